@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wsync-bench - how fast each stage of a push is here, and the whole of one. One file for each kind of
- * command, in cmd/bench/; what is measured is the library's (bench.h). */
+/* wsync-bench - how fast each stage of a push is here, and the whole of one. One file for each
+ * kind of command, in cmd/bench/; what is measured is the library's (bench.h). */
 #include "bench/bench.h"
 
 #include "main.h"
@@ -14,9 +14,19 @@ static const char *const places[] = { "host", "gpu", NULL };
 static const char *const keeps[] = { "none", "hash", "memory", NULL };
 
 static struct bench_config cfg = {
-	.samples = 9, .warmups = 1, .most_ns = WS_FOREVER, .size = UINT64_C(256) << 20,
-	.greatest_size = UINT64_C(256) << 20, .factor = 4, .local = 1, .tp = 1, .senders = 1, .nics = 1,
-	.connect_ns = 10 * WS_NS_PER_S, .timeout_ns = 60 * WS_NS_PER_S, .alone = true,
+	.samples = 9,
+	.warmups = 1,
+	.most_ns = WS_FOREVER,
+	.size = UINT64_C(256) << 20,
+	.greatest_size = UINT64_C(256) << 20,
+	.factor = 4,
+	.local = 1,
+	.tp = 1,
+	.senders = 1,
+	.nics = 1,
+	.connect_ns = 10 * WS_NS_PER_S,
+	.timeout_ns = 60 * WS_NS_PER_S,
+	.alone = true,
 	.pushing = PUSHING_DEFAULTS,
 };
 
@@ -162,7 +172,8 @@ static int check_usage(const struct opt_args *args)
 	if (cfg.csv && cfg.common.json)
 		return opt_usage(&program, "either --csv or --json, not both");
 	if (cfg.join && (cfg.listen || cfg.remote || cfg.receivers))
-		return opt_usage(&program, "--join: the other side says how much there is to receive");
+		return opt_usage(&program,
+		                 "--join: the other side says how much there is to receive");
 	if (cfg.join && cfg.pushing.backend)
 		return opt_usage(&program, "--join: the other side says what is measured");
 	if (cfg.receivers && cfg.replicas)
@@ -193,5 +204,6 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 
 int main(int argc, char **argv)
 {
-	return main_run(&(struct main_program){ &program, &cfg.common, check_usage, run }, argc, argv);
+	return main_run(&(struct main_program){ &program, &cfg.common, check_usage, run }, argc,
+	                argv);
 }

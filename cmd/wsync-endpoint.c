@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wsync-endpoint - an embedded inference endpoint: the peer of the tests, the target of the demo, and
- * a conformance server for people who write trainers.
+/* wsync-endpoint - an embedded inference endpoint: the peer of the tests, the target of the
+ * demo, and a conformance server for people who write trainers.
  *
  * It runs until a signal ends it. "ready" is printed when requests are answered. */
 #include "main.h"
@@ -122,22 +122,23 @@ static const struct opt_program program = {
 	.args = "",
 	.summary = "Run an endpoint that receives weights as SGLang does, for tests and demos.",
 	.notes = "Server families differ in routes, fields, answers and in the requests that crash "
-	         "them: a request that crashes a real scheduler closes all connections and ends "
-	         "the process with status 12; lenient survives. "
-	         "Faults: refuse answers 400; hang never answers; drop closes the connection; die "
-	         "ends the process; flip changes one byte of an update, of tensor WHAT if given; "
-	         "corrupt changes loaded weights as WHAT says (flip, truncate, permute, drop, "
-	         "copy, swap, retype,as=DTYPE, drop-bucket, stale-bucket, repeat-bucket, swap-buckets); "
-	         "slow waits first; garbage and wrong-length break the answer; batch-variant "
-	         "(generate, from call K on) answers batches differently; stale (flush_cache) "
-	         "flushes nothing. In requests with tensors, drop and die strike after half the "
-	         "bytes. "
-	         "wire/store, wire/connect and wire/payload are steps that can fail like routes. "
-	         "GET /wsync/journal lists the requests in order.",
+		 "them: a request that crashes a real scheduler closes all connections and ends "
+		 "the process with status 12; lenient survives. "
+		 "Faults: refuse answers 400; hang never answers; drop closes the connection; die "
+		 "ends the process; flip changes one byte of an update, of tensor WHAT if given; "
+		 "corrupt changes loaded weights as WHAT says (flip, truncate, permute, drop, "
+		 "copy, swap, retype,as=DTYPE, drop-bucket, stale-bucket, repeat-bucket, "
+	         "swap-buckets); "
+		 "slow waits first; garbage and wrong-length break the answer; batch-variant "
+		 "(generate, from call K on) answers batches differently; stale (flush_cache) "
+		 "flushes nothing. In requests with tensors, drop and die strike after half the "
+		 "bytes. "
+		 "wire/store, wire/connect and wire/payload are steps that can fail like routes. "
+		 "GET /wsync/journal lists the requests in order.",
 	.examples = { "wsync-endpoint --tp 2 --lineage xorl",
-		      "wsync-endpoint --model qwen3-0.6b/ --tp 4",
-		      "wsync-endpoint --backend nccl --nccl-from /venv",
-		      "wsync-endpoint --fault drop:update_weights_from_distributed:3" },
+	              "wsync-endpoint --model qwen3-0.6b/ --tp 4",
+	              "wsync-endpoint --backend nccl --nccl-from /venv",
+	              "wsync-endpoint --fault drop:update_weights_from_distributed:3" },
 	.opts = opts,
 };
 
@@ -223,7 +224,8 @@ static int live(struct ws_serve_opts *o, struct ui *ui, char *url, size_t n, str
 			rc = -1;
 		ws_serve_stop(s);
 		if (rc)
-			ws_err_set(err, WS_ECRASHED, "the emulated scheduler hit an exception: %s", life.why);
+			ws_err_set(err, WS_ECRASHED, "the emulated scheduler hit an exception: %s",
+			           life.why);
 	}
 	ws_cancel_fini(&life.died);
 	return rc;
@@ -237,7 +239,8 @@ static void wait_a_moment(void)
 	poll(&p, 1, ms);
 }
 
-/* NCCL takes two ranks of what it believes to be two machines, and speaks through sockets between them. */
+/* NCCL takes two ranks of what it believes to be two machines, and speaks
+ * through sockets between them. */
 static void be_another_machine(void)
 {
 	char name[64];
@@ -257,9 +260,12 @@ static int check_usage(const struct opt_args *args)
 	const bool nccl = cfg.backend == WS_SERVE_NCCL;
 	(void)args;
 	if (!nccl && (cfg.nccl_lib || cfg.nccl_from || cfg.shared_gpu || cfg.nccl_init))
-		return opt_usage(&program, "--shared-gpu, --nccl-init, --nccl-lib and --nccl-from are for --backend nccl");
+		return opt_usage(&program, "--shared-gpu, --nccl-init, --nccl-lib and --nccl-from "
+		                           "are for --backend nccl");
 	if (cfg.backend == WS_SERVE_GLOO && cfg.gpu)
-		return opt_usage(&program, "--gpu is for --backend nccl or ipc: gloo receives into host memory");
+		return opt_usage(
+			&program,
+			"--gpu is for --backend nccl or ipc: gloo receives into host memory");
 	return OPT_GO;
 }
 
@@ -270,20 +276,38 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 	outlet_never_wait();
 	ui_begin(ui);
 	struct ws_serve_opts o = {
-		.listen = cfg.listen, .lineage = (enum ws_serve_lineage)cfg.lineage,
-		.tp = (unsigned)cfg.tp, .ep = (unsigned)cfg.ep,
-		.model = cfg.model, .keep = (enum ws_serve_keep)cfg.keep,
-		.backend = (enum ws_serve_backend)cfg.backend, .gpu = (unsigned)cfg.gpu,
-		.nccl_init = (enum ws_serve_nccl_init)cfg.nccl_init, .nccl_from = cfg.nccl_from,
-		.torch = (enum ws_serve_torch)cfg.torch, .faults = cfg.faults.items,
-		.n_faults = cfg.faults.n, .checksums = cfg.checksums, .busy = (unsigned)cfg.busy,
-		.api_key_file = run_api_key_file(cfg.common.api_key_file), .model_path = cfg.model_path,
-		.served_model_name = cfg.served_model_name, .dtype = cfg.dtype,
-		.quantization = cfg.quantization, .init_ns = cfg.init_ns, .receive_ns = cfg.receive_ns,
+		.listen = cfg.listen,
+		.lineage = (enum ws_serve_lineage)cfg.lineage,
+		.tp = (unsigned)cfg.tp,
+		.ep = (unsigned)cfg.ep,
+		.model = cfg.model,
+		.keep = (enum ws_serve_keep)cfg.keep,
+		.backend = (enum ws_serve_backend)cfg.backend,
+		.gpu = (unsigned)cfg.gpu,
+		.nccl_init = (enum ws_serve_nccl_init)cfg.nccl_init,
+		.nccl_from = cfg.nccl_from,
+		.torch = (enum ws_serve_torch)cfg.torch,
+		.faults = cfg.faults.items,
+		.n_faults = cfg.faults.n,
+		.checksums = cfg.checksums,
+		.busy = (unsigned)cfg.busy,
+		.api_key_file = run_api_key_file(cfg.common.api_key_file),
+		.model_path = cfg.model_path,
+		.served_model_name = cfg.served_model_name,
+		.dtype = cfg.dtype,
+		.quantization = cfg.quantization,
+		.init_ns = cfg.init_ns,
+		.receive_ns = cfg.receive_ns,
 		.routed_experts = cfg.routed,
-		.memory_saver = cfg.saver > 0, .cpu_backup = cfg.saver == 2,
-		.ready_ns = cfg.ready_ns, .complete_ns = cfg.complete_ns, .slow_ns = cfg.slow_ns,
-		.log = &ui->log, .warn = say_warning, .die = cfg.restart ? NULL : die, .crash = crash,
+		.memory_saver = cfg.saver > 0,
+		.cpu_backup = cfg.saver == 2,
+		.ready_ns = cfg.ready_ns,
+		.complete_ns = cfg.complete_ns,
+		.slow_ns = cfg.slow_ns,
+		.log = &ui->log,
+		.warn = say_warning,
+		.die = cfg.restart ? NULL : die,
+		.crash = crash,
 	};
 	if (o.backend == WS_SERVE_NCCL)
 		o.nccl_library = prepare_nccl();
@@ -293,12 +317,14 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 		wait_a_moment();
 		if (ws_cancelled(&run_cancel))
 			return;
-		o.listen = url + strlen("http://"); /* where it was, also when any port was asked for */
+		/* where it was, also when any port was asked for */
+		o.listen = url + strlen("http://");
 		o.n_faults = 0;                     /* appointments were with the one that died */
 	}
 }
 
 int main(int argc, char **argv)
 {
-	return main_run(&(struct main_program){ &program, &cfg.common, check_usage, run }, argc, argv);
+	return main_run(&(struct main_program){ &program, &cfg.common, check_usage, run }, argc,
+	                argv);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* wsync-gateway - xorl's HTTP API for weights, for scripts that were written against it.
  *
- * It runs until a signal ends it; a push that is under way then ends as wsync-push does. "ready" is printed
- * when requests are answered. */
+ * It runs until a signal ends it; a push that is under way then ends as wsync-push does. "ready"
+ * is printed when requests are answered. */
 #include "main.h"
 #include "naming.h"
 #include "outlet.h"
@@ -73,12 +73,15 @@ static const struct opt opts[] = {
 static const struct opt_program program = {
 	.name = "wsync-gateway",
 	.args = "",
-	.summary = "Answer the weight-sync requests of xorl's training server, and push checkpoints.",
+	.summary =
+		"Answer the weight-sync requests of xorl's training server, and push checkpoints.",
 	.notes = "Routes, also below /api/v1: add_inference_endpoint, list_inference_endpoints, "
-	         "remove_inference_endpoint, sync_inference_weights, set_sync_quantization, health. A sync "
-	         "request names its checkpoint in \"source\".",
+		 "remove_inference_endpoint, sync_inference_weights, set_sync_quantization, "
+	         "health. A sync "
+		 "request names its checkpoint in \"source\".",
 	.examples = { "wsync-gateway --source ckpt/",
-	              "curl -d '{\"source\":\"ckpt/\"}' http://127.0.0.1:6000/sync_inference_weights" },
+	              "curl -d '{\"source\":\"ckpt/\"}' "
+	              "http://127.0.0.1:6000/sync_inference_weights" },
 	.opts = opts,
 };
 
@@ -138,8 +141,8 @@ static int serve(struct ws_gateway_opts *o, struct ui *ui, struct ws_err *err)
 	return rc;
 }
 
-static int find_paths(struct ws_gateway_opts *o, struct ws_buf *registry, char *state, struct ui *ui,
-                      struct ws_err *err)
+static int find_paths(struct ws_gateway_opts *o, struct ws_buf *registry, char *state,
+                      struct ui *ui, struct ws_err *err)
 {
 	if (run_registry_path(cfg.common.registry, registry, err) ||
 	    pushing_find_state(&cfg.pushing, state, &o->push, ui, err))
@@ -152,14 +155,28 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 {
 	const struct ws_transform_opts transform = transforming_opts(&cfg.transforming);
 	struct ws_gateway_opts o = {
-		.listen = cfg.listen, .sources = cfg.sources.items, .n_sources = cfg.sources.n,
-		.roots = cfg.roots.items, .n_roots = cfg.roots.n, .hosts = cfg.hosts.items, .n_hosts = cfg.hosts.n,
-		.push = { .verify = cfg.verify, .map = cfg.naming.map, .config = cfg.naming.config,
-		          .sharded_tp = cfg.naming.sharded_tp, .sharded_ep = cfg.naming.sharded_ep,
-		          .transform = &transform, .connect_ns = cfg.connect_ns,
+		.listen = cfg.listen,
+		.sources = cfg.sources.items,
+		.n_sources = cfg.sources.n,
+		.roots = cfg.roots.items,
+		.n_roots = cfg.roots.n,
+		.hosts = cfg.hosts.items,
+		.n_hosts = cfg.hosts.n,
+		.push = { .verify = cfg.verify,
+		          .map = cfg.naming.map,
+		          .config = cfg.naming.config,
+		          .sharded_tp = cfg.naming.sharded_tp,
+		          .sharded_ep = cfg.naming.sharded_ep,
+		          .transform = &transform,
+		          .connect_ns = cfg.connect_ns,
 		          .timeout_ns = cfg.timeout_ns == WS_FOREVER ? 0 : cfg.timeout_ns,
-		          .sink = ui->sink, .log = &ui->log, .hung = quit_hung, .hung_ctx = ui },
-		.log = &ui->log, .warn = say_warning, .ctx = ui,
+		          .sink = ui->sink,
+		          .log = &ui->log,
+		          .hung = quit_hung,
+		          .hung_ctx = ui },
+		.log = &ui->log,
+		.warn = say_warning,
+		.ctx = ui,
 	};
 	struct targets t = { 0 };
 	struct ws_buf registry;

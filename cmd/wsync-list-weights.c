@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wsync-list-weights - names, dtypes, shapes and bytes: of a checkpoint, of what would be sent of it, of
- * what an endpoint shows or should show. cmd/list-weights/ has a file for each kind. */
+/* wsync-list-weights - names, dtypes, shapes and bytes: of a checkpoint, of what would be sent
+ * of it, of what an endpoint shows or should show. cmd/list-weights/ has a file for each kind. */
 #include "list-weights/list.h"
 
 #include "main.h"
@@ -11,7 +11,8 @@
 void list_add(struct list_job *job, const struct tensors_row *row)
 {
 	const struct list_config *cfg = job->cfg;
-	if (ws_glob_choose(cfg->include.items, cfg->include.n, cfg->exclude.items, cfg->exclude.n, row->name))
+	if (ws_glob_choose(cfg->include.items, cfg->include.n, cfg->exclude.items, cfg->exclude.n,
+	                   row->name))
 		tensors_add(&job->list, row);
 }
 
@@ -100,7 +101,8 @@ static int check_usage(const struct opt_args *args)
 		return opt_usage(&program, "--%s: with --runtime or --as-sent only",
 		                 n->config ? "config" : n->map ? "map" : "sharded");
 	if (!cfg.as_sent && transforming_given(&cfg.transforming))
-		return opt_usage(&program, "--%s: with --as-sent only", transforming_given(&cfg.transforming));
+		return opt_usage(&program, "--%s: with --as-sent only",
+		                 transforming_given(&cfg.transforming));
 	return OPT_GO;
 }
 
@@ -127,5 +129,6 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 
 int main(int argc, char **argv)
 {
-	return main_run(&(struct main_program){ &program, &cfg.common, check_usage, run }, argc, argv);
+	return main_run(&(struct main_program){ &program, &cfg.common, check_usage, run }, argc,
+	                argv);
 }

@@ -20,7 +20,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LOCK_SERVICE_IS_GONE "was removed with the lock service: use --lock FILE on a file system that all senders share"
+#define LOCK_SERVICE_IS_GONE                                                                       \
+	"was removed with the lock service: use --lock FILE on a file system that all senders "    \
+	"share"
 
 /* Indexes are the values of the library's enum. */
 static const char *const verifies[] = { "names", "hash", "none", NULL };
@@ -60,7 +62,8 @@ static int take_sender(void *ctx, const char *value, struct ws_err *err)
 	snprintf(first, sizeof first, "%.*s", (int)(at < 15 ? at : 15), value);
 	if (!value[at] || ws_parse_uint(value + at + 1, 1, 1024, "N", &n, NULL) ||
 	    ws_parse_uint(first, 1, n, "I", &i, NULL))
-		return ws_err_set(err, WS_EUSAGE, "invalid value '%s', must be like 2/4, of at most 1024", value);
+		return ws_err_set(err, WS_EUSAGE,
+		                  "invalid value '%s', must be like 2/4, of at most 1024", value);
 	cfg.sender = (unsigned)i;
 	cfg.senders = (unsigned)n;
 	return 0;
@@ -107,7 +110,8 @@ static const struct opt opts[] = {
 	         "released memory to wake: weights,kv_cache,cuda_graph, or recorded"),
 	OPT_CALL(0, "sender", "I/N", take_sender, NULL,
 	         "this is sender I of N; each pushes a part, the last one flushes"),
-	OPT_STRING(0, "lock", "FILE", &cfg.lock, "lock file shared by all senders; only the holder sends"),
+	OPT_STRING(0, "lock", "FILE", &cfg.lock,
+	           "lock file shared by all senders; only the holder sends"),
 	OPT_STRING(0, "round", "ID", &cfg.round,
 	           "name of the senders' common step (default: the weight version)"),
 	OPT_CHOICE(0, "verify", verifies, &cfg.verify,
@@ -116,8 +120,8 @@ static const struct opt opts[] = {
 	OPT_GROUP("Timeouts"),
 	OPT_LIMIT(0, "connect-timeout", &cfg.connect_ns, "time limit to connect (10s)"),
 	OPT_PUSHING_TIMES(&cfg.pushing),
-	OPT_LIMIT('t', "timeout", &cfg.timeout_ns,
-	          "time limit of the whole push (none)", .basic = true),
+	OPT_LIMIT('t', "timeout", &cfg.timeout_ns, "time limit of the whole push (none)",
+	          .basic = true),
 	OPT_GROUP("Output files"),
 	OPT_STRING(0, "trace", "FILE", &cfg.tracing.file,
 	           "write a trace for Perfetto or chrome://tracing"),
@@ -171,7 +175,9 @@ static void emit_end(enum ws_event_type type, const struct ws_ev_end *end)
 static int push_once(struct ws_push *p, const struct opt_args *args, struct ui *ui,
                      struct ws_err *err)
 {
-	const struct ws_push_source source = { .paths = args->v, .n_paths = args->n, .asleep = cfg.asleep };
+	const struct ws_push_source source = { .paths = args->v,
+		                               .n_paths = args->n,
+		                               .asleep = cfg.asleep };
 	struct ws_ev_end end;
 	const int rc = ws_push_run(p, &source, &end, err);
 	ws_push_finish(p, &end);
@@ -221,7 +227,8 @@ static char line[LINE_MOST + 1];
 /* The writer may have died in the middle of a path, which may be the path of another checkpoint. */
 static void refuse_cut_line(struct ws_err *err)
 {
-	ws_err_set(err, WS_EINPUT, "the last line has no newline: it may be cut short, and was not pushed");
+	ws_err_set(err, WS_EINPUT,
+	           "the last line has no newline: it may be cut short, and was not pushed");
 	ws_err_hint(err, "end every line with a newline, the last one too");
 }
 
@@ -230,7 +237,8 @@ static void refuse_cut_line(struct ws_err *err)
 static int next_byte(void)
 {
 	int c;
-	while ((c = getchar()) == EOF && ferror(stdin) && errno == EAGAIN && !ws_cancelled(&run_cancel)) {
+	while ((c = getchar()) == EOF && ferror(stdin) && errno == EAGAIN &&
+	       !ws_cancelled(&run_cancel)) {
 		struct pollfd ready[] = { { .fd = STDIN_FILENO, .events = POLLIN },
 			                  { .fd = ws_cancel_fd(&run_cancel), .events = POLLIN } };
 		clearerr(stdin);
@@ -289,8 +297,8 @@ static bool split_line(char **path, char **version, char **asleep)
  * released: --asleep at first, and what the records say once a line has recorded it. What no
  * line has recorded yet is added to what later lines list; once a record has contradicted it,
  * the word recorded drops it. */
-static int push_line(struct ws_push *p, unsigned *asleep, struct ws_ev_end *end, struct ws_ev_end *refused,
-                     struct ws_err *err)
+static int push_line(struct ws_push *p, unsigned *asleep, struct ws_ev_end *end,
+                     struct ws_ev_end *refused, struct ws_err *err)
 {
 	char *path, *version, *list;
 	unsigned pending = *asleep & WS_MEMORY_ALL;
@@ -324,8 +332,8 @@ static int push_line(struct ws_push *p, unsigned *asleep, struct ws_ev_end *end,
 	return rc;
 }
 
-/* A line that fails does not end the loop: its result says so, and the next line gets a new group. The
- * exit code is the last failure's. */
+/* A line that fails does not end the loop: its result says so, and the next line gets a new
+ * group. The exit code is the last failure's. */
 static int push_lines(struct ws_push *p, struct ui *ui, struct ws_err *err)
 {
 	struct ws_ev_end end = { .ok = true };
@@ -380,9 +388,12 @@ static int find_again(struct again *a, struct ws_push_opts *o, struct ws_err *er
 {
 	/* The record has the weight version, but not of a turn that does not set it;
 	 * there it names the round. */
-	const char *const but[] = { "endpoint", "pool", "registry", "stdin", "dry-run", "group-name", "state-dir",
-		                    "asleep", "json", "quiet", "verbose", "color", "progress", "trace",
-		                    cfg.lock ? NULL : "weight-version", NULL };
+	const char *const but[] = { "endpoint",  "pool",    "registry",
+		                    "stdin",     "dry-run", "group-name",
+		                    "state-dir", "asleep",  "json",
+		                    "quiet",     "verbose", "color",
+		                    "progress",  "trace",   cfg.lock ? NULL : "weight-version",
+		                    NULL };
 	if (opt_repeat(&program, command_line.argc, command_line.argv, but, &a->words, &a->n, err))
 		return -1;
 	if (!getcwd(a->directory, sizeof a->directory))
@@ -405,21 +416,35 @@ static int push(const struct opt_args *args, const struct targets *targets, stru
 {
 	const struct ws_transform_opts transform = transforming_opts(&cfg.transforming);
 	struct ws_push_opts o = {
-		.endpoints = targets->urls, .n_endpoints = targets->n,
+		.endpoints = targets->urls,
+		.n_endpoints = targets->n,
 		.verify = cfg.verify,
-		.include = cfg.include.items, .n_include = cfg.include.n,
-		.exclude = cfg.exclude.items, .n_exclude = cfg.exclude.n,
-		.map = cfg.naming.map, .config = cfg.naming.config,
-		.sharded_tp = cfg.naming.sharded_tp, .sharded_ep = cfg.naming.sharded_ep,
+		.include = cfg.include.items,
+		.n_include = cfg.include.n,
+		.exclude = cfg.exclude.items,
+		.n_exclude = cfg.exclude.n,
+		.map = cfg.naming.map,
+		.config = cfg.naming.config,
+		.sharded_tp = cfg.naming.sharded_tp,
+		.sharded_ep = cfg.naming.sharded_ep,
 		.transform = &transform,
-		.sender = cfg.sender, .senders = cfg.senders, .sender_lock = cfg.lock, .round = cfg.round,
-		.weight_version = cfg.weight_version, .dry_run = cfg.dry_run,
-		.list_tensors = cfg.dry_run || cfg.common.verbose > 0, .api_key = targets->api_key,
+		.sender = cfg.sender,
+		.senders = cfg.senders,
+		.sender_lock = cfg.lock,
+		.round = cfg.round,
+		.weight_version = cfg.weight_version,
+		.dry_run = cfg.dry_run,
+		.list_tensors = cfg.dry_run || cfg.common.verbose > 0,
+		.api_key = targets->api_key,
 		.ca_file = targets->ca_file,
 		.connect_ns = cfg.connect_ns,
 		.timeout_ns = cfg.timeout_ns == WS_FOREVER ? 0 : cfg.timeout_ns,
-		.sink = cfg.measuring.sink, .log = &ui->log, .trace = cfg.tracing.trace, .cancel = &run_cancel,
-		.hung = quit_hung, .hung_ctx = ui,
+		.sink = cfg.measuring.sink,
+		.log = &ui->log,
+		.trace = cfg.tracing.trace,
+		.cancel = &run_cancel,
+		.hung = quit_hung,
+		.hung_ctx = ui,
 	};
 	struct ws_push *p = NULL;
 	struct again again = { 0 };
@@ -444,13 +469,16 @@ static int check_usage(const struct opt_args *args)
 	if (cfg.from_stdin && args->n)
 		return opt_usage(&program, "--stdin takes no SOURCE");
 	if (cfg.from_stdin && cfg.pushing.disk_path && !cfg.pushing.disk_dir)
-		return opt_usage(&program, "--disk-path is of one SOURCE: with --stdin it takes --disk-dir");
+		return opt_usage(&program,
+		                 "--disk-path is of one SOURCE: with --stdin it takes --disk-dir");
 	if (cfg.from_stdin && (cfg.round || (cfg.lock && cfg.weight_version)))
-		return opt_usage(&program, "--round, and with --lock --weight-version, are of one round: with --stdin each "
+		return opt_usage(&program, "--round, and with --lock --weight-version, are of one "
+		                           "round: with --stdin each "
 		                           "line has its version, after a tab");
 	if (!cfg.from_stdin && !args->n)
 		return opt_usage(&program, "missing argument: SOURCE...");
-	if (cfg.tracing.file && cfg.measuring.file && strcmp(cfg.tracing.file, cfg.measuring.file) == 0)
+	if (cfg.tracing.file && cfg.measuring.file &&
+	    strcmp(cfg.tracing.file, cfg.measuring.file) == 0)
 		return opt_usage(&program, "--trace and --metrics name the same file");
 	return OPT_GO;
 }
@@ -460,14 +488,17 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 	/* A dry run needs no endpoint; the registry is asked only where it is meant. */
 	const bool optional = cfg.dry_run && !cfg.pool && !cfg.common.registry;
 	/* Of several senders of one group only the first speaks with endpoints. */
-	const bool follows = cfg.sender > 1 && !cfg.lock && cfg.pushing.protocol == WS_PROTOCOL_EP_SCATTER;
+	const bool follows =
+		cfg.sender > 1 && !cfg.lock && cfg.pushing.protocol == WS_PROTOCOL_EP_SCATTER;
 	struct targets targets = { 0 };
 	if (!cfg.dry_run)
 		outlet_never_wait();
-	int rc = measuring_begin(&cfg.measuring, ui, err) || tracing_begin(&cfg.tracing, err) ? -1 : 0;
+	int rc = measuring_begin(&cfg.measuring, ui, err) || tracing_begin(&cfg.tracing, err) ? -1 :
+	                                                                                        0;
 	if (rc == 0)
 		rc = follows ? targets_read_key(&targets, &cfg.common, ui, err) :
-		     targets_find(&targets, &cfg.endpoints, cfg.pool, &cfg.common, optional, ui, err);
+		               targets_find(&targets, &cfg.endpoints, cfg.pool, &cfg.common,
+		                            optional, ui, err);
 	if (rc == 0) {
 		emit_start(ui, targets.n);
 		push(args, &targets, ui, err);
@@ -481,5 +512,6 @@ int main(int argc, char **argv)
 {
 	command_line.argc = argc;
 	command_line.argv = argv;
-	return main_run(&(struct main_program){ &program, &cfg.common, check_usage, run }, argc, argv);
+	return main_run(&(struct main_program){ &program, &cfg.common, check_usage, run }, argc,
+	                argv);
 }

@@ -7,8 +7,14 @@
 #include "run.h"
 
 static struct verify_config cfg = {
-	.limit = 3, .connect_ns = 10 * WS_NS_PER_S, .timeout_ns = VERIFY_NO_TIMEOUT, .samples = 32, .min_equal = 1,
-	.limits = { WS_LOGPROBS_NO_LIMITS, WS_LOGPROBS_NO_LIMITS }, .max_new_tokens = 16, .parallel = 1,
+	.limit = 3,
+	.connect_ns = 10 * WS_NS_PER_S,
+	.timeout_ns = VERIFY_NO_TIMEOUT,
+	.samples = 32,
+	.min_equal = 1,
+	.limits = { WS_LOGPROBS_NO_LIMITS, WS_LOGPROBS_NO_LIMITS },
+	.max_new_tokens = 16,
+	.parallel = 1,
 	.pushing = PUSHING_DEFAULTS,
 };
 
@@ -138,7 +144,10 @@ static int check_usage(const struct opt_args *args)
 	(void)args;
 	if (cfg.endpoints.n && (cfg.list || cfg.tp || cfg.ep || cfg.attention_tp))
 		return opt_usage(&program, "--%s: --endpoint tells that itself",
-		                 cfg.list ? "list" : cfg.tp ? "tp" : cfg.ep ? "ep" : "attention-tp");
+		                 cfg.list ? "list" :
+		                 cfg.tp   ? "tp" :
+		                 cfg.ep   ? "ep" :
+		                            "attention-tp");
 	return OPT_GO;
 }
 
@@ -153,5 +162,6 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 
 int main(int argc, char **argv)
 {
-	return main_run(&(struct main_program){ &program, &cfg.common, check_usage, run }, argc, argv);
+	return main_run(&(struct main_program){ &program, &cfg.common, check_usage, run }, argc,
+	                argv);
 }

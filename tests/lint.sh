@@ -30,6 +30,12 @@ if have codespell; then
         xargs codespell --quiet-level=35 --ignore-words-list=modle,lama,sharable,nd,tru || failed=1
 fi
 
+# 100 columns, with tabs of 8: two files side by side on a laptop.
+files '*.c' '*.h' '*.cu' | xargs perl -MText::Tabs -ne '
+    if (length(expand($_)) > 101) { print STDERR "$ARGV:$.: wider than 100 columns\n"; $wide = 1 }
+    close ARGV if eof;
+    END { exit $wide // 0 }' || failed=1
+
 if have scdoc && have mandoc; then
     page=$(mktemp)
     trap 'rm -f "$page"' EXIT

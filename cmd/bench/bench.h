@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench.h - what the commands of wsync-bench share: options, rows as they come, endpoints of their own. */
+/* bench.h - what the commands of wsync-bench share: options, rows as they
+ * come, endpoints of their own. */
 #ifndef WSYNC_CMD_BENCH_H
 #define WSYNC_CMD_BENCH_H
 
@@ -18,13 +19,15 @@ struct bench_config {
 	struct opt_list endpoints;
 	const char *pool, *model, *plot, *listen, *join, *host;
 	uint64_t samples, warmups;
-	int64_t most_ns;                       /* for one measurement; WS_FOREVER: as long as it takes */
+	/* for one measurement; WS_FOREVER: as long as it takes */
+	int64_t most_ns;
 	bool check, csv, cold, keep_group, alone;
 	uint64_t size, most;                   /* kernels; load */
 	uint64_t least_size, greatest_size, factor, receivers, remote, count, total; /* transport */
 	uint64_t local, tp;                    /* endpoints of our own */
 	unsigned keep, verify;
-	unsigned on, to;                       /* kernels: a CPU, or a GPU; load: this process, or a GPU */
+	/* kernels: a CPU, or a GPU; load: this process, or a GPU */
+	unsigned on, to;
 	struct opt_list buckets, formats, quantize; /* sweep */
 	uint64_t senders, replicas, nics;      /* plan; replicas 0: receivers, or 1 */
 	double link, source_rate, make_rate, apply_rate;
@@ -42,7 +45,8 @@ struct report_row {
 	struct ws_bench_sum sum;
 	struct ws_bench_ratio ratio;
 	bool has_ratio;
-	bool minor;          /* a phase that hardly counts for the whole: its noise does not either */
+	/* a phase that hardly counts for the whole: its noise does not either */
+	bool minor;
 	double against_rate; /* bytes per second of the reference's median; 0 */
 	int64_t errors;
 };
@@ -60,14 +64,14 @@ struct report {
 	int64_t errors;          /* of all rows that were looked at */
 };
 
-/* What will be measured and how the figures are made: definitions stay. Nothing is told yet, for what was
- * asked for may not be there. */
+/* What will be measured and how the figures are made: definitions stay. Nothing is told yet, for
+ * what was asked for may not be there. */
 void report_begin(struct report *r, const char *const *definitions);
 void report_open(void *report); /* of a ws_bench_sink: tells that, and on what, once */
 void report_row(void *report, const struct ws_bench_row *row); /* of a ws_bench_sink */
 void report_turn(void *report, const char *name, unsigned done, unsigned of); /* likewise */
-/* How near the best of them comes to what is possible, which are not to be trusted, the plot, and whether bytes
- * were wrong. */
+/* How near the best of them comes to what is possible, which are not to be trusted, the plot,
+ * and whether bytes were wrong. */
 int report_end(struct report *r, struct ws_err *err);
 void report_free(struct report *r);
 double report_rate(uint64_t bytes, int64_t ns); /* in bytes per second; 0: no time */
@@ -98,15 +102,16 @@ struct local {
 	size_t n;
 };
 int local_start(struct local *l, const struct bench_config *cfg, struct ws_err *err);
-/* One with this argv and, if it is not NULL, this NCCL_HOSTID. out: its stdout; -1: ours is not for it
- * either. */
-int local_spawn(struct local *l, char *const *argv, const char *host_id, int out, struct ws_err *err);
+/* One with this argv and, if it is not NULL, this NCCL_HOSTID. out: its stdout; -1:
+ * ours is not for it either. */
+int local_spawn(struct local *l, char *const *argv, const char *host_id, int out,
+                struct ws_err *err);
 /* The first that has ended with a status other than 0: -1, and what it said. */
 int local_failed(struct local *l, struct ws_err *err);
 void local_stop(struct local *l);
 
-/* ---- receivers.c: those of a broadcast over NCCL; a start and a failed of ws_bench_transport, ctx: a
- * bench_job ---- */
+/* ---- receivers.c: those of a broadcast over NCCL; a start and a failed of ws_bench_transport,
+ * ctx: a bench_job ---- */
 int receivers_start(void *job, const char *host, uint16_t port, struct ws_err *err);
 int receivers_failed(void *job, struct ws_err *err);
 
@@ -130,14 +135,15 @@ struct bench_job {
 int bench_find_gpu(struct bench_job *job, bool nccl, struct ws_err *err);
 /* The libnccl.so.2 that they name; *out NULL: where it usually is. */
 int bench_find_nccl(struct bench_job *job, const char **out, struct ws_err *err);
-void bench_find_driver(char *text, size_t n); /* the version of the kernel's driver; "": it has none */
+void bench_find_driver(char *text,
+                       size_t n); /* the version of the kernel's driver; "": it has none */
 
 struct ws_bench_opts bench_opts(struct bench_job *job);
 /* The endpoints given, else --local ones of our own. */
 int bench_find_endpoints(struct bench_job *job, struct ws_err *err);
 /* SOURCE... or --model; the array holds at least one more than there are arguments. */
-int bench_source(const struct bench_job *job, const struct opt_args *args, const char **paths, size_t *n,
-                 char *synthetic, size_t size, struct ws_err *err);
+int bench_source(const struct bench_job *job, const struct opt_args *args, const char **paths,
+                 size_t *n, char *synthetic, size_t size, struct ws_err *err);
 
 int bench_kernels(void *ctx, const struct opt_args *args, struct ws_err *err);
 int bench_load(void *ctx, const struct opt_args *args, struct ws_err *err);

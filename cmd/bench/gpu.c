@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpu.c - the GPU and the NCCL that the options name: they are there, or it ends with exit status 7. */
+/* gpu.c - the GPU and the NCCL that the options name: they are there, or it ends with exit
+ * status 7. */
 #include "bench.h"
 
 #include "run.h"
@@ -18,7 +19,8 @@ int bench_find_nccl(struct bench_job *job, const char **out, struct ws_err *err)
 	if (!p->nccl_from)
 		return 0;
 	*out = job->nccl_path;
-	return ws_bench_find_nccl(p->nccl_from, job->cfg->timeout_ns, &run_cancel, job->nccl_path, err);
+	return ws_bench_find_nccl(p->nccl_from, job->cfg->timeout_ns, &run_cancel, job->nccl_path,
+	                          err);
 }
 
 int bench_find_gpu(struct bench_job *job, bool nccl, struct ws_err *err)
@@ -38,10 +40,12 @@ void bench_find_driver(char *text, size_t n)
 		line[0] = 0;
 	if (f)
 		fclose(f);
-	/* "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build ..." */
+	/* "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build
+	 * ..." */
 	text[0] = 0;
 	char *rest = NULL;
-	for (char *word = strtok_r(line, " \t\n", &rest); word; word = strtok_r(NULL, " \t\n", &rest))
+	for (char *word = strtok_r(line, " \t\n", &rest); word;
+	     word = strtok_r(NULL, " \t\n", &rest))
 		if (strchr("0123456789", *word) && strchr(word, '.')) {
 			ws_printable(text, n, word, strlen(word));
 			return;

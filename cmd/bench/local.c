@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* local.c - processes of our own, which end with us, however we end: endpoints for whoever has none at hand
- * (the wsync-endpoint that lies beside this program, else the one on the path), and receivers. */
+/* local.c - processes of our own, which end with us, however we end: endpoints for
+ * whoever has none at hand (the wsync-endpoint that lies beside this program, else the
+ * one on the path), and receivers. */
 #include "bench.h"
 
 #include "run.h"
@@ -56,7 +57,8 @@ static _Noreturn void become(char *const *argv, const char *host_id, int out, pi
 	_exit(127);
 }
 
-int local_spawn(struct local *l, char *const *argv, const char *host_id, int out, struct ws_err *err)
+int local_spawn(struct local *l, char *const *argv, const char *host_id, int out,
+                struct ws_err *err)
 {
 	const pid_t self = getpid();
 	if (l->n == LOCAL_MAX)
@@ -94,7 +96,8 @@ static int wait_ready(int fd, char *url, size_t n, struct ws_err *err)
 		if (ws_cancelled(&run_cancel))
 			return ws_err_set(err, WS_ECANCELLED, "cancelled");
 		if (ws_deadline_passed(until))
-			return ws_err_set(err, WS_ETIMEOUT, "an endpoint of our own is not ready after 20 s");
+			return ws_err_set(err, WS_ETIMEOUT,
+			                  "an endpoint of our own is not ready after 20 s");
 		if (poll(&p, 1, 100) <= 0)
 			continue;
 		const ssize_t got = read(fd, text + len, sizeof text - 1 - len);
@@ -102,8 +105,10 @@ static int wait_ready(int fd, char *url, size_t n, struct ws_err *err)
 			continue;
 		if (got <= 0) {
 			ws_err_set(err, WS_ESYSTEM, "wsync-endpoint could not be started");
-			return ws_err_hint(err, "it was built where libmicrohttpd is installed; or give endpoints "
-			                   "with -e URL");
+			return ws_err_hint(
+				err,
+				"it was built where libmicrohttpd is installed; or give endpoints "
+				"with -e URL");
 		}
 		len += (size_t)got;
 		text[len] = 0;
@@ -111,7 +116,8 @@ static int wait_ready(int fd, char *url, size_t n, struct ws_err *err)
 	return 0;
 }
 
-static int start_one(struct local *l, const char *program, const struct bench_config *cfg, struct ws_err *err)
+static int start_one(struct local *l, const char *program, const struct bench_config *cfg,
+                     struct ws_err *err)
 {
 	static const char *const keeps[] = { "none", "hash", "memory" };
 	int ends[2];
@@ -155,9 +161,11 @@ int local_failed(struct local *l, struct ws_err *err)
 		if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
 			continue;
 		const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
-		return ws_err_set(err, code >= WS_EUSAGE && code <= WS_ETIMEOUT ? (enum ws_code)code : WS_ESYSTEM,
-		                  "receiver %zu ended with %s %d", i + 1, code ? "exit status" : "signal",
-		                  code ? code : WTERMSIG(status));
+		return ws_err_set(err,
+		                  code >= WS_EUSAGE && code <= WS_ETIMEOUT ? (enum ws_code)code :
+		                                                             WS_ESYSTEM,
+		                  "receiver %zu ended with %s %d", i + 1,
+		                  code ? "exit status" : "signal", code ? code : WTERMSIG(status));
 	}
 	return 0;
 }

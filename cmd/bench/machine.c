@@ -51,7 +51,8 @@ static void find_processors(struct processors *p)
 	}
 	if (f)
 		fclose(f);
-	read_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", p->governor, sizeof p->governor);
+	read_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", p->governor,
+	          sizeof p->governor);
 }
 
 /* The least time that the clock can tell from none. */
@@ -87,15 +88,17 @@ static void put_gpu(struct ws_jw *w, const struct ws_bench_machine *m, const cha
 static void say_gpu(struct report *r, const struct ws_bench_machine *m, const char *driver)
 {
 	char size[32];
-	ui_say(r->ui, "%s, sm_%d%d, %d multiprocessors, %s; %s%s%sCUDA %d.%d", m->gpu, m->major, m->minor,
-	       m->multiprocessors, ws_format_size(size, sizeof size, m->memory), *driver ? "driver " : "", driver,
-	       *driver ? ", " : "", m->cuda / 1000, m->cuda % 1000 / 10);
+	ui_say(r->ui, "%s, sm_%d%d, %d multiprocessors, %s; %s%s%sCUDA %d.%d", m->gpu, m->major,
+	       m->minor, m->multiprocessors, ws_format_size(size, sizeof size, m->memory),
+	       *driver ? "driver " : "", driver, *driver ? ", " : "", m->cuda / 1000,
+	       m->cuda % 1000 / 10);
 	if (*m->nccl)
 		ui_say(r->ui, ", NCCL %s (%s)", m->nccl, m->nccl_path);
 	ui_say(r->ui, "\n");
 }
 
-static void put_machine(struct report *r, const struct processors *p, const struct utsname *u, const char *driver)
+static void put_machine(struct report *r, const struct processors *p, const struct utsname *u,
+                        const char *driver)
 {
 	struct ws_jw *w = ui_line(r->ui, "machine");
 	if (!w)

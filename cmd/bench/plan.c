@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan.c - a push on paper: bytes from a model's shapes, rates from the user, and what bounds it. */
+/* plan.c - a push on paper: bytes from a model's shapes, rates from the user, and what bounds
+ * it. */
 #include "bench.h"
 
 #include "naming.h"
@@ -15,21 +16,26 @@
 
 int bench_rate(void *rate, const char *value, struct ws_err *err)
 {
-	static const struct unit { const char *name; double bytes; } units[] = {
-		{ "Gb", 1e9 / 8 }, { "Mb", 1e6 / 8 }, { "Tb", 1e12 / 8 }, { "GB", 1e9 }, { "MB", 1e6 },
-		{ "TB", 1e12 }, { "GiB", 1073741824.0 }, { "MiB", 1048576.0 },
+	static const struct unit { const char *name; double bytes;
+	} units[] = {
+		{ "Gb", 1e9 / 8 }, { "Mb", 1e6 / 8 }, { "Tb", 1e12 / 8 },      { "GB", 1e9 },
+		{ "MB", 1e6 },     { "TB", 1e12 },    { "GiB", 1073741824.0 }, { "MiB", 1048576.0 },
 	};
 	char *end;
 	const double number = strtod(value, &end);
-	const size_t n = strlen(end) > 2 && strcmp(end + strlen(end) - 2, "/s") == 0 ? strlen(end) - 2 : strlen(end);
+	const size_t n = strlen(end) > 2 && strcmp(end + strlen(end) - 2, "/s") == 0 ?
+	                         strlen(end) - 2 :
+	                         strlen(end);
 	for (size_t i = 0; i < sizeof units / sizeof *units; i++)
 		if (end != value && number > 0 && number < 1e9 && strlen(units[i].name) == n &&
 		    strncmp(units[i].name, end, n) == 0) {
 			*(double *)rate = number * units[i].bytes;
 			return 0;
 		}
-	return ws_err_set(err, WS_EUSAGE, "invalid rate '%s', must be like 400Gb (bits) or 12.5GB (bytes) a "
-	                  "second", value);
+	return ws_err_set(err, WS_EUSAGE,
+	                  "invalid rate '%s', must be like 400Gb (bits) or 12.5GB (bytes) a "
+	                  "second",
+	                  value);
 }
 
 struct bytes {
@@ -37,7 +43,8 @@ struct bytes {
 	size_t buckets, tensors;
 };
 
-static int count_bytes(struct bench_job *job, const struct opt_args *args, struct bytes *b, struct ws_err *err)
+static int count_bytes(struct bench_job *job, const struct opt_args *args, struct bytes *b,
+                       struct ws_err *err)
 {
 	const struct ws_transform_opts wanted = transforming_opts(&job->cfg->transforming);
 	struct ws_transform_opts transform = wanted;
@@ -53,7 +60,10 @@ static int count_bytes(struct bench_job *job, const struct opt_args *args, struc
 	if (!rc)
 		rc = bench_source(job, args, paths, &o.n_paths, synthetic, sizeof synthetic, err);
 	if (!rc)
-		rc = naming_open(job->ui, &o, &input, err) || ws_plan_make(input.catalog, &p, &plan, err) ? -1 : 0;
+		rc = naming_open(job->ui, &o, &input, err) ||
+		                     ws_plan_make(input.catalog, &p, &plan, err) ?
+		             -1 :
+		             0;
 	for (size_t s = 0; !rc && s < input.n_sources; s++)
 		b->in += ws_source_bytes(input.sources[s]);
 	if (!rc) {
@@ -69,10 +79,15 @@ static int count_bytes(struct bench_job *job, const struct opt_args *args, struc
 
 static void define(struct bench_job *job)
 {
-	ui_say(job->ui, "%splan: on paper, bytes / rates. A stage's time is what it would take alone. floor: every byte once out of\n"
-	       "a sender, all of which send at once, and once into each endpoint, at the links' full rate. expected:\n"
-	       "%s, and requests.%s\n", ui_on(job->ui, UI_DIM),
-	       job->cfg->no_overlap ? "all stages, one after the other" : "the longest stage, one bucket's share of the others",
+	ui_say(job->ui,
+	       "%splan: on paper, bytes / rates. A stage's time is what it would take alone. "
+	       "floor: every byte once out of\n"
+	       "a sender, all of which send at once, and once into each endpoint, at the links' "
+	       "full rate. expected:\n"
+	       "%s, and requests.%s\n",
+	       ui_on(job->ui, UI_DIM),
+	       job->cfg->no_overlap ? "all stages, one after the other" :
+	                              "the longest stage, one bucket's share of the others",
 	       ui_off(job->ui));
 }
 
@@ -80,7 +95,8 @@ static void say_part(struct bench_job *job, const char *name, int64_t ns, const 
 {
 	char text[32];
 	if (ns > 0)
-		ui_say(job->ui, "  %-22s %10s  %s\n", name, ws_format_duration(text, sizeof text, ns), how);
+		ui_say(job->ui, "  %-22s %10s  %s\n", name,
+		       ws_format_duration(text, sizeof text, ns), how);
 }
 
 /* Links count in GB, memory in GiB. */
@@ -92,36 +108,43 @@ static char *format_both(char *text, size_t n, uint64_t bytes)
 	return text;
 }
 
-static void say_topology(struct bench_job *job, const struct bytes *b, const struct ws_bench_topology *t,
-                         const struct ws_bench_estimate *e)
+static void say_topology(struct bench_job *job, const struct bytes *b,
+                         const struct ws_bench_topology *t, const struct ws_bench_estimate *e)
 {
 	char in[64], out[64], link[32];
 	ui_say(job->ui, "%zu tensors, %s read, %s sent in %zu bucket%s\n", b->tensors,
-	       format_both(in, sizeof in, e->read_bytes), format_both(out, sizeof out, e->wire_bytes),
-	       e->buckets, e->buckets == 1 ? "" : "s");
-	ui_say(job->ui, "%u sender%s, %u endpoint%s of %u rank%s; links of %s one way: 1 of each sender, %u of each endpoint\n",
-	       t->senders, t->senders == 1 ? "" : "s", t->endpoints, t->endpoints == 1 ? "" : "s", t->ranks,
-	       t->ranks == 1 ? "" : "s", ws_format_rate(link, sizeof link, (uint64_t)t->link, WS_NS_PER_S), t->nics);
+	       format_both(in, sizeof in, e->read_bytes),
+	       format_both(out, sizeof out, e->wire_bytes), e->buckets, e->buckets == 1 ? "" : "s");
+	ui_say(job->ui,
+	       "%u sender%s, %u endpoint%s of %u rank%s; links of %s one way: 1 of each sender, %u "
+	       "of each endpoint\n",
+	       t->senders, t->senders == 1 ? "" : "s", t->endpoints, t->endpoints == 1 ? "" : "s",
+	       t->ranks, t->ranks == 1 ? "" : "s",
+	       ws_format_rate(link, sizeof link, (uint64_t)t->link, WS_NS_PER_S), t->nics);
 }
 
-static void say_links(struct bench_job *job, const struct ws_bench_topology *t, const struct ws_bench_estimate *e)
+static void say_links(struct bench_job *job, const struct ws_bench_topology *t,
+                      const struct ws_bench_estimate *e)
 {
 	char how[128];
 	const char *turns = t->turns ? ", one sender after the other (wsync-push --lock)" : "";
 	if (t->scatter)
-		snprintf(how, sizeof how, "each sends its share to every endpoint by itself%s", turns);
+		snprintf(how, sizeof how, "each sends its share to every endpoint by itself%s",
+		         turns);
 	else if (e->copies == 1)
 		snprintf(how, sizeof how, "each sends its share once, to all%s", turns);
 	else
 		snprintf(how, sizeof how, "each sends its share %u times%s", e->copies, turns);
 	say_part(job, "the senders' links", e->send_ns, how);
 	snprintf(how, sizeof how, "every endpoint takes all of it%s",
-	         t->scatter ? ", each rank its part" : t->ring || t->ranks < 2 ? "" : ", for each rank");
+	         t->scatter              ? ", each rank its part" :
+	         t->ring || t->ranks < 2 ? "" :
+	                                   ", for each rank");
 	say_part(job, "the receivers' links", e->receive_ns, how);
 }
 
-static void say_estimate(struct bench_job *job, const struct bytes *b, const struct ws_bench_topology *t,
-                         const struct ws_bench_estimate *e)
+static void say_estimate(struct bench_job *job, const struct bytes *b,
+                         const struct ws_bench_topology *t, const struct ws_bench_estimate *e)
 {
 	char floor[32], expected[32];
 	define(job);
@@ -130,13 +153,15 @@ static void say_estimate(struct bench_job *job, const struct bytes *b, const str
 	say_part(job, "making tensors", e->make_ns, "likewise");
 	say_links(job, t, e);
 	say_part(job, "loading", e->apply_ns, "a rank copies what came into its parameters");
-	say_part(job, "requests", e->control_ns, "for each bucket, and once for all or for each turn");
-	ui_say(job->ui, "floor %s, expected %s, bound by %s\n", ws_format_duration(floor, sizeof floor, e->floor_ns),
+	say_part(job, "requests", e->control_ns,
+	         "for each bucket, and once for all or for each turn");
+	ui_say(job->ui, "floor %s, expected %s, bound by %s\n",
+	       ws_format_duration(floor, sizeof floor, e->floor_ns),
 	       ws_format_duration(expected, sizeof expected, e->expected_ns), e->bound);
 }
 
-static void put_estimate(struct bench_job *job, const struct bytes *b, const struct ws_bench_topology *t,
-                         const struct ws_bench_estimate *e)
+static void put_estimate(struct bench_job *job, const struct bytes *b,
+                         const struct ws_bench_topology *t, const struct ws_bench_estimate *e)
 {
 	struct ws_jw *w = ui_line(job->ui, "estimate");
 	if (!w)
@@ -170,13 +195,24 @@ int bench_plan(void *ctx, const struct opt_args *args, struct ws_err *err)
 	struct bench_job *job = ctx;
 	const struct bench_config *cfg = job->cfg;
 	struct bytes b = { 0 };
-	const uint64_t endpoints = cfg->replicas ? cfg->replicas : cfg->receivers ? cfg->receivers : 1;
+	const uint64_t endpoints = cfg->replicas  ? cfg->replicas :
+	                           cfg->receivers ? cfg->receivers :
+	                                            1;
 	const bool scatter = cfg->pushing.protocol == WS_PROTOCOL_EP_SCATTER;
 	const struct ws_bench_topology t = {
-		.senders = (unsigned)cfg->senders, .endpoints = (unsigned)endpoints, .ranks = (unsigned)cfg->tp,
-		.nics = (unsigned)cfg->nics, .scatter = scatter, .turns = !scatter && cfg->senders > 1 && !cfg->at_once,
-		.link = cfg->link, .source = cfg->source_rate, .make = cfg->make_rate, .apply = cfg->apply_rate,
-		.bucket_ns = cfg->bucket_ns, .fixed_ns = cfg->fixed_ns, .ring = !cfg->tree,
+		.senders = (unsigned)cfg->senders,
+		.endpoints = (unsigned)endpoints,
+		.ranks = (unsigned)cfg->tp,
+		.nics = (unsigned)cfg->nics,
+		.scatter = scatter,
+		.turns = !scatter && cfg->senders > 1 && !cfg->at_once,
+		.link = cfg->link,
+		.source = cfg->source_rate,
+		.make = cfg->make_rate,
+		.apply = cfg->apply_rate,
+		.bucket_ns = cfg->bucket_ns,
+		.fixed_ns = cfg->fixed_ns,
+		.ring = !cfg->tree,
 		.overlap = !cfg->no_overlap,
 	};
 	struct ws_bench_estimate e;

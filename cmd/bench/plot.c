@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plot.c - rows through gnuplot: rates over sizes where names repeat with other sizes, else one bar for
- * each row, of rates or, where not all have one, of times. Whiskers are the least and the greatest sample. Data
- * goes by its standard input, and no text of it is ever a command. */
+/* plot.c - rows through gnuplot: rates over sizes where names repeat with other sizes, else one
+ * bar for each row, of rates or, where not all have one, of times. Whiskers are the least and
+ * the greatest sample. Data goes by its standard input, and no text of it is ever a command. */
 #include "bench.h"
 
 #include <errno.h>
@@ -16,9 +16,10 @@
 static const char *terminal_of(const char *path)
 {
 	const char *dot = strrchr(path, '.');
-	return dot && strcmp(dot, ".svg") == 0 ? "svg noenhanced size 900,540 background rgb 'white'"
-	     : dot && strcmp(dot, ".png") == 0 ? "png noenhanced size 900,540"
-	                                       : NULL;
+	return dot && strcmp(dot, ".svg") == 0 ?
+	               "svg noenhanced size 900,540 background rgb 'white'" :
+	       dot && strcmp(dot, ".png") == 0 ? "png noenhanced size 900,540" :
+	                                         NULL;
 }
 
 static bool on_path(const char *program)
@@ -40,7 +41,8 @@ int plot_check(const char *path, struct ws_err *err)
 	if (!terminal_of(path))
 		return ws_err_set(err, WS_EUSAGE, "--plot: %s: must end in .svg or .png", path);
 	if (strpbrk(path, "'\"\\\n"))
-		return ws_err_set(err, WS_EUSAGE, "--plot: a name with quotes cannot be told to gnuplot");
+		return ws_err_set(err, WS_EUSAGE,
+		                  "--plot: a name with quotes cannot be told to gnuplot");
 	if (on_path("gnuplot"))
 		return 0;
 	ws_err_set(err, WS_ESYSTEM, "--plot: gnuplot is not installed");
@@ -51,7 +53,8 @@ int plot_check(const char *path, struct ws_err *err)
 static bool over_sizes(const struct report *r)
 {
 	for (size_t i = 1; i < r->n; i++)
-		if (strcmp(r->rows[i].name, r->rows[0].name) != 0 || r->rows[i].bytes == r->rows[0].bytes)
+		if (strcmp(r->rows[i].name, r->rows[0].name) != 0 ||
+		    r->rows[i].bytes == r->rows[0].bytes)
 			return false;
 	return r->n > 1 && r->rows[0].bytes > 0;
 }
@@ -84,14 +87,17 @@ static void put_title(FILE *f, const struct report *r)
 /* Median, least and greatest: of rates, which are least where times are greatest. */
 static void put_rates(FILE *f, const struct report_row *k)
 {
-	fprintf(f, " %.6f %.6f %.6f %.6f\n", gigabytes(k->bytes, k->sum.median), gigabytes(k->bytes, k->sum.max),
-	        gigabytes(k->bytes, k->sum.min), k->against_rate / 1e9);
+	fprintf(f, " %.6f %.6f %.6f %.6f\n", gigabytes(k->bytes, k->sum.median),
+	        gigabytes(k->bytes, k->sum.max), gigabytes(k->bytes, k->sum.min),
+	        k->against_rate / 1e9);
 }
 
 static void put_lines(FILE *f, const struct report *r)
 {
-	fprintf(f, "set logscale x 2\nset format x '%%.0b %%BB'\nset xlabel 'size'\nset ylabel 'GB/s'\n"
-	        "set yrange [0:]\nset grid\nset key above\nset rmargin 8\nset xtics rotate by -30\n$rows << EOD\n");
+	fprintf(f, "set logscale x 2\nset format x '%%.0b %%BB'\nset xlabel 'size'\nset ylabel "
+	           "'GB/s'\n"
+	           "set yrange [0:]\nset grid\nset key above\nset rmargin 8\nset xtics rotate by "
+	           "-30\n$rows << EOD\n");
 	for (size_t i = 0; i < r->n; i++) {
 		fprintf(f, "%llu", (unsigned long long)r->rows[i].bytes);
 		put_rates(f, &r->rows[i]);
@@ -141,19 +147,26 @@ static void put_bar(FILE *f, const struct report *r, const struct report_row *k,
 	if (rates)
 		put_rates(f, k);
 	else
-		fprintf(f, " %.6f %.6f %.6f 0\n", (double)k->sum.median / unit, (double)k->sum.min / unit,
-		        (double)k->sum.max / unit);
+		fprintf(f, " %.6f %.6f %.6f 0\n", (double)k->sum.median / unit,
+		        (double)k->sum.min / unit, (double)k->sum.max / unit);
 }
 
 static void put_bars(FILE *f, const struct report *r)
 {
 	const bool rates = has_rates(r);
-	fprintf(f, "set ylabel '%s'\nset style data histogram\nset style histogram errorbars gap 1 linewidth 1\n"
-	        "set style fill solid 0.7\nset yrange [0:]\nset grid y\nset bmargin 10\nset rmargin 18\n"
-	        "set xtics rotate by -30\nset key above\n$rows << EOD\n", rates ? "GB/s" : has_seconds(r) ? "s" : "ms");
+	fprintf(f,
+	        "set ylabel '%s'\nset style data histogram\nset style histogram errorbars gap 1 "
+	        "linewidth 1\n"
+	        "set style fill solid 0.7\nset yrange [0:]\nset grid y\nset bmargin 10\nset "
+	        "rmargin 18\n"
+	        "set xtics rotate by -30\nset key above\n$rows << EOD\n",
+	        rates          ? "GB/s" :
+	        has_seconds(r) ? "s" :
+	                         "ms");
 	for (size_t i = 0; i < r->n; i++)
 		put_bar(f, r, &r->rows[i], rates);
-	fprintf(f, "EOD\nplot $rows using 2:3:4:xtic(1) %s", rates ? "title 'measured'" : "notitle");
+	fprintf(f, "EOD\nplot $rows using 2:3:4:xtic(1) %s",
+	        rates ? "title 'measured'" : "notitle");
 	if (rates && r->rows[0].against_rate > 0) {
 		fprintf(f, ", $rows using 5:5:5 title \"");
 		put_text(f, r->rows[0].against);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* report.c - rows as they come: to the table (table.c), as JSON lines with every sample, or as comma-separated
- * values; and what they say together. */
+/* report.c - rows as they come: to the table (table.c), as JSON lines with every sample, or as
+ * comma-separated values; and what they say together. */
 #include "bench.h"
 
 #include "wsync/tool/str.h"
@@ -35,7 +35,7 @@ void report_turn(void *report, const char *name, unsigned done, unsigned of)
 	ui_progress(r->ui, text);
 }
 
-/* ---- rows ---------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 double report_rate(uint64_t bytes, int64_t ns)
 {
@@ -108,14 +108,16 @@ static void put_row(struct ui *ui, const struct report_row *k, const struct ws_b
 static void csv_row(struct report *r, const struct report_row *k)
 {
 	if (!r->headed)
-		printf("stage,name,detail,bytes,count,samples,min_ns,median_ns,p99_ns,max_ns,against,ratio,"
+		printf("stage,name,detail,bytes,count,samples,min_ns,median_ns,p99_ns,max_ns,"
+		       "against,ratio,"
 		       "ratio_min,ratio_max,errors,spread,rate\n");
 	r->headed = true;
 	printf("%s,%s,\"%s\",%llu,%u,%zu,%lld,%lld,%lld,%lld,", k->stage, k->name, k->detail,
-	       (unsigned long long)k->bytes, k->count, k->sum.n, (long long)k->sum.min, (long long)k->sum.median,
-	       (long long)k->sum.p99, (long long)k->sum.max);
+	       (unsigned long long)k->bytes, k->count, k->sum.n, (long long)k->sum.min,
+	       (long long)k->sum.median, (long long)k->sum.p99, (long long)k->sum.max);
 	if (k->has_ratio)
-		printf("%s,%.4f,%.4f,%.4f,", k->against, k->ratio.median, k->ratio.min, k->ratio.max);
+		printf("%s,%.4f,%.4f,%.4f,", k->against, k->ratio.median, k->ratio.min,
+		       k->ratio.max);
 	else
 		printf(",,,,");
 	if (k->errors >= 0)
@@ -139,14 +141,15 @@ void report_row(void *report, const struct ws_bench_row *row)
 		table_row(r, k);
 }
 
-/* ---- the end ------------------------------------------------------------------------------------- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 static const struct report_row *find_best(const struct report *r)
 {
 	const struct report_row *best = NULL;
 	for (size_t i = 0; i < r->n; i++) {
 		const struct report_row *k = &r->rows[i];
-		if (k->has_ratio && k->against_rate > 0 && (!best || k->ratio.median > best->ratio.median))
+		if (k->has_ratio && k->against_rate > 0 &&
+		    (!best || k->ratio.median > best->ratio.median))
 			best = k;
 	}
 	return best;
@@ -169,9 +172,9 @@ static void say_roofline(struct report *r)
 	}
 	char size[32];
 	if (!r->cfg->csv)
-		ui_say(r->ui, "roofline: %s at %.2f GB/s; nearest: %s of %s at %.2f of it\n", best->against,
-		       best->against_rate / 1e9, best->name, ws_format_size(size, sizeof size, best->bytes),
-		       best->ratio.median);
+		ui_say(r->ui, "roofline: %s at %.2f GB/s; nearest: %s of %s at %.2f of it\n",
+		       best->against, best->against_rate / 1e9, best->name,
+		       ws_format_size(size, sizeof size, best->bytes), best->ratio.median);
 }
 
 /* Which medians are not to be trusted, and whether that may be the machine's other work. */
@@ -194,8 +197,10 @@ static void say_noise(struct report *r)
 	report_label(worst, label, sizeof label);
 	if (worst->bytes)
 		ws_format_size(size, sizeof size, worst->bytes);
-	ui_say(r->ui, "~ noisy: %zu of %zu rows, most of all %s%s%s (%.0f %%); load %.1f at first, %.1f now\n", n, r->n,
-	       label, *size ? ", " : "", size, 100 * worst->sum.spread, r->load, load);
+	ui_say(r->ui,
+	       "~ noisy: %zu of %zu rows, most of all %s%s%s (%.0f %%); load %.1f at first, %.1f "
+	       "now\n",
+	       n, r->n, label, *size ? ", " : "", size, 100 * worst->sum.spread, r->load, load);
 }
 
 /* That nothing was found is worth a line where it was looked for. */

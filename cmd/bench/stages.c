@@ -14,10 +14,18 @@ struct ws_bench_opts bench_opts(struct bench_job *job)
 {
 	const int64_t most = job->cfg->most_ns;
 	return (struct ws_bench_opts){
-		.samples = (unsigned)job->cfg->samples, .warmups = (unsigned)job->cfg->warmups,
-		.most_ns = most == WS_FOREVER ? 0 : most > 0 ? most : 1, .check = job->cfg->check,
-		.sink = { .begin = report_open, .row = report_row, .turn = report_turn, .ctx = &job->report },
-		.log = &job->ui->log, .cancel = &run_cancel,
+		.samples = (unsigned)job->cfg->samples,
+		.warmups = (unsigned)job->cfg->warmups,
+		.most_ns = most == WS_FOREVER ? 0 :
+		           most > 0           ? most :
+		                                1,
+		.check = job->cfg->check,
+		.sink = { .begin = report_open,
+		          .row = report_row,
+		          .turn = report_turn,
+		          .ctx = &job->report },
+		.log = &job->ui->log,
+		.cancel = &run_cancel,
 	};
 }
 
@@ -25,7 +33,8 @@ int bench_find_endpoints(struct bench_job *job, struct ws_err *err)
 {
 	const struct bench_config *cfg = job->cfg;
 	if (cfg->endpoints.n || cfg->pool || cfg->common.registry) {
-		if (targets_find(&job->targets, &cfg->endpoints, cfg->pool, &cfg->common, false, job->ui, err))
+		if (targets_find(&job->targets, &cfg->endpoints, cfg->pool, &cfg->common, false,
+		                 job->ui, err))
 			return -1;
 		job->urls = job->targets.urls;
 		job->n_urls = job->targets.n;
@@ -38,8 +47,8 @@ int bench_find_endpoints(struct bench_job *job, struct ws_err *err)
 	return 0;
 }
 
-int bench_source(const struct bench_job *job, const struct opt_args *args, const char **paths, size_t *n,
-                 char *synthetic, size_t size, struct ws_err *err)
+int bench_source(const struct bench_job *job, const struct opt_args *args, const char **paths,
+                 size_t *n, char *synthetic, size_t size, struct ws_err *err)
 {
 	*n = 0;
 	if (job->cfg->model && args->n)
@@ -55,19 +64,24 @@ int bench_source(const struct bench_job *job, const struct opt_args *args, const
 	return 0;
 }
 
-/* ---- kernels ------------------------------------------------------------------------------------- */
+/* ---- kernels --------------------------------------------------------------------------------- */
 
 int bench_kernels(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	static const char *const definitions[] = {
-		"kernels: what a push does to numbers, in memory, on one thread. bytes are those that must move: each",
-		"that is read or written, once (of memcpy twice its size); GB/s is bytes / median. Memory is touched",
+		"kernels: what a push does to numbers, in memory, on one thread. bytes are those "
+		"that must move: each",
+		"that is read or written, once (of memcpy twice its size); GB/s is bytes / median. "
+		"Memory is touched",
 		"and warm. ratio is the rate over that of a memcpy which was timed beside it.", NULL
 	};
 	static const char *const on_gpu[] = {
-		"kernels --on gpu: what a push does to numbers on a GPU, in its memory and by its clock; a time is that of",
-		"four launches in a row / 4. bytes are those that must move: each that is read or written, once (of a copy",
-		"twice its size); GB/s is bytes / median. ratio is the rate over that of a copy from device to device of the",
+		"kernels --on gpu: what a push does to numbers on a GPU, in its memory and by its "
+		"clock; a time is that of",
+		"four launches in a row / 4. bytes are those that must move: each that is read or "
+		"written, once (of a copy",
+		"twice its size); GB/s is bytes / median. ratio is the rate over that of a copy "
+		"from device to device of the",
 		"same matrix, timed beside it.", NULL
 	};
 	(void)args;
@@ -80,35 +94,46 @@ int bench_kernels(void *ctx, const struct opt_args *args, struct ws_err *err)
 	                    : ws_bench_kernels(&o, job->cfg->size, err);
 }
 
-/* ---- load ---------------------------------------------------------------------------------------- */
+/* ---- load ------------------------------------------------------------------------------------ */
 
 int bench_load(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	static const char *const definitions[] = {
-		"load: a source through a buffer of this process, in one thread, as a data plane takes it: GB/s is the",
-		"bytes of the tensors as they would be sent / median. Opening and planning are not in it. ratio is the",
+		"load: a source through a buffer of this process, in one thread, as a data plane "
+		"takes it: GB/s is the",
+		"bytes of the tensors as they would be sent / median. Opening and planning are not "
+		"in it. ratio is the",
 		"rate over that of read(2) of the same files, timed beside it.", NULL
 	};
 	static const char *const to_gpu[] = {
-		"load --to gpu: a source through a buffer of this process, in one thread (ratio: over read(2) of the same",
-		"files); as many bytes of pinned memory copied to the GPU, in pieces of 16 MiB until the last has arrived;",
-		"the source to the GPU as a push that sends from there brings it (ratio: over that copy). GB/s is the bytes",
-		"of the tensors as they would be sent / median. Each ratio is of times taken in turns.", NULL
+		"load --to gpu: a source through a buffer of this process, in one thread (ratio: "
+		"over read(2) of the same",
+		"files); as many bytes of pinned memory copied to the GPU, in pieces of 16 MiB "
+		"until the last has arrived;",
+		"the source to the GPU as a push that sends from there brings it (ratio: over that "
+		"copy). GB/s is the bytes",
+		"of the tensors as they would be sent / median. Each ratio is of times taken in "
+		"turns.",
+		NULL
 	};
 	struct bench_job *job = ctx;
 	const struct ws_transform_opts transform = transforming_opts(&job->cfg->transforming);
 	const struct ws_bench_opts o = bench_opts(job);
 	const char **paths = calloc(args->n + 1, sizeof *paths);
 	char synthetic[256];
-	struct ws_bench_load load = { .paths = paths, .cold = job->cfg->cold, .most = job->cfg->most,
-		                      .transform = ws_transform_wanted(&transform) ? &transform : NULL,
+	struct ws_bench_load load = { .paths = paths,
+		                      .cold = job->cfg->cold,
+		                      .most = job->cfg->most,
+		                      .transform =
+		                              ws_transform_wanted(&transform) ? &transform : NULL,
 		                      .to = job->cfg->to ? &job->gpu : NULL,
 		                      .transform_on = job->cfg->pushing.transform_on };
 	/* Few borders between buckets, as a push has them. */
 	load.bucket_size = load.to && !load.most ? UINT64_C(256) << 20 : 0;
 	int rc = paths ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
 	if (!rc)
-		rc = bench_source(job, args, paths, &load.n_paths, synthetic, sizeof synthetic, err);
+		rc = bench_source(job, args, paths, &load.n_paths, synthetic, sizeof synthetic,
+		                  err);
 	if (!rc && load.to)
 		rc = bench_find_gpu(job, false, err);
 	if (!rc) {
@@ -119,14 +144,18 @@ int bench_load(void *ctx, const struct opt_args *args, struct ws_err *err)
 	return rc;
 }
 
-/* ---- control ------------------------------------------------------------------------------------- */
+/* ---- control --------------------------------------------------------------------------------- */
 
 int bench_control(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	static const char *const definitions[] = {
-		"control: a request that changes nothing (GET /model_info), from before it is made to its whole answer:",
-		"to the first endpoint with a connection of its own and with one that is kept, and to all of them at",
-		"once, on kept ones, until the last has answered. Below 1 the ratio says how much slower all are than one.", NULL
+		"control: a request that changes nothing (GET /model_info), from before it is made "
+		"to its whole answer:",
+		"to the first endpoint with a connection of its own and with one that is kept, and "
+		"to all of them at",
+		"once, on kept ones, until the last has answered. Below 1 the ratio says how much "
+		"slower all are than one.",
+		NULL
 	};
 	(void)args;
 	struct bench_job *job = ctx;
@@ -134,11 +163,11 @@ int bench_control(void *ctx, const struct opt_args *args, struct ws_err *err)
 	if (bench_find_endpoints(job, err))
 		return -1;
 	report_begin(&job->report, definitions);
-	return ws_bench_control(&o, job->urls, job->n_urls, job->targets.api_key, job->targets.ca_file,
-	                        job->cfg->timeout_ns, err);
+	return ws_bench_control(&o, job->urls, job->n_urls, job->targets.api_key,
+	                        job->targets.ca_file, job->cfg->timeout_ns, err);
 }
 
-/* ---- transport ----------------------------------------------------------------------------------- */
+/* ---- transport ------------------------------------------------------------------------------- */
 
 /* "gpu7:29500", "[::1]:29500" */
 static int split_address(const char *text, char *host, size_t n, uint16_t *port, struct ws_err *err)
@@ -165,8 +194,13 @@ static int take_part(struct bench_job *job, struct ws_err *err)
 		return -1;
 	ui_begin(job->ui);
 	struct ws_bench_receive r = {
-		.master = host, .port = port, .host = job->cfg->host, .timeout_ns = job->cfg->timeout_ns,
-		.gpu = { .device = (unsigned)job->cfg->pushing.gpu }, .log = &job->ui->log, .cancel = &run_cancel,
+		.master = host,
+		.port = port,
+		.host = job->cfg->host,
+		.timeout_ns = job->cfg->timeout_ns,
+		.gpu = { .device = (unsigned)job->cfg->pushing.gpu },
+		.log = &job->ui->log,
+		.cancel = &run_cancel,
 	};
 	if (bench_find_nccl(job, &r.gpu.nccl, err) || ws_bench_receive(&r, err))
 		return -1;
@@ -180,7 +214,8 @@ static size_t choose_sizes(const struct bench_config *cfg, uint64_t *sizes, size
 {
 	const uint64_t usual = cfg->greatest_size < LEAST_SIZE ? cfg->greatest_size : LEAST_SIZE;
 	size_t n = 0;
-	for (uint64_t size = cfg->least_size ? cfg->least_size : usual; size <= cfg->greatest_size && n < most; size *= cfg->factor) {
+	for (uint64_t size = cfg->least_size ? cfg->least_size : usual;
+	     size <= cfg->greatest_size && n < most; size *= cfg->factor) {
 		sizes[n++] = size;
 		if (size > UINT64_MAX / cfg->factor)
 			break;
@@ -193,26 +228,40 @@ static int refuse_sizes(const struct bench_config *cfg, struct ws_err *err)
 	char least[32], greatest[32];
 	ws_format_size(least, sizeof least, cfg->least_size);
 	ws_format_size(greatest, sizeof greatest, cfg->greatest_size);
-	return cfg->greatest_size ? ws_err_set(err, WS_EUSAGE, "--min-size %s is more than --max-size %s", least, greatest) :
-	                            ws_err_set(err, WS_EUSAGE, "--max-size: a bucket has bytes");
+	return cfg->greatest_size ?
+	               ws_err_set(err, WS_EUSAGE, "--min-size %s is more than --max-size %s", least,
+	                          greatest) :
+	               ws_err_set(err, WS_EUSAGE, "--max-size: a bucket has bytes");
 }
 
 int bench_transport(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	static const char *const definitions[] = {
-		"transport: a broadcast of one bucket over gloo to receivers that throw it away, from its first byte",
-		"until every receiver has told that it has the last one; of several in a row (x N) the time of all / N.",
-		"GB/s is the bucket's bytes / median (what each receiver sees; nccl-tests: algbw), however many receivers.",
-		"ratio is the rate over that of one TCP connection on the loopback interface with the same bytes by",
-		"sendfile, timed beside it, where all receivers are here.", NULL
+		"transport: a broadcast of one bucket over gloo to receivers that throw it away, "
+		"from its first byte",
+		"until every receiver has told that it has the last one; of several in a row (x N) "
+		"the time of all / N.",
+		"GB/s is the bucket's bytes / median (what each receiver sees; nccl-tests: algbw), "
+		"however many receivers.",
+		"ratio is the rate over that of one TCP connection on the loopback interface with "
+		"the same bytes by",
+		"sendfile, timed beside it, where all receivers are here.",
+		NULL
 	};
 	static const char *const over_nccl[] = {
-		"transport --backend nccl: broadcasts of one bucket, --count of them in a row, by the data plane that",
-		"wsync-push sends with: from the page cache through pinned memory onto the GPU and from there to receivers",
-		"that throw it away, from the first byte until every receiver has told that it has the last one; a time is",
-		"that / --count. GB/s (nccl-tests: algbw) is the bucket's bytes / median. ratio is the rate over that of as",
-		"many ncclBroadcast in a row from memory of the GPU to the same receivers, timed beside it. Our own receivers",
-		"are processes on the next GPUs; where ranks share a GPU they speak through sockets.", NULL
+		"transport --backend nccl: broadcasts of one bucket, --count of them in a row, by "
+		"the data plane that",
+		"wsync-push sends with: from the page cache through pinned memory onto the GPU and "
+		"from there to receivers",
+		"that throw it away, from the first byte until every receiver has told that it has "
+		"the last one; a time is",
+		"that / --count. GB/s (nccl-tests: algbw) is the bucket's bytes / median. ratio is "
+		"the rate over that of as",
+		"many ncclBroadcast in a row from memory of the GPU to the same receivers, timed "
+		"beside it. Our own receivers",
+		"are processes on the next GPUs; where ranks share a GPU they speak through "
+		"sockets.",
+		NULL
 	};
 	(void)args;
 	struct bench_job *job = ctx;
@@ -223,12 +272,19 @@ int bench_transport(void *ctx, const struct opt_args *args, struct ws_err *err)
 	char host[256];
 	if (cfg->join)
 		return take_part(job, err);
-	struct ws_bench_transport t = { .receivers = (unsigned)cfg->receivers, .remote = (unsigned)cfg->remote,
-		                        .sizes = sizes, .n_sizes = choose_sizes(cfg, sizes, 64),
-		                        .backend = cfg->pushing.backend, .start = receivers_start,
-		                        .failed = receivers_failed, .ctx = job,
-		                        .count = cfg->count ? (unsigned)cfg->count : nccl ? NCCL_COUNT : 1,
-		                        .total = cfg->total, .timeout_ns = cfg->timeout_ns };
+	struct ws_bench_transport t = { .receivers = (unsigned)cfg->receivers,
+		                        .remote = (unsigned)cfg->remote,
+		                        .sizes = sizes,
+		                        .n_sizes = choose_sizes(cfg, sizes, 64),
+		                        .backend = cfg->pushing.backend,
+		                        .start = receivers_start,
+		                        .failed = receivers_failed,
+		                        .ctx = job,
+		                        .count = cfg->count ? (unsigned)cfg->count :
+		                                 nccl       ? NCCL_COUNT :
+		                                              1,
+		                        .total = cfg->total,
+		                        .timeout_ns = cfg->timeout_ns };
 	if (t.remote && !cfg->receivers)
 		t.receivers = 0;
 	else if (!t.receivers)
@@ -239,7 +295,8 @@ int bench_transport(void *ctx, const struct opt_args *args, struct ws_err *err)
 		t.host = host;
 	}
 	if (t.remote && !cfg->listen)
-		return ws_err_set(err, WS_EUSAGE, "--remote: where the others find us is to be said by --listen "
+		return ws_err_set(err, WS_EUSAGE,
+		                  "--remote: where the others find us is to be said by --listen "
 		                  "ADDRESS:PORT");
 	if (!t.n_sizes)
 		return refuse_sizes(cfg, err);

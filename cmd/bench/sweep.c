@@ -58,7 +58,10 @@ static int add_choice(struct sweep *s, const char *bucket, const char *format, c
 {
 	struct choice *c = &s->choices[s->n];
 	unsigned format_of = 0, quantize_of = 0;
-	*c = (struct choice){ .bucket = bucket, .format = format, .quantize = quantize, .push = s->whole.push,
+	*c = (struct choice){ .bucket = bucket,
+		              .format = format,
+		              .quantize = quantize,
+		              .push = s->whole.push,
 		              .transform = s->whole.transform };
 	if (ws_parse_size(bucket, &c->push.bucket_size, err))
 		return ws_err_wrap(err, "--buckets");
@@ -69,8 +72,10 @@ static int add_choice(struct sweep *s, const char *bucket, const char *format, c
 	c->push.transform = &c->transform;
 	c->transform.quantize = quantize_of;
 	const bool quantized = strcmp(quantize, "none") != 0;
-	snprintf(c->detail, sizeof c->detail, "%s%s%s", format, quantized ? ", " : "", quantized ? quantize : "");
-	s->ways[s->n] = (struct ws_bench_way){ .name = c->bucket, .detail = c->detail, .push = &c->push };
+	snprintf(c->detail, sizeof c->detail, "%s%s%s", format, quantized ? ", " : "",
+	         quantized ? quantize : "");
+	s->ways[s->n] =
+		(struct ws_bench_way){ .name = c->bucket, .detail = c->detail, .push = &c->push };
 	s->n++;
 	return 0;
 }
@@ -78,7 +83,8 @@ static int add_choice(struct sweep *s, const char *bucket, const char *format, c
 static int add_all(struct sweep *s, struct ws_err *err)
 {
 	const struct bench_config *cfg = s->job->cfg;
-	const struct axis buckets = axis_of(&cfg->buckets, usual_buckets, sizeof usual_buckets / sizeof *usual_buckets);
+	const struct axis buckets =
+		axis_of(&cfg->buckets, usual_buckets, sizeof usual_buckets / sizeof *usual_buckets);
 	const struct axis formats = axis_of(&cfg->formats, usual_formats, 1);
 	const struct axis quantize = axis_of(&cfg->quantize, usual_quantize, 1);
 	const size_t most = buckets.n * formats.n * quantize.n;
@@ -90,12 +96,13 @@ static int add_all(struct sweep *s, struct ws_err *err)
 	for (size_t q = 0; q < quantize.n; q++)
 		for (size_t f = 0; f < formats.n; f++)
 			for (size_t b = 0; b < buckets.n; b++)
-				if (add_choice(s, buckets.items[b], formats.items[f], quantize.items[q], err))
+				if (add_choice(s, buckets.items[b], formats.items[f],
+				               quantize.items[q], err))
 					return -1;
 	return 0;
 }
 
-/* ---- what to take -------------------------------------------------------------------------------- */
+/* ---- what to take ---------------------------------------------------------------------------- */
 
 static void put_choice(struct ws_jw *w, const struct choice *c)
 {
@@ -130,10 +137,12 @@ static void say_recommendation(const struct sweep *s, size_t best)
 	char total[32];
 	size_t n = 0;
 	ui_say(ui, "fastest here, %s: --bucket-size %s --load-format %s --quantize %s\n",
-	       ws_format_duration(total, sizeof total, s->standing[best].total_ns), c->bucket, c->format, c->quantize);
+	       ws_format_duration(total, sizeof total, s->standing[best].total_ns), c->bucket,
+	       c->format, c->quantize);
 	for (size_t i = 0; i < s->n; i++)
 		if (i != best && s->standing[i].alike)
-			ui_say(ui, "%s%s (%s)", n++ ? ", " : "not to be told from it: ", s->choices[i].bucket,
+			ui_say(ui, "%s%s (%s)",
+			       n++ ? ", " : "not to be told from it: ", s->choices[i].bucket,
 			       s->choices[i].detail);
 	ui_say(ui, n ? ". Smaller buckets take less memory of the servers.\n" : "");
 	if (s->job->report.n && s->job->report.rows[0].sum.n < ENOUGH)
@@ -154,14 +163,19 @@ static void recommend(const struct sweep *s)
 int bench_sweep(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	static const char *const definitions[] = {
-		"sweep: the whole job (see push) with each bucket size, load format and quantization, in turns: one job of",
-		"each, then again. GB/s is the bytes as they are sent / median of the total. ratio is the time of the",
-		"fastest over its own, of the same turn. Not to be told apart: no slower than the fastest in every fourth",
+		"sweep: the whole job (see push) with each bucket size, load format and "
+		"quantization, in turns: one job of",
+		"each, then again. GB/s is the bytes as they are sent / median of the total. ratio "
+		"is the time of the",
+		"fastest over its own, of the same turn. Not to be told apart: no slower than the "
+		"fastest in every fourth",
 		"turn.", NULL
 	};
 	static const char *const kept[] = {
-		"sweep --keep-group: the whole job (see push) with each bucket size, load format and quantization, one of",
-		"them after the other: a machine that becomes slower does so for the later ones. GB/s is the bytes as they",
+		"sweep --keep-group: the whole job (see push) with each bucket size, load format "
+		"and quantization, one of",
+		"them after the other: a machine that becomes slower does so for the later ones. "
+		"GB/s is the bytes as they",
 		"are sent / median of the total.", NULL
 	};
 	struct bench_job *job = ctx;
@@ -172,8 +186,8 @@ int bench_sweep(void *ctx, const struct opt_args *args, struct ws_err *err)
 	if (!rc) {
 		const struct ws_bench_opts o = bench_opts(job);
 		report_begin(&job->report, job->cfg->keep_group ? kept : definitions);
-		rc = ws_bench_sweep(&o, s.ways, s.n, s.whole.paths, s.whole.n_paths, job->cfg->keep_group, s.standing,
-		                    err);
+		rc = ws_bench_sweep(&o, s.ways, s.n, s.whole.paths, s.whole.n_paths,
+		                    job->cfg->keep_group, s.standing, err);
 		recommend(&s);
 	}
 	free(s.choices);

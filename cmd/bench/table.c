@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* table.c - rows for people: what each figure is comes before the first one, then row by row, so that who
- * measures a slow thing sees how far it is. */
+/* table.c - rows for people: what each figure is comes before the first one, then row by row, so
+ * that who measures a slow thing sees how far it is. */
 #include "bench.h"
 
 #include "wsync/tool/str.h"
@@ -27,9 +27,11 @@ static void define_samples(struct report *r)
 	if (r->cfg->most_ns != WS_FOREVER)
 		snprintf(within, sizeof within, ", none begun after %s",
 		         ws_format_duration(most, sizeof most, r->cfg->most_ns));
-	ui_say(r->ui, "%llu sample%s after %llu to warm up%s: the least, the median and %s of n.\n", samples,
-	       samples == 1 ? "" : "s", warmups, within, has_p99(r) ? "p99 (nearest rank)" : "the greatest");
-	ui_say(r->ui, "~: noisy, the middle half of them (of fewer than 4: all) lies further apart than a quarter of the\n"
+	ui_say(r->ui, "%llu sample%s after %llu to warm up%s: the least, the median and %s of n.\n",
+	       samples, samples == 1 ? "" : "s", warmups, within,
+	       has_p99(r) ? "p99 (nearest rank)" : "the greatest");
+	ui_say(r->ui, "~: noisy, the middle half of them (of fewer than 4: all) lies further apart "
+	              "than a quarter of the\n"
 	              "median. GB is 10^9 bytes, MiB 2^20.\n");
 }
 
@@ -47,8 +49,9 @@ void table_define(struct report *r)
 static void head(struct report *r, const struct report_row *k)
 {
 	if (!r->headed)
-		ui_say(r->ui, "%s%-36s %9s %5s %9s %9s  %9s %6s  %s%s\n", ui_on(r->ui, UI_DIM), k->stage, "bytes", "n",
-		       "min", "median", has_p99(r) ? "p99" : "max", "GB/s", "ratio (least..greatest)", ui_off(r->ui));
+		ui_say(r->ui, "%s%-36s %9s %5s %9s %9s  %9s %6s  %s%s\n", ui_on(r->ui, UI_DIM),
+		       k->stage, "bytes", "n", "min", "median", has_p99(r) ? "p99" : "max", "GB/s",
+		       "ratio (least..greatest)", ui_off(r->ui));
 	r->headed = true;
 }
 
@@ -67,7 +70,12 @@ void report_label(const struct report_row *k, char *label, size_t n)
 /* Three digits, and a column of one unit. */
 static void format_rate(char *text, size_t n, double gigabytes)
 {
-	snprintf(text, n, "%.*f", gigabytes < 1 ? 3 : gigabytes < 10 ? 2 : gigabytes < 100 ? 1 : 0, gigabytes);
+	snprintf(text, n, "%.*f",
+	         gigabytes < 1   ? 3 :
+	         gigabytes < 10  ? 2 :
+	         gigabytes < 100 ? 1 :
+	                           0,
+	         gigabytes);
 }
 
 void table_row(struct report *r, const struct report_row *k)
@@ -87,8 +95,8 @@ void table_row(struct report *r, const struct report_row *k)
 	if (*speed || k->has_ratio)
 		ui_say(r->ui, " %6s", speed);
 	if (k->has_ratio)
-		ui_say(r->ui, "  %.2f (%.2f..%.2f) of %s", k->ratio.median, k->ratio.min, k->ratio.max,
-		       k->against);
+		ui_say(r->ui, "  %.2f (%.2f..%.2f) of %s", k->ratio.median, k->ratio.min,
+		       k->ratio.max, k->against);
 	if (k->errors > 0)
 		ui_say(r->ui, "  %s%lld bytes wrong%s", ui_on(r->ui, UI_BAD), (long long)k->errors,
 		       ui_off(r->ui));

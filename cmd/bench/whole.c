@@ -11,25 +11,35 @@
 #include <string.h>
 
 static const char *const push_definitions[] = {
-	"push: whole jobs as wsync-push makes them; every nanosecond belongs to one phase, and they add up to the",
-	"total. transfer is sending, apply is waiting for the servers' answers after the last byte of each bucket,",
-	"verify is what --verify asks for. GB/s is the checkpoint's bytes / median. In turns with each job its parts",
-	"alone: the source, which is reading and making the same tensors (to a GPU, where they are sent from one); the",
-	"wire, which is transfer and apply of the same plan with all bytes made before, in memory. efficiency is the",
-	"longer part / (transfer + apply): 1 where the other hides behind it wholly. ratio of transfer: its rate over",
-	"that of its source alone.", NULL
+	"push: whole jobs as wsync-push makes them; every nanosecond belongs to one phase, and "
+	"they add up to the",
+	"total. transfer is sending, apply is waiting for the servers' answers after the last byte "
+	"of each bucket,",
+	"verify is what --verify asks for. GB/s is the checkpoint's bytes / median. In turns with "
+	"each job its parts",
+	"alone: the source, which is reading and making the same tensors (to a GPU, where they are "
+	"sent from one); the",
+	"wire, which is transfer and apply of the same plan with all bytes made before, in memory. "
+	"efficiency is the",
+	"longer part / (transfer + apply): 1 where the other hides behind it wholly. ratio of "
+	"transfer: its rate over",
+	"that of its source alone.",
+	NULL
 };
 
-int whole_open(struct whole *w, struct bench_job *job, const struct opt_args *args, struct ws_err *err)
+int whole_open(struct whole *w, struct bench_job *job, const struct opt_args *args,
+               struct ws_err *err)
 {
 	const struct bench_config *cfg = job->cfg;
 	w->job = job;
 	w->paths = calloc(args->n + 1, sizeof *w->paths);
 	if (!w->paths)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	const bool nccl = cfg->pushing.backend == WS_BACKEND_NCCL, ipc = cfg->pushing.backend == WS_BACKEND_IPC;
+	const bool nccl = cfg->pushing.backend == WS_BACKEND_NCCL,
+		   ipc = cfg->pushing.backend == WS_BACKEND_IPC;
 	/* The GPU first: without one, endpoints of our own could not tell why they do not start. */
-	if (bench_source(job, args, w->paths, &w->n_paths, w->synthetic, sizeof w->synthetic, err) ||
+	if (bench_source(job, args, w->paths, &w->n_paths, w->synthetic, sizeof w->synthetic,
+	                 err) ||
 	    ((nccl || ipc) && bench_find_gpu(job, nccl, err)) || bench_find_endpoints(job, err))
 		return -1;
 	w->transform = transforming_opts(&cfg->transforming);
@@ -45,7 +55,8 @@ int whole_open(struct whole *w, struct bench_job *job, const struct opt_args *ar
 		w->push.nccl_from = NULL; /* has been asked */
 	}
 	/* Endpoints of our own need no record of what became of them. */
-	return job->local.n ? 0 : pushing_find_state(&cfg->pushing, w->state, &w->push, job->ui, err);
+	return job->local.n ? 0 :
+	                      pushing_find_state(&cfg->pushing, w->state, &w->push, job->ui, err);
 }
 
 static int run_whole(struct whole *w, struct ws_bench_bound *bound, struct ws_err *err)
@@ -62,12 +73,16 @@ static void say_overlap(struct bench_job *job, const struct ws_bench_bound *b)
 	ws_format_duration(together, sizeof together, b->together_ns);
 	ws_format_duration(source, sizeof source, b->supply_ns);
 	if (b->wire_ns)
-		ui_say(job->ui, "overlap: source alone %s, wire alone %s, together %s: efficiency %.2f (%.2f..%.2f)\n",
-		       source, ws_format_duration(wire, sizeof wire, b->wire_ns), together, b->efficiency.median,
-		       b->efficiency.min, b->efficiency.max);
+		ui_say(job->ui,
+		       "overlap: source alone %s, wire alone %s, together %s: efficiency %.2f "
+		       "(%.2f..%.2f)\n",
+		       source, ws_format_duration(wire, sizeof wire, b->wire_ns), together,
+		       b->efficiency.median, b->efficiency.min, b->efficiency.max);
 	else if (b->supply_ns)
-		ui_say(job->ui, "overlap: source alone %s, together %s; the wire alone was not measured: %s\n", source,
-		       together, b->why_no_wire);
+		ui_say(job->ui,
+		       "overlap: source alone %s, together %s; the wire alone was not measured: "
+		       "%s\n",
+		       source, together, b->why_no_wire);
 }
 
 static void put_bound(struct bench_job *job, const struct ws_bench_bound *b)
@@ -114,8 +129,8 @@ static void say_bound(struct bench_job *job, const struct ws_bench_bound *b)
 		return;
 	ui_say(job->ui, "a job takes %s, %s: %zu bucket%s, %s on the wire to all receivers\n",
 	       ws_format_duration(total, sizeof total, b->total_ns),
-	       ws_format_rate(speed, sizeof speed, b->bytes, b->total_ns), b->buckets, b->buckets == 1 ? "" : "s",
-	       ws_format_size(wire, sizeof wire, b->wire_bytes));
+	       ws_format_rate(speed, sizeof speed, b->bytes, b->total_ns), b->buckets,
+	       b->buckets == 1 ? "" : "s", ws_format_size(wire, sizeof wire, b->wire_bytes));
 	say_overlap(job, b);
 	ui_say(job->ui, "bound by %s\n", explain(b->bound));
 }

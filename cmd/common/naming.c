@@ -32,8 +32,8 @@ int naming_sharded(void *ctx, const char *value, struct ws_err *err)
 	unsigned tp, ep = 0; /* a manifest may say it */
 	if (size_of(value, first, "tp=", &tp) ||
 	    (value[first] && size_of(value + first + 1, strlen(value + first + 1), "ep=", &ep)))
-		return ws_err_set(err, WS_EUSAGE, "invalid value '%s', must be like tp=8 or tp=8,ep=4",
-		                  value);
+		return ws_err_set(err, WS_EUSAGE,
+		                  "invalid value '%s', must be like tp=8 or tp=8,ep=4", value);
 	if (ep && tp % ep)
 		return ws_err_set(err, WS_EUSAGE, "ep %u does not divide tp %u", ep, tp);
 	n->sharded_tp = tp;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* naming.h - the options that say how a source's tensors are named: its config, its rules, its shards. */
+/* naming.h - the options that say how a source's tensors are named: its
+ * config, its rules, its shards. */
 #ifndef WSYNC_CMD_NAMING_H
 #define WSYNC_CMD_NAMING_H
 

@@ -59,8 +59,8 @@ static bool start_passing(void)
 	return started;
 }
 
-/* Our end for writing stays open, so that there always is one, and is inherited: NCCL in a process that
- * we start finds it by the same name. */
+/* Our end for writing stays open, so that there always is one, and is inherited: NCCL in a
+ * process that we start finds it by the same name. */
 static void send_to_stderr(void)
 {
 	char name[32];
@@ -93,7 +93,8 @@ static void tame_debug(void)
 	const char *level = getenv("NCCL_DEBUG");
 	if (!level || !*level)
 		return;
-	/* Its line goes to stdout whatever file is named; the next level has it too, and minds the file. */
+	/* Its line goes to stdout whatever file is named; the next level has
+	 * it too, and minds the file. */
 	if (strcasecmp(level, "VERSION") == 0)
 		setenv("NCCL_DEBUG", "WARN", 1);
 	if (!getenv("NCCL_DEBUG_FILE"))
@@ -108,7 +109,8 @@ const char *nccl_prepare(const char *file, const char *python)
 	/* All ranks of a communicator should agree about these. */
 	setenv("NCCL_CUMEM_ENABLE", "0", 0);
 	setenv("NCCL_NVLS_ENABLE", "0", 0);
-	/* It would overrule how our communicators are made, and no deadline holds in one that blocks. */
+	/* It would overrule how our communicators are made, and no deadline
+	 * holds in one that blocks. */
 	setenv("NCCL_COMM_BLOCKING", "0", 1);
 	tame_debug();
 	return file || python || !usual || !usual[0] ? file : usual;

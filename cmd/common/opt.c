@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* opt.c - from the table to getopt_long and back.
  *
- * getopt_long permutes and abbreviates; every message is ours, because its own name neither the kind
- * of value nor what would have been right. */
+ * getopt_long permutes and abbreviates; every message is ours, because its own name neither the
+ * kind of value nor what would have been right. */
 #include "opt.h"
 
 #include "wsync/tool/str.h"
@@ -277,7 +277,8 @@ static int parse_arguments(const struct opt_program *p, const struct tables *t,
 			return opt_usage(p, "missing argument: COMMAND");
 		args->command = find_command(p, args->v[0], &near);
 		if (!args->command && near)
-			return opt_usage(p, "unknown command '%s', did you mean '%s'?", args->v[0], near);
+			return opt_usage(p, "unknown command '%s', did you mean '%s'?", args->v[0],
+			                 near);
 		if (!args->command)
 			return opt_usage(p, "unknown command '%s'", args->v[0]);
 		args->v++;

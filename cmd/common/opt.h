@@ -179,9 +179,9 @@ struct opt_program {
 enum { OPT_GO = -1 };
 int opt_parse(const struct opt_program *p, int argc, char **argv, struct opt_args *args);
 void opt_free(const struct opt_program *p); /* the lists */
-/* The options on a command line that opt_parse has accepted, each as one word "--name", "--no-name" or
- * "--name=value", in their order, but for those named in `but` (NULL-terminated): for running the program
- * again. The caller frees the strings and the array. */
+/* The options on a command line that opt_parse has accepted, each as one word "--name",
+ * "--no-name" or "--name=value", in their order, but for those named in `but` (NULL-terminated):
+ * for running the program again. The caller frees the strings and the array. */
 int opt_repeat(const struct opt_program *p, int argc, char **argv, const char *const *but,
                char ***words, size_t *n, struct ws_err *err);
 

@@ -33,10 +33,12 @@ static void wrap(const char *text, size_t at, size_t left, size_t width)
 	putchar('\n');
 }
 
-/* Many choices go on in the next line, behind a "|" and under the first of them. Returns the column. */
+/* Many choices go on in the next line, behind a "|" and under the first of
+ * them. Returns the column. */
 static size_t print_left(const char *left, size_t width)
 {
-	const size_t under = INDENT + (strchr(left, '|') ? (size_t)(strrchr(left, ' ') + 1 - left) : 0);
+	const size_t under =
+		INDENT + (strchr(left, '|') ? (size_t)(strrchr(left, ' ') + 1 - left) : 0);
 	size_t at = INDENT;
 	printf("%*s", INDENT, "");
 	for (const char *s = left; *s;) {
@@ -170,14 +172,17 @@ void opt_print_help(const struct opt_program *p, const struct opt_command *c, bo
 		return;
 	}
 	putchar('\n');
-	wrap("Exit status: 0 done, 1 the answer is no, 2 usage, others by kind of failure; see EXIT "
-	     "STATUS in wsync(7).", 0, 0, width);
+	wrap("Exit status: 0 done, 1 the answer is no, 2 usage, others by kind of failure; see "
+	     "EXIT "
+	     "STATUS in wsync(7).",
+	     0, 0, width);
 	printf("See %s(1).\n", p->name);
 }
 
 void opt_print_version(const struct opt_program *p)
 {
-	printf("%s %s\n%s\n%s\n%s\n", p->name, ws_version(), ws_http_library(), ws_build(), ws_gpu_library());
+	printf("%s %s\n%s\n%s\n%s\n", p->name, ws_version(), ws_http_library(), ws_build(),
+	       ws_gpu_library());
 }
 
 static const char *kind_name(enum opt_kind kind)

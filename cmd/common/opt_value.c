@@ -52,7 +52,9 @@ static int duration(const struct opt *o, const char *value, struct ws_err *err)
 	if (ws_parse_duration(value, &ns, err))
 		return -1;
 	if ((uint64_t)ns < o->lo)
-		return ws_err_set(err, WS_EUSAGE, "invalid DURATION '%s', must be more than 0; none means no limit", value);
+		return ws_err_set(err, WS_EUSAGE,
+		                  "invalid DURATION '%s', must be more than 0; none means no limit",
+		                  value);
 	*o->out.ns = ns;
 	return 0;
 }

@@ -24,14 +24,17 @@
 #include <unistd.h>
 
 enum {
-	ENOUGH = 128 << 10, /* bytes that are queued for a reader that has stopped, or is waited for */
+	/* bytes that are queued for a reader that has stopped, or is waited for */
+	ENOUGH = 128 << 10,
 	MOST = 32 << 20,    /* for one that is slower than the program */
-	PIECE = 4096,       /* of one write(2): a longer one to a slow reader would look as if nothing moved */
+	/* of one write(2): a longer one to a slow reader would look as if nothing moved */
+	PIECE = 4096,
 	TERMINAL_PIECE = 256,
 	STATUS_MAX = 1024,
 	N_STREAMS = 3,
 };
-static const int64_t PATIENCE_NS = WS_NS_PER_S;       /* a reader that takes nothing for so long has stopped */
+/* a reader that takes nothing for so long has stopped */
+static const int64_t PATIENCE_NS = WS_NS_PER_S;
 static const int64_t SIGNALLED_NS = WS_NS_PER_S / 10; /* the same where a signal ends a wait */
 
 struct bytes {
@@ -101,7 +104,7 @@ static bool is_idle(struct outlet *o)
 	return atomic_load(&o->done) == atomic_load(&o->asked);
 }
 
-/* ---- the queue: all with the lock held ----------------------------------------------------------- */
+/* ---- the queue: all with the lock held ------------------------------------------------------- */
 
 static int add(struct bytes *b, const char *data, size_t n)
 {
@@ -173,16 +176,17 @@ static void report_dropped(struct outlet *o)
 {
 	char line[256];
 	const bool as_json = atomic_load(&json) && o == &outlets[0];
-	const char *form = as_json ? "{\"type\":\"warning\",\"url\":null,\"message\":\"%s%s%llu lines were "
-	                             "dropped here, because nobody read them\"}\n"
-	                           : "%s%s%llu lines were dropped here, because nobody read them\n";
-	const int n = snprintf(line, sizeof line, form, as_json ? "" : program, as_json ? "" : ": warning: ",
-	                       o->dropped);
+	const char *form =
+		as_json ? "{\"type\":\"warning\",\"url\":null,\"message\":\"%s%s%llu lines were "
+			  "dropped here, because nobody read them\"}\n" :
+			  "%s%s%llu lines were dropped here, because nobody read them\n";
+	const int n = snprintf(line, sizeof line, form, as_json ? "" : program,
+	                       as_json ? "" : ": warning: ", o->dropped);
 	o->dropped = 0;
 	append(o, line, (size_t)n);
 }
 
-/* ---- what the program calls ---------------------------------------------------------------------- */
+/* ---- what the program calls ------------------------------------------------------------------ */
 
 static bool may_wait(void)
 {
@@ -271,7 +275,7 @@ void outlet_interrupt(void)
 	wake(errors);
 }
 
-/* ---- the thread ---------------------------------------------------------------------------------- */
+/* ---- the thread ------------------------------------------------------------------------------ */
 
 static int write_some(const struct outlet *o, const char *data, size_t n, size_t *written)
 {
@@ -353,7 +357,8 @@ static void write_taken(struct outlet *o)
 static void write_notice(struct outlet *o)
 {
 	char line[128];
-	const int n = snprintf(line, sizeof line, "%s: interrupted, cleaning up (again to quit at once)\n", program);
+	const int n = snprintf(line, sizeof line,
+	                       "%s: interrupted, cleaning up (again to quit at once)\n", program);
 	erase(o);
 	write_all(o, line, (size_t)n);
 }
@@ -401,15 +406,15 @@ static void *run(void *outlet)
 	return NULL; /* it ends with the process, perhaps in a write */
 }
 
-/* ---- beginning and end --------------------------------------------------------------------------- */
+/* ---- beginning and end ----------------------------------------------------------------------- */
 
 /* Of 2>&1, and of a terminal. Two threads would tear each other's lines, and put them out of
  * order. */
 static bool is_one_file(void)
 {
 	struct stat a, b;
-	return fstat(STDOUT_FILENO, &a) == 0 && fstat(STDERR_FILENO, &b) == 0 && a.st_dev == b.st_dev &&
-	       a.st_ino == b.st_ino;
+	return fstat(STDOUT_FILENO, &a) == 0 && fstat(STDERR_FILENO, &b) == 0 &&
+	       a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
 static void start(struct outlet *o)
@@ -500,8 +505,10 @@ static int check_stdout(int native)
 {
 	const unsigned long long lost = count_lost(&outlets[0]);
 	if (lost)
-		fprintf(stderr, "%s: the last %llu lines of standard output were dropped, because nobody read them\n", program,
-		        lost);
+		fprintf(stderr,
+		        "%s: the last %llu lines of standard output were dropped, because nobody "
+		        "read them\n",
+		        program, lost);
 	else if (native && native != EPIPE)
 		fprintf(stderr, "%s: writing standard output: %s\n", program, strerror(native));
 	return lost || native ? -1 : 0;

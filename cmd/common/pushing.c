@@ -10,7 +10,8 @@
 
 /* Indexes are the values of the library's enums. */
 const char *const pushing_backends[] = { "auto", "gloo", "nccl", "tensor", "disk", "ipc", NULL };
-const char *const pushing_protocols[] = { "auto", "update", "session", "two-phase", "receive", "ep-scatter", NULL };
+const char *const pushing_protocols[] = { "auto",    "update",     "session", "two-phase",
+	                                  "receive", "ep-scatter", NULL };
 const char *const pushing_two_phases[] = { "bucket", "whole", NULL };
 const char *const pushing_transform_ons[] = { "auto", "cpu", "gpu", NULL };
 const char *const pushing_formats[] = { "auto", "none", "flattened_bucket", "safetensors", NULL };
@@ -29,7 +30,8 @@ int pushing_ipc_device(void *pushing, const char *value, struct ws_err *err)
 	uint64_t n = 0;
 	p->ipc_by_ordinal = strcmp(value, "uuid") != 0;
 	if (p->ipc_by_ordinal && ws_parse_uint(value, 0, 255, "N", &n, NULL))
-		return ws_err_set(err, WS_EUSAGE, "invalid GPU '%s', must be uuid or 0 to 255", value);
+		return ws_err_set(err, WS_EUSAGE, "invalid GPU '%s', must be uuid or 0 to 255",
+		                  value);
 	p->ipc_ordinal = (unsigned)n;
 	return 0;
 }
@@ -62,8 +64,8 @@ void pushing_apply(const struct pushing *p, struct ws_push_opts *opts)
 	opts->lock_wait_ns = p->lock_wait_ns;
 }
 
-int pushing_find_state(const struct pushing *p, char *path, struct ws_push_opts *opts, struct ui *ui,
-                       struct ws_err *err)
+int pushing_find_state(const struct pushing *p, char *path, struct ws_push_opts *opts,
+                       struct ui *ui, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
 	struct ws_buf found;
@@ -80,6 +82,7 @@ int pushing_find_state(const struct pushing *p, char *path, struct ws_push_opts 
 		return -1;
 	}
 	if (rc)
-		ui_warn(ui, NULL, "%s: nothing is recorded, and other pushes are not kept away", why.msg);
+		ui_warn(ui, NULL, "%s: nothing is recorded, and other pushes are not kept away",
+		        why.msg);
 	return 0;
 }

@@ -13,7 +13,8 @@ struct pushing {
 	const char *master_address, *group_name, *state_dir, *nccl_lib, *nccl_from;
 	const char *disk_dir, *disk_path;
 	uint64_t master_port, bucket_size, gpu, disk_keep;
-	unsigned backend, transform_on, protocol, two_phase, format, flush, pause, partial, lineage; /* the library's enums */
+	/* the library's enums */
+	unsigned backend, transform_on, protocol, two_phase, format, flush, pause, partial, lineage;
 	int64_t init_ns, bucket_ns, lock_wait_ns;
 	bool ipc_by_ordinal;
 	unsigned ipc_ordinal;
@@ -84,15 +85,15 @@ extern const char *const pushing_flushes[], *const pushing_pauses[], *const push
 		"wait for another push to the same server (0: refuse at once)")
 
 int pushing_ipc_device(void *pushing, const char *value, struct ws_err *err); /* an opt_call */
-/* The NCCL to load, as the options or the environment say; NULL: where it usually is, or as nccl_from says.
- * Sets for it what inference servers set for theirs. */
+/* The NCCL to load, as the options or the environment say; NULL: where it usually is, or as
+ * nccl_from says. Sets for it what inference servers set for theirs. */
 const char *pushing_nccl(const struct pushing *p);
 /* Only what these options say; the rest of *opts is the caller's. */
 void pushing_apply(const struct pushing *p, struct ws_push_opts *opts);
-/* The state directory: path, of PUSHING_PATH bytes, outlives the push. Without a place for one there is
- * none, and a warning. */
+/* The state directory: path, of PUSHING_PATH bytes, outlives the push. Without a place for one
+ * there is none, and a warning. */
 enum { PUSHING_PATH = 4096 };
-int pushing_find_state(const struct pushing *p, char *path, struct ws_push_opts *opts, struct ui *ui,
-                       struct ws_err *err);
+int pushing_find_state(const struct pushing *p, char *path, struct ws_push_opts *opts,
+                       struct ui *ui, struct ws_err *err);
 
 #endif

@@ -21,8 +21,9 @@ struct ws_cancel run_cancel = WS_CANCEL_INIT;
 static const char *program = "wsync";
 static volatile sig_atomic_t received;
 
-/* timeout(1) tells its child and then its whole group, so the child hears one wish twice; so do programs
- * under a terminal that goes away (SIGHUP and SIGTERM). Only a signal that comes later is a second wish. */
+/* timeout(1) tells its child and then its whole group, so the child hears one wish twice;
+ * so do programs under a terminal that goes away (SIGHUP and SIGTERM). Only a signal that
+ * comes later is a second wish. */
 enum { SAME_WISH_MS = 300 };
 
 static long long now_ms(void)
@@ -80,7 +81,8 @@ static void open_missing_descriptors(void)
 static bool has_default(int sig)
 {
 	struct sigaction now;
-	return sigaction(sig, NULL, &now) == 0 && !(now.sa_flags & SA_SIGINFO) && now.sa_handler == SIG_DFL;
+	return sigaction(sig, NULL, &now) == 0 && !(now.sa_flags & SA_SIGINFO) &&
+	       now.sa_handler == SIG_DFL;
 }
 
 /* Whatever ends a process by default, also the real-time signals, by which some supervisors stop
@@ -88,8 +90,8 @@ static bool has_default(int sig)
 static bool ends_us(int sig)
 {
 	static const int others[] = {
-		SIGKILL, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS, SIGPIPE, SIGXFSZ,
-		SIGCHLD, SIGURG, SIGWINCH, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU,
+		SIGKILL, SIGSEGV, SIGBUS, SIGFPE,   SIGILL,  SIGABRT, SIGTRAP, SIGSYS,  SIGPIPE,
+		SIGXFSZ, SIGCHLD, SIGURG, SIGWINCH, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU,
 	};
 	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
 		if (sig == others[i])
@@ -115,8 +117,8 @@ static void install_handlers(void)
 		signal(SIGABRT, on_abort);
 }
 
-/* The usual soft limit is for programs that use select(2). Connections to a few hundred endpoints are more
- * than that, and the hard limit is what the administrator meant. */
+/* The usual soft limit is for programs that use select(2). Connections to a few hundred
+ * endpoints are more than that, and the hard limit is what the administrator meant. */
 static void raise_file_limit(void)
 {
 	enum { PLENTY = 65536 };
@@ -165,7 +167,8 @@ static void print_hint(const struct ws_err *err)
 {
 	if (explanation)
 		fputs(explanation, stderr);
-	if (err->hint[0] && !(explanation && explained_hint && strcmp(err->hint, explained_hint) == 0))
+	if (err->hint[0] &&
+	    !(explanation && explained_hint && strcmp(err->hint, explained_hint) == 0))
 		fprintf(stderr, "hint: %s\n", ui_text(err->hint));
 	free(explanation);
 	free(explained_hint);
@@ -194,11 +197,13 @@ void run_quit(const struct ws_err *err)
 {
 	sigset_t none;
 	sigemptyset(&none);
-	pthread_sigmask(SIG_SETMASK, &none, NULL); /* where a signal was received, this thread dies by it */
+	/* where a signal was received, this thread dies by it */
+	pthread_sigmask(SIG_SETMASK, &none, NULL);
 	_exit(run_finish(err));
 }
 
-/* wsync's directory under $XDG_STATE_HOME or ~/.local/state; nothing where there is no place for it. */
+/* wsync's directory under $XDG_STATE_HOME or ~/.local/state; nothing where
+ * there is no place for it. */
 static void put_state_dir(struct ws_buf *path)
 {
 	const char *state = getenv("XDG_STATE_HOME");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run.h - what a program owes its shell: descriptors, signals, its words on stderr, its exit status.
- * main.h calls these in their order. */
+/* run.h - what a program owes its shell: descriptors, signals, its words on stderr, its exit
+ * status. main.h calls these in their order. */
 #ifndef WSYNC_CMD_RUN_H
 #define WSYNC_CMD_RUN_H
 
@@ -29,14 +29,15 @@ void run_quit(const struct ws_err *err) __attribute__((noreturn));
 
 /* "wsync-push: <message>" and "hint: ..." on stderr, as run_finish does. */
 void run_print_error(const struct ws_err *err);
-/* Lines that stand below the next error's; they hold `hint`, which is then not said again. Copied. */
+/* Lines that stand below the next error's; they hold `hint`, which is then not said again.
+ * Copied. */
 void run_explain_error(const char *paragraph, const char *hint);
 
 /* The path of the registry: the given one, else $WSYNC_REGISTRY, else wsync/registry.json under
  * $XDG_STATE_HOME (when absolute) or ~/.local/state. */
 int run_registry_path(const char *given, struct ws_buf *path, struct ws_err *err);
-/* The state directory, where pushes are recorded: the given one, else wsync under $XDG_STATE_HOME (when
- * absolute) or ~/.local/state. */
+/* The state directory, where pushes are recorded: the given one, else wsync under
+ * $XDG_STATE_HOME (when absolute) or ~/.local/state. */
 int run_state_dir(const char *given, struct ws_buf *path, struct ws_err *err);
 /* The given path, else $WSYNC_API_KEY_FILE, else NULL. */
 const char *run_api_key_file(const char *given);

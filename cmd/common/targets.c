@@ -10,7 +10,8 @@
 #include <unistd.h>
 
 const char *const targets_lineages[] = {
-	"auto", "sglang-0.4", "sglang-0.5", "sglang-2026", "xorl-legacy", "xorl", "session", "slime", NULL,
+	"auto", "sglang-0.4", "sglang-0.5", "sglang-2026", "xorl-legacy",
+	"xorl", "session",    "slime",      NULL,
 };
 
 /* An endpoint must not be asked twice at a time. Locks and records take localhost, 127.0.0.1 and
@@ -22,8 +23,9 @@ static int check_new(const struct targets *t, const char *url, struct ws_err *er
 	if (ws_endpoint_host_port(url, host, &port, err))
 		return -1;
 	for (size_t i = 0; i < t->n; i++)
-		if (ws_endpoint_same(t->urls[i], url) || (!ws_endpoint_host_port(t->urls[i], other, &other_port, err) &&
-		                                          port == other_port && !strcmp(host, other)))
+		if (ws_endpoint_same(t->urls[i], url) ||
+		    (!ws_endpoint_host_port(t->urls[i], other, &other_port, err) &&
+		     port == other_port && !strcmp(host, other)))
 			return ws_err_set(err, WS_EUSAGE, "endpoint %s: given twice%s%s", url,
 			                  strcmp(url, t->urls[i]) ? ", also as " : "",
 			                  strcmp(url, t->urls[i]) ? t->urls[i] : "");
@@ -72,10 +74,12 @@ static int add_registered(struct targets *t, const char *path, const char *pool,
 		if (!pool || !strcmp(pool, r.items[i].pool))
 			rc = add(t, r.items[i].url, err);
 	if (!rc && t->n == 0 && !optional) {
-		rc = r.n ? ws_err_set(err, WS_EUSAGE, "no endpoint in pool '%s' of %s", pool, path)
-		     : access(path, F_OK)
-		         ? ws_err_set(err, WS_EUSAGE, "no endpoint is registered: %s does not exist", path)
-		         : ws_err_set(err, WS_EUSAGE, "no endpoint is registered in %s", path);
+		rc = r.n ? ws_err_set(err, WS_EUSAGE, "no endpoint in pool '%s' of %s", pool,
+		                      path) :
+		     access(path, F_OK) ?
+		           ws_err_set(err, WS_EUSAGE,
+		                      "no endpoint is registered: %s does not exist", path) :
+		           ws_err_set(err, WS_EUSAGE, "no endpoint is registered in %s", path);
 		ws_err_hint(err, "give --endpoint URL, or register one: wsync-register add URL");
 	}
 	ws_registry_free(&r);
@@ -115,7 +119,10 @@ int targets_connect(const struct targets *t, int64_t connect_ns, const struct ui
                     struct ws_http **out, struct ws_err *err)
 {
 	const struct ws_client_opts opts = {
-		.api_key = t->api_key, .ca_file = t->ca_file, .connect_ns = connect_ns, .log = &ui->log,
+		.api_key = t->api_key,
+		.ca_file = t->ca_file,
+		.connect_ns = connect_ns,
+		.log = &ui->log,
 	};
 	return ws_client_open(&opts, out, err);
 }

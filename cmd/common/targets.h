@@ -26,8 +26,8 @@ struct targets {
  * None at all is WS_EUSAGE unless optional. Warns about a key file that others can read. */
 int targets_find(struct targets *t, const struct opt_list *given, const char *pool,
                  const struct opt_common *common, bool optional, struct ui *ui, struct ws_err *err);
-/* The key and whom to trust alone, for a command that finds its endpoints elsewhere; *t is zeroed by
- * the caller. */
+/* The key and whom to trust alone, for a command that finds its endpoints elsewhere;
+ * *t is zeroed by the caller. */
 int targets_read_key(struct targets *t, const struct opt_common *common, struct ui *ui,
                      struct ws_err *err);
 /* Connections to them. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tensors.h - lists of tensors as a table, as names, tab-separated, or as JSON lines.
  *
- * The tab-separated format is an interface: name, dtype, shape (151936,1024), bytes and, where asked
- * for, hash; "-" stands for what is not known and for the shape of a scalar. */
+ * The tab-separated format is an interface: name, dtype, shape (151936,1024), bytes and, where
+ * asked for, hash; "-" stands for what is not known and for the shape of a scalar. */
 #ifndef WSYNC_CMD_TENSORS_H
 #define WSYNC_CMD_TENSORS_H
 

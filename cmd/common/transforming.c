@@ -23,7 +23,8 @@ int transforming_block(void *ctx, const char *value, struct ws_err *err)
 		snprintf(rows, sizeof rows, "%.*s", (int)len, value);
 	if (!value[len] || ws_parse_uint(rows, 1, MOST_OF_A_BLOCK, "", &n, NULL) ||
 	    ws_parse_uint(value + len + 1, 1, MOST_OF_A_BLOCK, "", &m, NULL))
-		return ws_err_set(err, WS_EUSAGE, "invalid value '%s', must be like 128x128, and each 1 to %d",
+		return ws_err_set(err, WS_EUSAGE,
+		                  "invalid value '%s', must be like 128x128, and each 1 to %d",
 		                  value, MOST_OF_A_BLOCK);
 	t->block[0] = (int64_t)n;
 	t->block[1] = (int64_t)m;
@@ -35,8 +36,10 @@ int transforming_scratch(void *ctx, const char *value, struct ws_err *err)
 	struct transforming *t = ctx;
 	uint64_t n;
 	if (ws_parse_size(value, &n, NULL) || n < UINT64_C(16) << 20 || n > UINT64_C(1) << 40)
-		return ws_err_set(err, WS_EUSAGE, "invalid value '%s', must be a size like 512MiB, from 16MiB to 1TiB",
-		                  value);
+		return ws_err_set(
+			err, WS_EUSAGE,
+			"invalid value '%s', must be a size like 512MiB, from 16MiB to 1TiB",
+			value);
 	t->scratch = n;
 	return 0;
 }

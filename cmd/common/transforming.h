@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transforming.h - the options of what is done to tensors on their way, for every command that sends
- * them, or looks at what would be sent. */
+/* transforming.h - the options of what is done to tensors on their way, for every command that
+ * sends them, or looks at what would be sent. */
 #ifndef WSYNC_CMD_TRANSFORMING_H
 #define WSYNC_CMD_TRANSFORMING_H
 

@@ -50,8 +50,8 @@ void ui_warn(struct ui *ui, const char *url, const char *fmt, ...)
 
 /* printf to stdout for people: nothing with --json or -q. */
 void ui_say(struct ui *ui, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Foreign text fit for a terminal, cut at UI_TEXT_MAX bytes, the longest name that a tensor may have.
- * The result lasts for seven more calls. */
+/* Foreign text fit for a terminal, cut at UI_TEXT_MAX bytes, the longest name that a tensor may
+ * have. The result lasts for seven more calls. */
 enum { UI_TEXT_MAX = 4096 };
 const char *ui_text(const char *foreign);
 /* Columns of the terminal: $COLUMNS, what the terminal says, or 80; at least 40. */
@@ -63,9 +63,8 @@ void ui_progress(struct ui *ui, const char *text);
 
 /* ---- JSON lines, for programs without events ----
  * All are silent without --json, so callers need not ask:
- *   ui_begin(ui);                                     {"schema":1,"type":"start","command":"register"}
- *   struct ws_jw *w = ui_line(ui, "endpoint");        NULL without --json
- *   if (w) { ws_jw_str(w, "url", url); ui_line_end(ui); }
+ *   ui_begin(ui); {"schema":1,"type":"start","command":"register"} struct ws_jw *w = ui_line(ui,
+ * "endpoint");        NULL without --json if (w) { ws_jw_str(w, "url", url); ui_line_end(ui); }
  *   ui_end(ui, &err);                                 {"type":"end","ok":true,"exit":0}
  * ui_end begins the stream when nothing did, and does nothing when the stream has ended (by
  * WS_EV_END). To add members to the end: w = ui_end_open(ui, &err), then ui_line_end. */

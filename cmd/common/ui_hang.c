@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ui_hang.c - what is waited for, while it lasts; and why it did not come. The paragraph stands below the
- * error that it belongs to, which comes later, so it is handed to who prints that. */
+/* ui_hang.c - what is waited for, while it lasts; and why it did not come. The paragraph stands
+ * below the error that it belongs to, which comes later, so it is handed to who prints that. */
 #include "ui.h"
 
 #include "run.h"
@@ -46,7 +46,8 @@ static void put_paragraph(const struct ws_hang *h, struct ws_buf *out)
 		ws_hang_tell(h, &facts);
 	else
 		ws_hang_tell_briefly(h, &facts);
-	put_wrapped(out, h->end == WS_HANG_DEADLINE ? "facts: " : "was ", ui_text(ws_buf_str(&facts)), width);
+	put_wrapped(out, h->end == WS_HANG_DEADLINE ? "facts: " : "was ",
+	            ui_text(ws_buf_str(&facts)), width);
 	if (h->end == WS_HANG_DEADLINE) {
 		put_wrapped(out, "likely: ", ui_text(h->likely), width);
 		put_wrapped(out, "try: ", ui_text(h->remedy), width);

@@ -43,7 +43,8 @@ static bool has_numbers(const struct ws_finding *it)
 	       it->verdict == WS_NAME_SERVER;
 }
 
-static void print_group(struct ui *ui, const struct ws_findings *f, const struct ws_finding_group *g)
+static void print_group(struct ui *ui, const struct ws_findings *f,
+                        const struct ws_finding_group *g)
 {
 	const struct ws_finding *items = &f->items[g->first];
 	const bool all = reasons_differ(items, g->n);
@@ -90,11 +91,13 @@ void ui_text_names(struct ui *ui, const struct ws_ev_names *n)
 {
 	const struct ws_audit *a = n->audit;
 	const struct ws_findings *f = &a->found;
-	if (!a->checked && !a->own_config) { /* servers say success to names they do not know: nobody did look */
+	/* servers say success to names they do not know: nobody did look */
+	if (!a->checked && !a->own_config) {
 		if (ui->notes && !ui->verbose)
 			return; /* the error that follows says it */
 		ui_head(ui, UI_PLAIN, "names");
-		printf("%s%snot checked: %s\n", ui_text(n->url), *n->url ? ": " : "", ui_text(a->why));
+		printf("%s%snot checked: %s\n", ui_text(n->url), *n->url ? ": " : "",
+		       ui_text(a->why));
 		return;
 	}
 	/* Notes explain what looks odd and is right: for those who ask. */

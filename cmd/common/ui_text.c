@@ -45,7 +45,8 @@ static void text_plan(struct ui *ui, const struct ws_ev_plan *p)
 	char bytes[NUM], size[NUM];
 	ui->dry_run = p->dry_run;
 	ui_head(ui, UI_PLAIN, "plan");
-	printf("%zu tensor%s, %s", p->tensors, plural(p->tensors), ws_format_size(bytes, NUM, p->bytes));
+	printf("%zu tensor%s, %s", p->tensors, plural(p->tensors),
+	       ws_format_size(bytes, NUM, p->bytes));
 	if (p->bucket_size)
 		printf(" in %zu bucket%s of at most %s", p->buckets, plural(p->buckets),
 		       ws_format_size(size, NUM, p->bucket_size));
@@ -97,8 +98,8 @@ static void text_bucket(struct ui *ui, const struct ws_ev_bucket *b)
 	if (!b->planned && !ui->verbose)
 		return;
 	ui_head(ui, UI_PLAIN, "bucket");
-	printf("%zu of %zu, %zu tensor%s, %s", b->index + 1, b->count, b->tensors, plural(b->tensors),
-	       ws_format_size(bytes, NUM, b->bytes));
+	printf("%zu of %zu, %zu tensor%s, %s", b->index + 1, b->count, b->tensors,
+	       plural(b->tensors), ws_format_size(bytes, NUM, b->bytes));
 	if (!b->planned)
 		printf(", %s, %s", ws_format_duration(time, NUM, b->ns),
 		       ws_format_rate(rate, NUM, b->bytes, b->ns));
@@ -110,8 +111,8 @@ static void text_tensor(struct ui *ui, const struct ws_ev_tensor *t)
 	char shape[256], bytes[NUM];
 	ui_head(ui, UI_PLAIN, "tensor");
 	printf("%s  %s %s, %s, %s\n", ui_text(t->name), ws_dtype_torch(t->dtype),
-	       ui_shape(shape, sizeof shape, t->n_dims, t->dims), ws_format_size(bytes, NUM, t->bytes),
-	       t->recipe);
+	       ui_shape(shape, sizeof shape, t->n_dims, t->dims),
+	       ws_format_size(bytes, NUM, t->bytes), t->recipe);
 }
 
 static void text_mismatch(struct ui *ui, const struct ws_ev_mismatch *m)
@@ -121,7 +122,8 @@ static void text_mismatch(struct ui *ui, const struct ws_ev_mismatch *m)
 		printf("%s", ui_text(m->url));
 	if (m->rank >= 0)
 		printf(" rank %d", m->rank);
-	printf("%s%s: %s", (m->url && *m->url) || m->rank >= 0 ? ": " : "", ui_text(m->name), m->kind);
+	printf("%s%s: %s", (m->url && *m->url) || m->rank >= 0 ? ": " : "", ui_text(m->name),
+	       m->kind);
 	if (m->expected && *m->expected)
 		printf(", expected %s", ui_text(m->expected));
 	if (m->found && *m->found)
@@ -157,7 +159,8 @@ static void text_progress(struct ui *ui, const struct ws_ev_progress *p)
 		         ws_format_size(done, NUM, p->done), ws_format_size(total, NUM, p->total),
 		         ws_format_rate(rate, NUM, p->done, p->ns), format_left(left, NUM, p));
 	if (p->buckets && used < sizeof line)
-		snprintf(line + used, sizeof line - used, "  bucket %zu of %zu", p->bucket + 1, p->buckets);
+		snprintf(line + used, sizeof line - used, "  bucket %zu of %zu", p->bucket + 1,
+		         p->buckets);
 	ui_progress(ui, line);
 }
 
@@ -187,8 +190,11 @@ static void text_transform(struct ui *ui, const struct ws_transform_report *t)
 	const struct {
 		size_t n;
 		const char *what;
-	} counts[] = { { t->quantized, "made FP8" }, { t->already, "FP8 before" },
-		       { t->unpacked, "unpacked" }, { t->bound, "merged" }, { t->replaced, "replaced" } };
+	} counts[] = { { t->quantized, "made FP8" },
+		       { t->already, "FP8 before" },
+		       { t->unpacked, "unpacked" },
+		       { t->bound, "merged" },
+		       { t->replaced, "replaced" } };
 	const char *before = "";
 	ui_head(ui, UI_PLAIN, "changed");
 	for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
@@ -212,8 +218,8 @@ static void text_summary(struct ui *ui, const struct ws_ev_end *e)
 {
 	char bytes[NUM], time[NUM], rate[NUM];
 	printf("%s%s %s%s (%zu tensor%s, %zu bucket%s)", ui_on(ui, UI_BOLD),
-	       e->dry_run ? "would push" : "pushed", ws_format_size(bytes, NUM, e->bytes), ui_off(ui),
-	       e->tensors, plural(e->tensors), e->buckets, plural(e->buckets));
+	       e->dry_run ? "would push" : "pushed", ws_format_size(bytes, NUM, e->bytes),
+	       ui_off(ui), e->tensors, plural(e->tensors), e->buckets, plural(e->buckets));
 	if (e->n_endpoints)
 		printf(" to %zu endpoint%s", e->n_endpoints, plural(e->n_endpoints));
 	if (e->dry_run) {

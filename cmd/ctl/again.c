@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* again.c - a push is many options, which only its own program understands; so that program is run, with
- * the words that it has written down itself. No shell sees them. */
+/* again.c - a push is many options, which only its own program understands; so that program is
+ * run, with the words that it has written down itself. No shell sees them. */
 #include "again.h"
 
 #include "outlet.h"
@@ -107,7 +107,8 @@ static void free_line(struct line *l)
 	free(l->words);
 }
 
-static int spawn(const struct line *l, const char *directory, bool mute, pid_t *pid, struct ws_err *err)
+static int spawn(const struct line *l, const char *directory, bool mute, pid_t *pid,
+                 struct ws_err *err)
 {
 	posix_spawn_file_actions_t actions;
 	posix_spawn_file_actions_init(&actions);
@@ -120,8 +121,8 @@ static int spawn(const struct line *l, const char *directory, bool mute, pid_t *
 	return errno ? ws_err_errno(err, "run %s in %s", l->program, directory) : 0;
 }
 
-/* Our own signal is passed on once; the push then ends within seconds, and so do we. At its deadline it
- * ends by itself. */
+/* Our own signal is passed on once; the push then ends within seconds, and so do we. At its
+ * deadline it ends by itself. */
 static int wait_for(pid_t pid, ws_deadline until, int *status)
 {
 	struct pollfd p = { .fd = ws_cancel_fd(&run_cancel), .events = POLLIN };
@@ -138,20 +139,23 @@ static int wait_for(pid_t pid, ws_deadline until, int *status)
 	return got == pid ? 0 : -1;
 }
 
-int again_run(const struct ctl_job *job, const struct ws_ledger_record *rec, const char *const *urls,
-              size_t n, int *status, struct ws_err *err)
+int again_run(const struct ctl_job *job, const struct ws_ledger_record *rec,
+              const char *const *urls, size_t n, int *status, struct ws_err *err)
 {
 	struct line l = { 0 };
 	pid_t pid = 0;
 	int how = 0;
 	if (!rec->directory || !rec->n_sources)
-		return ws_err_set(err, WS_EINPUT, "process %lld was no wsync-push: it cannot be repeated from "
-		                  "here", (long long)rec->process.pid);
+		return ws_err_set(err, WS_EINPUT,
+		                  "process %lld was no wsync-push: it cannot be repeated from "
+		                  "here",
+		                  (long long)rec->process.pid);
 	for (size_t i = 0; i < rec->n_args; i++)
 		if (strncmp(rec->args[i], "--asleep", 8) == 0)
-			return ws_err_set(err, WS_EINPUT, "process %lld wrote %s and not what is still released: "
-			                  "it cannot be repeated from here", (long long)rec->process.pid,
-			                  rec->args[i]);
+			return ws_err_set(err, WS_EINPUT,
+			                  "process %lld wrote %s and not what is still released: "
+			                  "it cannot be repeated from here",
+			                  (long long)rec->process.pid, rec->args[i]);
 	if (ws_ledger_check_source(rec, err))
 		return -1;
 	outlet_settle(1000); /* it prints to the same terminal */
@@ -166,9 +170,11 @@ int again_run(const struct ctl_job *job, const struct ws_ledger_record *rec, con
 	if (WIFSIGNALED(how) && ws_cancelled(&run_cancel))
 		return ws_err_set(err, WS_ECANCELLED, "cancelled");
 	if (WIFSIGNALED(how) && ws_deadline_passed(job->until))
-		return ws_err_set(err, WS_ETIMEOUT, "wsync-push did not end at its deadline, and was killed");
+		return ws_err_set(err, WS_ETIMEOUT,
+		                  "wsync-push did not end at its deadline, and was killed");
 	if (WIFSIGNALED(how))
-		return ws_err_set(err, WS_ESYSTEM, "wsync-push was killed by signal %d", WTERMSIG(how));
+		return ws_err_set(err, WS_ESYSTEM, "wsync-push was killed by signal %d",
+		                  WTERMSIG(how));
 	*status = WEXITSTATUS(how);
 	return 0;
 }

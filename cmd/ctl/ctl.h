@@ -34,7 +34,8 @@ struct ctl_job {
 	struct targets to; /* of a repair: none where all are meant */
 	struct ws_http *http;
 	ws_deadline until; /* of --timeout; without it WS_FOREVER */
-	const struct ws_ledger_list *records; /* shown with the answers, where who paused an endpoint matters; or NULL */
+	/* shown with the answers, where who paused an endpoint matters; or NULL */
+	const struct ws_ledger_list *records;
 };
 
 /* The commands: ctx is a ctl_job. */

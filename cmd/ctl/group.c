@@ -12,7 +12,8 @@
 
 static const int64_t LEAVE_NS = 10 * WS_NS_PER_S;
 
-static void put_member(struct ctl_job *job, const struct ws_formed *f, const struct ws_formed_member *m)
+static void put_member(struct ctl_job *job, const struct ws_formed *f,
+                       const struct ws_formed_member *m)
 {
 	struct ws_jw *w = ui_line(job->ui, "endpoint");
 	if (!w)

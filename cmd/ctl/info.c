@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* info.c - what the endpoints are, of which lineage, what can be asked of them, and which weights they
- * have. */
+/* info.c - what the endpoints are, of which lineage, what can be asked of them,
+ * and which weights they have. */
 #include "ctl.h"
 #include "record.h"
 #include "run.h"
@@ -63,7 +63,8 @@ static void format_ranks(char *dst, size_t n, const struct ws_endpoint_info *inf
 	const struct { const char *name; unsigned size; } more[] = {
 		{ "dp", info->dp_size }, { "pp", info->pp_size }, { "ep", info->ep_size },
 	};
-	size_t used = (size_t)(info->tp_size ? snprintf(dst, n, "%u", info->tp_size) : snprintf(dst, n, "?"));
+	size_t used = (size_t)(info->tp_size ? snprintf(dst, n, "%u", info->tp_size) :
+	                                       snprintf(dst, n, "?"));
 	for (size_t i = 0; i < sizeof more / sizeof *more; i++)
 		if (more[i].size > 1 && used < n)
 			used += (size_t)snprintf(dst + used, n - used, " %s %u", more[i].name,
@@ -177,7 +178,8 @@ static int count_failures(const struct ctl_job *job, const struct probe *p, stru
 static int probe(struct ctl_job *job, void (*show)(struct ctl_job *, const struct probe *),
                  struct ws_ledger_list *records, struct ws_err *err)
 {
-	struct probe p = { calloc(job->to.n, sizeof *p.infos), calloc(job->to.n, sizeof *p.errs), records };
+	struct probe p = { calloc(job->to.n, sizeof *p.infos), calloc(job->to.n, sizeof *p.errs),
+		           records };
 	int rc = p.infos && p.errs ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
 	if (!rc) {
 		rc = ws_endpoint_probe_all(job->http, job->to.urls, job->to.n,
@@ -205,8 +207,8 @@ struct ws_endpoint_info *ctl_ask(struct ctl_job *job, struct ws_err *err)
 	int rc = infos && errs ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
 	if (!rc)
 		rc = ws_endpoint_probe_all(job->http, job->to.urls, job->to.n,
-		                           ws_deadline_in(job->cfg->timeout_ns), &run_cancel, infos, errs,
-		                           err);
+		                           ws_deadline_in(job->cfg->timeout_ns), &run_cancel, infos,
+		                           errs, err);
 	for (size_t i = 0; !rc && i < job->to.n; i++)
 		ws_endpoint_assume(&infos[i], (enum ws_lineage)job->cfg->lineage);
 	free(errs);

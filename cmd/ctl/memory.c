@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.c - sleep and wake. How that is said depends on the server, so each is asked first who it is. */
+/* memory.c - sleep and wake. How that is said depends on the server, so each
+ * is asked first who it is. */
 #include "ctl.h"
 #include "run.h"
 
@@ -17,7 +18,8 @@ static void note(const struct ctl_job *job, bool sleep, unsigned memory,
 	if (run_state_dir(job->cfg->state_dir, &dir, &none) == 0)
 		for (size_t i = 0; i < job->to.n; i++)
 			if (answers[i].err.code == WS_OK)
-				ws_ledger_note_memory(ws_buf_str(&dir), job->to.urls[i], memory, sleep);
+				ws_ledger_note_memory(ws_buf_str(&dir), job->to.urls[i], memory,
+				                      sleep);
 	ws_buf_free(&dir);
 }
 

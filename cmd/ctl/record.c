@@ -48,7 +48,8 @@ const struct ws_ledger_entry *record_of_pause(const struct ws_ledger_list *list,
 	for (size_t i = 0; i < list->n; i++) {
 		const struct ws_ledger_entry *e = &list->items[i];
 		for (size_t k = 0; !e->err.code && k < e->record.n_endpoints; k++)
-			if (e->record.endpoints[k].paused && ws_endpoint_same(e->record.endpoints[k].url, url))
+			if (e->record.endpoints[k].paused &&
+			    ws_endpoint_same(e->record.endpoints[k].url, url))
 				last = e;
 	}
 	return last;

@@ -10,8 +10,8 @@ const char *record_fate(const struct ws_ledger_entry *e);
 /* "42 s", "7 min", "3 h" */
 char *record_age(char *dst, size_t n, int64_t since);
 
-/* The records of this user's pushes; none where there is no state directory. What cannot be read is warned
- * about. Freed by the caller. */
+/* The records of this user's pushes; none where there is no state directory. What cannot be read
+ * is warned about. Freed by the caller. */
 void record_read(const struct ctl_job *job, struct ws_ledger_list *list);
 /* The last push that may have left this endpoint paused, or NULL. No server says whether it is. */
 const struct ws_ledger_entry *record_of_pause(const struct ws_ledger_list *list, const char *url);

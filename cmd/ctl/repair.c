@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* repair.c - what pushes that died have left: shown, put in order, pushed again.
  *
- * The endpoints are those of the records. The failure that a scheduler must see most is a mixture of old
- * and new weights, so that is the exit status wherever there is one. */
+ * The endpoints are those of the records. The failure that a scheduler must see most is a
+ * mixture of old and new weights, so that is the exit status wherever there is one. */
 #include "again.h"
 #include "ctl.h"
 #include "record.h"
@@ -26,7 +26,7 @@ static void note_failure(struct repairs *r, const struct ws_err *err)
 		r->worst = *err;
 }
 
-/* ---- showing ------------------------------------------------------------------------------------ */
+/* ---- showing --------------------------------------------------------------------------------- */
 
 static const char *source_of(const struct ws_ledger_record *rec)
 {
@@ -86,9 +86,10 @@ static void say_transaction(struct repairs *r, const struct ws_ledger_entry *e)
 	const char *how = e->record.ended ? "left something" :
 	                  e->fate == WS_PROCESS_ALIVE ? "is at work" :
 	                  e->fate == WS_PROCESS_ELSEWHERE ? "cannot be seen from here" : "died";
-	ui_say(r->job->ui, "process %lld on %s %s, in its %s, %s ago: %s%s\n", (long long)rec->process.pid,
-	       ui_text(rec->process.host), how, phase_of(rec), record_age(ago, sizeof ago, rec->updated),
-	       ui_text(source_of(rec)), rec->n_sources > 1 ? " ..." : "");
+	ui_say(r->job->ui, "process %lld on %s %s, in its %s, %s ago: %s%s\n",
+	       (long long)rec->process.pid, ui_text(rec->process.host), how, phase_of(rec),
+	       record_age(ago, sizeof ago, rec->updated), ui_text(source_of(rec)),
+	       rec->n_sources > 1 ? " ..." : "");
 }
 
 static const char *verdict(const struct repairs *r, const struct ws_repair_answer *a)
@@ -107,7 +108,9 @@ static const char *verdict(const struct repairs *r, const struct ws_repair_answe
 
 static enum ui_color shade(const struct ws_repair_answer *a)
 {
-	return a->busy || (a->state == WS_PARTIAL && !a->err.code) ? UI_WARN : a->err.code ? UI_BAD : UI_GOOD;
+	return a->busy || (a->state == WS_PARTIAL && !a->err.code) ? UI_WARN :
+	       a->err.code                                         ? UI_BAD :
+	                                                             UI_GOOD;
 }
 
 static void put_endpoint(struct repairs *r, const struct ws_ledger_entry *e, size_t i,
@@ -141,20 +144,23 @@ static void show_answers(struct repairs *r, const struct ws_ledger_entry *e,
 		put_endpoint(r, e, i, a);
 		char released[64] = "";
 		if (a->asleep)
-			snprintf(released, sizeof released, "still released: %s", ws_memory_text(a->asleep));
+			snprintf(released, sizeof released, "still released: %s",
+			         ws_memory_text(a->asleep));
 		table_add(&t, shade(a), e->record.endpoints[i].url, verdict(r, a),
 		          ws_endpoint_state_name(a->state),
-		          a->err.code ? a->err.msg :
+		          a->err.code          ? a->err.msg :
 		          r->job->cfg->dry_run ? released :
-		          !a->left_group ? "did not leave the group" :
-		          a->may_join ? "may still take up the request to join: repair again if it stops answering" :
-		          a->in_middle ? "did not end its update" : released);
+		          !a->left_group       ? "did not leave the group" :
+		          a->may_join ? "may still take up the request to join: repair again if it "
+		                        "stops answering" :
+		          a->in_middle ? "did not end its update" :
+		                         released);
 	}
 	table_print(&t, r->job->ui);
 	table_free(&t);
 }
 
-/* ---- one record --------------------------------------------------------------------------------- */
+/* ---- one record ------------------------------------------------------------------------------ */
 
 static bool names_one_of(const struct ws_ledger_record *rec, const struct targets *to)
 {
@@ -169,11 +175,12 @@ static bool is_over(const struct repairs *r, const struct ws_ledger_entry *e)
 {
 	return e->fate == WS_PROCESS_DEAD ||
 	       (e->fate == WS_PROCESS_ELSEWHERE && r->job->cfg->assume_dead) ||
-	       (e->fate == WS_PROCESS_ALIVE && r->job->cfg->forget); /* it checks that the process is not at work */
+	       (e->fate == WS_PROCESS_ALIVE &&
+	        r->job->cfg->forget); /* it checks that the process is not at work */
 }
 
-static int repair_one(struct repairs *r, struct ws_ledger_entry *e, struct ws_repair_answer *answers,
-                      struct ws_err *err)
+static int repair_one(struct repairs *r, struct ws_ledger_entry *e,
+                      struct ws_repair_answer *answers, struct ws_err *err)
 {
 	const struct ctl_config *cfg = r->job->cfg;
 	const struct ws_repair_opts opts = {
@@ -192,20 +199,23 @@ static int repair_one(struct repairs *r, struct ws_ledger_entry *e, struct ws_re
  * is a failure, unless a later push has seen to the endpoint and only the group is left. */
 static void leave_alone(struct repairs *r, const struct ws_ledger_record *rec)
 {
-	static const char remedy[] = "repair it there; if that process is dead: wsync-ctl repair --assume-dead";
+	static const char remedy[] =
+		"repair it there; if that process is dead: wsync-ctl repair --assume-dead";
 	const struct ws_ledger_endpoint *owes = NULL;
 	struct ws_err err = WS_ERR_INIT;
 	ui_warn(r->job->ui, NULL, "process %lld runs, or ran, on %s or in another container: %s",
 	        (long long)rec->process.pid, ui_text(rec->process.host), remedy);
 	for (size_t i = 0; i < rec->n_endpoints; i++) {
 		const struct ws_ledger_endpoint *e = &rec->endpoints[i];
-		if (ws_ledger_owes(e) && e->phase != WS_PHASE_DESTROY && (!owes || e->state == WS_PARTIAL))
+		if (ws_ledger_owes(e) && e->phase != WS_PHASE_DESTROY &&
+		    (!owes || e->state == WS_PARTIAL))
 			owes = e;
 	}
 	if (!owes)
 		return;
 	ws_err_set(&err, owes->state == WS_PARTIAL ? WS_EPARTIAL : WS_EREACH,
-	           "%s was left alone: process %lld, which may have paused it, cannot be seen from here",
+	           "%s was left alone: process %lld, which may have paused it, cannot be seen from "
+	           "here",
 	           owes->url, (long long)rec->process.pid);
 	ws_err_hint(&err, "%s", remedy);
 	ws_err_where(&err, NULL, owes->url);
@@ -222,7 +232,8 @@ static int take_one(struct repairs *r, size_t i)
 		return 0;
 	put_transaction(r->job->ui, e);
 	if (e->err.code) {
-		ws_err_hint(&e->err, "look at the file; when nothing is left to be done, remove it");
+		ws_err_hint(&e->err,
+		            "look at the file; when nothing is left to be done, remove it");
 		ui_warn(r->job->ui, NULL, "%s", e->err.msg);
 		note_failure(r, &e->err);
 		return 0;
@@ -249,7 +260,7 @@ static int take_one(struct repairs *r, size_t i)
 	return rc && (err.code == WS_ECANCELLED || err.code == WS_ESYSTEM) ? -1 : 0;
 }
 
-/* ---- pushing again ------------------------------------------------------------------------------ */
+/* ---- pushing again --------------------------------------------------------------------------- */
 
 static void put_again(struct ui *ui, const struct ws_ledger_entry *e, int status)
 {
@@ -284,7 +295,9 @@ static int check_missed(const struct ws_ledger_record *rec, const struct ws_repa
 		*err = a->err;
 		if (a->state == WS_PARTIAL && !a->busy) {
 			err->code = WS_EPARTIAL;
-			ws_err_wrap(err, "%s: has some old and some new weights, and was not pushed to again",
+			ws_err_wrap(err,
+			            "%s: has some old and some new weights, and was not pushed to "
+			            "again",
 			            rec->endpoints[k].url);
 		}
 		return -1;
@@ -292,17 +305,19 @@ static int check_missed(const struct ws_ledger_record *rec, const struct ws_repa
 	return 0;
 }
 
-/* A later push of a record below sends this endpoint all that this one would, in the same buckets, and is made
- * again itself: the older weights would only be overwritten. */
+/* A later push of a record below sends this endpoint all that this one would, in the same
+ * buckets, and is made again itself: the older weights would only be overwritten. */
 static bool overtaken(const struct repairs *r, size_t i, const char *url)
 {
 	for (size_t j = i + 1; j < r->list.n; j++) {
 		const struct ws_ledger_record *later = &r->list.items[j].record;
-		if (!r->answers[j] || later->digest != r->list.items[i].record.digest || !later->directory)
+		if (!r->answers[j] || later->digest != r->list.items[i].record.digest ||
+		    !later->directory)
 			continue;
 		for (size_t k = 0; k < later->n_endpoints; k++) {
 			const struct ws_repair_answer *a = &r->answers[j][k];
-			if (ws_endpoint_same(later->endpoints[k].url, url) && lacks(later, k, a) && !a->err.code)
+			if (ws_endpoint_same(later->endpoints[k].url, url) && lacks(later, k, a) &&
+			    !a->err.code)
 				return true;
 		}
 	}
@@ -332,13 +347,15 @@ static int push_again(struct repairs *r, size_t i, struct ws_err *err)
 			urls[n++] = rec->endpoints[k].url;
 	int rc = 0;
 	if (n && ws_deadline_passed(r->job->until))
-		rc = ws_err_set(err, WS_ETIMEOUT, "no time is left to push %s again", source_of(rec));
+		rc = ws_err_set(err, WS_ETIMEOUT, "no time is left to push %s again",
+		                source_of(rec));
 	else if (n)
 		rc = again_run(r->job, rec, urls, n, &status, err);
 	if (n && !rc)
 		put_again(r->job->ui, e, status);
 	if (!rc && status)
-		rc = ws_err_set(err, (enum ws_code)status, "pushing %s again failed", source_of(rec));
+		rc = ws_err_set(err, (enum ws_code)status, "pushing %s again failed",
+		                source_of(rec));
 	if (!rc)
 		rc = check_missed(rec, r->answers[i], err);
 	free(urls);
@@ -357,7 +374,7 @@ static void push_all_again(struct repairs *r)
 	}
 }
 
-/* ---- the command -------------------------------------------------------------------------------- */
+/* ---- the command ----------------------------------------------------------------------------- */
 
 static int work(struct repairs *r, struct ws_err *err)
 {
@@ -383,7 +400,8 @@ static int work(struct repairs *r, struct ws_err *err)
 static int check_options(const struct ctl_config *cfg, struct ws_err *err)
 {
 	if (cfg->forget && (cfg->again || cfg->resume_partial))
-		return ws_err_set(err, WS_EUSAGE, "--forget: asks the endpoints nothing, so neither --again "
+		return ws_err_set(err, WS_EUSAGE,
+		                  "--forget: asks the endpoints nothing, so neither --again "
 		                  "nor --resume-partial goes with it");
 	return 0;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tell.c - calls that are answered with yes or no, and the row that each endpoint's answer makes. */
+/* tell.c - calls that are answered with yes or no, and the row that each endpoint's answer
+ * makes. */
 #include "ctl.h"
 #include "record.h"
 #include "run.h"

@@ -10,12 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SYNC_KEYS "source", "lora", "weight_version", "pause_mode", "cache_invalidation_mode", "flush_cache", \
-	"quantization", "skip_modules", "master_address", "master_port", "group_name", "buffer_size_mb", "model_id"
+#define SYNC_KEYS                                                                                  \
+	"source", "lora", "weight_version", "pause_mode", "cache_invalidation_mode",               \
+		"flush_cache", "quantization", "skip_modules", "master_address", "master_port",    \
+		"group_name", "buffer_size_mb", "model_id"
 
 /* What xorl's clients send is known, too. Of its keys receiver_kv_cache_dtype alone is not
  * used: the endpoint tells it. */
-static const char *const add_keys[] = { "host", "port", "worker_port", "world_size", "pool", "receiver_kv_cache_dtype",
+static const char *const add_keys[] = { "host",         "port",    "worker_port",
+	                                "world_size",   "pool",    "receiver_kv_cache_dtype",
 	                                "sync_weights", SYNC_KEYS, NULL };
 static const char *const remove_keys[] = { "host", "port", NULL };
 static const char *const sync_keys[] = { "pools", SYNC_KEYS, NULL };
@@ -116,14 +119,16 @@ static bool is_absent(const struct ws_json *body, const char *key)
 	return !node || ws_json_type(node) == WS_JSON_NULL;
 }
 
-int gateway_int(const struct ws_json *body, const char *key, int64_t least, int64_t most, int64_t *out,
-                struct ws_err *err)
+int gateway_int(const struct ws_json *body, const char *key, int64_t least, int64_t most,
+                int64_t *out, struct ws_err *err)
 {
 	if (is_absent(body, key))
 		return 0;
 	if (ws_serve_field_int(body, key, out, err))
 		return -1;
-	return *out >= least && *out <= most ? 0 : ws_serve_field_invalid(err, key, "Input is out of range");
+	return *out >= least && *out <= most ?
+	               0 :
+	               ws_serve_field_invalid(err, key, "Input is out of range");
 }
 
 int gateway_text(const struct ws_json *body, const char *key, const char **out, struct ws_err *err)
@@ -131,8 +136,8 @@ int gateway_text(const struct ws_json *body, const char *key, const char **out, 
 	return is_absent(body, key) ? 0 : ws_serve_field_str(body, key, true, out, err);
 }
 
-int gateway_texts(const struct ws_json *body, const char *key, const char **out, size_t most, size_t *n,
-                  struct ws_err *err)
+int gateway_texts(const struct ws_json *body, const char *key, const char **out, size_t most,
+                  size_t *n, struct ws_err *err)
 {
 	const struct ws_json *node = ws_json_get(body, key);
 	*n = 0;
@@ -147,7 +152,8 @@ int gateway_texts(const struct ws_json *body, const char *key, const char **out,
 	for (node = ws_json_first(node); node; node = ws_json_next(node)) {
 		const char *text = ws_json_string(node);
 		if (!text || strlen(text) > WS_SERVE_MAX_TEXT)
-			return ws_serve_field_invalid(err, key, "Input should be a list of valid strings");
+			return ws_serve_field_invalid(err, key,
+			                              "Input should be a list of valid strings");
 		if (*n == most)
 			return ws_serve_field_invalid(err, key, "List is too long");
 		out[(*n)++] = text;
@@ -163,7 +169,8 @@ static bool is_one_of(const char *const *texts, const char *text)
 	return false;
 }
 
-int gateway_check_keys(const struct ws_json *object, const char *where, const char *const *known, struct ws_err *err)
+int gateway_check_keys(const struct ws_json *object, const char *where, const char *const *known,
+                       struct ws_err *err)
 {
 	char list[512] = "";
 	const struct ws_json *node = ws_json_first(object);
@@ -172,8 +179,10 @@ int gateway_check_keys(const struct ws_json *object, const char *where, const ch
 	if (!node)
 		return 0;
 	for (size_t used = 0; *known && used < sizeof list; known++)
-		used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", *known);
-	return ws_err_set(err, WS_EINPUT, "%s: unknown key '%.100s'; known keys: %s", where, ws_json_key(node), list);
+		used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "",
+		                         *known);
+	return ws_err_set(err, WS_EINPUT, "%s: unknown key '%.100s'; known keys: %s", where,
+	                  ws_json_key(node), list);
 }
 
 ws_deadline gateway_until(const struct ws_gateway *g)
@@ -256,14 +265,17 @@ static void handle(void *ctx, const struct ws_serve_request *rq, struct ws_serve
 
 static bool is_loopback(const char *host)
 {
-	return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 || strcmp(host, "localhost") == 0;
+	return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
+	       strcmp(host, "localhost") == 0;
 }
 
 static void warn_when_open(const struct ws_gateway *g)
 {
 	if (!g->opts.api_key && !is_loopback(g->host) && g->opts.warn)
-		g->opts.warn(g->opts.ctx, "whoever reaches this address can have any checkpoint pushed anywhere: "
-		             "ask for a key with --require-key-file");
+		g->opts.warn(
+			g->opts.ctx,
+			"whoever reaches this address can have any checkpoint pushed anywhere: "
+			"ask for a key with --require-key-file");
 }
 
 /* What no push could be made with is said now, and not to each request. */
@@ -277,7 +289,8 @@ static int try_push(const struct ws_push_opts *opts, struct ws_err *err)
 	return rc;
 }
 
-int ws_gateway_start(const struct ws_gateway_opts *opts, struct ws_gateway **out, struct ws_err *err)
+int ws_gateway_start(const struct ws_gateway_opts *opts, struct ws_gateway **out,
+                     struct ws_err *err)
 {
 	if (try_push(&opts->push, err))
 		return -1;
@@ -290,7 +303,8 @@ int ws_gateway_start(const struct ws_gateway_opts *opts, struct ws_gateway **out
 	const struct ws_serve_handler handler = { .ctx = g, .admit = admit, .handle = handle };
 	int fd = -1;
 	if (ws_metrics_open(&g->metrics, err) || ws_cancel_init(&g->stop, err) ||
-	    ws_serve_parse_listen(opts->listen ? opts->listen : "127.0.0.1:6000", g->host, &g->port, err) ||
+	    ws_serve_parse_listen(opts->listen ? opts->listen : "127.0.0.1:6000", g->host, &g->port,
+	                          err) ||
 	    (fd = ws_serve_listen(g->host, &g->port, g->url, err)) < 0)
 		goto fail;
 	warn_when_open(g);

@@ -37,7 +37,8 @@ struct ws_gateway {
 	struct ws_cancel stop;
 	pthread_mutex_t lock;         /* of what follows */
 	pthread_cond_t turn;          /* a push has ended */
-	uint64_t n_asked, n_ended;    /* pushes; one runs at a time, in the order in which they were asked for */
+	/* pushes; one runs at a time, in the order in which they were asked for */
+	uint64_t n_asked, n_ended;
 	struct gateway_quant quant;   /* of syncs that say nothing */
 	struct ws_metrics *metrics;
 };
@@ -52,22 +53,23 @@ struct gateway_call {
 /* FastAPI's {"detail": text}. */
 void gateway_refuse(struct gateway_call *c, unsigned status, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-/* By the code: 422 for fields (WS_EUSAGE of serve_fields.h), 504 for deadlines, 400 for what the caller
- * can mend, 500 for the rest. */
+/* By the code: 422 for fields (WS_EUSAGE of serve_fields.h), 504 for deadlines, 400 for what the
+ * caller can mend, 500 for the rest. */
 void gateway_fail(struct gateway_call *c, const struct ws_err *err);
 unsigned gateway_status(const struct ws_err *err);
 ws_deadline gateway_until(const struct ws_gateway *g);
 
 /* An optional member: absent and null leave *out. */
-int gateway_int(const struct ws_json *body, const char *key, int64_t least, int64_t most, int64_t *out,
-                struct ws_err *err);
+int gateway_int(const struct ws_json *body, const char *key, int64_t least, int64_t most,
+                int64_t *out, struct ws_err *err);
 int gateway_text(const struct ws_json *body, const char *key, const char **out, struct ws_err *err);
 /* One string or a list of them; *n stays 0 where there is none. */
-int gateway_texts(const struct ws_json *body, const char *key, const char **out, size_t most, size_t *n,
-                  struct ws_err *err);
+int gateway_texts(const struct ws_json *body, const char *key, const char **out, size_t most,
+                  size_t *n, struct ws_err *err);
 
 /* Refuses keys that are not known (WS_EINPUT), and lists those that are; known ends with NULL. */
-int gateway_check_keys(const struct ws_json *object, const char *where, const char *const *known, struct ws_err *err);
+int gateway_check_keys(const struct ws_json *object, const char *where, const char *const *known,
+                       struct ws_err *err);
 
 void gateway_add(struct gateway_call *c);
 void gateway_list(struct gateway_call *c);
@@ -77,12 +79,14 @@ void gateway_set_quantization(struct gateway_call *c);
 void gateway_metrics(struct gateway_call *c);
 void gateway_hear(struct ws_gateway *g, const struct ws_event *ev); /* for the metrics */
 
-/* *rp is complete, whatever came of it. only: the URL of the one endpoint to push to; NULL: the pools'. */
+/* *rp is complete, whatever came of it. only: the URL of the one endpoint to
+ * push to; NULL: the pools'. */
 bool gateway_push(struct gateway_call *c, const char *only, struct ws_buf *message);
 
 /* node: the dict, a string, or NULL. *out is filled and owned on success. */
 int gateway_quant_read(const struct ws_json *body, struct gateway_quant *out, struct ws_err *err);
-int gateway_quant_copy(const struct gateway_quant *from, struct gateway_quant *to, struct ws_err *err);
+int gateway_quant_copy(const struct gateway_quant *from, struct gateway_quant *to,
+                       struct ws_err *err);
 void gateway_quant_free(struct gateway_quant *q);
 void gateway_quant_write(const struct gateway_quant *q, struct ws_jw *w, const char *key);
 

@@ -20,7 +20,8 @@ static bool is_loose(const char *text)
 
 /* ---- answers ---- */
 
-static void put_server(struct ws_jw *w, const struct ws_registry_entry *e, const struct ws_endpoint_info *i)
+static void put_server(struct ws_jw *w, const struct ws_registry_entry *e,
+                       const struct ws_endpoint_info *i)
 {
 	ws_jw_object(w, "server_info");
 	if (i)
@@ -85,7 +86,8 @@ static int make_url(const char *host, int64_t port, char *url, struct ws_err *er
 	char text[WS_URL_MAX];
 	const bool v6 = strchr(host, ':') && host[0] != '[';
 	if (!*host || strlen(host) > 255 || strpbrk(host, "/@?# \t\r\n"))
-		return ws_serve_field_invalid(err, "host", "Input should be a host name or an address");
+		return ws_serve_field_invalid(err, "host",
+		                              "Input should be a host name or an address");
 	snprintf(text, sizeof text, v6 ? "http://[%s]:%" PRId64 : "http://%s:%" PRId64, host, port);
 	return ws_endpoint_normalize(text, url, WS_URL_MAX, err);
 }
@@ -110,7 +112,8 @@ static int take_request(struct gateway_call *c, struct adding *a, struct ws_err 
 	    gateway_int(c->body, "world_size", 1, 4096, &a->world_size, err) ||
 	    gateway_text(c->body, "pool", &pool, err) ||
 	    ws_serve_field_bool(c->body, "sync_weights", &a->sync, err) ||
-	    ws_registry_check_pool(pool, err) || make_url(host, worker ? worker : port, a->url, err))
+	    ws_registry_check_pool(pool, err) ||
+	    make_url(host, worker ? worker : port, a->url, err))
 		return -1;
 	snprintf(a->entry.pool, sizeof a->entry.pool, "%s", pool);
 	memcpy(a->entry.url, a->url, sizeof a->url);
@@ -120,14 +123,17 @@ static int take_request(struct gateway_call *c, struct adding *a, struct ws_err 
 static int ask(struct gateway_call *c, struct adding *a, struct ws_err *err)
 {
 	struct ws_gateway *g = c->gateway;
-	const struct ws_client_opts opts = { .api_key = g->opts.push.api_key, .ca_file = g->opts.push.ca_file,
-		                             .connect_ns = g->opts.push.connect_ns, .log = g->opts.log };
+	const struct ws_client_opts opts = { .api_key = g->opts.push.api_key,
+		                             .ca_file = g->opts.push.ca_file,
+		                             .connect_ns = g->opts.push.connect_ns,
+		                             .log = g->opts.log };
 	const char *const urls[] = { a->url };
 	struct ws_http *http = NULL;
 	struct ws_err answer = WS_ERR_INIT;
 	if (ws_client_open(&opts, &http, err))
 		return -1;
-	const int rc = ws_endpoint_probe_all(http, urls, 1, gateway_until(g), &g->stop, &a->info, &answer, err);
+	const int rc = ws_endpoint_probe_all(http, urls, 1, gateway_until(g), &g->stop, &a->info,
+	                                     &answer, err);
 	ws_client_close(http);
 	if (rc)
 		return -1;
@@ -167,7 +173,8 @@ static int check_others(struct gateway_call *c, const struct adding *a, struct w
 		snprintf(text, sizeof text, "Endpoint %s:%u is already registered", a->entry.host,
 		         (unsigned)a->entry.port);
 	else if (other)
-		snprintf(text, sizeof text, "%s has quantization '%s', and %s of the same pool has '%s'", a->url,
+		snprintf(text, sizeof text,
+		         "%s has quantization '%s', and %s of the same pool has '%s'", a->url,
 		         a->entry.quantization, other->url, other->quantization);
 	ws_registry_free(&r);
 	if (twice || other)
@@ -184,8 +191,10 @@ static void answer_added(struct gateway_call *c, const struct adding *a)
 	if (a->sync)
 		synced = gateway_push(c, a->url, &message);
 	if (a->world_size && a->entry.tp_size && a->world_size != a->entry.tp_size)
-		snprintf(note, sizeof note, "; it has %u ranks, not %" PRId64, a->entry.tp_size, a->world_size);
-	snprintf(text, sizeof text, "Endpoint %s:%u added%s", a->entry.host, (unsigned)a->entry.port, note);
+		snprintf(note, sizeof note, "; it has %u ranks, not %" PRId64, a->entry.tp_size,
+		         a->world_size);
+	snprintf(text, sizeof text, "Endpoint %s:%u added%s", a->entry.host,
+	         (unsigned)a->entry.port, note);
 	c->rp->status = 200;
 	struct ws_jw w = begin(c, true, text);
 	put_endpoint(&w, "endpoint", &a->entry, &a->info, true);
@@ -205,7 +214,8 @@ void gateway_add(struct gateway_call *c)
 		return;
 	}
 	if (!is_permitted(c->gateway, a.entry.host)) {
-		gateway_refuse(c, 400, "host '%s' is not one that may be registered here", a.entry.host);
+		gateway_refuse(c, 400, "host '%s' is not one that may be registered here",
+		               a.entry.host);
 		return;
 	}
 	const int given = check_others(c, &a, &err); /* a duplicate needs no asking */
@@ -222,8 +232,9 @@ void gateway_add(struct gateway_call *c)
 	const int again = check_others(c, &a, &err);
 	if (again > 0)
 		return;
-	if (again < 0 || ws_registry_add(c->gateway->opts.registry, &a.entry, gateway_until(c->gateway),
-	                                 &c->gateway->stop, &updated, &err)) {
+	if (again < 0 ||
+	    ws_registry_add(c->gateway->opts.registry, &a.entry, gateway_until(c->gateway),
+	                    &c->gateway->stop, &updated, &err)) {
 		gateway_fail(c, &err);
 		return;
 	}
@@ -235,8 +246,10 @@ void gateway_add(struct gateway_call *c)
 static void ask_health(struct gateway_call *c, const struct ws_registry *r, bool *healthy)
 {
 	struct ws_gateway *g = c->gateway;
-	const struct ws_client_opts opts = { .api_key = g->opts.push.api_key, .ca_file = g->opts.push.ca_file,
-		                             .connect_ns = g->opts.push.connect_ns, .log = g->opts.log };
+	const struct ws_client_opts opts = { .api_key = g->opts.push.api_key,
+		                             .ca_file = g->opts.push.ca_file,
+		                             .connect_ns = g->opts.push.connect_ns,
+		                             .log = g->opts.log };
 	const char **urls = calloc(r->n + 1, sizeof *urls);
 	struct ws_endpoint_answer *answers = calloc(r->n + 1, sizeof *answers);
 	struct ws_http *http = NULL;
@@ -244,7 +257,8 @@ static void ask_health(struct gateway_call *c, const struct ws_registry *r, bool
 	for (size_t i = 0; urls && i < r->n; i++)
 		urls[i] = r->items[i].url;
 	if (r->n && urls && answers && ws_client_open(&opts, &http, &err) == 0) {
-		ws_endpoint_health(http, urls, r->n, ws_deadline_in(5 * WS_NS_PER_S), &g->stop, answers, &err);
+		ws_endpoint_health(http, urls, r->n, ws_deadline_in(5 * WS_NS_PER_S), &g->stop,
+		                   answers, &err);
 		for (size_t i = 0; i < r->n; i++)
 			healthy[i] = answers[i].err.code == WS_OK;
 	}
@@ -287,7 +301,8 @@ void gateway_remove(struct gateway_call *c)
 	struct ws_err err = WS_ERR_INIT;
 	if (ws_serve_field_str(c->body, "host", true, &host, &err) ||
 	    ws_serve_field_int(c->body, "port", &port, &err) ||
-	    gateway_int(c->body, "port", 1, 65535, &port, &err) || make_url(host, port, url, &err)) {
+	    gateway_int(c->body, "port", 1, 65535, &port, &err) ||
+	    make_url(host, port, url, &err)) {
 		gateway_fail(c, &err);
 		return;
 	}

@@ -21,7 +21,8 @@ void gateway_quant_free(struct gateway_quant *q)
 	*q = (struct gateway_quant){ 0 };
 }
 
-int gateway_quant_copy(const struct gateway_quant *from, struct gateway_quant *to, struct ws_err *err)
+int gateway_quant_copy(const struct gateway_quant *from, struct gateway_quant *to,
+                       struct ws_err *err)
 {
 	*to = *from;
 	to->n_skip = 0;
@@ -44,8 +45,9 @@ static int take_method(const char *method, struct gateway_quant *q, struct ws_er
 	for (size_t i = 0; !q->fp8 && i < sizeof off / sizeof off[0]; i++)
 		if (strcmp(method, off[i]) == 0)
 			return 0;
-	return q->fp8 ? 0 : ws_err_set(err, WS_EINPUT, "quantization '%s' is not one of fp8, bf16, none",
-	                               method);
+	return q->fp8 ? 0 :
+	                ws_err_set(err, WS_EINPUT,
+	                           "quantization '%s' is not one of fp8, bf16, none", method);
 }
 
 /* Names of modules, as ws_quant_skips takes them. */
@@ -60,7 +62,8 @@ static int take_skips(const struct ws_json *body, const char *key, struct gatewa
 		if (!names[i][0])
 			return ws_err_set(err, WS_EINPUT, "%s: an empty name", key);
 		if (q->n_skip == GATEWAY_SKIPS)
-			return ws_err_set(err, WS_EINPUT, "%s: more than %d modules", key, GATEWAY_SKIPS);
+			return ws_err_set(err, WS_EINPUT, "%s: more than %d modules", key,
+			                  GATEWAY_SKIPS);
 		q->skip[q->n_skip] = strdup(names[i]);
 		if (!q->skip[q->n_skip])
 			return ws_err_set(err, WS_ESYSTEM, "out of memory");
@@ -75,21 +78,26 @@ static int take_block(const struct ws_json *node, struct gateway_quant *q, struc
 	size_t n = 0;
 	if (!node || ws_json_type(node) == WS_JSON_NULL)
 		return 0;
-	bool good = ws_json_type(node) == WS_JSON_ARRAY ? ws_json_count(node) >= 1 && ws_json_count(node) <= 2
-	                                                : ws_json_int(node, &size[n++]);
-	for (const struct ws_json *x = n ? NULL : ws_json_first(node); good && x; x = ws_json_next(x))
+	bool good = ws_json_type(node) == WS_JSON_ARRAY ?
+	                    ws_json_count(node) >= 1 && ws_json_count(node) <= 2 :
+	                    ws_json_int(node, &size[n++]);
+	for (const struct ws_json *x = n ? NULL : ws_json_first(node); good && x;
+	     x = ws_json_next(x))
 		good = ws_json_int(x, &size[n++]);
 	if (n == 1)
 		size[1] = size[0];
-	if (!good || size[0] < 1 || size[1] < 1 || size[0] > MOST_OF_A_BLOCK || size[1] > MOST_OF_A_BLOCK)
-		return ws_err_set(err, WS_EINPUT, "weight_block_size: one or two numbers from 1 to %d",
+	if (!good || size[0] < 1 || size[1] < 1 || size[0] > MOST_OF_A_BLOCK ||
+	    size[1] > MOST_OF_A_BLOCK)
+		return ws_err_set(err, WS_EINPUT,
+		                  "weight_block_size: one or two numbers from 1 to %d",
 		                  MOST_OF_A_BLOCK);
 	memcpy(q->block, size, sizeof size);
 	return 0;
 }
 
 /* These may be said, but only so. */
-static int check_only(const struct ws_json *config, const char *key, const char *only, struct ws_err *err)
+static int check_only(const struct ws_json *config, const char *key, const char *only,
+                      struct ws_err *err)
 {
 	const struct ws_json *node = ws_json_get(config, key);
 	if (!node || ws_json_type(node) == WS_JSON_NULL)
@@ -97,13 +105,16 @@ static int check_only(const struct ws_json *config, const char *key, const char 
 	const char *text = ws_json_string(node);
 	if (only && text && strcmp(text, only) == 0)
 		return 0;
-	return ws_err_set(err, WS_EINPUT, only ? "%s: only '%s' is supported" : "%s: not supported", key, only);
+	return ws_err_set(err, WS_EINPUT, only ? "%s: only '%s' is supported" : "%s: not supported",
+	                  key, only);
 }
 
 static int read_config(const struct ws_json *config, struct gateway_quant *q, struct ws_err *err)
 {
-	static const char *const keys[] = { "quant_method", "fmt", "activation_scheme", "scale_fmt",
-		                            "weight_block_size", "modules_to_not_convert", "dequantize", NULL };
+	static const char *const keys[] = { "quant_method",      "fmt",
+		                            "activation_scheme", "scale_fmt",
+		                            "weight_block_size", "modules_to_not_convert",
+		                            "dequantize",        NULL };
 	const char *method = NULL;
 	bool dequantize = false; /* transformers writes it into every config */
 	if (gateway_check_keys(config, "quantization", keys, err) ||
@@ -133,7 +144,8 @@ int gateway_quant_read(const struct ws_json *body, struct gateway_quant *out, st
 	else if (text)
 		rc = take_method(text, out, err);
 	else if (node && ws_json_type(node) != WS_JSON_NULL)
-		rc = ws_serve_field_invalid(err, "quantization", "Input should be a valid dictionary");
+		rc = ws_serve_field_invalid(err, "quantization",
+		                            "Input should be a valid dictionary");
 	if (rc == 0)
 		rc = take_skips(body, "skip_modules", out, err);
 	if (rc)

@@ -19,7 +19,8 @@ struct sync {
 	struct gateway_call *call;
 	const char *paths[GATEWAY_PATHS], *adapters[GATEWAY_PATHS], *pools[GATEWAY_PATHS];
 	size_t n_paths, n_adapters, n_pools;
-	const char *only;          /* the URL of the one endpoint to push to; NULL: those of the pools */
+	/* the URL of the one endpoint to push to; NULL: those of the pools */
+	const char *only;
 	const char *mode;          /* of cache invalidation */
 	bool flush;                /* as asked for */
 	struct gateway_quant quant;
@@ -35,14 +36,16 @@ struct sync {
 
 static int take_pause(struct sync *s, const char *name, struct ws_err *err)
 {
-	static const enum ws_pause_mode modes[] = { WS_PAUSE_ABORT, WS_PAUSE_RETRACT, WS_PAUSE_IN_PLACE };
+	static const enum ws_pause_mode modes[] = { WS_PAUSE_ABORT, WS_PAUSE_RETRACT,
+		                                    WS_PAUSE_IN_PLACE };
 	for (size_t i = 0; name && i < sizeof modes / sizeof modes[0]; i++)
 		if (strcmp(name, ws_pause_mode_name(modes[i])) == 0) {
 			s->push.pause = modes[i];
 			name = NULL;
 		}
 	return name ? ws_serve_field_invalid(err, "pause_mode",
-	                                     "Input should be 'retract', 'abort' or 'in_place'") : 0;
+	                                     "Input should be 'retract', 'abort' or 'in_place'") :
+	              0;
 }
 
 /* Where nothing is said of the cache and of pausing, it is as the gateway was told. */
@@ -83,15 +86,16 @@ static int take_rendezvous(struct sync *s, const struct ws_json *body, struct ws
 }
 
 /* Nobody means an empty list, and it would count as a key that is not there. */
-static int take_list(struct sync *s, const char *key, const char **out, size_t *n, const char *instead,
-                     struct ws_err *err)
+static int take_list(struct sync *s, const char *key, const char **out, size_t *n,
+                     const char *instead, struct ws_err *err)
 {
 	if (gateway_texts(s->call->body, key, out, GATEWAY_PATHS, n, err))
 		return -1;
 	const struct ws_json *node = ws_json_get(s->call->body, key);
 	if (*n || !node || ws_json_type(node) == WS_JSON_NULL)
 		return 0;
-	return ws_err_set(err, WS_EINPUT, "%s: the list is empty; leave the key out for %s", key, instead);
+	return ws_err_set(err, WS_EINPUT, "%s: the list is empty; leave the key out for %s", key,
+	                  instead);
 }
 
 static int take_request(struct sync *s, struct ws_err *err)
@@ -106,12 +110,16 @@ static int take_request(struct sync *s, struct ws_err *err)
 	    gateway_text(body, "weight_version", &s->push.weight_version, err) ||
 	    gateway_text(body, "pause_mode", &pause, err) || take_pause(s, pause, err) ||
 	    ws_serve_field_bool(body, "flush_cache", &s->flush, err) ||
-	    gateway_text(body, "cache_invalidation_mode", &s->mode, err) || take_cache(s, pause, err) ||
-	    take_rendezvous(s, body, err) || gateway_quant_read(body, &s->quant, err))
+	    gateway_text(body, "cache_invalidation_mode", &s->mode, err) ||
+	    take_cache(s, pause, err) || take_rendezvous(s, body, err) ||
+	    gateway_quant_read(body, &s->quant, err))
 		return -1;
 	if (model)
-		return ws_err_set(err, WS_EINPUT, "model_id '%.200s': sessions live in a trainer; name the adapter's "
-		                  "directory as \"lora\"", model);
+		return ws_err_set(
+			err, WS_EINPUT,
+			"model_id '%.200s': sessions live in a trainer; name the adapter's "
+			"directory as \"lora\"",
+			model);
 	return 0;
 }
 
@@ -120,7 +128,8 @@ static int take_request(struct sync *s, struct ws_err *err)
 static bool lies_in(const char *path, const char *root)
 {
 	const size_t n = strlen(root);
-	return strncmp(path, root, n) == 0 && (path[n] == 0 || path[n] == '/' || (n && root[n - 1] == '/'));
+	return strncmp(path, root, n) == 0 &&
+	       (path[n] == 0 || path[n] == '/' || (n && root[n - 1] == '/'));
 }
 
 /* Of memory of a GPU, its manifest. */
@@ -136,8 +145,11 @@ static int check_root(const struct ws_gateway *g, const char *path, struct ws_er
 	}
 	free(real);
 	/* Whether it exists elsewhere is nobody's business. */
-	return good ? 0 : ws_err_set(err, WS_EINPUT, "source '%.300s': not below a directory that sources may "
-	                             "come from", path);
+	return good ? 0 :
+	              ws_err_set(err, WS_EINPUT,
+	                         "source '%.300s': not below a directory that sources may "
+	                         "come from",
+	                         path);
 }
 
 static int find_sources(struct sync *s, struct ws_err *err)
@@ -185,9 +197,10 @@ static int check_pools(const struct sync *s, struct ws_err *err)
 		return 0;
 	for (size_t k = 0, used = 0; k < r->n && used < sizeof list; k++)
 		if (!has_pool(r, k, r->items[k].pool))
-			used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "",
-			                         r->items[k].pool);
-	return ws_err_set(err, WS_EINPUT, "pools: no endpoint is registered in pool '%.100s'; known pools: %s",
+			used += (size_t)snprintf(list + used, sizeof list - used, "%s%s",
+			                         used ? ", " : "", r->items[k].pool);
+	return ws_err_set(err, WS_EINPUT,
+	                  "pools: no endpoint is registered in pool '%.100s'; known pools: %s",
 	                  s->pools[i], list);
 }
 
@@ -380,7 +393,8 @@ static void take_turn(struct ws_gateway *g)
 	pthread_mutex_lock(&g->lock);
 	const uint64_t mine = g->n_asked++;
 	if (mine > g->n_ended)
-		ws_log(g->opts.log, 1, "sync: waits for %llu before it", (unsigned long long)(mine - g->n_ended));
+		ws_log(g->opts.log, 1, "sync: waits for %llu before it",
+		       (unsigned long long)(mine - g->n_ended));
 	while (mine > g->n_ended)
 		pthread_cond_wait(&g->turn, &g->lock);
 	pthread_mutex_unlock(&g->lock);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* endpoints.c - the runtime parameters that endpoints show: fused names and local shapes, mostly without
- * dtypes, and then there are no sizes either. */
+/* endpoints.c - the runtime parameters that endpoints show: fused names and local shapes, mostly
+ * without dtypes, and then there are no sizes either. */
 #include "list.h"
 
 #include "run.h"

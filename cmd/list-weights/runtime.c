@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* runtime.c - the parameters that a server would show at these sizes: names and one rank's shapes, and
- * types where the config decides them. What shares another parameter's memory is listed by no server. */
+/* runtime.c - the parameters that a server would show at these sizes: names and one
+ * rank's shapes, and types where the config decides them. What shares another parameter's
+ * memory is listed by no server. */
 #include "list.h"
 
 #include "wsync/tool/audit.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sources.c - the tensors of a checkpoint: as its files have them, or as they would be sent. Headers
- * alone are read; --hash reads the tensors. */
+/* sources.c - the tensors of a checkpoint: as its files have them, or as they would be sent.
+ * Headers alone are read; --hash reads the tensors. */
 #include "list.h"
 
 #include "run.h"

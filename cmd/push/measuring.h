@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* measuring.h - --metrics: a file that is tried before anybody is spoken to, and written when a push has
- * ended, whatever it came to; with --stdin after each line. */
+/* measuring.h - --metrics: a file that is tried before anybody is spoken to, and written when a
+ * push has ended, whatever it came to; with --stdin after each line. */
 #ifndef WSYNC_CMD_MEASURING_H
 #define WSYNC_CMD_MEASURING_H
 

@@ -8,7 +8,8 @@ int tracing_begin(struct tracing *t, struct ws_err *err)
 	static const struct ws_output_kind kind = { "a trace of ours", WS_TRACE_BEGINS };
 	if (!t->file)
 		return 0;
-	return ws_output_check(t->file, &kind, err) ? ws_err_wrap(err, "--trace") : ws_trace_open(0, &t->trace, err);
+	return ws_output_check(t->file, &kind, err) ? ws_err_wrap(err, "--trace") :
+	                                              ws_trace_open(0, &t->trace, err);
 }
 
 void tracing_write(struct tracing *t, struct ui *ui)
@@ -19,7 +20,8 @@ void tracing_write(struct tracing *t, struct ui *ui)
 		return;
 	t->written = true;
 	ws_buf_init(&text, 0);
-	if (ws_trace_write(t->trace, ui->program, &text, &why) || ws_output_write(t->file, &text, &why))
+	if (ws_trace_write(t->trace, ui->program, &text, &why) ||
+	    ws_output_write(t->file, &text, &why))
 		ui_warn(ui, NULL, "--trace: %s", why.msg);
 	ws_buf_free(&text);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tracing.h - --trace: a file that is tried before anybody is spoken to, and written however the push ends. */
+/* tracing.h - --trace: a file that is tried before anybody is spoken to, and
+ * written however the push ends. */
 #ifndef WSYNC_CMD_TRACING_H
 #define WSYNC_CMD_TRACING_H
 
@@ -14,7 +15,8 @@ struct tracing {
 };
 
 int tracing_begin(struct tracing *t, struct ws_err *err);
-/* Once, before the last line is told: what cannot be written is a warning, for the weights are there. */
+/* Once, before the last line is told: what cannot be written is a warning,
+ * for the weights are there. */
 void tracing_write(struct tracing *t, struct ui *ui);
 /* Nobody records any more. Writes it where nobody did. */
 void tracing_end(struct tracing *t, struct ui *ui);

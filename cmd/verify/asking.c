@@ -30,9 +30,11 @@ static void take_asked(void *ctx, const struct ws_asked *a)
 	if (ui->json || ui->quiet)
 		return;
 	ui_head(ui, UI_PLAIN, ws_asked_as_name(a->as));
-	printf("%s: %zu prompt%s, %" PRId64 " tokens and %" PRId64 " drawn, %" PRId64 " cached, weight version %s, %s\n",
-	       ui_text(a->url), a->prompts, a->prompts == 1 ? "" : "s", a->prompt_tokens, a->completion_tokens,
-	       a->cached_tokens, *a->weight_version ? ui_text(a->weight_version) : "not told",
+	printf("%s: %zu prompt%s, %" PRId64 " tokens and %" PRId64 " drawn, %" PRId64
+	       " cached, weight version %s, %s\n",
+	       ui_text(a->url), a->prompts, a->prompts == 1 ? "" : "s", a->prompt_tokens,
+	       a->completion_tokens, a->cached_tokens,
+	       *a->weight_version ? ui_text(a->weight_version) : "not told",
 	       ws_format_duration(took, sizeof took, a->ns));
 }
 
@@ -48,30 +50,49 @@ static int find_prompts(const struct verify_config *cfg, struct ws_prompts *p, s
 
 static const char *option_for_asking(const struct verify_config *cfg)
 {
-	return cfg->endpoints.n ? "endpoint" : cfg->pool ? "pool" : cfg->prompts.n ? "prompt" :
-	       cfg->prompts_file ? "prompts" : cfg->save ? "save" : cfg->flush_first ? "flush-first" : NULL;
+	return cfg->endpoints.n  ? "endpoint" :
+	       cfg->pool         ? "pool" :
+	       cfg->prompts.n    ? "prompt" :
+	       cfg->prompts_file ? "prompts" :
+	       cfg->save         ? "save" :
+	       cfg->flush_first  ? "flush-first" :
+	                           NULL;
 }
 
-int verify_asking_open(const struct verify_job *job, const struct opt_args *args,
-                       size_t enough, struct verify_asking *a, struct ws_ask_opts *out, struct ws_err *err)
+int verify_asking_open(const struct verify_job *job, const struct opt_args *args, size_t enough,
+                       struct verify_asking *a, struct ws_ask_opts *out, struct ws_err *err)
 {
 	const struct verify_config *cfg = job->cfg;
 	const bool named = cfg->endpoints.n || cfg->pool;
 	const bool asks = args->n < 2 && (args->n < enough || named);
 	const char *useless = asks ? NULL : option_for_asking(cfg);
 	if (useless)
-		return ws_err_set(err, WS_EUSAGE, "--%s: nobody is asked with %s", useless, args->n > 1
-		                  ? "two files of answers" : "a file of answers and no --endpoint");
-	if (asks && (targets_find(&a->to, &cfg->endpoints, cfg->pool, &cfg->common, false, job->ui, err) ||
-	             find_prompts(cfg, &a->prompts, err)))
+		return ws_err_set(err, WS_EUSAGE, "--%s: nobody is asked with %s", useless,
+		                  args->n > 1 ? "two files of answers" :
+		                                "a file of answers and no --endpoint");
+	if (asks &&
+	    (targets_find(&a->to, &cfg->endpoints, cfg->pool, &cfg->common, false, job->ui, err) ||
+	     find_prompts(cfg, &a->prompts, err)))
 		return -1;
 	*out = (struct ws_ask_opts){
-		.endpoints = a->to.urls, .n_endpoints = a->to.n, .files = args->v, .n_files = args->n,
-		.prompts = &a->prompts, .max_new_tokens = (unsigned)cfg->max_new_tokens,
-		.parallel = (unsigned)cfg->parallel, .flush = cfg->flush_first, .save = cfg->save,
-		.api_key = a->to.api_key, .ca_file = a->to.ca_file, .connect_ns = cfg->connect_ns,
-		.timeout_ns = cfg->timeout_ns == VERIFY_NO_TIMEOUT ? 0 : cfg->timeout_ns, .asked = take_asked,
-		.ctx = (void *)(uintptr_t)job, .sink = job->ui->sink, .log = &job->ui->log, .cancel = &run_cancel,
+		.endpoints = a->to.urls,
+		.n_endpoints = a->to.n,
+		.files = args->v,
+		.n_files = args->n,
+		.prompts = &a->prompts,
+		.max_new_tokens = (unsigned)cfg->max_new_tokens,
+		.parallel = (unsigned)cfg->parallel,
+		.flush = cfg->flush_first,
+		.save = cfg->save,
+		.api_key = a->to.api_key,
+		.ca_file = a->to.ca_file,
+		.connect_ns = cfg->connect_ns,
+		.timeout_ns = cfg->timeout_ns == VERIFY_NO_TIMEOUT ? 0 : cfg->timeout_ns,
+		.asked = take_asked,
+		.ctx = (void *)(uintptr_t)job,
+		.sink = job->ui->sink,
+		.log = &job->ui->log,
+		.cancel = &run_cancel,
 	};
 	return 0;
 }

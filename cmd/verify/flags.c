@@ -58,7 +58,8 @@ static void print_sum(struct ui *ui, const char *url, const struct ws_flags_repo
 	printf("%s: %zu setting%s", ui_text(url), r->n, r->n == 1 ? "" : "s");
 	for (unsigned v = 0; v < WS_FLAG_VERDICTS; v++)
 		if (r->count[v])
-			printf(", %zu %s", r->count[v], ws_flag_verdict_name((enum ws_flag_verdict)v));
+			printf(", %zu %s", r->count[v],
+			       ws_flag_verdict_name((enum ws_flag_verdict)v));
 	putchar('\n');
 }
 
@@ -134,8 +135,8 @@ static int ask(const struct verify_job *job, struct sides *s, struct ws_err *err
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	if (targets_connect(&s->to, cfg->connect_ns, job->ui, &http, err))
 		return -1;
-	const int rc = ws_endpoint_settings(http, s->to.urls, s->to.n, ws_deadline_in(ns), &run_cancel,
-	                                    s->have, s->errs, err);
+	const int rc = ws_endpoint_settings(http, s->to.urls, s->to.n, ws_deadline_in(ns),
+	                                    &run_cancel, s->have, s->errs, err);
 	s->asked = true;
 	ws_client_close(http);
 	return rc;
@@ -166,11 +167,15 @@ static int check_compared(const struct sides *s, const struct opt_args *args, st
 	if (s->sum.compared)
 		return 0;
 	if (!s->want.n)
-		return ws_err_set(err, WS_EREFUSED, "nothing was compared: the endpoints show none of the known "
+		return ws_err_set(err, WS_EREFUSED,
+		                  "nothing was compared: the endpoints show none of the known "
 		                  "settings");
-	ws_err_set(err, WS_EINPUT, "%s: nothing was compared: no endpoint shows any of its %zu settings, like "
-	           "'%.60s'", args->n ? args->v[0] : "--expect", s->want.n, s->want.items[0].key);
-	return ws_err_hint(err, "settings have the names of /server_info: attention_backend, dtype, tp_size");
+	ws_err_set(err, WS_EINPUT,
+	           "%s: nothing was compared: no endpoint shows any of its %zu settings, like "
+	           "'%.60s'",
+	           args->n ? args->v[0] : "--expect", s->want.n, s->want.items[0].key);
+	return ws_err_hint(
+		err, "settings have the names of /server_info: attention_backend, dtype, tp_size");
 }
 
 static void free_sides(struct sides *s)
@@ -191,9 +196,11 @@ int verify_flags(void *ctx, const struct opt_args *args, struct ws_err *err)
 	struct sides s = { .to = { 0 } };
 	int rc = read_wanted(cfg, args, &s.want, err);
 	if (!rc)
-		rc = targets_find(&s.to, &cfg->endpoints, cfg->pool, &cfg->common, false, job->ui, err);
+		rc = targets_find(&s.to, &cfg->endpoints, cfg->pool, &cfg->common, false, job->ui,
+		                  err);
 	if (!rc && !s.want.n && s.to.n < 2)
-		rc = ws_err_set(err, WS_EUSAGE, "flags: a FILE of settings, --expect KEY=VALUE or a second "
+		rc = ws_err_set(err, WS_EUSAGE,
+		                "flags: a FILE of settings, --expect KEY=VALUE or a second "
 		                "--endpoint is needed");
 	if (!rc) {
 		rc = ask(job, &s, err);

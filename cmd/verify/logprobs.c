@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* logprobs.c - do two sides give the same tokens the same probabilities?
  *
- * A table has all prompts where they are few, else those that are not good; below it stands the sum. */
+ * A table has all prompts where they are few, else those that are not good; below it stands the
+ * sum. */
 #include "verify.h"
 
 #include "run.h"
@@ -25,12 +26,15 @@ static int read_limit(struct ws_logprobs_limits *limits, size_t offset, const ch
 	char *end = NULL;
 	for (unsigned p = 0; number && p < WS_LOGPROB_PARTS; p++) {
 		const char *name = ws_logprob_part_name((enum ws_logprob_part)p);
-		part[p] = strlen(name) == (size_t)(number - value) && !strncmp(name, value, strlen(name));
+		part[p] = strlen(name) == (size_t)(number - value) &&
+		          !strncmp(name, value, strlen(name));
 	}
 	const double x = strtod(word, &end);
-	if (*word < '0' || *word > '9' || *end || !(x <= 1000) || (!part[WS_PREFILL] && !part[WS_DECODE]))
-		return ws_err_set(err, WS_EUSAGE, "'%.40s' is no difference of logarithms, like 0.01 or decode=0.01",
-		                  value);
+	if (*word < '0' || *word > '9' || *end || !(x <= 1000) ||
+	    (!part[WS_PREFILL] && !part[WS_DECODE]))
+		return ws_err_set(
+			err, WS_EUSAGE,
+			"'%.40s' is no difference of logarithms, like 0.01 or decode=0.01", value);
 	for (unsigned p = 0; p < WS_LOGPROB_PARTS; p++)
 		if (part[p])
 			*(double *)((char *)&limits[p] + offset) = x;
@@ -124,12 +128,14 @@ static void spell_why(char *dst, size_t n, const struct ws_logprobs_diff *d)
 	size_t len = 0;
 	*dst = '\0';
 	if (d->max > 0)
-		len = (size_t)snprintf(dst, n, "token %zu (id %" PRId64 "): %.9g and %.9g", d->worst, d->worst_id,
-		                       d->first, d->second);
+		len = (size_t)snprintf(dst, n, "token %zu (id %" PRId64 "): %.9g and %.9g",
+		                       d->worst, d->worst_id, d->first, d->second);
 	if (d->missing)
-		len += (size_t)snprintf(dst + len, n - len, "%s%zu without a number", len ? ", " : "", d->missing);
+		len += (size_t)snprintf(dst + len, n - len, "%s%zu without a number",
+		                        len ? ", " : "", d->missing);
 	if (d->diverges)
-		snprintf(dst + len, n - len, "%sother tokens from %zu on", len ? ", " : "", d->same);
+		snprintf(dst + len, n - len, "%sother tokens from %zu on", len ? ", " : "",
+		         d->same);
 }
 
 static void add_row(struct shown *s, const struct ws_compared *row)
@@ -141,7 +147,8 @@ static void add_row(struct shown *s, const struct ws_compared *row)
 	if (limit && row->prompts > FEW && (row->good || s->bad > limit))
 		return;
 	if (!s->rows.n)
-		table_add(&s->rows, UI_DIM, "prompt", "equal", "part", "tokens", "largest", "mean", "k3", "");
+		table_add(&s->rows, UI_DIM, "prompt", "equal", "part", "tokens", "largest", "mean",
+		          "k3", "");
 	snprintf(prompt, sizeof prompt, "%zu", row->prompt);
 	snprintf(tokens, sizeof tokens, "%zu", d->tokens);
 	spell_why(why, sizeof why, d);
@@ -177,8 +184,8 @@ static void print_total(struct shown *s, const struct ws_compared *row)
 	ui_head(ui, row->good ? UI_GOOD : UI_BAD, ws_logprob_part_name(row->part));
 	if (row->prompts > 1)
 		printf("%zu prompts, ", row->prompts);
-	printf("%zu token%s, mean difference %.3g, largest %.3g", d->tokens, d->tokens == 1 ? "" : "s", d->mean,
-	       d->max);
+	printf("%zu token%s, mean difference %.3g, largest %.3g", d->tokens,
+	       d->tokens == 1 ? "" : "s", d->mean, d->max);
 	if (d->max > 0 && row->prompts == 1)
 		printf(" at token %zu", d->worst);
 	if (d->max > 0)
@@ -212,14 +219,17 @@ static void take_row(void *ctx, const struct ws_compared *row)
 
 /* ---- the command ---- */
 
-static int choose(const struct verify_config *cfg, struct ws_verify_logprobs_opts *opts, struct ws_err *err)
+static int choose(const struct verify_config *cfg, struct ws_verify_logprobs_opts *opts,
+                  struct ws_err *err)
 {
 	const int kinds = cfg->teacher_forced + cfg->batched + cfg->cached;
 	if (kinds > 1)
-		return ws_err_set(err, WS_EUSAGE, "--%s: is another question than --%s", cfg->cached ? "cached" : "batched",
+		return ws_err_set(err, WS_EUSAGE, "--%s: is another question than --%s",
+		                  cfg->cached ? "cached" : "batched",
 		                  cfg->teacher_forced ? "teacher-forced" : "batched");
 	if (!kinds && !cfg->save && opts->ask.n_files + opts->ask.n_endpoints < 2)
-		return ws_err_set(err, WS_EUSAGE, "logprobs: a second --endpoint, a FILE of saved answers, --save, "
+		return ws_err_set(err, WS_EUSAGE,
+		                  "logprobs: a second --endpoint, a FILE of saved answers, --save, "
 		                  "--teacher-forced, --batched or --cached is needed");
 	opts->how = cfg->batched ? WS_HOW_BATCHED : cfg->cached ? WS_HOW_CACHED :
 	            cfg->teacher_forced ? WS_HOW_FORCED : WS_HOW_ANSWERS;

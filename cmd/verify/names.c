@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* names.c - will every parameter of that server get exactly the right bytes from this source?
  *
- * A server that is named is asked what it is and what it lists; otherwise a config.json and sizes, or a
- * saved listing, stand for it. */
+ * A server that is named is asked what it is and what it lists; otherwise a config.json and
+ * sizes, or a saved listing, stand for it. */
 #include "verify.h"
 
 #include "outlet.h"
@@ -45,7 +45,8 @@ static int ask(struct verify_job *job, struct against *a, struct ws_err *err)
 	const size_t n = a->to.n;
 	outlet_never_wait();
 	if (targets_connect(&a->to, cfg->connect_ns, job->ui, &a->http, err) ||
-	    ws_endpoint_probe_all(a->http, a->to.urls, n, until, &run_cancel, a->infos, a->errs, err) ||
+	    ws_endpoint_probe_all(a->http, a->to.urls, n, until, &run_cancel, a->infos, a->errs,
+	                          err) ||
 	    ws_audit_ask(a->http, a->infos, n, true, until, &run_cancel, a->targets, err))
 		return -1;
 	a->n = n;
@@ -101,11 +102,14 @@ static int make_plan(const struct verify_config *cfg, const struct ws_input *in,
 static int refuse_unchecked(const struct ws_audit *sum, struct ws_err *err)
 {
 	if (sum->own_config)
-		ws_err_set(err, WS_EINPUT, "the names were not compared with the server: they fit the source's own "
-		           "config.json; %s", sum->why);
+		ws_err_set(err, WS_EINPUT,
+		           "the names were not compared with the server: they fit the source's own "
+		           "config.json; %s",
+		           sum->why);
 	else
 		ws_err_set(err, WS_EINPUT, "nothing to compare the names with: %s", sum->why);
-	return ws_err_hint(err, "--config DIR names the server's config.json, --map FILE describes a family, --list "
+	return ws_err_hint(err, "--config DIR names the server's config.json, --map FILE describes "
+	                        "a family, --list "
 	                        "FILE is a saved listing, --endpoint URL asks a server");
 }
 
@@ -120,7 +124,8 @@ static int check(struct verify_job *job, const struct against *a, const struct w
 		.include = cfg->include.items, .n_include = cfg->include.n,
 		.exclude = cfg->exclude.items, .n_exclude = cfg->exclude.n,
 	};
-	if (a->http && whole && ws_audit_measure(a->http, in, a->targets, a->n, until, &run_cancel, err))
+	if (a->http && whole &&
+	    ws_audit_measure(a->http, in, a->targets, a->n, until, &run_cancel, err))
 		return -1;
 	if (ws_audit_all(&opts, a->targets, a->n, &job->ui->sink, sum, err))
 		return -1;

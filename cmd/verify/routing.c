@@ -22,7 +22,8 @@ int verify_min_equal(void *share, const char *value, struct ws_err *err)
 	const bool digit = *value >= '0' && *value <= '9';
 	const double of = end && !strcmp(end, "%") ? 100 : 1;
 	if (!digit || (*end && of == 1) || !(x <= of))
-		return ws_err_set(err, WS_EUSAGE, "'%.40s' is no share of rows, like 0.99 or 99%%", value);
+		return ws_err_set(err, WS_EUSAGE, "'%.40s' is no share of rows, like 0.99 or 99%%",
+		                  value);
 	*(double *)share = x / of;
 	return 0;
 }
@@ -37,7 +38,8 @@ static bool is_shown(const struct shown *s, size_t prompts, bool dull, size_t to
 {
 	const size_t limit = (size_t)s->job.cfg->limit;
 	const struct ui *ui = s->job.ui;
-	return !ui->json && !ui->quiet && (!limit || (prompts <= FEW && !dull) || (!dull && told <= limit));
+	return !ui->json && !ui->quiet &&
+	       (!limit || (prompts <= FEW && !dull) || (!dull && told <= limit));
 }
 
 /* ---- one answer ---- */
@@ -77,8 +79,8 @@ static void print_answer(struct ui *ui, const struct ws_routing_told *t, size_t 
 	printf("%s: ", ui_text(t->name));
 	if (t->prompts > 1)
 		printf("prompt %zu: ", t->prompt);
-	printf("%zu token%s x %zu layers x %zu of %zu experts", r->tokens, r->tokens == 1 ? "" : "s", r->layers, r->k,
-	       t->shape->experts);
+	printf("%zu token%s x %zu layers x %zu of %zu experts", r->tokens,
+	       r->tokens == 1 ? "" : "s", r->layers, r->k, t->shape->experts);
 	if (t->shape->n_dense)
 		printf(", %zu of the layers without", t->shape->n_dense);
 	if (r->cached_tokens > 0)
@@ -146,17 +148,19 @@ static void take_pair(void *ctx, const struct ws_routing_held *h)
 	struct shown *s = ctx;
 	put_agreement(s->job.ui, h);
 	s->other += h->prompt && h->diff->differs;
-	if (h->prompt ? is_shown(s, h->prompts, !h->diff->differs, s->other) : !s->job.ui->json && !s->job.ui->quiet)
+	if (h->prompt ? is_shown(s, h->prompts, !h->diff->differs, s->other) :
+	                !s->job.ui->json && !s->job.ui->quiet)
 		print_agreement(s->job.ui, h);
 }
 
 /* ---- the command ---- */
 
-static int check_usage(const struct verify_config *cfg, const struct opt_args *args, size_t n_endpoints,
-                       struct ws_err *err)
+static int check_usage(const struct verify_config *cfg, const struct opt_args *args,
+                       size_t n_endpoints, struct ws_err *err)
 {
 	if (!cfg->naming.config && !n_endpoints)
-		return ws_err_set(err, WS_EUSAGE, "routing: --config is needed: answers do not tell their shape");
+		return ws_err_set(err, WS_EUSAGE,
+		                  "routing: --config is needed: answers do not tell their shape");
 	if (cfg->npy && args->n + n_endpoints > 1)
 		return ws_err_set(err, WS_EUSAGE, "--npy: is for one answer");
 	return 0;
@@ -169,7 +173,10 @@ int verify_routing(void *ctx, const struct opt_args *args, struct ws_err *err)
 	const int64_t since = ws_now_ns();
 	struct verify_asking asking = { 0 };
 	struct ws_verify_routing_opts opts = {
-		.config = cfg->naming.config, .min_equal = cfg->min_equal, .npy = cfg->npy, .told = take_answer,
+		.config = cfg->naming.config,
+		.min_equal = cfg->min_equal,
+		.npy = cfg->npy,
+		.told = take_answer,
 		.held = take_pair,
 	};
 	int rc = verify_asking_open(&s.job, args, 1, &asking, &opts.ask, err);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scales.c - do the scales of a quantized checkpoint, or of a server, make sense?
  *
- * Of findings of one kind the first few are shown to people, and of the comparison with the source the
- * worst ten tensors; programs get all of them. */
+ * Of findings of one kind the first few are shown to people, and of the comparison with the
+ * source the worst ten tensors; programs get all of them. */
 #include "verify.h"
 
 #include "run.h"
@@ -27,7 +27,8 @@ int verify_max_error(void *share, const char *value, struct ws_err *err)
 	const bool digit = *value >= '0' && *value <= '9';
 	const double of = end && !strcmp(end, "%") ? 100 : 1;
 	if (!digit || (*end && of == 1) || !(x > 0) || x > 1000)
-		return ws_err_set(err, WS_EUSAGE, "'%.40s' is no share above 0, like 0.05 or 5%%", value);
+		return ws_err_set(err, WS_EUSAGE, "'%.40s' is no share above 0, like 0.05 or 5%%",
+		                  value);
 	*(double *)share = x / of;
 	return 0;
 }
@@ -66,7 +67,8 @@ static bool is_alike(const struct ws_scales_finding *a, const struct ws_scales_f
 	return a->severity == b->severity && a->verdict == b->verdict;
 }
 
-static void tell_findings(const struct verify_job *job, const char *url, const struct ws_scales_report *r)
+static void tell_findings(const struct verify_job *job, const char *url,
+                          const struct ws_scales_report *r)
 {
 	const size_t limit = (size_t)job->cfg->limit;
 	size_t alike = 0;
@@ -78,8 +80,10 @@ static void tell_findings(const struct verify_job *job, const char *url, const s
 		if (!limit || alike <= limit)
 			print_finding(job->ui, f);
 		if (last && limit && alike > limit)
-			ui_say(job->ui, "          ... and %zu more %ss of kind %s; --limit 0 shows all\n",
-			       alike - limit, ws_severity_name(f->severity), ws_scales_verdict_name(f->verdict));
+			ui_say(job->ui,
+			       "          ... and %zu more %ss of kind %s; --limit 0 shows all\n",
+			       alike - limit, ws_severity_name(f->severity),
+			       ws_scales_verdict_name(f->verdict));
 		alike = last ? 0 : alike;
 	}
 }
@@ -109,8 +113,8 @@ static void tell_compared(struct ui *ui, const struct ws_scales_report *r)
 		if (ui->json || ui->quiet || shown == WORST || (e->rms == 0 && e->cosine != 0))
 			continue;
 		if (shown++ == 0)
-			ui_say(ui, "%9s %-9s %-9s %-9s of the source: the worst of %zu tensors\n", "", "rms", "max",
-			       "cosine", r->n_compared);
+			ui_say(ui, "%9s %-9s %-9s %-9s of the source: the worst of %zu tensors\n",
+			       "", "rms", "max", "cosine", r->n_compared);
 		ui_head(ui, e->rms > e->limit ? UI_BAD : UI_PLAIN, e->packing);
 		printf("%-9.3g %-9.3g %-9.6f %s\n", e->rms, e->max, e->cosine, ui_text(e->name));
 	}
@@ -124,8 +128,8 @@ static void print_count(size_t n, const char *what)
 		printf(", %zu %s%s", n, what, n == 1 ? "" : "s");
 }
 
-static void print_sum(const struct verify_job *job, const char *url, const struct ws_scales_report *r,
-                      int64_t ns)
+static void print_sum(const struct verify_job *job, const char *url,
+                      const struct ws_scales_report *r, int64_t ns)
 {
 	struct ui *ui = job->ui;
 	char bytes[32], time[32];
@@ -134,8 +138,8 @@ static void print_sum(const struct verify_job *job, const char *url, const struc
 	ui_head(ui, r->errors ? UI_BAD : UI_GOOD, "scales");
 	if (url)
 		printf("%s: ", ui_text(url));
-	printf("%zu tensor%s, %zu quantized, %" PRIu64 " scales", r->tensors, r->tensors == 1 ? "" : "s",
-	       r->quantized, r->scales);
+	printf("%zu tensor%s, %zu quantized, %" PRIu64 " scales", r->tensors,
+	       r->tensors == 1 ? "" : "s", r->quantized, r->scales);
 	if (r->n_compared)
 		printf(", %zu compared", r->n_compared);
 	if (!r->errors)
@@ -149,7 +153,8 @@ static void print_sum(const struct verify_job *job, const char *url, const struc
 	putchar('\n');
 }
 
-static void put_end(struct ui *ui, const struct ws_scales_report *r, int64_t ns, const struct ws_err *err)
+static void put_end(struct ui *ui, const struct ws_scales_report *r, int64_t ns,
+                    const struct ws_err *err)
 {
 	struct ws_jw *w = ui_end_open(ui, err);
 	if (!w)
@@ -192,9 +197,12 @@ static int check_compared(const char *url, const struct ws_scales_report *r, str
 	if (err->code != WS_OK)
 		return -1;
 	if (url)
-		return ws_err_set(err, WS_EREFUSED, "%s: nothing was checked: the endpoint shows no scales and no "
-		                  "quantized parameter", url);
-	ws_err_set(err, WS_EINPUT, "nothing was checked: none of %zu tensors is quantized", r->tensors);
+		return ws_err_set(err, WS_EREFUSED,
+		                  "%s: nothing was checked: the endpoint shows no scales and no "
+		                  "quantized parameter",
+		                  url);
+	ws_err_set(err, WS_EINPUT, "nothing was checked: none of %zu tensors is quantized",
+	           r->tensors);
 	return ws_err_hint(err, "--against SOURCE compares weights that are not quantized, too");
 }
 
@@ -211,8 +219,8 @@ static int conclude(const struct verify_job *job, const char *url, const struct 
 	if (err->code != WS_OK)
 		return -1;
 	return ws_err_set(err, WS_EMISMATCH, "%s%s%zu error%s, the first: %s: %s", url ? url : "",
-	                  url ? ": " : "", r->errors, r->errors == 1 ? "" : "s", r->findings[0].name,
-	                  r->findings[0].reason);
+	                  url ? ": " : "", r->errors, r->errors == 1 ? "" : "s",
+	                  r->findings[0].name, r->findings[0].reason);
 }
 
 /* ---- a checkpoint ---- */
@@ -240,11 +248,19 @@ static int check_source(const struct verify_job *job, const struct opt_args *arg
 		rc = open_against(job, &against, err);
 	if (!rc) {
 		const struct ws_scales_opts opts = {
-			.items = in.catalog, .against = against.catalog, .config = in.config, .layout = in.layout,
-			.block = { cfg->transforming.block[0], cfg->transforming.block[1] }, .max_error = cfg->max_error,
-			.include = cfg->include.items, .n_include = cfg->include.n,
-			.exclude = cfg->exclude.items, .n_exclude = cfg->exclude.n,
-			.threads = (unsigned)cfg->threads, .sink = job->ui->sink, .cancel = &run_cancel,
+			.items = in.catalog,
+			.against = against.catalog,
+			.config = in.config,
+			.layout = in.layout,
+			.block = { cfg->transforming.block[0], cfg->transforming.block[1] },
+			.max_error = cfg->max_error,
+			.include = cfg->include.items,
+			.n_include = cfg->include.n,
+			.exclude = cfg->exclude.items,
+			.n_exclude = cfg->exclude.n,
+			.threads = (unsigned)cfg->threads,
+			.sink = job->ui->sink,
+			.cancel = &run_cancel,
 		};
 		rc = ws_scales_check(&opts, &r, err);
 	}
@@ -263,14 +279,18 @@ static int check_source(const struct verify_job *job, const struct opt_args *arg
 /* ---- endpoints ---- */
 
 static int check_endpoint(const struct verify_job *job, struct ws_http *http, const char *url,
-                          const struct ws_config *config, ws_deadline until, struct ws_scales_report *sum,
-                          struct ws_err *err)
+                          const struct ws_config *config, ws_deadline until,
+                          struct ws_scales_report *sum, struct ws_err *err)
 {
 	const struct verify_config *cfg = job->cfg;
 	const int64_t since = ws_now_ns();
 	const struct ws_scales_ask_opts opts = {
-		.url = url, .config = config, .block = { cfg->transforming.block[0], cfg->transforming.block[1] },
-		.samples = (size_t)cfg->samples, .until = until, .cancel = &run_cancel,
+		.url = url,
+		.config = config,
+		.block = { cfg->transforming.block[0], cfg->transforming.block[1] },
+		.samples = (size_t)cfg->samples,
+		.until = until,
+		.cancel = &run_cancel,
 	};
 	struct ws_scales_report r = { 0 };
 	struct ws_err why = WS_ERR_INIT;
@@ -287,8 +307,8 @@ static int check_endpoints(const struct verify_job *job, const struct targets *t
                            struct ws_scales_report *sum, struct ws_err *err)
 {
 	const struct verify_config *cfg = job->cfg;
-	const ws_deadline until = ws_deadline_in(cfg->timeout_ns == VERIFY_NO_TIMEOUT ? 60 * WS_NS_PER_S
-	                                                                             : cfg->timeout_ns);
+	const ws_deadline until = ws_deadline_in(
+		cfg->timeout_ns == VERIFY_NO_TIMEOUT ? 60 * WS_NS_PER_S : cfg->timeout_ns);
 	struct ws_http *http = NULL;
 	struct ws_config *config = NULL;
 	int rc = cfg->naming.config ? ws_config_open(cfg->naming.config, &config, err) : 0;
@@ -308,7 +328,9 @@ static int check_usage(const struct verify_config *cfg, const struct opt_args *a
 	if (!args->n && !ask)
 		return ws_err_set(err, WS_EUSAGE, "scales: a SOURCE, or --endpoint URL, is needed");
 	if (cfg->against.n && !args->n)
-		return ws_err_set(err, WS_EUSAGE, "--against: an endpoint does not show its codes; it is for a SOURCE");
+		return ws_err_set(
+			err, WS_EUSAGE,
+			"--against: an endpoint does not show its codes; it is for a SOURCE");
 	return 0;
 }
 
@@ -322,7 +344,8 @@ int verify_scales(void *ctx, const struct opt_args *args, struct ws_err *err)
 	struct targets to = { 0 };
 	int rc = check_usage(cfg, args, ask, err);
 	if (!rc && ask)
-		rc = targets_find(&to, &cfg->endpoints, cfg->pool, &cfg->common, false, job->ui, err);
+		rc = targets_find(&to, &cfg->endpoints, cfg->pool, &cfg->common, false, job->ui,
+		                  err);
 	if (!rc && args->n)
 		rc = check_source(job, args, &sum, err);
 	if (ask && (!rc || err->code == WS_EMISMATCH) && check_endpoints(job, &to, &sum, err))

@@ -25,8 +25,8 @@ int verify_replicas(const struct verify_job *job, const struct ws_input *in, str
 	return cfg->transforming.trust ? 0 : ws_catalog_check_replicas(in->stored, &opts, err);
 }
 
-int verify_open_source(const struct verify_job *job, const struct opt_args *args, const char *fallback,
-                       struct ws_input *in, struct ws_err *err)
+int verify_open_source(const struct verify_job *job, const struct opt_args *args,
+                       const char *fallback, struct ws_input *in, struct ws_err *err)
 {
 	const struct verify_config *cfg = job->cfg;
 	struct ws_input_opts opts = naming_input(&cfg->naming, args);

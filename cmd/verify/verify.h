@@ -53,8 +53,8 @@ int verify_routing(void *ctx, const struct opt_args *args, struct ws_err *err);
 int verify_logprobs(void *ctx, const struct opt_args *args, struct ws_err *err);
 /* Opens the source as a push would send it, and warns of each --exclude that matches nothing.
  * fallback: a config for a source without one; NULL. */
-int verify_open_source(const struct verify_job *job, const struct opt_args *args, const char *fallback,
-                       struct ws_input *in, struct ws_err *err);
+int verify_open_source(const struct verify_job *job, const struct opt_args *args,
+                       const char *fallback, struct ws_input *in, struct ws_err *err);
 /* Compares what several ranks saved of the same tensor; all of it with --scan. */
 int verify_replicas(const struct verify_job *job, const struct ws_input *in, struct ws_err *err);
 /* Values of options: "128x128" to int64_t[2], "0.05" or "5%" to double. */
@@ -71,8 +71,8 @@ struct verify_asking {
 	struct targets to;
 	struct ws_prompts prompts;
 };
-/* The arguments are files of saved answers. With two of them nobody is asked, with `enough` of them only
- * endpoints that are named. */
+/* The arguments are files of saved answers. With two of them nobody is asked, with `enough` of
+ * them only endpoints that are named. */
 int verify_asking_open(const struct verify_job *job, const struct opt_args *args, size_t enough,
                        struct verify_asking *a, struct ws_ask_opts *out, struct ws_err *err);
 void verify_asking_close(struct verify_asking *a);

@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const kinds[] = { "hash", "missing", "unexpected", "value", "shape", "dtype", "changed" };
+static const char *const kinds[] = { "hash",  "missing", "unexpected", "value",
+	                             "shape", "dtype",   "changed" };
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
 struct shown {
@@ -63,7 +64,8 @@ static void say_what_was_left_out(const struct shown *s, size_t i)
 	const size_t limit = (size_t)s->job->cfg->limit;
 	for (size_t k = 0; limit && k < KINDS; k++)
 		if (s->counts[i][k] > limit)
-			ui_say(s->job->ui, "          ... and %zu more of kind %s; --limit 0 shows all\n",
+			ui_say(s->job->ui,
+			       "          ... and %zu more of kind %s; --limit 0 shows all\n",
 			       s->counts[i][k] - limit, kinds[k]);
 }
 
@@ -84,8 +86,10 @@ static const char *describe(const struct ws_verify_result *r, char *dst, size_t 
 		snprintf(dst, n, "%zu checksums%s are those of the source", r->equal, ranks);
 		break;
 	case WS_MEANS_SAMPLES:
-		snprintf(dst, n, "%zu sampled parameters are those of the source, %zu not shown, %zu "
-		         "quantized", r->equal, r->unanswered, r->incomparable);
+		snprintf(dst, n,
+		         "%zu sampled parameters are those of the source, %zu not shown, %zu "
+		         "quantized",
+		         r->equal, r->unanswered, r->incomparable);
 		break;
 	case WS_MEANS_TWICE:
 		snprintf(dst, n, "a second push changed none of %zu checksums%s", r->equal, ranks);
@@ -93,8 +97,11 @@ static const char *describe(const struct ws_verify_result *r, char *dst, size_t 
 	case WS_MEANS_RESET:
 		snprintf(dst, n, "a push onto random weights restored every parameter%s", ranks);
 		if (r->unknown_ranks)
-			snprintf(dst, n, "a push onto random weights restored every parameter of the first rank; the other "
-			         "%u are not known: it does not report checksums of them", r->unknown_ranks);
+			snprintf(dst, n,
+			         "a push onto random weights restored every parameter of the first "
+			         "rank; the other "
+			         "%u are not known: it does not report checksums of them",
+			         r->unknown_ranks);
 		break;
 	default:
 		dst[0] = '\0';
@@ -111,7 +118,8 @@ static void print_result(const struct shown *s, const struct ws_verify_result *r
 		return;
 	if (r->drafts) {
 		ui_head(ui, UI_WARN, "note");
-		printf("%s: %zu checksums of a draft model were not compared: it is not in the source\n",
+		printf("%s: %zu checksums of a draft model were not compared: it is not in the "
+		       "source\n",
 		       ui_text(r->url), r->drafts);
 	}
 	ui_head(ui, yes ? UI_GOOD : no ? UI_BAD : UI_WARN, answer_of(r));
@@ -175,7 +183,9 @@ static void put_end(struct ui *ui, const struct ws_verify_result *results, size_
 
 static int64_t timeout_of(const struct verify_config *cfg)
 {
-	return cfg->timeout_ns == VERIFY_NO_TIMEOUT || cfg->timeout_ns == WS_FOREVER ? 0 : cfg->timeout_ns;
+	return cfg->timeout_ns == VERIFY_NO_TIMEOUT || cfg->timeout_ns == WS_FOREVER ?
+	               0 :
+	               cfg->timeout_ns;
 }
 
 static int look(struct shown *s, const struct opt_args *args, struct ws_verify_result *results,
@@ -186,14 +196,26 @@ static int look(struct shown *s, const struct opt_args *args, struct ws_verify_r
 	if (verify_open_source(s->job, args, NULL, &in, err))
 		return -1;
 	const struct ws_verify_opts opts = {
-		.endpoints = s->to->urls, .n_endpoints = s->to->n, .items = in.catalog,
-		.include = cfg->include.items, .n_include = cfg->include.n,
-		.exclude = cfg->exclude.items, .n_exclude = cfg->exclude.n,
-		.samples = (size_t)cfg->samples, .seed = cfg->seed, .threads = (unsigned)cfg->threads,
-		.api_key = s->to->api_key, .ca_file = s->to->ca_file, .connect_ns = cfg->connect_ns, .timeout_ns = timeout_of(cfg),
-		.sink = { take_event, s }, .log = &s->job->ui->log, .cancel = &run_cancel,
+		.endpoints = s->to->urls,
+		.n_endpoints = s->to->n,
+		.items = in.catalog,
+		.include = cfg->include.items,
+		.n_include = cfg->include.n,
+		.exclude = cfg->exclude.items,
+		.n_exclude = cfg->exclude.n,
+		.samples = (size_t)cfg->samples,
+		.seed = cfg->seed,
+		.threads = (unsigned)cfg->threads,
+		.api_key = s->to->api_key,
+		.ca_file = s->to->ca_file,
+		.connect_ns = cfg->connect_ns,
+		.timeout_ns = timeout_of(cfg),
+		.sink = { take_event, s },
+		.log = &s->job->ui->log,
+		.cancel = &run_cancel,
 	};
-	const int rc = verify_replicas(s->job, &in, err) ? -1 : ws_verify_weights(&opts, results, err);
+	const int rc =
+		verify_replicas(s->job, &in, err) ? -1 : ws_verify_weights(&opts, results, err);
 	ws_input_close(&in);
 	return rc;
 }
@@ -206,8 +228,8 @@ static void quit_hung(void *ctx, const struct ws_ev_end *end, const struct ws_er
 	run_quit(err);
 }
 
-static int push_again(struct shown *s, const struct opt_args *args, struct ws_verify_result *results,
-                      struct ws_err *err)
+static int push_again(struct shown *s, const struct opt_args *args,
+                      struct ws_verify_result *results, struct ws_err *err)
 {
 	const struct verify_config *cfg = s->job->cfg;
 	const struct ws_transform_opts transform = transforming_opts(&cfg->transforming);
@@ -237,9 +259,11 @@ static int check_choice(const struct verify_config *cfg, struct ws_err *err)
 		return ws_err_set(err, WS_EUSAGE, "--twice and --reset: one at a time");
 	if (!cfg->reset || cfg->yes)
 		return 0;
-	ws_err_set(err, WS_EUSAGE, "--reset overwrites all weights of the endpoints with random numbers "
+	ws_err_set(err, WS_EUSAGE,
+	           "--reset overwrites all weights of the endpoints with random numbers "
 	           "before it pushes the source");
-	return ws_err_hint(err, "say --yes as well where they may be without weights for the time of a push");
+	return ws_err_hint(
+		err, "say --yes as well where they may be without weights for the time of a push");
 }
 
 static int ask(struct shown *s, const struct opt_args *args, struct ws_err *err)
@@ -250,7 +274,8 @@ static int ask(struct shown *s, const struct opt_args *args, struct ws_err *err)
 	s->counts = calloc(s->to->n, sizeof *s->counts);
 	int rc = results && s->counts ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
 	if (!rc)
-		rc = cfg->twice || cfg->reset ? push_again(s, args, results, err) : look(s, args, results, err);
+		rc = cfg->twice || cfg->reset ? push_again(s, args, results, err) :
+		                                look(s, args, results, err);
 	for (size_t i = 0; results && s->counts && i < s->to->n; i++) {
 		if (!results[i].url)
 			continue; /* it did not come to that */
@@ -273,7 +298,8 @@ int verify_weights(void *ctx, const struct opt_args *args, struct ws_err *err)
 	struct shown s = { .job = job, .to = &to };
 	int rc = check_choice(cfg, err);
 	if (!rc)
-		rc = targets_find(&to, &cfg->endpoints, cfg->pool, &cfg->common, false, job->ui, err);
+		rc = targets_find(&to, &cfg->endpoints, cfg->pool, &cfg->common, false, job->ui,
+		                  err);
 	if (!rc)
 		rc = ask(&s, args, err);
 	targets_free(&to);

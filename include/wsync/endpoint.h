@@ -48,7 +48,8 @@ struct ws_http; /* kept-alive connections to any number of endpoints; belongs to
 
 struct ws_client_opts {
 	const char *api_key;      /* sent as "Authorization: Bearer ..."; NULL: none; copied */
-	const char *ca_file;      /* certificates (PEM) to trust instead of the system's; NULL: those; copied */
+	/* certificates (PEM) to trust instead of the system's; NULL: those; copied */
+	const char *ca_file;
 	int64_t connect_ns;       /* 0: 10 s */
 	const struct ws_log *log; /* borrowed */
 	struct ws_trace *trace;   /* of the requests; borrowed; NULL: none */
@@ -75,24 +76,27 @@ struct ws_endpoint_info {
 	unsigned dp_size, pp_size, ep_size;
 	bool dp_attention;
 	bool disable_radix_cache;
-	bool many_tokenizers;     /* several processes answer HTTP: not all of them know the live weight version */
+	/* several processes answer HTTP: not all of them know the live weight version */
+	bool many_tokenizers;
 	bool on_policy;           /* started with --rl-on-policy-target */
 	char version[64];         /* of the server */
 	char dtype[32];           /* as configured: "auto", "bfloat16" */
 	char quantization[32];    /* "" none, or that of its checkpoint */
 	char load_format[32];     /* "auto"; "flash_rl": what it is sent becomes FP8 there */
 	bool keeps_anything;      /* wsync-endpoint without a model: it has no types of its own */
-	char nccl_version[32];    /* "2.28.9"; wsync-endpoint tells it, real servers as yet do not */
+	char nccl_version[32]; /* "2.28.9"; wsync-endpoint tells it, real servers as yet do not */
 	bool quant_override;      /* its arguments say a quantization_config of their own */
 	char kv_cache_dtype[32];
 	char weight_version[128];
-	const char *version_path; /* GET of this route tells the live weight version; NULL: none does */
+	/* GET of this route tells the live weight version; NULL: none does */
+	const char *version_path;
 	char model_path[1024];
 	char served_model[256];
-	char model_type[64];      /* of its config.json; SGLang tells both since 0.5.6, "" otherwise */
+	char model_type[64]; /* of its config.json; SGLang tells both since 0.5.6, "" otherwise */
 	char architecture[96];    /* the first of "architectures" */
 	const char *info_path;    /* GET of this route tells all this; NULL: not reached */
-	uint64_t instance;        /* another number after a restart, and of another server; 0: it does not tell */
+	/* another number after a restart, and of another server; 0: it does not tell */
+	uint64_t instance;
 	enum ws_lineage lineage;
 	struct ws_capabilities can; /* of the lineage, corrected by what its routes show */
 	int64_t ns;               /* the slower of the two answers */
@@ -150,7 +154,8 @@ int ws_endpoint_set_version(struct ws_http *http, const char *const *urls, size_
                             const char *version, ws_deadline until, const struct ws_cancel *cancel,
                             struct ws_endpoint_answer *answers, struct ws_err *err);
 
-/* Has them leave a process group. One that is in no such group has left it: its refusal is no failure. */
+/* Has them leave a process group. One that is in no such group has left it:
+ * its refusal is no failure. */
 int ws_endpoint_destroy_group(struct ws_http *http, const char *const *urls, size_t n,
                               const char *group_name, ws_deadline until,
                               const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
@@ -164,10 +169,11 @@ enum ws_memory { WS_MEMORY_WEIGHTS = 1, WS_MEMORY_KV_CACHE = 2, WS_MEMORY_CUDA_G
 int ws_memory_parse(const char *text, unsigned *out, struct ws_err *err);
 const char *ws_memory_text(unsigned memory); /* the reverse; "" for none */
 
-/* Sends them to sleep: memory is released, and with the weights their content, unless the server keeps
- * a copy. infos[i] is urls[i]'s. A server that runs requests dies of it, so each is asked to flush
- * before, which only an idle one grants, again and again until `patience`; requests that come afterwards
- * are not kept away: pause it. Nobody is sent to sleep when one of them refuses that, or cannot sleep. */
+/* Sends them to sleep: memory is released, and with the weights their content, unless the server
+ * keeps a copy. infos[i] is urls[i]'s. A server that runs requests dies of it, so each is asked
+ * to flush before, which only an idle one grants, again and again until `patience`; requests
+ * that come afterwards are not kept away: pause it. Nobody is sent to sleep when one of them
+ * refuses that, or cannot sleep. */
 int ws_endpoint_sleep(struct ws_http *http, const struct ws_endpoint_info *infos,
                       const char *const *urls, size_t n, unsigned memory, ws_deadline patience,
                       ws_deadline until, const struct ws_cancel *cancel,
@@ -186,8 +192,8 @@ struct ws_waking {
 };
 /* Wakes endpoints that released different memory. -1 and the first failure
  * where one did not confirm it. */
-int ws_endpoint_wake_each(struct ws_http *http, struct ws_waking *items, size_t n, ws_deadline until,
-                          const struct ws_cancel *cancel, struct ws_err *err);
+int ws_endpoint_wake_each(struct ws_http *http, struct ws_waking *items, size_t n,
+                          ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err);
 /* The server refused, or the request never left: the memory is still released. Without an
  * answer it counts as taken back, because a server that received the request obeys it, and one
  * that is asked twice dies. */
@@ -200,7 +206,8 @@ int ws_endpoint_list_weights(struct ws_http *http, const char *url, const char *
                              unsigned rank, ws_deadline until, const struct ws_cancel *cancel,
                              struct ws_weight_list *out, struct ws_err *err);
 
-/* Of all endpoints at once. outs[i] is filled where errs[i].code is WS_OK; free every one of them. */
+/* Of all endpoints at once. outs[i] is filled where errs[i].code is WS_OK; free every one of
+ * them. */
 int ws_endpoint_list_all(struct ws_http *http, const char *const *urls, size_t n,
                          const char *prefix, unsigned rank, ws_deadline until,
                          const struct ws_cancel *cancel, struct ws_weight_list *outs,
@@ -220,8 +227,10 @@ struct ws_checksum_kind {
 };
 
 struct ws_checksum_rank {
-	int rank;                 /* 0 to n-1; the position in the reply where the server numbers none */
-	int replica;              /* data-parallel replica (dp_rank), 0 where the server does not say */
+	/* 0 to n-1; the position in the reply where the server numbers none */
+	int rank;
+	/* data-parallel replica (dp_rank), 0 where the server does not say */
+	int replica;
 	struct ws_checksum *items;
 	size_t n;
 };
@@ -233,7 +242,8 @@ struct ws_checksums {
 	struct ws_checksum_rank *ranks; /* by number; none of a replica twice */
 	size_t n_ranks;
 	bool numbered;            /* the server numbers its ranks */
-	bool contradicts;         /* refused because its ranks contradict each other; nothing else is filled */
+	/* refused because its ranks contradict each other; nothing else is filled */
+	bool contradicts;
 	struct ws_checksum_kind *kinds; /* by name; none where the server does not say */
 	size_t n_kinds;
 	void *priv;
@@ -247,7 +257,8 @@ int ws_endpoint_checksums(struct ws_http *http, const char *const *urls, size_t 
 void ws_checksums_free(struct ws_checksums *c); /* NULL is fine */
 /* Checks that each rank of the server, 0 to n-1, is there once (of data-parallel replicas: once
  * for each). If not, fails with WS_EREFUSED and names the ranks that are missing or too many. */
-int ws_checksums_whole(const struct ws_checksums *c, const struct ws_endpoint_info *info, struct ws_err *err);
+int ws_checksums_whole(const struct ws_checksums *c, const struct ws_endpoint_info *info,
+                       struct ws_err *err);
 
 /* The names that the checksums of all ranks have, each once and sorted, without shapes; those of a
  * draft model ("draft.") are left out. For servers without /list_weights. */
@@ -255,8 +266,9 @@ int ws_endpoint_checker_names(struct ws_http *http, const char *url, ws_deadline
                               const struct ws_cancel *cancel, struct ws_weight_list *out,
                               struct ws_err *err);
 
-/* Numbers in nested arrays of equal lengths; one dimension more than the tensor's where data-parallel
- * ranks answer one by one. What is not finite may be NaN here: JSON has no word for it. */
+/* Numbers in nested arrays of equal lengths; one dimension more than the tensor's
+ * where data-parallel ranks answer one by one. What is not finite may be NaN
+ * here: JSON has no word for it. */
 struct ws_values {
 	unsigned n_dims;
 	int64_t dims[WS_MAX_DIMS + 1];
@@ -265,8 +277,8 @@ struct ws_values {
 };
 
 /* The first rows of the parameter with this checkpoint name, of each endpoint: `rows` are asked for
- * and no more than `most` numbers taken. outs[i] is filled where errs[i].code is WS_OK; free every one
- * of them in any case. Many servers and models do not answer this: WS_EREFUSED. */
+ * and no more than `most` numbers taken. outs[i] is filled where errs[i].code is WS_OK; free
+ * every one of them in any case. Many servers and models do not answer this: WS_EREFUSED. */
 int ws_endpoint_get_weights(struct ws_http *http, const char *const *urls, size_t n,
                             const char *name, uint64_t rows, size_t most, ws_deadline until,
                             const struct ws_cancel *cancel, struct ws_values *outs,

@@ -2,8 +2,8 @@
 /* err.h - one error value for the whole library.
  *
  * A function that can fail returns 0 or -1 and fills the caller's struct ws_err. The first function
- * that knows why something failed writes the sentence; callers add context only where it adds a fact.
- * A NULL ws_err is allowed everywhere and loses the text. Nothing here allocates. */
+ * that knows why something failed writes the sentence; callers add context only where it adds a
+ * fact. A NULL ws_err is allowed everywhere and loses the text. Nothing here allocates. */
 #ifndef WSYNC_ERR_H
 #define WSYNC_ERR_H
 
@@ -25,17 +25,20 @@ enum ws_code {
 	WS_EPARTIAL  = 9,  /* some endpoints have the new weights, some do not */
 	WS_ETIMEOUT  = 10, /* a deadline passed */
 	WS_ECANCELLED = 11, /* a signal asked us to stop; programs re-raise it and never exit 11 */
-	WS_ECRASHED  = 12  /* wsync-endpoint: died of a request, as the server that it plays would have */
+	/* wsync-endpoint: died of a request, as the server that it plays would have */
+	WS_ECRASHED  = 12
 };
 
 struct ws_err {
 	enum ws_code code;
 	int native;         /* the foreign number: errno, HTTP status, CURLcode; 0: none */
-	char msg[768];      /* one sentence: lower case, no full stop, what we tried: why it failed */
+	/* one sentence: lower case, no full stop, what we tried: why it failed */
+	char msg[768];
 	char hint[1024];    /* a remedy, where one is known; else "" */
 	char endpoint[128]; /* URL of the endpoint concerned; else "" */
 	char phase[16];     /* plan, connect, init, pause, ...; else "" */
-	unsigned rank;      /* rank of the process group concerned, from 1; 0, the sender's own, if none is known */
+	/* rank of the process group concerned, from 1; 0, the sender's own, if none is known */
+	unsigned rank;
 };
 
 #define WS_ERR_INIT { WS_OK, 0, "", "", "", "", 0 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* event.h - what a running operation tells: few types, rendered by cmd/ as text or as JSON lines.
  *
- * wsync-json(5) documents the lines. Events are delivered one at a time, from the thread that called
- * the operation; everything they point to is valid during the call only. Units: bytes and ns. */
+ * wsync-json(5) documents the lines. Events are delivered one at a time, from the
+ * thread that called the operation; everything they point to is valid during the call
+ * only. Units: bytes and ns. */
 #ifndef WSYNC_EVENT_H
 #define WSYNC_EVENT_H
 
@@ -28,8 +29,19 @@ enum ws_endpoint_state { WS_UNTOUCHED, WS_PARTIAL, WS_COMMITTED };
 const char *ws_endpoint_state_name(enum ws_endpoint_state state);
 
 enum ws_event_type {
-	WS_EV_START, WS_EV_PLAN, WS_EV_ENDPOINT, WS_EV_BUCKET, WS_EV_TENSOR, WS_EV_NAMES,
-	WS_EV_MISMATCH, WS_EV_WARNING, WS_EV_PROGRESS, WS_EV_WAITING, WS_EV_HANG, WS_EV_RESULT, WS_EV_END
+	WS_EV_START,
+	WS_EV_PLAN,
+	WS_EV_ENDPOINT,
+	WS_EV_BUCKET,
+	WS_EV_TENSOR,
+	WS_EV_NAMES,
+	WS_EV_MISMATCH,
+	WS_EV_WARNING,
+	WS_EV_PROGRESS,
+	WS_EV_WAITING,
+	WS_EV_HANG,
+	WS_EV_RESULT,
+	WS_EV_END
 };
 
 struct ws_ev_start {
@@ -45,12 +57,15 @@ struct ws_ev_plan {
 	uint64_t bucket_size;
 	const char *load_format;    /* "none", "flattened_bucket"; of disk "auto", "safetensors" */
 	const char *backend;        /* "gloo", "nccl", "tensor", "ipc", "disk" */
-	const char *disk_path;      /* of disk: the directory that is loaded, as it is called here; else NULL */
-	uint64_t disk_bytes;        /* that are written into it, about; 0: it is the source itself */
+	/* of disk: the directory that is loaded, as it is called here; else NULL */
+	const char *disk_path;
+	/* that are written into it, about; 0: it is the source itself */
+	uint64_t disk_bytes;
 	uint64_t gpu_bytes, pinned_bytes; /* at most, that the backend takes here; 0: none */
 	const char *protocol;       /* "update" */
 	unsigned world_size;        /* 0: not known yet (a dry run without endpoints) */
-	unsigned sender, senders;   /* one of so many processes that send a part each; 0: the only one */
+	/* one of so many processes that send a part each; 0: the only one */
+	unsigned sender, senders;
 	bool dry_run;
 };
 
@@ -87,7 +102,8 @@ struct ws_ev_tensor {           /* dry run and -v */
 
 struct ws_audit;                /* audit.h */
 
-struct ws_ev_names {            /* the names were compared with one endpoint, or what stands for it */
+/* the names were compared with one endpoint, or what stands for it */
+struct ws_ev_names {
 	const char *url;            /* "" none */
 	size_t alike;               /* how many further endpoints have the same answer */
 	const struct ws_audit *audit;
@@ -134,7 +150,8 @@ struct ws_ev_round {
 	const char *id;
 	unsigned senders, had;      /* so many of them have had a turn, this one included */
 	bool ended;                 /* by this turn, which flushed and set the weight version */
-	int64_t begun, pid;         /* seconds since 1970, and the process that began it; 0 not known */
+	/* seconds since 1970, and the process that began it; 0 not known */
+	int64_t begun, pid;
 	const char *host;           /* of that; "" not known */
 	const char *text;           /* all of that in words */
 };
@@ -156,7 +173,8 @@ struct ws_ev_end {
 	const char *weight_version; /* NULL: none, or an endpoint did not take it */
 	const struct ws_ev_round *round; /* NULL: no senders take turns */
 	const char *verify;         /* "names", "hash", "none" */
-	const struct ws_audit *names; /* the sum over all endpoints; NULL: names were not looked at */
+	/* the sum over all endpoints; NULL: names were not looked at */
+	const struct ws_audit *names;
 	const struct ws_transform_report *transform; /* NULL: tensors were sent as they are */
 	bool dry_run;
 };

@@ -2,9 +2,10 @@
 /* lineage.h - which family of servers an endpoint belongs to, and what it can and cannot survive.
  *
  * Servers of one name differ by year and by fork in routes, in the fields of one route, and in what
- * kills them. A lineage is a starting point: what such servers were seen to have. What an endpoint's
- * own list of routes shows (GET /openapi.json, else OPTIONS, which every server answers without doing
- * anything) is put over it and decides, so a server that nobody has heard of gets what it shows.
+ * kills them. A lineage is a starting point: what such servers were seen to have. What an
+ * endpoint's own list of routes shows (GET /openapi.json, else OPTIONS, which every server
+ * answers without doing anything) is put over it and decides, so a server that nobody has
+ * heard of gets what it shows.
  *
  * Whoever wants to know whether something can be asked of an endpoint looks at a field of struct
  * ws_capabilities, never at the lineage and never at a version. */
@@ -30,7 +31,8 @@ enum ws_lineage {
 	WS_N_LINEAGES
 };
 
-/* "unknown", "sglang-0.4", "sglang-0.5", "sglang-2026", "xorl-legacy", "xorl", "session", "slime" */
+/* "unknown", "sglang-0.4", "sglang-0.5", "sglang-2026", "xorl-legacy", "xorl", "session",
+ * "slime" */
 const char *ws_lineage_name(enum ws_lineage lineage);
 /* -1: no such name. *out is written on success only. */
 int ws_lineage_parse(const char *name, enum ws_lineage *out);
@@ -40,7 +42,8 @@ int ws_lineage_parse(const char *name, enum ws_lineage *out);
  * only, because no question that does no harm would tell. */
 struct ws_capabilities {
 	/* -- ways to bring weights -- */
-	bool update;          /* /init_weights_update_group, /update_weights_from_distributed (route) */
+	/* /init_weights_update_group, /update_weights_from_distributed (route) */
+	bool update;
 	bool destroy;         /* /destroy_weights_update_group; without it a group stays (route) */
 	bool two_phase;       /* /prepare_weights_update, /complete_weights_update (route) */
 	bool two_phase_whole; /* prepare's "buckets": all buckets between one pair (field) */
@@ -54,7 +57,8 @@ struct ws_capabilities {
 	bool from_ipc;        /* /update_weights_from_ipc (route) */
 	bool sparse_delta;    /* /update_weights_from_sparse_delta (route) */
 
-	/* -- fields of /update_weights_from_distributed (field); unknown ones are ignored in silence -- */
+	/* -- fields of /update_weights_from_distributed (field); unknown ones
+	 * are ignored in silence -- */
 	bool load_format;     /* "flattened_bucket" is understood; elsewhere it is a hang */
 	bool mixed_bucket;    /* and its tensors may differ in dtype (lineage) */
 	bool weight_version;  /* else the version is set by /update_weight_version, or not at all */
@@ -67,7 +71,7 @@ struct ws_capabilities {
 	bool pause;           /* /pause_generation, /continue_generation (route) */
 	bool pause_modes;     /* and pause has a body with "mode"; else it aborts, always (field) */
 	bool flush;           /* /flush_cache (route) */
-	bool flush_waits;     /* its query parameter "timeout": the server waits to be idle (field) */
+	bool flush_waits; /* its query parameter "timeout": the server waits to be idle (field) */
 	bool set_version;     /* /update_weight_version (route) */
 	bool memory;          /* /release_memory_occupation, /resume_memory_occupation (route) */
 	bool sleep;           /* /sleep, /wake_up (route) */
@@ -83,19 +87,21 @@ struct ws_capabilities {
 	bool routed_experts;  /* its "return_routed_experts" (field) */
 
 	/* -- what happens underneath, and ways to die; all (lineage) -- */
-	bool eager_comm;      /* NCCL's communicator is made within init, else by the first broadcast */
+	/* NCCL's communicator is made within init, else by the first broadcast */
+	bool eager_comm;
 	bool late_refusal;    /* a flush that finds requests is refused when the weights are live */
 	bool dies_of_flush;   /* such a flush ends the server instead */
 	bool dies_of_group;   /* an update that names no known group ends the server */
 	bool dies_of_format;  /* so does a load format it does not know */
 	bool dies_of_release; /* so does a release of memory while requests run */
 	bool forces_flush;    /* every update flushes, whatever it says (/server_info) */
-	bool stuck_prepare;   /* a completion that times out leaves prepare refused until a restart */
+	/* a completion that times out leaves prepare refused until a restart */
+	bool stuck_prepare;
 };
 
 /* What servers of this lineage have. Of WS_LINEAGE_UNKNOWN it is hoped that it has the routes that
- * most have, because a missing one answers 404 and no harm is done; no field is believed in, because
- * unknown ones are ignored in silence; and every way to die is feared. */
+ * most have, because a missing one answers 404 and no harm is done; no field is believed in,
+ * because unknown ones are ignored in silence; and every way to die is feared. */
 void ws_lineage_capabilities(enum ws_lineage lineage, struct ws_capabilities *out);
 
 /* The fields above by name, in that order, for those who print or merge them. */
@@ -116,7 +122,8 @@ struct ws_lineage_signs {
 
 /* The lineage that explains the routes best; the version speaks only between lineages with the same
  * routes. *can is the lineage's table with everything put over it that was seen. */
-enum ws_lineage ws_lineage_detect(const struct ws_lineage_signs *signs, struct ws_capabilities *can);
+enum ws_lineage ws_lineage_detect(const struct ws_lineage_signs *signs,
+                                  struct ws_capabilities *can);
 
 #ifdef __cplusplus
 }

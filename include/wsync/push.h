@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push.h - the main job: tensors from a source into the weights of running inference servers.
  *
- * A ws_push keeps the endpoints, their process group and the HTTP connections; ws_push_run moves one
- * source through it and may be called again (the group is kept). The life of one run: plan, connect,
- * the check of names, init (first run only), pause, flush, transfer, verify, resume; ws_push_close
- * destroys the group. Values that tensors are computed from are looked at while endpoints are reached
- * and the group is made: one that is no number ends the run before anybody was paused.
- * Whatever fails, every endpoint that was paused by us is told to continue, within seconds. */
+ * A ws_push keeps the endpoints, their process group and the HTTP connections; ws_push_run
+ * moves one source through it and may be called again (the group is kept). The life of one
+ * run: plan, connect, the check of names, init (first run only), pause, flush, transfer,
+ * verify, resume; ws_push_close destroys the group. Values that tensors are computed from are
+ * looked at while endpoints are reached and the group is made: one that is no number ends the
+ * run before anybody was paused. Whatever fails, every endpoint that was paused by us is told
+ * to continue, within seconds. */
 #ifndef WSYNC_PUSH_H
 #define WSYNC_PUSH_H
 
@@ -27,24 +28,33 @@
 extern "C" {
 #endif
 
-/* AUTO is gloo. NCCL needs a GPU on our side and a build that has CUDA: WS_EDEVICE where it has not.
- * TENSOR is none: the weights go in HTTP requests, at most 1 GiB of them, in buckets of at most 16 MiB,
- * and protocol is AUTO. IPC neither: the servers are on this machine and read the weights from the
- * memory of a GPU here, which is WS_EDEVICE without one. DISK is none either: the servers load a
- * checkpoint that they can read, the source itself, or with disk_dir one that is written there first. */
-enum ws_backend { WS_BACKEND_AUTO, WS_BACKEND_GLOO, WS_BACKEND_NCCL, WS_BACKEND_TENSOR, WS_BACKEND_DISK,
-	          WS_BACKEND_IPC };
+/* AUTO is gloo. NCCL needs a GPU on our side and a build that has CUDA: WS_EDEVICE where it has
+ * not. TENSOR is none: the weights go in HTTP requests, at most 1 GiB of them, in buckets of at
+ * most 16 MiB, and protocol is AUTO. IPC neither: the servers are on this machine and read the
+ * weights from the memory of a GPU here, which is WS_EDEVICE without one. DISK is none either:
+ * the servers load a checkpoint that they can read, the source itself, or with disk_dir one
+ * that is written there first. */
+enum ws_backend {
+	WS_BACKEND_AUTO,
+	WS_BACKEND_GLOO,
+	WS_BACKEND_NCCL,
+	WS_BACKEND_TENSOR,
+	WS_BACKEND_DISK,
+	WS_BACKEND_IPC
+};
 enum ws_protocol {
 	WS_PROTOCOL_AUTO,      /* the first of the following that all endpoints take */
 	WS_PROTOCOL_UPDATE,    /* a request for each bucket: /update_weights_from_distributed */
 	WS_PROTOCOL_SESSION,   /* the same between /begin_weight_update and /end_weight_update */
 	WS_PROTOCOL_TWO_PHASE, /* /prepare_weights_update, broadcasts, /complete_weights_update */
 	WS_PROTOCOL_RECEIVE,   /* /receive_weights: one request for everything */
-	WS_PROTOCOL_EP_SCATTER /* /receive_weights_ep_scatter: each rank is sent its own parameters */
+	/* /receive_weights_ep_scatter: each rank is sent its own parameters */
+	WS_PROTOCOL_EP_SCATTER
 };
 enum ws_two_phase {
 	WS_TWO_PHASE_BUCKET, /* each bucket is prepared and completed by itself */
-	WS_TWO_PHASE_WHOLE   /* all of them at once: all weights change or none, and all are in memory */
+	/* all of them at once: all weights change or none, and all are in memory */
+	WS_TWO_PHASE_WHOLE
 };
 enum ws_push_format {
 	WS_PUSH_FORMAT_AUTO, WS_PUSH_FORMAT_NONE, WS_PUSH_FORMAT_FLATTENED,
@@ -52,7 +62,8 @@ enum ws_push_format {
 };
 enum ws_push_flush { WS_FLUSH_LAST, WS_FLUSH_NEVER, WS_FLUSH_EVERY };
 enum ws_push_verify {
-	WS_VERIFY_NAMES, /* before the first byte: has each tensor a place, and each parameter a tensor? */
+	/* before the first byte: has each tensor a place, and each parameter a tensor? */
+	WS_VERIFY_NAMES,
 	WS_VERIFY_HASH,  /* and afterwards: are the bytes there those that were sent? */
 	WS_VERIFY_NONE
 };
@@ -68,19 +79,20 @@ enum ws_push_partial {
 };
 
 /* Why a push that pauses and flushes like this must not be made at a server that can that; NULL: it
- * may. can NULL: nothing is known of the server yet. idle: it is known to run no request and to have
- * none waiting. no_cache: it keeps no computed prefixes, so nothing is flushed. *remedy (remedy may be
- * NULL) is what to do instead. */
+ * may. can NULL: nothing is known of the server yet. idle: it is known to run no request and to
+ * have none waiting. no_cache: it keeps no computed prefixes, so nothing is flushed. *remedy
+ * (remedy may be NULL) is what to do instead. */
 const char *ws_push_refuses(const struct ws_capabilities *can, enum ws_pause_mode pause,
                             enum ws_push_flush flush, bool idle, bool no_cache,
                             const char **remedy);
 
-/* The bytes of a plan, made before anybody is spoken to of them and kept in memory, so that what a push
- * takes without its source can be measured. Made by the first run that wants it, taken by later ones of the
- * same plan; the caller's, who frees it when the push is closed. */
+/* The bytes of a plan, made before anybody is spoken to of them and kept in memory, so that what
+ * a push takes without its source can be measured. Made by the first run that wants it, taken by
+ * later ones of the same plan; the caller's, who frees it when the push is closed. */
 struct ws_push_ready {
 	bool wanted;      /* by the next run */
-	const char *why;  /* it could not be had, and bytes were made as they were sent; NULL: it was */
+	/* it could not be had, and bytes were made as they were sent; NULL: it was */
+	const char *why;
 	int fd;           /* a file in memory; -1: not made */
 	uint64_t digest;  /* of the plan */
 };
@@ -88,7 +100,8 @@ struct ws_push_ready {
 void ws_push_ready_free(struct ws_push_ready *r);
 
 struct ws_push_opts {
-	const char *const *endpoints; /* URLs as ws_endpoint_normalize leaves them; none: dry run only */
+	/* URLs as ws_endpoint_normalize leaves them; none: dry run only */
+	const char *const *endpoints;
 	size_t n_endpoints;
 	enum ws_backend backend;
 	enum ws_protocol protocol;
@@ -99,10 +112,13 @@ struct ws_push_opts {
 	enum ws_push_verify verify;
 	enum ws_lineage lineage;    /* of the endpoints; unknown: they are asked */
 	enum ws_push_partial on_partial; /* stay paused, or resume */
-	const char *nccl_library;   /* libnccl.so.2: a path, or a name for the loader; NULL: where it usually is */
-	const char *nccl_from;      /* or that of this Python, a program or a virtual environment; NULL: none */
+	/* libnccl.so.2: a path, or a name for the loader; NULL: where it usually is */
+	const char *nccl_library;
+	/* or that of this Python, a program or a virtual environment; NULL: none */
+	const char *nccl_from;
 	unsigned gpu;               /* whose memory NCCL sends from, and IPC lends */
-	bool ipc_by_ordinal;        /* of IPC: tell the servers the GPU's number, as they count, not its UUID, */
+	/* of IPC: tell the servers the GPU's number, as they count, not its UUID, */
+	bool ipc_by_ordinal;
 	unsigned ipc_ordinal;       /* which is this */
 	const char *master_address; /* NULL: the address this machine uses toward the endpoints */
 	uint16_t master_port;       /* 0: any */
@@ -110,37 +126,44 @@ struct ws_push_opts {
 	uint64_t bucket_size;       /* bytes; 0: 512 MiB */
 	const char *const *include, *const *exclude; /* globs over tensor names */
 	size_t n_include, n_exclude;
-	const char *disk_dir;       /* of DISK: where a checkpoint is written; NULL: the source is loaded */
-	const char *disk_path;      /* what the servers call that directory, or the source; NULL: as we do */
-	unsigned disk_keep;         /* checkpoints in disk_dir that stay after a success; see push_disk.c */
-	const char *map;            /* rules in front of the built-in ones (namemap.h); NULL: none */
+	/* of DISK: where a checkpoint is written; NULL: the source is loaded */
+	const char *disk_dir;
+	/* what the servers call that directory, or the source; NULL: as we do */
+	const char *disk_path;
+	/* checkpoints in disk_dir that stay after a success; see push_disk.c */
+	unsigned disk_keep;
+	/* rules in front of the built-in ones (namemap.h); NULL: none */
+	const char *map;
 	const char *config;         /* config.json or its directory; NULL: the source's own */
 	unsigned sharded_tp, sharded_ep; /* the source was saved by so many ranks; 0: it is whole */
 	const struct ws_transform_opts *transform; /* what is done to the tensors; NULL: nothing */
 	enum ws_push_transform_on transform_on;    /* and where; the same bits */
 	const char *weight_version; /* NULL: not touched */
 	struct ws_push_ready *ready; /* NULL: bytes are made while they are sent */
-	bool label_stays;           /* no warning where endpoints have a weight version and get no other */
+	/* no warning where endpoints have a weight version and get no other */
+	bool label_stays;
 	bool dry_run;               /* plan, ask the endpoints who they are, stop */
 	bool list_tensors;          /* emit WS_EV_TENSOR for each planned tensor */
 	const char *api_key;        /* NULL: none */
 	const char *ca_file;        /* as ws_client_opts */
-	/* Where locks of endpoints and records of pushes are kept (ledger.h); NULL: neither. Required: what
-	 * cannot be recorded is not begun; else it is warned about. */
+	/* Where locks of endpoints and records of pushes are kept (ledger.h); NULL: neither.
+	 * Required: what cannot be recorded is not begun; else it is warned about. */
 	const char *state_dir;
 	bool state_required;
-	/* One of several processes that push a part each; 0 and 1: the only one. They take turns by the lock,
-	 * and the last of a round alone says flush (WS_FLUSH_LAST) and weight version. Without a lock and by
-	 * WS_PROTOCOL_EP_SCATTER they send at once, as ranks of the group that the first makes. */
+	/* One of several processes that push a part each; 0 and 1: the only one. They take turns
+	 * by the lock, and the last of a round alone says flush (WS_FLUSH_LAST) and weight
+	 * version. Without a lock and by WS_PROTOCOL_EP_SCATTER they send at once, as ranks of
+	 * the group that the first makes. */
 	unsigned sender, senders;
 	const char *sender_lock;    /* path of the lock file; NULL: none */
 	/* Which round a sender belongs to, the same for all senders of one step; NULL: the
 	 * weight version. Senders of one group that name different rounds are WS_EUSAGE,
 	 * before an endpoint is paused. */
 	const char *round;
-	int64_t lock_wait_ns;       /* for another push at the same endpoints to end; 0: WS_EREFUSED at once */
-	/* How this push is repeated, for the record: wsync-push in that directory with these options, which
-	 * begin with "--" and leave out endpoints and sources. NULL: not at all. */
+	/* for another push at the same endpoints to end; 0: WS_EREFUSED at once */
+	int64_t lock_wait_ns;
+	/* How this push is repeated, for the record: wsync-push in that directory with these
+	 * options, which begin with "--" and leave out endpoints and sources. NULL: not at all. */
 	const char *again_directory;
 	const char *const *again_args;
 	size_t n_again_args;
@@ -175,9 +198,10 @@ struct ws_push_source {
 	unsigned asleep;
 };
 
-/* Emits WS_EV_PLAN, _ENDPOINT, _BUCKET ...; the outcome is in *result, whose strings and arrays live
- * until the next run or close. -1 when any endpoint was not brought to the new weights; *err then
- * says the first cause, and its code is the exit code: WS_EPARTIAL when some endpoints were. */
+/* Emits WS_EV_PLAN, _ENDPOINT, _BUCKET ...; the outcome is in *result, whose strings and
+ * arrays live until the next run or close. -1 when any endpoint was not brought to the
+ * new weights; *err then says the first cause, and its code is the exit code: WS_EPARTIAL
+ * when some endpoints were. */
 int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct ws_ev_end *result,
                 struct ws_err *err);
 
@@ -190,7 +214,8 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 enum ws_asleep { WS_ASLEEP_PENDING, WS_ASLEEP_REFUSED, WS_ASLEEP_RECORDED, WS_ASLEEP_CONTRADICTED };
 enum ws_asleep ws_push_asleep(const struct ws_push *p);
 
-/* Destroys the group at the endpoints and here; what that took is added to result->ns and total_ns. */
+/* Destroys the group at the endpoints and here; what that took is added to result->ns and
+ * total_ns. */
 void ws_push_finish(struct ws_push *p, struct ws_ev_end *result);
 void ws_push_close(struct ws_push *p); /* NULL is fine; finishes first where that was not done */
 

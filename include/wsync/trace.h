@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trace.h - what ran when, on rows: a recorder of spans, and what it recorded as Chrome trace events.
+/* trace.h - what ran when, on rows: a recorder of spans, and what it
+ * recorded as Chrome trace events.
  *
- * Whoever does something that takes time begins a span and ends it. Spans of one row never overlap: what
- * runs at the same time gets a lane of its own ("read", "read 2"), so a picture of it shows what overlaps.
- * The memory is bounded: the newest spans are kept, and how many older ones were dropped is written with
- * them. Any thread may call any of this, and every function does nothing where the trace is NULL. */
+ * Whoever does something that takes time begins a span and ends it. Spans of one row never
+ * overlap: what runs at the same time gets a lane of its own ("read", "read 2"), so a picture of
+ * it shows what overlaps. The memory is bounded: the newest spans are kept, and how many older
+ * ones were dropped is written with them. Any thread may call any of this, and every function
+ * does nothing where the trace is NULL. */
 #ifndef WSYNC_TRACE_H
 #define WSYNC_TRACE_H
 
@@ -61,14 +63,17 @@ struct ws_trace_end {
 	int64_t at;         /* ws_now_ns; 0: now */
 };
 
-/* 0: it is not recorded, which ws_trace_end knows. A span that never ends is written as unfinished. */
+/* 0: it is not recorded, which ws_trace_end knows. A span that never ends is written as
+ * unfinished. */
 uint64_t ws_trace_begin(struct ws_trace *t, const struct ws_trace_what *what);
-void ws_trace_end(struct ws_trace *t, uint64_t span, const struct ws_trace_end *end); /* NULL: nothing to say */
+/* NULL: nothing to say */
+void ws_trace_end(struct ws_trace *t, uint64_t span, const struct ws_trace_end *end);
 /* From now on the push is at this bucket, counted from 1; 0: at none. */
 void ws_trace_bucket(struct ws_trace *t, uint64_t bucket);
 
-/* The trace so far as one JSON object, as chrome://tracing and Perfetto load it; program: "wsync-push".
- * Times are microseconds since ws_trace_open. Spans that have not ended end here, and are marked. */
+/* The trace so far as one JSON object, as chrome://tracing and Perfetto load it;
+ * program: "wsync-push". Times are microseconds since ws_trace_open. Spans that have not
+ * ended end here, and are marked. */
 int ws_trace_write(struct ws_trace *t, const char *program, struct ws_buf *out, struct ws_err *err);
 /* By which such a text is known. */
 #define WS_TRACE_BEGINS "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"program\":\""

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transform.h - weights changed on their way out: adapters merged, quantized bases unpacked, FP8 made.
+/* transform.h - weights changed on their way out: adapters merged, quantized
+ * bases unpacked, FP8 made.
  *
- * A transform takes a catalog and gives another one, whose items are made when they are read: tile by
- * tile, through a bounded scratch, on a few threads, ahead of whoever sends them. Everything that
- * works on a catalog (plan, name check, hash, push, verify) works on what it gives. Source files are
- * never written.
+ * A transform takes a catalog and gives another one, whose items are made when they are read:
+ * tile by tile, through a bounded scratch, on a few threads, ahead of whoever sends them.
+ * Everything that works on a catalog (plan, name check, hash, push, verify) works on what it
+ * gives. Source files are never written.
  *
  * What is computed is defined to the bit (wsync-transforms(7)): fp32 arithmetic, the order of every
  * sum, one rounding where one is said. SIMD and CUDA give the same bits as the plain C. */
@@ -21,8 +22,8 @@ extern "C" {
 
 struct ws_catalog; /* opaque */
 
-/* How the scale of an FP8 block follows from its largest magnitude. Sources: xorl's generic quantizer
- * and slime's block kernel; servers take both. */
+/* How the scale of an FP8 block follows from its largest magnitude. Sources: xorl's generic
+ * quantizer and slime's block kernel; servers take both. */
 enum ws_scale_rule {
 	WS_SCALE_XORL, /* s = max(amax, 1e-12) / 448, q = rne(clamp(x / s)) */
 	WS_SCALE_SLIME /* s = max(amax, 1e-10) / 448, q = rne(clamp(x * (1 / s))) */
@@ -30,7 +31,8 @@ enum ws_scale_rule {
 
 enum ws_quantize {
 	WS_QUANTIZE_NONE,
-	WS_QUANTIZE_FP8,       /* blocks: X.weight, X.weight_scale_inv [ceil(R/bn), ceil(C/bk)] fp32 */
+	/* blocks: X.weight, X.weight_scale_inv [ceil(R/bn), ceil(C/bk)] fp32 */
+	WS_QUANTIZE_FP8,
 	WS_QUANTIZE_FP8_TENSOR /* X.weight, X.weight_scale [1] fp32 */
 };
 
@@ -44,30 +46,37 @@ struct ws_transform_opts {
 	int64_t block[2];                 /* rows, columns; 0, 0: 128 x 128 */
 	enum ws_scale_rule rule;
 	bool ue8m0;                       /* scales are rounded up to powers of two */
-	bool unpack;                      /* bases of nf4, nvfp4 and FP8, also where nothing is merged */
-	const char *const *skip;          /* modules left as they are in any case: globs over their names */
+	/* bases of nf4, nvfp4 and FP8, also where nothing is merged */
+	bool unpack;
+	/* modules left as they are in any case: globs over their names */
+	const char *const *skip;
 	size_t n_skip;
-	/* What the server was started with; NULL: not known. Where it lists modules_to_not_convert, every
-	 * other matrix named X.weight is made FP8; without a list, those that are known to be: *_proj,
-	 * *_proj_with_mqa, and the in_proj_* of linear attention. */
+	/* What the server was started with; NULL: not known. Where it lists
+	 * modules_to_not_convert, every other matrix named X.weight is made FP8;
+	 * without a list, those that are known to be: *_proj, *_proj_with_mqa, and the
+	 * in_proj_* of linear attention. */
 	const struct ws_quant *quant;
 	const struct ws_quant *base;      /* what the checkpoint says of itself; NULL */
 	const char *const *adapters;      /* PEFT directories, merged in this order */
 	size_t n_adapters;
 	bool adapter_partial;             /* factors that bind to nothing are a warning */
 	enum ws_lora_rounding rounding;
-	const char *correction;           /* safetensors with X.correction_U [R, k] and X.correction_V [k, C]
-	                                   * or _B: one more low-rank pair, scale 1; NULL: none */
-	const char *const *include;       /* globs of ws_plan_opts: a tensor that is not sent is no error, and is */
-	size_t n_include;                 /* not counted; n_include 0 and n_exclude 0: all are sent */
+	const char *correction; /* safetensors with X.correction_U [R, k] and X.correction_V [k, C]
+	                         * or _B: one more low-rank pair, scale 1; NULL: none */
+	/* globs of ws_plan_opts: a tensor that is not sent is no error, and is */
+	const char *const *include;
+	/* not counted; n_include 0 and n_exclude 0: all are sent */
+	size_t n_include;
 	const char *const *exclude;
 	size_t n_exclude;
 	const struct ws_family *family;   /* by which an adapter's names are also tried; NULL */
 	const struct ws_layout *layout;   /* to follow adapters into fused bases; NULL */
 	unsigned threads;                 /* 0: one for each processor, at most 8 */
-	uint64_t scratch;                 /* bytes; 0: 128 MiB, at least 16 MiB; never more is held */
+	/* bytes; 0: 128 MiB, at least 16 MiB; never more is held */
+	uint64_t scratch;
 	struct ws_trace *trace;           /* of tiles and what is read for them; NULL: none */
-	bool trust_values;                /* a push does not check for NaN, nor replicas, before it pauses */
+	/* a push does not check for NaN, nor replicas, before it pauses */
+	bool trust_values;
 };
 
 /* Is there anything to do at all? */
@@ -80,7 +89,8 @@ struct ws_transform_report {
 	size_t bound, replaced;           /* modules with deltas; tensors of modules_to_save */
 	size_t left_over;                 /* adapter tensors that bound to nothing */
 	char left_over_first[256];
-	double largest_change;            /* max |delta| / max |W| over modules that have been made so far */
+	/* max |delta| / max |W| over modules that have been made so far */
+	double largest_change;
 	char largest_name[256];
 	uint64_t peak;                    /* bytes: the most scratch that was held */
 };
@@ -89,8 +99,9 @@ struct ws_transform; /* owns the catalog that it made, its adapters and threads 
 struct ws_plan;
 struct ws_cancel;
 
-/* in is borrowed and must outlive. Headers are read, tensors are not. An adapter that binds to nothing,
- * shapes that do not fit, an unknown kind of quantized base: WS_EINPUT with the tensor's name. */
+/* in is borrowed and must outlive. Headers are read, tensors are not. An adapter that
+ * binds to nothing, shapes that do not fit, an unknown kind of quantized base:
+ * WS_EINPUT with the tensor's name. */
 int ws_transform_make(const struct ws_catalog *in, const struct ws_transform_opts *opts,
                       struct ws_transform **out, struct ws_err *err);
 void ws_transform_free(struct ws_transform *t); /* NULL is fine */
@@ -98,10 +109,11 @@ const struct ws_catalog *ws_transform_catalog(const struct ws_transform *t);
 void ws_transform_report(const struct ws_transform *t, struct ws_transform_report *out);
 /* Fails with WS_EINPUT and names the adapter if an adapter changes no tensor that is sent. */
 int ws_transform_sends(const struct ws_transform *t, struct ws_err *err);
-/* Reads once whatever the tensors of a plan (NULL: all) will be computed from: a NaN or an infinity in a
- * base or an adapter is WS_EINPUT with tensor, row, column and file, and so is a sum beyond the range of
- * its type, which is looked for where one could be. What this finds of scales is kept.
- * Values are checked again when they are used; this is for finding out before anything was begun. */
+/* Reads once whatever the tensors of a plan (NULL: all) will be computed from: a NaN or an
+ * infinity in a base or an adapter is WS_EINPUT with tensor, row, column and file, and so is
+ * a sum beyond the range of its type, which is looked for where one could be. What this finds
+ * of scales is kept. Values are checked again when they are used; this is for finding out
+ * before anything was begun. */
 int ws_transform_check(const struct ws_transform *t, const struct ws_plan *plan,
                        const struct ws_cancel *cancel, struct ws_err *err);
 

@@ -18,6 +18,7 @@ struct ws_list {
 	void *items;
 	size_t n, cap;
 };
-void *ws_list_add(struct ws_arena *a, struct ws_list *l, size_t size); /* the new, zeroed, last item */
+/* the new, zeroed, last item */
+void *ws_list_add(struct ws_arena *a, struct ws_list *l, size_t size);
 
 #endif

@@ -17,7 +17,8 @@ void ws_base64_encode(struct ws_buf *out, const void *bytes, size_t n)
 	}
 	for (size_t i = 0; i < n; i += 3) {
 		const size_t left = n - i;
-		const uint32_t v = (uint32_t)in[i] << 16 | (left > 1 ? (uint32_t)in[i + 1] << 8 : 0) |
+		const uint32_t v = (uint32_t)in[i] << 16 |
+		                   (left > 1 ? (uint32_t)in[i + 1] << 8 : 0) |
 		                   (left > 2 ? in[i + 2] : 0);
 		const char four[] = { alphabet[v >> 18], alphabet[v >> 12 & 63],
 			              left > 1 ? alphabet[v >> 6 & 63] : '=',
@@ -41,7 +42,8 @@ static int value_of(char c)
 int ws_base64_decode(struct ws_buf *out, const char *text, size_t n, struct ws_err *err)
 {
 	if (n % 4)
-		return ws_err_set(err, WS_EINPUT, "base64: %zu characters, not a multiple of four", n);
+		return ws_err_set(err, WS_EINPUT, "base64: %zu characters, not a multiple of four",
+		                  n);
 	if (!n)
 		return ws_buf_check(out, "what base64 holds", err);
 	if (ws_buf_reserve(out, n / 4 * 3))
@@ -54,8 +56,8 @@ int ws_base64_decode(struct ws_buf *out, const char *text, size_t n, struct ws_e
 		for (size_t k = 0; k < 4; k++) {
 			const int six = k < 4 - pad ? value_of(text[i + k]) : 0;
 			if (six < 0)
-				return ws_err_set(err, WS_EINPUT, "base64: character %zu is none of it",
-				                  i + k);
+				return ws_err_set(err, WS_EINPUT,
+				                  "base64: character %zu is none of it", i + k);
 			v = v << 6 | (uint32_t)six;
 		}
 		const char three[] = { (char)(v >> 16), (char)(v >> 8), (char)v };

@@ -83,10 +83,18 @@ int ws_err_rank(struct ws_err *err, unsigned rank)
 const char *ws_code_name(enum ws_code code)
 {
 	static const char *const names[] = {
-		[WS_OK] = "ok",           [WS_EMISMATCH] = "mismatch", [WS_EUSAGE] = "usage",
-		[WS_EINPUT] = "input",    [WS_EREACH] = "unreachable", [WS_EREFUSED] = "refused",
-		[WS_EDATA] = "data",      [WS_EDEVICE] = "device",     [WS_ESYSTEM] = "system",
-		[WS_EPARTIAL] = "partial", [WS_ETIMEOUT] = "timeout",  [WS_ECANCELLED] = "cancelled",
+		[WS_OK] = "ok",
+		[WS_EMISMATCH] = "mismatch",
+		[WS_EUSAGE] = "usage",
+		[WS_EINPUT] = "input",
+		[WS_EREACH] = "unreachable",
+		[WS_EREFUSED] = "refused",
+		[WS_EDATA] = "data",
+		[WS_EDEVICE] = "device",
+		[WS_ESYSTEM] = "system",
+		[WS_EPARTIAL] = "partial",
+		[WS_ETIMEOUT] = "timeout",
+		[WS_ECANCELLED] = "cancelled",
 		[WS_ECRASHED] = "crashed",
 	};
 	const unsigned i = (unsigned)code;

@@ -16,7 +16,9 @@ const char *ws_phase_name(enum ws_phase phase)
 const char *ws_endpoint_state_name(enum ws_endpoint_state state)
 {
 	static const char *const names[] = {
-		[WS_UNTOUCHED] = "untouched", [WS_PARTIAL] = "partial", [WS_COMMITTED] = "committed",
+		[WS_UNTOUCHED] = "untouched",
+		[WS_PARTIAL] = "partial",
+		[WS_COMMITTED] = "committed",
 	};
 	return (unsigned)state < sizeof names / sizeof names[0] ? names[state] : "unknown";
 }

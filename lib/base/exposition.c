@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-void ws_exposition_head(struct ws_exposition *x, const char *name, const char *type, const char *help)
+void ws_exposition_head(struct ws_exposition *x, const char *name, const char *type,
+                        const char *help)
 {
 	x->name = name;
 	ws_buf_printf(x->out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
@@ -53,8 +54,8 @@ void ws_exposition_uint(struct ws_exposition *x, const struct ws_label *labels, 
 void ws_exposition_seconds(struct ws_exposition *x, const struct ws_label *labels, int64_t ns)
 {
 	begin_sample(x, labels);
-	ws_buf_printf(x->out, "%s%lld.%09lld\n", ns < 0 ? "-" : "", llabs((long long)(ns / WS_NS_PER_S)),
-	              llabs((long long)(ns % WS_NS_PER_S)));
+	ws_buf_printf(x->out, "%s%lld.%09lld\n", ns < 0 ? "-" : "",
+	              llabs((long long)(ns / WS_NS_PER_S)), llabs((long long)(ns % WS_NS_PER_S)));
 }
 
 void ws_exposition_one(struct ws_exposition *x, const char *name, const char *help, uint64_t value)
@@ -63,7 +64,8 @@ void ws_exposition_one(struct ws_exposition *x, const char *name, const char *he
 	ws_exposition_uint(x, NULL, value);
 }
 
-void ws_exposition_one_seconds(struct ws_exposition *x, const char *name, const char *help, int64_t ns)
+void ws_exposition_one_seconds(struct ws_exposition *x, const char *name, const char *help,
+                               int64_t ns)
 {
 	ws_exposition_head(x, name, "gauge", help);
 	ws_exposition_seconds(x, NULL, ns);

@@ -25,12 +25,15 @@ struct ws_exposition {
 };
 
 /* type: "gauge", "counter". */
-void ws_exposition_head(struct ws_exposition *x, const char *name, const char *type, const char *help);
+void ws_exposition_head(struct ws_exposition *x, const char *name, const char *type,
+                        const char *help);
 /* labels (NULL: none) end with a name that is NULL. */
 void ws_exposition_uint(struct ws_exposition *x, const struct ws_label *labels, uint64_t value);
-void ws_exposition_seconds(struct ws_exposition *x, const struct ws_label *labels, int64_t ns); /* exact */
+/* exact */
+void ws_exposition_seconds(struct ws_exposition *x, const struct ws_label *labels, int64_t ns);
 /* Head and the only sample, without labels. */
 void ws_exposition_one(struct ws_exposition *x, const char *name, const char *help, uint64_t value);
-void ws_exposition_one_seconds(struct ws_exposition *x, const char *name, const char *help, int64_t ns);
+void ws_exposition_one_seconds(struct ws_exposition *x, const char *name, const char *help,
+                               int64_t ns);
 
 #endif

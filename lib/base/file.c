@@ -21,8 +21,8 @@ static int open_regular(const char *path, struct stat *st, struct ws_err *err)
 	const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0) {
 		ws_err_errno(err, "open %s", path);
-		if (err && (err->native == ENOENT || err->native == ENOTDIR || err->native == ELOOP ||
-		            err->native == ENAMETOOLONG))
+		if (err && (err->native == ENOENT || err->native == ENOTDIR ||
+		            err->native == ELOOP || err->native == ENAMETOOLONG))
 			err->code = WS_EINPUT;
 		return -1;
 	}
@@ -76,28 +76,36 @@ static bool is_equal(const struct timespec *a, const struct timespec *b)
 	return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
 }
 
-static int compare_id(const struct stat *st, const char *path, const struct ws_file_id *id, struct ws_err *err)
+static int compare_id(const struct stat *st, const char *path, const struct ws_file_id *id,
+                      struct ws_err *err)
 {
 	const bool same_file = st->st_dev == id->dev && st->st_ino == id->ino;
-	if (same_file && (uint64_t)st->st_size == id->size && is_equal(&st->st_mtim, &id->modified) &&
-	    is_equal(&st->st_ctim, &id->changed))
+	if (same_file && (uint64_t)st->st_size == id->size &&
+	    is_equal(&st->st_mtim, &id->modified) && is_equal(&st->st_ctim, &id->changed))
 		return 0;
 	if (!same_file || st->st_nlink == 0)
-		ws_err_set(err, WS_EINPUT, "%s: the file was replaced or removed while it was in use", path);
+		ws_err_set(err, WS_EINPUT,
+		           "%s: the file was replaced or removed while it was in use", path);
 	else if ((uint64_t)st->st_size != id->size)
-		ws_err_set(err, WS_EINPUT, "%s: the file changed from %llu to %llu bytes while it was in use", path,
+		ws_err_set(err, WS_EINPUT,
+		           "%s: the file changed from %llu to %llu bytes while it was in use", path,
 		           (unsigned long long)id->size, (unsigned long long)st->st_size);
 	else if (!is_equal(&st->st_mtim, &id->modified))
-		ws_err_set(err, WS_EINPUT, "%s: the file was overwritten while it was in use", path);
+		ws_err_set(err, WS_EINPUT, "%s: the file was overwritten while it was in use",
+		           path);
 	else
-		ws_err_set(err, WS_EINPUT, "%s: the file's links or attributes changed while it was in use", path);
-	return ws_err_hint(err, "leave a checkpoint as it is until wsync ends; save each one to a new directory");
+		ws_err_set(err, WS_EINPUT,
+		           "%s: the file's links or attributes changed while it was in use", path);
+	return ws_err_hint(
+		err,
+		"leave a checkpoint as it is until wsync ends; save each one to a new directory");
 }
 
 int ws_file_check(int fd, const char *path, const struct ws_file_id *id, struct ws_err *err)
 {
 	struct stat st;
-	return fstat(fd, &st) ? ws_err_errno(err, "check %s", path) : compare_id(&st, path, id, err);
+	return fstat(fd, &st) ? ws_err_errno(err, "check %s", path) :
+	                        compare_id(&st, path, id, err);
 }
 
 int ws_file_check_path(const char *path, const struct ws_file_id *id, struct ws_err *err)
@@ -118,8 +126,12 @@ int ws_file_check_path(const char *path, const struct ws_file_id *id, struct ws_
 
 uint64_t ws_file_id_hash(const struct ws_file_id *id)
 {
-	const uint64_t all[] = { id->ino, id->size, (uint64_t)id->modified.tv_sec, (uint64_t)id->modified.tv_nsec,
-		                 (uint64_t)id->changed.tv_sec, (uint64_t)id->changed.tv_nsec };
+	const uint64_t all[] = { id->ino,
+		                 id->size,
+		                 (uint64_t)id->modified.tv_sec,
+		                 (uint64_t)id->modified.tv_nsec,
+		                 (uint64_t)id->changed.tv_sec,
+		                 (uint64_t)id->changed.tv_nsec };
 	return ws_hash64(all, sizeof all);
 }
 
@@ -164,8 +176,8 @@ int ws_file_read(const char *path, struct ws_buf *out, struct ws_err *err)
 			break;
 		}
 		if (ws_buf_add(out, chunk, (size_t)n)) {
-			ws_err_set(err, WS_EINPUT, "%s: larger than the %zu bytes it may have", path,
-			           out->max);
+			ws_err_set(err, WS_EINPUT, "%s: larger than the %zu bytes it may have",
+			           path, out->max);
 			break;
 		}
 	}
@@ -255,7 +267,8 @@ int ws_file_write(int fd, const char *path, const void *bytes, size_t n, struct 
 
 int ws_file_reserve(int fd, const char *path, uint64_t bytes, struct ws_err *err)
 {
-	if (fallocate(fd, 0, 0, (off_t)bytes) && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG))
+	if (fallocate(fd, 0, 0, (off_t)bytes) &&
+	    (errno == ENOSPC || errno == EDQUOT || errno == EFBIG))
 		return ws_err_errno(err, "write %s", path);
 	return 0;
 }

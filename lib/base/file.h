@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* file.h - files that are read by position, files that are replaced whole, files that are locked.
  *
- * Nothing is mapped: a mapped file that somebody cuts short kills its reader with SIGBUS, and the bytes
- * of tensors go from the page cache to the socket by sendfile(2) without a mapping too. */
+ * Nothing is mapped: a mapped file that somebody cuts short kills its reader with
+ * SIGBUS, and the bytes of tensors go from the page cache to the socket by
+ * sendfile(2) without a mapping too. */
 #ifndef WS_BASE_FILE_H
 #define WS_BASE_FILE_H
 

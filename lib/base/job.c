@@ -25,7 +25,8 @@ static void *run(void *arg)
 	return NULL;
 }
 
-int ws_job_start(struct ws_job *j, int (*fn)(void *, struct ws_err *), void *arg, struct ws_err *err)
+int ws_job_start(struct ws_job *j, int (*fn)(void *, struct ws_err *), void *arg,
+                 struct ws_err *err)
 {
 	j->fn = fn;
 	j->arg = arg;

@@ -20,7 +20,8 @@ struct ws_job {
 
 int ws_job_init(struct ws_job *j, struct ws_err *err);
 void ws_job_fini(struct ws_job *j); /* waits for a running call */
-int ws_job_start(struct ws_job *j, int (*fn)(void *, struct ws_err *), void *arg, struct ws_err *err);
+int ws_job_start(struct ws_job *j, int (*fn)(void *, struct ws_err *), void *arg,
+                 struct ws_err *err);
 bool ws_job_over(const struct ws_job *j); /* the call has returned, or none runs */
 /* Joins and hands over the outcome; 0 when nothing ran. */
 int ws_job_wait(struct ws_job *j, struct ws_err *err);

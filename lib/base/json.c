@@ -57,7 +57,8 @@ struct ws_json *ws_json_parse(const char *text, size_t len, const char *what, st
 		at++;
 	if (at < len) {
 		cJSON_Delete(root);
-		ws_err_set(err, WS_EINPUT, "%s: not JSON at byte %zu: text after the value", what, at);
+		ws_err_set(err, WS_EINPUT, "%s: not JSON at byte %zu: text after the value", what,
+		           at);
 		return NULL;
 	}
 	return (struct ws_json *)(void *)root;
@@ -205,7 +206,11 @@ static void quoted(struct ws_buf *out, const char *text, size_t len)
 			ws_buf_printf(out, "\\%c", s[i]);
 			i++;
 		} else if (s[i] < 0x20 || s[i] == 0x7f) {
-			ws_buf_printf(out, s[i] == '\n' ? "\\n" : s[i] == '\t' ? "\\t" : "\\u%04x", s[i]);
+			ws_buf_printf(out,
+			              s[i] == '\n' ? "\\n" :
+			              s[i] == '\t' ? "\\t" :
+			                             "\\u%04x",
+			              s[i]);
 			i++;
 		} else {
 			ws_buf_add(out, s + i, step);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* output.c - see output.h. A device or a pipe is refused: a rename would put a file in its place. */
+/* output.c - see output.h. A device or a pipe is refused: a rename would put a file in its
+ * place. */
 #include "wsync/tool/output.h"
 
 #include "file.h"
@@ -20,11 +21,13 @@ static char *follow(const char *path)
 	char to[4096];
 	ssize_t n;
 	char *at = strdup(path);
-	for (int links = 0; at && links < LINKS_MAX && (n = readlink(at, to, sizeof to)) > 0; links++) {
+	for (int links = 0; at && links < LINKS_MAX && (n = readlink(at, to, sizeof to)) > 0;
+	     links++) {
 		const char *slash = strrchr(at, '/');
 		const int directory = *to != '/' && slash ? (int)(slash + 1 - at) : 0;
 		char *next = NULL;
-		if ((size_t)n == sizeof to || asprintf(&next, "%.*s%.*s", directory, at, (int)n, to) < 0)
+		if ((size_t)n == sizeof to ||
+		    asprintf(&next, "%.*s%.*s", directory, at, (int)n, to) < 0)
 			next = NULL;
 		free(at);
 		at = next;
@@ -58,10 +61,13 @@ static int check_contents(const char *path, const char *target, const struct ws_
                           struct ws_err *err)
 {
 	char begins[256] = "";
-	const size_t want = strlen(kind->begins) < sizeof begins ? strlen(kind->begins) : sizeof begins;
+	const size_t want =
+		strlen(kind->begins) < sizeof begins ? strlen(kind->begins) : sizeof begins;
 	const int fd = open(target, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
-		return errno == ENOENT ? 0 : ws_err_errno(err, "read %s, which would be replaced", path);
+		return errno == ENOENT ?
+		               0 :
+		               ws_err_errno(err, "read %s, which would be replaced", path);
 	const ssize_t n = pread(fd, begins, want, 0);
 	if (n < 0)
 		ws_err_errno(err, "read %s, which would be replaced", path);
@@ -70,7 +76,8 @@ static int check_contents(const char *path, const char *target, const struct ws_
 		return -1;
 	if (n == 0 || ((size_t)n == want && memcmp(begins, kind->begins, want) == 0))
 		return 0;
-	ws_err_set(err, WS_EUSAGE, "%s is there and is not %s: it is not replaced", path, kind->name);
+	ws_err_set(err, WS_EUSAGE, "%s is there and is not %s: it is not replaced", path,
+	           kind->name);
 	return ws_err_hint(err, "name another file, or remove this one first");
 }
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* payload.h - what one broadcast carries, said without saying who made it.
  *
- * The model side describes bytes as spans; the data planes send them. A span is either a range of an
- * open file, which a socket transport hands to sendfile(2) so that no byte passes through user space,
- * or a function that makes the bytes (synthetic weights, quantizing, merging). Bytes that are in a GPU's
- * memory are made too, for whoever wants them elsewhere, and say where they are, for whoever does not. */
+ * The model side describes bytes as spans; the data planes send them. A span is either a range
+ * of an open file, which a socket transport hands to sendfile(2) so that no byte passes through
+ * user space, or a function that makes the bytes (synthetic weights, quantizing, merging). Bytes
+ * that are in a GPU's memory are made too, for whoever wants them elsewhere, and say where they
+ * are, for whoever does not. */
 #ifndef WS_BASE_PAYLOAD_H
 #define WS_BASE_PAYLOAD_H
 
@@ -22,8 +23,8 @@ struct ws_place {
 	uint64_t at;     /* an address, for this process on that GPU */
 };
 
-/* Where the span begins; the rest lies behind it. The address is good as long as what the span borrows
- * from, and what context this thread has stays as it is. */
+/* Where the span begins; the rest lies behind it. The address is good as long as what the span
+ * borrows from, and what context this thread has stays as it is. */
 typedef int ws_place_fn(void *ctx, struct ws_place *out, struct ws_err *err);
 
 /* A box of a tensor that is in a GPU's memory, and where in a span it goes: of element i, i[d] of
@@ -37,7 +38,8 @@ struct ws_strided {
 	unsigned size;      /* bytes of an element: 1, 2, 4 or 8 */
 	unsigned n_dims;
 	int64_t dims[WS_STRIDED_DIMS]; /* > 0 */
-	int64_t read[WS_STRIDED_DIMS], write[WS_STRIDED_DIMS]; /* strides in elements; write: rows of the span, falling */
+	/* strides in elements; write: rows of the span, falling */
+	int64_t read[WS_STRIDED_DIMS], write[WS_STRIDED_DIMS];
 };
 
 struct ws_formula_out; /* lib/transform/merge/formula.h */
@@ -49,12 +51,13 @@ struct ws_span {
 	ws_fill_fn *fill; /* used when fd < 0 */
 	void *ctx;
 	ws_place_fn *place; /* with a fill: its bytes are on a GPU already; NULL: they are not */
-	/* With a fill: its bytes are on GPUs, but not as they lie in the span, which these boxes make up; then
-	 * the fill may be asked for any of them. n_boxes 0: they are not, or nobody asked for boxes. */
+	/* With a fill: its bytes are on GPUs, but not as they lie in the span, which these
+	 * boxes make up; then the fill may be asked for any of them. n_boxes 0: they are not,
+	 * or nobody asked for boxes. */
 	const struct ws_strided *boxes;
 	size_t n_boxes;
-	/* With a fill: how its bytes come about, for a data plane that said that it computes them; then the
-	 * fill may be asked for any of them. NULL: only the fill makes them. */
+	/* With a fill: how its bytes come about, for a data plane that said that it computes
+	 * them; then the fill may be asked for any of them. NULL: only the fill makes them. */
 	const struct ws_formula_out *formula;
 };
 

@@ -26,7 +26,8 @@ static int read_text(const char *path, char *text, size_t n)
 
 int ws_process_stat(const char *text, char *state, uint64_t *start_ticks)
 {
-	/* "PID (NAME) STATE PPID ...": a name may hold blanks and brackets, and nothing after it does. */
+	/* "PID (NAME) STATE PPID ...": a name may hold blanks and brackets,
+	 * and nothing after it does. */
 	const char *at = strrchr(text, ')');
 	if (!at || sscanf(at + 1, " %c", state) != 1)
 		return -1;
@@ -46,7 +47,9 @@ static int read_stat(int64_t pid, char *state, uint64_t *start_ticks)
 {
 	char path[64], text[1024];
 	snprintf(path, sizeof path, "/proc/%" PRId64 "/stat", pid);
-	return read_text(path, text, sizeof text) || ws_process_stat(text, state, start_ticks) ? -1 : 0;
+	return read_text(path, text, sizeof text) || ws_process_stat(text, state, start_ticks) ?
+	               -1 :
+	               0;
 }
 
 void ws_process_self(struct ws_process *out)
@@ -72,7 +75,8 @@ static bool exists(const struct ws_process *p)
 	if (kill((pid_t)p->pid, 0) && errno == ESRCH)
 		return false;
 	if (read_stat(p->pid, &state, &ticks))
-		return access("/proc/self/stat", R_OK) != 0; /* gone meanwhile; or nothing is to be seen */
+		return access("/proc/self/stat", R_OK) !=
+		       0; /* gone meanwhile; or nothing is to be seen */
 	/* A zombie has let go of everything and does nothing more. */
 	if (state == 'Z' || state == 'X')
 		return false;

@@ -15,7 +15,8 @@ struct unit {
 	double factor;
 };
 
-/* Leading decimal number; hexadecimal, exponents, inf, nan and signs are not how people write sizes. */
+/* Leading decimal number; hexadecimal, exponents, inf, nan and signs are
+ * not how people write sizes. */
 static int leading_number(const char *s, double *value, const char **rest)
 {
 	const size_t n = strspn(s, "0123456789.");
@@ -58,7 +59,8 @@ int ws_parse_size(const char *s, uint64_t *bytes, struct ws_err *err)
 	double value;
 	if (with_unit(s, units, sizeof units / sizeof units[0], &value) || value > 0x1p62 ||
 	    value != floor(value))
-		return ws_err_set(err, WS_EUSAGE, "invalid SIZE '%s', must be like 512MiB or 2GB", s);
+		return ws_err_set(err, WS_EUSAGE, "invalid SIZE '%s', must be like 512MiB or 2GB",
+		                  s);
 	*bytes = (uint64_t)value;
 	return 0;
 }
@@ -66,7 +68,8 @@ int ws_parse_size(const char *s, uint64_t *bytes, struct ws_err *err)
 int ws_parse_duration(const char *s, int64_t *ns, struct ws_err *err)
 {
 	static const struct unit units[] = {
-		{ "", 1e9 }, { "s", 1e9 }, { "ms", 1e6 }, { "us", 1e3 }, { "m", 60e9 }, { "h", 3600e9 },
+		{ "", 1e9 },   { "s", 1e9 },  { "ms", 1e6 },
+		{ "us", 1e3 }, { "m", 60e9 }, { "h", 3600e9 },
 	};
 	if (strcmp(s, "none") == 0) {
 		*ns = INT64_MAX;
@@ -74,7 +77,8 @@ int ws_parse_duration(const char *s, int64_t *ns, struct ws_err *err)
 	}
 	double value;
 	if (with_unit(s, units, sizeof units / sizeof units[0], &value) || value > 9e18)
-		return ws_err_set(err, WS_EUSAGE, "invalid DURATION '%s', must be like 30s, 10m or none", s);
+		return ws_err_set(err, WS_EUSAGE,
+		                  "invalid DURATION '%s', must be like 30s, 10m or none", s);
 	*ns = (int64_t)value;
 	return 0;
 }
@@ -100,7 +104,11 @@ char *ws_format_size(char *dst, size_t n, uint64_t bytes)
 		value /= 1024;
 		i++;
 	}
-	snprintf(dst, n, i == 0 ? "%.0f %s" : value < 9.995 ? "%.2f %s" : "%.1f %s", value, units[i]);
+	snprintf(dst, n,
+	         i == 0        ? "%.0f %s" :
+	         value < 9.995 ? "%.2f %s" :
+	                         "%.1f %s",
+	         value, units[i]);
 	return dst;
 }
 
@@ -148,7 +156,8 @@ bool ws_glob_any(const char *const *patterns, size_t n, const char *name)
 bool ws_glob_choose(const char *const *include, size_t n_include, const char *const *exclude,
                     size_t n_exclude, const char *name)
 {
-	return (!n_include || ws_glob_any(include, n_include, name)) && !ws_glob_any(exclude, n_exclude, name);
+	return (!n_include || ws_glob_any(include, n_include, name)) &&
+	       !ws_glob_any(exclude, n_exclude, name);
 }
 
 size_t ws_utf8_step(const char *text, size_t n)

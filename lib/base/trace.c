@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trace.c - the recorder: rings of spans that have ended, a table of those that have not, and rows.
  *
- * One lock, held for some hundred nanoseconds: spans are worth a microsecond at the very least, and a
- * push makes a few thousand of them in a second. Pages that no span was written to cost no memory. */
+ * One lock, held for some hundred nanoseconds: spans are worth a microsecond at the very
+ * least, and a push makes a few thousand of them in a second. Pages that no span was
+ * written to cost no memory. */
 #include "trace_core.h"
 
 #include "wsync/clock.h"
@@ -16,10 +17,12 @@ enum { KEPT = 65536, LEAST = 16 };
 const char *trace_row_name(enum ws_trace_row kind)
 {
 	static const char *const names[] = {
-		[WS_TRACE_PUSH] = "push", [WS_TRACE_PHASES] = "phases", [WS_TRACE_BUCKETS] = "buckets",
-		[WS_TRACE_READ] = "read", [WS_TRACE_TRANSFORM] = "transform", [WS_TRACE_COPY] = "copy",
-		[WS_TRACE_WIRE] = "wire", [WS_TRACE_STARVED] = "starved", [WS_TRACE_APPLY] = "apply",
-		[WS_TRACE_HTTP] = "HTTP", [WS_TRACE_VERIFY] = "verify",
+		[WS_TRACE_PUSH] = "push",           [WS_TRACE_PHASES] = "phases",
+		[WS_TRACE_BUCKETS] = "buckets",     [WS_TRACE_READ] = "read",
+		[WS_TRACE_TRANSFORM] = "transform", [WS_TRACE_COPY] = "copy",
+		[WS_TRACE_WIRE] = "wire",           [WS_TRACE_STARVED] = "starved",
+		[WS_TRACE_APPLY] = "apply",         [WS_TRACE_HTTP] = "HTTP",
+		[WS_TRACE_VERIFY] = "verify",
 	};
 	return names[kind];
 }
@@ -45,7 +48,8 @@ int ws_trace_open(size_t spans, struct ws_trace **out, struct ws_err *err)
 	t->open = calloc(TRACE_OPEN, sizeof *t->open);
 	t->idle = calloc(TRACE_OPEN, sizeof *t->idle);
 	t->rows = calloc(TRACE_ROWS, sizeof *t->rows);
-	if (!t->rings[TRACE_COARSE].spans || !t->rings[TRACE_FINE].spans || !t->open || !t->idle || !t->rows) {
+	if (!t->rings[TRACE_COARSE].spans || !t->rings[TRACE_FINE].spans || !t->open || !t->idle ||
+	    !t->rows) {
 		ws_trace_close(t);
 		return ws_err_set(err, WS_ESYSTEM, "a trace of %zu spans: out of memory", spans);
 	}
@@ -70,7 +74,7 @@ void ws_trace_close(struct ws_trace *t)
 	free(t);
 }
 
-/* ---- rows: all with the lock held ---------------------------------------------------------------- */
+/* ---- rows: all with the lock held ------------------------------------------------------------ */
 
 static void copy_text(char *dst, size_t n, const char *text)
 {
@@ -84,7 +88,8 @@ static bool is_of(const struct trace_row *r, const char *of)
 	return strncmp(r->of, of, sizeof r->of - 1) == 0;
 }
 
-static uint16_t add_row(struct ws_trace *t, const struct ws_trace_what *what, const char *of, unsigned lane)
+static uint16_t add_row(struct ws_trace *t, const struct ws_trace_what *what, const char *of,
+                        unsigned lane)
 {
 	if (t->n_rows + 1 >= TRACE_ROWS)
 		return 0;
@@ -113,7 +118,7 @@ static uint16_t find_row(struct ws_trace *t, const struct ws_trace_what *what, i
 	return *link;
 }
 
-/* ---- spans --------------------------------------------------------------------------------------- */
+/* ---- spans ----------------------------------------------------------------------------------- */
 
 static uint64_t begin(struct ws_trace *t, const struct ws_trace_what *what, int64_t since)
 {

@@ -34,7 +34,8 @@ struct trace_ring {
 	uint64_t ended;
 };
 
-/* Of what there is much, of each tile and read, has a ring of its own, or it would drive out the rest. */
+/* Of what there is much, of each tile and read, has a ring of its own, or it
+ * would drive out the rest. */
 enum trace_class { TRACE_COARSE, TRACE_FINE, TRACE_CLASSES };
 
 struct ws_trace {

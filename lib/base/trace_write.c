@@ -4,7 +4,8 @@
  *   {"displayTimeUnit":"ms","otherData":{..},"traceEvents":[
  *     {"ph":"M","pid","tid","name":"thread_name","args":{"name"}}    a row, and its place by
  *     {"ph":"M","pid","tid","name":"thread_sort_index","args":{"sort_index"}}
- *     {"ph":"X","pid","tid","ts","dur","name","cat","args":{..}}     a span, ts and dur in microseconds
+ *     {"ph":"X","pid","tid","ts","dur","name","cat","args":{..}}     a span, ts and dur in
+ * microseconds
  *   ]}
  *
  * Viewers sort by time themselves. */
@@ -20,10 +21,10 @@
 
 enum { TEXT_MAX = 256 << 20 };
 
-/* ---- rows ---------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
-static void write_meta(struct ws_jw *w, size_t tid, const char *name, const char *key, const char *text,
-                       int64_t number)
+static void write_meta(struct ws_jw *w, size_t tid, const char *name, const char *key,
+                       const char *text, int64_t number)
 {
 	ws_jw_object(w, NULL);
 	ws_jw_str(w, "ph", "M");
@@ -46,12 +47,14 @@ static void write_row(struct ws_jw *w, const struct ws_trace *t, size_t i)
 	char name[TRACE_ABOUT + 32], lane[16] = "";
 	if (r->lane > 1)
 		snprintf(lane, sizeof lane, " %u", r->lane);
-	snprintf(name, sizeof name, "%s%s%s%s", trace_row_name(r->kind), *r->of ? " " : "", r->of, lane);
+	snprintf(name, sizeof name, "%s%s%s%s", trace_row_name(r->kind), *r->of ? " " : "", r->of,
+	         lane);
 	write_meta(w, i, "thread_name", "name", name, 0);
-	write_meta(w, i, "thread_sort_index", "sort_index", NULL, (int64_t)r->kind * TRACE_ROWS + (int64_t)i);
+	write_meta(w, i, "thread_sort_index", "sort_index", NULL,
+	           (int64_t)r->kind * TRACE_ROWS + (int64_t)i);
 }
 
-/* ---- spans --------------------------------------------------------------------------------------- */
+/* ---- spans ----------------------------------------------------------------------------------- */
 
 /* What the row is about. */
 static const char *subject_of(enum ws_trace_row kind)
@@ -63,7 +66,8 @@ static const char *subject_of(enum ws_trace_row kind)
 	}
 }
 
-static void write_span(struct ws_jw *w, const struct ws_trace *t, const struct trace_span *s, int64_t now)
+static void write_span(struct ws_jw *w, const struct ws_trace *t, const struct trace_span *s,
+                       int64_t now)
 {
 	const struct trace_row *r = &t->rows[s->row];
 	const int64_t until = s->until ? s->until : now;
@@ -111,7 +115,7 @@ static void write_spans(struct ws_jw *w, const struct ws_trace *t, int64_t now)
 			write_span(w, t, &t->open[i], now);
 }
 
-/* ---- all of it ----------------------------------------------------------------------------------- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 static void write_about(struct ws_jw *w, const struct ws_trace *t, const char *program)
 {
@@ -125,8 +129,10 @@ static void write_about(struct ws_jw *w, const struct ws_trace *t, const char *p
 	ws_jw_str(w, "program", program);
 	ws_jw_str(w, "version", WSYNC_VERSION);
 	ws_jw_str(w, "start", text);
-	ws_jw_uint(w, "spans_kept_at_most", t->rings[TRACE_COARSE].most + t->rings[TRACE_FINE].most);
-	ws_jw_uint(w, "spans_dropped", t->lost + dropped(&t->rings[TRACE_COARSE]) + dropped(&t->rings[TRACE_FINE]));
+	ws_jw_uint(w, "spans_kept_at_most",
+	           t->rings[TRACE_COARSE].most + t->rings[TRACE_FINE].most);
+	ws_jw_uint(w, "spans_dropped",
+	           t->lost + dropped(&t->rings[TRACE_COARSE]) + dropped(&t->rings[TRACE_FINE]));
 	ws_jw_end_object(w);
 }
 

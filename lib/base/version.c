@@ -5,7 +5,8 @@
 #define TEXT(x) TEXT_(x)
 
 #if defined(__clang__)
-#define COMPILER "clang " TEXT(__clang_major__) "." TEXT(__clang_minor__) "." TEXT(__clang_patchlevel__)
+#define COMPILER                                                                                   \
+	"clang " TEXT(__clang_major__) "." TEXT(__clang_minor__) "." TEXT(__clang_patchlevel__)
 #define HAS(x) __has_feature(x)
 #elif defined(__GNUC__)
 #define COMPILER "gcc " TEXT(__GNUC__) "." TEXT(__GNUC_MINOR__) "." TEXT(__GNUC_PATCHLEVEL__)

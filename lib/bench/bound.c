@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bound.c - what bounds a push: its phases, as the jobs themselves account for them, and its parts alone. */
+/* bound.c - what bounds a push: its phases, as the jobs themselves account for
+ * them, and its parts alone. */
 #include "whole_job.h"
 
 #include <stdlib.h>
@@ -11,11 +12,12 @@ static int64_t median(const int64_t *ns, size_t n)
 	return sum.median;
 }
 
-/* The longer part is what the other waits for: the wire alone has servers that load, too. Where it cannot be
- * had alone, a source that takes four fifths of the time is. */
+/* The longer part is what the other waits for: the wire alone has servers that load, too. Where
+ * it cannot be had alone, a source that takes four fifths of the time is. */
 static const char *judge_moving(const struct ws_bench_bound *b)
 {
-	const bool source = b->wire_ns ? b->supply_ns > b->wire_ns : b->supply_ns >= b->together_ns / 5 * 4;
+	const bool source =
+		b->wire_ns ? b->supply_ns > b->wire_ns : b->supply_ns >= b->together_ns / 5 * 4;
 	if (b->supply_ns && source)
 		return "source";
 	return b->phase_ns[WS_PHASE_APPLY] > b->phase_ns[WS_PHASE_TRANSFER] ? "apply" : "wire";
@@ -23,7 +25,8 @@ static const char *judge_moving(const struct ws_bench_bound *b)
 
 static const char *judge(const struct ws_bench_bound *b)
 {
-	const int64_t transfer = b->phase_ns[WS_PHASE_TRANSFER], apply = b->phase_ns[WS_PHASE_APPLY];
+	const int64_t transfer = b->phase_ns[WS_PHASE_TRANSFER],
+		      apply = b->phase_ns[WS_PHASE_APPLY];
 	const int64_t verify = b->phase_ns[WS_PHASE_VERIFY];
 	const int64_t control = b->total_ns - transfer - apply - verify;
 	if (verify > transfer && verify > apply && verify > control)
@@ -84,8 +87,13 @@ static void tell_phase(const struct bench_whole *w, enum ws_phase phase)
 void bench_whole_tell(const struct bench_whole *w)
 {
 	const size_t n = w->n;
-	struct ws_bench_row row = { .stage = "push", .name = "total", .detail = "", .bytes = w->end.bytes,
-		                    .ns = w->total, .n = n, .errors = -1 };
+	struct ws_bench_row row = { .stage = "push",
+		                    .name = "total",
+		                    .detail = "",
+		                    .bytes = w->end.bytes,
+		                    .ns = w->total,
+		                    .n = n,
+		                    .errors = -1 };
 	bench_tell(w->opts, &row);
 	for (int i = 0; i < WS_PHASE_COUNT; i++)
 		tell_phase(w, (enum ws_phase)i);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comms.c - broadcasts and nothing else: a loop of ncclBroadcast over memory of the GPU, from either end. */
+/* comms.c - broadcasts and nothing else: a loop of ncclBroadcast over memory of
+ * the GPU, from either end. */
 #include "transport_bench.h"
 
 #include <string.h>
@@ -10,7 +11,10 @@ int bench_comms_open(struct bench_comms *c, const struct ws_bench_gpu *which, ui
 	const struct ws_nccl_opts library = { .library = which->nccl };
 	*c = (struct bench_comms){ 0 };
 	return bench_gpu_open(&c->g, which, cancel, err) || ws_nccl_open(&library, &c->nccl, err) ||
-	       ws_mark_new(c->g.gpu, &c->done, err) || ws_gpu_alloc(c->g.gpu, bytes, &c->at, err) ? -1 : 0;
+	                       ws_mark_new(c->g.gpu, &c->done, err) ||
+	                       ws_gpu_alloc(c->g.gpu, bytes, &c->at, err) ?
+	               -1 :
+	               0;
 }
 
 void bench_comms_close(struct bench_comms *c, ws_deadline until)
@@ -26,16 +30,17 @@ void bench_comms_close(struct bench_comms *c, ws_deadline until)
 	*c = (struct bench_comms){ 0 };
 }
 
-int bench_comms_join(struct bench_comms *c, struct ws_comm **out, const void *id, unsigned rank, unsigned world,
-                     ws_deadline until, struct ws_err *err)
+int bench_comms_join(struct bench_comms *c, struct ws_comm **out, const void *id, unsigned rank,
+                     unsigned world, ws_deadline until, struct ws_err *err)
 {
 	struct ws_comm_opts opts = { .nccl = c->nccl, .rank = rank, .size = world };
 	memcpy(opts.id.bytes, id, sizeof opts.id.bytes);
-	return ws_comm_open(&opts, out, err) || ws_comm_wait(*out, until, c->g.cancel, err) ? -1 : 0;
+	return ws_comm_open(&opts, out, err) || ws_comm_wait(*out, until, c->g.cancel, err) ? -1 :
+	                                                                                      0;
 }
 
-int bench_comms_broadcast(struct bench_comms *c, struct ws_comm *comm, uint64_t bytes, unsigned count,
-                          ws_deadline until, struct ws_err *err)
+int bench_comms_broadcast(struct bench_comms *c, struct ws_comm *comm, uint64_t bytes,
+                          unsigned count, ws_deadline until, struct ws_err *err)
 {
 	const struct ws_comm_mark done = { .gpu = c->g.gpu, .mark = c->done };
 	int rc = 0;

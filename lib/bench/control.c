@@ -24,7 +24,8 @@ static int ask_all(struct control *c, struct ws_http *http, struct ws_err *err)
 			return -1;
 	if (ws_endpoint_run(http, c->calls, c->n, c->cancel, err))
 		return -1;
-	/* Any answer is a round trip; older servers have another name for this route, and say 404. */
+	/* Any answer is a round trip; older servers have another name for this route, and say
+	 * 404. */
 	for (size_t i = 0; i < c->n; i++) {
 		if (c->calls[i].http.err.code == WS_OK)
 			continue;
@@ -50,10 +51,12 @@ static int run(void *ctx, int64_t *ns, struct ws_err *err)
 }
 
 int ws_bench_control(const struct ws_bench_opts *opts, const char *const *urls, size_t n,
-                     const char *api_key, const char *ca_file, int64_t timeout_ns, struct ws_err *err)
+                     const char *api_key, const char *ca_file, int64_t timeout_ns,
+                     struct ws_err *err)
 {
-	const struct ws_client_opts client = { .api_key = api_key, .ca_file = ca_file, .connect_ns = timeout_ns,
-		                               .log = opts->log };
+	const struct ws_client_opts client = {
+		.api_key = api_key, .ca_file = ca_file, .connect_ns = timeout_ns, .log = opts->log
+	};
 	struct control one = { .urls = urls, .n = 1, .client = &client, .timeout_ns = timeout_ns,
 		               .cancel = opts->cancel };
 	one.calls = calloc(n, sizeof *one.calls);
@@ -61,19 +64,27 @@ int ws_bench_control(const struct ws_bench_opts *opts, const char *const *urls, 
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	char detail[64];
 	struct ws_http *http = NULL;
-	struct ws_bench_row row = { .stage = "control", .name = "request", .detail = "a new connection" };
-	int rc = bench_measure(opts, &row, &(struct bench_timed){ .run = run, .ctx = &one }, NULL, err);
+	struct ws_bench_row row = { .stage = "control",
+		                    .name = "request",
+		                    .detail = "a new connection" };
+	int rc = bench_measure(opts, &row, &(struct bench_timed){ .run = run, .ctx = &one }, NULL,
+	                       err);
 	if (!rc)
 		rc = ws_client_open(&client, &http, err);
 	one.http = http;
-	row = (struct ws_bench_row){ .stage = "control", .name = "request", .detail = "a kept connection" };
+	row = (struct ws_bench_row){ .stage = "control",
+		                     .name = "request",
+		                     .detail = "a kept connection" };
 	if (!rc)
-		rc = bench_measure(opts, &row, &(struct bench_timed){ .run = run, .ctx = &one }, NULL, err);
+		rc = bench_measure(opts, &row, &(struct bench_timed){ .run = run, .ctx = &one },
+		                   NULL, err);
 	if (!rc && n > 1) {
 		struct control all = one;
 		all.n = n;
 		snprintf(detail, sizeof detail, "%zu endpoints at once", n);
-		row = (struct ws_bench_row){ .stage = "control", .name = "fan-out", .detail = detail,
+		row = (struct ws_bench_row){ .stage = "control",
+			                     .name = "fan-out",
+			                     .detail = detail,
 			                     .against = "one request" };
 		rc = bench_measure(opts, &row, &(struct bench_timed){ .run = run, .ctx = &all },
 		                   &(struct bench_timed){ .run = run, .ctx = &one }, err);

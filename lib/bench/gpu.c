@@ -8,14 +8,18 @@
 
 static const int64_t PATIENCE_NS = 600 * WS_NS_PER_S; /* for one sample */
 
-int bench_gpu_open(struct bench_gpu *g, const struct ws_bench_gpu *which, const struct ws_cancel *cancel,
-                   struct ws_err *err)
+int bench_gpu_open(struct bench_gpu *g, const struct ws_bench_gpu *which,
+                   const struct ws_cancel *cancel, struct ws_err *err)
 {
 	const struct ws_cuda_opts driver = { .library = which->driver };
 	*g = (struct bench_gpu){ .cancel = cancel };
-	return ws_cuda_open(&driver, &g->cuda, err) || ws_gpu_open(g->cuda, (int)which->device, &g->gpu, err) ||
-	       ws_stream_new(g->gpu, &g->stream, err) || ws_mark_new(g->gpu, &g->from, err) ||
-	       ws_mark_new(g->gpu, &g->to, err) ? -1 : 0;
+	return ws_cuda_open(&driver, &g->cuda, err) ||
+	                       ws_gpu_open(g->cuda, (int)which->device, &g->gpu, err) ||
+	                       ws_stream_new(g->gpu, &g->stream, err) ||
+	                       ws_mark_new(g->gpu, &g->from, err) ||
+	                       ws_mark_new(g->gpu, &g->to, err) ?
+	               -1 :
+	               0;
 }
 
 void bench_gpu_close(struct bench_gpu *g)
@@ -35,7 +39,8 @@ int bench_gpu_wait(struct bench_gpu *g, struct ws_err *err)
 	return ws_stream_wait(g->gpu, g->stream, ws_deadline_in(PATIENCE_NS), g->cancel, err);
 }
 
-int bench_gpu_time(struct bench_gpu *g, const struct bench_gpu_work *work, int64_t *ns, struct ws_err *err)
+int bench_gpu_time(struct bench_gpu *g, const struct bench_gpu_work *work, int64_t *ns,
+                   struct ws_err *err)
 {
 	int64_t all = 0;
 	if (ws_mark_set(g->gpu, g->from, g->stream, err))
@@ -53,7 +58,8 @@ int bench_gpu_time(struct bench_gpu *g, const struct bench_gpu_work *work, int64
 
 /* ---- what they are called ---- */
 
-static int describe_nccl(const struct ws_bench_gpu *which, struct ws_bench_machine *out, struct ws_err *err)
+static int describe_nccl(const struct ws_bench_gpu *which, struct ws_bench_machine *out,
+                         struct ws_err *err)
 {
 	const struct ws_nccl_opts library = { .library = which->nccl };
 	struct ws_nccl *nccl;
@@ -65,7 +71,8 @@ static int describe_nccl(const struct ws_bench_gpu *which, struct ws_bench_machi
 	return 0;
 }
 
-int ws_bench_machine(const struct ws_bench_gpu *which, bool nccl, struct ws_bench_machine *out, struct ws_err *err)
+int ws_bench_machine(const struct ws_bench_gpu *which, bool nccl, struct ws_bench_machine *out,
+                     struct ws_err *err)
 {
 	const struct ws_cuda_opts driver = { .library = which->driver };
 	struct ws_cuda_device device;

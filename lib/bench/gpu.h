@@ -15,8 +15,8 @@ struct bench_gpu {
 };
 
 /* To be closed in any case. */
-int bench_gpu_open(struct bench_gpu *g, const struct ws_bench_gpu *which, const struct ws_cancel *cancel,
-                   struct ws_err *err);
+int bench_gpu_open(struct bench_gpu *g, const struct ws_bench_gpu *which,
+                   const struct ws_cancel *cancel, struct ws_err *err);
 void bench_gpu_close(struct bench_gpu *g);
 /* Until the GPU has done all that was asked of its stream. */
 int bench_gpu_wait(struct bench_gpu *g, struct ws_err *err);
@@ -27,6 +27,7 @@ struct bench_gpu_work {
 	void *ctx;
 	unsigned times;
 };
-int bench_gpu_time(struct bench_gpu *g, const struct bench_gpu_work *work, int64_t *ns, struct ws_err *err);
+int bench_gpu_time(struct bench_gpu *g, const struct bench_gpu_work *work, int64_t *ns,
+                   struct ws_err *err);
 
 #endif

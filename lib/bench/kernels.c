@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels.c - what a push does to numbers, against memcpy. Bytes are those that must move: each that is
- * read or written, once; so a copy moves twice its size.
+/* kernels.c - what a push does to numbers, against memcpy. Bytes are those that must move: each
+ * that is read or written, once; so a copy moves twice its size.
  *
- * Input, output and the copy are touched before the first sample, so that no page is faulted in within
- * one. */
+ * Input, output and the copy are touched before the first sample, so that no page
+ * is faulted in within one. */
 #include "hash.h"
 #include "matrix.h"
 #include "samples.h"
@@ -52,7 +52,8 @@ static int open_kernels(struct kernels *k, uint64_t size, struct ws_err *err)
 	k->a = malloc((size_t)RANK * BENCH_COLS * sizeof *k->a);
 	k->b = malloc((size_t)k->m.rows * RANK * sizeof *k->b);
 	if (!k->copy || !k->out || !k->expected || !k->scales || !k->a || !k->b)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory for kernels of %zu MiB", k->bytes >> 20);
+		return ws_err_set(err, WS_ESYSTEM, "out of memory for kernels of %zu MiB",
+		                  k->bytes >> 20);
 	memset(k->copy, 1, k->bytes);
 	memset(k->out, 1, 2 * k->bytes);
 	memset(k->expected, 1, 2 * k->bytes);
@@ -63,7 +64,7 @@ static int open_kernels(struct kernels *k, uint64_t size, struct ws_err *err)
 	return 0;
 }
 
-/* ---- what is timed ------------------------------------------------------------------------------- */
+/* ---- what is timed --------------------------------------------------------------------------- */
 
 /* Nobody reads the result, and a compiler must not know that. */
 static void keep(const void *p)
@@ -126,8 +127,11 @@ static void unpack_with(const struct ws_unpack_kernels *with, const struct kerne
 	float levels[16];
 	for (int i = 0; i < 16; i++)
 		levels[i] = (float)(i - 8) / 8;
-	const struct ws_nibbles s = { .codes = (const uint8_t *)k->m.x, .high_first = true, .levels = levels,
-		                      .scales = k->scales, .block = BENCH_NIBBLES };
+	const struct ws_nibbles s = { .codes = (const uint8_t *)k->m.x,
+		                      .high_first = true,
+		                      .levels = levels,
+		                      .scales = k->scales,
+		                      .block = BENCH_NIBBLES };
 	with->nibbles(&s, 0, (int64_t)k->m.count, (float *)(void *)out);
 }
 
@@ -141,7 +145,7 @@ static int unpack(void *ctx, int64_t *ns, struct ws_err *err)
 	return 0;
 }
 
-/* ---- checks: the same by plain C ----------------------------------------------------------------- */
+/* ---- checks: the same by plain C ------------------------------------------------------------- */
 
 static int64_t count_differences(const struct kernels *k, size_t n)
 {
@@ -152,8 +156,8 @@ static int64_t count_differences(const struct kernels *k, size_t n)
 }
 
 /* run once more without SIMD; n bytes of its result count. */
-static int against_plain(struct kernels *k, int (*run)(void *, int64_t *, struct ws_err *), size_t n,
-                         int64_t *errors, struct ws_err *err)
+static int against_plain(struct kernels *k, int (*run)(void *, int64_t *, struct ws_err *),
+                         size_t n, int64_t *errors, struct ws_err *err)
 {
 	char fp8[16], lowrank[16];
 	snprintf(fp8, sizeof fp8, "%s", ws_fp8_level());
@@ -198,7 +202,7 @@ static int check_unpack(void *ctx, int64_t *errors, struct ws_err *err)
 	return 0;
 }
 
-/* ---- all of them --------------------------------------------------------------------------------- */
+/* ---- all of them ----------------------------------------------------------------------------- */
 
 enum { B = BENCH_BLOCK };
 
@@ -213,11 +217,30 @@ struct kernel {
 
 static const struct kernel table[] = {
 	{ "hash xxh3-64", hash, NULL, { .bn = B, .bk = B }, WS_LORA_FOLD, 4 },
-	{ "fp8 128x128 xorl", quantize, check_quantize, { WS_SCALE_XORL, false, B, B }, WS_LORA_FOLD, 6 },
-	{ "fp8 128x128 slime", quantize, check_quantize, { WS_SCALE_SLIME, false, B, B }, WS_LORA_FOLD, 6 },
-	{ "fp8 128x128 ue8m0", quantize, check_quantize, { WS_SCALE_XORL, true, B, B }, WS_LORA_FOLD, 6 },
-	{ "fp8 per tensor", quantize_tensor, check_quantize_tensor, { WS_SCALE_XORL, false, B, BENCH_COLS },
-	  WS_LORA_FOLD, 6 },
+	{ "fp8 128x128 xorl",
+	  quantize,
+	  check_quantize,
+	  { WS_SCALE_XORL, false, B, B },
+	  WS_LORA_FOLD,
+	  6 },
+	{ "fp8 128x128 slime",
+	  quantize,
+	  check_quantize,
+	  { WS_SCALE_SLIME, false, B, B },
+	  WS_LORA_FOLD,
+	  6 },
+	{ "fp8 128x128 ue8m0",
+	  quantize,
+	  check_quantize,
+	  { WS_SCALE_XORL, true, B, B },
+	  WS_LORA_FOLD,
+	  6 },
+	{ "fp8 per tensor",
+	  quantize_tensor,
+	  check_quantize_tensor,
+	  { WS_SCALE_XORL, false, B, BENCH_COLS },
+	  WS_LORA_FOLD,
+	  6 },
 	{ "lora rank 16 fold", merge, check_merge, { .bn = B, .bk = B }, WS_LORA_FOLD, 8 },
 	{ "lora rank 16 two-step", merge, check_merge, { .bn = B, .bk = B }, WS_LORA_TWO_STEP, 8 },
 	{ "unpack 4 bits", unpack, check_unpack, { .bn = B, .bk = B }, WS_LORA_FOLD, 9 },
@@ -238,12 +261,16 @@ int ws_bench_kernels(const struct ws_bench_opts *opts, uint64_t size, struct ws_
 	const struct bench_timed memory = { .run = copy, .ctx = &k };
 	for (size_t i = 0; i < sizeof table / sizeof *table && !rc; i++) {
 		const struct kernel *e = &table[i];
-		struct ws_bench_row row = { .stage = "kernels", .name = e->name, .detail = level_of(e),
-			                    .bytes = k.bytes / 4 * e->quarters, .against = "memcpy",
+		struct ws_bench_row row = { .stage = "kernels",
+			                    .name = e->name,
+			                    .detail = level_of(e),
+			                    .bytes = k.bytes / 4 * e->quarters,
+			                    .against = "memcpy",
 			                    .against_bytes = 2 * k.bytes };
 		k.rule = e->rule;
 		k.rounding = e->rounding;
-		rc = bench_measure(opts, &row, &(struct bench_timed){ e->run, e->check, &k }, &memory, err);
+		rc = bench_measure(opts, &row, &(struct bench_timed){ e->run, e->check, &k },
+		                   &memory, err);
 	}
 	close_kernels(&k);
 	return rc;

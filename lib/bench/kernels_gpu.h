@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels_gpu.h - a GPU's kernels with their inputs: kernels_gpu.c times them, kernels_gpu_check.c holds
- * their bytes against the CPU's. */
+/* kernels_gpu.h - a GPU's kernels with their inputs: kernels_gpu.c times them,
+ * kernels_gpu_check.c holds their bytes against the CPU's. */
 #ifndef WS_BENCH_KERNELS_GPU_H
 #define WS_BENCH_KERNELS_GPU_H
 
@@ -11,7 +11,15 @@
 enum { GPU_RANK = 64, GPU_SPANS = 64, GPU_NVFP4 = 16 };
 
 enum gpu_recipe {
-	GPU_FP8, GPU_FP8_WHOLE, GPU_MERGE, GPU_CHAIN, GPU_UNPACK, GPU_HALVES, GPU_TURN, GPU_FLATTEN, GPU_LARGEST
+	GPU_FP8,
+	GPU_FP8_WHOLE,
+	GPU_MERGE,
+	GPU_CHAIN,
+	GPU_UNPACK,
+	GPU_HALVES,
+	GPU_TURN,
+	GPU_FLATTEN,
+	GPU_LARGEST
 };
 
 struct gpu_kernel {
@@ -30,10 +38,12 @@ struct gpu_kernels {
 	const struct gpu_kernel *at;  /* the one at hand */
 	/* here */
 	struct bench_matrix m;
-	uint8_t *codes;               /* a byte for each number: E4M3, or two of 4 bits; none is NaN */
+	/* a byte for each number: E4M3, or two of 4 bits; none is NaN */
+	uint8_t *codes;
 	float *a, *b, *scales;        /* scales: one for each BENCH_NIBBLES numbers */
 	/* there */
-	ws_devptr x, on_codes, on_a, on_b, on_scales, small; /* small: one byte for each GPU_NVFP4 numbers */
+	/* small: one byte for each GPU_NVFP4 numbers */
+	ws_devptr x, on_codes, on_a, on_b, on_scales, small;
 	ws_devptr out, made, record;  /* made: scales that a kernel finds */
 	ws_devptr scratch, spans;
 	uint64_t scratch_bytes, chunks;
@@ -41,8 +51,10 @@ struct gpu_kernels {
 
 extern const float bench_nf4_levels[16];
 static const float BENCH_TENSOR_SCALE = 0.75f;
-/* Span i of the bucket of spans: so many numbers from its beginning in x, and its place is the other end's. */
-void bench_gpu_span(const struct gpu_kernels *k, unsigned i, size_t *from, size_t *to, size_t *count);
+/* Span i of the bucket of spans: so many numbers from its beginning in x, and its
+ * place is the other end's. */
+void bench_gpu_span(const struct gpu_kernels *k, unsigned i, size_t *from, size_t *to,
+                    size_t *count);
 
 /* After one more run: bytes of its result that differ from the CPU's. A bench_timed's check. */
 int bench_gpu_check(void *ctx, int64_t *errors, struct ws_err *err);

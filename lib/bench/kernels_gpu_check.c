@@ -76,12 +76,18 @@ static void unpack_row(const struct check *c, int64_t r)
 		                  k->scales + r / BENCH_BLOCK * (BENCH_COLS / BENCH_BLOCK), c->row);
 		return;
 	}
-	struct ws_nibbles s = { .codes = nibbles, .high_first = true, .levels = bench_nf4_levels,
-		                .scales = k->scales + r * (BENCH_COLS / BENCH_NIBBLES), .block = BENCH_NIBBLES };
+	struct ws_nibbles s = { .codes = nibbles,
+		                .high_first = true,
+		                .levels = bench_nf4_levels,
+		                .scales = k->scales + r * (BENCH_COLS / BENCH_NIBBLES),
+		                .block = BENCH_NIBBLES };
 	if (k->at->kind == WS_UNPACK_NVFP4) {
 		for (int i = 0; i < BENCH_COLS / GPU_NVFP4; i++)
-			wide[i] = ws_fp8_to_float(k->codes[r * (BENCH_COLS / GPU_NVFP4) + i]) * BENCH_TENSOR_SCALE;
-		s = (struct ws_nibbles){ .codes = nibbles, .levels = e2m1, .scales = wide, .block = GPU_NVFP4 };
+			wide[i] = ws_fp8_to_float(k->codes[r * (BENCH_COLS / GPU_NVFP4) + i]) *
+			          BENCH_TENSOR_SCALE;
+		s = (struct ws_nibbles){
+			.codes = nibbles, .levels = e2m1, .scales = wide, .block = GPU_NVFP4
+		};
 	}
 	ws_unpack_scalar.nibbles(&s, 0, BENCH_COLS, c->row);
 }
@@ -167,15 +173,19 @@ static int run_once(struct check *c, struct ws_err *err)
 	struct ws_record record;
 	/* What the one before it left there is no result. */
 	if (ws_gpu_fill(k->g.gpu, k->out, 0x55, 2 * k->m.count, k->g.stream, err) ||
-	    (c->n_scales && ws_gpu_fill(k->g.gpu, k->made, 0x55, c->n_scales * 4, k->g.stream, err)) ||
+	    (c->n_scales &&
+	     ws_gpu_fill(k->g.gpu, k->made, 0x55, c->n_scales * 4, k->g.stream, err)) ||
 	    ws_record_clear(k->compute, k->record, k->g.stream, err) || bench_gpu_start(k, err) ||
 	    ws_gpu_copy_out(k->g.gpu, c->got, k->out, c->bytes, k->g.stream, err) ||
-	    (c->n_scales && ws_gpu_copy_out(k->g.gpu, c->got_scales, k->made, c->n_scales * 4, k->g.stream, err)) ||
+	    (c->n_scales && ws_gpu_copy_out(k->g.gpu, c->got_scales, k->made, c->n_scales * 4,
+	                                    k->g.stream, err)) ||
 	    ws_gpu_copy_out(k->g.gpu, bytes, k->record, sizeof bytes, k->g.stream, err) ||
 	    bench_gpu_wait(&k->g, err))
 		return -1;
 	ws_record_read(bytes, BENCH_COLS, &record);
-	return record.bad ? ws_err_set(err, WS_EDATA, "%s: found no number where there is one", k->at->name) : 0;
+	return record.bad ? ws_err_set(err, WS_EDATA, "%s: found no number where there is one",
+	                               k->at->name) :
+	                    0;
 }
 
 static int64_t count_differences(const void *got, const void *want, uint64_t bytes)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* load.c - a source into a buffer, bucket by bucket and in one thread, as a data plane takes it; against
- * read(2) of the same files from beginning to end, into the same buffer. */
+/* load.c - a source into a buffer, bucket by bucket and in one thread, as a data plane takes it;
+ * against read(2) of the same files from beginning to end, into the same buffer. */
 #include "load.h"
 
 #include "file.h"
@@ -51,8 +51,8 @@ static int open_files(struct bench_load *l, struct ws_err *err)
 	return 0;
 }
 
-int bench_load_open(struct bench_load *l, const struct ws_bench_load *what, const struct ws_cancel *cancel,
-                    struct ws_err *err)
+int bench_load_open(struct bench_load *l, const struct ws_bench_load *what,
+                    const struct ws_cancel *cancel, struct ws_err *err)
 {
 	struct ws_transform_opts transform = { 0 };
 	if (what->transform)
@@ -60,17 +60,19 @@ int bench_load_open(struct bench_load *l, const struct ws_bench_load *what, cons
 	const struct ws_input_opts input = { .paths = what->paths, .n_paths = what->n_paths,
 		                             .memory = &ws_memory_cuda, .cancel = cancel,
 		                             .transform = what->transform ? &transform : NULL };
-	const struct ws_plan_opts plan = { .bucket_size = what->bucket_size ? what->bucket_size : BUCKET,
+	const struct ws_plan_opts plan = { .bucket_size =
+		                                   what->bucket_size ? what->bucket_size : BUCKET,
 		                           .format = WS_FORMAT_FLATTENED };
 	memset(l, 0, sizeof *l);
 	l->cancel = cancel;
-	/* Of a page's beginning: a copy to 16 bytes behind that, where malloc would put it, runs at a third
-	 * of the speed, because its stores look to the processor like what it loads next. */
+	/* Of a page's beginning: a copy to 16 bytes behind that, where malloc would
+	 * put it, runs at a third of the speed, because its stores look to the
+	 * processor like what it loads next. */
 	l->buffer = aligned_alloc(PAGE, PIECE);
 	if (!l->buffer)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	if (ws_input_open(&input, &l->input, err) || ws_plan_make(l->input.catalog, &plan, &l->plan, err) ||
-	    open_files(l, err))
+	if (ws_input_open(&input, &l->input, err) ||
+	    ws_plan_make(l->input.catalog, &plan, &l->plan, err) || open_files(l, err))
 		return -1;
 	for (; l->n_buckets < l->plan->n_buckets; l->n_buckets++) {
 		if (what->most && l->bytes >= what->most)
@@ -98,7 +100,7 @@ const char *bench_load_cache(const struct bench_load *l)
 	return l->cold ? "page cache empty" : "page cache warm";
 }
 
-/* ---- what is timed ------------------------------------------------------------------------------- */
+/* ---- what is timed --------------------------------------------------------------------------- */
 
 static int take_span(struct bench_load *l, const struct ws_span *s, struct ws_err *err)
 {
@@ -112,13 +114,15 @@ static int take_span(struct bench_load *l, const struct ws_span *s, struct ws_er
 	return 0;
 }
 
-static int open_bucket(const struct bench_load *l, size_t b, struct bench_bucket *k, struct ws_err *err)
+static int open_bucket(const struct bench_load *l, size_t b, struct bench_bucket *k,
+                       struct ws_err *err)
 {
 	*k = (struct bench_bucket){ 0 };
 	if (b >= l->n_buckets)
 		return 0;
-	return l->elsewhere ? ws_plan_payloads_but(l->plan, b, l->elsewhere, l->gpu, &k->payloads, &k->n, err)
-	                    : ws_plan_payloads(l->plan, b, &k->payloads, &k->n, err);
+	return l->elsewhere ? ws_plan_payloads_but(l->plan, b, l->elsewhere, l->gpu, &k->payloads,
+	                                           &k->n, err) :
+	                      ws_plan_payloads(l->plan, b, &k->payloads, &k->n, err);
 }
 
 static int take_bucket(void *load, const struct bench_bucket *k, struct ws_err *err)
@@ -131,7 +135,8 @@ static int take_bucket(void *load, const struct bench_bucket *k, struct ws_err *
 	return rc;
 }
 
-/* While one bucket is taken the next one is begun, as by a push: what makes tensors goes on meanwhile. */
+/* While one bucket is taken the next one is begun, as by a push: what makes
+ * tensors goes on meanwhile. */
 int bench_load_each(struct bench_load *l, bench_load_take *take, struct ws_err *err)
 {
 	struct bench_bucket now, next;
@@ -187,7 +192,10 @@ static int read_files(void *ctx, int64_t *ns, struct ws_err *err)
 static int to_host(const struct ws_bench_opts *opts, struct bench_load *l, struct ws_err *err)
 {
 	struct ws_bench_row row = {
-		.stage = "load", .name = bench_load_name(l), .detail = bench_load_cache(l), .bytes = l->bytes,
+		.stage = "load",
+		.name = bench_load_name(l),
+		.detail = bench_load_cache(l),
+		.bytes = l->bytes,
 		.against = l->n_files ? "read(2)" : NULL,
 		.against_bytes = l->file_bytes < l->bytes ? l->file_bytes : l->bytes,
 	};
@@ -196,7 +204,8 @@ static int to_host(const struct ws_bench_opts *opts, struct bench_load *l, struc
 	return bench_measure(opts, &row, &take, l->n_files ? &plain : NULL, err);
 }
 
-int ws_bench_load(const struct ws_bench_opts *opts, const struct ws_bench_load *load, struct ws_err *err)
+int ws_bench_load(const struct ws_bench_opts *opts, const struct ws_bench_load *load,
+                  struct ws_err *err)
 {
 	struct bench_load l;
 	if (load->transform_on == WS_TRANSFORM_ON_GPU && !load->to)

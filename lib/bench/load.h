@@ -23,8 +23,8 @@ struct bench_load {
 };
 
 /* To be closed in any case. */
-int bench_load_open(struct bench_load *l, const struct ws_bench_load *what, const struct ws_cancel *cancel,
-                    struct ws_err *err);
+int bench_load_open(struct bench_load *l, const struct ws_bench_load *what,
+                    const struct ws_cancel *cancel, struct ws_err *err);
 void bench_load_close(struct bench_load *l);
 int bench_load_run(void *load, int64_t *ns, struct ws_err *err); /* as of struct bench_timed */
 void bench_load_drop_caches(const struct bench_load *l);
@@ -41,14 +41,14 @@ int bench_load_each(struct bench_load *l, bench_load_take *take, struct ws_err *
 
 /* ---- load_gpu.c ---- */
 
-/* On into a GPU's memory, as a push that sends from there brings it. Tensors are made there, as far as it has
- * kernels for them, unless `on` says otherwise. To be closed in any case. */
-int bench_feed_open(struct bench_load *l, const struct ws_bench_gpu *to, enum ws_push_transform_on on,
-                    struct ws_err *err);
+/* On into a GPU's memory, as a push that sends from there brings it. Tensors are made there, as
+ * far as it has kernels for them, unless `on` says otherwise. To be closed in any case. */
+int bench_feed_open(struct bench_load *l, const struct ws_bench_gpu *to,
+                    enum ws_push_transform_on on, struct ws_err *err);
 int bench_feed_run(void *load, int64_t *ns, struct ws_err *err); /* as of struct bench_timed */
 void bench_feed_close(struct bench_load *l);
 /* Two more rows. */
-int bench_load_gpu(const struct ws_bench_opts *opts, struct bench_load *l, const struct ws_bench_load *load,
-                   struct ws_err *err);
+int bench_load_gpu(const struct ws_bench_opts *opts, struct bench_load *l,
+                   const struct ws_bench_load *load, struct ws_err *err);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* load_gpu.c - a source on into the memory of a GPU: through the feed that pushes from there have (feed.h),
- * against a plain copy of as many bytes from pinned memory, which it cannot beat. */
+/* load_gpu.c - a source on into the memory of a GPU: through the feed that pushes from there
+ * have (feed.h), against a plain copy of as many bytes from pinned memory, which it cannot beat. */
 #include "feed.h"
 #include "gpu.h"
 #include "load.h"
@@ -23,8 +23,8 @@ static bool is_made_there(void *ctx, const struct ws_formula_out *f)
 	return ws_feed_makes(&x->feed, f);
 }
 
-int bench_feed_open(struct bench_load *l, const struct ws_bench_gpu *to, enum ws_push_transform_on on,
-                    struct ws_err *err)
+int bench_feed_open(struct bench_load *l, const struct ws_bench_gpu *to,
+                    enum ws_push_transform_on on, struct ws_err *err)
 {
 	struct load_gpu *x = l->gpu = calloc(1, sizeof *x);
 	if (!x)
@@ -72,7 +72,8 @@ static int copy_pinned(void *ctx, int64_t *ns, struct ws_err *err)
 	const int64_t since = ws_now_ns();
 	for (uint64_t at = 0, i = 0; at < l->bytes; at += PIECE, i++) {
 		const uint64_t n = l->bytes - at < PIECE ? l->bytes - at : PIECE;
-		if (ws_gpu_copy_in(x->g.gpu, x->there[i % RING], x->pinned[i % RING], n, x->g.stream, err))
+		if (ws_gpu_copy_in(x->g.gpu, x->there[i % RING], x->pinned[i % RING], n,
+		                   x->g.stream, err))
 			return -1;
 	}
 	if (bench_gpu_wait(&x->g, err))
@@ -115,21 +116,29 @@ static int measure(const struct ws_bench_opts *opts, struct bench_load *l, struc
 	const struct bench_timed pinned = { .run = copy_pinned, .ctx = l };
 	const struct bench_timed feed = { .run = bench_feed_run, .ctx = l };
 	char name[32];
-	struct ws_bench_row row = { .stage = "load", .name = "copied to GPU", .detail = "pinned memory",
+	struct ws_bench_row row = { .stage = "load",
+		                    .name = "copied to GPU",
+		                    .detail = "pinned memory",
 		                    .bytes = l->bytes };
 	if (bench_measure(opts, &row, &pinned, NULL, err))
 		return -1;
 	snprintf(name, sizeof name, l->elsewhere ? "%s on GPU" : "%s to GPU", bench_load_name(l));
-	row = (struct ws_bench_row){ .stage = "load", .name = name, .detail = bench_load_cache(l),
-		                     .bytes = l->bytes, .against = "pinned copy", .against_bytes = l->bytes };
+	row = (struct ws_bench_row){ .stage = "load",
+		                     .name = name,
+		                     .detail = bench_load_cache(l),
+		                     .bytes = l->bytes,
+		                     .against = "pinned copy",
+		                     .against_bytes = l->bytes };
 	return bench_measure(opts, &row, &feed, &pinned, err);
 }
 
-int bench_load_gpu(const struct ws_bench_opts *opts, struct bench_load *l, const struct ws_bench_load *load,
-                   struct ws_err *err)
+int bench_load_gpu(const struct ws_bench_opts *opts, struct bench_load *l,
+                   const struct ws_bench_load *load, struct ws_err *err)
 {
-	const int rc = bench_feed_open(l, load->to, load->transform_on, err) || open_pinned(l->gpu, err) ||
-	               measure(opts, l, err) ? -1 : 0;
+	const int rc = bench_feed_open(l, load->to, load->transform_on, err) ||
+	                               open_pinned(l->gpu, err) || measure(opts, l, err) ?
+	                       -1 :
+	                       0;
 	bench_feed_close(l);
 	return rc;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matrix.c - the numbers that kernels are measured with, and what lib/transform makes of them, a band of
- * rows at a time, as a push has it done. */
+/* matrix.c - the numbers that kernels are measured with, and what lib/transform makes of them, a
+ * band of rows at a time, as a push has it done. */
 #include "matrix.h"
 
 #include "unpack_core.h"
@@ -27,8 +27,8 @@ static uint64_t draw(uint64_t *state)
 	return *state = *state * 6364136223846793005u + 1442695040888963407u;
 }
 
-/* From a table of normal numbers of standard deviation 0.02: rounding and clamping take the paths that they
- * take in earnest. */
+/* From a table of normal numbers of standard deviation 0.02: rounding and clamping take the
+ * paths that they take in earnest. */
 static void fill(uint16_t *x, size_t n)
 {
 	uint16_t normal[TABLE];
@@ -98,22 +98,24 @@ static int no_number(struct ws_err *err)
 	return ws_err_set(err, WS_EDATA, "a kernel found no number where there is one");
 }
 
-int bench_fp8_blocks(const struct bench_matrix *m, const struct ws_fp8_rule *rule, uint8_t *codes, float *scales,
-                     struct ws_err *err)
+int bench_fp8_blocks(const struct bench_matrix *m, const struct ws_fp8_rule *rule, uint8_t *codes,
+                     float *scales, struct ws_err *err)
 {
 	struct ws_fp8_bad bad;
 	for (struct band b = { 0 }; next_band(m, rule->bn, &b);) {
 		float *const s = scales + b.row / rule->bn * (BENCH_COLS / rule->bk);
 		if (!ws_fp8_scales_bf16(rule, m->x + b.at, BENCH_COLS, b.rows, BENCH_COLS, s, &bad))
 			return no_number(err);
-		ws_fp8_codes_bf16(rule, m->x + b.at, BENCH_COLS, b.rows, BENCH_COLS, s, codes + b.at, BENCH_COLS);
+		ws_fp8_codes_bf16(rule, m->x + b.at, BENCH_COLS, b.rows, BENCH_COLS, s,
+		                  codes + b.at, BENCH_COLS);
 	}
 	return 0;
 }
 
-/* The whole tensor has one scale: it is read for its largest magnitude, and once more for its codes. */
-int bench_fp8_whole(const struct bench_matrix *m, const struct ws_fp8_rule *rule, uint8_t *codes, float *scales,
-                    struct ws_err *err)
+/* The whole tensor has one scale: it is read for its largest magnitude, and once more for its
+ * codes. */
+int bench_fp8_whole(const struct bench_matrix *m, const struct ws_fp8_rule *rule, uint8_t *codes,
+                    float *scales, struct ws_err *err)
 {
 	const struct ws_fp8_rule band = { rule->rule, rule->ue8m0, BENCH_BAND, BENCH_COLS };
 	struct ws_fp8_bad bad;
@@ -123,8 +125,8 @@ int bench_fp8_whole(const struct bench_matrix *m, const struct ws_fp8_rule *rule
 			return no_number(err);
 	*scales = ws_fp8_scale(rule, amax);
 	for (struct band b = { 0 }; next_band(m, BENCH_BAND, &b);)
-		ws_fp8_codes_bf16(&band, m->x + b.at, BENCH_COLS, b.rows, BENCH_COLS, scales, codes + b.at,
-		                  BENCH_COLS);
+		ws_fp8_codes_bf16(&band, m->x + b.at, BENCH_COLS, b.rows, BENCH_COLS, scales,
+		                  codes + b.at, BENCH_COLS);
 	return 0;
 }
 
@@ -135,7 +137,7 @@ void bench_merge(struct bench_matrix *m, const struct ws_lowrank *l, bool two_st
 	for (struct band b = { 0 }; next_band(m, BENCH_BAND, &b);) {
 		with->widen_bf16((const uint8_t *)(m->x + b.at), (size_t)b.rows * BENCH_COLS, m->w);
 		ws_lowrank_tile(l, b.row, b.rows, 0, BENCH_COLS, m->delta, BENCH_COLS);
-		ws_merge_bf16(m->w, BENCH_COLS, m->delta, BENCH_COLS, b.rows, BENCH_COLS, two_step, out + b.at,
-		              BENCH_COLS, &max_delta, &max_w);
+		ws_merge_bf16(m->w, BENCH_COLS, m->delta, BENCH_COLS, b.rows, BENCH_COLS, two_step,
+		              out + b.at, BENCH_COLS, &max_delta, &max_w);
 	}
 }

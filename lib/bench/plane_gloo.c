@@ -39,8 +39,8 @@ static int open_gloo(struct bench_root *r, ws_deadline until, struct ws_err *err
 	return r->what->remote ? 0 : bench_wire_open(&g->wire, until, err);
 }
 
-static int send_gloo(struct bench_root *r, const struct ws_payload *p, unsigned count, ws_deadline until,
-                     struct ws_err *err)
+static int send_gloo(struct bench_root *r, const struct ws_payload *p, unsigned count,
+                     ws_deadline until, struct ws_err *err)
 {
 	const struct gloo_root *g = r->of_plane;
 	struct ws_payload *all = calloc(count, sizeof *all);
@@ -53,13 +53,15 @@ static int send_gloo(struct bench_root *r, const struct ws_payload *p, unsigned 
 	return rc;
 }
 
-static int send_plain(struct bench_root *r, unsigned count, int64_t *ns, ws_deadline until, struct ws_err *err)
+static int send_plain(struct bench_root *r, unsigned count, int64_t *ns, ws_deadline until,
+                      struct ws_err *err)
 {
 	struct gloo_root *g = r->of_plane;
 	*ns = 0;
 	for (unsigned i = 0; i < count; i++) {
 		int64_t one;
-		if (bench_wire_send(&g->wire, r->file, r->pattern, r->size, until, r->opts->cancel, &one, err))
+		if (bench_wire_send(&g->wire, r->file, r->pattern, r->size, until, r->opts->cancel,
+		                    &one, err))
 			return -1;
 		*ns += one;
 	}
@@ -75,6 +77,10 @@ static void close_gloo(struct bench_root *r)
 }
 
 const struct bench_plane bench_plane_gloo = {
-	.name = "gloo", .against = "one connection", .open = open_gloo, .send = send_gloo, .plain = send_plain,
+	.name = "gloo",
+	.against = "one connection",
+	.open = open_gloo,
+	.send = send_gloo,
+	.plain = send_plain,
 	.close = close_gloo,
 };

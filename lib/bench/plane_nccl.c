@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plane_nccl.c - broadcasts by the very transport that pushes over NCCL have: from the page cache through
- * pinned memory onto the GPU, and from there to everybody. Held against a bare loop of ncclBroadcast over
- * memory of the GPU, to the same receivers, in a communicator of its own. */
+/* plane_nccl.c - broadcasts by the very transport that pushes over NCCL have: from the
+ * page cache through pinned memory onto the GPU, and from there to everybody. Held
+ * against a bare loop of ncclBroadcast over memory of the GPU, to the same receivers, in
+ * a communicator of its own. */
 #include "transport_bench.h"
 
 #include "transport.h"
@@ -38,7 +39,8 @@ static int await(struct bench_root *r, struct ws_transport *t, struct ws_err *er
 	return -1;
 }
 
-static int join_bare(struct bench_root *r, struct nccl_root *n, ws_deadline until, struct ws_err *err)
+static int join_bare(struct bench_root *r, struct nccl_root *n, ws_deadline until,
+                     struct ws_err *err)
 {
 	struct ws_nccl_id id;
 	return ws_nccl_id_new(n->c.nccl, &id, err) ||
@@ -58,8 +60,13 @@ static int open_nccl(struct bench_root *r, ws_deadline until, struct ws_err *err
 {
 	const struct ws_bench_gpu *gpu = &r->what->gpu;
 	const struct ws_transport_opts opts = {
-		.world_size = r->world, .senders = 1, .host = r->what->host, .store = r->store, .group = BENCH_GROUP,
-		.gpu = { .driver = gpu->driver, .nccl = gpu->nccl, .device = (int)gpu->device }, .log = r->opts->log,
+		.world_size = r->world,
+		.senders = 1,
+		.host = r->what->host,
+		.store = r->store,
+		.group = BENCH_GROUP,
+		.gpu = { .driver = gpu->driver, .nccl = gpu->nccl, .device = (int)gpu->device },
+		.log = r->opts->log,
 	};
 	struct nccl_root *n = calloc(1, sizeof *n);
 	if (!n)
@@ -70,8 +77,8 @@ static int open_nccl(struct bench_root *r, ws_deadline until, struct ws_err *err
 	       join_bare(r, n, until, err) ? -1 : 0;
 }
 
-static int send_nccl(struct bench_root *r, const struct ws_payload *p, unsigned count, ws_deadline until,
-                     struct ws_err *err)
+static int send_nccl(struct bench_root *r, const struct ws_payload *p, unsigned count,
+                     ws_deadline until, struct ws_err *err)
 {
 	struct nccl_root *n = r->of_plane;
 	struct ws_transport *t = n->t;
@@ -80,14 +87,19 @@ static int send_nccl(struct bench_root *r, const struct ws_payload *p, unsigned 
 	for (unsigned i = 0; i < count && rc == 0; i++) {
 		if (i + 1 < count)
 			t->ops->stage(t, &n->payloads[(i + 1) % 2], 1);
-		rc = t->ops->send_bucket(t, &n->payloads[i % 2], 1, until, err) || await(r, t, err) ? -1 : 0;
+		rc = t->ops->send_bucket(t, &n->payloads[i % 2], 1, until, err) ||
+		                     await(r, t, err) ?
+		             -1 :
+		             0;
 	}
 	if (rc)
-		t->ops->stage(t, NULL, 0); /* the payload's spans are the caller's, who lets them go */
+		t->ops->stage(t, NULL,
+		              0); /* the payload's spans are the caller's, who lets them go */
 	return rc;
 }
 
-static int send_bare(struct bench_root *r, unsigned count, int64_t *ns, ws_deadline until, struct ws_err *err)
+static int send_bare(struct bench_root *r, unsigned count, int64_t *ns, ws_deadline until,
+                     struct ws_err *err)
 {
 	struct nccl_root *n = r->of_plane;
 	(void)ns; /* all of the round is */
@@ -104,6 +116,12 @@ static void close_nccl(struct bench_root *r)
 }
 
 const struct bench_plane bench_plane_nccl = {
-	.name = "nccl", .against = "bare ncclBroadcast", .against_remote = true, .rounds = true, .open = open_nccl,
-	.send = send_nccl, .plain = send_bare, .close = close_nccl,
+	.name = "nccl",
+	.against = "bare ncclBroadcast",
+	.against_remote = true,
+	.rounds = true,
+	.open = open_nccl,
+	.send = send_nccl,
+	.plain = send_bare,
+	.close = close_nccl,
 };

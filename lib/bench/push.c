@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push.c - whole jobs, and in turns with each of them its parts: the source read and made alone, up to where it
- * is sent from, and the wire alone. */
+/* push.c - whole jobs, and in turns with each of them its parts: the source read and made alone,
+ * up to where it is sent from, and the wire alone. */
 #include "whole_job.h"
 
 #include <stdlib.h>
@@ -9,7 +9,8 @@ enum { PARTS = 3 };
 
 static int run_job(struct bench_whole *w, struct ws_ev_end *end, struct ws_err *err)
 {
-	const struct ws_push_source source = { .paths = w->what->paths, .n_paths = w->what->n_paths };
+	const struct ws_push_source source = { .paths = w->what->paths,
+		                               .n_paths = w->what->n_paths };
 	struct ws_push *p = w->kept;
 	if (!p && ws_push_open(&w->push, &p, err))
 		return -1;
@@ -28,8 +29,8 @@ static int take_supply(struct bench_whole *w, struct ws_err *err)
 	return (w->load.gpu ? bench_feed_run : bench_load_run)(&w->load, &w->supply[w->n], err);
 }
 
-/* What a source can hide behind: while servers load a bucket, the next one is made. A push that is one
- * request for each bucket (ipc) counts most of it as apply. */
+/* What a source can hide behind: while servers load a bucket, the next one is made. A push that
+ * is one request for each bucket (ipc) counts most of it as apply. */
 static int64_t moving_ns(const struct ws_ev_end *end)
 {
 	return end->ns[WS_PHASE_TRANSFER] + end->ns[WS_PHASE_APPLY];
@@ -67,8 +68,8 @@ static int take_whole(struct bench_whole *w, struct ws_err *err)
 /* Each begins every third turn. */
 int bench_whole_take(struct bench_whole *w, unsigned turn, struct ws_err *err)
 {
-	static int (*const parts[PARTS])(struct bench_whole *, struct ws_err *) = { take_whole, take_wire,
-		                                                                    take_supply };
+	static int (*const parts[PARTS])(struct bench_whole *,
+	                                 struct ws_err *) = { take_whole, take_wire, take_supply };
 	for (unsigned k = 0; k < PARTS; k++) {
 		if (ws_cancelled(w->opts->cancel))
 			return ws_err_set(err, WS_ECANCELLED, "cancelled");
@@ -93,8 +94,10 @@ static int take_all(struct bench_whole *w, struct ws_err *err)
 static int allocate(struct bench_whole *w, struct ws_err *err)
 {
 	const unsigned n = w->opts->samples;
-	bool all = (w->total = calloc(n, sizeof *w->total)) && (w->supply = calloc(n, sizeof *w->supply)) &&
-	           (w->on_wire = calloc(n, sizeof *w->on_wire)) && (w->together = calloc(n, sizeof *w->together));
+	bool all = (w->total = calloc(n, sizeof *w->total)) &&
+	           (w->supply = calloc(n, sizeof *w->supply)) &&
+	           (w->on_wire = calloc(n, sizeof *w->on_wire)) &&
+	           (w->together = calloc(n, sizeof *w->together));
 	for (int i = 0; all && i < WS_PHASE_COUNT; i++)
 		all = (w->phases[i] = calloc(n, sizeof *w->phases[i])) != NULL;
 	return all ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
@@ -106,14 +109,17 @@ static bool is_from_gpu(const struct ws_push_opts *p)
 	return p->backend == WS_BACKEND_NCCL || p->backend == WS_BACKEND_IPC;
 }
 
-int bench_whole_open(struct bench_whole *w, const struct ws_bench_opts *opts, const struct ws_bench_push *b,
-                     bool keep, struct ws_err *err)
+int bench_whole_open(struct bench_whole *w, const struct ws_bench_opts *opts,
+                     const struct ws_bench_push *b, bool keep, struct ws_err *err)
 {
 	const struct ws_bench_load load = { .paths = b->paths, .n_paths = b->n_paths,
 		                            .transform = b->push->transform,
 		                            .bucket_size = b->push->bucket_size };
 	const struct ws_bench_gpu gpu = { .device = b->push->gpu };
-	*w = (struct bench_whole){ .opts = opts, .what = b, .push = *b->push, .ready = WS_PUSH_READY_INIT,
+	*w = (struct bench_whole){ .opts = opts,
+		                   .what = b,
+		                   .push = *b->push,
+		                   .ready = WS_PUSH_READY_INIT,
 		                   .wire = b->alone };
 	w->push.sink = (struct ws_sink){ 0 };
 	w->push.ready = &w->ready;
@@ -121,7 +127,8 @@ int bench_whole_open(struct bench_whole *w, const struct ws_bench_opts *opts, co
 		return -1;
 	if (b->alone && bench_load_open(&w->load, &load, opts->cancel, err))
 		return -1;
-	if (b->alone && is_from_gpu(b->push) && bench_feed_open(&w->load, &gpu, b->push->transform_on, err))
+	if (b->alone && is_from_gpu(b->push) &&
+	    bench_feed_open(&w->load, &gpu, b->push->transform_on, err))
 		return -1;
 	return keep ? ws_push_open(&w->push, &w->kept, err) : 0;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* receiver.c - the receiving side of a measured broadcast: joins, takes every round, says when it has. */
+/* receiver.c - the receiving side of a measured broadcast: joins, takes
+ * every round, says when it has. */
 #include "transport_bench.h"
 
 #include "hash.h"
@@ -43,7 +44,8 @@ static int parse_config(const char *text, struct config *c, struct ws_err *err)
 	if (end == text)
 		return ws_err_set(err, WS_EDATA, "what is measured there is not said as we say it");
 	if (version != 3)
-		return ws_err_set(err, WS_EDATA, "the other side measures in another way (version %llu)", version);
+		return ws_err_set(err, WS_EDATA,
+		                  "the other side measures in another way (version %llu)", version);
 	*c = (struct config){ .nccl = strncmp(end, " nccl ", 6) == 0 };
 	if (!c->nccl && strncmp(end, " gloo ", 6) != 0)
 		return ws_err_set(err, WS_EDATA, "what is measured there is not said as we say it");
@@ -51,10 +53,12 @@ static int parse_config(const char *text, struct config *c, struct ws_err *err)
 	for (int i = 0; i < HEAD; i++, text = end) {
 		head[i] = strtoull(text, &end, 10);
 		if (end == text)
-			return ws_err_set(err, WS_EDATA, "what is measured there is not said as we say it");
+			return ws_err_set(err, WS_EDATA,
+			                  "what is measured there is not said as we say it");
 	}
-	if (head[WORLD] < 2 || head[WORLD] > 4097 || head[ROUNDS] < 1 || head[ROUNDS] > ROUNDS_MAX ||
-	    head[COUNT] < 1 || head[COUNT] > BENCH_COUNT_MAX || head[CHECK] > 1)
+	if (head[WORLD] < 2 || head[WORLD] > 4097 || head[ROUNDS] < 1 ||
+	    head[ROUNDS] > ROUNDS_MAX || head[COUNT] < 1 || head[COUNT] > BENCH_COUNT_MAX ||
+	    head[CHECK] > 1)
 		return ws_err_set(err, WS_EDATA, "what is measured there makes no sense");
 	c->world = (unsigned)head[WORLD];
 	c->rounds = (unsigned)head[ROUNDS];
@@ -65,7 +69,8 @@ static int parse_config(const char *text, struct config *c, struct ws_err *err)
 		const unsigned long long size = strtoull(text, &end, 10);
 		if (end == text)
 			break;
-		if (size < 1 || size > BENCH_SIZE_MAX || bench_count_of(size, 1, c->total) > BENCH_COUNT_MAX)
+		if (size < 1 || size > BENCH_SIZE_MAX ||
+		    bench_count_of(size, 1, c->total) > BENCH_COUNT_MAX)
 			return ws_err_set(err, WS_EDATA, "what is measured there makes no sense");
 		c->sizes[c->n_sizes++] = size;
 	}
@@ -85,11 +90,17 @@ static int kv_get(void *ctx, const char *key, ws_deadline until, const struct ws
 	return ws_store_client_get(ctx, key, until, value, err);
 }
 
-static int join_gloo(struct bench_receiver *r, struct joined *j, ws_deadline until, struct ws_err *err)
+static int join_gloo(struct bench_receiver *r, struct joined *j, ws_deadline until,
+                     struct ws_err *err)
 {
 	const struct ws_gloo_kv kv = { .ctx = j->client, .set = kv_set, .get = kv_get };
-	const struct ws_gloo_opts gloo = { .rank = j->rank, .size = j->config.world, .layout = WS_GLOO_G2B,
-		                           .prefix = BENCH_GLOO, .kv = &kv, .host = r->host, .log = r->log };
+	const struct ws_gloo_opts gloo = { .rank = j->rank,
+		                           .size = j->config.world,
+		                           .layout = WS_GLOO_G2B,
+		                           .prefix = BENCH_GLOO,
+		                           .kv = &kv,
+		                           .host = r->host,
+		                           .log = r->log };
 	return ws_gloo_open(&gloo, until, r->cancel, &j->gloo, err);
 }
 
@@ -101,15 +112,17 @@ static int join_comm(struct joined *j, const char *key, struct ws_comm **out, ws
 	ws_buf_init(&id, CONFIG_MAX);
 	int rc = ws_store_client_get(j->client, key, until, &id, err);
 	if (!rc && id.len != sizeof(struct ws_nccl_id))
-		rc = ws_err_set(err, WS_EDATA, "an id of NCCL has %zu bytes, this one %zu", sizeof(struct ws_nccl_id),
-		                id.len);
+		rc = ws_err_set(err, WS_EDATA, "an id of NCCL has %zu bytes, this one %zu",
+		                sizeof(struct ws_nccl_id), id.len);
 	if (!rc)
-		rc = bench_comms_join(&j->comms, out, id.data, j->rank, j->config.world, until, err);
+		rc = bench_comms_join(&j->comms, out, id.data, j->rank, j->config.world, until,
+		                      err);
 	ws_buf_free(&id);
 	return rc;
 }
 
-static int join_nccl(struct bench_receiver *r, struct joined *j, ws_deadline until, struct ws_err *err)
+static int join_nccl(struct bench_receiver *r, struct joined *j, ws_deadline until,
+                     struct ws_err *err)
 {
 	uint64_t most = 1;
 	for (size_t i = 0; i < j->config.n_sizes; i++)
@@ -122,7 +135,9 @@ static int join_nccl(struct bench_receiver *r, struct joined *j, ws_deadline unt
 static int join(struct bench_receiver *r, struct joined *j, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_in(r->timeout_ns);
-	const struct ws_store_client_opts client = { .host = r->master, .port = r->port, .no_join = true };
+	const struct ws_store_client_opts client = { .host = r->master,
+		                                     .port = r->port,
+		                                     .no_join = true };
 	struct ws_buf text;
 	int64_t rank = 0;
 	ws_buf_init(&text, CONFIG_MAX);
@@ -134,8 +149,8 @@ static int join(struct bench_receiver *r, struct joined *j, struct ws_err *err)
 	if (rc)
 		return -1;
 	if (rank < 1 || rank >= j->config.world)
-		return ws_err_set(err, WS_EREFUSED, "%s: all %u receivers are there already", r->master,
-		                  j->config.world - 1);
+		return ws_err_set(err, WS_EREFUSED, "%s: all %u receivers are there already",
+		                  r->master, j->config.world - 1);
 	j->rank = (unsigned)rank;
 	return j->config.nccl ? join_nccl(r, j, until, err) : join_gloo(r, j, until, err);
 }
@@ -157,8 +172,8 @@ static int say_done(struct joined *j, bool hashed, ws_deadline until, struct ws_
 		return -1;
 	if (j->round == 0)
 		return 0;
-	/* Rank 0 has begun this round, so it has read what was said of the one before. When this was the
-	 * last, it may have gone already. */
+	/* Rank 0 has begun this round, so it has read what was said of the one before. When this
+	 * was the last, it may have gone already. */
 	bool gone;
 	snprintf(key, sizeof key, BENCH_DONE, (unsigned long long)(j->round - 1), j->rank);
 	(void)ws_store_client_delete(j->client, key, until, &gone, NULL);
@@ -169,7 +184,8 @@ enum round { PUSHED, BARE, HASHED };
 
 static unsigned count_of(const struct joined *j, uint64_t size, enum round what)
 {
-	return what == HASHED ? 1 : (unsigned)bench_count_of(size, j->config.count, j->config.total);
+	return what == HASHED ? 1 :
+	                        (unsigned)bench_count_of(size, j->config.count, j->config.total);
 }
 
 static int take_gloo(struct bench_receiver *r, struct joined *j, uint64_t size, enum round what,
@@ -180,7 +196,8 @@ static int take_gloo(struct bench_receiver *r, struct joined *j, uint64_t size, 
 	if (!sinks)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	for (unsigned i = 0; i < count; i++)
-		sinks[i] = (struct ws_gloo_sink){ .length = size, .take = what == HASHED ? take : NULL,
+		sinks[i] = (struct ws_gloo_sink){ .length = size,
+			                          .take = what == HASHED ? take : NULL,
 			                          .ctx = j->hash };
 	const int rc = ws_gloo_recv(j->gloo, 0, sinks, count, until, r->cancel, err);
 	free(sinks);
@@ -196,8 +213,10 @@ static int hash_memory(struct joined *j, uint64_t size, struct ws_err *err)
 	int rc = buffer ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
 	for (uint64_t at = 0; at < size && !rc; at += PIECE) {
 		const uint64_t n = size - at < PIECE ? size - at : PIECE;
-		rc = ws_gpu_copy_out(c->g.gpu, buffer, c->at + at, n, c->g.stream, err) || bench_gpu_wait(&c->g, err)
-		         ? -1 : 0;
+		rc = ws_gpu_copy_out(c->g.gpu, buffer, c->at + at, n, c->g.stream, err) ||
+		                     bench_gpu_wait(&c->g, err) ?
+		             -1 :
+		             0;
 		if (!rc)
 			ws_hash_add(j->hash, buffer, (size_t)n);
 	}
@@ -205,7 +224,8 @@ static int hash_memory(struct joined *j, uint64_t size, struct ws_err *err)
 	return rc;
 }
 
-static int take_nccl(struct joined *j, uint64_t size, enum round what, ws_deadline until, struct ws_err *err)
+static int take_nccl(struct joined *j, uint64_t size, enum round what, ws_deadline until,
+                     struct ws_err *err)
 {
 	struct bench_comms *c = &j->comms;
 	if (what == HASHED && ws_gpu_fill(c->g.gpu, c->at, 0, size, c->g.stream, err))
@@ -270,13 +290,17 @@ int ws_bench_receive(const struct ws_bench_receive *what, struct ws_err *err)
 	char own[WS_HOST_MAX];
 	if (!what->host && ws_host_local_toward(what->master, own, sizeof own, err))
 		return -1;
-	struct bench_receiver r = { .master = what->master, .port = what->port,
-		                    .host = what->host ? what->host : own, .gpu = what->gpu,
-		                    .timeout_ns = what->timeout_ns, .log = what->log, .cancel = what->cancel };
+	struct bench_receiver r = { .master = what->master,
+		                    .port = what->port,
+		                    .host = what->host ? what->host : own,
+		                    .gpu = what->gpu,
+		                    .timeout_ns = what->timeout_ns,
+		                    .log = what->log,
+		                    .cancel = what->cancel };
 	return bench_receiver_run(&r, err);
 }
 
-/* ---- in a thread --------------------------------------------------------------------------------- */
+/* ---- in a thread ----------------------------------------------------------------------------- */
 
 static void *run(void *arg)
 {

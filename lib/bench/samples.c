@@ -32,10 +32,12 @@ void ws_bench_sum(const int64_t *ns, size_t n, struct ws_bench_sum *out)
 	memcpy(sorted, ns, n * sizeof *sorted);
 	qsort(sorted, n, sizeof *sorted, by_size);
 	out->min = sorted[0];
-	out->median = n % 2 ? sorted[n / 2] : sorted[n / 2 - 1] + (sorted[n / 2] - sorted[n / 2 - 1]) / 2;
+	out->median =
+		n % 2 ? sorted[n / 2] : sorted[n / 2 - 1] + (sorted[n / 2] - sorted[n / 2 - 1]) / 2;
 	out->p99 = percentile(sorted, n, 99);
 	out->max = sorted[n - 1];
-	const int64_t apart = n < 4 ? out->max - out->min : percentile(sorted, n, 75) - percentile(sorted, n, 25);
+	const int64_t apart =
+		n < 4 ? out->max - out->min : percentile(sorted, n, 75) - percentile(sorted, n, 25);
 	out->spread = out->median > 0 ? (double)apart / (double)out->median : 0;
 	free(sorted);
 }
@@ -44,7 +46,9 @@ void ws_bench_sum(const int64_t *ns, size_t n, struct ws_bench_sum *out)
 static double pair(const struct ws_bench_row *row, size_t i)
 {
 	const double time = (double)row->against_ns[i] / (double)(row->ns[i] > 0 ? row->ns[i] : 1);
-	return row->bytes && row->against_bytes ? time * ((double)row->bytes / (double)row->against_bytes) : time;
+	return row->bytes && row->against_bytes ?
+	               time * ((double)row->bytes / (double)row->against_bytes) :
+	               time;
 }
 
 bool ws_bench_ratio(const struct ws_bench_row *row, struct ws_bench_ratio *out)
@@ -65,7 +69,7 @@ bool ws_bench_ratio(const struct ws_bench_row *row, struct ws_bench_ratio *out)
 	return true;
 }
 
-/* ---- taking them --------------------------------------------------------------------------------- */
+/* ---- taking them ----------------------------------------------------------------------------- */
 
 static int take(const struct bench_timed *t, int64_t *ns, struct ws_err *err)
 {
@@ -83,8 +87,8 @@ bool bench_is_turned(unsigned i)
 	return i % 2;
 }
 
-static int take_pair(const struct bench_timed *t, const struct bench_timed *other, unsigned i, int64_t *ns,
-                     int64_t *other_ns, struct ws_err *err)
+static int take_pair(const struct bench_timed *t, const struct bench_timed *other, unsigned i,
+                     int64_t *ns, int64_t *other_ns, struct ws_err *err)
 {
 	if (!other)
 		return take(t, ns, err);
@@ -112,8 +116,9 @@ void bench_turns_over(struct bench_turns *t)
 		bench_begin(t->opts);
 }
 
-static int take_all(struct bench_turns *turns, const struct bench_timed *t, const struct bench_timed *against,
-                    int64_t *ns, int64_t *against_ns, struct ws_err *err)
+static int take_all(struct bench_turns *turns, const struct bench_timed *t,
+                    const struct bench_timed *against, int64_t *ns, int64_t *against_ns,
+                    struct ws_err *err)
 {
 	while (bench_turns_more(turns)) {
 		if (ws_cancelled(turns->opts->cancel))
@@ -125,8 +130,9 @@ static int take_all(struct bench_turns *turns, const struct bench_timed *t, cons
 	return 0;
 }
 
-int bench_measure(const struct ws_bench_opts *o, struct ws_bench_row *row, const struct bench_timed *t,
-                  const struct bench_timed *against, struct ws_err *err)
+int bench_measure(const struct ws_bench_opts *o, struct ws_bench_row *row,
+                  const struct bench_timed *t, const struct bench_timed *against,
+                  struct ws_err *err)
 {
 	int64_t *ns = calloc(o->samples, sizeof *ns), *other = calloc(o->samples, sizeof *other);
 	struct bench_turns turns = { .opts = o, .name = row->name };

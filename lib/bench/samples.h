@@ -6,21 +6,25 @@
 #include "wsync/tool/bench.h"
 
 struct bench_timed {
-	/* One sample. *ns is -1: its time is that of the call; or it is set to the part that counts. */
+	/* One sample. *ns is -1: its time is that of the call; or it is set to the part that
+	 * counts. */
 	int (*run)(void *ctx, int64_t *ns, struct ws_err *err);
-	/* After the last: how many bytes of its result are wrong. May be NULL: that cannot be told. */
+	/* After the last: how many bytes of its result are wrong. May be NULL: that cannot be
+	 * told. */
 	int (*check)(void *ctx, int64_t *errors, struct ws_err *err);
 	void *ctx;
 };
 
-/* Warm-ups, then pairs; against may be NULL. row says what is measured; its samples and errors are filled in,
- * and it is delivered, of as many samples as there are when this ends. */
-int bench_measure(const struct ws_bench_opts *opts, struct ws_bench_row *row, const struct bench_timed *t,
-                  const struct bench_timed *against, struct ws_err *err);
+/* Warm-ups, then pairs; against may be NULL. row says what is measured; its samples and errors
+ * are filled in, and it is delivered, of as many samples as there are when this ends. */
+int bench_measure(const struct ws_bench_opts *opts, struct ws_bench_row *row,
+                  const struct bench_timed *t, const struct bench_timed *against,
+                  struct ws_err *err);
 
 /* Which turn is next: warm-ups, then samples, as many as opts allow.
  *   struct bench_turns t = { .opts = opts, .name = "total" };
- *   while (bench_turns_more(&t)) { ...: turn t.i, whose sample is t.n ... bench_turns_over(&t); } */
+ *   while (bench_turns_more(&t)) { ...: turn t.i, whose sample is t.n ... bench_turns_over(&t);
+ * } */
 struct bench_turns {
 	const struct ws_bench_opts *opts;
 	const char *name;

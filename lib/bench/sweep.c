@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sweep.c - one push in several ways, job beside job, so that a machine which becomes slower does so for all of
- * them. The way that begins a turn goes round. */
+/* sweep.c - one push in several ways, job beside job, so that a machine which becomes slower
+ * does so for all of them. The way that begins a turn goes round. */
 #include "whole_job.h"
 
 #include <stdlib.h>
@@ -28,7 +28,8 @@ static int take_turns(struct sweep *s, struct ws_err *err)
 }
 
 /* A group that stays makes its servers refuse the next one: one way after the other. */
-static int take_kept(struct sweep *s, const struct ws_bench_push *push, size_t k, struct ws_err *err)
+static int take_kept(struct sweep *s, const struct ws_bench_push *push, size_t k,
+                     struct ws_err *err)
 {
 	struct bench_whole *w = &s->jobs[k];
 	struct bench_turns turns = { .opts = s->opts, .name = s->ways[k].name };
@@ -84,8 +85,13 @@ static void tell(const struct sweep *s, const struct ws_bench_standing *standing
 		const struct bench_whole *w = &s->jobs[k];
 		if (!w->n)
 			continue;
-		struct ws_bench_row row = { .stage = "sweep", .name = s->ways[k].name, .detail = s->ways[k].detail,
-			                    .bytes = w->end.bytes, .ns = w->total, .n = w->n, .errors = -1 };
+		struct ws_bench_row row = { .stage = "sweep",
+			                    .name = s->ways[k].name,
+			                    .detail = s->ways[k].detail,
+			                    .bytes = w->end.bytes,
+			                    .ns = w->total,
+			                    .n = w->n,
+			                    .errors = -1 };
 		if (s->in_turns && w != best) { /* time over time: some make fewer bytes of it */
 			row.against = "the fastest";
 			row.against_ns = best->total;
@@ -95,16 +101,19 @@ static void tell(const struct sweep *s, const struct ws_bench_standing *standing
 }
 
 int ws_bench_sweep(const struct ws_bench_opts *opts, const struct ws_bench_way *ways, size_t n,
-                   const char *const *paths, size_t n_paths, bool keep, struct ws_bench_standing *out,
-                   struct ws_err *err)
+                   const char *const *paths, size_t n_paths, bool keep,
+                   struct ws_bench_standing *out, struct ws_err *err)
 {
 	struct sweep s = { .opts = opts, .ways = ways, .n_ways = n, .in_turns = !keep,
 		           .jobs = calloc(n, sizeof *s.jobs) };
 	struct ws_bench_push *push = calloc(n, sizeof *push);
 	int rc = s.jobs && push ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
 	for (size_t k = 0; k < n && !rc; k++) {
-		push[k] = (struct ws_bench_push){ .push = ways[k].push, .paths = paths, .n_paths = n_paths };
-		rc = keep ? take_kept(&s, &push[k], k, err) : bench_whole_open(&s.jobs[k], opts, &push[k], false, err);
+		push[k] = (struct ws_bench_push){ .push = ways[k].push,
+			                          .paths = paths,
+			                          .n_paths = n_paths };
+		rc = keep ? take_kept(&s, &push[k], k, err) :
+		            bench_whole_open(&s.jobs[k], opts, &push[k], false, err);
 	}
 	if (!rc && !keep)
 		rc = take_turns(&s, err);

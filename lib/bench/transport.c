@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transport.c - the sending side of a broadcast that carries nothing: rank 0, which hosts the store,
- * numbers whoever joins, and takes the time until the last of them has told that all of it came.
+/* transport.c - the sending side of a broadcast that carries nothing: rank 0, which
+ * hosts the store, numbers whoever joins, and takes the time until the last of them has
+ * told that all of it came.
  *
- *   wsync-bench/config      "3 PLANE WORLD ROUNDS-OF-EACH COUNT TOTAL CHECK SIZE SIZE ..." (decimal; PLANE is
- *                           gloo or nccl), by rank 0
- *   wsync-bench/rank        ADD 1 by each receiver: its rank
- *   wsync-bench/done/K/R    by rank R after round K: its hash of a round that is checked, or nothing
- *   wsync-bench/gloo/...    the mesh's own
- *   wsync-bench/bare        nccl: the id of the communicator of the reference; that of the other one is where
- *                           torch looks for that of the group wsync-bench
+ *   wsync-bench/config      "3 PLANE WORLD ROUNDS-OF-EACH COUNT TOTAL CHECK SIZE SIZE ..."
+ * (decimal; PLANE is gloo or nccl), by rank 0 wsync-bench/rank        ADD 1 by each receiver: its
+ * rank wsync-bench/done/K/R    by rank R after round K: its hash of a round that is checked, or
+ * nothing wsync-bench/gloo/...    the mesh's own wsync-bench/bare        nccl: the id of the
+ * communicator of the reference; that of the other one is where torch looks for that of the group
+ * wsync-bench
  *
- * A round is COUNT broadcasts of one size, or as many as make TOTAL bytes where that is not 0. Of nccl the reference's rounds are rounds too: first the one, then
- * the other, in the order of bench_is_turned. A round that is checked is one broadcast.
+ * A round is COUNT broadcasts of one size, or as many as make TOTAL bytes where that is not 0.
+ * Of nccl the reference's rounds are rounds too: first the one, then the other, in the order of
+ * bench_is_turned. A round that is checked is one broadcast.
  *
- * The bytes come from a file in memory, as those of checkpoints come from the page cache, so that what is
- * measured is the data plane and not the making of numbers. */
+ * The bytes come from a file in memory, as those of checkpoints come from the page cache, so
+ * that what is measured is the data plane and not the making of numbers. */
 #include "transport_bench.h"
 
 #include "hash.h"
@@ -28,7 +29,7 @@
 enum { RECEIVERS_MAX = 4096, SIZES_MAX = 64, SLICE_NS = 200 * 1000 * 1000, PATTERN_LEAST = 4096,
        PATTERN_MOST = 64 << 20 };
 
-/* ---- the bytes ----------------------------------------------------------------------------------- */
+/* ---- the bytes ------------------------------------------------------------------------------- */
 
 static int make_pattern(struct bench_root *r, struct ws_err *err)
 {
@@ -58,7 +59,8 @@ static struct ws_span *cut_spans(const struct bench_root *r, size_t *n, struct w
 		ws_err_set(err, WS_ESYSTEM, "out of memory");
 	for (size_t i = 0; spans && i < *n; i++) {
 		const uint64_t left = r->size - (uint64_t)i * r->pattern;
-		spans[i] = (struct ws_span){ .length = left < r->pattern ? left : r->pattern, .fd = r->file };
+		spans[i] = (struct ws_span){ .length = left < r->pattern ? left : r->pattern,
+			                     .fd = r->file };
 	}
 	return spans;
 }
@@ -69,7 +71,9 @@ static int hash_pattern(const struct bench_root *r, char *text, size_t size, str
 	void *p = mmap(NULL, r->pattern, PROT_READ, MAP_SHARED, r->file, 0);
 	if (h && p != MAP_FAILED) {
 		for (uint64_t at = 0; at < r->size; at += r->pattern)
-			ws_hash_add(h, p, r->size - at < r->pattern ? (size_t)(r->size - at) : r->pattern);
+			ws_hash_add(h, p,
+			            r->size - at < r->pattern ? (size_t)(r->size - at) :
+			                                        r->pattern);
 		snprintf(text, size, "%016llx", (unsigned long long)ws_hash_digest(h));
 	}
 	const bool ok = h && p != MAP_FAILED;
@@ -79,7 +83,7 @@ static int hash_pattern(const struct bench_root *r, char *text, size_t size, str
 	return ok ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
 }
 
-/* ---- rounds -------------------------------------------------------------------------------------- */
+/* ---- rounds ---------------------------------------------------------------------------------- */
 
 /* A receiver of ours that failed knows better why than we do who lost it. */
 int bench_root_ask(struct bench_root *r, struct ws_err *err)
@@ -179,7 +183,7 @@ static int check(void *ctx, int64_t *errors, struct ws_err *err)
 	return 0;
 }
 
-/* ---- the group ----------------------------------------------------------------------------------- */
+/* ---- the group ------------------------------------------------------------------------------- */
 
 static int publish(struct bench_root *r, struct ws_err *err)
 {
@@ -203,8 +207,13 @@ static int start_receivers(struct bench_root *r, struct ws_err *err)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	for (unsigned i = 0; i < r->what->receivers; i++) {
 		r->receivers[i] = (struct bench_receiver){
-			.master = r->what->host, .port = port, .host = r->what->host, .gpu = r->what->gpu,
-			.timeout_ns = r->what->timeout_ns, .log = r->opts->log, .cancel = r->opts->cancel,
+			.master = r->what->host,
+			.port = port,
+			.host = r->what->host,
+			.gpu = r->what->gpu,
+			.timeout_ns = r->what->timeout_ns,
+			.log = r->opts->log,
+			.cancel = r->opts->cancel,
 		};
 		if (bench_receiver_start(&r->receivers[i], err))
 			return -1;
@@ -244,21 +253,26 @@ static void close_root(struct bench_root *r)
 
 static int check_request(const struct ws_bench_transport *t, struct ws_err *err)
 {
-	if (t->backend != WS_BACKEND_AUTO && t->backend != WS_BACKEND_GLOO && t->backend != WS_BACKEND_NCCL)
+	if (t->backend != WS_BACKEND_AUTO && t->backend != WS_BACKEND_GLOO &&
+	    t->backend != WS_BACKEND_NCCL)
 		return ws_err_set(err, WS_EUSAGE, "only gloo and nccl broadcast");
 	if (t->backend == WS_BACKEND_NCCL && t->receivers && !t->start)
 		return ws_err_set(err, WS_EUSAGE, "receivers over NCCL are processes of their own");
 	if (t->receivers + t->remote < 1 || t->receivers + t->remote > RECEIVERS_MAX)
-		return ws_err_set(err, WS_EUSAGE, "a broadcast has 1 to %d receivers", RECEIVERS_MAX);
+		return ws_err_set(err, WS_EUSAGE, "a broadcast has 1 to %d receivers",
+		                  RECEIVERS_MAX);
 	if (t->n_sizes < 1 || t->n_sizes > SIZES_MAX)
-		return ws_err_set(err, WS_EUSAGE, "1 to %d sizes can be measured at once", SIZES_MAX);
+		return ws_err_set(err, WS_EUSAGE, "1 to %d sizes can be measured at once",
+		                  SIZES_MAX);
 	if (t->count > BENCH_COUNT_MAX)
-		return ws_err_set(err, WS_EUSAGE, "at most %d broadcasts in a row", BENCH_COUNT_MAX);
+		return ws_err_set(err, WS_EUSAGE, "at most %d broadcasts in a row",
+		                  BENCH_COUNT_MAX);
 	for (size_t i = 0; i < t->n_sizes; i++)
 		if (t->sizes[i] < 1 || t->sizes[i] > BENCH_SIZE_MAX)
 			return ws_err_set(err, WS_EUSAGE, "a broadcast has 1 byte to 1 TiB");
 		else if (bench_count_of(t->sizes[i], 1, t->total) > BENCH_COUNT_MAX)
-			return ws_err_set(err, WS_EUSAGE, "that total is more than %d broadcasts of %llu bytes",
+			return ws_err_set(err, WS_EUSAGE,
+			                  "that total is more than %d broadcasts of %llu bytes",
 			                  BENCH_COUNT_MAX, (unsigned long long)t->sizes[i]);
 	return 0;
 }
@@ -267,9 +281,14 @@ static int measure(struct bench_root *r, struct ws_err *err)
 {
 	const bool has_plain = r->plane->against_remote || !r->what->remote;
 	char detail[64];
-	snprintf(detail, sizeof detail, "%s, %u receiver%s", r->plane->name, r->world - 1, r->world == 2 ? "" : "s");
-	struct ws_bench_row row = { .stage = "transport", .name = "broadcast", .detail = detail, .bytes = r->size,
-		                    .count = r->count, .against_bytes = r->size,
+	snprintf(detail, sizeof detail, "%s, %u receiver%s", r->plane->name, r->world - 1,
+	         r->world == 2 ? "" : "s");
+	struct ws_bench_row row = { .stage = "transport",
+		                    .name = "broadcast",
+		                    .detail = detail,
+		                    .bytes = r->size,
+		                    .count = r->count,
+		                    .against_bytes = r->size,
 		                    .against = has_plain ? r->plane->against : NULL };
 	const struct bench_timed it = { .run = broadcast, .check = check, .ctx = r };
 	const struct bench_timed other = { .run = plain, .ctx = r };
@@ -286,8 +305,12 @@ int ws_bench_transport(const struct ws_bench_opts *opts, const struct ws_bench_t
 		return -1;
 	what.host = t->host ? t->host : "127.0.0.1";
 	what.count = t->count ? t->count : 1;
-	struct bench_root r = { .opts = &until_all, .what = &what, .world = 1 + t->receivers + t->remote, .file = -1,
-		                .plane = t->backend == WS_BACKEND_NCCL ? &bench_plane_nccl : &bench_plane_gloo };
+	struct bench_root r = { .opts = &until_all,
+		                .what = &what,
+		                .world = 1 + t->receivers + t->remote,
+		                .file = -1,
+		                .plane = t->backend == WS_BACKEND_NCCL ? &bench_plane_nccl :
+		                                                         &bench_plane_gloo };
 	ws_buf_init(&r.answer, 4096);
 	int rc = open_root(&r, err);
 	for (size_t i = 0; i < t->n_sizes && !rc; i++) {

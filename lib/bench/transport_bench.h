@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transport_bench.h - what the ends of a measured broadcast share: the keys (transport.c has the list),
- * the data planes, the receiver, and what a broadcast is compared with. */
+/* transport_bench.h - what the ends of a measured broadcast share: the keys (transport.c has the
+ * list), the data planes, the receiver, and what a broadcast is compared with. */
 #ifndef WS_BENCH_TRANSPORT_BENCH_H
 #define WS_BENCH_TRANSPORT_BENCH_H
 
@@ -17,7 +17,8 @@
 #define BENCH_DONE "wsync-bench/done/%llu/%u"
 #define BENCH_GLOO "wsync-bench/gloo/"
 #define BENCH_BARE "wsync-bench/bare"
-#define BENCH_GROUP "wsync-bench" /* of the transport that pushes use: its id is where torch looks for it */
+#define BENCH_GROUP                                                                                \
+	"wsync-bench" /* of the transport that pushes use: its id is where torch looks for it */
 #define BENCH_GROUP_ID "/wsync-bench/wsync-bench//cuda//0"
 #define BENCH_SIZE_MAX (UINT64_C(1) << 40)
 enum { BENCH_COUNT_MAX = 4096 };
@@ -55,11 +56,13 @@ struct bench_plane {
 	/* All receivers are on their way. Close follows, whatever becomes of it. */
 	int (*open)(struct bench_root *r, ws_deadline until, struct ws_err *err);
 	/* The payload, so many times in a row, to all. */
-	int (*send)(struct bench_root *r, const struct ws_payload *p, unsigned count, ws_deadline until,
-	            struct ws_err *err);
-	/* The reference: r->size bytes, so many times in a row; rounds: receivers take part and tell. */
+	int (*send)(struct bench_root *r, const struct ws_payload *p, unsigned count,
+	            ws_deadline until, struct ws_err *err);
+	/* The reference: r->size bytes, so many times in a row; rounds:
+	 * receivers take part and tell. */
 	bool rounds;
-	int (*plain)(struct bench_root *r, unsigned count, int64_t *ns, ws_deadline until, struct ws_err *err);
+	int (*plain)(struct bench_root *r, unsigned count, int64_t *ns, ws_deadline until,
+	             struct ws_err *err);
 	void (*close)(struct bench_root *r);
 };
 extern const struct bench_plane bench_plane_gloo, bench_plane_nccl;
@@ -103,11 +106,11 @@ struct bench_comms {
 /* To be closed in any case; bytes: of the largest round. */
 int bench_comms_open(struct bench_comms *c, const struct ws_bench_gpu *which, uint64_t bytes,
                      const struct ws_cancel *cancel, struct ws_err *err);
-int bench_comms_join(struct bench_comms *c, struct ws_comm **out, const void *id, unsigned rank, unsigned world,
-                     ws_deadline until, struct ws_err *err);
+int bench_comms_join(struct bench_comms *c, struct ws_comm **out, const void *id, unsigned rank,
+                     unsigned world, ws_deadline until, struct ws_err *err);
 /* So many broadcasts of so many bytes, until the last is over. */
-int bench_comms_broadcast(struct bench_comms *c, struct ws_comm *comm, uint64_t bytes, unsigned count,
-                          ws_deadline until, struct ws_err *err);
+int bench_comms_broadcast(struct bench_comms *c, struct ws_comm *comm, uint64_t bytes,
+                          unsigned count, ws_deadline until, struct ws_err *err);
 void bench_comms_close(struct bench_comms *c, ws_deadline until);
 
 /* ---- wire.c: one connection on the loopback interface into a thread that throws it away ---- */
@@ -121,10 +124,11 @@ struct bench_wire {
 
 void bench_wire_init(struct bench_wire *w);
 int bench_wire_open(struct bench_wire *w, ws_deadline until, struct ws_err *err);
-/* size bytes, a file of `pattern` bytes again and again, by sendfile; until the other end has told that
- * it has all of them. */
-int bench_wire_send(struct bench_wire *w, int file, uint64_t pattern, uint64_t size, ws_deadline until,
-                    const struct ws_cancel *cancel, int64_t *ns, struct ws_err *err);
+/* size bytes, a file of `pattern` bytes again and again, by sendfile; until the other end has
+ * told that it has all of them. */
+int bench_wire_send(struct bench_wire *w, int file, uint64_t pattern, uint64_t size,
+                    ws_deadline until, const struct ws_cancel *cancel, int64_t *ns,
+                    struct ws_err *err);
 void bench_wire_close(struct bench_wire *w);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* whole_job.h - whole pushes and, where that is wanted, their parts alone: taken in push.c, made figures of in
- * bound.c. */
+/* whole_job.h - whole pushes and, where that is wanted, their parts alone: taken in push.c,
+ * made figures of in bound.c. */
 #ifndef WS_BENCH_WHOLE_JOB_H
 #define WS_BENCH_WHOLE_JOB_H
 
@@ -21,10 +21,11 @@ struct bench_whole {
 };
 
 /* To be closed in any case. */
-int bench_whole_open(struct bench_whole *w, const struct ws_bench_opts *opts, const struct ws_bench_push *what,
-                     bool keep, struct ws_err *err);
+int bench_whole_open(struct bench_whole *w, const struct ws_bench_opts *opts,
+                     const struct ws_bench_push *what, bool keep, struct ws_err *err);
 void bench_whole_close(struct bench_whole *w);
-/* Sample w->n, which does not count yet, of a job and of its parts; turn: from 0, with the warm-ups. */
+/* Sample w->n, which does not count yet, of a job and of its parts; turn:
+ * from 0, with the warm-ups. */
 int bench_whole_take(struct bench_whole *w, unsigned turn, struct ws_err *err);
 
 /* Of w->n > 0 samples. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wire.c - one TCP connection on the loopback interface: what a broadcast to one receiver cannot beat.
+/* wire.c - one TCP connection on the loopback interface: what a broadcast to
+ * one receiver cannot beat.
  *
  * A round is its length (8 bytes), its bytes by sendfile, and one byte back when all have come. */
 #include "transport_bench.h"
@@ -72,12 +73,13 @@ int bench_wire_open(struct bench_wire *w, ws_deadline until, struct ws_err *err)
 	return start_reader(w, err);
 }
 
-static int send_pattern(struct bench_wire *w, int file, uint64_t pattern, uint64_t size, ws_deadline until,
-                        const struct ws_cancel *cancel, struct ws_err *err)
+static int send_pattern(struct bench_wire *w, int file, uint64_t pattern, uint64_t size,
+                        ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
 {
 	for (uint64_t left = size; left;) {
 		off_t at = (off_t)((size - left) % pattern);
-		const uint64_t piece = pattern - (uint64_t)at < left ? pattern - (uint64_t)at : left;
+		const uint64_t piece =
+			pattern - (uint64_t)at < left ? pattern - (uint64_t)at : left;
 		const ssize_t n = sendfile(w->from, file, &at, (size_t)piece);
 		if (n > 0)
 			left -= (uint64_t)n;
@@ -89,8 +91,9 @@ static int send_pattern(struct bench_wire *w, int file, uint64_t pattern, uint64
 	return 0;
 }
 
-int bench_wire_send(struct bench_wire *w, int file, uint64_t pattern, uint64_t size, ws_deadline until,
-                    const struct ws_cancel *cancel, int64_t *ns, struct ws_err *err)
+int bench_wire_send(struct bench_wire *w, int file, uint64_t pattern, uint64_t size,
+                    ws_deadline until, const struct ws_cancel *cancel, int64_t *ns,
+                    struct ws_err *err)
 {
 	char ack;
 	const int64_t since = ws_now_ns();

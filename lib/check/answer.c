@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* answer.c - one answer, or an array of them. What is saved of several prompts is an array whose members
- * may be arrays of one, as a server gave them. */
+/* answer.c - one answer, or an array of them. What is saved of several prompts is an array whose
+ * members may be arrays of one, as a server gave them. */
 #include "answer.h"
 
 #include "wsync/tool/prompts.h"
 
 #include <stdio.h>
 
-const struct ws_json *ws_answer_only(const struct ws_json *root, const char *what, struct ws_err *err)
+const struct ws_json *ws_answer_only(const struct ws_json *root, const char *what,
+                                     struct ws_err *err)
 {
 	if (ws_json_type(root) != WS_JSON_ARRAY)
 		return root;
 	if (ws_json_count(root) == 1)
 		return ws_json_first(root);
-	ws_err_set(err, WS_EINPUT, "%s: %zu answers, where one is wanted", what, ws_json_count(root));
+	ws_err_set(err, WS_EINPUT, "%s: %zu answers, where one is wanted", what,
+	           ws_json_count(root));
 	return NULL;
 }
 
@@ -30,7 +32,8 @@ int ws_answers_walk(const struct ws_json *root, const char *what, ws_answer_take
 	if (ws_json_type(root) != WS_JSON_ARRAY)
 		return take(ctx, 0, root, what, err);
 	if (!n || n > WS_PROMPTS_MAX)
-		return ws_err_set(err, WS_EINPUT, "%s: %zu answers, where 1 to %d are wanted", what, n, WS_PROMPTS_MAX);
+		return ws_err_set(err, WS_EINPUT, "%s: %zu answers, where 1 to %d are wanted", what,
+		                  n, WS_PROMPTS_MAX);
 	const struct ws_json *x = ws_json_first(root);
 	for (size_t i = 0; x; x = ws_json_next(x), i++) {
 		snprintf(name, sizeof name, n > 1 ? "%s: prompt %zu" : "%s", what, i + 1);

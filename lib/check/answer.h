@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* answer.h - what servers answered to prompts, saved or as it comes: one answer, or an array of them. */
+/* answer.h - what servers answered to prompts, saved or as it comes: one
+ * answer, or an array of them. */
 #ifndef WS_CHECK_ANSWER_H
 #define WS_CHECK_ANSWER_H
 
@@ -9,11 +10,13 @@
 
 enum { WS_ANSWERS_MAX = 256 << 20 }; /* bytes of a file */
 
-/* The answer to one prompt: itself, or the only one of an array. NULL: there are none, or several. */
-const struct ws_json *ws_answer_only(const struct ws_json *root, const char *what, struct ws_err *err);
-
-/* How many there are, and each of them in turn. In messages it is `what`, with its number where there are
+/* The answer to one prompt: itself, or the only one of an array. NULL: there are none, or
  * several. */
+const struct ws_json *ws_answer_only(const struct ws_json *root, const char *what,
+                                     struct ws_err *err);
+
+/* How many there are, and each of them in turn. In messages it is `what`, with its
+ * number where there are several. */
 typedef int ws_answer_take(void *ctx, size_t i, const struct ws_json *answer, const char *what,
                            struct ws_err *err);
 size_t ws_answers_count(const struct ws_json *root);
@@ -23,7 +26,8 @@ int ws_answers_walk(const struct ws_json *root, const char *what, ws_answer_take
 /* Of one answer that was parsed already. */
 int ws_logprobs_take(const struct ws_json *answer, const char *what, struct ws_logprobs *out,
                      struct ws_err *err);
-int ws_routing_take(const struct ws_json *answer, const char *what, const struct ws_routing_shape *shape,
-                    struct ws_routing *out, struct ws_err *err);
+int ws_routing_take(const struct ws_json *answer, const char *what,
+                    const struct ws_routing_shape *shape, struct ws_routing *out,
+                    struct ws_err *err);
 
 #endif

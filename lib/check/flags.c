@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* flags.c - settings that are wanted against settings that are there.
  *
- * Words are compared as people mean them: None is null, True is true, bf16 is bfloat16. A switch that a
- * server does not know counts as off. */
+ * Words are compared as people mean them: None is null, True is true, bf16 is bfloat16. A switch
+ * that a server does not know counts as off. */
 #include "settings.h"
 
 #include "wsync/tool/str.h"
@@ -33,8 +33,8 @@ static bool is_off(const char *v)
 static const char *full_dtype(const char *v)
 {
 	static const char *const short_for[][2] = {
-		{ "bf16", "bfloat16" }, { "fp16", "float16" }, { "half", "float16" }, { "fp32", "float32" },
-		{ "float", "float32" },
+		{ "bf16", "bfloat16" }, { "fp16", "float16" },  { "half", "float16" },
+		{ "fp32", "float32" },  { "float", "float32" },
 	};
 	if (!strncmp(v, "torch.", 6))
 		v += 6;
@@ -59,7 +59,8 @@ static bool is_same(enum ws_setting_kind kind, const char *a, const char *b)
 
 /* ---- one setting ---- */
 
-static enum ws_flag_verdict judge(const struct ws_setting_known *k, const char *want, const char *have)
+static enum ws_flag_verdict judge(const struct ws_setting_known *k, const char *want,
+                                  const char *have)
 {
 	if (k && !k->key)
 		return WS_FLAG_UNSHOWN;
@@ -67,7 +68,8 @@ static enum ws_flag_verdict judge(const struct ws_setting_known *k, const char *
 		return WS_FLAG_ABSENT;
 	if (is_same(k ? k->kind : WS_SETTING_WORD, want, have))
 		return WS_FLAG_EQUAL;
-	return k && k->chosen && (is_null(have) || !strcmp(have, "auto")) ? WS_FLAG_CHOSEN : WS_FLAG_DIFFERENT;
+	return k && k->chosen && (is_null(have) || !strcmp(have, "auto")) ? WS_FLAG_CHOSEN :
+	                                                                    WS_FLAG_DIFFERENT;
 }
 
 /* What a file says of other matters is no mistake; what was asked for by name is one. */
@@ -95,15 +97,20 @@ static void explain(struct ws_flag *f, const struct ws_setting_known *k)
 	if (f->verdict == WS_FLAG_DIFFERENT)
 		snprintf(f->reason, sizeof f->reason, "wanted %s, has %s", want, have);
 	else if (f->verdict == WS_FLAG_ABSENT)
-		snprintf(f->reason, sizeof f->reason, "wanted %s, and the server shows no such setting%s", want,
-		         f->severity != WS_NOTE ? "" : k ? ": it is off" : ": it is left out");
+		snprintf(f->reason, sizeof f->reason,
+		         "wanted %s, and the server shows no such setting%s", want,
+		         f->severity != WS_NOTE ? "" :
+		         k                      ? ": it is off" :
+		                                  ": it is left out");
 	else if (f->verdict == WS_FLAG_CHOSEN)
-		snprintf(f->reason, sizeof f->reason, "wanted %s, has %s: the server chose, and does not say what",
-		         want, have);
+		snprintf(f->reason, sizeof f->reason,
+		         "wanted %s, has %s: the server chose, and does not say what", want, have);
 	else if (f->verdict == WS_FLAG_UNSHOWN)
-		snprintf(f->reason, sizeof f->reason, "the trainer has %s, and no server shows it", want);
+		snprintf(f->reason, sizeof f->reason, "the trainer has %s, and no server shows it",
+		         want);
 	if (*f->reason && meaning)
-		snprintf(f->reason + strlen(f->reason), sizeof f->reason - strlen(f->reason), " (%s)", meaning);
+		snprintf(f->reason + strlen(f->reason), sizeof f->reason - strlen(f->reason),
+		         " (%s)", meaning);
 }
 
 static void compare_one(const struct ws_setting *want, const struct ws_setting *have,
@@ -113,8 +120,10 @@ static void compare_one(const struct ws_setting *want, const struct ws_setting *
 	const struct ws_setting *named = want ? want : have;
 	const struct ws_setting_known *k = ws_setting_know(named->key);
 	struct ws_flag *f = &r->items[r->n++];
-	*f = (struct ws_flag){ .key = named->key, .given = named->given,
-		               .expected = want ? want->value : nothing, .found = have ? have->value : NULL };
+	*f = (struct ws_flag){ .key = named->key,
+		               .given = named->given,
+		               .expected = want ? want->value : nothing,
+		               .found = have ? have->value : NULL };
 	f->verdict = judge(k, f->expected, f->found);
 	f->severity = weigh(f, k, want && want->asked);
 	explain(f, k);

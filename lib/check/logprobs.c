@@ -16,7 +16,8 @@
 
 enum { MAX_TOKENS = 4 << 20 };
 
-static const char *const keys[WS_LOGPROB_PARTS] = { "input_token_logprobs", "output_token_logprobs" };
+static const char *const keys[WS_LOGPROB_PARTS] = { "input_token_logprobs",
+	                                            "output_token_logprobs" };
 
 const char *ws_logprob_part_name(enum ws_logprob_part part)
 {
@@ -35,32 +36,38 @@ void ws_logprobs_free(struct ws_logprobs *l)
 /* [number or null, token, ...] */
 static bool read_token(const struct ws_json *triple, double *value, int64_t *id)
 {
-	const struct ws_json *number = ws_json_type(triple) == WS_JSON_ARRAY ? ws_json_first(triple) : NULL;
+	const struct ws_json *number =
+		ws_json_type(triple) == WS_JSON_ARRAY ? ws_json_first(triple) : NULL;
 	if (!number || !ws_json_int(ws_json_next(number), id))
 		return false;
 	*value = NAN;
-	return ws_json_type(number) == WS_JSON_NULL || (ws_json_double(number, value) && isfinite(*value));
+	return ws_json_type(number) == WS_JSON_NULL ||
+	       (ws_json_double(number, value) && isfinite(*value));
 }
 
-static int read_part(const struct ws_json *meta, unsigned p, const char *what, struct ws_logprobs *out,
-                     struct ws_err *err)
+static int read_part(const struct ws_json *meta, unsigned p, const char *what,
+                     struct ws_logprobs *out, struct ws_err *err)
 {
 	const struct ws_json *list = ws_json_get(meta, keys[p]);
 	const size_t n = ws_json_count(list);
 	if (ws_json_type(list) != WS_JSON_ARRAY) {
 		ws_err_set(err, WS_EINPUT, "%s: the answer has no %s", what, keys[p]);
-		return ws_err_hint(err, "ask with \"return_logprob\": true and \"logprob_start_len\": 0");
+		return ws_err_hint(
+			err, "ask with \"return_logprob\": true and \"logprob_start_len\": 0");
 	}
 	if (n > MAX_TOKENS)
-		return ws_err_set(err, WS_EINPUT, "%s: %s: %zu tokens are too many", what, keys[p], n);
+		return ws_err_set(err, WS_EINPUT, "%s: %s: %zu tokens are too many", what, keys[p],
+		                  n);
 	out->part[p].ids = calloc(n + 1, sizeof *out->part[p].ids);
 	out->part[p].values = calloc(n + 1, sizeof *out->part[p].values);
 	if (!out->part[p].ids || !out->part[p].values)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	for (const struct ws_json *t = ws_json_first(list); t; t = ws_json_next(t), out->part[p].n++)
-		if (!read_token(t, &out->part[p].values[out->part[p].n], &out->part[p].ids[out->part[p].n]))
-			return ws_err_set(err, WS_EINPUT, "%s: %s: token %zu is no [number, token]", what, keys[p],
-			                  out->part[p].n);
+	for (const struct ws_json *t = ws_json_first(list); t;
+	     t = ws_json_next(t), out->part[p].n++)
+		if (!read_token(t, &out->part[p].values[out->part[p].n],
+		                &out->part[p].ids[out->part[p].n]))
+			return ws_err_set(err, WS_EINPUT, "%s: %s: token %zu is no [number, token]",
+			                  what, keys[p], out->part[p].n);
 	return 0;
 }
 
@@ -73,8 +80,8 @@ int ws_logprobs_take(const struct ws_json *answer, const char *what, struct ws_l
 	if (out->cached_tokens < 0)
 		out->cached_tokens = -1;
 	if (ws_json_string(version))
-		ws_printable(out->weight_version, sizeof out->weight_version, ws_json_string(version),
-		             strlen(ws_json_string(version)));
+		ws_printable(out->weight_version, sizeof out->weight_version,
+		             ws_json_string(version), strlen(ws_json_string(version)));
 	for (unsigned p = 0; p < WS_LOGPROB_PARTS; p++)
 		if (read_part(meta, p, what, out, err)) {
 			ws_logprobs_free(out);
@@ -126,8 +133,8 @@ static int take_one(void *ctx, size_t i, const struct ws_json *answer, const cha
 	return 0;
 }
 
-int ws_logprobs_parse_all(const char *text, size_t n, const char *what, struct ws_logprobs_list *out,
-                          struct ws_err *err)
+int ws_logprobs_parse_all(const char *text, size_t n, const char *what,
+                          struct ws_logprobs_list *out, struct ws_err *err)
 {
 	struct ws_json *root = ws_json_parse(text, n, what, err);
 	int rc = root ? 0 : -1;

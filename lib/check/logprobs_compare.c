@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* logprobs_compare.c - two answers to the same prompt, and whether they are near enough.
  *
- * Of drawn tokens only those count that have the same past: those before the first that is another. */
+ * Of drawn tokens only those count that have the same past: those before the first that is
+ * another. */
 #include "wsync/tool/logprobs.h"
 
 #include <inttypes.h>
@@ -32,7 +33,8 @@ static void add_token(struct ws_logprobs_diff *d, size_t token, int64_t id, doub
 static double go_apart(const struct ws_logprobs *a, const struct ws_logprobs *b, size_t token)
 {
 	const bool both = token < a->part[WS_DECODE].n && token < b->part[WS_DECODE].n;
-	const double x = both ? a->part[WS_DECODE].values[token] - b->part[WS_DECODE].values[token] : 0;
+	const double x =
+		both ? a->part[WS_DECODE].values[token] - b->part[WS_DECODE].values[token] : 0;
 	return isnan(x) ? 0 : fabs(x);
 }
 
@@ -89,19 +91,27 @@ bool ws_logprobs_within(const struct ws_logprobs_diff *d, enum ws_logprob_part p
 	if (isnan(l.max) && isnan(l.mean) && isnan(l.k3))
 		l.max = 0;
 	if (exceeds(d->max, l.max))
-		snprintf(why, n, "a difference of %.6g at token %zu, where %.6g is allowed (%.9g and %.9g, of token "
-		         "id %" PRId64 ")", d->max, d->worst, l.max, d->first, d->second, d->worst_id);
+		snprintf(why, n,
+		         "a difference of %.6g at token %zu, where %.6g is allowed (%.9g and %.9g, "
+		         "of token "
+		         "id %" PRId64 ")",
+		         d->max, d->worst, l.max, d->first, d->second, d->worst_id);
 	else if (exceeds(d->mean, l.mean))
-		snprintf(why, n, "a mean difference of %.6g, where %.6g is allowed", d->mean, l.mean);
+		snprintf(why, n, "a mean difference of %.6g, where %.6g is allowed", d->mean,
+		         l.mean);
 	else if (exceeds(d->k3, l.k3))
 		snprintf(why, n, "a k3 of %.6g, where %.6g is allowed", d->k3, l.k3);
 	else if (d->missing)
-		snprintf(why, n, "only one side has a number for %zu token%s", d->missing, d->missing == 1 ? "" : "s");
+		snprintf(why, n, "only one side has a number for %zu token%s", d->missing,
+		         d->missing == 1 ? "" : "s");
 	else if (d->diverges && (part == WS_PREFILL || l.max <= 0))
 		snprintf(why, n, "the tokens differ from %zu on", d->same);
 	else if (exceeds(d->apart, l.max))
-		snprintf(why, n, "they go apart at token %zu with tokens whose probabilities differ by %.6g, where %.6g is "
-		         "allowed", d->same, d->apart, l.max);
+		snprintf(why, n,
+		         "they go apart at token %zu with tokens whose probabilities differ by "
+		         "%.6g, where %.6g is "
+		         "allowed",
+		         d->same, d->apart, l.max);
 	else if (d->diverges && !d->tokens && isnan(l.max))
 		snprintf(why, n, "the first drawn token is another, so nothing can be compared");
 	else

@@ -53,7 +53,9 @@ static void report_facts(struct ws_check *c)
 {
 	for (size_t i = 0; i < c->opts->n_facts; i++) {
 		const struct ws_server_fact *f = &c->opts->facts[i];
-		const struct ws_said said = { .verdict = WS_NAME_SERVER, .severity = f->severity, .name = f->key,
+		const struct ws_said said = { .verdict = WS_NAME_SERVER,
+			                      .severity = f->severity,
+			                      .name = f->key,
 			                      .remedy = f->remedy };
 		ws_report_add(c->report, &said, "%s", f->reason);
 	}

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* namecheck_core.h - between the files of the check of names.
  *
- * namecheck.c runs the steps below one after the other; each looks at one kind of trouble and leaves
- * in struct ws_check what the later ones must not say again. namecheck_report.c collects what they
- * say. */
+ * namecheck.c runs the steps below one after the other; each looks at one kind of trouble
+ * and leaves in struct ws_check what the later ones must not say again.
+ * namecheck_report.c collects what they say. */
 #ifndef WS_MODEL_NAMECHECK_CORE_H
 #define WS_MODEL_NAMECHECK_CORE_H
 
@@ -65,7 +65,8 @@ struct ws_check {
 	struct ws_err *err;
 };
 
-/* Is it, or does it belong to, a weight in 4 bits? Then that is said, and the steps do not see it. */
+/* Is it, or does it belong to, a weight in 4 bits? Then that is said, and the steps do not see
+ * it. */
 bool ws_check_packed(struct ws_check *c, const struct ws_item *item);
 
 /* Steps. -1: memory, or cancelled; what they find is no failure. */
@@ -87,7 +88,8 @@ const char *ws_embedding_of(const char *head, unsigned i, char dst[WS_CHECK_NAME
 /* Checks the head that is this part, and tied to the embedding. */
 int ws_check_tied(struct ws_check *c, size_t part);
 /* Both are sent, and one memory on the server; of: its name there. */
-int ws_check_tied_pair(struct ws_check *c, const struct ws_item *head, const struct ws_item *body, const char *of);
+int ws_check_tied_pair(struct ws_check *c, const struct ws_item *head, const struct ws_item *body,
+                       const char *of);
 
 /* ---- shared by them: namecheck_text.c ---- */
 

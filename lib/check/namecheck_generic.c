@@ -108,8 +108,12 @@ static int is_tied_head(struct ws_check *c, const struct ws_item *item)
 	if (body)
 		return ws_check_tied_pair(c, item, body, embedding) ? -1 : 1;
 	const struct ws_said said = {
-		.verdict = WS_NAME_TIED, .severity = WS_ERROR, .name = item->name, .param = embedding,
-		.near = embedding, .remedy = "send the embedding too: it is the head",
+		.verdict = WS_NAME_TIED,
+		.severity = WS_ERROR,
+		.name = item->name,
+		.param = embedding,
+		.near = embedding,
+		.remedy = "send the embedding too: it is the head",
 	};
 	ws_report_add(c->report, &said, "the server shows no head of its own: it is tied to the "
 	              "embedding, which is not sent, so neither changes");
@@ -250,7 +254,8 @@ static void check_elements(struct ws_check *c, const struct ws_weight *w, const 
 		             v->elements).s);
 }
 
-/* Ranks share experts out, so that elements alone do not tell how many there are. True: some lack. */
+/* Ranks share experts out, so that elements alone do not tell how many there are. True: some
+ * lack. */
 static bool check_experts(const struct generic *g, const struct ws_weight *w, const struct cover *v)
 {
 	const int64_t n = v->last + 1, of_each = __builtin_popcount(v->of);
@@ -360,7 +365,8 @@ static int64_t config_number(const struct ws_check *c, const char *key, int64_t 
 
 static void read_config(struct generic *g)
 {
-	static const char *const experts[] = { "num_experts", "n_routed_experts", "num_local_experts" };
+	static const char *const experts[] = { "num_experts", "n_routed_experts",
+		                               "num_local_experts" };
 	g->layers = config_number(g->c, "num_hidden_layers", -1);
 	g->drafts = config_number(g->c, "num_nextn_predict_layers", 0);
 	g->n_experts = -1;

@@ -88,9 +88,10 @@ static void compare_dtype(struct ws_shown *s, const struct ws_param *p, const st
 
 /* ---- what one side lacks ---- */
 
-/* Tied duplicates are not shown: what shows a head has one of its own. Nor does a server show what it
- * does without. */
-static void check_shown_alone(struct ws_shown *s, const struct ws_param *p, const struct ws_weight *w)
+/* Tied duplicates are not shown: what shows a head has one of its own. Nor does a server
+ * show what it does without. */
+static void check_shown_alone(struct ws_shown *s, const struct ws_param *p,
+                              const struct ws_weight *w)
 {
 	struct ws_check *c = s->c;
 	for (size_t i = 0; i < p->n_parts; i++) {
@@ -98,16 +99,23 @@ static void check_shown_alone(struct ws_shown *s, const struct ws_param *p, cons
 		if (!c->parts[part].optional || c->part_item[part] != WS_NONE ||
 		    c->part_meant[part] != WS_NONE)
 			continue;
-		const char *why = p->tied_to ? "the server shows a head of its own, which by config.json is "
-		        "tied to the embedding, and nothing is sent for it: it keeps what it has"
-		        : "the server shows a parameter that some do without, and nothing is sent for "
-		        "this: it keeps what it has";
+		const char *why =
+			p->tied_to ? "the server shows a head of its own, which by config.json is "
+				     "tied to the embedding, and nothing is sent for it: it keeps "
+		                     "what it has" :
+				     "the server shows a parameter that some do without, and "
+		                     "nothing is sent for "
+				     "this: it keeps what it has";
 		const struct ws_said said = {
-			.verdict = WS_NAME_MISSING, .severity = c->opts->subset ? WS_NOTE : WS_ERROR,
-			.name = c->parts[part].name, .param = w->name,
+			.verdict = WS_NAME_MISSING,
+			.severity = c->opts->subset ? WS_NOTE : WS_ERROR,
+			.name = c->parts[part].name,
+			.param = w->name,
 			.rule = ws_layout_rule(s->layout, p->rule),
-			.remedy = p->tied_to ? "compare tie_word_embeddings of the server's config.json with "
-			        "this one" : NULL,
+			.remedy = p->tied_to ? "compare tie_word_embeddings of the server's "
+			                       "config.json with "
+			                       "this one" :
+			                       NULL,
 		};
 		ws_report_add(c->report, &said, "%s", why);
 	}
@@ -207,8 +215,9 @@ static bool is_turned(const struct ws_shown *s, const struct ws_param *p, const 
 {
 	char scale[WS_CHECK_NAME];
 	snprintf(scale, sizeof scale, "%s_scale", p->name);
-	return p->n_dims == 2 && w->n_dims == 2 && p->dims[0] != p->dims[1] && w->dims[0] == p->dims[1] &&
-	       w->dims[1] == p->dims[0] && ws_layout_find_param(s->layout, scale);
+	return p->n_dims == 2 && w->n_dims == 2 && p->dims[0] != p->dims[1] &&
+	       w->dims[0] == p->dims[1] && w->dims[1] == p->dims[0] &&
+	       ws_layout_find_param(s->layout, scale);
 }
 
 /* Servers that were not patched put other parameters in the place of these after loading. */
@@ -217,20 +226,28 @@ static bool is_laid_out_anew(struct ws_shown *s)
 	const struct ws_weight *w = NULL;
 	const struct ws_param *p = NULL;
 	for (size_t i = 0; i < s->c->listing->n && !w; i++) {
-		p = s->shown_param[i] == WS_NONE ? NULL : ws_layout_param(s->layout, s->shown_param[i]);
-		w = p && is_turned(s, p, &s->c->listing->items[i]) ? &s->c->listing->items[i] : NULL;
+		p = s->shown_param[i] == WS_NONE ? NULL :
+		                                   ws_layout_param(s->layout, s->shown_param[i]);
+		w = p && is_turned(s, p, &s->c->listing->items[i]) ? &s->c->listing->items[i] :
+		                                                     NULL;
 	}
 	if (!w)
 		return false;
 	const struct ws_said said = {
-		.verdict = WS_NAME_SERVER, .severity = WS_ERROR, .name = w->name, .param = p->name,
-		.remedy = "start it from a checkpoint of block FP8 and push with --quantize fp8, or start it in "
-		        "16 bits",
+		.verdict = WS_NAME_SERVER,
+		.severity = WS_ERROR,
+		.name = w->name,
+		.param = p->name,
+		.remedy = "start it from a checkpoint of block FP8 and push with --quantize fp8, "
+		          "or start it in "
+			  "16 bits",
 	};
-	ws_report_add(s->c->report, &said, "the server shows %.100s where config.json gives %.100s: it laid FP8 "
-	              "with one scale for each tensor out anew when it had loaded it, transposed and without "
-	              "loaders, and an update fails in the middle", ws_text_shape(w->n_dims, w->dims).s,
-	              ws_text_shape(p->n_dims, p->dims).s);
+	ws_report_add(s->c->report, &said,
+	              "the server shows %.100s where config.json gives %.100s: it laid FP8 "
+	              "with one scale for each tensor out anew when it had loaded it, transposed "
+	              "and without "
+	              "loaders, and an update fails in the middle",
+	              ws_text_shape(w->n_dims, w->dims).s, ws_text_shape(p->n_dims, p->dims).s);
 	return true;
 }
 
@@ -248,12 +265,14 @@ static bool is_other_model(struct ws_shown *s)
 		.param = p ? p->name : NULL,
 		.remedy = "compare the config.json of the server with this one",
 	};
-	const struct ws_text wanted =
-		p ? ws_textf(", and config.json gives %.200s", ws_text_shape(p->n_dims, p->dims).s)
-		  : ws_textf(", which the rules of %.100s do not have", ws_layout_family(s->layout));
-	ws_report_add(s->c->report, &said, "the server shows another model than config.json gives: %zu "
-	              "of its %zu parameters have another name or shape, the first %.200s%s", n,
-	              list->n, ws_text_shape(w->n_dims, w->dims).s, wanted.s);
+	const struct ws_text wanted = p ? ws_textf(", and config.json gives %.200s",
+	                                           ws_text_shape(p->n_dims, p->dims).s) :
+	                                  ws_textf(", which the rules of %.100s do not have",
+	                                           ws_layout_family(s->layout));
+	ws_report_add(s->c->report, &said,
+	              "the server shows another model than config.json gives: %zu "
+	              "of its %zu parameters have another name or shape, the first %.200s%s",
+	              n, list->n, ws_text_shape(w->n_dims, w->dims).s, wanted.s);
 	return true;
 }
 

@@ -165,10 +165,14 @@ static bool is_lost_partner(struct ws_check *c, size_t part)
 			continue;
 		const char *name = c->sent[c->part_item[i]]->name;
 		const struct ws_said said = {
-			.verdict = WS_NAME_PARTIAL, .severity = WS_ERROR, .name = c->parts[part].name,
-			.param = p->name, .rule = ws_check_rule(c, &c->parts[part]),
+			.verdict = WS_NAME_PARTIAL,
+			.severity = WS_ERROR,
+			.name = c->parts[part].name,
+			.param = p->name,
+			.rule = ws_check_rule(c, &c->parts[part]),
 			.shared = "tensors are the partners of others, which loaders drop without "
-			        "them: q_a_proj and kv_a_proj_with_mqa are paired within one request",
+				  "them: q_a_proj and kv_a_proj_with_mqa are paired within one "
+			          "request",
 			.remedy = "send q_a_proj and kv_a_proj_with_mqa together",
 		};
 		c->part_said[part] = true;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namecheck_packed.c - weights in 4 bits, which no server takes in an update: each is told once, and of the
- * tensors that belong to it nothing else is said.
+/* namecheck_packed.c - weights in 4 bits, which no server takes in an update: each is told once,
+ * and of the tensors that belong to it nothing else is said.
  *
  *   X with X.quant_state.bitsandbytes__nf4 (or __fp4), X.absmax, X.quant_map, X.nested_absmax,
  *   X.nested_quant_map
@@ -15,10 +15,14 @@ static const struct packing {
 	const char *name;
 	const char *parts[6];  /* behind the weight's name; NULL: no more */
 } packings[] = {
-	{ ".quant_state.bitsandbytes__nf4", "nf4 (bitsandbytes)",
-	  { ".quant_state.bitsandbytes__nf4", ".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map" } },
-	{ ".quant_state.bitsandbytes__fp4", "fp4 (bitsandbytes)",
-	  { ".quant_state.bitsandbytes__fp4", ".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map" } },
+	{ ".quant_state.bitsandbytes__nf4",
+	  "nf4 (bitsandbytes)",
+	  { ".quant_state.bitsandbytes__nf4", ".absmax", ".quant_map", ".nested_absmax",
+	    ".nested_quant_map" } },
+	{ ".quant_state.bitsandbytes__fp4",
+	  "fp4 (bitsandbytes)",
+	  { ".quant_state.bitsandbytes__fp4", ".absmax", ".quant_map", ".nested_absmax",
+	    ".nested_quant_map" } },
 	{ "_scale_2", "nvfp4 (ModelOpt)", { "_scale", "_scale_2" } },
 };
 
@@ -37,12 +41,14 @@ static const struct packing *packing_of(const struct ws_check *c, const char *na
 	return NULL;
 }
 
-static bool is_part_of(const struct ws_check *c, const char *name, const char *suffix, const char *leaf)
+static bool is_part_of(const struct ws_check *c, const char *name, const char *suffix,
+                       const char *leaf)
 {
 	char weight[WS_CHECK_NAME];
 	return ws_ends_with(name, suffix) &&
-	       (size_t)snprintf(weight, sizeof weight, "%.*s%s", (int)(strlen(name) - strlen(suffix)), name,
-	                        leaf) < sizeof weight && packing_of(c, weight);
+	       (size_t)snprintf(weight, sizeof weight, "%.*s%s",
+	                        (int)(strlen(name) - strlen(suffix)), name, leaf) < sizeof weight &&
+	       packing_of(c, weight);
 }
 
 static bool belongs_to_packed(const struct ws_check *c, const char *name)
@@ -72,17 +78,23 @@ static void say_packed(struct ws_check *c, const struct ws_item *item, const str
 	const struct ws_part *p = settle(c, item->name, "");
 	settle(c, item->name, "_scale_inv");
 	settle(c, item->name, "_scale");
-	const struct ws_text shared = ws_textf("weights are packed in %s, which servers do not take", how->name);
+	const struct ws_text shared =
+		ws_textf("weights are packed in %s, which servers do not take", how->name);
 	const struct ws_said said = {
-		.verdict = WS_NAME_DTYPE, .severity = WS_ERROR, .name = item->name,
+		.verdict = WS_NAME_DTYPE,
+		.severity = WS_ERROR,
+		.name = item->name,
 		.param = p ? ws_layout_param(c->layout, p->param)->name : NULL,
-		.rule = p ? ws_check_rule(c, p) : NULL, .shared = shared.s,
-		.remedy = "--unpack sends them in 16 bits; --quantize fp8, for a server in FP8, and --lora "
-		        "unpack them, too",
+		.rule = p ? ws_check_rule(c, p) : NULL,
+		.shared = shared.s,
+		.remedy = "--unpack sends them in 16 bits; --quantize fp8, for a server in FP8, "
+		          "and --lora "
+			  "unpack them, too",
 	};
 	ws_report_add(c->report, &said, "packed in %s, and the server keeps %s", how->name,
-	              !p ? "no such weight" : ws_dtype_is_fp8(p->dtype) ? "codes and scales of FP8" :
-	              "numbers of 16 bits or more");
+	              !p                        ? "no such weight" :
+	              ws_dtype_is_fp8(p->dtype) ? "codes and scales of FP8" :
+	                                          "numbers of 16 bits or more");
 }
 
 bool ws_check_packed(struct ws_check *c, const struct ws_item *item)

@@ -182,8 +182,10 @@ static bool is_scale(const struct misfit *m)
 		return false;
 	if (is_tensor_scale(m->part)) {
 		say_shape(m, "scales are of another scheme: the server keeps one for each tensor",
-		          "quantize with one scale for each tensor, as quantization_config says: it has no "
-		          "weight_block_size", "the server keeps one scale for the whole tensor");
+		          "quantize with one scale for each tensor, as quantization_config says: "
+		          "it has no "
+		          "weight_block_size",
+		          "the server keeps one scale for the whole tensor");
 		return true;
 	}
 	if (q->block[0] < 1 || q->block[1] < 1)
@@ -223,7 +225,8 @@ static void check_shape(struct misfit *m)
 	if (is_scale(m) || is_vocabulary(m, axis) || is_whole_param(m, axis) || is_share(m, axis) ||
 	    is_heads(m, axis) || is_transposed(m))
 		return;
-	const bool same = ws_dims_product(i->n_dims, i->dims) == ws_dims_product(p->n_dims, p->dims);
+	const bool same =
+		ws_dims_product(i->n_dims, i->dims) == ws_dims_product(p->n_dims, p->dims);
 	const struct ws_text shared = ws_textf("tensors like %s have another shape than "
 	                                       "config.json gives", ws_text_kind(i->name).s);
 	say_shape(m, shared.s, "compare the config.json of the server with the checkpoint's",
@@ -267,8 +270,10 @@ static void check_exact(const struct misfit *m)
 		                                       "them without", a, b);
 		const struct ws_text why = ws_textf("%s sent, and the server keeps %s with scales: "
 		                                    "it would convert without them", a, b);
-		say_dtype(m, WS_ERROR, shared.s, "add --quantize fp8, or quantize the checkpoint as the server's "
-		          "quantization_config says, scales included", why.s);
+		say_dtype(m, WS_ERROR, shared.s,
+		          "add --quantize fp8, or quantize the checkpoint as the server's "
+		          "quantization_config says, scales included",
+		          why.s);
 	} else if (ws_dtype_is_floating(want) && ws_dtype_is_floating(sent)) {
 		const bool loses = ws_dtype_bits(sent) < ws_dtype_bits(want);
 		const struct ws_text shared = ws_textf("tensors are sent in %s, and the server "

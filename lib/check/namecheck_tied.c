@@ -53,7 +53,8 @@ static bool same_numbers(const struct pair *p, size_t n)
 	return true;
 }
 
-static int compare_chunk(const struct pair *p, uint64_t at, size_t n, bool *same, struct ws_err *err)
+static int compare_chunk(const struct pair *p, uint64_t at, size_t n, bool *same,
+                         struct ws_err *err)
 {
 	for (int i = 0; i < 2; i++) {
 		const struct ws_item *item = item_of(p, i);
@@ -65,7 +66,8 @@ static int compare_chunk(const struct pair *p, uint64_t at, size_t n, bool *same
 	return 0;
 }
 
-static int compare_all(const struct pair *p, const struct ws_cancel *cancel, bool *same, struct ws_err *err)
+static int compare_all(const struct pair *p, const struct ws_cancel *cancel, bool *same,
+                       struct ws_err *err)
 {
 	const uint64_t count = p->tied->head->bytes / size_of(p->tied->head);
 	for (uint64_t at = 0; *same && at < count; at += p->elements) {
@@ -79,7 +81,8 @@ static int compare_all(const struct pair *p, const struct ws_cancel *cancel, boo
 }
 
 /* Tensors of different shapes are not compared: the check of shapes reports them. */
-static int compare(const struct ws_tied *t, const struct ws_cancel *cancel, bool *same, struct ws_err *err)
+static int compare(const struct ws_tied *t, const struct ws_cancel *cancel, bool *same,
+                   struct ws_err *err)
 {
 	const bool numbers = t->head->dtype != t->body->dtype;
 	struct pair p = { .tied = t };
@@ -88,7 +91,8 @@ static int compare(const struct ws_tied *t, const struct ws_cancel *cancel, bool
 	if (!ws_dims_equal(t->head->n_dims, t->head->dims, t->body->n_dims, t->body->dims))
 		return 0;
 	if (!size_of(t->head) || !size_of(t->body) ||
-	    (numbers && !(ws_number_readable(t->head->dtype) && ws_number_readable(t->body->dtype)))) {
+	    (numbers &&
+	     !(ws_number_readable(t->head->dtype) && ws_number_readable(t->body->dtype)))) {
 		*same = t->head->bytes == 0;
 		return 0;
 	}
@@ -112,14 +116,18 @@ static int compare(const struct ws_tied *t, const struct ws_cancel *cancel, bool
 
 static struct ws_text reason(const struct ws_tied *t)
 {
-	return ws_textf("differs from %.250s, and the server's head is tied to the embedding (tie_word_embeddings): "
-	                "the server would drop this tensor, and the trained head would be lost", t->body->name);
+	return ws_textf("differs from %.250s, and the server's head is tied to the embedding "
+	                "(tie_word_embeddings): "
+	                "the server would drop this tensor, and the trained head would be lost",
+	                t->body->name);
 }
 
 static struct ws_text remedy(const struct ws_tied *t)
 {
-	return ws_textf("--exclude %.250s sends the embedding alone; --config DIR names the config.json of a server "
-	                "that has a head of its own", t->head->name);
+	return ws_textf("--exclude %.250s sends the embedding alone; --config DIR names the "
+	                "config.json of a server "
+	                "that has a head of its own",
+	                t->head->name);
 }
 
 int ws_tied_check(const struct ws_tied *t, const struct ws_cancel *cancel, struct ws_err *err)
@@ -133,8 +141,8 @@ int ws_tied_check(const struct ws_tied *t, const struct ws_cancel *cancel, struc
 	return ws_err_hint(err, "%s", remedy(t).s);
 }
 
-static void say(struct ws_check *c, const struct ws_item *head, const char *of, enum ws_severity severity,
-                const char *how, const char *why)
+static void say(struct ws_check *c, const struct ws_item *head, const char *of,
+                enum ws_severity severity, const char *how, const char *why)
 {
 	const struct ws_said said = {
 		.verdict = WS_NAME_TIED, .severity = severity, .name = head->name,
@@ -151,7 +159,8 @@ static bool is_untied(const struct ws_config *config)
 	return config && ws_config_int(config, "tie_word_embeddings", &tied) && !tied;
 }
 
-int ws_check_tied_pair(struct ws_check *c, const struct ws_item *head, const struct ws_item *body, const char *of)
+int ws_check_tied_pair(struct ws_check *c, const struct ws_item *head, const struct ws_item *body,
+                       const char *of)
 {
 	const struct ws_tied t = { head, body };
 	bool same;
@@ -160,14 +169,16 @@ int ws_check_tied_pair(struct ws_check *c, const struct ws_item *head, const str
 	if (later)
 		c->tied[c->n_tied++] = t;
 	if (later || untied) {
-		say(c, head, of, WS_NOTE, NULL, "the head is tied to the embedding: servers leave it aside and use "
+		say(c, head, of, WS_NOTE, NULL,
+		    "the head is tied to the embedding: servers leave it aside and use "
 		    "the embedding");
 		return 0;
 	}
 	if (compare(&t, c->opts->cancel, &same, c->err))
 		return -1;
 	if (same)
-		say(c, head, of, WS_NOTE, NULL, "the head is tied to the embedding and equal to it: servers leave it "
+		say(c, head, of, WS_NOTE, NULL,
+		    "the head is tied to the embedding and equal to it: servers leave it "
 		    "aside");
 	else
 		say(c, head, of, WS_ERROR, remedy(&t).s, reason(&t).s);
@@ -187,7 +198,9 @@ const char *ws_embedding_of(const char *head, unsigned i, char dst[WS_CHECK_NAME
 	const size_t before = n - (sizeof end - 1);
 	if (strcmp(head + before, end) || (before && head[before - 1] != '.'))
 		return NULL;
-	return snprintf(dst, WS_CHECK_NAME, "%.*s%s", (int)before, head, names[i]) < WS_CHECK_NAME ? dst : NULL;
+	return snprintf(dst, WS_CHECK_NAME, "%.*s%s", (int)before, head, names[i]) < WS_CHECK_NAME ?
+	               dst :
+	               NULL;
 }
 
 void ws_tied_find(const struct ws_namecheck_opts *o, struct ws_findings *out)
@@ -198,7 +211,8 @@ void ws_tied_find(const struct ws_namecheck_opts *o, struct ws_findings *out)
 		return;
 	struct ws_check c = { .opts = o, .items = o->items };
 	for (size_t i = 0; i < ws_catalog_count(o->items) && out->n_tied < WS_TIED_MAX; i++) {
-		const struct ws_item *head = ws_check_sent(&c, ws_catalog_item(o->items, i)->name), *body = NULL;
+		const struct ws_item *head = ws_check_sent(&c, ws_catalog_item(o->items, i)->name),
+				     *body = NULL;
 		for (unsigned k = 0; head && !body && ws_embedding_of(head->name, k, name); k++)
 			body = ws_check_sent(&c, name);
 		if (body)
@@ -213,7 +227,8 @@ static bool is_shown(const struct ws_check *c, const struct ws_param *head)
 {
 	char name[WS_CHECK_NAME];
 	const struct ws_weight *w = NULL;
-	if (c->server && snprintf(name, sizeof name, "%s%s", c->server->prefix, head->name) < (int)sizeof name)
+	if (c->server &&
+	    snprintf(name, sizeof name, "%s%s", c->server->prefix, head->name) < (int)sizeof name)
 		w = ws_names_find(&c->shown, name);
 	return w && !w->shapeless;
 }
@@ -223,14 +238,15 @@ int ws_check_tied(struct ws_check *c, size_t part)
 	const struct ws_param *head = ws_layout_param(c->layout, c->parts[part].param);
 	const struct ws_param *of = ws_layout_find_param(c->layout, head->tied_to);
 	c->part_said[part] = true;
-	if (c->part_item[part] == WS_NONE || !of || !of->n_parts || c->part_meant[of->first] != WS_NONE ||
-	    is_shown(c, head))
+	if (c->part_item[part] == WS_NONE || !of || !of->n_parts ||
+	    c->part_meant[of->first] != WS_NONE || is_shown(c, head))
 		return 0;
 	const struct ws_item *item = c->sent[c->part_item[part]];
 	if (c->part_item[of->first] != WS_NONE)
 		return ws_check_tied_pair(c, item, c->sent[c->part_item[of->first]], of->name);
 	c->part_said[of->first] = true;
-	say(c, item, of->name, WS_ERROR, "send the embedding too: it is the head", "the head is tied to the "
+	say(c, item, of->name, WS_ERROR, "send the embedding too: it is the head",
+	    "the head is tied to the "
 	    "embedding, which is not sent: servers leave the head aside, so neither changes");
 	return 0;
 }

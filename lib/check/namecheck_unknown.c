@@ -153,7 +153,8 @@ static bool is_scale_too_many(struct ws_search *s)
 	return true;
 }
 
-/* What the server keeps beside weights of a checkpoint whose activations were scaled once and for all. */
+/* What the server keeps beside weights of a checkpoint whose activations
+ * were scaled once and for all. */
 static bool is_static_input(struct ws_search *s)
 {
 	char weight[WS_CHECK_NAME];
@@ -166,9 +167,12 @@ static bool is_static_input(struct ws_search *s)
 	if (ws_check_part(s->c, weight) == WS_NONE)
 		return false;
 	const struct ws_said said = {
-		.verdict = WS_NAME_UNEXPECTED, .severity = WS_NOTE, .name = s->item->name,
-		.shared = "scales are of activations (activation_scheme \"static\"), whose shapes are not "
-		        "checked",
+		.verdict = WS_NAME_UNEXPECTED,
+		.severity = WS_NOTE,
+		.name = s->item->name,
+		.shared = "scales are of activations (activation_scheme \"static\"), whose shapes "
+		          "are not "
+			  "checked",
 	};
 	ws_report_add(s->c->report, &said, "a scale of activations, whose shape is not checked");
 	s->c->sent_known[s->sent] = true;

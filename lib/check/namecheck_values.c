@@ -29,8 +29,8 @@ static void note_special(struct tally *t, uint64_t element, bool is_nan)
 		t->inf++;
 }
 
-/* NaN and infinities have all ones in the exponent; the latter have zeros behind it. The first look is
- * one that compilers make vectors of, and mostly the only one. */
+/* NaN and infinities have all ones in the exponent; the latter have zeros behind it. The first
+ * look is one that compilers make vectors of, and mostly the only one. */
 #define SCAN(bits) \
 	static void scan##bits(struct tally *t, const unsigned char *p, size_t n, uint64_t at, \
 	                       uint##bits##_t exponent) \

@@ -51,12 +51,14 @@ int ws_prompts_add(struct ws_prompts *p, const char *text, const int64_t *ids, s
 
 /* ---- files ---- */
 
-static int add_ids(struct ws_prompts *p, const struct ws_json *list, unsigned most, struct ws_err *err)
+static int add_ids(struct ws_prompts *p, const struct ws_json *list, unsigned most,
+                   struct ws_err *err)
 {
 	const size_t n = ws_json_count(list);
 	size_t i = 0;
 	if (ws_json_type(list) != WS_JSON_ARRAY || !n || n > WS_PROMPT_TOKENS)
-		return ws_err_set(err, WS_EINPUT, "input_ids is no array of 1 to %d tokens", WS_PROMPT_TOKENS);
+		return ws_err_set(err, WS_EINPUT, "input_ids is no array of 1 to %d tokens",
+		                  WS_PROMPT_TOKENS);
 	int64_t *ids = malloc(n * sizeof *ids);
 	if (!ids)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
@@ -73,13 +75,16 @@ static int add_ids(struct ws_prompts *p, const struct ws_json *list, unsigned mo
 static int add_object(struct ws_prompts *p, const struct ws_json *o, struct ws_err *err)
 {
 	const char *text = ws_json_get_string(o, "text", NULL);
-	const struct ws_json *ids = ws_json_get(o, "input_ids"), *number = ws_json_get(o, "max_new_tokens");
+	const struct ws_json *ids = ws_json_get(o, "input_ids"),
+			     *number = ws_json_get(o, "max_new_tokens");
 	int64_t most = 0;
 	if (number && (!ws_json_int(number, &most) || most < 1 || most > MOST_NEW))
-		return ws_err_set(err, WS_EINPUT, "max_new_tokens is no number of 1 to %d", MOST_NEW);
+		return ws_err_set(err, WS_EINPUT, "max_new_tokens is no number of 1 to %d",
+		                  MOST_NEW);
 	if (!ids == !text || (text && !*text))
 		return ws_err_set(err, WS_EINPUT, "neither a text nor input_ids, or both");
-	return text ? ws_prompts_add(p, text, NULL, 0, (unsigned)most, err) : add_ids(p, ids, (unsigned)most, err);
+	return text ? ws_prompts_add(p, text, NULL, 0, (unsigned)most, err) :
+	              add_ids(p, ids, (unsigned)most, err);
 }
 
 static int add_line(struct ws_prompts *p, const char *line, size_t n, struct ws_err *err)
@@ -93,7 +98,8 @@ static int add_line(struct ws_prompts *p, const char *line, size_t n, struct ws_
 	if (memchr(line, 0, n))
 		return ws_err_set(err, WS_EINPUT, "a NUL in the text");
 	char *text = strndup(line, n);
-	const int rc = text ? ws_prompts_add(p, text, NULL, 0, 0, err) : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	const int rc = text ? ws_prompts_add(p, text, NULL, 0, 0, err) :
+	                      ws_err_set(err, WS_ESYSTEM, "out of memory");
 	free(text);
 	return rc;
 }
@@ -132,16 +138,20 @@ int ws_prompts_read(struct ws_prompts *p, const char *path, struct ws_err *err)
 
 /* ---- some ---- */
 
-/* Prose, numbers, code, another script, and one that is long enough for several blocks of a cache. */
+/* Prose, numbers, code, another script, and one that is long enough for several blocks of a
+ * cache. */
 static const char *const usual[] = {
 	"The capital of France is",
 	"2, 3, 5, 7, 11, 13, 17, 19, 23,",
 	"def mean(values):\n    return",
 	"\xe6\x98\xa5\xe3\x81\xaf\xe3\x81\x82\xe3\x81\x91\xe3\x81\xbc\xe3\x81\xae",
 	"Explain in one sentence why the sky is blue.",
-	"Seven ferries cross the bay each morning. The first leaves at six with the bakers and the nurses, the "
-	"second carries schoolchildren, and the third is so full of bicycles that its captain keeps a list of "
-	"those who have to wait for the fourth. In the evening the same boats return in the other order. "
+	"Seven ferries cross the bay each morning. The first leaves at six with the bakers and the "
+	"nurses, the "
+	"second carries schoolchildren, and the third is so full of bicycles that its captain "
+	"keeps a list of "
+	"those who have to wait for the fourth. In the evening the same boats return in the other "
+	"order. "
 	"The captain of the last one",
 };
 

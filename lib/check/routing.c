@@ -39,15 +39,21 @@ int ws_routing_shape_of(const struct ws_config *config, struct ws_routing_shape 
                         struct ws_err *err)
 {
 	static const char *const layers[] = { "num_hidden_layers", NULL };
-	static const char *const chosen[] = { "num_experts_per_tok", "num_experts_per_token", "moe_topk", NULL };
-	static const char *const all[] = { "num_experts", "n_routed_experts", "num_local_experts", NULL };
-	const int64_t l = find_int(config, layers), k = find_int(config, chosen), e = find_int(config, all);
+	static const char *const chosen[] = { "num_experts_per_tok", "num_experts_per_token",
+		                              "moe_topk", NULL };
+	static const char *const all[] = { "num_experts", "n_routed_experts", "num_local_experts",
+		                           NULL };
+	const int64_t l = find_int(config, layers), k = find_int(config, chosen),
+		      e = find_int(config, all);
 	memset(out, 0, sizeof *out);
 	if (!k && !e)
-		return ws_err_set(err, WS_EINPUT, "%s: the model has no experts", ws_config_path(config));
+		return ws_err_set(err, WS_EINPUT, "%s: the model has no experts",
+		                  ws_config_path(config));
 	if (l < 1 || l > WS_ROUTING_LAYERS || k < 1 || k > WS_ROUTING_K || e < k || e > MAX_EXPERTS)
-		return ws_err_set(err, WS_EINPUT, "%s: %" PRId64 " layers with %" PRId64 " of %" PRId64
-		                  " experts: no such routing", ws_config_path(config), l, k, e);
+		return ws_err_set(err, WS_EINPUT,
+		                  "%s: %" PRId64 " layers with %" PRId64 " of %" PRId64
+		                  " experts: no such routing",
+		                  ws_config_path(config), l, k, e);
 	out->layers = (size_t)l;
 	out->k = (size_t)k;
 	out->experts = (size_t)e;
@@ -198,14 +204,23 @@ int ws_routing_write_npy(const struct ws_routing *r, const char *path, struct ws
 	                       "'shape': (%zu, %zu, %zu), }", r->tokens, r->layers, r->k);
 	const size_t whole = (NPY_MAGIC + (size_t)n + NPY_BLOCK) / NPY_BLOCK * NPY_BLOCK;
 	const size_t rest = whole - NPY_MAGIC;
-	const unsigned char magic[NPY_MAGIC] = { 0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0,
-		                                 (unsigned char)(rest & 0xff), (unsigned char)(rest >> 8) };
+	const unsigned char magic[NPY_MAGIC] = { 0x93,
+		                                 'N',
+		                                 'U',
+		                                 'M',
+		                                 'P',
+		                                 'Y',
+		                                 1,
+		                                 0,
+		                                 (unsigned char)(rest & 0xff),
+		                                 (unsigned char)(rest >> 8) };
 	ws_buf_add(&out, magic, sizeof magic);
 	ws_buf_printf(&out, "%-*s\n", (int)(rest - 1), dict);
 	for (size_t i = 0; i < r->tokens * r->layers * r->k; i++) {
 		const uint32_t id = (uint32_t)r->ids[i];
 		const unsigned char bytes[4] = { (unsigned char)id, (unsigned char)(id >> 8),
-			                         (unsigned char)(id >> 16), (unsigned char)(id >> 24) };
+			                         (unsigned char)(id >> 16),
+			                         (unsigned char)(id >> 24) };
 		ws_buf_add(&out, bytes, sizeof bytes);
 	}
 	int rc = ws_buf_check(&out, path, err);

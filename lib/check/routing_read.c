@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* routing_read.c - the experts in a saved answer.
  *
- *   /generate    {"meta_info": {"routed_experts", "prompt_tokens", "completion_tokens", ...}}, or an array
- *                of one of these
- *   OpenAI       {"choices": [{"sglext": {"routed_experts"}}], "usage": {"prompt_tokens", ...}}, or
- *                routed_experts in the choice itself
- *   the value    base64 (standard alphabet, padded) of little-endian int32 [T, L, K]; or {"data": that,
- *                "shape": [T, L, K], "rows": T}; or lists of lists of lists of integers
+ *   /generate    {"meta_info": {"routed_experts", "prompt_tokens", "completion_tokens", ...}}, or
+ * an array of one of these OpenAI       {"choices": [{"sglext": {"routed_experts"}}], "usage":
+ * {"prompt_tokens", ...}}, or routed_experts in the choice itself the value    base64 (standard
+ * alphabet, padded) of little-endian int32 [T, L, K]; or {"data": that, "shape": [T, L, K], "rows":
+ * T}; or lists of lists of lists of integers
  */
 #include "answer.h"
 
@@ -62,7 +61,8 @@ static int decode(const char *text, size_t len, unsigned char *bytes, size_t *n,
 
 static int32_t read_int32(const unsigned char *b)
 {
-	const uint32_t bits = (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+	const uint32_t bits =
+		(uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
 	int32_t value;
 	memcpy(&value, &bits, sizeof value);
 	return value;
@@ -73,18 +73,23 @@ static int take_base64(struct reading *r, const char *text, struct ws_err *err)
 	const size_t len = strlen(text);
 	size_t n = 0, at = 0;
 	if (len % 4)
-		return ws_err_set(err, WS_EINPUT, "%s: routed_experts: %zu characters are no base64: they do not "
-		                  "divide by 4", r->what, len);
+		return ws_err_set(err, WS_EINPUT,
+		                  "%s: routed_experts: %zu characters are no base64: they do not "
+		                  "divide by 4",
+		                  r->what, len);
 	unsigned char *bytes = malloc(len / 4 * 3 + 1);
 	r->out->ids = malloc(len / 4 * 3 + 1);
 	int rc = 0;
 	if (!bytes || !r->out->ids)
 		rc = ws_err_set(err, WS_ESYSTEM, "out of memory");
 	else if (decode(text, len, bytes, &n, &at))
-		rc = ws_err_set(err, WS_EINPUT, "%s: routed_experts: no base64 at character %zu", r->what, at);
+		rc = ws_err_set(err, WS_EINPUT, "%s: routed_experts: no base64 at character %zu",
+		                r->what, at);
 	else if (n % 4)
-		rc = ws_err_set(err, WS_EINPUT, "%s: routed_experts: %zu bytes are no int32: they do not divide by 4",
-		                r->what, n);
+		rc = ws_err_set(
+			err, WS_EINPUT,
+			"%s: routed_experts: %zu bytes are no int32: they do not divide by 4",
+			r->what, n);
 	for (; !rc && r->n < n / 4; r->n++)
 		r->out->ids[r->n] = read_int32(bytes + 4 * r->n);
 	free(bytes);
@@ -98,17 +103,23 @@ static int take_token(struct reading *r, const struct ws_json *token, struct ws_
 {
 	const struct ws_routing_shape *s = r->shape;
 	bool fits = ws_json_type(token) == WS_JSON_ARRAY && ws_json_count(token) == s->layers;
-	for (const struct ws_json *row = fits ? ws_json_first(token) : NULL; fits && row; row = ws_json_next(row)) {
+	for (const struct ws_json *row = fits ? ws_json_first(token) : NULL; fits && row;
+	     row = ws_json_next(row)) {
 		fits = ws_json_type(row) == WS_JSON_ARRAY && ws_json_count(row) == s->k;
-		for (const struct ws_json *x = fits ? ws_json_first(row) : NULL; fits && x; x = ws_json_next(x)) {
+		for (const struct ws_json *x = fits ? ws_json_first(row) : NULL; fits && x;
+		     x = ws_json_next(x)) {
 			int64_t id;
 			if (!ws_json_int(x, &id) || id < INT32_MIN || id > INT32_MAX)
-				return ws_err_set(err, WS_EINPUT, "%s: routed_experts: number %zu is no int32", r->what, r->n);
+				return ws_err_set(err, WS_EINPUT,
+				                  "%s: routed_experts: number %zu is no int32",
+				                  r->what, r->n);
 			r->out->ids[r->n++] = (int32_t)id;
 		}
 	}
-	return fits ? 0 : ws_err_set(err, WS_EMISMATCH, "%s: routed_experts: a token is not %zu lists of %zu experts",
-	                             r->what, s->layers, s->k);
+	return fits ? 0 :
+	              ws_err_set(err, WS_EMISMATCH,
+	                         "%s: routed_experts: a token is not %zu lists of %zu experts",
+	                         r->what, s->layers, s->k);
 }
 
 static int take_lists(struct reading *r, const struct ws_json *list, struct ws_err *err)
@@ -128,9 +139,11 @@ static int take_lists(struct reading *r, const struct ws_json *list, struct ws_e
 /* What an object says of the shape has to be true. */
 static int check_said(const struct reading *r, const struct ws_json *object, struct ws_err *err)
 {
-	const struct ws_json *shape = ws_json_get(object, "shape"), *rows = ws_json_get(object, "rows");
+	const struct ws_json *shape = ws_json_get(object, "shape"),
+			     *rows = ws_json_get(object, "rows");
 	const size_t each = r->shape->layers * r->shape->k;
-	const int64_t dims[3] = { (int64_t)(r->n / each), (int64_t)r->shape->layers, (int64_t)r->shape->k };
+	const int64_t dims[3] = { (int64_t)(r->n / each), (int64_t)r->shape->layers,
+		                  (int64_t)r->shape->k };
 	const struct ws_json *dim = ws_json_first(shape);
 	bool right = !shape || (ws_json_type(shape) == WS_JSON_ARRAY && ws_json_count(shape) == 3);
 	int64_t said;
@@ -138,9 +151,11 @@ static int check_said(const struct reading *r, const struct ws_json *object, str
 		right = ws_json_int(dim, &said) && said == dims[i];
 	if (right && rows)
 		right = ws_json_int(rows, &said) && said == dims[0];
-	return right ? 0 : ws_err_set(err, WS_EMISMATCH, "%s: routed_experts: its shape or rows are not those of "
-	                              "%zu numbers as [%" PRId64 ", %" PRId64 ", %" PRId64 "]", r->what, r->n,
-	                              dims[0], dims[1], dims[2]);
+	return right ? 0 :
+	               ws_err_set(err, WS_EMISMATCH,
+	                          "%s: routed_experts: its shape or rows are not those of "
+	                          "%zu numbers as [%" PRId64 ", %" PRId64 ", %" PRId64 "]",
+	                          r->what, r->n, dims[0], dims[1], dims[2]);
 }
 
 static int take_value(struct reading *r, const struct ws_json *value, struct ws_err *err)
@@ -154,10 +169,14 @@ static int take_value(struct reading *r, const struct ws_json *value, struct ws_
 	if (text)
 		return take_base64(r, text, err) || check_said(r, value, err) ? -1 : 0;
 	if (ws_json_type(value) == WS_JSON_OBJECT)
-		return ws_err_set(err, WS_EINPUT, "%s: routed_experts is an object without data: a reference to a file "
-		                  "of the server", r->what);
+		return ws_err_set(
+			err, WS_EINPUT,
+			"%s: routed_experts is an object without data: a reference to a file "
+			"of the server",
+			r->what);
 	ws_err_set(err, WS_EINPUT, "%s: the answer has no routed_experts", r->what);
-	return ws_err_hint(err, "start the server with --enable-return-routed-experts and ask it with "
+	return ws_err_hint(err,
+	                   "start the server with --enable-return-routed-experts and ask it with "
 	                   "\"return_routed_experts\": true");
 }
 
@@ -199,22 +218,31 @@ static int fit(struct reading *r, struct ws_err *err)
 		return 0;
 	}
 	if (counted && s->n_dense && tokens > 0 && r->n == (size_t)tokens * sparse)
-		return ws_err_set(err, WS_EMISMATCH, "%s: routed_experts: its layers without experts are left out: "
-		                  "%zu numbers are [%" PRId64 ", %zu, %zu], not %zu layers", r->what, r->n, tokens,
-		                  s->layers - s->n_dense, s->k, s->layers);
+		return ws_err_set(err, WS_EMISMATCH,
+		                  "%s: routed_experts: its layers without experts are left out: "
+		                  "%zu numbers are [%" PRId64 ", %zu, %zu], not %zu layers",
+		                  r->what, r->n, tokens, s->layers - s->n_dense, s->k, s->layers);
 	if (counted)
-		return ws_err_set(err, WS_EMISMATCH, "%s: routed_experts: %zu numbers are not [%" PRId64 ", %zu, %zu] for "
-		                  "%" PRId64 " tokens of prompt and %" PRId64 " more, the last of which is not routed",
-		                  r->what, r->n, tokens, s->layers, s->k, o->prompt_tokens, o->completion_tokens);
+		return ws_err_set(err, WS_EMISMATCH,
+		                  "%s: routed_experts: %zu numbers are not [%" PRId64
+		                  ", %zu, %zu] for "
+		                  "%" PRId64 " tokens of prompt and %" PRId64
+		                  " more, the last of which is not routed",
+		                  r->what, r->n, tokens, s->layers, s->k, o->prompt_tokens,
+		                  o->completion_tokens);
 	if (r->n % each)
-		return ws_err_set(err, WS_EMISMATCH, "%s: routed_experts: %zu numbers do not divide by %zu layers x %zu "
-		                  "experts", r->what, r->n, s->layers, s->k);
+		return ws_err_set(
+			err, WS_EMISMATCH,
+			"%s: routed_experts: %zu numbers do not divide by %zu layers x %zu "
+			"experts",
+			r->what, r->n, s->layers, s->k);
 	o->tokens = r->n / each;
 	return 0;
 }
 
-int ws_routing_take(const struct ws_json *answer, const char *what, const struct ws_routing_shape *shape,
-                    struct ws_routing *out, struct ws_err *err)
+int ws_routing_take(const struct ws_json *answer, const char *what,
+                    const struct ws_routing_shape *shape, struct ws_routing *out,
+                    struct ws_err *err)
 {
 	struct reading r = { .what = what, .shape = shape, .out = out };
 	*out = (struct ws_routing){ .layers = shape->layers, .k = shape->k };
@@ -224,8 +252,9 @@ int ws_routing_take(const struct ws_json *answer, const char *what, const struct
 	return -1;
 }
 
-int ws_routing_parse(const char *text, size_t n, const char *what, const struct ws_routing_shape *shape,
-                     struct ws_routing *out, struct ws_err *err)
+int ws_routing_parse(const char *text, size_t n, const char *what,
+                     const struct ws_routing_shape *shape, struct ws_routing *out,
+                     struct ws_err *err)
 {
 	*out = (struct ws_routing){ 0 };
 	struct ws_json *root = ws_json_parse(text, n, what, err);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* settings.c - settings from a file, from pairs, from a reply; and the table of those that are known. */
+/* settings.c - settings from a file, from pairs, from a reply; and the
+ * table of those that are known. */
 #include "settings.h"
 
 #include "file.h"
@@ -13,36 +14,50 @@
 enum { FILE_MAX = 1 << 20, SETTINGS_MAX = 4096, KEY_MAX = 256 };
 
 const struct ws_setting_known ws_settings_known[] = {
-	{ "rl_on_policy_target", NULL, WS_SETTING_WORD, false, "whose arithmetic the server follows" },
+	{ "rl_on_policy_target", NULL, WS_SETTING_WORD, false,
+	  "whose arithmetic the server follows" },
 	{ "enable_fp32_lm_head", "lm_head_fp32", WS_SETTING_SWITCH, false, "logits in float32" },
-	{ "enable_fp32_router", "router_fp32", WS_SETTING_SWITCH, false, "the router's gate in float32" },
+	{ "enable_fp32_router", "router_fp32", WS_SETTING_SWITCH, false,
+	  "the router's gate in float32" },
 	{ "enable_deterministic_inference", NULL, WS_SETTING_SWITCH, false,
 	  "kernels whose sums do not depend on the batch" },
 	{ "attention_backend", NULL, WS_SETTING_WORD, true, "the kernels of attention" },
-	{ "prefill_attention_backend", NULL, WS_SETTING_WORD, true, "the kernels of attention over prompts" },
-	{ "decode_attention_backend", NULL, WS_SETTING_WORD, true, "the kernels of attention, token by token" },
+	{ "prefill_attention_backend", NULL, WS_SETTING_WORD, true,
+	  "the kernels of attention over prompts" },
+	{ "decode_attention_backend", NULL, WS_SETTING_WORD, true,
+	  "the kernels of attention, token by token" },
 	{ "sampling_backend", NULL, WS_SETTING_WORD, true, "the kernels that draw a token" },
 	{ "moe_runner_backend", NULL, WS_SETTING_WORD, true, "the kernels of the experts" },
 	{ "dtype", NULL, WS_SETTING_DTYPE, true, "the type that is computed in" },
-	{ "kv_cache_dtype", NULL, WS_SETTING_DTYPE, true, "the type that keys and values are kept in" },
+	{ "kv_cache_dtype", NULL, WS_SETTING_DTYPE, true,
+	  "the type that keys and values are kept in" },
 	{ "quantization", NULL, WS_SETTING_WORD, true, "how weights are kept" },
 	{ "tp_size", NULL, WS_SETTING_NUMBER, false, "over how many ranks sums are divided" },
 	{ "ep_size", NULL, WS_SETTING_NUMBER, false, "over how many ranks experts are divided" },
 	{ "dp_size", NULL, WS_SETTING_NUMBER, false, "how many ranks have requests of their own" },
-	{ "enable_dp_attention", NULL, WS_SETTING_SWITCH, false, "attention is not divided over ranks" },
-	{ "chunked_prefill_size", NULL, WS_SETTING_NUMBER, true, "in which pieces a prompt is computed" },
+	{ "enable_dp_attention", NULL, WS_SETTING_SWITCH, false,
+	  "attention is not divided over ranks" },
+	{ "chunked_prefill_size", NULL, WS_SETTING_NUMBER, true,
+	  "in which pieces a prompt is computed" },
 	{ "disable_radix_cache", NULL, WS_SETTING_SWITCH, false,
 	  "no prefix is answered for by an earlier pass" },
-	{ "disable_cuda_graph", NULL, WS_SETTING_SWITCH, false, "batches are not padded to a graph's size" },
+	{ "disable_cuda_graph", NULL, WS_SETTING_SWITCH, false,
+	  "batches are not padded to a graph's size" },
 	{ "disable_shared_experts_fusion", NULL, WS_SETTING_SWITCH, false,
 	  "shared experts are computed by themselves" },
-	{ "enable_return_routed_experts", NULL, WS_SETTING_SWITCH, false, "answers can tell the experts chosen" },
-	{ "enable_return_expert_logits", NULL, WS_SETTING_SWITCH, false, "answers can tell the experts' weights" },
+	{ "enable_return_routed_experts", NULL, WS_SETTING_SWITCH, false,
+	  "answers can tell the experts chosen" },
+	{ "enable_return_expert_logits", NULL, WS_SETTING_SWITCH, false,
+	  "answers can tell the experts' weights" },
 	{ "speculative_algorithm", NULL, WS_SETTING_WORD, false, "a draft proposes tokens" },
-	{ NULL, "rmsnorm_mode", WS_SETTING_WORD, false, "rl_on_policy_target decides it at a server" },
-	{ NULL, "activation_native", WS_SETTING_SWITCH, false, "rl_on_policy_target decides it at a server" },
-	{ NULL, "rope_native", WS_SETTING_SWITCH, false, "rl_on_policy_target decides it at a server" },
-	{ NULL, "attention_cast_bf16", WS_SETTING_SWITCH, false, "rl_on_policy_target decides it at a server" },
+	{ NULL, "rmsnorm_mode", WS_SETTING_WORD, false,
+	  "rl_on_policy_target decides it at a server" },
+	{ NULL, "activation_native", WS_SETTING_SWITCH, false,
+	  "rl_on_policy_target decides it at a server" },
+	{ NULL, "rope_native", WS_SETTING_SWITCH, false,
+	  "rl_on_policy_target decides it at a server" },
+	{ NULL, "attention_cast_bf16", WS_SETTING_SWITCH, false,
+	  "rl_on_policy_target decides it at a server" },
 };
 const size_t ws_settings_n_known = sizeof ws_settings_known / sizeof *ws_settings_known;
 
@@ -107,7 +122,8 @@ static struct ws_setting *place_for(struct ws_settings *s, const char *key)
 	return &x[s->n++];
 }
 
-static int put(struct ws_settings *s, const char *given, const char *value, bool asked, struct ws_err *err)
+static int put(struct ws_settings *s, const char *given, const char *value, bool asked,
+               struct ws_err *err)
 {
 	char key[KEY_MAX];
 	if (s->n >= SETTINGS_MAX)
@@ -147,8 +163,8 @@ static const char *spell(const struct ws_json *node, char number[32])
 	return "null";
 }
 
-int ws_settings_take(struct ws_settings *s, const struct ws_json *object, bool strict, const char *what,
-                     struct ws_err *err)
+int ws_settings_take(struct ws_settings *s, const struct ws_json *object, bool strict,
+                     const char *what, struct ws_err *err)
 {
 	const char *twice = strict ? ws_json_duplicate(object) : NULL;
 	char number[32] = "", name[80];
@@ -161,8 +177,10 @@ int ws_settings_take(struct ws_settings *s, const struct ws_json *object, bool s
 		const bool composite = type == WS_JSON_ARRAY || type == WS_JSON_OBJECT;
 		ws_printable(name, sizeof name, key, strlen(key));
 		if (strict && (composite || strlen(key) >= KEY_MAX))
-			return ws_err_set(err, WS_EINPUT, "%s: '%s': a setting is a text, a number, true, false or null",
-			                  what, name);
+			return ws_err_set(
+				err, WS_EINPUT,
+				"%s: '%s': a setting is a text, a number, true, false or null",
+				what, name);
 		if (strlen(key) < KEY_MAX && put(s, key, spell(m, number), false, err))
 			return -1;
 	}

@@ -24,7 +24,7 @@ const struct ws_setting_known *ws_setting_know(const char *key);
 const struct ws_setting *ws_setting_find(const struct ws_settings *s, const char *key);
 
 /* Adds the members of an object. strict: composite values and doubled keys are WS_EINPUT. */
-int ws_settings_take(struct ws_settings *s, const struct ws_json *object, bool strict, const char *what,
-                     struct ws_err *err);
+int ws_settings_take(struct ws_settings *s, const struct ws_json *object, bool strict,
+                     const char *what, struct ws_err *err);
 
 #endif

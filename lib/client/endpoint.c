@@ -10,7 +10,10 @@
 int ws_client_open(const struct ws_client_opts *opts, struct ws_http **out, struct ws_err *err)
 {
 	const struct ws_http_opts http = {
-		.api_key = opts->api_key, .ca_file = opts->ca_file, .connect_ns = opts->connect_ns, .log = opts->log,
+		.api_key = opts->api_key,
+		.ca_file = opts->ca_file,
+		.connect_ns = opts->connect_ns,
+		.log = opts->log,
 		.trace = opts->trace,
 	};
 	return ws_http_open(&http, out, err);
@@ -34,8 +37,8 @@ const char *ws_pause_mode_name(enum ws_pause_mode mode)
 
 /* ---- the probe ---- */
 
-/* Two questions that have to be answered. Servers knew them by other names first; those are tried on
- * a 404. The third, what routes there are, is not waited for for long. */
+/* Two questions that have to be answered. Servers knew them by other names first; those are
+ * tried on a 404. The third, what routes there are, is not waited for for long. */
 enum { SERVER, MODEL, ROUTES, QUESTIONS };
 static const char *const paths[QUESTIONS] = { "/server_info", "/model_info", "/openapi.json" };
 static const char *const old_paths[QUESTIONS] = { "/get_server_info", "/get_model_info", NULL };
@@ -75,8 +78,11 @@ static void doubt(const char *url, struct ws_err *err)
 {
 	const unsigned port = ws_http_assumed_port(url);
 	if (port)
-		ws_err_hint(err, "is this an SGLang server? no port is given, so port %u was asked; theirs is 30000 "
-		                 "unless they are told otherwise", port);
+		ws_err_hint(err,
+		            "is this an SGLang server? no port is given, so port %u was asked; "
+		            "theirs is 30000 "
+		            "unless they are told otherwise",
+		            port);
 	else
 		ws_err_hint(err, "is this an SGLang server, and is this its port?");
 }
@@ -117,8 +123,11 @@ static int read_model_info(struct ws_endpoint_call *call, struct ws_endpoint_inf
 	}
 	if (ws_json_type(root) != WS_JSON_OBJECT)
 		return refuse_strange(MODEL, info, err);
-	const bool live = ws_json_get_string(root, "weight_version", NULL) && !info->many_tokenizers;
-	info->version_path = !live ? NULL : !strcmp(call->path, old_paths[MODEL]) ? old_paths[MODEL] : paths[MODEL];
+	const bool live =
+		ws_json_get_string(root, "weight_version", NULL) && !info->many_tokenizers;
+	info->version_path = !live                                 ? NULL :
+	                     !strcmp(call->path, old_paths[MODEL]) ? old_paths[MODEL] :
+	                                                             paths[MODEL];
 	ws_endpoint_decode_model_info(root, info);
 	return 0;
 }
@@ -130,7 +139,8 @@ static bool read_routes(struct probe *p, size_t i)
 	const struct ws_http_call *http = &calls[ROUTES].http;
 	if (http->err.code || http->status != 200 || http->reply.len > OPENAPI_MAX)
 		return false;
-	struct ws_json *root = ws_json_parse(http->reply.data, http->reply.len, "openapi.json", NULL);
+	struct ws_json *root =
+		ws_json_parse(http->reply.data, http->reply.len, "openapi.json", NULL);
 	const bool own = root && !ws_lineage_read_openapi(root, calls[SERVER].path, &p->signs[i]);
 	ws_json_free(root);
 	return own;
@@ -148,7 +158,8 @@ static int read_info(struct probe *p, size_t i, struct ws_endpoint_info *info, s
 	for (int q = SERVER; q <= MODEL; q++)
 		if (calls[q].http.ns > info->ns)
 			info->ns = calls[q].http.ns;
-	if (read_server_info(&calls[SERVER], info, err) || read_model_info(&calls[MODEL], info, err))
+	if (read_server_info(&calls[SERVER], info, err) ||
+	    read_model_info(&calls[MODEL], info, err))
 		return -1;
 	p->silent[i] = !read_routes(p, i);
 	return 0;

@@ -169,8 +169,8 @@ static bool says_no(const struct ws_json *root)
 	const struct ws_json *success = ws_json_get(root, "success");
 	const char *status = ws_json_get_string(root, "status", "");
 	return (success && !ws_json_bool(success, false)) || reports_error(root) ||
-	       !strcmp(ws_json_get_string(root, "object", ""), "error") || !strcmp(status, "error") ||
-	       !strcmp(status, "failed");
+	       !strcmp(ws_json_get_string(root, "object", ""), "error") ||
+	       !strcmp(status, "error") || !strcmp(status, "failed");
 }
 
 /* ---- how servers say yes ---- */
@@ -178,8 +178,8 @@ static bool says_no(const struct ws_json *root)
 static bool has_success(const struct ws_endpoint_call *call, const char *words)
 {
 	(void)words;
-	return ws_json_type(call->root) == WS_JSON_OBJECT && ws_json_get_bool(call->root, "success", false) &&
-	       !ws_json_duplicate(call->root);
+	return ws_json_type(call->root) == WS_JSON_OBJECT &&
+	       ws_json_get_bool(call->root, "success", false) && !ws_json_duplicate(call->root);
 }
 
 static bool has_status(const struct ws_endpoint_call *call, const char *word)
@@ -200,13 +200,15 @@ static bool is_quiet(const struct ws_endpoint_call *call, const char *words)
 {
 	const struct ws_buf *reply = &call->http.reply;
 	return !reply->len || (call->root && ws_json_type(call->root) == WS_JSON_NULL) ||
-	       has_status(call, "sleeping") || has_status(call, "awake") || has_status_ok(call, words);
+	       has_status(call, "sleeping") || has_status(call, "awake") ||
+	       has_status_ok(call, words);
 }
 
 /* Plain text: "Cache flushed.\nPlease check backend logs ...". */
 static bool has_flushed(const struct ws_endpoint_call *call, const char *words)
 {
-	return !strncmp(words, "Cache flushed", strlen("Cache flushed")) || has_success(call, words);
+	return !strncmp(words, "Cache flushed", strlen("Cache flushed")) ||
+	       has_success(call, words);
 }
 
 /* What a route answers when it has done what was asked; paths[] are beginnings. */
@@ -214,11 +216,13 @@ static const struct {
 	bool (*agrees)(const struct ws_endpoint_call *call, const char *words);
 	const char *paths[11];
 } answers[] = {
-	{ has_success, { "/init_weights", "/destroy_weights", "/update_weight", "/prepare_weights",
-	                 "/complete_weights", "/receive_weights", "/begin_weight", "/end_weight",
-	                 "/post_process", "/weights_checker" } },
+	{ has_success,
+	  { "/init_weights", "/destroy_weights", "/update_weight", "/prepare_weights",
+	    "/complete_weights", "/receive_weights", "/begin_weight", "/end_weight",
+	    "/post_process", "/weights_checker" } },
 	{ has_status_ok, { "/pause_generation", "/continue_generation" } },
-	{ is_quiet, { "/release_memory_occupation", "/resume_memory_occupation", "/sleep", "/wake_up" } },
+	{ is_quiet,
+	  { "/release_memory_occupation", "/resume_memory_occupation", "/sleep", "/wake_up" } },
 	{ has_flushed, { "/flush_cache" } },
 };
 
@@ -232,12 +236,15 @@ static bool is_expected(const struct ws_endpoint_call *call, const char *words)
 	return true;
 }
 
-static int refuse_unexpected(const struct ws_endpoint_call *call, const char *words, struct ws_err *err)
+static int refuse_unexpected(const struct ws_endpoint_call *call, const char *words,
+                             struct ws_err *err)
 {
-	ws_err_set(err, WS_EREFUSED, "%s %s: the reply (HTTP %ld) does not say that it was done%s%s%s",
+	ws_err_set(err, WS_EREFUSED,
+	           "%s %s: the reply (HTTP %ld) does not say that it was done%s%s%s",
 	           call->http.method, call->path, call->http.status, *words ? ": \"" : "", words,
 	           *words ? "\"" : "");
-	ws_err_hint(err, "perhaps a proxy answered: it is not known whether the server received the request");
+	ws_err_hint(err, "perhaps a proxy answered: it is not known whether the server received "
+	                 "the request");
 	if (err)
 		err->native = (int)call->http.status;
 	return -1;
@@ -246,7 +253,8 @@ static int refuse_unexpected(const struct ws_endpoint_call *call, const char *wo
 /* A server reads a request before it acts on it: who answers sooner has not acted. */
 static int refuse_early(const struct ws_endpoint_call *call, struct ws_err *err)
 {
-	ws_err_set(err, WS_EREFUSED, "%s %s: HTTP %ld arrived before the request was sent completely",
+	ws_err_set(err, WS_EREFUSED,
+	           "%s %s: HTTP %ld arrived before the request was sent completely",
 	           call->http.method, call->path, call->http.status);
 	ws_err_hint(err, "perhaps a proxy answered: the server did not receive the whole request");
 	if (err)
@@ -264,7 +272,8 @@ static void hint_at(long status, struct ws_err *err)
 	else if (status == 502 || status == 504)
 		ws_err_hint(err, "a proxy answered, which does not reach the server");
 	else if (status == 503)
-		ws_err_hint(err, "the server is starting or overloaded, or a proxy does not reach it");
+		ws_err_hint(err,
+		            "the server is starting or overloaded, or a proxy does not reach it");
 	else if (status >= 300 && status < 400)
 		ws_err_hint(err, "redirects are not followed: name the server itself");
 }
@@ -307,7 +316,8 @@ static bool is_of_a_proxy(int status)
 
 bool ws_endpoint_said_no(const struct ws_err *err)
 {
-	return err->code == WS_EREFUSED && (err->native < 200 || err->native > 299) && !is_of_a_proxy(err->native);
+	return err->code == WS_EREFUSED && (err->native < 200 || err->native > 299) &&
+	       !is_of_a_proxy(err->native);
 }
 
 int ws_endpoint_reply(struct ws_endpoint_call *call, const struct ws_json **root, char *message,

@@ -23,8 +23,8 @@ struct ws_endpoint_call {
 	struct ws_json *root;   /* the parsed reply, owned; NULL: not read yet or no JSON */
 };
 
-/* method "GET", "POST" or "OPTIONS"; path begins with "/" and may carry a query, which messages leave out.
- * body may be NULL; it is borrowed until the call is done. */
+/* method "GET", "POST" or "OPTIONS"; path begins with "/" and may carry a query, which messages
+ * leave out. body may be NULL; it is borrowed until the call is done. */
 int ws_endpoint_prepare(struct ws_endpoint_call *call, const char *url, const char *method,
                         const char *path, const struct ws_buf *body, ws_deadline until,
                         struct ws_err *err);
@@ -50,17 +50,20 @@ int ws_endpoint_reply(struct ws_endpoint_call *call, const struct ws_json **root
  * the request may have been obeyed. */
 bool ws_endpoint_said_no(const struct ws_err *err);
 
-/* A lifecycle call, as in endpoint.h: one request to each endpoint, paths[0] to all of them where they
- * are the same. what names it in messages. */
+/* A lifecycle call, as in endpoint.h: one request to each endpoint, paths[0] to all of them
+ * where they are the same. what names it in messages. */
 int ws_endpoint_tell(struct ws_http *http, const char *const *urls, size_t n, const char *what,
                      const char *method, const char *const *paths, bool same,
                      const struct ws_buf *body, ws_deadline until, const struct ws_cancel *cancel,
                      struct ws_endpoint_answer *answers, struct ws_err *err);
 
-/* Reads the answer of call i to wherever ctx says; errs[0..i) are those before it. -1: *errs[i] is why not. */
-typedef int ws_endpoint_reader(void *ctx, struct ws_endpoint_call *calls, size_t i, struct ws_err *errs);
-/* The end of asking n endpoints the same, however that went: reads their answers, or, where *why is an error,
- * makes it that of each; and frees the calls (NULL is fine). -1: *err is the first error. */
+/* Reads the answer of call i to wherever ctx says; errs[0..i) are those before
+ * it. -1: *errs[i] is why not. */
+typedef int ws_endpoint_reader(void *ctx, struct ws_endpoint_call *calls, size_t i,
+                               struct ws_err *errs);
+/* The end of asking n endpoints the same, however that went: reads their answers, or,
+ * where *why is an error, makes it that of each; and frees the calls (NULL is fine).
+ * -1: *err is the first error. */
 int ws_endpoint_take(struct ws_endpoint_call *calls, size_t n, const struct ws_err *why,
                      ws_endpoint_reader *read, void *ctx, struct ws_err *errs, struct ws_err *err);
 
@@ -81,7 +84,8 @@ int ws_checksums_share(struct ws_checksums *from, struct ws_checksums *to);
 int ws_endpoint_decode_checksums(const struct ws_json *root, struct ws_checksums *out,
                                  struct ws_err *err);
 /* endpoint_ranks.c: reads which rank entry i of "ranks" comes from, into c->ranks[i]. */
-int ws_endpoint_decode_rank(const struct ws_json *entry, struct ws_checksums *c, size_t i, struct ws_err *err);
+int ws_endpoint_decode_rank(const struct ws_json *entry, struct ws_checksums *c, size_t i,
+                            struct ws_err *err);
 /* Sorts the ranks. Both fail with WS_EREFUSED and set c->contradicts. */
 int ws_endpoint_check_ranks(struct ws_checksums *c, struct ws_err *err);
 /* The text itself: nested arrays of at most `most` numbers. */

@@ -113,7 +113,8 @@ int ws_endpoint_decode_weights(const struct ws_json *root, struct ws_weight_list
 
 /* ---- checksums ---- */
 
-/* 16 hex digits are the value; of a longer digest it is a hash, which tells equal from different. */
+/* 16 hex digits are the value; of a longer digest it is a hash, which tells equal from
+ * different. */
 static bool parse_digest(const char *text, uint64_t *value, bool *longer)
 {
 	const size_t n = text ? strlen(text) : 0;
@@ -153,20 +154,25 @@ static int decode_sums(const struct ws_json *node, size_t i, struct ws_checksum_
 
 static int by_kind_name(const void *a, const void *b)
 {
-	return strcmp(((const struct ws_checksum_kind *)a)->name, ((const struct ws_checksum_kind *)b)->name);
+	return strcmp(((const struct ws_checksum_kind *)a)->name,
+	              ((const struct ws_checksum_kind *)b)->name);
 }
 
-static int decode_kind(const struct ws_json *node, struct ws_checksum_kind *kind, struct ws_err *err)
+static int decode_kind(const struct ws_json *node, struct ws_checksum_kind *kind,
+                       struct ws_err *err)
 {
 	const struct ws_json *shape = ws_json_get(node, "shape");
 	kind->name = ws_json_key(node);
 	kind->dtype = ws_json_get_string(node, "dtype", NULL);
 	bool ok = ws_weight_name_ok(kind->name) && kind->dtype && strlen(kind->dtype) < 32 &&
 	          ws_json_type(shape) == WS_JSON_ARRAY && ws_json_count(shape) <= WS_MAX_DIMS;
-	for (const struct ws_json *d = ok ? ws_json_first(shape) : NULL; d && ok; d = ws_json_next(d))
+	for (const struct ws_json *d = ok ? ws_json_first(shape) : NULL; d && ok;
+	     d = ws_json_next(d))
 		ok = ws_json_int(d, &kind->dims[kind->n_dims++]);
-	return ok ? 0 : ws_err_set(err, WS_EREFUSED, "/weights_checker: \"tensors\" has an entry that is no "
-	                           "type and shape");
+	return ok ? 0 :
+	            ws_err_set(err, WS_EREFUSED,
+	                       "/weights_checker: \"tensors\" has an entry that is no "
+	                       "type and shape");
 }
 
 /* What servers do not say is not compared. */

@@ -78,12 +78,15 @@ static int choose(const struct ws_endpoint_info *info, bool sleep, unsigned memo
 		ws_err_set(err, WS_EREFUSED, "%s has neither /release_memory_occupation nor /sleep",
 		           info->url);
 	else if (sleep && memory != WS_MEMORY_ALL)
-		ws_err_set(err, WS_EREFUSED, "%s sleeps whole or not at all: its /sleep knows no tags",
-		           info->url);
+		ws_err_set(err, WS_EREFUSED,
+		           "%s sleeps whole or not at all: its /sleep knows no tags", info->url);
 	else if (memory != WS_MEMORY_ALL && memory & (memory - 1))
-		ws_err_set(err, WS_EREFUSED, "%s wakes one tag at a time, or everything", info->url);
+		ws_err_set(err, WS_EREFUSED, "%s wakes one tag at a time, or everything",
+		           info->url);
 	else {
-		const unsigned i = memory == WS_MEMORY_WEIGHTS ? 0 : memory == WS_MEMORY_KV_CACHE ? 1 : 2;
+		const unsigned i = memory == WS_MEMORY_WEIGHTS  ? 0 :
+		                   memory == WS_MEMORY_KV_CACHE ? 1 :
+		                                                  2;
 		snprintf(wake, WAKE_MAX, memory == WS_MEMORY_ALL ? "/wake_up" : "/wake_up?tags=%s",
 		         tags[i]);
 		*path = sleep ? "/sleep" : wake;
@@ -96,7 +99,8 @@ static int choose(const struct ws_endpoint_info *info, bool sleep, unsigned memo
 static void hint_at_sleep(struct ws_err *err)
 {
 	if (err && err->code == WS_EREFUSED && err->native && !err->hint[0])
-		ws_err_hint(err, "does it sleep? wake what does, and nothing else: wsync-ctl wake --tags weights,kv_cache");
+		ws_err_hint(err, "does it sleep? wake what does, and nothing else: wsync-ctl wake "
+		                 "--tags weights,kv_cache");
 }
 
 static int tell(struct ws_http *http, const struct ws_endpoint_info *infos, const char *const *urls,
@@ -113,7 +117,8 @@ static int tell(struct ws_http *http, const struct ws_endpoint_info *infos, cons
 	for (size_t i = 0; !rc && i < n; i++)
 		rc = choose(&infos[i], sleep, memory, wakes[i], &paths[i], err);
 	for (size_t i = 0; rc && i < n; i++)
-		answers[i] = (struct ws_endpoint_answer){ .err = err ? *err : (struct ws_err)WS_ERR_INIT };
+		answers[i] = (struct ws_endpoint_answer){ .err = err ? *err :
+			                                               (struct ws_err)WS_ERR_INIT };
 	if (!rc && sleep)
 		rc = ws_endpoint_flush(http, urls, n, patience, until, cancel, answers, err);
 	if (!rc)
@@ -148,13 +153,15 @@ int ws_endpoint_wake(struct ws_http *http, const struct ws_endpoint_info *infos,
 
 bool ws_waking_failed(const struct ws_waking *w)
 {
-	return w->answer.err.code != WS_OK && (!w->answer.sent || ws_endpoint_said_no(&w->answer.err));
+	return w->answer.err.code != WS_OK &&
+	       (!w->answer.sent || ws_endpoint_said_no(&w->answer.err));
 }
 
 /* Those of one set of memory, all at once. Arrays with room for n. */
 static void wake_alike(struct ws_http *http, struct ws_waking *items, size_t n, unsigned memory,
-                       ws_deadline until, const struct ws_cancel *cancel, struct ws_endpoint_info *infos,
-                       const char **urls, struct ws_endpoint_answer *answers)
+                       ws_deadline until, const struct ws_cancel *cancel,
+                       struct ws_endpoint_info *infos, const char **urls,
+                       struct ws_endpoint_answer *answers)
 {
 	struct ws_err err = WS_ERR_INIT; /* also in the answers */
 	size_t k = 0;
@@ -172,8 +179,8 @@ static void wake_alike(struct ws_http *http, struct ws_waking *items, size_t n, 
 			items[i].answer = answers[k++];
 }
 
-int ws_endpoint_wake_each(struct ws_http *http, struct ws_waking *items, size_t n, ws_deadline until,
-                          const struct ws_cancel *cancel, struct ws_err *err)
+int ws_endpoint_wake_each(struct ws_http *http, struct ws_waking *items, size_t n,
+                          ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
 {
 	struct ws_endpoint_info *infos = calloc(n + 1, sizeof *infos);
 	const char **urls = calloc(n + 1, sizeof *urls);

@@ -42,8 +42,8 @@ static int ask(struct ws_http *http, struct ws_endpoint_call *calls, const char 
                struct ws_err *err)
 {
 	for (size_t i = 0; i < n; i++)
-		if (ws_endpoint_prepare(&calls[i], urls[i], method, paths[same ? 0 : i], body, until,
-		                        err))
+		if (ws_endpoint_prepare(&calls[i], urls[i], method, paths[same ? 0 : i], body,
+		                        until, err))
 			return -1;
 	return ws_endpoint_run(http, calls, n, cancel, err);
 }
@@ -113,8 +113,8 @@ static int tell_all(struct ws_http *http, const char *const *urls, size_t n, con
                     ws_deadline until, const struct ws_cancel *cancel,
                     struct ws_endpoint_answer *answers, struct ws_err *err)
 {
-	return ws_endpoint_tell(http, urls, n, what, method, &path, true, body, until, cancel, answers,
-	                        err);
+	return ws_endpoint_tell(http, urls, n, what, method, &path, true, body, until, cancel,
+	                        answers, err);
 }
 
 int ws_endpoint_health(struct ws_http *http, const char *const *urls, size_t n, ws_deadline until,
@@ -146,7 +146,8 @@ static int tell_all_with(struct ws_http *http, const char *const *urls, size_t n
 	if (rc)
 		read_cut_off(NULL, n, what, &why, answers);
 	else
-		rc = tell_all(http, urls, n, what, "POST", path, &body, until, cancel, answers, &why);
+		rc = tell_all(http, urls, n, what, "POST", path, &body, until, cancel, answers,
+		              &why);
 	if (rc && err)
 		*err = why;
 	ws_buf_free(&body);

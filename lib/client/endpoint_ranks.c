@@ -38,14 +38,16 @@ static bool take_number(const struct ws_json *object, const char *key, int *out)
 	return true;
 }
 
-int ws_endpoint_decode_rank(const struct ws_json *entry, struct ws_checksums *c, size_t i, struct ws_err *err)
+int ws_endpoint_decode_rank(const struct ws_json *entry, struct ws_checksums *c, size_t i,
+                            struct ws_err *err)
 {
 	const struct ws_json *where = ws_json_get(entry, "parallelism_info");
 	struct ws_checksum_rank *rank = &c->ranks[i];
 	rank->rank = UNNUMBERED;
 	if (ws_json_type(where) == WS_JSON_ARRAY)
 		where = ws_json_first(where);
-	if (take_number(where, "rank", &rank->rank) && take_number(where, "dp_rank", &rank->replica))
+	if (take_number(where, "rank", &rank->rank) &&
+	    take_number(where, "dp_rank", &rank->replica))
 		return 0;
 	ws_err_set(err, WS_EREFUSED, "ranks[%zu] has a rank number that is out of range", i);
 	return refuse(c, err);
@@ -96,8 +98,8 @@ int ws_endpoint_check_ranks(struct ws_checksums *c, struct ws_err *err)
 /* ---- is every rank there? ---- */
 
 /* Ranks that are missing, or that are there too often: "1, 2, 5 and more". Returns how many. */
-static size_t list_ranks(const struct ws_checksums *c, uint64_t ranks, unsigned replicas, bool missing,
-                         char *dst, size_t size)
+static size_t list_ranks(const struct ws_checksums *c, uint64_t ranks, unsigned replicas,
+                         bool missing, char *dst, size_t size)
 {
 	size_t n = 0, used = 0, i = 0;
 	dst[0] = '\0';
@@ -126,14 +128,15 @@ int ws_endpoint_check_tp(const struct ws_endpoint_info *info, struct ws_err *err
 {
 	if (info->tp_size)
 		return 0;
-	ws_err_set(err, WS_EREFUSED, "%s does not report how many ranks it has: %s has no tp_size", info->url,
-	           info->info_path ? info->info_path : "/server_info");
+	ws_err_set(err, WS_EREFUSED, "%s does not report how many ranks it has: %s has no tp_size",
+	           info->url, info->info_path ? info->info_path : "/server_info");
 	ws_err_hint(err, "is it a router or a proxy? use the address of the server itself");
 	return ws_err_where(err, NULL, info->url);
 }
 
 /* Data-parallel attention divides one world; other replicas have a world each. */
-int ws_checksums_whole(const struct ws_checksums *c, const struct ws_endpoint_info *info, struct ws_err *err)
+int ws_checksums_whole(const struct ws_checksums *c, const struct ws_endpoint_info *info,
+                       struct ws_err *err)
 {
 	char missing[96], extra[96];
 	if (ws_endpoint_check_tp(info, err))
@@ -146,8 +149,10 @@ int ws_checksums_whole(const struct ws_checksums *c, const struct ws_endpoint_in
 	const size_t n_extra = list_ranks(c, ranks, replicas, false, extra, sizeof extra);
 	if (!n_missing && !n_extra)
 		return 0;
-	ws_err_set(err, WS_EREFUSED, "%s: /weights_checker reports %zu of its %" PRIu64 " ranks: %s%s%s%s%s",
-	           info->url, c->n_ranks, ranks * replicas, n_missing ? "missing: rank " : "", missing,
-	           n_missing && n_extra ? "; " : "", n_extra ? "too many: rank " : "", extra);
+	ws_err_set(err, WS_EREFUSED,
+	           "%s: /weights_checker reports %zu of its %" PRIu64 " ranks: %s%s%s%s%s",
+	           info->url, c->n_ranks, ranks * replicas, n_missing ? "missing: rank " : "",
+	           missing, n_missing && n_extra ? "; " : "", n_extra ? "too many: rank " : "",
+	           extra);
 	return ws_err_where(err, NULL, info->url);
 }

@@ -8,17 +8,19 @@
 
 #include <stdlib.h>
 
-static int ask(struct ws_http *http, struct ws_endpoint_call *calls, const char *const *urls, size_t n,
-               ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
+static int ask(struct ws_http *http, struct ws_endpoint_call *calls, const char *const *urls,
+               size_t n, ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
 {
 	for (size_t i = 0; i < n; i++)
-		if (ws_endpoint_prepare(&calls[i], urls[i], "GET", "/server_info", NULL, until, err))
+		if (ws_endpoint_prepare(&calls[i], urls[i], "GET", "/server_info", NULL, until,
+		                        err))
 			return -1;
 	if (ws_endpoint_run(http, calls, n, cancel, err))
 		return -1;
 	for (size_t i = 0; i < n; i++)
 		if (calls[i].http.status == 404 &&
-		    ws_endpoint_prepare(&calls[i], urls[i], "GET", "/get_server_info", NULL, until, err))
+		    ws_endpoint_prepare(&calls[i], urls[i], "GET", "/get_server_info", NULL, until,
+		                        err))
 			return -1;
 	return ws_endpoint_run(http, calls, n, cancel, err);
 }

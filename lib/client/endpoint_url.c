@@ -154,7 +154,8 @@ static void canonical_address(struct parts *p)
 		if (IN6_IS_ADDR_UNSPECIFIED(&v6))
 			v6 = in6addr_loopback;
 		const bool mapped = IN6_IS_ADDR_V4MAPPED(&v6);
-		inet_ntop(mapped ? AF_INET : AF_INET6, v6.s6_addr + (mapped ? 12 : 0), p->host, sizeof p->host);
+		inet_ntop(mapped ? AF_INET : AF_INET6, v6.s6_addr + (mapped ? 12 : 0), p->host,
+		          sizeof p->host);
 	}
 }
 
@@ -182,7 +183,8 @@ int ws_endpoint_host_port(const char *url, char *host, uint16_t *port, struct ws
 
 static bool is_localhost(const char *host)
 {
-	return strcmp(host, "localhost") == 0 || strcmp(host, "127.0.0.1") == 0 || strcmp(host, "::1") == 0;
+	return strcmp(host, "localhost") == 0 || strcmp(host, "127.0.0.1") == 0 ||
+	       strcmp(host, "::1") == 0;
 }
 
 bool ws_endpoint_same(const char *a, const char *b)
@@ -190,6 +192,7 @@ bool ws_endpoint_same(const char *a, const char *b)
 	struct parts x, y;
 	if (split_canonical(a, &x) || split_canonical(b, &y))
 		return false;
-	return x.port == y.port && x.path_len == y.path_len && memcmp(x.path, y.path, (size_t)x.path_len) == 0 &&
+	return x.port == y.port && x.path_len == y.path_len &&
+	       memcmp(x.path, y.path, (size_t)x.path_len) == 0 &&
 	       (strcmp(x.host, y.host) == 0 || (is_localhost(x.host) && is_localhost(y.host)));
 }

@@ -3,10 +3,10 @@
  *
  *   POST /get_weights_by_name  {"name", "truncate_size": rows}
  *   200  nested arrays of numbers, the first rows of the tensor of that checkpoint name; with
- *        data-parallel ranks one more array around them. What is not finite is null, NaN or Infinity,
- *        depending on the server's JSON writer.
- *   400  {"error": {"message": "Get parameter by name failed"}}: no such name, or a model without it.
- *        With data-parallel ranks this is 200 and [null, null, ...], one for each of them
+ *        data-parallel ranks one more array around them. What is not finite is null, NaN or
+ * Infinity, depending on the server's JSON writer. 400  {"error": {"message": "Get parameter by
+ * name failed"}}: no such name, or a model without it. With data-parallel ranks this is 200 and
+ * [null, null, ...], one for each of them
  *
  * Read from the text and never as a tree, which would take forty times the room. */
 #include "endpoint_call.h"
@@ -62,7 +62,9 @@ static bool take_number(struct reader *r, double *value)
 		return *value = INFINITY, true;
 	if (take_word(r, "-Infinity"))
 		return *value = -INFINITY, true;
-	for (; r->at + n < r->len && r->text[r->at + n] && strchr("0123456789+-.eE", r->text[r->at + n]); n++) {
+	for (; r->at + n < r->len && r->text[r->at + n] &&
+	       strchr("0123456789+-.eE", r->text[r->at + n]);
+	     n++) {
 		if (n + 1 == sizeof token)
 			return false;
 		token[n] = r->text[r->at + n];
@@ -184,8 +186,10 @@ int ws_endpoint_decode_values(const char *text, size_t len, size_t most, struct 
 		ws_err_set(err, WS_EREFUSED, "POST %s: the answer has more than the %zu numbers "
 		           "that were asked for", route, most);
 	else
-		ws_err_set(err, WS_EREFUSED, "POST %s: the answer is no array of numbers, from byte "
-		           "%zu on", route, r.at);
+		ws_err_set(err, WS_EREFUSED,
+		           "POST %s: the answer is no array of numbers, from byte "
+		           "%zu on",
+		           route, r.at);
 	ws_values_free(out);
 	return -1;
 }
@@ -239,8 +243,8 @@ static int read_values(void *ctx, struct ws_endpoint_call *calls, size_t i, stru
 	                 http->reply.data[0] != '{';
 	if (!yes && ws_endpoint_reply(&calls[i], NULL, NULL, 0, &errs[i]))
 		return -1;
-	if (ws_endpoint_decode_values(http->reply.data ? http->reply.data : "", http->reply.len, r->most,
-	                              &r->outs[i], &errs[i]))
+	if (ws_endpoint_decode_values(http->reply.data ? http->reply.data : "", http->reply.len,
+	                              r->most, &r->outs[i], &errs[i]))
 		return ws_err_where(&errs[i], NULL, r->urls[i]);
 	return 0;
 }

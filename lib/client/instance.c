@@ -18,7 +18,8 @@ static void add(struct ws_buf *text, const struct ws_json *node, int depth)
 	else if (ws_json_double(node, &number))
 		ws_buf_printf(text, "%.17g", number);
 	ws_buf_puts(text, "\n");
-	for (const struct ws_json *m = depth < DEPTH_MAX ? ws_json_first(node) : NULL; m; m = ws_json_next(m))
+	for (const struct ws_json *m = depth < DEPTH_MAX ? ws_json_first(node) : NULL; m;
+	     m = ws_json_next(m))
 		add(text, m, depth + 1);
 }
 

@@ -2,13 +2,15 @@
 /* lineage.c - the table of lineages, and what becomes of it when routes say otherwise.
  *
  * The table is what was read off the servers' sources, each lineage at one point of its history.
- * Where a release is older or newer than that point its routes and schemas tell, and they decide. */
+ * Where a release is older or newer than that point its routes and schemas tell, and they
+ * decide. */
 #include "wsync/lineage.h"
 
 #include <string.h>
 
 static const char *const names[WS_N_LINEAGES] = {
-	"unknown", "sglang-0.4", "sglang-0.5", "sglang-2026", "xorl-legacy", "xorl", "session", "slime",
+	"unknown",     "sglang-0.4", "sglang-0.5", "sglang-2026",
+	"xorl-legacy", "xorl",       "session",    "slime",
 };
 
 const char *ws_lineage_name(enum ws_lineage lineage)
@@ -35,11 +37,13 @@ int ws_lineage_parse(const char *name, enum ws_lineage *out)
 	.get_weights = true, .generate = true, .dies_of_format = true, .dies_of_release = true
 
 /* What upstream had in the middle of 2026, which three others started from. */
-#define YEAR_2026 \
-	EVERY_SERVER, .destroy = true, .from_ipc = true, .load_format = true, .mixed_bucket = true, \
-	.weight_version = true, .abort_requests = true, .empty_cache = true, .pause = true, \
-	.pause_modes = true, .flush_waits = true, .set_version = true, .checker = true, \
-	.checksums = true, .routed_experts = true, .dies_of_flush = true, .dies_of_group = true
+#define YEAR_2026                                                                                  \
+	EVERY_SERVER, .destroy = true, .from_ipc = true, .load_format = true,                      \
+		      .mixed_bucket = true, .weight_version = true, .abort_requests = true,        \
+		      .empty_cache = true, .pause = true, .pause_modes = true,                     \
+		      .flush_waits = true, .set_version = true, .checker = true,                   \
+		      .checksums = true, .routed_experts = true, .dies_of_flush = true,            \
+		      .dies_of_group = true
 
 static const struct ws_capabilities table[WS_N_LINEAGES] = {
 	[WS_LINEAGE_UNKNOWN] = {
@@ -66,7 +70,8 @@ static const struct ws_capabilities table[WS_N_LINEAGES] = {
 		YEAR_2026, .two_phase = true, .two_phase_whole = true, .eager_comm = true,
 		.stuck_prepare = true,
 	},
-	[WS_LINEAGE_SESSION] = { YEAR_2026, .session = true, .selector = true, .skip_tensors = true },
+	[WS_LINEAGE_SESSION] = { YEAR_2026, .session = true, .selector = true,
+	                         .skip_tensors = true },
 	[WS_LINEAGE_SLIME] = { YEAR_2026, .post_process = true },
 };
 
@@ -197,8 +202,8 @@ static enum ws_lineage by_version(const char *version)
 	return WS_LINEAGE_UNKNOWN;
 }
 
-/* Upstream by year: what a later one has, the one before has not. It can pause since 0.4.9, and says its
- * weights' version since 0.5.1. */
+/* Upstream by year: what a later one has, the one before has not. It can pause since 0.4.9, and
+ * says its weights' version since 0.5.1. */
 static enum ws_lineage by_year(const struct ws_lineage_signs *signs)
 {
 	const struct ws_capabilities *asked = &signs->asked, *seen = &signs->seen;
@@ -209,8 +214,8 @@ static enum ws_lineage by_year(const struct ws_lineage_signs *signs)
 		said = WS_LINEAGE_SGLANG_2026;
 	if (seen->checker || seen->pause_modes || seen->empty_cache)
 		return WS_LINEAGE_SGLANG_2026;
-	if (seen->pause && said == WS_LINEAGE_SGLANG_04 && asked->set_version && !seen->set_version &&
-	    !seen->destroy && !seen->from_ipc)
+	if (seen->pause && said == WS_LINEAGE_SGLANG_04 && asked->set_version &&
+	    !seen->set_version && !seen->destroy && !seen->from_ipc)
 		return said;
 	if (seen->pause || seen->set_version || seen->destroy || seen->from_ipc)
 		return asked->checker || said == WS_LINEAGE_UNKNOWN ? WS_LINEAGE_SGLANG_05 : said;

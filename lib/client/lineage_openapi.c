@@ -7,9 +7,9 @@
  *        "requestBody": {"content": {"application/json": {"schema": S}}}}}},
  *    "components": {"schemas": {NAME: {"properties": {FIELD: ...}}}}}
  *
- * S is a schema, {"$ref": "#/components/schemas/NAME"}, or an anyOf of these. Servers that read their
- * bodies by themselves have routes without a schema: their fields are not known then, which is
- * something else than absent. */
+ * S is a schema, {"$ref": "#/components/schemas/NAME"}, or an anyOf of these. Servers that read
+ * their bodies by themselves have routes without a schema: their fields are not known then,
+ * which is something else than absent. */
 #include "lineage_probe.h"
 
 #include <string.h>
@@ -97,7 +97,8 @@ void ws_lineage_sum_up(const enum ws_presence *found, struct ws_lineage_signs *s
 			continue;
 		}
 		for (size_t k = 0; k < N_PATHS; k++)
-			if (paths[k].at == paths[i].at && found[k] != WS_PRESENT && all != WS_ABSENT)
+			if (paths[k].at == paths[i].at && found[k] != WS_PRESENT &&
+			    all != WS_ABSENT)
 				all = found[k];
 		if (all == WS_NOT_ASKED)
 			continue;
@@ -118,8 +119,9 @@ static const struct ws_json *follow(const struct openapi *o, const struct ws_jso
 	const char *ref = ws_json_get_string(schema, "$ref", NULL);
 	if (!ref)
 		return schema;
-	return strncmp(ref, prefix, sizeof prefix - 1) ? NULL
-	                                               : ws_json_get(o->schemas, ref + sizeof prefix - 1);
+	return strncmp(ref, prefix, sizeof prefix - 1) ?
+	               NULL :
+	               ws_json_get(o->schemas, ref + sizeof prefix - 1);
 }
 
 /* A schema may refer to itself, directly or around a corner: *left limits that. */
@@ -164,7 +166,8 @@ static bool has_parameter(const struct ws_json *operation, const char *name)
 	return false;
 }
 
-/* Operations whose parameters are listed; one that lists none may still read the query by itself. */
+/* Operations whose parameters are listed; one that lists none may still read the query by
+ * itself. */
 static void find_flush_timeout(const struct openapi *o, struct ws_lineage_signs *signs)
 {
 	const struct ws_json *flush = ws_json_get(o->routes, "/flush_cache");

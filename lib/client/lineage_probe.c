@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lineage_probe.c - for servers without a list of their routes: one question for each.
  *
- * The first question is for a route that nobody has. A proxy that says yes to it, as some do to every
- * OPTIONS for the sake of browsers, says yes to everything and is not believed. */
+ * The first question is for a route that nobody has. A proxy that says yes to it, as some do to
+ * every OPTIONS for the sake of browsers, says yes to everything and is not believed. */
 #include "lineage_probe.h"
 
 #include "endpoint_call.h"

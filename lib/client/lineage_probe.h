@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lineage_probe.h - what an endpoint shows of itself: its list of routes, else one question for each.
+/* lineage_probe.h - what an endpoint shows of itself: its list of routes,
+ * else one question for each.
  *
  * Nothing here has an effect on a server. GET would: /flush_cache, /release_memory_occupation and
  * others take it. OPTIONS does not; a framework that knows the path answers 405 and says what it

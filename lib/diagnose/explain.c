@@ -12,9 +12,10 @@ static const int64_t SLOWEST_PACE_NS = 60 * WS_NS_PER_S;
 /* Who interrupts a wait that has hardly begun knows what was going on. */
 static const int64_t WORTH_TELLING_NS = 2 * WS_NS_PER_S;
 
-/* ---- requests that go by ------------------------------------------------------------------------ */
+/* ---- requests that go by --------------------------------------------------------------------- */
 
-static struct explain_seen *seen_of(struct ws_explain *x, const struct ws_http_call *call, size_t *n_url)
+static struct explain_seen *seen_of(struct ws_explain *x, const struct ws_http_call *call,
+                                    size_t *n_url)
 {
 	for (size_t i = 0; i < x->opts.n; i++) {
 		*n_url = strlen(x->opts.urls[i]);
@@ -53,7 +54,7 @@ static void see(void *ctx, const struct ws_http_call *call)
 		memcpy(s->address, call->address, sizeof s->address);
 }
 
-/* ---- silence ------------------------------------------------------------------------------------ */
+/* ---- silence --------------------------------------------------------------------------------- */
 
 static int64_t patience(const struct ws_explain *x)
 {
@@ -111,7 +112,7 @@ static void forget(struct ws_explain *x)
 	x->caught = false;
 }
 
-/* ---- what is told to us ------------------------------------------------------------------------- */
+/* ---- what is told to us ---------------------------------------------------------------------- */
 
 int ws_explain_open(const struct ws_explain_opts *opts, struct ws_explain **out, struct ws_err *err)
 {
@@ -138,7 +139,8 @@ void ws_explain_close(struct ws_explain *x)
 	free(x);
 }
 
-void ws_explain_phase(struct ws_explain *x, enum ws_phase phase, const struct ws_explain_limit *limits, size_t n)
+void ws_explain_phase(struct ws_explain *x, enum ws_phase phase,
+                      const struct ws_explain_limit *limits, size_t n)
 {
 	if (!x)
 		return;
@@ -203,10 +205,14 @@ static void wait_ends(void *ctx)
 }
 
 const struct ws_group_watch ws_explain_group = {
-	.begins = wait_begins, .moved = wait_moved, .alive = wait_alive, .failed = wait_failed, .ends = wait_ends,
+	.begins = wait_begins,
+	.moved = wait_moved,
+	.alive = wait_alive,
+	.failed = wait_failed,
+	.ends = wait_ends,
 };
 
-/* ---- the end ------------------------------------------------------------------------------------ */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 void ws_explain_catch(struct ws_explain *x, enum ws_hang_end end)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* explain_collect.c - the evidence, as it lies about at this moment: requests, the store, the data plane. */
+/* explain_collect.c - the evidence, as it lies about at this moment: requests,
+ * the store, the data plane. */
 #include "explain_state.h"
 
 #include "group_state.h"
@@ -12,7 +13,7 @@
 
 enum { PEERS = 64 };
 
-/* ---- endpoints ---------------------------------------------------------------------------------- */
+/* ---- endpoints ------------------------------------------------------------------------------- */
 
 static int add_endpoints(const struct ws_explain *x, struct ws_hang *h)
 {
@@ -38,13 +39,14 @@ static int64_t longest_request(const struct ws_hang *h)
 	int64_t longest = -1;
 	for (size_t i = 0; i < h->n_endpoints; i++) {
 		const struct ws_hang_endpoint *e = &h->endpoints[i];
-		if (e->request != WS_HANG_NO_REQUEST && e->request < WS_HANG_ANSWERED && e->request_ns > longest)
+		if (e->request != WS_HANG_NO_REQUEST && e->request < WS_HANG_ANSWERED &&
+		    e->request_ns > longest)
 			longest = e->request_ns;
 	}
 	return longest;
 }
 
-/* ---- ranks -------------------------------------------------------------------------------------- */
+/* ---- ranks ----------------------------------------------------------------------------------- */
 
 static int add_ranks(const struct ws_group *g, struct ws_hang *h)
 {
@@ -76,14 +78,15 @@ static void look_at_transport(const struct ws_group *g, struct ws_hang *h)
 	}
 }
 
-/* ---- the store ---------------------------------------------------------------------------------- */
+/* ---- the store ------------------------------------------------------------------------------- */
 
 /* "10.0.0.2:41234" or "[::1]:41234" against "10.0.0.2" or "::1". */
 static bool is_from(const char *peer, const char *address)
 {
 	const size_t n = strlen(address);
 	const bool bracket = peer[0] == '[';
-	return n && strncmp(peer + bracket, address, n) == 0 && peer[bracket + n] == (bracket ? ']' : ':');
+	return n && strncmp(peer + bracket, address, n) == 0 &&
+	       peer[bracket + n] == (bracket ? ']' : ':');
 }
 
 /* Of the only endpoint with its address. */
@@ -119,7 +122,9 @@ static void note_peer(const struct ws_explain *x, const struct ws_store_peer *p,
 	if (h->n_peers == PEERS)
 		return;
 	struct ws_hang_peer *to = &h->peers[h->n_peers++];
-	*to = (struct ws_hang_peer){ .joined = p->joined, .connected = p->connected, .asked = p->asked,
+	*to = (struct ws_hang_peer){ .joined = p->joined,
+		                     .connected = p->connected,
+		                     .asked = p->asked,
 		                     .foreign = p->foreign };
 	memcpy(to->address, p->address, sizeof to->address);
 	memcpy(to->waits_for, p->waits_for, sizeof to->waits_for);
@@ -171,10 +176,12 @@ static int look_at_group(const struct ws_explain *x, struct ws_hang *h)
 	if (add_ranks(g, h) || look_at_store(x, g, h))
 		return -1;
 	look_at_transport(g, h);
-	/* A lazy server joins with the first bucket: until then it is ranks that are missing, and no bytes. */
+	/* A lazy server joins with the first bucket: until then it is ranks that
+	 * are missing, and no bytes. */
 	const bool stands = h->n_ranks && h->ranks[0].link == WS_HANG_LINKED;
-	h->wait = w->joining || (!stands && strcmp(g->opts.ops->name, "nccl") == 0) ? WS_HANG_FORMING :
-	                                                                             WS_HANG_MOVING;
+	h->wait = w->joining || (!stands && strcmp(g->opts.ops->name, "nccl") == 0) ?
+	                  WS_HANG_FORMING :
+	                  WS_HANG_MOVING;
 	h->waited_ns = now - x->wait_since;
 	h->still_ns = now - x->moved_at;
 	snprintf(h->what, sizeof h->what, "%s", w->what);
@@ -193,7 +200,7 @@ static int look_at_group(const struct ws_explain *x, struct ws_hang *h)
 	return 0;
 }
 
-/* ---- all of it ---------------------------------------------------------------------------------- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 static bool has_just_passed(const struct ws_explain_limit *l, int64_t waited_ns)
 {

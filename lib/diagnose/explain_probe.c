@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* explain_probe.c - is it alive? Two requests that change nothing to each endpoint that is waited for, while
- * the caller cleans up: one that the HTTP side answers by itself, and the health, for which some servers ask
- * their scheduler. */
+/* explain_probe.c - is it alive? Two requests that change nothing to each endpoint that is
+ * waited for, while the caller cleans up: one that the HTTP side answers by itself, and the
+ * health, for which some servers ask their scheduler. */
 #include "explain_state.h"
 
 #include "hang_list.h"
@@ -26,8 +26,8 @@ static void ask(struct ws_explain *x, struct explain_probes *p, size_t i)
 	p->endpoint[at] = i;
 	for (size_t k = 0; k < PROBES; k++) {
 		p->calls[at][k].http.user = x;
-		(void)ws_endpoint_start(x->opts.http, &p->calls[at][k], x->opts.urls[i], "GET", paths[k], NULL,
-		                        p->until, NULL);
+		(void)ws_endpoint_start(x->opts.http, &p->calls[at][k], x->opts.urls[i], "GET",
+		                        paths[k], NULL, p->until, NULL);
 	}
 }
 

@@ -29,7 +29,8 @@ struct ws_explain {
 	bool flush;
 	const struct ws_together *wait;  /* NULL: none of a group's */
 	int64_t wait_since, moved_at;
-	int64_t tell_at, pace_ns;        /* when the next line is due, and how long it is to the one after */
+	/* when the next line is due, and how long it is to the one after */
+	int64_t tell_at, pace_ns;
 	bool caught;
 	struct ws_hang hang;             /* what was */
 	struct explain_probes *probes;   /* NULL: none are on their way */
@@ -38,8 +39,8 @@ struct ws_explain {
 /* explain_collect.c: all that is to be seen now. The caller frees it. -1: out of memory. */
 int explain_collect(struct ws_explain *x, enum ws_hang_end end, struct ws_hang *h);
 
-/* explain_probe.c: the endpoints that are waited for are asked whether they live; their requests are marked
- * by x as their user. */
+/* explain_probe.c: the endpoints that are waited for are asked whether they live; their requests
+ * are marked by x as their user. */
 void explain_probe_begin(struct ws_explain *x, const struct ws_hang *h);
 void explain_probe_end(struct ws_explain *x, struct ws_hang *h); /* into it */
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hang_fill.c - the sentences of a judgement: facts take the places of their names.
  *
- * {who} {peer} {key} of those concerned, {address} {port} {group} of ours, {waited} {still} {starved}, {ifname}
- * (the variable that chooses an interface), {longer} ("; --option gives it longer", or nothing). */
+ * {who} {peer} {key} of those concerned, {address} {port} {group} of ours, {waited}
+ * {still} {starved}, {ifname} (the variable that chooses an interface), {longer} (";
+ * --option gives it longer", or nothing). */
 #include "hang_list.h"
 
 #include "wsync/tool/str.h"
@@ -39,7 +40,8 @@ static void put_who(const struct ws_hang *h, const struct who *w, struct ws_buf 
 	hang_list_endpoints(h, w->endpoint, out);
 }
 
-static void put_fact(const struct ws_hang *h, const struct who *w, const char *at, size_t n, struct ws_buf *out)
+static void put_fact(const struct ws_hang *h, const struct who *w, const char *at, size_t n,
+                     struct ws_buf *out)
 {
 	const struct ws_hang_peer *peer = foreigner(h);
 	char time[32];
@@ -67,8 +69,8 @@ static void put_fact(const struct ws_hang *h, const struct who *w, const char *a
 		ws_buf_printf(out, "; --%s gives it longer", h->option);
 }
 
-void hang_fill(char *dst, size_t n, const struct ws_hang *h, hang_of_endpoint endpoint, hang_of_rank rank,
-               const char *text)
+void hang_fill(char *dst, size_t n, const struct ws_hang *h, hang_of_endpoint endpoint,
+               hang_of_rank rank, const char *text)
 {
 	const struct who w = { endpoint, rank };
 	struct ws_buf out;

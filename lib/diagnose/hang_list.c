@@ -37,7 +37,8 @@ static size_t count_of(const struct ws_hang *h, hang_of_rank pass, size_t endpoi
 	return n;
 }
 
-static void put_ranks_of(const struct ws_hang *h, hang_of_rank pass, size_t e, size_t n, struct ws_buf *out)
+static void put_ranks_of(const struct ws_hang *h, hang_of_rank pass, size_t e, size_t n,
+                         struct ws_buf *out)
 {
 	struct runs r = { .out = out };
 	ws_buf_puts(out, n == 1 ? "rank " : "ranks ");
@@ -58,7 +59,8 @@ static void put_ranks_of(const struct ws_hang *h, hang_of_rank pass, size_t e, s
 size_t hang_list_ranks(const struct ws_hang *h, hang_of_rank pass, struct ws_buf *out)
 {
 	size_t total = 0, named = 0;
-	for (size_t e = 0; e <= h->n_endpoints; e++) { /* the last one stands for the other senders */
+	/* the last one stands for the other senders */
+	for (size_t e = 0; e <= h->n_endpoints; e++) {
 		const size_t n = count_of(h, pass, e);
 		total += n;
 		if (!n || ++named > ENDPOINTS)

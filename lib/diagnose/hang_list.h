@@ -15,8 +15,8 @@ size_t hang_list_endpoints(const struct ws_hang *h, hang_of_endpoint pass, struc
 
 bool hang_any_rank(const struct ws_hang *h, hang_of_rank pass);
 /* The text with its {facts} in place; those that pass are its {who}. */
-void hang_fill(char *dst, size_t n, const struct ws_hang *h, hang_of_endpoint endpoint, hang_of_rank rank,
-               const char *text);
+void hang_fill(char *dst, size_t n, const struct ws_hang *h, hang_of_endpoint endpoint,
+               hang_of_rank rank, const char *text);
 
 bool hang_is_nccl(const struct ws_hang *h);
 /* It was asked and has not answered: the answer is still to come, or was broken off. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hang_text.c - the facts of a hang in sentences, and in one line while it lasts; and their words for
- * programs. */
+/* hang_text.c - the facts of a hang in sentences, and in one line while it lasts; and
+ * their words for programs. */
 #include "hang_list.h"
 
 #include "wsync/clock.h"
@@ -15,29 +15,44 @@ enum { NUM = 32, ENDPOINTS = 6, PEERS = 4, FED = 8 };
 const char *ws_hang_cause_name(enum ws_hang_cause cause)
 {
 	static const char *const names[WS_HANG_CAUSES] = {
-		[WS_HANG_UNKNOWN] = "unknown", [WS_HANG_SERVER_GONE] = "server-gone",
-		[WS_HANG_SERVER_STOPPED] = "server-stopped", [WS_HANG_NO_ROUTE] = "no-route",
-		[WS_HANG_SLOW_REQUEST] = "slow-request", [WS_HANG_RANK_LEFT] = "rank-left",
-		[WS_HANG_OTHER_GROUP] = "other-group", [WS_HANG_MISSING_SENDER] = "missing-sender", [WS_HANG_LOOPBACK] = "loopback",
-		[WS_HANG_STORE_UNREACHED] = "store-unreached", [WS_HANG_MISSING_RANKS] = "missing-ranks",
-		[WS_HANG_MISSING_ENDPOINT] = "missing-endpoint", [WS_HANG_NOT_TAKEN_UP] = "not-taken-up",
-		[WS_HANG_NOT_PUBLISHED] = "not-published", [WS_HANG_ID_NOT_ASKED] = "id-not-asked",
+		[WS_HANG_UNKNOWN] = "unknown",
+		[WS_HANG_SERVER_GONE] = "server-gone",
+		[WS_HANG_SERVER_STOPPED] = "server-stopped",
+		[WS_HANG_NO_ROUTE] = "no-route",
+		[WS_HANG_SLOW_REQUEST] = "slow-request",
+		[WS_HANG_RANK_LEFT] = "rank-left",
+		[WS_HANG_OTHER_GROUP] = "other-group",
+		[WS_HANG_MISSING_SENDER] = "missing-sender",
+		[WS_HANG_LOOPBACK] = "loopback",
+		[WS_HANG_STORE_UNREACHED] = "store-unreached",
+		[WS_HANG_MISSING_RANKS] = "missing-ranks",
+		[WS_HANG_MISSING_ENDPOINT] = "missing-endpoint",
+		[WS_HANG_NOT_TAKEN_UP] = "not-taken-up",
+		[WS_HANG_NOT_PUBLISHED] = "not-published",
+		[WS_HANG_ID_NOT_ASKED] = "id-not-asked",
 		[WS_HANG_MIXED_JOINING] = "mixed-joining",
-		[WS_HANG_DATA_PLANE] = "data-plane", [WS_HANG_AFTER_FORMING] = "after-forming",
-		[WS_HANG_SOURCE_SLOW] = "source-slow", [WS_HANG_LINK_BROKE] = "link-broke",
-		[WS_HANG_NOT_RECEIVING] = "not-receiving", [WS_HANG_STALLED] = "stalled",
-		[WS_HANG_SLOW_WIRE] = "slow-wire", [WS_HANG_LOADING] = "loading",
-		[WS_HANG_DOWNSTREAM] = "downstream", [WS_HANG_BUSY] = "busy",
-		[WS_HANG_FLUSHING] = "flushing", [WS_HANG_CHECKSUMS] = "checksums",
-		[WS_HANG_STARTING] = "starting", [WS_HANG_OWN_WORK] = "own-work",
+		[WS_HANG_DATA_PLANE] = "data-plane",
+		[WS_HANG_AFTER_FORMING] = "after-forming",
+		[WS_HANG_SOURCE_SLOW] = "source-slow",
+		[WS_HANG_LINK_BROKE] = "link-broke",
+		[WS_HANG_NOT_RECEIVING] = "not-receiving",
+		[WS_HANG_STALLED] = "stalled",
+		[WS_HANG_SLOW_WIRE] = "slow-wire",
+		[WS_HANG_LOADING] = "loading",
+		[WS_HANG_DOWNSTREAM] = "downstream",
+		[WS_HANG_BUSY] = "busy",
+		[WS_HANG_FLUSHING] = "flushing",
+		[WS_HANG_CHECKSUMS] = "checksums",
+		[WS_HANG_STARTING] = "starting",
+		[WS_HANG_OWN_WORK] = "own-work",
 	};
 	return (unsigned)cause < WS_HANG_CAUSES ? names[cause] : "unknown";
 }
 
 const char *ws_hang_request_name(enum ws_hang_request request)
 {
-	static const char *const names[] = { NULL, "connecting", "sending", "sent", "answering", "answered",
-		                             "broken" };
+	static const char *const names[] = { NULL,        "connecting", "sending", "sent",
+		                             "answering", "answered",   "broken" };
 	return names[request];
 }
 
@@ -97,9 +112,11 @@ static const struct {
 	const char *gloo, *nccl;
 } standings[] = {
 	{ is_absent, "not at the store", "not at the store" },
-	{ is_joined, "at the store, without an address of their own", "at the store, not asking for the id" },
+	{ is_joined, "at the store, without an address of their own",
+	  "at the store, not asking for the id" },
 	{ has_left, "left the store again", "left the store again" },
-	{ is_apart, "published an address, not connected yet", "asked for the NCCL id, not connected" },
+	{ is_apart, "published an address, not connected yet",
+	  "asked for the NCCL id, not connected" },
 	{ is_linked, "connected", "connected" },
 };
 enum { STANDINGS = sizeof standings / sizeof standings[0] };
@@ -110,14 +127,17 @@ static void put_standings(const struct ws_hang *h, struct ws_buf *out)
 		struct ws_buf who;
 		ws_buf_init(&who, 8192);
 		if (hang_list_ranks(h, standings[i].pass, &who))
-			ws_buf_printf(out, "; %s: %s", hang_is_nccl(h) ? standings[i].nccl : standings[i].gloo,
+			ws_buf_printf(out, "; %s: %s",
+			              hang_is_nccl(h) ? standings[i].nccl : standings[i].gloo,
 			              ws_buf_str(&who));
 		ws_buf_free(&who);
 	}
 	for (size_t i = 0; i < h->n_endpoints; i++)
 		if (has_unnamed(h, i))
-			ws_buf_printf(out, "; at the store, not known which: %u of the %u ranks of %s",
-			              h->endpoints[i].unnamed, h->endpoints[i].n_ranks, h->endpoints[i].url);
+			ws_buf_printf(out,
+			              "; at the store, not known which: %u of the %u ranks of %s",
+			              h->endpoints[i].unnamed, h->endpoints[i].n_ranks,
+			              h->endpoints[i].url);
 }
 
 static void put_peers(const struct ws_hang *h, struct ws_buf *out)
@@ -181,9 +201,11 @@ static void put_movement(const struct ws_hang *h, struct ws_buf *out)
 		put_taken(h, i, out);
 	}
 	if (lag && lag < left)
-		ws_buf_printf(out, "; the other%s that we feed took all", left - lag == 1 ? "" : "s");
+		ws_buf_printf(out, "; the other%s that we feed took all",
+		              left - lag == 1 ? "" : "s");
 	if (lag && h->still_ns > 0)
-		ws_buf_printf(out, "; nothing moved for %s", ws_format_duration(time, NUM, h->still_ns));
+		ws_buf_printf(out, "; nothing moved for %s",
+		              ws_format_duration(time, NUM, h->still_ns));
 	if (h->starved_ns > 0)
 		ws_buf_printf(out, "; our source had no bytes ready for %s of that time",
 		              ws_format_duration(time, NUM, h->starved_ns));
@@ -194,7 +216,8 @@ static void put_movement(const struct ws_hang *h, struct ws_buf *out)
 
 static void put_request(const struct ws_hang_endpoint *e, bool timed, struct ws_buf *out)
 {
-	static const char *const states[] = { "", "not connected", "being sent", "sent", "being answered", "",
+	static const char *const states[] = { "",     "not connected",  "being sent",
+		                              "sent", "being answered", "",
 		                              "" };
 	char time[NUM];
 	if (e->request == WS_HANG_NO_REQUEST)
@@ -204,14 +227,15 @@ static void put_request(const struct ws_hang_endpoint *e, bool timed, struct ws_
 	else if (e->request == WS_HANG_BROKEN)
 		ws_buf_printf(out, "%s broken off", e->route);
 	else
-		ws_buf_printf(out, "%s %s, no answer%s%s", e->route, states[e->request], timed ? " in " : "",
+		ws_buf_printf(out, "%s %s, no answer%s%s", e->route, states[e->request],
+		              timed ? " in " : "",
 		              timed ? ws_format_duration(time, NUM, e->request_ns) : "");
 }
 
 static void put_probes(const struct ws_hang_endpoint *e, struct ws_buf *out)
 {
-	static const char *const says[] = { "", "is refused a connection", "finds no connection", "is not answered",
-		                            "is answered" };
+	static const char *const says[] = { "", "is refused a connection", "finds no connection",
+		                            "is not answered", "is answered" };
 	if (e->front == WS_HANG_NOT_PROBED)
 		return;
 	ws_buf_printf(out, ", /model_info %s now", says[e->front]);
@@ -245,7 +269,8 @@ static void put_endpoints(const struct ws_hang *h, struct ws_buf *out)
 	if (awaited > n)
 		ws_buf_printf(out, " %zu more endpoints have not answered.", awaited - n);
 	if (awaited && awaited < h->n_endpoints)
-		ws_buf_printf(out, " %zu other endpoint%s not waited for.", h->n_endpoints - awaited,
+		ws_buf_printf(out, " %zu other endpoint%s not waited for.",
+		              h->n_endpoints - awaited,
 		              h->n_endpoints - awaited == 1 ? " was" : "s were");
 }
 
@@ -280,8 +305,9 @@ static bool brief_forming(const struct ws_hang *h, struct ws_buf *out)
 	}
 	if (h->joined + 1 >= h->world_size)
 		return false;
-	ws_buf_printf(out, "%u more ranks at %s port %u: %u of %u have come", h->world_size - 1 - h->joined,
-	              h->address, (unsigned)h->port, h->joined, h->world_size - 1);
+	ws_buf_printf(out, "%u more ranks at %s port %u: %u of %u have come",
+	              h->world_size - 1 - h->joined, h->address, (unsigned)h->port, h->joined,
+	              h->world_size - 1);
 	return true;
 }
 
@@ -294,7 +320,8 @@ static bool brief_moving(const struct ws_hang *h, struct ws_buf *out)
 			least = h->ranks[i].taken;
 	if (!hang_list_ranks(h, lags, out))
 		return false;
-	ws_buf_printf(out, ": took %s of %s, %s", least ? ws_format_size(done, NUM, least) : "nothing",
+	ws_buf_printf(out, ": took %s of %s, %s",
+	              least ? ws_format_size(done, NUM, least) : "nothing",
 	              ws_format_size(all, NUM, h->bytes), h->what);
 	return true;
 }
@@ -316,7 +343,8 @@ void ws_hang_tell_briefly(const struct ws_hang *h, struct ws_buf *out)
 {
 	char time[NUM];
 	const int64_t s = (h->waited_ns + WS_NS_PER_S / 2) / WS_NS_PER_S;
-	if (s >= 10) /* more digits would say nothing, and the first word may come some ms before its time */
+	/* more digits would say nothing, and the first word may come some ms before its time */
+	if (s >= 10)
 		ws_buf_printf(out, "waiting %lld s for ", (long long)s);
 	else
 		ws_buf_printf(out, "waiting %s for ", ws_format_duration(time, NUM, h->waited_ns));

@@ -103,7 +103,9 @@ static void keep_endpoints(struct ws_metrics *m, const struct ws_ev_end *end)
 	for (size_t i = 0; m->endpoints && i < end->n_endpoints; i++) {
 		const struct ws_ev_endpoint_result *from = &end->endpoints[i];
 		struct endpoint *to = &m->endpoints[m->n_endpoints++];
-		*to = (struct endpoint){ .state = from->state, .ok = from->ok, .paused = from->paused };
+		*to = (struct endpoint){ .state = from->state,
+			                 .ok = from->ok,
+			                 .paused = from->paused };
 		snprintf(to->url, sizeof to->url, "%s", from->url);
 	}
 }
@@ -171,49 +173,63 @@ bool ws_metrics_known(const struct ws_metrics *m)
 
 static void write_infos(const struct ws_metrics *m, struct ws_exposition *x)
 {
-	const struct ws_label build[] = { { "version", ws_version() }, { "build", ws_build() }, { 0 } };
+	const struct ws_label build[] = { { "version", ws_version() },
+		                          { "build", ws_build() },
+		                          { 0 } };
 	const struct told *last = &m->last;
 	const struct ws_label how[] = { { "backend", *last->backend ? last->backend : NULL },
 		                        { "protocol", *last->protocol ? last->protocol : NULL },
-		                        { "load_format", *last->load_format ? last->load_format : NULL },
-		                        { "verify", *last->verify ? last->verify : NULL }, { 0 } };
+		                        { "load_format",
+		                          *last->load_format ? last->load_format : NULL },
+		                        { "verify", *last->verify ? last->verify : NULL },
+		                        { 0 } };
 	ws_exposition_head(x, "wsync_build_info", "gauge", "What wrote this.");
 	ws_exposition_uint(x, build, 1);
-	ws_exposition_head(x, "wsync_push_info", "gauge", "How the last push was made, as far as it came.");
+	ws_exposition_head(x, "wsync_push_info", "gauge",
+	                   "How the last push was made, as far as it came.");
 	if (m->known)
 		ws_exposition_uint(x, how, 1);
 }
 
 static void write_outcome(const struct ws_metrics *m, struct ws_exposition *x)
 {
-	ws_exposition_one(x, "wsync_push_success", "Every endpoint has the weights of the last push.", m->ok);
-	ws_exposition_one(x, "wsync_push_exit_code", "Its exit status: 0 done, 9 some endpoints have them.", m->code);
+	ws_exposition_one(x, "wsync_push_success",
+	                  "Every endpoint has the weights of the last push.", m->ok);
+	ws_exposition_one(x, "wsync_push_exit_code",
+	                  "Its exit status: 0 done, 9 some endpoints have them.", m->code);
 	ws_exposition_one_seconds(x, "wsync_push_timestamp_seconds", "When it ended.", m->at);
 	if (m->success)
 		ws_exposition_one_seconds(x, success_at, "When one succeeded last.", m->success);
 	ws_exposition_one(x, "wsync_push_warnings", "Warnings of the last push.", m->last.warnings);
 	ws_exposition_head(x, "wsync_push_runs_total", "counter", "Pushes of this process.");
-	ws_exposition_uint(x, (const struct ws_label[]){ { "outcome", "success" }, { 0 } }, m->pushed);
-	ws_exposition_uint(x, (const struct ws_label[]){ { "outcome", "failure" }, { 0 } }, m->failed);
+	ws_exposition_uint(x, (const struct ws_label[]){ { "outcome", "success" }, { 0 } },
+	                   m->pushed);
+	ws_exposition_uint(x, (const struct ws_label[]){ { "outcome", "failure" }, { 0 } },
+	                   m->failed);
 }
 
 static void write_sizes(const struct ws_metrics *m, struct ws_exposition *x)
 {
 	ws_exposition_one(x, "wsync_push_bytes", "Weights, counted once.", m->end.bytes);
-	ws_exposition_one(x, "wsync_push_wire_bytes", "Weights, as often as they left.", m->end.wire_bytes);
+	ws_exposition_one(x, "wsync_push_wire_bytes", "Weights, as often as they left.",
+	                  m->end.wire_bytes);
 	ws_exposition_one(x, "wsync_push_tensors", "Tensors.", m->end.tensors);
 	ws_exposition_one(x, "wsync_push_buckets", "Buckets.", m->end.buckets);
 }
 
 static void write_times(const struct ws_metrics *m, struct ws_exposition *x)
 {
-	ws_exposition_one_seconds(x, "wsync_push_duration_seconds", "From the beginning to the end.", m->end.total_ns);
+	ws_exposition_one_seconds(x, "wsync_push_duration_seconds",
+	                          "From the beginning to the end.", m->end.total_ns);
 	if (m->end.first_byte_ns)
 		ws_exposition_one_seconds(x, "wsync_push_first_byte_seconds",
-		                          "From the beginning to the first byte of weights.", m->end.first_byte_ns);
+		                          "From the beginning to the first byte of weights.",
+		                          m->end.first_byte_ns);
 	ws_exposition_head(x, "wsync_push_phase_seconds", "gauge", "How long each phase lasted.");
 	for (int i = 0; i < WS_PHASE_COUNT; i++)
-		ws_exposition_seconds(x, (const struct ws_label[]){ { "phase", ws_phase_name((enum ws_phase)i) }, { 0 } },
+		ws_exposition_seconds(x,
+		                      (const struct ws_label[]){
+					      { "phase", ws_phase_name((enum ws_phase)i) }, { 0 } },
 		                      m->end.ns[i]);
 }
 
@@ -224,7 +240,8 @@ static const char *verify_outcome(const struct ws_metrics *m)
 		return "none";
 	if (m->last.mismatches || m->code == WS_EMISMATCH)
 		return "failed";
-	return m->ok && (m->last.names_checked || strcmp(m->last.verify, "names")) ? "passed" : "unknown";
+	return m->ok && (m->last.names_checked || strcmp(m->last.verify, "names")) ? "passed" :
+	                                                                             "unknown";
 }
 
 static void write_verify(const struct ws_metrics *m, struct ws_exposition *x)
@@ -233,10 +250,11 @@ static void write_verify(const struct ws_metrics *m, struct ws_exposition *x)
 	ws_exposition_head(x, "wsync_push_verify", "gauge",
 	                   "What the check by names or hash came to; none: it was not asked for.");
 	for (size_t i = 0; i < sizeof outcomes / sizeof *outcomes; i++)
-		ws_exposition_uint(x, (const struct ws_label[]){ { "outcome", outcomes[i] }, { 0 } },
+		ws_exposition_uint(x,
+		                   (const struct ws_label[]){ { "outcome", outcomes[i] }, { 0 } },
 		                   strcmp(outcomes[i], verify_outcome(m)) == 0);
-	ws_exposition_one(x, "wsync_push_mismatches", "Tensors that were found to differ, of each rank.",
-	                  m->last.mismatches);
+	ws_exposition_one(x, "wsync_push_mismatches",
+	                  "Tensors that were found to differ, of each rank.", m->last.mismatches);
 }
 
 static void write_endpoints(const struct ws_metrics *m, struct ws_exposition *x)
@@ -245,9 +263,12 @@ static void write_endpoints(const struct ws_metrics *m, struct ws_exposition *x)
 	ws_exposition_one(x, "wsync_push_endpoints", "Endpoints.", m->n_endpoints);
 	if (!m->n_endpoints)
 		return;
-	ws_exposition_head(x, "wsync_push_endpoint_success", "gauge", "It has the weights of the last push.");
+	ws_exposition_head(x, "wsync_push_endpoint_success", "gauge",
+	                   "It has the weights of the last push.");
 	for (size_t i = 0; i < m->n_endpoints; i++)
-		ws_exposition_uint(x, (const struct ws_label[]){ { "endpoint", m->endpoints[i].url }, { 0 } },
+		ws_exposition_uint(x,
+		                   (const struct ws_label[]){ { "endpoint", m->endpoints[i].url },
+		                                              { 0 } },
 		                   m->endpoints[i].ok);
 	ws_exposition_head(x, "wsync_push_endpoint_state", "gauge",
 	                   "Its weights: untouched, partial (a mixture), or committed.");
@@ -259,7 +280,9 @@ static void write_endpoints(const struct ws_metrics *m, struct ws_exposition *x)
 				m->endpoints[i].state == states[s]);
 	ws_exposition_head(x, "wsync_push_endpoint_paused", "gauge", "It was left paused.");
 	for (size_t i = 0; i < m->n_endpoints; i++)
-		ws_exposition_uint(x, (const struct ws_label[]){ { "endpoint", m->endpoints[i].url }, { 0 } },
+		ws_exposition_uint(x,
+		                   (const struct ws_label[]){ { "endpoint", m->endpoints[i].url },
+		                                              { 0 } },
 		                   m->endpoints[i].paused);
 }
 

@@ -30,10 +30,13 @@ static int copy_text(char **out, const char *text, const char *fallback, struct 
 static int open_model(struct ws_serve *s, const struct ws_serve_opts *o, struct ws_err *err)
 {
 	if (s->opts.tp % s->opts.ep)
-		return ws_err_set(err, WS_EUSAGE, "%u tensor-parallel ranks do not form %u expert-parallel "
-		                  "groups", s->opts.tp, s->opts.ep);
+		return ws_err_set(err, WS_EUSAGE,
+		                  "%u tensor-parallel ranks do not form %u expert-parallel "
+		                  "groups",
+		                  s->opts.tp, s->opts.ep);
 	if (o->routed_experts && !(WS_IN_FROM_2026 & 1u << o->lineage))
-		return ws_err_set(err, WS_EUSAGE, "%s has no answers with routed experts", s->traits->name);
+		return ws_err_set(err, WS_EUSAGE, "%s has no answers with routed experts",
+		                  s->traits->name);
 	if (!o->model)
 		return 0;
 	return ws_serve_model_open(o->model, s->opts.tp, s->opts.ep, o->dtype, o->quantization,
@@ -77,8 +80,8 @@ static int parse_faults(struct ws_serve *s, const struct ws_serve_opts *o, struc
 	if (!s->faults)
 		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
 	for (; s->n_faults < o->n_faults; s->n_faults++)
-		if (ws_serve_fault_parse(o->faults[s->n_faults], o->lineage, &s->faults[s->n_faults],
-		                         err))
+		if (ws_serve_fault_parse(o->faults[s->n_faults], o->lineage,
+		                         &s->faults[s->n_faults], err))
 			return -1;
 	for (size_t i = 0; i < s->n_faults; i++)
 		if (ws_serve_corrupt_check(s, &s->faults[i], err))
@@ -109,7 +112,8 @@ static int init_locks(struct ws_serve *s, struct ws_err *err)
 	pthread_condattr_t monotonic;
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	const int bad = pthread_mutex_init(&s->lock, NULL) || pthread_cond_init(&s->changed, &monotonic);
+	const int bad =
+		pthread_mutex_init(&s->lock, NULL) || pthread_cond_init(&s->changed, &monotonic);
 	pthread_condattr_destroy(&monotonic);
 	return bad ? ws_err_set(err, WS_ESYSTEM, "no lock for the endpoint") : 0;
 }
@@ -117,8 +121,8 @@ static int init_locks(struct ws_serve *s, struct ws_err *err)
 int ws_serve_new(const struct ws_serve_opts *opts, struct ws_serve **out, struct ws_err *err)
 {
 	if (opts->tp > WS_SERVE_MAX_TP)
-		return ws_err_set(err, WS_EUSAGE, "%u tensor-parallel ranks: more than %d", opts->tp,
-		                  WS_SERVE_MAX_TP);
+		return ws_err_set(err, WS_EUSAGE, "%u tensor-parallel ranks: more than %d",
+		                  opts->tp, WS_SERVE_MAX_TP);
 	struct ws_serve *s = calloc(1, sizeof *s);
 	if (!s)
 		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
@@ -142,7 +146,8 @@ int ws_serve_new(const struct ws_serve_opts *opts, struct ws_serve **out, struct
 	if (getrandom(&s->seed, sizeof s->seed, 0) != sizeof s->seed)
 		s->seed = (uint32_t)ws_now_ns();
 	s->seed >>= 2; /* servers draw 30 bits */
-	if (ws_serve_parse_listen(opts->listen ? opts->listen : "127.0.0.1:30000", s->host, &s->port, err) ||
+	if (ws_serve_parse_listen(opts->listen ? opts->listen : "127.0.0.1:30000", s->host,
+	                          &s->port, err) ||
 	    open_model(s, opts, err) || copy_texts(s, opts, err) || parse_faults(s, opts, err) ||
 	    read_key(s, opts, err) || ws_serve_gpus_open(s, opts, err)) {
 		ws_serve_stop(s);
@@ -192,8 +197,8 @@ fail:
 	return -1;
 }
 
-/* One rank's memory can be hashed when somebody asks, and so can the shares that ranks have of a model;
- * several whose bytes are kept once must be compared as they receive. */
+/* One rank's memory can be hashed when somebody asks, and so can the shares that ranks have of a
+ * model; several whose bytes are kept once must be compared as they receive. */
 bool ws_serve_hashes(const struct ws_serve *s)
 {
 	return s->opts.keep == WS_KEEP_HASH ||

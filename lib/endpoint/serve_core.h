@@ -22,21 +22,18 @@
  *   serve_checksums.c  a checksum of every tensor
  *   serve_checker.c  the proof that an update writes every parameter
  *   serve_values.c   parameters as numbers
- *   serve_generate*.c, serve_prompts.c, serve_toy*.c  generating, with a toy model (serve_generate.h)
- *   serve_decode.c   JSON bodies to requests, with the servers' defaults and messages (serve_decode.h)
- *   serve_direct.c   tensors that go past the loader
- *   serve_scatter*.c the route that takes shares from many trainers, point to point
- *   serve_group.c    groups, and all of their ranks at once (serve_group.h)
- *   serve_ranks.c    tensor-parallel ranks: store client, gloo mesh, receiving
- *   serve_gpu.c, serve_nccl.c  those of a NCCL group, and what they receive on GPUs (serve_gpu.h)
- *   serve_ipc.c      tensors in another process's memory of a GPU
- *   serve_weights.c  what was received, where there is no model
- *   serve_model*.c   the runtime parameters of a model, and loading into them (serve_model.h)
- *   serve_journal.c  what was asked
- *   serve_fault.c    misbehaviour by appointment
- *   serve_corrupt*.c, serve_victims.c  weights that are not what came (serve_corrupt.h)
- *   serve_wire.c     and on the wire
- *   serve_lineage.c  how servers differ, and how they die (serve_lineage.h)
+ *   serve_generate*.c, serve_prompts.c, serve_toy*.c  generating, with a toy model
+ * (serve_generate.h) serve_decode.c   JSON bodies to requests, with the servers' defaults and
+ * messages (serve_decode.h) serve_direct.c   tensors that go past the loader serve_scatter*.c the
+ * route that takes shares from many trainers, point to point serve_group.c    groups, and all of
+ * their ranks at once (serve_group.h) serve_ranks.c    tensor-parallel ranks: store client, gloo
+ * mesh, receiving serve_gpu.c, serve_nccl.c  those of a NCCL group, and what they receive on GPUs
+ * (serve_gpu.h) serve_ipc.c      tensors in another process's memory of a GPU serve_weights.c  what
+ * was received, where there is no model serve_model*.c   the runtime parameters of a model, and
+ * loading into them (serve_model.h) serve_journal.c  what was asked serve_fault.c    misbehaviour
+ * by appointment serve_corrupt*.c, serve_victims.c  weights that are not what came
+ * (serve_corrupt.h) serve_wire.c     and on the wire serve_lineage.c  how servers differ, and how
+ * they die (serve_lineage.h)
  *
  * Locks. `lock` guards every field of struct ws_serve but the weights, and is never held while
  * waiting for the network. The weights belong to whoever occupies the scheduler, as the parameters
@@ -73,7 +70,8 @@ enum ws_serve_pause { WS_PAUSE_ABORT, WS_PAUSE_RETRACT, WS_PAUSE_IN_PLACE };
 
 struct ws_serve {
 	const struct ws_serve_lineage_traits *traits;
-	struct ws_serve_opts opts; /* strings replaced by copies below; those of the caller are gone */
+	/* strings replaced by copies below; those of the caller are gone */
+	struct ws_serve_opts opts;
 	char *tokenizer_path, *dtype, *quantization, *api_key;
 	char url[320];
 	char host[256];
@@ -108,7 +106,8 @@ struct ws_serve {
 	struct ws_serve_group *groups;
 	struct ws_serve_prepared *prepared;  /* serve_two_phase.c; NULL: none is */
 	struct ws_serve_prepared *abandoned; /* they received too long */
-	uint64_t sync;             /* counts pauses and groups: what comes twice in one is a duplicate */
+	/* counts pauses and groups: what comes twice in one is a duplicate */
+	uint64_t sync;
 	struct ws_serve_journal journal;
 
 	struct ws_serve_weights weights; /* of whoever occupies the scheduler, like the following */

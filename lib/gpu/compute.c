@@ -41,7 +41,8 @@ static int load(struct ws_compute *c, struct ws_err *err)
 			return -1;
 	}
 	for (int i = 0; i < WS_KERNEL_COUNT; i++)
-		if (ws_module_kernel(c->gpu, c->modules[kernels[i].image], kernels[i].name, &c->kernels[i], err))
+		if (ws_module_kernel(c->gpu, c->modules[kernels[i].image], kernels[i].name,
+		                     &c->kernels[i], err))
 			return -1;
 	return 0;
 }
@@ -75,7 +76,8 @@ int ws_compute_run(struct ws_compute *c, enum ws_kernel_id id, uint64_t blocks, 
 	if (blocks == 0)
 		return 0;
 	if (blocks > INT32_MAX)
-		return ws_err_set(err, WS_EINPUT, "kernel %s: %" PRIu64 " blocks are more than a GPU takes at once",
+		return ws_err_set(err, WS_EINPUT,
+		                  "kernel %s: %" PRIu64 " blocks are more than a GPU takes at once",
 		                  kernels[id].name, blocks);
 	const struct ws_launch l = { .kernel = c->kernels[id], .name = kernels[id].name,
 		                     .blocks = (uint32_t)blocks, .threads = threads, .args = args };
@@ -139,15 +141,25 @@ int ws_compute_fp8_pass(struct ws_compute *c, const struct ws_fp8_job *job, enum
 	assert_matrix(x);
 	assert(job->block[0] > 0 && job->block[1] > 0 && job->codes_stride >= x->cols);
 	const struct ws_fp8_args a = {
-		.x = x->at, .codes = job->codes, .scales = job->scales, .found = job->record,
-		.rows = x->rows, .cols = x->cols, .stride = x->stride, .codes_stride = job->codes_stride,
-		.bn = job->block[0], .bk = job->block[1], .first_row = row,
-		.slime = job->rule == WS_SCALE_SLIME, .ue8m0 = job->ue8m0,
+		.x = x->at,
+		.codes = job->codes,
+		.scales = job->scales,
+		.found = job->record,
+		.rows = x->rows,
+		.cols = x->cols,
+		.stride = x->stride,
+		.codes_stride = job->codes_stride,
+		.bn = job->block[0],
+		.bk = job->block[1],
+		.first_row = row,
+		.slime = job->rule == WS_SCALE_SLIME,
+		.ue8m0 = job->ue8m0,
 	};
 	const bool by_blocks = pass == WS_FP8_BLOCKS;
 	const uint64_t blocks = parts(x->rows, by_blocks ? a.bn : WS_FP8_TILE) *
 	                        parts(x->cols, by_blocks ? a.bk : WS_FP8_TILE);
-	return ws_compute_run(c, ids[pass][x->dtype == WS_DTYPE_F32], blocks, WS_FP8_THREADS, &a, s, err);
+	return ws_compute_run(c, ids[pass][x->dtype == WS_DTYPE_F32], blocks, WS_FP8_THREADS, &a, s,
+	                      err);
 }
 
 int ws_compute_fp8(struct ws_compute *c, const struct ws_fp8_job *job, struct ws_stream *s,
@@ -184,7 +196,8 @@ int ws_compute_merge(struct ws_compute *c, const struct ws_merge_job *job, struc
 	const bool is_f32 = w->dtype == WS_DTYPE_F32;
 	const enum ws_kernel_id one = is_f32 ? WS_KERNEL_merge_f32 : WS_KERNEL_merge_bf16;
 	const enum ws_kernel_id several = is_f32 ? WS_KERNEL_merges_f32 : WS_KERNEL_merges_bf16;
-	return ws_compute_run(c, job->n_pairs == 1 ? one : several, tiles, WS_MERGE_THREADS, &m, s, err);
+	return ws_compute_run(c, job->n_pairs == 1 ? one : several, tiles, WS_MERGE_THREADS, &m, s,
+	                      err);
 }
 
 static void say_nf4(const struct ws_unpack_job *job, struct ws_unpack_args *a)
@@ -216,7 +229,8 @@ int ws_compute_unpack(struct ws_compute *c, const struct ws_unpack_job *job, str
 	if (job->kind == WS_UNPACK_NF4)
 		say_nf4(job, &a);
 	else
-		assert(job->kind == WS_UNPACK_NVFP4 ? job->cols % 2 == 0 : a.bn > 0 && a.bk > 0 && a.each > 0);
+		assert(job->kind == WS_UNPACK_NVFP4 ? job->cols % 2 == 0 :
+		                                      a.bn > 0 && a.bk > 0 && a.each > 0);
 	const uint64_t blocks = parts(a.rows * a.cols, WS_UNPACK_THREADS * WS_UNPACK_EACH);
 	return ws_compute_run(c, ids[job->kind], blocks, WS_UNPACK_THREADS, &a, s, err);
 }

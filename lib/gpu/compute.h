@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compute.h - what recipes do to weights, done on a GPU: the bits of lib/transform, at the speed of its
- * memory.
+/* compute.h - what recipes do to weights, done on a GPU: the bits of lib/transform,
+ * at the speed of its memory.
  *
- * Every function asks a stream for its work and returns; addresses stay valid until the stream is past
- * it. Shapes are the caller's own and are asserted. What kernels find in the numbers (the first that is
- * not finite, the largest) they leave in a record on the device, which the caller copies out. */
+ * Every function asks a stream for its work and returns; addresses stay valid until the
+ * stream is past it. Shapes are the caller's own and are asserted. What kernels find in the
+ * numbers (the first that is not finite, the largest) they leave in a record on the device,
+ * which the caller copies out. */
 #ifndef WS_GPU_COMPUTE_H
 #define WS_GPU_COMPUTE_H
 
@@ -24,13 +25,15 @@ void ws_compute_close(struct ws_compute *c); /* NULL is fine */
 enum { WS_RECORD_BYTES = 24 };
 
 struct ws_record {
-	bool bad;                /* something is no finite number: the first such element, in rows, */
+	/* something is no finite number: the first such element, in rows, */
+	bool bad;
 	int64_t row, col;        /* is here, and results are undefined */
 	float max_delta, max_w;  /* of merges: the largest |delta|, as added, and |w| */
 };
 
 /* Zeros. One record serves what is done to one tensor. */
-int ws_record_clear(struct ws_compute *c, ws_devptr record, struct ws_stream *s, struct ws_err *err);
+int ws_record_clear(struct ws_compute *c, ws_devptr record, struct ws_stream *s,
+                    struct ws_err *err);
 /* From its bytes, copied out. cols: of the tensor. */
 void ws_record_read(const void *bytes, int64_t cols, struct ws_record *out);
 
@@ -56,9 +59,9 @@ struct ws_fp8_job {
 };
 int ws_compute_fp8(struct ws_compute *c, const struct ws_fp8_job *job, struct ws_stream *s,
                    struct ws_err *err);
-/* By bands of rows: each block by itself; or of a tensor that is one block, first the largest magnitude of all
- * bands, which the record keeps, and then their codes. x begins with row number `row` of its tensor, in what
- * is told of bad numbers. */
+/* By bands of rows: each block by itself; or of a tensor that is one block, first the largest
+ * magnitude of all bands, which the record keeps, and then their codes. x begins with row number
+ * `row` of its tensor, in what is told of bad numbers. */
 enum ws_fp8_pass { WS_FP8_BLOCKS, WS_FP8_LOOK, WS_FP8_CODES };
 int ws_compute_fp8_pass(struct ws_compute *c, const struct ws_fp8_job *job, enum ws_fp8_pass pass,
                         int64_t row, struct ws_stream *s, struct ws_err *err);
@@ -84,8 +87,8 @@ struct ws_merge_job {
 int ws_compute_merge(struct ws_compute *c, const struct ws_merge_job *job, struct ws_stream *s,
                      struct ws_err *err);
 
-/* Both: codes = fp8(bf16(w + deltas)), a band of rows at a time through a scratch, which is the stream's
- * until it is past it. */
+/* Both: codes = fp8(bf16(w + deltas)), a band of rows at a time through a scratch, which is the
+ * stream's until it is past it. */
 struct ws_chain_job {
 	struct ws_merge_job merge; /* its out is not used */
 	struct ws_fp8_job fp8;     /* its x and record are not used */
@@ -102,7 +105,8 @@ enum ws_unpack_kind { WS_UNPACK_FP8, WS_UNPACK_NVFP4, WS_UNPACK_NF4 };
 struct ws_unpack_job {
 	enum ws_unpack_kind kind;
 	ws_devptr codes;
-	ws_devptr scales;        /* fp8: fp32; nvfp4: E4M3; nf4: fp32, or bytes where they are nested */
+	/* fp8: fp32; nvfp4: E4M3; nf4: fp32, or bytes where they are nested */
+	ws_devptr scales;
 	int64_t rows, cols;      /* of the numbers */
 	int64_t each;            /* fp8: rows of one matrix of a stack; 0: all */
 	int64_t block[2];        /* fp8; nf4: block[1] elements */
@@ -120,8 +124,8 @@ int ws_compute_unpack(struct ws_compute *c, const struct ws_unpack_job *job, str
 
 /* ---- values ---- */
 
-/* The largest magnitude of the elements of a box, as bits: those of an element under the mask (all but
- * its sign). What is no finite number is larger than all that are. */
+/* The largest magnitude of the elements of a box, as bits: those of an element under the mask
+ * (all but its sign). What is no finite number is larger than all that are. */
 struct ws_largest_job {
 	ws_devptr src;              /* a multiple of size */
 	unsigned size;              /* bytes of an element: 1, 2 or 4 */
@@ -139,7 +143,8 @@ int ws_compute_largest(struct ws_compute *c, const struct ws_largest_job *job, s
 /* A box: element i of it from src + sum of i[d] * read[d] to dst + sum of i[d] * write[d]. */
 struct ws_gather_job {
 	ws_devptr src, dst;
-	unsigned size;             /* bytes of an element: 1, 2, 4 or 8; src and dst are multiples of it */
+	/* bytes of an element: 1, 2, 4 or 8; src and dst are multiples of it */
+	unsigned size;
 	unsigned n_dims;
 	int64_t dims[WS_MAX_DIMS]; /* > 0 */
 	int64_t read[WS_MAX_DIMS], write[WS_MAX_DIMS]; /* strides in elements, >= 0 */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compute_chain.c - low-rank changes and FP8 in one go: merged a band of rows at a time into a scratch,
- * and quantized from there.
+/* compute_chain.c - low-rank changes and FP8 in one go: merged a band of rows at a time into a
+ * scratch, and quantized from there.
  *
- * What is quantized is exactly what would have been sent without quantizing, so the scratch is bf16. A
- * stream does the bands in order; nobody waits for one before the next is asked for. */
+ * What is quantized is exactly what would have been sent without quantizing, so the scratch is
+ * bf16. A stream does the bands in order; nobody waits for one before the next is asked for. */
 #include "compute_core.h"
 
 #include "wsync/tool/str.h"
@@ -20,7 +20,8 @@ static bool is_one_block(const struct ws_chain_job *job)
 	return job->fp8.block[0] >= job->merge.w.rows && job->fp8.block[1] >= job->merge.w.cols;
 }
 
-/* Bands are of whole blocks, but that of a block as large as the matrix is looked at first as a whole. */
+/* Bands are of whole blocks, but that of a block as large as the matrix is
+ * looked at first as a whole. */
 static int64_t band_rows(const struct ws_chain_job *job)
 {
 	const int64_t unit = is_one_block(job) ? 1 : job->fp8.block[0];
@@ -51,7 +52,9 @@ static int one_band(struct ws_compute *c, const struct ws_chain_job *job, int64_
 	q.codes += (uint64_t)(row * q.codes_stride);
 	q.scales += (uint64_t)(row / q.block[0] * scales) * 4;
 	q.record = m.record;
-	return ws_compute_merge(c, &m, s, err) || ws_compute_fp8_pass(c, &q, pass, row, s, err) ? -1 : 0;
+	return ws_compute_merge(c, &m, s, err) || ws_compute_fp8_pass(c, &q, pass, row, s, err) ?
+	               -1 :
+	               0;
 }
 
 static int all_bands(struct ws_compute *c, const struct ws_chain_job *job, int64_t band,
@@ -73,7 +76,8 @@ int ws_compute_chain(struct ws_compute *c, const struct ws_chain_job *job, struc
 	const int64_t band = band_rows(job);
 	if (band == 0) {
 		char has[32], wants[32];
-		return ws_err_set(err, WS_EINPUT, "merging into FP8: a row of blocks is %s, the scratch %s",
+		return ws_err_set(err, WS_EINPUT,
+		                  "merging into FP8: a row of blocks is %s, the scratch %s",
 		                  ws_format_size(wants, sizeof wants, ws_chain_least(job)),
 		                  ws_format_size(has, sizeof has, job->scratch_bytes));
 	}

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* compute_gather.c - boxes of elements to other places: which kernel, and the fewest axes for it.
  *
- * Axes that lie together become one, elements that lie together become wider ones, and what is left is
- * either copied in the order of its destination or, where that would read far apart, turned. */
+ * Axes that lie together become one, elements that lie together become wider ones,
+ * and what is left is either copied in the order of its destination or, where that
+ * would read far apart, turned. */
 #include "compute_core.h"
 
 #include <assert.h>
@@ -42,7 +43,8 @@ static void join_axes(struct ws_gather_args *a)
 {
 	unsigned n = 0;
 	for (unsigned d = 1; d < a->n_dims; d++) {
-		if (a->read[d] == a->dims[n] * a->read[n] && a->write[d] == a->dims[n] * a->write[n])
+		if (a->read[d] == a->dims[n] * a->read[n] &&
+		    a->write[d] == a->dims[n] * a->write[n])
 			a->dims[n] *= a->dims[d];
 		else
 			swap_axes(a, ++n, d);
@@ -76,7 +78,8 @@ static void widen(struct box *b)
 	}
 }
 
-/* The axis that lies together in the source, where that is not the one of the destination; else 0. */
+/* The axis that lies together in the source, where that is not the one of the destination; else
+ * 0. */
 static unsigned turned_axis(const struct ws_gather_args *a)
 {
 	enum { WORTH_IT = 8 }; /* elements: fewer leave most of a tile empty */
@@ -96,7 +99,8 @@ static uint64_t count(const struct ws_gather_args *a, unsigned from)
 	return n;
 }
 
-static int turn(struct ws_compute *c, struct box *b, unsigned axis, struct ws_stream *s, struct ws_err *err)
+static int turn(struct ws_compute *c, struct box *b, unsigned axis, struct ws_stream *s,
+                struct ws_err *err)
 {
 	struct ws_gather_args *a = &b->a;
 	/* Source's own axis first, then the destination's. */
@@ -116,7 +120,8 @@ int ws_compute_gather(struct ws_compute *c, const struct ws_gather_job *job, str
                       struct ws_err *err)
 {
 	struct box b = { .a = { .src = job->src, .dst = job->dst }, .size = job->size };
-	assert(job->n_dims <= WS_MAX_DIMS && (job->size == 1 || job->size == 2 || job->size == 4 || job->size == 8));
+	assert(job->n_dims <= WS_MAX_DIMS &&
+	       (job->size == 1 || job->size == 2 || job->size == 4 || job->size == 8));
 	assert(job->src % job->size == 0 && job->dst % job->size == 0);
 	take_axes(&b, job);
 	join_axes(&b.a);
@@ -130,7 +135,8 @@ int ws_compute_gather(struct ws_compute *c, const struct ws_gather_job *job, str
 	                             b.size == 4 ? WS_KERNEL_gather_4 :
 	                             b.size == 8 ? WS_KERNEL_gather_8 :
 	                                           WS_KERNEL_gather_16;
-	const uint64_t blocks = b.a.count / WS_GATHER_THREADS + (b.a.count % WS_GATHER_THREADS != 0);
+	const uint64_t blocks =
+		b.a.count / WS_GATHER_THREADS + (b.a.count % WS_GATHER_THREADS != 0);
 	return ws_compute_run(c, id, blocks, WS_GATHER_THREADS, &b.a, s, err);
 }
 
@@ -141,7 +147,8 @@ uint64_t ws_flatten_count(struct ws_flatten_span *spans, size_t n)
 	uint64_t chunks = 0;
 	for (size_t i = 0; i < n; i++) {
 		spans[i].first = chunks;
-		chunks += spans[i].bytes / WS_FLATTEN_CHUNK + (spans[i].bytes % WS_FLATTEN_CHUNK != 0);
+		chunks += spans[i].bytes / WS_FLATTEN_CHUNK +
+		          (spans[i].bytes % WS_FLATTEN_CHUNK != 0);
 	}
 	return chunks;
 }

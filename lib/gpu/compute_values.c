@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compute_values.c - boxes of any strides as rows of elements, to look at all of them in whatever order. */
+/* compute_values.c - boxes of any strides as rows of elements, to look at all
+ * of them in whatever order. */
 #include "compute_core.h"
 
 #include <assert.h>
@@ -44,10 +45,12 @@ static int start(struct ws_compute *c, struct ws_values_args *a, unsigned size, 
 	const enum ws_kernel_id id = size == 1 ? WS_KERNEL_largest_1 :
 	                             size == 2 ? WS_KERNEL_largest_2 :
 	                                         WS_KERNEL_largest_4;
-	const uint64_t each = WS_VALUES_CHUNK / size, cols = (uint64_t)a->cols, rows = (uint64_t)a->rows;
+	const uint64_t each = WS_VALUES_CHUNK / size, cols = (uint64_t)a->cols,
+		       rows = (uint64_t)a->rows;
 	const bool is_long = rows == 1 || cols * size >= WS_VALUES_THREADS * 16 / 2;
 	a->per_row = is_long ? (uint32_t)(cols / each + (cols % each != 0)) : 0;
-	const uint64_t blocks = is_long ? rows * a->per_row : rows * cols / each + (rows * cols % each != 0);
+	const uint64_t blocks =
+		is_long ? rows * a->per_row : rows * cols / each + (rows * cols % each != 0);
 	return ws_compute_run(c, id, blocks, WS_VALUES_THREADS, a, s, err);
 }
 
@@ -72,12 +75,17 @@ int ws_compute_largest(struct ws_compute *c, const struct ws_largest_job *job, s
                        struct ws_err *err)
 {
 	struct axes x;
-	struct ws_values_args a = { .src = job->src, .found = job->found, .rows = 1, .cols = 1, .stride = 1,
+	struct ws_values_args a = { .src = job->src,
+		                    .found = job->found,
+		                    .rows = 1,
+		                    .cols = 1,
+		                    .stride = 1,
 		                    .mask = job->mask };
 	assert(job->size == 1 || job->size == 2 || job->size == 4);
 	assert(job->n_dims <= WS_MAX_DIMS && job->src % job->size == 0);
 	take_axes(&x, job);
-	const unsigned row = x.n && x.read[0] == 1; /* the axis of rows: behind that of columns, if there is one */
+	/* the axis of rows: behind that of columns, if there is one */
+	const unsigned row = x.n && x.read[0] == 1;
 	if (row)
 		a.cols = x.dims[0];
 	if (row < x.n) {

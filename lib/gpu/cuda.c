@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda.c - the driver's library found and started, its GPUs described and opened, its refusals said. */
+/* cuda.c - the driver's library found and started, its GPUs described and
+ * opened, its refusals said. */
 #include "cuda_core.h"
 
 #include "wsync/tool/str.h"
@@ -20,15 +21,21 @@ static void hint_at(CUresult rc, struct ws_err *err)
 		const char *remedy;
 	} known[] = {
 		{ CUDA_ERROR_OUT_OF_MEMORY, "nvidia-smi shows who holds the GPU's memory" },
-		{ CUDA_ERROR_NO_BINARY_FOR_GPU, "build for this GPU, for example with make CUDA_ARCHS=90" },
-		{ CUDA_ERROR_UNSUPPORTED_PTX_VERSION, "the driver is older than the CUDA Toolkit that this was "
-		  "built with and has to compile the kernels for this GPU: name its kind, for example with make "
+		{ CUDA_ERROR_NO_BINARY_FOR_GPU,
+		  "build for this GPU, for example with make CUDA_ARCHS=90" },
+		{ CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
+		  "the driver is older than the CUDA Toolkit that this was "
+		  "built with and has to compile the kernels for this GPU: name its kind, for "
+		  "example with make "
 		  "CUDA_ARCHS=90, or take a newer driver" },
-		{ CUDA_ERROR_STUB_LIBRARY, "this libcuda is the CUDA Toolkit's, for linking only: take its "
+		{ CUDA_ERROR_STUB_LIBRARY,
+		  "this libcuda is the CUDA Toolkit's, for linking only: take its "
 		  "directory out of LD_LIBRARY_PATH" },
-		{ CUDA_ERROR_SYSTEM_NOT_READY, "GPUs behind an NVSwitch want nvidia-fabricmanager to run on the "
+		{ CUDA_ERROR_SYSTEM_NOT_READY,
+		  "GPUs behind an NVSwitch want nvidia-fabricmanager to run on the "
 		  "machine" },
-		{ CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, "libcuda and the kernel's driver are of different versions; a "
+		{ CUDA_ERROR_SYSTEM_DRIVER_MISMATCH,
+		  "libcuda and the kernel's driver are of different versions; a "
 		  "reboot, or a container's driver mount, sets that right" },
 	};
 	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
@@ -81,7 +88,8 @@ bool ws_cuda_built(void)
 
 static int load_library(struct ws_cuda *c, const char *name, struct ws_err *err)
 {
-	/* NODELETE: the driver keeps threads of its own, which an unloaded library would end badly. */
+	/* NODELETE: the driver keeps threads of its own, which an unloaded library would end
+	 * badly. */
 	c->library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 	if (c->library)
 		return 0;
@@ -90,7 +98,8 @@ static int load_library(struct ws_cuda *c, const char *name, struct ws_err *err)
 	ws_printable(why, sizeof why, said ? said : "unknown", said ? strlen(said) : 7);
 	ws_err_set(err, WS_EDEVICE, "the CUDA driver cannot be loaded: %s", why);
 	if (strcmp(name, default_library) == 0)
-		ws_err_hint(err, "it comes with NVIDIA's driver, not with the CUDA Toolkit; in a container it is "
+		ws_err_hint(err, "it comes with NVIDIA's driver, not with the CUDA Toolkit; in a "
+		                 "container it is "
 		                 "mounted by the runtime (docker run --gpus all)");
 	return -1;
 }
@@ -110,7 +119,8 @@ static int find_functions(struct ws_cuda *c, const char *name, struct ws_err *er
 		if (!f) {
 			char path[256];
 			ws_err_set(err, WS_EDEVICE, "%s has no function %s",
-			           ws_printable(path, sizeof path, name, strlen(name)), wanted[i].symbol);
+			           ws_printable(path, sizeof path, name, strlen(name)),
+			           wanted[i].symbol);
 			return ws_err_hint(err, "a driver of CUDA 11.4 or later is needed");
 		}
 		memcpy(wanted[i].place, &f, sizeof f);
@@ -128,7 +138,8 @@ static int start(struct ws_cuda *c, struct ws_err *err)
 	rc = c->cu.version(&c->version);
 	if (rc == CUDA_SUCCESS)
 		rc = c->cu.count(&c->count);
-	return rc == CUDA_SUCCESS ? 0 : refuse(c, rc, err, "the CUDA driver does not list its GPUs");
+	return rc == CUDA_SUCCESS ? 0 :
+	                            refuse(c, rc, err, "the CUDA driver does not list its GPUs");
 }
 
 int ws_cuda_open(const struct ws_cuda_opts *opts, struct ws_cuda **out, struct ws_err *err)
@@ -164,7 +175,8 @@ int ws_cuda_count(const struct ws_cuda *c)
 	return c->count;
 }
 
-static CUresult describe(const struct ws_cuda *c, int ordinal, CUdevice *handle, struct ws_cuda_device *d)
+static CUresult describe(const struct ws_cuda *c, int ordinal, CUdevice *handle,
+                         struct ws_cuda_device *d)
 {
 	char name[sizeof d->name] = "";
 	size_t bytes = 0;
@@ -173,11 +185,14 @@ static CUresult describe(const struct ws_cuda *c, int ordinal, CUdevice *handle,
 	if (rc == CUDA_SUCCESS)
 		rc = c->cu.name(name, sizeof name, *handle);
 	if (rc == CUDA_SUCCESS)
-		rc = c->cu.attribute(&d->major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, *handle);
+		rc = c->cu.attribute(&d->major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+		                     *handle);
 	if (rc == CUDA_SUCCESS)
-		rc = c->cu.attribute(&d->minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, *handle);
+		rc = c->cu.attribute(&d->minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+		                     *handle);
 	if (rc == CUDA_SUCCESS)
-		rc = c->cu.attribute(&d->multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, *handle);
+		rc = c->cu.attribute(&d->multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+		                     *handle);
 	if (rc == CUDA_SUCCESS)
 		rc = c->cu.total(&bytes, *handle);
 	if (rc == CUDA_SUCCESS)
@@ -193,14 +208,14 @@ static CUresult describe(const struct ws_cuda *c, int ordinal, CUdevice *handle,
 	return rc;
 }
 
-static int look_up(const struct ws_cuda *c, int ordinal, CUdevice *handle, struct ws_cuda_device *out,
-                   struct ws_err *err)
+static int look_up(const struct ws_cuda *c, int ordinal, CUdevice *handle,
+                   struct ws_cuda_device *out, struct ws_err *err)
 {
 	if (ordinal < 0 || ordinal >= c->count) {
 		if (c->count == 0)
 			return ws_err_set(err, WS_EDEVICE, "there is no GPU that CUDA could use");
-		return ws_err_set(err, WS_EDEVICE, "there is no GPU %d: they are numbered 0 to %d", ordinal,
-		                  c->count - 1);
+		return ws_err_set(err, WS_EDEVICE, "there is no GPU %d: they are numbered 0 to %d",
+		                  ordinal, c->count - 1);
 	}
 	struct ws_cuda_device d = { .name = "" };
 	const CUresult rc = describe(c, ordinal, handle, &d);
@@ -213,7 +228,8 @@ static int look_up(const struct ws_cuda *c, int ordinal, CUdevice *handle, struc
 	return 0;
 }
 
-int ws_cuda_device(const struct ws_cuda *c, int ordinal, struct ws_cuda_device *out, struct ws_err *err)
+int ws_cuda_device(const struct ws_cuda *c, int ordinal, struct ws_cuda_device *out,
+                   struct ws_err *err)
 {
 	CUdevice handle;
 	return look_up(c, ordinal, &handle, out, err);
@@ -230,7 +246,8 @@ int ws_gpu_open(struct ws_cuda *c, int ordinal, struct ws_gpu **out, struct ws_e
 	g->ordinal = ordinal;
 	if (look_up(c, ordinal, &g->handle, &g->device, err) ||
 	    ws_cuda_check(g, c->cu.used(&g->before), "asking for this thread's context", err) ||
-	    ws_cuda_check(g, c->cu.retain(&g->context, g->handle), "opening it", err) || ws_gpu_use(g, err)) {
+	    ws_cuda_check(g, c->cu.retain(&g->context, g->handle), "opening it", err) ||
+	    ws_gpu_use(g, err)) {
 		ws_gpu_close(g);
 		return -1;
 	}

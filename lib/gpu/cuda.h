@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuda.h - NVIDIA's driver, loaded when it is asked for, as far as wsync uses it.
  *
- * Nothing links against CUDA: libcuda.so.1 is opened at run time, so that one build runs on machines
- * with and without a GPU. In a build without the CUDA Toolkit these functions exist too and every one
- * that can fail says so (none.c). No type of the toolkit appears here; device addresses are numbers.
+ * Nothing links against CUDA: libcuda.so.1 is opened at run time, so that one build runs on
+ * machines with and without a GPU. In a build without the CUDA Toolkit these functions exist
+ * too and every one that can fail says so (none.c). No type of the toolkit appears here;
+ * device addresses are numbers.
  *
- * A failing call of the driver is WS_EDEVICE with the driver's own words and its number in `native`.
- * A ws_gpu belongs to the thread that uses it; another thread calls ws_gpu_use first. What was made
- * with a ws_gpu is given back before it is closed. */
+ * A failing call of the driver is WS_EDEVICE with the driver's own words and its number in
+ * `native`. A ws_gpu belongs to the thread that uses it; another thread calls ws_gpu_use first.
+ * What was made with a ws_gpu is given back before it is closed. */
 #ifndef WS_GPU_CUDA_H
 #define WS_GPU_CUDA_H
 
@@ -44,7 +45,8 @@ struct ws_cuda_device {
 	uint8_t uuid[16];
 	char bus[16];        /* "0000:1b:00.0" */
 };
-int ws_cuda_device(const struct ws_cuda *c, int ordinal, struct ws_cuda_device *out, struct ws_err *err);
+int ws_cuda_device(const struct ws_cuda *c, int ordinal, struct ws_cuda_device *out,
+                   struct ws_err *err);
 /* "GPU-8d2f...", of an instance of one "MIG-8d2f...", as nvidia-smi -L shows it and as
  * CUDA_VISIBLE_DEVICES takes it. Returns text. */
 enum { WS_CUDA_UUID_TEXT = 48, WS_CUDA_UUID_KIND = 4 /* characters before the number */ };
@@ -72,21 +74,22 @@ void ws_gpu_free_pinned(struct ws_gpu *g, void *p); /* NULL is fine */
 
 enum { WS_IPC_HANDLE_BYTES = 64 };
 
-/* p is what ws_gpu_alloc gave. The handle is the driver's and says nothing to anybody else; whoever opens it
- * may write too. Small allocations share blocks of WS_IPC_BLOCK bytes, and a handle opens the whole block: what
- * is meant for others is allocated in multiples of it, so that nothing else is shown. */
+/* p is what ws_gpu_alloc gave. The handle is the driver's and says nothing to anybody else;
+ * whoever opens it may write too. Small allocations share blocks of WS_IPC_BLOCK bytes, and a
+ * handle opens the whole block: what is meant for others is allocated in multiples of it, so
+ * that nothing else is shown. */
 #define WS_IPC_BLOCK (UINT64_C(2) << 20)
 int ws_gpu_ipc_export(struct ws_gpu *g, ws_devptr p, unsigned char handle[WS_IPC_HANDLE_BYTES],
                       struct ws_err *err);
-/* Another process's allocation, never our own, from its beginning; held until closed, as often as it was
- * opened. What happens to it when its owner frees it is not defined: who opens it must be told when not to
- * read it any longer. */
-int ws_gpu_ipc_open(struct ws_gpu *g, const unsigned char handle[WS_IPC_HANDLE_BYTES], ws_devptr *out,
-                    struct ws_err *err);
+/* Another process's allocation, never our own, from its beginning; held until closed, as often
+ * as it was opened. What happens to it when its owner frees it is not defined: who opens it must
+ * be told when not to read it any longer. */
+int ws_gpu_ipc_open(struct ws_gpu *g, const unsigned char handle[WS_IPC_HANDLE_BYTES],
+                    ws_devptr *out, struct ws_err *err);
 void ws_gpu_ipc_close(struct ws_gpu *g, ws_devptr p); /* 0 is fine */
 /* Until another process's stream has come to where it recorded this event. */
-int ws_gpu_ipc_wait(struct ws_gpu *g, const unsigned char event[WS_IPC_HANDLE_BYTES], ws_deadline until,
-                    const struct ws_cancel *cancel, struct ws_err *err);
+int ws_gpu_ipc_wait(struct ws_gpu *g, const unsigned char event[WS_IPC_HANDLE_BYTES],
+                    ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err);
 /* Of what begins there: bytes. */
 int ws_gpu_size(struct ws_gpu *g, ws_devptr p, uint64_t *bytes, struct ws_err *err);
 
@@ -100,9 +103,9 @@ void ws_stream_free(struct ws_gpu *g, struct ws_stream *s); /* NULL is fine */
 /* Until all that was asked of it is done. A kernel that failed is reported here. */
 int ws_stream_wait(struct ws_gpu *g, struct ws_stream *s, ws_deadline until,
                    const struct ws_cancel *cancel, struct ws_err *err);
-/* After a failure: nothing of it writes anywhere any longer, or will within two seconds. false: the GPU
- * is stuck. Then what it writes to is left to it for good, and so is the stream: freeing either may
- * wait without an end. */
+/* After a failure: nothing of it writes anywhere any longer, or will within two seconds. false:
+ * the GPU is stuck. Then what it writes to is left to it for good, and so is the stream: freeing
+ * either may wait without an end. */
 bool ws_stream_settle(struct ws_gpu *g, struct ws_stream *s);
 
 int ws_mark_new(struct ws_gpu *g, struct ws_mark **out, struct ws_err *err);
@@ -110,16 +113,16 @@ void ws_mark_free(struct ws_gpu *g, struct ws_mark *m); /* NULL is fine */
 int ws_mark_set(struct ws_gpu *g, struct ws_mark *m, struct ws_stream *s, struct ws_err *err);
 /* *reached says whether the stream has come to it. */
 int ws_mark_reached(struct ws_gpu *g, struct ws_mark *m, bool *reached, struct ws_err *err);
-int ws_mark_wait(struct ws_gpu *g, struct ws_mark *m, ws_deadline until, const struct ws_cancel *cancel,
-                 struct ws_err *err);
+int ws_mark_wait(struct ws_gpu *g, struct ws_mark *m, ws_deadline until,
+                 const struct ws_cancel *cancel, struct ws_err *err);
 /* s goes on only when m is reached, without the CPU. */
 int ws_stream_follow(struct ws_gpu *g, struct ws_stream *s, struct ws_mark *m, struct ws_err *err);
 int ws_mark_between(struct ws_gpu *g, struct ws_mark *from, struct ws_mark *to, int64_t *ns,
                     struct ws_err *err);
 
 /* Host memory of _in and _out is touched until the stream is past it. */
-int ws_gpu_copy_in(struct ws_gpu *g, ws_devptr dst, const void *src, uint64_t bytes, struct ws_stream *s,
-                   struct ws_err *err);
+int ws_gpu_copy_in(struct ws_gpu *g, ws_devptr dst, const void *src, uint64_t bytes,
+                   struct ws_stream *s, struct ws_err *err);
 int ws_gpu_copy_out(struct ws_gpu *g, void *dst, ws_devptr src, uint64_t bytes, struct ws_stream *s,
                     struct ws_err *err);
 int ws_gpu_copy(struct ws_gpu *g, ws_devptr dst, ws_devptr src, uint64_t bytes, struct ws_stream *s,
@@ -132,12 +135,13 @@ int ws_gpu_fill(struct ws_gpu *g, ws_devptr dst, uint8_t byte, uint64_t bytes, s
 struct ws_module; /* opaque, of the driver */
 struct ws_kernel; /* opaque, of the driver; lives as long as its module */
 
-/* image: a fat binary, of which the driver takes what fits its device. what names it in messages. */
+/* image: a fat binary, of which the driver takes what fits its device. what names it in
+ * messages. */
 int ws_module_load(struct ws_gpu *g, const void *image, const char *what, struct ws_module **out,
                    struct ws_err *err);
 void ws_module_free(struct ws_gpu *g, struct ws_module *m); /* NULL is fine */
-int ws_module_kernel(struct ws_gpu *g, struct ws_module *m, const char *name, struct ws_kernel **out,
-                     struct ws_err *err);
+int ws_module_kernel(struct ws_gpu *g, struct ws_module *m, const char *name,
+                     struct ws_kernel **out, struct ws_err *err);
 
 struct ws_launch {
 	const struct ws_kernel *kernel;
@@ -146,7 +150,8 @@ struct ws_launch {
 	uint32_t threads;    /* of a block */
 	const void *args;    /* the kernel's one argument, a struct passed by value */
 };
-int ws_gpu_launch(struct ws_gpu *g, const struct ws_launch *l, struct ws_stream *s, struct ws_err *err);
+int ws_gpu_launch(struct ws_gpu *g, const struct ws_launch *l, struct ws_stream *s,
+                  struct ws_err *err);
 
 /* The fat binaries that this library carries: "fp8", "lowrank", ...; NULL: no such one. */
 const void *ws_cuda_image(const char *name, size_t *bytes);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_core.h - the driver API as a table of functions; with the four files that include this (cuda.c,
- * cuda_ipc.c, cuda_memory.c, cuda_stream.c) the only place that sees the toolkit's cuda.h.
+/* cuda_core.h - the driver API as a table of functions; with the four files that
+ * include this (cuda.c, cuda_ipc.c, cuda_memory.c, cuda_stream.c) the only place that
+ * sees the toolkit's cuda.h.
  *
- * Symbols are named as the driver exports them, by their versions: a newer cuda.h renames functions to
- * versions that older drivers lack (cuEventElapsedTime_v2), and what we ask for must not depend on the
- * toolkit that we were built with. Everything here is in CUDA 11.4 and later. */
+ * Symbols are named as the driver exports them, by their versions: a newer cuda.h
+ * renames functions to versions that older drivers lack (cuEventElapsedTime_v2), and
+ * what we ask for must not depend on the toolkit that we were built with. Everything
+ * here is in CUDA 11.4 and later. */
 #ifndef WS_GPU_CUDA_CORE_H
 #define WS_GPU_CUDA_CORE_H
 
@@ -13,50 +15,51 @@
 #include <cuda.h>
 
 /* member of the table, symbol, arguments */
-#define FUNCTIONS(F) \
-	F(init, "cuInit", (unsigned)) \
-	F(version, "cuDriverGetVersion", (int *)) \
-	F(error_name, "cuGetErrorName", (CUresult, const char **)) \
-	F(error_string, "cuGetErrorString", (CUresult, const char **)) \
-	F(count, "cuDeviceGetCount", (int *)) \
-	F(get, "cuDeviceGet", (CUdevice *, int)) \
-	F(name, "cuDeviceGetName", (char *, int, CUdevice)) \
-	F(uuid, "cuDeviceGetUuid_v2", (CUuuid *, CUdevice)) \
-	F(bus, "cuDeviceGetPCIBusId", (char *, int, CUdevice)) \
-	F(attribute, "cuDeviceGetAttribute", (int *, CUdevice_attribute, CUdevice)) \
-	F(total, "cuDeviceTotalMem_v2", (size_t *, CUdevice)) \
-	F(retain, "cuDevicePrimaryCtxRetain", (CUcontext *, CUdevice)) \
-	F(release, "cuDevicePrimaryCtxRelease_v2", (CUdevice)) \
-	F(use, "cuCtxSetCurrent", (CUcontext)) \
-	F(used, "cuCtxGetCurrent", (CUcontext *)) \
-	F(memory, "cuMemGetInfo_v2", (size_t *, size_t *)) \
-	F(alloc, "cuMemAlloc_v2", (CUdeviceptr *, size_t)) \
-	F(free, "cuMemFree_v2", (CUdeviceptr)) \
-	F(alloc_pinned, "cuMemHostAlloc", (void **, size_t, unsigned)) \
-	F(free_pinned, "cuMemFreeHost", (void *)) \
-	F(ipc_export, "cuIpcGetMemHandle", (CUipcMemHandle *, CUdeviceptr)) \
-	F(ipc_open, "cuIpcOpenMemHandle_v2", (CUdeviceptr *, CUipcMemHandle, unsigned)) \
-	F(ipc_close, "cuIpcCloseMemHandle", (CUdeviceptr)) \
-	F(range, "cuMemGetAddressRange_v2", (CUdeviceptr *, size_t *, CUdeviceptr)) \
-	F(copy_in, "cuMemcpyHtoDAsync_v2", (CUdeviceptr, const void *, size_t, CUstream)) \
-	F(copy_out, "cuMemcpyDtoHAsync_v2", (void *, CUdeviceptr, size_t, CUstream)) \
-	F(copy, "cuMemcpyDtoDAsync_v2", (CUdeviceptr, CUdeviceptr, size_t, CUstream)) \
-	F(fill, "cuMemsetD8Async", (CUdeviceptr, unsigned char, size_t, CUstream)) \
-	F(stream_new, "cuStreamCreate", (CUstream *, unsigned)) \
-	F(stream_free, "cuStreamDestroy_v2", (CUstream)) \
-	F(stream_query, "cuStreamQuery", (CUstream)) \
-	F(stream_follow, "cuStreamWaitEvent", (CUstream, CUevent, unsigned)) \
-	F(mark_new, "cuEventCreate", (CUevent *, unsigned)) \
-	F(mark_free, "cuEventDestroy_v2", (CUevent)) \
-	F(mark_set, "cuEventRecord", (CUevent, CUstream)) \
-	F(mark_query, "cuEventQuery", (CUevent)) \
-	F(mark_of_other, "cuIpcOpenEventHandle", (CUevent *, CUipcEventHandle)) \
-	F(mark_between, "cuEventElapsedTime", (float *, CUevent, CUevent)) \
-	F(module_load, "cuModuleLoadData", (CUmodule *, const void *)) \
-	F(module_free, "cuModuleUnload", (CUmodule)) \
-	F(module_kernel, "cuModuleGetFunction", (CUfunction *, CUmodule, const char *)) \
-	F(launch, "cuLaunchKernel", (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, \
-	                             unsigned, CUstream, void **, void **))
+#define FUNCTIONS(F)                                                                               \
+	F(init, "cuInit", (unsigned))                                                              \
+	F(version, "cuDriverGetVersion", (int *))                                                  \
+	F(error_name, "cuGetErrorName", (CUresult, const char **))                                 \
+	F(error_string, "cuGetErrorString", (CUresult, const char **))                             \
+	F(count, "cuDeviceGetCount", (int *))                                                      \
+	F(get, "cuDeviceGet", (CUdevice *, int))                                                   \
+	F(name, "cuDeviceGetName", (char *, int, CUdevice))                                        \
+	F(uuid, "cuDeviceGetUuid_v2", (CUuuid *, CUdevice))                                        \
+	F(bus, "cuDeviceGetPCIBusId", (char *, int, CUdevice))                                     \
+	F(attribute, "cuDeviceGetAttribute", (int *, CUdevice_attribute, CUdevice))                \
+	F(total, "cuDeviceTotalMem_v2", (size_t *, CUdevice))                                      \
+	F(retain, "cuDevicePrimaryCtxRetain", (CUcontext *, CUdevice))                             \
+	F(release, "cuDevicePrimaryCtxRelease_v2", (CUdevice))                                     \
+	F(use, "cuCtxSetCurrent", (CUcontext))                                                     \
+	F(used, "cuCtxGetCurrent", (CUcontext *))                                                  \
+	F(memory, "cuMemGetInfo_v2", (size_t *, size_t *))                                         \
+	F(alloc, "cuMemAlloc_v2", (CUdeviceptr *, size_t))                                         \
+	F(free, "cuMemFree_v2", (CUdeviceptr))                                                     \
+	F(alloc_pinned, "cuMemHostAlloc", (void **, size_t, unsigned))                             \
+	F(free_pinned, "cuMemFreeHost", (void *))                                                  \
+	F(ipc_export, "cuIpcGetMemHandle", (CUipcMemHandle *, CUdeviceptr))                        \
+	F(ipc_open, "cuIpcOpenMemHandle_v2", (CUdeviceptr *, CUipcMemHandle, unsigned))            \
+	F(ipc_close, "cuIpcCloseMemHandle", (CUdeviceptr))                                         \
+	F(range, "cuMemGetAddressRange_v2", (CUdeviceptr *, size_t *, CUdeviceptr))                \
+	F(copy_in, "cuMemcpyHtoDAsync_v2", (CUdeviceptr, const void *, size_t, CUstream))          \
+	F(copy_out, "cuMemcpyDtoHAsync_v2", (void *, CUdeviceptr, size_t, CUstream))               \
+	F(copy, "cuMemcpyDtoDAsync_v2", (CUdeviceptr, CUdeviceptr, size_t, CUstream))              \
+	F(fill, "cuMemsetD8Async", (CUdeviceptr, unsigned char, size_t, CUstream))                 \
+	F(stream_new, "cuStreamCreate", (CUstream *, unsigned))                                    \
+	F(stream_free, "cuStreamDestroy_v2", (CUstream))                                           \
+	F(stream_query, "cuStreamQuery", (CUstream))                                               \
+	F(stream_follow, "cuStreamWaitEvent", (CUstream, CUevent, unsigned))                       \
+	F(mark_new, "cuEventCreate", (CUevent *, unsigned))                                        \
+	F(mark_free, "cuEventDestroy_v2", (CUevent))                                               \
+	F(mark_set, "cuEventRecord", (CUevent, CUstream))                                          \
+	F(mark_query, "cuEventQuery", (CUevent))                                                   \
+	F(mark_of_other, "cuIpcOpenEventHandle", (CUevent *, CUipcEventHandle))                    \
+	F(mark_between, "cuEventElapsedTime", (float *, CUevent, CUevent))                         \
+	F(module_load, "cuModuleLoadData", (CUmodule *, const void *))                             \
+	F(module_free, "cuModuleUnload", (CUmodule))                                               \
+	F(module_kernel, "cuModuleGetFunction", (CUfunction *, CUmodule, const char *))            \
+	F(launch, "cuLaunchKernel",                                                                \
+	  (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,       \
+	   CUstream, void **, void **))
 
 struct functions {
 #define MEMBER(member, symbol, args) CUresult(CUDAAPI *member) args;

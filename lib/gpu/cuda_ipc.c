@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_ipc.c - memory of a GPU that another process of this machine allocated, or shall read, and when.
+/* cuda_ipc.c - memory of a GPU that another process of this machine
+ * allocated, or shall read, and when.
  *
- * The driver shares only what cuMemAlloc made: no virtual memory management, no pools. Both processes must
- * see each other: in containers they want one PID namespace and one IPC namespace. */
+ * The driver shares only what cuMemAlloc made: no virtual memory management, no
+ * pools. Both processes must see each other: in containers they want one PID
+ * namespace and one IPC namespace. */
 #include "cuda_core.h"
 
 #include <string.h>
@@ -14,7 +16,8 @@ int ws_gpu_ipc_export(struct ws_gpu *g, ws_devptr p, unsigned char handle[WS_IPC
                       struct ws_err *err)
 {
 	CUipcMemHandle made;
-	if (ws_cuda_check(g, g->cuda->cu.ipc_export(&made, p), "sharing its memory with other processes", err))
+	if (ws_cuda_check(g, g->cuda->cu.ipc_export(&made, p),
+	                  "sharing its memory with other processes", err))
 		return -1;
 	memcpy(handle, made.reserved, sizeof made.reserved);
 	return 0;
@@ -27,12 +30,13 @@ static void hint_at(CUresult rc, struct ws_err *err)
 	else if (rc == CUDA_ERROR_TOO_MANY_PEERS || rc == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)
 		ws_err_hint(err, "the memory is another GPU's, which this one cannot read");
 	else
-		ws_err_hint(err, "the process that shares it must be alive and on this machine, and still have the "
+		ws_err_hint(err, "the process that shares it must be alive and on this machine, "
+		                 "and still have the "
 		                 "memory; containers want --ipc=host and --pid=host");
 }
 
-int ws_gpu_ipc_open(struct ws_gpu *g, const unsigned char handle[WS_IPC_HANDLE_BYTES], ws_devptr *out,
-                    struct ws_err *err)
+int ws_gpu_ipc_open(struct ws_gpu *g, const unsigned char handle[WS_IPC_HANDLE_BYTES],
+                    ws_devptr *out, struct ws_err *err)
 {
 	CUipcMemHandle theirs;
 	CUdeviceptr p;
@@ -52,8 +56,8 @@ void ws_gpu_ipc_close(struct ws_gpu *g, ws_devptr p)
 		g->cuda->cu.ipc_close(p);
 }
 
-int ws_gpu_ipc_wait(struct ws_gpu *g, const unsigned char event[WS_IPC_HANDLE_BYTES], ws_deadline until,
-                    const struct ws_cancel *cancel, struct ws_err *err)
+int ws_gpu_ipc_wait(struct ws_gpu *g, const unsigned char event[WS_IPC_HANDLE_BYTES],
+                    ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
 {
 	CUipcEventHandle theirs;
 	CUevent e;

@@ -34,7 +34,8 @@ int ws_gpu_alloc_pinned(struct ws_gpu *g, uint64_t bytes, void **out, struct ws_
 	const CUresult rc = g->cuda->cu.alloc_pinned(&p, bytes, CU_MEMHOSTALLOC_PORTABLE);
 	if (ws_cuda_check_bytes(g, rc, "pinning", bytes, err)) {
 		if (rc == CUDA_ERROR_OUT_OF_MEMORY) /* not the GPU's */
-			ws_err_hint(err, "pinned memory is the host's: less of it, or a higher limit of the container");
+			ws_err_hint(err, "pinned memory is the host's: less of it, or a higher "
+			                 "limit of the container");
 		return -1;
 	}
 	*out = p;
@@ -49,8 +50,8 @@ void ws_gpu_free_pinned(struct ws_gpu *g, void *p)
 
 /* ---- copies: of nothing, nothing is asked, as drivers do not agree on what that is ---- */
 
-int ws_gpu_copy_in(struct ws_gpu *g, ws_devptr dst, const void *src, uint64_t bytes, struct ws_stream *s,
-                   struct ws_err *err)
+int ws_gpu_copy_in(struct ws_gpu *g, ws_devptr dst, const void *src, uint64_t bytes,
+                   struct ws_stream *s, struct ws_err *err)
 {
 	if (bytes == 0)
 		return 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_stream.c - work that is asked for now and done later: streams, marks in them, and kernels. */
+/* cuda_stream.c - work that is asked for now and done later: streams, marks in them, and
+ * kernels. */
 #include "cuda_core.h"
 
 #include <stdio.h>
@@ -15,7 +16,8 @@ static CUevent of_mark(struct ws_mark *m)
 int ws_stream_new(struct ws_gpu *g, struct ws_stream **out, struct ws_err *err)
 {
 	CUstream s;
-	if (ws_cuda_check(g, g->cuda->cu.stream_new(&s, CU_STREAM_NON_BLOCKING), "making a stream", err))
+	if (ws_cuda_check(g, g->cuda->cu.stream_new(&s, CU_STREAM_NON_BLOCKING), "making a stream",
+	                  err))
 		return -1;
 	*out = (struct ws_stream *)(void *)s;
 	return 0;
@@ -27,8 +29,8 @@ void ws_stream_free(struct ws_gpu *g, struct ws_stream *s)
 		g->cuda->cu.stream_free(ws_cuda_stream(s));
 }
 
-/* The driver waits without an end, so we ask again and again: a few times at once, as most waits are
- * short, and then with pauses that are short beside a bucket. */
+/* The driver waits without an end, so we ask again and again: a few times at once, as most waits
+ * are short, and then with pauses that are short beside a bucket. */
 static int wait_for(struct ws_gpu *g, struct ws_stream *s, struct ws_mark *m, ws_deadline until,
                     const struct ws_cancel *cancel, struct ws_err *err)
 {
@@ -39,10 +41,11 @@ static int wait_for(struct ws_gpu *g, struct ws_stream *s, struct ws_mark *m, ws
 		if (rc != CUDA_ERROR_NOT_READY)
 			return ws_cuda_check(g, rc, "what was asked of it", err);
 		if (ws_cancelled(cancel))
-			return ws_err_set(err, WS_ECANCELLED, "waiting for GPU %d was cancelled", g->ordinal);
+			return ws_err_set(err, WS_ECANCELLED, "waiting for GPU %d was cancelled",
+			                  g->ordinal);
 		if (ws_deadline_passed(until))
-			return ws_err_set(err, WS_ETIMEOUT, "GPU %d (%s) is not done in time", g->ordinal,
-			                  g->device.name);
+			return ws_err_set(err, WS_ETIMEOUT, "GPU %d (%s) is not done in time",
+			                  g->ordinal, g->device.name);
 		if (asked > 100)
 			nanosleep(&pause, NULL);
 	}
@@ -57,7 +60,8 @@ int ws_stream_wait(struct ws_gpu *g, struct ws_stream *s, ws_deadline until,
 bool ws_stream_settle(struct ws_gpu *g, struct ws_stream *s)
 {
 	struct ws_err err = WS_ERR_INIT; /* a GPU that is lost writes nothing */
-	return ws_stream_wait(g, s, ws_deadline_in(2 * WS_NS_PER_S), NULL, &err) == 0 || err.code != WS_ETIMEOUT;
+	return ws_stream_wait(g, s, ws_deadline_in(2 * WS_NS_PER_S), NULL, &err) == 0 ||
+	       err.code != WS_ETIMEOUT;
 }
 
 int ws_mark_new(struct ws_gpu *g, struct ws_mark **out, struct ws_err *err)
@@ -77,7 +81,8 @@ void ws_mark_free(struct ws_gpu *g, struct ws_mark *m)
 
 int ws_mark_set(struct ws_gpu *g, struct ws_mark *m, struct ws_stream *s, struct ws_err *err)
 {
-	return ws_cuda_check(g, g->cuda->cu.mark_set(of_mark(m), ws_cuda_stream(s)), "recording an event", err);
+	return ws_cuda_check(g, g->cuda->cu.mark_set(of_mark(m), ws_cuda_stream(s)),
+	                     "recording an event", err);
 }
 
 int ws_mark_reached(struct ws_gpu *g, struct ws_mark *m, bool *reached, struct ws_err *err)
@@ -89,8 +94,8 @@ int ws_mark_reached(struct ws_gpu *g, struct ws_mark *m, bool *reached, struct w
 	return 0;
 }
 
-int ws_mark_wait(struct ws_gpu *g, struct ws_mark *m, ws_deadline until, const struct ws_cancel *cancel,
-                 struct ws_err *err)
+int ws_mark_wait(struct ws_gpu *g, struct ws_mark *m, ws_deadline until,
+                 const struct ws_cancel *cancel, struct ws_err *err)
 {
 	return wait_for(g, NULL, m, until, cancel, err);
 }
@@ -132,8 +137,8 @@ void ws_module_free(struct ws_gpu *g, struct ws_module *m)
 		g->cuda->cu.module_free((CUmodule)(void *)m);
 }
 
-int ws_module_kernel(struct ws_gpu *g, struct ws_module *m, const char *name, struct ws_kernel **out,
-                     struct ws_err *err)
+int ws_module_kernel(struct ws_gpu *g, struct ws_module *m, const char *name,
+                     struct ws_kernel **out, struct ws_err *err)
 {
 	CUfunction f;
 	char text[96];
@@ -144,12 +149,13 @@ int ws_module_kernel(struct ws_gpu *g, struct ws_module *m, const char *name, st
 	return 0;
 }
 
-int ws_gpu_launch(struct ws_gpu *g, const struct ws_launch *l, struct ws_stream *s, struct ws_err *err)
+int ws_gpu_launch(struct ws_gpu *g, const struct ws_launch *l, struct ws_stream *s,
+                  struct ws_err *err)
 {
 	void *args[] = { (void *)(uintptr_t)l->args };
 	const CUfunction f = (CUfunction)(void *)(uintptr_t)l->kernel;
-	const CUresult rc = g->cuda->cu.launch(f, l->blocks, 1, 1, l->threads, 1, 1, 0, ws_cuda_stream(s), args,
-	                                       NULL);
+	const CUresult rc = g->cuda->cu.launch(f, l->blocks, 1, 1, l->threads, 1, 1, 0,
+	                                       ws_cuda_stream(s), args, NULL);
 	if (rc == CUDA_SUCCESS)
 		return 0;
 	char text[96];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* images.c - the fat binaries that nvcc made of kernels/, as they are, among our constants.
  *
- * The assembler takes them in (.incbin), so that megabytes need not pass through the C compiler; WSYNC_IMAGES
- * is their directory, and the Makefile knows that this file depends on them. WSYNC_ARCHS names the GPUs that they
- * are made for. */
+ * The assembler takes them in (.incbin), so that megabytes need not pass through the C compiler;
+ * WSYNC_IMAGES is their directory, and the Makefile knows that this file depends on them.
+ * WSYNC_ARCHS names the GPUs that they are made for. */
 #include "cuda.h"
 #include "wsync/version.h"
 

@@ -19,15 +19,21 @@ static const int LEAST_VERSION = 21400;
 static void hint_at(const struct ws_nccl *n, int rc, struct ws_err *err)
 {
 	if (rc == NCCL_INVALID_USAGE)
-		ws_err_hint(err, "the ranks must have one version of NCCL, and this one has %s (%s): load the "
-		            "servers' own by --nccl-lib or --nccl-from; and no two ranks may be on one GPU",
+		ws_err_hint(err,
+		            "the ranks must have one version of NCCL, and this one has %s (%s): "
+		            "load the "
+		            "servers' own by --nccl-lib or --nccl-from; and no two ranks may be on "
+		            "one GPU",
 		            n->version_text, n->path);
 	else if (rc == NCCL_SYSTEM_ERROR || rc == NCCL_REMOTE_ERROR)
-		ws_err_hint(err, "NCCL_DEBUG=WARN, here and at the servers, makes NCCL say why; where its choice "
+		ws_err_hint(err, "NCCL_DEBUG=WARN, here and at the servers, makes NCCL say why; "
+		                 "where its choice "
 		                 "of network is wrong, NCCL_SOCKET_IFNAME names another");
 	else if (rc == NCCL_CUDA_ERROR)
-		ws_err_hint(err, "NCCL_DEBUG=WARN makes NCCL say which call failed; a GPU without memory to "
-		                 "spare is a usual reason");
+		ws_err_hint(
+			err,
+			"NCCL_DEBUG=WARN makes NCCL say which call failed; a GPU without memory to "
+			"spare is a usual reason");
 }
 
 int ws_nccl_check(const struct ws_nccl *n, int rc, void *comm, const char *what, struct ws_err *err)
@@ -41,8 +47,8 @@ int ws_nccl_check(const struct ws_nccl *n, int rc, void *comm, const char *what,
 	more = more ? more : "";
 	ws_printable(words, sizeof words, said, strlen(said));
 	ws_printable(last, sizeof last, more, strcspn(more, "\n"));
-	ws_err_set(err, rc == NCCL_CUDA_ERROR ? WS_EDEVICE : WS_EDATA, "%s: NCCL: %s (%d)%s%s", what, words, rc,
-	           last[0] ? ": " : "", last);
+	ws_err_set(err, rc == NCCL_CUDA_ERROR ? WS_EDEVICE : WS_EDATA, "%s: NCCL: %s (%d)%s%s",
+	           what, words, rc, last[0] ? ": " : "", last);
 	if (err)
 		err->native = rc;
 	hint_at(n, rc, err);
@@ -53,7 +59,8 @@ int ws_nccl_check(const struct ws_nccl *n, int rc, void *comm, const char *what,
 
 static void *load(const char *name, struct ws_err *err)
 {
-	/* NODELETE: it keeps threads of its own. LOCAL: another NCCL in this process keeps its symbols. */
+	/* NODELETE: it keeps threads of its own. LOCAL: another NCCL in this
+	 * process keeps its symbols. */
 	void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 	if (library)
 		return library;
@@ -61,7 +68,8 @@ static void *load(const char *name, struct ws_err *err)
 	const char *said = dlerror();
 	ws_printable(why, sizeof why, said ? said : "unknown", said ? strlen(said) : 7);
 	ws_err_set(err, WS_EDEVICE, "NCCL cannot be loaded: %s", why);
-	ws_err_hint(err, "--nccl-from PYTHON takes the one that the servers' torch uses, --nccl-lib FILE any");
+	ws_err_hint(err, "--nccl-from PYTHON takes the one that the servers' torch uses, "
+	                 "--nccl-lib FILE any");
 	return NULL;
 }
 
@@ -104,7 +112,8 @@ static int find_functions(struct ws_nccl *n, struct ws_err *err)
 		if (f) {
 			memcpy(wanted[i].place, &f, sizeof f);
 		} else if (!wanted[i].may_lack) {
-			ws_err_set(err, WS_EDEVICE, "NCCL: the library has no function %s", wanted[i].symbol);
+			ws_err_set(err, WS_EDEVICE, "NCCL: the library has no function %s",
+			           wanted[i].symbol);
 			return ws_err_hint(err, "NCCL 2.14 or later is needed");
 		}
 	}
@@ -121,7 +130,8 @@ static int read_version(struct ws_nccl *n, struct ws_err *err)
 	         n->version / 100 % 100, n->version % 100);
 	if (n->version >= LEAST_VERSION)
 		return 0;
-	return ws_err_set(err, WS_EDEVICE, "NCCL of number %d is too old: 2.14 or later is needed (%s)", n->version,
+	return ws_err_set(err, WS_EDEVICE,
+	                  "NCCL of number %d is too old: 2.14 or later is needed (%s)", n->version,
 	                  n->path);
 }
 

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nccl.h - NVIDIA's collectives, loaded when they are asked for, as far as wsync uses them: rank 0 or
- * any other of a communicator, and broadcasts of bytes.
+/* nccl.h - NVIDIA's collectives, loaded when they are asked for, as far as wsync uses them: rank
+ * 0 or any other of a communicator, and broadcasts of bytes.
  *
- * NCCL wants the same version at every rank, so the library to load is the one that the servers' torch
- * loads, and not what a system happens to have. Nothing of NCCL's own header is needed: the functions
- * and structs used here have been the same since 2.14. Communicators are non-blocking ones: every wait
- * has a deadline, and what fails is aborted, which never waits for others.
+ * NCCL wants the same version at every rank, so the library to load is the one that the
+ * servers' torch loads, and not what a system happens to have. Nothing of NCCL's own header
+ * is needed: the functions and structs used here have been the same since 2.14.
+ * Communicators are non-blocking ones: every wait has a deadline, and what fails is aborted,
+ * which never waits for others.
  *
- * A call that NCCL refuses is WS_EDATA, or WS_EDEVICE where CUDA failed under it, with NCCL's own words
- * and its number in `native`. NCCL works on the GPU that is current on the calling thread. */
+ * A call that NCCL refuses is WS_EDATA, or WS_EDEVICE where CUDA failed under it,
+ * with NCCL's own words and its number in `native`. NCCL works on the GPU that is
+ * current on the calling thread. */
 #ifndef WS_GPU_NCCL_H
 #define WS_GPU_NCCL_H
 
@@ -19,7 +21,8 @@
 struct ws_nccl; /* opaque */
 
 struct ws_nccl_opts {
-	const char *library; /* a path or a name for dlopen; NULL: libnccl.so.2, where it usually is */
+	/* a path or a name for dlopen; NULL: libnccl.so.2, where it usually is */
+	const char *library;
 };
 
 /* No such library, one that lacks a function, one older than 2.14: WS_EDEVICE. */
@@ -29,8 +32,9 @@ int ws_nccl_version(const struct ws_nccl *n); /* NCCL's number for it: 22809 is 
 const char *ws_nccl_version_text(const struct ws_nccl *n); /* "2.28.9" */
 const char *ws_nccl_path(const struct ws_nccl *n); /* the file, printable */
 
-/* The libnccl.so.2 that torch loads in a Python environment: python is its interpreter, a name on the
- * PATH or the directory of a virtual environment. Runs it, for as long as `until` and no longer. */
+/* The libnccl.so.2 that torch loads in a Python environment: python is its
+ * interpreter, a name on the PATH or the directory of a virtual environment. Runs it,
+ * for as long as `until` and no longer. */
 enum { WS_NCCL_PATH_MAX = 4096 };
 int ws_nccl_find(const char *python, ws_deadline until, const struct ws_cancel *cancel,
                  char path[WS_NCCL_PATH_MAX], struct ws_err *err);
@@ -56,11 +60,14 @@ int ws_comm_open(const struct ws_comm_opts *opts, struct ws_comm **out, struct w
 /* *ready: all ranks are there. -1: it has failed, now or since, and was aborted. */
 int ws_comm_ready(struct ws_comm *c, bool *ready, struct ws_err *err);
 /* Until it is ready. Passed deadlines and cancelling abort it. */
-int ws_comm_wait(struct ws_comm *c, ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err);
-/* In place, in the stream's turn; root's bytes become everybody's. Every rank asks for the same ones in
- * the same order. The first one waits for ranks that have not joined. Of no bytes, nothing is asked. */
-int ws_comm_broadcast(struct ws_comm *c, ws_devptr at, uint64_t bytes, unsigned root, struct ws_stream *s,
-                      ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err);
+int ws_comm_wait(struct ws_comm *c, ws_deadline until, const struct ws_cancel *cancel,
+                 struct ws_err *err);
+/* In place, in the stream's turn; root's bytes become everybody's. Every rank asks for
+ * the same ones in the same order. The first one waits for ranks that have not joined. Of
+ * no bytes, nothing is asked. */
+int ws_comm_broadcast(struct ws_comm *c, ws_devptr at, uint64_t bytes, unsigned root,
+                      struct ws_stream *s, ws_deadline until, const struct ws_cancel *cancel,
+                      struct ws_err *err);
 /* Where a stream has got when it has done all broadcasts before. */
 struct ws_comm_mark {
 	struct ws_gpu *gpu;
@@ -68,13 +75,14 @@ struct ws_comm_mark {
 	void (*meanwhile)(void *ctx); /* called as long as it waits; NULL: nothing is */
 	void *ctx;
 };
-/* Until the mark is reached. A peer that dies shows in the communicator and never in the stream, so both are
- * asked. Whatever fails, a passed deadline and cancelling abort it. */
+/* Until the mark is reached. A peer that dies shows in the communicator and never in the stream,
+ * so both are asked. Whatever fails, a passed deadline and cancelling abort it. */
 int ws_comm_reach(struct ws_comm *c, const struct ws_comm_mark *m, ws_deadline until,
                   const struct ws_cancel *cancel, struct ws_err *err);
 /* Ends what it does, at once; every later call but close fails. */
 void ws_comm_abort(struct ws_comm *c);
-/* Lets what was asked of it end, until the deadline, and leaves; what cannot end is aborted. NULL is fine. */
+/* Lets what was asked of it end, until the deadline, and leaves; what cannot end
+ * is aborted. NULL is fine. */
 void ws_comm_close(struct ws_comm *c, ws_deadline until);
 
 #endif

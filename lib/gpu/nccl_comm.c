@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nccl_comm.c - a communicator that never keeps anybody: asked, asked again, and aborted when it fails.
+/* nccl_comm.c - a communicator that never keeps anybody: asked, asked again,
+ * and aborted when it fails.
  *
- * A non-blocking communicator answers NCCL_IN_PROGRESS to what goes on; until its state is another, it
- * may only be asked for that, or aborted, and nothing more may be asked of its stream, because what is to
- * be done there is asked for by a thread of NCCL's. Asking for the state ends that thread: two of ours
- * that ask at once corrupt it, as torch had to learn (its issues 153960 and 169484).
+ * A non-blocking communicator answers NCCL_IN_PROGRESS to what goes on; until its state is
+ * another, it may only be asked for that, or aborted, and nothing more may be asked of its
+ * stream, because what is to be done there is asked for by a thread of NCCL's. Asking for the
+ * state ends that thread: two of ours that ask at once corrupt it, as torch had to learn (its
+ * issues 153960 and 169484).
  *
- * NCCL 2.18, 2.26 and 2.27 lose what their network tells them: there a peer that died is not seen here, and
- * whoever waits for it has its deadline, or hears of it from the peer's server. */
+ * NCCL 2.18, 2.26 and 2.27 lose what their network tells them: there a peer that died is not
+ * seen here, and whoever waits for it has its deadline, or hears of it from the peer's server. */
 #include "nccl_core.h"
 
 #include <assert.h>
@@ -59,7 +61,8 @@ int ws_comm_open(const struct ws_comm_opts *opts, struct ws_comm **out, struct w
 	if (!c)
 		return ws_err_set(err, WS_ESYSTEM, "NCCL: out of memory");
 	c->nccl = opts->nccl;
-	const int rc = c->nccl->call.init(&c->handle, (int)opts->size, opts->id, (int)opts->rank, &config);
+	const int rc =
+		c->nccl->call.init(&c->handle, (int)opts->size, opts->id, (int)opts->rank, &config);
 	if (!is_good(rc)) {
 		fail(c, rc, "joining the communicator", err);
 		free(c);
@@ -84,8 +87,8 @@ static int look(struct ws_comm *c, const char *what, bool *ready, struct ws_err 
 }
 
 /* Whether a wait may not go on. */
-static int is_enough(struct ws_comm *c, const char *what, ws_deadline until, const struct ws_cancel *cancel,
-                     struct ws_err *err)
+static int is_enough(struct ws_comm *c, const char *what, ws_deadline until,
+                     const struct ws_cancel *cancel, struct ws_err *err)
 {
 	const bool cancelled = ws_cancelled(cancel);
 	if (!cancelled && !ws_deadline_passed(until))
@@ -95,8 +98,8 @@ static int is_enough(struct ws_comm *c, const char *what, ws_deadline until, con
 	                   ws_err_set(err, WS_ETIMEOUT, "%s took too long", what);
 }
 
-static int wait_for(struct ws_comm *c, const char *what, ws_deadline until, const struct ws_cancel *cancel,
-                    struct ws_err *err)
+static int wait_for(struct ws_comm *c, const char *what, ws_deadline until,
+                    const struct ws_cancel *cancel, struct ws_err *err)
 {
 	for (unsigned asked = 0;; asked++) {
 		bool ready = false;
@@ -115,13 +118,15 @@ int ws_comm_ready(struct ws_comm *c, bool *ready, struct ws_err *err)
 	return look(c, "joining the communicator", ready, err);
 }
 
-int ws_comm_wait(struct ws_comm *c, ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
+int ws_comm_wait(struct ws_comm *c, ws_deadline until, const struct ws_cancel *cancel,
+                 struct ws_err *err)
 {
 	return wait_for(c, "joining the communicator", until, cancel, err);
 }
 
-int ws_comm_broadcast(struct ws_comm *c, ws_devptr at, uint64_t bytes, unsigned root, struct ws_stream *s,
-                      ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
+int ws_comm_broadcast(struct ws_comm *c, ws_devptr at, uint64_t bytes, unsigned root,
+                      struct ws_stream *s, ws_deadline until, const struct ws_cancel *cancel,
+                      struct ws_err *err)
 {
 	if (bytes == 0)
 		return 0;

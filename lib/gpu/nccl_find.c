@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* nccl_find.c - asks a Python where its torch has NCCL.
  *
- * torch itself is not imported, which would take seconds and a GPU: its wheels bring NCCL as a package
- * of its own, nvidia.nccl, or as a file beside torch's. What the interpreter prints is not trusted. */
+ * torch itself is not imported, which would take seconds and a GPU: its wheels bring
+ * NCCL as a package of its own, nvidia.nccl, or as a file beside torch's. What the
+ * interpreter prints is not trusted. */
 #include "nccl.h"
 
 #include "wsync/tool/str.h"
@@ -129,8 +130,11 @@ int ws_nccl_find(const char *python, ws_deadline until, const struct ws_cancel *
 	said[n] = '\0';
 	said[strcspn(said, "\n")] = '\0';
 	if (said[0] != '/' || strlen(said) == sizeof said - 1 || access(said, R_OK)) {
-		ws_err_set(err, WS_EDEVICE, "%s has no libnccl.so.2: neither nvidia.nccl nor torch brings one", name);
-		return ws_err_hint(err, "name the interpreter of the environment that the servers run in");
+		ws_err_set(err, WS_EDEVICE,
+		           "%s has no libnccl.so.2: neither nvidia.nccl nor torch brings one",
+		           name);
+		return ws_err_hint(
+			err, "name the interpreter of the environment that the servers run in");
 	}
 	memcpy(path, said, strlen(said) + 1);
 	return 0;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* none.c - cuda.h in a build without the CUDA Toolkit. Nothing can be opened, so that nothing else here is
- * ever reached; whoever asks for a GPU is told why there is none. */
+/* none.c - cuda.h in a build without the CUDA Toolkit. Nothing can be opened, so that nothing
+ * else here is ever reached; whoever asks for a GPU is told why there is none. */
 #include "cuda.h"
 #include "wsync/version.h"
 
 static int refuse(struct ws_err *err)
 {
 	ws_err_set(err, WS_EDEVICE, "this wsync was built without CUDA");
-	return ws_err_hint(err, "build it where nvcc and cuda.h are found (make CUDA_HOME=/usr/local/cuda)");
+	return ws_err_hint(
+		err, "build it where nvcc and cuda.h are found (make CUDA_HOME=/usr/local/cuda)");
 }
 
 bool ws_cuda_built(void)
@@ -52,29 +53,32 @@ REFUSE(int ws_cuda_device(const struct ws_cuda *c, int ordinal, struct ws_cuda_d
 REFUSE(int ws_gpu_open(struct ws_cuda *c, int ordinal, struct ws_gpu **out, struct ws_err *err))
 IGNORE(void ws_gpu_close(struct ws_gpu *g))
 REFUSE(int ws_gpu_use(struct ws_gpu *g, struct ws_err *err))
-REFUSE(int ws_gpu_memory(struct ws_gpu *g, uint64_t *free_bytes, uint64_t *all_bytes, struct ws_err *err))
+REFUSE(int ws_gpu_memory(struct ws_gpu *g, uint64_t *free_bytes, uint64_t *all_bytes,
+                         struct ws_err *err))
 REFUSE(int ws_gpu_alloc(struct ws_gpu *g, uint64_t bytes, ws_devptr *out, struct ws_err *err))
 IGNORE(void ws_gpu_free(struct ws_gpu *g, ws_devptr p))
 REFUSE(int ws_gpu_alloc_pinned(struct ws_gpu *g, uint64_t bytes, void **out, struct ws_err *err))
 IGNORE(void ws_gpu_free_pinned(struct ws_gpu *g, void *p))
-REFUSE(int ws_gpu_ipc_export(struct ws_gpu *g, ws_devptr p, unsigned char handle[WS_IPC_HANDLE_BYTES],
-                             struct ws_err *err))
-REFUSE(int ws_gpu_ipc_open(struct ws_gpu *g, const unsigned char handle[WS_IPC_HANDLE_BYTES], ws_devptr *out,
-                           struct ws_err *err))
+REFUSE(int ws_gpu_ipc_export(struct ws_gpu *g, ws_devptr p,
+                             unsigned char handle[WS_IPC_HANDLE_BYTES], struct ws_err *err))
+REFUSE(int ws_gpu_ipc_open(struct ws_gpu *g, const unsigned char handle[WS_IPC_HANDLE_BYTES],
+                           ws_devptr *out, struct ws_err *err))
 IGNORE(void ws_gpu_ipc_close(struct ws_gpu *g, ws_devptr p))
-REFUSE(int ws_gpu_ipc_wait(struct ws_gpu *g, const unsigned char event[WS_IPC_HANDLE_BYTES], ws_deadline until,
-                           const struct ws_cancel *cancel, struct ws_err *err))
+REFUSE(int ws_gpu_ipc_wait(struct ws_gpu *g, const unsigned char event[WS_IPC_HANDLE_BYTES],
+                           ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err))
 REFUSE(int ws_stream_new(struct ws_gpu *g, struct ws_stream **out, struct ws_err *err))
 IGNORE(void ws_stream_free(struct ws_gpu *g, struct ws_stream *s))
 REFUSE(int ws_stream_wait(struct ws_gpu *g, struct ws_stream *s, ws_deadline until,
                           const struct ws_cancel *cancel, struct ws_err *err))
 REFUSE(int ws_mark_new(struct ws_gpu *g, struct ws_mark **out, struct ws_err *err))
 IGNORE(void ws_mark_free(struct ws_gpu *g, struct ws_mark *m))
-REFUSE(int ws_mark_set(struct ws_gpu *g, struct ws_mark *m, struct ws_stream *s, struct ws_err *err))
+REFUSE(int ws_mark_set(struct ws_gpu *g, struct ws_mark *m, struct ws_stream *s,
+                       struct ws_err *err))
 REFUSE(int ws_mark_reached(struct ws_gpu *g, struct ws_mark *m, bool *reached, struct ws_err *err))
 REFUSE(int ws_mark_wait(struct ws_gpu *g, struct ws_mark *m, ws_deadline until,
                         const struct ws_cancel *cancel, struct ws_err *err))
-REFUSE(int ws_stream_follow(struct ws_gpu *g, struct ws_stream *s, struct ws_mark *m, struct ws_err *err))
+REFUSE(int ws_stream_follow(struct ws_gpu *g, struct ws_stream *s, struct ws_mark *m,
+                            struct ws_err *err))
 REFUSE(int ws_mark_between(struct ws_gpu *g, struct ws_mark *from, struct ws_mark *to, int64_t *ns,
                            struct ws_err *err))
 REFUSE(int ws_gpu_size(struct ws_gpu *g, ws_devptr p, uint64_t *bytes, struct ws_err *err))
@@ -86,8 +90,8 @@ REFUSE(int ws_gpu_copy(struct ws_gpu *g, ws_devptr dst, ws_devptr src, uint64_t 
                        struct ws_stream *s, struct ws_err *err))
 REFUSE(int ws_gpu_fill(struct ws_gpu *g, ws_devptr dst, uint8_t byte, uint64_t bytes,
                        struct ws_stream *s, struct ws_err *err))
-REFUSE(int ws_module_load(struct ws_gpu *g, const void *image, const char *what, struct ws_module **out,
-                          struct ws_err *err))
+REFUSE(int ws_module_load(struct ws_gpu *g, const void *image, const char *what,
+                          struct ws_module **out, struct ws_err *err))
 IGNORE(void ws_module_free(struct ws_gpu *g, struct ws_module *m))
 REFUSE(int ws_module_kernel(struct ws_gpu *g, struct ws_module *m, const char *name,
                             struct ws_kernel **out, struct ws_err *err))

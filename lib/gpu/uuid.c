@@ -7,7 +7,8 @@
 char *ws_cuda_uuid_text(const struct ws_cuda_device *d, char text[WS_CUDA_UUID_TEXT])
 {
 	static const char digits[] = "0123456789abcdef";
-	/* What the driver tells of a part of a GPU is that part's: "NVIDIA A100-SXM4-40GB MIG 1g.5gb". */
+	/* What the driver tells of a part of a GPU is that part's: "NVIDIA
+	 * A100-SXM4-40GB MIG 1g.5gb". */
 	char *p = text + strlen(strcpy(text, strstr(d->name, " MIG ") ? "MIG-" : "GPU-"));
 	for (size_t i = 0; i < sizeof d->uuid; i++) {
 		if (i == 4 || i == 6 || i == 8 || i == 10)

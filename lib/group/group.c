@@ -2,7 +2,8 @@
 /* group.c - binding, inviting, joining; and leaving again.
  *
  * The order is what works with every server: the store listens before anybody is told of it, all
- * members are asked at once (eager ones answer only when all have joined), and we join meanwhile. */
+ * members are asked at once (eager ones answer only when all have joined), and we join
+ * meanwhile. */
 #include "group.h"
 
 #include "group_state.h"
@@ -18,7 +19,7 @@
 static const int64_t LOST_NS = WS_NS_PER_S;
 static const int64_t OTHERS_NS = WS_NS_PER_S / 2;
 
-/* ---- who we say we are -------------------------------------------------------------------------- */
+/* ---- who we say we are ----------------------------------------------------------------------- */
 
 static int check_reachable(const struct ws_group *g, enum ws_code code, struct ws_err *err)
 {
@@ -31,7 +32,8 @@ static int check_reachable(const struct ws_group *g, enum ws_code code, struct w
 			return -1;
 		if (theirs)
 			continue;
-		ws_err_set(err, code, "master address %s: %s is not on this machine and cannot reach it",
+		ws_err_set(err, code,
+		           "master address %s: %s is not on this machine and cannot reach it",
 		           g->host, g->opts.members[i].url);
 		return ws_err_hint(err, "give --master-address an address of this machine that the "
 		                        "endpoints can connect to");
@@ -51,9 +53,12 @@ static int choose_address(struct ws_group *g, struct ws_err *err)
 {
 	const char *given = g->opts.master_address;
 	if (given && ws_host_is_wildcard(given)) {
-		ws_err_set(err, WS_EUSAGE, "master address '%s' is a wildcard: it means nothing to a "
-		           "peer that must connect to it", given);
-		return ws_err_hint(err, "leave --master-address out, or name one address of this machine");
+		ws_err_set(err, WS_EUSAGE,
+		           "master address '%s' is a wildcard: it means nothing to a "
+		           "peer that must connect to it",
+		           given);
+		return ws_err_hint(
+			err, "leave --master-address out, or name one address of this machine");
 	}
 	if (given)
 		snprintf(g->host, sizeof g->host, "%s", given);
@@ -88,7 +93,7 @@ static int choose_name(struct ws_group *g, struct ws_err *err)
 	return 0;
 }
 
-/* ---- requests ----------------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 static void write_init(const struct ws_group *g, const struct ws_member *m, struct ws_buf *body)
 {
@@ -111,9 +116,9 @@ static int start_inits(struct ws_group *g, struct ws_endpoint_call *calls, struc
 		const struct ws_member *m = &g->opts.members[i];
 		ws_buf_init(&bodies[i], 4096);
 		write_init(g, m, &bodies[i]);
-		ws_log(g->opts.log, 1, "%s: asked to join %s as ranks %u..%u of %u at %s:%u", m->url,
-		       g->name, m->rank_offset, m->rank_offset + m->ranks - 1, g->world_size, g->host,
-		       (unsigned)ws_store_port(g->store));
+		ws_log(g->opts.log, 1, "%s: asked to join %s as ranks %u..%u of %u at %s:%u",
+		       m->url, g->name, m->rank_offset, m->rank_offset + m->ranks - 1,
+		       g->world_size, g->host, (unsigned)ws_store_port(g->store));
 		if (ws_buf_check(&bodies[i], "request", err) ||
 		    ws_endpoint_start(g->opts.http, &calls[i], m->url, "POST",
 		                      "/init_weights_update_group", &bodies[i], until, err))
@@ -130,10 +135,13 @@ const char *ws_group_master(const struct ws_group *g, uint16_t *port)
 
 static int open_transport(struct ws_group *g, ws_deadline until, struct ws_err *err)
 {
-	const struct ws_transport_opts opts = { .world_size = g->world_size, .senders = g->opts.senders,
+	const struct ws_transport_opts opts = { .world_size = g->world_size,
+		                                .senders = g->opts.senders,
 		                                .host = g->literal,
-		                                .store = g->store, .group = g->name,
-		                                .gpu = g->opts.gpu, .log = g->opts.log,
+		                                .store = g->store,
+		                                .group = g->name,
+		                                .gpu = g->opts.gpu,
+		                                .log = g->opts.log,
 		                                .trace = g->opts.trace };
 	return g->opts.ops->open(&opts, until, &g->transport, err);
 }
@@ -151,16 +159,24 @@ int ws_group_join(struct ws_group *g, struct ws_endpoint_call *calls, struct ws_
 {
 	if (open_transport(g, until, err))
 		return -1;
-	struct ws_together w = { .watch = watch, .ctx = ctx, .group = g, .calls = calls, .n = g->opts.n_members, .later = true,
-		                 .errs = errs, .until = until, .cancel = g->opts.cancel,
-		                 .what = "joining the group", .joining = true };
+	struct ws_together w = { .watch = watch,
+		                 .ctx = ctx,
+		                 .group = g,
+		                 .calls = calls,
+		                 .n = g->opts.n_members,
+		                 .later = true,
+		                 .errs = errs,
+		                 .until = until,
+		                 .cancel = g->opts.cancel,
+		                 .what = "joining the group",
+		                 .joining = true };
 	const int rc = ws_group_together(&w, err);
 	/* If we have not joined, one that says no may have: its transfer failed when another's
 	 * connection to it closed. Those that wait for us are let go when the store closes,
 	 * and answer nothing before. */
 	for (size_t i = 0; i < g->opts.n_members; i++)
-		g->joined[i] = rc == 0 || (calls[i].http.user &&
-		                           (errs[i].code == WS_EREFUSED || may_have_joined(&errs[i])));
+		g->joined[i] = rc == 0 || (calls[i].http.user && (errs[i].code == WS_EREFUSED ||
+		                                                  may_have_joined(&errs[i])));
 	return rc;
 }
 
@@ -179,12 +195,19 @@ static int join_all(struct ws_group *g, ws_deadline until, struct ws_err *err)
 		goto out;
 	if (start_inits(g, calls, bodies, until, err))
 		goto out;
-	struct ws_together w = { .group = g, .calls = calls, .n = n, .errs = errs, .until = until,
-		                 .cancel = g->opts.cancel, .what = "joining the group", .joining = true };
+	struct ws_together w = { .group = g,
+		                 .calls = calls,
+		                 .n = n,
+		                 .errs = errs,
+		                 .until = until,
+		                 .cancel = g->opts.cancel,
+		                 .what = "joining the group",
+		                 .joining = true };
 	rc = ws_group_together(&w, err);
 	for (size_t i = 0; i < n; i++) {
 		g->joined[i] = calls[i].http.user && may_have_joined(&errs[i]);
-		g->opts.members[i].late = calls[i].http.sent && (!calls[i].http.user || errs[i].code == WS_ETIMEOUT);
+		g->opts.members[i].late =
+			calls[i].http.sent && (!calls[i].http.user || errs[i].code == WS_ETIMEOUT);
 	}
 out:
 	for (size_t i = 0; i < n; i++) {
@@ -201,7 +224,7 @@ out:
 	return rc;
 }
 
-/* ---- open and close ----------------------------------------------------------------------------- */
+/* ---- open and close -------------------------------------------------------------------------- */
 
 static int open_store(struct ws_group *g, struct ws_err *err)
 {
@@ -234,10 +257,12 @@ static unsigned count_joined(struct ws_store *s)
 	return n;
 }
 
-unsigned ws_group_release_late(const struct ws_group_place *place, const char *group, ws_deadline until,
-                               const struct ws_cancel *cancel)
+unsigned ws_group_release_late(const struct ws_group_place *place, const char *group,
+                               ws_deadline until, const struct ws_cancel *cancel)
 {
-	const struct ws_store_opts opts = { .host = place->host, .port = place->port, .group = group };
+	const struct ws_store_opts opts = { .host = place->host,
+		                            .port = place->port,
+		                            .group = group };
 	struct ws_store *s = NULL;
 	unsigned come = 0;
 	if (!place->port || ws_store_open(&opts, &s, NULL))
@@ -279,10 +304,11 @@ int ws_group_open(const struct ws_group_opts *opts, ws_deadline until, struct ws
 	return 0;
 }
 
-/* torch destroys a gloo group with Python's lock held and waits for its threads, one of which may still
- * want that lock to let go of the last tensor: then both wait for ever, and the server with them. Seen
- * with torch 2.6 under load, when the request to destroy came within milliseconds of the last answer.
- * A thread gets the lock after 5 ms at most; this is ten times that. */
+/* torch destroys a gloo group with Python's lock held and waits for its threads, one of
+ * which may still want that lock to let go of the last tensor: then both wait for ever,
+ * and the server with them. Seen with torch 2.6 under load, when the request to destroy
+ * came within milliseconds of the last answer. A thread gets the lock after 5 ms at
+ * most; this is ten times that. */
 static void settle(const struct ws_group *g)
 {
 	const int64_t left = g->rest_since + g->opts.ops->settle_ns - ws_now_ns();
@@ -291,7 +317,8 @@ static void settle(const struct ws_group *g)
 }
 
 /* Somebody who pressed Ctrl-C waits no longer than that. */
-static void await_answer(const struct ws_group *g, const struct ws_endpoint_call *call, ws_deadline *until)
+static void await_answer(const struct ws_group *g, const struct ws_endpoint_call *call,
+                         ws_deadline *until)
 {
 	bool hurried = false;
 	while (!call->http.done && !ws_deadline_passed(*until)) {
@@ -327,14 +354,16 @@ static void send_off(const struct ws_group *g, const struct ws_endpoint_call *ca
 		ws_http_each(g->opts.http, look, NULL); /* so that their stages are told */
 		sent = true;
 		for (size_t i = 0; i < g->opts.n_members; i++)
-			sent = sent && (!g->joined[i] || calls[i].http.done || calls[i].http.stage >= WS_HTTP_SENT);
+			sent = sent && (!g->joined[i] || calls[i].http.done ||
+			                calls[i].http.stage >= WS_HTTP_SENT);
 	}
 }
 
 static void ask_to_leave(struct ws_group *g, struct ws_endpoint_call *calls, struct ws_buf *body,
                          const bool *lost, ws_deadline until)
 {
-	/* Mostly it is dead; but one that lives would keep the group, and refuse the next of its name. */
+	/* Mostly it is dead; but one that lives would keep the group, and
+	 * refuse the next of its name. */
 	const ws_deadline soon = ws_deadline_min(until, ws_deadline_in(LOST_NS));
 	struct ws_jw w;
 	ws_jw_init(&w, body);
@@ -344,21 +373,23 @@ static void ask_to_leave(struct ws_group *g, struct ws_endpoint_call *calls, str
 	for (size_t i = 0; i < g->opts.n_members; i++)
 		if (g->joined[i] &&
 		    ws_endpoint_start(g->opts.http, &calls[i], g->opts.members[i].url, "POST",
-		                      "/destroy_weights_update_group", body, lost && lost[i] ? soon : until, NULL))
+		                      "/destroy_weights_update_group", body,
+		                      lost && lost[i] ? soon : until, NULL))
 			g->joined[i] = false;
 	send_off(g, calls);
 }
 
 /* *lost: it did not answer. */
-static void hear_of_leaving(struct ws_group *g, struct ws_endpoint_call *call, struct ws_member *m, bool *lost,
-                            ws_deadline *until)
+static void hear_of_leaving(struct ws_group *g, struct ws_endpoint_call *call, struct ws_member *m,
+                            bool *lost, ws_deadline *until)
 {
 	struct ws_err e = WS_ERR_INIT;
 	await_answer(g, call, until);
 	*lost = !call->http.done || call->http.err.code != WS_OK;
 	if (!call->http.done) {
 		ws_http_drop(g->opts.http, &call->http);
-		ws_log(g->opts.log, 1, "%s: did not answer the request to leave %s", m->url, g->name);
+		ws_log(g->opts.log, 1, "%s: did not answer the request to leave %s", m->url,
+		       g->name);
 	} else if (ws_endpoint_reply(call, NULL, NULL, 0, &e)) {
 		ws_log(g->opts.log, 1, "%s: %s", m->url, e.msg);
 		m->stays = would_not(&e);

@@ -17,14 +17,14 @@
 static const int64_t BROKEN_GRACE_NS = 20 * WS_NS_PER_S;
 /* After a refusal nobody needs to wait for the others' answers to a broadcast that was ended. */
 static const int64_t REFUSED_GRACE_NS = WS_NS_PER_S;
-/* A rank that comes to connect when our store is closed already tries again for torch's half hour, and
- * its server answers nobody meanwhile. So a failed joining waits that long for ranks that are on
- * their way; then closing the store fails them all at once. */
+/* A rank that comes to connect when our store is closed already tries again for torch's half
+ * hour, and its server answers nobody meanwhile. So a failed joining waits that long for ranks
+ * that are on their way; then closing the store fails them all at once. */
 static const int64_t LATECOMER_GRACE_NS = 10 * WS_NS_PER_S;
 /* The same for somebody who pressed Ctrl-C and waits. */
 static const int64_t CANCELLED_GRACE_NS = 3 * WS_NS_PER_S;
-/* A vanished endpoint does not end the broadcast to the others as long as bytes move. (No group forms
- * without it: that is given up at once, and so is a lazy server's that was never in it.) */
+/* A vanished endpoint does not end the broadcast to the others as long as bytes move. (No group
+ * forms without it: that is given up at once, and so is a lazy server's that was never in it.) */
 static const int64_t STALL_NS = 5 * WS_NS_PER_S;
 
 enum { SAYING_MS = 100, TICK_MS = 100 };
@@ -40,7 +40,8 @@ struct duo {
 	bool refused;         /* an endpoint said no while the data plane was whole */
 	struct ws_err cause;  /* the refusal, or what broke the data plane */
 	bool broken;
-	bool late;            /* the deadline passed; cause then is what the data plane said to it */
+	/* the deadline passed; cause then is what the data plane said to it */
+	bool late;
 	ws_deadline until;
 	int64_t failed_ns;    /* when a joining became hopeless; 0: it is not */
 	uint64_t bytes;       /* progress when it was last seen to move */
@@ -76,7 +77,8 @@ static void wind_up(struct duo *d, int64_t grace_ns)
 {
 	if (d->w->joining && !d->failed_ns)
 		d->failed_ns = ws_now_ns();
-	d->until = ws_deadline_min(d->until, ws_deadline_in(d->w->joining ? LATECOMER_GRACE_NS : grace_ns));
+	d->until = ws_deadline_min(d->until,
+	                           ws_deadline_in(d->w->joining ? LATECOMER_GRACE_NS : grace_ns));
 }
 
 /* The call's user pointer marks answers that were read. */
@@ -168,7 +170,8 @@ static bool lost_before_it_joined(const struct duo *d)
 		struct ws_transport_sight sight = { .link = WS_HANG_LINKED };
 		int64_t starved_ns;
 		if (w->errs[i].code == WS_EREACH && d->t->ops->look)
-			d->t->ops->look(d->t, w->group->opts.members[i].rank_offset, &sight, &starved_ns);
+			d->t->ops->look(d->t, w->group->opts.members[i].rank_offset, &sight,
+			                &starved_ns);
 		if (sight.link == WS_HANG_APART)
 			return true;
 	}
@@ -178,8 +181,8 @@ static bool lost_before_it_joined(const struct duo *d)
 static void watch_wire(struct duo *d, int64_t start)
 {
 	struct ws_err e = WS_ERR_INIT;
-	/* Even when we have joined: torch wraps a group after it is complete. The servers answer only when
-	 * the store is closed. */
+	/* Even when we have joined: torch wraps a group after it is complete. The servers answer
+	 * only when the store is closed. */
 	if (!d->broken && ((d->w->watch && d->w->watch(d->w->ctx, &e)) ||
 	                   (d->w->joining && ws_store_trouble(d->w->group->store, &e)))) {
 		await_reason(d, start);
@@ -200,7 +203,8 @@ static void watch_wire(struct duo *d, int64_t start)
 		d->moved_ns = ws_now_ns();
 		tell_moved(d->w->group);
 	}
-	if (d->lost && (d->w->joining || ws_now_ns() - d->moved_ns > STALL_NS || lost_before_it_joined(d))) {
+	if (d->lost &&
+	    (d->w->joining || ws_now_ns() - d->moved_ns > STALL_NS || lost_before_it_joined(d))) {
 		d->gave_up = true;
 		d->t->ops->abort(d->t);
 	}
@@ -234,7 +238,8 @@ static bool nobody_is_coming(const struct duo *d)
 static bool is_over(const struct duo *d)
 {
 	return ws_deadline_passed(d->until) ||
-	       (d->failed_ns && ws_now_ns() - d->failed_ns > REFUSED_GRACE_NS && nobody_is_coming(d));
+	       (d->failed_ns && ws_now_ns() - d->failed_ns > REFUSED_GRACE_NS &&
+	        nobody_is_coming(d));
 }
 
 static void see_in(struct duo *d)
@@ -311,9 +316,9 @@ static const char *find_owner(const struct duo *d, unsigned rank)
 	return NULL;
 }
 
-/* Who has not answered; but others may just wait for the same one. While a group forms nobody answers
- * until all are there, so it is rather one of whose ranks nothing has come; afterwards the data plane knows
- * for whom it waited. */
+/* Who has not answered; but others may just wait for the same one. While a group forms nobody
+ * answers until all are there, so it is rather one of whose ranks nothing has come; afterwards
+ * the data plane knows for whom it waited. */
 static const char *find_silent(const struct duo *d)
 {
 	const struct ws_together *w = d->w;

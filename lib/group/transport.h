@@ -23,7 +23,8 @@
 
 struct ws_transport_opts {
 	unsigned world_size;       /* with us as rank 0 */
-	unsigned senders;          /* the first so many ranks send, and learn from the store where to meet */
+	/* the first so many ranks send, and learn from the store where to meet */
+	unsigned senders;
 	const char *host;          /* our address, a literal */
 	struct ws_store *store;    /* borrowed; open as long as the transport */
 	const char *group;         /* the group's name; borrowed likewise */
@@ -32,8 +33,8 @@ struct ws_transport_opts {
 	struct ws_trace *trace;    /* borrowed; NULL: none */
 };
 
-/* Of several senders: set in the store as soon as the receivers have published. The epoch of their store
- * protocol, then the prefix of their keys. */
+/* Of several senders: set in the store as soon as the receivers have published. The epoch of
+ * their store protocol, then the prefix of their keys. */
 #define WS_TRANSPORT_MEETING "wsync/meeting"
 
 /* The first member of every implementation's own struct. */
@@ -49,35 +50,40 @@ struct ws_transport_send {
 /* What is known of one rank. */
 struct ws_transport_sight {
 	enum ws_hang_link link;
-	uint64_t due, sent; /* bytes of the work at hand that go from us to it, and that have left */
+	/* bytes of the work at hand that go from us to it, and that have left */
+	uint64_t due, sent;
 };
 
 struct ws_transport_ops {
 	const char *name; /* "gloo": ours, and what /init_weights_update_group is told */
 	bool knows_why;    /* what makes a peer leave shows here too, in better words */
 	int64_t settle_ns; /* what receivers need between the last broadcast and the group's end */
-	/* Could it be opened on this machine? Asked before anybody is spoken to. May be NULL: yes. */
+	/* Could it be opened on this machine? Asked before anybody is spoken to. May be NULL:
+	 * yes. */
 	int (*check)(const struct ws_transport_gpu *gpu, struct ws_err *err);
-	/* The most memory of the GPU and pinned memory that sending takes, and computing nothing, of so
-	 * many buckets of at most so many bytes and payloads. May be NULL: none. */
-	void (*memory)(size_t buckets, uint64_t bytes, size_t payloads, uint64_t *gpu, uint64_t *pinned);
+	/* The most memory of the GPU and pinned memory that sending takes, and computing
+	 * nothing, of so many buckets of at most so many bytes and payloads. May be NULL: none. */
+	void (*memory)(size_t buckets, uint64_t bytes, size_t payloads, uint64_t *gpu,
+	               uint64_t *pinned);
 	/* Begins to join the group; wait says how it went. */
-	int (*open)(const struct ws_transport_opts *opts, ws_deadline until, struct ws_transport **out,
-	            struct ws_err *err);
-	/* Will it compute what this formula says (lib/transform) by itself, where a span has it? NULL:
-	 * there is no formula. May be NULL: it computes nothing. */
+	int (*open)(const struct ws_transport_opts *opts, ws_deadline until,
+	            struct ws_transport **out, struct ws_err *err);
+	/* Will it compute what this formula says (lib/transform) by itself, where a span has it?
+	 * NULL: there is no formula. May be NULL: it computes nothing. */
 	bool (*makes)(const struct ws_transport *t, const struct ws_formula_out *f);
-	/* While that goes on: every server has agreed to join; some do so with the first broadcast only. May
-	 * be NULL. */
+	/* While that goes on: every server has agreed to join; some do so with the first
+	 * broadcast only. May be NULL. */
 	void (*agreed)(struct ws_transport *t);
-	/* A hint that these payloads come next: fetch what can be fetched. They must stay until they were sent,
-	 * or until this is called with NULL, when they never will be. May be NULL. */
+	/* A hint that these payloads come next: fetch what can be fetched. They must
+	 * stay until they were sent, or until this is called with NULL, when they
+	 * never will be. May be NULL. */
 	void (*stage)(struct ws_transport *t, const struct ws_payload *payloads, size_t n);
 	/* Begins the broadcasts, in order. The payloads must stay until wait. */
 	int (*send_bucket)(struct ws_transport *t, const struct ws_payload *payloads, size_t n,
 	                   ws_deadline until, struct ws_err *err);
-	/* Begins to send each payload to one rank and to no other; between two ranks they keep their order.
-	 * May be NULL: this data plane cannot. The array and the payloads must stay until wait. */
+	/* Begins to send each payload to one rank and to no other; between two ranks they
+	 * keep their order. May be NULL: this data plane cannot. The array and the
+	 * payloads must stay until wait. */
 	int (*send_each)(struct ws_transport *t, const struct ws_transport_send *sends, size_t n,
 	                 ws_deadline until, struct ws_err *err);
 	int (*fd)(const struct ws_transport *t);
@@ -94,7 +100,8 @@ struct ws_transport_ops {
 	             int64_t *starved_ns);
 	/* What keeps the receivers from taking a tensor of this dtype, by itself or in a flattened
 	 * bucket; NULL: nothing. Says more once the group is open; t may be NULL. */
-	const char *(*refuses)(const struct ws_transport *t, const char *torch_dtype, bool flattened);
+	const char *(*refuses)(const struct ws_transport *t, const char *torch_dtype,
+	                       bool flattened);
 	/* Shuts the connections, from any thread and while the one that calls
 	 * the rest hangs. May be NULL. */
 	void (*cut)(struct ws_transport *t);

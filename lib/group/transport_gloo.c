@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* transport_gloo.c - the gloo data plane behind the transport's vtable.
  *
- * Prefix and layout are not ours to choose: the peers' keys in the store tell which torch the servers
- * run, and we publish as they do, when all of them have. They always write before they read, so
- * waiting for them cannot deadlock. */
+ * Prefix and layout are not ours to choose: the peers' keys in the store tell which torch the
+ * servers run, and we publish as they do, when all of them have. They always write before they
+ * read, so waiting for them cannot deadlock. */
 #include "transport.h"
 
 #include "gloo.h"
@@ -64,8 +64,8 @@ static int join(void *arg, struct ws_err *err)
 	struct gloo *g = arg;
 	if (ws_store_wait_gloo(g->opts.store, g->until, &g->stop, &g->seen, err))
 		return -1;
-	ws_log(g->opts.log, 1, "gloo: the servers publish under \"%s\" (store epoch %c)", g->seen.prefix,
-	       g->seen.epoch);
+	ws_log(g->opts.log, 1, "gloo: the servers publish under \"%s\" (store epoch %c)",
+	       g->seen.prefix, g->seen.epoch);
 	if (g->opts.senders > 1 && tell_senders(g, err))
 		return -1;
 	const struct ws_gloo_opts opts = {
@@ -152,7 +152,8 @@ static int gloo_send_each(struct ws_transport *t, const struct ws_transport_send
 	return ws_job_start(&g->job, exchange, g, err);
 }
 
-/* Bytes of the next bucket that are not in the page cache begin to come in while this one leaves. */
+/* Bytes of the next bucket that are not in the page cache begin to come in while this one
+ * leaves. */
 static void gloo_stage(struct ws_transport *t, const struct ws_payload *payloads, size_t n)
 {
 	(void)t;
@@ -176,8 +177,8 @@ static int gloo_wait(struct ws_transport *t, struct ws_err *err)
 	struct gloo *g = (struct gloo *)t;
 	const int rc = ws_job_wait(&g->job, err);
 	g->joined = g->joined || (rc == 0 && g->mesh);
-	/* Peers that wait for bytes must see closed sockets: until then their servers answer nobody.
-	 * Not while the work goes on, which ends payloads that were begun (gloo_send.c). */
+	/* Peers that wait for bytes must see closed sockets: until then their servers answer
+	 * nobody. Not while the work goes on, which ends payloads that were begun (gloo_send.c). */
 	if (g->joined && (rc || ws_cancelled(&g->stop)))
 		ws_gloo_abort(g->mesh);
 	return rc;
@@ -203,7 +204,8 @@ static uint64_t due_to(const struct gloo *g, unsigned rank)
 	uint64_t due = 0;
 	for (size_t i = 0; !g->due && i < g->n_transfers; i++)
 		due += g->transfers[i].peer == rank ? g->transfers[i].payload.length : 0;
-	for (unsigned n = ws_gloo_children(g->opts.world_size, 0, 0, children); g->due && n > 0; n--)
+	for (unsigned n = ws_gloo_children(g->opts.world_size, 0, 0, children); g->due && n > 0;
+	     n--)
 		due += children[n - 1] == rank ? g->due : 0;
 	return due;
 }
@@ -232,24 +234,28 @@ static bool is_one_of(const char *name, const char *const *names)
 	return *names != NULL;
 }
 
-/* torch dispatches its gloo collectives by dtype although gloo only moves bytes. Seen by running: 1.13
- * takes float32, float64, float16, int8, uint8, int32, int64; 2.6 adds bfloat16 and bool; int16 and the
- * float8 types raise "Invalid scalar type". Debian's 2.14 raises it for float16 and bfloat16 too,
- * before it receives, and nothing that is seen of a peer tells it from 2.6. A flattened bucket travels
- * as uint8, but torch before 2.1 has no float8 types to view it as. */
-static const char *gloo_refuses(const struct ws_transport *t, const char *torch_dtype, bool flattened)
+/* torch dispatches its gloo collectives by dtype although gloo only moves bytes. Seen by
+ * running: 1.13 takes float32, float64, float16, int8, uint8, int32, int64; 2.6 adds
+ * bfloat16 and bool; int16 and the float8 types raise "Invalid scalar type". Debian's 2.14
+ * raises it for float16 and bfloat16 too, before it receives, and nothing that is seen of a
+ * peer tells it from 2.6. A flattened bucket travels as uint8, but torch before 2.1 has no
+ * float8 types to view it as. */
+static const char *gloo_refuses(const struct ws_transport *t, const char *torch_dtype,
+                                bool flattened)
 {
-	static const char *const always[] = { "float32", "float64", "float16", "int8", "uint8", "int32",
-		                              "int64", NULL };
+	static const char *const always[] = { "float32", "float64", "float16", "int8",
+		                              "uint8",   "int32",   "int64",   NULL };
 	static const char *const later[] = { "bfloat16", "bool", NULL };
 	const bool old = t && ((const struct gloo *)t)->seen.epoch == 'A';
 	if (flattened)
 		return old && strncmp(torch_dtype, "float8", 6) == 0 ?
-		               "torch before 2.1, which these servers run, has no such dtype" : NULL;
+		               "torch before 2.1, which these servers run, has no such dtype" :
+		               NULL;
 	if (is_one_of(torch_dtype, always) || (!old && is_one_of(torch_dtype, later)))
 		return NULL;
 	if (is_one_of(torch_dtype, later))
-		return "the gloo of torch before 2.1, which these servers run, broadcasts no tensor of "
+		return "the gloo of torch before 2.1, which these servers run, broadcasts no "
+		       "tensor of "
 		       "this dtype (\"Invalid scalar type\")";
 	return "torch's gloo broadcasts no tensor of this dtype (\"Invalid scalar type\")";
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* transport_nccl.c - the NCCL data plane behind the transport's vtable.
  *
- * Servers of two kinds join: eager ones while they are invited, lazy ones when the first bucket is announced
- * to them. NCCL goes on joining by itself, so joining is over for us when the communicator stands or when
- * all have agreed to the invitation; the first broadcast then waits for who is missing. */
+ * Servers of two kinds join: eager ones while they are invited, lazy ones when the first
+ * bucket is announced to them. NCCL goes on joining by itself, so joining is over for us when
+ * the communicator stands or when all have agreed to the invitation; the first broadcast then
+ * waits for who is missing. */
 #include "transport_nccl_state.h"
 
 #include "wsync/tool/buf.h"
@@ -34,13 +35,18 @@ static int publish(struct nccl *n, struct ws_err *err)
 	snprintf(now, sizeof now, "/%s/%s//cuda//0", n->opts.group, n->opts.group);
 	snprintf(once, sizeof once, "/%s/%s/0", n->opts.group, n->opts.group);
 	return ws_store_set(n->opts.store, now, n->id.bytes, sizeof n->id.bytes, true, err) ||
-	       ws_store_set(n->opts.store, once, n->id.bytes, sizeof n->id.bytes, true, err) ? -1 : 0;
+	                       ws_store_set(n->opts.store, once, n->id.bytes, sizeof n->id.bytes,
+	                                    true, err) ?
+	               -1 :
+	               0;
 }
 
 static int join(void *arg, struct ws_err *err)
 {
 	struct nccl *n = arg;
-	const struct ws_comm_opts opts = { .nccl = n->nccl, .id = n->id, .rank = 0, .size = n->opts.world_size };
+	const struct ws_comm_opts opts = {
+		.nccl = n->nccl, .id = n->id, .rank = 0, .size = n->opts.world_size
+	};
 	bool ready = false;
 	if (ws_gpu_use(n->gpu, err) || ws_comm_open(&opts, &n->comm, err))
 		return -1;
@@ -52,9 +58,11 @@ static int join(void *arg, struct ws_err *err)
 		if (ready || atomic_load(&n->agreed))
 			break;
 		if (ws_cancelled(&n->stop))
-			return ws_err_set(err, WS_ECANCELLED, "joining the communicator was cancelled");
+			return ws_err_set(err, WS_ECANCELLED,
+			                  "joining the communicator was cancelled");
 		if (ws_deadline_passed(n->until))
-			return ws_err_set(err, WS_ETIMEOUT, "joining the communicator took too long");
+			return ws_err_set(err, WS_ETIMEOUT,
+			                  "joining the communicator took too long");
 		pause_a_little();
 	}
 	ws_log(n->opts.log, 1, "nccl: %s", ready ? "the communicator stands" :
@@ -73,8 +81,11 @@ static int open_device(struct nccl *n, const struct ws_transport_gpu *g, struct 
 {
 	const struct ws_cuda_opts driver = { .library = g->driver };
 	const struct ws_nccl_opts library = { .library = g->nccl };
-	return ws_cuda_open(&driver, &n->cuda, err) || ws_gpu_open(n->cuda, g->device, &n->gpu, err) ||
-	       ws_nccl_open(&library, &n->nccl, err) ? -1 : 0;
+	return ws_cuda_open(&driver, &n->cuda, err) ||
+	                       ws_gpu_open(n->cuda, g->device, &n->gpu, err) ||
+	                       ws_nccl_open(&library, &n->nccl, err) ?
+	               -1 :
+	               0;
 }
 
 static int open_marks(struct nccl *n, struct ws_err *err)
@@ -108,22 +119,23 @@ static struct nccl *new_transport(struct ws_err *err)
 	return n;
 }
 
-static int nccl_open(const struct ws_transport_opts *opts, ws_deadline until, struct ws_transport **out,
-                     struct ws_err *err)
+static int nccl_open(const struct ws_transport_opts *opts, ws_deadline until,
+                     struct ws_transport **out, struct ws_err *err)
 {
 	struct nccl *n = new_transport(err);
 	if (!n)
 		return -1;
 	n->opts = *opts;
 	n->until = until;
-	if (ws_cancel_init(&n->stop, err) || ws_job_init(&n->job, err) || ws_job_init(&n->loader, err) ||
-	    open_device(n, &opts->gpu, err) || open_marks(n, err) || ws_feed_open(&n->feed, n->gpu, err) ||
-	    open_making(n, err) || ws_nccl_id_new(n->nccl, &n->id, err) || publish(n, err))
+	if (ws_cancel_init(&n->stop, err) || ws_job_init(&n->job, err) ||
+	    ws_job_init(&n->loader, err) || open_device(n, &opts->gpu, err) || open_marks(n, err) ||
+	    ws_feed_open(&n->feed, n->gpu, err) || open_making(n, err) ||
+	    ws_nccl_id_new(n->nccl, &n->id, err) || publish(n, err))
 		goto fail;
 	n->feed.least = opts->gpu.box;
 	ws_feed_trace(&n->feed, opts->trace);
-	ws_log(opts->log, 1, "nccl: %s on GPU %d (%s), from %s", ws_nccl_version_text(n->nccl), opts->gpu.device,
-	       ws_gpu_device(n->gpu)->name, ws_nccl_path(n->nccl));
+	ws_log(opts->log, 1, "nccl: %s on GPU %d (%s), from %s", ws_nccl_version_text(n->nccl),
+	       opts->gpu.device, ws_gpu_device(n->gpu)->name, ws_nccl_path(n->nccl));
 	if (ws_job_start(&n->job, join, n, err))
 		goto fail;
 	*out = &n->base;
@@ -143,7 +155,8 @@ static int nccl_check(const struct ws_transport_gpu *gpu, struct ws_err *err)
 	return rc;
 }
 
-static void nccl_memory(size_t buckets, uint64_t bytes, size_t payloads, uint64_t *gpu, uint64_t *pinned)
+static void nccl_memory(size_t buckets, uint64_t bytes, size_t payloads, uint64_t *gpu,
+                        uint64_t *pinned)
 {
 	ws_feed_memory(buckets, bytes, payloads, gpu, pinned);
 }
@@ -204,7 +217,8 @@ static void nccl_look(const struct ws_transport *t, unsigned rank, struct ws_tra
 {
 	const struct nccl *n = (const struct nccl *)t;
 	(void)rank;
-	*out = (struct ws_transport_sight){ .link = atomic_load(&n->stands) ? WS_HANG_LINKED : WS_HANG_APART };
+	*out = (struct ws_transport_sight){ .link = atomic_load(&n->stands) ? WS_HANG_LINKED :
+		                                                              WS_HANG_APART };
 	*starved_ns = 0;
 }
 
@@ -238,7 +252,8 @@ static uint64_t nccl_sent(const struct ws_transport *t, int64_t *first_ns)
 }
 
 /* The servers broadcast what they declare; of these torch makes no NCCL type. */
-static const char *nccl_refuses(const struct ws_transport *t, const char *torch_dtype, bool flattened)
+static const char *nccl_refuses(const struct ws_transport *t, const char *torch_dtype,
+                                bool flattened)
 {
 	static const char *const none[] = { "int16", "uint16", "uint32", "uint64", NULL };
 	(void)t;
@@ -259,7 +274,8 @@ static void nccl_close(struct ws_transport *t)
 	nccl_end_feeding_ahead(n);
 	ws_job_fini(&n->loader);
 	if (n->gpu) {
-		ws_gpu_use(n->gpu, NULL); /* where it fails, what is here is given back all the same */
+		/* where it fails, what is here is given back all the same */
+		ws_gpu_use(n->gpu, NULL);
 		ws_comm_close(n->comm, ws_deadline_in(ws_cancelled(&n->stop) ? 0 : LEAVE_NS));
 		ws_stream_free(n->gpu, n->wire);
 		ws_mark_free(n->gpu, n->fed);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* transport_nccl_send.c - a bucket on its way, and the next one behind it.
  *
- * A bucket's bytes go through pinned memory into one of two boxes on the GPU, and from there to everybody,
- * each payload in a broadcast of its own, never grouped, as torch asks for them. While a bucket is on
- * the wire, a second thread fills the other box with the next one. The two threads never feed at once: who
- * sends ends the other's work first, and begins it anew when all of its own is fed.
+ * A bucket's bytes go through pinned memory into one of two boxes on the GPU, and from there
+ * to everybody, each payload in a broadcast of its own, never grouped, as torch asks for them.
+ * While a bucket is on the wire, a second thread fills the other box with the next one. The
+ * two threads never feed at once: who sends ends the other's work first, and begins it anew
+ * when all of its own is fed.
  *
- * Nothing says when a receiver has taken something; what the communicator is through with counts. */
+ * Nothing says when a receiver has taken something; what the communicator is through with
+ * counts. */
 #include "transport_nccl_state.h"
 
 #include <poll.h>
@@ -32,7 +34,8 @@ static int begin_feeding_ahead(struct nccl *n, struct ws_err *err)
 		return 0;
 	n->ahead = ws_feed_box(&n->feed, n->next.payloads, n->next.n);
 	/* Giving memory back would wait for the wire, and for ever where a peer has died. */
-	return n->ahead && !ws_feed_grows(n->ahead) ? ws_job_start(&n->loader, feed_ahead, n, err) : 0;
+	return n->ahead && !ws_feed_grows(n->ahead) ? ws_job_start(&n->loader, feed_ahead, n, err) :
+	                                              0;
 }
 
 void nccl_end_feeding_ahead(struct nccl *n)
@@ -80,7 +83,8 @@ static int broadcast(struct nccl *n, ws_devptr at, size_t i, struct ws_err *err)
 {
 	const uint64_t bytes = n->now.payloads[i].length;
 	int64_t none = 0;
-	if (ws_mark_set(n->gpu, n->fed, n->feed.stream, err) || ws_stream_follow(n->gpu, n->wire, n->fed, err))
+	if (ws_mark_set(n->gpu, n->fed, n->feed.stream, err) ||
+	    ws_stream_follow(n->gpu, n->wire, n->fed, err))
 		return -1;
 	/* Counted first: bytes may leave also where the broadcast fails while it is in progress. */
 	atomic_fetch_add(&n->sent, bytes);
@@ -130,11 +134,13 @@ int nccl_send(void *arg, struct ws_err *err)
 	nccl_drop_boxes_but(n, n->now.payloads);
 	struct ws_feed_box *box = ws_feed_box(&n->feed, n->now.payloads, n->now.n);
 	const uint64_t before = atomic_load(&n->sent);
-	const uint64_t span = ws_trace_begin(n->opts.trace, &(struct ws_trace_what){ .row = WS_TRACE_WIRE,
-	                                                                             .of = "to all ranks" });
+	const uint64_t span =
+		ws_trace_begin(n->opts.trace, &(struct ws_trace_what){ .row = WS_TRACE_WIRE,
+	                                                               .of = "to all ranks" });
 	const int rc = send_box(n, box, err);
-	ws_trace_end(n->opts.trace, span, &(struct ws_trace_end){ .bytes = atomic_load(&n->sent) - before,
-	                                                          .unfinished = rc != 0 });
+	ws_trace_end(n->opts.trace, span,
+	             &(struct ws_trace_end){ .bytes = atomic_load(&n->sent) - before,
+	                                     .unfinished = rc != 0 });
 	ws_feed_drop(box);
 	return rc ? -1 : ws_comm_ready(n->comm, &ready, err);
 }

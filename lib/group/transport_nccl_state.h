@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transport_nccl_state.h - between transport_nccl.c, which joins and leaves, and transport_nccl_send.c, which
- * sends buckets and feeds ahead. */
+/* transport_nccl_state.h - between transport_nccl.c, which joins and leaves, and
+ * transport_nccl_send.c, which sends buckets and feeds ahead. */
 #ifndef WS_GROUP_TRANSPORT_NCCL_STATE_H
 #define WS_GROUP_TRANSPORT_NCCL_STATE_H
 

@@ -19,7 +19,8 @@ struct ws_serve_slot {
 	int fd;            /* -1: free */
 	int64_t since_ns;  /* it waits for its client; meaningless while working */
 	ws_deadline until; /* its request must be complete; WS_FOREVER: it is */
-	bool open;         /* ws_serve_slot_find has found it: the descriptor is certainly its own */
+	/* ws_serve_slot_find has found it: the descriptor is certainly its own */
+	bool open;
 	bool working;
 	bool ending;       /* was shut down; its thread has not noticed yet */
 };
@@ -47,7 +48,8 @@ static void shut(struct ws_serve_slot *s)
 /* Shuts those whose time is over. Returns when the next one's will be. */
 static ws_deadline shut_overdue(struct ws_serve_accept *a)
 {
-	ws_deadline next = ws_deadline_in(a->opts.read_ns); /* earlier than any that is set from now on */
+	/* earlier than any that is set from now on */
+	ws_deadline next = ws_deadline_in(a->opts.read_ns);
 	for (size_t i = 0; i < a->opts.most; i++) {
 		struct ws_serve_slot *s = &a->slots[i];
 		if (s->fd < 0 || !s->open || s->ending)
@@ -143,7 +145,8 @@ static void *run(void *arg)
 		                       SOCK_CLOEXEC | SOCK_NONBLOCK);
 		if (fd >= 0) {
 			add(a, fd, (struct sockaddr *)&address, len);
-		} else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+		} else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM ||
+		           errno == ENOBUFS) {
 			pthread_mutex_lock(&a->lock);
 			shut_longest(a);
 			pthread_mutex_unlock(&a->lock);

@@ -32,15 +32,18 @@ struct ws_serve_accept_opts {
 int ws_serve_accept_open(const struct ws_serve_accept_opts *opts, int listen_fd,
                          struct ws_serve_accept **out, struct ws_err *err);
 void ws_serve_accept_stop(struct ws_serve_accept *a);  /* no connection is added after this */
-void ws_serve_accept_close(struct ws_serve_accept *a); /* when all connections are gone; NULL is fine */
+/* when all connections are gone; NULL is fine */
+void ws_serve_accept_close(struct ws_serve_accept *a);
 
 /* For the thread of a connection. The slot of the connection that was added
  * as fd, reading; NULL: none. */
 struct ws_serve_slot *ws_serve_slot_find(struct ws_serve_accept *a, int fd);
 void ws_serve_slot_reading(struct ws_serve_slot *slot);            /* waits for the next request */
 void ws_serve_slot_received(struct ws_serve_slot *slot, size_t n); /* bytes of a body */
-void ws_serve_slot_working(struct ws_serve_slot *slot);            /* is not closed, however long it takes */
+/* is not closed, however long it takes */
+void ws_serve_slot_working(struct ws_serve_slot *slot);
 void ws_serve_slot_sending(struct ws_serve_slot *slot);
-void ws_serve_slot_free(struct ws_serve_slot *slot);               /* before the descriptor is closed */
+/* before the descriptor is closed */
+void ws_serve_slot_free(struct ws_serve_slot *slot);
 
 #endif

@@ -26,12 +26,14 @@ int ws_serve_field_str(const struct ws_json *body, const char *key, bool require
 	if (!text)
 		return ws_serve_field_invalid(err, key, "Input should be a valid string");
 	if (strlen(text) > WS_SERVE_MAX_TEXT)
-		return ws_serve_field_invalid(err, key, "String should have at most 4096 characters");
+		return ws_serve_field_invalid(err, key,
+		                              "String should have at most 4096 characters");
 	*out = text;
 	return 0;
 }
 
-int ws_serve_field_int(const struct ws_json *body, const char *key, int64_t *out, struct ws_err *err)
+int ws_serve_field_int(const struct ws_json *body, const char *key, int64_t *out,
+                       struct ws_err *err)
 {
 	const struct ws_json *node = ws_json_get(body, key);
 	if (!node)

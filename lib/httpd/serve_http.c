@@ -124,8 +124,8 @@ static struct MHD_Response *make_response(struct ws_serve_reply *rp)
 {
 	enum { MISSING = 100, BLOCK = 4096 };
 	if (rp->cut) /* the exchange lives as long as its answer */
-		return MHD_create_response_from_callback(rp->body.len + MISSING, BLOCK, read_cut, &rp->body,
-		                                         NULL);
+		return MHD_create_response_from_callback(rp->body.len + MISSING, BLOCK, read_cut,
+		                                         &rp->body, NULL);
 	return MHD_create_response_from_buffer(rp->body.len, rp->body.len ? rp->body.data : NULL,
 	                                       MHD_RESPMEM_MUST_COPY);
 }

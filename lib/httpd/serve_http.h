@@ -37,7 +37,8 @@ struct ws_serve_reply {
 
 /* HOST:PORT, an IPv6 address in brackets. */
 enum { WS_SERVE_HOST = 256, WS_SERVE_URL = 320 };
-int ws_serve_parse_listen(const char *text, char host[WS_SERVE_HOST], uint16_t *port, struct ws_err *err);
+int ws_serve_parse_listen(const char *text, char host[WS_SERVE_HOST], uint16_t *port,
+                          struct ws_err *err);
 /* Listens there; port 0 becomes the one that was free. A socket, or -1. */
 int ws_serve_listen(const char *host, uint16_t *port, char url[WS_SERVE_URL], struct ws_err *err);
 /* Does the request say "Authorization: Bearer KEY", or x-api-key where that counts too? */

@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-int ws_serve_parse_listen(const char *text, char host[WS_SERVE_HOST], uint16_t *port, struct ws_err *err)
+int ws_serve_parse_listen(const char *text, char host[WS_SERVE_HOST], uint16_t *port,
+                          struct ws_err *err)
 {
 	const char *colon = strrchr(text, ':');
 	const char *from = text;
@@ -16,7 +17,8 @@ int ws_serve_parse_listen(const char *text, char host[WS_SERVE_HOST], uint16_t *
 		from++;
 		n -= 2;
 	} else if (colon && memchr(text, ':', n)) {
-		return ws_err_set(err, WS_EUSAGE, "listen '%s': an IPv6 address goes in brackets", text);
+		return ws_err_set(err, WS_EUSAGE, "listen '%s': an IPv6 address goes in brackets",
+		                  text);
 	}
 	if (!colon || !n || n >= WS_SERVE_HOST)
 		return ws_err_set(err, WS_EUSAGE, "listen '%s': not of the form HOST:PORT", text);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config.c - looking things up in a config.json that anybody may have written.
  *
- * The JSON stays as parsed; a look-up walks the keys of a level, whose number is limited. Numbers are
- * handed out as they are: what is absurd (a head count of -1) is for the user of the number to say,
- * who knows what it is for. */
+ * The JSON stays as parsed; a look-up walks the keys of a level, whose number is limited.
+ * Numbers are handed out as they are: what is absurd (a head count of -1) is for the user of the
+ * number to say, who knows what it is for. */
 #include "wsync/tool/config.h"
 
 #include "file.h"
@@ -14,7 +14,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Real files have less than 200 keys and 1000 elements; look-ups walk them, so more is no config. */
+/* Real files have less than 200 keys and 1000 elements; look-ups walk them, so more is no
+ * config. */
 enum { MAX_FILE_BYTES = 16 << 20, MAX_KEYS = 4096, MAX_ELEMENTS = 65536 };
 
 struct ws_config {
@@ -70,7 +71,8 @@ static int read_skip(struct ws_config *c, const struct ws_json *list, const char
 {
 	const size_t n = ws_json_count(list);
 	if (ws_json_type(list) != WS_JSON_ARRAY)
-		return ws_err_set(err, WS_EINPUT, "%s: \"%s\" must be an array of names", c->path, key);
+		return ws_err_set(err, WS_EINPUT, "%s: \"%s\" must be an array of names", c->path,
+		                  key);
 	if (n == 0)
 		return 0;
 	c->skip = calloc(n, sizeof *c->skip);
@@ -79,8 +81,9 @@ static int read_skip(struct ws_config *c, const struct ws_json *list, const char
 	for (const struct ws_json *j = ws_json_first(list); j; j = ws_json_next(j)) {
 		const char *name = ws_json_string(j);
 		if (!name)
-			return ws_err_set(err, WS_EINPUT, "%s: \"%s\" holds something that is no name",
-			                  c->path, key);
+			return ws_err_set(err, WS_EINPUT,
+			                  "%s: \"%s\" holds something that is no name", c->path,
+			                  key);
 		c->skip[c->quant.n_skip++] = name;
 	}
 	c->quant.skip = c->skip;
@@ -89,15 +92,16 @@ static int read_skip(struct ws_config *c, const struct ws_json *list, const char
 
 static int read_quant(struct ws_config *c, struct ws_err *err)
 {
-	/* As Hugging Face's own checkpoints, the quantizers behind GPTQ, and compressed-tensors call
-	 * the list. */
+	/* As Hugging Face's own checkpoints, the quantizers behind GPTQ, and
+	 * compressed-tensors call the list. */
 	static const char *const skips[] = { "modules_to_not_convert", "ignored_layers", "ignore" };
 	const struct ws_json *q = find(c, "quantization_config"), *list = NULL;
 	c->quant.method = c->quant.scale_fmt = c->quant.activation = "";
 	if (!q)
 		return 0;
 	if (ws_json_type(q) != WS_JSON_OBJECT)
-		return ws_err_set(err, WS_EINPUT, "%s: \"quantization_config\" is no object", c->path);
+		return ws_err_set(err, WS_EINPUT, "%s: \"quantization_config\" is no object",
+		                  c->path);
 	if (check_level(c, q, err))
 		return -1;
 	c->quant.method = ws_json_get_string(q, "quant_method", "");
@@ -259,7 +263,8 @@ static bool same(const struct ws_json *a, const struct ws_json *b)
 		return false;
 	if (ws_json_type(a) != WS_JSON_ARRAY)
 		return true; /* nested objects describe different parts of a model */
-	for (a = ws_json_first(a), b = ws_json_first(b); a; a = ws_json_next(a), b = ws_json_next(b))
+	for (a = ws_json_first(a), b = ws_json_first(b); a;
+	     a = ws_json_next(a), b = ws_json_next(b))
 		if (ws_json_type(a) == WS_JSON_ARRAY || !same(a, b))
 			return false;
 	return true;

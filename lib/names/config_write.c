@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config_write.c - members of a JSON text, copied but for one.
  *
- * They are copied as text, not read and printed: a number that went through a double would not always
- * come out as it was. The text is known to be JSON before anybody walks it, so the walk only needs to
- * tell strings from brackets. */
+ * They are copied as text, not read and printed: a number that went through a double would not
+ * always come out as it was. The text is known to be JSON before anybody walks it, so the walk
+ * only needs to tell strings from brackets. */
 #include "config_write.h"
 
 #include "wsync/tool/json_read.h"

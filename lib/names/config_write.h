@@ -7,8 +7,8 @@
 #include "wsync/tool/config.h"
 
 /* Appends this config.json with another quantization_config: all its other members are as they were
- * written, to the digit. q->method "": it has none. what names the text in messages; no JSON object:
- * WS_EINPUT. */
+ * written, to the digit. q->method "": it has none. what names the text in messages;
+ * no JSON object: WS_EINPUT. */
 int ws_config_requantize(const char *text, size_t n, const char *what, const struct ws_quant *q,
                          struct ws_buf *out, struct ws_err *err);
 

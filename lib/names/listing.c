@@ -148,8 +148,8 @@ bool ws_weight_list_same(const struct ws_weight_list *a, const struct ws_weight_
 		return false;
 	for (size_t i = 0; a->items != b->items && i < a->n; i++) {
 		const struct ws_weight *x = &a->items[i], *y = &b->items[i];
-		if (strcmp(x->name, y->name) || strcmp(x->dtype, y->dtype) || x->n_dims != y->n_dims ||
-		    x->shapeless != y->shapeless ||
+		if (strcmp(x->name, y->name) || strcmp(x->dtype, y->dtype) ||
+		    x->n_dims != y->n_dims || x->shapeless != y->shapeless ||
 		    memcmp(x->dims, y->dims, x->n_dims * sizeof x->dims[0]))
 			return false;
 	}

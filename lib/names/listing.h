@@ -16,8 +16,8 @@ int ws_weight_from_json(const struct ws_json *node, struct ws_weight *w);
 
 /* The same names, shapes and types in the same order. */
 bool ws_weight_list_same(const struct ws_weight_list *a, const struct ws_weight_list *b);
-/* *to is another list of the same items, and each is freed for itself; by one thread at a time. -1: out of
- * memory, *to is as it was. */
+/* *to is another list of the same items, and each is freed for itself; by one thread at a time.
+ * -1: out of memory, *to is as it was. */
 int ws_weight_list_share(struct ws_weight_list *from, struct ws_weight_list *to);
 
 /* As ws_weight_list_read; `what` stands for the path in messages. */

@@ -68,14 +68,16 @@ static bool is_before(const struct ws_names *names, size_t i, uint64_t hash, con
 	return e->hash < hash || (e->hash == hash && strcmp(name_at(names, e->index), name) < 0);
 }
 
-/* The first entry that is not before. Hashes are spread evenly, so it lies near its share of the list:
- * from there by steps that double, which names chosen to collide make no slower than halving all. */
+/* The first entry that is not before. Hashes are spread evenly, so it lies near its
+ * share of the list: from there by steps that double, which names chosen to collide make
+ * no slower than halving all. */
 static size_t lower_bound(const struct ws_names *names, uint64_t hash, const char *name)
 {
 	const size_t guess = (size_t)((unsigned __int128)hash * names->n >> 64);
 	size_t lo = 0, hi = names->n, step = 1;
 	if (guess < hi && is_before(names, guess, hash, name)) {
-		for (lo = guess + 1; step < hi - lo && is_before(names, lo + step, hash, name); step *= 2)
+		for (lo = guess + 1; step < hi - lo && is_before(names, lo + step, hash, name);
+		     step *= 2)
 			lo += step + 1;
 		hi = step < hi - lo ? lo + step : hi;
 	} else {

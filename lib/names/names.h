@@ -14,14 +14,15 @@ struct ws_name_entry {
 };
 
 struct ws_names {
-	const char *first; /* borrowed: an array of structs whose first member is const char *name */
+	/* borrowed: an array of structs whose first member is const char *name */
+	const char *first;
 	size_t stride;
 	struct ws_name_entry *entries;
 	size_t n;
 };
 
-/* stride: sizeof one of them. 1: a name occurs twice, and twice[] says which two have it; 0; -1: out
- * of memory. */
+/* stride: sizeof one of them. 1: a name occurs twice, and twice[] says which two have
+ * it; 0; -1: out of memory. */
 int ws_names_init(struct ws_names *names, const void *array, size_t stride, size_t n,
                   size_t twice[2], struct ws_err *err);
 void ws_names_fini(struct ws_names *names); /* NULL is fine */

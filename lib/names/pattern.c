@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pattern.c - names against patterns, segment by segment.
  *
- * What "**" stands for is captured as "<**" where it is the first segment of several, else as "**>";
- * when a name can be divided in several ways, the leading one is as short as possible. */
+ * What "**" stands for is captured as "<**" where it is the first segment of several, else as
+ * "**>"; when a name can be divided in several ways, the leading one is as short as possible. */
 #include "rules.h"
 #include "wsync/tool/layout.h"
 
@@ -179,7 +179,8 @@ const char *ws_pattern_fill(const char *pattern, const struct ws_capture *caps, 
 static bool is_wrapper(const struct ws_family *f, const char *at, size_t n)
 {
 	for (size_t i = 0; i < f->n_strips; i++)
-		if (f->strips[i][0] == at[0] && strncmp(f->strips[i], at, n) == 0 && !f->strips[i][n])
+		if (f->strips[i][0] == at[0] && strncmp(f->strips[i], at, n) == 0 &&
+		    !f->strips[i][n])
 			return true;
 	return false;
 }

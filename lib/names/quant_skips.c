@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* quant_skips.c - which modules a quantization_config leaves alone.
  *
- * Quantizers and servers compare the entries with names in different ways, some of them as substrings.
- * Here an entry stands for whole segments: "mlp.gate" is not "mlp.gate_proj". That is what the lists of
- * published checkpoints mean, and what all of those ways agree on for them. */
+ * Quantizers and servers compare the entries with names in different ways, some of them as
+ * substrings. Here an entry stands for whole segments: "mlp.gate" is not "mlp.gate_proj". That
+ * is what the lists of published checkpoints mean, and what all of those ways agree on for them. */
 #include "wsync/tool/config.h"
 
 #include <string.h>

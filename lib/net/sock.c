@@ -52,9 +52,9 @@ static int listen_everywhere(uint16_t port)
 	return listen_on((const struct sockaddr *)&in, sizeof in);
 }
 
-/* Of a name with addresses of both kinds the IPv4 one, in whatever order they come: most systems have
- * ::1 before 127.0.0.1 for localhost. Who knows the name tries both; who knows an address mostly knows
- * that one. */
+/* Of a name with addresses of both kinds the IPv4 one, in whatever order they come: most
+ * systems have ::1 before 127.0.0.1 for localhost. Who knows the name tries both; who knows an
+ * address mostly knows that one. */
 static int listen_on_one(const struct addrinfo *list)
 {
 	int fd = -1;
@@ -156,7 +156,8 @@ out:
 	return -1;
 }
 
-/* A name with several addresses may not spend the whole deadline on a first one that never answers. */
+/* A name with several addresses may not spend the whole deadline on a first one that never
+ * answers. */
 static ws_deadline share_of(ws_deadline until, unsigned n_left)
 {
 	const int64_t left = ws_deadline_left(until);
@@ -175,10 +176,12 @@ int ws_sock_connect(const char *host, uint16_t port, ws_deadline until,
 	int fd = -1;
 	for (const struct addrinfo *ai = list; ai && fd < 0 && !ws_cancelled(cancel);
 	     ai = ai->ai_next)
-		fd = ws_sock_connect_addr(ai->ai_addr, ai->ai_addrlen, share_of(until, n--), cancel, err);
+		fd = ws_sock_connect_addr(ai->ai_addr, ai->ai_addrlen, share_of(until, n--), cancel,
+		                          err);
 	freeaddrinfo(list);
 	if (fd < 0 && ws_cancelled(cancel))
-		return ws_err_set(err, WS_ECANCELLED, "connect to %s port %u: cancelled", host, port);
+		return ws_err_set(err, WS_ECANCELLED, "connect to %s port %u: cancelled", host,
+		                  port);
 	return fd;
 }
 
@@ -197,7 +200,8 @@ int ws_sock_wait(int fd, short events, ws_deadline until, const struct ws_cancel
 			return ws_err_errno(err, "%s: poll", what);
 		if (n > 0 && p[0].revents & POLLNVAL)
 			return ws_err_set(err, WS_ESYSTEM, "%s: not an open descriptor", what);
-		if (n > 0 && p[0].revents) /* also POLLHUP and POLLERR: the next read or write says why */
+		/* also POLLHUP and POLLERR: the next read or write says why */
+		if (n > 0 && p[0].revents)
 			return 0;
 		if (n == 0 && ws_deadline_passed(until))
 			return ws_err_set(err, WS_ETIMEOUT, "%s: the deadline passed", what);

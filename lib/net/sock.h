@@ -26,8 +26,8 @@ int ws_sock_connect(const char *host, uint16_t port, ws_deadline until,
 int ws_sock_connect_addr(const struct sockaddr *sa, socklen_t len, ws_deadline until,
                          const struct ws_cancel *cancel, struct ws_err *err);
 
-/* Waits until fd is ready for `events` (POLLIN/POLLOUT). 0: ready; -1: WS_ETIMEOUT, WS_ECANCELLED or
- * WS_ESYSTEM, `what` being the subject of the sentence. */
+/* Waits until fd is ready for `events` (POLLIN/POLLOUT). 0: ready; -1: WS_ETIMEOUT,
+ * WS_ECANCELLED or WS_ESYSTEM, `what` being the subject of the sentence. */
 int ws_sock_wait(int fd, short events, ws_deadline until, const struct ws_cancel *cancel,
                  const char *what, struct ws_err *err);
 /* Exactly n bytes on a non-blocking socket. A close by the peer is WS_EDATA "<what>: closed by the

@@ -46,8 +46,8 @@ static struct held *new_held(size_t n, struct ws_err *err)
 	return NULL;
 }
 
-static int ask(struct held *h, struct ws_http *http, const struct ws_forming_opts *o, ws_deadline until,
-               struct ws_err *err)
+static int ask(struct held *h, struct ws_http *http, const struct ws_forming_opts *o,
+               ws_deadline until, struct ws_err *err)
 {
 	if (ws_endpoint_probe_all(http, o->urls, o->n, until, o->cancel, h->infos, h->errs, err))
 		return -1;
@@ -60,8 +60,8 @@ static int ask(struct held *h, struct ws_http *http, const struct ws_forming_opt
 	return 0;
 }
 
-static int form(struct held *h, struct ws_http *http, const struct ws_forming_opts *o, struct ws_explain *x,
-                ws_deadline until, struct ws_err *err)
+static int form(struct held *h, struct ws_http *http, const struct ws_forming_opts *o,
+                struct ws_explain *x, ws_deadline until, struct ws_err *err)
 {
 	const struct ws_group_opts opts = {
 		.http = http, .members = h->members, .n_members = o->n, .ops = &ws_transport_gloo,

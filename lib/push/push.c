@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- one run ------------------------------------------------------------------------------------ */
+/* ---- one run --------------------------------------------------------------------------------- */
 
 static int take_step(struct ws_push *p, enum push_step step, struct ws_err *err)
 {
@@ -39,7 +39,8 @@ static int get_ready(struct ws_push *p, const struct ws_push_source *s, struct w
 		push_enter(p, WS_PHASE_DESTROY);
 		push_leave_dead_group(p);
 		push_enter(p, WS_PHASE_CONNECT);
-		if (push_connect(p, err) || push_twins(p, err) || push_choose(p, err) || push_others_connect(p, err))
+		if (push_connect(p, err) || push_twins(p, err) || push_choose(p, err) ||
+		    push_others_connect(p, err))
 			return -1;
 	}
 	push_enter(p, WS_PHASE_PLAN);
@@ -63,9 +64,11 @@ static int form_group(struct ws_push *p, const struct ws_push_source *s, struct 
 	if (push_ready_make(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_INIT);
-	if (push_check_ranks_files(p, err) || push_name_group(p, err) || push_record_begin(p, s, err))
+	if (push_check_ranks_files(p, err) || push_name_group(p, err) ||
+	    push_record_begin(p, s, err))
 		return -1;
-	/* What torch the servers run is known once they joined, and with it what they cannot take. */
+	/* What torch the servers run is known once they joined, and with it what they cannot
+	 * take. */
 	if (push_init_group(p, err) || push_check_plan(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_VERIFY);
@@ -96,15 +99,16 @@ static void withdraw_commits(struct ws_push *p)
 static int change_weights(struct ws_push *p, struct ws_err *err)
 {
 	push_enter(p, WS_PHASE_PAUSE);
-	if (push_record(p, err) || push_others_recheck(p, err) || push_pause(p, err) || push_others_begin(p, err) ||
-	    push_wake_weights(p, err))
+	if (push_record(p, err) || push_others_recheck(p, err) || push_pause(p, err) ||
+	    push_others_begin(p, err) || push_wake_weights(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_FLUSH);
 	if (push_flush(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_TRANSFER);
 	/* Waiting for a server to pause may take a while; until here nothing was sent. */
-	if (push_check_sources(p, err) || push_record(p, err) || take_step(p, PUSH_STEP_CHANGE, err))
+	if (push_check_sources(p, err) || push_record(p, err) ||
+	    take_step(p, PUSH_STEP_CHANGE, err))
 		return -1;
 	p->run.spoilt = true;
 	if (push_hash_begin(p, err) || push_transfer(p, err))
@@ -142,7 +146,8 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->to.endpoints[i];
 		push_target_event(&e->weights, PUSH_RUN_BEGINS);
-		e->paused = e->paused_now = e->found_paused = e->found_stopped = e->left_paused = e->told_pause = false;
+		e->paused = e->paused_now = e->found_paused = e->found_stopped = e->left_paused =
+			e->told_pause = false;
 		e->lost = e->silent = e->slept = false;
 		e->asleep = 0;
 		e->message[0] = 0;
@@ -184,7 +189,8 @@ void push_forget_run(struct ws_push *p)
 	p->from.server = NULL;
 }
 
-/* Some have the new weights and some do not: that is what a scheduler must see, whatever the cause. */
+/* Some have the new weights and some do not: that is what a scheduler must see, whatever the
+ * cause. */
 static void judge_partial(const struct ws_push *p, struct ws_err *err)
 {
 	size_t committed = 0;
@@ -203,15 +209,20 @@ static void list_endpoints(struct ws_push *p)
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		const struct push_endpoint *e = &p->to.endpoints[i];
 		p->to.results[i] = (struct ws_ev_endpoint_result){
-			.url = e->url, .ok = e->weights.state == WS_COMMITTED, .state = e->weights.state,
-			.paused = e->paused || e->found_paused || e->left_paused, .message = e->message,
+			.url = e->url,
+			.ok = e->weights.state == WS_COMMITTED,
+			.state = e->weights.state,
+			.paused = e->paused || e->found_paused || e->left_paused,
+			.message = e->message,
 		};
 	}
 }
 
 const char *push_verify_name(const struct ws_push *p)
 {
-	return p->opts.verify == WS_VERIFY_HASH ? "hash" : p->opts.verify == WS_VERIFY_NAMES ? "names" : "none";
+	return p->opts.verify == WS_VERIFY_HASH  ? "hash" :
+	       p->opts.verify == WS_VERIFY_NAMES ? "names" :
+	                                           "none";
 }
 
 /* All but how it ended, and how long that took. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_choose.c - which protocol suits all the endpoints, and what of load formats they understand. */
+/* push_choose.c - which protocol suits all the endpoints, and what of load formats they
+ * understand. */
 #include "push_protocol.h"
 
 #include <stdio.h>
@@ -64,7 +65,8 @@ static int refuse_asked(const struct ws_push *p, size_t odd, struct ws_err *err)
 		ws_err_hint(err, "it takes %s; leave --backend %s out", taken,
 		            p->link.transport->name);
 	else
-		ws_err_hint(err, "it takes %s; --protocol auto chooses what all endpoints take", taken);
+		ws_err_hint(err, "it takes %s; --protocol auto chooses what all endpoints take",
+		            taken);
 	return ws_err_where(err, NULL, p->to.endpoints[odd].url);
 }
 
@@ -80,7 +82,8 @@ static int refuse_mixture(const struct ws_push *p, struct ws_err *err)
 		ws_err_set(err, WS_EREFUSED, "%s takes no protocol that this program speaks",
 		           p->to.endpoints[0].url);
 	else
-		ws_err_set(err, WS_EREFUSED, "no protocol suits all endpoints: %s takes %s, but %s takes %s",
+		ws_err_set(err, WS_EREFUSED,
+		           "no protocol suits all endpoints: %s takes %s, but %s takes %s",
 		           p->to.endpoints[0].url, first, p->to.endpoints[odd].url, other);
 	if (odd)
 		ws_err_hint(err, "push to servers of one kind at a time");
@@ -104,7 +107,7 @@ int push_choose(struct ws_push *p, struct ws_err *err)
 	return refuse_mixture(p, err);
 }
 
-/* ---- load formats and versions ------------------------------------------------------------------ */
+/* ---- load formats and versions --------------------------------------------------------------- */
 
 static bool is_mixed(const struct ws_plan *plan)
 {
@@ -117,8 +120,8 @@ static bool is_mixed(const struct ws_plan *plan)
 	return false;
 }
 
-/* The first endpoint that does not understand flattened buckets, or not these; n_endpoints: all do. A
- * server without the field ignores it and waits for one broadcast per tensor. */
+/* The first endpoint that does not understand flattened buckets, or not these; n_endpoints: all
+ * do. A server without the field ignores it and waits for one broadcast per tensor. */
 static size_t find_plain(const struct ws_push *p)
 {
 	const bool mixed = p->from.plan && is_mixed(p->from.plan);
@@ -129,8 +132,8 @@ static size_t find_plain(const struct ws_push *p)
 	return i;
 }
 
-/* torch's gloo takes few dtypes by themselves and every server that knows flattened buckets takes them as
- * uint8; it is also one broadcast instead of hundreds. */
+/* torch's gloo takes few dtypes by themselves and every server that knows flattened buckets
+ * takes them as uint8; it is also one broadcast instead of hundreds. */
 enum ws_load_format push_choose_format(const struct ws_push *p)
 {
 	if (p->protocol->tensors_only || p->opts.format == WS_PUSH_FORMAT_NONE)
@@ -155,8 +158,10 @@ static int check_format(const struct ws_push *p, struct ws_err *err)
 	if (push_can(p, plain)->load_format)
 		ws_err_set(err, WS_EREFUSED, "%s takes flattened buckets of one dtype only", url);
 	else
-		ws_err_set(err, WS_EREFUSED, "%s knows no flattened buckets: it would wait for other "
-		           "broadcasts than are sent", url);
+		ws_err_set(err, WS_EREFUSED,
+		           "%s knows no flattened buckets: it would wait for other "
+		           "broadcasts than are sent",
+		           url);
 	ws_err_hint(err, "use --load-format none");
 	return ws_err_where(err, NULL, url);
 }
@@ -181,8 +186,9 @@ static int check_verify(const struct ws_push *p, struct ws_err *err)
 		if (push_can(p, i)->checksums)
 			continue;
 		ws_err_set(err, WS_EREFUSED, "%s reports no checksums", p->to.endpoints[i].url);
-		ws_err_hint(err, "leave --verify hash out, and let wsync-verify weights look at samples "
-		                 "afterwards");
+		ws_err_hint(err,
+		            "leave --verify hash out, and let wsync-verify weights look at samples "
+		            "afterwards");
 		return ws_err_where(err, NULL, p->to.endpoints[i].url);
 	}
 	return 0;

@@ -24,17 +24,21 @@ void push_load(const struct ws_push *p, struct ws_ledger_sent *out)
 	};
 }
 
-static void describe(const struct ws_ledger_record *left, const struct ws_ledger_sent *sent, char *dst, size_t n)
+static void describe(const struct ws_ledger_record *left, const struct ws_ledger_sent *sent,
+                     char *dst, size_t n)
 {
 	char of[64] = "";
 	const bool known = left->tensors != WS_LEDGER_UNKNOWN;
 	if (known)
 		snprintf(of, sizeof of, " of %llu tensor%s", (unsigned long long)left->tensors,
 		         left->tensors == 1 ? "" : "s");
-	snprintf(dst, n, "process %lld left a push%s incomplete, and this push of %llu tensor%s is %s",
-	         (long long)left->process.pid, of, (unsigned long long)sent->tensors, sent->tensors == 1 ? "" : "s",
-	         !sent->whole ? "another part" : known ? "smaller, without a check of its names" :
-	                                                 "not known to have all names of the server");
+	snprintf(dst, n,
+	         "process %lld left a push%s incomplete, and this push of %llu tensor%s is %s",
+	         (long long)left->process.pid, of, (unsigned long long)sent->tensors,
+	         sent->tensors == 1 ? "" : "s",
+	         !sent->whole ? "another part" :
+	         known        ? "smaller, without a check of its names" :
+	                        "not known to have all names of the server");
 }
 
 /* The first endpoint that stays partial is the error. */
@@ -46,7 +50,8 @@ static int keep_partial(struct ws_push *p, size_t i, const struct ws_ledger_reco
 	describe(left, sent, e->message, sizeof e->message);
 	if (!err || err->code)
 		return -1;
-	ws_err_set(err, WS_EPARTIAL, "%s: still has some old and some new weights: %s", e->url, e->message);
+	ws_err_set(err, WS_EPARTIAL, "%s: still has some old and some new weights: %s", e->url,
+	           e->message);
 	ws_err_where(err, NULL, e->url);
 	if (p->turn.has_turn)
 		return ws_err_hint(
@@ -68,8 +73,8 @@ bool push_has_all(const struct push_endpoint *e)
 	return push_weights_arrived(&e->weights);
 }
 
-static int judge_record(struct ws_push *p, const struct ws_ledger_record *r, const struct ws_ledger_sent *sent,
-                        struct ws_err *err)
+static int judge_record(struct ws_push *p, const struct ws_ledger_record *r,
+                        const struct ws_ledger_sent *sent, struct ws_err *err)
 {
 	int rc = 0;
 	for (size_t k = 0; k < r->n_endpoints; k++) {
@@ -83,8 +88,8 @@ static int judge_record(struct ws_push *p, const struct ws_ledger_record *r, con
 	return rc;
 }
 
-static int judge_list(struct ws_push *p, const struct ws_ledger_list *list, const struct ws_ledger_sent *sent,
-                      struct ws_err *err)
+static int judge_list(struct ws_push *p, const struct ws_ledger_list *list,
+                      const struct ws_ledger_sent *sent, struct ws_err *err)
 {
 	const char *own = p->recovery.ledger ? ws_ledger_path(p->recovery.ledger) : NULL;
 	int rc = 0;

@@ -8,7 +8,8 @@
 #include <string.h>
 #include <time.h>
 
-/* How long the answer to a first request to continue may take; a second is given twice that, and so on. */
+/* How long the answer to a first request to continue may take; a second is
+ * given twice that, and so on. */
 static const int64_t PAUSE_AGAIN_NS = 2 * WS_NS_PER_S;
 static const int64_t RESUME_NS = 2 * WS_NS_PER_S;
 static const int64_t RESUME_AGAIN_NS = 300 * WS_NS_PER_MS;
@@ -33,40 +34,47 @@ static void emit_endpoint(struct ws_push *p, size_t i, enum ws_phase phase, cons
 	push_emit(p, &ev);
 }
 
-/* ---- connect ------------------------------------------------------------------------------------ */
+/* ---- connect --------------------------------------------------------------------------------- */
 
-/* Ranks of an endpoint are rank_offset + tp_rank and nothing else enters: pipeline stages would collide,
- * and data-parallel replicas that are not attention groups refuse the request. */
+/* Ranks of an endpoint are rank_offset + tp_rank and nothing else enters: pipeline stages would
+ * collide, and data-parallel replicas that are not attention groups refuse the request. */
 int push_check_ranks(const struct ws_endpoint_info *info, struct ws_err *err)
 {
 	if (ws_endpoint_check_tp(info, err))
 		return -1;
 	if (info->pp_size > 1) {
-		ws_err_set(err, WS_EREFUSED, "%s runs %u pipeline stages, which would take the same ranks "
-		           "of a weight-update group", info->url, info->pp_size);
+		ws_err_set(err, WS_EREFUSED,
+		           "%s runs %u pipeline stages, which would take the same ranks "
+		           "of a weight-update group",
+		           info->url, info->pp_size);
 		return ws_err_hint(err, "run the server with pp_size 1");
 	}
 	if (info->dp_size > 1 && !info->dp_attention) {
-		ws_err_set(err, WS_EREFUSED, "%s runs dp_size %u without dp-attention and refuses weight "
-		           "updates", info->url, info->dp_size);
+		ws_err_set(err, WS_EREFUSED,
+		           "%s runs dp_size %u without dp-attention and refuses weight "
+		           "updates",
+		           info->url, info->dp_size);
 		return ws_err_hint(err, "give each replica its own URL, or start the server with "
 		                        "--enable-dp-attention");
 	}
 	if (info->tp_size > 1024)
-		return ws_err_set(err, WS_EREFUSED, "%s claims tp_size %u", info->url, info->tp_size);
+		return ws_err_set(err, WS_EREFUSED, "%s claims tp_size %u", info->url,
+		                  info->tp_size);
 	return 0;
 }
 
-/* From 2.23 on NCCL refuses ranks of different versions when they join; before that they hang or get
- * garbage. */
-static int check_nccl(const struct ws_push *p, const struct ws_endpoint_info *info, struct ws_err *err)
+/* From 2.23 on NCCL refuses ranks of different versions when they join; before that
+ * they hang or get garbage. */
+static int check_nccl(const struct ws_push *p, const struct ws_endpoint_info *info,
+                      struct ws_err *err)
 {
 	if (!p->link.nccl_version[0] || !info->nccl_version[0] ||
 	    strcmp(p->link.nccl_version, info->nccl_version) == 0)
 		return 0;
-	ws_err_set(err, WS_EDATA, "%s has NCCL %s, and %s was loaded here", info->url, info->nccl_version,
-	           p->link.nccl_version);
-	return ws_err_hint(err, "all ranks must have one version: load the servers' own by --nccl-lib or --nccl-from");
+	ws_err_set(err, WS_EDATA, "%s has NCCL %s, and %s was loaded here", info->url,
+	           info->nccl_version, p->link.nccl_version);
+	return ws_err_hint(err, "all ranks must have one version: load the servers' own by "
+	                        "--nccl-lib or --nccl-from");
 }
 
 int push_connect(struct ws_push *p, struct ws_err *err)
@@ -95,7 +103,8 @@ int push_connect(struct ws_push *p, struct ws_err *err)
 		offset += tp;
 		emit_endpoint(p, i, WS_PHASE_CONNECT, &p->to.errs[i], "", p->to.infos[i].ns);
 	}
-	/* With several endpoints "some answered" is still not reached: nothing was changed anywhere. */
+	/* With several endpoints "some answered" is still not reached:
+	 * nothing was changed anywhere. */
 	for (size_t i = 0; rc && i < n; i++) {
 		if (p->to.errs[i].code == WS_OK)
 			continue;
@@ -123,7 +132,8 @@ static const char *how_else(const struct ws_push *p)
 		return "use --protocol update, with flattened buckets it sends bytes";
 	if (p->opts.format == WS_PUSH_FORMAT_NONE)
 		return "use --load-format flattened_bucket, which sends bytes";
-	return "it goes as bytes in flattened buckets, which an endpoint does not know: a later release "
+	return "it goes as bytes in flattened buckets, which an endpoint does not know: a later "
+	       "release "
 	       "of its server does";
 }
 
@@ -137,13 +147,14 @@ int push_check_plan(struct ws_push *p, struct ws_err *err)
 		const char *why = p->link.transport->refuses(t, dtype, flattened);
 		if (!why)
 			continue;
-		ws_err_set(err, WS_EREFUSED, "tensor %s is %s: %s", plan->tensors[i].name, dtype, why);
+		ws_err_set(err, WS_EREFUSED, "tensor %s is %s: %s", plan->tensors[i].name, dtype,
+		           why);
 		return flattened ? -1 : ws_err_hint(err, "%s", how_else(p));
 	}
 	return 0;
 }
 
-/* ---- pause, flush, resume ----------------------------------------------------------------------- */
+/* ---- pause, flush, resume -------------------------------------------------------------------- */
 
 int push_pause(struct ws_push *p, struct ws_err *err)
 {
@@ -178,9 +189,9 @@ int push_pause(struct ws_push *p, struct ws_err *err)
 	return rc;
 }
 
-/* A flush that finds requests fails after the weights have changed, or kills the server. So the first
- * flush is asked for by itself, while nothing is at stake: a server that grants it is idle, and being
- * paused it stays idle until the last bucket. */
+/* A flush that finds requests fails after the weights have changed, or kills the server. So the
+ * first flush is asked for by itself, while nothing is at stake: a server that grants it is
+ * idle, and being paused it stays idle until the last bucket. */
 int push_flush(struct ws_push *p, struct ws_err *err)
 {
 	if (!push_flushes(p))
@@ -223,7 +234,8 @@ static void sleep_ns(int64_t ns)
 /* A server that has released memory stays paused: it would die of the first prompt. */
 static bool stays_paused(const struct ws_push *p, const struct push_endpoint *e)
 {
-	return e->paused && (e->asleep || (holds_mixture(e) && p->opts.on_partial == WS_PARTIAL_PAUSE));
+	return e->paused &&
+	       (e->asleep || (holds_mixture(e) && p->opts.on_partial == WS_PARTIAL_PAUSE));
 }
 
 /* Collects the endpoints to resume into urls/index: silent ones, which did not answer the last
@@ -250,7 +262,8 @@ void push_note_gone(struct ws_push *p, size_t i, const struct ws_err *why)
 	snprintf(e->message, sizeof e->message, "%.255s", why->msg);
 }
 
-static void resume_once(struct ws_push *p, size_t n, int try, ws_deadline patience, struct ws_err *err)
+static void resume_once(struct ws_push *p, size_t n, int try, ws_deadline patience,
+                        struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(patience, ws_deadline_in(try * RESUME_NS));
 	ws_endpoint_resume(p->http, p->to.urls, n, until, NULL, p->to.answers, NULL);
@@ -323,7 +336,8 @@ static void say_left(struct ws_push *p, const struct push_endpoint *e)
 	else if (holds_mixture(e) && p->opts.on_partial == WS_PARTIAL_PAUSE)
 		push_warn(p, e->url, "left paused: %s", why);
 	else if (e->weights.random && !e->paused)
-		push_warn(p, e->url, "it may hold random weights: push again before its answers are used");
+		push_warn(p, e->url,
+		          "it may hold random weights: push again before its answers are used");
 }
 
 int push_resume(struct ws_push *p, struct ws_err *err)
@@ -339,7 +353,8 @@ int push_resume(struct ws_push *p, struct ws_err *err)
 	bool stays = false;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		stays = stays || (p->to.endpoints[i].paused && !p->to.endpoints[i].asleep);
-	ws_err_wrap(&why, stays ? "an endpoint stays paused" : "an endpoint went away before it was resumed");
+	ws_err_wrap(&why, stays ? "an endpoint stays paused" :
+	                          "an endpoint went away before it was resumed");
 	if (stays)
 		ws_err_hint(&why, "tell it to continue: wsync-ctl resume");
 	if (err)

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_files.c - may this process open as many descriptors as the push will need?
  *
- * Without them nothing says so: a connection that cannot be opened looks like a server that is not there,
- * and one that cannot be accepted keeps a group waiting until its deadline, with servers inside. */
+ * Without them nothing says so: a connection that cannot be opened looks like a server
+ * that is not there, and one that cannot be accepted keeps a group waiting until its
+ * deadline, with servers inside. */
 #include "push_protocol.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* A lock, and a connection for each of the questions that are asked first; one to the store and one for
- * bytes of each rank. Some for a log, an epoll, a directory that is synced. */
+/* A lock, and a connection for each of the questions that are asked first; one to the store and
+ * one for bytes of each rank. Some for a log, an epoll, a directory that is synced. */
 enum { PER_ENDPOINT = 4, PER_RANK = 2, SPARE = 24 };
 
 /* The lowest that is free: descriptors are given out from below. */
@@ -34,7 +35,8 @@ static int check(const struct ws_push *p, rlim_t more, struct ws_err *err)
 	unsigned long long enough = 256;
 	while (enough < need)
 		enough *= 2;
-	ws_err_set(err, WS_ESYSTEM, "%zu endpoint%s about %llu open files, and this process may have %llu",
+	ws_err_set(err, WS_ESYSTEM,
+	           "%zu endpoint%s about %llu open files, and this process may have %llu",
 	           p->opts.n_endpoints, p->opts.n_endpoints == 1 ? " needs" : "s need",
 	           (unsigned long long)need, (unsigned long long)limit.rlim_cur);
 	return ws_err_hint(err, "start it where it may have more: ulimit -n %llu", enough);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_fp8.c - codes of 8 bits go to servers that keep them, and weights of 16 bits to the others; of 4 bits
- * to nobody, unless somebody knows better.
+/* push_fp8.c - codes of 8 bits go to servers that keep them, and weights of 16 bits to the
+ * others; of 4 bits to nobody, unless somebody knows better.
  *
- * No server says no by itself. One that keeps bf16 copies FP8 codes into its parameters as numbers, drops
- * the scales as names that it does not know, and says that all went well; one that keeps FP8 in blocks
- * casts weights of 16 bits to codes, multiplies them by the scales of the old ones, and says so too. One
- * that made FP8 of a 16-bit checkpoint by itself (--quantization fp8), or that has one scale for each
- * tensor, has laid its weights out anew without their loaders: whatever comes is an exception in the
- * midst of the transfer, unless its shape happens to fit, and then it is garbage. So what each of them
- * keeps is found out first, from what it says of itself and from its config.json, where that can be read
- * here; else from what it shows (push_shown.c). */
+ * No server says no by itself. One that keeps bf16 copies FP8 codes into its parameters as
+ * numbers, drops the scales as names that it does not know, and says that all went well; one
+ * that keeps FP8 in blocks casts weights of 16 bits to codes, multiplies them by the scales of
+ * the old ones, and says so too. One that made FP8 of a 16-bit checkpoint by itself
+ * (--quantization fp8), or that has one scale for each tensor, has laid its weights out anew
+ * without their loaders: whatever comes is an exception in the midst of the transfer, unless its
+ * shape happens to fit, and then it is garbage. So what each of them keeps is found out first,
+ * from what it says of itself and from its config.json, where that can be read here; else from
+ * what it shows (push_shown.c). */
 #include "push_state.h"
 
 #include <stdio.h>
@@ -21,7 +22,8 @@ enum keeps {
 	KEEPS_BLOCKS,   /* codes, and a scale for each block */
 	KEEPS_TENSORS,  /* codes, and a scale for each tensor */
 	KEEPS_OWN,      /* codes that it made of a 16-bit checkpoint while it started */
-	KEEPS_MAKING,   /* codes that it makes of whatever 16-bit weights come (load format flash_rl) */
+	/* codes that it makes of whatever 16-bit weights come (load format flash_rl) */
+	KEEPS_MAKING,
 	KEEPS_SOME_FP8, /* codes, with scales nobody knows how */
 	KEEPS_SHOWN,    /* like BLOCKS: it showed the scales of one */
 	KEEPS_UNSHOWN,  /* like DENSE: it has none to show */
@@ -54,8 +56,8 @@ static enum keeps find_keeps(const struct ws_endpoint_info *info, const struct w
 	return keeps_by_name(*q->method ? q->method : info->quantization, KEEPS_DENSE);
 }
 
-/* *out NULL: there is none that can be read here. Malformed, it is none: it is not what the operator
- * named. */
+/* *out NULL: there is none that can be read here. Malformed, it is none: it is
+ * not what the operator named. */
 static void open_config(const struct ws_endpoint_info *info, struct ws_config **out)
 {
 	const char *dir = ws_audit_model_dir(info);
@@ -80,7 +82,7 @@ int push_find_server(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-/* ---- what is sent -------------------------------------------------------------------------------- */
+/* ---- what is sent ---------------------------------------------------------------------------- */
 
 static bool ends_in(const char *text, size_t n, const char *end)
 {
@@ -88,7 +90,8 @@ static bool ends_in(const char *text, size_t n, const char *end)
 	return n >= k && memcmp(text + n - k, end, k) == 0;
 }
 
-/* A matrix that every server which keeps FP8 keeps in FP8, unless its config leaves the module out. */
+/* A matrix that every server which keeps FP8 keeps in FP8, unless its config leaves the module
+ * out. */
 static bool is_projection(const struct ws_plan_tensor *t, const struct ws_quant *q)
 {
 	static const char leaf[] = ".weight";
@@ -130,7 +133,8 @@ static bool is_dense(enum ws_dtype dtype)
 }
 
 /* Where codes are sent too, the check of names knows better which weights lack them. */
-static const struct ws_plan_tensor *find_dense(const struct ws_plan *plan, const struct ws_config *config)
+static const struct ws_plan_tensor *find_dense(const struct ws_plan *plan,
+                                               const struct ws_config *config)
 {
 	const struct ws_quant *q = config ? ws_config_quant(config) : NULL;
 	for (size_t i = 0; i < plan->n_tensors; i++) {
@@ -151,7 +155,7 @@ static bool sends_blocks(const struct ws_plan *plan)
 	return false;
 }
 
-/* ---- who is refused what --------------------------------------------------------------------------- */
+/* ---- who is refused what --------------------------------------------------------------------- */
 
 static int refuse(const struct ws_endpoint_info *info, const char *what, const char *hint,
                   struct ws_err *err)
@@ -163,26 +167,35 @@ static int refuse(const struct ws_endpoint_info *info, const char *what, const c
 
 static int refuse_codes(const struct ws_endpoint_info *info, const char *what, struct ws_err *err)
 {
-	ws_err_set(err, WS_EREFUSED, "%s does not keep its weights in FP8 (%s): it would take the codes for "
-	           "numbers and drop the scales, and say that all went well", info->url, what);
+	ws_err_set(err, WS_EREFUSED,
+	           "%s does not keep its weights in FP8 (%s): it would take the codes for "
+	           "numbers and drop the scales, and say that all went well",
+	           info->url, what);
 	ws_err_hint(err, "start it from an FP8 checkpoint, or send what it keeps");
 	return ws_err_where(err, NULL, info->url);
 }
 
 /* Neither weights nor codes can be loaded there. */
-static int refuse_anything(const struct ws_endpoint_info *info, enum keeps keeps, struct ws_err *err)
+static int refuse_anything(const struct ws_endpoint_info *info, enum keeps keeps,
+                           struct ws_err *err)
 {
-	return refuse(info, keeps == KEEPS_OWN
-	              ? "made FP8 of its 16-bit checkpoint when it started (--quantization fp8): its weights lie "
-	                "transposed and without their loaders, and an update fails in the middle"
-	              : "keeps FP8 with one scale for each tensor, transposed and without their loaders: an "
-	                "update fails in the middle",
-	              "start it from a checkpoint of block FP8 and push with --quantize fp8, or start it in "
-	              "16 bits", err);
+	return refuse(
+		info,
+		keeps == KEEPS_OWN ?
+			"made FP8 of its 16-bit checkpoint when it started (--quantization fp8): "
+	                "its weights lie "
+			"transposed and without their loaders, and an update fails in the middle" :
+			"keeps FP8 with one scale for each tensor, transposed and without their "
+	                "loaders: an "
+			"update fails in the middle",
+		"start it from a checkpoint of block FP8 and push with --quantize fp8, or start it "
+	        "in "
+		"16 bits",
+		err);
 }
 
-static int check_codes(const struct ws_push *p, const struct ws_endpoint_info *info, enum keeps keeps,
-                       struct ws_err *err)
+static int check_codes(const struct ws_push *p, const struct ws_endpoint_info *info,
+                       enum keeps keeps, struct ws_err *err)
 {
 	char what[128];
 	switch (keeps) {
@@ -191,15 +204,17 @@ static int check_codes(const struct ws_push *p, const struct ws_endpoint_info *i
 	case KEEPS_UNSHOWN:
 		return refuse_codes(info, "it shows norms, and no scales of its weights", err);
 	case KEEPS_OTHER:
-		snprintf(what, sizeof what, "its quantization is %s", *info->quantization ? info->quantization
-		         : "another by its config.json");
+		snprintf(what, sizeof what, "its quantization is %s",
+		         *info->quantization ? info->quantization : "another by its config.json");
 		return refuse_codes(info, what, err);
 	case KEEPS_OWN:
 		return refuse_anything(info, keeps, err);
 	case KEEPS_TENSORS: /* those who were patched for it take the scales of whole tensors */
 		return sends_blocks(p->from.plan) ? refuse_anything(info, keeps, err) : 0;
 	case KEEPS_MAKING:
-		return refuse(info, "makes FP8 of the 16-bit weights that it is sent (load format flash_rl), with "
+		return refuse(info,
+		              "makes FP8 of the 16-bit weights that it is sent (load format "
+		              "flash_rl), with "
 		              "scales of its own: it would take the codes and drop the scales",
 		              "push without --quantize, from a 16-bit checkpoint", err);
 	default:
@@ -207,39 +222,49 @@ static int check_codes(const struct ws_push *p, const struct ws_endpoint_info *i
 	}
 }
 
-static int check_dense(const struct ws_push *p, const struct ws_endpoint_info *info, enum keeps keeps,
-                       const char *name, struct ws_err *err)
+static int check_dense(const struct ws_push *p, const struct ws_endpoint_info *info,
+                       enum keeps keeps, const char *name, struct ws_err *err)
 {
 	char what[512], says[64];
 	if (keeps == KEEPS_OWN || keeps == KEEPS_TENSORS)
 		return refuse_anything(info, keeps, err);
 	/* What only a name says, somebody may know better. */
 	const bool guess = keeps == KEEPS_SOME_FP8 && strstr(info->quantization, "fp8");
-	if (keeps != KEEPS_BLOCKS && keeps != KEEPS_SHOWN && !(guess && p->opts.verify != WS_VERIFY_NONE))
+	if (keeps != KEEPS_BLOCKS && keeps != KEEPS_SHOWN &&
+	    !(guess && p->opts.verify != WS_VERIFY_NONE))
 		return 0;
-	snprintf(says, sizeof says, guess ? "it says %s" : keeps == KEEPS_SHOWN ? "it shows them"
-	                                                                        : "by its config.json",
+	snprintf(says, sizeof says,
+	         guess                ? "it says %s" :
+	         keeps == KEEPS_SHOWN ? "it shows them" :
+	                                "by its config.json",
 	         info->quantization);
-	snprintf(what, sizeof what, "keeps its weights in FP8 with scales (%s), and %.200s is sent in 16 bits: "
+	snprintf(what, sizeof what,
+	         "keeps its weights in FP8 with scales (%s), and %.200s is sent in 16 bits: "
 	         "it would cast it and keep the scale of the old one, and say that all went well",
 	         says, name);
 	return refuse(info, what, guess ? "add --quantize fp8; --verify none sends it as it is"
 	                                : "add --quantize fp8", err);
 }
 
-/* Servers pack weights of 4 bits while they start, or have them from a checkpoint, and keep them in an order
- * of their own. Of nvfp4 those who keep nothing else may know better, of bitsandbytes only the operator. */
-static int check_packed(const struct ws_push *p, const struct ws_endpoint_info *info, enum keeps keeps,
-                        const char *name, bool nvfp4, struct ws_err *err)
+/* Servers pack weights of 4 bits while they start, or have them from a checkpoint, and keep them
+ * in an order of their own. Of nvfp4 those who keep nothing else may know better, of
+ * bitsandbytes only the operator. */
+static int check_packed(const struct ws_push *p, const struct ws_endpoint_info *info,
+                        enum keeps keeps, const char *name, bool nvfp4, struct ws_err *err)
 {
 	char what[512];
 	const bool guess = keeps == KEEPS_UNKNOWN || keeps == KEEPS_OTHER;
 	if (guess && (nvfp4 || p->opts.verify == WS_VERIFY_NONE))
 		return 0;
-	snprintf(what, sizeof what, "is not known to take weights packed in 4 bits, as %.200s is sent: it would "
-	         "refuse them in the middle, or copy the codes as numbers", name);
-	return refuse(info, what, guess ? "--unpack sends them in 16 bits; --verify none sends them as they are"
-	                                : "--unpack sends them in 16 bits, --quantize fp8 for a server in FP8", err);
+	snprintf(what, sizeof what,
+	         "is not known to take weights packed in 4 bits, as %.200s is sent: it would "
+	         "refuse them in the middle, or copy the codes as numbers",
+	         name);
+	return refuse(
+		info, what,
+		guess ? "--unpack sends them in 16 bits; --verify none sends them as they are" :
+			"--unpack sends them in 16 bits, --quantize fp8 for a server in FP8",
+		err);
 }
 
 static int check_scale_format(const struct ws_endpoint_info *info, const struct ws_config *config,
@@ -247,8 +272,10 @@ static int check_scale_format(const struct ws_endpoint_info *info, const struct 
 {
 	if (config && strcmp(ws_config_quant(config)->scale_fmt, "ue8m0") == 0)
 		return 0;
-	ws_err_set(err, WS_EREFUSED, "%s is not known to want scales that are powers of two: its config.json "
-	           "%s", info->url, config ? "has no \"scale_fmt\": \"ue8m0\"" : "cannot be read here");
+	ws_err_set(err, WS_EREFUSED,
+	           "%s is not known to want scales that are powers of two: its config.json "
+	           "%s",
+	           info->url, config ? "has no \"scale_fmt\": \"ue8m0\"" : "cannot be read here");
 	return ws_err_where(err, NULL, info->url);
 }
 
@@ -258,12 +285,13 @@ static void warn_of_scales(struct ws_push *p, const struct ws_endpoint_info *inf
 	const struct ws_transform_opts *o = p->opts.transform;
 	if (o && o->quantize == WS_QUANTIZE_FP8 && !o->ue8m0 && config &&
 	    strcmp(ws_config_quant(config)->scale_fmt, "ue8m0") == 0)
-		push_warn(p, info->url, "its config.json says \"scale_fmt\": \"ue8m0\": it expects scales that "
+		push_warn(p, info->url,
+		          "its config.json says \"scale_fmt\": \"ue8m0\": it expects scales that "
 		          "are powers of two, which --ue8m0 makes");
 }
 
-/* A server logs a request for what it does not have as an error. So 16 bits are pushed without asking,
- * unless the model's name makes one wonder. */
+/* A server logs a request for what it does not have as an error. So 16 bits are pushed without
+ * asking, unless the model's name makes one wonder. */
 static bool is_worth_asking(const struct ws_push *p, const struct ws_endpoint_info *info)
 {
 	if (find_codes(p->from.plan))
@@ -271,7 +299,8 @@ static bool is_worth_asking(const struct ws_push *p, const struct ws_endpoint_in
 	return strcasestr(info->model_path, "fp8") || strcasestr(info->served_model, "fp8");
 }
 
-static int ask(struct ws_push *p, const struct ws_endpoint_info *info, enum keeps *keeps, struct ws_err *err)
+static int ask(struct ws_push *p, const struct ws_endpoint_info *info, enum keeps *keeps,
+               struct ws_err *err)
 {
 	enum push_shown shown;
 	if (*keeps != KEEPS_UNKNOWN || info->keeps_anything || p->opts.verify == WS_VERIFY_NONE ||
@@ -279,7 +308,9 @@ static int ask(struct ws_push *p, const struct ws_endpoint_info *info, enum keep
 		return 0;
 	if (push_ask_scales(p, info, &shown, err))
 		return -1;
-	*keeps = shown == SHOWN_SCALES ? KEEPS_SHOWN : shown == SHOWN_NO_SCALES ? KEEPS_UNSHOWN : *keeps;
+	*keeps = shown == SHOWN_SCALES    ? KEEPS_SHOWN :
+	         shown == SHOWN_NO_SCALES ? KEEPS_UNSHOWN :
+	                                    *keeps;
 	return 0;
 }
 
@@ -288,7 +319,8 @@ static int check_one(struct ws_push *p, const struct ws_endpoint_info *info,
 {
 	const struct ws_transform_opts *o = p->opts.transform;
 	enum keeps keeps = find_keeps(info, config);
-	if (o && o->quantize != WS_QUANTIZE_NONE && o->ue8m0 && check_scale_format(info, config, err))
+	if (o && o->quantize != WS_QUANTIZE_NONE && o->ue8m0 &&
+	    check_scale_format(info, config, err))
 		return -1;
 	warn_of_scales(p, info, config);
 	bool nvfp4;

@@ -50,8 +50,11 @@ static void note_late(struct ws_push *p)
 		e->grouped = p->to.members[i].late;
 		any = any || e->grouped;
 		if (e->grouped)
-			push_warn(p, e->url, "did not answer the request to join group %s; if it joins later, it blocks: "
-			          "run wsync-ctl repair then, or push again", p->link.name);
+			push_warn(p, e->url,
+			          "did not answer the request to join group %s; if it joins later, "
+			          "it blocks: "
+			          "run wsync-ctl repair then, or push again",
+			          p->link.name);
 	}
 	if (!any)
 		p->link.place.port = 0;
@@ -125,7 +128,8 @@ void push_drop_group(struct ws_push *p)
 		lost[i] = p->to.endpoints[i].lost;
 	/* To leave takes no longer than to join may. */
 	ws_group_close(take_group(p), lost,
-	               push_patience(p, p->opts.init_ns < DESTROY_NS ? p->opts.init_ns : DESTROY_NS));
+	               push_patience(p,
+	                             p->opts.init_ns < DESTROY_NS ? p->opts.init_ns : DESTROY_NS));
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		p->to.endpoints[i].grouped = lost && lost[i];
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)

@@ -8,16 +8,16 @@
  *
  * - The thread of the push calls push_alive before and after whatever may block,
  * ten times a second while it
- *   waits for HTTP and the data plane. Each call copies what the guard must know: which endpoints are paused,
- *   partial or in the group.
+ *   waits for HTTP and the data plane. Each call copies what the guard must know: which endpoints
+ * are paused, partial or in the group.
  * - Once a deadline has passed or the push was cancelled, three seconds
  * without such a call mean that it
  *   hangs. So does a thread that uses no processor at all for --bucket-timeout.
  * - The guard then takes the lock and never gives it back: a thread that wakes
  * up later stops at its next
- *   push_alive and changes nothing. From there on the guard owns the endpoints. It shuts the connections of
- *   the data plane, destroys the group, resumes the endpoints that are whole, writes the record, and hands the
- *   result to the caller, who ends the process.
+ *   push_alive and changes nothing. From there on the guard owns the endpoints. It shuts the
+ * connections of the data plane, destroys the group, resumes the endpoints that are whole, writes
+ * the record, and hands the result to the caller, who ends the process.
  *
  * Silence is counted in turns of the guard and not in time: a process that was stopped is not
  * hung. */
@@ -35,14 +35,16 @@
 
 static const int64_t TURN_NS = 100 * WS_NS_PER_MS;
 static const int64_t SILENCE_NS = 3 * WS_NS_PER_S;
-static const int64_t SIGNALS_NS = WS_NS_PER_S; /* of silence, before the guard takes the process's signals */
+/* of silence, before the guard takes the process's signals */
+static const int64_t SIGNALS_NS = WS_NS_PER_S;
 static const int64_t STEP_NS = 3 * WS_NS_PER_S; /* for each step of the clean-up */
 enum { RESUME_TRIES = 3, RECORD_MS = 2000 };
 
 struct push_guard {
 	struct ws_push *push;      /* for what does not change during a run */
 	pthread_t thread;
-	pthread_mutex_t lock;      /* of everything below; the guard keeps it once it has taken over */
+	/* of everything below; the guard keeps it once it has taken over */
+	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	bool watching, stop;
 	sigset_t signals;          /* as the thread of the push has them */
@@ -74,7 +76,7 @@ struct push_guard {
 	struct ws_ev_endpoint_result *results;
 };
 
-/* ---- the thread of the push ---------------------------------------------------------------------- */
+/* ---- the thread of the push ------------------------------------------------------------------ */
 
 static void copy_endpoint(const struct ws_push *p, size_t i, struct ws_ledger_endpoint *out)
 {
@@ -169,7 +171,7 @@ void push_guard_watch(struct ws_push *p, bool on)
 	pthread_mutex_unlock(&g->lock);
 }
 
-/* ---- the clean-up -------------------------------------------------------------------------------- */
+/* ---- the clean-up ---------------------------------------------------------------------------- */
 
 typedef bool wanted_fn(const struct push_guard *g, const struct ws_ledger_endpoint *e);
 
@@ -192,7 +194,8 @@ static bool is_grouped(const struct push_guard *g, const struct ws_ledger_endpoi
 /* A server would die of the first prompt while some of its memory is released. */
 static bool is_to_resume(const struct push_guard *g, const struct ws_ledger_endpoint *e)
 {
-	return g->owns && e->paused && !e->asleep && (e->state != WS_PARTIAL || g->push->opts.on_partial == WS_PARTIAL_RESUME);
+	return g->owns && e->paused && !e->asleep &&
+	       (e->state != WS_PARTIAL || g->push->opts.on_partial == WS_PARTIAL_RESUME);
 }
 
 static void leave_group(struct push_guard *g)
@@ -200,10 +203,12 @@ static void leave_group(struct push_guard *g)
 	const size_t n = choose(g, is_grouped);
 	if (!n)
 		return;
-	ws_endpoint_destroy_group(g->http, g->urls, n, g->group, ws_deadline_in(STEP_NS), NULL, g->answers, NULL);
+	ws_endpoint_destroy_group(g->http, g->urls, n, g->group, ws_deadline_in(STEP_NS), NULL,
+	                          g->answers, NULL);
 	for (size_t k = 0; k < n; k++) {
 		const struct ws_err *said = &g->answers[k].err;
-		g->endpoints[g->index[k]].grouped = said->code != WS_OK && !ws_endpoint_said_no(said);
+		g->endpoints[g->index[k]].grouped =
+			said->code != WS_OK && !ws_endpoint_said_no(said);
 	}
 }
 
@@ -215,7 +220,8 @@ static void end_middles(struct push_guard *g)
 		if (g->owns && g->endpoints[i].middle)
 			those[n++] = &g->endpoints[i];
 	if (n)
-		ws_ledger_end_middles(g->http, those, n, g->group, ws_deadline_in(STEP_NS), NULL, NULL);
+		ws_ledger_end_middles(g->http, those, n, g->group, ws_deadline_in(STEP_NS), NULL,
+		                      NULL);
 	free(those);
 }
 
@@ -223,7 +229,8 @@ static void resume(struct push_guard *g)
 {
 	size_t n;
 	for (int try = 0; try < RESUME_TRIES && (n = choose(g, is_to_resume)) > 0; try++) {
-		ws_endpoint_resume(g->http, g->urls, n, ws_deadline_in(STEP_NS), NULL, g->answers, NULL);
+		ws_endpoint_resume(g->http, g->urls, n, ws_deadline_in(STEP_NS), NULL, g->answers,
+		                   NULL);
 		for (size_t k = 0; k < n; k++)
 			g->endpoints[g->index[k]].paused = g->answers[k].err.code != WS_OK;
 	}
@@ -266,7 +273,7 @@ static void write_record(struct push_guard *g)
 		poll(&(struct pollfd){ .fd = g->job.fd, .events = POLLIN }, 1, RECORD_MS);
 }
 
-/* ---- the result ---------------------------------------------------------------------------------- */
+/* ---- the result ------------------------------------------------------------------------------ */
 
 static void explain(const struct push_guard *g, struct ws_err *why)
 {
@@ -293,7 +300,10 @@ static void fill_result(struct push_guard *g, struct ws_err *why)
 		const bool paused = e->paused || push_others_stopped(&g->push->to.endpoints[i]);
 		left += paused;
 		g->results[i] = (struct ws_ev_endpoint_result){
-			.url = e->url, .ok = e->state == WS_COMMITTED, .state = e->state, .paused = paused,
+			.url = e->url,
+			.ok = e->state == WS_COMMITTED,
+			.state = e->state,
+			.paused = paused,
 			.message = "",
 		};
 	}
@@ -324,7 +334,7 @@ static void take_over(struct push_guard *g)
 		pause();
 }
 
-/* ---- watching ------------------------------------------------------------------------------------ */
+/* ---- watching -------------------------------------------------------------------------------- */
 
 /* A thread that cannot be interrupted handles no signal either, and the kernel gives it those of
  * the process first. Whoever unblocks them gets what is still pending. */
@@ -356,7 +366,8 @@ static bool hangs(struct push_guard *g)
 	g->silent_ns += TURN_NS;
 	if (g->silent_ns >= SIGNALS_NS)
 		take_signals(g);
-	const bool late = ws_deadline_passed(g->until) || ws_deadline_passed(g->due) || ws_cancelled(o->cancel);
+	const bool late = ws_deadline_passed(g->until) || ws_deadline_passed(g->due) ||
+	                  ws_cancelled(o->cancel);
 	g->late_ns = late ? g->late_ns + TURN_NS : 0;
 	g->still_ns = idle ? g->still_ns + TURN_NS : 0;
 	return g->late_ns >= SILENCE_NS || g->still_ns - SILENCE_NS >= o->bucket_ns;
@@ -388,7 +399,7 @@ static void *watch(void *arg)
 	return NULL;
 }
 
-/* ---- opening and closing ------------------------------------------------------------------------- */
+/* ---- opening and closing --------------------------------------------------------------------- */
 
 static void free_guard(struct push_guard *g)
 {

@@ -24,7 +24,8 @@ static void take_back(struct ws_push *p, size_t i, const struct ws_err *why)
 	snprintf(e->message, sizeof e->message, "%.255s", why->msg);
 }
 
-static int read_instance(struct ws_push *p, size_t i, struct ws_endpoint_call *call, struct ws_err *err)
+static int read_instance(struct ws_push *p, size_t i, struct ws_endpoint_call *call,
+                         struct ws_err *err)
 {
 	const char *url = p->to.endpoints[i].url;
 	const struct ws_json *root;
@@ -33,11 +34,15 @@ static int read_instance(struct ws_push *p, size_t i, struct ws_endpoint_call *c
 		if (instance == p->to.infos[i].instance)
 			return 0;
 		if (instance)
-			ws_err_set(err, WS_EREACH, "%s: another server answers than at the beginning of the push", url);
+			ws_err_set(err, WS_EREACH,
+			           "%s: another server answers than at the beginning of the push",
+			           url);
 		else
-			ws_err_set(err, WS_EREFUSED, "%s: GET %s: the reply does not tell which server this is", url,
+			ws_err_set(err, WS_EREFUSED,
+			           "%s: GET %s: the reply does not tell which server this is", url,
 			           p->to.infos[i].info_path);
-		ws_err_hint(err, "it was restarted, or several servers share this address: give each server its own URL, "
+		ws_err_hint(err, "it was restarted, or several servers share this address: give "
+		                 "each server its own URL, "
 		                 "and push again");
 	}
 	ws_err_where(err, NULL, url);
@@ -125,7 +130,9 @@ int push_check_end(struct ws_push *p, struct ws_err *err)
 	const int rc = p->link.group ? find_leaver(p, until, &why) :
 	                               ask(p, until, p->opts.cancel, p->to.flags, &why);
 	if (rc && why.code == WS_ETIMEOUT)
-		push_warn(p, why.endpoint, "it did not say whether it is still the server that was pushed to: %s", why.msg);
+		push_warn(p, why.endpoint,
+		          "it did not say whether it is still the server that was pushed to: %s",
+		          why.msg);
 	if (!rc || why.code == WS_ETIMEOUT || why.code == WS_ECANCELLED)
 		return 0;
 	if (err)

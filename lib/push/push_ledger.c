@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_ledger.c - what a push owes to those who come after it: nobody else at its endpoints meanwhile, a
- * record of what it may have done, and order where a push before it died.
+/* push_ledger.c - what a push owes to those who come after it: nobody else at its endpoints
+ * meanwhile, a record of what it may have done, and order where a push before it died.
  *
- * A state directory that cannot be written is no reason to leave servers with old weights, so it is a
- * warning; where the caller has named the directory, he relies on it, and nothing is begun without. */
+ * A state directory that cannot be written is no reason to leave servers with old weights,
+ * so it is a warning; where the caller has named the directory, he relies on it, and
+ * nothing is begun without. */
 #include "push_protocol.h"
 
 #include "ledger.h"
@@ -18,13 +19,14 @@
 #include <time.h>
 #include <unistd.h>
 
-/* For a server to leave the group of a dead push; one that does not may still take part in a new one. */
+/* For a server to leave the group of a dead push; one that does not may
+ * still take part in a new one. */
 static const int64_t STALE_NS = 5 * WS_NS_PER_S;
 
 static const char NOBODY_KNOWS[] = "if this process is killed, nobody will know what it left";
 
-/* A run that may change endpoints keeps a record. Without a state directory, or where that cannot be
- * written, it is in memory, and the later runs of this process go by it. */
+/* A run that may change endpoints keeps a record. Without a state directory, or where that
+ * cannot be written, it is in memory, and the later runs of this process go by it. */
 static bool keeps_record(const struct ws_push *p)
 {
 	return p->opts.n_endpoints && !p->opts.dry_run;
@@ -51,7 +53,7 @@ static int go_without(struct ws_push *p, const char *what, const struct ws_err *
 	return 0;
 }
 
-/* ---- what others have left ---------------------------------------------------------------------- */
+/* ---- what others have left ------------------------------------------------------------------- */
 
 /* The endpoint of this push that a record calls url: its exact URL, else another
  * URL of the same endpoint. */
@@ -133,7 +135,8 @@ static bool own_entry(const struct ws_push *p, const struct ws_ledger_entry *ent
  * the pause of the last one. */
 static bool left_paused(const struct ws_ledger_entry *entry, const struct ws_ledger_endpoint *was)
 {
-	return was->paused && (entry->fate != WS_PROCESS_ALIVE || was->state == WS_PARTIAL || was->asleep);
+	return was->paused &&
+	       (entry->fate != WS_PROCESS_ALIVE || was->state == WS_PARTIAL || was->asleep);
 }
 
 /* By an earlier run of this process. */
@@ -142,7 +145,8 @@ static bool is_ours(const struct ws_ledger_record *r)
 	return r->process.pid == getpid() && ws_process_fate(&r->process) == WS_PROCESS_ALIVE;
 }
 
-static void warn_partial(struct ws_push *p, const char *url, const struct ws_ledger_record *r, bool woken)
+static void warn_partial(struct ws_push *p, const char *url, const struct ws_ledger_record *r,
+                         bool woken)
 {
 	char who[64];
 	if (is_ours(r))
@@ -167,11 +171,13 @@ static void inherit(struct ws_push *p, struct ws_ledger_entry *entry)
 			continue;
 		struct push_endpoint *e = &p->to.endpoints[i];
 		p->recovery.heir = p->recovery.heir || !own;
-		if (entry->path && !own && (was->slept || (left_paused(entry, was) && was->state != WS_PARTIAL)))
+		if (entry->path && !own &&
+		    (was->slept || (left_paused(entry, was) && was->state != WS_PARTIAL)))
 			p->recovery.contradicts = true;
 		p->recovery.heir_began =
 			r->began > p->recovery.heir_began ? r->began : p->recovery.heir_began;
-		e->found_paused = e->found_paused || (!own && left_paused(entry, was)); /* our last run resumed it */
+		/* our last run resumed it */
+		e->found_paused = e->found_paused || (!own && left_paused(entry, was));
 		if (was->slept) {
 			e->slept = true;
 			e->asleep = was->asleep;
@@ -216,7 +222,8 @@ static void read_records(struct ws_push *p)
 		push_warn(p, NULL, "what earlier pushes left is not known: %s", why.msg);
 	for (size_t i = 0; i < list.n; i++)
 		if (list.items[i].err.code)
-			push_warn(p, NULL, "what an earlier push left is not known: %s", list.items[i].err.msg);
+			push_warn(p, NULL, "what an earlier push left is not known: %s",
+			          list.items[i].err.msg);
 		else
 			inherit(p, &list.items[i]);
 	for (size_t i = 0; i < p->recovery.left.n; i++)
@@ -232,8 +239,9 @@ static int take_locks(struct ws_push *p, const char *dir, struct ws_err *err)
 	int rc;
 	do {
 		*err = (struct ws_err)WS_ERR_INIT;
-		rc = ws_locks_take(dir, p->opts.endpoints, p->opts.n_endpoints, most ? push_wait_piece(&wait) : 0,
-		                   p->opts.cancel, &p->recovery.locks, err);
+		rc = ws_locks_take(dir, p->opts.endpoints, p->opts.n_endpoints,
+		                   most ? push_wait_piece(&wait) : 0, p->opts.cancel,
+		                   &p->recovery.locks, err);
 	} while (rc && err->native == EWOULDBLOCK && push_wait_on(p, &wait, err));
 	return rc;
 }
@@ -271,14 +279,14 @@ void push_take_over_pauses(struct ws_push *p)
 	}
 }
 
-/* ---- what we are about to do -------------------------------------------------------------------- */
+/* ---- what we are about to do ----------------------------------------------------------------- */
 
 static int open_ledger(struct ws_push *p, struct ws_err *err)
 {
 	if (p->recovery.ledger)
 		return 0;
-	if (ws_ledger_open(on_disk(p) ? p->opts.state_dir : NULL, p->opts.endpoints, p->opts.n_endpoints,
-	                   &p->recovery.ledger, err))
+	if (ws_ledger_open(on_disk(p) ? p->opts.state_dir : NULL, p->opts.endpoints,
+	                   p->opts.n_endpoints, &p->recovery.ledger, err))
 		return -1;
 	struct ws_ledger_record *r = ws_ledger_record(p->recovery.ledger);
 	r->directory = p->opts.again_directory;
@@ -431,15 +439,15 @@ int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct 
 		if (rc == 0)
 			rc = note_source(p, s, err);
 	}
-	/* The request to join a group is recorded when its place is known (push_group.c); with a group
-	 * of an earlier run the next request is the pause. */
+	/* The request to join a group is recorded when its place is known (push_group.c); with a
+	 * group of an earlier run the next request is the pause. */
 	return rc == 0 && p->protocol->groupless ? push_record(p, err) : rc;
 }
 
-/* ---- the end ------------------------------------------------------------------------------------ */
+/* ---- the end --------------------------------------------------------------------------------- */
 
-/* Who has begun and ended an update of that kind is in none of an earlier push. To end that once more
- * would have a server pack again what is packed. */
+/* Who has begun and ended an update of that kind is in none of an earlier push. To end that once
+ * more would have a server pack again what is packed. */
 static void forget_middles(const struct ws_push *p, struct ws_ledger_entry *entry)
 {
 	struct ws_ledger_record *r = &entry->record;
@@ -529,7 +537,8 @@ void push_name_remedy(const struct ws_push *p, struct ws_err *err)
 	if (err->hint[0] || (!partial && !asleep))
 		return;
 	if (!push_has_record(p) && asleep)
-		ws_err_hint(err, "when the cause is gone, push again; --asleep must list what is still released");
+		ws_err_hint(err, "when the cause is gone, push again; --asleep must list what is "
+		                 "still released");
 	if (!push_has_record(p))
 		return;
 	ws_err_hint(err, "when the cause is gone%s push again%s",

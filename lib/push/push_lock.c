@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_lock.c - waits for what another process has: an endpoint, or the turn of a sender. Whoever looks on
- * learns after 10 s of silence who has it, after twice that again, and then once a minute, as of servers
- * that are waited for (explain.c). */
+/* push_lock.c - waits for what another process has: an endpoint, or the turn of a sender.
+ * Whoever looks on learns after 10 s of silence who has it, after twice that again, and then
+ * once a minute, as of servers that are waited for (explain.c). */
 #include "push_state.h"
 
 #include "wsync/tool/str.h"
@@ -39,7 +39,8 @@ bool push_wait_on(struct ws_push *p, struct push_wait *w, struct ws_err *so)
 	}
 	if (now - w->told < w->pace)
 		return true;
-	snprintf(text, sizeof text, "waiting %lld s: %s", (long long)(waited / WS_NS_PER_S), so->msg);
+	snprintf(text, sizeof text, "waiting %lld s: %s", (long long)(waited / WS_NS_PER_S),
+	         so->msg);
 	push_emit(p, &(struct ws_event){
 			     .type = WS_EV_WAITING,
 			     .waiting = { .phase = p->run.phase, .ns = waited, .message = text } });

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_open.c - a push before its first run and after its last: what the options say, and what is held. */
+/* push_open.c - a push before its first run and after its last: what the
+ * options say, and what is held. */
 #include "push_protocol.h"
 
 #include "lend.h"
@@ -9,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TENSOR_BUCKET = 16 << 20 }; /* of --backend tensor, at most: a request holds it once per rank */
+/* of --backend tensor, at most: a request holds it once per rank */
+enum { TENSOR_BUCKET = 16 << 20 };
 
 /* How bytes go, and what that says of the protocol and of the buckets. */
 static void choose_backend(struct ws_push *p)
@@ -94,29 +96,36 @@ static int take_opts(struct ws_push *p, const struct ws_push_opts *opts, struct 
 static int check_together(const struct ws_push_opts *o, struct ws_err *err)
 {
 	if (o->backend != WS_BACKEND_AUTO && o->backend != WS_BACKEND_GLOO)
-		return ws_err_set(err, WS_EUSAGE, "several senders of one group need --backend gloo");
+		return ws_err_set(err, WS_EUSAGE,
+		                  "several senders of one group need --backend gloo");
 	if (o->master_port && (o->master_address || o->sender == 1))
 		return 0;
-	ws_err_set(err, WS_EUSAGE, "sender %u of %u: the senders meet at the first one's %s", o->sender, o->senders,
-	           o->master_port ? "address" : "port");
-	return ws_err_hint(err, "give all of them the same --master-address ADDRESS --master-port PORT");
+	ws_err_set(err, WS_EUSAGE, "sender %u of %u: the senders meet at the first one's %s",
+	           o->sender, o->senders, o->master_port ? "address" : "port");
+	return ws_err_hint(err,
+	                   "give all of them the same --master-address ADDRESS --master-port PORT");
 }
 
 static bool is_follower(const struct ws_push_opts *o)
 {
-	return o->senders > 1 && o->sender > 1 && !o->sender_lock && o->protocol == WS_PROTOCOL_EP_SCATTER;
+	return o->senders > 1 && o->sender > 1 && !o->sender_lock &&
+	       o->protocol == WS_PROTOCOL_EP_SCATTER;
 }
 
 static int check_senders(const struct ws_push_opts *o, struct ws_err *err)
 {
-	if (o->round && (o->senders < 2 || (!o->sender_lock && o->protocol != WS_PROTOCOL_EP_SCATTER)))
-		return ws_err_set(err, WS_EUSAGE, "--round is for several senders: --sender I/N with --lock FILE or --protocol "
+	if (o->round &&
+	    (o->senders < 2 || (!o->sender_lock && o->protocol != WS_PROTOCOL_EP_SCATTER)))
+		return ws_err_set(err, WS_EUSAGE,
+		                  "--round is for several senders: --sender I/N with --lock FILE "
+		                  "or --protocol "
 		                  "ep-scatter");
 	if (o->senders < 2)
 		return 0;
 	if (!o->sender || o->sender > o->senders || o->senders > 1024)
-		return ws_err_set(err, WS_EUSAGE, "sender %u of %u: 1 to 1024 senders, the first is 1",
-		                  o->sender, o->senders);
+		return ws_err_set(err, WS_EUSAGE,
+		                  "sender %u of %u: 1 to 1024 senders, the first is 1", o->sender,
+		                  o->senders);
 	if (o->round && !*o->round) {
 		ws_err_set(err, WS_EUSAGE, "--round: the ID is empty");
 		return ws_err_hint(err, "is a variable of the shell not set?");
@@ -126,7 +135,8 @@ static int check_senders(const struct ws_push_opts *o, struct ws_err *err)
 	if (o->sender_lock || o->dry_run)
 		return 0;
 	ws_err_set(err, WS_EUSAGE, "several senders need a lock, by which they take turns");
-	return ws_err_hint(err, "give all of them the same --lock FILE or URL, or let them send at once with --protocol "
+	return ws_err_hint(err, "give all of them the same --lock FILE or URL, or let them send at "
+	                        "once with --protocol "
 	                        "ep-scatter");
 }
 
@@ -134,23 +144,29 @@ static int check_disk(const struct ws_push_opts *o, struct ws_err *err)
 {
 	if (o->backend != WS_BACKEND_DISK) {
 		if (o->disk_dir || o->disk_path)
-			return ws_err_set(err, WS_EUSAGE, "--disk-dir and --disk-path are for --backend disk");
-		return o->format != WS_PUSH_FORMAT_SAFETENSORS ? 0 :
-		       ws_err_set(err, WS_EUSAGE, "--load-format safetensors is for --backend disk");
+			return ws_err_set(err, WS_EUSAGE,
+			                  "--disk-dir and --disk-path are for --backend disk");
+		return o->format != WS_PUSH_FORMAT_SAFETENSORS ?
+		               0 :
+		               ws_err_set(err, WS_EUSAGE,
+		                          "--load-format safetensors is for --backend disk");
 	}
 	if (o->protocol != WS_PROTOCOL_AUTO)
 		return ws_err_set(err, WS_EUSAGE, "--backend disk has a protocol of its own");
 	if (o->format != WS_PUSH_FORMAT_AUTO && o->format != WS_PUSH_FORMAT_SAFETENSORS)
-		return ws_err_set(err, WS_EUSAGE, "--backend disk takes --load-format auto and safetensors");
+		return ws_err_set(err, WS_EUSAGE,
+		                  "--backend disk takes --load-format auto and safetensors");
 	if (o->senders > 1)
-		return ws_err_set(err, WS_EUSAGE, "--backend disk loads a whole checkpoint: one sender");
+		return ws_err_set(err, WS_EUSAGE,
+		                  "--backend disk loads a whole checkpoint: one sender");
 	if (o->disk_dir && !*o->disk_dir)
 		return ws_err_set(err, WS_EUSAGE, "--disk-dir: the name is empty");
 	if (!o->disk_path || o->disk_path[0] == '/')
 		return 0;
 	ws_err_set(err, WS_EUSAGE, "--disk-path '%s' is no absolute path", o->disk_path);
-	return ws_err_hint(err, "a server takes another one for a name on the Hugging Face Hub, or looks for "
-	                        "it in its own directory");
+	return ws_err_hint(
+		err, "a server takes another one for a name on the Hugging Face Hub, or looks for "
+		     "it in its own directory");
 }
 
 static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
@@ -160,20 +176,26 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 	if (ws_endpoint_check_version(o->weight_version, err))
 		return -1;
 	if ((o->nccl_library || o->nccl_from) && o->backend != WS_BACKEND_NCCL)
-		return ws_err_set(err, WS_EUSAGE, "--nccl-lib and --nccl-from are for --backend nccl");
+		return ws_err_set(err, WS_EUSAGE,
+		                  "--nccl-lib and --nccl-from are for --backend nccl");
 	if ((o->backend == WS_BACKEND_TENSOR || o->backend == WS_BACKEND_IPC) &&
 	    (o->protocol != WS_PROTOCOL_AUTO || o->format == WS_PUSH_FORMAT_NONE))
-		return ws_err_set(err, WS_EUSAGE, "--backend %s has a protocol of its own, and sends flattened "
-		                  "buckets only", o->backend == WS_BACKEND_IPC ? "ipc" : "tensor");
+		return ws_err_set(err, WS_EUSAGE,
+		                  "--backend %s has a protocol of its own, and sends flattened "
+		                  "buckets only",
+		                  o->backend == WS_BACKEND_IPC ? "ipc" : "tensor");
 	if (o->gpu && o->backend != WS_BACKEND_NCCL && o->backend != WS_BACKEND_IPC)
-		return ws_err_set(err, WS_EUSAGE, "--gpu is for --backend nccl or ipc: no other sends from one");
+		return ws_err_set(err, WS_EUSAGE,
+		                  "--gpu is for --backend nccl or ipc: no other sends from one");
 	if (o->ipc_by_ordinal && o->backend != WS_BACKEND_IPC)
 		return ws_err_set(err, WS_EUSAGE, "--ipc-device is for --backend ipc");
 	if (check_disk(o, err))
 		return -1;
 	if (o->nccl_library && o->nccl_from)
-		return ws_err_set(err, WS_EUSAGE, "--nccl-lib and --nccl-from name a library each: give one");
-	const char *remedy = "", *why = ws_push_refuses(NULL, o->pause, o->flush, true, false, &remedy);
+		return ws_err_set(err, WS_EUSAGE,
+		                  "--nccl-lib and --nccl-from name a library each: give one");
+	const char *remedy = "",
+		   *why = ws_push_refuses(NULL, o->pause, o->flush, true, false, &remedy);
 	if (why) {
 		ws_err_set(err, WS_EUSAGE, "%s", why);
 		return ws_err_hint(err, "%s", remedy);
@@ -181,7 +203,8 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 	for (size_t i = 0; i < o->n_endpoints; i++)
 		for (size_t k = 0; k < i; k++)
 			if (ws_endpoint_same(o->endpoints[i], o->endpoints[k]))
-				return ws_err_set(err, WS_EUSAGE, "endpoint %s is given twice", o->endpoints[i]);
+				return ws_err_set(err, WS_EUSAGE, "endpoint %s is given twice",
+				                  o->endpoints[i]);
 	if (check_senders(o, err))
 		return -1;
 	if (o->group_name && (!o->group_name[0] || strlen(o->group_name) > 100))
@@ -211,7 +234,8 @@ static int choose_maker(struct ws_push *p, struct ws_err *err)
 	const bool must = o->transform_on == WS_TRANSFORM_ON_GPU,
 		   can = p->link.transport->makes || p->protocol->makes;
 	if (must && !can)
-		return ws_err_set(err, WS_EUSAGE, "--transform-on gpu: the data plane %s sends from no GPU",
+		return ws_err_set(err, WS_EUSAGE,
+		                  "--transform-on gpu: the data plane %s sends from no GPU",
 		                  p->link.transport->name);
 	p->link.gpu.makes = can && o->transform_on != WS_TRANSFORM_ON_CPU && o->transform &&
 	               ws_transform_wanted(o->transform);
@@ -243,7 +267,8 @@ static int check_transport(struct ws_push *p, struct ws_err *err)
 	if (p->link.transport->check(&p->link.gpu, err) == 0)
 		return note_nccl(p, err);
 	if (err && !err->hint[0])
-		ws_err_hint(err, "--backend gloo needs no GPU here and feeds servers with GPUs too");
+		ws_err_hint(err,
+		            "--backend gloo needs no GPU here and feeds servers with GPUs too");
 	return -1;
 }
 
@@ -257,8 +282,9 @@ int ws_push_open(const struct ws_push_opts *opts, struct ws_push **out, struct w
 	const struct ws_client_opts copts = { .api_key = opts->api_key, .ca_file = opts->ca_file,
 		                              .connect_ns = opts->connect_ns,
 		                              .log = opts->log, .trace = opts->trace };
-	if (take_opts(p, opts, err) || check_transport(p, err) || ws_client_open(&copts, &p->http, err) ||
-	    push_hang_open(p, err) || push_guard_open(p, err)) {
+	if (take_opts(p, opts, err) || check_transport(p, err) ||
+	    ws_client_open(&copts, &p->http, err) || push_hang_open(p, err) ||
+	    push_guard_open(p, err)) {
 		ws_push_close(p);
 		return -1;
 	}

@@ -4,11 +4,11 @@
  * Locks keep apart pushes that share a state directory. Other pushes, and operators, are seen
  * only by what a server tells without being changed:
  *
- *   GET /model_info   its weight version. Until we set ours, it must stay the one that was there after our
- *                     pause; afterwards it must be ours.
- *   GET /ready        200, or 503 while it is paused (sglang since 0.5.20; asked where updates stand in
- *                     sessions, which came with the next release). Paused before our pause: another push may be
- *                     at work. Not paused after it: somebody has resumed it.
+ *   GET /model_info   its weight version. Until we set ours, it must stay the one that was there
+ * after our pause; afterwards it must be ours. GET /ready        200, or 503 while it is paused
+ * (sglang since 0.5.20; asked where updates stand in sessions, which came with the next release).
+ * Paused before our pause: another push may be at work. Not paused after it: somebody has resumed
+ * it.
  *
  * Asked after our pause, before the request that sets our version, and after it. An endpoint
  * that changed between may hold weights of both pushes: it is partial, whatever it answered us. */
@@ -34,8 +34,8 @@ static bool tells_ready(const struct ws_push *p, size_t i)
 	return push_can(p, i)->session && p->opts.pause != WS_PAUSE_NONE;
 }
 
-static int read_version(const struct ws_push *p, size_t i, struct ws_endpoint_call *call, struct seen *out,
-                        struct ws_err *err)
+static int read_version(const struct ws_push *p, size_t i, struct ws_endpoint_call *call,
+                        struct seen *out, struct ws_err *err)
 {
 	const struct ws_json *root;
 	struct ws_endpoint_info now = { 0 };
@@ -73,16 +73,19 @@ static int ask(struct ws_push *p, bool version, struct ws_endpoint_call *calls, 
 		                                             "GET", "/ready", NULL, until, err))
 			return -1;
 	}
-	return ws_endpoint_run(p->http, calls, p->opts.n_endpoints * QUESTIONS, p->opts.cancel, err);
+	return ws_endpoint_run(p->http, calls, p->opts.n_endpoints * QUESTIONS, p->opts.cancel,
+	                       err);
 }
 
-static int read_all(struct ws_push *p, struct ws_endpoint_call *calls, struct seen *seen, struct ws_err *err)
+static int read_all(struct ws_push *p, struct ws_endpoint_call *calls, struct seen *seen,
+                    struct ws_err *err)
 {
 	int rc = 0;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct ws_endpoint_call *c = &calls[i * QUESTIONS];
 		struct ws_err why = WS_ERR_INIT;
-		if ((!c[VERSION].http.url || read_version(p, i, &c[VERSION], &seen[i], &why) == 0) &&
+		if ((!c[VERSION].http.url ||
+		     read_version(p, i, &c[VERSION], &seen[i], &why) == 0) &&
 		    (!c[READY].http.url || read_ready(&c[READY], &seen[i], &why) == 0))
 			continue;
 		push_note_silence(p, i, &why);
@@ -114,7 +117,8 @@ static int look(struct ws_push *p, bool version, struct seen **out, struct ws_er
 static int accuse(struct ws_err *err, const char *url, const char *what)
 {
 	ws_err_set(err, WS_EREFUSED, "%s: %s: somebody else is at work there", url, what);
-	ws_err_hint(err, "push again when the other has ended; pushes with one --state-dir wait for each other "
+	ws_err_hint(err, "push again when the other has ended; pushes with one --state-dir wait "
+	                 "for each other "
 	                 "(--lock-wait)");
 	return ws_err_where(err, NULL, url);
 }
@@ -124,7 +128,7 @@ static bool told_version(const struct ws_push *p, size_t i, const struct seen *s
 	return p->to.infos[i].version_path && *s->version;
 }
 
-/* ---- before, between and after ------------------------------------------------------------------ */
+/* ---- before, between and after --------------------------------------------------------------- */
 
 int push_others_connect(struct ws_push *p, struct ws_err *err)
 {
@@ -140,7 +144,9 @@ int push_others_connect(struct ws_push *p, struct ws_err *err)
 		struct push_endpoint *e = &p->to.endpoints[i];
 		e->found_stopped = seen[i].ready == PAUSED && !e->found_paused && !e->paused;
 		if (e->found_stopped)
-			push_warn(p, e->url, "it is paused, but no push that is recorded here has paused it: somebody "
+			push_warn(p, e->url,
+			          "it is paused, but no push that is recorded here has paused it: "
+			          "somebody "
 			          "else may be at work there");
 	}
 	free(seen);
@@ -172,8 +178,11 @@ void push_others_refused(struct ws_push *p, struct ws_err *err)
 		if (e->weights.scope_open || !ws_endpoint_said_no(&p->to.errs[i]) ||
 		    !strstr(p->to.errs[i].msg, "already open"))
 			continue;
-		ws_err_hint(err, "another push has begun an update there: push again when it has ended; if none is at "
-		                 "work, end that update: curl -d '{}' %s/end_weight_update", e->url);
+		ws_err_hint(err,
+		            "another push has begun an update there: push again when it has ended; "
+		            "if none is at "
+		            "work, end that update: curl -d '{}' %s/end_weight_update",
+		            e->url);
 	}
 }
 
@@ -206,7 +215,9 @@ int push_others_begin(struct ws_push *p, struct ws_err *err)
 			continue;
 		/* An info of an earlier run is older than what others did between. */
 		if (p->to.probed && strcmp(info->weight_version, seen[i].version) != 0) {
-			snprintf(what, sizeof what, "its weight version changed from '%s' to '%s' before this push began to send",
+			snprintf(what, sizeof what,
+			         "its weight version changed from '%s' to '%s' before this push "
+			         "began to send",
 			         info->weight_version, seen[i].version);
 			rc = accuse(err, info->url, what);
 		}
@@ -218,14 +229,16 @@ int push_others_begin(struct ws_push *p, struct ws_err *err)
 
 /* Writes to `what` what another did to endpoint i since our pause; "": nothing that can be seen.
  * Returns false, with a warning, if the endpoint still tells its old version instead of ours. */
-static bool compare(struct ws_push *p, size_t i, const struct seen *s, bool ours, char *what, size_t n)
+static bool compare(struct ws_push *p, size_t i, const struct seen *s, bool ours, char *what,
+                    size_t n)
 {
 	const char *before = p->to.infos[i].weight_version,
 		   *version = ours ? p->from.weight_version : before;
 	char expected[sizeof s->version];
 	ws_printable(expected, sizeof expected, version, strlen(version));
 	what[0] = 0;
-	if (told_version(p, i, s) && strcmp(expected, s->version) != 0 && (!ours || strcmp(before, s->version) != 0))
+	if (told_version(p, i, s) && strcmp(expected, s->version) != 0 &&
+	    (!ours || strcmp(before, s->version) != 0))
 		snprintf(what, n, "its weight version is '%s', and not '%s'", s->version, expected);
 	else if (p->to.endpoints[i].told_pause && s->ready == RUNS)
 		snprintf(what, n, "it was resumed in the middle of this push");

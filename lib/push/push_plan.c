@@ -30,9 +30,14 @@ int push_make_plan(struct ws_push *p, const struct ws_push_source *s, const char
 	};
 	struct ws_transform_opts transform = { 0 };
 	const struct ws_input_opts input = {
-		.paths = s->paths, .n_paths = s->n_paths, .map = p->opts.map, .config = p->opts.config,
+		.paths = s->paths,
+		.n_paths = s->n_paths,
+		.map = p->opts.map,
+		.config = p->opts.config,
 		.fallback = fallback,
-		.sharded_tp = p->opts.sharded_tp, .sharded_ep = p->opts.sharded_ep, .memory = &ws_memory_cuda,
+		.sharded_tp = p->opts.sharded_tp,
+		.sharded_ep = p->opts.sharded_ep,
+		.memory = &ws_memory_cuda,
 		.cancel = p->opts.cancel,
 		.transform = p->opts.transform ? &transform : NULL,
 	};
@@ -163,12 +168,17 @@ void push_emit_plan(struct ws_push *p)
 	push_emit(p, &ev);
 	for (size_t b = 0; b < plan->n_buckets; b++) {
 		const struct ws_plan_bucket *bucket = &plan->buckets[b];
-		for (size_t i = bucket->first; p->opts.list_tensors && i < bucket->first + bucket->n; i++) {
+		for (size_t i = bucket->first;
+		     p->opts.list_tensors && i < bucket->first + bucket->n; i++) {
 			const struct ws_plan_tensor *t = &plan->tensors[i];
 			ev = (struct ws_event){ .type = WS_EV_TENSOR,
-				                .tensor = { .bucket = b, .name = t->name, .dtype = t->dtype,
-				                            .n_dims = t->n_dims, .dims = t->dims,
-				                            .bytes = t->bytes, .recipe = ws_recipe_name(t->recipe) } };
+				                .tensor = { .bucket = b,
+				                            .name = t->name,
+				                            .dtype = t->dtype,
+				                            .n_dims = t->n_dims,
+				                            .dims = t->dims,
+				                            .bytes = t->bytes,
+				                            .recipe = ws_recipe_name(t->recipe) } };
 			push_emit(p, &ev);
 		}
 		if (!p->opts.dry_run)

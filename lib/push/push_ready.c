@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_ready.c - a push whose bytes lie ready: all of the plan is read and made into a file in memory
- * before anybody is asked for anything, and buckets are ranges of that file. What is left to be measured
- * is the wire.
+/* push_ready.c - a push whose bytes lie ready: all of the plan is read and made into a file in
+ * memory before anybody is asked for anything, and buckets are ranges of that file. What is left
+ * to be measured is the wire.
  *
- * Tensors lie there one behind the other, in the plan's order, so that one file serves every load format. */
+ * Tensors lie there one behind the other, in the plan's order, so that one file
+ * serves every load format. */
 #include "push_ready.h"
 
 #include "file.h"
@@ -60,9 +61,11 @@ static int write_span(struct ws_push *p, const struct ws_span *s, char *buffer, 
 		if (ws_cancelled(p->opts.cancel))
 			return ws_err_set(err, WS_ECANCELLED, "cancelled");
 		if (ws_deadline_passed(p->run.until))
-			return ws_err_set(err, WS_ETIMEOUT, "the deadline passed while bytes were made ready");
-		if (s->fd >= 0 ? ws_file_pread(s->fd, "a file of the source", s->offset + at, buffer, n, err)
-		               : s->fill(s->ctx, at, buffer, n, err))
+			return ws_err_set(err, WS_ETIMEOUT,
+			                  "the deadline passed while bytes were made ready");
+		if (s->fd >= 0 ? ws_file_pread(s->fd, "a file of the source", s->offset + at,
+		                               buffer, n, err) :
+		                 s->fill(s->ctx, at, buffer, n, err))
 			return -1;
 		if (ws_file_write(p->opts.ready->fd, "a file in memory", buffer, n, err))
 			return -1;
@@ -140,8 +143,11 @@ int push_ready_bucket(const struct ws_push *p, size_t b, struct ws_payload **out
 	for (size_t i = 0; i < n; i++) {
 		const uint64_t length =
 			flat ? bucket->bytes : p->from.plan->tensors[bucket->first + i].bytes;
-		spans[i] = (struct ws_span){ .length = length, .fd = p->opts.ready->fd, .offset = at };
-		payloads[i] = (struct ws_payload){ .length = length, .spans = &spans[i], .n_spans = length > 0 };
+		spans[i] =
+			(struct ws_span){ .length = length, .fd = p->opts.ready->fd, .offset = at };
+		payloads[i] = (struct ws_payload){ .length = length,
+			                           .spans = &spans[i],
+			                           .n_spans = length > 0 };
 		at += length;
 	}
 	*out = payloads;

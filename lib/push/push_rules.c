@@ -2,8 +2,8 @@
 /* push_rules.c - which pauses and flushes go together at which servers.
  *
  * A flush needs a scheduler that runs nothing and has nothing waiting. Paused in mode retract or
- * in_place a server still holds its requests; what then becomes of a flush that comes with the weights
- * depends on the lineage, and none of it is good: the weights have changed by then. */
+ * in_place a server still holds its requests; what then becomes of a flush that comes with the
+ * weights depends on the lineage, and none of it is good: the weights have changed by then. */
 #include "push_protocol.h"
 
 #
@@ -20,14 +20,17 @@ static const char *refuse_pause(const struct ws_capabilities *can, enum ws_pause
                                 const char **remedy)
 {
 	if (pause != WS_PAUSE_NONE && !can->pause)
-		return say(remedy, "use --pause none: an update waits by itself for the requests that run",
+		return say(remedy,
+		           "use --pause none: an update waits by itself for the requests that run",
 		           "it cannot pause");
 	if ((pause == WS_PAUSE_RETRACT || pause == WS_PAUSE_IN_PLACE) && !can->pause_modes)
 		return say(remedy, "use --pause abort, or --pause none",
 		           "it knows one way to pause, which aborts its requests");
 	if (pause == WS_PAUSE_NONE && can->session)
-		return say(remedy, "use --pause abort", "between the begin and the end of an update its "
-		           "weights are in no order to compute with, so it must not run requests then");
+		return say(remedy, "use --pause abort",
+		           "between the begin and the end of an update its "
+		           "weights are in no order to compute with, so it must not run requests "
+		           "then");
 	return NULL;
 }
 
@@ -35,10 +38,12 @@ static const char *refuse_busy(const struct ws_capabilities *can, const char **r
 {
 	static const char remedies[] = "use --pause abort, or --flush never";
 	if (can->dies_of_flush)
-		return say(remedy, remedies, "it holds requests, and a flush after an update that finds "
+		return say(remedy, remedies,
+		           "it holds requests, and a flush after an update that finds "
 		           "any ends this server");
 	if (can->late_refusal)
-		return say(remedy, remedies, "it holds requests, and a flush that finds any is refused "
+		return say(remedy, remedies,
+		           "it holds requests, and a flush that finds any is refused "
 		           "after the weights have changed");
 	return say(remedy, remedies, "it holds requests, and a flush that finds any is refused");
 }
@@ -49,8 +54,10 @@ const char *ws_push_refuses(const struct ws_capabilities *can, enum ws_pause_mod
 {
 	const char *why;
 	if (pause == WS_PAUSE_IN_PLACE && flush != WS_FLUSH_NEVER)
-		return say(remedy, "use --flush never with it, or --pause abort", "--pause in_place keeps "
-		           "the requests and their cache, and a server that holds requests refuses a flush "
+		return say(remedy, "use --flush never with it, or --pause abort",
+		           "--pause in_place keeps "
+		           "the requests and their cache, and a server that holds requests refuses "
+		           "a flush "
 		           "or dies of it");
 	if (!can)
 		return NULL;
@@ -59,14 +66,15 @@ const char *ws_push_refuses(const struct ws_capabilities *can, enum ws_pause_mod
 	const bool wanted = flush != WS_FLUSH_NEVER && !no_cache;
 	if (wanted && !can->flush)
 		return say(remedy, "use --flush never", "it has no /flush_cache");
-	/* Without a pause an update itself keeps requests away until it has flushed; that is not relied
-	 * upon where there is something better. */
+	/* Without a pause an update itself keeps requests away until it has flushed; that is not
+	 * relied upon where there is something better. */
 	if (idle || (pause == WS_PAUSE_NONE && !can->pause))
 		return NULL;
 	if (wanted)
 		return refuse_busy(can, remedy);
 	if (can->forces_flush)
-		return say(remedy, "use --pause abort", "it holds requests, flushes after every update "
+		return say(remedy, "use --pause abort",
+		           "it holds requests, flushes after every update "
 		           "whatever it is told, and dies of a flush that finds any");
 	return NULL;
 }
@@ -107,10 +115,11 @@ bool push_flushes(const struct ws_push *p)
 int push_refuse_pause(const struct ws_push *p, size_t i, bool idle, struct ws_err *err)
 {
 	const char *remedy = NULL;
-	const char *why = ws_push_refuses(push_can(p, i), p->opts.pause, push_flush_when(p), idle, false,
-	                                  &remedy);
+	const char *why = ws_push_refuses(push_can(p, i), p->opts.pause, push_flush_when(p), idle,
+	                                  false, &remedy);
 	if (!why && p->opts.pause == WS_PAUSE_NONE && p->protocol->needs_pause) {
-		why = "while it receives by this protocol it must not run requests, and does not see to "
+		why = "while it receives by this protocol it must not run requests, and does not "
+		      "see to "
 		      "that by itself";
 		remedy = "use --pause abort, or --protocol update";
 	}

@@ -18,15 +18,16 @@
 
 enum { MOST_NUMBERS = 1 << 20 };
 
-static int shows(struct ws_push *p, const struct ws_endpoint_info *info, const char *name, bool *yes,
-                 struct ws_err *err)
+static int shows(struct ws_push *p, const struct ws_endpoint_info *info, const char *name,
+                 bool *yes, struct ws_err *err)
 {
 	const char *url = info->url;
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.connect_ns));
 	struct ws_values values;
 	struct ws_err why = WS_ERR_INIT;
-	*yes = ws_endpoint_get_weights(p->http, &url, 1, name, 1, MOST_NUMBERS, until, p->opts.cancel,
-	                               &values, &why, NULL) == 0 && !ws_values_empty(&values, info->dp_size);
+	*yes = ws_endpoint_get_weights(p->http, &url, 1, name, 1, MOST_NUMBERS, until,
+	                               p->opts.cancel, &values, &why, NULL) == 0 &&
+	       !ws_values_empty(&values, info->dp_size);
 	ws_values_free(&values);
 	if (why.code != WS_ECANCELLED && why.code != WS_ESYSTEM)
 		return 0;
@@ -60,7 +61,8 @@ static const char *find_norm(const struct ws_plan *plan)
 	return NULL;
 }
 
-int push_ask_scales(struct ws_push *p, const struct ws_endpoint_info *info, enum push_shown *out, struct ws_err *err)
+int push_ask_scales(struct ws_push *p, const struct ws_endpoint_info *info, enum push_shown *out,
+                    struct ws_err *err)
 {
 	const char *weight = find_weight(p->from.plan), *norm = find_norm(p->from.plan);
 	char scale[1100];
@@ -69,7 +71,8 @@ int push_ask_scales(struct ws_push *p, const struct ws_endpoint_info *info, enum
 	if (!weight || !norm)
 		return 0;
 	snprintf(scale, sizeof scale, "%.1024s_scale_inv", weight);
-	if (shows(p, info, scale, &scales, err) || (!scales && shows(p, info, norm, &anything, err)))
+	if (shows(p, info, scale, &scales, err) ||
+	    (!scales && shows(p, info, norm, &anything, err)))
 		return -1;
 	*out = scales ? SHOWN_SCALES : anything ? SHOWN_NO_SCALES : SHOWN_NOTHING;
 	return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_state.h - what the files of the push share: push.c (the life of a run), push_open.c
- * (before and after), push_report.c (what it says, and how long it takes), push_targets.c (the endpoints
- * of a call), push_plan.c (what is sent), push_group.c (to whom it is broadcast),
+ * (before and after), push_report.c (what it says, and how long it takes), push_targets.c (the
+ * endpoints of a call), push_plan.c (what is sent), push_group.c (to whom it is broadcast),
  * push_connect.c (who the endpoints are and what is legal), push_names.c (what the tensors are
  * called), push_fp8.c (who keeps FP8), push_values.c (what tensors are computed from),
  * push_transfer.c (buckets), push_ready.c (buckets made beforehand), push_protocol.h (how they
@@ -37,16 +37,19 @@ struct push_endpoint {
 	const char *url;                   /* borrowed from the options */
 	const struct push_weights weights; /* changed by push_target_event only */
 	bool paused;                       /* by us, and not resumed yet */
-	bool paused_now;                   /* this run has sent the pause, and the server did not refuse it */
+	/* this run has sent the pause, and the server did not refuse it */
+	bool paused_now;
 	bool found_paused;                 /* perhaps, by a push that died */
 	bool found_stopped;                /* paused when we came, by nobody known */
 	bool left_paused;                  /* and so at the end, for the push of somebody else */
 	bool told_pause;                   /* it said that it is paused, after our pause */
 	bool grouped;                      /* it was asked to join, and has not left since */
 	bool lost;                         /* its connection broke, */
-	bool silent;                       /* or a deadline passed without its answer: hardly waited for */
+	/* or a deadline passed without its answer: hardly waited for */
+	bool silent;
 	enum push_bracket bracket;
-	bool slept;                        /* it had released memory when a run began, and is not whole since */
+	/* it had released memory when a run began, and is not whole since */
+	bool slept;
 	unsigned asleep;                   /* enum ws_memory: and this is still released */
 	char message[256];                 /* the last words worth reporting */
 };
@@ -55,7 +58,8 @@ struct push_endpoint {
  * the run as any failure does. */
 enum push_step {
 	PUSH_STEP_PREPARE, /* the push may be made, and no endpoint is paused yet */
-	PUSH_STEP_CHANGE,  /* the endpoints are paused and recorded as partial, and nothing was sent yet */
+	/* the endpoints are paused and recorded as partial, and nothing was sent yet */
+	PUSH_STEP_CHANGE,
 	PUSH_STEP_JUDGE    /* everything was sent, and the endpoints are still paused */
 };
 
@@ -117,7 +121,8 @@ struct push_run {
 	size_t n_made[2]; /* tensors that the CPU makes, and those that the GPU does */
 	size_t bucket;
 	bool spoilt;                       /* a transfer was begun and not finished */
-	bool torn;                         /* a source changed in use, or a sender failed: commits are withdrawn */
+	/* a source changed in use, or a sender failed: commits are withdrawn */
+	bool torn;
 	bool incomplete;                   /* nothing but push_complete has failed */
 	bool label_told;                   /* which weight versions stay */
 	struct ws_err failure;             /* what *result->err points to */
@@ -125,14 +130,17 @@ struct push_run {
 
 /* Of several senders (senders/). */
 struct push_turn {
-	struct push_lead *lead;            /* of several senders of one group, when we are the first; NULL */
-	size_t n_shared, n_batches;        /* tensors and batches that another sender asked us for */
+	/* of several senders of one group, when we are the first; NULL */
+	struct push_lead *lead;
+	/* tensors and batches that another sender asked us for */
+	size_t n_shared, n_batches;
 	int fd;                            /* the senders' lock, held; -1 */
 	char text[64];                     /* "turn of sender 1 of 2", for sentences */
 	bool has_turn;                     /* the senders' lock is held */
 	bool in_round;                     /* our last turn did not end its round */
 	bool not_last;                     /* others have still to come: no flush, no version */
-	bool flush_too;                    /* but a flush: a round before was abandoned, and none flushed its parts */
+	/* but a flush: a round before was abandoned, and none flushed its parts */
+	bool flush_too;
 	bool anew;              /* the round was lost by a server, and is kept without any turn */
 	struct ws_round *round; /* of this turn, or of the last one; NULL: there was none */
 	struct ws_round
@@ -199,8 +207,9 @@ void push_name_source(struct ws_push *p, const struct ws_push_source *s);
 /* fallback: a config for a source without one; NULL. */
 int push_make_plan(struct ws_push *p, const struct ws_push_source *s, const char *fallback,
                    struct ws_err *err);
-/* A source that says nothing of its model is of the model that the endpoints run, where their config can
- * be read here. What becomes FP8 is what they keep so, and a bucket is flattened where all understand it. */
+/* A source that says nothing of its model is of the model that the endpoints run, where
+ * their config can be read here. What becomes FP8 is what they keep so, and a bucket is
+ * flattened where all understand it. */
 int push_plan_again(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err);
 void push_emit_plan(struct ws_push *p);
 /* The most of a GPU that one of the plan's buckets takes. */
@@ -209,7 +218,8 @@ uint64_t push_largest_box(const struct ws_push *p);
 /* push_group.c */
 /* What left may come back as something else, so its endpoints are then asked anew who they are. */
 void push_leave_dead_group(struct ws_push *p);
-int push_name_group(struct ws_push *p, struct ws_err *err); /* for the record: nobody hears of it yet */
+/* for the record: nobody hears of it yet */
+int push_name_group(struct ws_push *p, struct ws_err *err);
 int push_init_group(struct ws_push *p, struct ws_err *err);
 void push_drop_group(struct ws_push *p); /* with the endpoints; there is one */
 uint64_t push_sent(const struct ws_push *p); /* payload bytes of the group, since it formed */
@@ -218,8 +228,8 @@ int64_t push_first_byte(const struct ws_push *p); /* from the start of the run; 
 /* push.c */
 void push_forget_run(struct ws_push *p); /* what belongs to a run */
 const char *push_verify_name(const struct ws_push *p); /* of the option */
-/* After an error on the way to an endpoint that has everything: where it is not there any more, its weights
- * are not either, and what comes back in its place has others. */
+/* After an error on the way to an endpoint that has everything: where it is not there any more,
+ * its weights are not either, and what comes back in its place has others. */
 void push_note_gone(struct ws_push *p, size_t i, const struct ws_err *why);
 
 /* push_report.c */
@@ -247,8 +257,10 @@ void push_trace_leave(struct ws_push *p); /* its group ends */
 void push_trace_left(struct ws_push *p);
 /* Bucket or batch b of n, until its end: a span, with which the trace is told where the push is. */
 uint64_t push_trace_bucket(struct ws_push *p, size_t b, size_t n);
-void push_trace_bucket_end(struct ws_push *p, uint64_t span, uint64_t bytes, int rc, const struct ws_err *err);
-/* What is over now and began then: servers loaded what they got; bytes left that no data plane sent. */
+void push_trace_bucket_end(struct ws_push *p, uint64_t span, uint64_t bytes, int rc,
+                           const struct ws_err *err);
+/* What is over now and began then: servers loaded what they got; bytes left that no data plane
+ * sent. */
 void push_trace_apply(struct ws_push *p, size_t b, int64_t since);
 void push_trace_posted(struct ws_push *p, const char *of, size_t b, int64_t since, uint64_t bytes);
 
@@ -270,23 +282,27 @@ void push_hang_phase(struct ws_push *p);  /* the phase has just begun */
 
 /* push_connect.c */
 int push_connect(struct ws_push *p, struct ws_err *err);  /* probe and check, once */
-int push_check_ranks(const struct ws_endpoint_info *info, struct ws_err *err); /* can it be in a group? */
-int push_check_plan(struct ws_push *p, struct ws_err *err); /* the plan against transport and options */
+/* can it be in a group? */
+int push_check_ranks(const struct ws_endpoint_info *info, struct ws_err *err);
+/* the plan against transport and options */
+int push_check_plan(struct ws_push *p, struct ws_err *err);
 int push_pause(struct ws_push *p, struct ws_err *err);
 int push_flush(struct ws_push *p, struct ws_err *err);
-/* Tells every endpoint that is paused to continue; has deadlines of its own and cannot be cancelled. -1:
- * one of them did not agree, and is warned about. */
+/* Tells every endpoint that is paused to continue; has deadlines of its own and cannot be
+ * cancelled. -1: one of them did not agree, and is warned about. */
 int push_resume(struct ws_push *p, struct ws_err *err);
 
 /* push_twins.c: -1: two URLs lead to one server, or cancelled */
 int push_twins(struct ws_push *p, struct ws_err *err);
-void push_twins_suspect(struct ws_push *p); /* the group did not form: names one that may have come twice */
+/* the group did not form: names one that may have come twice */
+void push_twins_suspect(struct ws_push *p);
 
 /* push_others.c: is somebody else at work there? -1: yes, or an endpoint did not answer */
 int push_others_connect(struct ws_push *p, struct ws_err *err); /* warns */
 /* Right before our pause: is an endpoint that was found paused still paused? */
 int push_others_recheck(struct ws_push *p, struct ws_err *err);
-void push_others_refused(struct ws_push *p, struct ws_err *err); /* the begin of an update was: why? */
+/* the begin of an update was: why? */
+void push_others_refused(struct ws_push *p, struct ws_err *err);
 /* Somebody else has paused it, and this push has changed nothing there. If this push resumed it,
  * it would answer in the middle of another push. */
 bool push_others_stopped(const struct push_endpoint *e);
@@ -294,14 +310,16 @@ void push_others_leave(struct ws_push *p); /* the run failed: such endpoints sta
 int push_others_begin(struct ws_push *p, struct ws_err *err);   /* the endpoints are paused */
 /* ours: our weight version is set. An endpoint at which somebody was at work is partial. */
 int push_others_check(struct ws_push *p, bool ours, struct ws_err *err);
-int push_others_end(struct ws_push *p, struct ws_err *err);     /* sets the weight version, between checks */
+/* sets the weight version, between checks */
+int push_others_end(struct ws_push *p, struct ws_err *err);
 /* push_instance.c: are the endpoints still the servers that push_connect asked? -1: *err says
  * which is not, and it is partial */
 int push_check_instances(struct ws_push *p, struct ws_err *err); /* in the middle */
-int push_check_end(struct ws_push *p, struct ws_err *err); /* after they were resumed; of the group's peers too */
+/* after they were resumed; of the group's peers too */
+int push_check_end(struct ws_push *p, struct ws_err *err);
 
-/* push_files.c: may this process open what is needed for so many endpoints, and, once they are known, for
- * their ranks? */
+/* push_files.c: may this process open what is needed for so many endpoints, and, once they
+ * are known, for their ranks? */
 int push_check_files(const struct ws_push *p, struct ws_err *err);
 int push_check_ranks_files(const struct ws_push *p, struct ws_err *err);
 
@@ -328,8 +346,10 @@ void push_name_remedy(const struct ws_push *p, struct ws_err *err);
 /* push_complete.c: an endpoint that an earlier push left partial is committed only
  * by a push that completes it */
 struct ws_ledger_sent;
-void push_load(const struct ws_push *p, struct ws_ledger_sent *out); /* what this run sends; there is a plan */
-bool push_has_all(const struct push_endpoint *e); /* everything of this run, whatever other parts it lacks */
+/* what this run sends; there is a plan */
+void push_load(const struct ws_push *p, struct ws_ledger_sent *out);
+/* everything of this run, whatever other parts it lacks */
+bool push_has_all(const struct push_endpoint *e);
 /* Judges the endpoints that have all of this run. -1: one of them stays partial, and *err is
  * WS_EPARTIAL. To be called as soon as an endpoint is committed, and for the error again
  * later, with the same outcome. */
@@ -343,7 +363,8 @@ bool push_flushes(const struct ws_push *p); /* does any of them flush, told to o
 int push_refuse_pause(const struct ws_push *p, size_t i, bool idle, struct ws_err *err);
 
 /* push_wake.c */
-bool push_is_asleep(const struct push_endpoint *e); /* it has released memory, or its weights are not back */
+/* it has released memory, or its weights are not back */
+bool push_is_asleep(const struct push_endpoint *e);
 /* said: ws_push_source.asleep. -1: it contradicts what is known of an endpoint. */
 int push_note_asleep(struct ws_push *p, unsigned said, struct ws_err *err);
 int push_wake_weights(struct ws_push *p, struct ws_err *err);
@@ -360,18 +381,20 @@ struct push_wait {
 void push_wait_begin(struct push_wait *w, int64_t most);
 /* How long the next piece may last: never 0, which would be no wait. */
 int64_t push_wait_piece(const struct push_wait *w);
-/* The piece is over, and so: "turn of sender 1 of 2: process 7 is still at work on it". false: so is the wait,
- * and the sentence says how long it was. */
+/* The piece is over, and so: "turn of sender 1 of 2: process 7 is still at work on it". false:
+ * so is the wait, and the sentence says how long it was. */
 bool push_wait_on(struct ws_push *p, struct push_wait *w, struct ws_err *so);
 
 /* push_sender.c: turns of several senders */
-/* How long another is waited for, who may for `wait`: no longer than the push may take. 0 stays 0. */
+/* How long another is waited for, who may for `wait`: no longer than the push may take. 0 stays
+ * 0. */
 int64_t push_lock_wait(const struct ws_push *p, int64_t wait);
 /* The ID of the round of this run: --round, else the weight version; "" without either.
  * Printable. */
 int push_round_id(const struct ws_push *p, char id[WS_ROUND_ID], struct ws_err *err);
 int push_sender_enter(struct ws_push *p, struct ws_err *err); /* waits for ours */
-int push_sender_part(struct ws_push *p, struct ws_err *err);  /* notes what is sent to whom; the plan is made */
+/* notes what is sent to whom; the plan is made */
+int push_sender_part(struct ws_push *p, struct ws_err *err);
 /* ok: our turn counts. -1: it was to count, but the other senders cannot know of it. */
 int push_sender_leave(struct ws_push *p, bool ok, struct ws_err *err);
 
@@ -416,7 +439,8 @@ int push_check_fp8(struct ws_push *p, struct ws_err *err);  /* can all of them t
 /* push_shown.c */
 enum push_shown { SHOWN_NOTHING, SHOWN_SCALES, SHOWN_NO_SCALES };
 /* Has it scales of FP8 blocks, of one of the weights of the plan? -1: cancelled, or the system. */
-int push_ask_scales(struct ws_push *p, const struct ws_endpoint_info *info, enum push_shown *out, struct ws_err *err);
+int push_ask_scales(struct ws_push *p, const struct ws_endpoint_info *info, enum push_shown *out,
+                    struct ws_err *err);
 
 /* push_values.c */
 /* Adds the memory of a GPU, and pinned memory, that looking takes. */

@@ -17,27 +17,33 @@
 struct push_weights {
 	enum ws_endpoint_state state;
 	enum ws_endpoint_state before; /* when the run began: untouched or partial */
-	bool gap;                      /* partial, although it has everything of this run: an earlier push left it so,
-	                                * and this run does not complete that */
+	bool gap; /* partial, although it has everything of this run: an earlier push left it so,
+	           * and this run does not complete that */
 	bool scope_open;               /* it waits for the request that ends an update */
-	bool fully_sent;               /* it confirmed everything; while scope_open it still has to confirm the end */
+	/* it confirmed everything; while scope_open it still has to confirm the end */
+	bool fully_sent;
 	bool random;                   /* its weights may have been reset to random values */
-	bool touched;                  /* this run has sent it bytes, or a request that changes weights */
-	bool values_lost;              /* in this run: released memory was woken, or packed weights were unpacked */
+	/* this run has sent it bytes, or a request that changes weights */
+	bool touched;
+	/* in this run: released memory was woken, or packed weights were unpacked */
+	bool values_lost;
 };
 
 enum push_event {
 	PUSH_RUN_BEGINS,       /* nothing is known of earlier runs: their records say it */
 	PUSH_FOUND_PARTIAL,    /* it was partial before this run */
-	PUSH_VALUES_LOST,      /* what it had is gone: its memory was woken, or its packed weights were unpacked */
+	/* what it had is gone: its memory was woken, or its packed weights were unpacked */
+	PUSH_VALUES_LOST,
 	PUSH_SCOPE_OPENED,     /* it confirmed the begin of an update, or may have obeyed it */
 	PUSH_SCOPE_CLOSED,     /* it confirmed the end */
 	PUSH_SCOPE_DROPPED,    /* it is not in the update any more, without that */
 	PUSH_BYTES_LEFT,       /* bytes, or a request that changes weights, may have left */
 	PUSH_REFUSED_UNSENT,   /* it is known that nothing changed after all */
 	PUSH_ACKED_LAST,       /* it confirmed everything that this run sends */
-	PUSH_WITHDRAWN,        /* that does not hold: a mismatch, another server, a source that changed */
-	PUSH_OTHERS_MISSING,   /* everything was sent, and an earlier push is not completed by that */
+	/* that does not hold: a mismatch, another server, a source that changed */
+	PUSH_WITHDRAWN,
+	/* everything was sent, and an earlier push is not completed by that */
+	PUSH_OTHERS_MISSING,
 	PUSH_RESET_ASKED,      /* a request to make the weights random is about to leave */
 	PUSH_RESET_REFUSED,    /* it changed nothing */
 	PUSH_RESET_UNDONE,     /* all weights are known to be back */

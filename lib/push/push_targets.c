@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_targets.c - the endpoints of a push: which of them a call goes to, and how long one is waited
- * for that has been silent. */
+/* push_targets.c - the endpoints of a push: which of them a call goes to, and how long one is
+ * waited for that has been silent. */
 #include "push_state.h"
 
 /* Each step of the clean-up (end the update, leave the group, pause again, resume) waits for a

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_transfer.c - buckets one after the other, by whatever protocol: while one moves, the transport is
- * told of the next, so that what can be fetched is. */
+/* push_transfer.c - buckets one after the other, by whatever protocol: while one moves, the
+ * transport is told of the next, so that what can be fetched is. */
 #include "push_ready.h"
 
 #include <stdlib.h>
@@ -12,7 +12,8 @@ static bool makes_here(void *ctx, const struct ws_formula_out *f)
 	const struct ws_transport *t = p->link.group ? ws_group_transport(p->link.group) : NULL;
 	if (!p->link.gpu.makes)
 		return false;
-	const bool here = p->protocol->makes ? p->protocol->makes(p, f) : t && t->ops->makes && t->ops->makes(t, f);
+	const bool here = p->protocol->makes ? p->protocol->makes(p, f) :
+	                                       t && t->ops->makes && t->ops->makes(t, f);
 	p->run.n_made[here]++;
 	return here;
 }

@@ -7,8 +7,8 @@
  * the instance is the same, because somebody has set the seed, something is done that
  * changes nothing and that shows:
  *
- *   POST /open_session {"capacity_of_str_len", "session_id"} -> 200 and the ID, or 400 "... a session with the same
- *   id is still open"; POST /close_session {"session_id"}
+ *   POST /open_session {"capacity_of_str_len", "session_id"} -> 200 and the ID, or 400 "... a
+ * session with the same id is still open"; POST /close_session {"session_id"}
  *
  * All suspects open a session with one fresh ID. A server that has it open already
  * was asked before, by its other name. A session is a name for a chat's cache; this
@@ -48,7 +48,7 @@ static bool find_suspects(struct ws_push *p)
 	return any;
 }
 
-/* ---- asking ------------------------------------------------------------------------------------- */
+/* ---- asking ---------------------------------------------------------------------------------- */
 
 /* A request to those that are wanted; answers of the push have one for each of these. */
 static void post(struct ws_push *p, const char *path, const char *id, const bool *wanted)
@@ -80,7 +80,9 @@ static enum answer read_answer(const struct ws_endpoint_answer *a, const char *i
 {
 	if (a->err.code == WS_OK)
 		return strcmp(a->message, id) == 0 ? OPENED : NOT_TOLD;
-	return a->err.code == WS_EREFUSED && strstr(a->message, "same id is still open") ? OPEN_ALREADY : NOT_TOLD;
+	return a->err.code == WS_EREFUSED && strstr(a->message, "same id is still open") ?
+	               OPEN_ALREADY :
+	               NOT_TOLD;
 }
 
 static void open_at(struct ws_push *p, const bool *wanted, enum answer *answers)

@@ -97,7 +97,8 @@ int push_values(struct ws_push *p, struct ws_err *err)
 		if (ws_http_wait(p->http, p->run.until, p->opts.cancel, over.fd, err) < 0)
 			return -1;
 		if (ws_deadline_passed(p->run.until))
-			return ws_err_set(err, WS_ETIMEOUT, "looking at the values of the source: the deadline "
+			return ws_err_set(err, WS_ETIMEOUT,
+			                  "looking at the values of the source: the deadline "
 			                  "passed");
 	}
 	return ws_job_wait(&p->checks.values, err);

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_verify.c - are the bytes that the endpoints hold the bytes that we sent?
  *
- * Our own hashes are computed while the buckets travel: of what lies in files in the background, by a
- * second reading, because those bytes never pass through our hands; of what is made as it is handed out,
- * so that it is made once (but where parameters are sent that no one hashes). The endpoints are asked for theirs afterwards. That works with endpoints whose checksums are XXH3-64 of the raw bytes and say so;
- * SGLang's own checksum is another function over another layout and is not compared. */
+ * Our own hashes are computed while the buckets travel: of what lies in files in the background,
+ * by a second reading, because those bytes never pass through our hands; of what is made as it
+ * is handed out, so that it is made once (but where parameters are sent that no one hashes). The
+ * endpoints are asked for theirs afterwards. That works with endpoints whose checksums are
+ * XXH3-64 of the raw bytes and say so; SGLang's own checksum is another function over another
+ * layout and is not compared. */
 #include "push_protocol.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What a GPU makes does not pass through our hands either: it is made once more by the CPU, so that an
- * endpoint's hash proves the kernels too. */
+/* What a GPU makes does not pass through our hands either: it is made once more by the CPU, so
+ * that an endpoint's hash proves the kernels too. */
 static bool made_while_sent(const struct ws_push *p)
 {
 	return (!p->protocol->transfer || p->protocol->files) && !p->link.gpu.makes;
@@ -60,8 +62,10 @@ static int count_wrong(struct ws_push *p, size_t e, struct ws_checksums *c, size
 	for (size_t i = 0; i < p->from.plan->n_tensors; i++)
 		*wrong += count.wrong[i];
 	if (count.drafts && sends_all(p))
-		push_warn(p, url, "%zu checksums of a draft model were not compared: it is not in the source",
-		          count.drafts);
+		push_warn(
+			p, url,
+			"%zu checksums of a draft model were not compared: it is not in the source",
+			count.drafts);
 	free(count.wrong);
 	return 0;
 }
@@ -71,17 +75,23 @@ static void describe_wrong(char *dst, size_t n, size_t wrong, size_t unsent)
 	size_t used = 0;
 	dst[0] = '\0';
 	if (wrong)
-		used = (size_t)snprintf(dst, n, wrong == 1 ? "%zu tensor differs from what was sent" :
-		                                             "%zu tensors differ from what was sent", wrong);
+		used = (size_t)snprintf(dst, n,
+		                        wrong == 1 ? "%zu tensor differs from what was sent" :
+		                                     "%zu tensors differ from what was sent",
+		                        wrong);
 	if (unsent)
-		snprintf(dst + used, n - used, "%sit holds %zu tensor%s that this push did not send", used ? ", and " : "",
-		         unsent, unsent == 1 ? "" : "s");
+		snprintf(dst + used, n - used,
+		         "%sit holds %zu tensor%s that this push did not send",
+		         used ? ", and " : "", unsent, unsent == 1 ? "" : "s");
 }
 
-static int refuse_kind(const char *url, const struct ws_checksums *c, const char *sent, struct ws_err *err)
+static int refuse_kind(const char *url, const struct ws_checksums *c, const char *sent,
+                       struct ws_err *err)
 {
-	ws_err_set(err, WS_EREFUSED, "%s: its checksums are %s, which cannot be compared with XXH3-64 of what "
-	           "%s sent", url, c->algorithm[0] ? c->algorithm : "of an unnamed kind", sent);
+	ws_err_set(err, WS_EREFUSED,
+	           "%s: its checksums are %s, which cannot be compared with XXH3-64 of what "
+	           "%s sent",
+	           url, c->algorithm[0] ? c->algorithm : "of an unnamed kind", sent);
 	return ws_err_where(err, NULL, url);
 }
 
@@ -100,10 +110,12 @@ int push_verify_can(struct ws_push *p, struct ws_err *err)
 		if (strstr(p->to.infos[i].version, "+wsync.") ||
 		    p->to.endpoints[i].asleep & WS_MEMORY_WEIGHTS)
 			continue;
-		rc = ws_endpoint_checksums(p->http, &url, 1, until, p->opts.cancel, &sums, &said, err);
+		rc = ws_endpoint_checksums(p->http, &url, 1, until, p->opts.cancel, &sums, &said,
+		                           err);
 		if (rc == 0 && !ws_checksums_are_ours(&sums)) {
 			rc = refuse_kind(url, &sums, "is", err);
-			ws_err_hint(err, "leave --verify hash out, and let wsync-verify weights look at samples "
+			ws_err_hint(err, "leave --verify hash out, and let wsync-verify weights "
+			                 "look at samples "
 			                 "afterwards, or with --twice");
 		}
 		ws_checksums_free(&sums);
@@ -116,8 +128,9 @@ static int judge(struct ws_push *p, size_t i, struct ws_checksums *c, struct ws_
 	struct push_endpoint *e = &p->to.endpoints[i];
 	if (!ws_checksums_are_ours(c)) {
 		refuse_kind(e->url, c, "was", err);
-		return ws_err_hint(err, "the weights were sent; --verify hash needs an endpoint whose "
-		                        "/weights_checker says \"algorithm\": \"xxh3-64\"");
+		return ws_err_hint(err,
+		                   "the weights were sent; --verify hash needs an endpoint whose "
+		                   "/weights_checker says \"algorithm\": \"xxh3-64\"");
 	}
 	size_t bad, unsent;
 	if (count_wrong(p, i, c, &bad, &unsent, err))

@@ -24,12 +24,15 @@ bool push_is_asleep(const struct push_endpoint *e)
 /* The same command again, or one that does not know of the earlier push. */
 static int contradict(const struct push_endpoint *e, unsigned said, struct ws_err *err)
 {
-	ws_err_set(err, WS_EUSAGE, "%s: an earlier push left %s released%s, and --asleep %s%s", e->url,
-	           e->asleep ? ws_memory_text(e->asleep) : "nothing",
-	           e->weights.state == WS_PARTIAL ? ", with incomplete weights" : "", said ? "says " : "is missing",
-	           ws_memory_text(said));
-	ws_err_hint(err, "give --asleep recorded; if the server was restarted since, or others changed its memory: "
-	                 "wsync-ctl repair --forget --endpoint %s", e->url);
+	ws_err_set(err, WS_EUSAGE, "%s: an earlier push left %s released%s, and --asleep %s%s",
+	           e->url, e->asleep ? ws_memory_text(e->asleep) : "nothing",
+	           e->weights.state == WS_PARTIAL ? ", with incomplete weights" : "",
+	           said ? "says " : "is missing", ws_memory_text(said));
+	ws_err_hint(err,
+	            "give --asleep recorded; if the server was restarted since, or others changed "
+	            "its memory: "
+	            "wsync-ctl repair --forget --endpoint %s",
+	            e->url);
 	return ws_err_where(err, NULL, e->url);
 }
 
@@ -44,13 +47,17 @@ static int check_whole(const struct ws_push *p, const struct push_endpoint *e, s
 	if ((p->from.all_names && !turns) ||
 	    !(released || (e->slept && e->weights.state == WS_PARTIAL)))
 		return 0;
-	ws_err_set(err, WS_EUSAGE, "%s: its weights were released and have no values, and %s sends only a part of them",
+	ws_err_set(err, WS_EUSAGE,
+	           "%s: its weights were released and have no values, and %s sends only a part of "
+	           "them",
 	           e->url, turns ? "--sender" : "--include or --exclude");
 	if (!released)
 		ws_err_hint(err, "push all of them first, with --asleep recorded");
 	else
-		ws_err_hint(err, "push all of them; or wake them and keep the endpoint paused until every part is sent: "
-		                 "wsync-ctl pause; wsync-ctl wake --tags weights; then push without --asleep, with --pause none");
+		ws_err_hint(err, "push all of them; or wake them and keep the endpoint paused "
+		                 "until every part is sent: "
+		                 "wsync-ctl pause; wsync-ctl wake --tags weights; then push "
+		                 "without --asleep, with --pause none");
 	return ws_err_where(err, NULL, e->url);
 }
 
@@ -91,7 +98,7 @@ enum ws_asleep ws_push_asleep(const struct ws_push *p)
 	return p->recovery.recorded ? WS_ASLEEP_RECORDED : p->recovery.asleep_as;
 }
 
-/* ---- waking ------------------------------------------------------------------------------------- */
+/* ---- waking ---------------------------------------------------------------------------------- */
 
 /* It counts as woken before the request leaves, in the record too. */
 static void expect(struct push_endpoint *e, unsigned memory)
@@ -124,8 +131,10 @@ static void take_answers(struct ws_push *p, const struct ws_waking *items, size_
 }
 
 /* Of `memory`, what each of those that are wanted has released. */
-static int wake(struct ws_push *p, bool (*wanted)(const struct ws_push *, const struct push_endpoint *),
-                unsigned memory, ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
+static int wake(struct ws_push *p,
+                bool (*wanted)(const struct ws_push *, const struct push_endpoint *),
+                unsigned memory, ws_deadline until, const struct ws_cancel *cancel,
+                struct ws_err *err)
 {
 	struct ws_waking *items = calloc(p->opts.n_endpoints + 1, sizeof *items);
 	size_t n = 0;
@@ -180,9 +189,14 @@ static int hint_at_caches(const struct ws_push *p, unsigned memory, struct ws_er
 {
 	err->hint[0] = 0;
 	if (push_has_record(p))
-		return ws_err_hint(err, "the weights have arrived; to wake the rest and resume: wsync-ctl repair");
-	return ws_err_hint(err, "the weights have arrived; to wake the rest and resume: wsync-ctl wake --tags %s; "
-	                        "wsync-ctl resume", ws_memory_text(memory));
+		return ws_err_hint(
+			err,
+			"the weights have arrived; to wake the rest and resume: wsync-ctl repair");
+	return ws_err_hint(
+		err,
+		"the weights have arrived; to wake the rest and resume: wsync-ctl wake --tags %s; "
+		"wsync-ctl resume",
+		ws_memory_text(memory));
 }
 
 int push_wake_caches(struct ws_push *p, bool ok, struct ws_err *err)
@@ -201,13 +215,13 @@ int push_wake_caches(struct ws_push *p, bool ok, struct ws_err *err)
 	return -1;
 }
 
-/* ---- telling ------------------------------------------------------------------------------------ */
+/* ---- telling --------------------------------------------------------------------------------- */
 
 /* What servers say when they are told to write into memory that they have released. */
 static bool speaks_of_memory(const char *text)
 {
-	return strstr(text, "illegal memory access") || strstr(text, "released") || strstr(text, "asleep") ||
-	       strstr(text, "sleeping");
+	return strstr(text, "illegal memory access") || strstr(text, "released") ||
+	       strstr(text, "asleep") || strstr(text, "sleeping");
 }
 
 void push_hint_asleep(struct ws_push *p, struct ws_err *err)
@@ -216,5 +230,7 @@ void push_hint_asleep(struct ws_push *p, struct ws_err *err)
 		if (p->to.endpoints[i].slept)
 			return;
 	if (err->code == WS_EREFUSED && !err->hint[0] && speaks_of_memory(err->msg))
-		ws_err_hint(err, "if the endpoint has released memory, list it: --asleep weights,kv_cache");
+		ws_err_hint(
+			err,
+			"if the endpoint has released memory, list it: --asleep weights,kv_cache");
 }

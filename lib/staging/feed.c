@@ -26,7 +26,8 @@ int ws_feed_make_here(struct ws_feed *f, uint64_t scratch, struct ws_err *err)
 {
 	if (!f->compute && ws_compute_open(f->gpu, &f->compute, err))
 		return -1;
-	return ws_feed_desk_open(f->gpu, f->compute, scratch ? scratch : WS_FEED_SCRATCH, &f->desk, err);
+	return ws_feed_desk_open(f->gpu, f->compute, scratch ? scratch : WS_FEED_SCRATCH, &f->desk,
+	                         err);
 }
 
 int ws_feed_try_to_make(struct ws_feed *f, bool must, const struct ws_log *log, struct ws_err *err)
@@ -72,7 +73,8 @@ void ws_feed_close(struct ws_feed *f)
 	memset(f, 0, sizeof *f);
 }
 
-void ws_feed_memory(size_t buckets, uint64_t bytes, size_t payloads, uint64_t *gpu, uint64_t *pinned)
+void ws_feed_memory(size_t buckets, uint64_t bytes, size_t payloads, uint64_t *gpu,
+                    uint64_t *pinned)
 {
 	const uint64_t box = bytes + (uint64_t)payloads * (WS_FEED_ALIGN - 1);
 	*gpu = box * (buckets < WS_FEED_BOXES ? buckets : WS_FEED_BOXES);
@@ -126,7 +128,8 @@ static void stop_reading(struct ws_feed_box *b)
 		ws_ring_forget(b->feed->ring);
 		b->feed->reading = NULL;
 	}
-	b->done = (struct ws_feed_at){ .step = b->steps ? ws_feed_steps_find(b->steps, b->loaded) : 0 };
+	b->done = (struct ws_feed_at){ .step = b->steps ? ws_feed_steps_find(b->steps, b->loaded) :
+		                                          0 };
 	b->asked = b->done;
 	b->made = b->judged = 0;
 	for (size_t i = 0; i < b->done.step; i++)
@@ -136,7 +139,8 @@ static void stop_reading(struct ws_feed_box *b)
 
 void ws_feed_drop(struct ws_feed_box *b)
 {
-	if (b->loaded < b->n_payloads) /* else nothing of it is read, and what is may be another thread's */
+	/* else nothing of it is read, and what is may be another thread's */
+	if (b->loaded < b->n_payloads)
 		stop_reading(b);
 	ws_feed_steps_free(b->steps);
 	b->steps = NULL;
@@ -186,7 +190,9 @@ static int make_room(struct ws_feed *f, struct ws_feed_box *b, struct ws_err *er
 	b->at = 0;
 	b->capacity = 0;
 	if (ws_gpu_alloc(f->gpu, wants, &b->at, err)) {
-		ws_err_hint(err, "two buckets lie on the GPU at once: a smaller --bucket-size needs less");
+		ws_err_hint(
+			err,
+			"two buckets lie on the GPU at once: a smaller --bucket-size needs less");
 		return -1;
 	}
 	b->capacity = wants;
@@ -195,8 +201,11 @@ static int make_room(struct ws_feed *f, struct ws_feed_box *b, struct ws_err *er
 
 static int prepare(struct ws_feed *f, struct ws_feed_box *b, struct ws_err *err)
 {
-	return b->steps ? 0 : make_room(f, b, err) ||
-	       ws_feed_steps_make(b->payloads, b->n_payloads, b->at, f->desk, &b->steps, err) ? -1 : 0;
+	return b->steps ? 0 :
+	       make_room(f, b, err) || ws_feed_steps_make(b->payloads, b->n_payloads, b->at,
+	                                                  f->desk, &b->steps, err) ?
+	                  -1 :
+	                  0;
 }
 
 /* ---- steps ---- */
@@ -235,7 +244,8 @@ static int ask_ahead(struct ws_feed *f, struct ws_feed_box *b, struct ws_err *er
 	return 0;
 }
 
-static int copy_whole(struct ws_feed *f, const struct ws_feed_step *s, bool *here, struct ws_err *err)
+static int copy_whole(struct ws_feed *f, const struct ws_feed_step *s, bool *here,
+                      struct ws_err *err)
 {
 	struct ws_place place;
 	if (s->span->place(s->span->ctx, &place, err))
@@ -248,13 +258,16 @@ static int copy_whole(struct ws_feed *f, const struct ws_feed_step *s, bool *her
 static int gather(struct ws_feed *f, const struct ws_feed_step *s, bool *here, struct ws_err *err)
 {
 	*here = false;
-	f->no_compute = f->no_compute || (!f->compute && ws_compute_open(f->gpu, &f->compute, NULL));
-	return f->no_compute ? 0 : ws_boxes_gather(f->compute, ws_gpu_device(f->gpu), s->span, s->from, s->n, s->to,
-	                                           f->stream, here, err);
+	f->no_compute =
+		f->no_compute || (!f->compute && ws_compute_open(f->gpu, &f->compute, NULL));
+	return f->no_compute ? 0 :
+	                       ws_boxes_gather(f->compute, ws_gpu_device(f->gpu), s->span, s->from,
+	                                       s->n, s->to, f->stream, here, err);
 }
 
 /* Bytes that are on this GPU go from where they are. */
-static int copy_placed(struct ws_feed *f, struct ws_feed_box *b, struct ws_feed_step *s, struct ws_err *err)
+static int copy_placed(struct ws_feed *f, struct ws_feed_box *b, struct ws_feed_step *s,
+                       struct ws_err *err)
 {
 	bool here;
 	if (s->span->n_boxes ? gather(f, s, &here, err) : copy_whole(f, s, &here, err))
@@ -279,8 +292,8 @@ static int catch_up(struct ws_feed *f, struct ws_err *err)
 }
 
 /* Of what was asked for; where nothing is, all slots are being copied. */
-static int take_piece(struct ws_feed *f, struct ws_feed_at *done, const struct ws_feed_step *s, ws_deadline until,
-                      const struct ws_cancel *cancel, struct ws_err *err)
+static int take_piece(struct ws_feed *f, struct ws_feed_at *done, const struct ws_feed_step *s,
+                      ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
 {
 	if (ws_ring_waiting(f->ring) == 0)
 		return ws_ring_room(f->ring, until, cancel, err);
@@ -295,7 +308,9 @@ static int take_piece(struct ws_feed *f, struct ws_feed_at *done, const struct w
 static int fill_anew(struct ws_feed *f, const struct ws_span *span, ws_devptr to, ws_deadline until,
                      const struct ws_cancel *cancel, struct ws_err *err)
 {
-	const struct ws_feed_step all = { .kind = WS_FEED_READ, .span = span, .n = span->length, .to = to };
+	const struct ws_feed_step all = {
+		.kind = WS_FEED_READ, .span = span, .n = span->length, .to = to
+	};
 	struct ws_feed_at asked = { 0 }, done = { 0 };
 	while (done.step == 0) {
 		const size_t n = piece_at(&all, asked.in);
@@ -311,8 +326,8 @@ static int fill_anew(struct ws_feed *f, const struct ws_span *span, ws_devptr to
 }
 
 /* Looks at the oldest making that nobody has looked at. */
-static int judge_one(struct ws_feed *f, struct ws_feed_box *b, ws_deadline until, const struct ws_cancel *cancel,
-                     struct ws_err *err)
+static int judge_one(struct ws_feed *f, struct ws_feed_box *b, ws_deadline until,
+                     const struct ws_cancel *cancel, struct ws_err *err)
 {
 	const struct ws_feed_making *m = &b->steps->makings[b->judged];
 	bool good;
@@ -339,19 +354,19 @@ static int judge(struct ws_feed *f, struct ws_feed_box *b, size_t most_left, ws_
 }
 
 /* A step of a making. */
-static int make(struct ws_feed *f, struct ws_feed_box *b, const struct ws_feed_step *s, ws_deadline until,
-                const struct ws_cancel *cancel, struct ws_err *err)
+static int make(struct ws_feed *f, struct ws_feed_box *b, const struct ws_feed_step *s,
+                ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
 {
-	if ((s->kind == WS_FEED_BEGIN && judge(f, b, WS_FEED_RECORDS - 1, until, cancel, err)) || catch_up(f, err) ||
-	    ws_feed_desk_do(f->desk, b->steps, s, f->stream, err))
+	if ((s->kind == WS_FEED_BEGIN && judge(f, b, WS_FEED_RECORDS - 1, until, cancel, err)) ||
+	    catch_up(f, err) || ws_feed_desk_do(f->desk, b->steps, s, f->stream, err))
 		return -1;
 	b->made += s->kind == WS_FEED_FINISH;
 	b->done.step++;
 	return 0;
 }
 
-static int end_payload(struct ws_feed *f, struct ws_feed_box *b, ws_deadline until, const struct ws_cancel *cancel,
-                       struct ws_err *err)
+static int end_payload(struct ws_feed *f, struct ws_feed_box *b, ws_deadline until,
+                       const struct ws_cancel *cancel, struct ws_err *err)
 {
 	if (judge(f, b, 0, until, cancel, err) || catch_up(f, err))
 		return -1;
@@ -361,8 +376,8 @@ static int end_payload(struct ws_feed *f, struct ws_feed_box *b, ws_deadline unt
 }
 
 /* The next piece of a step, or all of it. */
-static int do_next(struct ws_feed *f, struct ws_feed_box *b, ws_deadline until, const struct ws_cancel *cancel,
-                   struct ws_err *err)
+static int do_next(struct ws_feed *f, struct ws_feed_box *b, ws_deadline until,
+                   const struct ws_cancel *cancel, struct ws_err *err)
 {
 	struct ws_feed_step *s = &b->steps->list[b->done.step];
 	switch (s->kind) {
@@ -380,8 +395,8 @@ static int do_next(struct ws_feed *f, struct ws_feed_box *b, ws_deadline until, 
 	}
 }
 
-static int load(struct ws_feed *f, struct ws_feed_box *b, ws_deadline until, const struct ws_cancel *cancel,
-                struct ws_err *err)
+static int load(struct ws_feed *f, struct ws_feed_box *b, ws_deadline until,
+                const struct ws_cancel *cancel, struct ws_err *err)
 {
 	const size_t wanted = b->loaded + 1;
 	while (b->loaded < wanted) {
@@ -393,8 +408,8 @@ static int load(struct ws_feed *f, struct ws_feed_box *b, ws_deadline until, con
 	return 0;
 }
 
-int ws_feed_load(struct ws_feed *f, struct ws_feed_box *b, ws_deadline until, const struct ws_cancel *cancel,
-                 struct ws_err *err)
+int ws_feed_load(struct ws_feed *f, struct ws_feed_box *b, ws_deadline until,
+                 const struct ws_cancel *cancel, struct ws_err *err)
 {
 	if (f->reading && f->reading != b)
 		stop_reading(f->reading);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* feed_boxes.c - a range of a span cuts its boxes as a range of a book's letters cuts pages and lines:
- * some whole ones, and the parts of two. */
+/* feed_boxes.c - a range of a span cuts its boxes as a range of a book's letters cuts pages and
+ * lines: some whole ones, and the parts of two. */
 #include "feed_boxes.h"
 
 #include <string.h>
@@ -36,14 +36,15 @@ static struct ws_strided slice(const struct ws_strided *b, unsigned d, int64_t f
 
 static int cut(const struct ws_strided *b, unsigned d, const struct range *r, struct ws_err *err);
 
-static int cut_slice(const struct ws_strided *b, unsigned d, int64_t i, const struct range *r, struct ws_err *err)
+static int cut_slice(const struct ws_strided *b, unsigned d, int64_t i, const struct range *r,
+                     struct ws_err *err)
 {
 	const struct ws_strided s = slice(b, d, i, i + 1);
 	return cut(&s, d + 1, r, err);
 }
 
-/* Axes before d have one index. Of axis d, those from `first` on begin in the range, those before `end`
- * end in it. */
+/* Axes before d have one index. Of axis d, those from `first` on begin in the range,
+ * those before `end` end in it. */
 static int cut(const struct ws_strided *b, unsigned d, const struct range *r, struct ws_err *err)
 {
 	if (b->to >= r->end || b->to + reach(b, d) <= r->begin)
@@ -67,7 +68,8 @@ static int cut(const struct ws_strided *b, unsigned d, const struct range *r, st
 	return rc || end == b->dims[d] ? rc : cut_slice(b, d, end, r, err);
 }
 
-int ws_strided_cut(const struct ws_strided *b, uint64_t from, uint64_t n, ws_boxes_fn *fn, void *ctx, struct ws_err *err)
+int ws_strided_cut(const struct ws_strided *b, uint64_t from, uint64_t n, ws_boxes_fn *fn,
+                   void *ctx, struct ws_err *err)
 {
 	const struct range r = { from, from + n, fn, ctx };
 	return cut(b, 0, &r, err);
@@ -85,7 +87,9 @@ struct gather {
 static int gather_part(void *ctx, const struct ws_strided *b, struct ws_err *err)
 {
 	const struct gather *g = ctx;
-	struct ws_gather_job job = { .src = g->from + b->at, .dst = g->to + (b->to - g->skip), .size = b->size,
+	struct ws_gather_job job = { .src = g->from + b->at,
+		                     .dst = g->to + (b->to - g->skip),
+		                     .size = b->size,
 		                     .n_dims = b->n_dims };
 	memcpy(job.dims, b->dims, sizeof job.dims);
 	memcpy(job.read, b->read, sizeof job.read);
@@ -99,8 +103,8 @@ static bool is_known(const struct ws_strided *b)
 }
 
 /* Can kernels have all of it, for a range that begins and ends so? */
-static int lies_here(const struct ws_span *span, const struct ws_cuda_device *gpu, uint64_t edges, bool *here,
-                     struct ws_err *err)
+static int lies_here(const struct ws_span *span, const struct ws_cuda_device *gpu, uint64_t edges,
+                     bool *here, struct ws_err *err)
 {
 	struct ws_place place;
 	*here = true;
@@ -114,8 +118,9 @@ static int lies_here(const struct ws_span *span, const struct ws_cuda_device *gp
 	return 0;
 }
 
-int ws_boxes_gather(struct ws_compute *c, const struct ws_cuda_device *gpu, const struct ws_span *span,
-                    uint64_t from, uint64_t n, ws_devptr to, struct ws_stream *s, bool *here, struct ws_err *err)
+int ws_boxes_gather(struct ws_compute *c, const struct ws_cuda_device *gpu,
+                    const struct ws_span *span, uint64_t from, uint64_t n, ws_devptr to,
+                    struct ws_stream *s, bool *here, struct ws_err *err)
 {
 	struct gather g = { .compute = c, .stream = s, .to = to, .skip = from };
 	struct ws_place place;

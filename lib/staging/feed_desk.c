@@ -8,18 +8,20 @@ static const uint64_t RECORDS = (uint64_t)WS_FEED_RECORDS * WS_FEED_RECORD;
 static int set_up(struct ws_feed_desk *d, struct ws_err *err)
 {
 	void *found;
-	if (ws_gpu_alloc(d->gpu, d->bytes, &d->scratch, err) || ws_gpu_alloc(d->gpu, RECORDS, &d->records, err) ||
+	if (ws_gpu_alloc(d->gpu, d->bytes, &d->scratch, err) ||
+	    ws_gpu_alloc(d->gpu, RECORDS, &d->records, err) ||
 	    ws_gpu_alloc_pinned(d->gpu, RECORDS, &found, err))
 		return -1;
 	d->found = found;
 	for (int i = 0; i < WS_FEED_RECORDS; i++)
 		if (ws_mark_new(d->gpu, &d->told[i], err))
 			return -1;
-	return ws_mark_new(d->gpu, &d->used[0], err) || ws_mark_new(d->gpu, &d->used[1], err) ? -1 : 0;
+	return ws_mark_new(d->gpu, &d->used[0], err) || ws_mark_new(d->gpu, &d->used[1], err) ? -1 :
+	                                                                                        0;
 }
 
-int ws_feed_desk_open(struct ws_gpu *gpu, struct ws_compute *compute, uint64_t scratch, struct ws_feed_desk **out,
-                      struct ws_err *err)
+int ws_feed_desk_open(struct ws_gpu *gpu, struct ws_compute *compute, uint64_t scratch,
+                      struct ws_feed_desk **out, struct ws_err *err)
 {
 	struct ws_feed_desk *d = calloc(1, sizeof *d);
 	if (!d)
@@ -58,7 +60,9 @@ void ws_feed_desk_memory(uint64_t *gpu, uint64_t *pinned)
 /* Makings follow each other on the stream. */
 static void trace_making(struct ws_feed_desk *d, const struct ws_feed_making *m, int64_t begun)
 {
-	const struct ws_trace_what making = { .row = WS_TRACE_TRANSFORM, .of = "GPU", .name = "make",
+	const struct ws_trace_what making = { .row = WS_TRACE_TRANSFORM,
+		                              .of = "GPU",
+		                              .name = "make",
 		                              .about = m->formula->name,
 		                              .since = begun > d->judged ? begun : d->judged };
 	uint64_t bytes = 0;
@@ -69,18 +73,21 @@ static void trace_making(struct ws_feed_desk *d, const struct ws_feed_making *m,
 	             &(struct ws_trace_end){ .bytes = bytes, .at = d->judged });
 }
 
-static int tell(struct ws_feed_desk *d, const struct ws_feed_making *m, size_t i, struct ws_stream *stream,
-                struct ws_err *err)
+static int tell(struct ws_feed_desk *d, const struct ws_feed_making *m, size_t i,
+                struct ws_stream *stream, struct ws_err *err)
 {
 	const size_t at = i % WS_FEED_RECORDS;
-	return ws_gpu_copy_out(d->gpu, d->found + at * WS_FEED_RECORD, m->record, WS_RECORD_BYTES, stream, err) ||
-	       ws_mark_set(d->gpu, d->told[at], stream, err) ? -1 : 0;
+	return ws_gpu_copy_out(d->gpu, d->found + at * WS_FEED_RECORD, m->record, WS_RECORD_BYTES,
+	                       stream, err) ||
+	                       ws_mark_set(d->gpu, d->told[at], stream, err) ?
+	               -1 :
+	               0;
 }
 
-/* The band before this one has been asked for whole; of the half that is to be used now, the last one
- * that had it too. */
-int ws_feed_desk_turn(struct ws_feed_desk *d, unsigned turn, struct ws_stream *stream, struct ws_stream *copies,
-                      struct ws_err *err)
+/* The band before this one has been asked for whole; of the half that is to be used now, the
+ * last one that had it too. */
+int ws_feed_desk_turn(struct ws_feed_desk *d, unsigned turn, struct ws_stream *stream,
+                      struct ws_stream *copies, struct ws_err *err)
 {
 	if (ws_mark_set(d->gpu, d->used[d->turn], stream, err) ||
 	    ws_stream_follow(d->gpu, copies, d->used[turn], err))
@@ -89,8 +96,8 @@ int ws_feed_desk_turn(struct ws_feed_desk *d, unsigned turn, struct ws_stream *s
 	return 0;
 }
 
-int ws_feed_desk_do(struct ws_feed_desk *d, const struct ws_feed_steps *steps, const struct ws_feed_step *s,
-                    struct ws_stream *stream, struct ws_err *err)
+int ws_feed_desk_do(struct ws_feed_desk *d, const struct ws_feed_steps *steps,
+                    const struct ws_feed_step *s, struct ws_stream *stream, struct ws_err *err)
 {
 	switch (s->kind) {
 	case WS_FEED_BEGIN:
@@ -101,7 +108,8 @@ int ws_feed_desk_do(struct ws_feed_desk *d, const struct ws_feed_steps *steps, c
 	case WS_FEED_MERGE:
 		return ws_compute_merge(d->compute, &s->merge, stream, err);
 	case WS_FEED_FP8:
-		return ws_compute_fp8_pass(d->compute, &s->fp8.job, s->fp8.pass, s->fp8.row, stream, err);
+		return ws_compute_fp8_pass(d->compute, &s->fp8.job, s->fp8.pass, s->fp8.row, stream,
+		                           err);
 	case WS_FEED_FINISH:
 		return tell(d, &steps->makings[s->making], s->making, stream, err);
 	default:
@@ -109,10 +117,12 @@ int ws_feed_desk_do(struct ws_feed_desk *d, const struct ws_feed_steps *steps, c
 	}
 }
 
-int ws_feed_desk_judge(struct ws_feed_desk *d, const struct ws_feed_steps *steps, size_t i, bool *good,
-                       ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
+int ws_feed_desk_judge(struct ws_feed_desk *d, const struct ws_feed_steps *steps, size_t i,
+                       bool *good, ws_deadline until, const struct ws_cancel *cancel,
+                       struct ws_err *err)
 {
-	static const float large = 1e38f; /* as lib/transform has it: half of that twice is still a number */
+	/* as lib/transform has it: half of that twice is still a number */
+	static const float large = 1e38f;
 	const struct ws_formula *f = steps->makings[i].formula;
 	const size_t at = i % WS_FEED_RECORDS;
 	struct ws_record r;

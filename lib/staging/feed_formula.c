@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* feed_formula.c - bands of rows: read, unpacked, merged in place, and made FP8 from there.
  *
- * Bands have the halves of the scratch in turn, so that one is copied while another is made; all that a band needs
- * lies in its half. Numbers that stay numbers are made where they are sent from. A tensor that is one block is looked at as a whole before
- * its codes are made; where it is more than a band, it is read twice for that. */
+ * Bands have the halves of the scratch in turn, so that one is copied while another is made; all
+ * that a band needs lies in its half. Numbers that stay numbers are made where they are sent
+ * from. A tensor that is one block is looked at as a whole before its codes are made; where it
+ * is more than a band, it is read twice for that. */
 #include "feed_formula.h"
 
 #include <assert.h>
@@ -12,10 +13,22 @@
 
 enum { ALIGN = 256 };
 
-/* What lies on a half of the scratch, in this order: bytes of each. Those of a row times the rows of a
- * band, the others once. */
-enum part { FACTORS_A, TABLE, NESTED_MAP, SCALES_OUT, N_FIXED, RAW = N_FIXED, NUMBERS, FACTORS_B, SCALES, NESTED,
-	    CODES_OUT, N_PARTS };
+/* What lies on a half of the scratch, in this order: bytes of each. Those of a row times the
+ * rows of a band, the others once. */
+enum part {
+	FACTORS_A,
+	TABLE,
+	NESTED_MAP,
+	SCALES_OUT,
+	N_FIXED,
+	RAW = N_FIXED,
+	NUMBERS,
+	FACTORS_B,
+	SCALES,
+	NESTED,
+	CODES_OUT,
+	N_PARTS
+};
 
 struct making {
 	const struct ws_formula *f;
@@ -23,7 +36,8 @@ struct making {
 	struct ws_feed_steps *steps;
 	ws_devptr at[2][N_PARTS]; /* in each half */
 	int64_t band;      /* rows */
-	/* Of each half: the row from which on the pairs reach whose A lies there, and whether tables do. */
+	/* Of each half: the row from which on the pairs reach whose A lies
+	 * there, and whether tables do. */
 	int64_t pairs_of[2];
 	bool tabled[2];
 };
@@ -54,7 +68,7 @@ static bool is_direct(const struct making *g)
 	return !g->f->quantized && g->m->to[0];
 }
 
-/* ---- pairs --------------------------------------------------------------------------------------- */
+/* ---- pairs ----------------------------------------------------------------------------------- */
 
 static bool reaches(const struct ws_formula_pair *p, int64_t row)
 {
@@ -90,7 +104,7 @@ static void find_alike(const struct ws_formula *f, int64_t row, int64_t *begin, 
 	}
 }
 
-/* ---- what lies where ----------------------------------------------------------------------------- */
+/* ---- what lies where ------------------------------------------------------------------------- */
 
 static uint64_t raw_of_row(const struct ws_formula *f)
 {
@@ -125,12 +139,15 @@ static void measure(const struct making *g, uint64_t of[N_PARTS])
 	if (f->packing == WS_PACK_NF4) {
 		of[NESTED_MAP] = f->nested_block ? f->map.length : 0;
 		of[SCALES] = (cols / (uint64_t)f->bk + 2) * (f->nested_block ? 1 : sizeof(float));
-		of[NESTED] = f->nested_block ? (cols / (uint64_t)f->bk / (uint64_t)f->nested_block + 2) * 4 : 0;
+		of[NESTED] = f->nested_block ?
+		                     (cols / (uint64_t)f->bk / (uint64_t)f->nested_block + 2) * 4 :
+		                     0;
 	}
 	if (f->quantized && !g->m->to[0])
 		of[CODES_OUT] = cols;
 	if (f->quantized && !g->m->to[1])
-		of[SCALES_OUT] = (uint64_t)parts(f->rows, f->rule.bn) * (uint64_t)parts(f->cols, f->rule.bk) * 4;
+		of[SCALES_OUT] = (uint64_t)parts(f->rows, f->rule.bn) *
+		                 (uint64_t)parts(f->cols, f->rule.bk) * 4;
 }
 
 static int64_t gcd(int64_t a, int64_t b)
@@ -178,7 +195,8 @@ static bool lay_out(struct making *g, ws_devptr scratch, uint64_t bytes)
 	for (int i = 0; i < N_PARTS; i++) {
 		g->at[0][i] = scratch;
 		g->at[1][i] = scratch + bytes;
-		scratch += (of[i] * (i < N_FIXED ? 1 : (uint64_t)g->band) + ALIGN - 1) / ALIGN * ALIGN;
+		scratch +=
+			(of[i] * (i < N_FIXED ? 1 : (uint64_t)g->band) + ALIGN - 1) / ALIGN * ALIGN;
 	}
 	return g->band > 0;
 }
@@ -195,10 +213,10 @@ bool ws_feed_formula_fits(const struct ws_formula *f, uint64_t scratch)
 	return lay_out(&g, 0, half_of(scratch));
 }
 
-/* ---- steps --------------------------------------------------------------------------------------- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
-static int read_range(const struct making *g, const struct ws_payload *p, uint64_t from, uint64_t n, ws_devptr to,
-                      struct ws_err *err)
+static int read_range(const struct making *g, const struct ws_payload *p, uint64_t from, uint64_t n,
+                      ws_devptr to, struct ws_err *err)
 {
 	for (size_t i = 0; i < p->n_spans && n; i++) {
 		const struct ws_span *s = &p->spans[i];
@@ -216,8 +234,8 @@ static int read_range(const struct making *g, const struct ws_payload *p, uint64
 	return 0;
 }
 
-static int read_span(const struct making *g, const struct ws_span *s, uint64_t from, uint64_t n, ws_devptr to,
-                     struct ws_err *err)
+static int read_span(const struct making *g, const struct ws_span *s, uint64_t from, uint64_t n,
+                     ws_devptr to, struct ws_err *err)
 {
 	return ws_feed_steps_read(g->steps, s, from, n, to, err);
 }
@@ -238,7 +256,8 @@ static ws_devptr numbers_at(const struct making *g, int64_t row)
 static int add_read(const struct making *g, int64_t row, int64_t n, struct ws_err *err)
 {
 	const uint64_t each = (uint64_t)g->f->cols * size_of(g->f);
-	return read_range(g, &g->f->base, (uint64_t)row * each, (uint64_t)n * each, numbers_at(g, row), err);
+	return read_range(g, &g->f->base, (uint64_t)row * each, (uint64_t)n * each,
+	                  numbers_at(g, row), err);
 }
 
 static void say_fp8(const struct making *g, struct ws_unpack_job *j, int64_t row, int64_t n)
@@ -256,25 +275,30 @@ static void say_fp8(const struct making *g, struct ws_unpack_job *j, int64_t row
 	} else if (n == f->rows) {
 		j->each = f->each;
 	} else {
-		j->scales += (uint64_t)((row / f->each * down + row % f->each / f->bn) * across) * sizeof(float);
+		j->scales += (uint64_t)((row / f->each * down + row % f->each / f->bn) * across) *
+		             sizeof(float);
 	}
 }
 
-static int add_nvfp4(const struct making *g, struct ws_unpack_job *j, int64_t row, int64_t n, struct ws_err *err)
+static int add_nvfp4(const struct making *g, struct ws_unpack_job *j, int64_t row, int64_t n,
+                     struct ws_err *err)
 {
 	const uint64_t across = (uint64_t)parts(g->f->cols, 16);
 	j->kind = WS_UNPACK_NVFP4;
 	j->scales = place_of(g, SCALES);
 	j->tensor_scale = g->f->tensor_scale;
-	return read_range(g, &g->f->scales, (uint64_t)row * across, (uint64_t)n * across, j->scales, err);
+	return read_range(g, &g->f->scales, (uint64_t)row * across, (uint64_t)n * across, j->scales,
+	                  err);
 }
 
 /* A band begins with a block, and with a nested one. */
-static int add_nf4(const struct making *g, struct ws_unpack_job *j, int64_t row, int64_t n, struct ws_err *err)
+static int add_nf4(const struct making *g, struct ws_unpack_job *j, int64_t row, int64_t n,
+                   struct ws_err *err)
 {
 	const struct ws_formula *f = g->f;
 	const uint64_t size = f->nested_block ? 1 : sizeof(float);
-	const uint64_t first = (uint64_t)(row * f->cols / f->bk), blocks = (uint64_t)parts(n * f->cols, f->bk);
+	const uint64_t first = (uint64_t)(row * f->cols / f->bk),
+		       blocks = (uint64_t)parts(n * f->cols, f->bk);
 	j->kind = WS_UNPACK_NF4;
 	j->scales = place_of(g, SCALES);
 	j->block[0] = 1;
@@ -290,7 +314,8 @@ static int add_nf4(const struct making *g, struct ws_unpack_job *j, int64_t row,
 		return 0;
 	const uint64_t nested = first / (uint64_t)f->nested_block;
 	return read_range(g, &f->nested, nested * sizeof(float),
-	                  (uint64_t)parts((int64_t)blocks, f->nested_block) * sizeof(float), j->nested, err);
+	                  (uint64_t)parts((int64_t)blocks, f->nested_block) * sizeof(float),
+	                  j->nested, err);
 }
 
 static int add_unpack(const struct making *g, int64_t row, int64_t n, struct ws_err *err)
@@ -298,8 +323,12 @@ static int add_unpack(const struct making *g, int64_t row, int64_t n, struct ws_
 	const struct ws_formula *f = g->f;
 	struct ws_feed_step step = { .kind = WS_FEED_UNPACK };
 	struct ws_unpack_job *j = &step.unpack;
-	*j = (struct ws_unpack_job){ .codes = place_of(g, RAW), .rows = n, .cols = f->cols, .out = numbers_at(g, row),
-		                     .dtype = f->dtype, .record = g->m->record };
+	*j = (struct ws_unpack_job){ .codes = place_of(g, RAW),
+		                     .rows = n,
+		                     .cols = f->cols,
+		                     .out = numbers_at(g, row),
+		                     .dtype = f->dtype,
+		                     .record = g->m->record };
 	uint64_t from = (uint64_t)row * (uint64_t)f->cols, bytes = (uint64_t)n * (uint64_t)f->cols;
 	int rc = 0;
 	if (f->packing == WS_PACK_FP8) {
@@ -307,15 +336,16 @@ static int add_unpack(const struct making *g, int64_t row, int64_t n, struct ws_
 	} else {
 		from /= 2;
 		bytes = bytes / 2 + bytes % 2;
-		rc = f->packing == WS_PACK_NVFP4 ? add_nvfp4(g, j, row, n, err) : add_nf4(g, j, row, n, err);
+		rc = f->packing == WS_PACK_NVFP4 ? add_nvfp4(g, j, row, n, err) :
+		                                   add_nf4(g, j, row, n, err);
 	}
 	return rc || read_range(g, &f->base, from, bytes, j->codes, err) ||
 	       ws_feed_steps_add(g->steps, &step, err) ? -1 : 0;
 }
 
 /* The factors of those pairs that reach a row; A only where it does not lie there yet. */
-static int add_factors(struct making *g, int64_t begin, int64_t row, int64_t n, struct ws_merge_pair *pairs,
-                       unsigned *n_pairs, struct ws_err *err)
+static int add_factors(struct making *g, int64_t begin, int64_t row, int64_t n,
+                       struct ws_merge_pair *pairs, unsigned *n_pairs, struct ws_err *err)
 {
 	const struct ws_formula *f = g->f;
 	ws_devptr a = place_of(g, FACTORS_A), b = place_of(g, FACTORS_B);
@@ -330,7 +360,9 @@ static int add_factors(struct making *g, int64_t begin, int64_t row, int64_t n, 
 		if ((!loaded && read_span(g, &p->a, 0, p->a.length, a, err)) ||
 		    read_span(g, &p->b, (uint64_t)(row - p->row) * rank, rows * rank, b, err))
 			return -1;
-		pairs[(*n_pairs)++] = (struct ws_merge_pair){ .a = a, .b = b, .rank = p->rank, .scale = p->scale };
+		pairs[(*n_pairs)++] = (struct ws_merge_pair){
+			.a = a, .b = b, .rank = p->rank, .scale = p->scale
+		};
 		a += p->a.length;
 		b += rows * rank;
 	}
@@ -339,14 +371,17 @@ static int add_factors(struct making *g, int64_t begin, int64_t row, int64_t n, 
 }
 
 /* Pairs are added up in one launch, or one by one. */
-static int add_launches(const struct making *g, const struct ws_matrix *w, const struct ws_merge_pair *pairs,
-                        unsigned n, struct ws_err *err)
+static int add_launches(const struct making *g, const struct ws_matrix *w,
+                        const struct ws_merge_pair *pairs, unsigned n, struct ws_err *err)
 {
 	const unsigned at_once = g->f->two_step ? 1 : n;
 	for (unsigned i = 0; i < n; i += at_once) {
 		struct ws_feed_step step = { .kind = WS_FEED_MERGE,
-			                     .merge = { .w = *w, .n_pairs = at_once, .two_step = g->f->two_step,
-			                                .out = w->at, .out_stride = w->stride,
+			                     .merge = { .w = *w,
+			                                .n_pairs = at_once,
+			                                .two_step = g->f->two_step,
+			                                .out = w->at,
+			                                .out_stride = w->stride,
 			                                .record = g->m->record } };
 		memcpy(step.merge.pairs, pairs + i, at_once * sizeof *pairs);
 		if (ws_feed_steps_add(g->steps, &step, err))
@@ -355,14 +390,16 @@ static int add_launches(const struct making *g, const struct ws_matrix *w, const
 	return 0;
 }
 
-static int add_merge(struct making *g, int64_t first, int64_t n, struct ws_merge_pair *pairs, struct ws_err *err)
+static int add_merge(struct making *g, int64_t first, int64_t n, struct ws_merge_pair *pairs,
+                     struct ws_err *err)
 {
 	int64_t begin, end;
 	for (int64_t row = first; row < first + n; row = end) {
 		unsigned n_pairs;
 		find_alike(g->f, row, &begin, &end);
 		end = least(end, first + n);
-		const struct ws_matrix w = { numbers_at(g, first) + (uint64_t)((row - first) * g->f->cols) * 2,
+		const struct ws_matrix w = { numbers_at(g, first) +
+			                             (uint64_t)((row - first) * g->f->cols) * 2,
 			                     WS_DTYPE_BF16, end - row, g->f->cols, g->f->cols };
 		if (add_factors(g, begin, row, end - row, pairs, &n_pairs, err) ||
 		    add_launches(g, &w, pairs, n_pairs, err))
@@ -371,7 +408,8 @@ static int add_merge(struct making *g, int64_t first, int64_t n, struct ws_merge
 	return 0;
 }
 
-static int add_fp8(const struct making *g, int64_t row, int64_t n, enum ws_fp8_pass pass, struct ws_err *err)
+static int add_fp8(const struct making *g, int64_t row, int64_t n, enum ws_fp8_pass pass,
+                   struct ws_err *err)
 {
 	const struct ws_formula *f = g->f;
 	const struct ws_fp8_rule *r = &f->rule;
@@ -379,18 +417,23 @@ static int add_fp8(const struct making *g, int64_t row, int64_t n, enum ws_fp8_p
 	const uint64_t scales = (uint64_t)(row / r->bn * parts(f->cols, r->bk)) * sizeof(float);
 	const struct ws_feed_step step = {
 		.kind = WS_FEED_FP8,
-		.fp8 = { .pass = pass, .row = row,
-		         .job = { .x = { numbers_at(g, row), f->dtype, n, f->cols, f->cols }, .rule = r->rule,
-		                  .ue8m0 = r->ue8m0, .block = { r->bn, r->bk },
-		                  .codes = g->m->to[0] ? g->m->to[0] + codes : place_of(g, CODES_OUT),
+		.fp8 = { .pass = pass,
+		         .row = row,
+		         .job = { .x = { numbers_at(g, row), f->dtype, n, f->cols, f->cols },
+		                  .rule = r->rule,
+		                  .ue8m0 = r->ue8m0,
+		                  .block = { r->bn, r->bk },
+		                  .codes = g->m->to[0] ? g->m->to[0] + codes :
+		                                         place_of(g, CODES_OUT),
 		                  .codes_stride = f->cols,
-		                  .scales = (g->m->to[1] ? g->m->to[1] : place_of(g, SCALES_OUT)) + scales,
+		                  .scales = (g->m->to[1] ? g->m->to[1] : place_of(g, SCALES_OUT)) +
+		                            scales,
 		                  .record = g->m->record } },
 	};
 	return ws_feed_steps_add(g->steps, &step, err);
 }
 
-/* ---- bands --------------------------------------------------------------------------------------- */
+/* ---- bands ----------------------------------------------------------------------------------- */
 
 /* Of a stack, bands end where its matrices do, unless all of it is one. */
 static int64_t end_of_band(const struct making *g, int64_t row)
@@ -410,9 +453,12 @@ static int add_tables(struct making *g, struct ws_err *err)
 	if (*tabled)
 		return 0;
 	*tabled = true;
-	if (f->packing == WS_PACK_FP8 && read_range(g, &f->scales, 0, f->scales.length, place_of(g, TABLE), err))
+	if (f->packing == WS_PACK_FP8 &&
+	    read_range(g, &f->scales, 0, f->scales.length, place_of(g, TABLE), err))
 		return -1;
-	return f->nested_block ? read_span(g, &f->map, 0, f->map.length, place_of(g, NESTED_MAP), err) : 0;
+	return f->nested_block ?
+	               read_span(g, &f->map, 0, f->map.length, place_of(g, NESTED_MAP), err) :
+	               0;
 }
 
 static int begin_band(struct making *g, struct ws_err *err)
@@ -422,16 +468,18 @@ static int begin_band(struct making *g, struct ws_err *err)
 	return ws_feed_steps_add(g->steps, &turn, err) || add_tables(g, err) ? -1 : 0;
 }
 
-static int add_numbers(struct making *g, int64_t row, int64_t n, struct ws_merge_pair *pairs, struct ws_err *err)
+static int add_numbers(struct making *g, int64_t row, int64_t n, struct ws_merge_pair *pairs,
+                       struct ws_err *err)
 {
-	if (begin_band(g, err) || (g->f->packing == WS_PACK_NONE ? add_read(g, row, n, err) : add_unpack(g, row, n, err)))
+	if (begin_band(g, err) ||
+	    (g->f->packing == WS_PACK_NONE ? add_read(g, row, n, err) : add_unpack(g, row, n, err)))
 		return -1;
 	return g->f->n_pairs ? add_merge(g, row, n, pairs, err) : 0;
 }
 
 /* again: the numbers of the only band are still there. */
-static int add_bands(struct making *g, enum ws_fp8_pass pass, bool again, struct ws_merge_pair *pairs,
-                     struct ws_err *err)
+static int add_bands(struct making *g, enum ws_fp8_pass pass, bool again,
+                     struct ws_merge_pair *pairs, struct ws_err *err)
 {
 	int64_t end;
 	for (int64_t row = 0; row < g->f->rows; row = end) {
@@ -452,8 +500,8 @@ static int add_all(struct making *g, struct ws_merge_pair *pairs, struct ws_err 
 	       add_bands(g, WS_FP8_CODES, g->band == f->rows, pairs, err) ? -1 : 0;
 }
 
-int ws_feed_formula_add(struct ws_feed_steps *s, const struct ws_feed_making *m, ws_devptr scratch, uint64_t bytes,
-                        struct ws_err *err)
+int ws_feed_formula_add(struct ws_feed_steps *s, const struct ws_feed_making *m, ws_devptr scratch,
+                        uint64_t bytes, struct ws_err *err)
 {
 	const struct ws_feed_step begin = { .kind = WS_FEED_BEGIN, .making = s->n_makings - 1 };
 	const struct ws_feed_step finish = { .kind = WS_FEED_FINISH, .making = begin.making };

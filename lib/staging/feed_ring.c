@@ -12,7 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
-static const int64_t LOOK_NS = 10 * WS_NS_PER_MS; /* how often a wait looks whether it was cancelled */
+/* how often a wait looks whether it was cancelled */
+static const int64_t LOOK_NS = 10 * WS_NS_PER_MS;
 
 enum state { FREE, ASKED, READING, READ, FAILED };
 
@@ -24,7 +25,8 @@ struct slot {
 	uint64_t at;
 	size_t n;
 	struct ws_err err;
-	/* For the trace: when a copy of so many bytes was asked for, whose end was not noticed yet; 0: none. */
+	/* For the trace: when a copy of so many bytes was asked for, whose end was
+	 * not noticed yet; 0: none. */
 	_Atomic int64_t copying;
 	_Atomic uint64_t copied_bytes;
 };
@@ -53,22 +55,25 @@ static struct slot *slot_of(struct ws_ring *r, unsigned i)
 
 static int fill_slot(struct slot *s)
 {
-	return s->span.fd >= 0 ? ws_file_pread(s->span.fd, "a file of the source", s->span.offset + s->at,
-	                                       s->memory, s->n, &s->err) :
+	return s->span.fd >= 0 ? ws_file_pread(s->span.fd, "a file of the source",
+	                                       s->span.offset + s->at, s->memory, s->n, &s->err) :
 	                         s->span.fill(s->span.ctx, s->at, s->memory, s->n, &s->err);
 }
 
 static int read_slot(struct ws_ring *r, struct slot *s)
 {
 	const struct ws_trace_what read = { .row = WS_TRACE_READ,
-		                            .name = s->span.fd >= 0 ? "into pinned memory" : "what is made" };
+		                            .name = s->span.fd >= 0 ? "into pinned memory" :
+		                                                      "what is made" };
 	const uint64_t span = ws_trace_begin(r->trace, &read);
 	const int rc = fill_slot(s);
-	ws_trace_end(r->trace, span, &(struct ws_trace_end){ .bytes = s->n, .unfinished = rc != 0 });
+	ws_trace_end(r->trace, span,
+	             &(struct ws_trace_end){ .bytes = s->n, .unfinished = rc != 0 });
 	return rc;
 }
 
-/* The oldest that may be read now. Behind one that failed nothing is begun, what is before it is. */
+/* The oldest that may be read now. Behind one that failed nothing is begun, what is before it
+ * is. */
 static struct slot *find_work(struct ws_ring *r)
 {
 	bool filling = r->filling;
@@ -115,8 +120,9 @@ static void *read_slots(void *arg)
 static int start_reader(struct ws_ring *r, struct ws_err *err)
 {
 	const long processors = sysconf(_SC_NPROCESSORS_ONLN);
-	const unsigned most = processors < 2 ? 2 : processors > WS_RING_READERS ? WS_RING_READERS :
-	                                                                          (unsigned)processors;
+	const unsigned most = processors < 2               ? 2 :
+	                      processors > WS_RING_READERS ? WS_RING_READERS :
+	                                                     (unsigned)processors;
 	if (r->n_readers >= most || r->n_readers > r->n)
 		return 0;
 	r->n_readers += ws_thread_start(&r->readers[r->n_readers], read_slots, r,
@@ -184,9 +190,12 @@ unsigned ws_ring_waiting(const struct ws_ring *r)
 	return r->n; /* which only the owner changes */
 }
 
-int ws_ring_room(struct ws_ring *r, ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
+int ws_ring_room(struct ws_ring *r, ws_deadline until, const struct ws_cancel *cancel,
+                 struct ws_err *err)
 {
-	return r->n == WS_RING_SLOTS ? 0 : ws_mark_wait(r->gpu, slot_of(r, r->n)->copied, until, cancel, err);
+	return r->n == WS_RING_SLOTS ?
+	               0 :
+	               ws_mark_wait(r->gpu, slot_of(r, r->n)->copied, until, cancel, err);
 }
 
 int ws_ring_ask(struct ws_ring *r, const struct ws_span *span, uint64_t at, size_t n, bool *asked,
@@ -290,8 +299,10 @@ void ws_ring_trace(struct ws_ring *r, struct ws_trace *trace)
 static void trace_copy(struct ws_ring *r, int64_t asked, uint64_t bytes)
 {
 	const int64_t before = atomic_load(&r->noticed), now = ws_now_ns();
-	const struct ws_trace_what copy = { .row = WS_TRACE_COPY, .since = asked > before ? asked : before };
-	ws_trace_end(r->trace, ws_trace_begin(r->trace, &copy), &(struct ws_trace_end){ .bytes = bytes, .at = now });
+	const struct ws_trace_what copy = { .row = WS_TRACE_COPY,
+		                            .since = asked > before ? asked : before };
+	ws_trace_end(r->trace, ws_trace_begin(r->trace, &copy),
+	             &(struct ws_trace_end){ .bytes = bytes, .at = now });
 	atomic_store(&r->noticed, now);
 }
 

@@ -20,12 +20,15 @@ int ws_feed_steps_add(struct ws_feed_steps *s, const struct ws_feed_step *step, 
 	return 0;
 }
 
-int ws_feed_steps_read(struct ws_feed_steps *s, const struct ws_span *span, uint64_t from, uint64_t n, ws_devptr to,
-                       struct ws_err *err)
+int ws_feed_steps_read(struct ws_feed_steps *s, const struct ws_span *span, uint64_t from,
+                       uint64_t n, ws_devptr to, struct ws_err *err)
 {
 	const bool placed = span->place || span->n_boxes;
-	const struct ws_feed_step step = { .kind = placed ? WS_FEED_PLACED : WS_FEED_READ, .span = span, .from = from,
-		                           .n = n, .to = to };
+	const struct ws_feed_step step = { .kind = placed ? WS_FEED_PLACED : WS_FEED_READ,
+		                           .span = span,
+		                           .from = from,
+		                           .n = n,
+		                           .to = to };
 	return ws_feed_steps_add(s, &step, err);
 }
 
@@ -87,8 +90,8 @@ static bool is_made(const struct ws_feed_steps *s, const struct ws_span *span)
 }
 
 /* Both results are made when the first of them is wanted. *read: it is a span like others. */
-static int add_formula(struct ws_feed_steps *s, const struct bucket *b, const struct ws_span *span, bool *read,
-                       struct ws_err *err)
+static int add_formula(struct ws_feed_steps *s, const struct bucket *b, const struct ws_span *span,
+                       bool *read, struct ws_err *err)
 {
 	*read = false;
 	if (is_made(s, span))
@@ -97,7 +100,8 @@ static int add_formula(struct ws_feed_steps *s, const struct bucket *b, const st
 	if (!m)
 		return -1;
 	*m = (struct ws_feed_making){ .formula = span->formula->formula,
-		                      .record = b->desk->records + s->n_makings % WS_FEED_RECORDS * WS_FEED_RECORD };
+		                      .record = b->desk->records +
+		                                s->n_makings % WS_FEED_RECORDS * WS_FEED_RECORD };
 	find_results(b, m);
 	*read = !is_aligned(m);
 	if (*read)
@@ -108,8 +112,8 @@ static int add_formula(struct ws_feed_steps *s, const struct bucket *b, const st
 
 /* ---- payloads ---- */
 
-static int add_payload(struct ws_feed_steps *s, const struct bucket *b, const struct ws_payload *p, ws_devptr at,
-                       struct ws_err *err)
+static int add_payload(struct ws_feed_steps *s, const struct bucket *b, const struct ws_payload *p,
+                       ws_devptr at, struct ws_err *err)
 {
 	for (size_t i = 0; i < p->n_spans; i++) {
 		const struct ws_span *span = &p->spans[i];
@@ -123,8 +127,9 @@ static int add_payload(struct ws_feed_steps *s, const struct bucket *b, const st
 	return ws_feed_steps_add(s, &(struct ws_feed_step){ .kind = WS_FEED_END }, err);
 }
 
-int ws_feed_steps_make(const struct ws_payload *payloads, size_t n, ws_devptr at, const struct ws_feed_desk *desk,
-                       struct ws_feed_steps **out, struct ws_err *err)
+int ws_feed_steps_make(const struct ws_payload *payloads, size_t n, ws_devptr at,
+                       const struct ws_feed_desk *desk, struct ws_feed_steps **out,
+                       struct ws_err *err)
 {
 	const struct bucket b = { payloads, n, at, desk };
 	struct ws_feed_steps *s = calloc(1, sizeof *s);

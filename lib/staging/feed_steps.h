@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* feed_steps.h - what is to be done for a bucket, in order: bytes to be read to the GPU, and what is made of
- * them there. */
+/* feed_steps.h - what is to be done for a bucket, in order: bytes to be read to the GPU, and
+ * what is made of them there. */
 #ifndef WS_STAGING_FEED_STEPS_H
 #define WS_STAGING_FEED_STEPS_H
 
@@ -11,7 +11,8 @@
 
 enum ws_feed_kind {
 	WS_FEED_READ,   /* bytes of a span to the GPU */
-	WS_FEED_PLACED, /* the same, where they may be there already; becomes a READ where they are not */
+	/* the same, where they may be there already; becomes a READ where they are not */
+	WS_FEED_PLACED,
 	WS_FEED_END,    /* of a payload */
 	WS_FEED_BEGIN,  /* of a making, whose record is cleared */
 	WS_FEED_TURN,   /* of a half of the scratch, for the band whose steps follow */
@@ -59,17 +60,18 @@ struct ws_feed_steps {
 
 struct ws_feed_desk;
 
-/* All of these payloads, the first of them at `at`. desk: what formulas are followed with; NULL: none is, and
- * their bytes are had as others are. */
-int ws_feed_steps_make(const struct ws_payload *payloads, size_t n, ws_devptr at, const struct ws_feed_desk *desk,
-                       struct ws_feed_steps **out, struct ws_err *err);
+/* All of these payloads, the first of them at `at`. desk: what formulas are followed with; NULL:
+ * none is, and their bytes are had as others are. */
+int ws_feed_steps_make(const struct ws_payload *payloads, size_t n, ws_devptr at,
+                       const struct ws_feed_desk *desk, struct ws_feed_steps **out,
+                       struct ws_err *err);
 void ws_feed_steps_free(struct ws_feed_steps *s); /* NULL is fine */
 /* The first step of payload i. */
 size_t ws_feed_steps_find(const struct ws_feed_steps *s, size_t i);
 
 int ws_feed_steps_add(struct ws_feed_steps *s, const struct ws_feed_step *step, struct ws_err *err);
 /* Bytes [from, from+n) of a span. */
-int ws_feed_steps_read(struct ws_feed_steps *s, const struct ws_span *span, uint64_t from, uint64_t n, ws_devptr to,
-                       struct ws_err *err);
+int ws_feed_steps_read(struct ws_feed_steps *s, const struct ws_span *span, uint64_t from,
+                       uint64_t n, ws_devptr to, struct ws_err *err);
 
 #endif

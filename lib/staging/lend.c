@@ -33,7 +33,10 @@ struct ws_lend {
 static int open_gpu(const struct ws_transport_gpu *gpu, struct ws_lend *l, struct ws_err *err)
 {
 	const struct ws_cuda_opts driver = { .library = gpu->driver };
-	return ws_cuda_open(&driver, &l->cuda, err) || ws_gpu_open(l->cuda, gpu->device, &l->gpu, err) ? -1 : 0;
+	return ws_cuda_open(&driver, &l->cuda, err) ||
+	                       ws_gpu_open(l->cuda, gpu->device, &l->gpu, err) ?
+	               -1 :
+	               0;
 }
 
 static struct ws_lend *new_lend(struct ws_err *err)
@@ -54,7 +57,8 @@ int ws_lend_open(const struct ws_lend_opts *opts, struct ws_lend **out, struct w
 	struct ws_lend *l = new_lend(err);
 	if (!l)
 		return -1;
-	if (ws_job_init(&l->job, err) || open_gpu(g, l, err) || ws_feed_open(&l->feed, l->gpu, err) ||
+	if (ws_job_init(&l->job, err) || open_gpu(g, l, err) ||
+	    ws_feed_open(&l->feed, l->gpu, err) ||
 	    (g->makes && ws_feed_try_to_make(&l->feed, g->must_make, opts->log, err))) {
 		ws_lend_close(l);
 		return -1;
@@ -74,7 +78,8 @@ int ws_lend_check(const struct ws_transport_gpu *gpu, struct ws_err *err)
 	return rc;
 }
 
-/* What nobody was given leaves its part to what comes instead: the one after it may still be read. */
+/* What nobody was given leaves its part to what comes instead: the one after it may still be
+ * read. */
 static void forget(struct ws_lend *l)
 {
 	if (l->now.payloads)
@@ -98,7 +103,8 @@ void ws_lend_close(struct ws_lend *l)
 	stop(l);
 	ws_job_fini(&l->job);
 	if (l->gpu) {
-		ws_gpu_use(l->gpu, NULL); /* where it fails, what is here is given back all the same */
+		/* where it fails, what is here is given back all the same */
+		ws_gpu_use(l->gpu, NULL);
 		ws_feed_close(&l->feed);
 		ws_gpu_free(l->gpu, l->memory);
 	}
@@ -124,7 +130,8 @@ static unsigned parts_of(size_t buckets)
 	return buckets < WS_LEND_PARTS ? (unsigned)buckets + (buckets == 0) : WS_LEND_PARTS;
 }
 
-void ws_lend_memory(size_t buckets, uint64_t bytes, size_t payloads, uint64_t *gpu, uint64_t *pinned)
+void ws_lend_memory(size_t buckets, uint64_t bytes, size_t payloads, uint64_t *gpu,
+                    uint64_t *pinned)
 {
 	ws_feed_memory(0, bytes, payloads, gpu, pinned);
 	*gpu += round_up(parts_of(buckets) * part_of(bytes), WS_IPC_BLOCK);
@@ -152,8 +159,11 @@ int ws_lend_reserve(struct ws_lend *l, size_t buckets, uint64_t bytes, struct ws
 	if (bytes > UINT64_MAX / 8)
 		return ws_err_set(err, WS_EINPUT, "a bucket is larger than any GPU");
 	if (ws_gpu_alloc(l->gpu, round_up(parts * part, WS_IPC_BLOCK), &l->memory, err)) {
-		ws_err_hint(err, "%u buckets lie on the GPU at once, beside what the servers have there: a smaller "
-		                 "--bucket-size needs less", parts);
+		ws_err_hint(err,
+		            "%u buckets lie on the GPU at once, beside what the servers have "
+		            "there: a smaller "
+		            "--bucket-size needs less",
+		            parts);
 		return -1;
 	}
 	if (ws_gpu_ipc_export(l->gpu, l->memory, l->handle, err)) {
@@ -227,11 +237,13 @@ void ws_lend_next(struct ws_lend *l, const struct ws_payload *payloads, size_t n
 }
 
 /* The thread has no deadline of its own. */
-static int await(struct ws_lend *l, ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
+static int await(struct ws_lend *l, ws_deadline until, const struct ws_cancel *cancel,
+                 struct ws_err *err)
 {
 	struct pollfd p[2] = { { .fd = l->job.fd, .events = POLLIN },
 		               { .fd = ws_cancel_fd(cancel), .events = POLLIN } };
-	while (l->job.running && !ws_job_over(&l->job) && !ws_cancelled(cancel) && !ws_deadline_passed(until))
+	while (l->job.running && !ws_job_over(&l->job) && !ws_cancelled(cancel) &&
+	       !ws_deadline_passed(until))
 		poll(p, 2, ws_deadline_poll_ms(until, 1000));
 	if (!l->job.running || ws_job_over(&l->job))
 		return ws_job_wait(&l->job, err);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* look_gpu.c - launches over all numbers of a batch of looks, on whatever GPUs they are, and one wait for them.
+/* look_gpu.c - launches over all numbers of a batch of looks, on whatever GPUs they
+ * are, and one wait for them.
  *
- * Each look has 32 bits on each GPU, which its kernels raise. The memory is another process's, and stays open
- * as long as its source is; nothing is asked of a GPU any more when this returns, but of one that is stuck. */
+ * Each look has 32 bits on each GPU, which its kernels raise. The memory is another process's,
+ * and stays open as long as its source is; nothing is asked of a GPU any more when this returns,
+ * but of one that is stuck. */
 #include "look_gpu.h"
 
 #include "compute.h"
@@ -46,7 +48,8 @@ static void close_all(struct looking *l)
 	bool stuck = false;
 	while (l->n_devices > 0) {
 		struct device *d = &l->devices[--l->n_devices];
-		ws_gpu_use(d->gpu, NULL); /* where it fails, what is here is given back all the same */
+		/* where it fails, what is here is given back all the same */
+		ws_gpu_use(d->gpu, NULL);
 		if (d->stream && !ws_stream_settle(d->gpu, d->stream)) {
 			stuck = true; /* it keeps what it writes to */
 			continue;
@@ -61,7 +64,8 @@ static void close_all(struct looking *l)
 		ws_cuda_close(l->cuda);
 }
 
-static int find_ordinal(const struct looking *l, const uint8_t uuid[16], int *ordinal, struct ws_err *err)
+static int find_ordinal(const struct looking *l, const uint8_t uuid[16], int *ordinal,
+                        struct ws_err *err)
 {
 	struct ws_cuda_device d;
 	for (*ordinal = 0; *ordinal < ws_cuda_count(l->cuda); ++*ordinal) {
@@ -74,7 +78,8 @@ static int find_ordinal(const struct looking *l, const uint8_t uuid[16], int *or
 }
 
 /* It is current then. */
-static int use_device(struct looking *l, const uint8_t uuid[16], struct device **out, struct ws_err *err)
+static int use_device(struct looking *l, const uint8_t uuid[16], struct device **out,
+                      struct ws_err *err)
 {
 	int ordinal;
 	for (size_t i = 0; i < l->n_devices; i++)
@@ -100,10 +105,12 @@ static uint32_t mask_of(enum ws_dtype dtype)
 	return dtype == WS_DTYPE_F8_E8M0 ? 0xff : UINT32_MAX >> (33 - bits);
 }
 
-static int look_at_box(struct looking *l, const struct ws_strided *b, enum ws_dtype dtype, size_t slot,
-                       struct ws_err *err)
+static int look_at_box(struct looking *l, const struct ws_strided *b, enum ws_dtype dtype,
+                       size_t slot, struct ws_err *err)
 {
-	struct ws_largest_job job = { .size = b->size, .mask = mask_of(dtype), .n_dims = b->n_dims };
+	struct ws_largest_job job = { .size = b->size,
+		                      .mask = mask_of(dtype),
+		                      .n_dims = b->n_dims };
 	struct ws_place place;
 	struct device *d = NULL;
 	if (b->place(b->ctx, &place, err) || use_device(l, place.gpu, &d, err))
@@ -117,12 +124,16 @@ static int look_at_box(struct looking *l, const struct ws_strided *b, enum ws_dt
 	return ws_compute_largest(d->compute, &job, d->stream, err);
 }
 
-static int look_at_span(struct looking *l, const struct ws_span *s, enum ws_dtype dtype, size_t slot,
-                        struct ws_err *err)
+static int look_at_span(struct looking *l, const struct ws_span *s, enum ws_dtype dtype,
+                        size_t slot, struct ws_err *err)
 {
 	const unsigned size = ws_dtype_bits(dtype) / 8;
-	const struct ws_strided whole = { .place = s->place, .ctx = s->ctx, .size = size, .n_dims = 1,
-		                          .dims = { (int64_t)(s->length / size) }, .read = { 1 } };
+	const struct ws_strided whole = { .place = s->place,
+		                          .ctx = s->ctx,
+		                          .size = size,
+		                          .n_dims = 1,
+		                          .dims = { (int64_t)(s->length / size) },
+		                          .read = { 1 } };
 	int rc = s->n_boxes ? 0 : look_at_box(l, &whole, dtype, slot, err);
 	for (size_t i = 0; i < s->n_boxes && rc == 0; i++)
 		rc = look_at_box(l, &s->boxes[i], dtype, slot, err);
@@ -150,8 +161,8 @@ static int collect(struct looking *l, const struct ws_cancel *cancel, struct ws_
 	return 0;
 }
 
-static int look_at_batch(struct looking *l, struct ws_look *looks, size_t n, const struct ws_cancel *cancel,
-                         struct ws_err *err)
+static int look_at_batch(struct looking *l, struct ws_look *looks, size_t n,
+                         const struct ws_cancel *cancel, struct ws_err *err)
 {
 	for (size_t i = 0; i < n; i++)
 		for (size_t k = 0; k < looks[i].of.n_spans; k++)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* look_gpu.h - numbers in the memory of GPUs are looked at where they are (lib/transform/look.h). */
+/* look_gpu.h - numbers in the memory of GPUs are looked at where they are
+ * (lib/transform/look.h). */
 #ifndef WS_STAGING_LOOK_GPU_H
 #define WS_STAGING_LOOK_GPU_H
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory_cuda.c - sources in the memory of another process's GPUs: is the process there, are its GPUs, and
- * then the bytes (window.c).
+/* memory_cuda.c - sources in the memory of another process's GPUs: is the process there, are its
+ * GPUs, and then the bytes (window.c).
  *
- * CUDA keeps nobody from reading memory that its owner has freed or that went with him: whether the process
- * still is the one that wrote the manifest is asked before anything is opened and as long as bytes are read.
- * Whether it has changed the weights meanwhile, nobody can see. */
+ * CUDA keeps nobody from reading memory that its owner has freed or that went with him: whether
+ * the process still is the one that wrote the manifest is asked before anything is opened and as
+ * long as bytes are read. Whether it has changed the weights meanwhile, nobody can see. */
 #include "wsync/tool/memory.h"
 
 #include "memory.h"
@@ -30,16 +30,19 @@ static int check(struct ws_loan *mem, struct ws_err *err)
 	struct ws_process here;
 	ws_process_self(&here);
 	if (strcmp(writer->boot_id, here.boot_id) != 0 && strcmp(writer->host, here.host) != 0) {
-		ws_err_set(err, WS_EINPUT, "%s was written on %s, and this is %s", mem->path, writer->host,
-		           here.host);
+		ws_err_set(err, WS_EINPUT, "%s was written on %s, and this is %s", mem->path,
+		           writer->host, here.host);
 		return ws_err_hint(err, "memory of a GPU can be read on its own machine only");
 	}
 	/* In another container it cannot be seen; the driver then says what it can. */
 	if (ws_process_fate(writer) != WS_PROCESS_DEAD)
 		return 0;
-	ws_err_set(err, WS_EINPUT, "the process that wrote %s (pid %lld) has ended: its memory is gone", mem->path,
+	ws_err_set(err, WS_EINPUT,
+	           "the process that wrote %s (pid %lld) has ended: its memory is gone", mem->path,
 	           (long long)writer->pid);
-	return ws_err_hint(err, "a trainer has to live, and to keep what it exported, until the push has ended");
+	return ws_err_hint(
+		err,
+		"a trainer has to live, and to keep what it exported, until the push has ended");
 }
 
 static int look(void *ctx, struct ws_err *err)
@@ -59,8 +62,9 @@ static int find_device(struct ws_loan *mem, size_t i, struct ws_err *err)
 			return 0;
 		}
 	}
-	ws_err_set(err, WS_EDEVICE, "%s: its memory is on GPU %s, which is not among the %d that are here", mem->path,
-	           wanted->name, ws_cuda_count(mem->cuda));
+	ws_err_set(err, WS_EDEVICE,
+	           "%s: its memory is on GPU %s, which is not among the %d that are here",
+	           mem->path, wanted->name, ws_cuda_count(mem->cuda));
 	return ws_err_hint(err, "nvidia-smi -L lists them; CUDA_VISIBLE_DEVICES may hide it");
 }
 
@@ -87,8 +91,8 @@ static void memory_close(struct ws_loan *mem)
 	free(mem);
 }
 
-static int memory_open(const struct ws_manifest *m, const char *path, const struct ws_cancel *cancel,
-                       struct ws_loan **out, struct ws_err *err)
+static int memory_open(const struct ws_manifest *m, const char *path,
+                       const struct ws_cancel *cancel, struct ws_loan **out, struct ws_err *err)
 {
 	struct ws_loan *mem = calloc(1, sizeof *mem);
 	if (mem) {
@@ -102,8 +106,12 @@ static int memory_open(const struct ws_manifest *m, const char *path, const stru
 	}
 	int rc = check(mem, err) || find_devices(mem, err) ? -1 : 0;
 	if (rc == 0) {
-		const struct ws_window_opts opts = { .manifest = m, .cuda = mem->cuda, .ordinals = mem->ordinals,
-			                             .look = look, .ctx = mem, .cancel = cancel };
+		const struct ws_window_opts opts = { .manifest = m,
+			                             .cuda = mem->cuda,
+			                             .ordinals = mem->ordinals,
+			                             .look = look,
+			                             .ctx = mem,
+			                             .cancel = cancel };
 		rc = ws_window_open(&opts, &mem->window, err);
 	}
 	if (rc)

@@ -9,7 +9,8 @@
 
 enum { AHEAD = 2 };
 static const int64_t PATIENCE_NS = 60 * WS_NS_PER_S, LOOK_NS = WS_NS_PER_S / 20;
-static const int64_t CANCEL_LOOK_NS = 20 * WS_NS_PER_MS; /* how often a wait looks whether it was cancelled */
+/* how often a wait looks whether it was cancelled */
+static const int64_t CANCEL_LOOK_NS = 20 * WS_NS_PER_MS;
 
 enum state { EMPTY, ASKED, LOADED };
 
@@ -35,7 +36,8 @@ struct ws_window {
 	uint64_t uses;
 	size_t errand;            /* an allocation to open, and 1; 0: none */
 	int64_t looked_ns;
-	pthread_mutex_t lock;     /* guards all of it, but what the thread alone changes while it loads */
+	/* guards all of it, but what the thread alone changes while it loads */
+	pthread_mutex_t lock;
 	pthread_cond_t asked, done;
 	pthread_t thread;
 	bool running, ending, failed;
@@ -50,7 +52,9 @@ static int open_device(struct ws_window *w, size_t i, struct ws_err *err)
 	struct device *d = &w->devices[i];
 	if (!d->gpu && ws_gpu_open(w->opts.cuda, w->opts.ordinals[i], &d->gpu, err))
 		return -1;
-	return ws_gpu_use(d->gpu, err) || (!d->stream && ws_stream_new(d->gpu, &d->stream, err)) ? -1 : 0;
+	return ws_gpu_use(d->gpu, err) || (!d->stream && ws_stream_new(d->gpu, &d->stream, err)) ?
+	               -1 :
+	               0;
 }
 
 static int look(struct ws_window *w, struct ws_err *err)
@@ -117,7 +121,8 @@ static void serve(struct ws_window *w, struct piece *p)
 	ws_devptr opened = 0;
 	struct ws_err err = WS_ERR_INIT;
 	pthread_mutex_unlock(&w->lock);
-	const int rc = errand ? open_allocation(w, allocation, &opened, &err) : load(w, p, &opened, &err);
+	const int rc =
+		errand ? open_allocation(w, allocation, &opened, &err) : load(w, p, &opened, &err);
 	pthread_mutex_lock(&w->lock);
 	if (opened)
 		w->addresses[allocation] = opened;
@@ -139,7 +144,8 @@ static void give_back(struct ws_window *w)
 		struct device *d = &w->devices[i];
 		if (!d->gpu)
 			continue;
-		ws_gpu_use(d->gpu, NULL); /* where it fails, what is here is given back all the same */
+		/* where it fails, what is here is given back all the same */
+		ws_gpu_use(d->gpu, NULL);
 		for (size_t k = 0; k < m->n_allocations; k++)
 			if (m->allocations[k].device == i)
 				ws_gpu_ipc_close(d->gpu, w->addresses[k]);
@@ -196,7 +202,8 @@ static int wait_a_while(struct ws_window *w, int64_t until_ns, struct ws_err *er
 	}
 	pthread_cond_signal(&w->asked);
 	if (pthread_cond_timedwait(&w->done, &w->lock, &t) && ws_now_ns() >= until_ns)
-		return ws_err_set(err, WS_ETIMEOUT, "reading memory of a GPU took longer than %lld s",
+		return ws_err_set(err, WS_ETIMEOUT,
+		                  "reading memory of a GPU took longer than %lld s",
 		                  (long long)(PATIENCE_NS / WS_NS_PER_S));
 	return 0;
 }
@@ -245,7 +252,8 @@ static struct piece *find_or_ask(struct ws_window *w, size_t allocation, uint64_
 }
 
 /* Held by this reader, and loaded. */
-static struct piece *take(struct ws_window *w, size_t allocation, uint64_t number, struct ws_err *err)
+static struct piece *take(struct ws_window *w, size_t allocation, uint64_t number,
+                          struct ws_err *err)
 {
 	const int64_t until_ns = ws_now_ns() + PATIENCE_NS;
 	struct piece *p = NULL;
@@ -265,7 +273,8 @@ static struct piece *take(struct ws_window *w, size_t allocation, uint64_t numbe
 	return p;
 }
 
-int ws_window_read(struct ws_window *w, size_t allocation, uint64_t at, void *dst, size_t n, struct ws_err *err)
+int ws_window_read(struct ws_window *w, size_t allocation, uint64_t at, void *dst, size_t n,
+                   struct ws_err *err)
 {
 	uint8_t *to = dst;
 	pthread_mutex_lock(&w->lock);

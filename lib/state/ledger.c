@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ledger.c - the file that a push keeps: one write before each step that would have to be repaired.
  *
- * What is written is what may have happened, so that a crash at any point leaves a record that claims too
- * much rather than too little. The name carries the process id for people; random digits keep the names
- * apart. */
+ * What is written is what may have happened, so that a crash at any point leaves a record that
+ * claims too much rather than too little. The name carries the process id for people; random
+ * digits keep the names apart. */
 #include "ledger.h"
 
 #include "file.h"
@@ -28,7 +28,7 @@ struct ws_ledger {
 	struct ws_ledger_record record;
 };
 
-/* ---- places ------------------------------------------------------------------------------------- */
+/* ---- places ---------------------------------------------------------------------------------- */
 
 static char *under(const char *dir, const char *name)
 {
@@ -57,8 +57,10 @@ int ws_ledger_check_dir(const char *pushes, struct ws_err *err)
 		return ws_err_set(err, WS_EINPUT, "%s: belongs to another user", pushes);
 	if (!(st.st_mode & 022))
 		return 0;
-	ws_err_set(err, WS_EINPUT, "%s: others can write there, so what it says is not believed", pushes);
-	return ws_err_hint(err, "look at its files, then take that right away: chmod go-w %s", pushes);
+	ws_err_set(err, WS_EINPUT, "%s: others can write there, so what it says is not believed",
+	           pushes);
+	return ws_err_hint(err, "look at its files, then take that right away: chmod go-w %s",
+	                   pushes);
 }
 
 static int make_path(const char *state_dir, char **path, struct ws_err *err)
@@ -70,7 +72,8 @@ static int make_path(const char *state_dir, char **path, struct ws_err *err)
 		rc = -1;
 	if (rc == 0 && getrandom(&id, sizeof id, 0) != sizeof id)
 		rc = ws_err_errno(err, "getrandom");
-	if (rc == 0 && asprintf(path, "%s/%ld-%08" PRIx32 ".json", pushes, (long)getpid(), id) < 0) {
+	if (rc == 0 &&
+	    asprintf(path, "%s/%ld-%08" PRIx32 ".json", pushes, (long)getpid(), id) < 0) {
 		*path = NULL;
 		rc = ws_err_set(err, WS_ESYSTEM, "out of memory");
 	}
@@ -78,7 +81,7 @@ static int make_path(const char *state_dir, char **path, struct ws_err *err)
 	return rc;
 }
 
-/* ---- one push ----------------------------------------------------------------------------------- */
+/* ---- one push -------------------------------------------------------------------------------- */
 
 int ws_ledger_open(const char *state_dir, const char *const *urls, size_t n, struct ws_ledger **out,
                    struct ws_err *err)
@@ -98,7 +101,8 @@ int ws_ledger_open(const char *state_dir, const char *const *urls, size_t n, str
 	l->record.knows_files = true;
 	l->record.n_endpoints = n;
 	for (size_t i = 0; i < n; i++)
-		l->record.endpoints[i] = (struct ws_ledger_endpoint){ .url = urls[i], .version = "" };
+		l->record.endpoints[i] =
+			(struct ws_ledger_endpoint){ .url = urls[i], .version = "" };
 	*out = l;
 	return 0;
 }
@@ -144,7 +148,8 @@ int ws_ledger_source(struct ws_ledger *l, const char *const *paths, size_t n, co
 	return 0;
 }
 
-int ws_ledger_add_file(struct ws_ledger *l, const char *path, const uint64_t *id, struct ws_err *err)
+int ws_ledger_add_file(struct ws_ledger *l, const char *path, const uint64_t *id,
+                       struct ws_err *err)
 {
 	struct ws_ledger_record *r = &l->record;
 	struct ws_ledger_file *files = reallocarray(l->files, r->n_files + 1, sizeof *files);
@@ -155,7 +160,8 @@ int ws_ledger_add_file(struct ws_ledger *l, const char *path, const uint64_t *id
 		free(copy);
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	}
-	files[r->n_files++] = (struct ws_ledger_file){ .path = copy, .in_memory = !id, .id = id ? *id : 0 };
+	files[r->n_files++] =
+		(struct ws_ledger_file){ .path = copy, .in_memory = !id, .id = id ? *id : 0 };
 	return 0;
 }
 
@@ -251,7 +257,8 @@ static void copy_to(struct ws_ledger_list *left, const struct ws_ledger_record *
 	ws_buf_init(&text, LEDGER_BYTES_MAX);
 	ws_ledger_print(r, &text);
 	if (!ws_buf_check(&text, "the record of the push", NULL) &&
-	    !ws_ledger_parse("", ws_buf_str(&text), text.len, &more[left->n].record, &more[left->n].priv, NULL))
+	    !ws_ledger_parse("", ws_buf_str(&text), text.len, &more[left->n].record,
+	                     &more[left->n].priv, NULL))
 		left->n++;
 	ws_buf_free(&text);
 }

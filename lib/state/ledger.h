@@ -24,7 +24,8 @@ int ws_ledger_source(struct ws_ledger *l, const char *const *paths, size_t n, co
                      struct ws_err *err);
 /* Adds a file that is read for the source of the last ws_ledger_source. path
  * is copied; id NULL: memory. */
-int ws_ledger_add_file(struct ws_ledger *l, const char *path, const uint64_t *id, struct ws_err *err);
+int ws_ledger_add_file(struct ws_ledger *l, const char *path, const uint64_t *id,
+                       struct ws_err *err);
 /* Replaces the file, and returns when that has reached the disk. In memory: does nothing. */
 int ws_ledger_save(struct ws_ledger *l, struct ws_err *err);
 /* Takes over what others have changed in the file since it was saved: a push that settled it,
@@ -37,15 +38,16 @@ void ws_ledger_close(struct ws_ledger *l, struct ws_ledger_list *left); /* l NUL
 void ws_ledger_abandon(struct ws_ledger *l); /* NULL is fine */
 
 const char *ws_ledger_middle_name(enum ws_ledger_middle middle); /* "" none */
-/* Ends what these are in the middle of, none being WS_MIDDLE_NONE; those that answered are out of it then.
- * -1: cancelled or system. */
+/* Ends what these are in the middle of, none being WS_MIDDLE_NONE; those that answered are out
+ * of it then. -1: cancelled or system. */
 int ws_ledger_end_middles(struct ws_http *http, struct ws_ledger_endpoint *const *those, size_t n,
                           const char *group, ws_deadline until, const struct ws_cancel *cancel,
                           struct ws_err *err);
 
 /* Ranks of those that did not answer may come to the group of this record only now: they are let
  * go. Returns how many came; at once where all had answered. */
-unsigned ws_ledger_release_late(const struct ws_ledger_record *r, ws_deadline until, const struct ws_cancel *cancel);
+unsigned ws_ledger_release_late(const struct ws_ledger_record *r, ws_deadline until,
+                                const struct ws_cancel *cancel);
 
 /* ---- files ---- */
 
@@ -68,7 +70,8 @@ struct ws_ledger_sent {
 	uint64_t digest;         /* of its plan */
 	uint64_t tensors, bytes; /* of its plan */
 	bool whole;              /* no part was chosen by options */
-	bool checked;            /* whole, and compared with the names of the servers: nothing is missing */
+	/* whole, and compared with the names of the servers: nothing is missing */
+	bool checked;
 };
 /* Does a push that sends this complete what the push of this record left at one of its
  * endpoints, e? The same plan does. Any other must be whole, and checked or at least as large.
@@ -80,8 +83,8 @@ bool ws_ledger_completes(const struct ws_ledger_sent *sent, const struct ws_ledg
  * other push is at work there. An endpoint with a group that was not left yet stays in its
  * record, in the phase destroy, and is not pushed to again. The other records keep all but the
  * memory, because only one record may say which memory to wake. */
-void ws_ledger_settle(struct ws_ledger_list *list, const char *own, const char *const *urls, size_t n,
-                      const struct ws_ledger_sent *sent);
+void ws_ledger_settle(struct ws_ledger_list *list, const char *own, const char *const *urls,
+                      size_t n, const struct ws_ledger_sent *sent);
 
 /* ---- text ---- */
 

@@ -31,8 +31,8 @@ static int write_entry(struct ws_ledger_entry *e, struct ws_err *err)
 }
 
 /* By exact URL: `items` are changed copies of this record's endpoints. */
-static const struct ws_ledger_endpoint *find(const char *url, const struct ws_ledger_endpoint *items,
-                                             size_t n)
+static const struct ws_ledger_endpoint *find(const char *url,
+                                             const struct ws_ledger_endpoint *items, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		if (strcmp(items[i].url, url) == 0)
@@ -120,8 +120,8 @@ bool ws_ledger_completes(const struct ws_ledger_sent *sent, const struct ws_ledg
 }
 
 /* sent: only endpoints that this completes; NULL: all of these. */
-static int forget(struct ws_ledger_entry *e, const char *const *urls, size_t n, const struct ws_ledger_sent *sent,
-                  struct ws_err *err)
+static int forget(struct ws_ledger_entry *e, const char *const *urls, size_t n,
+                  const struct ws_ledger_sent *sent, struct ws_err *err)
 {
 	const bool groups = !sent;
 	const struct ws_ledger_record *r = &e->record;
@@ -144,8 +144,8 @@ static int forget(struct ws_ledger_entry *e, const char *const *urls, size_t n, 
 
 /* Takes the locks of those endpoints of the record that are among the urls (n 0: of all).
  * e->path is STATE_DIR/pushes/NAME. */
-static int lock_endpoints(const struct ws_ledger_entry *e, const char *const *urls, size_t n, struct ws_locks **out,
-                          struct ws_err *err)
+static int lock_endpoints(const struct ws_ledger_entry *e, const char *const *urls, size_t n,
+                          struct ws_locks **out, struct ws_err *err)
 {
 	const struct ws_ledger_record *r = &e->record;
 	const char **those = calloc(r->n_endpoints + 1, sizeof *those);
@@ -166,7 +166,8 @@ static int lock_endpoints(const struct ws_ledger_entry *e, const char *const *ur
 	return rc;
 }
 
-int ws_ledger_forget(struct ws_ledger_entry *e, const char *const *urls, size_t n, struct ws_err *err)
+int ws_ledger_forget(struct ws_ledger_entry *e, const char *const *urls, size_t n,
+                     struct ws_err *err)
 {
 	struct ws_locks *locks = NULL;
 	/* A process that lives, and is between two of its sources, reads its
@@ -190,8 +191,8 @@ static void forget_memory(struct ws_ledger_entry *e, const char *const *urls, si
 	}
 }
 
-void ws_ledger_settle(struct ws_ledger_list *list, const char *own, const char *const *urls, size_t n,
-                      const struct ws_ledger_sent *sent)
+void ws_ledger_settle(struct ws_ledger_list *list, const char *own, const char *const *urls,
+                      size_t n, const struct ws_ledger_sent *sent)
 {
 	for (size_t i = list->n; n && i-- > 0;) {
 		struct ws_ledger_entry *e = &list->items[i];

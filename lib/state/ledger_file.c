@@ -6,18 +6,17 @@
  *   ended             the push is over
  *   began, updated    seconds since 1970
  *   group             name of the process group, null none
- *   master            {host, port}, where endpoints were told to join it and did not answer; absent: all did
- *   plan_digest       16 hex digits
- *   tensors, bytes    of that plan
- *   weight_version    that the push would set, null none
- *   sources           [path, synthetic:... or cuda-ipc:...]
- *   files             [{path, id}]: what was read, of sources, adapters and corrections; id: 16 hex digits, a hash of
+ *   master            {host, port}, where endpoints were told to join it and did not answer;
+ * absent: all did plan_digest       16 hex digits tensors, bytes    of that plan weight_version
+ * that the push would set, null none sources           [path, synthetic:... or cuda-ipc:...] files
+ * [{path, id}]: what was read, of sources, adapters and corrections; id: 16 hex digits, a hash of
  *                     inode, size, mtime and ctime; null: memory of a process
  *   again             {directory, args: [--option=value]}, null: cannot be repeated
- *   endpoints         [{url, phase, state, paused, grouped, middle, version, asleep, inherited}]; paused, grouped
- *                     and middle (ledger_middle.c, "" none) mean perhaps. asleep: the memory that is still
- *                     released, "kv_cache,cuda_graph", "" none; null where none was when the push began.
- *                     inherited: partial, but it has all of this push: an earlier one is not completed
+ *   endpoints         [{url, phase, state, paused, grouped, middle, version, asleep, inherited}];
+ * paused, grouped and middle (ledger_middle.c, "" none) mean perhaps. asleep: the memory that is
+ * still released, "kv_cache,cuda_graph", "" none; null where none was when the push began.
+ *                     inherited: partial, but it has all of this push: an earlier one is not
+ * completed
  *
  * Every key must be there and have its type, because a file that was written by hand must not be
  * acted upon. Older versions did not write tensors, bytes and files, which are unknown then,
@@ -33,7 +32,7 @@
 
 enum { STRINGS_MAX = 65536 };
 
-/* ---- printing ----------------------------------------------------------------------------------- */
+/* ---- printing -------------------------------------------------------------------------------- */
 
 /* JSON has no word for other bytes: a path of such cannot be pushed again from its record. */
 static bool is_text(const char *s)
@@ -103,8 +102,8 @@ static bool is_repeatable(const struct ws_ledger_record *r)
 	size_t n = r->n_files;
 	while (n && is_text(r->files[n - 1].path))
 		n--;
-	return n == 0 && r->directory && is_text(r->directory) && are_text(r->sources, r->n_sources) &&
-	       are_text(r->args, r->n_args);
+	return n == 0 && r->directory && is_text(r->directory) &&
+	       are_text(r->sources, r->n_sources) && are_text(r->args, r->n_args);
 }
 
 void ws_ledger_print(const struct ws_ledger_record *r, struct ws_buf *text)
@@ -146,7 +145,7 @@ void ws_ledger_print(const struct ws_ledger_record *r, struct ws_buf *text)
 	ws_buf_putc(text, '\n');
 }
 
-/* ---- parsing ------------------------------------------------------------------------------------ */
+/* ---- parsing --------------------------------------------------------------------------------- */
 
 /* Reads members of one object, and remembers the first that is not as it should be. */
 struct reader {
@@ -158,7 +157,8 @@ static const struct ws_json *member(struct reader *r, const char *key, enum ws_j
                                     bool or_null)
 {
 	const struct ws_json *node = ws_json_get(r->object, key);
-	if (!node || (ws_json_type(node) != type && !(or_null && ws_json_type(node) == WS_JSON_NULL))) {
+	if (!node ||
+	    (ws_json_type(node) != type && !(or_null && ws_json_type(node) == WS_JSON_NULL))) {
 		if (!r->bad)
 			r->bad = key;
 		return NULL;
@@ -244,7 +244,8 @@ static const char *const *strings_of(struct reader *r, const char *key, size_t *
 	const size_t count = array ? ws_json_count(array) : 0;
 	const char **items = count <= STRINGS_MAX ? calloc(count + 1, sizeof *items) : NULL;
 	*n = 0;
-	for (const struct ws_json *i = items ? ws_json_first(array) : NULL; i; i = ws_json_next(i)) {
+	for (const struct ws_json *i = items ? ws_json_first(array) : NULL; i;
+	     i = ws_json_next(i)) {
 		if (!(items[(*n)++] = ws_json_string(i)) && !r->bad)
 			r->bad = key;
 	}
@@ -271,7 +272,8 @@ static void parse_endpoint(struct reader *in, struct ws_ledger_endpoint *e)
 	*e = (struct ws_ledger_endpoint){
 		.url = text_of(in, "url", false),
 		.phase = (enum ws_phase)choice_of(in, "phase", WS_PHASE_COUNT, phase_name),
-		.state = (enum ws_endpoint_state)choice_of(in, "state", WS_COMMITTED + 1, state_name),
+		.state = (enum ws_endpoint_state)choice_of(in, "state", WS_COMMITTED + 1,
+		                                           state_name),
 		.paused = truth_of(in, "paused"),
 		.grouped = truth_of(in, "grouped"),
 		.middle = (enum ws_ledger_middle)choice_of(in, "middle", WS_N_MIDDLES, middle_name),
@@ -283,7 +285,8 @@ static void parse_endpoint(struct reader *in, struct ws_ledger_endpoint *e)
 	if (e->slept)
 		e->asleep = (unsigned)choice_of(in, "asleep", WS_MEMORY_ALL + 1, memory_name);
 	/* Requests go there: as good as one from the command line, or none. */
-	if (!in->bad && (ws_endpoint_normalize(e->url, url, sizeof url, NULL) || strcmp(url, e->url) != 0))
+	if (!in->bad &&
+	    (ws_endpoint_normalize(e->url, url, sizeof url, NULL) || strcmp(url, e->url) != 0))
 		in->bad = "url";
 }
 
@@ -295,7 +298,8 @@ static void parse_endpoints(struct reader *r, struct ws_ledger_record *out)
 		r->bad = r->bad ? r->bad : "endpoints";
 		return;
 	}
-	for (const struct ws_json *i = array ? ws_json_first(array) : NULL; i; i = ws_json_next(i)) {
+	for (const struct ws_json *i = array ? ws_json_first(array) : NULL; i;
+	     i = ws_json_next(i)) {
 		struct reader in = { .object = i };
 		if (ws_json_type(i) != WS_JSON_OBJECT)
 			in.bad = "endpoints";
@@ -337,13 +341,15 @@ static void parse_file(struct reader *in, struct ws_ledger_file *f)
 static void parse_files(struct reader *r, struct ws_ledger_record *out)
 {
 	out->knows_files = ws_json_get(r->object, "files") != NULL;
-	const struct ws_json *array = out->knows_files ? member(r, "files", WS_JSON_ARRAY, false) : NULL;
+	const struct ws_json *array =
+		out->knows_files ? member(r, "files", WS_JSON_ARRAY, false) : NULL;
 	const size_t n = array ? ws_json_count(array) : 0;
 	struct ws_ledger_file *files = n <= STRINGS_MAX ? calloc(n + 1, sizeof *files) : NULL;
 	out->files = files;
 	if (!files && !r->bad)
 		r->bad = "files";
-	for (const struct ws_json *i = files ? ws_json_first(array) : NULL; i; i = ws_json_next(i)) {
+	for (const struct ws_json *i = files ? ws_json_first(array) : NULL; i;
+	     i = ws_json_next(i)) {
 		struct reader in = { .object = i };
 		if (ws_json_type(i) != WS_JSON_OBJECT)
 			in.bad = "files";
@@ -405,14 +411,15 @@ int ws_ledger_parse(const char *path, const char *text, size_t len, struct ws_le
 	struct reader r = { .object = root };
 	const int64_t schema = ws_json_get_int(root, "schema", 0);
 	if (schema > LEDGER_SCHEMA)
-		ws_err_set(err, WS_EINPUT, "%s: schema %" PRId64 " was written by a newer wsync", path,
-		           schema);
+		ws_err_set(err, WS_EINPUT, "%s: schema %" PRId64 " was written by a newer wsync",
+		           path, schema);
 	else if (schema < 1 || ws_json_duplicate(root))
 		ws_err_set(err, WS_EINPUT, "%s: no record of a push", path);
 	else
 		parse_record(&r, out);
 	if (r.bad)
-		ws_err_set(err, WS_EINPUT, "%s: no record of a push: '%s' is missing or wrong", path, r.bad);
+		ws_err_set(err, WS_EINPUT, "%s: no record of a push: '%s' is missing or wrong",
+		           path, r.bad);
 	if (schema == LEDGER_SCHEMA && !r.bad && out->sources)
 		return 0;
 	ws_ledger_drop(out, root);

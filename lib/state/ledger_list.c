@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ledger_list.c - reading what pushes have left, without believing more than the file system says: a
- * record decides which servers are told to go on, and what is run again. */
+/* ledger_list.c - reading what pushes have left, without believing more than the file system
+ * says: a record decides which servers are told to go on, and what is run again. */
 #include "ledger.h"
 
 #include "file.h"
@@ -18,7 +18,7 @@
 
 enum { ENTRIES_MAX = 100000 };
 
-/* ---- one file ----------------------------------------------------------------------------------- */
+/* ---- one file -------------------------------------------------------------------------------- */
 
 static int check_file(const char *path, struct ws_err *err)
 {
@@ -30,7 +30,8 @@ static int check_file(const char *path, struct ws_err *err)
 	if (st.st_uid != geteuid())
 		return ws_err_set(err, WS_EINPUT, "%s: belongs to another user", path);
 	if (st.st_mode & 022)
-		return ws_err_set(err, WS_EINPUT, "%s: others can write it, so it is not believed", path);
+		return ws_err_set(err, WS_EINPUT, "%s: others can write it, so it is not believed",
+		                  path);
 	return 0;
 }
 
@@ -39,12 +40,13 @@ void ws_ledger_read(struct ws_ledger_entry *e)
 	struct ws_buf text;
 	ws_buf_init(&text, LEDGER_BYTES_MAX);
 	if (check_file(e->path, &e->err) == 0 && ws_file_read(e->path, &text, &e->err) == 0 &&
-	    ws_ledger_parse(e->path, ws_buf_str(&text), text.len, &e->record, &e->priv, &e->err) == 0)
+	    ws_ledger_parse(e->path, ws_buf_str(&text), text.len, &e->record, &e->priv, &e->err) ==
+	            0)
 		e->fate = e->record.ended ? WS_PROCESS_DEAD : ws_process_fate(&e->record.process);
 	ws_buf_free(&text);
 }
 
-/* ---- all of them -------------------------------------------------------------------------------- */
+/* ---- all of them ----------------------------------------------------------------------------- */
 
 static bool is_record(const char *name)
 {
@@ -52,8 +54,8 @@ static bool is_record(const char *name)
 	return name[0] != '.' && n > 5 && strcmp(name + n - 5, ".json") == 0;
 }
 
-/* Half of a replacement, by a process that died in it: PID-XXXXXXXX.json.XXXXXX. One that is a day old is
- * nobody's. */
+/* Half of a replacement, by a process that died in it: PID-XXXXXXXX.json.XXXXXX. One that
+ * is a day old is nobody's. */
 static void drop_leftover(int dir, const char *name)
 {
 	struct stat st;

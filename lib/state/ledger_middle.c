@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ledger_middle.c - servers that a push left in the middle of a protocol, where they refuse every other
- * update: the request that ends it, said by somebody who knows no more than that it was begun.
+/* ledger_middle.c - servers that a push left in the middle of a protocol, where they
+ * refuse every other update: the request that ends it, said by somebody who knows no
+ * more than that it was begun.
  *
  *   session           POST /end_weight_update {}
  *   processing        POST /post_process_weights {"restore_weights_before_load":false,
@@ -9,8 +10,9 @@
  *                     "run_post_process_weights":false,"transport":"nccl_broadcast"}
  *   two-phase-flat    the same with "load_format":"flattened_bucket"
  *
- * The group has been left by then, so that a completion finds the thread ended: mostly it is refused, and
- * the server is free again. No weight version goes with it, because nobody knows what is loaded. */
+ * The group has been left by then, so that a completion finds the thread ended: mostly it
+ * is refused, and the server is free again. No weight version goes with it, because
+ * nobody knows what is loaded. */
 #include "ledger.h"
 
 #include "endpoint_call.h"
@@ -54,8 +56,8 @@ static int ask(struct ws_http *http, struct ws_ledger_endpoint *const *those, si
 		ws_buf_init(&bodies[i], 4096);
 		write_body(those[i]->middle, group, &bodies[i]);
 		if (ws_buf_check(&bodies[i], "request", err) ||
-		    ws_endpoint_prepare(&calls[i], those[i]->url, "POST", paths[those[i]->middle], &bodies[i],
-		                        until, err))
+		    ws_endpoint_prepare(&calls[i], those[i]->url, "POST", paths[those[i]->middle],
+		                        &bodies[i], until, err))
 			return -1;
 	}
 	return ws_endpoint_run(http, calls, n, cancel, err);

@@ -57,7 +57,7 @@ static ws_deadline patience(const struct repair *r)
 	                       o->until ? o->until : WS_FOREVER);
 }
 
-/* ---- who may be spoken to ----------------------------------------------------------------------- */
+/* ---- who may be spoken to -------------------------------------------------------------------- */
 
 /* A dry run takes none: it makes no file, and changes nothing that another push could see. */
 static int take_locks(struct repair *r, struct ws_err *err)
@@ -89,7 +89,7 @@ static bool is_free(const struct repair *r, size_t i)
 	return !r->answers[i].busy;
 }
 
-/* ---- what is the matter with it ----------------------------------------------------------------- */
+/* ---- what is the matter with it -------------------------------------------------------------- */
 
 /* A push that died may have committed more than it could write down; one that ended
  * has written what it knew. */
@@ -106,8 +106,9 @@ static int probe(struct repair *r, struct ws_err *err)
 	struct ws_err why = WS_ERR_INIT;
 	const struct ws_ledger_record *rec = &r->entry->record;
 	const size_t n = choose(r, is_free);
-	if (n && ws_endpoint_probe_all(r->opts->http, r->urls, n, patience(r), r->opts->cancel, r->infos,
-	                               r->errs, &why) &&
+	if (n &&
+	    ws_endpoint_probe_all(r->opts->http, r->urls, n, patience(r), r->opts->cancel, r->infos,
+	                          r->errs, &why) &&
 	    (why.code == WS_ECANCELLED || why.code == WS_ESYSTEM)) {
 		if (err)
 			*err = why;
@@ -126,7 +127,7 @@ static int probe(struct repair *r, struct ws_err *err)
 	return 0;
 }
 
-/* ---- what can be done about it ------------------------------------------------------------------ */
+/* ---- what can be done about it --------------------------------------------------------------- */
 
 static bool is_grouped(const struct repair *r, size_t i)
 {
@@ -136,7 +137,8 @@ static bool is_grouped(const struct repair *r, size_t i)
 static bool is_whole(const struct repair *r, size_t i)
 {
 	const struct ws_repair_answer *a = &r->answers[i];
-	return is_free(r, i) && !a->err.code && (a->state != WS_PARTIAL || r->opts->resume_partial) &&
+	return is_free(r, i) && !a->err.code &&
+	       (a->state != WS_PARTIAL || r->opts->resume_partial) &&
 	       !(a->asleep & WS_MEMORY_WEIGHTS);
 }
 
@@ -152,15 +154,17 @@ static bool is_to_go_on(const struct repair *r, size_t i)
 	return is_whole(r, i) && r->answers[i].paused && !r->answers[i].asleep;
 }
 
-unsigned ws_ledger_release_late(const struct ws_ledger_record *r, ws_deadline until, const struct ws_cancel *cancel)
+unsigned ws_ledger_release_late(const struct ws_ledger_record *r, ws_deadline until,
+                                const struct ws_cancel *cancel)
 {
 	struct ws_group_place place = { .port = r->master_port };
 	snprintf(place.host, sizeof place.host, "%s", r->master_host);
-	return ws_group_release_late(&place, r->group, ws_deadline_min(until, ws_deadline_in(LATE_NS)), cancel);
+	return ws_group_release_late(&place, r->group,
+	                             ws_deadline_min(until, ws_deadline_in(LATE_NS)), cancel);
 }
 
-/* Before it resumes: a rank that still waits for bytes of the dead hears nothing else on some servers.
- * Whoever does not answer is resumed all the same. */
+/* Before it resumes: a rank that still waits for bytes of the dead hears nothing else on some
+ * servers. Whoever does not answer is resumed all the same. */
 static int leave_group(struct repair *r, struct ws_err *err)
 {
 	const struct ws_ledger_record *rec = &r->entry->record;
@@ -169,10 +173,12 @@ static int leave_group(struct repair *r, struct ws_err *err)
 	if (n == 0)
 		return 0;
 	const bool came = ws_ledger_release_late(rec, patience(r), r->opts->cancel) > 0;
-	/* Of a push that was killed it is not known whether all had answered. Those that wait do not answer
-	 * this request, so one that does is taken for one that had. */
-	const bool pending = rec->ended && rec->master_port && !came && time(NULL) - rec->updated < JOIN_MOST_S;
-	ws_endpoint_destroy_group(r->opts->http, r->urls, n, rec->group, patience(r), r->opts->cancel, r->replies, &why);
+	/* Of a push that was killed it is not known whether all had answered. Those that wait do
+	 * not answer this request, so one that does is taken for one that had. */
+	const bool pending =
+		rec->ended && rec->master_port && !came && time(NULL) - rec->updated < JOIN_MOST_S;
+	ws_endpoint_destroy_group(r->opts->http, r->urls, n, rec->group, patience(r),
+	                          r->opts->cancel, r->replies, &why);
 	for (size_t k = 0; k < n; k++) {
 		const struct ws_err *said = &r->replies[k].err;
 		struct ws_repair_answer *a = &r->answers[r->index[k]];
@@ -196,8 +202,9 @@ static int end_middles(struct repair *r, struct ws_err *err)
 		if (rec->endpoints[i].middle && is_free(r, i) && !r->answers[i].err.code)
 			r->middles[n++] = &r->now[i];
 	}
-	const int rc = n ? ws_ledger_end_middles(r->opts->http, r->middles, n, rec->group, patience(r),
-	                                         r->opts->cancel, err) : 0;
+	const int rc = n ? ws_ledger_end_middles(r->opts->http, r->middles, n, rec->group,
+	                                         patience(r), r->opts->cancel, err) :
+	                   0;
 	for (size_t i = 0; i < rec->n_endpoints; i++)
 		r->answers[i].in_middle = r->now[i].middle != WS_MIDDLE_NONE;
 	return rc;
@@ -227,7 +234,8 @@ static int wake_caches(struct repair *r, struct ws_err *err)
 	struct ws_err why = WS_ERR_INIT;
 	struct ws_waking *items = calloc(r->entry->record.n_endpoints + 1, sizeof *items);
 	size_t n = 0;
-	int rc = items ? note_woken(r, items, &n, err) : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	int rc = items ? note_woken(r, items, &n, err) :
+	                 ws_err_set(err, WS_ESYSTEM, "out of memory");
 	if (n && rc == 0)
 		ws_endpoint_wake_each(r->opts->http, items, n, patience(r), r->opts->cancel, &why);
 	for (size_t k = 0; rc == 0 && k < n; k++) {
@@ -250,7 +258,8 @@ static int resume(struct repair *r, struct ws_err *err)
 	const size_t n = choose(r, is_to_go_on);
 	if (n == 0)
 		return 0;
-	ws_endpoint_resume(r->opts->http, r->urls, n, patience(r), r->opts->cancel, r->replies, &why);
+	ws_endpoint_resume(r->opts->http, r->urls, n, patience(r), r->opts->cancel, r->replies,
+	                   &why);
 	for (size_t k = 0; k < n; k++) {
 		struct ws_repair_answer *a = &r->answers[r->index[k]];
 		a->err = r->replies[k].err;
@@ -285,7 +294,7 @@ static int write_down(struct repair *r, struct ws_err *err)
 	return n ? ws_ledger_amend(r->entry->path, r->now, n, err) : 0;
 }
 
-/* ---- all together ------------------------------------------------------------------------------- */
+/* ---- all together ---------------------------------------------------------------------------- */
 
 /* Only a push can make it whole. */
 static bool is_torn(const struct ws_repair_answer *a)
@@ -314,11 +323,11 @@ static int sum_up(const struct repair *r, struct ws_err *err)
 	if (torn) {
 		const char *what = slept ? "its weights were released and are not complete" :
 		                           "has some old and some new weights";
-		ws_err_set(err, WS_EPARTIAL, torn == 1 ? "%s: %s" : "%s: %s (and %zu more)", where, what,
-		           torn - 1);
+		ws_err_set(err, WS_EPARTIAL, torn == 1 ? "%s: %s" : "%s: %s (and %zu more)", where,
+		           what, torn - 1);
 		ws_err_hint(err, "push everything again: %swsync-push SOURCE -e %s%s",
-		            rec->directory && rec->n_sources ? "wsync-ctl repair --again, or " : "", where,
-		            slept ? " --asleep recorded" : "");
+		            rec->directory && rec->n_sources ? "wsync-ctl repair --again, or " : "",
+		            where, slept ? " --asleep recorded" : "");
 		return ws_err_where(err, NULL, where);
 	}
 	if (first) {
@@ -327,8 +336,10 @@ static int sum_up(const struct repair *r, struct ws_err *err)
 		return -1;
 	}
 	if (stuck && !r->opts->dry_run)
-		return ws_err_set(err, WS_ETIMEOUT, "%s: did not answer the request to leave group %s, or to "
-		                  "end an update: it may be stuck", stuck, rec->group);
+		return ws_err_set(err, WS_ETIMEOUT,
+		                  "%s: did not answer the request to leave group %s, or to "
+		                  "end an update: it may be stuck",
+		                  stuck, rec->group);
 	return 0;
 }
 
@@ -350,11 +361,17 @@ int ws_ledger_repair(struct ws_ledger_entry *entry, const struct ws_repair_opts 
 {
 	const size_t n = entry->record.n_endpoints;
 	struct repair r = {
-		.opts = opts, .entry = entry, .answers = answers,
-		.infos = calloc(n + 1, sizeof *r.infos), .replies = calloc(n + 1, sizeof *r.replies),
-		.errs = calloc(n + 1, sizeof *r.errs), .locks = calloc(n + 1, sizeof *r.locks),
-		.now = calloc(n + 1, sizeof *r.now), .urls = calloc(n + 1, sizeof *r.urls),
-		.index = calloc(n + 1, sizeof *r.index), .middles = calloc(n + 1, sizeof *r.middles),
+		.opts = opts,
+		.entry = entry,
+		.answers = answers,
+		.infos = calloc(n + 1, sizeof *r.infos),
+		.replies = calloc(n + 1, sizeof *r.replies),
+		.errs = calloc(n + 1, sizeof *r.errs),
+		.locks = calloc(n + 1, sizeof *r.locks),
+		.now = calloc(n + 1, sizeof *r.now),
+		.urls = calloc(n + 1, sizeof *r.urls),
+		.index = calloc(n + 1, sizeof *r.index),
+		.middles = calloc(n + 1, sizeof *r.middles),
 	};
 	int rc = -1;
 	take_from_record(&r);
@@ -366,8 +383,10 @@ int ws_ledger_repair(struct ws_ledger_entry *entry, const struct ws_repair_opts 
 	if (take_locks(&r, err) || probe(&r, err))
 		goto out;
 	if (!opts->dry_run) {
-		rc = leave_group(&r, err) || end_middles(&r, err) || wake_caches(&r, err) || resume(&r, err) ?
-		     -1 : 0;
+		rc = leave_group(&r, err) || end_middles(&r, err) || wake_caches(&r, err) ||
+		                     resume(&r, err) ?
+		             -1 :
+		             0;
 		/* What was done is written down, also when it was cut short. */
 		if (write_down(&r, rc ? NULL : err) || rc) {
 			rc = -1;

@@ -26,7 +26,9 @@ static int hint_by_hand(const struct ws_ledger_record *r, struct ws_err *err)
 			break;
 		}
 	err->hint[0] = 0;
-	return ws_err_hint(err, "push the version that you mean: wsync-push SOURCE -e %s --weight-version VERSION%s",
+	return ws_err_hint(err,
+	                   "push the version that you mean: wsync-push SOURCE -e %s "
+	                   "--weight-version VERSION%s",
 	                   e ? e->url : "URL", e && e->slept ? " --asleep recorded" : "");
 }
 
@@ -47,15 +49,19 @@ static int compare_id(const char *path, uint64_t *id, struct ws_err *err)
 	return 0;
 }
 
-static int check_file(const struct ws_ledger_record *r, const struct ws_ledger_file *f, struct ws_err *err)
+static int check_file(const struct ws_ledger_record *r, const struct ws_ledger_file *f,
+                      struct ws_err *err)
 {
 	char pushed[256], *path = NULL;
 	const bool absolute = *f->path == '/' || !r->directory;
 	uint64_t id;
 	describe_push(r, pushed, sizeof pushed);
 	if (f->in_memory)
-		return ws_err_set(err, WS_EINPUT, "%s: the memory may hold other weights than when %s", f->path, pushed);
-	if (asprintf(&path, "%s%s%s", absolute ? "" : r->directory, absolute ? "" : "/", f->path) < 0)
+		return ws_err_set(err, WS_EINPUT,
+		                  "%s: the memory may hold other weights than when %s", f->path,
+		                  pushed);
+	if (asprintf(&path, "%s%s%s", absolute ? "" : r->directory, absolute ? "" : "/", f->path) <
+	    0)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	int rc = compare_id(path, &id, err);
 	if (rc == 0 && id != f->id)
@@ -68,8 +74,11 @@ int ws_ledger_check_source(const struct ws_ledger_record *r, struct ws_err *err)
 {
 	int rc = 0;
 	if (!r->knows_files)
-		rc = ws_err_set(err, WS_EINPUT, "an older wsync wrote the record of process %lld: it does not tell whether "
-		                "the source has changed since", (long long)r->process.pid);
+		rc = ws_err_set(
+			err, WS_EINPUT,
+			"an older wsync wrote the record of process %lld: it does not tell whether "
+			"the source has changed since",
+			(long long)r->process.pid);
 	for (size_t i = 0; rc == 0 && i < r->n_files; i++)
 		rc = check_file(r, &r->files[i], err);
 	return rc ? hint_by_hand(r, err) : 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lock.c - flock(2) on a file that says who holds it: "PID HOST\n".
  *
- * What the file says is believed only while it is locked; between taking the lock and writing there is a
- * moment in which nobody is named. */
+ * What the file says is believed only while it is locked; between taking the lock and writing
+ * there is a moment in which nobody is named. */
 #include "lock.h"
 
 #include "file.h"
@@ -32,17 +32,18 @@ struct ws_locks {
 	struct one items[];
 };
 
-/* ---- one lock ----------------------------------------------------------------------------------- */
+/* ---- one lock -------------------------------------------------------------------------------- */
 
-/* Empty, or the words of an earlier holder. Anything else is no lock, however it came to be named as one, and
- * must not be written over. */
+/* Empty, or the words of an earlier holder. Anything else is no lock, however it came to be
+ * named as one, and must not be written over. */
 static bool is_lock(int fd)
 {
 	char text[WORDS_MAX + 1];
 	const ssize_t n = pread(fd, text, sizeof text - 1, 0);
 	text[n > 0 ? n : 0] = 0;
 	const size_t digits = strspn(text, "0123456789");
-	return n == 0 || (n > 0 && n < WORDS_MAX && digits && (text[digits] == ' ' || text[digits] == 0));
+	return n == 0 ||
+	       (n > 0 && n < WORDS_MAX && digits && (text[digits] == ' ' || text[digits] == 0));
 }
 
 static void say_who(int fd)
@@ -75,14 +76,15 @@ static void read_who(const char *path, char *who, size_t n)
 	snprintf(who, n, "process %ld%s%s", pid, *printable ? " on " : "", printable);
 }
 
-int ws_lock_take(const char *path, const char *what, int64_t wait_ns, const struct ws_cancel *cancel,
-                 struct ws_err *err)
+int ws_lock_take(const char *path, const char *what, int64_t wait_ns,
+                 const struct ws_cancel *cancel, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
 	const int fd = ws_file_lock(path, ws_deadline_in(wait_ns), cancel, &why);
 	if (fd >= 0 && !is_lock(fd)) {
 		ws_file_unlock(fd);
-		return ws_err_set(err, WS_ESYSTEM, "%s: %s is a file of something else, and no lock", what, path);
+		return ws_err_set(err, WS_ESYSTEM,
+		                  "%s: %s is a file of something else, and no lock", what, path);
 	}
 	if (fd >= 0) {
 		say_who(fd);
@@ -114,7 +116,7 @@ void ws_lock_drop(int fd)
 	ws_file_unlock(fd);
 }
 
-/* ---- one for each endpoint ---------------------------------------------------------------------- */
+/* ---- one for each endpoint ------------------------------------------------------------------- */
 
 static bool names_this_machine(const char *host)
 {
@@ -157,7 +159,8 @@ static int take_one(const char *dir, struct one *o, ws_deadline until, bool wait
 {
 	char *path = NULL, *what = NULL;
 	const int64_t left = ws_deadline_left(until);
-	if (asprintf(&path, "%s/%s", dir, o->name) < 0 || asprintf(&what, "endpoint %s", o->url) < 0)
+	if (asprintf(&path, "%s/%s", dir, o->name) < 0 ||
+	    asprintf(&what, "endpoint %s", o->url) < 0)
 		ws_err_set(err, WS_ESYSTEM, "out of memory");
 	else
 		o->fd = ws_lock_take(path, what, wait && !left ? 1 : left, cancel, err);

@@ -19,7 +19,8 @@ static int open_shards(struct ws_input *in, const struct ws_input_opts *o, char 
 {
 	struct ws_shards shards;
 	const struct ws_source_opts opts = { .memory = o->memory, .cancel = o->cancel };
-	if (ws_shards_open_with(&opts, o->paths, o->n_paths, o->sharded_tp, o->sharded_ep, &shards, err))
+	if (ws_shards_open_with(&opts, o->paths, o->n_paths, o->sharded_tp, o->sharded_ep, &shards,
+	                        err))
 		return -1;
 	in->sources = shards.sources;
 	in->n_sources = shards.n;
@@ -124,8 +125,8 @@ static int refuse_shards(const struct ws_input *in, struct ws_err *err)
 static bool will_unpack(const struct ws_input *in, const struct ws_input_opts *o)
 {
 	const char *method = in->config ? ws_config_quant(in->config)->method : "";
-	return o->transform && ws_transform_wanted(o->transform) && *method && strcmp(method, "fp8") &&
-	       strcmp(method, "mxfp4");
+	return o->transform && ws_transform_wanted(o->transform) && *method &&
+	       strcmp(method, "fp8") && strcmp(method, "mxfp4");
 }
 
 static int make_layouts(struct ws_input *in, const struct ws_input_opts *o, struct ws_err *err)
@@ -133,7 +134,8 @@ static int make_layouts(struct ws_input *in, const struct ws_input_opts *o, stru
 	/* What is unpacked on its way has the shapes of unquantized weights. */
 	const struct ws_layout_opts whole = { .tp = 1, .ep = 1, .unquantized = will_unpack(in, o) };
 	const struct ws_layout_opts sharded = { .tp = in->sharded_tp, .ep = in->sharded_ep };
-	if (ws_input_known(in) && ws_layout_make(in->family, in->config, &whole, &in->layout, &in->why)) {
+	if (ws_input_known(in) &&
+	    ws_layout_make(in->family, in->config, &whole, &in->layout, &in->why)) {
 		in->layout = NULL;
 		if (o->config) {
 			*err = in->why;
@@ -152,8 +154,8 @@ static int make_items(struct ws_input *in, struct ws_err *err)
 {
 	const struct ws_catalog_opts opts = { .family = in->family, .layout = in->layout,
 		                              .sharded = in->sharded };
-	if (ws_catalog_make((const struct ws_source *const *)in->sources, in->n_sources, &opts, &in->stored,
-	                    err))
+	if (ws_catalog_make((const struct ws_source *const *)in->sources, in->n_sources, &opts,
+	                    &in->stored, err))
 		return -1;
 	in->catalog = in->stored;
 	return 0;
@@ -166,7 +168,8 @@ static bool is_fp8(const struct ws_quant *q)
 	return q && strcmp(q->method, "fp8") == 0;
 }
 
-/* What a server of the transformed weights would have in its config.json: by that the names are checked. */
+/* What a server of the transformed weights would have in its config.json: by
+ * that the names are checked. */
 static int say_quant(struct ws_input *in, const struct ws_transform_opts *o, struct ws_err *err)
 {
 	struct ws_quant q = { .method = "", .scale_fmt = "", .activation = "" };
@@ -187,11 +190,13 @@ static int say_quant(struct ws_input *in, const struct ws_transform_opts *o, str
 	return ws_config_set_quant(in->config, &q, err);
 }
 
-static int make_transform(struct ws_input *in, const struct ws_transform_opts *opts, struct ws_err *err)
+static int make_transform(struct ws_input *in, const struct ws_transform_opts *opts,
+                          struct ws_err *err)
 {
 	struct ws_transform_opts o = *opts;
 	const struct ws_quant *said = in->config ? ws_config_quant(in->config) : NULL;
-	if (!in->config && in->why.code && !in->fallback) { /* sizes of blocks and what to leave stand there */
+	/* sizes of blocks and what to leave stand there */
+	if (!in->config && in->why.code && !in->fallback) {
 		*err = in->why;
 		return ws_err_hint(err, "mend it, or name another: --config DIR");
 	}
@@ -214,7 +219,9 @@ static int make_catalog(struct ws_input *in, const struct ws_input_opts *o, stru
 		return 0;
 	if (make_items(in, err))
 		return -1;
-	return o->transform && ws_transform_wanted(o->transform) ? make_transform(in, o->transform, err) : 0;
+	return o->transform && ws_transform_wanted(o->transform) ?
+	               make_transform(in, o->transform, err) :
+	               0;
 }
 
 /* ---- all of it ---- */

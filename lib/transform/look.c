@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* look.c - what of a product's base is to be looked at, and what follows from how large it is.
  *
- * Codes times scales are as large as the largest of each at most. A bound below half of where sums are watched
- * (floats.h) leaves nothing in doubt, whatever is rounded on the way. */
+ * Codes times scales are as large as the largest of each at most. A bound below half of where
+ * sums are watched (floats.h) leaves nothing in doubt, whatever is rounded on the way. */
 #include "look.h"
 
 #include "product.h"
@@ -30,7 +30,7 @@ struct all {
 	size_t n_looks;
 };
 
-/* ---- what there is to look at -------------------------------------------------------------------- */
+/* ---- what there is to look at ---------------------------------------------------------------- */
 
 static bool is_placed(const struct ws_spans *s)
 {
@@ -46,7 +46,8 @@ static bool is_looked_at(enum ws_dtype dtype)
 	       dtype == WS_DTYPE_F8_E4M3 || dtype == WS_DTYPE_F8_E8M0;
 }
 
-/* Items whose values decide, which are fewer than those that are read: four bits are a number in any case. */
+/* Items whose values decide, which are fewer than those that are read: four bits
+ * are a number in any case. */
 static unsigned list_items(const struct ws_weight *w, const struct ws_item *items[PARTS])
 {
 	const struct ws_packed *p = &w->packed;
@@ -63,7 +64,8 @@ static unsigned list_items(const struct ws_weight *w, const struct ws_item *item
 		items[1] = p->parts[1];
 		return 2;
 	case WS_PACK_NF4:
-		items[0] = ((const struct ws_nf4 *)p->priv)->nested_blocksize ? p->parts[3] : p->parts[0];
+		items[0] = ((const struct ws_nf4 *)p->priv)->nested_blocksize ? p->parts[3] :
+		                                                                p->parts[0];
 		return 1;
 	}
 	return 0;
@@ -93,7 +95,8 @@ static int describe(struct base *b, struct ws_err *err)
 	return 0;
 }
 
-static int describe_all(struct all *a, struct ws_product *const *products, size_t n, struct ws_err *err)
+static int describe_all(struct all *a, struct ws_product *const *products, size_t n,
+                        struct ws_err *err)
 {
 	a->bases = calloc(n + 1, sizeof *a->bases);
 	a->looks = calloc(n * PARTS + 1, sizeof *a->looks);
@@ -109,14 +112,15 @@ static int describe_all(struct all *a, struct ws_product *const *products, size_
 		list_items(&b->product->weight, items);
 		for (unsigned k = 0; k < b->n; k++) {
 			b->looks[k] = &a->looks[a->n_looks++];
-			*b->looks[k] = (struct ws_look){ ws_spans_payload(&b->spans[k]), items[k]->dtype, false, 0 };
+			*b->looks[k] = (struct ws_look){ ws_spans_payload(&b->spans[k]),
+				                         items[k]->dtype, false, 0 };
 		}
 		a->n_bases -= b->n == 0;
 	}
 	return 0;
 }
 
-/* ---- what follows -------------------------------------------------------------------------------- */
+/* ---- what follows ---------------------------------------------------------------------------- */
 
 static double float_of(uint32_t bits)
 {
@@ -132,8 +136,10 @@ static double magnitude(const struct ws_look *l)
 	case WS_DTYPE_BF16:
 		return float_of(l->largest << 16);
 	case WS_DTYPE_F16:
-		return l->largest < 0x7c00 ? ldexp((double)(l->largest & 0x3ff) + (l->largest > 0x3ff ? 1024 : 0),
-		                                   (int)(l->largest > 0x3ff ? l->largest >> 10 : 1) - 25) : INFINITY;
+		return l->largest < 0x7c00 ?
+		               ldexp((double)(l->largest & 0x3ff) + (l->largest > 0x3ff ? 1024 : 0),
+		                     (int)(l->largest > 0x3ff ? l->largest >> 10 : 1) - 25) :
+		               INFINITY;
 	case WS_DTYPE_F32:
 		return float_of(l->largest);
 	case WS_DTYPE_F8_E4M3:
@@ -149,7 +155,9 @@ static double largest_of(const float *x, size_t n)
 {
 	double most = 0;
 	for (size_t i = 0; i < n; i++)
-		most = !isfinite(x[i]) ? INFINITY : fabs((double)x[i]) > most ? fabs((double)x[i]) : most;
+		most = !isfinite(x[i])           ? INFINITY :
+		       fabs((double)x[i]) > most ? fabs((double)x[i]) :
+		                                   most;
 	return most;
 }
 
@@ -165,8 +173,9 @@ static double bound_of(const struct base *b)
 		return 6 * first * second;
 	case WS_PACK_NF4:
 		return largest_of(nf4->levels, 16) *
-		       (nf4->nested_blocksize ? largest_of(nf4->nested_map, 256) * first + fabs((double)nf4->nested_offset)
-		                              : first);
+		       (nf4->nested_blocksize ? largest_of(nf4->nested_map, 256) * first +
+		                                        fabs((double)nf4->nested_offset) :
+		                                first);
 	default:
 		return first;
 	}
@@ -184,7 +193,7 @@ static bool is_fine(const struct base *b)
 	return bound < (w->dtype == WS_DTYPE_F16 ? 0x1p14 : 0x1p125);
 }
 
-/* ---- all of it ----------------------------------------------------------------------------------- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 int ws_look_at_products(struct ws_product *const *products, size_t n, ws_look_fn *look, void *ctx,
                         const struct ws_cancel *cancel, struct ws_err *err)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* select.c - which tensors become FP8: matrices called X.weight that the server keeps as FP8.
  *
- * Checkpoints of FP8 list what else there is (modules_to_not_convert: the head, routers, norms), and then
- * the list decides, as xorl has it. Only as far as servers agree: releases do not list embeddings, which
- * are no linear layers and were never to be converted, and lists written by hand ("lm_head") not even
- * routers. No server keeps any of these in FP8, whatever its list says; so they are never made so. Modules
- * that a user wants to skip only ever take away. */
+ * Checkpoints of FP8 list what else there is (modules_to_not_convert: the head, routers, norms),
+ * and then the list decides, as xorl has it. Only as far as servers agree: releases do not list
+ * embeddings, which are no linear layers and were never to be converted, and lists written by
+ * hand ("lm_head") not even routers. No server keeps any of these in FP8, whatever its list
+ * says; so they are never made so. Modules that a user wants to skip only ever take away. */
 #include "select.h"
 
 #include "wsync/tool/str.h"
@@ -24,19 +24,23 @@ static bool ends_with(const char *name, const char *end)
 /* xorl's rule for servers that say nothing. */
 static bool is_known(const char *module)
 {
-	static const char *const linear[] = { ".in_proj_qkv", ".in_proj_z", ".in_proj_b", ".in_proj_a" };
+	static const char *const linear[] = { ".in_proj_qkv", ".in_proj_z", ".in_proj_b",
+		                              ".in_proj_a" };
 	if (ends_with(module, "_proj") || ends_with(module, "_proj_with_mqa"))
 		return true;
-	for (size_t i = 0; strstr(module, ".linear_attn.") && i < sizeof linear / sizeof *linear; i++)
+	for (size_t i = 0; strstr(module, ".linear_attn.") && i < sizeof linear / sizeof *linear;
+	     i++)
 		if (ends_with(module, linear[i]))
 			return true;
 	return false;
 }
 
-/* In SGLang the head and embeddings are no linear layers, and routers are built without a quantization. */
+/* In SGLang the head and embeddings are no linear layers, and routers are
+ * built without a quantization. */
 static bool is_never(const char *module)
 {
-	static const char *const leaves[] = { "embed_tokens", "lm_head", ".mlp.gate", ".shared_expert_gate" };
+	static const char *const leaves[] = { "embed_tokens", "lm_head", ".mlp.gate",
+		                              ".shared_expert_gate" };
 	for (size_t i = 0; i < sizeof leaves / sizeof *leaves; i++)
 		if (ends_with(module, leaves[i]))
 			return true;
@@ -57,7 +61,8 @@ bool ws_select_fp8(const struct ws_transform_opts *o, const char *name, unsigned
 	static const char leaf[] = ".weight";
 	char module[MOST_OF_A_NAME];
 	const size_t n = strlen(name);
-	if (o->quantize == WS_QUANTIZE_NONE || n_dims != 2 || !ends_with(name, leaf) || n >= sizeof module)
+	if (o->quantize == WS_QUANTIZE_NONE || n_dims != 2 || !ends_with(name, leaf) ||
+	    n >= sizeof module)
 		return false;
 	memcpy(module, name, n + 1);
 	module[n - strlen(leaf)] = 0;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transform.c - a catalog in, a catalog out: what becomes of each tensor is decided here, from headers.
+/* transform.c - a catalog in, a catalog out: what becomes of each tensor is
+ * decided here, from headers.
  *
- * An item stays what it is, is replaced by a tensor of an adapter, or becomes the output of a product,
- * quantized ones with their scales right behind them. Tensors that belong to a packed weight (its
- * scales, tables) are left out where the weight does not stay packed. */
+ * An item stays what it is, is replaced by a tensor of an adapter, or becomes the output of a
+ * product, quantized ones with their scales right behind them. Tensors that belong to a packed
+ * weight (its scales, tables) are left out where the weight does not stay packed. */
 #include "transform_core.h"
 
 #include "catalog_build.h"
@@ -28,7 +29,7 @@ bool ws_transform_wanted(const struct ws_transform_opts *o)
 	return o->quantize != WS_QUANTIZE_NONE || o->n_adapters || o->correction || o->unpack;
 }
 
-/* ---- what is sent -------------------------------------------------------------------------------- */
+/* ---- what is sent ---------------------------------------------------------------------------- */
 
 static bool is_chosen(const struct ws_transform *t, const char *name)
 {
@@ -53,13 +54,15 @@ static bool is_sent(const struct ws_transform *t, const struct ws_item *item)
 
 /* A tensor that cannot be changed stays as it is where it is excluded, and so does a tensor that
  * goes with an excluded weight, as scales of an unknown packing do. */
-static bool is_forgiven(const struct ws_transform *t, const struct ws_item *item, const struct ws_err *why)
+static bool is_forgiven(const struct ws_transform *t, const struct ws_item *item,
+                        const struct ws_err *why)
 {
 	const struct ws_item *codes = ws_unpack_codes(t->base, item);
-	return why->code == WS_EINPUT && (!is_chosen(t, item->name) || (codes && !is_chosen(t, codes->name)));
+	return why->code == WS_EINPUT &&
+	       (!is_chosen(t, item->name) || (codes && !is_chosen(t, codes->name)));
 }
 
-/* ---- what goes in -------------------------------------------------------------------------------- */
+/* ---- what goes in ---------------------------------------------------------------------------- */
 
 static size_t index_of(const struct ws_transform *t, const struct ws_item *item)
 {
@@ -75,7 +78,8 @@ static int find_packed(struct ws_transform *t, struct ws_err *err)
 		return ws_catalog_no_memory(err);
 	for (size_t i = 0; i < n; i++) {
 		const struct ws_item *item = ws_catalog_item(t->base, i);
-		if (ws_packed_find(t->base, item, t->opts.base, &t->found[i], &why) == 0 || is_forgiven(t, item, &why))
+		if (ws_packed_find(t->base, item, t->opts.base, &t->found[i], &why) == 0 ||
+		    is_forgiven(t, item, &why))
 			continue;
 		if (err)
 			*err = why;
@@ -103,7 +107,8 @@ static int judge_left_over(struct ws_transform *t, const char *dir, const struct
 	t->report.left_over += b->n_left_over;
 	if (t->opts.adapter_partial)
 		return 0;
-	ws_err_set(err, WS_EINPUT, "adapter %s: %zu of its tensors bind to nothing, the first is '%s'", dir,
+	ws_err_set(err, WS_EINPUT,
+	           "adapter %s: %zu of its tensors bind to nothing, the first is '%s'", dir,
 	           b->n_left_over, ws_quote(b->left_over[0]->name).text);
 	return ws_err_hint(err, "--lora-partial leaves them out");
 }
@@ -122,14 +127,15 @@ static int open_adapters(struct ws_transform *t, struct ws_err *err)
 			return -1;
 		if (o->family)
 			ws_adapter_rename(t->adapters[i], o->family);
-		if (ws_adapter_bind(t->adapters[i], t->base, o->layout, shape_of, t, &t->bindings[i], err) ||
+		if (ws_adapter_bind(t->adapters[i], t->base, o->layout, shape_of, t,
+		                    &t->bindings[i], err) ||
 		    judge_left_over(t, o->adapters[i], &t->bindings[i], err))
 			return -1;
 	}
 	return 0;
 }
 
-/* ---- what becomes of it -------------------------------------------------------------------------- */
+/* ---- what becomes of it ---------------------------------------------------------------------- */
 
 struct decision {
 	const struct ws_item *item;
@@ -173,7 +179,8 @@ static bool same_blocks(const struct ws_fp8_rule *r, const struct ws_packed *p)
 	       (r->bk == p->bk || (r->bk >= p->cols && p->bk >= p->cols));
 }
 
-/* A base in FP8 that is what it would become: its blocks, the name of its scales, and what those are. */
+/* A base in FP8 that is what it would become: its blocks, the name of its
+ * scales, and what those are. */
 static bool is_already(const struct ws_transform *t, const struct decision *d)
 {
 	const struct ws_transform_opts *o = &t->opts;
@@ -182,7 +189,8 @@ static bool is_already(const struct ws_transform *t, const struct decision *d)
 	const char *suffix = scales->name + strlen(d->item->name);
 	const bool powers = scales->dtype == WS_DTYPE_F8_E8M0 ||
 	                    (o->base && strcmp(o->base->scale_fmt, "ue8m0") == 0);
-	return same_blocks(&rule, d->base) && strcmp(suffix, suffix_of(o)) == 0 && (powers || !o->ue8m0);
+	return same_blocks(&rule, d->base) && strcmp(suffix, suffix_of(o)) == 0 &&
+	       (powers || !o->ue8m0);
 }
 
 static bool is_changed(const struct ws_transform *t, const struct decision *d)
@@ -203,12 +211,13 @@ static bool is_changed(const struct ws_transform *t, const struct decision *d)
 	}
 }
 
-/* ---- products ------------------------------------------------------------------------------------ */
+/* ---- products -------------------------------------------------------------------------------- */
 
 static int refuse_type(const struct decision *d, struct ws_err *err)
 {
-	return ws_err_set(err, WS_EINPUT, "tensor '%s' is %s: deltas are added to BF16, F16 and F32",
-	                  d->item->name, ws_dtype_safetensors(d->base->dtype));
+	return ws_err_set(err, WS_EINPUT,
+	                  "tensor '%s' is %s: deltas are added to BF16, F16 and F32", d->item->name,
+	                  ws_dtype_safetensors(d->base->dtype));
 }
 
 static struct ws_packed packed_of(const struct ws_item *item, const struct ws_packed *as)
@@ -231,8 +240,10 @@ static int replace(const struct decision *d, struct ws_packed *out, struct ws_er
 {
 	if (!ws_floats_known(d->replaced->dtype) ||
 	    count_numbers(d->replaced) != (uint64_t)d->base->rows * (uint64_t)d->base->cols)
-		return ws_err_set(err, WS_EINPUT, "adapter tensor '%s' cannot take the place of '%s': other "
-		                  "type or shape", ws_quote(d->replaced->name).text, d->item->name);
+		return ws_err_set(err, WS_EINPUT,
+		                  "adapter tensor '%s' cannot take the place of '%s': other "
+		                  "type or shape",
+		                  ws_quote(d->replaced->name).text, d->item->name);
 	*out = packed_of(d->replaced, d->base);
 	return 0;
 }
@@ -270,27 +281,34 @@ static int fill_weight(struct ws_transform *t, const struct decision *d, struct 
 	return (d->replaced && replace(d, &w->packed, err)) || gather_deltas(t, d, w, err) ? -1 : 0;
 }
 
-static const char *say_made(struct ws_transform *t, const struct ws_product *p, const struct decision *d)
+static const char *say_made(struct ws_transform *t, const struct ws_product *p,
+                            const struct decision *d)
 {
 	char merged[64] = "", packing[32] = "", blocks[64] = "";
 	const struct ws_weight *w = &p->weight;
 	if (w->packed.packing != WS_PACK_NONE)
-		snprintf(packing, sizeof packing, "%s unpacked", ws_packing_name(w->packed.packing));
+		snprintf(packing, sizeof packing, "%s unpacked",
+		         ws_packing_name(w->packed.packing));
 	if (w->n_deltas)
-		snprintf(merged, sizeof merged, "%s%zu delta%s merged", *packing ? ", " : "", w->n_deltas,
-		         w->n_deltas == 1 ? "" : "s");
+		snprintf(merged, sizeof merged, "%s%zu delta%s merged", *packing ? ", " : "",
+		         w->n_deltas, w->n_deltas == 1 ? "" : "s");
 	if (p->quantized)
-		snprintf(blocks, sizeof blocks, "%sfp8 in blocks of %lldx%lld", *packing || *merged ? ", " : "",
-		         (long long)p->rule.bn, (long long)p->rule.bk);
+		snprintf(blocks, sizeof blocks, "%sfp8 in blocks of %lldx%lld",
+		         *packing || *merged ? ", " : "", (long long)p->rule.bn,
+		         (long long)p->rule.bk);
 	return ws_catalog_say(t->catalog, "%s%s%s%s%s", d->replaced ? "of the adapter" : "",
-	                      d->replaced && (*packing || *merged || *blocks) ? ", " : "", packing, merged,
-	                      blocks);
+	                      d->replaced && (*packing || *merged || *blocks) ? ", " : "", packing,
+	                      merged, blocks);
 }
 
 static struct ws_item item_of(const struct decision *d, const struct ws_made *m, const char *made)
 {
-	struct ws_item item = { .name = m->name, .bytes = m->part->tiled.bytes, .source = d->item->source,
-		                .from = d->item->from, .maker = &m->maker, .made = made };
+	struct ws_item item = { .name = m->name,
+		                .bytes = m->part->tiled.bytes,
+		                .source = d->item->source,
+		                .from = d->item->from,
+		                .maker = &m->maker,
+		                .made = made };
 	return item;
 }
 
@@ -350,10 +368,13 @@ static int add_product(struct ws_transform *t, const struct decision *d, struct 
 	item.n_dims = d->base->n_dims;
 	memcpy(item.dims, d->base->dims, sizeof item.dims);
 	count(t, d, p);
-	return ws_catalog_add_item(t->catalog, &item, err) || (d->quantize && add_scales(t, d, c, err)) ? -1 : 0;
+	return ws_catalog_add_item(t->catalog, &item, err) ||
+	                       (d->quantize && add_scales(t, d, c, err)) ?
+	               -1 :
+	               0;
 }
 
-/* ---- all of it ----------------------------------------------------------------------------------- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 /* The item as it is sent: changed, or as it was. */
 static int add(struct ws_transform *t, const struct decision *d, struct ws_err *err)
@@ -368,7 +389,8 @@ static int add(struct ws_transform *t, const struct decision *d, struct ws_err *
 			return -1;
 		}
 	}
-	t->report.already += d->base->packing == WS_PACK_FP8 && d->base->weight && is_sent(t, d->item);
+	t->report.already +=
+		d->base->packing == WS_PACK_FP8 && d->base->weight && is_sent(t, d->item);
 	return ws_catalog_add_item(t->catalog, d->item, err);
 }
 
@@ -402,7 +424,8 @@ static int check_opts(const struct ws_transform_opts *o, struct ws_err *err)
 {
 	if (o->quantize == WS_QUANTIZE_FP8 && (o->block[0] || o->block[1]) &&
 	    (o->block[0] < 1 || o->block[1] < 1))
-		return ws_err_set(err, WS_EUSAGE, "blocks of %lld x %lld: rows and columns are 1 or more",
+		return ws_err_set(err, WS_EUSAGE,
+		                  "blocks of %lld x %lld: rows and columns are 1 or more",
 		                  (long long)o->block[0], (long long)o->block[1]);
 	return 0;
 }
@@ -485,14 +508,17 @@ int ws_transform_sends(const struct ws_transform *t, struct ws_err *err)
 	for (size_t k = 0; k < t->opts.n_adapters; k++) {
 		if (t->sends[k])
 			continue;
-		ws_err_set(err, WS_EINPUT, "adapter %s: none of the tensors that it changes is sent",
+		ws_err_set(err, WS_EINPUT,
+		           "adapter %s: none of the tensors that it changes is sent",
 		           ws_adapter_dir(t->adapters[k]));
-		return ws_err_hint(err, "choose one of them with --include and --exclude, or leave --lora out");
+		return ws_err_hint(
+			err,
+			"choose one of them with --include and --exclude, or leave --lora out");
 	}
 	return 0;
 }
 
-/* ---- looking ahead ------------------------------------------------------------------------------- */
+/* ---- looking ahead --------------------------------------------------------------------------- */
 
 static int wait_for_check(struct ws_run *run, const struct ws_cancel *cancel, struct ws_err *err)
 {
@@ -531,9 +557,11 @@ static int run_checks(const struct ws_transform *t, const struct ws_tiled *const
 	return rc;
 }
 
-/* First what goes in; then, of those whose numbers are so large that a sum might be none, what comes out. */
-int ws_transform_check_with(const struct ws_transform *t, const struct ws_plan *plan, ws_look_fn *look, void *ctx,
-                            const struct ws_cancel *cancel, struct ws_err *err)
+/* First what goes in; then, of those whose numbers are so large that a sum
+ * might be none, what comes out. */
+int ws_transform_check_with(const struct ws_transform *t, const struct ws_plan *plan,
+                            ws_look_fn *look, void *ctx, const struct ws_cancel *cancel,
+                            struct ws_err *err)
 {
 	const size_t most = ws_catalog_count(t->catalog) + 1;
 	struct ws_product **products = calloc(most, sizeof *products);
@@ -559,8 +587,8 @@ int ws_transform_check_with(const struct ws_transform *t, const struct ws_plan *
 	return rc;
 }
 
-int ws_transform_check(const struct ws_transform *t, const struct ws_plan *plan, const struct ws_cancel *cancel,
-                       struct ws_err *err)
+int ws_transform_check(const struct ws_transform *t, const struct ws_plan *plan,
+                       const struct ws_cancel *cancel, struct ws_err *err)
 {
 	return ws_transform_check_with(t, plan, NULL, NULL, cancel, err);
 }

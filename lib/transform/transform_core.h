@@ -56,8 +56,8 @@ void ws_recipe_init(struct ws_made *m, struct ws_transform *t, const struct ws_p
                     const char *name);
 void ws_recipe_forget(struct ws_transform *t); /* whoever read last */
 
-/* corrections.c: a low-rank pair for some tensors. Opens and binds it; *out is in the catalog's arena and
- * has one for each item of the base, n_deltas 0 where there is none. */
+/* corrections.c: a low-rank pair for some tensors. Opens and binds it; *out is in the catalog's
+ * arena and has one for each item of the base, n_deltas 0 where there is none. */
 struct ws_correction {
 	struct ws_delta delta;
 	bool bound;

@@ -10,11 +10,12 @@
 
 /* ---- layout ---- */
 
-/* What the server has is what its own config says: by the one that lies with a source every source is
- * right. */
+/* What the server has is what its own config says: by the one that lies with a
+ * source every source is right. */
 static const struct ws_config *config_of(const struct ws_input *in, const struct ws_audit_target *t)
 {
-	const struct ws_family *theirs = t->config && !in->named ? ws_namemap_find(in->map, t->config) : NULL;
+	const struct ws_family *theirs =
+		t->config && !in->named ? ws_namemap_find(in->map, t->config) : NULL;
 	if (theirs && ws_family_has_params(theirs))
 		return t->config;
 	return in->config && !(in->fallback && t->config) ? in->config : t->config;
@@ -68,8 +69,8 @@ void ws_audit_unknown(const struct ws_config *config, char *why, size_t n)
 }
 
 /* The source's config lacks what the server's family needs. */
-static int refuse_family(const struct ws_input *in, const struct ws_audit_target *t, const struct ws_err *why,
-                         struct ws_err *err)
+static int refuse_family(const struct ws_input *in, const struct ws_audit_target *t,
+                         const struct ws_err *why, struct ws_err *err)
 {
 	char differs[640];
 	if (!audit_model_differs(in, t, differs, sizeof differs))
@@ -98,7 +99,8 @@ int ws_audit_layout(const struct ws_input *input, const struct ws_audit_target *
 		struct ws_err e = WS_ERR_INIT;
 		if (ws_layout_make(family, config, &opts, out, &e) == 0)
 			return 0;
-		/* Nobody asked for a server's config: one that says too little is as good as none. */
+		/* Nobody asked for a server's config: one that says too little is as good as
+		 * none. */
 		if (config == t->config && e.code == WS_EINPUT) {
 			if (why)
 				snprintf(why, n, "%s", e.msg);
@@ -106,7 +108,9 @@ int ws_audit_layout(const struct ws_input *input, const struct ws_audit_target *
 		}
 		if (err)
 			*err = e;
-		return e.code == WS_EINPUT && family != input->family ? refuse_family(input, t, &e, err) : -1;
+		return e.code == WS_EINPUT && family != input->family ?
+		               refuse_family(input, t, &e, err) :
+		               -1;
 	}
 	if (why)
 		ws_audit_unknown(config, why, n);
@@ -156,9 +160,11 @@ static bool is_listed(const struct ws_audit_target *t, const char **why)
 }
 
 /* The config that the layout is of may be the source's own, which every source fits. */
-static bool is_confirmed(const struct ws_audit_opts *o, const struct ws_audit_target *t, bool listed)
+static bool is_confirmed(const struct ws_audit_opts *o, const struct ws_audit_target *t,
+                         bool listed)
 {
-	return !*t->url || t->keeps_anything || listed || o->input->named || config_of(o->input, t) == t->config;
+	return !*t->url || t->keeps_anything || listed || o->input->named ||
+	       config_of(o->input, t) == t->config;
 }
 
 static const char servers_config[] = "--config DIR names the server's config.json";
@@ -170,18 +176,21 @@ static bool sends_part(const struct ws_audit_opts *o)
 
 /* Room for two facts. model, of n bytes, is for the text of one. */
 static size_t find_facts(const struct ws_audit_opts *o, const struct ws_audit_target *t,
-                         const struct ws_family *family, char *model, size_t n, struct ws_server_fact *facts)
+                         const struct ws_family *family, char *model, size_t n,
+                         struct ws_server_fact *facts)
 {
 	size_t found = 0;
 	if (config_of(o->input, t) != o->input->config)
 		return 0;
 	if (*t->differs && !sends_part(o))
-		facts[found++] = (struct ws_server_fact){ WS_ERROR, t->differs_key, t->differs, servers_config };
+		facts[found++] = (struct ws_server_fact){ WS_ERROR, t->differs_key, t->differs,
+			                                  servers_config };
 	if (!audit_model_differs(o->input, t, model, n))
 		return found;
 	const size_t used = strlen(model);
 	if (family)
-		snprintf(model + used, n - used, ": names are compared with %s", ws_family_name(family));
+		snprintf(model + used, n - used, ": names are compared with %s",
+		         ws_family_name(family));
 	facts[found++] = (struct ws_server_fact){ WS_WARN, "model_type", model, servers_config };
 	return found;
 }
@@ -201,18 +210,27 @@ int ws_audit_run(const struct ws_audit_opts *o, const struct ws_audit_target *t,
 	char model[768];
 	struct ws_server_fact facts[2];
 	const struct ws_namecheck_opts check = {
-		.facts = facts, .n_facts = find_facts(o, t, family, model, sizeof model, facts),
-		.items = o->input->catalog, .layout = out->layout, .listing = listed ? &t->listing : NULL,
-		.family = family ? family : o->input->family, .config = config_of(o->input, t),
-		.plan = o->plan, .include = o->include, .n_include = o->n_include,
-		.exclude = o->exclude, .n_exclude = o->n_exclude,
+		.facts = facts,
+		.n_facts = find_facts(o, t, family, model, sizeof model, facts),
+		.items = o->input->catalog,
+		.layout = out->layout,
+		.listing = listed ? &t->listing : NULL,
+		.family = family ? family : o->input->family,
+		.config = config_of(o->input, t),
+		.plan = o->plan,
+		.include = o->include,
+		.n_include = o->n_include,
+		.exclude = o->exclude,
+		.n_exclude = o->n_exclude,
 		.tp_known = *t->url && t->tp,
-		.subset = sends_part(o), .scan = o->scan,
-		.tied_later = o->tied_later, .cancel = o->cancel,
+		.subset = sends_part(o),
+		.scan = o->scan,
+		.tied_later = o->tied_later,
+		.cancel = o->cancel,
 	};
 	if (!out->layout && !listed) {
-		snprintf(out->why, sizeof out->why, "%s%s%.200s", unknown, *unlisted ? ", and " : "",
-		         unlisted);
+		snprintf(out->why, sizeof out->why, "%s%s%.200s", unknown,
+		         *unlisted ? ", and " : "", unlisted);
 		if (o->tied_later)
 			ws_tied_find(&check, &out->found);
 		return 0;
@@ -225,8 +243,8 @@ int ws_audit_run(const struct ws_audit_opts *o, const struct ws_audit_target *t,
 	out->checked = is_confirmed(o, t, listed);
 	out->own_config = !out->checked;
 	if (out->own_config)
-		snprintf(out->why, sizeof out->why, "the server's config.json cannot be read here, and %.200s",
-		         unlisted);
+		snprintf(out->why, sizeof out->why,
+		         "the server's config.json cannot be read here, and %.200s", unlisted);
 	return 0;
 }
 
@@ -282,8 +300,8 @@ static void add(struct ws_audit *sum, const struct ws_audit *one)
 	f->parts = one->found.parts > f->parts ? one->found.parts : f->parts;
 }
 
-/* Errors come first; of those, what is missing is mostly the other side of something that is there and
- * has the wrong name. */
+/* Errors come first; of those, what is missing is mostly the other side of something that is
+ * there and has the wrong name. */
 static const struct ws_finding_group *find_cause(const struct ws_findings *f)
 {
 	for (size_t i = 0; i < f->n_groups && f->groups[i].severity == WS_ERROR; i++)

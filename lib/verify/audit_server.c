@@ -3,7 +3,8 @@
  * another machine: model type and architecture (/model_info), and by its parameters
  * the number of layers and the width.
  *
- *   POST /get_weights_by_name {"name": "model.layers.N.input_layernorm.weight", "truncate_size": rows}
+ *   POST /get_weights_by_name {"name": "model.layers.N.input_layernorm.weight", "truncate_size":
+ * rows}
  *
  * Only norms are asked for: a server makes Python numbers of the whole parameter to show one row
  * of it. A head is not asked for: SGLang answers with the embedding where they are tied. Many
@@ -19,12 +20,14 @@
 
 /* ---- model type and architecture ---- */
 
-static const struct ws_family *told_family(const struct ws_input *in, const struct ws_audit_target *t)
+static const struct ws_family *told_family(const struct ws_input *in,
+                                           const struct ws_audit_target *t)
 {
 	return ws_namemap_claimed(in->map, t->architecture, t->model_type);
 }
 
-const struct ws_family *audit_other_family(const struct ws_input *in, const struct ws_audit_target *t)
+const struct ws_family *audit_other_family(const struct ws_input *in,
+                                           const struct ws_audit_target *t)
 {
 	const struct ws_family *told = told_family(in, t);
 	return told && told != in->family && !in->named && ws_family_has_params(told) ? told : NULL;
@@ -34,8 +37,10 @@ const struct ws_family *audit_other_family(const struct ws_input *in, const stru
  * the text model alone tells. */
 static bool is_named(const struct ws_config *c, const char *word)
 {
-	return *word && (!strcmp(word, ws_config_architecture(c)) || !strcmp(word, ws_config_model_type(c)) ||
-	                 !strcmp(word, ws_config_text_architecture(c)) || !strcmp(word, ws_config_text_model_type(c)));
+	return *word && (!strcmp(word, ws_config_architecture(c)) ||
+	                 !strcmp(word, ws_config_model_type(c)) ||
+	                 !strcmp(word, ws_config_text_architecture(c)) ||
+	                 !strcmp(word, ws_config_text_model_type(c)));
 }
 
 static void name_model(char *dst, size_t n, const char *type, const char *architecture)
@@ -46,14 +51,16 @@ static void name_model(char *dst, size_t n, const char *type, const char *archit
 		snprintf(dst, n, "%.90s", *type ? type : architecture);
 }
 
-bool audit_model_differs(const struct ws_input *in, const struct ws_audit_target *t, char *dst, size_t n)
+bool audit_model_differs(const struct ws_input *in, const struct ws_audit_target *t, char *dst,
+                         size_t n)
 {
 	const struct ws_config *c = in->config;
 	char theirs[192], ours[192];
 	if (!c || (!*t->model_type && !*t->architecture) ||
 	    (!*ws_config_model_type(c) && !*ws_config_architecture(c)))
 		return false;
-	if (is_named(c, t->architecture) || is_named(c, t->model_type) || told_family(in, t) == in->family)
+	if (is_named(c, t->architecture) || is_named(c, t->model_type) ||
+	    told_family(in, t) == in->family)
 		return false;
 	name_model(theirs, sizeof theirs, t->model_type, t->architecture);
 	name_model(ours, sizeof ours, ws_config_model_type(c), ws_config_architecture(c));
@@ -82,7 +89,8 @@ struct measuring {
 };
 
 /* A server with data-parallel replicas answers [null, null] for a name that it does not have. */
-static enum answer judge(const struct ws_audit_target *t, const struct ws_values *v, const struct ws_err *e)
+static enum answer judge(const struct ws_audit_target *t, const struct ws_values *v,
+                         const struct ws_err *e)
 {
 	bool number = false;
 	if (e->code == WS_EREFUSED && e->native == 400)
@@ -107,27 +115,34 @@ static void note(struct ws_audit_target *t, const char *key, const char *fmt, ..
 	va_end(args);
 }
 
-static void judge_first(struct measuring *m, struct ws_audit_target *t, enum answer a, const struct ws_values *v)
+static void judge_first(struct measuring *m, struct ws_audit_target *t, enum answer a,
+                        const struct ws_values *v)
 {
 	const int64_t width = a == SHOWN ? v->dims[v->n_dims - 1] : 0;
 	if (a == SHOWN && width != m->width)
-		note(t, "hidden_size", "the server's norms have %s%" PRId64 " numbers, and %.300s says hidden_size %"
-		    PRId64, width > m->width ? "more than " : "", width > m->width ? m->width : width, m->config,
-		    m->width);
+		note(t, "hidden_size",
+		     "the server's norms have %s%" PRId64
+		     " numbers, and %.300s says hidden_size %" PRId64,
+		     width > m->width ? "more than " : "", width > m->width ? m->width : width,
+		     m->config, m->width);
 }
 
 static void judge_last(struct measuring *m, struct ws_audit_target *t, enum answer a)
 {
 	if (a == ABSENT)
-		note(t, "num_hidden_layers", "the server has model.layers.0 and no model.layers.%" PRId64
-		    ", and %.300s says num_hidden_layers %" PRId64, m->layers - 1, m->config, m->layers);
+		note(t, "num_hidden_layers",
+		     "the server has model.layers.0 and no model.layers.%" PRId64
+		     ", and %.300s says num_hidden_layers %" PRId64,
+		     m->layers - 1, m->config, m->layers);
 }
 
 static void judge_beyond(struct measuring *m, struct ws_audit_target *t, enum answer a)
 {
 	if (a == SHOWN)
-		note(t, "num_hidden_layers", "the server has a model.layers.%" PRId64 ", and %.300s says "
-		    "num_hidden_layers %" PRId64, m->layers, m->config, m->layers);
+		note(t, "num_hidden_layers",
+		     "the server has a model.layers.%" PRId64 ", and %.300s says "
+		     "num_hidden_layers %" PRId64,
+		     m->layers, m->config, m->layers);
 }
 
 /* Those that were not compared with the same numbers before. */
@@ -163,8 +178,8 @@ static int ask_layer(struct measuring *m, size_t n, int64_t layer, struct ws_err
 	if (!select_on(m, n))
 		return 0;
 	snprintf(name, sizeof name, "model.layers.%" PRId64 ".input_layernorm.weight", layer);
-	ws_endpoint_get_weights(m->http, m->urls, m->n, name, layer ? 1 : (uint64_t)m->width + 1, MOST_NUMBERS,
-	                        m->until, m->cancel, m->values, m->errs, &why);
+	ws_endpoint_get_weights(m->http, m->urls, m->n, name, layer ? 1 : (uint64_t)m->width + 1,
+	                        MOST_NUMBERS, m->until, m->cancel, m->values, m->errs, &why);
 	for (size_t k = 0; k < m->n; k++) {
 		struct ws_audit_target *t = &m->targets[m->index[k]];
 		const enum answer a = judge(t, &m->values[k], &m->errs[k]);
@@ -183,13 +198,15 @@ static int ask_layer(struct measuring *m, size_t n, int64_t layer, struct ws_err
 	return -1;
 }
 
-int ws_audit_measure(struct ws_http *http, const struct ws_input *in, struct ws_audit_target *targets,
-                     size_t n, ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
+int ws_audit_measure(struct ws_http *http, const struct ws_input *in,
+                     struct ws_audit_target *targets, size_t n, ws_deadline until,
+                     const struct ws_cancel *cancel, struct ws_err *err)
 {
 	struct measuring m = { .http = http, .targets = targets, .until = until, .cancel = cancel };
 	if (!in->config || in->named || !ws_input_known(in) ||
-	    !ws_config_int(in->config, "num_hidden_layers", &m.layers) || m.layers < 1 || m.layers > MOST_LAYERS ||
-	    !ws_config_int(in->config, "hidden_size", &m.width) || m.width < 1 || m.width > MOST_WIDTH)
+	    !ws_config_int(in->config, "num_hidden_layers", &m.layers) || m.layers < 1 ||
+	    m.layers > MOST_LAYERS || !ws_config_int(in->config, "hidden_size", &m.width) ||
+	    m.width < 1 || m.width > MOST_WIDTH)
 		return 0;
 	m.config = ws_config_path(in->config);
 	m.on = calloc(n + 1, sizeof *m.on);
@@ -197,11 +214,16 @@ int ws_audit_measure(struct ws_http *http, const struct ws_input *in, struct ws_
 	m.index = calloc(n + 1, sizeof *m.index);
 	m.values = calloc(n + 1, sizeof *m.values);
 	m.errs = calloc(n + 1, sizeof *m.errs);
-	int rc = m.on && m.urls && m.index && m.values && m.errs ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	int rc = m.on && m.urls && m.index && m.values && m.errs ?
+	                 0 :
+	                 ws_err_set(err, WS_ESYSTEM, "out of memory");
 	if (!rc) {
 		begin(&m, n);
-		rc = ask_layer(&m, n, 0, err) || (m.layers > 1 && ask_layer(&m, n, m.layers - 1, err)) ||
-		     ask_layer(&m, n, m.layers, err) ? -1 : 0;
+		rc = ask_layer(&m, n, 0, err) ||
+		                     (m.layers > 1 && ask_layer(&m, n, m.layers - 1, err)) ||
+		                     ask_layer(&m, n, m.layers, err) ?
+		             -1 :
+		             0;
 	}
 	free(m.on);
 	free(m.urls);

@@ -11,10 +11,12 @@
 
 /* The family that the server says it runs, where that is another than the input's and its
  * parameters are known; else NULL. */
-const struct ws_family *audit_other_family(const struct ws_input *in, const struct ws_audit_target *t);
+const struct ws_family *audit_other_family(const struct ws_input *in,
+                                           const struct ws_audit_target *t);
 
 /* "the server runs qwen3 (Qwen3ForCausalLM), and DIR/config.json says llama (LlamaForCausalLM)".
  * false: they agree, or one of them says nothing. */
-bool audit_model_differs(const struct ws_input *in, const struct ws_audit_target *t, char *dst, size_t n);
+bool audit_model_differs(const struct ws_input *in, const struct ws_audit_target *t, char *dst,
+                         size_t n);
 
 #endif

@@ -20,7 +20,9 @@ const char *ws_audit_model_dir(const struct ws_endpoint_info *info)
 
 static void describe(struct ws_audit_target *t, const struct ws_endpoint_info *info)
 {
-	*t = (struct ws_audit_target){ .tp = info->tp_size, .ep = info->ep_size, .replicas = info->dp_size };
+	*t = (struct ws_audit_target){ .tp = info->tp_size,
+		                       .ep = info->ep_size,
+		                       .replicas = info->dp_size };
 	memcpy(t->url, info->url, sizeof t->url);
 	memcpy(t->model_type, info->model_type, sizeof t->model_type);
 	memcpy(t->architecture, info->architecture, sizeof t->architecture);
@@ -42,8 +44,8 @@ static void take_listing(struct ws_audit_target *t, const char *route, const str
 	else if (e->native == 404)
 		snprintf(t->unlisted, sizeof t->unlisted, "the endpoint does not list its weights");
 	else
-		snprintf(t->unlisted, sizeof t->unlisted, "the endpoint does not list its weights (%.190s)",
-		         e->msg);
+		snprintf(t->unlisted, sizeof t->unlisted,
+		         "the endpoint does not list its weights (%.190s)", e->msg);
 }
 
 static int ask_checker(struct ws_http *http, struct ws_audit_target *t, ws_deadline until,
@@ -80,18 +82,18 @@ static int ask_lists(struct ws_http *http, size_t n, bool thorough, ws_deadline 
 	return 0;
 }
 
-int ws_audit_ask(struct ws_http *http, const struct ws_endpoint_info *infos, size_t n, bool thorough,
-                 ws_deadline until, const struct ws_cancel *cancel, struct ws_audit_target *out,
-                 struct ws_err *err)
+int ws_audit_ask(struct ws_http *http, const struct ws_endpoint_info *infos, size_t n,
+                 bool thorough, ws_deadline until, const struct ws_cancel *cancel,
+                 struct ws_audit_target *out, struct ws_err *err)
 {
 	struct ws_weight_list *lists = calloc(n + 1, sizeof *lists);
 	struct ws_err *errs = calloc(n + 1, sizeof *errs);
 	const char **urls = calloc(n + 1, sizeof *urls);
 	for (size_t i = 0; i < n; i++)
 		describe(&out[i], &infos[i]);
-	const int rc = !lists || !errs || !urls
-	                       ? ws_err_set(err, WS_ESYSTEM, "out of memory")
-	                       : ask_lists(http, n, thorough, until, cancel, out, lists, urls, errs, err);
+	const int rc = !lists || !errs || !urls ? ws_err_set(err, WS_ESYSTEM, "out of memory") :
+	                                          ask_lists(http, n, thorough, until, cancel, out,
+	                                                    lists, urls, errs, err);
 	for (size_t i = 0; rc && i < n; i++)
 		ws_audit_target_free(&out[i]);
 	free(lists);

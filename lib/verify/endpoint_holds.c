@@ -2,7 +2,8 @@
 /* endpoint_holds.c - what an endpoint holds: the names and shapes of its parameters, and checksums
  * of their bytes.
  *
- * Endpoints of one model say the same, which may be of a hundred thousand names: it is kept once. */
+ * Endpoints of one model say the same, which may be of a hundred thousand names: it is kept
+ * once. */
 #include "endpoint_call.h"
 
 #include "hashes.h"
@@ -99,7 +100,8 @@ struct listing {
 	struct ws_weight_list *outs;
 };
 
-static int read_or_share_list(void *ctx, struct ws_endpoint_call *calls, size_t i, struct ws_err *errs)
+static int read_or_share_list(void *ctx, struct ws_endpoint_call *calls, size_t i,
+                              struct ws_err *errs)
 {
 	const struct listing *l = ctx;
 	if (read_list(&calls[i], l->urls[i], &l->outs[i], &errs[i]))
@@ -143,7 +145,8 @@ int ws_endpoint_list_weights(struct ws_http *http, const char *url, const char *
 
 /* ---- checksums ---- */
 
-/* The first of the calls before it that was answered, and read, with the same words; or i itself. */
+/* The first of the calls before it that was answered, and read, with the same words; or i
+ * itself. */
 static size_t find_same(const struct ws_endpoint_call *calls, const struct ws_err *errs, size_t i)
 {
 	const struct ws_http_call *mine = &calls[i].http;
@@ -175,7 +178,8 @@ struct summing {
 	struct ws_checksums *outs;
 };
 
-static int read_or_share_checksums(void *ctx, struct ws_endpoint_call *calls, size_t i, struct ws_err *errs)
+static int read_or_share_checksums(void *ctx, struct ws_endpoint_call *calls, size_t i,
+                                   struct ws_err *errs)
 {
 	const struct summing *x = ctx;
 	const size_t same = find_same(calls, errs, i);
@@ -229,7 +233,8 @@ static int collect_names(struct ws_checksums *sums, struct ws_weight_list *out, 
 		for (size_t i = 0; i < sums->ranks[r].n; i++) {
 			const struct ws_checksum *sum = &sums->ranks[r].items[i];
 			if (!ws_checksum_is_draft(sum))
-				out->items[out->n++] = (struct ws_weight){ .name = sum->name, .dtype = "",
+				out->items[out->n++] = (struct ws_weight){ .name = sum->name,
+					                                   .dtype = "",
 					                                   .shapeless = true };
 		}
 	qsort(out->items, out->n, sizeof *out->items, by_name);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hashes.c - the threads take tensors off a common counter, so that one large tensor holds up one of
- * them. The first of them is the job that the caller waits for; it starts and joins the others. */
+/* hashes.c - the threads take tensors off a common counter, so that one large tensor
+ * holds up one of them. The first of them is the job that the caller waits for; it
+ * starts and joins the others. */
 #include "hashes.h"
 
 #include "dims.h"
@@ -19,10 +20,13 @@ static const int64_t PROGRESS_NS = 100 * WS_NS_PER_MS;
 static int hash_one(struct ws_hashes *h, size_t i, struct ws_err *err)
 {
 	const struct ws_plan_tensor *t = &h->plan->tensors[i];
-	const struct ws_trace_what hash = { .row = WS_TRACE_VERIFY, .name = "hash", .about = t->name };
+	const struct ws_trace_what hash = { .row = WS_TRACE_VERIFY,
+		                            .name = "hash",
+		                            .about = t->name };
 	const uint64_t span = ws_trace_begin(h->trace, &hash);
 	const int rc = ws_plan_hash(h->plan, i, &h->values[i], err);
-	ws_trace_end(h->trace, span, &(struct ws_trace_end){ .bytes = t->bytes, .unfinished = rc != 0 });
+	ws_trace_end(h->trace, span,
+	             &(struct ws_trace_end){ .bytes = t->bytes, .unfinished = rc != 0 });
 	return rc;
 }
 
@@ -90,8 +94,8 @@ static unsigned choose_threads(unsigned asked, size_t n_tensors)
 	return n_tensors < n ? (unsigned)n_tensors : n;
 }
 
-int ws_hashes_begin(struct ws_hashes *h, const struct ws_plan *plan, unsigned threads, bool but_made,
-                    struct ws_trace *trace, struct ws_err *err)
+int ws_hashes_begin(struct ws_hashes *h, const struct ws_plan *plan, unsigned threads,
+                    bool but_made, struct ws_trace *trace, struct ws_err *err)
 {
 	*h = (struct ws_hashes){ .plan = plan, .begun = true, .but_made = but_made, .trace = trace,
 		                 .threads = choose_threads(threads, plan->n_tensors),
@@ -151,7 +155,8 @@ static int sort_names(struct ws_hashes *h, struct ws_err *err)
 
 /* Reading a source a second time may take long where it does not fit into the page cache. */
 int ws_hashes_wait(struct ws_hashes *h, struct ws_http *http, ws_deadline until,
-                   const struct ws_cancel *cancel, const struct ws_sink *progress, struct ws_err *err)
+                   const struct ws_cancel *cancel, const struct ws_sink *progress,
+                   struct ws_err *err)
 {
 	const int64_t since = ws_now_ns();
 	while (!ws_job_over(&h->job)) {
@@ -159,7 +164,8 @@ int ws_hashes_wait(struct ws_hashes *h, struct ws_http *http, ws_deadline until,
 		if (ws_http_wait(http, next, cancel, h->job.fd, err) < 0)
 			return -1;
 		if (ws_deadline_passed(until))
-			return ws_err_set(err, WS_ETIMEOUT, "hashing the source: the deadline passed");
+			return ws_err_set(err, WS_ETIMEOUT,
+			                  "hashing the source: the deadline passed");
 		show_progress(h, progress, since);
 	}
 	if (ws_job_wait(&h->job, err))
@@ -185,8 +191,8 @@ struct place {
 	const struct ws_sink *sink;
 };
 
-static void report_as(const struct place *at, const char *name, const char *kind, const char *expected,
-                      const char *found)
+static void report_as(const struct place *at, const char *name, const char *kind,
+                      const char *expected, const char *found)
 {
 	const struct ws_event ev = {
 		.type = WS_EV_MISMATCH,
@@ -262,7 +268,8 @@ static bool is_tied_head(const struct ws_hashes *h, const struct ws_checksum *c)
 	if (!ends_with(c->name, "lm_head.weight"))
 		return false;
 	for (size_t i = 0; i < h->plan->n_tensors; i++)
-		if (h->values[i] == c->value && ends_with(h->plan->tensors[i].name, "embed_tokens.weight"))
+		if (h->values[i] == c->value &&
+		    ends_with(h->plan->tensors[i].name, "embed_tokens.weight"))
 			return true;
 	return false;
 }
@@ -280,8 +287,9 @@ static void mark_wrong(const struct ws_hash_count *count, size_t tensor)
 		count->wrong[tensor] = true;
 }
 
-void ws_hashes_compare(const struct ws_hashes *h, const char *url, struct ws_checksums *sums, size_t r,
-                       bool whole, const struct ws_sink *sink, struct ws_hash_count *count)
+void ws_hashes_compare(const struct ws_hashes *h, const char *url, struct ws_checksums *sums,
+                       size_t r, bool whole, const struct ws_sink *sink,
+                       struct ws_hash_count *count)
 {
 	struct ws_checksum_rank *rank = &sums->ranks[r];
 	const struct place at = { url, rank->rank, sink };

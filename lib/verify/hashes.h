@@ -28,29 +28,33 @@ struct ws_hashes {
 	bool begun;
 };
 
-/* The plan is borrowed until the end. threads 0: one for each processor, at most 8. but_made: whoever
- * sends the plan puts the hashes of what is made into values meanwhile (ws_plan_payloads_watch). trace (NULL:
- * none) gets a span for each tensor. */
-int ws_hashes_begin(struct ws_hashes *h, const struct ws_plan *plan, unsigned threads, bool but_made,
-                    struct ws_trace *trace, struct ws_err *err);
+/* The plan is borrowed until the end. threads 0: one for each processor, at most 8. but_made:
+ * whoever sends the plan puts the hashes of what is made into values meanwhile
+ * (ws_plan_payloads_watch). trace (NULL: none) gets a span for each tensor. */
+int ws_hashes_begin(struct ws_hashes *h, const struct ws_plan *plan, unsigned threads,
+                    bool but_made, struct ws_trace *trace, struct ws_err *err);
 /* Keeps http going meanwhile. May be called again: returns at once then. progress (or the
  * function in it) may be NULL. */
 int ws_hashes_wait(struct ws_hashes *h, struct ws_http *http, ws_deadline until,
-                   const struct ws_cancel *cancel, const struct ws_sink *progress, struct ws_err *err);
+                   const struct ws_cancel *cancel, const struct ws_sink *progress,
+                   struct ws_err *err);
 void ws_hashes_end(struct ws_hashes *h); /* drops what is not done */
 
 struct ws_hash_count {
-	size_t equal, different, missing, unexpected; /* several ranks count a tensor several times */
+	/* several ranks count a tensor several times */
+	size_t equal, different, missing, unexpected;
 	size_t drafts;        /* not in the plan, and of a draft model: not compared */
-	bool *wrong;          /* of each tensor of the plan: different or missing at some rank; NULL */
+	/* of each tensor of the plan: different or missing at some rank; NULL */
+	bool *wrong;
 };
 
 /* Adds the tensors of rank r of sums to *count and emits WS_EV_MISMATCH for each that is not
  * equal, in its bytes or, where the server tells, in the type and shape that it takes them for;
  * those that the plan does not have are unexpected only where `whole` is; a draft model's and a
  * tied head are not. Sorts the rank's items. */
-void ws_hashes_compare(const struct ws_hashes *h, const char *url, struct ws_checksums *sums, size_t r,
-                       bool whole, const struct ws_sink *sink, struct ws_hash_count *count);
+void ws_hashes_compare(const struct ws_hashes *h, const char *url, struct ws_checksums *sums,
+                       size_t r, bool whole, const struct ws_sink *sink,
+                       struct ws_hash_count *count);
 
 /* "xxh3-64": the server's checksums are what we compute. */
 bool ws_checksums_are_ours(const struct ws_checksums *c);

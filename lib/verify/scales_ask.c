@@ -39,15 +39,18 @@ struct asking {
 
 static int by_name(const void *a, const void *b)
 {
-	return strcmp((*(const struct ws_weight *const *)a)->name, (*(const struct ws_weight *const *)b)->name);
+	return strcmp((*(const struct ws_weight *const *)a)->name,
+	              (*(const struct ws_weight *const *)b)->name);
 }
 
-static const struct ws_weight *find(const struct asking *a, const char *name, size_t cut, const char *suffix)
+static const struct ws_weight *find(const struct asking *a, const char *name, size_t cut,
+                                    const char *suffix)
 {
 	char other[4096 + 64];
 	const struct ws_weight key = { .name = other }, *at = &key;
 	snprintf(other, sizeof other, "%.*s%s", (int)(strlen(name) - cut), name, suffix);
-	const struct ws_weight **found = bsearch(&at, a->sorted, a->target.listing.n, sizeof *a->sorted, by_name);
+	const struct ws_weight **found =
+		bsearch(&at, a->sorted, a->target.listing.n, sizeof *a->sorted, by_name);
 	return found ? *found : NULL;
 }
 
@@ -56,7 +59,9 @@ static size_t scale_suffix(const char *name)
 {
 	if (ws_unpack_ends(name, "_scale_inv"))
 		return strlen("_scale_inv");
-	return ws_unpack_ends(name, ".weight_scale") || ws_unpack_ends(name, "_weight_scale") ? strlen("_scale") : 0;
+	return ws_unpack_ends(name, ".weight_scale") || ws_unpack_ends(name, "_weight_scale") ?
+	               strlen("_scale") :
+	               0;
 }
 
 static unsigned bits_of(const struct ws_weight *w)
@@ -72,24 +77,30 @@ static bool fits(int64_t scales, int64_t n, int64_t block)
 	return scales >= least && scales <= least + MOST_PARTS;
 }
 
-static void judge_shape(struct asking *a, const struct ws_weight *w, const struct ws_weight *s, size_t order)
+static void judge_shape(struct asking *a, const struct ws_weight *w, const struct ws_weight *s,
+                        size_t order)
 {
 	const int64_t *block = a->quant.block;
 	const unsigned n = w->n_dims;
 	if (!block[0] || w->shapeless || s->shapeless || n < 2)
 		return;
 	if (!strcmp(s->dtype, "int32") || !strcmp(s->dtype, "uint8")) {
-		ws_scales_say(&a->notes, order, WS_SCALES_UE8M0, WS_WARN, s->name, "the server keeps scales as %s: "
-		              "it made packed exponents (UE8M0) of them, and does not understand float32 any more",
+		ws_scales_say(&a->notes, order, WS_SCALES_UE8M0, WS_WARN, s->name,
+		              "the server keeps scales as %s: "
+		              "it made packed exponents (UE8M0) of them, and does not understand "
+		              "float32 any more",
 		              s->dtype);
 		return;
 	}
 	if (s->n_dims != n || !fits(s->dims[n - 2], w->dims[n - 2], block[0]) ||
 	    !fits(s->dims[n - 1], w->dims[n - 1], block[1]))
-		ws_scales_say(&a->notes, order, WS_SCALES_SHAPE, WS_ERROR, s->name, "it has %" PRId64 " x %" PRId64
-		              " scales, which are no blocks of %" PRId64 " x %" PRId64 " of %" PRId64 " x %" PRId64,
-		              s->n_dims > 1 ? s->dims[s->n_dims - 2] : 1, s->n_dims ? s->dims[s->n_dims - 1] : 1,
-		              block[0], block[1], w->dims[n - 2], w->dims[n - 1]);
+		ws_scales_say(&a->notes, order, WS_SCALES_SHAPE, WS_ERROR, s->name,
+		              "it has %" PRId64 " x %" PRId64
+		              " scales, which are no blocks of %" PRId64 " x %" PRId64
+		              " of %" PRId64 " x %" PRId64,
+		              s->n_dims > 1 ? s->dims[s->n_dims - 2] : 1,
+		              s->n_dims ? s->dims[s->n_dims - 1] : 1, block[0], block[1],
+		              w->dims[n - 2], w->dims[n - 1]);
 }
 
 static void judge_listed(struct asking *a, const struct ws_weight *x, size_t order)
@@ -99,10 +110,13 @@ static void judge_listed(struct asking *a, const struct ws_weight *x, size_t ord
 	if (cut) {
 		const struct ws_weight *w = find(a, x->name, cut, "");
 		if (!w)
-			ws_scales_say(&a->notes, order, WS_SCALES_PAIR, WS_ERROR, x->name, "a scale without its weight");
+			ws_scales_say(&a->notes, order, WS_SCALES_PAIR, WS_ERROR, x->name,
+			              "a scale without its weight");
 		else if (bits_of(w) > 8 && strcmp(w->dtype, "int32"))
-			ws_scales_say(&a->notes, order, WS_SCALES_PAIR, WS_ERROR, x->name, "a scale of a weight that is "
-			              "%s", w->dtype);
+			ws_scales_say(&a->notes, order, WS_SCALES_PAIR, WS_ERROR, x->name,
+			              "a scale of a weight that is "
+			              "%s",
+			              w->dtype);
 		else
 			judge_shape(a, w, x, order);
 		return;
@@ -111,7 +125,8 @@ static void judge_listed(struct asking *a, const struct ws_weight *x, size_t ord
 		return;
 	a->report->quantized++;
 	if (!find(a, x->name, 0, "_scale_inv") && !find(a, x->name, 0, "_scale"))
-		ws_scales_say(&a->notes, order, WS_SCALES_PAIR, WS_ERROR, x->name, "%s codes without a scale", x->dtype);
+		ws_scales_say(&a->notes, order, WS_SCALES_PAIR, WS_ERROR, x->name,
+		              "%s codes without a scale", x->dtype);
 }
 
 static int judge_list(struct asking *a, struct ws_err *err)
@@ -147,7 +162,8 @@ static int name_scales(struct asking *a, const struct ws_layout *layout, struct 
 	return 0;
 }
 
-static void judge_numbers(struct asking *a, const char *name, size_t order, const struct ws_values *v)
+static void judge_numbers(struct asking *a, const char *name, size_t order,
+                          const struct ws_values *v)
 {
 	struct ws_scale_values values = { .n = 0 };
 	for (size_t i = 0; i < v->n; i++)
@@ -195,20 +211,25 @@ static void say_unseen(struct asking *a)
 {
 	const char *url = a->opts->url;
 	if (!*a->target.listed)
-		ws_scales_say(&a->notes, 0, WS_SCALES_UNSEEN, WS_NOTE, url, "names and shapes were not looked at: %s",
-		              a->target.unlisted);
+		ws_scales_say(&a->notes, 0, WS_SCALES_UNSEEN, WS_NOTE, url,
+		              "names and shapes were not looked at: %s", a->target.unlisted);
 	else if (!a->config)
-		ws_scales_say(&a->notes, 0, WS_SCALES_UNSEEN, WS_NOTE, url, "shapes were not compared with a block "
-		              "size, and names in the checkpoint are not known: there is no config.json");
-	ws_scales_say(&a->notes, 1, WS_SCALES_UNSEEN, WS_NOTE, url, "the first rows of %zu of %zu tensors of "
-	              "scales were looked at%s%s; codes are not shown by servers", a->shown, a->n_names,
-	              a->refused ? ", others were refused: " : "", a->refusal);
+		ws_scales_say(
+			&a->notes, 0, WS_SCALES_UNSEEN, WS_NOTE, url,
+			"shapes were not compared with a block "
+			"size, and names in the checkpoint are not known: there is no config.json");
+	ws_scales_say(&a->notes, 1, WS_SCALES_UNSEEN, WS_NOTE, url,
+	              "the first rows of %zu of %zu tensors of "
+	              "scales were looked at%s%s; codes are not shown by servers",
+	              a->shown, a->n_names, a->refused ? ", others were refused: " : "",
+	              a->refusal);
 }
 
 static int make_layout(struct asking *a, struct ws_namemap **map, struct ws_layout **layout,
                        struct ws_err *err)
 {
-	const struct ws_layout_opts opts = { .tp = a->target.tp ? a->target.tp : 1, .ep = a->target.ep,
+	const struct ws_layout_opts opts = { .tp = a->target.tp ? a->target.tp : 1,
+		                             .ep = a->target.ep,
 		                             .attention_tp = a->target.attention_tp };
 	if (!a->config)
 		return 0;
@@ -228,7 +249,8 @@ static int look(struct asking *a, struct ws_err *err)
 	if (!rc)
 		rc = judge_list(a, err) || name_scales(a, layout, err) || sample(a, err) ? -1 : 0;
 	if (!rc && !a->shown && !*a->target.listed)
-		rc = ws_err_set(err, WS_EREFUSED, "%s: it shows neither its parameters nor numbers of scales: %s",
+		rc = ws_err_set(err, WS_EREFUSED,
+		                "%s: it shows neither its parameters nor numbers of scales: %s",
 		                a->opts->url, a->target.unlisted);
 	if (!rc)
 		say_unseen(a);
@@ -240,8 +262,10 @@ static int look(struct asking *a, struct ws_err *err)
 static int meet(struct asking *a, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
-	if (ws_endpoint_probe_all(a->http, &a->opts->url, 1, a->opts->until, a->opts->cancel, &a->info, &why, err) ||
-	    ws_audit_ask(a->http, &a->info, 1, false, a->opts->until, a->opts->cancel, &a->target, err))
+	if (ws_endpoint_probe_all(a->http, &a->opts->url, 1, a->opts->until, a->opts->cancel,
+	                          &a->info, &why, err) ||
+	    ws_audit_ask(a->http, &a->info, 1, false, a->opts->until, a->opts->cancel, &a->target,
+	                 err))
 		return -1;
 	a->config = a->opts->config ? a->opts->config : a->target.config;
 	a->quant = a->config ? *ws_config_quant(a->config) : (struct ws_quant){ .method = "" };

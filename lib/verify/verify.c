@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* verify.c - who offers what, and the comparison of checksums.
  *
- * The source is hashed after the endpoints have answered, and only when one of them has checksums that
- * hashes can be compared with: hashing a terabyte for nothing takes minutes. */
+ * The source is hashed after the endpoints have answered, and only when one of them has
+ * checksums that hashes can be compared with: hashing a terabyte for nothing takes minutes. */
 #include "verify_state.h"
 
 #include <stdio.h>
@@ -37,7 +37,8 @@ int verify_sum_up(const struct ws_verify_result *results, size_t n, struct ws_er
 	const struct ws_err *worst = NULL;
 	for (size_t i = 0; i < n; i++) {
 		const struct ws_err *e = &results[i].err;
-		if (e->code != WS_OK && (!worst || (e->code == WS_EMISMATCH && worst->code != WS_EMISMATCH)))
+		if (e->code != WS_OK &&
+		    (!worst || (e->code == WS_EMISMATCH && worst->code != WS_EMISMATCH)))
 			worst = e;
 	}
 	if (worst && err)
@@ -96,7 +97,8 @@ static int ask_checksums(struct verify *v, struct ws_err *err)
 		r->ranks = (unsigned)sums[k].n_ranks;
 		if (v->errs[k].code == WS_OK && ws_checksums_are_ours(&sums[k]))
 			r->means = WS_MEANS_CHECKSUMS;
-		else if (v->errs[k].code == WS_OK || (v->errs[k].code == WS_EREFUSED && !sums[k].contradicts))
+		else if (v->errs[k].code == WS_OK ||
+		         (v->errs[k].code == WS_EREFUSED && !sums[k].contradicts))
 			r->means = WS_MEANS_SAMPLES;
 		else
 			fail_endpoint(v, i, &v->errs[k]);
@@ -117,9 +119,10 @@ static int judge_hashes(const struct ws_hash_count *c, const struct ws_endpoint_
 	r->unexpected = c->unexpected;
 	r->drafts = c->drafts;
 	if (bad)
-		return ws_err_set(&r->err, WS_EMISMATCH, "%s: it does not hold these weights: %zu "
-		                  "tensors equal, %zu different, %zu missing, %zu unexpected", r->url,
-		                  c->equal, c->different, c->missing, c->unexpected);
+		return ws_err_set(&r->err, WS_EMISMATCH,
+		                  "%s: it does not hold these weights: %zu "
+		                  "tensors equal, %zu different, %zu missing, %zu unexpected",
+		                  r->url, c->equal, c->different, c->missing, c->unexpected);
 	return ws_checksums_whole(sums, info, &r->err);
 }
 
@@ -166,7 +169,9 @@ static int make_plan(struct verify *v, struct ws_err *err)
 static int open_verify(struct verify *v, struct ws_err *err)
 {
 	const size_t n = v->opts->n_endpoints;
-	const struct ws_client_opts client = { .api_key = v->opts->api_key, .ca_file = v->opts->ca_file, .log = v->opts->log,
+	const struct ws_client_opts client = { .api_key = v->opts->api_key,
+		                               .ca_file = v->opts->ca_file,
+		                               .log = v->opts->log,
 		                               .connect_ns = v->opts->connect_ns };
 	for (size_t i = 0; i < n; i++)
 		verify_begin(&v->results[i], v->opts->endpoints[i]);

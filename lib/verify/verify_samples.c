@@ -2,9 +2,9 @@
 /* verify_samples.c - some numbers of some parameters, for servers whose checksums are not ours.
  *
  * A server shows the first rows of a parameter by its checkpoint name, in the type that it keeps:
- * ours rounded to that type must come to the same number, bit by bit. With tensor parallelism it may
- * show what its first rank holds: fewer rows, or the beginning of each row. A quantized server shows
- * codes where we have weights; that is no difference, and no agreement either. */
+ * ours rounded to that type must come to the same number, bit by bit. With tensor parallelism it
+ * may show what its first rank holds: fewer rows, or the beginning of each row. A quantized
+ * server shows codes where we have weights; that is no difference, and no agreement either. */
 #include "verify_state.h"
 
 #include "number.h"
@@ -96,7 +96,8 @@ static size_t place_of(const struct sample *s, const struct shown *x, size_t i)
 
 static bool same(double ours, double shown)
 {
-	return isnan(shown) ? !isfinite(ours) : ours == shown; /* JSON has one word for all of them */
+	/* JSON has one word for all of them */
+	return isnan(shown) ? !isfinite(ours) : ours == shown;
 }
 
 struct difference {
@@ -104,9 +105,11 @@ struct difference {
 	size_t first;     /* of what is shown */
 };
 
-static struct difference compare_as(enum ws_dtype type, const struct sample *s, const struct shown *x)
+static struct difference compare_as(enum ws_dtype type, const struct sample *s,
+                                    const struct shown *x)
 {
-	struct difference d = { .of = (size_t)(x->dims[0] < (int64_t)s->rows ? x->dims[0] : (int64_t)s->rows) };
+	struct difference d = { .of = (size_t)(x->dims[0] < (int64_t)s->rows ? x->dims[0] :
+		                                                               (int64_t)s->rows) };
 	for (unsigned k = 1; k < s->tensor->n_dims; k++)
 		d.of *= (size_t)x->dims[k];
 	for (size_t i = 0; i < d.of; i++) {
@@ -139,7 +142,8 @@ static void format_dims(char *dst, size_t n, unsigned n_dims, const int64_t *dim
 {
 	size_t used = (size_t)snprintf(dst, n, "[");
 	for (unsigned d = 0; d < n_dims && used < n; d++)
-		used += (size_t)snprintf(dst + used, n - used, "%s%lld", d ? ", " : "", (long long)dims[d]);
+		used += (size_t)snprintf(dst + used, n - used, "%s%lld", d ? ", " : "",
+		                         (long long)dims[d]);
 	if (used < n)
 		snprintf(dst + used, n - used, "]");
 }
@@ -176,9 +180,10 @@ static void report_value(struct verify *v, size_t i, int rank, const struct samp
 	for (size_t k = s->tensor->n_dims, rest = d->first; k-- > 0; rest /= (size_t)x->dims[k])
 		at[k] = (int64_t)(rest % (size_t)x->dims[k]);
 	format_dims(where, sizeof where, s->tensor->n_dims, at);
-	snprintf(expected, sizeof expected, "%.9g at %s", s->numbers[place_of(s, x, d->first)], where);
-	snprintf(found, sizeof found, "%.9g, and %zu of %zu numbers differ", x->numbers[d->first], d->n,
-	         d->of);
+	snprintf(expected, sizeof expected, "%.9g at %s", s->numbers[place_of(s, x, d->first)],
+	         where);
+	snprintf(found, sizeof found, "%.9g, and %zu of %zu numbers differ", x->numbers[d->first],
+	         d->n, d->of);
 	report(v, i, rank, s, "value", expected, found);
 }
 
@@ -188,7 +193,8 @@ static bool is_quantized_there(const struct ws_endpoint_info *info, const struct
 	return info->quantization[0] && t->n_dims >= 2 && ws_dtype_bits(t->dtype) > 8;
 }
 
-static void judge_answer(struct verify *v, size_t i, const struct sample *s, const struct ws_values *a)
+static void judge_answer(struct verify *v, size_t i, const struct sample *s,
+                         const struct ws_values *a)
 {
 	struct ws_verify_result *r = &v->results[i];
 	const struct ws_endpoint_info *info = &v->infos[i];
@@ -267,15 +273,19 @@ static int say_nothing_to_compare(struct ws_verify_result *r, const struct ws_er
 		snprintf(sums, sizeof sums, "its checksums are %s",
 		         r->algorithm[0] ? r->algorithm : "of a kind of its own");
 	if (asked)
-		snprintf(samples, sizeof samples, "of %zu sampled parameters it showed %zu, quantized%s%.300s",
-		         asked, r->incomparable, first->code ? ": " : "", first->msg);
+		snprintf(samples, sizeof samples,
+		         "of %zu sampled parameters it showed %zu, quantized%s%.300s", asked,
+		         r->incomparable, first->code ? ": " : "", first->msg);
 	if (asked && !r->incomparable)
-		snprintf(samples, sizeof samples, "it showed none of %zu sampled parameters: %.300s", asked,
+		snprintf(samples, sizeof samples,
+		         "it showed none of %zu sampled parameters: %.300s", asked,
 		         first->code ? first->msg : "the answers are empty");
 	r->means = WS_MEANS_NONE;
-	ws_err_set(&r->err, WS_EREFUSED, "%s: nothing can be compared: %s, and %s", r->url, sums, samples);
-	return ws_err_hint(&r->err, "--twice tells whether a second push changes anything, for which a "
-	                            "server's own checksums are enough");
+	ws_err_set(&r->err, WS_EREFUSED, "%s: nothing can be compared: %s, and %s", r->url, sums,
+	           samples);
+	return ws_err_hint(&r->err,
+	                   "--twice tells whether a second push changes anything, for which a "
+	                   "server's own checksums are enough");
 }
 
 static void judge_samples(struct ws_verify_result *r, const struct ws_err *first)
@@ -284,8 +294,10 @@ static void judge_samples(struct ws_verify_result *r, const struct ws_err *first
 	if (r->err.code != WS_OK)
 		return;
 	if (r->different)
-		ws_err_set(&r->err, WS_EMISMATCH, "%s: it does not hold these weights: %zu of %zu sampled "
-		           "parameters differ", r->url, r->different, asked);
+		ws_err_set(&r->err, WS_EMISMATCH,
+		           "%s: it does not hold these weights: %zu of %zu sampled "
+		           "parameters differ",
+		           r->url, r->different, asked);
 	else if (!r->equal)
 		say_nothing_to_compare(r, first);
 	ws_err_where(&r->err, NULL, r->url);
@@ -296,12 +308,14 @@ int verify_samples(struct verify *v, struct ws_err *err)
 	const size_t n_endpoints = v->opts->n_endpoints;
 	if (!verify_select(v, WS_MEANS_SAMPLES))
 		return 0;
-	const size_t most = v->opts->samples < v->plan->n_tensors ? v->opts->samples : v->plan->n_tensors;
+	const size_t most =
+		v->opts->samples < v->plan->n_tensors ? v->opts->samples : v->plan->n_tensors;
 	size_t *chosen = calloc(most + 1, sizeof *chosen);
 	struct ws_values *answers = calloc(n_endpoints, sizeof *answers);
 	struct ws_err *first = calloc(n_endpoints, sizeof *first);
 	const size_t n = chosen ? verify_choose(v->plan, most, v->opts->seed, chosen) : SIZE_MAX;
-	int rc = n != SIZE_MAX && answers && first ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	int rc = n != SIZE_MAX && answers && first ? 0 :
+	                                             ws_err_set(err, WS_ESYSTEM, "out of memory");
 	for (size_t k = 0; !rc && k < n; k++) {
 		struct sample s;
 		rc = read_sample(&s, &v->plan->tensors[chosen[k]], err);

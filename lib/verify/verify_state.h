@@ -27,7 +27,8 @@ size_t verify_select(struct verify *v, enum ws_verify_means means);
 /* -1 with WS_ECANCELLED once somebody asked us to stop. */
 int verify_stopped(const struct verify *v, struct ws_err *err);
 
-/* Compares samples at the endpoints whose means they are. -1: cancelled, or the source cannot be read. */
+/* Compares samples at the endpoints whose means they are. -1: cancelled, or
+ * the source cannot be read. */
 int verify_samples(struct verify *v, struct ws_err *err);
 /* Elements of one row, of what has rows. */
 uint64_t verify_row(const struct ws_plan_tensor *t);

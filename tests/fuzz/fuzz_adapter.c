@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An adapter: adapter_config.json, a NUL, and lines "NAME DIM DIM [DIM]" of its tensors. What binds must
- * lie within its factors and within its target. */
+/* An adapter: adapter_config.json, a NUL, and lines "NAME DIM DIM [DIM]" of its tensors. What
+ * binds must lie within its factors and within its target. */
 #include "lora_priv.h"
 
 #include "wsync/tool/input.h"
@@ -15,7 +15,8 @@ enum { MAX_TENSORS = 64 };
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
 
 static const char model[] =
-	"{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_size\":16,"
+	"{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_size\":"
+        "16,"
 	"\"intermediate_size\":24,\"num_hidden_layers\":1,\"num_attention_heads\":4,"
 	"\"num_key_value_heads\":2,\"head_dim\":4,\"vocab_size\":40,\"num_experts\":4,"
 	"\"num_experts_per_tok\":2,\"moe_intermediate_size\":8,\"decoder_sparse_step\":1,"
@@ -29,7 +30,8 @@ static void require(int true_here)
 		abort();
 }
 
-/* A checkpoint of all parts of that model, but for q, k and v, which it keeps fused; all bytes zero. */
+/* A checkpoint of all parts of that model, but for q, k and v, which it
+ * keeps fused; all bytes zero. */
 static void write_base(const struct ws_layout *layout, const char *path)
 {
 	struct ws_buf text;
@@ -41,7 +43,8 @@ static void write_base(const struct ws_layout *layout, const char *path)
 		const bool last = i == ws_layout_part_count(layout);
 		const struct ws_part *p = last ? &more : ws_layout_part(layout, i);
 		uint64_t n = 2;
-		ws_buf_printf(&text, "%c\"%s\":{\"dtype\":\"BF16\",\"shape\":[", i ? ',' : '{', p->name);
+		ws_buf_printf(&text, "%c\"%s\":{\"dtype\":\"BF16\",\"shape\":[", i ? ',' : '{',
+		              p->name);
 		for (unsigned d = 0; d < p->n_dims; d++) {
 			ws_buf_printf(&text, "%s%lld", d ? "," : "", (long long)p->dims[d]);
 			n *= (uint64_t)p->dims[d];
@@ -74,7 +77,8 @@ static void open_base(void)
 	base.sources = calloc(1, sizeof *base.sources);
 	require(base.sources && ws_source_open(paths, 1, base.sources, &err) == 0);
 	const struct ws_catalog_opts opts = { .family = base.family, .layout = base.layout };
-	require(ws_catalog_make((const struct ws_source *const *)base.sources, 1, &opts, &base.stored, &err) == 0);
+	require(ws_catalog_make((const struct ws_source *const *)base.sources, 1, &opts,
+	                        &base.stored, &err) == 0);
 	base.catalog = base.stored;
 	unlink(path);
 }
@@ -84,7 +88,8 @@ static size_t read_items(const char *text, size_t n, char *names, struct ws_item
 	size_t count = 0;
 	memcpy(names, text, n);
 	names[n] = 0;
-	for (char *line = strtok(names, "\n"); line && count < MAX_TENSORS; line = strtok(NULL, "\n")) {
+	for (char *line = strtok(names, "\n"); line && count < MAX_TENSORS;
+	     line = strtok(NULL, "\n")) {
 		struct ws_item *x = &items[count];
 		char *p = strchr(line, ' ');
 		*x = (struct ws_item){ .name = line, .dtype = WS_DTYPE_BF16 };
@@ -100,11 +105,15 @@ static size_t read_items(const char *text, size_t n, char *names, struct ws_item
 
 static void check_delta(const struct ws_delta *d, const struct ws_item *target)
 {
-	const int64_t cols = target->dims[target->n_dims - 1], rows = (int64_t)(target->bytes / 2) / cols;
-	require(d->rank > 0 && d->rows > 0 && d->row >= 0 && d->row + d->rows <= rows && d->cols == cols);
+	const int64_t cols = target->dims[target->n_dims - 1],
+		      rows = (int64_t)(target->bytes / 2) / cols;
+	require(d->rank > 0 && d->rows > 0 && d->row >= 0 && d->row + d->rows <= rows &&
+	        d->cols == cols);
 	require(d->a_row > 0 && d->a_col > 0 && d->b_row > 0 && d->b_col > 0);
-	require(d->a_at + (uint64_t)((d->rank - 1) * d->a_row + (d->cols - 1) * d->a_col) < d->a->bytes / 2);
-	require(d->b_at + (uint64_t)((d->rows - 1) * d->b_row + (d->rank - 1) * d->b_col) < d->b->bytes / 2);
+	require(d->a_at + (uint64_t)((d->rank - 1) * d->a_row + (d->cols - 1) * d->a_col) <
+	        d->a->bytes / 2);
+	require(d->b_at + (uint64_t)((d->rows - 1) * d->b_row + (d->rank - 1) * d->b_col) <
+	        d->b->bytes / 2);
 }
 
 static void bind(struct ws_adapter *a, const struct ws_layout *layout)
@@ -139,11 +148,13 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 		return 0;
 	if (!base.catalog)
 		open_base();
-	if (ws_lora_config_parse((const char *)data, (size_t)(end - data), "fuzz", &a.config, &err)) {
+	if (ws_lora_config_parse((const char *)data, (size_t)(end - data), "fuzz", &a.config,
+	                         &err)) {
 		require(err.code == WS_EINPUT && err.msg[0]);
 		return 0;
 	}
-	const size_t n = read_items((const char *)end + 1, size - (size_t)(end - data) - 1, names, items);
+	const size_t n =
+		read_items((const char *)end + 1, size - (size_t)(end - data) - 1, names, items);
 	for (size_t i = 0; i < n; i++)
 		list[i] = &items[i];
 	if (ws_adapter_take(&a, list, n, &err) == 0) {

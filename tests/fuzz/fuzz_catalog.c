@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names and shapes that a trainer may have saved, against the layout of a small model: whatever is made
- * of them lies within the tensors, and an item has the bytes that its pieces have.
+/* Names and shapes that a trainer may have saved, against the layout of a small model: whatever
+ * is made of them lies within the tensors, and an item has the bytes that its pieces have.
  *
  *   one character: an even one is a checkpoint, an odd one what both of two ranks saved
  *   then lines: NAME DIM DIM ... */
@@ -31,7 +31,8 @@ static void make_layouts(void)
 	static const char json[] =
 		"{\"model_type\":\"qwen3_moe\",\"hidden_size\":8,\"intermediate_size\":8,"
 		"\"moe_intermediate_size\":4,\"num_hidden_layers\":2,\"num_attention_heads\":4,"
-		"\"num_key_value_heads\":2,\"head_dim\":2,\"num_experts\":2,\"mlp_only_layers\":[0],"
+		"\"num_key_value_heads\":2,\"head_dim\":2,\"num_experts\":2,\"mlp_only_layers\":[0]"
+	        ","
 		"\"vocab_size\":10,\"attention_bias\":true}";
 	static struct ws_namemap *maps;
 	static struct ws_config *config;
@@ -57,7 +58,8 @@ static uint64_t write_entry(char *line, FILE *header, uint64_t at)
 	if (!name || strpbrk(name, "\"\\") || !ws_dtype_bytes(WS_DTYPE_BF16, n, dims, &bytes) ||
 	    bytes > UINT64_C(1) << 40)
 		return at;
-	fprintf(header, "%s\"%s\":{\"dtype\":\"BF16\",\"shape\":[", ftell(header) > 9 ? "," : "", name);
+	fprintf(header, "%s\"%s\":{\"dtype\":\"BF16\",\"shape\":[", ftell(header) > 9 ? "," : "",
+	        name);
 	for (unsigned d = 0; d < n; d++)
 		fprintf(header, "%s%lld", d ? "," : "", (long long)dims[d]);
 	fprintf(header, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)at,

@@ -48,8 +48,9 @@ static void try_write(const struct ws_config *c, const char *text, size_t n)
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 {
 	static const char *const keys[] = {
-		"hidden_size", "num_attention_heads", "head_dim", "tie_word_embeddings", "torch_dtype",
-		"mlp_only_layers", "text_config", "architectures", "",
+		"hidden_size",         "num_attention_heads", "head_dim",
+		"tie_word_embeddings", "torch_dtype",         "mlp_only_layers",
+		"text_config",         "architectures",       "",
 	};
 	static const char text[] = "head_dim ?? hidden_size / num_attention_heads";
 	struct ws_config *c = NULL;

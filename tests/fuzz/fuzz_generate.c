@@ -16,14 +16,19 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
 enum { MOST = 600 }; /* tokens generated for one body */
 
 static const char config[] =
-	"{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_size\":32,"
-	"\"intermediate_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":8,\"num_key_value_heads\":4,"
-	"\"head_dim\":4,\"vocab_size\":64,\"num_experts\":8,\"num_experts_per_tok\":2,\"moe_intermediate_size\":16,"
+	"{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_size\":"
+        "32,"
+	"\"intermediate_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":8,\"num_key_"
+        "value_heads\":4,"
+	"\"head_dim\":4,\"vocab_size\":64,\"num_experts\":8,\"num_experts_per_tok\":2,\"moe_"
+        "intermediate_size\":16,"
 	"\"mlp_only_layers\":[0],\"decoder_sparse_step\":1,\"tie_word_embeddings\":false}";
 
 static struct ws_serve *start(const char *model, enum ws_serve_lineage lineage)
 {
-	const struct ws_serve_opts opts = { .model = model, .lineage = lineage, .routed_experts = model != NULL };
+	const struct ws_serve_opts opts = { .model = model,
+		                            .lineage = lineage,
+		                            .routed_experts = model != NULL };
 	struct ws_serve *s = NULL;
 	if (ws_serve_new(&opts, &s, NULL))
 		abort();
@@ -49,7 +54,8 @@ static bool is_short(const struct ws_serve *s, const char *body, size_t n)
 	struct ws_err err = WS_ERR_INIT;
 	size_t tokens = 0;
 	struct ws_json *root = ws_json_parse(body, n, "body", &err);
-	if (root && ws_json_type(root) == WS_JSON_OBJECT && ws_generate_read(s, root, &g, &err) == 0)
+	if (root && ws_json_type(root) == WS_JSON_OBJECT &&
+	    ws_generate_read(s, root, &g, &err) == 0)
 		for (size_t i = 0; i < g.n; i++)
 			tokens += g.items[i].n_new;
 	ws_generate_free(&g);
@@ -67,7 +73,8 @@ static void check_answer(const char *text, size_t n)
 	if (!answer)
 		abort();
 	const struct ws_json *meta = ws_json_get(answer, "meta_info");
-	if (ws_json_get(meta, "output_token_logprobs") && ws_json_count(ws_json_get(answer, "output_ids"))) {
+	if (ws_json_get(meta, "output_token_logprobs") &&
+	    ws_json_count(ws_json_get(answer, "output_ids"))) {
 		if (ws_logprobs_parse(text, n, "answer", &l, &err))
 			abort();
 		ws_logprobs_free(&l);
@@ -77,7 +84,9 @@ static void check_answer(const char *text, size_t n)
 
 static void feed(struct ws_serve *s, const char *body, size_t n)
 {
-	const struct ws_serve_request rq = { .method = "POST", .path = "/generate", .body = body, .body_len = n };
+	const struct ws_serve_request rq = {
+		.method = "POST", .path = "/generate", .body = body, .body_len = n
+	};
 	struct ws_serve_reply rp;
 	if (!is_short(s, body, n))
 		return;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_gloo.c - what other ranks can make us read: their value in the store, and their messages while
- * we are the root, or a rank in the middle of the tree.
+/* fuzz_gloo.c - what other ranks can make us read: their value in the store, and their messages
+ * while we are the root, or a rank in the middle of the tree.
  *
  * The first byte chooses; messages come through a socket pair whose other end then closes, so every
  * run ends by itself. */
@@ -47,7 +47,9 @@ static void be_root(struct ws_gloo *g)
 {
 	const struct ws_span spans[] = { { .length = 20, .fd = -1, .fill = fill },
 		                         { .length = 20000, .fd = -1, .fill = fill } };
-	const struct ws_payload items[] = { { 20, &spans[0], 1 }, { 0, NULL, 0 }, { 20000, &spans[1], 1 } };
+	const struct ws_payload items[] = { { 20, &spans[0], 1 },
+		                            { 0, NULL, 0 },
+		                            { 20000, &spans[1], 1 } };
 	ws_gloo_send(g, items, 3, ws_deadline_in(5 * WS_NS_PER_S), NULL, NULL);
 }
 
@@ -87,7 +89,8 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 		return 0;
 	switch (data[0] % 4) {
 	case 0:
-		ws_gloo_card_unpack(data + 1, size - 1, 2 + data[0] / 4 % 8, data[0] / 4 % 2, &card, &err);
+		ws_gloo_card_unpack(data + 1, size - 1, 2 + data[0] / 4 % 8, data[0] / 4 % 2, &card,
+		                    &err);
 		break;
 	case 1:
 		ws_gloo_list_unpack(data + 1, size - 1, 2 + data[0] / 4 % 8, 0, 1, &card, &err);

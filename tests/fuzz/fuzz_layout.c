@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parallel sizes (two bytes), a config.json up to the end of the line, and families of rules behind it;
- * without any, those that are built in. What a layout accepts must have boxes that lie in their tensors
- * and are of one size. */
+/* Parallel sizes (two bytes), a config.json up to the end of the line, and families of rules
+ * behind it; without any, those that are built in. What a layout accepts must have boxes that
+ * lie in their tensors and are of one size. */
 #include "wsync/tool/layout.h"
 
 #include <fcntl.h>
@@ -52,12 +52,14 @@ static void check_layout(const struct ws_layout *l)
 	for (size_t i = 0; i < ws_layout_part_count(l) && i < 200; i++) {
 		const struct ws_part *p = ws_layout_part(l, i);
 		const struct ws_param *q = ws_layout_param(l, p->param);
-		require(ws_layout_find_part(l, p->name) == p && ws_layout_find_param(l, q->name) == q);
+		require(ws_layout_find_part(l, p->name) == p &&
+		        ws_layout_find_param(l, q->name) == q);
 		require(*ws_layout_rule(l, p->rule));
 		for (unsigned rank = 0; rank < tp; rank++) {
 			struct ws_box from, to;
 			ws_layout_place(l, p, rank, &from, &to);
-			require(check_box(&from, p->n_dims, p->dims) == check_box(&to, q->n_dims, q->dims));
+			require(check_box(&from, p->n_dims, p->dims) ==
+			        check_box(&to, q->n_dims, q->dims));
 		}
 		ws_layout_skips(l, p->name);
 	}
@@ -74,7 +76,8 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 	};
 	struct ws_config *config = NULL;
 	struct ws_err err = WS_ERR_INIT;
-	if (ws_config_parse((const char *)data + 2, (size_t)(line - data) - 2, "fuzz", &config, &err) < 0)
+	if (ws_config_parse((const char *)data + 2, (size_t)(line - data) - 2, "fuzz", &config,
+	                    &err) < 0)
 		return 0;
 	struct ws_namemap *maps = open_maps(line + 1, size - (size_t)(line + 1 - data));
 	const struct ws_family *f = maps ? ws_namemap_find(maps, config) : NULL;

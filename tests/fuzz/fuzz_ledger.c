@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A record of a push that was believed is printed, and what was printed is believed again as the same. The
- * same bytes are also taken for /proc/PID/stat. */
+/* A record of a push that was believed is printed, and what was printed is believed again as the
+ * same. The same bytes are also taken for /proc/PID/stat. */
 #include "ledger.h"
 #include "process.h"
 
@@ -11,9 +11,10 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
 
 static void compare(const struct ws_ledger_record *a, const struct ws_ledger_record *b)
 {
-	if (a->n_endpoints != b->n_endpoints || a->n_sources != b->n_sources || (b->directory && a->n_args != b->n_args) ||
-	    (!a->directory && b->directory) || a->digest != b->digest || a->ended != b->ended ||
-	    a->process.pid != b->process.pid || a->n_files != b->n_files || a->knows_files != b->knows_files)
+	if (a->n_endpoints != b->n_endpoints || a->n_sources != b->n_sources ||
+	    (b->directory && a->n_args != b->n_args) || (!a->directory && b->directory) ||
+	    a->digest != b->digest || a->ended != b->ended || a->process.pid != b->process.pid ||
+	    a->n_files != b->n_files || a->knows_files != b->knows_files)
 		abort();
 	for (size_t i = 0; i < a->n_endpoints; i++) {
 		const struct ws_ledger_endpoint *x = &a->endpoints[i], *y = &b->endpoints[i];

@@ -14,7 +14,8 @@ static void compare_with_itself(const struct ws_logprobs *l)
 	ws_logprobs_compare(l, l, d);
 	for (unsigned p = 0; p < WS_LOGPROB_PARTS; p++) {
 		ws_logprobs_sum(&sum, &d[p]);
-		if (d[p].diverges || d[p].max > 0 || d[p].same != l->part[p].n || d[p].tokens > d[p].same ||
+		if (d[p].diverges || d[p].max > 0 || d[p].same != l->part[p].n ||
+		    d[p].tokens > d[p].same ||
 		    !ws_logprobs_within(&d[p], (enum ws_logprob_part)p, &exact, why, sizeof why))
 			abort();
 	}

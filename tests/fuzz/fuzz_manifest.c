@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A manifest of GPU memory. What is accepted lies inside its allocations and nowhere over each other. */
+/* A manifest of GPU memory. What is accepted lies inside its allocations
+ * and nowhere over each other. */
 #include "manifest.h"
 #include "names.h"
 
@@ -55,7 +56,8 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 		return 0;
 	}
 	require_sound(&m, size);
-	require(ws_names_init(&names, m.list.tensors, sizeof *m.list.tensors, m.list.n_tensors, twice, &err) == 0);
+	require(ws_names_init(&names, m.list.tensors, sizeof *m.list.tensors, m.list.n_tensors,
+	                      twice, &err) == 0);
 	ws_names_fini(&names);
 	ws_manifest_free(&m);
 	return 0;

@@ -51,14 +51,20 @@ static void try_rules(const struct ws_family *f, const struct ws_rule *rules, si
 		if (r->kind == WS_RULE_GROUP)
 			try_rules(f, r->inner, r->n_inner);
 		else
-			ws_pattern_match(r->name, "model.layers.0.self_attn.rotary_emb.inv_freq", NULL, 0);
+			ws_pattern_match(r->name, "model.layers.0.self_attn.rotary_emb.inv_freq",
+			                 NULL, 0);
 	}
 }
 
 static void try_names(const struct ws_family *f)
 {
 	static const char *const names[] = {
-		"model.layers.0.self_attn.q_proj.weight", "a.b", "a", "module._orig_mod.a.b.c", "", "..",
+		"model.layers.0.self_attn.q_proj.weight",
+		"a.b",
+		"a",
+		"module._orig_mod.a.b.c",
+		"",
+		"..",
 		"a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a",
 	};
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -72,13 +78,13 @@ static void try_names(const struct ws_family *f)
 		char whole[512];
 		for (size_t p = 0; p < f->joins[i].n_parts; p++)
 			if (ws_pattern_match(f->joins[i].parts[p], "a.b.c", caps, WS_MAX_CAPTURES))
-				require(ws_pattern_fill(f->joins[i].name, caps, WS_MAX_CAPTURES, whole,
-				                        sizeof whole) != NULL);
+				require(ws_pattern_fill(f->joins[i].name, caps, WS_MAX_CAPTURES,
+				                        whole, sizeof whole) != NULL);
 	}
 }
 
-/* Is it refused, whatever families there are? Most texts are, and the built-in families take longer to
- * read than they do. */
+/* Is it refused, whatever families there are? Most texts are, and the built-in families take
+ * longer to read than they do. */
 static bool refused(const char *text, size_t size)
 {
 	struct ws_namemap *m = calloc(1, sizeof *m);

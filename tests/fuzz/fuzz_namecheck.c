@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whatever is sent to whatever server, the check ends, and its findings are in order and printable.
  *
- * The first byte chooses model, sizes and options. Behind it are two listings (listing.h), parted by a
- * line "==": what is sent, and what the server shows. */
+ * The first byte chooses model, sizes and options. Behind it are two listings (listing.h),
+ * parted by a line "==": what is sent, and what the server shows. */
 #include "listing.h"
 #include "wsync/tool/namecheck.h"
 #include "wsync/tool/json_read.h"
@@ -17,7 +17,8 @@
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
 
 static const char *const configs[] = {
-	"{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_size\":256,"
+	"{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_size\":"
+	"256,"
 	"\"intermediate_size\":512,\"moe_intermediate_size\":256,\"num_hidden_layers\":2,"
 	"\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":64,\"num_experts\":2,"
 	"\"vocab_size\":100,\"quantization_config\":{\"quant_method\":\"fp8\","
@@ -26,7 +27,8 @@ static const char *const configs[] = {
 	"\"intermediate_size\":16,\"num_hidden_layers\":2,\"num_attention_heads\":2,"
 	"\"num_key_value_heads\":1,\"head_dim\":4,\"vocab_size\":100,\"tie_word_embeddings\":true,"
 	"\"text_config\":{\"tie_word_embeddings\":false}}",
-	"{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_size\":8,"
+	"{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_size\":"
+	"8,"
 	"\"intermediate_size\":16,\"moe_intermediate_size\":8,\"num_hidden_layers\":1,"
 	"\"num_attention_heads\":2,\"num_key_value_heads\":1,\"head_dim\":4,\"num_experts\":2,"
 	"\"vocab_size\":100,\"quantization_config\":{\"quant_method\":\"fp8\","
@@ -40,7 +42,8 @@ static void require(int true_here)
 		abort();
 }
 
-/* The list as a safetensors file with a hole for data; its descriptor, or -1: too large, or no file. */
+/* The list as a safetensors file with a hole for data; its descriptor, or
+ * -1: too large, or no file. */
 static int write_source(const struct ws_weight_list *list)
 {
 	struct ws_buf text;
@@ -76,7 +79,8 @@ static int write_source(const struct ws_weight_list *list)
 		unsigned char head[8];
 		for (unsigned i = 0; i < 8; i++)
 			head[i] = (unsigned char)(n >> 8 * i);
-		require(write(fd, head, 8) == 8 && write(fd, text.data, text.len) == (ssize_t)text.len &&
+		require(write(fd, head, 8) == 8 &&
+		        write(fd, text.data, text.len) == (ssize_t)text.len &&
 		        ftruncate(fd, (off_t)(8 + text.len + at)) == 0);
 	}
 	ws_buf_free(&text);
@@ -93,8 +97,10 @@ static void check_findings(const struct ws_findings *f)
 		at += p->n;
 		for (size_t i = p->first; i < at; i++) {
 			const struct ws_finding *it = &f->items[i];
-			require(it->group == g && it->verdict == p->verdict && it->severity == p->severity);
-			require(it->name && *it->name && it->param && it->near && it->rule && *it->reason);
+			require(it->group == g && it->verdict == p->verdict &&
+			        it->severity == p->severity);
+			require(it->name && *it->name && it->param && it->near && it->rule &&
+			        *it->reason);
 			for (const unsigned char *c = (const unsigned char *)it->reason; *c; c++)
 				require(*c >= 0x20 && *c != 0x7f);
 		}
@@ -104,17 +110,20 @@ static void check_findings(const struct ws_findings *f)
 	require(at == f->n && kinds == f->n && f->errors + f->warnings + f->notes == f->n);
 }
 
-static void check(unsigned flags, const struct ws_source *source, const struct ws_weight_list *shown)
+static void check(unsigned flags, const struct ws_source *source,
+                  const struct ws_weight_list *shown)
 {
 	static struct ws_namemap *map;
 	static struct ws_config *config[CONFIGS];
 	struct ws_err err = WS_ERR_INIT;
 	for (unsigned i = 0; !map && i < CONFIGS; i++)
-		require(!ws_config_parse(configs[i], strlen(configs[i]), "config", &config[i], &err));
+		require(!ws_config_parse(configs[i], strlen(configs[i]), "config", &config[i],
+		                         &err));
 	require(map || !ws_namemap_open(NULL, &map, &err));
 	const struct ws_config *c = config[(flags & 9) == 9 ? 2 : flags & 1];
 	const struct ws_family *family = ws_namemap_find(map, c);
-	const struct ws_layout_opts sizes = { .tp = 1u << (flags >> 1 & 3), .unquantized = (flags & 9) == 8 };
+	const struct ws_layout_opts sizes = { .tp = 1u << (flags >> 1 & 3),
+		                              .unquantized = (flags & 9) == 8 };
 	const struct ws_catalog_opts plain = { .family = flags & 0x20 ? family : NULL };
 	struct ws_layout *layout = NULL;
 	struct ws_catalog *items = NULL;
@@ -122,8 +131,13 @@ static void check(unsigned flags, const struct ws_source *source, const struct w
 	require(flags & 0x10 || !ws_layout_make(family, c, &sizes, &layout, &err));
 	if (!ws_catalog_make(&source, 1, &plain, &items, &err)) {
 		const struct ws_namecheck_opts o = {
-			.items = items, .layout = layout, .listing = shown->n ? shown : NULL,
-			.family = family, .config = c, .subset = flags >> 6 & 1, .scan = flags >> 7 & 1,
+			.items = items,
+			.layout = layout,
+			.listing = shown->n ? shown : NULL,
+			.family = family,
+			.config = c,
+			.subset = flags >> 6 & 1,
+			.scan = flags >> 7 & 1,
 		};
 		if (!ws_namecheck(&o, &found, &err)) {
 			check_findings(&found);

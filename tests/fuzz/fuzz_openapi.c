@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whatever a list of routes says, it is read to the end, and the capabilities that come of it do not
- * contradict each other. */
+/* Whatever a list of routes says, it is read to the end, and the capabilities that come of it do
+ * not contradict each other. */
 #include "lineage_probe.h"
 
 #include <stdlib.h>

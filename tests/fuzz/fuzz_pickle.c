@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes are refused or are a bucket whose tensors lie one behind the other in what was read, or on a GPU
- * whose handle was. */
+/* Any bytes are refused or are a bucket whose tensors lie one behind the other in what was read,
+ * or on a GPU whose handle was. */
 #include "pickle_bucket.h"
 
 #include <stdlib.h>
@@ -21,8 +21,9 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 	const struct ws_pickle_memory *m = &b.memory;
 	if (b.bytes && (m->handle || b.bytes < data || b.bytes + b.length > data + size))
 		abort();
-	if (!b.bytes && (!m->handle || m->handle < data || m->handle + 64 > data + size || m->at > INT64_MAX ||
-	                 (m->uuid[0] ? strlen(m->uuid) >= sizeof m->uuid : m->ordinal < 0)))
+	if (!b.bytes &&
+	    (!m->handle || m->handle < data || m->handle + 64 > data + size || m->at > INT64_MAX ||
+	     (m->uuid[0] ? strlen(m->uuid) >= sizeof m->uuid : m->ordinal < 0)))
 		abort();
 	if (m->event && (!m->handle || m->event < data || m->event + 64 > data + size))
 		abort();

@@ -17,7 +17,8 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 		if (!p.n || p.n > WS_PROMPTS_MAX)
 			abort();
 		for (size_t i = 0; i < p.n; i++)
-			if (!p.items[i].text == !p.items[i].ids || (p.items[i].ids && !p.items[i].n_ids) ||
+			if (!p.items[i].text == !p.items[i].ids ||
+			    (p.items[i].ids && !p.items[i].n_ids) ||
 			    (p.items[i].text && !*p.items[i].text))
 				abort();
 	}

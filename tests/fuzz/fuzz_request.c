@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bodies of requests to the embedded endpoint, one with a model and one without. The first byte picks
- * the route, the rest is the body. Nothing connects anywhere: init requests are only decoded and
- * checked, and of updates it is decided what would become of their tensors. */
+/* Bodies of requests to the embedded endpoint, one with a model and one without. The first byte
+ * picks the route, the rest is the body. Nothing connects anywhere: init requests are only
+ * decoded and checked, and of updates it is decided what would become of their tensors. */
 #include "serve_lineage.h"
 #include "serve_model.h"
 #include "serve_routes.h"
@@ -56,7 +56,9 @@ static struct ws_serve *endpoint_with_model(void)
 
 static void feed_handler(struct ws_serve *s, const char *path, const char *body, size_t n)
 {
-	const struct ws_serve_request rq = { .method = "POST", .path = path, .body = body, .body_len = n };
+	const struct ws_serve_request rq = {
+		.method = "POST", .path = path, .body = body, .body_len = n
+	};
 	struct ws_serve_reply rp;
 	ws_serve_handle(s, &rq, &rp);
 	if (rp.status < 200 || rp.status > 599 || rp.drop)
@@ -78,10 +80,12 @@ static void feed_loader(const struct ws_serve_update *u)
 	if (ws_serve_load_begin(&load, endpoint_with_model()->model, u, NULL, NULL))
 		abort();
 	for (size_t i = 0; i < u->n; i++)
-		for (uint64_t at = 0; load.cargo[i].loads && at < u->slots[i].bytes; at += sizeof zeros)
+		for (uint64_t at = 0; load.cargo[i].loads && at < u->slots[i].bytes;
+		     at += sizeof zeros)
 			ws_serve_load_put(&load, 1, i, at, zeros,
-			                  u->slots[i].bytes - at < sizeof zeros
-			                          ? (size_t)(u->slots[i].bytes - at) : sizeof zeros);
+			                  u->slots[i].bytes - at < sizeof zeros ?
+			                          (size_t)(u->slots[i].bytes - at) :
+			                          sizeof zeros);
 	ws_serve_load_commit(&load, 1, &duplicates);
 	ws_serve_load_fini(&load);
 }
@@ -98,7 +102,8 @@ static void feed_checks(const char *body, size_t n)
 		return;
 	if (ws_serve_decode_init(root, &in, &err) == 0)
 		ws_serve_check_init(endpoint(), &in, &err);
-	if (ws_serve_decode_update(root, ws_serve_lineage_traits(WS_SERVE_XORL_LEGACY), &u, &err) == 0) {
+	if (ws_serve_decode_update(root, ws_serve_lineage_traits(WS_SERVE_XORL_LEGACY), &u, &err) ==
+	    0) {
 		if (ws_serve_check_update(endpoint(), &u, &err) == 0) {
 			ws_serve_check_load(endpoint(), &u, &err);
 			feed_loader(&u);
@@ -118,8 +123,12 @@ static void feed_checks(const char *body, size_t n)
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 {
 	static const char *const paths[] = {
-		"/destroy_weights_update_group", "/update_weights_from_distributed", "/pause_generation",
-		"/continue_generation", "/update_weight_version", "/weights_checker",
+		"/destroy_weights_update_group",
+		"/update_weights_from_distributed",
+		"/pause_generation",
+		"/continue_generation",
+		"/update_weight_version",
+		"/weights_checker",
 		"/get_weights_by_name",
 	};
 	const size_t n_paths = sizeof paths / sizeof paths[0];

@@ -25,7 +25,8 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 		require(err.code == WS_EINPUT && err.msg[0]);
 		return 0;
 	}
-	require(ws_names_init(&names, st.tensors, sizeof *st.tensors, st.n_tensors, twice, &err) == 0);
+	require(ws_names_init(&names, st.tensors, sizeof *st.tensors, st.n_tensors, twice, &err) ==
+	        0);
 	for (size_t i = 0; i < st.n_tensors; i++) {
 		const struct ws_tensor *t = &st.tensors[i];
 		uint64_t bytes;

@@ -39,11 +39,13 @@ static void try_share(const unsigned char *data, size_t size)
 	for (size_t i = 0; i < s.n_stripes; i++) {
 		const struct ws_stripe *x = &s.stripes[i];
 		for (unsigned d = 0; x->tensor && d < x->tensor->n_dims; d++)
-			if (x->at[d] < 0 || x->size[d] < 1 || x->at[d] + x->size[d] > x->tensor->dims[d])
+			if (x->at[d] < 0 || x->size[d] < 1 ||
+			    x->at[d] + x->size[d] > x->tensor->dims[d])
 				abort();
 	}
 	for (size_t i = 0; i < s.n_sends; i++)
-		if (s.sends[i].rank >= s.world_size || s.sends[i].first + s.sends[i].n > s.n_stripes)
+		if (s.sends[i].rank >= s.world_size ||
+		    s.sends[i].first + s.sends[i].n > s.n_stripes)
 			abort();
 	ws_share_free(&s);
 }
@@ -62,7 +64,8 @@ static void try_parts(const char *data, size_t size)
 	if (back.n_tensors != p.n_tensors || back.n_servers != p.n_servers)
 		abort();
 	for (size_t i = 0; i < p.n_tensors; i++)
-		if (strcmp(p.tensors[i].name, back.tensors[i].name) || (i && strcmp(p.tensors[i - 1].name, p.tensors[i].name) >= 0))
+		if (strcmp(p.tensors[i].name, back.tensors[i].name) ||
+		    (i && strcmp(p.tensors[i - 1].name, p.tensors[i].name) >= 0))
 			abort();
 	ws_buf_free(&text);
 	ws_parts_free(&back);

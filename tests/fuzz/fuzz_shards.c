@@ -26,7 +26,8 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 			require(list.ranks[r].n > 0);
 			for (size_t i = 0; i < list.ranks[r].n; i++)
 				require(strncmp(paths[i], "dir/", 4) == 0 && paths[i][4] != '/' &&
-				        !strstr(paths[i], "/../") && strcmp(paths[i], "dir/..") != 0);
+				        !strstr(paths[i], "/../") &&
+				        strcmp(paths[i], "dir/..") != 0);
 		}
 	}
 	ws_arena_free(&list.arena);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_store.c - the store's core, driven by bytes: parser, executor, conclusions, reports.
  *
- * The input is a script of pieces: a byte that picks one of four connections (bits 0-1) and says what
- * happens (bits 2-3: bytes arrive, the same cut into single bytes, a replacement after closing, a
- * tick), a byte with the length, and so many bytes. Closing everything must balance the accounts. */
+ * The input is a script of pieces: a byte that picks one of four connections (bits 0-1) and
+ * says what happens (bits 2-3: bytes arrive, the same cut into single bytes, a replacement
+ * after closing, a tick), a byte with the length, and so many bytes. Closing everything
+ * must balance the accounts. */
 #include "store_core.h"
 
 #include <stdlib.h>
@@ -76,7 +77,8 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 	must(core.keys.bytes <= core.keys.max_bytes);
 	while (core.first)
 		ws_store_conn_close(core.first);
-	must(core.n_buffered == 0 && core.n_partial == 0 && core.n_undecided == 0 && core.n_conns == 0);
+	must(core.n_buffered == 0 && core.n_partial == 0 && core.n_undecided == 0 &&
+	     core.n_conns == 0);
 	ws_store_core_fini(&core);
 	return 0;
 }

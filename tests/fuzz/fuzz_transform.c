@@ -37,7 +37,8 @@ static void transform(const char *path, const struct ws_transform_opts *o)
 	struct ws_transform *t = NULL;
 	struct ws_err err = WS_ERR_INIT;
 	if (ws_source_open(&path, 1, &s, NULL) == 0 &&
-	    ws_catalog_make((const struct ws_source *const *)&s, 1, &(struct ws_catalog_opts){ 0 }, &c, NULL) == 0) {
+	    ws_catalog_make((const struct ws_source *const *)&s, 1, &(struct ws_catalog_opts){ 0 },
+	                    &c, NULL) == 0) {
 		if (ws_transform_make(c, o, &t, &err) == 0) {
 			const struct ws_catalog *out = ws_transform_catalog(t);
 			const bool looked = ws_transform_check(t, NULL, NULL, &err) == 0;
@@ -63,15 +64,22 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 		return 0;
 	memcpy(text, data, size);
 	text[size] = 0;
-	if (sscanf(text, "%1u %6lld %6lld %1u%n", &quantize, &rows, &cols, &ways, &used) == 4 && quantize < 3 &&
-	    text[used] == '\n') {
-		const char *lines = text + used + 1, *end = strstr(lines, "\n\n"), *second = strstr(lines, "--\n");
+	if (sscanf(text, "%1u %6lld %6lld %1u%n", &quantize, &rows, &cols, &ways, &used) == 4 &&
+	    quantize < 3 && text[used] == '\n') {
+		const char *lines = text + used + 1, *end = strstr(lines, "\n\n"),
+			   *second = strstr(lines, "--\n");
 		const char *bytes = end ? end + 2 : text + size;
 		const size_t n = size - (size_t)(bytes - text);
-		struct ws_transform_opts o = { .quantize = quantize, .block = { rows, cols }, .rule = ways & 1,
-			.ue8m0 = ways & 2, .rounding = ways >> 2 & 1, .threads = 1, .scratch = 1 };
+		struct ws_transform_opts o = { .quantize = quantize,
+			                       .block = { rows, cols },
+			                       .rule = ways & 1,
+			                       .ue8m0 = ways & 2,
+			                       .rounding = ways >> 2 & 1,
+			                       .threads = 1,
+			                       .scratch = 1 };
 		const int fd = open_lines(lines, bytes, n, base);
-		const int fd2 = second && second < bytes ? open_lines(second + 3, bytes, n, more) : -1;
+		const int fd2 =
+			second && second < bytes ? open_lines(second + 3, bytes, n, more) : -1;
 		o.correction = fd2 >= 0 ? more : NULL;
 		if (fd >= 0)
 			transform(base, &o);

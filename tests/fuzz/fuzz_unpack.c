@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A few tensors, quantized or not: lines of tensor_lines.h, an empty one, and their bytes. What is found
- * must fit its tensors, and its rows must be the same whole, one by one, and by both levels. */
+/* A few tensors, quantized or not: lines of tensor_lines.h, an empty one, and their
+ * bytes. What is found must fit its tensors, and its rows must be the same whole, one
+ * by one, and by both levels. */
 #include "unpack.h"
 
 #include "fuzz/tensor_lines.h"
@@ -9,14 +10,15 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
 
 /* ---- what it comes to ---- */
 
-static float *rows_of(const struct ws_packed *p, const char *level, int64_t step, struct ws_err *err)
+static float *rows_of(const struct ws_packed *p, const char *level, int64_t step,
+                      struct ws_err *err)
 {
 	struct ws_buf scratch = { .max = 0 };
 	float *x = malloc((size_t)(p->rows * p->cols) * sizeof *x + 1);
 	int rc = x && ws_unpack_set_level(level) ? 0 : -1;
 	for (int64_t row = 0; row < p->rows && rc == 0; row += step)
-		rc = ws_packed_rows(p, row, step < p->rows - row ? step : p->rows - row, x + row * p->cols,
-		                    &scratch, err);
+		rc = ws_packed_rows(p, row, step < p->rows - row ? step : p->rows - row,
+		                    x + row * p->cols, &scratch, err);
 	ws_buf_free(&scratch);
 	if (rc == 0)
 		return x;
@@ -41,7 +43,8 @@ static void compare_rows(const struct ws_packed *p)
 	free(x);
 }
 
-static void look_at(const struct ws_catalog *c, const struct ws_item *item, const struct ws_quant *config)
+static void look_at(const struct ws_catalog *c, const struct ws_item *item,
+                    const struct ws_quant *config)
 {
 	struct ws_packed p;
 	struct ws_err err = WS_ERR_INIT;

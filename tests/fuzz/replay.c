@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* replay.c - the main of a fuzz target built without libFuzzer: feeds it each file named, or each file
- * of a directory named, and says as TAP that it came back. */
+/* replay.c - the main of a fuzz target built without libFuzzer: feeds it each file named, or
+ * each file of a directory named, and says as TAP that it came back. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensor_lines.h - a safetensors file out of lines that say what there is; an empty line or "--" ends them:
+/* tensor_lines.h - a safetensors file out of lines that say what there is; an
+ * empty line or "--" ends them:
  *
  *   NAME DTYPE DIM DIM ...      (safetensors' DTYPE)
  *   NAME = TEXT                 (U8, as long as the text)

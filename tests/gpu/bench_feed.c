@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_feed.c - how fast a file reaches the GPU, beside a bare copy of pinned memory; and how fast with work
- * on the way.
+/* bench_feed.c - how fast a file reaches the GPU, beside a bare copy of pinned memory; and how
+ * fast with work on the way.
  *
- * The file is of random bf16 weights, read once before, so that it lies in the page cache. GB/s counts the
- * file's bytes (decimal), from before the first read until the stream has everything; opening, allocating
- * and planning are outside. The bare copy is of one pinned buffer as large as the feed's ring, again and
- * again, as many bytes in all. Five rounds of each in turn; median, least and most. WSYNC_BENCH_FEED_MIB sizes
- * the file (1024), TMPDIR says where it is made. The double has no speed, but one round of a file of 1 MiB
- * shows that all of this runs. */
+ * The file is of random bf16 weights, read once before, so that it lies in the page cache. GB/s
+ * counts the file's bytes (decimal), from before the first read until the stream has everything;
+ * opening, allocating and planning are outside. The bare copy is of one pinned buffer as large
+ * as the feed's ring, again and again, as many bytes in all. Five rounds of each in turn;
+ * median, least and most. WSYNC_BENCH_FEED_MIB sizes the file (1024), TMPDIR says where it is
+ * made. The double has no speed, but one round of a file of 1 MiB shows that all of this runs. */
 #include "on_gpu.h"
 
 #include "feed.h"
@@ -75,9 +75,11 @@ static void write_base(void)
 	char json[4096] = "{";
 	const int64_t each = rows / MATRICES, bytes = each * COLS * 2;
 	for (int i = 0; i < MATRICES; i++)
-		sprintf(json + strlen(json), "%s\"m%d_proj.weight\":{\"dtype\":\"BF16\",\"shape\":[%lld,%d],"
-		        "\"data_offsets\":[%lld,%lld]}", i ? "," : "", i, (long long)each, COLS,
-		        (long long)(i * bytes), (long long)((i + 1) * bytes));
+		sprintf(json + strlen(json),
+		        "%s\"m%d_proj.weight\":{\"dtype\":\"BF16\",\"shape\":[%lld,%d],"
+		        "\"data_offsets\":[%lld,%lld]}",
+		        i ? "," : "", i, (long long)each, COLS, (long long)(i * bytes),
+		        (long long)((i + 1) * bytes));
 	strcat(json, "}");
 	FILE *f = fopen(path_of("base.safetensors"), "wb");
 	assert_non_null(f);
@@ -91,10 +93,14 @@ static void write_adapter(void)
 	char json[8192] = "{";
 	const int64_t each = rows / MATRICES, a = RANK * COLS * 2, b = each * RANK * 2;
 	for (int i = 0; i < MATRICES; i++)
-		sprintf(json + strlen(json), "%s\"base_model.model.m%d_proj.lora_A.weight\":{\"dtype\":\"BF16\",\"shape\":"
-		        "[%d,%d],\"data_offsets\":[%lld,%lld]},\"base_model.model.m%d_proj.lora_B.weight\":{\"dtype\":"
-		        "\"BF16\",\"shape\":[%lld,%d],\"data_offsets\":[%lld,%lld]}", i ? "," : "", i, RANK, COLS,
-		        (long long)(i * (a + b)), (long long)(i * (a + b) + a), i, (long long)each, RANK,
+		sprintf(json + strlen(json),
+		        "%s\"base_model.model.m%d_proj.lora_A.weight\":{\"dtype\":\"BF16\","
+		        "\"shape\":"
+		        "[%d,%d],\"data_offsets\":[%lld,%lld]},\"base_model.model.m%d_proj.lora_B."
+		        "weight\":{\"dtype\":"
+		        "\"BF16\",\"shape\":[%lld,%d],\"data_offsets\":[%lld,%lld]}",
+		        i ? "," : "", i, RANK, COLS, (long long)(i * (a + b)),
+		        (long long)(i * (a + b) + a), i, (long long)each, RANK,
 		        (long long)(i * (a + b) + a), (long long)((i + 1) * (a + b)));
 	strcat(json, "}");
 	FILE *f = fopen(path_of("adapter_model.safetensors"), "wb");
@@ -104,7 +110,10 @@ static void write_adapter(void)
 	assert_int_equal(fclose(f), 0);
 	f = fopen(path_of("adapter_config.json"), "w");
 	assert_non_null(f);
-	fprintf(f, "{\"peft_type\":\"LORA\",\"r\":%d,\"lora_alpha\":%d,\"target_modules\":[\"m0_proj\"]}", RANK, RANK);
+	fprintf(f,
+	        "{\"peft_type\":\"LORA\",\"r\":%d,\"lora_alpha\":%d,\"target_modules\":[\"m0_"
+	        "proj\"]}",
+	        RANK, RANK);
 	assert_int_equal(fclose(f), 0);
 }
 
@@ -121,21 +130,22 @@ static void print_rates(const char *what, double *rates)
 	qsort(rates, (size_t)rounds, sizeof *rates, by_value);
 	const double median = rates[rounds / 2];
 	pinned_rate = pinned_rate > 0 ? pinned_rate : median;
-	printf("# %-36s %8.2f GB/s  %5.2f of a pinned copy   (%.2f to %.2f)\n", what, median, median / pinned_rate,
-	       rates[0], rates[rounds - 1]);
+	printf("# %-36s %8.2f GB/s  %5.2f of a pinned copy   (%.2f to %.2f)\n", what, median,
+	       median / pinned_rate, rates[0], rates[rounds - 1]);
 }
 
 static double bare_copy(void)
 {
-	const uint64_t ring = (uint64_t)WS_RING_SLOTS * WS_RING_SLOT, bytes = (uint64_t)rows * COLS * 2;
+	const uint64_t ring = (uint64_t)WS_RING_SLOTS * WS_RING_SLOT,
+		       bytes = (uint64_t)rows * COLS * 2;
 	void *from;
 	const ws_devptr to = on_gpu_new(&gpu, ring);
 	ON_GPU(ws_gpu_alloc_pinned(gpu.gpu, ring, &from, &err));
 	memset(from, 1, ring);
 	const int64_t since = ws_now_ns();
 	for (uint64_t done = 0; done < bytes; done += WS_RING_SLOT)
-		ON_GPU(ws_gpu_copy_in(gpu.gpu, to + done % ring, (char *)from + done % ring, WS_RING_SLOT, gpu.stream,
-		                      &err));
+		ON_GPU(ws_gpu_copy_in(gpu.gpu, to + done % ring, (char *)from + done % ring,
+		                      WS_RING_SLOT, gpu.stream, &err));
 	ON_GPU(ws_stream_wait(gpu.gpu, gpu.stream, WS_FOREVER, NULL, &err));
 	const int64_t ns = ws_now_ns() - since;
 	ws_gpu_free_pinned(gpu.gpu, from);
@@ -186,7 +196,8 @@ static void measure(const char *what, const struct ws_catalog *c, bool on_gpu)
 	ws_plan_free(p);
 }
 
-static void measure_made(const char *what, const struct ws_catalog *c, const struct ws_transform_opts *o)
+static void measure_made(const char *what, const struct ws_catalog *c,
+                         const struct ws_transform_opts *o)
 {
 	char name[80];
 	for (int on_gpu = 1; on_gpu >= 0; on_gpu--) {
@@ -212,11 +223,14 @@ static void all_feeds(void **state)
 	print_rates("pinned copy", rates);
 	path = path_of("base.safetensors");
 	ON_GPU(ws_source_open(&path, 1, &s, &err));
-	ON_GPU(ws_catalog_make((const struct ws_source *const *)&s, 1, &(struct ws_catalog_opts){ 0 }, &c, &err));
+	ON_GPU(ws_catalog_make((const struct ws_source *const *)&s, 1,
+	                       &(struct ws_catalog_opts){ 0 }, &c, &err));
 	measure("file to GPU", c, false);
 	measure_made("fp8", c, &(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8 });
-	measure_made("fp8, one scale", c, &(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8_TENSOR });
-	measure_made("merge of rank 16", c, &(struct ws_transform_opts){ .adapters = &adapter, .n_adapters = 1 });
+	measure_made("fp8, one scale", c,
+	             &(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8_TENSOR });
+	measure_made("merge of rank 16", c,
+	             &(struct ws_transform_opts){ .adapters = &adapter, .n_adapters = 1 });
 	measure_made("merge of rank 16 and fp8", c, &(struct ws_transform_opts){
 		.adapters = &adapter, .n_adapters = 1, .quantize = WS_QUANTIZE_FP8 });
 	ws_catalog_free(c);
@@ -242,7 +256,8 @@ static bool make_dir(void)
 
 static void remove_dir(void)
 {
-	static const char *const names[] = { "base.safetensors", "adapter_model.safetensors", "adapter_config.json" };
+	static const char *const names[] = { "base.safetensors", "adapter_model.safetensors",
+		                             "adapter_config.json" };
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 		unlink(path_of(names[i]));
 	rmdir(dir);

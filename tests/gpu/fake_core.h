@@ -13,12 +13,14 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* Each exported function begins with one of these. CALLED: noted, refused where a test said so or where
- * the driver is not started; ON_CONTEXT: refused too where this thread has no context; GIVEN_BACK: noted,
- * never refused. The lock is held to the function's end. */
+/* Each exported function begins with one of these. CALLED: noted, refused where a test said so
+ * or where the driver is not started; ON_CONTEXT: refused too where this thread has no context;
+ * GIVEN_BACK: noted, never refused. The lock is held to the function's end. */
 void fake_lock(void);
 void fake_unlock(const int *held);
-#define LOCKED __attribute__((cleanup(fake_unlock))) const int locked_ = (fake_lock(), 0); (void)locked_
+#define LOCKED                                                                                     \
+	__attribute__((cleanup(fake_unlock))) const int locked_ = (fake_lock(), 0);                \
+	(void)locked_
 #define CHECKED(call) \
 	do { \
 		const CUresult rc_ = (call); \
@@ -30,7 +32,8 @@ void fake_unlock(const int *held);
 #define GIVEN_BACK LOCKED; fake_note(__func__, "%s", "")
 
 void fake_note(const char *function, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-CUresult fake_called(const char *function, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+CUresult fake_called(const char *function, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
 CUresult fake_has_context(void);
 int fake_device(void); /* of this thread; -1: none */
 /* Something that would harm a real driver, or that it would not notice. The first is kept. */
@@ -38,7 +41,13 @@ void fake_mistake(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* What was made and has not been given back, so that no handle is believed. */
 enum fake_kind {
-	FAKE_DEVICE_MEMORY, FAKE_OPENED_MEMORY, FAKE_PINNED_MEMORY, FAKE_STREAM, FAKE_EVENT, FAKE_MODULE, FAKE_FUNCTION
+	FAKE_DEVICE_MEMORY,
+	FAKE_OPENED_MEMORY,
+	FAKE_PINNED_MEMORY,
+	FAKE_STREAM,
+	FAKE_EVENT,
+	FAKE_MODULE,
+	FAKE_FUNCTION
 };
 struct fake_thing {
 	struct fake_thing *next;

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fake_cuda.c - a recording double of libcuda.so.1, for error paths and for what is asked of a driver.
+/* fake_cuda.c - a recording double of libcuda.so.1, for error paths and for
+ * what is asked of a driver.
  *
- * It is no proof that anything works on a GPU. Device memory is memory of the process, which others can map
- * (fake_ipc.c), work is done by the CPU, at once or as late as can be (fake_stream.c), and kernels run on the
- * CPU too (host_shim.h says what that is worth), or from their PTX (fake_ptx.c). It refuses what the driver API's manual says is refused: calls before cuInit or without a
- * context, handles and addresses that were not given out, copies beyond an allocation, unknown kernels;
- * and what a driver may not notice it remembers as a mistake. */
+ * It is no proof that anything works on a GPU. Device memory is memory of the process, which
+ * others can map (fake_ipc.c), work is done by the CPU, at once or as late as can be
+ * (fake_stream.c), and kernels run on the CPU too (host_shim.h says what that is worth), or from
+ * their PTX (fake_ptx.c). It refuses what the driver API's manual says is refused: calls before
+ * cuInit or without a context, handles and addresses that were not given out, copies beyond an
+ * allocation, unknown kernels; and what a driver may not notice it remembers as a mistake. */
 #include "fake_core.h"
 
 #include <pthread.h>
@@ -169,7 +171,8 @@ static void note(const char *function, const char *fmt, va_list ap)
 	char args[128];
 	vsnprintf(args, sizeof args, fmt, ap);
 	const size_t left = sizeof fake.record - fake.length;
-	const int n = snprintf(fake.record + fake.length, left, "%s%s%s\n", function, args[0] ? " " : "", args);
+	const int n = snprintf(fake.record + fake.length, left, "%s%s%s\n", function,
+	                       args[0] ? " " : "", args);
 	if (n > 0 && (size_t)n < left)
 		fake.length += (size_t)n;
 }
@@ -204,7 +207,9 @@ CUresult fake_called(const char *function, const char *fmt, ...)
 static int device_of(CUcontext context)
 {
 	const unsigned *of = (const unsigned *)(void *)context;
-	return of >= fake.retained && of < fake.retained + MOST_DEVICES ? (int)(of - fake.retained) : -1;
+	return of >= fake.retained && of < fake.retained + MOST_DEVICES ?
+	               (int)(of - fake.retained) :
+	               -1;
 }
 
 int fake_device(void)
@@ -282,7 +287,8 @@ bool fake_is_within(enum fake_kind kind, uint64_t at, size_t bytes)
 
 bool fake_is_on_device(uint64_t at, size_t bytes)
 {
-	return fake_is_within(FAKE_DEVICE_MEMORY, at, bytes) || fake_is_within(FAKE_OPENED_MEMORY, at, bytes);
+	return fake_is_within(FAKE_DEVICE_MEMORY, at, bytes) ||
+	       fake_is_within(FAKE_OPENED_MEMORY, at, bytes);
 }
 
 /* ---- the driver ---- */
@@ -311,7 +317,8 @@ static const struct {
 	{ CUDA_ERROR_NO_BINARY_FOR_GPU, "CUDA_ERROR_NO_BINARY_FOR_GPU",
 	  "no kernel image is available for execution on the device" },
 	{ CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found" },
-	{ CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered" },
+	{ CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS",
+	  "an illegal memory access was encountered" },
 	{ CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error" },
 };
 
@@ -362,7 +369,8 @@ EXPORT CUresult cuDeviceGetName(char *name, int n, CUdevice device)
 {
 	CALLED("%d", device);
 	IS_DEVICE(device);
-	snprintf(name, (size_t)n, "Double %d%s\x1b[31m", device, getenv("FAKE_CUDA_MIG") ? " MIG 1g.10gb" : "");
+	snprintf(name, (size_t)n, "Double %d%s\x1b[31m", device,
+	         getenv("FAKE_CUDA_MIG") ? " MIG 1g.10gb" : "");
 	return CUDA_SUCCESS;
 }
 
@@ -558,7 +566,9 @@ EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void *src, size_t by
 	ON_CONTEXT("%zu", bytes);
 	if (!fake_is_on_device(dst, bytes))
 		return CUDA_ERROR_INVALID_VALUE;
-	const struct fake_work w = { .run = copy, .dst = dst, .src = (uintptr_t)src, .bytes = bytes };
+	const struct fake_work w = {
+		.run = copy, .dst = dst, .src = (uintptr_t)src, .bytes = bytes
+	};
 	CHECKED(fake_do(s, &w));
 	if (!fake_is_within(FAKE_PINNED_MEMORY, (uintptr_t)src, bytes))
 		fake_finish_all();
@@ -570,7 +580,9 @@ EXPORT CUresult cuMemcpyDtoHAsync_v2(void *dst, CUdeviceptr src, size_t bytes, C
 	ON_CONTEXT("%zu", bytes);
 	if (!fake_is_on_device(src, bytes))
 		return CUDA_ERROR_INVALID_VALUE;
-	const struct fake_work w = { .run = copy, .dst = (uintptr_t)dst, .src = src, .bytes = bytes };
+	const struct fake_work w = {
+		.run = copy, .dst = (uintptr_t)dst, .src = src, .bytes = bytes
+	};
 	return fake_do(s, &w);
 }
 
@@ -599,7 +611,8 @@ EXPORT CUresult cuMemsetD8Async(CUdeviceptr dst, unsigned char byte, size_t byte
 	return fake_do(s, &w);
 }
 
-/* A process forked by one whose other threads are at work has none of them, and none of their locks. */
+/* A process forked by one whose other threads are at work has none of them, and none of their
+ * locks. */
 static void unlock_parent(void)
 {
 	pthread_mutex_unlock(&fake.lock);
@@ -616,8 +629,8 @@ __attribute__((constructor)) static void mind_forks(void)
 	pthread_atfork(fake_lock, unlock_parent, unlock_child);
 }
 
-/* For programs, which no test can speak to: FAKE_CUDA_REFUSE="cuMemAlloc_v2 3 2" is refuse() of that,
- * and "*" any function. FAKE_CUDA_MIG: the GPUs are parts of some. */
+/* For programs, which no test can speak to: FAKE_CUDA_REFUSE="cuMemAlloc_v2 3 2" is refuse() of
+ * that, and "*" any function. FAKE_CUDA_MIG: the GPUs are parts of some. */
 __attribute__((constructor)) static void read_environment(void)
 {
 	const char *text = getenv("FAKE_CUDA_REFUSE");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fake_ipc.c - device memory of the double, which other processes that have it loaded can open.
  *
- * Each allocation is a file without a name (memfd_create), mapped so that it ends, but for the rounding to
- * 256 bytes, where a page begins that cannot be touched. A handle, 64 bytes:
+ * Each allocation is a file without a name (memfd_create), mapped so that it ends, but for the
+ * rounding to 256 bytes, where a page begins that cannot be touched. A handle, 64 bytes:
  *	 0   u32  magic, "FAKE"
  *	 4   i32  process and
  *	 8   i32  its descriptor
@@ -50,7 +50,8 @@ static size_t begin_of(size_t bytes)
 static void *map(int fd, size_t bytes)
 {
 	const size_t n = whole(bytes);
-	char *room = mmap(NULL, n + PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	char *room =
+		mmap(NULL, n + PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (room == MAP_FAILED)
 		return NULL;
 	if (mmap(room, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED)
@@ -113,7 +114,11 @@ EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr p)
 	if (!t || fstat(t->fd, &file) != 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	const struct handle h = {
-		.magic = MAGIC, .process = getpid(), .fd = t->fd, .inode = file.st_ino, .bytes = t->bytes,
+		.magic = MAGIC,
+		.process = getpid(),
+		.fd = t->fd,
+		.inode = file.st_ino,
+		.bytes = t->bytes,
 		.begin = begin_of(t->bytes),
 	};
 	memcpy(out->reserved, &h, sizeof h);

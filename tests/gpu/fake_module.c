@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fake_module.c - modules and kernels of the double: every image has all of them, by their names. */
+/* fake_module.c - modules and kernels of the double: every image has all of them, by their
+ * names. */
 #include "fake_core.h"
 
 #include "host_run.h"
@@ -61,8 +62,9 @@ static void run(struct fake_work *w)
 }
 
 /* The argument is copied before the call returns, as drivers do. */
-EXPORT CUresult cuLaunchKernel(CUfunction handle, unsigned x, unsigned y, unsigned z, unsigned tx, unsigned ty,
-                               unsigned tz, unsigned shared, CUstream s, void **args, void **extra)
+EXPORT CUresult cuLaunchKernel(CUfunction handle, unsigned x, unsigned y, unsigned z, unsigned tx,
+                               unsigned ty, unsigned tz, unsigned shared, CUstream s, void **args,
+                               void **extra)
 {
 	LOCKED;
 	const struct fake_thing *f = fake_find(FAKE_FUNCTION, (uintptr_t)handle);
@@ -72,8 +74,8 @@ EXPORT CUresult cuLaunchKernel(CUfunction handle, unsigned x, unsigned y, unsign
 	if (!k)
 		return CUDA_ERROR_INVALID_HANDLE;
 	struct fake_work w = { .run = run, .kernel = k, .blocks = x, .threads = tx };
-	if (x == 0 || x > INT32_MAX || y != 1 || z != 1 || tx == 0 || tx > HOST_MAX_THREADS || ty != 1 ||
-	    tz != 1 || shared || extra || k->bytes > sizeof w.args)
+	if (x == 0 || x > INT32_MAX || y != 1 || z != 1 || tx == 0 || tx > HOST_MAX_THREADS ||
+	    ty != 1 || tz != 1 || shared || extra || k->bytes > sizeof w.args)
 		return CUDA_ERROR_INVALID_VALUE;
 	memcpy(w.args, args[0], k->bytes);
 	return fake_do(s, &w);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fake_nccl.c - a recording double of libnccl.so.2, for error paths and for what is asked of NCCL.
  *
- * It is no proof of transport: a broadcast notes the root's bytes in its stream's turn, and nothing leaves the
- * process, unless FAKE_NCCL_TOGETHER is set: then ranks are those of several processes (fake_wire_nccl.c).
- * It holds its caller to what NCCL's manual says of non-blocking communicators: only their
- * state may be asked for while they are in progress, what is destroyed was finalized, nothing is used after
- * its end, ids were made here, the config is one that NCCL takes, and a GPU is current. Beside the double of
- * libcuda it also wants device memory and does its broadcasts as late as that says. */
+ * It is no proof of transport: a broadcast notes the root's bytes in its stream's turn, and
+ * nothing leaves the process, unless FAKE_NCCL_TOGETHER is set: then ranks are those of several
+ * processes (fake_wire_nccl.c). It holds its caller to what NCCL's manual says of non-blocking
+ * communicators: only their state may be asked for while they are in progress, what is destroyed
+ * was finalized, nothing is used after its end, ids were made here, the config is one that NCCL
+ * takes, and a GPU is current. Beside the double of libcuda it also wants device memory and does
+ * its broadcasts as late as that says. */
 #include "fake_nccl.h"
 #include "fake_cuda.h"
 #include "fake_wire_nccl.h"
@@ -141,8 +142,9 @@ EXPORT extern const struct fake_nccl fake_nccl;
 const struct fake_nccl fake_nccl = { reset, refuse, set_version, set_busy, set_hanging, set_broken,
 	                             record, live, mistake, received };
 
-/* For programs, which no test can speak to. FAKE_NCCL_REFUSE="ncclBroadcast 3 6" is refuse() of that.
- * FAKE_NCCL_TELLS: the version that a program is told, whatever ranks find out of each other. */
+/* For programs, which no test can speak to. FAKE_NCCL_REFUSE="ncclBroadcast 3 6" is
+ * refuse() of that. FAKE_NCCL_TELLS: the version that a program is told, whatever
+ * ranks find out of each other. */
 __attribute__((constructor)) static void read_environment(void)
 {
 	const char *version = getenv("FAKE_NCCL_VERSION"), *text = getenv("FAKE_NCCL_REFUSE");
@@ -187,7 +189,8 @@ static int called(const char *function, const char *fmt, ...)
 	vsnprintf(args, sizeof args, fmt, ap);
 	va_end(ap);
 	const size_t left = sizeof fake.record - fake.length;
-	const int n = snprintf(fake.record + fake.length, left, "%s%s%s\n", function, args[0] ? " " : "", args);
+	const int n = snprintf(fake.record + fake.length, left, "%s%s%s\n", function,
+	                       args[0] ? " " : "", args);
 	if (n > 0 && (size_t)n < left)
 		fake.length += (size_t)n;
 	if (fake.rc == FAKE_SUCCESS || (fake.failing[0] && strcmp(fake.failing, function) != 0))
@@ -215,8 +218,8 @@ static const struct fake_cuda *cuda(void)
 	if (looked || !dladdr(&fake_nccl, &info))
 		return found;
 	looked = true;
-	snprintf(path, sizeof path, "%.*sfake_cuda.so", (int)(strrchr(info.dli_fname, '/') + 1 - info.dli_fname),
-	         info.dli_fname);
+	snprintf(path, sizeof path, "%.*sfake_cuda.so",
+	         (int)(strrchr(info.dli_fname, '/') + 1 - info.dli_fname), info.dli_fname);
 	void *library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
 	found = library ? dlsym(library, "fake_cuda") : NULL;
 	if (library)
@@ -281,11 +284,16 @@ EXPORT int ncclGetVersion(int *number)
 
 EXPORT const char *ncclGetErrorString(int rc)
 {
-	static const char *const words[] = { "no error", "unhandled cuda error", "unhandled system error",
-		                             "internal error", "invalid argument", "invalid usage",
+	static const char *const words[] = { "no error",
+		                             "unhandled cuda error",
+		                             "unhandled system error",
+		                             "internal error",
+		                             "invalid argument",
+		                             "invalid usage",
 		                             "remote process exited or there was a network error",
 		                             "NCCL operation in progress" };
-	return rc >= 0 && (size_t)rc < sizeof words / sizeof words[0] ? words[rc] : "unknown result code";
+	return rc >= 0 && (size_t)rc < sizeof words / sizeof words[0] ? words[rc] :
+	                                                                "unknown result code";
 }
 
 EXPORT const char *ncclGetLastError(void *handle)
@@ -306,7 +314,8 @@ static void speak(void)
 		setlinebuf(to);
 	fprintf(to ? to : stdout, "NCCL version %d of the double\n", fake.version);
 	if (more)
-		fprintf(to ? to : stdout, "here:%d:%d [0] NCCL INFO the double speaks\n", (int)getpid(), (int)getpid());
+		fprintf(to ? to : stdout, "here:%d:%d [0] NCCL INFO the double speaks\n",
+		        (int)getpid(), (int)getpid());
 	if (!to)
 		fflush(stdout);
 }
@@ -324,14 +333,16 @@ EXPORT int ncclGetUniqueId(struct fake_id *out)
 	return FAKE_SUCCESS;
 }
 
-EXPORT int ncclCommInitRankConfig(void **out, int n, struct fake_id id, int rank, const struct config *config)
+EXPORT int ncclCommInitRankConfig(void **out, int n, struct fake_id id, int rank,
+                                  const struct config *config)
 {
 	LOCKED;
 	*out = NULL;
 	CALLED("%d of %d, size %zu version %u %s", rank, n, config->size, config->version,
 	       config->blocking ? "blocking" : "non-blocking");
 	want_a_gpu();
-	if (n < 1 || rank < 0 || rank >= n || (!fake.together && memcmp(&id, &fake.made, sizeof id) != 0))
+	if (n < 1 || rank < 0 || rank >= n ||
+	    (!fake.together && memcmp(&id, &fake.made, sizeof id) != 0))
 		return FAKE_INVALID_ARGUMENT;
 	if (config->magic != 0xcafebeef || config->size < 20 || config->version < 21400)
 		return FAKE_INVALID_ARGUMENT;
@@ -339,7 +350,8 @@ EXPORT int ncclCommInitRankConfig(void **out, int n, struct fake_id id, int rank
 	if (!c)
 		return FAKE_SYSTEM_ERROR;
 	if (fake.together) {
-		const struct fake_wire_opts opts = { id, rank, n, fake.version, cuda() ? cuda()->device() : 0 };
+		const struct fake_wire_opts opts = { id, rank, n, fake.version,
+			                             cuda() ? cuda()->device() : 0 };
 		c->wire = fake_wire_join(&opts);
 		if (!c->wire)
 			return free(c), FAKE_INVALID_ARGUMENT;
@@ -369,7 +381,8 @@ struct broadcast {
 	size_t bytes;
 };
 
-/* A lock of its own: the double of libcuda calls this with its lock held, and is called with ours. */
+/* A lock of its own: the double of libcuda calls this with its lock held, and is called with
+ * ours. */
 static pthread_mutex_t receiving = PTHREAD_MUTEX_INITIALIZER;
 
 static void receive(void *arg)
@@ -397,7 +410,8 @@ static int broadcast_together(struct comm *c, void *at, size_t n, void *stream)
 	return FAKE_INVALID_ARGUMENT;
 }
 
-EXPORT int ncclBroadcast(const void *from, void *to, size_t n, int type, int root, void *handle, void *stream)
+EXPORT int ncclBroadcast(const void *from, void *to, size_t n, int type, int root, void *handle,
+                         void *stream)
 {
 	LOCKED;
 	CALLED("%zu type %d root %d", n, type, root);
@@ -436,7 +450,8 @@ EXPORT int ncclCommFinalize(void *handle)
 EXPORT int ncclCommDestroy(void *handle)
 {
 	LOCKED;
-	const int rc = called(__func__, "%s", ""); /* where it fails, nothing is left to be tried again */
+	/* where it fails, nothing is left to be tried again */
+	const int rc = called(__func__, "%s", "");
 	struct comm *c = idle_comm(handle);
 	if (!c)
 		return FAKE_INVALID_ARGUMENT;

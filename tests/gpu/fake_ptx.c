@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fake_ptx.c - kernels of the double as nvcc made them: with FAKE_CUDA_PTX=DIR it runs the PTX files of that
- * directory (ptx.h), in place of the same sources compiled for the CPU. */
+/* fake_ptx.c - kernels of the double as nvcc made them: with FAKE_CUDA_PTX=DIR it runs the PTX
+ * files of that directory (ptx.h), in place of the same sources compiled for the CPU. */
 #include "fake_core.h"
 
 #include "host_run.h"
@@ -31,12 +31,15 @@ const char *fake_ptx_dir(void)
 static char *read_text(const char *dir, const char *name)
 {
 	char path[4096];
-	FILE *f = snprintf(path, sizeof path, "%s/%s", dir, name) < (int)sizeof path ? fopen(path, "r") : NULL;
+	FILE *f = snprintf(path, sizeof path, "%s/%s", dir, name) < (int)sizeof path ?
+	                  fopen(path, "r") :
+	                  NULL;
 	char *text = NULL;
 	long n = 0;
 	if (!f)
 		return NULL;
-	if (fseek(f, 0, SEEK_END) == 0 && (n = ftell(f)) >= 0 && (text = calloc(1, (size_t)n + 1))) {
+	if (fseek(f, 0, SEEK_END) == 0 && (n = ftell(f)) >= 0 &&
+	    (text = calloc(1, (size_t)n + 1))) {
 		rewind(f);
 		if (fread(text, 1, (size_t)n, f) != (size_t)n)
 			*text = '\0';
@@ -87,8 +90,8 @@ static const struct ptx_kernel *find(const struct host_kernel *k, struct ptx_tro
 		if (found && found->param_bytes == k->bytes)
 			return found;
 		if (found)
-			ptx_complain(why, "%s: its argument is %u bytes on a GPU and %zu here", k->name,
-			             found->param_bytes, k->bytes);
+			ptx_complain(why, "%s: its argument is %u bytes on a GPU and %zu here",
+			             k->name, found->param_bytes, k->bytes);
 	}
 	ptx_complain(why, "%s is in none of the files of FAKE_CUDA_PTX", k->name);
 	return NULL;
@@ -107,8 +110,12 @@ void fake_ptx_run(const struct fake_work *w)
 {
 	static struct ptx_span spans[MOST_SPANS];
 	struct ptx_trouble why = { "" };
-	const struct ptx_launch l = { .kernel = find(w->kernel, &why), .blocks = w->blocks, .threads = w->threads,
-		                      .args = w->args, .spans = spans, .n_spans = list_memory(spans) };
+	const struct ptx_launch l = { .kernel = find(w->kernel, &why),
+		                      .blocks = w->blocks,
+		                      .threads = w->threads,
+		                      .args = w->args,
+		                      .spans = spans,
+		                      .n_spans = list_memory(spans) };
 	if (!l.kernel || !ptx_run(&l, &why))
 		fake_mistake("%s", why.text);
 }

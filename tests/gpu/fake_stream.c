@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fake_stream.c - streams and events of the double: queues whose work is done at once, or, when a test
- * defers it, as late as a driver may do it, so that memory which is touched too early or freed too soon
- * shows in the numbers. */
+/* fake_stream.c - streams and events of the double: queues whose work is done at once, or, when
+ * a test defers it, as late as a driver may do it, so that memory which is touched too early or
+ * freed too soon shows in the numbers. */
 #include "fake_core.h"
 
 #include <fcntl.h>
@@ -259,8 +259,8 @@ EXPORT CUresult cuEventDestroy_v2(CUevent handle)
 	return CUDA_SUCCESS;
 }
 
-/* Tests write the handle: "EVNT", a process and a descriptor there (i32 each), and zeros. The event is reached
- * when the file is not empty. */
+/* Tests write the handle: "EVNT", a process and a descriptor there (i32 each), and zeros. The
+ * event is reached when the file is not empty. */
 EXPORT CUresult cuIpcOpenEventHandle(CUevent *out, CUipcEventHandle handle)
 {
 	ON_CONTEXT("%s", "");
@@ -324,7 +324,8 @@ EXPORT CUresult cuEventQuery(CUevent handle)
 		return CUDA_ERROR_NOT_READY;
 	struct stat file;
 	if (e->theirs)
-		return fstat(e->theirs, &file) == 0 && file.st_size ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+		return fstat(e->theirs, &file) == 0 && file.st_size ? CUDA_SUCCESS :
+		                                                      CUDA_ERROR_NOT_READY;
 	if (e->reached < e->recorded)
 		do_some(e->in);
 	return e->reached < e->recorded ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;

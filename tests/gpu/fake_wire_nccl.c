@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fake_wire_nccl.c - communicators of the double that reach into other processes of this machine, so that
- * whole programs can be tried against each other.
+/* fake_wire_nccl.c - communicators of the double that reach into other processes of this
+ * machine, so that whole programs can be tried against each other.
  *
- * It is no proof of NCCL's transport. Rank 0 listens on an abstract Unix socket, whose name is in the id;
- * every other rank connects, says who it is, and is told whether all fit together; then rank 0 writes each
- * broadcast to each of them. One thread per communicator does all of it.
+ * It is no proof of NCCL's transport. Rank 0 listens on an abstract Unix socket, whose name is
+ * in the id; every other rank connects, says who it is, and is told whether all fit together;
+ * then rank 0 writes each broadcast to each of them. One thread per communicator does all of it.
  *
  *   hello    rank, size, version, GPU, machine       to rank 0
  *   verdict  a result of NCCL, and its words         from rank 0, when everybody is there
  *   bytes    their number, then they                 from rank 0
  *   bye      nothing                                 both ways, on finalizing
  *
- * As with NCCL: ranks that are missing are waited for without end; versions that differ, and two ranks on one
- * GPU of one machine (NCCL_HOSTID makes it another), are refused at all ranks; a socket that closes without a
- * bye is a remote error. Broadcasts of different lengths never end. */
+ * As with NCCL: ranks that are missing are waited for without end; versions that differ, and two
+ * ranks on one GPU of one machine (NCCL_HOSTID makes it another), are refused at all ranks; a
+ * socket that closes without a bye is a remote error. Broadcasts of different lengths never end. */
 #include "fake_wire_nccl.h"
 
 #include <errno.h>
@@ -91,11 +91,12 @@ bool fake_wire_id(struct fake_id *out)
 	clock_gettime(CLOCK_REALTIME, &now);
 	pthread_mutex_lock(&ids_lock);
 	const unsigned slot = made++ % MOST_IDS;
-	snprintf(out->bytes, sizeof out->bytes, "FAKENCCLwsync-fake-nccl-%d-%u-%ld%09ld", (int)getpid(), made,
-	         (long)now.tv_sec, now.tv_nsec);
+	snprintf(out->bytes, sizeof out->bytes, "FAKENCCLwsync-fake-nccl-%d-%u-%ld%09ld",
+	         (int)getpid(), made, (long)now.tv_sec, now.tv_nsec);
 	const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	const socklen_t n = address_of(out, &at);
-	const bool ok = fd >= 0 && bind(fd, (struct sockaddr *)&at, n) == 0 && listen(fd, MOST_RANKS) == 0;
+	const bool ok =
+		fd >= 0 && bind(fd, (struct sockaddr *)&at, n) == 0 && listen(fd, MOST_RANKS) == 0;
 	if (ok && ids[slot].fd > 0)
 		close(ids[slot].fd);
 	if (ok) {
@@ -229,11 +230,15 @@ static struct frame judge(const struct fake_wire *w)
 		for (int k = 0; k < i; k++) {
 			const struct frame *a = &w->peers[i].hello, *b = &w->peers[k].hello;
 			if (a->version != b->version)
-				snprintf(v.text, sizeof v.text, "Mismatched NCCL version detected : rank %d version "
-				         "%u rank %d version %u", i, a->version, k, b->version);
+				snprintf(v.text, sizeof v.text,
+				         "Mismatched NCCL version detected : rank %d version "
+				         "%u rank %d version %u",
+				         i, a->version, k, b->version);
 			else if (a->device == b->device && strcmp(a->text, b->text) == 0)
-				snprintf(v.text, sizeof v.text, "Duplicate GPU detected : rank %d and rank %d both on "
-				         "CUDA device %x000", k, i, 0x1b + a->device);
+				snprintf(v.text, sizeof v.text,
+				         "Duplicate GPU detected : rank %d and rank %d both on "
+				         "CUDA device %x000",
+				         k, i, 0x1b + a->device);
 		}
 	v.rc = v.text[0] ? FAKE_INVALID_USAGE : FAKE_SUCCESS;
 	return v;
@@ -245,8 +250,8 @@ static void take_in(struct fake_wire *w, int *missing)
 	const int fd = accept4(w->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (fd < 0)
 		return;
-	if (!hear(w, fd, &f) || f.kind != HELLO || f.rank == 0 || f.size != (uint32_t)w->opts.size ||
-	    f.rank >= f.size || w->peers[f.rank].fd >= 0) {
+	if (!hear(w, fd, &f) || f.kind != HELLO || f.rank == 0 ||
+	    f.size != (uint32_t)w->opts.size || f.rank >= f.size || w->peers[f.rank].fd >= 0) {
 		close(fd);
 		return;
 	}
@@ -297,7 +302,8 @@ static bool move_one(struct fake_wire *w, struct fake_move *m)
 	struct frame f;
 	if (w->opts.rank == 0) {
 		for (int i = 1; i < w->opts.size; i++)
-			if (!say(w, w->peers[i].fd, head) || !transfer(w, w->peers[i].fd, m->at, m->bytes, true))
+			if (!say(w, w->peers[i].fd, head) ||
+			    !transfer(w, w->peers[i].fd, m->at, m->bytes, true))
 				return false;
 		return true;
 	}
@@ -307,7 +313,8 @@ static bool move_one(struct fake_wire *w, struct fake_move *m)
 		set_state(w, FAKE_REMOTE_ERROR, "Connection closed by remote peer");
 		return false;
 	}
-	return f.kind == BYTES && f.bytes == m->bytes && transfer(w, w->peers[0].fd, m->at, m->bytes, false);
+	return f.kind == BYTES && f.bytes == m->bytes &&
+	       transfer(w, w->peers[0].fd, m->at, m->bytes, false);
 }
 
 static struct fake_move *next_move(struct fake_wire *w)

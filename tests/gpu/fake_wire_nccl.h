@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fake_wire_nccl.h - the double of libnccl between processes: how its communicators meet and move bytes. */
+/* fake_wire_nccl.h - the double of libnccl between processes: how its
+ * communicators meet and move bytes. */
 #ifndef TESTS_GPU_FAKE_WIRE_NCCL_H
 #define TESTS_GPU_FAKE_WIRE_NCCL_H
 
@@ -8,8 +9,13 @@
 #include <stdint.h>
 
 enum {
-	FAKE_SUCCESS, FAKE_SYSTEM_ERROR = 2, FAKE_INTERNAL_ERROR, FAKE_INVALID_ARGUMENT, FAKE_INVALID_USAGE,
-	FAKE_REMOTE_ERROR, FAKE_IN_PROGRESS
+	FAKE_SUCCESS,
+	FAKE_SYSTEM_ERROR = 2,
+	FAKE_INTERNAL_ERROR,
+	FAKE_INVALID_ARGUMENT,
+	FAKE_INVALID_USAGE,
+	FAKE_REMOTE_ERROR,
+	FAKE_IN_PROGRESS
 };
 
 struct fake_id {
@@ -30,8 +36,9 @@ int fake_wire_state(struct fake_wire *w);
 /* Why it broke last, of all in this process. */
 const char *fake_wire_words(void);
 
-/* One broadcast from rank 0. Moved is asked in its stream's turn, the first time begins it, and says true
- * when the bytes are there or the communicator was aborted; over frees it. NULL: no memory. */
+/* One broadcast from rank 0. Moved is asked in its stream's turn, the first time begins
+ * it, and says true when the bytes are there or the communicator was aborted; over
+ * frees it. NULL: no memory. */
 struct fake_move *fake_wire_move(struct fake_wire *w, void *at, size_t bytes);
 bool fake_wire_moved(void *move);
 void fake_wire_over(void *move);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hard.h - numbers that are hard to get right: every exponent, every kind of mantissa, always the same. */
+/* hard.h - numbers that are hard to get right: every exponent, every kind of
+ * mantissa, always the same. */
 #ifndef TESTS_GPU_HARD_H
 #define TESTS_GPU_HARD_H
 
@@ -30,7 +31,8 @@ static inline uint32_t hard_bits_of(float x)
 	return bits;
 }
 
-/* Finite. Most are of like size, as weights are; some are of any; some have few bits, so that they tie. */
+/* Finite. Most are of like size, as weights are; some are of any; some have
+ * few bits, so that they tie. */
 static inline uint32_t hard_bits(void)
 {
 	uint32_t bits = hard_next();

@@ -18,6 +18,7 @@ struct host_kernel {
 const struct host_kernel *host_kernel_find(const char *name); /* NULL: none */
 
 /* False: threads of a block stood at different barriers, or one had ended and another had not. */
-bool host_kernel_run(const struct host_kernel *k, uint32_t blocks, uint32_t threads, const void *args);
+bool host_kernel_run(const struct host_kernel *k, uint32_t blocks, uint32_t threads,
+                     const void *args);
 
 #endif

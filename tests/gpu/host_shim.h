@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* host_shim.h - what CUDA adds to C, said in C, so that lib/gpu/kernels/ runs on a CPU.
  *
- * It stands before each .cu (-include) and is for tests only. The threads of a block are run in turn,
- * from one barrier to the next; blocks follow each other. What that proves: the arithmetic, to the bit
- * (each __fmul_rn is one fp32 operation here as there), the indices and bounds, who writes what, that all
- * threads of a block meet at each barrier, and, with the sanitizers, that nothing is touched which is not
- * there or not aligned. What it does not: anything about speed, races between threads that a barrier is
- * missing for (here the order is always the same), shared memory that is read before it is written (here
- * it keeps what the last block left), the code that is for some architecture only (__CUDA_ARCH__ is not
- * defined: FP8 is rounded by integers here, by an instruction on sm_89 and later), and nvcc. All of these
- * but speed are seen by the interpreter of nvcc's PTX (ptx.h), which is slower; make check-gpu compares the
- * same numbers on a GPU. */
+ * It stands before each .cu (-include) and is for tests only. The threads of a block are run in
+ * turn, from one barrier to the next; blocks follow each other. What that proves: the
+ * arithmetic, to the bit (each __fmul_rn is one fp32 operation here as there), the indices and
+ * bounds, who writes what, that all threads of a block meet at each barrier, and, with the
+ * sanitizers, that nothing is touched which is not there or not aligned. What it does not:
+ * anything about speed, races between threads that a barrier is missing for (here the order is
+ * always the same), shared memory that is read before it is written (here it keeps what the last
+ * block left), the code that is for some architecture only (__CUDA_ARCH__ is not defined: FP8 is
+ * rounded by integers here, by an instruction on sm_89 and later), and nvcc. All of these but
+ * speed are seen by the interpreter of nvcc's PTX (ptx.h), which is slower; make check-gpu
+ * compares the same numbers on a GPU. */
 #ifndef TESTS_GPU_HOST_SHIM_H
 #define TESTS_GPU_HOST_SHIM_H
 

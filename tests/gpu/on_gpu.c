@@ -75,7 +75,8 @@ static bool open_all(struct on_gpu *g, struct ws_err *err)
 		ws_err_set(err, WS_EDEVICE, "there is no GPU that CUDA could use");
 		return false;
 	}
-	return !ws_gpu_open(g->cuda, 0, &g->gpu, err) && !ws_compute_open(g->gpu, &g->compute, err) &&
+	return !ws_gpu_open(g->cuda, 0, &g->gpu, err) &&
+	       !ws_compute_open(g->gpu, &g->compute, err) &&
 	       !ws_stream_new(g->gpu, &g->stream, err);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* on_gpu.h - what the tests of lib/gpu begin with: a GPU, or the double of one, and arrays on it.
  *
- * WSYNC_TEST_CUDA names the driver's library; without it the double next to the test program is taken.
- * A failing call ends the test. */
+ * WSYNC_TEST_CUDA names the driver's library; without it the double next to the test program is
+ * taken. A failing call ends the test. */
 #ifndef TESTS_GPU_ON_GPU_H
 #define TESTS_GPU_ON_GPU_H
 
@@ -24,8 +24,9 @@ struct on_gpu {
 };
 
 const char *on_gpu_library(void);
-/* The doubles themselves, for what no GPU can be told to do; a driver that WSYNC_TEST_CUDA names is passed
- * over. path: the double of NCCL's. NULL: there is none, and a line of TAP has said so. */
+/* The doubles themselves, for what no GPU can be told to do; a driver that
+ * WSYNC_TEST_CUDA names is passed over. path: the double of NCCL's. NULL: there is none,
+ * and a line of TAP has said so. */
 const struct fake_cuda *on_gpu_double(void);
 const struct fake_nccl *on_gpu_double_of_nccl(char path[ON_GPU_PATH]);
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ptx.h - an interpreter of the PTX that nvcc makes of lib/gpu/kernels/, for the double of libcuda.
  *
- * It knows the instructions that are in there, per NVIDIA's PTX ISA manual, and refuses a module with any
- * other. A warp runs as 32 lanes that each have a program counter; those that stand lowest go on together.
- * Blocks follow each other, and so do the warps of one, from barrier to barrier. What no order of threads
- * can hide is told: each byte of shared and global memory remembers who wrote and read it since when. */
+ * It knows the instructions that are in there, per NVIDIA's PTX ISA manual, and refuses a module
+ * with any other. A warp runs as 32 lanes that each have a program counter; those that stand
+ * lowest go on together. Blocks follow each other, and so do the warps of one, from barrier to
+ * barrier. What no order of threads can hide is told: each byte of shared and global memory
+ * remembers who wrote and read it since when. */
 #ifndef TESTS_GPU_PTX_H
 #define TESTS_GPU_PTX_H
 
@@ -15,7 +16,8 @@
 enum {
 	PTX_LANES = 32,
 	PTX_MAX_THREADS = 1024,
-	PTX_OPERANDS = 6, /* of one instruction: a vector of four and an address, and one for luck */
+	/* of one instruction: a vector of four and an address, and one for luck */
+	PTX_OPERANDS = 6,
 	PTX_ARRAYS = 16   /* in shared memory */
 };
 
@@ -30,7 +32,8 @@ union ptx_lanes {
 struct ptx_trouble {
 	char text[224];
 };
-void ptx_complain(struct ptx_trouble *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void ptx_complain(struct ptx_trouble *t, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
 
 /* ---- ptx_ops.c: arithmetic, all lanes of it ---- */
 
@@ -48,7 +51,16 @@ ptx_fold *ptx_fold_find(const char *name, const char *type);
 
 /* ---- ptx_parse.c, ptx_decode.c ---- */
 
-enum ptx_kind { PTX_OP, PTX_LOAD, PTX_STORE, PTX_ATOM, PTX_BRANCH, PTX_EXIT, PTX_BARRIER, PTX_REDUX };
+enum ptx_kind {
+	PTX_OP,
+	PTX_LOAD,
+	PTX_STORE,
+	PTX_ATOM,
+	PTX_BRANCH,
+	PTX_EXIT,
+	PTX_BARRIER,
+	PTX_REDUX
+};
 enum ptx_space { PTX_PARAM, PTX_SHARED, PTX_GLOBAL };
 
 struct ptx_inst {
@@ -106,7 +118,8 @@ const struct ptx_kernel *ptx_find(const struct ptx_module *m, const char *name);
 
 /* ---- ptx_memory.c ---- */
 
-/* Who wrote a byte last and who read it: when, in barriers since the program began, and which thread. */
+/* Who wrote a byte last and who read it: when, in barriers since the
+ * program began, and which thread. */
 struct ptx_mark {
 	uint64_t write, read;
 };
@@ -123,7 +136,8 @@ struct ptx_memory {
 	size_t n_spans, last_span;
 	char *shared;
 	struct ptx_mark *marks; /* of shared memory */
-	uint64_t launch, block, now; /* when it began; now rises with each barrier and never falls */
+	/* when it began; now rises with each barrier and never falls */
+	uint64_t launch, block, now;
 };
 
 struct ptx_access {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ptx_decode.c - one PTX instruction's text to what ptx_run.c runs: its kind, its registers, constants and
- * addresses. Whatever is not understood to the last letter is refused. */
+/* ptx_decode.c - one PTX instruction's text to what ptx_run.c runs: its kind, its registers,
+ * constants and addresses. Whatever is not understood to the last letter is refused. */
 #include "ptx_parse.h"
 
 #include <stdio.h>
@@ -19,14 +19,17 @@ bool ptx_declare_registers(struct ptx_parser *p, const char *text)
 	static const char *const types[] = { ".pred p", ".b16 2", ".b32 4", ".f32 4", ".b64 8" };
 	char type[16], prefix[16];
 	unsigned n;
-	if (p->n_files == PTX_FILES || sscanf(text, ".reg %15s %15[^<]<%u>", type, prefix, &n) != 3 || n > 1 << 20)
+	if (p->n_files == PTX_FILES ||
+	    sscanf(text, ".reg %15s %15[^<]<%u>", type, prefix, &n) != 3 || n > 1 << 20)
 		return ptx_refuse(p, "registers", text);
 	for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
 		const size_t length = strlen(types[i]) - 2;
 		if (strlen(type) != length || strncmp(type, types[i], length) != 0)
 			continue;
 		struct ptx_file *f = &p->files[p->n_files++];
-		*f = (struct ptx_file){ .class = types[i][length + 1], .first = new_register(p, n), .n = n };
+		*f = (struct ptx_file){ .class = types[i][length + 1],
+			                .first = new_register(p, n),
+			                .n = n };
 		strcpy(f->prefix, prefix);
 		return true;
 	}
@@ -112,7 +115,8 @@ static bool operand(struct ptx_parser *p, const char *text, char class, uint32_t
 	if (*text == '%') {
 		if (!find_register(p, text, &has, out))
 			return false;
-		return has == class || ptx_refuse(p, "a register of another size than its instruction's", text);
+		return has == class ||
+		       ptx_refuse(p, "a register of another size than its instruction's", text);
 	}
 	if (!find_value(p, text, &value))
 		return false;
@@ -146,7 +150,8 @@ static bool address(struct ptx_parser *p, char *text, struct ptx_inst *i)
 	if (!find_register(p, text + 1, &class, &i->base))
 		return false;
 	i->base8 = class == '8';
-	return class == '8' || (class == '4' && i->space == PTX_SHARED) || ptx_refuse(p, "address", text);
+	return class == '8' || (class == '4' && i->space == PTX_SHARED) ||
+	       ptx_refuse(p, "address", text);
 }
 
 static bool access_type(const char *word, struct ptx_inst *i)
@@ -166,7 +171,8 @@ static bool access_type(const char *word, struct ptx_inst *i)
 static bool access_words(struct ptx_parser *p, char *words, struct ptx_inst *i)
 {
 	i->vector = 1;
-	i->space = PTX_GLOBAL; /* also where no space is named: addresses of others are never made general */
+	/* also where no space is named: addresses of others are never made general */
+	i->space = PTX_GLOBAL;
 	const char *fold = NULL, *type = NULL;
 	for (char *save, *w = strtok_r(words, ".", &save); w; w = strtok_r(NULL, ".", &save)) {
 		if (strcmp(w, "param") == 0 && i->kind == PTX_LOAD)
@@ -185,7 +191,8 @@ static bool access_words(struct ptx_parser *p, char *words, struct ptx_inst *i)
 			return ptx_refuse(p, "unknown kind of access", w);
 	}
 	i->fold = fold && type ? ptx_fold_find(fold, type) : NULL;
-	return (type && (i->kind != PTX_ATOM || i->fold)) || ptx_refuse(p, "unknown kind of access", fold ? fold : "");
+	return (type && (i->kind != PTX_ATOM || i->fold)) ||
+	       ptx_refuse(p, "unknown kind of access", fold ? fold : "");
 }
 
 static bool data_register(struct ptx_parser *p, const char *text, struct ptx_inst *i, uint32_t *reg)
@@ -199,14 +206,16 @@ static bool data_register(struct ptx_parser *p, const char *text, struct ptx_ins
 	return *text == '%' || operand(p, text, class, reg);
 }
 
-static bool parse_access(struct ptx_parser *p, char *words, char **operands, size_t n, struct ptx_inst *i)
+static bool parse_access(struct ptx_parser *p, char *words, char **operands, size_t n,
+                         struct ptx_inst *i)
 {
 	if (!access_words(p, words, i))
 		return false;
 	const bool is_store = i->kind == PTX_STORE, is_atom = i->kind == PTX_ATOM;
 	i->is_strong |= is_atom;
 	if (n != (size_t)i->vector + 1 + is_atom)
-		return ptx_refuse(p, "operands", "as many as its vector has, and an address, are meant");
+		return ptx_refuse(p, "operands",
+		                  "as many as its vector has, and an address, are meant");
 	if (!address(p, operands[is_store ? 0 : i->vector], i))
 		return false;
 	for (size_t v = 0; v < i->vector; v++)
@@ -230,12 +239,15 @@ static bool split(struct ptx_parser *p, char *text, char **operands, size_t *n)
 	return true;
 }
 
-static bool parse_op(struct ptx_parser *p, const char *name, char **operands, size_t n, struct ptx_inst *i)
+static bool parse_op(struct ptx_parser *p, const char *name, char **operands, size_t n,
+                     struct ptx_inst *i)
 {
 	static const char *const contracted[] = { "add.f32", "sub.f32", "mul.f32", "mad.f32" };
 	for (size_t k = 0; k < sizeof contracted / sizeof contracted[0]; k++)
 		if (strcmp(name, contracted[k]) == 0)
-			return ptx_refuse(p, "without .rn it may become part of an fma, with other bits", name);
+			return ptx_refuse(
+				p, "without .rn it may become part of an fma, with other bits",
+				name);
 	i->op = ptx_op_find(name, n);
 	if (!i->op)
 		return ptx_refuse(p, "unknown instruction", name);
@@ -245,11 +257,12 @@ static bool parse_op(struct ptx_parser *p, const char *name, char **operands, si
 	return true;
 }
 
-static bool parse_redux(struct ptx_parser *p, const char *name, char **operands, size_t n, struct ptx_inst *i)
+static bool parse_redux(struct ptx_parser *p, const char *name, char **operands, size_t n,
+                        struct ptx_inst *i)
 {
 	char fold[8], type[8];
-	if (sscanf(name, "redux.sync.%7[^.].%7s", fold, type) != 2 || n != 3 || strcmp(type + 1, "32") != 0 ||
-	    !(i->fold = ptx_fold_find(fold, type)))
+	if (sscanf(name, "redux.sync.%7[^.].%7s", fold, type) != 2 || n != 3 ||
+	    strcmp(type + 1, "32") != 0 || !(i->fold = ptx_fold_find(fold, type)))
 		return ptx_refuse(p, "unknown instruction", name);
 	for (size_t k = 0; k < n; k++)
 		if (!operand(p, operands[k], '4', &i->reg[k]))
@@ -272,13 +285,15 @@ static bool is_all(char **operands, size_t n)
 	return n == 1 && strcmp(operands[0], "0") == 0;
 }
 
-static bool parse_known(struct ptx_parser *p, char *name, char **operands, size_t n, struct ptx_inst *i)
+static bool parse_known(struct ptx_parser *p, char *name, char **operands, size_t n,
+                        struct ptx_inst *i)
 {
 	static const struct {
 		const char *name;
 		enum ptx_kind kind;
-	} kinds[] = { { "ld.", PTX_LOAD },   { "st.", PTX_STORE }, { "atom.", PTX_ATOM },     { "redux.", PTX_REDUX },
-		      { "bra", PTX_BRANCH }, { "ret", PTX_EXIT },  { "bar.sync", PTX_BARRIER } };
+	} kinds[] = { { "ld.", PTX_LOAD },        { "st.", PTX_STORE },  { "atom.", PTX_ATOM },
+		      { "redux.", PTX_REDUX },    { "bra", PTX_BRANCH }, { "ret", PTX_EXIT },
+		      { "bar.sync", PTX_BARRIER } };
 	for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
 		if (ptx_begins(name, kinds[k].name))
 			i->kind = kinds[k].kind;
@@ -292,12 +307,14 @@ static bool parse_known(struct ptx_parser *p, char *name, char **operands, size_
 	case PTX_REDUX:
 		return parse_redux(p, name, operands, n, i);
 	case PTX_BRANCH:
-		return (!name[3] || strcmp(name, "bra.uni") == 0) ? parse_branch(p, operands, n) :
-		                                                     ptx_refuse(p, "unknown instruction", name);
+		return (!name[3] || strcmp(name, "bra.uni") == 0) ?
+		               parse_branch(p, operands, n) :
+		               ptx_refuse(p, "unknown instruction", name);
 	case PTX_EXIT:
 		return (!name[3] && n == 0) || ptx_refuse(p, "unknown instruction", name);
 	case PTX_BARRIER:
-		return (!name[8] && is_all(operands, n)) || ptx_refuse(p, "a barrier of another kind than 0", name);
+		return (!name[8] && is_all(operands, n)) ||
+		       ptx_refuse(p, "a barrier of another kind than 0", name);
 	}
 	return false;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ptx_memory.c - what a thread may read and write, and whether another may do it at that time too.
  *
- * A mark says when and by whom. Within a block barriers order: what was done before the last one is done.
- * Blocks are ordered by nothing but the end of their launch, and threads of a warp no more than others. */
+ * A mark says when and by whom. Within a block barriers order: what was done before the last
+ * one is done. Blocks are ordered by nothing but the end of their launch, and threads of a
+ * warp no more than others. */
 #include "ptx.h"
 
 #include <inttypes.h>
@@ -77,11 +78,13 @@ static uint64_t mark_of(const struct ptx_memory *m, const struct ptx_access *a)
 	return m->now << TIME | (a->is_strong ? STRONG : 0) | a->thread;
 }
 
-/* Readers at a time become many; a reader of an earlier block is never ordered any more and stays. */
+/* Readers at a time become many; a reader of an earlier block is never ordered any more and
+ * stays. */
 static uint64_t add_reader(const struct ptx_memory *m, uint64_t mark, const struct ptx_access *a)
 {
 	const uint64_t time = mark >> TIME;
-	if (a->space == PTX_GLOBAL && time >= m->launch && time < m->block && (a->is_strong || !(mark & STRONG)))
+	if (a->space == PTX_GLOBAL && time >= m->launch && time < m->block &&
+	    (a->is_strong || !(mark & STRONG)))
 		return mark;
 	if (time != m->now || (mark & MANY) == a->thread)
 		return mark_of(m, a) & ~(uint64_t)(time == m->now && !(mark & STRONG) ? STRONG : 0);
@@ -95,8 +98,11 @@ static void complain_of_race(const struct ptx_access *a, uint64_t at, uint64_t m
 	if (who == MANY)
 		ptx_complain(why, "a race: byte %#" PRIx64 " is read by several threads too", at);
 	else
-		ptx_complain(why, "a race: byte %#" PRIx64 " is %s by thread %u%s too, with no barrier between", at,
-		             wrote ? "written" : "read", who, a->space == PTX_GLOBAL ? " of some block" : "");
+		ptx_complain(why,
+		             "a race: byte %#" PRIx64
+		             " is %s by thread %u%s too, with no barrier between",
+		             at, wrote ? "written" : "read", who,
+		             a->space == PTX_GLOBAL ? " of some block" : "");
 }
 
 static bool may(const struct ptx_memory *m, struct ptx_mark *marks, const struct ptx_access *a,
@@ -105,12 +111,16 @@ static bool may(const struct ptx_memory *m, struct ptx_mark *marks, const struct
 	for (uint32_t i = 0; i < a->bytes; i++) {
 		struct ptx_mark *b = &marks[i];
 		if (a->space == PTX_SHARED && !a->writes && b->write >> TIME < m->block) {
-			ptx_complain(why, "byte %#" PRIx64 " of shared memory is read and was not written", a->at + i);
+			ptx_complain(why,
+			             "byte %#" PRIx64
+			             " of shared memory is read and was not written",
+			             a->at + i);
 			return false;
 		}
 		const bool after_write = is_ordered(m, b->write, a);
 		if (!after_write || (a->writes && !is_ordered(m, b->read, a))) {
-			complain_of_race(a, a->at + i, after_write ? b->read : b->write, !after_write, why);
+			complain_of_race(a, a->at + i, after_write ? b->read : b->write,
+			                 !after_write, why);
 			return false;
 		}
 		if (a->writes)
@@ -135,7 +145,8 @@ static char *reach_shared(struct ptx_memory *m, const struct ptx_access *a, stru
 		if (is_within(s->at, s->bytes, a))
 			return may(m, m->marks + a->at, a, why) ? m->shared + a->at : NULL;
 	}
-	ptx_complain(why, "%u bytes at %#" PRIx64 " are in no array of shared memory", a->bytes, a->at);
+	ptx_complain(why, "%u bytes at %#" PRIx64 " are in no array of shared memory", a->bytes,
+	             a->at);
 	return NULL;
 }
 

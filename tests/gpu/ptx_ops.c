@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ptx_ops.c - what each PTX instruction computes, for all lanes at once, whether they take part or not.
+/* ptx_ops.c - what each PTX instruction computes, for all lanes at once,
+ * whether they take part or not.
  *
- * fp32 is what C computes, rounded to nearest and with subnormals, but that a NaN which comes out of
- * arithmetic is the one NaN of the GPU. Instructions that a compiler of PTX may contract (add.f32 without
- * .rn) are missing on purpose: bit for bit cannot rest on what it chooses. */
+ * fp32 is what C computes, rounded to nearest and with subnormals, but that a NaN which comes
+ * out of arithmetic is the one NaN of the GPU. Instructions that a compiler of PTX may contract
+ * (add.f32 without .rn) are missing on purpose: bit for bit cannot rest on what it chooses. */
 #include "ptx.h"
 
 #include <math.h>
@@ -161,8 +162,10 @@ static uint32_t e4m3_pair(float x, float y)
 	K(op##_s32, #op ".s32", "444", u4, e4) K(op##_u32, #op ".u32", "444", u4, e4) \
 	K(op##_s64, #op ".s64", "888", u8, e8) K(op##_u64, #op ".u64", "888", u8, e8)
 #define BITWISE(K, op, sign) \
-	K(op##_b16, #op ".b16", "222", u4, A4 sign B4) K(op##_b32, #op ".b32", "444", u4, A4 sign B4) \
-	K(op##_b64, #op ".b64", "888", u8, A8 sign B8) K(op##_pred, #op ".pred", "ppp", u4, A4 sign B4)
+	K(op##_b16, #op ".b16", "222", u4, A4 sign B4) \
+	K(op##_b32, #op ".b32", "444", u4, A4 sign B4) \
+	K(op##_b64, #op ".b64", "888", u8, A8 sign B8) \
+	K(op##_pred, #op ".pred", "ppp", u4, A4 sign B4)
 #define COMPARE(K, op, sign) \
 	K(setp_##op##_s16, "setp." #op ".s16", "p22", u4, s2(A4) sign s2(B4)) \
 	K(setp_##op##_u16, "setp." #op ".u16", "p22", u4, A4 sign B4) \
@@ -183,26 +186,33 @@ static uint32_t e4m3_pair(float x, float y)
 
 #define OPS(K) \
 	INTEGER(K, add, A4 + B4, A8 + B8) INTEGER(K, sub, A4 - B4, A8 - B8) \
-	K(mul_lo_s32, "mul.lo.s32", "444", u4, A4 *B4) K(mul_lo_u32, "mul.lo.u32", "444", u4, A4 *B4) \
-	K(mul_lo_s64, "mul.lo.s64", "888", u8, A8 *B8) K(mul_lo_u64, "mul.lo.u64", "888", u8, A8 *B8) \
+	K(mul_lo_s32, "mul.lo.s32", "444", u4, A4 *B4) \
+	K(mul_lo_u32, "mul.lo.u32", "444", u4, A4 *B4) \
+	K(mul_lo_s64, "mul.lo.s64", "888", u8, A8 *B8) \
+	K(mul_lo_u64, "mul.lo.u64", "888", u8, A8 *B8) \
 	K(mul_hi_u32, "mul.hi.u32", "444", u4, (uint32_t)((uint64_t)A4 * B4 >> 32)) \
 	K(mul_hi_u64, "mul.hi.u64", "888", u8, high_product(A8, B8)) \
 	K(mul_wide_u32, "mul.wide.u32", "844", u8, (uint64_t)A4 *B4) \
 	K(mul_wide_s32, "mul.wide.s32", "844", u8, wide(A4) * wide(B4)) \
 	K(mul_wide_u16, "mul.wide.u16", "422", u4, A4 *B4) \
-	K(mad_lo_s32, "mad.lo.s32", "4444", u4, A4 *B4 + C4) K(mad_lo_u32, "mad.lo.u32", "4444", u4, A4 *B4 + C4) \
-	K(mad_lo_s64, "mad.lo.s64", "8888", u8, A8 *B8 + C8) K(mad_lo_u64, "mad.lo.u64", "8888", u8, A8 *B8 + C8) \
+	K(mad_lo_s32, "mad.lo.s32", "4444", u4, A4 *B4 + C4) \
+	K(mad_lo_u32, "mad.lo.u32", "4444", u4, A4 *B4 + C4) \
+	K(mad_lo_s64, "mad.lo.s64", "8888", u8, A8 *B8 + C8) \
+	K(mad_lo_u64, "mad.lo.u64", "8888", u8, A8 *B8 + C8) \
 	K(mad_wide_u32, "mad.wide.u32", "8448", u8, (uint64_t)A4 *B4 + C8) \
 	K(mad_wide_s32, "mad.wide.s32", "8448", u8, wide(A4) * wide(B4) + C8) \
 	K(div_u32, "div.u32", "444", u4, B4 ? A4 / B4 : UINT32_MAX) \
 	K(div_u64, "div.u64", "888", u8, B8 ? A8 / B8 : UINT64_MAX) \
 	K(div_s32, "div.s32", "444", u4, (uint32_t)divide_signed(wide(A4), wide(B4))) \
 	K(div_s64, "div.s64", "888", u8, divide_signed(A8, B8)) \
-	K(rem_u32, "rem.u32", "444", u4, B4 ? A4 % B4 : A4) K(rem_u64, "rem.u64", "888", u8, B8 ? A8 % B8 : A8) \
+	K(rem_u32, "rem.u32", "444", u4, B4 ? A4 % B4 : A4) \
+	K(rem_u64, "rem.u64", "888", u8, B8 ? A8 % B8 : A8) \
 	K(rem_s32, "rem.s32", "444", u4, (uint32_t)remainder_signed(wide(A4), wide(B4))) \
 	K(rem_s64, "rem.s64", "888", u8, remainder_signed(A8, B8)) \
-	K(min_u32, "min.u32", "444", u4, A4 < B4 ? A4 : B4) K(max_u32, "max.u32", "444", u4, A4 > B4 ? A4 : B4) \
-	K(min_u64, "min.u64", "888", u8, A8 < B8 ? A8 : B8) K(max_u64, "max.u64", "888", u8, A8 > B8 ? A8 : B8) \
+	K(min_u32, "min.u32", "444", u4, A4 < B4 ? A4 : B4) \
+	K(max_u32, "max.u32", "444", u4, A4 > B4 ? A4 : B4) \
+	K(min_u64, "min.u64", "888", u8, A8 < B8 ? A8 : B8) \
+	K(max_u64, "max.u64", "888", u8, A8 > B8 ? A8 : B8) \
 	K(min_s32, "min.s32", "444", u4, s4(A4) < s4(B4) ? A4 : B4) \
 	K(max_s32, "max.s32", "444", u4, s4(A4) > s4(B4) ? A4 : B4) \
 	K(min_s64, "min.s64", "888", u8, s8(A8) < s8(B8) ? A8 : B8) \
@@ -227,26 +237,40 @@ static uint32_t e4m3_pair(float x, float y)
 	K(bfi_b32, "bfi.b32", "44444", u4, insert(A4, B4, C4, D4)) \
 	K(lop3, "lop3.b32", "44444", u4, look_up(A4, B4, C4, D4)) \
 	K(prmt, "prmt.b32", "4444", u4, permute(A4, B4, C4)) \
-	EQUAL(K, eq, ==) EQUAL(K, ne, !=) COMPARE(K, lt, <) COMPARE(K, le, <=) COMPARE(K, gt, >) COMPARE(K, ge, >=) \
+	EQUAL(K, eq, ==) \
+	EQUAL(K, ne, !=) COMPARE(K, lt, <) COMPARE(K, le, <=) COMPARE(K, gt, >) COMPARE(K, ge, >=) \
 	MOVE(K, pred, "pp", u4, A4) MOVE(K, b16, "22", u4, A4) MOVE(K, u16, "22", u4, A4) \
 	MOVE(K, s16, "22", u4, A4) MOVE(K, b32, "44", u4, A4) MOVE(K, u32, "44", u4, A4) \
 	MOVE(K, s32, "44", u4, A4) MOVE(K, f32, "44", u4, A4) MOVE(K, b64, "88", u8, A8) \
 	MOVE(K, u64, "88", u8, A8) MOVE(K, s64, "88", u8, A8) \
-	K(pack_16, "mov.b32", "422", u4, A4 | B4 << 16) K(pack_32, "mov.b64", "844", u8, A4 | (uint64_t)B4 << 32) \
-	CHOOSE(K, b16, "222p", u4, A4, B4) CHOOSE(K, u16, "222p", u4, A4, B4) CHOOSE(K, b32, "444p", u4, A4, B4) \
-	CHOOSE(K, u32, "444p", u4, A4, B4) CHOOSE(K, s32, "444p", u4, A4, B4) CHOOSE(K, f32, "444p", u4, A4, B4) \
-	CHOOSE(K, b64, "888p", u8, A8, B8) CHOOSE(K, u64, "888p", u8, A8, B8) CHOOSE(K, s64, "888p", u8, A8, B8) \
+	K(pack_16, "mov.b32", "422", u4, A4 | B4 << 16) \
+	K(pack_32, "mov.b64", "844", u8, A4 | (uint64_t)B4 << 32) \
+	CHOOSE(K, b16, "222p", u4, A4, B4) \
+	CHOOSE(K, u16, "222p", u4, A4, B4) CHOOSE(K, b32, "444p", u4, A4, B4) \
+	CHOOSE(K, u32, "444p", u4, A4, B4) \
+	CHOOSE(K, s32, "444p", u4, A4, B4) CHOOSE(K, f32, "444p", u4, A4, B4) \
+	CHOOSE(K, b64, "888p", u8, A8, B8) \
+	CHOOSE(K, u64, "888p", u8, A8, B8) CHOOSE(K, s64, "888p", u8, A8, B8) \
 	K(cvta_to_global, "cvta.to.global.u64", "88", u8, A8) \
-	K(cvt_u64_u32, "cvt.u64.u32", "84", u8, A4) K(cvt_s64_s32, "cvt.s64.s32", "84", u8, wide(A4)) \
-	K(cvt_u64_u16, "cvt.u64.u16", "82", u8, A4) K(cvt_u32_u64, "cvt.u32.u64", "48", u4, (uint32_t)A8) \
-	K(cvt_u32_u16, "cvt.u32.u16", "42", u4, A4) K(cvt_s32_s16, "cvt.s32.s16", "42", u4, (uint32_t)s2(A4)) \
-	K(cvt_u16_u32, "cvt.u16.u32", "24", u4, A4 & 0xffff) K(cvt_u16_u64, "cvt.u16.u64", "28", u4, A8 & 0xffff) \
-	K(add_rn, "add.rn.f32", "444", u4, result(AF + BF)) K(sub_rn, "sub.rn.f32", "444", u4, result(AF - BF)) \
-	K(mul_rn, "mul.rn.f32", "444", u4, result(AF *BF)) K(div_rn, "div.rn.f32", "444", u4, result(AF / BF)) \
+	K(cvt_u64_u32, "cvt.u64.u32", "84", u8, A4) \
+	K(cvt_s64_s32, "cvt.s64.s32", "84", u8, wide(A4)) \
+	K(cvt_u64_u16, "cvt.u64.u16", "82", u8, A4) \
+	K(cvt_u32_u64, "cvt.u32.u64", "48", u4, (uint32_t)A8) \
+	K(cvt_u32_u16, "cvt.u32.u16", "42", u4, A4) \
+	K(cvt_s32_s16, "cvt.s32.s16", "42", u4, (uint32_t)s2(A4)) \
+	K(cvt_u16_u32, "cvt.u16.u32", "24", u4, A4 & 0xffff) \
+	K(cvt_u16_u64, "cvt.u16.u64", "28", u4, A8 & 0xffff) \
+	K(add_rn, "add.rn.f32", "444", u4, result(AF + BF)) \
+	K(sub_rn, "sub.rn.f32", "444", u4, result(AF - BF)) \
+	K(mul_rn, "mul.rn.f32", "444", u4, result(AF *BF)) \
+	K(div_rn, "div.rn.f32", "444", u4, result(AF / BF)) \
 	K(fma_rn, "fma.rn.f32", "4444", u4, result(fmaf(AF, BF, CF))) \
-	K(rcp_rn, "rcp.rn.f32", "44", u4, result(1 / AF)) K(sqrt_rn, "sqrt.rn.f32", "44", u4, result(sqrtf(AF))) \
-	K(neg_f32, "neg.f32", "44", u4, A4 ^ 0x80000000u) K(abs_f32, "abs.f32", "44", u4, A4 & 0x7fffffff) \
-	K(min_f32, "min.f32", "444", u4, smaller(AF, BF)) K(max_f32, "max.f32", "444", u4, larger(AF, BF)) \
+	K(rcp_rn, "rcp.rn.f32", "44", u4, result(1 / AF)) \
+	K(sqrt_rn, "sqrt.rn.f32", "44", u4, result(sqrtf(AF))) \
+	K(neg_f32, "neg.f32", "44", u4, A4 ^ 0x80000000u) \
+	K(abs_f32, "abs.f32", "44", u4, A4 & 0x7fffffff) \
+	K(min_f32, "min.f32", "444", u4, smaller(AF, BF)) \
+	K(max_f32, "max.f32", "444", u4, larger(AF, BF)) \
 	K(cvt_e4m3, "cvt.rn.satfinite.e4m3x2.f32", "244", u4, e4m3_pair(AF, BF))
 
 #define RUN(id, name, classes, member, expression) \

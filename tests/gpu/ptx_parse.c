@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ptx_parse.c - PTX text to modules, which are what nvcc writes for lib/gpu/kernels/: kernels of one parameter,
- * static shared memory, neither functions nor memory of their own. Anything else is refused. */
+/* ptx_parse.c - PTX text to modules, which are what nvcc writes for lib/gpu/kernels/:
+ * kernels of one parameter, static shared memory, neither functions nor memory of their own.
+ * Anything else is refused. */
 #include "ptx_parse.h"
 
 #include <ctype.h>
@@ -67,15 +68,16 @@ static void skip_line(struct ptx_parser *p)
 
 /* ---- kernels ---- */
 
-/* .shared .align 4 .b8 name[32]. Arrays lie apart, so that who leaves one does not come into the next. */
+/* .shared .align 4 .b8 name[32]. Arrays lie apart, so that who leaves one
+ * does not come into the next. */
 static bool declare_shared(struct ptx_parser *p, const char *text)
 {
 	struct ptx_module *m = p->m;
 	unsigned align, bytes;
 	struct ptx_array *a = &m->arrays[m->n_arrays];
 	if (m->n_arrays == PTX_ARRAYS ||
-	    sscanf(text, ".shared .align %u .b8 %127[^[][%u]", &align, a->name, &bytes) != 3 || align > SHARED_GAP ||
-	    bytes > 1 << 20)
+	    sscanf(text, ".shared .align %u .b8 %127[^[][%u]", &align, a->name, &bytes) != 3 ||
+	    align > SHARED_GAP || bytes > 1 << 20)
 		return ptx_refuse(p, "shared memory", text);
 	a->at = m->shared_bytes;
 	a->bytes = bytes;
@@ -153,8 +155,10 @@ static bool parse_kernel(struct ptx_parser *p)
 	struct ptx_kernel *k = p->k = PTX_APPEND(p->m->kernels, p->m->n_kernels);
 	*k = (struct ptx_kernel){ .n_regs = PTX_N_SPECIAL };
 	p->n_files = 0;
-	if (sscanf(head, ".visible .entry %63[^(]( .param .align %*u .b8 %127[^[][%u] ) .maxntid %u, 1, 1", k->name,
-	           p->param, &k->param_bytes, &k->max_threads) < 3)
+	if (sscanf(head,
+	           ".visible .entry %63[^(]( .param .align %*u .b8 %127[^[][%u] ) .maxntid %u, 1, "
+	           "1",
+	           k->name, p->param, &k->param_bytes, &k->max_threads) < 3)
 		return ptx_refuse(p, "not the head of a kernel with one parameter", head);
 	return parse_body(p);
 }
@@ -166,10 +170,13 @@ static bool parse_module(struct ptx_parser *p)
 		bool ok = true;
 		if (ptx_begins(p->at, ".visible .entry"))
 			ok = parse_kernel(p);
-		else if (ptx_begins(p->at, ".version") || ptx_begins(p->at, ".target") || ptx_begins(p->at, ".address_size"))
+		else if (ptx_begins(p->at, ".version") || ptx_begins(p->at, ".target") ||
+		         ptx_begins(p->at, ".address_size"))
 			skip_line(p);
 		else if (take(p, ";", text, sizeof text))
-			ok = ptx_begins(text, ".shared ") ? declare_shared(p, text) : ptx_refuse(p, "unknown directive", text);
+			ok = ptx_begins(text, ".shared ") ?
+			             declare_shared(p, text) :
+			             ptx_refuse(p, "unknown directive", text);
 		else
 			return false;
 		if (!ok)

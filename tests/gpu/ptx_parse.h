@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ptx_parse.h - what ptx_parse.c, which reads modules, and ptx_decode.c, which reads instructions, share. */
+/* ptx_parse.h - what ptx_parse.c, which reads modules, and ptx_decode.c, which
+ * reads instructions, share. */
 #ifndef TESTS_GPU_PTX_PARSE_H
 #define TESTS_GPU_PTX_PARSE_H
 

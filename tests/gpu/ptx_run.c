@@ -42,8 +42,8 @@ __attribute__((destructor)) static void free_all(void)
 static bool stop(const struct ptx_inst *i, uint32_t lane, const struct ptx_trouble *what)
 {
 	const struct ptx_kernel *k = run.l->kernel;
-	ptx_complain(run.why, "%s, %s:%u, block %u, thread %u: %s", k->name, k->of->file, i->line, run.block,
-	             run.warp->first + lane, what->text);
+	ptx_complain(run.why, "%s, %s:%u, block %u, thread %u: %s", k->name, k->of->file, i->line,
+	             run.block, run.warp->first + lane, what->text);
 	return false;
 }
 
@@ -170,7 +170,9 @@ static bool run_redux(struct warp *w, const struct ptx_inst *i, uint32_t lanes)
 	uint64_t all = w->regs[i->reg[1]].u4[first];
 	EACH_LANE(l, lanes) {
 		if (w->regs[i->reg[2]].u4[l] != lanes)
-			return stop_for(i, l, "threads of a warp are missing at a redux.sync, or are others than it names");
+			return stop_for(i, l,
+			                "threads of a warp are missing at a redux.sync, or are "
+			                "others than it names");
 		if (l != first)
 			all = i->fold(all, w->regs[i->reg[1]].u4[l]);
 	}
@@ -381,7 +383,8 @@ bool ptx_run(const struct ptx_launch *l, struct ptx_trouble *why)
 	run.n_warps = (l->threads + PTX_LANES - 1) / PTX_LANES;
 	const size_t n_regs = (size_t)run.n_warps * k->n_regs, n_shared = k->of->shared_bytes;
 	if (l->threads > PTX_MAX_THREADS || (k->max_threads && l->threads > k->max_threads)) {
-		ptx_complain(why, "%s: %u threads are more than it is made for", k->name, l->threads);
+		ptx_complain(why, "%s: %u threads are more than it is made for", k->name,
+		             l->threads);
 		return false;
 	}
 	if (!make_room(n_regs, n_shared)) {
@@ -389,10 +392,16 @@ bool ptx_run(const struct ptx_launch *l, struct ptx_trouble *why)
 		return false;
 	}
 	ptx_memory_trim();
-	memset(run.regs, 0xa5, n_regs * sizeof *run.regs); /* so that one which is read too early shows */
-	run.memory = (struct ptx_memory){ .of = k->of, .params = l->args, .param_bytes = k->param_bytes,
-		                          .spans = l->spans, .n_spans = l->n_spans, .shared = run.shared,
-		                          .marks = run.marks, .now = run.memory.now + 1 };
+	/* so that one which is read too early shows */
+	memset(run.regs, 0xa5, n_regs * sizeof *run.regs);
+	run.memory = (struct ptx_memory){ .of = k->of,
+		                          .params = l->args,
+		                          .param_bytes = k->param_bytes,
+		                          .spans = l->spans,
+		                          .n_spans = l->n_spans,
+		                          .shared = run.shared,
+		                          .marks = run.marks,
+		                          .now = run.memory.now + 1 };
 	run.memory.launch = run.memory.now;
 	for (uint32_t n = 0; n < run.n_warps; n++)
 		prepare_warp(&run.warps[n], n);

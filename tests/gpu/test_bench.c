@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What wsync-bench measures on a GPU, on doubles of libcuda and libnccl: that it is right, that its
- * rows are those that are promised, and that nothing is left behind when a call of the driver fails.
- * Its times mean nothing. */
+ * rows are those that are promised, and that nothing is left behind when a call of the driver
+ * fails. Its times mean nothing. */
 #include "on_gpu.h"
 
 
@@ -84,9 +84,14 @@ static void every_kernel_gives_the_bytes_of_the_cpu(void **state)
 {
 	(void)state;
 	static const char *const names[] = {
-		"fp8 128x128 xorl", "fp8 128x128 slime", "fp8 128x128 ue8m0", "fp8 per tensor", "lora rank 16 fold",
-		"lora rank 16 two-step", "lora rank 64 fold", "lora rank 16 to fp8", "unpack fp8", "unpack nvfp4",
-		"unpack nf4", "gather half of each row", "transpose", "flatten", "look for NaN",
+		"fp8 128x128 xorl",  "fp8 128x128 slime",
+		"fp8 128x128 ue8m0", "fp8 per tensor",
+		"lora rank 16 fold", "lora rank 16 two-step",
+		"lora rank 64 fold", "lora rank 16 to fp8",
+		"unpack fp8",        "unpack nvfp4",
+		"unpack nf4",        "gather half of each row",
+		"transpose",         "flatten",
+		"look for NaN",
 	};
 	ON_GPU(run_kernels(true, &err));
 	assert_int_equal(seen.n, sizeof names / sizeof *names);
@@ -122,7 +127,8 @@ static char path[64];
 
 static void write_source(void)
 {
-	static const char header[] = "{\"a\":{\"dtype\":\"U8\",\"shape\":[300001],\"data_offsets\":[0,300001]}}    ";
+	static const char header[] =
+		"{\"a\":{\"dtype\":\"U8\",\"shape\":[300001],\"data_offsets\":[0,300001]}}    ";
 	uint64_t n = sizeof header - 1;
 	snprintf(path, sizeof path, "/tmp/wsync-test-bench-%ld.safetensors", (long)getpid());
 	FILE *f = fopen(path, "w");
@@ -198,7 +204,10 @@ static int start_peer(void *ctx, const char *host, uint16_t port, struct ws_err 
 	(void)ctx;
 	(void)err;
 	snprintf(peer.host, sizeof peer.host, "%s", host);
-	peer.what = (struct ws_bench_receive){ .master = peer.host, .port = port, .host = peer.host, .gpu = which(),
+	peer.what = (struct ws_bench_receive){ .master = peer.host,
+		                               .port = port,
+		                               .host = peer.host,
+		                               .gpu = which(),
 		                               .timeout_ns = 3 * WS_NS_PER_S };
 	peer.what.gpu.device = 1;
 	peer.started = pthread_create(&peer.thread, NULL, receive, NULL) == 0;
@@ -218,9 +227,15 @@ static int run_transport(struct ws_err *err)
 {
 	const uint64_t sizes[] = { 1, 100000 };
 	const struct ws_bench_opts o = options(false);
-	const struct ws_bench_transport t = { .backend = WS_BACKEND_NCCL, .gpu = which(), .receivers = 1,
-		                              .start = start_peer, .failed = ask_peer, .sizes = sizes, .n_sizes = 2,
-		                              .count = 3, .timeout_ns = 20 * WS_NS_PER_S };
+	const struct ws_bench_transport t = { .backend = WS_BACKEND_NCCL,
+		                              .gpu = which(),
+		                              .receivers = 1,
+		                              .start = start_peer,
+		                              .failed = ask_peer,
+		                              .sizes = sizes,
+		                              .n_sizes = 2,
+		                              .count = 3,
+		                              .timeout_ns = 20 * WS_NS_PER_S };
 	seen.n = 0;
 	peer.started = false;
 	peer.err = (struct ws_err)WS_ERR_INIT;
@@ -248,8 +263,9 @@ static void a_broadcast_is_held_against_a_bare_one_of_the_same_bytes(void **stat
 static void broadcasts_leave_nothing_whatever_call_fails(void **state)
 {
 	(void)state;
-	static const char *const calls[] = { "ncclGetVersion", "ncclGetUniqueId", "ncclCommInitRankConfig",
-		                             "ncclCommGetAsyncError", "ncclBroadcast" };
+	static const char *const calls[] = { "ncclGetVersion", "ncclGetUniqueId",
+		                             "ncclCommInitRankConfig", "ncclCommGetAsyncError",
+		                             "ncclBroadcast" };
 	unsigned n = 0;
 	for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
 		struct ws_err told = WS_ERR_INIT;

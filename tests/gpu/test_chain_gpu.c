@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Low-rank changes merged into FP8 on a GPU, band by band, against lib/transform, which merges and then
- * quantizes: bit for bit, whatever the scratch. */
+/* Low-rank changes merged into FP8 on a GPU, band by band, against lib/transform, which merges
+ * and then quantizes: bit for bit, whatever the scratch. */
 #include "on_gpu.h"
 #include "hard.h"
 
@@ -68,11 +68,13 @@ static void quantize_on_cpu(const struct ws_fp8_rule *r, const uint16_t *x, stru
 		const int64_t n = ROWS - row < r->bn ? ROWS - row : r->bn;
 		float *scales = out->scales + row / r->bn * across;
 		assert_true(ws_fp8_scales_bf16(r, x + row * COLS, COLS, n, COLS, scales, &bad));
-		ws_fp8_codes_bf16(r, x + row * COLS, COLS, n, COLS, scales, out->codes + row * COLS, COLS);
+		ws_fp8_codes_bf16(r, x + row * COLS, COLS, n, COLS, scales, out->codes + row * COLS,
+		                  COLS);
 	}
 }
 
-static struct ws_chain_job job_of(const struct ws_fp8_rule *r, unsigned n_pairs, uint64_t scratch_bytes)
+static struct ws_chain_job job_of(const struct ws_fp8_rule *r, unsigned n_pairs,
+                                  uint64_t scratch_bytes)
 {
 	struct ws_chain_job job = {
 		.merge = { .w = { on_gpu_put(&gpu, w, sizeof w), WS_DTYPE_BF16, ROWS, COLS, COLS },
@@ -83,8 +85,9 @@ static struct ws_chain_job job_of(const struct ws_fp8_rule *r, unsigned n_pairs,
 		.scratch = on_gpu_new(&gpu, scratch_bytes), .scratch_bytes = scratch_bytes,
 	};
 	for (unsigned k = 0; k < n_pairs; k++)
-		job.merge.pairs[k] = (struct ws_merge_pair){ on_gpu_put(&gpu, a[k], sizeof a[k]),
-			                                     on_gpu_put(&gpu, b[k], sizeof b[k]), RANK, 0.5f };
+		job.merge.pairs[k] =
+			(struct ws_merge_pair){ on_gpu_put(&gpu, a[k], sizeof a[k]),
+			                        on_gpu_put(&gpu, b[k], sizeof b[k]), RANK, 0.5f };
 	return job;
 }
 
@@ -154,7 +157,8 @@ static void a_scratch_that_is_too_small_is_refused(void **state)
 	job.scratch_bytes--;
 	assert_int_equal(ws_compute_chain(gpu.compute, &job, gpu.stream, &told), -1);
 	assert_int_equal(told.code, WS_EINPUT);
-	assert_string_equal(told.msg, "merging into FP8: a row of blocks is 50.0 KiB, the scratch 50.0 KiB");
+	assert_string_equal(told.msg,
+	                    "merging into FP8: a row of blocks is 50.0 KiB, the scratch 50.0 KiB");
 	job.merge.w.rows = 0;
 	ON_GPU(ws_compute_chain(gpu.compute, &job, gpu.stream, &err));
 	on_gpu_release(&gpu);

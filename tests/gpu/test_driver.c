@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What lib/gpu asks of a driver, and what it says when the driver refuses: on the double of libcuda. */
+/* What lib/gpu asks of a driver, and what it says when the driver refuses:
+ * on the double of libcuda. */
 #include "on_gpu.h"
 
 #include <pthread.h>
@@ -98,7 +99,8 @@ static void a_driver_that_lacks_a_function_is_refused(void **state)
 	const struct ws_cuda_opts opts = { .library = path };
 	struct ws_cuda *c = NULL;
 	struct ws_err told = WS_ERR_INIT;
-	snprintf(path, sizeof path, "%.*s_old.so", (int)strlen(on_gpu_library()) - 3, on_gpu_library());
+	snprintf(path, sizeof path, "%.*s_old.so", (int)strlen(on_gpu_library()) - 3,
+	         on_gpu_library());
 	assert_int_equal(ws_cuda_open(&opts, &c, &told), -1);
 	assert_says(&told, "has no function cuModuleLoadData");
 	assert_non_null(strstr(told.hint, "11.4"));
@@ -152,8 +154,10 @@ static void errors_have_the_drivers_words(void **state)
 	ws_devptr p = 0;
 	fake->refuse("cuMemAlloc_v2", 0, OUT_OF_MEMORY);
 	assert_int_equal(ws_gpu_alloc(g, (uint64_t)3 << 29, &p, &told), -1);
-	assert_string_equal(told.msg, "GPU 1 (Double 1?[31m): allocating 1.50 GiB: CUDA_ERROR_OUT_OF_MEMORY (2): "
-	                             "out of memory");
+	assert_string_equal(
+		told.msg,
+		"GPU 1 (Double 1?[31m): allocating 1.50 GiB: CUDA_ERROR_OUT_OF_MEMORY (2): "
+		"out of memory");
 	assert_int_equal(told.native, OUT_OF_MEMORY);
 	assert_true(p == 0);
 	fake->refuse("cuMemAlloc_v2", 0, NEVER_HEARD_OF);
@@ -192,7 +196,8 @@ static void every_call_of_an_opening_may_fail(void **state)
 		fake->refuse("", n, ILLEGAL_ADDRESS);
 		if (open_and_close(&told) == 0)
 			break;
-		assert_says(&told, "CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered");
+		assert_says(&told, "CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was "
+		                   "encountered");
 		assert_int_equal(fake->live(), 0);
 	}
 	assert_true(n > 35); /* the kernels alone are 23 */
@@ -259,7 +264,8 @@ static void every_call_of_the_interface_may_fail(void **state)
 	fake->reset();
 	ON_GPU(ws_module_load(g, ws_cuda_image("fp8", &bytes), "fp8", &mod, &err));
 	assert_int_equal(ws_module_kernel(g, mod, "no_such_kernel", &k, &told), -1);
-	assert_says(&told, "kernel no_such_kernel: CUDA_ERROR_NOT_FOUND (500): named symbol not found");
+	assert_says(&told,
+	            "kernel no_such_kernel: CUDA_ERROR_NOT_FOUND (500): named symbol not found");
 	ws_module_free(g, mod);
 	ws_gpu_free(g, p);
 	ws_mark_free(g, m);
@@ -410,9 +416,11 @@ static int read_and_write(struct on_gpu *gpu, const unsigned char *handle)
 	struct ws_err told = WS_ERR_INIT;
 	ws_devptr p = 0, again = 0;
 	char host[6] = "";
-	if (ws_gpu_ipc_open(gpu->gpu, handle, &p, &told) || ws_gpu_ipc_open(gpu->gpu, handle, &again, &told))
+	if (ws_gpu_ipc_open(gpu->gpu, handle, &p, &told) ||
+	    ws_gpu_ipc_open(gpu->gpu, handle, &again, &told))
 		return 1;
-	if (p != again || ws_gpu_copy_out(gpu->gpu, host, p, 6, NULL, &told) || strcmp(host, "bytes") != 0)
+	if (p != again || ws_gpu_copy_out(gpu->gpu, host, p, 6, NULL, &told) ||
+	    strcmp(host, "bytes") != 0)
 		return 2;
 	if (ws_gpu_copy_out(gpu->gpu, host, p, 4097, NULL, &told) == 0)
 		return 3; /* beyond its end */
@@ -504,9 +512,11 @@ static void a_gpu_has_a_name_for_all_processes(void **state)
 	char text[WS_CUDA_UUID_TEXT];
 	ON_GPU(ws_cuda_device(c, 1, &d, &err));
 	d.uuid[0] = 0x0f;
-	assert_string_equal(ws_cuda_uuid_text(&d, text), "GPU-0f414141-4141-4141-4141-414141414141");
+	assert_string_equal(ws_cuda_uuid_text(&d, text),
+	                    "GPU-0f414141-4141-4141-4141-414141414141");
 	strcpy(d.name, "NVIDIA A100-SXM4-40GB MIG 1g.5gb");
-	assert_string_equal(ws_cuda_uuid_text(&d, text), "MIG-0f414141-4141-4141-4141-414141414141");
+	assert_string_equal(ws_cuda_uuid_text(&d, text),
+	                    "MIG-0f414141-4141-4141-4141-414141414141");
 	ws_cuda_close(c);
 }
 
@@ -519,8 +529,11 @@ static void a_job_is_one_launch_of_the_right_size(void **state)
 	assert_true(on_gpu_open(&gpu));
 	static uint16_t x[200 * 300];
 	struct ws_fp8_job job = {
-		.x = { on_gpu_put(&gpu, x, sizeof x), WS_DTYPE_BF16, 200, 300, 300 }, .block = { 128, 128 },
-		.codes = on_gpu_new(&gpu, 60000), .codes_stride = 300, .scales = on_gpu_new(&gpu, 24),
+		.x = { on_gpu_put(&gpu, x, sizeof x), WS_DTYPE_BF16, 200, 300, 300 },
+		.block = { 128, 128 },
+		.codes = on_gpu_new(&gpu, 60000),
+		.codes_stride = 300,
+		.scales = on_gpu_new(&gpu, 24),
 		.record = on_gpu_record(&gpu),
 	};
 	fake->reset();
@@ -550,7 +563,8 @@ static void a_slice_moves_sixteen_bytes_a_thread_and_a_transpose_goes_by_tiles(v
 	const ws_devptr from = on_gpu_new(&gpu, 1 << 16), to = on_gpu_new(&gpu, 1 << 16);
 	/* 64 rows of 64 out of rows of 256: 512 times 16 bytes */
 	const struct ws_gather_job rows = { from, to, 2, 2, { 64, 64 }, { 256, 1 }, { 64, 1 } };
-	const struct ws_gather_job whole = { from, to, 4, 3, { 4, 8, 16 }, { 128, 16, 1 }, { 128, 16, 1 } };
+	const struct ws_gather_job whole = { from,          to, 4, 3, { 4, 8, 16 }, { 128, 16, 1 },
+		                             { 128, 16, 1 } };
 	const struct ws_gather_job turned = { from, to, 2, 2, { 100, 80 }, { 1, 100 }, { 80, 1 } };
 	fake->reset();
 	ON_GPU(ws_compute_gather(gpu.compute, &rows, NULL, &err));
@@ -584,24 +598,30 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(a_library_that_is_not_there_is_named, begin, end),
 		cmocka_unit_test_setup_teardown(a_file_that_is_no_library_is_refused, begin, end),
-		cmocka_unit_test_setup_teardown(a_driver_that_lacks_a_function_is_refused, begin, end),
+		cmocka_unit_test_setup_teardown(a_driver_that_lacks_a_function_is_refused, begin,
+		                                end),
 		cmocka_unit_test_setup_teardown(devices_are_described, begin, end),
 		cmocka_unit_test_setup_teardown(a_gpu_that_is_not_there_is_refused, begin, end),
 		cmocka_unit_test_setup_teardown(errors_have_the_drivers_words, begin, end),
 		cmocka_unit_test_setup_teardown(every_call_of_an_opening_may_fail, begin, end),
 		cmocka_unit_test_setup_teardown(kernels_for_other_gpus_have_a_remedy, begin, end),
 		cmocka_unit_test_setup_teardown(every_call_of_the_interface_may_fail, begin, end),
-		cmocka_unit_test_setup_teardown(waits_end_with_the_work_the_deadline_or_a_signal, begin, end),
+		cmocka_unit_test_setup_teardown(waits_end_with_the_work_the_deadline_or_a_signal,
+		                                begin, end),
 		cmocka_unit_test_setup_teardown(work_may_be_done_as_late_as_can_be, begin, end),
 		cmocka_unit_test_setup_teardown(each_thread_has_a_context_of_its_own, begin, end),
 		cmocka_unit_test_setup_teardown(of_nothing_nothing_is_asked, begin, end),
-		cmocka_unit_test_setup_teardown(memory_that_cannot_be_pinned_is_not_the_gpus, begin, end),
-		cmocka_unit_test_setup_teardown(memory_is_read_and_written_by_another_process, begin, end),
+		cmocka_unit_test_setup_teardown(memory_that_cannot_be_pinned_is_not_the_gpus, begin,
+		                                end),
+		cmocka_unit_test_setup_teardown(memory_is_read_and_written_by_another_process,
+		                                begin, end),
 		cmocka_unit_test_setup_teardown(handles_of_no_memory_are_refused, begin, end),
 		cmocka_unit_test_setup_teardown(our_own_memory_is_not_opened, begin, end),
 		cmocka_unit_test_setup_teardown(a_gpu_has_a_name_for_all_processes, begin, end),
 		cmocka_unit_test_setup_teardown(a_job_is_one_launch_of_the_right_size, begin, end),
-		cmocka_unit_test_setup_teardown(a_slice_moves_sixteen_bytes_a_thread_and_a_transpose_goes_by_tiles, begin, end),
+		cmocka_unit_test_setup_teardown(
+			a_slice_moves_sixteen_bytes_a_thread_and_a_transpose_goes_by_tiles, begin,
+			end),
 		cmocka_unit_test_setup_teardown(the_library_carries_its_kernels, begin, end),
 	};
 	fake = on_gpu_double();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors of more elements than 32 bits count: rows that lie gigabytes apart, of which a few are looked
- * at. On the double, pages that nobody touches do not exist. */
+/* Tensors of more elements than 32 bits count: rows that lie gigabytes apart, of which a few are
+ * looked at. On the double, pages that nobody touches do not exist. */
 #include "on_gpu.h"
 #include "hard.h"
 
@@ -27,7 +27,8 @@ static ws_devptr put_far(void)
 	const ws_devptr p = on_gpu_new(&gpu, 2 * (uint64_t)((ROWS - 1) * APART + COLS));
 	hard_bf16(x[0], ROWS * COLS);
 	for (uint64_t r = 0; r < ROWS; r++)
-		ON_GPU(ws_gpu_copy_in(gpu.gpu, p + 2 * r * (uint64_t)APART, x[r], sizeof x[r], gpu.stream, &err));
+		ON_GPU(ws_gpu_copy_in(gpu.gpu, p + 2 * r * (uint64_t)APART, x[r], sizeof x[r],
+		                      gpu.stream, &err));
 	return p;
 }
 
@@ -39,9 +40,12 @@ static void quantizing(void **state)
 	float scale;
 	struct ws_fp8_bad bad;
 	const struct ws_fp8_job job = {
-		.x = { put_far(), WS_DTYPE_BF16, ROWS, COLS, APART }, .block = { 128, 128 },
-		.codes = on_gpu_new(&gpu, (uint64_t)((ROWS - 1) * APART + COLS)), .codes_stride = APART,
-		.scales = on_gpu_new(&gpu, 4), .record = on_gpu_record(&gpu),
+		.x = { put_far(), WS_DTYPE_BF16, ROWS, COLS, APART },
+		.block = { 128, 128 },
+		.codes = on_gpu_new(&gpu, (uint64_t)((ROWS - 1) * APART + COLS)),
+		.codes_stride = APART,
+		.scales = on_gpu_new(&gpu, 4),
+		.record = on_gpu_record(&gpu),
 	};
 	ON_GPU(ws_compute_fp8(gpu.compute, &job, gpu.stream, &err));
 	assert_true(ws_fp8_scales_bf16(&r, x[0], COLS, ROWS, COLS, &scale, &bad));
@@ -72,7 +76,8 @@ static void merging(void **state)
 		for (int k = 0; k < COLS; k++)
 			wide[k] = hard_float_of((uint32_t)x[i][k] << 16);
 		ws_lowrank_tile(&l, 0, 1, 0, COLS, delta, COLS);
-		ws_merge_bf16(wide, COLS, delta, COLS, 1, COLS, false, want, COLS, &max_delta, &max_w);
+		ws_merge_bf16(wide, COLS, delta, COLS, 1, COLS, false, want, COLS, &max_delta,
+		              &max_w);
 		on_gpu_get(&gpu, got, w + 2 * i * (uint64_t)APART, sizeof got);
 		assert_memory_equal(got, want, sizeof got);
 	}
@@ -85,9 +90,13 @@ static void gathering(void **state)
 	(void)state;
 	uint16_t got[ROWS * COLS], turned[COLS * ROWS];
 	const ws_devptr far = put_far(), near = on_gpu_new(&gpu, sizeof got);
-	const struct ws_gather_job in = { far, near, 2, 2, { ROWS, COLS }, { APART, 1 }, { COLS, 1 } };
-	const struct ws_gather_job out = { near, far, 2, 2, { ROWS, COLS }, { COLS, 1 }, { APART, 1 } };
-	const struct ws_gather_job turn = { far, near, 2, 2, { COLS, ROWS }, { 1, APART }, { ROWS, 1 } };
+	const struct ws_gather_job in = {
+		far, near, 2, 2, { ROWS, COLS }, { APART, 1 }, { COLS, 1 }
+	};
+	const struct ws_gather_job out = { near,           far,         2,           2,
+		                           { ROWS, COLS }, { COLS, 1 }, { APART, 1 } };
+	const struct ws_gather_job turn = { far,          near,       2, 2, { COLS, ROWS },
+		                            { 1, APART }, { ROWS, 1 } };
 	ON_GPU(ws_compute_gather(gpu.compute, &in, gpu.stream, &err));
 	on_gpu_get(&gpu, got, near, sizeof got);
 	assert_memory_equal(got, x, sizeof x);

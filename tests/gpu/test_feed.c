@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Payloads into memory of a GPU on the double of libcuda: that several threads read them and their bytes
- * are in order, what happens to whoever fails, waits too long or is cancelled. */
+/* Payloads into memory of a GPU on the double of libcuda: that several threads read them and
+ * their bytes are in order, what happens to whoever fails, waits too long or is cancelled. */
 #include "on_gpu.h"
 
 #include "feed.h"
@@ -33,8 +33,8 @@ static uint8_t byte_of(uint64_t seed, uint64_t at)
 	return (uint8_t)((at * 0x9e3779b97f4a7c15u + seed * 0x12345671) >> 56);
 }
 
-/* Who makes bytes sees whether he is asked in order, by one thread at a time; from byte `bad` of span number
- * bad_seed on he has none, and at it he may be slow. */
+/* Who makes bytes sees whether he is asked in order, by one thread at a time; from byte `bad` of
+ * span number bad_seed on he has none, and at it he may be slow. */
 static struct {
 	_Atomic int inside;
 	_Atomic bool together, out_of_order;
@@ -58,7 +58,8 @@ static int make(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *err)
 		((uint8_t *)dst)[i] = byte_of(seed, at + i);
 	atomic_fetch_sub(&maker.inside, 1);
 	if (seed == maker.bad_seed && at + n > maker.bad)
-		return ws_err_set(err, WS_EINPUT, "span %d has none at %d", (int)seed, (int)maker.bad);
+		return ws_err_set(err, WS_EINPUT, "span %d has none at %d", (int)seed,
+		                  (int)maker.bad);
 	return 0;
 }
 
@@ -72,8 +73,10 @@ static void set_up_payloads(void)
 		for (; left && n < SPANS; n++) {
 			const uint64_t some = n + 1 < SPANS ? (left + 1) / 2 : left;
 			const bool made = (i + n) % 2;
-			spans[i][n] = (struct ws_span){ .length = some, .fd = made ? -1 : file,
-				                        .offset = made ? 0 : i * 1000 + n, .fill = make,
+			spans[i][n] = (struct ws_span){ .length = some,
+				                        .fd = made ? -1 : file,
+				                        .offset = made ? 0 : i * 1000 + n,
+				                        .fill = make,
 				                        .ctx = (void *)(uintptr_t)(i * SPANS + n) };
 			left -= some;
 		}
@@ -91,7 +94,8 @@ static bool is_there(struct ws_feed *f, const struct ws_feed_box *b, size_t i)
 	for (size_t n = 0; n < payloads[i].n_spans; n++) {
 		const struct ws_span *s = &spans[i][n];
 		for (uint64_t j = 0; j < s->length; j++)
-			if (*at++ != (s->fd >= 0 ? byte_of(4711, s->offset + j) : byte_of((uintptr_t)s->ctx, j)))
+			if (*at++ != (s->fd >= 0 ? byte_of(4711, s->offset + j) :
+			                           byte_of((uintptr_t)s->ctx, j)))
 				return false;
 	}
 	return true;

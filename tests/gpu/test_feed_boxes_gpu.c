@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Views of what is on the GPU are gathered there by a feed: random ones, whole and any range of them,
- * against one element at a time; where they cannot be, their fill is asked. On the double of libcuda,
- * or where WSYNC_TEST_CUDA names the driver, on a GPU. */
+/* Views of what is on the GPU are gathered there by a feed: random ones, whole and any range of
+ * them, against one element at a time; where they cannot be, their fill is asked. On the double
+ * of libcuda, or where WSYNC_TEST_CUDA names the driver, on a GPU. */
 #include "on_gpu.h"
 #include "hard.h"
 
@@ -63,7 +63,8 @@ static int64_t pick(int64_t n)
 
 /* ---- views ---- */
 
-static void take_slowly(const struct ws_strided *b, unsigned d, uint64_t read, uint64_t write, uint8_t *out)
+static void take_slowly(const struct ws_strided *b, unsigned d, uint64_t read, uint64_t write,
+                        uint8_t *out)
 {
 	if (d == b->n_dims) {
 		memcpy(out + write, ((const struct tensor *)b->ctx)->bytes + read, b->size);
@@ -103,7 +104,9 @@ static void make_view(struct view *v, unsigned size, struct tensor *of)
 	dims[axis] = 0;
 	for (size_t i = 0; i < v->n; i++) {
 		struct ws_strided *b = &v->boxes[i];
-		*b = (struct ws_strided){ .place = place, .ctx = of ? of : &tensors[pick(TENSORS)], .size = size,
+		*b = (struct ws_strided){ .place = place,
+			                  .ctx = of ? of : &tensors[pick(TENSORS)],
+			                  .size = size,
 			                  .n_dims = n_dims };
 		memcpy(b->dims, dims, sizeof dims);
 		b->dims[axis] = 1 + pick(n_dims == 1 ? 900 : 20);
@@ -126,7 +129,11 @@ static void make_view(struct view *v, unsigned size, struct tensor *of)
 
 static struct ws_span span_of(struct view *v)
 {
-	return (struct ws_span){ .length = v->bytes, .fd = -1, .fill = fill, .ctx = v, .boxes = v->boxes,
+	return (struct ws_span){ .length = v->bytes,
+		                 .fd = -1,
+		                 .fill = fill,
+		                 .ctx = v,
+		                 .boxes = v->boxes,
 		                 .n_boxes = v->n };
 }
 
@@ -196,7 +203,8 @@ static void any_range_of_a_view_is_cut_into_few_boxes(void **state)
 			ON_GPU(ws_strided_cut(&v->boxes[k], p.from, p.n, take_part, &p, &err));
 		for (uint64_t k = 0; k < v->bytes; k++)
 			if (p.times[k] != (k >= p.from && k - p.from < p.n))
-				fail_msg("view %d: byte %d is taken %d times", i, (int)k, p.times[k]);
+				fail_msg("view %d: byte %d is taken %d times", i, (int)k,
+				         p.times[k]);
 		assert_memory_equal(p.got + p.from, v->want + p.from, p.n);
 		assert_true(p.calls <= v->n * 2 * 4);
 	}
@@ -253,7 +261,8 @@ static void views_are_gathered_where_they_are(void **state)
 	free(got);
 }
 
-/* On another GPU; at a place where no kernel can take numbers from or put them to; on a GPU without kernels. */
+/* On another GPU; at a place where no kernel can take numbers from or put them to;
+ * on a GPU without kernels. */
 static void what_cannot_be_is_filled(void **state)
 {
 	(void)state;
@@ -268,12 +277,15 @@ static void what_cannot_be_is_filled(void **state)
 			tensors[k].gpu[3] ^= i == 0;
 			tensors[k].at += i == 1;
 		}
-		const struct ws_span odd[2] = { { .length = 1, .fd = -1, .fill = fill, .ctx = &views[11] }, spans[0] };
+		const struct ws_span odd[2] = {
+			{ .length = 1, .fd = -1, .fill = fill, .ctx = &views[11] }, spans[0]
+		};
 		if (i == 2)
 			payload = (struct ws_payload){ 1 + spans[0].length, odd, 2 };
 		if (i == 3)
 			fake->refuse("cuModuleLoadData", 0, 209);
-		while (i == 1 && spans[payload.n_spans - 1].boxes[0].size == 1) /* which may lie anywhere */
+		/* which may lie anywhere */
+		while (i == 1 && spans[payload.n_spans - 1].boxes[0].size == 1)
 			payload.length -= spans[--payload.n_spans].length;
 		ON_GPU(ws_feed_open(&feed, on.gpu, &err));
 		ON_GPU(load(&feed, &payload, got, &err));
@@ -303,7 +315,9 @@ static void a_place_that_is_gone_ends_the_feed(void **state)
 	const struct ws_payload payload = { make_spans(spans), spans, SPANS };
 	((struct tensor *)spans[5].boxes[0].ctx)->gone = true;
 	ON_GPU(ws_feed_open(&feed, on.gpu, &err));
-	assert_int_equal(ws_feed_load(&feed, ws_feed_box(&feed, &payload, 1), WS_FOREVER, NULL, &told), -1);
+	assert_int_equal(ws_feed_load(&feed, ws_feed_box(&feed, &payload, 1), WS_FOREVER, NULL,
+	                              &told),
+	                 -1);
 	assert_string_equal(told.msg, "it is gone");
 	ws_feed_close(&feed);
 }
@@ -323,7 +337,8 @@ static void every_call_of_the_driver_may_fail(void **state)
 		rc = ws_feed_open(&feed, on.gpu, &told);
 		if (rc == 0) {
 			struct ws_feed_box *box = ws_feed_box(&feed, &payload, 1);
-			rc = ws_feed_load(&feed, box, ws_deadline_in(20 * WS_NS_PER_S), NULL, &told);
+			rc = ws_feed_load(&feed, box, ws_deadline_in(20 * WS_NS_PER_S), NULL,
+			                  &told);
 			fake->reset();
 			if (rc == 0)
 				on_gpu_get(&on, got, box->at, payload.length);

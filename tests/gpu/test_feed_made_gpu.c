@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a feed makes on the GPU, or its double, is bit for bit what lib/transform makes: of every recipe and
- * packing, of ragged shapes, in buckets of any kind, and with so little scratch that all is done in bands.
- * Drivers that fail, and that are asked what they did, are doubles. */
+/* What a feed makes on the GPU, or its double, is bit for bit what lib/transform makes: of every
+ * recipe and packing, of ragged shapes, in buckets of any kind, and with so little scratch that
+ * all is done in bands. Drivers that fail, and that are asked what they did, are doubles. */
 #include "on_gpu.h"
 
 #include "feed.h"
@@ -59,7 +59,8 @@ static void some_bf16(uint16_t *x, size_t n)
 static void add_bf16(const char *name, int64_t rows, int64_t cols)
 {
 	const size_t n = (size_t)(rows * cols);
-	some_bf16(add_part(name, "BF16", n * 2, "[%lld,%lld]", (long long)rows, (long long)cols), n);
+	some_bf16(add_part(name, "BF16", n * 2, "[%lld,%lld]", (long long)rows, (long long)cols),
+	          n);
 }
 
 static void add_floats(const char *name, size_t n, const char *shape)
@@ -69,7 +70,8 @@ static void add_floats(const char *name, size_t n, const char *shape)
 		x[i] = hard_float_of((hard_next() & 0x807fffff) | (115 + hard_next() % 12) << 23);
 }
 
-static void add_bytes(const char *name, const char *dtype, size_t n, unsigned most, const char *shape)
+static void add_bytes(const char *name, const char *dtype, size_t n, unsigned most,
+                      const char *shape)
 {
 	uint8_t *x = add_part(name, dtype, n, "%s", shape);
 	for (size_t i = 0; i < n; i++)
@@ -84,10 +86,22 @@ static void add_text(const char *name, const char *text)
 static void add_levels(const char *name)
 {
 	static const float levels[16] = {
-		-1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f, -0.28444138169288635f,
-		-0.18477343022823334f, -0.09105003625154495f, 0.0f, 0.07958029955625534f, 0.16093020141124725f,
-		0.24611230194568634f, 0.33791524171829224f, 0.44070982933044434f, 0.5626170039176941f,
-		0.7229568362236023f, 1.0f,
+		-1.0f,
+		-0.6961928009986877f,
+		-0.5250730514526367f,
+		-0.39491748809814453f,
+		-0.28444138169288635f,
+		-0.18477343022823334f,
+		-0.09105003625154495f,
+		0.0f,
+		0.07958029955625534f,
+		0.16093020141124725f,
+		0.24611230194568634f,
+		0.33791524171829224f,
+		0.44070982933044434f,
+		0.5626170039176941f,
+		0.7229568362236023f,
+		1.0f,
 	};
 	memcpy(add_part(name, "F32", sizeof levels, "[16]"), levels, sizeof levels);
 }
@@ -121,15 +135,17 @@ static void add_packed(void)
 	add_floats("t_proj.weight.absmax", 300, "[300]");
 	add_levels("t_proj.weight.quant_map");
 	add_text("t_proj.weight.quant_state.bitsandbytes__nf4",
-	         "{\"quant_type\":\"nf4\",\"blocksize\":64,\"dtype\":\"bfloat16\",\"shape\":[96,200]}");
+	         "{\"quant_type\":\"nf4\",\"blocksize\":64,\"dtype\":\"bfloat16\",\"shape\":[96,"
+	         "200]}");
 	add_bytes("u_proj.weight", "U8", (75 * 33 + 1) / 2, 255, "[1238,1]");
 	add_bytes("u_proj.weight.absmax", "U8", 39, 255, "[39]");
 	add_levels("u_proj.weight.quant_map");
 	add_floats("u_proj.weight.nested_absmax", 3, "[3]");
 	add_floats("u_proj.weight.nested_quant_map", 256, "[256]");
-	add_text("u_proj.weight.quant_state.bitsandbytes__nf4",
-	         "{\"quant_type\":\"nf4\",\"blocksize\":64,\"dtype\":\"bfloat16\",\"shape\":[75,33],"
-	         "\"nested_blocksize\":16,\"nested_offset\":0.0421,\"nested_dtype\":\"float32\"}");
+	add_text(
+		"u_proj.weight.quant_state.bitsandbytes__nf4",
+		"{\"quant_type\":\"nf4\",\"blocksize\":64,\"dtype\":\"bfloat16\",\"shape\":[75,33],"
+		"\"nested_blocksize\":16,\"nested_offset\":0.0421,\"nested_dtype\":\"float32\"}");
 }
 
 /* An adapter's directory. */
@@ -178,7 +194,8 @@ static bool takes(void *ctx, const struct ws_formula_out *f)
 	return here;
 }
 
-static void assert_payload(struct made *m, const struct ws_plan *p, size_t first, size_t n, ws_devptr at)
+static void assert_payload(struct made *m, const struct ws_plan *p, size_t first, size_t n,
+                           ws_devptr at)
 {
 	ON_GPU(ws_stream_wait(gpu.gpu, m->feed.stream, WS_FOREVER, NULL, &err));
 	for (size_t i = first; i < first + n; i++) {
@@ -189,8 +206,8 @@ static void assert_payload(struct made *m, const struct ws_plan *p, size_t first
 		for (uint64_t k = 0; k < t->bytes; k++)
 			if (got[k] != want[k])
 				fail_msg("%s (%s): byte %llu is %02x, not %02x", t->name,
-				         t->item->made ? t->item->made : "as it is", (unsigned long long)k, got[k],
-				         want[k]);
+				         t->item->made ? t->item->made : "as it is",
+				         (unsigned long long)k, got[k], want[k]);
 		free(want);
 		free(got);
 		at += t->bytes;
@@ -207,7 +224,8 @@ static void compare_bucket(struct made *m, const struct ws_plan *p, size_t b)
 	uint64_t place = 0;
 	for (size_t i = 0; i < n; i++) {
 		ON_GPU(ws_feed_load(&m->feed, box, ws_deadline_in(60 * WS_NS_PER_S), NULL, &err));
-		assert_payload(m, p, n == 1 ? k->first : k->first + i, n == 1 ? k->n : 1, box->at + place);
+		assert_payload(m, p, n == 1 ? k->first : k->first + i, n == 1 ? k->n : 1,
+		               box->at + place);
 		place = ws_feed_after(place, &payloads[i]);
 	}
 	ws_feed_drop(box);
@@ -257,8 +275,8 @@ static void compare(const struct ws_transform_opts *opts, size_t here, size_t el
 		struct made m;
 		compare_plan(ws_transform_catalog(t), &ways[i], &m);
 		if (i < 2 && (m.here != here || m.elsewhere != elsewhere))
-			fail_msg("%zu made here and %zu elsewhere, not %zu and %zu", m.here, m.elsewhere, here,
-			         elsewhere);
+			fail_msg("%zu made here and %zu elsewhere, not %zu and %zu", m.here,
+			         m.elsewhere, here, elsewhere);
 		assert_true(m.here + m.elsewhere == here + elsewhere && m.here > 0);
 	}
 	ws_transform_free(t);
@@ -282,9 +300,14 @@ static void fp8_of_any_blocks(void **state)
 	open_all(true, false);
 	/* seven matrices and their scales; that of F16 is made elsewhere */
 	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8 }, 12, 2);
-	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8, .rule = WS_SCALE_SLIME }, 12, 2);
-	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8, .ue8m0 = true, .block = { 7, 12 } }, 12, 2);
-	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8, .block = { 1000, 64 } }, 12, 2);
+	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8, .rule = WS_SCALE_SLIME },
+	        12, 2);
+	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8,
+	                                     .ue8m0 = true,
+	                                     .block = { 7, 12 } },
+	        12, 2);
+	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8, .block = { 1000, 64 } },
+	        12, 2);
 	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8_TENSOR }, 12, 2);
 	close_packed(&file);
 }
@@ -294,7 +317,8 @@ static void unpacked_bases(void **state)
 	(void)state;
 	open_all(false, true);
 	compare(&(struct ws_transform_opts){ .unpack = true }, 7, 0);
-	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8, .block = { 64, 64 } }, 12, 0);
+	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8, .block = { 64, 64 } }, 12,
+	        0);
 	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8_TENSOR }, 10, 0);
 	close_packed(&file);
 }
@@ -309,12 +333,15 @@ static void a_nested_block_of_any_size(void **state)
 	add_floats("v_proj.weight.nested_absmax", 1, "[1]");
 	add_floats("v_proj.weight.nested_quant_map", 256, "[256]");
 	add_text("v_proj.weight.quant_state.bitsandbytes__nf4",
-	         "{\"quant_type\":\"nf4\",\"blocksize\":4096,\"dtype\":\"bfloat16\",\"shape\":[30,70],"
-	         "\"nested_blocksize\":2251799813685248,\"nested_offset\":0.0421,\"nested_dtype\":\"float32\"}");
+	         "{\"quant_type\":\"nf4\",\"blocksize\":4096,\"dtype\":\"bfloat16\",\"shape\":[30,"
+	         "70],"
+	         "\"nested_blocksize\":2251799813685248,\"nested_offset\":0.0421,\"nested_dtype\":"
+	         "\"float32\"}");
 	write_packed(&file, parts, n_parts);
 	drop_parts();
 	compare(&(struct ws_transform_opts){ .unpack = true }, 1, 0);
-	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8, .block = { 16, 16 } }, 2, 0);
+	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8, .block = { 16, 16 } }, 2,
+	        0);
 	close_packed(&file);
 }
 
@@ -326,8 +353,10 @@ static void merged_changes(void **state)
 		write_adapter(dirs[i], 3 + 5 * i);
 	open_all(true, true);
 	for (int two_step = 0; two_step < 2; two_step++) {
-		struct ws_transform_opts o = { .adapters = dirs, .n_adapters = 1 + !two_step,
-			                       .rounding = two_step ? WS_LORA_TWO_STEP : WS_LORA_FOLD };
+		struct ws_transform_opts o = { .adapters = dirs,
+			                       .n_adapters = 1 + !two_step,
+			                       .rounding =
+			                               two_step ? WS_LORA_TWO_STEP : WS_LORA_FOLD };
 		/* more than four are added up elsewhere */
 		const size_t elsewhere = two_step ? 0 : 3;
 		compare(&o, 9, 0);
@@ -400,13 +429,16 @@ static void a_number_that_is_none_has_the_sentence_of_the_cpu(void **state)
 		drop_parts();
 		struct ws_plan *p = plan_of(&o, &t);
 		assert_int_equal(make_all(&m, p, &here), -1);
-		const struct ws_item *item = ws_catalog_find(ws_transform_catalog(t), "a_proj.weight");
+		const struct ws_item *item =
+			ws_catalog_find(ws_transform_catalog(t), "a_proj.weight");
 		while (!there.code)
 			for (uint64_t at = 0; at < item->bytes && !there.code; at++)
 				ws_item_read(item, at, &byte, 1, &there);
 		assert_int_equal(here.code, WS_EINPUT);
 		assert_string_equal(here.msg, there.msg);
-		assert_non_null(strstr(here.msg, "tensor 'a_proj.weight' has NaN at row 200, column 13 (x.safetensors)"));
+		assert_non_null(strstr(
+			here.msg,
+			"tensor 'a_proj.weight' has NaN at row 200, column 13 (x.safetensors)"));
 		ws_plan_free(p);
 		ws_transform_free(t);
 		close_packed(&file);
@@ -418,7 +450,9 @@ static void what_only_might_be_none_is_made_by_the_cpu(void **state)
 {
 	(void)state;
 	static const char *const dir = "one";
-	const struct ws_transform_opts o = { .adapters = &dir, .n_adapters = 1, .scratch = 16 * MIB };
+	const struct ws_transform_opts o = { .adapters = &dir,
+		                             .n_adapters = 1,
+		                             .scratch = 16 * MIB };
 	struct ws_err told = WS_ERR_INIT;
 	struct ws_transform *t;
 	struct made m;
@@ -440,8 +474,11 @@ static void every_call_of_the_driver_may_fail(void **state)
 {
 	(void)state;
 	static const char *const dir = "one";
-	const struct ws_transform_opts o = { .quantize = WS_QUANTIZE_FP8_TENSOR, .adapters = &dir, .n_adapters = 1,
-		                             .scratch = 16 * MIB, .threads = 1 };
+	const struct ws_transform_opts o = { .quantize = WS_QUANTIZE_FP8_TENSOR,
+		                             .adapters = &dir,
+		                             .n_adapters = 1,
+		                             .scratch = 16 * MIB,
+		                             .threads = 1 };
 	struct ws_transform *t;
 	struct made m;
 	write_adapter(dir, 2);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is on the GPU already is fed from where it is, between bytes that are read or made; on the double
- * of libcuda, or where WSYNC_TEST_CUDA names the driver, on a GPU. */
+/* What is on the GPU already is fed from where it is, between bytes that are read or made; on
+ * the double of libcuda, or where WSYNC_TEST_CUDA names the driver, on a GPU. */
 #include "on_gpu.h"
 
 #include "feed.h"
@@ -98,14 +98,16 @@ static void a_place_that_is_gone_ends_the_feed(void **state)
 	struct ws_err told = WS_ERR_INIT;
 	pieces[1].at = 0;
 	ON_GPU(ws_feed_open(&feed, on.gpu, &err));
-	assert_int_equal(ws_feed_load(&feed, ws_feed_box(&feed, &payload, 1), WS_FOREVER, NULL, &told), -1);
+	assert_int_equal(ws_feed_load(&feed, ws_feed_box(&feed, &payload, 1), WS_FOREVER, NULL,
+	                              &told),
+	                 -1);
 	assert_string_equal(told.msg, "it is gone");
 	ws_feed_close(&feed);
 	on_gpu_release(&on);
 }
 
-/* What lies here was copied from, as late as a driver may, when the next place was gone: its owner may
- * take it. */
+/* What lies here was copied from, as late as a driver may, when the next place was
+ * gone: its owner may take it. */
 static void nothing_is_read_after_a_failure(void **state)
 {
 	(void)state;
@@ -118,7 +120,9 @@ static void nothing_is_read_after_a_failure(void **state)
 	pieces[3].at = 0;
 	ON_GPU(ws_feed_open(&feed, on.gpu, &err));
 	fake->defer(true);
-	assert_int_equal(ws_feed_load(&feed, ws_feed_box(&feed, &payload, 1), WS_FOREVER, NULL, &told), -1);
+	assert_int_equal(ws_feed_load(&feed, ws_feed_box(&feed, &payload, 1), WS_FOREVER, NULL,
+	                              &told),
+	                 -1);
 	assert_string_equal(told.msg, "it is gone");
 	ws_gpu_free(on.gpu, on.arrays[0]); /* that of pieces[1] */
 	on.arrays[0] = 0;

@@ -73,9 +73,16 @@ static struct ws_record start(const struct ws_fp8_rule *r, const void *x, bool i
 	const struct ws_fp8_job job = {
 		.x = { .at = on_gpu_put(&gpu, x, (size_t)(s->rows * s->stride) * size),
 		       .dtype = is_f32 ? WS_DTYPE_F32 : WS_DTYPE_BF16,
-		       .rows = s->rows, .cols = s->cols, .stride = s->stride },
-		.rule = r->rule, .ue8m0 = r->ue8m0, .block = { r->bn, r->bk },
-		.codes = codes, .codes_stride = s->cols, .scales = scales, .record = on_gpu_record(&gpu),
+		       .rows = s->rows,
+		       .cols = s->cols,
+		       .stride = s->stride },
+		.rule = r->rule,
+		.ue8m0 = r->ue8m0,
+		.block = { r->bn, r->bk },
+		.codes = codes,
+		.codes_stride = s->cols,
+		.scales = scales,
+		.record = on_gpu_record(&gpu),
 	};
 	ON_GPU(ws_compute_fp8(gpu.compute, &job, gpu.stream, &err));
 	return on_gpu_read_record(&gpu, job.record, s->cols);
@@ -84,7 +91,8 @@ static struct ws_record start(const struct ws_fp8_rule *r, const void *x, bool i
 static void compare(const struct ws_fp8_rule *r, const void *x, bool is_f32, const struct shape *s)
 {
 	struct made want = new_made(r, s), got = new_made(r, s);
-	const ws_devptr codes = on_gpu_new(&gpu, got.n_codes), scales = on_gpu_new(&gpu, got.n_scales * 4);
+	const ws_devptr codes = on_gpu_new(&gpu, got.n_codes),
+			scales = on_gpu_new(&gpu, got.n_scales * 4);
 	on_cpu(r, x, is_f32, s, &want);
 	assert_false(start(r, x, is_f32, s, codes, scales).bad);
 	on_gpu_get(&gpu, got.codes, codes, got.n_codes);
@@ -92,8 +100,9 @@ static void compare(const struct ws_fp8_rule *r, const void *x, bool is_f32, con
 	assert_memory_equal(got.scales, want.scales, got.n_scales * 4);
 	for (size_t i = 0; i < got.n_codes; i++)
 		if (got.codes[i] != want.codes[i])
-			fail_msg("%lld x %lld, block %lld x %lld: code %zu is %02x, not %02x", (long long)s->rows,
-			         (long long)s->cols, (long long)r->bn, (long long)r->bk, i, got.codes[i], want.codes[i]);
+			fail_msg("%lld x %lld, block %lld x %lld: code %zu is %02x, not %02x",
+			         (long long)s->rows, (long long)s->cols, (long long)r->bn,
+			         (long long)r->bk, i, got.codes[i], want.codes[i]);
 	free_made(&want);
 	free_made(&got);
 	on_gpu_release(&gpu);
@@ -103,7 +112,8 @@ static void compare(const struct ws_fp8_rule *r, const void *x, bool is_f32, con
 static void compare_all(int64_t bn, int64_t bk, const void *x, bool is_f32, const struct shape *s)
 {
 	for (int i = 0; i < 4; i++) {
-		const struct ws_fp8_rule r = { i & 1 ? WS_SCALE_SLIME : WS_SCALE_XORL, i & 2, bn, bk };
+		const struct ws_fp8_rule r = { i & 1 ? WS_SCALE_SLIME : WS_SCALE_XORL, i & 2, bn,
+			                       bk };
 		compare(&r, x, is_f32, s);
 	}
 }
@@ -118,15 +128,17 @@ static void every_finite_bf16_in_one_tensor(void **state)
 		x[i] = (i & 0x7f80) == 0x7f80 ? 0 : (uint16_t)i;
 	const struct shape wide = { 256, 256, 256 }, flat = { 1, 65536, 65536 };
 	compare_all(128, 128, x, false, &wide);
-	compare_all(1, 256, x, false, &flat); /* by rising exponents: each block is full of its like */
+	/* by rising exponents: each block is full of its like */
+	compare_all(1, 256, x, false, &flat);
 	test_free(x);
 }
 
 static void ragged_shapes(void **state)
 {
 	(void)state;
-	static const struct shape shapes[] = { { 1, 1, 1 },       { 1, 129, 129 },   { 129, 1, 1 },
-		                               { 127, 128, 128 }, { 128, 136, 136 }, { 128, 130, 131 },
+	static const struct shape shapes[] = { { 1, 1, 1 },       { 1, 129, 129 },
+		                               { 129, 1, 1 },     { 127, 128, 128 },
+		                               { 128, 136, 136 }, { 128, 130, 131 },
 		                               { 128, 136, 137 }, { 257, 385, 400 } };
 	static const struct ws_fp8_rule small = { WS_SCALE_SLIME, false, 17, 33 };
 	for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
@@ -143,7 +155,8 @@ static void ragged_shapes(void **state)
 	}
 }
 
-/* Quotients near the ties between two codes, where a quotient that is off in its last place shows. */
+/* Quotients near the ties between two codes, where a quotient that is off in its last place
+ * shows. */
 static void floats_beside_every_tie(void **state)
 {
 	(void)state;
@@ -152,10 +165,12 @@ static void floats_beside_every_tie(void **state)
 	float *x = test_malloc(n * sizeof *x);
 	for (size_t i = 0; i < n; i++) {
 		const uint32_t code = hard_next() % 126;
-		const float tie = (ws_fp8_to_float((uint8_t)code) + ws_fp8_to_float((uint8_t)(code + 1))) / 2;
+		const float tie =
+			(ws_fp8_to_float((uint8_t)code) + ws_fp8_to_float((uint8_t)(code + 1))) / 2;
 		const float amax = hard_float_of(0x3f800000 + (uint32_t)(i % 1024 / 128) * 0x12345);
 		const float y = tie * (amax / 448);
-		x[i] = hard_float_of(hard_bits_of(y) + hard_next() % 7 - 3) * (hard_next() & 1 ? -1.0f : 1.0f);
+		x[i] = hard_float_of(hard_bits_of(y) + hard_next() % 7 - 3) *
+		       (hard_next() & 1 ? -1.0f : 1.0f);
 	}
 	for (size_t b = 0; b < 8; b++)
 		x[b * 128] = hard_float_of(0x3f800000 + (uint32_t)b * 0x12345);
@@ -166,14 +181,17 @@ static void floats_beside_every_tie(void **state)
 static void zeros_subnormals_and_the_largest(void **state)
 {
 	(void)state;
-	static const uint32_t values[] = { 0, 0x80000000, 1, 0x80000001, 0x007fffff, 0x00800000, 0x7f7fffff,
-		                           0xff7fffff, 0x7f7f0000, 0x00010000, 0x2b8cbccc, 0x2edbe6ff };
+	static const uint32_t values[] = { 0,          0x80000000, 1,          0x80000001,
+		                           0x007fffff, 0x00800000, 0x7f7fffff, 0xff7fffff,
+		                           0x7f7f0000, 0x00010000, 0x2b8cbccc, 0x2edbe6ff };
 	const struct shape s = { 128, 256, 256 };
 	float *x = test_calloc(128 * 256, sizeof *x);
 	for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
-		for (size_t k = 0; k < 128; k++) /* the second block stays all zeros, of both signs */
+		/* the second block stays all zeros, of both signs */
+		for (size_t k = 0; k < 128; k++)
 			for (size_t c = 0; c < 256; c++)
-				x[k * 256 + c] = hard_float_of(c < 128 ? values[(k + c) % (i + 1)] : (uint32_t)c << 31);
+				x[k * 256 + c] = hard_float_of(c < 128 ? values[(k + c) % (i + 1)] :
+				                                         (uint32_t)c << 31);
 		compare_all(128, 128, x, true, &s);
 	}
 	test_free(x);
@@ -187,11 +205,14 @@ static void what_is_no_number_is_found_where_it_is_first(void **state)
 	uint16_t *x = test_malloc((size_t)(s.rows * s.stride) * sizeof *x);
 	for (size_t i = 0; i < 4; i++)
 		for (int whole = 0; whole < 2; whole++) {
-			const struct ws_fp8_rule r = { WS_SCALE_XORL, false, whole ? 200 : 128, whole ? 300 : 128 };
+			const struct ws_fp8_rule r = { WS_SCALE_XORL, false, whole ? 200 : 128,
+				                       whole ? 300 : 128 };
 			hard_bf16(x, (size_t)(s.rows * s.stride));
-			x[150 * s.stride + 299] = x[130 * s.stride + 7] = x[130 * s.stride + 200] = (uint16_t)bad[i];
-			const struct ws_record found = start(&r, x, false, &s, on_gpu_new(&gpu, 60000),
-			                                     on_gpu_new(&gpu, 64));
+			x[150 * s.stride + 299] = x[130 * s.stride + 7] = x[130 * s.stride + 200] =
+				(uint16_t)bad[i];
+			const struct ws_record found =
+				start(&r, x, false, &s, on_gpu_new(&gpu, 60000),
+			              on_gpu_new(&gpu, 64));
 			assert_true(found.bad);
 			assert_int_equal(found.row, 130);
 			assert_int_equal(found.col, 7);

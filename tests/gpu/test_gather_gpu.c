@@ -35,7 +35,8 @@ static size_t extent(const struct ws_gather_job *j, int64_t first, const int64_t
 	return (size_t)(first + 1) * j->size;
 }
 
-/* src and dst of the job are offsets in elements. Nothing lies behind either side's last element. */
+/* src and dst of the job are offsets in elements. Nothing lies behind either side's last
+ * element. */
 static void compare(struct ws_gather_job job)
 {
 	const size_t n_read = extent(&job, (int64_t)job.src, job.read);
@@ -58,8 +59,10 @@ static void slices_of_rows_and_columns(void **state)
 {
 	(void)state;
 	for (unsigned size = 1; size <= 8; size *= 2) {
-		compare((struct ws_gather_job){ 16, 32, size, 2, { 100, 64 }, { 256, 1 }, { 64, 1 } });
-		compare((struct ws_gather_job){ 3, 5, size, 2, { 100, 63 }, { 257, 1 }, { 65, 1 } });
+		compare((struct ws_gather_job){
+			16, 32, size, 2, { 100, 64 }, { 256, 1 }, { 64, 1 } });
+		compare((struct ws_gather_job){
+			3, 5, size, 2, { 100, 63 }, { 257, 1 }, { 65, 1 } });
 		compare((struct ws_gather_job){ 0, 1, size, 1, { 30000 }, { 1 }, { 1 } });
 		compare((struct ws_gather_job){ 7, 0, size, 1, { 100 }, { 3 }, { 2 } });
 		compare((struct ws_gather_job){ 7, 9, size, 0, { 0 }, { 0 }, { 0 } });
@@ -70,15 +73,24 @@ static void transposes(void **state)
 {
 	(void)state;
 	for (unsigned size = 1; size <= 8; size *= 2) {
-		compare((struct ws_gather_job){ 0, 0, size, 2, { 128, 192 }, { 1, 128 }, { 192, 1 } });
-		compare((struct ws_gather_job){ 5, 3, size, 2, { 70, 101 }, { 1, 75 }, { 103, 1 } });
-		/* experts, each turned */
-		compare((struct ws_gather_job){ 0, 9, size, 3, { 5, 66, 40 }, { 66 * 40, 1, 66 }, { 2700, 40, 1 } });
-		/* in the middle of four axes */
 		compare((struct ws_gather_job){
-			2, 1, size, 4, { 3, 12, 5, 20 }, { 1200, 1, 240, 12 }, { 1300, 100, 20, 1 } });
+			0, 0, size, 2, { 128, 192 }, { 1, 128 }, { 192, 1 } });
+		compare((struct ws_gather_job){
+			5, 3, size, 2, { 70, 101 }, { 1, 75 }, { 103, 1 } });
+		/* experts, each turned */
+		compare((struct ws_gather_job){
+			0, 9, size, 3, { 5, 66, 40 }, { 66 * 40, 1, 66 }, { 2700, 40, 1 } });
+		/* in the middle of four axes */
+		compare((struct ws_gather_job){ 2,
+		                                1,
+		                                size,
+		                                4,
+		                                { 3, 12, 5, 20 },
+		                                { 1200, 1, 240, 12 },
+		                                { 1300, 100, 20, 1 } });
 		/* too narrow for tiles */
-		compare((struct ws_gather_job){ 0, 0, size, 2, { 1000, 3 }, { 1, 1000 }, { 3, 1 } });
+		compare((struct ws_gather_job){
+			0, 0, size, 2, { 1000, 3 }, { 1, 1000 }, { 3, 1 } });
 	}
 }
 
@@ -87,7 +99,8 @@ static void random_boxes(void **state)
 {
 	(void)state;
 	for (int round = 0; round < 60; round++) {
-		struct ws_gather_job j = { .size = 1u << hard_next() % 4, .n_dims = 1 + hard_next() % 5 };
+		struct ws_gather_job j = { .size = 1u << hard_next() % 4,
+			                   .n_dims = 1 + hard_next() % 5 };
 		unsigned order[2][8] = { { 0 } };
 		j.src = hard_next() % 9;
 		j.dst = hard_next() % 9;
@@ -121,7 +134,9 @@ static void spans_of_all_lengths_into_a_bucket(void **state)
 	uint64_t at = 0;
 	memcpy(want, got, SPACE);
 	for (int i = 0; i < N; i++) {
-		static const uint64_t lengths[] = { 0, 1, 2, 16, 100, 4096, WS_FLATTEN_CHUNK, WS_FLATTEN_CHUNK + 1 };
+		static const uint64_t lengths[] = {
+			0, 1, 2, 16, 100, 4096, WS_FLATTEN_CHUNK, WS_FLATTEN_CHUNK + 1
+		};
 		const uint64_t n = i == 7 ? 70001 : lengths[hard_next() % (i % 3 ? 6 : 8)];
 		/* aligned to 16, or to less, or to nothing */
 		const uint64_t to = i % 2 == 0 ? 16 : 1u << i % 8 / 2;
@@ -137,7 +152,8 @@ static void spans_of_all_lengths_into_a_bucket(void **state)
 	}
 	const uint64_t chunks = ws_flatten_count(spans, N);
 	assert_true(chunks > N / 2);
-	ON_GPU(ws_compute_flatten(gpu.compute, on_gpu_put(&gpu, spans, sizeof spans), N, chunks, gpu.stream, &err));
+	ON_GPU(ws_compute_flatten(gpu.compute, on_gpu_put(&gpu, spans, sizeof spans), N, chunks,
+	                          gpu.stream, &err));
 	on_gpu_get(&gpu, got, dst, SPACE);
 	assert_memory_equal(got, want, SPACE);
 	on_gpu_release(&gpu);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Buckets that other processes read, on the double of libcuda: the bytes are there when their place is told,
- * parts come in turn, and nothing is left wherever it stops. */
+/* Buckets that other processes read, on the double of libcuda: the bytes are there when their
+ * place is told, parts come in turn, and nothing is left wherever it stops. */
 #include "on_gpu.h"
 
 #include "lend.h"
@@ -19,7 +19,13 @@
 
 #include <cmocka.h>
 
-enum { BUCKETS = 7, LENGTH = (9 << 20) + 3, OUT_OF_MEMORY = 2, ILLEGAL_ADDRESS = 700, UNKNOWN = 999 };
+enum {
+	BUCKETS = 7,
+	LENGTH = (9 << 20) + 3,
+	OUT_OF_MEMORY = 2,
+	ILLEGAL_ADDRESS = 700,
+	UNKNOWN = 999
+};
 
 static const struct fake_cuda *fake;
 static _Atomic bool is_slow, fails;
@@ -49,7 +55,9 @@ static int begin(void **state)
 	(void)state;
 	is_slow = fails = false;
 	for (size_t i = 0; i < BUCKETS; i++) {
-		spans[i] = (struct ws_span){ .length = LENGTH - i, .fd = -1, .fill = make, .ctx = (void *)i };
+		spans[i] = (struct ws_span){
+			.length = LENGTH - i, .fd = -1, .fill = make, .ctx = (void *)i
+		};
 		buckets[i] = (struct ws_payload){ LENGTH - i, &spans[i], 1 };
 	}
 	fake->reset();
@@ -80,8 +88,8 @@ static struct ws_lend *open_room(size_t n)
 	return l;
 }
 
-static int take(struct ws_lend *l, size_t b, ws_deadline until, const struct ws_cancel *cancel, uint64_t *at,
-                struct ws_err *err)
+static int take(struct ws_lend *l, size_t b, ws_deadline until, const struct ws_cancel *cancel,
+                uint64_t *at, struct ws_err *err)
 {
 	return ws_lend_take(l, &buckets[b], 1, until, cancel, at, err);
 }
@@ -94,9 +102,11 @@ static int look(const unsigned char *handle, uint64_t at, size_t b)
 	struct ws_cuda *c = NULL;
 	struct ws_gpu *g = NULL;
 	ws_devptr p = 0;
-	if (ws_cuda_open(&opts, &c, NULL) || ws_gpu_open(c, 1, &g, NULL) || ws_gpu_ipc_open(g, handle, &p, NULL))
+	if (ws_cuda_open(&opts, &c, NULL) || ws_gpu_open(c, 1, &g, NULL) ||
+	    ws_gpu_ipc_open(g, handle, &p, NULL))
 		return 1;
-	/* As the double's memory is; to ask a stream would do what other threads asked of theirs. */
+	/* As the double's memory is; to ask a stream would do what other threads asked of
+	 * theirs. */
 	const uint8_t *got = (const uint8_t *)(uintptr_t)(p + at);
 	for (size_t i = 0; i < LENGTH - b; i++)
 		if (got[i] != byte_of(b, i))
@@ -163,7 +173,8 @@ static void *reserve_more(void *arg)
 {
 	struct ws_err told = WS_ERR_INIT;
 	uint64_t at;
-	const bool good = ws_lend_reserve(arg, 3, LENGTH, &told) == 0 && take(arg, 0, WS_FOREVER, NULL, &at, &told) == 0;
+	const bool good = ws_lend_reserve(arg, 3, LENGTH, &told) == 0 &&
+	                  take(arg, 0, WS_FOREVER, NULL, &at, &told) == 0;
 	if (!good)
 		print_error("%s\n", told.msg);
 	return good ? arg : NULL;
@@ -275,11 +286,15 @@ static void a_gpu_without_room_has_a_remedy(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(bytes_are_there_when_their_place_is_told, begin, end),
-		cmocka_unit_test_setup_teardown(what_is_reserved_again_stays_when_it_is_enough, begin, end),
+		cmocka_unit_test_setup_teardown(bytes_are_there_when_their_place_is_told, begin,
+		                                end),
+		cmocka_unit_test_setup_teardown(what_is_reserved_again_stays_when_it_is_enough,
+		                                begin, end),
 		cmocka_unit_test_setup_teardown(another_thread_may_go_on, begin, end),
-		cmocka_unit_test_setup_teardown(a_source_that_fails_is_told_of_and_nothing_stays, begin, end),
-		cmocka_unit_test_setup_teardown(waits_end_at_the_deadline_and_with_a_signal, begin, end),
+		cmocka_unit_test_setup_teardown(a_source_that_fails_is_told_of_and_nothing_stays,
+		                                begin, end),
+		cmocka_unit_test_setup_teardown(waits_end_at_the_deadline_and_with_a_signal, begin,
+		                                end),
 		cmocka_unit_test_setup_teardown(every_call_of_the_driver_may_fail, begin, end),
 		cmocka_unit_test_setup_teardown(a_gpu_without_room_has_a_remedy, begin, end),
 	};

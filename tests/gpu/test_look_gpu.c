@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a push finds when a GPU looks at its numbers is what it finds when the CPU reads them: numbers
- * that are none in every type and packing, by their names and places, and where all are fine nothing is
- * read. On the double of libcuda, or where WSYNC_TEST_CUDA names the driver, on a GPU. */
+/* What a push finds when a GPU looks at its numbers is what it finds when the CPU reads
+ * them: numbers that are none in every type and packing, by their names and places, and
+ * where all are fine nothing is read. On the double of libcuda, or where WSYNC_TEST_CUDA
+ * names the driver, on a GPU. */
 #include "on_gpu.h"
 #include "hard.h"
 
@@ -40,15 +41,16 @@ static struct part {
 } parts[PARTS];
 static size_t n_parts, used;
 
-static int open_memory(const struct ws_manifest *m, const char *path, const struct ws_cancel *cancel,
-                       struct ws_loan **out, struct ws_err *err)
+static int open_memory(const struct ws_manifest *m, const char *path,
+                       const struct ws_cancel *cancel, struct ws_loan **out, struct ws_err *err)
 {
 	(void)m, (void)path, (void)cancel, (void)err;
 	*out = (struct ws_loan *)(void *)bytes;
 	return 0;
 }
 
-static int read_memory(struct ws_loan *l, size_t allocation, uint64_t at, void *dst, size_t n, struct ws_err *err)
+static int read_memory(struct ws_loan *l, size_t allocation, uint64_t at, void *dst, size_t n,
+                       struct ws_err *err)
 {
 	(void)l, (void)allocation, (void)err;
 	bytes_read += n;
@@ -56,7 +58,8 @@ static int read_memory(struct ws_loan *l, size_t allocation, uint64_t at, void *
 	return 0;
 }
 
-static int place_memory(struct ws_loan *l, size_t allocation, uint64_t at, struct ws_place *out, struct ws_err *err)
+static int place_memory(struct ws_loan *l, size_t allocation, uint64_t at, struct ws_place *out,
+                        struct ws_err *err)
 {
 	(void)l, (void)allocation;
 	if (gone)
@@ -78,8 +81,11 @@ static void close_memory(struct ws_loan *l)
 	(void)l;
 }
 
-static const struct ws_memory_ops memory = { .open = open_memory, .read = read_memory, .place = place_memory,
-	                                     .check = check_memory, .close = close_memory };
+static const struct ws_memory_ops memory = { .open = open_memory,
+	                                     .read = read_memory,
+	                                     .place = place_memory,
+	                                     .check = check_memory,
+	                                     .close = close_memory };
 
 static void *add(const char *name, const char *dtype, const char *shape, size_t n)
 {
@@ -105,7 +111,8 @@ static void add_f32(const char *name, const char *shape, size_t n)
 		x[i] = hard_float_of((hard_next() & 0x807fffff) | (115 + hard_next() % 12) << 23);
 }
 
-static void add_bytes(const char *name, const char *dtype, const char *shape, size_t n, uint32_t most)
+static void add_bytes(const char *name, const char *dtype, const char *shape, size_t n,
+                      uint32_t most)
 {
 	uint8_t *x = add(name, dtype, shape, n);
 	for (size_t i = 0; i < n; i++)
@@ -120,10 +127,22 @@ static void add_text(const char *name, const char *text)
 static void add_levels(const char *name)
 {
 	static const float levels[16] = {
-		-1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f, -0.28444138169288635f,
-		-0.18477343022823334f, -0.09105003625154495f, 0.0f, 0.07958029955625534f, 0.16093020141124725f,
-		0.24611230194568634f, 0.33791524171829224f, 0.44070982933044434f, 0.5626170039176941f,
-		0.7229568362236023f, 1.0f,
+		-1.0f,
+		-0.6961928009986877f,
+		-0.5250730514526367f,
+		-0.39491748809814453f,
+		-0.28444138169288635f,
+		-0.18477343022823334f,
+		-0.09105003625154495f,
+		0.0f,
+		0.07958029955625534f,
+		0.16093020141124725f,
+		0.24611230194568634f,
+		0.33791524171829224f,
+		0.44070982933044434f,
+		0.5626170039176941f,
+		0.7229568362236023f,
+		1.0f,
 	};
 	memcpy(add(name, "float32", "[16]", sizeof levels), levels, sizeof levels);
 }
@@ -147,15 +166,17 @@ static void fill_memory(void)
 	add_f32("g_proj.weight.absmax", "[300]", 300);
 	add_levels("g_proj.weight.quant_map");
 	add_text("g_proj.weight.quant_state.bitsandbytes__nf4",
-	         "{\"quant_type\":\"nf4\",\"blocksize\":64,\"dtype\":\"bfloat16\",\"shape\":[96,200]}");
+	         "{\"quant_type\":\"nf4\",\"blocksize\":64,\"dtype\":\"bfloat16\",\"shape\":[96,"
+	         "200]}");
 	add_bytes("h_proj.weight", "uint8", "[1238,1]", 1238, 255);
 	add_bytes("h_proj.weight.absmax", "uint8", "[39]", 39, 255);
 	add_levels("h_proj.weight.quant_map");
 	add_f32("h_proj.weight.nested_absmax", "[3]", 3);
 	add_f32("h_proj.weight.nested_quant_map", "[256]", 256);
-	add_text("h_proj.weight.quant_state.bitsandbytes__nf4",
-	         "{\"quant_type\":\"nf4\",\"blocksize\":64,\"dtype\":\"bfloat16\",\"shape\":[75,33],"
-	         "\"nested_blocksize\":16,\"nested_offset\":0.0421,\"nested_dtype\":\"float32\"}");
+	add_text(
+		"h_proj.weight.quant_state.bitsandbytes__nf4",
+		"{\"quant_type\":\"nf4\",\"blocksize\":64,\"dtype\":\"bfloat16\",\"shape\":[75,33],"
+		"\"nested_blocksize\":16,\"nested_offset\":0.0421,\"nested_dtype\":\"float32\"}");
 }
 
 static void write_manifest(void)
@@ -165,13 +186,17 @@ static void write_manifest(void)
 	digits[sizeof digits - 1] = '\0';
 	FILE *f = fopen("m.json", "w");
 	assert_non_null(f);
-	fprintf(f, "{\"version\":1,\"process\":{\"pid\":1,\"start\":1,\"boot_id\":\"b\",\"pid_namespace\":\"p\","
-	        "\"host\":\"h\"},\"devices\":[{\"uuid\":\"%s\",\"ordinal\":0}],\"allocations\":[{\"device\":0,"
-	        "\"handle\":\"%s\",\"bytes\":%d}],\"tensors\":{", ws_cuda_uuid_text(ws_gpu_device(on.gpu), uuid),
-	        digits, SPACE);
+	fprintf(f,
+	        "{\"version\":1,\"process\":{\"pid\":1,\"start\":1,\"boot_id\":\"b\",\"pid_"
+	        "namespace\":\"p\","
+	        "\"host\":\"h\"},\"devices\":[{\"uuid\":\"%s\",\"ordinal\":0}],\"allocations\":[{"
+	        "\"device\":0,"
+	        "\"handle\":\"%s\",\"bytes\":%d}],\"tensors\":{",
+	        ws_cuda_uuid_text(ws_gpu_device(on.gpu), uuid), digits, SPACE);
 	for (size_t i = 0; i < n_parts; i++)
-		fprintf(f, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":%s,\"allocation\":0,\"offset\":%zu}", i ? "," : "",
-		        parts[i].name, parts[i].dtype, parts[i].shape, parts[i].at);
+		fprintf(f,
+		        "%s\"%s\":{\"dtype\":\"%s\",\"shape\":%s,\"allocation\":0,\"offset\":%zu}",
+		        i ? "," : "", parts[i].name, parts[i].dtype, parts[i].shape, parts[i].at);
 	fputs("}}", f);
 	assert_int_equal(fclose(f), 0);
 }
@@ -192,7 +217,8 @@ static int begin(void **state)
 	space = on_gpu_put(&on, bytes, SPACE);
 	ON_GPU(ws_source_open_with(&opts, &path, 1, &source, &err));
 	const struct ws_source *const all = source;
-	ON_GPU(ws_catalog_make(&all, 1, &(struct ws_catalog_opts){ .family = NULL }, &catalog, &err));
+	ON_GPU(ws_catalog_make(&all, 1, &(struct ws_catalog_opts){ .family = NULL }, &catalog,
+	                       &err));
 	return 0;
 }
 
@@ -209,8 +235,9 @@ static int end(void **state)
 /* One that has not looked before: scales that were found are kept. g NULL: by the CPU. */
 static int check(struct ws_look_gpu *g, const struct ws_cancel *cancel, struct ws_err *told)
 {
-	const struct ws_transform_opts how = { .quantize = WS_QUANTIZE_FP8, .block = { 64, 64 }, .threads = 1,
-		                               .scratch = 16 << 20 };
+	const struct ws_transform_opts how = {
+		.quantize = WS_QUANTIZE_FP8, .block = { 64, 64 }, .threads = 1, .scratch = 16 << 20
+	};
 	struct ws_transform *t;
 	ON_GPU(ws_transform_make(catalog, &how, &t, &err));
 	bytes_read = 0;
@@ -296,7 +323,11 @@ static void each_number_that_is_none_is_told_as_the_cpu_does(void **state)
 		const struct part *p = part_of(cases[i].name);
 		const size_t n = p->n / cases[i].size;
 		for (int k = 0; k < 3; k++)
-			poison(p, k == 0 ? 0 : k == 1 ? n - 1 : hard_next() % n, cases[i].bits[k], cases[i].size, true);
+			poison(p,
+			       k == 0 ? 0 :
+			       k == 1 ? n - 1 :
+			                hard_next() % n,
+			       cases[i].bits[k], cases[i].size, true);
 	}
 }
 
@@ -371,13 +402,17 @@ static int place_number(void *ctx, struct ws_place *out, struct ws_err *err)
 	return 0;
 }
 
-static void look_at_numbers(struct ws_look *looks, size_t n, struct ws_look_gpu *g, const struct ws_cancel *cancel)
+static void look_at_numbers(struct ws_look *looks, size_t n, struct ws_look_gpu *g,
+                            const struct ws_cancel *cancel)
 {
 	static struct ws_span spans[MANY];
 	for (size_t i = 0; i < n; i++) {
-		spans[i] = (struct ws_span){ .length = 4, .fd = -1, .ctx = &numbers[i], .place = place_number };
-		looks[i] = (struct ws_look){ .of = { .length = 4, .spans = &spans[i], .n_spans = 1 },
-			                     .dtype = WS_DTYPE_F32 };
+		spans[i] = (struct ws_span){
+			.length = 4, .fd = -1, .ctx = &numbers[i], .place = place_number
+		};
+		looks[i] =
+			(struct ws_look){ .of = { .length = 4, .spans = &spans[i], .n_spans = 1 },
+			                  .dtype = WS_DTYPE_F32 };
 	}
 	ws_look_on_gpu(g, looks, n, cancel);
 }
@@ -388,7 +423,8 @@ static void what_one_look_finds_is_not_the_next_ones(void **state)
 	static struct ws_look looks[MANY];
 	struct ws_look_gpu g = { .library = on_gpu_library() };
 	for (size_t i = 0; i < MANY; i++)
-		numbers[i] = (uint32_t)(MANY - i) << 8 | (i % 3 ? 0 : 0x80000000); /* less each time */
+		numbers[i] =
+			(uint32_t)(MANY - i) << 8 | (i % 3 ? 0 : 0x80000000); /* less each time */
 	numbers_at = on_gpu_put(&on, numbers, sizeof numbers);
 	if (fake)
 		fake->defer(true);

@@ -28,7 +28,8 @@ static float *some(size_t n)
 {
 	float *x = test_malloc((n + 1) * sizeof *x);
 	hard_f32(x, n);
-	for (size_t i = 0; i < n; i++) /* factors of any size make sums that are infinite; a few are enough */
+	/* factors of any size make sums that are infinite; a few are enough */
+	for (size_t i = 0; i < n; i++)
 		if (fabsf(x[i]) > 1e12f)
 			x[i] = hard_float_of(hard_bits_of(x[i]) & 0xbfffffff);
 	return x;
@@ -67,8 +68,8 @@ static uint16_t *on_cpu(const struct problem *p, float *max_delta, float *max_w)
 	float *delta = test_malloc(n * sizeof *delta);
 	uint16_t *out = test_calloc((size_t)(p->rows * p->out_stride), sizeof *out);
 	ws_lowrank_tile(&l, 0, p->rows, 0, p->cols, delta, (size_t)p->cols);
-	ws_merge_bf16(p->w_wide, (size_t)p->w_stride, delta, (size_t)p->cols, p->rows, p->cols, p->two_step, out,
-	              (size_t)p->out_stride, max_delta, max_w);
+	ws_merge_bf16(p->w_wide, (size_t)p->w_stride, delta, (size_t)p->cols, p->rows, p->cols,
+	              p->two_step, out, (size_t)p->out_stride, max_delta, max_w);
 	test_free(delta);
 	return out;
 }
@@ -80,11 +81,16 @@ static uint16_t *on_gpu(const struct problem *p, struct ws_record *found)
 	const struct ws_merge_job job = {
 		.w = { .at = on_gpu_put(&gpu, p->w, n * (p->w_is_f32 ? 4 : 2)),
 		       .dtype = p->w_is_f32 ? WS_DTYPE_F32 : WS_DTYPE_BF16,
-		       .rows = p->rows, .cols = p->cols, .stride = p->w_stride },
+		       .rows = p->rows,
+		       .cols = p->cols,
+		       .stride = p->w_stride },
 		.pairs = { { on_gpu_put(&gpu, p->a, (size_t)(p->rank * p->cols) * 4),
-		             on_gpu_put(&gpu, p->b, (size_t)(p->rows * p->rank) * 4), p->rank, p->scale } },
-		.n_pairs = 1, .two_step = p->two_step,
-		.out = on_gpu_put(&gpu, out, n_out * 2), .out_stride = p->out_stride,
+		             on_gpu_put(&gpu, p->b, (size_t)(p->rows * p->rank) * 4), p->rank,
+		             p->scale } },
+		.n_pairs = 1,
+		.two_step = p->two_step,
+		.out = on_gpu_put(&gpu, out, n_out * 2),
+		.out_stride = p->out_stride,
 		.record = on_gpu_record(&gpu),
 	};
 	ON_GPU(ws_compute_merge(gpu.compute, &job, gpu.stream, &err));
@@ -114,8 +120,9 @@ static void compare(struct problem p)
 	uint16_t *want = on_cpu(&p, &max_delta, &max_w), *got = on_gpu(&p, &found);
 	for (int64_t i = 0; i < p.rows * p.out_stride; i++)
 		if (!same_bf16(got[i], want[i]))
-			fail_msg("%lld x %lld of rank %lld: element %lld is %04x, not %04x", (long long)p.rows,
-			         (long long)p.cols, (long long)p.rank, (long long)i, got[i], want[i]);
+			fail_msg("%lld x %lld of rank %lld: element %lld is %04x, not %04x",
+			         (long long)p.rows, (long long)p.cols, (long long)p.rank,
+			         (long long)i, got[i], want[i]);
 	assert_true(same_bits(found.max_delta, max_delta));
 	assert_true(same_bits(found.max_w, max_w));
 	test_free(want);
@@ -132,23 +139,34 @@ static void all_ranks(void **state)
 	static const int64_t ranks[] = { 0, 1, 2, 8, 15, 16, 17, 32, 64, 130, 200 };
 	for (size_t i = 0; i < sizeof ranks / sizeof ranks[0]; i++)
 		for (int k = 0; k < 4; k++)
-			compare((struct problem){ .rows = 70, .cols = 136, .rank = ranks[i], .w_stride = 136,
-			                          .out_stride = 136, .w_is_f32 = k & 1, .two_step = k & 2,
+			compare((struct problem){ .rows = 70,
+			                          .cols = 136,
+			                          .rank = ranks[i],
+			                          .w_stride = 136,
+			                          .out_stride = 136,
+			                          .w_is_f32 = k & 1,
+			                          .two_step = k & 2,
 			                          .scale = k == 3 ? 2.0f : 0.3333f });
 }
 
 static void ragged_shapes_and_rows_apart(void **state)
 {
 	(void)state;
-	static const int64_t shapes[][4] = { { 1, 1, 1, 1 },         { 1, 128, 128, 128 },  { 64, 128, 128, 128 },
-		                             { 65, 129, 129, 129 },  { 3, 7, 8, 16 },       { 130, 264, 272, 264 },
-		                             { 130, 264, 272, 268 },
-		                             { 130, 264, 266, 264 }, { 257, 385, 392, 400 }, { 257, 385, 385, 385 } };
+	static const int64_t shapes[][4] = { { 1, 1, 1, 1 },         { 1, 128, 128, 128 },
+		                             { 64, 128, 128, 128 },  { 65, 129, 129, 129 },
+		                             { 3, 7, 8, 16 },        { 130, 264, 272, 264 },
+		                             { 130, 264, 272, 268 }, { 130, 264, 266, 264 },
+		                             { 257, 385, 392, 400 }, { 257, 385, 385, 385 } };
 	for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
 		for (int k = 0; k < 4; k++)
-			compare((struct problem){ .rows = shapes[i][0], .cols = shapes[i][1], .rank = 16,
-			                          .w_stride = shapes[i][2], .out_stride = shapes[i][3],
-			                          .w_is_f32 = k & 1, .two_step = k & 2, .scale = 1.0f });
+			compare((struct problem){ .rows = shapes[i][0],
+			                          .cols = shapes[i][1],
+			                          .rank = 16,
+			                          .w_stride = shapes[i][2],
+			                          .out_stride = shapes[i][3],
+			                          .w_is_f32 = k & 1,
+			                          .two_step = k & 2,
+			                          .scale = 1.0f });
 }
 
 /* -0 + -0 is -0, but a rank that does not exist would make the sum +0. */
@@ -173,7 +191,12 @@ static void sums_that_vanish_keep_their_sign(void **state)
 static void the_result_may_take_the_place_of_the_weights(void **state)
 {
 	(void)state;
-	struct problem p = { .rows = 100, .cols = 200, .rank = 4, .w_stride = 200, .out_stride = 200, .scale = 0.5f };
+	struct problem p = { .rows = 100,
+		             .cols = 200,
+		             .rank = 4,
+		             .w_stride = 200,
+		             .out_stride = 200,
+		             .scale = 0.5f };
 	float max_delta, max_w;
 	p.a = some(800);
 	p.b = some(400);
@@ -219,10 +242,11 @@ static void deltas_of_several_pairs_are_added_up_first(void **state)
 	uint16_t want[R * C], got[R * C];
 	make_w(&p);
 	for (int k = 0; k < WS_MERGE_MOST; k++) {
-		l[k] = (struct ws_lowrank){ some(33 * C), some(R * 33), 3 + 10 * k, C, 0.25f * (float)(k + 1) };
+		l[k] = (struct ws_lowrank){ some(33 * C), some(R * 33), 3 + 10 * k, C,
+			                    0.25f * (float)(k + 1) };
 		job.pairs[k] = (struct ws_merge_pair){ on_gpu_put(&gpu, l[k].a, 33 * C * 4),
-			                               on_gpu_put(&gpu, l[k].b, R * 33 * 4), l[k].rank,
-			                               l[k].scale };
+			                               on_gpu_put(&gpu, l[k].b, R * 33 * 4),
+			                               l[k].rank, l[k].scale };
 	}
 	add_up(l, WS_MERGE_MOST, sum);
 	ws_merge_bf16(p.w_wide, C, sum, C, R, C, false, want, C, &max_delta, &max_w);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What lib/gpu asks of NCCL, and what it says when NCCL refuses: on the double of libnccl, beside that of
- * libcuda where there is one. */
+/* What lib/gpu asks of NCCL, and what it says when NCCL refuses: on the double of libnccl,
+ * beside that of libcuda where there is one. */
 #include "nccl_core.h"
 
 #include "on_gpu.h"
@@ -151,13 +151,14 @@ static void a_whole_life_in_order(void **state)
 	ON_GPU(ws_comm_broadcast(c, p, 0, 0, NULL, WS_FOREVER, NULL, &err));
 	ON_GPU(ws_comm_broadcast(c, p + 1, 3, 0, NULL, WS_FOREVER, NULL, &err));
 	ws_comm_close(c, ws_deadline_in(10 * WS_NS_PER_S));
-	assert_string_equal(fake->record(), "ncclGetVersion\n"
-	                                    "ncclGetUniqueId\n"
-	                                    "ncclCommInitRankConfig 0 of 3, size 24 version 21400 non-blocking\n"
-	                                    "ncclBroadcast 5 type 1 root 0\n"
-	                                    "ncclBroadcast 3 type 1 root 0\n"
-	                                    "ncclCommFinalize\n"
-	                                    "ncclCommDestroy\n");
+	assert_string_equal(fake->record(),
+	                    "ncclGetVersion\n"
+	                    "ncclGetUniqueId\n"
+	                    "ncclCommInitRankConfig 0 of 3, size 24 version 21400 non-blocking\n"
+	                    "ncclBroadcast 5 type 1 root 0\n"
+	                    "ncclBroadcast 3 type 1 root 0\n"
+	                    "ncclCommFinalize\n"
+	                    "ncclCommDestroy\n");
 	assert_memory_equal(fake->received(&n), "helloell", 8);
 	assert_int_equal(n, 8);
 	free_bytes(p);
@@ -176,7 +177,9 @@ static void the_first_broadcast_waits_for_who_is_missing(void **state)
 	fake->busy(UINT_MAX);
 	c = join();
 	const int64_t since = ws_now_ns();
-	assert_int_equal(ws_comm_broadcast(c, p, 1, 0, NULL, ws_deadline_in(30 * WS_NS_PER_MS), NULL, &told), -1);
+	assert_int_equal(ws_comm_broadcast(c, p, 1, 0, NULL, ws_deadline_in(30 * WS_NS_PER_MS),
+	                                   NULL, &told),
+	                 -1);
 	assert_true(ws_now_ns() - since < 2 * WS_NS_PER_S);
 	assert_says(&told, WS_ETIMEOUT, "broadcasting took too long");
 	assert_int_equal(fake->live(), 0);
@@ -237,8 +240,9 @@ static void every_error_at_every_call_is_said_and_leaves_nothing(void **state)
 {
 	(void)state;
 	static const int codes[] = { 1, 2, 3, 4, 5, 6, 8, 42 };
-	static const char *const functions[] = { "ncclGetVersion", "ncclGetUniqueId", "ncclCommInitRankConfig",
-		                                 "ncclCommGetAsyncError", "ncclBroadcast" };
+	static const char *const functions[] = { "ncclGetVersion", "ncclGetUniqueId",
+		                                 "ncclCommInitRankConfig", "ncclCommGetAsyncError",
+		                                 "ncclBroadcast" };
 	for (size_t f = 0; f < sizeof functions / sizeof functions[0]; f++)
 		for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
 			struct ws_err told = WS_ERR_INIT;
@@ -338,14 +342,19 @@ static void the_program_finds_both_kinds_of_wheels(void **state)
 		setenv("PYTHONPATH", dir, 1);
 		ON_GPU(find("python3", path, &err));
 		unsetenv("PYTHONPATH");
-		assert_string_equal(path, file); /* nvidia's package, where there is one, before torch's own */
+		/* nvidia's package, where there is one, before torch's own */
+		assert_string_equal(path, file);
 	}
 }
 
 static void a_python_that_has_none_or_is_none_is_refused(void **state)
 {
 	(void)state;
-	static const char *const scripts[] = { "true", "false", "echo", "echo libnccl.so.2", "echo /nowhere/x",
+	static const char *const scripts[] = { "true",
+		                               "false",
+		                               "echo",
+		                               "echo libnccl.so.2",
+		                               "echo /nowhere/x",
 		                               "head -c 9000 /dev/zero | tr '\\0' /" };
 	char path[WS_NCCL_PATH_MAX] = "kept";
 	struct ws_err told = WS_ERR_INIT;
@@ -354,7 +363,8 @@ static void a_python_that_has_none_or_is_none_is_refused(void **state)
 		assert_says(&told, WS_EDEVICE, "none? has no libnccl.so.2");
 	}
 	assert_int_equal(find("/nowhere/python", path, &told), -1);
-	assert_says(&told, WS_EUSAGE, "asking /nowhere/python for its NCCL: starting it: No such file");
+	assert_says(&told, WS_EUSAGE,
+	            "asking /nowhere/python for its NCCL: starting it: No such file");
 	assert_int_equal(find("", path, &told), -1);
 	assert_string_equal(path, "kept");
 }
@@ -367,7 +377,8 @@ static void a_python_that_does_not_answer_is_ended(void **state)
 	struct ws_cancel cancel = WS_CANCEL_INIT;
 	const int64_t since = ws_now_ns();
 	const char *slow = write_script("slow", "sleep 60; sleep 60");
-	assert_int_equal(ws_nccl_find(slow, ws_deadline_in(100 * WS_NS_PER_MS), NULL, path, &told), -1);
+	assert_int_equal(ws_nccl_find(slow, ws_deadline_in(100 * WS_NS_PER_MS), NULL, path, &told),
+	                 -1);
 	assert_says(&told, WS_ETIMEOUT, "it took too long");
 	ws_cancel_set(&cancel);
 	assert_int_equal(ws_nccl_find(slow, WS_FOREVER, &cancel, path, &told), -1);

@@ -23,7 +23,8 @@ static void it_cannot_be_opened_and_says_how_to_get_it(void **state)
 		assert_int_equal(told.code, WS_EDEVICE);
 		assert_string_equal(told.msg, "this wsync was built without CUDA");
 		assert_non_null(strstr(told.hint, "nvcc"));
-		assert_int_equal(ws_cuda_open(opts[i], &cuda, NULL), -1); /* nobody needs to listen */
+		/* nobody needs to listen */
+		assert_int_equal(ws_cuda_open(opts[i], &cuda, NULL), -1);
 	}
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes brought out of a GPU by the endpoint's outlet, on the double of libcuda: all of them, and what
- * becomes of the outlet when its GPU does not get done. */
+/* Bytes brought out of a GPU by the endpoint's outlet, on the double of libcuda: all of them,
+ * and what becomes of the outlet when its GPU does not get done. */
 #include "on_gpu.h"
 
 #include "serve_gpu.h"
@@ -66,7 +66,8 @@ static void a_gpu_that_is_stuck_holds_nobody_up(void **state)
 	cuda->busy(~0u);
 	assert_int_equal(bring(ws_deadline_in(WS_NS_PER_S / 10), &told), -1);
 	assert_int_equal(told.code, WS_ETIMEOUT);
-	assert_int_equal(bring(ws_deadline_in(WS_NS_PER_S / 10), &told), -1); /* its memory is not its own yet */
+	/* its memory is not its own yet */
+	assert_int_equal(bring(ws_deadline_in(WS_NS_PER_S / 10), &told), -1);
 	assert_int_equal(told.code, WS_EDEVICE);
 	assert_non_null(strstr(told.msg, "still busy"));
 	assert_true(ws_now_ns() - begun < 6 * WS_NS_PER_S);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The interpreter of PTX: what it computes, and that it tells what is wrong. Kernels are written by hand here;
- * those of nvcc are in tests/cli/kernels-ptx.bats. */
+/* The interpreter of PTX: what it computes, and that it tells what is wrong. Kernels are written
+ * by hand here; those of nvcc are in tests/cli/kernels-ptx.bats. */
 #include "ptx.h"
 
 #include <setjmp.h>
@@ -13,12 +13,13 @@
 #include <cmocka.h>
 
 /* %rd1: 64 words of memory; %r1: the thread; %rd2: the thread's word. */
-#define HEAD \
-	".version 9.0\n.target sm_90\n.address_size 64\n" \
-	".visible .entry k(\n\t.param .align 8 .b8 k_param_0[8]\n)\n.maxntid 64, 1, 1\n{\n" \
-	".reg .pred %p<4>;\n.reg .b16 %rs<4>;\n.reg .f32 %f<8>;\n.reg .b32 %r<8>;\n.reg .b64 %rd<8>;\n" \
-	".shared .align 4 .b8 s[256];\n" \
-	"ld.param.u64 %rd1, [k_param_0];\nmov.u32 %r1, %tid.x;\nmul.wide.u32 %rd2, %r1, 4;\n" \
+#define HEAD                                                                                       \
+	".version 9.0\n.target sm_90\n.address_size 64\n"                                          \
+	".visible .entry k(\n\t.param .align 8 .b8 k_param_0[8]\n)\n.maxntid 64, 1, 1\n{\n"        \
+	".reg .pred %p<4>;\n.reg .b16 %rs<4>;\n.reg .f32 %f<8>;\n.reg .b32 %r<8>;\n.reg .b64 "     \
+	"%rd<8>;\n"                                                                                \
+	".shared .align 4 .b8 s[256];\n"                                                           \
+	"ld.param.u64 %rd1, [k_param_0];\nmov.u32 %r1, %tid.x;\nmul.wide.u32 %rd2, %r1, 4;\n"      \
 	"add.s64 %rd2, %rd1, %rd2;\nmov.u32 %r2, s;\nmad.lo.s32 %r2, %r1, 4, %r2;\n"
 #define TAIL "ret;\n}\n"
 
@@ -34,8 +35,12 @@ static void run_of(const char *body, uint32_t blocks, uint32_t threads, struct p
 		return;
 	const struct ptx_span span = { (uintptr_t)memory, sizeof memory };
 	const uint64_t argument = span.at;
-	const struct ptx_launch l = { .kernel = ptx_find(m, "k"), .blocks = blocks, .threads = threads,
-		                      .args = &argument, .spans = &span, .n_spans = 1 };
+	const struct ptx_launch l = { .kernel = ptx_find(m, "k"),
+		                      .blocks = blocks,
+		                      .threads = threads,
+		                      .args = &argument,
+		                      .spans = &span,
+		                      .n_spans = 1 };
 	assert_non_null(l.kernel);
 	const bool ok = ptx_run(&l, why);
 	assert_int_equal(ok, why->text[0] == '\0');
@@ -78,21 +83,26 @@ static uint32_t of_two(const char *instruction, uint32_t x, uint32_t y)
 static void floats_are_rounded_once_and_their_nan_is_the_one_of_a_gpu(void **state)
 {
 	(void)state;
-	assert_int_equal(of_two(FLOATS("add.rn"), 0x3f800000, 0x33800000), 0x3f800000); /* 1 + 2^-24: a tie */
+	/* 1 + 2^-24: a tie */
+	assert_int_equal(of_two(FLOATS("add.rn"), 0x3f800000, 0x33800000), 0x3f800000);
 	assert_int_equal(of_two(FLOATS("add.rn"), 0x3f800001, 0x33800000), 0x3f800002);
-	assert_int_equal(of_two(FLOATS("mul.rn"), 0x00800000, 0x3f000000), 0x00400000); /* subnormal */
+	/* subnormal */
+	assert_int_equal(of_two(FLOATS("mul.rn"), 0x00800000, 0x3f000000), 0x00400000);
 	assert_int_equal(of_two(FLOATS("mul.rn"), 0xffc12345, 0x3f000000), 0x7fffffff);
 	assert_int_equal(of_two(FLOATS("sub.rn"), 0x7f800000, 0x7f800000), 0x7fffffff);
 	assert_int_equal(of_two(FLOATS("max"), 0x7fc00000, 0x80000000), 0x80000000);
 	assert_int_equal(of_two(FLOATS("max"), 0x80000000, 0), 0);
 	assert_int_equal(of_two(FLOATS("min"), 0x80000000, 0), 0x80000000);
-	assert_int_equal(of_two("fma.rn.f32 %f3, %f4, %f5, 0fBF800000;\nmov.b32 %r3, %f3;", 0x3f800001, 0x3f7fffff),
-	                 0x337ffffe); /* (1 + 2^-23) * (1 - 2^-24) - 1, which two roundings make 0 */
+	assert_int_equal(of_two("fma.rn.f32 %f3, %f4, %f5, 0fBF800000;\nmov.b32 %r3, %f3;",
+	                        0x3f800001, 0x3f7fffff),
+	                 /* (1 + 2^-23) * (1 - 2^-24) - 1, which two roundings make 0 */
+	                 0x337ffffe);
 }
 
 static uint32_t e4m3(uint32_t bits)
 {
-	return of_two("cvt.rn.satfinite.e4m3x2.f32 %rs1, %f5, %f4;\ncvt.u32.u16 %r3, %rs1;", bits, 0x3f800000);
+	return of_two("cvt.rn.satfinite.e4m3x2.f32 %rs1, %f5, %f4;\ncvt.u32.u16 %r3, %rs1;", bits,
+	              0x3f800000);
 }
 
 static void e4m3_is_rounded_to_even_and_saturates(void **state)
@@ -126,9 +136,12 @@ static void integers_wrap_and_shifts_end(void **state)
 	assert_int_equal(of_two(INTEGERS("rem.s32"), (uint32_t)-7, 2), UINT32_MAX);
 	assert_int_equal(of_two(INTEGERS("min.s32"), UINT32_MAX, 1), UINT32_MAX);
 	assert_int_equal(of_two(INTEGERS("min.u32"), UINT32_MAX, 1), 1);
-	assert_int_equal(of_two("prmt.b32 %r3, %r4, %r5, 0x5140;", 0x33221100, 0x77665544), 0x55114400);
-	assert_int_equal(of_two("lop3.b32 %r3, %r4, %r5, 255, 0x6a;", 0xf0f0, 0xff00), (0xf0f0 & 0xff00) ^ 255);
-	assert_int_equal(of_two("shf.l.wrap.b32 %r3, %r4, %r5, 8;", 0x11223344, 0x55667788), 0x66778811);
+	assert_int_equal(of_two("prmt.b32 %r3, %r4, %r5, 0x5140;", 0x33221100, 0x77665544),
+	                 0x55114400);
+	assert_int_equal(of_two("lop3.b32 %r3, %r4, %r5, 255, 0x6a;", 0xf0f0, 0xff00),
+	                 (0xf0f0 & 0xff00) ^ 255);
+	assert_int_equal(of_two("shf.l.wrap.b32 %r3, %r4, %r5, 8;", 0x11223344, 0x55667788),
+	                 0x66778811);
 	assert_int_equal(of_two("bfe.u32 %r3, %r4, 8, 12;", 0x11223344, 0), 0x233);
 	assert_int_equal(of_two("bfi.b32 %r3, %r4, %r5, 4, 8;", 0xab, 0x1000f), 0x10abf);
 }
@@ -138,9 +151,11 @@ static void threads_part_and_come_together(void **state)
 	(void)state;
 	/* each counts down from its number, by a loop of its own length */
 	runs_of("mov.u32 %r3, %r1;\nmov.u32 %r4, 0;\n"
-	        "$L1:\nsetp.eq.s32 %p1, %r3, 0;\n@%p1 bra $L2;\nadd.s32 %r4, %r4, %r3;\nadd.s32 %r3, %r3, -1;\n"
+	        "$L1:\nsetp.eq.s32 %p1, %r3, 0;\n@%p1 bra $L2;\nadd.s32 %r4, %r4, %r3;\nadd.s32 "
+	        "%r3, %r3, -1;\n"
 	        "bra.uni $L1;\n$L2:\nmov.u32 %r5, -1;\nredux.sync.max.u32 %r6, %r4, %r5;\n"
-	        "st.shared.u32 [%r2], %r6;\nbar.sync 0;\nld.shared.u32 %r7, [s+252];\nst.global.u32 [%rd2], %r7;\n",
+	        "st.shared.u32 [%r2], %r6;\nbar.sync 0;\nld.shared.u32 %r7, "
+	        "[s+252];\nst.global.u32 [%rd2], %r7;\n",
 	        1, 64);
 	for (int i = 0; i < 64; i++)
 		assert_int_equal(memory[i], 63 * 64 / 2);
@@ -151,9 +166,11 @@ static void threads_part_and_come_together(void **state)
 static void races_in_shared_memory(void **state)
 {
 	(void)state;
-	tells("st.shared.u32 [%r2], %r1;\nld.shared.u32 %r3, [s];\n", "a race: byte 0 is written by thread 0 too");
+	tells("st.shared.u32 [%r2], %r1;\nld.shared.u32 %r3, [s];\n",
+	      "a race: byte 0 is written by thread 0 too");
 	tells("st.shared.u32 [s], %r1;\n", "a race");
-	tells("st.shared.u32 [%r2], %r1;\nbar.sync 0;\nld.shared.u32 %r3, [s+4];\nst.shared.u32 [%r2], %r3;\n",
+	tells("st.shared.u32 [%r2], %r1;\nbar.sync 0;\nld.shared.u32 %r3, [s+4];\nst.shared.u32 "
+	      "[%r2], %r3;\n",
 	      "a race: byte 0x4 is read by several threads too");
 	runs_of("st.shared.u32 [%r2], %r1;\nbar.sync 0;\nld.shared.u32 %r3, [s+4];\nbar.sync 0;\n"
 	        "st.shared.u32 [%r2], %r3;\n", 2, 64);
@@ -168,8 +185,10 @@ static void races_in_global_memory(void **state)
 	/* blocks are never ordered, not even by time */
 	run_of("st.global.u32 [%rd2], %r1;\n", 2, 64, &why);
 	assert_non_null(strstr(why.text, "block 1, thread 0: a race"));
-	run_of("mov.u32 %r3, %ctaid.x;\nsetp.ne.s32 %p1, %r3, 0;\n@%p1 bra $L1;\nld.global.u32 %r3, [%rd2];\nret;\n"
-	       "$L1:\nst.global.u32 [%rd2], %r3;\n", 2, 64, &why);
+	run_of("mov.u32 %r3, %ctaid.x;\nsetp.ne.s32 %p1, %r3, 0;\n@%p1 bra $L1;\nld.global.u32 "
+	       "%r3, [%rd2];\nret;\n"
+	       "$L1:\nst.global.u32 [%rd2], %r3;\n",
+	       2, 64, &why);
 	assert_non_null(strstr(why.text, "block 1, thread 0: a race"));
 	/* but what is volatile or atomic is meant so, and launches are ordered */
 	for (int i = 0; i < 2; i++)
@@ -185,9 +204,13 @@ static void shared_memory_that_was_not_written(void **state)
 	tells("ld.shared.u32 %r3, [%r2];\n", "is read and was not written");
 	/* what the last block wrote is gone */
 	struct ptx_trouble why;
-	run_of("mov.u32 %r3, %ctaid.x;\nsetp.ne.s32 %p1, %r3, 0;\n@!%p1 st.shared.u32 [%r2], %r1;\nbar.sync 0;\n"
-	       "ld.shared.u32 %r3, [%r2];\n", 2, 64, &why);
-	assert_non_null(strstr(why.text, "block 1, thread 0: byte 0 of shared memory is read and was not written"));
+	run_of("mov.u32 %r3, %ctaid.x;\nsetp.ne.s32 %p1, %r3, 0;\n@!%p1 st.shared.u32 [%r2], "
+	       "%r1;\nbar.sync 0;\n"
+	       "ld.shared.u32 %r3, [%r2];\n",
+	       2, 64, &why);
+	assert_non_null(
+		strstr(why.text,
+	               "block 1, thread 0: byte 0 of shared memory is read and was not written"));
 }
 
 static void accesses_beside_and_across(void **state)
@@ -204,11 +227,15 @@ static void accesses_beside_and_across(void **state)
 static void threads_that_do_not_meet(void **state)
 {
 	(void)state;
-	tells("setp.lt.u32 %p1, %r1, 16;\n@%p1 bra $L1;\nbar.sync 0;\n$L1:\n", "has ended, and others wait");
-	tells("setp.lt.u32 %p1, %r1, 16;\n@%p1 bra $L1;\nbar.sync 0;\nbra.uni $L2;\n$L1:\nbar.sync 0;\n$L2:\n",
+	tells("setp.lt.u32 %p1, %r1, 16;\n@%p1 bra $L1;\nbar.sync 0;\n$L1:\n",
+	      "has ended, and others wait");
+	tells("setp.lt.u32 %p1, %r1, 16;\n@%p1 bra $L1;\nbar.sync 0;\nbra.uni $L2;\n$L1:\nbar.sync "
+	      "0;\n$L2:\n",
 	      "waits at a barrier, and others do not");
-	tells("setp.lt.u32 %p1, %r1, 40;\n@%p1 bra $L1;\nbar.sync 0;\n$L1:\n", "waits at a barrier, and others do not");
-	tells("setp.lt.u32 %p1, %r1, 16;\n@%p1 bra $L1;\nmov.u32 %r3, -1;\nredux.sync.max.u32 %r4, %r1, %r3;\n$L1:\n",
+	tells("setp.lt.u32 %p1, %r1, 40;\n@%p1 bra $L1;\nbar.sync 0;\n$L1:\n",
+	      "waits at a barrier, and others do not");
+	tells("setp.lt.u32 %p1, %r1, 16;\n@%p1 bra $L1;\nmov.u32 %r3, -1;\nredux.sync.max.u32 %r4, "
+	      "%r1, %r3;\n$L1:\n",
 	      "missing at a redux.sync");
 	tells("mov.u32 %r3, 65535;\nredux.sync.max.u32 %r4, %r1, %r3;\n", "others than it names");
 }
@@ -216,7 +243,8 @@ static void threads_that_do_not_meet(void **state)
 static void what_it_does_not_know(void **state)
 {
 	(void)state;
-	tells("mul.f32 %f3, %f4, %f5;\n", "test.ptx:21: without .rn it may become part of an fma, with other bits: mul.f32");
+	tells("mul.f32 %f3, %f4, %f5;\n",
+	      "test.ptx:21: without .rn it may become part of an fma, with other bits: mul.f32");
 	tells("add.ftz.f32 %f3, %f4, %f5;\n", "unknown instruction: add.ftz.f32");
 	tells("add.s32 %r3, %r4, %rd5;\n", "another size");
 	tells("add.s32 %r3, %r4, %r99;\n", "no such register");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The NCCL data plane on the doubles of libcuda and libnccl: what is broadcast, in which order, how far
- * ahead it is read, and that nothing is left wherever it stops. No proof of transport. */
+/* The NCCL data plane on the doubles of libcuda and libnccl: what is broadcast, in which order,
+ * how far ahead it is read, and that nothing is left wherever it stops. No proof of transport. */
 #include "on_gpu.h"
 
 #include "transport.h"
@@ -56,7 +56,9 @@ static int make(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *err)
 /* Of a file and of a maker, one or both; empty ones too. */
 static void make_bucket(size_t b)
 {
-	static const uint64_t lengths[] = { 1000, 1, 0, 4096, 70000, 255, 256, 257, 9, 3, 100000, 12 };
+	static const uint64_t lengths[] = {
+		1000, 1, 0, 4096, 70000, 255, 256, 257, 9, 3, 100000, 12
+	};
 	struct bucket *k = &buckets[b];
 	k->n = b == 1 ? 1 : MOST;
 	for (size_t i = 0; i < k->n; i++) {
@@ -64,9 +66,13 @@ static void make_bucket(size_t b)
 		struct ws_span *s = k->spans[i];
 		size_t spans = 0;
 		if (n > 8 && i % 3 != 1)
-			s[spans++] = (struct ws_span){ .length = n / 2, .fd = file, .offset = b * 100 + i };
+			s[spans++] = (struct ws_span){ .length = n / 2,
+				                       .fd = file,
+				                       .offset = b * 100 + i };
 		if (n)
-			s[spans] = (struct ws_span){ .length = spans ? n - n / 2 : n, .fd = -1, .fill = make,
+			s[spans] = (struct ws_span){ .length = spans ? n - n / 2 : n,
+				                     .fd = -1,
+				                     .fill = make,
 				                     .ctx = (void *)(uintptr_t)(b * MOST + i) };
 		k->payloads[i] = (struct ws_payload){ n, s, spans + (n > 0) };
 	}
@@ -128,7 +134,8 @@ static int end(void **state)
 	ws_store_close(store);
 	const char *one = cuda->mistake(), *other = nccl->mistake();
 	if (*one || *other || cuda->live() || nccl->live()) {
-		print_error("%s %s, %zu and %zu things left\n", one, other, cuda->live(), nccl->live());
+		print_error("%s %s, %zu and %zu things left\n", one, other, cuda->live(),
+		            nccl->live());
 		return -1;
 	}
 	return 0;
@@ -154,7 +161,8 @@ static struct ws_transport *join(void)
 
 static int send_one(struct ws_transport *t, size_t b, struct ws_err *err)
 {
-	if (t->ops->send_bucket(t, buckets[b].payloads, buckets[b].n, ws_deadline_in(20 * WS_NS_PER_S), err))
+	if (t->ops->send_bucket(t, buckets[b].payloads, buckets[b].n,
+	                        ws_deadline_in(20 * WS_NS_PER_S), err))
 		return -1;
 	struct pollfd p = { .fd = t->ops->fd(t), .events = POLLIN };
 	assert_int_equal(poll(&p, 1, 30000), 1);
@@ -193,7 +201,8 @@ static void the_id_is_where_old_and_new_torch_look_for_it(void **state)
 	for (size_t i = 0; i < 2; i++) {
 		struct ws_buf value;
 		ws_buf_init(&value, 1024);
-		ON_GPU(ws_store_get(store, keys[i], ws_deadline_in(WS_NS_PER_S), NULL, &value, &err));
+		ON_GPU(ws_store_get(store, keys[i], ws_deadline_in(WS_NS_PER_S), NULL, &value,
+		                    &err));
 		assert_int_equal(value.len, 128);
 		assert_int_equal(value.data[2], 15);
 		ws_buf_free(&value);
@@ -216,7 +225,8 @@ static void all_bytes_arrive_in_order_however_late_the_work_is_done(void **state
 		uint64_t all = 0;
 		for (size_t b = 0; b < BUCKETS; b++)
 			all += bytes_of(&buckets[b]);
-		assert_true(t->ops->progress(t) == all && t->ops->sent(t, &first_ns) == all && first_ns > 0);
+		assert_true(t->ops->progress(t) == all && t->ops->sent(t, &first_ns) == all &&
+		            first_ns > 0);
 		t->ops->close(t);
 		assert_received_all();
 		assert_non_null(strstr(nccl->record(), "ncclCommFinalize\nncclCommDestroy\n"));
@@ -294,7 +304,8 @@ static void who_never_joins_leaves_us_apart(void **state)
 	ON_GPU(open_it(&t, &err));
 	t->ops->agreed(t);
 	ON_GPU(t->ops->wait(t, &err));
-	ON_GPU(t->ops->send_bucket(t, buckets[0].payloads, 1, ws_deadline_in(WS_NS_PER_S / 20), &err));
+	ON_GPU(t->ops->send_bucket(t, buckets[0].payloads, 1, ws_deadline_in(WS_NS_PER_S / 20),
+	                           &err));
 	assert_int_equal(t->ops->wait(t, &told), -1);
 	assert_int_equal(told.code, WS_ETIMEOUT);
 	assert_string_equal(told.msg, "joining the communicator took too long");
@@ -312,7 +323,8 @@ static void who_does_not_come_or_does_not_take_ends_at_the_deadline(void **state
 	struct ws_transport *t = join();
 	struct ws_err told = WS_ERR_INIT;
 	nccl->hangs(true);
-	ON_GPU(t->ops->send_bucket(t, buckets[0].payloads, buckets[0].n, ws_deadline_in(WS_NS_PER_S / 10), &err));
+	ON_GPU(t->ops->send_bucket(t, buckets[0].payloads, buckets[0].n,
+	                           ws_deadline_in(WS_NS_PER_S / 10), &err));
 	const int64_t since = ws_now_ns();
 	assert_int_equal(t->ops->wait(t, &told), -1);
 	assert_int_equal(told.code, WS_ETIMEOUT);
@@ -370,7 +382,8 @@ static void a_box_that_must_grow_waits_for_its_turn(void **state)
 	t->ops->close(t);
 	size_t n;
 	const unsigned char *at = nccl->received(&n);
-	assert_true(is_bucket(&at, &buckets[0]) && is_bucket(&at, &buckets[2]) && is_bucket(&at, &buckets[1]));
+	assert_true(is_bucket(&at, &buckets[0]) && is_bucket(&at, &buckets[2]) &&
+	            is_bucket(&at, &buckets[1]));
 }
 
 static void a_peer_that_dies_is_noticed(void **state)
@@ -391,7 +404,8 @@ static void a_peer_that_dies_is_noticed(void **state)
 static void bytes_that_cannot_be_had_end_the_bucket(void **state)
 {
 	(void)state;
-	/* in the first bucket, and in one that is read ahead, where the error waits until it is sent */
+	/* in the first bucket, and in one that is read ahead, where the
+	 * error waits until it is sent */
 	for (int ahead = 0; ahead < 2; ahead++) {
 		struct ws_err told = WS_ERR_INIT;
 		made = 0;
@@ -469,8 +483,9 @@ static int live_once(struct ws_err *err)
 static void every_call_may_fail_and_nothing_is_left(void **state)
 {
 	(void)state;
-	static const char *const calls[] = { "ncclGetVersion", "ncclGetUniqueId", "ncclCommInitRankConfig",
-		                             "ncclCommGetAsyncError", "ncclBroadcast" };
+	static const char *const calls[] = { "ncclGetVersion", "ncclGetUniqueId",
+		                             "ncclCommInitRankConfig", "ncclCommGetAsyncError",
+		                             "ncclBroadcast" };
 	for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
 		struct ws_err told = WS_ERR_INIT;
 		end(NULL);
@@ -496,10 +511,18 @@ static void every_call_may_fail_and_nothing_is_left(void **state)
 static void a_machine_without_is_told_so_first(void **state)
 {
 	(void)state;
-	const struct ws_transport_gpu none = { .driver = "/nowhere/libcuda.so.1", .nccl = nccl_path, .device = 0 };
-	const struct ws_transport_gpu no_nccl = { .driver = on_gpu_library(), .nccl = "/nowhere/libnccl.so.2", .device = 0 };
-	const struct ws_transport_gpu no_gpu = { .driver = on_gpu_library(), .nccl = nccl_path, .device = 7 };
-	const struct ws_transport_gpu good = { .driver = on_gpu_library(), .nccl = nccl_path, .device = 0 };
+	const struct ws_transport_gpu none = { .driver = "/nowhere/libcuda.so.1",
+		                               .nccl = nccl_path,
+		                               .device = 0 };
+	const struct ws_transport_gpu no_nccl = { .driver = on_gpu_library(),
+		                                  .nccl = "/nowhere/libnccl.so.2",
+		                                  .device = 0 };
+	const struct ws_transport_gpu no_gpu = { .driver = on_gpu_library(),
+		                                 .nccl = nccl_path,
+		                                 .device = 7 };
+	const struct ws_transport_gpu good = { .driver = on_gpu_library(),
+		                               .nccl = nccl_path,
+		                               .device = 0 };
 	struct ws_err told = WS_ERR_INIT;
 	assert_int_equal(ws_transport_nccl.check(&none, &told), -1);
 	assert_int_equal(told.code, WS_EDEVICE);

@@ -38,8 +38,9 @@ static void run_and_compare(struct ws_unpack_job job, const float *want)
 			uint32_t bits = 0;
 			memcpy(&bits, got + i * (half ? 2 : 4), half ? 2 : 4);
 			if (bits != (half ? round_bf16(want[i]) : hard_bits_of(want[i])))
-				fail_msg("%lld x %lld: element %zu is %x, not %a", (long long)job.rows,
-				         (long long)job.cols, i, bits, (double)want[i]);
+				fail_msg("%lld x %lld: element %zu is %x, not %a",
+				         (long long)job.rows, (long long)job.cols, i, bits,
+				         (double)want[i]);
 		}
 	}
 	test_free(got);
@@ -87,10 +88,15 @@ static void compare_fp8(const struct stack *s)
 	float *scales = some_scales(n_scales), *want = test_malloc(n * sizeof *want);
 	for (int64_t r = 0; r < rows; r++)
 		ws_fp8_decode_row(codes + r * s->cols, 0, s->cols, s->bk,
-		                  scales + (r / s->each * down + r % s->each / s->bn) * across, want + r * s->cols);
-	run_and_compare((struct ws_unpack_job){ .kind = WS_UNPACK_FP8, .codes = on_gpu_put(&gpu, codes, n),
-	                                        .scales = on_gpu_put(&gpu, scales, n_scales * 4), .rows = rows,
-	                                        .cols = s->cols, .each = s->each, .block = { s->bn, s->bk } },
+		                  scales + (r / s->each * down + r % s->each / s->bn) * across,
+		                  want + r * s->cols);
+	run_and_compare((struct ws_unpack_job){ .kind = WS_UNPACK_FP8,
+	                                        .codes = on_gpu_put(&gpu, codes, n),
+	                                        .scales = on_gpu_put(&gpu, scales, n_scales * 4),
+	                                        .rows = rows,
+	                                        .cols = s->cols,
+	                                        .each = s->each,
+	                                        .block = { s->bn, s->bk } },
 	                want);
 	test_free(codes);
 	test_free(scales);
@@ -115,24 +121,31 @@ static void nvfp4_of_all_shapes(void **state)
 	(void)state;
 	static const float e2m1[16] = { 0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
 		                        -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f };
-	static const int64_t shapes[][2] = { { 1, 16 }, { 64, 256 }, { 37, 48 }, { 5, 2 }, { 7, 30 }, { 9, 40 } };
+	static const int64_t shapes[][2] = { { 1, 16 }, { 64, 256 }, { 37, 48 },
+		                             { 5, 2 },  { 7, 30 },   { 9, 40 } };
 	for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
 		const int64_t rows = shapes[i][0], cols = shapes[i][1], across = (cols + 15) / 16;
 		const size_t n = (size_t)(rows * cols), n_scales = (size_t)(rows * across);
 		uint8_t *codes = some_bytes(n / 2), *scales = some_e4m3(n_scales);
-		float *want = test_malloc(n * sizeof *want), *wide = test_malloc(n_scales * sizeof *wide);
+		float *want = test_malloc(n * sizeof *want),
+		      *wide = test_malloc(n_scales * sizeof *wide);
 		const float all = hard_float_of(0x3a123457);
 		for (size_t k = 0; k < n_scales; k++)
 			wide[k] = ws_fp8_to_float(scales[k]) * all;
 		for (int64_t r = 0; r < rows; r++) {
-			const struct ws_nibbles row = { .codes = codes + r * (cols / 2), .levels = e2m1,
-				                        .scales = wide + r * across, .block = 16 };
+			const struct ws_nibbles row = { .codes = codes + r * (cols / 2),
+				                        .levels = e2m1,
+				                        .scales = wide + r * across,
+				                        .block = 16 };
 			ws_unpack_scalar.nibbles(&row, 0, cols, want + r * cols);
 		}
 		run_and_compare((struct ws_unpack_job){ .kind = WS_UNPACK_NVFP4,
 		                                        .codes = on_gpu_put(&gpu, codes, n / 2),
-		                                        .scales = on_gpu_put(&gpu, scales, n_scales), .rows = rows,
-		                                        .cols = cols, .tensor_scale = all },
+		                                        .scales =
+		                                                on_gpu_put(&gpu, scales, n_scales),
+		                                        .rows = rows,
+		                                        .cols = cols,
+		                                        .tensor_scale = all },
 		                want);
 		test_free(codes);
 		test_free(scales);
@@ -176,11 +189,16 @@ static void compare_nf4(int64_t rows, int64_t cols, size_t block, size_t nested_
 	const struct ws_nibbles all = { .codes = f.codes, .high_first = true, .levels = f.levels,
 		                        .scales = f.scales, .block = (int64_t)block };
 	ws_unpack_scalar.nibbles(&all, 0, (int64_t)f.n, want);
-	struct ws_unpack_job job = { .kind = WS_UNPACK_NF4, .codes = on_gpu_put(&gpu, f.codes, (f.n + 1) / 2),
-		                     .rows = rows, .cols = cols, .block = { 1, (int64_t)block },
-		                     .nested_block = (int64_t)nested_block, .nested_offset = f.offset };
+	struct ws_unpack_job job = { .kind = WS_UNPACK_NF4,
+		                     .codes = on_gpu_put(&gpu, f.codes, (f.n + 1) / 2),
+		                     .rows = rows,
+		                     .cols = cols,
+		                     .block = { 1, (int64_t)block },
+		                     .nested_block = (int64_t)nested_block,
+		                     .nested_offset = f.offset };
 	memcpy(job.levels, f.levels, sizeof job.levels);
-	job.scales = nested_block ? on_gpu_put(&gpu, f.absmax, n_blocks) : on_gpu_put(&gpu, f.scales, n_blocks * 4);
+	job.scales = nested_block ? on_gpu_put(&gpu, f.absmax, n_blocks) :
+	                            on_gpu_put(&gpu, f.scales, n_blocks * 4);
 	job.nested = on_gpu_put(&gpu, f.nested, n_blocks * 4);
 	job.map = on_gpu_put(&gpu, f.map, 256 * 4);
 	run_and_compare(job, want);
@@ -195,7 +213,9 @@ static void compare_nf4(int64_t rows, int64_t cols, size_t block, size_t nested_
 static void nf4_of_all_shapes(void **state)
 {
 	(void)state;
-	static const int64_t shapes[][2] = { { 64, 64 }, { 128, 100 }, { 3, 7 }, { 1, 1 }, { 37, 130 } };
+	static const int64_t shapes[][2] = {
+		{ 64, 64 }, { 128, 100 }, { 3, 7 }, { 1, 1 }, { 37, 130 }
+	};
 	for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
 		compare_nf4(shapes[i][0], shapes[i][1], 64, 0);
 		compare_nf4(shapes[i][0], shapes[i][1], 64, 256);
@@ -217,9 +237,15 @@ static void a_code_or_a_scale_that_is_no_number_is_found(void **state)
 		else
 			codes[50 * 64 + 13] = codes[40 * 64 + 61] = 0xff;
 		const struct ws_unpack_job job = {
-			.kind = WS_UNPACK_FP8, .codes = on_gpu_put(&gpu, codes, 64 * 64),
-			.scales = on_gpu_put(&gpu, scales, sizeof scales), .rows = 64, .cols = 64, .block = { 32, 32 },
-			.out = on_gpu_new(&gpu, 64 * 64 * 4), .dtype = WS_DTYPE_F32, .record = on_gpu_record(&gpu),
+			.kind = WS_UNPACK_FP8,
+			.codes = on_gpu_put(&gpu, codes, 64 * 64),
+			.scales = on_gpu_put(&gpu, scales, sizeof scales),
+			.rows = 64,
+			.cols = 64,
+			.block = { 32, 32 },
+			.out = on_gpu_new(&gpu, 64 * 64 * 4),
+			.dtype = WS_DTYPE_F32,
+			.record = on_gpu_record(&gpu),
 		};
 		ON_GPU(ws_compute_unpack(gpu.compute, &job, gpu.stream, &err));
 		const struct ws_record found = on_gpu_read_record(&gpu, job.record, 64);

@@ -52,10 +52,15 @@ static uint32_t look(struct ws_largest_job job)
 static const uint32_t masks[5] = { 0, 0x7f, 0x7fff, 0, 0x7fffffff };
 
 /* src: elements. */
-static struct ws_largest_job job_of(unsigned size, int64_t at, int64_t rows, int64_t cols, int64_t stride)
+static struct ws_largest_job job_of(unsigned size, int64_t at, int64_t rows, int64_t cols,
+                                    int64_t stride)
 {
-	return (struct ws_largest_job){ .src = (uint64_t)at, .size = size, .mask = masks[size], .n_dims = 2,
-		                        .dims = { rows, cols }, .read = { stride, 1 } };
+	return (struct ws_largest_job){ .src = (uint64_t)at,
+		                        .size = size,
+		                        .mask = masks[size],
+		                        .n_dims = 2,
+		                        .dims = { rows, cols },
+		                        .read = { stride, 1 } };
 }
 
 static int begin(void **state)
@@ -80,9 +85,11 @@ static int end(void **state)
 static void rows_of_any_length(void **state)
 {
 	(void)state;
-	static const int64_t shapes[][3] = { { 1, 1, 1 }, { 1, 7, 7 }, { 1, 32767, 32767 }, { 1, 32769, 32769 },
-		                             { 3, 9000, 9001 }, { 40, 1000, 1024 }, { 100, 255, 300 },
-		                             { 3000, 5, 17 }, { 9000, 1, 3 }, { 2, 1, 7 } };
+	static const int64_t shapes[][3] = { { 1, 1, 1 },         { 1, 7, 7 },
+		                             { 1, 32767, 32767 }, { 1, 32769, 32769 },
+		                             { 3, 9000, 9001 },   { 40, 1000, 1024 },
+		                             { 100, 255, 300 },   { 3000, 5, 17 },
+		                             { 9000, 1, 3 },      { 2, 1, 7 } };
 	for (unsigned size = 1; size <= 4; size *= 2)
 		for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
 			for (int64_t at = 0; at < 20; at += 1 + (int64_t)(hard_next() % 5))
@@ -93,12 +100,24 @@ static void boxes_in_any_order(void **state)
 {
 	(void)state;
 	for (unsigned size = 1; size <= 4; size *= 2) {
-		struct ws_largest_job turned = { .src = 5, .size = size, .mask = masks[size], .n_dims = 2,
-			                         .dims = { 200, 150 }, .read = { 1, 200 } };
-		struct ws_largest_job apart = { .src = 2, .size = size, .mask = masks[size], .n_dims = 4,
-			                        .dims = { 3, 1, 7, 50 }, .read = { 3000, 9, 2, 16 } };
-		struct ws_largest_job three = { .src = 1, .size = size, .mask = masks[size], .n_dims = 3,
-			                        .dims = { 5, 6, 70 }, .read = { 5000, 500, 1 } };
+		struct ws_largest_job turned = { .src = 5,
+			                         .size = size,
+			                         .mask = masks[size],
+			                         .n_dims = 2,
+			                         .dims = { 200, 150 },
+			                         .read = { 1, 200 } };
+		struct ws_largest_job apart = { .src = 2,
+			                        .size = size,
+			                        .mask = masks[size],
+			                        .n_dims = 4,
+			                        .dims = { 3, 1, 7, 50 },
+			                        .read = { 3000, 9, 2, 16 } };
+		struct ws_largest_job three = { .src = 1,
+			                        .size = size,
+			                        .mask = masks[size],
+			                        .n_dims = 3,
+			                        .dims = { 5, 6, 70 },
+			                        .read = { 5000, 500, 1 } };
 		struct ws_largest_job one = { .src = 77, .size = size, .mask = masks[size] };
 		look(turned);
 		look(apart);
@@ -107,26 +126,29 @@ static void boxes_in_any_order(void **state)
 	}
 }
 
-/* Wherever it is: in a head, among vectors, in a tail, at the edge of a chunk; and never what is beside
- * the box. */
+/* Wherever it is: in a head, among vectors, in a tail, at the edge of a chunk; and
+ * never what is beside the box. */
 static void one_that_is_larger_is_found_and_none_beside(void **state)
 {
 	(void)state;
 	enum { COLS = 20000, ROWS = 3, STRIDE = 20011, AT = 3 };
 	const uint16_t nan = 0xffff;
-	static const int64_t places[] = { 0, 1, 4, 5, 6, 12, 13, 16383, 16384, 16385, COLS - 2, COLS - 1, COLS,
-		                          STRIDE - 1 };
+	static const int64_t places[] = {
+		0, 1, 4, 5, 6, 12, 13, 16383, 16384, 16385, COLS - 2, COLS - 1, COLS, STRIDE - 1
+	};
 	for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
 		for (int64_t row = 0; row < ROWS; row++) {
 			const uint64_t at = (uint64_t)(AT + row * STRIDE + places[i]) * sizeof nan;
 			uint16_t kept;
 			memcpy(&kept, source + at, sizeof kept);
 			memcpy(source + at, &nan, sizeof nan);
-			ON_GPU(ws_gpu_copy_in(gpu.gpu, space + at, &nan, sizeof nan, gpu.stream, &err));
+			ON_GPU(ws_gpu_copy_in(gpu.gpu, space + at, &nan, sizeof nan, gpu.stream,
+			                      &err));
 			const uint32_t found = look(job_of(2, AT, ROWS, COLS, STRIDE));
 			assert_int_equal(found == 0x7fff, places[i] < COLS);
 			memcpy(source + at, &kept, sizeof kept);
-			ON_GPU(ws_gpu_copy_in(gpu.gpu, space + at, &kept, sizeof kept, gpu.stream, &err));
+			ON_GPU(ws_gpu_copy_in(gpu.gpu, space + at, &kept, sizeof kept, gpu.stream,
+			                      &err));
 		}
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of another process through a window, on the double of libcuda: any range by many threads at once,
- * and that nothing is left whatever the driver refuses. */
+/* Memory of another process through a window, on the double of libcuda: any range by many
+ * threads at once, and that nothing is left whatever the driver refuses. */
 #include "on_gpu.h"
 
 #include "window.h"
@@ -28,8 +28,9 @@ static const struct fake_cuda *cuda;
 static struct ws_cuda *driver;
 static struct ws_manifest_allocation allocations[ALLOCATIONS];
 static struct ws_manifest_device two[2];
-static const struct ws_manifest manifest = { .devices = two, .n_devices = 2, .allocations = allocations,
-	                                     .n_allocations = ALLOCATIONS };
+static const struct ws_manifest manifest = {
+	.devices = two, .n_devices = 2, .allocations = allocations, .n_allocations = ALLOCATIONS
+};
 static const int ordinals[] = { 0, 1 };
 static atomic_uint looks, looks_left;
 static struct ws_cancel cancelled;
@@ -50,9 +51,12 @@ static int lend(struct ws_cuda *c, size_t i, unsigned char *handle, struct ws_er
 	for (uint64_t k = 0; bytes && k < sizes[i]; k++)
 		bytes[k] = byte_of(i, k);
 	return !bytes || ws_gpu_open(c, (int)devices[i], &g, err) || ws_stream_new(g, &s, err) ||
-	       ws_gpu_alloc(g, sizes[i], &p, err) || ws_gpu_copy_in(g, p, bytes, sizes[i], s, err) ||
-	       ws_stream_wait(g, s, ws_deadline_in(10 * WS_NS_PER_S), NULL, err) ||
-	       ws_gpu_ipc_export(g, p, handle, err) ? -1 : 0;
+	                       ws_gpu_alloc(g, sizes[i], &p, err) ||
+	                       ws_gpu_copy_in(g, p, bytes, sizes[i], s, err) ||
+	                       ws_stream_wait(g, s, ws_deadline_in(10 * WS_NS_PER_S), NULL, err) ||
+	                       ws_gpu_ipc_export(g, p, handle, err) ?
+	               -1 :
+	               0;
 }
 
 /* Lives until its standard input ends, and leaves as a killed trainer does. */
@@ -91,9 +95,12 @@ static bool begin_lending(void)
 	lender_stays = stay[1];
 	uint64_t base = 0;
 	for (size_t i = 0; i < ALLOCATIONS; i++) {
-		allocations[i] = (struct ws_manifest_allocation){ .device = devices[i], .bytes = sizes[i], .base = base };
+		allocations[i] = (struct ws_manifest_allocation){ .device = devices[i],
+			                                          .bytes = sizes[i],
+			                                          .base = base };
 		base += sizes[i];
-		if (read(handles[0], allocations[i].handle, WS_IPC_HANDLE_BYTES) != WS_IPC_HANDLE_BYTES)
+		if (read(handles[0], allocations[i].handle, WS_IPC_HANDLE_BYTES) !=
+		    WS_IPC_HANDLE_BYTES)
 			return false;
 	}
 	close(handles[0]);
@@ -114,8 +121,11 @@ static int look(void *ctx, struct ws_err *err)
 
 static int open_it(struct ws_window **w, struct ws_err *err)
 {
-	const struct ws_window_opts opts = { .manifest = &manifest, .cuda = driver, .ordinals = ordinals,
-		                             .look = look, .cancel = &cancelled };
+	const struct ws_window_opts opts = { .manifest = &manifest,
+		                             .cuda = driver,
+		                             .ordinals = ordinals,
+		                             .look = look,
+		                             .cancel = &cancelled };
 	return ws_window_open(&opts, w, err);
 }
 
@@ -126,7 +136,8 @@ static int check(struct ws_window *w, size_t i, uint64_t at, size_t n, struct ws
 	const int rc = ws_window_read(w, i, at, bytes, n, err);
 	for (size_t k = 0; rc == 0 && k < n; k++)
 		if (bytes[k] != byte_of(i, at + k))
-			fail_msg("byte %zu of %zu at %llu of allocation %zu", k, n, (unsigned long long)at, i);
+			fail_msg("byte %zu of %zu at %llu of allocation %zu", k, n,
+			         (unsigned long long)at, i);
 	assert_int_equal(bytes[n], 0x5a);
 	free(bytes);
 	return rc;
@@ -141,7 +152,8 @@ static void *read_at_random(void *arg)
 		const size_t i = (size_t)rand_r(&seed) % ALLOCATIONS;
 		const uint64_t at = (uint64_t)rand_r(&seed) % sizes[i];
 		const uint64_t most = k % 10 ? 5000 : 2 * WS_WINDOW_PIECE, left = sizes[i] - at;
-		if (check(w, i, at, (size_t)((uint64_t)rand_r(&seed) % (left < most ? left : most)), &err))
+		if (check(w, i, at, (size_t)((uint64_t)rand_r(&seed) % (left < most ? left : most)),
+		          &err))
 			return strdup(err.msg);
 	}
 	return NULL;
@@ -171,7 +183,8 @@ static void reading_on_costs_a_copy_for_each_piece(void **state)
 	unsigned copies = 0, handles = 0;
 	ON_GPU(open_it(&w, &err));
 	for (uint64_t at = 0; at < sizes[0]; at += 100000)
-		ON_GPU(check(w, 0, at, (size_t)(sizes[0] - at < 100000 ? sizes[0] - at : 100000), &err));
+		ON_GPU(check(w, 0, at, (size_t)(sizes[0] - at < 100000 ? sizes[0] - at : 100000),
+		             &err));
 	ws_window_close(w);
 	for (const char *at = cuda->record(); (at = strstr(at, "cuMemcpyDtoHAsync_v2")); at++)
 		copies++;

@@ -2,10 +2,10 @@
 /* fp8bench.c - bf16 to FP8 against memcpy of the same bytes, one core, in turns:
  * fp8bench [-r xorl|slime] [-l LEVEL] [-n ROUNDS] [-p PANEL] ROWS COLS
  *
- * ROWS x COLS numbers of normal distribution in blocks of 128 x 128, a band at a time, or PANEL columns
- * of it. Prints one line of JSON with medians: seconds of both, the processor's seconds of both, and
- * the ratio of memcpy's time to ours within a round (first by wall clock, then by processor). Memory is
- * touched before the first round, which is dropped. */
+ * ROWS x COLS numbers of normal distribution in blocks of 128 x 128, a band at a time, or PANEL
+ * columns of it. Prints one line of JSON with medians: seconds of both, the processor's seconds
+ * of both, and the ratio of memcpy's time to ours within a round (first by wall clock, then by
+ * processor). Memory is touched before the first round, which is dropped. */
 #include "fp8.h"
 
 #include <math.h>
@@ -33,7 +33,8 @@ static double clock_seconds(clockid_t id)
 
 static struct sample now(void)
 {
-	return (struct sample){ clock_seconds(CLOCK_MONOTONIC), clock_seconds(CLOCK_THREAD_CPUTIME_ID) };
+	return (struct sample){ clock_seconds(CLOCK_MONOTONIC),
+		                clock_seconds(CLOCK_THREAD_CPUTIME_ID) };
 }
 
 static struct sample since(struct sample t)
@@ -59,7 +60,8 @@ static void fill(uint16_t *x, size_t n)
 	uint16_t normal[4096];
 	uint64_t state = 1;
 	for (size_t i = 0; i < 4096; i += 2) {
-		const double u = ((double)i + 1) / 4098, v = (double)(i * 2654435761u % 4096) / 4096;
+		const double u = ((double)i + 1) / 4098,
+			     v = (double)(i * 2654435761u % 4096) / 4096;
 		const float two[] = { (float)(0.02 * sqrt(-2 * log(u)) * cos(6.283185307 * v)),
 			              (float)(0.02 * sqrt(-2 * log(u)) * sin(6.283185307 * v)) };
 		for (size_t k = 0; k < 2; k++)
@@ -82,7 +84,8 @@ static void quantize(const uint16_t *x, float *scales, uint8_t *codes)
 			float *const s = scales + col / BLOCK;
 			if (!ws_fp8_scales_bf16(&rule, x + at, (size_t)cols, r, c, s, &bad))
 				abort();
-			ws_fp8_codes_bf16(&rule, x + at, (size_t)cols, r, c, s, codes + at, (size_t)cols);
+			ws_fp8_codes_bf16(&rule, x + at, (size_t)cols, r, c, s, codes + at,
+			                  (size_t)cols);
 		}
 }
 
@@ -111,7 +114,8 @@ static void measure(int rounds)
 	for (int i = -1; i < rounds; i++) {
 		struct sample t = now();
 		memcpy(copy, x, 2 * n);
-		__asm__ volatile("" : : "r"(copy) : "memory"); /* or a compiler sees that nobody reads it */
+		/* or a compiler sees that nobody reads it */
+		__asm__ volatile("" : : "r"(copy) : "memory");
 		const struct sample theirs = since(t);
 		t = now();
 		quantize(x, scales, codes);
@@ -124,11 +128,13 @@ static void measure(int rounds)
 		ratio[0][at] = theirs.wall / ours.wall;
 		ratio[1][at] = theirs.cpu / ours.cpu;
 	}
-	printf("{\"level\":\"%s\",\"rule\":\"%s\",\"bytes\":%zu,\"seconds\":%.6f,\"memcpy_seconds\":%.6f,"
-	       "\"cpu_seconds\":%.6f,\"memcpy_cpu_seconds\":%.6f,\"ratio\":%.3f,\"cpu_ratio\":%.3f}\n",
-	       ws_fp8_level(), rule.rule == WS_SCALE_SLIME ? "slime" : "xorl", 2 * n, median(wall[0], rounds),
-	       median(wall[1], rounds), median(cpu[0], rounds), median(cpu[1], rounds),
-	       median(ratio[0], rounds), median(ratio[1], rounds));
+	printf("{\"level\":\"%s\",\"rule\":\"%s\",\"bytes\":%zu,\"seconds\":%.6f,\"memcpy_"
+	       "seconds\":%.6f,"
+	       "\"cpu_seconds\":%.6f,\"memcpy_cpu_seconds\":%.6f,\"ratio\":%.3f,\"cpu_ratio\":%.3f}"
+	       "\n",
+	       ws_fp8_level(), rule.rule == WS_SCALE_SLIME ? "slime" : "xorl", 2 * n,
+	       median(wall[0], rounds), median(wall[1], rounds), median(cpu[0], rounds),
+	       median(cpu[1], rounds), median(ratio[0], rounds), median(ratio[1], rounds));
 	free(x);
 	free(copy);
 	free(codes);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fp8tool.c - tensors to FP8 on the command line, for tests that compare with torch.
  *
- * Reads requests from stdin to its end, each a line and then the numbers, little-endian, row by row:
+ * Reads requests from stdin to its end, each a line and then the numbers,
+ * little-endian, row by row:
  *   TYPE RULE LEVEL ROWS COLS BN BK      f32|bf16 xorl|slime[+ue8m0] scalar|avx2|avx512|-
- * and answers "ok\n", the codes, the scales [ceil(ROWS/BN), ceil(COLS/BK)] as fp32; or "bad ROW COL\n";
- * or "no\n" where the machine lacks the level. BN 0: one scale for all, made in bands of 128 rows. */
+ * and answers "ok\n", the codes, the scales [ceil(ROWS/BN), ceil(COLS/BK)] as fp32; or
+ * "bad ROW COL\n"; or "no\n" where the machine lacks the level. BN 0: one scale for all,
+ * made in bands of 128 rows. */
 #include "fp8.h"
 
 #include <stdio.h>
@@ -25,19 +27,24 @@ static const void *row_at(const struct request *q, long row)
 	return numbers + (size_t)(row * q->cols) * (wide ? 4 : 2);
 }
 
-static bool scale_band(const struct request *q, long row, long n, float *scales, struct ws_fp8_bad *bad)
+static bool scale_band(const struct request *q, long row, long n, float *scales,
+                       struct ws_fp8_bad *bad)
 {
-	return wide ? ws_fp8_scales_f32(&rule, row_at(q, row), (size_t)q->cols, n, q->cols, scales, bad)
-	            : ws_fp8_scales_bf16(&rule, row_at(q, row), (size_t)q->cols, n, q->cols, scales, bad);
+	return wide ? ws_fp8_scales_f32(&rule, row_at(q, row), (size_t)q->cols, n, q->cols, scales,
+	                                bad) :
+	              ws_fp8_scales_bf16(&rule, row_at(q, row), (size_t)q->cols, n, q->cols, scales,
+	                                 bad);
 }
 
-static bool raise_by_band(const struct request *q, long row, long n, float *amax, struct ws_fp8_bad *bad)
+static bool raise_by_band(const struct request *q, long row, long n, float *amax,
+                          struct ws_fp8_bad *bad)
 {
 	return wide ? ws_fp8_amax_f32(row_at(q, row), (size_t)q->cols, n, q->cols, amax, bad)
 	            : ws_fp8_amax_bf16(row_at(q, row), (size_t)q->cols, n, q->cols, amax, bad);
 }
 
-static void code_band(const struct request *q, long row, long n, const float *scales, uint8_t *codes)
+static void code_band(const struct request *q, long row, long n, const float *scales,
+                      uint8_t *codes)
 {
 	const size_t stride = (size_t)q->cols;
 	if (wide)
@@ -69,7 +76,9 @@ static bool quantize(const struct request *q, uint8_t *codes, float *scales, str
 static void answer(const struct request *q)
 {
 	const size_t n = (size_t)(q->rows * q->cols);
-	const size_t n_scales = q->bn ? (size_t)(((q->rows + q->bn - 1) / q->bn) * ((q->cols + q->bk - 1) / q->bk)) : 1;
+	const size_t n_scales = q->bn ? (size_t)(((q->rows + q->bn - 1) / q->bn) *
+	                                         ((q->cols + q->bk - 1) / q->bk)) :
+	                                1;
 	uint8_t *const in = malloc(n * 4), *const codes = malloc(n);
 	float *const scales = malloc(n_scales * sizeof *scales);
 	struct ws_fp8_bad bad;
@@ -95,8 +104,8 @@ int main(void)
 	struct request q;
 	char line[128];
 	while (fgets(line, sizeof line, stdin)) {
-		if (sscanf(line, "%7s %15s %15s %ld %ld %ld %ld", q.type, q.rule, q.level, &q.rows, &q.cols, &q.bn,
-		           &q.bk) != 7 ||
+		if (sscanf(line, "%7s %15s %15s %ld %ld %ld %ld", q.type, q.rule, q.level, &q.rows,
+		           &q.cols, &q.bn, &q.bk) != 7 ||
 		    q.rows < 1 || q.cols < 1 || q.rows > 1 << 20 || q.cols > 1 << 20)
 			return 2;
 		if (q.bn == 0)
@@ -104,9 +113,12 @@ int main(void)
 		if (q.bn < 0 || q.bk < 1)
 			return 2;
 		wide = strcmp(q.type, "f32") == 0;
-		rule = (struct ws_fp8_rule){ .rule = strncmp(q.rule, "slime", 5) == 0 ? WS_SCALE_SLIME : WS_SCALE_XORL,
+		rule = (struct ws_fp8_rule){ .rule = strncmp(q.rule, "slime", 5) == 0 ?
+			                                     WS_SCALE_SLIME :
+			                                     WS_SCALE_XORL,
 			                     .ue8m0 = strstr(q.rule, "+ue8m0") != NULL,
-			                     .bn = q.bn ? q.bn : q.rows, .bk = q.bk };
+			                     .bn = q.bn ? q.bn : q.rows,
+			                     .bk = q.bk };
 		answer(&q);
 	}
 	return fflush(stdout) ? 8 : 0;

@@ -4,9 +4,9 @@
  * The plain copy sends a file of MIB mebibytes through one loopback connection by sendfile(2) to a
  * thread that reads it into one buffer or, for cases that keep what they get, into memory of the
  * file's size. Each case then broadcasts the same file, or bytes made on the
- * way, between threads. Prints the median rate of each and its median ratio to the plain copy of the
- * same round, then the processor time per gigabyte, which a busy machine changes less. Groups are
- * formed outside the timed window, whose end is the last rank's last byte. */
+ * way, between threads. Prints the median rate of each and its median ratio to the plain copy of
+ * the same round, then the processor time per gigabyte, which a busy machine changes less.
+ * Groups are formed outside the timed window, whose end is the last rank's last byte. */
 #include "gloo.h"
 #include "gloo_kv.h"
 #include "sock.h"
@@ -69,7 +69,8 @@ static void *read_all(void *arg)
 	const int fd = accept(r->listener, NULL, NULL);
 	uint64_t at = 0;
 	for (ssize_t n = 1; n > 0; at += (uint64_t)n)
-		n = read(fd, r->keep ? memory[1] + at : buf, r->keep && bytes - at < CHUNK ? bytes - at : CHUNK);
+		n = read(fd, r->keep ? memory[1] + at : buf,
+		         r->keep && bytes - at < CHUNK ? bytes - at : CHUNK);
 	close(fd);
 	return NULL;
 }
@@ -234,7 +235,8 @@ static void report(const struct bench *b, struct cost *plain, struct cost *ours,
 	for (unsigned k = 0; k < rounds; k++)
 		ratio[k] = plain->wall[k] / ours->wall[k];
 	const double middle = median(ratio, rounds);
-	printf("%-40s %5.2f GB/s, plain %5.2f, ratio %4.2f (%.2f to %.2f); cpu s/GB %.2f, plain %.2f\n",
+	printf("%-40s %5.2f GB/s, plain %5.2f, ratio %4.2f (%.2f to %.2f); cpu s/GB %.2f, plain "
+	       "%.2f\n",
 	       b->name, gb / median(ours->wall, rounds), gb / median(plain->wall, rounds), middle,
 	       ratio[0], ratio[rounds - 1], median(ours->cpu, rounds) / gb,
 	       median(plain->cpu, rounds) / gb);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hang_io.c - for LD_PRELOAD: a file system that stops answering, or answers slowly.
  *
- *   HANG="CALL PART AT"   CALL hangs for a file whose path contains PART, once it goes beyond byte AT; fsync hangs
- *                         after AT calls
- *   HANG_FIFO=PATH        until the FIFO PATH is opened for writing; PATH.reached is made before
- *   SLOW="CALL PART MS"   each call takes that long
+ *   HANG="CALL PART AT"   CALL hangs for a file whose path contains PART, once it goes beyond byte
+ * AT; fsync hangs after AT calls HANG_FIFO=PATH        until the FIFO PATH is opened for writing;
+ * PATH.reached is made before SLOW="CALL PART MS"   each call takes that long
  *
  * CALL: pread, sendfile, fadvise, fsync or any. A thread that hangs uses no processor and takes
  * no signal, as one that waits for a disk. */

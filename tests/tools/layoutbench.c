@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layoutbench [MODEL|CONFIG] [TP] [EP]
  *
- * How long it takes to make the layout of a model (deepseek-v3 with its FP8 scales at tp 8), to find
- * every part of it by name and to place it at every rank, and how much memory that needs: one line,
- * median of nine. */
+ * How long it takes to make the layout of a model (deepseek-v3 with its FP8 scales at tp 8), to
+ * find every part of it by name and to place it at every rank, and how much memory that needs:
+ * one line, median of nine. */
 #include "checkpoint.h"
 #include "wsync/tool/buf.h"
 #include "wsync/clock.h"
@@ -107,8 +107,9 @@ int main(int argc, char **argv)
 	if (rc == 0) {
 		getrusage(RUSAGE_SELF, &usage);
 		printf(": made in %s, found in %s, placed at %u ranks in %s, peak %s\n",
-		       median(t.make, text[0], sizeof text[0]), median(t.find, text[1], sizeof text[1]),
-		       opts.tp, median(t.place, text[2], sizeof text[2]),
+		       median(t.make, text[0], sizeof text[0]),
+		       median(t.find, text[1], sizeof text[1]), opts.tp,
+		       median(t.place, text[2], sizeof text[2]),
 		       ws_format_size(rss, sizeof rss, (uint64_t)usage.ru_maxrss * 1024));
 	} else {
 		fprintf(stderr, "layoutbench: %s\n", err.msg);

@@ -19,7 +19,8 @@ static int are_lost(void)
 	return file && access(file, F_OK) == 0;
 }
 
-int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **out)
+int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
+                struct addrinfo **out)
 {
 	static __typeof__(&getaddrinfo) real;
 	if (!real)

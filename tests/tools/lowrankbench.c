@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lowrankbench - B @ A of small ranks: our kernels against OpenBLAS, if it is there, on one core.
  *
- * lowrankbench [SIDE [SECONDS]]: SIDE x SIDE matrices (4096), at least SECONDS (0.5) for each figure.
- * Ours goes band by band of 64 rows into a tile that stays in the cache, as a merge does, and once into
- * a whole matrix as sgemm does. Runs of ours and theirs alternate; the median of each is printed. */
+ * lowrankbench [SIDE [SECONDS]]: SIDE x SIDE matrices (4096), at least SECONDS (0.5) for each
+ * figure. Ours goes band by band of 64 rows into a tile that stays in the cache, as a merge
+ * does, and once into a whole matrix as sgemm does. Runs of ours and theirs alternate; the
+ * median of each is printed. */
 #include "lowrank.h"
 
 #include <dlfcn.h>
@@ -11,8 +12,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-typedef void sgemm_fn(int order, int ta, int tb, int m, int n, int k, float alpha, const float *a, int lda,
-                      const float *b, int ldb, float beta, float *c, int ldc);
+typedef void sgemm_fn(int order, int ta, int tb, int m, int n, int k, float alpha, const float *a,
+                      int lda, const float *b, int ldb, float beta, float *c, int ldc);
 
 enum { BAND = 64, COLS = 512, MAX_RUNS = 200, ROW_MAJOR = 101, PLAIN = 111 };
 
@@ -82,7 +83,8 @@ int main(int argc, char **argv)
 	const int64_t side = argc > 1 ? atoll(argv[1]) / BAND * BAND : 4096;
 	const double seconds = argc > 2 ? atof(argv[2]) : 0.5;
 	const size_t all = (size_t)(side * side);
-	float *c = calloc(all, sizeof *c), *a = malloc((size_t)side * 1024), *b = malloc((size_t)side * 1024);
+	float *c = calloc(all, sizeof *c), *a = malloc((size_t)side * 1024),
+	      *b = malloc((size_t)side * 1024);
 	if (side < COLS || side % COLS || !a || !b || !c)
 		return 1;
 	void *blas = dlopen("libopenblas.so.0", RTLD_NOW);
@@ -97,7 +99,8 @@ int main(int argc, char **argv)
 	for (int64_t i = 0; i < side * 256; i++)
 		a[i] = b[i] = (float)(i * 2654435761 % 2001 - 1000) / 1000;
 	printf("%s; GFLOP/s%s\nrank            tiles            whole%s\n", ws_lowrank_level(),
-	       sgemm ? "" : "; no libopenblas.so.0 here", sgemm ? "         OpenBLAS  OpenBLAS/ours" : "");
+	       sgemm ? "" : "; no libopenblas.so.0 here",
+	       sgemm ? "         OpenBLAS  OpenBLAS/ours" : "");
 	for (int64_t rank = 8; rank <= 256; rank *= 2)
 		compare(&(struct ws_lowrank){ a, b, rank, side, 0.5f }, sgemm, c, seconds);
 	free(a);

@@ -4,9 +4,10 @@
  *   mergetool [-2] [-n] [-f] [-t SECONDS] BASE ADAPTER [OUT]
  *
  * Writes every tensor that the adapter changes to OUT, a safetensors file of bf16; -2 rounds deltas
- * first, -n takes the base's names as they are (nothing is unfused), -f forgets its config. On stdout
- * one line of JSON: bound, replaced, left_over, or "error" with its "code" and "hint". Without OUT the
- * merge runs again and again for so many seconds, and ns are those of its fastest run. */
+ * first, -n takes the base's names as they are (nothing is unfused), -f forgets its
+ * config. On stdout one line of JSON: bound, replaced, left_over, or "error" with its
+ * "code" and "hint". Without OUT the merge runs again and again for so many seconds, and
+ * ns are those of its fastest run. */
 #include "factor.h"
 #include "lowrank.h"
 #include "number.h"
@@ -59,8 +60,8 @@ struct factors {
 };
 
 /* All deltas that touch rows [row, row + n), one after the other. */
-static void add_deltas(struct merge *m, const struct ws_binding *b, const struct factors *f, int64_t row,
-                       int64_t n, int64_t cols)
+static void add_deltas(struct merge *m, const struct ws_binding *b, const struct factors *f,
+                       int64_t row, int64_t n, int64_t cols)
 {
 	memset(m->sum, 0, (size_t)(n * cols) * sizeof *m->sum);
 	for (size_t i = 0; i < b->n_deltas; i++) {
@@ -77,31 +78,35 @@ static void add_deltas(struct merge *m, const struct ws_binding *b, const struct
 }
 
 /* One delta over all rows: nothing to add up. */
-static void one_delta(struct merge *m, const struct ws_binding *b, const struct factors *f, int64_t row,
-                      int64_t n, int64_t cols)
+static void one_delta(struct merge *m, const struct ws_binding *b, const struct factors *f,
+                      int64_t row, int64_t n, int64_t cols)
 {
 	const struct ws_lowrank l = { f->a, f->b, b->deltas->rank, cols, b->deltas->scale };
 	ws_lowrank_tile(&l, row, n, 0, cols, m->sum, (size_t)cols);
 }
 
 static int merge_rows(struct merge *m, const struct ws_binding *b, const struct ws_item *from,
-                      const struct factors *f, int64_t row, int64_t n, int64_t cols, struct ws_err *err)
+                      const struct factors *f, int64_t row, int64_t n, int64_t cols,
+                      struct ws_err *err)
 {
 	const uint64_t size = ws_dtype_bits(from->dtype) / 8;
 	float max_delta, max_w;
 	const size_t stride = (size_t)cols;
-	if (ws_item_read(from, (uint64_t)(row * cols) * size, m->raw, (size_t)(n * cols) * size, err))
+	if (ws_item_read(from, (uint64_t)(row * cols) * size, m->raw, (size_t)(n * cols) * size,
+	                 err))
 		return -1;
 	to_floats(from->dtype, m->raw, (size_t)(n * cols), m->w);
 	if (b->n_deltas == 1 && b->deltas->rows >= row + n && b->deltas->row == 0)
 		one_delta(m, b, f, row, n, cols);
 	else
 		add_deltas(m, b, f, row, n, cols);
-	ws_merge_bf16(m->w, stride, m->sum, stride, n, cols, m->two_step, m->out, stride, &max_delta, &max_w);
+	ws_merge_bf16(m->w, stride, m->sum, stride, n, cols, m->two_step, m->out, stride,
+	              &max_delta, &max_w);
 	return 0;
 }
 
-static int read_delta(const struct ws_delta *d, struct factors *f, struct ws_buf *buf, struct ws_err *err)
+static int read_delta(const struct ws_delta *d, struct factors *f, struct ws_buf *buf,
+                      struct ws_err *err)
 {
 	const struct ws_factor a = ws_delta_a(d), b = ws_delta_b(d);
 	f->a = malloc((size_t)(d->rank * d->cols) * sizeof *f->a);
@@ -167,7 +172,8 @@ static void put_header(const struct merge *m, FILE *out)
 		const struct ws_item *t = ws_catalog_find(m->catalog, m->bindings.items[i].target);
 		int64_t rows, cols;
 		grid_of(t, &rows, &cols);
-		ws_buf_printf(&text, "%c\"%s\":{\"dtype\":\"BF16\",\"shape\":[", i ? ',' : '{', t->name);
+		ws_buf_printf(&text, "%c\"%s\":{\"dtype\":\"BF16\",\"shape\":[", i ? ',' : '{',
+		              t->name);
 		for (unsigned d = 0; d < t->n_dims; d++)
 			ws_buf_printf(&text, "%s%lld", d ? "," : "", (long long)t->dims[d]);
 		ws_buf_printf(&text, "],\"data_offsets\":[%llu,", (unsigned long long)at);
@@ -221,8 +227,8 @@ static int open_all(struct merge *m, const char *base, const char *adapter, bool
 		return -1;
 	m->catalog = m->base.catalog;
 	if (plain) {
-		if (ws_catalog_make((const struct ws_source *const *)m->base.sources, 1, &as_it_is, &m->plain,
-		                    err))
+		if (ws_catalog_make((const struct ws_source *const *)m->base.sources, 1, &as_it_is,
+		                    &m->plain, err))
 			return -1;
 		m->catalog = m->plain;
 	}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* namebench.c - times the check of names, step by step: namebench CONFIG.json [TP [SOURCE]]
  *
- * SOURCE is synthetic:deepseek-v3 when it is left out, TP 8. Prints milliseconds of each step, what was
- * found, and the most memory that was in use. */
+ * SOURCE is synthetic:deepseek-v3 when it is left out, TP 8. Prints milliseconds of each step,
+ * what was found, and the most memory that was in use. */
 #include "wsync/clock.h"
 #include "wsync/tool/namecheck.h"
 

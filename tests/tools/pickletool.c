@@ -3,9 +3,9 @@
  *
  *   pickletool write < LINES > PICKLE   lines "NAME DTYPE DIM,DIM..." ("-": none); byte i of all
  *                                       tensors is (i * 131 + i / 251) modulo 256
- *   pickletool cuda DEVICE AT < LINES > PICKLE   the same whose bytes are on a GPU: a UUID, or a number; byte i
- *                                       of the handle is i
- *   pickletool read < PICKLE            the same lines, each with the XXH3 of its bytes (0: on a GPU) */
+ *   pickletool cuda DEVICE AT < LINES > PICKLE   the same whose bytes are on a GPU: a UUID, or a
+ * number; byte i of the handle is i pickletool read < PICKLE            the same lines, each with
+ * the XXH3 of its bytes (0: on a GPU) */
 #include "hash.h"
 #include "pickle_bucket.h"
 
@@ -57,7 +57,10 @@ static int write_cuda(const char *device, const char *at)
 	const size_t n = read_lines();
 	const bool is_number = strlen(device) < 4;
 	const struct ws_pickle_cuda where = {
-		.handle = handle, .at = strtoull(at, NULL, 10), .room = 1 << 20, .uuid = is_number ? NULL : device,
+		.handle = handle,
+		.at = strtoull(at, NULL, 10),
+		.room = 1 << 20,
+		.uuid = is_number ? NULL : device,
 		.ordinal = (unsigned)strtoul(device, NULL, 10),
 	};
 	struct ws_buf out;

@@ -44,7 +44,8 @@ static int split(char *line, const char *words[MAX_WORDS + 1])
 {
 	int n = 0;
 	char *save = NULL;
-	for (char *w = strtok_r(line, " \n", &save); w && n < MAX_WORDS; w = strtok_r(NULL, " \n", &save))
+	for (char *w = strtok_r(line, " \n", &save); w && n < MAX_WORDS;
+	     w = strtok_r(NULL, " \n", &save))
 		words[n++] = w;
 	for (int i = n; i <= MAX_WORDS; i++)
 		words[i] = "";
@@ -124,8 +125,8 @@ static void client_command(struct ws_store_client *c, const char *const *w)
 		ws_buf_printf(&out, "%" PRId64, number);
 	} else if (strcmp(w[0], "compare_set") == 0) {
 		const char *expected = strcmp(w[2], "-") == 0 ? "" : w[2];
-		rc = ws_store_client_compare_set(c, w[1], expected, strlen(expected), w[3], strlen(w[3]),
-		                                 until, &out, &err);
+		rc = ws_store_client_compare_set(c, w[1], expected, strlen(expected), w[3],
+		                                 strlen(w[3]), until, &out, &err);
 	} else {
 		rc = ws_err_set(&err, WS_EUSAGE, "no such command");
 	}

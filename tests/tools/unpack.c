@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unpack SOURCE DIR [LEVEL]    writes every weight's numbers as DIR/N.f32, and as DIR/N.rounded what they
+/* unpack SOURCE DIR [LEVEL]    writes every weight's numbers as DIR/N.f32, and
+ * as DIR/N.rounded what they
  *                              are rounded to; one line of JSON for each
- * unpack --time SOURCE [LEVEL] unpacks all of them again and again, some 256 KiB of fp32 at once, in turns
+ * unpack --time SOURCE [LEVEL] unpacks all of them again and again, some 256 KiB
+ * of fp32 at once, in turns
  *                              with copying what that makes, and says as JSON how long each took */
 #include "unpack.h"
 
@@ -162,8 +164,9 @@ static int time_passes(struct job *j, float *x, const float *from, size_t bytes,
 	}
 	qsort(ours, ROUNDS, sizeof *ours, by_size);
 	qsort(copies, ROUNDS, sizeof *copies, by_size);
-	printf("{\"level\":\"%s\",\"bytes\":%zu,\"seconds\":%.9f,\"memcpy_seconds\":%.9f}\n", ws_unpack_level(),
-	       bytes, (double)ours[ROUNDS / 2] / 1e9, (double)copies[ROUNDS / 2] / 1e9);
+	printf("{\"level\":\"%s\",\"bytes\":%zu,\"seconds\":%.9f,\"memcpy_seconds\":%.9f}\n",
+	       ws_unpack_level(), bytes, (double)ours[ROUNDS / 2] / 1e9,
+	       (double)copies[ROUNDS / 2] / 1e9);
 	return 0;
 }
 

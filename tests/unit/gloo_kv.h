@@ -54,7 +54,8 @@ static inline int kv_get(void *ctx, const char *key, ws_deadline until,
 			if (strcmp(kv->entries[i].key, key) == 0)
 				rc = ws_buf_add(value, kv->entries[i].value, kv->entries[i].n);
 		if (rc > 0 && (ws_deadline_passed(until) || ws_cancelled(cancel)))
-			rc = ws_err_set(err, WS_ETIMEOUT, "wait for key \"%s\": the deadline passed", key);
+			rc = ws_err_set(err, WS_ETIMEOUT,
+			                "wait for key \"%s\": the deadline passed", key);
 		if (rc <= 0) {
 			pthread_mutex_unlock(&kv->lock);
 			return rc;

@@ -155,8 +155,8 @@ static inline int check_bytes(struct checked *c, const uint8_t *bytes, size_t n,
 {
 	for (size_t i = 0; i < n; i++)
 		if (bytes[i] != content(c->item, c->seen + i))
-			return ws_err_set(err, WS_EMISMATCH, "item %zu: byte %llu is wrong", c->item,
-			                  (unsigned long long)(c->seen + i));
+			return ws_err_set(err, WS_EMISMATCH, "item %zu: byte %llu is wrong",
+			                  c->item, (unsigned long long)(c->seen + i));
 	c->seen += n;
 	return 0;
 }

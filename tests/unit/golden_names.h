@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* golden_names.h - reads the lists of tests/data/names.
  *
- * A line is NAME [DTYPE] SHAPE; {a..b} in a name stands for every number from a to b, so that 140,000
- * names are forty lines. '#' begins a comment. Shapes are 128x2048; one number is one dimension. */
+ * A line is NAME [DTYPE] SHAPE; {a..b} in a name stands for every number from a to b,
+ * so that 140,000 names are forty lines. '#' begins a comment. Shapes are 128x2048;
+ * one number is one dimension. */
 #ifndef WS_TESTS_GOLDEN_NAMES_H
 #define WS_TESTS_GOLDEN_NAMES_H
 
@@ -40,7 +41,8 @@ static inline bool golden_expand(const char *name, struct golden_name *entry, go
 		return false;
 	for (long i = first; i <= last; i++) {
 		char next[512];
-		snprintf(next, sizeof next, "%.*s%ld%s", (int)(open - name), name, i, strchr(open, '}') + 1);
+		snprintf(next, sizeof next, "%.*s%ld%s", (int)(open - name), name, i,
+		         strchr(open, '}') + 1);
 		if (!golden_expand(next, entry, fn, ctx))
 			return false;
 	}

@@ -22,8 +22,8 @@ static inline bool hollow_begin(struct hollow *h, const char *path)
 	return h->f && fputs("12345678{", h->f) >= 0;
 }
 
-static inline bool hollow_add(struct hollow *h, const char *name, const char *dtype, unsigned n_dims,
-                              const int64_t *dims)
+static inline bool hollow_add(struct hollow *h, const char *name, const char *dtype,
+                              unsigned n_dims, const int64_t *dims)
 {
 	enum ws_dtype type;
 	uint64_t bytes;
@@ -45,7 +45,8 @@ static inline bool hollow_end(struct hollow *h)
 	rewind(h->f);
 	for (int i = 0; i < 8; i++)
 		fputc((int)((size - 8) >> 8 * i & 0xff), h->f);
-	const bool flushed = fflush(h->f) == 0 && ftruncate(fileno(h->f), (off_t)(size + h->at)) == 0;
+	const bool flushed =
+		fflush(h->f) == 0 && ftruncate(fileno(h->f), (off_t)(size + h->at)) == 0;
 	return fclose(h->f) == 0 && written && flushed;
 }
 

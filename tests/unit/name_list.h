@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* name_list.h - true lists of tensors (tests/data/names) at a small depth, to be spoilt and checked.
+/* name_list.h - true lists of tensors (tests/data/names) at a small depth,
+ * to be spoilt and checked.
  *
- * A list becomes a safetensors file with a hole for its data, so that models of any size cost nothing.
- * Tests run in the root of the tree. */
+ * A list becomes a safetensors file with a hole for its data, so that models of any size cost
+ * nothing. Tests run in the root of the tree. */
 #ifndef TESTS_NAME_LIST_H
 #define TESTS_NAME_LIST_H
 
@@ -31,8 +32,8 @@ struct list {
 	size_t n, cap;
 };
 
-static struct entry *list_add(struct list *l, const char *name, enum ws_dtype dtype, unsigned n_dims,
-                              int64_t a, int64_t b)
+static struct entry *list_add(struct list *l, const char *name, enum ws_dtype dtype,
+                              unsigned n_dims, int64_t a, int64_t b)
 {
 	if (l->n == l->cap) {
 		l->cap = l->cap ? 2 * l->cap : 1024;
@@ -109,8 +110,8 @@ static char *read_whole(const char *path)
 	return text;
 }
 
-/* "{3..61}" in a name, all of them; layers end at depth, and what lies behind the config's layers (a
- * next-token layer) lies behind those. */
+/* "{3..61}" in a name, all of them; layers end at depth, and what lies behind the config's
+ * layers (a next-token layer) lies behind those. */
 static void expand(struct list *l, const char *name, const struct entry *like, int layers,
                    int depth)
 {

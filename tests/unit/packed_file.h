@@ -47,10 +47,11 @@ static void write_packed(struct packed_file *f, const struct part *parts, size_t
 	size_t len = 1, at = 0;
 	header[0] = '{';
 	for (size_t i = 0; i < n; i++) {
-		len += (size_t)snprintf(header + len, sizeof header - len,
-		                        "%s\"%s\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[%zu,%zu]}",
-		                        i ? "," : "", parts[i].name, parts[i].dtype, parts[i].shape, at,
-		                        at + parts[i].n);
+		len += (size_t)snprintf(
+			header + len, sizeof header - len,
+			"%s\"%s\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[%zu,%zu]}",
+			i ? "," : "", parts[i].name, parts[i].dtype, parts[i].shape, at,
+			at + parts[i].n);
 		assert_true(len + 1 < sizeof header);
 		at += parts[i].n;
 	}
@@ -58,11 +59,16 @@ static void write_packed(struct packed_file *f, const struct part *parts, size_t
 	const uint64_t size = len;
 	FILE *out = fopen("x.safetensors", "wb");
 	assert_non_null(out);
-	assert_int_equal(fwrite(&size, 1, 8, out), 8); /* these tests run on little-endian machines */
+	/* these tests run on little-endian machines */
+	assert_int_equal(fwrite(&size, 1, 8, out), 8);
 	assert_int_equal(fwrite(header, 1, len, out), len);
 	for (size_t i = 0; i < n; i++)
 		for (size_t k = 0; k < parts[i].n; k++)
-			assert_int_not_equal(fputc(parts[i].bytes ? ((const uint8_t *)parts[i].bytes)[k] : 0, out), EOF);
+			assert_int_not_equal(fputc(parts[i].bytes ?
+			                                   ((const uint8_t *)parts[i].bytes)[k] :
+			                                   0,
+			                           out),
+			                     EOF);
 	assert_int_equal(fclose(out), 0);
 	open_packed(f, "x.safetensors");
 }

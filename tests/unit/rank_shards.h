@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rank_shards.h - the tiny mixture of experts as a rank has it, cut element by element: what trainers
- * save and servers keep. */
+/* rank_shards.h - the tiny mixture of experts as a rank has it, cut element by element: what
+ * trainers save and servers keep. */
 #ifndef TESTS_RANK_SHARDS_H
 #define TESTS_RANK_SHARDS_H
 
@@ -85,7 +85,8 @@ static void cut_attention(const struct trainer *how, const char *layer, int rank
 		rank_tensors.n = before + 1;
 	}
 	snprintf(name, sizeof name, "%s.self_attn.o_proj.weight", layer);
-	cut(name, tensors_find(&checkpoint, name), 1, rank * (HEADS * DIM / how->tp), HEADS * DIM / how->tp);
+	cut(name, tensors_find(&checkpoint, name), 1, rank * (HEADS * DIM / how->tp),
+	    HEADS * DIM / how->tp);
 }
 
 /* A gated linear unit over so many ranks; gate and up as one where they are fused. */
@@ -115,16 +116,20 @@ static void cut_mlp(const char *module, int64_t inner, int ranks, int rank, bool
 /* [e, 2i, H] and [e, H, i] of a rank's own experts. */
 static void stack_local_experts(int64_t first, int64_t n, int64_t at, int64_t size)
 {
-	const struct tensor *w13 = tensors_add(&rank_tensors, "model.layers.1.mlp.experts.w13_weight", 3, n,
-	                                       2 * size, HIDDEN);
-	const struct tensor *w2 = tensors_add(&rank_tensors, "model.layers.1.mlp.experts.w2_weight", 3, n,
-	                                      HIDDEN, size);
+	const struct tensor *w13 =
+		tensors_add(&rank_tensors, "model.layers.1.mlp.experts.w13_weight", 3, n, 2 * size,
+	                    HIDDEN);
+	const struct tensor *w2 = tensors_add(&rank_tensors, "model.layers.1.mlp.experts.w2_weight",
+	                                      3, n, HIDDEN, size);
 	for (int64_t e = 0; e < n; e++)
 		for (int64_t i = 0; i < size; i++)
 			for (int64_t h = 0; h < HIDDEN; h++) {
-				copy_element(w13, e, i, h, expert(&checkpoint, first + e, "gate"), at + i, h, 0);
-				copy_element(w13, e, size + i, h, expert(&checkpoint, first + e, "up"), at + i, h, 0);
-				copy_element(w2, e, h, i, expert(&checkpoint, first + e, "down"), h, at + i, 0);
+				copy_element(w13, e, i, h, expert(&checkpoint, first + e, "gate"),
+				             at + i, h, 0);
+				copy_element(w13, e, size + i, h,
+				             expert(&checkpoint, first + e, "up"), at + i, h, 0);
+				copy_element(w2, e, h, i, expert(&checkpoint, first + e, "down"), h,
+				             at + i, 0);
 			}
 }
 
@@ -154,7 +159,8 @@ static void make_shard(const struct trainer *how, int rank)
 	cut_vocab(how, "lm_head.weight", rank);
 	for (size_t i = 0; i < checkpoint.n; i++) {
 		const struct tensor *t = &checkpoint.v[i];
-		if ((strstr(t->name, "norm") || strstr(t->name, "mlp.gate.")) && (rank == 0 || !how->first_only))
+		if ((strstr(t->name, "norm") || strstr(t->name, "mlp.gate.")) &&
+		    (rank == 0 || !how->first_only))
 			cut(t->name, t, 0, 0, t->dims[0]);
 	}
 }

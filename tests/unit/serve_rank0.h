@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_rank0.h - an endpoint over real HTTP, and this program as rank 0: store, mesh, broadcasts of
- * four tensors of different types. */
+/* serve_rank0.h - an endpoint over real HTTP, and this program as rank 0: store, mesh,
+ * broadcasts of four tensors of different types. */
 #ifndef WS_TEST_SERVE_RANK0_H
 #define WS_TEST_SERVE_RANK0_H
 
@@ -158,7 +158,8 @@ static inline void form(void)
 	};
 	if (ws_gloo_open(&go, soon(), &cancel, &gloo, &err))
 		fail_msg("%s", err.msg);
-	end(&p, 200, "{\"success\":true,\"message\":\"Succeeded to initialize custom process group.\"}");
+	end(&p, 200,
+	    "{\"success\":true,\"message\":\"Succeeded to initialize custom process group.\"}");
 }
 
 enum { TENSORS = 4 };
@@ -168,10 +169,10 @@ static const char tensors[] =
 	"\"names\":[\"w.a\",\"w.b\",\"w.c\",\"w.d\"],"
 	"\"dtypes\":[\"float32\",\"bfloat16\",\"int64\",\"uint8\"],"
 	"\"shapes\":[[700,100],[3],[],[5]],\"group_name\":\"g\"";
-static const char flattened[] =
-	"\"names\":[\"w.c\",\"w.a\",\"w.b\",\"w.d\"],"
-	"\"dtypes\":[\"int64\",\"float32\",\"bfloat16\",\"uint8\"],"
-	"\"shapes\":[[],[700,100],[3],[5]],\"group_name\":\"g\",\"load_format\":\"flattened_bucket\"";
+static const char flattened[] = "\"names\":[\"w.c\",\"w.a\",\"w.b\",\"w.d\"],"
+				"\"dtypes\":[\"int64\",\"float32\",\"bfloat16\",\"uint8\"],"
+				"\"shapes\":[[],[700,100],[3],[5]],\"group_name\":\"g\",\"load_"
+                                "format\":\"flattened_bucket\"";
 
 static inline const uint8_t *bytes_of(size_t i)
 {
@@ -225,7 +226,8 @@ static inline void update(const char *list, const char *more, long status, const
 {
 	struct post p;
 	struct ws_err err = WS_ERR_INIT;
-	begin(&p, "POST", "/update_weights_from_distributed", "{%s,\"flush_cache\":false%s}", list, more);
+	begin(&p, "POST", "/update_weights_from_distributed", "{%s,\"flush_cache\":false%s}", list,
+	      more);
 	if (list == flattened ? send_flattened(&err) : send_tensors(&err))
 		fail_msg("%s", err.msg);
 	end(&p, status, says);

@@ -22,28 +22,35 @@ static unsigned tp, ep;
 
 /* ---- small models ---- */
 
-static const char llama[] =
-	"{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",\"torch_dtype\":\"bfloat16\","
-	"\"hidden_size\":48,\"intermediate_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":8,"
-	"\"num_key_value_heads\":4,\"vocab_size\":100}";
+static const char llama[] = "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\","
+                            "\"torch_dtype\":\"bfloat16\","
+			    "\"hidden_size\":48,\"intermediate_size\":64,\"num_hidden_layers\":2,"
+                            "\"num_attention_heads\":8,"
+			    "\"num_key_value_heads\":4,\"vocab_size\":100}";
 static const char qwen3[] =
-	"{\"architectures\":[\"Qwen3ForCausalLM\"],\"model_type\":\"qwen3\",\"torch_dtype\":\"bfloat16\","
-	"\"hidden_size\":32,\"intermediate_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":8,"
+	"{\"architectures\":[\"Qwen3ForCausalLM\"],\"model_type\":\"qwen3\",\"torch_dtype\":"
+        "\"bfloat16\","
+	"\"hidden_size\":32,\"intermediate_size\":64,\"num_hidden_layers\":2,\"num_attention_"
+        "heads\":8,"
 	"\"num_key_value_heads\":2,\"head_dim\":6,\"vocab_size\":70,\"tie_word_embeddings\":true}";
 static const char qwen3_moe[] =
 	"{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\","
-	"\"torch_dtype\":\"bfloat16\",\"hidden_size\":32,\"intermediate_size\":64,\"num_hidden_layers\":2,"
+	"\"torch_dtype\":\"bfloat16\",\"hidden_size\":32,\"intermediate_size\":64,\"num_hidden_"
+        "layers\":2,"
 	"\"num_attention_heads\":8,\"num_key_value_heads\":4,\"head_dim\":4,\"vocab_size\":64,"
 	"\"num_experts\":8,\"num_experts_per_tok\":2,\"moe_intermediate_size\":16,"
 	"\"mlp_only_layers\":[0],\"decoder_sparse_step\":1,\"tie_word_embeddings\":false}";
 static const char deepseek[] =
 	"{\"architectures\":[\"DeepseekV3ForCausalLM\"],\"model_type\":\"deepseek_v3\","
-	"\"torch_dtype\":\"bfloat16\",\"hidden_size\":32,\"intermediate_size\":64,\"num_hidden_layers\":2,"
+	"\"torch_dtype\":\"bfloat16\",\"hidden_size\":32,\"intermediate_size\":64,\"num_hidden_"
+        "layers\":2,"
 	"\"num_attention_heads\":8,\"num_key_value_heads\":8,\"vocab_size\":64,\"q_lora_rank\":24,"
 	"\"kv_lora_rank\":16,\"qk_nope_head_dim\":4,\"qk_rope_head_dim\":2,\"v_head_dim\":4,"
 	"\"n_routed_experts\":8,\"n_shared_experts\":1,\"num_experts_per_tok\":2,\"n_group\":2,"
-	"\"topk_group\":1,\"moe_intermediate_size\":16,\"first_k_dense_replace\":1,\"moe_layer_freq\":1,"
-	"\"topk_method\":\"noaux_tc\",\"num_nextn_predict_layers\":1,\"tie_word_embeddings\":false}";
+	"\"topk_group\":1,\"moe_intermediate_size\":16,\"first_k_dense_replace\":1,\"moe_layer_"
+        "freq\":1,"
+	"\"topk_method\":\"noaux_tc\",\"num_nextn_predict_layers\":1,\"tie_word_embeddings\":"
+        "false}";
 
 static void write_config(const char *config)
 {
@@ -103,7 +110,8 @@ static void put_slot(const char *name, enum ws_dtype dtype, unsigned n_dims, con
 	assert_non_null(t->bytes);
 	for (uint64_t i = 0; i < count; i++) {
 		const uint16_t bits = element(name, i);
-		ws_serve_convert(dtype, t->bytes + i * ws_dtype_bits(dtype) / 8, WS_DTYPE_BF16, &bits, 1);
+		ws_serve_convert(dtype, t->bytes + i * ws_dtype_bits(dtype) / 8, WS_DTYPE_BF16,
+		                 &bits, 1);
 	}
 }
 
@@ -155,7 +163,8 @@ static bool send(void)
 				uint64_t n = 1 + next(400);
 				if (n > slots[i].bytes - at)
 					n = slots[i].bytes - at;
-				ws_serve_load_put(&load, r, i, at, tensors[i].bytes + at, (size_t)n);
+				ws_serve_load_put(&load, r, i, at, tensors[i].bytes + at,
+				                  (size_t)n);
 				at += n;
 			}
 	ws_serve_load_commit(&load, 1, &duplicates);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensors.h - tensors in memory, cut and put together element by element, and written to files: what
- * catalogs are compared with. */
+/* tensors.h - tensors in memory, cut and put together element by element, and written to files:
+ * what catalogs are compared with. */
 #ifndef TESTS_TENSORS_H
 #define TESTS_TENSORS_H
 
@@ -35,8 +35,8 @@ static int64_t elements(const struct tensor *t)
 	return n;
 }
 
-static struct tensor *tensors_add(struct tensors *set, const char *name, int n, int64_t a, int64_t b,
-                                  int64_t c)
+static struct tensor *tensors_add(struct tensors *set, const char *name, int n, int64_t a,
+                                  int64_t b, int64_t c)
 {
 	assert_true(set->n < TENSORS_MAX);
 	struct tensor *t = &set->v[set->n++];
@@ -62,8 +62,8 @@ static void tensors_fill(struct tensor *t)
 	}
 }
 
-static struct tensor *tensors_random(struct tensors *set, const char *name, int n, int64_t a, int64_t b,
-                                     int64_t c)
+static struct tensor *tensors_random(struct tensors *set, const char *name, int n, int64_t a,
+                                     int64_t b, int64_t c)
 {
 	struct tensor *t = tensors_add(set, name, n, a, b, c);
 	tensors_fill(t);
@@ -116,8 +116,10 @@ static void tensors_write(const struct tensors *set, const char *path)
 		len += (size_t)sprintf(header + len, "%s\"%s\":{\"dtype\":\"BF16\",\"shape\":[",
 		                       i ? "," : "", t->name);
 		for (int d = 0; d < t->n; d++)
-			len += (size_t)sprintf(header + len, "%s%lld", d ? "," : "", (long long)t->dims[d]);
-		len += (size_t)sprintf(header + len, "],\"data_offsets\":[%zu,%zu]}", at, at + bytes);
+			len += (size_t)sprintf(header + len, "%s%lld", d ? "," : "",
+			                       (long long)t->dims[d]);
+		len += (size_t)sprintf(header + len, "],\"data_offsets\":[%zu,%zu]}", at,
+		                       at + bytes);
 		at += bytes;
 	}
 	header[len++] = '}';
@@ -135,7 +137,8 @@ static void tensors_write(const struct tensors *set, const char *path)
 }
 
 /* The item is that tensor, in shape and in every byte. */
-static void __attribute__((unused)) assert_item(const struct ws_catalog *c, const struct tensor *want)
+static void __attribute__((unused))
+assert_item(const struct ws_catalog *c, const struct tensor *want)
 {
 	struct ws_err err = WS_ERR_INIT;
 	const struct ws_item *item = ws_catalog_find(c, want->name);
@@ -151,7 +154,8 @@ static void __attribute__((unused)) assert_item(const struct ws_catalog *c, cons
 	if (ws_item_read(item, 0, got, bytes, &err))
 		fail_msg("%s: %s", want->name, err.msg);
 	if (memcmp(got, want->bytes, bytes) != 0)
-		fail_msg("%s (%s) has other bytes", want->name, item->made ? item->made : "as it is");
+		fail_msg("%s (%s) has other bytes", want->name,
+		         item->made ? item->made : "as it is");
 	free(got);
 }
 

@@ -12,7 +12,8 @@
 #include "tiny_http.h"
 
 static const char config_text[] =
-	"{\"architectures\": [\"LlamaForCausalLM\"], \"hidden_size\": 64, \"intermediate_size\": 128,"
+	"{\"architectures\": [\"LlamaForCausalLM\"], \"hidden_size\": 64, \"intermediate_size\": "
+        "128,"
 	" \"num_hidden_layers\": 1, \"num_attention_heads\": 4, \"num_key_value_heads\": 2,"
 	" \"vocab_size\": 128}";
 
@@ -109,7 +110,9 @@ static void a_servers_own_config_is_used_where_the_source_has_none(void **state)
 	const struct ws_input_opts none = { 0 };
 	struct ws_audit_target t = target(4);
 	assert_int_equal(ws_input_open(&none, &in, &err), 0);
-	assert_int_equal(ws_config_parse(config_text, sizeof config_text - 1, "theirs", &t.config, &err), 0);
+	assert_int_equal(ws_config_parse(config_text, sizeof config_text - 1, "theirs", &t.config,
+	                                 &err),
+	                 0);
 	assert_int_equal(ws_audit_layout(&in, &t, &l, NULL, 0, &err), 0);
 	assert_string_equal(ws_layout_family(l), "llama");
 	ws_layout_free(l);
@@ -117,7 +120,8 @@ static void a_servers_own_config_is_used_where_the_source_has_none(void **state)
 	ws_input_close(&in);
 }
 
-static int64_t rows_of(const struct ws_input *in, const struct ws_audit_target *t, char *why, size_t n)
+static int64_t rows_of(const struct ws_input *in, const struct ws_audit_target *t, char *why,
+                       size_t n)
 {
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_layout *l;
@@ -146,7 +150,9 @@ static void a_servers_own_config_goes_before_the_sources(void **state)
 	in.named = false;
 	assert_int_equal(rows_of(&in, &t, NULL, 0), 48);
 	ws_config_free(t.config);
-	assert_int_equal(ws_config_parse(short_one, sizeof short_one - 1, "theirs", &t.config, &err), 0);
+	assert_int_equal(ws_config_parse(short_one, sizeof short_one - 1, "theirs", &t.config,
+	                                 &err),
+	                 0);
 	assert_int_equal(rows_of(&in, &t, why, sizeof why), -1);
 	assert_non_null(strstr(why, "theirs has no"));
 	ws_config_free(t.config);
@@ -167,7 +173,8 @@ static void a_model_path_that_is_not_here_is_no_directory(void **state)
 
 /* ---- what a server tells of its model ---- */
 
-static const char *family_at(struct ws_input *in, const char *type, const char *architecture, struct ws_err *err)
+static const char *family_at(struct ws_input *in, const char *type, const char *architecture,
+                             struct ws_err *err)
 {
 	struct ws_layout *l;
 	struct ws_audit_target t = { .tp = 1, .url = "http://a:1" };
@@ -189,7 +196,8 @@ static void a_source_is_compared_with_the_family_that_the_server_tells(void **st
 	struct ws_err err;
 	struct ws_input in;
 	open_config(&in);
-	assert_string_equal(family_at(&in, "qwen3", "Qwen3ForCausalLM", &err), "llama"); /* --config */
+	/* --config */
+	assert_string_equal(family_at(&in, "qwen3", "Qwen3ForCausalLM", &err), "llama");
 	in.named = false;
 	assert_string_equal(family_at(&in, "", "", &err), "llama");
 	assert_string_equal(family_at(&in, "llama", "LlamaForCausalLM", &err), "llama");
@@ -198,11 +206,14 @@ static void a_source_is_compared_with_the_family_that_the_server_tells(void **st
 	assert_string_equal(family_at(&in, "mistral", "MistralForCausalLM", &err), "mistral");
 	assert_string_equal(family_at(&in, "qwen3", "MyQwen3", &err), "qwen3");
 	/* Not known: a wrapper may hold the same parameters. */
-	assert_string_equal(family_at(&in, "mllama", "MllamaForConditionalGeneration", &err), "llama");
+	assert_string_equal(family_at(&in, "mllama", "MllamaForConditionalGeneration", &err),
+	                    "llama");
 	assert_string_equal(family_at(&in, "qwen3_moe", "Qwen3MoeForCausalLM", &err), "failure");
 	assert_int_equal(err.code, WS_EMISMATCH);
-	assert_non_null(strstr(err.msg, "the server runs qwen3_moe (Qwen3MoeForCausalLM), and config.json says "
-	                                "LlamaForCausalLM"));
+	assert_non_null(
+		strstr(err.msg,
+	               "the server runs qwen3_moe (Qwen3MoeForCausalLM), and config.json says "
+	               "LlamaForCausalLM"));
 	ws_input_close(&in);
 }
 
@@ -213,7 +224,8 @@ static struct {
 	int asked;
 } server;
 
-static const char *show(struct tiny *t, const char *method, const char *path, const char *body, int *status)
+static const char *show(struct tiny *t, const char *method, const char *path, const char *body,
+                        int *status)
 {
 	static char answer[4096];
 	const char *layer = strstr(body, "model.layers."), *rows = strstr(body, "truncate_size");
@@ -221,13 +233,17 @@ static const char *show(struct tiny *t, const char *method, const char *path, co
 	server.asked++;
 	if (!layer || !rows || server.refuses || atoi(layer + 13) >= server.layers) {
 		*status = server.replicas ? 200 : 400;
-		return server.replicas ? "[null, null]" : "{\"error\": {\"message\": \"Get parameter by name failed\"}}";
+		return server.replicas ?
+		               "[null, null]" :
+		               "{\"error\": {\"message\": \"Get parameter by name failed\"}}";
 	}
-	int n = atoi(rows + 15), used = snprintf(answer, sizeof answer, server.replicas ? "[[" : "[");
+	int n = atoi(rows + 15),
+	    used = snprintf(answer, sizeof answer, server.replicas ? "[[" : "[");
 	n = n < server.width ? n : server.width;
 	for (int half = 0; half <= server.replicas; half++) {
 		for (int i = 0; i < n; i++)
-			used += snprintf(answer + used, sizeof answer - (size_t)used, "%s0.5", i ? "," : "");
+			used += snprintf(answer + used, sizeof answer - (size_t)used, "%s0.5",
+			                 i ? "," : "");
 		used += snprintf(answer + used, sizeof answer - (size_t)used,
 		                 server.replicas && !half ? "],[" : server.replicas ? "]]" : "]");
 	}
@@ -239,7 +255,9 @@ static void expect_difference(struct ws_http *http, struct ws_input *in, struct 
 {
 	struct ws_err err = WS_ERR_INIT;
 	t->layers = 0; /* as if never asked */
-	assert_int_equal(ws_audit_measure(http, in, t, 1, ws_deadline_in(20 * WS_NS_PER_S), NULL, &err), 0);
+	assert_int_equal(ws_audit_measure(http, in, t, 1, ws_deadline_in(20 * WS_NS_PER_S), NULL,
+	                                  &err),
+	                 0);
 	if (!*difference)
 		assert_string_equal(t->differs, "");
 	else if (!strstr(t->differs, difference))
@@ -249,7 +267,8 @@ static void expect_difference(struct ws_http *http, struct ws_input *in, struct 
 static void layers_and_width_of_a_server_are_compared(void **state)
 {
 	static const char two[] = "{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":8,"
-		"\"intermediate_size\":48,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"vocab_size\":100}";
+				  "\"intermediate_size\":48,\"num_hidden_layers\":2,\"num_"
+	                          "attention_heads\":4,\"vocab_size\":100}";
 	(void)state;
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_input in;
@@ -271,12 +290,16 @@ static void layers_and_width_of_a_server_are_compared(void **state)
 		server.layers = 2, server.width = 8;
 		expect_difference(http, &in, &t, "");
 		server.layers = 3;
-		expect_difference(http, &in, &t, "the server has a model.layers.2, and ours says num_hidden_layers 2");
+		expect_difference(
+			http, &in, &t,
+			"the server has a model.layers.2, and ours says num_hidden_layers 2");
 		assert_string_equal(t.differs_key, "num_hidden_layers");
 		server.layers = 1;
-		expect_difference(http, &in, &t, "the server has model.layers.0 and no model.layers.1, and ours");
+		expect_difference(http, &in, &t,
+		                  "the server has model.layers.0 and no model.layers.1, and ours");
 		server.layers = 2, server.width = 4;
-		expect_difference(http, &in, &t, "the server's norms have 4 numbers, and ours says hidden_size 8");
+		expect_difference(http, &in, &t,
+		                  "the server's norms have 4 numbers, and ours says hidden_size 8");
 		assert_string_equal(t.differs_key, "hidden_size");
 		server.width = 99;
 		expect_difference(http, &in, &t, "more than 8 numbers");
@@ -286,7 +309,9 @@ static void layers_and_width_of_a_server_are_compared(void **state)
 	server.refuses = false, server.width = 8, server.asked = 0;
 	expect_difference(http, &in, &t, "");
 	assert_int_equal(server.asked, 3);
-	assert_int_equal(ws_audit_measure(http, &in, &t, 1, ws_deadline_in(20 * WS_NS_PER_S), NULL, &err), 0);
+	assert_int_equal(ws_audit_measure(http, &in, &t, 1, ws_deadline_in(20 * WS_NS_PER_S), NULL,
+	                                  &err),
+	                 0);
 	assert_int_equal(server.asked, 3); /* of one source once */
 	in.named = true;
 	expect_difference(http, &in, &t, "");

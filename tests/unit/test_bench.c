@@ -49,7 +49,11 @@ static void ratios_are_of_pairs_and_of_rates(void **state)
 	(void)state;
 	const int64_t ours[] = { 100, 200, 50 }, theirs[] = { 200, 200, 200 };
 	struct ws_bench_ratio r;
-	struct ws_bench_row row = { .ns = ours, .n = 3, .bytes = 10, .against = "x", .against_bytes = 10,
+	struct ws_bench_row row = { .ns = ours,
+		                    .n = 3,
+		                    .bytes = 10,
+		                    .against = "x",
+		                    .against_bytes = 10,
 		                    .against_ns = theirs };
 	assert_true(ws_bench_ratio(&row, &r));
 	assert_float_equal(r.median, 2, 1e-9);
@@ -71,9 +75,11 @@ static void the_middle_half_says_how_noisy_it_was(void **state)
 	struct ws_bench_sum s;
 	ws_bench_sum((const int64_t[]){ 100 }, 1, &s);
 	assert_float_equal(s.spread, 0, 1e-9);
-	ws_bench_sum((const int64_t[]){ 100, 160, 80 }, 3, &s); /* too few for halves: all of them */
+	/* too few for halves: all of them */
+	ws_bench_sum((const int64_t[]){ 100, 160, 80 }, 3, &s);
 	assert_float_equal(s.spread, 0.8, 1e-9);
-	ws_bench_sum((const int64_t[]){ 100, 900, 90, 110, 10 }, 5, &s); /* one far off on each side counts for nothing */
+	/* one far off on each side counts for nothing */
+	ws_bench_sum((const int64_t[]){ 100, 900, 90, 110, 10 }, 5, &s);
 	assert_float_equal(s.spread, 0.2, 1e-9);
 	ws_bench_sum((const int64_t[]){ 0, 0 }, 2, &s);
 	assert_float_equal(s.spread, 0, 1e-9);
@@ -130,17 +136,21 @@ static void see_begin(void *ctx)
 	((struct seen *)ctx)->begun++;
 }
 
-static int measure(struct ws_bench_opts o, struct script *s, struct script *other, struct seen *seen)
+static int measure(struct ws_bench_opts o, struct script *s, struct script *other,
+                   struct seen *seen)
 {
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_bench_row row = { .stage = "kernels", .name = "it" };
 	struct ws_cancel cancel;
-	const struct bench_timed it = { .run = play, .ctx = s }, against = { .run = play, .ctx = other };
+	const struct bench_timed it = { .run = play, .ctx = s },
+				 against = { .run = play, .ctx = other };
 	*seen = (struct seen){ 0 };
 	assert_int_equal(ws_cancel_init(&cancel, &err), 0);
 	s->cancel = &cancel;
 	o.cancel = &cancel;
-	o.sink = (struct ws_bench_sink){ .begin = see_begin, .row = see_row, .turn = see_turn, .ctx = seen };
+	o.sink = (struct ws_bench_sink){
+		.begin = see_begin, .row = see_row, .turn = see_turn, .ctx = seen
+	};
 	const int rc = bench_measure(&o, &row, &it, other ? &against : NULL, &err);
 	ws_cancel_fini(&cancel);
 	return rc ? (int)err.code : 0;
@@ -150,8 +160,9 @@ static void warm_ups_are_dropped(void **state)
 {
 	(void)state;
 	struct seen seen;
-	assert_int_equal(measure((struct ws_bench_opts){ .samples = 5, .warmups = 2 }, &(struct script){ 0 },
-	                         &(struct script){ 0 }, &seen), 0);
+	assert_int_equal(measure((struct ws_bench_opts){ .samples = 5, .warmups = 2 },
+	                         &(struct script){ 0 }, &(struct script){ 0 }, &seen),
+	                 0);
 	assert_int_equal(seen.rows, 1);
 	assert_int_equal(seen.n, 5);
 	assert_int_equal(seen.turns, 7);
@@ -166,11 +177,16 @@ static void what_was_taken_before_a_failure_is_told(void **state)
 	(void)state;
 	struct seen seen;
 	const struct ws_bench_opts o = { .samples = 5, .warmups = 1 };
-	assert_int_equal(measure(o, &(struct script){ .fails_at = 5 }, &(struct script){ 0 }, &seen), WS_EREFUSED);
+	assert_int_equal(measure(o, &(struct script){ .fails_at = 5 }, &(struct script){ 0 },
+	                         &seen),
+	                 WS_EREFUSED);
 	assert_int_equal(seen.n, 3);
-	assert_int_equal(measure(o, &(struct script){ 0 }, &(struct script){ .fails_at = 4 }, &seen), WS_EREFUSED);
+	assert_int_equal(measure(o, &(struct script){ 0 }, &(struct script){ .fails_at = 4 },
+	                         &seen),
+	                 WS_EREFUSED);
 	assert_int_equal(seen.n, 2); /* pairs */
-	assert_int_equal(measure(o, &(struct script){ .cancels_at = 3 }, NULL, &seen), WS_ECANCELLED);
+	assert_int_equal(measure(o, &(struct script){ .cancels_at = 3 }, NULL, &seen),
+	                 WS_ECANCELLED);
 	assert_int_equal(seen.n, 2);
 	assert_int_equal(measure(o, &(struct script){ .fails_at = 1 }, NULL, &seen), WS_EREFUSED);
 	assert_int_equal(seen.rows + seen.begun, 0);
@@ -210,8 +226,12 @@ static struct ws_bench_estimate on_paper(struct ws_bench_topology t)
 static void a_ring_is_bound_by_the_receivers_link(void **state)
 {
 	(void)state;
-	const struct ws_bench_estimate e = on_paper((struct ws_bench_topology){
-		.senders = 4, .endpoints = 8, .ranks = 8, .link = 50 * GB, .ring = true, .overlap = true });
+	const struct ws_bench_estimate e = on_paper((struct ws_bench_topology){ .senders = 4,
+	                                                                        .endpoints = 8,
+	                                                                        .ranks = 8,
+	                                                                        .link = 50 * GB,
+	                                                                        .ring = true,
+	                                                                        .overlap = true });
 	assert_int_equal(e.copies, 1);
 	assert_int_equal(e.send_ns, SECONDS(0.5));
 	assert_int_equal(e.receive_ns, SECONDS(2));
@@ -237,9 +257,17 @@ static void a_tree_sends_a_copy_to_each_child(void **state)
 static void stages_overlap_or_add_up(void **state)
 {
 	(void)state;
-	struct ws_bench_topology t = { .senders = 2, .endpoints = 1, .ranks = 1, .link = 100 * GB,
-		                       .source = 10 * GB, .make = 20 * GB, .apply = 50 * GB, .ring = true,
-		                       .bucket_ns = SECONDS(0.1), .fixed_ns = SECONDS(0.5), .overlap = true };
+	struct ws_bench_topology t = { .senders = 2,
+		                       .endpoints = 1,
+		                       .ranks = 1,
+		                       .link = 100 * GB,
+		                       .source = 10 * GB,
+		                       .make = 20 * GB,
+		                       .apply = 50 * GB,
+		                       .ring = true,
+		                       .bucket_ns = SECONDS(0.1),
+		                       .fixed_ns = SECONDS(0.5),
+		                       .overlap = true };
 	struct ws_bench_estimate e = on_paper(t);
 	assert_int_equal(e.read_ns, SECONDS(10));
 	assert_int_equal(e.make_ns, SECONDS(5));
@@ -258,8 +286,15 @@ static void stages_overlap_or_add_up(void **state)
 static void senders_in_turns_are_as_fast_as_one(void **state)
 {
 	(void)state;
-	struct ws_bench_topology t = { .senders = 4, .endpoints = 1, .ranks = 8, .nics = 8, .link = 50 * GB,
-		                       .source = 100 * GB, .ring = true, .overlap = true, .turns = true,
+	struct ws_bench_topology t = { .senders = 4,
+		                       .endpoints = 1,
+		                       .ranks = 8,
+		                       .nics = 8,
+		                       .link = 50 * GB,
+		                       .source = 100 * GB,
+		                       .ring = true,
+		                       .overlap = true,
+		                       .turns = true,
 		                       .fixed_ns = SECONDS(1) };
 	struct ws_bench_estimate e = on_paper(t);
 	assert_int_equal(e.send_ns, SECONDS(2));
@@ -277,9 +312,14 @@ static void senders_in_turns_are_as_fast_as_one(void **state)
 static void what_is_scattered_goes_to_every_endpoint_by_itself(void **state)
 {
 	(void)state;
-	const struct ws_bench_estimate e = on_paper((struct ws_bench_topology){
-		.senders = 4, .endpoints = 2, .ranks = 8, .nics = 8, .link = 50 * GB, .apply = 10 * GB, .scatter = true,
-		.overlap = true });
+	const struct ws_bench_estimate e = on_paper((struct ws_bench_topology){ .senders = 4,
+	                                                                        .endpoints = 2,
+	                                                                        .ranks = 8,
+	                                                                        .nics = 8,
+	                                                                        .link = 50 * GB,
+	                                                                        .apply = 10 * GB,
+	                                                                        .scatter = true,
+	                                                                        .overlap = true });
 	assert_int_equal(e.copies, 2);
 	assert_int_equal(e.send_ns, SECONDS(1));
 	assert_int_equal(e.receive_ns, SECONDS(0.25));
@@ -291,8 +331,13 @@ static void what_is_scattered_goes_to_every_endpoint_by_itself(void **state)
 static void a_single_bucket_overlaps_with_nothing(void **state)
 {
 	(void)state;
-	const struct ws_bench_topology t = { .senders = 1, .endpoints = 1, .ranks = 1, .link = 10 * GB, .source = 20 * GB,
-		                             .ring = true, .overlap = true };
+	const struct ws_bench_topology t = { .senders = 1,
+		                             .endpoints = 1,
+		                             .ranks = 1,
+		                             .link = 10 * GB,
+		                             .source = 20 * GB,
+		                             .ring = true,
+		                             .overlap = true };
 	struct ws_bench_estimate e;
 	ws_bench_estimate(&t, UINT64_C(10000000000), UINT64_C(10000000000), 1, &e);
 	assert_int_equal(e.expected_ns, SECONDS(1.5));

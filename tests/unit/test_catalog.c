@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What trainers keep, in many layouts, comes to the checkpoint that it was made of, byte by byte. */
+/* What trainers keep, in many layouts, comes to the checkpoint that it was made of, byte by
+ * byte. */
 #include "tiny_moe.h"
 
 #include "wsync/clock.h"
@@ -20,7 +21,8 @@ static int open_family(const char *json)
 	family = ws_namemap_find(maps, config);
 	if (!family)
 		family = ws_namemap_generic(maps);
-	if (family != ws_namemap_generic(maps) && ws_layout_make(family, config, &whole, &layout, &err))
+	if (family != ws_namemap_generic(maps) &&
+	    ws_layout_make(family, config, &whole, &layout, &err))
 		fail_msg("%s", err.msg);
 	return 0;
 }
@@ -68,26 +70,29 @@ static void fuse_attention(struct tensors *out, const struct tensors *set, const
 static void stack_experts(struct tensors *out, const struct tensors *set, const char *gate_up,
                           const char *down, bool transposed)
 {
-	const struct tensor *a = transposed ? tensors_add(out, gate_up, 3, EXPERTS, HIDDEN, 2 * MID) :
-	                                      tensors_add(out, gate_up, 3, EXPERTS, 2 * MID, HIDDEN);
+	const struct tensor *a = transposed ?
+	                                 tensors_add(out, gate_up, 3, EXPERTS, HIDDEN, 2 * MID) :
+	                                 tensors_add(out, gate_up, 3, EXPERTS, 2 * MID, HIDDEN);
 	const struct tensor *b = transposed ? tensors_add(out, down, 3, EXPERTS, MID, HIDDEN) :
 	                                      tensors_add(out, down, 3, EXPERTS, HIDDEN, MID);
 	for (int64_t e = 0; e < EXPERTS; e++)
 		for (int64_t i = 0; i < MID; i++)
 			for (int64_t h = 0; h < HIDDEN; h++) {
-				copy_element(a, e, transposed ? h : i, transposed ? i : h, expert(set, e, "gate"), i,
-				             h, 0);
-				copy_element(a, e, transposed ? h : MID + i, transposed ? MID + i : h,
-				             expert(set, e, "up"), i, h, 0);
-				copy_element(b, e, transposed ? i : h, transposed ? h : i, expert(set, e, "down"),
-				             h, i, 0);
+				copy_element(a, e, transposed ? h : i, transposed ? i : h,
+				             expert(set, e, "gate"), i, h, 0);
+				copy_element(a, e, transposed ? h : MID + i,
+				             transposed ? MID + i : h, expert(set, e, "up"), i, h,
+				             0);
+				copy_element(b, e, transposed ? i : h, transposed ? h : i,
+				             expert(set, e, "down"), h, i, 0);
 			}
 }
 
 static bool is_fused(const char *name)
 {
 	return strstr(name, ".q_proj.") || strstr(name, ".k_proj.") || strstr(name, ".v_proj.") ||
-	       strstr(name, ".gate_proj.") || strstr(name, ".up_proj.") || strstr(name, ".experts.");
+	       strstr(name, ".gate_proj.") || strstr(name, ".up_proj.") ||
+	       strstr(name, ".experts.");
 }
 
 /* What no trainer changes, under a prefix. */
@@ -97,7 +102,8 @@ static void keep_rest(struct tensors *out, const struct tensors *set)
 		const struct tensor *t = &set->v[i];
 		if (is_fused(t->name))
 			continue;
-		const struct tensor *to = tensors_add(out, t->name, t->n, t->dims[0], t->dims[1], 0);
+		const struct tensor *to =
+			tensors_add(out, t->name, t->n, t->dims[0], t->dims[1], 0);
 		memcpy(to->bytes, t->bytes, (size_t)elements(t) * ELEMENT);
 	}
 }
@@ -124,7 +130,8 @@ static int open_catalog(const struct tensors *set, struct opened *o, struct ws_e
 	tensors_write(set, path);
 	if (ws_source_open(&path, 1, &o->source, err))
 		fail_msg("%s", err->msg);
-	return ws_catalog_make((const struct ws_source *const *)&o->source, 1, &opts, &o->catalog, err);
+	return ws_catalog_make((const struct ws_source *const *)&o->source, 1, &opts, &o->catalog,
+	                       err);
 }
 
 static void close_catalog(struct opened *o)
@@ -194,10 +201,12 @@ static void servers_own_fused_names_are_taken_apart(void **state)
 	              "model.layers.1.mlp.experts.w2_weight", false);
 	assert_same(&trainer);
 	assert_int_equal(open_catalog(&trainer, &o, &err), 0);
-	assert_string_equal(ws_catalog_find(o.catalog, "model.layers.0.self_attn.k_proj.weight")->made,
-	                    "rows 48..59 of model.layers.0.self_attn.qkv_proj.weight");
-	assert_string_equal(ws_catalog_find(o.catalog, "model.layers.1.mlp.experts.3.up_proj.weight")->made,
-	                    "[3, 24..47, 0..31] of model.layers.1.mlp.experts.w13_weight");
+	assert_string_equal(
+		ws_catalog_find(o.catalog, "model.layers.0.self_attn.k_proj.weight")->made,
+		"rows 48..59 of model.layers.0.self_attn.qkv_proj.weight");
+	assert_string_equal(
+		ws_catalog_find(o.catalog, "model.layers.1.mlp.experts.3.up_proj.weight")->made,
+		"[3, 24..47, 0..31] of model.layers.1.mlp.experts.w13_weight");
 	size_t copied;
 	assert_int_equal(ws_catalog_views(o.catalog, &copied), 12 + 2 + EXPERTS * 3);
 	assert_int_equal(copied, 0);
@@ -220,11 +229,13 @@ static void transposed_experts_and_query_groups_are_taken_apart(void **state)
 	              "model.layers.1.mlp.experts.down_proj", true);
 	assert_same(&trainer);
 	assert_int_equal(open_catalog(&trainer, &o, &err), 0);
-	assert_string_equal(ws_catalog_find(o.catalog, "model.layers.1.mlp.experts.3.up_proj.weight")->made,
-	                    "[3, 0..31, 24..47] of model.layers.1.mlp.experts.gate_up_proj, transposed");
-	assert_string_equal(ws_catalog_find(o.catalog, "model.layers.0.self_attn.v_proj.bias")->made,
-	                    "rows of model.layers.0.self_attn.linear_qkv.bias, where they are interleaved "
-	                    "in 2 groups");
+	assert_string_equal(
+		ws_catalog_find(o.catalog, "model.layers.1.mlp.experts.3.up_proj.weight")->made,
+		"[3, 0..31, 24..47] of model.layers.1.mlp.experts.gate_up_proj, transposed");
+	assert_string_equal(
+		ws_catalog_find(o.catalog, "model.layers.0.self_attn.v_proj.bias")->made,
+		"rows of model.layers.0.self_attn.linear_qkv.bias, where they are interleaved "
+		"in 2 groups");
 	size_t copied;
 	ws_catalog_views(o.catalog, &copied);
 	assert_int_equal(copied, EXPERTS * 3);
@@ -238,16 +249,16 @@ static void wrappers_and_paddings_are_left_out(void **state)
 	(void)state;
 	make_checkpoint(&checkpoint);
 	const struct tensor *embed = &checkpoint.v[0];
-	struct tensor *padded = tensors_add(&trainer, "_orig_mod.module.model.embed_tokens.weight", 2, 128,
-	                                    HIDDEN, 0);
+	struct tensor *padded = tensors_add(&trainer, "_orig_mod.module.model.embed_tokens.weight",
+	                                    2, 128, HIDDEN, 0);
 	memset(padded->bytes, 0, 128 * HIDDEN * ELEMENT);
 	memcpy(padded->bytes, embed->bytes, VOCAB * HIDDEN * ELEMENT);
 	for (size_t i = 1; i < checkpoint.n; i++) {
 		const struct tensor *t = &checkpoint.v[i];
 		char name[160];
 		snprintf(name, sizeof name, "_orig_mod.%s", t->name);
-		memcpy(tensors_add(&trainer, name, t->n, t->dims[0], t->dims[1], 0)->bytes, t->bytes,
-		       (size_t)elements(t) * ELEMENT);
+		memcpy(tensors_add(&trainer, name, t->n, t->dims[0], t->dims[1], 0)->bytes,
+		       t->bytes, (size_t)elements(t) * ELEMENT);
 	}
 	assert_same(&trainer);
 	tensors_free(&trainer);
@@ -258,15 +269,18 @@ static void what_is_there_twice_is_refused(void **state)
 {
 	(void)state;
 	tensors_random(&trainer, "model.layers.0.self_attn.k_proj.weight", 2, KV * DIM, HIDDEN, 0);
-	tensors_random(&trainer, "model.layers.0.self_attn.qkv_proj.weight", 2, (HEADS + 2 * KV) * DIM,
-	               HIDDEN, 0);
-	assert_refused("tensor 'model.layers.0.self_attn.k_proj.weight' is there twice: a tensor of that "
-	               "name, and rows 48..59 of model.layers.0.self_attn.qkv_proj.weight",
-	               "either fused or in parts");
+	tensors_random(&trainer, "model.layers.0.self_attn.qkv_proj.weight", 2,
+	               (HEADS + 2 * KV) * DIM, HIDDEN, 0);
+	assert_refused(
+		"tensor 'model.layers.0.self_attn.k_proj.weight' is there twice: a tensor of that "
+		"name, and rows 48..59 of model.layers.0.self_attn.qkv_proj.weight",
+		"either fused or in parts");
 	tensors_random(&trainer, "model.norm.weight", 1, HIDDEN, 0, 0);
 	tensors_random(&trainer, "module.model.norm.weight", 1, HIDDEN, 0, 0);
-	assert_refused("tensor 'model.norm.weight' is there twice: a tensor of that name, and renamed from "
-	               "module.model.norm.weight", "under one name");
+	assert_refused("tensor 'model.norm.weight' is there twice: a tensor of that name, and "
+	               "renamed from "
+	               "module.model.norm.weight",
+	               "under one name");
 }
 
 static void shapes_that_fit_nothing_stay_as_they_are(void **state)
@@ -297,11 +311,14 @@ static void a_shape_that_does_not_decide_is_refused(void **state)
 	strcpy(square, moe);
 	memcpy(strstr(square, "\"moe_intermediate_size\":24"), "\"moe_intermediate_size\":16", 26);
 	open_family(square);
-	tensors_random(&trainer, "model.layers.1.mlp.experts.gate_up_proj", 3, EXPERTS, HIDDEN, HIDDEN);
-	assert_refused("tensor 'model.layers.1.mlp.experts.gate_up_proj' of shape [4, 32, 32] may be "
-	               "\"alias mlp.experts.gate_up_proj of mlp.experts.w13_weight\" with axes 0 2 1, or "
-	               "\"alias mlp.experts.gate_up_proj of mlp.experts.w13_weight\": the shape does not "
-	               "decide", "--map FILE");
+	tensors_random(&trainer, "model.layers.1.mlp.experts.gate_up_proj", 3, EXPERTS, HIDDEN,
+	               HIDDEN);
+	assert_refused(
+		"tensor 'model.layers.1.mlp.experts.gate_up_proj' of shape [4, 32, 32] may be "
+		"\"alias mlp.experts.gate_up_proj of mlp.experts.w13_weight\" with axes 0 2 1, or "
+		"\"alias mlp.experts.gate_up_proj of mlp.experts.w13_weight\": the shape does not "
+		"decide",
+		"--map FILE");
 	/* ... where w2 is not square, its shape does. */
 	tensors_random(&trainer, "model.layers.1.mlp.experts.down_proj", 3, EXPERTS, HIDDEN, 16);
 	struct ws_err err = WS_ERR_INIT;
@@ -343,15 +360,19 @@ static void parts_of_linear_attention_are_joined(void **state)
 	assert_int_equal(open_catalog(&trainer, &o, &err), 0);
 	assert_int_equal(ws_catalog_count(o.catalog), 4);
 	assert_item(o.catalog, &trainer.v[0]);
-	assert_string_equal(ws_catalog_find(o.catalog, trainer.v[0].name)->made,
-	                    "left as it is: without its part 2, **.linear_attn.k_proj.weight, there is no "
-	                    "model.layers.0.linear_attn.in_proj_qkv.weight");
+	assert_string_equal(
+		ws_catalog_find(o.catalog, trainer.v[0].name)->made,
+		"left as it is: without its part 2, **.linear_attn.k_proj.weight, there is no "
+		"model.layers.0.linear_attn.in_proj_qkv.weight");
 	close_catalog(&o);
 	snprintf(trainer.v[1].name, sizeof name, "%s.k_proj.weight", prefix);
 	tensors_random(&trainer, checkpoint.v[0].name, 2, 15, HIDDEN, 0);
-	assert_refused("tensor 'model.layers.0.linear_attn.in_proj_qkv.weight' is there twice: joined of "
-	               "model.layers.0.linear_attn.q_proj.weight, model.layers.0.linear_attn.k_proj.weight, "
-	               "model.layers.0.linear_attn.v_proj.weight, and a tensor of that name", "");
+	assert_refused(
+		"tensor 'model.layers.0.linear_attn.in_proj_qkv.weight' is there twice: joined of "
+		"model.layers.0.linear_attn.q_proj.weight, "
+	        "model.layers.0.linear_attn.k_proj.weight, "
+		"model.layers.0.linear_attn.v_proj.weight, and a tensor of that name",
+		"");
 	tensors_free(&checkpoint);
 }
 
@@ -367,7 +388,8 @@ static void a_plan_says_what_a_view_is_made_of(void **state)
 		struct opened o;
 		struct ws_plan *p = NULL;
 		/* Whether groups are interleaved is not in any name or shape. */
-		fuse_attention(&trainer, &checkpoint, "model.layers.0", k ? "linear_qkv" : "qkv_proj", 1);
+		fuse_attention(&trainer, &checkpoint, "model.layers.0",
+		               k ? "linear_qkv" : "qkv_proj", 1);
 		assert_int_equal(open_catalog(&trainer, &o, &err), 0);
 		const struct ws_plan_opts opts = { 0 };
 		assert_int_equal(ws_plan_make(o.catalog, &opts, &p, &err), 0);
@@ -394,7 +416,8 @@ static void ninety_thousand_tensors_take_no_time(void **state)
 	if (ws_source_open(&path, 1, &s, &err))
 		fail_msg("%s", err.msg);
 	const int64_t start = ws_now_ns();
-	assert_int_equal(ws_catalog_make((const struct ws_source *const *)&s, 1, &none, &c, &err), 0);
+	assert_int_equal(ws_catalog_make((const struct ws_source *const *)&s, 1, &none, &c, &err),
+	                 0);
 	assert_true(ws_now_ns() - start < 500 * WS_NS_PER_MS); /* some 10 where nothing else runs */
 	assert_int_equal(ws_catalog_count(c), ws_source_count(s));
 	ws_catalog_free(c);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ws_checkpoint_write writes, read back; tests/peers/test_checkpoint.py reads it independently. */
+/* What ws_checkpoint_write writes, read back;
+ * tests/peers/test_checkpoint.py reads it independently. */
 #include "checkpoint.h"
 
 #include "scratch.h"
@@ -23,7 +24,8 @@ static void write_sample(const char *path)
 		"{\"a\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]},"
 		"\"b\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[3,7]},"
 		"\"none\":{\"dtype\":\"F64\",\"shape\":[0,9],\"data_offsets\":[7,7]},"
-		"\"q\\\"\\\\\xc3\xa9\":{\"dtype\":\"BF16\",\"shape\":[1,2],\"data_offsets\":[7,11]}}";
+		"\"q\\\"\\\\\xc3\xa9\":{\"dtype\":\"BF16\",\"shape\":[1,2],\"data_offsets\":[7,11]}"
+	        "}";
 	const size_t len = sizeof header - 1;
 	const uint8_t length[8] = { (uint8_t)(len & 0xff), (uint8_t)(len >> 8) };
 	FILE *f = fopen(path, "wb");

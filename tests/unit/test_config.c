@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config.json: the two levels, exact integers, hostile text, and what a quantization leaves alone. */
+/* config.json: the two levels, exact integers, hostile text, and what a quantization leaves
+ * alone. */
 #include "config_write.h"
 
 #include <setjmp.h>
@@ -198,7 +199,8 @@ static void a_quantization_is_read(void **state)
 static void entries_stand_for_segments(void **state)
 {
 	(void)state;
-	static const struct { const char *entry, *module; bool skips; } cases[] = {
+	static const struct { const char *entry, *module; bool skips;
+	} cases[] = {
 		{ "lm_head", "lm_head", true },
 		{ "lm_head.weight", "lm_head", true },
 		{ "lm_head", "language_model.lm_head", true },
@@ -218,7 +220,8 @@ static void entries_stand_for_segments(void **state)
 		{ "model.layers.*.mlp.router", "model.layers.7.mlp.experts", false },
 		{ "*", "anything.at.all", true },
 		{ "*gate", "model.layers.0.mlp.gate", true },
-		{ "*a*a*a*a*a*a*a*a*b", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", false },
+		{ "*a*a*a*a*a*a*a*a*b",
+		  "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", false },
 		{ "re:.*lm_head", "lm_head", false },
 		{ "", "lm_head", false },
 		{ ".weight", "lm_head", false },
@@ -265,17 +268,24 @@ static void another_quantization_changes_nothing_else(void **state)
 	(void)state;
 	static const char *const skip[] = { "lm_head" };
 	const struct ws_quant none = { .method = "", .scale_fmt = "", .activation = "" };
-	const struct ws_quant fp8 = { .method = "fp8", .scale_fmt = "", .activation = "", .block = { 128, 64 },
-		                      .skip = skip, .n_skip = 1 };
+	const struct ws_quant fp8 = { .method = "fp8",
+		                      .scale_fmt = "",
+		                      .activation = "",
+		                      .block = { 128, 64 },
+		                      .skip = skip,
+		                      .n_skip = 1 };
 	requantizes("{}", &none, "{\n}\n");
 	requantizes("{\"a\":1.0000000000000001e-06, \"b\" : [ {\"}\":\"]\\\"\"} ]\n}", &none,
 	            "{\n  \"a\": 1.0000000000000001e-06,\n  \"b\": [ {\"}\":\"]\\\"\"} ]\n}\n");
-	requantizes("{\"quantization_config\":{\"x\":{}},\"a\":true,\"compression_config\":null}", &none,
-	            "{\n  \"a\": true\n}\n");
-	requantizes("\xef\xbb\xbf{\"text_config\":{\"a\":1,\"quantization_config\":{}},\"b\":\"text_config\"}", &none,
+	requantizes("{\"quantization_config\":{\"x\":{}},\"a\":true,\"compression_config\":null}",
+	            &none, "{\n  \"a\": true\n}\n");
+	requantizes("\xef\xbb\xbf{\"text_config\":{\"a\":1,\"quantization_config\":{}},\"b\":"
+	            "\"text_config\"}",
+	            &none,
 	            "{\n  \"text_config\": {\n  \"a\": 1\n},\n  \"b\": \"text_config\"\n}\n");
 	requantizes("{\"a\":1}", &fp8,
-	            "{\n  \"a\": 1,\n  \"quantization_config\": {\"quant_method\":\"fp8\",\"fmt\":\"e4m3\","
+	            "{\n  \"a\": 1,\n  \"quantization_config\": "
+	            "{\"quant_method\":\"fp8\",\"fmt\":\"e4m3\","
 	            "\"activation_scheme\":\"dynamic\",\"weight_block_size\":[128,64],"
 	            "\"modules_to_not_convert\":[\"lm_head\"]}\n}\n");
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checkpoints that are written for servers: whole under their name or not there, and nobody else's. */
+/* Checkpoints that are written for servers: whole under their name or not there, and nobody
+ * else's. */
 #include "disk.h"
 
 #include "checkpoint.h"
@@ -57,8 +58,9 @@ static char *publish(const char *version, size_t n)
 	struct ws_disk d;
 	struct ws_err err = WS_ERR_INIT;
 	char path[4200], *name = NULL;
-	const struct ws_disk_note note = { .digest = 7, .source = "s", .weight_version = version, .urls = urls,
-		                           .n_urls = n };
+	const struct ws_disk_note note = {
+		.digest = 7, .source = "s", .weight_version = version, .urls = urls, .n_urls = n
+	};
 	assert_int_equal(ws_disk_begin(&d, "out", &err), 0);
 	snprintf(path, sizeof path, "%s/model.safetensors", d.tmp);
 	put(path, "bytes");
@@ -128,7 +130,8 @@ static void what_the_dead_left_is_removed_and_the_living_are_not(void **state)
 	int status;
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);
-	assert_int_equal(mkdir("out/.wsync-0123456789abcdef", 0700), 0); /* nobody's: it has no lock */
+	/* nobody's: it has no lock */
+	assert_int_equal(mkdir("out/.wsync-0123456789abcdef", 0700), 0);
 	put("out/.wsync-mine.lock", "");
 	assert_int_equal(count(), 6);
 	assert_int_equal(ws_disk_begin(&other, "out", &err), 0);
@@ -169,7 +172,8 @@ static void what_was_not_written_here_stays(void **state)
 	assert_int_equal(mkdir("out/wsync-2", 0700), 0);
 	put("out/wsync-2/wsync.json", "{\"schema\":1,\"endpoints\":[],\"files\":[\"../../x\"]}");
 	assert_int_equal(mkdir("out/wsync-3", 0700), 0);
-	put("out/wsync-3/wsync.json", "{\"schema\":1,\"endpoints\":[\"http://a:1\"],\"files\":[\"sub\"]}");
+	put("out/wsync-3/wsync.json",
+	    "{\"schema\":1,\"endpoints\":[\"http://a:1\"],\"files\":[\"sub\"]}");
 	assert_int_equal(mkdir("out/wsync-3/sub", 0700), 0);
 	put("out/wsync-3/sub/file", "precious");
 	assert_int_equal(mkdir("elsewhere", 0700), 0);
@@ -178,7 +182,8 @@ static void what_was_not_written_here_stays(void **state)
 	put("out/wsync-5", "a file");
 	ws_disk_prune("out", NULL, 0, urls, 2, tell, &told);
 	assert_true(there("out/wsync-1/notes") && there("out/wsync-1/model.safetensors"));
-	assert_true(there("out/wsync-2/wsync.json") && there("elsewhere/wsync.json") && there("out/wsync-5"));
+	assert_true(there("out/wsync-2/wsync.json") && there("elsewhere/wsync.json") &&
+	            there("out/wsync-5"));
 	assert_true(there("out/wsync-3/wsync.json") && there("out/wsync-3/sub/file"));
 	assert_true(told >= 2);
 	ws_disk_end(&(struct ws_disk)WS_DISK_INIT);
@@ -256,9 +261,10 @@ static void write_plan(const struct ws_plan *p, const char *dir)
 
 static void write_source(void)
 {
-	static const char header[] = "{\"a\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]},"
-	                             "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[3,11]},"
-	                             "\"c\":{\"dtype\":\"BF16\",\"shape\":[5,1],\"data_offsets\":[11,21]}}";
+	static const char header[] =
+		"{\"a\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]},"
+		"\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[3,11]},"
+		"\"c\":{\"dtype\":\"BF16\",\"shape\":[5,1],\"data_offsets\":[11,21]}}";
 	char file[512];
 	uint64_t n = sizeof header - 1;
 	memcpy(file, &n, 8);
@@ -293,16 +299,20 @@ static void a_plan_as_files_is_the_same_checkpoint(void **state)
 		struct ws_plan *p = NULL;
 		snprintf(dir, sizeof dir, "d%zu", i);
 		assert_int_equal(mkdir(dir, 0700), 0);
-		const struct ws_plan_opts opts = { .bucket_size = sizes[i], .format = WS_FORMAT_FLATTENED };
+		const struct ws_plan_opts opts = { .bucket_size = sizes[i],
+			                           .format = WS_FORMAT_FLATTENED };
 		assert_int_equal(ws_plan_make(c, &opts, &p, &err), 0);
 		write_plan(p, dir);
 		struct ws_source *back = open_source(dir);
 		assert_int_equal(ws_source_count(back), 3);
 		for (size_t k = 0; k < 3; k++) {
-			const struct ws_tensor *t = ws_source_tensor(s, k), *u = ws_source_find(back, t->name);
+			const struct ws_tensor *t = ws_source_tensor(s, k),
+					       *u = ws_source_find(back, t->name);
 			uint64_t was, is;
 			assert_non_null(u);
-			assert_int_equal(ws_source_hash(s, t, &was, &err) | ws_source_hash(back, u, &is, &err), 0);
+			assert_int_equal(ws_source_hash(s, t, &was, &err) |
+			                         ws_source_hash(back, u, &is, &err),
+			                 0);
 			assert_true(was == is && t->dtype == u->dtype && t->n_dims == u->n_dims);
 		}
 		ws_source_close(back);

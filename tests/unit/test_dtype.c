@@ -73,7 +73,8 @@ static void sizes_that_overflow_are_refused(void **state)
 {
 	(void)state;
 	uint64_t n;
-	const int64_t a[] = { INT64_C(1) << 32, INT64_C(1) << 32 }, b[] = { INT64_MAX }, c[] = { -1 };
+	const int64_t a[] = { INT64_C(1) << 32, INT64_C(1) << 32 }, b[] = { INT64_MAX },
+		      c[] = { -1 };
 	const int64_t many[WS_MAX_DIMS + 1] = { 1 };
 	assert_false(ws_dtype_bytes(WS_DTYPE_U8, 2, a, &n));
 	assert_false(ws_dtype_bytes(WS_DTYPE_U8, 1, b, &n));
@@ -91,7 +92,8 @@ static void dimensions_are_multiplied_and_told(void **state)
 	assert_int_equal(ws_dims_product(2, dims), -2);
 	assert_int_equal(ws_dims_product(3, none), -1);
 	assert_string_equal(ws_dims_text(text, sizeof text, 0, NULL), "[]");
-	assert_string_equal(ws_dims_text(text, sizeof text, 3, dims), "[2, -1, 9223372036854775807]");
+	assert_string_equal(ws_dims_text(text, sizeof text, 3, dims),
+	                    "[2, -1, 9223372036854775807]");
 	assert_string_equal(ws_dims_text(cut, sizeof cut, 3, dims), "[2, ");
 }
 

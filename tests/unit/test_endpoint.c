@@ -139,8 +139,9 @@ static int reply_of(const char *path, struct ws_endpoint_call *call, long status
 {
 	struct ws_err ignored;
 	memset(call, 0, sizeof *call);
-	assert_int_equal(ws_endpoint_prepare(call, "http://gpu7:30000", "POST", path, NULL, WS_FOREVER,
-	                                     &ignored), 0);
+	assert_int_equal(ws_endpoint_prepare(call, "http://gpu7:30000", "POST", path, NULL,
+	                                     WS_FOREVER, &ignored),
+	                 0);
 	call->http.done = true;
 	call->http.status = status;
 	ws_buf_puts(&call->http.reply, text);
@@ -229,34 +230,55 @@ static void a_no_becomes_one_sentence(void **state)
 /* What each route answers when it has done what was asked, and what something else might answer. */
 static void a_route_that_changes_something_must_say_that_it_did(void **state)
 {
-	static const struct { const char *path, *yes[4]; } routes[] = {
-		{ "/update_weights_from_distributed", { "{\"success\":true,\"message\":\"Succeeded\"}" } },
-		{ "/update_weights_from_tensor", { "{\"success\":true,\"message\":\"Success\",\"error\":null}" } },
-		{ "/update_weights_from_disk", { "{\"success\":true,\"message\":\"\",\"num_paused_requests\":0}" } },
-		{ "/update_weight_version", { "{\"success\":true,\"message\":\"\",\"new_version\":\"7\"}" } },
-		{ "/init_weights_update_group", { "{\"success\":true,\"message\":\"Succeeded\"}" } },
-		{ "/destroy_weights_update_group", { "{\"success\":true,\"message\":\"Succeeded\"}" } },
-		{ "/prepare_weights_update", { "{\"status\":\"ready\",\"success\":true,\"message\":\"\"}" } },
+	static const struct { const char *path, *yes[4];
+	} routes[] = {
+		{ "/update_weights_from_distributed",
+		  { "{\"success\":true,\"message\":\"Succeeded\"}" } },
+		{ "/update_weights_from_tensor",
+		  { "{\"success\":true,\"message\":\"Success\",\"error\":null}" } },
+		{ "/update_weights_from_disk",
+		  { "{\"success\":true,\"message\":\"\",\"num_paused_requests\":0}" } },
+		{ "/update_weight_version",
+		  { "{\"success\":true,\"message\":\"\",\"new_version\":\"7\"}" } },
+		{ "/init_weights_update_group",
+		  { "{\"success\":true,\"message\":\"Succeeded\"}" } },
+		{ "/destroy_weights_update_group",
+		  { "{\"success\":true,\"message\":\"Succeeded\"}" } },
+		{ "/prepare_weights_update",
+		  { "{\"status\":\"ready\",\"success\":true,\"message\":\"\"}" } },
 		{ "/complete_weights_update", { "{\"success\":true,\"message\":\"\"}" } },
 		{ "/receive_weights_ep_scatter", { "{\"success\":true,\"message\":\"\"}" } },
 		{ "/begin_weight_update", { "{\"success\":true,\"message\":\"Success\"}" } },
 		{ "/end_weight_update", { "{\"success\":true,\"message\":\"Success\"}" } },
 		{ "/post_process_weights", { "{\"success\":true,\"message\":\"\"}" } },
 		{ "/weights_checker", { "{\"success\":true,\"message\":\"\",\"ranks\":[]}" } },
-		{ "/pause_generation", { "{\"message\":\"Generation paused successfully.\",\"status\":\"ok\"}",
-		                         "{\"success\":true}" } },
+		{ "/pause_generation",
+		  { "{\"message\":\"Generation paused successfully.\",\"status\":\"ok\"}",
+		    "{\"success\":true}" } },
 		{ "/continue_generation", { "{\"message\":\"\",\"status\":\"ok\"}" } },
 		{ "/release_memory_occupation", { "null", "", "{\"success\":true}" } },
 		{ "/resume_memory_occupation", { "null" } },
 		{ "/sleep", { "", "{\"status\":\"sleeping\",\"level\":1}" } },
-		{ "/wake_up?tags=weights", { "", "{\"status\":\"sleeping\",\"tags\":null}", "{\"status\":\"awake\"}" } },
-		{ "/flush_cache", { "Cache flushed.\nPlease check backend logs for more details.\n" } },
+		{ "/wake_up?tags=weights",
+		  { "", "{\"status\":\"sleeping\",\"tags\":null}", "{\"status\":\"awake\"}" } },
+		{ "/flush_cache",
+		  { "Cache flushed.\nPlease check backend logs for more details.\n" } },
 	};
 	static const char *const no[] = {
-		"<html>Welcome to nginx</html>", "{\"success\":tr", "[true]", "{}", "OK", "true",
-		"{\"detail\":\"Not Found\"}", "{\"message\":\"Failed to update parameter online\"}",
-		"{\"status\":\"unhealthy\"}", "{\"result\":{\"success\":false}}", "{\"ok\":false}", "{\"success\":1}",
-		"{\"success\":true,\"success\":false}", "{\"success\":true,\"error\":\"disk full\"}",
+		"<html>Welcome to nginx</html>",
+		"{\"success\":tr",
+		"[true]",
+		"{}",
+		"OK",
+		"true",
+		"{\"detail\":\"Not Found\"}",
+		"{\"message\":\"Failed to update parameter online\"}",
+		"{\"status\":\"unhealthy\"}",
+		"{\"result\":{\"success\":false}}",
+		"{\"ok\":false}",
+		"{\"success\":1}",
+		"{\"success\":true,\"success\":false}",
+		"{\"success\":true,\"error\":\"disk full\"}",
 		"{\"status\":\"ok\",\"status\":\"ok\"}",
 	};
 	(void)state;
@@ -272,7 +294,8 @@ static void a_route_that_changes_something_must_say_that_it_did(void **state)
 			if (!reply_of(routes[i].path, &call, 200, no[k], NULL, 0, &err))
 				fail_msg("%s: %s passes", routes[i].path, no[k]);
 			assert_int_equal(err.code, WS_EREFUSED);
-			assert_false(ws_endpoint_said_no(&err)); /* the request may have been obeyed */
+			/* the request may have been obeyed */
+			assert_false(ws_endpoint_said_no(&err));
 			ws_endpoint_call_free(&call);
 		}
 	}
@@ -283,9 +306,13 @@ static void a_reply_that_does_not_confirm_is_quoted(void **state)
 	(void)state;
 	struct ws_endpoint_call call;
 	struct ws_err err = WS_ERR_INIT;
-	assert_int_equal(reply_of("/pause_generation", &call, 200, "{\"message\":\"hello\"}", NULL, 0, &err), -1);
-	assert_string_equal(err.msg, "POST /pause_generation: the reply (HTTP 200) does not say that it was done: "
-	                             "\"hello\"");
+	assert_int_equal(reply_of("/pause_generation", &call, 200, "{\"message\":\"hello\"}", NULL,
+	                          0, &err),
+	                 -1);
+	assert_string_equal(
+		err.msg,
+		"POST /pause_generation: the reply (HTTP 200) does not say that it was done: "
+		"\"hello\"");
 	assert_non_null(strstr(err.hint, "proxy"));
 	ws_endpoint_call_free(&call);
 }
@@ -359,12 +386,14 @@ static uint64_t instance_of(const char *text)
 static void a_restart_and_another_server_have_another_instance(void **state)
 {
 	(void)state;
-	static const char first[] = "{\"random_seed\":1,\"host\":\"a\",\"port\":1,\"startup_time\":{\"e2e\":2.5}}";
+	static const char first[] =
+		"{\"random_seed\":1,\"host\":\"a\",\"port\":1,\"startup_time\":{\"e2e\":2.5}}";
 	static const char *const others[] = {
 		"{\"random_seed\":2,\"host\":\"a\",\"port\":1,\"startup_time\":{\"e2e\":2.5}}",
 		"{\"random_seed\":1,\"host\":\"b\",\"port\":1,\"startup_time\":{\"e2e\":2.5}}",
 		"{\"random_seed\":1,\"host\":\"a\",\"port\":2,\"startup_time\":{\"e2e\":2.5}}",
-		"{\"random_seed\":1,\"host\":\"a\",\"port\":1,\"startup_time\":{\"e2e\":2.5000001}}",
+		"{\"random_seed\":1,\"host\":\"a\",\"port\":1,\"startup_time\":{\"e2e\":2.5000001}"
+		"}",
 		"{\"random_seed\":1,\"host\":\"a\",\"port\":1,\"startup_time\":null}",
 		"{\"random_seed\":\"1\",\"host\":\"a\",\"port\":1,\"startup_time\":{\"e2e\":2.5}}",
 	};
@@ -373,8 +402,10 @@ static void a_restart_and_another_server_have_another_instance(void **state)
 	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
 		assert_true(instance_of(others[i]) != n);
 	/* What changes while a server runs is not part of it. */
-	assert_true(instance_of("{\"startup_time\":{\"e2e\":2.5},\"port\":1,\"host\":\"a\",\"random_seed\":1,"
-	                        "\"model_path\":\"x\",\"weight_version\":\"7\",\"internal_states\":[{\"load\":3}]}") == n);
+	assert_true(instance_of("{\"startup_time\":{\"e2e\":2.5},\"port\":1,\"host\":\"a\","
+	                        "\"random_seed\":1,"
+	                        "\"model_path\":\"x\",\"weight_version\":\"7\",\"internal_states\":"
+	                        "[{\"load\":3}]}") == n);
 	static const char *const silent[] = {
 		"{}", "[]", "{\"random_seed\":null}", "{\"version\":\"0.5.9\"}",
 		"{\"random_seed\":1,\"tokenizer_worker_num\":2}",
@@ -433,13 +464,16 @@ static void malformed_checksums_are_refused(void **state)
 }
 
 /* Reads a reply whose ranks have this "parallelism_info" each; "" is none. */
-static int read_ranks(const char *const *infos, size_t n, struct ws_checksums *sums, struct ws_err *err)
+static int read_ranks(const char *const *infos, size_t n, struct ws_checksums *sums,
+                      struct ws_err *err)
 {
 	char text[2048];
 	size_t at = (size_t)snprintf(text, sizeof text, "{\"algorithm\":\"xxh3-64\",\"ranks\":[");
 	for (size_t i = 0; i < n; i++)
-		at += (size_t)snprintf(text + at, sizeof text - at, "%s{\"checksums\":{\"w\":\"000000000000000%zu\"}%s%s}",
-		                       i ? "," : "", i, *infos[i] ? ",\"parallelism_info\":" : "", infos[i]);
+		at += (size_t)snprintf(text + at, sizeof text - at,
+		                       "%s{\"checksums\":{\"w\":\"000000000000000%zu\"}%s%s}",
+		                       i ? "," : "", i, *infos[i] ? ",\"parallelism_info\":" : "",
+		                       infos[i]);
 	snprintf(text + at, sizeof text - at, "]}");
 	struct ws_json *root = parse(text);
 	*err = (struct ws_err)WS_ERR_INIT;
@@ -460,13 +494,19 @@ static void a_rank_that_is_reported_twice_is_refused(void **state)
 	} bad[] = {
 		{ { "{\"rank\":0}", "{\"rank\":1}", "{\"rank\":0}" }, "rank 0 is reported twice" },
 		{ { "{\"rank\":0}", "{\"rank\":1}", "" }, "only 2 of the 3 ranks have a number" },
-		{ { "{\"rank\":0}", "{\"tp_rank\":1}", "{}" }, "only 1 of the 3 ranks have a number" },
-		{ { "{\"rank\":0}", "{\"rank\":-1}", "{\"rank\":2}" }, "ranks[1] has a rank number that is out of range" },
-		{ { "{\"rank\":0}", "{\"rank\":1}", "{\"rank\":\"2\"}" }, "ranks[2] has a rank number that is out of range" },
-		{ { "{\"rank\":0}", "{\"rank\":70000}", "" }, "ranks[1] has a rank number that is out of range" },
-		{ { "{\"rank\":0,\"dp_rank\":1}", "{\"rank\":0,\"dp_rank\":0}", "{\"rank\":0,\"dp_rank\":1}" },
+		{ { "{\"rank\":0}", "{\"tp_rank\":1}", "{}" },
+		  "only 1 of the 3 ranks have a number" },
+		{ { "{\"rank\":0}", "{\"rank\":-1}", "{\"rank\":2}" },
+		  "ranks[1] has a rank number that is out of range" },
+		{ { "{\"rank\":0}", "{\"rank\":1}", "{\"rank\":\"2\"}" },
+		  "ranks[2] has a rank number that is out of range" },
+		{ { "{\"rank\":0}", "{\"rank\":70000}", "" },
+		  "ranks[1] has a rank number that is out of range" },
+		{ { "{\"rank\":0,\"dp_rank\":1}", "{\"rank\":0,\"dp_rank\":0}",
+		    "{\"rank\":0,\"dp_rank\":1}" },
 		  "rank 0 is reported twice" },
-		{ { "[{\"rank\":1}]", "[{\"rank\":1}]", "[{\"rank\":0}]" }, "rank 1 is reported twice" },
+		{ { "[{\"rank\":1}]", "[{\"rank\":1}]", "[{\"rank\":0}]" },
+		  "rank 1 is reported twice" },
 	};
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		struct ws_checksums sums;
@@ -492,18 +532,46 @@ static void ranks_of_real_servers_are_taken(void **state)
 	} good[] = {
 		{ { "", "" }, 2, 2, 1, false, true },
 		{ { "{}", "{}", "{}" }, 3, 2, 1, false, false },
-		{ { "{\"rank\":1,\"dp_rank\":0}", "{\"rank\":0,\"dp_rank\":0}" }, 2, 2, 1, false, true },
-		{ { "{\"rank\":0,\"dp_rank\":0}", "{\"rank\":0,\"dp_rank\":1}" }, 2, 2, 2, false, false },
-		{ { "{\"rank\":1,\"dp_rank\":1}", "{\"rank\":0,\"dp_rank\":0}", "{\"rank\":0,\"dp_rank\":1}",
-		    "{\"rank\":1,\"dp_rank\":0}" }, 4, 2, 2, false, true },
-		{ { "{\"rank\":0,\"dp_rank\":0}", "{\"rank\":1,\"dp_rank\":1}" }, 2, 2, 2, true, true },
+		{ { "{\"rank\":1,\"dp_rank\":0}", "{\"rank\":0,\"dp_rank\":0}" },
+		  2,
+		  2,
+		  1,
+		  false,
+		  true },
+		{ { "{\"rank\":0,\"dp_rank\":0}", "{\"rank\":0,\"dp_rank\":1}" },
+		  2,
+		  2,
+		  2,
+		  false,
+		  false },
+		{ { "{\"rank\":1,\"dp_rank\":1}", "{\"rank\":0,\"dp_rank\":0}",
+		    "{\"rank\":0,\"dp_rank\":1}", "{\"rank\":1,\"dp_rank\":0}" },
+		  4,
+		  2,
+		  2,
+		  false,
+		  true },
+		{ { "{\"rank\":0,\"dp_rank\":0}", "{\"rank\":1,\"dp_rank\":1}" },
+		  2,
+		  2,
+		  2,
+		  true,
+		  true },
 		{ { "[{\"role\":\"target\",\"rank\":1},{\"role\":\"draft\",\"rank\":1}]",
-		    "[{\"role\":\"target\",\"rank\":0},{\"role\":\"draft\",\"rank\":0}]" }, 2, 2, 1, false, true },
+		    "[{\"role\":\"target\",\"rank\":0},{\"role\":\"draft\",\"rank\":0}]" },
+		  2,
+		  2,
+		  1,
+		  false,
+		  true },
 		{ { "{\"rank\":0}", "{\"rank\":2}" }, 2, 2, 1, false, false },
 	};
 	for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-		const struct ws_endpoint_info info = { .url = "http://x", .tp_size = good[i].tp, .pp_size = 1,
-			                               .dp_size = good[i].dp, .dp_attention = good[i].attention };
+		const struct ws_endpoint_info info = { .url = "http://x",
+			                               .tp_size = good[i].tp,
+			                               .pp_size = 1,
+			                               .dp_size = good[i].dp,
+			                               .dp_attention = good[i].attention };
 		struct ws_checksums sums;
 		struct ws_err err;
 		assert_int_equal(read_ranks(good[i].infos, good[i].n, &sums, &err), 0);
@@ -518,13 +586,16 @@ static void a_missing_rank_is_named(void **state)
 {
 	(void)state;
 	static const char *const infos[] = { "{\"rank\":3}", "{\"rank\":0}", "{\"rank\":9}" };
-	const struct ws_endpoint_info info = { .url = "http://x", .tp_size = 4, .pp_size = 1, .dp_size = 1 };
+	const struct ws_endpoint_info info = {
+		.url = "http://x", .tp_size = 4, .pp_size = 1, .dp_size = 1
+	};
 	struct ws_checksums sums;
 	struct ws_err err;
 	assert_int_equal(read_ranks(infos, 3, &sums, &err), 0);
 	assert_int_equal(ws_checksums_whole(&sums, &info, &err), -1);
-	assert_string_equal(err.msg, "http://x: /weights_checker reports 3 of its 4 ranks: missing: rank 1, 2; "
-	                             "too many: rank 9");
+	assert_string_equal(
+		err.msg, "http://x: /weights_checker reports 3 of its 4 ranks: missing: rank 1, 2; "
+			 "too many: rank 9");
 	ws_checksums_free(&sums);
 }
 
@@ -533,13 +604,17 @@ static void ranks_that_are_not_told_are_never_whole(void **state)
 {
 	(void)state;
 	static const char *const infos[] = { "{\"rank\":0}" };
-	struct ws_endpoint_info info = { .url = "http://x", .pp_size = 1, .dp_size = 1, .info_path = "/server_info" };
+	struct ws_endpoint_info info = {
+		.url = "http://x", .pp_size = 1, .dp_size = 1, .info_path = "/server_info"
+	};
 	struct ws_checksums sums;
 	struct ws_err err;
 	assert_int_equal(read_ranks(infos, 1, &sums, &err), 0);
 	assert_int_equal(ws_checksums_whole(&sums, &info, &err), -1);
 	assert_int_equal(err.code, WS_EREFUSED);
-	assert_string_equal(err.msg, "http://x does not report how many ranks it has: /server_info has no tp_size");
+	assert_string_equal(
+		err.msg,
+		"http://x does not report how many ranks it has: /server_info has no tp_size");
 	info.tp_size = 1;
 	assert_int_equal(ws_checksums_whole(&sums, &info, &err), 0);
 	ws_checksums_free(&sums);
@@ -723,13 +798,17 @@ static void a_yes_to_a_request_that_was_not_sent_completely_is_none(void **state
 	ws_buf_init(&body, 0);
 	assert_int_equal(ws_buf_reserve(&body, 64 << 20), 0);
 	memset(body.data, ' ', body.len = 64 << 20);
-	assert_int_equal(ws_endpoint_start(http, &call, urls[0], "POST", "/early", &body, soon(), &err), 0);
+	assert_int_equal(ws_endpoint_start(http, &call, urls[0], "POST", "/early", &body, soon(),
+	                                   &err),
+	                 0);
 	assert_int_equal(ws_http_wait(http, soon(), NULL, -1, &err), 1);
 	assert_int_equal(ws_endpoint_reply(&call, NULL, NULL, 0, &err), -1);
 	assert_true(err.code == WS_EREFUSED || err.code == WS_EREACH);
 	assert_false(ws_endpoint_said_no(&err));
 	if (err.code == WS_EREFUSED)
-		assert_string_equal(err.msg, "POST /early: HTTP 200 arrived before the request was sent completely");
+		assert_string_equal(
+			err.msg,
+			"POST /early: HTTP 200 arrived before the request was sent completely");
 	ws_endpoint_call_free(&call);
 	ws_buf_free(&body);
 }
@@ -761,12 +840,14 @@ static void a_request_that_cannot_be_made_is_an_answer_of_each(void **state)
 	memset(version, 'v', 100000);
 	version[100000] = 0;
 	assert_int_equal(ws_endpoint_resume(http, urls, 2, soon(), NULL, a, NULL), 0);
-	assert_int_equal(ws_endpoint_set_version(http, urls, 2, version, soon(), NULL, a, NULL), -1);
+	assert_int_equal(ws_endpoint_set_version(http, urls, 2, version, soon(), NULL, a, NULL),
+	                 -1);
 	for (int i = 0; i < 2; i++) {
 		assert_int_not_equal(a[i].err.code, WS_OK);
 		assert_false(a[i].sent);
 	}
-	assert_int_equal(ws_endpoint_set_version(http, urls, 2, version, soon(), NULL, a, &err), -1);
+	assert_int_equal(ws_endpoint_set_version(http, urls, 2, version, soon(), NULL, a, &err),
+	                 -1);
 	assert_int_equal(err.code, a[0].err.code);
 	free(version);
 }
@@ -813,8 +894,9 @@ static void what_endpoints_say_alike_is_kept_once(void **state)
 	struct ws_weight_list lists[2];
 	struct ws_checksums sums[2];
 	struct ws_err errs[2], err;
-	assert_int_equal(
-		ws_endpoint_list_all(http, urls, 2, "model. x", 1, soon(), NULL, lists, errs, &err), 0);
+	assert_int_equal(ws_endpoint_list_all(http, urls, 2, "model. x", 1, soon(), NULL, lists,
+	                                      errs, &err),
+	                 0);
 	assert_ptr_equal(lists[0].items, lists[1].items);
 	ws_weight_list_free(&lists[0]);
 	assert_string_equal(lists[1].items[0].name, "model. x");

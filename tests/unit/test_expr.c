@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Expressions over a config: values, what is not known, what cannot be, and how much is too much. */
+/* Expressions over a config: values, what is not known, what cannot be, and how much is too
+ * much. */
 #include "expr.h"
 
 #include <setjmp.h>
@@ -123,7 +124,8 @@ static void the_first_that_is_known_counts(void **state)
 	is("absent * 2 + 1 ?? 9", 9);
 	is("(absent ?? 1) == 1", 1);
 	is("has(absent, 3)", 0);
-	fails("absent ?? missing", "ckpt/config.json has no \"missing\", which \"absent ?? missing\" needs");
+	fails("absent ?? missing",
+	      "ckpt/config.json has no \"missing\", which \"absent ?? missing\" needs");
 	fails("1 / 0 ?? 5", "expression \"1 / 0 ?? 5\" divides by zero");
 	fails("s ?? 5", "ckpt/config.json: \"s\" is no integer");
 }
@@ -168,19 +170,22 @@ static void what_cannot_be_read_is_quoted(void **state)
 	fails("-1", "expression \"-1\" has '-' where a number or a name should be");
 	fails("H H", "expression \"H H\" has 'H' where an operator or the end should be");
 	fails("2x", "expression \"2x\" has 'x' where an operator or the end should be");
-	fails("1 < 2 < 3", "expression \"1 < 2 < 3\" has '<' where an operator or the end should be");
+	fails("1 < 2 < 3",
+	      "expression \"1 < 2 < 3\" has '<' where an operator or the end should be");
 	fails("(H", "expression \"(H\" ends where ')' should be");
 	fails("H)", "expression \"H)\" has ')' where an operator or the end should be");
 	fails("max(1)", "expression \"max(1)\" has ')' where ',' should be");
 	fails("max(1, 2, 3)", "expression \"max(1, 2, 3)\" has ',' where ')' should be");
 	fails("max", "expression \"max\" ends where '(' should be");
 	fails("has(3, 1)", "expression \"has(3, 1)\" has '3' where a name should be");
-	fails("1 and or 2", "expression \"1 and or 2\" has 'or' where a number or a name should be");
+	fails("1 and or 2",
+	      "expression \"1 and or 2\" has 'or' where a number or a name should be");
 	fails("H = 2", "expression \"H = 2\" has '=' where an operator or the end should be");
 	fails("H ? 2", "expression \"H ? 2\" has '?' where an operator or the end should be");
 	fails("9223372036854775808", "expression \"9223372036854775808\" has '9223372036854775808' "
 	      "where a number of 64 bits should be");
-	fails("H \x1b[31m", "expression \"H ?[31m\" has '?' where an operator or the end should be");
+	fails("H \x1b[31m",
+	      "expression \"H ?[31m\" has '?' where an operator or the end should be");
 }
 
 static void scopes_nest(void **state)

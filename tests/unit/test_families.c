@@ -5,9 +5,10 @@
 #include "models.h"
 
 static const char *const models[] = {
-	"qwen3-0.6b", "qwen3-30b-a3b", "qwen3-30b-a3b-fp8", "qwen2.5-7b", "qwen1.5-moe-a2.7b",
-	"llama-3.1-8b", "mistral-7b-v0.3", "deepseek-v2-lite", "deepseek-v3", "deepseek-v3.2", "kimi-k2",
-	"glm-4.5-air", "gpt-oss-20b", "gpt-oss-20b-bf16",
+	"qwen3-0.6b",        "qwen3-30b-a3b",    "qwen3-30b-a3b-fp8", "qwen2.5-7b",
+	"qwen1.5-moe-a2.7b", "llama-3.1-8b",     "mistral-7b-v0.3",   "deepseek-v2-lite",
+	"deepseek-v3",       "deepseek-v3.2",    "kimi-k2",           "glm-4.5-air",
+	"gpt-oss-20b",       "gpt-oss-20b-bf16",
 };
 enum { N_MODELS = sizeof models / sizeof models[0] };
 
@@ -19,7 +20,8 @@ static const char *find_trouble(const struct ws_layout *l)
 	return NULL;
 }
 
-static bool same_dims(unsigned n, const int64_t *dims, const struct golden_name *g, const char *what)
+static bool same_dims(unsigned n, const int64_t *dims, const struct golden_name *g,
+                      const char *what)
 {
 	char have[128], want[128];
 	golden_shape(n, dims, have);
@@ -57,7 +59,8 @@ static bool leads_somewhere(void *ctx, const struct golden_name *g)
 		return false;
 	}
 	if (p->exact && !c->bare && strcmp(ws_dtype_safetensors(p->dtype), g->dtype) != 0) {
-		print_error("part %s is %s and not %s\n", g->name, ws_dtype_safetensors(p->dtype), g->dtype);
+		print_error("part %s is %s and not %s\n", g->name, ws_dtype_safetensors(p->dtype),
+		            g->dtype);
 		return false;
 	}
 	return same_dims(p->n_dims, p->dims, g, "part");
@@ -94,7 +97,8 @@ static void next_token_layers_are_skipped_unless_asked_for(void **state)
 {
 	(void)state;
 	const struct ws_layout_opts target = { .tp = 8 }, draft = { .tp = 8, .nextn = true };
-	/* 256 experts with scales, attention, shared experts, gate and what comes of the layer itself. */
+	/* 256 experts with scales, attention, shared experts, gate and what
+	 * comes of the layer itself. */
 	assert_int_equal(hold_against_checkpoint("deepseek-v3", "deepseek-v3", &target), 1564);
 	assert_int_equal(hold_against_checkpoint("deepseek-v3", "deepseek-v3", &draft), 2);
 	assert_int_equal(hold_against_checkpoint("glm-4.5-air", "glm-4.5-air", &draft), 2);
@@ -199,16 +203,18 @@ static void many_ranks_are_no_trouble_where_the_server_starts_with_them(void **s
 		const char *model;
 		unsigned tp, ep;
 	} cases[] = {
-		{ "deepseek-v3", 16, 1 }, { "deepseek-v3", 16, 8 }, { "deepseek-v3.2", 16, 16 },
-		{ "kimi-k2", 16, 16 }, { "glm-4.5-air", 16, 1 },
-		{ "llama-3.1-8b", 32, 1 }, { "qwen3-30b-a3b", 32, 8 }, { "qwen3-30b-a3b-fp8", 8, 4 },
-		{ "gpt-oss-20b", 16, 1 }, { "gpt-oss-20b", 32, 32 },
+		{ "deepseek-v3", 16, 1 },    { "deepseek-v3", 16, 8 },
+		{ "deepseek-v3.2", 16, 16 }, { "kimi-k2", 16, 16 },
+		{ "glm-4.5-air", 16, 1 },    { "llama-3.1-8b", 32, 1 },
+		{ "qwen3-30b-a3b", 32, 8 },  { "qwen3-30b-a3b-fp8", 8, 4 },
+		{ "gpt-oss-20b", 16, 1 },    { "gpt-oss-20b", 32, 32 },
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		const struct ws_layout_opts opts = { .tp = cases[i].tp, .ep = cases[i].ep };
 		struct ws_layout *l = make_layout(cases[i].model, GOLDEN_LAYERS, &opts);
 		if (find_trouble(l))
-			fail_msg("%s at tp %u ep %u: %s", cases[i].model, opts.tp, opts.ep, find_trouble(l));
+			fail_msg("%s at tp %u ep %u: %s", cases[i].model, opts.tp, opts.ep,
+			         find_trouble(l));
 		ws_layout_free(l);
 	}
 }
@@ -221,10 +227,11 @@ static void what_does_not_divide_is_said_with_its_numbers(void **state)
 		unsigned tp, ep;
 		const char *said;
 	} cases[] = {
-		{ "qwen2.5-7b", 8, 1, "28" }, { "llama-3.1-8b", 3, 1, "32" }, { "llama-3.1-8b", 64, 1, "32" },
-		{ "qwen3-0.6b", 6, 1, "16" }, { "qwen3-30b-a3b-fp8", 4, 1, "192" },
-		{ "qwen3-30b-a3b-fp8", 8, 2, "192" }, { "qwen1.5-moe-a2.7b", 8, 8, "60" },
-		{ "gpt-oss-20b", 64, 64, "32" }, { "glm-4.5-air", 64, 1, "96" }, { "kimi-k2", 128, 1, "64" },
+		{ "qwen2.5-7b", 8, 1, "28" },         { "llama-3.1-8b", 3, 1, "32" },
+		{ "llama-3.1-8b", 64, 1, "32" },      { "qwen3-0.6b", 6, 1, "16" },
+		{ "qwen3-30b-a3b-fp8", 4, 1, "192" }, { "qwen3-30b-a3b-fp8", 8, 2, "192" },
+		{ "qwen1.5-moe-a2.7b", 8, 8, "60" },  { "gpt-oss-20b", 64, 64, "32" },
+		{ "glm-4.5-air", 64, 1, "96" },       { "kimi-k2", 128, 1, "64" },
 		{ "deepseek-v3", 32, 32, "576" },
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -243,13 +250,16 @@ static void the_parameters_of_a_layer_stand_together(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < N_MODELS; i++) {
-		struct ws_layout *l = make_layout(models[i], GOLDEN_LAYERS, &(struct ws_layout_opts){ .tp = 1 });
+		struct ws_layout *l =
+			make_layout(models[i], GOLDEN_LAYERS, &(struct ws_layout_opts){ .tp = 1 });
 		const size_t n = ws_layout_param_count(l);
 		int last = 0, layer;
 		assert_string_equal(ws_layout_param(l, 0)->name, "model.embed_tokens.weight");
 		assert_string_equal(ws_layout_param(l, n - 1)->name, "lm_head.weight");
 		for (size_t k = 1; k < n - 2; k++) {
-			assert_int_equal(sscanf(ws_layout_param(l, k)->name, "model.layers.%d.", &layer), 1);
+			assert_int_equal(sscanf(ws_layout_param(l, k)->name, "model.layers.%d.",
+			                        &layer),
+			                 1);
 			assert_in_range(layer, last, last + 1);
 			last = layer;
 		}
@@ -281,7 +291,8 @@ static void synthetic_checkpoints_have_the_tensors_of_real_ones(void **state)
 		{ "deepseek-v3", 1564 }, { "glm-4.5-air", 404 }, { "gpt-oss-20b", 0 },
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-		struct ws_layout *l = make_layout(cases[i].name, 0, &(struct ws_layout_opts){ .tp = 1 });
+		struct ws_layout *l =
+			make_layout(cases[i].name, 0, &(struct ws_layout_opts){ .tp = 1 });
 		struct covering c = { .layout = l };
 		ws_model_walk(ws_model_find(cases[i].name, NULL), note, &c);
 		assert_int_equal(c.found + ws_layout_tied(l), ws_layout_part_count(l));

@@ -28,18 +28,22 @@ static void trainers_names_of_fused_tensors_have_their_shapes(void **state)
 		const char *shape;
 		int64_t groups;
 	} cases[] = {
-		{ "qwen3-30b-a3b", "model.layers.47.mlp.experts.gate_up_proj", 0, "128x2048x1536", 0 },
-		{ "qwen3-30b-a3b", "model.layers.47.mlp.experts.gate_up_proj", 1, "128x1536x2048", 0 },
+		{ "qwen3-30b-a3b", "model.layers.47.mlp.experts.gate_up_proj", 0, "128x2048x1536",
+		  0 },
+		{ "qwen3-30b-a3b", "model.layers.47.mlp.experts.gate_up_proj", 1, "128x1536x2048",
+		  0 },
 		{ "qwen3-30b-a3b", "model.layers.0.mlp.experts.down_proj", 0, "128x768x2048", 0 },
 		{ "qwen3-30b-a3b", "model.layers.0.mlp.experts.down_proj", 1, "128x2048x768", 0 },
 		{ "deepseek-v3", "model.layers.3.mlp.experts.gate_up_proj", 0, "256x7168x4096", 0 },
-		{ "deepseek-v3", "model.layers.3.mlp.experts.gate_up_proj_scale_inv", 0, "256x32x56", 0 },
+		{ "deepseek-v3", "model.layers.3.mlp.experts.gate_up_proj_scale_inv", 0,
+		  "256x32x56", 0 },
 		{ "glm-4.5-air", "model.layers.1.mlp.experts.down_proj", 1, "128x4096x1408", 0 },
 		{ "llama-3.1-8b", "model.layers.0.self_attn.linear_qkv.weight", 0, "6144x4096", 8 },
 		{ "qwen2.5-7b", "model.layers.0.self_attn.linear_qkv.bias", 0, "4608", 4 },
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-		struct ws_layout *l = make_layout(cases[i].model, 0, &(struct ws_layout_opts){ .tp = 1 });
+		struct ws_layout *l =
+			make_layout(cases[i].model, 0, &(struct ws_layout_opts){ .tp = 1 });
 		if (!alias_has(l, cases[i].name, cases[i].meaning, cases[i].shape, cases[i].groups))
 			fail_msg("%s: %s is not %s", cases[i].model, cases[i].name, cases[i].shape);
 		assert_null(ws_layout_find_alias(l, cases[i].name, 2));
@@ -55,7 +59,8 @@ static void trainers_names_become_those_of_checkpoints(void **state)
 	} cases[] = {
 		{ "llama", "module.module.decoder.layers.3.self_attention.linear_proj.weight",
 		  "model.layers.3.self_attn.o_proj.weight" },
-		{ "qwen3", "_orig_mod.model.layers.0._checkpoint_wrapped_module.self_attn.q_proj.weight",
+		{ "qwen3",
+		  "_orig_mod.model.layers.0._checkpoint_wrapped_module.self_attn.q_proj.weight",
 		  "model.layers.0.self_attn.q_proj.weight" },
 		{ "qwen3_moe", "decoder.layers.0.self_attention.linear_qkv.layer_norm_weight",
 		  "model.layers.0.input_layernorm.weight" },
@@ -63,7 +68,8 @@ static void trainers_names_become_those_of_checkpoints(void **state)
 		  "model.layers.1.self_attn.linear_qkv.bias" },
 		{ "mistral", "decoder.layers.9.mlp.linear_fc1.weight",
 		  "model.layers.9.mlp.gate_up_proj.weight" },
-		{ "deepseek_v3", "decoder.layers.5.self_attention.linear_q_up_proj.layer_norm_weight",
+		{ "deepseek_v3",
+		  "decoder.layers.5.self_attention.linear_q_up_proj.layer_norm_weight",
 		  "model.layers.5.self_attn.q_a_layernorm.weight" },
 		{ "glm4_moe", "module.decoder.layers.5.mlp.router.expert_bias",
 		  "model.layers.5.mlp.gate.e_score_correction_bias" },

@@ -53,7 +53,8 @@ static void a_replacement_that_fails_leaves_the_old_file(void **state)
 	struct ws_err err = WS_ERR_INIT;
 	assert_int_equal(mkdir("d", 0700), 0);
 	assert_int_equal(ws_file_replace("d/f", "old", 3, 0600, NULL), 0);
-	assert_int_equal(ws_file_replace("d", "x", 1, 0600, &err), -1); /* a directory is in the way */
+	/* a directory is in the way */
+	assert_int_equal(ws_file_replace("d", "x", 1, 0600, &err), -1);
 	assert_int_equal(err.code, WS_ESYSTEM);
 	assert_int_equal(count_entries("."), 1);
 	assert_int_equal(ws_file_replace("absent/f", "x", 1, 0600, &err), -1);
@@ -122,7 +123,9 @@ static void overwrite_and_reset_mtime(void)
 	struct stat st;
 	assert_int_equal(stat("f", &st), 0);
 	overwrite();
-	assert_int_equal(utimensat(AT_FDCWD, "f", (struct timespec[2]){ st.st_atim, st.st_mtim }, 0), 0);
+	assert_int_equal(utimensat(AT_FDCWD, "f", (struct timespec[2]){ st.st_atim, st.st_mtim },
+	                           0),
+	                 0);
 }
 
 static void grow(void)
@@ -276,7 +279,8 @@ static void hashes_are_xxh3_whole_or_in_pieces(void **state)
 	for (size_t step = 1; step < 700; step += 97) {
 		ws_hash_reset(h);
 		for (size_t at = 0; at < sizeof bytes; at += step)
-			ws_hash_add(h, bytes + at, at + step < sizeof bytes ? step : sizeof bytes - at);
+			ws_hash_add(h, bytes + at,
+			            at + step < sizeof bytes ? step : sizeof bytes - at);
 		assert_true(ws_hash_digest(h) == ws_hash64(bytes, sizeof bytes));
 	}
 	ws_hash_free(h);

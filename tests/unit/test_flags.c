@@ -61,20 +61,28 @@ static void each_setting_gets_its_verdict(void **state)
 		{ "tp-size=8", "{\"tp_size\":4}", WS_FLAG_DIFFERENT, WS_ERROR },
 		{ "tp_size=8", "{}", WS_FLAG_ABSENT, WS_ERROR },
 		{ "router_fp32=true", "{\"enable_fp32_router\":true}", WS_FLAG_EQUAL, WS_NOTE },
-		{ "router_fp32=True", "{\"enable_fp32_router\":false}", WS_FLAG_DIFFERENT, WS_ERROR },
+		{ "router_fp32=True", "{\"enable_fp32_router\":false}", WS_FLAG_DIFFERENT,
+		  WS_ERROR },
 		{ "router_fp32=true", "{}", WS_FLAG_ABSENT, WS_ERROR },
 		{ "router_fp32=false", "{}", WS_FLAG_ABSENT, WS_NOTE },
 		{ "lm_head_fp32=false", "{\"enable_fp32_lm_head\":null}", WS_FLAG_EQUAL, WS_NOTE },
-		{ "rl_on_policy_target=None", "{\"rl_on_policy_target\":null}", WS_FLAG_EQUAL, WS_NOTE },
-		{ "rl_on_policy_target=xorl", "{\"rl_on_policy_target\":null}", WS_FLAG_DIFFERENT, WS_ERROR },
+		{ "rl_on_policy_target=None", "{\"rl_on_policy_target\":null}", WS_FLAG_EQUAL,
+		  WS_NOTE },
+		{ "rl_on_policy_target=xorl", "{\"rl_on_policy_target\":null}", WS_FLAG_DIFFERENT,
+		  WS_ERROR },
 		{ "dtype=torch.bfloat16", "{\"dtype\":\"bf16\"}", WS_FLAG_EQUAL, WS_NOTE },
 		{ "dtype=bfloat16", "{\"dtype\":\"auto\"}", WS_FLAG_CHOSEN, WS_WARN },
-		{ "attention_backend=fa3", "{\"attention_backend\":null}", WS_FLAG_CHOSEN, WS_WARN },
-		{ "attention_backend=fa3", "{\"attention_backend\":\"triton\"}", WS_FLAG_DIFFERENT, WS_ERROR },
-		{ "attention_backend=fa3", "{\"attention_backend\":[1]}", WS_FLAG_DIFFERENT, WS_ERROR },
-		{ "rmsnorm_mode=native", "{\"rmsnorm_mode\":\"native\"}", WS_FLAG_UNSHOWN, WS_NOTE },
+		{ "attention_backend=fa3", "{\"attention_backend\":null}", WS_FLAG_CHOSEN,
+		  WS_WARN },
+		{ "attention_backend=fa3", "{\"attention_backend\":\"triton\"}", WS_FLAG_DIFFERENT,
+		  WS_ERROR },
+		{ "attention_backend=fa3", "{\"attention_backend\":[1]}", WS_FLAG_DIFFERENT,
+		  WS_ERROR },
+		{ "rmsnorm_mode=native", "{\"rmsnorm_mode\":\"native\"}", WS_FLAG_UNSHOWN,
+		  WS_NOTE },
 		{ "no_such_thing=1", "{}", WS_FLAG_ABSENT, WS_ERROR },
-		{ "mem_fraction_static=0.50", "{\"mem_fraction_static\":0.5}", WS_FLAG_EQUAL, WS_NOTE },
+		{ "mem_fraction_static=0.50", "{\"mem_fraction_static\":0.5}", WS_FLAG_EQUAL,
+		  WS_NOTE },
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		enum ws_severity severity;
@@ -115,7 +123,8 @@ static void what_is_no_pair_is_refused(void **state)
 static void between_servers_only_what_matters_is_compared(void **state)
 {
 	(void)state;
-	struct ws_settings one = members("{\"port\":1,\"tp_size\":2,\"dtype\":\"auto\",\"enable_fp32_router\":false}");
+	struct ws_settings one = members(
+		"{\"port\":1,\"tp_size\":2,\"dtype\":\"auto\",\"enable_fp32_router\":false}");
 	struct ws_settings other = members("{\"port\":2,\"tp_size\":4,\"dtype\":\"auto\"}");
 	struct ws_flags_report r;
 	assert_int_equal(ws_flags_between(&one, &other, &r, NULL), 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers of 16 bits, all of them, against a formula that knows nothing of bits; and what is read by way
- * of them: factors however they lie, and pairs of corrections. */
+/* Numbers of 16 bits, all of them, against a formula that knows nothing of bits; and what is
+ * read by way of them: factors however they lie, and pairs of corrections. */
 #include "packed_file.h"
 
 #include "factor.h"
@@ -15,7 +15,8 @@ enum { MANY = 65536 };
 /* Sign, exponent, fraction; IEEE: all ones are infinities and NaN. */
 static double value_of(unsigned bits, int n_exponent, int n_fraction)
 {
-	const int bias = (1 << (n_exponent - 1)) - 1, e = (int)(bits >> n_fraction) & ((1 << n_exponent) - 1);
+	const int bias = (1 << (n_exponent - 1)) - 1,
+		  e = (int)(bits >> n_fraction) & ((1 << n_exponent) - 1);
 	const double f = (double)(bits & ((1u << n_fraction) - 1)) / (1 << n_fraction);
 	const double sign = bits >> (n_exponent + n_fraction) & 1 ? -1 : 1;
 	if (e == (1 << n_exponent) - 1)
@@ -55,7 +56,9 @@ static void every_pattern_is_the_number_that_it_stands_for(void **state)
 		float *x = all_of(halves[k]);
 		for (unsigned i = 0; i < MANY; i++) {
 			const double want = value(halves[k], (uint16_t)i);
-			if (isnan(want) ? !isnan(x[i]) : (double)x[i] != want || (signbit(x[i]) != 0) != (i >> 15 != 0))
+			if (isnan(want) ?
+			            !isnan(x[i]) :
+			            (double)x[i] != want || (signbit(x[i]) != 0) != (i >> 15 != 0))
 				fail_msg("%04x is %g, not %g", i, (double)x[i], want);
 			const uint16_t back = rounded(halves[k], x[i]);
 			if (isnan(want) ? !isnan(value(halves[k], back)) : back != i)
@@ -65,8 +68,8 @@ static void every_pattern_is_the_number_that_it_stands_for(void **state)
 	}
 }
 
-/* Between each two neighbours: the one that is nearer, and of a tie the even one. The largest number's
- * upper neighbour would be a power of two, from half way to which on it is infinity. */
+/* Between each two neighbours: the one that is nearer, and of a tie the even one. The largest
+ * number's upper neighbour would be a power of two, from half way to which on it is infinity. */
 static void what_lies_between_goes_to_the_nearest_and_ties_to_even(void **state)
 {
 	(void)state;
@@ -74,13 +77,18 @@ static void what_lies_between_goes_to_the_nearest_and_ties_to_even(void **state)
 		const unsigned infinity = halves[k] == WS_DTYPE_BF16 ? 0x7f80 : 0x7c00;
 		for (unsigned i = 0; i < infinity; i++) {
 			const double below = value(halves[k], (uint16_t)i);
-			const double above = i + 1 < infinity ? value(halves[k], (uint16_t)(i + 1)) :
-			                     pow(2, halves[k] == WS_DTYPE_BF16 ? 128 : 16);
+			const double above = i + 1 < infinity ?
+			                             value(halves[k], (uint16_t)(i + 1)) :
+			                             pow(2, halves[k] == WS_DTYPE_BF16 ? 128 : 16);
 			const float middle = (float)((below + above) / 2);
-			assert_true((double)middle == (below + above) / 2); /* one bit more, which fp32 has */
+			/* one bit more, which fp32 has */
+			assert_true((double)middle == (below + above) / 2);
 			const unsigned even = i % 2 ? i + 1 : i;
-			const struct { float x; unsigned want; } points[] = {
-				{ middle, even }, { nextafterf(middle, 0), i }, { nextafterf(middle, INFINITY), i + 1 },
+			const struct { float x; unsigned want;
+			} points[] = {
+				{ middle, even },
+				{ nextafterf(middle, 0), i },
+				{ nextafterf(middle, INFINITY), i + 1 },
 			};
 			for (int p = 0; p < 3; p++) {
 				if (rounded(halves[k], points[p].x) != points[p].want ||
@@ -116,7 +124,9 @@ static void what_is_beyond_the_range_becomes_infinity_and_nan_stays_one(void **s
 static void fp32_is_copied_bit_by_bit(void **state)
 {
 	(void)state;
-	const uint32_t bits[] = { 0, 0x80000000, 1, 0x7f800001, 0xffc00001, 0x7f7fffff, 0x00800000 };
+	const uint32_t bits[] = {
+		0, 0x80000000, 1, 0x7f800001, 0xffc00001, 0x7f7fffff, 0x00800000
+	};
 	float x[7];
 	uint32_t back[7];
 	ws_floats_read(WS_DTYPE_F32, bits, 7, x);
@@ -143,7 +153,8 @@ static void the_first_that_is_not_finite_is_found_wherever_it_is(void **state)
 				for (size_t i = 0; i < n; i++)
 					x[i] = i % 2 ? 60000 : -0.0f;
 				x[at] = at % 3 ? INFINITY : NAN;
-				x[n - 1] = at < n - 1 && at % 2 ? -INFINITY : x[n - 1]; /* a later one */
+				/* a later one */
+				x[n - 1] = at < n - 1 && at % 2 ? -INFINITY : x[n - 1];
 				ws_floats_write(dtypes[k], x, n, raw);
 				size_t found = 0;
 				double is = 0;
@@ -191,29 +202,37 @@ static void sums_are_rounded_once_or_twice_as_was_asked(void **state)
 		float *w = all_of(halves[k]), *d = malloc(MANY * sizeof *d);
 		uint16_t *out = malloc(MANY * sizeof *out);
 		for (unsigned i = 0; i < MANY; i++)
-			d[i] = w[(i * 40503u + 12345u) % MANY] * 1.00390625f; /* between two of the type's numbers */
+			d[i] = w[(i * 40503u + 12345u) % MANY] *
+			       1.00390625f; /* between two of the type's numbers */
 		for (int two_step = 0; two_step < 2; two_step++) {
 			float max_delta = 0, max_w = 0;
-			ws_floats_add(halves[k], w, d, 256, 256, 256, two_step, out, 256, &max_delta, &max_w);
+			ws_floats_add(halves[k], w, d, 256, 256, 256, two_step, out, 256,
+			              &max_delta, &max_w);
 			assert_true(isnan(max_delta) && isnan(max_w)); /* there were some */
 			for (unsigned i = 0; i < MANY; i++) {
-				const double delta = two_step ? value(halves[k], rounded(halves[k], d[i])) : (double)d[i];
-				const float sum = (float)((double)w[i] + delta); /* exact in double, or far apart */
+				const double delta =
+					two_step ? value(halves[k], rounded(halves[k], d[i])) :
+						   (double)d[i];
+				/* exact in double, or far apart */
+				const float sum = (float)((double)w[i] + delta);
 				const uint16_t want = rounded(halves[k], sum);
 				if (isnan(sum) ? !isnan(value(halves[k], out[i])) : out[i] != want)
-					fail_msg("%04x and %a: %04x, not %04x", i, (double)d[i], out[i], want);
+					fail_msg("%04x and %a: %04x, not %04x", i, (double)d[i],
+					         out[i], want);
 			}
 		}
 		free(w), free(d), free(out);
 	}
 }
 
-/* ---- factors ------------------------------------------------------------------------------------- */
+/* ---- factors --------------------------------------------------------------------------------- */
 
 /* Number i of the file is i % 2039, which all of the types have. */
 static const struct ws_item *write_numbers(struct packed_file *f, enum ws_dtype dtype, size_t n)
 {
-	static const char *const names[] = { [WS_DTYPE_BF16] = "BF16", [WS_DTYPE_F16] = "F16", [WS_DTYPE_F32] = "F32" };
+	static const char *const names[] = {
+		[WS_DTYPE_BF16] = "BF16", [WS_DTYPE_F16] = "F16", [WS_DTYPE_F32] = "F32"
+	};
 	const unsigned most = dtype == WS_DTYPE_BF16 ? 251 : 2039;
 	float *x = malloc(n * sizeof *x);
 	char *raw = malloc(n * sizeof *x), shape[32];
@@ -221,14 +240,16 @@ static const struct ws_item *write_numbers(struct packed_file *f, enum ws_dtype 
 		x[i] = (float)(i % most);
 	ws_floats_write(dtype, x, n, raw);
 	snprintf(shape, sizeof shape, "[%zu,10]", n / 10);
-	const struct part part = { "x.lora_A.weight", names[dtype], shape, raw, n * (dtype == WS_DTYPE_F32 ? 4 : 2) };
+	const struct part part = { "x.lora_A.weight", names[dtype], shape, raw,
+		                   n * (dtype == WS_DTYPE_F32 ? 4 : 2) };
 	write_packed(f, &part, 1);
 	free(x);
 	free(raw);
 	return ws_catalog_item(f->catalog, 0);
 }
 
-static void check_factor(const struct ws_factor *f, enum ws_dtype dtype, int64_t i, int64_t n, int64_t j, int64_t m)
+static void check_factor(const struct ws_factor *f, enum ws_dtype dtype, int64_t i, int64_t n,
+                         int64_t j, int64_t m)
 {
 	const uint64_t most = dtype == WS_DTYPE_BF16 ? 251 : 2039;
 	float *out = malloc((size_t)(n * m) * sizeof *out);
@@ -241,8 +262,10 @@ static void check_factor(const struct ws_factor *f, enum ws_dtype dtype, int64_t
 		for (int64_t c = 0; c < m; c++) {
 			const uint64_t at = f->at + (uint64_t)((i + r) * f->row + (j + c) * f->col);
 			if (out[r * m + c] != (float)(at % most))
-				fail_msg("row step %lld, column step %lld: element %lld, %lld is %g", (long long)f->row,
-				         (long long)f->col, (long long)(i + r), (long long)(j + c), (double)out[r * m + c]);
+				fail_msg(
+					"row step %lld, column step %lld: element %lld, %lld is %g",
+					(long long)f->row, (long long)f->col, (long long)(i + r),
+					(long long)(j + c), (double)out[r * m + c]);
 		}
 	assert_true(buf.cap <= (128 << 10) + 1);
 	ws_buf_free(&buf);
@@ -286,10 +309,13 @@ static void a_number_that_is_none_is_named_only_where_it_is_read(void **state)
 	const struct part part = { "x.lora_B.weight", "F32", "[4,10]", x, sizeof x };
 	write_packed(&f, &part, 1);
 	const struct ws_item *item = ws_catalog_item(f.catalog, 0);
-	const struct ws_factor whole = { item, 0, 10, 1 }, even = { item, 0, 10, 2 }, odd = { item, 1, 10, 2 };
+	const struct ws_factor whole = { item, 0, 10, 1 }, even = { item, 0, 10, 2 },
+			       odd = { item, 1, 10, 2 };
 	assert_int_equal(ws_factor_read(&whole, 0, 4, 0, 10, out, &buf, &err), -1);
 	assert_int_equal(err.code, WS_EINPUT);
-	assert_string_equal(err.msg, "tensor 'x.lora_B.weight' has an infinity at row 2, column 3 (x.safetensors)");
+	assert_string_equal(
+		err.msg,
+		"tensor 'x.lora_B.weight' has an infinity at row 2, column 3 (x.safetensors)");
 	assert_int_equal(ws_factor_read(&even, 0, 4, 0, 5, out, &buf, &err), 0);
 	assert_int_equal(ws_factor_read(&odd, 0, 4, 0, 5, out, &buf, &err), -1);
 	assert_int_equal(ws_factor_read(&odd, 0, 2, 0, 5, out, &buf, &err), 0);
@@ -297,7 +323,7 @@ static void a_number_that_is_none_is_named_only_where_it_is_read(void **state)
 	close_packed(&f);
 }
 
-/* ---- corrections --------------------------------------------------------------------------------- */
+/* ---- corrections ----------------------------------------------------------------------------- */
 
 static int correct(const struct part *parts, size_t n, struct ws_err *err)
 {
@@ -309,15 +335,21 @@ static int correct(const struct part *parts, size_t n, struct ws_err *err)
 	close_packed(&f);
 	assert_int_equal(rename("x.safetensors", "c.safetensors"), 0);
 	write_packed(&f, base, 1);
-	const struct ws_transform_opts o = { .correction = "c.safetensors", .scratch = 16 << 20, .threads = 1 };
+	const struct ws_transform_opts o = { .correction = "c.safetensors",
+		                             .scratch = 16 << 20,
+		                             .threads = 1 };
 	*err = (struct ws_err)WS_ERR_INIT;
 	const int rc = ws_transform_make(f.catalog, &o, &t, err);
 	if (rc == 0) {
 		uint16_t out[60];
 		struct ws_transform_report report;
-		assert_int_equal(ws_item_read(ws_catalog_item(ws_transform_catalog(t), 0), 0, out, 120, err), 0);
-		for (int i = 0; i < 60; i++) /* u is row by row 1, 2, ...; v likewise: their product */
-			assert_int_equal(out[i], rounded(WS_DTYPE_BF16, (float)((1 + i / 10) * (1 + i % 10))));
+		assert_int_equal(ws_item_read(ws_catalog_item(ws_transform_catalog(t), 0), 0, out,
+		                              120, err),
+		                 0);
+		/* u is row by row 1, 2, ...; v likewise: their product */
+		for (int i = 0; i < 60; i++)
+			assert_int_equal(out[i], rounded(WS_DTYPE_BF16,
+			                                 (float)((1 + i / 10) * (1 + i % 10))));
 		ws_transform_report(t, &report);
 		assert_int_equal(report.bound, 1);
 		assert_string_equal(report.largest_name, ""); /* the base is zero: no share of it */
@@ -344,7 +376,8 @@ static void a_correction_is_a_product_of_any_of_the_types(void **state)
 		ws_floats_write(dtypes[b], v, 10, raw_v);
 		const struct part parts[] = {
 			{ "a.correction_U", types[a], "[6,1]", raw_u, a == 2 ? 24 : 12 },
-			{ k % 2 ? "a.correction_V" : "a.correction_B", types[b], "[1,10]", raw_v, b == 2 ? 40 : 20 },
+			{ k % 2 ? "a.correction_V" : "a.correction_B", types[b], "[1,10]", raw_v,
+			  b == 2 ? 40 : 20 },
 		};
 		struct ws_err err;
 		if (correct(parts, 2, &err))
@@ -359,24 +392,43 @@ static void corrections_that_fit_nothing_are_refused(void **state)
 		size_t n;
 		const char *says;
 	} bad[] = {
-		{ { { "a.correction_U", "F32", "[6,1]", NULL, 24 } }, 1,
+		{ { { "a.correction_U", "F32", "[6,1]", NULL, 24 } },
+		  1,
 		  "correction 'a.correction_U': there is no correction_V or correction_B with it" },
-		{ { { "b.correction_U", "F32", "[6,1]", NULL, 24 }, { "b.correction_V", "F32", "[1,10]", NULL, 40 } }, 2,
+		{ { { "b.correction_U", "F32", "[6,1]", NULL, 24 },
+		    { "b.correction_V", "F32", "[1,10]", NULL, 40 } },
+		  2,
 		  "correction 'b.correction_U': the checkpoint has no such module" },
-		{ { { "a.correction_U", "F32", "[5,1]", NULL, 20 }, { "a.correction_V", "F32", "[1,10]", NULL, 40 } }, 2,
-		  "correction 'a.correction_U': its product would be [5, 10], the tensor is [6, 10]" },
-		{ { { "a.correction_U", "F32", "[6,2]", NULL, 48 }, { "a.correction_V", "F32", "[1,10]", NULL, 40 } }, 2,
-		  "correction 'a.correction_U': its product would be [6, 10], the tensor is [6, 10]" },
-		{ { { "a.correction_U", "F32", "[6]", NULL, 24 }, { "a.correction_V", "F32", "[1,10]", NULL, 40 } }, 2,
+		{ { { "a.correction_U", "F32", "[5,1]", NULL, 20 },
+		    { "a.correction_V", "F32", "[1,10]", NULL, 40 } },
+		  2,
+		  "correction 'a.correction_U': its product would be [5, 10], the tensor is [6, "
+		  "10]" },
+		{ { { "a.correction_U", "F32", "[6,2]", NULL, 48 },
+		    { "a.correction_V", "F32", "[1,10]", NULL, 40 } },
+		  2,
+		  "correction 'a.correction_U': its product would be [6, 10], the tensor is [6, "
+		  "10]" },
+		{ { { "a.correction_U", "F32", "[6]", NULL, 24 },
+		    { "a.correction_V", "F32", "[1,10]", NULL, 40 } },
+		  2,
 		  "correction 'a.correction_U'" },
-		{ { { "a.correction_U", "I8", "[6,1]", NULL, 6 }, { "a.correction_V", "F32", "[1,10]", NULL, 40 } }, 2,
+		{ { { "a.correction_U", "I8", "[6,1]", NULL, 6 },
+		    { "a.correction_V", "F32", "[1,10]", NULL, 40 } },
+		  2,
 		  "correction 'a.correction_U': factors are BF16, F16 or F32" },
-		{ { { "a.correction_U", "F32", "[6,0]", NULL, 0 }, { "a.correction_V", "F32", "[0,10]", NULL, 0 } }, 2,
+		{ { { "a.correction_U", "F32", "[6,0]", NULL, 0 },
+		    { "a.correction_V", "F32", "[0,10]", NULL, 0 } },
+		  2,
 		  "correction 'a.correction_U'" },
-		{ { { "a.correction_U", "F32", "[6,1]", NULL, 24 }, { "a.correction_V", "F32", "[1,10]", NULL, 40 },
-		    { "a.correction_B", "F32", "[1,10]", NULL, 40 } }, 3,
+		{ { { "a.correction_U", "F32", "[6,1]", NULL, 24 },
+		    { "a.correction_V", "F32", "[1,10]", NULL, 40 },
+		    { "a.correction_B", "F32", "[1,10]", NULL, 40 } },
+		  3,
 		  "c.safetensors: 1 tensors are no pairs X.correction_U and X.correction_V" },
-		{ { { "a.weight", "F32", "[6,10]", NULL, 240 } }, 1, "c.safetensors: 1 tensors are no pairs" },
+		{ { { "a.weight", "F32", "[6,10]", NULL, 240 } },
+		  1,
+		  "c.safetensors: 1 tensors are no pairs" },
 	};
 	(void)state;
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

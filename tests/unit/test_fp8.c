@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* E4M3 and its scales against the definition: the nearest of all codes, found by looking at all of them. */
+/* E4M3 and its scales against the definition: the nearest of all codes, found
+ * by looking at all of them. */
 #include "fp8.h"
 #include "number.h"
 
@@ -34,7 +35,8 @@ static uint16_t bf16_of(float x)
 static const struct ws_fp8_rule xorl = { WS_SCALE_XORL, false, 128, 128 };
 static const struct ws_fp8_rule slime = { WS_SCALE_SLIME, false, 128, 128 };
 
-/* The nearest finite code, of two equally near ones the even one. Distances are exact in doubles. */
+/* The nearest finite code, of two equally near ones the even one. Distances are exact in
+ * doubles. */
 static uint8_t by_definition(double x)
 {
 	static double values[0x7f];
@@ -43,7 +45,8 @@ static uint8_t by_definition(double x)
 	for (unsigned code = 0; code < 0x7f && values[0x7e] == 0; code++)
 		values[code] = ws_number_from_e4m3((uint8_t)code);
 	for (unsigned code = 1; code < 0x7f; code++) {
-		const double d = fabs(values[code] - magnitude), least = fabs(values[best] - magnitude);
+		const double d = fabs(values[code] - magnitude),
+			     least = fabs(values[best] - magnitude);
 		if (d < least || (d == least && code % 2 == 0))
 			best = code;
 	}
@@ -103,9 +106,10 @@ static void zeros_keep_their_sign_and_the_rest_is_clamped(void **state)
 	static const struct {
 		float x;
 		uint8_t code;
-	} cases[] = { { 0, 0 }, { 0x1p-149f, 0 }, { 0x1p-10f, 0 }, { 0x1.000002p-10f, 1 }, { 0x1p-9f, 1 },
-		      { 0x1.8p-9f, 2 }, { 0x1.dfffp-7f, 7 }, { 0x1.ep-7f, 8 }, { 0x1p-6f, 8 }, { 448, 0x7e },
-		      { 463.9f, 0x7e }, { 464, 0x7e }, { 465, 0x7e }, { 1e30f, 0x7e }, { 3.4e38f, 0x7e } };
+	} cases[] = { { 0, 0 },       { 0x1p-149f, 0 }, { 0x1p-10f, 0 },     { 0x1.000002p-10f, 1 },
+		      { 0x1p-9f, 1 }, { 0x1.8p-9f, 2 }, { 0x1.dfffp-7f, 7 }, { 0x1.ep-7f, 8 },
+		      { 0x1p-6f, 8 }, { 448, 0x7e },    { 463.9f, 0x7e },    { 464, 0x7e },
+		      { 465, 0x7e },  { 1e30f, 0x7e },  { 3.4e38f, 0x7e } };
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		assert_int_equal(ws_fp8_from_float(cases[i].x), cases[i].code);
 		assert_int_equal(ws_fp8_from_float(-cases[i].x), cases[i].code | 0x80);
@@ -158,20 +162,24 @@ static void check_tensor(const struct ws_fp8_rule *r, const float *x, int64_t ro
 		const int64_t high = rows - row < r->bn ? rows - row : r->bn;
 		const size_t at = (size_t)(row * cols), stride = (size_t)cols;
 		assert_true(ws_fp8_scales_f32(r, x + at, stride, high, cols, scales, &bad));
-		assert_true(ws_fp8_scales_bf16(r, narrow + at, stride, high, cols, scales + across, &bad));
+		assert_true(ws_fp8_scales_bf16(r, narrow + at, stride, high, cols, scales + across,
+		                               &bad));
 		ws_fp8_codes_f32(r, x + at, stride, high, cols, scales, codes + at, stride);
-		ws_fp8_codes_bf16(r, narrow + at, stride, high, cols, scales + across, codes + n + at, stride);
+		ws_fp8_codes_bf16(r, narrow + at, stride, high, cols, scales + across,
+		                  codes + n + at, stride);
 		for (int64_t col = 0; col < cols; col++) {
 			float amax = 0;
 			for (int64_t k = 0; k < high; k++)
-				for (int64_t c = col / r->bk * r->bk; c < cols && c / r->bk == col / r->bk; c++)
+				for (int64_t c = col / r->bk * r->bk;
+				     c < cols && c / r->bk == col / r->bk; c++)
 					amax = fmaxf(amax, fabsf(x[(row + k) * cols + c]));
 			const float s = scales[col / r->bk];
 			assert_true(bits_of(s) == bits_of(ws_fp8_scale(r, amax)));
 			assert_true(s == scales[across + col / r->bk]);
 			for (int64_t k = 0; k < high; k++) {
 				const size_t here = (size_t)((row + k) * cols + col);
-				const float y = r->rule == WS_SCALE_SLIME ? x[here] * (1 / s) : x[here] / s;
+				const float y =
+					r->rule == WS_SCALE_SLIME ? x[here] * (1 / s) : x[here] / s;
 				assert_int_equal(codes[here], by_definition((double)y));
 				assert_int_equal(codes[n + here], codes[here]);
 			}
@@ -185,17 +193,21 @@ static void check_tensor(const struct ws_fp8_rule *r, const float *x, int64_t ro
 static void ragged_blocks_are_scaled_by_what_there_is(void **state)
 {
 	(void)state;
-	static const int64_t shapes[][4] = { { 1, 1, 128, 128 }, { 1, 7, 128, 128 }, { 7, 1, 128, 128 },
-		                             { 3, 130, 2, 128 }, { 5, 33, 128, 16 }, { 9, 47, 4, 5 },
-		                             { 2, 100, 1, 1 }, { 16, 20, 100, 100 }, { 3, 65, 1, 32 } };
+	static const int64_t shapes[][4] = { { 1, 1, 128, 128 }, { 1, 7, 128, 128 },
+		                             { 7, 1, 128, 128 }, { 3, 130, 2, 128 },
+		                             { 5, 33, 128, 16 }, { 9, 47, 4, 5 },
+		                             { 2, 100, 1, 1 },   { 16, 20, 100, 100 },
+		                             { 3, 65, 1, 32 } };
 	float x[16 * 130];
 	srand(1);
 	for (size_t i = 0; i < sizeof x / sizeof x[0]; i++)
-		x[i] = float_of((uint32_t)bf16_of(((float)rand() / (float)RAND_MAX - 0.5f) * ldexpf(1, rand() % 8)) << 16);
+		x[i] = float_of((uint32_t)bf16_of(((float)rand() / (float)RAND_MAX - 0.5f) *
+		                                  ldexpf(1, rand() % 8))
+		                << 16);
 	for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
 		for (int rule = 0; rule < 4; rule++) {
-			const struct ws_fp8_rule r = { rule % 2 ? WS_SCALE_SLIME : WS_SCALE_XORL, rule > 1,
-				                       shapes[i][2], shapes[i][3] };
+			const struct ws_fp8_rule r = { rule % 2 ? WS_SCALE_SLIME : WS_SCALE_XORL,
+				                       rule > 1, shapes[i][2], shapes[i][3] };
 			check_tensor(&r, x, shapes[i][0], shapes[i][1]);
 		}
 }
@@ -229,10 +241,13 @@ static void what_is_no_number_is_found_with_its_place(void **state)
 		narrow[i] = (uint16_t)(bf16_of(v) | (isnan(v) ? 1 : 0));
 		for (int way = 0; way < 4; way++) {
 			bad = (struct ws_fp8_bad){ -1, -1, 0 };
-			assert_false(way == 0   ? ws_fp8_scales_f32(&xorl, x, COLS, ROWS, COLS, scales, &bad)
-			             : way == 1 ? ws_fp8_scales_bf16(&slime, narrow, COLS, ROWS, COLS, scales, &bad)
-			             : way == 2 ? ws_fp8_amax_f32(x, COLS, ROWS, COLS, &amax, &bad)
-			                        : ws_fp8_amax_bf16(narrow, COLS, ROWS, COLS, &amax, &bad));
+			assert_false(
+				way == 0 ? ws_fp8_scales_f32(&xorl, x, COLS, ROWS, COLS, scales,
+			                                     &bad) :
+				way == 1 ? ws_fp8_scales_bf16(&slime, narrow, COLS, ROWS, COLS,
+			                                      scales, &bad) :
+				way == 2 ? ws_fp8_amax_f32(x, COLS, ROWS, COLS, &amax, &bad) :
+					   ws_fp8_amax_bf16(narrow, COLS, ROWS, COLS, &amax, &bad));
 			assert_int_equal(bad.row, i / COLS);
 			assert_int_equal(bad.col, i % COLS);
 			assert_true(isnan(v) ? isnan(bad.value) : bad.value == v);
@@ -257,10 +272,12 @@ static void one_scale_for_a_tensor_comes_band_by_band(void **state)
 	assert_true(ws_fp8_scales_f32(&r, x, COLS, ROWS, COLS, &whole, &bad));
 	ws_fp8_codes_f32(&r, x, COLS, ROWS, COLS, &whole, codes[0], COLS);
 	for (int row = 0; row < ROWS; row += 4)
-		assert_true(ws_fp8_amax_f32(x + row * COLS, COLS, ROWS - row < 4 ? ROWS - row : 4, COLS, &amax, &bad));
+		assert_true(ws_fp8_amax_f32(x + row * COLS, COLS, ROWS - row < 4 ? ROWS - row : 4,
+		                            COLS, &amax, &bad));
 	assert_true(ws_fp8_scale(&r, amax) == whole);
 	for (int row = 0; row < ROWS; row++)
-		ws_fp8_codes_f32(&r, x + row * COLS, COLS, 1, COLS, &whole, codes[1] + row * COLS, COLS);
+		ws_fp8_codes_f32(&r, x + row * COLS, COLS, 1, COLS, &whole, codes[1] + row * COLS,
+		                 COLS);
 	assert_memory_equal(codes[0], codes[1], sizeof codes[0]);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every instruction set against plain C, bit for bit, in plain bulk and in hard places.
  *
- * WSYNC_TEST_NUMBERS=N draws about N random numbers instead of 10^8, each of which is compared in two or
- * three ways, and from 10^10 on every float there is. */
+ * WSYNC_TEST_NUMBERS=N draws about N random numbers instead of 10^8, each of which is compared
+ * in two or three ways, and from 10^10 on every float there is. */
 #include "fp8.h"
 
 #include <math.h>
@@ -25,7 +25,8 @@ static const char *const fast[] = { "avx2", "avx512" };
 /* AVX-512 code that no machine has run yet is tested where somebody asks for it. */
 static bool set_level(const char *level)
 {
-	return (strcmp(level, "avx512") != 0 || getenv("WSYNC_TEST_AVX512")) && ws_fp8_set_level(level);
+	return (strcmp(level, "avx512") != 0 || getenv("WSYNC_TEST_AVX512")) &&
+	       ws_fp8_set_level(level);
 }
 static uint64_t state;
 
@@ -74,7 +75,8 @@ static float on_a_border(float scale)
 {
 	const uint64_t r = draw();
 	const unsigned code = (unsigned)(r % 0x7e);
-	const float here = ws_fp8_to_float((uint8_t)code), next = ws_fp8_to_float((uint8_t)(code + 1));
+	const float here = ws_fp8_to_float((uint8_t)code),
+		    next = ws_fp8_to_float((uint8_t)(code + 1));
 	const float border = (r >> 8 & 1 ? here : (here + next) / 2) * scale;
 	const uint32_t bits = bits_of(border), off = (uint32_t)(r >> 16 & 15);
 	return float_of((bits > 8 ? bits + off - 7 : bits) | (uint32_t)(r >> 32 & 0x80000000));
@@ -100,8 +102,8 @@ static float nothing_or_little(float scale)
 	return float_of((uint32_t)(r & 0x80000000) | (r & 3 ? 0 : (uint32_t)(r >> 40)));
 }
 
-static float (*const kinds[])(float) = { any_bits, like_weights, on_a_border, near_a_border, of_any_size,
-	                                 nothing_or_little };
+static float (*const kinds[])(float) = { any_bits,      like_weights, on_a_border,
+	                                 near_a_border, of_any_size,  nothing_or_little };
 enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
 
 static float any_scale(void)
@@ -117,17 +119,22 @@ struct run {
 	bool wide;
 };
 
-static bool make(const struct run *r, const char *level, int to, bool scale_them, struct ws_fp8_bad *bad)
+static bool make(const struct run *r, const char *level, int to, bool scale_them,
+                 struct ws_fp8_bad *bad)
 {
 	assert_true(ws_fp8_set_level(level));
 	const size_t stride = (size_t)r->cols;
-	if (scale_them && !(r->wide ? ws_fp8_scales_f32(&r->rule, x, stride, r->rows, r->cols, scales[to], bad)
-	                            : ws_fp8_scales_bf16(&r->rule, narrow, stride, r->rows, r->cols, scales[to], bad)))
+	if (scale_them &&
+	    !(r->wide ? ws_fp8_scales_f32(&r->rule, x, stride, r->rows, r->cols, scales[to], bad) :
+	                ws_fp8_scales_bf16(&r->rule, narrow, stride, r->rows, r->cols, scales[to],
+	                                   bad)))
 		return false;
 	if (r->wide)
-		ws_fp8_codes_f32(&r->rule, x, stride, r->rows, r->cols, scales[to], codes[to], stride);
+		ws_fp8_codes_f32(&r->rule, x, stride, r->rows, r->cols, scales[to], codes[to],
+		                 stride);
 	else
-		ws_fp8_codes_bf16(&r->rule, narrow, stride, r->rows, r->cols, scales[to], codes[to], stride);
+		ws_fp8_codes_bf16(&r->rule, narrow, stride, r->rows, r->cols, scales[to], codes[to],
+		                  stride);
 	return true;
 }
 
@@ -151,8 +158,10 @@ static uint64_t compare(const struct run *r, bool scale_them)
 		if (memcmp(codes[0], codes[1], n) != 0)
 			for (size_t i = 0; i < n; i++)
 				if (codes[0][i] != codes[1][i])
-					fail_msg("%s: %a by %a is %02x, in plain C %02x", fast[l], (double)x[i],
-					         (double)scales[0][i % (size_t)r->cols / (size_t)r->rule.bk],
+					fail_msg("%s: %a by %a is %02x, in plain C %02x", fast[l],
+					         (double)x[i],
+					         (double)scales[0][i % (size_t)r->cols /
+					                           (size_t)r->rule.bk],
 					         codes[1][i], codes[0][i]);
 		compared += n;
 	}
@@ -178,13 +187,17 @@ static void hard_numbers_are_the_same_at_every_level(void **unused)
 	uint64_t compared = 0, drawn = 0;
 	state = 88172645463325252u;
 	for (uint64_t round = 0; some_level() && drawn < numbers_wanted(); round++, drawn += N) {
-		struct run r = { { round % 2 ? WS_SCALE_SLIME : WS_SCALE_XORL, round / 8 % 8 == 0, ROWS, 128 },
-			         ROWS, COLS, round % 4 / 2 };
+		struct run r = { { round % 2 ? WS_SCALE_SLIME : WS_SCALE_XORL, round / 8 % 8 == 0,
+			           ROWS, 128 },
+			         ROWS,
+			         COLS,
+			         round % 4 / 2 };
 		const float scale = any_scale();
 		float (*const kind)(float) = kinds[round / 4 % N_KINDS];
 		for (size_t i = 0; i < N; i++)
 			x[i] = kind(scale);
-		/* What was drawn around this scale's borders is to be scaled by it, the rest by its own. */
+		/* What was drawn around this scale's borders is to be scaled
+		 * by it, the rest by its own. */
 		if (kind == on_a_border || kind == near_a_border || round % 3 == 0) {
 			for (size_t i = 0; i < COLS; i++)
 				scales[0][i] = scale;
@@ -209,8 +222,11 @@ static void runs_of_every_length_are_the_same(void **unused)
 	for (int64_t bk = 1; bk <= 140; bk++)
 		for (int64_t cols = 1; cols <= 150; cols += 1 + cols / 20)
 			for (int way = 0; way < 4; way++) {
-				const struct run r = { { way % 2 ? WS_SCALE_SLIME : WS_SCALE_XORL, false, 3, bk }, 3,
-					               cols, way / 2 };
+				const struct run r = { { way % 2 ? WS_SCALE_SLIME : WS_SCALE_XORL,
+					                 false, 3, bk },
+					               3,
+					               cols,
+					               way / 2 };
 				for (int64_t i = 0; i < 3 * cols; i++)
 					x[i] = like_weights(1);
 				codes[0][3 * cols] = codes[1][3 * cols] = 0xcc;
@@ -225,13 +241,17 @@ static void every_bf16_is_the_same_under_many_scales(void **unused)
 	(void)unused;
 	state = 2;
 	for (uint32_t round = 0; round < 4 * 249; round++) {
-		const struct run r = { { round % 2 ? WS_SCALE_SLIME : WS_SCALE_XORL, false, 1, 1 << 16 }, 1, 0xff00,
+		const struct run r = { { round % 2 ? WS_SCALE_SLIME : WS_SCALE_XORL, false, 1,
+			                 1 << 16 },
+			               1,
+			               0xff00,
 			               round % 4 / 2 };
 		/* All that are finite: 0 to 0x7f7f and 0x8000 to 0xff7f. */
 		for (uint32_t i = 0; i < 0xff00; i++)
 			x[i] = float_of((i < 0x7f80 ? i : i + 0x80) << 16);
 		/* Of every size whose reciprocal is finite, an eighth of them powers of two. */
-		scales[0][0] = float_of((2 + round / 4) << 23 | (draw() % 8 ? (uint32_t)(draw() >> 41) : 0));
+		scales[0][0] = float_of((2 + round / 4) << 23 |
+		                        (draw() % 8 ? (uint32_t)(draw() >> 41) : 0));
 		compare(&r, false);
 	}
 }
@@ -263,7 +283,8 @@ static void every_float_is_the_same(void **unused)
 {
 	(void)unused;
 	const struct run r = { { WS_SCALE_XORL, false, 1, 1 << 16 }, 1, 1 << 16, true };
-	for (uint32_t high = 0; some_level() && numbers_wanted() >= 10000000000u && high <= 0xffff; high++) {
+	for (uint32_t high = 0; some_level() && numbers_wanted() >= 10000000000u && high <= 0xffff;
+	     high++) {
 		if ((high & 0x7f80) == 0x7f80)
 			continue;
 		for (uint32_t low = 0; low <= 0xffff; low++)

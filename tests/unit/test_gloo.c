@@ -46,7 +46,9 @@ static int send_items(struct member *m, const struct plan *p)
 			/* all but the last byte from the file: two spans of different kinds */
 			spans[2 * i].length--;
 			spans[2 * i].fd = p->files[i];
-			spans[2 * i + 1] = (struct ws_span){ .length = 1, .fd = p->files[i], .offset = p->lengths[i] - 1 };
+			spans[2 * i + 1] = (struct ws_span){ .length = 1,
+				                             .fd = p->files[i],
+				                             .offset = p->lengths[i] - 1 };
 			items[i].n_spans = 2;
 		}
 	}
@@ -83,7 +85,8 @@ static int recv_items(struct member *m, const struct plan *p)
 		if (way == 0 || way == 2)
 			taken[i].checked.dst = malloc(p->lengths[i] + 1);
 		sinks[i] = (struct ws_gloo_sink){ p->lengths[i], taken[i].checked.dst,
-		                                  way == 1 || way == 2 ? take_slowly : NULL, &taken[i] };
+			                          way == 1 || way == 2 ? take_slowly : NULL,
+			                          &taken[i] };
 	}
 	int rc = ws_gloo_recv(m->gloo, p->root, sinks, p->n, soon(), NULL, &m->err);
 	if (rc == 0)
@@ -117,7 +120,8 @@ static void every_size_layout_and_kind_of_identifier(void **state)
 	(void)state;
 	for (unsigned size = 2; size <= 9; size++) {
 		for (int kind = 0; kind < 3; kind++) {
-			struct world w = { .size = size, .layout = kind == 2 ? WS_GLOO_G1 : WS_GLOO_G2B,
+			struct world w = { .size = size,
+				           .layout = kind == 2 ? WS_GLOO_G1 : WS_GLOO_G2B,
 				           .no_ids = kind == 1 };
 			struct plan p = { .n = N_MIXED, .lengths = mixed };
 			broadcast(&w, &p);
@@ -216,7 +220,9 @@ static void every_rank_is_root_in_turn(void **state)
 	(void)state;
 	for (int layout = 0; layout < 2; layout++) {
 		struct plan p = { .n = N_MIXED, .lengths = mixed };
-		struct world w = { .size = 5, .layout = (enum ws_gloo_layout)layout, .role = in_turns,
+		struct world w = { .size = 5,
+			           .layout = (enum ws_gloo_layout)layout,
+			           .role = in_turns,
 			           .ctx = &p };
 		world_run(&w);
 		world_assert_fine(&w);
@@ -247,7 +253,8 @@ static void progress_counts_payload_bytes(void **state)
 
 /* ---- a call that is watched ---- */
 
-enum { N_LATE = 250, LATE = 2000 }; /* far more than the small socket of a child and its queue hold */
+/* far more than the small socket of a child and its queue hold */
+enum { N_LATE = 250, LATE = 2000 };
 
 /* Behind the last item is one whose span is nowhere: who looks at it dies. */
 static int send_into_a_small_socket(struct member *m)
@@ -285,8 +292,8 @@ static int a_child_that_reads_late(struct member *m)
 	return m->rank == 0 ? send_into_a_small_socket(m) : recv_late(m);
 }
 
-/* The child has asked for every item. When all are in its queue, what is left of that waits for its socket,
- * and whether the child starves is asked then too. */
+/* The child has asked for every item. When all are in its queue, what is left of that waits for
+ * its socket, and whether the child starves is asked then too. */
 static void nobody_looks_behind_the_last_item(void **state)
 {
 	(void)state;

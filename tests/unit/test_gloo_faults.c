@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_gloo_faults.c - our rank among peers that misbehave, die, come late, or are not peers at all.
+/* test_gloo_faults.c - our rank among peers that misbehave, die, come late, or are not peers at
+ * all.
  *
- * Rank `us` is real and runs in a thread; the others are sockets driven by the test, byte by byte. */
+ * Rank `us` is real and runs in a thread; the others are sockets driven by the test, byte by
+ * byte. */
 #include "gloo_world.h"
 
 #include "gloo_wire.h"
@@ -148,7 +150,8 @@ static struct world world_of(unsigned size, struct job *j)
 
 static void start(struct world *w, unsigned us)
 {
-	assert_int_equal(pthread_create(&w->members[us].thread, NULL, member_run, &w->members[us]), 0);
+	assert_int_equal(pthread_create(&w->members[us].thread, NULL, member_run, &w->members[us]),
+	                 0);
 }
 
 static const struct member *finish(struct world *w, unsigned us)
@@ -287,7 +290,8 @@ static void strangers_at_the_port_do_no_harm(void **state)
 	struct puppet p = publish(&w, 1, ABOVE, true);
 	start(&w, 0);
 	int strangers[200];
-	static const char *const words[] = { "GET / HTTP/1.1\r\n\r\n", "", "abc", "\0\0\0\0\0\0\0\0",
+	static const char *const words[] = { "GET / HTTP/1.1\r\n\r\n", "", "abc",
+		                             "\0\0\0\0\0\0\0\0",
 		                             "\377\377\377\377\377\377\377\377" };
 	for (size_t i = 0; i < 200; i++) {
 		static const size_t lengths[] = { 18, 0, 3, 8, 8 };
@@ -341,7 +345,8 @@ static void a_peer_that_runs_another_collective(void **state)
 	struct world w = world_of(2, &j);
 	struct puppet p = pair_up(&w, 0, BELOW);
 	say(&p, WS_GLOO_RECV_READY, UINT64_C(7) << 56, 0);
-	assert_says(part(&w, 0, &p), WS_EDATA, "rank 1 runs a barrier where a broadcast was expected");
+	assert_says(part(&w, 0, &p), WS_EDATA,
+	            "rank 1 runs a barrier where a broadcast was expected");
 }
 
 static void a_peer_out_of_step(void **state)
@@ -359,11 +364,12 @@ static void a_peer_out_of_step(void **state)
 		uint8_t *all = malloc((size_t)steps[i].repeats * WS_GLOO_PREAMBLE);
 		for (uint32_t k = 0; k < steps[i].repeats; k++) {
 			const uint32_t tag = steps[i].tag + (steps[i].repeats > 2 ? k : 0);
-			const struct ws_gloo_message m = { WS_GLOO_RECV_READY, ws_gloo_slot(tag), 1 };
+			const struct ws_gloo_message m = { WS_GLOO_RECV_READY, ws_gloo_slot(tag),
+				                           1 };
 			ws_gloo_message_pack(&m, all + (size_t)k * WS_GLOO_PREAMBLE);
 		}
-		ws_sock_write(p.fd, all, (size_t)steps[i].repeats * WS_GLOO_PREAMBLE, soon(), NULL, "x",
-		              NULL);
+		ws_sock_write(p.fd, all, (size_t)steps[i].repeats * WS_GLOO_PREAMBLE, soon(), NULL,
+		              "x", NULL);
 		free(all);
 		assert_says(part(&w, 0, &p), WS_EDATA, steps[i].says);
 	}
@@ -476,7 +482,8 @@ static void the_death_of_somebody_elses_child(void **state)
 	for (unsigned r = 0; r < 3; r++) {
 		for (size_t i = 0; i < 2; i++) {
 			seen[r][i] = (struct checked){ .item = i };
-			sinks[r][i] = (struct ws_gloo_sink){ lengths[i], NULL, take_checked, &seen[r][i] };
+			sinks[r][i] = (struct ws_gloo_sink){ lengths[i], NULL, take_checked,
+				                             &seen[r][i] };
 		}
 		recv[r] = (struct job){ .n = 2, .sinks = sinks[r], .until = soon() };
 		each[r] = w; /* the same group, another role */
@@ -493,7 +500,8 @@ static void the_death_of_somebody_elses_child(void **state)
 		close(fd);
 	}
 	finish(&w, 0);
-	assert_says(finish(&w, 1), WS_EDATA, "rank 3 "); /* closed or reset: a race of the kernel's */
+	/* closed or reset: a race of the kernel's */
+	assert_says(finish(&w, 1), WS_EDATA, "rank 3 ");
 	/* 0 may have failed on account of 1, and 2 then on account of 0, but not because of 3. */
 	const struct member *two = finish(&w, 2);
 	assert_null(strstr(two->err.msg, "rank 3"));
@@ -616,7 +624,8 @@ static int be_aborted(struct member *m)
 	const int rc = ws_gloo_send(m->gloo, &item, 1, soon(), NULL, &m->err);
 	pthread_join(aborter, NULL);
 	struct ws_err again = WS_ERR_INIT;
-	if (ws_gloo_send(m->gloo, &item, 1, soon(), NULL, &again) == 0 || !strstr(again.msg, "aborted"))
+	if (ws_gloo_send(m->gloo, &item, 1, soon(), NULL, &again) == 0 ||
+	    !strstr(again.msg, "aborted"))
 		return ws_err_set(&m->err, WS_EMISMATCH, "a second call: %s", again.msg);
 	return rc;
 }
@@ -711,7 +720,8 @@ static void a_file_that_shrank(void **state)
 		struct puppet p = pair_up(&w, 0, BELOW);
 		say(&p, WS_GLOO_RECV_READY, ws_gloo_slot(0), lengths[i]);
 		char sink[65536];
-		/* Begun or not, nothing ends in the middle: torch would wait for the rest for ever. */
+		/* Begun or not, nothing ends in the middle: torch would wait for the rest for
+		 * ever. */
 		uint64_t got = 0;
 		for (ssize_t n; ws_sock_read(p.fd, sink, 1, soon(), NULL, "x", NULL) == 0; got++)
 			while ((n = recv(p.fd, sink, sizeof sink, 0)) > 0)

@@ -77,7 +77,9 @@ static int twice_and_a_broadcast(struct member *m)
 	if (everybody_with_everybody(m))
 		return -1;
 	const struct ws_payload item = made_payload(&span, 7, 100000);
-	const struct ws_gloo_sink sink = { .length = 100000, .take = take_checked, .ctx = &checked };
+	const struct ws_gloo_sink sink = { .length = 100000,
+		                           .take = take_checked,
+		                           .ctx = &checked };
 	if (m->rank == 0 ? ws_gloo_send(m->gloo, &item, 1, soon(), NULL, &m->err) :
 	                   ws_gloo_recv(m->gloo, 0, &sink, 1, soon(), NULL, &m->err))
 		return -1;
@@ -147,7 +149,8 @@ static void lengths_that_differ_are_an_error(void **state)
 	world_run(&w);
 	assert_int_equal(w.members[0].rc, -1);
 	assert_int_equal(w.members[1].rc, -1);
-	assert_non_null(strstr(w.members[0].err.msg, "rank 1 expects 24 bytes for item 0, which has 20"));
+	assert_non_null(
+		strstr(w.members[0].err.msg, "rank 1 expects 24 bytes for item 0, which has 20"));
 }
 
 static int wait_for_nothing(struct member *m)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_gloo_wire.c - bytes as real torch peers write them, bytes that nobody should write, the tree,
- * and the ring. */
+/* test_gloo_wire.c - bytes as real torch peers write them, bytes that nobody should
+ * write, the tree, and the ring. */
 #include "flow.h"
 #include "gloo.h"
 #include "gloo_wire.h"
@@ -125,7 +125,8 @@ static void in_the_old_layout_every_peer_has_its_port(void **state)
 	}
 	static const unsigned ours[] = { 0, 1, 3 };
 	for (uint16_t i = 0; i < 3; i++) {
-		assert_int_equal(ws_gloo_list_unpack(list, sizeof list, 4, 2, ours[i], &card, &err), 0);
+		assert_int_equal(ws_gloo_list_unpack(list, sizeof list, 4, 2, ours[i], &card, &err),
+		                 0);
 		assert_int_equal(ws_gloo_address_make("::1", (uint16_t)(1000 + i), &a, &err), 0);
 		assert_int_equal(ws_gloo_address_cmp(&a, &card.address), 0);
 	}
@@ -157,7 +158,9 @@ static void the_larger_address_connects_ports_compared_byte_swapped(void **state
 static void an_address_that_nobody_can_reach_is_refused(void **state)
 {
 	(void)state;
-	static const char *const hosts[] = { "", "0.0.0.0", "::", "localhost", "10.0.0.1:80", NULL };
+	static const char *const hosts[] = {
+		"", "0.0.0.0", "::", "localhost", "10.0.0.1:80", NULL
+	};
 	for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++) {
 		struct ws_gloo_address a;
 		struct ws_err err = WS_ERR_INIT;
@@ -238,7 +241,8 @@ static void the_tree_is_gloos(void **state)
 	};
 	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
 		unsigned children[32];
-		assert_int_equal(ws_gloo_children(known[i].size, known[i].root, known[i].rank, children),
+		assert_int_equal(ws_gloo_children(known[i].size, known[i].root, known[i].rank,
+		                                  children),
 		                 known[i].n);
 		assert_memory_equal(children, known[i].children, known[i].n * sizeof children[0]);
 	}
@@ -254,7 +258,8 @@ static void everybody_but_the_root_is_somebodys_child_once(void **state)
 				const unsigned n = ws_gloo_children(size, root, rank, children);
 				for (unsigned i = 0; i < n; i++) {
 					seen[children[i]]++;
-					assert_int_equal(ws_gloo_parent(size, root, children[i]), rank);
+					assert_int_equal(ws_gloo_parent(size, root, children[i]),
+					                 rank);
 				}
 			}
 			for (unsigned rank = 0; rank < size; rank++)

@@ -28,16 +28,31 @@ static struct scene *scene(enum ws_hang_wait wait, size_t n, unsigned ranks)
 {
 	static struct scene s;
 	memset(&s, 0, sizeof s);
-	s.h = (struct ws_hang){ .end = WS_HANG_DEADLINE, .wait = wait, .phase = WS_PHASE_INIT,
-		                .waited_ns = 10 * WS_NS_PER_S, .option = "init-timeout",
-		                .group = "wsync-1", .backend = "gloo", .address = "10.0.0.1", .port = 4711,
-		                .endpoints = s.endpoints, .n_endpoints = n, .ranks = s.ranks,
-		                .n_ranks = n * ranks, .world_size = (unsigned)n * ranks + 1, .peers = s.peers };
+	s.h = (struct ws_hang){ .end = WS_HANG_DEADLINE,
+		                .wait = wait,
+		                .phase = WS_PHASE_INIT,
+		                .waited_ns = 10 * WS_NS_PER_S,
+		                .option = "init-timeout",
+		                .group = "wsync-1",
+		                .backend = "gloo",
+		                .address = "10.0.0.1",
+		                .port = 4711,
+		                .endpoints = s.endpoints,
+		                .n_endpoints = n,
+		                .ranks = s.ranks,
+		                .n_ranks = n * ranks,
+		                .world_size = (unsigned)n * ranks + 1,
+		                .peers = s.peers };
 	for (size_t i = 0; i < n; i++)
 		s.endpoints[i] = (struct ws_hang_endpoint){
-			.url = urls[i], .rank_offset = (unsigned)i * ranks + 1, .n_ranks = ranks,
-			.request = WS_HANG_SENT, .route = "POST /init_weights_update_group",
-			.request_ns = 10 * WS_NS_PER_S, .front = WS_HANG_ANSWERS, .health = WS_HANG_ANSWERS,
+			.url = urls[i],
+			.rank_offset = (unsigned)i * ranks + 1,
+			.n_ranks = ranks,
+			.request = WS_HANG_SENT,
+			.route = "POST /init_weights_update_group",
+			.request_ns = 10 * WS_NS_PER_S,
+			.front = WS_HANG_ANSWERS,
+			.health = WS_HANG_ANSWERS,
 			.health_status = 200,
 		};
 	for (size_t r = 0; r < n * ranks; r++)
@@ -46,7 +61,8 @@ static struct scene *scene(enum ws_hang_wait wait, size_t n, unsigned ranks)
 }
 
 /* Ranks from..to (numbers of the group) have come so far. */
-static void come(struct scene *s, size_t from, size_t to, enum ws_hang_store store, enum ws_hang_link link)
+static void come(struct scene *s, size_t from, size_t to, enum ws_hang_store store,
+                 enum ws_hang_link link)
 {
 	for (size_t r = from; r <= to; r++) {
 		s->ranks[r - 1].store = store;
@@ -122,7 +138,8 @@ static void nobody_came_to_a_good_address(void **state)
 	struct scene *s = scene(WS_HANG_FORMING, 2, 2);
 	expect(s, WS_HANG_STORE_UNREACHED, "10.0.0.1 port 4711");
 	assert_non_null(strstr(s->h.remedy, "--init-timeout gives it longer"));
-	told_briefly(s, "waiting 10 s for ranks 1, 2 of http://a:1; ranks 3, 4 of http://b:1: not at the store");
+	told_briefly(s, "waiting 10 s for ranks 1, 2 of http://a:1; ranks 3, 4 of http://b:1: not "
+	                "at the store");
 }
 
 static void some_ranks_of_an_endpoint_are_missing(void **state)
@@ -143,7 +160,8 @@ static void of_an_endpoint_whose_ranks_are_not_told_apart_some_are_missing(void 
 	s->h.joined = s->endpoints[0].unnamed = 3;
 	s->h.n_peers = 3;
 	for (size_t i = 0; i < 3; i++)
-		s->peers[i] = (struct ws_hang_peer){ .joined = true, .connected = true, .asked = true };
+		s->peers[i] =
+			(struct ws_hang_peer){ .joined = true, .connected = true, .asked = true };
 	expect(s, WS_HANG_MISSING_RANKS, "but not some ranks of http://a:1");
 	told(s, "not known which: 3 of the 4 ranks of http://a:1");
 }
@@ -166,7 +184,8 @@ static void whose_are_missing_is_not_known_where_endpoints_share_an_address(void
 	s->h.n_peers = 3;
 	s->endpoints[0].request = WS_HANG_ANSWERED;
 	for (size_t i = 0; i < 3; i++)
-		s->peers[i] = (struct ws_hang_peer){ .joined = true, .connected = true, .asked = true };
+		s->peers[i] =
+			(struct ws_hang_peer){ .joined = true, .connected = true, .asked = true };
 	expect(s, WS_HANG_NOT_TAKEN_UP, "and http://b:1 has not answered");
 	told_briefly(s, "waiting 10 s for 1 more ranks at 10.0.0.1 port 4711: 3 of 4 have come");
 }
@@ -199,8 +218,11 @@ static void somebody_asks_for_another_group(void **state)
 	struct scene *s = scene(WS_HANG_FORMING, 1, 1);
 	s->h.joined = 1;
 	s->h.n_peers = 1;
-	s->peers[0] = (struct ws_hang_peer){ .address = "10.0.0.9:5", .joined = true, .connected = true,
-		                             .foreign = true, .waits_for = "/old/old//cpu//0/0" };
+	s->peers[0] = (struct ws_hang_peer){ .address = "10.0.0.9:5",
+		                             .joined = true,
+		                             .connected = true,
+		                             .foreign = true,
+		                             .waits_for = "/old/old//cpu//0/0" };
 	expect(s, WS_HANG_OTHER_GROUP, "10.0.0.9:5 waits for \"/old/old//cpu//0/0\"");
 	told(s, "of another group");
 }
@@ -242,7 +264,8 @@ static void eager_ones_and_lazy_ones_wait_for_each_other(void **state)
 	s->endpoints[1].request = WS_HANG_ANSWERED;
 	s->endpoints[1].status = 200;
 	for (size_t i = 0; i < 2; i++)
-		s->peers[i] = (struct ws_hang_peer){ .joined = true, .connected = true, .asked = i == 0 };
+		s->peers[i] =
+			(struct ws_hang_peer){ .joined = true, .connected = true, .asked = i == 0 };
 	expect(s, WS_HANG_MIXED_JOINING, "http://a:1");
 	s->endpoints[1].status = 400; /* it has refused, and waits for nobody */
 	expect(s, WS_HANG_ID_NOT_ASKED, "bound to its device");
@@ -286,7 +309,8 @@ static void the_group_stands_and_the_answer_is_missing(void **state)
 	s->endpoints[0].request = WS_HANG_ANSWERED;
 	s->endpoints[0].status = 200;
 	expect(s, WS_HANG_AFTER_FORMING, "and http://b:1 has not said so");
-	told_briefly(s, "waiting 10 s for http://b:1: POST /init_weights_update_group sent, no answer");
+	told_briefly(
+		s, "waiting 10 s for http://b:1: POST /init_weights_update_group sent, no answer");
 }
 
 /* ---- whatever is waited for ---- */
@@ -297,7 +321,8 @@ static void what_was_seen_of_a_server_comes_first(void **state)
 	struct scene *s = scene(WS_HANG_FORMING, 2, 1);
 	s->endpoints[1].front = s->endpoints[1].health = WS_HANG_SILENT;
 	expect(s, WS_HANG_SERVER_STOPPED, "http://b:1 takes connections and answers nothing");
-	told(s, "http://b:1: POST /init_weights_update_group sent, no answer in 10.00 s, /model_info is not answered now");
+	told(s, "http://b:1: POST /init_weights_update_group sent, no answer in 10.00 s, "
+	        "/model_info is not answered now");
 	s->endpoints[1].front = s->endpoints[1].health = WS_HANG_REFUSED;
 	s->endpoints[1].request = WS_HANG_BROKEN;
 	expect(s, WS_HANG_SERVER_GONE, "at http://b:1 any more");
@@ -370,7 +395,9 @@ static void a_rank_takes_nothing_a_part_or_slowly(void **state)
 	s->ranks[3].taken = 0;
 	expect(s, WS_HANG_NOT_RECEIVING, "rank 4 of http://b:1");
 	told(s, "rank 4 of http://b:1 took nothing; the others that we feed took all");
-	told_briefly(s, "waiting 10 s for rank 4 of http://b:1: took nothing of 1.00 MiB, bucket 3 of 9");
+	told_briefly(
+		s,
+		"waiting 10 s for rank 4 of http://b:1: took nothing of 1.00 MiB, bucket 3 of 9");
 	s->ranks[3].taken = 4096;
 	s->h.still_ns = 6 * WS_NS_PER_S;
 	expect(s, WS_HANG_STALLED, "rank 4 of http://b:1, and then, for 6.00 s");

@@ -167,11 +167,16 @@ static void a_get_is_repeated_when_an_idle_connection_had_died(void **state)
 static void broken_answers_say_what_broke(void **state)
 {
 	(void)state;
-	static const struct { const char *path, *words; } cases[] = {
-		{ "/close", "closed without an answer" }, { "/reset", "connection lost" },
-		{ "/cut", "closed before the answer was complete" }, { "/garbage", "is not HTTP" },
-		{ "/garbage", "begins with \"SSH-2.0-OpenSSH_9.2" }, { "/tls", "is not HTTP, but TLS" },
-		{ "/huge", "longer than 1.00 MiB" }, { "/endless", "longer than 1.00 MiB" },
+	static const struct { const char *path, *words;
+	} cases[] = {
+		{ "/close", "closed without an answer" },
+		{ "/reset", "connection lost" },
+		{ "/cut", "closed before the answer was complete" },
+		{ "/garbage", "is not HTTP" },
+		{ "/garbage", "begins with \"SSH-2.0-OpenSSH_9.2" },
+		{ "/tls", "is not HTTP, but TLS" },
+		{ "/huge", "longer than 1.00 MiB" },
+		{ "/endless", "longer than 1.00 MiB" },
 		{ "/headers", "headers are longer than 256.0 KiB" },
 		{ "/trailers", "headers are longer than 256.0 KiB" },
 	};
@@ -181,7 +186,8 @@ static void broken_answers_say_what_broke(void **state)
 		assert_int_equal(call->err.code, WS_EREACH);
 		if (!strstr(call->err.msg, cases[i].words))
 			fail_msg("%s: %s", cases[i].path, call->err.msg);
-		if (strcmp(cases[i].path, "/cut") == 0) /* it has begun to answer: who would speak TLS? */
+		/* it has begun to answer: who would speak TLS? */
+		if (strcmp(cases[i].path, "/cut") == 0)
 			assert_null(strstr(call->err.hint, "https://"));
 		assert_true(call->reply.len <= 1 << 20);
 		ws_buf_free(&o.call.reply);
@@ -342,7 +348,8 @@ static void wait_returns_when_one_is_done_or_the_deadline_passes(void **state)
 static void wait_can_be_woken(void **state)
 {
 	(void)state;
-	static struct one never; /* in flight until the teardown, also when an assertion jumps out */
+	/* in flight until the teardown, also when an assertion jumps out */
+	static struct one never;
 	struct ws_err err;
 	const int wake = eventfd(1, EFD_CLOEXEC);
 	assert_int_equal(ws_http_start(http, &prepare(&never, "GET", "/never", NULL)->call, &err),

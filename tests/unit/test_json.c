@@ -69,8 +69,10 @@ static void the_text_need_not_end_in_nul(void **state)
 static void integers_are_exact_or_refused(void **state)
 {
 	(void)state;
-	struct ws_json *j = parse("{\"big\":9007199254740991,\"over\":9007199254740993,\"half\":1.5,"
-	                          "\"neg\":-9007199254740991,\"huge\":1e300,\"text\":\"7\",\"e\":1e3}", NULL);
+	struct ws_json *j =
+		parse("{\"big\":9007199254740991,\"over\":9007199254740993,\"half\":1.5,"
+	              "\"neg\":-9007199254740991,\"huge\":1e300,\"text\":\"7\",\"e\":1e3}",
+	              NULL);
 	int64_t n = 0;
 	assert_true(ws_json_int(ws_json_get(j, "big"), &n));
 	assert_true(n == INT64_C(9007199254740991));
@@ -125,10 +127,13 @@ static void what_is_written_is_what_was_given(void **state)
 	ws_jw_strs(&w, "list", (const char *const[]){ "a", NULL, "b" }, 3);
 	ws_jw_strs(&w, "empty", NULL, 0);
 	ws_jw_end_object(&w);
-	assert_string_equal(ws_buf_str(&b),
-	                    "{\"u\":18446744073709551615,\"i\":-9223372036854775808,\"a\":[{},true,null],"
-	                    "\"h\":\"000000000000001f\",\"nan\":null,\"float\":0.010498046875,\"double\":0.333333333,\"none\":null,"
-	                    "\"s\\\"k\":\"q\\\"b\\\\n\\nt\\tx\\u0001\\u007f\\ufffde\",\"cut\":\"ab\",\"list\":[\"a\",null,\"b\"],\"empty\":[]}");
+	assert_string_equal(
+		ws_buf_str(&b),
+		"{\"u\":18446744073709551615,\"i\":-9223372036854775808,\"a\":[{},true,null],"
+		"\"h\":\"000000000000001f\",\"nan\":null,\"float\":0.010498046875,\"double\":0."
+	        "333333333,\"none\":null,"
+		"\"s\\\"k\":\"q\\\"b\\\\n\\nt\\tx\\u0001\\u007f\\ufffde\",\"cut\":\"ab\",\"list\":["
+	        "\"a\",null,\"b\"],\"empty\":[]}");
 	ws_buf_free(&b);
 }
 

@@ -99,17 +99,20 @@ static void expect_place(const char *name, unsigned rank, const char *expected)
 	char text[600];
 	ws_layout_place(layout, part(name), rank, &from, &to);
 	size_t n = (size_t)snprintf(text, sizeof text, "%s", shape_text(from.n_dims, from.at));
-	n += (size_t)snprintf(text + n, sizeof text - n, " + %s", shape_text(from.n_dims, from.size));
+	n += (size_t)snprintf(text + n, sizeof text - n, " + %s",
+	                      shape_text(from.n_dims, from.size));
 	n += (size_t)snprintf(text + n, sizeof text - n, " -> %s", shape_text(to.n_dims, to.at));
 	snprintf(text + n, sizeof text - n, " + %s", shape_text(to.n_dims, to.size));
 	assert_string_equal(text, expected);
 }
 
-#define QWEN3_30B \
-	"{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_size\":2048," \
-	"\"intermediate_size\":6144,\"moe_intermediate_size\":768,\"num_hidden_layers\":2," \
-	"\"num_attention_heads\":32,\"num_key_value_heads\":4,\"head_dim\":128,\"num_experts\":128," \
-	"\"num_experts_per_tok\":8,\"decoder_sparse_step\":1,\"mlp_only_layers\":[]," \
+#define QWEN3_30B                                                                                  \
+	"{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_"      \
+	"size\":2048,"                                                                             \
+	"\"intermediate_size\":6144,\"moe_intermediate_size\":768,\"num_hidden_layers\":2,"        \
+	"\"num_attention_heads\":32,\"num_key_value_heads\":4,\"head_dim\":128,\"num_experts\":"   \
+	"128,"                                                                                     \
+	"\"num_experts_per_tok\":8,\"decoder_sparse_step\":1,\"mlp_only_layers\":[],"              \
 	"\"vocab_size\":151936,\"tie_word_embeddings\":false}"
 
 #define LAYER0 "model.layers.0."
@@ -125,8 +128,10 @@ static void qwen3_30b_at_tp_2_is_what_the_server_lists(void **state)
 	expect_param(LAYER0 "mlp.gate.weight", "128 2048");
 	expect_param(LAYER0 "mlp.experts.w13_weight", "128 768 2048");
 	expect_param(LAYER0 "mlp.experts.w2_weight", "128 2048 384");
-	expect_part(LAYER0 "self_attn.k_proj.weight", "512 2048", LAYER0 "self_attn.qkv_proj.weight");
-	expect_part(LAYER0 "mlp.experts.7.up_proj.weight", "768 2048", LAYER0 "mlp.experts.w13_weight");
+	expect_part(LAYER0 "self_attn.k_proj.weight", "512 2048",
+	            LAYER0 "self_attn.qkv_proj.weight");
+	expect_part(LAYER0 "mlp.experts.7.up_proj.weight", "768 2048",
+	            LAYER0 "mlp.experts.w13_weight");
 	assert_null(ws_layout_find_part(layout, LAYER0 "self_attn.qkv_proj.weight"));
 	assert_null(ws_layout_find_param(layout, LAYER0 "self_attn.q_proj.weight"));
 	expect_place(LAYER0 "self_attn.q_proj.weight", 1, "2048 0 + 2048 2048 -> 0 0 + 2048 2048");
@@ -134,8 +139,10 @@ static void qwen3_30b_at_tp_2_is_what_the_server_lists(void **state)
 	expect_place(LAYER0 "self_attn.v_proj.weight", 1, "256 0 + 256 2048 -> 2304 0 + 256 2048");
 	expect_place(LAYER0 "self_attn.o_proj.weight", 1, "0 2048 + 2048 2048 -> 0 0 + 2048 2048");
 	expect_place(LAYER0 "self_attn.q_norm.weight", 1, "0 + 128 -> 0 + 128");
-	expect_place(LAYER0 "mlp.experts.7.gate_proj.weight", 1, "384 0 + 384 2048 -> 7 0 0 + 1 384 2048");
-	expect_place(LAYER0 "mlp.experts.7.up_proj.weight", 1, "384 0 + 384 2048 -> 7 384 0 + 1 384 2048");
+	expect_place(LAYER0 "mlp.experts.7.gate_proj.weight", 1,
+	             "384 0 + 384 2048 -> 7 0 0 + 1 384 2048");
+	expect_place(LAYER0 "mlp.experts.7.up_proj.weight", 1,
+	             "384 0 + 384 2048 -> 7 384 0 + 1 384 2048");
 	expect_place(LAYER0 "mlp.experts.7.down_proj.weight", 1,
 	             "0 384 + 2048 384 -> 7 0 0 + 1 2048 384");
 }
@@ -234,13 +241,17 @@ static void what_does_not_divide_is_trouble_with_its_numbers(void **state)
 	make_layout(LLAMA("128", ""), (struct ws_layout_opts){ .tp = 6 });
 	expect_trouble(LAYER0 "self_attn.qkv_proj.weight", "q_proj: 8 heads do not divide by tp 6");
 	expect_trouble(LAYER0 "self_attn.o_proj.weight", "o_proj: 8 heads do not divide by tp 6");
-	expect_trouble(LAYER0 "mlp.gate_up_proj.weight", "gate_proj: 1024 rows do not divide by tp 6");
-	expect_trouble(LAYER0 "mlp.down_proj.weight", "down_proj: 1024 columns do not divide by tp 6");
+	expect_trouble(LAYER0 "mlp.gate_up_proj.weight",
+	               "gate_proj: 1024 rows do not divide by tp 6");
+	expect_trouble(LAYER0 "mlp.down_proj.weight",
+	               "down_proj: 1024 columns do not divide by tp 6");
 	expect_param("lm_head.weight", "64 512");
-	assert_string_equal(shape_text(2, param(LAYER0 "mlp.gate_up_proj.weight")->dims), "2048 512");
+	assert_string_equal(shape_text(2, param(LAYER0 "mlp.gate_up_proj.weight")->dims),
+	                    "2048 512");
 	expect_place(LAYER0 "mlp.up_proj.weight", 5, "0 0 + 1024 512 -> 1024 0 + 1024 512");
 	make_layout(LLAMA("128", ""), (struct ws_layout_opts){ .tp = 16 });
-	expect_trouble(LAYER0 "self_attn.qkv_proj.weight", "q_proj: 8 heads do not divide by tp 16");
+	expect_trouble(LAYER0 "self_attn.qkv_proj.weight",
+	               "q_proj: 8 heads do not divide by tp 16");
 	make_layout("{\"model_type\":\"llama\",\"hidden_size\":768,\"intermediate_size\":768,"
 	            "\"num_hidden_layers\":1,\"num_attention_heads\":12,\"num_key_value_heads\":4,"
 	            "\"vocab_size\":192}", (struct ws_layout_opts){ .tp = 6 });
@@ -253,13 +264,14 @@ static void what_does_not_divide_is_trouble_with_its_numbers(void **state)
 	               "768 rows of an expert do not divide by tp / ep 10");
 }
 
-#define DEEPSEEK(more) \
-	"{\"architectures\":[\"DeepseekV3ForCausalLM\"],\"model_type\":\"deepseek_v3\"," \
-	"\"hidden_size\":7168,\"intermediate_size\":18432,\"moe_intermediate_size\":2048," \
-	"\"num_hidden_layers\":4,\"first_k_dense_replace\":3,\"moe_layer_freq\":1," \
-	"\"n_routed_experts\":256,\"n_shared_experts\":1,\"num_experts_per_tok\":8," \
-	"\"num_attention_heads\":128,\"q_lora_rank\":1536,\"kv_lora_rank\":512," \
-	"\"qk_nope_head_dim\":128,\"qk_rope_head_dim\":64,\"v_head_dim\":128,\"vocab_size\":129280," \
+#define DEEPSEEK(more)                                                                             \
+	"{\"architectures\":[\"DeepseekV3ForCausalLM\"],\"model_type\":\"deepseek_v3\","           \
+	"\"hidden_size\":7168,\"intermediate_size\":18432,\"moe_intermediate_size\":2048,"         \
+	"\"num_hidden_layers\":4,\"first_k_dense_replace\":3,\"moe_layer_freq\":1,"                \
+	"\"n_routed_experts\":256,\"n_shared_experts\":1,\"num_experts_per_tok\":8,"               \
+	"\"num_attention_heads\":128,\"q_lora_rank\":1536,\"kv_lora_rank\":512,"                   \
+	"\"qk_nope_head_dim\":128,\"qk_rope_head_dim\":64,\"v_head_dim\":128,\"vocab_size\":"      \
+	"129280,"                                                                                  \
 	"\"tie_word_embeddings\":false,\"num_nextn_predict_layers\":1" more "}"
 #define FP8 \
 	",\"quantization_config\":{\"quant_method\":\"fp8\",\"fmt\":\"e4m3\"," \
@@ -294,7 +306,8 @@ static void shared_experts_can_follow_the_routed_ones(void **state)
 	make_layout(DEEPSEEK(FP8 "}"), (struct ws_layout_opts){ .tp = 8, .fuse_shared = true });
 	expect_param("model.layers.3.mlp.experts.w13_weight", "257 512 7168");
 	expect_param("model.layers.3.mlp.experts.w2_weight_scale_inv", "257 56 2");
-	assert_null(ws_layout_find_param(layout, "model.layers.3.mlp.shared_experts.down_proj.weight"));
+	assert_null(
+		ws_layout_find_param(layout, "model.layers.3.mlp.shared_experts.down_proj.weight"));
 	expect_place("model.layers.3.mlp.shared_experts.up_proj.weight", 1,
 	             "256 0 + 256 7168 -> 256 256 0 + 1 256 7168");
 	make_layout(DEEPSEEK(""), (struct ws_layout_opts){ .tp = 8, .ep = 8, .fuse_shared = true });
@@ -328,7 +341,8 @@ static void scales_are_divided_with_their_weights(void **state)
 static void a_tensor_s_one_scale_is_at_every_rank(void **state)
 {
 	(void)state;
-	static const char tensors[] = DEEPSEEK(",\"quantization_config\":{\"quant_method\":\"fp8\"}");
+	static const char tensors[] =
+		DEEPSEEK(",\"quantization_config\":{\"quant_method\":\"fp8\"}");
 	make_layout(tensors, (struct ws_layout_opts){ .tp = 8 });
 	expect_param(LAYER0 "self_attn.fused_qkv_a_proj_with_mqa.weight_scale", "2");
 	expect_place(LAYER0 "self_attn.kv_a_proj_with_mqa.weight_scale", 7, "0 + 1 -> 1 + 1");
@@ -346,8 +360,10 @@ static void a_tensor_s_one_scale_is_at_every_rank(void **state)
 	expect_place("model.layers.3.mlp.experts.70.down_proj.weight_scale", 2, "0 + 1 -> 6 + 1");
 	/* What is no multiple of any block is none here either. */
 	make_layout("{\"model_type\":\"llama\",\"hidden_size\":200,\"intermediate_size\":200,"
-	            "\"num_hidden_layers\":1,\"num_attention_heads\":2,\"head_dim\":100,\"vocab_size\":64,"
-	            "\"quantization_config\":{\"quant_method\":\"fp8\"}}", (struct ws_layout_opts){ .tp = 2 });
+	            "\"num_hidden_layers\":1,\"num_attention_heads\":2,\"head_dim\":100,\"vocab_"
+	            "size\":64,"
+	            "\"quantization_config\":{\"quant_method\":\"fp8\"}}",
+	            (struct ws_layout_opts){ .tp = 2 });
 	expect_param(LAYER0 "self_attn.qkv_proj.weight_scale", "3");
 	expect_param(LAYER0 "mlp.down_proj.weight", "200 100");
 }
@@ -358,14 +374,17 @@ static void heads_smaller_than_a_block_share_their_scales(void **state)
 	make_layout(LLAMA("128", FP8 "}"), (struct ws_layout_opts){ 0 });
 	expect_param(LAYER0 "self_attn.qkv_proj.weight_scale_inv", "6 4");
 	make_layout(LLAMA("128", FP8 "}"), (struct ws_layout_opts){ .tp = 2 });
-	expect_trouble(LAYER0 "self_attn.qkv_proj.weight",
-	               "k_proj: 64 rows of 128 at each rank are no multiple of the FP8 block's 128");
-	expect_trouble(LAYER0 "self_attn.qkv_proj.weight_scale_inv",
-	               "k_proj: 64 rows of 128 at each rank are no multiple of the FP8 block's 128");
+	expect_trouble(
+		LAYER0 "self_attn.qkv_proj.weight",
+		"k_proj: 64 rows of 128 at each rank are no multiple of the FP8 block's 128");
+	expect_trouble(
+		LAYER0 "self_attn.qkv_proj.weight_scale_inv",
+		"k_proj: 64 rows of 128 at each rank are no multiple of the FP8 block's 128");
 	expect_param(LAYER0 "self_attn.o_proj.weight_scale_inv", "4 2");
 	make_layout(LLAMA("128", FP8 "}"), (struct ws_layout_opts){ .tp = 8 });
-	expect_trouble(LAYER0 "self_attn.o_proj.weight",
-	               "o_proj: 64 columns of 512 at each rank are no multiple of the FP8 block's 128");
+	expect_trouble(
+		LAYER0 "self_attn.o_proj.weight",
+		"o_proj: 64 columns of 512 at each rank are no multiple of the FP8 block's 128");
 }
 
 static void blocks_must_divide_what_is_stacked_even_at_tp_1(void **state)
@@ -373,8 +392,8 @@ static void blocks_must_divide_what_is_stacked_even_at_tp_1(void **state)
 	(void)state;
 	static const char llama[] =
 		"{\"model_type\":\"llama\",\"hidden_size\":200,\"intermediate_size\":200,"
-		"\"num_hidden_layers\":1,\"num_attention_heads\":1,\"head_dim\":128,\"vocab_size\":64"
-		FP8 "}}";
+		"\"num_hidden_layers\":1,\"num_attention_heads\":1,\"head_dim\":128,\"vocab_size\":"
+	        "64" FP8 "}}";
 	make_layout(llama, (struct ws_layout_opts){ 0 });
 	expect_trouble(LAYER0 "mlp.gate_up_proj.weight",
 	               "gate_proj: 200 rows are no multiple of the FP8 block's 128");
@@ -393,7 +412,8 @@ static void modules_left_out_of_quantization_have_no_scales(void **state)
 	make_layout(LLAMA("128", FP8 ",\"modules_to_not_convert\":[\"" LAYER0 "mlp.up_proj\"]}"),
 	            (struct ws_layout_opts){ 0 });
 	expect_trouble(LAYER0 "mlp.gate_up_proj.weight", "gate_proj is in FP8 and up_proj is not");
-	make_layout(LLAMA("128", FP8 ",\"modules_to_not_convert\":[\"" LAYER0 "mlp.gate_up_proj\"]}"),
+	make_layout(LLAMA("128",
+	                  FP8 ",\"modules_to_not_convert\":[\"" LAYER0 "mlp.gate_up_proj\"]}"),
 	            (struct ws_layout_opts){ 0 });
 	expect_param(LAYER0 "mlp.gate_up_proj.weight", "2048 512");
 	assert_null(ws_layout_find_param(layout, LAYER0 "mlp.gate_up_proj.weight_scale_inv"));
@@ -420,7 +440,8 @@ static void aliases_have_several_meanings_in_order(void **state)
 	const char *name = LAYER0 "mlp.experts.gate_up_proj";
 	const struct ws_alias *a = ws_layout_find_alias(layout, name, 0);
 	assert_non_null(a);
-	assert_string_equal(ws_layout_param(layout, a->param)->name, LAYER0 "mlp.experts.w13_weight");
+	assert_string_equal(ws_layout_param(layout, a->param)->name,
+	                    LAYER0 "mlp.experts.w13_weight");
 	assert_int_equal(a->n_dims, 3);
 	assert_true(a->order[0] == 0 && a->order[1] == 2 && a->order[2] == 1);
 	a = ws_layout_find_alias(layout, name, 1);
@@ -436,7 +457,8 @@ static void rules_are_readable(void **state)
 	make_layout(QWEN3_30B, (struct ws_layout_opts){ 0 });
 	assert_string_equal(ws_layout_rule(layout, part(LAYER0 "self_attn.k_proj.weight")->rule),
 	                    "column self_attn.qkv_proj <- q_proj k_proj v_proj");
-	assert_string_equal(ws_layout_rule(layout, part(LAYER0 "mlp.experts.0.up_proj.weight")->rule),
+	assert_string_equal(ws_layout_rule(layout,
+	                                   part(LAYER0 "mlp.experts.0.up_proj.weight")->rule),
 	                    "experts mlp.experts <- gate_proj up_proj down_proj");
 	assert_string_equal(ws_layout_rule(layout, UINT32_MAX), "");
 }
@@ -445,9 +467,11 @@ static void stacked_experts_of_gpt_oss(void **state)
 {
 	(void)state;
 	static const char oss[] =
-		"{\"architectures\":[\"GptOssForCausalLM\"],\"model_type\":\"gpt_oss\",\"hidden_size\":2880,"
+		"{\"architectures\":[\"GptOssForCausalLM\"],\"model_type\":\"gpt_oss\",\"hidden_"
+	        "size\":2880,"
 		"\"intermediate_size\":2880,\"num_hidden_layers\":1,\"num_attention_heads\":64,"
-		"\"num_key_value_heads\":8,\"head_dim\":64,\"num_local_experts\":32,\"vocab_size\":201088,"
+		"\"num_key_value_heads\":8,\"head_dim\":64,\"num_local_experts\":32,\"vocab_size\":"
+	        "201088,"
 		"\"quantization_config\":{\"quant_method\":\"mxfp4\"}}";
 	make_layout(oss, (struct ws_layout_opts){ .tp = 4 });
 	expect_param(LAYER0 "mlp.experts.w13_weight", "32 1472 1440");
@@ -482,22 +506,28 @@ static void expect_failure(const char *json, struct ws_layout_opts opts, enum ws
 static void what_cannot_be_is_refused_with_its_reason(void **state)
 {
 	(void)state;
-	expect_failure("{\"model_type\":\"llama\"}", (struct ws_layout_opts){ 0 }, WS_EINPUT, "has no \"");
+	expect_failure("{\"model_type\":\"llama\"}", (struct ws_layout_opts){ 0 }, WS_EINPUT,
+	               "has no \"");
 	expect_failure(LLAMA("0", ""), (struct ws_layout_opts){ 0 }, WS_EINPUT, "come to 0");
-	expect_failure(LLAMA("9007199254740991", ""), (struct ws_layout_opts){ 0 }, WS_EINPUT, "come to");
+	expect_failure(LLAMA("9007199254740991", ""), (struct ws_layout_opts){ 0 }, WS_EINPUT,
+	               "come to");
 	expect_failure(LLAMA("64", ",\"quantization_config\":{\"quant_method\":\"awq\"}"),
 	               (struct ws_layout_opts){ 0 }, WS_EINPUT, "\"awq\"");
-	expect_failure(LLAMA("64", ""), (struct ws_layout_opts){ .tp = 8, .ep = 3 }, WS_EUSAGE, "ep 3");
-	expect_failure(LLAMA("64", ""), (struct ws_layout_opts){ .tp = 8, .attention_tp = 5 }, WS_EUSAGE,
-	               "attention tp 5");
+	expect_failure(LLAMA("64", ""), (struct ws_layout_opts){ .tp = 8, .ep = 3 }, WS_EUSAGE,
+	               "ep 3");
+	expect_failure(LLAMA("64", ""), (struct ws_layout_opts){ .tp = 8, .attention_tp = 5 },
+	               WS_EUSAGE, "attention tp 5");
 	expect_failure(LLAMA("64", ""), (struct ws_layout_opts){ .tp = 2, .rank = 2 }, WS_EUSAGE,
 	               "rank 2");
-	expect_failure("{\"model_type\":\"llama\",\"hidden_size\":8,\"intermediate_size\":8,"
-	               "\"num_attention_heads\":1,\"vocab_size\":8,\"num_hidden_layers\":4000000000}",
-	               (struct ws_layout_opts){ 0 }, WS_EINPUT, "more than");
-	expect_failure("{\"model_type\":\"llama\",\"hidden_size\":1099511627776,"
-	               "\"intermediate_size\":1099511627776,\"num_attention_heads\":1,\"vocab_size\":8,"
-	               "\"num_hidden_layers\":1}", (struct ws_layout_opts){ 0 }, WS_EINPUT, "2^59");
+	expect_failure(
+		"{\"model_type\":\"llama\",\"hidden_size\":8,\"intermediate_size\":8,"
+		"\"num_attention_heads\":1,\"vocab_size\":8,\"num_hidden_layers\":4000000000}",
+		(struct ws_layout_opts){ 0 }, WS_EINPUT, "more than");
+	expect_failure(
+		"{\"model_type\":\"llama\",\"hidden_size\":1099511627776,"
+		"\"intermediate_size\":1099511627776,\"num_attention_heads\":1,\"vocab_size\":8,"
+		"\"num_hidden_layers\":1}",
+		(struct ws_layout_opts){ 0 }, WS_EINPUT, "2^59");
 }
 
 static void open_own_map(const char *text)
@@ -530,7 +560,8 @@ static void kinds_of_rules_that_no_family_combines(void **state)
 	             "  alias trained of ab.weight groups 2\n"
 	             "  skip idle.{n} \"only in training\" when l == 1\n"
 	             "end\n");
-	make_layout("{\"model_type\":\"own\"}", (struct ws_layout_opts){ .tp = 4, .fuse_shared = true });
+	make_layout("{\"model_type\":\"own\"}",
+	            (struct ws_layout_opts){ .tp = 4, .fuse_shared = true });
 	expect_param("layers.1.ab.weight", "3 6");
 	expect_place("layers.1.b.weight", 2, "2 0 + 1 6 -> 2 0 + 1 6");
 	expect_place("layers.1.b.bias", 2, "2 + 1 -> 2 + 1");
@@ -558,7 +589,8 @@ static void kinds_of_rules_that_no_family_combines(void **state)
 static void two_rules_for_one_name_are_an_error(void **state)
 {
 	(void)state;
-	open_own_map("family own\ntype own\nwhole norm.weight [8]\ngroup norm\n  whole weight [8]\nend\n");
+	open_own_map("family own\ntype own\nwhole norm.weight [8]\ngroup norm\n  whole weight "
+	             "[8]\nend\n");
 	expect_failure("{\"model_type\":\"own\"}", (struct ws_layout_opts){ 0 }, WS_EINPUT,
 	               "\"norm.weight\" by two rules");
 }
@@ -568,7 +600,8 @@ static void shared_experts_without_routed_ones_are_a_layer(void **state)
 	(void)state;
 	open_own_map("family own\ntype own\n"
 	             "experts x count 4 in 6 mid 8\nshared s count 1 in 6 mid 4 into x\n");
-	make_layout("{\"model_type\":\"own\"}", (struct ws_layout_opts){ .tp = 2, .fuse_shared = true });
+	make_layout("{\"model_type\":\"own\"}",
+	            (struct ws_layout_opts){ .tp = 2, .fuse_shared = true });
 	expect_param("x.w13_weight", "4 8 6");
 	expect_param("s.gate_up_proj.weight", "4 6");
 }

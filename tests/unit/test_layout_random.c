@@ -138,8 +138,10 @@ static void write_quantization(struct ws_buf *out, bool mxfp4)
 		ws_buf_puts(out, ",\"quantization_config\":{\"quant_method\":\"mxfp4\"}");
 		return;
 	}
-	ws_buf_printf(out, ",\"quantization_config\":{\"quant_method\":\"fp8\","
-	              "\"weight_block_size\":[%u,%u],\"modules_to_not_convert\":[", PICK(1, 2, 4, 8), PICK(1, 2, 4, 8));
+	ws_buf_printf(out,
+	              ",\"quantization_config\":{\"quant_method\":\"fp8\","
+	              "\"weight_block_size\":[%u,%u],\"modules_to_not_convert\":[",
+	              PICK(1, 2, 4, 8), PICK(1, 2, 4, 8));
 	for (unsigned i = 0, n = below(3); i < n; i++)
 		ws_buf_printf(out, "%s\"%s\"", i ? "," : "", modules[below(6)]);
 	ws_buf_puts(out, "]}");

@@ -26,7 +26,9 @@ static const char *const SOURCE[] = { "ckpt/step 1", "synthetic:tiny:7" };
 static const char *const ARGS[] = { "--quantize=fp8", "--no-stdin" };
 
 static const uint64_t FILE_ID = UINT64_C(0x00000000deadbeef);
-static const struct ws_ledger_sent ALL = { .digest = 1, .tensors = 32, .bytes = 4096, .whole = true };
+static const struct ws_ledger_sent ALL = {
+	.digest = 1, .tensors = 32, .bytes = 4096, .whole = true
+};
 static const struct ws_ledger_sent PART = { .digest = 1, .tensors = 32, .bytes = 4096 };
 
 static struct ws_ledger *begin(void)
@@ -46,14 +48,22 @@ static struct ws_ledger *begin(void)
 	r->directory = "/work";
 	r->args = ARGS;
 	r->n_args = 2;
-	r->endpoints[0] = (struct ws_ledger_endpoint){ URLS[0], WS_PHASE_TRANSFER, WS_PARTIAL, true, true,
-	                                                 WS_MIDDLE_SESSION, "v6", true,
-	                                                 WS_MEMORY_KV_CACHE | WS_MEMORY_CUDA_GRAPH, false };
+	r->endpoints[0] = (struct ws_ledger_endpoint){ URLS[0],
+		                                       WS_PHASE_TRANSFER,
+		                                       WS_PARTIAL,
+		                                       true,
+		                                       true,
+		                                       WS_MIDDLE_SESSION,
+		                                       "v6",
+		                                       true,
+		                                       WS_MEMORY_KV_CACHE | WS_MEMORY_CUDA_GRAPH,
+		                                       false };
 	r->endpoints[1].paused = true;
 	return l;
 }
 
-static void settle(const char *own, const char *const *urls, size_t n, const struct ws_ledger_sent *sent)
+static void settle(const char *own, const char *const *urls, size_t n,
+                   const struct ws_ledger_sent *sent)
 {
 	struct ws_ledger_list list;
 	assert_int_equal(ws_ledger_list("state", &list, NULL), 0);
@@ -221,7 +231,8 @@ static void records_are_settled_whatever_became_of_their_process(void **state)
 	ws_ledger_list_free(&list);
 	settle("", URLS, 1, &ALL);
 	const struct ws_ledger_record *r = &only(&list)->record;
-	assert_int_equal(r->n_endpoints, 3); /* the first has its group to leave, the others are not ours */
+	/* the first has its group to leave, the others are not ours */
+	assert_int_equal(r->n_endpoints, 3);
 	assert_int_equal(r->endpoints[0].state, WS_UNTOUCHED);
 	assert_true(!r->endpoints[0].paused && r->endpoints[1].paused);
 	ws_ledger_list_free(&list);
@@ -238,7 +249,8 @@ static void a_push_hears_that_its_record_was_settled(void **state)
 	assert_int_equal(r->endpoints[0].state, WS_PARTIAL);
 	assert_int_equal(ws_ledger_save(l, NULL), 0);
 	ws_ledger_reread(l);
-	assert_true(r->endpoints[0].state == WS_PARTIAL && r->endpoints[0].paused && r->endpoints[0].slept);
+	assert_true(r->endpoints[0].state == WS_PARTIAL && r->endpoints[0].paused &&
+	            r->endpoints[0].slept);
 	settle("", URLS, 3, &ALL);
 	ws_ledger_reread(l);
 	for (size_t i = 0; i < 3; i++)
@@ -260,16 +272,19 @@ static void memory_that_others_release_or_take_back_is_noted(void **state)
 {
 	(void)state;
 	struct ws_ledger *l = begin();
-	ws_ledger_note_memory("state", URLS[0], WS_MEMORY_ALL, true); /* no record: nothing to note */
+	/* no record: nothing to note */
+	ws_ledger_note_memory("state", URLS[0], WS_MEMORY_ALL, true);
 	assert_int_equal(ws_ledger_save(l, NULL), 0);
 	ws_ledger_note_memory("state", URLS[0], WS_MEMORY_KV_CACHE, false);
 	assert_int_equal(asleep_now(), WS_MEMORY_CUDA_GRAPH);
 	ws_ledger_note_memory("state", URLS[0], WS_MEMORY_WEIGHTS, true);
 	assert_int_equal(asleep_now(), WS_MEMORY_CUDA_GRAPH | WS_MEMORY_WEIGHTS);
-	ws_ledger_note_memory("state", "http://gpu9:1", WS_MEMORY_ALL, false); /* another endpoint */
+	/* another endpoint */
+	ws_ledger_note_memory("state", "http://gpu9:1", WS_MEMORY_ALL, false);
 	assert_int_equal(asleep_now(), WS_MEMORY_CUDA_GRAPH | WS_MEMORY_WEIGHTS);
 	ws_ledger_reread(l);
-	assert_int_equal(ws_ledger_record(l)->endpoints[0].asleep, WS_MEMORY_CUDA_GRAPH | WS_MEMORY_WEIGHTS);
+	assert_int_equal(ws_ledger_record(l)->endpoints[0].asleep,
+	                 WS_MEMORY_CUDA_GRAPH | WS_MEMORY_WEIGHTS);
 	ws_ledger_abandon(l);
 }
 
@@ -277,8 +292,9 @@ static void memory_that_others_release_or_take_back_is_noted(void **state)
 static void another_loopback_address_is_another_endpoint(void **state)
 {
 	(void)state;
-	static const char *const local[] = { "http://localhost:30000" }, *const other[] = { "http://127.0.0.2:30000" },
-	                  *const address[] = { "http://127.0.0.1:30000" };
+	static const char *const local[] = { "http://localhost:30000" },
+				 *const other[] = { "http://127.0.0.2:30000" },
+				 *const address[] = { "http://127.0.0.1:30000" };
 	struct ws_ledger_list list;
 	struct ws_ledger *l = begin();
 	struct ws_ledger_endpoint *e = &ws_ledger_record(l)->endpoints[0];
@@ -319,7 +335,9 @@ static void woken_weights_are_none_until_a_push_brings_them(void **state)
 static void only_caches_that_a_push_left_released_are_owed(void **state)
 {
 	(void)state;
-	struct ws_ledger_endpoint e = { .url = URLS[0], .slept = true, .asleep = WS_MEMORY_KV_CACHE };
+	struct ws_ledger_endpoint e = { .url = URLS[0],
+		                        .slept = true,
+		                        .asleep = WS_MEMORY_KV_CACHE };
 	assert_false(ws_ledger_owes(&e)); /* as the push found it */
 	e.state = WS_COMMITTED;
 	assert_true(ws_ledger_owes(&e));
@@ -362,8 +380,10 @@ static void the_name_of_a_process_cannot_forge_its_start(void **state)
 	(void)state;
 	char s;
 	uint64_t ticks;
-	assert_int_equal(ws_process_stat("7 (a) R) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20\n",
-	                                 &s, &ticks), 0);
+	assert_int_equal(
+		ws_process_stat("7 (a) R) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20\n",
+	                        &s, &ticks),
+		0);
 	assert_int_equal(s, 'S');
 	assert_true(ticks == 4242);
 	static const char *const bad[] = { "", "7", "7 (a", "7 (a)", "7 (a) S", "7 (a) S 1 2 3",
@@ -400,7 +420,8 @@ static void a_file_that_is_no_record_is_said_and_left(void **state)
 }
 
 /* Text with the first `from` replaced; parsed. */
-static int parse_twisted(const char *text, const char *from, const char *to, struct ws_ledger_record *out, void **priv)
+static int parse_twisted(const char *text, const char *from, const char *to,
+                         struct ws_ledger_record *out, void **priv)
 {
 	struct ws_buf bad;
 	const char *at = strstr(text, from);
@@ -417,8 +438,9 @@ static int parse_twisted(const char *text, const char *from, const char *to, str
 static void older_records_know_neither_sizes_nor_files(void **state)
 {
 	(void)state;
-	static const char *const older[][2] = { { ",\"tensors\":32,\"bytes\":4096", "" }, { ",\"tensors\":32", "" },
-		{ ",\"inherited\":false", "" } };
+	static const char *const older[][2] = { { ",\"tensors\":32,\"bytes\":4096", "" },
+		                                { ",\"tensors\":32", "" },
+		                                { ",\"inherited\":false", "" } };
 	struct ws_buf text;
 	struct ws_ledger *l = begin();
 	ws_buf_init(&text, 1 << 16);
@@ -504,9 +526,14 @@ static void write_file(const char *path, const char *text)
 static int check_source(const struct ws_ledger_file *f, const char *directory, struct ws_err *err)
 {
 	struct ws_ledger_endpoint e = { .url = URLS[0], .state = WS_PARTIAL };
-	const struct ws_ledger_record r = { .process.pid = 4711, .weight_version = "7", .directory = directory,
-		                            .knows_files = true, .files = f, .n_files = f ? 1 : 0,
-		                            .endpoints = &e, .n_endpoints = 1 };
+	const struct ws_ledger_record r = { .process.pid = 4711,
+		                            .weight_version = "7",
+		                            .directory = directory,
+		                            .knows_files = true,
+		                            .files = f,
+		                            .n_files = f ? 1 : 0,
+		                            .endpoints = &e,
+		                            .n_endpoints = 1 };
 	*err = (struct ws_err)WS_ERR_INIT;
 	return ws_ledger_check_source(&r, err);
 }
@@ -530,16 +557,20 @@ static void a_source_that_changed_is_not_pushed_again(void **state)
 	assert_int_equal(rename("b", "a"), 0);
 	assert_int_equal(check_source(&f, cwd, &err), -1);
 	assert_int_equal(err.code, WS_EINPUT);
-	assert_non_null(strstr(err.msg, "/a: the file changed after process 4711 pushed it as version 7"));
-	assert_string_equal(err.hint, "push the version that you mean: wsync-push SOURCE -e http://gpu7:30000 "
-	                              "--weight-version VERSION");
+	assert_non_null(
+		strstr(err.msg, "/a: the file changed after process 4711 pushed it as version 7"));
+	assert_string_equal(
+		err.hint, "push the version that you mean: wsync-push SOURCE -e http://gpu7:30000 "
+			  "--weight-version VERSION");
 	assert_int_equal(unlink("a"), 0);
 	assert_int_equal(check_source(&f, cwd, &err), -1);
 	assert_int_equal(err.code, WS_EINPUT);
 	assert_non_null(strstr(err.hint, "wsync-push SOURCE"));
 	f = (struct ws_ledger_file){ .path = "cuda-ipc:w.json", .in_memory = true };
 	assert_int_equal(check_source(&f, cwd, &err), -1);
-	assert_non_null(strstr(err.msg, "cuda-ipc:w.json: the memory may hold other weights than when process 4711"));
+	assert_non_null(strstr(
+		err.msg,
+		"cuda-ipc:w.json: the memory may hold other weights than when process 4711"));
 }
 
 static void a_record_of_the_first_version_knows_no_sleep(void **state)
@@ -576,25 +607,42 @@ static void a_cut_or_twisted_record_is_refused_or_whole(void **state)
 		assert_int_equal(ws_ledger_parse("f", text.data, n, &r, &priv, NULL), -1);
 	}
 	static const char *const twists[][2] = {
-		{ "\"transfer\"", "\"dance\"" }, { "\"partial\"", "\"perfect\"" }, { "http://gpu7", "file:///x" },
-		{ "http://gpu8:30000", "HTTP://gpu8:30000/" }, { "\"--quantize=fp8\"", "\"/etc/passwd\"" },
-		{ "\"--no-stdin\"", "\"--\"" }, { "\"/work\"", "\"work\"" }, { "\"/work\"", "17" },
-		{ "123456789abcdef0", "123456789abcdefg" }, { "\"ended\":false", "\"ended\":0" },
-		{ "\"paused\":true", "\"paused\":1" }, { "\"pid\":", "\"pid\":-" }, { "\"pid\":", "\"pid\":1.5e" },
+		{ "\"transfer\"", "\"dance\"" },
+		{ "\"partial\"", "\"perfect\"" },
+		{ "http://gpu7", "file:///x" },
+		{ "http://gpu8:30000", "HTTP://gpu8:30000/" },
+		{ "\"--quantize=fp8\"", "\"/etc/passwd\"" },
+		{ "\"--no-stdin\"", "\"--\"" },
+		{ "\"/work\"", "\"work\"" },
+		{ "\"/work\"", "17" },
+		{ "123456789abcdef0", "123456789abcdefg" },
+		{ "\"ended\":false", "\"ended\":0" },
+		{ "\"paused\":true", "\"paused\":1" },
+		{ "\"pid\":", "\"pid\":-" },
+		{ "\"pid\":", "\"pid\":1.5e" },
 		{ "\"boot_id\":\"", "\"boot_id\":\"0123456789012345678901234567890123456789" },
-		{ "30123", "0" }, { "30123", "70000" }, { "\"10.0.0.7\"", "17" }, { "\"port\"", "\"prot\"" },
-		{ "\"sources\":[", "\"sources\":[null," }, { "\"kv_cache,cuda_graph\"", "\"cuda_graph,kv_cache\"" },
-		{ "\"kv_cache,cuda_graph\"", "\"kv\"" }, { "\"kv_cache,cuda_graph\"", "6" },
+		{ "30123", "0" },
+		{ "30123", "70000" },
+		{ "\"10.0.0.7\"", "17" },
+		{ "\"port\"", "\"prot\"" },
+		{ "\"sources\":[", "\"sources\":[null," },
+		{ "\"kv_cache,cuda_graph\"", "\"cuda_graph,kv_cache\"" },
+		{ "\"kv_cache,cuda_graph\"", "\"kv\"" },
+		{ "\"kv_cache,cuda_graph\"", "6" },
 		{ "\"kv_cache,cuda_graph\"", "[]" },
-		{ "\"tensors\":32", "\"tensors\":-1" }, { "\"bytes\":4096", "\"bytes\":\"4096\"" },
-		{ "\"files\":[", "\"files\":[17," }, { "\"id\":null", "\"id\":\"\"" },
-		{ "00000000deadbeef", "deadbeef" }, { "\"ckpt/step 1/a.safetensors\"", "\"\"" },
+		{ "\"tensors\":32", "\"tensors\":-1" },
+		{ "\"bytes\":4096", "\"bytes\":\"4096\"" },
+		{ "\"files\":[", "\"files\":[17," },
+		{ "\"id\":null", "\"id\":\"\"" },
+		{ "00000000deadbeef", "deadbeef" },
+		{ "\"ckpt/step 1/a.safetensors\"", "\"\"" },
 		{ "\"inherited\":false", "\"inherited\":0" },
 	};
 	for (size_t i = 0; i < sizeof twists / sizeof *twists; i++) {
 		struct ws_ledger_record r;
 		void *priv;
-		assert_int_equal(parse_twisted(text.data, twists[i][0], twists[i][1], &r, &priv), -1);
+		assert_int_equal(parse_twisted(text.data, twists[i][0], twists[i][1], &r, &priv),
+		                 -1);
 	}
 	ws_buf_free(&text);
 	ws_ledger_abandon(l);
@@ -640,8 +688,10 @@ static void halves_of_files_go_when_they_are_old(void **state)
 {
 	(void)state;
 	struct ws_ledger_list list;
-	const struct timespec old[2] = { { .tv_sec = time(NULL) - 90000 }, { .tv_sec = time(NULL) - 90000 } };
-	static const char *const names[] = { "state/pushes/1-0.json.AbCd12", "state/pushes/2-0.json.AbCd12" };
+	const struct timespec old[2] = { { .tv_sec = time(NULL) - 90000 },
+		                         { .tv_sec = time(NULL) - 90000 } };
+	static const char *const names[] = { "state/pushes/1-0.json.AbCd12",
+		                             "state/pushes/2-0.json.AbCd12" };
 	assert_int_equal(ws_file_mkdirs("state/pushes", NULL), 0);
 	for (size_t i = 0; i < 2; i++)
 		assert_int_equal(ws_file_replace(names[i], "{", 1, 0600, NULL), 0);

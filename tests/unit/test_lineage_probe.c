@@ -57,7 +57,8 @@ static const struct {
 	  "dies_of_flush dies_of_group dies_of_format dies_of_release" },
 	{ WS_LINEAGE_SGLANG_2026, "/server_info",
 	  "update destroy from_disk from_tensor from_ipc load_format mixed_bucket weight_version "
-	  "abort_requests empty_cache pause pause_modes flush flush_waits set_version memory checker "
+	  "abort_requests empty_cache pause pause_modes flush flush_waits set_version memory "
+	  "checker "
 	  "checksums get_weights generate routed_experts "
 	  "dies_of_flush dies_of_group dies_of_format dies_of_release" },
 	{ WS_LINEAGE_XORL_LEGACY, "/server_info",
@@ -67,7 +68,8 @@ static const struct {
 	  "eager_comm late_refusal dies_of_format dies_of_release" },
 	{ WS_LINEAGE_XORL, "/server_info",
 	  "update destroy two_phase two_phase_whole from_disk from_tensor from_ipc sparse_delta "
-	  "load_format mixed_bucket weight_version abort_requests empty_cache pause pause_modes flush "
+	  "load_format mixed_bucket weight_version abort_requests empty_cache pause pause_modes "
+	  "flush "
 	  "flush_waits set_version memory checker checksums get_weights generate routed_experts "
 	  "eager_comm dies_of_flush dies_of_group dies_of_format dies_of_release stuck_prepare" },
 	{ WS_LINEAGE_SESSION, "/server_info",
@@ -77,7 +79,8 @@ static const struct {
 	  "dies_of_flush dies_of_group dies_of_format dies_of_release" },
 	{ WS_LINEAGE_SLIME, "/server_info",
 	  "update destroy post_process from_disk from_tensor from_ipc load_format mixed_bucket "
-	  "weight_version abort_requests empty_cache pause pause_modes flush flush_waits set_version "
+	  "weight_version abort_requests empty_cache pause pause_modes flush flush_waits "
+	  "set_version "
 	  "memory checker checksums get_weights generate routed_experts "
 	  "dies_of_flush dies_of_group dies_of_format dies_of_release" },
 };
@@ -105,7 +108,8 @@ static void lists_of_routes_tell_lineages_apart(void **state)
 static void a_lying_version_changes_nothing(void **state)
 {
 	(void)state;
-	static const char *const lies[] = { "", "0.4.1", "0.5.15", "0.5.23", "0.0.0.dev1+g1234567", "9" };
+	static const char *const lies[] = { "", "0.4.1", "0.5.15", "0.5.23", "0.0.0.dev1+g1234567",
+		                            "9" };
 	for (size_t i = 0; i < N_LINEAGES; i++)
 		for (size_t k = 0; k < sizeof lies / sizeof *lies; k++) {
 			const char *name = ws_lineage_name(lineages[i].lineage);
@@ -138,7 +142,9 @@ static void what_is_no_list_of_this_server_is_not_believed(void **state)
 	assert_int_equal(read_text("{\"paths\": [\"/server_info\"]}", &s), -1);
 	assert_int_equal(read_text("{\"paths\": {\"/v1/chat\": {}}}", &s), -1); /* a proxy's */
 	assert_false(s.asked.update || s.asked.pause);
-	assert_int_equal(read_text("{\"paths\": {\"/server_info\": 1, \"/receive_weights\": []}}", &s), 0);
+	assert_int_equal(read_text("{\"paths\": {\"/server_info\": 1, \"/receive_weights\": []}}",
+	                           &s),
+	                 0);
 	assert_true(s.asked.update && !s.seen.update && s.seen.receive);
 }
 
@@ -157,7 +163,8 @@ static void an_update_of_one_tensor_is_none_that_is_spoken(void **state)
 	(void)state;
 	struct ws_capabilities can;
 	struct ws_lineage_signs s;
-	assert_int_equal(read_text(UPDATE("{\"properties\": {\"name\": {}, \"dtype\": {}}}"), &s), 0);
+	assert_int_equal(read_text(UPDATE("{\"properties\": {\"name\": {}, \"dtype\": {}}}"), &s),
+	                 0);
 	s.version = "0.4.6.post5";
 	assert_true(s.one_by_one);
 	assert_int_equal(ws_lineage_detect(&s, &can), WS_LINEAGE_SGLANG_04);
@@ -172,14 +179,16 @@ static void schemas_are_found_in_every_form_and_end(void **state)
 {
 	(void)state;
 	struct ws_lineage_signs s;
-	static const struct { const char *text; bool asked, seen; } cases[] = {
+	static const struct { const char *text; bool asked, seen;
+	} cases[] = {
 		{ UPDATE("{\"$ref\": \"#/components/schemas/U\"}"), true, true },
-		{ UPDATE("{\"anyOf\": [{\"$ref\": \"#/components/schemas/U\"}, {\"type\": \"null\"}]}"),
+		{ UPDATE("{\"anyOf\": [{\"$ref\": \"#/components/schemas/U\"}, {\"type\": "
+		         "\"null\"}]}"),
 		  true, true },
 		{ UPDATE("{\"properties\": {\"load_format\": {}}}"), true, true },
 		{ UPDATE("{\"properties\": {\"names\": {}}}"), true, false },
-		{ UPDATE("{\"anyOf\": [{\"properties\": {\"names\": 1}}, {\"type\": \"null\"}]}"), true,
-		  false },
+		{ UPDATE("{\"anyOf\": [{\"properties\": {\"names\": 1}}, {\"type\": \"null\"}]}"),
+		  true, false },
 		{ UPDATE("{}"), false, false },
 		{ UPDATE("7"), false, false },
 		{ UPDATE("{\"$ref\": \"#/components/schemas/Loop\"}"), false, false },
@@ -268,8 +277,10 @@ static void a_server_without_a_list_is_asked_route_by_route(void **state)
 	has = xorl;
 	probe(&info);
 	assert_int_equal(info.lineage, WS_LINEAGE_XORL);
-	assert_true(info.can.two_phase && info.can.pause_modes && info.can.flush && info.can.checksums);
-	assert_false(info.can.memory || info.can.set_version || info.can.destroy || info.can.from_disk);
+	assert_true(info.can.two_phase && info.can.pause_modes && info.can.flush &&
+	            info.can.checksums);
+	assert_false(info.can.memory || info.can.set_version || info.can.destroy ||
+	             info.can.from_disk);
 	assert_true((size_t)options == ws_lineage_path_count() + 1);
 }
 
@@ -307,8 +318,8 @@ int main(void)
 		cmocka_unit_test(what_is_no_list_of_this_server_is_not_believed),
 		cmocka_unit_test(an_update_of_one_tensor_is_none_that_is_spoken),
 		cmocka_unit_test(schemas_are_found_in_every_form_and_end),
-		cmocka_unit_test_setup_teardown(a_server_without_a_list_is_asked_route_by_route, set_up,
-		                                tear_down),
+		cmocka_unit_test_setup_teardown(a_server_without_a_list_is_asked_route_by_route,
+		                                set_up, tear_down),
 		cmocka_unit_test_setup_teardown(who_says_yes_to_everything_is_not_believed, set_up,
 		                                tear_down),
 		cmocka_unit_test_setup_teardown(somebody_may_know_better, set_up, tear_down),

@@ -35,10 +35,11 @@ static void expect(const struct ws_weight *w, const char *name, const char *dtyp
 static void the_servers_own_reply_is_read(void **state)
 {
 	(void)state;
-	struct ws_weight_list list = read_text(
-		"{\"success\":true,\"message\":\"Found 2 weights\",\"weights\":[\n"
-		" {\"name\":\"model.norm.weight\",\"shape\":[2048],\"data_ptr\":140},\n"
-		" {\"name\":\"lm_head.weight\",\"shape\":[64,2048],\"dtype\":\"torch.bfloat16\"}]}");
+	struct ws_weight_list list =
+		read_text("{\"success\":true,\"message\":\"Found 2 weights\",\"weights\":[\n"
+	                  " {\"name\":\"model.norm.weight\",\"shape\":[2048],\"data_ptr\":140},\n"
+	                  " {\"name\":\"lm_head.weight\",\"shape\":[64,2048],\"dtype\":\"torch."
+	                  "bfloat16\"}]}");
 	assert_int_equal(list.n, 2);
 	expect(&list.items[0], "model.norm.weight", "", 1, 2048, 0);
 	expect(&list.items[1], "lm_head.weight", "bfloat16", 2, 64, 2048);
@@ -63,7 +64,8 @@ static void json_lines_are_read(void **state)
 		"{\"type\":\"tensor\",\"name\":\"a.weight\",\"dtype\":null,\"shape\":[3,4],"
 		"\"bytes\":null}\n"
 		"\n"
-		"{\"type\":\"tensor\",\"name\":\"step\",\"dtype\":\"int64\",\"shape\":[],\"bytes\":8}\r\n"
+		"{\"type\":\"tensor\",\"name\":\"step\",\"dtype\":\"int64\",\"shape\":[],\"bytes\":"
+	        "8}\r\n"
 		"{\"type\":\"end\",\"ok\":true,\"exit\":0}\n");
 	assert_int_equal(list.n, 2);
 	expect(&list.items[0], "a.weight", "", 2, 3, 4);
@@ -122,9 +124,11 @@ static void what_is_no_listing_is_refused_with_its_line(void **state)
 	static const char *const bad[][2] = {
 		{ "", "list: lists no parameters" },
 		{ "\n\n", "list: lists no parameters" },
-		{ "{}", "list:1: an object without \"type\" is no line of wsync-list-weights --json" },
+		{ "{}",
+		  "list:1: an object without \"type\" is no line of wsync-list-weights --json" },
 		{ "{\"weights\":[]}", "list: lists no parameters" },
-		{ "{\"weights\":[{\"name\":\"a\"}]}", "list: weights[0] has no proper name and shape" },
+		{ "{\"weights\":[{\"name\":\"a\"}]}",
+		  "list: weights[0] has no proper name and shape" },
 		{ "{\"weights\":[{\"name\":\"a\",\"shape\":[-1]}]}",
 		  "list: weights[0] has no proper name and shape" },
 		{ "{\"weights\":[{\"name\":\"\\u0007\",\"shape\":[1]}]}",
@@ -132,7 +136,8 @@ static void what_is_no_listing_is_refused_with_its_line(void **state)
 		{ "{\"weights\":[{\"name\":\"a\",\"shape\":[1,1,1,1,1,1,1,1,1]}]}",
 		  "list: weights[0] has no proper name and shape" },
 		{ "a.weight [1]\n{\"type\":\"tensor\"}\n", "list:2: no proper name and shape" },
-		{ "a.weight [1]\n{\"type\":\n", "list:2: neither JSON nor the name of a parameter" },
+		{ "a.weight [1]\n{\"type\":\n",
+		  "list:2: neither JSON nor the name of a parameter" },
 		{ "a.weight [1]\nb.weight [1, x]\n",
 		  "list:2: NAME [DTYPE] SHAPE: the shape is not like [4096, 2048] or 4096,2048" },
 		{ "a.weight bfloat16\n",

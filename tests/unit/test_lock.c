@@ -29,7 +29,8 @@ static pid_t hold(const char *const *urls, size_t n)
 	const pid_t pid = fork();
 	if (pid == 0) {
 		struct ws_locks *l = NULL;
-		if (ws_locks_take("locks", urls, n, 0, NULL, &l, NULL) == 0 && write(ready[1], "y", 1) == 1)
+		if (ws_locks_take("locks", urls, n, 0, NULL, &l, NULL) == 0 &&
+		    write(ready[1], "y", 1) == 1)
 			pause();
 		_exit(1);
 	}
@@ -83,7 +84,8 @@ static void put(const char *path, const char *text)
 static void what_is_no_lock_is_left_as_it_is(void **state)
 {
 	(void)state;
-	static const char *const others[] = { "precious\n", "{\"a\": 1}", "42: 1 2\n", " 7 host\n" };
+	static const char *const others[] = { "precious\n", "{\"a\": 1}", "42: 1 2\n",
+		                              " 7 host\n" };
 	static const char *const words[] = { "", "4711 gpu7\n", "47", "47 " };
 	struct ws_err err = WS_ERR_INIT;
 	struct stat st;

@@ -17,9 +17,12 @@ static struct ws_logprobs answer(const char *input, const char *output)
 	struct ws_logprobs l;
 	struct ws_err err = WS_ERR_INIT;
 	char text[512];
-	const int n = snprintf(text, sizeof text, "{\"meta_info\": {\"input_token_logprobs\": [%s], "
-	                       "\"output_token_logprobs\": [%s], \"weight_version\": \"a\\u001bb\", "
-	                       "\"cached_tokens\": -4}}", input, output);
+	const int n =
+		snprintf(text, sizeof text,
+	                 "{\"meta_info\": {\"input_token_logprobs\": [%s], "
+	                 "\"output_token_logprobs\": [%s], \"weight_version\": \"a\\u001bb\", "
+	                 "\"cached_tokens\": -4}}",
+	                 input, output);
 	assert_int_equal(ws_logprobs_parse(text, (size_t)n, "answer", &l, &err), 0);
 	return l;
 }
@@ -100,7 +103,8 @@ static void a_number_on_one_side_only_is_a_difference(void **state)
 	struct ws_logprobs_diff d[WS_LOGPROB_PARTS];
 	char why[200];
 	(void)state;
-	compare(answer("[null, 1], [-1, 2]", "[null, 3]"), answer("[null, 1], [null, 2]", "[null, 3]"), d);
+	compare(answer("[null, 1], [-1, 2]", "[null, 3]"),
+	        answer("[null, 1], [null, 2]", "[null, 3]"), d);
 	assert_int_equal(d[WS_PREFILL].missing, 1);
 	assert_int_equal(d[WS_PREFILL].tokens, 0);
 	assert_false(ws_logprobs_within(&d[WS_PREFILL], WS_PREFILL, &l, why, sizeof why));
@@ -109,8 +113,12 @@ static void a_number_on_one_side_only_is_a_difference(void **state)
 
 static void sums_weigh_prompts_by_their_tokens(void **state)
 {
-	const struct ws_logprobs_diff a = { .tokens = 1, .max = 3, .mean = 3, .k3 = 3, .worst = 0, .worst_id = 8 };
-	const struct ws_logprobs_diff b = { .tokens = 3, .max = 1, .mean = 1, .k3 = 1, .worst = 2, .diverges = true };
+	const struct ws_logprobs_diff a = {
+		.tokens = 1, .max = 3, .mean = 3, .k3 = 3, .worst = 0, .worst_id = 8
+	};
+	const struct ws_logprobs_diff b = {
+		.tokens = 3, .max = 1, .mean = 1, .k3 = 1, .worst = 2, .diverges = true
+	};
 	struct ws_logprobs_diff sum = { 0 };
 	(void)state;
 	ws_logprobs_sum(&sum, &b);
@@ -133,7 +141,8 @@ static void what_else_an_answer_tells_is_fit_to_be_shown(void **state)
 
 static void prompts_are_lines_of_text_or_of_json(void **state)
 {
-	static const char text[] = "one\r\n\n {two\n{\"text\": \"three\", \"max_new_tokens\": 7}\n{\"input_ids\": [4, 5]}";
+	static const char text[] = "one\r\n\n {two\n{\"text\": \"three\", \"max_new_tokens\": "
+	                           "7}\n{\"input_ids\": [4, 5]}";
 	struct ws_prompts p = { 0 };
 	struct ws_err err = WS_ERR_INIT;
 	(void)state;

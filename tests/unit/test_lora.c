@@ -40,8 +40,8 @@ static int bind_to(struct bound *x, const char *base, const char *adapter, bool 
 	if (ws_adapter_open(dir, &x->adapter, &x->err))
 		return -1;
 	ws_adapter_rename(x->adapter, x->base.family);
-	return ws_adapter_bind(x->adapter, x->base.catalog, layout ? x->base.layout : NULL, NULL, NULL,
-	                       &x->b, &x->err);
+	return ws_adapter_bind(x->adapter, x->base.catalog, layout ? x->base.layout : NULL, NULL,
+	                       NULL, &x->b, &x->err);
 }
 
 static void done(struct bound *x)
@@ -87,7 +87,8 @@ static void keys_are_taken_apart(void **state)
 		bool headless, embedding;
 		unsigned depth;
 	} keys[] = {
-		{ "base_model.model.model.layers.0.q_proj.lora_A.weight", "model.layers.0.q_proj", "", WS_LORA_A, 1, 0, 0 },
+		{ "base_model.model.model.layers.0.q_proj.lora_A.weight", "model.layers.0.q_proj",
+		  "", WS_LORA_A, 1, 0, 0 },
 		{ "base_model.model.a.lora_B.default.weight", "a", "", WS_LORA_B, 1, 0, 0 },
 		{ "base_model.a.b.lora_B.weight", "a.b", "", WS_LORA_B, 0, 0, 0 },
 		{ "a.b.lora_A.weight", "a.b", "", WS_LORA_A, 0, 0, 0 },
@@ -95,17 +96,22 @@ static void keys_are_taken_apart(void **state)
 		{ "a.lora_embedding_A", "a", "", WS_LORA_A, 0, 1, 0 },
 		{ "a.lora_embedding_B.default", "a", "", WS_LORA_B, 0, 1, 0 },
 		{ "a.lora_embedding_B.weight", "a", "", WS_LORA_B, 0, 1, 0 },
-		{ "x.experts.base_layer.base_layer.lora_A.weight", "x.experts", "", WS_LORA_A, 0, 0, 2 },
-		{ "base_model.model.lm_head.weight", "lm_head.weight", "", WS_LORA_TENSOR, 1, 0, 0 },
+		{ "x.experts.base_layer.base_layer.lora_A.weight", "x.experts", "", WS_LORA_A, 0, 0,
+		  2 },
+		{ "base_model.model.lm_head.weight", "lm_head.weight", "", WS_LORA_TENSOR, 1, 0,
+		  0 },
 		{ "lm_head.modules_to_save.weight", "lm_head.weight", "", WS_LORA_TENSOR, 0, 0, 0 },
-		{ "m.modules_to_save.default.gate.weight", "m.default.gate.weight", "m.gate.weight", WS_LORA_TENSOR, 0, 0, 0 },
+		{ "m.modules_to_save.default.gate.weight", "m.default.gate.weight", "m.gate.weight",
+		  WS_LORA_TENSOR, 0, 0, 0 },
 		{ "a.q_proj.base_layer.bias", "a.q_proj.bias", "", WS_LORA_TENSOR, 0, 0, 1 },
-		{ "a.original_module.weight", "a.original_module.weight", "", WS_LORA_IGNORED, 0, 0, 0 },
+		{ "a.original_module.weight", "a.original_module.weight", "", WS_LORA_IGNORED, 0, 0,
+		  0 },
 		{ "a.lora_A.b.c.weight", "a.lora_A.b.c.weight", "", WS_LORA_TENSOR, 0, 0, 0 },
 		{ "lora_A.weight", "lora_A.weight", "", WS_LORA_TENSOR, 0, 0, 0 },
 		{ "", "", "", WS_LORA_TENSOR, 0, 0, 0 },
 		{ "base_layer", "", "", WS_LORA_TENSOR, 0, 0, 1 },
-		{ "modules_to_save.modules_to_save", "modules_to_save", "", WS_LORA_TENSOR, 0, 0, 0 },
+		{ "modules_to_save.modules_to_save", "modules_to_save", "", WS_LORA_TENSOR, 0, 0,
+		  0 },
 	};
 	for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
 		struct ws_lora_key k;
@@ -125,8 +131,12 @@ static void keys_of_relatives_are_refused(void **state)
 {
 	(void)state;
 	static const char *const keys[] = {
-		"a.lora_magnitude_vector.weight", "a.lora_magnitude_vector.default.weight", "a.lora_diag",
-		"a.token_adapter.trainable_tokens_delta", "a.lora_B.bias", "a.lora_B.default.bias",
+		"a.lora_magnitude_vector.weight",
+		"a.lora_magnitude_vector.default.weight",
+		"a.lora_diag",
+		"a.token_adapter.trainable_tokens_delta",
+		"a.lora_B.bias",
+		"a.lora_B.default.bias",
 	};
 	struct ws_lora_key k;
 	for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
@@ -154,39 +164,76 @@ static void patterns_match_as_python_s_do(void **state)
 		const char *pattern, *name;
 		bool matches;
 	} tries[] = {
-		{ "q_proj", "model.layers.0.q_proj", true }, { "q_proj", "q_proj", true },
-		{ "proj", "model.q_proj", false }, { "q_proj", "q_proj.x", false },
+		{ "q_proj", "model.layers.0.q_proj", true },
+		{ "q_proj", "q_proj", true },
+		{ "proj", "model.q_proj", false },
+		{ "q_proj", "q_proj.x", false },
 		{ "layers.0.q_proj", "model.layers.0.q_proj", true },
-		{ "layers.0.q", "model.layersX0.q", true }, { "", "a.", true }, { "", "", true }, { "", "a", false },
-		{ "^q_proj", "a.q_proj", false }, { "^q_proj", "q_proj", true }, { "^a\\.q_proj", "a.q_proj", true },
-		{ "layers\\.\\d+\\.mlp", "model.layers.17.mlp", true }, { "layers\\.\\d+\\.mlp", "layers.x.mlp", false },
-		{ "(?:gate|up)_proj", "a.up_proj", true }, { "gate_proj|up_proj", "a.up_proj", true },
-		{ "gate_proj|up_proj", "a.down_proj", false }, { ".*down.*", "a.b.down_proj.c", true },
-		{ "layers\\.[0-3]\\..*", "m.layers.2.q", true }, { "layers\\.[0-3]\\..*", "m.layers.4.q", false },
-		{ "layers\\.[^0-3]\\..*", "m.layers.4.q", true }, { "[]a]+", "]a]", true }, { "[a-]b", "-b", true },
-		{ "a{2,3}", "aaa", true }, { "a{2,3}", "aaaa", false }, { "a{2}", "aa", true }, { "a{2,}", "aaaaa", true },
-		{ "a{,2}", "aaa", false }, { "a{x}", "a{x}", true }, { "a+?b*?", "aab", true }, { "(a|b)*c", "ababc", true },
-		{ "((a*)*)*b", "aaaaaaaaaaaaaaaaaaaaaaaac", false }, { "(a?){30}a{30}", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", true },
-		{ "\\w+_proj$", "a.q_proj", true }, { "a$b", "ab", false }, { "[\\d_]+", "1_2", true }, { "\\D+", "abc", true },
-		{ "a\\.b", "a.b", true }, { "a\\.b", "axb", false }, { "(|a)b", "b", true },
+		{ "layers.0.q", "model.layersX0.q", true },
+		{ "", "a.", true },
+		{ "", "", true },
+		{ "", "a", false },
+		{ "^q_proj", "a.q_proj", false },
+		{ "^q_proj", "q_proj", true },
+		{ "^a\\.q_proj", "a.q_proj", true },
+		{ "layers\\.\\d+\\.mlp", "model.layers.17.mlp", true },
+		{ "layers\\.\\d+\\.mlp", "layers.x.mlp", false },
+		{ "(?:gate|up)_proj", "a.up_proj", true },
+		{ "gate_proj|up_proj", "a.up_proj", true },
+		{ "gate_proj|up_proj", "a.down_proj", false },
+		{ ".*down.*", "a.b.down_proj.c", true },
+		{ "layers\\.[0-3]\\..*", "m.layers.2.q", true },
+		{ "layers\\.[0-3]\\..*", "m.layers.4.q", false },
+		{ "layers\\.[^0-3]\\..*", "m.layers.4.q", true },
+		{ "[]a]+", "]a]", true },
+		{ "[a-]b", "-b", true },
+		{ "a{2,3}", "aaa", true },
+		{ "a{2,3}", "aaaa", false },
+		{ "a{2}", "aa", true },
+		{ "a{2,}", "aaaaa", true },
+		{ "a{,2}", "aaa", false },
+		{ "a{x}", "a{x}", true },
+		{ "a+?b*?", "aab", true },
+		{ "(a|b)*c", "ababc", true },
+		{ "((a*)*)*b", "aaaaaaaaaaaaaaaaaaaaaaaac", false },
+		{ "(a?){30}a{30}", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", true },
+		{ "\\w+_proj$", "a.q_proj", true },
+		{ "a$b", "ab", false },
+		{ "[\\d_]+", "1_2", true },
+		{ "\\D+", "abc", true },
+		{ "a\\.b", "a.b", true },
+		{ "a\\.b", "axb", false },
+		{ "(|a)b", "b", true },
 	};
 	for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
 		const char *wrong;
 		const bool matches = ws_lora_matches(tries[i].pattern, tries[i].name, &wrong);
 		if (wrong || matches != tries[i].matches)
-			fail_msg("'%s' over '%s': %s", tries[i].pattern, tries[i].name, wrong ? wrong : "otherwise");
+			fail_msg("'%s' over '%s': %s", tries[i].pattern, tries[i].name,
+			         wrong ? wrong : "otherwise");
 	}
 }
 
 static void patterns_that_are_none_are_refused(void **state)
 {
 	(void)state;
-	static const char *const patterns[] = { "(a", "a)", "[a", "*a", "a|*", "(?=a)", "(?P<x>a)", "\\1", "\\b", "a\\",
-		                                "[b-a]", "((((((((((((((((((a))))))))))))))))))",
+	static const char *const patterns[] = { "(a",
+		                                "a)",
+		                                "[a",
+		                                "*a",
+		                                "a|*",
+		                                "(?=a)",
+		                                "(?P<x>a)",
+		                                "\\1",
+		                                "\\b",
+		                                "a\\",
+		                                "[b-a]",
+		                                "((((((((((((((((((a))))))))))))))))))",
 		                                "((((a?){500}){500}){500})" };
 	for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
 		const char *wrong;
-		assert_false(ws_lora_matches(patterns[i], "aaaaaaaaaaaaaaaaaaaa", &wrong) && !wrong);
+		assert_false(ws_lora_matches(patterns[i], "aaaaaaaaaaaaaaaaaaaa", &wrong) &&
+		             !wrong);
 		if (!wrong)
 			fail_msg("'%s' is taken", patterns[i]);
 	}
@@ -197,9 +244,9 @@ static void patterns_that_are_none_are_refused(void **state)
 static void scales_follow_rank_and_alpha(void **state)
 {
 	(void)state;
-	static const char text[] =
-		"{\"r\":8,\"lora_alpha\":4.5,\"use_rslora\":true,\"rank_pattern\":{\"a\":2,\"b.a\":3},"
-		"\"alpha_pattern\":{\"b.*\":7}}";
+	static const char text[] = "{\"r\":8,\"lora_alpha\":4.5,\"use_rslora\":true,\"rank_"
+	                           "pattern\":{\"a\":2,\"b.a\":3},"
+				   "\"alpha_pattern\":{\"b.*\":7}}";
 	struct ws_lora_config c;
 	struct ws_err err = WS_ERR_INIT;
 	int64_t rank;
@@ -215,7 +262,8 @@ static void scales_follow_rank_and_alpha(void **state)
 static void a_pattern_that_takes_too_long_is_told(void **state)
 {
 	(void)state;
-	static const char text[] = "{\"r\":8,\"lora_alpha\":1,\"alpha_pattern\":{\"(((((((((a{0,2}){0,2}){0,2}){0,2}){0,2}){0,2}){0,2}){0,2}){0,2})b\":7}}";
+	static const char text[] = "{\"r\":8,\"lora_alpha\":1,\"alpha_pattern\":{\"(((((((((a{0,2})"
+	                           "{0,2}){0,2}){0,2}){0,2}){0,2}){0,2}){0,2}){0,2})b\":7}}";
 	struct ws_lora_config c;
 	struct ws_err err = WS_ERR_INIT;
 	char name[400];
@@ -235,20 +283,26 @@ static void configs_that_cannot_be_are_refused(void **state)
 	static const struct {
 		const char *text, *says;
 	} configs[] = {
-		{ "[]", "no JSON object" }, { "{}", "the rank r is no number" }, { "{\"r\":0,\"lora_alpha\":1}", "the rank r" },
-		{ "{\"r\":8}", "lora_alpha is missing" }, { "{\"r\":8,\"lora_alpha\":\"x\"}", "lora_alpha is no number" },
+		{ "[]", "no JSON object" },
+		{ "{}", "the rank r is no number" },
+		{ "{\"r\":0,\"lora_alpha\":1}", "the rank r" },
+		{ "{\"r\":8}", "lora_alpha is missing" },
+		{ "{\"r\":8,\"lora_alpha\":\"x\"}", "lora_alpha is no number" },
 		{ "{\"r\":8,\"r\":4,\"lora_alpha\":1}", "\"r\" occurs twice" },
 		{ "{\"r\":8,\"lora_alpha\":1,\"rank_pattern\":[1]}", "rank_pattern is no object" },
-		{ "{\"r\":8,\"lora_alpha\":1,\"rank_pattern\":{\"a\":1.5}}", "the rank a is no number" },
+		{ "{\"r\":8,\"lora_alpha\":1,\"rank_pattern\":{\"a\":1.5}}",
+		  "the rank a is no number" },
 		{ "{\"r\":8,\"lora_alpha\":1,\"alpha_pattern\":{\"(\":1}}", "pattern '('" },
 		{ "{\"r\":8,\"lora_alpha\":1,\"target_parameters\":\"a\"}", "no list of names" },
 		{ "{\"r\":8,\"lora_alpha\":1,\"layer_replication\":[[0,2]]}", "layer_replication" },
-		{ "{\"r\":8,\"lora_alpha\":1,\"init_lora_weights\":\"olora\"}", "the base was changed" },
+		{ "{\"r\":8,\"lora_alpha\":1,\"init_lora_weights\":\"olora\"}",
+		  "the base was changed" },
 	};
 	for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
 		struct ws_lora_config c;
 		struct ws_err err = WS_ERR_INIT;
-		const int rc = ws_lora_config_parse(configs[i].text, strlen(configs[i].text), "c.json", &c, &err);
+		const int rc = ws_lora_config_parse(configs[i].text, strlen(configs[i].text),
+		                                    "c.json", &c, &err);
 		if (rc == 0 || err.code != WS_EINPUT || !strstr(err.msg, configs[i].says))
 			fail_msg("%s: %s", configs[i].text, err.msg);
 	}
@@ -272,16 +326,21 @@ static void bad_adapters_are_refused_with_the_reason(void **state)
 		{ "rank_of_config", "has rank 4, but adapter_config.json says 8", "dense" },
 		{ "rank_of_halves", "lora_A has rank 4 and lora_B has 5", "dense" },
 		{ "other_model", "was made for another model", "dense" },
-		{ "other_size", "make a change of 16 x 32, but 'model.layers.0.self_attn.q_proj.weight' is 16 x 16", "dense" },
+		{ "other_size",
+		  "make a change of 16 x 32, but 'model.layers.0.self_attn.q_proj.weight' is 16 x "
+		  "16",
+		  "dense" },
 		{ "other_vocabulary", "'lm_head.weight' and has another shape", "dense" },
 		{ "truncated", "past the 3612 bytes", "dense" },
 		{ "pattern", "pattern '(?=q_proj)'", "dense" },
 		{ "integers", "is I8, which is no type of a factor", "dense" },
 		{ "lora_bias", "q_proj.lora_B.bias': a factor with a bias", "dense" },
 		{ "tokens", "trainable_token_indices: single rows", "dense" },
-		{ "two_adapters", "q_proj.lora_A.other.weight' are the same half of one module", "dense" },
+		{ "two_adapters", "q_proj.lora_A.other.weight' are the same half of one module",
+		  "dense" },
 		{ "experts_of_another", "experts.w1' is of 5 experts, but the base has 4", "moe" },
-		{ "experts_of_another", "experts.w1' is of 5 experts, but the base has 4", "moe_stacked" },
+		{ "experts_of_another", "experts.w1' is of 5 experts, but the base has 4",
+		  "moe_stacked" },
 		{ "experts_of_halves", "lora_A is of 4 experts and lora_B of 3", "moe" },
 		{ "shared_half", "experts.shared.up_proj.lora_A.weight' and no lora_B", "moe" },
 	};
@@ -307,7 +366,9 @@ static void a_nan_is_found_where_factors_are_read(void **state)
 	assert_int_equal(read_factors(d, a, b, &x.err), -1);
 	assert_int_equal(x.err.code, WS_EINPUT);
 	assert_non_null(strstr(x.err.msg, "q_proj.lora_B.weight' has NaN at row 3, column 1 ("));
-	assert_int_equal(read_factors(delta_of(&x, "model.layers.1.self_attn.q_proj.weight", 0), a, b, &x.err), 0);
+	assert_int_equal(read_factors(delta_of(&x, "model.layers.1.self_attn.q_proj.weight", 0), a,
+	                              b, &x.err),
+	                 0);
 	done(&x);
 }
 
@@ -346,17 +407,22 @@ static void parts_go_to_their_rows_of_a_fused_base(void **state)
 	const struct ws_catalog_opts as_it_is = { .family = NULL };
 	struct ws_catalog *c;
 	assert_int_equal(ws_input_open(&opts, &x.base, &x.err), 0);
-	assert_int_equal(ws_catalog_make((const struct ws_source *const *)x.base.sources, 1, &as_it_is, &c, &x.err), 0);
+	assert_int_equal(ws_catalog_make((const struct ws_source *const *)x.base.sources, 1,
+	                                 &as_it_is, &c, &x.err),
+	                 0);
 	assert_int_equal(ws_adapter_open(DATA "good/over_fused", &x.adapter, &x.err), 0);
 	assert_int_equal(ws_adapter_bind(x.adapter, c, x.base.layout, NULL, NULL, &x.b, &x.err), 0);
 	assert_int_equal(x.b.n, 8);
-	const struct ws_binding *qkv = ws_bindings_find(&x.b, "model.layers.1.self_attn.qkv_proj.weight");
+	const struct ws_binding *qkv =
+		ws_bindings_find(&x.b, "model.layers.1.self_attn.qkv_proj.weight");
 	assert_int_equal(qkv->n_deltas, 3);
 	int64_t rows = 0;
 	for (size_t i = 0; i < 3; i++) {
 		const struct ws_delta *d = &qkv->deltas[i];
 		rows += d->rows;
-		assert_int_equal(d->row, strstr(d->b->name, "q_proj") ? 0 : strstr(d->b->name, "k_proj") ? 16 : 24);
+		assert_int_equal(d->row, strstr(d->b->name, "q_proj") ? 0 :
+		                         strstr(d->b->name, "k_proj") ? 16 :
+		                                                        24);
 	}
 	assert_int_equal(rows, 32);
 	done(&x);
@@ -366,7 +432,8 @@ static void parts_go_to_their_rows_of_a_fused_base(void **state)
 /* The definition: element by element, from the tensors as they lie. */
 static void check_read(const struct ws_delta *d)
 {
-	float *a = malloc((size_t)(d->rank * d->cols) * sizeof *a), *b = malloc((size_t)(d->rank * d->rows) * sizeof *b);
+	float *a = malloc((size_t)(d->rank * d->cols) * sizeof *a),
+	      *b = malloc((size_t)(d->rank * d->rows) * sizeof *b);
 	struct ws_err err = WS_ERR_INIT;
 	uint16_t code;
 	assert_int_equal(read_factors(d, a, b, &err), 0);
@@ -390,8 +457,13 @@ static void factors_are_read_by_their_steps(void **state)
 {
 	(void)state;
 	static const char *const names[][2] = {
-		{ "moe", "good/parameters" }, { "moe", "good/parameters_old" }, { "gpt_oss", "good/parameters_gpt_oss" },
-		{ "moe", "good/stacked" }, { "moe_stacked", "good/parameters_over_stacks" }, { "dense", "good/over_groups" }, { "conv1d", "good/fan_in_fan_out" },
+		{ "moe", "good/parameters" },
+		{ "moe", "good/parameters_old" },
+		{ "gpt_oss", "good/parameters_gpt_oss" },
+		{ "moe", "good/stacked" },
+		{ "moe_stacked", "good/parameters_over_stacks" },
+		{ "dense", "good/over_groups" },
+		{ "conv1d", "good/fan_in_fan_out" },
 	};
 	for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
 		struct bound x;
@@ -410,8 +482,10 @@ static void steps_of_all_sizes_are_read(void **state)
 	enum { N = 300000 };
 	struct { char header[8]; uint16_t codes[N]; } *file = calloc(1, sizeof *file);
 	char header[200];
-	const int n = snprintf(header, sizeof header, "{\"t\":{\"dtype\":\"BF16\",\"shape\":[%d,1],\"data_offsets\":[0,%d]}}",
-	                       N, 2 * N);
+	const int n =
+		snprintf(header, sizeof header,
+	                 "{\"t\":{\"dtype\":\"BF16\",\"shape\":[%d,1],\"data_offsets\":[0,%d]}}", N,
+	                 2 * N);
 	for (int i = 0; i < N; i++)
 		file->codes[i] = (uint16_t)((unsigned)i * 40503u & 0xbfff);
 	FILE *f = fopen("t.safetensors", "wb");
@@ -426,15 +500,26 @@ static void steps_of_all_sizes_are_read(void **state)
 	struct ws_catalog *c;
 	struct ws_err err = WS_ERR_INIT;
 	assert_int_equal(ws_source_open(paths, 1, &s, &err), 0);
-	assert_int_equal(ws_catalog_make((const struct ws_source *const *)&s, 1, &as_it_is, &c, &err), 0);
+	assert_int_equal(ws_catalog_make((const struct ws_source *const *)&s, 1, &as_it_is, &c,
+	                                 &err),
+	                 0);
 	const struct ws_item *t = ws_catalog_item(c, 0);
-	static const int64_t steps[][4] = { /* rank, cols, steps of them */
-		{ 3, 100000, 100000, 1 }, { 100, 3, 1, 100 }, { 2, 7, 3, 40000 }, { 5, 5, 1000, 999 }, { 4, 60000, 1, 4 },
-		{ 1, 1, 1, 1 }, { 2, 2, 299997, 2 }, { 64, 64, 64, 1 }, { 3, 50000, 2, 6 },
+	static const int64_t steps[][4] = {
+		/* rank, cols, steps of them */
+		{ 3, 100000, 100000, 1 }, { 100, 3, 1, 100 }, { 2, 7, 3, 40000 },
+		{ 5, 5, 1000, 999 },      { 4, 60000, 1, 4 }, { 1, 1, 1, 1 },
+		{ 2, 2, 299997, 2 },      { 64, 64, 64, 1 },  { 3, 50000, 2, 6 },
 	};
 	for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
-		check_read(&(struct ws_delta){ .a = t, .b = t, .a_row = steps[i][2], .a_col = steps[i][3], .b_row = 1,
-			                       .b_col = 1, .rows = 1, .cols = steps[i][1], .rank = steps[i][0] });
+		check_read(&(struct ws_delta){ .a = t,
+		                               .b = t,
+		                               .a_row = steps[i][2],
+		                               .a_col = steps[i][3],
+		                               .b_row = 1,
+		                               .b_col = 1,
+		                               .rows = 1,
+		                               .cols = steps[i][1],
+		                               .rank = steps[i][0] });
 	ws_catalog_free(c);
 	ws_source_close(s);
 	free(file);
@@ -453,7 +538,9 @@ static void shapes_of_a_quantized_base_are_asked_for(void **state)
 	struct bound x;
 	struct ws_bindings b;
 	expect(&x, "dense", "good/plain");
-	assert_int_equal(ws_adapter_bind(x.adapter, x.base.catalog, x.base.layout, double_shape, NULL, &b, &x.err), -1);
+	assert_int_equal(ws_adapter_bind(x.adapter, x.base.catalog, x.base.layout, double_shape,
+	                                 NULL, &b, &x.err),
+	                 -1);
 	assert_non_null(strstr(x.err.msg, "is 32 x 24")); /* down_proj, of 16 x 24 */
 	assert_null(b.items);
 	done(&x);

@@ -19,7 +19,8 @@ static const char *const levels[] = { "scalar", "avx2", "avx512" };
 /* AVX-512 code that no machine has run yet is tested where somebody asks for it. */
 static bool set_level(const char *level)
 {
-	return (strcmp(level, "avx512") != 0 || getenv("WSYNC_TEST_AVX512")) && ws_lowrank_set_level(level);
+	return (strcmp(level, "avx512") != 0 || getenv("WSYNC_TEST_AVX512")) &&
+	       ws_lowrank_set_level(level);
 }
 enum { LEVELS = 3, STRIDE = 80 };
 
@@ -57,8 +58,9 @@ static float any_float(void)
 /* Also subnormals, infinities, NaN and zeros. */
 static float hard_float(void)
 {
-	static const uint32_t hard[] = { 0, 0x80000000, 1, 0x807fffff, 0x7f7fffff, 0x7f800000, 0xff800000,
-		                         0x7fc00000, 0xff800001, 0x00800000, 0x7f7f8000, 0x3f808000 };
+	static const uint32_t hard[] = { 0,          0x80000000, 1,          0x807fffff,
+		                         0x7f7fffff, 0x7f800000, 0xff800000, 0x7fc00000,
+		                         0xff800001, 0x00800000, 0x7f7f8000, 0x3f808000 };
 	const uint32_t x = next();
 	return from_bits(x % 4 ? x * 2654435761u : hard[x / 4 % (sizeof hard / sizeof *hard)]);
 }
@@ -93,9 +95,10 @@ static void check_tile(const struct ws_lowrank *l, int64_t row, int64_t n, int64
 				const bool inside = i < n && j < m;
 				const float expected = inside ? element(l, row + i, col + j) : 0;
 				if (bits_of(out[i * STRIDE + j]) != bits_of(expected))
-					fail_msg("%s, rank %d, %d x %d: [%d][%d] is %a, not %a", levels[level],
-					         (int)l->rank, (int)n, (int)m, (int)i, (int)j,
-					         (double)out[i * STRIDE + j], (double)expected);
+					fail_msg("%s, rank %d, %d x %d: [%d][%d] is %a, not %a",
+					         levels[level], (int)l->rank, (int)n, (int)m,
+					         (int)i, (int)j, (double)out[i * STRIDE + j],
+					         (double)expected);
 			}
 		free(out);
 	}
@@ -108,7 +111,8 @@ static void sums_have_the_defined_order_in_every_tile(void **state)
 	enum { ROWS = 40, COLS = 100 };
 	for (size_t k = 0; k < sizeof ranks / sizeof *ranks; k++) {
 		const int64_t rank = ranks[k];
-		float *a = some((size_t)rank * COLS, any_float), *b = some((size_t)rank * ROWS, any_float);
+		float *a = some((size_t)rank * COLS, any_float),
+		      *b = some((size_t)rank * ROWS, any_float);
 		const struct ws_lowrank l = { a, b, rank, COLS, 0.3f };
 		for (int64_t m = 1; m <= 70; m += 1 + m / 18)
 			check_tile(&l, 2, 1 + (m * 7 + rank) % 37, 30, m);
@@ -154,13 +158,15 @@ static uint16_t round_slowly(float x)
 	const uint16_t low = (uint16_t)(bits >> 16);
 	const double below = fabs((double)from_bits((uint32_t)low << 16));
 	const uint32_t above_bits = (uint32_t)(low + 1) << 16;
-	const double above = (above_bits & 0x7f800000) == 0x7f800000 ? ldexp(1, 128) :
-	                                                               fabs((double)from_bits(above_bits));
+	const double above = (above_bits & 0x7f800000) == 0x7f800000 ?
+	                             ldexp(1, 128) :
+	                             fabs((double)from_bits(above_bits));
 	const double there = fabs((double)x), middle = (below + above) / 2;
 	return (uint16_t)(there > middle || (there == middle && low % 2) ? low + 1 : low);
 }
 
-static void check_merge(const float *w, const float *d, int64_t n, int64_t m, size_t stride, int two_step)
+static void check_merge(const float *w, const float *d, int64_t n, int64_t m, size_t stride,
+                        int two_step)
 {
 	uint16_t out[8 * STRIDE];
 	uint32_t largest_d = 0, largest_w = 0;
@@ -178,10 +184,13 @@ static void check_merge(const float *w, const float *d, int64_t n, int64_t m, si
 					assert_int_equal(out[at], 0xeeee);
 					continue;
 				}
-				const float delta = two_step ? from_bits((uint32_t)round_slowly(d[at]) << 16) : d[at];
+				const float delta =
+					two_step ? from_bits((uint32_t)round_slowly(d[at]) << 16) :
+						   d[at];
 				const float sum = w[at] + delta;
 				if (isnan(sum))
-					assert_true((out[at] & 0x7fff) > 0x7f80 && (out[at] & 0x40));
+					assert_true((out[at] & 0x7fff) > 0x7f80 &&
+					            (out[at] & 0x40));
 				else
 					assert_int_equal(out[at], round_slowly(sum));
 				const uint32_t size_d = bits_of(delta) & 0x7fffffff,

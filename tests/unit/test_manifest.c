@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Manifests of GPU memory: what is accepted, what is refused with which words, and what a source makes of
- * one whose memory a test lends. */
+/* Manifests of GPU memory: what is accepted, what is refused with which words, and what a source
+ * makes of one whose memory a test lends. */
 #include "checkpoint.h"
 #include "manifest.h"
 #include "memory.h"
@@ -29,13 +29,17 @@
 
 static const char good[] =
 	"{\"version\": 1,\n"
-	" \"process\": {\"pid\": 77, \"start\": 88, \"boot_id\": \"b\", \"pid_namespace\": \"pid:[1]\", \"host\": \"h\"},\n"
+	" \"process\": {\"pid\": 77, \"start\": 88, \"boot_id\": \"b\", \"pid_namespace\": "
+        "\"pid:[1]\", \"host\": \"h\"},\n"
 	" \"devices\": [{\"uuid\": \"" UUID "\", \"ordinal\": 3}],\n"
 	" \"allocations\": [{\"device\": 0, \"handle\": \"" ONE "\", \"bytes\": 4096},\n"
 	"                 {\"device\": 0, \"handle\": \"" TWO "\", \"bytes\": 100}],\n"
-	" \"tensors\": {\"two\": {\"dtype\": \"float32\", \"shape\": [5, 5], \"allocation\": 1, \"offset\": 0},\n"
-	"             \"one\": {\"dtype\": \"bfloat16\", \"shape\": [4, 8], \"allocation\": 0, \"offset\": 512},\n"
-	"             \"tied\": {\"shape\": [8, 4], \"dtype\": \"bfloat16\", \"offset\": 512, \"allocation\": 0},\n"
+	" \"tensors\": {\"two\": {\"dtype\": \"float32\", \"shape\": [5, 5], \"allocation\": 1, "
+        "\"offset\": 0},\n"
+	"             \"one\": {\"dtype\": \"bfloat16\", \"shape\": [4, 8], \"allocation\": 0, "
+        "\"offset\": 512},\n"
+	"             \"tied\": {\"shape\": [8, 4], \"dtype\": \"bfloat16\", \"offset\": 512, "
+        "\"allocation\": 0},\n"
 	"             \"none\": {\"dtype\": \"uint8\", \"shape\": [0]}},\n"
 	" \"config\": \"sub/config.json\", \"metadata\": {\"step\": \"7\"}}\n";
 
@@ -66,11 +70,14 @@ static void a_manifest_is_read_as_it_stands_there(void **state)
 	static const struct {
 		const char *name;
 		uint64_t offset, bytes;
-	} want[] = { { "none", 0, 0 }, { "one", 512, 64 }, { "tied", 512, 64 }, { "two", 4096, 100 } };
+	} want[] = {
+		{ "none", 0, 0 }, { "one", 512, 64 }, { "tied", 512, 64 }, { "two", 4096, 100 }
+	};
 	assert_int_equal(m.list.n_tensors, 4);
 	for (size_t i = 0; i < 4; i++) {
 		assert_string_equal(m.list.tensors[i].name, want[i].name);
-		assert_true(m.list.tensors[i].offset == want[i].offset && m.list.tensors[i].bytes == want[i].bytes);
+		assert_true(m.list.tensors[i].offset == want[i].offset &&
+		            m.list.tensors[i].bytes == want[i].bytes);
 	}
 	assert_int_equal(ws_manifest_find(&m, 0) + ws_manifest_find(&m, 4095), 0);
 	assert_int_equal(ws_manifest_find(&m, 4096), 1);
@@ -97,7 +104,8 @@ static void what_is_wrong_is_refused_by_its_name(void **state)
 	static const struct {
 		const char *from, *to, *says;
 	} cases[] = {
-		{ "\"version\": 1", "\"version\": 2, \"news\": 1", "is of version 2, and known is version 1" },
+		{ "\"version\": 1", "\"version\": 2, \"news\": 1",
+		  "is of version 2, and known is version 1" },
 		{ "\"version\": 1,", "", "does not begin with its version" },
 		{ "{\"version\": 1", "[{\"version\": 1", "a manifest at byte 0 is no object" },
 		{ "\"pid\": 77", "\"pid\": 0", "pid at byte " },
@@ -120,10 +128,14 @@ static void what_is_wrong_is_refused_by_its_name(void **state)
 		{ "\"bytes\": 4096", "\"bytes\": 17592186044417", "an allocation at byte " },
 		{ "\"bytes\": 4096", "\"bytes\": -1", "is no non-negative integer" },
 		{ "\"bytes\": 4096", "\"bytes\": 1e9", "is no non-negative integer" },
-		{ "{\"device\": 0", "{\"device\": 1", "allocation 0 is on device 1, and there are 1" },
-		{ "\"allocation\": 1,", "\"allocation\": 2,", "tensor 'two': lies in allocation 2, and there are 2" },
-		{ "\"offset\": 0}", "\"offset\": 1}", "tensor 'two': has 100 bytes at 1 of allocation 1, which has 100" },
-		{ "\"offset\": 0}", "\"offset\": 9223372036854775807}", "tensor 'two': has 100 bytes at 9223372036854775807" },
+		{ "{\"device\": 0", "{\"device\": 1",
+		  "allocation 0 is on device 1, and there are 1" },
+		{ "\"allocation\": 1,", "\"allocation\": 2,",
+		  "tensor 'two': lies in allocation 2, and there are 2" },
+		{ "\"offset\": 0}", "\"offset\": 1}",
+		  "tensor 'two': has 100 bytes at 1 of allocation 1, which has 100" },
+		{ "\"offset\": 0}", "\"offset\": 9223372036854775807}",
+		  "tensor 'two': has 100 bytes at 9223372036854775807" },
 		{ ", \"offset\": 0}", "}", "tensor 'two': where it is is not said" },
 		{ "\"dtype\": \"float32\", ", "", "tensor 'two': field 'dtype' is missing" },
 		{ "float32", "F32", "tensor 'two': unknown dtype 'F32'" },
@@ -133,8 +145,10 @@ static void what_is_wrong_is_refused_by_its_name(void **state)
 		{ "\"one\"", "\"two\"", "tensor 'two' is listed twice" },
 		{ "\"one\"", "\"\"", "is empty" },
 		{ "\"one\"", "\"o\\nne\"", "has a control character" },
-		{ "\"offset\": 512, \"alloc", "\"offset\": 513, \"alloc", "tensor 'tied': shares a part of its bytes with tensor 'one'" },
-		{ "[8, 4]", "[8, 3]", "tensor 'one': shares a part of its bytes with tensor 'tied'" },
+		{ "\"offset\": 512, \"alloc", "\"offset\": 513, \"alloc",
+		  "tensor 'tied': shares a part of its bytes with tensor 'one'" },
+		{ "[8, 4]", "[8, 3]",
+		  "tensor 'one': shares a part of its bytes with tensor 'tied'" },
 		{ "\"7\"}}", "7}}", "value in metadata at byte " },
 		{ "\"7\"}}", "\"7\"}} x", "text after the value" },
 		{ "\"7\"}}", "\"7\"}", "the text ends early" },
@@ -182,7 +196,8 @@ static int lend(const struct ws_manifest *m, const char *path, const struct ws_c
 	return 0;
 }
 
-static int read_lent(struct ws_loan *mem, size_t allocation, uint64_t at, void *dst, size_t n, struct ws_err *err)
+static int read_lent(struct ws_loan *mem, size_t allocation, uint64_t at, void *dst, size_t n,
+                     struct ws_err *err)
 {
 	(void)err;
 	assert_ptr_equal(mem, lent);
@@ -191,7 +206,8 @@ static int read_lent(struct ws_loan *mem, size_t allocation, uint64_t at, void *
 	return 0;
 }
 
-static int place_lent(struct ws_loan *mem, size_t allocation, uint64_t at, struct ws_place *out, struct ws_err *err)
+static int place_lent(struct ws_loan *mem, size_t allocation, uint64_t at, struct ws_place *out,
+                      struct ws_err *err)
 {
 	(void)mem, (void)err;
 	*out = (struct ws_place){ .gpu = { 7 }, .at = 1000 * allocation + at };
@@ -276,7 +292,9 @@ static void a_source_that_nobody_lends_is_refused(void **state)
 	assert_int_equal(ws_source_open(paths, 1, &s, &err), -1);
 	assert_int_equal(err.code, WS_EUSAGE);
 	assert_non_null(strstr(err.msg, "memory of another process is no source here"));
-	assert_int_equal(ws_source_open_with(&with_memory, (const char *const[]){ "cuda-ipc:" }, 1, &s, &err), -1);
+	assert_int_equal(ws_source_open_with(&with_memory, (const char *const[]){ "cuda-ipc:" }, 1,
+	                                     &s, &err),
+	                 -1);
 	assert_string_equal(err.msg, "cuda-ipc: names no manifest");
 	gone = true;
 	assert_int_equal(ws_source_open_with(&with_memory, paths, 1, &s, &err), -1);
@@ -290,14 +308,27 @@ static void rows_of_a_tensor_know_their_place(void **state)
 	(void)state;
 	struct ws_source *s = open_it();
 	const struct ws_tensor *one = ws_source_find(s, "one");
-	struct ws_piece piece = { .source = s, .from = one, .at = 8, .dims = { 2, 8 }, .strides = { 8, 1 } };
+	struct ws_piece piece = {
+		.source = s, .from = one, .at = 8, .dims = { 2, 8 }, .strides = { 8, 1 }
+	};
 	const struct ws_view view = { .axis = 0, .pieces = &piece, .n_pieces = 1 };
-	const struct ws_item rows = { .name = "rows", .dtype = WS_DTYPE_BF16, .n_dims = 2, .dims = { 2, 8 },
-		                      .bytes = 32, .source = s, .from = one, .view = &view };
-	struct ws_plan_tensor tensor = { .name = "rows", .item = &rows, .n_dims = 2, .dims = { 2, 8 }, .bytes = 32 };
+	const struct ws_item rows = { .name = "rows",
+		                      .dtype = WS_DTYPE_BF16,
+		                      .n_dims = 2,
+		                      .dims = { 2, 8 },
+		                      .bytes = 32,
+		                      .source = s,
+		                      .from = one,
+		                      .view = &view };
+	struct ws_plan_tensor tensor = {
+		.name = "rows", .item = &rows, .n_dims = 2, .dims = { 2, 8 }, .bytes = 32
+	};
 	struct ws_plan_bucket bucket = { .n = 1, .bytes = 32 };
-	const struct ws_plan plan = { .format = WS_FORMAT_FLATTENED, .tensors = &tensor, .n_tensors = 1,
-		                      .buckets = &bucket, .n_buckets = 1 };
+	const struct ws_plan plan = { .format = WS_FORMAT_FLATTENED,
+		                      .tensors = &tensor,
+		                      .n_tensors = 1,
+		                      .buckets = &bucket,
+		                      .n_buckets = 1 };
 	struct ws_payload *payloads;
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_place place;

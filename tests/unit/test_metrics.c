@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What events become for Prometheus. That the whole text is well-formed is for tests/cli/push-metrics.bats. */
+/* What events become for Prometheus. That the whole text is well-formed is for
+ * tests/cli/push-metrics.bats. */
 #include "wsync/tool/metrics.h"
 
 #include "wsync/clock.h"
@@ -43,7 +44,9 @@ static void lacks(const char *part)
 static void hear_plan(struct ws_metrics *m, bool dry_run)
 {
 	const struct ws_event ev = { .type = WS_EV_PLAN,
-		                     .plan = { .backend = "gloo", .protocol = "update", .load_format = "none",
+		                     .plan = { .backend = "gloo",
+		                               .protocol = "update",
+		                               .load_format = "none",
 		                               .dry_run = dry_run } };
 	ws_metrics_hear(m, &ev);
 }
@@ -56,9 +59,17 @@ static void hear_end(struct ws_metrics *m, enum ws_event_type type, const struct
 	};
 	const struct ws_event ev = {
 		.type = type,
-		.end = { .ok = !err, .err = err, .bytes = UINT64_C(18446744073709551615), .wire_bytes = 2, .tensors = 3,
-		         .buckets = 4, .n_endpoints = 2, .endpoints = two, .total_ns = 1500000001,
-		         .ns = { [WS_PHASE_PAUSE] = 7 }, .verify = "hash" },
+		.end = { .ok = !err,
+		         .err = err,
+		         .bytes = UINT64_C(18446744073709551615),
+		         .wire_bytes = 2,
+		         .tensors = 3,
+		         .buckets = 4,
+		         .n_endpoints = 2,
+		         .endpoints = two,
+		         .total_ns = 1500000001,
+		         .ns = { [WS_PHASE_PAUSE] = 7 },
+		         .verify = "hash" },
 	};
 	ws_metrics_hear(m, &ev);
 }
@@ -81,7 +92,8 @@ static void a_success_is_told(void **state)
 	write_text(m);
 	has("wsync_push_success 1");
 	has("wsync_push_exit_code 0");
-	has("wsync_push_info{backend=\"gloo\",protocol=\"update\",load_format=\"none\",verify=\"hash\"} 1");
+	has("wsync_push_info{backend=\"gloo\",protocol=\"update\",load_format=\"none\",verify="
+	    "\"hash\"} 1");
 	has("wsync_push_bytes 18446744073709551615");
 	has("wsync_push_duration_seconds 1.500000001");
 	has("wsync_push_phase_seconds{phase=\"pause\"} 0.000000007");
@@ -98,7 +110,8 @@ static void labels_are_escaped(void **state)
 	struct ws_metrics *m = open_metrics();
 	hear_end(m, WS_EV_END, NULL);
 	write_text(m);
-	has("wsync_push_endpoint_paused{endpoint=\"http://a\\\"b\\\\c\\nd\xef\xbf\xbd\xef\xbf\xbd\xc3\xa9\"} 1");
+	has("wsync_push_endpoint_paused{endpoint=\"http://"
+	    "a\\\"b\\\\c\\nd\xef\xbf\xbd\xef\xbf\xbd\xc3\xa9\"} 1");
 	ws_metrics_close(m);
 }
 
@@ -107,7 +120,8 @@ static void a_failure_says_what_it_came_to(void **state)
 	(void)state;
 	struct ws_metrics *m = open_metrics();
 	const struct ws_err partial = { .code = WS_EPARTIAL };
-	const struct ws_event differs = { .type = WS_EV_MISMATCH }, warning = { .type = WS_EV_WARNING };
+	const struct ws_event differs = { .type = WS_EV_MISMATCH },
+			      warning = { .type = WS_EV_WARNING };
 	hear_plan(m, false);
 	ws_metrics_hear(m, &differs);
 	ws_metrics_hear(m, &warning);
@@ -140,7 +154,8 @@ static void the_end_of_lines_is_no_push_and_a_dry_run_is_none(void **state)
 {
 	(void)state;
 	struct ws_metrics *m = open_metrics();
-	const struct ws_event lines = { .type = WS_EV_END, .end = { .ok = true, .n_results = 3, .total_ns = 5 } };
+	const struct ws_event lines = { .type = WS_EV_END,
+		                        .end = { .ok = true, .n_results = 3, .total_ns = 5 } };
 	const struct ws_event no_lines = { .type = WS_EV_END, .end = { .ok = true } };
 	ws_metrics_hear(m, &lines);
 	ws_metrics_hear(m, &no_lines);
@@ -174,14 +189,27 @@ static void recall(const char *before, const char *line)
 static void the_last_success_is_taken_over(void **state)
 {
 	(void)state;
-	recall("# HELP x\nwsync_push_success 1\n" NAME " 1700000000.123456789\nwsync_push_bytes 1\n",
+	recall("# HELP x\nwsync_push_success 1\n" NAME
+	       " 1700000000.123456789\nwsync_push_bytes 1\n",
 	       NAME " 1700000000.123456789");
 	recall(NAME " 1700000000.123456789", NAME " 1700000000.123456789");
 	static const char *const others[] = {
-		"", "\n\n", NAME, NAME " ", NAME " 1", NAME " 1.5\n", NAME " .123456789\n", NAME " -1.123456789\n",
-		NAME " 99999999999.123456789\n", NAME " 9999999999.123456789\n", NAME " 1.1234567890\n",
-		NAME " 1.12345678x\n", NAME "x 1700000000.123456789\n", "x" NAME " 1700000000.123456789\n",
-		NAME " NaN\n", NAME " 0.000000000\n",
+		"",
+		"\n\n",
+		NAME,
+		NAME " ",
+		NAME " 1",
+		NAME " 1.5\n",
+		NAME " .123456789\n",
+		NAME " -1.123456789\n",
+		NAME " 99999999999.123456789\n",
+		NAME " 9999999999.123456789\n",
+		NAME " 1.1234567890\n",
+		NAME " 1.12345678x\n",
+		NAME "x 1700000000.123456789\n",
+		"x" NAME " 1700000000.123456789\n",
+		NAME " NaN\n",
+		NAME " 0.000000000\n",
 	};
 	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
 		recall(others[i], NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The check of names against what servers show, with and without rules, and how findings are grouped. */
+/* The check of names against what servers show, with and without rules, and
+ * how findings are grouped. */
 #include "name_list.h"
 #include "wsync/clock.h"
 
@@ -116,7 +117,8 @@ static void expect(const struct ws_findings *f, size_t errors, size_t warnings)
 	if (f->errors == errors && f->warnings == warnings)
 		return;
 	print_findings(f);
-	fail_msg("%zu errors and %zu warnings, not %zu and %zu", f->errors, f->warnings, errors, warnings);
+	fail_msg("%zu errors and %zu warnings, not %zu and %zu", f->errors, f->warnings, errors,
+	         warnings);
 }
 
 /* ---- with a layout ---- */
@@ -127,7 +129,9 @@ static void a_server_that_shows_what_its_config_gives_is_fine(void **state)
 		                              "gpt-oss-20b", "glm-4.5-air" };
 	(void)state;
 	for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
-		struct scene c = { .model = models[i], .depth = 4, .assumed = { .tp = 2 }, .real = { .tp = 2 } };
+		struct scene c = {
+			.model = models[i], .depth = 4, .assumed = { .tp = 2 }, .real = { .tp = 2 }
+		};
 		expect(play(&c), 0, 0);
 		leave(&c);
 	}
@@ -135,11 +139,15 @@ static void a_server_that_shows_what_its_config_gives_is_fine(void **state)
 
 static void a_server_at_another_tp_is_one_warning(void **state)
 {
-	struct scene c = { .model = "llama-3.1-8b", .depth = 4, .assumed = { .tp = 2 }, .real = { .tp = 4 } };
+	struct scene c = {
+		.model = "llama-3.1-8b", .depth = 4, .assumed = { .tp = 2 }, .real = { .tp = 4 }
+	};
 	(void)state;
 	const struct ws_findings *f = play(&c);
 	expect(f, 0, 1);
-	group_with(f, "what the server shows is of tp 4, not 2: [4096, 3584] shown = 14336 / 4 columns");
+	group_with(
+		f,
+		"what the server shows is of tp 4, not 2: [4096, 3584] shown = 14336 / 4 columns");
 	leave(&c);
 }
 
@@ -150,7 +158,9 @@ static void expert_parallelism_is_read_off_the_experts(void **state)
 	(void)state;
 	const struct ws_findings *f = play(&c);
 	expect(f, 0, 1);
-	group_with(f, "what the server shows is of ep 4, not 1: [32, 2048, 384] shown = 128 / 4 experts");
+	group_with(
+		f,
+		"what the server shows is of ep 4, not 1: [32, 2048, 384] shown = 128 / 4 experts");
 	leave(&c);
 }
 
@@ -161,7 +171,8 @@ static void attention_of_its_own_tp_is_read_off_its_outputs(void **state)
 	(void)state;
 	const struct ws_findings *f = play(&c);
 	expect(f, 0, 1);
-	group_with(f, "what the server shows is of attention tp 2, not 8: [7168, 8192] shown = 16384 / 2 columns");
+	group_with(f, "what the server shows is of attention tp 2, not 8: [7168, 8192] shown = "
+	              "16384 / 2 columns");
 	leave(&c);
 }
 
@@ -172,7 +183,8 @@ static void fused_shared_experts_are_a_note(void **state)
 	(void)state;
 	const struct ws_findings *f = play(&c);
 	expect(f, 0, 0);
-	group_with(f, "the server shows the shared experts as further experts behind the routed ones");
+	group_with(f,
+	           "the server shows the shared experts as further experts behind the routed ones");
 	leave(&c);
 }
 
@@ -182,10 +194,12 @@ static void a_server_without_scales_is_checked_as_unquantized(void **state)
 		           .real = { .tp = 2, .unquantized = true } };
 	(void)state;
 	const struct ws_findings *f = play(&c);
-	group_with(f, "the server shows no FP8 scale, though config.json says that weights are in FP8: it was "
-	           "started unquantized");
-	group_with(f, "800 weights are sent in float8_e4m3fn, and the server keeps them unquantized: it would copy "
-	           "them without their scales");
+	group_with(f, "the server shows no FP8 scale, though config.json says that weights are in "
+	              "FP8: it was "
+	              "started unquantized");
+	group_with(f, "800 weights are sent in float8_e4m3fn, and the server keeps them "
+	              "unquantized: it would copy "
+	              "them without their scales");
 	expect(f, 1600, 1);
 	leave(&c);
 }
@@ -193,14 +207,18 @@ static void a_server_without_scales_is_checked_as_unquantized(void **state)
 static void shapes_are_multiplied_back(void **state)
 {
 	static const char *const edits[] = { "num_attention_heads", "24", NULL };
-	struct scene c = { .model = "qwen3-30b-a3b", .depth = 2, .assumed = { .tp = 2 }, .real = { .tp = 2 },
+	struct scene c = { .model = "qwen3-30b-a3b",
+		           .depth = 2,
+		           .assumed = { .tp = 2 },
+		           .real = { .tp = 2 },
 		           .edits = edits };
 	(void)state;
 	const struct ws_findings *f = play(&c);
 	expect(f, 4, 0);
-	assert_string_equal(f->items[0].reason,
-	                    "[2048, 2048] shown = 16 heads * 128 rows; config.json at tp 2 gives [2560, 2048]: "
-	                    "(16 q_proj + 2 k_proj + 2 v_proj) heads * 128 = 2560 rows");
+	assert_string_equal(
+		f->items[0].reason,
+		"[2048, 2048] shown = 16 heads * 128 rows; config.json at tp 2 gives [2560, 2048]: "
+		"(16 q_proj + 2 k_proj + 2 v_proj) heads * 128 = 2560 rows");
 	leave(&c);
 }
 
@@ -212,7 +230,8 @@ static void another_model_is_one_error(void **state)
 	(void)state;
 	const struct ws_findings *f = play(&c);
 	expect(f, 1, 0);
-	group_with(f, "the server shows another model than config.json gives: 27 of its 27 parameters "
+	group_with(f,
+	           "the server shows another model than config.json gives: 27 of its 27 parameters "
 	           "have another name or shape, the first [64128, 8192], and config.json gives "
 	           "[64128, 4096]");
 	leave(&c);
@@ -225,13 +244,17 @@ static void pad_otherwise(struct server *s)
 
 static void another_padding_of_the_vocabulary_is_a_warning(void **state)
 {
-	struct scene c = { .model = "qwen3-0.6b", .depth = 2, .assumed = { .tp = 16 }, .real = { .tp = 16 },
+	struct scene c = { .model = "qwen3-0.6b",
+		           .depth = 2,
+		           .assumed = { .tp = 16 },
+		           .real = { .tp = 16 },
 		           .spoil = pad_otherwise };
 	(void)state;
 	const struct ws_findings *f = play(&c);
 	expect(f, 0, 1);
-	group_with(f, "[9500, 1024] shown * tp 16 = 152000 rows, and vocab_size 151936 padded to a multiple of 64 "
-	           "is 151936: the server pads otherwise");
+	group_with(f, "[9500, 1024] shown * tp 16 = 152000 rows, and vocab_size 151936 padded to a "
+	              "multiple of 64 "
+	              "is 151936: the server pads otherwise");
 	leave(&c);
 }
 
@@ -242,7 +265,10 @@ static void cut_vocabulary(struct server *s)
 
 static void a_smaller_vocabulary_is_an_error(void **state)
 {
-	struct scene c = { .model = "qwen3-0.6b", .depth = 2, .assumed = { .tp = 16 }, .real = { .tp = 16 },
+	struct scene c = { .model = "qwen3-0.6b",
+		           .depth = 2,
+		           .assumed = { .tp = 16 },
+		           .real = { .tp = 16 },
 		           .spoil = cut_vocabulary };
 	(void)state;
 	expect(play(&c), 1, 0);
@@ -262,27 +288,39 @@ static void show_twice_the_vocabulary(struct server *s)
 
 static void more_rows_than_any_padding_are_another_vocabulary(void **state)
 {
-	struct scene c = { .model = "qwen3-0.6b", .depth = 2, .assumed = { .tp = 16 }, .real = { .tp = 16 },
+	struct scene c = { .model = "qwen3-0.6b",
+		           .depth = 2,
+		           .assumed = { .tp = 16 },
+		           .real = { .tp = 16 },
 		           .spoil = show_twice_the_vocabulary };
 	(void)state;
 	expect(play(&c), 1, 0);
 	leave(&c);
 }
 
-/* Half of the inner size looks like tp 2 with dp attention, unless the server says that it is at tp 1. */
+/* Half of the inner size looks like tp 2 with dp attention, unless the
+ * server says that it is at tp 1. */
 static void another_inner_size_is_another_model(void **state)
 {
 	static const char *const edits[] = { "intermediate_size", "1536", NULL };
-	struct scene c = { .model = "qwen3-0.6b", .depth = 2, .assumed = { .tp = 1 }, .real = { .tp = 1 },
-		           .edits = edits, .tp_known = true };
+	struct scene c = { .model = "qwen3-0.6b",
+		           .depth = 2,
+		           .assumed = { .tp = 1 },
+		           .real = { .tp = 1 },
+		           .edits = edits,
+		           .tp_known = true };
 	(void)state;
 	expect(play(&c), 4, 0);
 	leave(&c);
-	c = (struct scene){ .model = "qwen3-0.6b", .depth = 2, .assumed = { .tp = 1 }, .real = { .tp = 1 },
+	c = (struct scene){ .model = "qwen3-0.6b",
+		            .depth = 2,
+		            .assumed = { .tp = 1 },
+		            .real = { .tp = 1 },
 		            .edits = edits };
 	const struct ws_findings *f = play(&c);
 	expect(f, 0, 2);
-	group_with(f, "what the server shows is of attention tp 1, not 2: [1024, 2048] shown = 2048 / 1 columns");
+	group_with(f, "what the server shows is of attention tp 1, not 2: [1024, 2048] shown = "
+	              "2048 / 1 columns");
 	leave(&c);
 }
 
@@ -300,8 +338,9 @@ static void a_head_that_is_shown_apart_is_not_tied(void **state)
 	o.listing = &s.list;
 	checked_run(&k, &o);
 	expect(&k.f, 1, 0);
-	group_with(&k.f, "the server shows a head of its own, which by config.json is tied to the embedding, and "
-	           "nothing is sent for it: it keeps what it has");
+	group_with(&k.f, "the server shows a head of its own, which by config.json is tied to the "
+	                 "embedding, and "
+	                 "nothing is sent for it: it keeps what it has");
 	server_free(&s);
 	checked_free(&k);
 	list_free(&l);
@@ -331,7 +370,10 @@ static void a_head_that_is_shown_apart_may_differ(void **state)
 
 static void layers_of_another_stage_are_one_group(void **state)
 {
-	struct scene c = { .model = "llama-3.1-8b", .depth = 4, .assumed = { .tp = 2 }, .real = { .tp = 2 },
+	struct scene c = { .model = "llama-3.1-8b",
+		           .depth = 4,
+		           .assumed = { .tp = 2 },
+		           .real = { .tp = 2 },
 		           .spoil = hide_stage };
 	(void)state;
 	group_with(play(&c), "12 parameters are of layers that the server does not show: 2 and 3");
@@ -340,19 +382,26 @@ static void layers_of_another_stage_are_one_group(void **state)
 
 static void show_more(struct server *s)
 {
-	shown(s, "model.layers.3.mlp.down_proj.weight")->name = "model.layers.0.self_attn.attn.k_scale";
+	shown(s, "model.layers.3.mlp.down_proj.weight")->name =
+		"model.layers.0.self_attn.attn.k_scale";
 	shown(s, "model.norm.weight")->name = "model.layers.0.mlp.extra";
 }
 
 static void what_only_the_server_has_is_missing(void **state)
 {
-	struct scene c = { .model = "llama-3.1-8b", .depth = 4, .assumed = { .tp = 2 }, .real = { .tp = 2 },
+	struct scene c = { .model = "llama-3.1-8b",
+		           .depth = 4,
+		           .assumed = { .tp = 2 },
+		           .real = { .tp = 2 },
 		           .spoil = show_more };
 	(void)state;
 	const struct ws_findings *f = play(&c);
 	expect(f, 3, 0);
-	group_with(f, "the server shows it as [4096], the rules of llama do not have it, and nothing is sent for it");
-	group_with(f, "shown by the server, and none that is sent: a scale of the server's own KV cache");
+	group_with(f, "the server shows it as [4096], the rules of llama do not have it, and "
+	              "nothing is sent for it");
+	group_with(
+		f,
+		"shown by the server, and none that is sent: a scale of the server's own KV cache");
 	leave(&c);
 }
 
@@ -377,19 +426,24 @@ static char prefixed[256][128];
 static void show_as_part_of_more(struct server *s)
 {
 	for (size_t i = 0; i < s->list.n; i++) {
-		snprintf(prefixed[i], sizeof prefixed[i], "language_model.%s", s->list.items[i].name);
+		snprintf(prefixed[i], sizeof prefixed[i], "language_model.%s",
+		         s->list.items[i].name);
 		s->list.items[i].name = prefixed[i];
 	}
 }
 
 static void a_prefix_of_all_that_is_shown_is_a_note(void **state)
 {
-	struct scene c = { .model = "qwen3-0.6b", .depth = 2, .assumed = { .tp = 2 }, .real = { .tp = 2 },
+	struct scene c = { .model = "qwen3-0.6b",
+		           .depth = 2,
+		           .assumed = { .tp = 2 },
+		           .real = { .tp = 2 },
 		           .spoil = show_as_part_of_more };
 	(void)state;
 	const struct ws_findings *f = play(&c);
 	expect(f, 0, 0);
-	group_with(f, "the server's own names begin with language_model., which is left out in the comparison");
+	group_with(f, "the server's own names begin with language_model., which is left out in the "
+	              "comparison");
 	leave(&c);
 }
 
@@ -401,26 +455,35 @@ static void say_types(struct server *s)
 
 static void types_that_the_server_shows_are_compared(void **state)
 {
-	struct scene c = { .model = "qwen3-0.6b", .depth = 1, .assumed = { .tp = 2 }, .real = { .tp = 2 },
+	struct scene c = { .model = "qwen3-0.6b",
+		           .depth = 1,
+		           .assumed = { .tp = 2 },
+		           .real = { .tp = 2 },
 		           .spoil = say_types };
 	(void)state;
-	group_with(play(&c), "10 parameters are float8_e4m3fn at the server, and config.json gives unquantized ones");
+	group_with(play(&c), "10 parameters are float8_e4m3fn at the server, and config.json gives "
+	                     "unquantized ones");
 	leave(&c);
 }
 
 /* ---- without one ---- */
 
-static const char generic_warning[] =
-	"the server's config.json is not known: names are related by the stacked tensors that most servers have, "
-	"and shapes by their number of elements only";
+static const char generic_warning[] = "the server's config.json is not known: names are related by "
+                                      "the stacked tensors that most servers have, "
+				      "and shapes by their number of elements only";
 
 static void unknown_families_are_related_by_common_stacks(void **state)
 {
-	static const char *const models[] = { "qwen3-0.6b", "llama-3.1-8b", "qwen3-30b-a3b", "qwen3-30b-a3b-fp8",
-		                              "deepseek-v3", "gpt-oss-20b-bf16", "glm-4.5-air" };
+	static const char *const models[] = { "qwen3-0.6b",    "llama-3.1-8b",
+		                              "qwen3-30b-a3b", "qwen3-30b-a3b-fp8",
+		                              "deepseek-v3",   "gpt-oss-20b-bf16",
+		                              "glm-4.5-air" };
 	(void)state;
 	for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
-		struct scene c = { .model = models[i], .depth = 4, .assumed = { .tp = 1 }, .real = { .tp = 2 },
+		struct scene c = { .model = models[i],
+			           .depth = 4,
+			           .assumed = { .tp = 1 },
+			           .real = { .tp = 2 },
 			           .no_layout = true };
 		const struct ws_findings *f = play(&c);
 		expect(f, 0, 1);
@@ -438,13 +501,19 @@ static void grow(struct server *s)
 
 static void elements_are_counted_where_nothing_else_is_known(void **state)
 {
-	struct scene c = { .model = "llama-3.1-8b", .depth = 2, .assumed = { .tp = 1 }, .real = { .tp = 2 },
-		           .no_layout = true, .spoil = grow };
+	struct scene c = { .model = "llama-3.1-8b",
+		           .depth = 2,
+		           .assumed = { .tp = 1 },
+		           .real = { .tp = 2 },
+		           .no_layout = true,
+		           .spoil = grow };
 	(void)state;
 	const struct ws_findings *f = play(&c);
 	expect(f, 3, 2);
-	group_with(f, "[4096, 15000] shown = 61440000 elements at one rank, and 58720256 are sent for all");
-	group_with(f, "[4096, 10000] shown = 40960000 elements at one rank, and the 58720256 sent are no multiple");
+	group_with(f, "[4096, 15000] shown = 61440000 elements at one rank, and 58720256 are sent "
+	              "for all");
+	group_with(f, "[4096, 10000] shown = 40960000 elements at one rank, and the 58720256 sent "
+	              "are no multiple");
 	group_with(f, "the server shows no parameter that this could be or be a part of");
 	group_with(f, "the server shows it, and nothing is sent for it");
 	leave(&c);
@@ -452,8 +521,12 @@ static void elements_are_counted_where_nothing_else_is_known(void **state)
 
 static void generic_layers_of_another_stage_are_one_group(void **state)
 {
-	struct scene c = { .model = "llama-3.1-8b", .depth = 4, .assumed = { .tp = 2 }, .real = { .tp = 2 },
-		           .no_layout = true, .spoil = hide_stage };
+	struct scene c = { .model = "llama-3.1-8b",
+		           .depth = 4,
+		           .assumed = { .tp = 2 },
+		           .real = { .tp = 2 },
+		           .no_layout = true,
+		           .spoil = hide_stage };
 	(void)state;
 	group_with(play(&c), "18 names are of layers that the server does not show: 2 and 3");
 	leave(&c);
@@ -470,12 +543,14 @@ static void generic_parts_and_prefixes_are_told(void **state)
 	list_drop(&l, "layers.0.mlp.up_proj");
 	list_replace(&l, "model.layers.1.mlp", "transformer.layers.1.mlp");
 	checked_open(&k, &l, config_read(root, "llama-3.1-8b", 2, NULL), NULL);
-	struct server s = server_of(&k, "llama-3.1-8b", 2, &(struct ws_layout_opts){ .tp = 2 }, NULL);
+	struct server s =
+		server_of(&k, "llama-3.1-8b", 2, &(struct ws_layout_opts){ .tp = 2 }, NULL);
 	o.items = k.items;
 	o.listing = &s.list;
 	assert_int_equal(ws_namecheck(&o, &k.f, &err), 0);
 	group_with(&k.f, "a part only is sent, without up_proj");
-	group_with(&k.f, "3 names begin with transformer. where the server has model., and with that they match");
+	group_with(&k.f, "3 names begin with transformer. where the server has model., and with "
+	                 "that they match");
 	server_free(&s);
 	checked_free(&k);
 	list_free(&l);
@@ -506,7 +581,8 @@ static void expect_generic(const char *model, const char *drop, bool with_config
 static void generic_experts_are_counted(void **state)
 {
 	(void)state;
-	expect_generic("qwen3-30b-a3b", "layers.0.mlp.experts.5.", false, &(struct ws_layout_opts){ .tp = 2 },
+	expect_generic("qwen3-30b-a3b", "layers.0.mlp.experts.5.", false,
+	               &(struct ws_layout_opts){ .tp = 2 },
 	               "experts up to number 127 are sent, and of their 256 tensors only 254");
 	expect_generic("qwen3-30b-a3b", "layers.0.mlp.experts.127.", true,
 	               &(struct ws_layout_opts){ .tp = 2, .ep = 2 },
@@ -576,12 +652,14 @@ static void ninety_thousand_wrong_names_are_one_group(void **state)
 		char old[256];
 		memcpy(old, l.e[i].name, sizeof old);
 		snprintf(l.e[i].name, sizeof old, "language_model.%.200s", old);
-		l.e[i].n_dims = 0; /* a file of 670 GB, even a hole, is too large for some systems */
+		/* a file of 670 GB, even a hole, is too large for some systems */
+		l.e[i].n_dims = 0;
 	}
 	checked_open(&k, &l, config_read(root, "deepseek-v3", 0, NULL), &sizes);
 	const int64_t start = ws_now_ns();
 	checked_run(&k, &o);
-	print_message("# %zu wrong names in %.0f ms\n", k.f.sent, (double)(ws_now_ns() - start) / 1e6);
+	print_message("# %zu wrong names in %.0f ms\n", k.f.sent,
+	              (double)(ws_now_ns() - start) / 1e6);
 	assert_int_equal(k.f.n_groups, 2);
 	assert_string_equal(k.f.groups[0].reason,
 	                    "91,991 names begin with language_model., and without it they match");

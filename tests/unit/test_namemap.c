@@ -254,15 +254,18 @@ static void a_file_comes_first(void **state)
 	assert_ptr_equal(ws_namemap_at(m, 0), llama);
 	assert_string_equal(llama->file, "m.map");
 	assert_int_equal(llama->n_rules, ws_namemap_named(builtin, "llama")->n_rules);
-	static const struct { const char *config, *family; } cases[] = {
+	static const struct { const char *config, *family;
+	} cases[] = {
 		{ "{\"architectures\":[\"NewForCausalLM\"]}", "llama" },
 		{ "{\"architectures\":[\"Qwen3ForCausalLM\"]}", "qwen3" },
 		{ "{\"architectures\":[\"Other\"],\"model_type\":\"qwen3\"}", "vlm" },
 		{ "{\"architectures\":[\"Qwen3ForCausalLM\"],"
-		  "\"text_config\":{\"architectures\":[\"VlmForCausalLM\"]}}", "vlm" },
+		  "\"text_config\":{\"architectures\":[\"VlmForCausalLM\"]}}",
+		  "vlm" },
 		{ "{\"model_type\":\"llama\",\"text_config\":{\"model_type\":\"qwen3_moe\"}}",
 		  "qwen3_moe" },
-		{ "{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"text_config\":{\"model_type\":\"llama\"}}",
+		{ "{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"text_config\":{\"model_type\":"
+		  "\"llama\"}}",
 		  "qwen3_moe" },
 		{ "{\"architectures\":[\"\"],\"model_type\":\"\"}", NULL },
 		{ "{}", NULL },
@@ -328,7 +331,8 @@ static void patterns_match_segments(void **state)
 	/* Bits rule out nothing that matches. */
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
 		if (cases[i].matches)
-			assert_false(ws_pattern_bits(cases[i].pattern) & ~ws_pattern_bits(cases[i].name));
+			assert_false(ws_pattern_bits(cases[i].pattern) &
+			             ~ws_pattern_bits(cases[i].name));
 	assert_true(ws_pattern_bits("gate") & ~ws_pattern_bits("gate_proj"));
 }
 
@@ -401,7 +405,8 @@ static void renames_follow_each_other(void **state)
 
 #define F "family f\n"
 
-static const struct { const char *text, *message; } malformed[] = {
+static const struct { const char *text, *message;
+} malformed[] = {
 	{ "let H = 1\n", "1: 'let' comes before the first 'family'" },
 	{ "\n\nbogus\n", "3: 'bogus' comes before the first 'family'" },
 	{ F "kolumn x in 1 out 2\n", "2: unknown rule 'kolumn': did you mean 'column'?" },
@@ -417,7 +422,8 @@ static const struct { const char *text, *message; } malformed[] = {
 	{ F "type t\nfamily g\ntype t\n", "4: 't' is of family 'f' already" },
 	{ F "like lama\n", "2: no family 'lama' comes before this one: did you mean 'llama'?" },
 	{ F "like f\n", "2: no family 'f' comes before this one" },
-	{ F "like llama\nlike qwen3\n", "3: a family is like one other, and this one is like 'llama'" },
+	{ F "like llama\nlike qwen3\n",
+	  "3: a family is like one other, and this one is like 'llama'" },
 	{ F "let = 3\n", "2: '=' cannot name a value: it takes 1 to 63 letters, digits and _" },
 	{ F "let\n", "2: a name is missing" },
 	{ F "let H\n", "2: '=' is missing: let NAME = EXPR" },
@@ -426,7 +432,8 @@ static const struct { const char *text, *message; } malformed[] = {
 	{ F "let heads = 3\n", "2: 'heads' cannot name a value: it is a word of rules" },
 	{ F "let max = 3\n", "2: 'max' cannot name a value: it is a word of rules" },
 	{ F "let H = 1 +\n", "2: expression \"1 +\" ends where a number or a name should be" },
-	{ F "let H = a b\n", "2: expression \"a b\" has 'b' where an operator or the end should be" },
+	{ F "let H = a b\n",
+	  "2: expression \"a b\" has 'b' where an operator or the end should be" },
 	{ F "let H = 1, 2\n", "2: ', 2' means nothing here" },
 	{ F "tied\n", "2: a number or an expression must follow 'tied'" },
 	{ F "tied 1\ntied 0\n", "3: 'tied' is there twice" },
@@ -437,7 +444,8 @@ static const struct { const char *text, *message; } malformed[] = {
 	{ F "rename\n", "2: a pattern of names is missing" },
 	{ F "rename a ->\n", "2: the new name is missing" },
 	{ F "rename a.{x} -> b.{y}\n", "2: nothing here says what {y} is" },
-	{ F "rename a.** -> b\n", "2: both sides need as many **: what one stands for would be lost" },
+	{ F "rename a.** -> b\n",
+	  "2: both sides need as many **: what one stands for would be lost" },
 	{ F "rename **.a.** -> **\n",
 	  "2: both sides need as many **: what one stands for would be lost" },
 	{ F "rename a.**.b -> c\n", "2: 'a.**.b': ** is the first or the last segment" },
@@ -452,7 +460,8 @@ static const struct { const char *text, *message; } malformed[] = {
 	{ F "rename **.** -> **.**\n", "2: '**.**' says nothing, or too much" },
 	{ F "rename a -> b\nrename a -> c\n", "3: 'a' is renamed in line 2 already" },
 	{ F "rename a -> b c\n", "2: 'c' means nothing here" },
-	{ F "rename {a}.{b}.{c}.{d}.{e}.{f}.{g}.{h}.{i} -> x\n", "2: nothing here says what {i} is" },
+	{ F "rename {a}.{b}.{c}.{d}.{e}.{f}.{g}.{h}.{i} -> x\n",
+	  "2: nothing here says what {i} is" },
 	{ F "join a\n", "2: '<-' is missing: join NAME <- PART PART..." },
 	{ F "join a <- b\n", "2: two parts or more are joined, one is a 'rename'" },
 	{ F "join a.{x} <- b.{x} c\n", "2: 'c' must have the variables and ** of 'a.{x}'" },
@@ -481,7 +490,8 @@ static const struct { const char *text, *message; } malformed[] = {
 	{ F "group a.{l} for l < 3 if 1\n",
 	  "2: expression \"3 if 1\" has 'if' where an operator or the end should be" },
 	{ F "group a when\n", "2: a number or an expression must follow 'when'" },
-	{ F "group a.{l} for l < 3\ngroup b for l < 3\n", "3: a group around this one has the variable l" },
+	{ F "group a.{l} for l < 3\ngroup b for l < 3\n",
+	  "3: a group around this one has the variable l" },
 	{ F "group a\ngroup a\ngroup a\ngroup a\ngroup a\ngroup a\ngroup a\ngroup a\ngroup a\n",
 	  "10: groups nest deeper than 8" },
 	{ F "group a\nlet H = 1\n", "3: 'let' cannot stand in a group: 'end' is missing above it" },
@@ -493,7 +503,8 @@ static const struct { const char *text, *message; } malformed[] = {
 	{ F "vocab a rows 1 cols 2 bias 3\n", "2: 'bias' means nothing to 'vocab'" },
 	{ F "column a out 2\n", "2: 'in' is missing: column NAME in EXPR [out EXPR [heads EXPR]]" },
 	{ F "column a in 2\n", "2: 'a' has neither 'out' nor lines of '+ PART out EXPR' below it" },
-	{ F "column a in 2\nend\n", "2: 'a' has neither 'out' nor lines of '+ PART out EXPR' below it" },
+	{ F "column a in 2\nend\n",
+	  "2: 'a' has neither 'out' nor lines of '+ PART out EXPR' below it" },
 	{ F "column a in 2\nfamily g\n",
 	  "2: 'a' has neither 'out' nor lines of '+ PART out EXPR' below it" },
 	{ F "column a in 2 out 3\n+ b out 3\n", "2: 'a' has 'out' and parts, which have theirs" },
@@ -509,7 +520,8 @@ static const struct { const char *text, *message; } malformed[] = {
 	{ F "column a in 1 out 2\ncolumn a in 3 out 4\n", "3: 'a' is there already, in line 2" },
 	{ F "whole a [1]\nreplicated a in 3 out 4\n", "3: 'a' is there already, in line 2" },
 	{ F "+ a out 3\n", "2: '+' without a 'column' or 'replicated' line above it" },
-	{ F "row a in 1 out 2\n+ a out 3\n", "3: '+' without a 'column' or 'replicated' line above it" },
+	{ F "row a in 1 out 2\n+ a out 3\n",
+	  "3: '+' without a 'column' or 'replicated' line above it" },
 	{ F "column a in 1\n+ b out 3\nlet H = 1\n+ c out 3\n",
 	  "5: '+' without a 'column' or 'replicated' line above it" },
 	{ F "column a in 1\n+\n", "3: a part's name is missing" },
@@ -534,7 +546,8 @@ static const struct { const char *text, *message; } malformed[] = {
 	{ F "stack a [1] uint8 <- b [1] uint8 axis 1\n", "2: an axis from 0 to 0 must stand here" },
 	{ F "stack a [1] uint8 <- b [] uint8 axis 0\n", "2: a scalar has no axis" },
 	{ F "stack a [1] uint8 <- b [1] uint8 axis\n", "2: an axis from 0 to 0 must stand here" },
-	{ F "stack a [1] uint8 <- b [1] uint8 step 1\n", "2: 'step' needs 'axis': stack NAME "
+	{ F "stack a [1] uint8 <- b [1] uint8 step 1\n",
+	  "2: 'step' needs 'axis': stack NAME "
 	  "[EXPR, ...] DTYPE <- PART [EXPR, ...] DTYPE [axis N [step EXPR]]" },
 	{ F "experts a count 1 in 2\n",
 	  "2: 'mid' is missing: experts NAME count EXPR in EXPR mid EXPR [nongated]" },
@@ -560,7 +573,8 @@ static void malformed_text_is_told_where_and_why(void **state)
 		struct ws_err err = WS_ERR_INIT;
 		char wanted[256];
 		snprintf(wanted, sizeof wanted, "m.map:%s", malformed[i].message);
-		if (ws_namemap_parse(malformed[i].text, strlen(malformed[i].text), "m.map", &m, &err) == 0)
+		if (ws_namemap_parse(malformed[i].text, strlen(malformed[i].text), "m.map", &m,
+		                     &err) == 0)
 			fail_msg("accepted, and not \"%s\":\n%s", wanted, malformed[i].text);
 		assert_int_equal(err.code, WS_EINPUT);
 		if (strcmp(err.msg, wanted) != 0)
@@ -584,7 +598,8 @@ static void a_mistyped_word_in_an_expression_has_a_hint(void **state)
 	struct ws_namemap *m = NULL;
 	struct ws_err err = WS_ERR_INIT;
 	assert_int_equal(ws_namemap_parse(text, strlen(text), "m.map", &m, &err), -1);
-	assert_string_equal(err.msg, "m.map:2: expression \"hidden_size haeds 2\" has 'haeds' where an "
+	assert_string_equal(err.msg,
+	                    "m.map:2: expression \"hidden_size haeds 2\" has 'haeds' where an "
 	                    "operator or the end should be");
 	assert_string_equal(err.hint, "'haeds' in it: did you mean 'heads'?");
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The index of names against looking at every name in turn: sizes from nothing to thousands, names that
- * occur several times, names that are not there. */
+/* The index of names against looking at every name in turn: sizes from nothing to thousands,
+ * names that occur several times, names that are not there. */
 #include "names.h"
 
 #include <setjmp.h>
@@ -49,7 +49,8 @@ static void every_name_is_found_and_no_other(void **state)
 	uint32_t seed = 5;
 	(void)state;
 	for (size_t n = 0; n <= MOST; n += n < 20 ? 1 : 83) {
-		const uint32_t range = n % 2 ? (uint32_t)n : 1 + (uint32_t)n * 4; /* few names, or many */
+		/* few names, or many */
+		const uint32_t range = n % 2 ? (uint32_t)n : 1 + (uint32_t)n * 4;
 		for (size_t i = 0; i < n; i++) {
 			snprintf(texts[i], sizeof texts[i], "w%u", dice(&seed) % range);
 			things[i] = (struct thing){ texts[i], (int)i };

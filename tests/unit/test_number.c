@@ -16,7 +16,8 @@ static bool same(double a, double b)
 	return isnan(a) ? isnan(b) : a == b && !signbit(a) == !signbit(b);
 }
 
-/* By the definition, in powers of two added up; `special` is the exponent field of inf and NaN, -1: none. */
+/* By the definition, in powers of two added up; `special` is the exponent field
+ * of inf and NaN, -1: none. */
 static double by_definition(unsigned bits, int n_exponent, int n_fraction, int bias, int special)
 {
 	int exponent = (int)(bits >> n_fraction & ((1u << n_exponent) - 1));
@@ -35,14 +36,16 @@ static void every_bf16_pattern_is_read(void **state)
 {
 	(void)state;
 	for (unsigned bits = 0; bits <= 0xffff; bits++)
-		assert_true(same(ws_number_from_bf16((uint16_t)bits), by_definition(bits, 8, 7, 127, 255)));
+		assert_true(same(ws_number_from_bf16((uint16_t)bits),
+		                 by_definition(bits, 8, 7, 127, 255)));
 }
 
 static void every_f16_pattern_is_read(void **state)
 {
 	(void)state;
 	for (unsigned bits = 0; bits <= 0xffff; bits++)
-		assert_true(same(ws_number_from_f16((uint16_t)bits), by_definition(bits, 5, 10, 15, 31)));
+		assert_true(same(ws_number_from_f16((uint16_t)bits),
+		                 by_definition(bits, 5, 10, 15, 31)));
 }
 
 static void every_f8_pattern_is_read(void **state)
@@ -55,8 +58,10 @@ static void every_f8_pattern_is_read(void **state)
 		if ((bits & 0x7f) == 0x7f)
 			assert_true(isnan(ws_number_from_e4m3(byte)));
 		else
-			assert_true(same(ws_number_from_e4m3(byte), by_definition(bits, 4, 3, 7, -1)));
-		assert_true(same(ws_number_from_e8m0(byte), bits == 0xff ? NAN : pow(2, (int)bits - 127)));
+			assert_true(
+				same(ws_number_from_e4m3(byte), by_definition(bits, 4, 3, 7, -1)));
+		assert_true(same(ws_number_from_e8m0(byte),
+		                 bits == 0xff ? NAN : pow(2, (int)bits - 127)));
 		ws_number_read(WS_DTYPE_F8_E4M3FNUZ, &byte, 1, &v);
 		assert_true(same(v, bits == 0x80 ? NAN : by_definition(bits, 4, 3, 8, -1)));
 		ws_number_read(WS_DTYPE_F8_E5M2FNUZ, &byte, 1, &v);
@@ -98,8 +103,8 @@ static void integers_floats_and_odd_addresses_are_read(void **state)
 	assert_false(ws_number_readable(WS_DTYPE_F6_E2M3));
 }
 
-/* Between every two neighbours: a little to each side of the middle, and the middle, which goes to the
- * one whose last bit is 0. */
+/* Between every two neighbours: a little to each side of the middle, and the middle, which goes
+ * to the one whose last bit is 0. */
 static void rounding_goes_to_the_nearest_and_halves_to_even(void **state)
 {
 	(void)state;

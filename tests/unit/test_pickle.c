@@ -59,7 +59,10 @@ static void make_on_gpu(struct ws_buf *out, const char *uuid)
 	static unsigned char handle[64];
 	for (size_t i = 0; i < sizeof handle; i++)
 		handle[i] = (unsigned char)(i + 100);
-	const struct ws_pickle_cuda where = { .handle = handle, .at = UINT64_C(1) << 40, .uuid = uuid, .ordinal = 3,
+	const struct ws_pickle_cuda where = { .handle = handle,
+		                              .at = UINT64_C(1) << 40,
+		                              .uuid = uuid,
+		                              .ordinal = 3,
 		                              .room = uuid ? 0 : 10 * BYTES };
 	ws_buf_init(out, 0);
 	ws_pickle_cuda(out, &where, two, 2, BYTES);
@@ -144,10 +147,11 @@ static void base64_is_strict(void **state)
 {
 	static const struct {
 		const char *plain, *text;
-	} good[] = { { "", "" }, { "f", "Zg==" }, { "no", "bm8=" }, { "foo", "Zm9v" }, { "foob", "Zm9vYg==" },
-		     { "\xff\xfe\xfd", "//79" }, { ">>>", "Pj4+" } };
-	static const char *const bad[] = { "Z", "Zg", "Zg=", "Zg=a", "Z===", "====", "Zm9v\n", "Zm9vZg==Zm9v",
-		                           "Pj4-", "Zm9 ", "=m9v" };
+	} good[] = { { "", "" },        { "f", "Zg==" },        { "no", "bm8=" },
+		     { "foo", "Zm9v" }, { "foob", "Zm9vYg==" }, { "\xff\xfe\xfd", "//79" },
+		     { ">>>", "Pj4+" } };
+	static const char *const bad[] = { "Z",      "Zg",           "Zg=",  "Zg=a", "Z===", "====",
+		                           "Zm9v\n", "Zm9vZg==Zm9v", "Pj4-", "Zm9 ", "=m9v" };
 	(void)state;
 	for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
 		struct ws_buf b;
@@ -191,17 +195,21 @@ static int stop(void **state)
 
 static void post(const char *body, unsigned status, const char *says)
 {
-	const struct ws_serve_request rq = { .method = "POST", .path = "/update_weights_from_tensor",
-		                             .body = body, .body_len = strlen(body) };
+	const struct ws_serve_request rq = { .method = "POST",
+		                             .path = "/update_weights_from_tensor",
+		                             .body = body,
+		                             .body_len = strlen(body) };
 	struct ws_serve_reply rp;
 	ws_serve_handle(serve, &rq, &rp);
 	if (rp.status != status || !strstr(ws_buf_str(&rp.body), says))
-		fail_msg("%u, '%s'; expected %u, '%s'", rp.status, ws_buf_str(&rp.body), status, says);
+		fail_msg("%u, '%s'; expected %u, '%s'", rp.status, ws_buf_str(&rp.body), status,
+		         says);
 	ws_buf_free(&rp.body);
 }
 
 /* An element per value of first. */
-static void send(const uint8_t *first, size_t n, const char *more, unsigned status, const char *says)
+static void send(const uint8_t *first, size_t n, const char *more, unsigned status,
+                 const char *says)
 {
 	struct ws_buf body, pickle;
 	ws_buf_init(&body, 0);
@@ -225,7 +233,8 @@ static void the_endpoint_keeps_what_a_request_holds(void **state)
 	static const uint8_t same[] = { 7, 7 };
 	(void)state;
 	start(2, WS_KEEP_MEMORY);
-	send(same, 2, ",\"load_format\":\"flattened_bucket\",\"weight_version\":\"5\"", 200, "version updated to 5");
+	send(same, 2, ",\"load_format\":\"flattened_bucket\",\"weight_version\":\"5\"", 200,
+	     "version updated to 5");
 	const struct ws_serve_weight *w = ws_serve_weights_find(&serve->weights, "w.b");
 	assert_non_null(w);
 	assert_int_equal(w->bytes, 10);
@@ -258,8 +267,10 @@ static void what_does_not_fit_is_refused(void **state)
 	post("{}", 400, "Field required");
 	post("{\"serialized_named_tensors\":3}", 400, "valid list");
 	post("{\"serialized_named_tensors\":[3,4]}", 400, "valid string");
-	post("{\"serialized_named_tensors\":[\"Zg\",\"\"],\"load_format\":\"flattened_bucket\"}", 400, "base64");
-	post("{\"serialized_named_tensors\":[\"Zm9v\",\"\"],\"load_format\":\"flattened_bucket\"}", 400, "pickle: ");
+	post("{\"serialized_named_tensors\":[\"Zg\",\"\"],\"load_format\":\"flattened_bucket\"}",
+	     400, "base64");
+	post("{\"serialized_named_tensors\":[\"Zm9v\",\"\"],\"load_format\":\"flattened_bucket\"}",
+	     400, "pickle: ");
 	assert_int_equal(serve->journal.updates, 0);
 }
 

@@ -31,13 +31,15 @@ static void begin(struct draft *d)
 	d->data = 0;
 }
 
-static void add(struct draft *d, const char *name, const char *dtype, unsigned bits, unsigned elements)
+static void add(struct draft *d, const char *name, const char *dtype, unsigned bits,
+                unsigned elements)
 {
 	const uint64_t end = d->data + (uint64_t)elements * bits / 8;
-	d->len += (size_t)snprintf(d->text + d->len, sizeof d->text - d->len,
-	                           "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%u],\"data_offsets\":[%llu,%llu]}",
-	                           d->len > 1 ? "," : "", name, dtype, elements,
-	                           (unsigned long long)d->data, (unsigned long long)end);
+	d->len += (size_t)
+		snprintf(d->text + d->len, sizeof d->text - d->len,
+	                 "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%u],\"data_offsets\":[%llu,%llu]}",
+	                 d->len > 1 ? "," : "", name, dtype, elements, (unsigned long long)d->data,
+	                 (unsigned long long)end);
 	assert_true(d->len < sizeof d->text - 1);
 	d->data = end;
 }
@@ -141,7 +143,8 @@ static void partners_travel_together(void **state)
 	             "l.1.q_a_proj.weight_scale_inv l.1.kv_a_proj_with_mqa.weight | "
 	             "x.weight x.weight_scale | l.2.q_a_proj.weight x.bias");
 	ws_plan_free(p);
-	p = plan_of(s.catalog, &(struct ws_plan_opts){ .bucket_size = 8, .format = WS_FORMAT_FLATTENED });
+	p = plan_of(s.catalog,
+	            &(struct ws_plan_opts){ .bucket_size = 8, .format = WS_FORMAT_FLATTENED });
 	assert_order(p, "l.1.kv_a_proj_with_mqa.weight_scale_inv l.1.q_a_proj.weight "
 	             "l.1.q_a_proj.weight_scale_inv l.1.kv_a_proj_with_mqa.weight | "
 	             "x.weight x.weight_scale | l.2.q_a_proj.weight x.bias");
@@ -159,7 +162,9 @@ static void only_a_bucket_with_misplaced_views_is_put_in_another_order(void **st
 	add(&d, "b.weight", "F8_E4M3", 8, 7);
 	add(&d, "b.weight_scale_inv", "F32", 32, 1);
 	struct draft_source s = finish(&d);
-	struct ws_plan *p = plan_of(s.catalog, &(struct ws_plan_opts){ .bucket_size = 12, .format = WS_FORMAT_FLATTENED });
+	struct ws_plan *p =
+		plan_of(s.catalog,
+	                &(struct ws_plan_opts){ .bucket_size = 12, .format = WS_FORMAT_FLATTENED });
 	assert_order(p, "a.weight a.weight_scale_inv | b.weight_scale_inv b.weight");
 	ws_plan_free(p);
 	p = plan_of(s.catalog, &(struct ws_plan_opts){ .format = WS_FORMAT_FLATTENED });
@@ -178,10 +183,13 @@ static void patterns_choose_and_empty_tensors_stay(void **state)
 	add(&d, "model.none", "BF16", 16, 0);
 	add(&d, "odd", "F4", 4, 4);
 	struct draft_source s = finish(&d);
-	static const char *const model[] = { "model.*" }, *const b[] = { "*.b.*" }, *const all[] = { "*" };
+	static const char *const model[] = { "model.*" }, *const b[] = { "*.b.*" },
+				 *const all[] = { "*" };
 	static const char *const typo[] = { "model.*", "modle.*" };
-	struct ws_plan *p = plan_of(s.catalog, &(struct ws_plan_opts){ .include = model, .n_include = 1,
-	                                                       .exclude = b, .n_exclude = 1 });
+	struct ws_plan *p =
+		plan_of(s.catalog,
+	                &(struct ws_plan_opts){
+				.include = model, .n_include = 1, .exclude = b, .n_exclude = 1 });
 	assert_order(p, "model.a.weight");
 	assert_int_equal(p->n_skipped, 3);
 	ws_plan_free(p);
@@ -198,7 +206,8 @@ static void patterns_choose_and_empty_tensors_stay(void **state)
 	opts = (struct ws_plan_opts){ 0 };
 	assert_int_equal(ws_plan_make(s.catalog, &opts, &p, &err), -1);
 	assert_int_equal(err.code, WS_EINPUT);
-	assert_string_equal(err.msg, "tensor 'odd': no server can receive F4, which torch has no type for");
+	assert_string_equal(err.msg,
+	                    "tensor 'odd': no server can receive F4, which torch has no type for");
 	assert_string_equal(err.hint, "leave it out with an exclude pattern");
 	drop(&s);
 }
@@ -224,7 +233,8 @@ static void the_digest_covers_all_but_the_bytes(void **state)
 	assert_true(first == digest_of(s.catalog, opts));
 	assert_true(first == digest_of(s.catalog, (struct ws_plan_opts){ .bucket_size = 9 }));
 	assert_true(first != digest_of(s.catalog, (struct ws_plan_opts){ .bucket_size = 4 }));
-	assert_true(first != digest_of(s.catalog, (struct ws_plan_opts){ .format = WS_FORMAT_FLATTENED }));
+	assert_true(first !=
+	            digest_of(s.catalog, (struct ws_plan_opts){ .format = WS_FORMAT_FLATTENED }));
 	drop(&s);
 	static const struct {
 		const char *name, *dtype;
@@ -250,7 +260,8 @@ static void neighbours_in_a_file_become_one_span(void **state)
 	add(&d, "b", "U8", 8, 3);
 	add(&d, "c", "F32", 32, 1);
 	struct draft_source s = finish(&d);
-	struct ws_plan *p = plan_of(s.catalog, &(struct ws_plan_opts){ .format = WS_FORMAT_FLATTENED });
+	struct ws_plan *p =
+		plan_of(s.catalog, &(struct ws_plan_opts){ .format = WS_FORMAT_FLATTENED });
 	struct ws_payload *payloads;
 	size_t n;
 	assert_order(p, "a c b");
@@ -316,7 +327,8 @@ static struct draft_source random_source(struct draft *d)
 	return finish(d);
 }
 
-/* The members of one group by name: "m.3.A" for the first four leaves, "m.3.w" for the scaled weight. */
+/* The members of one group by name: "m.3.A" for the first four leaves,
+ * "m.3.w" for the scaled weight. */
 static void group_of(const char *name, char *group)
 {
 	strcpy(group, name);

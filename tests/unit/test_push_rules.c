@@ -21,8 +21,8 @@ static const struct { char letter; const char *words; } sentences[] = {
 	{ 'f', "it holds requests, flushes after every update whatever" },
 };
 
-/* Three letters for --flush last, never, every; four of them for an idle server with a cache, a busy
- * one with a cache, an idle one without a cache, a busy one without. */
+/* Three letters for --flush last, never, every; four of them for an idle server with a cache, a
+ * busy one with a cache, an idle one without a cache, a busy one without. */
 static const struct {
 	enum ws_lineage lineage;
 	const char *abort, *retract, *in_place, *none;

@@ -55,9 +55,9 @@ static const struct rule {
 
 static void spell(const struct push_weights *w, char text[LETTERS + 1])
 {
-	snprintf(text, LETTERS + 1, "%c%c%c%c%c%c%c%c", "UPC"[w->state], "UPC"[w->before], w->gap ? 'g' : '-',
-	         w->scope_open ? 'o' : '-', w->fully_sent ? 's' : '-', w->random ? 'r' : '-', w->touched ? 't' : '-',
-	         w->values_lost ? 'v' : '-');
+	snprintf(text, LETTERS + 1, "%c%c%c%c%c%c%c%c", "UPC"[w->state], "UPC"[w->before],
+	         w -> gap ? 'g' : '-', w->scope_open ? 'o' : '-', w->fully_sent ? 's' : '-',
+	         w->random ? 'r' : '-', w->touched ? 't' : '-', w->values_lost ? 'v' : '-');
 }
 
 static bool matches(const char *pattern, const char *text)
@@ -102,8 +102,14 @@ static void every_event_in_every_state_follows_the_table(void **state)
 	(void)state;
 	for (unsigned k = 0; k < STATES; k++) {
 		const struct push_weights w = {
-			.state = k / 128, .before = k / 64 % 2, .gap = k & 32, .scope_open = k & 16,
-			.fully_sent = k & 8, .random = k & 4, .touched = k & 2, .values_lost = k & 1,
+			.state = k / 128,
+			.before = k / 64 % 2,
+			.gap = k & 32,
+			.scope_open = k & 16,
+			.fully_sent = k & 8,
+			.random = k & 4,
+			.touched = k & 2,
+			.values_lost = k & 1,
 		};
 		for (int event = 0; event < PUSH_EVENTS; event++)
 			check(&w, (enum push_event)event);
@@ -112,8 +118,9 @@ static void every_event_in_every_state_follows_the_table(void **state)
 
 static unsigned number_of(const struct push_weights *w)
 {
-	return ((unsigned)w->state * 2 + (unsigned)w->before) * 64 + (w->gap ? 32 : 0) + (w->scope_open ? 16 : 0) +
-	       (w->fully_sent ? 8 : 0) + (w->random ? 4 : 0) + (w->touched ? 2 : 0) + (w->values_lost ? 1 : 0);
+	return ((unsigned)w->state * 2 + (unsigned)w->before) * 64 + (w->gap ? 32 : 0) +
+	       (w->scope_open ? 16 : 0) + (w->fully_sent ? 8 : 0) + (w->random ? 4 : 0) +
+	       (w->touched ? 2 : 0) + (w->values_lost ? 1 : 0);
 }
 
 /* Calls check for every state that events can reach; acks: also those that commit.
@@ -126,8 +133,10 @@ static size_t explore(bool acks, void (*check_state)(const struct push_weights *
 	for (size_t i = 0; i < n; i++) {
 		check_state(&found[i]);
 		for (int event = 0; event < PUSH_EVENTS; event++) {
-			const struct push_weights w = push_weights_after(found[i], (enum push_event)event);
-			if (seen[number_of(&w)] || (!acks && (event == PUSH_ACKED_LAST || event == PUSH_RESET_UNDONE)))
+			const struct push_weights w =
+				push_weights_after(found[i], (enum push_event)event);
+			if (seen[number_of(&w)] ||
+			    (!acks && (event == PUSH_ACKED_LAST || event == PUSH_RESET_UNDONE)))
 				continue;
 			seen[number_of(&w)] = true;
 			found[n++] = w;
@@ -155,7 +164,8 @@ static void check_not_committed(const struct push_weights *w)
 	assert_int_not_equal(w->state, WS_COMMITTED);
 }
 
-static void nothing_commits_but_the_last_confirmation_or_the_proof_that_a_reset_was_undone(void **state)
+static void
+only_the_last_confirmation_or_an_undone_reset_commits(void **state)
 {
 	(void)state;
 	assert_int_equal(explore(false, check_not_committed), 24);
@@ -166,7 +176,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_event_in_every_state_follows_the_table),
 		cmocka_unit_test(only_a_partial_endpoint_has_a_gap),
-		cmocka_unit_test(nothing_commits_but_the_last_confirmation_or_the_proof_that_a_reset_was_undone),
+		cmocka_unit_test(
+			only_the_last_confirmation_or_an_undone_reset_commits),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

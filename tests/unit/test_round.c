@@ -42,7 +42,9 @@ static void a_round_comes_back_as_it_was_written(void **state)
 	back.had[WS_ROUND_SENDERS] = true;
 	assert_false(ws_round_is_half(&back));
 	ws_round_list(&r, text, sizeof text);
-	assert_string_equal(text, "senders 1, 2, 3, 4, 5, 6, 7, 8 and 1015 more had a turn, sender 1024 had none");
+	assert_string_equal(
+		text,
+		"senders 1, 2, 3, 4, 5, 6, 7, 8 and 1015 more had a turn, sender 1024 had none");
 	ws_round_describe(&r, text, sizeof text);
 	assert_true(strlen(text) < sizeof text - 1);
 }
@@ -62,7 +64,8 @@ static void what_is_not_understood_is_no_round(void **state)
 		{ "{\"senders\":2}", 2, 0 },
 		{ "{\"senders\":-2,\"had\":[1]}", 0, 0 },
 		{ "{\"senders\":2,\"had\":[1,1,0,3,-1,\"2\",1e99,null]}", 2, 1 },
-		{ "{\"senders\":2,\"had\":1,\"id\":7,\"begun\":\"x\",\"pid\":-1,\"host\":[]}", 2, 0 },
+		{ "{\"senders\":2,\"had\":1,\"id\":7,\"begun\":\"x\",\"pid\":-1,\"host\":[]}", 2,
+		  0 },
 		{ "{\"senders\":2,\"had\":[1", 0, 0 },
 	};
 	static struct ws_round r;
@@ -80,13 +83,16 @@ static void a_foreign_id_is_printable_and_one_that_is_too_long_is_none(void **st
 	(void)state;
 	static struct ws_round r;
 	char text[4096];
-	int n = snprintf(text, sizeof text, "{\"senders\":2,\"had\":[1],\"id\":\"a\\u001b[31m\",\"host\":\"h\\nh\","
+	int n = snprintf(text, sizeof text,
+	                 "{\"senders\":2,\"had\":[1],\"id\":\"a\\u001b[31m\",\"host\":\"h\\nh\","
 	                 "\"begun\":9007199254740991,\"pid\":4711}");
 	ws_round_read(text, (size_t)n, &r, NULL);
 	assert_string_equal(r.id, "a?[31m");
 	ws_round_describe(&r, text, sizeof text);
-	assert_string_equal(text, "round a?[31m of 2 senders (begun 0 s ago by process 4711 on h?h)");
-	n = snprintf(text, sizeof text, "{\"senders\":2,\"had\":[1],\"id\":\"%0*d\"}", WS_ROUND_ID, 0);
+	assert_string_equal(text,
+	                    "round a?[31m of 2 senders (begun 0 s ago by process 4711 on h?h)");
+	n = snprintf(text, sizeof text, "{\"senders\":2,\"had\":[1],\"id\":\"%0*d\"}", WS_ROUND_ID,
+	             0);
 	ws_round_read(text, (size_t)n, &r, NULL);
 	assert_string_equal(r.id, "");
 	assert_true(ws_round_is_half(&r));
@@ -105,9 +111,11 @@ static void parts_come_back_and_what_nobody_sent_is_left(void **state)
 	static const struct {
 		const char *name;
 		bool sent;
-	} rows[] = { { "model.b\xc3\xa4", true }, { "model.b\xc3\xb6", false }, { "a", false },
-		     { "model.b\xc3\xb6", true }, { "model.\"quoted\\", true }, { "model.c", false },
-		     { "model.b\xc3\xa4", false }, { "model.b\xc3\xb6", true } };
+	} rows[] = {
+		{ "model.b\xc3\xa4", true },  { "model.b\xc3\xb6", false }, { "a", false },
+		{ "model.b\xc3\xb6", true },  { "model.\"quoted\\", true }, { "model.c", false },
+		{ "model.b\xc3\xa4", false }, { "model.b\xc3\xb6", true }
+	};
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
 		assert_int_equal(ws_parts_add(&p, rows[i].name, rows[i].sent, &err), 0);
 	ws_parts_merge(&p);

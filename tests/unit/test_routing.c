@@ -14,8 +14,9 @@
 /* Two layers, the first without experts; two of four experts. */
 static struct ws_routing_shape small(void)
 {
-	static const char text[] = "{\"num_hidden_layers\":2,\"num_experts_per_tok\":2,\"n_routed_experts\":4,"
-	                           "\"first_k_dense_replace\":1}";
+	static const char text[] =
+		"{\"num_hidden_layers\":2,\"num_experts_per_tok\":2,\"n_routed_experts\":4,"
+		"\"first_k_dense_replace\":1}";
 	struct ws_routing_shape shape = { 0 };
 	struct ws_config *config = NULL;
 	struct ws_err err = WS_ERR_INIT;
@@ -47,9 +48,11 @@ static void every_form_gives_the_same(void **state)
 		"{\"meta_info\":{\"routed_experts\":\"" ONE "\"," META "}}",
 		"[{\"meta_info\":{\"routed_experts\":\"" ONE "\"}}]",
 		"{\"meta_info\":{\"routed_experts\":[[[0,0],[3,1]]]," META "}}",
-		"{\"meta_info\":{\"routed_experts\":{\"data\":\"" ONE "\",\"shape\":[1,2,2],\"rows\":1}}}",
+		"{\"meta_info\":{\"routed_experts\":{\"data\":\"" ONE
+		"\",\"shape\":[1,2,2],\"rows\":1}}}",
 		"{\"choices\":[{\"routed_experts\":\"" ONE "\"}],\"usage\":{" META "}}",
-		"{\"choices\":[{\"sglext\":{\"routed_experts\":\"" ONE "\"}}],\"usage\":{" META "}}",
+		"{\"choices\":[{\"sglext\":{\"routed_experts\":\"" ONE "\"}}],\"usage\":{" META
+		"}}",
 	};
 	const struct ws_routing_shape shape = small();
 	for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
@@ -97,7 +100,8 @@ static void what_is_no_routing_is_refused(void **state)
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		char text[512];
 		struct ws_routing r;
-		snprintf(text, sizeof text, "{\"meta_info\":{\"routed_experts\":%s," META "}}", cases[i].value);
+		snprintf(text, sizeof text, "{\"meta_info\":{\"routed_experts\":%s," META "}}",
+		         cases[i].value);
 		if (read_text(text, &r) != cases[i].code)
 			fail_msg("%s", cases[i].value);
 	}
@@ -128,7 +132,8 @@ static void equal_rows_are_told_from_reordered_ones(void **state)
 {
 	(void)state;
 	const struct ws_routing_shape shape = small();
-	int32_t x[] = { 0, 0, 1, 2, 0, 0, 3, 2, 0, 0, 0, 1 }, y[] = { 0, 0, 1, 2, 0, 0, 2, 3, 0, 0, 0, 2 };
+	int32_t x[] = { 0, 0, 1, 2, 0, 0, 3, 2, 0, 0, 0, 1 },
+		y[] = { 0, 0, 1, 2, 0, 0, 2, 3, 0, 0, 0, 2 };
 	const struct ws_routing a = { .ids = x, .tokens = 3, .layers = 2, .k = 2 };
 	const struct ws_routing b = { .ids = y, .tokens = 3, .layers = 2, .k = 2 };
 	struct ws_routing_diff d;
@@ -151,21 +156,30 @@ static void the_shape_of_a_model_comes_from_its_config(void **state)
 	static const struct {
 		const char *config, *dense; /* NULL: refused */
 	} cases[] = {
-		{ "{\"num_hidden_layers\":4,\"num_experts_per_tok\":8,\"num_experts\":128}", "...." },
-		{ "{\"num_hidden_layers\":4,\"num_experts_per_tok\":2,\"num_experts\":8,\"decoder_sparse_step\":2,"
-		  "\"mlp_only_layers\":[3]}", "d.dd" },
-		{ "{\"num_hidden_layers\":4,\"num_experts_per_tok\":2,\"n_routed_experts\":8,\"moe_layer_freq\":2,"
-		  "\"first_k_dense_replace\":1}", "dd.d" },
-		{ "{\"num_hidden_layers\":2,\"num_experts_per_tok\":4,\"num_local_experts\":4}", ".." },
+		{ "{\"num_hidden_layers\":4,\"num_experts_per_tok\":8,\"num_experts\":128}",
+		  "...." },
+		{ "{\"num_hidden_layers\":4,\"num_experts_per_tok\":2,\"num_experts\":8,\"decoder_"
+		  "sparse_step\":2,"
+		  "\"mlp_only_layers\":[3]}",
+		  "d.dd" },
+		{ "{\"num_hidden_layers\":4,\"num_experts_per_tok\":2,\"n_routed_experts\":8,\"moe_"
+		  "layer_freq\":2,"
+		  "\"first_k_dense_replace\":1}",
+		  "dd.d" },
+		{ "{\"num_hidden_layers\":2,\"num_experts_per_tok\":4,\"num_local_experts\":4}",
+		  ".." },
 		{ "{\"num_hidden_layers\":4}", NULL },
 		{ "{\"num_hidden_layers\":4,\"num_experts_per_tok\":9,\"num_experts\":8}", NULL },
-		{ "{\"num_hidden_layers\":40000,\"num_experts_per_tok\":2,\"num_experts\":8}", NULL },
+		{ "{\"num_hidden_layers\":40000,\"num_experts_per_tok\":2,\"num_experts\":8}",
+		  NULL },
 		{ "{\"num_hidden_layers\":-1,\"num_experts_per_tok\":2,\"num_experts\":8}", NULL },
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct ws_config *config = NULL;
 		struct ws_routing_shape shape;
-		assert_int_equal(ws_config_parse(cases[i].config, strlen(cases[i].config), "c", &config, NULL), 0);
+		assert_int_equal(ws_config_parse(cases[i].config, strlen(cases[i].config), "c",
+		                                 &config, NULL),
+		                 0);
 		const int rc = ws_routing_shape_of(config, &shape, NULL);
 		ws_config_free(config);
 		if (rc != (cases[i].dense ? 0 : -1))

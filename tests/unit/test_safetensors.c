@@ -47,10 +47,14 @@ static void a_sound_file_is_read_in_the_order_of_its_bytes(void **state)
 	(void)state;
 	struct ws_safetensors st;
 	struct ws_err err = WS_ERR_INIT;
-	assert_int_equal(parse("{\"b\":" ENTRY("BF16", "[2,3]", "[4,16]") ",\"e\":"
-	                       ENTRY("F32", "[0,5]", "[4,4]") ", \"__metadata__\" : {\"format\":\"pt\","
-	                       "\"note\":\"line\\nline\"},\n\"a\\u00e9\\ud83d\\ude00\":"
-	                       ENTRY("F32", "[]", "[0,4]") "}   ", 16, &st, &err), 0);
+	assert_int_equal(parse("{\"b\":" ENTRY("BF16", "[2,3]", "[4,16]") ",\"e\":" ENTRY(
+				       "F32", "[0,5]",
+				       "[4,4]") ", \"__metadata__\" : {\"format\":\"pt\","
+	                                        "\"note\":\"line\\nline\"},"
+	                                        "\n\"a\\u00e9\\ud83d\\ude00\":" ENTRY(
+							"F32", "[]", "[0,4]") "}   ",
+	                       16, &st, &err),
+	                 0);
 	assert_int_equal(st.n_tensors, 3);
 	assert_string_equal(st.tensors[0].name, "a\xc3\xa9\xf0\x9f\x98\x80");
 	assert_string_equal(st.tensors[1].name, "e");
@@ -92,24 +96,35 @@ static void the_first_bytes_are_judged(void **state)
 		{ { 0 }, 0, X("has 0 bytes, fewer than the 8 that begin a safetensors file"), "" },
 		{ { 2 }, 7, X("has 7 bytes, fewer than the 8 that begin a safetensors file"), "" },
 		{ { 0 }, 10, X("the header has length 0"), "" },
-		{ { 3, 0, 0, 0, 0, 0, 0, 0, '{', '}' }, 10,
-		  X("the header ends at byte 11, past the end of the file at 10"), "" },
-		{ { 1, 0xe1, 0xf5, 5 }, 12,
-		  X("the header has length 100000001, more than the 100000000 of the format"), "" },
-		{ { 255, 255, 255, 255, 255, 255, 255, 255 }, 12,
-		  X("the header has length 18446744073709551615, more than the 100000000 of the format"), "" },
+		{ { 3, 0, 0, 0, 0, 0, 0, 0, '{', '}' },
+		  10,
+		  X("the header ends at byte 11, past the end of the file at 10"),
+		  "" },
+		{ { 1, 0xe1, 0xf5, 5 },
+		  12,
+		  X("the header has length 100000001, more than the 100000000 of the format"),
+		  "" },
+		{ { 255, 255, 255, 255, 255, 255, 255, 255 },
+		  12,
+		  X("the header has length 18446744073709551615, more than the 100000000 of the "
+		    "format"),
+		  "" },
 		{ "version http", 12, X("is a Git LFS pointer, not the file itself"),
 		  "fetch the file with git lfs pull" },
-		{ "PK\3\4", 12, X("the header ends at byte 67324760, past the end of the file at 12"),
+		{ "PK\3\4", 12,
+		  X("the header ends at byte 67324760, past the end of the file at 12"),
 		  "this looks like a PyTorch pickle: save it as safetensors" },
-		{ { 2, 0, 0, 0, 0, 0, 0, 0, ' ', '{' }, 10,
-		  X("the header does not begin with '{' at byte 8"), "" },
+		{ { 2, 0, 0, 0, 0, 0, 0, 0, ' ', '{' },
+		  10,
+		  X("the header does not begin with '{' at byte 8"),
+		  "" },
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		struct ws_safetensors st;
 		struct ws_err err = WS_ERR_INIT;
-		assert_int_equal(ws_safetensors_parse(cases[i].bytes, cases[i].n, "x.safetensors", &st,
-		                                      &err), -1);
+		assert_int_equal(ws_safetensors_parse(cases[i].bytes, cases[i].n, "x.safetensors",
+		                                      &st, &err),
+		                 -1);
 		assert_int_equal(err.code, WS_EINPUT);
 		assert_string_equal(err.msg, cases[i].sentence);
 		assert_string_equal(err.hint, cases[i].hint);
@@ -142,14 +157,17 @@ static void names_are_judged(void **state)
 {
 	(void)state;
 	expect("{\"\":" A "}", 2, X("tensor '': the name at byte 9 is empty"));
-	expect("{\"a\\u001b[2J\":" A "}", 2, X("tensor 'a?[2J': the name at byte 9 has a control character"));
-	expect("{\"a\\u009b\":" A "}", 2, X("tensor 'a?': the name at byte 9 has a control character"));
+	expect("{\"a\\u001b[2J\":" A "}", 2,
+	       X("tensor 'a?[2J': the name at byte 9 has a control character"));
+	expect("{\"a\\u009b\":" A "}", 2,
+	       X("tensor 'a?': the name at byte 9 has a control character"));
 	expect("{\"a\":" ENTRY("U8", "[1]", "[0,1]") ",\"a\":" ENTRY("U8", "[1]", "[1,2]") "}", 2,
 	       XA("occurs twice, at byte 0 and at byte 1 of the data"));
 	char *long_name = malloc(5000), *sentence;
 	assert_non_null(long_name);
 	snprintf(long_name, 5000, "{\"%04097d\":" A "}", 7);
-	assert_true(asprintf(&sentence, X("tensor '%0159d...': the name at byte 9 is longer than 4096 bytes"),
+	assert_true(asprintf(&sentence,
+	                     X("tensor '%0159d...': the name at byte 9 is longer than 4096 bytes"),
 	                     0) > 0);
 	expect(long_name, 2, sentence);
 	free(sentence);
@@ -162,9 +180,12 @@ static void entries_have_exactly_their_three_fields(void **state)
 	expect("{\"a\":7}", 0, XA("its entry at byte 13 is no object"));
 	expect("{\"a\":[[[[1]]]]}", 0, XA("its entry at byte 13 is no object"));
 	expect("{\"a\":{}}", 0, XA("field 'dtype' is missing before byte 15"));
-	expect("{\"a\":{\"dtype\":\"U8\",\"data_offsets\":[0,2]}}", 2, XA("field 'shape' is missing before byte 48"));
-	expect("{\"a\":{\"dtype\":\"U8\",\"shape\":[2]}}", 2, XA("field 'data_offsets' is missing before byte 39"));
-	expect("{\"a\":{\"dtype\":\"U8\",\"dtype\":\"U8\"}}", 0, XA("field 'dtype' twice, again before byte 35"));
+	expect("{\"a\":{\"dtype\":\"U8\",\"data_offsets\":[0,2]}}", 2,
+	       XA("field 'shape' is missing before byte 48"));
+	expect("{\"a\":{\"dtype\":\"U8\",\"shape\":[2]}}", 2,
+	       XA("field 'data_offsets' is missing before byte 39"));
+	expect("{\"a\":{\"dtype\":\"U8\",\"dtype\":\"U8\"}}", 0,
+	       XA("field 'dtype' twice, again before byte 35"));
 	expect("{\"a\":{\"strides\":[1]}}", 0, XA("unknown field 'strides' before byte 24"));
 	expect("{\"a\":{\"dtype\":3}}", 0, XA("dtype at byte 22 is no string"));
 	expect("{\"a\":" ENTRY("BF17", "[1]", "[0,2]") "}", 2, XA("unknown dtype 'BF17'"));
@@ -173,7 +194,8 @@ static void entries_have_exactly_their_three_fields(void **state)
 static void shapes_are_judged(void **state)
 {
 	(void)state;
-	static const char no_integer[] = XA("shape at byte 36 is no non-negative integer below 2^63");
+	static const char no_integer[] =
+		XA("shape at byte 36 is no non-negative integer below 2^63");
 	expect("{\"a\":" ENTRY("U8", "7", "[0,2]") "}", 2, XA("shape at byte 35 is no array"));
 	expect("{\"a\":" ENTRY("U8", "[-1]", "[0,2]") "}", 2, no_integer);
 	expect("{\"a\":" ENTRY("U8", "[1.5]", "[0,2]") "}", 2, no_integer);
@@ -182,7 +204,8 @@ static void shapes_are_judged(void **state)
 	expect("{\"a\":" ENTRY("U8", "[\"2\"]", "[0,2]") "}", 2, no_integer);
 	expect("{\"a\":" ENTRY("U8", "[9223372036854775808]", "[0,2]") "}", 2, no_integer);
 	expect("{\"a\":" ENTRY("U8", "[99999999999999999999999]", "[0,2]") "}", 2, no_integer);
-	expect("{\"a\":" ENTRY("U8", "[1,1,1,1,1,1,1,1,2]", "[0,2]") "}", 2, XA("more than 8 dimensions"));
+	expect("{\"a\":" ENTRY("U8", "[1,1,1,1,1,1,1,1,2]", "[0,2]") "}", 2,
+	       XA("more than 8 dimensions"));
 	expect("{\"a\":" ENTRY("U8", "[4294967296,4294967296]", "[0,2]") "}", 2,
 	       XA("its shape is too large for any file"));
 	expect("{\"a\":" ENTRY("F4", "[3]", "[0,2]") "}", 2,
@@ -192,9 +215,11 @@ static void shapes_are_judged(void **state)
 static void offsets_are_judged(void **state)
 {
 	(void)state;
-	expect("{\"a\":" ENTRY("U8", "[2]", "{}") "}", 2, XA("data_offsets at byte 54 is no array"));
+	expect("{\"a\":" ENTRY("U8", "[2]", "{}") "}", 2,
+	       XA("data_offsets at byte 54 is no array"));
 	expect("{\"a\":" ENTRY("U8", "[2]", "[2]") "}", 2, XA("data_offsets are not two integers"));
-	expect("{\"a\":" ENTRY("U8", "[2]", "[0,1,2]") "}", 2, XA("data_offsets are not two integers"));
+	expect("{\"a\":" ENTRY("U8", "[2]", "[0,1,2]") "}", 2,
+	       XA("data_offsets are not two integers"));
 	expect("{\"a\":" ENTRY("U8", "[2]", "[0,-2]") "}", 2,
 	       XA("data_offsets at byte 57 is no non-negative integer below 2^63"));
 	expect("{\"a\":" ENTRY("U8", "[2]", "[2,0]") "}", 2,
@@ -229,8 +254,10 @@ static void metadata_is_a_map_of_strings(void **state)
 {
 	(void)state;
 	expect("{\"__metadata__\":[]}", 0, X("__metadata__ at byte 24 is no object"));
-	expect("{\"__metadata__\":{\"a\":1}}", 0, X("value in __metadata__ at byte 29 is no string"));
-	expect("{\"__metadata__\":{},\"__metadata__\":{}}", 0, X("__metadata__ twice, again at byte 42"));
+	expect("{\"__metadata__\":{\"a\":1}}", 0,
+	       X("value in __metadata__ at byte 29 is no string"));
+	expect("{\"__metadata__\":{},\"__metadata__\":{}}", 0,
+	       X("__metadata__ twice, again at byte 42"));
 }
 
 /* Seventy thousand tensors: nothing here may be quadratic. */

@@ -51,7 +51,8 @@ static void blocks_without_codes_have_no_size(void **state)
 static void an_inverse_is_known_by_the_size_of_weights(void **state)
 {
 	(void)state;
-	const float right[] = { 0.0002f, 0.001f }, wrong[] = { 5000, 1000 }, large[] = { 1e10f, 1e12f };
+	const float right[] = { 0.0002f, 0.001f }, wrong[] = { 5000, 1000 },
+		    large[] = { 1e10f, 1e12f };
 	struct ws_scale_values v = values_of(right, 2, 448);
 	assert_false(ws_scale_values_inverted(&v));
 	v = values_of(wrong, 2, 448);

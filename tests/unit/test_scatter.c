@@ -83,11 +83,14 @@ static uint8_t *read_payload(const struct ws_payload *p)
 	for (size_t i = 0; i < p->n_spans; i++) {
 		const struct ws_span *s = &p->spans[i];
 		if (s->fd >= 0) {
-			assert_int_equal(pread(s->fd, bytes + at, s->length, (off_t)s->offset), s->length);
+			assert_int_equal(pread(s->fd, bytes + at, s->length, (off_t)s->offset),
+			                 s->length);
 		} else { /* in pieces, as a data plane asks for them */
 			for (uint64_t k = 0; k < s->length; k += 100)
 				assert_int_equal(s->fill(s->ctx, k, bytes + at + k,
-				                         s->length - k < 100 ? s->length - k : 100, &err), 0);
+				                         s->length - k < 100 ? s->length - k : 100,
+				                         &err),
+				                 0);
 		}
 		at += s->length;
 	}
@@ -100,13 +103,14 @@ static bool is_vocab(const char *name)
 	return strstr(name, "embed_tokens") || strstr(name, "lm_head");
 }
 
-static void assert_sent(const struct ws_param *p, unsigned rank, const struct ws_scatter_range *range,
-                        const struct ws_payload *payload)
+static void assert_sent(const struct ws_param *p, unsigned rank,
+                        const struct ws_scatter_range *range, const struct ws_payload *payload)
 {
 	const struct tensor *want = tensors_find(&rank_tensors, p->name);
 	const uint64_t row = (uint64_t)elements(want) * ELEMENT / (uint64_t)want->dims[0];
 	const uint64_t from = (uint64_t)range->from * row;
-	const uint64_t to = range->to < 0 ? (uint64_t)want->dims[0] * row : (uint64_t)range->to * row;
+	const uint64_t to =
+		range->to < 0 ? (uint64_t)want->dims[0] * row : (uint64_t)range->to * row;
 	uint8_t *got = read_payload(payload);
 	assert_int_equal(payload->length, to - from);
 	uint64_t n = payload->length;
@@ -130,21 +134,25 @@ static void assert_batch(size_t b, unsigned rank, unsigned senders, size_t *sent
 	struct ws_err err = WS_ERR_INIT;
 	for (unsigned s = 0; s < senders; s++)
 		assert_int_equal(ws_scatter_sends(scatter, b, s, &sends[s], &err), 0);
-	for (size_t i = scatter->batches[b].first; i < scatter->batches[b].first + scatter->batches[b].n; i++) {
+	for (size_t i = scatter->batches[b].first;
+	     i < scatter->batches[b].first + scatter->batches[b].n; i++) {
 		const struct ws_scatter_entry *e = &scatter->entries[i];
 		int64_t row = 0;
 		for (size_t k = e->first_range; k < e->first_range + e->n_ranges; k++) {
 			const struct ws_scatter_range *range = &scatter->ranges[k];
 			size_t *at = &next[range->sender];
-			while (*at < sends[range->sender].n && sends[range->sender].items[*at].rank != rank)
+			while (*at < sends[range->sender].n &&
+			       sends[range->sender].items[*at].rank != rank)
 				++*at;
 			assert_true(*at < sends[range->sender].n);
 			assert_int_equal(range->from, row);
 			row = range->to;
-			assert_sent(e->param, rank, range, &sends[range->sender].items[(*at)++].payload);
+			assert_sent(e->param, rank, range,
+			            &sends[range->sender].items[(*at)++].payload);
 		}
 		++*sent;
-		assert_true(e->layer < 0 ? e->n_ranges == 1 && row == -1 : row == e->param->dims[0]);
+		assert_true(e->layer < 0 ? e->n_ranges == 1 && row == -1 :
+		                           row == e->param->dims[0]);
 	}
 	for (unsigned s = 0; s < senders; s++)
 		ws_scatter_sends_free(&sends[s]);
@@ -168,7 +176,9 @@ static void every_rank_gets_what_it_keeps(void **state)
 	write_checkpoint();
 	for (int tp = 1; tp <= 8; tp *= 2)
 		for (int ep = 1; ep <= tp && ep <= EXPERTS; ep *= 2) {
-			const struct trainer how = { .tp = tp, .ep = ep, .fused = true, .vocab = 128 };
+			const struct trainer how = {
+				.tp = tp, .ep = ep, .fused = true, .vocab = 128
+			};
 			struct ws_err err = WS_ERR_INIT;
 			open_input((unsigned)tp, (unsigned)ep, &(struct ws_plan_opts){ 0 });
 			if (make(1, &err))
@@ -226,15 +236,18 @@ static void an_expert_comes_from_who_has_it(void **state)
 		const struct ws_scatter_range *r = &scatter->ranges[i];
 		assert_int_equal(r->sender, r->to < 0 ? 2 : 1 - r->from % 2);
 	}
-	/* A parameter of two owners goes from neither, and two ranks' experts at one place are one's. */
+	/* A parameter of two owners goes from neither, and two ranks'
+	 * experts at one place are one's. */
 	for (size_t i = 0; i < plan->n_tensors; i++)
 		if (strstr(plan->tensors[i].name, "layers.0.self_attn.k_proj"))
 			have[i] = (struct ws_senders){ { 1 } };
 	ws_scatter_free(scatter);
 	scatter = NULL;
 	assert_int_equal(ws_scatter_make(&opts, &scatter, &err), -1);
-	assert_string_equal(err.msg, "parameter model.layers.0.self_attn.qkv_proj.weight goes as a whole, and no "
-	                             "one sender has all that it is made of");
+	assert_string_equal(
+		err.msg,
+		"parameter model.layers.0.self_attn.qkv_proj.weight goes as a whole, and no "
+		"one sender has all that it is made of");
 	open_input(2, 2, &(struct ws_plan_opts){ 0 });
 	memset(have, 0, sizeof have);
 	for (size_t i = 0; i < plan->n_tensors; i++) {
@@ -244,8 +257,10 @@ static void an_expert_comes_from_who_has_it(void **state)
 	opts.layout = layout;
 	opts.plan = plan;
 	assert_int_equal(ws_scatter_make(&opts, &scatter, &err), -1);
-	assert_string_equal(err.msg, "parameter model.layers.1.mlp.experts.w13_weight: no one sender has all of what "
-	                             "the ranks keep of expert 0");
+	assert_string_equal(
+		err.msg,
+		"parameter model.layers.1.mlp.experts.w13_weight: no one sender has all of what "
+		"the ranks keep of expert 0");
 }
 
 static void experts_go_first_and_the_rest_by_fifty(void **state)
@@ -258,7 +273,8 @@ static void experts_go_first_and_the_rest_by_fifty(void **state)
 	assert_int_equal(scatter->n_batches, 2);
 	assert_int_equal(scatter->batches[0].n, 2);
 	assert_int_equal(scatter->entries[0].layer, 1);
-	assert_string_equal(scatter->entries[1].param->name, "model.layers.1.mlp.experts.w2_weight");
+	assert_string_equal(scatter->entries[1].param->name,
+	                    "model.layers.1.mlp.experts.w2_weight");
 	assert_int_equal(scatter->batches[1].n, scatter->n_entries - 2);
 	uint64_t bytes = 0;
 	for (int r = 0; r < 2; r++) {
@@ -281,7 +297,9 @@ static void assert_refused(const char *words)
 static void what_would_hang_is_refused(void **state)
 {
 	(void)state;
-	static const char *const k_proj[] = { "*k_proj*" }, *const attention[] = { "*layers.0.self_attn.*" };
+	static const char *const k_proj[] = { "*k_proj*" }, *const attention[] = {
+		"*layers.0.self_attn.*"
+	};
 	struct ws_err err = WS_ERR_INIT;
 	write_checkpoint();
 	open_input(2, 1, &(struct ws_plan_opts){ .exclude = k_proj, .n_exclude = 1 });

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What senders tell each other comes back as it was said, and what is cut, turned or grown is refused. */
+/* What senders tell each other comes back as it was said, and what is cut,
+ * turned or grown is refused. */
 #include "senders.h"
 
 #include <setjmp.h>
@@ -97,14 +98,17 @@ static void lists_unite_by_name(void **state)
 	ws_senders_union_free(&u);
 	l[1].tensors[0].dims[0] = 9;
 	assert_int_equal(ws_senders_unite(l, 2, &u, &err), -1);
-	assert_string_equal(err.msg, "tensor a is float32 at sender 1 and float32 at sender 2, of another shape");
+	assert_string_equal(
+		err.msg,
+		"tensor a is float32 at sender 1 and float32 at sender 2, of another shape");
 	ws_senders_list_free(&l[0]);
 	ws_senders_list_free(&l[1]);
 }
 
 static void write_share(const struct ws_sender_list *mine, struct ws_buf *out)
 {
-	struct ws_stripe stripes[2] = { { .tensor = &tensors[0], .at = { 1, 2 }, .size = { 2, 3 } }, { .length = 10 } };
+	struct ws_stripe stripes[2] = { { .tensor = &tensors[0], .at = { 1, 2 }, .size = { 2, 3 } },
+		                        { .length = 10 } };
 	ws_buf_init(out, 0);
 	ws_share_write_head(out, 5, false, "g", 2);
 	ws_share_write_batch(out, 1);
@@ -139,7 +143,8 @@ static void a_share_comes_back(void **state)
 	ws_senders_list_free(&mine);
 }
 
-/* Each word in turn becomes huge: what would reach beyond a tensor, a rank or the text is refused. */
+/* Each word in turn becomes huge: what would reach beyond a tensor, a rank or the text is
+ * refused. */
 static void a_share_beyond_what_is_there_is_refused(void **state)
 {
 	(void)state;

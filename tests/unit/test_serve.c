@@ -165,7 +165,8 @@ static void a_flush_needs_an_idle_scheduler(void **state)
 	start(&(struct ws_serve_opts){ .busy = 2 });
 	assert_int_equal(ask("GET", "/flush_cache", NULL), 400);
 	assert_int_equal(ask("POST", "/pause_generation", "{\"mode\":\"in_place\"}"), 200);
-	assert_string_equal(said(), "{\"message\":\"Generation paused successfully.\",\"status\":\"ok\"}");
+	assert_string_equal(said(),
+	                    "{\"message\":\"Generation paused successfully.\",\"status\":\"ok\"}");
 	assert_int_equal(ask("POST", "/flush_cache", NULL), 400);
 	assert_int_equal(ask("POST", "/pause_generation", "{\"mode\":\"retract\"}"), 200);
 	assert_int_equal(serve->running, 0);
@@ -212,8 +213,9 @@ static void a_new_version_aborts_requests_unless_told_not_to(void **state)
 	assert_int_equal(ask("POST", "/update_weight_version",
 	                     "{\"new_version\":\"v7\",\"abort_all_requests\":false}"), 200);
 	assert_int_equal(serve->running, 1);
-	assert_string_equal(said(), "{\"success\":true,\"message\":\"Weight version updated to v7\","
-	                            "\"new_version\":\"v7\"}");
+	assert_string_equal(said(),
+	                    "{\"success\":true,\"message\":\"Weight version updated to v7\","
+	                    "\"new_version\":\"v7\"}");
 	assert_int_equal(ask("POST", "/update_weight_version", "{\"new_version\":\"v8\"}"), 200);
 	assert_int_equal(serve->running, 0);
 	ask("GET", "/model_info", NULL);
@@ -253,21 +255,42 @@ static void an_update_outside_of_a_pause_waits_for_running_requests(void **state
 
 static void init_requests_are_checked_field_by_field(void **state)
 {
-	static const struct { const char *body, *says; } cases[] = {
+	static const struct { const char *body, *says;
+	} cases[] = {
 		{ "{}", "body.master_address: Field required" },
-		{ "{\"master_address\":\"h\",\"master_port\":\"x\"}", "body.master_port: Input should be a valid integer" },
+		{ "{\"master_address\":\"h\",\"master_port\":\"x\"}",
+		  "body.master_port: Input should be a valid integer" },
 		{ "{\"master_address\":7}", "body.master_address: Input should be a valid string" },
-		{ "{\"master_address\":\"h\",\"master_port\":1,\"rank_offset\":1.5}", "body.rank_offset" },
-		{ "{\"master_address\":\"h\",\"master_port\":0,\"rank_offset\":1,\"world_size\":2}", "port out of range" },
-		{ "{\"master_address\":\"h\",\"master_port\":65536,\"rank_offset\":1,\"world_size\":2}", "port out of range" },
-		{ "{\"master_address\":\"h\",\"master_port\":1,\"rank_offset\":1,\"world_size\":4097}", "world_size" },
-		{ "{\"master_address\":\"h\",\"master_port\":1,\"rank_offset\":0,\"world_size\":2}", "rank_offset 0" },
-		{ "{\"master_address\":\"h\",\"master_port\":1,\"rank_offset\":-1,\"world_size\":2}", "rank_offset -1" },
-		{ "{\"master_address\":\"h\",\"master_port\":1,\"rank_offset\":2,\"world_size\":3,\"backend\":\"gloo\"}", "exceed" },
-		{ "{\"master_address\":\"h\",\"master_port\":\"1\",\"rank_offset\":1,\"world_size\":3}", "doesn't have NCCL built in" },
-		{ "{\"master_address\":\"h\",\"master_port\":1,\"rank_offset\":1,\"world_size\":3,\"backend\":\"mpi\"}", "Invalid backend: 'mpi'" },
-		{ "{\"master_address\":\"h\",\"master_port\":1,\"rank_offset\":1,\"world_size\":3,\"backend\":\"gloo\",\"group_name\":\"\"}", "group_name" },
-		{ "{\"master_address\":\"a\\nb\",\"master_port\":1,\"rank_offset\":1,\"world_size\":3,\"backend\":\"gloo\"}", "control character" },
+		{ "{\"master_address\":\"h\",\"master_port\":1,\"rank_offset\":1.5}",
+		  "body.rank_offset" },
+		{ "{\"master_address\":\"h\",\"master_port\":0,\"rank_offset\":1,\"world_size\":2}",
+		  "port out of range" },
+		{ "{\"master_address\":\"h\",\"master_port\":65536,\"rank_offset\":1,\"world_"
+		  "size\":2}",
+		  "port out of range" },
+		{ "{\"master_address\":\"h\",\"master_port\":1,\"rank_offset\":1,\"world_size\":"
+		  "4097}",
+		  "world_size" },
+		{ "{\"master_address\":\"h\",\"master_port\":1,\"rank_offset\":0,\"world_size\":2}",
+		  "rank_offset 0" },
+		{ "{\"master_address\":\"h\",\"master_port\":1,\"rank_offset\":-1,\"world_size\":"
+		  "2}",
+		  "rank_offset -1" },
+		{ "{\"master_address\":\"h\",\"master_port\":1,\"rank_offset\":2,\"world_size\":3,"
+		  "\"backend\":\"gloo\"}",
+		  "exceed" },
+		{ "{\"master_address\":\"h\",\"master_port\":\"1\",\"rank_offset\":1,\"world_"
+		  "size\":3}",
+		  "doesn't have NCCL built in" },
+		{ "{\"master_address\":\"h\",\"master_port\":1,\"rank_offset\":1,\"world_size\":3,"
+		  "\"backend\":\"mpi\"}",
+		  "Invalid backend: 'mpi'" },
+		{ "{\"master_address\":\"h\",\"master_port\":1,\"rank_offset\":1,\"world_size\":3,"
+		  "\"backend\":\"gloo\",\"group_name\":\"\"}",
+		  "group_name" },
+		{ "{\"master_address\":\"a\\nb\",\"master_port\":1,\"rank_offset\":1,\"world_"
+		  "size\":3,\"backend\":\"gloo\"}",
+		  "control character" },
 	};
 	(void)state;
 	start(&(struct ws_serve_opts){ .tp = 2 });
@@ -282,9 +305,11 @@ static void an_init_that_reaches_nobody_is_refused_and_leaves_no_group(void **st
 {
 	(void)state;
 	start(&(struct ws_serve_opts){ .tp = 2, .init_ns = 200 * WS_NS_PER_MS });
-	assert_int_equal(ask("POST", "/init_weights_update_group",
-	                     "{\"master_address\":\"127.0.0.1\",\"master_port\":1,\"rank_offset\":1,"
-	                     "\"world_size\":3,\"backend\":\"gloo\",\"group_name\":\"g\"}"), 400);
+	assert_int_equal(
+		ask("POST", "/init_weights_update_group",
+	            "{\"master_address\":\"127.0.0.1\",\"master_port\":1,\"rank_offset\":1,"
+	            "\"world_size\":3,\"backend\":\"gloo\",\"group_name\":\"g\"}"),
+		400);
 	assert_said("Failed to initialize custom process group: rank ");
 	assert_null(serve->groups);
 }
@@ -293,12 +318,14 @@ static void groups_that_do_not_exist_are_named(void **state)
 {
 	(void)state;
 	start(&(struct ws_serve_opts){ 0 });
-	assert_int_equal(ask("POST", "/destroy_weights_update_group", "{\"group_name\":\"g\"}"), 400);
+	assert_int_equal(ask("POST", "/destroy_weights_update_group", "{\"group_name\":\"g\"}"),
+	                 400);
 	assert_string_equal(said(), "{\"success\":false,"
 	                            "\"message\":\"The group to be destroyed does not exist.\"}");
 	assert_int_equal(ask("POST", "/update_weights_from_distributed",
 	                     "{\"names\":[],\"dtypes\":[],\"shapes\":[],\"x\":{}}"), 400);
-	assert_said("Group weight_update_group not in []. Please call `init_weights_update_group` first.");
+	assert_said("Group weight_update_group not in []. Please call `init_weights_update_group` "
+	            "first.");
 }
 
 static struct ws_err err;
@@ -332,9 +359,11 @@ static void an_update_has_upstreams_defaults(void **state)
 	struct ws_json *root;
 	(void)state;
 	start(&(struct ws_serve_opts){ 0 });
-	assert_int_equal(check("{\"names\":[\"a\",\"b\"],\"dtypes\":[\"bfloat16\",\"long\"],"
-	                       "\"shapes\":[[2,3],[]],\"load_format\":null,\"weight_version\":null}",
-	                       &u, &root), 0);
+	assert_int_equal(
+		check("{\"names\":[\"a\",\"b\"],\"dtypes\":[\"bfloat16\",\"long\"],"
+	              "\"shapes\":[[2,3],[]],\"load_format\":null,\"weight_version\":null}",
+	              &u, &root),
+		0);
 	assert_true(u.flush);
 	assert_false(u.abort_all);
 	assert_false(u.flattened);
@@ -350,24 +379,41 @@ static void an_update_has_upstreams_defaults(void **state)
 
 static void updates_are_refused_with_torchs_words(void **state)
 {
-	static const struct { const char *body, *says; } cases[] = {
-		{ "{\"names\":[\"a\"],\"dtypes\":[],\"shapes\":[[1]]}", "differ in length: 1, 0 and 1" },
+	static const struct { const char *body, *says;
+	} cases[] = {
+		{ "{\"names\":[\"a\"],\"dtypes\":[],\"shapes\":[[1]]}",
+		  "differ in length: 1, 0 and 1" },
 		{ "{\"names\":[1],\"dtypes\":[\"float32\"],\"shapes\":[[1]]}", "body.names.0" },
 		{ "{\"names\":[\"a\"],\"dtypes\":[null],\"shapes\":[[1]]}", "body.dtypes.0" },
 		{ "{\"names\":[\"a\"],\"dtypes\":[\"float32\"],\"shapes\":[1]}", "body.shapes.0" },
-		{ "{\"names\":[\"a\"],\"dtypes\":[\"float32\"],\"shapes\":[[1,\"2\"]]}", "body.shapes.0.1" },
-		{ "{\"names\":[\"a\"],\"dtypes\":[\"float32\"],\"shapes\":[[1,1,1,1,1,1,1,1,1]]}", "at most 8" },
-		{ "{\"names\":\"a\",\"dtypes\":[],\"shapes\":[]}", "body.names: Input should be a valid list" },
-		{ "{\"names\":[\"a\"],\"dtypes\":[\"torch.bfloat16\"],\"shapes\":[[1]]}", "module 'torch' has no attribute 'torch.bfloat16'" },
-		{ "{\"names\":[\"a\"],\"dtypes\":[\"BF16\"],\"shapes\":[[1]]}", "no attribute 'BF16'" },
-		{ "{\"names\":[\"a\"],\"dtypes\":[\"float32\"],\"shapes\":[[2,-1]]}", "negative dimension -1" },
-		{ "{\"names\":[\"a\"],\"dtypes\":[\"float32\"],\"shapes\":[[1099511627776,1099511627776]]}", "overflowed" },
-		{ "{\"names\":[\"a\"],\"dtypes\":[\"int16\"],\"shapes\":[[1]]}", "Invalid scalar type" },
-		{ "{\"names\":[\"a\"],\"dtypes\":[\"float8_e4m3fn\"],\"shapes\":[[1]],\"load_format\":\"direct\"}", "Invalid scalar type" },
-		{ "{\"names\":[\"a\",\"b\",\"a\"],\"dtypes\":[\"int8\",\"int8\",\"int8\"],\"shapes\":[[1],[1],[1]]}", "'a' is named twice" },
-		{ "{\"names\":[\"a\",\"b\"],\"dtypes\":[\"uint8\",\"float32\"],\"shapes\":[[3],[1]],\"load_format\":\"flattened_bucket\"}",
+		{ "{\"names\":[\"a\"],\"dtypes\":[\"float32\"],\"shapes\":[[1,\"2\"]]}",
+		  "body.shapes.0.1" },
+		{ "{\"names\":[\"a\"],\"dtypes\":[\"float32\"],\"shapes\":[[1,1,1,1,1,1,1,1,1]]}",
+		  "at most 8" },
+		{ "{\"names\":\"a\",\"dtypes\":[],\"shapes\":[]}",
+		  "body.names: Input should be a valid list" },
+		{ "{\"names\":[\"a\"],\"dtypes\":[\"torch.bfloat16\"],\"shapes\":[[1]]}",
+		  "module 'torch' has no attribute 'torch.bfloat16'" },
+		{ "{\"names\":[\"a\"],\"dtypes\":[\"BF16\"],\"shapes\":[[1]]}",
+		  "no attribute 'BF16'" },
+		{ "{\"names\":[\"a\"],\"dtypes\":[\"float32\"],\"shapes\":[[2,-1]]}",
+		  "negative dimension -1" },
+		{ "{\"names\":[\"a\"],\"dtypes\":[\"float32\"],\"shapes\":[[1099511627776,"
+		  "1099511627776]]}",
+		  "overflowed" },
+		{ "{\"names\":[\"a\"],\"dtypes\":[\"int16\"],\"shapes\":[[1]]}",
+		  "Invalid scalar type" },
+		{ "{\"names\":[\"a\"],\"dtypes\":[\"float8_e4m3fn\"],\"shapes\":[[1]],\"load_"
+		  "format\":\"direct\"}",
+		  "Invalid scalar type" },
+		{ "{\"names\":[\"a\",\"b\",\"a\"],\"dtypes\":[\"int8\",\"int8\",\"int8\"],"
+		  "\"shapes\":[[1],[1],[1]]}",
+		  "'a' is named twice" },
+		{ "{\"names\":[\"a\",\"b\"],\"dtypes\":[\"uint8\",\"float32\"],\"shapes\":[[3],[1]]"
+		  ",\"load_format\":\"flattened_bucket\"}",
 		  "self.storage_offset() must be divisible by 4" },
-		{ "{\"names\":[],\"dtypes\":[],\"shapes\":[],\"flush_cache\":\"maybe\"}", "valid boolean" },
+		{ "{\"names\":[],\"dtypes\":[],\"shapes\":[],\"flush_cache\":\"maybe\"}",
+		  "valid boolean" },
 	};
 	(void)state;
 	start(&(struct ws_serve_opts){ 0 });
@@ -384,7 +430,8 @@ static void old_torch_refuses_more(void **state)
 {
 	(void)state;
 	start(&(struct ws_serve_opts){ .torch = WS_TORCH_1_13 });
-	assert_int_equal(load("{\"names\":[\"a\"],\"dtypes\":[\"bfloat16\"],\"shapes\":[[1]]}"), -1);
+	assert_int_equal(load("{\"names\":[\"a\"],\"dtypes\":[\"bfloat16\"],\"shapes\":[[1]]}"),
+	                 -1);
 	assert_string_equal(err.msg, "Invalid scalar type");
 	assert_int_equal(load("{\"names\":[\"a\"],\"dtypes\":[\"bfloat16\"],\"shapes\":[[1]],"
 	                      "\"load_format\":\"flattened_bucket\"}"), 0);
@@ -399,8 +446,11 @@ static void fill_slots(struct ws_serve_slot *slots, char (*names)[16], size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		snprintf(names[i], sizeof names[i], "t%zu", i);
-		slots[i] = (struct ws_serve_slot){ .name = names[i], .dtype = WS_DTYPE_F32, .n_dims = 1,
-			                           .dims = { (int64_t)i }, .bytes = 4 * i };
+		slots[i] = (struct ws_serve_slot){ .name = names[i],
+			                           .dtype = WS_DTYPE_F32,
+			                           .n_dims = 1,
+			                           .dims = { (int64_t)i },
+			                           .bytes = 4 * i };
 	}
 }
 
@@ -424,9 +474,11 @@ static void weights_are_found_and_keep_their_place(void **state)
 	assert_int_equal(ws_serve_weights_reserve(&w, slots + 500, 2, &block, &err), 0);
 	assert_null(block);
 	assert_ptr_equal(slots[500].data, first);
-	assert_int_equal(ws_serve_weights_commit(&w, slots + 500, 2, block, 1, &duplicates, &err), 0);
+	assert_int_equal(ws_serve_weights_commit(&w, slots + 500, 2, block, 1, &duplicates, &err),
+	                 0);
 	assert_int_equal(duplicates, 2);
-	assert_int_equal(ws_serve_weights_commit(&w, slots + 500, 2, block, 2, &duplicates, &err), 0);
+	assert_int_equal(ws_serve_weights_commit(&w, slots + 500, 2, block, 2, &duplicates, &err),
+	                 0);
 	assert_int_equal(duplicates, 0);
 	assert_int_equal(w.n, N);
 	assert_null(ws_serve_weights_find(&w, "t1000"));
@@ -441,9 +493,13 @@ static void a_tensor_that_changes_its_shape_does_not_load(void **state)
 	uint64_t duplicates = 0;
 	(void)state;
 	start(&(struct ws_serve_opts){ 0 });
-	assert_int_equal(ws_serve_weights_commit(&serve->weights, &slot, 1, NULL, 1, &duplicates, &err), 0);
-	assert_int_equal(load("{\"names\":[\"a\"],\"dtypes\":[\"float32\"],\"shapes\":[[2,3]]}"), 0);
-	assert_int_equal(load("{\"names\":[\"a\"],\"dtypes\":[\"float32\"],\"shapes\":[[3,2]]}"), -1);
+	assert_int_equal(ws_serve_weights_commit(&serve->weights, &slot, 1, NULL, 1, &duplicates,
+	                                         &err),
+	                 0);
+	assert_int_equal(load("{\"names\":[\"a\"],\"dtypes\":[\"float32\"],\"shapes\":[[2,3]]}"),
+	                 0);
+	assert_int_equal(load("{\"names\":[\"a\"],\"dtypes\":[\"float32\"],\"shapes\":[[3,2]]}"),
+	                 -1);
 	assert_string_equal(err.msg, "shape mismatch for 'a': the parameter is float32 [2, 3], "
 	                             "the loaded weight is float32 [3, 2]");
 	assert_int_equal(load("{\"names\":[\"a\"],\"dtypes\":[\"int32\"],\"shapes\":[[2,3]]}"), 0);
@@ -451,8 +507,9 @@ static void a_tensor_that_changes_its_shape_does_not_load(void **state)
 
 static void a_tensor_that_changes_its_type_moves_where_it_must(void **state)
 {
-	struct ws_serve_slot slot = { .name = "a", .dtype = WS_DTYPE_F8_E4M3, .n_dims = 1, .dims = { 8 },
-		                      .bytes = 8 };
+	struct ws_serve_slot slot = {
+		.name = "a", .dtype = WS_DTYPE_F8_E4M3, .n_dims = 1, .dims = { 8 }, .bytes = 8
+	};
 	struct ws_serve_weights w = { 0 };
 	uint8_t *block, *places[4];
 	uint64_t duplicates = 0;
@@ -464,7 +521,8 @@ static void a_tensor_that_changes_its_type_moves_where_it_must(void **state)
 		assert_int_equal(ws_serve_weights_reserve(&w, &slot, 1, &block, &err), 0);
 		places[i] = slot.data;
 		memset(slot.data, (int)i, (size_t)slot.bytes);
-		assert_int_equal(ws_serve_weights_commit(&w, &slot, 1, block, i, &duplicates, &err), 0);
+		assert_int_equal(ws_serve_weights_commit(&w, &slot, 1, block, i, &duplicates, &err),
+		                 0);
 		assert_int_equal(w.items[0].bytes, bytes[i]);
 		assert_int_equal(w.items[0].dtype, slot.dtype);
 	}
@@ -478,16 +536,29 @@ static void a_tensor_that_changes_its_type_moves_where_it_must(void **state)
 static void the_checker_names_its_algorithm(void **state)
 {
 	struct ws_serve_slot slots[] = {
-		{ .name = "b", .dtype = WS_DTYPE_U8, .n_dims = 1, .dims = { 2 }, .bytes = 2, .hash = 0xabc },
-		{ .name = "a", .dtype = WS_DTYPE_U8, .n_dims = 1, .dims = { 2 }, .bytes = 2, .hash = 1 },
+		{ .name = "b",
+		  .dtype = WS_DTYPE_U8,
+		  .n_dims = 1,
+		  .dims = { 2 },
+		  .bytes = 2,
+		  .hash = 0xabc },
+		{ .name = "a",
+		  .dtype = WS_DTYPE_U8,
+		  .n_dims = 1,
+		  .dims = { 2 },
+		  .bytes = 2,
+		  .hash = 1 },
 	};
 	uint64_t duplicates = 0;
 	(void)state;
 	start(&(struct ws_serve_opts){ .tp = 2, .keep = WS_KEEP_HASH });
-	assert_int_equal(ws_serve_weights_commit(&serve->weights, slots, 2, NULL, 1, &duplicates, &err), 0);
+	assert_int_equal(ws_serve_weights_commit(&serve->weights, slots, 2, NULL, 1, &duplicates,
+	                                         &err),
+	                 0);
 	assert_int_equal(ask("POST", "/weights_checker", "{\"allow_quant_error\":false}"), 200);
 	assert_said("\"algorithm\":\"xxh3-64\"");
-	assert_said("{\"checksums\":{\"a\":\"0000000000000001\",\"b\":\"0000000000000abc\"},\"per_gpu_checksum\":\"");
+	assert_said("{\"checksums\":{\"a\":\"0000000000000001\",\"b\":\"0000000000000abc\"},\"per_"
+	            "gpu_checksum\":\"");
 	assert_said("\"parallelism_info\":{\"tp_rank\":1,\"tp_size\":2,");
 	assert_said("\"per_engine_checksum\":\"");
 	assert_int_equal(ask("GET", "/weights_checker", NULL), 200);
@@ -503,20 +574,37 @@ static void the_checker_names_its_algorithm(void **state)
 static void faults_are_parsed_strictly(void **state)
 {
 	static const char *const bad[] = {
-		"", "refuse", "refuse:health", "refuse:nope:1", "refuse:health:0", "refuse:health:x",
-		"break:health:1", "flip:health:1", "refuse:wire/payload:1", "flip:wire/store:1",
-		"slow:wire:1", "refuse:/health:1", ":health:1", "refuse::1",
+		"",
+		"refuse",
+		"refuse:health",
+		"refuse:nope:1",
+		"refuse:health:0",
+		"refuse:health:x",
+		"break:health:1",
+		"flip:health:1",
+		"refuse:wire/payload:1",
+		"flip:wire/store:1",
+		"slow:wire:1",
+		"refuse:/health:1",
+		":health:1",
+		"refuse::1",
 		"refuse:health:99999999999",
-		"refuse:health:1:a", "flip:update_weights_from_distributed:1:",
+		"refuse:health:1:a",
+		"flip:update_weights_from_distributed:1:",
 		"flip:update_weights_from_distributed:1x:a",
 		"flip:update_weights_from_distributed:111111111111111111111111:a",
-		"corrupt:health:1:flip", "corrupt:prepare_weights_update:1:flip",
-		"corrupt:update_weights_from_disk:1", "corrupt:update_weights_from_disk:1:",
-		"corrupt:update_weights_from_disk:1:melt", "corrupt:update_weights_from_disk:1:flip,bit=8",
+		"corrupt:health:1:flip",
+		"corrupt:prepare_weights_update:1:flip",
+		"corrupt:update_weights_from_disk:1",
+		"corrupt:update_weights_from_disk:1:",
+		"corrupt:update_weights_from_disk:1:melt",
+		"corrupt:update_weights_from_disk:1:flip,bit=8",
 		"corrupt:update_weights_from_disk:1:flip,at=first",
-		"corrupt:update_weights_from_disk:1:drop,at=1", "corrupt:update_weights_from_disk:1:retype",
+		"corrupt:update_weights_from_disk:1:drop,at=1",
+		"corrupt:update_weights_from_disk:1:retype",
 		"corrupt:update_weights_from_disk:1:retype,as=number",
-		"corrupt:update_weights_from_disk:1:flip,rank", "corrupt:update_weights_from_disk:1:flip,rank=64",
+		"corrupt:update_weights_from_disk:1:flip,rank",
+		"corrupt:update_weights_from_disk:1:flip,rank=64",
 		"corrupt:update_weights_from_disk:1:truncate,bytes=0",
 		"corrupt:update_weights_from_disk:1:drop,tensor=",
 	};
@@ -528,23 +616,29 @@ static void faults_are_parsed_strictly(void **state)
 	assert_int_equal(f.kind, WS_FAULT_HANG);
 	assert_string_equal(f.route, "v1/models");
 	assert_int_equal(f.call, 12);
-	assert_int_equal(ws_serve_fault_parse("flip:update_weights_from_distributed:1", WS_SERVE_LENIENT,
-	                                      &f, &err), 0);
+	assert_int_equal(ws_serve_fault_parse("flip:update_weights_from_distributed:1",
+	                                      WS_SERVE_LENIENT, &f, &err),
+	                 0);
 	assert_string_equal(f.tensor, "*");
 	assert_int_equal(ws_serve_fault_parse("flip:update_weights_from_distributed:2:*.weight",
 	                                      WS_SERVE_LENIENT, &f, &err), 0);
 	assert_int_equal(f.call, 2);
 	assert_string_equal(f.tensor, "*.weight");
-	assert_int_equal(ws_serve_fault_parse("corrupt:update_weights_from_disk:3:flip,at=middle,bit=7,"
-	                                      "rank=2,tensor=a,b*", WS_SERVE_LENIENT, &f, &err), 0);
+	assert_int_equal(
+		ws_serve_fault_parse("corrupt:update_weights_from_disk:3:flip,at=middle,bit=7,"
+	                             "rank=2,tensor=a,b*",
+	                             WS_SERVE_LENIENT, &f, &err),
+		0);
 	assert_int_equal(f.kind, WS_FAULT_CORRUPT);
 	assert_int_equal(f.corrupt.how, WS_CORRUPT_FLIP);
 	assert_int_equal(f.corrupt.spot, WS_AT_MIDDLE);
 	assert_int_equal(f.corrupt.bit, 7);
 	assert_int_equal(f.corrupt.rank, 2);
 	assert_string_equal(f.tensor, "a,b*");
-	assert_int_equal(ws_serve_fault_parse("corrupt:update_weights_from_disk:3:retype,as=float16",
-	                                      WS_SERVE_LENIENT, &f, &err), 0);
+	assert_int_equal(
+		ws_serve_fault_parse("corrupt:update_weights_from_disk:3:retype,as=float16",
+	                             WS_SERVE_LENIENT, &f, &err),
+		0);
 	assert_int_equal(f.corrupt.as, WS_DTYPE_F16);
 	assert_int_equal(f.corrupt.rank, -1);
 	assert_string_equal(f.tensor, "*");
@@ -562,7 +656,8 @@ static void faults_strike_at_their_call_only(void **state)
 	};
 	int deaths = 0;
 	(void)state;
-	start(&(struct ws_serve_opts){ .faults = faults, .n_faults = 3, .die = die_once, .ctx = &deaths });
+	start(&(struct ws_serve_opts){
+		.faults = faults, .n_faults = 3, .die = die_once, .ctx = &deaths });
 	assert_int_equal(ask("POST", "/continue_generation", "{}"), 200);
 	assert_int_equal(ask("POST", "/continue_generation", "{}"), 400);
 	assert_said("refused on request");
@@ -637,8 +732,8 @@ static void the_journal_keeps_order_and_flags(void **state)
 
 static void addresses_to_listen_on_are_checked(void **state)
 {
-	static const char *const bad[] = { "", "host", ":1", "host:", "host:x", "host:65536", "::1:80",
-		                           "[::1]" };
+	static const char *const bad[] = { "",       "host",       ":1",     "host:",
+		                           "host:x", "host:65536", "::1:80", "[::1]" };
 	(void)state;
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		const struct ws_serve_opts o = { .listen = bad[i] };

@@ -54,11 +54,14 @@ static void any_box_is_copied_in_any_pieces(void **state)
 		for (int64_t i = 0; i < from.size[0]; i++)
 			for (int64_t j = 0; j < from.size[1]; j++)
 				for (int64_t k = 0; k < from.size[2]; k++) {
-					const int64_t src = ((from.at[0] + i) * dims[1] + from.at[1] + j) * dims[2] +
-					                    from.at[2] + k;
+					const int64_t src =
+						((from.at[0] + i) * dims[1] + from.at[1] + j) *
+							dims[2] +
+						from.at[2] + k;
 					const int64_t y = to.at[1] + (transposed ? k : j);
 					const int64_t x = to.at[2] + (transposed ? j : k);
-					memcpy(&want[2 * (((to.at[0] + i) * at[1] + y) * at[2] + x)],
+					memcpy(&want[2 *
+					             (((to.at[0] + i) * at[1] + y) * at[2] + x)],
 					       &whole[2 * src], 2);
 				}
 		for (uint64_t done = 0; done < b.total; ) {
@@ -109,9 +112,11 @@ static void rounding_is_to_nearest_even(void **state)
 		const double as_bf16 = ws_number_from_bf16(bf16), as_f16 = ws_number_from_f16(f16);
 		assert_true(isnan(x) ? isnan(as_bf16)
 		                     : as_bf16 == ws_number_round(WS_DTYPE_BF16, (double)x));
-		assert_true(isnan(x) ? isnan(as_f16) : as_f16 == ws_number_round(WS_DTYPE_F16, (double)x));
+		assert_true(isnan(x) ? isnan(as_f16) :
+		                       as_f16 == ws_number_round(WS_DTYPE_F16, (double)x));
 	}
-	const float halves[] = { 1.0f + 0x1p-8f, 1.0f + 0x3p-8f, 448.0f, 464.0f, 465.0f, -0.0f, 0x1p-10f };
+	const float halves[] = { 1.0f + 0x1p-8f, 1.0f + 0x3p-8f, 448.0f,  464.0f,
+		                 465.0f,         -0.0f,          0x1p-10f };
 	uint8_t e4m3[7];
 	ws_serve_convert(WS_DTYPE_F8_E4M3, e4m3, WS_DTYPE_F32, halves, 7);
 	static const uint8_t want[] = { 0x38, 0x38, 0x7e, 0x7e, 0x7f, 0x80, 0x00 };

@@ -51,7 +51,9 @@ static void handle(void *ctx, const struct ws_serve_request *rq, struct ws_serve
 
 static void start(int64_t read_ns)
 {
-	const struct ws_serve_handler handler = { .admit = admit, .handle = handle, .read_ns = read_ns };
+	const struct ws_serve_handler handler = { .admit = admit,
+		                                  .handle = handle,
+		                                  .read_ns = read_ns };
 	struct ws_err err = WS_ERR_INIT;
 	const int fd = ws_sock_listen("127.0.0.1", 0, &port, &err);
 	if (fd < 0 || ws_serve_http_open(&handler, fd, &http, &err))
@@ -81,7 +83,8 @@ static int dial(const char *text)
 {
 	struct ws_err err = WS_ERR_INIT;
 	const int fd = ws_sock_connect("127.0.0.1", port, ws_deadline_in(LONG), NULL, &err);
-	if (fd < 0 || ws_sock_write(fd, text, strlen(text), ws_deadline_in(LONG), NULL, "client", &err))
+	if (fd < 0 ||
+	    ws_sock_write(fd, text, strlen(text), ws_deadline_in(LONG), NULL, "client", &err))
 		fail_msg("%s", err.msg);
 	return fd;
 }
@@ -147,7 +150,8 @@ static void clients_that_are_silent_keep_nobody_out(void **state)
 	const int held = dial("POST /hold HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n{");
 	sem_wait(&arrived);
 	for (size_t i = 0; i < n; i++) {
-		fds[i] = dial(i % 2 ? "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{" : "");
+		fds[i] = dial(i % 2 ? "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{" :
+		                      "");
 		if (i % 100 == 0)
 			assert_served();
 	}
@@ -187,7 +191,8 @@ static void a_request_that_does_not_end_is_cut_and_one_that_is_worked_on_is_not(
 static void a_request_with_two_lengths_is_the_last(void **state)
 {
 	static const char *const lengths[] = {
-		"Content-Length: 5\r\nTransfer-Encoding: chunked", "Content-Length: 5\r\nContent-Length: 5",
+		"Content-Length: 5\r\nTransfer-Encoding: chunked",
+		"Content-Length: 5\r\nContent-Length: 5",
 		"transfer-encoding: chunked\r\ncontent-length: 0",
 	};
 	(void)state;

@@ -109,7 +109,8 @@ static void routes_are_those_of_the_lineage(void **state)
 			const unsigned status = ask(rows[i].method, rows[i].path, "");
 			const char is = status == 404 ? '.' : status == 405 ? '5' : 'y';
 			if (is != rows[i].there[l])
-				fail_msg("%s: %s %s: %u", name_of(l), rows[i].method, rows[i].path, status);
+				fail_msg("%s: %s %s: %u", name_of(l), rows[i].method, rows[i].path,
+				         status);
 		}
 	}
 }
@@ -154,7 +155,8 @@ static void a_missing_group_kills_all_but_two(void **state)
 		                 survives ? 400 : 0);
 		assert_int_equal(crashes, survives ? 0 : 1);
 		if (survives)
-			assert_said("Group g not in []. Please call `init_weights_update_group` first.");
+			assert_said("Group g not in []. Please call `init_weights_update_group` "
+			            "first.");
 		else
 			assert_non_null(strstr(killed_by, "AssertionError: Group g not in []"));
 		/* A dead one answers nothing, and dies once. */
@@ -190,11 +192,13 @@ static void decode(enum ws_serve_lineage lineage, struct ws_serve_update *u, str
 {
 	static const char body[] =
 		"{\"names\":[],\"dtypes\":[],\"shapes\":[],\"load_format\":\"flattened_bucket\","
-		"\"weight_version\":\"7\",\"abort_all_requests\":true,\"free_kv_cache_before_recv\":true}";
+		"\"weight_version\":\"7\",\"abort_all_requests\":true,\"free_kv_cache_before_"
+	        "recv\":true}";
 	struct ws_err err = WS_ERR_INIT;
 	*root = ws_json_parse(body, sizeof body - 1, "body", &err);
 	assert_non_null(*root);
-	assert_int_equal(ws_serve_decode_update(*root, ws_serve_lineage_traits(lineage), u, &err), 0);
+	assert_int_equal(ws_serve_decode_update(*root, ws_serve_lineage_traits(lineage), u, &err),
+	                 0);
 }
 
 static void unknown_fields_are_ignored(void **state)
@@ -203,9 +207,12 @@ static void unknown_fields_are_ignored(void **state)
 		enum ws_serve_lineage lineage;
 		bool version, flattened, frees;
 	} rows[] = {
-		{ WS_SERVE_LENIENT, true, true, false }, { WS_SERVE_SGLANG_0_4, false, false, false },
-		{ WS_SERVE_SGLANG_0_5, true, false, false }, { WS_SERVE_SGLANG_2026, true, true, false },
-		{ WS_SERVE_XORL_LEGACY, true, true, true }, { WS_SERVE_XORL, true, true, false },
+		{ WS_SERVE_LENIENT, true, true, false },
+		{ WS_SERVE_SGLANG_0_4, false, false, false },
+		{ WS_SERVE_SGLANG_0_5, true, false, false },
+		{ WS_SERVE_SGLANG_2026, true, true, false },
+		{ WS_SERVE_XORL_LEGACY, true, true, true },
+		{ WS_SERVE_XORL, true, true, false },
 	};
 	(void)state;
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -260,7 +267,9 @@ static void faults_are_for_routes_that_there_are(void **state)
 	struct ws_err err = WS_ERR_INIT;
 	(void)state;
 	assert_int_equal(ws_serve_fault_parse("hang:list_weights:1", WS_SERVE_XORL, &f, &err), -1);
-	assert_int_equal(ws_serve_fault_parse("hang:list_weights:1", WS_SERVE_XORL_LEGACY, &f, &err), 0);
+	assert_int_equal(ws_serve_fault_parse("hang:list_weights:1", WS_SERVE_XORL_LEGACY, &f,
+	                                      &err),
+	                 0);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)

@@ -70,10 +70,12 @@ static void deepseek_misses_the_gate_and_forgets_half_a_pair(void **state)
 	static const char kv_a[] = "model.layers.1.self_attn.kv_a_proj_with_mqa.weight";
 	(void)state;
 	open_model(deepseek, 2, 1);
-	assert_fate("layers.0.mlp.gate_proj.weight", WS_FATE_REFUSE, "'layers.0.mlp.gate_up_proj.weight'");
+	assert_fate("layers.0.mlp.gate_proj.weight", WS_FATE_REFUSE,
+	            "'layers.0.mlp.gate_up_proj.weight'");
 	assert_fate("layers.0.self_attn.o_proj.weight", WS_FATE_IGNORE, NULL);
 	assert_fate("model.layers.2.embed_tokens.weight", WS_FATE_IGNORE, NULL);
-	assert_fate("model.layers.1.self_attn.fused_qkv_a_proj_with_mqa.weight", WS_FATE_IGNORE, NULL);
+	assert_fate("model.layers.1.self_attn.fused_qkv_a_proj_with_mqa.weight", WS_FATE_IGNORE,
+	            NULL);
 	put(q_a, 24, 32);
 	assert_false(send());
 	put(kv_a, 18, 32);
@@ -96,11 +98,13 @@ static void what_stands_before_the_wrong_tensor_is_loaded(void **state)
 	open_model(llama, 2, 1);
 	put("model.layers.0.input_layernorm.weight", 48, 0);
 	put("unheard.of", 3, 0);
-	put("model.embed_tokens.weight", 128, 48); /* padded, as a server has it and nobody sends it */
+	/* padded, as a server has it and nobody sends it */
+	put("model.embed_tokens.weight", 128, 48);
 	put("model.norm.weight", 48, 0);
 	assert_true(send());
-	assert_string_equal(load.why.msg, "shape mismatch for 'model.embed_tokens.weight': the parameter "
-	                                  "is [100, 48], the loaded weight is [128, 48]");
+	assert_string_equal(load.why.msg,
+	                    "shape mismatch for 'model.embed_tokens.weight': the parameter "
+	                    "is [100, 48], the loaded weight is [128, 48]");
 	assert_int_equal(load.loaded, 1);
 	assert_int_equal(load.ignored, 1);
 	assert_true(state_of("model.layers.0.input_layernorm.weight")->loaded);
@@ -116,9 +120,10 @@ static void a_type_that_is_no_number_is_refused(void **state)
 	tensors[0].slot.dtype_name = "complex64";
 	tensors[0].slot.bytes = 0;
 	assert_true(send());
-	assert_string_equal(load.why.msg,
-	                    "'model.norm.weight' is complex64 and cannot be copied into a parameter of "
-	                    "bfloat16");
+	assert_string_equal(
+		load.why.msg,
+		"'model.norm.weight' is complex64 and cannot be copied into a parameter of "
+		"bfloat16");
 }
 
 static void a_flip_is_seen_by_the_rank_that_has_it(void **state)
@@ -207,7 +212,8 @@ static const char *ask(const char *path, const char *body, unsigned status, cons
 	ws_buf_free(&reply.body);
 	ws_serve_handle(serve, &rq, &reply);
 	if (reply.status != status)
-		fail_msg("%s %s: %u, %s", path, body ? body : "", reply.status, ws_buf_str(&reply.body));
+		fail_msg("%s %s: %u, %s", path, body ? body : "", reply.status,
+		         ws_buf_str(&reply.body));
 	return ws_buf_str(&reply.body);
 }
 
@@ -229,7 +235,8 @@ static void information_is_that_of_the_config(void **state)
 	assert_has(said, "\"dtype\":\"bfloat16\"");
 	assert_has(said, "\"quantization\":null");
 	said = ask("/model_info", NULL, 200, NULL);
-	assert_has(said, "\"model_type\":\"qwen3_moe\",\"architectures\":[\"Qwen3MoeForCausalLM\"]");
+	assert_has(said,
+	           "\"model_type\":\"qwen3_moe\",\"architectures\":[\"Qwen3MoeForCausalLM\"]");
 }
 
 static void a_dtype_replaces_that_of_the_config(void **state)
@@ -253,8 +260,11 @@ static void a_listing_shows_local_shapes_of_the_rank(void **state)
 	write_config(qwen3);
 	start(&(struct ws_serve_opts){ .model = ".", .tp = 8 });
 	const char *said = ask("/list_weights", NULL, 200, "7");
-	assert_has(said, "\"name\":\"model.layers.1.self_attn.qkv_proj.weight\",\"shape\":[18,32],");
-	assert_has(said, "\"name\":\"model.embed_tokens.weight\",\"shape\":[16,32],\"dtype\":\"bfloat16\"");
+	assert_has(said,
+	           "\"name\":\"model.layers.1.self_attn.qkv_proj.weight\",\"shape\":[18,32],");
+	assert_has(
+		said,
+		"\"name\":\"model.embed_tokens.weight\",\"shape\":[16,32],\"dtype\":\"bfloat16\"");
 	assert_null(strstr(said, "lm_head"));
 	assert_null(strstr(said, "\"received\""));
 	assert_has(ask("/list_weights", NULL, 200, "99"), "\"shape\":[18,32]");
@@ -322,13 +332,17 @@ static void numbers_are_rows_of_the_full_tensor(void **state)
 		         ws_number_from_bf16(element("model.layers.0.self_attn.k_proj.weight", i)));
 		strcat(want, one);
 	}
-	assert_has(ask("/get_weights_by_name", "{\"name\":\"model.layers.0.self_attn.k_proj.weight\","
-	                                       "\"truncate_size\":2}", 200, NULL), want);
+	assert_has(ask("/get_weights_by_name",
+	               "{\"name\":\"model.layers.0.self_attn.k_proj.weight\","
+	               "\"truncate_size\":2}",
+	               200, NULL),
+	           want);
 	unsigned rows = 0;
 	for (const char *at = ws_buf_str(&reply.body); *at; at++)
 		rows += *at == ']';
 	assert_int_equal(rows, 3);
-	ask("/get_weights_by_name", "{\"name\":\"model.norm.weight\",\"truncate_size\":-31}", 200, NULL);
+	ask("/get_weights_by_name", "{\"name\":\"model.norm.weight\",\"truncate_size\":-31}", 200,
+	    NULL);
 	assert_null(strchr(ws_buf_str(&reply.body), ','));
 	assert_string_equal(ask("/get_weights_by_name", "{\"name\":\"x\"}", 400, NULL),
 	                    "{\"error\":{\"message\":\"Get parameter by name failed\"}}");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loading into the parameters of a model. What every rank must hold is worked out here a second time,
- * element by element and without the layout: which element of which tensor of the checkpoint lies at
- * each place of each runtime parameter. */
+/* Loading into the parameters of a model. What every rank must hold is worked out here a second
+ * time, element by element and without the layout: which element of which tensor of the
+ * checkpoint lies at each place of each runtime parameter. */
 #include "number.h"
 #include "serve_small.h"
 
@@ -19,7 +19,8 @@ struct place {
 
 static size_t n_expected;
 
-static const uint16_t *memory_of(const char *name, unsigned rank, unsigned n_dims, const int64_t *dims)
+static const uint16_t *memory_of(const char *name, unsigned rank, unsigned n_dims,
+                                 const int64_t *dims)
 {
 	int64_t have[WS_MAX_DIMS];
 	const struct ws_param *p = ws_layout_find_param(model->layout, name);
@@ -27,22 +28,27 @@ static const uint16_t *memory_of(const char *name, unsigned rank, unsigned n_dim
 		fail_msg("no parameter %s", name);
 	ws_layout_dims(model->layout, p, rank, have);
 	if (p->n_dims != n_dims || memcmp(have, dims, n_dims * sizeof *dims) != 0)
-		fail_msg("%s at rank %u of %u is [%" PRId64 ", %" PRId64 "] of %u", name, rank, tp, have[0],
-		         n_dims > 1 ? have[1] : 0, p->n_dims);
+		fail_msg("%s at rank %u of %u is [%" PRId64 ", %" PRId64 "] of %u", name, rank, tp,
+		         have[0], n_dims > 1 ? have[1] : 0, p->n_dims);
 	for (size_t i = 0; i < ws_layout_param_count(model->layout); i++)
 		if (ws_layout_param(model->layout, i) == p)
 			return (const uint16_t *)(const void *)ws_serve_model_at(model, i, rank);
 	return NULL;
 }
 
-static void same(const char *name, unsigned rank, int64_t i, uint16_t have, const struct place *want)
+static void same(const char *name, unsigned rank, int64_t i, uint16_t have,
+                 const struct place *want)
 {
-	const uint16_t bits = want->name[0]
-		? element(want->name, (uint64_t)(want->row * (want->cols ? want->cols : 1) + want->col)) : 0;
+	const uint16_t bits =
+		want->name[0] ?
+			element(want->name,
+	                        (uint64_t)(want->row * (want->cols ? want->cols : 1) + want->col)) :
+			0;
 	if (have != bits)
-		fail_msg("%s at rank %u of %u, ep %u: element %" PRId64 " is %04x and not %04x, that of %s at "
-		         "%" PRId64 ", %" PRId64, name, rank, tp, ep, i, have, bits, want->name, want->row,
-		         want->col);
+		fail_msg("%s at rank %u of %u, ep %u: element %" PRId64
+		         " is %04x and not %04x, that of %s at "
+		         "%" PRId64 ", %" PRId64,
+		         name, rank, tp, ep, i, have, bits, want->name, want->row, want->col);
 }
 
 /* What lies in row r, column c of a local parameter? */
@@ -159,7 +165,8 @@ struct pair {
 static void locate_gate_up(const void *ctx, unsigned rank, int64_t r, int64_t c, struct place *out)
 {
 	const struct pair *p = ctx;
-	snprintf(out->name, sizeof out->name, "%s.%s_proj.weight", p->prefix, r < p->half ? "gate" : "up");
+	snprintf(out->name, sizeof out->name, "%s.%s_proj.weight", p->prefix,
+	         r < p->half ? "gate" : "up");
 	out->row = rank * p->half + r % p->half;
 	out->col = c;
 }
@@ -184,21 +191,24 @@ static void expect_experts(const char *prefix, int64_t experts, int64_t inner, i
 	snprintf(w13, sizeof w13, "%s.experts.w13_weight", prefix);
 	snprintf(w2, sizeof w2, "%s.experts.w2_weight", prefix);
 	for (unsigned rank = 0; rank < tp; rank++) {
-		const uint16_t *at13 = memory_of(w13, rank, 3, dims13), *at2 = memory_of(w2, rank, 3, dims2);
+		const uint16_t *at13 = memory_of(w13, rank, 3, dims13),
+			       *at2 = memory_of(w2, rank, 3, dims2);
 		for (int64_t i = 0; i < n * 2 * half * hidden; i++) {
 			const int64_t e = rank / per * n + i / (2 * half * hidden);
 			const int64_t r = i / hidden % (2 * half);
 			struct place p = { .row = rank % per * half + r % half, .col = i % hidden,
 				           .cols = hidden };
-			snprintf(p.name, sizeof p.name, "%s.experts.%d.%s_proj.weight", prefix, (int)e,
-			         r < half ? "gate" : "up");
+			snprintf(p.name, sizeof p.name, "%s.experts.%d.%s_proj.weight", prefix,
+			         (int)e, r < half ? "gate" : "up");
 			same(w13, rank, i, at13[i], &p);
 		}
 		for (int64_t i = 0; i < n * half * hidden; i++) {
 			const int64_t e = rank / per * n + i / (half * hidden);
-			struct place p = { .row = i / half % hidden, .col = rank % per * half + i % half,
+			struct place p = { .row = i / half % hidden,
+				           .col = rank % per * half + i % half,
 				           .cols = inner };
-			snprintf(p.name, sizeof p.name, "%s.experts.%d.down_proj.weight", prefix, (int)e);
+			snprintf(p.name, sizeof p.name, "%s.experts.%d.down_proj.weight", prefix,
+			         (int)e);
 			same(w2, rank, i, at2[i], &p);
 		}
 	}
@@ -249,7 +259,8 @@ static void assert_round_trip(void)
 		assert_int_equal(ws_serve_gather_hash(&g, hashes), 0);
 		for (unsigned r = 0; r < tp; r++)
 			if (hashes[r] != ws_hash64(t->bytes, (size_t)t->slot.bytes))
-				fail_msg("%s put together at rank %u of %u, ep %u", t->slot.name, r, tp, ep);
+				fail_msg("%s put together at rank %u of %u, ep %u", t->slot.name, r,
+				         tp, ep);
 	}
 	drop_tensors();
 }
@@ -306,7 +317,8 @@ static void qwen3_replicates_heads_and_ties_its_head(void **state)
 
 static void qwen3_moe_divides_experts_by_both_sizes(void **state)
 {
-	static const unsigned sizes[][2] = { { 1, 1 }, { 2, 1 }, { 2, 2 }, { 4, 2 }, { 8, 2 }, { 8, 8 } };
+	static const unsigned sizes[][2] = { { 1, 1 }, { 2, 1 }, { 2, 2 },
+		                             { 4, 2 }, { 8, 2 }, { 8, 8 } };
 	(void)state;
 	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
 		load_all(qwen3_moe, sizes[i][0], sizes[i][1]);
@@ -335,7 +347,8 @@ static void expect_bias(const char *name, int64_t n)
 	for (unsigned rank = 0; rank < tp; rank++) {
 		const float *have = (const float *)(const void *)memory_of(name, rank, 1, dims);
 		for (int64_t i = 0; i < n; i++)
-			assert_true(have[i] == (float)ws_number_from_bf16(element(name, (uint64_t)i)));
+			assert_true(have[i] ==
+			            (float)ws_number_from_bf16(element(name, (uint64_t)i)));
 	}
 	n_expected++;
 }
@@ -349,12 +362,14 @@ static void deepseek_keeps_its_latent_projections_whole(void **state)
 		for (int l = 0; l < 2; l++) {
 			const char *attn = kept(in_layer(l, "self_attn"));
 			const struct pair p = { attn, 24 };
-			expect(kept(in_layer(l, "self_attn.fused_qkv_a_proj_with_mqa.weight")), 24 + 18, 32,
-			       locate_latent, &p);
+			expect(kept(in_layer(l, "self_attn.fused_qkv_a_proj_with_mqa.weight")),
+			       24 + 18, 32, locate_latent, &p);
 			expect_whole(kept(in_layer(l, "self_attn.q_a_layernorm.weight")), 24, 0);
-			expect_column_parallel(kept(in_layer(l, "self_attn.q_b_proj.weight")), 48, 24);
+			expect_column_parallel(kept(in_layer(l, "self_attn.q_b_proj.weight")), 48,
+			                       24);
 			expect_whole(kept(in_layer(l, "self_attn.kv_a_layernorm.weight")), 16, 0);
-			expect_column_parallel(kept(in_layer(l, "self_attn.kv_b_proj.weight")), 64, 16);
+			expect_column_parallel(kept(in_layer(l, "self_attn.kv_b_proj.weight")), 64,
+			                       16);
 			expect_row_parallel(kept(in_layer(l, "self_attn.o_proj.weight")), 32, 32);
 			expect_whole(kept(in_layer(l, "input_layernorm.weight")), 32, 0);
 			expect_whole(kept(in_layer(l, "post_attention_layernorm.weight")), 32, 0);

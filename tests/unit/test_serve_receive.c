@@ -4,7 +4,8 @@
 
 static const char buckets[] =
 	"\"num_buckets\":2,\"group_name\":\"g\",\"buckets\":["
-	"{\"names\":[\"w.a\",\"w.b\"],\"dtypes\":[\"float32\",\"bfloat16\"],\"shapes\":[[700,100],[3]]},"
+	"{\"names\":[\"w.a\",\"w.b\"],\"dtypes\":[\"float32\",\"bfloat16\"],\"shapes\":[[700,100],["
+        "3]]},"
 	"{\"names\":[\"w.c\",\"w.d\"],\"dtypes\":[\"int64\",\"int8\"],\"shapes\":[[],[5]]}]";
 
 static void receive(const char *more, long status, const char *says)
@@ -32,7 +33,8 @@ static void push(const struct ws_serve_opts *opts)
 	receive("", 200, "Received and applied 4 weights");
 	assert_held();
 	renew_bytes(2);
-	receive(",\"flush_cache\":true,\"load_format\":\"flattened_bucket\"", 200, "Received and applied 4");
+	receive(",\"flush_cache\":true,\"load_format\":\"flattened_bucket\"", 200,
+	        "Received and applied 4");
 	assert_held();
 	assert_int_equal(serve->journal.flushes, 1);
 }
@@ -80,8 +82,9 @@ static void both_fields_are_required_and_the_group_too(void **state)
 	     "Group weight_update_group not in []");
 	form();
 	post("/receive_weights",
-	     "{\"num_buckets\":0,\"buckets\":[],\"group_name\":\"g\",\"free_kv_cache_before_recv\":true}", 400,
-	     "Cannot free KV cache");
+	     "{\"num_buckets\":0,\"buckets\":[],\"group_name\":\"g\",\"free_kv_cache_before_recv\":"
+	     "true}",
+	     400, "Cannot free KV cache");
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* receive_weights_ep_scatter: two trainers, each with half of the experts, and an endpoint of two ranks. */
+/* receive_weights_ep_scatter: two trainers, each with half of the experts, and
+ * an endpoint of two ranks. */
 #include "serve_rank0.h"
 
 #include "gloo_p2p.h"
@@ -10,7 +11,8 @@ enum { TRAINERS = 2, TP = 2, EXPERTS = 8, MOST = 64 };
 
 static const char config[] =
 	"{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\","
-	"\"torch_dtype\":\"bfloat16\",\"hidden_size\":32,\"intermediate_size\":64,\"num_hidden_layers\":3,"
+	"\"torch_dtype\":\"bfloat16\",\"hidden_size\":32,\"intermediate_size\":64,\"num_hidden_"
+        "layers\":3,"
 	"\"num_attention_heads\":8,\"num_key_value_heads\":4,\"head_dim\":4,\"vocab_size\":64,"
 	"\"num_experts\":8,\"num_experts_per_tok\":2,\"moe_intermediate_size\":16,"
 	"\"mlp_only_layers\":[0],\"decoder_sparse_step\":1,\"tie_word_embeddings\":false}";
@@ -22,7 +24,9 @@ static const char *const experts[] = {
 };
 static const unsigned by_layer[] = { 1, 3, 0, 2 };
 static const char *const others[] = {
-	"model.norm.weight", "model.layers.0.self_attn.qkv_proj.weight", "model.layers.0.mlp.down_proj.weight",
+	"model.norm.weight",
+	"model.layers.0.self_attn.qkv_proj.weight",
+	"model.layers.0.mlp.down_proj.weight",
 };
 
 /* Byte i of a parameter as a rank should have it. */
@@ -67,7 +71,8 @@ static void add(struct trainer *t, const char *name, unsigned parts, unsigned pa
 		struct sent *s = &t->sent[t->n];
 		const uint64_t piece = ws_serve_model_bytes(m, param, r) / parts;
 		*s = (struct sent){ param, r, part * piece, { 0 } };
-		s->span = (struct ws_span){ .length = piece, .fd = -1, .fill = fill_param, .ctx = s };
+		s->span =
+			(struct ws_span){ .length = piece, .fd = -1, .fill = fill_param, .ctx = s };
 		t->list[t->n++] = (struct ws_gloo_transfer){ .peer = TRAINERS + r,
 			                                     .payload = { piece, &s->span, 1 } };
 	}
@@ -106,12 +111,18 @@ static void start_model(enum ws_serve_keep keep)
 	assert_non_null(f);
 	assert_true(fputs(config, f) >= 0);
 	fclose(f);
-	const struct ws_serve_opts o = { .listen = "127.0.0.1:0", .tp = TP, .model = ".", .keep = keep,
+	const struct ws_serve_opts o = { .listen = "127.0.0.1:0",
+		                         .tp = TP,
+		                         .model = ".",
+		                         .keep = keep,
 		                         .lineage = WS_SERVE_XORL_LEGACY,
-		                         .receive_ns = 8 * WS_NS_PER_S, .init_ns = 8 * WS_NS_PER_S };
+		                         .receive_ns = 8 * WS_NS_PER_S,
+		                         .init_ns = 8 * WS_NS_PER_S };
 	if (ws_serve_start(&o, &serve, &err))
 		fail_msg("%s", err.msg);
-	const struct ws_store_opts so = { .host = "127.0.0.1", .world_size = TRAINERS + TP, .group = "s" };
+	const struct ws_store_opts so = { .host = "127.0.0.1",
+		                          .world_size = TRAINERS + TP,
+		                          .group = "s" };
 	if (ws_store_open(&so, &store, &err))
 		fail_msg("%s", err.msg);
 }
@@ -128,11 +139,16 @@ static void plans_json(struct ws_buf *out)
 {
 	ws_buf_puts(out, ",\"expert_transfer_plan\":[");
 	for (size_t i = 0; i < 4; i++)
-		ws_buf_printf(out, "%s{\"weight_name\":\"%s\",\"is_expert_weight\":true,\"expert_ranges\":{"
-		              "\"0\":{\"start\":0,\"end\":4,\"source_nccl_rank\":0},"
-		              "\"1\":{\"start\":4,\"end\":8,\"source_nccl_rank\":1}}}", i ? "," : "", experts[i]);
-	ws_buf_puts(out, ",{\"weight_name\":\"model.layers.1.mlp.experts.w3_weight\",\"expert_ranges\":{}}],"
-	                 "\"non_expert_transfer_plan\":[");
+		ws_buf_printf(
+			out,
+			"%s{\"weight_name\":\"%s\",\"is_expert_weight\":true,\"expert_ranges\":{"
+			"\"0\":{\"start\":0,\"end\":4,\"source_nccl_rank\":0},"
+			"\"1\":{\"start\":4,\"end\":8,\"source_nccl_rank\":1}}}",
+			i ? "," : "", experts[i]);
+	ws_buf_puts(
+		out,
+		",{\"weight_name\":\"model.layers.1.mlp.experts.w3_weight\",\"expert_ranges\":{}}],"
+		"\"non_expert_transfer_plan\":[");
 	for (size_t i = 0; i < 3; i++)
 		ws_buf_printf(out, "%s{\"weight_name\":\"%s\"}", i ? "," : "", others[i]);
 	ws_buf_puts(out, "],\"non_expert_batch_size\":2");
@@ -171,8 +187,10 @@ static void begin_call(struct scatter_call *c, bool legacy)
 	ws_buf_init(&c->body, 0);
 	ws_buf_puts(&c->body, "{\"weight_names\":[");
 	names_json(&c->body);
-	ws_buf_printf(&c->body, "],\"group_name\":\"s\",\"training_world_size\":2,\"num_experts_per_rank\":4,"
-	              "\"master_address\":\"127.0.0.1\",\"master_port\":%u", (unsigned)ws_store_port(store));
+	ws_buf_printf(&c->body,
+	              "],\"group_name\":\"s\",\"training_world_size\":2,\"num_experts_per_rank\":4,"
+	              "\"master_address\":\"127.0.0.1\",\"master_port\":%u",
+	              (unsigned)ws_store_port(store));
 	if (!legacy)
 		plans_json(&c->body);
 	ws_buf_puts(&c->body, "}");
@@ -247,15 +265,22 @@ static void requests_are_checked_before_anybody_is_waited_for(void **state)
 		{ "{}", "body.weight_names: Field required" },
 		{ "{\"weight_names\":[1]}", "body.weight_names: Input should be a valid string" },
 		{ "{\"weight_names\":[],\"training_world_size\":0}", "body.training_world_size" },
-		{ "{\"weight_names\":[],\"expert_transfer_plan\":{}}", "Input should be a valid list" },
+		{ "{\"weight_names\":[],\"expert_transfer_plan\":{}}",
+		  "Input should be a valid list" },
 		{ "{\"weight_names\":[],\"expert_transfer_plan\":[{\"weight_name\":"
-		  "\"model.layers.1.mlp.experts.w2_weight\"}]}", "body.expert_ranges: Field required" },
+		  "\"model.layers.1.mlp.experts.w2_weight\"}]}",
+		  "body.expert_ranges: Field required" },
 		{ "{\"weight_names\":[],\"expert_transfer_plan\":[{\"weight_name\":"
-		  "\"model.layers.1.mlp.experts.w2_weight\",\"expert_ranges\":{\"0\":{\"start\":0,\"end\":4,"
-		  "\"source_nccl_rank\":8}}}]}", "body.source_nccl_rank" },
-		{ "{\"weight_names\":[],\"non_expert_transfer_plan\":[{\"weight_name\":\"model.norm.weight\","
-		  "\"source_nccl_rank\":-1}]}", "no such training rank" },
-		{ "{\"weight_names\":[\"model.norm.weight\"]}", "master_address and master_port are needed" },
+		  "\"model.layers.1.mlp.experts.w2_weight\",\"expert_ranges\":{\"0\":{\"start\":0,"
+		  "\"end\":4,"
+		  "\"source_nccl_rank\":8}}}]}",
+		  "body.source_nccl_rank" },
+		{ "{\"weight_names\":[],\"non_expert_transfer_plan\":[{\"weight_name\":\"model."
+		  "norm.weight\","
+		  "\"source_nccl_rank\":-1}]}",
+		  "no such training rank" },
+		{ "{\"weight_names\":[\"model.norm.weight\"]}",
+		  "master_address and master_port are needed" },
 	};
 	(void)state;
 	start_model(WS_KEEP_MEMORY);

@@ -52,7 +52,9 @@ static int tear_down(void **state)
 /* 0: the connection dropped. */
 static unsigned ask(const char *path, const char *body)
 {
-	const struct ws_serve_request rq = { .method = *body ? "POST" : "GET", .path = path, .body = body,
+	const struct ws_serve_request rq = { .method = *body ? "POST" : "GET",
+		                             .path = path,
+		                             .body = body,
 		                             .body_len = strlen(body) };
 	ws_buf_free(&reply.body);
 	ws_serve_handle(serve, &rq, &reply);
@@ -103,7 +105,8 @@ static void slime_processes_and_tells_its_version(void **state)
 {
 	(void)state;
 	start((struct ws_serve_opts){ .lineage = WS_SERVE_SLIME });
-	assert_int_equal(ask("/post_process_weights", "{\"restore_weights_before_load\":true}"), 200);
+	assert_int_equal(ask("/post_process_weights", "{\"restore_weights_before_load\":true}"),
+	                 200);
 	assert_int_equal(ask("/post_process_weights", "{\"post_process_quantization\":3}"), 400);
 	assert_int_equal(ask("/update_weight_version", "{\"new_version\":\"9\"}"), 200);
 	assert_int_equal(ask("/get_weight_version", ""), 200);
@@ -114,13 +117,16 @@ static void slime_processes_and_tells_its_version(void **state)
 static void give_weights(void)
 {
 	enum { BYTES = 3 * 4096 + 100 };
-	struct ws_serve_slot slot = { .name = "w", .dtype = WS_DTYPE_U8, .n_dims = 1, .dims = { BYTES },
-		                      .bytes = BYTES };
+	struct ws_serve_slot slot = {
+		.name = "w", .dtype = WS_DTYPE_U8, .n_dims = 1, .dims = { BYTES }, .bytes = BYTES
+	};
 	uint8_t *block = NULL;
 	uint64_t duplicates;
 	assert_int_equal(ws_serve_weights_reserve(&serve->weights, &slot, 1, &block, NULL), 0);
 	memset(slot.data, 7, BYTES);
-	assert_int_equal(ws_serve_weights_commit(&serve->weights, &slot, 1, block, 1, &duplicates, NULL), 0);
+	assert_int_equal(ws_serve_weights_commit(&serve->weights, &slot, 1, block, 1, &duplicates,
+	                                         NULL),
+	                 0);
 }
 
 static unsigned count_sevens(void)
@@ -140,16 +146,19 @@ static void released_weights_are_gone_with_a_memory_saver(void **state)
 	} rows[] = { { false, false, 12388 }, { true, false, 0 }, { true, true, 12388 } };
 	(void)state;
 	for (size_t i = 0; i < 3; i++) {
-		start((struct ws_serve_opts){ .lineage = WS_SERVE_SGLANG_2026, .memory_saver = rows[i].saver,
+		start((struct ws_serve_opts){ .lineage = WS_SERVE_SGLANG_2026,
+		                              .memory_saver = rows[i].saver,
 		                              .cpu_backup = rows[i].backup });
 		give_weights();
-		assert_int_equal(ask("/release_memory_occupation", "{\"tags\":[\"weights\",\"kv_cache\"]}"),
+		assert_int_equal(ask("/release_memory_occupation",
+		                     "{\"tags\":[\"weights\",\"kv_cache\"]}"),
 		                 200);
 		assert_string_equal(ws_buf_str(&reply.body), "null");
 		assert_int_equal(ask("/wsync/journal", ""), 200);
 		assert_said("\"released\":[\"weights\",\"kv_cache\"]");
 		assert_int_equal(ask("/resume_memory_occupation", "{\"tags\":[\"weights\"]}"), 200);
-		assert_int_equal(ask("/resume_memory_occupation", "{\"tags\":[\"kv_cache\"]}"), 200);
+		assert_int_equal(ask("/resume_memory_occupation", "{\"tags\":[\"kv_cache\"]}"),
+		                 200);
 		assert_int_equal(count_sevens(), rows[i].stay);
 	}
 }
@@ -170,7 +179,8 @@ static void a_resume_of_what_is_there_kills(void **state)
 	(void)state;
 	start((struct ws_serve_opts){ .lineage = WS_SERVE_XORL_LEGACY });
 	assert_int_equal(ask("/release_memory_occupation", "{\"tags\":[\"kv_cache\"]}"), 200);
-	assert_int_equal(ask("/resume_memory_occupation", "{\"tags\":[\"kv_cache\",\"weights\"]}"), 0);
+	assert_int_equal(ask("/resume_memory_occupation", "{\"tags\":[\"kv_cache\",\"weights\"]}"),
+	                 0);
 	assert_string_equal(killed_by, "KeyError: 'weights'");
 	start((struct ws_serve_opts){ 0 });
 	assert_int_equal(ask("/resume_memory_occupation", "{\"tags\":null}"), 400);
@@ -210,13 +220,16 @@ static void openapi_tells_the_fields(void **state)
 	(void)state;
 	start((struct ws_serve_opts){ .lineage = WS_SERVE_SESSION });
 	assert_int_equal(ask("/openapi.json", ""), 200);
-	assert_said("\"/flush_cache\":{\"get\":{\"parameters\":[{\"name\":\"timeout\",\"in\":\"query\"");
+	assert_said(
+		"\"/"
+	        "flush_cache\":{\"get\":{\"parameters\":[{\"name\":\"timeout\",\"in\":\"query\"");
 	assert_said("{\"$ref\":\"#/components/schemas/update_weights_from_distributed\"}");
 	assert_said("\"load_format\":{}");
 	assert_said("\"selector\":{}");
 	start((struct ws_serve_opts){ .lineage = WS_SERVE_SGLANG_0_5 });
 	assert_int_equal(ask("/openapi.json", ""), 200);
-	assert_said("\"update_weights_from_distributed\":{\"type\":\"object\",\"properties\":{\"names\":{},"
+	assert_said("\"update_weights_from_distributed\":{\"type\":\"object\",\"properties\":{"
+	            "\"names\":{},"
 	            "\"dtypes\":{},\"shapes\":{},\"group_name\":{},\"flush_cache\":{},"
 	            "\"abort_all_requests\":{},\"weight_version\":{}}}"); /* no load_format */
 	start((struct ws_serve_opts){ .lineage = WS_SERVE_XORL });

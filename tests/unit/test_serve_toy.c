@@ -142,7 +142,8 @@ static void what_is_drawn_is_as_likely_as_is_said(void **state)
 	for (uint64_t i = 0; i < DRAWS; i++)
 		count[ws_toy_draw(&row, &shape, 42, i)]++;
 	for (int32_t t = 0; t < 10; t++)
-		assert_true(fabs((double)count[t] / (double)DRAWS - exp(ws_toy_logprob(&row, &shape, t))) < 0.02);
+		assert_true(fabs((double)count[t] / (double)DRAWS -
+		                 exp(ws_toy_logprob(&row, &shape, t))) < 0.02);
 	ws_toy_predict(&st, &shape, 1, &row);
 	for (uint64_t i = 0; i < 100; i++)
 		assert_int_equal(ws_toy_draw(&row, &shape, 42, i), ws_toy_best(&row));
@@ -190,7 +191,8 @@ static void experts_are_different_ones_and_none_in_dense_layers(void **state)
 	struct ws_toy_state st = { 0 };
 	int32_t rows[3 * 4];
 	(void)state;
-	shape.routing = (struct ws_routing_shape){ .layers = 3, .k = 4, .experts = 6, .dense = { true } };
+	shape.routing =
+		(struct ws_routing_shape){ .layers = 3, .k = 4, .experts = 6, .dense = { true } };
 	for (int32_t t = 0; t < 200; t++) {
 		memset(rows, 0x7f, sizeof rows);
 		ws_toy_step(toy, &st, t, &shape, rows);
@@ -226,8 +228,9 @@ static void sketches_are_as_long_as_each_other_and_near_where_numbers_are(void *
 		x[i] = (float)((int64_t)(ws_toy_mix(1, i) >> 40) - (1 << 23)) / (float)(1 << 27);
 		y[i] = x[i] * (1 + (float)(i % 3) * 0.01f) * 16;
 	}
-	const struct ws_toy_tensor tx = matrix("x", WS_DTYPE_F32, x, dims), ty = matrix("x", WS_DTYPE_F32, y, dims),
-	                           tz = matrix("z", WS_DTYPE_F32, x, dims);
+	const struct ws_toy_tensor tx = matrix("x", WS_DTYPE_F32, x, dims),
+				   ty = matrix("x", WS_DTYPE_F32, y, dims),
+				   tz = matrix("z", WS_DTYPE_F32, x, dims);
 	assert_int_equal(ws_toy_sketch(&tx, NULL, &a), 0);
 	assert_int_equal(ws_toy_sketch(&ty, NULL, &b), 0);
 	assert_int_equal(ws_toy_sketch(&tz, NULL, &c), 0);
@@ -251,8 +254,9 @@ static void codes_count_as_the_numbers_they_stand_for(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof codes; i++) {
 		codes[i] = (uint8_t)(ws_toy_mix(2, i) & 0xbf); /* below 2 */
-		const double magnitude = codes[i] & 0x78 ? (8 + codes[i] % 8) * exp2((codes[i] >> 3 & 15) - 10)
-		                                         : codes[i] % 8 / 512.0;
+		const double magnitude =
+			codes[i] & 0x78 ? (8 + codes[i] % 8) * exp2((codes[i] >> 3 & 15) - 10) :
+					  codes[i] % 8 / 512.0;
 		numbers[i] = (float)(codes[i] & 0x80 ? -magnitude : magnitude) *
 		             factor[i / 130 / 128 * 2 + i % 130 / 128];
 	}
@@ -272,8 +276,9 @@ static void numbers_that_are_none_do_no_harm(void **state)
 	static const float x[] = { NAN, INFINITY, -INFINITY, 1e38f, -1e38f, 0 }, zeros[6];
 	struct ws_toy_sketch a;
 	(void)state;
-	const struct ws_toy_tensor t = matrix("x", WS_DTYPE_F32, x, dims), z = matrix("x", WS_DTYPE_F32, zeros, dims),
-	                           e = matrix("x", WS_DTYPE_F32, x, none);
+	const struct ws_toy_tensor t = matrix("x", WS_DTYPE_F32, x, dims),
+				   z = matrix("x", WS_DTYPE_F32, zeros, dims),
+				   e = matrix("x", WS_DTYPE_F32, x, none);
 	assert_int_equal(ws_toy_sketch(&t, &e, &a), 0);
 	assert_int_equal(ws_toy_sketch(&z, NULL, &a), 0);
 	assert_int_equal(a.v[0], 0);

@@ -60,7 +60,8 @@ static void push_both_ways(const struct ws_serve_opts *opts)
 	renew_bytes(2);
 	prepare(buckets, 200, "Ready to receive 2 weight bucket(s).");
 	send_all();
-	complete("{\"group_name\":\"g\",\"weight_version\":\"7\"}", 200, "Weight version updated to 7.");
+	complete("{\"group_name\":\"g\",\"weight_version\":\"7\"}", 200,
+	         "Weight version updated to 7.");
 	assert_held();
 	assert_int_equal(serve->journal.updates, 2);
 	assert_int_equal(serve->journal.bytes, 2 * sizeof bytes);
@@ -114,12 +115,14 @@ static void refusals_have_the_servers_words(void **state)
 	prepare("{\"group_name\":\"g\",\"transport\":\"p2p\"}", 400,
 	        "supports only NCCL broadcast transport, got 'p2p'");
 	prepare("{\"group_name\":\"g\",\"num_buckets\":2,\"buckets\":[]}", 400, "num_buckets is 2");
-	prepare("{\"group_name\":\"g\",\"buckets\":3}", 400, "body.buckets: Input should be a valid list");
-	prepare("{\"group_name\":\"g\",\"names\":[\"x\"],\"dtypes\":[\"float7\"],\"shapes\":[[1]]}", 400,
-	        "module 'torch' has no attribute 'float7'");
+	prepare("{\"group_name\":\"g\",\"buckets\":3}", 400,
+	        "body.buckets: Input should be a valid list");
+	prepare("{\"group_name\":\"g\",\"names\":[\"x\"],\"dtypes\":[\"float7\"],\"shapes\":[[1]]}",
+	        400, "module 'torch' has no attribute 'float7'");
 	complete(done, 400, "module 'torch' has no attribute 'float7'");
 	prepare(flat, 200, "Ready");
-	prepare(flat, 400, "A weight update is already in progress. Call complete_weights_update first.");
+	prepare(flat, 400,
+	        "A weight update is already in progress. Call complete_weights_update first.");
 	complete("{\"group_name\":\"other\"}", 400,
 	         "Prepared group 'g' does not match completion group 'other'.");
 	send_all();
@@ -209,16 +212,19 @@ static void flattened_buckets_are_cut_up_again(void **state)
 	assert_held();
 }
 
-static const char config[] =
-	"{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",\"torch_dtype\":\"bfloat16\","
-	"\"hidden_size\":32,\"intermediate_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":8,"
-	"\"num_key_value_heads\":4,\"vocab_size\":64}";
+static const char config[] = "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\","
+                             "\"torch_dtype\":\"bfloat16\","
+			     "\"hidden_size\":32,\"intermediate_size\":64,\"num_hidden_layers\":1,"
+                             "\"num_attention_heads\":8,"
+			     "\"num_key_value_heads\":4,\"vocab_size\":64}";
 
 static void send_first(size_t n)
 {
 	struct ws_err err = WS_ERR_INIT;
 	const struct ws_span span = { .length = n, .fd = -1, .fill = fill, .ctx = bytes };
-	assert_int_equal(ws_gloo_send(gloo, &(struct ws_payload){ n, &span, 1 }, 1, soon(), &cancel, &err), 0);
+	assert_int_equal(ws_gloo_send(gloo, &(struct ws_payload){ n, &span, 1 }, 1, soon(), &cancel,
+	                              &err),
+	                 0);
 }
 
 static void direct_goes_past_the_loader(void **state)
@@ -233,21 +239,25 @@ static void direct_goes_past_the_loader(void **state)
 	assert_int_equal(scratch_leave(&dir), 0);
 	form();
 	prepare("{\"names\":[\"model.layers.0.mlp.gate_up_proj.weight\"],\"dtypes\":[\"bfloat16\"],"
-	        "\"shapes\":[[128,32]],\"group_name\":\"g\",\"load_format\":\"direct\"}", 200, "Ready");
+	        "\"shapes\":[[128,32]],\"group_name\":\"g\",\"load_format\":\"direct\"}",
+	        200, "Ready");
 	send_first(128 * 32 * 2);
 	complete(done, 200, "Success");
 	const struct ws_layout *l = serve->model->layout;
-	const struct ws_param *p = ws_layout_find_param(l, "model.layers.0.mlp.gate_up_proj.weight");
-	assert_memory_equal(ws_serve_model_at(serve->model, (size_t)(p - ws_layout_param(l, 0)), 0), bytes,
-	                    128 * 32 * 2);
+	const struct ws_param *p =
+		ws_layout_find_param(l, "model.layers.0.mlp.gate_up_proj.weight");
+	assert_memory_equal(ws_serve_model_at(serve->model, (size_t)(p - ws_layout_param(l, 0)), 0),
+	                    bytes, 128 * 32 * 2);
 	prepare("{\"names\":[\"model.layers.0.mlp.gate_proj.weight\"],\"dtypes\":[\"bfloat16\"],"
-	        "\"shapes\":[[64,32]],\"group_name\":\"g\",\"load_format\":\"direct\"}", 200, "Ready");
+	        "\"shapes\":[[64,32]],\"group_name\":\"g\",\"load_format\":\"direct\"}",
+	        200, "Ready");
 	send_first(64 * 32 * 2);
 	complete(done, 400, "'model.layers.0.mlp.gate_proj.weight'");
 	prepare("{\"names\":[\"model.norm.weight\"],\"dtypes\":[\"bfloat16\"],"
 	        "\"shapes\":[[16]],\"group_name\":\"g\",\"load_format\":\"direct\"}", 200, "Ready");
 	send_first(16 * 2);
-	complete(done, 400, "Attempted to load weight (torch.Size([16])) into parameter (torch.Size([32]))");
+	complete(done, 400,
+	         "Attempted to load weight (torch.Size([16])) into parameter (torch.Size([32]))");
 }
 
 static void a_stop_ends_a_prepared_receive(void **state)

@@ -4,7 +4,9 @@
 
 static struct ws_serve_opts with(const char *const *fault)
 {
-	return (struct ws_serve_opts){ .faults = fault, .n_faults = 1, .slow_ns = 300 * WS_NS_PER_MS };
+	return (struct ws_serve_opts){ .faults = fault,
+		                       .n_faults = 1,
+		                       .slow_ns = 300 * WS_NS_PER_MS };
 }
 
 /* Forms the group as rank 0; the outcome is told, not asserted. */
@@ -97,7 +99,8 @@ static bool payload_fails(const char *fault, const char *ours)
 	struct post p;
 	start(&opts);
 	form();
-	begin(&p, "POST", "/update_weights_from_distributed", "{%s,\"flush_cache\":false}", tensors);
+	begin(&p, "POST", "/update_weights_from_distributed", "{%s,\"flush_cache\":false}",
+	      tensors);
 	if (send_tensors(&err) == 0)
 		fail_msg("%s: nobody noticed", fault);
 	const bool found = strstr(err.msg, ours);
@@ -117,7 +120,8 @@ static void a_length_that_is_wrong_is_found_out(void **state)
 			tear_down(state);
 			set_up(state);
 		}
-		found = payload_fails("wrong-length:wire/payload:1", "rank 1 expects 6 bytes for item 3, which has 5");
+		found = payload_fails("wrong-length:wire/payload:1",
+		                      "rank 1 expects 6 bytes for item 3, which has 5");
 	}
 	assert_true(found);
 }
@@ -137,7 +141,8 @@ static void a_connection_may_break_among_the_bytes(void **state)
 	(void)state;
 	start(&opts);
 	form();
-	begin(&p, "POST", "/update_weights_from_distributed", "{%s,\"flush_cache\":false}", tensors);
+	begin(&p, "POST", "/update_weights_from_distributed", "{%s,\"flush_cache\":false}",
+	      tensors);
 	send_tensors(&err); /* the kernel may have taken it all */
 	end(&p, -1, "");
 }
@@ -152,7 +157,8 @@ static void a_receiver_that_hangs_is_waited_for_until_the_deadline(void **state)
 	start(&opts);
 	serve->opts.receive_ns = 500 * WS_NS_PER_MS;
 	form();
-	begin(&p, "POST", "/update_weights_from_distributed", "{%s,\"flush_cache\":false}", tensors);
+	begin(&p, "POST", "/update_weights_from_distributed", "{%s,\"flush_cache\":false}",
+	      tensors);
 	send_tensors(&err); /* the kernel may have taken it all */
 	end(&p, 400, "fault hang");
 }

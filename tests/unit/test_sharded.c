@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks saved one by one comes to the checkpoint again; shards are made here element by element. */
+/* What ranks saved one by one comes to the checkpoint again; shards are
+ * made here element by element. */
 #include "rank_shards.h"
 
 #include "shards.h"
@@ -45,8 +46,8 @@ static void assert_joined(const struct trainer *how)
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_input in;
 	if (open_ranks(how, &in, &err))
-		fail_msg("tp %d ep %d fused %d grouped %d: %s", how->tp, how->ep, how->fused, how->grouped,
-		         err.msg);
+		fail_msg("tp %d ep %d fused %d grouped %d: %s", how->tp, how->ep, how->fused,
+		         how->grouped, err.msg);
 	assert_int_equal(ws_catalog_count(in.catalog), checkpoint.n);
 	for (size_t i = 0; i < checkpoint.n; i++)
 		assert_item(in.catalog, &checkpoint.v[i]);
@@ -59,9 +60,13 @@ static void shards_of_any_trainer_are_joined(void **state)
 	for (int tp = 1; tp <= 8; tp *= 2)
 		for (int ep = 1; ep <= tp && ep <= EXPERTS; ep *= 2)
 			for (int kind = 0; kind < 3; kind++) {
-				const struct trainer how = { .tp = tp, .ep = ep, .fused = kind == 1,
-					                     .grouped = kind == 2, .vocab = kind ? 128 : 0,
-					                     .first_only = tp == 4, .whole_vocab = tp == 2 };
+				const struct trainer how = { .tp = tp,
+					                     .ep = ep,
+					                     .fused = kind == 1,
+					                     .grouped = kind == 2,
+					                     .vocab = kind ? 128 : 0,
+					                     .first_only = tp == 4,
+					                     .whole_vocab = tp == 2 };
 				save(&how);
 				assert_joined(&how);
 			}
@@ -99,10 +104,12 @@ static void what_is_one_run_of_a_rank_is_not_copied(void **state)
 	/* Norms and the router are whole; only what is divided along its columns is copied. */
 	assert_int_equal(views, checkpoint.n - 9 - 1);
 	assert_int_equal(copied, 2 + 1 + EXPERTS);
-	const struct ws_item *item = ws_catalog_find(in.catalog, "model.layers.0.self_attn.q_proj.weight");
+	const struct ws_item *item =
+		ws_catalog_find(in.catalog, "model.layers.0.self_attn.q_proj.weight");
 	assert_int_equal(item->view->n_pieces, 4);
-	assert_string_equal(item->made,
-	                    "joined of 4 ranks' model.layers.0.self_attn.q_proj.weight along axis 0");
+	assert_string_equal(
+		item->made,
+		"joined of 4 ranks' model.layers.0.self_attn.q_proj.weight along axis 0");
 	item = ws_catalog_find(in.catalog, "model.layers.0.self_attn.k_proj.weight");
 	assert_int_equal(item->view->n_pieces, KV);
 	ws_input_close(&in);
@@ -118,7 +125,8 @@ static void write_text(const char *path, const char *text)
 
 /* ---- replicas ---- */
 
-static int check_replicas(const struct trainer *how, const struct ws_replica_opts *o, struct ws_err *err)
+static int check_replicas(const struct trainer *how, const struct ws_replica_opts *o,
+                          struct ws_err *err)
 {
 	struct ws_input in;
 	*err = (struct ws_err)WS_ERR_INIT;
@@ -156,7 +164,8 @@ static bool is_replicated(const struct trainer *how, int rank, size_t tensor)
 		make_shard(how, r);
 		for (size_t i = 0; i < rank_tensors.n; i++) {
 			t = &rank_tensors.v[i];
-			if (!strcmp(t->name, name) && !memcmp(t->bytes + elements(t) * ELEMENT - 8, end, sizeof end))
+			if (!strcmp(t->name, name) &&
+			    !memcmp(t->bytes + elements(t) * ELEMENT - 8, end, sizeof end))
 				return true;
 		}
 	}
@@ -166,8 +175,11 @@ static bool is_replicated(const struct trainer *how, int rank, size_t tensor)
 static void replicas_that_differ_are_found_and_nothing_else(void **state)
 {
 	static const struct trainer hows[] = {
-		{ .tp = 2, .ep = 1, .whole_vocab = true }, { .tp = 4, .ep = 2 }, { .tp = 4, .ep = 1, .fused = true },
-		{ .tp = 4, .ep = 1, .grouped = true }, { .tp = 8, .ep = 1, .fused = true, .whole_vocab = true },
+		{ .tp = 2, .ep = 1, .whole_vocab = true },
+		{ .tp = 4, .ep = 2 },
+		{ .tp = 4, .ep = 1, .fused = true },
+		{ .tp = 4, .ep = 1, .grouped = true },
+		{ .tp = 8, .ep = 1, .fused = true, .whole_vocab = true },
 		{ .tp = 4, .ep = 1, .first_only = true },
 	};
 	const struct ws_replica_opts all = { .all = true }, some = { 0 };
@@ -184,8 +196,10 @@ static void replicas_that_differ_are_found_and_nothing_else(void **state)
 			for (size_t i = 0; i < n; i++) {
 				const bool replicated = is_replicated(how, r, i);
 				save_rank(how, r, i, true);
-				if (check_replicas(how, i % 2 ? &all : &some, &err) != (replicated ? -1 : 0))
-					fail_msg("tp %d, rank %d, %s: %s", how->tp, r, rank_tensors.v[i].name, err.msg);
+				if (check_replicas(how, i % 2 ? &all : &some, &err) !=
+				    (replicated ? -1 : 0))
+					fail_msg("tp %d, rank %d, %s: %s", how->tp, r,
+					         rank_tensors.v[i].name, err.msg);
 				assert_int_equal(err.code, replicated ? WS_EINPUT : WS_OK);
 				found += replicated;
 			}
@@ -209,12 +223,21 @@ static void both_files_of_a_replica_are_named(void **state)
 		i++;
 	save_rank(&how, 1, i, true);
 	assert_int_equal(check_replicas(&how, &(struct ws_replica_opts){ 0 }, &err), -1);
-	assert_string_equal(err.msg, "tensor 'model.norm.weight': rank 1 has other bytes than rank 0, though they hold "
-	                             "the same part of it (rank1.safetensors, rank0.safetensors)");
-	assert_int_equal(check_replicas(&how, &(struct ws_replica_opts){ .include = norms, .n_include = 1 }, &err), -1);
-	assert_int_equal(check_replicas(&how, &(struct ws_replica_opts){ .exclude = norms, .n_exclude = 1 }, &err), 0);
+	assert_string_equal(
+		err.msg,
+		"tensor 'model.norm.weight': rank 1 has other bytes than rank 0, though they hold "
+		"the same part of it (rank1.safetensors, rank0.safetensors)");
+	assert_int_equal(
+		check_replicas(&how, &(struct ws_replica_opts){ .include = norms, .n_include = 1 },
+	                       &err),
+		-1);
+	assert_int_equal(
+		check_replicas(&how, &(struct ws_replica_opts){ .exclude = norms, .n_exclude = 1 },
+	                       &err),
+		0);
 	ws_cancel_set(&cancel);
-	assert_int_equal(check_replicas(&how, &(struct ws_replica_opts){ .cancel = &cancel }, &err), -1);
+	assert_int_equal(check_replicas(&how, &(struct ws_replica_opts){ .cancel = &cancel }, &err),
+	                 -1);
 	assert_int_equal(err.code, WS_ECANCELLED);
 }
 
@@ -249,18 +272,28 @@ static void large_replicas_are_compared_at_both_ends_or_all_over(void **state)
 {
 	enum { ROWS = 513, COLS = 1024 };
 	static const char config[] =
-		"{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_size\":1024,"
+		"{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\","
+	        "\"hidden_size\":1024,"
 		"\"intermediate_size\":64,\"moe_intermediate_size\":64,\"num_hidden_layers\":1,"
-		"\"num_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":8,\"num_experts\":513,"
+		"\"num_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":8,\"num_"
+	        "experts\":513,"
 		"\"mlp_only_layers\":[],\"decoder_sparse_step\":1,\"vocab_size\":100}";
-	static const size_t places[] = { 0, (64 << 10) - 1, 64 << 10, 512 << 10, ROWS * COLS * 2 - (64 << 10) - 1,
-		                         ROWS * COLS * 2 - (64 << 10), ROWS * COLS * 2 - 1 };
+	static const size_t places[] = { 0,
+		                         (64 << 10) - 1,
+		                         64 << 10,
+		                         512 << 10,
+		                         ROWS * COLS * 2 - (64 << 10) - 1,
+		                         ROWS * COLS * 2 - (64 << 10),
+		                         ROWS * COLS * 2 - 1 };
 	static const char *const paths[] = { "a.safetensors", "b.safetensors" };
-	const struct ws_input_opts opts = { .paths = paths, .n_paths = 2, .sharded_tp = 2, .sharded_ep = 1 };
+	const struct ws_input_opts opts = {
+		.paths = paths, .n_paths = 2, .sharded_tp = 2, .sharded_ep = 1
+	};
 	(void)state;
 	write_text("config.json", config);
 	tensors_free(&rank_tensors);
-	struct tensor *t = tensors_random(&rank_tensors, "model.layers.0.mlp.gate.weight", 2, ROWS, COLS, 0);
+	struct tensor *t =
+		tensors_random(&rank_tensors, "model.layers.0.mlp.gate.weight", 2, ROWS, COLS, 0);
 	tensors_write(&rank_tensors, paths[0]);
 	for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
 		struct ws_err err = WS_ERR_INIT;
@@ -272,8 +305,13 @@ static void large_replicas_are_compared_at_both_ends_or_all_over(void **state)
 			fail_msg("%s", err.msg);
 		assert_int_equal(ws_catalog_replicas(in.stored), 1);
 		const bool end = i < 2 || i > 4;
-		assert_int_equal(ws_catalog_check_replicas(in.stored, &(struct ws_replica_opts){ 0 }, &err), end ? -1 : 0);
-		assert_int_equal(ws_catalog_check_replicas(in.stored, &(struct ws_replica_opts){ .all = true }, &err), -1);
+		assert_int_equal(ws_catalog_check_replicas(in.stored,
+		                                           &(struct ws_replica_opts){ 0 }, &err),
+		                 end ? -1 : 0);
+		assert_int_equal(ws_catalog_check_replicas(in.stored,
+		                                           &(struct ws_replica_opts){ .all = true },
+		                                           &err),
+		                 -1);
 		ws_input_close(&in);
 	}
 }
@@ -315,11 +353,15 @@ static void missing_shards_are_named(void **state)
 	struct trainer how = { .tp = 4, .ep = 1, .vocab = 128 };
 	save(&how);
 	spoil(&how, 2, "model.layers.0.self_attn.q_proj.weight", NULL);
-	assert_refused(&how, "rank 2: tensor 'model.layers.0.self_attn.q_proj.weight' of shape [12, 32], its "
-	               "share of [48, 32], is missing");
+	assert_refused(
+		&how,
+		"rank 2: tensor 'model.layers.0.self_attn.q_proj.weight' of shape [12, 32], its "
+		"share of [48, 32], is missing");
 	spoil(&how, 2, "model.layers.0.self_attn.q_proj.weight", "what.is.this");
-	assert_refused(&how, "rank 2: tensor 'what.is.this' is none that the qwen3_moe rules know, so nobody "
-	               "can say how it is divided");
+	assert_refused(
+		&how,
+		"rank 2: tensor 'what.is.this' is none that the qwen3_moe rules know, so nobody "
+		"can say how it is divided");
 	/* One of two that have the same head may lack it. */
 	spoil(&how, 2, "model.layers.0.self_attn.k_proj.weight", NULL);
 	assert_joined(&how);
@@ -329,19 +371,28 @@ static void missing_shards_are_named(void **state)
 	rename("rank1.safetensors", "rank2.safetensors");
 	how.tp = 4;
 	spoil(&how, 1, "", NULL);
-	assert_refused(&how, "rank 2: tensor 'model.layers.0.self_attn.q_proj.weight' is [24, 32], and its "
-	               "share of [48, 32] at tp 4 is [12, 32]");
+	assert_refused(
+		&how,
+		"rank 2: tensor 'model.layers.0.self_attn.q_proj.weight' is [24, 32], and its "
+		"share of [48, 32] at tp 4 is [12, 32]");
 	how.fused = true;
 	save(&how);
-	spoil(&how, 3, "model.layers.0.mlp.down_proj.weight", "model.layers.0.mlp.gate_up_proj.bias");
-	assert_refused(&how, "rank 3: tensor 'model.layers.0.mlp.gate_up_proj.bias' is none that the qwen3_moe "
-	               "rules know, so nobody can say how it is divided");
-	spoil(&how, 3, "model.layers.0.mlp.down_proj.weight", "model.layers.0.mlp.gate_proj.weight");
-	assert_refused(&how, "rank 3: tensor 'model.layers.0.mlp.gate_proj.weight' is there twice: as "
+	spoil(&how, 3, "model.layers.0.mlp.down_proj.weight",
+	      "model.layers.0.mlp.gate_up_proj.bias");
+	assert_refused(
+		&how,
+		"rank 3: tensor 'model.layers.0.mlp.gate_up_proj.bias' is none that the qwen3_moe "
+		"rules know, so nobody can say how it is divided");
+	spoil(&how, 3, "model.layers.0.mlp.down_proj.weight",
+	      "model.layers.0.mlp.gate_proj.weight");
+	assert_refused(&how,
+	               "rank 3: tensor 'model.layers.0.mlp.gate_proj.weight' is there twice: as "
 	               "'model.layers.0.mlp.gate_proj.weight' and within "
 	               "'model.layers.0.mlp.gate_up_proj.weight'");
-	spoil(&how, 3, "model.layers.0.self_attn.qkv_proj.weight", "model.layers.1.mlp.experts.gate_up_proj");
-	assert_refused(&how, "rank 3: tensor 'model.layers.1.mlp.experts.gate_up_proj' is [24, 32], and "
+	spoil(&how, 3, "model.layers.0.self_attn.qkv_proj.weight",
+	      "model.layers.1.mlp.experts.gate_up_proj");
+	assert_refused(&how,
+	               "rank 3: tensor 'model.layers.1.mlp.experts.gate_up_proj' is [24, 32], and "
 	               "model.layers.1.mlp.experts.w13_weight at tp 4 is [4, 12, 32]");
 }
 
@@ -351,11 +402,15 @@ static void another_ep_is_noticed(void **state)
 	struct trainer how = { .tp = 4, .ep = 2, .vocab = 128 };
 	save(&how);
 	how.ep = 1;
-	assert_refused(&how, "rank 0: tensor 'model.layers.1.mlp.experts.0.gate_proj.weight' is [12, 32], and "
-	               "its share of [24, 32] at tp 4 is [6, 32]");
+	assert_refused(
+		&how,
+		"rank 0: tensor 'model.layers.1.mlp.experts.0.gate_proj.weight' is [12, 32], and "
+		"its share of [24, 32] at tp 4 is [6, 32]");
 	how.ep = 4;
-	assert_refused(&how, "rank 1: tensor 'model.layers.1.mlp.experts.0.gate_proj.weight' [12, 32] is of an "
-	               "expert that at tp 4, ep 4 another rank has");
+	assert_refused(
+		&how,
+		"rank 1: tensor 'model.layers.1.mlp.experts.0.gate_proj.weight' [12, 32] is of an "
+		"expert that at tp 4, ep 4 another rank has");
 }
 
 /* ---- which files are whose ---- */
@@ -407,7 +462,8 @@ static void numbers_in_names_are_ranks(void **state)
 	write_one("a/rank_01/model.safetensors", "one");
 	write_one("a/step_100/model.safetensors", "other");
 	assert_ranks("a", 2, "zero one");
-	assert_unclear("a", 3, "a: there are not all of the 3 ranks among rank_00, rank_01, step_100");
+	assert_unclear("a", 3,
+	               "a: there are not all of the 3 ranks among rank_00, rank_01, step_100");
 	write_one("b/mp_rank_00_000/x.safetensors", "a");
 	write_one("b/mp_rank_00_001/x.safetensors", "b");
 	write_one("b/mp_rank_01_000/x.safetensors", "c");
@@ -420,7 +476,8 @@ static void numbers_in_names_are_ranks(void **state)
 		write_one(path, name);
 	}
 	assert_ranks("c", 12, "t0 t1 t2 t3 t4 t5 t6 t7 t8 t9 t10 t11");
-	assert_unclear("c", 8, "c: there are more than the 8 ranks among model-rank-0-part-0.safetensors, "
+	assert_unclear("c", 8,
+	               "c: there are more than the 8 ranks among model-rank-0-part-0.safetensors, "
 	               "model-rank-1-part-0.safetensors, model-rank-10-part-0.safetensors, "
 	               "model-rank-11-part-0.safetensors and 8 more");
 	write_one("d/shard0.safetensors", "a");
@@ -445,7 +502,8 @@ static void names_that_say_two_things_are_refused(void **state)
 	assert_unclear("c", 2, "c: no name there has the number of one of 2 ranks");
 	write_one("d/rank0.safetensors", "a");
 	write_one("d/rank1/x.safetensors", "b");
-	assert_unclear("d", 2, "d: both files and directories may be the 2 ranks among rank0.safetensors, "
+	assert_unclear("d", 2,
+	               "d: both files and directories may be the 2 ranks among rank0.safetensors, "
 	               "rank1");
 	write_one("e/rank0.safetensors", "a");
 	write_one("e/1.safetensors", "b");
@@ -474,7 +532,9 @@ static void ranks_are_named_in_order_and_once(void **state)
 	write_one("o/rank2/x.safetensors", "b");
 	write_one("o/rank010/x.safetensors", "c");
 	write_one("o/rank11/x.safetensors", "d");
-	assert_paths_refused(sorted, 3, "shards are not in the order of their numbers: o/rank10 comes before o/rank2");
+	assert_paths_refused(
+		sorted, 3,
+		"shards are not in the order of their numbers: o/rank10 comes before o/rank2");
 	assert_paths_refused(twice, 2, "ranks 0 and 1 are the same: o/rank1");
 	if (ws_shards_open(right, 3, 3, 0, &s, &err))
 		fail_msg("%s", err.msg);
@@ -490,7 +550,8 @@ static void manifests_say_it_all(void **state)
 	write_one("m/x/one.safetensors", "a");
 	write_one("m/x/two.safetensors", "b");
 	write_one("m/y.safetensors", "c");
-	write_text(path, "{\"tp\":2,\"ep\":2,\"shards\":[[\"x/one.safetensors\",\"x/two.safetensors\"],"
+	write_text(path,
+	           "{\"tp\":2,\"ep\":2,\"shards\":[[\"x/one.safetensors\",\"x/two.safetensors\"],"
 	           "\"y.safetensors\"]}");
 	assert_ranks(path, 2, "a+b c");
 	write_text("m/config.json", "{}");
@@ -505,17 +566,22 @@ static void manifests_say_it_all(void **state)
 		const char *text, *message;
 	} bad[] = {
 		{ "{\"tp\":2}", "m/shards.json: no list of \"shards\" in this manifest" },
-		{ "{\"tp\":0,\"shards\":[]}", "m/shards.json: \"tp\" is no number from 1 to 65536" },
+		{ "{\"tp\":0,\"shards\":[]}",
+		  "m/shards.json: \"tp\" is no number from 1 to 65536" },
 		{ "{\"tp\":2,\"shards\":[[\"y\"]]}", "m/shards.json: 1 shards of 2 ranks" },
 		{ "{\"shards\":[]}", "m/shards.json: 0 shards of 0 ranks" },
 		{ "{\"shards\":[[]]}", "m/shards.json: rank 0 has no list of files" },
 		{ "{\"shards\":[[1]]}", "m/shards.json: shard '' of rank 0 is no string" },
-		{ "{\"shards\":[\"/etc/passwd\"]}", "m/shards.json: shard '/etc/passwd' of rank 0 is no path "
+		{ "{\"shards\":[\"/etc/passwd\"]}",
+		  "m/shards.json: shard '/etc/passwd' of rank 0 is no path "
 		  "below the manifest" },
-		{ "{\"shards\":[\"x/../../y\"]}", "m/shards.json: shard 'x/../../y' of rank 0 is no path "
+		{ "{\"shards\":[\"x/../../y\"]}",
+		  "m/shards.json: shard 'x/../../y' of rank 0 is no path "
 		  "below the manifest" },
-		{ "{\"shards\":[\"a\\u0007\"]}", "m/shards.json: shard 'a?' of rank 0 has a control character" },
-		{ "{\"shards\":[\"y.safetensors\",\"z.safetensors\"]}", "rank 1: open m/z.safetensors: "
+		{ "{\"shards\":[\"a\\u0007\"]}",
+		  "m/shards.json: shard 'a?' of rank 0 has a control character" },
+		{ "{\"shards\":[\"y.safetensors\",\"z.safetensors\"]}",
+		  "rank 1: open m/z.safetensors: "
 		  "No such file or directory" },
 	};
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {

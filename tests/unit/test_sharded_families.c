@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* For every family: what the layout divides among ranks is joined again, under the names of the
- * checkpoint and under those of the server. Divided here element by element, by the layout's boxes. */
+ * checkpoint and under those of the server. Divided here element by element, by the layout's
+ * boxes. */
 #include "scratch.h"
 #include "wsync/tool/catalog.h"
 
@@ -105,10 +106,11 @@ static void write_file(const char *path, const struct tensor *v, size_t n)
 	assert_non_null(header);
 	header[len++] = '{';
 	for (size_t i = 0; i < n; i++) {
-		len += (size_t)sprintf(header + len, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[", i ? "," : "",
-		                       v[i].name, ws_dtype_safetensors(v[i].dtype));
+		len += (size_t)sprintf(header + len, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[",
+		                       i ? "," : "", v[i].name, ws_dtype_safetensors(v[i].dtype));
 		for (unsigned d = 0; d < v[i].n; d++)
-			len += (size_t)sprintf(header + len, "%s%lld", d ? "," : "", (long long)v[i].dims[d]);
+			len += (size_t)sprintf(header + len, "%s%lld", d ? "," : "",
+			                       (long long)v[i].dims[d]);
 		len += (size_t)sprintf(header + len, "],\"data_offsets\":[%zu,%zu]}", at,
 		                       at + (size_t)size_of(&v[i]));
 		at += (size_t)size_of(&v[i]);
@@ -209,8 +211,8 @@ static void check_item(const struct model *m, const struct ws_catalog *c, const 
 	assert_non_null(got);
 	assert_int_equal(ws_item_read(item, 0, got, item->bytes, &err), 0);
 	if (memcmp(got, want->bytes, item->bytes) != 0)
-		fail_msg("%s at tp %u, ep %u: %s (%s) has other bytes", m->title, m->tp, m->ep, want->name,
-		         item->made ? item->made : "as it is");
+		fail_msg("%s at tp %u, ep %u: %s (%s) has other bytes", m->title, m->tp, m->ep,
+		         want->name, item->made ? item->made : "as it is");
 	free(got);
 }
 
@@ -263,19 +265,28 @@ static void check_model(const struct model *m)
 	ws_config_free(config);
 }
 
-#define LLAMA "{\"model_type\":\"llama\",\"hidden_size\":16,\"intermediate_size\":24,\"num_hidden_layers\":1," \
+#define LLAMA                                                                                      \
+	"{\"model_type\":\"llama\",\"hidden_size\":16,\"intermediate_size\":24,\"num_hidden_"      \
+	"layers\":1,"                                                                              \
 	"\"num_attention_heads\":8,\"num_key_value_heads\":2,\"vocab_size\":70}"
-#define GLM "{\"model_type\":\"glm4_moe\",\"hidden_size\":16,\"intermediate_size\":24," \
-	"\"moe_intermediate_size\":8,\"num_hidden_layers\":2,\"num_attention_heads\":8," \
-	"\"num_key_value_heads\":4,\"head_dim\":4,\"n_routed_experts\":4,\"n_shared_experts\":1," \
-	"\"first_k_dense_replace\":1,\"vocab_size\":70,\"attention_bias\":true,\"use_qk_norm\":true}"
-#define DEEPSEEK "{\"model_type\":\"deepseek_v3\",\"hidden_size\":256,\"intermediate_size\":512," \
-	"\"moe_intermediate_size\":512,\"num_hidden_layers\":2,\"num_attention_heads\":8,\"q_lora_rank\":128," \
-	"\"kv_lora_rank\":64,\"qk_nope_head_dim\":64,\"qk_rope_head_dim\":64,\"v_head_dim\":64," \
-	"\"n_routed_experts\":4,\"n_shared_experts\":1,\"first_k_dense_replace\":1,\"vocab_size\":70," \
+#define GLM                                                                                        \
+	"{\"model_type\":\"glm4_moe\",\"hidden_size\":16,\"intermediate_size\":24,"                \
+	"\"moe_intermediate_size\":8,\"num_hidden_layers\":2,\"num_attention_heads\":8,"           \
+	"\"num_key_value_heads\":4,\"head_dim\":4,\"n_routed_experts\":4,\"n_shared_experts\":1,"  \
+	"\"first_k_dense_replace\":1,\"vocab_size\":70,\"attention_bias\":true,\"use_qk_norm\":"   \
+	"true}"
+#define DEEPSEEK                                                                                   \
+	"{\"model_type\":\"deepseek_v3\",\"hidden_size\":256,\"intermediate_size\":512,"           \
+	"\"moe_intermediate_size\":512,\"num_hidden_layers\":2,\"num_attention_heads\":8,\"q_"     \
+	"lora_rank\":128,"                                                                         \
+	"\"kv_lora_rank\":64,\"qk_nope_head_dim\":64,\"qk_rope_head_dim\":64,\"v_head_dim\":64,"   \
+	"\"n_routed_experts\":4,\"n_shared_experts\":1,\"first_k_dense_replace\":1,\"vocab_"       \
+	"size\":70,"                                                                               \
 	"\"quantization_config\":{\"quant_method\":\"fp8\",\"weight_block_size\":[128,128]}}"
-#define GPT_OSS "{\"model_type\":\"gpt_oss\",\"hidden_size\":64,\"intermediate_size\":160," \
-	"\"num_hidden_layers\":1,\"num_attention_heads\":8,\"num_key_value_heads\":4,\"head_dim\":8," \
+#define GPT_OSS                                                                                    \
+	"{\"model_type\":\"gpt_oss\",\"hidden_size\":64,\"intermediate_size\":160,"                \
+	"\"num_hidden_layers\":1,\"num_attention_heads\":8,\"num_key_value_heads\":4,\"head_"      \
+	"dim\":8,"                                                                                 \
 	"\"num_local_experts\":4,\"vocab_size\":70%s}"
 #define MXFP4 ",\"quantization_config\":{\"quant_method\":\"mxfp4\"}"
 
@@ -289,12 +300,21 @@ static void what_a_layout_divides_is_joined(void **state)
 	snprintf(bf16, sizeof bf16, GPT_OSS, "");
 	snprintf(mxfp4, sizeof mxfp4, GPT_OSS, MXFP4);
 	const struct model models[] = {
-		{ "llama", LLAMA, 1, 1 }, { "llama", LLAMA, 4, 1 }, { "llama", LLAMA, 8, 1 },
-		{ "glm", GLM, 2, 1 }, { "glm", GLM, 8, 2 }, { "glm", GLM, 4, 4 },
-		{ "deepseek", DEEPSEEK, 1, 1 }, { "deepseek", DEEPSEEK, 2, 1 },
-		{ "deepseek", DEEPSEEK, 4, 4 }, { "deepseek", DEEPSEEK, 4, 2 },
-		{ "gpt-oss", bf16, 2, 1 }, { "gpt-oss", bf16, 4, 4 }, { "gpt-oss in mxfp4", mxfp4, 1, 1 },
-		{ "gpt-oss in mxfp4", mxfp4, 2, 1 }, { "gpt-oss in mxfp4", mxfp4, 4, 1 },
+		{ "llama", LLAMA, 1, 1 },
+		{ "llama", LLAMA, 4, 1 },
+		{ "llama", LLAMA, 8, 1 },
+		{ "glm", GLM, 2, 1 },
+		{ "glm", GLM, 8, 2 },
+		{ "glm", GLM, 4, 4 },
+		{ "deepseek", DEEPSEEK, 1, 1 },
+		{ "deepseek", DEEPSEEK, 2, 1 },
+		{ "deepseek", DEEPSEEK, 4, 4 },
+		{ "deepseek", DEEPSEEK, 4, 2 },
+		{ "gpt-oss", bf16, 2, 1 },
+		{ "gpt-oss", bf16, 4, 4 },
+		{ "gpt-oss in mxfp4", mxfp4, 1, 1 },
+		{ "gpt-oss in mxfp4", mxfp4, 2, 1 },
+		{ "gpt-oss in mxfp4", mxfp4, 4, 1 },
 		{ "gpt-oss in mxfp4", mxfp4, 4, 4 },
 	};
 	for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)

@@ -16,8 +16,10 @@
 
 #include <cmocka.h>
 
-/* The system's, but for a name server that is silent and for a name with two addresses, ::1 first. */
-int getaddrinfo(const char *name, const char *service, const struct addrinfo *hints, struct addrinfo **out)
+/* The system's, but for a name server that is silent and for a name with two addresses, ::1
+ * first. */
+int getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
+                struct addrinfo **out)
 {
 	int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
 	*(void **)&real = dlsym(RTLD_NEXT, "getaddrinfo");
@@ -38,7 +40,9 @@ static void a_silent_name_server_is_not_waited_for(void **state)
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_cancel cancel = WS_CANCEL_INIT;
 	const int64_t start = ws_now_ns();
-	assert_int_equal(ws_sock_connect("silent.invalid", 1, ws_deadline_in(50 * WS_NS_PER_MS), NULL, &err), -1);
+	assert_int_equal(ws_sock_connect("silent.invalid", 1, ws_deadline_in(50 * WS_NS_PER_MS),
+	                                 NULL, &err),
+	                 -1);
 	assert_int_equal(err.code, WS_ETIMEOUT);
 	assert_string_equal(err.msg, "resolve host 'silent.invalid': the deadline passed");
 	assert_int_equal(ws_cancel_init(&cancel, &err), 0);
@@ -47,7 +51,9 @@ static void a_silent_name_server_is_not_waited_for(void **state)
 	assert_int_equal(err.code, WS_ECANCELLED);
 	assert_true(ws_now_ns() - start < 400 * WS_NS_PER_MS);
 	ws_cancel_fini(&cancel);
-	assert_int_equal(ws_sock_connect("silent.invalid", 1, ws_deadline_in(5 * WS_NS_PER_S), NULL, &err), -1);
+	assert_int_equal(ws_sock_connect("silent.invalid", 1, ws_deadline_in(5 * WS_NS_PER_S), NULL,
+	                                 &err),
+	                 -1);
 	assert_int_equal(err.code, WS_EREACH);
 	poll(NULL, 0, 100); /* those that were left behind are through */
 }
@@ -92,7 +98,8 @@ static void closed(struct pair *p)
 static void bytes_arrive_on_every_kind_of_listener(void **state)
 {
 	(void)state;
-	static const char *const hosts[] = { NULL, "", "::", "0.0.0.0", "127.0.0.1", "localhost", "both.invalid" };
+	static const char *const hosts[] = { NULL,        "",          "::",          "0.0.0.0",
+		                             "127.0.0.1", "localhost", "both.invalid" };
 	for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++) {
 		struct pair p = connected(hosts[i]);
 		struct ws_err err;
@@ -122,8 +129,9 @@ static void a_name_that_does_not_exist_is_not_reached(void **state)
 {
 	(void)state;
 	struct ws_err err;
-	assert_int_equal(ws_sock_connect("no-such-host.invalid", 80, ws_deadline_in(WS_NS_PER_S), NULL,
-	                                 &err), -1);
+	assert_int_equal(ws_sock_connect("no-such-host.invalid", 80, ws_deadline_in(WS_NS_PER_S),
+	                                 NULL, &err),
+	                 -1);
 	assert_int_equal(err.code, WS_EREACH);
 	assert_non_null(strstr(err.msg, "no-such-host.invalid"));
 	assert_int_equal(ws_sock_connect("", 80, ws_deadline_in(0), NULL, &err), -1);
@@ -158,8 +166,9 @@ static void a_peer_that_does_not_read_costs_the_deadline(void **state)
 	struct pair p = connected("127.0.0.1");
 	struct ws_err err;
 	static char much[64 << 20];
-	assert_int_equal(ws_sock_write(p.a, much, sizeof much, ws_deadline_in(50 * WS_NS_PER_MS), NULL,
-	                               "w", &err), -1);
+	assert_int_equal(ws_sock_write(p.a, much, sizeof much, ws_deadline_in(50 * WS_NS_PER_MS),
+	                               NULL, "w", &err),
+	                 -1);
 	assert_int_equal(err.code, WS_ETIMEOUT);
 	closed(&p);
 }
@@ -217,8 +226,8 @@ static void a_retry_loop_never_connects_to_itself(void **state)
 	(void)state;
 	struct ws_err err;
 	uint16_t port;
-	/* Binding the source port to the port that is called makes the kernel's coincidence certain;
-	 * ws_sock_connect cannot bind, so many tries on one ephemeral port have to do. */
+	/* Binding the source port to the port that is called makes the kernel's coincidence
+	 * certain; ws_sock_connect cannot bind, so many tries on one ephemeral port have to do. */
 	const int fd = ws_sock_listen("127.0.0.1", 0, &port, &err);
 	close(fd);
 	for (int i = 0; i < 3000; i++)
@@ -282,9 +291,10 @@ static void addresses_of_this_machine_are_recognised(void **state)
 	static const struct {
 		const char *host;
 		bool local;
-	} cases[] = { { "127.0.0.1", true }, { "127.9.9.9", true }, { "localhost", true }, { "[::1]", true },
-		      { "::ffff:127.0.0.1", true }, { "192.0.2.1", false }, { "2001:db8::1", false },
-		      { "0.0.0.1", false } };
+	} cases[] = { { "127.0.0.1", true },        { "127.9.9.9", true },
+		      { "localhost", true },        { "[::1]", true },
+		      { "::ffff:127.0.0.1", true }, { "192.0.2.1", false },
+		      { "2001:db8::1", false },     { "0.0.0.1", false } };
 	struct ws_err err;
 	bool local;
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

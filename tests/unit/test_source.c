@@ -37,8 +37,9 @@ static void write_tensors(const char *path, const char *const *names)
 	size_t n = 0;
 	*p++ = '{';
 	for (; names[n]; n++)
-		p += sprintf(p, "%s\"%s\":{\"dtype\":\"U8\",\"shape\":[2,2],\"data_offsets\":[%zu,%zu]}",
-		             n ? "," : "", names[n], n * 4, n * 4 + 4);
+		p += sprintf(
+			p, "%s\"%s\":{\"dtype\":\"U8\",\"shape\":[2,2],\"data_offsets\":[%zu,%zu]}",
+			n ? "," : "", names[n], n * 4, n * 4 + 4);
 	*p++ = '}';
 	file[0] = (char)((p - file - 8) & 0xff);
 	file[1] = (char)((p - file - 8) >> 8);
@@ -127,7 +128,8 @@ static void a_directory_is_read_by_its_index_first(void **state)
 static void a_directory_without_an_index_is_read_whole(void **state)
 {
 	(void)state;
-	expect(".", ".: no checkpoint there: looked for model.safetensors.index.json, model.safetensors "
+	expect(".",
+	       ".: no checkpoint there: looked for model.safetensors.index.json, model.safetensors "
 	       "and *.safetensors");
 	TENSORS("b.safetensors", "b");
 	TENSORS("a.safetensors", "a");
@@ -192,19 +194,26 @@ static void an_index_is_judged(void **state)
 		{ "{\"weight_map\":{\"a\":\"s\"},\"weight_map\":{}}", P "weight_map twice" },
 		{ INDEX("\"a\":1"), P "shard in weight_map at byte 19 is no string" },
 		{ INDEX("\"a\":\"\""), P "weight_map: the shard '' of tensor 'a' is empty" },
-		{ INDEX("\"a\":\"../s\""), P "weight_map: the shard '../s' of tensor 'a' is not the name of a "
-		  "file beside the index" },
-		{ INDEX("\"a\":\"/etc/passwd\""), P "weight_map: the shard '/etc/passwd' of tensor 'a' is not "
-		  "the name of a file beside the index" },
-		{ INDEX("\"a\":\"..\""), P "weight_map: the shard '..' of tensor 'a' is not the name of a file "
-		  "beside the index" },
-		{ INDEX("\"a\":\"s\\u0007\""), P "weight_map: the shard 's?' of tensor 'a' has a control "
-		  "character" },
+		{ INDEX("\"a\":\"../s\""),
+		  P "weight_map: the shard '../s' of tensor 'a' is not the name of a "
+		    "file beside the index" },
+		{ INDEX("\"a\":\"/etc/passwd\""),
+		  P "weight_map: the shard '/etc/passwd' of tensor 'a' is not "
+		    "the name of a file beside the index" },
+		{ INDEX("\"a\":\"..\""),
+		  P "weight_map: the shard '..' of tensor 'a' is not the name of a file "
+		    "beside the index" },
+		{ INDEX("\"a\":\"s\\u0007\""),
+		  P "weight_map: the shard 's?' of tensor 'a' has a control "
+		    "character" },
 		{ INDEX("\"a\":\"gone\""), P "1 of 1 shards are missing, the first is gone" },
 		{ INDEX("\"a\":\"s\""), P "tensor 'b' of s is not in the index" },
-		{ INDEX("\"a\":\"s\",\"b\":\"s\",\"c\":\"s\""), P "tensor 'c' is not in s, where the index has it" },
-		{ INDEX("\"a\":\"s\",\"b\":\"t\""), P "tensor 'b' is not in t, where the index has it" },
-		{ INDEX("\"a\":\"s\",\"b\":\"s\",\"a\":\"s\""), P "tensor 'a' is in weight_map twice" },
+		{ INDEX("\"a\":\"s\",\"b\":\"s\",\"c\":\"s\""),
+		  P "tensor 'c' is not in s, where the index has it" },
+		{ INDEX("\"a\":\"s\",\"b\":\"t\""),
+		  P "tensor 'b' is not in t, where the index has it" },
+		{ INDEX("\"a\":\"s\",\"b\":\"s\",\"a\":\"s\""),
+		  P "tensor 'a' is in weight_map twice" },
 		{ "{\"x\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
 		  P "not JSON at byte 69: nested deeper than 64 levels" },
 	};
@@ -227,8 +236,10 @@ static void a_file_cut_short_while_in_use_is_an_error(void **state)
 	uint64_t hash;
 	assert_int_equal(truncate("a.safetensors", (off_t)t->offset + 1), 0);
 	assert_int_equal(ws_source_read(s, t, 0, bytes, 4, &err), -1);
-	snprintf(sentence, sizeof sentence, "tensor 'x2': a.safetensors: ends at byte %d, 3 bytes early: "
-	         "it was cut short while in use", (int)t->offset + 1);
+	snprintf(sentence, sizeof sentence,
+	         "tensor 'x2': a.safetensors: ends at byte %d, 3 bytes early: "
+	         "it was cut short while in use",
+	         (int)t->offset + 1);
 	assert_string_equal(err.msg, sentence);
 	assert_int_equal(err.code, WS_EINPUT);
 	assert_int_equal(ws_source_hash(s, t, &hash, &err), -1);

@@ -210,7 +210,9 @@ static void a_wait_ends_when_the_last_key_appears(void **state)
 	for (const char *e = epochs; *e; e++) {
 		struct ws_store *s = store_for(0);
 		struct ws_store_client *setter = client_of(s, 'C');
-		struct waiter w = { .c = client_of(s, *e), .keys = { "/x", "/y" }, .until = soon() };
+		struct waiter w = { .c = client_of(s, *e),
+			            .keys = { "/x", "/y" },
+			            .until = soon() };
 		pthread_t t;
 		set(setter, "/x", "1");
 		pthread_create(&t, NULL, wait_for_keys, &w);
@@ -278,7 +280,8 @@ static void a_timed_out_wait_leaves_the_client_usable_but_in_epoch_a(void **stat
 	ws_store_close(s);
 }
 
-/* The key appears around the moment of the time-out: whoever comes first, the stream stays in step. */
+/* The key appears around the moment of the time-out: whoever comes first, the stream stays in
+ * step. */
 static void a_wait_and_its_cancelling_may_cross(void **state)
 {
 	(void)state;
@@ -383,7 +386,8 @@ static void our_own_process_waits_without_a_socket(void **state)
 	ok(ws_store_get(s, "/late", soon(), NULL, &b, &err));
 	assert_string_equal(ws_buf_str(&b), "value");
 	pthread_join(t, NULL);
-	assert_int_equal(ws_store_get(s, "/never", ws_deadline_in(10 * WS_NS_PER_MS), NULL, &b, &err),
+	assert_int_equal(ws_store_get(s, "/never", ws_deadline_in(10 * WS_NS_PER_MS), NULL, &b,
+	                              &err),
 	                 -1);
 	assert_int_equal(err.code, WS_ETIMEOUT);
 	assert_non_null(strstr(err.msg, "/never"));

@@ -27,14 +27,22 @@ static void our_keys_cannot_be_written_from_outside(void **state)
 {
 	(void)state;
 	static const char *const writes[] = {
-		"01 0300000000000000 \"/id\" 0100000000000000 \"x\"",                         /* SET */
-		"02 0300000000000000 \"/id\" 0300000000000000 \"our\" 0100000000000000 \"x\"", /* CAS */
-		"04 0300000000000000 \"/id\" 0100000000000000",                               /* ADD */
-		"08 0300000000000000 \"/id\"",                                                /* DELETE */
-		"09 0300000000000000 \"/id\" 0100000000000000 \"x\"",                         /* APPEND */
-		"0b 0100000000000000 0300000000000000 \"/id\" 0100000000000000 \"x\"",        /* MULTI_SET */
-		"0e 0300000000000000 \"/id\" 0100000000000000 \"x\"",                         /* PUSH */
-		"12 0300000000000000 \"/id\" 0100000000000000",                               /* BARRIER */
+		/* SET */
+		"01 0300000000000000 \"/id\" 0100000000000000 \"x\"",
+		/* CAS */
+		"02 0300000000000000 \"/id\" 0300000000000000 \"our\" 0100000000000000 \"x\"",
+		/* ADD */
+		"04 0300000000000000 \"/id\" 0100000000000000",
+		/* DELETE */
+		"08 0300000000000000 \"/id\"",
+		/* APPEND */
+		"09 0300000000000000 \"/id\" 0100000000000000 \"x\"",
+		/* MULTI_SET */
+		"0b 0100000000000000 0300000000000000 \"/id\" 0100000000000000 \"x\"",
+		/* PUSH */
+		"0e 0300000000000000 \"/id\" 0100000000000000 \"x\"",
+		/* BARRIER */
+		"12 0300000000000000 \"/id\" 0100000000000000",
 	};
 	core_open(&core, 2, "G");
 	assert_int_equal(ws_store_keys_set(&core.keys, text("/id"), text("our")), 0);
@@ -49,7 +57,8 @@ static void our_keys_cannot_be_written_from_outside(void **state)
 		talk(c, writes[i], "");
 		assert_true(c->doomed);
 		ws_store_conn_close(c);
-		const struct ws_bytes v = ws_store_entry_value(ws_store_keys_find(&core.keys, text("/id")));
+		const struct ws_bytes v =
+			ws_store_entry_value(ws_store_keys_find(&core.keys, text("/id")));
 		assert_int_equal(v.n, 3);
 		assert_memory_equal(v.data, "our", 3);
 	}
@@ -265,8 +274,8 @@ static void the_account_of_bytes_balances(void **state)
 static int dial(struct ws_store *s)
 {
 	struct ws_err err;
-	const int fd = ws_sock_connect("127.0.0.1", ws_store_port(s), ws_deadline_in(WS_NS_PER_S), NULL,
-	                               &err);
+	const int fd = ws_sock_connect("127.0.0.1", ws_store_port(s), ws_deadline_in(WS_NS_PER_S),
+	                               NULL, &err);
 	assert_true(fd >= 0);
 	return fd;
 }
@@ -276,7 +285,8 @@ static struct ws_store_client *join(struct ws_store *s, char epoch)
 	const struct ws_store_client_opts opts = { .host = "127.0.0.1", .port = ws_store_port(s),
 		                                   .epoch = epoch };
 	struct ws_store_client *c = NULL;
-	assert_int_equal(ws_store_connect(&opts, ws_deadline_in(5 * WS_NS_PER_S), NULL, &c, NULL), 0);
+	assert_int_equal(ws_store_connect(&opts, ws_deadline_in(5 * WS_NS_PER_S), NULL, &c, NULL),
+	                 0);
 	return c;
 }
 
@@ -305,7 +315,8 @@ static void a_trickle_is_dropped_and_silence_is_not(void **state)
 	write_all(slow, "\x00\xce\xf7\x85\x3c\x0d\x01\x02\x03\x04\x01", 11);
 	char echo[4];
 	struct ws_err err;
-	assert_int_equal(ws_sock_read(slow, echo, 4, ws_deadline_in(WS_NS_PER_S), NULL, "r", &err), 0);
+	assert_int_equal(ws_sock_read(slow, echo, 4, ws_deadline_in(WS_NS_PER_S), NULL, "r", &err),
+	                 0);
 	bool dropped = false;
 	for (int i = 0; i < 20 && !dropped; i++) {
 		if (i < 8)
@@ -345,7 +356,8 @@ static void those_who_say_nothing_give_way_to_others(void **state)
 	for (int i = 0; i < 8; i++)
 		fd[i] = dial(s);
 	for (int i = 0; i < 8; i++)
-		assert_int_equal(closed_within(fd[i], i < 3 ? 2 * WS_NS_PER_S : 30 * WS_NS_PER_MS), i < 3);
+		assert_int_equal(closed_within(fd[i], i < 3 ? 2 * WS_NS_PER_S : 30 * WS_NS_PER_MS),
+		                 i < 3);
 	expect_refused(s, 3);
 	for (int i = 0; i < 5; i++)
 		peers[i] = join(s, 'C');
@@ -375,7 +387,8 @@ static void the_silent_connection_of_an_old_torch_stays(void **state)
 	assert_int_equal(n_closed, 2);
 	expect_refused(s, 2);
 	int64_t n;
-	assert_int_equal(ws_store_client_add(old, "k", 1, ws_deadline_in(WS_NS_PER_S), &n, NULL), 0);
+	assert_int_equal(ws_store_client_add(old, "k", 1, ws_deadline_in(WS_NS_PER_S), &n, NULL),
+	                 0);
 	for (int i = 0; i < 5; i++)
 		close(fd[i]);
 	ws_store_disconnect(old);
@@ -395,7 +408,8 @@ static void trouble_makes_its_descriptor_readable(void **state)
 	const int fd = dial(s);
 	write_all(fd, "\x03\x05\0\0\0\0\0\0\0init/\x01\0\0\0\0\0\0\0", 22);
 	char reply[8];
-	assert_int_equal(ws_sock_read(fd, reply, 8, ws_deadline_in(WS_NS_PER_S), NULL, "r", &err), 0);
+	assert_int_equal(ws_sock_read(fd, reply, 8, ws_deadline_in(WS_NS_PER_S), NULL, "r", &err),
+	                 0);
 	close(fd);
 	assert_int_equal(poll(&p, 1, 2000), 1);
 	for (int i = 0; i < 2; i++) {
@@ -425,8 +439,9 @@ static void a_long_pipeline_of_requests_is_answered_in_order(void **state)
 	write_all(fd, b.data, b.len);
 	uint32_t *echo = malloc(N * sizeof *echo);
 	struct ws_err err;
-	assert_int_equal(ws_sock_read(fd, echo, N * sizeof *echo, ws_deadline_in(5 * WS_NS_PER_S), NULL,
-	                              "r", &err), 0);
+	assert_int_equal(ws_sock_read(fd, echo, N * sizeof *echo, ws_deadline_in(5 * WS_NS_PER_S),
+	                              NULL, "r", &err),
+	                 0);
 	for (uint32_t i = 0; i < N; i++)
 		assert_int_equal(echo[i], i);
 	print_message("# %d pipelined requests: %.0f ms\n", N, (double)(ws_now_ns() - start) / 1e6);

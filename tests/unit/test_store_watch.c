@@ -254,7 +254,8 @@ static void rank_0_is_emulated_where_torch_needs_it(void **state)
 	struct ws_store_conn *b = peer_of(&core, 'A', "10.0.0.3:1");
 	talk(a, "05 0100000000000000 1500000000000000 \"/G/G/SEQ_NUM_STORE_KE\"", "");
 	talk(a, "05 0100000000000000 1600000000000000 \"/G/G/SEQ_NUM_STORE_KEY\"", "00");
-	talk(a, "02 1600000000000000 \"/G/G/SEQ_NUM_STORE_KEY\"", "0800000000000000 0000000000000000");
+	talk(a, "02 1600000000000000 \"/G/G/SEQ_NUM_STORE_KEY\"",
+	     "0800000000000000 0000000000000000");
 	/* The barrier counts us with the first who arrives, and overshoots for nobody. */
 	const char add_1[] = "03 1a00000000000000 \"/store_based_barrier_key:1\" 0100000000000000";
 	const char add_0[] = "03 1a00000000000000 \"/store_based_barrier_key:1\" 0000000000000000";
@@ -264,7 +265,8 @@ static void rank_0_is_emulated_where_torch_needs_it(void **state)
 	talk(a, add_0, "0200000000000000");
 	talk(b, add_1, "0300000000000000");
 	talk(a, add_0, "0300000000000000");
-	talk(a, "04 0100000000000000 2600000000000000 \"/store_based_barrier_key:1:last_worker\"", "00");
+	talk(a, "04 0100000000000000 2600000000000000 \"/store_based_barrier_key:1:last_worker\"",
+	     "00");
 	ws_store_core_fini(&core);
 }
 
@@ -314,7 +316,8 @@ static void the_paragraph_fits_the_situation(void **state)
 	EXPLAINS("All are here and none waits", "NCCL_SOCKET_IFNAME");
 
 	send_set(a, 'C', "/G/G//cpu//0/1", "blob", 4);
-	EXPLAINS("rank 1 (10.0.0.2:1, torch 2.2 or later)", "No gloo address has come from rank 2, 3.");
+	EXPLAINS("rank 1 (10.0.0.2:1, torch 2.2 or later)",
+	         "No gloo address has come from rank 2, 3.");
 	ws_store_conn_close(c);
 	EXPLAINS("Gone again: 10.0.0.4:1", "The cause: the peer at 10.0.0.4:1 left the rendezvous.",
 	         "Remedy: see that server's log");

@@ -229,12 +229,16 @@ static void lengths_beyond_the_limits_are_refused_before_they_arrive(void **stat
 	scan_is_bad(WS_EPOCH_C, "01 ffffffffffffffff");
 	scan_is_bad(WS_EPOCH_C, "01 f8ffffffffffffff");
 	scan_is_bad(WS_EPOCH_C, "01 0000000000000080");
-	scan_is_bad(WS_EPOCH_C, "01 0120000000000000");                            /* key: 8 KiB + 1 */
-	scan_is_bad(WS_EPOCH_C, "01 0200000000000000 2f6b 0100800000000000");     /* value: 8 MiB + 1 */
+	/* key: 8 KiB + 1 */
+	scan_is_bad(WS_EPOCH_C, "01 0120000000000000");
+	/* value: 8 MiB + 1 */
+	scan_is_bad(WS_EPOCH_C, "01 0200000000000000 2f6b 0100800000000000");
 	scan_is_bad(WS_EPOCH_C, "01 0200000000000000 2f6b ffffffffffffffff");
-	scan_is_bad(WS_EPOCH_C, "06 0100020000000000");                            /* list: 128 Ki + 1 */
+	/* list: 128 Ki + 1 */
+	scan_is_bad(WS_EPOCH_C, "06 0100020000000000");
 	scan_is_bad(WS_EPOCH_C, "06 ffffffffffffffff");
-	scan_is_bad(WS_EPOCH_C, "0b ffffffffffffffff");                            /* i64 -1 pairs */
+	/* i64 -1 pairs */
+	scan_is_bad(WS_EPOCH_C, "0b ffffffffffffffff");
 	scan_is_bad(WS_EPOCH_C, "0b 0000000000000080");
 	scan_is_bad(WS_EPOCH_C, "13");
 	scan_is_bad(WS_EPOCH_C, "ff");

@@ -26,9 +26,11 @@ static void sizes_are_read_as_people_write_them(void **state)
 		{ "64kB", 64000 }, { "1.5GiB", UINT64_C(1610612736) }, { "2T", UINT64_C(2) << 40 },
 		{ "512MiB", UINT64_C(512) << 20 }, { "0.5k", 512 },
 	};
-	static const char *const bad[] = { "", " 1", "1 ", "-1", "+1", "0x10", "1e3", "3Q", "1.5B", "nan",
-		                           "inf", "MiB", "1..5k", "99999999999999999999999999",
-		                           "9999999T", "1kib" };
+	static const char *const bad[] = {
+		"",         " 1",   "1 ",  "-1",  "+1",  "0x10",  "1e3",
+		"3Q",       "1.5B", "nan", "inf", "MiB", "1..5k", "99999999999999999999999999",
+		"9999999T", "1kib"
+	};
 	for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
 		uint64_t bytes = 1;
 		assert_int_equal(ws_parse_size(good[i].text, &bytes, NULL), 0);
@@ -90,7 +92,8 @@ static void sizes_durations_and_rates_are_short(void **state)
 	assert_string_equal(ws_format_duration(text, sizeof text, 312000000), "312 ms");
 	assert_string_equal(ws_format_duration(text, sizeof text, 1840000000), "1.84 s");
 	assert_string_equal(ws_format_duration(text, sizeof text, 125 * WS_NS_PER_S), "2 m 05 s");
-	assert_string_equal(ws_format_rate(text, sizeof text, 2410000000, WS_NS_PER_S), "2.41 GB/s");
+	assert_string_equal(ws_format_rate(text, sizeof text, 2410000000, WS_NS_PER_S),
+	                    "2.41 GB/s");
 	assert_string_equal(ws_format_rate(text, sizeof text, 1, 0), "0.00 B/s");
 }
 
@@ -99,7 +102,8 @@ static void foreign_text_cannot_move_a_terminal(void **state)
 	(void)state;
 	char text[64];
 	const char evil[] = "a\033[2Jb\nc\x7f\xc2\x9b" "d\xff\xe2\x82";
-	assert_string_equal(ws_printable(text, sizeof text, evil, sizeof evil - 1), "a?[2Jb?c??d???");
+	assert_string_equal(ws_printable(text, sizeof text, evil, sizeof evil - 1),
+	                    "a?[2Jb?c??d???");
 	const char good[] = "gr\xc3\xbc\xc3\x9f \xe6\x9d\x83\xe9\x87\x8d \xf0\x9f\x98\x80";
 	assert_string_equal(ws_printable(text, sizeof text, good, sizeof good - 1), good);
 	/* Cut between characters, never inside one. */
@@ -113,7 +117,8 @@ static void foreign_text_cannot_move_a_terminal(void **state)
 static void globs_match_whole_names(void **state)
 {
 	(void)state;
-	assert_true(ws_glob_match("model.layers.*.weight", "model.layers.0.self_attn.q_proj.weight"));
+	assert_true(
+		ws_glob_match("model.layers.*.weight", "model.layers.0.self_attn.q_proj.weight"));
 	assert_true(ws_glob_match("*.[qk]_proj.*", "a.q_proj.weight"));
 	assert_false(ws_glob_match("q_proj", "a.q_proj.weight"));
 	assert_false(ws_glob_match("Model*", "model.norm.weight"));

@@ -43,8 +43,10 @@ static void near_names_are_found(void **state)
 {
 	static const char *const asked[][2] = {
 		/* misspelt */
-		{ "model.layers.0.self_attn.q_prj.weight", "model.layers.0.self_attn.q_proj.weight" },
-		{ "model.layers.0.self_attn.qnorm.weight", "model.layers.0.self_attn.q_norm.weight" },
+		{ "model.layers.0.self_attn.q_prj.weight",
+		  "model.layers.0.self_attn.q_proj.weight" },
+		{ "model.layers.0.self_attn.qnorm.weight",
+		  "model.layers.0.self_attn.q_norm.weight" },
 		{ "lm_haed.weight", "lm_head.weight" },
 		{ "model.layers.1.mlp.gate_gate_up_proj.weight",
 		  "model.layers.1.mlp.gate_up_proj.weight" },
@@ -62,7 +64,8 @@ static void near_names_are_found(void **state)
 		/* numbers */
 		{ "model.layers.1.mlp.experts.128.up_proj.weight",
 		  "model.layers.1.mlp.experts.127.up_proj.weight" },
-		{ "model.layers.5.mlp.gate_up_proj.weight", "model.layers.7.mlp.gate_up_proj.weight" },
+		{ "model.layers.5.mlp.gate_up_proj.weight",
+		  "model.layers.7.mlp.gate_up_proj.weight" },
 		{ "model.layers.1.mlp.experts.127.up_proj.weight_scale",
 		  "model.layers.1.mlp.experts.127.up_proj.weight_scale_inv" },
 		/* itself */
@@ -73,7 +76,8 @@ static void near_names_are_found(void **state)
 	for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
 		const char *near = ws_suggest_nearest(s, asked[i][0]);
 		if (!near || strcmp(near, asked[i][1]))
-			fail_msg("%s: %s, not %s", asked[i][0], near ? near : "nothing", asked[i][1]);
+			fail_msg("%s: %s, not %s", asked[i][0], near ? near : "nothing",
+			         asked[i][1]);
 	}
 	ws_suggest_free(s);
 }

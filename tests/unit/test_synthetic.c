@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Synthetic models against what is known of the real ones, and their bytes against their definition. */
+/* Synthetic models against what is known of the real ones, and their bytes
+ * against their definition. */
 #include "checkpoint.h"
 #include "hash.h"
 #include "wsync/tool/source.h"
@@ -120,7 +121,8 @@ static void deepseek_v3_has_its_names_and_shapes(void **state)
 	assert_tensor(s, "model.layers.9.self_attn.q_a_layernorm.weight", bf16, 1536, 0);
 	assert_tensor(s, "model.layers.9.self_attn.q_b_proj.weight", fp8, 24576, 1536);
 	assert_tensor(s, "model.layers.9.self_attn.kv_a_proj_with_mqa.weight", fp8, 576, 7168);
-	assert_tensor(s, "model.layers.9.self_attn.kv_a_proj_with_mqa.weight_scale_inv", f32, 5, 56);
+	assert_tensor(s, "model.layers.9.self_attn.kv_a_proj_with_mqa.weight_scale_inv", f32, 5,
+	              56);
 	assert_tensor(s, "model.layers.9.self_attn.kv_a_layernorm.weight", bf16, 512, 0);
 	assert_tensor(s, "model.layers.9.self_attn.kv_b_proj.weight", fp8, 32768, 512);
 	assert_tensor(s, "model.layers.9.self_attn.o_proj.weight", fp8, 7168, 16384);
@@ -166,7 +168,8 @@ static void what_is_unknown_is_answered_with_what_is_known(void **state)
 	assert_string_equal(err.msg, "synthetic:qwen3-8b cannot be combined with other sources");
 }
 
-static void read_bytes(const struct ws_source *s, const char *name, uint64_t at, void *dst, size_t n)
+static void read_bytes(const struct ws_source *s, const char *name, uint64_t at, void *dst,
+                       size_t n)
 {
 	assert_int_equal(ws_source_read(s, ws_source_find(s, name), at, dst, n, NULL), 0);
 }
@@ -204,7 +207,8 @@ static void seed_and_name_decide_the_bytes(void **state)
 {
 	(void)state;
 	uint8_t a[64], b[64];
-	struct ws_source *s = open_model("synthetic:qwen3-0.6b"), *zero = open_model("synthetic:qwen3-0.6b:0");
+	struct ws_source *s = open_model("synthetic:qwen3-0.6b"),
+			 *zero = open_model("synthetic:qwen3-0.6b:0");
 	struct ws_source *one = open_model("synthetic:qwen3-0.6b:1");
 	read_bytes(s, "model.norm.weight", 0, a, sizeof a);
 	read_bytes(zero, "model.norm.weight", 0, b, sizeof b);
@@ -220,7 +224,8 @@ static void seed_and_name_decide_the_bytes(void **state)
 	ws_source_close(one);
 }
 
-/* stream.h word by word, in the plainest way; and pinned, because checkpoints are compared over years. */
+/* stream.h word by word, in the plainest way; and pinned, because
+ * checkpoints are compared over years. */
 static void the_bytes_are_those_of_the_definition(void **state)
 {
 	(void)state;
@@ -298,14 +303,22 @@ static void configs_are_those_of_the_real_models(void **state)
 		const char *model, *key;
 		int64_t value;
 	} facts[] = {
-		{ "qwen3-0.6b", "hidden_size", 1024 }, { "qwen3-0.6b", "num_hidden_layers", 28 },
-		{ "qwen3-8b", "intermediate_size", 12288 }, { "qwen3-8b", "num_attention_heads", 32 },
-		{ "qwen3-30b-a3b", "num_experts", 128 }, { "qwen3-30b-a3b", "moe_intermediate_size", 768 },
-		{ "qwen3-235b-a22b", "num_key_value_heads", 4 }, { "qwen3-235b-a22b", "head_dim", 128 },
-		{ "deepseek-v3", "q_lora_rank", 1536 }, { "deepseek-v3", "qk_rope_head_dim", 64 },
-		{ "deepseek-v3", "first_k_dense_replace", 3 }, { "deepseek-v3", "n_routed_experts", 256 },
-		{ "deepseek-v3", "num_nextn_predict_layers", 1 }, { "deepseek-v3", "vocab_size", 129280 },
-		{ "llama-3.1-8b", "num_key_value_heads", 8 }, { "glm-4.5-air", "n_routed_experts", 128 },
+		{ "qwen3-0.6b", "hidden_size", 1024 },
+		{ "qwen3-0.6b", "num_hidden_layers", 28 },
+		{ "qwen3-8b", "intermediate_size", 12288 },
+		{ "qwen3-8b", "num_attention_heads", 32 },
+		{ "qwen3-30b-a3b", "num_experts", 128 },
+		{ "qwen3-30b-a3b", "moe_intermediate_size", 768 },
+		{ "qwen3-235b-a22b", "num_key_value_heads", 4 },
+		{ "qwen3-235b-a22b", "head_dim", 128 },
+		{ "deepseek-v3", "q_lora_rank", 1536 },
+		{ "deepseek-v3", "qk_rope_head_dim", 64 },
+		{ "deepseek-v3", "first_k_dense_replace", 3 },
+		{ "deepseek-v3", "n_routed_experts", 256 },
+		{ "deepseek-v3", "num_nextn_predict_layers", 1 },
+		{ "deepseek-v3", "vocab_size", 129280 },
+		{ "llama-3.1-8b", "num_key_value_heads", 8 },
+		{ "glm-4.5-air", "n_routed_experts", 128 },
 		{ "gpt-oss-20b", "num_local_experts", 32 },
 	};
 	for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) {

@@ -25,10 +25,11 @@ static void a_thread_takes_no_signal_but_its_own_faults(void **state)
 	assert_int_equal(ws_thread_start(&thread, look_at_mask, &mask, NULL), 0);
 	assert_int_equal(pthread_join(thread, &ended), 0);
 	assert_ptr_equal(ended, &mask);
-	assert_true(sigismember(&mask, SIGINT) && sigismember(&mask, SIGTERM) && sigismember(&mask, SIGPIPE) &&
-	            sigismember(&mask, SIGCHLD) && sigismember(&mask, SIGWINCH));
-	assert_false(sigismember(&mask, SIGSEGV) || sigismember(&mask, SIGBUS) || sigismember(&mask, SIGFPE) ||
-	             sigismember(&mask, SIGILL));
+	assert_true(sigismember(&mask, SIGINT) && sigismember(&mask, SIGTERM) &&
+	            sigismember(&mask, SIGPIPE) && sigismember(&mask, SIGCHLD) &&
+	            sigismember(&mask, SIGWINCH));
+	assert_false(sigismember(&mask, SIGSEGV) || sigismember(&mask, SIGBUS) ||
+	             sigismember(&mask, SIGFPE) || sigismember(&mask, SIGILL));
 }
 
 static void the_starter_keeps_its_mask(void **state)

@@ -49,7 +49,9 @@ static int by_row_and_time(const void *a, const void *b)
 	const struct event *x = a, *y = b;
 	if (x->tid != y->tid)
 		return x->tid < y->tid ? -1 : 1;
-	return x->ts != y->ts ? (x->ts < y->ts ? -1 : 1) : x->until < y->until ? -1 : x->until > y->until;
+	return x->ts != y->ts      ? (x->ts < y->ts ? -1 : 1) :
+	       x->until < y->until ? -1 :
+	                             x->until > y->until;
 }
 
 static void no_row_overlaps(const struct read *r)
@@ -74,8 +76,8 @@ static struct read read_trace(struct ws_trace *t)
 		if (strcmp(ws_json_get_string(e, "ph", ""), "X") != 0)
 			continue;
 		const int64_t ts = ns(e, "ts");
-		r.events[r.n++] = (struct event){ ws_json_get_int(e, "tid", -1), ts, ts + ns(e, "dur"), e,
-			                          ws_json_get(e, "args") };
+		r.events[r.n++] = (struct event){ ws_json_get_int(e, "tid", -1), ts,
+			                          ts + ns(e, "dur"), e, ws_json_get(e, "args") };
 	}
 	qsort(r.events, r.n, sizeof *r.events, by_row_and_time);
 	no_row_overlaps(&r);
@@ -94,7 +96,8 @@ static const char *row_of(const struct read *r, int64_t tid)
 {
 	const struct ws_json *events = ws_json_get(r->root, "traceEvents");
 	for (const struct ws_json *e = ws_json_first(events); e; e = ws_json_next(e))
-		if (!strcmp(ws_json_get_string(e, "name", ""), "thread_name") && ws_json_get_int(e, "tid", -1) == tid)
+		if (!strcmp(ws_json_get_string(e, "name", ""), "thread_name") &&
+		    ws_json_get_int(e, "tid", -1) == tid)
 			return ws_json_get_string(ws_json_get(e, "args"), "name", "");
 	return "";
 }
@@ -104,7 +107,8 @@ static void a_span_has_its_row_and_what_was_said(void **state)
 	(void)state;
 	struct ws_trace *t = open_trace(0);
 	ws_trace_bucket(t, 3);
-	const uint64_t s = ws_trace_begin(t, &(struct ws_trace_what){ .row = WS_TRACE_HTTP, .of = "http://a:1",
+	const uint64_t s = ws_trace_begin(t, &(struct ws_trace_what){ .row = WS_TRACE_HTTP,
+	                                                              .of = "http://a:1",
 	                                                              .name = "POST /x" });
 	ws_trace_end(t, s, &(struct ws_trace_end){ .bytes = 17, .status = 400, .why = "no" });
 	struct read r = read_trace(t);
@@ -127,8 +131,10 @@ static void what_runs_at_once_gets_lanes(void **state)
 {
 	(void)state;
 	struct ws_trace *t = open_trace(0);
-	const struct ws_trace_what a = { .row = WS_TRACE_HTTP, .of = "a" }, b = { .row = WS_TRACE_HTTP, .of = "b" };
-	const uint64_t first = ws_trace_begin(t, &a), second = ws_trace_begin(t, &a), other = ws_trace_begin(t, &b);
+	const struct ws_trace_what a = { .row = WS_TRACE_HTTP, .of = "a" },
+				   b = { .row = WS_TRACE_HTTP, .of = "b" };
+	const uint64_t first = ws_trace_begin(t, &a), second = ws_trace_begin(t, &a),
+		       other = ws_trace_begin(t, &b);
 	ws_trace_end(t, second, NULL);
 	const uint64_t third = ws_trace_begin(t, &a); /* where the second was */
 	ws_trace_end(t, first, NULL);
@@ -150,10 +156,13 @@ static void what_is_told_late_is_put_where_there_is_room(void **state)
 	(void)state;
 	struct ws_trace *t = open_trace(0);
 	const int64_t before = ws_now_ns();
-	const struct ws_trace_what now = { .row = WS_TRACE_READ }, then = { .row = WS_TRACE_READ, .since = before };
+	const struct ws_trace_what now = { .row = WS_TRACE_READ },
+				   then = { .row = WS_TRACE_READ, .since = before };
 	ws_trace_end(t, ws_trace_begin(t, &now), NULL);
 	ws_trace_end(t, ws_trace_begin(t, &then), NULL);
-	ws_trace_end(t, ws_trace_begin(t, &(struct ws_trace_what){ .row = WS_TRACE_READ, .since = 1 }), NULL);
+	ws_trace_end(t,
+	             ws_trace_begin(t, &(struct ws_trace_what){ .row = WS_TRACE_READ, .since = 1 }),
+	             NULL);
 	struct read r = read_trace(t);
 	assert_int_equal(r.n, 3);
 	free_read(&r);
@@ -165,7 +174,9 @@ static void what_never_ended_is_written_as_unfinished(void **state)
 	(void)state;
 	struct ws_trace *t = open_trace(0);
 	ws_trace_begin(t, &(struct ws_trace_what){ .row = WS_TRACE_PHASES, .name = "transfer" });
-	ws_trace_end(t, ws_trace_begin(t, &(struct ws_trace_what){ .row = WS_TRACE_WIRE, .of = "rank 1" }),
+	ws_trace_end(t,
+	             ws_trace_begin(t, &(struct ws_trace_what){ .row = WS_TRACE_WIRE,
+	                                                        .of = "rank 1" }),
 	             &(struct ws_trace_end){ .bytes = 5, .unfinished = true });
 	struct read r = read_trace(t);
 	assert_int_equal(r.n, 2);
@@ -185,7 +196,10 @@ static void the_newest_are_kept_and_phases_longest(void **state)
 	ws_trace_end(t, ws_trace_begin(t, &(struct ws_trace_what){ .row = WS_TRACE_PHASES }), NULL);
 	for (int i = 0; i < TILES; i++) {
 		snprintf(name, sizeof name, "%d", i);
-		ws_trace_end(t, ws_trace_begin(t, &(struct ws_trace_what){ .row = WS_TRACE_READ, .name = name }), NULL);
+		ws_trace_end(t,
+		             ws_trace_begin(t, &(struct ws_trace_what){ .row = WS_TRACE_READ,
+		                                                        .name = name }),
+		             NULL);
 	}
 	struct read r = read_trace(t);
 	for (size_t i = 0; i < r.n; i++) {
@@ -210,7 +224,8 @@ static void rows_and_open_spans_are_bounded_too(void **state)
 	size_t recorded = 0;
 	for (int i = 0; i < 10000; i++) {
 		snprintf(of, sizeof of, "http://%d", i);
-		recorded += ws_trace_begin(t, &(struct ws_trace_what){ .row = WS_TRACE_HTTP, .of = of }) != 0;
+		recorded += ws_trace_begin(t, &(struct ws_trace_what){ .row = WS_TRACE_HTTP,
+		                                                       .of = of }) != 0;
 	}
 	struct read r = read_trace(t);
 	assert_true(recorded > 1000 && recorded < 10000);
@@ -229,17 +244,24 @@ static void names_of_others_are_escaped_and_cut(void **state)
 	longest[sizeof longest - 1] = 0;
 	memcpy(longest + 125, "\xf0\x9f\x92\xa5", 4); /* cut in the middle of a character */
 	struct ws_trace *t = open_trace(0);
-	ws_trace_end(t, ws_trace_begin(t, &(struct ws_trace_what){ .row = WS_TRACE_TRANSFORM, .of = evil,
-	                                                           .name = evil, .about = evil }),
+	ws_trace_end(t,
+	             ws_trace_begin(t, &(struct ws_trace_what){ .row = WS_TRACE_TRANSFORM,
+	                                                        .of = evil,
+	                                                        .name = evil,
+	                                                        .about = evil }),
 	             &(struct ws_trace_end){ .why = evil });
 	for (int i = 0; i < 2; i++)
-		ws_trace_end(t, ws_trace_begin(t, &(struct ws_trace_what){ .row = WS_TRACE_TRANSFORM, .of = longest,
-		                                                           .name = longest, .about = longest }),
+		ws_trace_end(t,
+		             ws_trace_begin(t, &(struct ws_trace_what){ .row = WS_TRACE_TRANSFORM,
+		                                                        .of = longest,
+		                                                        .name = longest,
+		                                                        .about = longest }),
 		             &(struct ws_trace_end){ .why = longest, .status = 1000000 });
 	struct read r = read_trace(t);
 	assert_int_equal(r.n, 3);
 	assert_int_equal(r.events[1].tid, r.events[2].tid); /* one row, however long its name */
-	assert_memory_equal(ws_json_get_string(r.events[0].args, "tensor", ""), "a\"b\\c\n\x01\xef\xbf\xbd ", 11);
+	assert_memory_equal(ws_json_get_string(r.events[0].args, "tensor", ""),
+	                    "a\"b\\c\n\x01\xef\xbf\xbd ", 11);
 	assert_true(strlen(ws_json_get_string(r.events[1].json, "name", "")) < 100);
 	free_read(&r);
 	ws_trace_close(t);
@@ -267,7 +289,8 @@ static void *record(void *arg)
 {
 	struct ws_trace *t = arg;
 	for (int i = 0; i < EACH; i++) {
-		const struct ws_trace_what what = { .row = i % 3 ? WS_TRACE_READ : WS_TRACE_HTTP, .of = i % 2 ? "a" : "b" };
+		const struct ws_trace_what what = { .row = i % 3 ? WS_TRACE_READ : WS_TRACE_HTTP,
+			                            .of = i % 2 ? "a" : "b" };
 		const uint64_t outer = ws_trace_begin(t, &what), inner = ws_trace_begin(t, &what);
 		ws_trace_end(t, i % 5 ? inner : outer, &(struct ws_trace_end){ .bytes = 1 });
 		ws_trace_end(t, i % 5 ? outer : inner, &(struct ws_trace_end){ .bytes = 1 });

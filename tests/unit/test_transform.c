@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A transform's items, however they are read: in whatever order, by however many, with however little
- * memory, they have the bytes that one plain loop over the numbers gives. */
+/* A transform's items, however they are read: in whatever order, by however many, with however
+ * little memory, they have the bytes that one plain loop over the numbers gives. */
 #include "wsync/transform.h"
 
 #include "fp8.h"
@@ -42,8 +42,10 @@ static uint16_t number_at(uint64_t i)
 static void add(struct base *b, const char *name, int64_t rows, int64_t cols)
 {
 	const uint64_t end = b->data + (uint64_t)(rows * cols) * 2;
-	sprintf(b->header + strlen(b->header), "%s\"%s\":{\"dtype\":\"BF16\",\"shape\":[%lld,%lld],"
-	        "\"data_offsets\":[%llu,%llu]}", b->data ? "," : "{", name, (long long)rows, (long long)cols,
+	sprintf(b->header + strlen(b->header),
+	        "%s\"%s\":{\"dtype\":\"BF16\",\"shape\":[%lld,%lld],"
+	        "\"data_offsets\":[%llu,%llu]}",
+	        b->data ? "," : "{", name, (long long)rows, (long long)cols,
 	        (unsigned long long)b->data, (unsigned long long)end);
 	b->data = end;
 }
@@ -67,8 +69,8 @@ static void write_base(struct base *b, bool hole)
 	assert_int_equal(fclose(f), 0);
 	assert_int_equal(truncate(paths[0], (off_t)(8 + n + b->data)), 0);
 	if (ws_source_open(paths, 1, &b->source, &err) ||
-	    ws_catalog_make((const struct ws_source *const *)&b->source, 1, &(struct ws_catalog_opts){ 0 },
-	                    &b->catalog, &err))
+	    ws_catalog_make((const struct ws_source *const *)&b->source, 1,
+	                    &(struct ws_catalog_opts){ 0 }, &b->catalog, &err))
 		fail_msg("%s", err.msg);
 }
 
@@ -125,7 +127,8 @@ static struct expected quantize(const struct ws_item *item, int64_t bn, int64_t 
 	for (size_t i = 0; i < e.n_scales; i++)
 		e.scales[i] = (e.scales[i] > 1e-12f ? e.scales[i] : 1e-12f) / 448;
 	for (int64_t i = 0; i < rows * cols; i++)
-		e.codes[i] = ws_fp8_from_float(x[i] / e.scales[i / cols / bn * across + i % cols / bk]);
+		e.codes[i] =
+			ws_fp8_from_float(x[i] / e.scales[i / cols / bn * across + i % cols / bk]);
 	free(x);
 	return e;
 }
@@ -151,23 +154,29 @@ static void assert_item(const struct ws_transform *t, const char *name, const vo
 static void blocks_of_any_size_give_the_same_as_a_plain_loop(void **state)
 {
 	static const int64_t shapes[][2] = { { 1, 1 }, { 7, 300 }, { 257, 385 }, { 3, 20000 } };
-	static const int64_t blocks[][2] = { { 128, 128 }, { 1, 16 }, { 64, 7 }, { 1, 1 }, { 5000, 5000 },
-		                             { 100, 100000 } };
+	static const int64_t blocks[][2] = { { 128, 128 }, { 1, 16 },      { 64, 7 },
+		                             { 1, 1 },     { 5000, 5000 }, { 100, 100000 } };
 	(void)state;
 	for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
 		struct base b = { 0 };
 		add(&b, "a_proj.weight", shapes[s][0], shapes[s][1]);
 		write_base(&b, false);
 		for (size_t k = 0; k < sizeof blocks / sizeof *blocks; k++) {
-			const struct ws_transform_opts o = { .quantize = WS_QUANTIZE_FP8, .threads = 3,
-				.scratch = 16 * MIB, .block = { blocks[k][0], blocks[k][1] } };
-			struct expected e = quantize(ws_catalog_item(b.catalog, 0), blocks[k][0], blocks[k][1]);
+			const struct ws_transform_opts o = { .quantize = WS_QUANTIZE_FP8,
+				                             .threads = 3,
+				                             .scratch = 16 * MIB,
+				                             .block = { blocks[k][0],
+				                                        blocks[k][1] } };
+			struct expected e =
+				quantize(ws_catalog_item(b.catalog, 0), blocks[k][0], blocks[k][1]);
 			for (int order = 0; order < 3; order++) {
 				struct ws_transform *t = transform(&b, &o);
 				if (order == 2)
-					assert_int_equal(ws_transform_check(t, NULL, NULL, NULL), 0);
+					assert_int_equal(ws_transform_check(t, NULL, NULL, NULL),
+					                 0);
 				if (order)
-					assert_item(t, "a_proj.weight_scale_inv", e.scales, e.n_scales * 4);
+					assert_item(t, "a_proj.weight_scale_inv", e.scales,
+					            e.n_scales * 4);
 				assert_item(t, "a_proj.weight", e.codes, e.n_codes);
 				assert_item(t, "a_proj.weight_scale_inv", e.scales, e.n_scales * 4);
 				ws_transform_free(t);
@@ -194,12 +203,15 @@ static void rows_longer_than_a_tile_are_cut_within_blocks(void **state)
 			struct ws_transform *t;
 			struct ws_err err = WS_ERR_INIT;
 			assert_int_equal(ws_transform_make(b.catalog, &o, &t, &err), -1);
-			assert_string_equal(err.msg, "tensor 'a_proj.weight': 400003 blocks beside each other do "
-			                    "not fit into the scratch");
+			assert_string_equal(
+				err.msg,
+				"tensor 'a_proj.weight': 400003 blocks beside each other do "
+				"not fit into the scratch");
 			assert_string_equal(err.hint, "allow more of it: --scratch");
 			continue;
 		}
-		struct expected e = quantize(ws_catalog_item(b.catalog, 0), blocks[k][0], blocks[k][1]);
+		struct expected e =
+			quantize(ws_catalog_item(b.catalog, 0), blocks[k][0], blocks[k][1]);
 		for (int order = 0; order < 2; order++) {
 			struct ws_transform *t = transform(&b, &o);
 			if (order)
@@ -230,7 +242,8 @@ static void *read_anywhere(void *arg)
 		const bool scales = x >> 30 == 0;
 		const struct ws_item *item = ws_catalog_item(r->c, scales);
 		const uint8_t *want = scales ? (const uint8_t *)r->e->scales : r->e->codes;
-		const size_t n = 1 + (x >> 5) % (sizeof got < item->bytes ? sizeof got : (size_t)item->bytes);
+		const size_t n = 1 + (x >> 5) % (sizeof got < item->bytes ? sizeof got :
+		                                                            (size_t)item->bytes);
 		const uint64_t at = (x >> 3) % (item->bytes - n + 1);
 		if (ws_item_read(item, at, got, n, NULL) || memcmp(got, want + at, n) != 0)
 			return arg;
@@ -245,7 +258,9 @@ static void many_readers_at_once_get_their_bytes(void **state)
 	struct base b = { 0 };
 	add(&b, "a_proj.weight", 700, 2500);
 	write_base(&b, false);
-	const struct ws_transform_opts o = { .quantize = WS_QUANTIZE_FP8, .threads = 4, .scratch = 16 * MIB };
+	const struct ws_transform_opts o = { .quantize = WS_QUANTIZE_FP8,
+		                             .threads = 4,
+		                             .scratch = 16 * MIB };
 	struct expected e = quantize(ws_catalog_item(b.catalog, 0), 128, 128);
 	struct ws_transform *t = transform(&b, &o), *other = transform(&b, &o);
 	struct reader readers[8];
@@ -311,7 +326,8 @@ static void hand_out(const struct ws_payload *payloads, size_t n, size_t step)
 		for (size_t k = 0; k < payloads[i].n_spans; k++) {
 			const struct ws_span *s = &payloads[i].spans[k];
 			for (uint64_t at = 0; s->fill && at < s->length; at += step) {
-				const size_t some = s->length - at < step ? (size_t)(s->length - at) : step;
+				const size_t some =
+					s->length - at < step ? (size_t)(s->length - at) : step;
 				assert_int_equal(s->fill(s->ctx, at, bytes, some, NULL), 0);
 			}
 		}
@@ -326,7 +342,9 @@ static void what_is_made_is_hashed_as_it_is_handed_out(void **state)
 	add(&b, "norm.weight", 1, 100);
 	add(&b, "b_proj.weight", 129, 1);
 	write_base(&b, false);
-	const struct ws_transform_opts o = { .quantize = WS_QUANTIZE_FP8, .threads = 2, .scratch = 16 * MIB };
+	const struct ws_transform_opts o = { .quantize = WS_QUANTIZE_FP8,
+		                             .threads = 2,
+		                             .scratch = 16 * MIB };
 	struct ws_transform *t = transform(&b, &o);
 	for (int format = WS_FORMAT_TENSORS; format <= WS_FORMAT_FLATTENED; format++) {
 		struct ws_plan *plan;
@@ -343,7 +361,8 @@ static void what_is_made_is_hashed_as_it_is_handed_out(void **state)
 		ws_plan_payloads_free(payloads, n);
 		for (size_t i = 0; i < 5; i++) {
 			assert_int_equal(ws_plan_hash(plan, i, &want, NULL), 0);
-			assert_true(hashes[i] == (plan->tensors[i].recipe == WS_RECIPE_MAKE ? want : 0));
+			assert_true(hashes[i] ==
+			            (plan->tensors[i].recipe == WS_RECIPE_MAKE ? want : 0));
 		}
 		ws_plan_free(plan);
 	}
@@ -369,8 +388,10 @@ static void a_nan_is_named_by_whoever_meets_it(void **state)
 	add(&b, "b_proj.weight", 300, 500);
 	write_base(&b, false);
 	const struct ws_transform_opts o = { .quantize = WS_QUANTIZE_FP8, .threads = 2 };
-	put_number("x.safetensors", (off_t)(8 + strlen(b.header) + 300000 + 2 * (500 * 299 + 499)), 0x7fc1);
-	put_number("x.safetensors", (off_t)(8 + strlen(b.header) + 300000 + 2 * (500 * 200 + 3)), 0xff80);
+	put_number("x.safetensors", (off_t)(8 + strlen(b.header) + 300000 + 2 * (500 * 299 + 499)),
+	           0x7fc1);
+	put_number("x.safetensors", (off_t)(8 + strlen(b.header) + 300000 + 2 * (500 * 200 + 3)),
+	           0xff80);
 	struct ws_transform *t = transform(&b, &o);
 	struct ws_err err = WS_ERR_INIT;
 	uint8_t *bytes = malloc(150000);
@@ -378,9 +399,13 @@ static void a_nan_is_named_by_whoever_meets_it(void **state)
 	assert_int_equal(err.code, WS_EINPUT);
 	assert_string_equal(err.msg, "tensor 'b_proj.weight' has an infinity at row 200, column 3 "
 	                    "(x.safetensors)");
-	assert_int_equal(ws_item_read(ws_catalog_item(ws_transform_catalog(t), 0), 0, bytes, 150000, NULL), 0);
+	assert_int_equal(ws_item_read(ws_catalog_item(ws_transform_catalog(t), 0), 0, bytes, 150000,
+	                              NULL),
+	                 0);
 	err = (struct ws_err)WS_ERR_INIT;
-	assert_int_equal(ws_item_read(ws_catalog_item(ws_transform_catalog(t), 2), 0, bytes, 150000, &err), -1);
+	assert_int_equal(ws_item_read(ws_catalog_item(ws_transform_catalog(t), 2), 0, bytes, 150000,
+	                              &err),
+	                 -1);
 	assert_string_equal(err.msg, "tensor 'b_proj.weight' has an infinity at row 200, column 3 "
 	                    "(x.safetensors)");
 	struct ws_cancel cancel = WS_CANCEL_INIT;
@@ -399,15 +424,20 @@ static void a_file_that_shrinks_is_an_error_with_its_name(void **state)
 	struct base b = { 0 };
 	add(&b, "a_proj.weight", 300, 500);
 	write_base(&b, false);
-	const struct ws_transform_opts o = { .quantize = WS_QUANTIZE_FP8, .threads = 2, .scratch = 16 * MIB };
+	const struct ws_transform_opts o = { .quantize = WS_QUANTIZE_FP8,
+		                             .threads = 2,
+		                             .scratch = 16 * MIB };
 	struct ws_transform *t = transform(&b, &o);
 	struct ws_err err = WS_ERR_INIT;
 	uint8_t *bytes = malloc(150000);
 	assert_int_equal(ws_transform_check(t, NULL, NULL, &err), 0);
 	assert_int_equal(truncate("x.safetensors", 100000), 0);
-	assert_int_equal(ws_item_read(ws_catalog_item(ws_transform_catalog(t), 0), 0, bytes, 150000, &err), -1);
-	assert_string_equal(err.msg, "tensor 'a_proj.weight': x.safetensors: ends at byte 100000, 28086 bytes "
-	                    "early: it was cut short while in use");
+	assert_int_equal(ws_item_read(ws_catalog_item(ws_transform_catalog(t), 0), 0, bytes, 150000,
+	                              &err),
+	                 -1);
+	assert_string_equal(
+		err.msg, "tensor 'a_proj.weight': x.safetensors: ends at byte 100000, 28086 bytes "
+			 "early: it was cut short while in use");
 	ws_transform_free(t);
 	free(bytes);
 	drop(&b);
@@ -417,7 +447,9 @@ static uint64_t digest_of(const struct base *b, const struct ws_transform_opts *
 {
 	struct ws_transform *t = transform(b, o);
 	struct ws_plan *plan;
-	assert_int_equal(ws_plan_make(ws_transform_catalog(t), &(struct ws_plan_opts){ 0 }, &plan, NULL), 0);
+	assert_int_equal(ws_plan_make(ws_transform_catalog(t), &(struct ws_plan_opts){ 0 }, &plan,
+	                              NULL),
+	                 0);
 	const uint64_t digest = plan->digest;
 	ws_plan_free(plan);
 	ws_transform_free(t);
@@ -454,8 +486,12 @@ static void the_digest_covers_how_it_is_made(void **state)
 static void projections_are_chosen_or_what_a_list_leaves(void **state)
 {
 	(void)state;
-	static const char *const globs[] = { "*.k_proj", "model.layers.3" }, *const list[] = { "lm_head", "mlp.gate" };
-	const struct ws_quant quant = { .method = "fp8", .scale_fmt = "", .skip = list, .n_skip = 2 };
+	static const char *const globs[] = { "*.k_proj", "model.layers.3" }, *const list[] = {
+		"lm_head", "mlp.gate"
+	};
+	const struct ws_quant quant = {
+		.method = "fp8", .scale_fmt = "", .skip = list, .n_skip = 2
+	};
 	struct ws_transform_opts o = { .quantize = WS_QUANTIZE_FP8 };
 	assert_true(ws_select_fp8(&o, "model.layers.0.self_attn.q_proj.weight", 2));
 	assert_true(ws_select_fp8(&o, "model.layers.0.self_attn.kv_a_proj_with_mqa.weight", 2));

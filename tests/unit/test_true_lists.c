@@ -75,7 +75,9 @@ static void check(struct checkpoint *c, const struct ws_weight_list *listing)
 	struct ws_findings f;
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_layout *server = make_layout(c->model->name, c->depth, &c->opts);
-	const struct ws_namecheck_opts opts = { .items = c->items, .layout = server, .listing = listing,
+	const struct ws_namecheck_opts opts = { .items = c->items,
+		                                .layout = server,
+		                                .listing = listing,
 		                                .family = ws_namemap_find(map, c->config),
 		                                .config = c->config };
 	if (ws_namecheck(&opts, &f, &err))
@@ -208,7 +210,8 @@ static const struct saying stacked[] = {
 	{ ".experts.{e}.down_proj.weight", ".experts.down_proj" },
 	{ ".experts.{e}.gate_proj.weight_scale_inv", ".experts.gate_up_proj_scale_inv" },
 	{ ".experts.{e}.up_proj.weight_scale_inv", ".experts.gate_up_proj_scale_inv" },
-	{ ".experts.{e}.down_proj.weight_scale_inv", ".experts.down_proj_scale_inv" }, { NULL, NULL }
+	{ ".experts.{e}.down_proj.weight_scale_inv", ".experts.down_proj_scale_inv" },
+	{ NULL, NULL }
 };
 
 static void expect_fit(const struct model *m, const struct trainer *trainer)

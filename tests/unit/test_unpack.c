@@ -49,7 +49,8 @@ static void assert_same(const char *what, const float *got, const float *want, s
 {
 	for (size_t i = 0; i < n; i++)
 		if (memcmp(&got[i], &want[i], sizeof *got) != 0)
-			fail_msg("%s: element %zu is %.9g, not %.9g", what, i, (double)got[i], (double)want[i]);
+			fail_msg("%s: element %zu is %.9g, not %.9g", what, i, (double)got[i],
+			         (double)want[i]);
 }
 
 static void bitsandbytes_own_bytes_come_to_its_own_numbers(void **state)
@@ -67,7 +68,8 @@ static void bitsandbytes_own_bytes_come_to_its_own_numbers(void **state)
 		if (!ws_unpack_set_level(levels[i % COUNT(levels)]))
 			continue;
 		snprintf(want, sizeof want, "expected.%s", name);
-		if (find_packed(&f, name, NULL, &p, &err) || find_packed(&f, want, NULL, &expected, &err))
+		if (find_packed(&f, name, NULL, &p, &err) ||
+		    find_packed(&f, want, NULL, &expected, &err))
 			fail_msg("%s", err.msg);
 		assert_int_equal(p.packing, WS_PACK_NF4);
 		assert_int_equal(p.n_dims, 2);
@@ -89,13 +91,20 @@ static void every_tensor_is_a_weight_or_a_part_of_one(void **state)
 {
 	(void)state;
 	const struct part parts[] = {
-		{ "a.weight", "F8_E4M3", "[4,4]", NULL, 16 },   { "a.weight_scale_inv", "BF16", "[1,1]", NULL, 2 },
-		{ "a.input_scale", "F32", "[]", NULL, 4 },      { "b.weight", "U8", "[4,8]", NULL, 32 },
-		{ "b.weight_scale", "F8_E4M3", "[4,1]", NULL, 4 }, { "b.weight_scale_2", "F32", "[]", NULL, 4 },
-		{ "b.input_scale", "F32", "[1]", NULL, 4 },     { "b.bias", "BF16", "[4]", NULL, 8 },
-		{ "c.weight", "BF16", "[2,2]", NULL, 8 },       { "c.weight_scale", "F32", "[2]", NULL, 8 },
-		{ "c.input_scale", "F32", "[]", NULL, 4 },      { "e.k_scale", "F32", "[]", NULL, 4 },
-		{ "d_blocks", "U8", "[2,1,16]", NULL, 32 },     { "d_scales", "U8", "[2,1]", NULL, 2 },
+		{ "a.weight", "F8_E4M3", "[4,4]", NULL, 16 },
+		{ "a.weight_scale_inv", "BF16", "[1,1]", NULL, 2 },
+		{ "a.input_scale", "F32", "[]", NULL, 4 },
+		{ "b.weight", "U8", "[4,8]", NULL, 32 },
+		{ "b.weight_scale", "F8_E4M3", "[4,1]", NULL, 4 },
+		{ "b.weight_scale_2", "F32", "[]", NULL, 4 },
+		{ "b.input_scale", "F32", "[1]", NULL, 4 },
+		{ "b.bias", "BF16", "[4]", NULL, 8 },
+		{ "c.weight", "BF16", "[2,2]", NULL, 8 },
+		{ "c.weight_scale", "F32", "[2]", NULL, 8 },
+		{ "c.input_scale", "F32", "[]", NULL, 4 },
+		{ "e.k_scale", "F32", "[]", NULL, 4 },
+		{ "d_blocks", "U8", "[2,1,16]", NULL, 32 },
+		{ "d_scales", "U8", "[2,1]", NULL, 2 },
 		{ "ids", "I64", "[3]", NULL, 24 },
 	};
 	static const char want[] = "F..N..."        /* FP8 and its parts, NVFP4 and its */
@@ -152,7 +161,8 @@ static void blocks_are_as_large_as_config_or_shapes_say(void **state)
 		if (find_packed(&f, "x.weight", &config, &p, &err))
 			fail_msg("%s", err.msg);
 		if (p.bn != cases[i].bn || p.bk != cases[i].bk)
-			fail_msg("%s %s: %ld x %ld", cases[i].shape, cases[i].scales, (long)p.bn, (long)p.bk);
+			fail_msg("%s %s: %ld x %ld", cases[i].shape, cases[i].scales, (long)p.bn,
+			         (long)p.bk);
 		close_packed(&f);
 	}
 }
@@ -163,9 +173,11 @@ static void empty_tensors_have_no_rows_to_read(void **state)
 	const struct part parts[] = {
 		{ "a.weight", "BF16", "[4,0]", NULL, 0 },
 		{ "b.weight", "BF16", "[1099511627776,1099511627776,1099511627776,0]", NULL, 0 },
-		{ "c.weight", "U8", "[0,8]", NULL, 0 }, { "c.weight_scale", "F8_E4M3", "[0,1]", NULL, 0 },
+		{ "c.weight", "U8", "[0,8]", NULL, 0 },
+		{ "c.weight_scale", "F8_E4M3", "[0,1]", NULL, 0 },
 		{ "c.weight_scale_2", "F32", "[]", NULL, 4 },
-		{ "d.weight", "F8_E4M3", "[0,8]", NULL, 0 }, { "d.weight_scale", "F32", "[]", NULL, 4 },
+		{ "d.weight", "F8_E4M3", "[0,8]", NULL, 0 },
+		{ "d.weight_scale", "F32", "[]", NULL, 4 },
 	};
 	struct packed_file f;
 	struct ws_buf scratch = { .max = 0 };
@@ -211,9 +223,11 @@ static void packings_that_are_not_unpacked_are_named(void **state)
 	       { "l.qweight", "I32", "[1,2]", NULL, 8 }, { "l.g_idx", "I32", "[1]", NULL, 4 });
 	EXPECT("l.scales (float16 [1]) is packed as AWQ, which is not unpacked",
 	       { "l.scales", "F16", "[1]", NULL, 2 }, { "l.qweight", "I32", "[1,2]", NULL, 8 });
-	EXPECT("l.weight_packed (int32 [1]) is packed as int4 by compressed-tensors, which is not unpacked",
+	EXPECT("l.weight_packed (int32 [1]) is packed as int4 by compressed-tensors, which is not "
+	       "unpacked",
 	       { "l.weight_packed", "I32", "[1]", NULL, 4 });
-	EXPECT("l.weight_packed (uint8 [1]) is packed as NVFP4 by compressed-tensors (whose global scale "
+	EXPECT("l.weight_packed (uint8 [1]) is packed as NVFP4 by compressed-tensors (whose global "
+	       "scale "
 	       "divides), which is not unpacked",
 	       { "l.weight_packed", "U8", "[1]", NULL, 1 });
 	EXPECT("l.weight (int8 [1]) is packed as int8 by bitsandbytes, which is not unpacked",
@@ -221,50 +235,74 @@ static void packings_that_are_not_unpacked_are_named(void **state)
 	EXPECT("l.weight (uint8 [1, 1]) is packed as FP4 by bitsandbytes, which is not unpacked",
 	       { "l.weight", "U8", "[1,1]", NULL, 1 },
 	       { "l.weight.quant_state.bitsandbytes__fp4", "U8", "[2]", "{}", 2 });
-	EXPECT("l.weight (uint8 [1]) is packed as bytes with nothing beside them that says how, which is not "
-	       "unpacked", { "l.weight", "U8", "[1]", NULL, 1 });
-	EXPECT("l.weight (float8_e5m2 [1]) is packed as FP8 of the kind E5M2, which is not unpacked",
-	       { "l.weight", "F8_E5M2", "[1]", NULL, 1 }, { "l.weight_scale", "F32", "[]", NULL, 4 });
+	EXPECT("l.weight (uint8 [1]) is packed as bytes with nothing beside them that says how, "
+	       "which is not "
+	       "unpacked",
+	       { "l.weight", "U8", "[1]", NULL, 1 });
+	EXPECT("l.weight (float8_e5m2 [1]) is packed as FP8 of the kind E5M2, which is not "
+	       "unpacked",
+	       { "l.weight", "F8_E5M2", "[1]", NULL, 1 },
+	       { "l.weight_scale", "F32", "[]", NULL, 4 });
 }
 
 static void missing_parts_are_named(void **state)
 {
 	(void)state;
-	EXPECT("l.weight (float8_e4m3fn [1]) is packed as FP8 without weight_scale_inv or weight_scale, which is "
-	       "not unpacked", { "l.weight", "F8_E4M3", "[1]", NULL, 1 });
-	EXPECT("l.weight (uint8 [1, 8]) is packed as 4 bits with scales and without weight_scale_2, which is not "
-	       "unpacked", { "l.weight", "U8", "[1,8]", NULL, 8 }, { "l.weight_scale", "F8_E4M3", "[1,1]", NULL, 1 });
+	EXPECT("l.weight (float8_e4m3fn [1]) is packed as FP8 without weight_scale_inv or "
+	       "weight_scale, which is "
+	       "not unpacked",
+	       { "l.weight", "F8_E4M3", "[1]", NULL, 1 });
+	EXPECT("l.weight (uint8 [1, 8]) is packed as 4 bits with scales and without "
+	       "weight_scale_2, which is not "
+	       "unpacked",
+	       { "l.weight", "U8", "[1,8]", NULL, 8 },
+	       { "l.weight_scale", "F8_E4M3", "[1,1]", NULL, 1 });
 	EXPECT("l.weight.absmax: there is no l.weight that it could belong to",
 	       { "l.weight.absmax", "F32", "[1]", NULL, 4 });
 	EXPECT("l.weight_scale_inv: l.weight is bfloat16 [1], which no scale_inv goes with",
-	       { "l.weight_scale_inv", "F32", "[1]", NULL, 4 }, { "l.weight", "BF16", "[1]", NULL, 2 });
+	       { "l.weight_scale_inv", "F32", "[1]", NULL, 4 },
+	       { "l.weight", "BF16", "[1]", NULL, 2 });
 	EXPECT("l.weight.absmax: there is no l.weight that it could belong to",
-	       { "l.weight.absmax", "F32", "[1]", NULL, 4 }, { "m.weight", "BF16", "[1]", NULL, 2 });
+	       { "l.weight.absmax", "F32", "[1]", NULL, 4 },
+	       { "m.weight", "BF16", "[1]", NULL, 2 });
 }
 
 static void shapes_that_disagree_are_named(void **state)
 {
 	(void)state;
-	EXPECT("l.weight_scale_inv is float32 [2, 3] and does not fit l.weight, which is float8_e4m3fn [4, 4]",
-	       { "l.weight", "F8_E4M3", "[4,4]", NULL, 16 }, { "l.weight_scale_inv", "F32", "[2,3]", NULL, 24 });
-	EXPECT("l.weight_scale_inv is float32 [0, 4] and does not fit l.weight, which is float8_e4m3fn [4, 4]",
-	       { "l.weight", "F8_E4M3", "[4,4]", NULL, 16 }, { "l.weight_scale_inv", "F32", "[0,4]", NULL, 0 });
-	EXPECT("l.weight_scale_inv is uint8 [1, 1] and does not fit l.weight, which is float8_e4m3fn [4, 4]",
-	       { "l.weight", "F8_E4M3", "[4,4]", NULL, 16 }, { "l.weight_scale_inv", "U8", "[1,1]", NULL, 1 });
-	EXPECT("l.weight has both l.weight_scale_inv and l.weight_scale, and which of them multiplies is not known",
-	       { "l.weight", "F8_E4M3", "[1]", NULL, 1 }, { "l.weight_scale_inv", "F32", "[1]", NULL, 4 },
+	EXPECT("l.weight_scale_inv is float32 [2, 3] and does not fit l.weight, which is "
+	       "float8_e4m3fn [4, 4]",
+	       { "l.weight", "F8_E4M3", "[4,4]", NULL, 16 },
+	       { "l.weight_scale_inv", "F32", "[2,3]", NULL, 24 });
+	EXPECT("l.weight_scale_inv is float32 [0, 4] and does not fit l.weight, which is "
+	       "float8_e4m3fn [4, 4]",
+	       { "l.weight", "F8_E4M3", "[4,4]", NULL, 16 },
+	       { "l.weight_scale_inv", "F32", "[0,4]", NULL, 0 });
+	EXPECT("l.weight_scale_inv is uint8 [1, 1] and does not fit l.weight, which is "
+	       "float8_e4m3fn [4, 4]",
+	       { "l.weight", "F8_E4M3", "[4,4]", NULL, 16 },
+	       { "l.weight_scale_inv", "U8", "[1,1]", NULL, 1 });
+	EXPECT("l.weight has both l.weight_scale_inv and l.weight_scale, and which of them "
+	       "multiplies is not known",
+	       { "l.weight", "F8_E4M3", "[1]", NULL, 1 },
+	       { "l.weight_scale_inv", "F32", "[1]", NULL, 4 },
 	       { "l.weight_scale", "F32", "[1]", NULL, 4 });
-	EXPECT("l.weight_scale is float8_e4m3fn [2, 2] and does not fit l.weight, which is uint8 [2, 8] (NVFP4)",
-	       { "l.weight", "U8", "[2,8]", NULL, 16 }, { "l.weight_scale", "F8_E4M3", "[2,2]", NULL, 4 },
+	EXPECT("l.weight_scale is float8_e4m3fn [2, 2] and does not fit l.weight, which is uint8 "
+	       "[2, 8] (NVFP4)",
+	       { "l.weight", "U8", "[2,8]", NULL, 16 },
+	       { "l.weight_scale", "F8_E4M3", "[2,2]", NULL, 4 },
 	       { "l.weight_scale_2", "F32", "[]", NULL, 4 });
-	EXPECT("l.weight_scale_2 is float32 [2] and does not fit l.weight, which is uint8 [2, 8] (NVFP4)",
-	       { "l.weight", "U8", "[2,8]", NULL, 16 }, { "l.weight_scale", "F8_E4M3", "[2,1]", NULL, 2 },
+	EXPECT("l.weight_scale_2 is float32 [2] and does not fit l.weight, which is uint8 [2, 8] "
+	       "(NVFP4)",
+	       { "l.weight", "U8", "[2,8]", NULL, 16 },
+	       { "l.weight_scale", "F8_E4M3", "[2,1]", NULL, 2 },
 	       { "l.weight_scale_2", "F32", "[2]", NULL, 8 });
 	const struct part told[] = { { "l.weight", "F8_E4M3", "[4,4]", NULL, 16 },
 		                     { "l.weight_scale_inv", "F32", "[1,1]", NULL, 4 } };
 	const struct ws_quant config = { .block = { 2, INT64_MAX } };
 	expect_sentence(told, 2, &config,
-	                "l.weight_scale_inv is float32 [1, 1] and does not fit l.weight, which is float8_e4m3fn [4, 4]");
+	                "l.weight_scale_inv is float32 [1, 1] and does not fit l.weight, which is "
+	                "float8_e4m3fn [4, 4]");
 }
 
 #define STATE "w.quant_state.bitsandbytes__nf4"
@@ -278,30 +316,42 @@ static void quant_states_are_judged(void **state)
 	} cases[] = {
 		{ "[]", "it is not an object" },
 		{ "{" REST ",\"blocksize\":0}", "blocksize is not a power of two from 32 to 4096" },
-		{ "{" REST ",\"blocksize\":-64}", "blocksize is not a power of two from 32 to 4096" },
-		{ "{" REST ",\"blocksize\":96}", "blocksize is not a power of two from 32 to 4096" },
-		{ "{" REST ",\"blocksize\":64.5}", "blocksize is not a power of two from 32 to 4096" },
+		{ "{" REST ",\"blocksize\":-64}",
+		  "blocksize is not a power of two from 32 to 4096" },
+		{ "{" REST ",\"blocksize\":96}",
+		  "blocksize is not a power of two from 32 to 4096" },
+		{ "{" REST ",\"blocksize\":64.5}",
+		  "blocksize is not a power of two from 32 to 4096" },
 		{ "{" REST "}", "blocksize is not a power of two from 32 to 4096" },
 		{ "{" REST ",\"blocksize\":64,\"blocksize\":128}", "a key is there twice" },
 		{ "{" REST ",\"blocksize\":64,\"quant_type\":\"fp4\"}", "quant_type is 'fp4'" },
-		{ "{\"dtype\":\"int8\",\"shape\":[2,3]}", "dtype is 'int8', not bfloat16, float16 or float32" },
-		{ "{\"dtype\":\"\\u001b[31m\"}", "dtype is '?[31m', not bfloat16, float16 or float32" },
-		{ "{\"dtype\":\"float16\",\"shape\":null}", "shape is not a list of one to eight sizes" },
-		{ "{\"dtype\":\"float16\",\"shape\":[]}", "shape is not a list of one to eight sizes" },
+		{ "{\"dtype\":\"int8\",\"shape\":[2,3]}",
+		  "dtype is 'int8', not bfloat16, float16 or float32" },
+		{ "{\"dtype\":\"\\u001b[31m\"}",
+		  "dtype is '?[31m', not bfloat16, float16 or float32" },
+		{ "{\"dtype\":\"float16\",\"shape\":null}",
+		  "shape is not a list of one to eight sizes" },
+		{ "{\"dtype\":\"float16\",\"shape\":[]}",
+		  "shape is not a list of one to eight sizes" },
 		{ "{\"dtype\":\"float16\",\"shape\":[1,1,1,1,1,1,1,1,6]}",
 		  "shape is not a list of one to eight sizes" },
-		{ "{\"dtype\":\"float16\",\"shape\":[2,-3]}", "shape is not a list of sizes above 0" },
-		{ "{\"dtype\":\"float16\",\"shape\":[0,3]}", "shape is not a list of sizes above 0" },
+		{ "{\"dtype\":\"float16\",\"shape\":[2,-3]}",
+		  "shape is not a list of sizes above 0" },
+		{ "{\"dtype\":\"float16\",\"shape\":[0,3]}",
+		  "shape is not a list of sizes above 0" },
 		{ "{\"dtype\":\"float16\",\"shape\":[4294967296,4294967296]}",
 		  "shape is not of a tensor that memory could hold" },
-		{ "{" REST ",\"blocksize\":64,\"nested_blocksize\":256}", "nested_offset is not a finite number" },
-		{ "{" REST ",\"blocksize\":64,\"nested_offset\":1}", "nested_blocksize is not a number above 0" },
+		{ "{" REST ",\"blocksize\":64,\"nested_blocksize\":256}",
+		  "nested_offset is not a finite number" },
+		{ "{" REST ",\"blocksize\":64,\"nested_offset\":1}",
+		  "nested_blocksize is not a number above 0" },
 		{ "{" REST ",\"blocksize\":64,\"nested_offset\":1e99,\"nested_blocksize\":256}",
 		  "nested_offset is not a finite number" },
 		{ "{" REST ",\"blocksize\":64,\"nested_offset\":1,\"nested_blocksize\":0}",
 		  "nested_blocksize is not a number above 0" },
 		{ "{" REST ",\"blocksize\":64,\"nested_offset\":1,\"nested_blocksize\":4,"
-		  "\"nested_dtype\":\"bfloat16\"}", "nested_dtype is not float32" },
+		  "\"nested_dtype\":\"bfloat16\"}",
+		  "nested_dtype is not float32" },
 	};
 	for (size_t i = 0; i < COUNT(cases); i++) {
 		char shape[32], sentence[256];
@@ -310,28 +360,32 @@ static void quant_states_are_judged(void **state)
 		EXPECT(sentence, { "w", "U8", "[3,1]", NULL, 3 },
 		       { STATE, "U8", shape, cases[i].json, strlen(cases[i].json) });
 	}
-	EXPECT(STATE " is uint8 [0]; it should be JSON of at most 65536 bytes", { "w", "U8", "[3,1]", NULL, 3 },
-	       { STATE, "U8", "[0]", NULL, 0 });
+	EXPECT(STATE " is uint8 [0]; it should be JSON of at most 65536 bytes",
+	       { "w", "U8", "[3,1]", NULL, 3 }, { STATE, "U8", "[0]", NULL, 0 });
 }
 
 static void nf4_is_held_against_its_state(void **state)
 {
 	(void)state;
 	static const char single[] = "{" REST ",\"blocksize\":64}";
-	static const char nested[] = "{" REST ",\"blocksize\":64,\"nested_blocksize\":256,\"nested_offset\":0}";
+	static const char nested[] =
+		"{" REST ",\"blocksize\":64,\"nested_blocksize\":256,\"nested_offset\":0}";
 	static const float levels[16] = { 0 };
 	char n_single[16], n_nested[16];
 	snprintf(n_single, sizeof n_single, "[%zu]", strlen(single));
 	snprintf(n_nested, sizeof n_nested, "[%zu]", strlen(nested));
 	const struct part one = { STATE, "U8", n_single, single, strlen(single) };
 	const struct part two = { STATE, "U8", n_nested, nested, strlen(nested) };
-	const struct part w = { "w", "U8", "[3,1]", NULL, 3 }, map = { "w.quant_map", "F32", "[16]", levels, 64 };
+	const struct part w = { "w", "U8", "[3,1]", NULL, 3 },
+			  map = { "w.quant_map", "F32", "[16]", levels, 64 };
 	EXPECT("w is uint8 [4, 1]; for 6 codes, as its quant_state has it, there should be 3 bytes",
 	       { "w", "U8", "[4,1]", NULL, 4 }, one);
-	EXPECT("w is uint8 [1, 3]: NF4 that was transposed is not unpacked", { "w", "U8", "[1,3]", NULL, 3 }, one);
+	EXPECT("w is uint8 [1, 3]: NF4 that was transposed is not unpacked",
+	       { "w", "U8", "[1,3]", NULL, 3 }, one);
 	EXPECT("w (NF4) has no w.quant_map", w, one);
-	EXPECT("w.quant_map is float32 [15]; by its quant_state it should be float32 of 16 elements", w, one,
-	       { "w.quant_map", "F32", "[15]", NULL, 60 });
+	EXPECT("w.quant_map is float32 [15]; by its quant_state it should be float32 of 16 "
+	       "elements",
+	       w, one, { "w.quant_map", "F32", "[15]", NULL, 60 });
 	EXPECT("w.quant_map: level 0 is 0; NF4 has -1 there", w, one, map);
 	EXPECT("w.quant_map: level 0 is 0; NF4 has -1 there", w, two, map);
 }
@@ -349,8 +403,10 @@ static void mxfp4_is_sent_as_it_is_and_has_no_numbers(void **state)
 	write_packed(&f, parts, 2);
 	assert_int_equal(find_packed(&f, "e.down_proj_blocks", NULL, &p, &err), 0);
 	assert_int_equal(ws_packed_rows(&p, 0, 2, x, &scratch, &err), -1);
-	assert_string_equal(err.msg, "e.down_proj_blocks is uint8 [2, 16], whose numbers are not known: MXFP4 is "
-	                             "sent as it is");
+	assert_string_equal(
+		err.msg,
+		"e.down_proj_blocks is uint8 [2, 16], whose numbers are not known: MXFP4 is "
+		"sent as it is");
 	close_packed(&f);
 }
 
@@ -398,9 +454,11 @@ static void what_is_no_number_is_found_with_its_place(void **state)
 	EXPECT_ROWS("w: element [0, 1] is -infinity", { "w", "BF16", "[2,2]", bf16, 8 });
 	codes[1] = 0x7f;
 	EXPECT_ROWS("w_scale: scale [1, 0] is NaN", { "w", "U8", "[2,8]", codes + 8, 16 },
-	            { "w_scale", "F8_E4M3", "[2,1]", codes, 2 }, { "w_scale_2", "F32", "[]", &one, 4 });
+	            { "w_scale", "F8_E4M3", "[2,1]", codes, 2 },
+	            { "w_scale_2", "F32", "[]", &one, 4 });
 	EXPECT_ROWS("w_scale_2: scale [0, 0] is NaN", { "w", "U8", "[2,8]", codes + 8, 16 },
-	            { "w_scale", "F8_E4M3", "[2,1]", codes + 8, 2 }, { "w_scale_2", "F32", "[]", scales + 2, 4 });
+	            { "w_scale", "F8_E4M3", "[2,1]", codes + 8, 2 },
+	            { "w_scale_2", "F32", "[]", scales + 2, 4 });
 }
 
 /* ---- kernels ---- */
@@ -420,7 +478,8 @@ static void both_levels_decode_nibbles_alike(void **state)
 	for (size_t i = 0; i < 16; i++)
 		levels[i] = (float)pick(1 << 24) / 8388608 - 1;
 	for (int round = 0; round < 400; round++) {
-		const struct ws_nibbles s = { codes, pick(2), levels, scales, (int64_t)16 << pick(5) };
+		const struct ws_nibbles s = { codes, pick(2), levels, scales,
+			                      (int64_t)16 << pick(5) };
 		const int64_t first = pick(700), n = pick(round % 8 ? 900 : N - 700);
 		ws_unpack_scalar.nibbles(&s, first, n, a);
 		ws_unpack_kernels()->nibbles(&s, first, n, b);
@@ -463,7 +522,8 @@ static void both_levels_widen_and_round_alike(void **state)
 		ws_unpack_set_level("scalar");
 	const struct ws_unpack_kernels *const k = ws_unpack_kernels();
 	for (int half = 0; half < 2; half++) {
-		uint8_t *const x = (uint8_t *)(a + N) - 2 * N, *const y = (uint8_t *)(b + N) - 2 * N;
+		uint8_t *const x = (uint8_t *)(a + N) - 2 * N, *const y =
+								       (uint8_t *)(b + N) - 2 * N;
 		for (size_t i = 0; i < N; i++) {
 			const uint16_t h = (uint16_t)i;
 			memcpy(x + 2 * i, &h, 2);
@@ -492,9 +552,11 @@ static void both_levels_widen_and_round_alike(void **state)
 static void rounding_is_to_the_nearest_and_ties_to_even(void **state)
 {
 	(void)state;
-	const float x[] = { 1.00390625f, 1.01171875f, -1.00390637f, 3.3895314e38f, -0.0f, 0x1p-126f * 1.5f };
+	const float x[] = { 1.00390625f,   1.01171875f, -1.00390637f,
+		            3.3895314e38f, -0.0f,       0x1p-126f * 1.5f };
 	const float bf[] = { 1.0f, 1.015625f, -1.0078125f, 3.3895314e38f, -0.0f, 0x1p-126f * 1.5f };
-	const float y[] = { 1.00048828f, 1.00146484f, 65519.0f, 65520.0f, 0x1p-25f, 0x1.8p-25f, -0x1p-14f };
+	const float y[] = { 1.00048828f, 1.00146484f, 65519.0f, 65520.0f,
+		            0x1p-25f,    0x1.8p-25f,  -0x1p-14f };
 	const float h[] = { 1.0f, 1.00195312f, 65504.0f, INFINITY, 0.0f, 0x1p-24f, -0x1p-14f };
 	float got[8];
 	memcpy(got, x, sizeof x);
@@ -522,7 +584,8 @@ static void *read_rows(void *arg)
 	for (int i = 0; i < 200 && x; i++) {
 		r->seed = r->seed * 6364136223846793005u + 1;
 		const int64_t row = (int64_t)(r->seed >> 33) % r->p->rows;
-		const int64_t n = (int64_t)(r->seed >> 40) % (r->p->rows - row) + 1, cols = r->p->cols;
+		const int64_t n = (int64_t)(r->seed >> 40) % (r->p->rows - row) + 1,
+			      cols = r->p->cols;
 		if (ws_packed_rows(r->p, row, n, x, &scratch, NULL) ||
 		    memcmp(x, r->want + row * cols, (size_t)(n * cols) * sizeof *x) != 0)
 			r->wrong++;

@@ -70,10 +70,40 @@ static void what_is_no_array_of_numbers_is_refused(void **state)
 {
 	(void)state;
 	static const char *const bad[] = {
-		"", " ", "1", "null", "{}", "\"x\"", "[", "[[", "[1", "[1,", "[1,]", "[,1]", "[1 2]",
-		"[1]]", "[1][2]", "[1] x", "[\"1\"]", "[true]", "[[1],2]", "[1,[2]]", "[[1],[2,3]]",
-		"[[1,2],[3]]", "[[],[1]]", "[[],1]", "[[],[[1]]]", "[[[1]],[2]]", "[0x10]", "[1e]",
-		"[--1]", "[1.2.3]", "[nul]", "[+Infinity]", "[inf]", "[{}]",
+		"",
+		" ",
+		"1",
+		"null",
+		"{}",
+		"\"x\"",
+		"[",
+		"[[",
+		"[1",
+		"[1,",
+		"[1,]",
+		"[,1]",
+		"[1 2]",
+		"[1]]",
+		"[1][2]",
+		"[1] x",
+		"[\"1\"]",
+		"[true]",
+		"[[1],2]",
+		"[1,[2]]",
+		"[[1],[2,3]]",
+		"[[1,2],[3]]",
+		"[[],[1]]",
+		"[[],1]",
+		"[[],[[1]]]",
+		"[[[1]],[2]]",
+		"[0x10]",
+		"[1e]",
+		"[--1]",
+		"[1.2.3]",
+		"[nul]",
+		"[+Infinity]",
+		"[inf]",
+		"[{}]",
 		"[[[[[[[[[[1]]]]]]]]]]",
 		"[0.00000000000000000000000000000000000000000000000000000000000000000001]",
 	};
@@ -160,10 +190,12 @@ static void each_endpoint_answers_for_itself(void **state)
 		engines[i].route = route;
 		tiny_url(&engines[i], "", base[i], sizeof base[i]);
 	}
-	assert_int_equal(ws_client_open(&(struct ws_client_opts){ .api_key = NULL }, &http, &err), 0);
+	assert_int_equal(ws_client_open(&(struct ws_client_opts){ .api_key = NULL }, &http, &err),
+	                 0);
 	const ws_deadline soon = ws_deadline_in(5 * WS_NS_PER_S);
-	assert_int_equal(ws_endpoint_get_weights(http, urls, 2, "a \"b\"", 2, 4, soon, NULL, v, errs,
-	                                         &err), -1);
+	assert_int_equal(ws_endpoint_get_weights(http, urls, 2, "a \"b\"", 2, 4, soon, NULL, v,
+	                                         errs, &err),
+	                 -1);
 	assert_string_equal(last_body[0], "{\"name\":\"a \\\"b\\\"\",\"truncate_size\":2}");
 	assert_int_equal(errs[0].code, WS_OK);
 	assert_int_equal(v[0].n, 4);
@@ -172,11 +204,13 @@ static void each_endpoint_answers_for_itself(void **state)
 	assert_string_equal(err.endpoint, base[1]);
 	ws_values_free(&v[0]);
 	ws_values_free(&v[1]);
-	assert_int_equal(ws_endpoint_get_weights(http, urls, 1, "a", 2, 3, soon, NULL, v, errs, &err),
+	assert_int_equal(ws_endpoint_get_weights(http, urls, 1, "a", 2, 3, soon, NULL, v, errs,
+	                                         &err),
 	                 -1);
 	assert_string_equal(err.endpoint, base[0]);
 	engines[0].route = NULL; /* "hello" */
-	assert_int_equal(ws_endpoint_get_weights(http, urls, 1, "a", 2, 3, soon, NULL, v, errs, &err),
+	assert_int_equal(ws_endpoint_get_weights(http, urls, 1, "a", 2, 3, soon, NULL, v, errs,
+	                                         &err),
 	                 -1);
 	assert_int_equal(err.code, WS_EREFUSED);
 	ws_client_close(http);

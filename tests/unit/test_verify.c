@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Verification against servers of every kind: with checksums of ours, with numbers, with nothing. */
+/* Verification against servers of every kind: with checksums of ours, with numbers, with
+ * nothing. */
 #include "number.h"
 #include "scratch.h"
 #include "tiny_http.h"
@@ -29,9 +30,11 @@ static void write_checkpoint(const char *path)
 		const size_t weight = at + sizeof(float) * ROWS * COLUMNS;
 		const size_t norm = weight + sizeof(float) * ROWS;
 		n += (size_t)snprintf(head + n, sizeof head - n,
-			"%s\"layers.%d.up.weight\":{\"dtype\":\"F32\",\"shape\":[8,6],\"data_offsets\":[%zu,%zu]},"
-			"\"layers.%d.norm.weight\":{\"dtype\":\"F32\",\"shape\":[8],\"data_offsets\":[%zu,%zu]}",
-			l ? "," : "{", l, at, weight, l, weight, norm);
+		                      "%s\"layers.%d.up.weight\":{\"dtype\":\"F32\",\"shape\":[8,6]"
+		                      ",\"data_offsets\":[%zu,%zu]},"
+		                      "\"layers.%d.norm.weight\":{\"dtype\":\"F32\",\"shape\":[8],"
+		                      "\"data_offsets\":[%zu,%zu]}",
+		                      l ? "," : "{", l, at, weight, l, weight, norm);
 		at = norm;
 	}
 	n += (size_t)snprintf(head + n, sizeof head - n, "}");
@@ -50,8 +53,21 @@ static void write_checkpoint(const char *path)
 
 /* ---- servers ---- */
 
-enum shows { NOTHING, NUMBERS, HALF_ROWS, HALF_COLUMNS, REPLICAS, STRINGS, DEEP, EMPTY, WIDE, FEW_ROWS,
-	     ALL_ROWS, CODES, NULLS };
+enum shows {
+	NOTHING,
+	NUMBERS,
+	HALF_ROWS,
+	HALF_COLUMNS,
+	REPLICAS,
+	STRINGS,
+	DEEP,
+	EMPTY,
+	WIDE,
+	FEW_ROWS,
+	ALL_ROWS,
+	CODES,
+	NULLS
+};
 
 struct server {
 	struct tiny tiny;
@@ -79,7 +95,8 @@ static struct server *server_of(const struct tiny *t)
 	return t == &servers[1].tiny ? &servers[1] : &servers[0];
 }
 
-static size_t put_numbers(const struct server *s, char *dst, size_t size, int layer, bool norm, int rows)
+static size_t put_numbers(const struct server *s, char *dst, size_t size, int layer, bool norm,
+                          int rows)
 {
 	const int columns = s->shows == HALF_COLUMNS && !norm ? COLUMNS / 2 :
 	                    s->shows == WIDE && !norm ? COLUMNS + 1 : COLUMNS;
@@ -91,8 +108,10 @@ static size_t put_numbers(const struct server *s, char *dst, size_t size, int la
 			double v = ws_number_round(s->dtype, (double)value_of(layer, i));
 			if ((layer == s->wrong && i == 5) || (s->shows == CODES && !norm))
 				v += 100;
-			n += (size_t)(isnan(v) ? snprintf(dst + n, size - n, "%snull", c ? "," : "")
-			                       : snprintf(dst + n, size - n, "%s%.17g", c ? "," : "", v));
+			n += (size_t)(isnan(v) ?
+			                      snprintf(dst + n, size - n, "%snull", c ? "," : "") :
+			                      snprintf(dst + n, size - n, "%s%.17g", c ? "," : "",
+			                               v));
 		}
 		n += (size_t)snprintf(dst + n, size - n, "%s", norm ? "" : "]");
 	}
@@ -106,7 +125,8 @@ static const char *show(const struct server *s, const char *body, int *status)
 	const int layer = name ? name[7] - '0' : 0;
 	const bool norm = strstr(body, "norm");
 	unsigned asked = 0;
-	const char *limit = strstr(body, "truncate_size"); /* who only asks whether the route is there has none */
+	/* who only asks whether the route is there has none */
+	const char *limit = strstr(body, "truncate_size");
 	if (limit)
 		sscanf(limit, "truncate_size\":%u", &asked);
 	const int there = s->shows == HALF_ROWS || s->shows == FEW_ROWS ? ROWS / 2 : ROWS;
@@ -136,7 +156,8 @@ static const char *show(const struct server *s, const char *body, int *status)
 static const char *sum(const struct server *s)
 {
 	static _Thread_local char text[8192];
-	size_t n = (size_t)snprintf(text, sizeof text, "{\"success\":true,\"algorithm\":\"xxh3-64\","
+	size_t n = (size_t)snprintf(text, sizeof text,
+	                            "{\"success\":true,\"algorithm\":\"xxh3-64\","
 	                            "\"ranks\":[{\"checksums\":{");
 	for (size_t i = 0; i < ws_catalog_count(items); i++) {
 		const struct ws_item *item = ws_catalog_item(items, i);
@@ -144,8 +165,8 @@ static const char *sum(const struct server *s)
 		ws_item_hash(item, &hash, NULL);
 		if (s->spoil && !strcmp(s->spoil, item->name))
 			hash ^= 1;
-		n += (size_t)snprintf(text + n, sizeof text - n, "%s\"%s\":\"%016llx\"", i ? "," : "",
-		                      item->name, (unsigned long long)hash);
+		n += (size_t)snprintf(text + n, sizeof text - n, "%s\"%s\":\"%016llx\"",
+		                      i ? "," : "", item->name, (unsigned long long)hash);
 	}
 	snprintf(text + n, sizeof text - n, "%s},\"parallelism_info\":{\"rank\":0}}]}",
 	         s->more ? s->more : "");
@@ -337,7 +358,8 @@ static void nulls_of_replicas_are_no_answer(void **state)
 	servers[0].shows = NULLS;
 	assert_int_equal(verify_one(&err), -1);
 	assert_int_equal(err.code, WS_EREFUSED);
-	assert_non_null(strstr(err.msg, "it showed none of 6 sampled parameters: the answers are empty"));
+	assert_non_null(
+		strstr(err.msg, "it showed none of 6 sampled parameters: the answers are empty"));
 	assert_int_equal(results[0].different, 0);
 	assert_int_equal(n_seen, 0);
 	/* A server without replicas shows a norm of NaN like this. */
@@ -368,7 +390,8 @@ static void nothing_shown_is_no_success(void **state)
 		servers[0].shows = none[i];
 		assert_int_equal(verify_one(&err), -1);
 		assert_int_equal(err.code, WS_EREFUSED);
-		assert_non_null(strstr(err.msg, "it reports no checksums, and it showed none of 6"));
+		assert_non_null(
+			strstr(err.msg, "it reports no checksums, and it showed none of 6"));
 		assert_non_null(strstr(err.hint, "--twice"));
 		assert_int_equal(results[0].means, WS_MEANS_NONE);
 		assert_int_equal(results[0].unanswered, 2 * LAYERS);
@@ -427,14 +450,18 @@ static void a_tied_head_is_the_embedding(void **state)
 static void equal_bytes_of_another_type_or_shape_are_different(void **state)
 {
 	(void)state;
-	struct ws_plan_tensor tensor = { .name = "a", .dtype = WS_DTYPE_BF16, .n_dims = 2, .dims = { 4, 6 } };
+	struct ws_plan_tensor tensor = {
+		.name = "a", .dtype = WS_DTYPE_BF16, .n_dims = 2, .dims = { 4, 6 }
+	};
 	const struct ws_plan plan = { .tensors = &tensor, .n_tensors = 1 };
 	uint64_t value = 7;
 	size_t first = 0;
 	const struct ws_hashes h = { .plan = &plan, .values = &value, .sorted = &first };
 	struct ws_checksum sum = { "a", 7 };
 	struct ws_checksum_rank rank = { .items = &sum, .n = 1 };
-	struct ws_checksum_kind kind = { .name = "a", .dtype = "bfloat16", .n_dims = 2, .dims = { 4, 6 } };
+	struct ws_checksum_kind kind = {
+		.name = "a", .dtype = "bfloat16", .n_dims = 2, .dims = { 4, 6 }
+	};
 	struct ws_checksums all = { .ranks = &rank, .n_ranks = 1, .kinds = &kind, .n_kinds = 1 };
 	const struct ws_sink nobody = { .event = NULL };
 	struct ws_hash_count count = { 0 };
@@ -488,8 +515,9 @@ static void hashing_uses_as_many_threads_as_asked(void **state)
 	servers[0].sums = true;
 	for (unsigned threads = 0; threads < 20; threads += 3) {
 		struct ws_err err = WS_ERR_INIT;
-		const struct ws_verify_opts opts = { .endpoints = &url, .n_endpoints = 1, .items = items,
-			                             .threads = threads };
+		const struct ws_verify_opts opts = {
+			.endpoints = &url, .n_endpoints = 1, .items = items, .threads = threads
+		};
 		assert_int_equal(ws_verify_weights(&opts, results, &err), 0);
 	}
 }
@@ -556,9 +584,13 @@ static char names[MANY][64];
 static struct ws_plan plan_of_many(void)
 {
 	for (int i = 0; i < MANY; i++) {
-		snprintf(names[i], sizeof names[i], "model.layers.%d.kind%c.weight", i / 8, 'a' + i % 8);
-		many[i] = (struct ws_plan_tensor){ .name = names[i], .dtype = WS_DTYPE_BF16, .n_dims = 1,
-			                           .dims = { 4 }, .bytes = 8 };
+		snprintf(names[i], sizeof names[i], "model.layers.%d.kind%c.weight", i / 8,
+		         'a' + i % 8);
+		many[i] = (struct ws_plan_tensor){ .name = names[i],
+			                           .dtype = WS_DTYPE_BF16,
+			                           .n_dims = 1,
+			                           .dims = { 4 },
+			                           .bytes = 8 };
 	}
 	return (struct ws_plan){ .tensors = many, .n_tensors = MANY };
 }

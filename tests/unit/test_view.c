@@ -83,7 +83,8 @@ struct sample {
 	unsigned size;
 };
 
-/* A tensor that has the piece as a box of it, under a random order of axes; false: it is too large. */
+/* A tensor that has the piece as a box of it, under a random order of axes; false: it is too
+ * large. */
 static bool make_piece(struct sample *s, size_t i)
 {
 	struct ws_piece *p = &s->pieces[i];
@@ -110,14 +111,17 @@ static bool make_piece(struct sample *s, size_t i)
 		t->dims[d] = before + p->dims[order[d]] + behind;
 		stride *= t->dims[d];
 	}
-	*t = (struct ws_tensor){ .name = "x", .dtype = s->item.dtype,
-		                 .bytes = (uint64_t)stride * s->size, .offset = 128 + (uint64_t)pick(9) };
+	*t = (struct ws_tensor){ .name = "x",
+		                 .dtype = s->item.dtype,
+		                 .bytes = (uint64_t)stride * s->size,
+		                 .offset = 128 + (uint64_t)pick(9) };
 	return t->bytes + t->offset <= FILE_BYTES;
 }
 
 static bool make_sample(struct sample *s, int64_t most_elements)
 {
-	static const enum ws_dtype dtypes[] = { WS_DTYPE_U8, WS_DTYPE_BF16, WS_DTYPE_F32, WS_DTYPE_I64 };
+	static const enum ws_dtype dtypes[] = { WS_DTYPE_U8, WS_DTYPE_BF16, WS_DTYPE_F32,
+		                                WS_DTYPE_I64 };
 	*s = (struct sample){ .view.pieces = s->pieces };
 	struct ws_item *item = &s->item;
 	item->name = "x";
@@ -164,12 +168,14 @@ static uint8_t *by_element(const struct sample *s)
 		size_t piece = 0;
 		int64_t before = 0;
 		if (item->n_dims)
-			for (; index[s->view.axis] >= before + s->pieces[piece].dims[s->view.axis]; piece++)
+			for (; index[s->view.axis] >= before + s->pieces[piece].dims[s->view.axis];
+			     piece++)
 				before += s->pieces[piece].dims[s->view.axis];
 		const struct ws_piece *p = &s->pieces[piece];
 		uint64_t at = p->at;
 		for (unsigned d = 0; d < item->n_dims; d++)
-			at += (uint64_t)((index[d] - (d == s->view.axis ? before : 0)) * p->strides[d]);
+			at += (uint64_t)((index[d] - (d == s->view.axis ? before : 0)) *
+			                 p->strides[d]);
 		memcpy(to, bytes + p->from->offset + at * s->size, s->size);
 		for (unsigned d = item->n_dims; d-- > 0;) {
 			if (++index[d] < item->dims[d])
@@ -207,7 +213,8 @@ static void check_span(const struct ws_span *span, uint8_t *got)
 {
 	struct ws_err err = WS_ERR_INIT;
 	if (span->fd >= 0) {
-		assert_int_equal(pread(span->fd, got, span->length, (off_t)span->offset), span->length);
+		assert_int_equal(pread(span->fd, got, span->length, (off_t)span->offset),
+		                 span->length);
 		return;
 	}
 	for (uint64_t at = 0, n; at < span->length; at += n) {
@@ -307,7 +314,9 @@ static void make_plane(struct sample *s, int64_t rows, int64_t cols, int64_t row
 	*s = (struct sample){ .view = { .pieces = s->pieces, .n_pieces = 1 }, .size = 2 };
 	s->tensors[0] = (struct ws_tensor){ .name = "x", .dtype = WS_DTYPE_BF16, .offset = 128,
 		                            .bytes = FILE_BYTES - 128 };
-	s->pieces[0] = (struct ws_piece){ .source = source, .from = s->tensors, .dims = { rows, cols },
+	s->pieces[0] = (struct ws_piece){ .source = source,
+		                          .from = s->tensors,
+		                          .dims = { rows, cols },
 		                          .strides = { row, col } };
 	s->item = (struct ws_item){ .name = "x", .dtype = WS_DTYPE_BF16, .n_dims = 2,
 		                    .dims = { rows, cols }, .bytes = (uint64_t)(rows * cols) * 2,

@@ -34,7 +34,7 @@ static float of_bf16(uint16_t h)
 	return x;
 }
 
-/* ---- long rows ----------------------------------------------------------------------------------- */
+/* ---- long rows ------------------------------------------------------------------------------- */
 
 /* With one thread and 16 MiB a row may have 174762 numbers. */
 enum { LONG = 174720, ROWS = 5 };
@@ -56,13 +56,26 @@ static float *random_scales(size_t n)
 }
 
 /* Codes with one scale for each element of `block` columns, of one packing. */
-static void write_long(struct packed_file *f, enum ws_packing packing, int64_t rows, int64_t cols, int64_t block)
+static void write_long(struct packed_file *f, enum ws_packing packing, int64_t rows, int64_t cols,
+                       int64_t block)
 {
 	static const float levels[16] = {
-		-1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f, -0.28444138169288635f,
-		-0.18477343022823334f, -0.09105003625154495f, 0.0f, 0.07958029955625534f, 0.16093020141124725f,
-		0.24611230194568634f, 0.33791524171829224f, 0.44070982933044434f, 0.5626170039176941f,
-		0.7229568362236023f, 1.0f,
+		-1.0f,
+		-0.6961928009986877f,
+		-0.5250730514526367f,
+		-0.39491748809814453f,
+		-0.28444138169288635f,
+		-0.18477343022823334f,
+		-0.09105003625154495f,
+		0.0f,
+		0.07958029955625534f,
+		0.16093020141124725f,
+		0.24611230194568634f,
+		0.33791524171829224f,
+		0.44070982933044434f,
+		0.5626170039176941f,
+		0.7229568362236023f,
+		1.0f,
 	};
 	char shapes[5][64], state[200];
 	const size_t n = (size_t)(rows * cols), across = (size_t)((cols + block - 1) / block);
@@ -75,7 +88,8 @@ static void write_long(struct packed_file *f, enum ws_packing packing, int64_t r
 	snprintf(shapes[1], sizeof shapes[1], "[%lld,%zu]", (long long)rows, across);
 	snprintf(shapes[2], sizeof shapes[2], "[%zu]", n_scales);
 	snprintf(shapes[3], sizeof shapes[3], "[%lld,%lld]", (long long)rows, (long long)cols / 2);
-	snprintf(state, sizeof state, "{\"quant_type\":\"nf4\",\"blocksize\":%lld,\"dtype\":\"bfloat16\",\"shape\":%s}",
+	snprintf(state, sizeof state,
+	         "{\"quant_type\":\"nf4\",\"blocksize\":%lld,\"dtype\":\"bfloat16\",\"shape\":%s}",
 	         (long long)block, shapes[0]);
 	snprintf(shapes[4], sizeof shapes[4], "[%zu]", strlen(state));
 	char flat[64];
@@ -91,7 +105,8 @@ static void write_long(struct packed_file *f, enum ws_packing packing, int64_t r
 		{ "a_proj.weight", "U8", flat, codes, n / 2 },
 		{ "a_proj.weight.absmax", "F32", shapes[2], scales, n_scales * 4 },
 		{ "a_proj.weight.quant_map", "F32", "[16]", levels, sizeof levels },
-		{ "a_proj.weight.quant_state.bitsandbytes__nf4", "U8", shapes[4], state, strlen(state) },
+		{ "a_proj.weight.quant_state.bitsandbytes__nf4", "U8", shapes[4], state,
+		  strlen(state) },
 	};
 	if (packing == WS_PACK_FP8)
 		write_packed(f, fp8, 2);
@@ -122,10 +137,13 @@ static uint16_t *numbers_of(const struct packed_file *f, size_t n)
 	return out;
 }
 
-static struct ws_transform *unpack_long(const struct packed_file *f, enum ws_quantize quantize, unsigned threads)
+static struct ws_transform *unpack_long(const struct packed_file *f, enum ws_quantize quantize,
+                                        unsigned threads)
 {
 	/* A correction file that is empty makes FP8 bases dense too. */
-	struct ws_transform_opts o = { .quantize = quantize, .threads = threads, .scratch = 16 * MIB,
+	struct ws_transform_opts o = { .quantize = quantize,
+		                       .threads = threads,
+		                       .scratch = 16 * MIB,
 		                       .correction = "none.safetensors" };
 	struct ws_transform *t;
 	struct ws_err err = WS_ERR_INIT;
@@ -151,7 +169,8 @@ static void *read_whole(const struct ws_transform *t, const char *name, size_t n
 	return bytes;
 }
 
-static void assert_codes(const uint16_t *x, const uint8_t *codes, const float *scales, int64_t rows, int64_t cols)
+static void assert_codes(const uint16_t *x, const uint8_t *codes, const float *scales, int64_t rows,
+                         int64_t cols)
 {
 	const int64_t across = (cols + 127) / 128;
 	for (int64_t j = 0; j < across; j++) {
@@ -164,7 +183,8 @@ static void assert_codes(const uint16_t *x, const uint8_t *codes, const float *s
 		assert_true(scales[j] == s);
 		for (int64_t i = 0; i < rows; i++)
 			for (int64_t k = j * 128; k < end; k++)
-				assert_int_equal(codes[i * cols + k], ws_fp8_from_float(of_bf16(x[i * cols + k]) / s));
+				assert_int_equal(codes[i * cols + k],
+				                 ws_fp8_from_float(of_bf16(x[i * cols + k]) / s));
 	}
 }
 
@@ -173,7 +193,9 @@ static void rows_as_long_as_the_scratch_takes_are_unpacked(void **state)
 	static const struct {
 		enum ws_packing packing;
 		int64_t block;
-	} kinds[] = { { WS_PACK_NF4, 64 }, { WS_PACK_NVFP4, 16 }, { WS_PACK_FP8, 128 }, { WS_PACK_FP8, 1 } };
+	} kinds[] = {
+		{ WS_PACK_NF4, 64 }, { WS_PACK_NVFP4, 16 }, { WS_PACK_FP8, 128 }, { WS_PACK_FP8, 1 }
+	};
 	(void)state;
 	for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
 		struct packed_file f;
@@ -206,15 +228,19 @@ static void longer_ones_are_refused_by_name(void **state)
 		struct packed_file f;
 		struct ws_err err = WS_ERR_INIT;
 		struct ws_transform *t;
-		const struct ws_transform_opts o = { .quantize = WS_QUANTIZE_FP8, .threads = 1, .scratch = 16 * MIB,
+		const struct ws_transform_opts o = { .quantize = WS_QUANTIZE_FP8,
+			                             .threads = 1,
+			                             .scratch = 16 * MIB,
 			                             .block = { 64, 64 } };
 		struct ws_transform_opts more = o;
 		more.scratch = 64 * MIB;
 		write_long(&f, kinds[k], 1, 2 * LONG, kinds[k] == WS_PACK_NVFP4 ? 16 : 128);
 		assert_int_equal(ws_transform_make(f.catalog, &o, &t, &err), -1);
 		assert_int_equal(err.code, WS_EINPUT);
-		assert_string_equal(err.msg, "tensor 'a_proj.weight': a row of 349440 numbers does not fit into "
-		                    "the scratch");
+		assert_string_equal(
+			err.msg,
+			"tensor 'a_proj.weight': a row of 349440 numbers does not fit into "
+			"the scratch");
 		assert_string_equal(err.hint, "allow more of it: --scratch");
 		assert_int_equal(ws_transform_make(f.catalog, &more, &t, &err), 0);
 		assert_int_equal(ws_transform_check(t, NULL, NULL, &err), 0);
@@ -223,7 +249,8 @@ static void longer_ones_are_refused_by_name(void **state)
 	}
 }
 
-/* One scale for each element of narrow rows: the scales of what is read at once are more than its codes. */
+/* One scale for each element of narrow rows: the scales of what is read at
+ * once are more than its codes. */
 static void tiny_blocks_fit_a_small_scratch(void **state)
 {
 	(void)state;
@@ -259,7 +286,8 @@ static void numbers_beyond_their_type_are_named_without_any_merge(void **state)
 	assert_int_equal(fclose(none), 0);
 	assert_int_equal(ws_transform_make(f.catalog, &o, &t, &err), 0);
 	uint16_t out[2];
-	assert_int_equal(ws_item_read(ws_catalog_item(ws_transform_catalog(t), 0), 0, out, 4, &err), 0);
+	assert_int_equal(ws_item_read(ws_catalog_item(ws_transform_catalog(t), 0), 0, out, 4, &err),
+	                 0);
 	ws_transform_free(t);
 	close_packed(&f);
 	const float larger = 3.4e38f / 448;
@@ -267,14 +295,16 @@ static void numbers_beyond_their_type_are_named_without_any_merge(void **state)
 		                      { "a.weight_scale_inv", "F32", "[1,1]", &larger, 4 } };
 	write_packed(&f, worse, 2);
 	assert_int_equal(ws_transform_make(f.catalog, &o, &t, &err), 0);
-	assert_int_equal(ws_item_read(ws_catalog_item(ws_transform_catalog(t), 0), 0, out, 4, &err), -1);
+	assert_int_equal(ws_item_read(ws_catalog_item(ws_transform_catalog(t), 0), 0, out, 4, &err),
+	                 -1);
 	assert_int_equal(err.code, WS_EINPUT);
-	assert_string_equal(err.msg, "tensor 'a.weight' has an infinity at row 0, column 1 (x.safetensors)");
+	assert_string_equal(err.msg,
+	                    "tensor 'a.weight' has an infinity at row 0, column 1 (x.safetensors)");
 	ws_transform_free(t);
 	close_packed(&f);
 }
 
-/* ---- changes ------------------------------------------------------------------------------------- */
+/* ---- changes --------------------------------------------------------------------------------- */
 
 enum { MOST_DELTAS = 40 };
 
@@ -299,11 +329,13 @@ static uint16_t *integers(size_t n)
 	return x;
 }
 
-static void set_up(struct changes *c, int64_t rows, int64_t cols, int64_t depth, size_t shelf_floats)
+static void set_up(struct changes *c, int64_t rows, int64_t cols, int64_t depth,
+                   size_t shelf_floats)
 {
 	char shapes[3][64];
 	*c = (struct changes){ .rows = rows, .cols = cols, .depth = depth, .turned = draw(2) };
-	const size_t n[] = { (size_t)(rows * cols), (size_t)(depth * cols), (size_t)(rows * depth) };
+	const size_t n[] = { (size_t)(rows * cols), (size_t)(depth * cols),
+		             (size_t)(rows * depth) };
 	c->numbers = integers(n[0]);
 	c->a = integers(n[1]);
 	c->b = integers(n[2]);
@@ -316,11 +348,16 @@ static void set_up(struct changes *c, int64_t rows, int64_t cols, int64_t depth,
 	write_packed(&c->f, parts, 3);
 	assert_int_equal(ws_works_new(2, 16 * MIB, &c->works, NULL), 0);
 	c->desk = (struct ws_desk){ .bytes = aligned_alloc(64, ws_works_desk(c->works)),
-		                      .size = ws_works_desk(c->works), .shelf_floats = shelf_floats,
-		                      .shelf = aligned_alloc(64, (shelf_floats * 4 + 63) / 64 * 64) };
+		                    .size = ws_works_desk(c->works),
+		                    .shelf_floats = shelf_floats,
+		                    .shelf = aligned_alloc(64, (shelf_floats * 4 + 63) / 64 * 64) };
 	ws_buf_init(&c->desk.buf, ws_works_buf(c->works));
-	c->w = (struct ws_weight){ .works = c->works, .name = "w", .dtype = WS_DTYPE_BF16, .rows = rows,
-		                   .cols = cols, .deltas = c->list };
+	c->w = (struct ws_weight){ .works = c->works,
+		                   .name = "w",
+		                   .dtype = WS_DTYPE_BF16,
+		                   .rows = rows,
+		                   .cols = cols,
+		                   .deltas = c->list };
 	assert_int_equal(find_packed(&c->f, "w", NULL, &c->w.packed, NULL), 0);
 	pthread_mutex_init(&c->w.lock, NULL);
 }
@@ -341,10 +378,17 @@ static void add_change(struct changes *c, int64_t row, int64_t n, int64_t first,
 {
 	struct ws_delta *d = &c->deltas[c->w.n_deltas];
 	const bool t = c->turned;
-	*d = (struct ws_delta){ .a = ws_catalog_find(c->f.catalog, "a"), .b = ws_catalog_find(c->f.catalog, "b"),
-		.row = row, .rows = n, .cols = c->cols, .rank = rank, .scale = (float)(1 + draw(3)) / 2,
-		.a_row = t ? 1 : c->cols, .a_col = t ? c->depth : 1, .b_row = t ? 1 : c->depth,
-		.b_col = t ? c->rows : 1 };
+	*d = (struct ws_delta){ .a = ws_catalog_find(c->f.catalog, "a"),
+		                .b = ws_catalog_find(c->f.catalog, "b"),
+		                .row = row,
+		                .rows = n,
+		                .cols = c->cols,
+		                .rank = rank,
+		                .scale = (float)(1 + draw(3)) / 2,
+		                .a_row = t ? 1 : c->cols,
+		                .a_col = t ? c->depth : 1,
+		                .b_row = t ? 1 : c->depth,
+		                .b_col = t ? c->rows : 1 };
 	d->a_at = (uint64_t)(first * d->a_row);
 	d->b_at = (uint64_t)(row * d->b_row + first * d->b_col);
 	c->list[c->w.n_deltas++] = d;
@@ -357,8 +401,10 @@ static double number_at(const struct changes *c, int64_t i, int64_t j)
 		const struct ws_delta *d = c->list[k];
 		double s = 0;
 		for (int64_t r = 0; i >= d->row && i < d->row + d->rows && r < d->rank; r++)
-			s += (double)of_bf16(c->a[d->a_at + (uint64_t)(r * d->a_row + j * d->a_col)]) *
-			     (double)of_bf16(c->b[d->b_at + (uint64_t)((i - d->row) * d->b_row + r * d->b_col)]);
+			s += (double)of_bf16(
+				     c->a[d->a_at + (uint64_t)(r * d->a_row + j * d->a_col)]) *
+			     (double)of_bf16(c->b[d->b_at + (uint64_t)((i - d->row) * d->b_row +
+			                                               r * d->b_col)]);
 		x += s * (double)d->scale;
 	}
 	return x;
@@ -374,7 +420,8 @@ static void check_rect(struct changes *c, int64_t row, int64_t n, int64_t col, i
 	for (int64_t i = 0; i < n; i++)
 		for (int64_t j = 0; j < m; j++)
 			if (out[i * m + j] != to_bf16((float)number_at(c, row + i, col + j)))
-				fail_msg("row %lld, column %lld", (long long)(row + i), (long long)(col + j));
+				fail_msg("row %lld, column %lld", (long long)(row + i),
+				         (long long)(col + j));
 	free(out);
 }
 
@@ -387,12 +434,14 @@ static void changes_of_any_rows_overlap_as_they_like(void **state)
 		set_up(&c, 1 + draw(150), 1 + draw(300), 8, 64 + draw(500));
 		for (size_t i = 0; i < n; i++) {
 			const int64_t row = draw((uint32_t)c.rows), first = draw(8);
-			add_change(&c, row, 1 + draw((uint32_t)(c.rows - row)), first, 1 + draw((uint32_t)(8 - first)));
+			add_change(&c, row, 1 + draw((uint32_t)(c.rows - row)), first,
+			           1 + draw((uint32_t)(8 - first)));
 		}
 		assert_int_equal(ws_weight_init(&c.w, NULL), 0);
 		if ((size_t)c.w.rank <= c.desk.shelf_floats)
 			for (int i = 0; i < 6; i++) {
-				const int64_t row = draw((uint32_t)c.rows), col = draw((uint32_t)c.cols);
+				const int64_t row = draw((uint32_t)c.rows),
+					      col = draw((uint32_t)c.cols);
 				check_rect(&c, row, 1 + draw((uint32_t)(c.rows - row)), col,
 				           1 + draw((uint32_t)(c.cols - col)));
 			}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tiles that are numbers of their own place: whoever reads them, in whatever order and however many at
- * once, gets the bytes that belong there, within the memory that was allowed. */
+/* Tiles that are numbers of their own place: whoever reads them, in whatever order and however
+ * many at once, gets the bytes that belong there, within the memory that was allowed. */
 #include "works.h"
 
 #include <pthread.h>
@@ -92,15 +92,17 @@ static struct ws_run *begin(struct ws_works *w, struct thing *things, size_t n, 
 static void a_reader_gets_the_bytes_in_order(void **state)
 {
 	(void)state;
-	struct thing things[] = { thing(1, 5 * MIB + 3, MIB), thing(2, 1, 7), thing(3, 40 * MIB, 300007) };
+	struct thing things[] = { thing(1, 5 * MIB + 3, MIB), thing(2, 1, 7),
+		                  thing(3, 40 * MIB, 300007) };
 	struct ws_works *w = works(3);
 	struct ws_run *r = begin(w, things, 3, true);
 	uint8_t *bytes = malloc(MIB);
 	for (size_t k = 0; k < 3; k++) {
 		assert_int_equal(things[k].held, 1);
 		for (uint64_t at = 0; at < things[k].tiled.bytes;) {
-			const size_t n = things[k].tiled.bytes - at < 100001 ? (size_t)(things[k].tiled.bytes - at)
-			                                                     : 100001;
+			const size_t n = things[k].tiled.bytes - at < 100001 ?
+			                         (size_t)(things[k].tiled.bytes - at) :
+			                         100001;
 			assert_int_equal(ws_run_read(r, k, at, bytes, n, NULL), 0);
 			check(bytes, things[k].seed, at, n);
 			at += n;
@@ -129,7 +131,8 @@ static void jumping_about_is_slow_and_not_wrong(void **state)
 		x = x * 1664525 + 1013904223;
 		const size_t k = x >> 31;
 		const uint64_t at = (x >> 4) % (things[k].tiled.bytes - sizeof bytes);
-		assert_int_equal(ws_run_read(r, k, at, bytes, 1 + (x >> 8) % sizeof bytes, NULL), 0);
+		assert_int_equal(ws_run_read(r, k, at, bytes, 1 + (x >> 8) % sizeof bytes, NULL),
+		                 0);
 		check(bytes, things[k].seed, at, 1);
 	}
 	ws_run_end(r);
@@ -155,7 +158,9 @@ static void *read_all(void *arg)
 			for (uint64_t at = 0; at < self->things[k].tiled.bytes;) {
 				x = x * 1664525 + 1013904223;
 				size_t n = 1 + (x >> 8) % sizeof bytes;
-				n = self->things[k].tiled.bytes - at < n ? (size_t)(self->things[k].tiled.bytes - at) : n;
+				n = self->things[k].tiled.bytes - at < n ?
+				            (size_t)(self->things[k].tiled.bytes - at) :
+				            n;
 				if (ws_run_read(r, k, at, bytes, n, NULL))
 					return self; /* refused */
 				for (size_t i = 0; i < n; i += 977)
@@ -174,7 +179,8 @@ static void *read_all(void *arg)
 static void many_readers_get_on_with_little_memory(void **state)
 {
 	(void)state;
-	struct thing things[] = { thing(6, 8 * MIB, MIB), thing(7, 123457, 1000), thing(8, 6 * MIB + 5, MIB) };
+	struct thing things[] = { thing(6, 8 * MIB, MIB), thing(7, 123457, 1000),
+		                  thing(8, 6 * MIB + 5, MIB) };
 	struct ws_works *w = works(4);
 	struct reader readers[12];
 	pthread_t threads[12];
@@ -226,7 +232,8 @@ static void ending_in_the_middle_hangs_nobody(void **state)
 		struct ws_run *r = begin(w, &slow, 1, true);
 		uint8_t byte;
 		if (i % 3)
-			assert_int_equal(ws_run_read(r, 0, (uint64_t)i * MIB / 2, &byte, 1, NULL), 0);
+			assert_int_equal(ws_run_read(r, 0, (uint64_t)i * MIB / 2, &byte, 1, NULL),
+			                 0);
 		ws_run_end(r);
 		ws_works_free(w);
 		assert_int_equal(slow.held, 0);
@@ -234,8 +241,8 @@ static void ending_in_the_middle_hangs_nobody(void **state)
 }
 
 /* Goes on until nobody wants it, as far as the test has patience. */
-static int make_for_long(const struct ws_tiled *t, uint64_t at, void *dst, size_t n, struct ws_desk *desk,
-                         struct ws_err *err)
+static int make_for_long(const struct ws_tiled *t, uint64_t at, void *dst, size_t n,
+                         struct ws_desk *desk, struct ws_err *err)
 {
 	struct thing *x = (struct thing *)(uintptr_t)t;
 	(void)at, (void)dst, (void)n;

@@ -52,7 +52,8 @@ struct tiny_conn {
 /* The body is left unread, so that a large one cannot be sent completely. */
 static void tiny_answer_early(const struct tiny_conn *c)
 {
-	static const char reply[] = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 16\r\n\r\n{\"success\":true}";
+	static const char reply[] = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: "
+	                            "16\r\n\r\n{\"success\":true}";
 	struct pollfd gone = { c->fd, POLLRDHUP, 0 };
 	(void)!send(c->fd, reply, sizeof reply - 1, MSG_NOSIGNAL);
 	shutdown(c->fd, SHUT_WR);
@@ -158,8 +159,9 @@ static bool tiny_serve(struct tiny_conn *c)
 	else if (!strcmp(path, "/headers"))
 		tiny_stream_for_ever(c, "HTTP/1.1 200 OK\r\n", "X-More: and more\r\n");
 	else if (!strcmp(path, "/trailers"))
-		tiny_stream_for_ever(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n",
-		                     "X-More: and more\r\n");
+		tiny_stream_for_ever(
+			c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n",
+			"X-More: and more\r\n");
 	else
 		tiny_reply(c, 200, "hello", 5);
 	c->mute = !strcmp(path, "/mute");

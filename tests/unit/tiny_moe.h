@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tiny_moe.h - a checkpoint with a layer of dense and one of sparse experts, and attention whose keys
- * have fewer heads than its queries. */
+/* tiny_moe.h - a checkpoint with a layer of dense and one of sparse experts, and attention whose
+ * keys have fewer heads than its queries. */
 #ifndef TESTS_TINY_MOE_H
 #define TESTS_TINY_MOE_H
 
@@ -9,7 +9,8 @@
 enum { HIDDEN = 32, HEADS = 8, KV = 2, DIM = 6, INNER = 40, MID = 24, EXPERTS = 4, VOCAB = 100 };
 
 static const char moe[] =
-	"{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_size\":32,"
+	"{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_size\":"
+        "32,"
 	"\"intermediate_size\":40,\"moe_intermediate_size\":24,\"num_hidden_layers\":2,"
 	"\"num_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":6,\"num_experts\":4,"
 	"\"mlp_only_layers\":[0],\"decoder_sparse_step\":1,\"vocab_size\":100,"

@@ -30,8 +30,8 @@ static const struct model *find_model(const char *name)
 	return NULL;
 }
 
-/* What a trainer calls the tensors whose names end so; {e} is an expert. Those that get the same name
- * are one tensor, their rows one below the other. */
+/* What a trainer calls the tensors whose names end so; {e} is an expert. Those that get the same
+ * name are one tensor, their rows one below the other. */
 struct saying {
 	const char *end, *said;
 };
@@ -81,7 +81,8 @@ static const struct saying *find_saying(const struct trainer *t, const char *nam
 	return NULL;
 }
 
-/* The layer's number in a model of fewer layers, whose next-token layers are behind; -1: not there. */
+/* The layer's number in a model of fewer layers, whose next-token layers are behind; -1: not
+ * there. */
 static int place_layer(const struct list *l, int layer)
 {
 	if (!l->depth || layer < l->depth)
@@ -119,8 +120,8 @@ static bool add_tensor(void *ctx, const struct golden_name *g)
 		rest += n;
 	}
 	const struct saying *s = find_saying(l->trainer, rest, &at);
-	snprintf(name, sizeof name, "%s%s%.*s%s", l->trainer->prefix, layers, (int)(at - rest), rest,
-	         s ? s->said : "");
+	snprintf(name, sizeof name, "%s%s%.*s%s", l->trainer->prefix, layers, (int)(at - rest),
+	         rest, s ? s->said : "");
 	struct tensor *t = find_or_add(l, name);
 	const int64_t rows = t->dims[0];
 	t->n_dims = g->n_dims;

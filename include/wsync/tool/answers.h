@@ -33,7 +33,8 @@ struct ws_asked {
 	enum ws_asked_as as;
 	size_t prompts;
 	int64_t prompt_tokens, completion_tokens; /* of all prompts, where they are told */
-	int64_t cached_tokens, cached_prompts;    /* computed by an earlier pass, perhaps of other weights */
+	/* computed by an earlier pass, perhaps of other weights */
+	int64_t cached_tokens, cached_prompts;
 	char weight_version[128]; /* "" not told; of the last answer */
 	bool version_changed;     /* and another of an earlier one */
 	int64_t ns;
@@ -44,11 +45,14 @@ struct ws_ask_opts {
 	size_t n_endpoints;
 	const char *const *files;     /* saved answers */
 	size_t n_files;
-	const struct ws_prompts *prompts; /* none: those of the saved answers, else the usual ones */
+	/* none: those of the saved answers, else the usual ones */
+	const struct ws_prompts *prompts;
 	unsigned max_new_tokens;      /* where a prompt does not say; 0: 16 */
 	unsigned parallel;            /* prompts that an endpoint gets at the same time; 0: 1 */
-	bool flush;                   /* have the endpoints drop their cache before they are asked */
-	const char *save;             /* the first endpoint's answers, in one array; NULL: nowhere */
+	/* have the endpoints drop their cache before they are asked */
+	bool flush;
+	/* the first endpoint's answers, in one array; NULL: nowhere */
+	const char *save;
 	const char *api_key;          /* NULL: none */
 	const char *ca_file;          /* as ws_client_opts */
 	int64_t connect_ns;           /* 0: 10 s */
@@ -63,15 +67,16 @@ struct ws_ask_opts {
 /* ---- probabilities ---- */
 
 enum ws_logprobs_how {
-	WS_HOW_ANSWERS,               /* what each side answers to the same prompts */
-	WS_HOW_FORCED,                /* what each side says of the first one's prompt and drawn tokens; with one
-	                               * endpoint alone, its prefill is compared with its own decode */
-	WS_HOW_BATCHED,               /* prompts alone against all of them in one request, of each endpoint */
-	WS_HOW_CACHED                 /* what is drawn after prompts that are computed anew against what is drawn
-	                               * with the help of the cache of prefixes, of each endpoint */
+	WS_HOW_ANSWERS, /* what each side answers to the same prompts */
+	WS_HOW_FORCED,  /* what each side says of the first one's prompt and drawn tokens; with one
+	                 * endpoint alone, its prefill is compared with its own decode */
+	/* prompts alone against all of them in one request, of each endpoint */
+	WS_HOW_BATCHED,
+	WS_HOW_CACHED /* what is drawn after prompts that are computed anew against what is drawn
+	               * with the help of the cache of prefixes, of each endpoint */
 };
-const char *ws_logprobs_how_name(enum ws_logprobs_how how); /* "answers", "teacher-forced", "batched",
-                                                             * "cached" */
+const char *ws_logprobs_how_name(enum ws_logprobs_how how); /* "answers", "teacher-forced",
+                                                             * "batched", "cached" */
 
 struct ws_compared {
 	const char *first, *second;   /* URL or file */
@@ -88,8 +93,10 @@ struct ws_compared {
 struct ws_verify_logprobs_opts {
 	struct ws_ask_opts ask;
 	enum ws_logprobs_how how;
-	struct ws_logprobs_limits limits[WS_LOGPROB_PARTS]; /* WS_HOW_BATCHED: nothing may differ at all */
-	void (*compared)(void *ctx, const struct ws_compared *row); /* NULL: nobody listens; ctx is ask.ctx */
+	/* WS_HOW_BATCHED: nothing may differ at all */
+	struct ws_logprobs_limits limits[WS_LOGPROB_PARTS];
+	/* NULL: nobody listens; ctx is ask.ctx */
+	void (*compared)(void *ctx, const struct ws_compared *row);
 };
 
 /* 0: everything compared is within the limits, or there was only something to save. Else *err is
@@ -117,10 +124,12 @@ struct ws_routing_held {          /* two answers */
 
 struct ws_verify_routing_opts {
 	struct ws_ask_opts ask;
-	const char *config;           /* its directory or file; NULL: that of the first endpoint's model path */
+	/* its directory or file; NULL: that of the first endpoint's model path */
+	const char *config;
 	double min_equal;             /* share of all rows */
 	const char *npy;              /* of the only answer there is; NULL: nowhere */
-	void (*told)(void *ctx, const struct ws_routing_told *t); /* NULL: nobody listens; ctx is ask.ctx */
+	/* NULL: nobody listens; ctx is ask.ctx */
+	void (*told)(void *ctx, const struct ws_routing_told *t);
 	void (*held)(void *ctx, const struct ws_routing_held *h);
 };
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench.h - how fast each stage of a push is, and the whole of one.
  *
- * A measurement is a row: the time of every sample, in the order they were taken, and beside it that of
- * a reference which was run in turns with it, so that a machine which becomes slower does so for both.
- * Figures (median, p99, ratio) are made of these by ws_bench_sum and ws_bench_ratio, for everybody by
- * the same rules. Warm-ups are not among the samples. Checks of what was computed or received lie outside
- * the timed part of a sample. Units: bytes and ns; a rate is bytes divided by time, GB is 10^9 bytes. */
+ * A measurement is a row: the time of every sample, in the order they were taken, and beside it
+ * that of a reference which was run in turns with it, so that a machine which becomes slower
+ * does so for both. Figures (median, p99, ratio) are made of these by ws_bench_sum and
+ * ws_bench_ratio, for everybody by the same rules. Warm-ups are not among the samples. Checks of
+ * what was computed or received lie outside the timed part of a sample. Units: bytes and ns; a
+ * rate is bytes divided by time, GB is 10^9 bytes. */
 #ifndef WSYNC_BENCH_H
 #define WSYNC_BENCH_H
 
@@ -29,11 +30,14 @@ struct ws_bench_row {
 	const char *stage;         /* "kernels", "load", "control", "transport", "push" */
 	const char *name;          /* what was timed: "fp8 128x128 xorl" */
 	const char *detail;        /* how, where that is not always the same; "" */
-	uint64_t bytes;            /* that one sample moves or makes; 0: it is about time, not bytes */
+	/* that one sample moves or makes; 0: it is about time, not bytes */
+	uint64_t bytes;
 	const int64_t *ns;         /* [n] */
 	size_t n;
-	unsigned count;            /* so many were done in a row, of which ns is one's share; 0 and 1: one */
-	const char *against;       /* the reference; NULL: there is none, and none of what follows */
+	/* so many were done in a row, of which ns is one's share; 0 and 1: one */
+	unsigned count;
+	/* the reference; NULL: there is none, and none of what follows */
+	const char *against;
 	uint64_t against_bytes;
 	const int64_t *against_ns; /* [n]: sample i was taken beside ns[i] */
 	int64_t errors;            /* bytes that were wrong; -1: nobody looked */
@@ -41,8 +45,10 @@ struct ws_bench_row {
 
 struct ws_bench_sum {
 	size_t n;
-	int64_t min, median, p99, max; /* p99 by nearest rank: of fewer than 100 samples it is the max */
-	double spread; /* how far the middle half of them is apart (of fewer than 4: all), over the median */
+	/* p99 by nearest rank: of fewer than 100 samples it is the max */
+	int64_t min, median, p99, max;
+	/* how far the middle half of them is apart (of fewer than 4: all), over the median */
+	double spread;
 };
 /* n > 0 */
 void ws_bench_sum(const int64_t *ns, size_t n, struct ws_bench_sum *out);
@@ -50,13 +56,13 @@ void ws_bench_sum(const int64_t *ns, size_t n, struct ws_bench_sum *out);
 #define WS_BENCH_NOISY 0.25
 
 struct ws_bench_ratio { double median, min, max; };
-/* Rate of the row over rate of its reference, of each pair: above 1 is faster than the reference. Rows
- * without bytes compare times. False: there is no reference. */
+/* Rate of the row over rate of its reference, of each pair: above 1 is faster than the
+ * reference. Rows without bytes compare times. False: there is no reference. */
 bool ws_bench_ratio(const struct ws_bench_row *row, struct ws_bench_ratio *out);
 
 struct ws_bench_sink {
-	/* What is to be measured is there, and the first time of all was taken: rows will follow. May be called
-	 * more than once; may be NULL. */
+	/* What is to be measured is there, and the first time of all was taken: rows will
+	 * follow. May be called more than once; may be NULL. */
 	void (*begin)(void *ctx);
 	void (*row)(void *ctx, const struct ws_bench_row *row);
 	/* Before each turn: so many of so many are over, warm-ups among them; may be NULL. */
@@ -68,9 +74,11 @@ struct ws_bench_sink {
  * were taken. */
 struct ws_bench_opts {
 	unsigned samples, warmups; /* samples > 0 */
-	int64_t most_ns;           /* no more samples of a row after so long, but one at least; 0: no such limit. Not of
-	                            * a broadcast, whose receivers know before how many there are. */
-	bool check;                /* look at what was computed or received, outside the timed part */
+	int64_t most_ns; /* no more samples of a row after so long, but one at least; 0: no such
+	                  * limit. Not of a broadcast, whose receivers know before how many there
+	                  * are. */
+	/* look at what was computed or received, outside the timed part */
+	bool check;
 	struct ws_bench_sink sink;
 	const struct ws_log *log;
 	const struct ws_cancel *cancel;
@@ -96,7 +104,8 @@ struct ws_bench_machine {
 	char nccl[32], nccl_path[4096]; /* "2.28.9", and its file */
 };
 /* WS_EDEVICE where there is none. nccl: load that too. */
-int ws_bench_machine(const struct ws_bench_gpu *which, bool nccl, struct ws_bench_machine *out, struct ws_err *err);
+int ws_bench_machine(const struct ws_bench_gpu *which, bool nccl, struct ws_bench_machine *out,
+                     struct ws_err *err);
 /* The libnccl.so.2 that the torch of this Python loads. */
 enum { WS_BENCH_NCCL_PATH = 4096 };
 int ws_bench_find_nccl(const char *python, int64_t timeout_ns, const struct ws_cancel *cancel,
@@ -110,8 +119,8 @@ int ws_bench_find_nccl(const char *python, int64_t timeout_ns, const struct ws_c
 int ws_bench_kernels(const struct ws_bench_opts *opts, uint64_t size, struct ws_err *err);
 /* The same of a GPU, in its own memory and by its own clock, compared with its own copy of as
  * many bytes. check: against the CPU. */
-int ws_bench_kernels_gpu(const struct ws_bench_opts *opts, const struct ws_bench_gpu *on, uint64_t size,
-                         struct ws_err *err);
+int ws_bench_kernels_gpu(const struct ws_bench_opts *opts, const struct ws_bench_gpu *on,
+                         uint64_t size, struct ws_err *err);
 
 /* ---- load: a source into this process ---- */
 
@@ -121,7 +130,8 @@ struct ws_bench_load {
 	const struct ws_transform_opts *transform; /* NULL: tensors as they are */
 	uint64_t bucket_size;     /* 0: 64 MiB */
 	bool cold;                /* the files are dropped from the page cache before each sample */
-	const struct ws_bench_gpu *to; /* on into the memory of a GPU; NULL: into that of this process */
+	/* on into the memory of a GPU; NULL: into that of this process */
+	const struct ws_bench_gpu *to;
 	enum ws_push_transform_on transform_on; /* tensors that go there are made there, or here */
 	uint64_t most;            /* at most so many bytes, from the first tensor on; 0: all */
 };
@@ -129,33 +139,39 @@ struct ws_bench_load {
  * of the same files, where there are files. To a GPU: as many bytes of pinned memory
  * copied there; and every tensor into its memory, as a push that sends from there brings
  * it, compared with that copy. */
-int ws_bench_load(const struct ws_bench_opts *opts, const struct ws_bench_load *load, struct ws_err *err);
+int ws_bench_load(const struct ws_bench_opts *opts, const struct ws_bench_load *load,
+                  struct ws_err *err);
 
 /* ---- control: requests ---- */
 
-/* A request that changes nothing, to one endpoint and to all of them at once, on connections that are kept
- * and on new ones. */
+/* A request that changes nothing, to one endpoint and to all of them at once, on connections
+ * that are kept and on new ones. */
 int ws_bench_control(const struct ws_bench_opts *opts, const char *const *urls, size_t n,
-                     const char *api_key, const char *ca_file, int64_t timeout_ns, struct ws_err *err);
+                     const char *api_key, const char *ca_file, int64_t timeout_ns,
+                     struct ws_err *err);
 
 /* ---- transport: broadcasts between processes that do nothing else ---- */
 
 struct ws_bench_transport {
 	enum ws_backend backend;   /* AUTO: GLOO; or NCCL, which broadcasts from and to GPUs */
 	struct ws_bench_gpu gpu;   /* of NCCL: ours */
-	unsigned receivers;        /* threads of this process, or what start starts; 0: they come from elsewhere */
-	/* Of NCCL, whose ranks want a process each: has as many of them begin ws_bench_receive of this
-	 * address. */
+	/* threads of this process, or what start starts; 0: they come from elsewhere */
+	unsigned receivers;
+	/* Of NCCL, whose ranks want a process each: has as many of them begin
+	 * ws_bench_receive of this address. */
 	int (*start)(void *ctx, const char *host, uint16_t port, struct ws_err *err);
-	int (*failed)(void *ctx, struct ws_err *err); /* one of these has ended, and badly: -1; may be NULL */
+	/* one of these has ended, and badly: -1; may be NULL */
+	int (*failed)(void *ctx, struct ws_err *err);
 	void *ctx;
 	unsigned remote;           /* so many others join by ws_bench_receive */
 	const char *host;          /* our address; NULL: 127.0.0.1 */
 	uint16_t port;             /* of the store; 0: any */
 	const uint64_t *sizes;     /* bytes of a bucket, each a row of its own */
 	size_t n_sizes;
-	unsigned count;            /* broadcasts in a row, of whose time a sample is one's share; 0: 1 */
-	uint64_t total;            /* as many in a row as make so many bytes, whatever count says; 0: count */
+	/* broadcasts in a row, of whose time a sample is one's share; 0: 1 */
+	unsigned count;
+	/* as many in a row as make so many bytes, whatever count says; 0: count */
+	uint64_t total;
 	int64_t timeout_ns;        /* for each row of broadcasts, and to form the group */
 };
 /* From the first byte until every receiver has told that it holds the last one. check:
@@ -167,7 +183,8 @@ int ws_bench_transport(const struct ws_bench_opts *opts, const struct ws_bench_t
 struct ws_bench_receive {
 	const char *master;
 	uint16_t port;
-	const char *host;          /* our own address; NULL: the one that this machine uses toward the master */
+	/* our own address; NULL: the one that this machine uses toward the master */
+	const char *host;
 	struct ws_bench_gpu gpu;   /* where NCCL is measured */
 	int64_t timeout_ns;
 	const struct ws_log *log;
@@ -178,9 +195,9 @@ int ws_bench_receive(const struct ws_bench_receive *what, struct ws_err *err);
 
 /* ---- push: the whole job ---- */
 
-/* What bounds a transfer. Its parts are measured alone and all of it together, in turns: the source, which
- * is reading and making the tensors; and the wire, which is the transfer and apply of a push of the same plan
- * whose bytes were made before and lie in memory. */
+/* What bounds a transfer. Its parts are measured alone and all of it together, in turns: the
+ * source, which is reading and making the tensors; and the wire, which is the transfer and apply
+ * of a push of the same plan whose bytes were made before and lie in memory. */
 struct ws_bench_push {
 	const struct ws_push_opts *push; /* its sink is not used */
 	const char *const *paths;
@@ -192,15 +209,15 @@ struct ws_bench_bound {
 	int64_t wire_ns;           /* the wire alone; 0: not measured, */
 	const char *why_no_wire;   /* and why; NULL: nobody wanted it */
 	int64_t together_ns;       /* transfer and apply of the whole jobs */
-	/* Of each turn the longer part over transfer and apply: 1 where the other hides behind it wholly. A
-	 * median of 0: not measured. */
+	/* Of each turn the longer part over transfer and apply: 1 where the other hides behind
+	 * it wholly. A median of 0: not measured. */
 	struct ws_bench_ratio efficiency;
 	int64_t phase_ns[WS_PHASE_COUNT]; /* medians of whole jobs */
 	int64_t total_ns;
 	uint64_t bytes, wire_bytes;
 	size_t buckets;
-	const char *bound;         /* "source", "wire", "apply", "verify", "control": what took longest; NULL: nothing
-	                            * was measured */
+	const char *bound; /* "source", "wire", "apply", "verify", "control": what took longest;
+	                    * NULL: nothing was measured */
 	double overlap;            /* supply_ns over together_ns; 0: unknown */
 };
 /* Rows: total, each phase, each part alone. The group is made anew for each sample unless the push
@@ -223,24 +240,28 @@ struct ws_bench_standing {
  * them. With keep a group stays for all jobs of a way, so that one way comes after the other,
  * and nothing is compared with anything. */
 int ws_bench_sweep(const struct ws_bench_opts *opts, const struct ws_bench_way *ways, size_t n,
-                   const char *const *paths, size_t n_paths, bool keep, struct ws_bench_standing *out /* [n] */,
-                   struct ws_err *err);
+                   const char *const *paths, size_t n_paths, bool keep,
+                   struct ws_bench_standing *out /* [n] */, struct ws_err *err);
 
 /* ---- plan: on paper ---- */
 
 /* Rates in bytes per second; 0: not a limit. */
 struct ws_bench_topology {
 	unsigned senders;          /* processes that send a share each, on links of their own, */
-	bool turns;                /* one after the other, as those of wsync-push --lock do, or at once */
+	/* one after the other, as those of wsync-push --lock do, or at once */
+	bool turns;
 	unsigned endpoints, ranks; /* servers, and ranks of each */
-	unsigned nics;             /* links of each endpoint, over which what it receives is spread; 0: 1 */
+	/* links of each endpoint, over which what it receives is spread; 0: 1 */
+	unsigned nics;
 	double link;               /* one way, of each sender and each of those */
 	double source;             /* what one sender reads at */
 	double make;               /* and makes at, counted in bytes read */
 	double apply;              /* what a rank loads at, counted in bytes received */
 	int64_t bucket_ns;         /* spent on each bucket besides its bytes */
-	int64_t fixed_ns;          /* and on the whole, or on each turn: connect, pause, flush, resume */
-	bool ring;                 /* rank 0 sends each byte once (NCCL); else once to each child (gloo) */
+	/* and on the whole, or on each turn: connect, pause, flush, resume */
+	int64_t fixed_ns;
+	/* rank 0 sends each byte once (NCCL); else once to each child (gloo) */
+	bool ring;
 	bool scatter;              /* each rank is sent its own part of all of it, and no other */
 	bool overlap;              /* stages run at the same time */
 };
@@ -249,9 +270,12 @@ struct ws_bench_estimate {
 	unsigned copies;                 /* that leave one sender's link */
 	size_t buckets;
 	int64_t read_ns, make_ns, send_ns, receive_ns, apply_ns, control_ns;
-	int64_t floor_ns;                /* every byte once out of a sender and once into each endpoint, at full rate */
-	int64_t expected_ns;             /* with overlap: the longest stage, one bucket's share of the others, control */
-	const char *bound;               /* "source", "make", "sender's link", "receiver's link", "apply", "requests" */
+	/* every byte once out of a sender and once into each endpoint, at full rate */
+	int64_t floor_ns;
+	/* with overlap: the longest stage, one bucket's share of the others, control */
+	int64_t expected_ns;
+	const char *bound; /* "source", "make", "sender's link", "receiver's link", "apply",
+	                      "requests" */
 };
 /* Of a plan's bytes: in is what is read, out what is sent. */
 void ws_bench_estimate(const struct ws_bench_topology *t, uint64_t in, uint64_t out, size_t buckets,

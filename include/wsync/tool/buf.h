@@ -2,7 +2,8 @@
 /* buf.h - a growing byte buffer that was told how large it may become.
  *
  * What grows from foreign bytes (replies, requests, frames) must have a limit; passing it is an
- * error, not an allocation. The bytes are kept NUL-terminated so that text can be used as a string. */
+ * error, not an allocation. The bytes are kept NUL-terminated so that text can be used as a
+ * string. */
 #ifndef WSYNC_BUF_H
 #define WSYNC_BUF_H
 

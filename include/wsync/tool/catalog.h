@@ -2,12 +2,13 @@
 /* catalog.h - what a source comes to when its tensors are named and shaped as servers want them.
  *
  * Most items are a tensor of the source as it is. Where a trainer wrapped names, kept fused or
- * transposed tensors, or saved one file per rank, an item is a view: a concatenation, along one axis,
- * of strided pieces of source tensors. Views are never built in memory; runs of bytes that lie together in
- * a file are sent from there, and only a transpose passes through a bounded scratch.
+ * transposed tensors, or saved one file per rank, an item is a view: a concatenation, along
+ * one axis, of strided pieces of source tensors. Views are never built in memory; runs of
+ * bytes that lie together in a file are sent from there, and only a transpose passes
+ * through a bounded scratch.
  *
- * An item of a transform (transform.h) is made: it has a maker, which computes its bytes when they are
- * read. */
+ * An item of a transform (transform.h) is made: it has a maker, which computes its
+ * bytes when they are read. */
 #ifndef WSYNC_CATALOG_H
 #define WSYNC_CATALOG_H
 
@@ -28,7 +29,8 @@ struct ws_piece {
 };
 
 struct ws_view {
-	unsigned axis;                 /* the pieces follow each other along this axis of the item */
+	/* the pieces follow each other along this axis of the item */
+	unsigned axis;
 	const struct ws_piece *pieces;
 	size_t n_pieces;
 	struct ws_reader *reader;      /* the catalog's, for ws_item_read; may be NULL */
@@ -45,27 +47,29 @@ struct ws_item {
 	const struct ws_source *source;
 	const struct ws_tensor *from;  /* the first tensor it is made of; for messages and order */
 	const struct ws_view *view;    /* NULL: `from`, whole and as it is, unless it is made */
-	const struct ws_maker *maker;  /* computes its bytes; NULL: they are those of `from` or the view */
-	const char *made;              /* how: "rows 0..2047 of model.layers.0.self_attn.qkv_proj.weight",
-	                                * "renamed from _orig_mod.model.x"; or why a tensor that could have
-	                                * been taken apart was not: "left as it is: ..."; NULL when nothing
-	                                * was done */
+	/* computes its bytes; NULL: they are those of `from` or the view */
+	const struct ws_maker *maker;
+	const char *made; /* how: "rows 0..2047 of model.layers.0.self_attn.qkv_proj.weight",
+	                   * "renamed from _orig_mod.model.x"; or why a tensor that could have
+	                   * been taken apart was not: "left as it is: ..."; NULL when nothing
+	                   * was done */
 };
 
 struct ws_catalog;
 
 struct ws_catalog_opts {
 	const struct ws_family *family;  /* NULL: names are taken as they are */
-	const struct ws_layout *layout;  /* at tp 1, ep 1; to unfuse with; NULL: nothing is unfused */
-	/* One source for each tensor-parallel rank, in their order, joined by this layout, which was made
-	 * with their tp and ep; NULL: n_sources is 1. */
+	/* at tp 1, ep 1; to unfuse with; NULL: nothing is unfused */
+	const struct ws_layout *layout;
+	/* One source for each tensor-parallel rank, in their order, joined by this layout, which
+	 * was made with their tp and ep; NULL: n_sources is 1. */
 	const struct ws_layout *sharded;
 };
 
-/* Sources and layouts are borrowed and must outlive the catalog. Two tensors that become the same name,
- * a shard that is missing or of the wrong shape, an arrangement that the shape does not decide:
- * WS_EINPUT. A tensor of an unknown name is an item as it is; of a sharded source it is an error, and
- * what servers leave aside is left out there. */
+/* Sources and layouts are borrowed and must outlive the catalog. Two tensors that become the
+ * same name, a shard that is missing or of the wrong shape, an arrangement that the shape does
+ * not decide: WS_EINPUT. A tensor of an unknown name is an item as it is; of a sharded source it
+ * is an error, and what servers leave aside is left out there. */
 int ws_catalog_make(const struct ws_source *const *sources, size_t n_sources,
                     const struct ws_catalog_opts *opts, struct ws_catalog **out,
                     struct ws_err *err);
@@ -83,7 +87,8 @@ const struct ws_source *ws_catalog_source_at(const struct ws_catalog *c, size_t 
 /* ws_source_check of everything that items are made of: sources, and a transform's
  * adapters and corrections. */
 int ws_catalog_check(const struct ws_catalog *c, struct ws_err *err);
-/* Items that are views, and of those the ones whose bytes must be copied (not file runs >= 4 KiB). */
+/* Items that are views, and of those the ones whose bytes must be copied (not file runs >= 4
+ * KiB). */
 size_t ws_catalog_views(const struct ws_catalog *c, size_t *copied);
 
 /* Copies bytes [at, at+n) of the item; rising calls are fast, from one thread faster than from
@@ -92,14 +97,17 @@ int ws_item_read(const struct ws_item *item, uint64_t at, void *dst, size_t n, s
 int ws_item_hash(const struct ws_item *item, uint64_t *hash, struct ws_err *err);
 
 struct ws_replica_opts {
-	bool all;                       /* all bytes; else of shares beyond 1 MiB the first and last 64 KiB */
-	const char *const *include, *const *exclude; /* globs of ws_plan_opts: items that are compared */
+	/* all bytes; else of shares beyond 1 MiB the first and last 64 KiB */
+	bool all;
+	/* globs of ws_plan_opts: items that are compared */
+	const char *const *include, *const *exclude;
 	size_t n_include, n_exclude;
 	const struct ws_cancel *cancel; /* NULL */
 };
 /* Compares what several ranks of a sharded source have of the same item. Ranks that differ saved
  * at different times, or did not save all: WS_EINPUT names the tensor and both files. */
-int ws_catalog_check_replicas(const struct ws_catalog *c, const struct ws_replica_opts *opts, struct ws_err *err);
+int ws_catalog_check_replicas(const struct ws_catalog *c, const struct ws_replica_opts *opts,
+                              struct ws_err *err);
 size_t ws_catalog_replicas(const struct ws_catalog *c); /* how many there are */
 
 #ifdef __cplusplus

@@ -2,7 +2,8 @@
 /* config.h - a model's config.json, as far as names and shapes depend on it.
  *
  * Keys are those of Hugging Face's config.json. Multimodal models keep the language model's keys in
- * a nested "text_config": there a key is looked up first, and at the top level when it is absent. */
+ * a nested "text_config": there a key is looked up first, and at the top level when it is
+ * absent. */
 #ifndef WSYNC_CONFIG_H
 #define WSYNC_CONFIG_H
 
@@ -18,7 +19,8 @@ extern "C" {
 
 struct ws_config; /* opaque, read-only after opening */
 
-/* path: a config.json, or a directory that holds one. Not JSON, no object, over 16 MiB: WS_EINPUT. */
+/* path: a config.json, or a directory that holds one. Not JSON, no object, over 16 MiB:
+ * WS_EINPUT. */
 int ws_config_open(const char *path, struct ws_config **out, struct ws_err *err);
 int ws_config_parse(const char *text, size_t n, const char *what, struct ws_config **out,
                     struct ws_err *err);
@@ -45,18 +47,19 @@ bool ws_config_disagrees(const struct ws_config *c, const char *key);
 struct ws_quant {
 	const char *method;           /* "fp8", "mxfp4", "compressed-tensors"; "" none */
 	int64_t block[2];             /* weight_block_size: rows, columns; 0, 0: per tensor */
-	const char *const *skip;      /* modules_to_not_convert / ignored_layers, owned by the config */
+	/* modules_to_not_convert / ignored_layers, owned by the config */
+	const char *const *skip;
 	size_t n_skip;
 	const char *scale_fmt;        /* "ue8m0": scales are powers of two; "" not said */
 	const char *activation;       /* activation_scheme: "dynamic", "static"; "" not said */
 };
 const struct ws_quant *ws_config_quant(const struct ws_config *c); /* never NULL */
-/* From now on it says this, of weights that were changed on their way. The strings are borrowed, their
- * list is not. */
+/* From now on it says this, of weights that were changed on their way. The strings are
+ * borrowed, their list is not. */
 int ws_config_set_quant(struct ws_config *c, const struct ws_quant *q, struct ws_err *err);
 /* Is this module ("model.layers.0.mlp.gate") left unquantized? An entry matches the module itself,
- * what is below it, its last segments ("gate", "mlp.gate"), and "*" as a glob; a ".weight" behind it
- * is left out; "re:" patterns match nothing. */
+ * what is below it, its last segments ("gate", "mlp.gate"), and "*" as a glob; a ".weight"
+ * behind it is left out; "re:" patterns match nothing. */
 bool ws_quant_skips(const struct ws_quant *q, const char *module);
 
 #ifdef __cplusplus

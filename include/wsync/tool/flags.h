@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* flags.h - do a trainer and a server compute alike? Their settings side by side.
  *
- * The same weights give other numbers where the head, the router or the cache of keys and values has
- * another precision, or attention another kernel. Servers show what they were started with in
- * /server_info; the trainer's side is a JSON object or KEY=VALUE pairs. A setting that a server does not
- * show is told apart from one that it has otherwise, and from one that it chose by itself without saying
- * what it took. */
+ * The same weights give other numbers where the head, the router or the cache of keys and values
+ * has another precision, or attention another kernel. Servers show what they were started with
+ * in /server_info; the trainer's side is a JSON object or KEY=VALUE pairs. A setting that a
+ * server does not show is told apart from one that it has otherwise, and from one that it chose
+ * by itself without saying what it took. */
 #ifndef WSYNC_FLAGS_H
 #define WSYNC_FLAGS_H
 
@@ -26,7 +26,8 @@ struct ws_setting {
 	char *key;   /* the server's word for it */
 	char *given; /* as it was written: "router_fp32" */
 	char *value;
-	bool asked;  /* by ws_settings_add: one that no server knows is an error, not another matter */
+	/* by ws_settings_add: one that no server knows is an error, not another matter */
+	bool asked;
 };
 
 struct ws_settings {
@@ -35,8 +36,8 @@ struct ws_settings {
 };
 
 /* Each adds to what is there, or puts another value for the same key. Words of trainers become the
- * server's, '-' in keys becomes '_'. A file holds one JSON object of texts, numbers, true, false and
- * null: WS_EINPUT otherwise. A pair "KEY=VALUE": WS_EUSAGE when it is none. */
+ * server's, '-' in keys becomes '_'. A file holds one JSON object of texts, numbers, true, false
+ * and null: WS_EINPUT otherwise. A pair "KEY=VALUE": WS_EUSAGE when it is none. */
 int ws_settings_read(struct ws_settings *s, const char *path, struct ws_err *err);
 int ws_settings_add(struct ws_settings *s, const char *pair, struct ws_err *err);
 void ws_settings_free(struct ws_settings *s);
@@ -77,7 +78,8 @@ struct ws_flags_report {
 /* Borrows from both, which have to outlive it. */
 int ws_flags_compare(const struct ws_settings *want, const struct ws_settings *have,
                      struct ws_flags_report *out, struct ws_err *err);
-/* Two servers: every setting that matters and that one of them shows. The first is what is wanted. */
+/* Two servers: every setting that matters and that one of them shows. The first is what is
+ * wanted. */
 int ws_flags_between(const struct ws_settings *one, const struct ws_settings *other,
                      struct ws_flags_report *out, struct ws_err *err);
 void ws_flags_report_free(struct ws_flags_report *r);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* forming.h - a process group without a push: to see whether and how it forms.
  *
- * The group is over gloo, with us as rank 0, and hosts its store for as long as it is held. Servers know a
- * group by its name until they are asked to leave it (ws_endpoint_destroy_group), also one whose rank 0
- * has gone. */
+ * The group is over gloo, with us as rank 0, and hosts its store for as long as it is held.
+ * Servers know a group by its name until they are asked to leave it (ws_endpoint_destroy_group),
+ * also one whose rank 0 has gone. */
 #ifndef WSYNC_FORMING_H
 #define WSYNC_FORMING_H
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hang.h - a wait that did not end: what was seen, what it probably means, what to do about it.
  *
- * The evidence is collected at the moment a deadline passes (or somebody loses patience), the judgement is
- * a pure function of it, and so is the text. Strings of foreign origin in here are printable already. */
+ * The evidence is collected at the moment a deadline passes (or somebody loses patience),
+ * the judgement is a pure function of it, and so is the text. Strings of foreign origin in
+ * here are printable already. */
 #ifndef WSYNC_HANG_H
 #define WSYNC_HANG_H
 
@@ -65,13 +66,14 @@ enum ws_hang_store { WS_HANG_ABSENT, WS_HANG_JOINED, WS_HANG_ASKED, WS_HANG_LEFT
 enum ws_hang_link { WS_HANG_LINK_UNKNOWN, WS_HANG_APART, WS_HANG_LINKED, WS_HANG_LINK_LOST };
 
 struct ws_hang_rank {
-	size_t endpoint;         /* whose; n_endpoints: another sender's, whose place is behind them */
+	/* whose; n_endpoints: another sender's, whose place is behind them */
+	size_t endpoint;
 	enum ws_hang_store store; /* ASKED: for the NCCL id, or it published its address */
 	char address[64];        /* from where it reached the store; "" */
 	char waits_for[128];     /* a key of the store; "" nothing */
 	enum ws_hang_link link;  /* on the data plane */
-	uint64_t due, taken;     /* bytes of the bucket that we send to it, and that have left; 0 due: it gets
-	                          * its own through another rank */
+	uint64_t due, taken; /* bytes of the bucket that we send to it, and that have left; 0 due:
+	                      * it gets its own through another rank */
 };
 
 struct ws_hang_peer {            /* at the store, of which no rank is known */
@@ -83,16 +85,37 @@ struct ws_hang_peer {            /* at the store, of which no rank is known */
 
 enum ws_hang_cause {
 	WS_HANG_UNKNOWN,
-	WS_HANG_SERVER_GONE, WS_HANG_SERVER_STOPPED, WS_HANG_NO_ROUTE, WS_HANG_SLOW_REQUEST,
+	WS_HANG_SERVER_GONE,
+	WS_HANG_SERVER_STOPPED,
+	WS_HANG_NO_ROUTE,
+	WS_HANG_SLOW_REQUEST,
 	/* forming */
-	WS_HANG_RANK_LEFT, WS_HANG_OTHER_GROUP, WS_HANG_MISSING_SENDER, WS_HANG_LOOPBACK, WS_HANG_STORE_UNREACHED,
-	WS_HANG_MISSING_RANKS, WS_HANG_MISSING_ENDPOINT, WS_HANG_NOT_TAKEN_UP, WS_HANG_NOT_PUBLISHED,
-	WS_HANG_MIXED_JOINING, WS_HANG_ID_NOT_ASKED, WS_HANG_DATA_PLANE, WS_HANG_AFTER_FORMING,
+	WS_HANG_RANK_LEFT,
+	WS_HANG_OTHER_GROUP,
+	WS_HANG_MISSING_SENDER,
+	WS_HANG_LOOPBACK,
+	WS_HANG_STORE_UNREACHED,
+	WS_HANG_MISSING_RANKS,
+	WS_HANG_MISSING_ENDPOINT,
+	WS_HANG_NOT_TAKEN_UP,
+	WS_HANG_NOT_PUBLISHED,
+	WS_HANG_MIXED_JOINING,
+	WS_HANG_ID_NOT_ASKED,
+	WS_HANG_DATA_PLANE,
+	WS_HANG_AFTER_FORMING,
 	/* moving */
-	WS_HANG_SOURCE_SLOW, WS_HANG_LINK_BROKE, WS_HANG_NOT_RECEIVING, WS_HANG_STALLED,
-	WS_HANG_SLOW_WIRE, WS_HANG_LOADING, WS_HANG_DOWNSTREAM,
+	WS_HANG_SOURCE_SLOW,
+	WS_HANG_LINK_BROKE,
+	WS_HANG_NOT_RECEIVING,
+	WS_HANG_STALLED,
+	WS_HANG_SLOW_WIRE,
+	WS_HANG_LOADING,
+	WS_HANG_DOWNSTREAM,
 	/* answers */
-	WS_HANG_BUSY, WS_HANG_FLUSHING, WS_HANG_CHECKSUMS, WS_HANG_STARTING,
+	WS_HANG_BUSY,
+	WS_HANG_FLUSHING,
+	WS_HANG_CHECKSUMS,
+	WS_HANG_STARTING,
 	/* ourselves */
 	WS_HANG_OWN_WORK,
 	WS_HANG_CAUSES
@@ -114,7 +137,8 @@ struct ws_hang {
 	bool loopback;           /* the address means everybody's own machine */
 	unsigned world_size;     /* with us */
 	unsigned joined;         /* how many peers ever did */
-	unsigned loose;          /* are there of which nobody knows whose: several endpoints share the address */
+	/* are there of which nobody knows whose: several endpoints share the address */
+	unsigned loose;
 
 	size_t bucket, buckets;  /* of MOVING: from 0; 0 buckets: not told */
 	uint64_t bytes;          /* of it */

@@ -3,8 +3,8 @@
  *
  * cJSON builds trees and prints numbers as doubles; our lines carry byte counts and nanoseconds, so
  * they are written directly. Keys are given in order and appear in order. Inside an array pass NULL
- * as key. Errors are collected in the buffer (ws_buf_check). Strings are escaped; bytes that are not
- * UTF-8 become U+FFFD. */
+ * as key. Errors are collected in the buffer (ws_buf_check). Strings are escaped; bytes that
+ * are not UTF-8 become U+FFFD. */
 #ifndef WSYNC_JSON_H
 #define WSYNC_JSON_H
 
@@ -29,7 +29,8 @@ void ws_jw_array(struct ws_jw *w, const char *key);  /* opens [ */
 void ws_jw_end_object(struct ws_jw *w);
 void ws_jw_end_array(struct ws_jw *w);
 void ws_jw_str(struct ws_jw *w, const char *key, const char *value); /* NULL value: null */
-void ws_jw_strs(struct ws_jw *w, const char *key, const char *const *values, size_t n); /* ["a", ...] */
+void ws_jw_strs(struct ws_jw *w, const char *key, const char *const *values,
+                size_t n); /* ["a", ...] */
 void ws_jw_strn(struct ws_jw *w, const char *key, const char *value, size_t len);
 void ws_jw_int(struct ws_jw *w, const char *key, int64_t value);
 void ws_jw_uint(struct ws_jw *w, const char *key, uint64_t value);

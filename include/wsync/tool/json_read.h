@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* json_read.h - reading JSON, with the guards that cJSON leaves to its caller.
  *
- * The only file that knows cJSON is json.c. What it adds: the whole text must be one value; NUL, raw
- * or as \u0000, is refused (cJSON would cut the string there); look-ups are case-sensitive; integers
- * are exact or refused (cJSON keeps doubles: beyond 2^53 they are not what was written); duplicate
- * keys can be found. Depth is limited to 1000 by cJSON itself.
+ * The only file that knows cJSON is json.c. What it adds: the whole text must be one value; NUL,
+ * raw or as \u0000, is refused (cJSON would cut the string there); look-ups are case-sensitive;
+ * integers are exact or refused (cJSON keeps doubles: beyond 2^53 they are not what was
+ * written); duplicate keys can be found. Depth is limited to 1000 by cJSON itself.
  *
  * Look-up walks the members: for large objects iterate once and build an index. */
 #ifndef WSYNC_TOOL_JSON_READ_H
@@ -36,7 +36,8 @@ size_t ws_json_count(const struct ws_json *container);
 
 /* Typed reads; borrowed strings live as long as the root. */
 const char *ws_json_string(const struct ws_json *node); /* NULL: no string */
-bool ws_json_int(const struct ws_json *node, int64_t *out); /* false: no integer, or 2^53 and more */
+/* false: no integer, or 2^53 and more */
+bool ws_json_int(const struct ws_json *node, int64_t *out);
 bool ws_json_double(const struct ws_json *node, double *out);
 bool ws_json_bool(const struct ws_json *node, bool fallback);
 /* Member of an object or the fallback. */

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layout.h - the parameters that a server has at run time, and where each checkpoint tensor goes.
  *
- * A layout is made from a family's rules, a model's config and the parallel sizes. It has two lists:
- * parts, the tensors of a checkpoint by their Hugging Face names and full shapes; and params, the
- * server's runtime parameters by its module names and with the local shape of one rank. Every part
- * goes to one param; ws_layout_place says which box of it goes to which box of a given rank's.
- * At tp 1 and ep 1 a param is the fused tensor that trainers keep.
+ * A layout is made from a family's rules, a model's config and the parallel sizes. It has two
+ * lists: parts, the tensors of a checkpoint by their Hugging Face names and full shapes; and
+ * params, the server's runtime parameters by its module names and with the local shape of one
+ * rank. Every part goes to one param; ws_layout_place says which box of it goes to which box of
+ * a given rank's. At tp 1 and ep 1 a param is the fused tensor that trainers keep.
  *
  * Sources: SGLang's model loaders (stacked_params_mapping, FusedMoE) and parallel layers: heads of
  * keys and values are replicated when there are fewer than ranks, vocabularies are padded to a
- * multiple of 64 (or of 64 * tp, where tp does not divide that), experts are divided by ep first and
- * their inner dimension by tp / ep. */
+ * multiple of 64 (or of 64 * tp, where tp does not divide that), experts are divided by ep first
+ * and their inner dimension by tp / ep. */
 #ifndef WSYNC_LAYOUT_H
 #define WSYNC_LAYOUT_H
 
@@ -30,7 +30,8 @@ extern "C" {
 enum ws_split {
 	WS_SPLIT_NONE,   /* every rank has all of it */
 	WS_SPLIT_EVEN,   /* along axis, in tp equal pieces */
-	WS_SPLIT_HEADS,  /* along axis, by units (heads); fewer units than ranks: each is replicated */
+	/* along axis, by units (heads); fewer units than ranks: each is replicated */
+	WS_SPLIT_HEADS,
 	WS_SPLIT_VOCAB,  /* along axis 0, padded: the last ranks may have less, and zeros behind */
 	WS_SPLIT_EXPERT, /* owned by one ep rank (by all of them, where it is a shared expert behind
 	                  * the routed ones); within it along axis in tp / ep equal pieces */
@@ -48,10 +49,12 @@ struct ws_part {
 	size_t param;             /* the parameter it goes to */
 	enum ws_split split;
 	int axis;                 /* of dims */
-	int64_t units;            /* WS_SPLIT_HEADS: heads along axis; WS_SPLIT_STEPS: a step's length */
+	/* WS_SPLIT_HEADS: heads along axis; WS_SPLIT_STEPS: a step's length */
+	int64_t units;
 	bool ep;                  /* holds all experts: its first axis is divided by ep, and `axis`
 	                           * by tp / ep */
-	bool transposed;          /* its last two axes are swapped in the param: loaders transpose it */
+	/* its last two axes are swapped in the param: loaders transpose it */
+	bool transposed;
 	int64_t expert;           /* WS_SPLIT_EXPERT: its index among all; else -1 */
 	uint32_t rule;            /* ws_layout_rule */
 };
@@ -62,8 +65,8 @@ struct ws_param {
 	int64_t dims[WS_MAX_DIMS]; /* local, of `rank` of the options */
 	size_t first, n_parts;    /* parts[first .. first+n_parts), in the order they lie in it */
 	const char *tied_to;      /* another param whose memory it is (lm_head); NULL */
-	const char *trouble;      /* why it cannot be divided so ("32 heads do not divide by tp 6"); NULL.
-	                           * dims are those at tp 1 then */
+	const char *trouble;      /* why it cannot be divided so ("32 heads do not divide by tp 6");
+	                           * NULL.      dims are those at tp 1 then */
 	uint32_t rule;
 };
 
@@ -71,7 +74,8 @@ struct ws_param {
 struct ws_alias {
 	const char *name;         /* "model.layers.0.mlp.experts.gate_up_proj" */
 	size_t param;
-	int order[WS_MAX_DIMS];   /* axis d of the trainer's tensor is axis order[d] of the param's */
+	/* axis d of the trainer's tensor is axis order[d] of the param's */
+	int order[WS_MAX_DIMS];
 	unsigned n_dims;
 	int64_t groups;           /* > 0: rows of the parts are interleaved in so many groups, as
 	                           * Megatron keeps q, k and v of each query group together */
@@ -84,15 +88,18 @@ struct ws_layout_opts {
 	unsigned rank;            /* whose local shapes params have */
 	bool fuse_shared;         /* shared experts are further experts behind the routed ones, as
 	                           * SGLang fuses them for DeepSeek */
-	bool unquantized;         /* ignore quantization_config: the checkpoint and server in bf16 */
-	bool nextn;               /* the next-token layers too: a draft model's; else they are skipped */
+	/* ignore quantization_config: the checkpoint and server in bf16 */
+	bool unquantized;
+	/* the next-token layers too: a draft model's; else they are skipped */
+	bool nextn;
 };
 
 struct ws_layout;
 
-/* A config that lacks what the rules need is WS_EINPUT and names the key; so is one whose weights are
- * quantized in a way that shapes are not known of. Sizes that no server can have are WS_EUSAGE. What
- * does not divide is no error but the trouble of its params. Takes some 40 ms for 90,000 parts. */
+/* A config that lacks what the rules need is WS_EINPUT and names the key; so is one whose
+ * weights are quantized in a way that shapes are not known of. Sizes that no server can
+ * have are WS_EUSAGE. What does not divide is no error but the trouble of its params. Takes
+ * some 40 ms for 90,000 parts. */
 int ws_layout_make(const struct ws_family *f, const struct ws_config *c,
                    const struct ws_layout_opts *opts, struct ws_layout **out, struct ws_err *err);
 void ws_layout_free(struct ws_layout *l); /* NULL is fine */
@@ -132,8 +139,8 @@ void ws_layout_dims(const struct ws_layout *l, const struct ws_param *p, unsigne
                     int64_t dims[WS_MAX_DIMS]);
 
 /* What a checkpoint name becomes: first segments that wrappers put in are taken out
- * ("_orig_mod."), then the family's renames apply. Writes to dst (n bytes); returns dst, or NULL when
- * it does not fit. Works without a config. */
+ * ("_orig_mod."), then the family's renames apply. Writes to dst (n bytes); returns dst, or NULL
+ * when it does not fit. Works without a config. */
 const char *ws_family_rename(const struct ws_family *f, const char *name, char *dst, size_t n);
 
 #ifdef __cplusplus

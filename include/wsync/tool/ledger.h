@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ledger.h - what pushes have begun and not yet ended, and how what the dead left is put in order.
  *
- * A push keeps a file in the directory `pushes` of its state directory. It is written before anything is
- * asked of an endpoint and again before each step, so that it says what may have happened: "paused" is
- * written before the request to pause leaves, "partial" before the first byte of a weight does. It goes
- * when nothing is left to repair. A push that was killed leaves it behind, and so does one that leaves an
- * endpoint with half an update.
+ * A push keeps a file in the directory `pushes` of its state directory. It is written before
+ * anything is asked of an endpoint and again before each step, so that it says what may have
+ * happened: "paused" is written before the request to pause leaves, "partial" before the first
+ * byte of a weight does. It goes when nothing is left to repair. A push that was killed leaves
+ * it behind, and so does one that leaves an endpoint with half an update.
  *
- * The files of others are not believed: a record is read only from a plain file that belongs to this user
- * and that nobody else can write. */
+ * The files of others are not believed: a record is read only from a plain file that belongs to
+ * this user and that nobody else can write. */
 #ifndef WSYNC_LEDGER_H
 #define WSYNC_LEDGER_H
 
@@ -41,9 +41,10 @@ struct ws_ledger_endpoint {
 	enum ws_ledger_middle middle;
 	const char *version;      /* weight version before, "" unknown */
 	bool slept;               /* it had released memory, and the push has to put that right */
-	unsigned asleep;          /* enum ws_memory: what is still released. A server may die of being woken
-	                           * twice, so it is cleared before the request that wakes leaves */
-	bool inherited;           /* partial, but it has all of this push: an earlier one is not completed */
+	unsigned asleep; /* enum ws_memory: what is still released. A server may die of being woken
+	                  * twice, so it is cleared before the request that wakes leaves */
+	/* partial, but it has all of this push: an earlier one is not completed */
+	bool inherited;
 };
 
 struct ws_ledger_file {
@@ -68,11 +69,12 @@ struct ws_ledger_record {
 	const char *weight_version; /* that the push would set; "" none */
 	const char *const *sources;
 	size_t n_sources;
-	const struct ws_ledger_file *files; /* that were read: of sources, adapters and corrections */
+	/* that were read: of sources, adapters and corrections */
+	const struct ws_ledger_file *files;
 	size_t n_files;
 	bool knows_files;         /* false: an older version wrote the record */
-	/* To push again: the working directory and the options that are not about endpoints. NULL: it was
-	 * no wsync-push, and cannot be repeated from here. */
+	/* To push again: the working directory and the options that are not about endpoints.
+	 * NULL: it was no wsync-push, and cannot be repeated from here. */
 	const char *directory;
 	const char *const *args;
 	size_t n_args;
@@ -83,7 +85,8 @@ struct ws_ledger_record {
 struct ws_ledger_entry {
 	char *path;
 	struct ws_err err;        /* WS_OK, or why the file is not believed */
-	enum ws_process_fate fate; /* of the process; WS_PROCESS_DEAD also where the push has ended */
+	/* of the process; WS_PROCESS_DEAD also where the push has ended */
+	enum ws_process_fate fate;
 	struct ws_ledger_record record;
 	void *priv;
 };
@@ -119,7 +122,8 @@ struct ws_repair_answer {
 	bool paused;              /* it stays so, as far as can be known */
 	unsigned asleep;          /* enum ws_memory: still released, so it stays paused */
 	bool left_group;          /* it is no longer in the group */
-	bool may_join;            /* it never answered the request to join, may still take that up, and stays recorded */
+	/* it never answered the request to join, may still take that up, and stays recorded */
+	bool may_join;
 	bool in_middle;           /* of a protocol, and did not answer the request to end it */
 	bool settled;             /* nothing is left to repair: the record forgets it */
 };

@@ -25,15 +25,16 @@ struct ws_weight {
 struct ws_weight_list {
 	struct ws_weight *items;
 	size_t n;
-	bool received;            /* what arrived under the names it arrived by, not a model's parameters:
-	                           * wsync-endpoint without --model */
+	bool received; /* what arrived under the names it arrived by, not a model's parameters:
+	                * wsync-endpoint without --model */
 	void *priv;
-	unsigned *users;          /* the library's: of how many lists these are the items; NULL: of this one */
+	/* the library's: of how many lists these are the items; NULL: of this one */
+	unsigned *users;
 };
 
 /* A saved listing: the server's own JSON ({"weights":[{"name","shape"}...]}), wsync-list-weights'
- * --json lines, or lines of NAME [DTYPE] SHAPE as its tables print them ("-": standard input). Anything
- * else is WS_EINPUT with the line. */
+ * --json lines, or lines of NAME [DTYPE] SHAPE as its tables print them ("-": standard input).
+ * Anything else is WS_EINPUT with the line. */
 int ws_weight_list_read(const char *path, struct ws_weight_list *out, struct ws_err *err);
 void ws_weight_list_free(struct ws_weight_list *list); /* NULL is fine */
 

@@ -2,8 +2,8 @@
 /* logprobs.h - how far apart two answers are in what they say of the same tokens.
  *
  * The tokens of the prompt (prefill) and those that were drawn (decode) are computed by different
- * kernels, and are told apart. Drawn tokens are compared up to the first one that differs: what comes
- * after has another past. */
+ * kernels, and are told apart. Drawn tokens are compared up to the first one that differs: what
+ * comes after has another past. */
 #ifndef WSYNC_LOGPROBS_H
 #define WSYNC_LOGPROBS_H
 
@@ -31,7 +31,8 @@ struct ws_logprobs {
 	char weight_version[128]; /* "" not told */
 };
 
-/* A saved answer of /generate to "return_logprob": true, of one prompt: WS_EINPUT where it is none. */
+/* A saved answer of /generate to "return_logprob": true, of one prompt: WS_EINPUT where it is
+ * none. */
 int ws_logprobs_read(const char *path, struct ws_logprobs *out, struct ws_err *err);
 int ws_logprobs_parse(const char *text, size_t n, const char *what, struct ws_logprobs *out,
                       struct ws_err *err);
@@ -43,28 +44,29 @@ struct ws_logprobs_list { /* zeroed: none */
 };
 /* Of any number of prompts: an array of such answers, or a single one. */
 int ws_logprobs_read_all(const char *path, struct ws_logprobs_list *out, struct ws_err *err);
-int ws_logprobs_parse_all(const char *text, size_t n, const char *what, struct ws_logprobs_list *out,
-                          struct ws_err *err);
+int ws_logprobs_parse_all(const char *text, size_t n, const char *what,
+                          struct ws_logprobs_list *out, struct ws_err *err);
 void ws_logprobs_list_free(struct ws_logprobs_list *list);
 
 struct ws_logprobs_diff {
 	size_t tokens;   /* compared: both have a number */
 	double max, mean; /* of the absolute differences */
-	double k3;       /* mean of r - 1 - log r, r being the second's probability by the first's: what
-	                  * trainers watch of the divergence between both */
+	double k3; /* mean of r - 1 - log r, r being the second's probability by the first's: what
+	            * trainers watch of the divergence between both */
 	size_t worst;    /* the token of max */
 	int64_t worst_id;
 	double first, second; /* what both say of it */
 	size_t missing;  /* only one side has a number */
 	size_t same;     /* so many tokens are the same, from the first on */
 	bool diverges;   /* and then come others, or one side ends */
-	double apart;    /* of the two drawn tokens with which they go apart, the difference: at temperature 0
-	                  * not above the largest difference of any token of the vocabulary; else 0 */
+	double apart;    /* of the two drawn tokens with which they go apart, the difference: at
+	                  * temperature 0    not above the largest difference of any token of the
+	                  * vocabulary; else 0 */
 };
 void ws_logprobs_compare(const struct ws_logprobs *a, const struct ws_logprobs *b,
                          struct ws_logprobs_diff out[WS_LOGPROB_PARTS]);
-/* Adds one prompt's to the sum over several, in which worst is of the worst prompt, same means nothing and
- * diverges is true where any did. */
+/* Adds one prompt's to the sum over several, in which worst is of the worst prompt, same means
+ * nothing and diverges is true where any did. */
 void ws_logprobs_sum(struct ws_logprobs_diff *sum, const struct ws_logprobs_diff *d);
 
 /* The most that is allowed. NaN: whatever it is; where all are, nothing may differ. */
@@ -72,8 +74,8 @@ struct ws_logprobs_limits {
 	double max, mean, k3;
 };
 #define WS_LOGPROBS_NO_LIMITS { NAN, NAN, NAN }
-/* Is it within the limits? Else why not, as half a sentence. The tokens of a prompt have to be the same;
- * drawn ones may go apart where differences are allowed. */
+/* Is it within the limits? Else why not, as half a sentence. The tokens of a prompt have to be
+ * the same; drawn ones may go apart where differences are allowed. */
 bool ws_logprobs_within(const struct ws_logprobs_diff *d, enum ws_logprob_part part,
                         const struct ws_logprobs_limits *limits, char *why, size_t n);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* namecheck.h - will every parameter of that server get exactly the right bytes?
  *
- * Servers answer "success" to names that they do not know. So what is to be sent (a catalog) is held
- * against what the server has: the layout derived from its config, the listing that it shows, or
- * both. Findings are facts about one name each; findings with the same reason are grouped, so that
- * 40,000 wrong prefixes are one line and not 40,000. */
+ * Servers answer "success" to names that they do not know. So what is to be sent (a catalog) is
+ * held against what the server has: the layout derived from its config, the listing that it
+ * shows, or both. Findings are facts about one name each; findings with the same reason are
+ * grouped, so that 40,000 wrong prefixes are one line and not 40,000. */
 #ifndef WSYNC_NAMECHECK_H
 #define WSYNC_NAMECHECK_H
 
@@ -19,7 +19,8 @@ extern "C" {
 
 enum ws_verdict {
 	WS_NAME_MISSING,      /* a parameter, or part of one, that nothing is sent for */
-	WS_NAME_UNEXPECTED,   /* sent, and the server has no place for it: silently dropped or refused */
+	/* sent, and the server has no place for it: silently dropped or refused */
+	WS_NAME_UNEXPECTED,
 	WS_NAME_SHAPE,
 	WS_NAME_DTYPE,
 	WS_NAME_SCALE_ALONE,  /* a scale without its weight */
@@ -48,7 +49,8 @@ struct ws_finding {
 	const char *param;        /* the runtime parameter concerned; "" none */
 	const char *near;         /* "did you mean": the nearest name on the other side; "" none */
 	const char *rule;         /* the family's rule that applied; "" none */
-	const char *reason;       /* one sentence, with both shapes and the arithmetic where they matter */
+	/* one sentence, with both shapes and the arithmetic where they matter */
+	const char *reason;
 	size_t group;
 };
 
@@ -81,7 +83,8 @@ struct ws_findings {
 	size_t n_groups;
 	size_t count[WS_NAME_VERDICTS];  /* findings of each kind, notes included */
 	size_t errors, warnings, notes;
-	size_t sent, params, parts;      /* what was compared: items, runtime params, checkpoint names */
+	/* what was compared: items, runtime params, checkpoint names */
+	size_t sent, params, parts;
 	struct ws_tied tied[WS_TIED_MAX]; /* with tied_later: not compared yet */
 	size_t n_tied;
 	void *priv;
@@ -99,27 +102,32 @@ struct ws_namecheck_opts {
 	const struct ws_catalog *items;
 	const struct ws_layout *layout;       /* of the server; NULL: its config is not known */
 	const struct ws_weight_list *listing; /* NULL: it shows none */
-	const struct ws_family *family;       /* the layout's; without one: whose skip rules hold; NULL */
-	const struct ws_config *config;       /* the layout's; for contradictions, and with the family to make
-	                                       * a layout of the sizes that a listing turns out to be of; NULL */
+	/* the layout's; without one: whose skip rules hold; NULL */
+	const struct ws_family *family;
+	const struct ws_config
+		*config; /* the layout's; for contradictions, and with the family to make
+	                  * a layout of the sizes that a listing turns out to be of; NULL */
 	const struct ws_server_fact *facts;   /* become findings of their own */
 	size_t n_facts;
 	const struct ws_plan *plan;           /* for partners and buckets; NULL */
-	const char *const *include;           /* globs, as of ws_plan_opts: an item that they leave out */
+	/* globs, as of ws_plan_opts: an item that they leave out */
+	const char *const *include;
 	size_t n_include;                     /* is not sent, and nothing is said of it */
 	const char *const *exclude;
 	size_t n_exclude;
-	bool tp_known;                        /* the server itself said the layout's tp: shapes that only
-	                                       * another tp explains are those of another model */
-	bool subset;                          /* the caller chose tensors: what is missing is a note */
+	bool tp_known; /* the server itself said the layout's tp: shapes that only
+	                * another tp explains are those of another model */
+	/* the caller chose tensors: what is missing is a note */
+	bool subset;
 	bool scan;                            /* read every tensor */
-	bool tied_later;                      /* tied heads are not compared but listed, for ws_tied_check */
+	/* tied heads are not compared but listed, for ws_tied_check */
+	bool tied_later;
 	const struct ws_cancel *cancel;       /* while reading tensors; NULL */
 };
 
 /* 0: the check was done, whatever it found. Without layout and listing there is nothing to hold the
- * names against: WS_EUSAGE. A listing of what was received says nothing, and is not looked at. Findings
- * own their strings. */
+ * names against: WS_EUSAGE. A listing of what was received says nothing, and is not looked at.
+ * Findings own their strings. */
 int ws_namecheck(const struct ws_namecheck_opts *opts, struct ws_findings *out, struct ws_err *err);
 void ws_findings_free(struct ws_findings *f); /* NULL is fine */
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* namemap.h - how the tensors of a checkpoint become the parameters of a server, as data.
  *
- * One family is one block of rules in the text form of wsync-map(5); those of lib/names/families are
- * compiled in, and --map FILE adds or replaces families in the same form. Nothing here depends on a
- * particular model: the numbers come from its config.json (layout.h).
+ * One family is one block of rules in the text form of wsync-map(5); those of lib/names/families
+ * are compiled in, and --map FILE adds or replaces families in the same form. Nothing here
+ * depends on a particular model: the numbers come from its config.json (layout.h).
  *
  * Rules match whole segments of names, never parts of them. */
 #ifndef WSYNC_NAMEMAP_H

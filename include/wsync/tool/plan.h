@@ -66,11 +66,11 @@ struct ws_plan_opts {
 /* Rules: a bucket has at most bucket_size bytes unless a single tensor (or a group that must stay
  * together) is larger; kept together are X.weight with X.weight_scale_inv / X.weight_scale, and
  * DeepSeek's q_a_proj with kv_a_proj_with_mqa of one layer (their loaders pair them within one
- * request). The catalog's order is kept, but in a flattened bucket where a view that the server makes
- * would then not begin at a multiple of its element size: the tensors of that bucket go by falling
- * element size. (Order matters to who makes tensors: scales that follow their codes cost no second
- * look at the weights.) No tensor left is WS_EUSAGE.
- * The catalog must outlive the plan. */
+ * request). The catalog's order is kept, but in a flattened bucket where a view that the
+ * server makes would then not begin at a multiple of its element size: the tensors of that
+ * bucket go by falling element size. (Order matters to who makes tensors: scales that
+ * follow their codes cost no second look at the weights.) No tensor left is WS_EUSAGE. The
+ * catalog must outlive the plan. */
 int ws_plan_make(const struct ws_catalog *c, const struct ws_plan_opts *opts, struct ws_plan **out,
                  struct ws_err *err);
 void ws_plan_free(struct ws_plan *p); /* NULL is fine */
@@ -79,7 +79,8 @@ int ws_plan_check_bucket(const struct ws_plan *p, size_t b, struct ws_err *err);
 
 /* The first of patterns[*next..n) that matches no tensor, which is probably misspelt; NULL:
  * none. *next is 0 at first, and then behind the pattern. */
-const char *ws_plan_unused(const struct ws_catalog *c, const char *const *patterns, size_t n, size_t *next);
+const char *ws_plan_unused(const struct ws_catalog *c, const char *const *patterns, size_t n,
+                           size_t *next);
 
 #ifdef __cplusplus
 }

@@ -5,8 +5,8 @@
 
 #include <stdint.h>
 
-/* A number alone is given to another process sooner or later; with the rest of this it is one process of
- * all machines. */
+/* A number alone is given to another process sooner or later; with the rest of this it is
+ * one process of all machines. */
 struct ws_process {
 	int64_t pid;
 	uint64_t start_ticks;     /* since boot; 0: not known */
@@ -18,7 +18,8 @@ struct ws_process {
 enum ws_process_fate {
 	WS_PROCESS_DEAD,
 	WS_PROCESS_ALIVE,
-	WS_PROCESS_ELSEWHERE      /* on another machine or in another container: not to be seen from here */
+	/* on another machine or in another container: not to be seen from here */
+	WS_PROCESS_ELSEWHERE
 };
 
 #endif

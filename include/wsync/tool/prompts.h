@@ -29,8 +29,8 @@ struct ws_prompts {  /* zeroed: none */
 /* Text and ids are copied; one of them is NULL. */
 int ws_prompts_add(struct ws_prompts *p, const char *text, const int64_t *ids, size_t n_ids,
                    unsigned most, struct ws_err *err);
-/* Adds those of a file, a prompt in each line that is not empty: text, or, where it begins with "{", an
- * object with "text" or "input_ids" and perhaps "max_new_tokens". */
+/* Adds those of a file, a prompt in each line that is not empty: text, or, where it begins with
+ * "{", an object with "text" or "input_ids" and perhaps "max_new_tokens". */
 int ws_prompts_read(struct ws_prompts *p, const char *path, struct ws_err *err);
 int ws_prompts_parse(struct ws_prompts *p, const char *text, size_t n, const char *what,
                      struct ws_err *err);

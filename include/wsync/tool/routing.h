@@ -2,8 +2,9 @@
 /* routing.h - which experts a server chose for each token, as its answers tell.
  *
  * A server started with --enable-return-routed-experts tells on request the K experts of each of L
- * layers for T tokens, all but the last one drawn: int32, without a word on the shape. Layers without
- * experts are there and zero. The shape comes from the model's config.json and the token counts. */
+ * layers for T tokens, all but the last one drawn: int32, without a word on the shape.
+ * Layers without experts are there and zero. The shape comes from the model's
+ * config.json and the token counts. */
 #ifndef WSYNC_ROUTING_H
 #define WSYNC_ROUTING_H
 
@@ -38,12 +39,13 @@ struct ws_routing {
 };
 
 /* A saved answer of /generate or of the OpenAI routes, of one prompt. ids are base64 of int32,
- * {"data", "shape", "rows"} around that, or nested lists. No such answer: WS_EINPUT; numbers that do
- * not fit the shape: WS_EMISMATCH. */
+ * {"data", "shape", "rows"} around that, or nested lists. No such answer: WS_EINPUT; numbers
+ * that do not fit the shape: WS_EMISMATCH. */
 int ws_routing_read(const char *path, const struct ws_routing_shape *shape, struct ws_routing *out,
                     struct ws_err *err);
-int ws_routing_parse(const char *text, size_t n, const char *what, const struct ws_routing_shape *shape,
-                     struct ws_routing *out, struct ws_err *err);
+int ws_routing_parse(const char *text, size_t n, const char *what,
+                     const struct ws_routing_shape *shape, struct ws_routing *out,
+                     struct ws_err *err);
 void ws_routing_free(struct ws_routing *r);
 
 struct ws_routing_list {             /* zeroed: none */
@@ -76,8 +78,8 @@ struct ws_routing_diff {
 int ws_routing_compare(const struct ws_routing *a, const struct ws_routing *b,
                        const struct ws_routing_shape *shape, struct ws_routing_diff *out,
                        struct ws_err *err);
-/* Adds one prompt's to the sum over several: token, layer and differs are of the first that differs. sum is
- * zeroed at first. */
+/* Adds one prompt's to the sum over several: token, layer and differs are of the first that
+ * differs. sum is zeroed at first. */
 int ws_routing_sum(struct ws_routing_diff *sum, const struct ws_routing_diff *d,
                    const struct ws_routing_shape *shape, struct ws_err *err);
 void ws_routing_diff_free(struct ws_routing_diff *d);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scales.h - is a quantized checkpoint what its scales say it is?
  *
- * Codes without their scales, scales that were inverted once too often, a block size that is another
- * one: servers load all of them with "success" and answer nonsense. What can be told from the tensors,
- * from the config and from the weights before they were quantized is told as findings, each about one
- * name. Tensors are read once, in pieces, by a few threads. */
+ * Codes without their scales, scales that were inverted once too often, a block size that is
+ * another one: servers load all of them with "success" and answer nonsense. What can be told
+ * from the tensors, from the config and from the weights before they were quantized is told as
+ * findings, each about one name. Tensors are read once, in pieces, by a few threads. */
 #ifndef WSYNC_SCALES_H
 #define WSYNC_SCALES_H
 
@@ -24,11 +24,13 @@ enum ws_scales_verdict {
 	WS_SCALES_DTYPE,      /* scales of a type that servers do not take, or that loses bits */
 	WS_SCALES_NAME,       /* named as a server with this config does not look for it */
 	WS_SCALES_CONFIG,     /* quantized and not to be, or the reverse */
-	WS_SCALES_VALUES,     /* scales that are zero, negative, no number, or out of all proportion */
+	/* scales that are zero, negative, no number, or out of all proportion */
+	WS_SCALES_VALUES,
 	WS_SCALES_CODES,      /* NaN; clamped, vanished, or far from using their range */
 	WS_SCALES_RECIPROCAL, /* they make sense only as 1 / scale */
 	WS_SCALES_UE8M0,      /* all are powers of two */
-	WS_SCALES_SOURCE,     /* not to be compared with the source: absent there, or of another shape */
+	/* not to be compared with the source: absent there, or of another shape */
+	WS_SCALES_SOURCE,
 	WS_SCALES_ERROR,      /* too far from the source */
 	WS_SCALES_UNSEEN,     /* what was not looked at */
 	WS_SCALES_VERDICTS
@@ -55,7 +57,8 @@ struct ws_scales_error {
 };
 
 struct ws_scales_report {
-	struct ws_scales_finding *findings; /* errors first, then by kind, then as in the checkpoint */
+	/* errors first, then by kind, then as in the checkpoint */
+	struct ws_scales_finding *findings;
 	size_t n_findings;
 	struct ws_scales_error *compared;   /* the worst first */
 	size_t n_compared;
@@ -72,8 +75,10 @@ struct ws_scales_opts {
 	const struct ws_catalog *against;   /* before it was quantized; NULL */
 	const struct ws_config *config;     /* the server's; NULL: not known */
 	const struct ws_layout *layout;     /* likewise: which parameters are of 8 bits; NULL */
-	int64_t block[2];                   /* rows, columns; 0, 0: as the config says, or as the shapes do */
-	double max_error;                   /* of ws_scales_error.rms; 0: 0.05 for 8 bits, 0.15 for 4 */
+	/* rows, columns; 0, 0: as the config says, or as the shapes do */
+	int64_t block[2];
+	/* of ws_scales_error.rms; 0: 0.05 for 8 bits, 0.15 for 4 */
+	double max_error;
 	const char *const *include, *const *exclude; /* globs, as ws_plan_opts */
 	size_t n_include, n_exclude;
 	unsigned threads;                   /* 0: one for each processor, at most 8 */
@@ -91,15 +96,17 @@ void ws_scales_report_free(struct ws_scales_report *r); /* NULL and all zero are
 
 struct ws_scales_ask_opts {
 	const char *url;              /* normalized */
-	const struct ws_config *config; /* NULL: that of its model path, where it can be read here */
+	/* NULL: that of its model path, where it can be read here */
+	const struct ws_config *config;
 	int64_t block[2];             /* as above */
 	size_t samples;               /* tensors of scales of which some numbers are asked for */
 	ws_deadline until;
 	const struct ws_cancel *cancel;
 };
 
-/* Names and shapes of what it lists for rank 0, and numbers of some scales where it shows them. Codes
- * cannot be read this way: what was not looked at is a finding of its own. -1: it did not answer. */
+/* Names and shapes of what it lists for rank 0, and numbers of some scales where it
+ * shows them. Codes cannot be read this way: what was not looked at is a finding of its
+ * own. -1: it did not answer. */
 int ws_scales_ask(struct ws_http *http, const struct ws_scales_ask_opts *opts,
                   struct ws_scales_report *out, struct ws_err *err);
 

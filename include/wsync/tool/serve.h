@@ -21,8 +21,8 @@
 struct ws_serve; /* opaque */
 
 enum ws_serve_keep {
-	WS_KEEP_MEMORY, /* one copy of every tensor, owned by tensor-parallel rank 0; with a model, each
-	                 * rank's own share of every parameter */
+	WS_KEEP_MEMORY, /* one copy of every tensor, owned by tensor-parallel rank 0; with a model,
+	                 * each rank's own share of every parameter */
 	WS_KEEP_HASH,   /* XXH3-64 of every tensor, computed while the bytes pass */
 	WS_KEEP_NONE    /* counts only */
 };
@@ -34,7 +34,8 @@ enum ws_serve_torch {
 
 /* Whose routes, fields, answers and deaths. */
 enum ws_serve_lineage {
-	WS_SERVE_LENIENT,      /* upstream of 2026 that survives everything, and can be looked into */
+	/* upstream of 2026 that survives everything, and can be looked into */
+	WS_SERVE_LENIENT,
 	WS_SERVE_SGLANG_0_4,
 	WS_SERVE_SGLANG_0_5,   /* about 0.5.4 */
 	WS_SERVE_SGLANG_2026,
@@ -48,7 +49,8 @@ enum ws_serve_lineage {
 enum ws_serve_backend {
 	WS_SERVE_GLOO,
 	WS_SERVE_NCCL, /* that too, into its GPUs, and from there to host memory; and as the next */
-	WS_SERVE_IPC   /* tensors that other processes show on its GPUs (/update_weights_from_tensor) */
+	/* tensors that other processes show on its GPUs (/update_weights_from_tensor) */
+	WS_SERVE_IPC
 };
 
 enum ws_serve_nccl_init {
@@ -59,7 +61,7 @@ enum ws_serve_nccl_init {
 
 /* Zero is the default. Strings are borrowed until ws_serve_start returns. */
 struct ws_serve_opts {
-	const char *listen;       /* "HOST:PORT", "[::1]:PORT"; NULL: 127.0.0.1:30000; port 0: any */
+	const char *listen; /* "HOST:PORT", "[::1]:PORT"; NULL: 127.0.0.1:30000; port 0: any */
 	unsigned tp;              /* tensor-parallel ranks per group, at most 64; 0: 1 */
 	unsigned ep;              /* expert-parallel groups that they form, a divisor of tp; 0: 1 */
 	enum ws_serve_lineage lineage;
@@ -69,8 +71,10 @@ struct ws_serve_opts {
 	enum ws_serve_backend backend;
 	unsigned gpu;             /* of rank 0; each other rank has the next one */
 	enum ws_serve_nccl_init nccl_init;
-	const char *nccl_library; /* libnccl.so.2: a path, or a name for the loader; NULL: where it usually is */
-	const char *nccl_from;    /* or that of this Python, a program or a virtual environment; NULL: none */
+	/* libnccl.so.2: a path, or a name for the loader; NULL: where it usually is */
+	const char *nccl_library;
+	/* or that of this Python, a program or a virtual environment; NULL: none */
+	const char *nccl_from;
 	const char *const *faults; /* "KIND:ROUTE:K[:WHAT]", see ws_serve_start */
 	size_t n_faults;
 	bool checksums;           /* /weights_checker reports them, whatever the lineage */
@@ -82,8 +86,8 @@ struct ws_serve_opts {
 	const char *model_path;   /* NULL: model, else "wsync-endpoint" */
 	const char *served_model_name; /* NULL: model_path */
 	const char *dtype;        /* NULL: as the model's config says, else "bfloat16" */
-	/* To report; NULL: as the model's config says, else none. "fp8" of a model in 16 bits: its linear
-	 * layers are made FP8 while they are loaded, and cannot be updated. */
+	/* To report; NULL: as the model's config says, else none. "fp8" of a model in 16 bits:
+	 * its linear layers are made FP8 while they are loaded, and cannot be updated. */
 	const char *quantization;
 	int64_t init_ns;          /* for all ranks to join a group; 0: 600 s */
 	int64_t receive_ns;       /* for one update; 0: 30 min, torch's own limit */
@@ -92,10 +96,11 @@ struct ws_serve_opts {
 	int64_t complete_ns;      /* and, from the request to complete on, to end; 0: 300 s */
 	const struct ws_log *log; /* borrowed until ws_serve_stop */
 	void (*warn)(void *ctx, const char *text); /* during ws_serve_start only; may be NULL */
-	void (*die)(void *ctx);   /* what fault "die" does, from any thread; it does not return. NULL:
-	                           * as crash; without that, the fault drops the connection */
-	void (*crash)(void *ctx, const char *why); /* told, from any thread, when a request killed the
-	                           * emulated scheduler: all connections drop from then on. May be NULL */
+	void (*die)(void *ctx); /* what fault "die" does, from any thread; it does not return. NULL:
+	                         * as crash; without that, the fault drops the connection */
+	void (*crash)(void *ctx, const char *why); /* told, from any thread, when a request killed
+	                                            * the emulated scheduler: all connections drop
+	                                            * from then on. May be NULL */
 	void *ctx;
 };
 
@@ -108,15 +113,14 @@ struct ws_serve_opts {
  *   slow          begun only after opts.slow_ns
  *   garbage       done, and answered with bytes that are no text
  *   wrong-length  done, and answered with less than was announced
- *   batch-variant from then on, batches are answered a little differently from their prompts; generate only
- *   stale         said to be flushed, and not; flush_cache only
- *   flip          one byte of what is kept is wrong; only where tensors are received. A fourth part, a
- *                 glob, chooses the tensor
- *   corrupt       what was loaded is changed as the fourth part says, see wsync-endpoint(1); only of
- *                 routes that load
- * Where tensors are received in the request, drop and die strike when half the bytes have come: the
- * group's sockets close with the connection. Three steps of the wire have faults as if they were
- * routes, all kinds but flip and corrupt: wire/store, wire/connect, and wire/payload, which cannot refuse. */
+ *   batch-variant from then on, batches are answered a little differently from their prompts;
+ * generate only stale         said to be flushed, and not; flush_cache only flip          one byte
+ * of what is kept is wrong; only where tensors are received. A fourth part, a glob, chooses the
+ * tensor corrupt       what was loaded is changed as the fourth part says, see wsync-endpoint(1);
+ * only of routes that load Where tensors are received in the request, drop and die strike when half
+ * the bytes have come: the group's sockets close with the connection. Three steps of the wire have
+ * faults as if they were routes, all kinds but flip and corrupt: wire/store, wire/connect, and
+ * wire/payload, which cannot refuse. */
 int ws_serve_start(const struct ws_serve_opts *opts, struct ws_serve **out, struct ws_err *err);
 /* Aborts what is running, closes every connection, joins the threads. NULL is fine. */
 void ws_serve_stop(struct ws_serve *s);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* source.h - where tensors come from: safetensors files, checkpoints, synthetic models, memory of GPUs.
+/* source.h - where tensors come from: safetensors files, checkpoints,
+ * synthetic models, memory of GPUs.
  *
  * Opening reads headers only; tensor bytes are touched when somebody asks for them. A source is
  * read-only after it was opened and may be used from several threads. */
@@ -29,20 +30,21 @@ struct ws_tensor {
 	int64_t dims[WS_MAX_DIMS];
 	uint64_t bytes;    /* raw size; 0 for a tensor with a zero dimension */
 	uint32_t file;     /* index of ws_source_file_name; 0 for synthetic ones */
-	uint64_t offset;   /* of the first byte in that file; for synthetic ones the stream position, for
-	                    * those in memory their place when all allocations are laid one behind the other */
+	uint64_t offset; /* of the first byte in that file; for synthetic ones the stream position,
+	                  * for those in memory their place when all allocations are laid one behind
+	                  * the other */
 };
 
 /* Each path is a .safetensors file, a model.safetensors.index.json, a directory with one of them (a
  * directory without an index but with several *.safetensors files takes all of them, sorted), or
- * synthetic:MODEL[:SEED]. A name that occurs twice is WS_EINPUT and names both files. Every malformed
- * file is WS_EINPUT with a sentence naming the file, the tensor and the byte. */
+ * synthetic:MODEL[:SEED]. A name that occurs twice is WS_EINPUT and names both files. Every
+ * malformed file is WS_EINPUT with a sentence naming the file, the tensor and the byte. */
 int ws_source_open(const char *const *paths, size_t n_paths, struct ws_source **out,
                    struct ws_err *err);
 
 struct ws_source_opts {
-	/* What opens cuda-ipc:MANIFEST.json (memory.h), which may be a path among others then; NULL:
-	 * nothing. */
+	/* What opens cuda-ipc:MANIFEST.json (memory.h), which may be a path among
+	 * others then; NULL: nothing. */
 	const struct ws_memory_ops *memory;
 	/* Ends every wait for it with WS_ECANCELLED; borrowed until close; NULL: nothing does. */
 	const struct ws_cancel *cancel;
@@ -56,7 +58,8 @@ void ws_source_trace(struct ws_source *s, struct ws_trace *trace);
 /* Tensors in the order of their bytes: file by file, by offset inside a file. */
 size_t ws_source_count(const struct ws_source *s);
 const struct ws_tensor *ws_source_tensor(const struct ws_source *s, size_t i);
-const struct ws_tensor *ws_source_find(const struct ws_source *s, const char *name); /* NULL: none */
+/* NULL: none */
+const struct ws_tensor *ws_source_find(const struct ws_source *s, const char *name);
 uint64_t ws_source_bytes(const struct ws_source *s); /* sum over tensors */
 
 size_t ws_source_file_count(const struct ws_source *s);
@@ -65,14 +68,16 @@ const char *ws_source_file_name(const struct ws_source *s, size_t i);
  * false: memory, or a synthetic model. */
 bool ws_source_file_id(const struct ws_source *s, size_t i, uint64_t *id);
 /* The __metadata__ of a file: pairs in the file's order; NULL past the end. */
-const char *ws_source_metadata(const struct ws_source *s, size_t file, size_t i, const char **value);
+const char *ws_source_metadata(const struct ws_source *s, size_t file, size_t i,
+                               const char **value);
 /* Directory holding config.json for this source, or the file that a manifest names, or NULL. */
 const char *ws_source_config_dir(const struct ws_source *s);
 /* Sentences for the user about directories that other programs read differently; NULL past the
  * end. */
 const char *ws_source_warning(const struct ws_source *s, size_t i);
 
-/* Copies bytes [at, at+n) of a tensor to dst. A file that shrank since is WS_EINPUT, never SIGBUS. */
+/* Copies bytes [at, at+n) of a tensor to dst. A file that shrank since is WS_EINPUT, never
+ * SIGBUS. */
 int ws_source_read(const struct ws_source *s, const struct ws_tensor *t, uint64_t at, void *dst,
                    size_t n, struct ws_err *err);
 /* Are all bytes that were read since open those of one unchanged source? Files: the same file at

@@ -16,7 +16,8 @@ extern "C" {
 /* "512", "512MiB", "1.5GiB", "64k" (k, m, g, t alone are binary; kB, MB, GB, TB decimal) to bytes.
  * 0, or -1 with WS_EUSAGE "invalid SIZE 'x'". */
 int ws_parse_size(const char *s, uint64_t *bytes, struct ws_err *err);
-/* "10", "1.5s", "200ms", "5m", "2h", "none" (WS_FOREVER's INT64_MAX) to ns; a plain number is seconds. */
+/* "10", "1.5s", "200ms", "5m", "2h", "none" (WS_FOREVER's INT64_MAX) to ns;
+ * a plain number is seconds. */
 int ws_parse_duration(const char *s, int64_t *ns, struct ws_err *err);
 /* Decimal digits only, lo..hi. `what` names the value in the message. */
 int ws_parse_uint(const char *s, uint64_t lo, uint64_t hi, const char *what, uint64_t *out,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_corrupt.c - what a corruption does to the tensors of one request.
  *
- * What was there is read before the load, what came after it; every corruption is made on these runs of
- * bytes (serve_victims.h), and those that changed are written back. */
+ * What was there is read before the load, what came after it; every corruption is made on these
+ * runs of bytes (serve_victims.h), and those that changed are written back. */
 #include "serve_corrupt.h"
 
 #include "serve_convert.h"
@@ -72,12 +72,15 @@ static uint64_t size_of(const struct ws_serve_victim *v)
 
 static void flip(struct ws_serve_victim *v, const struct ws_serve_corrupt *c)
 {
-	const uint64_t at = c->spot == WS_AT_MIDDLE ? v->n / 2 : c->spot == WS_AT_LAST ? v->n - 1 : c->at;
+	const uint64_t at = c->spot == WS_AT_MIDDLE ? v->n / 2 :
+	                    c->spot == WS_AT_LAST   ? v->n - 1 :
+	                                              c->at;
 	v->now[at % v->n] ^= (uint8_t)(1u << c->bit);
 }
 
 /* Zeros behind a vocabulary, which the loader wrote. */
-static bool flip_padding(struct ws_serve *s, const struct ws_serve_victim *v, const struct ws_serve_corrupt *c)
+static bool flip_padding(struct ws_serve *s, const struct ws_serve_victim *v,
+                         const struct ws_serve_corrupt *c)
 {
 	struct ws_serve_model *m = s->model;
 	const struct ws_part *part = ws_layout_part(m->layout, v->part);
@@ -110,7 +113,8 @@ static void truncate_run(struct ws_serve_victim *v, const struct ws_serve_corrup
 }
 
 /* The numbers that the bytes would be; as many of them as there is place for. */
-static void retype(const struct ws_serve *s, struct ws_serve_victim *v, const struct ws_serve_corrupt *c)
+static void retype(const struct ws_serve *s, struct ws_serve_victim *v,
+                   const struct ws_serve_corrupt *c)
 {
 	const uint64_t in = ws_dtype_bits(c->as) / 8, out = size_of(v);
 	const uint64_t n = v->n / (in > out ? in : out);
@@ -121,7 +125,8 @@ static void retype(const struct ws_serve *s, struct ws_serve_victim *v, const st
 }
 
 /* A tensor keeps its bytes, and has another type: its last dimension is what changes. */
-static void relabel(struct ws_serve *s, const struct ws_serve_victim *v, const struct ws_serve_corrupt *c)
+static void relabel(struct ws_serve *s, const struct ws_serve_victim *v,
+                    const struct ws_serve_corrupt *c)
 {
 	if (s->model) {
 		s->model->parts[v->part].came_as = c->as;
@@ -136,21 +141,25 @@ static void relabel(struct ws_serve *s, const struct ws_serve_victim *v, const s
 
 /* ---- two of them ---- */
 
-static bool same_shape(const struct ws_serve *s, const struct ws_serve_victim *a, const struct ws_serve_victim *b)
+static bool same_shape(const struct ws_serve *s, const struct ws_serve_victim *a,
+                       const struct ws_serve_victim *b)
 {
-	if (a == b || a->n != b->n || a->dtype != b->dtype || !memcmp(a->came, b->came, (size_t)a->n))
+	if (a == b || a->n != b->n || a->dtype != b->dtype ||
+	    !memcmp(a->came, b->came, (size_t)a->n))
 		return false;
 	if (!s->model) {
 		const struct ws_serve_weight *x = ws_serve_weights_find(&s->weights, a->name);
 		const struct ws_serve_weight *y = ws_serve_weights_find(&s->weights, b->name);
-		return x->n_dims == y->n_dims && !memcmp(x->dims, y->dims, x->n_dims * sizeof x->dims[0]);
+		return x->n_dims == y->n_dims &&
+		       !memcmp(x->dims, y->dims, x->n_dims * sizeof x->dims[0]);
 	}
 	const struct ws_part *x = ws_layout_part(s->model->layout, a->part);
 	const struct ws_part *y = ws_layout_part(s->model->layout, b->part);
 	return x->n_dims == y->n_dims && !memcmp(x->dims, y->dims, x->n_dims * sizeof x->dims[0]);
 }
 
-static bool exchange(const struct ws_serve *s, struct ws_serve_victims *all, struct ws_serve_victim *v, bool both)
+static bool exchange(const struct ws_serve *s, struct ws_serve_victims *all,
+                     struct ws_serve_victim *v, bool both)
 {
 	for (size_t i = 0; i < all->n; i++) {
 		struct ws_serve_victim *other = &all->items[i];
@@ -235,8 +244,8 @@ static bool corrupt_one(struct ws_serve *s, struct ws_serve_victims *all, struct
 	}
 }
 
-static void corrupt(struct ws_serve *s, struct ws_serve_victims *all, struct ws_serve_victims *before,
-                    struct ws_serve_note *note)
+static void corrupt(struct ws_serve *s, struct ws_serve_victims *all,
+                    struct ws_serve_victims *before, struct ws_serve_note *note)
 {
 	const struct ws_serve_corrupt *c = &all->due->corrupt;
 	const uint64_t n = total(all);
@@ -280,7 +289,8 @@ static void write_back(struct ws_serve *s, const struct ws_serve_victims *all,
 	}
 }
 
-void ws_serve_corrupt_end(struct ws_serve *s, struct ws_serve_victims *v, struct ws_serve_note *note)
+void ws_serve_corrupt_end(struct ws_serve *s, struct ws_serve_victims *v,
+                          struct ws_serve_note *note)
 {
 	if (!v)
 		return;

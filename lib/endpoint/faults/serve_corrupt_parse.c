@@ -14,10 +14,16 @@
 #include <string.h>
 
 static const char *const hows[] = {
-	[WS_CORRUPT_FLIP] = "flip", [WS_CORRUPT_TRUNCATE] = "truncate", [WS_CORRUPT_PERMUTE] = "permute",
-	[WS_CORRUPT_DROP] = "drop", [WS_CORRUPT_COPY] = "copy", [WS_CORRUPT_SWAP] = "swap",
-	[WS_CORRUPT_RETYPE] = "retype", [WS_CORRUPT_DROP_BUCKET] = "drop-bucket",
-	[WS_CORRUPT_STALE_BUCKET] = "stale-bucket", [WS_CORRUPT_REPEAT_BUCKET] = "repeat-bucket",
+	[WS_CORRUPT_FLIP] = "flip",
+	[WS_CORRUPT_TRUNCATE] = "truncate",
+	[WS_CORRUPT_PERMUTE] = "permute",
+	[WS_CORRUPT_DROP] = "drop",
+	[WS_CORRUPT_COPY] = "copy",
+	[WS_CORRUPT_SWAP] = "swap",
+	[WS_CORRUPT_RETYPE] = "retype",
+	[WS_CORRUPT_DROP_BUCKET] = "drop-bucket",
+	[WS_CORRUPT_STALE_BUCKET] = "stale-bucket",
+	[WS_CORRUPT_REPEAT_BUCKET] = "repeat-bucket",
 	[WS_CORRUPT_SWAP_BUCKETS] = "swap-buckets",
 };
 enum { N_HOWS = sizeof hows / sizeof hows[0] };
@@ -30,9 +36,11 @@ static int parse_how(const char *text, const char *spec, size_t n, struct ws_ser
 			c->how = (enum ws_serve_corruption)i;
 			return 0;
 		}
-	return ws_err_set(err, WS_EUSAGE, "fault '%s': corruption is none of flip, truncate, permute, drop, "
-	                  "copy, swap, retype, drop-bucket, stale-bucket, repeat-bucket, swap-buckets",
-	                  text);
+	return ws_err_set(
+		err, WS_EUSAGE,
+		"fault '%s': corruption is none of flip, truncate, permute, drop, "
+		"copy, swap, retype, drop-bucket, stale-bucket, repeat-bucket, swap-buckets",
+		text);
 }
 
 static int parse_spot(const char *value, struct ws_serve_corrupt *c, struct ws_err *err)
@@ -47,7 +55,8 @@ static int parse_spot(const char *value, struct ws_serve_corrupt *c, struct ws_e
 }
 
 /* One KEY=VALUE of those that end at a comma. */
-static int parse_key(const char *key, const char *value, struct ws_serve_corrupt *c, struct ws_err *err)
+static int parse_key(const char *key, const char *value, struct ws_serve_corrupt *c,
+                     struct ws_err *err)
 {
 	uint64_t number = 0;
 	if (strcmp(key, "at") == 0 && c->how == WS_CORRUPT_FLIP)
@@ -55,7 +64,9 @@ static int parse_key(const char *key, const char *value, struct ws_serve_corrupt
 	if (strcmp(key, "bytes") == 0 && c->how == WS_CORRUPT_TRUNCATE)
 		return ws_parse_uint(value, 1, UINT64_MAX, "bytes", &c->bytes, err);
 	if (strcmp(key, "as") == 0 && c->how == WS_CORRUPT_RETYPE)
-		return ws_dtype_from_torch(value, &c->as) ? 0 : ws_err_set(err, WS_EUSAGE, "as: no type '%s'", value);
+		return ws_dtype_from_torch(value, &c->as) ?
+		               0 :
+		               ws_err_set(err, WS_EUSAGE, "as: no type '%s'", value);
 	if (strcmp(key, "bit") == 0 && c->how == WS_CORRUPT_FLIP) {
 		const int rc = ws_parse_uint(value, 0, 7, "bit", &number, err);
 		c->bit = (unsigned)number;
@@ -88,7 +99,8 @@ static int parse_keys(const char *at, struct ws_serve_fault *f, struct ws_err *e
 		pair[n] = 0;
 		char *equals = strchr(pair, '=');
 		if (!equals)
-			return ws_err_set(err, WS_EUSAGE, "'%s' is not of the form KEY=VALUE", pair);
+			return ws_err_set(err, WS_EUSAGE, "'%s' is not of the form KEY=VALUE",
+			                  pair);
 		*equals = 0;
 		if (parse_key(pair, equals + 1, &f->corrupt, err))
 			return -1;
@@ -112,16 +124,19 @@ int ws_serve_corrupt_parse(const char *text, const char *spec, struct ws_serve_f
 	return 0;
 }
 
-int ws_serve_corrupt_check(const struct ws_serve *s, const struct ws_serve_fault *f, struct ws_err *err)
+int ws_serve_corrupt_check(const struct ws_serve *s, const struct ws_serve_fault *f,
+                           struct ws_err *err)
 {
 	if (f->kind != WS_FAULT_CORRUPT)
 		return 0;
 	if (s->opts.keep != WS_KEEP_MEMORY)
 		return ws_err_set(err, WS_EUSAGE, "fault corrupt needs --keep memory");
 	if (!s->model && (f->corrupt.rank > 0 || f->corrupt.spot == WS_AT_PADDING))
-		return ws_err_set(err, WS_EUSAGE, "fault corrupt: without --model there is one copy for all "
+		return ws_err_set(err, WS_EUSAGE,
+		                  "fault corrupt: without --model there is one copy for all "
 		                  "ranks, and no padding");
 	if (f->corrupt.rank >= (int)s->opts.tp)
-		return ws_err_set(err, WS_EUSAGE, "fault corrupt: rank %d of %u", f->corrupt.rank, s->opts.tp);
+		return ws_err_set(err, WS_EUSAGE, "fault corrupt: rank %d of %u", f->corrupt.rank,
+		                  s->opts.tp);
 	return 0;
 }

@@ -8,9 +8,9 @@
 
 #include <string.h>
 
-static const char *const names[] = { "", "refuse", "hang", "drop", "die", "flip",
-	                                   "slow", "garbage", "wrong-length", "batch-variant", "stale",
-	                                   "corrupt" };
+static const char *const names[] = { "",      "refuse", "hang",    "drop",         "die",
+	                             "flip",  "slow",   "garbage", "wrong-length", "batch-variant",
+	                             "stale", "corrupt" };
 
 const char *ws_serve_fault_name(enum ws_serve_fault_kind kind)
 {
@@ -38,7 +38,8 @@ static const char *find_step(const char *name)
 static bool can_flip(const char *route)
 {
 	return strcmp(route, "update_weights_from_distributed") == 0 ||
-	       strcmp(route, "prepare_weights_update") == 0 || strcmp(route, "receive_weights") == 0 ||
+	       strcmp(route, "prepare_weights_update") == 0 ||
+	       strcmp(route, "receive_weights") == 0 ||
 	       strcmp(route, "update_weights_from_disk") == 0;
 }
 
@@ -46,8 +47,12 @@ static bool can_flip(const char *route)
 static bool can_corrupt(const char *route)
 {
 	static const char *const all[] = {
-		"update_weights_from_distributed", "update_weights_from_tensor", "update_weights_from_disk",
-		"complete_weights_update", "receive_weights", "receive_weights_ep_scatter",
+		"update_weights_from_distributed",
+		"update_weights_from_tensor",
+		"update_weights_from_disk",
+		"complete_weights_update",
+		"receive_weights",
+		"receive_weights_ep_scatter",
 	};
 	size_t i = 0;
 	while (i < sizeof all / sizeof all[0] && strcmp(all[i], route) != 0)
@@ -77,7 +82,8 @@ void ws_serve_linger(struct ws_serve *s)
 }
 
 /* What follows K: which tensor. */
-static int parse_tensor(const char *text, const char *rest, struct ws_serve_fault *f, struct ws_err *err)
+static int parse_tensor(const char *text, const char *rest, struct ws_serve_fault *f,
+                        struct ws_err *err)
 {
 	const size_t n = rest ? strlen(rest) : 1;
 	if (rest && f->kind != WS_FAULT_FLIP)
@@ -88,7 +94,8 @@ static int parse_tensor(const char *text, const char *rest, struct ws_serve_faul
 	return 0;
 }
 
-static int parse_call(const char *text, const char *at, struct ws_serve_fault *f, struct ws_err *err)
+static int parse_call(const char *text, const char *at, struct ws_serve_fault *f,
+                      struct ws_err *err)
 {
 	char number[24];
 	const size_t n = strcspn(at, ":");
@@ -99,14 +106,15 @@ static int parse_call(const char *text, const char *at, struct ws_serve_fault *f
 	if (ws_parse_uint(number, 1, UINT32_MAX, "K", &f->call, err))
 		return ws_err_wrap(err, "fault '%s'", text);
 	if (f->kind == WS_FAULT_CORRUPT && !at[n])
-		return ws_err_set(err, WS_EUSAGE, "fault '%s': not of the form corrupt:ROUTE:K:HOW", text);
+		return ws_err_set(err, WS_EUSAGE, "fault '%s': not of the form corrupt:ROUTE:K:HOW",
+		                  text);
 	if (f->kind == WS_FAULT_CORRUPT)
 		return ws_serve_corrupt_parse(text, at + n + 1, f, err);
 	return parse_tensor(text, at[n] ? at + n + 1 : NULL, f, err);
 }
 
-int ws_serve_fault_parse(const char *text, enum ws_serve_lineage lineage, struct ws_serve_fault *out,
-                         struct ws_err *err)
+int ws_serve_fault_parse(const char *text, enum ws_serve_lineage lineage,
+                         struct ws_serve_fault *out, struct ws_err *err)
 {
 	const char *first = strchr(text, ':');
 	const char *last = first ? strchr(first + 1, ':') : NULL;
@@ -114,8 +122,10 @@ int ws_serve_fault_parse(const char *text, enum ws_serve_lineage lineage, struct
 		return ws_err_set(err, WS_EUSAGE, "fault '%s': not of the form KIND:ROUTE:K", text);
 	const enum ws_serve_fault_kind kind = find_kind(text, (size_t)(first - text));
 	if (kind == WS_FAULT_NONE)
-		return ws_err_set(err, WS_EUSAGE, "fault '%s': kind is none of refuse, hang, drop, die, flip, "
-		                  "slow, garbage, wrong-length, batch-variant, stale, corrupt", text);
+		return ws_err_set(err, WS_EUSAGE,
+		                  "fault '%s': kind is none of refuse, hang, drop, die, flip, "
+		                  "slow, garbage, wrong-length, batch-variant, stale, corrupt",
+		                  text);
 	char route[64];
 	const size_t n = (size_t)(last - first) - 1;
 	if (n >= sizeof route)
@@ -128,15 +138,21 @@ int ws_serve_fault_parse(const char *text, enum ws_serve_lineage lineage, struct
 	if (!known)
 		return ws_err_set(err, WS_EUSAGE, "fault '%s': no such route", text);
 	if (kind == WS_FAULT_FLIP && !can_flip(known))
-		return ws_err_set(err, WS_EUSAGE, "fault '%s': flip is for update_weights_from_distributed, "
-		                  "prepare_weights_update, receive_weights and update_weights_from_disk "
-		                  "only", text);
+		return ws_err_set(
+			err, WS_EUSAGE,
+			"fault '%s': flip is for update_weights_from_distributed, "
+			"prepare_weights_update, receive_weights and update_weights_from_disk "
+			"only",
+			text);
 	if (kind == WS_FAULT_BATCH_VARIANT && strcmp(known, "generate") != 0)
-		return ws_err_set(err, WS_EUSAGE, "fault '%s': batch-variant is for generate only", text);
+		return ws_err_set(err, WS_EUSAGE, "fault '%s': batch-variant is for generate only",
+		                  text);
 	if (kind == WS_FAULT_STALE && strcmp(known, "flush_cache") != 0)
-		return ws_err_set(err, WS_EUSAGE, "fault '%s': stale is for flush_cache only", text);
+		return ws_err_set(err, WS_EUSAGE, "fault '%s': stale is for flush_cache only",
+		                  text);
 	if (kind == WS_FAULT_CORRUPT && !can_corrupt(known))
-		return ws_err_set(err, WS_EUSAGE, "fault '%s': corrupt is for routes that load tensors", text);
+		return ws_err_set(err, WS_EUSAGE,
+		                  "fault '%s': corrupt is for routes that load tensors", text);
 	if (kind == WS_FAULT_REFUSE && known == steps[WS_WIRE_PAYLOAD])
 		return ws_err_set(err, WS_EUSAGE, "fault '%s': bytes cannot be refused", text);
 	*out = (struct ws_serve_fault){ .kind = kind, .route = known };

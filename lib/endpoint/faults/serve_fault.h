@@ -51,8 +51,8 @@ struct ws_serve_fault {
 	struct ws_serve_corrupt corrupt;
 };
 
-int ws_serve_fault_parse(const char *text, enum ws_serve_lineage lineage, struct ws_serve_fault *out,
-                         struct ws_err *err);
+int ws_serve_fault_parse(const char *text, enum ws_serve_lineage lineage,
+                         struct ws_serve_fault *out, struct ws_err *err);
 /* Steps that are no route: the endpoint's own doings, counted over its life. */
 enum ws_serve_wire {
 	WS_WIRE_STORE,   /* a group's first rank turns to the store */

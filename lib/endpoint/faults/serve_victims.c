@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_victims.c - tensors as runs of bytes.
  *
- * A victim is looked at as a run of bytes in the type of its memory: of the whole tensor, or, at one
- * rank only, of that rank's share without the gaps. */
+ * A victim is looked at as a run of bytes in the type of its memory: of the whole tensor, or, at
+ * one rank only, of that rank's share without the gaps. */
 #include "serve_victims.h"
 
 #include <stdlib.h>
@@ -52,7 +52,8 @@ static uint8_t *read_weight(const struct ws_serve *s, struct ws_serve_victim *v)
 }
 
 /* Of the whole tensor, and of it what that rank has where there is a rank. */
-static uint8_t *read_whole(const struct ws_serve_model *m, const struct ws_serve_victim *v, int rank)
+static uint8_t *read_whole(const struct ws_serve_model *m, const struct ws_serve_victim *v,
+                           int rank)
 {
 	const struct ws_part *part = ws_layout_part(m->layout, v->part);
 	const uint64_t bytes = ws_serve_model_part_bytes(m, part);
@@ -62,7 +63,8 @@ static uint8_t *read_whole(const struct ws_serve_model *m, const struct ws_serve
 		if (rank >= 0 && r != (unsigned)rank)
 			continue;
 		ws_serve_model_boxes(m, part, r, &boxes);
-		ws_serve_boxes_get(&boxes, 0, whole, (size_t)bytes, ws_serve_model_at(m, part->param, r));
+		ws_serve_boxes_get(&boxes, 0, whole, (size_t)bytes,
+		                   ws_serve_model_at(m, part->param, r));
 	}
 	return whole;
 }
@@ -102,7 +104,8 @@ void ws_serve_victim_write(const struct ws_serve_victim *v, struct ws_serve *s, 
 			continue;
 		ws_serve_model_boxes(m, part, r, &boxes);
 		for (uint64_t k = 0; rank >= 0 && k < v->n; k++)
-			ws_serve_boxes_put(&boxes, ws_serve_boxes_whole(&boxes, k), v->now + k, 1, local);
+			ws_serve_boxes_put(&boxes, ws_serve_boxes_whole(&boxes, k), v->now + k, 1,
+			                   local);
 		if (rank < 0)
 			ws_serve_boxes_put(&boxes, 0, v->now, (size_t)v->n, local);
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_victims.h - the tensors of one request as runs of bytes: what was there before the load, what came,
- * and what is to be there now. */
+/* serve_victims.h - the tensors of one request as runs of bytes: what was there before the load,
+ * what came, and what is to be there now. */
 #ifndef WS_ENDPOINT_SERVE_VICTIMS_H
 #define WS_ENDPOINT_SERVE_VICTIMS_H
 

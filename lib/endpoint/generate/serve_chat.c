@@ -36,7 +36,8 @@ static void refuse(struct ws_serve_call *c)
 	ws_jw_init(&jw, &c->rp->body);
 	ws_jw_object(&jw, NULL);
 	ws_jw_object(&jw, "error");
-	ws_jw_str(&jw, "message", "Failed to open the session. Check if a session with the same id is still open.");
+	ws_jw_str(&jw, "message",
+	          "Failed to open the session. Check if a session with the same id is still open.");
 	ws_jw_end_object(&jw);
 	ws_jw_end_object(&jw);
 }

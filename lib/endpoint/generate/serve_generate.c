@@ -44,8 +44,10 @@ static int allocate(struct ws_generate_one *one, const struct ws_generate *g)
 	one->asked_logprobs = calloc(places * one->n_asked + 1, sizeof *one->asked_logprobs);
 	if (g->routed)
 		one->experts = calloc(n * row + 1, sizeof *one->experts);
-	return one->made_by && one->logprob && one->top_ids && one->top_logprobs && one->asked_logprobs &&
-	       (one->experts || !g->routed) ? 0 : -1;
+	return one->made_by && one->logprob && one->top_ids && one->top_logprobs &&
+	                       one->asked_logprobs && (one->experts || !g->routed) ?
+	               0 :
+	               -1;
 }
 
 struct run {
@@ -109,7 +111,8 @@ static void decode(struct run *r)
 	struct ws_generate_one *one = r->one;
 	for (size_t k = 0; k < one->n_new; k++) {
 		const size_t i = one->n_prompt + k;
-		ws_toy_predict(&r->state, &r->g->shape, one->temperature ? one->temperature : 1 << 16, &r->row);
+		ws_toy_predict(&r->state, &r->g->shape,
+		               one->temperature ? one->temperature : 1 << 16, &r->row);
 		one->ids[i] = one->temperature ? ws_toy_draw(&r->row, &r->g->shape, one->seed, i)
 		                               : ws_toy_best(&r->row);
 		if (one->logprobs)
@@ -154,7 +157,8 @@ static int run(struct ws_serve_call *c, struct ws_generate *g)
 	}
 	for (size_t i = 0; i < g->n && rc == 0; i++) {
 		const struct ws_generate_one *one = &g->items[i];
-		ws_serve_prompts_add(&s->prompts, one->ids, one->n_prompt + (one->n_new ? one->n_new - 1 : 0),
+		ws_serve_prompts_add(&s->prompts, one->ids,
+		                     one->n_prompt + (one->n_new ? one->n_new - 1 : 0),
 		                     one->made_by);
 	}
 	free(r);

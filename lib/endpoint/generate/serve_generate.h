@@ -2,10 +2,9 @@
 /* serve_generate.h - POST /generate, in three steps: read what is asked, run the toy, tell.
  *
  *   serve_generate.c        the route, and running
- *   serve_generate_read.c   the body: one prompt or several, with the servers' defaults and refusals
- *   serve_generate_sampling.c  of it, what says how tokens are drawn
- *   serve_generate_write.c  the answer
- *   serve_prompts.c         the cache of prefixes */
+ *   serve_generate_read.c   the body: one prompt or several, with the servers' defaults and
+ * refusals serve_generate_sampling.c  of it, what says how tokens are drawn serve_generate_write.c
+ * the answer serve_prompts.c         the cache of prefixes */
 #ifndef WS_ENDPOINT_SERVE_GENERATE_H
 #define WS_ENDPOINT_SERVE_GENERATE_H
 
@@ -34,7 +33,8 @@ struct ws_generate_one {
 	size_t cached;
 	const struct ws_toy **made_by; /* of each token that was run */
 	double *logprob;            /* of each token, where told */
-	int32_t *top_ids;           /* [places][top]; place 0 is that of token from + 1, or the first new one */
+	/* [places][top]; place 0 is that of token from + 1, or the first new one */
+	int32_t *top_ids;
 	double *top_logprobs, *asked_logprobs;
 	int32_t *experts;           /* [n_prompt + n_new - 1][layers][k]; NULL: not asked for */
 };
@@ -53,8 +53,10 @@ struct ws_generate {
 /* WS_EUSAGE: a body of the wrong form. WS_EREFUSED: one that the server refuses. */
 int ws_generate_read(const struct ws_serve *s, const struct ws_json *body, struct ws_generate *out,
                      struct ws_err *err);
-/* Likewise, of one prompt, whose tokens are there; params may be NULL. Makes room for what is generated. */
-int ws_generate_read_sampling(struct ws_generate_one *one, const struct ws_json *params, struct ws_err *err);
+/* Likewise, of one prompt, whose tokens are there; params may be NULL. Makes
+ * room for what is generated. */
+int ws_generate_read_sampling(struct ws_generate_one *one, const struct ws_json *params,
+                              struct ws_err *err);
 void ws_generate_free(struct ws_generate *g);
 /* The first token whose logprob is told beside others': that behind from, or the first new one. */
 size_t ws_generate_first(const struct ws_generate_one *one);

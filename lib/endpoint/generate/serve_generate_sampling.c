@@ -26,10 +26,30 @@ static int refuse(struct ws_err *err, const char *fmt, const char *text)
 static int check_names(const struct ws_json *params, struct ws_err *err)
 {
 	static const char *const known[] = {
-		"max_new_tokens", "stop", "stop_token_ids", "stop_regex", "temperature", "top_p", "top_k", "min_p",
-		"frequency_penalty", "presence_penalty", "repetition_penalty", "min_new_tokens", "n",
-		"json_schema", "regex", "ebnf", "structural_tag", "ignore_eos", "skip_special_tokens",
-		"spaces_between_special_tokens", "no_stop_trim", "custom_params", "stream_interval", "logit_bias",
+		"max_new_tokens",
+		"stop",
+		"stop_token_ids",
+		"stop_regex",
+		"temperature",
+		"top_p",
+		"top_k",
+		"min_p",
+		"frequency_penalty",
+		"presence_penalty",
+		"repetition_penalty",
+		"min_new_tokens",
+		"n",
+		"json_schema",
+		"regex",
+		"ebnf",
+		"structural_tag",
+		"ignore_eos",
+		"skip_special_tokens",
+		"spaces_between_special_tokens",
+		"no_stop_trim",
+		"custom_params",
+		"stream_interval",
+		"logit_bias",
 		"sampling_seed",
 	};
 	for (const struct ws_json *p = ws_json_first(params); p; p = ws_json_next(p)) {
@@ -39,7 +59,8 @@ static int check_names(const struct ws_json *params, struct ws_err *err)
 		char name[64];
 		if (i == sizeof known / sizeof known[0])
 			return refuse(err, "Unexpected keyword argument '%s'",
-			              ws_printable(name, sizeof name, ws_json_key(p), strlen(ws_json_key(p))));
+			              ws_printable(name, sizeof name, ws_json_key(p),
+			                           strlen(ws_json_key(p))));
 	}
 	return 0;
 }
@@ -53,13 +74,15 @@ static int read_param(const struct ws_json *params, const char *name, int64_t le
 	if (ws_json_type(node) != WS_JSON_NUMBER || !ws_json_int(node, out))
 		return refuse(err, "%s must be an integer.", name);
 	if (*out < least)
-		return ws_err_set(err, WS_EREFUSED, "%s must be at least %" PRId64 ", got %" PRId64 ".", name, least,
+		return ws_err_set(err, WS_EREFUSED,
+		                  "%s must be at least %" PRId64 ", got %" PRId64 ".", name, least,
 		                  *out);
 	return 0;
 }
 
 /* Below a millionth it is none, as in the servers. */
-static int read_temperature(struct ws_generate_one *one, const struct ws_json *params, struct ws_err *err)
+static int read_temperature(struct ws_generate_one *one, const struct ws_json *params,
+                            struct ws_err *err)
 {
 	const struct ws_json *node = ws_json_get(params, "temperature");
 	const double most = 65536, least = 1.0 / 65536;
@@ -75,22 +98,28 @@ static int read_temperature(struct ws_generate_one *one, const struct ws_json *p
 	return 0;
 }
 
-int ws_generate_read_sampling(struct ws_generate_one *one, const struct ws_json *params, struct ws_err *err)
+int ws_generate_read_sampling(struct ws_generate_one *one, const struct ws_json *params,
+                              struct ws_err *err)
 {
 	int64_t new = DEFAULT_NEW, seed = DEFAULT_SEED, n = 1, top_k = -1;
 	if (params && ws_json_type(params) != WS_JSON_OBJECT)
-		return ws_serve_field_invalid(err, "sampling_params", "Input should be a valid dictionary");
+		return ws_serve_field_invalid(err, "sampling_params",
+		                              "Input should be a valid dictionary");
 	if (check_names(params, err) || read_param(params, "max_new_tokens", 0, &new, err) ||
-	    read_param(params, "sampling_seed", 0, &seed, err) || read_param(params, "n", 1, &n, err) ||
-	    read_param(params, "top_k", -1, &top_k, err) || read_temperature(one, params, err))
+	    read_param(params, "sampling_seed", 0, &seed, err) ||
+	    read_param(params, "n", 1, &n, err) || read_param(params, "top_k", -1, &top_k, err) ||
+	    read_temperature(one, params, err))
 		return -1;
 	if (n != 1)
 		return refuse(err, "%s", "n: this endpoint generates one answer to a prompt.");
 	if (new + (int64_t)one->n_prompt >= WS_SERVE_CONTEXT)
-		return ws_err_set(err, WS_EREFUSED, "Requested token count exceeds the model's maximum context length "
-		                  "of %d tokens. You requested a total of %" PRId64 " tokens: %zu tokens from the input "
-		                  "messages and %" PRId64 " tokens for the completion.", WS_SERVE_CONTEXT,
-		                  new + (int64_t)one->n_prompt, one->n_prompt, new);
+		return ws_err_set(
+			err, WS_EREFUSED,
+			"Requested token count exceeds the model's maximum context length "
+			"of %d tokens. You requested a total of %" PRId64
+			" tokens: %zu tokens from the input "
+			"messages and %" PRId64 " tokens for the completion.",
+			WS_SERVE_CONTEXT, new + (int64_t)one->n_prompt, one->n_prompt, new);
 	if (top_k == 1)
 		one->temperature = 0;
 	one->n_new = (size_t)new;

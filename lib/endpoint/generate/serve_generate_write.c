@@ -3,9 +3,9 @@
  *
  *   {"text", "output_ids", "meta_info": {"id", "finish_reason", "prompt_tokens", "weight_version",
  *    "completion_tokens", "cached_tokens", "e2e_latency", ...}}
- *   with return_logprob: "input_token_logprobs", "output_token_logprobs": [[logprob, id, text or null], ...],
- *      and the same of the best tokens ("_top_") and of those asked for ("_token_ids_"), a list at each place
- *   with return_routed_experts: "routed_experts", int32 in base64
+ *   with return_logprob: "input_token_logprobs", "output_token_logprobs": [[logprob, id, text or
+ * null], ...], and the same of the best tokens ("_top_") and of those asked for ("_token_ids_"), a
+ * list at each place with return_routed_experts: "routed_experts", int32 in base64
  *
  * Several prompts: a list of that. As a stream: one event with all of it, and the end. */
 #include "serve_generate.h"
@@ -64,19 +64,20 @@ static void write_entry(struct ws_jw *w, const double *logprob, int32_t id, bool
 /* ---- logprobs ---- */
 
 /* Tokens [from, to). */
-static void write_tokens(struct ws_jw *w, const char *key, const struct ws_generate_one *one, size_t from,
-                         size_t to, bool texts)
+static void write_tokens(struct ws_jw *w, const char *key, const struct ws_generate_one *one,
+                         size_t from, size_t to, bool texts)
 {
 	ws_jw_array(w, key);
 	for (size_t i = from; i < to; i++)
-		write_entry(w, i >= ws_generate_first(one) ? &one->logprob[i] : NULL, one->ids[i], texts);
+		write_entry(w, i >= ws_generate_first(one) ? &one->logprob[i] : NULL, one->ids[i],
+		            texts);
 	ws_jw_end_array(w);
 }
 
 /* The same places, of n other tokens each: ids either of every place, or the same at all. */
-static void write_others(struct ws_jw *w, const char *key, const struct ws_generate_one *one, size_t from,
-                         size_t to, size_t n, const int32_t *ids, size_t stride, const double *logprobs,
-                         bool texts)
+static void write_others(struct ws_jw *w, const char *key, const struct ws_generate_one *one,
+                         size_t from, size_t to, size_t n, const int32_t *ids, size_t stride,
+                         const double *logprobs, bool texts)
 {
 	const size_t first = ws_generate_first(one);
 	ws_jw_array(w, key);
@@ -87,7 +88,8 @@ static void write_others(struct ws_jw *w, const char *key, const struct ws_gener
 		}
 		ws_jw_array(w, NULL);
 		for (size_t k = 0; k < n; k++)
-			write_entry(w, &logprobs[(i - first) * n + k], ids[(i - first) * stride + k], texts);
+			write_entry(w, &logprobs[(i - first) * n + k],
+			            ids[(i - first) * stride + k], texts);
 		ws_jw_end_array(w);
 	}
 	ws_jw_end_array(w);
@@ -99,22 +101,23 @@ static void write_logprobs(struct ws_jw *w, const struct ws_generate_one *one, b
 	write_tokens(w, "input_token_logprobs", one, from, middle, texts);
 	write_tokens(w, "output_token_logprobs", one, middle, end, texts);
 	if (one->top) {
-		write_others(w, "input_top_logprobs", one, from, middle, one->top, one->top_ids, one->top,
-		             one->top_logprobs, texts);
-		write_others(w, "output_top_logprobs", one, middle, end, one->top, one->top_ids, one->top,
-		             one->top_logprobs, texts);
+		write_others(w, "input_top_logprobs", one, from, middle, one->top, one->top_ids,
+		             one->top, one->top_logprobs, texts);
+		write_others(w, "output_top_logprobs", one, middle, end, one->top, one->top_ids,
+		             one->top, one->top_logprobs, texts);
 	}
 	if (one->asked) {
-		write_others(w, "input_token_ids_logprobs", one, from, middle, one->n_asked, one->asked, 0,
-		             one->asked_logprobs, texts);
-		write_others(w, "output_token_ids_logprobs", one, middle, end, one->n_asked, one->asked, 0,
-		             one->asked_logprobs, texts);
+		write_others(w, "input_token_ids_logprobs", one, from, middle, one->n_asked,
+		             one->asked, 0, one->asked_logprobs, texts);
+		write_others(w, "output_token_ids_logprobs", one, middle, end, one->n_asked,
+		             one->asked, 0, one->asked_logprobs, texts);
 	}
 }
 
 /* ---- the answer ---- */
 
-static void write_experts(struct ws_jw *w, const struct ws_generate *g, const struct ws_generate_one *one)
+static void write_experts(struct ws_jw *w, const struct ws_generate *g,
+                          const struct ws_generate_one *one)
 {
 	const size_t tokens = one->n_prompt + one->n_new - 1;
 	const size_t n = tokens * g->shape.routing.layers * g->shape.routing.k;
@@ -123,7 +126,8 @@ static void write_experts(struct ws_jw *w, const struct ws_generate *g, const st
 	ws_buf_init(&text, 0);
 	for (size_t i = 0; i < n; i++) {
 		const uint32_t e = (uint32_t)one->experts[i];
-		const uint8_t le[] = { (uint8_t)e, (uint8_t)(e >> 8), (uint8_t)(e >> 16), (uint8_t)(e >> 24) };
+		const uint8_t le[] = { (uint8_t)e, (uint8_t)(e >> 8), (uint8_t)(e >> 16),
+			               (uint8_t)(e >> 24) };
 		ws_buf_add(&bytes, le, sizeof le);
 	}
 	ws_base64_encode(&text, bytes.data, bytes.len);
@@ -155,8 +159,8 @@ static void write_meta(struct ws_jw *w, const struct ws_serve *s, const struct w
 	ws_jw_end_object(w);
 }
 
-static void write_one(struct ws_buf *out, const struct ws_serve *s, const struct ws_generate *g, size_t i,
-                      const char *version)
+static void write_one(struct ws_buf *out, const struct ws_serve *s, const struct ws_generate *g,
+                      size_t i, const char *version)
 {
 	struct ws_jw w;
 	ws_jw_init(&w, out);

@@ -20,8 +20,8 @@ static size_t in_common(const struct ws_serve_prompt *p, const int32_t *ids, siz
 	return i;
 }
 
-static const struct ws_serve_prompt *find(const struct ws_serve_prompts *p, const int32_t *ids, size_t n,
-                                          size_t *common)
+static const struct ws_serve_prompt *find(const struct ws_serve_prompts *p, const int32_t *ids,
+                                          size_t n, size_t *common)
 {
 	const struct ws_serve_prompt *best = NULL;
 	*common = 0;
@@ -53,7 +53,8 @@ static void drop(struct ws_serve_prompt *p)
 }
 
 /* Its beginning, if that is all there is of an older one; else the next in turn. */
-static struct ws_serve_prompt *choose_place(struct ws_serve_prompts *p, const int32_t *ids, size_t n)
+static struct ws_serve_prompt *choose_place(struct ws_serve_prompts *p, const int32_t *ids,
+                                            size_t n)
 {
 	for (size_t i = 0; i < WS_SERVE_MAX_PROMPTS; i++)
 		if (p->items[i].n && in_common(&p->items[i], ids, n) == p->items[i].n)

@@ -10,7 +10,8 @@
 /* What the cache of prefixes knows, serve_prompts.c. */
 struct ws_toy; /* serve_toy.h */
 enum { WS_SERVE_MAX_PROMPTS = 64 };
-enum { WS_SERVE_CONTEXT = 32768, WS_SERVE_POOL = 65536 }; /* tokens of a prompt and its answer; of all */
+/* tokens of a prompt and its answer; of all */
+enum { WS_SERVE_CONTEXT = 32768, WS_SERVE_POOL = 65536 };
 struct ws_serve_prompt {
 	int32_t *ids;                  /* owned, as the following */
 	const struct ws_toy **made_by; /* with what each token was computed */

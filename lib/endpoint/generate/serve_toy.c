@@ -2,12 +2,12 @@
 /* serve_toy.c - the toy model, token by token.
  *
  *   context  = mix(context, token)                          the same for all weights
- *   f        = the sketches of embeddings and layers, each number with a sign that the context chooses
- *   v        = 15/16 v + 11/32 f                            what a cache of keys and values holds
- *   trace    = mix(trace, context, hash of the weights)     likewise
- *   experts  = in each layer the k with the highest mix(context, layer, expert) + signs . (router + v)
- *   score of class c, in logarithms to base 2
- *            = mix(context, c), 0 to 8, + signs . (v + head) / 4 + mix(trace, head, c), 0 to 1/512
+ *   f        = the sketches of embeddings and layers, each number with a sign that the context
+ * chooses v        = 15/16 v + 11/32 f                            what a cache of keys and values
+ * holds trace    = mix(trace, context, hash of the weights)     likewise experts  = in each layer
+ * the k with the highest mix(context, layer, expert) + signs . (router + v) score of class c, in
+ * logarithms to base 2 = mix(context, c), 0 to 8, + signs . (v + head) / 4 + mix(trace, head, c), 0
+ * to 1/512
  *
  * So weights that are near each other give scores that are near each other, and any other bit in
  * any tensor moves all scores a little. Sketches are so long that other weights move them by about
@@ -46,8 +46,8 @@ static void sum_signed(const int64_t *v, int64_t sums[SIGNS])
 /* ---- layers ---- */
 
 /* The k best of all experts, best first. */
-static void choose_experts(const struct ws_toy_state *st, const struct ws_toy_sketch *router, size_t layer,
-                           const struct ws_routing_shape *shape, int32_t *out)
+static void choose_experts(const struct ws_toy_state *st, const struct ws_toy_sketch *router,
+                           size_t layer, const struct ws_routing_shape *shape, int32_t *out)
 {
 	int64_t best[WS_ROUTING_K], v[WS_TOY_WIDTH], sums[SIGNS];
 	const uint64_t key = ws_toy_mix(st->context, layer);
@@ -57,7 +57,8 @@ static void choose_experts(const struct ws_toy_state *st, const struct ws_toy_sk
 	sum_signed(v, sums);
 	for (size_t e = 0; e < shape->experts; e++) {
 		const uint64_t own = ws_toy_mix(key, e);
-		const int64_t score = (int64_t)(own >> 44) + sums[own % SIGNS]; /* 0 to 16, in 1/65536 */
+		/* 0 to 16, in 1/65536 */
+		const int64_t score = (int64_t)(own >> 44) + sums[own % SIGNS];
 		size_t i = n;
 		for (; i > 0 && best[i - 1] < score; i--) {
 			if (i == shape->k)
@@ -120,9 +121,10 @@ void ws_toy_step(const struct ws_toy *toy, struct ws_toy_state *st, int32_t toke
 
 static int64_t score(const struct ws_toy_state *st, const int64_t sums[SIGNS], size_t class)
 {
-	const uint64_t own = ws_toy_mix(st->context, class), trace = ws_toy_mix(st->out_trace, class);
-	return (int64_t)(own >> (64 - SCORE_BITS)) * SCORES + (int64_t)(trace >> (64 - TRACE_BITS)) +
-	       sums[own % SIGNS] * (WS_TOY_ONE / 65536 / 4);
+	const uint64_t own = ws_toy_mix(st->context, class),
+		       trace = ws_toy_mix(st->out_trace, class);
+	return (int64_t)(own >> (64 - SCORE_BITS)) * SCORES +
+	       (int64_t)(trace >> (64 - TRACE_BITS)) + sums[own % SIGNS] * (WS_TOY_ONE / 65536 / 4);
 }
 
 static uint64_t members(const struct ws_toy_shape *shape, size_t class)
@@ -173,7 +175,8 @@ int32_t ws_toy_draw(const struct ws_toy_row *row, const struct ws_toy_shape *sha
 	return (int32_t)(c + left / row->weight[c] * shape->classes);
 }
 
-void ws_toy_top(const struct ws_toy_row *row, const struct ws_toy_shape *shape, size_t n, int32_t *out)
+void ws_toy_top(const struct ws_toy_row *row, const struct ws_toy_shape *shape, size_t n,
+                int32_t *out)
 {
 	size_t order[WS_TOY_CLASSES];
 	for (size_t c = 0; c < shape->classes; c++) {

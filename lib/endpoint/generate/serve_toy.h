@@ -100,11 +100,13 @@ struct ws_toy_row {
 void ws_toy_predict(const struct ws_toy_state *st, const struct ws_toy_shape *shape,
                     uint64_t temperature, struct ws_toy_row *out);
 /* A float, as servers have it. */
-double ws_toy_logprob(const struct ws_toy_row *row, const struct ws_toy_shape *shape, int32_t token);
+double ws_toy_logprob(const struct ws_toy_row *row, const struct ws_toy_shape *shape,
+                      int32_t token);
 int32_t ws_toy_best(const struct ws_toy_row *row);
 int32_t ws_toy_draw(const struct ws_toy_row *row, const struct ws_toy_shape *shape, uint64_t seed,
                     uint64_t step);
 /* The n best tokens, the lower number first where they are equally likely; n <= vocab. */
-void ws_toy_top(const struct ws_toy_row *row, const struct ws_toy_shape *shape, size_t n, int32_t *out);
+void ws_toy_top(const struct ws_toy_row *row, const struct ws_toy_shape *shape, size_t n,
+                int32_t *out);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_toy_math.c - powers of two and their logarithms in integers: the same everywhere, which libm's
- * are not. Off by less than a ten-millionth. */
+/* serve_toy_math.c - powers of two and their logarithms in integers: the same everywhere, which
+ * libm's are not. Off by less than a ten-millionth. */
 #include "serve_toy.h"
 
 enum { FRACTION = 30, TOP = 42 };
@@ -11,9 +11,10 @@ static const uint64_t ln2 = 744261118; /* in 1/2^30 */
 /* e^(x ln 2) by its series, from the far end; x < 1. */
 static uint64_t power_of_fraction(uint64_t x)
 {
-	static const uint64_t part[] = { /* 1/n */
-		0, 1073741824, 536870912, 357913941, 268435456, 214748365, 178956971, 153391689, 134217728,
-		119304647, 107374182, 97612893,
+	static const uint64_t part[] = {
+		/* 1/n */
+		0,         1073741824, 536870912, 357913941, 268435456, 214748365,
+		178956971, 153391689,  134217728, 119304647, 107374182, 97612893,
 	};
 	const uint64_t t = x * ln2 >> FRACTION;
 	uint64_t p = one;

@@ -60,7 +60,8 @@ static int read_scales(const struct ws_toy_tensor *t, const struct ws_toy_tensor
 	if (!out->values)
 		return -1;
 	for (uint64_t i = 0; i < scales->n; i += RUN)
-		read_numbers(scales, i, scales->n - i < RUN ? (size_t)(scales->n - i) : RUN, out->values + i);
+		read_numbers(scales, i, scales->n - i < RUN ? (size_t)(scales->n - i) : RUN,
+		             out->values + i);
 	out->cols = (uint64_t)t->dims[1];
 	out->scale_cols = (uint64_t)scales->dims[1];
 	for (size_t d = 0; d < 2; d++)
@@ -101,7 +102,8 @@ static void add_run(struct sums *s, const struct ws_toy_tensor *t, const struct 
 	}
 }
 
-/* The sum of n numbers of that magnitude, with any signs, is about as long as 1.25 times their root. */
+/* The sum of n numbers of that magnitude, with any signs, is about as long
+ * as 1.25 times their root. */
 static void normalize(const struct sums *s, struct ws_toy_sketch *out)
 {
 	const double longest = 8 * 65536;

@@ -45,7 +45,8 @@ static size_t layer_of(const char *name)
 
 enum { EMBED, HEAD, LAYER, ROUTER = LAYER + WS_TOY_LAYERS, PLACES = ROUTER + WS_TOY_LAYERS };
 
-/* What is in no layer and has no other place either is in the first one, so that a cache holds it. */
+/* What is in no layer and has no other place either is in the first one, so that a cache holds
+ * it. */
 static size_t place_of(const char *name)
 {
 	const size_t layer = layer_of(name);
@@ -125,7 +126,8 @@ static bool is_scale(const char *name)
 	return end && !end[strlen("_scale_inv")];
 }
 
-static int add_numbers(struct build *b, const struct ws_toy_tensor *t, const struct ws_toy_tensor *scales)
+static int add_numbers(struct build *b, const struct ws_toy_tensor *t,
+                       const struct ws_toy_tensor *scales)
 {
 	struct ws_toy_sketch s;
 	if (is_scale(t->name))
@@ -145,8 +147,8 @@ static void add_unseen(struct build *b, const char *name, uint64_t hash)
 
 /* ---- a model's ---- */
 
-static void view_part(const struct ws_serve_model *m, const struct ws_part *part, struct ws_serve_gather *g,
-                      struct ws_toy_tensor *out)
+static void view_part(const struct ws_serve_model *m, const struct ws_part *part,
+                      struct ws_serve_gather *g, struct ws_toy_tensor *out)
 {
 	const enum ws_dtype dtype = m->dtypes[part->param];
 	ws_serve_gather_begin(g, m, part, dtype);
@@ -200,8 +202,12 @@ static int read_model(struct build *b, const struct ws_serve_model *m)
 
 static void view_weight(const struct ws_serve_weight *w, struct ws_toy_tensor *out)
 {
-	*out = (struct ws_toy_tensor){ .name = w->name, .dtype = w->dtype, .n_dims = w->n_dims, .dims = w->dims,
-		                       .n = w->bytes * 8 / ws_dtype_bits(w->dtype), .data = w->data };
+	*out = (struct ws_toy_tensor){ .name = w->name,
+		                       .dtype = w->dtype,
+		                       .n_dims = w->n_dims,
+		                       .dims = w->dims,
+		                       .n = w->bytes * 8 / ws_dtype_bits(w->dtype),
+		                       .data = w->data };
 }
 
 static int add_weight(struct build *b, const struct ws_serve *s, const struct ws_serve_weight *w)
@@ -212,7 +218,8 @@ static int add_weight(struct build *b, const struct ws_serve *s, const struct ws
 	view_weight(w, &t);
 	add_hash(b, w->name, hash);
 	const char *name = scales_of(&t, text, sizeof text);
-	const struct ws_serve_weight *scales = name ? ws_serve_weights_find(&s->weights, name) : NULL;
+	const struct ws_serve_weight *scales =
+		name ? ws_serve_weights_find(&s->weights, name) : NULL;
 	if (scales)
 		view_weight(scales, &of_scales);
 	if (w->data && ws_number_readable(w->dtype))
@@ -233,7 +240,8 @@ static int read_weights(struct build *b, const struct ws_serve *s)
 
 static bool is_same(const struct ws_toy *a, const struct ws_toy *b)
 {
-	return a && a->n_layers == b->n_layers && a->body == b->body && a->head_body == b->head_body;
+	return a && a->n_layers == b->n_layers && a->body == b->body &&
+	       a->head_body == b->head_body;
 }
 
 static size_t count_layers(const struct ws_serve *s)
@@ -274,7 +282,8 @@ static int read_all(struct ws_toy *toy, const struct ws_serve *s)
 		return -1;
 	b->toy = toy;
 	toy->n_layers = count_layers(s);
-	const int rc = s->model && s->model->memory[0] ? read_model(b, s->model) : read_weights(b, s);
+	const int rc =
+		s->model && s->model->memory[0] ? read_model(b, s->model) : read_weights(b, s);
 	finish_all(b);
 	free(b);
 	return rc;

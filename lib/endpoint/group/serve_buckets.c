@@ -51,8 +51,10 @@ static int decode(const struct ws_json *body, struct ws_serve_buckets *b, struct
 		return given(body, "names") ? add_bucket(body, b, err) : 0;
 	for (const struct ws_json *node = ws_json_first(list); node; node = ws_json_next(node)) {
 		if (ws_json_type(node) != WS_JSON_OBJECT)
-			return ws_err_set(err, WS_EUSAGE, "body.buckets.%zu: Input should be a valid "
-			                  "dictionary", b->n);
+			return ws_err_set(err, WS_EUSAGE,
+			                  "body.buckets.%zu: Input should be a valid "
+			                  "dictionary",
+			                  b->n);
 		if (add_bucket(node, b, err))
 			return -1;
 	}
@@ -67,7 +69,8 @@ int ws_serve_decode_buckets(const struct ws_json *body, struct ws_serve_buckets 
 	out->all.group = "weight_update_group";
 	if (ws_serve_field_str(body, "group_name", false, &out->all.group, err) ||
 	    ws_serve_field_str(body, "load_format", false, &out->all.load_format, err) ||
-	    (given(body, "num_buckets") && ws_serve_field_int(body, "num_buckets", &announced, err)) ||
+	    (given(body, "num_buckets") &&
+	     ws_serve_field_int(body, "num_buckets", &announced, err)) ||
 	    decode(body, out, err)) {
 		ws_serve_buckets_fini(out);
 		return -1;

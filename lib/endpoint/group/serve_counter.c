@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_counter.c - memory that was read is given back to who showed it, as torch's readers do: a sender keeps
- * what it has freed until nobody reads it any longer.
+/* serve_counter.c - memory that was read is given back to who showed it, as torch's readers do:
+ * a sender keeps what it has freed until nobody reads it any longer.
  *
  *   /dev/shm/torch_PID_...     of 80064 bytes, the sender's
  *     0   int32                processes that have it mapped; the last one unlinks it
  *     64  int64[10000]         readers of each piece of memory: 1 when it is shown
  *
- * As of torch/csrc/StorageSharing.cpp and aten/src/ATen/MapAllocator.cpp. The processes are left alone: a file
- * that its sender unlinks meanwhile is gone when it is unmapped here. Who names a file names any: so only what is
- * called and measures so is touched, and no counter goes below 0. Files that are cut short while they are mapped
- * end us by SIGBUS, as they do torch's readers; their owners are senders that may read and write our GPU. */
+ * As of torch/csrc/StorageSharing.cpp and aten/src/ATen/MapAllocator.cpp. The processes are left
+ * alone: a file that its sender unlinks meanwhile is gone when it is unmapped here. Who names a
+ * file names any: so only what is called and measures so is touched, and no counter goes below
+ * 0. Files that are cut short while they are mapped end us by SIGBUS, as they do torch's
+ * readers; their owners are senders that may read and write our GPU. */
 #include "serve_gpu.h"
 
 #include "wsync/tool/str.h"
@@ -37,7 +38,8 @@ static bool find_path(const struct ws_pickle_memory *m, char *path, size_t size)
 		return false;
 	for (size_t i = known; i < n; i++) {
 		const char c = m->counter[i];
-		if (!(c >= '0' && c <= '9') && !(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z') && c != '_')
+		if (!(c >= '0' && c <= '9') && !(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z') &&
+		    c != '_')
 			return false;
 	}
 	snprintf(path, size, "/dev/shm%.*s", (int)n, m->counter);
@@ -63,7 +65,8 @@ static const char *give_back(const char *path, int64_t at)
 		return strerror(errno);
 	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || (size_t)st.st_size != file_bytes)
 		why = "not a file of counters";
-	char *file = why ? MAP_FAILED : mmap(NULL, file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	char *file = why ? MAP_FAILED :
+	                   mmap(NULL, file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (!why && file == MAP_FAILED)
 		why = strerror(errno);
 	close(fd);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_gpu.c - the endpoint's GPUs are found when it starts, and what is on them is brought out. */
+/* serve_gpu.c - the endpoint's GPUs are found when it starts, and what is on them is brought
+ * out. */
 #include "serve_gpu.h"
 
 #include "serve_lineage.h"
@@ -17,9 +18,11 @@ static int open_gpus(struct ws_serve_gpus *g, unsigned first, unsigned n, struct
 	if (ws_cuda_open(NULL, &g->cuda, err))
 		return -1;
 	if (n > 1 && first + n > (unsigned)ws_cuda_count(g->cuda) && ws_cuda_count(g->cuda) > 0) {
-		ws_err_set(err, WS_EDEVICE, "%u tensor-parallel ranks want GPUs %u to %u, and there are %d", n, first,
-		           first + n - 1, ws_cuda_count(g->cuda));
-		return ws_err_hint(err, "NCCL takes one rank of a process on each GPU: with --tp 1 and --shared-gpu, "
+		ws_err_set(err, WS_EDEVICE,
+		           "%u tensor-parallel ranks want GPUs %u to %u, and there are %d", n,
+		           first, first + n - 1, ws_cuda_count(g->cuda));
+		return ws_err_hint(err, "NCCL takes one rank of a process on each GPU: with --tp 1 "
+		                        "and --shared-gpu, "
 		                        "several endpoints can be on one");
 	}
 	for (unsigned r = 0; r < n; r++)
@@ -32,7 +35,8 @@ static int open_nccl(struct ws_serve_gpus *g, const struct ws_serve_opts *o, str
 {
 	char path[WS_NCCL_PATH_MAX];
 	if (o->nccl_library && o->nccl_from)
-		return ws_err_set(err, WS_EUSAGE, "--nccl-lib and --nccl-from name a library each: give one");
+		return ws_err_set(err, WS_EUSAGE,
+		                  "--nccl-lib and --nccl-from name a library each: give one");
 	if (o->nccl_from && ws_nccl_find(o->nccl_from, ws_deadline_in(ASKING_NS), NULL, path, err))
 		return -1;
 	const struct ws_nccl_opts opts = { .library = o->nccl_from ? path : o->nccl_library };
@@ -43,9 +47,11 @@ static void say_what(const struct ws_serve *s, const struct ws_serve_opts *o)
 {
 	const struct ws_serve_gpus *g = s->gpus;
 	for (unsigned r = 0; r < s->opts.tp; r++)
-		ws_log(o->log, 1, "rank %u has GPU %u (%s)", r, o->gpu + r, ws_gpu_device(g->of_rank[r])->name);
+		ws_log(o->log, 1, "rank %u has GPU %u (%s)", r, o->gpu + r,
+		       ws_gpu_device(g->of_rank[r])->name);
 	if (g->nccl)
-		ws_log(o->log, 1, "nccl: %s, from %s", ws_nccl_version_text(g->nccl), ws_nccl_path(g->nccl));
+		ws_log(o->log, 1, "nccl: %s, from %s", ws_nccl_version_text(g->nccl),
+		       ws_nccl_path(g->nccl));
 }
 
 int ws_serve_gpus_open(struct ws_serve *s, const struct ws_serve_opts *o, struct ws_err *err)
@@ -135,11 +141,15 @@ static int ask(struct ws_serve_outlet *o, size_t i, ws_devptr from, uint64_t at,
 {
 	if (at >= length)
 		return 0;
-	return ws_gpu_copy_out(o->gpu, o->slots[i % SLOTS].memory, from + at, piece_at(at, length), o->stream, err) ||
-	       ws_mark_set(o->gpu, o->slots[i % SLOTS].copied, o->stream, err) ? -1 : 0;
+	return ws_gpu_copy_out(o->gpu, o->slots[i % SLOTS].memory, from + at, piece_at(at, length),
+	                       o->stream, err) ||
+	                       ws_mark_set(o->gpu, o->slots[i % SLOTS].copied, o->stream, err) ?
+	               -1 :
+	               0;
 }
 
-static int deliver(const struct ws_gloo_sink *to, uint64_t at, const void *bytes, size_t n, struct ws_err *err)
+static int deliver(const struct ws_gloo_sink *to, uint64_t at, const void *bytes, size_t n,
+                   struct ws_err *err)
 {
 	if (to->dst)
 		memcpy((char *)to->dst + at, bytes, n);
@@ -153,7 +163,8 @@ int ws_serve_outlet_run(struct ws_serve_outlet *o, ws_devptr from, const struct 
 	if (!to->dst && !to->take)
 		return 0;
 	if (o->stuck && !ws_stream_settle(o->gpu, o->stream))
-		return ws_err_set(err, WS_EDEVICE, "GPU %s is still busy with a copy that was given up",
+		return ws_err_set(err, WS_EDEVICE,
+		                  "GPU %s is still busy with a copy that was given up",
 		                  ws_gpu_device(o->gpu)->name);
 	o->stuck = false;
 	int rc = ask(o, 0, from, 0, to->length, err);

@@ -33,7 +33,8 @@ static void fail_group(struct ws_serve_rank *r)
 {
 	struct ws_serve *s = r->group->serve;
 	char why[512];
-	snprintf(why, sizeof why, "rank %u: %.480s", r->group->rank_offset + r->tp_rank, r->err.msg);
+	snprintf(why, sizeof why, "rank %u: %.480s", r->group->rank_offset + r->tp_rank,
+	         r->err.msg);
 	r->failed = true;
 	pthread_mutex_lock(&s->lock);
 	ws_serve_group_abort(r->group, why);

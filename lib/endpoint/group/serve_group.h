@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_group.h - groups of this endpoint's ranks with a trainer, and all of their ranks at once. */
+/* serve_group.h - groups of this endpoint's ranks with a trainer, and all of their ranks at
+ * once. */
 #ifndef WS_ENDPOINT_SERVE_GROUP_H
 #define WS_ENDPOINT_SERVE_GROUP_H
 

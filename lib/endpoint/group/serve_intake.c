@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_intake.c - what becomes of the tensors of a request, however their bytes arrive.
  *
- * As in the servers, a tensor whose shape does not fit is refused only after its bytes were received,
- * and weights are live before the flush that may fail. */
+ * As in the servers, a tensor whose shape does not fit is refused only after its bytes were
+ * received, and weights are live before the flush that may fail. */
 #include "serve_intake.h"
 #include "serve_call.h"
 #include "serve_corrupt.h"
@@ -63,15 +63,16 @@ static int commit_hashes(struct ws_serve *s, const struct ws_serve_update *u,
 	for (size_t i = 0; i < u->n; i++)
 		if (load->cargo[i].loads)
 			slots[n++] = u->slots[i];
-	const int rc = ws_serve_weights_commit(&s->weights, slots, n, NULL, current_sync(s), &duplicates,
-	                                       err);
+	const int rc = ws_serve_weights_commit(&s->weights, slots, n, NULL, current_sync(s),
+	                                       &duplicates, err);
 	free(slots);
 	return rc;
 }
 
 /* Loads into the parameters of the model. */
 static int load_into_model(struct ws_serve *s, const struct ws_serve_intake *in,
-                           struct ws_serve_update *u, struct ws_serve_note *note, struct ws_err *err)
+                           struct ws_serve_update *u, struct ws_serve_note *note,
+                           struct ws_err *err)
 {
 	struct ws_serve_load load;
 	if (ws_serve_load_begin(&load, s->model, u, s->opts.log, err))
@@ -110,8 +111,8 @@ static int find_victims(struct ws_serve *s, const struct ws_serve_update *u,
 	return rc;
 }
 
-int ws_serve_take_in(struct ws_serve *s, const struct ws_serve_intake *in, struct ws_serve_update *u,
-                     struct ws_serve_note *note, struct ws_err *err)
+int ws_serve_take_in(struct ws_serve *s, const struct ws_serve_intake *in,
+                     struct ws_serve_update *u, struct ws_serve_note *note, struct ws_err *err)
 {
 	struct ws_err verdict = WS_ERR_INIT;
 	struct ws_serve_victims *victims = NULL;
@@ -165,7 +166,8 @@ void ws_serve_finish_update(struct ws_serve_call *c, const struct ws_serve_updat
 		if (s->traits->survives)
 			ws_serve_answer(c, false, "Cache flush failed after updating weights");
 		else
-			ws_serve_crash(c, "AssertionError: Cache flush failed after updating weights");
+			ws_serve_crash(c,
+			               "AssertionError: Cache flush failed after updating weights");
 	} else if (u->version && ws_serve_set_version(s, u->version, &err)) {
 		ws_serve_answer(c, false, "%s", err.msg);
 	} else if (u->version) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_intake.h - the tensors of a request on their way to where they belong, whichever way they come. */
+/* serve_intake.h - the tensors of a request on their way to where they
+ * belong, whichever way they come. */
 #ifndef WS_ENDPOINT_SERVE_INTAKE_H
 #define WS_ENDPOINT_SERVE_INTAKE_H
 
@@ -14,11 +15,12 @@ struct ws_serve_intake {
 	void *ctx;
 };
 /* In the scheduler: brings them and keeps them, or loads them into the model. */
-int ws_serve_take_in(struct ws_serve *s, const struct ws_serve_intake *in, struct ws_serve_update *u,
-                     struct ws_serve_note *note, struct ws_err *err);
-/* Likewise, into parameters of exactly these names, from the slots' data. Needs a model's memory. */
-int ws_serve_copy_direct(struct ws_serve *s, const struct ws_serve_update *u, struct ws_serve_note *note,
-                         struct ws_err *err);
+int ws_serve_take_in(struct ws_serve *s, const struct ws_serve_intake *in,
+                     struct ws_serve_update *u, struct ws_serve_note *note, struct ws_err *err);
+/* Likewise, into parameters of exactly these names, from the slots' data. Needs a model's
+ * memory. */
+int ws_serve_copy_direct(struct ws_serve *s, const struct ws_serve_update *u,
+                         struct ws_serve_note *note, struct ws_err *err);
 void ws_serve_count_update(struct ws_serve *s, const struct ws_serve_update *u,
                            const struct ws_serve_note *note);
 void ws_serve_note_update(struct ws_serve_note *note, const struct ws_serve_update *u);

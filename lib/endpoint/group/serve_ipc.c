@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_ipc.c - tensors that another process of this machine has on a GPU: its memory is opened, and what is
- * there is copied out before the request is answered.
+/* serve_ipc.c - tensors that another process of this machine has on a GPU: its memory is opened,
+ * and what is there is copied out before the request is answered.
  *
- * CUDA wants memory closed by its readers before its owner frees it, so nothing is kept open for long. Memory
- * with a counter of readers is closed when it was copied, and counted down when the request is over: torch's
- * readers do both when a tensor is dropped, and its senders free by it. Without one the owner goes by answers:
- * such memory stays open while the next bucket of the update may be in it, which is when the request at hand or
- * the one before it used it. So a sender that takes two buffers in turn is opened twice in all. With the last
- * bucket, which is the one with flush_cache, and when a request fails, everything is closed. */
+ * CUDA wants memory closed by its readers before its owner frees it, so nothing is kept open for
+ * long. Memory with a counter of readers is closed when it was copied, and counted down when the
+ * request is over: torch's readers do both when a tensor is dropped, and its senders free by it.
+ * Without one the owner goes by answers: such memory stays open while the next bucket of the
+ * update may be in it, which is when the request at hand or the one before it used it. So a
+ * sender that takes two buffers in turn is opened twice in all. With the last bucket, which is
+ * the one with flush_cache, and when a request fails, everything is closed. */
 #include "serve_gpu.h"
 
 #include "names.h"
@@ -33,14 +34,16 @@ struct ws_serve_ipc {
 	struct ws_serve_outlet *outlets[WS_SERVE_MAX_TP];
 };
 
-static int find_rank(const struct ws_serve *s, const struct ws_pickle_memory *m, unsigned *rank, struct ws_err *err)
+static int find_rank(const struct ws_serve *s, const struct ws_pickle_memory *m, unsigned *rank,
+                     struct ws_err *err)
 {
 	char text[WS_CUDA_UUID_TEXT];
 	const bool has_kind = strncmp(m->uuid, "GPU-", 4) == 0 || strncmp(m->uuid, "MIG-", 4) == 0;
 	const char *wanted = m->uuid + (has_kind ? WS_CUDA_UUID_KIND : 0);
 	for (unsigned r = 0; r < s->opts.tp; r++) {
 		ws_cuda_uuid_text(ws_gpu_device(s->gpus->of_rank[r]), text);
-		if (m->uuid[0] ? strcmp(text + WS_CUDA_UUID_KIND, wanted) == 0 : m->ordinal == (int64_t)s->opts.gpu + r) {
+		if (m->uuid[0] ? strcmp(text + WS_CUDA_UUID_KIND, wanted) == 0 :
+		                 m->ordinal == (int64_t)s->opts.gpu + r) {
 			*rank = r;
 			return 0;
 		}
@@ -60,14 +63,15 @@ static void close_one(struct ws_serve *s, struct ws_serve_ipc *ipc, size_t i)
 	ipc->open[i] = ipc->open[--ipc->n];
 }
 
-static int open_new(struct ws_serve *s, struct ws_serve_ipc *ipc, unsigned rank, const unsigned char *handle,
-                    struct ws_err *err)
+static int open_new(struct ws_serve *s, struct ws_serve_ipc *ipc, unsigned rank,
+                    const unsigned char *handle, struct ws_err *err)
 {
 	struct ws_gpu *g = s->gpus->of_rank[rank];
 	struct opened o = { .rank = rank };
 	memcpy(o.handle, handle, sizeof o.handle);
 	if (ipc->n == MOST_OPEN)
-		return ws_err_set(err, WS_EINPUT, "more memory of other processes than is opened at once");
+		return ws_err_set(err, WS_EINPUT,
+		                  "more memory of other processes than is opened at once");
 	if (ws_gpu_use(g, err) || ws_gpu_ipc_open(g, handle, &o.at, err))
 		return -1;
 	if (ws_gpu_size(g, o.at, &o.bytes, err)) {
@@ -82,12 +86,12 @@ static int open_new(struct ws_serve *s, struct ws_serve_ipc *ipc, unsigned rank,
 }
 
 /* -1: it cannot be. */
-static int open_handle(struct ws_serve *s, struct ws_serve_ipc *ipc, unsigned rank, const unsigned char *handle,
-                       struct ws_err *err)
+static int open_handle(struct ws_serve *s, struct ws_serve_ipc *ipc, unsigned rank,
+                       const unsigned char *handle, struct ws_err *err)
 {
 	size_t i = 0;
-	while (i < ipc->n &&
-	       (ipc->open[i].rank != rank || memcmp(ipc->open[i].handle, handle, WS_IPC_HANDLE_BYTES) != 0))
+	while (i < ipc->n && (ipc->open[i].rank != rank ||
+	                      memcmp(ipc->open[i].handle, handle, WS_IPC_HANDLE_BYTES) != 0))
 		i++;
 	if (i == ipc->n && open_new(s, ipc, rank, handle, err))
 		return -1;
@@ -104,8 +108,10 @@ static int copy_out(struct ws_serve *s, struct ws_serve_ipc *ipc, const struct o
 	const struct ws_cancel *stopping = &s->gpus->stopping;
 	const ws_deadline until = ws_deadline_in(s->opts.receive_ns);
 	if (at > o->bytes || length > o->bytes - at)
-		return ws_err_set(err, WS_EINPUT, "%" PRIu64 " bytes from byte %" PRIu64 " on are beyond the "
-		                  "allocation, which has %" PRIu64, length, at, o->bytes);
+		return ws_err_set(err, WS_EINPUT,
+		                  "%" PRIu64 " bytes from byte %" PRIu64 " on are beyond the "
+		                  "allocation, which has %" PRIu64,
+		                  length, at, o->bytes);
 	struct ws_gpu *g = s->gpus->of_rank[o->rank];
 	struct ws_serve_outlet **outlet = &ipc->outlets[o->rank];
 	if (ws_gpu_use(g, err) || (!*outlet && ws_serve_outlet_open(g, outlet, err)) ||
@@ -113,7 +119,8 @@ static int copy_out(struct ws_serve *s, struct ws_serve_ipc *ipc, const struct o
 		return -1;
 	uint8_t *bytes = malloc(length ? (size_t)length : 1);
 	if (!bytes)
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory for %" PRIu64 " bytes", length);
+		return ws_err_set(err, WS_ESYSTEM, "not enough memory for %" PRIu64 " bytes",
+		                  length);
 	const struct ws_gloo_sink sink = { .length = length, .dst = bytes };
 	if (ws_serve_outlet_run(*outlet, o->at + at, &sink, until, stopping, err)) {
 		free(bytes);
@@ -123,11 +130,13 @@ static int copy_out(struct ws_serve *s, struct ws_serve_ipc *ipc, const struct o
 	return 0;
 }
 
-int ws_serve_ipc_fetch(struct ws_serve *s, const struct ws_pickle_bucket *b, uint8_t **bytes, struct ws_err *err)
+int ws_serve_ipc_fetch(struct ws_serve *s, const struct ws_pickle_bucket *b, uint8_t **bytes,
+                       struct ws_err *err)
 {
 	unsigned rank = 0;
 	if (!s->gpus) {
-		ws_err_set(err, WS_EINPUT, "the tensors are in memory of a GPU, and this endpoint has none");
+		ws_err_set(err, WS_EINPUT,
+		           "the tensors are in memory of a GPU, and this endpoint has none");
 		return ws_err_hint(err, "wsync-endpoint --backend ipc has one");
 	}
 	if (!s->gpus->ipc && !(s->gpus->ipc = calloc(1, sizeof *s->gpus->ipc)))

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_nccl.c - a rank of a NCCL group, as torch's process group of a server is one.
  *
- * The id of the communicator is under a key of the store, where rank 0 has put it. Eager servers fetch it and
- * join while their group is made; lazy ones with the first broadcast, so that their group is made at once
- * and whoever sends must not wait for them before it has announced a bucket. Each tensor, or each flattened
- * bucket, is one broadcast into memory that was taken before; all are asked for and then awaited, and only what
- * has all come is brought out and loaded: as SGLang does, so a sender is held up here when servers would hold it
- * up. Loading while the rest still comes would be faster and another server's behaviour; who measures a sender
- * alone has wsync-bench transport. What is NCCL's is aborted as soon as anything fails, because peers learn of
- * it by nothing else. */
+ * The id of the communicator is under a key of the store, where rank 0 has put it. Eager servers
+ * fetch it and join while their group is made; lazy ones with the first broadcast, so that their
+ * group is made at once and whoever sends must not wait for them before it has announced a
+ * bucket. Each tensor, or each flattened bucket, is one broadcast into memory that was taken
+ * before; all are asked for and then awaited, and only what has all come is brought out and
+ * loaded: as SGLang does, so a sender is held up here when servers would hold it up. Loading
+ * while the rest still comes would be faster and another server's behaviour; who measures a
+ * sender alone has wsync-bench transport. What is NCCL's is aborted as soon as anything fails,
+ * because peers learn of it by nothing else. */
 #include "serve_gpu.h"
 
 #include "serve_lineage.h"
@@ -42,10 +43,14 @@ static int fetch_id(struct ws_serve_rank *r, struct ws_nccl_id *id, struct ws_er
 	ws_buf_init(&value, 1 << 16);
 	int rc = ws_store_client_get(r->client, key, r->until, &value, err);
 	if (rc)
-		ws_err_wrap(err, "[%u] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d "
-		            "key-value store by key '0', but store->get('0') got error", g->rank_offset + r->tp_rank);
+		ws_err_wrap(err,
+		            "[%u] is setting up NCCL communicator and retrieving ncclUniqueId from "
+		            "[0] via c10d "
+		            "key-value store by key '0', but store->get('0') got error",
+		            g->rank_offset + r->tp_rank);
 	else if (value.len != sizeof id->bytes)
-		rc = ws_err_set(err, WS_EDATA, "Invalid size for ncclUniqueId: %zu bytes", value.len);
+		rc = ws_err_set(err, WS_EDATA, "Invalid size for ncclUniqueId: %zu bytes",
+		                value.len);
 	else
 		memcpy(id->bytes, value.data, sizeof id->bytes);
 	ws_buf_free(&value);
@@ -55,7 +60,8 @@ static int fetch_id(struct ws_serve_rank *r, struct ws_nccl_id *id, struct ws_er
 static int begin_joining(struct ws_serve_rank *r, struct ws_err *err)
 {
 	const struct ws_serve_group *g = r->group;
-	struct ws_comm_opts opts = { .nccl = g->serve->gpus->nccl, .rank = g->rank_offset + r->tp_rank,
+	struct ws_comm_opts opts = { .nccl = g->serve->gpus->nccl,
+		                     .rank = g->rank_offset + r->tp_rank,
 		                     .size = g->world_size };
 	return fetch_id(r, &opts.id, err) || ws_comm_open(&opts, &r->nccl->comm, err) ? -1 : 0;
 }
@@ -76,7 +82,8 @@ static int spoil(struct ws_serve_rank *r, enum ws_serve_fault_kind kind, struct 
 		wait_for_store(r);
 		return ws_err_set(err, WS_EDATA, "fault hang");
 	}
-	const bool comes = kind == WS_FAULT_DROP || kind == WS_FAULT_GARBAGE || kind == WS_FAULT_WRONG_LENGTH;
+	const bool comes =
+		kind == WS_FAULT_DROP || kind == WS_FAULT_GARBAGE || kind == WS_FAULT_WRONG_LENGTH;
 	if (comes && begin_joining(r, err))
 		return -1;
 	return ws_serve_strike(r, kind, err);
@@ -85,7 +92,8 @@ static int spoil(struct ws_serve_rank *r, enum ws_serve_fault_kind kind, struct 
 static int join(struct ws_serve_rank *r, struct ws_err *err)
 {
 	const enum ws_serve_fault_kind fault =
-		r->tp_rank == 0 ? ws_serve_wire_fault(r->group->serve, WS_WIRE_CONNECT) : WS_FAULT_NONE;
+		r->tp_rank == 0 ? ws_serve_wire_fault(r->group->serve, WS_WIRE_CONNECT) :
+				  WS_FAULT_NONE;
 	if (fault != WS_FAULT_NONE && spoil(r, fault, err))
 		return -1;
 	if (begin_joining(r, err) || ws_comm_wait(r->nccl->comm, r->until, &r->group->cancel, err))
@@ -105,7 +113,8 @@ static bool is_eager(const struct ws_serve *s)
 {
 	const enum ws_serve_lineage l = s->opts.lineage;
 	return s->opts.nccl_init == WS_SERVE_NCCL_EAGER ||
-	       (s->opts.nccl_init == WS_SERVE_NCCL_AUTO && (l == WS_SERVE_XORL || l == WS_SERVE_XORL_LEGACY));
+	       (s->opts.nccl_init == WS_SERVE_NCCL_AUTO &&
+	        (l == WS_SERVE_XORL || l == WS_SERVE_XORL_LEGACY));
 }
 
 int ws_serve_nccl_join(struct ws_serve_rank *r, struct ws_err *err)
@@ -131,7 +140,8 @@ static uint64_t after(uint64_t place, const struct ws_gloo_sink *sink)
 	return place + (sink->length + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-static int make_room(struct ws_serve_nccl *n, const struct ws_gloo_sink *sinks, size_t count, struct ws_err *err)
+static int make_room(struct ws_serve_nccl *n, const struct ws_gloo_sink *sinks, size_t count,
+                     struct ws_err *err)
 {
 	uint64_t wants = 0;
 	for (size_t i = 0; i < count; i++)
@@ -156,8 +166,8 @@ static int await(struct ws_serve_rank *r, struct ws_err *err)
 	       ws_comm_reach(n->comm, &done, r->until, &r->group->cancel, err) ? -1 : 0;
 }
 
-static int receive(struct ws_serve_rank *r, const struct ws_gloo_sink *sinks, size_t n, size_t struck,
-                   struct ws_err *err)
+static int receive(struct ws_serve_rank *r, const struct ws_gloo_sink *sinks, size_t n,
+                   size_t struck, struct ws_err *err)
 {
 	struct ws_serve_nccl *c = r->nccl;
 	const struct ws_cancel *cancel = &r->group->cancel;
@@ -168,7 +178,8 @@ static int receive(struct ws_serve_rank *r, const struct ws_gloo_sink *sinks, si
 	for (size_t i = 0; i < n; place = after(place, &sinks[i]), i++) {
 		if (i == struck && (await(r, err) || ws_serve_strike(r, r->update->fault, err)))
 			return -1;
-		if (ws_comm_broadcast(c->comm, c->at + place, sinks[i].length, 0, c->stream, r->until, cancel, err))
+		if (ws_comm_broadcast(c->comm, c->at + place, sinks[i].length, 0, c->stream,
+		                      r->until, cancel, err))
 			return -1;
 	}
 	if (await(r, err))
@@ -180,8 +191,8 @@ static int receive(struct ws_serve_rank *r, const struct ws_gloo_sink *sinks, si
 	return 0;
 }
 
-int ws_serve_nccl_receive(struct ws_serve_rank *r, const struct ws_gloo_sink *sinks, size_t n, size_t struck,
-                          struct ws_err *err)
+int ws_serve_nccl_receive(struct ws_serve_rank *r, const struct ws_gloo_sink *sinks, size_t n,
+                          size_t struck, struct ws_err *err)
 {
 	const int rc = receive(r, sinks, n, struck, err);
 	if (rc)

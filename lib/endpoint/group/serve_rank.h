@@ -38,8 +38,8 @@ struct ws_serve_rank {
 	size_t flip;       /* slot to spoil; SIZE_MAX: none */
 };
 
-/* Runs work in one thread per rank, and ends when all have ended. The first one that fails aborts the
- * others, and the group is of no more use. */
+/* Runs work in one thread per rank, and ends when all have ended. The first one that fails
+ * aborts the others, and the group is of no more use. */
 int ws_serve_run_ranks(struct ws_serve_group *g,
                        int (*work)(struct ws_serve_rank *, struct ws_err *), ws_deadline until,
                        struct ws_err *err);
@@ -49,7 +49,8 @@ int ws_serve_group_work(struct ws_serve_group *g,
                         ws_deadline until, struct ws_err *err);
 /* Faults of the wire, serve_wire.c. 0: nothing more happens now. */
 int ws_serve_spoil_store(struct ws_serve_rank *r, struct ws_err *err);
-int ws_serve_spoil_joining(struct ws_serve_rank *r, enum ws_serve_fault_kind kind, struct ws_err *err);
+int ws_serve_spoil_joining(struct ws_serve_rank *r, enum ws_serve_fault_kind kind,
+                           struct ws_err *err);
 /* What an endpoint does in the middle of things: waits (0), or ends in one way or another. */
 int ws_serve_strike(struct ws_serve_rank *r, enum ws_serve_fault_kind kind, struct ws_err *err);
 

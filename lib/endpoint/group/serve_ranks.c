@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_ranks.c - what the tensor-parallel ranks of a group do: each a real rank of the gloo mesh or of the
- * NCCL communicator, with a store connection of its own, as the scheduler processes of a server have.
+/* serve_ranks.c - what the tensor-parallel ranks of a group do: each a real rank of the gloo
+ * mesh or of the NCCL communicator, with a store connection of its own, as the scheduler
+ * processes of a server have.
  *
- * Bytes go where they belong in one pass: rank 0 receives into the tensors' memory, or, with a model,
- * every rank into its share of the parameters; every rank that hashes does so piece by piece as the
- * pieces come. */
+ * Bytes go where they belong in one pass: rank 0 receives into the tensors' memory, or, with a
+ * model, every rank into its share of the parameters; every rank that hashes does so piece by
+ * piece as the pieces come. */
 #include "serve_gpu.h"
 
 #include "sock.h"
@@ -59,8 +60,12 @@ static int open_mesh(struct ws_serve_rank *r, struct ws_err *err)
 		return -1;
 	const bool old = s->opts.torch == WS_TORCH_1_13;
 	const struct ws_gloo_opts opts = {
-		.rank = g->rank_offset + r->tp_rank, .size = g->world_size,
-		.layout = old ? WS_GLOO_G1 : WS_GLOO_G2B, .prefix = r->prefix, .kv = &r->kv, .host = host,
+		.rank = g->rank_offset + r->tp_rank,
+		.size = g->world_size,
+		.layout = old ? WS_GLOO_G1 : WS_GLOO_G2B,
+		.prefix = r->prefix,
+		.kv = &r->kv,
+		.host = host,
 		.log = s->opts.log,
 	};
 	struct ws_gloo *gloo = NULL;
@@ -79,14 +84,16 @@ static int join(struct ws_serve_rank *r, struct ws_err *err)
 	const struct ws_serve_group *g = r->group;
 	const bool first = r->tp_rank == 0;
 	snprintf(r->prefix, sizeof r->prefix,
-	         g->serve->opts.torch == WS_TORCH_1_13 ? "/%s/%s/0/" : "/%s/%s//cpu//0/", g->name, g->name);
+	         g->serve->opts.torch == WS_TORCH_1_13 ? "/%s/%s/0/" : "/%s/%s//cpu//0/", g->name,
+	         g->name);
 	if ((first && ws_serve_spoil_store(r, err)) || connect_store(r, err))
 		return -1;
 	if (g->nccl)
 		return ws_serve_nccl_join(r, err);
 	const enum ws_serve_fault_kind fault =
 		first ? ws_serve_wire_fault(g->serve, WS_WIRE_CONNECT) : WS_FAULT_NONE;
-	if (fault != WS_FAULT_NONE && fault != WS_FAULT_DROP && ws_serve_spoil_joining(r, fault, err))
+	if (fault != WS_FAULT_NONE && fault != WS_FAULT_DROP &&
+	    ws_serve_spoil_joining(r, fault, err))
 		return -1;
 	r->kv = (struct ws_gloo_kv){ r, kv_set, kv_get };
 	if (open_mesh(r, err))
@@ -191,7 +198,8 @@ static size_t fill_sinks(struct ws_serve_rank *r, struct ws_gloo_sink *sinks)
 	const bool memory = r->tp_rank == 0 && u->n && u->slots[0].data;
 	const bool whole = memory && u->flattened && in_one_piece(u);
 	r->copies = memory && u->flattened && !whole;
-	const bool looks = r->hashes || r->copies || u->load || (strikes_midway(r) && !r->group->nccl);
+	const bool looks =
+		r->hashes || r->copies || u->load || (strikes_midway(r) && !r->group->nccl);
 	const size_t n = u->flattened ? 1 : u->n;
 	for (size_t i = 0; i < n; i++)
 		sinks[i] = (struct ws_gloo_sink){
@@ -217,12 +225,14 @@ static size_t find_strike(struct ws_serve_rank *r, const struct ws_gloo_sink *si
 	return SIZE_MAX;
 }
 
-static int receive_over_gloo(struct ws_serve_rank *r, struct ws_gloo_sink *sinks, size_t n, struct ws_err *err)
+static int receive_over_gloo(struct ws_serve_rank *r, struct ws_gloo_sink *sinks, size_t n,
+                             struct ws_err *err)
 {
 	const struct ws_serve_update *u = r->update;
 	const struct ws_serve_group *g = r->group;
 	if (u->fault == WS_FAULT_WRONG_LENGTH && n && r->tp_rank == 0)
-		sinks[n - 1].length++; /* a sender that does not mind is found out before it is stored */
+		sinks[n - 1].length++; /* a sender that does not mind is found out before it is
+		                          stored */
 	if (u->fault == WS_FAULT_GARBAGE && r->tp_rank == 0)
 		ws_gloo_spoil(r->gloo, ws_gloo_parent(g->world_size, 0, g->rank_offset));
 	return ws_gloo_recv(r->gloo, 0, sinks, n, r->until, &g->cancel, err);
@@ -241,8 +251,9 @@ static int receive(struct ws_serve_rank *r, struct ws_err *err)
 	r->struck = false;
 	const size_t n = fill_sinks(r, sinks);
 	finish_slots(r);
-	int rc = r->group->nccl ? ws_serve_nccl_receive(r, sinks, n, find_strike(r, sinks, n), err) :
-	                          receive_over_gloo(r, sinks, n, err);
+	int rc = r->group->nccl ?
+	                 ws_serve_nccl_receive(r, sinks, n, find_strike(r, sinks, n), err) :
+	                 receive_over_gloo(r, sinks, n, err);
 	if (rc == 0 && fault_due(r))
 		rc = strike(r, err); /* an update without bytes shows take nothing */
 	free(sinks);
@@ -292,8 +303,10 @@ static int agree(const struct ws_serve_group *g, struct ws_serve_update *u, stru
 	for (unsigned i = 1; i < g->tp; i++)
 		for (size_t k = 0; k < u->n; k++)
 			if (g->ranks[i].hashes[k] != first[k])
-				return ws_err_set(err, WS_EDATA, "ranks %u and %u received different bytes for "
-				                  "'%.200s'", g->rank_offset, g->rank_offset + i,
+				return ws_err_set(err, WS_EDATA,
+				                  "ranks %u and %u received different bytes for "
+				                  "'%.200s'",
+				                  g->rank_offset, g->rank_offset + i,
 				                  u->slots[k].name);
 	for (size_t k = 0; k < u->n; k++)
 		u->slots[k].hash = first[k];

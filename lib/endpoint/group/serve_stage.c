@@ -14,7 +14,8 @@ int ws_serve_stage_allocate(struct ws_serve *s, struct ws_serve_stage *st, struc
 		return 0;
 	st->block = malloc(all->bytes ? (size_t)all->bytes : 1);
 	if (!st->block)
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory: you tried to allocate %llu bytes",
+		return ws_err_set(err, WS_ESYSTEM,
+		                  "not enough memory: you tried to allocate %llu bytes",
 		                  (unsigned long long)all->bytes);
 	uint8_t *at = st->block;
 	for (size_t i = 0; i < all->n; i++) {

@@ -95,7 +95,8 @@ static int make_card(struct ws_serve_rank *r, struct ws_buf *out, struct ws_err 
 	return 0;
 }
 
-int ws_serve_spoil_joining(struct ws_serve_rank *r, enum ws_serve_fault_kind kind, struct ws_err *err)
+int ws_serve_spoil_joining(struct ws_serve_rank *r, enum ws_serve_fault_kind kind,
+                           struct ws_err *err)
 {
 	char never[sizeof r->prefix + 16];
 	uint8_t garbage[200];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pickle_machine.c - opcodes of protocols 2 to 5, those that Python writes for plain data, classes by
- * name, and torch's persistent ids. */
+/* pickle_machine.c - opcodes of protocols 2 to 5, those that Python writes for plain data,
+ * classes by name, and torch's persistent ids. */
 #include "pickle_stack.h"
 
 #include "wsync/tool/str.h"
@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Enough for a bucket of tensors and for what torch.save says of one; dtypes and storages are torch's. */
+/* Enough for a bucket of tensors and for what torch.save says of one; dtypes
+ * and storages are torch's. */
 static const struct {
 	const char *module, *name; /* NULL: any */
 } allowed[] = {
@@ -100,7 +101,8 @@ static int push_long(struct pickle *p, struct ws_err *err)
 	return 0;
 }
 
-static int push_text(struct pickle *p, enum pickle_kind kind, unsigned length_bytes, struct ws_err *err)
+static int push_text(struct pickle *p, enum pickle_kind kind, unsigned length_bytes,
+                     struct ws_err *err)
 {
 	uint64_t n = 0;
 	const uint8_t *at = NULL;
@@ -130,8 +132,10 @@ static int push_global(struct pickle *p, const char *module, size_t module_len, 
 		char shown[2][80];
 		ws_printable(shown[0], sizeof shown[0], module, module_len);
 		ws_printable(shown[1], sizeof shown[1], name, name_len);
-		return ws_err_set(err, WS_EINPUT, "Blocked unsafe class loading (%s.%s), to prevent "
-		                  "exploitation of CVE-2025-10164", shown[0], shown[1]);
+		return ws_err_set(err, WS_EINPUT,
+		                  "Blocked unsafe class loading (%s.%s), to prevent "
+		                  "exploitation of CVE-2025-10164",
+		                  shown[0], shown[1]);
 	}
 	struct pickle_value *v = pickle_push(p, PICKLE_GLOBAL, err);
 	if (!v)
@@ -170,7 +174,8 @@ static int call(struct pickle *p, enum pickle_kind kind, struct ws_err *err)
 	const uint32_t *two = pickle_top(p, 2, err);
 	if (!two)
 		return -1;
-	if (pickle_at(p, two[0])->kind != PICKLE_GLOBAL || pickle_at(p, two[1])->kind != PICKLE_TUPLE)
+	if (pickle_at(p, two[0])->kind != PICKLE_GLOBAL ||
+	    pickle_at(p, two[1])->kind != PICKLE_TUPLE)
 		return pickle_fail(p, "calls what is no function", err);
 	if (kind == PICKLE_CALL)
 		return pickle_wrap(p, PICKLE_CALL, 2, err);

@@ -55,9 +55,11 @@ void pickle_close(struct pickle *p);
 
 const struct pickle_value *pickle_at(const struct pickle *p, uint32_t value);
 /* Child i, NULL: there are not so many. */
-const struct pickle_value *pickle_child(const struct pickle *p, const struct pickle_value *v, uint32_t i);
+const struct pickle_value *pickle_child(const struct pickle *p, const struct pickle_value *v,
+                                        uint32_t i);
 /* The value of a key of a DICT; NULL: it has none. */
-const struct pickle_value *pickle_get(const struct pickle *p, const struct pickle_value *v, const char *key);
+const struct pickle_value *pickle_get(const struct pickle *p, const struct pickle_value *v,
+                                      const char *key);
 bool pickle_same(const char *text, size_t len, const char *word);
 bool pickle_is_str(const struct pickle_value *v, const char *text);
 bool pickle_is_global(const struct pickle_value *v, const char *module, const char *name);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pickle_read.c - from the tree of a pickle to the bucket it holds; pickle.h tells the form.
  *
- * In the byte layout start_idx, end_idx and numel count bytes; tensors must follow one another without
- * gaps and fill the bytes. */
+ * In the byte layout start_idx, end_idx and numel count bytes; tensors must follow one another
+ * without gaps and fill the bytes. */
 #include "pickle_read.h"
 
 #include <stdlib.h>
@@ -21,7 +21,8 @@ static bool is_int(const struct pickle_value *v, int64_t wanted)
 /* ---- torch.save of a storage ---- */
 
 /* One of the pickles in front of the bytes; *at moves behind it. */
-static int read_part(struct pickle *p, const uint8_t *data, size_t len, size_t *at, struct ws_err *err)
+static int read_part(struct pickle *p, const uint8_t *data, size_t len, size_t *at,
+                     struct ws_err *err)
 {
 	if (pickle_run(p, data + *at, len - *at, err))
 		return -1;
@@ -45,9 +46,12 @@ static bool is_storage(const struct pickle *p, int64_t *length)
 	       pickle_child(p, id, 5)->kind == PICKLE_NONE;
 }
 
-static int read_storage(const struct pickle_value *saved, struct ws_pickle_bucket *out, struct ws_err *err)
+static int read_storage(const struct pickle_value *saved, struct ws_pickle_bucket *out,
+                        struct ws_err *err)
 {
-	static const uint8_t magic[] = { 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19 };
+	static const uint8_t magic[] = {
+		0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19
+	};
 	const uint8_t *data = (const uint8_t *)saved->text;
 	size_t at = 0;
 	int64_t announced = -1;
@@ -85,45 +89,51 @@ static int read_storage(const struct pickle_value *saved, struct ws_pickle_bucke
 
 /* ---- the tensor ---- */
 
-bool pickle_is_flat(const struct pickle *p, const struct pickle_value *size, const struct pickle_value *stride,
-                    uint64_t *n)
+bool pickle_is_flat(const struct pickle *p, const struct pickle_value *size,
+                    const struct pickle_value *stride, uint64_t *n)
 {
 	const struct pickle_value *torch_size = pickle_call_of(p, size, "torch", "Size");
 	if (torch_size)
 		size = pickle_child(p, torch_size, 0);
-	if (!size || size->kind != PICKLE_TUPLE || size->n != 1 || !stride || stride->kind != PICKLE_TUPLE ||
-	    stride->n != 1 || !is_int(pickle_child(p, stride, 0), 1))
+	if (!size || size->kind != PICKLE_TUPLE || size->n != 1 || !stride ||
+	    stride->kind != PICKLE_TUPLE || stride->n != 1 ||
+	    !is_int(pickle_child(p, stride, 0), 1))
 		return false;
 	const struct pickle_value *length = pickle_child(p, size, 0);
-	*n = length->kind == PICKLE_INT && length->integer >= 0 ? (uint64_t)length->integer : UINT64_MAX;
+	*n = length->kind == PICKLE_INT && length->integer >= 0 ? (uint64_t)length->integer :
+	                                                          UINT64_MAX;
 	return *n != UINT64_MAX;
 }
 
-static int read_flat(const struct pickle *p, const struct pickle_value *v, struct ws_pickle_bucket *out,
-                     struct ws_err *err)
+static int read_flat(const struct pickle *p, const struct pickle_value *v,
+                     struct ws_pickle_bucket *out, struct ws_err *err)
 {
 	const struct pickle_value *on_gpu = pickle_cuda_args(p, v);
 	if (on_gpu)
 		return pickle_read_cuda(p, on_gpu, out, err);
-	const struct pickle_value *args = pickle_call_of(p, v, "torch._utils", "_rebuild_tensor_v2");
+	const struct pickle_value *args =
+		pickle_call_of(p, v, "torch._utils", "_rebuild_tensor_v2");
 	const struct pickle_value *load =
 		pickle_call_of(p, pickle_child(p, args, 0), "torch.storage", "_load_from_bytes");
 	const struct pickle_value *saved = pickle_child(p, load, 0);
 	if (!saved || saved->kind != PICKLE_BYTES)
-		return fail("flattened_tensor is no tensor in host memory, nor one shared from a GPU", err);
+		return fail(
+			"flattened_tensor is no tensor in host memory, nor one shared from a GPU",
+			err);
 	if (read_storage(saved, out, err))
 		return -1;
 	uint64_t n;
 	if (!is_int(pickle_child(p, args, 1), 0) ||
-	    !pickle_is_flat(p, pickle_child(p, args, 2), pickle_child(p, args, 3), &n) || n != out->length)
+	    !pickle_is_flat(p, pickle_child(p, args, 2), pickle_child(p, args, 3), &n) ||
+	    n != out->length)
 		return fail("flattened_tensor is not all of its storage in one dimension", err);
 	return 0;
 }
 
 /* ---- metadata ---- */
 
-static int read_shape(const struct pickle *p, const struct pickle_value *shape, struct ws_pickle_tensor *t,
-                      struct ws_err *err)
+static int read_shape(const struct pickle *p, const struct pickle_value *shape,
+                      struct ws_pickle_tensor *t, struct ws_err *err)
 {
 	const struct pickle_value *size = pickle_call_of(p, shape, "torch", "Size");
 	if (size)
@@ -153,8 +163,8 @@ static int read_dtype(const struct pickle_value *v, struct ws_pickle_tensor *t, 
 	return 0;
 }
 
-static int read_metadata(const struct pickle *p, const struct pickle_value *v, uint64_t at, char *names,
-                         struct ws_pickle_tensor *t, struct ws_err *err)
+static int read_metadata(const struct pickle *p, const struct pickle_value *v, uint64_t at,
+                         char *names, struct ws_pickle_tensor *t, struct ws_err *err)
 {
 	const struct pickle_value *state = v->kind == PICKLE_OBJECT ? pickle_child(p, v, 1) : NULL;
 	const struct pickle_value *name = pickle_get(p, state, "name");
@@ -182,7 +192,8 @@ static int count_names(const struct pickle *p, const struct pickle_value *list, 
 	for (uint32_t at = list->first; at != PICKLE_NOTHING; at = cells[at].next) {
 		const struct pickle_value *v = pickle_at(p, cells[at].value);
 		const struct pickle_value *name =
-			v->kind == PICKLE_OBJECT ? pickle_get(p, pickle_child(p, v, 1), "name") : NULL;
+			v->kind == PICKLE_OBJECT ? pickle_get(p, pickle_child(p, v, 1), "name") :
+						   NULL;
 		if (name && name->kind == PICKLE_STR)
 			*out += name->len + 1;
 		if (*out > (size_t)1 << 28)
@@ -191,8 +202,8 @@ static int count_names(const struct pickle *p, const struct pickle_value *list, 
 	return 0;
 }
 
-static int read_list(const struct pickle *p, const struct pickle_value *list, struct ws_pickle_bucket *out,
-                     struct ws_err *err)
+static int read_list(const struct pickle *p, const struct pickle_value *list,
+                     struct ws_pickle_bucket *out, struct ws_err *err)
 {
 	size_t room = 0;
 	uint64_t at = 0;
@@ -215,7 +226,9 @@ static int read_list(const struct pickle *p, const struct pickle_value *list, st
 		at += t->bytes;
 		names += strlen(names) + 1;
 	}
-	return at == out->length ? 0 : fail("metadata tells of more or fewer bytes than there are", err);
+	return at == out->length ?
+	               0 :
+	               fail("metadata tells of more or fewer bytes than there are", err);
 }
 
 int ws_pickle_read(const void *data, size_t n, struct ws_pickle_bucket *out, struct ws_err *err)

@@ -1,15 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pickle_read_cuda.c - where in whose memory a bucket's tensor is, by the fifteen arguments of torch's
- * rebuild function (pickle.h). What torch refuses is refused here, in its words; whether such memory exists
- * is seen when somebody opens it. */
+/* pickle_read_cuda.c - where in whose memory a bucket's tensor is, by the fifteen arguments of
+ * torch's rebuild function (pickle.h). What torch refuses is refused here, in its words; whether
+ * such memory exists is seen when somebody opens it. */
 #include "pickle_read.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { CLASS, SIZE, STRIDE, ELEMENTS, STORAGE, DTYPE, DEVICE, HANDLE, BYTES, AT, GRADIENT, COUNTER, COUNTER_AT,
-       EVENT, WAITS, ARGUMENTS };
-/* torch 2.6 writes version 1, 2.11 writes 2 and 2.13 writes 3: they differ in expandable segments only. */
+enum {
+	CLASS,
+	SIZE,
+	STRIDE,
+	ELEMENTS,
+	STORAGE,
+	DTYPE,
+	DEVICE,
+	HANDLE,
+	BYTES,
+	AT,
+	GRADIENT,
+	COUNTER,
+	COUNTER_AT,
+	EVENT,
+	WAITS,
+	ARGUMENTS
+};
+/* torch 2.6 writes version 1, 2.11 writes 2 and 2.13 writes 3: they differ in
+ * expandable segments only. */
 enum { HANDLE_BYTES = 64, VERSION = 3 };
 
 static int fail(const char *why, struct ws_err *err)
@@ -22,7 +39,8 @@ const struct pickle_value *pickle_cuda_args(const struct pickle *p, const struct
 	const struct pickle_value *args =
 		pickle_call_of(p, v, "torch.multiprocessing.reductions", "rebuild_cuda_tensor");
 	return args ? args :
-	              pickle_call_of(p, v, "sglang.srt.utils.patch_torch", "_rebuild_cuda_tensor_modified");
+	              pickle_call_of(p, v, "sglang.srt.utils.patch_torch",
+	                             "_rebuild_cuda_tensor_modified");
 }
 
 static bool is_class(const struct pickle_value *v, const char *module, const char *name)
@@ -38,16 +56,22 @@ static int check_kinds(const struct pickle *p, const struct pickle_value *args, 
 		enum pickle_kind kind;
 		const char *name;
 	} wanted[] = {
-		{ ELEMENTS, PICKLE_INT, "int storage_offset" }, { HANDLE, PICKLE_BYTES, "bytes handle" },
-		{ BYTES, PICKLE_INT, "int storage_size_bytes" }, { AT, PICKLE_INT, "int storage_offset_bytes" },
-		{ GRADIENT, PICKLE_BOOL, "bool requires_grad" }, { COUNTER, PICKLE_BYTES, "bytes _ref_counter" },
-		{ COUNTER_AT, PICKLE_INT, "int _ref_counter_offset" }, { EVENT, PICKLE_BYTES, "bytes event_handle" },
+		{ ELEMENTS, PICKLE_INT, "int storage_offset" },
+		{ HANDLE, PICKLE_BYTES, "bytes handle" },
+		{ BYTES, PICKLE_INT, "int storage_size_bytes" },
+		{ AT, PICKLE_INT, "int storage_offset_bytes" },
+		{ GRADIENT, PICKLE_BOOL, "bool requires_grad" },
+		{ COUNTER, PICKLE_BYTES, "bytes _ref_counter" },
+		{ COUNTER_AT, PICKLE_INT, "int _ref_counter_offset" },
+		{ EVENT, PICKLE_BYTES, "bytes event_handle" },
 		{ WAITS, PICKLE_BOOL, "bool event_sync_required" },
 	};
 	for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
 		if (pickle_child(p, args, (uint32_t)wanted[i].argument)->kind != wanted[i].kind)
-			return ws_err_set(err, WS_EINPUT, "pickle: _new_shared in CUDA mode received an invalid "
-			                  "combination of arguments - expected %s", wanted[i].name);
+			return ws_err_set(err, WS_EINPUT,
+			                  "pickle: _new_shared in CUDA mode received an invalid "
+			                  "combination of arguments - expected %s",
+			                  wanted[i].name);
 	return 0;
 }
 
@@ -61,8 +85,10 @@ static int read_handle(const struct pickle_value *v, struct ws_pickle_memory *m,
 	if (v->len < 2)
 		return fail("received shareable handle is too short", err);
 	if (bytes[0] > VERSION)
-		return fail("received sharable handle from a future version of torch that this version does not "
-		            "know how to handle", err);
+		return fail("received sharable handle from a future version of torch that this "
+		            "version does not "
+		            "know how to handle",
+		            err);
 	if (bytes[1] == 'e')
 		return fail("the tensor is in an expandable segment, which is not taken here", err);
 	if (bytes[1] != 'c' || v->len != 2 + HANDLE_BYTES)
@@ -86,8 +112,8 @@ static int read_device(const struct pickle_value *v, struct ws_pickle_memory *m,
 }
 
 /* Senders share while they still write: torch's readers wait for this before they read. */
-static int read_event(const struct pickle *p, const struct pickle_value *args, struct ws_pickle_memory *m,
-                      struct ws_err *err)
+static int read_event(const struct pickle *p, const struct pickle_value *args,
+                      struct ws_pickle_memory *m, struct ws_err *err)
 {
 	const struct pickle_value *event = pickle_child(p, args, EVENT);
 	if (!pickle_child(p, args, WAITS)->integer)
@@ -99,7 +125,8 @@ static int read_event(const struct pickle *p, const struct pickle_value *args, s
 }
 
 /* Whether there is such a counter is seen by who counts it down; torch's readers do not mind. */
-static void read_counter(const struct pickle *p, const struct pickle_value *args, struct ws_pickle_memory *m)
+static void read_counter(const struct pickle *p, const struct pickle_value *args,
+                         struct ws_pickle_memory *m)
 {
 	const struct pickle_value *counter = pickle_child(p, args, COUNTER);
 	m->counter = counter->text;
@@ -108,14 +135,16 @@ static void read_counter(const struct pickle *p, const struct pickle_value *args
 }
 
 /* Of n bytes, and they lie in their storage: all of it, or the part that a sender has filled. */
-static int read_place(const struct pickle *p, const struct pickle_value *args, struct ws_pickle_bucket *out,
-                      struct ws_err *err)
+static int read_place(const struct pickle *p, const struct pickle_value *args,
+                      struct ws_pickle_bucket *out, struct ws_err *err)
 {
-	const int64_t storage = pickle_child(p, args, BYTES)->integer, at = pickle_child(p, args, AT)->integer;
+	const int64_t storage = pickle_child(p, args, BYTES)->integer,
+		      at = pickle_child(p, args, AT)->integer;
 	const int64_t first = pickle_child(p, args, ELEMENTS)->integer; /* elements are bytes */
 	if (storage < 0 || at < 0 || first < 0 || first > storage || at > INT64_MAX - storage)
 		return fail("flattened_tensor has a size or an offset that nothing has", err);
-	if (!pickle_is_flat(p, pickle_child(p, args, SIZE), pickle_child(p, args, STRIDE), &out->length))
+	if (!pickle_is_flat(p, pickle_child(p, args, SIZE), pickle_child(p, args, STRIDE),
+	                    &out->length))
 		return fail("flattened_tensor has not one dimension of bytes", err);
 	if (out->length > (uint64_t)(storage - first))
 		return fail("flattened_tensor goes on behind its storage", err);
@@ -124,34 +153,39 @@ static int read_place(const struct pickle *p, const struct pickle_value *args, s
 }
 
 /* torch does not look at the handle of an empty storage. */
-static int read_nothing(const struct pickle *p, const struct pickle_value *args, struct ws_pickle_bucket *out,
-                        struct ws_err *err)
+static int read_nothing(const struct pickle *p, const struct pickle_value *args,
+                        struct ws_pickle_bucket *out, struct ws_err *err)
 {
 	const struct pickle_value *bytes = pickle_child(p, args, BYTES);
 	uint64_t n;
 	if (bytes->kind != PICKLE_INT || bytes->integer != 0 ||
-	    !pickle_is_flat(p, pickle_child(p, args, SIZE), pickle_child(p, args, STRIDE), &n) || n != 0)
+	    !pickle_is_flat(p, pickle_child(p, args, SIZE), pickle_child(p, args, STRIDE), &n) ||
+	    n != 0)
 		return fail("flattened_tensor has bytes, and nothing that says where", err);
 	out->bytes = p->data;
 	return 0;
 }
 
-int pickle_read_cuda(const struct pickle *p, const struct pickle_value *args, struct ws_pickle_bucket *out,
-                     struct ws_err *err)
+int pickle_read_cuda(const struct pickle *p, const struct pickle_value *args,
+                     struct ws_pickle_bucket *out, struct ws_err *err)
 {
 	if (args->n != ARGUMENTS)
-		return ws_err_set(err, WS_EINPUT, "pickle: rebuild_cuda_tensor takes %d arguments, and gets %u",
+		return ws_err_set(err, WS_EINPUT,
+		                  "pickle: rebuild_cuda_tensor takes %d arguments, and gets %u",
 		                  ARGUMENTS, args->n);
-	const struct pickle_value *cls = pickle_child(p, args, CLASS), *storage = pickle_child(p, args, STORAGE);
+	const struct pickle_value *cls = pickle_child(p, args, CLASS),
+				  *storage = pickle_child(p, args, STORAGE);
 	if (!is_class(cls, "torch", "Tensor") && !is_class(cls, "torch.nn.parameter", "Parameter"))
 		return fail("flattened_tensor is of a class that is no tensor's", err);
-	if (!is_class(storage, "torch.storage", "TypedStorage") && !is_class(storage, "torch.storage", "UntypedStorage"))
+	if (!is_class(storage, "torch.storage", "TypedStorage") &&
+	    !is_class(storage, "torch.storage", "UntypedStorage"))
 		return fail("flattened_tensor has a storage of no known class", err);
 	if (!is_class(pickle_child(p, args, DTYPE), "torch", "uint8"))
 		return fail("flattened_tensor is not of torch.uint8", err);
 	if (pickle_child(p, args, HANDLE)->kind == PICKLE_NONE)
 		return read_nothing(p, args, out, err);
-	if (check_kinds(p, args, err) || read_handle(pickle_child(p, args, HANDLE), &out->memory, err) ||
+	if (check_kinds(p, args, err) ||
+	    read_handle(pickle_child(p, args, HANDLE), &out->memory, err) ||
 	    read_device(pickle_child(p, args, DEVICE), &out->memory, err) ||
 	    read_event(p, args, &out->memory, err))
 		return -1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pickle_stack.c - what a running pickle has: values, and a stack, marks and a memo that name them by their
- * numbers, because values move when there are more of them. */
+/* pickle_stack.c - what a running pickle has: values, and a stack, marks and a memo that name
+ * them by their numbers, because values move when there are more of them. */
 #include "pickle_stack.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pickle_stack.h - what the opcodes of pickle_machine.c work on. -1 and NULL: WS_EINPUT, with the byte. */
+/* pickle_stack.h - what the opcodes of pickle_machine.c work on. -1 and NULL:
+ * WS_EINPUT, with the byte. */
 #ifndef WS_ENDPOINT_PICKLE_STACK_H
 #define WS_ENDPOINT_PICKLE_STACK_H
 
@@ -14,7 +15,8 @@ int pickle_drop(struct pickle *p, struct ws_err *err);
 const uint32_t *pickle_top(struct pickle *p, size_t n, struct ws_err *err);
 int pickle_mark(struct pickle *p, struct ws_err *err);
 
-/* The topmost n values become children of a new one; those above the latest mark become a tuple, and end it. */
+/* The topmost n values become children of a new one; those above the latest mark
+ * become a tuple, and end it. */
 int pickle_wrap(struct pickle *p, enum pickle_kind kind, size_t n, struct ws_err *err);
 int pickle_wrap_marked(struct pickle *p, struct ws_err *err);
 /* The topmost n values, or those above the latest mark, go into the container under them. */

@@ -14,7 +14,8 @@ const struct pickle_value *pickle_at(const struct pickle *p, uint32_t value)
 	return &((const struct pickle_value *)p->values.items)[value];
 }
 
-const struct pickle_value *pickle_child(const struct pickle *p, const struct pickle_value *v, uint32_t i)
+const struct pickle_value *pickle_child(const struct pickle *p, const struct pickle_value *v,
+                                        uint32_t i)
 {
 	uint32_t at = v && i < v->n ? v->first : PICKLE_NOTHING;
 	const struct pickle_cell *cells = p->cells.items;
@@ -23,7 +24,8 @@ const struct pickle_value *pickle_child(const struct pickle *p, const struct pic
 	return at == PICKLE_NOTHING ? NULL : pickle_at(p, cells[at].value);
 }
 
-const struct pickle_value *pickle_get(const struct pickle *p, const struct pickle_value *v, const char *key)
+const struct pickle_value *pickle_get(const struct pickle *p, const struct pickle_value *v,
+                                      const char *key)
 {
 	enum { FEW = 64 }; /* cells of a dictionary that is asked often */
 	if (!v || v->kind != PICKLE_DICT || v->n > FEW)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_control.c - the routes that report what the endpoint is and switch what it does: information,
- * health, pause, continue, flush, version.
+/* serve_control.c - the routes that report what the endpoint is and switch what it does:
+ * information, health, pause, continue, flush, version.
  *
  * Pause and continue answer with a "status" and no "success", flush with plain text: so do the
  * servers. */
@@ -99,7 +99,10 @@ static void write_switches(struct ws_jw *jw)
 		"enable_deterministic_inference",
 	};
 	static const char *const none[] = {
-		"max_lora_rank", "rl_on_policy_target", "speculative_algorithm", "custom_weight_loader",
+		"max_lora_rank",
+		"rl_on_policy_target",
+		"speculative_algorithm",
+		"custom_weight_loader",
 	};
 	for (size_t i = 0; i < sizeof off / sizeof off[0]; i++)
 		ws_jw_bool(jw, off[i], false);
@@ -217,7 +220,8 @@ void ws_serve_route_pause(struct ws_serve_call *c)
 	while (i < 3 && strcmp(mode, modes[i]) != 0)
 		i++;
 	if (i == 3) {
-		ws_serve_answer_invalid(c, "body.mode: Input should be 'abort', 'retract' or 'in_place'");
+		ws_serve_answer_invalid(
+			c, "body.mode: Input should be 'abort', 'retract' or 'in_place'");
 		return;
 	}
 	snprintf(c->note.mode, sizeof c->note.mode, "%s", modes[i]);

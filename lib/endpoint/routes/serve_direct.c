@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_direct.c - load_format "direct": tensors are copied into the parameters of exactly these names,
- * without the model's loader. The shape is that of the rank's own share, and all ranks get the same. */
+/* serve_direct.c - load_format "direct": tensors are copied into the parameters of
+ * exactly these names, without the model's loader. The shape is that of the rank's own
+ * share, and all ranks get the same. */
 #include "dims.h"
 #include "serve_convert.h"
 #include "serve_intake.h"
@@ -17,9 +18,11 @@ static int check_shape(const struct ws_serve_model *m, const struct ws_param *p,
 	ws_layout_dims(m->layout, p, rank, dims);
 	if (p->n_dims == slot->n_dims && memcmp(dims, slot->dims, p->n_dims * sizeof dims[0]) == 0)
 		return 0;
-	return ws_err_set(err, WS_EINPUT, "Attempted to load weight (torch.Size(%s)) into parameter (torch.Size(%s))",
-	                  ws_dims_text(theirs, sizeof theirs, slot->n_dims, slot->dims),
-	                  ws_dims_text(ours, sizeof ours, p->n_dims, dims));
+	return ws_err_set(
+		err, WS_EINPUT,
+		"Attempted to load weight (torch.Size(%s)) into parameter (torch.Size(%s))",
+		ws_dims_text(theirs, sizeof theirs, slot->n_dims, slot->dims),
+		ws_dims_text(ours, sizeof ours, p->n_dims, dims));
 }
 
 static void mark_loaded(struct ws_serve_model *m, const struct ws_param *p, size_t param)
@@ -35,23 +38,25 @@ static int copy(struct ws_serve_model *m, const struct ws_serve_slot *slot, stru
 {
 	const struct ws_param *p = ws_layout_find_param(m->layout, slot->name);
 	if (!p)
-		return ws_err_set(err, WS_EINPUT, "'%.200s'", slot->name); /* what a KeyError says */
+		return ws_err_set(err, WS_EINPUT, "'%.200s'",
+		                  slot->name); /* what a KeyError says */
 	const size_t param = (size_t)(p - ws_layout_param(m->layout, 0));
 	if (!ws_serve_converts(m->dtypes[param], slot->dtype))
-		return ws_err_set(err, WS_EINPUT, "'%.200s' is %s and cannot be copied into %s", slot->name,
-		                  slot->dtype_name, ws_dtype_torch(m->dtypes[param]));
+		return ws_err_set(err, WS_EINPUT, "'%.200s' is %s and cannot be copied into %s",
+		                  slot->name, slot->dtype_name, ws_dtype_torch(m->dtypes[param]));
 	const size_t n = (size_t)(slot->bytes * 8 / ws_dtype_bits(slot->dtype));
 	for (unsigned r = 0; r < m->tp; r++) {
 		if (check_shape(m, p, r, slot, err))
 			return -1;
-		ws_serve_convert(m->dtypes[param], ws_serve_model_at(m, param, r), slot->dtype, slot->data, n);
+		ws_serve_convert(m->dtypes[param], ws_serve_model_at(m, param, r), slot->dtype,
+		                 slot->data, n);
 	}
 	mark_loaded(m, p, param);
 	return 0;
 }
 
-int ws_serve_copy_direct(struct ws_serve *s, const struct ws_serve_update *u, struct ws_serve_note *note,
-                         struct ws_err *err)
+int ws_serve_copy_direct(struct ws_serve *s, const struct ws_serve_update *u,
+                         struct ws_serve_note *note, struct ws_err *err)
 {
 	for (size_t i = 0; i < u->n; i++)
 		if (copy(s->model, &u->slots[i], err))

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_journal.c - what was asked of the endpoint, in the order it was asked, for GET /wsync/journal.
+/* serve_journal.c - what was asked of the endpoint, in the order it was
+ * asked, for GET /wsync/journal.
  *
  * A request stands in the journal from the moment it begins, with status 0 until it is answered, so
  * that a test can see the one that hangs. Beyond the limit requests are only counted. */
@@ -37,7 +38,8 @@ size_t ws_serve_journal_begin(struct ws_serve_journal *j, const struct ws_serve_
 	return j->n++;
 }
 
-void ws_serve_journal_end(struct ws_serve_journal *j, size_t place, const struct ws_serve_note *note)
+void ws_serve_journal_end(struct ws_serve_journal *j, size_t place,
+                          const struct ws_serve_note *note)
 {
 	if (place < j->n)
 		*note_at(j, place) = *note;

@@ -36,7 +36,8 @@ struct ws_serve_note {
 };
 
 struct ws_serve_journal {
-	struct ws_serve_note **blocks; /* of so many each that nothing has to move as they become more */
+	/* of so many each that nothing has to move as they become more */
+	struct ws_serve_note **blocks;
 	size_t n;
 	uint64_t omitted;         /* beyond the limit, or for want of memory */
 	uint64_t calls[WS_SERVE_MAX_ROUTES];
@@ -49,7 +50,8 @@ struct ws_serve_journal {
 /* Both under the lock. begin returns the place for end; SIZE_MAX: not remembered. */
 size_t ws_serve_journal_begin(struct ws_serve_journal *j, const struct ws_serve_note *note);
 /* Takes ignored_names. */
-void ws_serve_journal_end(struct ws_serve_journal *j, size_t place, const struct ws_serve_note *note);
+void ws_serve_journal_end(struct ws_serve_journal *j, size_t place,
+                          const struct ws_serve_note *note);
 void ws_serve_journal_fini(struct ws_serve_journal *j);
 void ws_serve_journal_write(struct ws_serve *s, struct ws_buf *out); /* takes the lock */
 

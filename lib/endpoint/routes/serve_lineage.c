@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_lineage.c - the table of lineages, and how an emulated server dies.
  *
- * An exception that nobody catches in a server's scheduler takes the whole server down: the scheduler
- * signals its parent, which kills every process. Clients see connections that close without an
- * answer, all of them at once, and from then on nobody listens. */
+ * An exception that nobody catches in a server's scheduler takes the whole server down: the
+ * scheduler signals its parent, which kills every process. Clients see connections that close
+ * without an answer, all of them at once, and from then on nobody listens. */
 #include "serve_lineage.h"
 
 #include "serve_call.h"
@@ -21,7 +21,8 @@
 
 static const struct ws_serve_lineage_traits lineages[] = {
 	[WS_SERVE_LENIENT] = {
-		.name = "lenient", .version = "0.5.15" OURS, .update_version = true, .load_format = true,
+		.name = "lenient", .version = "0.5.15" OURS,
+		.update_version = true, .load_format = true,
 		.pause_modes = true, .flush_timeout = true, .checksums = true, .x_api_key = true,
 		.extended_info = true, .survives = true,
 	},
@@ -45,17 +46,20 @@ static const struct ws_serve_lineage_traits lineages[] = {
 		.tells_last_token = true,
 	},
 	[WS_SERVE_XORL] = {
-		.name = "xorl", .version = "0.5.15" OURS, .update_version = true, .load_format = true,
+		.name = "xorl", .version = "0.5.15" OURS,
+		.update_version = true, .load_format = true,
 		.pause_modes = true, .flush_timeout = true, .checksums = true, .x_api_key = true,
 		.extended_info = true, .stuck_prepare = true,
 	},
 	[WS_SERVE_SESSION] = {
-		.name = "session", .version = "0.5.15" OURS, .update_version = true, .load_format = true,
+		.name = "session", .version = "0.5.15" OURS,
+		.update_version = true, .load_format = true,
 		.pause_modes = true, .flush_timeout = true, .checksums = true, .x_api_key = true,
 		.extended_info = true, .needs_session = true,
 	},
 	[WS_SERVE_SLIME] = {
-		.name = "slime", .version = "0.5.15" OURS, .update_version = true, .load_format = true,
+		.name = "slime", .version = "0.5.15" OURS,
+		.update_version = true, .load_format = true,
 		.pause_modes = true, .flush_timeout = true, .checksums = true, .x_api_key = true,
 		.extended_info = true,
 	},

@@ -38,10 +38,11 @@ struct ws_serve_lineage_traits {
 	bool free_kv_cache;     /* free_kv_cache_before_recv */
 	bool pause_modes;       /* else a pause reads no body and aborts */
 	bool flush_timeout;     /* the query parameter */
-	bool checksums;         /* weights_checker: else action is required, and is not "checksum" */
+	bool checksums; /* weights_checker: else action is required, and is not "checksum" */
 	bool x_api_key;         /* beside Authorization: Bearer */
 	bool extended_info;     /* /model_info tells the architecture */
-	bool tells_last_token;  /* logprobs of a prompt begin with its last token where nobody says */
+	/* logprobs of a prompt begin with its last token where nobody says */
+	bool tells_last_token;
 
 	/* Behaviour. */
 	bool survives;          /* a missing group and a failed flush are answered, not died of */

@@ -2,9 +2,10 @@
 /* serve_memory.c - memory that is given away and taken back, by tag: weights, kv_cache, cuda_graph.
  *
  * Without a memory saver nothing moves, and the server only remembers what was released. With one,
- * released weights are gone: they come back as zeros, unless there is a backup. Whoever releases while
- * requests run, or resumes what was not released, kills the scheduler; so does an update into weights
- * that are not there. /sleep and /wake_up, which are another server's, are the same for all tags. */
+ * released weights are gone: they come back as zeros, unless there is a backup. Whoever
+ * releases while requests run, or resumes what was not released, kills the scheduler; so does
+ * an update into weights that are not there. /sleep and /wake_up, which are another server's,
+ * are the same for all tags. */
 #include "serve_call.h"
 #include "serve_lineage.h"
 #include "serve_model.h"
@@ -65,7 +66,8 @@ bool ws_serve_has_weights(struct ws_serve_call *c)
 	const bool gone = s->opts.memory_saver && s->released & 1u;
 	pthread_mutex_unlock(&s->lock);
 	if (gone)
-		fail(c, "CUDA error: an illegal memory access was encountered (the weights are released)");
+		fail(c, "CUDA error: an illegal memory access was encountered (the weights are "
+		        "released)");
 	return !gone;
 }
 
@@ -97,7 +99,8 @@ static int decode_tags(const struct ws_json *body, unsigned *out, struct ws_err 
 	const bool some = list && ws_json_type(list) == WS_JSON_ARRAY && ws_json_count(list);
 	for (const struct ws_json *t = some ? ws_json_first(list) : NULL; t; t = ws_json_next(t)) {
 		if (!ws_json_string(t))
-			return ws_err_set(err, WS_EUSAGE, "body.tags: Input should be a valid string");
+			return ws_err_set(err, WS_EUSAGE,
+			                  "body.tags: Input should be a valid string");
 		*out |= tag_of(ws_json_string(t));
 	}
 	if (!some)
@@ -110,7 +113,8 @@ static bool release(struct ws_serve_call *c, unsigned which)
 {
 	struct ws_serve *s = c->serve;
 	if (!ws_serve_is_idle(s)) {
-		fail(c, "AssertionError: release_memory_occupation should be called only when server is idle.");
+		fail(c, "AssertionError: release_memory_occupation should be called only when "
+		        "server is idle.");
 		return false;
 	}
 	if (which & 1u && s->opts.memory_saver && !s->opts.cpu_backup)

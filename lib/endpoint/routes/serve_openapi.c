@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_openapi.c - GET /openapi.json: routes, and the fields of their bodies, as FastAPI tells them.
+/* serve_openapi.c - GET /openapi.json: routes, and the fields of their
+ * bodies, as FastAPI tells them.
  *
- * A client that wants to know what a server can reads this first. Servers whose bodies are decoded by
- * another library than FastAPI's own (xorl's) show routes without fields. */
+ * A client that wants to know what a server can reads this first. Servers whose bodies are
+ * decoded by another library than FastAPI's own (xorl's) show routes without fields. */
 #include "serve_call.h"
 #include "serve_lineage.h"
 #include "serve_routes.h"
@@ -30,7 +31,8 @@ static const struct field {
 	{ "update_weights_from_distributed", "abort_all_requests", WS_IN_FROM_0_5, false },
 	{ "update_weights_from_distributed", "weight_version", WS_IN_FROM_0_5, false },
 	{ "update_weights_from_distributed", "load_format", WS_IN_FROM_2026, false },
-	{ "update_weights_from_distributed", "free_kv_cache_before_recv", WS_IN_XORL_LEGACY, false },
+	{ "update_weights_from_distributed", "free_kv_cache_before_recv", WS_IN_XORL_LEGACY,
+	  false },
 	{ "update_weights_from_distributed", "torch_empty_cache",
 	  WS_IN_FROM_2026 & ~(unsigned)WS_IN_XORL_LEGACY, false },
 	{ "update_weights_from_distributed", "selector", WS_IN_SESSION, false },
@@ -100,10 +102,11 @@ static const struct field {
 	{ "update_weight_version", "abort_all_requests", WS_IN_ALL, false },
 	{ "flush_cache", "timeout", WS_IN_FROM_2026 & ~(unsigned)WS_IN_XORL_LEGACY, true },
 	{ "pause_generation", "mode", WS_IN_FROM_2026, false },
-	{ "continue_generation", "torch_empty_cache", WS_IN_FROM_2026 & ~(unsigned)WS_IN_XORL_LEGACY,
-	  false },
+	{ "continue_generation", "torch_empty_cache",
+	  WS_IN_FROM_2026 & ~(unsigned)WS_IN_XORL_LEGACY, false },
 	{ "weights_checker", "action", WS_IN_ALL, false },
-	{ "weights_checker", "allow_quant_error", WS_IN_FROM_2026 & ~(unsigned)WS_IN_XORL_LEGACY, false },
+	{ "weights_checker", "allow_quant_error", WS_IN_FROM_2026 & ~(unsigned)WS_IN_XORL_LEGACY,
+	  false },
 	{ "list_weights", "prefix", WS_IN_ALL, true },
 	{ "list_weights", "rank", WS_IN_ALL, true },
 	{ "get_weights_by_name", "name", WS_IN_ALL, false },
@@ -120,7 +123,8 @@ static bool has_field(const struct ws_serve *s, size_t i)
 static bool next_field(size_t *i, const char *route, const struct ws_serve *s, bool query)
 {
 	for (; *i < sizeof fields / sizeof fields[0]; ++*i)
-		if (has_field(s, *i) && fields[*i].query == query && strcmp(fields[*i].route, route) == 0)
+		if (has_field(s, *i) && fields[*i].query == query &&
+		    strcmp(fields[*i].route, route) == 0)
 			return true;
 	return false;
 }

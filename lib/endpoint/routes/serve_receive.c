@@ -16,14 +16,16 @@ static const char stops[] = "the endpoint stops";
 
 static int check_types(const struct ws_serve_update *all, struct ws_err *err)
 {
-	static const char *const known[] = { "float32", "float16", "bfloat16", "int8", "int32", "int64" };
+	static const char *const known[] = { "float32", "float16", "bfloat16",
+		                             "int8",    "int32",   "int64" };
 	for (size_t i = 0; i < all->n; i++) {
 		size_t k = 0;
 		while (k < sizeof known / sizeof known[0] &&
 		       strcmp(all->slots[i].dtype_name, known[k]) != 0)
 			k++;
 		if (k == sizeof known / sizeof known[0])
-			return ws_err_set(err, WS_EINPUT, "Unknown dtype: %.100s", all->slots[i].dtype_name);
+			return ws_err_set(err, WS_EINPUT, "Unknown dtype: %.100s",
+			                  all->slots[i].dtype_name);
 	}
 	return 0;
 }
@@ -69,8 +71,8 @@ static void receive(struct ws_serve_call *c, struct ws_serve_stage *st)
 	c->rp->drop = rc && (c->fault == WS_FAULT_DROP || c->fault == WS_FAULT_DIE);
 	all->corrupt = c->corrupt;
 	if (rc == 0)
-		rc = ws_serve_take_in(s, &(struct ws_serve_intake){ ws_serve_stage_bring, st }, all, &c->note,
-		                      &err);
+		rc = ws_serve_take_in(s, &(struct ws_serve_intake){ ws_serve_stage_bring, st }, all,
+		                      &c->note, &err);
 	char text[64];
 	snprintf(text, sizeof text, "Received and applied %zu weights", all->n);
 	if (rc)

@@ -141,7 +141,8 @@ static void answer_fixed(struct ws_serve_reply *rp, unsigned status, const char 
 	ws_buf_puts(&rp->body, json);
 }
 
-const char *ws_serve_route_at(size_t i, enum ws_serve_lineage lineage, bool *get, bool *post, bool *end)
+const char *ws_serve_route_at(size_t i, enum ws_serve_lineage lineage, bool *get, bool *post,
+                              bool *end)
 {
 	*end = i >= N_ROUTES;
 	if (*end || !has_route(lineage, &routes[i]))
@@ -153,9 +154,11 @@ const char *ws_serve_route_at(size_t i, enum ws_serve_lineage lineage, bool *get
 
 /* ---- the key ---- */
 
-bool ws_serve_admit(struct ws_serve *s, const struct ws_serve_request *rq, struct ws_serve_reply *rp)
+bool ws_serve_admit(struct ws_serve *s, const struct ws_serve_request *rq,
+                    struct ws_serve_reply *rp)
 {
-	if (!s->api_key || strncmp(rq->path, "/health", 7) == 0 || strcmp(rq->method, "OPTIONS") == 0 ||
+	if (!s->api_key || strncmp(rq->path, "/health", 7) == 0 ||
+	    strcmp(rq->method, "OPTIONS") == 0 ||
 	    ws_serve_has_key(rq, s->api_key, s->traits->x_api_key))
 		return true;
 	answer_fixed(rp, 401, "{\"error\":\"Unauthorized\"}");
@@ -235,8 +238,10 @@ static void run_with_body(struct ws_serve_call *c, const struct route *r)
 	if (c->rq->body_len && r->body != NO_BODY) {
 		root = ws_json_parse(c->rq->body, c->rq->body_len, "body", &err);
 		if (!root || ws_json_type(root) != WS_JSON_OBJECT) {
-			ws_serve_answer_invalid(c, root ? "body: Input should be a valid dictionary or "
-			                                  "object to extract fields from" : err.msg);
+			ws_serve_answer_invalid(
+				c, root ? "body: Input should be a valid dictionary or "
+					  "object to extract fields from" :
+					  err.msg);
 			ws_json_free(root);
 			return;
 		}
@@ -280,7 +285,8 @@ static void end_note(struct ws_serve_call *c, size_t place)
 static const struct route *match(const struct ws_serve *s, const struct ws_serve_request *rq,
                                  struct ws_serve_reply *rp)
 {
-	const struct route *r = rq->path[0] == '/' ? find_route(rq->path + 1, s->opts.lineage) : NULL;
+	const struct route *r =
+		rq->path[0] == '/' ? find_route(rq->path + 1, s->opts.lineage) : NULL;
 	const unsigned method = strcmp(rq->method, "GET") == 0    ? GET
 	                        : strcmp(rq->method, "POST") == 0 ? POST : 0;
 	if (!r)

@@ -15,7 +15,8 @@ void ws_serve_handle(struct ws_serve *s, const struct ws_serve_request *rq,
                      struct ws_serve_reply *rp);
 
 /* Route i of the table, NULL where that lineage does not have it. i beyond the last: *end. */
-const char *ws_serve_route_at(size_t i, enum ws_serve_lineage lineage, bool *get, bool *post, bool *end);
+const char *ws_serve_route_at(size_t i, enum ws_serve_lineage lineage, bool *get, bool *post,
+                              bool *end);
 /* The route's canonical name (no slash), or NULL where that lineage has no such route. */
 const char *ws_serve_route_name(const char *name, enum ws_serve_lineage lineage);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_scatter.c - receive_weights_ep_scatter of xorl-legacy: trainers send each rank its own share,
- * point to point, straight into the parameters.
+/* serve_scatter.c - receive_weights_ep_scatter of xorl-legacy: trainers send each rank its own
+ * share, point to point, straight into the parameters.
  *
  * The training ranks come first in the group, which the request itself creates. Every rank receives
  * the same list of pieces, each a range of a parameter's rows from one training rank. Names are the
@@ -70,8 +70,10 @@ static struct ws_serve_group *join(struct ws_serve *s, const struct ws_serve_sha
 	if (g)
 		return g;
 	if (!rq->with_address)
-		ws_err_set(err, WS_EINPUT, "group '%.100s' does not exist, and to create it master_address "
-		           "and master_port are needed", rq->init.group);
+		ws_err_set(err, WS_EINPUT,
+		           "group '%.100s' does not exist, and to create it master_address "
+		           "and master_port are needed",
+		           rq->init.group);
 	else if (ws_serve_form_group(s, &rq->init, err) == 0)
 		return ws_serve_find_group(s, rq->init.group);
 	return NULL;
@@ -110,13 +112,15 @@ static void finish(struct ws_serve_call *c, const struct ws_serve_share_rq *rq,
                    const struct ws_serve_scatter *x, struct ws_serve_victims *victims)
 {
 	struct ws_serve *s = c->serve;
-	struct ws_serve_update u = { .group = rq->init.group, .flush = rq->flush && !rq->skip_flush };
+	struct ws_serve_update u = { .group = rq->init.group,
+		                     .flush = rq->flush && !rq->skip_flush };
 	char text[96];
 	u.n = mark_loaded(s, x, &u.bytes);
 	ws_serve_corrupt_end(s, victims, &c->note);
 	ws_serve_note_update(&c->note, &u);
 	ws_serve_count_update(s, &u, &c->note);
-	snprintf(text, sizeof text, "Updated %zu params in-place from %lld EP ranks (2-phase batched)", u.n,
+	snprintf(text, sizeof text,
+	         "Updated %zu params in-place from %lld EP ranks (2-phase batched)", u.n,
 	         (long long)rq->world);
 	ws_serve_finish_update(c, &u, text);
 }
@@ -153,8 +157,10 @@ static void scatter(struct ws_serve_call *c, const struct ws_serve_share_rq *rq)
 	struct ws_serve_victims *victims = NULL;
 	if (!ws_serve_has_weights(c) || !ws_serve_may_free_kv(c, rq->free_kv))
 		return;
-	int rc = s->model && s->opts.keep == WS_KEEP_MEMORY ? 0 :
-	         ws_err_set(&err, WS_EINPUT, "this endpoint has no parameters to receive into (--model)");
+	int rc = s->model && s->opts.keep == WS_KEEP_MEMORY ?
+	                 0 :
+	                 ws_err_set(&err, WS_EINPUT,
+	                            "this endpoint has no parameters to receive into (--model)");
 	if (rc == 0)
 		rc = ws_serve_scatter_plan(&x, rq, s->opts.log, &err);
 	if (rc == 0)

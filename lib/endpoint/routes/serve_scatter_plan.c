@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_scatter_plan.c - the request for shares: its fields, and the pieces and batches they come to.
+/* serve_scatter_plan.c - the request for shares: its fields, and the pieces
+ * and batches they come to.
  *
- *   phase 1  experts, one batch per layer, layers in rising order; within one as the plan lists them
- *   phase 2  everything else, whole, in the plan's order, so many to a batch
- * Without plans every expert is cut by num_experts_per_rank, all in one batch, and the rest comes from
- * rank 0 in another. */
+ *   phase 1  experts, one batch per layer, layers in rising order; within one as the plan lists
+ * them phase 2  everything else, whole, in the plan's order, so many to a batch Without plans every
+ * expert is cut by num_experts_per_rank, all in one batch, and the rest comes from rank 0 in
+ * another. */
 #include "serve_scatter.h"
 
 #include <stdio.h>
@@ -39,7 +40,8 @@ static bool find_param(const struct ws_serve_scatter *x, const char *name, size_
 	const struct ws_layout *l = x->model->layout;
 	const struct ws_param *p = name ? ws_layout_find_param(l, name) : NULL;
 	if (!p)
-		ws_log(log, 1, "ep_scatter: parameter %.200s is not there and skipped", name ? name : "?");
+		ws_log(log, 1, "ep_scatter: parameter %.200s is not there and skipped",
+		       name ? name : "?");
 	else
 		*out = (size_t)(p - ws_layout_param(l, 0));
 	return p != NULL;
@@ -117,7 +119,8 @@ static int plan_experts(struct ws_serve_scatter *x, const struct ws_serve_share_
 		struct ws_serve_piece p = { .layer = name ? layer_of(name) : -1 };
 		if (!name)
 			return ws_err_set(err, WS_EUSAGE, "body.weight_name: Field required");
-		if (p.layer >= 0 && find_param(x, name, &p.param, log) && add_ranges(x, rq, e, &p, err))
+		if (p.layer >= 0 && find_param(x, name, &p.param, log) &&
+		    add_ranges(x, rq, e, &p, err))
 			return -1;
 	}
 	if (x->n)
@@ -138,7 +141,8 @@ static int plan_others(struct ws_serve_scatter *x, const struct ws_serve_share_r
 		struct ws_serve_piece p = { .to = -1, .source = (unsigned)source };
 		if (!name || source < 0 || source >= rq->world)
 			return ws_err_set(err, WS_EUSAGE, "body.non_expert_transfer_plan: %s",
-			                  name ? "no such training rank" : "weight_name: Field required");
+			                  name ? "no such training rank" :
+			                         "weight_name: Field required");
 		if (find_param(x, name, &p.param, log) && add_piece(x, &p, err))
 			return -1;
 		if (++in_batch == rq->batch) {
@@ -200,8 +204,8 @@ static int decode_list(const struct ws_json *body, const char *key, bool require
 	return 0;
 }
 
-static int decode_int(const struct ws_json *body, const char *key, int64_t lo, int64_t hi, int64_t *out,
-                      struct ws_err *err)
+static int decode_int(const struct ws_json *body, const char *key, int64_t lo, int64_t hi,
+                      int64_t *out, struct ws_err *err)
 {
 	const struct ws_json *node = ws_json_get(body, key);
 	return node && ws_json_type(node) != WS_JSON_NULL ? field(body, key, lo, hi, out, err) : 0;
@@ -211,7 +215,8 @@ static int check_names(const struct ws_serve_share_rq *rq, struct ws_err *err)
 {
 	for (const struct ws_json *n = ws_json_first(rq->names); n; n = ws_json_next(n))
 		if (!ws_json_string(n))
-			return ws_err_set(err, WS_EUSAGE, "body.weight_names: Input should be a valid string");
+			return ws_err_set(err, WS_EUSAGE,
+			                  "body.weight_names: Input should be a valid string");
 	return 0;
 }
 
@@ -237,8 +242,13 @@ int ws_serve_scatter_decode(const struct ws_serve *s, const struct ws_json *body
                             struct ws_serve_share_rq *rq, struct ws_err *err)
 {
 	bool recapture = false;
-	*rq = (struct ws_serve_share_rq){ .init = { .group = "ep_scatter_group" }, .world = 8, .per_rank = 16,
-		                .total = 128, .inference_tp = 8, .batch = 50, .flush = true };
+	*rq = (struct ws_serve_share_rq){ .init = { .group = "ep_scatter_group" },
+		                          .world = 8,
+		                          .per_rank = 16,
+		                          .total = 128,
+		                          .inference_tp = 8,
+		                          .batch = 50,
+		                          .flush = true };
 	return decode_list(body, "weight_names", true, &rq->names, err) || check_names(rq, err) ||
 	       decode_int(body, "training_world_size", 1, WS_SERVE_MAX_WORLD, &rq->world, err) ||
 	       decode_int(body, "num_experts_per_rank", 1, INT32_MAX, &rq->per_rank, err) ||

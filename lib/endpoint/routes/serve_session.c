@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_session.c - what stands around updates on some servers: sessions, and slime's post-processing.
+/* serve_session.c - what stands around updates on some servers: sessions,
+ * and slime's post-processing.
  *
- * Both exist for weights that are packed after loading: the first call makes them loadable again, the
- * last one packs them anew. Nothing is packed here, but order and refusals are as there: texts of sessions
- * are sglang 0.5.23's, whose updates from disk want none. */
+ * Both exist for weights that are packed after loading: the first call makes them loadable
+ * again, the last one packs them anew. Nothing is packed here, but order and refusals are as
+ * there: texts of sessions are sglang 0.5.23's, whose updates from disk want none. */
 #include "serve_call.h"
 #include "serve_lineage.h"
 
@@ -28,7 +29,8 @@ bool ws_serve_may_update(struct ws_serve_call *c)
 	pthread_mutex_unlock(&s->lock);
 	if (open || !s->traits->needs_session)
 		return true;
-	ws_serve_answer(c, false, "%s must run between begin_weight_update() and end_weight_update()",
+	ws_serve_answer(c, false,
+	                "%s must run between begin_weight_update() and end_weight_update()",
 	                c->rq->path + 1);
 	return false;
 }
@@ -46,7 +48,8 @@ void ws_serve_route_begin(struct ws_serve_call *c)
 	while (i < 3 && strcmp(selector, selectors[i]) != 0)
 		i++;
 	if (i == 3) {
-		ws_serve_answer_invalid(c, "body.selector: Input should be 'target', 'draft' or 'all'");
+		ws_serve_answer_invalid(
+			c, "body.selector: Input should be 'target', 'draft' or 'all'");
 	} else if (!ws_serve_occupy(c->serve, false)) {
 		ws_serve_answer(c, false, stops);
 	} else {
@@ -68,7 +71,8 @@ void ws_serve_route_end(struct ws_serve_call *c)
 	if (set_session(c->serve, false))
 		ws_serve_answer(c, true, "Success");
 	else
-		ws_serve_answer(c, false, "no weight-update session is open; call begin_weight_update() "
+		ws_serve_answer(c, false,
+		                "no weight-update session is open; call begin_weight_update() "
 		                "first");
 	ws_serve_vacate(c->serve);
 }

@@ -3,8 +3,8 @@
  *
  * Two things keep requests apart, as in the servers. The scheduler loop runs one of them at a time:
  * an init that waits for its group blocks a flush that comes later, and a destroy waits for the
- * update before it. The model-update lock is taken by an update outside of a pause, which then waits
- * until no request runs; while paused, updates go ahead and a continue waits for them. */
+ * update before it. The model-update lock is taken by an update outside of a pause, which then
+ * waits until no request runs; while paused, updates go ahead and a continue waits for them. */
 #include "serve_core.h"
 
 #include <stdlib.h>

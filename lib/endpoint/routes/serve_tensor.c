@@ -2,11 +2,12 @@
 /* serve_tensor.c - update_weights_from_tensor: the weights are in the request.
  *
  *   {"serialized_named_tensors":["<base64 of a pickle>", one per tensor-parallel rank],
- *    "load_format":"flattened_bucket","flush_cache" (default true),"abort_all_requests","weight_version"}
+ *    "load_format":"flattened_bucket","flush_cache" (default
+ * true),"abort_all_requests","weight_version"}
  *
- * Taken is one form of the many that servers take: flattened buckets (pickle.h), of bytes in the request or,
- * where the endpoint has GPUs, in another process's memory of one. Each rank reads its own element, and all
- * of them must hold the same tensors. */
+ * Taken is one form of the many that servers take: flattened buckets (pickle.h), of bytes in the
+ * request or, where the endpoint has GPUs, in another process's memory of one. Each rank reads
+ * its own element, and all of them must hold the same tensors. */
 #include "hash.h"
 #include "base64.h"
 #include "pickle_bucket.h"
@@ -59,7 +60,8 @@ static bool same_tensors(const struct ws_pickle_bucket *a, const struct ws_pickl
 		return false;
 	for (size_t i = 0; i < a->n; i++) {
 		const struct ws_pickle_tensor *x = &a->tensors[i], *y = &b->tensors[i];
-		if (strcmp(x->name, y->name) != 0 || x->dtype != y->dtype || x->n_dims != y->n_dims ||
+		if (strcmp(x->name, y->name) != 0 || x->dtype != y->dtype ||
+		    x->n_dims != y->n_dims ||
 		    memcmp(x->dims, y->dims, x->n_dims * sizeof x->dims[0]) != 0)
 			return false;
 	}
@@ -77,7 +79,8 @@ static int fetch(struct ws_serve *s, struct parcels *all, struct ws_err *err)
 		if (one->fetched)
 			one->bucket.bytes = one->fetched;
 		if (i && memcmp(first->bytes, one->bucket.bytes, (size_t)first->length) != 0)
-			return ws_err_set(err, WS_EINPUT, "rank %zu is sent other tensors than rank 0", i);
+			return ws_err_set(err, WS_EINPUT,
+			                  "rank %zu is sent other tensors than rank 0", i);
 	}
 	return 0;
 }
@@ -86,8 +89,10 @@ static int open_parcels(const struct ws_serve *s, const struct ws_json *list, st
                         struct ws_err *err)
 {
 	if (ws_json_count(list) != s->opts.tp)
-		return ws_err_set(err, WS_EINPUT, "serialized_named_tensors has %zu elements for %u "
-		                  "tensor-parallel ranks", ws_json_count(list), s->opts.tp);
+		return ws_err_set(err, WS_EINPUT,
+		                  "serialized_named_tensors has %zu elements for %u "
+		                  "tensor-parallel ranks",
+		                  ws_json_count(list), s->opts.tp);
 	all->items = calloc(s->opts.tp, sizeof *all->items);
 	if (!all->items)
 		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
@@ -96,8 +101,8 @@ static int open_parcels(const struct ws_serve *s, const struct ws_json *list, st
 		if (open_parcel(one, ws_json_string(node), err))
 			return -1;
 		if (!same_tensors(&all->items[0].bucket, &one->bucket))
-			return ws_err_set(err, WS_EINPUT, "rank %zu is sent other tensors than rank 0",
-			                  all->n - 1);
+			return ws_err_set(err, WS_EINPUT,
+			                  "rank %zu is sent other tensors than rank 0", all->n - 1);
 	}
 	return 0;
 }
@@ -113,15 +118,19 @@ static int fill_slots(struct parcels *all, struct ws_err *err)
 	for (size_t i = 0; i < b->n; i++) {
 		const struct ws_pickle_tensor *t = &b->tensors[i];
 		struct ws_serve_slot *slot = &u->slots[i];
-		*slot = (struct ws_serve_slot){ .name = t->name, .dtype_name = ws_dtype_torch(t->dtype),
-			                        .dtype = t->dtype, .n_dims = t->n_dims, .bytes = t->bytes };
+		*slot = (struct ws_serve_slot){ .name = t->name,
+			                        .dtype_name = ws_dtype_torch(t->dtype),
+			                        .dtype = t->dtype,
+			                        .n_dims = t->n_dims,
+			                        .bytes = t->bytes };
 		memcpy(slot->dims, t->dims, sizeof slot->dims);
 	}
 	return 0;
 }
 
 /* A struct ws_serve_intake's. */
-static int bring(struct ws_serve *s, void *ctx, struct ws_serve_update *u, bool keep, struct ws_err *err)
+static int bring(struct ws_serve *s, void *ctx, struct ws_serve_update *u, bool keep,
+                 struct ws_err *err)
 {
 	const struct ws_pickle_bucket *b = ctx;
 	(void)err;
@@ -151,8 +160,8 @@ static void update(struct ws_serve_call *c, struct parcels *all)
 	ws_serve_note_update(&c->note, u);
 	u->corrupt = c->corrupt;
 	if (rc == 0)
-		rc = ws_serve_take_in(s, &(struct ws_serve_intake){ bring, &all->items[0].bucket }, u,
-		                      &c->note, &err);
+		rc = ws_serve_take_in(s, &(struct ws_serve_intake){ bring, &all->items[0].bucket },
+		                      u, &c->note, &err);
 	ws_serve_ipc_fetched(s, rc || u->flush);
 	if (rc)
 		ws_serve_answer(c, false, "%s", err.msg);

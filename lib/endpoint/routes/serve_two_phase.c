@@ -2,8 +2,9 @@
 /* serve_two_phase.c - prepare_weights_update and complete_weights_update of the xorl servers.
  *
  * prepare starts one thread that receives all buckets, and answers when it is about to receive the
- * first; complete waits for the thread and loads everything at once. Between the two the scheduler is
- * free. Nothing here takes the model-update lock: to pause is the caller's business.
+ * first; complete waits for the thread and loads everything at once. Between the
+ * two the scheduler is free. Nothing here takes the model-update lock: to pause
+ * is the caller's business.
  *
  * The thread owns its memory and the request's body; the endpoint's weights are touched by complete
  * alone. A receive that takes too long is forgotten by xorl-legacy, its thread left to itself, and
@@ -51,12 +52,14 @@ static int receive_all(struct ws_serve_prepared *p, struct ws_err *err)
 {
 	struct ws_serve *s = p->serve;
 	p->stage.buckets.all.nccl = p->group->nccl;
-	if (ws_serve_check_buckets(s, &p->stage.buckets, err) || ws_serve_stage_allocate(s, &p->stage, err))
+	if (ws_serve_check_buckets(s, &p->stage.buckets, err) ||
+	    ws_serve_stage_allocate(s, &p->stage, err))
 		return -1;
 	announce(p, false);
 	for (size_t i = 0; i < p->stage.buckets.n; i++) {
 		struct ws_serve_update *bucket = &p->stage.buckets.buckets[i];
-		if (ws_serve_group_receive(p->group, bucket, true, ws_deadline_in(s->opts.receive_ns), err) ||
+		if (ws_serve_group_receive(p->group, bucket, true,
+		                           ws_deadline_in(s->opts.receive_ns), err) ||
 		    (bucket->flattened && ws_serve_check_views(bucket, err)))
 			return -1;
 	}
@@ -173,18 +176,24 @@ static bool may_prepare(struct ws_serve_call *c, const struct ws_serve_buckets *
 	char text[512] = "";
 	if (s->opts.lineage == WS_SERVE_XORL && strcmp(transport, "nccl") != 0 &&
 	    strcmp(transport, "nccl_broadcast") != 0)
-		snprintf(text, sizeof text, "prepare_weights_update on this migrated foundation supports "
-		         "only NCCL broadcast transport, got '%.100s'", transport);
+		snprintf(text, sizeof text,
+		         "prepare_weights_update on this migrated foundation supports "
+		         "only NCCL broadcast transport, got '%.100s'",
+		         transport);
 	else if (s->opts.lineage == WS_SERVE_XORL && b->announced != (int64_t)b->n)
 		snprintf(text, sizeof text, "num_buckets is %lld, but there are %zu buckets",
 		         (long long)b->announced, b->n);
 	else if (!ws_serve_find_group(c->serve, b->all.group))
-		snprintf(text, sizeof text, s->opts.lineage == WS_SERVE_XORL ?
-		         "Group '%.200s' is not initialized. Call init_weights_update_group first." :
-		         "Group %.200s is unknown. Please call `init_weights_update_group` first.",
+		snprintf(text, sizeof text,
+		         s->opts.lineage == WS_SERVE_XORL ?
+		                 "Group '%.200s' is not initialized. Call "
+		                 "init_weights_update_group first." :
+		                 "Group %.200s is unknown. Please call `init_weights_update_group` "
+		                 "first.",
 		         b->all.group);
 	else if (!b->n)
-		snprintf(text, sizeof text, "prepare_weights_update requires at least one weight bucket");
+		snprintf(text, sizeof text,
+		         "prepare_weights_update requires at least one weight bucket");
 	else if (s->prepared)
 		snprintf(text, sizeof text, "A weight update is already in progress. "
 		         "Call complete_weights_update first.");
@@ -218,9 +227,11 @@ static void prepare(struct ws_serve_call *c, struct ws_serve_buckets *b)
 		snprintf(text, sizeof text, "Ready to receive %zu weight bucket(s).", n);
 		answer_prepare(c, true, text);
 	} else {
-		snprintf(text, sizeof text, s->traits->stuck_prepare ?
-		         "Timed out waiting for the distributed-weight receiver to become ready after %gs" :
-		         "Timeout waiting for recv thread to become ready after %gs",
+		snprintf(text, sizeof text,
+		         s->traits->stuck_prepare ?
+		                 "Timed out waiting for the distributed-weight receiver to become "
+		                 "ready after %gs" :
+		                 "Timeout waiting for recv thread to become ready after %gs",
 		         (double)s->opts.ready_ns / (double)WS_NS_PER_S);
 		if (!s->traits->stuck_prepare)
 			abandon(s, p);
@@ -272,8 +283,9 @@ static void apply(struct ws_serve_call *c, struct ws_serve_prepared *p, struct w
 	if (rc == 0 && direct && s->model && s->opts.keep == WS_KEEP_MEMORY)
 		rc = ws_serve_copy_direct(s, u, &c->note, &err);
 	else if (rc == 0)
-		rc = ws_serve_take_in(s, &(struct ws_serve_intake){ ws_serve_stage_bring, &p->stage }, u,
-		                      &c->note, &err);
+		rc = ws_serve_take_in(s,
+		                      &(struct ws_serve_intake){ ws_serve_stage_bring, &p->stage },
+		                      u, &c->note, &err);
 	if (rc)
 		ws_serve_answer(c, false, "%s", err.msg);
 	else
@@ -294,7 +306,8 @@ static void complete(struct ws_serve_call *c, struct ws_serve_update *u)
 		                                   "prepare_weights_update first." :
 		                                   "No weight update is in progress.");
 	} else if (!legacy && strcmp(p->group_name, u->group) != 0) {
-		ws_serve_answer(c, false, "Prepared group '%.200s' does not match completion group '%.200s'.",
+		ws_serve_answer(c, false,
+		                "Prepared group '%.200s' does not match completion group '%.200s'.",
 		                p->group_name, u->group);
 	} else if (!await(s, &p->done, s->opts.complete_ns)) {
 		if (!s->traits->stuck_prepare)

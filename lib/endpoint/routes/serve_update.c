@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_update.c - the routes that form groups, and the one that receives weights in one call.
  *
- * What surprises, as in the servers: flush_cache is on when absent; and an init answers when its whole
- * group is there, the scheduler waiting meanwhile. */
+ * What surprises, as in the servers: flush_cache is on when absent; and an init answers when its
+ * whole group is there, the scheduler waiting meanwhile. */
 #include "serve_call.h"
 #include "serve_group.h"
 #include "serve_intake.h"
@@ -57,7 +57,8 @@ int ws_serve_form_group(struct ws_serve *s, const struct ws_serve_init *in, stru
 	if (ws_serve_check_init(s, in, err))
 		return -1;
 	if (ws_serve_find_group(s, in->group))
-		return ws_err_set(err, WS_EINPUT, "The specified group name has already been created, "
+		return ws_err_set(err, WS_EINPUT,
+		                  "The specified group name has already been created, "
 		                  "please use a different group name");
 	struct ws_serve_group *g = ws_serve_group_new(s, in, err);
 	if (!g)
@@ -87,7 +88,8 @@ void ws_serve_route_init(struct ws_serve_call *c)
 		rc = ws_err_set(&err, WS_ECANCELLED, stops);
 	}
 	if (rc)
-		ws_serve_answer(c, false, "Failed to initialize custom process group: %s.", err.msg);
+		ws_serve_answer(c, false, "Failed to initialize custom process group: %s.",
+		                err.msg);
 	else
 		ws_serve_answer(c, true, "Succeeded to initialize custom process group.");
 }
@@ -128,7 +130,8 @@ static void fail_without_group(struct ws_serve_call *c, const char *name)
 		ws_buf_printf(&known, known.len ? ", '%s'" : "'%s'", g->name);
 	pthread_mutex_unlock(&c->serve->lock);
 	if (c->serve->traits->survives)
-		ws_serve_answer(c, false, "Group %s not in [%s]. %s", name, ws_buf_str(&known), remedy);
+		ws_serve_answer(c, false, "Group %s not in [%s]. %s", name, ws_buf_str(&known),
+		                remedy);
 	else
 		ws_serve_crash(c, "AssertionError: Group %.100s not in [%.200s]. %s", name,
 		               ws_buf_str(&known), remedy);
@@ -172,12 +175,15 @@ static void update(struct ws_serve_call *c, struct ws_serve_update *u)
 	int rc = ws_serve_check_update(s, u, &err);
 	ws_serve_note_update(&c->note, u);
 	if (rc == 0)
-		rc = ws_serve_take_in(s, &(struct ws_serve_intake){ receive, g }, u, &c->note, &err);
+		rc = ws_serve_take_in(s, &(struct ws_serve_intake){ receive, g }, u, &c->note,
+		                      &err);
 	c->rp->drop = rc && (u->fault == WS_FAULT_DROP || u->fault == WS_FAULT_DIE);
 	if (rc)
-		ws_serve_answer(c, false, "Failed to update parameter online: %s. The full weights of the "
-		                "ModelRunner are partially updated. Please discard the whole weights.",
-		                err.msg);
+		ws_serve_answer(
+			c, false,
+			"Failed to update parameter online: %s. The full weights of the "
+			"ModelRunner are partially updated. Please discard the whole weights.",
+			err.msg);
 	else
 		ws_serve_finish_update(c, u, "Succeeded to update parameter online.");
 }

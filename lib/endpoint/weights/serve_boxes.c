@@ -113,7 +113,8 @@ static uint64_t next_piece(const struct ws_serve_boxes *b, uint64_t k, uint64_t 
 	if (*whole >= end)
 		return 0;
 	*local = offset_of(&b->local, k);
-	const uint64_t piece = least(b->whole.run - k % b->whole.run, b->local.run - k % b->local.run);
+	const uint64_t piece =
+		least(b->whole.run - k % b->whole.run, b->local.run - k % b->local.run);
 	return least(piece, end - *whole);
 }
 

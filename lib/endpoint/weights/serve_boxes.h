@@ -23,8 +23,8 @@ struct ws_serve_boxes {
 	uint64_t total, bytes;          /* of the whole tensor; of the box, 0: nothing is here */
 };
 
-/* dims: those of the whole tensor and of the local array; size: bytes of one element; transposed: the
- * last two axes of the local array are those of the tensor, swapped. */
+/* dims: those of the whole tensor and of the local array; size: bytes of one element;
+ * transposed: the last two axes of the local array are those of the tensor, swapped. */
 void ws_serve_boxes_make(struct ws_serve_boxes *b, unsigned n_whole, const int64_t *whole,
                          const struct ws_box *from, unsigned n_local, const int64_t *local,
                          const struct ws_box *to, unsigned size, bool transposed);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_checker.c - POST /weights_checker: checksums, and the proof that an update writes every parameter:
- * keep a copy, spoil everything, update, compare with the copy. */
+/* serve_checker.c - POST /weights_checker: checksums, and the proof that an update writes every
+ * parameter: keep a copy, spoil everything, update, compare with the copy. */
 #include "serve_call.h"
 #include "serve_lineage.h"
 #include "serve_model.h"
@@ -136,8 +136,8 @@ static void describe(struct ws_buf *out, const struct cell *cell, const uint8_t 
 		ws_number_read(cell->dtype, expected + i * size, 1, &want);
 		ws_number_read(cell->dtype, cell->data + i * size, 1, &have);
 	}
-	ws_buf_printf(out, "\nname=%s tp_rank=%u element=%" PRIu64 " expect=%g actual=%g", cell->name,
-	              cell->tp_rank, i, want, have);
+	ws_buf_printf(out, "\nname=%s tp_rank=%u element=%" PRIu64 " expect=%g actual=%g",
+	              cell->name, cell->tp_rank, i, want, have);
 }
 
 static void answer_compare(struct ws_serve_call *c)
@@ -146,8 +146,9 @@ static void answer_compare(struct ws_serve_call *c)
 	struct ws_serve *s = c->serve;
 	const struct ws_serve_snapshot *shot = s->snapshot;
 	if (!shot || shot->n != count_cells(s) || shot->bytes != count_bytes(s)) {
-		ws_serve_answer(c, false, shot ? "tensors have come since the snapshot, or other types" :
-		                                 "no snapshot was made");
+		ws_serve_answer(c, false,
+		                shot ? "tensors have come since the snapshot, or other types" :
+		                       "no snapshot was made");
 		return;
 	}
 	struct ws_buf text;

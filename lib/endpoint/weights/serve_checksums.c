@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_checksums.c - a checksum of every tensor, as it is now.
  *
- * Checksums are XXH3-64 where upstream has a hash of its own and SHA-256; "algorithm" says so. They go
- * by the names of the checkpoint, of full tensors: a model's are put together again from the shares
- * of all ranks, in the type in which they were sent, so that they can be compared with what was sent.
- * What nothing was ever loaded into is left out. "tensors" tells the type and the shape that the bytes
- * were taken for: bfloat16 that was read as float16 has the same bytes. */
+ * Checksums are XXH3-64 where upstream has a hash of its own and SHA-256; "algorithm" says
+ * so. They go by the names of the checkpoint, of full tensors: a model's are put together
+ * again from the shares of all ranks, in the type in which they were sent, so that they can
+ * be compared with what was sent. What nothing was ever loaded into is left out. "tensors"
+ * tells the type and the shape that the bytes were taken for: bfloat16 that was read as
+ * float16 has the same bytes. */
 #include "hash.h"
 #include "serve_call.h"
 #include "serve_model.h"
@@ -74,7 +75,8 @@ static int sum_model(const struct ws_serve_model *m, struct sums *sums)
 		const struct ws_part *part = ws_layout_part(m->layout, i);
 		if (!state->loaded)
 			continue;
-		const struct sum sum = { part->name, state->came_as, part->n_dims, part->dims, NULL };
+		const struct sum sum = { part->name, state->came_as, part->n_dims, part->dims,
+			                 NULL };
 		ws_serve_gather_begin(&g, m, part, state->came_as);
 		if (ws_serve_gather_hash(&g, add_sum(sums, sum, m->tp)))
 			return -1;
@@ -146,7 +148,8 @@ static void write_parallelism(struct ws_jw *jw, const struct ws_serve *s, unsign
 	ws_jw_end_object(jw);
 }
 
-static void write_checksums(struct ws_serve_call *c, const struct sums *sums, struct ws_hash *digest)
+static void write_checksums(struct ws_serve_call *c, const struct sums *sums,
+                            struct ws_hash *digest)
 {
 	const struct ws_serve *s = c->serve;
 	uint64_t ranks[WS_SERVE_MAX_TP];

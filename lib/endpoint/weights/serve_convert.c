@@ -44,8 +44,10 @@ static unsigned encode(const struct format *f, double x)
 	const int bias = (1 << (f->exponent - 1)) - 1;
 	const unsigned top = (1u << f->exponent) - 1, all = (1u << f->mantissa) - 1;
 	const unsigned sign = signbit(x) ? 1u << (f->exponent + f->mantissa) : 0;
-	const unsigned most = f->finite ? (top << f->mantissa | (all - 1)) : (top - 1) << f->mantissa | all;
-	const unsigned nan = f->finite ? top << f->mantissa | all : top << f->mantissa | (all / 2 + 1);
+	const unsigned most =
+		f->finite ? (top << f->mantissa | (all - 1)) : (top - 1) << f->mantissa | all;
+	const unsigned nan =
+		f->finite ? top << f->mantissa | all : top << f->mantissa | (all / 2 + 1);
 	if (isnan(x))
 		return sign | nan;
 	if (isinf(x))

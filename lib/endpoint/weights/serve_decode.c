@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_decode.c - JSON bodies to requests, with the field sets, defaults and messages of the servers.
+/* serve_decode.c - JSON bodies to requests, with the field sets, defaults
+ * and messages of the servers.
  *
- * Two kinds of refusal, as there: a field that is missing or of the wrong type is a validation error
- * (WS_EUSAGE, answered by the web framework); a value that torch or the loader cannot use is an
- * exception in the scheduler (any other code, answered as success=false). Unknown fields are ignored.
- * Everything here works on memory alone. */
+ * Two kinds of refusal, as there: a field that is missing or of the wrong type is a validation
+ * error (WS_EUSAGE, answered by the web framework); a value that torch or the loader cannot use
+ * is an exception in the scheduler (any other code, answered as success=false). Unknown fields
+ * are ignored. Everything here works on memory alone. */
 #include "serve_decode.h"
 #include "dims.h"
 #include "serve_core.h"
@@ -43,11 +44,12 @@ int ws_serve_decode_init(const struct ws_json *body, struct ws_serve_init *out, 
 	if (port < 1 || port > 65535)
 		return ws_err_set(err, WS_EINPUT, "port out of range: %" PRId64, port);
 	if (size < 2 || size > WS_SERVE_MAX_WORLD)
-		return ws_err_set(err, WS_EINPUT, "world_size %" PRId64 " is not between 2 and %d", size,
-		                  WS_SERVE_MAX_WORLD);
+		return ws_err_set(err, WS_EINPUT, "world_size %" PRId64 " is not between 2 and %d",
+		                  size, WS_SERVE_MAX_WORLD);
 	if (offset < 1 || offset >= size)
-		return ws_err_set(err, WS_EINPUT, "rank_offset %" PRId64 " is not between 1 and %" PRId64,
-		                  offset, size - 1);
+		return ws_err_set(err, WS_EINPUT,
+		                  "rank_offset %" PRId64 " is not between 1 and %" PRId64, offset,
+		                  size - 1);
 	out->port = (uint16_t)port;
 	out->rank_offset = (unsigned)offset;
 	out->world_size = (unsigned)size;
@@ -65,7 +67,8 @@ static int check_text(const char *what, const char *text, size_t most, struct ws
 	return 0;
 }
 
-int ws_serve_check_init(const struct ws_serve *s, const struct ws_serve_init *in, struct ws_err *err)
+int ws_serve_check_init(const struct ws_serve *s, const struct ws_serve_init *in,
+                        struct ws_err *err)
 {
 	if (check_text("master_address", in->address, 255, err) ||
 	    check_text("group_name", in->group, 200, err))
@@ -76,8 +79,10 @@ int ws_serve_check_init(const struct ws_serve *s, const struct ws_serve_init *in
 	if (!nccl && strcmp(in->backend, "gloo") != 0)
 		return ws_err_set(err, WS_EINPUT, "Invalid backend: '%.40s'", in->backend);
 	if (in->rank_offset + s->opts.tp > in->world_size)
-		return ws_err_set(err, WS_EINPUT, "rank_offset %u and %u tensor-parallel ranks exceed "
-		                  "world_size %u", in->rank_offset, s->opts.tp, in->world_size);
+		return ws_err_set(err, WS_EINPUT,
+		                  "rank_offset %u and %u tensor-parallel ranks exceed "
+		                  "world_size %u",
+		                  in->rank_offset, s->opts.tp, in->world_size);
 	return 0;
 }
 
@@ -87,12 +92,14 @@ static int decode_shape(const struct ws_json *node, size_t i, struct ws_serve_sl
                         struct ws_err *err)
 {
 	if (ws_json_type(node) != WS_JSON_ARRAY)
-		return ws_err_set(err, WS_EUSAGE, "body.shapes.%zu: Input should be a valid list", i);
+		return ws_err_set(err, WS_EUSAGE, "body.shapes.%zu: Input should be a valid list",
+		                  i);
 	slot->n_dims = 0;
 	for (const struct ws_json *d = ws_json_first(node); d; d = ws_json_next(d)) {
 		if (slot->n_dims == WS_MAX_DIMS)
-			return ws_err_set(err, WS_EUSAGE, "body.shapes.%zu: List should have at most %d items",
-			                  i, WS_MAX_DIMS);
+			return ws_err_set(err, WS_EUSAGE,
+			                  "body.shapes.%zu: List should have at most %d items", i,
+			                  WS_MAX_DIMS);
 		if (!ws_json_int(d, &slot->dims[slot->n_dims++]))
 			return ws_err_set(err, WS_EUSAGE,
 			                  "body.shapes.%zu.%u: Input should be a valid integer", i,
@@ -111,9 +118,11 @@ static int decode_slots(const struct ws_json *names, const struct ws_json *dtype
 		slot->name = ws_json_string(name);
 		slot->dtype_name = ws_json_string(dtype);
 		if (!slot->name)
-			return ws_err_set(err, WS_EUSAGE, "body.names.%zu: Input should be a valid string", i);
+			return ws_err_set(err, WS_EUSAGE,
+			                  "body.names.%zu: Input should be a valid string", i);
 		if (!slot->dtype_name)
-			return ws_err_set(err, WS_EUSAGE, "body.dtypes.%zu: Input should be a valid string", i);
+			return ws_err_set(err, WS_EUSAGE,
+			                  "body.dtypes.%zu: Input should be a valid string", i);
 		if (decode_shape(shape, i, slot, err))
 			return -1;
 		name = ws_json_next(name);
@@ -132,8 +141,10 @@ int ws_serve_decode_lists(const struct ws_json *body, struct ws_serve_update *u,
 	const size_t n = ws_json_count(names);
 	/* The servers zip the lists and lose the tail without a word; nobody can want that. */
 	if (ws_json_count(dtypes) != n || ws_json_count(shapes) != n)
-		return ws_err_set(err, WS_EUSAGE, "body: names, dtypes and shapes differ in length: "
-		                  "%zu, %zu and %zu", n, ws_json_count(dtypes), ws_json_count(shapes));
+		return ws_err_set(err, WS_EUSAGE,
+		                  "body: names, dtypes and shapes differ in length: "
+		                  "%zu, %zu and %zu",
+		                  n, ws_json_count(dtypes), ws_json_count(shapes));
 	u->slots = calloc(n ? n : 1, sizeof *u->slots);
 	if (!u->slots)
 		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
@@ -149,7 +160,8 @@ static int decode_later_fields(const struct ws_json *body, const struct ws_serve
 	    (ws_serve_field_bool(body, "abort_all_requests", &out->abort_all, err) ||
 	     ws_serve_field_str(body, "weight_version", false, &out->version, err)))
 		return -1;
-	if (t->load_format && ws_serve_field_str(body, "load_format", false, &out->load_format, err))
+	if (t->load_format &&
+	    ws_serve_field_str(body, "load_format", false, &out->load_format, err))
 		return -1;
 	if (t->free_kv_cache &&
 	    ws_serve_field_bool(body, "free_kv_cache_before_recv", &out->free_kv_cache, err))
@@ -214,22 +226,25 @@ static bool gloo_has(enum ws_serve_torch torch, enum ws_dtype dtype)
 /* torch has no type of NCCL for the others. FP8 goes as bytes. */
 static bool nccl_has(enum ws_dtype dtype)
 {
-	return dtype != WS_DTYPE_I16 && dtype != WS_DTYPE_U16 && dtype != WS_DTYPE_U32 && dtype != WS_DTYPE_U64;
+	return dtype != WS_DTYPE_I16 && dtype != WS_DTYPE_U16 && dtype != WS_DTYPE_U32 &&
+	       dtype != WS_DTYPE_U64;
 }
 
 static int check_broadcast(const struct ws_serve *s, bool nccl, const struct ws_serve_slot *slot,
                            struct ws_err *err)
 {
 	if (nccl && !nccl_has(slot->dtype))
-		return ws_err_set(err, WS_EINPUT, "Input tensor data type is not supported for NCCL process group: "
-		                  "%.40s", slot->dtype_name);
+		return ws_err_set(err, WS_EINPUT,
+		                  "Input tensor data type is not supported for NCCL process group: "
+		                  "%.40s",
+		                  slot->dtype_name);
 	if (!nccl && !gloo_has(s->opts.torch, slot->dtype))
 		return ws_err_set(err, WS_EINPUT, "Invalid scalar type");
 	return 0;
 }
 
-static int check_slot(const struct ws_serve *s, const struct ws_serve_update *u, struct ws_serve_slot *slot,
-                      struct ws_err *err)
+static int check_slot(const struct ws_serve *s, const struct ws_serve_update *u,
+                      struct ws_serve_slot *slot, struct ws_err *err)
 {
 	if (!ws_dtype_from_torch(slot->dtype_name, &slot->dtype) ||
 	    !torch_has(s->opts.torch, slot->dtype))
@@ -237,12 +252,13 @@ static int check_slot(const struct ws_serve *s, const struct ws_serve_update *u,
 		                  slot->dtype_name);
 	for (unsigned d = 0; d < slot->n_dims; d++)
 		if (slot->dims[d] < 0)
-			return ws_err_set(err, WS_EINPUT,
-			                  "Trying to create tensor with negative dimension %" PRId64,
-			                  slot->dims[d]);
+			return ws_err_set(
+				err, WS_EINPUT,
+				"Trying to create tensor with negative dimension %" PRId64,
+				slot->dims[d]);
 	if (!ws_dtype_bytes(slot->dtype, slot->n_dims, slot->dims, &slot->bytes))
-		return ws_err_set(err, WS_EINPUT, "Storage size calculation overflowed for '%.200s'",
-		                  slot->name);
+		return ws_err_set(err, WS_EINPUT,
+		                  "Storage size calculation overflowed for '%.200s'", slot->name);
 	return u->flattened || u->from_files ? 0 : check_broadcast(s, u->nccl, slot, err);
 }
 
@@ -262,7 +278,8 @@ static int check_distinct(const struct ws_serve_update *u, struct ws_err *err)
 	int rc = 0;
 	for (size_t i = 1; i < u->n && !rc; i++)
 		if (strcmp(names[i - 1], names[i]) == 0)
-			rc = ws_err_set(err, WS_EINPUT, "'%.200s' is named twice in one request", names[i]);
+			rc = ws_err_set(err, WS_EINPUT, "'%.200s' is named twice in one request",
+			                names[i]);
 	free(names);
 	return rc;
 }
@@ -289,9 +306,10 @@ int ws_serve_check_views(const struct ws_serve_update *u, struct ws_err *err)
 	for (size_t i = 0; i < u->n; i++) {
 		const unsigned size = ws_dtype_bits(u->slots[i].dtype) / 8;
 		if (at % size)
-			return ws_err_set(err, WS_EINPUT, "self.storage_offset() must be divisible by %u to view "
-			                  "Byte as %s (different element sizes), but got %" PRIu64, size,
-			                  u->slots[i].dtype_name, at);
+			return ws_err_set(err, WS_EINPUT,
+			                  "self.storage_offset() must be divisible by %u to view "
+			                  "Byte as %s (different element sizes), but got %" PRIu64,
+			                  size, u->slots[i].dtype_name, at);
 		at += u->slots[i].bytes;
 	}
 	return 0;
@@ -304,18 +322,23 @@ static int check_same(const struct ws_serve_weight *have, const struct ws_serve_
 	    memcmp(have->dims, slot->dims, slot->n_dims * sizeof slot->dims[0]) == 0)
 		return 0;
 	char old[160], new[160];
-	return ws_err_set(err, WS_EINPUT, "shape mismatch for '%.200s': the parameter is %s %s, the loaded "
-	                  "weight is %s %s", slot->name,
-	                  ws_dtype_torch(have->dtype), ws_dims_text(old, sizeof old, have->n_dims, have->dims),
-	                  ws_dtype_torch(slot->dtype), ws_dims_text(new, sizeof new, slot->n_dims, slot->dims));
+	return ws_err_set(err, WS_EINPUT,
+	                  "shape mismatch for '%.200s': the parameter is %s %s, the loaded "
+	                  "weight is %s %s",
+	                  slot->name, ws_dtype_torch(have->dtype),
+	                  ws_dims_text(old, sizeof old, have->n_dims, have->dims),
+	                  ws_dtype_torch(slot->dtype),
+	                  ws_dims_text(new, sizeof new, slot->n_dims, slot->dims));
 }
 
-int ws_serve_check_load(const struct ws_serve *s, const struct ws_serve_update *u, struct ws_err *err)
+int ws_serve_check_load(const struct ws_serve *s, const struct ws_serve_update *u,
+                        struct ws_err *err)
 {
 	if (u->flattened && ws_serve_check_views(u, err))
 		return -1;
 	for (size_t i = 0; i < u->n; i++) {
-		const struct ws_serve_weight *have = ws_serve_weights_find(&s->weights, u->slots[i].name);
+		const struct ws_serve_weight *have =
+			ws_serve_weights_find(&s->weights, u->slots[i].name);
 		if (have && !s->model && check_same(have, &u->slots[i], err))
 			return -1;
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_decode.h - requests for groups and for weights, decoded and checked: with the servers' defaults,
- * and what they refuse in their words. */
+/* serve_decode.h - requests for groups and for weights, decoded and checked: with the servers'
+ * defaults, and what they refuse in their words. */
 #ifndef WS_ENDPOINT_SERVE_DECODE_H
 #define WS_ENDPOINT_SERVE_DECODE_H
 
@@ -52,18 +52,23 @@ struct ws_serve_buckets {
 /* "buckets" and "num_buckets", or names, dtypes and shapes for exactly one. None is no error. */
 int ws_serve_decode_buckets(const struct ws_json *body, struct ws_serve_buckets *out,
                             struct ws_err *err);
-int ws_serve_check_buckets(const struct ws_serve *s, struct ws_serve_buckets *b, struct ws_err *err);
+int ws_serve_check_buckets(const struct ws_serve *s, struct ws_serve_buckets *b,
+                           struct ws_err *err);
 void ws_serve_buckets_fini(struct ws_serve_buckets *b);
-/* Of a request for shares: decodes and plans it, and says how many pieces that makes. Needs a model. */
+/* Of a request for shares: decodes and plans it, and says how many pieces
+ * that makes. Needs a model. */
 int ws_serve_plan_scatter(const struct ws_serve *s, const struct ws_json *body, size_t *pieces,
                           struct ws_err *err);
 
-int ws_serve_decode_lists(const struct ws_json *body, struct ws_serve_update *u, struct ws_err *err);
+int ws_serve_decode_lists(const struct ws_json *body, struct ws_serve_update *u,
+                          struct ws_err *err);
 /* What torch and the loader would refuse about the request alone, before a byte is received. */
-int ws_serve_check_init(const struct ws_serve *s, const struct ws_serve_init *in, struct ws_err *err);
+int ws_serve_check_init(const struct ws_serve *s, const struct ws_serve_init *in,
+                        struct ws_err *err);
 int ws_serve_check_update(const struct ws_serve *s, struct ws_serve_update *u, struct ws_err *err);
 /* What they find when the bytes have come: views that cannot be made, shapes that changed. */
-int ws_serve_check_views(const struct ws_serve_update *u, struct ws_err *err); /* of those flattened */
+/* of those flattened */
+int ws_serve_check_views(const struct ws_serve_update *u, struct ws_err *err);
 int ws_serve_check_load(const struct ws_serve *s, const struct ws_serve_update *u,
                         struct ws_err *err);
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_disk.c - update_weights_from_disk: the request names a checkpoint that the endpoint can read.
+/* serve_disk.c - update_weights_from_disk: the request names a checkpoint
+ * that the endpoint can read.
  *
  *   {"model_path","load_format","flush_cache" (default true),"abort_all_requests","weight_version"}
  *   answered by {"success","message","num_paused_requests"}
  *
- * The whole checkpoint is loaded under the names it has; what cannot be opened changes nothing. What
- * was loaded is from then on the model that the endpoint says it runs, by its path and its name. */
+ * The whole checkpoint is loaded under the names it has; what cannot be opened changes
+ * nothing. What was loaded is from then on the model that the endpoint says it runs,
+ * by its path and its name. */
 #include "hash.h"
 #include "serve_call.h"
 #include "serve_intake.h"
@@ -33,8 +35,9 @@ static size_t find_spoilt(const struct ws_serve_update *u)
 }
 
 /* One tensor, piece by piece. */
-static int bring_tensor(struct ws_serve *s, const struct ws_source *source, struct ws_serve_update *u,
-                        size_t i, bool spoilt, uint8_t *piece, struct ws_hash *hash, struct ws_err *err)
+static int bring_tensor(struct ws_serve *s, const struct ws_source *source,
+                        struct ws_serve_update *u, size_t i, bool spoilt, uint8_t *piece,
+                        struct ws_hash *hash, struct ws_err *err)
 {
 	const struct ws_tensor *t = ws_source_tensor(source, i);
 	struct ws_serve_slot *slot = &u->slots[i];
@@ -65,7 +68,8 @@ static int strike(struct ws_serve *s, const struct ws_serve_update *u, struct ws
 }
 
 /* A struct ws_serve_intake's. */
-static int bring(struct ws_serve *s, void *ctx, struct ws_serve_update *u, bool keep, struct ws_err *err)
+static int bring(struct ws_serve *s, void *ctx, struct ws_serve_update *u, bool keep,
+                 struct ws_err *err)
 {
 	const struct ws_source *source = ctx;
 	const size_t spoilt = find_spoilt(u);
@@ -93,8 +97,11 @@ static int fill_slots(const struct ws_source *source, struct ws_serve_update *u,
 	for (size_t i = 0; i < n; i++) {
 		const struct ws_tensor *t = ws_source_tensor(source, i);
 		struct ws_serve_slot *slot = &u->slots[i];
-		*slot = (struct ws_serve_slot){ .name = t->name, .dtype_name = ws_dtype_torch(t->dtype),
-			                        .dtype = t->dtype, .n_dims = t->n_dims, .bytes = t->bytes };
+		*slot = (struct ws_serve_slot){ .name = t->name,
+			                        .dtype_name = ws_dtype_torch(t->dtype),
+			                        .dtype = t->dtype,
+			                        .n_dims = t->n_dims,
+			                        .bytes = t->bytes };
 		memcpy(slot->dims, t->dims, sizeof slot->dims);
 	}
 	u->from_files = true;
@@ -135,7 +142,8 @@ static void update(struct ws_serve_call *c, struct ws_serve_update *u, const cha
 	if (!ws_serve_has_weights(c))
 		return;
 	if (!has_loader(u->load_format)) {
-		ws_serve_answer(c, false, "Failed to get model loader: load_format=%.100s.", u->load_format);
+		ws_serve_answer(c, false, "Failed to get model loader: load_format=%.100s.",
+		                u->load_format);
 		return;
 	}
 	int rc = ws_source_open(&path, 1, &source, &err);
@@ -149,7 +157,8 @@ static void update(struct ws_serve_call *c, struct ws_serve_update *u, const cha
 	ws_serve_note_update(&c->note, u);
 	u->corrupt = c->corrupt;
 	if (rc == 0)
-		rc = ws_serve_take_in(s, &(struct ws_serve_intake){ bring, source }, u, &c->note, &err);
+		rc = ws_serve_take_in(s, &(struct ws_serve_intake){ bring, source }, u, &c->note,
+		                      &err);
 	if (rc == 0)
 		rc = take_name(s, path, &err);
 	c->rp->drop = rc && (u->fault == WS_FAULT_DROP || u->fault == WS_FAULT_DIE);
@@ -164,7 +173,9 @@ static void update(struct ws_serve_call *c, struct ws_serve_update *u, const cha
 static int decode(const struct ws_serve_call *c, struct ws_serve_update *u, const char **path,
                   struct ws_err *err)
 {
-	*u = (struct ws_serve_update){ .group = "", .flush = true, .fault = c->fault, .spoils = c->spoils };
+	*u = (struct ws_serve_update){
+		.group = "", .flush = true, .fault = c->fault, .spoils = c->spoils
+	};
 	if (ws_serve_field_str(c->body, "model_path", true, path, err) ||
 	    ws_serve_field_str(c->body, "load_format", false, &u->load_format, err) ||
 	    ws_serve_field_bool(c->body, "flush_cache", &u->flush, err))

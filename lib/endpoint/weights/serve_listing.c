@@ -40,7 +40,9 @@ static bool row_at(const struct ws_serve *s, size_t i, unsigned rank, const char
 {
 	if (s->model) {
 		const struct ws_param *p = ws_layout_param(s->model->layout, i);
-		*out = (struct row){ .name = p->name, .dtype = s->model->dtypes[i], .n_dims = p->n_dims,
+		*out = (struct row){ .name = p->name,
+			             .dtype = s->model->dtypes[i],
+			             .n_dims = p->n_dims,
 			             .data = ws_serve_model_at(s->model, i, rank) };
 		ws_layout_dims(s->model->layout, p, rank, out->dims);
 		if (s->model->rigid && s->model->rigid[i])
@@ -48,14 +50,16 @@ static bool row_at(const struct ws_serve *s, size_t i, unsigned rank, const char
 		return !p->tied_to && starts_with(p->name, prefix);
 	}
 	const struct ws_serve_weight *w = &s->weights.items[i];
-	*out = (struct row){ .name = w->name, .dtype = w->dtype, .n_dims = w->n_dims, .data = w->data };
+	*out = (struct row){
+		.name = w->name, .dtype = w->dtype, .n_dims = w->n_dims, .data = w->data
+	};
 	memcpy(out->dims, w->dims, sizeof out->dims);
 	return starts_with(w->name, prefix);
 }
 
 /* The scales of row i, where it is rigid. */
-static bool scale_at(const struct ws_serve *s, size_t i, unsigned rank, const char *prefix, char *name,
-                     size_t n, struct row *out)
+static bool scale_at(const struct ws_serve *s, size_t i, unsigned rank, const char *prefix,
+                     char *name, size_t n, struct row *out)
 {
 	if (!s->model || !s->model->rigid || !s->model->rigid[i])
 		return false;

@@ -32,10 +32,13 @@ static int choose_dtype(struct ws_serve_model *m, const char *name, struct ws_er
 {
 	m->dtype = config_dtype(m->config);
 	if (name && !ws_dtype_from_torch(name, &m->dtype))
-		return ws_err_set(err, WS_EUSAGE, "dtype '%.40s': torch has none of that name", name);
+		return ws_err_set(err, WS_EUSAGE, "dtype '%.40s': torch has none of that name",
+		                  name);
 	if (ws_dtype_bits(m->dtype) < 16 || !ws_serve_converts(m->dtype, WS_DTYPE_I8))
-		return ws_err_set(err, name ? WS_EUSAGE : WS_EINPUT, "dtype %s: parameters are of a floating "
-		                  "type of 16 bits or more", ws_dtype_torch(m->dtype));
+		return ws_err_set(err, name ? WS_EUSAGE : WS_EINPUT,
+		                  "dtype %s: parameters are of a floating "
+		                  "type of 16 bits or more",
+		                  ws_dtype_torch(m->dtype));
 	return 0;
 }
 
@@ -54,7 +57,8 @@ static int make_layout(struct ws_serve_model *m, const char *quantization, struc
 		const struct ws_param *p = ws_layout_param(m->layout, i);
 		if (p->trouble)
 			return ws_err_set(err, WS_EINPUT, "%s at tp %u, ep %u: %s: %s",
-			                  ws_config_path(m->config), m->tp, m->ep, p->name, p->trouble);
+			                  ws_config_path(m->config), m->tp, m->ep, p->name,
+			                  p->trouble);
 	}
 	return 0;
 }
@@ -69,12 +73,13 @@ static int type_params(struct ws_serve_model *m, struct ws_err *err)
 		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
 	for (size_t i = 0; i < n; i++) {
 		const struct ws_param *p = ws_layout_param(m->layout, i);
-		const struct ws_part *part = p->n_parts ? ws_layout_part(m->layout, p->first) : NULL;
+		const struct ws_part *part =
+			p->n_parts ? ws_layout_part(m->layout, p->first) : NULL;
 		const bool own = part && (part->exact || part->dtype != usual);
 		m->dtypes[i] = own ? part->dtype : m->dtype;
 		if (ws_dtype_bits(m->dtypes[i]) % 8)
-			return ws_err_set(err, WS_EINPUT, "%s: elements of %u bits cannot be kept", p->name,
-			                  ws_dtype_bits(m->dtypes[i]));
+			return ws_err_set(err, WS_EINPUT, "%s: elements of %u bits cannot be kept",
+			                  p->name, ws_dtype_bits(m->dtypes[i]));
 	}
 	return 0;
 }
@@ -106,7 +111,8 @@ static void share_memory(struct ws_serve_model *m, size_t i)
 	const struct ws_param *other = ws_layout_find_param(m->layout, p->tied_to);
 	for (size_t k = 0; k < ws_layout_param_count(m->layout); k++)
 		if (ws_layout_param(m->layout, k) == other)
-			memcpy(&m->offsets[i * m->tp], &m->offsets[k * m->tp], m->tp * sizeof *m->offsets);
+			memcpy(&m->offsets[i * m->tp], &m->offsets[k * m->tp],
+			       m->tp * sizeof *m->offsets);
 }
 
 static int place_params(struct ws_serve_model *m, struct ws_err *err)
@@ -129,12 +135,15 @@ static int map_memory(struct ws_serve_model *m, struct ws_err *err)
 {
 	for (unsigned r = 0; r < m->tp; r++) {
 		const size_t n = m->rank_bytes[r] ? (size_t)m->rank_bytes[r] : ALIGN;
-		void *at = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		void *at =
+			mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		if (at == MAP_FAILED) {
 			char size[32];
 			ws_err_errno(err, "%s for the parameters of rank %u",
 			             ws_format_size(size, sizeof size, n), r);
-			return ws_err_hint(err, "--keep hash knows their names and shapes without keeping them");
+			return ws_err_hint(
+				err,
+				"--keep hash knows their names and shapes without keeping them");
 		}
 		m->memory[r] = at;
 	}
@@ -153,12 +162,16 @@ int ws_serve_model_open(const char *dir, unsigned tp, unsigned ep, const char *d
 	m->tp = tp;
 	m->ep = ep ? ep : 1;
 	m->n_layers = INT64_MAX;
-	int rc = tp % m->ep ? ws_err_set(err, WS_EUSAGE, "tp %u does not divide by ep %u", tp, m->ep) : 0;
+	int rc = tp % m->ep ?
+	                 ws_err_set(err, WS_EUSAGE, "tp %u does not divide by ep %u", tp, m->ep) :
+	                 0;
 	if (rc == 0)
 		rc = ws_config_open(dir, &m->config, err);
 	if (rc == 0)
-		rc = choose_dtype(m, dtype, err) || ws_serve_model_check_quant(m->config, quantization, err) ? -1
-		                                                                                             : 0;
+		rc = choose_dtype(m, dtype, err) ||
+		                     ws_serve_model_check_quant(m->config, quantization, err) ?
+		             -1 :
+		             0;
 	if (rc == 0)
 		rc = ws_namemap_open(NULL, &m->map, err);
 	if (rc == 0)
@@ -257,7 +270,8 @@ static void read_raw(const struct ws_serve_gather *g, unsigned rank, uint64_t at
 	const bool all = g->boxes[rank].bytes == ws_serve_model_part_bytes(m, g->part);
 	for (unsigned i = all ? m->tp : 1; i <= m->tp; i++) {
 		const unsigned r = (rank + i) % m->tp;
-		ws_serve_boxes_get(&g->boxes[r], at, dst, n, ws_serve_model_at(m, g->part->param, r));
+		ws_serve_boxes_get(&g->boxes[r], at, dst, n,
+		                   ws_serve_model_at(m, g->part->param, r));
 	}
 }
 
@@ -282,7 +296,8 @@ void ws_serve_gather_read(const struct ws_serve_gather *g, unsigned rank, uint64
 	}
 }
 
-static void hash_rank(const struct ws_serve_gather *g, unsigned rank, struct ws_hash *h, uint8_t *chunk)
+static void hash_rank(const struct ws_serve_gather *g, unsigned rank, struct ws_hash *h,
+                      uint8_t *chunk)
 {
 	ws_hash_reset(h);
 	for (uint64_t at = 0; at < g->bytes; ) {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_model.h - the runtime parameters of an endpoint that was given a model's config.json.
  *
- *   serve_model.c        the parameters: what there are, where each rank keeps them, reading them back
- *   serve_model_fp8.c    parameters in FP8 that a server cannot update
- *   serve_model_names.c  which name is taken, left aside or refused, as each model's loader does
- *   serve_model_load.c   an update: from the bytes of a request to the memory of every rank
+ *   serve_model.c        the parameters: what there are, where each rank keeps them, reading them
+ * back serve_model_fp8.c    parameters in FP8 that a server cannot update serve_model_names.c which
+ * name is taken, left aside or refused, as each model's loader does serve_model_load.c   an update:
+ * from the bytes of a request to the memory of every rank
  *
- * Each tensor-parallel rank has one piece of memory with its own share of every parameter: fused, cut
- * and replicated as a server's would be. A tensor is addressed by its name in the checkpoint (a part
- * of the layout) or, as a whole parameter, by the server's (a param). */
+ * Each tensor-parallel rank has one piece of memory with its own share of every parameter:
+ * fused, cut and replicated as a server's would be. A tensor is addressed by its name in the
+ * checkpoint (a part of the layout) or, as a whole parameter, by the server's (a param). */
 #ifndef WS_ENDPOINT_SERVE_MODEL_H
 #define WS_ENDPOINT_SERVE_MODEL_H
 
@@ -40,7 +40,8 @@ struct ws_serve_model {
 	enum ws_dtype dtype;        /* of what is not quantized */
 	int64_t n_layers;           /* layers from here on belong to no target model */
 	enum ws_dtype *dtypes;      /* of each param */
-	bool *rigid;                /* of each param: in FP8, and none that can be updated; NULL: none is */
+	/* of each param: in FP8, and none that can be updated; NULL: none is */
+	bool *rigid;
 	uint64_t *offsets;          /* of param i at rank r: offsets[i * tp + r] */
 	uint64_t *rank_bytes;       /* of each rank */
 	uint8_t **memory;           /* of each rank; all NULL where nothing but names is kept */
@@ -48,8 +49,8 @@ struct ws_serve_model {
 	size_t n_loaded;            /* parts that came at least once */
 };
 
-/* dir: that of the config.json. dtype: a name of torch's, NULL: as the config says. quantization: what
- * the server was told, NULL or "": nothing. */
+/* dir: that of the config.json. dtype: a name of torch's, NULL: as the config says.
+ * quantization: what the server was told, NULL or "": nothing. */
 int ws_serve_model_open(const char *dir, unsigned tp, unsigned ep, const char *dtype,
                         const char *quantization, bool memory, struct ws_serve_model **out,
                         struct ws_err *err);
@@ -87,14 +88,16 @@ int ws_serve_gather_hash(const struct ws_serve_gather *g, uint64_t *hashes);
 
 /* What SGLang refuses to start with: block FP8 with static scales of activations, or told another
  * quantization than the checkpoint's. */
-int ws_serve_model_check_quant(const struct ws_config *c, const char *quantization, struct ws_err *err);
+int ws_serve_model_check_quant(const struct ws_config *c, const char *quantization,
+                               struct ws_err *err);
 /* Are its linear layers of this kind? */
 bool ws_serve_model_is_rigid(const struct ws_config *c, const char *quantization);
 /* Finds them: m->rigid, and their m->dtypes. */
 int ws_serve_model_find_rigid(struct ws_serve_model *m, struct ws_err *err);
-/* The shape that a rank has of a rigid parameter, or (scale) of its scales. Returns the dims' number. */
-unsigned ws_serve_rigid_dims(const struct ws_serve_model *m, size_t param, bool scale, unsigned rank,
-                             int64_t *dims);
+/* The shape that a rank has of a rigid parameter, or (scale) of its scales.
+ * Returns the dims' number. */
+unsigned ws_serve_rigid_dims(const struct ws_serve_model *m, size_t param, bool scale,
+                             unsigned rank, int64_t *dims);
 /* The rigid parameter whose scales have this name ("X.weight_scale"); SIZE_MAX. */
 size_t ws_serve_rigid_scale(const struct ws_serve_model *m, const char *name);
 
@@ -110,7 +113,8 @@ struct ws_serve_verdict {
 	enum ws_serve_fate fate;
 	size_t first, n;     /* parts of the layout; several when the name is a fused parameter's */
 	bool alone;          /* loaded only when all parts of its param are in one request */
-	bool rigid, scale;   /* loaded only where its shape happens to be that of the rigid param, its scales */
+	/* loaded only where its shape happens to be that of the rigid param, its scales */
+	bool rigid, scale;
 	char why[512];       /* IGNORE: for the log; REFUSE: the exception's text */
 };
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_model_fp8.c - parameters in FP8 that a server cannot update.
  *
- * Block FP8 is for the layout: its codes and scales have loaders, and updates work. A server that makes
- * FP8 of a 16-bit checkpoint while it starts (--quantization fp8), or whose checkpoint has one scale for
- * each tensor, does not: when the weights are loaded it puts new parameters in the place of those of each
- * linear layer, the codes transposed [in, out] with scales [1, out] ([out, 1] of such a checkpoint), and of
- * experts (not transposed, a scale for each). The new ones are plain: they have no weight_loader. So in a
- * later update
+ * Block FP8 is for the layout: its codes and scales have loaders, and updates work. A server
+ * that makes FP8 of a 16-bit checkpoint while it starts (--quantization fp8), or whose
+ * checkpoint has one scale for each tensor, does not: when the weights are loaded it puts new
+ * parameters in the place of those of each linear layer, the codes transposed [in, out] with
+ * scales [1, out] ([out, 1] of such a checkpoint), and of experts (not transposed, a scale for
+ * each). The new ones are plain: they have no weight_loader. So in a later update
  *   - what is one of several parts, q_proj or an expert's, asks for the loader: an AttributeError;
- *   - what is alone, o_proj, goes to the default one, which compares shapes: an AssertionError, unless
- *     both sides are equal. Then a matrix is copied that is not transposed, without a scale;
+ *   - what is alone, o_proj, goes to the default one, which compares shapes: an AssertionError,
+ * unless both sides are equal. Then a matrix is copied that is not transposed, without a scale;
  *   - embeddings, norms and the head are as they were, and load.
  * The exceptions end in a 400, in the middle of a bucket; what came before them is loaded.
  * Sources: python/sglang/srt/layers/quantization/fp8.py, process_weights_after_loading;
@@ -24,17 +24,23 @@ static bool said(const char *quantization)
 	return quantization && *quantization;
 }
 
-int ws_serve_model_check_quant(const struct ws_config *c, const char *quantization, struct ws_err *err)
+int ws_serve_model_check_quant(const struct ws_config *c, const char *quantization,
+                               struct ws_err *err)
 {
 	const struct ws_quant *q = ws_config_quant(c);
 	if (said(quantization) && *q->method && strcmp(quantization, q->method) != 0)
-		return ws_err_set(err, WS_EUSAGE, "quantization method specified in the model config (%.40s) does "
-		                  "not match the quantization method specified in the `quantization` argument "
-		                  "(%.40s)", q->method, quantization);
-	if (strcmp(q->method, "fp8") == 0 && q->block[0] && *q->activation && strcmp(q->activation, "dynamic"))
-		return ws_err_set(err, WS_EINPUT, "%s: the block-wise quantization only supports dynamic "
-		                  "activation scheme for now, but got %.40s activation scheme", ws_config_path(c),
-		                  q->activation);
+		return ws_err_set(err, WS_EUSAGE,
+		                  "quantization method specified in the model config (%.40s) does "
+		                  "not match the quantization method specified in the "
+		                  "`quantization` argument "
+		                  "(%.40s)",
+		                  q->method, quantization);
+	if (strcmp(q->method, "fp8") == 0 && q->block[0] && *q->activation &&
+	    strcmp(q->activation, "dynamic"))
+		return ws_err_set(err, WS_EINPUT,
+		                  "%s: the block-wise quantization only supports dynamic "
+		                  "activation scheme for now, but got %.40s activation scheme",
+		                  ws_config_path(c), q->activation);
 	return 0;
 }
 
@@ -47,8 +53,8 @@ bool ws_serve_model_is_rigid(const struct ws_config *c, const char *quantization
 }
 
 /* The layout as if FP8 came in blocks of one element, which always divide: what is FP8 in it is. */
-static int make_probe(const struct ws_serve_model *m, struct ws_config **config, struct ws_layout **out,
-                      struct ws_err *err)
+static int make_probe(const struct ws_serve_model *m, struct ws_config **config,
+                      struct ws_layout **out, struct ws_err *err)
 {
 	const struct ws_quant *own = ws_config_quant(m->config);
 	const struct ws_quant ones = { .method = "fp8", .block = { 1, 1 }, .skip = own->skip,
@@ -85,15 +91,16 @@ int ws_serve_model_find_rigid(struct ws_serve_model *m, struct ws_err *err)
 	return rc;
 }
 
-unsigned ws_serve_rigid_dims(const struct ws_serve_model *m, size_t param, bool scale, unsigned rank,
-                             int64_t *dims)
+unsigned ws_serve_rigid_dims(const struct ws_serve_model *m, size_t param, bool scale,
+                             unsigned rank, int64_t *dims)
 {
 	const struct ws_param *p = ws_layout_param(m->layout, param);
 	ws_layout_dims(m->layout, p, rank, dims);
 	if (p->n_dims != 2) /* experts */
 		return scale ? 1 : p->n_dims;
 	const int64_t out = dims[0];
-	const bool stored = *ws_config_quant(m->config)->method; /* spread over the rows, else a row of them */
+	/* spread over the rows, else a row of them */
+	const bool stored = *ws_config_quant(m->config)->method;
 	dims[0] = !scale ? dims[1] : stored ? out : 1;
 	dims[1] = scale && stored ? 1 : out;
 	return 2;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_model_load.c - an update: from the bytes of a request to the memory of every rank.
  *
- * What becomes of each tensor is decided before the bytes come, and then each rank takes its share out
- * of the stream that it receives: nothing is kept twice. Servers receive a request's tensors whole and
- * load them afterwards, in their order; the first that the loader refuses ends the request there, and
- * those before it are loaded. That is so here, too. */
+ * What becomes of each tensor is decided before the bytes come, and then each rank takes its
+ * share out of the stream that it receives: nothing is kept twice. Servers receive a request's
+ * tensors whole and load them afterwards, in their order; the first that the loader refuses ends
+ * the request there, and those before it are loaded. That is so here, too. */
 #include "serve_model.h"
 
 #include "dims.h"
@@ -50,7 +50,8 @@ static bool same_shape(unsigned n, const int64_t *dims, const struct ws_serve_sl
 	return n == slot->n_dims && memcmp(dims, slot->dims, n * sizeof *dims) == 0;
 }
 
-/* The default loader compares whole tensors with what a rank has, and takes whatever is of that shape. */
+/* The default loader compares whole tensors with what a rank has, and takes
+ * whatever is of that shape. */
 static int check_rigid(struct ws_serve_load *l, const struct ws_serve_slot *slot,
                        const struct ws_serve_verdict *v)
 {
@@ -60,7 +61,8 @@ static int check_rigid(struct ws_serve_load *l, const struct ws_serve_slot *slot
 	const unsigned n_dims = ws_serve_rigid_dims(l->model, param, v->scale, 0, dims);
 	if (same_shape(n_dims, dims, slot))
 		return 0;
-	return refuse(l, "Attempted to load weight (torch.Size(%s)) into parameter (torch.Size(%s))",
+	return refuse(l,
+	              "Attempted to load weight (torch.Size(%s)) into parameter (torch.Size(%s))",
 	              ws_dims_text(theirs, sizeof theirs, slot->n_dims, slot->dims),
 	              ws_dims_text(ours, sizeof ours, n_dims, dims));
 }
@@ -74,12 +76,14 @@ static int check_fit(struct ws_serve_load *l, const struct ws_serve_slot *slot,
 	char ours[160], theirs[160];
 	shape_of(l->model, v, &n_dims, dims);
 	if (!same_shape(n_dims, dims, slot))
-		return refuse(l, "shape mismatch for '%.200s': the parameter is %s, the loaded weight is %s",
-		              slot->name, ws_dims_text(ours, sizeof ours, n_dims, dims),
-		              ws_dims_text(theirs, sizeof theirs, slot->n_dims, slot->dims));
+		return refuse(
+			l,
+			"shape mismatch for '%.200s': the parameter is %s, the loaded weight is %s",
+			slot->name, ws_dims_text(ours, sizeof ours, n_dims, dims),
+			ws_dims_text(theirs, sizeof theirs, slot->n_dims, slot->dims));
 	if (!ws_serve_converts(to, slot->dtype))
-		return refuse(l, "'%.200s' is %s and cannot be copied into a parameter of %s", slot->name,
-		              slot->dtype_name, ws_dtype_torch(to));
+		return refuse(l, "'%.200s' is %s and cannot be copied into a parameter of %s",
+		              slot->name, slot->dtype_name, ws_dtype_torch(to));
 	return 0;
 }
 
@@ -101,9 +105,11 @@ static void ignore(struct ws_serve_load *l, const char *name, const char *why,
 }
 
 /* Is every part of the param of `part` among the tensors of the request? */
-static bool all_present(const struct ws_serve_model *m, const struct ws_serve_update *u, size_t part)
+static bool all_present(const struct ws_serve_model *m, const struct ws_serve_update *u,
+                        size_t part)
 {
-	const struct ws_param *p = ws_layout_param(m->layout, ws_layout_part(m->layout, part)->param);
+	const struct ws_param *p =
+		ws_layout_param(m->layout, ws_layout_part(m->layout, part)->param);
 	size_t found = 0;
 	for (size_t i = 0; i < p->n_parts; i++) {
 		const char *name = ws_layout_part(m->layout, p->first + i)->name;
@@ -125,7 +131,8 @@ static int decide(struct ws_serve_load *l, const struct ws_serve_update *u, size
 	ws_serve_model_judge(m, slot->name, &v);
 	if (v.fate == WS_FATE_LOAD && v.alone && !all_present(m, u, v.first)) {
 		v.fate = WS_FATE_IGNORE;
-		snprintf(v.why, sizeof v.why, "%.200s came without its partner and is forgotten", slot->name);
+		snprintf(v.why, sizeof v.why, "%.200s came without its partner and is forgotten",
+		         slot->name);
 	}
 	if (v.fate == WS_FATE_REFUSE)
 		return refuse(l, "%s", v.why);

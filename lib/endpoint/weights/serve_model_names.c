@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_model_names.c - which name is taken, left aside or refused, as each model's loader in SGLang
- * does (load_weights of python/sglang/srt/models).
+/* serve_model_names.c - which name is taken, left aside or refused, as each model's loader in
+ * SGLang does (load_weights of python/sglang/srt/models).
  *
- * Names of the checkpoint are simple: the layout knows them. What matters here is what happens to all
- * others, which differs by model, mostly by accident, and which senders must know:
+ * Names of the checkpoint are simple: the layout knows them. What matters here is what happens
+ * to all others, which differs by model, mostly by accident, and which senders must know:
  *   - a loader looks for fragments ("q_proj") anywhere in a name, replaces them by the fused one
- *     ("qkv_proj") and looks the result up. Most loaders let a miss end in a KeyError; the MoE ones of
- *     Qwen go on without a word.
+ *     ("qkv_proj") and looks the result up. Most loaders let a miss end in a KeyError; the MoE ones
+ * of Qwen go on without a word.
  *   - where the fragment is written without its dot, a name that is fused already contains one too:
  *     "gate_up_proj" becomes "gate_gate_up_proj", which is nowhere.
  *   - a name without any fragment that is not there is logged, or not even that. */
@@ -90,7 +90,8 @@ static bool is_rigid(const struct ws_serve_model *m, const struct ws_param *para
 	return m->rigid && m->rigid[param - ws_layout_param(m->layout, 0)];
 }
 
-/* What has no loader fails where one is asked for: for the parts of what is fused, and for experts. */
+/* What has no loader fails where one is asked for: for the parts of what is fused, and for
+ * experts. */
 static void judge_rigid(const struct ws_serve_model *m, const struct ws_param *param, bool whole,
                         struct ws_serve_verdict *v)
 {
@@ -121,18 +122,22 @@ static void judge_param(const struct ws_serve_model *m, const struct ws_param *p
 {
 	const struct ws_part *first = p->n_parts ? ws_layout_part(m->layout, p->first) : NULL;
 	if (p->tied_to || !first)
-		decide(v, WS_FATE_IGNORE, "%.200s is tied to %.200s", p->name, p->tied_to ? p->tied_to : "");
+		decide(v, WS_FATE_IGNORE, "%.200s is tied to %.200s", p->name,
+		       p->tied_to ? p->tied_to : "");
 	else if (first->split == WS_SPLIT_EXPERT && !is_rigid(m, p))
 		decide(v, WS_FATE_REFUSE, "FusedMoE.weight_loader() missing 3 required positional "
 		       "arguments: 'weight_name', 'shard_id', and 'expert_id'");
-	else if (waits_for_partner(p->name)) /* its own name has the fragment, and no partner ever comes */
-		decide(v, WS_FATE_IGNORE, "%.200s waits for a partner that does not exist", p->name);
+	else if (waits_for_partner(
+			 p->name)) /* its own name has the fragment, and no partner ever comes */
+		decide(v, WS_FATE_IGNORE, "%.200s waits for a partner that does not exist",
+		       p->name);
 	v->first = p->first;
 	v->n = p->n_parts;
 	judge_rigid(m, p, true, v);
 }
 
-/* The scales of a rigid parameter, which are a parameter as plain as itself. True: the name is theirs. */
+/* The scales of a rigid parameter, which are a parameter as plain as itself.
+ * True: the name is theirs. */
 static bool judge_scale(const struct ws_serve_model *m, const char *name, bool replaced,
                         struct ws_serve_verdict *v)
 {

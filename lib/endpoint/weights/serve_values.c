@@ -2,8 +2,8 @@
 /* serve_values.c - parameters as numbers: /get_weights_by_name, a spot check of a few rows.
  *
  * A model's are the full tensors by their names in the checkpoint, put together from the shares of
- * all ranks, or by the server's own name what rank 0 has of it. Servers answer with the first rows and
- * not with the first elements, so a name of an embedding is a long answer. */
+ * all ranks, or by the server's own name what rank 0 has of it. Servers answer with the first
+ * rows and not with the first elements, so a name of an embedding is a long answer. */
 #include "serve_call.h"
 #include "serve_model.h"
 

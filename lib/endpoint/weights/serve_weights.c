@@ -2,10 +2,10 @@
 /* serve_weights.c - the tensors that the endpoint holds, by name.
  *
  * Memory is reserved before the bytes come and becomes ours when they have come: the new tensors of
- * one request lie in one block in the request's order, so that a flattened bucket of them, and every
- * later one with the same content, can be received in place in one piece. What comes in another type than
- * before has it from then on: without a model there is none that would be right. It moves to a new place
- * only where the old one is too small, at most three times. */
+ * one request lie in one block in the request's order, so that a flattened bucket of them, and
+ * every later one with the same content, can be received in place in one piece. What comes in
+ * another type than before has it from then on: without a model there is none that would be
+ * right. It moves to a new place only where the old one is too small, at most three times. */
 #include "hash.h"
 #include "serve_core.h"
 
@@ -44,7 +44,8 @@ int ws_serve_weights_reserve(struct ws_serve_weights *w, struct ws_serve_slot *s
 		return 0;
 	uint8_t *at = fresh <= SIZE_MAX ? malloc((size_t)fresh) : NULL;
 	if (!at)
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory: you tried to allocate %llu bytes",
+		return ws_err_set(err, WS_ESYSTEM,
+		                  "not enough memory: you tried to allocate %llu bytes",
 		                  (unsigned long long)fresh);
 	*block = at;
 	for (size_t i = 0; i < n; i++) {
@@ -98,8 +99,9 @@ static struct ws_serve_weight *add(struct ws_serve_weights *w, const struct ws_s
 	if (!name)
 		return NULL;
 	struct ws_serve_weight *item = &w->items[w->n];
-	*item = (struct ws_serve_weight){ .name = name, .dtype = slot->dtype, .n_dims = slot->n_dims,
-		                          .bytes = slot->bytes };
+	*item = (struct ws_serve_weight){
+		.name = name, .dtype = slot->dtype, .n_dims = slot->n_dims, .bytes = slot->bytes
+	};
 	memcpy(item->dims, slot->dims, sizeof item->dims);
 	*place_of(w, name) = w->n + 1;
 	w->n++;

@@ -2,16 +2,18 @@
 /* args.h - what each kernel is told: its one argument, a struct that compute.c fills and the kernel
  * takes by value. C11 and C++17 alike, and the same layout on the host and on the device.
  *
- * Addresses are numbers. Matrices are row-major; a stride is the distance of two rows, in elements. */
+ * Addresses are numbers. Matrices are row-major; a stride is the distance of two rows, in
+ * elements. */
 #ifndef WS_GPU_KERNELS_ARGS_H
 #define WS_GPU_KERNELS_ARGS_H
 
 #include <stdint.h>
 
-/* What kernels find beside their results. All of it only rises, so that zeros begin it and one record
- * serves any number of launches over one tensor. */
+/* What kernels find beside their results. All of it only rises, so that zeros begin it and one
+ * record serves any number of launches over one tensor. */
 struct ws_found {
-	/* ~(first element that is no finite number, row * cols + col); 0: none. The type is atomicMax's. */
+	/* ~(first element that is no finite number, row * cols + col); 0:
+	 * none. The type is atomicMax's. */
 	unsigned long long bad;
 	uint32_t max_delta; /* bits of the largest |delta| and |w| of a merge */
 	uint32_t max_w;
@@ -46,10 +48,12 @@ struct ws_unpack_args {
 	uint64_t codes, scales, out, found;
 	int64_t rows, cols;     /* nf4: one row */
 	int64_t bn, bk;         /* block; nf4: bk alone */
-	int64_t each;           /* fp8: rows of one matrix of a stack, which has a grid of scales for itself */
+	/* fp8: rows of one matrix of a stack, which has a grid of scales for itself */
+	int64_t each;
 	uint32_t to_bf16;       /* or fp32 */
 	uint32_t nested_block;  /* nf4: blocks under one nested scale; 0: scales are fp32 */
-	uint64_t nested, map;   /* nf4: nested scales; the 256 numbers that 8-bit scales stand for */
+	/* nf4: nested scales; the 256 numbers that 8-bit scales stand for */
+	uint64_t nested, map;
 	float offset;           /* nf4: added to each scale; nvfp4: the tensor's scale */
 	float levels[16];       /* nf4 */
 };
@@ -68,7 +72,8 @@ enum { WS_VALUES_CHUNK = 32 << 10, WS_VALUES_THREADS = 256 }; /* bytes of a bloc
 struct ws_values_args {
 	uint64_t src, found;        /* found: 32 bits, which are raised to the largest */
 	int64_t rows, cols, stride; /* elements */
-	uint32_t per_row;           /* chunks of each row; 0: rows are short, and chunks run across them */
+	/* chunks of each row; 0: rows are short, and chunks run across them */
+	uint32_t per_row;
 	uint32_t mask;              /* of an element: all but its sign */
 };
 

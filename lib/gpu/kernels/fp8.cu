@@ -5,10 +5,10 @@
  *   fp8_amax_T    a tensor that is one block: found->amax is raised, tile by tile,
  *   fp8_whole_T   and its codes are made with the scale of found->amax
  *
- * A whole, aligned tile of 128 x 128 is read once and waits in registers for its scale; any other block
- * is read twice, the second time from a cache. That is its rows of codes and its scale written, and at
- * 3 bytes of memory for 2 of input it is memory that bounds it, as long as the arithmetic is short: hence
- * the division without a division (quotient). */
+ * A whole, aligned tile of 128 x 128 is read once and waits in registers for its scale; any
+ * other block is read twice, the second time from a cache. That is its rows of codes and its
+ * scale written, and at 3 bytes of memory for 2 of input it is memory that bounds it, as long as
+ * the arithmetic is short: hence the division without a division (quotient). */
 #include "numbers.h"
 
 enum { TILE = WS_FP8_TILE, THREADS = WS_FP8_THREADS, WARPS = THREADS / 32 };
@@ -40,8 +40,8 @@ INLINE uint32_t is_whole_tile(const struct ws_fp8_args a, const struct block b, 
 {
 	const uint64_t codes = 16u / (uint32_t)size;
 	return b.rows == TILE && b.cols == TILE && a.x % 16 == 0 && a.stride * size % 16 == 0 &&
-	       b.col * size % 16 == 0 && a.codes % codes == 0 && (uint64_t)a.codes_stride % codes == 0 &&
-	       (uint64_t)b.col % codes == 0;
+	       b.col * size % 16 == 0 && a.codes % codes == 0 &&
+	       (uint64_t)a.codes_stride % codes == 0 && (uint64_t)b.col % codes == 0;
 }
 
 INLINE uint32_t element(const struct ws_fp8_args a, int64_t row, int64_t col, const int64_t size)
@@ -64,10 +64,11 @@ INLINE struct scaler scaler_of(const struct ws_fp8_args a, uint32_t amax)
 	return s;
 }
 
-/* |x| / scale, correctly rounded, without a division for each x: a quotient that is right to one unit,
- * its exact remainder, and the correctly rounded inverse give the correctly rounded quotient (Markstein's
- * theorem). Remainders are exact as long as they are normal; where they are not, the quotient is far
- * below E4M3's least number. Magnitudes, as a sum would lose the sign of a zero. */
+/* |x| / scale, correctly rounded, without a division for each x: a quotient that is right to
+ * one unit, its exact remainder, and the correctly rounded inverse give the correctly
+ * rounded quotient (Markstein's theorem). Remainders are exact as long as they are normal;
+ * where they are not, the quotient is far below E4M3's least number. Magnitudes, as a sum
+ * would lose the sign of a zero. */
 INLINE float quotient(float x, const struct scaler s)
 {
 	const float q0 = __fmul_rn(x, s.inverse);
@@ -103,7 +104,8 @@ INLINE void tell_all_bad(const struct ws_fp8_args a, const struct block b, const
 	for (int64_t r = threadIdx.x / 32; r < b.rows; r += WARPS)
 		for (int64_t c = threadIdx.x % 32; c < b.cols; c += 32)
 			if (magnitude(element(a, b.row + r, b.col + c, size)) >= INFINITE)
-				tell_bad(a.found, (uint64_t)((a.first_row + b.row + r) * a.cols + b.col + c));
+				tell_bad(a.found, (uint64_t)((a.first_row + b.row + r) * a.cols +
+				                             b.col + c));
 }
 
 INLINE void encode(const struct ws_fp8_args a, const struct block b, const struct scaler s,
@@ -128,10 +130,12 @@ INLINE const uint4 *tile_source(const struct ws_fp8_args a, const struct block b
 {
 	const uint32_t lanes = TILE * size / 16;
 	const int64_t row = b.row + step * (THREADS / lanes) + threadIdx.x / lanes;
-	return (const uint4 *)(uintptr_t)(a.x + (uint64_t)(row * a.stride + b.col) * size) + threadIdx.x % lanes;
+	return (const uint4 *)(uintptr_t)(a.x + (uint64_t)(row * a.stride + b.col) * size) +
+	       threadIdx.x % lanes;
 }
 
-INLINE void load_tile(const struct ws_fp8_args a, const struct block b, struct tile *t, const uint32_t size)
+INLINE void load_tile(const struct ws_fp8_args a, const struct block b, struct tile *t,
+                      const uint32_t size)
 {
 	UNROLL
 	for (uint32_t i = 0; i < TILE * TILE * size / 16 / THREADS; i++)
@@ -170,7 +174,8 @@ INLINE void encode_tile(const struct ws_fp8_args a, const struct block b, const 
 	UNROLL
 	for (uint32_t i = 0; i < TILE * TILE * size / 16 / THREADS; i++) {
 		const int64_t row = b.row + i * (THREADS / lanes) + threadIdx.x / lanes;
-		const uint64_t at = a.codes + (uint64_t)(row * a.codes_stride + b.col + threadIdx.x % lanes * each);
+		const uint64_t at = a.codes + (uint64_t)(row * a.codes_stride + b.col +
+		                                         threadIdx.x % lanes * each);
 		const uint4 v = t->held[i];
 		if (size == 2) {
 			uint2 codes;
@@ -178,7 +183,8 @@ INLINE void encode_tile(const struct ws_fp8_args a, const struct block b, const 
 			codes.y = encode_word(v.z, s) | encode_word(v.w, s) << 16;
 			*(uint2 *)(uintptr_t)at = codes;
 		} else {
-			*(uint32_t *)(uintptr_t)at = encode_pair(v.x, v.y, s) | encode_pair(v.z, v.w, s) << 16;
+			*(uint32_t *)(uintptr_t)at =
+				encode_pair(v.x, v.y, s) | encode_pair(v.z, v.w, s) << 16;
 		}
 	}
 }
@@ -189,7 +195,8 @@ INLINE void quantize(const struct ws_fp8_args a, const enum mode mode, const uin
 {
 	__shared__ uint32_t warps[WARPS];
 	struct ws_found *found = (struct ws_found *)(uintptr_t)a.found;
-	const struct block b = block_at(a, mode == BLOCK ? a.bn : TILE, mode == BLOCK ? a.bk : TILE);
+	const struct block b =
+		block_at(a, mode == BLOCK ? a.bn : TILE, mode == BLOCK ? a.bk : TILE);
 	const uint32_t whole = is_whole_tile(a, b, size);
 	struct tile t;
 	if (whole)

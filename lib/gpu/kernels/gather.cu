@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gather.cu - elements to other places: strided boxes, transposes, and many tensors into one bucket.
+/* gather.cu - elements to other places: strided boxes, transposes, and many tensors into one
+ * bucket.
  *
- *   gather_N   a box of any strides, N bytes an element; compute_gather.c joins axes and widens elements
- *              as far as it goes, so that a slice of rows moves 16 bytes a thread
- *   turn_N     a box whose axis 0 lies together in src and whose axis 1 lies together in dst, through
- *              tiles of 64 x 64 in shared memory
- *   flatten    spans of bytes to their places, 32 KiB for each block of threads */
+ *   gather_N   a box of any strides, N bytes an element; compute_gather.c joins axes and widens
+ * elements as far as it goes, so that a slice of rows moves 16 bytes a thread turn_N     a box
+ * whose axis 0 lies together in src and whose axis 1 lies together in dst, through tiles of 64 x 64
+ * in shared memory flatten    spans of bytes to their places, 32 KiB for each block of threads */
 #include "numbers.h"
 
 enum { THREADS = WS_GATHER_THREADS, TILE = WS_TURN_TILE, CHUNK = WS_FLATTEN_CHUNK };
@@ -47,26 +47,28 @@ GATHER_KERNEL(gather_4, uint32_t)
 GATHER_KERNEL(gather_8, uint2)
 GATHER_KERNEL(gather_16, uint4)
 
-/* Rows of the tile have one element more than it, so that a column of it does not lie in one bank. */
-#define TURN_KERNEL(name, type) \
-	KERNEL(WS_GATHER_THREADS) name(const struct ws_gather_args a) \
-	{ \
-		__shared__ type tile[TILE][TILE + 1]; \
-		const uint64_t x_tiles = ((uint64_t)a.dims[0] + TILE - 1) / TILE; \
-		const uint64_t y_tiles = ((uint64_t)a.dims[1] + TILE - 1) / TILE; \
-		const uint64_t flat = blockIdx.x / x_tiles; \
-		const int64_t x = (int64_t)(blockIdx.x % x_tiles) * TILE, y = (int64_t)(flat % y_tiles) * TILE; \
-		const struct offsets o = offsets_of(a, flat / y_tiles, 2, 1); \
-		const type *src = (const type *)(uintptr_t)a.src + o.read; \
-		type *dst = (type *)(uintptr_t)a.dst + o.write; \
-		const int64_t lane = threadIdx.x % TILE; \
-		for (int64_t r = threadIdx.x / TILE; r < TILE; r += THREADS / TILE) \
-			if (y + r < a.dims[1] && x + lane < a.dims[0]) \
-				tile[r][lane] = src[(y + r) * a.read[1] + x + lane]; \
-		__syncthreads(); \
-		for (int64_t r = threadIdx.x / TILE; r < TILE; r += THREADS / TILE) \
-			if (x + r < a.dims[0] && y + lane < a.dims[1]) \
-				dst[(x + r) * a.write[0] + y + lane] = tile[lane][r]; \
+/* Rows of the tile have one element more than it, so that a column of it does not lie in one
+ * bank. */
+#define TURN_KERNEL(name, type)                                                                    \
+	KERNEL(WS_GATHER_THREADS) name(const struct ws_gather_args a)                              \
+	{                                                                                          \
+		__shared__ type tile[TILE][TILE + 1];                                              \
+		const uint64_t x_tiles = ((uint64_t)a.dims[0] + TILE - 1) / TILE;                  \
+		const uint64_t y_tiles = ((uint64_t)a.dims[1] + TILE - 1) / TILE;                  \
+		const uint64_t flat = blockIdx.x / x_tiles;                                        \
+		const int64_t x = (int64_t)(blockIdx.x % x_tiles) * TILE,                          \
+			      y = (int64_t)(flat % y_tiles) * TILE;                                \
+		const struct offsets o = offsets_of(a, flat / y_tiles, 2, 1);                      \
+		const type *src = (const type *)(uintptr_t)a.src + o.read;                         \
+		type *dst = (type *)(uintptr_t)a.dst + o.write;                                    \
+		const int64_t lane = threadIdx.x % TILE;                                           \
+		for (int64_t r = threadIdx.x / TILE; r < TILE; r += THREADS / TILE)                \
+			if (y + r < a.dims[1] && x + lane < a.dims[0])                             \
+				tile[r][lane] = src[(y + r) * a.read[1] + x + lane];               \
+		__syncthreads();                                                                   \
+		for (int64_t r = threadIdx.x / TILE; r < TILE; r += THREADS / TILE)                \
+			if (x + r < a.dims[0] && y + lane < a.dims[1])                             \
+				dst[(x + r) * a.write[0] + y + lane] = tile[lane][r];              \
 	}
 TURN_KERNEL(turn_1, uint8_t)
 TURN_KERNEL(turn_2, uint16_t)
@@ -75,8 +77,8 @@ TURN_KERNEL(turn_8, uint2)
 
 /* ---- many into one ---- */
 
-/* The last span that begins at this chunk or before it; empty spans share their first chunk with the
- * next one, which is later. */
+/* The last span that begins at this chunk or before it; empty spans share their first chunk with
+ * the next one, which is later. */
 INLINE struct ws_flatten_span span_of(const struct ws_flatten_args a, uint64_t chunk)
 {
 	const struct ws_flatten_span *spans = (const struct ws_flatten_span *)(uintptr_t)a.spans;

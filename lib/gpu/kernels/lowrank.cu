@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lowrank.cu - out = bf16(w + scale * (b @ a)), as lib/transform/lora/lowrank.h: for each element
- * s = 0; for r rising, s = fma(b[i][r], a[r][j], s); delta = s * scale, rounded. Of several pairs the
- * deltas are added up first, in their order.
+ * s = 0; for r rising, s = fma(b[i][r], a[r][j], s); delta = s * scale, rounded. Of several
+ * pairs the deltas are added up first, in their order.
  *
- * A block of threads makes a tile of 64 x 128, each thread 4 x 8 of it, with the sums in registers and 16
- * ranks of both factors at a time in shared memory. w is asked for before the sums are begun, and two
- * blocks share a multiprocessor, so that one loads while the other adds. Of rank 16 it is memory that
- * bounds this. Larger ranks are done the same way, as the order of cuBLAS's sums is not defined. */
+ * A block of threads makes a tile of 64 x 128, each thread 4 x 8 of it, with the sums in
+ * registers and 16 ranks of both factors at a time in shared memory. w is asked for before the
+ * sums are begun, and two blocks share a multiprocessor, so that one loads while the other adds.
+ * Of rank 16 it is memory that bounds this. Larger ranks are done the same way, as the order of
+ * cuBLAS's sums is not defined. */
 #include "numbers.h"
 
-enum { ROWS = WS_MERGE_ROWS, COLS = WS_MERGE_COLS, THREADS = WS_MERGE_THREADS, WARPS = THREADS / 32 };
+enum {
+	ROWS = WS_MERGE_ROWS,
+	COLS = WS_MERGE_COLS,
+	THREADS = WS_MERGE_THREADS,
+	WARPS = THREADS / 32
+};
 enum { DOWN = 4, EACH = 8, ACROSS = COLS / EACH, CHUNK = 16, PAD = 4 };
 
 struct sums {
@@ -22,8 +28,8 @@ struct place {
 };
 
 /* Zeros where there is nothing; what they add to is never written. */
-INLINE void load_factors(const struct ws_merge_args m, const uint32_t k, int64_t row, int64_t col, int64_t first,
-                         float a[CHUNK][COLS], float b[CHUNK][ROWS + PAD])
+INLINE void load_factors(const struct ws_merge_args m, const uint32_t k, int64_t row, int64_t col,
+                         int64_t first, float a[CHUNK][COLS], float b[CHUNK][ROWS + PAD])
 {
 	const float *factor_a = (const float *)(uintptr_t)m.pairs[k].a;
 	const float *factor_b = (const float *)(uintptr_t)m.pairs[k].b;
@@ -72,7 +78,8 @@ INLINE void add_ranks(struct sums *s, int64_t n, float a[CHUNK][COLS], float b[C
 }
 
 /* The sums of one pair. */
-INLINE void add_all(const struct ws_merge_args m, const uint32_t k, int64_t row, int64_t col, struct sums *s)
+INLINE void add_all(const struct ws_merge_args m, const uint32_t k, int64_t row, int64_t col,
+                    struct sums *s)
 {
 	__shared__ __align__(16) float a[CHUNK][COLS];
 	__shared__ __align__(16) float b[CHUNK][ROWS + PAD];
@@ -100,7 +107,8 @@ INLINE void scale_sums(struct sums *s, float scale)
 	}
 }
 
-/* The deltas of all pairs. Unrolled, so that pairs are numbered by constants and stay where they are. */
+/* The deltas of all pairs. Unrolled, so that pairs are numbered by
+ * constants and stay where they are. */
 INLINE void make_deltas(const struct ws_merge_args m, int64_t row, int64_t col, struct sums *all,
                         const uint32_t most)
 {
@@ -134,8 +142,9 @@ INLINE uint32_t merge(const struct ws_merge_args m, uint32_t w, float delta, uin
 }
 
 /* Eight elements of a row, one of them at a time. */
-INLINE void merge_some(const struct ws_merge_args m, const struct place p, int i, const struct sums *s,
-                       uint32_t *max_delta, uint32_t *max_w, const uint32_t size)
+INLINE void merge_some(const struct ws_merge_args m, const struct place p, int i,
+                       const struct sums *s, uint32_t *max_delta, uint32_t *max_w,
+                       const uint32_t size)
 {
 	const int64_t at = (p.row + i) * m.w_stride + p.col;
 	uint16_t *out = (uint16_t *)(uintptr_t)m.out + (p.row + i) * m.out_stride + p.col;
@@ -143,7 +152,8 @@ INLINE void merge_some(const struct ws_merge_args m, const struct place p, int i
 	for (int j = 0; j < EACH; j++) {
 		if (j >= p.cols)
 			continue;
-		const uint32_t w = size == 2 ? (uint32_t)((const uint16_t *)(uintptr_t)m.w)[at + j] << 16 :
+		const uint32_t w = size == 2 ? (uint32_t)((const uint16_t *)(uintptr_t)m.w)[at + j]
+		                                       << 16 :
 		                               ((const uint32_t *)(uintptr_t)m.w)[at + j];
 		out[j] = (uint16_t)merge(m, w, s->at[i][j], max_delta, max_w);
 	}
@@ -154,9 +164,12 @@ struct eight {
 	uint4 v[2]; /* bf16 uses the first */
 };
 
-INLINE struct eight load_eight(const struct ws_merge_args m, const struct place p, int i, const uint32_t size)
+INLINE struct eight load_eight(const struct ws_merge_args m, const struct place p, int i,
+                               const uint32_t size)
 {
-	const uint4 *at = (const uint4 *)(uintptr_t)(m.w + (uint64_t)((p.row + i) * m.w_stride + p.col) * size);
+	const uint4 *at =
+		(const uint4 *)(uintptr_t)(m.w +
+	                                   (uint64_t)((p.row + i) * m.w_stride + p.col) * size);
 	struct eight w;
 	w.v[0] = at[0];
 	if (size == 4)
@@ -167,11 +180,13 @@ INLINE struct eight load_eight(const struct ws_merge_args m, const struct place 
 INLINE uint32_t merge_two(const struct ws_merge_args m, uint32_t w0, uint32_t w1, const float *sums,
                           uint32_t *max_delta, uint32_t *max_w)
 {
-	return merge(m, w0, sums[0], max_delta, max_w) | merge(m, w1, sums[1], max_delta, max_w) << 16;
+	return merge(m, w0, sums[0], max_delta, max_w) | merge(m, w1, sums[1], max_delta, max_w)
+	                                                         << 16;
 }
 
-INLINE void merge_eight(const struct ws_merge_args m, const struct place p, int i, const struct sums *s,
-                        const struct eight w, uint32_t *max_delta, uint32_t *max_w, const uint32_t size)
+INLINE void merge_eight(const struct ws_merge_args m, const struct place p, int i,
+                        const struct sums *s, const struct eight w, uint32_t *max_delta,
+                        uint32_t *max_w, const uint32_t size)
 {
 	const float *t = s->at[i];
 	const uint4 v = w.v[0], u = w.v[1];

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* numbers.h - what all kernels begin with: the language they are written in, and the formats of numbers.
+/* numbers.h - what all kernels begin with: the language they are written in,
+ * and the formats of numbers.
  *
- * Kernels keep to what C and C++ share, so that nvcc compiles them for GPUs and any C compiler, with
- * tests/gpu/host_shim.h before them, for the CPU. Arithmetic is by __fmul_rn and its like: one rounding
- * each, and nothing that a compiler may contract. */
+ * Kernels keep to what C and C++ share, so that nvcc compiles them for GPUs and any C compiler,
+ * with tests/gpu/host_shim.h before them, for the CPU. Arithmetic is by __fmul_rn and its like:
+ * one rounding each, and nothing that a compiler may contract. */
 #ifndef WS_GPU_KERNELS_NUMBERS_H
 #define WS_GPU_KERNELS_NUMBERS_H
 
@@ -49,7 +50,8 @@ INLINE uint32_t to_bf16(float x)
 	return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
 
-/* E4M3's exponent and mantissa, put where fp32 has them, are the number times 2^-120, subnormal or not. */
+/* E4M3's exponent and mantissa, put where fp32 has them, are the number times
+ * 2^-120, subnormal or not. */
 INLINE float from_e4m3(uint32_t code)
 {
 	const uint32_t m = code & 0x7f;
@@ -65,7 +67,8 @@ INLINE float from_e2m1(uint32_t code)
 }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-/* Two codes, x's in the lower byte. The instruction rounds to even and saturates, as the other branch. */
+/* Two codes, x's in the lower byte. The instruction rounds to even and
+ * saturates, as the other branch. */
 INLINE uint32_t to_e4m3_pair(float x, float y)
 {
 	uint16_t pair;
@@ -73,9 +76,9 @@ INLINE uint32_t to_e4m3_pair(float x, float y)
 	return pair;
 }
 #else
-/* Of finite numbers. Rounding is left to an addition: beside 2^(e+20), where 2^e is the number's power of
- * two and at least 2^-6, the sum has no bits below 2^(e-3); its last ones are the mantissa, with what it
- * carried, and e gives the exponent. */
+/* Of finite numbers. Rounding is left to an addition: beside 2^(e+20), where 2^e is the number's
+ * power of two and at least 2^-6, the sum has no bits below 2^(e-3); its last ones are the
+ * mantissa, with what it carried, and e gives the exponent. */
 INLINE uint32_t to_e4m3(float x)
 {
 	const uint32_t sign = bits_of(x) >> 24 & 0x80, normal = 121u << 23;
@@ -92,8 +95,8 @@ INLINE uint32_t to_e4m3_pair(float x, float y)
 }
 #endif
 
-/* The largest value of all threads of a block, in each of them; warps holds one number for each warp and
- * is free again after the next __syncthreads(). */
+/* The largest value of all threads of a block, in each of them; warps holds one number for each
+ * warp and is free again after the next __syncthreads(). */
 INLINE uint32_t largest_of_block(uint32_t value, uint32_t *warps)
 {
 	const uint32_t largest = __reduce_max_sync(0xffffffffu, value);

@@ -6,9 +6,9 @@
  *   unpack_nf4    level of the code * scale of its block, high nibble first, over one long vector;
  *                 8-bit scales stand for map[scale] * nested scale + offset
  *
- * Each product and sum is rounded to fp32; bf16 is rounded from that. A thread makes eight elements that
- * lie together and have one scale; where they would not, one at a time. A result that is no finite
- * number is told with its place. */
+ * Each product and sum is rounded to fp32; bf16 is rounded from that. A thread makes eight
+ * elements that lie together and have one scale; where they would not, one at a time. A result
+ * that is no finite number is told with its place. */
 #include "numbers.h"
 
 enum { THREADS = WS_UNPACK_THREADS, EACH = WS_UNPACK_EACH };
@@ -153,8 +153,8 @@ INLINE struct element place(const struct ws_unpack_args a, uint64_t i)
 INLINE uint32_t goes_by_eights(const struct ws_unpack_args a, const enum packing p)
 {
 	const int64_t block = p == NVFP4 ? 16 : a.bk;
-	return a.codes % (p == FP8 ? 8 : 4) == 0 && a.out % 16 == 0 && (p == NF4 || a.cols % EACH == 0) &&
-	       (block % EACH == 0 || block >= a.cols);
+	return a.codes % (p == FP8 ? 8 : 4) == 0 && a.out % 16 == 0 &&
+	       (p == NF4 || a.cols % EACH == 0) && (block % EACH == 0 || block >= a.cols);
 }
 
 INLINE void unpack_eight(const struct ws_unpack_args a, uint64_t first, const float *levels,
@@ -165,7 +165,8 @@ INLINE void unpack_eight(const struct ws_unpack_args a, uint64_t first, const fl
 	float x[EACH];
 	UNROLL
 	for (int k = 0; k < EACH; k++)
-		x[k] = __fmul_rn(decode((k < 4 ? codes.x : codes.y) >> k % 4 * 8 & 0xff, levels, p), scale);
+		x[k] = __fmul_rn(decode((k < 4 ? codes.x : codes.y) >> k % 4 * 8 & 0xff, levels, p),
+		                 scale);
 	store_eight(a, first, x);
 }
 

@@ -28,7 +28,7 @@ const char *ws_catalog_say(struct ws_catalog *c, const char *fmt, ...)
 	return ws_arena_text(&c->arena, text, n < (int)sizeof text ? (size_t)n : sizeof text - 1);
 }
 
-/* ---- adding ------------------------------------------------------------------------------------- */
+/* ---- adding ---------------------------------------------------------------------------------- */
 
 static int append(struct ws_catalog *c, const struct ws_item *item, struct ws_err *err)
 {
@@ -76,8 +76,8 @@ static bool is_whole(const struct ws_item *item, const struct ws_pieces *pieces)
 	return true;
 }
 
-int ws_catalog_view(struct ws_catalog *c, struct ws_item *item, unsigned axis, const struct ws_pieces *pieces,
-                    struct ws_err *err)
+int ws_catalog_view(struct ws_catalog *c, struct ws_item *item, unsigned axis,
+                    const struct ws_pieces *pieces, struct ws_err *err)
 {
 	item->source = pieces->v[0].source;
 	item->from = pieces->v[0].from;
@@ -109,7 +109,7 @@ int ws_catalog_add_view(struct ws_catalog *c, struct ws_item item, unsigned axis
 	return append(c, &item, err);
 }
 
-/* ---- making ------------------------------------------------------------------------------------- */
+/* ---- making ---------------------------------------------------------------------------------- */
 
 static int take_all(struct ws_catalog *c, struct ws_err *err)
 {
@@ -139,7 +139,8 @@ static int build_names(struct ws_catalog *c, struct ws_err *err)
 	const struct ws_item *a = &c->items[twice[0]], *b = &c->items[twice[1]];
 	ws_err_set(err, WS_EINPUT, "tensor '%s' is there twice: %s, and %s", ws_quote(a->name).text,
 	           made_of(a), made_of(b));
-	return ws_err_hint(err, "a checkpoint has a tensor either fused or in parts, and under one name");
+	return ws_err_hint(
+		err, "a checkpoint has a tensor either fused or in parts, and under one name");
 }
 
 struct ws_catalog *ws_catalog_new(const struct ws_source *const *sources, size_t n_sources)
@@ -157,7 +158,8 @@ struct ws_catalog *ws_catalog_new(const struct ws_source *const *sources, size_t
 
 int ws_catalog_use(struct ws_catalog *c, const struct ws_source *source, struct ws_err *err)
 {
-	const struct ws_source **sources = reallocarray(c->sources, c->n_sources + 1, sizeof *sources);
+	const struct ws_source **sources =
+		reallocarray(c->sources, c->n_sources + 1, sizeof *sources);
 	if (!sources)
 		return ws_catalog_no_memory(err);
 	c->sources = sources;
@@ -217,7 +219,7 @@ void ws_catalog_free(struct ws_catalog *c)
 	free(c);
 }
 
-/* ---- asking ------------------------------------------------------------------------------------- */
+/* ---- asking ---------------------------------------------------------------------------------- */
 
 size_t ws_catalog_count(const struct ws_catalog *c)
 {

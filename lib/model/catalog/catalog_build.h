@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* catalog_build.h - a catalog under construction, between catalog.c (the list), unfuse.c (one source)
- * and join.c (one source for each rank). */
+/* catalog_build.h - a catalog under construction, between catalog.c (the list), unfuse.c (one
+ * source) and join.c (one source for each rank). */
 #ifndef WS_MODEL_CATALOG_BUILD_H
 #define WS_MODEL_CATALOG_BUILD_H
 
@@ -40,20 +40,21 @@ int ws_catalog_no_memory(struct ws_err *err); /* -1 */
 const char *ws_catalog_say(struct ws_catalog *c, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* A tensor as it is, under a name that the source or the arena owns. made: NULL, or in the arena. */
+/* A tensor as it is, under a name that the source or the arena owns. made: NULL, or in the
+ * arena. */
 int ws_catalog_add(struct ws_catalog *c, const struct ws_source *s, const struct ws_tensor *t,
                    const char *name, const char *made, struct ws_err *err);
 /* Fills in what an item of these pieces needs beyond name, dtype, dims and made, which it has. */
-int ws_catalog_view(struct ws_catalog *c, struct ws_item *item, unsigned axis, const struct ws_pieces *pieces,
-                    struct ws_err *err);
+int ws_catalog_view(struct ws_catalog *c, struct ws_item *item, unsigned axis,
+                    const struct ws_pieces *pieces, struct ws_err *err);
 int ws_catalog_add_replica(struct ws_catalog *c, const struct ws_replica *r, struct ws_err *err);
 /* item: name, dtype, dims and made. The pieces, whose sum its dims are, are copied; an item that is
  * a tensor of its shape, whole and in order, becomes that. */
 int ws_catalog_add_view(struct ws_catalog *c, struct ws_item item, unsigned axis,
                         const struct ws_pieces *pieces, struct ws_err *err);
 
-/* An empty catalog for items that are added one by one; sources as of ws_catalog_make, copied. NULL: out
- * of memory. */
+/* An empty catalog for items that are added one by one; sources as of ws_catalog_make,
+ * copied. NULL: out of memory. */
 struct ws_catalog *ws_catalog_new(const struct ws_source *const *sources, size_t n_sources);
 /* Items are also made of this source: ws_catalog_check checks it too. Borrowed. */
 int ws_catalog_use(struct ws_catalog *c, const struct ws_source *source, struct ws_err *err);

@@ -3,7 +3,8 @@
  * index.c).
  *
  * Readers may map what we write while we write anew: files are replaced whole, shards before the
- * index that names them. Inside a file tensors go by falling element size, which aligns them all. */
+ * index that names them. Inside a file tensors go by falling element size, which aligns them
+ * all. */
 #include "checkpoint.h"
 
 #include "file.h"

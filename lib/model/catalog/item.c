@@ -39,8 +39,8 @@ void ws_reader_free(struct ws_reader *r)
 	free(r);
 }
 
-static int read_with(struct ws_tiles *t, const struct ws_item *item, uint64_t at, void *dst, size_t n,
-                     struct ws_err *err)
+static int read_with(struct ws_tiles *t, const struct ws_item *item, uint64_t at, void *dst,
+                     size_t n, struct ws_err *err)
 {
 	if (!t)
 		return ws_err_set(err, WS_ESYSTEM, "reading a tensor: out of memory");
@@ -73,8 +73,8 @@ struct hand {
 	struct ws_making *making;
 };
 
-static int read_chunk(const struct hand *r, const struct ws_item *item, uint64_t at, void *dst, size_t n,
-                      struct ws_err *err)
+static int read_chunk(const struct hand *r, const struct ws_item *item, uint64_t at, void *dst,
+                      size_t n, struct ws_err *err)
 {
 	return r->making ? item->maker->ops->next(r->making, 0, at, dst, n, err)
 	                 : read_with(r->tiles, item, at, dst, n, err);

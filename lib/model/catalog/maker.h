@@ -24,11 +24,13 @@ struct ws_maker_ops {
 	int (*read)(const struct ws_maker *m, uint64_t at, void *dst, size_t n, struct ws_err *err);
 	/* Appends what tells this recipe from every other one, for the digest of a plan. */
 	void (*describe)(const struct ws_maker *m, struct ws_buf *out);
-	/* How its bytes come about, for whoever computes them himself; *out NULL: only this can. One thread. */
-	int (*formula)(const struct ws_maker *m, const struct ws_formula_out **out, struct ws_err *err);
+	/* How its bytes come about, for whoever computes them himself; *out NULL:
+	 * only this can. One thread. */
+	int (*formula)(const struct ws_maker *m, const struct ws_formula_out **out,
+	               struct ws_err *err);
 
-	/* These n items, all with these operations, will be read by one thread at a time, each from its
-	 * beginning, in this order; other reads are slow and not wrong. Never waits. */
+	/* These n items, all with these operations, will be read by one thread at a time, each
+	 * from its beginning, in this order; other reads are slow and not wrong. Never waits. */
 	int (*begin)(const struct ws_maker *const *m, size_t n, struct ws_making **out,
 	             struct ws_err *err);
 	int (*next)(struct ws_making *g, size_t item, uint64_t at, void *dst, size_t n,

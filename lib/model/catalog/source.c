@@ -108,7 +108,8 @@ static int open_file(struct part *part, struct ws_safetensors *st, struct ws_err
 }
 
 /* The config that a process names for its weights goes before one that lies beside a file. */
-static int open_memory(struct ws_source *s, struct part *part, struct ws_safetensors *st, struct ws_err *err)
+static int open_memory(struct ws_source *s, struct part *part, struct ws_safetensors *st,
+                       struct ws_err *err)
 {
 	char *config;
 	if (ws_exported_open(part->name, s->memory, s->cancel, &part->exported, st, &config, err))
@@ -358,7 +359,8 @@ void ws_source_trace(struct ws_source *s, struct ws_trace *trace)
 	s->trace = trace;
 }
 
-static uint64_t begin_span(const struct ws_source *s, const struct ws_tensor *t, const char *file, size_t n)
+static uint64_t begin_span(const struct ws_source *s, const struct ws_tensor *t, const char *file,
+                           size_t n)
 {
 	const struct ws_trace_what read = { .row = WS_TRACE_READ, .name = t->name, .about = file };
 	return s->trace && n >= TRACED ? ws_trace_begin(s->trace, &read) : 0;
@@ -380,8 +382,9 @@ int ws_source_read(const struct ws_source *s, const struct ws_tensor *t, uint64_
 	}
 	const struct part *part = &s->parts[t->file];
 	const uint64_t span = begin_span(s, t, part->name, n);
-	const int rc = part->exported ? ws_region_read(region_of(part, s, t), at, dst, n, err) :
-	                                ws_file_pread(part->fd, part->name, t->offset + at, dst, n, err);
+	const int rc = part->exported ?
+	                       ws_region_read(region_of(part, s, t), at, dst, n, err) :
+	                       ws_file_pread(part->fd, part->name, t->offset + at, dst, n, err);
 	ws_trace_end(s->trace, span, &(struct ws_trace_end){ .bytes = n, .unfinished = rc != 0 });
 	return rc ? ws_err_wrap(err, "tensor '%s'", ws_quote(t->name).text) : 0;
 }

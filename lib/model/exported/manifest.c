@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* manifest.c - what a trainer exports of its GPU memory (wsync-manifest(5), cmd/python/wsync_manifest.py):
+/* manifest.c - what a trainer exports of its GPU memory (wsync-manifest(5),
+ * cmd/python/wsync_manifest.py):
  *
  *   {"version": 1,                                 first of all
- *    "process": {"pid": N, "start": TICKS, "boot_id": "...", "pid_namespace": "pid:[N]", "host": "..."},
- *    "devices": [{"uuid": "GPU-8d2f...", "ordinal": 0}, ...],
- *    "allocations": [{"device": 0, "handle": "128 hex digits", "bytes": N}, ...],
- *    "tensors": {"NAME": {"dtype": "bfloat16", "shape": [2, 3], "allocation": 0, "offset": BYTES}, ...},
- *    "config": "DIR or config.json",               optional; from the manifest's directory
- *    "metadata": {"key": "value", ...}}            optional
+ *    "process": {"pid": N, "start": TICKS, "boot_id": "...", "pid_namespace": "pid:[N]", "host":
+ * "..."}, "devices": [{"uuid": "GPU-8d2f...", "ordinal": 0}, ...], "allocations": [{"device": 0,
+ * "handle": "128 hex digits", "bytes": N}, ...], "tensors": {"NAME": {"dtype": "bfloat16", "shape":
+ * [2, 3], "allocation": 0, "offset": BYTES}, ...}, "config": "DIR or config.json", optional; from
+ * the manifest's directory "metadata": {"key": "value", ...}}            optional
  *
- * Every tensor is dense and row-major. Empty ones may leave out where they are. Unknown fields are refused,
- * as one that matters would be of another version. */
+ * Every tensor is dense and row-major. Empty ones may leave out where they are. Unknown fields
+ * are refused, as one that matters would be of another version. */
 #include "manifest_fields.h"
 
 #include "names.h"
@@ -30,8 +30,9 @@ static int check_allocations(struct ws_manifest_reader *r)
 	for (size_t i = 0; i < m->n_allocations; i++) {
 		struct ws_manifest_allocation *a = &m->allocations[i];
 		if (a->device >= m->n_devices)
-			return ws_scan_refuse(&r->scan, "allocation %zu is on device %llu, and there are %zu", i,
-			                      (ull)a->device, m->n_devices);
+			return ws_scan_refuse(&r->scan,
+			                      "allocation %zu is on device %llu, and there are %zu",
+			                      i, (ull)a->device, m->n_devices);
 		a->base = base;
 		base += a->bytes;
 	}
@@ -56,8 +57,10 @@ static int check_handles(struct ws_manifest_reader *r)
 		qsort(sorted, m->n_allocations, sizeof *sorted, by_handle);
 	for (size_t i = 1; rc == 0 && i < m->n_allocations; i++)
 		if (by_handle(&sorted[i - 1], &sorted[i]) == 0)
-			rc = ws_scan_refuse(&r->scan, "allocations %td and %td have the same handle",
-			                    sorted[i - 1] - m->allocations, sorted[i] - m->allocations);
+			rc = ws_scan_refuse(&r->scan,
+			                    "allocations %td and %td have the same handle",
+			                    sorted[i - 1] - m->allocations,
+			                    sorted[i] - m->allocations);
 	free(sorted);
 	return rc;
 }
@@ -74,12 +77,15 @@ static int check_places(struct ws_manifest_reader *r)
 			continue;
 		}
 		if (r->of[i] >= m->n_allocations)
-			return ws_scan_refuse(&r->scan, "lies in allocation %llu, and there are %zu",
+			return ws_scan_refuse(&r->scan,
+			                      "lies in allocation %llu, and there are %zu",
 			                      (ull)r->of[i], m->n_allocations);
 		const struct ws_manifest_allocation *a = &m->allocations[r->of[i]];
 		if (t->bytes > a->bytes || t->offset > a->bytes - t->bytes)
-			return ws_scan_refuse(&r->scan, "has %llu bytes at %llu of allocation %llu, which has %llu",
-			                      (ull)t->bytes, (ull)t->offset, (ull)r->of[i], (ull)a->bytes);
+			return ws_scan_refuse(
+				&r->scan,
+				"has %llu bytes at %llu of allocation %llu, which has %llu",
+				(ull)t->bytes, (ull)t->offset, (ull)r->of[i], (ull)a->bytes);
 		t->offset += a->base;
 	}
 	r->scan.tensor = NULL;
@@ -96,17 +102,19 @@ static int by_place(const void *a, const void *b)
 	return strcmp(x->name, y->name);
 }
 
-/* Weights that are tied are the same bytes twice. Two tensors that share a part of theirs have an offset
- * that is wrong, such as one counted in elements. */
+/* Weights that are tied are the same bytes twice. Two tensors that share a part of theirs have
+ * an offset that is wrong, such as one counted in elements. */
 static int check_apart(struct ws_manifest_reader *r)
 {
 	const struct ws_tensor *before = NULL;
 	for (size_t i = 0; i < r->m->list.n_tensors; i++) {
 		const struct ws_tensor *t = &r->m->list.tensors[i];
-		const bool tied = before && before->offset == t->offset && before->bytes == t->bytes;
+		const bool tied =
+			before && before->offset == t->offset && before->bytes == t->bytes;
 		r->scan.tensor = t->name;
 		if (before && !tied && t->offset - before->offset < before->bytes)
-			return ws_scan_refuse(&r->scan, "shares a part of its bytes with tensor '%s'",
+			return ws_scan_refuse(&r->scan,
+			                      "shares a part of its bytes with tensor '%s'",
 			                      ws_quote(before->name).text);
 		before = t->bytes ? t : before;
 	}
@@ -119,8 +127,8 @@ static int check_twice(struct ws_manifest_reader *r)
 	const struct ws_safetensors *list = &r->m->list;
 	struct ws_names names = { 0 };
 	size_t twice[2];
-	const int rc = ws_names_init(&names, list->tensors, sizeof *list->tensors, list->n_tensors, twice,
-	                             r->scan.err);
+	const int rc = ws_names_init(&names, list->tensors, sizeof *list->tensors, list->n_tensors,
+	                             twice, r->scan.err);
 	if (rc > 0)
 		ws_scan_refuse(&r->scan, "tensor '%s' is listed twice",
 		               ws_quote(list->tensors[twice[0]].name).text);

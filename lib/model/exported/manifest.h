@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* manifest.h - the list of tensors that a process keeps in the memory of its GPUs (the format: manifest.c
- * and wsync-manifest(5)). */
+/* manifest.h - the list of tensors that a process keeps in the memory of its GPUs (the format:
+ * manifest.c and wsync-manifest(5)). */
 #ifndef WS_MODEL_MANIFEST_H
 #define WS_MODEL_MANIFEST_H
 
@@ -28,14 +28,16 @@ struct ws_manifest {
 	size_t n_devices;
 	struct ws_manifest_allocation *allocations;
 	size_t n_allocations;
-	struct ws_safetensors list; /* tensors by their places; offsets count over all allocations */
+	/* tensors by their places; offsets count over all allocations */
+	struct ws_safetensors list;
 	const char *config;         /* as it stands there, in the list's text; NULL: not said */
 };
 
 #define WS_MANIFEST_INIT { .n_devices = 0 }
 
-/* What is accepted has every tensor inside one allocation, and no two that share a part of their bytes;
- * tensors that share them all are one under two names. An empty tensor is of the first allocation. */
+/* What is accepted has every tensor inside one allocation, and no two that share a part
+ * of their bytes; tensors that share them all are one under two names. An empty tensor
+ * is of the first allocation. */
 int ws_manifest_read(const char *path, struct ws_manifest *out, struct ws_err *err);
 int ws_manifest_parse(const char *text, size_t len, const char *path, struct ws_manifest *out,
                       struct ws_err *err);

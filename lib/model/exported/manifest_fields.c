@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* manifest_fields.c - the grammar of a manifest: which fields there are, and what each may say by itself. */
+/* manifest_fields.c - the grammar of a manifest: which fields there are, and
+ * what each may say by itself. */
 #include "manifest_fields.h"
 
 #include "names.h"
@@ -31,7 +32,8 @@ struct list {
 	size_t size;
 };
 
-static int read_list(struct ws_scan *s, const char *name, const struct list *l, void **array, size_t *n)
+static int read_list(struct ws_scan *s, const char *name, const struct list *l, void **array,
+                     size_t *n)
 {
 	size_t items = 0, cap = 0;
 	int more;
@@ -57,7 +59,8 @@ static int read_text(struct ws_scan *s, const char *name, char *dst, size_t size
 	if (ws_scan_string(s, name, &text))
 		return -1;
 	if (strlen(text) >= size)
-		return ws_scan_refuse(s, "%s at byte %llu is longer than %zu bytes", name, at, size - 1);
+		return ws_scan_refuse(s, "%s at byte %llu is longer than %zu bytes", name, at,
+		                      size - 1);
 	if (strcmp(ws_printable(clean, sizeof clean, text, strlen(text)), text) != 0)
 		return ws_scan_refuse(s, "%s at byte %llu has a control character", name, at);
 	strcpy(dst, text);
@@ -162,7 +165,8 @@ static int read_devices(struct ws_scan *s, const char *name, void *into)
 	static const struct ws_scan_field fields[] = { { "uuid", read_uuid, false },
 		                                       { "ordinal", read_ordinal, false },
 		                                       { NULL, NULL, false } };
-	static const struct list list = { "device", MAX_DEVICES, fields, sizeof(struct ws_manifest_device) };
+	static const struct list list = { "device", MAX_DEVICES, fields,
+		                          sizeof(struct ws_manifest_device) };
 	struct ws_manifest *m = ((struct ws_manifest_reader *)into)->m;
 	void *array = m->devices;
 	const int rc = read_list(s, name, &list, &array, &m->n_devices);
@@ -196,7 +200,8 @@ static int read_bytes(struct ws_scan *s, const char *name, void *into)
 	if (ws_scan_uint(s, name, &a->bytes))
 		return -1;
 	if (a->bytes == 0 || a->bytes > MAX_BYTES)
-		return ws_scan_refuse(s, "an allocation at byte %llu has %llu bytes", at, (ull)a->bytes);
+		return ws_scan_refuse(s, "an allocation at byte %llu has %llu bytes", at,
+		                      (ull)a->bytes);
 	return 0;
 }
 
@@ -277,12 +282,14 @@ static int read_tensor(struct ws_manifest_reader *r, const char *name, ull at)
 	struct entry e = { .t = { .name = name } };
 	unsigned seen;
 	r->scan.tensor = name;
-	if (ws_entry_name(&r->scan, name, at) || ws_scan_object(&r->scan, "tensor", fields, &e, &seen))
+	if (ws_entry_name(&r->scan, name, at) ||
+	    ws_scan_object(&r->scan, "tensor", fields, &e, &seen))
 		return -1;
 	if (!ws_dtype_bytes(e.t.dtype, e.t.n_dims, e.t.dims, &e.t.bytes))
 		return ws_scan_refuse(&r->scan, "its shape is too large, or leaves part of a byte");
 	if (e.t.bytes && (seen & PLACE) != PLACE)
-		return ws_scan_refuse(&r->scan, "where it is is not said: its allocation and its offset");
+		return ws_scan_refuse(&r->scan,
+		                      "where it is is not said: its allocation and its offset");
 	r->scan.tensor = NULL;
 	return keep(r, &e);
 }
@@ -332,11 +339,13 @@ static int read_version(struct ws_scan *s)
 	if (more < 0 || (more > 0 && ws_scan_key(s, &key)))
 		return -1;
 	if (more == 0 || strcmp(key, "version") != 0)
-		return ws_scan_refuse(s, "does not begin with its version: no manifest of GPU memory");
+		return ws_scan_refuse(s,
+		                      "does not begin with its version: no manifest of GPU memory");
 	if (ws_scan_uint(s, key, &version))
 		return -1;
 	if (version != VERSION)
-		return ws_scan_refuse(s, "is of version %llu, and known is version %d", (ull)version, VERSION);
+		return ws_scan_refuse(s, "is of version %llu, and known is version %d",
+		                      (ull)version, VERSION);
 	return 0;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* manifest_fields.h - between manifest_fields.c, which reads, and manifest.c, which judges the whole. */
+/* manifest_fields.h - between manifest_fields.c, which reads, and
+ * manifest.c, which judges the whole. */
 #ifndef WS_MODEL_MANIFEST_FIELDS_H
 #define WS_MODEL_MANIFEST_FIELDS_H
 

@@ -46,12 +46,14 @@ static int find_regions(struct ws_exported *x, const char *name, struct ws_err *
 	return 0;
 }
 
-int ws_exported_open(const char *name, const struct ws_memory_ops *ops, const struct ws_cancel *cancel,
-                     struct ws_exported **out, struct ws_safetensors *list, char **config, struct ws_err *err)
+int ws_exported_open(const char *name, const struct ws_memory_ops *ops,
+                     const struct ws_cancel *cancel, struct ws_exported **out,
+                     struct ws_safetensors *list, char **config, struct ws_err *err)
 {
 	const char *path = ws_memory_path(name);
 	if (!ops)
-		return ws_err_set(err, WS_EUSAGE, "%s: memory of another process is no source here", name);
+		return ws_err_set(err, WS_EUSAGE, "%s: memory of another process is no source here",
+		                  name);
 	if (!*path)
 		return ws_err_set(err, WS_EUSAGE, "%s names no manifest", name);
 	struct ws_exported *x = calloc(1, sizeof *x);

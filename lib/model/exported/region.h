@@ -18,10 +18,12 @@ struct ws_exported {
 	struct ws_region *regions; /* of the tensors that were listed */
 };
 
-/* name: with the prefix. ops NULL: refused. cancel: of its reads. The manifest's list is given to *list,
- * whose tensors are in the order of the regions; *config: its config's path, to free, or NULL. */
-int ws_exported_open(const char *name, const struct ws_memory_ops *ops, const struct ws_cancel *cancel,
-                     struct ws_exported **out, struct ws_safetensors *list, char **config, struct ws_err *err);
+/* name: with the prefix. ops NULL: refused. cancel: of its reads. The manifest's list
+ * is given to *list, whose tensors are in the order of the regions; *config: its
+ * config's path, to free, or NULL. */
+int ws_exported_open(const char *name, const struct ws_memory_ops *ops,
+                     const struct ws_cancel *cancel, struct ws_exported **out,
+                     struct ws_safetensors *list, char **config, struct ws_err *err);
 void ws_exported_close(struct ws_exported *x); /* NULL is fine */
 int ws_exported_check(const struct ws_exported *x, struct ws_err *err);
 

@@ -130,8 +130,8 @@ static bool has_pickles(const char *dir)
 
 static int no_checkpoint(const char *dir, struct ws_err *err)
 {
-	ws_err_set(err, WS_EINPUT, "%s: no checkpoint there: looked for %s, %s and *.safetensors", dir,
-	           index_name, single_name);
+	ws_err_set(err, WS_EINPUT, "%s: no checkpoint there: looked for %s, %s and *.safetensors",
+	           dir, index_name, single_name);
 	return has_pickles(dir) ? ws_err_hint(err, "it holds a PyTorch pickle: save it as "
 	                                           "safetensors") : -1;
 }
@@ -210,11 +210,12 @@ static int warn_of_shards(struct ws_file_list *list, const char *dir, struct ws_
 	if (n < 0)
 		return ws_err_errno(err, "list %s", dir);
 	if (n > 0)
-		rc = add_warning(list, err,
-		                 "%s has %s and %d shard%s without an index, the first is %s: using "
-		                 "%s only, as transformers does; SGLang reads all of them (remove "
-		                 "the outdated ones)", dir, single_name, n, n == 1 ? "" : "s",
-		                 entries[0]->d_name, single_name);
+		rc = add_warning(
+			list, err,
+			"%s has %s and %d shard%s without an index, the first is %s: using "
+			"%s only, as transformers does; SGLang reads all of them (remove "
+			"the outdated ones)",
+			dir, single_name, n, n == 1 ? "" : "s", entries[0]->d_name, single_name);
 	for (int i = 0; i < n; i++)
 		free(entries[i]);
 	free(entries);
@@ -228,7 +229,9 @@ static int add_directory(struct ws_file_list *list, const char *dir, struct ws_e
 	if (!index || !single)
 		rc = no_memory(err, dir);
 	else if (access(index, F_OK) == 0)
-		rc = add_index(list, index, dir, err) || warn_of_single(list, dir, single, err) ? -1 : 0;
+		rc = add_index(list, index, dir, err) || warn_of_single(list, dir, single, err) ?
+		             -1 :
+		             0;
 	else if (access(single, F_OK) == 0)
 		rc = add_path(list, strdup(single), err) || warn_of_shards(list, dir, err) ? -1 : 0;
 	else

@@ -12,7 +12,8 @@ struct ws_file_list {
 	size_t *first_of_index; /* paths[first_of_index[i] ...] are the shards of indices[i] */
 	size_t n_indices;
 	char *config_dir;       /* the first directory with a config.json; NULL: none */
-	char **warnings;        /* one sentence for each directory that other programs read differently */
+	/* one sentence for each directory that other programs read differently */
+	char **warnings;
 	size_t n_warnings;
 };
 

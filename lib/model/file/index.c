@@ -48,7 +48,8 @@ static int read_weight_map(struct ws_scan *s, struct ws_index *index)
 		if (ws_scan_key(s, &name) || ws_scan_string(s, "shard in weight_map", &shard) ||
 		    check_shard(s, name, shard))
 			return -1;
-		struct ws_index_entry *p = ws_entry_grow(index->entries, index->n_entries, &cap, sizeof *p);
+		struct ws_index_entry *p =
+			ws_entry_grow(index->entries, index->n_entries, &cap, sizeof *p);
 		if (!p)
 			return ws_scan_no_memory(s);
 		index->entries = p;

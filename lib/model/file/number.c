@@ -32,7 +32,8 @@ static double small_float(unsigned bits, int n_exponent, int n_fraction, int bia
 	else if (special == IEEE && exponent == ones)
 		value = fraction ? NAN : INFINITY;
 	else if (exponent)
-		value = ldexp((double)((1u << n_fraction) + fraction), (int)exponent - bias - n_fraction);
+		value = ldexp((double)((1u << n_fraction) + fraction),
+		              (int)exponent - bias - n_fraction);
 	else
 		value = ldexp((double)fraction, 1 - bias - n_fraction);
 	return sign ? -value : value;

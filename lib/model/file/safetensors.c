@@ -76,11 +76,11 @@ static int read_offsets(struct ws_scan *s, const char *name, void *into)
 	if (n != 2)
 		return ws_scan_refuse(s, "data_offsets are not two integers");
 	if (at[0] > at[1])
-		return ws_scan_refuse(s, "data_offsets begin at %llu, after their end %llu", (ull)at[0],
-		                      (ull)at[1]);
+		return ws_scan_refuse(s, "data_offsets begin at %llu, after their end %llu",
+		                      (ull)at[0], (ull)at[1]);
 	if (at[1] > e->data)
-		return ws_scan_refuse(s, "data_offsets end at %llu, past the %llu bytes of data", (ull)at[1],
-		                      (ull)e->data);
+		return ws_scan_refuse(s, "data_offsets end at %llu, past the %llu bytes of data",
+		                      (ull)at[1], (ull)e->data);
 	e->t.offset = at[0];
 	e->t.bytes = at[1] - at[0];
 	return 0;
@@ -107,14 +107,16 @@ static int read_tensor(struct reader *r, const char *name, ull name_at)
 	const struct ws_tensor *t = &e.t;
 	uint64_t want;
 	r->scan.tensor = name;
-	if (ws_entry_name(&r->scan, name, name_at) || ws_scan_object(&r->scan, "its entry", fields, &e, NULL))
+	if (ws_entry_name(&r->scan, name, name_at) ||
+	    ws_scan_object(&r->scan, "its entry", fields, &e, NULL))
 		return -1;
 	if (!ws_dtype_bytes(t->dtype, t->n_dims, t->dims, &want))
 		return ws_scan_refuse(&r->scan, ws_dtype_bits(t->dtype) % 8 ?
 		                      "its shape leaves part of a byte" :
 		                      "its shape is too large for any file");
 	if (want != t->bytes)
-		return ws_scan_refuse(&r->scan, "has %llu bytes of data where its dtype and shape need %llu",
+		return ws_scan_refuse(&r->scan,
+		                      "has %llu bytes of data where its dtype and shape need %llu",
 		                      (ull)t->bytes, (ull)want);
 	r->scan.tensor = NULL;
 	return keep(r, t);
@@ -125,7 +127,8 @@ static int read_tensor(struct reader *r, const char *name, ull name_at)
 static int read_metadata(struct reader *r)
 {
 	if (r->metadata_seen)
-		return ws_scan_refuse(&r->scan, "__metadata__ twice, again at byte %llu", ws_scan_here(&r->scan));
+		return ws_scan_refuse(&r->scan, "__metadata__ twice, again at byte %llu",
+		                      ws_scan_here(&r->scan));
 	r->metadata_seen = true;
 	return ws_entry_pairs(&r->scan, "__metadata__", &r->st->metadata, &r->st->n_metadata);
 }
@@ -235,7 +238,9 @@ static int header_length(const uint8_t *first, const char *path, uint64_t size, 
 static int judge(const struct ws_scan *scan, uint64_t size, struct ws_safetensors *out)
 {
 	struct ws_safetensors st = { .text = scan->text };
-	struct reader r = { .scan = *scan, .st = &st, .data_at = 8 + scan->len, .data = size - 8 - scan->len };
+	struct reader r = {
+		.scan = *scan, .st = &st, .data_at = 8 + scan->len, .data = size - 8 - scan->len
+	};
 	r.scan.base = 8;
 	const int rc = scan->text[0] == '{' ? read_header(&r) :
 	               ws_scan_refuse(scan, "the header does not begin with '{' at byte 8");

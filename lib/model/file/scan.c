@@ -27,9 +27,12 @@ int ws_scan_file(const char *path, size_t most, struct ws_scan *out, struct ws_e
 	return 0;
 }
 
-int ws_scan_copy(const void *text, size_t len, const char *path, struct ws_scan *out, struct ws_err *err)
+int ws_scan_copy(const void *text, size_t len, const char *path, struct ws_scan *out,
+                 struct ws_err *err)
 {
-	const struct ws_scan s = { .text = malloc(len ? len : 1), .len = len, .path = path, .err = err };
+	const struct ws_scan s = {
+		.text = malloc(len ? len : 1), .len = len, .path = path, .err = err
+	};
 	if (!s.text)
 		return ws_scan_no_memory(&s);
 	if (len)
@@ -269,7 +272,8 @@ int ws_scan_uint(struct ws_scan *s, const char *what, uint64_t *out)
 	return 0;
 }
 
-static int read_field(struct ws_scan *s, const struct ws_scan_field *fields, void *into, unsigned *seen)
+static int read_field(struct ws_scan *s, const struct ws_scan_field *fields, void *into,
+                      unsigned *seen)
 {
 	char *key;
 	size_t i = 0;
@@ -278,14 +282,17 @@ static int read_field(struct ws_scan *s, const struct ws_scan_field *fields, voi
 	while (fields[i].name && strcmp(key, fields[i].name) != 0)
 		i++;
 	if (!fields[i].name)
-		return ws_scan_refuse(s, "unknown field '%s' before byte %llu", ws_quote(key).text, ws_scan_here(s));
+		return ws_scan_refuse(s, "unknown field '%s' before byte %llu", ws_quote(key).text,
+		                      ws_scan_here(s));
 	if (*seen & 1u << i)
-		return ws_scan_refuse(s, "field '%s' twice, again before byte %llu", key, ws_scan_here(s));
+		return ws_scan_refuse(s, "field '%s' twice, again before byte %llu", key,
+		                      ws_scan_here(s));
 	*seen |= 1u << i;
 	return fields[i].read(s, key, into);
 }
 
-int ws_scan_fields(struct ws_scan *s, const struct ws_scan_field *fields, size_t n, void *into, unsigned *seen)
+int ws_scan_fields(struct ws_scan *s, const struct ws_scan_field *fields, size_t n, void *into,
+                   unsigned *seen)
 {
 	unsigned found = 0;
 	int more;
@@ -294,15 +301,15 @@ int ws_scan_fields(struct ws_scan *s, const struct ws_scan_field *fields, size_t
 			return -1;
 	for (size_t i = 0; more == 0 && fields[i].name; i++)
 		if (!fields[i].optional && !(found & 1u << i))
-			return ws_scan_refuse(s, "field '%s' is missing before byte %llu", fields[i].name,
-			                      ws_scan_here(s));
+			return ws_scan_refuse(s, "field '%s' is missing before byte %llu",
+			                      fields[i].name, ws_scan_here(s));
 	if (seen)
 		*seen = found;
 	return more;
 }
 
-int ws_scan_object(struct ws_scan *s, const char *what, const struct ws_scan_field *fields, void *into,
-                   unsigned *seen)
+int ws_scan_object(struct ws_scan *s, const char *what, const struct ws_scan_field *fields,
+                   void *into, unsigned *seen)
 {
 	return ws_scan_open(s, '{', what) ? -1 : ws_scan_fields(s, fields, 0, into, seen);
 }

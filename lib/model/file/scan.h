@@ -18,7 +18,8 @@
 #include <stdint.h>
 
 struct ws_scan {
-	char *text;         /* borrowed, but for ws_scan_file and ws_scan_copy; may be NULL when len is 0 */
+	/* borrowed, but for ws_scan_file and ws_scan_copy; may be NULL when len is 0 */
+	char *text;
 	size_t len;
 	size_t at;          /* next byte */
 	uint64_t base;      /* where in the file the text begins */
@@ -27,9 +28,11 @@ struct ws_scan {
 	struct ws_err *err;
 };
 
-/* A scan of a whole file of at most `most` bytes, or of a copy of a text. The caller frees its text. */
+/* A scan of a whole file of at most `most` bytes, or of a copy of a text.
+ * The caller frees its text. */
 int ws_scan_file(const char *path, size_t most, struct ws_scan *out, struct ws_err *err);
-int ws_scan_copy(const void *text, size_t len, const char *path, struct ws_scan *out, struct ws_err *err);
+int ws_scan_copy(const void *text, size_t len, const char *path, struct ws_scan *out,
+                 struct ws_err *err);
 
 /* WS_EINPUT "<path>: [tensor '<name>': ]" and the reason; -1. */
 int ws_scan_refuse(const struct ws_scan *s, const char *fmt, ...)
@@ -58,13 +61,14 @@ struct ws_scan_field {
 };
 
 /* The fields of an object, in any order, up to its closing bracket. One that the table lacks is
- * refused, as is one that comes twice or is missing. The table ends in one without a name and has at
- * most 32. n: so many items of the object were read before. *seen: bit i is set where fields[i] was
- * there; may be NULL. */
-int ws_scan_fields(struct ws_scan *s, const struct ws_scan_field *fields, size_t n, void *into, unsigned *seen);
-/* The same from the opening bracket on; `what` names the object in the refusal. */
-int ws_scan_object(struct ws_scan *s, const char *what, const struct ws_scan_field *fields, void *into,
+ * refused, as is one that comes twice or is missing. The table ends in one without a name and
+ * has at most 32. n: so many items of the object were read before. *seen: bit i is set where
+ * fields[i] was there; may be NULL. */
+int ws_scan_fields(struct ws_scan *s, const struct ws_scan_field *fields, size_t n, void *into,
                    unsigned *seen);
+/* The same from the opening bracket on; `what` names the object in the refusal. */
+int ws_scan_object(struct ws_scan *s, const char *what, const struct ws_scan_field *fields,
+                   void *into, unsigned *seen);
 
 /* Any value, at most 64 levels deep. */
 int ws_scan_skip(struct ws_scan *s);

@@ -14,7 +14,8 @@
  *
  * and keep and set cut every element down to small finite values: BF16, F16, F32 and F64 to
  * 2^-7..2^-3 of either sign, scales (F32) to 2^-15..2^-11, positive, E4M3 to even exponents, which
- * leaves out the NaNs, and MXFP4's scales (U8 exponents) to 2^-15..2^-8. The last word is cut off where the tensor ends. */
+ * leaves out the NaNs, and MXFP4's scales (U8 exponents) to 2^-15..2^-8. The last word is cut
+ * off where the tensor ends. */
 #ifndef WS_MODEL_STREAM_H
 #define WS_MODEL_STREAM_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* view.c - from strides to runs of files, or of the memory of a GPU.
  *
- * For each index of the axes outside the concatenation, each piece contributes one slab; a slab is a
- * number of equal runs. */
+ * For each index of the axes outside the concatenation, each piece contributes one slab; a slab
+ * is a number of equal runs. */
 #include "view.h"
 
 #include "checkpoint.h"
@@ -171,8 +171,11 @@ static bool box_of(const struct ws_item *item, const struct ws_piece *p, struct 
 	ws_source_span(p->source, p->from, &span);
 	if (!span.place || bits % 8)
 		return false;
-	*out = (struct ws_strided){ .place = span.place, .ctx = span.ctx, .at = p->at * (bits / 8), .size = bits / 8,
-		                .n_dims = item->n_dims };
+	*out = (struct ws_strided){ .place = span.place,
+		                    .ctx = span.ctx,
+		                    .at = p->at * (bits / 8),
+		                    .size = bits / 8,
+		                    .n_dims = item->n_dims };
 	int64_t step = 1;
 	for (unsigned d = item->n_dims; d-- > 0; step *= item->dims[d]) {
 		out->dims[d] = p->dims[d];
@@ -190,8 +193,8 @@ bool ws_view_boxes(const struct ws_item *item, struct ws_strided *out)
 		if (!box_of(item, &v->pieces[i], &out[i]))
 			return false;
 		out[i].to = to;
-		to += (uint64_t)product(item->dims, v->axis + 1, item->n_dims) * (uint64_t)v->pieces[i].dims[v->axis] *
-		      out[i].size;
+		to += (uint64_t)product(item->dims, v->axis + 1, item->n_dims) *
+		      (uint64_t)v->pieces[i].dims[v->axis] * out[i].size;
 	}
 	return true;
 }

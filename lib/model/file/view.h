@@ -23,8 +23,8 @@ int ws_view_walk(const struct ws_item *item, ws_stretch_fn *fn, void *ctx);
 /* Are any of its bytes gathered? */
 bool ws_view_copied(const struct ws_item *item);
 
-/* All pieces as boxes, one each, for whoever puts them together on a GPU. false: some are not in the memory of
- * one, or of elements that are no whole bytes. */
+/* All pieces as boxes, one each, for whoever puts them together on a GPU. false: some are not in
+ * the memory of one, or of elements that are no whole bytes. */
 bool ws_view_boxes(const struct ws_item *item, struct ws_strided *out);
 
 /* The buffer. One thread at a time; what is read must not change. */
@@ -32,8 +32,8 @@ struct ws_tiles;
 struct ws_tiles *ws_tiles_new(void); /* NULL: out of memory. Little is allocated before a read */
 void ws_tiles_free(struct ws_tiles *t); /* NULL is fine */
 /* Bytes [at, at+n) of the stretch made of pieces [first, first+n_pieces) of the item's view. A read
- * that begins where the one before ended is served from a tile of megabytes; any other gathers hardly
- * more than it asks for. */
+ * that begins where the one before ended is served from a tile of megabytes; any other gathers
+ * hardly more than it asks for. */
 int ws_tiles_read(struct ws_tiles *t, const struct ws_item *item, size_t first, size_t n_pieces,
                   uint64_t at, void *dst, size_t n, struct ws_err *err);
 

@@ -29,7 +29,7 @@ struct job {
 	uint8_t *block;
 };
 
-/* ---- shape of the work -------------------------------------------------------------------------- */
+/* ---- shape of the work ----------------------------------------------------------------------- */
 
 static void sort_axes(struct job *j)
 {
@@ -51,7 +51,8 @@ static void merge_axes(struct job *j)
 	for (unsigned d = 1; d < j->n; d++) {
 		struct axis *outer = &j->axes[kept];
 		const struct axis *inner = &j->axes[d];
-		if (outer->read == inner->read * inner->n && outer->write == inner->write * inner->n)
+		if (outer->read == inner->read * inner->n &&
+		    outer->write == inner->write * inner->n)
 			*outer = (struct axis){ outer->n * inner->n, inner->read, inner->write };
 		else
 			j->axes[++kept] = *inner;
@@ -67,7 +68,8 @@ static void choose_reads(struct job *j)
 	j->extent = 1;
 	while (j->dense > 0) {
 		const struct axis *a = &j->axes[j->dense - 1];
-		if ((a->read - j->extent) * size > GAP_MAX || a->n > (most - j->extent) / a->read + 1)
+		if ((a->read - j->extent) * size > GAP_MAX ||
+		    a->n > (most - j->extent) / a->read + 1)
 			break;
 		j->extent += (a->n - 1) * a->read;
 		j->dense--;
@@ -93,7 +95,7 @@ static void choose_reads(struct job *j)
 		j->steps = a->n;
 }
 
-/* ---- doing it ----------------------------------------------------------------------------------- */
+/* ---- doing it -------------------------------------------------------------------------------- */
 
 static int read_elements(const struct job *j, uint64_t at, void *dst, int64_t n, struct ws_err *err)
 {
@@ -112,13 +114,14 @@ static int do_block(const struct job *j, uint64_t at, uint8_t *dst, int64_t n, s
 			return -1;
 	} else {
 		for (int64_t i = 0; i < n; i++)
-			if (read_elements(j, at + (uint64_t)(i * outer->read), j->block + (size_t)i * j->pitch,
-			                  j->extent, err))
+			if (read_elements(j, at + (uint64_t)(i * outer->read),
+			                  j->block + (size_t)i * j->pitch, j->extent, err))
 				return -1;
 	}
 	struct ws_spread s = { .size = size };
 	if (outer)
-		s.axes[s.n++] = (struct ws_spread_axis){ n, (int64_t)j->pitch, outer->write * size };
+		s.axes[s.n++] =
+			(struct ws_spread_axis){ n, (int64_t)j->pitch, outer->write * size };
 	for (unsigned d = j->dense; d < j->n; d++)
 		s.axes[s.n++] = (struct ws_spread_axis){ j->axes[d].n, j->axes[d].read * size,
 			                                 j->axes[d].write * size };
@@ -143,7 +146,8 @@ static int do_inner(const struct job *j, uint64_t at, uint8_t *dst, struct ws_er
 		return do_block(j, at, dst, 1, err);
 	for (int64_t i = 0; i < a->n; i += j->steps) {
 		const int64_t n = a->n - i < j->steps ? a->n - i : j->steps;
-		if (do_block(j, at + (uint64_t)(i * a->read), dst + i * a->write * j->g->size, n, err))
+		if (do_block(j, at + (uint64_t)(i * a->read), dst + i * a->write * j->g->size, n,
+		             err))
 			return -1;
 	}
 	return 0;
@@ -155,7 +159,8 @@ static int walk(const struct job *j, unsigned d, uint64_t at, uint8_t *dst, stru
 	if (d == j->outer)
 		return do_inner(j, at, dst, err);
 	for (int64_t i = 0; i < a->n; i++)
-		if (walk(j, d + 1, at + (uint64_t)(i * a->read), dst + i * a->write * j->g->size, err))
+		if (walk(j, d + 1, at + (uint64_t)(i * a->read), dst + i * a->write * j->g->size,
+		         err))
 			return -1;
 	return 0;
 }

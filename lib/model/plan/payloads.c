@@ -28,7 +28,8 @@ struct bundle {
 	struct fill *fills;
 	const struct ws_maker **makers; /* of the bucket, in order */
 	size_t n_makers;
-	struct ws_making *making; /* what they are made with, ahead of the reader; NULL: none is made */
+	/* what they are made with, ahead of the reader; NULL: none is made */
+	struct ws_making *making;
 	uint64_t *hashes;         /* of the plan's tensors; NULL: nobody wants them */
 	struct ws_hash *hash;     /* of the one that is handed out */
 	struct ws_payload payloads[];
@@ -150,9 +151,10 @@ static int add_gathered(struct building *x, const struct ws_stretch *s)
 	struct bundle *b = x->bundle;
 	if (!b->tiles)
 		b->tiles = ws_tiles_new();
-	return b->tiles ? add_fill(x, (struct fill){ .item = s->item, .first = s->first, .n = s->n },
-	                           (struct ws_span){ .length = s->length, .fill = fill_from_view }) :
-	                  no_memory(x);
+	return b->tiles ?
+	               add_fill(x, (struct fill){ .item = s->item, .first = s->first, .n = s->n },
+	                        (struct ws_span){ .length = s->length, .fill = fill_from_view }) :
+	               no_memory(x);
 }
 
 /* *added false: not all of its pieces are on GPUs. */
@@ -171,7 +173,9 @@ static int add_boxes(struct building *x, const struct ws_item *item, bool *added
 		return *added ? no_memory(x) : 0;
 	}
 	return add_fill(x, (struct fill){ .item = item, .n = n, .boxes = boxes },
-	                (struct ws_span){ .length = item->bytes, .fill = fill_from_view, .boxes = boxes,
+	                (struct ws_span){ .length = item->bytes,
+	                                  .fill = fill_from_view,
+	                                  .boxes = boxes,
 	                                  .n_boxes = n });
 }
 
@@ -183,10 +187,14 @@ static int add_run(struct building *x, const struct ws_stretch *s, const struct 
 }
 
 /* Who computes it may ask for any of its bytes as well, and mostly for none. */
-static int add_elsewhere(struct building *x, const struct ws_item *item, const struct ws_formula_out *formula)
+static int add_elsewhere(struct building *x, const struct ws_item *item,
+                         const struct ws_formula_out *formula)
 {
-	return add_span(x, &(struct ws_span){ .length = item->bytes, .fd = -1, .fill = fill_from_item,
-	                                      .ctx = (void *)(uintptr_t)item, .formula = formula });
+	return add_span(x, &(struct ws_span){ .length = item->bytes,
+	                                      .fd = -1,
+	                                      .fill = fill_from_item,
+	                                      .ctx = (void *)(uintptr_t)item,
+	                                      .formula = formula });
 }
 
 static int add_made(struct building *x, const struct ws_item *item)
@@ -198,7 +206,8 @@ static int add_made(struct building *x, const struct ws_item *item)
 	if (x->elsewhere && x->elsewhere(x->ctx, formula))
 		return add_elsewhere(x, item, formula);
 	b->makers[b->n_makers] = item->maker;
-	return add_fill(x, (struct fill){ .item = item, .first = b->n_makers++, .tensor = x->tensor },
+	return add_fill(x,
+	                (struct fill){ .item = item, .first = b->n_makers++, .tensor = x->tensor },
 	                (struct ws_span){ .length = item->bytes, .fill = fill_from_maker });
 }
 
@@ -260,8 +269,8 @@ int ws_plan_payloads(const struct ws_plan *p, size_t bucket, struct ws_payload *
 	return ws_plan_payloads_but(p, bucket, NULL, NULL, out, n_out, err);
 }
 
-int ws_plan_payloads_but(const struct ws_plan *p, size_t bucket, ws_elsewhere_fn *elsewhere, void *ctx,
-                         struct ws_payload **out, size_t *n_out, struct ws_err *err)
+int ws_plan_payloads_but(const struct ws_plan *p, size_t bucket, ws_elsewhere_fn *elsewhere,
+                         void *ctx, struct ws_payload **out, size_t *n_out, struct ws_err *err)
 {
 	const struct ws_plan_bucket *b = &p->buckets[bucket];
 	const size_t n = p->format == WS_FORMAT_FLATTENED ? 1 : b->n;

@@ -29,12 +29,14 @@ static int no_memory(struct ws_err *err)
 	return ws_err_set(err, WS_ESYSTEM, "plan: out of memory");
 }
 
-const char *ws_plan_unused(const struct ws_catalog *c, const char *const *patterns, size_t n, size_t *next)
+const char *ws_plan_unused(const struct ws_catalog *c, const char *const *patterns, size_t n,
+                           size_t *next)
 {
 	while (*next < n) {
 		const char *pattern = patterns[(*next)++];
 		size_t i = 0;
-		while (i < ws_catalog_count(c) && !ws_glob_match(pattern, ws_catalog_item(c, i)->name))
+		while (i < ws_catalog_count(c) &&
+		       !ws_glob_match(pattern, ws_catalog_item(c, i)->name))
 			i++;
 		if (i == ws_catalog_count(c))
 			return pattern;
@@ -47,8 +49,9 @@ static int check_include(const struct ws_catalog *c, const struct ws_plan_opts *
 {
 	size_t next = 0;
 	const char *unused = ws_plan_unused(c, opts->include, opts->n_include, &next);
-	return !unused ? 0 : ws_err_set(err, WS_EUSAGE, "include '%s' matches none of the %zu tensors", unused,
-	                                ws_catalog_count(c));
+	return !unused ? 0 :
+	                 ws_err_set(err, WS_EUSAGE, "include '%s' matches none of the %zu tensors",
+	                            unused, ws_catalog_count(c));
 }
 
 /* The name without "_scale_inv" or "_scale" behind ".weight" and with one name for both halves of
@@ -119,7 +122,8 @@ static int by_rank(const void *a, const void *b)
 	return (x->order > y->order) - (x->order < y->order);
 }
 
-/* Falling element size: whatever the sizes of tensors, each then begins at a multiple of its own. */
+/* Falling element size: whatever the sizes of tensors, each then begins at a multiple of its
+ * own. */
 static int by_element(const void *a, const void *b)
 {
 	const struct choice *x = a, *y = b;
@@ -197,8 +201,13 @@ static int fill(struct ws_plan *p, const struct choice *c, size_t n)
 		const struct ws_item *t = c[i].item;
 		struct ws_plan_tensor *out = &p->tensors[i];
 		*out = (struct ws_plan_tensor){
-			.name = t->name, .dtype = t->dtype, .n_dims = t->n_dims, .bytes = t->bytes,
-			.recipe = t->maker ? WS_RECIPE_MAKE : t->view ? WS_RECIPE_VIEW : WS_RECIPE_COPY,
+			.name = t->name,
+			.dtype = t->dtype,
+			.n_dims = t->n_dims,
+			.bytes = t->bytes,
+			.recipe = t->maker ? WS_RECIPE_MAKE :
+			          t->view  ? WS_RECIPE_VIEW :
+			                     WS_RECIPE_COPY,
 			.item = t,
 		};
 		memcpy(out->dims, t->dims, sizeof out->dims);

@@ -14,7 +14,8 @@
 enum {
 	CHUNK = 4 << 20,
 	MAX_INDEX = 256 << 20,
-	ABOUT_TENSOR = 256 /* bytes of a tensor in a header and in the index, beside its name twice */
+	/* bytes of a tensor in a header and in the index, beside its name twice */
+	ABOUT_TENSOR = 256
 };
 
 const char ws_plan_index_name[] = "model.safetensors.index.json";
@@ -24,7 +25,8 @@ char *ws_plan_file_name(const struct ws_plan *p, size_t bucket, char dst[WS_PLAN
 	if (p->n_buckets == 1)
 		snprintf(dst, WS_PLAN_FILE_NAME, "model.safetensors");
 	else
-		snprintf(dst, WS_PLAN_FILE_NAME, "model-%05zu-of-%05zu.safetensors", bucket + 1, p->n_buckets);
+		snprintf(dst, WS_PLAN_FILE_NAME, "model-%05zu-of-%05zu.safetensors", bucket + 1,
+		         p->n_buckets);
 	return dst;
 }
 
@@ -48,8 +50,9 @@ static int write_span(const struct writing *w, const struct ws_span *s, struct w
 {
 	for (uint64_t at = 0; at < s->length;) {
 		const size_t n = s->length - at < CHUNK ? (size_t)(s->length - at) : CHUNK;
-		if (s->fd >= 0 ? ws_file_pread(s->fd, "the source", s->offset + at, w->chunk, n, err) :
-		                 s->fill(s->ctx, at, w->chunk, n, err))
+		if (s->fd >= 0 ?
+		            ws_file_pread(s->fd, "the source", s->offset + at, w->chunk, n, err) :
+		            s->fill(s->ctx, at, w->chunk, n, err))
 			return -1;
 		if (ws_file_write(w->fd, w->path, w->chunk, n, err) || w->tick(w->ctx, n, err))
 			return -1;
@@ -58,8 +61,8 @@ static int write_span(const struct writing *w, const struct ws_span *s, struct w
 	return 0;
 }
 
-static int write_head(const struct writing *w, const struct ws_plan *p, const struct ws_plan_bucket *b,
-                      struct ws_err *err)
+static int write_head(const struct writing *w, const struct ws_plan *p,
+                      const struct ws_plan_bucket *b, struct ws_err *err)
 {
 	struct ws_head head;
 	struct ws_buf text;

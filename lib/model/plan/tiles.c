@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tiles.c - bytes of a view in rising order, gathered a few megabytes ahead.
  *
- * A tile is a box of the view that is one range of its bytes: a few indices of one axis, and all of the
- * axes inside it. */
+ * A tile is a box of the view that is one range of its bytes: a few indices of one axis, and
+ * all of the axes inside it. */
 #include "view.h"
 
 #include "gather.h"
@@ -63,7 +63,8 @@ static struct tile shape_of(const struct ws_item *item, size_t first, size_t n_p
 	return t;
 }
 
-/* The tile of at most `most` bytes that begins at the row of byte `at`; returns that row's first. */
+/* The tile of at most `most` bytes that begins at the row of byte `at`; returns that row's
+ * first. */
 static uint64_t choose_tile(struct tile *t, uint64_t at, size_t most)
 {
 	uint64_t inner = t->size;
@@ -80,15 +81,16 @@ static uint64_t choose_tile(struct tile *t, uint64_t at, size_t most)
 	for (unsigned k = d; k-- > 0; row /= (uint64_t)t->dims[k])
 		t->begin[k] = (int64_t)(row % (uint64_t)t->dims[k]);
 	if (d > 0) {
-		const int64_t left = t->dims[d - 1] - t->begin[d - 1], rows = (int64_t)(most / inner);
+		const int64_t left = t->dims[d - 1] - t->begin[d - 1],
+			      rows = (int64_t)(most / inner);
 		t->extent[d - 1] = rows < 1 ? 1 : rows < left ? rows : left;
 		t->bytes *= (size_t)t->extent[d - 1];
 	}
 	return start;
 }
 
-static int gather_piece(const struct tile *t, const struct ws_piece *p, int64_t before, uint8_t *dst,
-                        uint8_t *block, struct ws_err *err)
+static int gather_piece(const struct tile *t, const struct ws_piece *p, int64_t before,
+                        uint8_t *dst, uint8_t *block, struct ws_err *err)
 {
 	struct ws_gather g = { .source = p->source, .from = p->from, .at = p->at, .n_dims = t->n,
 		               .size = t->size, .dst = dst };

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* transpose.c - memory to memory, two axes at a time.
  *
- * Where one axis is dense in the source and another in the destination, squares of 16 bytes by as many
- * rows are transposed in registers: n rows of n elements, interleaved log2(n) times with the row half
- * a square further down, are the columns. */
+ * Where one axis is dense in the source and another in the destination, squares of 16 bytes by
+ * as many rows are transposed in registers: n rows of n elements, interleaved log2(n) times with
+ * the row half a square further down, are the columns. */
 #include "transpose.h"
 
 #include <string.h>
 
-/* ---- squares in registers ----------------------------------------------------------------------- */
+/* ---- squares in registers -------------------------------------------------------------------- */
 
 typedef uint8_t lanes8 __attribute__((vector_size(16)));
 typedef uint16_t lanes16 __attribute__((vector_size(16)));
@@ -53,7 +53,7 @@ SQUARE(16, TWO(16) ONE(16))
 SQUARE(32, TWO(32))
 SQUARE(64, ONE(64))
 
-/* ---- planes: two axes, any strides -------------------------------------------------------------- */
+/* ---- planes: two axes, any strides ----------------------------------------------------------- */
 
 /* Rows of the plane follow each other in dst, elements of a row in dst's denser axis. */
 struct plane {
@@ -139,7 +139,7 @@ static void copy_plane(const struct plane *p, const uint8_t *src, uint8_t *dst)
 		copy_elements(p, src, dst);
 }
 
-/* ---- boxes -------------------------------------------------------------------------------------- */
+/* ---- boxes ----------------------------------------------------------------------------------- */
 
 /* Takes the axis out whose stride is least. */
 static struct ws_spread_axis take(struct ws_spread *s, bool in_dst)
@@ -175,7 +175,12 @@ void ws_spread(const struct ws_spread *s, const uint8_t *src, uint8_t *dst)
 		if (s->axes[d].n > 1)
 			outer.axes[outer.n++] = s->axes[d];
 	const struct ws_spread_axis col = take(&outer, true), row = take(&outer, false);
-	const struct plane p = { .rows = row.n, .cols = col.n, .row_from = row.from, .row_to = row.to,
-		                 .col_from = col.from, .col_to = col.to, .size = s->size };
+	const struct plane p = { .rows = row.n,
+		                 .cols = col.n,
+		                 .row_from = row.from,
+		                 .row_to = row.to,
+		                 .col_from = col.from,
+		                 .col_to = col.to,
+		                 .size = s->size };
 	spread(&outer, 0, &p, src, dst);
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- which arrangements fit --------------------------------------------------------------------- */
+/* ---- which arrangements fit ------------------------------------------------------------------ */
 
 /* How many of the groups one rank has: one where there are fewer than ranks; 0: no whole number. */
 static int64_t share_groups(int64_t groups, unsigned tp)
@@ -36,7 +36,9 @@ bool ws_arrange(const struct ws_source *source, const struct ws_tensor *t,
                 const struct ws_param *param, const struct ws_alias *alias,
                 const struct ws_arrange_at *at, struct ws_arrangement *out)
 {
-	struct ws_arrangement a = { .source = source, .tensor = t, .param = param, .rule = param->rule };
+	struct ws_arrangement a = {
+		.source = source, .tensor = t, .param = param, .rule = param->rule
+	};
 	int64_t stride = 1;
 	if (t->n_dims != param->n_dims || ws_dtype_bits(t->dtype) % 8)
 		return false;
@@ -67,7 +69,8 @@ static bool same_meaning(const struct ws_arrangement *a, const struct ws_arrange
 	return true;
 }
 
-static void keep_new(const struct ws_arrangement *a, struct ws_arrangement *out, size_t n, size_t *k)
+static void keep_new(const struct ws_arrangement *a, struct ws_arrangement *out, size_t n,
+                     size_t *k)
 {
 	for (size_t i = 0; i < *k; i++)
 		if (same_meaning(a, &out[i]))
@@ -96,7 +99,7 @@ size_t ws_arrange_all(const struct ws_source *source, const struct ws_tensor *t,
 	}
 }
 
-/* ---- pieces ------------------------------------------------------------------------------------- */
+/* ---- pieces ---------------------------------------------------------------------------------- */
 
 struct ws_piece *ws_pieces_add(struct ws_pieces *list)
 {
@@ -185,7 +188,8 @@ static struct grid grid_of(const struct ws_arrangement *a, const struct ws_part 
 }
 
 /* Rows of a part of r rows begin at row A: its share of group g begins at g * R / G + A / G. */
-static int add_groups(const struct ws_arrangement *a, const struct ws_box *to, struct ws_pieces *list)
+static int add_groups(const struct ws_arrangement *a, const struct ws_box *to,
+                      struct ws_pieces *list)
 {
 	const int64_t rows = to->size[0] / a->groups;
 	for (int64_t g = 0; g < a->groups; g++) {
@@ -194,7 +198,8 @@ static int add_groups(const struct ws_arrangement *a, const struct ws_box *to, s
 			return -1;
 		p->source = a->source;
 		p->from = a->tensor;
-		p->at = (uint64_t)((g * (a->dims[0] / a->groups) + to->at[0] / a->groups) * a->strides[0]);
+		p->at = (uint64_t)((g * (a->dims[0] / a->groups) + to->at[0] / a->groups) *
+		                   a->strides[0]);
 		memcpy(p->dims, to->size, sizeof p->dims);
 		memcpy(p->strides, a->strides, sizeof p->strides);
 		p->dims[0] = rows;
@@ -221,15 +226,15 @@ int ws_arrange_part(const struct ws_arrangement *a, const struct ws_part *part,
 	return 0;
 }
 
-/* ---- words -------------------------------------------------------------------------------------- */
+/* ---- words ----------------------------------------------------------------------------------- */
 
 struct ws_shape_text ws_shape_text(unsigned n_dims, const int64_t *dims)
 {
 	struct ws_shape_text s = { "[" };
 	size_t used = 1;
 	for (unsigned d = 0; d < n_dims; d++)
-		used += (size_t)snprintf(s.text + used, sizeof s.text - used - 1, "%s%lld", d ? ", " : "",
-		                         (long long)dims[d]);
+		used += (size_t)snprintf(s.text + used, sizeof s.text - used - 1, "%s%lld",
+		                         d ? ", " : "", (long long)dims[d]);
 	strcpy(s.text + used, "]");
 	return s;
 }
@@ -253,8 +258,8 @@ void ws_arrange_say(const struct ws_arrangement *a, const struct ws_box *to, cha
 		const long long first = to->at[axis], last = first + to->size[axis] - 1;
 		rows &= d == 0 || to->size[axis] == a->dims[axis];
 		used += (size_t)snprintf(box + used, sizeof box - used,
-		                         to->size[axis] == 1 ? "%s%lld" : "%s%lld..%lld", d ? ", " : "",
-		                         first, last);
+		                         to->size[axis] == 1 ? "%s%lld" : "%s%lld..%lld",
+		                         d ? ", " : "", first, last);
 	}
 	if (a->groups)
 		snprintf(dst, n, "rows of %s, where they are interleaved in %lld groups", name.text,
@@ -263,28 +268,33 @@ void ws_arrange_say(const struct ws_arrangement *a, const struct ws_box *to, cha
 		snprintf(dst, n, "rows %lld..%lld of %s", (long long)to->at[a->order[0]],
 		         (long long)(to->at[a->order[0]] + to->size[a->order[0]] - 1), name.text);
 	else
-		snprintf(dst, n, "[%s] of %s%s", box, name.text, is_transposed(a) ? ", transposed" : "");
+		snprintf(dst, n, "[%s] of %s%s", box, name.text,
+		         is_transposed(a) ? ", transposed" : "");
 }
 
 /* The rule, and the order of axes where it is another. */
-static void name_rule(const struct ws_layout *l, const struct ws_arrangement *a, char *dst, size_t n)
+static void name_rule(const struct ws_layout *l, const struct ws_arrangement *a, char *dst,
+                      size_t n)
 {
 	size_t used = (size_t)snprintf(dst, n, "\"%s\"", ws_layout_rule(l, a->rule));
 	if (!is_transposed(a))
 		return;
 	for (unsigned d = 0; d < a->param->n_dims && used < n; d++)
-		used += (size_t)snprintf(dst + used, n - used, "%s%u", d ? " " : " with axes ", a->order[d]);
+		used += (size_t)snprintf(dst + used, n - used, "%s%u", d ? " " : " with axes ",
+		                         a->order[d]);
 }
 
-int ws_arrange_undecided(const struct ws_layout *l, const char *prefix, const struct ws_arrangement *a,
-                         struct ws_err *err)
+int ws_arrange_undecided(const struct ws_layout *l, const char *prefix,
+                         const struct ws_arrangement *a, struct ws_err *err)
 {
 	const struct ws_tensor *t = a[0].tensor;
 	char one[240], other[240];
 	name_rule(l, &a[0], one, sizeof one);
 	name_rule(l, &a[1], other, sizeof other);
-	ws_err_set(err, WS_EINPUT, "%stensor '%s' of shape %s may be %s, or %s: the shape does not decide",
-	           prefix, ws_quote(t->name).text, ws_shape_text(t->n_dims, t->dims).text, one, other);
-	return ws_err_hint(err, "describe the family in a file of your own that has only the right one of "
-	                   "the two rules: --map FILE");
+	ws_err_set(err, WS_EINPUT,
+	           "%stensor '%s' of shape %s may be %s, or %s: the shape does not decide", prefix,
+	           ws_quote(t->name).text, ws_shape_text(t->n_dims, t->dims).text, one, other);
+	return ws_err_hint(
+		err, "describe the family in a file of your own that has only the right one of "
+		     "the two rules: --map FILE");
 }

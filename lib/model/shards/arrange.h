@@ -26,8 +26,8 @@ struct ws_arrange_at {
 bool ws_arrange(const struct ws_source *source, const struct ws_tensor *t,
                 const struct ws_param *param, const struct ws_alias *alias,
                 const struct ws_arrange_at *at, struct ws_arrangement *out);
-/* All that fit of the meanings of this name, those that come to the same once; at most n. *known: the
- * name has a meaning, whatever its shape. */
+/* All that fit of the meanings of this name, those that come to the same once; at most n.
+ * *known: the name has a meaning, whatever its shape. */
 size_t ws_arrange_all(const struct ws_source *source, const struct ws_tensor *t, const char *name,
                       const struct ws_arrange_at *at, struct ws_arrangement *out, size_t n,
                       bool *known);
@@ -44,8 +44,8 @@ struct ws_piece *ws_pieces_add(struct ws_pieces *list);
 int ws_arrange_whole(struct ws_pieces *list, const struct ws_source *source,
                      const struct ws_tensor *t);
 /* Adds what box `to` of the param, which is box `from` of the part, is in the tensor: one piece, or
- * one of each group along the part's first axis. 1: it lies in no order that strides can say; -1: out
- * of memory. */
+ * one of each group along the part's first axis. 1: it lies in no order that strides
+ * can say; -1: out of memory. */
 int ws_arrange_part(const struct ws_arrangement *a, const struct ws_part *part,
                     const struct ws_box *from, const struct ws_box *to, struct ws_pieces *list);
 
@@ -54,8 +54,8 @@ void ws_arrange_say(const struct ws_arrangement *a, const struct ws_box *to, cha
 
 /* Why a shape does not decide: "tensor 'NAME' of shape [4, 64, 64] may be RULE with axes 0 2 1, or
  * RULE: ..." and what helps. prefix: "" or "rank 3: ". */
-int ws_arrange_undecided(const struct ws_layout *l, const char *prefix, const struct ws_arrangement *a,
-                         struct ws_err *err);
+int ws_arrange_undecided(const struct ws_layout *l, const char *prefix,
+                         const struct ws_arrangement *a, struct ws_err *err);
 
 /* "[4096, 1024]" */
 struct ws_shape_text {

@@ -19,7 +19,7 @@ struct share {
 	bool replica;                         /* others have all of it */
 };
 
-/* ---- shares ------------------------------------------------------------------------------------- */
+/* ---- shares ---------------------------------------------------------------------------------- */
 
 static bool is_empty(const struct ws_box *b)
 {
@@ -34,7 +34,8 @@ static bool same_dims(unsigned n, const int64_t *a, const int64_t *b)
 	return memcmp(a, b, n * sizeof *a) == 0;
 }
 
-static struct share share_of(const struct ws_joining *j, const struct ws_part *p, size_t i, size_t rank)
+static struct share share_of(const struct ws_joining *j, const struct ws_part *p, size_t i,
+                             size_t rank)
 {
 	struct share s = { .rank = rank, .tensor = j->ranks[rank].parts[i],
 		           .fused = j->ranks[rank].params[p->param] };
@@ -44,21 +45,24 @@ static struct share share_of(const struct ws_joining *j, const struct ws_part *p
 
 static int both_ways(const struct ws_joining *j, const struct share *s, const struct ws_part *p)
 {
-	return ws_err_set(j->err, WS_EINPUT, "rank %zu: tensor '%s' is there twice: as '%s' and within '%s'",
-	                  s->rank, p->name, ws_quote(s->tensor->name).text,
+	return ws_err_set(j->err, WS_EINPUT,
+	                  "rank %zu: tensor '%s' is there twice: as '%s' and within '%s'", s->rank,
+	                  p->name, ws_quote(s->tensor->name).text,
 	                  ws_quote(s->fused->tensor->name).text);
 }
 
 static int missing(const struct ws_joining *j, const struct share *s, const struct ws_part *p)
 {
-	return ws_err_set(j->err, WS_EINPUT, "rank %zu: tensor '%s' of shape %s, its share of %s, is missing",
-	                  s->rank, p->name, ws_shape_text(p->n_dims, s->from.size).text,
+	return ws_err_set(j->err, WS_EINPUT,
+	                  "rank %zu: tensor '%s' of shape %s, its share of %s, is missing", s->rank,
+	                  p->name, ws_shape_text(p->n_dims, s->from.size).text,
 	                  ws_shape_text(p->n_dims, p->dims).text);
 }
 
 static int wrong_shape(const struct ws_joining *j, const struct share *s, const struct ws_part *p)
 {
-	return ws_err_set(j->err, WS_EINPUT, "rank %zu: tensor '%s' is %s, and its share of %s at tp %u is %s",
+	return ws_err_set(j->err, WS_EINPUT,
+	                  "rank %zu: tensor '%s' is %s, and its share of %s at tp %u is %s",
 	                  s->rank, ws_quote(s->tensor->name).text,
 	                  ws_shape_text(s->tensor->n_dims, s->tensor->dims).text,
 	                  ws_shape_text(p->n_dims, p->dims).text, j->tp,
@@ -67,11 +71,13 @@ static int wrong_shape(const struct ws_joining *j, const struct share *s, const 
 
 static int not_its_own(const struct ws_joining *j, const struct share *s, const struct ws_part *p)
 {
-	ws_err_set(j->err, WS_EINPUT, "rank %zu: tensor '%s' %s is of an expert that at tp %u, ep %u another "
-	           "rank has", s->rank, p->name,
-	           ws_shape_text(s->tensor->n_dims, s->tensor->dims).text, j->tp,
+	ws_err_set(j->err, WS_EINPUT,
+	           "rank %zu: tensor '%s' %s is of an expert that at tp %u, ep %u another "
+	           "rank has",
+	           s->rank, p->name, ws_shape_text(s->tensor->n_dims, s->tensor->dims).text, j->tp,
 	           ws_layout_options(j->layout)->ep);
-	return ws_err_hint(j->err, "say how many ranks share the experts: --sharded tp=%u,ep=M", j->tp);
+	return ws_err_hint(j->err, "say how many ranks share the experts: --sharded tp=%u,ep=M",
+	                   j->tp);
 }
 
 static const struct ws_tensor *tensor_of(const struct share *s)
@@ -79,8 +85,8 @@ static const struct ws_tensor *tensor_of(const struct share *s)
 	return s->tensor || !s->fused ? s->tensor : s->fused->tensor;
 }
 
-/* Vocabularies are padded to what the trainer likes, so that the rows of its shards say where the next
- * one begins; the last ranks may have nothing but padding. */
+/* Vocabularies are padded to what the trainer likes, so that the rows of its shards say where
+ * the next one begins; the last ranks may have nothing but padding. */
 static void move_vocab(const struct ws_part *p, struct share *s, int64_t *next)
 {
 	const int64_t rows = s->tensor->dims[0], left = p->dims[0] - *next;
@@ -125,14 +131,17 @@ static int add_share(struct ws_joining *j, const struct ws_part *p, const struct
 {
 	const int rc = take_share(j, p, s);
 	if (rc > 0)
-		return ws_err_set(j->err, WS_EINPUT, "rank %zu: tensor '%s' of shape %s cannot be taken apart",
-		                  s->rank, ws_quote(s->fused->tensor->name).text,
-		                  ws_shape_text(s->fused->tensor->n_dims, s->fused->tensor->dims).text);
+		return ws_err_set(
+			j->err, WS_EINPUT,
+			"rank %zu: tensor '%s' of shape %s cannot be taken apart", s->rank,
+			ws_quote(s->fused->tensor->name).text,
+			ws_shape_text(s->fused->tensor->n_dims, s->fused->tensor->dims).text);
 	return rc ? ws_catalog_no_memory(j->err) : 0;
 }
 
 /* The shares of all ranks that should have one; none where no rank has any. */
-static int collect(struct ws_joining *j, const struct ws_part *p, size_t i, struct share *shares, size_t *n)
+static int collect(struct ws_joining *j, const struct ws_part *p, size_t i, struct share *shares,
+                   size_t *n)
 {
 	size_t given = 0;
 	int64_t next = 0;
@@ -145,7 +154,8 @@ static int collect(struct ws_joining *j, const struct ws_part *p, size_t i, stru
 		if (is_whole(p, &s)) {
 			s.from = (struct ws_box){ .n_dims = p->n_dims };
 			memcpy(s.from.size, p->dims, sizeof p->dims);
-		} else if (s.tensor && s.tensor->n_dims == p->n_dims && p->split == WS_SPLIT_VOCAB) {
+		} else if (s.tensor && s.tensor->n_dims == p->n_dims &&
+		           p->split == WS_SPLIT_VOCAB) {
 			move_vocab(p, &s, &next);
 		} else if (s.tensor && is_empty(&s.from) && p->split == WS_SPLIT_EXPERT) {
 			return not_its_own(j, &s, p);
@@ -158,7 +168,7 @@ static int collect(struct ws_joining *j, const struct ws_part *p, size_t i, stru
 	return 0;
 }
 
-/* ---- joining ------------------------------------------------------------------------------------ */
+/* ---- joining --------------------------------------------------------------------------------- */
 
 static int by_place(const void *a, const void *b)
 {
@@ -187,10 +197,12 @@ static int find_axis(const struct ws_part *p, const struct share *s, size_t n)
 	return found > 1 ? -1 : axis;
 }
 
-static int gap(const struct ws_joining *j, const struct ws_part *p, int axis, int64_t from, int64_t to)
+static int gap(const struct ws_joining *j, const struct ws_part *p, int axis, int64_t from,
+               int64_t to)
 {
-	return ws_err_set(j->err, WS_EINPUT, "tensor '%s' of shape %s: no rank has %lld..%lld of axis %d",
-	                  p->name, ws_shape_text(p->n_dims, p->dims).text, (long long)from,
+	return ws_err_set(j->err, WS_EINPUT,
+	                  "tensor '%s' of shape %s: no rank has %lld..%lld of axis %d", p->name,
+	                  ws_shape_text(p->n_dims, p->dims).text, (long long)from,
 	                  (long long)to - 1, axis);
 }
 
@@ -202,15 +214,17 @@ static int check_share(const struct ws_joining *j, const struct ws_part *p, cons
 		return wrong_shape(j, s, p);
 	if (!t || t->dtype == first->dtype)
 		return 0;
-	return ws_err_set(j->err, WS_EINPUT, "rank %zu: tensor '%s' is %s, that of other ranks %s", s->rank,
-	                  ws_quote(t->name).text, ws_dtype_torch(t->dtype), ws_dtype_torch(first->dtype));
+	return ws_err_set(j->err, WS_EINPUT, "rank %zu: tensor '%s' is %s, that of other ranks %s",
+	                  s->rank, ws_quote(t->name).text, ws_dtype_torch(t->dtype),
+	                  ws_dtype_torch(first->dtype));
 }
 
 static const char *say(struct ws_joining *j, const struct share *s, size_t used, int axis)
 {
 	const struct ws_quoted name = ws_quote(tensor_of(s)->name);
 	if (used > 1)
-		return ws_catalog_say(j->c, "joined of %zu ranks' %s along axis %d", used, name.text, axis);
+		return ws_catalog_say(j->c, "joined of %zu ranks' %s along axis %d", used,
+		                      name.text, axis);
 	return ws_catalog_say(j->c, "%s of rank %zu", name.text, s->rank);
 }
 
@@ -239,13 +253,18 @@ static int add_shares(struct ws_joining *j, const struct ws_part *p, struct shar
 	return p->n_dims && next != p->dims[axis] ? gap(j, p, axis, next, p->dims[axis]) : 0;
 }
 
-static int add_replica(struct ws_joining *j, const struct ws_part *p, const struct share *s, int axis,
-                       const struct share *sent)
+static int add_replica(struct ws_joining *j, const struct ws_part *p, const struct share *s,
+                       int axis, const struct share *sent)
 {
-	struct ws_replica r = { .item = j->c->n_items - 1, .axis = (unsigned)axis, .rank = s->rank,
-		                .sent_rank = sent->rank, .sent = tensor_of(sent),
-		                .at = p->n_dims ? s->from.at[axis] : 0,
-		                .own = { .name = p->name, .dtype = tensor_of(s)->dtype, .n_dims = p->n_dims } };
+	struct ws_replica r = {
+		.item = j->c->n_items - 1,
+		.axis = (unsigned)axis,
+		.rank = s->rank,
+		.sent_rank = sent->rank,
+		.sent = tensor_of(sent),
+		.at = p->n_dims ? s->from.at[axis] : 0,
+		.own = { .name = p->name, .dtype = tensor_of(s)->dtype, .n_dims = p->n_dims }
+	};
 	j->pieces.n = 0;
 	memcpy(r.own.dims, s->from.size, sizeof r.own.dims);
 	const int rc = take_share(j, p, s);
@@ -257,7 +276,8 @@ static int add_replica(struct ws_joining *j, const struct ws_part *p, const stru
 
 /* Shares that are not sent, of the item that was just added. What is sent
  * instead stands before each. */
-static int add_replicas(struct ws_joining *j, const struct ws_part *p, const struct share *s, size_t n, int axis)
+static int add_replicas(struct ws_joining *j, const struct ws_part *p, const struct share *s,
+                        size_t n, int axis)
 {
 	const struct share *sent = s;
 	for (size_t i = 0; i < n; i++) {
@@ -279,8 +299,10 @@ static int join(struct ws_joining *j, const struct ws_part *p, struct share *s, 
 	if (!tensor_of(s))
 		return missing(j, s, p);
 	if (axis < 0)
-		return ws_err_set(j->err, WS_EINPUT, "tensor '%s' is divided along two axes at tp %u: such "
-		                  "shards are not joined", p->name, j->tp);
+		return ws_err_set(j->err, WS_EINPUT,
+		                  "tensor '%s' is divided along two axes at tp %u: such "
+		                  "shards are not joined",
+		                  p->name, j->tp);
 	j->pieces.n = 0;
 	if (add_shares(j, p, s, n, axis, &used))
 		return -1;
@@ -311,12 +333,13 @@ static int join_part(struct ws_joining *j, size_t i, struct share *shares)
 	if (n == 0)
 		return 0;
 	if (q->trouble && j->tp > 1 && !all_whole(p, shares, n))
-		return ws_err_set(j->err, WS_EINPUT, "tensor '%s' cannot have been divided by tp %u: %s", p->name,
+		return ws_err_set(j->err, WS_EINPUT,
+		                  "tensor '%s' cannot have been divided by tp %u: %s", p->name,
 		                  j->tp, q->trouble);
 	return join(j, p, shares, n);
 }
 
-/* ---- all of it ---------------------------------------------------------------------------------- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 static int prepare(struct ws_joining *j)
 {
@@ -347,7 +370,8 @@ int ws_catalog_join(struct ws_catalog *c, const struct ws_catalog_opts *opts, st
 		             .tp = ws_layout_options(l)->tp, .n_parts = ws_layout_part_count(l),
 		             .n_params = ws_layout_param_count(l) };
 	if (c->n_sources != j.tp)
-		return ws_err_set(err, WS_EUSAGE, "a checkpoint sharded by tp %u has %u shards, not %zu", j.tp,
+		return ws_err_set(err, WS_EUSAGE,
+		                  "a checkpoint sharded by tp %u has %u shards, not %zu", j.tp,
 		                  j.tp, c->n_sources);
 	struct share *shares = calloc(j.tp, sizeof *shares);
 	int rc = shares ? prepare(&j) : ws_catalog_no_memory(err);

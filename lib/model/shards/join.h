@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* join.h - the joining of what ranks saved, between join_meaning.c, which finds out what each tensor is,
- * and join.c, which puts them together. */
+/* join.h - the joining of what ranks saved, between join_meaning.c, which finds out what each
+ * tensor is, and join.c, which puts them together. */
 #ifndef WS_MODEL_JOIN_H
 #define WS_MODEL_JOIN_H
 
@@ -23,8 +23,8 @@ struct ws_joining {
 	struct ws_err *err;
 };
 
-/* Gives the tensor its place in j->ranks. One that the server leaves aside has none; one that nobody
- * knows is an error. */
+/* Gives the tensor its place in j->ranks. One that the server leaves aside has none; one that
+ * nobody knows is an error. */
 int ws_join_take(struct ws_joining *j, size_t rank, const struct ws_tensor *t);
 
 #endif

@@ -7,20 +7,22 @@
 
 enum { MAX_NAME = 4096, MEANINGS = 8 };
 
-static int misshapen(const struct ws_joining *j, size_t rank, const struct ws_tensor *t, const char *name)
+static int misshapen(const struct ws_joining *j, size_t rank, const struct ws_tensor *t,
+                     const char *name)
 {
 	const struct ws_param *q = ws_layout_find_param(j->layout, name);
 	int64_t dims[WS_MAX_DIMS];
 	if (!q)
 		q = ws_layout_param(j->layout, ws_layout_find_alias(j->layout, name, 0)->param);
 	ws_layout_dims(j->layout, q, (unsigned)rank, dims);
-	return ws_err_set(j->err, WS_EINPUT, "rank %zu: tensor '%s' is %s, and %s at tp %u is %s", rank,
-	                  ws_quote(t->name).text, ws_shape_text(t->n_dims, t->dims).text, q->name, j->tp,
+	return ws_err_set(j->err, WS_EINPUT, "rank %zu: tensor '%s' is %s, and %s at tp %u is %s",
+	                  rank, ws_quote(t->name).text, ws_shape_text(t->n_dims, t->dims).text,
+	                  q->name, j->tp,
 	                  q->trouble ? q->trouble : ws_shape_text(q->n_dims, dims).text);
 }
 
-static int take_fused(struct ws_joining *j, size_t rank, const struct ws_tensor *t, const char *name,
-                      const struct ws_arrangement *a, size_t n)
+static int take_fused(struct ws_joining *j, size_t rank, const struct ws_tensor *t,
+                      const char *name, const struct ws_arrangement *a, size_t n)
 {
 	const size_t i = n ? (size_t)(a->param - ws_layout_param(j->layout, 0)) : 0;
 	struct ws_arrangement **place = n ? &j->ranks[rank].params[i] : NULL;
@@ -44,8 +46,10 @@ static int take_fused(struct ws_joining *j, size_t rank, const struct ws_tensor 
 
 static int unknown(const struct ws_joining *j, size_t rank, const struct ws_tensor *t)
 {
-	ws_err_set(j->err, WS_EINPUT, "rank %zu: tensor '%s' is none that the %s rules know, so nobody can "
-	           "say how it is divided", rank, ws_quote(t->name).text, ws_layout_family(j->layout));
+	ws_err_set(j->err, WS_EINPUT,
+	           "rank %zu: tensor '%s' is none that the %s rules know, so nobody can "
+	           "say how it is divided",
+	           rank, ws_quote(t->name).text, ws_layout_family(j->layout));
 	return ws_err_hint(j->err, "give its rule in a file: --map FILE (wsync-map(5))");
 }
 
@@ -63,8 +67,10 @@ int ws_join_take(struct ws_joining *j, size_t rank, const struct ws_tensor *t)
 		const struct ws_tensor **place =
 			&j->ranks[rank].parts[p - ws_layout_part(j->layout, 0)];
 		if (*place)
-			return ws_err_set(j->err, WS_EINPUT, "rank %zu: both '%s' and '%s' become %s", rank,
-			                  ws_quote((*place)->name).text, ws_quote(t->name).text, p->name);
+			return ws_err_set(j->err, WS_EINPUT,
+			                  "rank %zu: both '%s' and '%s' become %s", rank,
+			                  ws_quote((*place)->name).text, ws_quote(t->name).text,
+			                  p->name);
 		*place = t;
 		return 0;
 	}

@@ -42,7 +42,8 @@ struct comparison {
 	const struct ws_replica_opts *opts;
 	const struct ws_replica *r;
 	const struct ws_item *item;
-	uint64_t run, stride, offset; /* run bytes of the replica are at offset + k * stride of the item */
+	/* run bytes of the replica are at offset + k * stride of the item */
+	uint64_t run, stride, offset;
 	unsigned char *own, *sent;    /* CHUNK each */
 	struct ws_err *err;
 };
@@ -70,11 +71,17 @@ static const char *file_of(const struct ws_source *s, const struct ws_tensor *t)
 static int differs(const struct comparison *x)
 {
 	const struct ws_replica *r = x->r;
-	ws_err_set(x->err, WS_EINPUT, "tensor '%s': rank %zu has other bytes than rank %zu, though they hold the "
-	           "same part of it (%.200s, %.200s)", ws_quote(x->item->name).text, r->rank, r->sent_rank,
-	           file_of(r->own.source, r->own.from), file_of(x->c->sources[r->sent_rank], r->sent));
-	return ws_err_hint(x->err, "the ranks' files are of different steps, or one was not written to its end: save "
-	                   "the checkpoint again; --trust-values takes rank %zu's", x->r->sent_rank);
+	ws_err_set(x->err, WS_EINPUT,
+	           "tensor '%s': rank %zu has other bytes than rank %zu, though they hold the "
+	           "same part of it (%.200s, %.200s)",
+	           ws_quote(x->item->name).text, r->rank, r->sent_rank,
+	           file_of(r->own.source, r->own.from),
+	           file_of(x->c->sources[r->sent_rank], r->sent));
+	return ws_err_hint(
+		x->err,
+		"the ranks' files are of different steps, or one was not written to its end: save "
+		"the checkpoint again; --trust-values takes rank %zu's",
+		x->r->sent_rank);
 }
 
 static int compare_range(const struct comparison *x, uint64_t at, uint64_t end)
@@ -86,8 +93,8 @@ static int compare_range(const struct comparison *x, uint64_t at, uint64_t end)
 		if (ws_cancelled(x->opts->cancel))
 			return ws_err_set(x->err, WS_ECANCELLED, "interrupted");
 		if (ws_item_read(&x->r->own, at, x->own, (size_t)n, x->err) ||
-		    ws_item_read(x->item, at / x->run * x->stride + x->offset + at % x->run, x->sent, (size_t)n,
-		                 x->err))
+		    ws_item_read(x->item, at / x->run * x->stride + x->offset + at % x->run,
+		                 x->sent, (size_t)n, x->err))
 			return -1;
 		if (memcmp(x->own, x->sent, (size_t)n) != 0)
 			return differs(x);
@@ -107,7 +114,8 @@ static int compare(struct comparison *x)
 	return compare_range(x, 0, END) || compare_range(x, bytes - END, bytes) ? -1 : 0;
 }
 
-int ws_catalog_check_replicas(const struct ws_catalog *c, const struct ws_replica_opts *o, struct ws_err *err)
+int ws_catalog_check_replicas(const struct ws_catalog *c, const struct ws_replica_opts *o,
+                              struct ws_err *err)
 {
 	struct comparison x = { .c = c, .opts = o, .err = err };
 	int rc = 0;
@@ -120,7 +128,8 @@ int ws_catalog_check_replicas(const struct ws_catalog *c, const struct ws_replic
 	for (size_t i = 0; i < c->n_replicas && rc == 0; i++) {
 		x.r = &c->replicas[i];
 		x.item = &c->items[x.r->item];
-		if (ws_glob_choose(o->include, o->n_include, o->exclude, o->n_exclude, x.item->name))
+		if (ws_glob_choose(o->include, o->n_include, o->exclude, o->n_exclude,
+		                   x.item->name))
 			rc = compare(&x);
 	}
 	free(x.own);

@@ -27,8 +27,9 @@ static int read_size(const struct ws_json *root, const char *key, const char *pa
 		return ws_err_set(err, WS_EINPUT, "%s: \"%s\" is no number from 1 to %d", path, key,
 		                  WS_SHARDS_MAX);
 	if (*size && *size != (uint64_t)value)
-		return ws_err_set(err, WS_EUSAGE, "%s: it was saved with %s %lld, and %u was asked for", path,
-		                  key, (long long)value, *size);
+		return ws_err_set(err, WS_EUSAGE,
+		                  "%s: it was saved with %s %lld, and %u was asked for", path, key,
+		                  (long long)value, *size);
 	*size = (unsigned)value;
 	return 0;
 }
@@ -53,8 +54,8 @@ static const char *what_is_wrong(const char *file)
 	}
 }
 
-static int add_file(struct ws_shard_list *list, size_t rank, const struct ws_json *node, const char *path,
-                    struct ws_err *err)
+static int add_file(struct ws_shard_list *list, size_t rank, const struct ws_json *node,
+                    const char *path, struct ws_err *err)
 {
 	const char *file = ws_json_string(node);
 	const char *why = file ? what_is_wrong(file) : "is no string";
@@ -83,14 +84,18 @@ static int read_manifest(const struct ws_json *root, const char *path, struct ws
 	const struct ws_json *shards = ws_json_get(root, "shards");
 	size_t rank = 0;
 	if (ws_json_type(shards) != WS_JSON_ARRAY)
-		return ws_err_set(err, WS_EINPUT, "%s: no list of \"shards\" in this manifest", path);
-	if (read_size(root, "tp", path, &list->tp, err) || read_size(root, "ep", path, &list->ep, err))
+		return ws_err_set(err, WS_EINPUT, "%s: no list of \"shards\" in this manifest",
+		                  path);
+	if (read_size(root, "tp", path, &list->tp, err) ||
+	    read_size(root, "ep", path, &list->ep, err))
 		return -1;
 	if (list->tp == 0)
-		list->tp = ws_json_count(shards) <= WS_SHARDS_MAX ? (unsigned)ws_json_count(shards) : 0;
+		list->tp = ws_json_count(shards) <= WS_SHARDS_MAX ?
+		                   (unsigned)ws_json_count(shards) :
+		                   0;
 	if (list->tp == 0 || ws_json_count(shards) != list->tp)
-		return ws_err_set(err, WS_EINPUT, "%s: %zu shards of %u ranks", path, ws_json_count(shards),
-		                  list->tp);
+		return ws_err_set(err, WS_EINPUT, "%s: %zu shards of %u ranks", path,
+		                  ws_json_count(shards), list->tp);
 	if (ws_shard_make_ranks(list, err))
 		return -1;
 	for (const struct ws_json *s = ws_json_first(shards); s; s = ws_json_next(s), rank++)
@@ -99,14 +104,15 @@ static int read_manifest(const struct ws_json *root, const char *path, struct ws
 	return 0;
 }
 
-int ws_shard_manifest_parse(const char *text, size_t n, const char *path, struct ws_shard_list *list,
-                            struct ws_err *err)
+int ws_shard_manifest_parse(const char *text, size_t n, const char *path,
+                            struct ws_shard_list *list, struct ws_err *err)
 {
 	const char *slash = strrchr(path, '/');
 	struct ws_json *root = ws_json_parse(text, n, path, err);
 	if (!root)
 		return -1;
-	list->dir = slash ? ws_arena_text(&list->arena, path, slash == path ? 1 : (size_t)(slash - path)) :
+	list->dir = slash ? ws_arena_text(&list->arena, path,
+	                                  slash == path ? 1 : (size_t)(slash - path)) :
 	                    ".";
 	const int rc = list->dir ? read_manifest(root, path, list, err) :
 	                           ws_err_set(err, WS_ESYSTEM, "%s: out of memory", path);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* shard_names.c - the numbers in the names of a directory.
  *
- * A name is words and numbers: "model-rank-2-part-0.safetensors" is model rank 2 part 0 safetensors. The
- * number of a rank is told by the word before it, and where no name has such a word, by its place: of
- * the numbers at that place there is one for each rank. */
+ * A name is words and numbers: "model-rank-2-part-0.safetensors" is model rank 2 part 0
+ * safetensors. The number of a rank is told by the word before it, and where no name has such a
+ * word, by its place: of the numbers at that place there is one for each rank. */
 #include "shards.h"
 
 #include "names.h"
@@ -38,7 +38,7 @@ struct seen {
 	size_t n;
 };
 
-/* ---- words -------------------------------------------------------------------------------------- */
+/* ---- words ----------------------------------------------------------------------------------- */
 
 static enum clarity clarity_of(const char *last, size_t n_last, const char *before, size_t n_before)
 {
@@ -70,7 +70,8 @@ static void read_numbers(struct entry *e)
 			const unsigned long value = strtoul(p, &end, 10);
 			if (e->n < MAX_NUMBERS) {
 				e->numbers[e->n].value = value;
-				e->numbers[e->n++].clarity = clarity_of(last, n_last, before, n_before);
+				e->numbers[e->n++].clarity =
+					clarity_of(last, n_last, before, n_before);
 			}
 			last = before = "";
 			n_last = n_before = 0;
@@ -81,7 +82,7 @@ static void read_numbers(struct entry *e)
 	}
 }
 
-/* ---- what is there ------------------------------------------------------------------------------ */
+/* ---- what is there --------------------------------------------------------------------------- */
 
 static bool is_tensors(const char *name)
 {
@@ -94,7 +95,8 @@ static int no_memory(const char *dir, struct ws_err *err)
 	return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", dir);
 }
 
-static int add_entry(const char *dir, const char *name, struct ws_shard_list *list, struct ws_list *seen)
+static int add_entry(const char *dir, const char *name, struct ws_shard_list *list,
+                     struct ws_list *seen)
 {
 	struct stat st;
 	struct entry e = { .name = name };
@@ -124,7 +126,8 @@ static int is_visible(const struct dirent *e)
 	return e->d_name[0] != '.';
 }
 
-static int look(const char *dir, struct ws_shard_list *list, struct ws_list *seen, struct ws_err *err)
+static int look(const char *dir, struct ws_shard_list *list, struct ws_list *seen,
+                struct ws_err *err)
 {
 	struct dirent **entries;
 	const int n = scandir(dir, &entries, is_visible, by_name);
@@ -144,10 +147,12 @@ static int unclear(const char *dir, const struct seen *s, unsigned tp, const cha
                    struct ws_err *err)
 {
 	struct ws_buf names;
-	static const char remedy[] = "name what each rank saved, rank 0 first, or write a manifest: "
-	                             "{\"tp\": %u, \"shards\": [[\"FILE\", ...], ...]}";
+	static const char remedy[] =
+		"name what each rank saved, rank 0 first, or write a manifest: "
+		"{\"tp\": %u, \"shards\": [[\"FILE\", ...], ...]}";
 	if (s->n == 0) {
-		ws_err_set(err, WS_EINPUT, "%s: no name there has the number of one of %u ranks", dir, tp);
+		ws_err_set(err, WS_EINPUT, "%s: no name there has the number of one of %u ranks",
+		           dir, tp);
 		return ws_err_hint(err, remedy, tp);
 	}
 	ws_buf_init(&names, 4096);
@@ -155,12 +160,13 @@ static int unclear(const char *dir, const struct seen *s, unsigned tp, const cha
 		ws_buf_printf(&names, "%s%s", i ? ", " : "", ws_quote(s->v[i].name).text);
 	if (s->n > NAMES_SHOWN)
 		ws_buf_printf(&names, " and %zu more", s->n - NAMES_SHOWN);
-	ws_err_set(err, WS_EINPUT, "%s: %s the %u ranks among %s", dir, what, tp, ws_buf_str(&names));
+	ws_err_set(err, WS_EINPUT, "%s: %s the %u ranks among %s", dir, what, tp,
+	           ws_buf_str(&names));
 	ws_buf_free(&names);
 	return ws_err_hint(err, remedy, tp);
 }
 
-/* ---- which number ------------------------------------------------------------------------------- */
+/* ---- which number ---------------------------------------------------------------------------- */
 
 static enum clarity clearest_of(const struct entry *e)
 {
@@ -250,9 +256,10 @@ static int find_place(const struct seen *s, unsigned tp)
 	return found;
 }
 
-/* ---- all of it ---------------------------------------------------------------------------------- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
-static int assign(const char *dir, const struct seen *s, struct ws_shard_list *list, struct ws_err *err)
+static int assign(const char *dir, const struct seen *s, struct ws_shard_list *list,
+                  struct ws_err *err)
 {
 	const enum clarity clarity = clearest(s);
 	const int place = clarity == PLACE ? find_place(s, list->tp) : 0;

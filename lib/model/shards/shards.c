@@ -16,7 +16,7 @@
 
 enum { THREADS = 8 };
 
-/* ---- which paths -------------------------------------------------------------------------------- */
+/* ---- which paths ----------------------------------------------------------------------------- */
 
 int ws_shard_make_ranks(struct ws_shard_list *list, struct ws_err *err)
 {
@@ -29,7 +29,8 @@ int ws_shard_add(struct ws_shard_list *list, size_t rank, const char *dir, const
 {
 	const size_t n = dir ? strlen(dir) : 0, size = n + strlen(name) + 2;
 	char *path = ws_arena_alloc(&list->arena, size);
-	const char **place = path ? ws_list_add(&list->arena, &list->ranks[rank], sizeof *place) : NULL;
+	const char **place =
+		path ? ws_list_add(&list->arena, &list->ranks[rank], sizeof *place) : NULL;
 	if (!place)
 		return ws_err_set(err, WS_ESYSTEM, "shards: out of memory");
 	snprintf(path, size, "%s%s%s", dir ? dir : "", n && dir[n - 1] != '/' ? "/" : "", name);
@@ -60,7 +61,8 @@ static int by_number(const char *a, const char *b)
 		i--;
 	if (!isdigit((unsigned char)a[i]) || !isdigit((unsigned char)b[i]))
 		return 0;
-	const unsigned long long x = strtoull(a + i, &after_a, 10), y = strtoull(b + i, &after_b, 10);
+	const unsigned long long x = strtoull(a + i, &after_a, 10),
+				 y = strtoull(b + i, &after_b, 10);
 	return strcmp(after_a, after_b) ? 0 : (x > y) - (x < y);
 }
 
@@ -70,26 +72,31 @@ static int check_order(const char *const *paths, size_t n, struct ws_err *err)
 	for (size_t i = 1; i < n; i++) {
 		if (by_number(paths[i - 1], paths[i]) <= 0)
 			continue;
-		ws_err_set(err, WS_EUSAGE, "shards are not in the order of their numbers: %s comes before %s",
+		ws_err_set(err, WS_EUSAGE,
+		           "shards are not in the order of their numbers: %s comes before %s",
 		           paths[i - 1], paths[i]);
-		return ws_err_hint(err, "name rank 0 first (a shell sorts rank10 before rank2), or give a "
-		                   "manifest where the numbers are others");
+		return ws_err_hint(
+			err, "name rank 0 first (a shell sorts rank10 before rank2), or give a "
+			     "manifest where the numbers are others");
 	}
 	return 0;
 }
 
-static int list_paths(const char *const *paths, size_t n, struct ws_shard_list *list, struct ws_err *err)
+static int list_paths(const char *const *paths, size_t n, struct ws_shard_list *list,
+                      struct ws_err *err)
 {
-	if (n == 1 && ends_with(paths[0], ".json") && !ends_with(paths[0], ".safetensors.index.json") &&
-	    !ws_memory_path(paths[0]))
+	if (n == 1 && ends_with(paths[0], ".json") &&
+	    !ends_with(paths[0], ".safetensors.index.json") && !ws_memory_path(paths[0]))
 		return ws_shard_manifest(paths[0], list, err);
 	if (list->tp == 0)
 		return ws_err_set(err, WS_EUSAGE, "how many ranks saved it is not said");
 	if (n == 1 && list->tp > 1 && is_directory(paths[0]))
 		return ws_shard_names(paths[0], list, err);
 	if (n != list->tp) {
-		ws_err_set(err, WS_EUSAGE, "a checkpoint sharded by tp %u is %u paths, or one directory or "
-		           "manifest, not %zu paths", list->tp, list->tp, n);
+		ws_err_set(err, WS_EUSAGE,
+		           "a checkpoint sharded by tp %u is %u paths, or one directory or "
+		           "manifest, not %zu paths",
+		           list->tp, list->tp, n);
 		return ws_err_hint(err, "name what each rank saved, rank 0 first");
 	}
 	if (check_order(paths, n, err) || ws_shard_make_ranks(list, err))
@@ -106,19 +113,21 @@ static bool is_same(const char *a, const char *b)
 	return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-/* One rank's file twice has the right shapes, too. Files that are not all of a rank may be shared. */
+/* One rank's file twice has the right shapes, too. Files that are not all of a rank may be
+ * shared. */
 static int check_distinct(const struct ws_shard_list *list, struct ws_err *err)
 {
 	for (size_t r = 1; r < list->tp; r++) {
 		const struct ws_list *a = &list->ranks[r - 1], *b = &list->ranks[r];
 		const char *const *x = a->items, *const *y = b->items;
 		if (a->n == 1 && b->n == 1 && is_same(x[0], y[0]))
-			return ws_err_set(err, WS_EUSAGE, "ranks %zu and %zu are the same: %s", r - 1, r, y[0]);
+			return ws_err_set(err, WS_EUSAGE, "ranks %zu and %zu are the same: %s",
+			                  r - 1, r, y[0]);
 	}
 	return 0;
 }
 
-/* ---- opening them ------------------------------------------------------------------------------- */
+/* ---- opening them ---------------------------------------------------------------------------- */
 
 struct opening {
 	const struct ws_shard_list *list;
@@ -155,11 +164,14 @@ static void *open_some(void *arg)
 static int open_all(const struct ws_shard_list *list, const struct ws_source_opts *opts,
                     struct ws_source **sources, struct ws_err *err)
 {
-	struct opening o = { .list = list, .opts = opts, .sources = sources, .bad = SIZE_MAX, .err = WS_ERR_INIT };
+	struct opening o = {
+		.list = list, .opts = opts, .sources = sources, .bad = SIZE_MAX, .err = WS_ERR_INIT
+	};
 	pthread_t threads[THREADS];
 	size_t n = 0;
 	pthread_mutex_init(&o.lock, NULL);
-	while (n + 1 < list->tp && n < THREADS - 1 && ws_thread_start(&threads[n], open_some, &o, NULL) == 0)
+	while (n + 1 < list->tp && n < THREADS - 1 &&
+	       ws_thread_start(&threads[n], open_some, &o, NULL) == 0)
 		n++;
 	open_some(&o);
 	while (n > 0)
@@ -196,7 +208,10 @@ static int open_list(const struct ws_shard_list *list, const struct ws_source_op
 	if (!out->sources)
 		return ws_err_set(err, WS_ESYSTEM, "shards: out of memory");
 	out->n = list->tp;
-	return find_config(list->dir, &out->config_dir, err) || open_all(list, opts, out->sources, err) ? -1 : 0;
+	return find_config(list->dir, &out->config_dir, err) ||
+	                       open_all(list, opts, out->sources, err) ?
+	               -1 :
+	               0;
 }
 
 int ws_shards_open(const char *const *paths, size_t n_paths, unsigned tp, unsigned ep,

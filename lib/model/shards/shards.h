@@ -21,8 +21,8 @@ int ws_shard_names(const char *dir, struct ws_shard_list *list, struct ws_err *e
 /* list->tp and ep are what was asked, or 0. */
 int ws_shard_manifest(const char *path, struct ws_shard_list *list, struct ws_err *err);
 /* The same for text in memory; path is where it would lie. */
-int ws_shard_manifest_parse(const char *text, size_t n, const char *path, struct ws_shard_list *list,
-                            struct ws_err *err);
+int ws_shard_manifest_parse(const char *text, size_t n, const char *path,
+                            struct ws_shard_list *list, struct ws_err *err);
 
 int ws_shard_make_ranks(struct ws_shard_list *list, struct ws_err *err);
 /* dir/name, or path where dir is NULL. */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unfuse.c - the names and shapes that trainers keep, as items by the names and shapes of checkpoints.
+/* unfuse.c - the names and shapes that trainers keep, as items by the names
+ * and shapes of checkpoints.
  *
- * A tensor is renamed first. If it then is a tensor of the checkpoint, in that shape, it is left as it
- * is, whatever else its name might mean. Otherwise it may be a fused parameter, by the server's name
- * for it or by a trainer's, and is taken apart; or a part of something that the checkpoint has whole,
- * and waits for the others. */
+ * A tensor is renamed first. If it then is a tensor of the checkpoint, in that shape, it is left
+ * as it is, whatever else its name might mean. Otherwise it may be a fused parameter, by the
+ * server's name for it or by a trainer's, and is taken apart; or a part of something that the
+ * checkpoint has whole, and waits for the others. */
 #include "catalog_build.h"
 
 #include "rules.h"
@@ -34,22 +35,26 @@ struct unfusing {
 	struct ws_err *err;
 };
 
-/* ---- taking apart ------------------------------------------------------------------------------- */
+/* ---- taking apart ---------------------------------------------------------------------------- */
 
 static int take_part(struct unfusing *u, const struct ws_arrangement *a, const struct ws_part *part)
 {
 	struct ws_box from, to;
 	char said[512];
-	struct ws_item item = { .name = part->name, .dtype = a->tensor->dtype, .n_dims = part->n_dims };
+	struct ws_item item = { .name = part->name,
+		                .dtype = a->tensor->dtype,
+		                .n_dims = part->n_dims };
 	ws_layout_place(u->layout, part, 0, &from, &to);
 	memcpy(item.dims, part->dims, sizeof item.dims);
 	u->pieces.n = 0;
 	const int rc = ws_arrange_part(a, part, &from, &to, &u->pieces);
 	if (rc > 0)
-		return ws_err_set(u->err, WS_EINPUT, "tensor '%s' of shape %s cannot be taken apart: %s of "
-		                  "shape %s is no box of it", ws_quote(a->tensor->name).text,
-		                  ws_shape_text(a->tensor->n_dims, a->tensor->dims).text, part->name,
-		                  ws_shape_text(part->n_dims, part->dims).text);
+		return ws_err_set(u->err, WS_EINPUT,
+		                  "tensor '%s' of shape %s cannot be taken apart: %s of "
+		                  "shape %s is no box of it",
+		                  ws_quote(a->tensor->name).text,
+		                  ws_shape_text(a->tensor->n_dims, a->tensor->dims).text,
+		                  part->name, ws_shape_text(part->n_dims, part->dims).text);
 	ws_arrange_say(a, &to, said, sizeof said);
 	item.made = ws_catalog_say(u->c, "%s", said);
 	if (rc < 0 || !item.made)
@@ -89,15 +94,17 @@ static int unfuse(struct unfusing *u, const struct ws_tensor *t, const char *nam
 	if (n == 1)
 		return take_apart(u, &a[0]) ? -1 : 1;
 	if (known && !part) {
-		*why = ws_catalog_say(u->c, "left as it is: its shape is none that %s is known by", name);
+		*why = ws_catalog_say(u->c, "left as it is: its shape is none that %s is known by",
+		                      name);
 		return *why ? 0 : ws_catalog_no_memory(u->err);
 	}
 	return 0;
 }
 
-/* ---- joining ------------------------------------------------------------------------------------ */
+/* ---- joining --------------------------------------------------------------------------------- */
 
-static struct waiting *find_waiting(struct unfusing *u, const char *name, const struct ws_join *join)
+static struct waiting *find_waiting(struct unfusing *u, const char *name,
+                                    const struct ws_join *join)
 {
 	struct waiting *w = u->waiting.items;
 	for (size_t i = u->waiting.n; i-- > 0;) /* a layer's parts lie together */
@@ -114,8 +121,9 @@ static struct waiting *find_waiting(struct unfusing *u, const char *name, const 
 static int join_misfit(const struct unfusing *u, const struct waiting *w, size_t i)
 {
 	const struct ws_tensor *a = w->parts[0], *b = w->parts[i];
-	return ws_err_set(u->err, WS_EINPUT, "tensor '%s' cannot be joined: '%s' is %s %s and '%s' is %s %s",
-	                  w->name, ws_quote(a->name).text, ws_dtype_torch(a->dtype),
+	return ws_err_set(u->err, WS_EINPUT,
+	                  "tensor '%s' cannot be joined: '%s' is %s %s and '%s' is %s %s", w->name,
+	                  ws_quote(a->name).text, ws_dtype_torch(a->dtype),
 	                  ws_shape_text(a->n_dims, a->dims).text, ws_quote(b->name).text,
 	                  ws_dtype_torch(b->dtype), ws_shape_text(b->n_dims, b->dims).text);
 }
@@ -157,8 +165,9 @@ static int wait(struct unfusing *u, const struct ws_tensor *t, const char *name,
 	if (!w)
 		return ws_catalog_no_memory(u->err);
 	if (w->parts[i])
-		return ws_err_set(u->err, WS_EINPUT, "tensor '%s': both '%s' and '%s' are its part %zu",
-		                  whole, ws_quote(w->parts[i]->name).text, ws_quote(t->name).text, i + 1);
+		return ws_err_set(u->err, WS_EINPUT,
+		                  "tensor '%s': both '%s' and '%s' are its part %zu", whole,
+		                  ws_quote(w->parts[i]->name).text, ws_quote(t->name).text, i + 1);
 	w->parts[i] = t;
 	w->names[i] = name;
 	return ++w->n == j->n_parts && join(u, w) ? -1 : 1;
@@ -188,19 +197,22 @@ static int flush_waiting(struct unfusing *u)
 			continue;
 		while (w[k].parts[missing])
 			missing++;
-		const char *why = ws_catalog_say(u->c, "left as it is: without its part %zu, %s, there is no "
-		                                 "%s", missing + 1, w[k].join->parts[missing], w[k].name);
+		const char *why =
+			ws_catalog_say(u->c,
+		                       "left as it is: without its part %zu, %s, there is no "
+		                       "%s",
+		                       missing + 1, w[k].join->parts[missing], w[k].name);
 		if (!why)
 			return ws_catalog_no_memory(u->err);
 		for (size_t i = 0; i < w[k].join->n_parts; i++)
-			if (w[k].parts[i] && ws_catalog_add(u->c, u->source, w[k].parts[i], w[k].names[i], why,
-			                                    u->err))
+			if (w[k].parts[i] && ws_catalog_add(u->c, u->source, w[k].parts[i],
+			                                    w[k].names[i], why, u->err))
 				return -1;
 	}
 	return 0;
 }
 
-/* ---- all of it ---------------------------------------------------------------------------------- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 static const char *rename_of(struct unfusing *u, const struct ws_tensor *t)
 {

@@ -191,7 +191,8 @@ static void walk_mxfp4_experts(struct walk *w)
 	put_bf16(w, "mlp.experts.gate_up_proj_bias", m->experts, 2 * m->moe_intermediate);
 	put_dims(w, "mlp.experts.down_proj_blocks", WS_DTYPE_U8,
 	         (const int64_t[4]){ e, h, i / 32, 16 });
-	put_dims(w, "mlp.experts.down_proj_scales", WS_DTYPE_U8, (const int64_t[4]){ e, h, i / 32 });
+	put_dims(w, "mlp.experts.down_proj_scales", WS_DTYPE_U8,
+	         (const int64_t[4]){ e, h, i / 32 });
 	put_bf16(w, "mlp.experts.down_proj_bias", m->experts, m->hidden);
 }
 

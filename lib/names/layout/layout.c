@@ -80,10 +80,13 @@ static int read_quantization(struct ws_build *b)
 		return 0;
 	const bool fp8 = strcmp(q->method, "fp8") == 0;
 	if (!fp8) {
-		const bool unpacks = !strcmp(q->method, "bitsandbytes") || !strncmp(q->method, "modelopt", 8);
-		ws_err_set(b->err, WS_EINPUT, "%s: weights quantized as \"%s\" are stored in "
-		           "shapes that are not known here%s", ws_config_path(b->config),
-		           ws_quote(q->method).text, unpacks ? " (--unpack sends them in 16 bits)" : "");
+		const bool unpacks =
+			!strcmp(q->method, "bitsandbytes") || !strncmp(q->method, "modelopt", 8);
+		ws_err_set(b->err, WS_EINPUT,
+		           "%s: weights quantized as \"%s\" are stored in "
+		           "shapes that are not known here%s",
+		           ws_config_path(b->config), ws_quote(q->method).text,
+		           unpacks ? " (--unpack sends them in 16 bits)" : "");
 		return ws_err_hint(b->err, "known are unquantized weights, fp8 and mxfp4");
 	}
 	b->quant = q;

@@ -20,10 +20,10 @@ enum {
 
 /* How the parts of a parameter lie in it. */
 enum ws_form {
-	WS_FORM_ROWS,     /* one below the other, along the first axis */
-	WS_FORM_EXPERTS,  /* [expert, rows, columns]: the parts of one expert one below the other; of
-	                   * single numbers [expert, part], or [expert] where each has one */
-	WS_FORM_SHAPED    /* the one part in other dimensions, or transposed */
+	WS_FORM_ROWS,    /* one below the other, along the first axis */
+	WS_FORM_EXPERTS, /* [expert, rows, columns]: the parts of one expert one below the other; of
+	                  * single numbers [expert, part], or [expert] where each has one */
+	WS_FORM_SHAPED   /* the one part in other dimensions, or transposed */
 };
 
 /* How a parameter is divided, trouble considered (then among one). Rank r has piece r % tp, and of

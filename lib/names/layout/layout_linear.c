@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A linear layer: ".weight", ".bias" and, of FP8, ".weight_scale_inv" with a scale for each block or
- * ".weight_scale" with one for each tensor. Each may be stacked from several of the checkpoint.
+/* A linear layer: ".weight", ".bias" and, of FP8, ".weight_scale_inv" with a scale for
+ * each block or ".weight_scale" with one for each tensor. Each may be stacked from
+ * several of the checkpoint.
  *
  * When a division does not come out the layout says so in the parameter's trouble, with numbers;
  * the conditions are those that SGLang's layers assert. One surprises: a stacked layer's parts must
@@ -223,7 +224,8 @@ static int build_bias(struct ws_build *b, const struct ws_linear *l, const struc
 int ws_build_linear(struct ws_build *b, const struct ws_linear *l)
 {
 	/* Lists of what is left out may name what servers stack, too. */
-	const bool fp8 = ws_build_quantized(b, l->parts[0].module) && ws_build_quantized(b, l->name);
+	const bool fp8 =
+		ws_build_quantized(b, l->parts[0].module) && ws_build_quantized(b, l->name);
 	const char *trouble = find_trouble(b, l, fp8);
 	const unsigned tp = l->kind == WS_RULE_REPLICATED ? 1 : ws_build_tp(b);
 	const struct ws_division d = { .form = WS_FORM_ROWS, .tp = tp, .ep = 1 };

@@ -12,10 +12,10 @@
  *              "min" "(" ... ")" | "has" "(" NAME "," expr ")"
  *
  * ceil(a, b) is a / b rounded up; max and min take two; has(key, x) asks whether the config's array
- * holds x, and there is no such array where the key is absent. A name is a variable of a group, a `let`,
- * or a key of the config. "and" and "or" do not look at their right side where the left one decides.
- * Overflow, division by zero and division with a rest are errors: a head size that is no whole number
- * is a wrong config. */
+ * holds x, and there is no such array where the key is absent. A name is a variable of a group,
+ * a `let`, or a key of the config. "and" and "or" do not look at their right side where the left
+ * one decides. Overflow, division by zero and division with a rest are errors: a head size that
+ * is no whole number is a wrong config. */
 #ifndef WS_MODEL_EXPR_H
 #define WS_MODEL_EXPR_H
 
@@ -46,10 +46,11 @@ struct ws_let {
 	const struct ws_expr *expr;
 };
 
-/* Innermost scope first; in one scope the variable, then the lets, then the config. A let is evaluated
- * in the scope that asks for it, so that it can speak of a group's variable; its own name within it
- * means what it would without it ("let num_experts = num_experts ?? n_routed_experts").
- * Unknown names: WS_EINPUT "ckpt/config.json has no \"moe_intermediate_size\"". */
+/* Innermost scope first; in one scope the variable, then the lets, then the config. A let is
+ * evaluated in the scope that asks for it, so that it can speak of a group's variable; its own
+ * name within it means what it would without it ("let num_experts = num_experts ??
+ * n_routed_experts"). Unknown names: WS_EINPUT "ckpt/config.json has no
+ * \"moe_intermediate_size\"". */
 int ws_expr_eval(const struct ws_expr *e, const struct ws_scope *scope, int64_t *out,
                  struct ws_err *err);
 

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Depth goes through chains of operators (a text has at most 500) and of lets. Steps are limited too,
- * because lets that use lets twice each grow exponentially. */
+/* Depth goes through chains of operators (a text has at most 500) and of lets. Steps are limited
+ * too, because lets that use lets twice each grow exponentially. */
 enum { MAX_DEPTH = 1500, MAX_STEPS = 100000 };
 
 enum { KNOWN = 0, UNKNOWN = 1, FAILED = -1 };
@@ -33,7 +33,8 @@ static int wrong(struct run *r, const struct ws_expr *e, const char *what)
 	return ws_err_set(r->err, WS_EINPUT, "expression \"%s\" %s", text, what);
 }
 
-static const struct ws_let *find_let(const struct run *r, const struct ws_scope *s, const char *name)
+static const struct ws_let *find_let(const struct run *r, const struct ws_scope *s,
+                                     const char *name)
 {
 	for (size_t i = s->n_lets; i-- > 0;) {
 		const struct active *a = r->active;
@@ -73,7 +74,8 @@ static int ask(struct run *r, const struct ws_expr *e, const char *name, int64_t
 			return KNOWN;
 		file = ws_config_path(s->config);
 		if (ws_config_knows(s->config, name))
-			return ws_err_set(r->err, WS_EINPUT, "%s: \"%s\" is no integer", file, name);
+			return ws_err_set(r->err, WS_EINPUT, "%s: \"%s\" is no integer", file,
+			                  name);
 	}
 	r->missing = name;
 	r->needed_by = e;

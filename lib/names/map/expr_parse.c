@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expr_parse.c - recursive descent over the text of an expression, which anybody may have written. */
+/* expr_parse.c - recursive descent over the text of an expression, which anybody may have
+ * written. */
 #include "expr_tree.h"
 
 #include "wsync/tool/str.h"
@@ -81,8 +82,8 @@ static int fail(struct parser *p, const char *should)
 	char text[121], token[41];
 	ws_printable(text, sizeof text, p->e->text, strlen(p->e->text));
 	if (p->len == 0)
-		return ws_err_set(p->err, WS_EINPUT, "expression \"%s\" ends where %s should be", text,
-		                  should);
+		return ws_err_set(p->err, WS_EINPUT, "expression \"%s\" ends where %s should be",
+		                  text, should);
 	ws_printable(token, sizeof token, p->at, p->len);
 	return ws_err_set(p->err, WS_EINPUT, "expression \"%s\" has '%s' where %s should be", text,
 	                  token, should);
@@ -244,7 +245,8 @@ int ws_expr_parse(const char *text, size_t n, struct ws_expr **out, struct ws_er
 	if (memchr(text, 0, n))
 		return ws_err_set(err, WS_EINPUT, "expression with a NUL character");
 	/* One block: every node takes a character at least, every name one more than it has. */
-	struct ws_expr *e = calloc(1, sizeof *e + (n + 1) * sizeof *e->nodes + (n + 1) + (2 * n + 1));
+	struct ws_expr *e =
+		calloc(1, sizeof *e + (n + 1) * sizeof *e->nodes + (n + 1) + (2 * n + 1));
 	if (!e)
 		return ws_err_set(err, WS_ESYSTEM, "expression: out of memory");
 	e->nodes = (struct ws_node *)(e + 1);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* namemap.c - the set of families: read, put in order, looked up.
  *
- * Built-in text goes through the same reader as a file's, at every opening: all of it takes less than a
- * millisecond, and what is wrong with a rule is said in one place. */
+ * Built-in text goes through the same reader as a file's, at every opening: all of it takes less
+ * than a millisecond, and what is wrong with a rule is said in one place. */
 #include "namemap_read.h"
 
 #include "file.h"
@@ -35,7 +35,8 @@ static int put_in_front(struct ws_namemap *m, size_t first, struct ws_err *err)
 {
 	struct ws_list ordered = { 0 };
 	for (size_t i = 0; i < m->families.n; i++) {
-		const size_t k = i < m->families.n - first ? first + i : i - (m->families.n - first);
+		const size_t k =
+			i < m->families.n - first ? first + i : i - (m->families.n - first);
 		struct ws_family *f = families(m)[k];
 		bool replaced = false;
 		for (size_t j = first; k < first && j < m->families.n; j++)
@@ -56,7 +57,8 @@ static int inherit_generic(struct ws_namemap *m, struct ws_err *err)
 	const struct ws_family *generic = ws_namemap_generic(m);
 	for (size_t i = 0; generic && i < m->families.n; i++) {
 		struct ws_map_line l = { .map = m, .file = families(m)[i]->file, .err = err };
-		if (families(m)[i] != generic && ws_map_inherit_generic(&l, families(m)[i], generic))
+		if (families(m)[i] != generic &&
+		    ws_map_inherit_generic(&l, families(m)[i], generic))
 			return -1;
 	}
 	return 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* namemap_draft.h - a family under construction, between the files that read its lines.
  *
- * A draft is lists that grow, and a stack of open groups. It becomes a struct ws_family when the next
- * family begins or the text ends. */
+ * A draft is lists that grow, and a stack of open groups. It becomes a struct ws_family when the
+ * next family begins or the text ends. */
 #ifndef WS_MODEL_NAMEMAP_DRAFT_H
 #define WS_MODEL_NAMEMAP_DRAFT_H
 
@@ -10,7 +10,8 @@
 
 struct ws_block {
 	struct ws_list rules;        /* struct ws_rule */
-	struct ws_rule group;        /* what becomes of the block at its end; the family's own: unused */
+	/* what becomes of the block at its end; the family's own: unused */
+	struct ws_rule group;
 	struct ws_list parts;        /* struct ws_rule_part, of the last rule */
 	bool open;                   /* the last rule may get "+" lines */
 };

@@ -49,7 +49,8 @@ static int close_family(struct ws_map_reader *rd)
 	if (d->base && ws_map_inherit(&at, f, d->base))
 		return -1;
 	d->family = NULL;
-	struct ws_family **slot = ws_draft_add(rd, &rd->line.map->families, sizeof(struct ws_family *));
+	struct ws_family **slot =
+		ws_draft_add(rd, &rd->line.map->families, sizeof(struct ws_family *));
 	if (!slot)
 		return -1;
 	*slot = f;
@@ -58,7 +59,8 @@ static int close_family(struct ws_map_reader *rd)
 
 /* ---- lines of the family itself ---- */
 
-static const struct ws_family *find_family(const struct ws_map_reader *rd, const char *name, size_t from)
+static const struct ws_family *find_family(const struct ws_map_reader *rd, const char *name,
+                                           size_t from)
 {
 	/* The latest first: a file's family hides the built-in one of its name. */
 	for (size_t i = rd->line.map->families.n; i-- > from;)
@@ -100,7 +102,8 @@ static int begin_for_all(struct ws_map_reader *rd, const char *word)
 	while (i < 4 && strcmp(word, words[i]) != 0)
 		i++;
 	if (i == 4 || !generic)
-		return ws_map_bad(&rd->line, "'%s' comes before the first 'family'", ws_quote(word).text);
+		return ws_map_bad(&rd->line, "'%s' comes before the first 'family'",
+		                  ws_quote(word).text);
 	if (begin_named(rd, generic->name))
 		return -1;
 	rd->draft.base = generic;
@@ -151,8 +154,10 @@ static int read_labels(struct ws_map_reader *rd, const char *what, struct ws_lis
 			return -1;
 		for (size_t i = 0; i < list->n; i++)
 			if (strcmp(((const char **)list->items)[i], name) == 0)
-				return ws_map_bad(&rd->line, "'%s' is there twice", ws_quote(name).text);
-		if (ws_draft_full(rd, list, "words") || !(slot = ws_draft_add(rd, list, sizeof(const char *))))
+				return ws_map_bad(&rd->line, "'%s' is there twice",
+				                  ws_quote(name).text);
+		if (ws_draft_full(rd, list, "words") ||
+		    !(slot = ws_draft_add(rd, list, sizeof(const char *))))
 			return -1;
 		*slot = name;
 		rd->line.at += strspn(rd->line.at, " \t");
@@ -184,7 +189,8 @@ static int read_strips(struct ws_map_reader *rd)
 		return -1;
 	for (; i < list->n; i++)
 		if (strchr(((const char **)list->items)[i], '.'))
-			return ws_map_bad(&rd->line, "'%s' has a dot: 'strip' takes single segments",
+			return ws_map_bad(&rd->line,
+			                  "'%s' has a dot: 'strip' takes single segments",
 			                  ws_quote(((const char **)list->items)[i]).text);
 	return 0;
 }
@@ -306,7 +312,8 @@ static int read_line(struct ws_map_reader *rd, const char *s, size_t n)
 int ws_map_read(struct ws_namemap *map, const char *file, const char *text, size_t n,
                 size_t first, struct ws_err *err)
 {
-	struct ws_map_reader rd = { .line = { .map = map, .file = file, .err = err }, .first = first };
+	struct ws_map_reader rd = { .line = { .map = map, .file = file, .err = err },
+		                    .first = first };
 	const char *end = text + n;
 	if (n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
 		text += 3; /* a byte order mark, which some editors write */

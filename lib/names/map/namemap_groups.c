@@ -12,12 +12,14 @@ static int read_loop(struct ws_map_line *l, struct ws_map_vars *vars, struct ws_
 		return -1;
 	for (unsigned i = 0; i < vars->n; i++)
 		if (strcmp(vars->names[i], group->var) == 0)
-			return ws_map_bad(l, "a group around this one has the variable %s", group->var);
+			return ws_map_bad(l, "a group around this one has the variable %s",
+			                  group->var);
 	vars->names[vars->n++] = group->var;
 	if (ws_map_take(l, "<"))
 		return ws_map_expr(l, "<", &group->to);
 	if (!ws_map_take(l, "in"))
-		return ws_map_bad(l, "'for %s' goes on with '< EXPR' or 'in EXPR .. EXPR'", group->var);
+		return ws_map_bad(l, "'for %s' goes on with '< EXPR' or 'in EXPR .. EXPR'",
+		                  group->var);
 	if (ws_map_expr(l, "in", &group->from))
 		return -1;
 	if (!ws_map_take(l, ".."))
@@ -82,7 +84,8 @@ static bool differ(const struct ws_rule *a, const struct ws_rule *b)
 {
 	return a->when || b->when || a->kind == WS_RULE_ALIAS || b->kind == WS_RULE_ALIAS ||
 	       a->kind == WS_RULE_GROUP || b->kind == WS_RULE_GROUP ||
-	       (a->kind == WS_RULE_SKIP) != (b->kind == WS_RULE_SKIP) || strcmp(a->name, b->name) != 0;
+	       (a->kind == WS_RULE_SKIP) != (b->kind == WS_RULE_SKIP) ||
+	       strcmp(a->name, b->name) != 0;
 }
 
 int ws_draft_rule(struct ws_map_reader *rd, const char *word)
@@ -106,12 +109,14 @@ int ws_draft_part(struct ws_map_reader *rd)
 	struct ws_block *b = &rd->draft.blocks[rd->draft.n_groups];
 	struct ws_rule_part part;
 	if (!b->open)
-		return ws_map_bad(&rd->line, "'+' without a 'column' or 'replicated' line above it");
+		return ws_map_bad(&rd->line,
+		                  "'+' without a 'column' or 'replicated' line above it");
 	if (ws_map_part(&rd->line, &part))
 		return -1;
 	for (size_t i = 0; i < b->parts.n; i++)
 		if (strcmp(((struct ws_rule_part *)b->parts.items)[i].name, part.name) == 0)
-			return ws_map_bad(&rd->line, "part '%s' is there twice", ws_quote(part.name).text);
+			return ws_map_bad(&rd->line, "part '%s' is there twice",
+			                  ws_quote(part.name).text);
 	if (ws_draft_full(rd, &b->parts, "parts"))
 		return -1;
 	struct ws_rule_part *slot = ws_draft_add(rd, &b->parts, sizeof *slot);
@@ -130,7 +135,8 @@ int ws_draft_close_rule(struct ws_map_reader *rd)
 	struct ws_rule *r = &((struct ws_rule *)b->rules.items)[b->rules.n - 1];
 	at.number = r->line;
 	if (!r->out && !b->parts.n)
-		return ws_map_bad(&at, "'%s' has neither 'out' nor lines of '+ PART out EXPR' below it",
+		return ws_map_bad(&at,
+		                  "'%s' has neither 'out' nor lines of '+ PART out EXPR' below it",
 		                  ws_quote(r->name).text);
 	if (r->out && b->parts.n)
 		return ws_map_bad(&at, "'%s' has 'out' and parts, which have theirs",

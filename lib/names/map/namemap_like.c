@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* namemap_like.c - what a family has from the one it is like, and from the generic one.
  *
- * Strings and expressions are shared, for they live as long as the set. A rule is known by its name with
- * the prefixes of the groups around it, whatever the variables in it are called and wherever they end. */
+ * Strings and expressions are shared, for they live as long as the set. A rule is known by
+ * its name with the prefixes of the groups around it, whatever the variables in it are
+ * called and wherever they end. */
 #include "namemap_read.h"
 
 #include <stdio.h>
@@ -21,7 +22,8 @@ static bool same_text(const void *a, const void *b)
 /* Both structs begin with what they are known by. */
 static bool same_rename(const void *a, const void *b)
 {
-	return strcmp(((const struct ws_rename *)a)->from, ((const struct ws_rename *)b)->from) == 0;
+	return strcmp(((const struct ws_rename *)a)->from, ((const struct ws_rename *)b)->from) ==
+	       0;
 }
 
 static bool same_join(const void *a, const void *b)
@@ -64,10 +66,13 @@ static int inherit_lists(struct ws_map_line *l, struct ws_family *f, const struc
 	/* A family's own renames come first: they lead to names that the others know. */
 	return concat(l, f->strips, f->n_strips, base->strips, base->n_strips, sizeof *f->strips,
 	              same_text, &f->strips, &f->n_strips) ||
-	       concat(l, f->renames, f->n_renames, base->renames, base->n_renames, sizeof *f->renames,
-	              same_rename, &f->renames, &f->n_renames) ||
-	       concat(l, f->joins, f->n_joins, base->joins, base->n_joins, sizeof *f->joins,
-	              same_join, &f->joins, &f->n_joins) ? -1 : 0;
+	                       concat(l, f->renames, f->n_renames, base->renames, base->n_renames,
+	                              sizeof *f->renames, same_rename, &f->renames,
+	                              &f->n_renames) ||
+	                       concat(l, f->joins, f->n_joins, base->joins, base->n_joins,
+	                              sizeof *f->joins, same_join, &f->joins, &f->n_joins) ?
+	               -1 :
+	               0;
 }
 
 /* ---- rules ---- */
@@ -185,7 +190,8 @@ static struct ws_rule *find_group(const struct ws_list *rules, const struct ws_r
 }
 
 /* A group in the same words is the same group, so that a layer's rules stay together. */
-static int add_own(struct ws_map_line *l, const struct ws_rule *rules, size_t n, struct ws_list *out)
+static int add_own(struct ws_map_line *l, const struct ws_rule *rules, size_t n,
+                   struct ws_list *out)
 {
 	for (size_t i = 0; i < n; i++) {
 		struct ws_rule *group = find_group(out, &rules[i]);

@@ -92,9 +92,9 @@ int ws_map_quoted(struct ws_map_line *l, const char **out)
 /* ---- expressions ---- */
 
 static const char *const reserved[] = {
-	"in", "out", "heads", "rows", "cols", "count", "mid", "into", "of", "order", "groups", "axis",
-	"step", "transposed", "ep", "bias", "optional", "unquantized", "attention", "nongated", "when",
-	"for", NULL,
+	"in",       "out",         "heads",     "rows",     "cols", "count",      "mid", "into",
+	"of",       "order",       "groups",    "axis",     "step", "transposed", "ep",  "bias",
+	"optional", "unquantized", "attention", "nongated", "when", "for",        NULL,
 };
 
 bool ws_map_reserved(const char *word, size_t n)
@@ -121,8 +121,9 @@ static size_t expression_at(const char *s)
 	int depth = 0;
 	while (s[i]) {
 		const size_t n = identifier(s + i);
-		if (depth <= 0 && (strchr(",[]\"", s[i]) || strncmp(s + i, "<-", 2) == 0 ||
-		                   strncmp(s + i, "..", 2) == 0 || (n && ws_map_reserved(s + i, n))))
+		if (depth <= 0 &&
+		    (strchr(",[]\"", s[i]) || strncmp(s + i, "<-", 2) == 0 ||
+		     strncmp(s + i, "..", 2) == 0 || (n && ws_map_reserved(s + i, n))))
 			break;
 		depth += (s[i] == '(') - (s[i] == ')');
 		i += n ? n : 1;
@@ -170,7 +171,8 @@ int ws_map_expr(struct ws_map_line *l, const char *after, const struct ws_expr *
 int ws_map_dims(struct ws_map_line *l, const struct ws_expr **dims, unsigned *n)
 {
 	if (!ws_map_take(l, "["))
-		return ws_map_bad(l, "a shape in square brackets is missing, such as [hidden_size]");
+		return ws_map_bad(l,
+		                  "a shape in square brackets is missing, such as [hidden_size]");
 	*n = 0;
 	if (ws_map_take(l, "]"))
 		return 0; /* a scalar */
@@ -198,7 +200,8 @@ static bool in_vars(const struct ws_map_vars *vars, const char *name, size_t n)
 static int check_variable(struct ws_map_line *l, const char *at, size_t n, struct ws_map_vars *vars)
 {
 	if (n == 0 || n > WS_MAP_MAX_VARIABLE || identifier(at) != n)
-		return ws_map_bad(l, "{%.*s} is no variable: it takes 1 to %d letters, digits and _",
+		return ws_map_bad(l,
+		                  "{%.*s} is no variable: it takes 1 to %d letters, digits and _",
 		                  (int)(n < 40 ? n : 40), at, WS_MAP_MAX_VARIABLE);
 	if (in_vars(vars, at, n))
 		return 0;
@@ -217,7 +220,8 @@ static int check_segment(struct ws_map_line *l, const char *at, size_t n, struct
 		return check_variable(l, at + 1, n - 2, vars);
 	for (size_t i = 0; i < n; i++) {
 		if (strchr("{}*", at[i]))
-			return ws_map_bad(l, "'%.*s' in a name: {x} and ** stand for whole segments",
+			return ws_map_bad(l,
+			                  "'%.*s' in a name: {x} and ** stand for whole segments",
 			                  (int)(n < 60 ? n : 60), at);
 		if (!isgraph((unsigned char)at[i]) || strchr("\"'\\[],", at[i]))
 			return ws_map_bad(l, "a name with a character that names do not have");
@@ -280,8 +284,9 @@ int ws_map_variable(struct ws_map_line *l, const char *what, size_t longest, con
 	if (word)
 		return ws_map_bad(l, "'%s' cannot name a value: it is a word of rules", *out);
 	if (identifier(*out) != n || n > longest)
-		return ws_map_bad(l, "'%s' cannot name a value: it takes 1 to %zu letters, digits and _",
-		                  ws_quote(*out).text, longest);
+		return ws_map_bad(
+			l, "'%s' cannot name a value: it takes 1 to %zu letters, digits and _",
+			ws_quote(*out).text, longest);
 	return 0;
 }
 

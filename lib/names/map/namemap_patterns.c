@@ -21,10 +21,12 @@ int ws_draft_rename(struct ws_map_reader *rd)
 	if (ws_map_name(l, "the new name", true, &vars, &r.to) || ws_map_end(l))
 		return -1;
 	if (vars.stars != from_stars)
-		return ws_map_bad(l, "both sides need as many **: what one stands for would be lost");
+		return ws_map_bad(l,
+		                  "both sides need as many **: what one stands for would be lost");
 	for (size_t i = 0; i < list->n; i++)
 		if (strcmp(((struct ws_rename *)list->items)[i].from, r.from) == 0)
-			return ws_map_bad(l, "'%s' is renamed in line %u already", ws_quote(r.from).text,
+			return ws_map_bad(l, "'%s' is renamed in line %u already",
+			                  ws_quote(r.from).text,
 			                  ((struct ws_rename *)list->items)[i].line);
 	if (ws_draft_full(rd, list, "renames"))
 		return -1;
@@ -54,12 +56,14 @@ int ws_draft_join(struct ws_map_reader *rd)
 			return -1;
 		bool same = mine.n == vars.n && mine.stars == vars.stars;
 		for (unsigned i = 0; i < mine.n && same; i++)
-			for (unsigned k = 0; (same = k < vars.n) && strcmp(mine.names[i], vars.names[k]); k++)
+			for (unsigned k = 0;
+			     (same = k < vars.n) && strcmp(mine.names[i], vars.names[k]); k++)
 				;
 		if (!same)
 			return ws_map_bad(l, "'%s' must have the variables and ** of '%s'",
 			                  ws_quote(part).text, ws_quote(j.name).text);
-		if (ws_draft_full(rd, &parts, "parts") || !(slot = ws_draft_add(rd, &parts, sizeof(const char *))))
+		if (ws_draft_full(rd, &parts, "parts") ||
+		    !(slot = ws_draft_add(rd, &parts, sizeof(const char *))))
 			return -1;
 		*slot = part;
 	}

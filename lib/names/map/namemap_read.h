@@ -72,8 +72,8 @@ int ws_map_variable(struct ws_map_line *l, const char *what, size_t longest, con
 bool ws_map_is_rule(const char *word);
 const char *const *ws_map_rule_words(void); /* NULL-terminated */
 /* The rest of a line that began with this word. vars: those of the groups around it. */
-int ws_map_rule(struct ws_map_line *l, const char *word, const struct ws_map_vars *vars, bool nested,
-                struct ws_rule *out);
+int ws_map_rule(struct ws_map_line *l, const char *word, const struct ws_map_vars *vars,
+                bool nested, struct ws_rule *out);
 /* A "+" line behind a rule. */
 int ws_map_part(struct ws_map_line *l, struct ws_rule_part *out);
 

@@ -10,10 +10,27 @@
 #include <string.h>
 
 enum {
-	IN = 1 << 0, OUT = 1 << 1, HEADS = 1 << 2, ROWS = 1 << 3, COLS = 1 << 4, COUNT = 1 << 5,
-	MID = 1 << 6, BIAS = 1 << 7, GROUPS = 1 << 8, WHEN = 1 << 9, OPTIONAL = 1 << 10,
-	UNQUANTIZED = 1 << 11, ATTENTION = 1 << 12, NONGATED = 1 << 13, INTO = 1 << 14, OF = 1 << 15,
-	ORDER = 1 << 16, AXIS = 1 << 17, STEP = 1 << 18, TRANSPOSED = 1 << 19, EP = 1 << 20,
+	IN = 1 << 0,
+	OUT = 1 << 1,
+	HEADS = 1 << 2,
+	ROWS = 1 << 3,
+	COLS = 1 << 4,
+	COUNT = 1 << 5,
+	MID = 1 << 6,
+	BIAS = 1 << 7,
+	GROUPS = 1 << 8,
+	WHEN = 1 << 9,
+	OPTIONAL = 1 << 10,
+	UNQUANTIZED = 1 << 11,
+	ATTENTION = 1 << 12,
+	NONGATED = 1 << 13,
+	INTO = 1 << 14,
+	OF = 1 << 15,
+	ORDER = 1 << 16,
+	AXIS = 1 << 17,
+	STEP = 1 << 18,
+	TRANSPOSED = 1 << 19,
+	EP = 1 << 20,
 	PARAM = WHEN | OPTIONAL | UNQUANTIZED | ATTENTION,
 };
 
@@ -65,7 +82,8 @@ static const struct kind {
 	{ "replicated", WS_RULE_REPLICATED, PLAIN, IN, OUT | BIAS | PARAM,
 	  "replicated NAME in EXPR [out EXPR]" },
 	{ "whole", WS_RULE_WHOLE, SHAPE, 0, PARAM, "whole NAME [EXPR, ...] [DTYPE]" },
-	{ "split", WS_RULE_SPLIT, SHAPE, HEADS, PARAM, "split NAME [EXPR, ...] [DTYPE] heads EXPR" },
+	{ "split", WS_RULE_SPLIT, SHAPE, HEADS, PARAM,
+	  "split NAME [EXPR, ...] [DTYPE] heads EXPR" },
 	{ "stack", WS_RULE_STACK, STORED, 0, AXIS | STEP | TRANSPOSED | EP | PARAM,
 	  "stack NAME [EXPR, ...] DTYPE <- PART [EXPR, ...] DTYPE [axis N [step EXPR]]" },
 	{ "experts", WS_RULE_EXPERTS, PLAIN, COUNT | IN | MID, NONGATED | PARAM,
@@ -95,9 +113,9 @@ bool ws_map_is_rule(const char *word)
 const char *const *ws_map_rule_words(void)
 {
 	static const char *const list[] = {
-		"family", "arch", "type", "like", "let", "tied", "strip", "rename", "join", "group", "end",
-		"vocab", "column", "row", "replicated", "whole", "split", "stack", "experts", "shared",
-		"alias", "skip", NULL,
+		"family", "arch",  "type",    "like",   "let",    "tied", "strip",      "rename",
+		"join",   "group", "end",     "vocab",  "column", "row",  "replicated", "whole",
+		"split",  "stack", "experts", "shared", "alias",  "skip", NULL,
 	};
 	return list;
 }
@@ -259,8 +277,8 @@ static int read_words(struct ws_map_line *l, const struct kind *k, const struct 
 	return 0;
 }
 
-int ws_map_rule(struct ws_map_line *l, const char *word, const struct ws_map_vars *vars, bool nested,
-                struct ws_rule *out)
+int ws_map_rule(struct ws_map_line *l, const char *word, const struct ws_map_vars *vars,
+                bool nested, struct ws_rule *out)
 {
 	const struct kind *k = find_kind(word);
 	struct ws_rule r = { .kind = k->kind, .text = l->text, .line = l->number };
@@ -282,8 +300,9 @@ int ws_map_part(struct ws_map_line *l, struct ws_rule_part *out)
 	if (ws_map_name(l, "a part's name", false, &vars, &p.name))
 		return -1;
 	if (strchr(p.name, '.'))
-		return ws_map_bad(l, "'%s' has a dot: a part stands for the last segment of the rule's name",
-		                  ws_quote(p.name).text);
+		return ws_map_bad(
+			l, "'%s' has a dot: a part stands for the last segment of the rule's name",
+			ws_quote(p.name).text);
 	if (!ws_map_take(l, "out"))
 		return ws_map_bad(l, "'out' is missing: + PART out EXPR [heads EXPR]");
 	if (ws_map_expr(l, "out", &p.out))
@@ -297,7 +316,8 @@ int ws_map_part(struct ws_map_line *l, struct ws_rule_part *out)
 int ws_map_count_rule(const struct ws_map_line *l)
 {
 	if (l->map->n_rules == WS_MAP_MAX_RULES)
-		return ws_map_bad(l, "more than %d rules, those of 'like' counted", WS_MAP_MAX_RULES);
+		return ws_map_bad(l, "more than %d rules, those of 'like' counted",
+		                  WS_MAP_MAX_RULES);
 	l->map->n_rules++;
 	return 0;
 }

@@ -2,68 +2,61 @@
 /* rules.h - a family's rules as parsed, between namemap.c which reads them and layout.c which
  * expands them.
  *
- * The text form (wsync-map(5)); one rule a line, '#' begins a comment, words are separated by spaces,
- * expressions (expr.h) end where the next keyword of the rule, a comma or a bracket begins. Keywords are
- * therefore no names for expressions. What stands behind a rule's name may come in any order.
+ * The text form (wsync-map(5)); one rule a line, '#' begins a comment, words are separated
+ * by spaces, expressions (expr.h) end where the next keyword of the rule, a comma or a
+ * bracket begins. Keywords are therefore no names for expressions. What stands behind a
+ * rule's name may come in any order.
  *
  *   family NAME
  *   arch ARCHITECTURE...               config.json's architectures
  *   type MODEL_TYPE...                 and its model_type
- *   like FAMILY                        all rules of that family, which comes earlier, first; rules of
- *                                      a name (prefixes included, whatever their variables are called
- *                                      and their loops run over) that this family has too are left out;
- *                                      lets, strips, renames and joins likewise, not arch and type;
+ *   like FAMILY                        all rules of that family, which comes earlier, first; rules
+ * of a name (prefixes included, whatever their variables are called and their loops run over) that
+ * this family has too are left out; lets, strips, renames and joins likewise, not arch and type;
  *                                      groups in the same words are one
  *   let NAME = EXPR                    NAME within EXPR is what it was before ("let I = I / 2")
  *   tied EXPR                          lm_head is the embedding when it is not 0
  *   strip SEGMENT...                   taken out of names wherever it stands, but as the last
- *   rename FROM -> TO                  patterns: segments, {x} for any one, a leading or trailing **;
- *                                      each is tried once, in their order: a family's own, then those
- *                                      of the family it is like, then the generic family's
- *   join NAME <- PART PART...          patterns: a checkpoint tensor that trainers keep in parts, which
- *                                      follow each other along the first axis
- *   (strip, rename, join and skip before the first family add to the generic one)
- *   skip PATTERN "why" [when EXPR]     names that servers leave aside
- *   group PREFIX [for VAR < EXPR | for VAR in EXPR .. EXPR] [when EXPR]
- *   end                                names between are relative to PREFIX, which may use {VAR};
- *                                      groups nest; only the rules from here on and skip stand in them
+ *   rename FROM -> TO                  patterns: segments, {x} for any one, a leading or trailing
+ * **; each is tried once, in their order: a family's own, then those of the family it is like, then
+ * the generic family's join NAME <- PART PART...          patterns: a checkpoint tensor that
+ * trainers keep in parts, which follow each other along the first axis (strip, rename, join and
+ * skip before the first family add to the generic one) skip PATTERN "why" [when EXPR]     names
+ * that servers leave aside group PREFIX [for VAR < EXPR | for VAR in EXPR .. EXPR] [when EXPR] end
+ * names between are relative to PREFIX, which may use {VAR}; groups nest; only the rules from here
+ * on and skip stand in them
  *
  *   vocab NAME rows EXPR cols EXPR             NAME.weight, rows padded to 64 and divided
  *   column NAME in EXPR [out EXPR [heads EXPR]]  a linear layer whose outputs are divided
  *   row NAME in EXPR out EXPR [heads EXPR]       ... whose inputs are; its bias is whole
  *   replicated NAME in EXPR [out EXPR]           ... which every rank has whole
  *   + PART out EXPR [heads EXPR]       after column or replicated, instead of their out: the
- *                                      checkpoint's tensors that are stacked into it, in order (PART
- *                                      replaces NAME's last segment)
- *   whole NAME [EXPR, ...] [DTYPE]     a tensor that is no linear layer's: NAME is complete
- *   split NAME [EXPR, ...] [DTYPE] heads EXPR  ... divided along its first axis
- *   stack NAME [EXPR, ...] DTYPE <- PART [EXPR, ...] DTYPE [axis N [step EXPR]] [transposed] [ep]
- *                                      ... stored under another name and shape of as many elements, and
- *                                      divided along that axis of PART: evenly, or in steps of EXPR of
- *                                      which every rank has ceil(steps / tp), the last with zeros behind.
- *                                      transposed: the last two axes of PART are swapped in NAME (whose
- *                                      shape is the swapped one). ep: PART holds experts, its first axis
- *                                      is divided by ep and axis N by tp / ep
- *   experts NAME count EXPR in EXPR mid EXPR [nongated]
- *                                      NAME.{e}.gate_proj, up_proj, down_proj into NAME.w13_weight and
- *                                      NAME.w2_weight
- *   shared NAME count EXPR in EXPR mid EXPR into EXPERTS
- *                                      shared experts: gate_up_proj and down_proj of their own, or, where
- *                                      the server fuses them, further experts of EXPERTS
- *   alias NAME of PARAM [order N...] [groups EXPR]
- *                                      a trainer's name of a fused parameter (its tp 1 form), with the
- *                                      axis order of the trainer's tensor; a name may have several,
- *                                      and one of a PARAM that is not there is left out
+ *                                      checkpoint's tensors that are stacked into it, in order
+ * (PART replaces NAME's last segment) whole NAME [EXPR, ...] [DTYPE]     a tensor that is no linear
+ * layer's: NAME is complete split NAME [EXPR, ...] [DTYPE] heads EXPR  ... divided along its first
+ * axis stack NAME [EXPR, ...] DTYPE <- PART [EXPR, ...] DTYPE [axis N [step EXPR]] [transposed]
+ * [ep]
+ *                                      ... stored under another name and shape of as many elements,
+ * and divided along that axis of PART: evenly, or in steps of EXPR of which every rank has
+ * ceil(steps / tp), the last with zeros behind. transposed: the last two axes of PART are swapped
+ * in NAME (whose shape is the swapped one). ep: PART holds experts, its first axis is divided by ep
+ * and axis N by tp / ep experts NAME count EXPR in EXPR mid EXPR [nongated] NAME.{e}.gate_proj,
+ * up_proj, down_proj into NAME.w13_weight and NAME.w2_weight shared NAME count EXPR in EXPR mid
+ * EXPR into EXPERTS shared experts: gate_up_proj and down_proj of their own, or, where the server
+ * fuses them, further experts of EXPERTS alias NAME of PARAM [order N...] [groups EXPR] a trainer's
+ * name of a fused parameter (its tp 1 form), with the axis order of the trainer's tensor; a name
+ * may have several, and one of a PARAM that is not there is left out
  *
  * and after any param: bias EXPR (linear layers: there is NAME.bias when it is not 0), optional,
- * unquantized, attention (divided by the attention's tp); when EXPR after params, aliases and skips. A
- * linear layer has a ".weight", and where the config says block FP8 and does not leave it out, a
- * ".weight_scale_inv".
+ * unquantized, attention (divided by the attention's tp); when EXPR after params, aliases and
+ * skips. A linear layer has a ".weight", and where the config says block FP8 and does not leave
+ * it out, a ".weight_scale_inv".
  *
  * Besides the config's keys expressions know nextn (ws_layout_opts), fp8 (block FP8) and mxfp4 (the
  * config's quantization, as far as the layout heeds it), each 0 or 1. DTYPE is torch's name.
  *
- * What the family "generic" strips, renames, joins and skips holds for all families, behind their own. */
+ * What the family "generic" strips, renames, joins and skips holds for all
+ * families, behind their own. */
 #ifndef WS_MODEL_RULES_H
 #define WS_MODEL_RULES_H
 
@@ -76,8 +69,18 @@
 #include <stdint.h>
 
 enum ws_rule_kind {
-	WS_RULE_GROUP, WS_RULE_VOCAB, WS_RULE_COLUMN, WS_RULE_ROW, WS_RULE_REPLICATED, WS_RULE_WHOLE,
-	WS_RULE_SPLIT, WS_RULE_STACK, WS_RULE_EXPERTS, WS_RULE_SHARED, WS_RULE_ALIAS, WS_RULE_SKIP
+	WS_RULE_GROUP,
+	WS_RULE_VOCAB,
+	WS_RULE_COLUMN,
+	WS_RULE_ROW,
+	WS_RULE_REPLICATED,
+	WS_RULE_WHOLE,
+	WS_RULE_SPLIT,
+	WS_RULE_STACK,
+	WS_RULE_EXPERTS,
+	WS_RULE_SHARED,
+	WS_RULE_ALIAS,
+	WS_RULE_SKIP
 };
 
 struct ws_rule_part {
@@ -87,7 +90,8 @@ struct ws_rule_part {
 
 struct ws_rule {
 	enum ws_rule_kind kind;
-	const char *name;            /* prefix, parameter, alias, or pattern to skip; {var} inside */
+	/* prefix, parameter, alias, or pattern to skip; {var} inside */
+	const char *name;
 	const char *text;            /* the rule as written, without comment and indentation */
 	unsigned line;
 	const struct ws_expr *when;  /* NULL: always */
@@ -105,8 +109,8 @@ struct ws_rule {
 	size_t n_parts;
 	bool has_dtype;
 	enum ws_dtype dtype;
-	const char *of;              /* STACK: the checkpoint's name; ALIAS: the param; SHARED: EXPERTS;
-	                              * SKIP: the reason */
+	const char *of; /* STACK: the checkpoint's name; ALIAS: the param; SHARED: EXPERTS;
+	                 * SKIP: the reason */
 	const struct ws_expr *of_dims[WS_MAX_DIMS]; /* STACK */
 	unsigned n_of_dims;
 	bool has_of_dtype;
@@ -148,19 +152,20 @@ struct ws_family {
 	size_t n_rules;
 };
 
-/* Does the pattern match the name? Segments only: {x} is any one segment, the same for the same x; "**"
- * first or last is any number of them, none included. Captures go to caps (n_caps of them, the unused
- * ones empty; WS_MAX_CAPTURES is always enough) when it is not NULL. */
+/* Does the pattern match the name? Segments only: {x} is any one segment, the same for the same
+ * x; "**" first or last is any number of them, none included. Captures go to caps (n_caps of
+ * them, the unused ones empty; WS_MAX_CAPTURES is always enough) when it is not NULL. */
 enum { WS_MAX_CAPTURES = 16 };
 struct ws_capture {
 	char var[16];
 	const char *at;
 	size_t n;
 };
-bool ws_pattern_match(const char *pattern, const char *name, struct ws_capture *caps, size_t n_caps);
+bool ws_pattern_match(const char *pattern, const char *name, struct ws_capture *caps,
+                      size_t n_caps);
 /* A bit for every segment that is itself. A name without one of a pattern's bits does not match it,
- * which is known without looking again: names are many, and the most match nothing. A name's own bits
- * are those of a pattern that is that name. */
+ * which is known without looking again: names are many, and the most match nothing. A name's own
+ * bits are those of a pattern that is that name. */
 uint64_t ws_pattern_bits(const char *pattern);
 /* Replaces {x} and ** by what was captured. NULL: does not fit in n bytes, or was not captured. */
 const char *ws_pattern_fill(const char *pattern, const struct ws_capture *caps, size_t n_caps,
@@ -170,8 +175,8 @@ const char *ws_pattern_fill(const char *pattern, const struct ws_capture *caps, 
 int ws_namemap_parse(const char *text, size_t n, const char *what, struct ws_namemap **out,
                      struct ws_err *err);
 
-/* The compiled-in maps: pairs of file name and text, ended by a NULL name. Generated by the Makefile
- * from lib/names/families. */
+/* The compiled-in maps: pairs of file name and text, ended by a NULL name. Generated by the
+ * Makefile from lib/names/families. */
 struct ws_builtin_map {
 	const char *name, *text;
 };

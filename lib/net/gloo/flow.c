@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* flow.c - see flow.h. Positions are bytes since the beginning and never wrap; the offset in the ring
- * is the position modulo its size. */
+/* flow.c - see flow.h. Positions are bytes since the beginning and never wrap; the offset in the
+ * ring is the position modulo its size. */
 #include "flow.h"
 
 #include <pthread.h>
@@ -34,8 +34,8 @@ static uint8_t *map_twice(size_t size, struct ws_err *err)
 	if (ring == MAP_FAILED)
 		goto out;
 	for (int half = 0; half < 2; half++) {
-		if (mmap(ring + (size_t)half * size, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-		         fd, 0) == MAP_FAILED) {
+		if (mmap(ring + (size_t)half * size, size, PROT_READ | PROT_WRITE,
+		         MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
 			munmap(ring, 2 * size);
 			ring = MAP_FAILED;
 			break;

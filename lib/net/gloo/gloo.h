@@ -37,17 +37,20 @@ struct ws_gloo_kv {
 	           struct ws_buf *value, struct ws_err *err); /* waits for the key; appends */
 };
 
-/* What is known of the other ranks while a call runs, for who looks from another thread or when the call
- * has failed; the caller's, who makes it zero. */
+/* What is known of the other ranks while a call runs, for who looks from another thread or when
+ * the call has failed; the caller's, who makes it zero. */
 struct ws_gloo_sight {
 	_Atomic int stage;          /* enum ws_gloo_stage */
-	_Atomic uint64_t sent;      /* payload bytes of the send at hand, or of the last, that left for it */
+	/* payload bytes of the send at hand, or of the last, that left for it */
+	_Atomic uint64_t sent;
 };
 enum ws_gloo_stage { WS_GLOO_UNSEEN, WS_GLOO_PUBLISHED, WS_GLOO_CONNECTED, WS_GLOO_LOST };
 struct ws_gloo_watch {
 	struct ws_gloo_sight *ranks; /* `size` of them; ours stays unused */
-	_Atomic int64_t serving_since; /* the thread of that send is handing bytes to sockets; 0: it waits for them */
-	_Atomic int64_t starved_ns;  /* of that send: how long a rank was ready and no bytes were there for it */
+	/* the thread of that send is handing bytes to sockets; 0: it waits for them */
+	_Atomic int64_t serving_since;
+	/* of that send: how long a rank was ready and no bytes were there for it */
+	_Atomic int64_t starved_ns;
 };
 
 struct ws_gloo_opts {
@@ -71,9 +74,9 @@ int ws_gloo_open(const struct ws_gloo_opts *opts, ws_deadline until, const struc
 void ws_gloo_abort(struct ws_gloo *g); /* running and later calls fail; peers see closed sockets */
 void ws_gloo_close(struct ws_gloo *g); /* NULL is fine */
 
-/* Broadcast from us, one per item. Returns when the kernel has taken every byte for every child. File
- * spans go by sendfile; other spans are made once, in a thread, into a ring that all children read.
- * After a failure, here or in ws_gloo_recv, the group is of no further use. */
+/* Broadcast from us, one per item. Returns when the kernel has taken every byte for every child.
+ * File spans go by sendfile; other spans are made once, in a thread, into a ring that all
+ * children read. After a failure, here or in ws_gloo_recv, the group is of no further use. */
 int ws_gloo_send(struct ws_gloo *g, const struct ws_payload *items, size_t n, ws_deadline until,
                  const struct ws_cancel *cancel, struct ws_err *err);
 
@@ -96,7 +99,8 @@ void ws_gloo_spoil(struct ws_gloo *g, unsigned peer);
 /* Payload bytes moved since ws_gloo_open: by the slowest child when sending, received when
  * receiving. Any thread; for progress. */
 uint64_t ws_gloo_progress(const struct ws_gloo *g);
-/* Payload bytes sent so far, to all children together; and when the first was (ws_now_ns; 0: never). */
+/* Payload bytes sent so far, to all children together; and when the first
+ * was (ws_now_ns; 0: never). */
 uint64_t ws_gloo_sent(const struct ws_gloo *g);
 int64_t ws_gloo_first_byte(const struct ws_gloo *g);
 

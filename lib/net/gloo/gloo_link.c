@@ -29,7 +29,8 @@ static uint8_t nowhere[PIECE_MAX];
 void ws_gloo_show(const struct ws_gloo *g, unsigned rank, enum ws_gloo_stage stage)
 {
 	if (g->watch)
-		atomic_store_explicit(&g->watch->ranks[rank].stage, (int)stage, memory_order_relaxed);
+		atomic_store_explicit(&g->watch->ranks[rank].stage, (int)stage,
+		                      memory_order_relaxed);
 }
 
 void ws_gloo_lose(struct ws_gloo *g, struct ws_gloo_peer *p, const char *fmt, ...)
@@ -108,8 +109,8 @@ static void take_note(struct ws_gloo *g, struct ws_gloo_peer *p, const struct ws
 	}
 	struct ws_gloo_note *n = slot_for(p, tag);
 	if (!n) {
-		ws_gloo_lose(g, p, "is at collective %" PRIu32 ", too far ahead of ours, %" PRIu32, tag,
-		             g->tag);
+		ws_gloo_lose(g, p, "is at collective %" PRIu32 ", too far ahead of ours, %" PRIu32,
+		             tag, g->tag);
 		return;
 	}
 	bool *flag = m->opcode == WS_GLOO_RECV_READY ? &n->recv_ready : &n->send_ready;
@@ -230,8 +231,8 @@ int ws_gloo_parse(struct ws_gloo *g, struct ws_gloo_peer *p, struct ws_gloo_call
 
 static ssize_t read_gulp(struct ws_gloo_peer *p, size_t *asked)
 {
-	/* After a large payload comes another one more often than not: leave it to recv's second look,
-	 * which puts it where it belongs. */
+	/* After a large payload comes another one more often than not: leave it to recv's second
+	 * look, which puts it where it belongs. */
 	*asked = (p->large ? WS_GLOO_IN / 16 : WS_GLOO_IN) - p->in_len;
 	const ssize_t got = recv(p->fd, p->in + p->in_len, *asked, 0);
 	if (got > 0)
@@ -310,8 +311,8 @@ int ws_gloo_queue_plain(struct ws_gloo_peer *p, enum ws_gloo_opcode opcode, uint
 
 void ws_gloo_spoil(struct ws_gloo *g, unsigned peer)
 {
-	static const uint8_t no_message[WS_GLOO_PREAMBLE] = { 0xde, 0xad, 0xbe, 0xef, 0xde, 0xad, 0xbe, 0xef,
-		                                              0xff, 0xff };
+	static const uint8_t no_message[WS_GLOO_PREAMBLE] = { 0xde, 0xad, 0xbe, 0xef, 0xde,
+		                                              0xad, 0xbe, 0xef, 0xff, 0xff };
 	if (peer < g->size && peer != g->rank)
 		ws_buf_add(&g->peers[peer].out, no_message, sizeof no_message);
 }

@@ -65,8 +65,8 @@ void ws_gloo_adopt(struct ws_gloo *g, struct ws_gloo_peer *p, int fd)
 	const int one = 1;
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
-	/* There is no congestion inside a machine, and what paces against it (BBR) halves the speed.
-	 * Any user may ask for reno; where that fails it stays as it was. */
+	/* There is no congestion inside a machine, and what paces against it (BBR) halves the
+	 * speed. Any user may ask for reno; where that fails it stays as it was. */
 	if (is_loopback(fd))
 		setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", sizeof "reno" - 1);
 	pthread_mutex_lock(&g->lock);
@@ -166,7 +166,8 @@ static int accept_some(struct ws_gloo *g, unsigned rank, struct ws_err *err)
 		const int fd = accept4(*listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
 			break;
-		if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS))
+		if (fd < 0 &&
+		    (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS))
 			return ws_err_errno(err, "gloo: accept");
 		if (fd < 0) /* that one connection went away again */
 			continue;
@@ -193,7 +194,8 @@ static void drop_late_entrants(struct ws_gloo *g)
 
 static int watch_peer(struct ws_gloo *g, struct ws_gloo_peer *p, struct ws_err *err)
 {
-	const uint32_t want = (p->stalled ? 0 : (uint32_t)EPOLLIN) | (p->full ? (uint32_t)EPOLLOUT : 0);
+	const uint32_t want =
+		(p->stalled ? 0 : (uint32_t)EPOLLIN) | (p->full ? (uint32_t)EPOLLOUT : 0);
 	if (p->fd < 0 || want == p->watched)
 		return 0;
 	/* Asked for nothing, epoll would still report a hang-up, again and again: take it out. */
@@ -312,7 +314,8 @@ int ws_gloo_call_begin(struct ws_gloo *g, struct ws_gloo_call *call, struct ws_e
 	if (atomic_load(&g->aborted))
 		return set_aborted(err);
 	if (g->broken)
-		return ws_err_set(err, WS_EDATA, "gloo: an earlier broadcast failed, the group is of no use");
+		return ws_err_set(err, WS_EDATA,
+		                  "gloo: an earlier broadcast failed, the group is of no use");
 	const int fd = ws_cancel_fd(call->cancel);
 	if (fd >= 0 && add_fd(g, fd, CANCEL, 0, err))
 		return -1;

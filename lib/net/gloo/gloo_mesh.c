@@ -52,7 +52,8 @@ static int set_key(const struct forming *f, const char *name, unsigned rank,
 	snprintf(key, sizeof key, "%s%s%u", f->opts->prefix, name, rank);
 	if (ws_buf_check(value, "gloo: our address", err))
 		return -1;
-	return f->opts->kv->set(f->opts->kv->ctx, key, ws_buf_str(value), value->len, f->until, err);
+	return f->opts->kv->set(f->opts->kv->ctx, key, ws_buf_str(value), value->len, f->until,
+	                        err);
 }
 
 static const char *own_host_name(char *dst, size_t n)
@@ -119,14 +120,18 @@ static int judge(const struct ws_gloo *g, struct ws_gloo_peer *p, const struct w
 	char name[80];
 	ws_sock_name((const struct sockaddr *)&card->address.sa, name, sizeof name);
 	if (card->address.sa.ss_family != ours->sa.ss_family) {
-		ws_err_set(err, WS_EDATA, "rank %u published the %s address %s, ours is %s", p->rank,
-		           family_name(&card->address), name, family_name(ours));
-		return ws_err_hint(err, "all ranks of a group must use one family: publish an %s address, "
-		                   "or set GLOO_SOCKET_IFNAME on that rank", family_name(&card->address));
+		ws_err_set(err, WS_EDATA, "rank %u published the %s address %s, ours is %s",
+		           p->rank, family_name(&card->address), name, family_name(ours));
+		return ws_err_hint(
+			err,
+			"all ranks of a group must use one family: publish an %s address, "
+			"or set GLOO_SOCKET_IFNAME on that rank",
+			family_name(&card->address));
 	}
 	const int order = ws_gloo_address_cmp(ours, &card->address);
 	if (order == 0)
-		return ws_err_set(err, WS_EDATA, "rank %u published our own address, %s", p->rank, name);
+		return ws_err_set(err, WS_EDATA, "rank %u published our own address, %s", p->rank,
+		                  name);
 	ws_gloo_show(g, p->rank, WS_GLOO_PUBLISHED);
 	p->address = card->address;
 	p->we_connect = order > 0;
@@ -150,8 +155,9 @@ static int learn(const struct forming *f, struct ws_gloo_peer *p,
 		goto out;
 	}
 	rc = f->g->layout == WS_GLOO_G1 ?
-	         ws_gloo_list_unpack(value.data, value.len, f->g->size, p->rank, f->g->rank, &card, err) :
-	         ws_gloo_card_unpack(value.data, value.len, f->g->size, f->g->rank, &card, err);
+	             ws_gloo_list_unpack(value.data, value.len, f->g->size, p->rank, f->g->rank,
+	                                 &card, err) :
+	             ws_gloo_card_unpack(value.data, value.len, f->g->size, f->g->rank, &card, err);
 	if (rc)
 		ws_err_wrap(err, "what rank %u published", p->rank);
 	else
@@ -170,8 +176,10 @@ static void hint_at_loopback(const struct ws_gloo_peer *p, const struct ws_gloo_
 	const bool lo_there = !strncmp(there, "127.", 4) || !strncmp(there, "[::1]", 5);
 	const bool lo_here = !strncmp(here, "127.", 4) || !strncmp(here, "[::1]", 5);
 	if (lo_there && !lo_here)
-		ws_err_hint(err, "rank %u published a loopback address, which only its own machine can "
-		            "reach: set GLOO_SOCKET_IFNAME there", p->rank);
+		ws_err_hint(err,
+		            "rank %u published a loopback address, which only its own machine can "
+		            "reach: set GLOO_SOCKET_IFNAME there",
+		            p->rank);
 }
 
 static int connect_to(const struct forming *f, struct ws_gloo_peer *p,
@@ -182,8 +190,8 @@ static int connect_to(const struct forming *f, struct ws_gloo_peer *p,
 	struct ws_err reason = WS_ERR_INIT;
 	const int fd = ws_sock_connect_addr((const struct sockaddr *)&p->address.sa, p->address.len,
 	                                    f->until, f->cancel, &reason);
-	/* Lazy peers do not wait for us: one that needs nothing of ours may have done its part and left.
-	 * Whether we need something of it is for the collectives to say. */
+	/* Lazy peers do not wait for us: one that needs nothing of ours may have done its part
+	 * and left. Whether we need something of it is for the collectives to say. */
 	if (fd < 0 && p->lazy && reason.code == WS_EREACH) {
 		ws_gloo_lose(f->g, p, "is not there (%s)", reason.msg);
 		return 0;
@@ -229,13 +237,15 @@ static void name_the_absent(const struct ws_gloo *g, struct ws_err *err)
 		if (r == g->rank || p->fd >= 0 || p->lazy || used > sizeof ranks - 16)
 			continue;
 		first = first ? first : r;
-		used += (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%u", used ? ", " : "", r);
+		used += (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%u",
+		                         used ? ", " : "", r);
 	}
 	ws_sock_name((const struct sockaddr *)&g->address.sa, address, sizeof address);
-	ws_err_set(err, WS_ETIMEOUT, "gloo: the deadline passed: no connection from rank %s", ranks);
+	ws_err_set(err, WS_ETIMEOUT, "gloo: the deadline passed: no connection from rank %s",
+	           ranks);
 	ws_err_rank(err, first);
-	ws_err_hint(err, "they must be able to connect to %s%s (firewall? wrong interface?)", address,
-	            g->layout == WS_GLOO_G1 ? " and other ports" : "");
+	ws_err_hint(err, "they must be able to connect to %s%s (firewall? wrong interface?)",
+	            address, g->layout == WS_GLOO_G1 ? " and other ports" : "");
 }
 
 /* Until every eager peer has connected. */

@@ -21,7 +21,8 @@ enum {
 	QUEUE_FULL = 128 * 1024,
 	PIECE_MAX = 1024 * 1024,
 	TURN_MAX = 8 * 1024 * 1024, /* sent before others get their turn, */
-	TURN_MS = 100,              /* which a slow disk may not keep for long: nothing else is looked at */
+	/* which a slow disk may not keep for long: nothing else is looked at */
+	TURN_MS = 100,
 };
 
 static uint8_t zeros[QUEUE_FULL]; /* not const: takes no room in the program's file */
@@ -86,7 +87,8 @@ static int begin_item(struct ws_gloo_out *o, const struct ws_gloo_source *s, str
 	if (!is_asked_for(o, s, &asked))
 		return 0;
 	if (asked != length) {
-		ws_err_set(err, WS_EDATA, "rank %u expects %" PRIu64 " bytes for item %zu, which has %" PRIu64,
+		ws_err_set(err, WS_EDATA,
+		           "rank %u expects %" PRIu64 " bytes for item %zu, which has %" PRIu64,
 		           o->peer->rank, asked, o->item, length);
 		return ws_err_rank(err, o->peer->rank);
 	}
@@ -146,8 +148,8 @@ static bool is_files_fault(int error)
 
 /* ---- the queue ---- */
 
-static int gather(struct ws_gloo_out *o, struct ws_gloo_source *s, const struct ws_gloo_piece *piece,
-                  struct ws_err *err)
+static int gather(struct ws_gloo_out *o, struct ws_gloo_source *s,
+                  const struct ws_gloo_piece *piece, struct ws_err *err)
 {
 	const size_t before = o->peer->out.len;
 	bool have = false;
@@ -159,7 +161,8 @@ static int gather(struct ws_gloo_out *o, struct ws_gloo_source *s, const struct 
 			return -1;
 	}
 	if (!have)
-		ws_buf_add(&o->peer->out, piece->fd < 0 && piece->bytes ? piece->bytes : zeros, piece->n);
+		ws_buf_add(&o->peer->out, piece->fd < 0 && piece->bytes ? piece->bytes : zeros,
+		           piece->n);
 	if (ws_buf_check(&o->peer->out, "gloo messages", err))
 		return -1;
 	advance(o, s, piece->n);
@@ -204,7 +207,8 @@ static int send_large(struct ws_gloo *g, struct ws_gloo_out *o, struct ws_gloo_s
 		off_t offset = (off_t)piece->offset;
 		n = sendfile(o->peer->fd, piece->fd, &offset, piece->n);
 		if (s->ending && (n == 0 || (n < 0 && is_files_fault(errno))))
-			return send_large(g, o, s, &(struct ws_gloo_piece){ .fd = -1, .n = piece->n }, err);
+			return send_large(g, o, s,
+			                  &(struct ws_gloo_piece){ .fd = -1, .n = piece->n }, err);
 		if (n == 0)
 			return short_file(piece, err);
 		/* Not every file system can; a part of the piece then goes by way of the queue. */
@@ -240,7 +244,8 @@ int ws_gloo_out_pump(struct ws_gloo *g, struct ws_gloo_out *o, struct ws_gloo_so
 			return 0;
 		if (queued)
 			ws_gloo_flush(g, o->peer, piece.n > 0);
-		if (piece.n && o->peer->fd >= 0 && !o->peer->full && send_large(g, o, s, &piece, err))
+		if (piece.n && o->peer->fd >= 0 && !o->peer->full &&
+		    send_large(g, o, s, &piece, err))
 			return -1;
 		if (o->sent - before > TURN_MAX || ws_deadline_passed(turn))
 			o->peer->full = true; /* the loop comes back to it at once */
@@ -332,16 +337,20 @@ void ws_gloo_out_trace(struct ws_gloo *g, struct ws_gloo_out *o)
 	if (!g->trace)
 		return;
 	snprintf(of, sizeof of, "rank %u", o->peer->rank);
-	o->traced = ws_trace_begin(g->trace, &(struct ws_trace_what){ .row = WS_TRACE_WIRE, .of = of });
+	o->traced =
+		ws_trace_begin(g->trace, &(struct ws_trace_what){ .row = WS_TRACE_WIRE, .of = of });
 }
 
-void ws_gloo_out_traced(struct ws_gloo *g, struct ws_gloo_out *o, const struct ws_gloo_source *s, bool now)
+void ws_gloo_out_traced(struct ws_gloo *g, struct ws_gloo_out *o, const struct ws_gloo_source *s,
+                        bool now)
 {
 	const bool done = o->traced && ws_gloo_out_done(o, s);
 	if (!o->traced || !(done || now))
 		return;
 	ws_trace_end(g->trace, o->traced,
-	             &(struct ws_trace_end){ .bytes = o->sent, .unfinished = !done,
-	                                     .why = !done && o->peer->gone ? o->peer->why.msg : NULL });
+	             &(struct ws_trace_end){ .bytes = o->sent,
+	                                     .unfinished = !done,
+	                                     .why = !done && o->peer->gone ? o->peer->why.msg :
+	                                                                     NULL });
 	o->traced = 0;
 }

@@ -23,7 +23,8 @@ struct ws_gloo_out {
 	uint64_t traced;    /* its span of the trace; 0: there is none, or it has ended */
 };
 
-/* The next bytes of an item: of a file (fd >= 0), of memory, or zeros (bytes NULL). n 0: none yet. */
+/* The next bytes of an item: of a file (fd >= 0), of memory, or zeros (bytes NULL). n 0: none
+ * yet. */
 struct ws_gloo_piece {
 	int fd;
 	uint64_t offset;
@@ -59,7 +60,8 @@ bool ws_gloo_out_explain(const struct ws_gloo_out *o, const struct ws_gloo_sourc
 
 /* A span of the trace for what goes to this child, which ends when it has all, or now. */
 void ws_gloo_out_trace(struct ws_gloo *g, struct ws_gloo_out *o);
-void ws_gloo_out_traced(struct ws_gloo *g, struct ws_gloo_out *o, const struct ws_gloo_source *s, bool now);
+void ws_gloo_out_traced(struct ws_gloo *g, struct ws_gloo_out *o, const struct ws_gloo_source *s,
+                        bool now);
 
 /* "12.0 MiB of 512 MiB of item 3". Returns dst. */
 char *ws_gloo_part(char *dst, size_t n, uint64_t part, uint64_t whole, size_t item);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gloo_p2p.c - see gloo_p2p.h.
  *
- * Every peer has a lane of its own with what goes there and what comes from there, in order; lanes do
- * not wait for each other. Bytes that come from no file are made here, in the thread of the call,
- * a tile at a time. */
+ * Every peer has a lane of its own with what goes there and what comes from there, in order;
+ * lanes do not wait for each other. Bytes that come from no file are made here, in the thread of
+ * the call, a tile at a time. */
 #include "gloo_p2p.h"
 
 #include "gloo_out.h"
@@ -118,7 +118,8 @@ static const struct ws_gloo_sink *sink_at(const struct lane *l, size_t i)
 static int ask(struct lane *l, struct ws_err *err)
 {
 	for (; l->n_asked < l->n_recv && l->n_asked < l->n_begun + WS_GLOO_WINDOW; l->n_asked++)
-		if (ws_gloo_queue_plain(l->peer, WS_GLOO_RECV_READY, sink_at(l, l->n_asked)->length, err))
+		if (ws_gloo_queue_plain(l->peer, WS_GLOO_RECV_READY, sink_at(l, l->n_asked)->length,
+		                        err))
 			return -1;
 	return 0;
 }
@@ -141,7 +142,9 @@ static int begin(struct ws_gloo_call *call, struct ws_gloo_peer *p, uint64_t len
 		return 0;
 	}
 	if (length != sink_at(l, l->n_begun)->length) {
-		ws_err_set(err, WS_EDATA, "rank %u sends %" PRIu64 " bytes as item %zu, which should have %" PRIu64,
+		ws_err_set(err, WS_EDATA,
+		           "rank %u sends %" PRIu64
+		           " bytes as item %zu, which should have %" PRIu64,
 		           p->rank, length, l->n_begun, sink_at(l, l->n_begun)->length);
 		return ws_err_rank(err, p->rank);
 	}
@@ -186,11 +189,12 @@ static unsigned explain(struct ws_gloo_call *call, struct ws_buf *text)
 	unsigned first = 0;
 	for (unsigned r = 0; r < x->g->size; r++) {
 		const struct lane *l = &x->lanes[r];
-		const bool taking = l->source.n_items && ws_gloo_out_explain(&l->out, &l->source, text);
+		const bool taking =
+			l->source.n_items && ws_gloo_out_explain(&l->out, &l->source, text);
 		const bool sending = l->n_complete < l->n_recv;
 		if (sending)
-			ws_buf_printf(text, "%srank %u: has not sent item %zu", text->len ? "; " : "", r,
-			              l->n_complete);
+			ws_buf_printf(text, "%srank %u: has not sent item %zu",
+			              text->len ? "; " : "", r, l->n_complete);
 		if ((taking || sending) && !first)
 			first = r;
 	}
@@ -271,8 +275,11 @@ static void share_out(struct exchange *x)
 		l->peer = &x->g->peers[r];
 		l->x = x;
 		l->out = (struct ws_gloo_out){ .peer = l->peer };
-		l->source = (struct ws_gloo_source){ .n_items = l->source.n_items, .plain = true,
-			                             .length = length_of, .peek = peek, .took = took };
+		l->source = (struct ws_gloo_source){ .n_items = l->source.n_items,
+			                             .plain = true,
+			                             .length = length_of,
+			                             .peek = peek,
+			                             .took = took };
 		l->send = at;
 		at += l->source.n_items;
 		l->recv = at;
@@ -298,22 +305,32 @@ static int check(const struct ws_gloo *g, const struct ws_gloo_transfer *t, size
 {
 	for (size_t i = 0; i < n; i++)
 		if (t[i].peer >= g->size || t[i].peer == g->rank)
-			return ws_err_set(err, WS_EUSAGE, "gloo: rank %u has no peer %u among %u", g->rank,
-			                  t[i].peer, g->size);
+			return ws_err_set(err, WS_EUSAGE, "gloo: rank %u has no peer %u among %u",
+			                  g->rank, t[i].peer, g->size);
 	return 0;
 }
 
 int ws_gloo_exchange(struct ws_gloo *g, const struct ws_gloo_transfer *transfers, size_t n,
                      ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
 {
-	static const struct ws_gloo_call_ops ops = { .step = step, .begin = refuse_broadcast, .begin_plain = begin,
-	                                             .place = place, .placed = placed, .explain = explain };
+	static const struct ws_gloo_call_ops ops = { .step = step,
+		                                     .begin = refuse_broadcast,
+		                                     .begin_plain = begin,
+		                                     .place = place,
+		                                     .placed = placed,
+		                                     .explain = explain };
 	if (check(g, transfers, n, err))
 		return -1;
 	struct exchange x = {
-		.call = { .ops = &ops, .until = until, .cancel = cancel }, .g = g, .transfers = transfers,
-		.n = n, .lanes = calloc(g->size, sizeof *x.lanes), .places = calloc(n + 1, sizeof *x.places),
-		.scratch = malloc(SCRATCH), .made = WS_ERR_INIT, .progress_before = ws_gloo_progress(g),
+		.call = { .ops = &ops, .until = until, .cancel = cancel },
+		.g = g,
+		.transfers = transfers,
+		.n = n,
+		.lanes = calloc(g->size, sizeof *x.lanes),
+		.places = calloc(n + 1, sizeof *x.places),
+		.scratch = malloc(SCRATCH),
+		.made = WS_ERR_INIT,
+		.progress_before = ws_gloo_progress(g),
 		.sent_before = ws_gloo_sent(g),
 	};
 	int rc = -1;

@@ -98,8 +98,8 @@ struct ws_gloo_call_ops {
 	/* Does what can be done now; *done: nothing is left to do. */
 	int (*step)(struct ws_gloo_call *call, bool *done, struct ws_err *err);
 	/* A payload begins. */
-	int (*begin)(struct ws_gloo_call *call, struct ws_gloo_peer *p, uint32_t tag, uint64_t length,
-	             struct ws_err *err);
+	int (*begin)(struct ws_gloo_call *call, struct ws_gloo_peer *p, uint32_t tag,
+	             uint64_t length, struct ws_err *err);
 	/* Likewise, of a plain send; NULL: none is expected. */
 	int (*begin_plain)(struct ws_gloo_call *call, struct ws_gloo_peer *p, uint64_t length,
 	                   struct ws_err *err);

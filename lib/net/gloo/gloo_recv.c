@@ -6,7 +6,8 @@
  *   placed     goes to its dst, or, being small, to memory of our own until everybody has seen it;
  *   discarded  nobody wants the bytes: not even copied from the socket;
  *   streamed   the rest: through a ring, in order, asked for one at a time. Once such an item
- *              has begun nothing can come between, so the next is asked for then, not at its end. */
+ *              has begun nothing can come between, so the next is asked for then, not at its
+ * end. */
 #include "gloo_out.h"
 
 #include <inttypes.h>
@@ -15,7 +16,8 @@
 #include <string.h>
 
 enum {
-	KEEP = 64 * 1024,             /* an item without dst gets memory of our own up to this size */
+	/* an item without dst gets memory of our own up to this size */
+	KEEP = 64 * 1024,
 	LEAF_RING = 512 * 1024,       /* where nobody reads the ring: stays in the cache */
 };
 
@@ -93,7 +95,8 @@ static int ask(struct receiving *r, struct ws_err *err)
 
 static int wrong_length(const struct receiving *r, size_t i, uint64_t length, struct ws_err *err)
 {
-	ws_err_set(err, WS_EDATA, "rank %u sends %" PRIu64 " bytes as item %zu, which should have %" PRIu64,
+	ws_err_set(err, WS_EDATA,
+	           "rank %u sends %" PRIu64 " bytes as item %zu, which should have %" PRIu64,
 	           r->parent->rank, length, i, r->sinks[i].length);
 	return ws_err_rank(err, r->parent->rank);
 }
@@ -104,7 +107,8 @@ static int begin(struct ws_gloo_call *call, struct ws_gloo_peer *p, uint32_t tag
 	struct receiving *r = (struct receiving *)call;
 	const size_t i = tag - r->source.tag;
 	if (p != r->parent) {
-		ws_gloo_lose(r->g, p, "sent a broadcast, which only rank %u should", r->parent->rank);
+		ws_gloo_lose(r->g, p, "sent a broadcast, which only rank %u should",
+		             r->parent->rank);
 		return 0;
 	}
 	if (i >= r->n_asked || r->items[i].begun) {
@@ -296,7 +300,8 @@ static int step(struct ws_gloo_call *call, bool *done, struct ws_err *err)
 			return -1;
 		*done = *done && ws_gloo_out_done(o, &r->source);
 	}
-	/* Nothing but our own children's progress ends a stall, and they may just have made some. */
+	/* Nothing but our own children's progress ends a stall, and they may just have made
+	 * some. */
 	r->call.busy = r->parent->stalled && has_room(r);
 	if (show(r, err))
 		return -1;
@@ -304,7 +309,8 @@ static int step(struct ws_gloo_call *call, bool *done, struct ws_err *err)
 	if (ask(r, err))
 		return -1;
 	ws_gloo_flush(r->g, r->parent, false);
-	atomic_store_explicit(&r->g->progress, r->progress_before + r->received, memory_order_relaxed);
+	atomic_store_explicit(&r->g->progress, r->progress_before + r->received,
+	                      memory_order_relaxed);
 	return check_parent(r, err);
 }
 
@@ -333,7 +339,8 @@ static int prepare(struct receiving *r, struct ws_err *err)
 			it->how = sink->take || r->n_out ? STREAMED : DISCARDED;
 		ring = ring || it->how == STREAMED;
 	}
-	const size_t bytes = r->n_out || r->g->ring_bytes < LEAF_RING ? r->g->ring_bytes : LEAF_RING;
+	const size_t bytes =
+		r->n_out || r->g->ring_bytes < LEAF_RING ? r->g->ring_bytes : LEAF_RING;
 	return ring ? ws_flow_open(bytes, r->n_out, &r->ring, err) : 0;
 }
 

@@ -2,16 +2,16 @@
 /* gloo_send.c - the root of a broadcast.
  *
  * Bytes of files go to each child by itself, out of the page cache. Bytes that have to be made are
- * made once, by one thread, into a ring that every child reads; so the slowest child holds the others
- * back by at most the ring. A child that is lost does not end the call: the others get everything, so
- * that a server that died takes no other server's weights with it.
+ * made once, by one thread, into a ring that every child reads; so the slowest child holds the
+ * others back by at most the ring. A child that is lost does not end the call: the others get
+ * everything, so that a server that died takes no other server's weights with it.
  *
  * What surprises: a call that fails for any reason of ours first finishes the items it has begun.
  * torch's gloo notices a closed connection between payloads, but in the middle of one it waits on,
- * until the group's timeout of half an hour (seen with 1.13 and 2.6: the receive in progress is on no
- * list that the error reaches). A server would be frozen for as long. Bytes that cannot be had,
- * because their file shrank or their making failed, are zeros then: whatever a receiver says of such
- * an item, the call has failed. */
+ * until the group's timeout of half an hour (seen with 1.13 and 2.6: the receive in progress is
+ * on no list that the error reaches). A server would be frozen for as long. Bytes that cannot be
+ * had, because their file shrank or their making failed, are zeros then: whatever a receiver
+ * says of such an item, the call has failed. */
 #include "gloo_out.h"
 
 #include "thread.h"
@@ -21,7 +21,8 @@
 
 enum {
 	TILE = 1024 * 1024,
-	RING = 8 * TILE,   /* its pages are touched anew for every call: more would cost more than it evens out */
+	/* its pages are touched anew for every call: more would cost more than it evens out */
+	RING = 8 * TILE,
 	FINISH_S = 10,     /* for items that were begun when the call failed */
 	FINISH_STALL_S = 1,
 	FINISH_SLICE_MS = 20,
@@ -55,7 +56,8 @@ static int make_span(struct sending *s, const struct ws_span *span, struct ws_er
 		const uint64_t left = span->length - at;
 		const size_t n = left < s->tile ? (size_t)left : s->tile;
 		void *dst;
-		if (ws_flow_wait_room(s->call.flow, n, &dst) || span->fill(span->ctx, at, dst, n, err))
+		if (ws_flow_wait_room(s->call.flow, n, &dst) ||
+		    span->fill(span->ctx, at, dst, n, err))
 			return -1;
 		ws_flow_commit(s->call.flow, n);
 		at += n;
@@ -135,7 +137,9 @@ static void peek(struct ws_gloo_source *source, const struct ws_gloo_out *o,
 		const size_t n = ws_flow_peek(s->call.flow, o->index, &piece->bytes);
 		piece->n = n < left ? n : (size_t)left;
 		if (n == 0 && source->ending && ws_flow_failed(s->call.flow, NULL))
-			*piece = (struct ws_gloo_piece){ .fd = -1, .n = left < SIZE_MAX ? (size_t)left : SIZE_MAX };
+			*piece = (struct ws_gloo_piece){ .fd = -1,
+				                         .n = left < SIZE_MAX ? (size_t)left :
+				                                                SIZE_MAX };
 	}
 }
 
@@ -201,14 +205,17 @@ static bool is_hungry(struct sending *s, unsigned i)
 {
 	const struct ws_gloo_out *o = &s->out[i];
 	const void *bytes;
-	/* Behind the last item, or the last span of one, the kernel may still have bytes on the way. */
-	if (!ws_gloo_out_midway(o) || o->item >= s->source.n_items || o->span >= s->items[o->item].n_spans)
+	/* Behind the last item, or the last span of one, the kernel may
+	 * still have bytes on the way. */
+	if (!ws_gloo_out_midway(o) || o->item >= s->source.n_items ||
+	    o->span >= s->items[o->item].n_spans)
 		return false;
-	return s->items[o->item].spans[o->span].fd < 0 && ws_flow_peek(s->call.flow, i, &bytes) == 0;
+	return s->items[o->item].spans[o->span].fd < 0 &&
+	       ws_flow_peek(s->call.flow, i, &bytes) == 0;
 }
 
-/* All that still want bytes could take some, and the ring has none for them. (Where it has for one of them,
- * that one holds the ring.) */
+/* All that still want bytes could take some, and the ring has none for them. (Where it has for
+ * one of them, that one holds the ring.) */
 static bool is_starving(struct sending *s)
 {
 	bool any = false;
@@ -226,8 +233,11 @@ static void trace_starved(struct sending *s, const char *name, int64_t since, in
 {
 	struct ws_trace *t = s->g->trace;
 	if (t && ws_now_ns() - since > least_ms * WS_NS_PER_MS)
-		ws_trace_end(t, ws_trace_begin(t, &(struct ws_trace_what){ .row = WS_TRACE_STARVED, .name = name,
-		                                                           .since = since }), NULL);
+		ws_trace_end(t,
+		             ws_trace_begin(t, &(struct ws_trace_what){ .row = WS_TRACE_STARVED,
+		                                                        .name = name,
+		                                                        .since = since }),
+		             NULL);
 }
 
 /* A socket never holds up serving the children, only a file that is not in memory. */
@@ -322,7 +332,8 @@ static void finish_begun(struct sending *s)
 		before = moved;
 		if (ws_deadline_passed(ws_deadline_min(last, stall)))
 			return;
-		/* A slice's end is no failure: nothing tells when the last bytes are acknowledged. */
+		/* A slice's end is no failure: nothing tells when the last bytes are
+		 * acknowledged. */
 		s->call.until = ws_deadline_in(FINISH_SLICE_MS * WS_NS_PER_MS);
 		if (ws_gloo_turn(s->g, &s->call, &ignored) && ignored.code != WS_ETIMEOUT)
 			return;

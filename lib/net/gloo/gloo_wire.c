@@ -81,7 +81,8 @@ int ws_gloo_address_unpack(const uint8_t src[WS_GLOO_ADDRESS], struct ws_gloo_ad
 		in6->sin6_port = port;
 		a.len = sizeof *in6;
 	} else {
-		return ws_err_set(err, WS_EDATA, "address of family %u, neither IPv4 nor IPv6", family);
+		return ws_err_set(err, WS_EDATA, "address of family %u, neither IPv4 nor IPv6",
+		                  family);
 	}
 	if (port == 0)
 		return ws_err_set(err, WS_EDATA, "address with port 0");
@@ -139,7 +140,8 @@ int ws_gloo_card_unpack(const void *value, size_t n, unsigned size, unsigned our
 	const uint64_t host = get_u64(p);
 	p += 8, n -= 8;
 	if (host > WS_GLOO_HOST_NAME_MAX)
-		return ws_err_set(err, WS_EDATA, "host name of %" PRIu64 " bytes (another layout?)", host);
+		return ws_err_set(err, WS_EDATA, "host name of %" PRIu64 " bytes (another layout?)",
+		                  host);
 	if (n < host + 8 + WS_GLOO_ADDRESS)
 		return ws_err_set(err, WS_EDATA, "value of %zu bytes is cut short", n + 8);
 	p += host, n -= host;
@@ -147,7 +149,8 @@ int ws_gloo_card_unpack(const void *value, size_t n, unsigned size, unsigned our
 	p += 8, n -= 8;
 	if (address != WS_GLOO_ADDRESS)
 		return ws_err_set(err, WS_EDATA,
-		                  "address of %" PRIu64 " bytes, not 136 (a transport other than TCP?)",
+		                  "address of %" PRIu64
+		                  " bytes, not 136 (a transport other than TCP?)",
 		                  address);
 	struct ws_gloo_card card = { .id = our_rank };
 	if (ws_gloo_address_unpack(p, &card.address, err))
@@ -167,7 +170,8 @@ int ws_gloo_list_unpack(const void *value, size_t n, unsigned size, unsigned ran
                         unsigned our_rank, struct ws_gloo_card *out, struct ws_err *err)
 {
 	if (n != (size_t)(size - 1) * WS_GLOO_ADDRESS)
-		return ws_err_set(err, WS_EDATA, "value of %zu bytes, not %u addresses", n, size - 1);
+		return ws_err_set(err, WS_EDATA, "value of %zu bytes, not %u addresses", n,
+		                  size - 1);
 	const unsigned slot = our_rank < rank ? our_rank : our_rank - 1;
 	struct ws_gloo_card card = { .has_ids = true };
 	if (ws_gloo_address_unpack((const uint8_t *)value + (size_t)slot * WS_GLOO_ADDRESS,
@@ -196,12 +200,14 @@ int ws_gloo_message_unpack(const uint8_t src[WS_GLOO_PREAMBLE], struct ws_gloo_m
 	if (opcode > WS_GLOO_RECV_READY)
 		return ws_err_set(err, WS_EDATA, "message with opcode %" PRIu64, opcode);
 	if (opcode == WS_GLOO_SEND_BUFFER)
-		return ws_err_set(err, WS_EDATA, "message into a registered buffer, which no broadcast uses");
+		return ws_err_set(err, WS_EDATA,
+		                  "message into a registered buffer, which no broadcast uses");
 	const uint64_t payload = opcode == WS_GLOO_SEND_UNBOUND ? length : 0;
 	if (length > (uint64_t)1 << 62 || n != WS_GLOO_PREAMBLE + payload || offset != 0)
 		return ws_err_set(err, WS_EDATA,
-		                  "malformed message: opcode %" PRIu64 ", %" PRIu64 " bytes, offset %" PRIu64
-		                  ", length %" PRIu64, opcode, n, offset, length);
+		                  "malformed message: opcode %" PRIu64 ", %" PRIu64
+		                  " bytes, offset %" PRIu64 ", length %" PRIu64,
+		                  opcode, n, offset, length);
 	*out = (struct ws_gloo_message){ (enum ws_gloo_opcode)opcode, slot, length };
 	return 0;
 }

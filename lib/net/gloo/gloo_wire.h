@@ -14,8 +14,8 @@
  * Value of the key "<rank>" in the store:
  *	G1   N-1 addresses: the port that waits for peer 0, 1, ..., self skipped.
  *	     The host name is a value of its own, "rank_<rank>".
- *	G2b  u64 length, host name; u64 136, address; N x i64 identifiers: entry p is what rank p says
- *	     first when it connects to us. Where the identifiers are left out, p says its own rank.
+ *	G2b  u64 length, host name; u64 136, address; N x i64 identifiers: entry p is what rank p
+ *says first when it connects to us. Where the identifiers are left out, p says its own rank.
  *
  * Who connects: of a pair, the one whose address bytes are larger (memcmp); at equal addresses the
  * one whose port bytes are larger, read as a little-endian number.
@@ -57,7 +57,8 @@ int ws_gloo_address_cmp(const struct ws_gloo_address *a, const struct ws_gloo_ad
 /* What one rank learns from another's value. */
 struct ws_gloo_card {
 	struct ws_gloo_address address;
-	bool has_ids; /* G2b: identifiers follow. Without, the peer may connect as late as it likes */
+	/* G2b: identifiers follow. Without, the peer may connect as late as it likes */
+	bool has_ids;
 	int64_t id;   /* G2b: what we say first when we connect to it */
 };
 

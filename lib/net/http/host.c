@@ -137,10 +137,13 @@ static bool is_same(const struct sockaddr *a, const struct sockaddr *b)
 	socklen_t len;
 	if (!a || !b || !unmap(a, &x, &len) || !unmap(b, &y, &len) || x.ss_family != y.ss_family)
 		return false;
-	const struct sockaddr_in *x4 = (const struct sockaddr_in *)&x, *y4 = (const struct sockaddr_in *)&y;
-	const struct sockaddr_in6 *x6 = (const struct sockaddr_in6 *)&x, *y6 = (const struct sockaddr_in6 *)&y;
-	return x.ss_family == AF_INET ? x4->sin_addr.s_addr == y4->sin_addr.s_addr :
-	                                memcmp(&x6->sin6_addr, &y6->sin6_addr, sizeof x6->sin6_addr) == 0;
+	const struct sockaddr_in *x4 = (const struct sockaddr_in *)&x,
+				 *y4 = (const struct sockaddr_in *)&y;
+	const struct sockaddr_in6 *x6 = (const struct sockaddr_in6 *)&x,
+				  *y6 = (const struct sockaddr_in6 *)&y;
+	return x.ss_family == AF_INET ?
+	               x4->sin_addr.s_addr == y4->sin_addr.s_addr :
+	               memcmp(&x6->sin6_addr, &y6->sin6_addr, sizeof x6->sin6_addr) == 0;
 }
 
 static bool is_ours(const struct sockaddr *sa, const struct ifaddrs *list)

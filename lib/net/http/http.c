@@ -44,8 +44,9 @@ int ws_http_open(const struct ws_http_opts *opts, struct ws_http **out, struct w
 	h->max_reply = opts->max_reply ? opts->max_reply : (size_t)64 << 20;
 	h->log = opts->log;
 	h->trace = opts->trace;
-	/* By itself libcurl keeps four times as many idle connections as there are requests in flight: as the
-	 * last of a hundred answers comes in, that closes those of the others, one after the other. */
+	/* By itself libcurl keeps four times as many idle connections as there are requests
+	 * in flight: as the last of a hundred answers comes in, that closes those of the
+	 * others, one after the other. */
 	curl_multi_setopt(h->multi, CURLMOPT_MAXCONNECTS, (long)MAX_KEPT);
 	if (ws_http_make_headers(h, opts->api_key, err) ||
 	    (opts->ca_file && ws_http_take_ca_file(h, opts->ca_file, err))) {
@@ -136,7 +137,9 @@ int ws_http_start(struct ws_http *h, struct ws_http_call *call, struct ws_err *e
 	call->err = (struct ws_err)WS_ERR_INIT;
 	ws_buf_free(&call->reply);
 	ws_buf_init(&call->reply, h->max_reply);
-	*f = (struct ws_http_flight){ .http = h, .call = call, .easy = easy, .start_ns = ws_now_ns() };
+	*f = (struct ws_http_flight){
+		.http = h, .call = call, .easy = easy, .start_ns = ws_now_ns()
+	};
 	ws_http_prepare(f);
 	const CURLMcode m = curl_multi_add_handle(h->multi, easy);
 	if (m) {
@@ -177,7 +180,8 @@ void ws_http_watch(struct ws_http *h, const struct ws_http_watch *watch)
 	h->watch = watch ? *watch : (struct ws_http_watch){ 0 };
 }
 
-void ws_http_each(struct ws_http *h, void (*see)(void *ctx, const struct ws_http_call *call), void *ctx)
+void ws_http_each(struct ws_http *h, void (*see)(void *ctx, const struct ws_http_call *call),
+                  void *ctx)
 {
 	for (const struct ws_http_flight *f = h->flights; f; f = f->next) {
 		look(f);

@@ -26,11 +26,13 @@ enum ws_http_stage { WS_HTTP_CONNECTING, WS_HTTP_SENDING, WS_HTTP_SENT, WS_HTTP_
 
 struct ws_http_opts {
 	const char *api_key;        /* sent as "Authorization: Bearer ..."; NULL: none; copied */
-	const char *ca_file;        /* certificates (PEM) to trust instead of the system's; NULL: those; copied */
+	/* certificates (PEM) to trust instead of the system's; NULL: those; copied */
+	const char *ca_file;
 	int64_t connect_ns;         /* limit for connecting; 0: 10 s */
 	size_t max_reply;           /* bytes; 0: 64 MiB */
 	const struct ws_log *log;   /* borrowed; bodies are logged at level 2, keys never */
-	struct ws_trace *trace;     /* borrowed; NULL: none. A request is a span, without its query */
+	/* borrowed; NULL: none. A request is a span, without its query */
+	struct ws_trace *trace;
 };
 
 int ws_http_open(const struct ws_http_opts *opts, struct ws_http **out, struct ws_err *err);
@@ -74,8 +76,8 @@ int ws_http_run(struct ws_http *h, struct ws_http_call *const *calls, size_t n,
  * or (not keep) for a minute. */
 void ws_http_keep_names(struct ws_http *h, bool keep);
 
-/* For who wants to say what is waited for. The functions are called from within ws_http_wait, and start
- * and drop nothing. */
+/* For who wants to say what is waited for. The functions are called from within ws_http_wait,
+ * and start and drop nothing. */
 struct ws_http_watch {
 	void (*turn)(void *ctx); /* before anything leaves, and at least once a second */
 	void (*ended)(void *ctx, const struct ws_http_call *call); /* done, or dropped on the way */
@@ -83,7 +85,8 @@ struct ws_http_watch {
 };
 void ws_http_watch(struct ws_http *h, const struct ws_http_watch *watch); /* copied; NULL: nobody */
 /* Every call in flight, its ns, sent, stage and address being as of now. */
-void ws_http_each(struct ws_http *h, void (*see)(void *ctx, const struct ws_http_call *call), void *ctx);
+void ws_http_each(struct ws_http *h, void (*see)(void *ctx, const struct ws_http_call *call),
+                  void *ctx);
 
 /* The port of a URL that names none, 80 or 443; 0: it names one, or is no URL. */
 unsigned ws_http_assumed_port(const char *url);

@@ -22,7 +22,8 @@ struct ws_http {
 	int64_t connect_ns;
 	size_t max_reply;
 	bool keeps_names;
-	uint64_t answered;          /* whose answers have been HTTP: a bit each, by the hash of host and port */
+	/* whose answers have been HTTP: a bit each, by the hash of host and port */
+	uint64_t answered;
 	const struct ws_log *log;
 	struct ws_trace *trace;
 	struct ws_http_flight *flights;
@@ -52,8 +53,8 @@ int ws_http_take_ca_file(struct ws_http *h, const char *path, struct ws_err *err
 /* Everything that f's handle must know before it starts. */
 void ws_http_prepare(struct ws_http_flight *f);
 
-/* When a repetition is refused, by us or by a port where nobody listens any more, libcurl has forgotten
- * what the first attempt sent. */
+/* When a repetition is refused, by us or by a port where nobody listens any more, libcurl has
+ * forgotten what the first attempt sent. */
 bool ws_http_was_sent_before(const struct ws_http_flight *f, CURLcode code);
 /* The server's bit in `answered`; two may share one. */
 uint64_t ws_http_server_bit(const char *url);

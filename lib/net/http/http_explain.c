@@ -16,12 +16,16 @@ bool ws_http_was_sent_before(const struct ws_http_flight *f, CURLcode code)
 	       (code == CURLE_COULDNT_CONNECT && n && f->body_at == n);
 }
 
-static int hint_at_connecting(const struct ws_http_flight *f, const char *otherwise, struct ws_err *err)
+static int hint_at_connecting(const struct ws_http_flight *f, const char *otherwise,
+                              struct ws_err *err)
 {
 	const unsigned port = ws_http_assumed_port(f->call->url);
 	if (port)
-		return ws_err_hint(err, "no port is given, so this was port %u: inference servers listen on 30000 "
-		                        "unless they are told otherwise", port);
+		return ws_err_hint(
+			err,
+			"no port is given, so this was port %u: inference servers listen on 30000 "
+			"unless they are told otherwise",
+			port);
 	return otherwise ? ws_err_hint(err, "%s", otherwise) : -1;
 }
 
@@ -48,7 +52,8 @@ static int explain_connect(const struct ws_http_flight *f, struct ws_err *err)
 	curl_easy_getinfo(f->easy, CURLINFO_OS_ERRNO, &number);
 	ws_err_set(err, WS_EREACH, "%s %s: cannot connect%s%s", call->method, call->url,
 	           number > 0 ? ": " : "", number > 0 ? strerror((int)number) : "");
-	return hint_at_connecting(f, "is the server running, and is this its address and port?", err);
+	return hint_at_connecting(f, "is the server running, and is this its address and port?",
+	                          err);
 }
 
 static int explain_rest(const struct ws_http_flight *f, CURLcode code, struct ws_err *err)
@@ -67,7 +72,8 @@ static bool is_http(const char *url)
 	return strncasecmp(url, "http://", 7) == 0;
 }
 
-/* The same server by the other scheme: "https://gpu7:30000". Without a port that is the one which was asked. */
+/* The same server by the other scheme: "https://gpu7:30000". Without a port that
+ * is the one which was asked. */
 static const char *other_url(const char *url, char *dst, size_t n)
 {
 	const char *host = strstr(url, "://");
@@ -76,7 +82,8 @@ static const char *other_url(const char *url, char *dst, size_t n)
 	host = host ? host + 3 : url;
 	if (port)
 		snprintf(number, sizeof number, ":%u", port);
-	snprintf(dst, n, "%s://%.*s%s", is_http(url) ? "https" : "http", (int)strcspn(host, "/?#"), host, number);
+	snprintf(dst, n, "%s://%.*s%s", is_http(url) ? "https" : "http", (int)strcspn(host, "/?#"),
+	         host, number);
 	return dst;
 }
 
@@ -94,10 +101,13 @@ static int explain_stray(const struct ws_http_flight *f, struct ws_err *err)
 	while (n < f->n_stray && f->stray[n] >= 0x20)
 		n++;
 	if (is_http(call->url) && is_tls(f->stray, f->n_stray)) {
-		ws_err_set(err, WS_EREACH, "%s %s: the answer is not HTTP, but TLS", call->method, call->url);
-		return ws_err_hint(err, "this server's URL is %s", other_url(call->url, other, sizeof other));
+		ws_err_set(err, WS_EREACH, "%s %s: the answer is not HTTP, but TLS", call->method,
+		           call->url);
+		return ws_err_hint(err, "this server's URL is %s",
+		                   other_url(call->url, other, sizeof other));
 	}
-	ws_err_set(err, WS_EREACH, "%s %s: the answer is not HTTP: it begins with \"%s\"", call->method, call->url,
+	ws_err_set(err, WS_EREACH, "%s %s: the answer is not HTTP: it begins with \"%s\"",
+	           call->method, call->url,
 	           ws_printable(text, sizeof text, (const char *)f->stray, n ? n : f->n_stray));
 	return ws_err_hint(err, "does another service listen on this port?");
 }
@@ -105,8 +115,8 @@ static int explain_stray(const struct ws_http_flight *f, struct ws_err *err)
 /* What OpenSSL and GnuTLS say when no TLS comes back. */
 static bool was_plain(const char *reason)
 {
-	static const char *const says[] = { "wrong version number", "unexpected TLS packet", "packet length too long",
-		                            "http request" };
+	static const char *const says[] = { "wrong version number", "unexpected TLS packet",
+		                            "packet length too long", "http request" };
 	for (size_t i = 0; i < sizeof says / sizeof says[0]; i++)
 		if (strcasestr(reason, says[i]))
 			return true;
@@ -120,7 +130,8 @@ static int explain_tls(const struct ws_http_flight *f, CURLcode code, struct ws_
 	other_url(call->url, other, sizeof other);
 	if (!was_plain(f->reason)) {
 		explain_rest(f, code, err);
-		return ws_err_hint(err, "does this server speak https? if not, its URL is %s", other);
+		return ws_err_hint(err, "does this server speak https? if not, its URL is %s",
+		                   other);
 	}
 	ws_err_set(err, WS_EREACH, "%s %s: the answer is not TLS", call->method, call->url);
 	return ws_err_hint(err, "a server that speaks plain HTTP has the URL %s", other);
@@ -141,8 +152,8 @@ uint64_t ws_http_server_bit(const char *url)
 	return UINT64_C(1) << ws_hash64(host, strcspn(host, "/?#")) % 64;
 }
 
-/* Servers whose TLS is OpenSSL's close it without a word when plain HTTP comes. One that has answered before,
- * or has begun to, does not speak TLS. */
+/* Servers whose TLS is OpenSSL's close it without a word when plain HTTP comes. One that has
+ * answered before, or has begun to, does not speak TLS. */
 static int explain_lost(const struct ws_http_flight *f, const char *what, struct ws_err *err)
 {
 	const struct ws_http_call *call = f->call;
@@ -150,8 +161,11 @@ static int explain_lost(const struct ws_http_flight *f, const char *what, struct
 	explain_dead(f, what, err);
 	if (!is_http(call->url) || f->http->answered & ws_http_server_bit(call->url))
 		return -1;
-	return ws_err_hint(err, "the server may have died or been restarted: look at its log; or it speaks TLS: then its "
-	                        "URL is %s", other_url(call->url, other, sizeof other));
+	return ws_err_hint(err,
+	                   "the server may have died or been restarted: look at its log; or it "
+	                   "speaks TLS: then its "
+	                   "URL is %s",
+	                   other_url(call->url, other, sizeof other));
 }
 
 /* ---- trust ---- */
@@ -162,7 +176,8 @@ static int explain_distrust(const struct ws_http_flight *f, CURLcode code, struc
 	explain_rest(f, code, err);
 	if (strstr(f->reason, "host name"))
 		return ws_err_hint(err, "is this the name that the server's certificate is for?");
-	return ws_err_hint(err, "--ca-file FILE names the certificate of who signed the server's, or the server's own");
+	return ws_err_hint(err, "--ca-file FILE names the certificate of who signed the server's, "
+	                        "or the server's own");
 }
 
 /* Only when it is used does it show that what looked like certificates is none. */
@@ -178,8 +193,8 @@ static int explain_length(const struct ws_http_flight *f, struct ws_err *err)
 	const bool head = f->head_bytes > WS_HTTP_HEAD_MAX;
 	char limit[32];
 	ws_format_size(limit, sizeof limit, head ? WS_HTTP_HEAD_MAX : f->http->max_reply);
-	return ws_err_set(err, WS_EREACH, "%s %s: the answer%s longer than %s", f->call->method, f->call->url,
-	                  head ? "'s headers are" : " is", limit);
+	return ws_err_set(err, WS_EREACH, "%s %s: the answer%s longer than %s", f->call->method,
+	                  f->call->url, head ? "'s headers are" : " is", limit);
 }
 
 /* ---- all of it ---- */
@@ -197,8 +212,11 @@ int ws_http_explain(const struct ws_http_flight *f, CURLcode code, struct ws_err
 		return -1;
 	case CURLE_COULDNT_CONNECT:
 		if (ws_http_was_sent_before(f, code))
-			return explain_dead(f, "connection closed without an answer, and nobody listens "
-			                       "there any more", err);
+			return explain_dead(
+				f,
+				"connection closed without an answer, and nobody listens "
+				"there any more",
+				err);
 		return explain_connect(f, err);
 	case CURLE_WRITE_ERROR:
 	case CURLE_FILESIZE_EXCEEDED:
@@ -222,7 +240,8 @@ int ws_http_explain(const struct ws_http_flight *f, CURLcode code, struct ws_err
 		return explain_tls(f, code, err);
 	case CURLE_UNSUPPORTED_PROTOCOL:
 	case CURLE_WEIRD_SERVER_REPLY:
-		ws_err_set(err, WS_EREACH, "%s %s: the answer is not HTTP", call->method, call->url);
+		ws_err_set(err, WS_EREACH, "%s %s: the answer is not HTTP", call->method,
+		           call->url);
 		return ws_err_hint(err, "does another service listen on this port?");
 	default:
 		return explain_rest(f, code, err);

@@ -90,7 +90,8 @@ int ws_http_take_ca_file(struct ws_http *h, const char *path, struct ws_err *err
 
 /* ---- one call ---- */
 
-/* Without a status line it is no HTTP, or that of 1991. What it is instead may be told by how it begins. */
+/* Without a status line it is no HTTP, or that of 1991. What it is instead may
+ * be told by how it begins. */
 static bool is_stray(struct ws_http_flight *f, const char *bytes, size_t n)
 {
 	long status = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* http_trace.c - a call as a span: its server is the row, its method and route are the name. A query may
- * hold anything, and is left out. */
+/* http_trace.c - a call as a span: its server is the row, its method and route are the name. A
+ * query may hold anything, and is left out. */
 #include "http_core.h"
 
 #include <stdio.h>
@@ -16,14 +16,17 @@ void ws_http_trace_begin(struct ws_http_flight *f)
 	const char *path = host + strcspn(host, "/?#");
 	snprintf(of, sizeof of, "%.*s", (int)(path - url), url);
 	snprintf(name, sizeof name, "%s %.*s", f->call->method, (int)strcspn(path, "?#"), path);
-	f->span = ws_trace_begin(f->http->trace,
-	                         &(struct ws_trace_what){ .row = WS_TRACE_HTTP, .of = of, .name = name });
+	f->span = ws_trace_begin(f->http->trace, &(struct ws_trace_what){ .row = WS_TRACE_HTTP,
+	                                                                  .of = of,
+	                                                                  .name = name });
 }
 
 void ws_http_trace_end(const struct ws_http_flight *f, bool dropped)
 {
 	const struct ws_http_call *call = f->call;
 	ws_trace_end(f->http->trace, f->span,
-	             &(struct ws_trace_end){ .bytes = f->body_at, .status = call->status, .unfinished = dropped,
+	             &(struct ws_trace_end){ .bytes = f->body_at,
+	                                     .status = call->status,
+	                                     .unfinished = dropped,
 	                                     .why = call->err.code ? call->err.msg : NULL });
 }

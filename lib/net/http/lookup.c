@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lookup.c - getaddrinfo with a deadline.
  *
- * The system's resolver knows none: a name server that is silent takes half a minute for each name. So a name
- * is looked up by a thread of its own, which nobody waits for longer than he wants to. A literal is not looked
- * up at all. Whoever comes last, the thread or the waiting caller, frees what both look at. */
+ * The system's resolver knows none: a name server that is silent takes half a minute for each
+ * name. So a name is looked up by a thread of its own, which nobody waits for longer than he
+ * wants to. A literal is not looked up at all. Whoever comes last, the thread or the waiting
+ * caller, frees what both look at. */
 #include "host.h"
 
 #include "sock.h"
@@ -28,7 +29,8 @@ struct lookup {
 	atomic_bool left;   /* one of the two has */
 };
 
-/* Loopback is called localhost even where no /etc/hosts says so (RFC 6761), as in bare containers. */
+/* Loopback is called localhost even where no /etc/hosts says so (RFC 6761), as in bare
+ * containers. */
 static void look_up(struct lookup *l)
 {
 	l->rc = getaddrinfo(l->name[0] ? l->name : NULL, l->service, &l->hints, &l->list);
@@ -90,8 +92,9 @@ static int wait_for(struct lookup *l, ws_deadline until, const struct ws_cancel 
 	return 0;
 }
 
-int ws_host_lookup(const char *name, const char *service, const struct addrinfo *hints, ws_deadline until,
-                   const struct ws_cancel *cancel, int *rc, struct addrinfo **out, struct ws_err *err)
+int ws_host_lookup(const char *name, const char *service, const struct addrinfo *hints,
+                   ws_deadline until, const struct ws_cancel *cancel, int *rc,
+                   struct addrinfo **out, struct ws_err *err)
 {
 	struct addrinfo literal = *hints;
 	literal.ai_flags |= AI_NUMERICHOST;

@@ -3,8 +3,8 @@
  *
  * The object, as Python would make it of tensors in host memory:
  *
- *   {"flattened_tensor": _rebuild_tensor_v2(_load_from_bytes(B), 0, (n,), (1,), False, OrderedDict()),
- *    "metadata": [FlattenedTensorMetadata, ...]}
+ *   {"flattened_tensor": _rebuild_tensor_v2(_load_from_bytes(B), 0, (n,), (1,), False,
+ * OrderedDict()), "metadata": [FlattenedTensorMetadata, ...]}
  *
  *   B         torch.save of a uint8 storage in its old format, five pickles and the bytes:
  *             0x1950a86a20f9469cfc6c, 1001, {"protocol_version", "little_endian", "type_sizes"},
@@ -13,9 +13,9 @@
  *   metadata  NEWOBJ of the class and BUILD with {"name", "shape", "dtype", "start_idx", "end_idx",
  *             "numel"}; the last three count bytes
  *
- * Globals: torch._utils _rebuild_tensor_v2, torch.storage _load_from_bytes, torch ByteStorage, Size and
- * dtypes, collections OrderedDict, sglang.srt.weight_sync.tensor_bucket FlattenedTensorMetadata, and those of
- * tensors on a GPU, below. */
+ * Globals: torch._utils _rebuild_tensor_v2, torch.storage _load_from_bytes, torch ByteStorage,
+ * Size and dtypes, collections OrderedDict, sglang.srt.weight_sync.tensor_bucket
+ * FlattenedTensorMetadata, and those of tensors on a GPU, below. */
 #ifndef WS_NET_PICKLE_H
 #define WS_NET_PICKLE_H
 
@@ -32,20 +32,20 @@ struct ws_pickle_tensor {
 
 enum { WS_PICKLE_MOST = 1 << 30 }; /* bytes of the tensors of one bucket */
 
-/* Bytes that lie in memory of a GPU instead, which whoever unpickles this opens (CUDA IPC). The tensor then is
+/* Bytes that lie in memory of a GPU instead, which whoever unpickles this opens
+ * (CUDA IPC). The tensor then is
  *
- *   R(torch.Tensor, (n,), (1,), 0, torch.storage.TypedStorage, torch.uint8, device, handle, room, at, False,
- *     b"", 0, 64 zeros, False)
+ *   R(torch.Tensor, (n,), (1,), 0, torch.storage.TypedStorage, torch.uint8, device, handle, room,
+ * at, False, b"", 0, 64 zeros, False)
  *
- *   R        sglang.srt.utils.patch_torch _rebuild_cuda_tensor_modified where the device is a UUID, a str, else
- *            torch.multiprocessing.reductions rebuild_cuda_tensor, for which it is an int
- *   handle   version 1, 'c' for cudaMalloc, and the driver's 64 bytes, which stand for an allocation
- *   at       of the n bytes in it
- *   room     bytes from there on that are the tensor's storage. torch finds a storage again by handle and at, as
- *            long as anybody holds it, and does not make it larger: so it is the same for all buckets
- *   b"", 0   no counter of readers, which torch forgives; who owns the memory must learn otherwise
- *            when it is not read any longer. torch's own senders name one (serve_counter.c)
- *   False    no event to wait for: the bytes are there */
+ *   R        sglang.srt.utils.patch_torch _rebuild_cuda_tensor_modified where the device is a UUID,
+ * a str, else torch.multiprocessing.reductions rebuild_cuda_tensor, for which it is an int handle
+ * version 1, 'c' for cudaMalloc, and the driver's 64 bytes, which stand for an allocation at of the
+ * n bytes in it room     bytes from there on that are the tensor's storage. torch finds a storage
+ * again by handle and at, as long as anybody holds it, and does not make it larger: so it is the
+ * same for all buckets b"", 0   no counter of readers, which torch forgives; who owns the memory
+ * must learn otherwise when it is not read any longer. torch's own senders name one
+ * (serve_counter.c) False    no event to wait for: the bytes are there */
 struct ws_pickle_cuda {
 	const unsigned char *handle; /* 64 bytes */
 	uint64_t at, room;           /* room 0: as much as the tensor has */
@@ -55,9 +55,10 @@ struct ws_pickle_cuda {
 void ws_pickle_cuda(struct ws_buf *out, const struct ws_pickle_cuda *where,
                     const struct ws_pickle_tensor *tensors, size_t n, uint64_t bytes);
 
-/* Between the two the caller appends exactly that many bytes, those of the tensors in their order. Errors
- * are collected in the buffer. */
+/* Between the two the caller appends exactly that many bytes, those of the tensors in their
+ * order. Errors are collected in the buffer. */
 void ws_pickle_begin(struct ws_buf *out, uint32_t bytes);
-void ws_pickle_end(struct ws_buf *out, const struct ws_pickle_tensor *tensors, size_t n, uint32_t bytes);
+void ws_pickle_end(struct ws_buf *out, const struct ws_pickle_tensor *tensors, size_t n,
+                   uint32_t bytes);
 
 #endif

@@ -86,7 +86,8 @@ void ws_pickle_begin(struct ws_buf *out, uint32_t bytes)
 	ws_buf_puts(out, "\x80\x03}(");
 	put_str(out, "flattened_tensor");
 	ws_buf_puts(out, "ctorch._utils\n_rebuild_tensor_v2\n(ctorch.storage\n_load_from_bytes\nB");
-	/* The length of what torch.save makes comes first, and hangs on nothing but this number's size. */
+	/* The length of what torch.save makes comes first, and hangs on
+	 * nothing but this number's size. */
 	const size_t before = out->len;
 	put_u32(out, 0);
 	put_saved(out, bytes);
@@ -125,7 +126,10 @@ static void put_listing(struct ws_buf *out, const struct ws_pickle_tensor *tenso
 	uint64_t at = 0;
 	put_str(out, "metadata");
 	/* Two that every tensor needs are remembered, and dropped from the stack. */
-	ws_buf_add(out, "csglang.srt.weight_sync.tensor_bucket\nFlattenedTensorMetadata\nq\x00" "0", 65);
+	ws_buf_add(out,
+	           "csglang.srt.weight_sync.tensor_bucket\nFlattenedTensorMetadata\nq\x00"
+	           "0",
+	           65);
 	ws_buf_add(out, "ctorch\nSize\nq\x01" "0", 15);
 	ws_buf_puts(out, "](");
 	for (size_t i = 0; i < n; i++) {
@@ -135,7 +139,8 @@ static void put_listing(struct ws_buf *out, const struct ws_pickle_tensor *tenso
 	ws_buf_puts(out, "eu.");
 }
 
-void ws_pickle_end(struct ws_buf *out, const struct ws_pickle_tensor *tensors, size_t n, uint32_t bytes)
+void ws_pickle_end(struct ws_buf *out, const struct ws_pickle_tensor *tensors, size_t n,
+                   uint32_t bytes)
 {
 	ws_buf_puts(out, "\x85R");
 	put_int(out, 0);

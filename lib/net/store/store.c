@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* store.c - the store's sockets, its thread, and its locks.
  *
- * One thread runs an epoll loop; everything it knows (struct ws_store_core) is under one mutex, which is
- * never held while waiting. Whoever waits in our own process is woken through a descriptor of
- * his own, so that he can watch his cancel flag beside it. */
+ * One thread runs an epoll loop; everything it knows (struct ws_store_core) is under one mutex,
+ * which is never held while waiting. Whoever waits in our own process is woken through a
+ * descriptor of his own, so that he can watch his cancel flag beside it. */
 #include "store_core.h"
 
 #include "sock.h"
@@ -83,7 +83,8 @@ static void drop(struct ws_store_conn *c)
 	close(fd);
 }
 
-/* A peer that loses its power says nothing; without keep-alive it would count as present for ever. */
+/* A peer that loses its power says nothing; without keep-alive it would count as present for
+ * ever. */
 static void tune(int fd)
 {
 	const int one = 1, idle = KEEPALIVE_IDLE_S, interval = KEEPALIVE_INTERVAL_S,
@@ -186,11 +187,12 @@ static void attend(struct ws_store *s)
 	}
 }
 
-/* An event can drop no connection but its own (attend() runs after the batch), so none of the others
- * speaks of a freed one. */
+/* An event can drop no connection but its own (attend() runs after the batch), so none of the
+ * others speaks of a freed one. */
 static void handle(struct ws_store *s, const struct epoll_event *ev, int n, int64_t now)
 {
-	/* New connections first: a second one of the same client explains the first (store_watch.c). */
+	/* New connections first: a second one of the same client explains
+	 * the first (store_watch.c). */
 	accept_all(s);
 	for (int i = 0; i < n; i++) {
 		if (ev[i].data.ptr == &s->wake)
@@ -316,7 +318,8 @@ int ws_store_set(struct ws_store *s, const char *key, const void *value, size_t 
 {
 	const struct ws_bytes k = { key, strlen(key) };
 	if (k.n > WS_STORE_KEY_MAX || n > WS_STORE_VALUE_MAX)
-		return ws_err_set(err, WS_EUSAGE, "store: set %.100s: key or value is too long", key);
+		return ws_err_set(err, WS_EUSAGE, "store: set %.100s: key or value is too long",
+		                  key);
 	pthread_mutex_lock(&s->lock);
 	const int rc = ws_store_keys_set(&s->core.keys, k, (struct ws_bytes){ value, n });
 	if (rc == 0)
@@ -326,7 +329,8 @@ int ws_store_set(struct ws_store *s, const char *key, const void *value, size_t 
 	return rc ? ws_err_set(err, WS_ESYSTEM, "store: set %.100s: the store is full", key) : 0;
 }
 
-/* Waits, with the lock held before and after, until found(s, arg) or until something else ends it. */
+/* Waits, with the lock held before and after, until found(s, arg) or until something else ends
+ * it. */
 static int wait_until(struct ws_store *s, bool (*found)(struct ws_store *s, void *arg), void *arg,
                       ws_deadline until, const struct ws_cancel *cancel, const char *what,
                       struct ws_err *err)
@@ -371,7 +375,8 @@ int ws_store_get(struct ws_store *s, const char *key, ws_deadline until,
 	pthread_mutex_lock(&s->lock);
 	int rc = wait_until(s, found_key, &k, until, cancel, what, err);
 	if (rc == 0) {
-		const struct ws_bytes v = ws_store_entry_value(ws_store_keys_find(&s->core.keys, k));
+		const struct ws_bytes v =
+			ws_store_entry_value(ws_store_keys_find(&s->core.keys, k));
 		ws_buf_add(value, v.data, v.n);
 		rc = ws_buf_check(value, what, err);
 	}
@@ -395,7 +400,8 @@ int ws_store_wait_gloo(struct ws_store *s, ws_deadline until, const struct ws_ca
                        struct ws_store_gloo *out, struct ws_err *err)
 {
 	pthread_mutex_lock(&s->lock);
-	unsigned wanted = s->core.world_size > s->core.senders ? s->core.world_size - s->core.senders : 1;
+	unsigned wanted =
+		s->core.world_size > s->core.senders ? s->core.world_size - s->core.senders : 1;
 	int rc = wait_until(s, found_gloo, &wanted, until, cancel, "wait for the gloo peers", err);
 	if (rc == 0 && s->core.trouble.code != WS_OK) {
 		rc = -1;

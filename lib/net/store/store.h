@@ -31,7 +31,8 @@ struct ws_store_opts {
 	unsigned world_size;      /* N: peers beyond N-1 joins are refused; 0: unlimited */
 	unsigned senders;         /* ranks below this one are ours and other senders'; 0: 1 */
 	const char *group;        /* group name G, to recognise keys; NULL: none */
-	unsigned max_connections; /* 0: 8 N + 64; for one more, one that has said nothing is closed */
+	/* 0: 8 N + 64; for one more, one that has said nothing is closed */
+	unsigned max_connections;
 	size_t max_bytes;         /* stored keys and values; 0: 256 MiB */
 	int64_t request_ns;       /* a begun request must be complete by then; 0: 10 s */
 	const struct ws_log *log; /* borrowed */
@@ -42,15 +43,16 @@ uint16_t ws_store_port(const struct ws_store *s);
 /* Closes every connection and the listener at once: peers that wait fail within milliseconds. */
 void ws_store_close(struct ws_store *s); /* NULL is fine */
 
-/* once: later writes and deletes of this key from outside are refused (the connection is dropped). */
+/* once: later writes and deletes of this key from outside are refused (the connection is
+ * dropped). */
 int ws_store_set(struct ws_store *s, const char *key, const void *value, size_t n, bool once,
                  struct ws_err *err);
 /* Waits for the key. WS_ETIMEOUT names the key. Appends the value to *value. */
 int ws_store_get(struct ws_store *s, const char *key, ws_deadline until,
                  const struct ws_cancel *cancel, struct ws_buf *value, struct ws_err *err);
 
-/* A peer that sets a key which begins so and goes on with its number, 2 for the second, is one of several
- * senders, and called so. */
+/* A peer that sets a key which begins so and goes on with its number, 2 for the second, is one
+ * of several senders, and called so. */
 #define WS_STORE_SENDER "wsync/sender/"
 
 /* What kind of key a peer asked for or wrote; the classification that turns silent hangs into
@@ -92,8 +94,8 @@ void ws_store_report_fini(struct ws_store_report *r); /* NULL is fine */
 void ws_store_explain(struct ws_store *s, struct ws_buf *out);
 
 /* Readable when something was seen that can never work (DETAIL wrapper, scalable init, a peer of
- * torch 2.1 in a gloo group, a peer too many, a joined peer that left); ws_store_trouble then returns
- * -1 and the sentence, else 0. */
+ * torch 2.1 in a gloo group, a peer too many, a joined peer that left); ws_store_trouble then
+ * returns -1 and the sentence, else 0. */
 int ws_store_trouble_fd(const struct ws_store *s);
 int ws_store_trouble(struct ws_store *s, struct ws_err *err);
 /* Returns when everything that had arrived before the call has been handled,
@@ -103,11 +105,11 @@ void ws_store_settle(struct ws_store *s);
 /* -1: a sender that had joined has left; says which. */
 int ws_store_lost_sender(struct ws_store *s, struct ws_err *err);
 
-/* Where the gloo peers of the group publish, which tells prefix and layout. Waits until all of them but
- * the senders have (of a store without a world size: one). As long as rank 0 has not published, they
- * wait in the store, where closing it fails them at once; after that they wait for each other's
- * connections, and a rank that is missing then keeps the others for torch's half hour. So what
- * ws_store_trouble knows is this function's error as well. */
+/* Where the gloo peers of the group publish, which tells prefix and layout. Waits until all of
+ * them but the senders have (of a store without a world size: one). As long as rank 0 has not
+ * published, they wait in the store, where closing it fails them at once; after that they wait
+ * for each other's connections, and a rank that is missing then keeps the others for torch's
+ * half hour. So what ws_store_trouble knows is this function's error as well. */
 struct ws_store_gloo {
 	char prefix[512]; /* "/G/G//cpu//0/" or "/G/G/0/", ends in "/" */
 	char epoch;       /* 'A': layout G1; 'B': G2a; 'C': G2b */

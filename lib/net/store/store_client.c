@@ -2,8 +2,8 @@
 /* store_client.c - speaks to a store as torch of one of the three epochs does (store_wire.h).
  *
  * One request is out at a time. When a reply was given up half-way nobody knows where the next one
- * begins, so the client is broken from then on and says so; only WAIT can be given up properly, with
- * CANCEL_WAIT, and not in epoch A. */
+ * begins, so the client is broken from then on and says so; only WAIT can be given up properly,
+ * with CANCEL_WAIT, and not in epoch A. */
 #include "sock.h"
 #include "store.h"
 #include "store_wire.h"
@@ -17,8 +17,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What is owed at once is waited for a little beyond the deadline, rather than leaving the connection
- * out of step: the answer to CANCEL_WAIT, and the value after a WAIT that came late. */
+/* What is owed at once is waited for a little beyond the deadline, rather than leaving the
+ * connection out of step: the answer to CANCEL_WAIT, and the value after a WAIT that came late. */
 static const int64_t grace_ns = 5 * WS_NS_PER_S;
 static const int64_t first_pause_ns = 20 * WS_NS_PER_MS, longest_pause_ns = WS_NS_PER_S;
 enum { REPLY_PIECE = 64 << 10 };
@@ -42,11 +42,11 @@ static int begin(struct ws_store_client *c, enum ws_store_op op, struct ws_err *
 	if (ws_cancelled(c->cancel))
 		return ws_err_set(err, WS_ECANCELLED, "%s: cancelled", c->name);
 	if (c->broken)
-		return ws_err_set(err, WS_EDATA, "%s: an earlier request was left without its reply",
-		                  c->name);
+		return ws_err_set(err, WS_EDATA,
+		                  "%s: an earlier request was left without its reply", c->name);
 	if (code < 0)
-		return ws_err_set(err, WS_EUSAGE, "%s: stores of this torch do not know %s", c->name,
-		                  ws_store_op_name(op));
+		return ws_err_set(err, WS_EUSAGE, "%s: stores of this torch do not know %s",
+		                  c->name, ws_store_op_name(op));
 	ws_buf_reset(&c->out);
 	ws_store_put_u8(&c->out, (unsigned)code);
 	return 0;
@@ -134,8 +134,10 @@ static int shake_hands(struct ws_store_client *c, const struct ws_store_client_o
 		if (err && err->code == WS_EDATA)
 			ws_err_hint(err, "stores of torch 2.2 to 2.4 do not know PING");
 		else if (err && err->code == WS_ETIMEOUT)
-			ws_err_hint(err, "stores of torch 2.1 and older do not answer in this way; or it is "
-			                 "no store");
+			ws_err_hint(
+				err,
+				"stores of torch 2.1 and older do not answer in this way; or it is "
+				"no store");
 		return -1;
 	}
 	if (le32toh(echo) != nonce)
@@ -190,8 +192,8 @@ static int connect_patiently(const struct ws_store_client_opts *opts, ws_deadlin
 		if (fd >= 0)
 			return fd;
 		if (!worth_a_retry(&last) ||
-		    pause_for(pause < longest_pause_ns ? pause : longest_pause_ns, until, cancel, what,
-		              &last))
+		    pause_for(pause < longest_pause_ns ? pause : longest_pause_ns, until, cancel,
+		              what, &last))
 			break;
 	}
 	if (err)
@@ -268,8 +270,8 @@ int ws_store_client_append(struct ws_store_client *c, const char *key, const voi
 {
 	/* Only snapshots between torch 2.0 and 2.1 knew it in epoch A. */
 	if (c->epoch == WS_EPOCH_A)
-		return ws_err_set(err, WS_EUSAGE, "%s: stores of torch 2.0 and older do not know APPEND",
-		                  c->name);
+		return ws_err_set(err, WS_EUSAGE,
+		                  "%s: stores of torch 2.0 and older do not know APPEND", c->name);
 	if (begin(c, WS_OP_APPEND, err))
 		return -1;
 	put_text(c, key);

@@ -74,8 +74,9 @@ static bool may_have_twins(const struct ws_store_conn *c)
 	return c->scan.epoch != WS_EPOCH_NONE && c->scan.epoch != WS_EPOCH_C;
 }
 
-/* Whoever has business here says so at once; only torch 2.1 and older has connections that stay silent. So
- * scanners that hold on to theirs do not keep peers out: the one that was silent for longest goes. */
+/* Whoever has business here says so at once; only torch 2.1 and older has connections
+ * that stay silent. So scanners that hold on to theirs do not keep peers out: the one
+ * that was silent for longest goes. */
 static bool make_room(struct ws_store_core *core)
 {
 	struct ws_store_conn *oldest = NULL;
@@ -188,7 +189,8 @@ void ws_store_conn_doom(struct ws_store_conn *c, const char *why)
 	ws_log(c->core->log, 1, "store: %s dropped: %s", c->address, why);
 	if (c->joined) {
 		char name[96];
-		ws_store_watch_trouble(c->core, c->rank, NULL, "%s was dropped from the rendezvous: %s",
+		ws_store_watch_trouble(c->core, c->rank, NULL,
+		                       "%s was dropped from the rendezvous: %s",
 		                       ws_store_watch_name(c, name, sizeof name), why);
 	}
 	ws_store_conn_due(c);

@@ -2,8 +2,9 @@
 /* store_core.h - the store without its sockets and threads: connections that are fed bytes.
  *
  * store.c moves bytes between sockets and these buffers under one lock; tests and the fuzzer feed
- * them from memory. store_conn.c keeps connections and their limits, store_exec.c executes requests,
- * store_watch.c draws conclusions from the keys that pass, store_diag.c puts them into words. */
+ * them from memory. store_conn.c keeps connections and their limits, store_exec.c
+ * executes requests, store_watch.c draws conclusions from the keys that pass,
+ * store_diag.c puts them into words. */
 #ifndef WS_NET_STORE_CORE_H
 #define WS_NET_STORE_CORE_H
 
@@ -29,11 +30,13 @@ struct ws_store_conn {
 	struct ws_store_waiter waiter;
 	int64_t waits_since;
 
-	bool polls_output;                     /* store.c's: it is told when there is room to send */
+	/* store.c's: it is told when there is room to send */
+	bool polls_output;
 	bool due;                              /* in core->due: has output, or is doomed */
 	bool doomed;                           /* to be closed */
 	bool joined, asked;
-	bool silent;                           /* never sent a request but WATCH_KEY: perhaps a twin */
+	/* never sent a request but WATCH_KEY: perhaps a twin */
+	bool silent;
 	int64_t gloo_since;                    /* a gloo peer whose epoch is not told yet; else 0 */
 	int rank;                              /* -1: not known */
 	unsigned sender;                       /* 0: it is none */
@@ -107,8 +110,8 @@ void ws_store_watch_decide(struct ws_store_conn *c);
 /* The connection is about to be closed. */
 void ws_store_watch_left(struct ws_store_conn *c);
 /* Remembers the first thing that cannot work. The hint may be NULL. */
-void ws_store_watch_trouble(struct ws_store_core *core, int rank, const char *hint, const char *fmt, ...)
-	__attribute__((format(printf, 4, 5)));
+void ws_store_watch_trouble(struct ws_store_core *core, int rank, const char *hint, const char *fmt,
+                            ...) __attribute__((format(printf, 4, 5)));
 /* "10.0.0.2:41234 (rank 3)" */
 const char *ws_store_watch_name(const struct ws_store_conn *c, char *dst, size_t n);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_diag.c - the state of a rendezvous for programs (the report) and for people (the paragraph).
+/* store_diag.c - the state of a rendezvous for programs (the report) and
+ * for people (the paragraph).
  *
  * The paragraph is read when weights have not arrived and somebody has been woken up for it: first
  * who is there, then who is missing, who waits for what, and last what to look at. */
@@ -166,8 +167,8 @@ static void put_who_is_there(const struct ws_store_core *core, const struct ws_s
                              uint16_t port, struct ws_buf *out)
 {
 	if (core->world_size)
-		ws_buf_printf(out, "%u of %u peers have joined the rendezvous on port %u", r->joined,
-		              core->world_size - 1, port);
+		ws_buf_printf(out, "%u of %u peers have joined the rendezvous on port %u",
+		              r->joined, core->world_size - 1, port);
 	else
 		ws_buf_printf(out, "%u peer%s joined the rendezvous on port %u", r->joined,
 		              r->joined == 1 ? " has" : "s have", port);
@@ -203,7 +204,8 @@ static void put_missing_ranks(const struct ws_store_core *core, const struct ws_
 		return;
 	for (unsigned rank = core->senders; rank < core->world_size; rank++)
 		if (!is_rank(r, (int)rank) && n++ < NAMED_AT_MOST)
-			ws_buf_printf(out, "%s%u", n == 1 ? "No gloo address has come from rank " : ", ", rank);
+			ws_buf_printf(out, "%s%u",
+			              n == 1 ? "No gloo address has come from rank " : ", ", rank);
 	if (n > NAMED_AT_MOST)
 		ws_buf_printf(out, " and %u more", n - NAMED_AT_MOST);
 	if (n)
@@ -244,17 +246,25 @@ static void put_cause_of_absence(const struct ws_store_report *r, uint16_t port,
                                  struct ws_buf *out)
 {
 	if (r->joined == 0 && !any(r, is_stranger))
-		ws_buf_printf(out, "Nobody has reached us: either no server has acted on the init request "
-		              "yet (it may be busy generating), or the servers cannot reach the address "
-		              "they were given. A loopback or container address is good for this machine "
-		              "only; a firewall must let port %u in.", port);
+		ws_buf_printf(
+			out,
+			"Nobody has reached us: either no server has acted on the init request "
+			"yet (it may be busy generating), or the servers cannot reach the address "
+			"they were given. A loopback or container address is good for this machine "
+			"only; a firewall must let port %u in.",
+			port);
 	else if (r->joined == 0)
-		ws_buf_puts(out, "Something connected but did not join, as torch always does at once: see "
-		            "what else uses this port.");
+		ws_buf_puts(
+			out,
+			"Something connected but did not join, as torch always does at once: see "
+			"what else uses this port.");
 	else
-		ws_buf_puts(out, "Whoever is missing was not asked, is still busy, or does not exist: the "
-		            "world size is 1 for us and 1 for each tensor-parallel rank of every endpoint. "
-		            "Look at the log of the endpoints whose addresses are not in the list.");
+		ws_buf_puts(
+			out,
+			"Whoever is missing was not asked, is still busy, or does not exist: the "
+			"world size is 1 for us and 1 for each tensor-parallel rank of every "
+		        "endpoint. "
+			"Look at the log of the endpoints whose addresses are not in the list.");
 }
 
 /* Of the waits, the one that explains most: for keys of others, then for unknown ones, then any. */
@@ -281,19 +291,30 @@ static void put_cause_of_wait(const struct ws_store_core *core, const struct ws_
 	const struct ws_bytes key = { p->waits_for, strlen(p->waits_for) };
 
 	if (p->foreign)
-		ws_buf_printf(out, "\"%s\" does not belong to group '%s': who asks for it is a process of an "
-		              "earlier attempt, or was given another group name.", p->waits_for, core->group);
+		ws_buf_printf(
+			out,
+			"\"%s\" does not belong to group '%s': who asks for it is a process of an "
+			"earlier attempt, or was given another group name.",
+			p->waits_for, core->group);
 	else if (ws_store_gloo_key(key, core->group, &g))
-		ws_buf_printf(out, g.rank ? "All wait for rank %d to publish its gloo address: that process "
-		              "has not come so far, or has died." :
-		              "They wait for our own gloo address (rank %d): we have not published it.",
-		              g.rank);
+		ws_buf_printf(
+			out,
+			g.rank ? "All wait for rank %d to publish its gloo address: that process "
+				 "has not come so far, or has died." :
+				 "They wait for our own gloo address (rank %d): we have not "
+		                 "published it.",
+			g.rank);
 	else if (p->waits_kind == WS_KEY_NCCL_ID)
-		ws_buf_puts(out, "The NCCL id is set by us, and we have not set it: NCCL was not loaded or "
-		            "failed on this side.");
+		ws_buf_puts(
+			out,
+			"The NCCL id is set by us, and we have not set it: NCCL was not loaded or "
+			"failed on this side.");
 	else
-		ws_buf_printf(out, "We know nothing of \"%s\": the server runs a backend or an option that is "
-		              "not supported.", p->waits_for);
+		ws_buf_printf(
+			out,
+			"We know nothing of \"%s\": the server runs a backend or an option that is "
+			"not supported.",
+			p->waits_for);
 }
 
 static void put_cause(const struct ws_store_core *core, const struct ws_store_report *r,
@@ -309,11 +330,15 @@ static void put_cause(const struct ws_store_core *core, const struct ws_store_re
 	} else if (wait) {
 		put_cause_of_wait(core, wait, out);
 	} else {
-		ws_buf_puts(out, "All are here and none waits for anything of this store, so the delay is "
-		            "elsewhere: a firewall between the ranks (they connect to each other on any "
-		            "port), an interface that others cannot reach (NCCL_SOCKET_IFNAME, "
-		            "GLOO_SOCKET_IFNAME), or a server whose default group is bound to its device "
-		            "and which splits that communicator instead of asking for our NCCL id.");
+		ws_buf_puts(
+			out,
+			"All are here and none waits for anything of this store, so the delay is "
+			"elsewhere: a firewall between the ranks (they connect to each other on "
+		        "any "
+			"port), an interface that others cannot reach (NCCL_SOCKET_IFNAME, "
+			"GLOO_SOCKET_IFNAME), or a server whose default group is bound to its "
+		        "device "
+			"and which splits that communicator instead of asking for our NCCL id.");
 	}
 }
 
@@ -321,7 +346,8 @@ void ws_store_core_explain(const struct ws_store_core *core, uint16_t port, stru
 {
 	struct ws_store_report r;
 	if (ws_store_core_report(core, &r, NULL)) {
-		ws_buf_printf(out, "%u peers have joined the rendezvous on port %u.", core->joined, port);
+		ws_buf_printf(out, "%u peers have joined the rendezvous on port %u.", core->joined,
+		              port);
 		return;
 	}
 	put_who_is_there(core, &r, port, out);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* store_exec.c - what each request does, as torch's servers do it.
  *
- * Where torch's two servers differ (a GET of a missing key, a COMPARE_SET that somebody waits for) this
- * follows the libuv one. Values are bytes and counters are decimal text. What torch answers with
- * an exception on its side closes the connection here too. */
+ * Where torch's two servers differ (a GET of a missing key, a COMPARE_SET that somebody waits
+ * for) this follows the libuv one. Values are bytes and counters are decimal text. What torch
+ * answers with an exception on its side closes the connection here too. */
 #include "store_core.h"
 
 #include <errno.h>
@@ -129,14 +129,17 @@ static int add_to(struct ws_store_conn *c, struct ws_bytes key, int64_t delta, i
 	*sum = (int64_t)((uint64_t)*sum + (uint64_t)delta); /* wraps, as torch's does in practice */
 	char text[32];
 	const int n = snprintf(text, sizeof text, "%" PRId64, *sum);
-	return stored(c, ws_store_keys_set(&c->core->keys, key, (struct ws_bytes){ text, (size_t)n }));
+	return stored(c,
+	              ws_store_keys_set(&c->core->keys, key, (struct ws_bytes){ text, (size_t)n }));
 }
 
-/* Rank 0 takes part in a store-based barrier by being counted together with the first who arrives. */
+/* Rank 0 takes part in a store-based barrier by being counted together with the first who
+ * arrives. */
 static int64_t our_share(const struct ws_store_conn *c, struct ws_bytes key, int64_t delta)
 {
 	const bool first = delta > 0 && !ws_store_entry_there(find(c, key));
-	return first && ws_store_classify(key.data, key.n, c->core->group) == WS_KEY_BARRIER ? 1 : 0;
+	return first && ws_store_classify(key.data, key.n, c->core->group) == WS_KEY_BARRIER ? 1 :
+	                                                                                       0;
 }
 
 static void exec_add(struct ws_store_conn *c, struct ws_store_fields f)

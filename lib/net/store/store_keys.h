@@ -83,9 +83,11 @@ int ws_store_keys_set(struct ws_store_keys *k, struct ws_bytes key, struct ws_by
 int ws_store_keys_append(struct ws_store_keys *k, struct ws_bytes key, struct ws_bytes value);
 int ws_store_keys_push(struct ws_store_keys *k, struct ws_bytes key, struct ws_bytes value);
 void ws_store_keys_pop(struct ws_store_keys *k, struct ws_store_entry *e); /* the queue has items */
-bool ws_store_keys_delete(struct ws_store_keys *k, struct ws_bytes key);   /* true: there was a value */
+/* true: there was a value */
+bool ws_store_keys_delete(struct ws_store_keys *k, struct ws_bytes key);
 
-/* Waits for those of n keys (in wire form at f) that are not there; who->n_missing says how many. */
+/* Waits for those of n keys (in wire form at f) that are not there; who->n_missing says how
+ * many. */
 int ws_store_keys_wait(struct ws_store_keys *k, struct ws_store_waiter *who,
                        struct ws_store_fields f, size_t n);
 int ws_store_keys_arrive(struct ws_store_keys *k, struct ws_store_waiter *who,

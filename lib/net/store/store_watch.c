@@ -19,7 +19,8 @@ enum { ADDRESS_BYTES = 136, SEQUENCE_AT = 128 }; /* one of the addresses in a gl
  * key is set, so this is about the network reordering two connections. */
 static const int64_t twin_grace_ns = 500 * WS_NS_PER_MS;
 
-void ws_store_watch_trouble(struct ws_store_core *core, int rank, const char *hint, const char *fmt, ...)
+void ws_store_watch_trouble(struct ws_store_core *core, int rank, const char *hint, const char *fmt,
+                            ...)
 {
 	if (core->trouble.code != WS_OK)
 		return;
@@ -59,7 +60,8 @@ static const struct {
 	  "unset TORCH_DISTRIBUTED_DEBUG for that server (INFO is fine) and restart it" },
 	{ WS_KEY_SCALABLE_ID,
 	  "starts NCCL from several roots (TORCH_NCCL_RANKS_PER_ROOT), which is not supported",
-	  "unset TORCH_NCCL_RANKS_PER_ROOT for that server, and keep the group at 128 ranks or less" },
+	  "unset TORCH_NCCL_RANKS_PER_ROOT for that server, and keep the group at 128 ranks or "
+	  "less" },
 	{ WS_KEY_NCCL2,
 	  "uses torch's opt-in nccl2 backend, which exchanges ids in a way that is not supported",
 	  "unset TORCH_DIST_USE_NCCL2 for that server and restart it" },
@@ -76,16 +78,18 @@ static void judge(struct ws_store_conn *c, struct ws_bytes key, enum ws_store_ke
 			                       ws_store_watch_name(c, name, sizeof name),
 			                       hopeless[i].what);
 	if (core->group && key.n > 12 && memcmp(key.data, "/default_pg/", 12) == 0)
-		ws_store_watch_trouble(core, c->rank, "join with the server's own weight-update call, not with "
-		                             "init_process_group",
+		ws_store_watch_trouble(core, c->rank,
+		                       "join with the server's own weight-update call, not with "
+		                       "init_process_group",
 		                       "%s joined torch's default group and not '%s'",
 		                       ws_store_watch_name(c, name, sizeof name), core->group);
 	struct ws_store_gloo_key g;
 	if (kind == WS_KEY_GLOO_ADDRESS && ws_store_gloo_key(key, core->group, &g) && g.ours &&
 	    g.device > 0)
-		ws_store_watch_trouble(core, c->rank, "name one interface in GLOO_SOCKET_IFNAME of that server",
-		                       "%s spreads gloo over several interfaces, which is not supported",
-		                       ws_store_watch_name(c, name, sizeof name));
+		ws_store_watch_trouble(
+			core, c->rank, "name one interface in GLOO_SOCKET_IFNAME of that server",
+			"%s spreads gloo over several interfaces, which is not supported",
+			ws_store_watch_name(c, name, sizeof name));
 }
 
 void ws_store_watch_read(struct ws_store_conn *c, struct ws_bytes key)
@@ -99,11 +103,12 @@ void ws_store_watch_read(struct ws_store_conn *c, struct ws_bytes key)
 		return;
 	char text[160];
 	if (kind == WS_KEY_SEQ_NUM)
-		/* Failing for want of memory leaves the peer waiting, which is what the report shows. */
+		/* Failing for want of memory leaves the peer waiting, which
+		 * is what the report shows. */
 		ws_store_keys_set(&core->keys, key, (struct ws_bytes){ zeros, sizeof zeros });
 	else if (kind == WS_KEY_OTHER)
-		ws_log(core->log, 1, "store: %s asks for \"%s\", a key we know nothing of", c->address,
-		       ws_printable(text, sizeof text, key.data, key.n));
+		ws_log(core->log, 1, "store: %s asks for \"%s\", a key we know nothing of",
+		       c->address, ws_printable(text, sizeof text, key.data, key.n));
 }
 
 int ws_store_watch_join(struct ws_store_conn *c)
@@ -111,10 +116,12 @@ int ws_store_watch_join(struct ws_store_conn *c)
 	struct ws_store_core *core = c->core;
 	if (core->world_size && core->joined + 1 >= core->world_size) {
 		core->refused++;
-		ws_store_watch_trouble(core, c->rank, "count the tensor-parallel ranks of every endpoint, and see "
-		                             "that nobody of an earlier attempt still retries",
-		                       "the peer at %s is one too many: the group has world size %u",
-		                       c->address, core->world_size);
+		ws_store_watch_trouble(
+			core, c->rank,
+			"count the tensor-parallel ranks of every endpoint, and see "
+			"that nobody of an earlier attempt still retries",
+			"the peer at %s is one too many: the group has world size %u", c->address,
+			core->world_size);
 		ws_store_conn_doom(c, "the group is complete");
 		return -1;
 	}
@@ -155,13 +162,16 @@ static void settle(struct ws_store_conn *c, char epoch)
 	set_undecided(c, 0);
 	ws_store_watch_name(c, name, sizeof name);
 	if (epoch == 'B')
-		ws_store_watch_trouble(core, c->rank, "use torch 2.2 or later on that server, or the nccl backend",
+		ws_store_watch_trouble(core, c->rank,
+		                       "use torch 2.2 or later on that server, or the nccl backend",
 		                       "%s runs torch 2.1, whose gloo is not supported", name);
 	if (!core->gloo.epoch)
 		core->gloo.epoch = epoch;
 	if (core->gloo.epoch != epoch)
-		ws_store_watch_trouble(core, c->rank, "run the same torch on every server of the group",
-		                       "%s speaks another version of gloo than the first peer", name);
+		ws_store_watch_trouble(core, c->rank,
+		                       "run the same torch on every server of the group",
+		                       "%s speaks another version of gloo than the first peer",
+		                       name);
 	else if (core->changed)
 		core->changed(core->ctx);
 }
@@ -169,7 +179,8 @@ static void settle(struct ws_store_conn *c, char epoch)
 void ws_store_watch_decide(struct ws_store_conn *c)
 {
 	const char epoch = ws_store_conn_epoch(c);
-	if (epoch != 'B' || c->scan.epoch == WS_EPOCH_B || c->core->now - c->gloo_since > twin_grace_ns)
+	if (epoch != 'B' || c->scan.epoch == WS_EPOCH_B ||
+	    c->core->now - c->gloo_since > twin_grace_ns)
 		settle(c, epoch);
 }
 
@@ -179,18 +190,21 @@ static bool claim_rank(struct ws_store_conn *c, int rank)
 	if (c->rank == rank)
 		return true;
 	if (rank == 0 || (core->world_size && (unsigned)rank >= core->world_size)) {
-		ws_store_watch_trouble(core, rank, "rank 0 is ours; the rank offset of the first endpoint is 1",
-		                       "the peer at %s calls itself rank %d of %u", c->address, rank,
-		                       core->world_size);
+		ws_store_watch_trouble(core, rank,
+		                       "rank 0 is ours; the rank offset of the first endpoint is 1",
+		                       "the peer at %s calls itself rank %d of %u", c->address,
+		                       rank, core->world_size);
 		return false;
 	}
 	for (const struct ws_store_conn *o = core->first; o; o = o->next) {
 		if (o->rank != rank)
 			continue;
-		ws_store_watch_trouble(core, rank, "pipeline-parallel servers do this; every other server needs "
-		                             "a rank offset of its own",
-		                       "the peers at %s and %s both call themselves rank %d", o->address,
-		                       c->address, rank);
+		ws_store_watch_trouble(
+			core, rank,
+			"pipeline-parallel servers do this; every other server needs "
+			"a rank offset of its own",
+			"the peers at %s and %s both call themselves rank %d", o->address,
+			c->address, rank);
 		return false;
 	}
 	c->rank = rank;
@@ -216,9 +230,10 @@ static void note_gloo(struct ws_store_conn *c, struct ws_bytes key,
 		memcpy(prefix, key.data, g->n_prefix);
 		prefix[g->n_prefix] = 0;
 	} else if (strlen(prefix) != g->n_prefix || memcmp(prefix, key.data, g->n_prefix) != 0) {
-		ws_store_watch_trouble(core, c->rank, "run the same torch on every server of the group",
-		                       "rank %d (%s) publishes under other keys than the first peer",
-		                       c->rank, c->address);
+		ws_store_watch_trouble(
+			core, c->rank, "run the same torch on every server of the group",
+			"rank %d (%s) publishes under other keys than the first peer", c->rank,
+			c->address);
 	}
 	if (c->scan.epoch == WS_EPOCH_OLD && numbers_its_pairs(value))
 		c->scan.epoch = WS_EPOCH_B;
@@ -253,7 +268,8 @@ void ws_store_watch_write(struct ws_store_conn *c, struct ws_bytes key, struct w
 		note_gloo(c, key, &g, value);
 	if ((key.n == 15 && memcmp(key.data, "/exception_dump", 15) == 0) ||
 	    ws_store_key_has(key, "NCCLABORTEDCOMM:"))
-		ws_store_watch_trouble(core, c->rank, "its log says which collective was not answered in time",
+		ws_store_watch_trouble(core, c->rank,
+		                       "its log says which collective was not answered in time",
 		                       "%s gave the group up: its NCCL watchdog fired",
 		                       ws_store_watch_name(c, name, sizeof name));
 }
@@ -267,7 +283,9 @@ void ws_store_watch_left(struct ws_store_conn *c)
 	if (!c->joined || core->closing)
 		return;
 	ws_store_remember_left(c);
-	ws_store_watch_trouble(core, c->rank, c->sender ? "see what that sender said: it failed or was killed" :
-	                             "see that server's log: it crashed, timed out or destroyed the group",
-	                       "%s left the rendezvous", ws_store_watch_name(c, name, sizeof name));
+	ws_store_watch_trouble(
+		core, c->rank,
+		c->sender ? "see what that sender said: it failed or was killed" :
+			    "see that server's log: it crashed, timed out or destroyed the group",
+		"%s left the rendezvous", ws_store_watch_name(c, name, sizeof name));
 }

@@ -77,8 +77,8 @@ static uint32_t load_u32(const void *at)
 	return le32toh(value);
 }
 
-/* One byte tells, unless it is 0: that opens both a C client's VALIDATE and an older one's SET. Never
- * waits for five bytes otherwise, since 1.13 sends an opcode in a segment of its own. */
+/* One byte tells, unless it is 0: that opens both a C client's VALIDATE and an older one's SET.
+ * Never waits for five bytes otherwise, since 1.13 sends an opcode in a segment of its own. */
 static enum ws_scan find_epoch(struct ws_store_scan *s, const unsigned char *data, size_t n)
 {
 	if (data[0] == 0 && n < 5)

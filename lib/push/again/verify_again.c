@@ -62,12 +62,12 @@ int again_ask(struct again *a, struct ws_checksums *sums, struct ws_err *err)
 	const size_t n = a->opts->n_endpoints;
 	for (size_t i = 0; i < n; i++)
 		ws_checksums_free(&sums[i]);
-	const int rc = ws_endpoint_checksums(a->http, a->opts->endpoints, n, again_step(a), a->opts->cancel,
-	                                     sums, a->errs, err);
+	const int rc = ws_endpoint_checksums(a->http, a->opts->endpoints, n, again_step(a),
+	                                     a->opts->cancel, sums, a->errs, err);
 	for (size_t i = 0; i < n; i++)
 		for (size_t r = 0; r < sums[i].n_ranks; r++)
-			qsort(sums[i].ranks[r].items, sums[i].ranks[r].n, sizeof *sums[i].ranks[r].items,
-			      ws_checksum_by_name);
+			qsort(sums[i].ranks[r].items, sums[i].ranks[r].n,
+			      sizeof *sums[i].ranks[r].items, ws_checksum_by_name);
 	return rc;
 }
 
@@ -89,7 +89,8 @@ static void report_change(const struct again *a, const char *url, int rank,
 }
 
 static void compare_rank(const struct again *a, struct ws_verify_result *r,
-                         const struct ws_checksum_rank *before, const struct ws_checksum_rank *after)
+                         const struct ws_checksum_rank *before,
+                         const struct ws_checksum_rank *after)
 {
 	size_t i = 0, k = 0;
 	while (i < before->n || k < after->n) {
@@ -105,7 +106,8 @@ static void compare_rank(const struct again *a, struct ws_verify_result *r,
 		r->missing += order < 0;
 		r->different += order == 0;
 		r->unexpected += order > 0;
-		report_change(a, r->url, before->rank, order <= 0 ? x : NULL, order >= 0 ? y : NULL);
+		report_change(a, r->url, before->rank, order <= 0 ? x : NULL,
+		              order >= 0 ? y : NULL);
 	}
 }
 
@@ -115,11 +117,13 @@ int again_compare(struct again *a, size_t i)
 	const struct ws_checksums *before = &a->before[i], *after = &a->after[i];
 	r->ranks = (unsigned)after->n_ranks;
 	snprintf(r->algorithm, sizeof r->algorithm, "%s", after->algorithm);
-	if (ws_checksums_whole(before, &a->infos[i], &r->err) || ws_checksums_whole(after, &a->infos[i], &r->err))
+	if (ws_checksums_whole(before, &a->infos[i], &r->err) ||
+	    ws_checksums_whole(after, &a->infos[i], &r->err))
 		return -1;
 	for (size_t k = 0; k < after->n_ranks; k++) {
 		if (!before->ranks[k].n && !after->ranks[k].n) {
-			ws_err_set(&r->err, WS_EREFUSED, "%s: rank %d reported no checksum of any parameter", r->url,
+			ws_err_set(&r->err, WS_EREFUSED,
+			           "%s: rank %d reported no checksum of any parameter", r->url,
 			           after->ranks[k].rank);
 			return ws_err_where(&r->err, NULL, r->url);
 		}
@@ -134,7 +138,9 @@ int again_compare(struct again *a, size_t i)
 static int connect_to(struct again *a, struct ws_err *err)
 {
 	const size_t n = a->opts->n_endpoints;
-	const struct ws_client_opts client = { .api_key = a->opts->api_key, .ca_file = a->opts->ca_file, .log = a->opts->log,
+	const struct ws_client_opts client = { .api_key = a->opts->api_key,
+		                               .ca_file = a->opts->ca_file,
+		                               .log = a->opts->log,
 		                               .connect_ns = a->opts->connect_ns };
 	const int64_t connect_ns = a->opts->connect_ns > 0 ? a->opts->connect_ns : 10 * WS_NS_PER_S;
 	a->until = a->opts->timeout_ns > 0 ? ws_deadline_in(a->opts->timeout_ns) : WS_FOREVER;
@@ -145,15 +151,16 @@ static int connect_to(struct again *a, struct ws_err *err)
 	if (ws_client_open(&client, &a->http, err))
 		return -1;
 	const ws_deadline until = ws_deadline_min(a->until, ws_deadline_in(connect_ns));
-	const int rc = ws_endpoint_probe_all(a->http, a->opts->endpoints, n, until, a->opts->cancel, a->infos, a->errs,
-	                                     err);
+	const int rc = ws_endpoint_probe_all(a->http, a->opts->endpoints, n, until, a->opts->cancel,
+	                                     a->infos, a->errs, err);
 	for (size_t i = 0; rc && i < n; i++)
 		again_fail(a, i, &a->errs[i]);
 	return rc;
 }
 
 /* The push gets what is left of the run's time. */
-static int push_again(const struct again *a, const struct ws_push_source *source, struct ws_err *err)
+static int push_again(const struct again *a, const struct ws_push_source *source,
+                      struct ws_err *err)
 {
 	struct ws_push_opts opts = *a->opts;
 	struct ws_push *p = NULL;
@@ -176,14 +183,16 @@ static int take_checksums(struct again *a, struct ws_checksums *sums, struct ws_
 	int rc = again_ask(a, sums, err);
 	for (size_t i = 0; i < a->opts->n_endpoints; i++) {
 		struct ws_err why = a->errs[i];
-		if (why.code == WS_OK && ws_checksums_whole(&sums[i], &a->infos[i], &why) && rc == 0) {
+		if (why.code == WS_OK && ws_checksums_whole(&sums[i], &a->infos[i], &why) &&
+		    rc == 0) {
 			*err = why;
 			rc = -1;
 		}
 		again_fail(a, i, &why);
 	}
 	if (rc && err->code == WS_EREFUSED && !err->hint[0])
-		ws_err_hint(err, "--twice needs an endpoint that reports checksums of its weights, of every rank");
+		ws_err_hint(err, "--twice needs an endpoint that reports checksums of its weights, "
+		                 "of every rank");
 	return rc;
 }
 
@@ -199,8 +208,9 @@ static void judge_twice(struct again *a, size_t i)
 	ws_err_set(&r->err, WS_EMISMATCH, "%s: a push of the same weights changed %zu of %zu "
 	           "parameters", r->url, bad, bad + r->equal);
 	if (bad > r->equal)
-		ws_err_hint(&r->err, "most of it changed: if it held other weights before, run this again "
-		                     "now that it has these");
+		ws_err_hint(&r->err,
+		            "most of it changed: if it held other weights before, run this again "
+		            "now that it has these");
 	ws_err_where(&r->err, NULL, r->url);
 }
 

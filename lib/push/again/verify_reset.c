@@ -3,9 +3,9 @@
  * with random numbers and receive the source: a parameter that is not what it was
  * before has not been written.
  *
- *   with checksums      checksum, pause, reset_tensors, checksum, transfer, checksum, resume: all ranks
- *   without             snapshot, pause, reset_tensors, compare, transfer, compare, resume: SGLang reports the
- *                       first rank alone then
+ *   with checksums      checksum, pause, reset_tensors, checksum, transfer, checksum, resume: all
+ * ranks without             snapshot, pause, reset_tensors, compare, transfer, compare, resume:
+ * SGLang reports the first rank alone then
  *
  * The second answer must differ from the first on every rank, or nothing was reset.
  *
@@ -73,9 +73,11 @@ static void ask_checksums(struct reset *s, struct ws_checksums *sums)
 
 static int hint_at_need(struct ws_err *err)
 {
-	return !ws_endpoint_said_no(err) ? -1 :
-	       ws_err_hint(err, "--reset needs a server whose /weights_checker can reset_tensors, and either checksum, "
-	                        "or snapshot and compare");
+	return !ws_endpoint_said_no(err) ?
+	               -1 :
+	               ws_err_hint(err, "--reset needs a server whose /weights_checker can "
+	                                "reset_tensors, and either checksum, "
+	                                "or snapshot and compare");
 }
 
 static int reset_all(struct reset *s, struct ws_err *err)
@@ -101,8 +103,11 @@ static int refuse_partial(const struct ws_push *p, struct ws_err *err)
 		const struct push_endpoint *e = &p->to.endpoints[i];
 		if (e->weights.state != WS_PARTIAL)
 			continue;
-		ws_err_set(err, WS_EREFUSED, "%s: an earlier push left its weights incomplete, so --reset has nothing to "
-		           "compare with", e->url);
+		ws_err_set(err, WS_EREFUSED,
+		           "%s: an earlier push left its weights incomplete, so --reset has "
+		           "nothing to "
+		           "compare with",
+		           e->url);
 		ws_err_hint(err, "push the source first: wsync-push SOURCE --endpoint %s", e->url);
 		return ws_err_where(err, NULL, e->url);
 	}
@@ -119,7 +124,8 @@ static int choose_means(struct reset *s, struct ws_err *err)
 		struct ws_err *e = &a->errs[i];
 		if (ws_endpoint_check_tp(&a->infos[i], err))
 			return -1;
-		s->summed[i] = e->code == WS_OK && ws_checksums_whole(&a->before[i], &a->infos[i], NULL) == 0;
+		s->summed[i] = e->code == WS_OK &&
+		               ws_checksums_whole(&a->before[i], &a->infos[i], NULL) == 0;
 		if (e->code == WS_OK || (e->code == WS_EREFUSED && !a->before[i].contradicts))
 			continue;
 		again_fail(a, i, e);
@@ -141,7 +147,8 @@ static int remember(struct reset *s, struct ws_err *err)
 
 /* ---- was it reset? ---- */
 
-static size_t count_changed(const struct ws_checksum_rank *before, const struct ws_checksum_rank *after)
+static size_t count_changed(const struct ws_checksum_rank *before,
+                            const struct ws_checksum_rank *after)
 {
 	size_t n = before->n != after->n;
 	for (size_t i = 0; i < before->n && i < after->n; i++)
@@ -153,7 +160,9 @@ static int refuse_reset(struct again *a, size_t i, const char *of, struct ws_err
 {
 	struct ws_err why = WS_ERR_INIT;
 	ws_err_set(&why, WS_EREFUSED, "%s: reset_tensors changed nothing%s", a->results[i].url, of);
-	ws_err_hint(&why, "a push cannot show that it restores what was not reset; perhaps a proxy answered");
+	ws_err_hint(
+		&why,
+		"a push cannot show that it restores what was not reset; perhaps a proxy answered");
 	again_fail(a, i, &why);
 	if (err && err->code == WS_OK)
 		*err = a->results[i].err;
@@ -182,8 +191,10 @@ static int check_endpoint(struct reset *s, size_t i, struct ws_err *err)
 	if (still >= 0)
 		return refuse_reset(a, i, of, err);
 	if (changed < all)
-		push_warn(s->push, a->opts->endpoints[i], "reset_tensors left %zu of %zu parameters as they were: whether a "
-		          "push writes them is not known", all - changed, all);
+		push_warn(s->push, a->opts->endpoints[i],
+		          "reset_tensors left %zu of %zu parameters as they were: whether a "
+		          "push writes them is not known",
+		          all - changed, all);
 	return 0;
 }
 
@@ -270,7 +281,8 @@ static void find_intact(struct reset *s)
 static void say_no(struct again *a, size_t i, const char *words)
 {
 	struct ws_err why = WS_ERR_INIT;
-	ws_err_set(&why, WS_EMISMATCH, "%s: after a push onto random weights it is not what it was: %s",
+	ws_err_set(&why, WS_EMISMATCH,
+	           "%s: after a push onto random weights it is not what it was: %s",
 	           a->results[i].url, words);
 	again_fail(a, i, &why);
 }
@@ -369,8 +381,8 @@ static int take_step(void *ctx, struct ws_push *p, enum push_step step, struct w
 
 /* ---- a run ---- */
 
-static int run(struct reset *s, const struct ws_push_opts *opts, const struct ws_push_source *source,
-               struct ws_err *err)
+static int run(struct reset *s, const struct ws_push_opts *opts,
+               const struct ws_push_source *source, struct ws_err *err)
 {
 	if (again_open(&s->a, err))
 		return -1;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* disk.c - a checkpoint on its way into a directory, and what becomes of it when its writer dies. */
+/* disk.c - a checkpoint on its way into a directory, and what becomes of it when its writer
+ * dies. */
 #include "disk.h"
 
 #include "disk_files.h"
@@ -42,9 +43,11 @@ int ws_disk_room(const char *dir, uint64_t bytes, struct ws_err *err)
 	if (room >= bytes)
 		return 0;
 	ws_err_set(err, WS_ESYSTEM, "%s has room for %s, and the checkpoint takes %s", dir,
-	           ws_format_size(has, sizeof has, room), ws_format_size(takes, sizeof takes, bytes));
-	return ws_err_hint(err, "older checkpoints are removed after a success only: make room, or name "
-	                        "another --disk-dir");
+	           ws_format_size(has, sizeof has, room),
+	           ws_format_size(takes, sizeof takes, bytes));
+	return ws_err_hint(err,
+	                   "older checkpoints are removed after a success only: make room, or name "
+	                   "another --disk-dir");
 }
 
 /* ---- what the dead have left ---- */
@@ -113,7 +116,8 @@ static bool still_there(int fd)
 	return fstat(fd, &st) == 0 && st.st_nlink > 0;
 }
 
-/* A name that is ours. On a file system without locks it is ours, too, but nobody cleans up after us. */
+/* A name that is ours. On a file system without locks it is ours, too, but
+ * nobody cleans up after us. */
 static int take_name(struct ws_disk *d, const char *dir, struct ws_err *err)
 {
 	for (int try = 0; try < 100; try++) {
@@ -131,8 +135,8 @@ static int take_name(struct ws_disk *d, const char *dir, struct ws_err *err)
 	return ws_err_set(err, WS_ESYSTEM, "%s: others take every name", dir);
 }
 
-/* What could not be removed (NFS keeps files that somebody has open) is left to the next who begins here: the
- * lock stays beside it, for one of the dead. */
+/* What could not be removed (NFS keeps files that somebody has open) is left to the next who
+ * begins here: the lock stays beside it, for one of the dead. */
 static void release_name(struct ws_disk *d)
 {
 	struct stat st;
@@ -186,7 +190,8 @@ char *ws_disk_name(const struct ws_disk_note *note, char *dst, size_t n)
 	else
 		snprintf(label, sizeof label, "%016" PRIx64, note->digest);
 	for (char *c = label; *c; c++)
-		if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-", *c))
+		if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-",
+		            *c))
 			*c = '_';
 	snprintf(dst, n, "wsync-%s", label);
 	return dst;
@@ -207,7 +212,8 @@ static int try_name(struct ws_disk *d, const char *name, struct ws_err *err)
 	return rc;
 }
 
-int ws_disk_publish(struct ws_disk *d, const struct ws_disk_note *note, char **name, struct ws_err *err)
+int ws_disk_publish(struct ws_disk *d, const struct ws_disk_note *note, char **name,
+                    struct ws_err *err)
 {
 	char plain[LABEL_MAX + 16], numbered[LABEL_MAX + 32];
 	if (ws_disk_files_note(d->tmp, note, err))
@@ -220,7 +226,8 @@ int ws_disk_publish(struct ws_disk *d, const struct ws_disk_note *note, char **n
 		rc = try_name(d, numbered, err);
 	}
 	if (rc == 1)
-		return ws_err_set(err, WS_ESYSTEM, "%s/%s: %d of this name are there", d->dir, plain, NAMES_TRIED);
+		return ws_err_set(err, WS_ESYSTEM, "%s/%s: %d of this name are there", d->dir,
+		                  plain, NAMES_TRIED);
 	if (rc)
 		return -1;
 	ws_file_sync_directory(d->dir);
@@ -244,7 +251,8 @@ int ws_disk_remove(const char *dir, const char *name, struct ws_err *err)
 	if (ws_disk_files_are_ours(path, err) || take_name(&d, dir, err))
 		goto out;
 	/* Nobody ever sees half of it under the name that it had. */
-	rc = rename(path, d.tmp) ? ws_err_errno(err, "remove %s", path) : ws_disk_files_remove(d.tmp, err);
+	rc = rename(path, d.tmp) ? ws_err_errno(err, "remove %s", path) :
+	                           ws_disk_files_remove(d.tmp, err);
 out:
 	release_name(&d);
 	free(path);

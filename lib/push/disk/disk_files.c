@@ -143,8 +143,10 @@ int ws_disk_files_are_ours(const char *path, struct ws_err *err)
 		    (strcmp(e->d_name, note_name) == 0 || is_listed(files, e->d_name)))
 			continue;
 		ws_printable(name, sizeof name, e->d_name, strlen(e->d_name));
-		rc = ws_err_set(err, WS_ESYSTEM, "%s holds '%s', which was not written with it: it is left as it "
-		                "is", path, name);
+		rc = ws_err_set(err, WS_ESYSTEM,
+		                "%s holds '%s', which was not written with it: it is left as it "
+		                "is",
+		                path, name);
 	}
 	if (d)
 		closedir(d);
@@ -152,7 +154,8 @@ int ws_disk_files_are_ours(const char *path, struct ws_err *err)
 	return rc;
 }
 
-bool ws_disk_files_are_for(const char *path, const char *const *urls, size_t n_urls, struct timespec *when)
+bool ws_disk_files_are_for(const char *path, const char *const *urls, size_t n_urls,
+                           struct timespec *when)
 {
 	struct ws_json *note = read_note(path, when, NULL);
 	const struct ws_json *list = ws_json_get(note, "endpoints");

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* disk_prune.c - which checkpoints in a directory nobody needs any more.
  *
- * A server calls what it loaded its model, and whoever repairs or restarts it may go by that. So one is
- * old only when all the endpoints that it was written for have been given a newer one; what others
- * write into the same directory is theirs. */
+ * A server calls what it loaded its model, and whoever repairs or restarts it may go by that. So
+ * one is old only when all the endpoints that it was written for have been given a newer one;
+ * what others write into the same directory is theirs. */
 #include "disk.h"
 
 #include "disk_files.h"
@@ -54,13 +54,14 @@ static void look_at(struct finding *f, const char *name)
 		}
 		char *copy = f->n < f->cap ? strdup(name) : NULL;
 		if (copy)
-			f->items[f->n++] = (struct found){ copy, f->last && strcmp(copy, f->last) == 0, when };
+			f->items[f->n++] =
+				(struct found){ copy, f->last && strcmp(copy, f->last) == 0, when };
 	}
 	free(path);
 }
 
-void ws_disk_prune(const char *dir, const char *last, size_t keep, const char *const *urls, size_t n_urls,
-                   void (*told)(void *ctx, const struct ws_err *why), void *ctx)
+void ws_disk_prune(const char *dir, const char *last, size_t keep, const char *const *urls,
+                   size_t n_urls, void (*told)(void *ctx, const struct ws_err *why), void *ctx)
 {
 	struct finding f = { .dir = dir, .last = last, .urls = urls, .n_urls = n_urls };
 	DIR *d = opendir(dir);

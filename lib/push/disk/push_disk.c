@@ -5,13 +5,13 @@
  *   "recapture_cuda_graph":true where a server is quantized: its parameters may move then
  *   answered by {"success","message","num_paused_requests"}
  *
- * Without --disk-dir that is the source, where servers find in it exactly what would be sent. With it a
- * checkpoint is written there while the servers still work (push_disk_write.c). What a server loaded is
- * its model from then on, so it stays on the disk until the same endpoints have been given a newer one;
- * one that nobody was told of goes at once.
+ * Without --disk-dir that is the source, where servers find in it exactly what would be sent.
+ * With it a checkpoint is written there while the servers still work (push_disk_write.c). What a
+ * server loaded is its model from then on, so it stays on the disk until the same endpoints have
+ * been given a newer one; one that nobody was told of goes at once.
  *
- * Of a server's ranks only the first answers. A load cannot be stopped: who is not waited for any more
- * may still be at it. */
+ * Of a server's ranks only the first answers. A load cannot be stopped: who is not waited for
+ * any more may still be at it. */
 #include "push_disk.h"
 
 #include "names.h"
@@ -30,7 +30,8 @@ char *push_disk_join(const char *dir, const char *name)
 {
 	char *path;
 	const size_t n = strlen(dir);
-	return asprintf(&path, "%s%s%s", dir, n && dir[n - 1] == '/' ? "" : "/", name) < 0 ? NULL : path;
+	return asprintf(&path, "%s%s%s", dir, n && dir[n - 1] == '/' ? "" : "/", name) < 0 ? NULL :
+	                                                                                     path;
 }
 
 /* That servers are told to load it by. */
@@ -108,7 +109,9 @@ static const char *compare_files(const struct ws_push *p, char *dst, size_t n)
 	for (size_t i = 0; i < ws_source_file_count(s); i++) {
 		const char *name = file_of(ws_source_file_name(s, i));
 		if (!is_loaded(name)) {
-			snprintf(dst, n, "they do not load %.255s: it has another name than *.safetensors", name);
+			snprintf(dst, n,
+			         "they do not load %.255s: it has another name than *.safetensors",
+			         name);
 			return dst;
 		}
 	}
@@ -120,7 +123,8 @@ static const char *compare_files(const struct ws_push *p, char *dst, size_t n)
 		return "its files cannot be listed";
 	const char *why = NULL;
 	for (const struct dirent *e; !why && (e = readdir(dir));) {
-		if (!is_loaded(e->d_name) || is_pushed(s, e->d_name) || (indexed && is_skipped(p, e->d_name)))
+		if (!is_loaded(e->d_name) || is_pushed(s, e->d_name) ||
+		    (indexed && is_skipped(p, e->d_name)))
 			continue;
 		const struct ws_quoted name = ws_quote(e->d_name);
 		snprintf(dst, n, "they would also load %.255s, which is not pushed", name.text);
@@ -162,9 +166,12 @@ static int plan_source(struct ws_push *p, struct push_disk *d, struct ws_err *er
 	if (why) {
 		ws_err_set(err, WS_EUSAGE, "servers cannot load %.300s as it lies there: %s",
 		           p->from.name, why);
-		return ws_err_hint(err, "--disk-dir DIR writes a checkpoint there first, which servers can read");
+		return ws_err_hint(
+			err,
+			"--disk-dir DIR writes a checkpoint there first, which servers can read");
 	}
-	/* Without links: what is checked is what is loaded, also where a link is turned meanwhile. */
+	/* Without links: what is checked is what is loaded, also where a link is turned
+	 * meanwhile. */
 	d->path = realpath(p->from.source->paths[0], NULL);
 	if (!d->path)
 		return ws_err_errno(err, "%s", p->from.source->paths[0]);
@@ -296,16 +303,18 @@ static bool found_nothing(const char *said)
 	       !strstr(said, "Failed to update");
 }
 
-/* It said no before it had changed anything. After "Rolling back to original weights" nobody knows: the
- * servers read the originals from the path that they had just been given. */
+/* It said no before it had changed anything. After "Rolling back to original weights" nobody
+ * knows: the servers read the originals from the path that they had just been given. */
 static bool is_unchanged(const struct ws_err *e, const struct ws_json *answer, const char *said)
 {
 	if (e->code != WS_EREFUSED)
 		return false;
-	if (e->native == 401 || e->native == 403 || e->native == 404 || e->native == 405 || e->native == 422)
+	if (e->native == 401 || e->native == 403 || e->native == 404 || e->native == 405 ||
+	    e->native == 422)
 		return true;
-	return e->native == 400 && (found_nothing(said) || begins(said, "Failed to get model loader") ||
-	                            strcmp(ws_json_get_string(answer, "object", ""), "error") == 0);
+	return e->native == 400 &&
+	       (found_nothing(said) || begins(said, "Failed to get model loader") ||
+	        strcmp(ws_json_get_string(answer, "object", ""), "error") == 0);
 }
 
 static void explain(const struct ws_push *p, struct ws_err *e, const char *said)
@@ -313,11 +322,13 @@ static void explain(const struct ws_push *p, struct ws_err *e, const char *said)
 	const char *path = push_disk_of(p)->model_path;
 	if (e->code == WS_EREFUSED && found_nothing(said)) {
 		ws_err_wrap(e, "the server finds no checkpoint at %.300s", path);
-		ws_err_hint(e, "every node of the server must be able to read it; where it has another name "
+		ws_err_hint(e, "every node of the server must be able to read it; where it has "
+		               "another name "
 		               "there, say so with --disk-path");
 	} else if (e->code == WS_ETIMEOUT) {
 		ws_err_wrap(e, "the server may still be loading %.300s", path);
-		ws_err_hint(e, "a load cannot be stopped: push again when the server answers, and give it longer "
+		ws_err_hint(e, "a load cannot be stopped: push again when the server answers, and "
+		               "give it longer "
 		               "with --bucket-timeout");
 	} else if (e->code == WS_EREACH) {
 		ws_err_wrap(e, "while the server was loading %.300s", path);
@@ -329,8 +340,8 @@ static void note_paused(struct push_request *r, size_t i)
 	const int64_t n = ws_json_get_int(r->calls[i].root, "num_paused_requests", 0);
 	const size_t used = strlen(r->messages[i]);
 	if (n > 0)
-		snprintf(r->messages[i] + used, sizeof r->messages[i] - used, " (%lld requests were paused)",
-		         (long long)n);
+		snprintf(r->messages[i] + used, sizeof r->messages[i] - used,
+		         " (%lld requests were paused)", (long long)n);
 }
 
 static void judge(struct ws_push *p, struct push_request *r, size_t i)
@@ -338,14 +349,16 @@ static void judge(struct ws_push *p, struct push_request *r, size_t i)
 	struct push_endpoint *e = &p->to.endpoints[i];
 	struct ws_err *said = &p->to.errs[i];
 	const struct ws_json *answer = r->calls[i].root;
-	const char *words = ws_json_get_string(answer, "message", r->messages[i]); /* not cut short */
+	/* not cut short */
+	const char *words = ws_json_get_string(answer, "message", r->messages[i]);
 	if (said->code == WS_OK) {
 		push_target_event(&e->weights, PUSH_ACKED_LAST);
 		note_paused(r, i);
 	} else if (is_unchanged(said, answer, words)) {
 		push_target_event(&e->weights, PUSH_REFUSED_UNSENT);
 	} else if (e->weights.state == WS_PARTIAL && said->code == WS_ECANCELLED) {
-		push_warn(p, e->url, "it may still be loading %s: that cannot be stopped", push_disk_of(p)->model_path);
+		push_warn(p, e->url, "it may still be loading %s: that cannot be stopped",
+		          push_disk_of(p)->model_path);
 	}
 	explain(p, said, words);
 }
@@ -421,12 +434,13 @@ static void done(struct ws_push *p, bool ok)
 	if (!d || !d->name)
 		return;
 	if (ok)
-		ws_disk_prune(d->dir, d->name, p->opts.disk_keep, p->opts.endpoints, p->opts.n_endpoints,
-		              warn_kept, p);
+		ws_disk_prune(d->dir, d->name, p->opts.disk_keep, p->opts.endpoints,
+		              p->opts.n_endpoints, warn_kept, p);
 	else if (nobody_has_it(p) && ws_disk_remove(d->dir, d->name, &why))
 		warn_kept(p, &why);
 	else if (!nobody_has_it(p))
-		push_warn(p, NULL, "%s stays: endpoints may have loaded it in part, or be at it", d->path);
+		push_warn(p, NULL, "%s stays: endpoints may have loaded it in part, or be at it",
+		          d->path);
 }
 
 static bool takes(const struct ws_capabilities *can)
@@ -435,9 +449,20 @@ static bool takes(const struct ws_capabilities *can)
 }
 
 const struct push_protocol push_disk = {
-	.name = "disk", .routes = "/update_weights_from_disk", .takes = takes, .groupless = true,
-	.any_ranks = true, .files = true, .legal = legal, .planned = plan_disk, .tell_plan = tell_plan,
-	.has_copy = has_copy, .prepare = prepare, .transfer = transfer, .undo = push_brackets_undo, .done = done,
+	.name = "disk",
+	.routes = "/update_weights_from_disk",
+	.takes = takes,
+	.groupless = true,
+	.any_ranks = true,
+	.files = true,
+	.legal = legal,
+	.planned = plan_disk,
+	.tell_plan = tell_plan,
+	.has_copy = has_copy,
+	.prepare = prepare,
+	.transfer = transfer,
+	.undo = push_brackets_undo,
+	.done = done,
 	.forget = forget,
 };
 

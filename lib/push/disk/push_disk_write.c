@@ -4,7 +4,8 @@
  *   model-0000i-of-0000n.safetensors   the buckets
  *   model.safetensors.index.json       where there are several
  *   config.json                        the source's, with the quantization that is there now
- *   tokenizer.json, ...                the small files beside the source's config.json, but weights */
+ *   tokenizer.json, ...                the small files beside the source's config.json, but
+ * weights */
 #include "push_disk.h"
 
 #include "checkpoint.h"
@@ -36,7 +37,8 @@ static int tick(void *ctx, uint64_t bytes, struct ws_err *err)
 	if (ws_cancelled(p->opts.cancel))
 		return ws_err_set(err, WS_ECANCELLED, "cancelled while the checkpoint was written");
 	if (ws_deadline_passed(p->run.until))
-		return ws_err_set(err, WS_ETIMEOUT, "the deadline passed while the checkpoint was written");
+		return ws_err_set(err, WS_ETIMEOUT,
+		                  "the deadline passed while the checkpoint was written");
 	if (now - push_disk_of(p)->told_ns < TICK_NS)
 		return 0;
 	push_disk_of(p)->told_ns = now;
@@ -188,8 +190,22 @@ static int write_config(const struct ws_push *p, struct ws_err *err)
 static bool is_small(const char *name)
 {
 	static const char *const others[] = {
-		".*", "*.safetensors", "*.safetensors.index.json", "*.bin", "*.bin.index.json", "*.pt", "*.pth",
-		"*.ckpt", "*.gguf", "*.h5", "*.msgpack", "*.onnx", "*.npz", "*.tmp", "config.json", "wsync.json",
+		".*",
+		"*.safetensors",
+		"*.safetensors.index.json",
+		"*.bin",
+		"*.bin.index.json",
+		"*.pt",
+		"*.pth",
+		"*.ckpt",
+		"*.gguf",
+		"*.h5",
+		"*.msgpack",
+		"*.onnx",
+		"*.npz",
+		"*.tmp",
+		"config.json",
+		"wsync.json",
 	};
 	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
 		if (fnmatch(others[i], name, 0) == 0)
@@ -197,9 +213,10 @@ static bool is_small(const char *name)
 	return true;
 }
 
-/* With the mode of the source's file, where the file system has modes: what others could not read, they still
- * cannot. */
-static int make_like(const struct stat *like, const char *to, const struct ws_buf *bytes, struct ws_err *err)
+/* With the mode of the source's file, where the file system has modes: what others could
+ * not read, they still cannot. */
+static int make_like(const struct stat *like, const char *to, const struct ws_buf *bytes,
+                     struct ws_err *err)
 {
 	const int fd = ws_file_create(to, err);
 	if (fd < 0)
@@ -237,7 +254,8 @@ static int copy_small(const struct ws_push *p, const char *dir, struct ws_err *e
 			continue;
 		char *from = push_disk_join(dir, e->d_name);
 		char *to = push_disk_join(push_disk_of(p)->store.tmp, e->d_name);
-		rc = from && to ? copy_file(from, to, err) : ws_err_set(err, WS_ESYSTEM, "out of memory");
+		rc = from && to ? copy_file(from, to, err) :
+		                  ws_err_set(err, WS_ESYSTEM, "out of memory");
 		free(from);
 		free(to);
 		n++;
@@ -255,7 +273,8 @@ static int copy_others(const struct ws_push *p, struct ws_err *err)
 	if (strncmp(path, "synthetic:", 10) == 0)
 		return 0;
 	const char *slash = strrchr(path, '/');
-	char *dir = !slash ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+	char *dir =
+		!slash ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
 	const int rc = dir ? copy_small(p, dir, err) : ws_err_set(err, WS_ESYSTEM, "out of memory");
 	free(dir);
 	return rc;
@@ -282,7 +301,11 @@ int push_disk_write(struct ws_push *p, struct ws_err *err)
 			return -1;
 	if (p->checks.hashes.begun &&
 	    ws_hashes_wait(&p->checks.hashes, p->http, p->run.until, p->opts.cancel, NULL, err))
-		return -1; /* the hashes are of the source, which is checked for the last time here */
+		return -1; /* the hashes are of the source, which is checked for the last time here
+		            */
 	return push_check_sources(p, err) || ws_plan_index_write(p->from.plan, d->store.tmp, err) ||
-	       write_config(p, err) || copy_others(p, err) || ws_disk_publish(&d->store, &note, &d->name, err) ? -1 : 0;
+	                       write_config(p, err) || copy_others(p, err) ||
+	                       ws_disk_publish(&d->store, &note, &d->name, err) ?
+	               -1 :
+	               0;
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_brackets.c - what some servers want to hear before and after a whole update.
  *
- *   POST /begin_weight_update {}, POST /end_weight_update {}: servers with sessions refuse an update
- *   outside of one, but for one from disk; the first makes packed weights loadable again, the second
- *   packs them.
- *   POST /post_process_weights {"restore_weights_before_load","post_process_quantization"}: slime's
- *   servers, to the same end, and only with compressed-tensors.
+ *   POST /begin_weight_update {}, POST /end_weight_update {}: servers with sessions refuse an
+ * update outside of one, but for one from disk; the first makes packed weights loadable again, the
+ * second packs them. POST /post_process_weights
+ * {"restore_weights_before_load","post_process_quantization"}: slime's servers, to the same end,
+ * and only with compressed-tensors.
  *
- * Where one was begun its end is said whatever happened: in a server that never hears it every later
- * update fails, and its weights cannot be computed with. */
+ * Where one was begun its end is said whatever happened: in a server that never hears it every
+ * later update fails, and its weights cannot be computed with. */
 #include "push_protocol.h"
 
 #include <string.h>
@@ -42,7 +42,8 @@ static const struct {
 	const char *path[2];
 } brackets[] = {
 	{ { wants_session, in_session }, { "/begin_weight_update", "/end_weight_update" } },
-	{ { wants_processing, in_processing }, { "/post_process_weights", "/post_process_weights" } },
+	{ { wants_processing, in_processing },
+	  { "/post_process_weights", "/post_process_weights" } },
 };
 enum { N_BRACKETS = sizeof brackets / sizeof *brackets };
 
@@ -102,8 +103,8 @@ static int say(struct ws_push *p, size_t b, enum push_side side, ws_deadline unt
 enum push_bracket push_bracket_of(const struct ws_push *p, size_t i)
 {
 	const struct ws_capabilities *can = push_can(p, i);
-	/* A load from disk makes packed weights loadable and packs them by itself: the end of a session
-	 * would pack what is packed (sglang 0.5.21 to 0.5.23, which ask for none there). */
+	/* A load from disk makes packed weights loadable and packs them by itself: the end of a
+	 * session would pack what is packed (sglang 0.5.21 to 0.5.23, which ask for none there). */
 	if (can->session)
 		return p->protocol->files ? PUSH_BRACKET_NONE : PUSH_BRACKET_SESSION;
 	return can->post_process && strcmp(p->to.infos[i].quantization, "compressed-tensors") == 0 ?
@@ -139,7 +140,8 @@ void push_brackets_undo(struct ws_push *p)
 	const ws_deadline until = push_patience(p, UNDO_NS);
 	for (size_t b = 0; b < N_BRACKETS; b++)
 		say(p, b, END, until, NULL, NULL);
-	/* One that refuses has ended it already, or never began; one that was silent may still begin. */
+	/* One that refuses has ended it already, or never began; one that
+	 * was silent may still begin. */
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->to.endpoints[i];
 		if (!e->silent && ws_endpoint_said_no(&p->to.errs[i]))

@@ -21,7 +21,8 @@ int push_from_tensor_check_ranks(const struct ws_push *p, struct ws_err *err)
 	for (size_t i = 1; i < p->opts.n_endpoints; i++) {
 		if (p->to.infos[i].tp_size == p->to.infos[0].tp_size)
 			continue;
-		ws_err_set(err, WS_EREFUSED, "%s has %u ranks and %s %u: one request holds an element for each",
+		ws_err_set(err, WS_EREFUSED,
+		           "%s has %u ranks and %s %u: one request holds an element for each",
 		           p->to.endpoints[0].url, p->to.infos[0].tp_size, p->to.endpoints[i].url,
 		           p->to.infos[i].tp_size);
 		return ws_err_hint(err, "push to servers of one size at a time");
@@ -29,7 +30,8 @@ int push_from_tensor_check_ranks(const struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-struct ws_pickle_tensor *push_from_tensor_list(const struct ws_push *p, size_t b, struct ws_err *err)
+struct ws_pickle_tensor *push_from_tensor_list(const struct ws_push *p, size_t b,
+                                               struct ws_err *err)
 {
 	const struct ws_plan_bucket *bucket = &p->from.plan->buckets[b];
 	const struct ws_plan_tensor *t = &p->from.plan->tensors[bucket->first];
@@ -39,8 +41,10 @@ struct ws_pickle_tensor *push_from_tensor_list(const struct ws_push *p, size_t b
 		return NULL;
 	}
 	for (size_t i = 0; i < bucket->n; i++) {
-		tensors[i] = (struct ws_pickle_tensor){ .name = t[i].name, .dtype = t[i].dtype,
-			                                .n_dims = t[i].n_dims, .bytes = t[i].bytes };
+		tensors[i] = (struct ws_pickle_tensor){ .name = t[i].name,
+			                                .dtype = t[i].dtype,
+			                                .n_dims = t[i].n_dims,
+			                                .bytes = t[i].bytes };
 		for (unsigned d = 0; d < t[i].n_dims; d++)
 			tensors[i].dims[d] = t[i].dims[d];
 	}
@@ -49,8 +53,8 @@ struct ws_pickle_tensor *push_from_tensor_list(const struct ws_push *p, size_t b
 
 /* ---- a request ---- */
 
-static int write_body(const struct ws_push *p, struct ws_jw *w, const struct ws_buf *pickle, bool flush,
-                      struct ws_err *err)
+static int write_body(const struct ws_push *p, struct ws_jw *w, const struct ws_buf *pickle,
+                      bool flush, struct ws_err *err)
 {
 	struct ws_buf text;
 	ws_buf_init(&text, 0);
@@ -128,7 +132,8 @@ bool push_from_tensor_takes(const struct ws_capabilities *can)
 	return can->from_tensor && can->load_format && can->mixed_bucket;
 }
 
-const char *push_from_tensor_refuses(const struct ws_transport *t, const char *dtype, bool flattened)
+const char *push_from_tensor_refuses(const struct ws_transport *t, const char *dtype,
+                                     bool flattened)
 {
 	(void)t, (void)dtype, (void)flattened;
 	return NULL;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_ipc.c - weights that servers of this machine read out of our GPU memory: CUDA IPC. Nothing is sent; a
- * request says where a bucket lies, for all ranks alike (push_from_tensor.c, pickle.h).
+/* push_ipc.c - weights that servers of this machine read out of our GPU memory: CUDA IPC.
+ * Nothing is sent; a request says where a bucket lies, for all ranks alike
+ * (push_from_tensor.c, pickle.h).
  *
- * Nobody tells when a rank has read. A server answers when one of its ranks has loaded a bucket and all have met
- * afterwards; torch waits for a rank's copies only when that drops the tensor. So a bucket's memory is
- * not touched again before the request of the bucket after it was answered (lend.h), and after the last
- * one an empty bucket is posted: whoever loads that has dropped what was before. The same is asked
- * of everybody after a failure, when a server may be in the middle of one, for a bounded time; only
- * then memory may become another's. */
+ * Nobody tells when a rank has read. A server answers when one of its ranks has loaded a bucket
+ * and all have met afterwards; torch waits for a rank's copies only when that drops the tensor.
+ * So a bucket's memory is not touched again before the request of the bucket after it was
+ * answered (lend.h), and after the last one an empty bucket is posted: whoever loads that has
+ * dropped what was before. The same is asked of everybody after a failure, when a server may be
+ * in the middle of one, for a bounded time; only then memory may become another's. */
 #include "push_from_tensor.h"
 
 #include "lend.h"
@@ -45,9 +46,12 @@ int push_ipc_check_hosts(const struct ws_push *p, struct ws_err *err)
 			return -1;
 		if (local)
 			continue;
-		ws_err_set(err, WS_EREFUSED, "%s is on another machine, and cannot read the memory of a GPU here",
+		ws_err_set(err, WS_EREFUSED,
+		           "%s is on another machine, and cannot read the memory of a GPU here",
 		           p->to.endpoints[i].url);
-		ws_err_hint(err, "--backend ipc is for servers of this machine; nccl and gloo reach others");
+		ws_err_hint(
+			err,
+			"--backend ipc is for servers of this machine; nccl and gloo reach others");
 		return ws_err_where(err, NULL, p->to.endpoints[i].url);
 	}
 	return 0;
@@ -86,14 +90,17 @@ static void stage(struct ws_push *p, const struct ws_payload *payloads, size_t n
 	ws_lend_next(lend_of(p), payloads, n);
 }
 
-static int write_pickle(const struct ws_push *p, const struct push_bucket *k, uint64_t at, struct ws_buf *out,
-                        struct ws_err *err)
+static int write_pickle(const struct ws_push *p, const struct push_bucket *k, uint64_t at,
+                        struct ws_buf *out, struct ws_err *err)
 {
 	const struct ws_plan_bucket *bucket = &p->from.plan->buckets[k->b];
 	char uuid[WS_CUDA_UUID_TEXT];
 	ws_cuda_uuid_text(ws_lend_device(lend_of(p)), uuid);
 	const struct ws_pickle_cuda where = {
-		.handle = ws_lend_handle(lend_of(p)), .at = at, .room = ws_lend_room(lend_of(p)), .ordinal = p->opts.ipc_ordinal,
+		.handle = ws_lend_handle(lend_of(p)),
+		.at = at,
+		.room = ws_lend_room(lend_of(p)),
+		.ordinal = p->opts.ipc_ordinal,
 		.uuid = p->opts.ipc_by_ordinal ? NULL : uuid + WS_CUDA_UUID_KIND,
 	};
 	struct ws_pickle_tensor *tensors = push_from_tensor_list(p, k->b, err);
@@ -107,8 +114,10 @@ static int write_pickle(const struct ws_push *p, const struct push_bucket *k, ui
 /* Of the first bucket: why it may have been refused, by a server that cannot open it. */
 static void hint_at_opening(const struct push_bucket *k, struct ws_err *err)
 {
-	if (err && k->b == 0 && !err->hint[0] && (err->code == WS_EREFUSED || err->code == WS_EREACH))
-		ws_err_hint(err, "a server must see this process and this GPU: the same user, containers with "
+	if (err && k->b == 0 && !err->hint[0] &&
+	    (err->code == WS_EREFUSED || err->code == WS_EREACH))
+		ws_err_hint(err, "a server must see this process and this GPU: the same user, "
+		                 "containers with "
 		                 "--ipc=host and --pid=host, its log says more");
 }
 
@@ -119,7 +128,8 @@ static int post_bucket(struct ws_push *p, const struct push_bucket *k, struct ws
 	uint64_t at;
 	struct ws_buf pickle;
 	ws_buf_init(&pickle, 0);
-	int rc = ws_lend_take(lend_of(p), k->payloads, k->n_payloads, until, p->opts.cancel, &at, err);
+	int rc = ws_lend_take(lend_of(p), k->payloads, k->n_payloads, until, p->opts.cancel, &at,
+	                      err);
 	if (rc)
 		ws_err_wrap(err, "bucket %zu of %zu", k->b + 1, p->from.plan->n_buckets);
 	if (rc == 0)
@@ -196,12 +206,25 @@ static void forget(struct ws_push *p, bool ended)
 }
 
 const struct push_protocol push_ipc = {
-	.name = "ipc", .routes = "/update_weights_from_tensor for flattened buckets of bytes",
-	.takes = push_from_tensor_takes, .groupless = true, .lends = true, .legal = legal,
-	.prepare = prepare, .makes = makes, .begin = push_brackets_begin, .stage = stage, .bucket = post_bucket,
-	.end = end, .undo = undo, .forget = forget,
+	.name = "ipc",
+	.routes = "/update_weights_from_tensor for flattened buckets of bytes",
+	.takes = push_from_tensor_takes,
+	.groupless = true,
+	.lends = true,
+	.legal = legal,
+	.prepare = prepare,
+	.makes = makes,
+	.begin = push_brackets_begin,
+	.stage = stage,
+	.bucket = post_bucket,
+	.end = end,
+	.undo = undo,
+	.forget = forget,
 };
 
 const struct ws_transport_ops push_ipc_transport = {
-	.name = "ipc", .check = ws_lend_check, .memory = ws_lend_memory, .refuses = push_from_tensor_refuses,
+	.name = "ipc",
+	.check = ws_lend_check,
+	.memory = ws_lend_memory,
+	.refuses = push_from_tensor_refuses,
 };

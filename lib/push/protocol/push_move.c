@@ -71,8 +71,13 @@ void push_moved_emit(struct ws_push *p, const struct push_bucket *k, const struc
 	const struct ws_plan_bucket *bucket = &p->from.plan->buckets[k->b];
 	const struct ws_event ev = {
 		.type = WS_EV_BUCKET,
-		.bucket = { .index = k->b, .count = p->from.plan->n_buckets, .tensors = bucket->n,
-		            .bytes = bucket->bytes, .flush = k->flush, .ns = m->ns, .wire_ns = m->wire_ns },
+		.bucket = { .index = k->b,
+		            .count = p->from.plan->n_buckets,
+		            .tensors = bucket->n,
+		            .bytes = bucket->bytes,
+		            .flush = k->flush,
+		            .ns = m->ns,
+		            .wire_ns = m->wire_ns },
 	};
 	ws_explain_arrived(p->watch.explain);
 	push_emit(p, &ev);

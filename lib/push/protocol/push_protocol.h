@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_protocol.h - how buckets get into servers: the routes of one kind of server, as the push sees them.
+/* push_protocol.h - how buckets get into servers: the routes of one kind of
+ * server, as the push sees them.
  *
- * What a protocol remembers is p->own, and nobody else reads that. Its calls come in the order legal,
- * begin, bucket for each bucket, end; when anything fails from begin on, undo follows. */
+ * What a protocol remembers is p->own, and nobody else reads that. Its calls come in the order
+ * legal, begin, bucket for each bucket, end; when anything fails from begin on, undo follows. */
 #ifndef WS_PUSH_PROTOCOL_H
 #define WS_PUSH_PROTOCOL_H
 
@@ -13,7 +14,8 @@
 struct push_bucket {
 	size_t b;
 	bool last;
-	bool flush; /* as the user wants it of the request that brings this bucket's weights to life */
+	/* as the user wants it of the request that brings this bucket's weights to life */
+	bool flush;
 	struct ws_payload *payloads;
 	size_t n_payloads;
 	bool ready; /* they are of push_ready.c */
@@ -27,13 +29,16 @@ struct push_protocol {
 	bool tensors_only;    /* its routes know no load format */
 	bool needs_pause;     /* its requests do not keep those that generate away by themselves */
 	bool groupless;       /* its requests hold the weights, and nobody joins a group */
-	bool any_ranks;       /* also to pipeline stages and to replicas: a request is the whole server's */
+	/* also to pipeline stages and to replicas: a request is the whole server's */
+	bool any_ranks;
 	bool files;           /* the servers read files by themselves: no load format, no session */
 	bool lends;           /* they read memory of a GPU of this machine */
-	bool prepares;        /* an update that is prepared has to be completed before the next one */
+	/* an update that is prepared has to be completed before the next one */
+	bool prepares;
 	/* May this plan go to these endpoints so? Asked before anybody is paused. */
 	int (*legal)(struct ws_push *p, struct ws_err *err);
-	/* The plan is made, of a dry run too, and perhaps no endpoint is known: what else belongs to it? */
+	/* The plan is made, of a dry run too, and perhaps no endpoint is
+	 * known: what else belongs to it? */
 	int (*planned)(struct ws_push *p, struct ws_err *err);
 	/* Adds what is the protocol's to the event of the plan. */
 	void (*tell_plan)(const struct ws_push *p, struct ws_ev_plan *plan);
@@ -50,11 +55,12 @@ struct push_protocol {
 	void (*stage)(struct ws_push *p, const struct ws_payload *payloads, size_t n);
 	int (*bucket)(struct ws_push *p, const struct push_bucket *k, struct ws_err *err);
 	int (*end)(struct ws_push *p, struct ws_err *err);
-	/* Instead of the three: all of the transfer, and the group's forming with it. That group is one
-	 * run's only. */
+	/* Instead of the three: all of the transfer, and the group's forming with it.
+	 * That group is one run's only. */
 	int (*transfer)(struct ws_push *p, struct ws_err *err);
-	/* The group is gone, the endpoints are still paused: leaves no server in the middle of the protocol,
-	 * as far as it allows that. Has deadlines of its own and cannot be cancelled. */
+	/* The group is gone, the endpoints are still paused: leaves no server in
+	 * the middle of the protocol, as far as it allows that. Has deadlines of
+	 * its own and cannot be cancelled. */
 	void (*undo)(struct ws_push *p);
 	/* The run is over, and everybody told to continue. */
 	void (*done)(struct ws_push *p, bool ok);
@@ -105,7 +111,8 @@ int push_scatter_share(struct ws_push *p, const struct ws_sender_list *whose, st
 
 struct push_request {
 	const char *path;
-	bool changes;                   /* a server that gets it may have some old and some new weights then */
+	/* a server that gets it may have some old and some new weights then */
+	bool changes;
 	struct ws_buf body;
 	struct ws_jw w;                 /* stands in the body's object until it is sent */
 	struct ws_endpoint_call *calls; /* one per endpoint */
@@ -113,7 +120,8 @@ struct push_request {
 };
 
 /* Closed by push_request_close in any case. */
-int push_request_open(struct ws_push *p, struct push_request *r, const char *path, struct ws_err *err);
+int push_request_open(struct ws_push *p, struct push_request *r, const char *path,
+                      struct ws_err *err);
 void push_request_close(struct ws_push *p, struct push_request *r);
 /* names, dtypes and shapes of a bucket's tensors, as members of the object that w stands in. */
 void push_write_tensors(struct ws_jw *w, const struct ws_plan *plan, size_t b);
@@ -121,30 +129,33 @@ void push_write_tensors(struct ws_jw *w, const struct ws_plan *plan, size_t b);
 void push_write_buckets(struct ws_jw *w, const struct ws_plan *plan);
 /* Sends it to all; the answers are to be had from push_move. From here on errs of the push say what
  * became of each endpoint. */
-int push_request_start(struct ws_push *p, struct push_request *r, ws_deadline until, struct ws_err *err);
-/* Sends it to those that are wanted (NULL: all) and waits for their answers: errs and answers of the push
- * have one for each. -1: the first that did not agree. */
-int push_request_ask(struct ws_push *p, struct push_request *r, bool (*wanted)(const struct push_endpoint *),
-                     ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err);
+int push_request_start(struct ws_push *p, struct push_request *r, ws_deadline until,
+                       struct ws_err *err);
+/* Sends it to those that are wanted (NULL: all) and waits for their answers: errs and answers of
+ * the push have one for each. -1: the first that did not agree. */
+int push_request_ask(struct ws_push *p, struct push_request *r,
+                     bool (*wanted)(const struct push_endpoint *), ws_deadline until,
+                     const struct ws_cancel *cancel, struct ws_err *err);
 /* Keeps what an endpoint said for its result; with what is known from errs. */
 void push_request_note(struct ws_push *p, const struct push_request *r);
 
 /* ---- push_move.c: broadcasts ---- */
 
 struct push_moved {
-	bool over;         /* the data plane has worked, and errs of the push say what the endpoints said */
+	/* the data plane has worked, and errs of the push say what the endpoints said */
+	bool over;
 	enum ws_code wire; /* how its work ended */
 	int64_t ns, wire_ns;
 };
 
-/* Broadcasts a bucket while r (NULL: nothing) is in flight, and waits for its answers too unless they
- * come `later`. */
+/* Broadcasts a bucket while r (NULL: nothing) is in flight, and waits for its answers too
+ * unless they come `later`. */
 int push_move(struct ws_push *p, struct push_request *r, const struct push_bucket *k, bool later,
               struct push_moved *m, struct ws_err *err);
 /* The tick of a push_move: says how far it has come. */
 void push_moved_tick(void *ctx);
-/* Were the bytes ours? Where they could not be had, what was begun was filled up with others, and nobody
- * who agrees knows. */
+/* Were the bytes ours? Where they could not be had, what was begun was filled up with others,
+ * and nobody who agrees knows. */
 bool push_moved_ours(const struct push_moved *m);
 void push_moved_emit(struct ws_push *p, const struct push_bucket *k, const struct push_moved *m);
 

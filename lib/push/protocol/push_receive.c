@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_receive.c - /receive_weights: one request announces every tensor, is answered when all have come
- * and are loaded, and stays in flight while bucket after bucket is broadcast.
+/* push_receive.c - /receive_weights: one request announces every tensor, is answered when all
+ * have come and are loaded, and stays in flight while bucket after bucket is broadcast.
  *
  *   {"num_buckets","buckets":[{"names","dtypes","shapes"},..],"group_name","flush_cache",
  *    "free_kv_cache_before_recv","recapture_cuda_graph"}
@@ -22,8 +22,10 @@ static int legal(struct ws_push *p, struct ws_err *err)
 		const struct ws_plan_tensor *t = &p->from.plan->tensors[i];
 		if (is_known(t->dtype))
 			continue;
-		ws_err_set(err, WS_EREFUSED, "tensor %s is %s: /receive_weights takes float32, float16, bfloat16, "
-		           "int8, int32 and int64", t->name, ws_dtype_torch(t->dtype));
+		ws_err_set(err, WS_EREFUSED,
+		           "tensor %s is %s: /receive_weights takes float32, float16, bfloat16, "
+		           "int8, int32 and int64",
+		           t->name, ws_dtype_torch(t->dtype));
 		return ws_err_hint(err, "use --protocol update");
 	}
 	return 0;
@@ -64,7 +66,8 @@ static void finish(struct ws_push *p)
 	p->own = NULL;
 }
 
-/* Until the last byte is there nothing has changed; from then on, what was not agreed to is unknown. */
+/* Until the last byte is there nothing has changed; from then on, what was
+ * not agreed to is unknown. */
 static void judge(struct ws_push *p, bool last, const struct push_moved *m)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {

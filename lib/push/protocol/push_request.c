@@ -8,7 +8,8 @@
 
 enum { REQUEST_MAX = 256 << 20 };
 
-int push_request_open(struct ws_push *p, struct push_request *r, const char *path, struct ws_err *err)
+int push_request_open(struct ws_push *p, struct push_request *r, const char *path,
+                      struct ws_err *err)
 {
 	*r = (struct push_request){ .path = path };
 	ws_buf_init(&r->body, REQUEST_MAX);
@@ -31,7 +32,7 @@ void push_request_close(struct ws_push *p, struct push_request *r)
 	*r = (struct push_request){ 0 };
 }
 
-/* ---- the body ----------------------------------------------------------------------------------- */
+/* ---- the body -------------------------------------------------------------------------------- */
 
 static void write_shapes(struct ws_jw *w, const struct ws_plan_tensor *t, size_t n)
 {
@@ -72,7 +73,7 @@ void push_write_buckets(struct ws_jw *w, const struct ws_plan *plan)
 	ws_jw_end_array(w);
 }
 
-/* ---- sending ------------------------------------------------------------------------------------ */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 static int end_body(struct push_request *r, struct ws_err *err)
 {
@@ -80,7 +81,8 @@ static int end_body(struct push_request *r, struct ws_err *err)
 	return ws_buf_check(&r->body, "request", err);
 }
 
-int push_request_start(struct ws_push *p, struct push_request *r, ws_deadline until, struct ws_err *err)
+int push_request_start(struct ws_push *p, struct push_request *r, ws_deadline until,
+                       struct ws_err *err)
 {
 	if (end_body(r, err))
 		return -1;
@@ -95,11 +97,14 @@ int push_request_start(struct ws_push *p, struct push_request *r, ws_deadline un
 	return 0;
 }
 
-static void read_answer(struct ws_push *p, struct push_request *r, size_t i, const struct ws_err *cut)
+static void read_answer(struct ws_push *p, struct push_request *r, size_t i,
+                        const struct ws_err *cut)
 {
 	struct ws_endpoint_call *call = &r->calls[i];
 	struct ws_endpoint_answer *a = &p->to.answers[i];
-	*a = (struct ws_endpoint_answer){ .err = WS_ERR_INIT, .sent = call->http.sent, .ns = call->http.ns };
+	*a = (struct ws_endpoint_answer){ .err = WS_ERR_INIT,
+		                          .sent = call->http.sent,
+		                          .ns = call->http.ns };
 	if (!call->http.done)
 		a->err = *cut;
 	else
@@ -110,8 +115,9 @@ static void read_answer(struct ws_push *p, struct push_request *r, size_t i, con
 		push_target_event(&p->to.endpoints[i].weights, PUSH_BYTES_LEFT);
 }
 
-int push_request_ask(struct ws_push *p, struct push_request *r, bool (*wanted)(const struct push_endpoint *),
-                     ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
+int push_request_ask(struct ws_push *p, struct push_request *r,
+                     bool (*wanted)(const struct push_endpoint *), ws_deadline until,
+                     const struct ws_cancel *cancel, struct ws_err *err)
 {
 	struct ws_err cut = WS_ERR_INIT;
 	const struct ws_err *first = NULL;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_tensor.c - weights that stand in the requests themselves: there is no group.
  *
- * A byte is sent once for each rank of a server, as four thirds of a byte, and lies in memory as often on
- * both sides: this is for tests and small models, and refuses what is large. */
+ * A byte is sent once for each rank of a server, as four thirds of a byte, and lies in memory as
+ * often on both sides: this is for tests and small models, and refuses what is large. */
 #include "push_from_tensor.h"
 
 #include "file.h"
@@ -12,7 +12,8 @@
 
 enum {
 	PLAN_MOST = 1 << 30,      /* bytes of all tensors together */
-	ELEMENTS_MOST = 200 << 20 /* bytes of the elements of one request; servers and ours have limits */
+	/* bytes of the elements of one request; servers and ours have limits */
+	ELEMENTS_MOST = 200 << 20
 };
 
 /* ---- is it small enough? ---- */
@@ -20,8 +21,8 @@ enum {
 static int refuse_size(uint64_t bytes, uint64_t most, const char *of, struct ws_err *err)
 {
 	char is[32], may[32];
-	ws_err_set(err, WS_EREFUSED, "--backend tensor: %s is %s, and at most %s go by requests", of,
-	           ws_format_size(is, sizeof is, bytes), ws_format_size(may, sizeof may, most));
+	ws_err_set(err, WS_EREFUSED, "--backend tensor: %s is %s, and at most %s go by requests",
+	           of, ws_format_size(is, sizeof is, bytes), ws_format_size(may, sizeof may, most));
 	return ws_err_hint(err, "--backend gloo has no such limit");
 }
 
@@ -100,4 +101,5 @@ const struct push_protocol push_tensor = {
 	.undo = push_brackets_undo,
 };
 
-const struct ws_transport_ops push_tensor_transport = { .name = "tensor", .refuses = push_from_tensor_refuses };
+const struct ws_transport_ops push_tensor_transport = { .name = "tensor",
+	                                                .refuses = push_from_tensor_refuses };

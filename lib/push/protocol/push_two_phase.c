@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_two_phase.c - xorl's forks: what is announced first, is broadcast while no request is in flight,
- * and comes to life by one more request.
+/* push_two_phase.c - xorl's forks: what is announced first, is broadcast while no request is in
+ * flight, and comes to life by one more request.
  *
- *   POST /prepare_weights_update {"names","dtypes","shapes","group_name","transport","load_format"}, or
- *   {"buckets":[{"names","dtypes","shapes"},..],"num_buckets",..}: a thread of each rank allocates and
- *   begins to receive. The broadcasts.
- *   POST /complete_weights_update {"group_name","flush_cache","transport",
- *   "run_post_process_weights","load_format"}: the thread is joined, the weights are loaded.
+ *   POST /prepare_weights_update
+ * {"names","dtypes","shapes","group_name","transport","load_format"}, or
+ *   {"buckets":[{"names","dtypes","shapes"},..],"num_buckets",..}: a thread of each rank allocates
+ * and begins to receive. The broadcasts. POST /complete_weights_update
+ * {"group_name","flush_cache","transport", "run_post_process_weights","load_format"}: the thread is
+ * joined, the weights are loaded.
  *
- * With all buckets in one such update a server changes all its weights or none, but has room for both.
- * What was prepared must be completed, also in vain, or the next prepare is refused: its thread ends
- * with an error once the group is gone, which is when undo comes. */
+ * With all buckets in one such update a server changes all its weights or none, but has room for
+ * both. What was prepared must be completed, also in vain, or the next prepare is refused: its
+ * thread ends with an error once the group is gone, which is when undo comes. */
 #include "push_protocol.h"
 
 #include <string.h>
@@ -38,7 +39,7 @@ static ws_deadline soon(const struct ws_push *p)
 	return ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 }
 
-/* ---- prepare ------------------------------------------------------------------------------------ */
+/* ---- prepare --------------------------------------------------------------------------------- */
 
 /* What both requests say. */
 static void write_rest(const struct ws_push *p, struct ws_jw *w)
@@ -72,12 +73,13 @@ static int prepare(struct ws_push *p, size_t b, struct ws_err *err)
 		((struct two_phase *)p->own)->ours = false;
 	if (rc && err && strstr(err->msg, "already in progress"))
 		ws_err_hint(err, "an update before this one was prepared and never completed: POST "
-		                 "/complete_weights_update clears that where it can, else restart the server");
+		                 "/complete_weights_update clears that where it can, else restart "
+		                 "the server");
 	push_request_close(p, &r);
 	return rc;
 }
 
-/* ---- complete ----------------------------------------------------------------------------------- */
+/* ---- complete -------------------------------------------------------------------------------- */
 
 static void write_complete(const struct ws_push *p, struct ws_jw *w, bool flush)
 {
@@ -117,7 +119,7 @@ static int complete(struct ws_push *p, const struct push_bucket *k, const struct
 	return rc;
 }
 
-/* ---- the protocol ------------------------------------------------------------------------------- */
+/* ---- the protocol ---------------------------------------------------------------------------- */
 
 static int legal(struct ws_push *p, struct ws_err *err)
 {
@@ -129,8 +131,11 @@ static int legal(struct ws_push *p, struct ws_err *err)
 		return ws_err_hint(err, "use --two-phase bucket");
 	}
 	if (is_whole(p) && p->from.plan->n_buckets > 1)
-		push_warn(p, NULL, "all %zu buckets stay in the servers' memory, beside the weights that they "
-		          "replace, until the last has come", p->from.plan->n_buckets);
+		push_warn(
+			p, NULL,
+			"all %zu buckets stay in the servers' memory, beside the weights that they "
+			"replace, until the last has come",
+			p->from.plan->n_buckets);
 	return 0;
 }
 
@@ -162,8 +167,8 @@ static int move_bucket(struct ws_push *p, const struct push_bucket *k, struct ws
 	return 0;
 }
 
-/* It did not agree to complete what was prepared: mostly its thread ended with an error, and the weights
- * are as they were. */
+/* It did not agree to complete what was prepared: mostly its thread ended with an error, and the
+ * weights are as they were. */
 static void give_up(struct ws_push *p, size_t i, bool moving)
 {
 	struct push_endpoint *e = &p->to.endpoints[i];
@@ -172,15 +177,16 @@ static void give_up(struct ws_push *p, size_t i, bool moving)
 	if (p->to.errs[i].code == WS_EREACH)
 		return; /* it has gone, and the update with it */
 	if (push_can(p, i)->stuck_prepare)
-		push_warn(p, e->url, "a prepared update could not be completed: if it refuses the next one as "
+		push_warn(p, e->url,
+		          "a prepared update could not be completed: if it refuses the next one as "
 		          "already in progress, only a restart of the server ends that");
 	else if (e->silent || !ws_endpoint_said_no(&p->to.errs[i]))
 		push_warn(p, e->url, "a prepared update could not be completed: %s",
 		          p->to.errs[i].msg);
 }
 
-/* An endpoint that had received everything has the new weights when this is over, and the others of that
- * update what they had. */
+/* An endpoint that had received everything has the new weights when this is over, and the others
+ * of that update what they had. */
 static void undo(struct ws_push *p)
 {
 	const struct two_phase none = { 0 }, *t = p->own ? p->own : &none;

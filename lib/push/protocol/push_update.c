@@ -48,7 +48,9 @@ static int move_bucket(struct ws_push *p, const struct push_bucket *k, struct ws
 	if (rc == 0) {
 		r.changes = true;
 		write_body(p, &r.w, k);
-		rc = push_request_start(p, &r, until, err) || push_move(p, &r, k, false, &m, err) ? -1 : 0;
+		rc = push_request_start(p, &r, until, err) || push_move(p, &r, k, false, &m, err) ?
+		             -1 :
+		             0;
 	}
 	if (m.over) {
 		judge(p, k, &m);

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_scatter.c - /receive_weights_ep_scatter: every rank is sent its own parameters, cut and fused as it
- * keeps them, straight into their memory; no loader looks at them.
+/* push_scatter.c - /receive_weights_ep_scatter: every rank is sent its own parameters, cut and
+ * fused as it keeps them, straight into their memory; no loader looks at them.
  *
  *   {"weight_names","expert_transfer_plan","non_expert_transfer_plan","non_expert_batch_size",
- *    "training_world_size","num_experts_per_rank","total_num_experts","inference_tp_size","group_name",
+ *    "training_world_size","num_experts_per_rank","total_num_experts","inference_tp_size",
+ *    "group_name",
  *    "master_address","master_port","rank_offset","total_inference_world_size","flush_cache",
  *    "skip_flush_cache","free_kv_cache_before_recv","recapture_cuda_graph"}
  *
- * The request makes the group, receives all of it and is answered then. A server skips a name that it
- * does not know and waits for bytes that never come, so nothing is sent that it does not list. What a
- * loader would compute (DeepSeek's w_kc, scales that were packed again) stays old: such models are refused. */
+ * The request makes the group, receives all of it and is answered then. A server skips a name
+ * that it does not know and waits for bytes that never come, so nothing is sent that it does
+ * not list. What a loader would compute (DeepSeek's w_kc, scales that were packed again) stays
+ * old: such models are refused. */
 #include "push_protocol.h"
 
 #include "senders.h"
@@ -72,7 +74,7 @@ static unsigned senders(const struct ws_push *p)
 	return push_together(p) ? p->opts.senders : 1;
 }
 
-/* ---- before anything is sent -------------------------------------------------------------------- */
+/* ---- before anything is sent ----------------------------------------------------------------- */
 
 static int refuse(const struct ws_push *p, size_t i, struct ws_err *err, const char *why)
 {
@@ -101,7 +103,8 @@ static int check_endpoint(const struct ws_push *p, size_t i, struct ws_err *err)
 {
 	const struct ws_audit_target *t = &p->to.listed[i];
 	if (p->to.infos[i].quantization[0])
-		return refuse(p, i, err, "its weights are quantized, and what it made of them would stay old");
+		return refuse(p, i, err,
+		              "its weights are quantized, and what it made of them would stay old");
 	if (!t->listing.n || t->listing.received)
 		return refuse(p, i, err, "it does not list its parameters");
 	if (server_dtype(p, i) == WS_DTYPE_COUNT)
@@ -148,20 +151,26 @@ static void warn_of_strangers(struct ws_push *p)
 	size_t n = 0;
 	for (size_t i = 0; have && i < plan->n_tensors; i++) {
 		const char *name = plan->tensors[i].name;
-		if (ws_senders_has(&have[i], 0) || ws_layout_find_part(l, name) || ws_layout_skips(l, name))
+		if (ws_senders_has(&have[i], 0) || ws_layout_find_part(l, name) ||
+		    ws_layout_skips(l, name))
 			continue;
 		first = n++ ? first : name;
 	}
 	if (n)
-		push_warn(p, NULL, "%zu tensor%s of the other senders %s no place in a server and %s not sent, the "
-		          "first %s", n, n == 1 ? "" : "s", n == 1 ? "has" : "have", n == 1 ? "is" : "are", first);
+		push_warn(p, NULL,
+		          "%zu tensor%s of the other senders %s no place in a server and %s not "
+		          "sent, the "
+		          "first %s",
+		          n, n == 1 ? "" : "s", n == 1 ? "has" : "have", n == 1 ? "is" : "are",
+		          first);
 }
 
 static int legal(struct ws_push *p, struct ws_err *err)
 {
 	const size_t n = p->opts.n_endpoints;
 	if (!p->link.transport->send_each)
-		return ws_err_set(err, WS_EREFUSED, "the %s data plane sends to all ranks at once only",
+		return ws_err_set(err, WS_EREFUSED,
+		                  "the %s data plane sends to all ranks at once only",
 		                  p->link.transport->name);
 	if (push_find_targets(p, err))
 		return -1;
@@ -169,7 +178,8 @@ static int legal(struct ws_push *p, struct ws_err *err)
 	struct push_scatter *s = push_own(p, sizeof *s, err);
 	if (!s)
 		return -1;
-	if (!(s->targets = calloc(n, sizeof *s->targets)) || !(s->calls = calloc(n, sizeof *s->calls)) ||
+	if (!(s->targets = calloc(n, sizeof *s->targets)) ||
+	    !(s->calls = calloc(n, sizeof *s->calls)) ||
 	    !(s->messages = calloc(n, sizeof *s->messages)))
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	s->n = n;
@@ -182,10 +192,10 @@ static int legal(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-/* ---- what the other senders send ----------------------------------------------------------------- */
+/* ---- what the other senders send ------------------------------------------------------------- */
 
-static int share_batch(const struct ws_push *p, size_t k, const struct ws_sender_list *whose, struct ws_buf *out,
-                       struct ws_err *err)
+static int share_batch(const struct ws_push *p, size_t k, const struct ws_sender_list *whose,
+                       struct ws_buf *out, struct ws_err *err)
 {
 	const size_t n = p->opts.n_endpoints;
 	struct ws_scatter_sends *of = calloc(n + 1, sizeof *of);
@@ -223,7 +233,7 @@ int push_scatter_share(struct ws_push *p, const struct ws_sender_list *whose, st
 	return rc;
 }
 
-/* ---- the transfer ------------------------------------------------------------------------------- */
+/* ---- the transfer ---------------------------------------------------------------------------- */
 
 static void write_body(struct ws_push *p, size_t i)
 {
@@ -255,7 +265,8 @@ static int start_all(struct ws_push *p, ws_deadline until, struct ws_err *err)
 		write_body(p, i);
 		if (ws_buf_check(&own(p)->targets[i].body, "request", err) ||
 		    ws_endpoint_start(p->http, &own(p)->calls[i], p->to.endpoints[i].url, "POST",
-		                      "/receive_weights_ep_scatter", &own(p)->targets[i].body, until, err))
+		                      "/receive_weights_ep_scatter", &own(p)->targets[i].body,
+		                      until, err))
 			return -1;
 	}
 	return 0;
@@ -266,7 +277,8 @@ static int join(struct ws_push *p, struct ws_err *err)
 	const ws_deadline soon = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.init_ns));
 	push_enter(p, WS_PHASE_INIT);
 	const int rc = start_all(p, p->run.until, err) ||
-	               ws_group_join(p->link.group, own(p)->calls, p->to.errs, push_lead_watch, p, soon, err);
+	               ws_group_join(p->link.group, own(p)->calls, p->to.errs, push_lead_watch, p,
+	                             soon, err);
 	p->link.place.port = 0;
 	if (rc)
 		return -1;
@@ -319,14 +331,18 @@ static int open_batch(struct ws_push *p, size_t k, struct batch *b, struct ws_er
 	return 0;
 }
 
-static void emit_batch(struct ws_push *p, size_t k, const struct batch *b, const struct ws_together *w,
-                       int64_t ns)
+static void emit_batch(struct ws_push *p, size_t k, const struct batch *b,
+                       const struct ws_together *w, int64_t ns)
 {
 	const bool last = k + 1 == own(p)->n_batches;
 	const struct ws_event ev = {
 		.type = WS_EV_BUCKET,
-		.bucket = { .index = k, .count = own(p)->n_batches, .tensors = b->n_params,
-		            .bytes = b->bytes, .flush = last && push_flush_when(p) != WS_FLUSH_NEVER, .ns = ns,
+		.bucket = { .index = k,
+		            .count = own(p)->n_batches,
+		            .tensors = b->n_params,
+		            .bytes = b->bytes,
+		            .flush = last && push_flush_when(p) != WS_FLUSH_NEVER,
+		            .ns = ns,
 		            .wire_ns = w->wire_ns },
 	};
 	push_emit(p, &ev);
@@ -412,6 +428,13 @@ static bool takes(const struct ws_capabilities *can)
 }
 
 const struct push_protocol push_ep_scatter = {
-	.name = "ep-scatter", .routes = "/receive_weights_ep_scatter", .takes = takes,
-	.tensors_only = true, .needs_pause = true, .legal = legal, .transfer = transfer, .undo = drop_calls, .forget = forget,
+	.name = "ep-scatter",
+	.routes = "/receive_weights_ep_scatter",
+	.takes = takes,
+	.tensors_only = true,
+	.needs_pause = true,
+	.legal = legal,
+	.transfer = transfer,
+	.undo = drop_calls,
+	.forget = forget,
 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scatter.c - which parameters go, in which order, and how that is said. The bytes: scatter_bytes.c. */
+/* scatter.c - which parameters go, in which order, and how that is said.
+ * The bytes: scatter_bytes.c. */
 #include "scatter_state.h"
 
 #include <inttypes.h>
@@ -7,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- order -------------------------------------------------------------------------------------- */
+/* ---- order ----------------------------------------------------------------------------------- */
 
 /* The number behind ".layers.", as servers find it; -1. */
 static int64_t layer_of(const char *name)
@@ -47,7 +48,8 @@ uint64_t ws_scatter_entry_bytes(const struct ws_scatter *s, const struct ws_scat
 	for (unsigned r = 0; r < s->tp; r++) {
 		int64_t dims[WS_MAX_DIMS];
 		ws_layout_dims(s->opts.layout, e->param, r, dims);
-		if (ws_dtype_bytes(part->exact ? part->dtype : s->opts.dtype, e->param->n_dims, dims, &bytes))
+		if (ws_dtype_bytes(part->exact ? part->dtype : s->opts.dtype, e->param->n_dims,
+		                   dims, &bytes))
 			sum += bytes;
 	}
 	return sum;
@@ -68,7 +70,7 @@ static void make_batches(struct ws_scatter *s)
 	}
 }
 
-/* ---- what is there ------------------------------------------------------------------------------ */
+/* ---- what is there --------------------------------------------------------------------------- */
 
 static int by_name(const void *a, const void *b)
 {
@@ -89,7 +91,8 @@ static const struct ws_plan_tensor *find_tensor(const struct ws_scatter *s, cons
 	return t ? *t : NULL;
 }
 
-const struct ws_plan_tensor *ws_scatter_tensor(const struct ws_scatter *s, const struct ws_part *part)
+const struct ws_plan_tensor *ws_scatter_tensor(const struct ws_scatter *s,
+                                               const struct ws_part *part)
 {
 	return find_tensor(s, part->name);
 }
@@ -99,11 +102,13 @@ static int check_tensor(const struct ws_scatter *s, const struct ws_part *part,
 {
 	const enum ws_dtype dtype = part->exact ? part->dtype : s->opts.dtype;
 	if (t->dtype != dtype)
-		return ws_err_set(err, WS_EREFUSED, "tensor %s is %s, the server keeps it as %s, and sent to "
-		                  "single ranks it must be that", t->name, ws_dtype_torch(t->dtype),
-		                  ws_dtype_torch(dtype));
+		return ws_err_set(err, WS_EREFUSED,
+		                  "tensor %s is %s, the server keeps it as %s, and sent to "
+		                  "single ranks it must be that",
+		                  t->name, ws_dtype_torch(t->dtype), ws_dtype_torch(dtype));
 	if (t->n_dims != part->n_dims || memcmp(t->dims, part->dims, t->n_dims * sizeof *t->dims))
-		return ws_err_set(err, WS_EREFUSED, "tensor %s has another shape than the server's config says",
+		return ws_err_set(err, WS_EREFUSED,
+		                  "tensor %s has another shape than the server's config says",
 		                  t->name);
 	return 0;
 }
@@ -122,11 +127,15 @@ static int check_listed(const struct ws_scatter *s, const struct ws_param *p, st
 	int64_t dims[WS_MAX_DIMS];
 	ws_layout_dims(s->opts.layout, p, 0, dims);
 	if (!w)
-		return ws_err_set(err, WS_EREFUSED, "the server has no parameter %s, and would wait for it or not "
-		                  "as it likes", p->name);
+		return ws_err_set(err, WS_EREFUSED,
+		                  "the server has no parameter %s, and would wait for it or not "
+		                  "as it likes",
+		                  p->name);
 	if (w->n_dims != p->n_dims || memcmp(w->dims, dims, p->n_dims * sizeof *dims))
-		return ws_err_set(err, WS_EREFUSED, "the server's parameter %s has another shape than its config "
-		                  "says", p->name);
+		return ws_err_set(err, WS_EREFUSED,
+		                  "the server's parameter %s has another shape than its config "
+		                  "says",
+		                  p->name);
 	return 0;
 }
 
@@ -145,13 +154,16 @@ static int want(const struct ws_scatter *s, const struct ws_param *p, struct ws_
 			missing = part;
 	}
 	if (!found && s->opts.complete && !p->tied_to && find_listed(s->opts.listing, p->name))
-		return ws_err_set(err, WS_EREFUSED, "no sender has %s, which parameter %s is made of",
+		return ws_err_set(err, WS_EREFUSED,
+		                  "no sender has %s, which parameter %s is made of",
 		                  missing ? missing->name : "anything", p->name);
 	if (!found || p->tied_to)
 		return 0;
 	if (missing)
-		return ws_err_set(err, WS_EREFUSED, "parameter %s goes as a whole, and %s is not among what is "
-		                  "sent", p->name, missing->name);
+		return ws_err_set(err, WS_EREFUSED,
+		                  "parameter %s goes as a whole, and %s is not among what is "
+		                  "sent",
+		                  p->name, missing->name);
 	if (p->trouble)
 		return ws_err_set(err, WS_EREFUSED, "parameter %s: %s", p->name, p->trouble);
 	return check_listed(s, p, err) ? -1 : 1;
@@ -166,10 +178,12 @@ static int add_entries(struct ws_scatter *s, struct ws_err *err)
 		if (wanted < 0)
 			return -1;
 		if (wanted)
-			s->entries[s->n_entries++] = (struct ws_scatter_entry){ .param = p, .layer = expert_layer(p) };
+			s->entries[s->n_entries++] =
+				(struct ws_scatter_entry){ .param = p, .layer = expert_layer(p) };
 	}
 	if (!s->n_entries)
-		return ws_err_set(err, WS_EREFUSED, "nothing of what is sent is a parameter of the server");
+		return ws_err_set(err, WS_EREFUSED,
+		                  "nothing of what is sent is a parameter of the server");
 	qsort(s->entries, s->n_entries, sizeof *s->entries, by_batch);
 	return 0;
 }
@@ -210,7 +224,7 @@ void ws_scatter_free(struct ws_scatter *s)
 	free(s);
 }
 
-/* ---- how it is said ----------------------------------------------------------------------------- */
+/* ---- how it is said -------------------------------------------------------------------------- */
 
 static void write_shape(struct ws_jw *w, const struct ws_param *p, int64_t first)
 {
@@ -220,7 +234,8 @@ static void write_shape(struct ws_jw *w, const struct ws_param *p, int64_t first
 	ws_jw_end_array(w);
 }
 
-static void write_expert(const struct ws_scatter *s, struct ws_jw *w, const struct ws_scatter_entry *e)
+static void write_expert(const struct ws_scatter *s, struct ws_jw *w,
+                         const struct ws_scatter_entry *e)
 {
 	const struct ws_scatter_range *ranges = &s->ranges[e->first_range];
 	ws_jw_object(w, NULL);
@@ -242,7 +257,8 @@ static void write_expert(const struct ws_scatter *s, struct ws_jw *w, const stru
 	ws_jw_end_object(w);
 }
 
-static void write_other(const struct ws_scatter *s, struct ws_jw *w, const struct ws_scatter_entry *e)
+static void write_other(const struct ws_scatter *s, struct ws_jw *w,
+                        const struct ws_scatter_entry *e)
 {
 	ws_jw_object(w, NULL);
 	ws_jw_str(w, "weight_name", e->param->name);
@@ -273,7 +289,8 @@ void ws_scatter_write(const struct ws_scatter *s, struct ws_jw *w)
 	ws_jw_uint(w, "non_expert_batch_size", WS_SCATTER_CHUNK);
 	ws_jw_uint(w, "training_world_size", s->opts.senders);
 	if (experts) {
-		ws_jw_int(w, "num_experts_per_rank", (experts + s->opts.senders - 1) / s->opts.senders);
+		ws_jw_int(w, "num_experts_per_rank",
+		          (experts + s->opts.senders - 1) / s->opts.senders);
 		ws_jw_int(w, "total_num_experts", experts * (ep ? ep : 1));
 	}
 	ws_jw_uint(w, "inference_tp_size", s->tp);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scatter.h - runtime parameters for the ranks of one endpoint, cut and fused as each of them keeps its
- * own, in the batches in which /receive_weights_ep_scatter receives them.
+/* scatter.h - runtime parameters for the ranks of one endpoint, cut and fused as each of them
+ * keeps its own, in the batches in which /receive_weights_ep_scatter receives them.
  *
- * First the experts: a batch for each layer, in rising order, each parameter in ranges along its first
- * axis, each of a sender that has it. Then the rest, each from one sender, in batches of so many. Both sides must
- * agree on every transfer, its order and its bytes: nothing else tells them apart. */
+ * First the experts: a batch for each layer, in rising order, each parameter in ranges along
+ * its first axis, each of a sender that has it. Then the rest, each from one sender, in
+ * batches of so many. Both sides must agree on every transfer, its order and its bytes:
+ * nothing else tells them apart. */
 #ifndef WS_PUSH_SCATTER_H
 #define WS_PUSH_SCATTER_H
 
@@ -29,10 +30,12 @@ struct ws_scatter_opts {
 	const struct ws_layout *layout;       /* the endpoint's */
 	const struct ws_plan *plan;           /* what there is to send */
 	const struct ws_weight_list *listing; /* what the endpoint's first rank says it has */
-	enum ws_dtype dtype;                  /* of its weights, but where the layout knows better */
+	/* of its weights, but where the layout knows better */
+	enum ws_dtype dtype;
 	unsigned senders;
 	bool complete;                        /* every parameter that is listed must be had */
-	const struct ws_senders *have;        /* of each tensor of the plan: who has it; NULL: all have all */
+	/* of each tensor of the plan: who has it; NULL: all have all */
+	const struct ws_senders *have;
 };
 
 struct ws_scatter_entry {
@@ -63,9 +66,11 @@ struct ws_scatter {
 	const struct ws_plan_tensor **sorted; /* the plan's, by name */
 };
 
-/* WS_EREFUSED where a parameter is only partly in the plan, is not what the endpoint lists, is of another
- * type, or lies in the server in a way that no row of bytes has. What opts points to must outlive it. */
-int ws_scatter_make(const struct ws_scatter_opts *opts, struct ws_scatter **out, struct ws_err *err);
+/* WS_EREFUSED where a parameter is only partly in the plan, is not what the endpoint lists,
+ * is of another type, or lies in the server in a way that no row of bytes has. What opts
+ * points to must outlive it. */
+int ws_scatter_make(const struct ws_scatter_opts *opts, struct ws_scatter **out,
+                    struct ws_err *err);
 void ws_scatter_free(struct ws_scatter *s); /* NULL is fine */
 
 /* weight_names, the two plans and the numbers that belong to them, as members of w's object. */
@@ -86,7 +91,8 @@ struct ws_scatter_sends {
 int ws_scatter_sends(const struct ws_scatter *s, size_t batch, unsigned sender,
                      struct ws_scatter_sends *out, struct ws_err *err);
 /* What the i-th of them is made of. */
-const struct ws_stripe *ws_scatter_stripes(const struct ws_scatter_sends *sends, size_t i, size_t *n);
+const struct ws_stripe *ws_scatter_stripes(const struct ws_scatter_sends *sends, size_t i,
+                                           size_t *n);
 void ws_scatter_sends_free(struct ws_scatter_sends *sends); /* NULL is fine */
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scatter_bytes.c - the bytes of one rank's parameter, out of the checkpoint tensors it is made of.
  *
- * A part lies in its parameter as one row of bytes (gate rows behind up rows, an expert behind the other);
- * in the checkpoint it is a box (scatter_stripe.h). What no part covers is padding, behind all of them:
- * zeros. */
+ * A part lies in its parameter as one row of bytes (gate rows behind up rows, an expert behind
+ * the other); in the checkpoint it is a box (scatter_stripe.h). What no part covers is padding,
+ * behind all of them: zeros. */
 #include "scatter_state.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@ struct store {                  /* what the payloads of a batch point to */
 	size_t *first, *count;      /* of each send */
 };
 
-/* ---- one parameter ------------------------------------------------------------------------------ */
+/* ---- one parameter --------------------------------------------------------------------------- */
 
 static int by_place(const void *a, const void *b)
 {
@@ -37,7 +37,8 @@ static int cut(const struct ws_scatter *s, const struct ws_param *p, const struc
 	if (!count)
 		return 0;
 	if (part->transposed || ws_stripe_run(to.n_dims, to.size, dims) != count)
-		return ws_err_set(err, WS_EREFUSED, "parameter %s: %s does not lie in it as one row of bytes",
+		return ws_err_set(err, WS_EREFUSED,
+		                  "parameter %s: %s does not lie in it as one row of bytes",
 		                  p->name, part->name);
 	*out = (struct ws_stripe){ .tensor = t };
 	memcpy(out->at, from.at, sizeof out->at);
@@ -62,14 +63,15 @@ static int add_stripe(struct store *st, const struct ws_stripe *s, struct ws_err
 }
 
 /* Stripes of bytes [lo, hi) of a rank's parameter. They must fill it without a gap. */
-static int add_range(const struct ws_scatter *s, const struct ws_param *p, unsigned rank, uint64_t lo,
-                     uint64_t hi, struct store *st, struct ws_err *err)
+static int add_range(const struct ws_scatter *s, const struct ws_param *p, unsigned rank,
+                     uint64_t lo, uint64_t hi, struct store *st, struct ws_err *err)
 {
 	const size_t first = st->n_stripes;
 	uint64_t at = lo;
 	for (size_t i = 0; i < p->n_parts; i++) {
 		struct ws_stripe x = { 0 };
-		const int there = cut(s, p, ws_layout_part(s->opts.layout, p->first + i), rank, &x, err);
+		const int there =
+			cut(s, p, ws_layout_part(s->opts.layout, p->first + i), rank, &x, err);
 		if (there < 0)
 			return -1;
 		if (there && x.to >= lo && x.to < hi && add_stripe(st, &x, err))
@@ -78,21 +80,24 @@ static int add_range(const struct ws_scatter *s, const struct ws_param *p, unsig
 	qsort(st->stripes + first, st->n_stripes - first, sizeof *st->stripes, by_place);
 	for (size_t i = first; i < st->n_stripes; i++) {
 		if (st->stripes[i].to != at)
-			return ws_err_set(err, WS_EREFUSED, "parameter %s: its parts leave a gap", p->name);
+			return ws_err_set(err, WS_EREFUSED, "parameter %s: its parts leave a gap",
+			                  p->name);
 		at += st->stripes[i].length;
 	}
 	if (at > hi)
-		return ws_err_set(err, WS_EREFUSED, "parameter %s: a part of it goes over the border of what one "
-		                  "sender sends", p->name);
+		return ws_err_set(err, WS_EREFUSED,
+		                  "parameter %s: a part of it goes over the border of what one "
+		                  "sender sends",
+		                  p->name);
 	const struct ws_stripe zeros = { .to = at, .length = hi - at };
 	return at < hi ? add_stripe(st, &zeros, err) : 0;
 }
 
-/* ---- one batch ---------------------------------------------------------------------------------- */
+/* ---- one batch ------------------------------------------------------------------------------- */
 
 static int add_piece(const struct ws_scatter *s, const struct ws_scatter_entry *e,
-                     const struct ws_scatter_range *range, unsigned rank, struct ws_scatter_sends *out,
-                     struct ws_err *err)
+                     const struct ws_scatter_range *range, unsigned rank,
+                     struct ws_scatter_sends *out, struct ws_err *err)
 {
 	struct store *st = out->priv;
 	const struct ws_part *part = ws_layout_part(s->opts.layout, e->param->first);
@@ -109,7 +114,8 @@ static int add_piece(const struct ws_scatter *s, const struct ws_scatter_entry *
 	if (add_range(s, e->param, rank, lo, hi, st, err))
 		return -1;
 	st->count[out->n] = st->n_stripes - st->first[out->n];
-	out->items[out->n++] = (struct ws_scatter_send){ .rank = rank, .payload = { .length = hi - lo } };
+	out->items[out->n++] =
+		(struct ws_scatter_send){ .rank = rank, .payload = { .length = hi - lo } };
 	return 0;
 }
 
@@ -123,7 +129,8 @@ static int add_entry(const struct ws_scatter *s, const struct ws_scatter_entry *
 	return 0;
 }
 
-static size_t count_sends(const struct ws_scatter *s, const struct ws_scatter_batch *b, unsigned sender)
+static size_t count_sends(const struct ws_scatter *s, const struct ws_scatter_batch *b,
+                          unsigned sender)
 {
 	size_t n = 0;
 	for (size_t i = b->first; i < b->first + b->n; i++)
@@ -140,7 +147,9 @@ static int open_sends(size_t n, struct ws_scatter_sends *out, struct ws_err *err
 		st->first = calloc(n + 1, sizeof *st->first);
 		st->count = calloc(n + 1, sizeof *st->count);
 	}
-	return st && st->first && st->count && out->items ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	return st && st->first && st->count && out->items ?
+	               0 :
+	               ws_err_set(err, WS_ESYSTEM, "out of memory");
 }
 
 /* The stripes have come to rest. */
@@ -173,7 +182,8 @@ int ws_scatter_sends(const struct ws_scatter *s, size_t batch, unsigned sender,
 	return rc;
 }
 
-const struct ws_stripe *ws_scatter_stripes(const struct ws_scatter_sends *sends, size_t i, size_t *n)
+const struct ws_stripe *ws_scatter_stripes(const struct ws_scatter_sends *sends, size_t i,
+                                           size_t *n)
 {
 	const struct store *st = sends->priv;
 	*n = st->count[i];

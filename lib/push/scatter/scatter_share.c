@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scatter_share.c - who of several senders sends what: only one that has all of it, and of those each
- * about as many bytes.
+/* scatter_share.c - who of several senders sends what: only one that has all of it, and of those
+ * each about as many bytes.
  *
- * Experts are divided in order, the first to the first sender, where that one has them: then an expert's
- * weights are read by one sender alone. A server is told the same ranges for all of its ranks, so a row
- * of experts is its sender's at every rank. */
+ * Experts are divided in order, the first to the first sender, where that one has them: then an
+ * expert's weights are read by one sender alone. A server is told the same ranges for all of its
+ * ranks, so a row of experts is its sender's at every rank. */
 #include "scatter_state.h"
 
 #include <inttypes.h>
@@ -53,8 +53,8 @@ static int choose(const struct shares *x, const struct ws_senders *among, unsign
 	return best;
 }
 
-static int add_range(struct shares *x, struct ws_scatter_entry *e, int64_t from, int64_t to, unsigned sender,
-                     struct ws_err *err)
+static int add_range(struct shares *x, struct ws_scatter_entry *e, int64_t from, int64_t to,
+                     unsigned sender, struct ws_err *err)
 {
 	struct ws_scatter *s = x->s;
 	struct ws_scatter_range *last = e->n_ranges ? &s->ranges[s->n_ranges - 1] : NULL;
@@ -79,20 +79,24 @@ static int add_range(struct shares *x, struct ws_scatter_entry *e, int64_t from,
 
 /* ---- the rest: one sender for each ---- */
 
-static int share_whole(struct shares *x, struct ws_scatter_entry *e, uint64_t bytes, struct ws_err *err)
+static int share_whole(struct shares *x, struct ws_scatter_entry *e, uint64_t bytes,
+                       struct ws_err *err)
 {
 	const struct ws_scatter *s = x->s;
 	struct ws_senders among;
 	memset(&among, 0xff, sizeof among);
 	for (size_t i = 0; i < e->param->n_parts; i++) {
-		const struct ws_senders *have = owners_of(s, ws_layout_part(s->opts.layout, e->param->first + i));
+		const struct ws_senders *have =
+			owners_of(s, ws_layout_part(s->opts.layout, e->param->first + i));
 		if (have)
 			keep_common(&among, have);
 	}
 	const int sender = choose(x, &among, UINT32_MAX);
 	if (sender < 0)
-		return ws_err_set(err, WS_EREFUSED, "parameter %s goes as a whole, and no one sender has all that "
-		                  "it is made of", e->param->name);
+		return ws_err_set(err, WS_EREFUSED,
+		                  "parameter %s goes as a whole, and no one sender has all that "
+		                  "it is made of",
+		                  e->param->name);
 	x->load[sender] += bytes;
 	return add_range(x, e, 0, -1, (unsigned)sender, err);
 }
@@ -112,7 +116,8 @@ static void find_rows(struct shares *x, const struct ws_param *p)
 			ws_layout_place(l, part, r, &from, &to);
 			if (!ws_stripe_elements(to.n_dims, to.size))
 				continue;
-			for (int64_t k = to.at[0]; k < to.at[0] + to.size[0] && k < p->dims[0]; k++) {
+			for (int64_t k = to.at[0]; k < to.at[0] + to.size[0] && k < p->dims[0];
+			     k++) {
 				if (have)
 					keep_common(&x->rows[k], have);
 				x->glued[k] = x->glued[k] || k > to.at[0];
@@ -121,7 +126,8 @@ static void find_rows(struct shares *x, const struct ws_param *p)
 	}
 }
 
-static int share_rows(struct shares *x, struct ws_scatter_entry *e, uint64_t bytes, struct ws_err *err)
+static int share_rows(struct shares *x, struct ws_scatter_entry *e, uint64_t bytes,
+                      struct ws_err *err)
 {
 	const struct ws_param *p = e->param;
 	const unsigned n = x->s->opts.senders;
@@ -132,8 +138,10 @@ static int share_rows(struct shares *x, struct ws_scatter_entry *e, uint64_t byt
 			keep_common(&among, &x->rows[to]);
 		const int sender = choose(x, &among, (unsigned)(from * n / p->dims[0]));
 		if (sender < 0)
-			return ws_err_set(err, WS_EREFUSED, "parameter %s: no one sender has all of what the ranks "
-			                  "keep of expert %" PRId64, p->name, from);
+			return ws_err_set(err, WS_EREFUSED,
+			                  "parameter %s: no one sender has all of what the ranks "
+			                  "keep of expert %" PRId64,
+			                  p->name, from);
 		x->load[sender] += bytes / (uint64_t)p->dims[0] * (uint64_t)(to - from);
 		if (add_range(x, e, from, to, (unsigned)sender, err))
 			return -1;

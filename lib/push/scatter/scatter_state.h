@@ -6,7 +6,8 @@
 #include "scatter.h"
 
 /* The plan's tensor of that part; NULL: none. */
-const struct ws_plan_tensor *ws_scatter_tensor(const struct ws_scatter *s, const struct ws_part *part);
+const struct ws_plan_tensor *ws_scatter_tensor(const struct ws_scatter *s,
+                                               const struct ws_part *part);
 
 /* Of all its ranks together. */
 uint64_t ws_scatter_entry_bytes(const struct ws_scatter *s, const struct ws_scatter_entry *e);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scatter_stripe.c - reading a box of a tensor run by run. Where it is one run of a file, it is sent from
- * there. */
+/* scatter_stripe.c - reading a box of a tensor run by run. Where it is one run of a
+ * file, it is sent from there. */
 #include "scatter_stripe.h"
 
 #include "checkpoint.h"
@@ -76,8 +76,8 @@ static int fill(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *err)
 	while (n > 0) {
 		const uint64_t within = at % s->run;
 		const size_t some = n < s->run - within ? n : (size_t)(s->run - within);
-		if (ws_item_read(s->tensor->item, run_at(s, at / s->run) * element_of(s) + within, to, some,
-		                 err))
+		if (ws_item_read(s->tensor->item, run_at(s, at / s->run) * element_of(s) + within,
+		                 to, some, err))
 			return -1;
 		to += some;
 		at += some;

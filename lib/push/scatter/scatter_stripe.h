@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scatter_stripe.h - a box of one tensor that lies in a parameter as one row of bytes: what sends are
- * made of. */
+/* scatter_stripe.h - a box of one tensor that lies in a parameter as one row of
+ * bytes: what sends are made of. */
 #ifndef WS_PUSH_SCATTER_STRIPE_H
 #define WS_PUSH_SCATTER_STRIPE_H
 
@@ -17,7 +17,8 @@ struct ws_stripe {
 
 /* Sets length and run by tensor, at and size, which lie within the tensor. */
 void ws_stripe_measure(struct ws_stripe *s);
-/* The bytes; a range of a file where they are one. The stripe must stay, and its tensor have an item. */
+/* The bytes; a range of a file where they are one. The stripe must stay,
+ * and its tensor have an item. */
 void ws_stripe_span(struct ws_stripe *s, struct ws_span *span);
 /* Of a box of so many sizes, the elements that follow each other in a tensor of these dims. */
 uint64_t ws_stripe_run(unsigned n, const int64_t *size, const int64_t *dims);

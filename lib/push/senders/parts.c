@@ -10,7 +10,7 @@
 /* SERVERS: each is compared with all before it. */
 enum { NAME = 4096, URL = 4096, HEX = 16, SERVERS = 4096, EXPANDED_MAX = 256 << 20 };
 
-/* ---- what there is ------------------------------------------------------------------------------ */
+/* ---- what there is --------------------------------------------------------------------------- */
 
 /* Room for one more: the size doubles at powers of two. */
 static void *grow(void *items, size_t n, size_t size)
@@ -110,13 +110,14 @@ void ws_parts_free(struct ws_parts *p)
 	*p = (struct ws_parts){ 0 };
 }
 
-/* ---- text --------------------------------------------------------------------------------------- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 void ws_parts_write(const struct ws_parts *p, struct ws_buf *out)
 {
 	const char *before = "";
 	for (size_t i = 0; i < p->n_servers; i++)
-		ws_buf_printf(out, "@%016" PRIx64 " %s\n", p->servers[i].instance, p->servers[i].url);
+		ws_buf_printf(out, "@%016" PRIx64 " %s\n", p->servers[i].instance,
+		              p->servers[i].url);
 	for (size_t i = 0; i < p->n_tensors; i++) {
 		const char *name = p->tensors[i].name;
 		size_t k = 0;
@@ -142,7 +143,8 @@ static bool is_plain(const char *s, size_t n)
 static int read_server(const char *line, size_t n, struct ws_parts *p, struct ws_err *err)
 {
 	char digits[HEX + 1], url[URL + 1], *end;
-	if (p->n_tensors || p->n_servers == SERVERS || n < HEX + 3 || n - HEX - 2 > URL || line[1 + HEX] != ' ' || !is_plain(line, n))
+	if (p->n_tensors || p->n_servers == SERVERS || n < HEX + 3 || n - HEX - 2 > URL ||
+	    line[1 + HEX] != ' ' || !is_plain(line, n))
 		return -1;
 	memcpy(digits, line + 1, HEX);
 	digits[HEX] = 0;
@@ -155,7 +157,8 @@ static int read_server(const char *line, size_t n, struct ws_parts *p, struct ws
 }
 
 /* name: of the line before, and then of this one. */
-static int read_tensor(const char *line, size_t n, struct ws_parts *p, char name[NAME + 1], struct ws_err *err)
+static int read_tensor(const char *line, size_t n, struct ws_parts *p, char name[NAME + 1],
+                       struct ws_err *err)
 {
 	size_t k = 0, at = 1;
 	char before[NAME + 1];
@@ -183,7 +186,9 @@ int ws_parts_read(const char *text, size_t n, struct ws_parts *out, struct ws_er
 		else if (*text == '@')
 			rc = read_server(text, (size_t)(next - text), out, err);
 		else
-			rc = *text == '+' || *text == '-' ? read_tensor(text, (size_t)(next - text), out, name, err) : -1;
+			rc = *text == '+' || *text == '-' ?
+			             read_tensor(text, (size_t)(next - text), out, name, err) :
+			             -1;
 		expanded += strlen(name) + 1;
 		rc = expanded > EXPANDED_MAX ? -1 : rc;
 		if (!next)

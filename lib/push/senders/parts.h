@@ -6,7 +6,8 @@
  *
  *   @INSTANCE URL    a server, and the instance that was seen there (instance.h), in 16 hex digits
  *   +K REST          a tensor that was sent
- *   -K REST          a tensor that is in a sender's source and not in its --exclude, and that no sender has sent
+ *   -K REST          a tensor that is in a sender's source and not in its --exclude, and that no
+ * sender has sent
  *
  * A name is the first K bytes of the name in the line before, then REST. */
 #ifndef WS_PUSH_PARTS_H

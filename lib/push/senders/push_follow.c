@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_follow.c - a sender that is not the first: it tells the first what it has, sends what that one asks
- * for, and learns from it how the push ended. It speaks with no endpoint but through the group.
+/* push_follow.c - a sender that is not the first: it tells the first what it has, sends
+ * what that one asks for, and learns from it how the push ended. It speaks with no
+ * endpoint but through the group.
  *
- * The sending has a thread of its own; this one waits for the end meanwhile, which is the only way to
- * learn early that somebody else has failed. */
+ * The sending has a thread of its own; this one waits for the end meanwhile, which is the only
+ * way to learn early that somebody else has failed. */
 #include "push_talk.h"
 
 #include "gloo_p2p.h"
@@ -31,9 +32,10 @@ struct follow {
 
 static const int64_t SLICE_NS = 200 * WS_NS_PER_MS;
 static const int64_t ASK_NS = 10 * WS_NS_PER_S;    /* the store answers at once */
-static const int64_t EXPLAIN_NS = 5 * WS_NS_PER_S; /* for the first to say why a peer of ours went away */
+/* for the first to say why a peer of ours went away */
+static const int64_t EXPLAIN_NS = 5 * WS_NS_PER_S;
 
-/* ---- what is to be sent ------------------------------------------------------------------------- */
+/* ---- what is to be sent ---------------------------------------------------------------------- */
 
 static int make_transfers(struct follow *f, struct ws_err *err)
 {
@@ -48,11 +50,14 @@ static int make_transfers(struct follow *f, struct ws_err *err)
 	for (size_t i = 0; i < s->n_sends; i++) {
 		const struct ws_share_send *send = &s->sends[i];
 		if (send->rank < f->p->opts.senders)
-			return ws_err_set(err, WS_EDATA, "sender 1 wants rank %u, a sender, to be sent weights",
+			return ws_err_set(err, WS_EDATA,
+			                  "sender 1 wants rank %u, a sender, to be sent weights",
 			                  send->rank);
 		f->transfers[i] = (struct ws_gloo_transfer){
 			.peer = send->rank,
-			.payload = { .length = send->length, .spans = f->spans + send->first, .n_spans = send->n },
+			.payload = { .length = send->length,
+			             .spans = f->spans + send->first,
+			             .n_spans = send->n },
 		};
 	}
 	return 0;
@@ -83,18 +88,20 @@ static int learn_share(struct follow *f, struct ws_err *err)
 	ws_buf_init(&text, 0);
 	int rc = push_talk_share(&f->talk, &f->list, until, &text, err);
 	if (rc == 0 && !text.len) /* it gave up instead, or says nothing of why */
-		rc = push_talk_end(&f->talk, ws_deadline_in(ASK_NS), err) ? -1 :
-		     ws_err_set(err, WS_EDATA, "sender 1 wants nothing to be sent, not even nothing");
+		rc = push_talk_end(&f->talk, ws_deadline_in(ASK_NS), err) ?
+		             -1 :
+		             ws_err_set(err, WS_EDATA,
+		                        "sender 1 wants nothing to be sent, not even nothing");
 	if (rc == 0)
 		rc = ws_share_read(text.data, text.len, &f->list, &f->share, err);
 	if (rc == 0 && f->share.world_size <= p->opts.senders)
-		rc = ws_err_set(err, WS_EDATA, "sender 1 has %u ranks for %u senders", f->share.world_size,
-		                p->opts.senders);
+		rc = ws_err_set(err, WS_EDATA, "sender 1 has %u ranks for %u senders",
+		                f->share.world_size, p->opts.senders);
 	ws_buf_free(&text);
 	return rc || make_transfers(f, err) || count_share(f, err) ? -1 : 0;
 }
 
-/* ---- sending: the job --------------------------------------------------------------------------- */
+/* ---- sending: the job ------------------------------------------------------------------------ */
 
 static int meet(struct follow *f, struct ws_err *err)
 {
@@ -125,9 +132,14 @@ static int meet(struct follow *f, struct ws_err *err)
 	if (rc == 0) {
 		const struct ws_gloo_kv kv = push_talk_kv(own);
 		const struct ws_gloo_opts o = {
-			.rank = p->opts.sender - 1, .size = f->share.world_size, .prefix = where.data + 1,
-			.layout = opts.epoch == 'A' ? WS_GLOO_G1 : WS_GLOO_G2B, .kv = &kv, .host = host,
-			.log = p->opts.log, .trace = p->opts.trace,
+			.rank = p->opts.sender - 1,
+			.size = f->share.world_size,
+			.prefix = where.data + 1,
+			.layout = opts.epoch == 'A' ? WS_GLOO_G1 : WS_GLOO_G2B,
+			.kv = &kv,
+			.host = host,
+			.log = p->opts.log,
+			.trace = p->opts.trace,
 		};
 		rc = ws_gloo_open(&o, until, &f->stop, &f->mesh, err);
 	}
@@ -163,16 +175,19 @@ static int send_all(void *ctx, struct ws_err *err)
 	return rc;
 }
 
-/* ---- waiting for the end ------------------------------------------------------------------------ */
+/* ---- waiting for the end --------------------------------------------------------------------- */
 
 static void tell_batches(struct follow *f)
 {
 	const size_t done = atomic_load(&f->done);
 	for (; f->told < done; f->told++) {
 		struct ws_event ev = { .type = WS_EV_BUCKET,
-			               .bucket = { .index = f->told, .count = f->share.n_batches,
-			                           .ns = f->took_ns[f->told], .wire_ns = f->took_ns[f->told] } };
-		for (size_t i = f->told ? f->share.ends[f->told - 1] : 0; i < f->share.ends[f->told]; i++) {
+			               .bucket = { .index = f->told,
+			                           .count = f->share.n_batches,
+			                           .ns = f->took_ns[f->told],
+			                           .wire_ns = f->took_ns[f->told] } };
+		for (size_t i = f->told ? f->share.ends[f->told - 1] : 0;
+		     i < f->share.ends[f->told]; i++) {
 			ev.bucket.tensors += f->share.sends[i].n;
 			ev.bucket.bytes += f->share.sends[i].length;
 		}
@@ -185,7 +200,8 @@ static void tell_batches(struct follow *f)
 static int explain(struct follow *f, const struct ws_err *why, struct ws_err *err)
 {
 	struct ws_err said = WS_ERR_INIT;
-	const bool told = why->code == WS_EDATA && push_talk_end(&f->talk, ws_deadline_in(EXPLAIN_NS), &said) == 1;
+	const bool told = why->code == WS_EDATA &&
+	                  push_talk_end(&f->talk, ws_deadline_in(EXPLAIN_NS), &said) == 1;
 	*err = told ? said : *why;
 	return -1;
 }
@@ -202,7 +218,9 @@ static int wait_for_end(struct follow *f, struct ws_err *err)
 	bool running = true;
 	for (;;) {
 		struct ws_err why = WS_ERR_INIT, own = WS_ERR_INIT;
-		const int rc = push_talk_end(&f->talk, ws_deadline_min(until, ws_deadline_in(SLICE_NS)), &why);
+		const int rc =
+			push_talk_end(&f->talk, ws_deadline_min(until, ws_deadline_in(SLICE_NS)),
+		                      &why);
 		tell_batches(f);
 		const bool ended = rc >= 0 || why.code != WS_ETIMEOUT;
 		if (running && (ended || ws_job_over(&f->job))) {
@@ -220,7 +238,8 @@ static int wait_for_end(struct follow *f, struct ws_err *err)
 		}
 		if (ended || (!running && ws_deadline_passed(until))) {
 			if (rc < 0 && why.code == WS_ETIMEOUT)
-				ws_err_set(&why, WS_ETIMEOUT, "sender 1 does not say how the push ended");
+				ws_err_set(&why, WS_ETIMEOUT,
+				           "sender 1 does not say how the push ended");
 			else if (rc < 0 && push_talk_lost(&why))
 				ws_err_wrap(&why, "sender 1 is gone");
 			if (why.code != WS_OK)
@@ -230,7 +249,7 @@ static int wait_for_end(struct follow *f, struct ws_err *err)
 	}
 }
 
-/* ---- all of it ---------------------------------------------------------------------------------- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 static int run(struct follow *f, struct ws_err *err)
 {
@@ -248,7 +267,8 @@ static int run(struct follow *f, struct ws_err *err)
 	push_enter(p, WS_PHASE_TRANSFER);
 	if (!p->opts.dry_run && ws_job_start(&f->job, send_all, f, err))
 		return -1;
-	return p->opts.dry_run ? (push_talk_end(&f->talk, last_words(p), err) ? -1 : 0) : wait_for_end(f, err);
+	return p->opts.dry_run ? (push_talk_end(&f->talk, last_words(p), err) ? -1 : 0) :
+	                         wait_for_end(f, err);
 }
 
 int push_follow(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
@@ -258,7 +278,8 @@ int push_follow(struct ws_push *p, const struct ws_push_source *s, struct ws_err
 	int rc = push_make_plan(p, s, NULL, err);
 	if (rc == 0) {
 		push_emit_plan(p);
-		rc = ws_cancel_init(&f.stop, err) || ws_job_init(&f.job, err) || run(&f, err) ? -1 : 0;
+		rc = ws_cancel_init(&f.stop, err) || ws_job_init(&f.job, err) || run(&f, err) ? -1 :
+		                                                                                0;
 	}
 	if (rc)
 		push_talk_failure(&f.talk, err);

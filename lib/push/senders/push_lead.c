@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_lead.c - the first of several senders of one group: it hosts their store, learns there what each
- * has, says what each is to send, and how it ended. With the endpoints it alone speaks.
+/* push_lead.c - the first of several senders of one group: it hosts their store,
+ * learns there what each has, says what each is to send, and how it ended. With the
+ * endpoints it alone speaks.
  *
- * The others are lost when their connection to the store ends, so each keeps it until it has read the end. */
+ * The others are lost when their connection to the store ends, so each keeps it
+ * until it has read the end. */
 #include "push_protocol.h"
 
 #include "senders.h"
@@ -23,7 +25,8 @@ static const int64_t LEAVE_NS = 2 * WS_NS_PER_S; /* for the others to read the e
 
 bool push_together(const struct ws_push *p)
 {
-	return p->opts.senders > 1 && !p->opts.sender_lock && p->opts.protocol == WS_PROTOCOL_EP_SCATTER;
+	return p->opts.senders > 1 && !p->opts.sender_lock &&
+	       p->opts.protocol == WS_PROTOCOL_EP_SCATTER;
 }
 
 bool push_leads(const struct ws_push *p)
@@ -55,7 +58,7 @@ void push_lead_free(struct ws_push *p)
 	p->turn.lead = NULL;
 }
 
-/* ---- who has failed ----------------------------------------------------------------------------- */
+/* ---- who has failed -------------------------------------------------------------------------- */
 
 static bool there(const struct push_lead *x, const char *key, struct ws_buf *value)
 {
@@ -87,7 +90,7 @@ int push_lead_watch(void *ctx, struct ws_err *err)
 	return p->turn.lead ? ws_store_lost_sender(ws_group_store(p->link.group), err) : 0;
 }
 
-/* ---- who has what ------------------------------------------------------------------------------- */
+/* ---- who has what ---------------------------------------------------------------------------- */
 
 static int name_missing(struct ws_push *p, int64_t waited_ns, struct ws_err *err)
 {
@@ -98,14 +101,19 @@ static int name_missing(struct ws_push *p, int64_t waited_ns, struct ws_err *err
 		if (p->turn.lead->lists[i - 1].sender)
 			continue;
 		if (n++ < 8)
-			used += (size_t)snprintf(who + used, sizeof who - used, "%s%u", n > 1 ? ", " : "", i);
+			used += (size_t)snprintf(who + used, sizeof who - used, "%s%u",
+			                         n > 1 ? ", " : "", i);
 	}
 	uint16_t port;
 	const char *host = ws_group_master(p->link.group, &port);
-	ws_err_set(err, WS_ETIMEOUT, "sender%s %s%s of %u did not come within %.0f s", n == 1 ? "" : "s", who,
-	           n > 8 ? " and others" : "", p->opts.senders, (double)waited_ns / WS_NS_PER_S);
-	return ws_err_hint(err, "start them with --master-address %s --master-port %u, which they must be able "
-	                        "to reach", host, port);
+	ws_err_set(err, WS_ETIMEOUT, "sender%s %s%s of %u did not come within %.0f s",
+	           n == 1 ? "" : "s", who, n > 8 ? " and others" : "", p->opts.senders,
+	           (double)waited_ns / WS_NS_PER_S);
+	return ws_err_hint(
+		err,
+		"start them with --master-address %s --master-port %u, which they must be able "
+		"to reach",
+		host, port);
 }
 
 /* Senders of two steps must not meet in one push. Each is compared with the
@@ -119,9 +127,10 @@ static int check_round(const struct ws_push *p, unsigned i, struct ws_err *err)
 	const struct ws_sender_list *first = &lists[k - 1];
 	if (k == i || !mine->round[0] || strcmp(first->round, mine->round) == 0)
 		return 0;
-	ws_err_set(err, WS_EUSAGE, "sender %u sends round %.200s, and sender %u sends round %.200s", k, first->round, i,
-	           mine->round);
-	return ws_err_hint(err, "give all senders of one step the same --weight-version or --round, and each step another "
+	ws_err_set(err, WS_EUSAGE, "sender %u sends round %.200s, and sender %u sends round %.200s",
+	           k, first->round, i, mine->round);
+	return ws_err_hint(err, "give all senders of one step the same --weight-version or "
+	                        "--round, and each step another "
 	                        "one");
 }
 
@@ -136,9 +145,11 @@ static void warn_unnamed(struct ws_push *p)
 			without = i, n++;
 	}
 	if (named && n)
-		push_warn(p, NULL, "%u of %u senders name no round (the first is sender %u), and sender %u sends round "
-		          "%.200s: give all of them the same --weight-version or --round", n, p->opts.senders, without,
-		          (unsigned)(named - lists) + 1, named->round);
+		push_warn(p, NULL,
+		          "%u of %u senders name no round (the first is sender %u), and sender %u "
+		          "sends round "
+		          "%.200s: give all of them the same --weight-version or --round",
+		          n, p->opts.senders, without, (unsigned)(named - lists) + 1, named->round);
 }
 
 static int take_list(struct ws_push *p, unsigned i, struct ws_buf *text, struct ws_err *err)
@@ -147,8 +158,8 @@ static int take_list(struct ws_push *p, unsigned i, struct ws_buf *text, struct 
 	if (ws_senders_read_list(text->data, text->len, l, err))
 		return ws_err_wrap(err, "sender %u", i);
 	if (l->sender != i || l->senders != p->opts.senders)
-		return ws_err_set(err, WS_EUSAGE, "sender %u of %u is among these %u", l->sender, l->senders,
-		                  p->opts.senders);
+		return ws_err_set(err, WS_EUSAGE, "sender %u of %u is among these %u", l->sender,
+		                  l->senders, p->opts.senders);
 	if (l->dry_run != p->opts.dry_run)
 		return ws_err_set(err, WS_EUSAGE, "sender %u is a dry run and sender %u is not",
 		                  l->dry_run ? i : 1, l->dry_run ? 1 : i);
@@ -193,9 +204,12 @@ static int check_hash(const struct ws_push *p, struct ws_err *err)
 	if (p->opts.verify != WS_VERIFY_HASH ||
 	    p->turn.lead->lists[0].n == p->turn.lead->all.plan.n_tensors)
 		return 0;
-	ws_err_set(err, WS_EUSAGE, "--verify hash: sender 1 has %zu of the %zu tensors, and can answer for those "
-	           "alone", p->turn.lead->lists[0].n, p->turn.lead->all.plan.n_tensors);
-	return ws_err_hint(err, "push without it, then compare all: wsync-verify weights SOURCE...");
+	ws_err_set(err, WS_EUSAGE,
+	           "--verify hash: sender 1 has %zu of the %zu tensors, and can answer for those "
+	           "alone",
+	           p->turn.lead->lists[0].n, p->turn.lead->all.plan.n_tensors);
+	return ws_err_hint(err,
+	                   "push without it, then compare all: wsync-verify weights SOURCE...");
 }
 
 int push_lead_gather(struct ws_push *p, struct ws_err *err)
@@ -234,7 +248,7 @@ int push_lead_gather(struct ws_push *p, struct ws_err *err)
 	               0;
 }
 
-/* ---- what each sends, and the end --------------------------------------------------------------- */
+/* ---- what each sends, and the end ------------------------------------------------------------ */
 
 int push_lead_share(struct ws_push *p, struct ws_err *err)
 {
@@ -253,7 +267,8 @@ int push_lead_share(struct ws_push *p, struct ws_err *err)
 	return rc;
 }
 
-static int wait_for_sent(struct ws_push *p, unsigned i, ws_deadline until, struct ws_buf *text, struct ws_err *err)
+static int wait_for_sent(struct ws_push *p, unsigned i, ws_deadline until, struct ws_buf *text,
+                         struct ws_err *err)
 {
 	char key[WS_SENDERS_KEY];
 	struct ws_err why;
@@ -286,7 +301,8 @@ int push_lead_sent(struct ws_push *p, struct ws_err *err)
 }
 
 /* Sender i has read the end, or is gone. */
-static bool has_left(const struct ws_push *p, unsigned i, const struct ws_store_report *r, struct ws_buf *text)
+static bool has_left(const struct ws_push *p, unsigned i, const struct ws_store_report *r,
+                     struct ws_buf *text)
 {
 	char key[WS_SENDERS_KEY];
 	bool connected = false;

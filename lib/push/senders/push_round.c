@@ -65,7 +65,7 @@ static int write_round(const struct ws_push *p, struct ws_err *err)
 	return rc;
 }
 
-/* ---- the note ----------------------------------------------------------------------------------- */
+/* ---- the note -------------------------------------------------------------------------------- */
 
 /* STATE/rounds/HASH of the lock's absolute path on this machine: another machine may have
  * another file there. NULL: no note is kept. */
@@ -123,7 +123,8 @@ static bool is_lost(const struct ws_push *p)
 {
 	const struct ws_round *k = p->turn.known_round, *r = p->turn.round;
 	/* Another round came since, or this one was begun anew. */
-	if (!ws_round_is_half(k) || (r->senders && (!ws_round_is(r, k->id, k->senders) || !ws_round_count(r))))
+	if (!ws_round_is_half(k) ||
+	    (r->senders && (!ws_round_is(r, k->id, k->senders) || !ws_round_count(r))))
 		return false;
 	for (unsigned i = 1; i <= k->senders; i++)
 		if (k->had[i] && !r->had[i])
@@ -138,8 +139,11 @@ static int say_lost(const struct ws_push *p, struct ws_err *err)
 	ws_round_list(p->turn.known_round, senders, sizeof senders);
 	ws_err_set(err, WS_EPARTIAL, "%s: %s was lost; as far as is known here, %s", p->turn.text,
 	           round, senders);
-	return ws_err_hint(err, "%s.round was removed or replaced: push the parts of all senders again; the round begins "
-	                        "anew", p->opts.sender_lock);
+	return ws_err_hint(err,
+	                   "%s.round was removed or replaced: push the parts of all senders again; "
+	                   "the round begins "
+	                   "anew",
+	                   p->opts.sender_lock);
 }
 
 void push_round_anew(struct ws_push *p, const char *id)
@@ -170,7 +174,7 @@ static int find_lost(struct ws_push *p, const char *id, struct ws_err *err)
 	return -1;
 }
 
-/* ---- the lock ----------------------------------------------------------------------------------- */
+/* ---- the lock -------------------------------------------------------------------------------- */
 
 int push_round_take(struct ws_push *p, const char *id, int64_t wait, struct ws_err *err)
 {

@@ -28,9 +28,11 @@ static void warn_again(struct ws_push *p)
 {
 	char round[512];
 	ws_round_describe(p->turn.round, round, sizeof round);
-	push_warn(p, NULL, "sender %u comes again in %s%s: its part is sent again%s. A job that starts again needs "
-	          "another --round ID", p->opts.sender, round,
-	          ws_round_is_half(p->turn.round) ? "" : ", which had ended",
+	push_warn(p, NULL,
+	          "sender %u comes again in %s%s: its part is sent again%s. A job that starts "
+	          "again needs "
+	          "another --round ID",
+	          p->opts.sender, round, ws_round_is_half(p->turn.round) ? "" : ", which had ended",
 	          ws_round_is_half(p->turn.round) ? "" : ", and flushed by itself");
 }
 
@@ -119,8 +121,10 @@ int push_round_id(const struct ws_push *p, char id[WS_ROUND_ID], struct ws_err *
 	                                             "";
 	const size_t n = strlen(given);
 	if (n >= WS_ROUND_ID)
-		return ws_err_set(err, WS_EUSAGE, "sender %u of %u: the ID of its round has %zu bytes, more than %d",
-		                  p->opts.sender, p->opts.senders, n, WS_ROUND_ID - 1);
+		return ws_err_set(
+			err, WS_EUSAGE,
+			"sender %u of %u: the ID of its round has %zu bytes, more than %d",
+			p->opts.sender, p->opts.senders, n, WS_ROUND_ID - 1);
 	ws_printable(id, WS_ROUND_ID, given, n);
 	return 0;
 }
@@ -132,8 +136,10 @@ static int name_round(const struct ws_push *p, char id[WS_ROUND_ID], struct ws_e
 	if (*id)
 		return 0;
 	ws_err_set(err, WS_EUSAGE, "%s: the ID of its round is missing", p->turn.text);
-	return ws_err_hint(err, "give all senders of one step the same --weight-version or --round: without it a "
-	                        "round that another step or job left half done would be completed");
+	return ws_err_hint(
+		err,
+		"give all senders of one step the same --weight-version or --round: without it a "
+		"round that another step or job left half done would be completed");
 }
 
 static void note_round(struct ws_push *p)
@@ -154,7 +160,8 @@ static void note_round(struct ws_push *p)
 
 int push_sender_enter(struct ws_push *p, struct ws_err *err)
 {
-	const int64_t wait = push_lock_wait(p, p->opts.lock_wait_ns > 0 ? p->opts.lock_wait_ns : p->opts.bucket_ns);
+	const int64_t wait = push_lock_wait(p, p->opts.lock_wait_ns > 0 ? p->opts.lock_wait_ns :
+	                                                                  p->opts.bucket_ns);
 	char id[WS_ROUND_ID];
 	if (p->opts.senders < 2 || push_together(p))
 		return 0;
@@ -180,7 +187,7 @@ int push_sender_enter(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-/* ---- what is sent ------------------------------------------------------------------------------- */
+/* ---- what is sent ---------------------------------------------------------------------------- */
 
 /* What this sender has and its --include leaves out is another sender's to send. What its
  * --exclude names is left out deliberately, where no other sender leaves it to others. */
@@ -230,7 +237,8 @@ static int check_servers(struct ws_push *p, struct ws_err *err)
 	ws_round_describe(p->turn.round, round, sizeof round);
 	ws_round_list(p->turn.round, senders, sizeof senders);
 	ws_err_set(err, WS_EPARTIAL, "%s: %s %s: %s", p->to.endpoints[i].url, what, round, senders);
-	ws_err_hint(err, "it was restarted, or has joined since, and does not have what they sent: push the parts of all "
+	ws_err_hint(err, "it was restarted, or has joined since, and does not have what they sent: "
+	                 "push the parts of all "
 	                 "senders again, with the same endpoints; the round begins anew");
 	push_round_anew(p, p->turn.round->id);
 	p->turn.anew = true;
@@ -252,8 +260,10 @@ static int check_left(struct ws_push *p, struct ws_err *err)
 	           "sent %s",
 	           p->turn.round->id, p->turn.round->senders, n, n == 1 ? "" : "s", first,
 	           n == 1 ? "it" : "them");
-	return ws_err_hint(err, "widen the --include of a sender and let it come again, then this one; or, to leave tensors "
-	                        "out deliberately, give all senders the same --exclude and another --round");
+	return ws_err_hint(
+		err, "widen the --include of a sender and let it come again, then this one; or, to "
+	             "leave tensors "
+		     "out deliberately, give all senders the same --exclude and another --round");
 }
 
 int push_sender_part(struct ws_push *p, struct ws_err *err)
@@ -271,7 +281,8 @@ int push_sender_part(struct ws_push *p, struct ws_err *err)
 	/* What does not fit would be noticed too late. */
 	ws_buf_init(&text, WS_PARTS_TEXT);
 	ws_parts_write(&p->turn.parts, &text);
-	const int rc = ws_buf_check(&text, "the list of what the senders of a round have sent", err);
+	const int rc =
+		ws_buf_check(&text, "the list of what the senders of a round have sent", err);
 	ws_buf_free(&text);
 	return rc;
 }
@@ -290,7 +301,8 @@ int push_sender_leave(struct ws_push *p, bool ok, struct ws_err *err)
 	if (!rc || !ok)
 		return 0;
 	if (!p->turn.not_last) {
-		push_warn(p, NULL, "the other senders will not know that this round has ended: %s", why.msg);
+		push_warn(p, NULL, "the other senders will not know that this round has ended: %s",
+		          why.msg);
 		return 0;
 	}
 	ws_err_set(err, WS_EPARTIAL,

@@ -13,7 +13,8 @@ static const int64_t ASK_NS = 10 * WS_NS_PER_S; /* the store answers at once */
 static int client_set(void *ctx, const char *key, const void *value, size_t n, ws_deadline until,
                       struct ws_err *err)
 {
-	return ws_store_client_set(ctx, key, value, n, ws_deadline_min(until, ws_deadline_in(ASK_NS)), err);
+	return ws_store_client_set(ctx, key, value, n,
+	                           ws_deadline_min(until, ws_deadline_in(ASK_NS)), err);
 }
 
 /* In slices, because a client's wait knows no cancel flag. */
@@ -24,7 +25,8 @@ static int client_get(void *ctx, const char *key, ws_deadline until, const struc
 	int rc;
 	do {
 		why = (struct ws_err)WS_ERR_INIT;
-		rc = ws_store_client_get(ctx, key, ws_deadline_min(until, ws_deadline_in(SLICE_NS)), value, &why);
+		rc = ws_store_client_get(ctx, key, ws_deadline_min(until, ws_deadline_in(SLICE_NS)),
+		                         value, &why);
 		if (rc && ws_cancelled(cancel))
 			return ws_err_set(err, WS_ECANCELLED, "cancelled");
 	} while (rc && why.code == WS_ETIMEOUT && !ws_deadline_passed(until));
@@ -40,7 +42,8 @@ struct ws_gloo_kv push_talk_kv(struct ws_store_client *c)
 
 struct ws_store_client_opts push_talk_place(const struct ws_push *p)
 {
-	return (struct ws_store_client_opts){ .host = p->opts.master_address, .port = p->opts.master_port };
+	return (struct ws_store_client_opts){ .host = p->opts.master_address,
+		                              .port = p->opts.master_port };
 }
 
 void push_talk_disconnect(struct push_talk *t)
@@ -69,9 +72,11 @@ static int connect_store(struct push_talk *t, ws_deadline until, struct ws_err *
 		if (why.code == WS_ECANCELLED)
 			return -1;
 		ws_err_wrap(err, "sender 1 was not found");
-		return ws_err_hint(err, "its options are the same but for --sender 1/%u and the endpoints, and "
-		                        "its machine must let others reach --master-port %u",
-		                   t->p->opts.senders, t->p->opts.master_port);
+		return ws_err_hint(
+			err,
+			"its options are the same but for --sender 1/%u and the endpoints, and "
+			"its machine must let others reach --master-port %u",
+			t->p->opts.senders, t->p->opts.master_port);
 	}
 	t->kv = push_talk_kv(t->store);
 	return 0;
@@ -94,7 +99,8 @@ static bool is_over(const struct push_talk *t)
 {
 	const char *const key = WS_SENDERS_END;
 	bool over = false;
-	return ws_store_client_check(t->store, &key, 1, ws_deadline_in(ASK_NS), &over, NULL) == 0 && over;
+	return ws_store_client_check(t->store, &key, 1, ws_deadline_in(ASK_NS), &over, NULL) == 0 &&
+	       over;
 }
 
 int push_talk_share(struct push_talk *t, const struct ws_sender_list *list, ws_deadline until,
@@ -114,7 +120,9 @@ int push_talk_share(struct push_talk *t, const struct ws_sender_list *list, ws_d
 		if (!push_talk_lost(&why) || ws_deadline_passed(until)) {
 			if (err)
 				*err = why;
-			return why.code == WS_ETIMEOUT ? ws_err_wrap(err, "sender 1 does not say what to send") : -1;
+			return why.code == WS_ETIMEOUT ?
+			               ws_err_wrap(err, "sender 1 does not say what to send") :
+			               -1;
 		}
 		push_talk_disconnect(t);
 		poll(NULL, 0, AGAIN_MS);

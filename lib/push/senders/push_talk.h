@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_talk.h - what a sender that is not the first says to the first, and hears from it, through its store. */
+/* push_talk.h - what a sender that is not the first says to the first, and hears
+ * from it, through its store. */
 #ifndef WS_PUSH_TALK_H
 #define WS_PUSH_TALK_H
 
@@ -11,7 +12,8 @@
 
 struct push_talk {
 	const struct ws_push *p;
-	struct ws_store_client *store; /* our place among the senders: the first misses us when it closes */
+	/* our place among the senders: the first misses us when it closes */
+	struct ws_store_client *store;
 	struct ws_gloo_kv kv;          /* the same */
 };
 
@@ -24,7 +26,8 @@ bool push_talk_lost(const struct ws_err *e); /* the connection was */
 /* Finds the first, tells it what we have, and waits for what it wants of that. */
 int push_talk_share(struct push_talk *t, const struct ws_sender_list *list, ws_deadline until,
                     struct ws_buf *text, struct ws_err *err);
-/* For the first, so that it says this and not that we went away. Not connected: nothing, as below. */
+/* For the first, so that it says this and not that we went away. Not connected: nothing, as
+ * below. */
 void push_talk_failure(struct push_talk *t, const struct ws_err *why);
 /* Tells the first that all of our share has left, from a source that has not changed. */
 int push_talk_sent(struct push_talk *t, struct ws_err *err);

@@ -14,7 +14,7 @@
 
 enum { NAMED = 8 };
 
-/* ---- reading and writing ------------------------------------------------------------------------ */
+/* ---- reading and writing --------------------------------------------------------------------- */
 
 static void read_json(const struct ws_json *node, struct ws_round *out, struct ws_parts *parts)
 {
@@ -22,12 +22,14 @@ static void read_json(const struct ws_json *node, struct ws_round *out, struct w
 	if (parts)
 		*parts = (struct ws_parts){ 0 };
 	const int64_t senders = ws_json_get_int(node, "senders", 0);
-	const char *id = ws_json_get_string(node, "id", ""), *host = ws_json_get_string(node, "host", "");
+	const char *id = ws_json_get_string(node, "id", ""),
+		   *host = ws_json_get_string(node, "host", "");
 	int64_t i;
 	if (senders < 1 || senders > WS_ROUND_SENDERS)
 		return;
 	out->senders = (unsigned)senders;
-	for (const struct ws_json *k = ws_json_first(ws_json_get(node, "had")); k; k = ws_json_next(k))
+	for (const struct ws_json *k = ws_json_first(ws_json_get(node, "had")); k;
+	     k = ws_json_next(k))
 		if (ws_json_int(k, &i) && i >= 1 && i <= senders)
 			out->had[i] = true;
 	if (strlen(id) < sizeof out->id) /* a longer one is not ours */
@@ -77,7 +79,7 @@ void ws_round_write(struct ws_jw *w, const struct ws_round *r, const struct ws_p
 	ws_jw_end_object(w);
 }
 
-/* ---- whose turn --------------------------------------------------------------------------------- */
+/* ---- whose turn ------------------------------------------------------------------------------ */
 
 unsigned ws_round_count(const struct ws_round *r)
 {
@@ -112,7 +114,7 @@ void ws_round_begin(struct ws_round *r, const char *id, unsigned senders)
 	snprintf(r->id, sizeof r->id, "%s", id);
 }
 
-/* ---- sentences ---------------------------------------------------------------------------------- */
+/* ---- sentences ------------------------------------------------------------------------------- */
 
 struct text {
 	char *dst;

@@ -2,7 +2,7 @@
 /* round.h - a round of several senders that take turns: which step it is
  * of, and who has had a turn.
  *
- *   {"id":"7","senders":3,"had":[1,3],"begun":1763800000,"pid":4711,"host":"trainer3","parts":"..."}
+ *   {"id":"7","senders":3,"had":[1,3],"begun":1763800000,"pid":4711,"host":"n3","parts":"..."}
  *
  * parts is what these turns have sent (parts.h). A round is kept in a file beside the lock file
  * (push_round.c), which may hold anything. */
@@ -37,10 +37,12 @@ void ws_round_write(struct ws_jw *w, const struct ws_round *r, const struct ws_p
 
 unsigned ws_round_count(const struct ws_round *r); /* senders that had a turn */
 bool ws_round_is_half(const struct ws_round *r);   /* some had a turn, but not all */
-bool ws_round_has_others(const struct ws_round *r, unsigned sender); /* another sender than this one had a turn */
+/* another sender than this one had a turn */
+bool ws_round_has_others(const struct ws_round *r, unsigned sender);
 /* The same id and number of senders. An unknown id is the same as none. */
 bool ws_round_is(const struct ws_round *r, const char *id, unsigned senders);
-void ws_round_begin(struct ws_round *r, const char *id, unsigned senders); /* by this process, now */
+/* by this process, now */
+void ws_round_begin(struct ws_round *r, const char *id, unsigned senders);
 
 /* "round 7 of 3 senders (begun 13 min ago by process 4711 on trainer3)" */
 void ws_round_describe(const struct ws_round *r, char *dst, size_t n);

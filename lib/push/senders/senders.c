@@ -17,7 +17,7 @@
 
 enum { PIECE = 4 << 20, VALUE_MAX = 192 << 20 };
 
-/* ---- keys and values ---------------------------------------------------------------------------- */
+/* ---- keys and values ------------------------------------------------------------------------- */
 
 void ws_senders_key(char key[WS_SENDERS_KEY], unsigned i, const char *what)
 {
@@ -80,12 +80,13 @@ int ws_senders_get(const struct ws_gloo_kv *kv, const char *key, ws_deadline unt
 		if (kv->get(kv->ctx, name, until, cancel, value, err))
 			return -1;
 		if (value->len == before || value->len > length)
-			return ws_err_set(err, WS_EDATA, "store: %s has another length than it says", key);
+			return ws_err_set(err, WS_EDATA,
+			                  "store: %s has another length than it says", key);
 	}
 	return 0;
 }
 
-/* ---- words and texts ---------------------------------------------------------------------------- */
+/* ---- words and texts ------------------------------------------------------------------------- */
 
 void ws_senders_put_word(struct ws_buf *out, uint64_t value)
 {
@@ -133,7 +134,7 @@ void ws_senders_text(struct ws_senders_cursor *c, char *dst, size_t n)
 		dst[0] = 0;
 }
 
-/* ---- the end ------------------------------------------------------------------------------------ */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 void ws_senders_write_end(struct ws_buf *out, const struct ws_err *why)
 {
@@ -151,7 +152,8 @@ int ws_senders_read_end(const void *bytes, size_t n, struct ws_err *err)
 	ws_senders_text(&c, said.msg, sizeof said.msg);
 	ws_senders_text(&c, said.hint, sizeof said.hint);
 	if (c.bad || c.left)
-		return ws_err_set(err, WS_EDATA, "store: what another sender says of the end is not understood");
+		return ws_err_set(err, WS_EDATA,
+		                  "store: what another sender says of the end is not understood");
 	if (said.code == WS_OK)
 		return 0;
 	if (said.code == WS_ECANCELLED) /* that one was; nobody has interrupted us */

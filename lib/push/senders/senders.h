@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* senders.h - what several senders of one push tell each other in its store: each which tensors it has,
- * the first of them what each is to send, and how it ended.
+/* senders.h - what several senders of one push tell each other in its store: each which tensors
+ * it has, the first of them what each is to send, and how it ended.
  *
- * The first hosts the store. Whoever reaches its port can write there, so all that is read is checked. */
+ * The first hosts the store. Whoever reaches its port can write there, so
+ * all that is read is checked. */
 #ifndef WS_PUSH_SENDERS_H
 #define WS_PUSH_SENDERS_H
 
@@ -43,7 +44,8 @@ struct ws_sender_list {
 /* Those of a plan, with their items; the names stay the plan's. */
 int ws_senders_list(const struct ws_plan *plan, struct ws_sender_list *out, struct ws_err *err);
 void ws_senders_write_list(const struct ws_sender_list *l, struct ws_buf *out);
-int ws_senders_read_list(const void *bytes, size_t n, struct ws_sender_list *out, struct ws_err *err);
+int ws_senders_read_list(const void *bytes, size_t n, struct ws_sender_list *out,
+                         struct ws_err *err);
 void ws_senders_list_free(struct ws_sender_list *l); /* all zero is fine */
 
 /* All of them together. The lists must outlive it. */
@@ -80,11 +82,11 @@ struct ws_share {
 void ws_share_write_head(struct ws_buf *out, unsigned world_size, bool dry_run, const char *group,
                          size_t n_batches);
 void ws_share_write_batch(struct ws_buf *out, size_t n_sends);
-int ws_share_write_send(struct ws_buf *out, unsigned rank, const struct ws_stripe *stripes, size_t n,
-                        const struct ws_sender_list *whose, struct ws_err *err);
+int ws_share_write_send(struct ws_buf *out, unsigned rank, const struct ws_stripe *stripes,
+                        size_t n, const struct ws_sender_list *whose, struct ws_err *err);
 /* Tensors are those of the list, which must outlive it. */
-int ws_share_read(const void *bytes, size_t n, const struct ws_sender_list *mine, struct ws_share *out,
-                  struct ws_err *err);
+int ws_share_read(const void *bytes, size_t n, const struct ws_sender_list *mine,
+                  struct ws_share *out, struct ws_err *err);
 void ws_share_free(struct ws_share *s); /* all zero is fine */
 
 /* ---- how it ended, or why a sender gave up ---- */

@@ -21,7 +21,8 @@ enum { VERSION = 2, TENSORS_MAX = 1 << 22, NAME = 1024, DTYPE = 32, LEAST_BYTES 
 
 static int by_name(const void *a, const void *b)
 {
-	return strcmp(((const struct ws_plan_tensor *)a)->name, ((const struct ws_plan_tensor *)b)->name);
+	return strcmp(((const struct ws_plan_tensor *)a)->name,
+	              ((const struct ws_plan_tensor *)b)->name);
 }
 
 int ws_senders_list(const struct ws_plan *plan, struct ws_sender_list *out, struct ws_err *err)
@@ -68,7 +69,8 @@ static void read_tensor(struct ws_senders_cursor *c, struct ws_plan_tensor *t, c
 	         !ws_dtype_bytes(t->dtype, t->n_dims, t->dims, &t->bytes);
 }
 
-int ws_senders_read_list(const void *bytes, size_t n, struct ws_sender_list *out, struct ws_err *err)
+int ws_senders_read_list(const void *bytes, size_t n, struct ws_sender_list *out,
+                         struct ws_err *err)
 {
 	struct ws_senders_cursor c = { bytes, n, false };
 	*out = (struct ws_sender_list){ 0 };
@@ -108,10 +110,11 @@ void ws_senders_list_free(struct ws_sender_list *l)
 	*l = (struct ws_sender_list){ 0 };
 }
 
-/* ---- together ----------------------------------------------------------------------------------- */
+/* ---- together -------------------------------------------------------------------------------- */
 
 static int refuse(const struct ws_sender_list *a, const struct ws_plan_tensor *x,
-                  const struct ws_sender_list *b, const struct ws_plan_tensor *y, struct ws_err *err)
+                  const struct ws_sender_list *b, const struct ws_plan_tensor *y,
+                  struct ws_err *err)
 {
 	ws_err_set(err, WS_EREFUSED, "tensor %s is %s at sender %u and %s at sender %u%s", x->name,
 	           ws_dtype_torch(x->dtype), a->sender, ws_dtype_torch(y->dtype), b->sender,
@@ -146,7 +149,9 @@ int ws_senders_unite(const struct ws_sender_list *lists, unsigned n, struct ws_s
 	*out = (struct ws_sender_union){ 0 };
 	out->plan.tensors = calloc(all + 1, sizeof *out->plan.tensors);
 	out->have = calloc(all + 1, sizeof *out->have);
-	int rc = next && out->plan.tensors && out->have ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	int rc = next && out->plan.tensors && out->have ?
+	                 0 :
+	                 ws_err_set(err, WS_ESYSTEM, "out of memory");
 	for (const char *name; rc == 0 && (name = first_name(lists, n, next));) {
 		const size_t k = out->plan.n_tensors++;
 		const struct ws_sender_list *first = NULL;

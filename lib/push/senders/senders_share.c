@@ -6,8 +6,8 @@
  *   word   number of batches, then for each
  *     word   number of sends, then for each
  *       word   rank, word of how many stripes, then for each
- *         word   number of a tensor in the sender's own list; all ones: zeros, and a word of their bytes
- *         word   for each dimension where its box begins, then for each how long it is */
+ *         word   number of a tensor in the sender's own list; all ones: zeros, and a word of their
+ * bytes word   for each dimension where its box begins, then for each how long it is */
 #include "senders.h"
 
 #include "senders_wire.h"
@@ -18,7 +18,7 @@
 enum { VERSION = 1, WORLD_MAX = 1 << 20 };
 #define ZEROS UINT64_MAX
 
-/* ---- writing ------------------------------------------------------------------------------------ */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 void ws_share_write_head(struct ws_buf *out, unsigned world_size, bool dry_run, const char *group,
                          size_t n_batches)
@@ -40,8 +40,8 @@ static int match_name(const void *name, const void *t)
 	return strcmp(name, ((const struct ws_plan_tensor *)t)->name);
 }
 
-int ws_share_write_send(struct ws_buf *out, unsigned rank, const struct ws_stripe *stripes, size_t n,
-                        const struct ws_sender_list *whose, struct ws_err *err)
+int ws_share_write_send(struct ws_buf *out, unsigned rank, const struct ws_stripe *stripes,
+                        size_t n, const struct ws_sender_list *whose, struct ws_err *err)
 {
 	ws_senders_put_word(out, rank);
 	ws_senders_put_word(out, n);
@@ -55,8 +55,8 @@ int ws_share_write_send(struct ws_buf *out, unsigned rank, const struct ws_strip
 		const struct ws_plan_tensor *t = bsearch(s->tensor->name, whose->tensors, whose->n,
 		                                         sizeof *whose->tensors, match_name);
 		if (!t)
-			return ws_err_set(err, WS_EREFUSED, "sender %u has no tensor %s", whose->sender,
-			                  s->tensor->name);
+			return ws_err_set(err, WS_EREFUSED, "sender %u has no tensor %s",
+			                  whose->sender, s->tensor->name);
 		ws_senders_put_word(out, (uint64_t)(t - whose->tensors));
 		for (unsigned d = 0; d < t->n_dims; d++)
 			ws_senders_put_word(out, (uint64_t)s->at[d]);
@@ -66,9 +66,10 @@ int ws_share_write_send(struct ws_buf *out, unsigned rank, const struct ws_strip
 	return 0;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------ */
+/* ---- reading --------------------------------------------------------------------------------- */
 
-static void read_stripe(struct ws_senders_cursor *c, const struct ws_sender_list *mine, struct ws_stripe *s)
+static void read_stripe(struct ws_senders_cursor *c, const struct ws_sender_list *mine,
+                        struct ws_stripe *s)
 {
 	const uint64_t which = ws_senders_word(c, UINT64_MAX);
 	*s = (struct ws_stripe){ 0 };
@@ -96,7 +97,8 @@ static void *grow(struct ws_senders_cursor *c, void *items, size_t n, size_t siz
 	return more ? more : items;
 }
 
-static void read_send(struct ws_senders_cursor *c, const struct ws_sender_list *mine, struct ws_share *x)
+static void read_send(struct ws_senders_cursor *c, const struct ws_sender_list *mine,
+                      struct ws_share *x)
 {
 	x->sends = grow(c, x->sends, x->n_sends, sizeof *x->sends);
 	if (c->bad)
@@ -117,7 +119,8 @@ static void read_send(struct ws_senders_cursor *c, const struct ws_sender_list *
 	}
 }
 
-static void read_batches(struct ws_senders_cursor *c, const struct ws_sender_list *mine, struct ws_share *x)
+static void read_batches(struct ws_senders_cursor *c, const struct ws_sender_list *mine,
+                         struct ws_share *x)
 {
 	const size_t batches = (size_t)ws_senders_word(c, c->left / 8);
 	for (size_t b = 0; b < batches && !c->bad; b++) {
@@ -130,8 +133,8 @@ static void read_batches(struct ws_senders_cursor *c, const struct ws_sender_lis
 	}
 }
 
-int ws_share_read(const void *bytes, size_t n, const struct ws_sender_list *mine, struct ws_share *out,
-                  struct ws_err *err)
+int ws_share_read(const void *bytes, size_t n, const struct ws_sender_list *mine,
+                  struct ws_share *out, struct ws_err *err)
 {
 	struct ws_senders_cursor c = { bytes, n, false };
 	*out = (struct ws_share){ 0 };

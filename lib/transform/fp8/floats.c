@@ -40,7 +40,8 @@ static uint16_t to_f16(float x)
 		return (uint16_t)(sign | 0x7e00 | (a >> 13 & 0x3ff));
 	if (a >= 0x477ff000) /* from 65520 on */
 		return (uint16_t)(sign | 0x7c00);
-	if (a < 0x38800000) /* subnormals are steps of 2^-24, half a unit of 0.5's last place twice */
+	/* subnormals are steps of 2^-24, half a unit of 0.5's last place twice */
+	if (a < 0x38800000)
 		return (uint16_t)(sign | (bits_of(float_of(a) + 0.5f) - bits_of(0.5f)));
 	return (uint16_t)(sign | (a - (UINT32_C(112) << 23) + 0xfff + (a >> 13 & 1)) >> 13);
 }
@@ -79,7 +80,7 @@ void ws_floats_write(enum ws_dtype dtype, const float *src, size_t n, void *dst)
 			h[i] = to_f16(src[i]);
 }
 
-/* ---- what is not finite --------------------------------------------------------------------------- */
+/* ---- what is not finite ---------------------------------------------------------------------- */
 
 static float number_at(enum ws_dtype dtype, const void *x, size_t i)
 {
@@ -146,7 +147,7 @@ bool ws_floats_finite(enum ws_dtype dtype, const void *x, size_t n, size_t *at, 
 	return true;
 }
 
-/* ---- sums ---------------------------------------------------------------------------------------- */
+/* ---- sums ------------------------------------------------------------------------------------ */
 
 static float raised(float max, float x)
 {
@@ -154,9 +155,9 @@ static float raised(float max, float x)
 	return a <= max ? max : a; /* NaN is taken, and stays */
 }
 
-void ws_floats_add(enum ws_dtype dtype, const float *w, const float *delta, size_t stride, int64_t n,
-                   int64_t m, bool two_step, void *out, size_t out_stride, float *max_delta,
-                   float *max_w)
+void ws_floats_add(enum ws_dtype dtype, const float *w, const float *delta, size_t stride,
+                   int64_t n, int64_t m, bool two_step, void *out, size_t out_stride,
+                   float *max_delta, float *max_w)
 {
 	const size_t size = ws_dtype_bits(dtype) / 8;
 	float largest_delta = *max_delta, largest_w = *max_w;

@@ -3,8 +3,8 @@
  *
  *   code   s eeee mmm: (-1)^s * 2^(e-7) * 1.mmm; e 0: (-1)^s * 2^-6 * 0.mmm; s 1111 111: NaN
  *
- * Rounding works on the bits of a float: magnitudes sort like integers, and a carry out of the mantissa
- * is the next exponent, in subnormals too. */
+ * Rounding works on the bits of a float: magnitudes sort like integers, and a carry out of the
+ * mantissa is the next exponent, in subnormals too. */
 #include "fp8.h"
 
 #include "fp8_rows.h"
@@ -49,20 +49,23 @@ uint8_t ws_fp8_from_float(float x)
 		return (uint8_t)(sign | shift_to_even(magnitude - (120u << 23), 20));
 	if (magnitude <= HALF_A_STEP)
 		return (uint8_t)sign;
-	return (uint8_t)(sign | shift_to_even((magnitude & 0x7fffff) | 0x800000, 141 - (magnitude >> 23)));
+	return (uint8_t)(sign |
+	                 shift_to_even((magnitude & 0x7fffff) | 0x800000, 141 - (magnitude >> 23)));
 }
 
 /* Eight codes for each exponent: subnormals, then significands 8 to 15. The last of all is NaN. */
-#define SEVEN(sign, first, unit) \
-	sign (first) * (unit), sign (first + 1) * (unit), sign (first + 2) * (unit), sign (first + 3) * (unit), \
-	sign (first + 4) * (unit), sign (first + 5) * (unit), sign (first + 6) * (unit)
-#define NORMAL(sign, e) SEVEN(sign, 8, (float)(1 << (e)) / 1024), sign 15 * ((float)(1 << (e)) / 1024)
-#define HALF(sign) \
-	SEVEN(sign, 0.0f, 0x1p-9f), sign 0x7p-9f, \
-	NORMAL(sign, 1), NORMAL(sign, 2), NORMAL(sign, 3), NORMAL(sign, 4), NORMAL(sign, 5), NORMAL(sign, 6), \
-	NORMAL(sign, 7), NORMAL(sign, 8), NORMAL(sign, 9), NORMAL(sign, 10), NORMAL(sign, 11), \
-	NORMAL(sign, 12), NORMAL(sign, 13), NORMAL(sign, 14), \
-	SEVEN(sign, 8, 32.0f), NAN
+#define SEVEN(sign, first, unit)                                                                   \
+	sign(first) * (unit), sign(first + 1) * (unit), sign(first + 2) * (unit),                  \
+		sign(first + 3) * (unit), sign(first + 4) * (unit), sign(first + 5) * (unit),      \
+		sign(first + 6) * (unit)
+#define NORMAL(sign, e)                                                                            \
+	SEVEN(sign, 8, (float)(1 << (e)) / 1024), sign 15 * ((float)(1 << (e)) / 1024)
+#define HALF(sign)                                                                                 \
+	SEVEN(sign, 0.0f, 0x1p-9f), sign 0x7p-9f, NORMAL(sign, 1), NORMAL(sign, 2),                \
+		NORMAL(sign, 3), NORMAL(sign, 4), NORMAL(sign, 5), NORMAL(sign, 6),                \
+		NORMAL(sign, 7), NORMAL(sign, 8), NORMAL(sign, 9), NORMAL(sign, 10),               \
+		NORMAL(sign, 11), NORMAL(sign, 12), NORMAL(sign, 13), NORMAL(sign, 14),            \
+		SEVEN(sign, 8, 32.0f), NAN
 static const float values[256] = { HALF(+), HALF(-) };
 
 float ws_fp8_to_float(uint8_t code)
@@ -82,7 +85,7 @@ void ws_fp8_decode_row(const uint8_t *codes, int64_t col, int64_t cols, int64_t 
 	}
 }
 
-/* ---- rows in plain C ---------------------------------------------------------------------------- */
+/* ---- rows in plain C ------------------------------------------------------------------------- */
 
 static float f32_at(const void *x, size_t i)
 {
@@ -124,16 +127,17 @@ static const struct ws_fp8_level scalar = {
 	{ amax_bf16, codes_bf16 },
 };
 
-/* ---- levels ------------------------------------------------------------------------------------- */
+/* ---- levels ---------------------------------------------------------------------------------- */
 
 static const struct ws_fp8_level *get_scalar(void)
 {
 	return &scalar;
 }
 
-/* AVX-512 comes behind what every machine with it has too, so it is taken on request only, until its
- * code has run on one (WSYNC_TEST_AVX512=1 make check). */
-static const struct ws_fp8_level *(*const levels[])(void) = { ws_fp8_avx2, ws_fp8_avx512, get_scalar };
+/* AVX-512 comes behind what every machine with it has too, so it is taken on request only, until
+ * its code has run on one (WSYNC_TEST_AVX512=1 make check). */
+static const struct ws_fp8_level *(*const levels[])(void) = { ws_fp8_avx2, ws_fp8_avx512,
+	                                                      get_scalar };
 enum { N_LEVELS = sizeof levels / sizeof levels[0] };
 
 static const struct ws_fp8_level *_Atomic chosen;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fp8.h - blocks of numbers to E4M3 with one scale each.
  *
- * E4M3FN: 1 sign, 4 exponent (bias 7), 3 mantissa bits; largest 448; no infinity; subnormals in steps
- * of 2^-9. Rounding is to nearest, ties to even, after clamping to +-448. All arithmetic is fp32 without
- * contraction: the results are the same bits on every machine. A zero keeps its sign. */
+ * E4M3FN: 1 sign, 4 exponent (bias 7), 3 mantissa bits; largest 448; no infinity;
+ * subnormals in steps of 2^-9. Rounding is to nearest, ties to even, after clamping to
+ * +-448. All arithmetic is fp32 without contraction: the results are the same bits on every
+ * machine. A zero keeps its sign. */
 #ifndef WS_TRANSFORM_FP8_H
 #define WS_TRANSFORM_FP8_H
 
@@ -27,16 +28,16 @@ struct ws_fp8_bad {
 	float value;
 };
 
-/* A band: rows x cols of a tensor, row r at x + r * stride; rows is at most bn and the band begins at
- * a multiple of bn. scales gets ceil(cols / bk) values. Missing elements of ragged blocks count as 0.
- * False: *bad says where; codes and scales are then undefined. */
+/* A band: rows x cols of a tensor, row r at x + r * stride; rows is at most bn and the band
+ * begins at a multiple of bn. scales gets ceil(cols / bk) values. Missing elements of ragged
+ * blocks count as 0. False: *bad says where; codes and scales are then undefined. */
 bool ws_fp8_scales_f32(const struct ws_fp8_rule *r, const float *x, size_t stride, int64_t rows,
                        int64_t cols, float *scales, struct ws_fp8_bad *bad);
 bool ws_fp8_scales_bf16(const struct ws_fp8_rule *r, const uint16_t *x, size_t stride, int64_t rows,
                         int64_t cols, float *scales, struct ws_fp8_bad *bad);
-/* Of a block that is more than a band: *amax, 0 at first, is raised by each band of it to its largest
- * magnitude, and ws_fp8_scale makes a scale of that. The codes of each band then want bk >= cols. False:
- * *bad says where; *amax is then undefined. */
+/* Of a block that is more than a band: *amax, 0 at first, is raised by each band of it to its
+ * largest magnitude, and ws_fp8_scale makes a scale of that. The codes of each band then want bk
+ * >= cols. False: *bad says where; *amax is then undefined. */
 bool ws_fp8_amax_f32(const float *x, size_t stride, int64_t rows, int64_t cols, float *amax,
                      struct ws_fp8_bad *bad);
 bool ws_fp8_amax_bf16(const uint16_t *x, size_t stride, int64_t rows, int64_t cols, float *amax,
@@ -48,8 +49,8 @@ void ws_fp8_codes_f32(const struct ws_fp8_rule *r, const float *x, size_t stride
 void ws_fp8_codes_bf16(const struct ws_fp8_rule *r, const uint16_t *x, size_t stride, int64_t rows,
                        int64_t cols, const float *scales, uint8_t *codes, size_t codes_stride);
 
-/* Codes back to numbers: out = code * scale of its block (fp32). cols codes of one row, the first of
- * them in column col. */
+/* Codes back to numbers: out = code * scale of its block (fp32). cols codes of one row, the
+ * first of them in column col. */
 void ws_fp8_decode_row(const uint8_t *codes, int64_t col, int64_t cols, int64_t bk,
                        const float *scales, float *out);
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fp8_avx2.c - rows of fp8.c, 32 elements at a time.
  *
- * Rounding is left to an addition: y + 2^(e+20), where 2^e is y's power of two and at least E4M3's least
- * normal one, has no mantissa bits below 2^(e-3), so the sum's low bits are the code's mantissa (16 or 8
- * plus it, a carry included) and e its exponent. Rests of a run are done by a step that ends with the
- * run and does some elements twice; shorter runs are done from a copy. */
+ * Rounding is left to an addition: y + 2^(e+20), where 2^e is y's power of two and at
+ * least E4M3's least normal one, has no mantissa bits below 2^(e-3), so the sum's low bits
+ * are the code's mantissa (16 or 8 plus it, a carry included) and e its exponent. Rests of
+ * a run are done by a step that ends with the run and does some elements twice; shorter
+ * runs are done from a copy. */
 #include "fp8_rows.h"
 #include "fp8_table.h"
 
@@ -22,7 +23,7 @@ const struct ws_fp8_level *ws_fp8_avx2(void)
 
 enum { STEP = 32 };
 
-/* ---- amax --------------------------------------------------------------------------------------- */
+/* ---- amax ------------------------------------------------------------------------------------ */
 
 static __m256i load(const void *x)
 {
@@ -60,19 +61,21 @@ static uint32_t largest_f32(__m256i amax)
 	return largest_of_8(amax);
 }
 
-/* The upper word of a pair decides which is greater, so with the lower moved there both are seen. */
+/* The upper word of a pair decides which is greater, so with the lower moved there both are
+ * seen. */
 static uint32_t largest_bf16(__m256i amax)
 {
 	const __m256i upper = _mm256_max_epu32(amax, _mm256_slli_epi32(amax, 16));
 	return largest_of_8(upper) & 0xffff0000;
 }
 
-/* ---- codes -------------------------------------------------------------------------------------- */
+/* ---- codes ----------------------------------------------------------------------------------- */
 
 /* |y| to codes without sign, in 32 bits each. */
 static __m256i round8(__m256 y)
 {
-	const __m256i exponent = _mm256_set1_epi32(0x7f800000), normal = _mm256_set1_epi32(121 << 23);
+	const __m256i exponent = _mm256_set1_epi32(0x7f800000),
+		      normal = _mm256_set1_epi32(121 << 23);
 	y = _mm256_min_ps(y, _mm256_set1_ps(448));
 	__m256i e = _mm256_and_si256(_mm256_castps_si256(y), exponent);
 	e = _mm256_max_epi32(e, normal);
@@ -102,17 +105,20 @@ static inline __attribute__((always_inline)) void step_f32(const float *x, __m25
 #pragma GCC unroll 4
 	for (int i = 0; i < 4; i++) {
 		v[i] = load(x + 8 * i);
-		c[i] = round8(scale8(_mm256_and_ps(_mm256_castsi256_ps(v[i]), magnitude), by, multiply));
+		c[i] = round8(
+			scale8(_mm256_and_ps(_mm256_castsi256_ps(v[i]), magnitude), by, multiply));
 	}
 	/* Saturation leaves the sign of what is packed. */
-	const __m256i codes = _mm256_packus_epi16(_mm256_packs_epi32(c[0], c[1]), _mm256_packs_epi32(c[2], c[3]));
-	const __m256i signs = _mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
+	const __m256i codes =
+		_mm256_packus_epi16(_mm256_packs_epi32(c[0], c[1]), _mm256_packs_epi32(c[2], c[3]));
+	const __m256i signs =
+		_mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
 	const __m256i sign = _mm256_and_si256(signs, _mm256_set1_epi8((char)0x80));
 	store_in_order(out, _mm256_or_si256(codes, sign));
 }
 
-static inline __attribute__((always_inline)) void step_bf16(const uint16_t *x, __m256 by, bool multiply,
-                                                             uint8_t *out)
+static inline __attribute__((always_inline)) void step_bf16(const uint16_t *x, __m256 by,
+                                                            bool multiply, uint8_t *out)
 {
 	const __m256i magnitude = _mm256_set1_epi16(0x7fff), zero = _mm256_setzero_si256();
 	__m256i v[2], c[2];
@@ -122,14 +128,17 @@ static inline __attribute__((always_inline)) void step_bf16(const uint16_t *x, _
 		const __m256i m = _mm256_and_si256(v[i], magnitude);
 		const __m256 low = _mm256_castsi256_ps(_mm256_unpacklo_epi16(zero, m));
 		const __m256 high = _mm256_castsi256_ps(_mm256_unpackhi_epi16(zero, m));
-		c[i] = _mm256_packs_epi32(round8(scale8(low, by, multiply)), round8(scale8(high, by, multiply)));
+		c[i] = _mm256_packs_epi32(round8(scale8(low, by, multiply)),
+		                          round8(scale8(high, by, multiply)));
 	}
 	const __m256i codes = _mm256_packus_epi16(c[0], c[1]);
-	const __m256i sign = _mm256_and_si256(_mm256_packs_epi16(v[0], v[1]), _mm256_set1_epi8((char)0x80));
-	_mm256_storeu_si256((void *)out, _mm256_permute4x64_epi64(_mm256_or_si256(codes, sign), 0xd8));
+	const __m256i sign =
+		_mm256_and_si256(_mm256_packs_epi16(v[0], v[1]), _mm256_set1_epi8((char)0x80));
+	_mm256_storeu_si256((void *)out,
+	                    _mm256_permute4x64_epi64(_mm256_or_si256(codes, sign), 0xd8));
 }
 
-/* ---- bf16 of one scale, by table: 32 codes from bytes -------------------------------------------- */
+/* ---- bf16 of one scale, by table: 32 codes from bytes ---------------------------------------- */
 
 static __m256i both_halves(const uint8_t bytes[16])
 {
@@ -139,7 +148,8 @@ static __m256i both_halves(const uint8_t bytes[16])
 /* Words other than zero where one of two numbers is out of the table's range. */
 static inline __m256i outside(const struct ws_fp8_table *t, __m256i a, __m256i b)
 {
-	const __m256i magnitude = _mm256_set1_epi16(0x7fff), first = _mm256_set1_epi16((short)t->first);
+	const __m256i magnitude = _mm256_set1_epi16(0x7fff),
+		      first = _mm256_set1_epi16((short)t->first);
 	a = _mm256_sub_epi16(_mm256_and_si256(a, magnitude), first);
 	b = _mm256_sub_epi16(_mm256_and_si256(b, magnitude), first);
 	return _mm256_subs_epu16(_mm256_max_epu16(a, b), _mm256_set1_epi16((short)t->span));
@@ -148,52 +158,57 @@ static inline __m256i outside(const struct ws_fp8_table *t, __m256i a, __m256i b
 static inline __m256i look_up(const struct ws_fp8_table *t, __m256i a, __m256i b)
 {
 	const __m256i low = _mm256_set1_epi16(0xff), upper = _mm256_set1_epi16(0xf8);
-	const __m256i mantissa = _mm256_packus_epi16(_mm256_and_si256(a, low), _mm256_and_si256(b, low));
+	const __m256i mantissa =
+		_mm256_packus_epi16(_mm256_and_si256(a, low), _mm256_and_si256(b, low));
 	const __m256i slot = _mm256_and_si256(_mm256_srli_epi16(mantissa, 3), _mm256_set1_epi8(15));
 	const __m256i within = _mm256_and_si256(mantissa, _mm256_set1_epi8(7));
-	const __m256i above = _mm256_cmpgt_epi8(within, _mm256_shuffle_epi8(both_halves(t->before), slot));
+	const __m256i above =
+		_mm256_cmpgt_epi8(within, _mm256_shuffle_epi8(both_halves(t->before), slot));
 	/* 8 times the exponent, as far as a byte goes. */
 	const __m256i power = _mm256_packus_epi16(_mm256_and_si256(_mm256_srli_epi16(a, 4), upper),
 	                                          _mm256_and_si256(_mm256_srli_epi16(b, 4), upper));
 	const __m256i first = _mm256_shuffle_epi8(both_halves(t->code), slot);
 	const __m256i code = _mm256_sub_epi8(_mm256_add_epi8(first, power), above);
-	const __m256i sign = _mm256_and_si256(_mm256_packs_epi16(a, b), _mm256_set1_epi8((char)0x80));
+	const __m256i sign =
+		_mm256_and_si256(_mm256_packs_epi16(a, b), _mm256_set1_epi8((char)0x80));
 	return _mm256_permute4x64_epi64(_mm256_or_si256(code, sign), 0xd8);
 }
 
-/* ---- runs --------------------------------------------------------------------------------------- */
+/* ---- runs ------------------------------------------------------------------------------------ */
 
-#define ROWS(type, element) \
-	static uint32_t amax_##type(const void *x, size_t n) \
-	{ \
-		const element *const run = x; \
-		__m256i amax = _mm256_setzero_si256(); \
-		for (size_t i = 0; i + STEP <= n; i += STEP) \
-			amax = raise_##type(amax, run + i); \
-		if (n % STEP && n > STEP) { \
-			amax = raise_##type(amax, run + n - STEP); \
-		} else if (n % STEP) { \
-			element copy[STEP] = { 0 }; \
-			memcpy(copy, run, n * sizeof copy[0]); \
-			amax = raise_##type(amax, copy); \
-		} \
-		return largest_##type(amax); \
-	} \
-\
-	static __attribute__((noinline)) void run_##type(const element *x, size_t n, const struct ws_fp8_block *b, uint8_t *out) \
-	{ \
-		const __m256 by = _mm256_set1_ps(b->by); \
-		for (size_t i = 0; i + STEP <= n; i += STEP) \
-			step_##type(x + i, by, b->multiply, out + i); \
-		if (n % STEP && n > STEP) { \
-			step_##type(x + n - STEP, by, b->multiply, out + n - STEP); \
-		} else if (n % STEP) { \
-			element copy[STEP] = { 0 }; \
-			uint8_t codes[STEP]; \
-			memcpy(copy, x, n * sizeof copy[0]); \
-			step_##type(copy, by, b->multiply, codes); \
-			memcpy(out, codes, n); \
-		} \
+#define ROWS(type, element)                                                                        \
+	static uint32_t amax_##type(const void *x, size_t n)                                       \
+	{                                                                                          \
+		const element *const run = x;                                                      \
+		__m256i amax = _mm256_setzero_si256();                                             \
+		for (size_t i = 0; i + STEP <= n; i += STEP)                                       \
+			amax = raise_##type(amax, run + i);                                        \
+		if (n % STEP && n > STEP) {                                                        \
+			amax = raise_##type(amax, run + n - STEP);                                 \
+		} else if (n % STEP) {                                                             \
+			element copy[STEP] = { 0 };                                                \
+			memcpy(copy, run, n * sizeof copy[0]);                                     \
+			amax = raise_##type(amax, copy);                                           \
+		}                                                                                  \
+		return largest_##type(amax);                                                       \
+	}                                                                                          \
+                                                                                                   \
+	static __attribute__((noinline)) void run_##type(const element *x, size_t n,               \
+	                                                 const struct ws_fp8_block *b,             \
+	                                                 uint8_t *out)                             \
+	{                                                                                          \
+		const __m256 by = _mm256_set1_ps(b->by);                                           \
+		for (size_t i = 0; i + STEP <= n; i += STEP)                                       \
+			step_##type(x + i, by, b->multiply, out + i);                              \
+		if (n % STEP && n > STEP) {                                                        \
+			step_##type(x + n - STEP, by, b->multiply, out + n - STEP);                \
+		} else if (n % STEP) {                                                             \
+			element copy[STEP] = { 0 };                                                \
+			uint8_t codes[STEP];                                                       \
+			memcpy(copy, x, n * sizeof copy[0]);                                       \
+			step_##type(copy, by, b->multiply, codes);                                 \
+			memcpy(out, codes, n);                                                     \
+		}                                                                                  \
 	}
 ROWS(f32, float)
 ROWS(bf16, uint16_t)
@@ -207,8 +222,8 @@ static void codes_f32(const struct ws_fp8_block *b)
 }
 
 /* Again, and exactly, what was not in the table. */
-static __attribute__((noinline)) void mend(const struct ws_fp8_table *t, const uint16_t *x, size_t n,
-                                           const struct ws_fp8_block *b, uint8_t *out)
+static __attribute__((noinline)) void mend(const struct ws_fp8_table *t, const uint16_t *x,
+                                           size_t n, const struct ws_fp8_block *b, uint8_t *out)
 {
 	for (size_t i = 0; i + STEP <= n; i += STEP) {
 		const __m256i far = outside(t, load(x + i), load(x + i + 16));

@@ -42,7 +42,8 @@ static __m512i magnitude(__m512i bits)
 /* |y| to codes without sign, in 32 bits each. */
 static __m512i round16(__m512 y)
 {
-	const __m512i exponent = _mm512_set1_epi32(0x7f800000), normal = _mm512_set1_epi32(121 << 23);
+	const __m512i exponent = _mm512_set1_epi32(0x7f800000),
+		      normal = _mm512_set1_epi32(121 << 23);
 	y = _mm512_min_ps(y, _mm512_set1_ps(448));
 	__m512i e = _mm512_and_si512(_mm512_castps_si512(y), exponent);
 	e = _mm512_max_epi32(e, normal);
@@ -58,29 +59,32 @@ static void store(uint8_t *out, __mmask16 mask, __m512i codes, __m512i x)
 	_mm512_mask_cvtepi32_storeu_epi8(out, mask, _mm512_or_si512(codes, sign));
 }
 
-#define ROWS(type, element) \
-	static uint32_t amax_##type(const void *x, size_t n) \
-	{ \
-		const element *const run = x; \
-		__m512i amax = _mm512_setzero_si512(); \
-		for (size_t i = 0; i < n; i += STEP) \
-			amax = _mm512_max_epu32(amax, magnitude(load_##type(run + i, first(n - i)))); \
-		return _mm512_reduce_max_epu32(amax); \
-	} \
-\
-	static void round_##type(const struct ws_fp8_block *b) \
-	{ \
-		const uint8_t *x = b->x; \
-		uint8_t *out = b->out; \
-		const __m512 by = _mm512_set1_ps(b->by); \
-		for (size_t row = 0; row < b->rows; row++, x += b->stride, out += b->out_stride) \
-			for (size_t i = 0; i < b->cols; i += STEP) { \
-				const __mmask16 mask = first(b->cols - i); \
-				const __m512i v = load_##type((const element *)(const void *)x + i, mask); \
-				const __m512 m = _mm512_castsi512_ps(magnitude(v)); \
-				const __m512 y = b->multiply ? _mm512_mul_ps(m, by) : _mm512_div_ps(m, by); \
-				store(out + i, mask, round16(y), v); \
-			} \
+#define ROWS(type, element)                                                                        \
+	static uint32_t amax_##type(const void *x, size_t n)                                       \
+	{                                                                                          \
+		const element *const run = x;                                                      \
+		__m512i amax = _mm512_setzero_si512();                                             \
+		for (size_t i = 0; i < n; i += STEP)                                               \
+			amax = _mm512_max_epu32(amax,                                              \
+			                        magnitude(load_##type(run + i, first(n - i))));    \
+		return _mm512_reduce_max_epu32(amax);                                              \
+	}                                                                                          \
+                                                                                                   \
+	static void round_##type(const struct ws_fp8_block *b)                                     \
+	{                                                                                          \
+		const uint8_t *x = b->x;                                                           \
+		uint8_t *out = b->out;                                                             \
+		const __m512 by = _mm512_set1_ps(b->by);                                           \
+		for (size_t row = 0; row < b->rows; row++, x += b->stride, out += b->out_stride)   \
+			for (size_t i = 0; i < b->cols; i += STEP) {                               \
+				const __mmask16 mask = first(b->cols - i);                         \
+				const __m512i v =                                                  \
+					load_##type((const element *)(const void *)x + i, mask);   \
+				const __m512 m = _mm512_castsi512_ps(magnitude(v));                \
+				const __m512 y =                                                   \
+					b->multiply ? _mm512_mul_ps(m, by) : _mm512_div_ps(m, by); \
+				store(out + i, mask, round16(y), v);                               \
+			}                                                                          \
 	}
 ROWS(f32, float)
 ROWS(bf16, uint16_t)
@@ -88,7 +92,8 @@ ROWS(bf16, uint16_t)
 /* A table of bytes beats floats of any width, and memory is the limit from there on. */
 static void codes_bf16(const struct ws_fp8_block *b)
 {
-	const struct ws_fp8_level *const table = b->rows * b->cols >= WS_FP8_TABLE_WORTH ? ws_fp8_avx2() : NULL;
+	const struct ws_fp8_level *const table =
+		b->rows * b->cols >= WS_FP8_TABLE_WORTH ? ws_fp8_avx2() : NULL;
 	if (table)
 		table->bf16.codes(b);
 	else
@@ -103,7 +108,10 @@ const struct ws_fp8_level *ws_fp8_avx512(void)
 		{ amax_bf16, codes_bf16 },
 	};
 	return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-	       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") ? &level : NULL;
+	                       __builtin_cpu_supports("avx512dq") &&
+	                       __builtin_cpu_supports("avx512vl") ?
+	               &level :
+	               NULL;
 }
 
 #endif

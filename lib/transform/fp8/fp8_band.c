@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fp8_band.c - blocks of a band: their scales and their codes.
  *
- * Magnitudes are looked for row by row across all blocks, as they lie in memory, from where they mostly
- * come; a block's largest waits in its place among the scales, as the bits of a float. Codes are then
- * made block by block: the band is in a cache by now, and a block has something to prepare. */
+ * Magnitudes are looked for row by row across all blocks, as they lie in memory, from
+ * where they mostly come; a block's largest waits in its place among the scales, as the
+ * bits of a float. Codes are then made block by block: the band is in a cache by now, and
+ * a block has something to prepare. */
 #include "fp8.h"
 
 #include "fp8_rows.h"
@@ -21,12 +22,16 @@ struct band {
 
 static struct band band_f32(const float *x, size_t stride, int64_t rows, int64_t cols)
 {
-	return (struct band){ &ws_fp8_chosen()->f32, (const uint8_t *)x, 4, stride * 4, rows, cols };
+	return (struct band){
+		&ws_fp8_chosen()->f32, (const uint8_t *)x, 4, stride * 4, rows, cols
+	};
 }
 
 static struct band band_bf16(const uint16_t *x, size_t stride, int64_t rows, int64_t cols)
 {
-	return (struct band){ &ws_fp8_chosen()->bf16, (const uint8_t *)x, 2, stride * 2, rows, cols };
+	return (struct band){
+		&ws_fp8_chosen()->bf16, (const uint8_t *)x, 2, stride * 2, rows, cols
+	};
 }
 
 static const uint8_t *at(const struct band *b, int64_t row, int64_t col)
@@ -46,7 +51,7 @@ static uint32_t bits_of(float x)
 	return bits;
 }
 
-/* ---- scales ------------------------------------------------------------------------------------- */
+/* ---- scales ---------------------------------------------------------------------------------- */
 
 float ws_fp8_scale(const struct ws_fp8_rule *r, float amax)
 {
@@ -79,7 +84,8 @@ static bool raise_blocks(const struct band *b, int64_t bk, float *amax, struct w
 	bool finite = true;
 	for (int64_t row = 0; row < b->rows; row++)
 		for (int64_t col = 0, block = 0; col < b->cols; col += bk, block++) {
-			const uint32_t bits = b->rows_of->amax(at(b, row, col), (size_t)width(b, col, bk));
+			const uint32_t bits =
+				b->rows_of->amax(at(b, row, col), (size_t)width(b, col, bk));
 			finite = finite && bits < INFINITE;
 			if (bits > bits_of(amax[block]))
 				memcpy(&amax[block], &bits, sizeof bits);
@@ -130,13 +136,15 @@ bool ws_fp8_amax_bf16(const uint16_t *x, size_t stride, int64_t rows, int64_t co
 	return raise_blocks(&b, cols, amax, bad);
 }
 
-/* ---- codes -------------------------------------------------------------------------------------- */
+/* ---- codes ----------------------------------------------------------------------------------- */
 
 static void make_codes(const struct ws_fp8_rule *r, const struct band *b, const float *scales,
                        uint8_t *codes, size_t codes_stride)
 {
 	const bool multiply = r->rule == WS_SCALE_SLIME;
-	struct ws_fp8_block block = { .stride = b->stride, .out_stride = codes_stride, .multiply = multiply,
+	struct ws_fp8_block block = { .stride = b->stride,
+		                      .out_stride = codes_stride,
+		                      .multiply = multiply,
 		                      .rows = (size_t)b->rows };
 	for (int64_t col = 0; col < b->cols; col += r->bk, scales++) {
 		block.x = at(b, 0, col);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fp8_rows.h - what an instruction set does for fp8.c: runs of a row, and blocks that share one scale.
+/* fp8_rows.h - what an instruction set does for fp8.c: runs of a row, and
+ * blocks that share one scale.
  *
  * All of it is exact or rounded once, so every level gives the same bits and only speed differs. */
 #ifndef WS_TRANSFORM_FP8_ROWS_H
@@ -19,7 +20,8 @@ struct ws_fp8_block {
 };
 
 struct ws_fp8_rows {
-	/* The greatest |x| as the bits of a float; what is no finite number makes it 0x7f800000 or more. */
+	/* The greatest |x| as the bits of a float; what is no finite number
+	 * makes it 0x7f800000 or more. */
 	uint32_t (*amax)(const void *x, size_t n);
 	void (*codes)(const struct ws_fp8_block *b);
 };

@@ -41,9 +41,10 @@ bool ws_fp8_make_table(const struct ws_fp8_block *b, void (*codes)(const struct 
 		t->code[i] = (uint8_t)(sample[8 * i] - 8 * exponent);
 		t->before[i] = (uint8_t)before;
 	}
-	/* From 2^-6, the least normal number, whatever the mantissa; to the last that rounds to 448, whose
-	 * exponent is 8 or 9 above the middle. */
+	/* From 2^-6, the least normal number, whatever the mantissa; to the last that rounds to
+	 * 448, whose exponent is 8 or 9 above the middle. */
 	t->first = (uint16_t)((exponent - 5) * MANTISSAS);
-	t->span = (uint16_t)(13 * MANTISSAS + count(sample, 0x7e - 64) + count(sample, 0x7e - 72) - 1);
+	t->span = (uint16_t)(13 * MANTISSAS + count(sample, 0x7e - 64) + count(sample, 0x7e - 72) -
+	                     1);
 	return true;
 }

@@ -43,7 +43,8 @@ static int bind(struct ws_transform *t, const struct ws_item *u, struct ws_corre
 	char module[1024], name[1100];
 	snprintf(module, sizeof module, "%.*s", (int)(strlen(u->name) - strlen(u_leaf)), u->name);
 	snprintf(name, sizeof name, "%s.weight", module);
-	const struct ws_item *v = find_half(t->correction, module), *base = ws_catalog_find(t->base, name);
+	const struct ws_item *v = find_half(t->correction, module),
+			     *base = ws_catalog_find(t->base, name);
 	const struct ws_item *first = ws_catalog_item(t->base, 0);
 	if (!v)
 		return refuse(u, "there is no correction_V or correction_B with it", err);
@@ -52,8 +53,10 @@ static int bind(struct ws_transform *t, const struct ws_item *u, struct ws_corre
 	const struct ws_packed *p = &t->found[base - first];
 	if (u->n_dims != 2 || v->n_dims != 2 || u->dims[0] != p->rows || v->dims[1] != p->cols ||
 	    u->dims[1] != v->dims[0] || u->dims[1] < 1)
-		return ws_err_set(err, WS_EINPUT, "correction '%s': its product would be [%lld, %lld], the "
-		                  "tensor is [%lld, %lld]", ws_quote(u->name).text, (long long)u->dims[0],
+		return ws_err_set(err, WS_EINPUT,
+		                  "correction '%s': its product would be [%lld, %lld], the "
+		                  "tensor is [%lld, %lld]",
+		                  ws_quote(u->name).text, (long long)u->dims[0],
 		                  (long long)v->dims[1], (long long)p->rows, (long long)p->cols);
 	if (!ws_floats_known(u->dtype) || !ws_floats_known(v->dtype))
 		return refuse(u, "factors are BF16, F16 or F32", err);
@@ -87,6 +90,7 @@ int ws_corrections_open(struct ws_transform *t, const char *path, struct ws_corr
 	}
 	if (2 * bound == ws_catalog_count(t->correction))
 		return 0;
-	return ws_err_set(err, WS_EINPUT, "%s: %zu tensors are no pairs X.correction_U and X.correction_V",
-	                  path, ws_catalog_count(t->correction) - 2 * bound);
+	return ws_err_set(err, WS_EINPUT,
+	                  "%s: %zu tensors are no pairs X.correction_U and X.correction_V", path,
+	                  ws_catalog_count(t->correction) - 2 * bound);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* factor.c - reads stretches of the file and picks the elements out of them: along the axis that lies
- * closer together, and several lines at once where they are not far apart. */
+/* factor.c - reads stretches of the file and picks the elements out of them: along the axis that
+ * lies closer together, and several lines at once where they are not far apart. */
 #include "factor.h"
 
 #include "floats.h"
@@ -38,7 +38,8 @@ static int blame(const struct ws_item *item, uint64_t element, float value, stru
 	const uint64_t cols = item->n_dims ? (uint64_t)item->dims[item->n_dims - 1] : 1;
 	return ws_err_set(err, WS_EINPUT, "tensor '%s' has %s at row %llu, column %llu (%s)",
 	                  ws_quote(item->name).text, isnan(value) ? "NaN" : "an infinity",
-	                  (unsigned long long)(element / cols), (unsigned long long)(element % cols),
+	                  (unsigned long long)(element / cols),
+	                  (unsigned long long)(element % cols),
 	                  ws_source_file_name(item->source, item->from->file));
 }
 
@@ -60,11 +61,14 @@ static const float *read_stretch(const struct grid *g, uint64_t from, size_t n, 
 }
 
 /* Lines [i, i+n) of the outer axis, elements [j, j+m) of each, which are one stretch. */
-static int pick(const struct grid *g, int64_t i, int64_t n, int64_t j, int64_t m, struct ws_err *err)
+static int pick(const struct grid *g, int64_t i, int64_t n, int64_t j, int64_t m,
+                struct ws_err *err)
 {
 	const struct axis *outer = &g->outer, *inner = &g->inner;
 	const uint64_t from = g->at + (uint64_t)(i * outer->step + j * inner->step);
-	const float *x = read_stretch(g, from, (size_t)((n - 1) * outer->step + (m - 1) * inner->step + 1), err);
+	const float *x =
+		read_stretch(g, from, (size_t)((n - 1) * outer->step + (m - 1) * inner->step + 1),
+	                     err);
 	if (!x)
 		return -1;
 	for (int64_t k = 0; k < n; k++) {
@@ -87,7 +91,8 @@ static int64_t least(int64_t a, int64_t b)
 static int read_grid(const struct grid *g, struct ws_err *err)
 {
 	const struct axis *outer = &g->outer, *inner = &g->inner;
-	const int64_t m = least(inner->n, (STRETCH - 1) / inner->step + 1); /* elements of a line at once */
+	/* elements of a line at once */
+	const int64_t m = least(inner->n, (STRETCH - 1) / inner->step + 1);
 	const int64_t span = (m - 1) * inner->step + 1;
 	int64_t n = 1; /* lines */
 	if (m == inner->n && outer->step <= 2 * span)
@@ -99,13 +104,16 @@ static int read_grid(const struct grid *g, struct ws_err *err)
 	return 0;
 }
 
-int ws_factor_read(const struct ws_factor *f, int64_t i, int64_t n, int64_t j, int64_t m, float *out,
-                   struct ws_buf *buf, struct ws_err *err)
+int ws_factor_read(const struct ws_factor *f, int64_t i, int64_t n, int64_t j, int64_t m,
+                   float *out, struct ws_buf *buf, struct ws_err *err)
 {
 	const struct axis rows = { n, f->row, m }, cols = { m, f->col, 1 };
 	const bool turned = f->row < f->col;
-	const struct grid g = { .item = f->item, .at = f->at + (uint64_t)(i * f->row) + (uint64_t)(j * f->col),
-		                .outer = turned ? cols : rows, .inner = turned ? rows : cols, .out = out,
+	const struct grid g = { .item = f->item,
+		                .at = f->at + (uint64_t)(i * f->row) + (uint64_t)(j * f->col),
+		                .outer = turned ? cols : rows,
+		                .inner = turned ? rows : cols,
+		                .out = out,
 		                .buf = buf };
 	return read_grid(&g, err);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lora.c - an adapter's directory: opened, its tensors sorted into modules. Their factors: factor.c. */
+/* lora.c - an adapter's directory: opened, its tensors sorted into modules. Their factors:
+ * factor.c. */
 #include "lora_priv.h"
 
 #include "file.h"
@@ -33,13 +34,16 @@ static int open_tensors(struct ws_adapter *a, struct ws_err *err)
 	    !is_there(a->dir, "adapter_model.safetensors.index.json", path, sizeof path)) {
 		ws_err_set(err, WS_EINPUT, "%s: no adapter_model.safetensors there", a->dir);
 		if (is_there(a->dir, "adapter_model.bin", path, sizeof path))
-			return ws_err_hint(err, "adapter_model.bin is a PyTorch pickle: save it as safetensors");
+			return ws_err_hint(
+				err,
+				"adapter_model.bin is a PyTorch pickle: save it as safetensors");
 		return -1;
 	}
 	const struct ws_catalog_opts as_it_is = { .family = NULL };
 	if (ws_source_open(paths, 1, &a->source, err))
 		return -1;
-	return ws_catalog_make((const struct ws_source *const *)&a->source, 1, &as_it_is, &a->catalog, err);
+	return ws_catalog_make((const struct ws_source *const *)&a->source, 1, &as_it_is,
+	                       &a->catalog, err);
 }
 
 static int open_config(struct ws_adapter *a, struct ws_err *err)
@@ -129,7 +133,8 @@ static int take_one(struct ws_adapter *a, const struct ws_item *item, struct ws_
 	if (key.kind == WS_LORA_IGNORED)
 		return 0;
 	const char *name = ws_arena_text(&a->arena, key.name, strlen(key.name));
-	const char *other = *key.other ? ws_arena_text(&a->arena, key.other, strlen(key.other)) : NULL;
+	const char *other =
+		*key.other ? ws_arena_text(&a->arena, key.other, strlen(key.other)) : NULL;
 	if (key.kind == WS_LORA_TENSOR) {
 		struct ws_lora_tensor *t = ws_list_add(&a->arena, tensors, sizeof *t);
 		if (!t || !name || (*key.other && !other))
@@ -160,8 +165,10 @@ static int join_halves(struct ws_adapter *a, struct ws_err *err)
 		const struct ws_item **half = m->a ? &last->a : &last->b;
 		const struct ws_item *item = m->a ? m->a : m->b;
 		if (*half)
-			return ws_err_set(err, WS_EINPUT, "adapter tensors '%s' and '%s' are the same half of one "
-			                  "module", ws_quote((*half)->name).text, ws_quote(item->name).text);
+			return ws_err_set(err, WS_EINPUT,
+			                  "adapter tensors '%s' and '%s' are the same half of one "
+			                  "module",
+			                  ws_quote((*half)->name).text, ws_quote(item->name).text);
 		*half = item;
 		last->embedding |= m->embedding;
 	}

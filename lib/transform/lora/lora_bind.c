@@ -2,9 +2,10 @@
 /* lora_bind.c - each module of an adapter, judged and sent to its place in the base.
  *
  *   MODULE               A [r, in], B [out, r]
- *   P.experts.E.PROJ     the same for one expert; a half that it lacks is that of P.experts.shared.PROJ
- *   P.experts.PROJ       A [E or 1, r, in], B [E or 1, out, r]; PROJ also w1 (gate), w2 (down), w3 (up)
- *   P.experts            PEFT's target_parameters: A [E*r, in] by experts, B [out, r*E], experts fastest */
+ *   P.experts.E.PROJ     the same for one expert; a half that it lacks is that of
+ * P.experts.shared.PROJ P.experts.PROJ       A [E or 1, r, in], B [E or 1, out, r]; PROJ also w1
+ * (gate), w2 (down), w3 (up) P.experts            PEFT's target_parameters: A [E*r, in] by experts,
+ * B [out, r*E], experts fastest */
 #include "lora_bind.h"
 
 #include "names.h"
@@ -51,11 +52,14 @@ static int check_factor(const struct ws_item *item, struct ws_err *err)
 {
 	const enum ws_dtype t = item->dtype;
 	if (t != WS_DTYPE_BF16 && t != WS_DTYPE_F16 && t != WS_DTYPE_F32 && t != WS_DTYPE_F64)
-		return ws_err_set(err, WS_EINPUT, "adapter tensor '%s' is %s, which is no type of a factor",
+		return ws_err_set(err, WS_EINPUT,
+		                  "adapter tensor '%s' is %s, which is no type of a factor",
 		                  ws_quote(item->name).text, ws_dtype_safetensors(t));
 	if ((item->n_dims != 2 && item->n_dims != 3) || item->bytes == 0)
-		return ws_err_set(err, WS_EINPUT, "adapter tensor '%s' has %u axes%s: a factor has two, or three "
-		                  "over experts", ws_quote(item->name).text, item->n_dims,
+		return ws_err_set(err, WS_EINPUT,
+		                  "adapter tensor '%s' has %u axes%s: a factor has two, or three "
+		                  "over experts",
+		                  ws_quote(item->name).text, item->n_dims,
 		                  item->bytes ? "" : " and no element");
 	return 0;
 }
@@ -64,15 +68,19 @@ static int wrong_rank(const struct ws_lora_module *m, int64_t of_a, int64_t of_b
                       struct ws_err *err)
 {
 	if (of_a != of_b)
-		return ws_err_set(err, WS_EINPUT, "adapter module '%s': lora_A has rank %lld and lora_B has %lld",
+		return ws_err_set(err, WS_EINPUT,
+		                  "adapter module '%s': lora_A has rank %lld and lora_B has %lld",
 		                  ws_quote(m->name).text, (long long)of_a, (long long)of_b);
-	return ws_err_set(err, WS_EINPUT, "adapter module '%s' has rank %lld, but adapter_config.json says "
-	                  "%lld", ws_quote(m->name).text, (long long)of_a, (long long)rank);
+	return ws_err_set(err, WS_EINPUT,
+	                  "adapter module '%s' has rank %lld, but adapter_config.json says "
+	                  "%lld",
+	                  ws_quote(m->name).text, (long long)of_a, (long long)rank);
 }
 
 /* Two factors of two or three axes, as they lie. */
-static int make_stack(const struct ws_binder *b, const struct ws_lora_module *m, const struct ws_item *A,
-                      const struct ws_item *B, struct ws_stack *s, struct ws_err *err)
+static int make_stack(const struct ws_binder *b, const struct ws_lora_module *m,
+                      const struct ws_item *A, const struct ws_item *B, struct ws_stack *s,
+                      struct ws_err *err)
 {
 	const int64_t *a = A->dims + (A->n_dims - 2), *bb = B->dims + (B->n_dims - 2);
 	const int64_t n_a = A->n_dims == 3 ? A->dims[0] : 1, n_b = B->n_dims == 3 ? B->dims[0] : 1;
@@ -83,8 +91,10 @@ static int make_stack(const struct ws_binder *b, const struct ws_lora_module *m,
 	if (a[0] != bb[1] || a[0] != rank)
 		return wrong_rank(m, a[0], bb[1], rank, err);
 	if (n_a != n_b && n_a != 1 && n_b != 1)
-		return ws_err_set(err, WS_EINPUT, "adapter module '%s': lora_A is of %lld experts and lora_B of "
-		                  "%lld", ws_quote(m->name).text, (long long)n_a, (long long)n_b);
+		return ws_err_set(err, WS_EINPUT,
+		                  "adapter module '%s': lora_A is of %lld experts and lora_B of "
+		                  "%lld",
+		                  ws_quote(m->name).text, (long long)n_a, (long long)n_b);
 	*s = (struct ws_stack){
 		.first = { .a = A, .b = B, .a_row = a[1], .a_col = 1, .b_row = rank, .b_col = 1,
 		           .rows = bb[0], .cols = a[1], .rank = rank, .scale = scale },
@@ -97,8 +107,8 @@ static int make_stack(const struct ws_binder *b, const struct ws_lora_module *m,
 /* ---- experts ---- */
 
 /* head "a.experts.", behind it the expert and the leaf. */
-static int place_experts(struct ws_binder *b, const struct ws_lora_module *m, int head, const char *leaf,
-                         const struct ws_stack *s, struct ws_err *err)
+static int place_experts(struct ws_binder *b, const struct ws_lora_module *m, int head,
+                         const char *leaf, const struct ws_stack *s, struct ws_err *err)
 {
 	char name[MAX_NAME];
 	const struct ws_lora_name where = { name, m->headless };
@@ -115,7 +125,8 @@ static int place_experts(struct ws_binder *b, const struct ws_lora_module *m, in
 			break;
 	}
 	if (e > 0 && s->n > 1 && e != s->n)
-		return ws_err_set(err, WS_EINPUT, "adapter module '%s' is of %lld experts, but the base has %lld",
+		return ws_err_set(err, WS_EINPUT,
+		                  "adapter module '%s' is of %lld experts, but the base has %lld",
 		                  ws_quote(m->name).text, (long long)s->n, (long long)e);
 	if (e > 0)
 		return 1;
@@ -136,20 +147,23 @@ static int place_all_experts(struct ws_binder *b, const struct ws_lora_module *m
 static int place_one(struct ws_binder *b, const struct ws_lora_module *m, const struct ws_stack *s,
                      struct ws_err *err)
 {
-	const int rc = ws_lora_place_matrix(b, &(struct ws_lora_name){ m->name, m->headless }, s, err);
+	const int rc =
+		ws_lora_place_matrix(b, &(struct ws_lora_name){ m->name, m->headless }, s, err);
 	const char *dot = strrchr(m->name, '.');
 	if (rc || !dot || !plain_leaf(dot + 1))
 		return rc;
 	char name[MAX_NAME];
-	snprintf(name, sizeof name, "%.*s%s", (int)(dot + 1 - m->name), m->name, plain_leaf(dot + 1));
+	snprintf(name, sizeof name, "%.*s%s", (int)(dot + 1 - m->name), m->name,
+	         plain_leaf(dot + 1));
 	return ws_lora_place_matrix(b, &(struct ws_lora_name){ name, m->headless }, s, err);
 }
 
 /* ---- PEFT's target_parameters ---- */
 
-/* The i-th parameter that a module of that name may mean; false: no more. *name: "" where the i-th of the
- * config is another module's. */
-static bool nth_param(const struct ws_lora_config *c, const char *module, size_t i, char name[MAX_NAME])
+/* The i-th parameter that a module of that name may mean; false: no more. *name: "" where the
+ * i-th of the config is another module's. */
+static bool nth_param(const struct ws_lora_config *c, const char *module, size_t i,
+                      char name[MAX_NAME])
 {
 	static const char *const usual[] = { "gate_up_proj", "down_proj" };
 	if (i >= (c->n_params ? c->n_params : 2))
@@ -161,7 +175,8 @@ static bool nth_param(const struct ws_lora_config *c, const char *module, size_t
 	                  (n == len || n == 0 || module[len - n - 1] == '.');
 	*name = 0;
 	if (ours)
-		snprintf(name, MAX_NAME, "%s.%.*s", module, WS_LORA_MAX_NAME / 8, dot ? dot + 1 : param);
+		snprintf(name, MAX_NAME, "%s.%.*s", module, WS_LORA_MAX_NAME / 8,
+		         dot ? dot + 1 : param);
 	return true;
 }
 
@@ -179,9 +194,19 @@ static int make_param(const struct ws_binder *b, const struct ws_lora_module *m,
 	if (!((B[0] == dims[1] && A[1] == dims[2]) || (B[0] == dims[2] && A[1] == dims[1])))
 		return 0;
 	*s = (struct ws_stack){
-		.first = { .a = m->a, .b = m->b, .a_row = A[1], .a_col = 1, .b_row = B[1], .b_col = n,
-		           .rows = B[0], .cols = A[1], .rank = rank, .scale = scale },
-		.a_step = rank * A[1], .b_step = 1, .n = n,
+		.first = { .a = m->a,
+		           .b = m->b,
+		           .a_row = A[1],
+		           .a_col = 1,
+		           .b_row = B[1],
+		           .b_col = n,
+		           .rows = B[0],
+		           .cols = A[1],
+		           .rank = rank,
+		           .scale = scale },
+		.a_step = rank * A[1],
+		.b_step = 1,
+		.n = n,
 		.axes_in_order = b->adapter->config.axes_in_order,
 	};
 	return 1;
@@ -203,17 +228,21 @@ static int place_params(struct ws_binder *b, const struct ws_lora_module *m, str
 	}
 	if (!*found)
 		return 0;
-	return ws_err_set(err, WS_EINPUT, "adapter: '%s' [%lld, %lld] and '%s' [%lld, %lld] fit no parameter "
-	                  "of '%s' at the rank that adapter_config.json says", ws_quote(m->a->name).text,
-	                  (long long)m->a->dims[0], (long long)m->a->dims[1], ws_quote(m->b->name).text,
-	                  (long long)m->b->dims[0], (long long)m->b->dims[1], ws_quote(m->name).text);
+	return ws_err_set(err, WS_EINPUT,
+	                  "adapter: '%s' [%lld, %lld] and '%s' [%lld, %lld] fit no parameter "
+	                  "of '%s' at the rank that adapter_config.json says",
+	                  ws_quote(m->a->name).text, (long long)m->a->dims[0],
+	                  (long long)m->a->dims[1], ws_quote(m->b->name).text,
+	                  (long long)m->b->dims[0], (long long)m->b->dims[1],
+	                  ws_quote(m->name).text);
 }
 
 /* ---- modules ---- */
 
 static int leave_over(struct ws_binder *b, const struct ws_item *item, struct ws_err *err)
 {
-	const struct ws_item **slot = item ? ws_list_add(b->arena, &b->left_over, sizeof *slot) : NULL;
+	const struct ws_item **slot =
+		item ? ws_list_add(b->arena, &b->left_over, sizeof *slot) : NULL;
 	if (item && !slot)
 		return ws_err_set(err, WS_ESYSTEM, "binding an adapter: out of memory");
 	if (item)
@@ -223,8 +252,9 @@ static int leave_over(struct ws_binder *b, const struct ws_item *item, struct ws
 
 static int missing_half(const struct ws_lora_module *m, struct ws_err *err)
 {
-	return ws_err_set(err, WS_EINPUT, "adapter module '%s' has '%s' and no lora_%c", ws_quote(m->name).text,
-	                  ws_quote((m->a ? m->a : m->b)->name).text, m->a ? 'B' : 'A');
+	return ws_err_set(err, WS_EINPUT, "adapter module '%s' has '%s' and no lora_%c",
+	                  ws_quote(m->name).text, ws_quote((m->a ? m->a : m->b)->name).text,
+	                  m->a ? 'B' : 'A');
 }
 
 /* What all experts share, where this one lacks a half. */
@@ -248,7 +278,8 @@ static int place(struct ws_binder *b, const struct ws_lora_module *m, const stru
 	int64_t dims[3];
 	char name[MAX_NAME];
 	for (size_t i = 0; A->n_dims == 2 && nth_param(&b->adapter->config, m->name, i, name); i++)
-		if (*name && ws_lora_stack_dims(b, &(struct ws_lora_name){ name, m->headless }, dims))
+		if (*name &&
+		    ws_lora_stack_dims(b, &(struct ws_lora_name){ name, m->headless }, dims))
 			return place_params(b, m, err);
 	if (make_stack(b, m, A, B, &s, err))
 		return -1;
@@ -258,8 +289,10 @@ static int place(struct ws_binder *b, const struct ws_lora_module *m, const stru
 	if (A->n_dims == 2 && B->n_dims == 2)
 		return place_one(b, m, &s, err);
 	if (expert || !leaf)
-		return ws_err_set(err, WS_EINPUT, "adapter module '%s' has factors of three axes and is none over "
-		                  "experts", ws_quote(m->name).text);
+		return ws_err_set(err, WS_EINPUT,
+		                  "adapter module '%s' has factors of three axes and is none over "
+		                  "experts",
+		                  ws_quote(m->name).text);
 	return place_all_experts(b, m, (int)(leaf + 1 - m->name), leaf + 1, &s, err);
 }
 
@@ -272,7 +305,9 @@ static int bind_module(struct ws_binder *b, struct ws_lora_module *m, struct ws_
 	if (shared && !B && (B = shared->b))
 		shared->b_used = true;
 	if (!A || !B)
-		return is_shared(m->name) ? 0 : missing_half(m, err); /* those are looked at in the end */
+		return is_shared(m->name) ?
+		               0 :
+		               missing_half(m, err); /* those are looked at in the end */
 	if (check_factor(A, err) || check_factor(B, err))
 		return -1;
 	const int rc = place(b, m, A, B, err);
@@ -301,9 +336,12 @@ static int bind_tensors(struct ws_binder *b, struct ws_err *err)
 {
 	for (size_t i = 0; i < b->adapter->n_tensors; i++) {
 		const struct ws_lora_tensor *t = &b->adapter->tensors[i];
-		int rc = ws_lora_place_tensor(b, &(struct ws_lora_name){ t->name, t->headless }, t->item, err);
+		int rc = ws_lora_place_tensor(b, &(struct ws_lora_name){ t->name, t->headless },
+		                              t->item, err);
 		if (rc == 0 && t->other)
-			rc = ws_lora_place_tensor(b, &(struct ws_lora_name){ t->other, t->headless }, t->item, err);
+			rc = ws_lora_place_tensor(b,
+			                          &(struct ws_lora_name){ t->other, t->headless },
+			                          t->item, err);
 		if (rc < 0 || (rc == 0 && leave_over(b, t->item, err)))
 			return -1;
 	}
@@ -335,12 +373,15 @@ static int collect(struct ws_binder *b, struct ws_bindings *out, struct ws_err *
 		struct ws_binding *last = out->n ? &items[out->n - 1] : NULL;
 		if (!last || strcmp(last->target, all[i].target->name) != 0) {
 			last = &items[out->n++];
-			*last = (struct ws_binding){ .target = all[i].target->name, .deltas = deltas };
+			*last = (struct ws_binding){ .target = all[i].target->name,
+				                     .deltas = deltas };
 		}
 		if (all[i].replaced && last->replaced)
-			return ws_err_set(err, WS_EINPUT, "adapter tensors '%s' and '%s' both take the place of '%s'",
-			                  ws_quote(last->replaced->name).text,
-			                  ws_quote(all[i].replaced->name).text, ws_quote(last->target).text);
+			return ws_err_set(
+				err, WS_EINPUT,
+				"adapter tensors '%s' and '%s' both take the place of '%s'",
+				ws_quote(last->replaced->name).text,
+				ws_quote(all[i].replaced->name).text, ws_quote(last->target).text);
 		if (all[i].replaced) {
 			last->replaced = all[i].replaced;
 			continue;
@@ -372,23 +413,31 @@ static int nothing_bound(const struct ws_binder *b, struct ws_err *err)
 	char name[MAX_NAME];
 	if (a->n_modules + a->n_tensors == 0)
 		return ws_err_set(err, WS_EINPUT, "the adapter is empty");
-	ws_err_set(err, WS_EINPUT, "the adapter was made for another model: the base has none of its %zu "
-	           "modules and %zu tensors", a->n_modules, a->n_tensors);
+	ws_err_set(err, WS_EINPUT,
+	           "the adapter was made for another model: the base has none of its %zu "
+	           "modules and %zu tensors",
+	           a->n_modules, a->n_tensors);
 	if (a->n_modules)
 		snprintf(name, sizeof name, "%s.weight", a->modules[0].name);
 	else
 		snprintf(name, sizeof name, "%s", a->tensors[0].name);
 	const char *near = nearest(b, name);
 	const char *first = ws_catalog_count(b->base) ? ws_catalog_item(b->base, 0)->name : "";
-	return ws_err_hint(err, "its first one is '%s', and %s of the base is '%s'", ws_quote(name).text,
-	                   near ? "the nearest name" : "the first name", ws_quote(near ? near : first).text);
+	return ws_err_hint(err, "its first one is '%s', and %s of the base is '%s'",
+	                   ws_quote(name).text, near ? "the nearest name" : "the first name",
+	                   ws_quote(near ? near : first).text);
 }
 
-int ws_adapter_bind(struct ws_adapter *a, const struct ws_catalog *base, const struct ws_layout *layout,
-                    ws_shape_fn *shape, void *ctx, struct ws_bindings *out, struct ws_err *err)
+int ws_adapter_bind(struct ws_adapter *a, const struct ws_catalog *base,
+                    const struct ws_layout *layout, ws_shape_fn *shape, void *ctx,
+                    struct ws_bindings *out, struct ws_err *err)
 {
 	struct ws_arena *arena = calloc(1, sizeof *arena);
-	struct ws_binder b = { .adapter = a, .base = base, .layout = layout, .shape = shape, .ctx = ctx,
+	struct ws_binder b = { .adapter = a,
+		               .base = base,
+		               .layout = layout,
+		               .shape = shape,
+		               .ctx = ctx,
 		               .arena = arena };
 	*out = (struct ws_bindings){ .priv = arena };
 	int rc = arena ? 0 : ws_err_set(err, WS_ESYSTEM, "binding an adapter: out of memory");

@@ -45,8 +45,8 @@ int ws_lora_place_stack(struct ws_binder *b, const struct ws_lora_name *tensor,
                         const struct ws_stack *s, struct ws_err *err);
 int ws_lora_place_tensor(struct ws_binder *b, const struct ws_lora_name *tensor,
                          const struct ws_item *item, struct ws_err *err);
-/* The shape of a stack by that name in the base or the layout: experts, outputs, inputs, or the other way
- * round. False: there is none. */
+/* The shape of a stack by that name in the base or the layout: experts, outputs, inputs, or the
+ * other way round. False: there is none. */
 bool ws_lora_stack_dims(struct ws_binder *b, const struct ws_lora_name *tensor, int64_t dims[3]);
 
 #endif

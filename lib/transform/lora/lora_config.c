@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lora_config.c - adapter_config.json, as PEFT writes it.
  *
- *   peft_type "LORA"; r; lora_alpha; use_rslora; fan_in_fan_out; target_parameters ["experts.down_proj"];
- *   rank_pattern, alpha_pattern {"regular expression": number}; peft_version "0.18.0"
+ *   peft_type "LORA"; r; lora_alpha; use_rslora; fan_in_fan_out; target_parameters
+ * ["experts.down_proj"]; rank_pattern, alpha_pattern {"regular expression": number}; peft_version
+ * "0.18.0"
  *
- * target_modules, bias and modules_to_save say again what the tensors' names say; those are believed.
- * Variants that compute something else than W + scale * B @ A, or that changed W before training, are
- * refused by name: merged as if they were plain LoRA they give a wrong model and no error. */
+ * target_modules, bias and modules_to_save say again what the tensors' names say; those
+ * are believed. Variants that compute something else than W + scale * B @ A, or that
+ * changed W before training, are refused by name: merged as if they were plain LoRA they
+ * give a wrong model and no error. */
 #include "lora_priv.h"
 
 #include "names.h"
@@ -21,15 +23,19 @@ static const struct variant {
 	const char *key, *why;
 } variants[] = {
 	{ "use_dora", "DoRA rescales every row of the weight, which is no low-rank change" },
-	{ "use_qalora", "QA-LoRA pools its inputs in groups, which is no low-rank change of the weight" },
+	{ "use_qalora",
+	  "QA-LoRA pools its inputs in groups, which is no low-rank change of the weight" },
 	{ "use_bdlora", "BD-LoRA's factors are block-diagonal" },
 	{ "kasa_config", "KaSA takes singular values off the weight before it adds its own" },
-	{ "arrow_config", "Arrow chooses among adapters token by token, so that nothing can be merged" },
+	{ "arrow_config",
+	  "Arrow chooses among adapters token by token, so that nothing can be merged" },
 	{ "monteclora_config", "MonteCLoRA draws its factors at random" },
-	{ "alora_invocation_tokens", "activated LoRA begins in mid-sequence, so that nothing can be merged" },
+	{ "alora_invocation_tokens",
+	  "activated LoRA begins in mid-sequence, so that nothing can be merged" },
 	{ "lora_bias", "it adds biases of its own, which servers' weights may have no place for" },
 	{ "layer_replication", "it makes layers that the base does not have" },
-	{ "trainable_token_indices", "single rows of the embedding were trained, which is not done here" },
+	{ "trainable_token_indices",
+	  "single rows of the embedding were trained, which is not done here" },
 };
 
 /* PEFT changes the base when it loads adapters that began so. */
@@ -56,21 +62,27 @@ static int refuse_variants(const struct ws_json *root, const char *what, struct 
 {
 	const char *type = ws_json_get_string(root, "peft_type", "LORA");
 	if (strcmp(type, "LORA") != 0)
-		return ws_err_set(err, WS_EINPUT, "%s: peft_type is \"%s\": only LORA can be merged", what,
+		return ws_err_set(err, WS_EINPUT,
+		                  "%s: peft_type is \"%s\": only LORA can be merged", what,
 		                  ws_quote(type).text);
 	for (size_t i = 0; i < sizeof variants / sizeof *variants; i++)
 		if (is_set(ws_json_get(root, variants[i].key))) {
-			ws_err_set(err, WS_EINPUT, "%s: %s: %s", what, variants[i].key, variants[i].why);
-			return ws_err_hint(err, "merge it with PEFT (merge_and_unload) and push what it saves");
+			ws_err_set(err, WS_EINPUT, "%s: %s: %s", what, variants[i].key,
+			           variants[i].why);
+			return ws_err_hint(
+				err,
+				"merge it with PEFT (merge_and_unload) and push what it saves");
 		}
 	const char *start = ws_json_get_string(root, "init_lora_weights", "");
 	for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
 		if (strncmp(start, starts[i], strlen(starts[i])) == 0) {
-			ws_err_set(err, WS_EINPUT, "%s: init_lora_weights is \"%s\": the base was changed before "
-			           "training, and this adapter is none of the base as it was", what,
-			           ws_quote(start).text);
-			return ws_err_hint(err, "save it with path_initial_model_for_weight_conversion, which "
-			                        "makes it plain LoRA");
+			ws_err_set(err, WS_EINPUT,
+			           "%s: init_lora_weights is \"%s\": the base was changed before "
+			           "training, and this adapter is none of the base as it was",
+			           what, ws_quote(start).text);
+			return ws_err_hint(
+				err, "save it with path_initial_model_for_weight_conversion, which "
+				     "makes it plain LoRA");
 		}
 	return 0;
 }
@@ -79,8 +91,8 @@ static int get_rank(const struct ws_json *v, const char *what, const char *name,
                     struct ws_err *err)
 {
 	if (!ws_json_int(v, out) || *out < 1 || *out > MAX_RANK)
-		return ws_err_set(err, WS_EINPUT, "%s: the rank %s is no number between 1 and %d", what,
-		                  ws_quote(name).text, MAX_RANK);
+		return ws_err_set(err, WS_EINPUT, "%s: the rank %s is no number between 1 and %d",
+		                  what, ws_quote(name).text, MAX_RANK);
 	return 0;
 }
 
@@ -88,7 +100,8 @@ static int get_alpha(const struct ws_json *v, const char *what, const char *name
                      struct ws_err *err)
 {
 	if (ws_json_type(v) == WS_JSON_NULL)
-		return ws_err_set(err, WS_EINPUT, "%s: %s is missing, and the scale cannot be told without it",
+		return ws_err_set(err, WS_EINPUT,
+		                  "%s: %s is missing, and the scale cannot be told without it",
 		                  what, ws_quote(name).text);
 	if (!ws_json_double(v, out) || !isfinite(*out))
 		return ws_err_set(err, WS_EINPUT, "%s: %s is no number", what, ws_quote(name).text);
@@ -144,14 +157,16 @@ static int read_params(struct ws_lora_config *c, const struct ws_json *root, con
 	if (ws_json_type(list) == WS_JSON_NULL)
 		return 0;
 	if (ws_json_type(list) != WS_JSON_ARRAY)
-		return ws_err_set(err, WS_EINPUT, "%s: target_parameters is no list of names", what);
+		return ws_err_set(err, WS_EINPUT, "%s: target_parameters is no list of names",
+		                  what);
 	c->params = ws_arena_alloc(&c->arena, (ws_json_count(list) + 1) * sizeof *c->params);
 	if (!c->params)
 		return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", what);
 	for (const struct ws_json *v = ws_json_first(list); v; v = ws_json_next(v)) {
 		const char *text = ws_json_string(v);
 		if (!text)
-			return ws_err_set(err, WS_EINPUT, "%s: target_parameters is no list of names", what);
+			return ws_err_set(err, WS_EINPUT,
+			                  "%s: target_parameters is no list of names", what);
 		c->params[c->n_params] = ws_arena_text(&c->arena, text, strlen(text));
 		if (!c->params[c->n_params++])
 			return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", what);
@@ -173,12 +188,14 @@ static int read_config(struct ws_lora_config *c, const struct ws_json *root, con
 		return ws_err_set(err, WS_EINPUT, "%s: no JSON object", what);
 	const char *twice = ws_json_duplicate(root);
 	if (twice)
-		return ws_err_set(err, WS_EINPUT, "%s: \"%s\" occurs twice", what, ws_quote(twice).text);
+		return ws_err_set(err, WS_EINPUT, "%s: \"%s\" occurs twice", what,
+		                  ws_quote(twice).text);
 	if (refuse_variants(root, what, err) ||
 	    get_rank(ws_json_get(root, "r"), what, "r", &c->rank, err) ||
 	    get_alpha(ws_json_get(root, "lora_alpha"), what, "lora_alpha", &c->alpha, err) ||
 	    read_patterns(c, root, what, "rank_pattern", true, err) ||
-	    read_patterns(c, root, what, "alpha_pattern", false, err) || read_params(c, root, what, err))
+	    read_patterns(c, root, what, "alpha_pattern", false, err) ||
+	    read_params(c, root, what, err))
 		return -1;
 	c->rslora = ws_json_get_bool(root, "use_rslora", false);
 	c->fan_in_fan_out = ws_json_get_bool(root, "fan_in_fan_out", false);
@@ -206,8 +223,8 @@ void ws_lora_config_free(struct ws_lora_config *c)
 	*c = (struct ws_lora_config){ .rank = 0 };
 }
 
-static int find_pattern(const struct ws_lora_pattern *p, size_t n, const char *module, double *value,
-                        struct ws_err *err)
+static int find_pattern(const struct ws_lora_pattern *p, size_t n, const char *module,
+                        double *value, struct ws_err *err)
 {
 	for (size_t i = 0; i < n; i++) {
 		const char *wrong;
@@ -233,7 +250,8 @@ int ws_lora_config_find(const struct ws_lora_config *c, const char *module, int6
 	*rank = (int64_t)r;
 	*scale = (float)(alpha / (c->rslora ? sqrt(r) : r));
 	if (!isfinite(*scale))
-		return ws_err_set(err, WS_EINPUT, "adapter module '%s': alpha %g is beyond the range of float32",
+		return ws_err_set(err, WS_EINPUT,
+		                  "adapter module '%s': alpha %g is beyond the range of float32",
 		                  ws_quote(module).text, alpha);
 	return 0;
 }

@@ -3,9 +3,10 @@
  *
  *   [base_model.model.]MODULE.lora_A[.ADAPTER].weight         also lora_B
  *   [base_model.model.]MODULE.lora_embedding_A[.ADAPTER]      also with .weight behind
- *   [base_model.model.]MODULE.modules_to_save[.ADAPTER].LEAF  and plainly MODULE.LEAF, as PEFT saves them
- *   [base_model.model.]MODULE.base_layer.bias                 with bias="all" or "lora_only"
- *   MODULE.base_layer.lora_A.weight                           a second parameter of the same module
+ *   [base_model.model.]MODULE.modules_to_save[.ADAPTER].LEAF  and plainly MODULE.LEAF, as PEFT
+ * saves them [base_model.model.]MODULE.base_layer.bias                 with bias="all" or
+ * "lora_only" MODULE.base_layer.lora_A.weight                           a second parameter of the
+ * same module
  *
  * MODULE has the base's name, or lacks its first "model.", when it was trained without a head. */
 #include "lora_priv.h"
@@ -111,18 +112,24 @@ static int refuse_relatives(const struct segments *s, const char *tensor, struct
 	static const char *const words[][2] = {
 		{ "lora_magnitude_vector", "it is of DoRA, which is no low-rank change" },
 		{ "lora_diag", "it is of KaSA, which is no plain low-rank change" },
-		{ "trainable_tokens_delta", "single rows of the embedding were trained, which is not done here" },
+		{ "trainable_tokens_delta",
+		  "single rows of the embedding were trained, which is not done here" },
 	};
 	for (size_t i = 0; i < sizeof words / sizeof *words; i++)
 		if (find(s, words[i][0]) < s->n) {
-			ws_err_set(err, WS_EINPUT, "adapter tensor '%s': %s", ws_quote(tensor).text, words[i][1]);
-			return ws_err_hint(err, "merge it with PEFT (merge_and_unload) and push what it saves");
+			ws_err_set(err, WS_EINPUT, "adapter tensor '%s': %s", ws_quote(tensor).text,
+			           words[i][1]);
+			return ws_err_hint(
+				err,
+				"merge it with PEFT (merge_and_unload) and push what it saves");
 		}
 	const size_t last = s->n - 1;
 	if (last > 0 && is(&s->v[last], "bias") &&
 	    (find(s, "lora_A") < s->n || find(s, "lora_B") < s->n))
-		return ws_err_set(err, WS_EINPUT, "adapter tensor '%s': a factor with a bias (lora_bias) cannot "
-		                  "be merged", ws_quote(tensor).text);
+		return ws_err_set(err, WS_EINPUT,
+		                  "adapter tensor '%s': a factor with a bias (lora_bias) cannot "
+		                  "be merged",
+		                  ws_quote(tensor).text);
 	return 0;
 }
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lora_pattern.c - the keys of rank_pattern and alpha_pattern: regular expressions as Python has them.
+/* lora_pattern.c - the keys of rank_pattern and alpha_pattern: regular
+ * expressions as Python has them.
  *
- * PEFT asks re.match("(.*\.)?(KEY)$", module). Whether it matches is all that matters, so the pattern is
- * walked with the set of all places of the name that it can have reached: no backtracking, and a hostile
- * pattern costs no more than MAX_STEPS.
+ * PEFT asks re.match("(.*\.)?(KEY)$", module). Whether it matches is all that matters, so the
+ * pattern is walked with the set of all places of the name that it can have reached: no
+ * backtracking, and a hostile pattern costs no more than MAX_STEPS.
  *
- *   taken: literals . [...] \d \w \s and their opposites, \. and the like, (...) (?:...) | * + ? {n,m}
- *   and lazy forms of these, ^ $. Not taken: look-around, back-references, flags. */
+ *   taken: literals . [...] \d \w \s and their opposites, \. and the like, (...) (?:...) | * + ?
+ * {n,m} and lazy forms of these, ^ $. Not taken: look-around, back-references, flags. */
 #include "lora_priv.h"
 
 #include <ctype.h>
@@ -174,7 +175,8 @@ static struct set atom(struct matcher *m, const struct set *in)
 	case '[':
 		return read_class(m, &b) ? step(m, in, &b) : refuse(m, "a [...] is not understood");
 	case '\\':
-		return add_escape(m, &b) ? step(m, in, &b) : refuse(m, "an escape is not understood");
+		return add_escape(m, &b) ? step(m, in, &b) :
+		                           refuse(m, "an escape is not understood");
 	case '*':
 	case '+':
 	case '?':

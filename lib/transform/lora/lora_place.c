@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lora_place.c - where in the base a change goes: to the tensor of its name, to rows of the fused one that
- * it is a part of, or in slices to the parts of the fused one that it is named after.
+/* lora_place.c - where in the base a change goes: to the tensor of its name, to
+ * rows of the fused one that it is a part of, or in slices to the parts of the
+ * fused one that it is named after.
  *
  * A change is known by its two factors and the steps between their elements, so that slicing and
  * transposing it move numbers about and no elements. */
@@ -23,7 +24,8 @@ static const char *candidate(const struct ws_binder *b, const struct ws_lora_nam
 	const bool headless = k >= 2, renamed = k % 2;
 	if ((headless && !name->headless) || (renamed && !b->adapter->family))
 		return NULL;
-	const int n = snprintf(plain, sizeof plain, "%s%s%s", headless ? "model." : "", name->text, suffix);
+	const int n = snprintf(plain, sizeof plain, "%s%s%s", headless ? "model." : "", name->text,
+	                       suffix);
 	if (n < 0 || (size_t)n >= sizeof plain)
 		return NULL;
 	if (renamed)
@@ -62,13 +64,14 @@ struct fused {
 	int64_t groups; /* of rows that alternate */
 };
 
-static bool find_fused(const struct ws_binder *b, const struct ws_lora_name *name, const char *suffix,
-                       unsigned n_dims, struct fused *out)
+static bool find_fused(const struct ws_binder *b, const struct ws_lora_name *name,
+                       const char *suffix, unsigned n_dims, struct fused *out)
 {
 	char buf[MAX_NAME];
 	for (int k = 0; b->layout && k < CANDIDATES; k++) {
 		const char *text = candidate(b, name, suffix, k, buf);
-		const struct ws_alias *alias = text ? ws_layout_find_alias(b->layout, text, 0) : NULL;
+		const struct ws_alias *alias =
+			text ? ws_layout_find_alias(b->layout, text, 0) : NULL;
 		out->param = text ? ws_layout_find_param(b->layout, text) : NULL;
 		out->groups = 1;
 		if (!out->param && alias) {
@@ -108,8 +111,8 @@ static struct ws_delta of_expert(const struct ws_stack *s, int64_t e)
 	return d;
 }
 
-static int add(struct ws_binder *b, const struct ws_item *target, const struct ws_delta *d, int64_t row,
-               const struct ws_item *replaced, struct ws_err *err)
+static int add(struct ws_binder *b, const struct ws_item *target, const struct ws_delta *d,
+               int64_t row, const struct ws_item *replaced, struct ws_err *err)
 {
 	const size_t order = b->bound.n;
 	struct ws_bound *x = ws_list_add(b->arena, &b->bound, sizeof *x);
@@ -124,7 +127,8 @@ static int add(struct ws_binder *b, const struct ws_item *target, const struct w
 	return 1;
 }
 
-static void shape_of(const struct ws_binder *b, const struct ws_item *item, int64_t *rows, int64_t *cols)
+static void shape_of(const struct ws_binder *b, const struct ws_item *item, int64_t *rows,
+                     int64_t *cols)
 {
 	if (b->shape) {
 		b->shape(b->ctx, item, rows, cols);
@@ -139,11 +143,14 @@ static void shape_of(const struct ws_binder *b, const struct ws_item *item, int6
 static int misfit(const struct ws_delta *d, const char *target, int64_t rows, int64_t cols,
                   struct ws_err *err)
 {
-	ws_err_set(err, WS_EINPUT, "adapter: '%s' and '%s' make a change of %lld x %lld, but '%s' is %lld x "
-	           "%lld", ws_quote(d->a->name).text, ws_quote(d->b->name).text, (long long)d->rows,
+	ws_err_set(err, WS_EINPUT,
+	           "adapter: '%s' and '%s' make a change of %lld x %lld, but '%s' is %lld x "
+	           "%lld",
+	           ws_quote(d->a->name).text, ws_quote(d->b->name).text, (long long)d->rows,
 	           (long long)d->cols, ws_quote(target).text, (long long)rows, (long long)cols);
-	return ws_err_hint(err, "the adapter was made for another model, or for this one with another "
-	                        "vocabulary");
+	return ws_err_hint(err,
+	                   "the adapter was made for another model, or for this one with another "
+	                   "vocabulary");
 }
 
 /* As its shape says; a square one as `prefers` says. False: it fits in no way. */
@@ -203,7 +210,8 @@ static int add_slice(struct ws_binder *b, const struct ws_item *item, const stru
 		return misfit(&part, item->name, rows, cols, err);
 	}
 	for (int64_t g = 0; g < groups; g++) {
-		const struct ws_delta part = rows_of(d, g * (d->rows / groups) + at / groups, n / groups);
+		const struct ws_delta part =
+			rows_of(d, g * (d->rows / groups) + at / groups, n / groups);
 		if (add(b, item, &part, g * (n / groups), NULL, err) < 0)
 			return -1;
 	}
@@ -211,8 +219,8 @@ static int add_slice(struct ws_binder *b, const struct ws_item *item, const stru
 }
 
 /* The base has the parts, the change is of all of them together. */
-static int add_to_parts(struct ws_binder *b, const struct fused *f, const struct ws_stack *s, bool turn,
-                        struct ws_err *err)
+static int add_to_parts(struct ws_binder *b, const struct fused *f, const struct ws_stack *s,
+                        bool turn, struct ws_err *err)
 {
 	int rc = 0;
 	for (size_t i = 0; i < f->param->n_parts; i++) {
@@ -277,23 +285,28 @@ static int prefer_turned(struct ws_binder *b, const struct ws_lora_name *tensor,
 	*out = s->axes_in_order || (part && part->transposed);
 	if (*out || part || s->first.rows != s->first.cols)
 		return 0;
-	return ws_err_set(err, WS_EINPUT, "adapter: '%s' changes square matrices, and whether '%s' has its "
-	                  "inputs or its outputs first is not known without the model's config.json",
-	                  ws_quote(s->first.a->name).text, ws_quote(tensor->text).text);
+	return ws_err_set(
+		err, WS_EINPUT,
+		"adapter: '%s' changes square matrices, and whether '%s' has its "
+		"inputs or its outputs first is not known without the model's config.json",
+		ws_quote(s->first.a->name).text, ws_quote(tensor->text).text);
 }
 
-/* Of each there will be a change of its own, so a file may not just say that there are any number. */
+/* Of each there will be a change of its own, so a file may not just say that there are any
+ * number. */
 static int check_experts(const struct ws_stack *s, int64_t experts, const char *target,
                          struct ws_err *err)
 {
 	if (experts > MOST_EXPERTS)
-		return ws_err_set(err, WS_EINPUT, "adapter: '%s' is a stack of %lld matrices; up to %d are taken",
+		return ws_err_set(err, WS_EINPUT,
+		                  "adapter: '%s' is a stack of %lld matrices; up to %d are taken",
 		                  ws_quote(target).text, (long long)experts, MOST_EXPERTS);
 	if (s->n == 1 || s->n == experts)
 		return 0;
-	return ws_err_set(err, WS_EINPUT, "adapter: '%s' and '%s' are of %lld experts, but '%s' has %lld",
-	                  ws_quote(s->first.a->name).text, ws_quote(s->first.b->name).text, (long long)s->n,
-	                  ws_quote(target).text, (long long)experts);
+	return ws_err_set(err, WS_EINPUT,
+	                  "adapter: '%s' and '%s' are of %lld experts, but '%s' has %lld",
+	                  ws_quote(s->first.a->name).text, ws_quote(s->first.b->name).text,
+	                  (long long)s->n, ws_quote(target).text, (long long)experts);
 }
 
 static int add_to_stack(struct ws_binder *b, const struct ws_lora_name *tensor,
@@ -313,8 +326,8 @@ static int add_to_stack(struct ws_binder *b, const struct ws_lora_name *tensor,
 	return 1;
 }
 
-int ws_lora_place_stack(struct ws_binder *b, const struct ws_lora_name *tensor, const struct ws_stack *s,
-                        struct ws_err *err)
+int ws_lora_place_stack(struct ws_binder *b, const struct ws_lora_name *tensor,
+                        const struct ws_stack *s, struct ws_err *err)
 {
 	const struct ws_item *item = find_item(b, tensor, "");
 	struct fused f;
@@ -327,8 +340,10 @@ int ws_lora_place_stack(struct ws_binder *b, const struct ws_lora_name *tensor, 
 	if (check_experts(s, f.param->dims[0], f.param->name, err))
 		return -1;
 	if (rows == cols && s->axes_in_order)
-		return ws_err_set(err, WS_EINPUT, "adapter: '%s' changes square matrices, and PEFT before 0.19 "
-		                  "did not save which way round", ws_quote(d.a->name).text);
+		return ws_err_set(err, WS_EINPUT,
+		                  "adapter: '%s' changes square matrices, and PEFT before 0.19 "
+		                  "did not save which way round",
+		                  ws_quote(d.a->name).text);
 	if (!fit(&d, rows, cols, false))
 		return misfit(&d, f.param->name, rows, cols, err);
 	return add_to_parts(b, &f, s, d.a != s->first.a, err);
@@ -357,7 +372,9 @@ int ws_lora_place_tensor(struct ws_binder *b, const struct ws_lora_name *tensor,
 		return 0;
 	if (same_shape(b, target, item))
 		return add(b, target, NULL, 0, item, err);
-	ws_err_set(err, WS_EINPUT, "adapter tensor '%s' was trained in place of '%s' and has another shape",
+	ws_err_set(err, WS_EINPUT,
+	           "adapter tensor '%s' was trained in place of '%s' and has another shape",
 	           ws_quote(item->name).text, ws_quote(target->name).text);
-	return ws_err_hint(err, "a vocabulary that grew in training needs a server with the grown model");
+	return ws_err_hint(
+		err, "a vocabulary that grew in training needs a server with the grown model");
 }

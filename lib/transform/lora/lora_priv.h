@@ -30,8 +30,8 @@ struct ws_lora_config {
 	struct ws_arena arena;
 };
 
-/* what: the file's name. Everything in it that would make the merge something else than B @ A * scale is
- * refused. */
+/* what: the file's name. Everything in it that would make the merge something else than
+ * B @ A * scale is refused. */
 int ws_lora_config_parse(const char *text, size_t len, const char *what, struct ws_lora_config *out,
                          struct ws_err *err);
 void ws_lora_config_free(struct ws_lora_config *c);
@@ -52,7 +52,8 @@ enum ws_lora_kind {
 
 struct ws_lora_key {
 	enum ws_lora_kind kind;
-	char name[WS_LORA_MAX_NAME];  /* of the module, or of the tensor: without prefix and wrappers */
+	/* of the module, or of the tensor: without prefix and wrappers */
+	char name[WS_LORA_MAX_NAME];
 	char other[WS_LORA_MAX_NAME]; /* of a tensor: what it may also be; "" */
 	bool headless;                /* "model." may be missing in front: trained without a head */
 	bool embedding;
@@ -94,6 +95,7 @@ struct ws_adapter {
 /* Sorts items into modules and tensors; they are borrowed. */
 int ws_adapter_take(struct ws_adapter *a, const struct ws_item *const *items, size_t n,
                     struct ws_err *err);
-const struct ws_lora_module *ws_adapter_module(const struct ws_adapter *a, const char *name); /* NULL */
+/* NULL */
+const struct ws_lora_module *ws_adapter_module(const struct ws_adapter *a, const char *name);
 
 #endif

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lowrank.c - B @ A of few ranks, and what it is added to, in plain C; the choice of something faster.
+/* lowrank.c - B @ A of few ranks, and what it is added to, in plain C; the
+ * choice of something faster.
  *
- * Vectors go along the columns: each element has its own sum over the ranks, in the same order and with
- * the same roundings, whatever the width of a vector. This file is the reference for all others. */
+ * Vectors go along the columns: each element has its own sum over the ranks, in the same
+ * order and with the same roundings, whatever the width of a vector. This file is the
+ * reference for all others. */
 #include "lowrank.h"
 #include "lowrank_simd.h"
 
@@ -138,11 +140,12 @@ static void pack(const struct ws_lowrank *l, int64_t first, int64_t n, int64_t c
 	}
 }
 
-static void copy_columns(const float *from, size_t from_stride, float *to, size_t to_stride, int64_t n,
-                         int64_t m)
+static void copy_columns(const float *from, size_t from_stride, float *to, size_t to_stride,
+                         int64_t n, int64_t m)
 {
 	for (int64_t i = 0; i < n; i++)
-		memcpy(to + (size_t)i * to_stride, from + (size_t)i * from_stride, (size_t)m * sizeof *to);
+		memcpy(to + (size_t)i * to_stride, from + (size_t)i * from_stride,
+		       (size_t)m * sizeof *to);
 }
 
 /* The last columns of a tile, fewer than a strip: done beside it and copied in. */
@@ -188,9 +191,16 @@ void ws_lowrank_tile(const struct ws_lowrank *l, int64_t row, int64_t n, int64_t
 		do {
 			const int64_t rank = l->rank - r < MAX_RANK ? l->rank - r : MAX_RANK;
 			const struct ws_strip s = {
-				.a = packed, .b = l->b + row * l->rank + r, .b_stride = (size_t)l->rank,
-				.rank = rank, .n = n, .out = delta + j, .stride = stride,
-				.goes_on = r > 0, .ends = r + rank == l->rank, .scale = l->scale,
+				.a = packed,
+				.b = l->b + row * l->rank + r,
+				.b_stride = (size_t)l->rank,
+				.rank = rank,
+				.n = n,
+				.out = delta + j,
+				.stride = stride,
+				.goes_on = r > 0,
+				.ends = r + rank == l->rank,
+				.scale = l->scale,
 			};
 			pack(l, r, rank, col + j, width, packed, ops->width);
 			run_strips(ops, &s, width);
@@ -199,9 +209,9 @@ void ws_lowrank_tile(const struct ws_lowrank *l, int64_t row, int64_t n, int64_t
 	}
 }
 
-void ws_merge_bf16(const float *w, size_t w_stride, const float *delta, size_t delta_stride, int64_t n,
-                   int64_t m, int two_step, uint16_t *out, size_t out_stride, float *max_delta,
-                   float *max_w)
+void ws_merge_bf16(const float *w, size_t w_stride, const float *delta, size_t delta_stride,
+                   int64_t n, int64_t m, int two_step, uint16_t *out, size_t out_stride,
+                   float *max_delta, float *max_w)
 {
 	const struct ws_lowrank_ops *ops = choose()->ops;
 	uint32_t max[2] = { 0, 0 };

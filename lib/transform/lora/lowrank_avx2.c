@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lowrank_avx2.c - lowrank.c eight columns at a time. The 12 sums of six rows leave registers for two vectors
- * of a and one of b. */
+/* lowrank_avx2.c - lowrank.c eight columns at a time. The 12 sums of six rows leave registers
+ * for two vectors of a and one of b. */
 #include "lowrank_simd.h"
 
 #if defined(__x86_64__)
@@ -19,13 +19,16 @@ static inline __attribute__((always_inline)) struct sums begin(const float *out,
 	return (struct sums){ _mm256_loadu_ps(out), _mm256_loadu_ps(out + 8) };
 }
 
-static inline __attribute__((always_inline)) struct sums add(struct sums s, const float *b, struct sums a)
+static inline __attribute__((always_inline)) struct sums add(struct sums s, const float *b,
+                                                             struct sums a)
 {
 	const __m256 x = _mm256_broadcast_ss(b);
-	return (struct sums){ _mm256_fmadd_ps(x, a.left, s.left), _mm256_fmadd_ps(x, a.right, s.right) };
+	return (struct sums){ _mm256_fmadd_ps(x, a.left, s.left),
+		              _mm256_fmadd_ps(x, a.right, s.right) };
 }
 
-static inline __attribute__((always_inline)) void end(struct sums s, float *out, bool ends, float scale)
+static inline __attribute__((always_inline)) void end(struct sums s, float *out, bool ends,
+                                                      float scale)
 {
 	const __m256 x = _mm256_set1_ps(scale);
 	_mm256_storeu_ps(out, ends ? _mm256_mul_ps(s.left, x) : s.left);
@@ -79,7 +82,8 @@ static void merge_avx2(const struct ws_merge_row *m, uint32_t max[2])
 	const uint32_t d = largest(max_d), w = largest(max_w);
 	max[0] = d > max[0] ? d : max[0];
 	max[1] = w > max[1] ? w : max[1];
-	const struct ws_merge_row rest = { m->w + j, m->delta + j, m->out + j, m->m - j, m->two_step };
+	const struct ws_merge_row rest = { m->w + j, m->delta + j, m->out + j, m->m - j,
+		                           m->two_step };
 	ws_lowrank_scalar.merge(&rest, max);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lowrank_avx512.c - lowrank.c sixteen columns at a time; the last columns of a row are merged under a mask. */
+/* lowrank_avx512.c - lowrank.c sixteen columns at a time; the last columns of a
+ * row are merged under a mask. */
 #include "lowrank_simd.h"
 
 #if defined(__x86_64__)
@@ -18,13 +19,16 @@ static inline __attribute__((always_inline)) struct sums begin(const float *out,
 	return (struct sums){ _mm512_loadu_ps(out), _mm512_loadu_ps(out + 16) };
 }
 
-static inline __attribute__((always_inline)) struct sums add(struct sums s, const float *b, struct sums a)
+static inline __attribute__((always_inline)) struct sums add(struct sums s, const float *b,
+                                                             struct sums a)
 {
 	const __m512 x = _mm512_set1_ps(*b);
-	return (struct sums){ _mm512_fmadd_ps(x, a.left, s.left), _mm512_fmadd_ps(x, a.right, s.right) };
+	return (struct sums){ _mm512_fmadd_ps(x, a.left, s.left),
+		              _mm512_fmadd_ps(x, a.right, s.right) };
 }
 
-static inline __attribute__((always_inline)) void end(struct sums s, float *out, bool ends, float scale)
+static inline __attribute__((always_inline)) void end(struct sums s, float *out, bool ends,
+                                                      float scale)
 {
 	const __m512 x = _mm512_set1_ps(scale);
 	_mm512_storeu_ps(out, ends ? _mm512_mul_ps(s.left, x) : s.left);

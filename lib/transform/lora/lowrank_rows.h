@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lowrank_rows.h - one strip by vectors: what lowrank_avx2.c and lowrank_avx512.c have in common. Included
- * once by each, behind its WIDTH, struct sums, begin, add and end. Six rows at a time are 12 sums, which
- * hides the latency of two multipliers. */
+/* lowrank_rows.h - one strip by vectors: what lowrank_avx2.c and lowrank_avx512.c have in
+ * common. Included once by each, behind its WIDTH, struct sums, begin, add and end. Six rows at
+ * a time are 12 sums, which hides the latency of two multipliers. */
 #include "lowrank_simd.h"
 
 static void do_row(const struct ws_strip *s, int64_t i)

@@ -9,8 +9,9 @@
 
 enum { WS_MAX_WIDTH = 32 };
 
-/* n rows of one strip of `width` columns. a is [rank][width], packed, so that its rows do not fall into
- * the same few cache sets; sums go on from what is in out where `goes_on`, and are scaled where `ends`. */
+/* n rows of one strip of `width` columns. a is [rank][width], packed, so that its rows do
+ * not fall into the same few cache sets; sums go on from what is in out where `goes_on`,
+ * and are scaled where `ends`. */
 struct ws_strip {
 	const float *a, *b;
 	size_t b_stride;
@@ -21,7 +22,8 @@ struct ws_strip {
 	float scale;
 };
 
-/* m is any number of columns; max[0] and max[1] are raised, as bits, to the largest |delta| and |w|. */
+/* m is any number of columns; max[0] and max[1] are raised, as bits, to the largest |delta| and
+ * |w|. */
 struct ws_merge_row {
 	const float *w, *delta;
 	uint16_t *out;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* formula.c - what a product is made of, as spans: ranges of files where bytes are taken as they lie, and
- * functions that read where they are widened or picked first (factors, scales of other types). */
+/* formula.c - what a product is made of, as spans: ranges of files where bytes are
+ * taken as they lie, and functions that read where they are widened or picked first
+ * (factors, scales of other types). */
 #include "formula_make.h"
 
 #include "factor.h"
@@ -27,7 +28,7 @@ static int no_memory(struct ws_err *err)
 	return ws_err_set(err, WS_ESYSTEM, "out of memory");
 }
 
-/* ---- numbers widened to fp32 --------------------------------------------------------------------- */
+/* ---- numbers widened to fp32 ----------------------------------------------------------------- */
 
 static int fill_floats(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *err)
 {
@@ -44,10 +45,10 @@ static int add_floats(struct ws_spans *s, const struct ws_item *item, struct ws_
 	return ws_spans_add(s, &span, err);
 }
 
-/* Elements [first, first+n) of a factor of so many columns, as they follow each other: the end of a row,
- * whole rows, the beginning of one. */
-static int read_factor(const struct ws_factor *f, int64_t cols, int64_t first, int64_t n, float *out,
-                       struct ws_err *err)
+/* Elements [first, first+n) of a factor of so many columns, as they follow each other: the end
+ * of a row, whole rows, the beginning of one. */
+static int read_factor(const struct ws_factor *f, int64_t cols, int64_t first, int64_t n,
+                       float *out, struct ws_err *err)
 {
 	struct ws_buf buf;
 	int rc = 0;
@@ -68,14 +69,16 @@ static int fill_a(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *er
 {
 	const struct ws_delta *d = ctx;
 	const struct ws_factor f = ws_delta_a(d);
-	return read_factor(&f, d->cols, (int64_t)(at / sizeof(float)), (int64_t)(n / sizeof(float)), dst, err);
+	return read_factor(&f, d->cols, (int64_t)(at / sizeof(float)), (int64_t)(n / sizeof(float)),
+	                   dst, err);
 }
 
 static int fill_b(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *err)
 {
 	const struct ws_delta *d = ctx;
 	const struct ws_factor f = ws_delta_b(d);
-	return read_factor(&f, d->rank, (int64_t)(at / sizeof(float)), (int64_t)(n / sizeof(float)), dst, err);
+	return read_factor(&f, d->rank, (int64_t)(at / sizeof(float)), (int64_t)(n / sizeof(float)),
+	                   dst, err);
 }
 
 static struct ws_span span_of_factor(const struct ws_delta *d, int64_t n, ws_fill_fn *fill)
@@ -92,7 +95,7 @@ static int fill_map(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *
 	return 0;
 }
 
-/* ---- the parts ----------------------------------------------------------------------------------- */
+/* ---- the parts ------------------------------------------------------------------------------- */
 
 static int write_fp8(struct written *w, const struct ws_packed *p, struct ws_err *err)
 {
@@ -116,7 +119,8 @@ static int write_nf4(struct written *w, const struct ws_packed *p, struct ws_err
 	f->map = (struct ws_span){ .length = sizeof nf4->nested_map, .fd = -1, .fill = fill_map,
 		                   .ctx = p->priv };
 	/* It may be as large as a file says. */
-	f->nested_block = nf4->nested_blocksize < nf4->n_blocks ? nf4->nested_blocksize : nf4->n_blocks;
+	f->nested_block =
+		nf4->nested_blocksize < nf4->n_blocks ? nf4->nested_blocksize : nf4->n_blocks;
 	f->nested_offset = nf4->nested_offset;
 	return ws_spans_add_item(&w->scales, p->parts[0], err) ||
 	       (f->nested_block && ws_spans_add_item(&w->nested, p->parts[3], err)) ? -1 : 0;
@@ -161,7 +165,7 @@ static int write_pairs(struct written *w, const struct ws_weight *weight, struct
 	return 0;
 }
 
-/* ---- what has none ------------------------------------------------------------------------------- */
+/* ---- what has none --------------------------------------------------------------------------- */
 
 static size_t pairs_at(const struct ws_weight *w, int64_t row)
 {
@@ -171,8 +175,8 @@ static size_t pairs_at(const struct ws_weight *w, int64_t row)
 	return n;
 }
 
-/* Nowhere more pairs than are added up at once. How many reach a row changes where one begins or ends; where
- * none does, nobody would look at the numbers of a base that is only read. */
+/* Nowhere more pairs than are added up at once. How many reach a row changes where one begins or
+ * ends; where none does, nobody would look at the numbers of a base that is only read. */
 static bool pairs_fit(const struct ws_product *p)
 {
 	const struct ws_weight *w = &p->weight;
@@ -213,7 +217,7 @@ static bool has_one(const struct ws_product *p)
 	return w->rows > 0 && w->cols > 0 && packing_fits(packed) && (!w->n_deltas || pairs_fit(p));
 }
 
-/* ---- all of it ----------------------------------------------------------------------------------- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 static int write_all(struct written *w, struct ws_product *p, struct ws_err *err)
 {

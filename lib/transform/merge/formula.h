@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* formula.h - how the bytes of a made tensor come about, for whoever computes them elsewhere than here.
+/* formula.h - how the bytes of a made tensor come about, for whoever computes
+ * them elsewhere than here.
  *
- * Rows of numbers: read, or unpacked from codes; changed by low-rank pairs; made FP8 or not. Whoever follows
- * it has the bits that lib/transform makes, or does not begin. It says where bytes are and what is done to
- * them, and nothing of catalogs or recipes. Not everything has one: numbers of F16, types that are
- * converted, and what no kernel does are made here.
+ * Rows of numbers: read, or unpacked from codes; changed by low-rank pairs; made FP8 or not.
+ * Whoever follows it has the bits that lib/transform makes, or does not begin. It says where
+ * bytes are and what is done to them, and nothing of catalogs or recipes. Not everything has
+ * one: numbers of F16, types that are converted, and what no kernel does are made here.
  *
- * A number that is not finite makes no bytes; who finds one asks the span's fill for them, which then says
- * where it is and why not, or makes them after all. */
+ * A number that is not finite makes no bytes; who finds one asks the span's fill for them, which
+ * then says where it is and why not, or makes them after all. */
 #ifndef WS_TRANSFORM_FORMULA_H
 #define WS_TRANSFORM_FORMULA_H
 
@@ -36,7 +37,8 @@ struct ws_formula {
 	/* The numbers, row by row; or codes, and what they are unpacked with (unpack.h). */
 	enum ws_packing packing;
 	struct ws_payload base;
-	struct ws_payload scales;      /* fp8: fp32, whole; nvfp4: E4M3; nf4: fp32, or bytes where nested */
+	/* fp8: fp32, whole; nvfp4: E4M3; nf4: fp32, or bytes where nested */
+	struct ws_payload scales;
 	struct ws_payload nested;      /* fp32 */
 	int64_t n_scales;              /* of fp8; 1: one for all */
 	int64_t each;                  /* fp8: rows of one matrix of a stack */
@@ -47,8 +49,8 @@ struct ws_formula {
 	struct ws_span map;            /* nf4, where nested: 256 of fp32 */
 	float nested_offset;
 
-	/* In this order; of those that reach a row the deltas are added up and then to it, or with two_step
-	 * rounded and added one by one. */
+	/* In this order; of those that reach a row the deltas are added up and then to it, or
+	 * with two_step rounded and added one by one. */
 	const struct ws_formula_pair *pairs;
 	size_t n_pairs;
 	bool two_step;

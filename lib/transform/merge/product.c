@@ -16,7 +16,7 @@ static void drop(const struct ws_tiled *t)
 	ws_product_leave(ws_product_of(t), t == &ws_product_of(t)->scales.tiled);
 }
 
-/* ---- tiles --------------------------------------------------------------------------------------- */
+/* ---- tiles ----------------------------------------------------------------------------------- */
 
 typedef int rect_fn(struct ws_product *p, const struct ws_rect *r, void *dst,
                     struct ws_desk *desk, struct ws_err *err);
@@ -45,7 +45,8 @@ static void codes_of(const struct ws_product *p, const struct ws_rect *r,
                      const struct ws_numbers *x, const float *scales, uint8_t *codes, size_t stride)
 {
 	if (x->bf16)
-		ws_fp8_codes_bf16(&p->rule, x->bf16, (size_t)r->m, r->n, r->m, scales, codes, stride);
+		ws_fp8_codes_bf16(&p->rule, x->bf16, (size_t)r->m, r->n, r->m, scales, codes,
+		                  stride);
 	else
 		ws_fp8_codes_f32(&p->rule, x->f32, (size_t)r->m, r->n, r->m, scales, codes, stride);
 }
@@ -54,8 +55,8 @@ static void codes_of(const struct ws_product *p, const struct ws_rect *r,
 static bool is_whole(const struct ws_product *p, const struct ws_rect *r)
 {
 	const int64_t bn = p->rule.bn, bk = p->rule.bk, end = r->col + r->m;
-	return r->row % bn == 0 && r->n == ws_least(bn, p->weight.rows - r->row) && r->col % bk == 0 &&
-	       (end % bk == 0 || end == p->weight.cols);
+	return r->row % bn == 0 && r->n == ws_least(bn, p->weight.rows - r->row) &&
+	       r->col % bk == 0 && (end % bk == 0 || end == p->weight.cols);
 }
 
 static int make_piece(struct ws_product *p, const struct ws_rect *r, uint8_t *codes, size_t stride,
@@ -87,7 +88,8 @@ static int make_band(struct ws_product *p, const struct ws_rect *band, uint8_t *
 	struct ws_rect rest = *band;
 	const size_t used = desk->used;
 	/* Its own scales, and those of a second look. */
-	const size_t extra = (size_t)(2 * p->n_blocks + ws_least(band->m, p->n_blocks) + 64) * sizeof(float);
+	const size_t extra =
+		(size_t)(2 * p->n_blocks + ws_least(band->m, p->n_blocks) + 64) * sizeof(float);
 	const int64_t most = ws_product_numbers_at_once(p, desk, extra);
 	int64_t height = 0;
 	while (rest.n) {
@@ -118,8 +120,8 @@ static int make_codes_rect(struct ws_product *p, const struct ws_rect *r, void *
 	for (int64_t row = r->row; row < r->row + r->n; row += band.n) {
 		band.row = row;
 		band.n = ws_least(p->rule.bn - row % p->rule.bn, r->row + r->n - row);
-		if (make_band(p, &band, (uint8_t *)dst + (size_t)((row - r->row) * r->m), (size_t)r->m, desk,
-		              err))
+		if (make_band(p, &band, (uint8_t *)dst + (size_t)((row - r->row) * r->m),
+		              (size_t)r->m, desk, err))
 			return -1;
 	}
 	return 0;
@@ -146,7 +148,8 @@ static int make_dense(const struct ws_tiled *t, uint64_t at, void *dst, size_t n
 {
 	struct ws_product *p = ws_product_of(t);
 	const size_t size = ws_weight_size(&p->weight);
-	return each_rect(p, (int64_t)(at / size), (int64_t)(n / size), size, dst, make_dense_rect, desk, err);
+	return each_rect(p, (int64_t)(at / size), (int64_t)(n / size), size, dst, make_dense_rect,
+	                 desk, err);
 }
 
 static int make_scales(const struct ws_tiled *t, uint64_t at, void *dst, size_t n,
@@ -169,7 +172,7 @@ static int make_scales(const struct ws_tiled *t, uint64_t at, void *dst, size_t 
 	return rc;
 }
 
-/* ---- sizes --------------------------------------------------------------------------------------- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
 /* Bytes of a tile: whole bands, or whole rows, or what fits. */
 static uint64_t choose_tile(const struct ws_product *p, size_t size)
@@ -196,7 +199,8 @@ static int check_blocks(const struct ws_product *p, struct ws_err *err)
 	/* Three lists of a band's scales and one row of numbers must find room. */
 	if ((uint64_t)p->n_blocks * 4 * sizeof(float) < ws_works_desk(p->weight.works) / 4)
 		return 0;
-	ws_err_set(err, WS_EINPUT, "tensor '%s': %lld blocks beside each other do not fit into the scratch",
+	ws_err_set(err, WS_EINPUT,
+	           "tensor '%s': %lld blocks beside each other do not fit into the scratch",
 	           p->weight.name, (long long)p->n_blocks);
 	return ws_err_hint(err, "allow more of it: --scratch");
 }
@@ -222,11 +226,20 @@ int ws_product_init(struct ws_product *p, struct ws_err *err)
 	p->scales = (struct ws_product_part){ { .bytes = ws_product_scale_bytes(p),
 		.tile = scales < GOOD_TILE ? scales : GOOD_TILE, .hold = hold, .drop = drop,
 		.make = make_scales }, p };
-	p->check = (struct ws_product_part){ { .bytes = (uint64_t)p->n_bands, .tile = units_of_check(p),
-		.dry = true, .hold = hold, .drop = drop, .make = ws_product_check }, p };
-	p->sums = (struct ws_product_part){ { .bytes = (uint64_t)p->n_bands, .tile = units_of_check(p),
-		.dry = true, .make = ws_product_check_sums }, p };
-	p->out.tiled.name = p->scales.tiled.name = p->check.tiled.name = p->sums.tiled.name = w->name;
+	p->check = (struct ws_product_part){ { .bytes = (uint64_t)p->n_bands,
+		                               .tile = units_of_check(p),
+		                               .dry = true,
+		                               .hold = hold,
+		                               .drop = drop,
+		                               .make = ws_product_check },
+		                             p };
+	p->sums = (struct ws_product_part){ { .bytes = (uint64_t)p->n_bands,
+		                              .tile = units_of_check(p),
+		                              .dry = true,
+		                              .make = ws_product_check_sums },
+		                            p };
+	p->out.tiled.name = p->scales.tiled.name = p->check.tiled.name = p->sums.tiled.name =
+		w->name;
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_mutex_init(&p->scan, NULL);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* product.h - what becomes of one weight, tile by tile: dense numbers, or codes and their scales.
  *
- * Codes and scales are one computation and two tensors. Where codes are made first, as they are sent,
- * their scales are kept until they are asked for; where they cannot be kept, or are asked for first, the
- * numbers are looked at twice. So does a block that is larger than a tile. */
+ * Codes and scales are one computation and two tensors. Where codes are made first, as they are
+ * sent, their scales are kept until they are asked for; where they cannot be kept, or are asked
+ * for first, the numbers are looked at twice. So does a block that is larger than a tile. */
 #ifndef WS_TRANSFORM_PRODUCT_H
 #define WS_TRANSFORM_PRODUCT_H
 
@@ -25,8 +25,10 @@ struct ws_product {
 	struct ws_product_part out;    /* the codes, or the dense numbers */
 	struct ws_product_part scales; /* where it is quantized */
 	struct ws_product_part check;  /* dry: looks at everything that goes in; keeps scales */
-	bool fine;                     /* somebody has seen that of the base: only the factors are looked at */
-	struct ws_product_part sums;   /* dry: looks at what comes of merging, where that might be no number */
+	/* somebody has seen that of the base: only the factors are looked at */
+	bool fine;
+	/* dry: looks at what comes of merging, where that might be no number */
+	struct ws_product_part sums;
 
 	pthread_mutex_t lock;         /* of what follows but for the scales' values */
 	pthread_mutex_t scan;         /* one at a time looks at blocks that several tiles want */
@@ -38,6 +40,7 @@ struct ws_product {
 
 /* weight, quantized and rule are filled in already. */
 int ws_product_init(struct ws_product *p, struct ws_err *err);
-void ws_product_fini(struct ws_product *p); /* after the works, with which what is kept is counted */
+/* after the works, with which what is kept is counted */
+void ws_product_fini(struct ws_product *p);
 
 #endif

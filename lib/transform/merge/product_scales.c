@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* product_scales.c - the scales of a product: kept between tiles, found by a look at numbers, and with them
- * everything that is looked at before anything is sent. */
+/* product_scales.c - the scales of a product: kept between tiles, found by a look at numbers,
+ * and with them everything that is looked at before anything is sent. */
 #include "product_core.h"
 
 #include "floats.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- kept scales --------------------------------------------------------------------------------- */
+/* ---- kept scales ----------------------------------------------------------------------------- */
 
 uint64_t ws_product_scale_bytes(const struct ws_product *p)
 {
@@ -81,14 +81,15 @@ void ws_product_leave(struct ws_product *p, bool read)
 	pthread_mutex_unlock(&p->lock);
 }
 
-/* ---- numbers on the desk ------------------------------------------------------------------------ */
+/* ---- numbers on the desk --------------------------------------------------------------------- */
 
 static size_t bytes_of_number(const struct ws_product *p)
 {
 	return ws_weight_size(&p->weight) + (p->weight.dtype == WS_DTYPE_F16 ? sizeof(float) : 0);
 }
 
-int64_t ws_product_numbers_at_once(const struct ws_product *p, const struct ws_desk *desk, size_t extra)
+int64_t ws_product_numbers_at_once(const struct ws_product *p, const struct ws_desk *desk,
+                                   size_t extra)
 {
 	return (int64_t)((ws_desk_left(desk) - ws_weight_room(&p->weight) - extra - 512) /
 	                 bytes_of_number(p));
@@ -112,16 +113,21 @@ int ws_product_scales_of(struct ws_product *p, const struct ws_rect *r, const st
                          float *out, struct ws_err *err)
 {
 	struct ws_fp8_bad bad;
-	const bool ok = x->bf16 ? ws_fp8_scales_bf16(&p->rule, x->bf16, (size_t)r->m, r->n, r->m, out, &bad)
-	                        : ws_fp8_scales_f32(&p->rule, x->f32, (size_t)r->m, r->n, r->m, out, &bad);
-	return ok ? 0 : ws_weight_blame(&p->weight, r->row + bad.row, r->col + bad.col, bad.value, err);
+	const bool ok =
+		x->bf16 ?
+			ws_fp8_scales_bf16(&p->rule, x->bf16, (size_t)r->m, r->n, r->m, out, &bad) :
+			ws_fp8_scales_f32(&p->rule, x->f32, (size_t)r->m, r->n, r->m, out, &bad);
+	return ok ? 0 :
+	            ws_weight_blame(&p->weight, r->row + bad.row, r->col + bad.col, bad.value, err);
 }
 
-struct ws_rect ws_product_first_piece(const struct ws_product *p, const struct ws_rect *r, int64_t most)
+struct ws_rect ws_product_first_piece(const struct ws_product *p, const struct ws_rect *r,
+                                      int64_t most)
 {
 	const int64_t bk = p->rule.bk, rest = ws_least(bk - r->col % bk, r->m); /* of this block */
 	if (r->col % bk && r->m > rest)
-		return ws_product_first_piece(p, &(struct ws_rect){ r->row, r->n, r->col, rest }, most);
+		return ws_product_first_piece(p, &(struct ws_rect){ r->row, r->n, r->col, rest },
+		                              most);
 	if (r->n * r->m <= most)
 		return *r;
 	if (!ws_weight_splits(&p->weight))
@@ -134,20 +140,24 @@ struct ws_rect ws_product_first_piece(const struct ws_product *p, const struct w
 	return (struct ws_rect){ r->row, 1, r->col, most };
 }
 
-/* ---- a second look ------------------------------------------------------------------------------- */
+/* ---- a second look --------------------------------------------------------------------------- */
 
-/* A block may be all of a tensor, and nobody waits for a push that was cancelled to look at that. */
+/* A block may be all of a tensor, and nobody waits for a push that was cancelled to look at
+ * that. */
 static int stop_unwanted(const struct ws_desk *desk, struct ws_err *err)
 {
-	return ws_desk_unwanted(desk) ? ws_err_set(err, WS_ECANCELLED, "nobody waits for it any more") : 0;
+	return ws_desk_unwanted(desk) ?
+	               ws_err_set(err, WS_ECANCELLED, "nobody waits for it any more") :
+	               0;
 }
 
-/* The scale of a block is the largest of those of its parts: all that happens on the way from the largest
- * magnitude to the scale keeps order. */
+/* The scale of a block is the largest of those of its parts: all that happens on the way from
+ * the largest magnitude to the scale keeps order. */
 static int look(struct ws_product *p, int64_t b, int64_t j, int64_t k, float *out,
                 struct ws_desk *desk, struct ws_err *err)
 {
-	const int64_t bn = p->rule.bn, bk = p->rule.bk, end = ws_least((j + k) * bk, p->weight.cols);
+	const int64_t bn = p->rule.bn, bk = p->rule.bk,
+		      end = ws_least((j + k) * bk, p->weight.cols);
 	const size_t used = desk->used;
 	float *part = ws_desk_take(desk, (size_t)k * sizeof *part);
 	const int64_t most = ws_product_numbers_at_once(p, desk, 0);
@@ -164,14 +174,16 @@ static int look(struct ws_product *p, int64_t b, int64_t j, int64_t k, float *ou
 			r.n = col == j * bk ? r.n : ws_least(r.n, height);
 			height = col == j * bk ? r.n : height;
 			struct ws_numbers x;
-			/* A later column might allow fewer rows than the first: then it takes fewer columns. */
+			/* A later column might allow fewer rows than the first:
+			 * then it takes fewer columns. */
 			if (r.n < height)
 				r = (struct ws_rect){ row, height, col, most / height };
 			rc = stop_unwanted(desk, err) || ws_product_load(p, &r, desk, &x, err) ||
 			     ws_product_scales_of(p, &r, &x, part, err) ? -1 : 0;
 			const int64_t first = r.col / bk - j;
 			for (int64_t i = 0; rc == 0 && i * bk < r.col % bk + r.m; i++)
-				out[first + i] = part[i] > out[first + i] ? part[i] : out[first + i];
+				out[first + i] =
+					part[i] > out[first + i] ? part[i] : out[first + i];
 			desk->used = mark;
 			col += r.m;
 		}
@@ -213,7 +225,7 @@ int ws_product_find_scales(struct ws_product *p, int64_t b, int64_t j, int64_t k
 	return rc;
 }
 
-/* ---- looking ahead ------------------------------------------------------------------------------- */
+/* ---- looking ahead --------------------------------------------------------------------------- */
 
 /* plain: of the base alone. */
 static int check_rows(struct ws_product *p, int64_t row, int64_t n, bool plain,
@@ -222,7 +234,8 @@ static int check_rows(struct ws_product *p, int64_t row, int64_t n, bool plain,
 	const size_t used = desk->used;
 	const int64_t most = ws_product_numbers_at_once(p, desk, 0), cols = p->weight.cols;
 	const int64_t wide = cols < most ? cols : most, tall = most / wide;
-	void *x = ws_desk_take(desk, (size_t)(ws_least(tall, n) * wide) * ws_weight_size(&p->weight));
+	void *x =
+		ws_desk_take(desk, (size_t)(ws_least(tall, n) * wide) * ws_weight_size(&p->weight));
 	int rc = 0;
 	for (int64_t i = 0; i < n && rc == 0; i += tall)
 		for (int64_t j = 0; j < cols && rc == 0; j += wide)
@@ -268,5 +281,6 @@ int ws_product_check_sums(const struct ws_tiled *t, uint64_t at, void *dst, size
 	struct ws_product *p = ws_product_of(t);
 	const int64_t row = (int64_t)at * p->rule.bn;
 	(void)dst;
-	return check_rows(p, row, ws_least((int64_t)n * p->rule.bn, p->weight.rows - row), false, desk, err);
+	return check_rows(p, row, ws_least((int64_t)n * p->rule.bn, p->weight.rows - row), false,
+	                  desk, err);
 }

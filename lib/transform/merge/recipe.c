@@ -11,7 +11,7 @@ static const struct ws_made *made_of(const struct ws_maker *m)
 	return (const struct ws_made *)m;
 }
 
-/* ---- without notice ------------------------------------------------------------------------------ */
+/* ---- without notice -------------------------------------------------------------------------- */
 
 static void forget_last(struct ws_last_read *l)
 {
@@ -30,12 +30,13 @@ void ws_recipe_forget(struct ws_transform *t)
 /* Whoever fails for want of memory, or to read, knows bytes and files only. */
 static int name_tensor(const struct ws_product_part *part, struct ws_err *err)
 {
-	return err && err->code == WS_ESYSTEM ? ws_err_wrap(err, "making tensor '%s'", part->product->weight.name)
-	                                      : -1;
+	return err && err->code == WS_ESYSTEM ?
+	               ws_err_wrap(err, "making tensor '%s'", part->product->weight.name) :
+	               -1;
 }
 
-static int read_on(struct ws_last_read *l, const struct ws_made *m, uint64_t at, void *dst, size_t n,
-                   struct ws_err *err)
+static int read_on(struct ws_last_read *l, const struct ws_made *m, uint64_t at, void *dst,
+                   size_t n, struct ws_err *err)
 {
 	const struct ws_tiled *const item = &m->part->tiled;
 	if (l->of != m) {
@@ -56,7 +57,8 @@ static int read_on(struct ws_last_read *l, const struct ws_made *m, uint64_t at,
 	return 0;
 }
 
-static int read_once(const struct ws_maker *maker, uint64_t at, void *dst, size_t n, struct ws_err *err)
+static int read_once(const struct ws_maker *maker, uint64_t at, void *dst, size_t n,
+                     struct ws_err *err)
 {
 	const struct ws_made *m = made_of(maker);
 	struct ws_last_read *l = &m->owner->last;
@@ -66,9 +68,10 @@ static int read_once(const struct ws_maker *maker, uint64_t at, void *dst, size_
 	return rc;
 }
 
-/* ---- announced ----------------------------------------------------------------------------------- */
+/* ---- announced ------------------------------------------------------------------------------- */
 
-static int begin(const struct ws_maker *const *makers, size_t n, struct ws_making **out, struct ws_err *err)
+static int begin(const struct ws_maker *const *makers, size_t n, struct ws_making **out,
+                 struct ws_err *err)
 {
 	struct ws_run *run = NULL;
 	const struct ws_tiled **items = calloc(n + 1, sizeof *items);
@@ -84,7 +87,8 @@ static int begin(const struct ws_maker *const *makers, size_t n, struct ws_makin
 	return rc;
 }
 
-static int next(struct ws_making *g, size_t item, uint64_t at, void *dst, size_t n, struct ws_err *err)
+static int next(struct ws_making *g, size_t item, uint64_t at, void *dst, size_t n,
+                struct ws_err *err)
 {
 	struct ws_run *run = (struct ws_run *)g;
 	return ws_run_read(run, item, at, dst, n, err) == 0 ? 0 :
@@ -96,13 +100,13 @@ static void end(struct ws_making *g)
 	ws_run_end((struct ws_run *)g);
 }
 
-/* ---- described ----------------------------------------------------------------------------------- */
+/* ---- described ------------------------------------------------------------------------------- */
 
-static void describe_factor(struct ws_buf *out, const struct ws_item *item, uint64_t at, int64_t row,
-                            int64_t col)
+static void describe_factor(struct ws_buf *out, const struct ws_item *item, uint64_t at,
+                            int64_t row, int64_t col)
 {
-	ws_buf_printf(out, " %zu %s %llu %lld %lld", strlen(item->name), item->name, (unsigned long long)at,
-	              (long long)row, (long long)col);
+	ws_buf_printf(out, " %zu %s %llu %lld %lld", strlen(item->name), item->name,
+	              (unsigned long long)at, (long long)row, (long long)col);
 }
 
 /* Everything that the bytes depend on, but for the bytes that they are made of. */
@@ -113,21 +117,23 @@ static void describe(const struct ws_maker *maker, struct ws_buf *out)
 	const struct ws_weight *w = &p->weight;
 	const struct ws_item *base = w->packed.weight;
 	ws_buf_printf(out, "%s %s %s of %zu %s %s", part == &p->scales ? "scales" : "numbers",
-	              ws_packing_name(w->packed.packing), ws_dtype_torch(w->dtype), strlen(base->name),
-	              base->name, base->made ? base->made : "");
+	              ws_packing_name(w->packed.packing), ws_dtype_torch(w->dtype),
+	              strlen(base->name), base->name, base->made ? base->made : "");
 	if (p->quantized)
-		ws_buf_printf(out, " fp8 %lld %lld rule %d %d", (long long)p->rule.bn, (long long)p->rule.bk,
-		              p->rule.rule, p->rule.ue8m0);
+		ws_buf_printf(out, " fp8 %lld %lld rule %d %d", (long long)p->rule.bn,
+		              (long long)p->rule.bk, p->rule.rule, p->rule.ue8m0);
 	for (size_t i = 0; i < w->n_deltas; i++) {
 		const struct ws_delta *d = w->deltas[i];
-		ws_buf_printf(out, " delta %lld %lld %lld %lld %a %d", (long long)d->row, (long long)d->rows,
-		              (long long)d->cols, (long long)d->rank, (double)d->scale, w->two_step);
+		ws_buf_printf(out, " delta %lld %lld %lld %lld %a %d", (long long)d->row,
+		              (long long)d->rows, (long long)d->cols, (long long)d->rank,
+		              (double)d->scale, w->two_step);
 		describe_factor(out, d->a, d->a_at, d->a_row, d->a_col);
 		describe_factor(out, d->b, d->b_at, d->b_row, d->b_col);
 	}
 }
 
-static int formula(const struct ws_maker *maker, const struct ws_formula_out **out, struct ws_err *err)
+static int formula(const struct ws_maker *maker, const struct ws_formula_out **out,
+                   struct ws_err *err)
 {
 	const struct ws_product_part *part = made_of(maker)->part;
 	struct ws_change *c = (struct ws_change *)part->product;
@@ -141,7 +147,11 @@ static int formula(const struct ws_maker *maker, const struct ws_formula_out **o
 void ws_recipe_init(struct ws_made *m, struct ws_transform *t, const struct ws_product_part *part,
                     const char *name)
 {
-	static const struct ws_maker_ops ops = { .read = read_once, .describe = describe,
-		                                 .formula = formula, .begin = begin, .next = next, .end = end };
+	static const struct ws_maker_ops ops = { .read = read_once,
+		                                 .describe = describe,
+		                                 .formula = formula,
+		                                 .begin = begin,
+		                                 .next = next,
+		                                 .end = end };
 	*m = (struct ws_made){ { &ops }, t, part, name };
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* spans.h - the bytes of an item that is read, as spans for whoever takes them from where they lie: ranges of
- * files, memory of GPUs, or boxes of that; what lies nowhere so is read by a fill. */
+/* spans.h - the bytes of an item that is read, as spans for whoever takes them from
+ * where they lie: ranges of files, memory of GPUs, or boxes of that; what lies
+ * nowhere so is read by a fill. */
 #ifndef WS_TRANSFORM_SPANS_H
 #define WS_TRANSFORM_SPANS_H
 

@@ -42,7 +42,8 @@ static int by_row(const void *x, const void *y)
 	return order ? order : (a->rank > b->rank) - (a->rank < b->rank);
 }
 
-/* A stack of matrices has one delta for each of them: only those that share rows are needed at once. */
+/* A stack of matrices has one delta for each of them: only those that share rows are needed at
+ * once. */
 static int find_rank(struct ws_weight *w, struct ws_err *err)
 {
 	struct edge *edges = calloc(2 * w->n_deltas + 1, sizeof *edges);
@@ -64,7 +65,8 @@ static int find_rank(struct ws_weight *w, struct ws_err *err)
 	return 0;
 }
 
-static int refuse(const struct ws_weight *w, const char *what, int64_t n, const char *of, struct ws_err *err)
+static int refuse(const struct ws_weight *w, const char *what, int64_t n, const char *of,
+                  struct ws_err *err)
 {
 	ws_err_set(err, WS_EINPUT, "tensor '%s': %s %lld%s not fit into the scratch", w->name, what,
 	           (long long)n, of);
@@ -74,27 +76,30 @@ static int refuse(const struct ws_weight *w, const char *what, int64_t n, const 
 int ws_weight_init(struct ws_weight *w, struct ws_err *err)
 {
 	const uint64_t row = (uint64_t)w->cols * sizeof(float);
-	if (!ws_weight_splits(w) && (row > ws_weight_share(w->works) || row > ws_works_buf(w->works) / 3 ||
-	                             row > ws_works_tile(w->works)))
+	if (!ws_weight_splits(w) &&
+	    (row > ws_weight_share(w->works) || row > ws_works_buf(w->works) / 3 ||
+	     row > ws_works_tile(w->works)))
 		return refuse(w, "a row of", w->cols, " numbers does", err);
 	if (w->n_deltas * sizeof(void *) > ws_weight_share(w->works) / 4)
 		return refuse(w, "a list of", (int64_t)w->n_deltas, " changes does", err);
 	if (find_rank(w, err))
 		return -1;
-	if ((uint64_t)w->rank * WS_WEIGHT_LEAST_COLS * 8 * sizeof(float) > ws_weight_share(w->works))
+	if ((uint64_t)w->rank * WS_WEIGHT_LEAST_COLS * 8 * sizeof(float) >
+	    ws_weight_share(w->works))
 		return refuse(w, "factors of rank", w->rank, " do", err);
 	return 0;
 }
 
-int ws_weight_blame(const struct ws_weight *w, int64_t row, int64_t col, double value, struct ws_err *err)
+int ws_weight_blame(const struct ws_weight *w, int64_t row, int64_t col, double value,
+                    struct ws_err *err)
 {
 	const struct ws_item *item = w->packed.weight;
 	return ws_err_set(err, WS_EINPUT, "tensor '%s' has %s at row %lld, column %lld (%s)",
-	                  item->name, isnan(value) ? "NaN" : "an infinity", (long long)row, (long long)col,
-	                  ws_source_file_name(item->source, item->from->file));
+	                  item->name, isnan(value) ? "NaN" : "an infinity", (long long)row,
+	                  (long long)col, ws_source_file_name(item->source, item->from->file));
 }
 
-/* ---- the base ------------------------------------------------------------------------------------ */
+/* ---- the base -------------------------------------------------------------------------------- */
 
 static int check_finite(const struct ws_weight *w, const void *x, int64_t row, int64_t n,
                         int64_t col, int64_t m, struct ws_err *err)
@@ -114,7 +119,8 @@ static int read_plain(struct ws_weight *w, uint64_t at, size_t n, void *dst, str
 	const size_t size = ws_dtype_bits(item->dtype) / 8;
 	if (item->dtype == w->dtype)
 		return ws_item_read(item, at * size, dst, n * size, err);
-	const size_t used = desk->used, most = ws_weight_share(w->works) / (size + sizeof(float)) - 32;
+	const size_t used = desk->used,
+		     most = ws_weight_share(w->works) / (size + sizeof(float)) - 32;
 	char *raw = ws_desk_take(desk, most * size);
 	float *x = ws_desk_take(desk, most * sizeof *x);
 	int rc = 0;
@@ -168,7 +174,7 @@ static int read_base(struct ws_weight *w, int64_t row, int64_t n, int64_t col, i
 	return 0;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static void note_moderate(struct ws_weight *w, const void *x, size_t n)
 {
@@ -193,7 +199,7 @@ int ws_weight_read(struct ws_weight *w, int64_t row, int64_t n, int64_t col, int
 	return plain || !w->n_deltas ? 0 : ws_weight_merge(w, row, n, col, m, dst, desk, err);
 }
 
-/* ---- looking ahead ------------------------------------------------------------------------------- */
+/* ---- looking ahead --------------------------------------------------------------------------- */
 
 static void raise_to_all(float *max, const float *x, int64_t n)
 {
@@ -205,11 +211,13 @@ static void raise_to_all(float *max, const float *x, int64_t n)
 static int look_at(const struct ws_factor *f, int64_t rows, int64_t cols, float *x,
                    int64_t room_for, float *max, struct ws_buf *buf, struct ws_err *err)
 {
-	const int64_t m = cols < room_for ? cols : room_for, n = room_for / m < rows ? room_for / m : rows;
+	const int64_t m = cols < room_for ? cols : room_for,
+		      n = room_for / m < rows ? room_for / m : rows;
 	*max = 0;
 	for (int64_t i = 0; i < rows; i += n)
 		for (int64_t j = 0; j < cols; j += m) {
-			const int64_t tall = rows - i < n ? rows - i : n, wide = cols - j < m ? cols - j : m;
+			const int64_t tall = rows - i < n ? rows - i : n,
+				      wide = cols - j < m ? cols - j : m;
 			if (ws_factor_read(f, i, tall, j, wide, x, buf, err))
 				return -1;
 			raise_to_all(max, x, tall * wide);
@@ -231,7 +239,9 @@ int ws_weight_check_factors(struct ws_weight *w, struct ws_desk *desk, struct ws
 		rc = look_at(&a, d->rank, d->cols, x, n, &max_a, &desk->buf, err) ||
 		     look_at(&b, d->rows, d->rank, x, n, &max_b, &desk->buf, err) ? -1 : 0;
 		/* Before it is scaled, the sum must be within the range of fp32 too. */
-		bound += rc ? 0 : (double)d->rank * (double)max_a * (double)max_b * (scale > 1 ? scale : 1);
+		bound += rc ? 0 :
+		              (double)d->rank * (double)max_a * (double)max_b *
+		                         (scale > 1 ? scale : 1);
 	}
 	pthread_mutex_lock(&w->lock);
 	w->bound = bound;
@@ -243,7 +253,8 @@ int ws_weight_check_factors(struct ws_weight *w, struct ws_desk *desk, struct ws
 bool ws_weight_is_steep(struct ws_weight *w)
 {
 	pthread_mutex_lock(&w->lock);
-	const bool steep = w->n_deltas && (w->large || w->bound >= (w->dtype == WS_DTYPE_F16 ? 16000 : 5e37));
+	const bool steep =
+		w->n_deltas && (w->large || w->bound >= (w->dtype == WS_DTYPE_F16 ? 16000 : 5e37));
 	pthread_mutex_unlock(&w->lock);
 	return steep;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weight_merge.c - low-rank changes added to numbers that lie on the desk.
  *
- * Rows that the same deltas reach are taken together. The shelf holds the A factors that were merged last,
- * since the tiles of one weight follow each other; B factors are read for the rows at hand. */
+ * Rows that the same deltas reach are taken together. The shelf holds the A factors
+ * that were merged last, since the tiles of one weight follow each other; B factors are
+ * read for the rows at hand. */
 #include "weight_core.h"
 
 #include "factor.h"
@@ -22,7 +23,8 @@ struct merge {
 	int64_t begin;       /* the first row that just these reach */
 	int64_t row, n;      /* of the weight */
 	int64_t col, m;      /* columns whose A lies on the shelf */
-	const float *b;      /* of those rows: the factors of each delta behind those of the other */
+	/* of those rows: the factors of each delta behind those of the other */
+	const float *b;
 	float *sum, *more, *x;
 	int64_t step;        /* columns of these three */
 	float max_delta, max_w;
@@ -51,7 +53,9 @@ static void make_delta(const struct merge *g, size_t k, const float *a, const fl
                        int64_t m, float *out)
 {
 	const struct ws_delta *d = g->deltas[k];
-	const struct ws_lowrank l = { .a = a, .b = b, .rank = d->rank, .cols = g->m, .scale = d->scale };
+	const struct ws_lowrank l = {
+		.a = a, .b = b, .rank = d->rank, .cols = g->m, .scale = d->scale
+	};
 	ws_lowrank_tile(&l, 0, g->n, col - g->col, m, out, (size_t)g->step);
 }
 
@@ -71,11 +75,11 @@ static void add_to(struct merge *g, void *w, size_t stride, int64_t m)
 		ws_floats_read(g->w->dtype, (char *)w + (size_t)i * stride * size, (size_t)m,
 		               g->x + i * g->step);
 	if (g->w->dtype == WS_DTYPE_BF16)
-		ws_merge_bf16(g->x, (size_t)g->step, g->sum, (size_t)g->step, g->n, m, g->w->two_step, w,
-		              stride, &max_delta, &max_w);
+		ws_merge_bf16(g->x, (size_t)g->step, g->sum, (size_t)g->step, g->n, m,
+		              g->w->two_step, w, stride, &max_delta, &max_w);
 	else
-		ws_floats_add(g->w->dtype, g->x, g->sum, (size_t)g->step, g->n, m, g->w->two_step, w,
-		              stride, &max_delta, &max_w);
+		ws_floats_add(g->w->dtype, g->x, g->sum, (size_t)g->step, g->n, m, g->w->two_step,
+		              w, stride, &max_delta, &max_w);
 	raise_to(&g->max_delta, max_delta);
 	raise_to(&g->max_w, max_w);
 }
@@ -99,7 +103,8 @@ static void merge_columns(struct merge *g, int64_t col, int64_t m, void *w, size
 		add_to(g, w, stride, m);
 }
 
-/* The deltas that reach g->row, and how many of g->n rows from there on they all reach and no others do. */
+/* The deltas that reach g->row, and how many of g->n rows from there on they
+ * all reach and no others do. */
 static void find_deltas(struct merge *g)
 {
 	g->n_deltas = 0;
@@ -132,16 +137,19 @@ static int read_b(struct merge *g, struct ws_desk *desk, struct ws_err *err)
 	return 0;
 }
 
-/* What a tile's columns may be: three arrays of them in half of the room, the B factors have the other. */
+/* What a tile's columns may be: three arrays of them in half of the room, the
+ * B factors have the other. */
 static int64_t columns_at_once(const struct ws_weight *w, int64_t n, int64_t m)
 {
-	const int64_t most = (int64_t)(ws_weight_share(w->works) / 2 / (3 * sizeof(float))) / n - 16;
+	const int64_t most =
+		(int64_t)(ws_weight_share(w->works) / 2 / (3 * sizeof(float))) / n - 16;
 	const int64_t good = most < 512 ? most : 512; /* for the nearest cache */
 	return m < good ? m : good;
 }
 
 /* One group of rows in one window of columns; w points at its first number. */
-static int merge_rows(struct merge *g, void *w, size_t stride, struct ws_desk *desk, struct ws_err *err)
+static int merge_rows(struct merge *g, void *w, size_t stride, struct ws_desk *desk,
+                      struct ws_err *err)
 {
 	const size_t used = desk->used, size = ws_weight_size(g->w);
 	g->step = columns_at_once(g->w, g->n, g->m);
@@ -184,17 +192,21 @@ static int note_largest(struct ws_weight *w, const struct merge *g, const void *
 	for (int64_t i = 0; i < g->n; i++) {
 		size_t at;
 		double value;
-		if (ws_floats_finite(w->dtype, (const char *)x + (size_t)(i * stride) * ws_weight_size(w),
+		if (ws_floats_finite(w->dtype,
+		                     (const char *)x + (size_t)(i * stride) * ws_weight_size(w),
 		                     (size_t)g->m, &at, &value))
 			continue;
-		return ws_err_set(err, WS_EINPUT, "tensor '%s': with its change it is beyond the range of "
-		                  "%s at row %lld, column %lld", w->name, ws_dtype_torch(w->dtype),
-		                  (long long)(g->row + i), (long long)(g->col + (int64_t)at));
+		return ws_err_set(err, WS_EINPUT,
+		                  "tensor '%s': with its change it is beyond the range of "
+		                  "%s at row %lld, column %lld",
+		                  w->name, ws_dtype_torch(w->dtype), (long long)(g->row + i),
+		                  (long long)(g->col + (int64_t)at));
 	}
 	return 0;
 }
 
-/* Rows that the same deltas reach, in windows of columns as wide as the shelf, in groups of rows. */
+/* Rows that the same deltas reach, in windows of columns as wide as the shelf, in groups of
+ * rows. */
 static int merge_alike(const struct merge *all, void *x, struct ws_desk *desk, struct ws_err *err)
 {
 	const size_t size = ws_weight_size(all->w);
@@ -230,7 +242,8 @@ int ws_weight_merge(struct ws_weight *w, int64_t row, int64_t n, int64_t col, in
 		g.n = n - i;
 		find_deltas(&g);
 		if (g.n_deltas)
-			rc = merge_alike(&g, (char *)x + (size_t)(i * m) * ws_weight_size(w), desk, err);
+			rc = merge_alike(&g, (char *)x + (size_t)(i * m) * ws_weight_size(w), desk,
+			                 err);
 	}
 	desk->used = used;
 	return rc;

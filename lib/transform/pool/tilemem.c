@@ -34,7 +34,8 @@ void *ws_tilemem_new(uint32_t room)
 		return malloc(room);
 	void *bytes = aligned_alloc(WS_TILEMEM_HUGE, room);
 	if (bytes)
-		madvise(bytes, room, MADV_HUGEPAGE); /* refused where there are none, which does no harm */
+		madvise(bytes, room,
+		        MADV_HUGEPAGE); /* refused where there are none, which does no harm */
 	return bytes;
 }
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tilemem.h - memory for tiles, used again and again.
  *
- * A page that a process touches for the first time costs as much as filling it, twice that on a virtual
- * machine; so tiles that were read leave their memory for the next ones, in sizes that fit each other, and
- * large ones lie in huge pages where the system has them for whoever asks (madvise).
+ * A page that a process touches for the first time costs as much as filling it, twice that
+ * on a virtual machine; so tiles that were read leave their memory for the next ones, in
+ * sizes that fit each other, and large ones lie in huge pages where the system has them
+ * for whoever asks (madvise).
  *
  * Not thread-safe: the owner's lock is held, except where it says otherwise. */
 #ifndef WSYNC_TRANSFORM_TILEMEM_H
@@ -23,7 +24,8 @@ struct ws_tilemem {
 	uint64_t spared; /* bytes of them */
 };
 
-/* The memory that a tile of n bytes takes: n, or whole huge pages where little of them is wasted. */
+/* The memory that a tile of n bytes takes: n, or whole huge pages where little of them is
+ * wasted. */
 uint32_t ws_tilemem_room(uint64_t n);
 
 /* A spare of that room; NULL: none. */

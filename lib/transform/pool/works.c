@@ -27,7 +27,10 @@ void works_count_peak(struct ws_works *w)
 static unsigned choose_threads(unsigned asked, uint64_t most)
 {
 	const long processors = sysconf(_SC_NPROCESSORS_ONLN);
-	const unsigned n = asked ? asked : processors > 8 ? 8 : processors > 0 ? (unsigned)processors : 1;
+	const unsigned n = asked          ? asked :
+	                   processors > 8 ? 8 :
+	                   processors > 0 ? (unsigned)processors :
+	                                    1;
 	most = most < WORKS_MOST_THREADS ? most : WORKS_MOST_THREADS;
 	return n > most ? (unsigned)most : n;
 }

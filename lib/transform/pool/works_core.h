@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* works_core.h - what the files of the works share: works.c (all of it, and its limits), works_room.c
- * (who gets memory next), works_make.c (the threads), works_run.c (runs and their readers).
+/* works_core.h - what the files of the works share: works.c (all of it, and its
+ * limits), works_room.c (who gets memory next), works_make.c (the threads), works_run.c
+ * (runs and their readers).
  *
- * One lock for all of it: a tile is worth a millisecond of work, so it is taken a few thousand times a
- * second at most. Everything here wants it held unless it says otherwise. A run that was ended while a
- * tile of it was being made is freed by the thread that made it. */
+ * One lock for all of it: a tile is worth a millisecond of work, so it is taken a few thousand
+ * times a second at most. Everything here wants it held unless it says otherwise. A run that was
+ * ended while a tile of it was being made is freed by the thread that made it. */
 #ifndef WS_TRANSFORM_WORKS_CORE_H
 #define WS_TRANSFORM_WORKS_CORE_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* works_make.c - the threads: each has a desk, looks for the tile that is needed most, and makes it. */
+/* works_make.c - the threads: each has a desk, looks for the tile that is
+ * needed most, and makes it. */
 #include "works_core.h"
 
 #include "thread.h"
@@ -11,7 +12,7 @@
 
 enum { SHELF_PART = 6 };
 
-/* ---- desks --------------------------------------------------------------------------------------- */
+/* ---- desks ----------------------------------------------------------------------------------- */
 
 void *ws_desk_take(struct ws_desk *b, size_t n)
 {
@@ -45,7 +46,7 @@ static int set_up_desk(struct ws_works *w, struct ws_desk *b)
 	return 0;
 }
 
-/* ---- threads ------------------------------------------------------------------------------------- */
+/* ---- threads --------------------------------------------------------------------------------- */
 
 static size_t item_of(const struct ws_run *r, size_t tile)
 {
@@ -93,18 +94,21 @@ static void note_failure(struct ws_run *r, size_t tile, const struct ws_err *err
 	}
 }
 
-static int make_bytes(struct ws_works *w, struct ws_desk *desk, const struct ws_tiled *item, uint64_t at,
-                      void *bytes, size_t n, struct ws_err *err)
+static int make_bytes(struct ws_works *w, struct ws_desk *desk, const struct ws_tiled *item,
+                      uint64_t at, void *bytes, size_t n, struct ws_err *err)
 {
 	char of[32];
 	if (!w->trace)
 		return item->make(item, at, bytes, n, desk, err);
 	snprintf(of, sizeof of, "thread %td", desk - w->desks + 1);
-	const struct ws_trace_what tile = { .row = WS_TRACE_TRANSFORM, .of = of, .about = item->name,
+	const struct ws_trace_what tile = { .row = WS_TRACE_TRANSFORM,
+		                            .of = of,
+		                            .about = item->name,
 		                            .name = item->dry ? "look at values" : "make" };
 	const uint64_t span = ws_trace_begin(w->trace, &tile);
 	const int rc = item->make(item, at, bytes, n, desk, err);
-	ws_trace_end(w->trace, span, &(struct ws_trace_end){ .bytes = item->dry ? 0 : n, .unfinished = rc != 0 });
+	ws_trace_end(w->trace, span,
+	             &(struct ws_trace_end){ .bytes = item->dry ? 0 : n, .unfinished = rc != 0 });
 	return rc;
 }
 
@@ -205,6 +209,8 @@ int works_start_threads(struct ws_works *w, struct ws_err *err)
 {
 	while (w->n_started < w->n_threads && start_thread(w) == 0)
 		continue;
-	return w->n_started ? 0 : ws_err_set(err, WS_ESYSTEM, "cannot start a thread with %llu MiB to work in",
-	                                     (unsigned long long)(w->desk >> 20));
+	return w->n_started ?
+	               0 :
+	               ws_err_set(err, WS_ESYSTEM, "cannot start a thread with %llu MiB to work in",
+	                          (unsigned long long)(w->desk >> 20));
 }

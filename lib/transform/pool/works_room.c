@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* works_room.c - who gets memory next: whoever is waited for, then whoever is read first, as far as what is
- * made ahead fits beside. */
+/* works_room.c - who gets memory next: whoever is waited for, then whoever is read first, as far
+ * as what is made ahead fits beside. */
 #include "works_core.h"
 
 void *works_find_memory(struct ws_works *w, uint32_t room)
@@ -32,7 +32,8 @@ size_t works_next_to_make(struct ws_run *r)
 static struct tile *find_spare(struct ws_run *r)
 {
 	for (size_t i = r->far; i-- > r->at;)
-		if (r->tiles[i].state == READY && r->tiles[i].bytes && !r->tiles[i].pinned && i != r->wanted) {
+		if (r->tiles[i].state == READY && r->tiles[i].bytes && !r->tiles[i].pinned &&
+		    i != r->wanted) {
 			r->front = i < r->front ? i : r->front;
 			return &r->tiles[i];
 		}
@@ -62,7 +63,8 @@ bool works_make_room(struct ws_works *w, struct ws_run *r, size_t n)
 		}
 		w->starved = !t;
 		if (!t)
-			return false; /* what is held is being made or read, and will be free soon */
+			return false; /* what is held is being made or read, and will be free soon
+			               */
 		works_forget(from, t);
 	}
 	return true;

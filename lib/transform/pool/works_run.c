@@ -129,7 +129,7 @@ void ws_run_end(struct ws_run *r)
 	pthread_mutex_unlock(&w->lock);
 }
 
-/* ---- reading ------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 /* The reader is at that tile now: what lies before it is not needed, what lies behind it may be. */
 static void go_to(struct ws_run *r, size_t tile)
@@ -203,7 +203,8 @@ int ws_run_wait(struct ws_run *r, int timeout_ms, struct ws_err *err)
 	until.tv_nsec = ns % WS_NS_PER_S;
 	int timed_out = 0;
 	pthread_mutex_lock(&w->lock);
-	while (r->n_dry < works_count(r) && !timed_out && !(r->failed != SIZE_MAX && r->n_making == 0))
+	while (r->n_dry < works_count(r) && !timed_out &&
+	       !(r->failed != SIZE_MAX && r->n_making == 0))
 		timed_out = timeout_ms < 0 ? pthread_cond_wait(&w->done, &w->lock)
 		                           : pthread_cond_timedwait(&w->done, &w->lock, &until);
 	const bool over = r->n_dry == works_count(r) || (r->failed != SIZE_MAX && r->n_making == 0);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scales.c - the tensors of a scale check, the threads that read them, and the report.
  *
- * Threads take tensors off a common counter. The caller's is one of them, and the only one that tells
- * of progress. What they find is sorted at the end, so that it does not depend on who was faster. */
+ * Threads take tensors off a common counter. The caller's is one of them, and the only
+ * one that tells of progress. What they find is sorted at the end, so that it does not
+ * depend on who was faster. */
 #include "scales_core.h"
 
 #include "thread.h"
@@ -22,8 +23,9 @@ static const int64_t PROGRESS_NS = 100 * WS_NS_PER_MS;
 
 const char *ws_scales_verdict_name(enum ws_scales_verdict v)
 {
-	static const char *const names[] = { "pair", "shape", "dtype", "name", "config", "values", "codes",
-		                             "reciprocal", "ue8m0", "source", "error", "unseen" };
+	static const char *const names[] = { "pair",   "shape",  "dtype", "name",
+		                             "config", "values", "codes", "reciprocal",
+		                             "ue8m0",  "source", "error", "unseen" };
 	return names[v];
 }
 
@@ -159,8 +161,8 @@ struct worker {
 	struct ws_err err;
 };
 
-static int look_at(struct ws_scales *s, struct ws_scales_task *t, struct ws_scales_buffers *b, bool first,
-                   struct ws_err *err)
+static int look_at(struct ws_scales *s, struct ws_scales_task *t, struct ws_scales_buffers *b,
+                   bool first, struct ws_err *err)
 {
 	struct ws_scale_values values = { .n = 0 };
 	if (ws_scales_codes(s, t, b, first, &values, err))
@@ -235,8 +237,8 @@ static bool wants_reading(struct ws_scales *s, struct ws_scales_task *t)
 	const bool quantized = t->packed.packing != WS_PACK_NONE;
 	t->source = s->opts->against ? ws_catalog_find(s->opts->against, t->item->name) : NULL;
 	if (s->opts->against && !t->source)
-		ws_scales_say(&s->notes, t->order, WS_SCALES_SOURCE, quantized ? WS_ERROR : WS_WARN, t->item->name,
-		              "the source has no such tensor: not compared");
+		ws_scales_say(&s->notes, t->order, WS_SCALES_SOURCE, quantized ? WS_ERROR : WS_WARN,
+		              t->item->name, "the source has no such tensor: not compared");
 	if (!quantized && ws_dtype_bits(t->item->dtype) < 16 && t->item->dtype != WS_DTYPE_F8_E4M3)
 		t->source = NULL; /* nobody says that these are numbers */
 	t->bytes = (quantized ? t->item->bytes : 0) + (t->source ? t->source->bytes : 0);
@@ -300,7 +302,8 @@ static void judge_wanted_powers(struct ws_scales *s)
 		const struct ws_scales_task *t = &s->tasks[i];
 		if (t->others)
 			ws_scales_say(&s->notes, t->order, WS_SCALES_UE8M0, WS_WARN, t->item->name,
-			              "config.json says \"scale_fmt\": \"ue8m0\", and not all its scales are powers of "
+			              "config.json says \"scale_fmt\": \"ue8m0\", and not all its "
+			              "scales are powers of "
 			              "two");
 	}
 }
@@ -319,13 +322,17 @@ static void judge_powers(struct ws_scales *s)
 		powers += s->tasks[i].powers;
 	}
 	if (powers && powers == scaled && s->n_scales > 1)
-		ws_scales_say(&s->notes, 0, WS_SCALES_UE8M0, WS_NOTE, "all tensors", "all scales are powers of two, "
-		              "as UE8M0 has them, and config.json has no \"scale_fmt\": right for a server that wants "
+		ws_scales_say(&s->notes, 0, WS_SCALES_UE8M0, WS_NOTE, "all tensors",
+		              "all scales are powers of two, "
+		              "as UE8M0 has them, and config.json has no \"scale_fmt\": right for "
+		              "a server that wants "
 		              "these, less exact than need be for any other");
 	for (size_t i = 0; powers > 0 && powers < scaled && i < s->n_tasks; i++)
 		if (s->tasks[i].powers && ws_unpack_count(s->tasks[i].packed.parts[0]) > 1)
-			ws_scales_say(&s->notes, s->tasks[i].order, WS_SCALES_UE8M0, WS_WARN, s->tasks[i].item->name,
-			              "all its scales are powers of two, as UE8M0 has them, and those of other tensors "
+			ws_scales_say(&s->notes, s->tasks[i].order, WS_SCALES_UE8M0, WS_WARN,
+			              s->tasks[i].item->name,
+			              "all its scales are powers of two, as UE8M0 has them, and "
+			              "those of other tensors "
 			              "are not");
 }
 
@@ -347,9 +354,12 @@ static int run(struct ws_scales *s, struct ws_scales_report *r, struct ws_err *e
 	return rc;
 }
 
-int ws_scales_check(const struct ws_scales_opts *opts, struct ws_scales_report *out, struct ws_err *err)
+int ws_scales_check(const struct ws_scales_opts *opts, struct ws_scales_report *out,
+                    struct ws_err *err)
 {
-	struct ws_scales s = { .opts = opts, .quant = { .method = "", .scale_fmt = "" }, .stop = WS_CANCEL_INIT };
+	struct ws_scales s = { .opts = opts,
+		               .quant = { .method = "", .scale_fmt = "" },
+		               .stop = WS_CANCEL_INIT };
 	*out = (struct ws_scales_report){ .findings = NULL };
 	s.since = s.told = ws_now_ns();
 	if (opts->config)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scales_codes.c - codes of 8 bits and their scales, read once.
  *
- * Codes are not decoded: magnitudes of E4M3 sort like their codes, so that the largest of a block, the
- * zeros and the clamped ones are counted sixteen at a time, in vectors that every compiler here turns
- * into what its machine has. */
+ * Codes are not decoded: magnitudes of E4M3 sort like their codes, so that the largest of a
+ * block, the zeros and the clamped ones are counted sixteen at a time, in vectors that every
+ * compiler here turns into what its machine has. */
 #include "scales_core.h"
 
 #include "fp8.h"
@@ -68,7 +68,8 @@ static void count_rest(struct lane_counts *l, const uint8_t *codes, size_t n, st
 }
 
 /* The magnitude of the largest code of a piece of a block. */
-static uint8_t count_piece(const uint8_t *codes, int64_t stride, int64_t rows, int64_t cols, struct counts *c)
+static uint8_t count_piece(const uint8_t *codes, int64_t stride, int64_t rows, int64_t cols,
+                           struct counts *c)
 {
 	struct lane_counts l = { .rounds = 0 };
 	for (int64_t r = 0; r < rows; r++) {
@@ -127,7 +128,8 @@ static void end_band(struct walk *w, const float *scales)
 }
 
 /* Rows [row, row + n) of one matrix, with the scales of the bands that they touch. */
-static void take_rows(struct walk *w, int64_t in, int64_t n, const uint8_t *codes, const float *scales)
+static void take_rows(struct walk *w, int64_t in, int64_t n, const uint8_t *codes,
+                      const float *scales)
 {
 	const int64_t bn = w->p->bn, first = in / bn;
 	while (n > 0) {
@@ -161,7 +163,8 @@ static int walk_rows(struct ws_scales *s, struct walk *w, struct ws_scales_buffe
 		const int64_t band = in / p->bn, bands = (in + n - 1) / p->bn - band + 1;
 		const uint64_t bytes = (uint64_t)(n * p->cols);
 		uint8_t *codes = ws_scales_room(&b->codes, bytes, err);
-		float *scales = ws_scales_room(&b->scales, (uint64_t)(bands * w->across) * sizeof *scales, err);
+		float *scales = ws_scales_room(&b->scales,
+		                               (uint64_t)(bands * w->across) * sizeof *scales, err);
 		if (!codes || !scales || read_scales(w, row / w->rows, band, bands, scales, err) ||
 		    ws_item_read(p->weight, (uint64_t)row * (uint64_t)p->cols, codes, bytes, err) ||
 		    ws_scales_step(s, bytes, first, err))
@@ -185,29 +188,36 @@ static bool is_clamped(const struct walk *w)
 	return w->c.largest > usual && w->c.largest > 16;
 }
 
-static void judge_codes(const struct walk *w, const char *name, size_t order, struct ws_scales_notes *notes)
+static void judge_codes(const struct walk *w, const char *name, size_t order,
+                        struct ws_scales_notes *notes)
 {
 	const struct counts *c = &w->c;
 	if (c->nan)
-		ws_scales_say(notes, order, WS_SCALES_CODES, WS_ERROR, name, "%" PRIu64 " of %" PRIu64 " codes "
-		              "%s NaN", c->nan, c->codes, c->nan == 1 ? "is" : "are");
+		ws_scales_say(notes, order, WS_SCALES_CODES, WS_ERROR, name,
+		              "%" PRIu64 " of %" PRIu64 " codes "
+		              "%s NaN",
+		              c->nan, c->codes, c->nan == 1 ? "is" : "are");
 	if (c->codes && c->zero == c->codes)
 		ws_scales_say(notes, order, WS_SCALES_CODES, WS_WARN, name, "all codes are zero");
 	else if (c->codes >= 64 && c->zero > c->codes / 2)
-		ws_scales_say(notes, order, WS_SCALES_CODES, WS_WARN, name, "%.0f %% of the codes are zero: were the "
-		              "weights that small, or are the scales too large?", percent(c->zero, c->codes));
+		ws_scales_say(notes, order, WS_SCALES_CODES, WS_WARN, name,
+		              "%.0f %% of the codes are zero: were the "
+		              "weights that small, or are the scales too large?",
+		              percent(c->zero, c->codes));
 	else if (c->blocks > 1 && c->slack > c->blocks / 2)
-		ws_scales_say(notes, order, WS_SCALES_CODES, WS_WARN, name, "%.0f %% of the blocks use less than a "
+		ws_scales_say(notes, order, WS_SCALES_CODES, WS_WARN, name,
+		              "%.0f %% of the blocks use less than a "
 		              "quarter of the range up to 448: the scales are larger than need be",
 		              percent(c->slack, c->blocks));
 	if (is_clamped(w))
-		ws_scales_say(notes, order, WS_SCALES_CODES, WS_WARN, name, "%.1f %% of the codes are 448, the "
+		ws_scales_say(notes, order, WS_SCALES_CODES, WS_WARN, name,
+		              "%.1f %% of the codes are 448, the "
 		              "largest: weights were clamped, the scales are too small",
 		              percent(c->largest, c->codes));
 }
 
-static int walk_fp8(struct ws_scales *s, struct ws_scales_task *t, struct ws_scales_buffers *b, bool first,
-                    struct ws_scale_values *values, struct ws_err *err)
+static int walk_fp8(struct ws_scales *s, struct ws_scales_task *t, struct ws_scales_buffers *b,
+                    bool first, struct ws_scale_values *values, struct ws_err *err)
 {
 	const struct ws_packed *p = &t->packed;
 	struct walk w = { .p = p, .values = values };
@@ -229,8 +239,8 @@ static int walk_fp8(struct ws_scales *s, struct ws_scales_task *t, struct ws_sca
 	return 0;
 }
 
-int ws_scales_codes(struct ws_scales *s, struct ws_scales_task *t, struct ws_scales_buffers *b, bool first,
-                    struct ws_scale_values *values, struct ws_err *err)
+int ws_scales_codes(struct ws_scales *s, struct ws_scales_task *t, struct ws_scales_buffers *b,
+                    bool first, struct ws_scale_values *values, struct ws_err *err)
 {
 	int rc = 0;
 	if (t->packed.packing == WS_PACK_FP8)

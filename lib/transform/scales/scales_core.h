@@ -41,7 +41,8 @@ struct ws_scale_values {
 	uint64_t dead;               /* zero scales of blocks that have no code but zero */
 	/* Of blocks with codes and a positive finite scale: the largest magnitude of each */
 	uint64_t blocks;
-	double log_times, log_over;  /* sums of ln(code * scale), and ln(code / scale): if it were inverted */
+	/* sums of ln(code * scale), and ln(code / scale): if it were inverted */
+	double log_times, log_over;
 	double largest;              /* code * scale */
 	double smallest;
 };
@@ -64,7 +65,8 @@ struct ws_scales_task {
 	struct ws_packed packed;
 	size_t order;
 	uint64_t bytes;                      /* to read, for progress */
-	bool powers, others;                 /* its scales are all powers of two, or not; neither: all zero */
+	/* its scales are all powers of two, or not; neither: all zero */
+	bool powers, others;
 	bool compared;
 	struct ws_scales_error error;
 };
@@ -74,7 +76,8 @@ struct ws_scales {
 	struct ws_scales_notes notes;
 	struct ws_scales_task *tasks;
 	size_t n_tasks;
-	struct ws_quant quant;               /* the config's, with the block size that was asked for */
+	/* the config's, with the block size that was asked for */
+	struct ws_quant quant;
 	size_t next;                         /* atomic: the task to take next */
 	uint64_t bytes, total;               /* atomic: read; to be read */
 	uint64_t n_scales;                   /* atomic */
@@ -86,7 +89,8 @@ struct ws_scales {
 struct ws_scales_buffers {
 	struct ws_buf codes, scales, best, ours, theirs, scratch[2];
 };
-/* What a worker calls now and then: counts bytes, tells of progress (the first one), -1 when cancelled. */
+/* What a worker calls now and then: counts bytes, tells of progress (the
+ * first one), -1 when cancelled. */
 int ws_scales_step(struct ws_scales *s, uint64_t bytes, bool first, struct ws_err *err);
 /* n bytes of a buffer, from its beginning; NULL: out of memory. */
 void *ws_scales_room(struct ws_buf *b, uint64_t n, struct ws_err *err);
@@ -97,10 +101,10 @@ int ws_scales_pair(struct ws_scales *s, const struct ws_item *item, size_t order
 /* What the whole checkpoint says about its config. */
 void ws_scales_config(struct ws_scales *s, size_t n_quantized);
 
-int ws_scales_codes(struct ws_scales *s, struct ws_scales_task *t, struct ws_scales_buffers *b, bool first,
-                    struct ws_scale_values *values, struct ws_err *err);
-int ws_scales_nibbles(struct ws_scales *s, struct ws_scales_task *t, struct ws_scales_buffers *b, bool first,
-                      struct ws_scale_values *values, struct ws_err *err);
+int ws_scales_codes(struct ws_scales *s, struct ws_scales_task *t, struct ws_scales_buffers *b,
+                    bool first, struct ws_scale_values *values, struct ws_err *err);
+int ws_scales_nibbles(struct ws_scales *s, struct ws_scales_task *t, struct ws_scales_buffers *b,
+                      bool first, struct ws_scale_values *values, struct ws_err *err);
 int ws_scales_compare(struct ws_scales *s, struct ws_scales_task *t, struct ws_scales_buffers *b,
                       bool first, const struct ws_scale_values *values, struct ws_err *err);
 

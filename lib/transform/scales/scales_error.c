@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scales_error.c - how far the numbers that codes stand for are from those they were made of.
  *
- * Of E4M3 in blocks the root of the mean square error is about 2.6 % of that of bell-shaped weights,
- * of 4 bits about 10 %; half a block more or less, another rule for scales, or a rounding of the source
- * moves that by tenths. A wrong scale moves it past 100 %. */
+ * Of E4M3 in blocks the root of the mean square error is about 2.6 % of that of bell-shaped
+ * weights, of 4 bits about 10 %; half a block more or less, another rule for scales, or a
+ * rounding of the source moves that by tenths. A wrong scale moves it past 100 %. */
 #include "scales_core.h"
 
 #include <math.h>
@@ -78,10 +78,16 @@ static void fill_error(struct ws_scales_task *t, const struct sums *s, double ma
 	const double usual = p == WS_PACK_FP8 ? LIMIT_8_BITS : LIMIT_4_BITS;
 	t->compared = true;
 	t->error = (struct ws_scales_error){
-		.name = t->item->name, .packing = ws_packing_name(p), .max = largest_of(s->max_error, 0),
-		.rms = error == 0 ? 0 : w > 0 ? sqrt(error / w) : HUGE_VAL,
+		.name = t->item->name,
+		.packing = ws_packing_name(p),
+		.max = largest_of(s->max_error, 0),
+		.rms = error == 0 ? 0 :
+		       w > 0      ? sqrt(error / w) :
+		                    HUGE_VAL,
 		.cosine = w > 0 && d > 0 ? sum_of(s->product) / sqrt(w) / sqrt(d) : 0,
-		.limit = p == WS_PACK_NONE ? LIMIT_ROUNDED : max_error > 0 ? max_error : usual,
+		.limit = p == WS_PACK_NONE ? LIMIT_ROUNDED :
+		         max_error > 0     ? max_error :
+		                             usual,
 	};
 }
 
@@ -93,23 +99,26 @@ static bool fits_inverted(const struct ws_scale_values *v, double largest)
 	return v->blocks && far && over < 2 * largest && over > largest / 1000;
 }
 
-static void judge_error(struct ws_scales *s, const struct ws_scales_task *t, const struct sums *sums,
-                        const struct ws_scale_values *v)
+static void judge_error(struct ws_scales *s, const struct ws_scales_task *t,
+                        const struct sums *sums, const struct ws_scale_values *v)
 {
 	const struct ws_scales_error *e = &t->error;
 	const double largest = largest_of(sums->max_w, 0);
 	if (e->rms <= e->limit || ws_scale_values_inverted(v))
 		return; /* the latter is said already */
 	if (fits_inverted(v, largest)) {
-		ws_scales_say(&s->notes, t->order, WS_SCALES_RECIPROCAL, WS_ERROR, e->name, "the largest weight of "
-		              "a block is about %.3g, with 1 / scale it would be %.3g, and the source's is %.3g: "
-		              "scales multiply, and these divide", ws_scale_values_times(v),
-		              ws_scale_values_over(v), largest);
+		ws_scales_say(&s->notes, t->order, WS_SCALES_RECIPROCAL, WS_ERROR, e->name,
+		              "the largest weight of "
+		              "a block is about %.3g, with 1 / scale it would be %.3g, and the "
+		              "source's is %.3g: "
+		              "scales multiply, and these divide",
+		              ws_scale_values_times(v), ws_scale_values_over(v), largest);
 		return;
 	}
-	ws_scales_say(&s->notes, t->order, WS_SCALES_ERROR, WS_ERROR, e->name, "the error is %.3g of the source "
-	              "(root mean square), at most %.3g is allowed; largest %.3g, cosine %.6f", e->rms, e->limit,
-	              e->max, e->cosine);
+	ws_scales_say(&s->notes, t->order, WS_SCALES_ERROR, WS_ERROR, e->name,
+	              "the error is %.3g of the source "
+	              "(root mean square), at most %.3g is allowed; largest %.3g, cosine %.6f",
+	              e->rms, e->limit, e->max, e->cosine);
 }
 
 /* ---- reading ---- */
@@ -127,14 +136,15 @@ static int say_unread(struct ws_scales *s, const struct ws_scales_task *t, const
 		*err = *why;
 		return -1;
 	}
-	ws_scales_say(&s->notes, t->order, WS_SCALES_SOURCE, WS_ERROR, t->item->name, "not compared: %s",
-	              why->msg);
+	ws_scales_say(&s->notes, t->order, WS_SCALES_SOURCE, WS_ERROR, t->item->name,
+	              "not compared: %s", why->msg);
 	return 0;
 }
 
 /* 1: all rows were read; 0: they hold something that is no number. */
-static int add_rows(struct ws_scales *s, const struct ws_scales_task *t, const struct ws_packed *source,
-                    struct ws_scales_buffers *b, bool first, struct sums *sums, struct ws_err *err)
+static int add_rows(struct ws_scales *s, const struct ws_scales_task *t,
+                    const struct ws_packed *source, struct ws_scales_buffers *b, bool first,
+                    struct sums *sums, struct ws_err *err)
 {
 	const struct ws_packed *p = &t->packed;
 	const int64_t most = p->cols < CHUNK ? CHUNK / (p->cols ? p->cols : 1) : 1;
@@ -156,15 +166,17 @@ static int add_rows(struct ws_scales *s, const struct ws_scales_task *t, const s
 	return 1;
 }
 
-static int compare_with(struct ws_scales *s, struct ws_scales_task *t, const struct ws_packed *source,
-                        struct ws_scales_buffers *b, bool first, const struct ws_scale_values *values,
-                        struct ws_err *err)
+static int compare_with(struct ws_scales *s, struct ws_scales_task *t,
+                        const struct ws_packed *source, struct ws_scales_buffers *b, bool first,
+                        const struct ws_scale_values *values, struct ws_err *err)
 {
 	struct sums sums = { .w = { 0 } };
 	char ours[160], theirs[160];
 	if (!source->weight || !same_shape(&t->packed, source)) {
-		ws_scales_say(&s->notes, t->order, WS_SCALES_SOURCE, WS_ERROR, t->item->name, "it is %s, and in the "
-		              "source %s", ws_unpack_describe(t->item, ours, sizeof ours),
+		ws_scales_say(&s->notes, t->order, WS_SCALES_SOURCE, WS_ERROR, t->item->name,
+		              "it is %s, and in the "
+		              "source %s",
+		              ws_unpack_describe(t->item, ours, sizeof ours),
 		              ws_unpack_describe(t->source, theirs, sizeof theirs));
 		return 0;
 	}

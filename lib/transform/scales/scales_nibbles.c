@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scales_nibbles.c - codes of 4 bits and their scales, read once.
  *
- *   nf4    one scale (absmax) for each `blocksize` codes of the tensor as it lies; every block that was
- *          quantized has a code at an end of the range, as absmax is its largest number
- *   nvfp4  a scale for each 16 codes of a row, times one for the whole matrix
+ *   nf4    one scale (absmax) for each `blocksize` codes of the tensor as it lies; every block that
+ * was quantized has a code at an end of the range, as absmax is its largest number nvfp4  a scale
+ * for each 16 codes of a row, times one for the whole matrix
  *
  * What surprises: absmax that was quantized itself may come out a little below zero. */
 #include "scales_core.h"
@@ -24,7 +24,8 @@ struct walk {
 	bool high_first, twice;         /* absmax are codes, too */
 	int64_t block, line, lines;     /* codes under one scale; in a line of blocks; lines */
 	uint64_t codes, zero;
-	uint64_t blocks, slack, powers; /* with codes; of these: below the end; scales that are powers of two */
+	/* with codes; of these: below the end; scales that are powers of two */
+	uint64_t blocks, slack, powers;
 };
 
 static const float e2m1_sizes[8] = { 0, 0.5f, 1, 1.5f, 2, 3, 4, 6 };
@@ -75,7 +76,8 @@ static void add_scale(struct walk *w, float scale, float second, float most)
 		ws_scale_values_add_two(w->values, scale, second, most);
 }
 
-static int read_scales(const struct walk *w, int64_t first, size_t n, float *out, struct ws_err *err)
+static int read_scales(const struct walk *w, int64_t first, size_t n, float *out,
+                       struct ws_err *err)
 {
 	if (w->p->packing == WS_PACK_NF4)
 		return ws_nf4_scales(w->p, first, n, out, err);
@@ -88,52 +90,61 @@ static int read_second(const struct walk *w, int64_t line, float *out, struct ws
 	const struct ws_item *second = w->p->packing == WS_PACK_NVFP4 ? w->p->parts[1] : NULL;
 	const int64_t n = second ? (int64_t)ws_unpack_count(second) : 0;
 	*out = 1;
-	return second ? ws_unpack_floats(second, (uint64_t)(line / (w->lines / n)), 1, out, err) : 0;
+	return second ? ws_unpack_floats(second, (uint64_t)(line / (w->lines / n)), 1, out, err) :
+	                0;
 }
 
 /* Blocks [b, b + n) of one line. */
-static int walk_blocks(struct ws_scales *s, struct walk *w, struct ws_scales_buffers *bufs, int64_t line,
-                       int64_t b, int64_t n, bool first, struct ws_err *err)
+static int walk_blocks(struct ws_scales *s, struct walk *w, struct ws_scales_buffers *bufs,
+                       int64_t line, int64_t b, int64_t n, bool first, struct ws_err *err)
 {
 	const int64_t each = (w->line - 1) / w->block + 1, at = b * w->block;
 	const int64_t end = (b + n) * w->block < w->line ? (b + n) * w->block : w->line;
-	const uint64_t bytes = (uint64_t)(end - at + 1) / 2, front = (uint64_t)(line * (w->line / 2) + at / 2);
+	const uint64_t bytes = (uint64_t)(end - at + 1) / 2,
+		       front = (uint64_t)(line * (w->line / 2) + at / 2);
 	uint8_t *codes = ws_scales_room(&bufs->codes, bytes, err);
 	float *scales = ws_scales_room(&bufs->scales, (uint64_t)n * sizeof *scales, err), second;
 	if (!codes || !scales || read_scales(w, line * each + b, (size_t)n, scales, err) ||
-	    read_second(w, line, &second, err) || ws_item_read(w->p->weight, front, codes, bytes, err) ||
+	    read_second(w, line, &second, err) ||
+	    ws_item_read(w->p->weight, front, codes, bytes, err) ||
 	    ws_scales_step(s, bytes, first, err))
 		return -1;
 	for (int64_t i = 0; i < n; i++) {
 		const int64_t from = i * w->block, left = end - at - from;
-		const float most = count_block(w, codes + from / 2, left < w->block ? left : w->block);
+		const float most =
+			count_block(w, codes + from / 2, left < w->block ? left : w->block);
 		add_scale(w, scales[i], second, most);
 	}
 	return 0;
 }
 
-static int walk_lines(struct ws_scales *s, struct walk *w, struct ws_scales_buffers *bufs, bool first,
-                      struct ws_err *err)
+static int walk_lines(struct ws_scales *s, struct walk *w, struct ws_scales_buffers *bufs,
+                      bool first, struct ws_err *err)
 {
 	const int64_t each = (w->line - 1) / w->block + 1;
 	for (int64_t line = 0; line < w->lines; line++)
 		for (int64_t b = 0; b < each; b += BLOCKS)
-			if (walk_blocks(s, w, bufs, line, b, each - b < BLOCKS ? each - b : BLOCKS, first, err))
+			if (walk_blocks(s, w, bufs, line, b, each - b < BLOCKS ? each - b : BLOCKS,
+			                first, err))
 				return -1;
 	return 0;
 }
 
-static void judge_codes(const struct walk *w, const struct ws_scales_task *t, struct ws_scales_notes *notes)
+static void judge_codes(const struct walk *w, const struct ws_scales_task *t,
+                        struct ws_scales_notes *notes)
 {
 	const char *name = t->item->name;
 	if (w->codes && w->zero == w->codes)
-		ws_scales_say(notes, t->order, WS_SCALES_CODES, WS_WARN, name, "all codes are zero");
+		ws_scales_say(notes, t->order, WS_SCALES_CODES, WS_WARN, name,
+		              "all codes are zero");
 	else if (w->codes >= 64 && w->zero > w->codes / 2)
-		ws_scales_say(notes, t->order, WS_SCALES_CODES, WS_WARN, name, "%.0f %% of the codes are zero: were "
+		ws_scales_say(notes, t->order, WS_SCALES_CODES, WS_WARN, name,
+		              "%.0f %% of the codes are zero: were "
 		              "the weights that small, or are the scales too large?",
 		              100.0 * (double)w->zero / (double)w->codes);
 	if (w->blocks > 1 && w->slack > w->blocks / 2)
-		ws_scales_say(notes, t->order, WS_SCALES_CODES, WS_WARN, name, "%.0f %% of the blocks leave the end "
+		ws_scales_say(notes, t->order, WS_SCALES_CODES, WS_WARN, name,
+		              "%.0f %% of the blocks leave the end "
 		              "of the range unused: the scales are larger than need be",
 		              100.0 * (double)w->slack / (double)w->blocks);
 }
@@ -159,8 +170,8 @@ static void begin_nvfp4(struct walk *w)
 	w->lines = w->p->rows;
 }
 
-int ws_scales_nibbles(struct ws_scales *s, struct ws_scales_task *t, struct ws_scales_buffers *bufs, bool first,
-                      struct ws_scale_values *values, struct ws_err *err)
+int ws_scales_nibbles(struct ws_scales *s, struct ws_scales_task *t, struct ws_scales_buffers *bufs,
+                      bool first, struct ws_scale_values *values, struct ws_err *err)
 {
 	struct walk w = { .p = &t->packed, .values = values, .block = t->packed.bk };
 	if (w.p->rows == 0 || w.p->cols == 0)

@@ -3,9 +3,11 @@
  *
  *   X.weight with X.weight_scale_inv    blocks, of quant_method fp8 with a weight_block_size
  *   X.weight with X.weight_scale        one number, one for each row, or one for each block
- *   X.weight with .weight_scale and .weight_scale_2; X with .absmax, .quant_map and .quant_state: unpack.h
+ *   X.weight with .weight_scale and .weight_scale_2; X with .absmax, .quant_map and .quant_state:
+ * unpack.h
  *
- * A server looks for the name that its config makes it expect, and drops the other without a word. */
+ * A server looks for the name that its config makes it expect, and drops the other without a
+ * word. */
 #include "scales_core.h"
 
 #include <inttypes.h>
@@ -14,8 +16,8 @@
 
 static bool is_8_bits(enum ws_dtype dtype)
 {
-	return dtype == WS_DTYPE_F8_E4M3 || dtype == WS_DTYPE_F8_E5M2 || dtype == WS_DTYPE_F8_E4M3FNUZ ||
-	       dtype == WS_DTYPE_F8_E5M2FNUZ;
+	return dtype == WS_DTYPE_F8_E4M3 || dtype == WS_DTYPE_F8_E5M2 ||
+	       dtype == WS_DTYPE_F8_E4M3FNUZ || dtype == WS_DTYPE_F8_E5M2FNUZ;
 }
 
 /* How many bytes X.weight_scale_inv has more than X.weight; 0: it is no scale by its name. */
@@ -30,14 +32,16 @@ static size_t scale_suffix(const char *name)
 /* "model.layers.0.mlp.up_proj" */
 static const char *module_of(const char *name, char *dst, size_t n)
 {
-	const size_t len = strlen(name), cut = ws_unpack_ends(name, ".weight") ? strlen(".weight") : 0;
+	const size_t len = strlen(name),
+		     cut = ws_unpack_ends(name, ".weight") ? strlen(".weight") : 0;
 	snprintf(dst, n, "%.*s", (int)(len - cut), name);
 	return dst;
 }
 
 /* ---- scales ---- */
 
-static void judge_lone_scale(struct ws_scales *s, const struct ws_item *item, size_t cut, size_t order)
+static void judge_lone_scale(struct ws_scales *s, const struct ws_item *item, size_t cut,
+                             size_t order)
 {
 	const struct ws_item *codes = ws_unpack_beside(s->opts->items, item->name, cut, "");
 	const int n = (int)(strlen(item->name) - cut);
@@ -46,9 +50,10 @@ static void judge_lone_scale(struct ws_scales *s, const struct ws_item *item, si
 		ws_scales_say(&s->notes, order, WS_SCALES_PAIR, WS_ERROR, item->name,
 		              "a scale without its weight: there is no %.*s", n, item->name);
 	else if (codes && ws_dtype_bits(codes->dtype) > 8 && codes->dtype != WS_DTYPE_I32)
-		ws_scales_say(&s->notes, order, WS_SCALES_PAIR, WS_ERROR, item->name, "a scale of a weight that is "
-		              "not quantized: %s is %s", codes->name,
-		              ws_unpack_describe(codes, text, sizeof text));
+		ws_scales_say(&s->notes, order, WS_SCALES_PAIR, WS_ERROR, item->name,
+		              "a scale of a weight that is "
+		              "not quantized: %s is %s",
+		              codes->name, ws_unpack_describe(codes, text, sizeof text));
 }
 
 static void judge_scale_type(struct ws_scales *s, const struct ws_packed *p, size_t order)
@@ -57,11 +62,14 @@ static void judge_scale_type(struct ws_scales *s, const struct ws_packed *p, siz
 	if (p->packing != WS_PACK_FP8 || scale->dtype == WS_DTYPE_F32)
 		return;
 	if (scale->dtype == WS_DTYPE_F8_E8M0)
-		ws_scales_say(&s->notes, order, WS_SCALES_DTYPE, WS_NOTE, scale->name, "scales are exponents "
+		ws_scales_say(&s->notes, order, WS_SCALES_DTYPE, WS_NOTE, scale->name,
+		              "scales are exponents "
 		              "(float8_e8m0fnu); the server must keep them so");
 	else
-		ws_scales_say(&s->notes, order, WS_SCALES_DTYPE, WS_WARN, scale->name, "scales are %s: servers keep "
-		              "float32, and codes that were made with more exact scales are off by the rounding",
+		ws_scales_say(&s->notes, order, WS_SCALES_DTYPE, WS_WARN, scale->name,
+		              "scales are %s: servers keep "
+		              "float32, and codes that were made with more exact scales are off by "
+		              "the rounding",
 		              ws_dtype_torch(scale->dtype));
 }
 
@@ -79,57 +87,76 @@ static void judge_scale_name(struct ws_scales *s, const struct ws_packed *p, siz
 	const bool blocks = s->quant.block[0] > 0;
 	if (p->packing != WS_PACK_FP8 || !is_fp8_config(&s->quant) || inverse == blocks)
 		return;
-	ws_scales_say(&s->notes, order, WS_SCALES_NAME, WS_ERROR, scale->name, blocks
-	              ? "the config has a weight_block_size: a server looks for weight_scale_inv, and drops this"
-	              : "the config has no weight_block_size: a server looks for weight_scale, and drops this");
+	ws_scales_say(&s->notes, order, WS_SCALES_NAME, WS_ERROR, scale->name,
+	              blocks ? "the config has a weight_block_size: a server looks for "
+	                       "weight_scale_inv, and drops this" :
+	                       "the config has no weight_block_size: a server looks for "
+	                       "weight_scale, and drops this");
 }
 
 static void judge_quantized(struct ws_scales *s, const struct ws_packed *p, size_t order)
 {
 	char module[4096];
-	if (s->quant.method[0] && ws_quant_skips(&s->quant, module_of(p->weight->name, module, sizeof module)))
-		ws_scales_say(&s->notes, order, WS_SCALES_CONFIG, WS_ERROR, p->weight->name, "it is %s, and the "
-		              "config's modules_to_not_convert says that it is not quantized: a server takes the "
-		              "codes for weights", ws_packing_name(p->packing));
+	if (s->quant.method[0] &&
+	    ws_quant_skips(&s->quant, module_of(p->weight->name, module, sizeof module)))
+		ws_scales_say(&s->notes, order, WS_SCALES_CONFIG, WS_ERROR, p->weight->name,
+		              "it is %s, and the "
+		              "config's modules_to_not_convert says that it is not quantized: a "
+		              "server takes the "
+		              "codes for weights",
+		              ws_packing_name(p->packing));
 	judge_scale_name(s, p, order);
 }
 
-/* A weight as it is, where a server keeps 8 bits: it casts the weight, and keeps the scale it has. */
+/* A weight as it is, where a server keeps 8 bits: it casts the weight, and keeps the scale it
+ * has. */
 static void judge_plain(struct ws_scales *s, const struct ws_item *item, size_t order)
 {
 	char module[4096];
-	const struct ws_part *part = s->opts->layout ? ws_layout_find_part(s->opts->layout, item->name) : NULL;
+	const struct ws_part *part =
+		s->opts->layout ? ws_layout_find_part(s->opts->layout, item->name) : NULL;
 	if (!is_fp8_config(&s->quant) || item->n_dims < 2 || ws_dtype_bits(item->dtype) < 16)
 		return;
 	if (part && part->dtype == WS_DTYPE_F8_E4M3 && part->exact)
-		ws_scales_say(&s->notes, order, WS_SCALES_CONFIG, WS_ERROR, item->name, "it is %s, where a server "
-		              "with this config keeps FP8: it would cast the weight without a scale",
-		              ws_dtype_torch(item->dtype));
+		ws_scales_say(
+			&s->notes, order, WS_SCALES_CONFIG, WS_ERROR, item->name,
+			"it is %s, where a server "
+			"with this config keeps FP8: it would cast the weight without a scale",
+			ws_dtype_torch(item->dtype));
 	else if (!part && ws_unpack_ends(item->name, "_proj.weight") &&
 	         !ws_quant_skips(&s->quant, module_of(item->name, module, sizeof module)))
-		ws_scales_say(&s->notes, order, WS_SCALES_CONFIG, WS_WARN, item->name, "it is %s, and the config's "
-		              "modules_to_not_convert does not name it", ws_dtype_torch(item->dtype));
+		ws_scales_say(&s->notes, order, WS_SCALES_CONFIG, WS_WARN, item->name,
+		              "it is %s, and the config's "
+		              "modules_to_not_convert does not name it",
+		              ws_dtype_torch(item->dtype));
 }
 
 void ws_scales_config(struct ws_scales *s, size_t n_quantized)
 {
 	const struct ws_config *c = s->opts->config;
 	if (!c)
-		ws_scales_say(&s->notes, 0, WS_SCALES_UNSEEN, WS_NOTE, "config.json", "there is none: whether these "
+		ws_scales_say(&s->notes, 0, WS_SCALES_UNSEEN, WS_NOTE, "config.json",
+		              "there is none: whether these "
 		              "are the modules that a server quantizes was not looked at");
 	else if (n_quantized && !s->quant.method[0])
-		ws_scales_say(&s->notes, 0, WS_SCALES_CONFIG, WS_ERROR, ws_config_path(c), "it has no "
-		              "quantization_config: a server takes the codes of %zu tensors for weights", n_quantized);
+		ws_scales_say(
+			&s->notes, 0, WS_SCALES_CONFIG, WS_ERROR, ws_config_path(c),
+			"it has no "
+			"quantization_config: a server takes the codes of %zu tensors for weights",
+			n_quantized);
 	else if (!n_quantized && s->quant.method[0])
-		ws_scales_say(&s->notes, 0, WS_SCALES_CONFIG, WS_WARN, ws_config_path(c), "its quantization_config "
-		              "says %.40s, and no tensor is quantized in a way that is known here", s->quant.method);
+		ws_scales_say(&s->notes, 0, WS_SCALES_CONFIG, WS_WARN, ws_config_path(c),
+		              "its quantization_config "
+		              "says %.40s, and no tensor is quantized in a way that is known here",
+		              s->quant.method);
 }
 
 /* ---- pairs ---- */
 
 /* What belongs to codes of 4 bits. */
-static const char *const parts_of_4_bits[] = { "_scale_2", ".quant_state.bitsandbytes__nf4", ".absmax",
-	                                       ".quant_map", ".nested_absmax", ".nested_quant_map" };
+static const char *const parts_of_4_bits[] = { "_scale_2",       ".quant_state.bitsandbytes__nf4",
+	                                       ".absmax",        ".quant_map",
+	                                       ".nested_absmax", ".nested_quant_map" };
 
 /* How much longer the name of a part is than that of its codes; 0: it is no such part. */
 static size_t part_suffix(const char *name)
@@ -156,31 +183,36 @@ static bool has(const struct ws_scales *s, const struct ws_item *item, const cha
 	return ws_unpack_part(s->opts->items, item->name, suffix) != NULL;
 }
 
-/* Codes of 4 bits that lack what belongs to them, or that it does not fit; false: item is no such thing. */
+/* Codes of 4 bits that lack what belongs to them, or that it does not fit;
+ * false: item is no such thing. */
 static bool say_why_4_bits(struct ws_scales *s, const struct ws_item *item, size_t order,
                            const struct ws_err *why)
 {
 	const size_t cut = part_suffix(item->name);
-	const bool nf4 = has(s, item, ".quant_state.bitsandbytes__nf4"), absmax = has(s, item, ".absmax");
+	const bool nf4 = has(s, item, ".quant_state.bitsandbytes__nf4"),
+		   absmax = has(s, item, ".absmax");
 	const bool one = has(s, item, "_scale"), two = has(s, item, "_scale_2");
 	if (cut) { /* of codes that are there, those say it */
-		if (!ws_unpack_beside(s->opts->items, item->name, cut, "") && is_first_part(s, item->name, cut))
-			ws_scales_say(&s->notes, order, WS_SCALES_PAIR, WS_ERROR, item->name, "%s", why->msg);
+		if (!ws_unpack_beside(s->opts->items, item->name, cut, "") &&
+		    is_first_part(s, item->name, cut))
+			ws_scales_say(&s->notes, order, WS_SCALES_PAIR, WS_ERROR, item->name, "%s",
+			              why->msg);
 		return true;
 	}
 	if (ws_unpack_ends(item->name, ".input_scale"))
-		return ws_unpack_beside(s->opts->items, item->name, strlen(".input_scale"), ".weight") != NULL;
+		return ws_unpack_beside(s->opts->items, item->name, strlen(".input_scale"),
+		                        ".weight") != NULL;
 	if (!nf4 && (item->dtype != WS_DTYPE_U8 || !(absmax || one || two)))
 		return false;
 	const bool whole = nf4 ? absmax && has(s, item, ".quant_map") : one && two;
-	ws_scales_say(&s->notes, order, whole ? WS_SCALES_SHAPE : WS_SCALES_PAIR, WS_ERROR, item->name, "%s",
-	              why->msg);
+	ws_scales_say(&s->notes, order, whole ? WS_SCALES_SHAPE : WS_SCALES_PAIR, WS_ERROR,
+	              item->name, "%s", why->msg);
 	return true;
 }
 
 /* Why a tensor's scales could not be understood, and how bad that is. */
-static int say_why(struct ws_scales *s, const struct ws_item *item, size_t order, const struct ws_err *why,
-                   struct ws_err *err)
+static int say_why(struct ws_scales *s, const struct ws_item *item, size_t order,
+                   const struct ws_err *why, struct ws_err *err)
 {
 	const struct ws_item *inverse = ws_unpack_part(s->opts->items, item->name, "_scale_inv");
 	const struct ws_item *scale = ws_unpack_part(s->opts->items, item->name, "_scale");
@@ -192,25 +224,29 @@ static int say_why(struct ws_scales *s, const struct ws_item *item, size_t order
 	if (say_why_4_bits(s, item, order, why))
 		return 0;
 	if (!any && is_8_bits(item->dtype))
-		ws_scales_say(&s->notes, order, WS_SCALES_PAIR, WS_ERROR, item->name, "%s codes without a scale: "
-		              "there is no %s_scale_inv, nor %s_scale", ws_dtype_torch(item->dtype), item->name,
-		              item->name);
+		ws_scales_say(&s->notes, order, WS_SCALES_PAIR, WS_ERROR, item->name,
+		              "%s codes without a scale: "
+		              "there is no %s_scale_inv, nor %s_scale",
+		              ws_dtype_torch(item->dtype), item->name, item->name);
 	else if (!any || item->dtype != WS_DTYPE_F8_E4M3)
-		ws_scales_say(&s->notes, order, WS_SCALES_UNSEEN, is_8_bits(item->dtype) ? WS_WARN : WS_NOTE, item->name,
+		ws_scales_say(&s->notes, order, WS_SCALES_UNSEEN,
+		              is_8_bits(item->dtype) ? WS_WARN : WS_NOTE, item->name,
 		              "not looked at: %s", why->msg);
 	else
 		ws_scales_say(&s->notes, order,
-		              inverse && scale ? WS_SCALES_PAIR
-		              : ws_unpack_is_float(any->dtype) && any->dtype != WS_DTYPE_F8_E4M3 ? WS_SCALES_SHAPE
-		                                                                                 : WS_SCALES_DTYPE,
-		              WS_ERROR, item->name, "%s%s%s%s", why->msg, why->hint[0] ? " (" : "", why->hint,
-		              why->hint[0] ? ")" : "");
+		              inverse && scale ? WS_SCALES_PAIR :
+		              ws_unpack_is_float(any->dtype) && any->dtype != WS_DTYPE_F8_E4M3 ?
+		                                 WS_SCALES_SHAPE :
+		                                 WS_SCALES_DTYPE,
+		              WS_ERROR, item->name, "%s%s%s%s", why->msg, why->hint[0] ? " (" : "",
+		              why->hint, why->hint[0] ? ")" : "");
 	return 0;
 }
 
 static bool is_part_of_codes(struct ws_scales *s, const struct ws_item *item, size_t cut)
 {
-	const struct ws_item *codes = cut ? ws_unpack_beside(s->opts->items, item->name, cut, "") : NULL;
+	const struct ws_item *codes =
+		cut ? ws_unpack_beside(s->opts->items, item->name, cut, "") : NULL;
 	return codes && ws_dtype_bits(codes->dtype) <= 8;
 }
 

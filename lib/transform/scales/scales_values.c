@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scales_values.c - what scales must be like, wherever they come from.
  *
- * What a scale is can be told from no bit of it: 0.002 and 500 are both good floats. But it times the
- * largest code of its block is the largest weight there, and weights have a size: the typical block of a
- * model that was trained has a largest weight between 1e-4 and 10. A thousand is none, and where its
- * inverse is one, somebody stored the inverse. */
+ * What a scale is can be told from no bit of it: 0.002 and 500 are both good floats. But it
+ * times the largest code of its block is the largest weight there, and weights have a size: the
+ * typical block of a model that was trained has a largest weight between 1e-4 and 10. A thousand
+ * is none, and where its inverse is one, somebody stored the inverse. */
 #include "scales_core.h"
 
 #include <inttypes.h>
@@ -94,35 +94,41 @@ static void judge_kinds(const struct ws_scale_values *v, const char *name, size_
 	} kinds[] = {
 		{ v->nan, WS_ERROR, "NaN" },
 		{ v->infinite, WS_ERROR, "infinite" },
-		{ v->negative, WS_ERROR, "negative (a server fills scales with the most negative float until they "
-		                         "are loaded)" },
+		{ v->negative, WS_ERROR,
+		  "negative (a server fills scales with the most negative float until they "
+		  "are loaded)" },
 		{ v->zero, WS_ERROR, "zero where the codes are not" },
 		{ v->dead, WS_WARN, "zero" },
 		{ v->subnormal, WS_WARN, "subnormal: kernels that flush those take them for zero" },
 	};
 	for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
 		if (kinds[i].n)
-			ws_scales_say(notes, order, WS_SCALES_VALUES, kinds[i].severity, name, "%" PRIu64 " of %" PRIu64
-			              " scales %s %s", kinds[i].n, v->n, kinds[i].n == 1 ? "is" : "are",
-			              kinds[i].what);
+			ws_scales_say(notes, order, WS_SCALES_VALUES, kinds[i].severity, name,
+			              "%" PRIu64 " of %" PRIu64 " scales %s %s", kinds[i].n, v->n,
+			              kinds[i].n == 1 ? "is" : "are", kinds[i].what);
 }
 
 static void judge_sizes(const struct ws_scale_values *v, const char *name, size_t order,
                         struct ws_scales_notes *notes)
 {
 	if (ws_scale_values_inverted(v)) {
-		ws_scales_say(notes, order, WS_SCALES_RECIPROCAL, WS_ERROR, name, "the largest weight of a block "
-		              "is about %.3g, with 1 / scale it would be %.3g: scales multiply, and these divide",
+		ws_scales_say(notes, order, WS_SCALES_RECIPROCAL, WS_ERROR, name,
+		              "the largest weight of a block "
+		              "is about %.3g, with 1 / scale it would be %.3g: scales multiply, "
+		              "and these divide",
 		              ws_scale_values_times(v), ws_scale_values_over(v));
 		return;
 	}
 	if (v->blocks && v->largest > HUGE_BLOCK)
-		ws_scales_say(notes, order, WS_SCALES_VALUES, WS_WARN, name, "the scales come up to %.3g and the "
-		              "weights to %.3g, which is absurdly large", (double)v->most, v->largest);
+		ws_scales_say(notes, order, WS_SCALES_VALUES, WS_WARN, name,
+		              "the scales come up to %.3g and the "
+		              "weights to %.3g, which is absurdly large",
+		              (double)v->most, v->largest);
 	if (v->blocks && v->smallest < TINY_BLOCK)
-		ws_scales_say(notes, order, WS_SCALES_VALUES, WS_WARN, name, "the scales come down to %.3g and the "
-		              "largest weight of a block to %.3g, which is absurdly small", (double)v->least,
-		              v->smallest);
+		ws_scales_say(notes, order, WS_SCALES_VALUES, WS_WARN, name,
+		              "the scales come down to %.3g and the "
+		              "largest weight of a block to %.3g, which is absurdly small",
+		              (double)v->least, v->smallest);
 }
 
 void ws_scale_values_judge(const struct ws_scale_values *v, const char *name, size_t order,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* unpack.c - which tensors make up one weight.
  *
- * The first of a weight's tensors, its codes, is known by its own type and by what lies beside it; a tensor
- * is another's part when the name without its suffix is that of such codes. No list is kept: a look at a
- * few names decides it for each tensor alone. */
+ * The first of a weight's tensors, its codes, is known by its own type and by what lies beside
+ * it; a tensor is another's part when the name without its suffix is that of such codes. No list
+ * is kept: a look at a few names decides it for each tensor alone. */
 #include "unpack_core.h"
 
 #include <assert.h>
@@ -36,7 +36,8 @@ const struct ws_item *ws_unpack_beside(const struct ws_catalog *c, const char *n
 	return ws_catalog_find(c, other);
 }
 
-const struct ws_item *ws_unpack_part(const struct ws_catalog *c, const char *name, const char *suffix)
+const struct ws_item *ws_unpack_part(const struct ws_catalog *c, const char *name,
+                                     const char *suffix)
 {
 	return ws_unpack_beside(c, name, 0, suffix);
 }
@@ -58,8 +59,8 @@ static enum ws_packing packing_of(const struct ws_catalog *c, const struct ws_it
 {
 	if (ws_unpack_part(c, item->name, nf4_state))
 		return WS_PACK_NF4;
-	if (item->dtype == WS_DTYPE_F8_E4M3 &&
-	    (ws_unpack_part(c, item->name, "_scale_inv") || ws_unpack_part(c, item->name, "_scale")))
+	if (item->dtype == WS_DTYPE_F8_E4M3 && (ws_unpack_part(c, item->name, "_scale_inv") ||
+	                                        ws_unpack_part(c, item->name, "_scale")))
 		return WS_PACK_FP8;
 	if (item->dtype == WS_DTYPE_U8 && ws_unpack_part(c, item->name, "_scale") &&
 	    ws_unpack_part(c, item->name, "_scale_2"))
@@ -72,7 +73,8 @@ static enum ws_packing packing_of(const struct ws_catalog *c, const struct ws_it
 static const struct suffix {
 	const char *suffix, *codes; /* X + suffix goes with X + codes */
 	unsigned packings;          /* bits of enum ws_packing */
-	bool orphan;                /* without them it makes no sense, and a name like this is no accident */
+	/* without them it makes no sense, and a name like this is no accident */
+	bool orphan;
 } suffixes[] = {
 	{ ".input_scale", ".weight", 1u << WS_PACK_FP8 | 1u << WS_PACK_NVFP4, false },
 	{ "_scale_inv", "", 1u << WS_PACK_FP8, true },
@@ -116,16 +118,16 @@ static int is_part(const struct ws_catalog *c, const struct ws_item *item, struc
 	char text[160];
 	const int n = (int)(strlen(item->name) - cut);
 	if (!codes)
-		return ws_err_set(err, WS_EINPUT, "%s: there is no %.*s%s that it could belong to", item->name, n,
-		                  item->name, s->codes);
-	return ws_err_set(err, WS_EINPUT, "%s: %s is %s, which no %s goes with", item->name, codes->name,
-	                  ws_unpack_describe(codes, text, sizeof text), s->suffix + 1);
+		return ws_err_set(err, WS_EINPUT, "%s: there is no %.*s%s that it could belong to",
+		                  item->name, n, item->name, s->codes);
+	return ws_err_set(err, WS_EINPUT, "%s: %s is %s, which no %s goes with", item->name,
+	                  codes->name, ws_unpack_describe(codes, text, sizeof text), s->suffix + 1);
 }
 
 /* ---- find ---- */
 
-static int find_weight(const struct ws_catalog *c, const struct ws_quant *config, struct ws_packed *p,
-                       struct ws_err *err)
+static int find_weight(const struct ws_catalog *c, const struct ws_quant *config,
+                       struct ws_packed *p, struct ws_err *err)
 {
 	switch (p->packing) {
 	case WS_PACK_FP8:
@@ -141,10 +143,12 @@ static int find_weight(const struct ws_catalog *c, const struct ws_quant *config
 	}
 }
 
-int ws_packed_find(const struct ws_catalog *c, const struct ws_item *item, const struct ws_quant *config,
-                   struct ws_packed *out, struct ws_err *err)
+int ws_packed_find(const struct ws_catalog *c, const struct ws_item *item,
+                   const struct ws_quant *config, struct ws_packed *out, struct ws_err *err)
 {
-	struct ws_packed p = { .packing = packing_of(c, item), .weight = item, .dtype = WS_DTYPE_BF16 };
+	struct ws_packed p = { .packing = packing_of(c, item),
+		               .weight = item,
+		               .dtype = WS_DTYPE_BF16 };
 	const int part = p.packing == WS_PACK_NONE ? is_part(c, item, err) : 0;
 	if (part < 0)
 		return -1;
@@ -168,22 +172,25 @@ void ws_packed_free(struct ws_packed *p)
 
 /* ---- rows ---- */
 
-static int plain_rows(const struct ws_packed *p, int64_t row, int64_t n, float *out, struct ws_err *err)
+static int plain_rows(const struct ws_packed *p, int64_t row, int64_t n, float *out,
+                      struct ws_err *err)
 {
 	const enum ws_dtype dtype = p->weight->dtype;
 	const size_t count = (size_t)n * (size_t)p->cols;
 	char text[160];
 	if (dtype != WS_DTYPE_F32 && dtype != WS_DTYPE_BF16 && dtype != WS_DTYPE_F16)
-		return ws_err_set(err, WS_EINPUT, "%s is %s, whose numbers are not known%s", p->weight->name,
-		                  ws_unpack_describe(p->weight, text, sizeof text),
-		                  ws_unpack_ends(p->weight->name, "_blocks") ? ": MXFP4 is sent as it is" : "");
+		return ws_err_set(err, WS_EINPUT, "%s is %s, whose numbers are not known%s",
+		                  p->weight->name, ws_unpack_describe(p->weight, text, sizeof text),
+		                  ws_unpack_ends(p->weight->name, "_blocks") ?
+		                          ": MXFP4 is sent as it is" :
+		                          "");
 	if (ws_unpack_floats(p->weight, (uint64_t)row * (uint64_t)p->cols, count, out, err))
 		return -1;
 	return ws_unpack_check(p->weight, "element", out, count, row, p->cols, err);
 }
 
-int ws_packed_rows(const struct ws_packed *p, int64_t row, int64_t n, float *out, struct ws_buf *scratch,
-                   struct ws_err *err)
+int ws_packed_rows(const struct ws_packed *p, int64_t row, int64_t n, float *out,
+                   struct ws_buf *scratch, struct ws_err *err)
 {
 	assert(p->weight && row >= 0 && n >= 0 && row <= p->rows && n <= p->rows - row);
 	if (n == 0 || p->cols == 0)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unpack_codes.c - nibbles, halves and bfloats to fp32 and back, in plain C: the reference for the rest. */
+/* unpack_codes.c - nibbles, halves and bfloats to fp32 and back, in plain C:
+ * the reference for the rest. */
 #include "unpack_core.h"
 
 #include "fp8.h"
@@ -22,7 +23,8 @@ static float of_bits(uint32_t b)
 }
 
 /* Elements [first, first+n) of one block. */
-static void decode_block(const struct ws_nibbles *s, int64_t first, int64_t n, float scale, float *out)
+static void decode_block(const struct ws_nibbles *s, int64_t first, int64_t n, float scale,
+                         float *out)
 {
 	for (int64_t i = 0; i < n; i++) {
 		const int64_t e = first + i;
@@ -43,7 +45,8 @@ static void decode_nibbles(const struct ws_nibbles *s, int64_t first, int64_t n,
 	}
 }
 
-static void decode_e4m3(const uint8_t *codes, int64_t n, int64_t block, const float *scales, float *out)
+static void decode_e4m3(const uint8_t *codes, int64_t n, int64_t block, const float *scales,
+                        float *out)
 {
 	ws_fp8_decode_row(codes, 0, n, block, scales, out);
 }
@@ -60,7 +63,8 @@ static void widen_bf16(const uint8_t *src, size_t n, float *out)
 /* A subnormal is its mantissa in steps of 2^-24; NaNs stay NaNs, quiet ones. */
 static float from_half(uint16_t h)
 {
-	const uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = (h >> 10) & 31, mantissa = h & 1023;
+	const uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = (h >> 10) & 31,
+		       mantissa = h & 1023;
 	if (exponent == 31)
 		return of_bits(sign | 0x7f800000 | (mantissa ? mantissa << 13 | 0x00400000 : 0));
 	if (exponent == 0)
@@ -85,12 +89,13 @@ static void round_bf16(float *x, size_t n)
 	}
 }
 
-/* Adding and taking away a power of two whose last place is that of the half rounds to it; what comes
- * to 2^16 has no half. */
+/* Adding and taking away a power of two whose last place is that of the half rounds to it; what
+ * comes to 2^16 has no half. */
 static float to_half(float x)
 {
 	const uint32_t sign = bits_of(x) & 0x80000000, a = bits_of(x) & 0x7fffffff;
-	const uint32_t exponent = a >> 23 > 113 ? a >> 23 : 113; /* 2^-14, the smallest normal one */
+	/* 2^-14, the smallest normal one */
+	const uint32_t exponent = a >> 23 > 113 ? a >> 23 : 113;
 	if (a >= 0x7f800000)
 		return x;
 	if (exponent >= 143)
@@ -115,7 +120,8 @@ static bool all_finite(const float *x, size_t n)
 }
 
 const struct ws_unpack_kernels ws_unpack_scalar = {
-	"scalar", decode_nibbles, decode_e4m3, widen_bf16, widen_f16, round_bf16, round_f16, all_finite,
+	"scalar",  decode_nibbles, decode_e4m3, widen_bf16,
+	widen_f16, round_bf16,     round_f16,   all_finite,
 };
 
 /* ---- which of them ---- */

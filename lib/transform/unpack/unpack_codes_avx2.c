@@ -9,13 +9,14 @@
 /* Eight codes, one in each word, to levels: two tables of eight, and bit 3 says which. */
 static inline __m256 look_up(__m256i codes, __m256 low, __m256 high)
 {
-	const __m256 a = _mm256_permutevar8x32_ps(low, codes), b = _mm256_permutevar8x32_ps(high, codes);
+	const __m256 a = _mm256_permutevar8x32_ps(low, codes),
+		     b = _mm256_permutevar8x32_ps(high, codes);
 	return _mm256_blendv_ps(a, b, _mm256_castsi256_ps(_mm256_slli_epi32(codes, 28)));
 }
 
 /* n, a multiple of 16, from the byte `codes` on. */
-static inline void decode_run(const uint8_t *codes, bool high_first, __m256 low, __m256 high, float scale,
-                              int64_t n, float *out)
+static inline void decode_run(const uint8_t *codes, bool high_first, __m256 low, __m256 high,
+                              float scale, int64_t n, float *out)
 {
 	const __m128i nibble = _mm_set1_epi8(15);
 	const __m256 s = _mm256_set1_ps(scale);
@@ -23,21 +24,23 @@ static inline void decode_run(const uint8_t *codes, bool high_first, __m256 low,
 		const __m128i raw = _mm_loadl_epi64((const __m128i *)(const void *)(codes + i / 2));
 		const __m128i lo = _mm_and_si128(raw, nibble);
 		const __m128i hi = _mm_and_si128(_mm_srli_epi16(raw, 4), nibble);
-		const __m128i c = high_first ? _mm_unpacklo_epi8(hi, lo) : _mm_unpacklo_epi8(lo, hi);
-		const __m256i a = _mm256_cvtepu8_epi32(c), b = _mm256_cvtepu8_epi32(_mm_srli_si128(c, 8));
+		const __m128i c =
+			high_first ? _mm_unpacklo_epi8(hi, lo) : _mm_unpacklo_epi8(lo, hi);
+		const __m256i a = _mm256_cvtepu8_epi32(c),
+			      b = _mm256_cvtepu8_epi32(_mm_srli_si128(c, 8));
 		_mm256_storeu_ps(out + i, _mm256_mul_ps(look_up(a, low, high), s));
 		_mm256_storeu_ps(out + i + 8, _mm256_mul_ps(look_up(b, low, high), s));
 	}
 }
 
-static inline void decode_whole(const struct ws_nibbles *s, int64_t block, bool high_first, int64_t first,
-                                int64_t n_blocks, float *out)
+static inline void decode_whole(const struct ws_nibbles *s, int64_t block, bool high_first,
+                                int64_t first, int64_t n_blocks, float *out)
 {
 	const __m256 low = _mm256_loadu_ps(s->levels), high = _mm256_loadu_ps(s->levels + 8);
 	const float *const scales = s->scales + first / block;
 	for (int64_t b = 0; b < n_blocks; b++)
-		decode_run(s->codes + (first + b * block) / 2, high_first, low, high, scales[b], block,
-		           out + b * block);
+		decode_run(s->codes + (first + b * block) / 2, high_first, low, high, scales[b],
+		           block, out + b * block);
 }
 
 static void decode_nibbles(const struct ws_nibbles *s, int64_t first, int64_t n, float *out)
@@ -54,8 +57,8 @@ static void decode_nibbles(const struct ws_nibbles *s, int64_t first, int64_t n,
 	ws_unpack_scalar.nibbles(s, first + whole, n - head - whole, out + head + whole);
 }
 
-/* An E4M3 magnitude, moved up by seven bits, is a half 2^8 times smaller, in subnormals too. Only its NaN
- * is none there. */
+/* An E4M3 magnitude, moved up by seven bits, is a half 2^8 times smaller, in subnormals too.
+ * Only its NaN is none there. */
 static inline __m256i to_halves(const uint8_t *codes)
 {
 	const __m256i magnitude = _mm256_set1_epi16(0x7f);
@@ -80,12 +83,14 @@ static inline void decode_e4m3_run(const uint8_t *codes, int64_t n, float scale,
 	}
 }
 
-static void decode_e4m3(const uint8_t *codes, int64_t n, int64_t block, const float *scales, float *out)
+static void decode_e4m3(const uint8_t *codes, int64_t n, int64_t block, const float *scales,
+                        float *out)
 {
 	for (int64_t i = 0; i < n; i += block) {
 		const int64_t m = n - i < block ? n - i : block, whole = m & ~(int64_t)15;
 		decode_e4m3_run(codes + i, whole, scales[i / block], out + i);
-		ws_unpack_scalar.e4m3(codes + i + whole, m - whole, block, scales + i / block, out + i + whole);
+		ws_unpack_scalar.e4m3(codes + i + whole, m - whole, block, scales + i / block,
+		                      out + i + whole);
 	}
 }
 
@@ -142,13 +147,15 @@ static bool all_finite(const float *x, size_t n)
 	size_t i = 0;
 	for (; i + 8 <= n; i += 8) {
 		const __m256i b = _mm256_castps_si256(_mm256_loadu_ps(x + i));
-		bad = _mm256_or_si256(bad, _mm256_cmpeq_epi32(_mm256_and_si256(b, exponent), exponent));
+		bad = _mm256_or_si256(bad,
+		                      _mm256_cmpeq_epi32(_mm256_and_si256(b, exponent), exponent));
 	}
 	return _mm256_testz_si256(bad, bad) && ws_unpack_scalar.finite(x + i, n - i);
 }
 
 const struct ws_unpack_kernels ws_unpack_avx2 = {
-	"avx2", decode_nibbles, decode_e4m3, widen_bf16, widen_f16, round_bf16, round_f16, all_finite,
+	"avx2",    decode_nibbles, decode_e4m3, widen_bf16,
+	widen_f16, round_bf16,     round_f16,   all_finite,
 };
 #else
 typedef int nothing_here; /* C wants a declaration */

@@ -8,7 +8,8 @@
 /* ---- parts ---- */
 
 /* The item of that name and suffix; NULL. */
-const struct ws_item *ws_unpack_part(const struct ws_catalog *c, const char *name, const char *suffix);
+const struct ws_item *ws_unpack_part(const struct ws_catalog *c, const char *name,
+                                     const char *suffix);
 /* The same for the name with its last `cut` bytes left out. */
 const struct ws_item *ws_unpack_beside(const struct ws_catalog *c, const char *name, size_t cut,
                                        const char *suffix);
@@ -25,8 +26,8 @@ void ws_unpack_shape(struct ws_packed *p, unsigned n_dims, const int64_t *dims);
 int ws_unpack_refuse(const struct ws_catalog *c, const struct ws_item *item, struct ws_err *err);
 
 /* p->weight is set. These fill the rest. */
-int ws_unpack_find_fp8(const struct ws_catalog *c, const struct ws_quant *config, struct ws_packed *p,
-                       struct ws_err *err);
+int ws_unpack_find_fp8(const struct ws_catalog *c, const struct ws_quant *config,
+                       struct ws_packed *p, struct ws_err *err);
 int ws_unpack_find_nvfp4(const struct ws_catalog *c, struct ws_packed *p, struct ws_err *err);
 int ws_unpack_find_nf4(const struct ws_catalog *c, struct ws_packed *p, struct ws_err *err);
 
@@ -42,11 +43,12 @@ struct ws_nf4 {
 };
 
 /* What the JSON says: *nf4 but for its tables, p's dims and dtype. what names it in messages. */
-int ws_nf4_parse(const char *json, size_t len, const char *what, struct ws_nf4 *nf4, struct ws_packed *p,
-                 struct ws_err *err);
+int ws_nf4_parse(const char *json, size_t len, const char *what, struct ws_nf4 *nf4,
+                 struct ws_packed *p, struct ws_err *err);
 
 /* absmax of blocks [first, first+n) as fp32, whatever they are. */
-int ws_nf4_scales(const struct ws_packed *p, int64_t first, size_t n, float *out, struct ws_err *err);
+int ws_nf4_scales(const struct ws_packed *p, int64_t first, size_t n, float *out,
+                  struct ws_err *err);
 
 /* ---- rows ---- */
 
@@ -57,17 +59,19 @@ int ws_unpack_rows_nvfp4(const struct ws_packed *p, int64_t row, int64_t n, floa
 int ws_unpack_rows_nf4(const struct ws_packed *p, int64_t row, int64_t n, float *out,
                        struct ws_buf *scratch, struct ws_err *err);
 
-enum { WS_UNPACK_CHUNK = 256 << 10 }; /* bytes of codes that are read at once, unless a row has more */
+/* bytes of codes that are read at once, unless a row has more */
+enum { WS_UNPACK_CHUNK = 256 << 10 };
 
 /* n bytes of scratch; NULL: out of memory. What was there may be gone. */
 uint8_t *ws_unpack_scratch(struct ws_buf *scratch, uint64_t n, struct ws_err *err);
-/* Elements [first, first+n) of an item of F32, BF16, F16, F8_E4M3 or F8_E8M0 as fp32, read through the
- * upper end of out itself. */
-int ws_unpack_floats(const struct ws_item *item, uint64_t first, size_t n, float *out, struct ws_err *err);
+/* Elements [first, first+n) of an item of F32, BF16, F16, F8_E4M3 or F8_E8M0 as fp32, read
+ * through the upper end of out itself. */
+int ws_unpack_floats(const struct ws_item *item, uint64_t first, size_t n, float *out,
+                     struct ws_err *err);
 bool ws_unpack_is_float(enum ws_dtype dtype); /* one of those */
 /* The first of n numbers that is not finite, as place [i / cols, i % cols] counted from `row`. */
-int ws_unpack_check(const struct ws_item *item, const char *what, const float *x, size_t n, int64_t row,
-                    int64_t cols, struct ws_err *err);
+int ws_unpack_check(const struct ws_item *item, const char *what, const float *x, size_t n,
+                    int64_t row, int64_t cols, struct ws_err *err);
 
 /* ---- kernels: unpack_codes.c and, with AVX2, unpack_codes_avx2.c give the same bits ---- */
 
@@ -85,7 +89,8 @@ struct ws_unpack_kernels {
 	void (*nibbles)(const struct ws_nibbles *s, int64_t first, int64_t n, float *out);
 	/* The codes or src of the rest may be the upper end of what out has room for. */
 	/* E4M3: out[i] = codes[i] * scales[i / block] */
-	void (*e4m3)(const uint8_t *codes, int64_t n, int64_t block, const float *scales, float *out);
+	void (*e4m3)(const uint8_t *codes, int64_t n, int64_t block, const float *scales,
+	             float *out);
 	void (*widen_bf16)(const uint8_t *src, size_t n, float *out);
 	void (*widen_f16)(const uint8_t *src, size_t n, float *out);
 	void (*round_bf16)(float *x, size_t n);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* unpack_fp8.c - E4M3 codes with scales that multiply, one for each block, each row, or all.
  *
- * A tensor of three or more axes is so many matrices, each with a grid of its own: a block never reaches
- * from one expert into the next. */
+ * A tensor of three or more axes is so many matrices, each with a grid of its own: a block never
+ * reaches from one expert into the next. */
 #include "unpack_core.h"
 
 #include <inttypes.h>
@@ -49,9 +49,9 @@ static int64_t guess(int64_t n, int64_t n_blocks)
 static int disagree(const struct ws_packed *p, struct ws_err *err)
 {
 	char w[160], s[160];
-	return ws_err_set(err, WS_EINPUT, "%s is %s and does not fit %s, which is %s", p->parts[0]->name,
-	                  ws_unpack_describe(p->parts[0], s, sizeof s), p->weight->name,
-	                  ws_unpack_describe(p->weight, w, sizeof w));
+	return ws_err_set(err, WS_EINPUT, "%s is %s and does not fit %s, which is %s",
+	                  p->parts[0]->name, ws_unpack_describe(p->parts[0], s, sizeof s),
+	                  p->weight->name, ws_unpack_describe(p->weight, w, sizeof w));
 }
 
 /* Block sizes from the shape of the scales, compared with what the config says. */
@@ -69,13 +69,16 @@ static int fit_blocks(struct ws_packed *p, const struct ws_quant *config, struct
 		return 0;
 	disagree(p, err);
 	if (told)
-		return ws_err_hint(err, "the config's weight_block_size is %" PRId64 " x %" PRId64, p->bn, p->bk);
-	return ws_err_hint(err, "a config.json with weight_block_size would say how large blocks are");
+		return ws_err_hint(err, "the config's weight_block_size is %" PRId64 " x %" PRId64,
+		                   p->bn, p->bk);
+	return ws_err_hint(err,
+	                   "a config.json with weight_block_size would say how large blocks are");
 }
 
-/* One number, one for each row of a matrix, or blocks. weight_scale_inv is of blocks if it can be, also
- * where a small matrix has but one. */
-static int fit_scale(struct ws_packed *p, const struct ws_quant *config, bool inverse, struct ws_err *err)
+/* One number, one for each row of a matrix, or blocks. weight_scale_inv is of blocks if it can
+ * be, also where a small matrix has but one. */
+static int fit_scale(struct ws_packed *p, const struct ws_quant *config, bool inverse,
+                     struct ws_err *err)
 {
 	const struct ws_item *s = p->parts[0];
 	const int64_t rows = p->n_dims > 1 ? p->dims[p->n_dims - 2] : 1;
@@ -94,16 +97,18 @@ static int fit_scale(struct ws_packed *p, const struct ws_quant *config, bool in
 	return fit_blocks(p, config, err);
 }
 
-int ws_unpack_find_fp8(const struct ws_catalog *c, const struct ws_quant *config, struct ws_packed *p,
-                       struct ws_err *err)
+int ws_unpack_find_fp8(const struct ws_catalog *c, const struct ws_quant *config,
+                       struct ws_packed *p, struct ws_err *err)
 {
 	const char *name = p->weight->name;
 	const struct ws_item *inverse = ws_unpack_part(c, name, "_scale_inv");
 	const struct ws_item *scale = ws_unpack_part(c, name, "_scale");
 	ws_unpack_shape(p, p->weight->n_dims, p->weight->dims);
 	if (inverse && scale)
-		return ws_err_set(err, WS_EINPUT, "%s has both %s and %s, and which of them multiplies is not known",
-		                  name, inverse->name, scale->name);
+		return ws_err_set(
+			err, WS_EINPUT,
+			"%s has both %s and %s, and which of them multiplies is not known", name,
+			inverse->name, scale->name);
 	p->parts[0] = inverse ? inverse : scale;
 	if (ws_unpack_ends(name, ".weight"))
 		p->parts[1] = ws_unpack_beside(c, name, strlen(".weight"), ".input_scale");
@@ -115,19 +120,20 @@ int ws_unpack_find_fp8(const struct ws_catalog *c, const struct ws_quant *config
 /* ---- rows ---- */
 
 /* Scale rows [first, first+n) of a matrix's grid. */
-static int read_scales(const struct ws_packed *p, const struct grid *g, int64_t matrix, int64_t first,
-                       int64_t n, float *scales, struct ws_err *err)
+static int read_scales(const struct ws_packed *p, const struct grid *g, int64_t matrix,
+                       int64_t first, int64_t n, float *scales, struct ws_err *err)
 {
 	const int64_t at = g->shared ? 0 : (matrix * g->down + first) * g->across;
 	const size_t count = g->shared ? 1 : (size_t)(n * g->across);
 	if (ws_unpack_floats(p->parts[0], (uint64_t)at, count, scales, err))
 		return -1;
-	return ws_unpack_check(p->parts[0], "scale", scales, count, matrix * g->down + first, g->across, err);
+	return ws_unpack_check(p->parts[0], "scale", scales, count, matrix * g->down + first,
+	                       g->across, err);
 }
 
 /* Rows of one matrix, few enough to be read at once. */
-static int decode_rows(const struct ws_packed *p, const struct grid *g, int64_t row, int64_t n, float *out,
-                       struct ws_buf *scratch, struct ws_err *err)
+static int decode_rows(const struct ws_packed *p, const struct grid *g, int64_t row, int64_t n,
+                       float *out, struct ws_buf *scratch, struct ws_err *err)
 {
 	const struct ws_unpack_kernels *k = ws_unpack_kernels();
 	const int64_t cols = p->cols, in = row % g->rows, first = in / p->bn;
@@ -140,8 +146,8 @@ static int decode_rows(const struct ws_packed *p, const struct grid *g, int64_t 
 	    ws_item_read(p->weight, (uint64_t)row * (uint64_t)cols, codes, n_codes, err))
 		return -1;
 	for (int64_t r = 0; r < n; r++)
-		k->e4m3(codes + r * cols, cols, p->bk, scales + ((in + r) / p->bn - first) * g->across,
-		        out + r * cols);
+		k->e4m3(codes + r * cols, cols, p->bk,
+		        scales + ((in + r) / p->bn - first) * g->across, out + r * cols);
 	return ws_unpack_check(p->weight, "element", out, n_codes, row, cols, err);
 }
 

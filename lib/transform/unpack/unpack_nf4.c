@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unpack_nf4.c - bitsandbytes' NF4: sixteen levels, a scale for each block of a tensor taken as one long
- * vector, and those scales perhaps quantized again.
+/* unpack_nf4.c - bitsandbytes' NF4: sixteen levels, a scale for each block of a tensor taken as
+ * one long vector, and those scales perhaps quantized again.
  *
- * bitsandbytes decodes with levels that it knows and does not look at quant_map; a map with other levels
- * would be decoded in two ways, and is refused. */
+ * bitsandbytes decodes with levels that it knows and does not look at quant_map; a map with
+ * other levels would be decoded in two ways, and is refused. */
 #include "unpack_core.h"
 
 #include <inttypes.h>
@@ -16,10 +16,22 @@ enum { MAX_STATE = 64 << 10 };
 
 /* As bitsandbytes writes them; each is the nearest fp32. */
 static const float nf4_levels[16] = {
-	-1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f, -0.28444138169288635f,
-	-0.18477343022823334f, -0.09105003625154495f, 0.0f, 0.07958029955625534f, 0.16093020141124725f,
-	0.24611230194568634f, 0.33791524171829224f, 0.44070982933044434f, 0.5626170039176941f,
-	0.7229568362236023f, 1.0f,
+	-1.0f,
+	-0.6961928009986877f,
+	-0.5250730514526367f,
+	-0.39491748809814453f,
+	-0.28444138169288635f,
+	-0.18477343022823334f,
+	-0.09105003625154495f,
+	0.0f,
+	0.07958029955625534f,
+	0.16093020141124725f,
+	0.24611230194568634f,
+	0.33791524171829224f,
+	0.44070982933044434f,
+	0.5626170039176941f,
+	0.7229568362236023f,
+	1.0f,
 };
 
 enum part { ABSMAX, QUANT_MAP, QUANT_STATE, NESTED_ABSMAX, NESTED_QUANT_MAP };
@@ -33,8 +45,8 @@ static int read_state(struct ws_packed *p, struct ws_nf4 *nf4, struct ws_err *er
 	const struct ws_item *s = p->parts[QUANT_STATE];
 	char text[160];
 	if (s->dtype != WS_DTYPE_U8 || s->n_dims != 1 || s->bytes == 0 || s->bytes > MAX_STATE)
-		return ws_err_set(err, WS_EINPUT, "%s is %s; it should be JSON of at most %d bytes", s->name,
-		                  ws_unpack_describe(s, text, sizeof text), MAX_STATE);
+		return ws_err_set(err, WS_EINPUT, "%s is %s; it should be JSON of at most %d bytes",
+		                  s->name, ws_unpack_describe(s, text, sizeof text), MAX_STATE);
 	char *json = malloc((size_t)s->bytes);
 	if (!json)
 		return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", s->name);
@@ -52,22 +64,26 @@ static int expect(const struct ws_packed *p, enum part which, enum ws_dtype dtyp
 	const struct ws_item *part = p->parts[which];
 	char text[160];
 	if (!part)
-		return ws_err_set(err, WS_EINPUT, "%s (NF4) has no %s%s", p->weight->name, p->weight->name,
-		                  part_names[which]);
+		return ws_err_set(err, WS_EINPUT, "%s (NF4) has no %s%s", p->weight->name,
+		                  p->weight->name, part_names[which]);
 	if (part->dtype == dtype && ws_unpack_count(part) == (uint64_t)count)
 		return 0;
-	return ws_err_set(err, WS_EINPUT, "%s is %s; by its quant_state it should be %s of %" PRId64 " elements",
-	                  part->name, ws_unpack_describe(part, text, sizeof text), ws_dtype_torch(dtype), count);
+	return ws_err_set(err, WS_EINPUT,
+	                  "%s is %s; by its quant_state it should be %s of %" PRId64 " elements",
+	                  part->name, ws_unpack_describe(part, text, sizeof text),
+	                  ws_dtype_torch(dtype), count);
 }
 
 static int read_levels(const struct ws_packed *p, struct ws_nf4 *nf4, struct ws_err *err)
 {
 	const struct ws_item *map = p->parts[QUANT_MAP];
-	if (expect(p, QUANT_MAP, WS_DTYPE_F32, 16, err) || ws_unpack_floats(map, 0, 16, nf4->levels, err))
+	if (expect(p, QUANT_MAP, WS_DTYPE_F32, 16, err) ||
+	    ws_unpack_floats(map, 0, 16, nf4->levels, err))
 		return -1;
 	for (int i = 0; i < 16; i++)
 		if (nf4->levels[i] != nf4_levels[i])
-			return ws_err_set(err, WS_EINPUT, "%s: level %d is %.9g; NF4 has %.9g there", map->name, i,
+			return ws_err_set(err, WS_EINPUT,
+			                  "%s: level %d is %.9g; NF4 has %.9g there", map->name, i,
 			                  (double)nf4->levels[i], (double)nf4_levels[i]);
 	return 0;
 }
@@ -87,9 +103,10 @@ static int read_nested(const struct ws_packed *p, struct ws_nf4 *nf4, struct ws_
 static int single_absmax(const struct ws_packed *p, const struct ws_nf4 *nf4, struct ws_err *err)
 {
 	if (p->parts[NESTED_ABSMAX] || p->parts[NESTED_QUANT_MAP])
-		return ws_err_set(err, WS_EINPUT, "%s: there is %s, of which it says nothing",
-		                  p->parts[QUANT_STATE]->name,
-		                  p->parts[p->parts[NESTED_ABSMAX] ? NESTED_ABSMAX : NESTED_QUANT_MAP]->name);
+		return ws_err_set(
+			err, WS_EINPUT, "%s: there is %s, of which it says nothing",
+			p->parts[QUANT_STATE]->name,
+			p->parts[p->parts[NESTED_ABSMAX] ? NESTED_ABSMAX : NESTED_QUANT_MAP]->name);
 	return expect(p, ABSMAX, WS_DTYPE_F32, nf4->n_blocks, err);
 }
 
@@ -100,11 +117,15 @@ static int check_codes(const struct ws_packed *p, struct ws_err *err)
 	const uint64_t n = (uint64_t)p->rows * (uint64_t)p->cols;
 	char text[160];
 	if (w->bytes != n / 2 + n % 2)
-		return ws_err_set(err, WS_EINPUT, "%s is %s; for %" PRIu64 " codes, as its quant_state has it, there "
-		                  "should be %" PRIu64 " bytes", w->name, ws_unpack_describe(w, text, sizeof text), n,
+		return ws_err_set(err, WS_EINPUT,
+		                  "%s is %s; for %" PRIu64
+		                  " codes, as its quant_state has it, there "
+		                  "should be %" PRIu64 " bytes",
+		                  w->name, ws_unpack_describe(w, text, sizeof text), n,
 		                  n / 2 + n % 2);
 	if (w->n_dims == 2 && w->dims[0] == 1 && w->dims[1] > 1)
-		return ws_err_set(err, WS_EINPUT, "%s is %s: NF4 that was transposed is not unpacked", w->name,
+		return ws_err_set(err, WS_EINPUT,
+		                  "%s is %s: NF4 that was transposed is not unpacked", w->name,
 		                  ws_unpack_describe(w, text, sizeof text));
 	return 0;
 }
@@ -126,8 +147,8 @@ int ws_unpack_find_nf4(const struct ws_catalog *c, struct ws_packed *p, struct w
 
 /* ---- rows ---- */
 
-/* absmax of blocks [first, first+n), which are codes themselves. Their scales are few and read one run
- * at a time. */
+/* absmax of blocks [first, first+n), which are codes themselves. Their scales are few
+ * and read one run at a time. */
 static int read_twice(const struct ws_packed *p, const struct ws_nf4 *nf4, int64_t first, size_t n,
                       bool judge, float *scales, struct ws_err *err)
 {
@@ -141,7 +162,8 @@ static int read_twice(const struct ws_packed *p, const struct ws_nf4 *nf4, int64
 		const int64_t want = (first + (int64_t)i) / size;
 		if (want != have &&
 		    (ws_unpack_floats(p->parts[NESTED_ABSMAX], (uint64_t)want, 1, &nested, err) ||
-		     (judge && ws_unpack_check(p->parts[NESTED_ABSMAX], "scale", &nested, 1, want, 1, err))))
+		     (judge &&
+		      ws_unpack_check(p->parts[NESTED_ABSMAX], "scale", &nested, 1, want, 1, err))))
 			return -1;
 		have = want;
 		const float product = nf4->nested_map[codes[i]] * nested;
@@ -150,24 +172,26 @@ static int read_twice(const struct ws_packed *p, const struct ws_nf4 *nf4, int64
 	return 0;
 }
 
-static int read_absmax(const struct ws_packed *p, int64_t first, size_t n, bool judge, float *scales,
-                       struct ws_err *err)
+static int read_absmax(const struct ws_packed *p, int64_t first, size_t n, bool judge,
+                       float *scales, struct ws_err *err)
 {
 	const struct ws_nf4 *nf4 = p->priv;
-	if (nf4->nested_blocksize ? read_twice(p, nf4, first, n, judge, scales, err) :
-	                            ws_unpack_floats(p->parts[ABSMAX], (uint64_t)first, n, scales, err))
+	if (nf4->nested_blocksize ?
+	            read_twice(p, nf4, first, n, judge, scales, err) :
+	            ws_unpack_floats(p->parts[ABSMAX], (uint64_t)first, n, scales, err))
 		return -1;
 	return judge ? ws_unpack_check(p->parts[ABSMAX], "scale", scales, n, first, 1, err) : 0;
 }
 
-int ws_nf4_scales(const struct ws_packed *p, int64_t first, size_t n, float *out, struct ws_err *err)
+int ws_nf4_scales(const struct ws_packed *p, int64_t first, size_t n, float *out,
+                  struct ws_err *err)
 {
 	return read_absmax(p, first, n, false, out, err);
 }
 
 /* Elements [at, at+n) of the long vector. */
-static int decode_run(const struct ws_packed *p, int64_t at, int64_t n, float *out, struct ws_buf *scratch,
-                      struct ws_err *err)
+static int decode_run(const struct ws_packed *p, int64_t at, int64_t n, float *out,
+                      struct ws_buf *scratch, struct ws_err *err)
 {
 	const struct ws_nf4 *nf4 = p->priv;
 	const int64_t block = nf4->blocksize, first = at / block, begin = first * block;
@@ -190,7 +214,8 @@ int ws_unpack_rows_nf4(const struct ws_packed *p, int64_t row, int64_t n, float 
 {
 	const int64_t count = n * p->cols;
 	for (int64_t done = 0; done < count;) {
-		const int64_t left = count - done, m = left < 2 * WS_UNPACK_CHUNK ? left : 2 * WS_UNPACK_CHUNK;
+		const int64_t left = count - done,
+			      m = left < 2 * WS_UNPACK_CHUNK ? left : 2 * WS_UNPACK_CHUNK;
 		if (decode_run(p, row * p->cols + done, m, out + done, scratch, err))
 			return -1;
 		done += m;

@@ -19,7 +19,8 @@ static int wrong(const char *what, const char *key, const char *should, struct w
 	return ws_err_set(err, WS_EINPUT, "%s: %s is not %s", what, key, should);
 }
 
-static int parse_words(const struct ws_json *root, const char *what, struct ws_packed *p, struct ws_err *err)
+static int parse_words(const struct ws_json *root, const char *what, struct ws_packed *p,
+                       struct ws_err *err)
 {
 	const char *type = ws_json_get_string(root, "quant_type", "nf4");
 	const char *dtype = ws_json_get_string(root, "dtype", "");
@@ -29,12 +30,14 @@ static int parse_words(const struct ws_json *root, const char *what, struct ws_p
 		                  ws_printable(shown, sizeof shown, type, strlen(type)));
 	if (!ws_dtype_from_torch(dtype, &p->dtype) ||
 	    (p->dtype != WS_DTYPE_BF16 && p->dtype != WS_DTYPE_F16 && p->dtype != WS_DTYPE_F32))
-		return ws_err_set(err, WS_EINPUT, "%s: dtype is '%s', not bfloat16, float16 or float32", what,
+		return ws_err_set(err, WS_EINPUT,
+		                  "%s: dtype is '%s', not bfloat16, float16 or float32", what,
 		                  ws_printable(shown, sizeof shown, dtype, strlen(dtype)));
 	return 0;
 }
 
-static int parse_shape(const struct ws_json *root, const char *what, struct ws_packed *p, struct ws_err *err)
+static int parse_shape(const struct ws_json *root, const char *what, struct ws_packed *p,
+                       struct ws_err *err)
 {
 	const struct ws_json *shape = ws_json_get(root, "shape");
 	int64_t dims[WS_MAX_DIMS] = { 0 };
@@ -57,7 +60,8 @@ static int parse_blocksize(const struct ws_json *root, const char *what, struct 
                            const struct ws_packed *p, struct ws_err *err)
 {
 	int64_t b;
-	if (!ws_json_int(ws_json_get(root, "blocksize"), &b) || b < 32 || b > 4096 || (b & (b - 1)) != 0)
+	if (!ws_json_int(ws_json_get(root, "blocksize"), &b) || b < 32 || b > 4096 ||
+	    (b & (b - 1)) != 0)
 		return wrong(what, "blocksize", "a power of two from 32 to 4096", err);
 	const int64_t n = p->rows * p->cols;
 	nf4->blocksize = b;
@@ -65,7 +69,8 @@ static int parse_blocksize(const struct ws_json *root, const char *what, struct 
 	return 0;
 }
 
-static int parse_nested(const struct ws_json *root, const char *what, struct ws_nf4 *nf4, struct ws_err *err)
+static int parse_nested(const struct ws_json *root, const char *what, struct ws_nf4 *nf4,
+                        struct ws_err *err)
 {
 	const struct ws_json *size = ws_json_get(root, "nested_blocksize");
 	const struct ws_json *offset = ws_json_get(root, "nested_offset");
@@ -82,8 +87,8 @@ static int parse_nested(const struct ws_json *root, const char *what, struct ws_
 	return 0;
 }
 
-int ws_nf4_parse(const char *json, size_t len, const char *what, struct ws_nf4 *nf4, struct ws_packed *p,
-                 struct ws_err *err)
+int ws_nf4_parse(const char *json, size_t len, const char *what, struct ws_nf4 *nf4,
+                 struct ws_packed *p, struct ws_err *err)
 {
 	struct ws_json *root = ws_json_parse(json, len, what, err);
 	int rc = -1;

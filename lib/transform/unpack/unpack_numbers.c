@@ -31,7 +31,8 @@ static void widen_e8m0(const uint8_t *src, size_t n, float *out)
 		out[i] = src[i] == 255 ? NAN : ldexpf(1.0f, src[i] - 127);
 }
 
-int ws_unpack_floats(const struct ws_item *item, uint64_t first, size_t n, float *out, struct ws_err *err)
+int ws_unpack_floats(const struct ws_item *item, uint64_t first, size_t n, float *out,
+                     struct ws_err *err)
 {
 	const struct ws_unpack_kernels *k = ws_unpack_kernels();
 	const float one = 1;
@@ -57,22 +58,24 @@ int ws_unpack_floats(const struct ws_item *item, uint64_t first, size_t n, float
 		widen_e8m0(raw, n, out);
 		return 0;
 	default:
-		return ws_err_set(err, WS_EINPUT, "%s is %s, which is not read as numbers", item->name,
-		                  ws_dtype_torch(item->dtype));
+		return ws_err_set(err, WS_EINPUT, "%s is %s, which is not read as numbers",
+		                  item->name, ws_dtype_torch(item->dtype));
 	}
 }
 
-int ws_unpack_check(const struct ws_item *item, const char *what, const float *x, size_t n, int64_t row,
-                    int64_t cols, struct ws_err *err)
+int ws_unpack_check(const struct ws_item *item, const char *what, const float *x, size_t n,
+                    int64_t row, int64_t cols, struct ws_err *err)
 {
 	if (ws_unpack_kernels()->finite(x, n))
 		return 0;
 	size_t i = 0;
 	while (isfinite(x[i]))
 		i++;
-	return ws_err_set(err, WS_EINPUT, "%s: %s [%" PRId64 ", %" PRId64 "] is %s", item->name, what,
-	                  row + (int64_t)i / cols, (int64_t)i % cols,
-	                  isnan(x[i]) ? "NaN" : x[i] < 0 ? "-infinity" : "infinity");
+	return ws_err_set(err, WS_EINPUT, "%s: %s [%" PRId64 ", %" PRId64 "] is %s", item->name,
+	                  what, row + (int64_t)i / cols, (int64_t)i % cols,
+	                  isnan(x[i]) ? "NaN" :
+	                  x[i] < 0    ? "-infinity" :
+	                                "infinity");
 }
 
 void ws_packed_round(enum ws_dtype dtype, float *x, size_t n)
@@ -95,7 +98,8 @@ const char *ws_unpack_describe(const struct ws_item *item, char *dst, size_t n)
 		dtype = ws_dtype_safetensors(item->dtype);
 	size_t len = (size_t)snprintf(dst, n, "%s [", dtype);
 	for (unsigned d = 0; d < item->n_dims && len < n; d++)
-		len += (size_t)snprintf(dst + len, n - len, "%s%" PRId64, d ? ", " : "", item->dims[d]);
+		len += (size_t)snprintf(dst + len, n - len, "%s%" PRId64, d ? ", " : "",
+		                        item->dims[d]);
 	if (len < n)
 		snprintf(dst + len, n - len, "]");
 	return dst;

@@ -2,8 +2,8 @@
 /* unpack_nvfp4.c - E2M1 nibbles in sixteens, as ModelOpt writes them.
  *
  * Two scales: the block's, E4M3, and the tensor's, fp32. ModelOpt and those who train on such bases
- * multiply the two first and the code then; that is done here, as it rounds otherwise than the other way
- * round. One scale for each matrix of a stack is taken too. */
+ * multiply the two first and the code then; that is done here, as it rounds otherwise than the
+ * other way round. One scale for each matrix of a stack is taken too. */
 #include "unpack_core.h"
 
 #include <inttypes.h>
@@ -19,8 +19,8 @@ static const float e2m1[16] = { 0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f, 
 static int disagree(const struct ws_packed *p, const struct ws_item *part, struct ws_err *err)
 {
 	char w[160], s[160];
-	return ws_err_set(err, WS_EINPUT, "%s is %s and does not fit %s, which is %s (NVFP4)", part->name,
-	                  ws_unpack_describe(part, s, sizeof s), p->weight->name,
+	return ws_err_set(err, WS_EINPUT, "%s is %s and does not fit %s, which is %s (NVFP4)",
+	                  part->name, ws_unpack_describe(part, s, sizeof s), p->weight->name,
 	                  ws_unpack_describe(p->weight, w, sizeof w));
 }
 
@@ -38,7 +38,8 @@ static bool tensor_scale_fits(const struct ws_packed *p)
 {
 	const struct ws_item *s = p->parts[1];
 	const uint64_t n = ws_unpack_count(s);
-	return s->dtype == WS_DTYPE_F32 && (n == 1 || (p->n_dims == 3 && n == (uint64_t)p->dims[0]));
+	return s->dtype == WS_DTYPE_F32 &&
+	       (n == 1 || (p->n_dims == 3 && n == (uint64_t)p->dims[0]));
 }
 
 int ws_unpack_find_nvfp4(const struct ws_catalog *c, struct ws_packed *p, struct ws_err *err)
@@ -65,11 +66,13 @@ int ws_unpack_find_nvfp4(const struct ws_catalog *c, struct ws_packed *p, struct
 /* ---- rows ---- */
 
 /* The scales of n rows of one matrix, both in one. */
-static int read_scales(const struct ws_packed *p, int64_t row, int64_t n, float *scales, struct ws_err *err)
+static int read_scales(const struct ws_packed *p, int64_t row, int64_t n, float *scales,
+                       struct ws_err *err)
 {
 	const int64_t across = p->parts[0]->dims[p->n_dims - 1];
 	const size_t count = (size_t)(n * across);
-	const uint64_t matrix = ws_unpack_count(p->parts[1]) == 1 ? 0 : (uint64_t)(row / p->dims[1]);
+	const uint64_t matrix =
+		ws_unpack_count(p->parts[1]) == 1 ? 0 : (uint64_t)(row / p->dims[1]);
 	float all;
 	if (ws_unpack_floats(p->parts[1], matrix, 1, &all, err) ||
 	    ws_unpack_check(p->parts[1], "scale", &all, 1, (int64_t)matrix, 1, err) ||

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unpack_refuse.c - packings that are known by name and not unpacked. A merge into one of them, taken for
- * numbers, would send noise; so they are named. */
+/* unpack_refuse.c - packings that are known by name and not unpacked. A merge into one of them,
+ * taken for numbers, would send noise; so they are named. */
 #include "unpack_core.h"
 
 #include <string.h>
@@ -10,11 +10,13 @@ static int refuse(const struct ws_item *item, const char *packing, struct ws_err
 	char text[160];
 	ws_err_set(err, WS_EINPUT, "%s (%s) is packed as %s, which is not unpacked", item->name,
 	           ws_unpack_describe(item, text, sizeof text), packing);
-	return ws_err_hint(err, "start from the model that was quantized, or from one in FP8 blocks, NVFP4 or "
-	                   "bitsandbytes NF4");
+	return ws_err_hint(
+		err, "start from the model that was quantized, or from one in FP8 blocks, NVFP4 or "
+		     "bitsandbytes NF4");
 }
 
-static bool has(const struct ws_catalog *c, const struct ws_item *item, size_t cut, const char *suffix)
+static bool has(const struct ws_catalog *c, const struct ws_item *item, size_t cut,
+                const char *suffix)
 {
 	return ws_unpack_beside(c, item->name, cut, suffix) != NULL;
 }
@@ -34,8 +36,9 @@ static const char *by_qweight(const struct ws_catalog *c, const struct ws_item *
 static const char *by_name(const struct ws_catalog *c, const struct ws_item *item)
 {
 	if (ws_unpack_ends(item->name, ".weight_packed"))
-		return item->dtype == WS_DTYPE_U8 ? "NVFP4 by compressed-tensors (whose global scale divides)" :
-		                                    "int4 by compressed-tensors";
+		return item->dtype == WS_DTYPE_U8 ?
+		               "NVFP4 by compressed-tensors (whose global scale divides)" :
+		               "int4 by compressed-tensors";
 	if (ws_unpack_ends(item->name, ".packed_weight_f32"))
 		return "a trainer's own checkpoint";
 	if (ws_unpack_ends(item->name, ".W_q"))

@@ -7,11 +7,11 @@
  *   {"text", "meta_info": {"prompt_tokens", "completion_tokens", "cached_tokens", "weight_version",
  *                          "finish_reason": {"type": "stop" | "length" | "abort", "message"}, ...}}
  *
- * Asked for the logarithms of a whole prompt, servers compute all of it; asked only for those of what is
- * drawn, they take what they can from the cache of prefixes.
+ * Asked for the logarithms of a whole prompt, servers compute all of it; asked only for those of
+ * what is drawn, they take what they can from the cache of prefixes.
  *
- * A request that was in flight when its server was paused in mode abort is answered with status 200 and
- * as much as there was by then: that is no answer. */
+ * A request that was in flight when its server was paused in mode abort is answered with status
+ * 200 and as much as there was by then: that is no answer. */
 #include "ask.h"
 
 #include "ask_body.h"
@@ -84,13 +84,13 @@ static int refuse_aborted(const struct ws_json *meta, struct ws_err *err)
 	if (strcmp(ws_json_get_string(reason, "type", ""), "abort"))
 		return 0;
 	ws_printable(text, sizeof text, words, strlen(words));
-	ws_err_set(err, WS_EREFUSED, "POST /generate: the server aborted the request%s%s%s", *text ? ": \"" : "",
-	           text, *text ? "\"" : "");
+	ws_err_set(err, WS_EREFUSED, "POST /generate: the server aborted the request%s%s%s",
+	           *text ? ": \"" : "", text, *text ? "\"" : "");
 	return ws_err_hint(err, "a pause of mode abort does that to requests in flight: ask again");
 }
 
-static int take_answer(struct pass *p, const struct slot *s, size_t prompt, const struct ws_json *answer,
-                       const struct ws_buf *text, struct ws_err *err)
+static int take_answer(struct pass *p, const struct slot *s, size_t prompt,
+                       const struct ws_json *answer, const struct ws_buf *text, struct ws_err *err)
 {
 	const struct ws_json *meta = ws_json_get(answer, "meta_info");
 	int rc = refuse_aborted(meta, err);
@@ -103,13 +103,17 @@ static int take_answer(struct pass *p, const struct slot *s, size_t prompt, cons
 	return rc;
 }
 
-static int take_batch(struct pass *p, const struct slot *s, const struct ws_json *root, struct ws_err *err)
+static int take_batch(struct pass *p, const struct slot *s, const struct ws_json *root,
+                      struct ws_err *err)
 {
 	const size_t n = p->ask->prompts->n;
 	size_t i = 0;
 	if (ws_json_type(root) != WS_JSON_ARRAY || ws_json_count(root) != n)
-		return ws_err_set(err, WS_EREFUSED, "POST /generate: the answer to a batch of %zu prompts is no array of "
-		                  "%zu answers", n, n);
+		return ws_err_set(
+			err, WS_EREFUSED,
+			"POST /generate: the answer to a batch of %zu prompts is no array of "
+			"%zu answers",
+			n, n);
 	for (const struct ws_json *x = ws_json_first(root); x; x = ws_json_next(x), i++)
 		if (take_answer(p, s, i, x, NULL, err))
 			return -1;
@@ -122,13 +126,15 @@ static void explain(const struct ws_ask *ask, struct ws_err *err)
 	if (*err->hint)
 		return;
 	if (err->code == WS_ETIMEOUT)
-		ws_err_hint(err, "a server that is paused or asleep keeps prompts waiting, until wsync-ctl resume or "
-		            "wake; --timeout waits longer");
+		ws_err_hint(err, "a server that is paused or asleep keeps prompts waiting, until "
+		                 "wsync-ctl resume or "
+		                 "wake; --timeout waits longer");
 	else if (err->code == WS_EREFUSED && err->native == 400 && ask->experts)
 		ws_err_hint(err, "start the server with --enable-return-routed-experts");
 	else if (err->code == WS_EREFUSED && err->native == 400)
-		ws_err_hint(err, "the server, or its version, does not return the logarithms of probabilities of a "
-		            "prompt (\"return_logprob\", \"logprob_start_len\": 0)");
+		ws_err_hint(err, "the server, or its version, does not return the logarithms of "
+		                 "probabilities of a "
+		                 "prompt (\"return_logprob\", \"logprob_start_len\": 0)");
 }
 
 static int finish(struct pass *p, struct slot *s, struct ws_err *err)
@@ -190,7 +196,8 @@ static int run(struct pass *p, struct ws_err *err)
 		if (ws_http_wait(p->http, WS_FOREVER, p->ask->opts->cancel, -1, err) < 0)
 			return -1;
 		for (size_t i = 0; i < n; i++)
-			if (p->slots[i].busy && p->slots[i].call.http.done && finish(p, &p->slots[i], err))
+			if (p->slots[i].busy && p->slots[i].call.http.done &&
+			    finish(p, &p->slots[i], err))
 				return -1;
 	}
 }
@@ -217,8 +224,8 @@ static int flush(struct ws_http *http, const struct ws_ask *ask, struct ws_err *
 	struct ws_endpoint_answer *answers = calloc(ask->n_urls + 1, sizeof *answers);
 	if (!answers)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	const int rc = ws_endpoint_flush(http, ask->urls, ask->n_urls, until, until, ask->opts->cancel, answers,
-	                                 err);
+	const int rc = ws_endpoint_flush(http, ask->urls, ask->n_urls, until, until,
+	                                 ask->opts->cancel, answers, err);
 	for (size_t i = 0; rc && i < ask->n_urls; i++)
 		if (err && err->code == WS_EPARTIAL && answers[i].err.code) {
 			*err = answers[i].err; /* nobody has half of anything */
@@ -232,12 +239,16 @@ static int flush(struct ws_http *http, const struct ws_ask *ask, struct ws_err *
 static void tell(const struct ws_ask *ask, const struct ws_asked *a)
 {
 	if (a->version_changed)
-		ws_ask_warn(ask->opts, a->url, "the weight version changed while it was asked, to '%s'",
+		ws_ask_warn(ask->opts, a->url,
+		            "the weight version changed while it was asked, to '%s'",
 		            a->weight_version);
 	if (a->cached_prompts && a->as == WS_ASKED_ALONE)
-		ws_ask_warn(ask->opts, a->url, "%lld tokens of %lld prompt%s came from the cache: what is said after them "
-		            "is of the weights that filled it; --flush-first drops it", (long long)a->cached_tokens,
-		            (long long)a->cached_prompts, a->cached_prompts == 1 ? "" : "s");
+		ws_ask_warn(
+			ask->opts, a->url,
+			"%lld tokens of %lld prompt%s came from the cache: what is said after them "
+			"is of the weights that filled it; --flush-first drops it",
+			(long long)a->cached_tokens, (long long)a->cached_prompts,
+			a->cached_prompts == 1 ? "" : "s");
 	if (ask->opts->asked)
 		ask->opts->asked(ask->opts->ctx, a);
 }
@@ -247,15 +258,20 @@ static void compare_versions(const struct pass *p)
 	const struct ws_ask *ask = p->ask;
 	const char *first = p->asked[0].weight_version;
 	for (size_t i = 1; i < ask->n_urls && ask->as == WS_ASKED_ALONE; i++)
-		if (*first && *p->asked[i].weight_version && strcmp(first, p->asked[i].weight_version))
-			ws_ask_warn(ask->opts, ask->urls[i], "answers with weight version '%s', %s with '%s'",
+		if (*first && *p->asked[i].weight_version &&
+		    strcmp(first, p->asked[i].weight_version))
+			ws_ask_warn(ask->opts, ask->urls[i],
+			            "answers with weight version '%s', %s with '%s'",
 			            p->asked[i].weight_version, ask->urls[0], first);
 }
 
 int ws_ask(struct ws_http *http, const struct ws_ask *ask, struct ws_err *err)
 {
-	const size_t most = ask->as == WS_ASKED_BATCH || !ask->opts->parallel ? 1 : ask->opts->parallel;
-	struct pass p = { .ask = ask, .http = http, .each = most < WS_ASK_PARALLEL ? most : WS_ASK_PARALLEL };
+	const size_t most =
+		ask->as == WS_ASKED_BATCH || !ask->opts->parallel ? 1 : ask->opts->parallel;
+	struct pass p = { .ask = ask,
+		          .http = http,
+		          .each = most < WS_ASK_PARALLEL ? most : WS_ASK_PARALLEL };
 	const int64_t since = ws_now_ns();
 	if (ask->opts->flush && flush(http, ask, err))
 		return -1;

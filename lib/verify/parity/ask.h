@@ -7,8 +7,8 @@
 #include "wsync/tool/answers.h"
 #include "wsync/tool/json_read.h"
 
-/* The answer of endpoint `url` to one prompt. text: as the server sent it; NULL where it came with others.
- * What is wrong with it is WS_EINPUT or WS_EREFUSED. */
+/* The answer of endpoint `url` to one prompt. text: as the server sent it; NULL where it came
+ * with others. What is wrong with it is WS_EINPUT or WS_EREFUSED. */
 typedef int ws_ask_take(void *ctx, size_t url, size_t prompt, const struct ws_json *answer,
                         const struct ws_buf *text, struct ws_err *err);
 
@@ -17,8 +17,8 @@ struct ws_ask {
 	const char *const *urls;  /* some of the endpoints of opts */
 	size_t n_urls;
 	const struct ws_prompts *prompts;
-	enum ws_asked_as as;      /* WS_ASKED_BATCH: all prompts in one request; _CACHED: nothing is wanted of
-	                           * the prompts themselves */
+	enum ws_asked_as as;      /* WS_ASKED_BATCH: all prompts in one request; _CACHED: nothing is
+	                           * wanted of      the prompts themselves */
 	bool logprobs, experts;   /* what is wanted of them */
 	ws_ask_take *take;
 	void *ctx;
@@ -27,7 +27,8 @@ struct ws_ask {
 /* How many tokens are to be drawn after this one. */
 unsigned ws_ask_most(const struct ws_ask *ask, const struct ws_prompt *x);
 
-/* Asks all prompts of all endpoints; the first failure ends it. Warns of what makes answers doubtful. */
+/* Asks all prompts of all endpoints; the first failure ends it. Warns of
+ * what makes answers doubtful. */
 int ws_ask(struct ws_http *http, const struct ws_ask *ask, struct ws_err *err);
 
 /* ---- what both verifications begin and end with ---- */
@@ -41,8 +42,8 @@ struct ws_ask_saved {
 	char **texts; /* owned */
 	size_t n, bytes;
 };
-int ws_ask_keep(struct ws_ask_saved *saved, size_t prompt, size_t n_prompts, const struct ws_buf *text,
-                struct ws_err *err);
+int ws_ask_keep(struct ws_ask_saved *saved, size_t prompt, size_t n_prompts,
+                const struct ws_buf *text, struct ws_err *err);
 int ws_ask_write(const struct ws_ask_saved *saved, const char *path, struct ws_err *err);
 void ws_ask_forget(struct ws_ask_saved *saved);
 

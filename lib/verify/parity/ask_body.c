@@ -70,7 +70,9 @@ int ws_ask_write_body(struct ws_buf *body, const struct ws_ask *ask, size_t from
 	struct ws_jw w;
 	for (size_t i = 1; i < n; i++)
 		if (!x[i].text != !x[0].text)
-			return ws_err_set(err, WS_EUSAGE, "prompts as text and as input_ids do not go into one batch");
+			return ws_err_set(
+				err, WS_EUSAGE,
+				"prompts as text and as input_ids do not go into one batch");
 	ws_buf_init(body, BODY_MAX);
 	ws_jw_init(&w, body);
 	ws_jw_object(&w, NULL);
@@ -114,15 +116,17 @@ void ws_ask_warn(const struct ws_ask_opts *opts, const char *url, const char *fm
 
 /* ---- answers that are kept ---- */
 
-int ws_ask_keep(struct ws_ask_saved *saved, size_t prompt, size_t n_prompts, const struct ws_buf *text,
-                struct ws_err *err)
+int ws_ask_keep(struct ws_ask_saved *saved, size_t prompt, size_t n_prompts,
+                const struct ws_buf *text, struct ws_err *err)
 {
 	if (!saved->texts && (saved->texts = calloc(n_prompts, sizeof *saved->texts)))
 		saved->n = n_prompts;
 	saved->bytes += text->len + 2;
 	if (saved->bytes > WS_ANSWERS_MAX)
-		return ws_err_set(err, WS_EREFUSED, "POST /generate: the answers have more than %d MiB, too much to save",
-		                  WS_ANSWERS_MAX >> 20);
+		return ws_err_set(
+			err, WS_EREFUSED,
+			"POST /generate: the answers have more than %d MiB, too much to save",
+			WS_ANSWERS_MAX >> 20);
 	if (saved->texts && (saved->texts[prompt] = strndup(ws_buf_str(text), text->len)))
 		return 0;
 	return ws_err_set(err, WS_ESYSTEM, "out of memory");

@@ -2,8 +2,8 @@
 /* verify_logprobs.c - who is asked what.
  *
  * Sides are the files, then the endpoints. By teacher forcing only the first side draws tokens; the
- * others get its prompts with them as one prompt, for one token more, and what they say of the prompt's
- * end is what they would have said when drawing. */
+ * others get its prompts with them as one prompt, for one token more, and what they say of the
+ * prompt's end is what they would have said when drawing. */
 #include "verify_logprobs.h"
 
 #include <stdio.h>
@@ -25,18 +25,24 @@ struct pass {
 };
 
 /* Is it an answer to what was asked? */
-static int check_answer(const struct ws_ask *ask, const struct ws_prompt *x, const struct ws_logprobs *l,
-                        struct ws_err *err)
+static int check_answer(const struct ws_ask *ask, const struct ws_prompt *x,
+                        const struct ws_logprobs *l, struct ws_err *err)
 {
 	const size_t n = l->part[WS_PREFILL].n, drawn = l->part[WS_DECODE].n;
 	if (drawn > ws_ask_most(ask, x))
-		return ws_err_set(err, WS_EREFUSED, "POST /generate: the answer has %zu drawn tokens, where %u were asked "
-		                  "for", drawn, ws_ask_most(ask, x));
+		return ws_err_set(
+			err, WS_EREFUSED,
+			"POST /generate: the answer has %zu drawn tokens, where %u were asked "
+			"for",
+			drawn, ws_ask_most(ask, x));
 	if (ask->as == WS_ASKED_CACHED || x->text)
 		return 0;
 	if (n != x->n_ids || memcmp(l->part[WS_PREFILL].ids, x->ids, n * sizeof *x->ids))
-		return ws_err_set(err, WS_EREFUSED, "POST /generate: the answer tells of other tokens (%zu) than the prompt "
-		                  "has (%zu)", n, x->n_ids);
+		return ws_err_set(
+			err, WS_EREFUSED,
+			"POST /generate: the answer tells of other tokens (%zu) than the prompt "
+			"has (%zu)",
+			n, x->n_ids);
 	return 0;
 }
 
@@ -82,12 +88,14 @@ static int ask(struct verify_logprobs *v, size_t from, size_t n, const struct ws
 
 /* ---- prompts out of answers ---- */
 
-static int add_sequence(struct ws_prompts *out, const struct ws_logprobs *l, bool drawn, struct ws_err *err)
+static int add_sequence(struct ws_prompts *out, const struct ws_logprobs *l, bool drawn,
+                        struct ws_err *err)
 {
 	const size_t n = l->part[WS_PREFILL].n, more = drawn ? l->part[WS_DECODE].n : 0;
 	const size_t new = drawn ? 1 : l->part[WS_DECODE].n;
 	if (!n || n + more > WS_PROMPT_TOKENS) {
-		ws_err_set(err, WS_EINPUT, "an answer tells of %zu tokens of its prompt and %zu more", n, more);
+		ws_err_set(err, WS_EINPUT,
+		           "an answer tells of %zu tokens of its prompt and %zu more", n, more);
 		return ws_err_hint(err, "name the prompts with --prompts");
 	}
 	int64_t *ids = malloc((n + more) * sizeof *ids);
@@ -123,7 +131,8 @@ static int choose_prompts(struct verify_logprobs *v, struct ws_err *err)
 
 /* ---- teacher forcing ---- */
 
-/* What was said of the prompt with the drawn tokens becomes what would have been said when drawing. */
+/* What was said of the prompt with the drawn tokens becomes what would have been said when
+ * drawing. */
 static int split(const struct ws_logprobs *from, struct ws_logprobs *l, struct ws_err *err)
 {
 	const size_t n = from->part[WS_PREFILL].n, more = from->part[WS_DECODE].n;
@@ -145,7 +154,8 @@ static int split(const struct ws_logprobs *from, struct ws_logprobs *l, struct w
 	return 0;
 }
 
-/* The scored answers replace those of the sides from `from` on; a lone endpoint is a second side. */
+/* The scored answers replace those of the sides from `from` on; a lone endpoint is a second
+ * side. */
 static int score(struct verify_logprobs *v, struct ws_err *err)
 {
 	const size_t from = v->n_sides > 1 ? 1 : 0;
@@ -175,20 +185,30 @@ static int check_usage(const struct ws_verify_logprobs_opts *o, struct ws_err *e
 	const struct ws_ask_opts *a = &o->ask;
 	const size_t n = a->n_files + a->n_endpoints;
 	if (a->n_endpoints && a->n_files > 1)
-		return ws_err_set(err, WS_EUSAGE, "endpoints are compared with one file of answers, not %zu", a->n_files);
+		return ws_err_set(err, WS_EUSAGE,
+		                  "endpoints are compared with one file of answers, not %zu",
+		                  a->n_files);
 	if (verify_logprobs_alone(o->how) && a->n_files)
-		return ws_err_set(err, WS_EUSAGE, "saved answers cannot be asked again, in a batch or with a cache");
+		return ws_err_set(
+			err, WS_EUSAGE,
+			"saved answers cannot be asked again, in a batch or with a cache");
 	if (o->how == WS_HOW_CACHED && a->flush)
 		return ws_err_set(err, WS_EUSAGE, "a cache that is flushed first tells nothing");
 	if (o->how != WS_HOW_ANSWERS && !a->n_endpoints)
-		return ws_err_set(err, WS_EUSAGE, "saved answers alone can only be compared with each other");
+		return ws_err_set(err, WS_EUSAGE,
+		                  "saved answers alone can only be compared with each other");
 	if (a->save && o->how == WS_HOW_FORCED && a->n_files)
-		return ws_err_set(err, WS_EUSAGE, "with saved answers and teacher forcing nothing is drawn that could "
-		                  "be saved");
+		return ws_err_set(
+			err, WS_EUSAGE,
+			"with saved answers and teacher forcing nothing is drawn that could "
+			"be saved");
 	if (a->save && a->n_endpoints != 1)
-		return ws_err_set(err, WS_EUSAGE, "the answers of one endpoint can be saved, not of %zu", a->n_endpoints);
+		return ws_err_set(err, WS_EUSAGE,
+		                  "the answers of one endpoint can be saved, not of %zu",
+		                  a->n_endpoints);
 	if (n < 2 && o->how == WS_HOW_ANSWERS && !a->save)
-		return ws_err_set(err, WS_EUSAGE, "nothing to hold %s against", n ? "the answers" : "anything");
+		return ws_err_set(err, WS_EUSAGE, "nothing to hold %s against",
+		                  n ? "the answers" : "anything");
 	return 0;
 }
 
@@ -199,7 +219,8 @@ static int read_files(struct verify_logprobs *v, struct ws_err *err)
 	if (!v->sides)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	for (size_t i = 0; i < v->n_sides; i++)
-		v->sides[i].name = i < v->ask->n_files ? v->ask->files[i] : v->ask->endpoints[i - v->ask->n_files];
+		v->sides[i].name = i < v->ask->n_files ? v->ask->files[i] :
+		                                         v->ask->endpoints[i - v->ask->n_files];
 	for (size_t i = 0; i < v->ask->n_files; i++)
 		if (ws_logprobs_read_all(v->ask->files[i], &v->sides[i].answers, err))
 			return -1;
@@ -217,7 +238,8 @@ static int ask_all(struct verify_logprobs *v, struct ws_err *err)
 	if (!rc && batched && v->prompts->n < 2)
 		rc = ws_err_set(err, WS_EUSAGE, "one prompt is no batch");
 	if (!rc && v->opts->how == WS_HOW_CACHED)
-		rc = ask(v, n_files, n, v->prompts, WS_ASKED_CACHED, err); /* first: what is asked fills it */
+		rc = ask(v, n_files, n, v->prompts, WS_ASKED_CACHED,
+		         err); /* first: what is asked fills it */
 	if (!rc && draw)
 		rc = ask(v, n_files, draw, v->prompts, WS_ASKED_ALONE, err);
 	if (!rc && forced)

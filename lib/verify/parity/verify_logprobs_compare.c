@@ -25,8 +25,8 @@ static void remember(const struct ws_compared *row, size_t n_prompts, struct ws_
 		return;
 	if (n_prompts > 1)
 		snprintf(which, sizeof which, "prompt %zu: ", row->prompt);
-	ws_err_set(err, WS_EMISMATCH, "%.200s: %s%s: %s", row->second, which, ws_logprob_part_name(row->part),
-	           row->why);
+	ws_err_set(err, WS_EMISMATCH, "%.200s: %s%s: %s", row->second, which,
+	           ws_logprob_part_name(row->part), row->why);
 }
 
 struct pair {
@@ -52,9 +52,13 @@ static void compare_prompt(struct verify_logprobs *v, struct pair *x, size_t i, 
 		d[WS_DECODE].apart = 0; /* nobody knows at which temperature files were asked for */
 	for (unsigned p = first_part(how); p < WS_LOGPROB_PARTS; p++) {
 		char why[256] = "";
-		struct ws_compared row = { x->first, x->second, how, .prompt = i + 1, .prompts = x->a->n,
-			                   .part = (enum ws_logprob_part)p, .diff = &d[p], .why = why };
-		row.good = ws_logprobs_within(&d[p], row.part, how == WS_HOW_BATCHED ? &exact : &v->opts->limits[p],
+		struct ws_compared row = {
+			x->first,        x->second,          how,
+			.prompt = i + 1, .prompts = x->a->n, .part = (enum ws_logprob_part)p,
+			.diff = &d[p],   .why = why
+		};
+		row.good = ws_logprobs_within(&d[p], row.part,
+		                              how == WS_HOW_BATCHED ? &exact : &v->opts->limits[p],
 		                              why, sizeof why);
 		x->bad[p] += !row.good;
 		ws_logprobs_sum(&x->sums[p], &d[p]);
@@ -68,14 +72,15 @@ static int compare_pair(struct verify_logprobs *v, struct pair x, struct ws_err 
 {
 	const size_t n = x.a->n;
 	if (n != x.b->n)
-		return ws_err_set(err, WS_EMISMATCH, "%s has answers to %zu prompt%s, %s to %zu", x.first, n,
-		                  n == 1 ? "" : "s", x.second, x.b->n);
+		return ws_err_set(err, WS_EMISMATCH, "%s has answers to %zu prompt%s, %s to %zu",
+		                  x.first, n, n == 1 ? "" : "s", x.second, x.b->n);
 	for (size_t i = 0; i < n; i++)
 		compare_prompt(v, &x, i, err);
 	for (unsigned p = first_part(v->opts->how); p < WS_LOGPROB_PARTS; p++) {
 		v->tokens += x.sums[p].tokens;
-		tell(v, &(struct ws_compared){ x.first, x.second, v->opts->how, 0, n, x.bad[p],
-		                               (enum ws_logprob_part)p, &x.sums[p], !x.bad[p], "" });
+		tell(v,
+		     &(struct ws_compared){ x.first, x.second, v->opts->how, 0, n, x.bad[p],
+		                            (enum ws_logprob_part)p, &x.sums[p], !x.bad[p], "" });
 	}
 	return x.bad[WS_PREFILL] || x.bad[WS_DECODE] ? -1 : 0;
 }
@@ -107,9 +112,10 @@ static int check_cached(const struct verify_logprobs *v, struct ws_err *err)
 		ws_err_set(err, WS_EREFUSED, "%s: nothing was tested: %s", s->name,
 		           told ? "no token of the prompts came from its cache"
 		                : "it does not report how many tokens came from its cache");
-		ws_err_hint(err, told ? "run it again: the prompts are in its cache now, unless it was started "
-		                        "with --disable-radix-cache"
-		                      : "\"meta_info\" of its answers has no \"cached_tokens\"");
+		ws_err_hint(err, told ? "run it again: the prompts are in its cache now, unless it "
+		                        "was started "
+		                        "with --disable-radix-cache" :
+		                        "\"meta_info\" of its answers has no \"cached_tokens\"");
 		return ws_err_where(err, NULL, s->name);
 	}
 	return 0;
@@ -123,14 +129,17 @@ int verify_logprobs_compare(struct verify_logprobs *v, struct ws_err *err)
 		if (compare(v, &s[i], err))
 			rc = -1;
 	if (!rc && !v->tokens && (v->n_sides > 1 || verify_logprobs_alone(v->opts->how)))
-		rc = ws_err_set(err, v->ask->n_endpoints ? WS_EREFUSED : WS_EINPUT, "%s, %s: no token has a number in "
-		                "both", s[0].name, s[v->n_sides > 1].name);
+		rc = ws_err_set(err, v->ask->n_endpoints ? WS_EREFUSED : WS_EINPUT,
+		                "%s, %s: no token has a number in "
+		                "both",
+		                s[0].name, s[v->n_sides > 1].name);
 	return rc ? rc : check_cached(v, err);
 }
 
-static const char stale_hint[] =
-	"its cache of prefixes helps to other numbers than its weights: it holds what older weights computed, or its "
-	"kernels differ there (--max-difference decode=...); wsync-ctl flush drops it, wsync-push --flush last too";
+static const char stale_hint[] = "its cache of prefixes helps to other numbers than its weights: "
+                                 "it holds what older weights computed, or its "
+				 "kernels differ there (--max-difference decode=...); wsync-ctl "
+                                 "flush drops it, wsync-push --flush last too";
 
 void verify_logprobs_explain(const struct verify_logprobs *v, struct ws_err *err)
 {
@@ -139,13 +148,18 @@ void verify_logprobs_explain(const struct verify_logprobs *v, struct ws_err *err
 		return;
 	const char *x = a->answers.items[0].weight_version, *y = b->answers.items[0].weight_version;
 	if (v->opts->how == WS_HOW_BATCHED)
-		ws_err_hint(err, "what this server computes depends on what else is in the batch: servers that promise "
-		            "otherwise are started with --enable-deterministic-inference");
+		ws_err_hint(err, "what this server computes depends on what else is in the batch: "
+		                 "servers that promise "
+		                 "otherwise are started with --enable-deterministic-inference");
 	else if (v->opts->how == WS_HOW_CACHED)
 		ws_err_hint(err, "%s", stale_hint);
 	else if (strcmp(x, y))
-		ws_err_hint(err, "%.100s answers with weight version '%s', %.100s with '%s'", a->name, x, b->name, y);
+		ws_err_hint(err, "%.100s answers with weight version '%s', %.100s with '%s'",
+		            a->name, x, b->name, y);
 	else if (v->ask->n_endpoints && a != b && strcmp(a->name, b->name))
-		ws_err_hint(err, "both say weight version '%s': wsync-verify weights tells whether both hold the bytes, "
-		            "wsync-verify flags whether they compute alike", x);
+		ws_err_hint(err,
+		            "both say weight version '%s': wsync-verify weights tells whether both "
+		            "hold the bytes, "
+		            "wsync-verify flags whether they compute alike",
+		            x);
 }

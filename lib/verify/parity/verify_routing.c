@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* verify_routing.c - which experts the sides chose: can it be, and is it the same?
  *
- * Sides are the files, then the endpoints. Answers do not tell their shape: it comes from a config, which
- * of a server on this machine lies in its model path. */
+ * Sides are the files, then the endpoints. Answers do not tell their shape: it comes from a
+ * config, which of a server on this machine lies in its model path. */
 #include "ask.h"
 
 #include "answer.h"
@@ -32,17 +32,22 @@ struct verify_routing {
 /* ---- the shape ---- */
 
 /* The directory of the model, where it can be read here; the caller frees infos, in which it is. */
-static const char *find_model(struct verify_routing *v, struct ws_endpoint_info *info, struct ws_err *err)
+static const char *find_model(struct verify_routing *v, struct ws_endpoint_info *info,
+                              struct ws_err *err)
 {
 	struct ws_err e = WS_ERR_INIT;
 	const int64_t ns = v->ask->connect_ns > 0 ? v->ask->connect_ns : 10 * WS_NS_PER_S;
-	if (ws_endpoint_probe_all(v->http, v->ask->endpoints, 1, ws_deadline_in(ns), v->ask->cancel, info, &e, err))
+	if (ws_endpoint_probe_all(v->http, v->ask->endpoints, 1, ws_deadline_in(ns), v->ask->cancel,
+	                          info, &e, err))
 		return NULL;
 	const char *dir = ws_audit_model_dir(info);
 	if (dir)
 		return dir;
-	ws_err_set(err, WS_EUSAGE, "the model path of %s, '%.300s', cannot be read here: its config.json is needed, "
-	           "for answers do not tell their shape", v->ask->endpoints[0], info->model_path);
+	ws_err_set(
+		err, WS_EUSAGE,
+		"the model path of %s, '%.300s', cannot be read here: its config.json is needed, "
+		"for answers do not tell their shape",
+		v->ask->endpoints[0], info->model_path);
 	ws_err_hint(err, "name it with --config");
 	return NULL;
 }
@@ -84,7 +89,8 @@ static int ask_all(struct verify_routing *v, struct ws_err *err)
 	if (v->prompts == &v->own && ws_prompts_add_usual(&v->own, err))
 		return -1;
 	if (v->opts->npy && v->prompts->n > 1)
-		return ws_err_set(err, WS_EUSAGE, "%s: is for one answer, and there are %zu prompts", v->opts->npy,
+		return ws_err_set(err, WS_EUSAGE,
+		                  "%s: is for one answer, and there are %zu prompts", v->opts->npy,
 		                  v->prompts->n);
 	for (size_t i = v->ask->n_files; i < v->n_sides; i++) {
 		struct ws_routing_list *list = &v->sides[i].answers;
@@ -94,8 +100,14 @@ static int ask_all(struct verify_routing *v, struct ws_err *err)
 		list->n = v->prompts->n;
 	}
 	const struct ws_ask a = {
-		.opts = v->ask, .urls = v->ask->endpoints, .n_urls = v->ask->n_endpoints, .prompts = v->prompts,
-		.as = WS_ASKED_ALONE, .experts = true, .take = take, .ctx = v,
+		.opts = v->ask,
+		.urls = v->ask->endpoints,
+		.n_urls = v->ask->n_endpoints,
+		.prompts = v->prompts,
+		.as = WS_ASKED_ALONE,
+		.experts = true,
+		.take = take,
+		.ctx = v,
 	};
 	if (ws_ask(v->http, &a, err))
 		return -1;
@@ -120,20 +132,23 @@ static const char *name_prompt(char *dst, size_t n, size_t prompt, size_t prompt
 	return dst;
 }
 
-static int check(struct verify_routing *v, const struct routing_side *s, size_t i, struct ws_err *err)
+static int check(struct verify_routing *v, const struct routing_side *s, size_t i,
+                 struct ws_err *err)
 {
 	struct ws_routing_check c;
 	char which[32];
 	ws_routing_check(&s->answers.items[i], &v->shape, &c);
 	if (v->opts->told)
-		v->opts->told(v->ask->ctx, &(struct ws_routing_told){ s->name, i + 1, s->answers.n, &v->shape,
-		                                                      &s->answers.items[i], &c });
+		v->opts->told(v->ask->ctx,
+		              &(struct ws_routing_told){ s->name, i + 1, s->answers.n, &v->shape,
+		                                         &s->answers.items[i], &c });
 	const size_t bad = c.outside + c.repeated + c.dense;
 	if (!bad || err->code)
 		return bad ? -1 : 0;
-	return ws_err_set(err, WS_EMISMATCH, "%.300s: %s%zu row%s cannot be, the first at token %zu, layer %zu: %s",
-	                  s->name, name_prompt(which, sizeof which, i + 1, s->answers.n), bad, bad == 1 ? "" : "s",
-	                  c.token, c.layer, c.reason);
+	return ws_err_set(err, WS_EMISMATCH,
+	                  "%.300s: %s%zu row%s cannot be, the first at token %zu, layer %zu: %s",
+	                  s->name, name_prompt(which, sizeof which, i + 1, s->answers.n), bad,
+	                  bad == 1 ? "" : "s", c.token, c.layer, c.reason);
 }
 
 static int check_all(struct verify_routing *v, struct ws_err *err)
@@ -154,28 +169,31 @@ static bool tell(struct verify_routing *v, const struct routing_side *b, size_t 
 	const double share = d->rows ? (double)d->equal / (double)d->rows : 1;
 	const bool good = share >= v->opts->min_equal;
 	if (v->opts->held)
-		v->opts->held(v->ask->ctx, &(struct ws_routing_held){ v->sides[0].name, b->name, prompt, b->answers.n,
-		                                                      &v->shape, d, share, good });
+		v->opts->held(v->ask->ctx,
+		              &(struct ws_routing_held){ v->sides[0].name, b->name, prompt,
+		                                         b->answers.n, &v->shape, d, share, good });
 	return good;
 }
 
-/* Other prompts, or other numbers of drawn tokens, are not to be compared as if they were the same. */
+/* Other prompts, or other numbers of drawn tokens, are not to be compared as if they were the
+ * same. */
 static int compare_tokens(const struct routing_side *a, const struct routing_side *b, size_t i,
                           struct ws_err *err)
 {
 	const struct ws_routing *x = &a->answers.items[i], *y = &b->answers.items[i];
 	char which[32];
-	if (x->tokens == y->tokens && (x->prompt_tokens == y->prompt_tokens || x->prompt_tokens < 0 ||
-	                               y->prompt_tokens < 0))
+	if (x->tokens == y->tokens &&
+	    (x->prompt_tokens == y->prompt_tokens || x->prompt_tokens < 0 || y->prompt_tokens < 0))
 		return 0;
 	if (err->code)
 		return -1;
 	name_prompt(which, sizeof which, i + 1, a->answers.n);
 	if (x->tokens != y->tokens)
-		return ws_err_set(err, WS_EMISMATCH, "%s%.200s has %zu tokens, %.200s %zu", which, a->name, x->tokens,
-		                  b->name, y->tokens);
-	return ws_err_set(err, WS_EMISMATCH, "%s%.200s has a prompt of %lld tokens, %.200s of %lld", which, a->name,
-	                  (long long)x->prompt_tokens, b->name, (long long)y->prompt_tokens);
+		return ws_err_set(err, WS_EMISMATCH, "%s%.200s has %zu tokens, %.200s %zu", which,
+		                  a->name, x->tokens, b->name, y->tokens);
+	return ws_err_set(err, WS_EMISMATCH, "%s%.200s has a prompt of %lld tokens, %.200s of %lld",
+	                  which, a->name, (long long)x->prompt_tokens, b->name,
+	                  (long long)y->prompt_tokens);
 }
 
 static int compare_prompts(struct verify_routing *v, const struct routing_side *b,
@@ -185,7 +203,8 @@ static int compare_prompts(struct verify_routing *v, const struct routing_side *
 	int rc = 0;
 	for (size_t i = 0; i < a->answers.n; i++) {
 		struct ws_routing_diff d = { 0 };
-		if (ws_routing_compare(&a->answers.items[i], &b->answers.items[i], &v->shape, &d, err) ||
+		if (ws_routing_compare(&a->answers.items[i], &b->answers.items[i], &v->shape, &d,
+		                       err) ||
 		    ws_routing_sum(sum, &d, &v->shape, err)) {
 			ws_routing_diff_free(&d);
 			return -1;
@@ -204,16 +223,19 @@ static int compare(struct verify_routing *v, const struct routing_side *b, struc
 	const size_t n = v->sides[0].answers.n;
 	struct ws_routing_diff sum = { 0 };
 	if (n != b->answers.n)
-		return ws_err_set(err, WS_EMISMATCH, "%.200s has answers to %zu prompts, %.200s to %zu", v->sides[0].name,
-		                  n, b->name, b->answers.n);
+		return ws_err_set(err, WS_EMISMATCH,
+		                  "%.200s has answers to %zu prompts, %.200s to %zu",
+		                  v->sides[0].name, n, b->name, b->answers.n);
 	int rc = compare_prompts(v, b, &sum, err);
 	const bool enough = sum.by_layer && tell(v, b, 0, &sum);
 	if (!rc && !enough)
-		rc = ws_err_set(err, WS_EMISMATCH, "%s%s%zu of %zu rows are equal, %.6g%% where %.6g%% are wanted, the first "
-		                "other at token %zu, layer %zu", v->ask->n_endpoints ? b->name : "",
-		                v->ask->n_endpoints ? ": " : "", sum.equal, sum.rows,
-		                100 * (double)sum.equal / (double)sum.rows, 100 * v->opts->min_equal, sum.token,
-		                sum.layer);
+		rc = ws_err_set(
+			err, WS_EMISMATCH,
+			"%s%s%zu of %zu rows are equal, %.6g%% where %.6g%% are wanted, the first "
+			"other at token %zu, layer %zu",
+			v->ask->n_endpoints ? b->name : "", v->ask->n_endpoints ? ": " : "",
+			sum.equal, sum.rows, 100 * (double)sum.equal / (double)sum.rows,
+			100 * v->opts->min_equal, sum.token, sum.layer);
 	ws_routing_diff_free(&sum);
 	return rc;
 }
@@ -239,9 +261,13 @@ static int begin(struct verify_routing *v, struct ws_err *err)
 	for (size_t i = 0; i < v->n_sides; i++)
 		v->sides[i].name = i < a->n_files ? a->files[i] : a->endpoints[i - a->n_files];
 	if (a->n_endpoints && a->n_files > 1)
-		return ws_err_set(err, WS_EUSAGE, "endpoints are compared with one file of answers, not %zu", a->n_files);
+		return ws_err_set(err, WS_EUSAGE,
+		                  "endpoints are compared with one file of answers, not %zu",
+		                  a->n_files);
 	if (a->save && a->n_endpoints != 1)
-		return ws_err_set(err, WS_EUSAGE, "the answers of one endpoint can be saved, not of %zu", a->n_endpoints);
+		return ws_err_set(err, WS_EUSAGE,
+		                  "the answers of one endpoint can be saved, not of %zu",
+		                  a->n_endpoints);
 	if (v->opts->npy && v->n_sides > 1)
 		return ws_err_set(err, WS_EUSAGE, "%s: is for one answer", v->opts->npy);
 	return a->n_endpoints ? ws_ask_open(a, &v->http, err) : 0;
@@ -254,7 +280,8 @@ static int write_npy(struct verify_routing *v, struct ws_err *err)
 	if (!v->opts->npy)
 		return 0;
 	if (answers->n != 1)
-		return ws_err_set(err, WS_EUSAGE, "%s: is for one answer, not %zu", v->opts->npy, answers->n);
+		return ws_err_set(err, WS_EUSAGE, "%s: is for one answer, not %zu", v->opts->npy,
+		                  answers->n);
 	return ws_routing_write_npy(&answers->items[0], v->opts->npy, err);
 }
 
