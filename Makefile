@@ -137,8 +137,8 @@ endif
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 FAMILIES := $(sort $(wildcard lib/names/families/*.map))
 LIB = $(BUILD)/libwsync.a
-ENDPOINT_LIB = $(if $(HAVE_MHD),$(BUILD)/libwsync-endpoint.a)
-HTTPD_LIB = $(if $(HAVE_MHD),$(BUILD)/libwsync-httpd.a)
+ENDPOINT_LIB = $(if $(filter y,$(HAVE_MHD)),$(BUILD)/libwsync-endpoint.a)
+HTTPD_LIB = $(if $(filter y,$(HAVE_MHD)),$(BUILD)/libwsync-httpd.a)
 ARCHIVES = $(ENDPOINT_LIB) $(HTTPD_LIB) $(LIB)
 BINS := $(patsubst cmd/%.c,$(BUILD)/bin/%,$(CMD_SRCS))
 UNITS := $(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(UNIT_SRCS))

@@ -109,7 +109,7 @@ static const struct opt opts[] = {
 	OPT_CALL(0, "asleep", "LIST", take_asleep, NULL,
 	         "released memory to wake: weights,kv_cache,cuda_graph, or recorded"),
 	OPT_CALL(0, "sender", "I/N", take_sender, NULL,
-	         "this is sender I of N; each pushes a part, the last one flushes"),
+	         "this is sender I of N; each pushes a part; the one that ends the round flushes"),
 	OPT_STRING(0, "lock", "FILE", &cfg.lock,
 	           "lock file shared by all senders; only the holder sends"),
 	OPT_STRING(0, "round", "ID", &cfg.round,

@@ -349,7 +349,7 @@ static int do_check(void *ctx, const struct opt_args *args, struct ws_err *err)
 static struct config cfg = { .connect_ns = 10 * WS_NS_PER_S, .timeout_ns = 30 * WS_NS_PER_S };
 
 static const struct opt_command commands[] = {
-	{ "add", "URL...", "register endpoints that answer", 1, OPT_MANY, do_add },
+	{ "add", "URL...", "detect endpoints and register them, all or none", 1, OPT_MANY, do_add },
 	{ "remove", "URL...", "remove endpoints from the registry", 1, OPT_MANY, do_remove },
 	{ "list", "", "list the registered endpoints", 0, 0, do_list },
 	{ "check", "", "compare the endpoints with the registry", 0, 0, do_check },

@@ -43,11 +43,11 @@ extern const char *const pushing_flushes[], *const pushing_pauses[], *const push
 		"use the NCCL of this Python or virtual environment's torch")
 #define OPT_PUSHING_WHERE(p) \
 	OPT_CHOICE(0, "transform-on", pushing_transform_ons, &(p)->transform_on, \
-		"where to merge, unpack and quantize (auto: on the sending GPU)")
+		"processor for merging, unpacking and FP8 (auto: the sending GPU, else the CPU)")
 #define OPT_PUSHING_REST(p) OPT_PUSHING_PLACES(p), OPT_PUSHING_SHAPE(p), OPT_PUSHING_SERVERS(p)
 #define OPT_PUSHING_PLACES(p) \
 	OPT_CALL(0, "ipc-device", "uuid|N", pushing_ipc_device, (p), \
-		"name of that GPU for ipc: its UUID, or its number on the servers (uuid)"), \
+		"how ipc names the GPU: by UUID, or by its number on the servers (uuid)"), \
 	OPT_STRING(0, "disk-dir", "DIR", &(p)->disk_dir, \
 		"with disk: write a checkpoint here (default: the servers load SOURCE)"), \
 	OPT_STRING(0, "disk-path", "PATH", &(p)->disk_path, \
@@ -66,7 +66,8 @@ extern const char *const pushing_flushes[], *const pushing_pauses[], *const push
 	OPT_CHOICE(0, "flush", pushing_flushes, &(p)->flush, \
 		"requests that flush the servers' cache (last)"), \
 	OPT_CHOICE(0, "pause", pushing_pauses, &(p)->pause, \
-		"what to do with running requests (abort)", .basic = true), \
+		"abort, requeue (retract), freeze (in_place) or finish (none) the running " \
+		"requests (abort)", .basic = true), \
 	OPT_CHOICE(0, "on-partial", pushing_partials, &(p)->partial, \
 		"keep partially updated servers paused, or resume them (pause)"), \
 	OPT_STRING(0, "master-address", "ADDRESS", &(p)->master_address, \

@@ -22,7 +22,7 @@ extern const char *const transforming_roundings[];
 
 #define OPT_TRANSFORMING(t) \
 	OPT_CHOICE(0, "quantize", transforming_quantize, &(t)->quantize, \
-		"quantize weights to FP8 (none)", \
+		"FP8, one scale per block or per tensor (none)", \
 		.basic = true), \
 	OPT_CALL(0, "block-size", "ROWSxCOLUMNS", transforming_block, t, \
 		"FP8 block size (default: from the servers' config, else 128x128)"), \
@@ -31,7 +31,8 @@ extern const char *const transforming_roundings[];
 	OPT_CHOICE(0, "scale-rule", transforming_rules, &(t)->rule, \
 		"arithmetic of block scales (xorl)"), \
 	OPT_FLAG(0, "ue8m0", &(t)->ue8m0, \
-		"round scales up to powers of two, if the servers' config says ue8m0"), \
+		"round scales up to powers of two; refused unless the servers' config " \
+		"says ue8m0"), \
 	OPT_FLAG(0, "unpack", &(t)->unpack, "send nf4, nvfp4 and FP8 weights in 16 bits"), \
 	OPT_LIST(0, "lora", "DIR", &(t)->adapters, "merge this LoRA adapter; repeatable", \
 	.basic = true), \
@@ -40,9 +41,9 @@ extern const char *const transforming_roundings[];
 	OPT_FLAG(0, "lora-partial", &(t)->partial, \
 		"skip adapter tensors that match no weight"), \
 	OPT_STRING(0, "correction", "FILE", &(t)->correction, \
-		"safetensors file of X.correction_U and X.correction_V to add to X.weight"), \
+		"safetensors file; add X.correction_U times X.correction_V to X.weight"), \
 	OPT_FLAG(0, "trust-values", &(t)->trust, \
-		"skip the checks of values (NaN, replicas)"), \
+		"skip the checks of values before the push (NaN, replicas)"), \
 	OPT_CALL(0, "scratch", "SIZE", transforming_scratch, t, \
 		"memory limit of transforms (128MiB; at least 16MiB)")
 

@@ -3,8 +3,10 @@
  *
  * Difference to xorl's server: it pauses with "retract" by default and flushes the cache ("auto",
  * also the default) while requests wait. Servers refuse that flush after the weights have
- * changed, or end. Here a flush implies "abort", and the reply's "pause_mode" says so. With
- * "cache_invalidation_mode": "none" nothing is flushed, and "pause_mode" is used as requested. */
+ * changed, or crash. Here a request that asks for a flush implies "abort", and the reply's
+ * "pause_mode" says so. With "cache_invalidation_mode": "none" and no "flush_cache" nothing is
+ * flushed, and "pause_mode" is used as requested ("retract" if it is not given). A request with
+ * none of these keys uses the gateway's options. */
 #include "gateway_core.h"
 
 #include "wsync/tool/memory.h"

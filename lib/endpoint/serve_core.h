@@ -12,6 +12,7 @@
  *   serve_stage.c    tensors of several buckets, received before any is loaded (serve_intake.h)
  *   serve_receive.c  the route that takes several buckets at once
  *   serve_tensor.c   the route whose requests hold the weights
+ *   pickle/          reads the pickles in them (pickle_bucket.h)
  *   serve_disk.c     the route whose requests name a checkpoint
  *   serve_session.c  what stands around updates
  *   serve_chat.c     names of chats, which are open or not

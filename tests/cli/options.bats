@@ -68,6 +68,8 @@ options_shown() { sed -nE 's/^  (-.,|   ) --(\[no-\])?([a-z0-9-]+).*/\3/p' | sor
 	out_has --expect
 	out_lacks --scan
 	out_lacks --include
+	try wsync-verify scales --help
+	out_has --progress # it reads the source too
 	try wsync-verify flags --scan
 	expect_status 2
 	err_has "--scan: no option of 'flags', only of: names"

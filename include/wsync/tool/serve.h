@@ -6,8 +6,8 @@
  * defaults, status codes and the order of side effects are those of the real servers. Generated
  * text comes from a toy model that reads all weights. With a model's config.json the endpoint has
  * that model's parameters and loads into them as the servers do. Without one it keeps each tensor
- * under the name that it was sent with. The only route that real servers lack is GET
- * /wsync/journal, which lists the requests so far. */
+ * under the name that it was sent with. Real servers lack two routes: GET /wsync/journal lists
+ * the requests so far, and GET /wsync/checksums answers as /weights_checker does. */
 #ifndef WSYNC_TOOL_SERVE_H
 #define WSYNC_TOOL_SERVE_H
 

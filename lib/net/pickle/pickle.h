@@ -45,7 +45,7 @@ enum { WS_PICKLE_MOST = 1 << 30 }; /* bytes of the tensors of one bucket */
  * again by handle and at, as long as anybody holds it, and does not make it larger: so it is the
  * same for all buckets b"", 0   no counter of readers, which torch forgives; who owns the memory
  * must learn otherwise when it is not read any longer. torch's own senders name one
- * (serve_counter.c) False    no event to wait for: the bytes are there */
+ * (lib/endpoint/group/serve_counter.c) False    no event to wait for: the bytes are there */
 struct ws_pickle_cuda {
 	const unsigned char *handle; /* 64 bytes */
 	uint64_t at, room;           /* room 0: as much as the tensor has */
