@@ -49,6 +49,8 @@ int ws_endpoint_reply(struct ws_endpoint_call *call, const struct ws_json **root
  * success that is not what such a server says, or says no, is a refusal to its caller; but
  * the request may have been obeyed. */
 bool ws_endpoint_said_no(const struct ws_err *err);
+/* Of an answer to ws_endpoint_destroy_group: the server knew no such group. */
+bool ws_endpoint_knew_none(const struct ws_endpoint_answer *a);
 
 /* A lifecycle call, as in endpoint.h: one request to each endpoint, paths[0] to all of them
  * where they are the same. what names it in messages. */

@@ -187,9 +187,9 @@ int ws_endpoint_set_version(struct ws_http *http, const char *const *urls, size_
 }
 
 /* In the words of every server known, which have no other sign of it. */
-static bool says_there_is_none(const struct ws_endpoint_answer *a)
+bool ws_endpoint_knew_none(const struct ws_endpoint_answer *a)
 {
-	return a->err.code == WS_EREFUSED && strstr(a->message, "does not exist");
+	return strstr(a->message, "does not exist") != NULL;
 }
 
 int ws_endpoint_destroy_group(struct ws_http *http, const char *const *urls, size_t n,
@@ -207,7 +207,7 @@ int ws_endpoint_destroy_group(struct ws_http *http, const char *const *urls, siz
 		return -1;
 	}
 	for (size_t i = 0; i < n; i++)
-		if (says_there_is_none(&answers[i]))
+		if (answers[i].err.code == WS_EREFUSED && ws_endpoint_knew_none(&answers[i]))
 			answers[i].err = (struct ws_err)WS_ERR_INIT;
 	return sum_up("destroy", n, answers, err);
 }

@@ -173,10 +173,8 @@ static int leave_group(struct repair *r, struct ws_err *err)
 	if (n == 0)
 		return 0;
 	const bool came = ws_ledger_release_late(rec, patience(r), r->opts->cancel) > 0;
-	/* Of a push that was killed it is not known whether all had answered. Those that wait do
-	 * not answer this request, so one that does is taken for one that had. */
 	const bool pending =
-		rec->ended && rec->master_port && !came && time(NULL) - rec->updated < JOIN_MOST_S;
+		rec->master_port && !came && time(NULL) - rec->updated < JOIN_MOST_S;
 	ws_endpoint_destroy_group(r->opts->http, r->urls, n, rec->group, patience(r),
 	                          r->opts->cancel, r->replies, &why);
 	for (size_t k = 0; k < n; k++) {
@@ -184,7 +182,10 @@ static int leave_group(struct repair *r, struct ws_err *err)
 		struct ws_repair_answer *a = &r->answers[r->index[k]];
 		/* A server that answered and could not is one that will not do it later either. */
 		a->left_group = said->code == WS_OK || ws_endpoint_said_no(said);
-		a->may_join = a->left_group && pending;
+		/* One that has left the group had joined it. Of the others of a push that was killed
+		 * it is not known whether they have still to. */
+		a->may_join = a->left_group && pending &&
+		              (said->code != WS_OK || ws_endpoint_knew_none(&r->replies[k]));
 	}
 	if (why.code != WS_ECANCELLED)
 		return 0;

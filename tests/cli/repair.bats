@@ -128,6 +128,25 @@ joins() { curl -sS "$url/wsync/journal" | grep -q '"groups":\["'; }
 	expect_out "nothing to repair"
 }
 
+@test "an endpoint that has still to join when its dead push is repaired stays recorded until it is let go" {
+	endpoint one --fault slow:init_weights_update_group:1 --fault-delay 12s
+	start push wsync-push small.safetensors -e "$url"
+	eventually 20 asked 1 /init_weights_update_group
+	kill -KILL "$pid"
+	wait "$pid" || true
+	try wsync-ctl repair
+	expect_status 0
+	out_has "may still take up the request to join"
+	eventually 40 joins
+	try wsync-ctl repair
+	expect_status 0
+	out_lacks "may still"
+	try wsync-push small.safetensors -e "$url" --init-timeout 30s
+	expect_status 0
+	try wsync-ctl repair
+	expect_out "nothing to repair"
+}
+
 @test "the later push is made again also where the clock was put back between them" {
 	leave one --fault hang:update_weights_from_distributed:4
 	sed -i -E 's/"began":[0-9]+/"began":99999999999/' "${records[0]}"

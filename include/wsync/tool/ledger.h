@@ -122,8 +122,7 @@ struct ws_repair_answer {
 	bool paused;              /* it stays so, as far as can be known */
 	unsigned asleep;          /* enum ws_memory: still released, so it stays paused */
 	bool left_group;          /* it is no longer in the group */
-	/* it never answered the request to join, may still take that up, and stays recorded */
-	bool may_join;
+	bool may_join;            /* it may still take up the request to join, and stays recorded */
 	bool in_middle;           /* of a protocol, and did not answer the request to end it */
 	bool settled;             /* nothing is left to repair: the record forgets it */
 };
