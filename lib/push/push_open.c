@@ -98,6 +98,11 @@ static int check_together(const struct ws_push_opts *o, struct ws_err *err)
 	if (o->backend != WS_BACKEND_AUTO && o->backend != WS_BACKEND_GLOO)
 		return ws_err_set(err, WS_EUSAGE,
 		                  "several senders of one group need --backend gloo");
+	if (o->sender == 1 && o->n_endpoints == 0)
+		return ws_err_set(err, WS_EUSAGE,
+		                  "sender 1 of %u needs the endpoints, also for --dry-run: what "
+		                  "each sends follows from their sizes",
+		                  o->senders);
 	if (o->master_port && (o->master_address || o->sender == 1))
 		return 0;
 	ws_err_set(err, WS_EUSAGE, "sender %u of %u: the senders meet at the first one's %s",

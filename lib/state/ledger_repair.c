@@ -182,8 +182,8 @@ static int leave_group(struct repair *r, struct ws_err *err)
 		struct ws_repair_answer *a = &r->answers[r->index[k]];
 		/* A server that answered and could not is one that will not do it later either. */
 		a->left_group = said->code == WS_OK || ws_endpoint_said_no(said);
-		/* One that has left the group had joined it. Of the others of a push that was killed
-		 * it is not known whether they have still to. */
+		/* One that has left the group had joined it. Of the others of a push that was
+		 * killed it is not known whether they have still to. */
 		a->may_join = a->left_group && pending &&
 		              (said->code != WS_OK || ws_endpoint_knew_none(&r->replies[k]));
 	}

@@ -391,6 +391,13 @@ until_paused() {
 	expect_status 2
 }
 
+@test "a dry run of several senders of one group needs the endpoints, at the first" {
+	likely_model qwen3_moe
+	try wsync-push m --dry-run --sender 1/2 --protocol ep-scatter --master-port 1 --init-timeout 1s
+	expect_status 2
+	err_has "sender 1 of 2 needs the endpoints"
+}
+
 # over_in_time STATUS: the last one ended with that status and without any patience but --timeout.
 over_in_time() {
 	expect_status "$1"
