@@ -7,7 +7,7 @@
 #include "run.h"
 
 #include "wsync/tool/str.h"
-#include "wsync/verify.h"
+#include "wsync/tool/verify.h"
 
 #include <stdio.h>
 #include <stdlib.h>

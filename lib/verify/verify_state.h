@@ -6,7 +6,7 @@
 
 #include "hashes.h"
 #include "wsync/tool/plan.h"
-#include "wsync/verify.h"
+#include "wsync/tool/verify.h"
 
 struct verify {
 	const struct ws_verify_opts *opts;
