@@ -102,6 +102,12 @@ static void end_stale_middles(struct ws_push *p, const char *group, struct ws_le
 	free(those);
 }
 
+/* Of the time that is left. */
+static ws_deadline a_quarter(ws_deadline until)
+{
+	return until == WS_FOREVER ? until : ws_deadline_in(ws_deadline_left(until) / 4);
+}
+
 /* What earlier pushes have left open at our endpoints would stand in our way. */
 static void clean_up(struct ws_push *p, struct ws_ledger_entry *entry)
 {
@@ -116,7 +122,7 @@ static void clean_up(struct ws_push *p, struct ws_ledger_entry *entry)
 	for (size_t i = 0; p->link.group && strcmp(r->group, p->link.name) == 0 && i < n; i++)
 		now[i].grouped = false;
 	if (n) {
-		ws_ledger_release_late(r, p->run.until, p->opts.cancel);
+		ws_ledger_release_late(r, a_quarter(p->run.until), p->opts.cancel);
 		leave_stale_group(p, r->group, now, n);
 		end_stale_middles(p, r->group, now, n);
 		ws_ledger_change(entry, now, n, NULL);
