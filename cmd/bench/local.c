@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* local.c - processes of our own, which end with us, however we end: endpoints for
- * whoever has none at hand (the wsync-endpoint that lies beside this program, else the
- * one on the path), and receivers. */
+/* local.c - starts local endpoints (the wsync-endpoint in the directory of this program, else the
+ * one in $PATH) and receivers. They end with this process, also if it is killed. */
 #include "bench.h"
 
 #include "run.h"

@@ -15,8 +15,8 @@
 struct main_program {
 	const struct opt_program *program;
 	const struct opt_common *common;
-	/* Usage that the table cannot tell: OPT_GO, or what opt_usage
-	 * returned. NULL: there is none. */
+	/* Checks usage that the option table cannot express. Returns OPT_GO, or what
+	 * opt_usage returned. NULL: there is nothing more to check. */
 	int (*check)(const struct opt_args *args);
 	/* Does the work, fills err, passes &run_cancel to every wait. */
 	void (*run)(const struct opt_args *args, struct ui *ui, struct ws_err *err);

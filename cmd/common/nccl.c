@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* nccl.c - see nccl.h.
  *
- * What NCCL_DEBUG asks for goes to stdout, among the lines that programs read, unless
- * NCCL_DEBUG_FILE names a file to be made anew. /dev/stderr is none to name: where that is a
- * file, it would be cut to nothing and written over from its beginning. So NCCL is given a pipe
- * by that name, and a thread passes on what comes out of it. */
+ * NCCL writes its NCCL_DEBUG lines to stdout, where they would mix with the JSON lines, unless
+ * NCCL_DEBUG_FILE names a file, which NCCL truncates. /dev/stderr must not be that file: if
+ * stderr is redirected to a file, NCCL would truncate it. So NCCL_DEBUG_FILE names a pipe, and a
+ * thread copies its lines to stderr. */
 #include "nccl.h"
 
 #include "outlet.h"

@@ -2,9 +2,9 @@
 /* outlet.h - stdout and stderr of every program. Printing appends to a queue; a
  * thread of each outlet writes.
  *
- * A terminal after Ctrl-S, or a pipe that nobody drains, blocks write(2) for as long as its
- * reader likes. Only the threads call write(2), and they hold no lock meanwhile, so that nothing
- * else can be blocked by a reader.
+ * write(2) to a terminal after Ctrl-S, or to a full pipe, blocks until the reader goes on, perhaps
+ * for ever. Only these threads call write(2), and they hold no lock meanwhile, so a slow reader
+ * blocks nothing else.
  *
  * stdout and stderr are replaced by streams of the C library (fopencookie) that feed the queues.
  * Descriptors 1 and 2 stay what they were: a sanitizer's report or a message of malloc, which go
