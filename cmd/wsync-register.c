@@ -53,7 +53,7 @@ static int find_targets(struct job *job, const struct opt_args *args, struct pro
 {
 	struct opt_list given = { calloc(args->n + 1, sizeof *given.items), args->n };
 	if (!given.items)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (size_t i = 0; i < args->n; i++)
 		given.items[i] = args->v[i];
 	int rc = targets_find(&p->to, &given, args->n ? NULL : job->cfg->pool, &job->cfg->common,
@@ -62,7 +62,7 @@ static int find_targets(struct job *job, const struct opt_args *args, struct pro
 	p->infos = calloc(p->to.n + 1, sizeof *p->infos);
 	p->errs = calloc(p->to.n + 1, sizeof *p->errs);
 	if (!rc && !(p->infos && p->errs))
-		rc = ws_err_set(err, WS_ESYSTEM, "out of memory");
+		rc = ws_oom(err);
 	return rc;
 }
 

@@ -56,7 +56,7 @@ static int count_bytes(struct bench_job *job, const struct opt_args *args, struc
 		                   .transform = ws_transform_wanted(&wanted) ? &transform : NULL };
 	const struct ws_plan_opts p = { .bucket_size = job->cfg->pushing.bucket_size,
 		                        .format = WS_FORMAT_FLATTENED };
-	int rc = paths ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	int rc = paths ? 0 : ws_oom(err);
 	if (!rc)
 		rc = bench_source(job, args, paths, &o.n_paths, synthetic, sizeof synthetic, err);
 	if (!rc)

@@ -216,7 +216,7 @@ static void say_checked(struct report *r)
 static int end_rows(struct report *r, struct ws_err *err)
 {
 	if (r->failed)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	if (r->cfg->plot && plot_rows(r, r->cfg->plot, err))
 		return -1;
 	if (r->errors)

@@ -130,7 +130,7 @@ int bench_load(void *ctx, const struct opt_args *args, struct ws_err *err)
 		                      .transform_on = job->cfg->pushing.transform_on };
 	/* Few borders between buckets, as a push has them. */
 	load.bucket_size = load.to && !load.most ? UINT64_C(256) << 20 : 0;
-	int rc = paths ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	int rc = paths ? 0 : ws_oom(err);
 	if (!rc)
 		rc = bench_source(job, args, paths, &load.n_paths, synthetic, sizeof synthetic,
 		                  err);

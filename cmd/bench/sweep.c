@@ -92,7 +92,7 @@ static int add_all(struct sweep *s, struct ws_err *err)
 	s->ways = calloc(most, sizeof *s->ways);
 	s->standing = calloc(most, sizeof *s->standing);
 	if (!s->choices || !s->ways || !s->standing)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (size_t q = 0; q < quantize.n; q++)
 		for (size_t f = 0; f < formats.n; f++)
 			for (size_t b = 0; b < buckets.n; b++)

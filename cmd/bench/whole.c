@@ -34,7 +34,7 @@ int whole_open(struct whole *w, struct bench_job *job, const struct opt_args *ar
 	w->job = job;
 	w->paths = calloc(args->n + 1, sizeof *w->paths);
 	if (!w->paths)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	const bool nccl = cfg->pushing.backend == WS_BACKEND_NCCL,
 		   ipc = cfg->pushing.backend == WS_BACKEND_IPC;
 	/* The GPU first: without one, endpoints of our own could not tell why they do not start. */

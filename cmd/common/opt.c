@@ -336,7 +336,7 @@ int opt_repeat(const struct opt_program *p, int argc, char **argv, const char *c
 		most += strlen(argv[i]);
 	*words = calloc(most, sizeof **words);
 	if (!*words)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	optind = 0;
 	while ((found = getopt_long(argc, argv, t.letters, t.longs, NULL)) != -1) {
 		const int row = found == '?' || found == ':' ? -1 : row_of(p, found);
@@ -344,7 +344,7 @@ int opt_repeat(const struct opt_program *p, int argc, char **argv, const char *c
 			continue;
 		if (repeat_word(&p->opts[row], found, &(*words)[*n]) < 0) {
 			(*words)[*n] = NULL;
-			return ws_err_set(err, WS_ESYSTEM, "out of memory");
+			return ws_oom(err);
 		}
 		(*n)++;
 	}

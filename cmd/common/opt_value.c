@@ -12,7 +12,7 @@ static int add_to_list(struct opt_list *list, const char *value, struct ws_err *
 {
 	const char **items = realloc(list->items, (list->n + 1) * sizeof *items);
 	if (!items)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	list->items = items;
 	list->items[list->n++] = value;
 	return 0;

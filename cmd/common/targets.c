@@ -39,11 +39,11 @@ static int add(struct targets *t, const char *text, struct ws_err *err)
 		return -1;
 	const char **urls = realloc(t->urls, (t->n + 1) * sizeof *urls);
 	if (!urls)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	t->urls = urls;
 	t->urls[t->n] = strdup(url);
 	if (!t->urls[t->n])
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	t->n++;
 	return 0;
 }

@@ -70,7 +70,7 @@ static int make_line(struct line *l, const struct ctl_job *job, const struct ws_
 		return -1;
 	l->words = calloc(rec->n_args + rec->n_sources + n + FIXED_WORDS, sizeof *l->words);
 	if (!l->words)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	add(l, "wsync-push", "");
 	for (size_t i = 0; i < rec->n_args; i++)
 		add(l, rec->args[i], "");
@@ -97,7 +97,7 @@ static int make_line(struct line *l, const struct ctl_job *job, const struct ws_
 	add(l, "--", "");
 	for (size_t i = 0; i < rec->n_sources; i++)
 		add(l, rec->sources[i], "");
-	return l->failed ? ws_err_set(err, WS_ESYSTEM, "out of memory") : 0;
+	return l->failed ? ws_oom(err) : 0;
 }
 
 static void free_line(struct line *l)

@@ -81,7 +81,7 @@ int ctl_destroy_group(void *ctx, const struct opt_args *args, struct ws_err *err
 	struct ctl_job *job = ctx;
 	struct ws_endpoint_answer *answers = calloc(job->to.n, sizeof *answers);
 	if (!answers)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	const int rc = ws_endpoint_destroy_group(job->http, job->to.urls, job->to.n, args->v[0],
 	                                         ws_deadline_in(job->cfg->timeout_ns), &run_cancel,
 	                                         answers, err);

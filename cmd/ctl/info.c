@@ -180,7 +180,7 @@ static int probe(struct ctl_job *job, void (*show)(struct ctl_job *, const struc
 {
 	struct probe p = { calloc(job->to.n, sizeof *p.infos), calloc(job->to.n, sizeof *p.errs),
 		           records };
-	int rc = p.infos && p.errs ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	int rc = p.infos && p.errs ? 0 : ws_oom(err);
 	if (!rc) {
 		rc = ws_endpoint_probe_all(job->http, job->to.urls, job->to.n,
 		                           ws_deadline_in(job->cfg->timeout_ns), &run_cancel,
@@ -204,7 +204,7 @@ struct ws_endpoint_info *ctl_ask(struct ctl_job *job, struct ws_err *err)
 {
 	struct ws_endpoint_info *infos = calloc(job->to.n, sizeof *infos);
 	struct ws_err *errs = calloc(job->to.n, sizeof *errs);
-	int rc = infos && errs ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	int rc = infos && errs ? 0 : ws_oom(err);
 	if (!rc)
 		rc = ws_endpoint_probe_all(job->http, job->to.urls, job->to.n,
 		                           ws_deadline_in(job->cfg->timeout_ns), &run_cancel, infos,

@@ -30,7 +30,7 @@ static int tell(struct ctl_job *job, bool sleep, unsigned memory,
 	const ws_deadline until = ws_deadline_in(job->cfg->timeout_ns);
 	const ws_deadline patience = ws_deadline_in(job->cfg->wait_ns);
 	if (!answers)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	const int rc = sleep ? ws_endpoint_sleep(job->http, infos, job->to.urls, job->to.n, memory,
 	                                         patience, until, &run_cancel, answers, err)
 	                     : ws_endpoint_wake(job->http, infos, job->to.urls, job->to.n, memory,

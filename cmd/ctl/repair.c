@@ -252,8 +252,7 @@ static int take_one(struct repairs *r, size_t i)
 			rc = 0;
 	} else {
 		r->answers[i] = calloc(e->record.n_endpoints + 1, sizeof **r->answers);
-		rc = r->answers[i] ? repair_one(r, e, r->answers[i], &err)
-		                   : ws_err_set(&err, WS_ESYSTEM, "out of memory");
+		rc = r->answers[i] ? repair_one(r, e, r->answers[i], &err) : ws_oom(&err);
 	}
 	if (rc)
 		note_failure(r, &err);
@@ -340,7 +339,7 @@ static int push_again(struct repairs *r, size_t i, struct ws_err *err)
 	size_t n = 0;
 	int status = 0;
 	if (!urls)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (size_t k = 0; k < rec->n_endpoints; k++)
 		if (lacks(rec, k, &r->answers[i][k]) && !r->answers[i][k].err.code &&
 		    !overtaken(r, i, rec->endpoints[k].url) && !is_in_vain(r, &rec->endpoints[k]))
@@ -383,7 +382,7 @@ static int work(struct repairs *r, struct ws_err *err)
 		return -1;
 	r->answers = calloc(r->list.n + 1, sizeof *r->answers);
 	if (!r->answers)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	int rc = 0;
 	for (size_t i = 0; rc == 0 && i < r->list.n; i++)
 		rc = take_one(r, i);

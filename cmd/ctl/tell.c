@@ -94,7 +94,7 @@ static int tell(struct ctl_job *job, enum call what, const char *done, const cha
 {
 	struct ws_endpoint_answer *answers = calloc(job->to.n, sizeof *answers);
 	if (!answers)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	const int rc = call(job, what, version, answers, err);
 	if (err->code != WS_ECANCELLED && err->code != WS_ESYSTEM)
 		ctl_show_answers(job, done, answers);

@@ -296,7 +296,7 @@ int ws_gateway_start(const struct ws_gateway_opts *opts, struct ws_gateway **out
 		return -1;
 	struct ws_gateway *g = calloc(1, sizeof *g);
 	if (!g)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	g->opts = *opts;
 	pthread_mutex_init(&g->lock, NULL);
 	pthread_cond_init(&g->turn, NULL);

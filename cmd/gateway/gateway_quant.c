@@ -30,7 +30,7 @@ int gateway_quant_copy(const struct gateway_quant *from, struct gateway_quant *t
 		to->skip[i] = strdup(from->skip[i]);
 		if (!to->skip[i]) {
 			gateway_quant_free(to);
-			return ws_err_set(err, WS_ESYSTEM, "out of memory");
+			return ws_oom(err);
 		}
 		to->n_skip++;
 	}
@@ -66,7 +66,7 @@ static int take_skips(const struct ws_json *body, const char *key, struct gatewa
 			                  GATEWAY_SKIPS);
 		q->skip[q->n_skip] = strdup(names[i]);
 		if (!q->skip[q->n_skip])
-			return ws_err_set(err, WS_ESYSTEM, "out of memory");
+			return ws_oom(err);
 		q->n_skip++;
 	}
 	return 0;

@@ -216,7 +216,7 @@ static int find_endpoints(struct sync *s, struct ws_err *err)
 		return -1;
 	s->urls = calloc(s->registry.n + 1, sizeof *s->urls);
 	if (!s->urls)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (size_t i = 0; i < s->registry.n; i++)
 		if (is_wanted(s, &s->registry.items[i]))
 			s->urls[s->n_urls++] = s->registry.items[i].url;

@@ -132,7 +132,7 @@ static int ask(const struct verify_job *job, struct sides *s, struct ws_err *err
 	s->have = calloc(s->to.n, sizeof *s->have);
 	s->errs = calloc(s->to.n, sizeof *s->errs);
 	if (!s->have || !s->errs)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	if (targets_connect(&s->to, cfg->connect_ns, job->ui, &http, err))
 		return -1;
 	const int rc = ws_endpoint_settings(http, s->to.urls, s->to.n, ws_deadline_in(ns),

@@ -81,7 +81,7 @@ static int find_against(struct verify_job *job, struct against *a, struct ws_err
 	a->errs = calloc(a->to.n + 1, sizeof *a->errs);
 	a->targets = calloc(a->to.n + 1, sizeof *a->targets);
 	if (!a->infos || !a->errs || !a->targets)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	return a->to.n ? ask(job, a, err) : describe(job, a, err);
 }
 

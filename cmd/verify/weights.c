@@ -272,7 +272,7 @@ static int ask(struct shown *s, const struct opt_args *args, struct ws_err *err)
 	const int64_t since = ws_now_ns();
 	struct ws_verify_result *results = calloc(s->to->n, sizeof *results);
 	s->counts = calloc(s->to->n, sizeof *s->counts);
-	int rc = results && s->counts ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	int rc = results && s->counts ? 0 : ws_oom(err);
 	if (!rc)
 		rc = cfg->twice || cfg->reset ? push_again(s, args, results, err) :
 		                                look(s, args, results, err);

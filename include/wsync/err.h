@@ -47,6 +47,8 @@ struct ws_err {
  * ws_err_set starts the error afresh; the others change what is there. */
 int ws_err_set(struct ws_err *err, enum ws_code code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
+/* WS_ESYSTEM, "out of memory". */
+int ws_oom(struct ws_err *err);
 /* WS_ESYSTEM with ": strerror(errno)" appended and native = errno. */
 int ws_err_errno(struct ws_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Prefixes "context: " to the message. */

@@ -19,6 +19,11 @@ int ws_err_set(struct ws_err *err, enum ws_code code, const char *fmt, ...)
 	return -1;
 }
 
+int ws_oom(struct ws_err *err)
+{
+	return ws_err_set(err, WS_ESYSTEM, "out of memory");
+}
+
 int ws_err_errno(struct ws_err *err, const char *fmt, ...)
 {
 	const int saved = errno;

@@ -38,7 +38,7 @@ int ws_trace_open(size_t spans, struct ws_trace **out, struct ws_err *err)
 {
 	struct ws_trace *t = calloc(1, sizeof *t);
 	if (!t)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	pthread_mutex_init(&t->lock, NULL);
 	spans = !spans ? KEPT : spans < LEAST ? LEAST : spans;
 	for (int c = 0; c < TRACE_CLASSES; c++) {

@@ -61,7 +61,7 @@ int ws_bench_control(const struct ws_bench_opts *opts, const char *const *urls, 
 		               .cancel = opts->cancel };
 	one.calls = calloc(n, sizeof *one.calls);
 	if (!one.calls)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	char detail[64];
 	struct ws_http *http = NULL;
 	struct ws_bench_row row = { .stage = "control",

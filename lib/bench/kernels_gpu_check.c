@@ -57,7 +57,7 @@ static int chain(struct check *c, struct ws_err *err)
 	struct bench_matrix merged = c->k->m;
 	merged.x = malloc(2 * merged.count);
 	if (!merged.x)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	merge(c, merged.x);
 	const int rc = quantize(c, &merged, err);
 	free(merged.x);

@@ -35,7 +35,7 @@ static int open_files(struct bench_load *l, struct ws_err *err)
 	l->files = calloc(n + 1, sizeof *l->files);
 	l->sizes = calloc(n + 1, sizeof *l->sizes);
 	if (!l->files || !l->sizes)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (size_t s = 0; s < l->input.n_sources; s++) {
 		const struct ws_source *source = l->input.sources[s];
 		for (size_t i = 0; i < ws_source_file_count(source); i++) {
@@ -70,7 +70,7 @@ int bench_load_open(struct bench_load *l, const struct ws_bench_load *what,
 	 * processor like what it loads next. */
 	l->buffer = aligned_alloc(PAGE, PIECE);
 	if (!l->buffer)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	if (ws_input_open(&input, &l->input, err) ||
 	    ws_plan_make(l->input.catalog, &plan, &l->plan, err) || open_files(l, err))
 		return -1;

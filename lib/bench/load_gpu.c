@@ -28,7 +28,7 @@ int bench_feed_open(struct bench_load *l, const struct ws_bench_gpu *to,
 {
 	struct load_gpu *x = l->gpu = calloc(1, sizeof *x);
 	if (!x)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	if (bench_gpu_open(&x->g, to, l->cancel, err) || ws_feed_open(&x->feed, x->g.gpu, err))
 		return -1;
 	if (!l->input.transform || on == WS_TRANSFORM_ON_CPU)

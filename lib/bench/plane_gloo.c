@@ -27,7 +27,7 @@ static int open_gloo(struct bench_root *r, ws_deadline until, struct ws_err *err
 {
 	struct gloo_root *g = calloc(1, sizeof *g);
 	if (!g)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	r->of_plane = g;
 	bench_wire_init(&g->wire);
 	const struct ws_gloo_kv kv = { .ctx = r->store, .set = kv_set, .get = kv_get };
@@ -45,7 +45,7 @@ static int send_gloo(struct bench_root *r, const struct ws_payload *p, unsigned 
 	const struct gloo_root *g = r->of_plane;
 	struct ws_payload *all = calloc(count, sizeof *all);
 	if (!all)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (unsigned i = 0; i < count; i++)
 		all[i] = *p;
 	const int rc = ws_gloo_send(g->gloo, all, count, until, r->opts->cancel, err);

@@ -70,7 +70,7 @@ static int open_nccl(struct bench_root *r, ws_deadline until, struct ws_err *err
 	};
 	struct nccl_root *n = calloc(1, sizeof *n);
 	if (!n)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	r->of_plane = n;
 	return bench_comms_open(&n->c, gpu, largest(r->what), r->opts->cancel, err) ||
 	       ws_transport_nccl.open(&opts, until, &n->t, err) || await(r, n->t, err) ||

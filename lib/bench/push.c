@@ -100,7 +100,7 @@ static int allocate(struct bench_whole *w, struct ws_err *err)
 	           (w->together = calloc(n, sizeof *w->together));
 	for (int i = 0; all && i < WS_PHASE_COUNT; i++)
 		all = (w->phases[i] = calloc(n, sizeof *w->phases[i])) != NULL;
-	return all ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	return all ? 0 : ws_oom(err);
 }
 
 /* Its source ends in a GPU's memory. */

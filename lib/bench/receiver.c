@@ -194,7 +194,7 @@ static int take_gloo(struct bench_receiver *r, struct joined *j, uint64_t size, 
 	const unsigned count = count_of(j, size, what);
 	struct ws_gloo_sink *sinks = calloc(count, sizeof *sinks);
 	if (!sinks)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (unsigned i = 0; i < count; i++)
 		sinks[i] = (struct ws_gloo_sink){ .length = size,
 			                          .take = what == HASHED ? take : NULL,
@@ -210,7 +210,7 @@ static int hash_memory(struct joined *j, uint64_t size, struct ws_err *err)
 	enum { PIECE = 1 << 20 };
 	struct bench_comms *c = &j->comms;
 	char *buffer = malloc(PIECE);
-	int rc = buffer ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	int rc = buffer ? 0 : ws_oom(err);
 	for (uint64_t at = 0; at < size && !rc; at += PIECE) {
 		const uint64_t n = size - at < PIECE ? size - at : PIECE;
 		rc = ws_gpu_copy_out(c->g.gpu, buffer, c->at + at, n, c->g.stream, err) ||
@@ -275,7 +275,7 @@ static int take_all(struct bench_receiver *r, struct joined *j, struct ws_err *e
 int bench_receiver_run(struct bench_receiver *r, struct ws_err *err)
 {
 	struct joined j = { .hash = ws_hash_new() };
-	int rc = j.hash ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	int rc = j.hash ? 0 : ws_oom(err);
 	if (!rc)
 		rc = join(r, &j, err) || take_all(r, &j, err) ? -1 : 0;
 	ws_gloo_close(j.gloo);

@@ -136,7 +136,7 @@ int bench_measure(const struct ws_bench_opts *o, struct ws_bench_row *row,
 {
 	int64_t *ns = calloc(o->samples, sizeof *ns), *other = calloc(o->samples, sizeof *other);
 	struct bench_turns turns = { .opts = o, .name = row->name };
-	int rc = ns && other ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	int rc = ns && other ? 0 : ws_oom(err);
 	if (!rc)
 		rc = take_all(&turns, t, against, ns, other, err);
 	row->errors = -1;

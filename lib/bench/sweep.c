@@ -107,7 +107,7 @@ int ws_bench_sweep(const struct ws_bench_opts *opts, const struct ws_bench_way *
 	struct sweep s = { .opts = opts, .ways = ways, .n_ways = n, .in_turns = !keep,
 		           .jobs = calloc(n, sizeof *s.jobs) };
 	struct ws_bench_push *push = calloc(n, sizeof *push);
-	int rc = s.jobs && push ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	int rc = s.jobs && push ? 0 : ws_oom(err);
 	for (size_t k = 0; k < n && !rc; k++) {
 		push[k] = (struct ws_bench_push){ .push = ways[k].push,
 			                          .paths = paths,

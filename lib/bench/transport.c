@@ -56,7 +56,7 @@ static struct ws_span *cut_spans(const struct bench_root *r, size_t *n, struct w
 	*n = (size_t)((r->size + r->pattern - 1) / r->pattern);
 	struct ws_span *spans = calloc(*n + 1, sizeof *spans);
 	if (!spans)
-		ws_err_set(err, WS_ESYSTEM, "out of memory");
+		ws_oom(err);
 	for (size_t i = 0; spans && i < *n; i++) {
 		const uint64_t left = r->size - (uint64_t)i * r->pattern;
 		spans[i] = (struct ws_span){ .length = left < r->pattern ? left : r->pattern,
@@ -80,7 +80,7 @@ static int hash_pattern(const struct bench_root *r, char *text, size_t size, str
 	if (p != MAP_FAILED)
 		munmap(p, r->pattern);
 	ws_hash_free(h);
-	return ok ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	return ok ? 0 : ws_oom(err);
 }
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
@@ -204,7 +204,7 @@ static int start_receivers(struct bench_root *r, struct ws_err *err)
 		return r->what->start(r->what->ctx, r->what->host, port, err);
 	r->receivers = calloc(r->what->receivers + 1, sizeof *r->receivers);
 	if (!r->receivers)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (unsigned i = 0; i < r->what->receivers; i++) {
 		r->receivers[i] = (struct bench_receiver){
 			.master = r->what->host,

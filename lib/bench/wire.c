@@ -53,7 +53,7 @@ static int start_reader(struct bench_wire *w, struct ws_err *err)
 {
 	w->buffer = malloc(CHUNK);
 	if (!w->buffer)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	w->running = ws_thread_start(&w->thread, take_all, w, err) == 0;
 	return w->running ? 0 : -1;
 }

@@ -137,7 +137,7 @@ static void compare_one(const struct ws_setting *want, const struct ws_setting *
 static int make_room(struct ws_flags_report *r, size_t n, struct ws_err *err)
 {
 	*r = (struct ws_flags_report){ .items = calloc(n ? n : 1, sizeof *r->items) };
-	return r->items ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	return r->items ? 0 : ws_oom(err);
 }
 
 int ws_flags_compare(const struct ws_settings *want, const struct ws_settings *have,

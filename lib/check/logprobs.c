@@ -61,7 +61,7 @@ static int read_part(const struct ws_json *meta, unsigned p, const char *what,
 	out->part[p].ids = calloc(n + 1, sizeof *out->part[p].ids);
 	out->part[p].values = calloc(n + 1, sizeof *out->part[p].values);
 	if (!out->part[p].ids || !out->part[p].values)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (const struct ws_json *t = ws_json_first(list); t;
 	     t = ws_json_next(t), out->part[p].n++)
 		if (!read_token(t, &out->part[p].values[out->part[p].n],
@@ -140,7 +140,7 @@ int ws_logprobs_parse_all(const char *text, size_t n, const char *what,
 	int rc = root ? 0 : -1;
 	*out = (struct ws_logprobs_list){ 0 };
 	if (!rc && !(out->items = calloc(ws_answers_count(root) + 1, sizeof *out->items)))
-		rc = ws_err_set(err, WS_ESYSTEM, "out of memory");
+		rc = ws_oom(err);
 	if (!rc)
 		rc = ws_answers_walk(root, what, take_one, out, err);
 	ws_json_free(root);

@@ -404,7 +404,7 @@ int ws_check_generic(struct ws_check *c)
 		g->covers = covers;
 		rc = compare(g);
 	} else {
-		rc = ws_err_set(c->err, WS_ESYSTEM, "out of memory");
+		rc = ws_oom(c->err);
 	}
 	free(covers);
 	free(g);

@@ -42,7 +42,7 @@ int ws_shown_relate(struct ws_shown *s)
 	s->param_shown = malloc((n + 1) * sizeof *s->param_shown);
 	s->shown_param = malloc((list->n + 1) * sizeof *s->shown_param);
 	if (!s->param_shown || !s->shown_param)
-		return ws_err_set(s->c->err, WS_ESYSTEM, "out of memory");
+		return ws_oom(s->c->err);
 	for (size_t i = 0; i < n; i++)
 		s->param_shown[i] = WS_NONE;
 	for (size_t i = 0; i < list->n; i++) {

@@ -283,7 +283,7 @@ int ws_check_listing(struct ws_check *c)
 		return 0;
 	struct absent *a = calloc(1, sizeof *a);
 	if (!a)
-		return ws_err_set(c->err, WS_ESYSTEM, "out of memory");
+		return ws_oom(c->err);
 	const struct ws_text layers = absent_layers(s, a);
 	for (size_t i = 0; i < c->listing->n; i++) {
 		const struct ws_weight *w = &c->listing->items[i];

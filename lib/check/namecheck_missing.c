@@ -243,7 +243,7 @@ int ws_check_missing(struct ws_check *c)
 	struct gaps *g = calloc(1, sizeof *g);
 	int rc = 0;
 	if (!g)
-		return ws_err_set(c->err, WS_ESYSTEM, "out of memory");
+		return ws_oom(c->err);
 	g->c = c;
 	for (size_t i = 0; !rc && i < c->n_parts; i++)
 		if (param_of(c, i)->tied_to)

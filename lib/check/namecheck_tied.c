@@ -101,7 +101,7 @@ static int compare(const struct ws_tied *t, const struct ws_cancel *cancel, bool
 		p.bytes[i] = malloc(p.elements * size_of(item_of(&p, i)));
 		p.numbers[i] = numbers ? malloc(p.elements * sizeof *p.numbers[i]) : NULL;
 		if (!p.bytes[i] || (numbers && !p.numbers[i]))
-			rc = ws_err_set(err, WS_ESYSTEM, "out of memory");
+			rc = ws_oom(err);
 	}
 	if (!rc)
 		rc = compare_all(&p, cancel, same, err);

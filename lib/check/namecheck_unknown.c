@@ -337,7 +337,7 @@ int ws_check_unknown(struct ws_check *c)
 {
 	struct ws_search *s = calloc(1, sizeof *s);
 	if (!s)
-		return ws_err_set(c->err, WS_ESYSTEM, "out of memory");
+		return ws_oom(c->err);
 	s->c = c;
 	ws_search_root(s);
 	ws_search_pairs(s);

@@ -145,7 +145,7 @@ int ws_check_values(struct ws_check *c)
 	if (!c->opts->scan)
 		return 0;
 	unsigned char *chunk = malloc(CHUNK);
-	int rc = chunk ? 0 : ws_err_set(c->err, WS_ESYSTEM, "out of memory");
+	int rc = chunk ? 0 : ws_oom(c->err);
 	for (size_t i = 0; !rc && i < c->n_sent; i++)
 		rc = scan(c, c->sent[i], chunk);
 	free(chunk);

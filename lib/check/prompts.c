@@ -43,7 +43,7 @@ int ws_prompts_add(struct ws_prompts *p, const char *text, const int64_t *ids, s
 	if (!items || (!x.text && !x.ids)) {
 		free(x.text);
 		free(x.ids);
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	}
 	items[p->n++] = x;
 	return 0;
@@ -61,7 +61,7 @@ static int add_ids(struct ws_prompts *p, const struct ws_json *list, unsigned mo
 		                  WS_PROMPT_TOKENS);
 	int64_t *ids = malloc(n * sizeof *ids);
 	if (!ids)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	int rc = 0;
 	for (const struct ws_json *x = ws_json_first(list); !rc && x; x = ws_json_next(x), i++)
 		if (!ws_json_int(x, &ids[i]) || ids[i] < 0 || ids[i] > INT32_MAX)
@@ -98,8 +98,7 @@ static int add_line(struct ws_prompts *p, const char *line, size_t n, struct ws_
 	if (memchr(line, 0, n))
 		return ws_err_set(err, WS_EINPUT, "a NUL in the text");
 	char *text = strndup(line, n);
-	const int rc = text ? ws_prompts_add(p, text, NULL, 0, 0, err) :
-	                      ws_err_set(err, WS_ESYSTEM, "out of memory");
+	const int rc = text ? ws_prompts_add(p, text, NULL, 0, 0, err) : ws_oom(err);
 	free(text);
 	return rc;
 }

@@ -147,7 +147,7 @@ int ws_routing_compare(const struct ws_routing *a, const struct ws_routing *b,
 	const size_t k = shape->k, tokens = a->tokens < b->tokens ? a->tokens : b->tokens;
 	*out = (struct ws_routing_diff){ .by_layer = calloc(shape->layers, sizeof *out->by_layer) };
 	if (!out->by_layer)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (size_t i = 0; i < tokens * shape->layers; i++) {
 		const size_t layer = i % shape->layers;
 		const int32_t *x = a->ids + i * k, *y = b->ids + i * k;
@@ -173,7 +173,7 @@ int ws_routing_sum(struct ws_routing_diff *sum, const struct ws_routing_diff *d,
                    const struct ws_routing_shape *shape, struct ws_err *err)
 {
 	if (!sum->by_layer && !(sum->by_layer = calloc(shape->layers, sizeof *sum->by_layer)))
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	sum->rows += d->rows;
 	sum->equal += d->equal;
 	sum->reordered += d->reordered;

@@ -81,7 +81,7 @@ static int take_base64(struct reading *r, const char *text, struct ws_err *err)
 	r->out->ids = malloc(len / 4 * 3 + 1);
 	int rc = 0;
 	if (!bytes || !r->out->ids)
-		rc = ws_err_set(err, WS_ESYSTEM, "out of memory");
+		rc = ws_oom(err);
 	else if (decode(text, len, bytes, &n, &at))
 		rc = ws_err_set(err, WS_EINPUT, "%s: routed_experts: no base64 at character %zu",
 		                r->what, at);
@@ -129,7 +129,7 @@ static int take_lists(struct reading *r, const struct ws_json *list, struct ws_e
 		return ws_err_set(err, WS_EINPUT, "%s: routed_experts: too many tokens", r->what);
 	r->out->ids = malloc((tokens * each + 1) * sizeof *r->out->ids);
 	if (!r->out->ids)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (const struct ws_json *t = ws_json_first(list); t; t = ws_json_next(t))
 		if (take_token(r, t, err))
 			return -1;
@@ -312,7 +312,7 @@ int ws_routing_read_all(const char *path, const struct ws_routing_shape *shape,
 	if (!rc && !(root = ws_json_parse(ws_buf_str(&text), text.len, path, err)))
 		rc = -1;
 	if (!rc && !(out->items = calloc(ws_answers_count(root) + 1, sizeof *out->items)))
-		rc = ws_err_set(err, WS_ESYSTEM, "out of memory");
+		rc = ws_oom(err);
 	if (!rc)
 		rc = ws_answers_walk(root, path, take_one, &r, err);
 	ws_json_free(root);

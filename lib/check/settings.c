@@ -131,9 +131,9 @@ static int put(struct ws_settings *s, const char *given, const char *value, bool
 	name_key(key, given);
 	struct ws_setting *x = place_for(s, key);
 	if (!x)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	*x = (struct ws_setting){ strdup(key), strdup(given), strdup(value), asked };
-	return x->key && x->given && x->value ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	return x->key && x->given && x->value ? 0 : ws_oom(err);
 }
 
 /* ---- JSON ---- */

@@ -176,7 +176,7 @@ static int probe(struct probe *p, struct ws_endpoint_info *infos, struct ws_err 
                  struct ws_err *err)
 {
 	if (!p->calls || !p->signs || !p->silent)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	if (ask(p, err))
 		return -1;
 	for (size_t i = 0; i < p->n; i++)

@@ -53,7 +53,7 @@ int ws_endpoint_run(struct ws_http *http, struct ws_endpoint_call *calls, size_t
 	struct ws_http_call **list = calloc(n ? n : 1, sizeof *list);
 	size_t n_list = 0;
 	if (!list)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (size_t i = 0; i < n; i++)
 		if (calls[i].http.url && !calls[i].http.done)
 			list[n_list++] = &calls[i].http;

@@ -99,7 +99,7 @@ int ws_endpoint_decode_weights(const struct ws_json *root, struct ws_weight_list
 	out->received = ws_json_get_bool(root, "received", false);
 	out->items = calloc(n ? n : 1, sizeof *out->items);
 	if (!out->items)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (const struct ws_json *node = ws_json_first(array); node; node = ws_json_next(node))
 		if (ws_weight_from_json(node, &out->items[out->n++])) {
 			ws_err_set(err, WS_EREFUSED,
@@ -140,7 +140,7 @@ static int decode_sums(const struct ws_json *node, size_t i, struct ws_checksum_
 		                  ws_weight_name_ok(twice) ? twice : "a name");
 	rank->items = calloc(n ? n : 1, sizeof *rank->items);
 	if (!rank->items)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (const struct ws_json *s = ws_json_first(sums); s; s = ws_json_next(s)) {
 		struct ws_checksum *item = &rank->items[rank->n++];
 		item->name = ws_json_key(s);
@@ -184,7 +184,7 @@ static int decode_kinds(const struct ws_json *root, struct ws_checksums *out, st
 		return 0;
 	out->kinds = calloc(n, sizeof *out->kinds);
 	if (!out->kinds)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (const struct ws_json *t = ws_json_first(tensors); t; t = ws_json_next(t))
 		if (decode_kind(t, &out->kinds[out->n_kinds++], err))
 			return -1;
@@ -205,7 +205,7 @@ int ws_endpoint_decode_checksums(const struct ws_json *root, struct ws_checksums
 	take_text(root, "algorithm", out->algorithm, sizeof out->algorithm);
 	out->ranks = calloc(n, sizeof *out->ranks);
 	if (!out->ranks)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	int rc = 0;
 	bool longer = false;
 	for (const struct ws_json *r = ws_json_first(ranks); !rc && r; r = ws_json_next(r)) {

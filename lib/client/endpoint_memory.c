@@ -113,7 +113,7 @@ static int tell(struct ws_http *http, const struct ws_endpoint_info *infos, cons
 	struct ws_buf body;
 	ws_buf_init(&body, BODY_MAX);
 	write_tags(&body, memory);
-	int rc = paths && wakes ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	int rc = paths && wakes ? 0 : ws_oom(err);
 	for (size_t i = 0; !rc && i < n; i++)
 		rc = choose(&infos[i], sleep, memory, wakes[i], &paths[i], err);
 	for (size_t i = 0; rc && i < n; i++)
@@ -188,7 +188,7 @@ int ws_endpoint_wake_each(struct ws_http *http, struct ws_waking *items, size_t 
 	struct ws_err none = WS_ERR_INIT;
 	const struct ws_err *first = NULL;
 	if (!infos || !urls || !answers)
-		ws_err_set(&none, WS_ESYSTEM, "out of memory");
+		ws_oom(&none);
 	for (size_t i = 0; i < n; i++)
 		items[i].answer = (struct ws_endpoint_answer){ .err = none };
 	for (unsigned memory = 1; none.code == WS_OK && memory <= WS_MEMORY_ALL; memory++)

@@ -75,7 +75,7 @@ static struct ws_endpoint_call *new_calls(size_t n, struct ws_err *err)
 {
 	struct ws_endpoint_call *calls = calloc(n ? n : 1, sizeof *calls);
 	if (!calls)
-		ws_err_set(err, WS_ESYSTEM, "out of memory");
+		ws_oom(err);
 	return calls;
 }
 

@@ -53,7 +53,7 @@ int ws_endpoint_settings(struct ws_http *http, const char *const *urls, size_t n
 	for (size_t i = 0; i < n; i++)
 		outs[i] = (struct ws_settings){ 0 };
 	if (!calls)
-		ws_err_set(&why, WS_ESYSTEM, "out of memory");
+		ws_oom(&why);
 	else
 		ask(http, calls, urls, n, until, cancel, &why);
 	return ws_endpoint_take(calls, n, &why, read_settings, &r, errs, err);

@@ -259,8 +259,7 @@ int ws_endpoint_get_weights(struct ws_http *http, const char *const *urls, size_
 	struct reading r = { urls, most, outs };
 	struct ws_endpoint_call *calls = calloc(n ? n : 1, sizeof *calls);
 	ws_buf_init(&body, 0);
-	int rc = calls ? write_request(&body, name, rows, &why)
-	               : ws_err_set(&why, WS_ESYSTEM, "out of memory");
+	int rc = calls ? write_request(&body, name, rows, &why) : ws_oom(&why);
 	for (size_t i = 0; i < n; i++)
 		outs[i] = (struct ws_values){ 0 };
 	for (size_t i = 0; !rc && i < n; i++)

@@ -66,7 +66,7 @@ int ws_lineage_ask(struct ws_http *http, const char *const *urls, size_t n, cons
 	a.calls = calloc(most, sizeof *a.calls);
 	a.on = calloc(most, sizeof *a.on);
 	a.found = calloc(most, WS_LINEAGE_PATHS_MAX * sizeof *a.found);
-	int rc = a.calls && a.on && a.found ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	int rc = a.calls && a.on && a.found ? 0 : ws_oom(err);
 	size_t n_on = 0;
 	for (size_t i = 0; !rc && i < n; i++)
 		n_on += a.on[i] = wanted[i];

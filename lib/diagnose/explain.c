@@ -119,7 +119,7 @@ int ws_explain_open(const struct ws_explain_opts *opts, struct ws_explain **out,
 	struct ws_explain *x = calloc(1, sizeof *x);
 	if (!x || !(x->seen = calloc(opts->n + 1, sizeof *x->seen))) {
 		free(x);
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	}
 	x->opts = *opts;
 	x->phase_since = ws_now_ns();

@@ -46,7 +46,7 @@ struct ws_metrics {
 int ws_metrics_open(struct ws_metrics **out, struct ws_err *err)
 {
 	*out = calloc(1, sizeof **out);
-	return *out ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	return *out ? 0 : ws_oom(err);
 }
 
 void ws_metrics_close(struct ws_metrics *m)

@@ -188,7 +188,7 @@ static int join_all(struct ws_group *g, ws_deadline until, struct ws_err *err)
 	struct ws_err *errs = calloc(n, sizeof *errs);
 	int rc = -1;
 	if (!calls || !bodies || !errs) {
-		ws_err_set(err, WS_ESYSTEM, "out of memory");
+		ws_oom(err);
 		goto out;
 	}
 	if (open_transport(g, until, err))
@@ -284,7 +284,7 @@ int ws_group_open(const struct ws_group_opts *opts, ws_deadline until, struct ws
 	struct ws_group *g = calloc(1, sizeof *g);
 	if (!g || !(g->joined = calloc(opts->n_members, sizeof *g->joined))) {
 		free(g);
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	}
 	g->opts = *opts;
 	g->opts.senders = opts->senders ? opts->senders : 1;

@@ -87,7 +87,7 @@ static int gloo_open(const struct ws_transport_opts *opts, ws_deadline until,
 {
 	struct gloo *g = calloc(1, sizeof *g);
 	if (!g)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	g->base.ops = &ws_transport_gloo;
 	g->opts = *opts;
 	g->until = until;
@@ -97,7 +97,7 @@ static int gloo_open(const struct ws_transport_opts *opts, ws_deadline until,
 	g->host = strdup(opts->host);
 	g->watch.ranks = calloc(opts->world_size, sizeof *g->watch.ranks);
 	if (!g->host || !g->watch.ranks) {
-		ws_err_set(err, WS_ESYSTEM, "out of memory");
+		ws_oom(err);
 		goto fail;
 	}
 	if (ws_cancel_init(&g->stop, err) || ws_job_init(&g->job, err) ||
@@ -142,7 +142,7 @@ static int gloo_send_each(struct ws_transport *t, const struct ws_transport_send
 	free(g->transfers);
 	g->transfers = calloc(n + 1, sizeof *g->transfers);
 	if (!g->transfers)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (size_t i = 0; i < n; i++)
 		g->transfers[i] = (struct ws_gloo_transfer){ .peer = sends[i].rank,
 			                                     .payload = sends[i].payload };

@@ -110,7 +110,7 @@ static struct nccl *new_transport(struct ws_err *err)
 {
 	struct nccl *n = calloc(1, sizeof *n);
 	if (!n) {
-		ws_err_set(err, WS_ESYSTEM, "out of memory");
+		ws_oom(err);
 		return NULL;
 	}
 	n->base.ops = &ws_transport_nccl;

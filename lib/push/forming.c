@@ -42,7 +42,7 @@ static struct held *new_held(size_t n, struct ws_err *err)
 		return h;
 	if (h)
 		free_held(h);
-	ws_err_set(err, WS_ESYSTEM, "out of memory");
+	ws_oom(err);
 	return NULL;
 }
 

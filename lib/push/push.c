@@ -161,7 +161,7 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 void *push_own(struct ws_push *p, size_t n, struct ws_err *err)
 {
 	if (!p->own && !(p->own = calloc(1, n)))
-		ws_err_set(err, WS_ESYSTEM, "out of memory");
+		ws_oom(err);
 	return p->own;
 }
 

@@ -437,7 +437,7 @@ int push_guard_open(struct ws_push *p, struct ws_err *err)
 		return 0;
 	struct push_guard *g = new_guard(p->opts.n_endpoints);
 	if (!g)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	pthread_condattr_t attr;
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);

@@ -87,7 +87,7 @@ static int ask(struct ws_push *p, ws_deadline until, const struct ws_cancel *can
 	const size_t n = p->opts.n_endpoints;
 	struct ws_endpoint_call *calls = calloc(n + 1, sizeof *calls);
 	memset(changed, 0, n * sizeof *changed);
-	int rc = calls ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	int rc = calls ? 0 : ws_oom(err);
 	for (int k = 0; k < TIMES && rc == 0; k++)
 		rc = ask_once(p, calls, until, cancel, changed, err);
 	for (size_t i = 0; calls && i < n; i++)

@@ -260,7 +260,7 @@ int push_claim(struct ws_push *p, struct ws_err *err)
 		return 0;
 	if (on_disk(p)) {
 		char *dir = ws_ledger_locks(p->opts.state_dir);
-		rc = dir ? take_locks(p, dir, &why) : ws_err_set(&why, WS_ESYSTEM, "out of memory");
+		rc = dir ? take_locks(p, dir, &why) : ws_oom(&why);
 		free(dir);
 	}
 	if (rc && why.code == WS_ESYSTEM)

@@ -60,7 +60,7 @@ static int make_arrays(struct ws_push *p, size_t n, struct ws_err *err)
 	if (p->to.endpoints && p->to.infos && p->to.members && p->to.errs && p->to.answers &&
 	    p->to.results && p->to.listed && p->to.urls && p->to.index && p->to.flags)
 		return 0;
-	return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	return ws_oom(err);
 }
 
 /* --include '*' leaves nothing out, and is no filter. */
@@ -261,7 +261,7 @@ static int check_transport(struct ws_push *p, struct ws_err *err)
 	if (p->opts.nccl_from) {
 		p->link.nccl_path = malloc(WS_NCCL_PATH_MAX);
 		if (!p->link.nccl_path)
-			return ws_err_set(err, WS_ESYSTEM, "out of memory");
+			return ws_oom(err);
 		if (ws_nccl_find(p->opts.nccl_from, ws_deadline_in(ASKING_NS), p->opts.cancel,
 		                 p->link.nccl_path, err))
 			return -1;
@@ -283,7 +283,7 @@ int ws_push_open(const struct ws_push_opts *opts, struct ws_push **out, struct w
 		return -1;
 	struct ws_push *p = calloc(1, sizeof *p);
 	if (!p)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	const struct ws_client_opts copts = { .api_key = opts->api_key, .ca_file = opts->ca_file,
 		                              .connect_ns = opts->connect_ns,
 		                              .log = opts->log, .trace = opts->trace };

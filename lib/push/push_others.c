@@ -105,7 +105,7 @@ static int look(struct ws_push *p, bool version, struct seen **out, struct ws_er
 	const size_t n = p->opts.n_endpoints;
 	struct ws_endpoint_call *calls = calloc(n + 1, QUESTIONS * sizeof *calls);
 	*out = calloc(n + 1, sizeof **out);
-	int rc = calls && *out ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	int rc = calls && *out ? 0 : ws_oom(err);
 	if (rc == 0)
 		rc = ask(p, version, calls, err) || read_all(p, calls, *out, err) ? -1 : 0;
 	for (size_t i = 0; calls && i < n * QUESTIONS; i++)

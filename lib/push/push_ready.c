@@ -94,8 +94,7 @@ static int write_all(struct ws_push *p, struct ws_err *err)
 	char *buffer = malloc(PIECE);
 	ws_push_ready_free(r);
 	r->fd = memfd_create("wsync-ready", MFD_CLOEXEC);
-	int rc = !buffer ? ws_err_set(err, WS_ESYSTEM, "out of memory")
-	       : r->fd < 0 ? ws_err_errno(err, "a file in memory") : 0;
+	int rc = !buffer ? ws_oom(err) : r->fd < 0 ? ws_err_errno(err, "a file in memory") : 0;
 	for (size_t b = 0; rc == 0 && b < p->from.plan->n_buckets; b++)
 		rc = write_bucket(p, b, buffer, err);
 	free(buffer);

@@ -132,7 +132,7 @@ int push_twins(struct ws_push *p, struct ws_err *err)
 		return 0;
 	enum answer *answers = calloc(n, sizeof *answers);
 	if (!answers)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	bool known = true;
 	size_t i = 0;
 	for (size_t k = 0; k < n; k++) {

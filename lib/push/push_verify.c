@@ -52,7 +52,7 @@ static int count_wrong(struct ws_push *p, size_t e, struct ws_checksums *c, size
 		                                       sizeof *count.wrong) };
 	*wrong = *unsent = 0;
 	if (!count.wrong)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (size_t r = 0; r < c->n_ranks; r++) {
 		const size_t before = count.unexpected;
 		ws_hashes_compare(&p->checks.hashes, url, c, r, whole, &p->opts.sink, &count);
@@ -152,7 +152,7 @@ int push_verify(struct ws_push *p, struct ws_err *err)
 	const size_t n = push_select(p, NULL);
 	struct ws_checksums *sums = calloc(n, sizeof *sums);
 	if (!sums)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	ws_endpoint_checksums(p->http, p->to.urls, n, until, p->opts.cancel, sums, p->to.errs,
 	                      NULL);
 	int rc = 0;

@@ -138,7 +138,7 @@ static int wake(struct ws_push *p,
 {
 	struct ws_waking *items = calloc(p->opts.n_endpoints + 1, sizeof *items);
 	size_t n = 0;
-	int rc = items ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	int rc = items ? 0 : ws_oom(err);
 	for (size_t i = 0; rc == 0 && i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->to.endpoints[i];
 		if (!(e->asleep & memory) || !wanted(p, e))

@@ -25,7 +25,7 @@ int ws_feed_desk_open(struct ws_gpu *gpu, struct ws_compute *compute, uint64_t s
 {
 	struct ws_feed_desk *d = calloc(1, sizeof *d);
 	if (!d)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	d->gpu = gpu;
 	d->compute = compute;
 	d->bytes = scratch;

@@ -508,7 +508,7 @@ int ws_feed_formula_add(struct ws_feed_steps *s, const struct ws_feed_making *m,
 	struct making g = { .f = m->formula, .m = m, .steps = s, .pairs_of = { -1, -1 } };
 	struct ws_merge_pair *pairs = calloc(g.f->n_pairs + 1, sizeof *pairs);
 	if (!pairs)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	const bool fits = lay_out(&g, scratch, half_of(bytes));
 	assert(fits); /* whoever took it upon himself has asked */
 	const int rc = !fits || ws_feed_steps_add(s, &begin, err) || add_all(&g, pairs, err) ||

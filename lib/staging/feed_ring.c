@@ -148,7 +148,7 @@ int ws_ring_open(struct ws_gpu *gpu, struct ws_ring **out, struct ws_err *err)
 {
 	struct ws_ring *r = calloc(1, sizeof *r);
 	if (!r)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	pthread_condattr_t monotonic;
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);

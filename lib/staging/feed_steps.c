@@ -12,7 +12,7 @@ int ws_feed_steps_add(struct ws_feed_steps *s, const struct ws_feed_step *step, 
 		const size_t cap = s->cap ? s->cap * 2 : 64;
 		struct ws_feed_step *list = reallocarray(s->list, cap, sizeof *list);
 		if (!list)
-			return ws_err_set(err, WS_ESYSTEM, "out of memory");
+			return ws_oom(err);
 		s->list = list;
 		s->cap = cap;
 	}
@@ -40,7 +40,7 @@ static struct ws_feed_making *new_making(struct ws_feed_steps *s, struct ws_err 
 		const size_t cap = s->cap_makings ? s->cap_makings * 2 : 16;
 		struct ws_feed_making *makings = reallocarray(s->makings, cap, sizeof *makings);
 		if (!makings) {
-			ws_err_set(err, WS_ESYSTEM, "out of memory");
+			ws_oom(err);
 			return NULL;
 		}
 		s->makings = makings;
@@ -134,7 +134,7 @@ int ws_feed_steps_make(const struct ws_payload *payloads, size_t n, ws_devptr at
 	const struct bucket b = { payloads, n, at, desk };
 	struct ws_feed_steps *s = calloc(1, sizeof *s);
 	if (!s)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	s->turn = desk ? desk->turn : 0;
 	for (size_t i = 0; i < n; i++) {
 		if (add_payload(s, &b, &payloads[i], at, err)) {

@@ -43,7 +43,7 @@ static struct ws_lend *new_lend(struct ws_err *err)
 {
 	struct ws_lend *l = calloc(1, sizeof *l);
 	if (!l) {
-		ws_err_set(err, WS_ESYSTEM, "out of memory");
+		ws_oom(err);
 		return NULL;
 	}
 	l->job.fd = -1;

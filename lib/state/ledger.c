@@ -67,7 +67,7 @@ static int make_path(const char *state_dir, char **path, struct ws_err *err)
 {
 	uint32_t id;
 	char *pushes = ws_ledger_pushes(state_dir);
-	int rc = pushes ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	int rc = pushes ? 0 : ws_oom(err);
 	if (rc == 0 && (ws_file_mkdirs(pushes, err) || ws_ledger_check_dir(pushes, err)))
 		rc = -1;
 	if (rc == 0 && getrandom(&id, sizeof id, 0) != sizeof id)
@@ -75,7 +75,7 @@ static int make_path(const char *state_dir, char **path, struct ws_err *err)
 	if (rc == 0 &&
 	    asprintf(path, "%s/%ld-%08" PRIx32 ".json", pushes, (long)getpid(), id) < 0) {
 		*path = NULL;
-		rc = ws_err_set(err, WS_ESYSTEM, "out of memory");
+		rc = ws_oom(err);
 	}
 	free(pushes);
 	return rc;
@@ -89,7 +89,7 @@ int ws_ledger_open(const char *state_dir, const char *const *urls, size_t n, str
 	struct ws_ledger *l = calloc(1, sizeof *l);
 	if (!l || !(l->record.endpoints = calloc(n + 1, sizeof *l->record.endpoints))) {
 		free(l);
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	}
 	if (state_dir && make_path(state_dir, &l->path, err)) {
 		ws_ledger_abandon(l);
@@ -142,7 +142,7 @@ int ws_ledger_source(struct ws_ledger *l, const char *const *paths, size_t n, co
 	for (size_t i = 0; ok && i < n; i++)
 		ok = (l->sources[r->n_sources++] = strdup(paths[i])) != NULL;
 	if (!ok)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	r->sources = (const char *const *)l->sources;
 	r->weight_version = l->version;
 	return 0;
@@ -158,7 +158,7 @@ int ws_ledger_add_file(struct ws_ledger *l, const char *path, const uint64_t *id
 		r->files = l->files = files;
 	if (!files || !copy) {
 		free(copy);
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	}
 	files[r->n_files++] =
 		(struct ws_ledger_file){ .path = copy, .in_memory = !id, .id = id ? *id : 0 };

@@ -82,7 +82,7 @@ int ws_ledger_amend(const char *path, const struct ws_ledger_endpoint *now, size
 	char *lock = NULL;
 	const char *slash = strrchr(path, '/');
 	if (asprintf(&lock, "%.*s/.lock", slash ? (int)(slash - path) : 1, slash ? path : ".") < 0)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	const int fd = ws_file_lock(lock, ws_deadline_in(5 * WS_NS_PER_S), NULL, err);
 	const int rc = fd < 0 ? -1 : amend_locked(path, now, n, err);
 	ws_file_unlock(fd);
@@ -128,7 +128,7 @@ static int forget(struct ws_ledger_entry *e, const char *const *urls, size_t n,
 	struct ws_ledger_endpoint *gone = calloc(r->n_endpoints + 1, sizeof *gone);
 	size_t k = 0;
 	if (!gone)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (size_t i = 0; i < r->n_endpoints; i++)
 		if ((n == 0 || is_among(r->endpoints[i].url, urls, n)) &&
 		    (!sent || ws_ledger_completes(sent, r, &r->endpoints[i])))
@@ -158,8 +158,7 @@ static int lock_endpoints(const struct ws_ledger_entry *e, const char *const *ur
 	for (size_t i = 0; those && i < r->n_endpoints; i++)
 		if (n == 0 || is_among(r->endpoints[i].url, urls, n))
 			those[k++] = r->endpoints[i].url;
-	const int rc = those && dir ? ws_locks_take(dir, those, k, 0, NULL, out, err)
-	                            : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	const int rc = those && dir ? ws_locks_take(dir, those, k, 0, NULL, out, err) : ws_oom(err);
 	free(those);
 	free(state);
 	free(dir);

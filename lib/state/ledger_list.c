@@ -74,14 +74,14 @@ static int add(struct ws_ledger_list *out, const char *pushes, const char *name,
 	if ((out->n & (out->n - 1)) == 0) {
 		void *more = realloc(out->items, (out->n ? 2 * out->n : 1) * sizeof *out->items);
 		if (!more)
-			return ws_err_set(err, WS_ESYSTEM, "out of memory");
+			return ws_oom(err);
 		out->items = more;
 	}
 	struct ws_ledger_entry *e = &out->items[out->n];
 	*e = (struct ws_ledger_entry){ .err = WS_ERR_INIT };
 	if (asprintf(&e->path, "%s/%s", pushes, name) < 0) {
 		e->path = NULL;
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	}
 	out->n++;
 	ws_ledger_read(e);
@@ -117,7 +117,7 @@ int ws_ledger_list(const char *state_dir, struct ws_ledger_list *out, struct ws_
 	*out = (struct ws_ledger_list){ 0 };
 	char *pushes = ws_ledger_pushes(state_dir);
 	if (!pushes)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	DIR *dir = opendir(pushes);
 	int rc = 0;
 	if (!dir)

@@ -76,7 +76,7 @@ int ws_ledger_end_middles(struct ws_http *http, struct ws_ledger_endpoint *const
 {
 	struct ws_endpoint_call *calls = calloc(n + 1, sizeof *calls);
 	struct ws_buf *bodies = calloc(n + 1, sizeof *bodies);
-	int rc = calls && bodies ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	int rc = calls && bodies ? 0 : ws_oom(err);
 	if (rc == 0)
 		rc = ask(http, those, n, group, until, cancel, calls, bodies, err);
 	for (size_t i = 0; calls && bodies && i < n; i++) {

@@ -64,7 +64,7 @@ static int take_locks(struct repair *r, struct ws_err *err)
 {
 	const struct ws_ledger_record *rec = &r->entry->record;
 	char *dir = ws_ledger_locks(r->opts->state_dir);
-	int rc = dir ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	int rc = dir ? 0 : ws_oom(err);
 	for (size_t i = 0; rc == 0 && !r->opts->dry_run && i < rec->n_endpoints; i++) {
 		struct ws_err why = WS_ERR_INIT;
 		const char *const url[] = { rec->endpoints[i].url };
@@ -235,8 +235,7 @@ static int wake_caches(struct repair *r, struct ws_err *err)
 	struct ws_err why = WS_ERR_INIT;
 	struct ws_waking *items = calloc(r->entry->record.n_endpoints + 1, sizeof *items);
 	size_t n = 0;
-	int rc = items ? note_woken(r, items, &n, err) :
-	                 ws_err_set(err, WS_ESYSTEM, "out of memory");
+	int rc = items ? note_woken(r, items, &n, err) : ws_oom(err);
 	if (n && rc == 0)
 		ws_endpoint_wake_each(r->opts->http, items, n, patience(r), r->opts->cancel, &why);
 	for (size_t k = 0; rc == 0 && k < n; k++) {
@@ -378,7 +377,7 @@ int ws_ledger_repair(struct ws_ledger_entry *entry, const struct ws_repair_opts 
 	take_from_record(&r);
 	if (!r.infos || !r.replies || !r.errs || !r.locks || !r.now || !r.urls || !r.index ||
 	    !r.middles) {
-		ws_err_set(err, WS_ESYSTEM, "out of memory");
+		ws_oom(err);
 		goto out;
 	}
 	if (take_locks(&r, err) || probe(&r, err))

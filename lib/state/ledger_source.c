@@ -62,7 +62,7 @@ static int check_file(const struct ws_ledger_record *r, const struct ws_ledger_f
 		                  pushed);
 	if (asprintf(&path, "%s%s%s", absolute ? "" : r->directory, absolute ? "" : "/", f->path) <
 	    0)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	int rc = compare_id(path, &id, err);
 	if (rc == 0 && id != f->id)
 		rc = ws_err_set(err, WS_EINPUT, "%s: the file changed after %s", path, pushed);

@@ -161,7 +161,7 @@ static int take_one(const char *dir, struct one *o, ws_deadline until, bool wait
 	const int64_t left = ws_deadline_left(until);
 	if (asprintf(&path, "%s/%s", dir, o->name) < 0 ||
 	    asprintf(&what, "endpoint %s", o->url) < 0)
-		ws_err_set(err, WS_ESYSTEM, "out of memory");
+		ws_oom(err);
 	else
 		o->fd = ws_lock_take(path, what, wait && !left ? 1 : left, cancel, err);
 	if (o->fd < 0)
@@ -179,7 +179,7 @@ int ws_locks_take(const char *dir, const char *const *urls, size_t n, int64_t wa
 		return -1;
 	struct ws_locks *l = calloc(1, sizeof *l + n * sizeof *l->items);
 	if (!l)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (size_t i = 0; i < n; i++)
 		l->items[i].fd = -1;
 	l->n = n;

@@ -88,7 +88,7 @@ static int read_entries(const char *path, const struct ws_json *array, struct ws
 	const size_t n = ws_json_count(array);
 	out->items = calloc(n ? n : 1, sizeof *out->items);
 	if (!out->items)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (const struct ws_json *node = ws_json_first(array); node; node = ws_json_next(node)) {
 		struct ws_registry_entry *e = &out->items[out->n];
 		if (read_entry(node, e, err)) {
@@ -206,8 +206,7 @@ static int make_directory_of(const char *path, struct ws_err *err)
 	if (!slash || slash == path)
 		return 0;
 	char *dir = strndup(path, (size_t)(slash - path));
-	const int rc = dir ? ws_file_mkdirs(dir, err)
-	                   : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	const int rc = dir ? ws_file_mkdirs(dir, err) : ws_oom(err);
 	free(dir);
 	return rc;
 }
@@ -221,7 +220,7 @@ static int lock(const char *path, ws_deadline until, const struct ws_cancel *can
 	if (make_directory_of(path, err))
 		return -1;
 	if (asprintf(&name, "%s.lock", path) < 0)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	const int fd = ws_file_lock(name, until, cancel, err);
 	free(name);
 	return fd;
@@ -267,7 +266,7 @@ static int put(struct ws_registry *r, struct ws_registry_entry *entry, bool *upd
 	}
 	struct ws_registry_entry *items = realloc(r->items, (r->n + 1) * sizeof *items);
 	if (!items)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	stamp(e.added_at, sizeof e.added_at);
 	r->items = items;
 	r->items[r->n++] = *entry = e;

@@ -37,7 +37,7 @@ static int open_sources(struct ws_input *in, const struct ws_input_opts *o, char
 		return open_shards(in, o, config_dir, err);
 	in->sources = calloc(1, sizeof *in->sources);
 	if (!in->sources)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	const struct ws_source_opts opts = { .memory = o->memory, .cancel = o->cancel };
 	if (o->n_paths && ws_source_open_with(&opts, o->paths, o->n_paths, &in->sources[0], err))
 		return -1;

@@ -101,7 +101,7 @@ static int describe_all(struct all *a, struct ws_product *const *products, size_
 	a->bases = calloc(n + 1, sizeof *a->bases);
 	a->looks = calloc(n * PARTS + 1, sizeof *a->looks);
 	if (!a->bases || !a->looks)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (size_t i = 0; i < n; i++) {
 		const struct ws_item *items[PARTS];
 		struct base *b = &a->bases[a->n_bases];

@@ -214,9 +214,7 @@ int ws_audit_measure(struct ws_http *http, const struct ws_input *in,
 	m.index = calloc(n + 1, sizeof *m.index);
 	m.values = calloc(n + 1, sizeof *m.values);
 	m.errs = calloc(n + 1, sizeof *m.errs);
-	int rc = m.on && m.urls && m.index && m.values && m.errs ?
-	                 0 :
-	                 ws_err_set(err, WS_ESYSTEM, "out of memory");
+	int rc = m.on && m.urls && m.index && m.values && m.errs ? 0 : ws_oom(err);
 	if (!rc) {
 		begin(&m, n);
 		rc = ask_layer(&m, n, 0, err) ||

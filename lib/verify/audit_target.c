@@ -91,7 +91,7 @@ int ws_audit_ask(struct ws_http *http, const struct ws_endpoint_info *infos, siz
 	const char **urls = calloc(n + 1, sizeof *urls);
 	for (size_t i = 0; i < n; i++)
 		describe(&out[i], &infos[i]);
-	const int rc = !lists || !errs || !urls ? ws_err_set(err, WS_ESYSTEM, "out of memory") :
+	const int rc = !lists || !errs || !urls ? ws_oom(err) :
 	                                          ask_lists(http, n, thorough, until, cancel, out,
 	                                                    lists, urls, errs, err);
 	for (size_t i = 0; rc && i < n; i++)

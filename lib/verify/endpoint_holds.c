@@ -121,7 +121,7 @@ int ws_endpoint_list_all(struct ws_http *http, const char *const *urls, size_t n
 	struct ws_buf body;
 	char path[WS_PATH_MAX];
 	ws_buf_init(&body, 2 * WS_PATH_MAX);
-	int rc = calls ? 0 : ws_err_set(&why, WS_ESYSTEM, "out of memory");
+	int rc = calls ? 0 : ws_oom(&why);
 	for (size_t i = 0; i < n; i++)
 		outs[i] = (struct ws_weight_list){ 0 };
 	if (!rc)
@@ -198,8 +198,7 @@ int ws_endpoint_checksums(struct ws_http *http, const char *const *urls, size_t 
 	ws_buf_init(&body, 0);
 	ws_buf_puts(&body, "{\"action\":\"checksum\"}");
 	struct ws_err why = WS_ERR_INIT;
-	int rc = calls ? ws_buf_check(&body, "checksums", &why)
-	               : ws_err_set(&why, WS_ESYSTEM, "out of memory");
+	int rc = calls ? ws_buf_check(&body, "checksums", &why) : ws_oom(&why);
 	for (size_t i = 0; i < n; i++)
 		outs[i] = (struct ws_checksums){ 0 };
 	for (size_t i = 0; !rc && i < n; i++)
@@ -228,7 +227,7 @@ static int collect_names(struct ws_checksums *sums, struct ws_weight_list *out, 
 		n += sums->ranks[r].n;
 	out->items = calloc(n ? n : 1, sizeof *out->items);
 	if (!out->items)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (size_t r = 0; r < sums->n_ranks; r++)
 		for (size_t i = 0; i < sums->ranks[r].n; i++) {
 			const struct ws_checksum *sum = &sums->ranks[r].items[i];

@@ -102,7 +102,7 @@ int ws_hashes_begin(struct ws_hashes *h, const struct ws_plan *plan, unsigned th
 		                 .stop = WS_CANCEL_INIT, .job = { .fd = -1 } };
 	h->values = calloc(plan->n_tensors, sizeof *h->values);
 	if (!h->values)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	return ws_cancel_init(&h->stop, err) || ws_job_init(&h->job, err) ||
 	       ws_job_start(&h->job, hash_all, h, err) ? -1 : 0;
 }
@@ -146,7 +146,7 @@ static int sort_names(struct ws_hashes *h, struct ws_err *err)
 	const size_t n = h->plan->n_tensors;
 	h->sorted = malloc(n * sizeof *h->sorted);
 	if (!h->sorted)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (size_t i = 0; i < n; i++)
 		h->sorted[i] = i;
 	qsort_r(h->sorted, n, sizeof *h->sorted, by_tensor_name, (void *)(uintptr_t)h->plan);

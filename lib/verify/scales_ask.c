@@ -134,7 +134,7 @@ static int judge_list(struct asking *a, struct ws_err *err)
 	const struct ws_weight_list *l = &a->target.listing;
 	a->sorted = calloc(l->n + 1, sizeof *a->sorted);
 	if (!a->sorted)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (size_t i = 0; i < l->n; i++)
 		a->sorted[i] = &l->items[i];
 	if (l->n)
@@ -153,7 +153,7 @@ static int name_scales(struct asking *a, const struct ws_layout *layout, struct 
 	const size_t n = layout ? ws_layout_part_count(layout) : l->n;
 	a->names = calloc(n + 1, sizeof *a->names);
 	if (!a->names)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (size_t i = 0; i < n; i++) {
 		const char *name = layout ? ws_layout_part(layout, i)->name : l->items[i].name;
 		if (scale_suffix(name))

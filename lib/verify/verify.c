@@ -87,7 +87,7 @@ static int ask_checksums(struct verify *v, struct ws_err *err)
 	const size_t n = verify_select(v, WS_MEANS_NONE);
 	struct ws_checksums *sums = calloc(n + 1, sizeof *sums);
 	if (!sums)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	ws_endpoint_checksums(v->http, v->urls, n, v->until, v->opts->cancel, sums, v->errs, err);
 	for (size_t k = 0; k < n; k++) {
 		const size_t i = v->index[k];
@@ -183,7 +183,7 @@ static int open_verify(struct verify *v, struct ws_err *err)
 	v->urls = calloc(n, sizeof *v->urls);
 	v->index = calloc(n, sizeof *v->index);
 	if (!v->infos || !v->errs || !v->sums || !v->urls || !v->index)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	return make_plan(v, err) || ws_client_open(&client, &v->http, err) ? -1 : 0;
 }
 

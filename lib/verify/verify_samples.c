@@ -36,8 +36,7 @@ static int read_sample(struct sample *s, const struct ws_plan_tensor *t, struct 
 	const size_t bytes = s->n * (ws_dtype_bits(t->dtype) / 8);
 	void *raw = malloc(bytes);
 	s->numbers = malloc(s->n * sizeof *s->numbers);
-	int rc = raw && s->numbers ? ws_item_read(t->item, 0, raw, bytes, err)
-	                           : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	int rc = raw && s->numbers ? ws_item_read(t->item, 0, raw, bytes, err) : ws_oom(err);
 	if (!rc)
 		ws_number_read(t->dtype, raw, s->n, s->numbers);
 	free(raw);
@@ -314,8 +313,7 @@ int verify_samples(struct verify *v, struct ws_err *err)
 	struct ws_values *answers = calloc(n_endpoints, sizeof *answers);
 	struct ws_err *first = calloc(n_endpoints, sizeof *first);
 	const size_t n = chosen ? verify_choose(v->plan, most, v->opts->seed, chosen) : SIZE_MAX;
-	int rc = n != SIZE_MAX && answers && first ? 0 :
-	                                             ws_err_set(err, WS_ESYSTEM, "out of memory");
+	int rc = n != SIZE_MAX && answers && first ? 0 : ws_oom(err);
 	for (size_t k = 0; !rc && k < n; k++) {
 		struct sample s;
 		rc = read_sample(&s, &v->plan->tensors[chosen[k]], err);

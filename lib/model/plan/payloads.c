@@ -297,7 +297,7 @@ int ws_plan_payloads_watch(struct ws_payload *payloads, uint64_t *hashes, struct
 {
 	struct bundle *b = bundle_of(payloads);
 	if (b->n_makers && !b->hash && !(b->hash = ws_hash_new()))
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	b->hashes = hashes;
 	return 0;
 }

@@ -54,7 +54,7 @@ int ws_flow_open(size_t bytes, unsigned n_consumers, struct ws_flow **out, struc
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	struct ws_flow *f = calloc(1, sizeof *f + n_consumers * sizeof f->tails[0]);
 	if (!f)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	f->size = bytes ? (bytes + page - 1) / page * page : page;
 	f->n_tails = n_consumers;
 	f->fd = -1;

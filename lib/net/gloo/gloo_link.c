@@ -262,7 +262,7 @@ int ws_gloo_read(struct ws_gloo *g, struct ws_gloo_peer *p, struct ws_gloo_call 
                  struct ws_err *err)
 {
 	if (!p->in && !(p->in = malloc(WS_GLOO_IN)))
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (size_t total = 0; total < TURN_MAX;) {
 		if (ws_gloo_parse(g, p, call, err))
 			return -1;

@@ -270,7 +270,7 @@ static int form(const struct forming *f, struct ws_err *err)
 	const bool g1 = g->layout == WS_GLOO_G1;
 	struct ws_gloo_address *ours = calloc(g->size, sizeof *ours); /* G1: by peer */
 	if (!ours)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	int rc = g1 ? publish_list(f, ours, err) : publish_card(f, err);
 	if (g1)
 		g->address = ours[g->rank == 0 ? 1 : 0];
@@ -288,7 +288,7 @@ struct ws_gloo *ws_gloo_new(const struct ws_gloo_opts *o, struct ws_err *err)
 	if (!g || !peers) {
 		free(g);
 		free(peers);
-		ws_err_set(err, WS_ESYSTEM, "out of memory");
+		ws_oom(err);
 		return NULL;
 	}
 	*g = (struct ws_gloo){ .rank = o->rank, .size = o->size, .layout = o->layout,

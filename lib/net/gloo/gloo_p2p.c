@@ -66,7 +66,7 @@ static bool make_tile(struct lane *l, const struct ws_span *span, uint64_t at)
 {
 	const uint64_t left = span->length - at;
 	if (!l->tile && !(l->tile = malloc(TILE))) {
-		ws_err_set(&l->x->made, WS_ESYSTEM, "out of memory");
+		ws_oom(&l->x->made);
 		return false;
 	}
 	l->tile_at = 0;
@@ -335,7 +335,7 @@ int ws_gloo_exchange(struct ws_gloo *g, const struct ws_gloo_transfer *transfers
 	};
 	int rc = -1;
 	if (!x.lanes || !x.places || !x.scratch) {
-		ws_err_set(err, WS_ESYSTEM, "out of memory");
+		ws_oom(err);
 	} else {
 		share_out(&x);
 		rc = run(&x, err);

@@ -80,7 +80,7 @@ static int ask(struct receiving *r, struct ws_err *err)
 		if (is_kept(r, i)) {
 			r->items[i].mem = malloc(r->sinks[i].length + 1);
 			if (!r->items[i].mem)
-				return ws_err_set(err, WS_ESYSTEM, "out of memory");
+				return ws_oom(err);
 			r->n_kept++;
 		}
 		if (ws_gloo_queue(r->parent, WS_GLOO_RECV_READY, r->source.tag + (uint32_t)i,
@@ -328,7 +328,7 @@ static int prepare(struct receiving *r, struct ws_err *err)
 	bool ring = false;
 	r->items = calloc(r->n + 1, sizeof *r->items);
 	if (!r->items)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (size_t i = 0; i < r->n; i++) {
 		const struct ws_gloo_sink *sink = &r->sinks[i];
 		struct item *it = &r->items[i];
@@ -354,7 +354,7 @@ int ws_gloo_recv(struct ws_gloo *g, unsigned root, const struct ws_gloo_sink *it
 		                  g->rank, root, g->size);
 	struct receiving *r = calloc(1, sizeof *r);
 	if (!r)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	r->call = (struct ws_gloo_call){ .ops = &ops, .until = until, .cancel = cancel };
 	r->source = (struct ws_gloo_source){ .n_items = n, .tag = g->tag, .length = length_of,
 	                                     .peek = peek, .took = took };

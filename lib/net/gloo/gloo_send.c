@@ -366,7 +366,7 @@ int ws_gloo_send(struct ws_gloo *g, const struct ws_payload *items, size_t n, ws
 	                                             .explain = explain };
 	struct sending *s = calloc(1, sizeof *s);
 	if (!s)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	s->call = (struct ws_gloo_call){ .ops = &ops, .until = until, .cancel = cancel };
 	s->source = (struct ws_gloo_source){ .n_items = n, .tag = g->tag, .length = length_of,
 	                                     .peek = peek, .took = took };

@@ -38,7 +38,7 @@ int ws_http_open(const struct ws_http_opts *opts, struct ws_http **out, struct w
 	struct ws_http *h = calloc(1, sizeof *h);
 	if (!h || !(h->multi = curl_multi_init())) {
 		free(h);
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	}
 	h->connect_ns = opts->connect_ns > 0 ? opts->connect_ns : 10 * WS_NS_PER_S;
 	h->max_reply = opts->max_reply ? opts->max_reply : (size_t)64 << 20;
@@ -129,7 +129,7 @@ int ws_http_start(struct ws_http *h, struct ws_http_call *call, struct ws_err *e
 	CURL *easy = f ? curl_easy_init() : NULL;
 	if (!easy) {
 		free(f);
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	}
 	call->done = false;
 	call->sent = false;

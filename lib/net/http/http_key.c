@@ -44,7 +44,7 @@ static int trim_key(const char *path, const char *line, size_t n, char **secret,
 		if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
 			return ws_err_set(err, WS_EINPUT, "%s: key has control characters", path);
 	*secret = strndup(line, n);
-	return *secret ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	return *secret ? 0 : ws_oom(err);
 }
 
 int ws_http_read_key(const char *path, char **secret, bool *loose, struct ws_err *err)

@@ -33,7 +33,7 @@ static int add_header(struct curl_slist **list, const char *text, struct ws_err 
 {
 	struct curl_slist *grown = curl_slist_append(*list, text);
 	if (!grown)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	*list = grown;
 	return 0;
 }
@@ -83,7 +83,7 @@ int ws_http_take_ca_file(struct ws_http *h, const char *path, struct ws_err *err
 	if (rc == 0 && !strstr(ws_buf_str(&text), "-----BEGIN "))
 		rc = ws_err_set(err, WS_EINPUT, "%s: holds no certificate in PEM form", path);
 	if (rc == 0 && !(h->ca_file = strdup(path)))
-		rc = ws_err_set(err, WS_ESYSTEM, "out of memory");
+		rc = ws_oom(err);
 	ws_buf_free(&text);
 	return rc;
 }

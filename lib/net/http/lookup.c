@@ -104,7 +104,7 @@ int ws_host_lookup(const char *name, const char *service, const struct addrinfo 
 		return 0;
 	struct lookup *l = calloc(1, sizeof *l);
 	if (!l)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	snprintf(l->name, sizeof l->name, "%s", name);
 	snprintf(l->service, sizeof l->service, "%s", service);
 	l->hints = *hints;

@@ -34,7 +34,7 @@ int again_open(struct again *a, struct ws_err *err)
 		verify_begin(&a->results[i], a->opts->endpoints[i]);
 	a->before = calloc(n, sizeof *a->before);
 	a->after = calloc(n, sizeof *a->after);
-	return a->before && a->after ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	return a->before && a->after ? 0 : ws_oom(err);
 }
 
 void again_close(struct again *a)
@@ -147,7 +147,7 @@ static int connect_to(struct again *a, struct ws_err *err)
 	a->errs = calloc(n, sizeof *a->errs);
 	a->infos = calloc(n, sizeof *a->infos);
 	if (!a->errs || !a->infos)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	if (ws_client_open(&client, &a->http, err))
 		return -1;
 	const ws_deadline until = ws_deadline_min(a->until, ws_deadline_in(connect_ns));

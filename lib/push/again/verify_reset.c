@@ -388,7 +388,7 @@ static int run(struct reset *s, const struct ws_push_opts *opts,
 		return -1;
 	s->summed = calloc(opts->n_endpoints, sizeof *s->summed);
 	if (!s->summed)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	if (ws_push_open(opts, &s->push, err))
 		return -1;
 	s->push->watch.step = take_step;

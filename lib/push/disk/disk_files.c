@@ -99,7 +99,7 @@ static struct ws_json *read_note(const char *path, struct timespec *when, struct
 	char *file = NULL;
 	ws_buf_init(&text, NOTE_MAX);
 	if (asprintf(&file, "%s/%s", path, note_name) < 0) {
-		ws_err_set(err, WS_ESYSTEM, "out of memory");
+		ws_oom(err);
 		return NULL;
 	}
 	if (ws_file_read(file, &text, err) == 0)

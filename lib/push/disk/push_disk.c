@@ -176,7 +176,7 @@ static int plan_source(struct ws_push *p, struct push_disk *d, struct ws_err *er
 	if (!d->path)
 		return ws_err_errno(err, "%s", p->from.source->paths[0]);
 	d->model_path = strdup(p->opts.disk_path ? p->opts.disk_path : d->path);
-	return d->model_path ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	return d->model_path ? 0 : ws_oom(err);
 }
 
 /* Where the directory is not there yet, what it is to lie in is. Slashes at its end say nothing. */
@@ -212,7 +212,7 @@ static int plan_written(struct ws_push *p, struct push_disk *d, struct ws_err *e
 	d->path = push_disk_join(d->dir, ws_disk_name(&note, name, sizeof name));
 	d->bytes = ws_plan_files_bytes(p->from.plan);
 	if (!d->path)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	return ws_disk_room(d->dir, d->bytes, err);
 }
 
@@ -248,7 +248,7 @@ static int prepare(struct ws_push *p, struct ws_err *err)
 	free(d->path);
 	d->path = push_disk_join(d->dir, d->name);
 	d->model_path = push_disk_join(p->opts.disk_path ? p->opts.disk_path : d->dir, d->name);
-	return d->path && d->model_path ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	return d->path && d->model_path ? 0 : ws_oom(err);
 }
 
 /* Their loaders lay such weights out anew and do not know them again. */

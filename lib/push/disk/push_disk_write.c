@@ -117,10 +117,10 @@ static int list_dense(const struct ws_plan *plan, char ***out, size_t *n, struct
 			continue;
 		list[*n] = strndup(plan->tensors[i].name, len);
 		if (!list[*n]) /* one that is missing would be taken for FP8 */
-			return ws_err_set(err, WS_ESYSTEM, "out of memory");
+			return ws_oom(err);
 		++*n;
 	}
-	return list ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	return list ? 0 : ws_oom(err);
 }
 
 /* What the weights are now; which of them stayed as they were is said one by one. */
@@ -171,7 +171,7 @@ static int write_config(const struct ws_push *p, struct ws_err *err)
 	ws_buf_init(&text, CONFIG_MAX);
 	ws_buf_init(&changed, CONFIG_MAX);
 	char *path = push_disk_join(push_disk_of(p)->store.tmp, "config.json");
-	int rc = path ? read_config(p, &text, err) : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	int rc = path ? read_config(p, &text, err) : ws_oom(err);
 	const bool change = rc == 0 && is_requantized(p);
 	if (change)
 		rc = describe_quant(p, ws_buf_str(&text), text.len,
@@ -254,8 +254,7 @@ static int copy_small(const struct ws_push *p, const char *dir, struct ws_err *e
 			continue;
 		char *from = push_disk_join(dir, e->d_name);
 		char *to = push_disk_join(push_disk_of(p)->store.tmp, e->d_name);
-		rc = from && to ? copy_file(from, to, err) :
-		                  ws_err_set(err, WS_ESYSTEM, "out of memory");
+		rc = from && to ? copy_file(from, to, err) : ws_oom(err);
 		free(from);
 		free(to);
 		n++;
@@ -275,7 +274,7 @@ static int copy_others(const struct ws_push *p, struct ws_err *err)
 	const char *slash = strrchr(path, '/');
 	char *dir =
 		!slash ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
-	const int rc = dir ? copy_small(p, dir, err) : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	const int rc = dir ? copy_small(p, dir, err) : ws_oom(err);
 	free(dir);
 	return rc;
 }

@@ -37,7 +37,7 @@ struct ws_pickle_tensor *push_from_tensor_list(const struct ws_push *p, size_t b
 	const struct ws_plan_tensor *t = &p->from.plan->tensors[bucket->first];
 	struct ws_pickle_tensor *tensors = calloc(bucket->n, sizeof *tensors);
 	if (!tensors) {
-		ws_err_set(err, WS_ESYSTEM, "out of memory");
+		ws_oom(err);
 		return NULL;
 	}
 	for (size_t i = 0; i < bucket->n; i++) {

@@ -17,7 +17,7 @@ int push_request_open(struct ws_push *p, struct push_request *r, const char *pat
 	ws_jw_object(&r->w, NULL);
 	r->calls = calloc(p->opts.n_endpoints, sizeof *r->calls);
 	r->messages = calloc(p->opts.n_endpoints, sizeof *r->messages);
-	return r->calls && r->messages ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	return r->calls && r->messages ? 0 : ws_oom(err);
 }
 
 void push_request_close(struct ws_push *p, struct push_request *r)

@@ -181,7 +181,7 @@ static int legal(struct ws_push *p, struct ws_err *err)
 	if (!(s->targets = calloc(n, sizeof *s->targets)) ||
 	    !(s->calls = calloc(n, sizeof *s->calls)) ||
 	    !(s->messages = calloc(n, sizeof *s->messages)))
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	s->n = n;
 	for (size_t i = 0; i < n; i++)
 		ws_buf_init(&s->targets[i].body, REQUEST_MAX);
@@ -200,7 +200,7 @@ static int share_batch(const struct ws_push *p, size_t k, const struct ws_sender
 	const size_t n = p->opts.n_endpoints;
 	struct ws_scatter_sends *of = calloc(n + 1, sizeof *of);
 	size_t sends = 0;
-	int rc = of ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	int rc = of ? 0 : ws_oom(err);
 	for (size_t i = 0; rc == 0 && i < n; i++) {
 		const struct ws_scatter *s = own(p)->targets[i].scatter;
 		if (k < s->n_batches)
@@ -319,7 +319,7 @@ static int open_batch(struct ws_push *p, size_t k, struct batch *b, struct ws_er
 	}
 	b->sends = calloc(n + 1, sizeof *b->sends);
 	if (!b->of || !b->sends)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		for (size_t j = 0; j < b->of[i].n; j++) {
 			b->sends[b->n++] = (struct ws_transport_send){

@@ -196,7 +196,7 @@ int ws_scatter_make(const struct ws_scatter_opts *opts, struct ws_scatter **out,
 	    !(s->batches = calloc(n_params + 1, sizeof *s->batches)) ||
 	    !(s->sorted = calloc(n + 1, sizeof *s->sorted))) {
 		ws_scatter_free(s);
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	}
 	s->opts = *opts;
 	s->tp = ws_layout_options(opts->layout)->tp;

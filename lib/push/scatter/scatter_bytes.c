@@ -54,7 +54,7 @@ static int add_stripe(struct store *st, const struct ws_stripe *s, struct ws_err
 		const size_t cap = st->cap ? st->cap * 2 : 256;
 		struct ws_stripe *more = reallocarray(st->stripes, cap, sizeof *more);
 		if (!more)
-			return ws_err_set(err, WS_ESYSTEM, "out of memory");
+			return ws_oom(err);
 		st->stripes = more;
 		st->cap = cap;
 	}
@@ -147,9 +147,7 @@ static int open_sends(size_t n, struct ws_scatter_sends *out, struct ws_err *err
 		st->first = calloc(n + 1, sizeof *st->first);
 		st->count = calloc(n + 1, sizeof *st->count);
 	}
-	return st && st->first && st->count && out->items ?
-	               0 :
-	               ws_err_set(err, WS_ESYSTEM, "out of memory");
+	return st && st->first && st->count && out->items ? 0 : ws_oom(err);
 }
 
 /* The stripes have come to rest. */
@@ -158,7 +156,7 @@ static int make_spans(struct ws_scatter_sends *out, struct ws_err *err)
 	struct store *st = out->priv;
 	st->spans = calloc(st->n_stripes + 1, sizeof *st->spans);
 	if (!st->spans)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (size_t i = 0; i < st->n_stripes; i++)
 		ws_stripe_span(&st->stripes[i], &st->spans[i]);
 	for (size_t i = 0; i < out->n; i++) {

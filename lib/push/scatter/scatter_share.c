@@ -66,7 +66,7 @@ static int add_range(struct shares *x, struct ws_scatter_entry *e, int64_t from,
 		const size_t cap = x->cap ? x->cap * 2 : 256;
 		struct ws_scatter_range *more = reallocarray(s->ranges, cap, sizeof *more);
 		if (!more)
-			return ws_err_set(err, WS_ESYSTEM, "out of memory");
+			return ws_oom(err);
 		s->ranges = more;
 		x->cap = cap;
 	}
@@ -162,7 +162,7 @@ int ws_scatter_share(struct ws_scatter *s, struct ws_err *err)
 		x->glued = calloc((size_t)rows, sizeof *x->glued);
 	}
 	if (!x || !x->rows || !x->glued)
-		rc = ws_err_set(err, WS_ESYSTEM, "out of memory");
+		rc = ws_oom(err);
 	for (size_t i = 0; rc == 0 && i < s->n_entries; i++) {
 		struct ws_scatter_entry *e = &s->entries[i];
 		const uint64_t bytes = ws_scatter_entry_bytes(s, e);

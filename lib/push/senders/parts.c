@@ -20,7 +20,7 @@ static void *grow(void *items, size_t n, size_t size)
 
 static int no_memory(struct ws_err *err)
 {
-	return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	return ws_oom(err);
 }
 
 int ws_parts_add(struct ws_parts *p, const char *name, bool sent, struct ws_err *err)

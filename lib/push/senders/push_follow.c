@@ -44,7 +44,7 @@ static int make_transfers(struct follow *f, struct ws_err *err)
 	f->transfers = calloc(s->n_sends + 1, sizeof *f->transfers);
 	f->took_ns = calloc(s->n_batches + 1, sizeof *f->took_ns);
 	if (!f->spans || !f->transfers || !f->took_ns)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (size_t i = 0; i < s->n_stripes; i++)
 		ws_stripe_span(&s->stripes[i], &f->spans[i]);
 	for (size_t i = 0; i < s->n_sends; i++) {
@@ -67,7 +67,7 @@ static int count_share(struct follow *f, struct ws_err *err)
 {
 	bool *seen = calloc(f->list.n + 1, sizeof *seen);
 	if (!seen)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	f->p->turn.n_batches = f->share.n_batches;
 	f->p->turn.n_shared = 0;
 	for (size_t i = 0; i < f->share.n_stripes; i++) {

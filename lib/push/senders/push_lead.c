@@ -221,7 +221,7 @@ int push_lead_gather(struct ws_push *p, struct ws_err *err)
 	p->turn.lead = calloc(1, sizeof *p->turn.lead);
 	if (!p->turn.lead ||
 	    !(p->turn.lead->lists = calloc(p->opts.senders, sizeof *p->turn.lead->lists)))
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	p->turn.lead->kv = ws_senders_kv(ws_group_store(p->link.group));
 	if (ws_senders_list(p->from.plan, &p->turn.lead->lists[0], err))
 		return -1;

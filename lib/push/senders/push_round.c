@@ -32,7 +32,7 @@ static int read_round(struct ws_push *p, struct ws_err *err)
 	struct ws_buf text;
 	char *path = round_path(p);
 	if (!path)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	ws_buf_init(&text, WS_ROUND_TEXT);
 	/* No file: the first round of all. */
 	if (ws_file_read(path, &text, &why) == 0)
@@ -53,7 +53,7 @@ static int write_round(const struct ws_push *p, struct ws_err *err)
 	char *path = round_path(p);
 	int rc = -1;
 	if (!path)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	ws_buf_init(&text, WS_ROUND_TEXT);
 	ws_jw_init(&w, &text);
 	ws_round_write(&w, p->turn.round, &p->turn.parts);

@@ -175,7 +175,7 @@ int push_sender_enter(struct ws_push *p, struct ws_err *err)
 	if ((!p->turn.round && !(p->turn.round = calloc(1, sizeof *p->turn.round))) ||
 	    (!p->turn.known_round &&
 	     !(p->turn.known_round = calloc(1, sizeof *p->turn.known_round))))
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	p->turn.anew = false;
 	if (take_turn(p, id, wait, err))
 		return -1;

@@ -30,7 +30,7 @@ int ws_senders_list(const struct ws_plan *plan, struct ws_sender_list *out, stru
 	*out = (struct ws_sender_list){ .n = plan->n_tensors };
 	out->tensors = calloc(plan->n_tensors + 1, sizeof *out->tensors);
 	if (!out->tensors)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	memcpy(out->tensors, plan->tensors, plan->n_tensors * sizeof *out->tensors);
 	qsort(out->tensors, out->n, sizeof *out->tensors, by_name);
 	return 0;
@@ -89,7 +89,7 @@ int ws_senders_read_list(const void *bytes, size_t n, struct ws_sender_list *out
 	out->names = malloc(c.left + NAME);
 	if (!out->tensors || !out->names) {
 		ws_senders_list_free(out);
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	}
 	char *at = out->names;
 	for (size_t i = 0; i < count && !c.bad; i++) {
@@ -149,9 +149,7 @@ int ws_senders_unite(const struct ws_sender_list *lists, unsigned n, struct ws_s
 	*out = (struct ws_sender_union){ 0 };
 	out->plan.tensors = calloc(all + 1, sizeof *out->plan.tensors);
 	out->have = calloc(all + 1, sizeof *out->have);
-	int rc = next && out->plan.tensors && out->have ?
-	                 0 :
-	                 ws_err_set(err, WS_ESYSTEM, "out of memory");
+	int rc = next && out->plan.tensors && out->have ? 0 : ws_oom(err);
 	for (const char *name; rc == 0 && (name = first_name(lists, n, next));) {
 		const size_t k = out->plan.n_tensors++;
 		const struct ws_sender_list *first = NULL;

@@ -25,7 +25,7 @@ struct written {
 
 static int no_memory(struct ws_err *err)
 {
-	return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	return ws_oom(err);
 }
 
 /* ---- numbers widened to fp32 ----------------------------------------------------------------- */

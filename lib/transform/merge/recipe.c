@@ -76,7 +76,7 @@ static int begin(const struct ws_maker *const *makers, size_t n, struct ws_makin
 	struct ws_run *run = NULL;
 	const struct ws_tiled **items = calloc(n + 1, sizeof *items);
 	if (!items)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (size_t i = 0; i < n; i++) {
 		assert(made_of(makers[i])->owner == made_of(makers[0])->owner);
 		items[i] = &made_of(makers[i])->part->tiled;

@@ -9,7 +9,7 @@
 
 static int no_memory(struct ws_err *err)
 {
-	return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	return ws_oom(err);
 }
 
 int ws_spans_add(struct ws_spans *s, const struct ws_span *span, struct ws_err *err)

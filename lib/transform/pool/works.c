@@ -40,7 +40,7 @@ int ws_works_new(unsigned threads, uint64_t scratch, struct ws_works **out, stru
 	struct ws_works *w = calloc(1, sizeof *w);
 	pthread_condattr_t monotonic;
 	if (!w)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	w->scratch = !scratch ? DEFAULT_SCRATCH : scratch < LEAST_SCRATCH ? LEAST_SCRATCH : scratch;
 	w->store = w->scratch / 2;
 	w->n_threads = choose_threads(threads, w->scratch / 8 * 3 / LEAST_DESK);

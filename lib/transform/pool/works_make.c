@@ -137,8 +137,8 @@ static void make_tile(struct ws_works *w, struct ws_desk *desk, struct ws_run *r
 	desk->used = 0;
 	desk->unwanted = &r->ended;
 	const size_t n = (size_t)(left < item->tile ? left : item->tile);
-	const int rc = !item->dry && !bytes ? ws_err_set(&err, WS_ESYSTEM, "out of memory")
-	                                    : make_bytes(w, desk, item, at, bytes, n, &err);
+	const int rc =
+		!item->dry && !bytes ? ws_oom(&err) : make_bytes(w, desk, item, at, bytes, n, &err);
 	pthread_mutex_lock(&w->lock);
 	w->made++;
 	r->n_making--;

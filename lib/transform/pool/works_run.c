@@ -59,12 +59,12 @@ int ws_run_begin(struct ws_works *w, const struct ws_tiled *const *items, size_t
 {
 	struct ws_run *r = calloc(1, sizeof *r);
 	if (!r)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	*r = (struct ws_run){ .works = w, .n_items = n, .eager = eager, .wanted = SIZE_MAX,
 		              .failed = SIZE_MAX };
 	if (lay_out(r, items)) {
 		works_free_run(r);
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	}
 	pthread_mutex_lock(&w->lock);
 	const int rc = works_start_threads(w, err);

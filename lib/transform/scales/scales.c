@@ -93,7 +93,7 @@ int ws_scales_notes_end(struct ws_scales_notes *n, struct ws_err *err)
 		r->count[r->findings[i].verdict]++;
 		*(s == WS_ERROR ? &r->errors : s == WS_WARN ? &r->warnings : &r->notes) += 1;
 	}
-	return n->failed ? ws_err_set(err, WS_ESYSTEM, "out of memory") : 0;
+	return n->failed ? ws_oom(err) : 0;
 }
 
 void ws_scales_report_free(struct ws_scales_report *r)
@@ -251,7 +251,7 @@ static int find_tasks(struct ws_scales *s, struct ws_scales_report *r, struct ws
 	const size_t n = ws_catalog_count(c);
 	s->tasks = calloc(n + 1, sizeof *s->tasks);
 	if (!s->tasks)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (size_t i = 0; i < n; i++) {
 		struct ws_scales_task *t = &s->tasks[s->n_tasks];
 		const struct ws_item *item = ws_catalog_item(c, i);
@@ -287,7 +287,7 @@ static int list_compared(const struct ws_scales *s, struct ws_scales_report *r, 
 {
 	r->compared = calloc(s->n_tasks + 1, sizeof *r->compared);
 	if (!r->compared)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (size_t i = 0; i < s->n_tasks; i++)
 		if (s->tasks[i].compared)
 			r->compared[r->n_compared++] = s->tasks[i].error;

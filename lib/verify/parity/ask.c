@@ -223,7 +223,7 @@ static int flush(struct ws_http *http, const struct ws_ask *ask, struct ws_err *
 	const ws_deadline until = ws_deadline_in(ns);
 	struct ws_endpoint_answer *answers = calloc(ask->n_urls + 1, sizeof *answers);
 	if (!answers)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	const int rc = ws_endpoint_flush(http, ask->urls, ask->n_urls, until, until,
 	                                 ask->opts->cancel, answers, err);
 	for (size_t i = 0; rc && i < ask->n_urls; i++)
@@ -278,7 +278,7 @@ int ws_ask(struct ws_http *http, const struct ws_ask *ask, struct ws_err *err)
 	p.slots = calloc(p.each * ask->n_urls + 1, sizeof *p.slots);
 	p.next = calloc(ask->n_urls + 1, sizeof *p.next);
 	p.asked = calloc(ask->n_urls + 1, sizeof *p.asked);
-	int rc = p.slots && p.next && p.asked ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	int rc = p.slots && p.next && p.asked ? 0 : ws_oom(err);
 	for (size_t i = 0; !rc && i < p.each * ask->n_urls; i++)
 		p.slots[i].url = i % ask->n_urls;
 	if (!rc)

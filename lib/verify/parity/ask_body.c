@@ -129,7 +129,7 @@ int ws_ask_keep(struct ws_ask_saved *saved, size_t prompt, size_t n_prompts,
 			WS_ANSWERS_MAX >> 20);
 	if (saved->texts && (saved->texts[prompt] = strndup(ws_buf_str(text), text->len)))
 		return 0;
-	return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	return ws_oom(err);
 }
 
 int ws_ask_write(const struct ws_ask_saved *saved, const char *path, struct ws_err *err)

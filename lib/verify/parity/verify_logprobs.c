@@ -80,7 +80,7 @@ static int ask(struct verify_logprobs *v, size_t from, size_t n, const struct ws
 		ws_logprobs_list_free(list);
 		list->items = calloc(prompts->n, sizeof *list->items);
 		if (!list->items)
-			return ws_err_set(err, WS_ESYSTEM, "out of memory");
+			return ws_oom(err);
 		list->n = prompts->n;
 	}
 	return ws_ask(v->http, &a, err);
@@ -100,7 +100,7 @@ static int add_sequence(struct ws_prompts *out, const struct ws_logprobs *l, boo
 	}
 	int64_t *ids = malloc((n + more) * sizeof *ids);
 	if (!ids)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	memcpy(ids, l->part[WS_PREFILL].ids, n * sizeof *ids);
 	if (more)
 		memcpy(ids + n, l->part[WS_DECODE].ids, more * sizeof *ids);
@@ -141,7 +141,7 @@ static int split(const struct ws_logprobs *from, struct ws_logprobs *l, struct w
 	if (!ids || !values) {
 		free(ids);
 		free(values);
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	}
 	free(l->part[WS_DECODE].ids);
 	free(l->part[WS_DECODE].values);
@@ -217,7 +217,7 @@ static int read_files(struct verify_logprobs *v, struct ws_err *err)
 	v->n_sides = v->ask->n_files + v->ask->n_endpoints;
 	v->sides = calloc(v->n_sides + 1, sizeof *v->sides);
 	if (!v->sides)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (size_t i = 0; i < v->n_sides; i++)
 		v->sides[i].name = i < v->ask->n_files ? v->ask->files[i] :
 		                                         v->ask->endpoints[i - v->ask->n_files];

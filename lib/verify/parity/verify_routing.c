@@ -57,7 +57,7 @@ static int find_shape(struct verify_routing *v, struct ws_err *err)
 	struct ws_endpoint_info *info = calloc(1, sizeof *info);
 	struct ws_config *config = NULL;
 	const char *dir = v->opts->config;
-	int rc = info ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	int rc = info ? 0 : ws_oom(err);
 	if (!rc && !dir && !(dir = find_model(v, info, err)))
 		rc = -1;
 	if (!rc)
@@ -96,7 +96,7 @@ static int ask_all(struct verify_routing *v, struct ws_err *err)
 		struct ws_routing_list *list = &v->sides[i].answers;
 		list->items = calloc(v->prompts->n, sizeof *list->items);
 		if (!list->items)
-			return ws_err_set(err, WS_ESYSTEM, "out of memory");
+			return ws_oom(err);
 		list->n = v->prompts->n;
 	}
 	const struct ws_ask a = {
@@ -257,7 +257,7 @@ static int begin(struct verify_routing *v, struct ws_err *err)
 	v->n_sides = a->n_files + a->n_endpoints;
 	v->sides = calloc(v->n_sides + 1, sizeof *v->sides);
 	if (!v->sides)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return ws_oom(err);
 	for (size_t i = 0; i < v->n_sides; i++)
 		v->sides[i].name = i < a->n_files ? a->files[i] : a->endpoints[i - a->n_files];
 	if (a->n_endpoints && a->n_files > 1)
