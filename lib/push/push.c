@@ -24,27 +24,27 @@ static int meet_senders(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
+/* Finds out what servers the endpoints are. A dry run may do without any. */
+static int detect(struct ws_push *p, struct ws_err *err)
+{
+	if (!p->opts.n_endpoints)
+		return 0;
+	push_leave_dead_group(p);
+	push_enter(p, WS_PHASE_CONNECT);
+	return push_connect(p, err) || push_twins(p, err) || push_choose(p, err) ||
+	                       push_others_connect(p, err) ? -1 : 0;
+}
+
 /* Reads and compares, and asks for nothing that a server would have to undo. */
 static int get_ready(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
 	push_enter(p, WS_PHASE_CONNECT);
 	if (ws_endpoint_check_version(p->from.weight_version, err) || push_check_files(p, err) ||
-	    push_sender_enter(p, err) || push_claim(p, err) || push_note_asleep(p, s->asleep, err))
+	    push_sender_enter(p, err) || push_claim(p, err) ||
+	    push_note_asleep(p, s->asleep, err) || detect(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_PLAN);
-	p->from.format = push_choose_format(p);
-	if (push_make_plan(p, s, NULL, err))
-		return -1;
-	if (p->opts.n_endpoints) {
-		push_enter(p, WS_PHASE_DESTROY);
-		push_leave_dead_group(p);
-		push_enter(p, WS_PHASE_CONNECT);
-		if (push_connect(p, err) || push_twins(p, err) || push_choose(p, err) ||
-		    push_others_connect(p, err))
-			return -1;
-	}
-	push_enter(p, WS_PHASE_PLAN);
-	if (push_plan_again(p, s, err) || (p->protocol->planned && p->protocol->planned(p, err)))
+	if (push_make_plan(p, s, err) || (p->protocol->planned && p->protocol->planned(p, err)))
 		return -1;
 	push_emit_plan(p);
 	if (push_sender_part(p, err))

@@ -136,7 +136,8 @@ static size_t find_plain(const struct ws_push *p)
  * takes them as uint8; it is also one broadcast instead of hundreds. */
 enum ws_load_format push_choose_format(const struct ws_push *p)
 {
-	if (p->protocol->tensors_only || p->opts.format == WS_PUSH_FORMAT_NONE)
+	/* The first sender decides for the others. */
+	if (p->protocol->tensors_only || push_follows(p) || p->opts.format == WS_PUSH_FORMAT_NONE)
 		return WS_FORMAT_TENSORS;
 	if (p->opts.format == WS_PUSH_FORMAT_FLATTENED || p->protocol->files || !p->to.known)
 		return WS_FORMAT_FLATTENED;

@@ -66,12 +66,11 @@ static void open_config(const struct ws_endpoint_info *info, struct ws_config **
 		*out = NULL;
 }
 
-int push_find_server(struct ws_push *p, struct ws_err *err)
+void push_find_server(struct ws_push *p)
 {
 	const struct ws_transform_opts *o = p->opts.transform;
-	(void)err;
-	if (!o || o->quantize == WS_QUANTIZE_NONE || o->quant || p->from.server)
-		return 0;
+	if (!o || o->quantize == WS_QUANTIZE_NONE || o->quant)
+		return;
 	for (size_t i = 0; p->to.known && !p->from.server && i < p->opts.n_endpoints; i++) {
 		open_config(&p->to.infos[i], &p->from.server);
 		if (p->from.server && strcmp(ws_config_quant(p->from.server)->method, "fp8")) {
@@ -79,7 +78,6 @@ int push_find_server(struct ws_push *p, struct ws_err *err)
 			p->from.server = NULL;
 		}
 	}
-	return 0;
 }
 
 /* ---- what is sent ---------------------------------------------------------------------------- */

@@ -20,6 +20,7 @@ void push_leave_dead_group(struct ws_push *p)
 {
 	if (!p->link.group || ws_group_alive(p->link.group))
 		return;
+	push_enter(p, WS_PHASE_DESTROY);
 	push_warn(p, NULL, "a peer left group %s since the last push: making a new one",
 	          ws_group_name(p->link.group));
 	ws_group_close(take_group(p), NULL, ws_deadline_in(DESTROY_NS));

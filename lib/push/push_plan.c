@@ -17,24 +17,47 @@ void push_name_source(struct ws_push *p, const struct ws_push_source *s)
 	}
 }
 
-int push_make_plan(struct ws_push *p, const struct ws_push_source *s, const char *fallback,
-                   struct ws_err *err)
+/* Plans the buckets. Mixed dtypes show only in a plan, and some servers take flattened buckets of
+ * one dtype only: these get a second plan. */
+static int plan_buckets(struct ws_push *p, struct ws_err *err)
 {
 	const struct ws_plan_opts opts = {
 		.bucket_size = p->opts.bucket_size,
-		.format = p->from.format,
+		.format = push_choose_format(p),
 		.include = p->opts.include,
 		.n_include = p->opts.n_include,
 		.exclude = p->opts.exclude,
 		.n_exclude = p->opts.n_exclude,
 	};
+	if (ws_plan_make(p->from.input.catalog, &opts, &p->from.plan, err))
+		return -1;
+	struct ws_plan_opts other = opts;
+	other.format = push_choose_format(p);
+	if (other.format == opts.format)
+		return 0;
+	ws_plan_free(p->from.plan);
+	p->from.plan = NULL;
+	return ws_plan_make(p->from.input.catalog, &other, &p->from.plan, err);
+}
+
+/* Where the model that a server runs can be read here, for a source without a config; NULL. */
+static const char *find_model_dir(const struct ws_push *p)
+{
+	const char *dir = NULL;
+	for (size_t i = 0; p->to.known && !dir && i < p->opts.n_endpoints; i++)
+		dir = ws_audit_model_dir(&p->to.infos[i]);
+	return dir;
+}
+
+int push_make_plan(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
+{
 	struct ws_transform_opts transform = { 0 };
 	const struct ws_input_opts input = {
 		.paths = s->paths,
 		.n_paths = s->n_paths,
 		.map = p->opts.map,
 		.config = p->opts.config,
-		.fallback = fallback,
+		.fallback = find_model_dir(p),
 		.sharded_tp = p->opts.sharded_tp,
 		.sharded_ep = p->opts.sharded_ep,
 		.memory = &ws_memory_cuda,
@@ -48,36 +71,19 @@ int push_make_plan(struct ws_push *p, const struct ws_push_source *s, const char
 	transform.n_include = p->opts.n_include;
 	transform.exclude = p->opts.exclude;
 	transform.n_exclude = p->opts.n_exclude;
+	push_find_server(p);
 	if (p->from.server && !transform.quant)
 		transform.quant = ws_config_quant(p->from.server);
 	if (ws_input_open(&input, &p->from.input, err))
 		return -1;
 	for (size_t i = 0; i < p->from.input.n_sources; i++)
 		ws_source_trace(p->from.input.sources[i], p->opts.trace);
-	if (ws_plan_make(p->from.input.catalog, &opts, &p->from.plan, err))
+	if (plan_buckets(p, err))
 		return -1;
 	/* What an adapter changes may be in the part of another sender. */
 	return p->from.input.transform && p->opts.senders < 2 ?
 	               ws_transform_sends(p->from.input.transform, err) :
 	               0;
-}
-
-int push_plan_again(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
-{
-	const char *dir = NULL;
-	const bool none = !p->from.input.config && !p->from.input.why.code;
-	if (push_find_server(p, err))
-		return -1;
-	for (size_t i = 0; none && !dir && i < p->opts.n_endpoints; i++)
-		dir = ws_audit_model_dir(&p->to.infos[i]);
-	const enum ws_load_format format = push_choose_format(p);
-	if (!dir && !p->from.server && format == p->from.format)
-		return 0;
-	p->from.format = format;
-	ws_plan_free(p->from.plan);
-	p->from.plan = NULL;
-	ws_input_close(&p->from.input);
-	return push_make_plan(p, s, dir, err);
 }
 
 static void find_largest(const struct ws_push *p, uint64_t *bytes, size_t *payloads)

@@ -85,7 +85,6 @@ struct push_targets {
 struct push_material {
 	struct ws_input input;
 	struct ws_plan *plan;
-	enum ws_load_format format;        /* that the plan is made for */
 	const struct ws_push_source *source; /* the caller's */
 	char name[1024];                   /* of the source */
 	const char *weight_version;
@@ -204,13 +203,10 @@ struct ws_push {
 
 /* push_plan.c */
 void push_name_source(struct ws_push *p, const struct ws_push_source *s);
-/* fallback: a config for a source without one; NULL. */
-int push_make_plan(struct ws_push *p, const struct ws_push_source *s, const char *fallback,
-                   struct ws_err *err);
-/* A source that says nothing of its model is of the model that the endpoints run, where
- * their config can be read here. What becomes FP8 is what they keep so, and a bucket is
- * flattened where all understand it. */
-int push_plan_again(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err);
+/* Opens the source and plans its buckets, once the servers are known. A source without a config is
+ * of the model that the servers run, if their config can be read here; --quantize makes FP8 of
+ * what they keep in FP8; buckets are flattened if all servers take that. */
+int push_make_plan(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err);
 void push_emit_plan(struct ws_push *p);
 /* The most of a GPU that one of the plan's buckets takes. */
 uint64_t push_largest_box(const struct ws_push *p);
@@ -432,8 +428,8 @@ int push_find_targets(struct ws_push *p, struct ws_err *err); /* asks, where nob
 void push_names_forget(struct ws_push *p); /* the endpoints may be others now */
 
 /* push_fp8.c */
-/* The config.json of an endpoint that says it keeps FP8, where one can be read; else NULL. */
-int push_find_server(struct ws_push *p, struct ws_err *err);
+/* Sets p->from.server for a push that quantizes. */
+void push_find_server(struct ws_push *p);
 int push_check_fp8(struct ws_push *p, struct ws_err *err);  /* can all of them take what is sent? */
 
 /* push_shown.c */

@@ -274,8 +274,7 @@ static int run(struct follow *f, struct ws_err *err)
 int push_follow(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
 	struct follow f = { .p = p, .talk.p = p, .job.fd = -1, .stop = WS_CANCEL_INIT };
-	p->from.format = WS_FORMAT_TENSORS;
-	int rc = push_make_plan(p, s, NULL, err);
+	int rc = push_make_plan(p, s, err);
 	if (rc == 0) {
 		push_emit_plan(p);
 		rc = ws_cancel_init(&f.stop, err) || ws_job_init(&f.job, err) || run(&f, err) ? -1 :
