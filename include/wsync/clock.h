@@ -19,6 +19,7 @@ typedef int64_t ws_deadline; /* ns on CLOCK_MONOTONIC */
 #define WS_NS_PER_S INT64_C(1000000000)
 
 int64_t ws_now_ns(void);
+void ws_sleep(int64_t ns); /* a signal ends it early */
 /* ns from now; negative or huge values saturate to now and to WS_FOREVER. */
 ws_deadline ws_deadline_in(int64_t ns);
 static inline ws_deadline ws_deadline_min(ws_deadline a, ws_deadline b)

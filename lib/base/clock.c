@@ -38,3 +38,9 @@ int ws_deadline_poll_ms(ws_deadline until, int most_ms)
 		return most_ms;
 	return (int)((left + WS_NS_PER_MS - 1) / WS_NS_PER_MS);
 }
+
+void ws_sleep(int64_t ns)
+{
+	const struct timespec ts = { .tv_sec = ns / WS_NS_PER_S, .tv_nsec = ns % WS_NS_PER_S };
+	nanosleep(&ts, NULL);
+}

@@ -103,19 +103,8 @@ int push_init_group(struct ws_push *p, struct ws_err *err)
 		return 0; /* nobody has joined it yet */
 	p->link.place.port = 0;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		const struct ws_event ev = {
-			.type = WS_EV_ENDPOINT,
-			.endpoint = { .url = p->to.endpoints[i].url,
-			              .phase = WS_PHASE_INIT,
-			              .ok = true,
-			              .rank_offset = p->to.members[i].rank_offset,
-			              .ranks = p->to.members[i].ranks,
-			              .version = p->to.infos[i].version,
-			              .weight_version = p->to.infos[i].weight_version,
-			              .message = "",
-			              .ns = p->to.members[i].ns },
-		};
-		push_emit(p, &ev);
+		static const struct ws_err none = WS_ERR_INIT;
+		push_emit_endpoint(p, i, WS_PHASE_INIT, &none, "", p->to.members[i].ns);
 	}
 	return 0;
 }

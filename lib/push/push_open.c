@@ -44,25 +44,6 @@ static void choose_backend(struct ws_push *p)
 	}
 }
 
-/* What there is one of for each endpoint. */
-static int make_arrays(struct ws_push *p, size_t n, struct ws_err *err)
-{
-	p->to.endpoints = calloc(n + 1, sizeof *p->to.endpoints);
-	p->to.infos = calloc(n + 1, sizeof *p->to.infos);
-	p->to.members = calloc(n + 1, sizeof *p->to.members);
-	p->to.errs = calloc(n + 1, sizeof *p->to.errs);
-	p->to.answers = calloc(n + 1, sizeof *p->to.answers);
-	p->to.results = calloc(n + 1, sizeof *p->to.results);
-	p->to.listed = calloc(n + 1, sizeof *p->to.listed);
-	p->to.urls = calloc(n + 1, sizeof *p->to.urls);
-	p->to.index = calloc(n + 1, sizeof *p->to.index);
-	p->to.flags = calloc(n + 1, sizeof *p->to.flags);
-	if (p->to.endpoints && p->to.infos && p->to.members && p->to.errs && p->to.answers &&
-	    p->to.results && p->to.listed && p->to.urls && p->to.index && p->to.flags)
-		return 0;
-	return ws_oom(err);
-}
-
 /* --include '*' leaves nothing out, and is no filter. */
 static bool includes_all(const struct ws_push_opts *o)
 {
@@ -83,7 +64,7 @@ static int take_opts(struct ws_push *p, const struct ws_push_opts *opts, struct 
 	p->opts.init_ns = opts->init_ns > 0 ? opts->init_ns : 600 * WS_NS_PER_S;
 	p->opts.bucket_ns = opts->bucket_ns > 0 ? opts->bucket_ns : 600 * WS_NS_PER_S;
 	choose_backend(p);
-	if (make_arrays(p, opts->n_endpoints, err))
+	if (push_targets_open(p, err))
 		return -1;
 	for (size_t i = 0; i < opts->n_endpoints; i++)
 		p->to.endpoints[i].url = opts->endpoints[i];
@@ -328,19 +309,9 @@ void ws_push_close(struct ws_push *p)
 	ws_client_close(p->http);
 	push_forget_own(p, true);
 	free(p->link.nccl_path);
-	free(p->to.endpoints);
-	free(p->to.infos);
-	free(p->to.members);
-	free(p->to.errs);
-	free(p->to.answers);
-	free(p->to.results);
 	free(p->turn.round);
 	free(p->turn.known_round);
 	ws_parts_free(&p->turn.parts);
-	push_names_forget(p);
-	free(p->to.listed);
-	free(p->to.urls);
-	free(p->to.index);
-	free(p->to.flags);
+	push_targets_close(p);
 	free(p);
 }

@@ -54,3 +54,21 @@ void push_warn(struct ws_push *p, const char *url, const char *fmt, ...)
 		                     .warning = { .url = url ? url : "", .message = text } };
 	push_emit(p, &ev);
 }
+
+void push_emit_endpoint(struct ws_push *p, size_t i, enum ws_phase phase, const struct ws_err *e,
+                        const char *message, int64_t ns)
+{
+	const struct ws_event ev = {
+		.type = WS_EV_ENDPOINT,
+		.endpoint = { .url = p->to.endpoints[i].url,
+		              .phase = phase,
+		              .ok = e->code == WS_OK,
+		              .rank_offset = p->to.members[i].rank_offset,
+		              .ranks = p->to.infos[i].tp_size ? p->to.members[i].ranks : 0,
+		              .version = p->to.infos[i].version,
+		              .weight_version = p->to.infos[i].weight_version,
+		              .message = e->code == WS_OK ? message : e->msg,
+		              .ns = ns },
+	};
+	push_emit(p, &ev);
+}

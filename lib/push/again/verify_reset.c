@@ -27,18 +27,15 @@ struct reset {
 
 /* ---- requests ---- */
 
-/* Collects the endpoints without checksums into the push's urls and index. Returns how many. */
+/* Starts a call of the push to the endpoints without checksums. Returns how many. */
 static size_t select_unsummed(struct reset *s)
 {
 	struct ws_push *p = s->push;
-	size_t n = 0;
-	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		if (s->summed[i])
-			continue;
-		p->to.urls[n] = p->to.endpoints[i].url;
-		p->to.index[n++] = i;
-	}
-	return n;
+	push_call_new(p);
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (!s->summed[i])
+			push_call_add(p, i);
+	return p->to.call.n;
 }
 
 static bool any_summed(const struct reset *s)
@@ -56,10 +53,11 @@ static int act(struct reset *s, enum ws_weights_action action, struct ws_err *er
 	const size_t n = select_unsummed(s);
 	if (n == 0)
 		return 0;
-	const int rc = ws_endpoint_weights_action(p->http, p->to.urls, n, action, again_step(&s->a),
-	                                          p->opts.cancel, p->to.answers, err);
+	const int rc =
+		ws_endpoint_weights_action(p->http, p->to.call.urls, n, action, again_step(&s->a),
+	                                   p->opts.cancel, p->to.call.answers, err);
 	for (size_t k = 0; k < n; k++)
-		push_note_silence(p, p->to.index[k], &p->to.answers[k].err);
+		push_note_silence(p, p->to.call.index[k], &p->to.call.answers[k].err);
 	return rc;
 }
 
@@ -84,13 +82,13 @@ static int reset_all(struct reset *s, struct ws_err *err)
 {
 	struct ws_push *p = s->push;
 	const size_t n = push_select(p, NULL);
-	const int rc =
-		ws_endpoint_weights_action(p->http, p->to.urls, n, WS_WEIGHTS_RESET,
-	                                   again_step(&s->a), p->opts.cancel, p->to.answers, err);
+	const int rc = ws_endpoint_weights_action(p->http, p->to.call.urls, n, WS_WEIGHTS_RESET,
+	                                          again_step(&s->a), p->opts.cancel,
+	                                          p->to.call.answers, err);
 	for (size_t i = 0; i < n; i++)
-		push_note_silence(p, i, &p->to.answers[i].err);
+		push_note_silence(p, i, &p->to.call.answers[i].err);
 	for (size_t i = 0; rc && i < n; i++)
-		again_fail(&s->a, i, &p->to.answers[i].err);
+		again_fail(&s->a, i, &p->to.call.answers[i].err);
 	return rc ? hint_at_need(err) : 0;
 }
 
@@ -140,8 +138,9 @@ static int remember(struct reset *s, struct ws_err *err)
 	if (!act(s, WS_WEIGHTS_SNAPSHOT, err))
 		return 0;
 	for (size_t k = 0; k < select_unsummed(s); k++)
-		if (s->push->to.answers[k].err.code != WS_OK)
-			again_fail(&s->a, s->push->to.index[k], &s->push->to.answers[k].err);
+		if (s->push->to.call.answers[k].err.code != WS_OK)
+			again_fail(&s->a, s->push->to.call.index[k],
+			           &s->push->to.call.answers[k].err);
 	return hint_at_need(err);
 }
 
@@ -228,13 +227,14 @@ static int check_comparisons(struct reset *s, struct ws_err *err)
 	int rc = 0;
 	act(s, WS_WEIGHTS_COMPARE, NULL);
 	for (size_t k = 0; k < select_unsummed(s); k++) {
-		const struct ws_err *said = &p->to.answers[k].err;
+		const struct ws_err *said = &p->to.call.answers[k].err;
 		if (said->code == WS_OK) {
-			rc = refuse_reset(&s->a, p->to.index[k], ", by its own comparison", err);
+			rc = refuse_reset(&s->a, p->to.call.index[k], ", by its own comparison",
+			                  err);
 		} else if (said->code != WS_EREFUSED || said->native != 400) {
-			again_fail(&s->a, p->to.index[k], said);
+			again_fail(&s->a, p->to.call.index[k], said);
 			if (err && err->code == WS_OK)
-				*err = s->a.results[p->to.index[k]].err;
+				*err = s->a.results[p->to.call.index[k]].err;
 			rc = -1;
 		}
 	}
@@ -262,7 +262,7 @@ static void find_intact(struct reset *s)
 	struct again *a = &s->a;
 	bool all = any_summed(s);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		all = all && is_answered(&p->to.answers[i].err);
+		all = all && is_answered(&p->to.call.answers[i].err);
 	if (!all)
 		return;
 	ask_checksums(s, a->after);
@@ -315,8 +315,8 @@ static void judge_comparisons(struct reset *s)
 	struct again *a = &s->a;
 	act(s, WS_WEIGHTS_COMPARE, NULL);
 	for (size_t k = 0; k < select_unsummed(s); k++) {
-		const size_t i = p->to.index[k];
-		const struct ws_endpoint_answer *answer = &p->to.answers[k];
+		const size_t i = p->to.call.index[k];
+		const struct ws_endpoint_answer *answer = &p->to.call.answers[k];
 		const struct ws_endpoint_info *info = &a->infos[i];
 		a->results[i].ranks = 1;
 		a->results[i].unknown_ranks = info->tp_size * info->pp_size - 1;

@@ -153,7 +153,7 @@ int push_verify(struct ws_push *p, struct ws_err *err)
 	struct ws_checksums *sums = calloc(n, sizeof *sums);
 	if (!sums)
 		return ws_oom(err);
-	ws_endpoint_checksums(p->http, p->to.urls, n, until, p->opts.cancel, sums, p->to.errs,
+	ws_endpoint_checksums(p->http, p->to.call.urls, n, until, p->opts.cancel, sums, p->to.errs,
 	                      NULL);
 	int rc = 0;
 	for (size_t i = 0; i < n; i++) {
@@ -198,18 +198,18 @@ int push_set_version(struct ws_push *p, struct ws_err *err)
 	}
 	const size_t n = push_select(p, NULL);
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.connect_ns));
-	if (ws_endpoint_set_version(p->http, p->to.urls, n, p->from.weight_version, until,
-	                            p->opts.cancel, p->to.answers, err) == 0)
+	if (ws_endpoint_set_version(p->http, p->to.call.urls, n, p->from.weight_version, until,
+	                            p->opts.cancel, p->to.call.answers, err) == 0)
 		return 0;
 	for (size_t i = 0; i < n; i++) {
-		push_note_silence(p, i, &p->to.answers[i].err);
-		push_note_gone(p, i, &p->to.answers[i].err);
+		push_note_silence(p, i, &p->to.call.answers[i].err);
+		push_note_gone(p, i, &p->to.call.answers[i].err);
 	}
 	/* The weights are everywhere, so it is the first failure and not "some and some not". */
 	for (size_t i = 0; err && i < n; i++) {
-		if (p->to.answers[i].err.code == WS_OK)
+		if (p->to.call.answers[i].err.code == WS_OK)
 			continue;
-		*err = p->to.answers[i].err;
+		*err = p->to.call.answers[i].err;
 		err->phase[0] = 0; /* part of ours */
 		break;
 	}

@@ -62,8 +62,8 @@ static void take_answer(struct ws_push *p, size_t i, enum push_side side)
 	if (side == BEGIN || code == WS_ETIMEOUT)
 		push_note_silence(p, i, &p->to.errs[i]);
 	if (side == BEGIN) { /* a request without an answer may have been obeyed */
-		const bool open = code == WS_OK ||
-		                  (p->to.answers[i].sent && !ws_endpoint_said_no(&p->to.errs[i]));
+		const bool open =
+			code == WS_OK || (e->sent && !ws_endpoint_said_no(&p->to.errs[i]));
 		push_target_event(&e->weights, open ? PUSH_SCOPE_OPENED : PUSH_SCOPE_DROPPED);
 		/* Packed weights were made loadable: the server cannot compute with
 		 * them until they are loaded. */
@@ -88,12 +88,9 @@ static int say(struct ws_push *p, size_t b, enum push_side side, ws_deadline unt
 			ws_jw_bool(&r.w, "restore_weights_before_load", side == BEGIN);
 			ws_jw_bool(&r.w, "post_process_quantization", side == END);
 		}
-		bool *asked = p->to.flags;
-		for (size_t i = 0; i < p->opts.n_endpoints; i++)
-			asked[i] = wanted(&p->to.endpoints[i]);
 		rc = push_request_ask(p, &r, wanted, until, cancel, err);
 		for (size_t i = 0; i < p->opts.n_endpoints; i++)
-			if (asked[i])
+			if (p->to.endpoints[i].asked)
 				take_answer(p, i, side);
 	}
 	push_request_close(p, &r);

@@ -151,12 +151,6 @@ static int post_bucket(struct ws_push *p, const struct push_bucket *k, struct ws
 
 /* ---- afterwards ---- */
 
-static void sleep_ns(int64_t ns)
-{
-	const struct timespec ts = { .tv_sec = ns / WS_NS_PER_S, .tv_nsec = ns % WS_NS_PER_S };
-	nanosleep(&ts, NULL);
-}
-
 /* Until nobody reads what was lent, or too long. */
 static void settle(struct ws_push *p, ws_deadline until)
 {
@@ -177,7 +171,7 @@ static void settle(struct ws_push *p, ws_deadline until)
 			grace = true;
 	}
 	if (grace)
-		sleep_ns(GRACE_NS);
+		ws_sleep(GRACE_NS);
 }
 
 /* Before the end of a session, after which the empty bucket would be refused as any other. */

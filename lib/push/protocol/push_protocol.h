@@ -77,16 +77,6 @@ extern const struct ws_transport_ops push_tensor_transport, push_ipc_transport, 
 void *push_own(struct ws_push *p, size_t n, struct ws_err *err);
 void push_forget_own(struct ws_push *p, bool ended);
 
-/* ---- push_choose.c: which of them ---- */
-
-const struct ws_capabilities *push_can(const struct ws_push *p, size_t i);
-/* Once the endpoints are known: p->protocol, as asked for or as all of them can. */
-int push_choose(struct ws_push *p, struct ws_err *err);
-const struct push_protocol *push_protocol_asked(enum ws_protocol asked);
-enum ws_load_format push_choose_format(const struct ws_push *p);
-/* The protocol, format and version of this plan at these endpoints. */
-int push_legal(struct ws_push *p, struct ws_err *err);
-
 /* ---- push_brackets.c: begin, end and undo of an update ---- */
 
 /* What endpoint i wants around an update. */
@@ -131,8 +121,8 @@ void push_write_buckets(struct ws_jw *w, const struct ws_plan *plan);
  * became of each endpoint. */
 int push_request_start(struct ws_push *p, struct push_request *r, ws_deadline until,
                        struct ws_err *err);
-/* Sends it to those that are wanted (NULL: all) and waits for their answers: errs and answers of
- * the push have one for each. -1: the first that did not agree. */
+/* Sends it to those that are wanted (NULL: all) and waits for their answers: errs of the push,
+ * `asked` and `sent` of each endpoint. -1: the first that did not agree. */
 int push_request_ask(struct ws_push *p, struct push_request *r,
                      bool (*wanted)(const struct push_endpoint *), ws_deadline until,
                      const struct ws_cancel *cancel, struct ws_err *err);

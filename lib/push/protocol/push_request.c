@@ -101,18 +101,15 @@ static void read_answer(struct ws_push *p, struct push_request *r, size_t i,
                         const struct ws_err *cut)
 {
 	struct ws_endpoint_call *call = &r->calls[i];
-	struct ws_endpoint_answer *a = &p->to.answers[i];
-	*a = (struct ws_endpoint_answer){ .err = WS_ERR_INIT,
-		                          .sent = call->http.sent,
-		                          .ns = call->http.ns };
+	struct push_endpoint *e = &p->to.endpoints[i];
+	e->sent = call->http.sent;
 	if (!call->http.done)
-		a->err = *cut;
+		p->to.errs[i] = *cut;
 	else
-		ws_endpoint_reply(call, NULL, a->message, sizeof a->message, &a->err);
-	p->to.errs[i] = a->err;
-	memcpy(r->messages[i], a->message, sizeof a->message);
-	if (r->changes && a->sent)
-		push_target_event(&p->to.endpoints[i].weights, PUSH_BYTES_LEFT);
+		ws_endpoint_reply(call, NULL, r->messages[i], sizeof r->messages[i],
+		                  &p->to.errs[i]);
+	if (r->changes && e->sent)
+		push_target_event(&e->weights, PUSH_BYTES_LEFT);
 }
 
 int push_request_ask(struct ws_push *p, struct push_request *r,
@@ -123,16 +120,18 @@ int push_request_ask(struct ws_push *p, struct push_request *r,
 	const struct ws_err *first = NULL;
 	int rc = end_body(r, &cut);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		struct push_endpoint *e = &p->to.endpoints[i];
 		p->to.errs[i] = (struct ws_err)WS_ERR_INIT;
-		p->to.answers[i] = (struct ws_endpoint_answer){ .err = WS_ERR_INIT };
-		if (rc == 0 && (!wanted || wanted(&p->to.endpoints[i])))
+		e->asked = !wanted || wanted(e);
+		e->sent = false;
+		if (rc == 0 && e->asked)
 			rc = ws_endpoint_prepare(&r->calls[i], p->to.endpoints[i].url, "POST",
 			                         r->path, &r->body, until, &cut);
 	}
 	if (rc == 0) /* else what kept it from being sent to one is what they all answer */
 		rc = ws_endpoint_run(p->http, r->calls, p->opts.n_endpoints, cancel, &cut);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		if (wanted && !wanted(&p->to.endpoints[i]))
+		if (!p->to.endpoints[i].asked)
 			continue;
 		read_answer(p, r, i, &cut);
 		if (!first && p->to.errs[i].code != WS_OK)

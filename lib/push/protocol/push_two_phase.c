@@ -62,9 +62,9 @@ static int prepare(struct ws_push *p, size_t b, struct ws_err *err)
 		write_rest(p, &r.w);
 		rc = push_request_ask(p, &r, NULL, soon(p), p->opts.cancel, err);
 		for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-			const bool open =
-				p->to.answers[i].sent && !ws_endpoint_said_no(&p->to.errs[i]);
-			push_target_event(&p->to.endpoints[i].weights,
+			const struct push_endpoint *e = &p->to.endpoints[i];
+			const bool open = e->sent && !ws_endpoint_said_no(&p->to.errs[i]);
+			push_target_event(&e->weights,
 			                  open ? PUSH_SCOPE_OPENED : PUSH_SCOPE_DROPPED);
 		}
 		push_request_note(p, &r);

@@ -76,14 +76,15 @@ static void leave_stale_group(struct ws_push *p, const char *group, struct ws_le
 	size_t k = 0;
 	for (size_t i = 0; i < n; i++)
 		if (now[i].grouped && *group)
-			p->to.urls[k++] = now[i].url;
+			p->to.call.urls[k++] = now[i].url;
 	if (k)
-		ws_endpoint_destroy_group(p->http, p->to.urls, k, group, ws_deadline_in(STALE_NS),
-		                          p->opts.cancel, p->to.answers, NULL);
+		ws_endpoint_destroy_group(p->http, p->to.call.urls, k, group,
+		                          ws_deadline_in(STALE_NS), p->opts.cancel,
+		                          p->to.call.answers, NULL);
 	k = 0;
 	for (size_t i = 0; i < n; i++)
 		if (now[i].grouped && *group) {
-			const struct ws_err *said = &p->to.answers[k++].err;
+			const struct ws_err *said = &p->to.call.answers[k++].err;
 			now[i].grouped = said->code != WS_OK && !ws_endpoint_said_no(said);
 		}
 }

@@ -13,6 +13,7 @@
  * not list. What a loader would compute (DeepSeek's w_kc, scales that were packed again) stays
  * old: such models are refused. */
 #include "push_protocol.h"
+#include "scatter.h"
 
 #include "senders.h"
 

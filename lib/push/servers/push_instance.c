@@ -52,25 +52,30 @@ static int read_instance(struct ws_push *p, size_t i, struct ws_endpoint_call *c
 	return -1;
 }
 
+/* It said at first which instance it is, and has not shown another one since. */
+static bool is_known(const struct ws_push *p, size_t i)
+{
+	return p->to.infos[i].instance && !p->to.endpoints[i].replaced;
+}
+
 static int ask_once(struct ws_push *p, struct ws_endpoint_call *calls, ws_deadline until,
-                    const struct ws_cancel *cancel, bool *changed, struct ws_err *err)
+                    struct ws_err *err)
 {
 	const size_t n = p->opts.n_endpoints;
 	struct ws_err first = WS_ERR_INIT;
 	int rc = 0;
 	for (size_t i = 0; i < n; i++)
-		if (p->to.infos[i].instance && !changed[i] &&
+		if (is_known(p, i) &&
 		    ws_endpoint_prepare(&calls[i], p->to.endpoints[i].url, "GET",
 		                        p->to.infos[i].info_path, NULL, until, err))
 			return -1;
-	if (ws_endpoint_run(p->http, calls, n, cancel, err))
+	if (ws_endpoint_run(p->http, calls, n, p->opts.cancel, err))
 		return -1;
 	for (size_t i = 0; i < n; i++) {
 		struct ws_err why = WS_ERR_INIT;
-		if (!p->to.infos[i].instance || changed[i] ||
-		    read_instance(p, i, &calls[i], &why) == 0)
+		if (!is_known(p, i) || read_instance(p, i, &calls[i], &why) == 0)
 			continue;
-		changed[i] = true;
+		p->to.endpoints[i].replaced = true;
 		if (rc == 0 || first.code == WS_ETIMEOUT) /* another says more */
 			first = why;
 		rc = -1;
@@ -80,16 +85,15 @@ static int ask_once(struct ws_push *p, struct ws_endpoint_call *calls, ws_deadli
 	return rc;
 }
 
-/* changed[i]: endpoint i is another server now. */
-static int ask(struct ws_push *p, ws_deadline until, const struct ws_cancel *cancel, bool *changed,
-               struct ws_err *err)
+static int ask(struct ws_push *p, ws_deadline until, struct ws_err *err)
 {
 	const size_t n = p->opts.n_endpoints;
 	struct ws_endpoint_call *calls = calloc(n + 1, sizeof *calls);
-	memset(changed, 0, n * sizeof *changed);
+	for (size_t i = 0; i < n; i++)
+		p->to.endpoints[i].replaced = false;
 	int rc = calls ? 0 : ws_oom(err);
 	for (int k = 0; k < TIMES && rc == 0; k++)
-		rc = ask_once(p, calls, until, cancel, changed, err);
+		rc = ask_once(p, calls, until, err);
 	for (size_t i = 0; calls && i < n; i++)
 		ws_endpoint_call_free(&calls[i]);
 	free(calls);
@@ -99,7 +103,7 @@ static int ask(struct ws_push *p, ws_deadline until, const struct ws_cancel *can
 int push_check_instances(struct ws_push *p, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.connect_ns));
-	return ask(p, until, p->opts.cancel, p->to.flags, err);
+	return ask(p, until, err);
 }
 
 /* Which of them left the group may not be known. */
@@ -109,7 +113,7 @@ static int find_leaver(struct ws_push *p, ws_deadline until, struct ws_err *err)
 	ws_err_set(err, WS_EREACH, "a server left group %s before the end of the push",
 	           ws_group_name(p->link.group));
 	ws_err_hint(err, "it was restarted or failed, and its new weights are lost: push again");
-	if (ask(p, until, p->opts.cancel, p->to.flags, &which) && which.code == WS_EREACH) {
+	if (ask(p, until, &which) && which.code == WS_EREACH) {
 		*err = which;
 		return -1;
 	}
@@ -127,8 +131,7 @@ int push_check_end(struct ws_push *p, struct ws_err *err)
 	struct ws_err why = WS_ERR_INIT;
 	if (!p->to.known || p->opts.dry_run || (p->link.group && ws_group_alive(p->link.group)))
 		return 0;
-	const int rc = p->link.group ? find_leaver(p, until, &why) :
-	                               ask(p, until, p->opts.cancel, p->to.flags, &why);
+	const int rc = p->link.group ? find_leaver(p, until, &why) : ask(p, until, &why);
 	if (rc && why.code == WS_ETIMEOUT)
 		push_warn(p, why.endpoint,
 		          "it did not say whether it is still the server that was pushed to: %s",

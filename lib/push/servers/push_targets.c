@@ -3,6 +3,42 @@
  * waited for that has been silent. */
 #include "push_state.h"
 
+#include <stdlib.h>
+
+int push_targets_open(struct ws_push *p, struct ws_err *err)
+{
+	const size_t n = p->opts.n_endpoints + 1;
+	struct push_targets *to = &p->to;
+	to->endpoints = calloc(n, sizeof *to->endpoints);
+	to->infos = calloc(n, sizeof *to->infos);
+	to->members = calloc(n, sizeof *to->members);
+	to->errs = calloc(n, sizeof *to->errs);
+	to->results = calloc(n, sizeof *to->results);
+	to->listed = calloc(n, sizeof *to->listed);
+	to->call.urls = calloc(n, sizeof *to->call.urls);
+	to->call.index = calloc(n, sizeof *to->call.index);
+	to->call.answers = calloc(n, sizeof *to->call.answers);
+	return to->endpoints && to->infos && to->members && to->errs && to->results && to->listed &&
+	                       to->call.urls && to->call.index && to->call.answers ?
+	               0 :
+	               ws_oom(err);
+}
+
+void push_targets_close(struct ws_push *p)
+{
+	struct push_targets *to = &p->to;
+	push_names_forget(p);
+	free(to->endpoints);
+	free(to->infos);
+	free(to->members);
+	free(to->errs);
+	free(to->results);
+	free(to->listed);
+	free(to->call.urls);
+	free(to->call.index);
+	free(to->call.answers);
+}
+
 /* Each step of the clean-up (end the update, leave the group, pause again, resume) waits for a
  * silent endpoint a tenth of --bucket-timeout, and at least this long. So a push with a short
  * deadline ends within two seconds of it. If no endpoint is silent, the steps have longer
@@ -25,14 +61,24 @@ ws_deadline push_patience(const struct ws_push *p, int64_t most)
 	return ws_deadline_in(most);
 }
 
+struct push_call *push_call_new(struct ws_push *p)
+{
+	p->to.call.n = 0;
+	return &p->to.call;
+}
+
+void push_call_add(struct ws_push *p, size_t i)
+{
+	struct push_call *call = &p->to.call;
+	call->urls[call->n] = p->to.endpoints[i].url;
+	call->index[call->n++] = i;
+}
+
 size_t push_select(struct ws_push *p, bool (*wanted)(const struct push_endpoint *))
 {
-	size_t n = 0;
-	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		if (wanted && !wanted(&p->to.endpoints[i]))
-			continue;
-		p->to.urls[n] = p->to.endpoints[i].url;
-		p->to.index[n++] = i;
-	}
-	return n;
+	push_call_new(p);
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (!wanted || wanted(&p->to.endpoints[i]))
+			push_call_add(p, i);
+	return p->to.call.n;
 }

@@ -35,15 +35,14 @@ static bool can_ask(const struct ws_endpoint_info *info)
 	return info->dp_size == 1;
 }
 
-/* Marks in p->to.flags the endpoints that are like another one. false: there are none. */
-static bool find_suspects(struct ws_push *p)
+/* Marks the endpoints that are like another one. false: there are none. */
+static bool find_suspects(const struct ws_push *p, bool *suspect)
 {
 	bool any = false;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		p->to.flags[i] = false;
-		for (size_t k = 0; k < p->opts.n_endpoints && !p->to.flags[i]; k++)
-			p->to.flags[i] = k != i && are_alike(&p->to.infos[i], &p->to.infos[k]);
-		any = any || p->to.flags[i];
+		for (size_t k = 0; k < p->opts.n_endpoints && !suspect[i]; k++)
+			suspect[i] = k != i && are_alike(&p->to.infos[i], &p->to.infos[k]);
+		any = any || suspect[i];
 	}
 	return any;
 }
@@ -56,13 +55,11 @@ static void post(struct ws_push *p, const char *path, const char *id, const bool
 	struct ws_buf body;
 	struct ws_jw w;
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(ANSWER_NS));
-	size_t n = 0;
+	push_call_new(p);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		p->to.answers[i] = (struct ws_endpoint_answer){ .err = WS_ERR_INIT };
-		if (!wanted[i])
-			continue;
-		p->to.urls[n] = p->to.endpoints[i].url;
-		p->to.index[n++] = i;
+		p->to.call.answers[i] = (struct ws_endpoint_answer){ .err = WS_ERR_INIT };
+		if (wanted[i])
+			push_call_add(p, i);
 	}
 	ws_buf_init(&body, 1024);
 	ws_jw_init(&w, &body);
@@ -71,8 +68,8 @@ static void post(struct ws_push *p, const char *path, const char *id, const bool
 	if (strcmp(path, "/open_session") == 0)
 		ws_jw_int(&w, "capacity_of_str_len", 1);
 	ws_jw_end_object(&w);
-	ws_endpoint_tell(p->http, p->to.urls, n, "connect", "POST", &path, true, &body, until,
-	                 p->opts.cancel, p->to.answers, NULL);
+	ws_endpoint_tell(p->http, p->to.call.urls, p->to.call.n, "connect", "POST", &path, true,
+	                 &body, until, p->opts.cancel, p->to.call.answers, NULL);
 	ws_buf_free(&body);
 }
 
@@ -95,7 +92,7 @@ static void open_at(struct ws_push *p, const bool *wanted, enum answer *answers)
 	post(p, "/open_session", id, wanted);
 	for (size_t k = 0, i = 0; i < p->opts.n_endpoints; i++)
 		if (wanted[i])
-			answers[i] = read_answer(&p->to.answers[k++], id);
+			answers[i] = read_answer(&p->to.call.answers[k++], id);
 	post(p, "/close_session", id, wanted);
 }
 
@@ -124,35 +121,44 @@ static size_t find_other(struct ws_push *p, size_t i, enum answer *answers)
 	return pair ? k : p->opts.n_endpoints;
 }
 
+/* Asks the suspects that can be asked, and finds the pair: endpoints *i and *k; *k is n_endpoints
+ * if there is none. Returns whether that is known for all of them. */
+static bool find_pair(struct ws_push *p, bool *suspect, enum answer *answers, size_t *i, size_t *k)
+{
+	const size_t n = p->opts.n_endpoints;
+	bool known = true;
+	for (size_t j = 0; j < n; j++) {
+		if (suspect[j])
+			p->to.twin = p->to.endpoints[j].url;
+		known = known && (!suspect[j] || can_ask(&p->to.infos[j]));
+		suspect[j] = suspect[j] && can_ask(&p->to.infos[j]);
+	}
+	open_at(p, suspect, answers);
+	for (size_t j = 0; j < n; j++)
+		known = known && (!suspect[j] || answers[j] == OPENED);
+	for (*i = 0; *i < n && answers[*i] != OPEN_ALREADY;)
+		++*i;
+	*k = *i < n ? find_other(p, *i, answers) : n;
+	return known;
+}
+
 int push_twins(struct ws_push *p, struct ws_err *err)
 {
 	const size_t n = p->opts.n_endpoints;
 	p->to.twin = NULL;
-	if (!p->to.probed || n < 2 || p->opts.dry_run || !find_suspects(p))
+	if (!p->to.probed || n < 2 || p->opts.dry_run)
 		return 0;
+	bool *suspect = calloc(n, sizeof *suspect);
 	enum answer *answers = calloc(n, sizeof *answers);
-	if (!answers)
-		return ws_oom(err);
-	bool known = true;
-	size_t i = 0;
-	for (size_t k = 0; k < n; k++) {
-		if (p->to.flags[k])
-			p->to.twin = p->to.endpoints[k].url;
-		known = known && (!p->to.flags[k] || can_ask(&p->to.infos[k]));
-		p->to.flags[k] = p->to.flags[k] && can_ask(&p->to.infos[k]);
-	}
-	open_at(p, p->to.flags, answers);
-	for (size_t k = 0; k < n; k++)
-		known = known && (!p->to.flags[k] || answers[k] == OPENED);
-	while (i < n && answers[i] != OPEN_ALREADY)
-		i++;
-	const size_t k = i < n ? find_other(p, i, answers) : n;
-	free(answers);
-	if (known)
+	size_t i = n, k = n;
+	int rc = suspect && answers ? 0 : ws_oom(err);
+	if (rc == 0 && find_suspects(p, suspect) && find_pair(p, suspect, answers, &i, &k))
 		p->to.twin = NULL;
-	if (ws_cancelled(p->opts.cancel))
-		return ws_err_set(err, WS_ECANCELLED, "cancelled");
-	return k < n ? refuse(p, i, k, err) : 0;
+	free(suspect);
+	free(answers);
+	if (rc == 0 && ws_cancelled(p->opts.cancel))
+		rc = ws_err_set(err, WS_ECANCELLED, "cancelled");
+	return rc == 0 && k < n ? refuse(p, i, k, err) : rc;
 }
 
 void push_twins_suspect(struct ws_push *p)

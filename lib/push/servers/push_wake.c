@@ -120,7 +120,7 @@ static void take_answers(struct ws_push *p, const struct ws_waking *items, size_
 {
 	for (size_t k = 0; k < n; k++) {
 		const struct ws_err *said = &items[k].answer.err;
-		const size_t i = p->to.index[k];
+		const size_t i = p->to.call.index[k];
 		settle(&p->to.endpoints[i], &items[k], ws_waking_failed(&items[k]));
 		push_note_silence(p, i, said);
 		push_note_gone(p, i, said);
@@ -137,7 +137,7 @@ static int wake(struct ws_push *p,
                 struct ws_err *err)
 {
 	struct ws_waking *items = calloc(p->opts.n_endpoints + 1, sizeof *items);
-	size_t n = 0;
+	size_t n = push_call_new(p)->n;
 	int rc = items ? 0 : ws_oom(err);
 	for (size_t i = 0; rc == 0 && i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->to.endpoints[i];
@@ -147,11 +147,12 @@ static int wake(struct ws_push *p,
 			                       .info = &p->to.infos[i],
 			                       .memory = e->asleep & memory };
 		expect(e, items[n].memory);
-		p->to.index[n++] = i;
+		push_call_add(p, i);
+		n = p->to.call.n;
 	}
 	if (n && (rc = push_record(p, err)))
 		for (size_t k = 0; k < n; k++)
-			settle(&p->to.endpoints[p->to.index[k]], &items[k], true);
+			settle(&p->to.endpoints[p->to.call.index[k]], &items[k], true);
 	if (n && rc == 0) {
 		rc = ws_endpoint_wake_each(p->http, items, n, until, cancel, err);
 		take_answers(p, items, n);

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_checks.h - what a push compares: names, FP8 and values before anything changes, checksums
+ * afterwards. */
+#ifndef WS_PUSH_CHECKS_H
+#define WS_PUSH_CHECKS_H
+
+#include "hashes.h"
+#include "job.h"
+#include "wsync/push.h"
+#include "wsync/tool/audit.h"
+
+struct ws_push;
+
+struct push_checks {
+	struct ws_audit names;   /* of all endpoints together (push_names.c) */
+	struct ws_hashes hashes; /* push_verify.c */
+	struct ws_job values;    /* scans for NaN and Inf in the background (push_values.c) */
+	struct ws_cancel stop_values;
+	bool on_values;
+};
+
+/* ---- push_names.c ---- */
+
+/* Compares names, shapes and dtypes with every endpoint, unless --verify none. */
+int push_names(struct ws_push *p, struct ws_err *err);
+/* Fills p->to.listed: asks each endpoint once what it lists. */
+int push_find_targets(struct ws_push *p, struct ws_err *err);
+/* Forgets p->to.listed: the endpoints may be other servers now. */
+void push_names_forget(struct ws_push *p);
+
+/* ---- push_fp8.c ---- */
+
+/* Sets p->from.server for a push that quantizes. */
+void push_find_server(struct ws_push *p);
+/* Can every endpoint take what is sent, FP8 or 16 bits? */
+int push_check_fp8(struct ws_push *p, struct ws_err *err);
+
+/* ---- push_shown.c ---- */
+
+enum push_shown { SHOWN_NOTHING, SHOWN_SCALES, SHOWN_NO_SCALES };
+/* Asks the endpoint for the scale of one weight of the plan. -1: cancelled, or a system error. */
+int push_ask_scales(struct ws_push *p, const struct ws_endpoint_info *info, enum push_shown *out,
+                    struct ws_err *err);
+
+/* ---- push_values.c: scans inputs of transforms for NaN and Inf ---- */
+
+/* Adds the GPU memory and the pinned memory that the scan needs. */
+void push_values_memory(const struct ws_push *p, uint64_t *gpu, uint64_t *pinned);
+int push_values_begin(struct ws_push *p, struct ws_err *err); /* in the background */
+int push_values(struct ws_push *p, struct ws_err *err);       /* waits for the result */
+void push_values_end(struct ws_push *p);                      /* cancels the rest */
+
+/* ---- push_verify.c: --verify hash, and the weight version ---- */
+
+int push_hash_begin(struct ws_push *p, struct ws_err *err); /* in the background */
+void push_hash_end(struct ws_push *p);                      /* cancels the rest */
+int push_verify_can(struct ws_push *p, struct ws_err *err);
+int push_verify(struct ws_push *p, struct ws_err *err);
+int push_set_version(struct ws_push *p, struct ws_err *err);
+
+#endif

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_senders.h - several senders of one update: one after the other, by a lock and a round
+ * (push_sender.c, push_round.c), or all in one group (push_lead.c, push_follow.c). */
+#ifndef WS_PUSH_PUSH_SENDERS_H
+#define WS_PUSH_PUSH_SENDERS_H
+
+#include "round.h"
+#include "senders.h"
+#include "wsync/push.h"
+
+struct push_lead;
+struct ws_push;
+struct ws_senders;
+
+struct push_turn {
+	struct push_lead *lead; /* of one group, if this is its first sender; else NULL */
+	/* tensors and batches that another sender asked for */
+	size_t n_shared, n_batches;
+	int fd;                 /* the senders' lock, held; -1 */
+	char text[64];          /* "turn of sender 1 of 2", for messages */
+	bool has_turn;          /* the senders' lock is held */
+	bool in_round;          /* the last turn of this sender did not end its round */
+	bool not_last;          /* other senders still have to come: no flush, no version */
+	bool flush_too;         /* but a flush: an abandoned round left its parts unflushed */
+	bool anew;              /* a server lost the round, which is kept without any turn */
+	struct ws_round *round; /* of this turn, or of the last one; NULL: there was none */
+	/* the last unfinished round with this lock that this process knows; NULL */
+	struct ws_round *known_round;
+	struct ws_parts parts;    /* of the round */
+	struct ws_ev_round event; /* the same for events */
+	char event_text[512];
+};
+
+/* ---- push_sender.c: turns ---- */
+
+/* Caps a lock wait at the push's remaining time. 0 means do not wait. */
+int64_t push_lock_wait(const struct ws_push *p, int64_t wait);
+/* Writes the printable ID of this run's round: --round, else the weight version, else "". */
+int push_round_id(const struct ws_push *p, char id[WS_ROUND_ID], struct ws_err *err);
+/* Waits for the turn of this sender. */
+int push_sender_enter(struct ws_push *p, struct ws_err *err);
+/* Notes what this sender sends to which endpoint. Call it once there is a plan. */
+int push_sender_part(struct ws_push *p, struct ws_err *err);
+/* Ends the turn; ok: it counts. -1: it should count, but the other senders cannot know of it. */
+int push_sender_leave(struct ws_push *p, bool ok, struct ws_err *err);
+
+/* ---- push_round.c: the senders' lock, and the round in its file ---- */
+
+/* Takes the lock and reads p->turn.round and p->turn.parts. -1 also if a round in which others had
+ * a turn is gone. */
+int push_round_take(struct ws_push *p, const char *id, int64_t wait, struct ws_err *err);
+/* Gives p->turn.round this ID; nobody had a turn in it. */
+void push_round_anew(struct ws_push *p, const char *id);
+/* Frees the lock; keep: after writing p->turn.round and p->turn.parts. -1: they are not written;
+ * the lock is free in any case. */
+int push_round_drop(struct ws_push *p, bool keep, struct ws_err *err);
+
+/* ---- push_lead.c: several senders of one group; this is the first ---- */
+
+/* Is there one group of several senders? */
+bool push_together(const struct ws_push *p);
+bool push_leads(const struct ws_push *p);
+/* Collects what each sender has. The store is open. */
+int push_lead_gather(struct ws_push *p, struct ws_err *err);
+/* Tells each sender what to send. */
+int push_lead_share(struct ws_push *p, struct ws_err *err);
+/* Waits until each of the others has sent its share and found its source unchanged. */
+int push_lead_sent(struct ws_push *p, struct ws_err *err);
+/* Tells all senders how the push ended, and waits a moment until they have read it. The store is
+ * still open. */
+void push_lead_end(struct ws_push *p, const struct ws_err *why);
+/* The plan of all senders together; *have: which of them has each tensor. Without other senders it
+ * is the push's own plan, and *have is NULL. */
+const struct ws_plan *push_lead_plan(const struct ws_push *p, const struct ws_senders **have);
+/* The watch function of a group's wait: -1 once another sender has failed. */
+int push_lead_watch(void *ctx, struct ws_err *err);
+void push_lead_free(struct ws_push *p);
+
+/* ---- push_follow.c: several senders of one group; this is another one ---- */
+
+bool push_follows(const struct ws_push *p);
+/* A whole run. */
+int push_follow(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err);
+
+#endif

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_pause.c - pauses and flushes servers before the transfer, and resumes them afterwards. */
+#include "push_state.h"
+
+#include <stdio.h>
+
+/* Requests in flight have this long to end after an abort pause. */
+static const int64_t IDLE_NS = 60 * WS_NS_PER_S;
+static const int64_t PAUSE_AGAIN_NS = 2 * WS_NS_PER_S;
+/* The first request to resume may take this long, the second twice as long, and so on. */
+static const int64_t RESUME_NS = 2 * WS_NS_PER_S;
+static const int64_t RESUME_AGAIN_NS = 300 * WS_NS_PER_MS;
+/* All requests to resume an endpoint that did not answer before. */
+static const int64_t RESUME_SILENT_NS = 12 * WS_NS_PER_S;
+enum { RESUME_TRIES = 3 };
+
+int push_pause(struct ws_push *p, struct ws_err *err)
+{
+	if (p->opts.pause == WS_PAUSE_NONE)
+		return 0;
+	const size_t n = push_select(p, NULL);
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
+	const struct ws_err *first = NULL;
+	const int rc = ws_endpoint_pause(p->http, p->to.call.urls, n, p->opts.pause, until,
+	                                 p->opts.cancel, p->to.call.answers, err);
+	for (size_t i = 0; i < n; i++) {
+		struct push_endpoint *e = &p->to.endpoints[i];
+		const struct ws_endpoint_answer *a = &p->to.call.answers[i];
+		push_note_silence(p, i, &a->err);
+		/* A request that left and was not answered may have been obeyed. */
+		e->paused_now = a->sent && !ws_endpoint_said_no(&a->err);
+		e->paused |= e->paused_now; /* a run before may have left it paused */
+		if (a->err.code != WS_OK)
+			snprintf(e->message, sizeof e->message, "%.255s", a->err.msg);
+		if (a->err.code != WS_OK && !first)
+			first = &a->err;
+		push_emit_endpoint(p, i, WS_PHASE_PAUSE, &a->err, a->message, a->ns);
+	}
+	if (rc && first && err)
+		*err = *first;
+	return rc;
+}
+
+/* A flush that finds requests fails after the weights have changed, or kills the server. So the
+ * first flush is asked for by itself, while nothing is at stake: a server that grants it is
+ * idle, and being paused it stays idle until the last bucket. */
+int push_flush(struct ws_push *p, struct ws_err *err)
+{
+	if (!push_flushes(p))
+		return 0;
+	const size_t n = push_select(p, NULL);
+	const ws_deadline patience = ws_deadline_in(p->opts.pause == WS_PAUSE_ABORT ? IDLE_NS : 0);
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
+	if (ws_endpoint_flush(p->http, p->to.call.urls, n, ws_deadline_min(patience, until), until,
+	                      p->opts.cancel, p->to.call.answers, err) == 0)
+		return 0;
+	for (size_t i = 0; i < n; i++)
+		push_note_silence(p, i, &p->to.call.answers[i].err);
+	for (size_t i = 0; i < n; i++) {
+		const struct ws_err *said = &p->to.call.answers[i].err;
+		if (said->code == WS_EREFUSED && said->native == 400) {
+			if (push_refuse_pause(p, i, false, err))
+				return -1;
+		} else if (said->code != WS_OK) {
+			if (err)
+				*err = *said;
+			return -1;
+		}
+	}
+	if (err)
+		*err = (struct ws_err)WS_ERR_INIT; /* the busy ones see to it by themselves */
+	return 0;
+}
+
+static bool holds_mixture(const struct push_endpoint *e)
+{
+	return e->paused && e->weights.state == WS_PARTIAL;
+}
+
+/* A server that has released memory stays paused: it would die of the first prompt. */
+static bool stays_paused(const struct ws_push *p, const struct push_endpoint *e)
+{
+	return e->paused &&
+	       (e->asleep || (holds_mixture(e) && p->opts.on_partial == WS_PARTIAL_PAUSE));
+}
+
+/* Starts a call to the endpoints to resume: silent ones, which did not answer the last
+ * request, or the others. Returns how many. */
+static size_t select_paused(struct ws_push *p, bool silent)
+{
+	push_call_new(p);
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		const struct push_endpoint *e = &p->to.endpoints[i];
+		if (e->paused && e->silent == silent && !stays_paused(p, e))
+			push_call_add(p, i);
+	}
+	return p->to.call.n;
+}
+
+void push_note_gone(struct ws_push *p, size_t i, const struct ws_err *why)
+{
+	struct push_endpoint *e = &p->to.endpoints[i];
+	if (why->code != WS_EREACH || !push_has_all(e))
+		return;
+	push_target_event(&e->weights, PUSH_WITHDRAWN);
+	snprintf(e->message, sizeof e->message, "%.255s", why->msg);
+}
+
+static void resume_once(struct ws_push *p, size_t n, int try, ws_deadline patience,
+                        struct ws_err *err)
+{
+	const ws_deadline until = ws_deadline_min(patience, ws_deadline_in(try * RESUME_NS));
+	ws_endpoint_resume(p->http, p->to.call.urls, n, until, NULL, p->to.call.answers, NULL);
+	const bool last = try == RESUME_TRIES || ws_deadline_passed(patience);
+	for (size_t k = 0; k < n; k++) {
+		const size_t i = p->to.call.index[k];
+		const struct ws_endpoint_answer *a = &p->to.call.answers[k];
+		/* Where nobody listened for a moment, something else does now. */
+		const bool gone = a->err.code == WS_EREACH && (last || !a->sent);
+		if (gone)
+			push_note_gone(p, i, &a->err);
+		if (gone && err)
+			*err = a->err;
+		if (a->err.code != WS_OK && !last)
+			continue;
+		p->to.endpoints[i].paused = a->err.code != WS_OK;
+		if (p->to.endpoints[i].paused) {
+			push_warn(p, p->to.endpoints[i].url, "could not be resumed: %s",
+			          a->err.msg);
+			if (err)
+				*err = a->err;
+		} else if (p->to.endpoints[i].weights.state == WS_PARTIAL) {
+			push_warn(p, p->to.endpoints[i].url,
+			          "resumed %s weights: push again before its answers are used",
+			          p->to.endpoints[i].weights.random ? "and may hold random" :
+			                                              "with some old and some new");
+		}
+		push_emit_endpoint(p, i, WS_PHASE_RESUME, &a->err, a->message, a->ns);
+	}
+}
+
+static void resume_those(struct ws_push *p, bool silent, struct ws_err *err)
+{
+	const ws_deadline patience = silent ? push_patience(p, RESUME_SILENT_NS) : WS_FOREVER;
+	size_t n = 0;
+	for (int try = 1; try <= RESUME_TRIES && (n = select_paused(p, silent)) > 0; try++) {
+		if (try > 1 && ws_deadline_passed(patience))
+			break;
+		if (try > 1)
+			ws_sleep(RESUME_AGAIN_NS);
+		resume_once(p, n, try, patience, err);
+	}
+}
+
+/* Another push, or a restart in the middle of this run, may have resumed endpoints that this run
+ * must leave paused, and few servers report that. An endpoint that this run has not paused is
+ * left alone: it may have been restarted since the record was written, and serve again. */
+static void pause_again(struct ws_push *p)
+{
+	struct push_call *call = push_call_new(p);
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		const struct push_endpoint *e = &p->to.endpoints[i];
+		if (e->paused_now && stays_paused(p, e) && !e->silent)
+			push_call_add(p, i);
+	}
+	if (call->n)
+		ws_endpoint_pause(p->http, call->urls, call->n, p->opts.pause,
+		                  push_patience(p, PAUSE_AGAIN_NS), NULL, p->to.call.answers, NULL);
+}
+
+static void say_left(struct ws_push *p, const struct push_endpoint *e)
+{
+	const char *why = e->weights.state != WS_PARTIAL ? "" :
+	                  e->weights.random              ? "it may hold random weights" :
+	                  e->slept ? "its weights were released and are not complete" :
+	                             "it has some old and some new weights";
+	if (e->paused && e->asleep)
+		push_warn(p, e->url, "left paused: %s%sstill released: %s", why, *why ? "; " : "",
+		          ws_memory_text(e->asleep));
+	else if (holds_mixture(e) && p->opts.on_partial == WS_PARTIAL_PAUSE)
+		push_warn(p, e->url, "left paused: %s", why);
+	else if (e->weights.random && !e->paused)
+		push_warn(p, e->url,
+		          "it may hold random weights: push again before its answers are used");
+}
+
+int push_resume(struct ws_push *p, struct ws_err *err)
+{
+	struct ws_err why = WS_ERR_INIT;
+	pause_again(p);
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		say_left(p, &p->to.endpoints[i]);
+	resume_those(p, false, &why);
+	resume_those(p, true, &why);
+	if (why.code == WS_OK)
+		return 0;
+	bool stays = false;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		stays = stays || (p->to.endpoints[i].paused && !p->to.endpoints[i].asleep);
+	ws_err_wrap(&why, stays ? "an endpoint stays paused" :
+	                          "an endpoint went away before it was resumed");
+	if (stays)
+		ws_err_hint(&why, "tell it to continue: wsync-ctl resume");
+	if (err)
+		*err = why;
+	return -1;
+}
