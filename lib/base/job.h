@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* job.h - one blocking call in a thread of its own, with a descriptor that says when it is over. */
+/* job.h - threads of the library; one blocking call in such a thread, with a descriptor that says
+ * when it is over. */
 #ifndef WS_BASE_JOB_H
 #define WS_BASE_JOB_H
 
@@ -7,6 +8,15 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+
+/* Starts run(arg) in a thread of its own, which the caller joins or detaches. On failure *thread is
+ * undefined and nothing runs.
+ *
+ * The thread blocks all signals except those of a fault. The kernel hands a signal to any thread
+ * that does not block it, and only the program knows which of its threads a signal must wake. A
+ * fault always goes to the thread that caused it: if that blocked it, the process would die before
+ * the handler that says why. */
+int ws_thread_start(pthread_t *thread, void *(*run)(void *), void *arg, struct ws_err *err);
 
 struct ws_job {
 	int fd; /* eventfd: readable when the call has returned; -1: not initialised */

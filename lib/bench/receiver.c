@@ -5,7 +5,7 @@
 
 #include "hash.h"
 #include "sock.h"
-#include "thread.h"
+#include "job.h"
 
 #include <stdio.h>
 #include <stdlib.h>

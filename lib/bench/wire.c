@@ -6,7 +6,7 @@
 #include "transport_bench.h"
 
 #include "sock.h"
-#include "thread.h"
+#include "job.h"
 
 #include <errno.h>
 #include <poll.h>

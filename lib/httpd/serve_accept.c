@@ -2,7 +2,7 @@
 #include "serve_accept.h"
 
 #include "sock.h"
-#include "thread.h"
+#include "job.h"
 #include "wsync/cancel.h"
 #include "wsync/clock.h"
 

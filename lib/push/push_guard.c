@@ -24,7 +24,7 @@
 #include "push_protocol.h"
 
 #include "ledger.h"
-#include "thread.h"
+#include "job.h"
 
 #include <poll.h>
 #include <signal.h>

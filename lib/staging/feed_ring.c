@@ -3,7 +3,7 @@
 #include "feed_ring.h"
 
 #include "file.h"
-#include "thread.h"
+#include "job.h"
 
 #include <errno.h>
 #include <stdatomic.h>

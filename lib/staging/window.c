@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "window.h"
 
-#include "thread.h"
+#include "job.h"
 
 #include <stdlib.h>
 #include <string.h>

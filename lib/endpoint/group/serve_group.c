@@ -6,7 +6,7 @@
  * something failed stays useless until it is destroyed, as torch's groups do. */
 #include "serve_gpu.h"
 
-#include "thread.h"
+#include "job.h"
 
 #include <stdio.h>
 #include <stdlib.h>

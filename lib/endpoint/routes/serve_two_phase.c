@@ -14,7 +14,7 @@
 #include "serve_intake.h"
 #include "serve_lineage.h"
 #include "serve_model.h"
-#include "thread.h"
+#include "job.h"
 
 #include "wsync/tool/str.h"
 

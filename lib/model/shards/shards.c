@@ -2,7 +2,7 @@
 #include "wsync/tool/shards.h"
 
 #include "shards.h"
-#include "thread.h"
+#include "job.h"
 #include "wsync/tool/memory.h"
 
 #include <ctype.h>

@@ -14,7 +14,7 @@
  * says of such an item, the call has failed. */
 #include "gloo_out.h"
 
-#include "thread.h"
+#include "job.h"
 
 #include <assert.h>
 #include <stdlib.h>

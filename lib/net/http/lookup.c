@@ -8,7 +8,7 @@
 #include "host.h"
 
 #include "sock.h"
-#include "thread.h"
+#include "job.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -7,7 +7,7 @@
 #include "store_core.h"
 
 #include "sock.h"
-#include "thread.h"
+#include "job.h"
 
 #include <errno.h>
 #include <netinet/in.h>

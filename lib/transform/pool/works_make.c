@@ -3,7 +3,7 @@
  * needed most, and makes it. */
 #include "works_core.h"
 
-#include "thread.h"
+#include "job.h"
 
 #include <assert.h>
 #include <stddef.h>

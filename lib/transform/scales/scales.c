@@ -6,7 +6,7 @@
  * depend on who was faster. */
 #include "scales_core.h"
 
-#include "thread.h"
+#include "job.h"
 #include "wsync/clock.h"
 #include "wsync/tool/str.h"
 

@@ -6,8 +6,8 @@
  *   name{label="value",...} number
  *
  * The samples of a name stand together behind its head. Base units: seconds, bytes. */
-#ifndef WS_BASE_EXPOSITION_H
-#define WS_BASE_EXPOSITION_H
+#ifndef WS_DIAGNOSE_EXPOSITION_H
+#define WS_DIAGNOSE_EXPOSITION_H
 
 #include "wsync/tool/buf.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_thread.c - which signals a thread of the library takes. */
-#include "thread.h"
+/* test_job.c - which signals a thread of the library takes. */
+#include "job.h"
 
 #include <setjmp.h>
 #include <signal.h>
