@@ -74,8 +74,8 @@ static int ask(struct job *job, struct probe *p, struct ws_err *err)
 	if (targets_connect(&p->to, cfg->connect_ns, job->ui, &http, err))
 		return -1;
 	const ws_deadline until = ws_deadline_in(cfg->timeout_ns);
-	const int rc = ws_endpoint_probe_all(http, p->to.urls, p->to.n, until, &run_cancel,
-	                                     p->infos, p->errs, err);
+	const struct ws_call to = { http, p->to.urls, p->to.n, until, &run_cancel };
+	const int rc = ws_endpoint_probe_all(&to, p->infos, p->errs, err);
 	ws_client_close(http);
 	if (!rc || (err->code != WS_ECANCELLED && err->code != WS_ESYSTEM)) {
 		*err = (struct ws_err)WS_ERR_INIT;

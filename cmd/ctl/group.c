@@ -82,9 +82,9 @@ int ctl_destroy_group(void *ctx, const struct opt_args *args, struct ws_err *err
 	struct ws_endpoint_answer *answers = calloc(job->to.n, sizeof *answers);
 	if (!answers)
 		return ws_oom(err);
-	const int rc = ws_endpoint_destroy_group(job->http, job->to.urls, job->to.n, args->v[0],
-	                                         ws_deadline_in(job->cfg->timeout_ns), &run_cancel,
-	                                         answers, err);
+	const struct ws_call to = { job->http, job->to.urls, job->to.n,
+		                    ws_deadline_in(job->cfg->timeout_ns), &run_cancel };
+	const int rc = ws_endpoint_destroy_group(&to, args->v[0], answers, err);
 	if (err->code != WS_ECANCELLED && err->code != WS_ESYSTEM)
 		ctl_show_answers(job, "left", answers);
 	free(answers);

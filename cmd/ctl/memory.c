@@ -31,10 +31,9 @@ static int tell(struct ctl_job *job, bool sleep, unsigned memory,
 	const ws_deadline patience = ws_deadline_in(job->cfg->wait_ns);
 	if (!answers)
 		return ws_oom(err);
-	const int rc = sleep ? ws_endpoint_sleep(job->http, infos, job->to.urls, job->to.n, memory,
-	                                         patience, until, &run_cancel, answers, err)
-	                     : ws_endpoint_wake(job->http, infos, job->to.urls, job->to.n, memory,
-	                                        until, &run_cancel, answers, err);
+	const struct ws_call to = { job->http, job->to.urls, job->to.n, until, &run_cancel };
+	const int rc = sleep ? ws_endpoint_sleep(&to, infos, memory, patience, answers, err) :
+	                       ws_endpoint_wake(&to, infos, memory, answers, err);
 	if (err->code != WS_ECANCELLED && err->code != WS_ESYSTEM)
 		ctl_show_answers(job, sleep ? "asleep" : "awake", answers);
 	note(job, sleep, memory, answers);

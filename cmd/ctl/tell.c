@@ -65,26 +65,21 @@ static int call(struct ctl_job *job, enum call what, const char *version,
                 struct ws_endpoint_answer *answers, struct ws_err *err)
 {
 	const struct ctl_config *cfg = job->cfg;
-	const char *const *urls = job->to.urls;
-	const size_t n = job->to.n;
 	const ws_deadline until = ws_deadline_in(cfg->timeout_ns);
 	const ws_deadline patience = ws_deadline_in(cfg->wait_ns);
-	struct ws_http *http = job->http;
+	struct ws_call to = { job->http, job->to.urls, job->to.n, until, &run_cancel };
 	switch (what) {
 	case HEALTH:
-		return ws_endpoint_health(http, urls, n, until, &run_cancel, answers, err);
+		return ws_endpoint_health(&to, answers, err);
 	case PAUSE:
-		return ws_endpoint_pause(http, urls, n, (enum ws_pause_mode)cfg->mode, until,
-		                         &run_cancel, answers, err);
+		return ws_endpoint_pause(&to, (enum ws_pause_mode)cfg->mode, answers, err);
 	case RESUME:
-		return ws_endpoint_resume(http, urls, n, until, &run_cancel, answers, err);
+		return ws_endpoint_resume(&to, answers, err);
 	case FLUSH:
-		return ws_endpoint_flush(http, urls, n, patience,
-		                         cfg->wait_ns > cfg->timeout_ns ? patience : until,
-		                         &run_cancel, answers, err);
+		to.until = cfg->wait_ns > cfg->timeout_ns ? patience : until;
+		return ws_endpoint_flush(&to, patience, answers, err);
 	case SET_VERSION:
-		return ws_endpoint_set_version(http, urls, n, version, until, &run_cancel, answers,
-		                               err);
+		return ws_endpoint_set_version(&to, version, answers, err);
 	}
 	return 0;
 }

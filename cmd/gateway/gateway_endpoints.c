@@ -132,8 +132,8 @@ static int ask(struct gateway_call *c, struct adding *a, struct ws_err *err)
 	struct ws_err answer = WS_ERR_INIT;
 	if (ws_client_open(&opts, &http, err))
 		return -1;
-	const int rc = ws_endpoint_probe_all(http, urls, 1, gateway_until(g), &g->stop, &a->info,
-	                                     &answer, err);
+	const struct ws_call to = { http, urls, 1, gateway_until(g), &g->stop };
+	const int rc = ws_endpoint_probe_all(&to, &a->info, &answer, err);
 	ws_client_close(http);
 	if (rc)
 		return -1;
@@ -257,8 +257,9 @@ static void ask_health(struct gateway_call *c, const struct ws_registry *r, bool
 	for (size_t i = 0; urls && i < r->n; i++)
 		urls[i] = r->items[i].url;
 	if (r->n && urls && answers && ws_client_open(&opts, &http, &err) == 0) {
-		ws_endpoint_health(http, urls, r->n, ws_deadline_in(5 * WS_NS_PER_S), &g->stop,
-		                   answers, &err);
+		const struct ws_call to = { http, urls, r->n, ws_deadline_in(5 * WS_NS_PER_S),
+			                    &g->stop };
+		ws_endpoint_health(&to, answers, &err);
 		for (size_t i = 0; i < r->n; i++)
 			healthy[i] = answers[i].err.code == WS_OK;
 	}

@@ -23,8 +23,9 @@ static int list_endpoint(struct list_job *job, struct ws_http *http, const char 
 	const struct list_config *cfg = job->cfg;
 	struct tensors *list = &job->list;
 	struct ws_weight_list weights = { 0 };
-	if (ws_endpoint_list_weights(http, url, cfg->prefix, (unsigned)cfg->rank,
-	                             ws_deadline_in(cfg->timeout_ns), &run_cancel, &weights, err))
+	const struct ws_call to = { http, &url, 1, ws_deadline_in(cfg->timeout_ns), &run_cancel };
+	struct ws_err one;
+	if (ws_endpoint_list_all(&to, cfg->prefix, (unsigned)cfg->rank, &weights, &one, err))
 		return ws_err_where(err, NULL, url);
 	const int rc = tensors_start(list, weights.n, err);
 	for (size_t i = 0; rc == 0 && i < weights.n; i++)

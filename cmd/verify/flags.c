@@ -135,8 +135,8 @@ static int ask(const struct verify_job *job, struct sides *s, struct ws_err *err
 		return ws_oom(err);
 	if (targets_connect(&s->to, cfg->connect_ns, job->ui, &http, err))
 		return -1;
-	const int rc = ws_endpoint_settings(http, s->to.urls, s->to.n, ws_deadline_in(ns),
-	                                    &run_cancel, s->have, s->errs, err);
+	const struct ws_call to = { http, s->to.urls, s->to.n, ws_deadline_in(ns), &run_cancel };
+	const int rc = ws_endpoint_settings(&to, s->have, s->errs, err);
 	s->asked = true;
 	ws_client_close(http);
 	return rc;

@@ -44,9 +44,10 @@ static int ask(struct verify_job *job, struct against *a, struct ws_err *err)
 	const ws_deadline until = ws_deadline_in(timeout_of(cfg));
 	const size_t n = a->to.n;
 	outlet_never_wait();
-	if (targets_connect(&a->to, cfg->connect_ns, job->ui, &a->http, err) ||
-	    ws_endpoint_probe_all(a->http, a->to.urls, n, until, &run_cancel, a->infos, a->errs,
-	                          err) ||
+	if (targets_connect(&a->to, cfg->connect_ns, job->ui, &a->http, err))
+		return -1;
+	const struct ws_call to = { a->http, a->to.urls, n, until, &run_cancel };
+	if (ws_endpoint_probe_all(&to, a->infos, a->errs, err) ||
 	    ws_audit_ask(a->http, a->infos, n, true, until, &run_cancel, a->targets, err))
 		return -1;
 	a->n = n;

@@ -105,10 +105,18 @@ struct ws_endpoint_info {
 /* WS_EREFUSED if the server does not report tp_size: then its number of ranks is not known. */
 int ws_endpoint_check_tp(const struct ws_endpoint_info *info, struct ws_err *err);
 
-/* infos[i] and errs[i] belong to urls[i]; errs[i].code is WS_OK where it answered. */
-int ws_endpoint_probe_all(struct ws_http *http, const char *const *urls, size_t n,
-                          ws_deadline until, const struct ws_cancel *cancel,
-                          struct ws_endpoint_info *infos, struct ws_err *errs, struct ws_err *err);
+/* Requests to n endpoints, all at once. */
+struct ws_call {
+	struct ws_http *http;
+	const char *const *urls;
+	size_t n;
+	ws_deadline until;              /* of all of them together */
+	const struct ws_cancel *cancel; /* NULL: none */
+};
+
+/* infos[i] and errs[i] belong to to->urls[i]; errs[i].code is WS_OK where it answered. */
+int ws_endpoint_probe_all(const struct ws_call *to, struct ws_endpoint_info *infos,
+                          struct ws_err *errs, struct ws_err *err);
 /* Somebody knows the lineage better than the probe: its table is believed, whatever was seen.
  * WS_LINEAGE_UNKNOWN: nobody does. */
 void ws_endpoint_assume(struct ws_endpoint_info *info, enum ws_lineage lineage);
@@ -132,34 +140,27 @@ enum ws_pause_mode {
 /* "abort", "retract", "in_place", "none" */
 const char *ws_pause_mode_name(enum ws_pause_mode mode);
 
-int ws_endpoint_health(struct ws_http *http, const char *const *urls, size_t n, ws_deadline until,
-                       const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
+int ws_endpoint_health(const struct ws_call *to, struct ws_endpoint_answer *answers,
                        struct ws_err *err);
-int ws_endpoint_pause(struct ws_http *http, const char *const *urls, size_t n,
-                      enum ws_pause_mode mode, ws_deadline until, const struct ws_cancel *cancel,
+int ws_endpoint_pause(const struct ws_call *to, enum ws_pause_mode mode,
                       struct ws_endpoint_answer *answers, struct ws_err *err);
-int ws_endpoint_resume(struct ws_http *http, const char *const *urls, size_t n, ws_deadline until,
-                       const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
+int ws_endpoint_resume(const struct ws_call *to, struct ws_endpoint_answer *answers,
                        struct ws_err *err);
 /* A flush is refused while the server is busy: asks again, twice a second, until `patience` (one
- * answer each when that has passed already), and no request lasts past `until`. */
-int ws_endpoint_flush(struct ws_http *http, const char *const *urls, size_t n, ws_deadline patience,
-                      ws_deadline until, const struct ws_cancel *cancel,
+ * answer each when that has passed already), and no request lasts past to->until. */
+int ws_endpoint_flush(const struct ws_call *to, ws_deadline patience,
                       struct ws_endpoint_answer *answers, struct ws_err *err);
 /* An empty version, which an unset shell variable leaves, is WS_EUSAGE. NULL (no version) is
  * fine. */
 int ws_endpoint_check_version(const char *version, struct ws_err *err);
 /* The label only; requests in flight are left alone. */
-int ws_endpoint_set_version(struct ws_http *http, const char *const *urls, size_t n,
-                            const char *version, ws_deadline until, const struct ws_cancel *cancel,
+int ws_endpoint_set_version(const struct ws_call *to, const char *version,
                             struct ws_endpoint_answer *answers, struct ws_err *err);
 
 /* Has them leave a process group. One that is in no such group has left it:
  * its refusal is no failure. */
-int ws_endpoint_destroy_group(struct ws_http *http, const char *const *urls, size_t n,
-                              const char *group_name, ws_deadline until,
-                              const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
-                              struct ws_err *err);
+int ws_endpoint_destroy_group(const struct ws_call *to, const char *group_name,
+                              struct ws_endpoint_answer *answers, struct ws_err *err);
 
 /* Memory that a server can release and take back, so that a trainer on the same GPU may use it. */
 enum ws_memory { WS_MEMORY_WEIGHTS = 1, WS_MEMORY_KV_CACHE = 2, WS_MEMORY_CUDA_GRAPH = 4,
@@ -170,19 +171,16 @@ int ws_memory_parse(const char *text, unsigned *out, struct ws_err *err);
 const char *ws_memory_text(unsigned memory); /* the reverse; "" for none */
 
 /* Sends them to sleep: memory is released, and with the weights their content, unless the server
- * keeps a copy. infos[i] is urls[i]'s. A server that runs requests dies of it, so each is asked
+ * keeps a copy. infos[i] is to->urls[i]'s. A server that runs requests dies of it, so each is asked
  * to flush before, which only an idle one grants, again and again until `patience`; requests
  * that come afterwards are not kept away: pause it. Nobody is sent to sleep when one of them
  * refuses that, or cannot sleep. */
-int ws_endpoint_sleep(struct ws_http *http, const struct ws_endpoint_info *infos,
-                      const char *const *urls, size_t n, unsigned memory, ws_deadline patience,
-                      ws_deadline until, const struct ws_cancel *cancel,
-                      struct ws_endpoint_answer *answers, struct ws_err *err);
+int ws_endpoint_sleep(const struct ws_call *to, const struct ws_endpoint_info *infos,
+                      unsigned memory, ws_deadline patience, struct ws_endpoint_answer *answers,
+                      struct ws_err *err);
 /* Takes it back. What was not released must not be asked for: servers die of it. */
-int ws_endpoint_wake(struct ws_http *http, const struct ws_endpoint_info *infos,
-                     const char *const *urls, size_t n, unsigned memory, ws_deadline until,
-                     const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
-                     struct ws_err *err);
+int ws_endpoint_wake(const struct ws_call *to, const struct ws_endpoint_info *infos,
+                     unsigned memory, struct ws_endpoint_answer *answers, struct ws_err *err);
 
 struct ws_waking {
 	const char *url;
@@ -201,17 +199,10 @@ bool ws_waking_failed(const struct ws_waking *w);
 
 /* ---- what an endpoint holds ---- */
 
-/* The runtime parameters of one rank: fused names and local shapes. prefix NULL: all. */
-int ws_endpoint_list_weights(struct ws_http *http, const char *url, const char *prefix,
-                             unsigned rank, ws_deadline until, const struct ws_cancel *cancel,
-                             struct ws_weight_list *out, struct ws_err *err);
-
-/* Of all endpoints at once. outs[i] is filled where errs[i].code is WS_OK; free every one of
- * them. */
-int ws_endpoint_list_all(struct ws_http *http, const char *const *urls, size_t n,
-                         const char *prefix, unsigned rank, ws_deadline until,
-                         const struct ws_cancel *cancel, struct ws_weight_list *outs,
-                         struct ws_err *errs, struct ws_err *err);
+/* The runtime parameters of one rank: fused names and local shapes. prefix NULL: all. outs[i] is
+ * filled where errs[i].code is WS_OK; free every one of them. */
+int ws_endpoint_list_all(const struct ws_call *to, const char *prefix, unsigned rank,
+                         struct ws_weight_list *outs, struct ws_err *errs, struct ws_err *err);
 
 struct ws_checksum {
 	const char *name;         /* owned by the set */
@@ -251,9 +242,8 @@ struct ws_checksums {
 };
 
 /* outs[i] is filled where errs[i].code is WS_OK; free every one of them in any case. */
-int ws_endpoint_checksums(struct ws_http *http, const char *const *urls, size_t n,
-                          ws_deadline until, const struct ws_cancel *cancel,
-                          struct ws_checksums *outs, struct ws_err *errs, struct ws_err *err);
+int ws_endpoint_checksums(const struct ws_call *to, struct ws_checksums *outs, struct ws_err *errs,
+                          struct ws_err *err);
 void ws_checksums_free(struct ws_checksums *c); /* NULL is fine */
 /* Checks that each rank of the server, 0 to n-1, is there once (of data-parallel replicas: once
  * for each). If not, fails with WS_EREFUSED and names the ranks that are missing or too many. */
@@ -279,10 +269,8 @@ struct ws_values {
 /* The first rows of the parameter with this checkpoint name, of each endpoint: `rows` are asked for
  * and no more than `most` numbers taken. outs[i] is filled where errs[i].code is WS_OK; free
  * every one of them in any case. Many servers and models do not answer this: WS_EREFUSED. */
-int ws_endpoint_get_weights(struct ws_http *http, const char *const *urls, size_t n,
-                            const char *name, uint64_t rows, size_t most, ws_deadline until,
-                            const struct ws_cancel *cancel, struct ws_values *outs,
-                            struct ws_err *errs, struct ws_err *err);
+int ws_endpoint_get_weights(const struct ws_call *to, const char *name, uint64_t rows, size_t most,
+                            struct ws_values *outs, struct ws_err *errs, struct ws_err *err);
 /* Is this the answer of a server of dp_size that does not show the parameter? SGLang with one
  * replica answers 400 then; with more it answers 200 and a list of one null per replica. An
  * empty list shows nothing either. */
@@ -295,10 +283,8 @@ enum ws_weights_action { WS_WEIGHTS_SNAPSHOT, WS_WEIGHTS_RESET, WS_WEIGHTS_COMPA
 /* "snapshot", "reset_tensors", "compare" */
 const char *ws_weights_action_name(enum ws_weights_action action);
 /* A compare that finds differences is WS_EREFUSED with the server's words. */
-int ws_endpoint_weights_action(struct ws_http *http, const char *const *urls, size_t n,
-                               enum ws_weights_action action, ws_deadline until,
-                               const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
-                               struct ws_err *err);
+int ws_endpoint_weights_action(const struct ws_call *to, enum ws_weights_action action,
+                               struct ws_endpoint_answer *answers, struct ws_err *err);
 
 #ifdef __cplusplus
 }

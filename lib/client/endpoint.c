@@ -46,32 +46,30 @@ static const int64_t LINEAGE_NS = 5 * WS_NS_PER_S;
 enum { OPENAPI_MAX = 4 << 20 };
 
 struct probe {
-	struct ws_http *http;
-	const char *const *urls;
-	size_t n;
-	ws_deadline until, lineage_until;
-	const struct ws_cancel *cancel;
+	const struct ws_call *to;
+	ws_deadline lineage_until;
 	struct ws_endpoint_call *calls; /* QUESTIONS for each */
 	struct ws_lineage_signs *signs;
 	bool *silent;                   /* has told nothing of its routes yet */
 };
 
-static int ask(struct probe *p, struct ws_err *err)
+static int ask_questions(struct probe *p, struct ws_err *err)
 {
-	const size_t n = p->n * QUESTIONS;
+	const size_t n = p->to->n * QUESTIONS;
 	for (size_t i = 0; i < n; i++)
-		if (ws_endpoint_prepare(&p->calls[i], p->urls[i / QUESTIONS], "GET",
+		if (ws_endpoint_prepare(&p->calls[i], p->to->urls[i / QUESTIONS], "GET",
 		                        paths[i % QUESTIONS], NULL,
-		                        i % QUESTIONS == ROUTES ? p->lineage_until : p->until, err))
+		                        i % QUESTIONS == ROUTES ? p->lineage_until : p->to->until,
+		                        err))
 			return -1;
-	if (ws_endpoint_run(p->http, p->calls, n, p->cancel, err))
+	if (ws_endpoint_run(p->to->http, p->calls, n, p->to->cancel, err))
 		return -1;
 	for (size_t i = 0; i < n; i++)
 		if (p->calls[i].http.status == 404 && old_paths[i % QUESTIONS] &&
-		    ws_endpoint_prepare(&p->calls[i], p->urls[i / QUESTIONS], "GET",
-		                        old_paths[i % QUESTIONS], NULL, p->until, err))
+		    ws_endpoint_prepare(&p->calls[i], p->to->urls[i / QUESTIONS], "GET",
+		                        old_paths[i % QUESTIONS], NULL, p->to->until, err))
 			return -1;
-	return ws_endpoint_run(p->http, p->calls, n, p->cancel, err);
+	return ws_endpoint_run(p->to->http, p->calls, n, p->to->cancel, err);
 }
 
 static void doubt(const char *url, struct ws_err *err)
@@ -151,10 +149,10 @@ static int read_info(struct probe *p, size_t i, struct ws_endpoint_info *info, s
 	struct ws_endpoint_call *calls = &p->calls[i * QUESTIONS];
 	*info = (struct ws_endpoint_info){ .dp_size = 1, .pp_size = 1, .ep_size = 1 };
 	*err = (struct ws_err)WS_ERR_INIT;
-	snprintf(info->url, sizeof info->url, "%s", p->urls[i]);
-	if (ws_endpoint_host_port(p->urls[i], info->host, &info->port, err))
+	snprintf(info->url, sizeof info->url, "%s", p->to->urls[i]);
+	if (ws_endpoint_host_port(p->to->urls[i], info->host, &info->port, err))
 		return -1;
-	info->tls = !strncmp(p->urls[i], "https", 5);
+	info->tls = !strncmp(p->to->urls[i], "https", 5);
 	for (int q = SERVER; q <= MODEL; q++)
 		if (calls[q].http.ns > info->ns)
 			info->ns = calls[q].http.ns;
@@ -177,14 +175,15 @@ static int probe(struct probe *p, struct ws_endpoint_info *infos, struct ws_err 
 {
 	if (!p->calls || !p->signs || !p->silent)
 		return ws_oom(err);
-	if (ask(p, err))
+	if (ask_questions(p, err))
 		return -1;
-	for (size_t i = 0; i < p->n; i++)
+	for (size_t i = 0; i < p->to->n; i++)
 		read_info(p, i, &infos[i], &errs[i]);
-	if (ws_lineage_ask(p->http, p->urls, p->n, p->silent, p->lineage_until, p->cancel, p->signs,
-	                   err))
+	struct ws_call late = *p->to;
+	late.until = p->lineage_until;
+	if (ws_lineage_ask(&late, p->silent, p->signs, err))
 		return -1;
-	for (size_t i = 0; i < p->n; i++) {
+	for (size_t i = 0; i < p->to->n; i++) {
 		p->signs[i].version = infos[i].version;
 		infos[i].lineage = ws_lineage_detect(&p->signs[i], &infos[i].can);
 		settle_flush(&infos[i]);
@@ -192,16 +191,16 @@ static int probe(struct probe *p, struct ws_endpoint_info *infos, struct ws_err 
 	return 0;
 }
 
-int ws_endpoint_probe_all(struct ws_http *http, const char *const *urls, size_t n,
-                          ws_deadline until, const struct ws_cancel *cancel,
-                          struct ws_endpoint_info *infos, struct ws_err *errs, struct ws_err *err)
+int ws_endpoint_probe_all(const struct ws_call *to, struct ws_endpoint_info *infos,
+                          struct ws_err *errs, struct ws_err *err)
 {
-	const size_t most = n ? n : 1;
+	const size_t n = to->n, most = n ? n : 1;
 	struct probe p = {
-		.http = http, .urls = urls, .n = n, .until = until, .cancel = cancel,
-		.lineage_until = ws_deadline_min(until, ws_deadline_in(LINEAGE_NS)),
+		.to = to,
+		.lineage_until = ws_deadline_min(to->until, ws_deadline_in(LINEAGE_NS)),
 		.calls = calloc(most, QUESTIONS * sizeof *p.calls),
-		.signs = calloc(most, sizeof *p.signs), .silent = calloc(most, sizeof *p.silent),
+		.signs = calloc(most, sizeof *p.signs),
+		.silent = calloc(most, sizeof *p.silent),
 	};
 	const struct ws_err *first = NULL;
 	struct ws_err why = WS_ERR_INIT;

@@ -52,11 +52,16 @@ bool ws_endpoint_said_no(const struct ws_err *err);
 /* Of an answer to ws_endpoint_destroy_group: the server knew no such group. */
 bool ws_endpoint_knew_none(const struct ws_endpoint_answer *a);
 
-/* A lifecycle call, as in endpoint.h: one request to each endpoint, paths[0] to all of them
- * where they are the same. what names it in messages. */
-int ws_endpoint_tell(struct ws_http *http, const char *const *urls, size_t n, const char *what,
-                     const char *method, const char *const *paths, bool same,
-                     const struct ws_buf *body, ws_deadline until, const struct ws_cancel *cancel,
+/* A request with the same method and body to each endpoint. */
+struct ws_lifecycle {
+	const char *name; /* the phase of errors: "pause" */
+	const char *method;
+	const char *path;          /* of all of them; */
+	const char *const *paths;  /* or one for each; NULL */
+	const struct ws_buf *body; /* NULL: none */
+};
+/* Sends it; answers as in endpoint.h. */
+int ws_endpoint_tell(const struct ws_call *to, const struct ws_lifecycle *what,
                      struct ws_endpoint_answer *answers, struct ws_err *err);
 
 /* Reads the answer of call i to wherever ctx says; errs[0..i) are those before

@@ -103,52 +103,77 @@ static void hint_at_sleep(struct ws_err *err)
 		                 "--tags weights,kv_cache");
 }
 
-static int tell(struct ws_http *http, const struct ws_endpoint_info *infos, const char *const *urls,
-                size_t n, bool sleep, unsigned memory, ws_deadline patience, ws_deadline until,
-                const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
-                struct ws_err *err)
-{
-	const char **paths = calloc(n ? n : 1, sizeof *paths);
-	char (*wakes)[WAKE_MAX] = calloc(n ? n : 1, sizeof *wakes);
+struct request {
+	const char **paths;
+	char (*wakes)[WAKE_MAX];
 	struct ws_buf body;
-	ws_buf_init(&body, BODY_MAX);
-	write_tags(&body, memory);
-	int rc = paths && wakes ? 0 : ws_oom(err);
-	for (size_t i = 0; !rc && i < n; i++)
-		rc = choose(&infos[i], sleep, memory, wakes[i], &paths[i], err);
-	for (size_t i = 0; rc && i < n; i++)
-		answers[i] = (struct ws_endpoint_answer){ .err = err ? *err :
-			                                               (struct ws_err)WS_ERR_INIT };
-	if (!rc && sleep)
-		rc = ws_endpoint_flush(http, urls, n, patience, until, cancel, answers, err);
-	if (!rc)
-		rc = ws_endpoint_tell(http, urls, n, sleep ? "sleep" : "wake", "POST", paths, false,
-		                      &body, until, cancel, answers, err);
-	if (!sleep) {
-		hint_at_sleep(err);
-		for (size_t i = 0; i < n; i++)
-			hint_at_sleep(&answers[i].err);
-	}
-	ws_buf_free(&body);
-	free(paths);
-	free(wakes);
+	struct ws_lifecycle what;
+};
+
+static void close_request(struct request *r)
+{
+	ws_buf_free(&r->body);
+	free(r->paths);
+	free(r->wakes);
+}
+
+/* Chooses the route at each server and writes the body. Close it in any case. */
+static int open_request(struct request *r, const struct ws_call *to,
+                        const struct ws_endpoint_info *infos, bool sleep, unsigned memory,
+                        struct ws_err *err)
+{
+	r->paths = calloc(to->n + 1, sizeof *r->paths);
+	r->wakes = calloc(to->n + 1, sizeof *r->wakes);
+	ws_buf_init(&r->body, BODY_MAX);
+	write_tags(&r->body, memory);
+	r->what = (struct ws_lifecycle){ .name = sleep ? "sleep" : "wake",
+		                         .method = "POST",
+		                         .paths = r->paths,
+		                         .body = &r->body };
+	int rc = r->paths && r->wakes ? 0 : ws_oom(err);
+	for (size_t i = 0; !rc && i < to->n; i++)
+		rc = choose(&infos[i], sleep, memory, r->wakes[i], &r->paths[i], err);
 	return rc;
 }
 
-int ws_endpoint_sleep(struct ws_http *http, const struct ws_endpoint_info *infos,
-                      const char *const *urls, size_t n, unsigned memory, ws_deadline patience,
-                      ws_deadline until, const struct ws_cancel *cancel,
+static int refuse_all(const struct ws_call *to, const struct ws_err *why,
                       struct ws_endpoint_answer *answers, struct ws_err *err)
 {
-	return tell(http, infos, urls, n, true, memory, patience, until, cancel, answers, err);
+	for (size_t i = 0; i < to->n; i++)
+		answers[i] = (struct ws_endpoint_answer){ .err = *why };
+	if (err)
+		*err = *why;
+	return -1;
 }
 
-int ws_endpoint_wake(struct ws_http *http, const struct ws_endpoint_info *infos,
-                     const char *const *urls, size_t n, unsigned memory, ws_deadline until,
-                     const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
-                     struct ws_err *err)
+int ws_endpoint_sleep(const struct ws_call *to, const struct ws_endpoint_info *infos,
+                      unsigned memory, ws_deadline patience, struct ws_endpoint_answer *answers,
+                      struct ws_err *err)
 {
-	return tell(http, infos, urls, n, false, memory, until, until, cancel, answers, err);
+	struct request r;
+	struct ws_err why = WS_ERR_INIT;
+	int rc = open_request(&r, to, infos, true, memory, &why) ?
+	                 refuse_all(to, &why, answers, err) :
+	                 ws_endpoint_flush(to, patience, answers, err);
+	if (!rc)
+		rc = ws_endpoint_tell(to, &r.what, answers, err);
+	close_request(&r);
+	return rc;
+}
+
+int ws_endpoint_wake(const struct ws_call *to, const struct ws_endpoint_info *infos,
+                     unsigned memory, struct ws_endpoint_answer *answers, struct ws_err *err)
+{
+	struct request r;
+	struct ws_err why = WS_ERR_INIT;
+	const int rc = open_request(&r, to, infos, false, memory, &why) ?
+	                       refuse_all(to, &why, answers, err) :
+	                       ws_endpoint_tell(to, &r.what, answers, err);
+	hint_at_sleep(err);
+	for (size_t i = 0; i < to->n; i++)
+		hint_at_sleep(&answers[i].err);
+	close_request(&r);
+	return rc;
 }
 
 bool ws_waking_failed(const struct ws_waking *w)
@@ -157,42 +182,48 @@ bool ws_waking_failed(const struct ws_waking *w)
 	       (!w->answer.sent || ws_endpoint_said_no(&w->answer.err));
 }
 
-/* Those of one set of memory, all at once. Arrays with room for n. */
-static void wake_alike(struct ws_http *http, struct ws_waking *items, size_t n, unsigned memory,
-                       ws_deadline until, const struct ws_cancel *cancel,
-                       struct ws_endpoint_info *infos, const char **urls,
-                       struct ws_endpoint_answer *answers)
+/* Room for one request to n endpoints. */
+struct waking {
+	struct ws_endpoint_info *infos;
+	const char **urls;
+	struct ws_endpoint_answer *answers;
+};
+
+/* Wakes the items with this set of memory, all at once. */
+static void wake_alike(struct ws_call to, struct ws_waking *items, size_t n, unsigned memory,
+                       struct waking *w)
 {
 	struct ws_err err = WS_ERR_INIT; /* also in the answers */
-	size_t k = 0;
+	to.urls = w->urls;
+	to.n = 0;
 	for (size_t i = 0; i < n; i++)
 		if (items[i].memory == memory) {
-			infos[k] = *items[i].info;
-			urls[k++] = items[i].url;
+			w->infos[to.n] = *items[i].info;
+			w->urls[to.n++] = items[i].url;
 		}
-	if (k == 0)
+	if (to.n == 0)
 		return;
-	(void)ws_endpoint_wake(http, infos, urls, k, memory, until, cancel, answers, &err);
-	k = 0;
-	for (size_t i = 0; i < n; i++)
+	(void)ws_endpoint_wake(&to, w->infos, memory, w->answers, &err);
+	for (size_t i = 0, k = 0; i < n; i++)
 		if (items[i].memory == memory)
-			items[i].answer = answers[k++];
+			items[i].answer = w->answers[k++];
 }
 
 int ws_endpoint_wake_each(struct ws_http *http, struct ws_waking *items, size_t n,
                           ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
 {
-	struct ws_endpoint_info *infos = calloc(n + 1, sizeof *infos);
-	const char **urls = calloc(n + 1, sizeof *urls);
-	struct ws_endpoint_answer *answers = calloc(n + 1, sizeof *answers);
+	const struct ws_call to = { .http = http, .until = until, .cancel = cancel };
+	struct waking w = { .infos = calloc(n + 1, sizeof *w.infos),
+		            .urls = calloc(n + 1, sizeof *w.urls),
+		            .answers = calloc(n + 1, sizeof *w.answers) };
 	struct ws_err none = WS_ERR_INIT;
 	const struct ws_err *first = NULL;
-	if (!infos || !urls || !answers)
+	if (!w.infos || !w.urls || !w.answers)
 		ws_oom(&none);
 	for (size_t i = 0; i < n; i++)
 		items[i].answer = (struct ws_endpoint_answer){ .err = none };
 	for (unsigned memory = 1; none.code == WS_OK && memory <= WS_MEMORY_ALL; memory++)
-		wake_alike(http, items, n, memory, until, cancel, infos, urls, answers);
+		wake_alike(to, items, n, memory, &w);
 	for (size_t i = 0; i < n && !first; i++)
 		if (items[i].answer.err.code != WS_OK)
 			first = &items[i].answer.err;
@@ -200,8 +231,8 @@ int ws_endpoint_wake_each(struct ws_http *http, struct ws_waking *items, size_t 
 		*err = *first;
 		err->phase[0] = 0; /* the caller's */
 	}
-	free(infos);
-	free(urls);
-	free(answers);
+	free(w.infos);
+	free(w.urls);
+	free(w.answers);
 	return first ? -1 : 0;
 }

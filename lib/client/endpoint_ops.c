@@ -36,16 +36,15 @@ static int sum_up(const char *what, size_t n, const struct ws_endpoint_answer *a
 }
 
 /* One request to each endpoint. */
-static int ask(struct ws_http *http, struct ws_endpoint_call *calls, const char *const *urls,
-               size_t n, const char *method, const char *const *paths, bool same,
-               const struct ws_buf *body, ws_deadline until, const struct ws_cancel *cancel,
-               struct ws_err *err)
+static int send_requests(const struct ws_call *to, const struct ws_lifecycle *what,
+                         struct ws_endpoint_call *calls, struct ws_err *err)
 {
-	for (size_t i = 0; i < n; i++)
-		if (ws_endpoint_prepare(&calls[i], urls[i], method, paths[same ? 0 : i], body,
-		                        until, err))
+	for (size_t i = 0; i < to->n; i++)
+		if (ws_endpoint_prepare(&calls[i], to->urls[i], what->method,
+		                        what->paths ? what->paths[i] : what->path, what->body,
+		                        to->until, err))
 			return -1;
-	return ws_endpoint_run(http, calls, n, cancel, err);
+	return ws_endpoint_run(to->http, calls, to->n, to->cancel, err);
 }
 
 static void read_answer(struct ws_endpoint_call *call, const char *what,
@@ -86,88 +85,72 @@ static void free_calls(struct ws_endpoint_call *calls, size_t n)
 	free(calls);
 }
 
-int ws_endpoint_tell(struct ws_http *http, const char *const *urls, size_t n, const char *what,
-                     const char *method, const char *const *paths, bool same,
-                     const struct ws_buf *body, ws_deadline until, const struct ws_cancel *cancel,
+int ws_endpoint_tell(const struct ws_call *to, const struct ws_lifecycle *what,
                      struct ws_endpoint_answer *answers, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
-	struct ws_endpoint_call *calls = new_calls(n, &why);
-	int rc = calls ? ask(http, calls, urls, n, method, paths, same, body, until, cancel, &why)
-	               : -1;
+	struct ws_endpoint_call *calls = new_calls(to->n, &why);
+	int rc = calls ? send_requests(to, what, calls, &why) : -1;
 	if (rc) {
-		read_cut_off(calls, n, what, &why, answers);
+		read_cut_off(calls, to->n, what->name, &why, answers);
 		if (err)
 			*err = why;
 	} else {
-		for (size_t i = 0; i < n; i++)
-			read_answer(&calls[i], what, &answers[i]);
-		rc = sum_up(what, n, answers, err);
+		for (size_t i = 0; i < to->n; i++)
+			read_answer(&calls[i], what->name, &answers[i]);
+		rc = sum_up(what->name, to->n, answers, err);
 	}
-	free_calls(calls, n);
+	free_calls(calls, to->n);
 	return rc;
 }
 
-static int tell_all(struct ws_http *http, const char *const *urls, size_t n, const char *what,
-                    const char *method, const char *path, const struct ws_buf *body,
-                    ws_deadline until, const struct ws_cancel *cancel,
-                    struct ws_endpoint_answer *answers, struct ws_err *err)
-{
-	return ws_endpoint_tell(http, urls, n, what, method, &path, true, body, until, cancel,
-	                        answers, err);
-}
-
-int ws_endpoint_health(struct ws_http *http, const char *const *urls, size_t n, ws_deadline until,
-                       const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
+int ws_endpoint_health(const struct ws_call *to, struct ws_endpoint_answer *answers,
                        struct ws_err *err)
 {
-	return tell_all(http, urls, n, "health", "GET", "/health", NULL, until, cancel, answers,
-	                err);
+	const struct ws_lifecycle what = { .name = "health", .method = "GET", .path = "/health" };
+	return ws_endpoint_tell(to, &what, answers, err);
 }
 
 /* The one-member body of a lifecycle call; key NULL: {}. */
-static int tell_all_with(struct ws_http *http, const char *const *urls, size_t n, const char *what,
-                         const char *path, const char *key, const char *value, ws_deadline until,
-                         const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
-                         struct ws_err *err)
+static int post(const struct ws_call *to, const char *name, const char *path, const char *key,
+                const char *value, struct ws_endpoint_answer *answers, struct ws_err *err)
 {
 	struct ws_buf body;
 	struct ws_jw w;
+	const struct ws_lifecycle what = {
+		.name = name, .method = "POST", .path = path, .body = &body
+	};
 	ws_buf_init(&body, BODY_MAX);
 	ws_jw_init(&w, &body);
 	ws_jw_object(&w, NULL);
 	if (key)
 		ws_jw_str(&w, key, value);
-	if (!strcmp(what, "version"))
+	if (!strcmp(name, "version"))
 		ws_jw_bool(&w, "abort_all_requests", false); /* servers default to true */
 	ws_jw_end_object(&w);
 	struct ws_err why = WS_ERR_INIT;
-	int rc = ws_buf_check(&body, what, &why);
+	int rc = ws_buf_check(&body, name, &why);
 	if (rc)
-		read_cut_off(NULL, n, what, &why, answers);
+		read_cut_off(NULL, to->n, name, &why, answers);
 	else
-		rc = tell_all(http, urls, n, what, "POST", path, &body, until, cancel, answers,
-		              &why);
+		rc = ws_endpoint_tell(to, &what, answers, &why);
 	if (rc && err)
 		*err = why;
 	ws_buf_free(&body);
 	return rc;
 }
 
-int ws_endpoint_pause(struct ws_http *http, const char *const *urls, size_t n,
-                      enum ws_pause_mode mode, ws_deadline until, const struct ws_cancel *cancel,
+int ws_endpoint_pause(const struct ws_call *to, enum ws_pause_mode mode,
                       struct ws_endpoint_answer *answers, struct ws_err *err)
 {
-	return tell_all_with(http, urls, n, "pause", "/pause_generation", "mode",
-	                     ws_pause_mode_name(mode), until, cancel, answers, err);
+	return post(to, "pause", "/pause_generation", "mode", ws_pause_mode_name(mode), answers,
+	            err);
 }
 
-int ws_endpoint_resume(struct ws_http *http, const char *const *urls, size_t n, ws_deadline until,
-                       const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
+int ws_endpoint_resume(const struct ws_call *to, struct ws_endpoint_answer *answers,
                        struct ws_err *err)
 {
-	return tell_all_with(http, urls, n, "resume", "/continue_generation", NULL, NULL, until,
-	                     cancel, answers, err);
+	return post(to, "resume", "/continue_generation", NULL, NULL, answers, err);
 }
 
 int ws_endpoint_check_version(const char *version, struct ws_err *err)
@@ -178,12 +161,10 @@ int ws_endpoint_check_version(const char *version, struct ws_err *err)
 	return ws_err_hint(err, "is a variable of the shell not set?");
 }
 
-int ws_endpoint_set_version(struct ws_http *http, const char *const *urls, size_t n,
-                            const char *version, ws_deadline until, const struct ws_cancel *cancel,
+int ws_endpoint_set_version(const struct ws_call *to, const char *version,
                             struct ws_endpoint_answer *answers, struct ws_err *err)
 {
-	return tell_all_with(http, urls, n, "version", "/update_weight_version", "new_version",
-	                     version, until, cancel, answers, err);
+	return post(to, "version", "/update_weight_version", "new_version", version, answers, err);
 }
 
 /* In the words of every server known, which have no other sign of it. */
@@ -192,24 +173,22 @@ bool ws_endpoint_knew_none(const struct ws_endpoint_answer *a)
 	return strstr(a->message, "does not exist") != NULL;
 }
 
-int ws_endpoint_destroy_group(struct ws_http *http, const char *const *urls, size_t n,
-                              const char *group_name, ws_deadline until,
-                              const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
-                              struct ws_err *err)
+int ws_endpoint_destroy_group(const struct ws_call *to, const char *group_name,
+                              struct ws_endpoint_answer *answers, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
-	if (tell_all_with(http, urls, n, "destroy", "/destroy_weights_update_group", "group_name",
-	                  group_name, until, cancel, answers, &why) == 0)
+	if (post(to, "destroy", "/destroy_weights_update_group", "group_name", group_name, answers,
+	         &why) == 0)
 		return 0;
 	if (why.code == WS_ECANCELLED || why.code == WS_ESYSTEM) {
 		if (err)
 			*err = why;
 		return -1;
 	}
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < to->n; i++)
 		if (answers[i].err.code == WS_EREFUSED && ws_endpoint_knew_none(&answers[i]))
 			answers[i].err = (struct ws_err)WS_ERR_INIT;
-	return sum_up("destroy", n, answers, err);
+	return sum_up("destroy", to->n, answers, err);
 }
 
 const char *ws_weights_action_name(enum ws_weights_action action)
@@ -218,14 +197,11 @@ const char *ws_weights_action_name(enum ws_weights_action action)
 	return names[action];
 }
 
-int ws_endpoint_weights_action(struct ws_http *http, const char *const *urls, size_t n,
-                               enum ws_weights_action action, ws_deadline until,
-                               const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
-                               struct ws_err *err)
+int ws_endpoint_weights_action(const struct ws_call *to, enum ws_weights_action action,
+                               struct ws_endpoint_answer *answers, struct ws_err *err)
 {
 	const char *name = ws_weights_action_name(action);
-	return tell_all_with(http, urls, n, name, "/weights_checker", "action", name, until, cancel,
-	                     answers, err);
+	return post(to, name, "/weights_checker", "action", name, answers, err);
 }
 
 /* ---- flush: refused while requests are running ---- */
@@ -236,19 +212,17 @@ static bool is_busy(const struct ws_endpoint_answer *answer)
 }
 
 /* Asks the busy ones again; all of them the first time. */
-static int flush_round(struct ws_http *http, struct ws_endpoint_call *calls,
-                       const char *const *urls, size_t n, bool first, ws_deadline until,
-                       const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
-                       struct ws_err *err)
+static int flush_round(const struct ws_call *to, struct ws_endpoint_call *calls, bool first,
+                       struct ws_endpoint_answer *answers, struct ws_err *err)
 {
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < to->n; i++)
 		if ((first || is_busy(&answers[i])) &&
-		    ws_endpoint_prepare(&calls[i], urls[i], "GET", "/flush_cache", NULL, until,
-		                        err))
+		    ws_endpoint_prepare(&calls[i], to->urls[i], "GET", "/flush_cache", NULL,
+		                        to->until, err))
 			return -1;
-	if (ws_endpoint_run(http, calls, n, cancel, err))
+	if (ws_endpoint_run(to->http, calls, to->n, to->cancel, err))
 		return -1;
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < to->n; i++)
 		read_answer(&calls[i], "flush", &answers[i]);
 	return 0;
 }
@@ -261,33 +235,32 @@ static bool any_busy(const struct ws_endpoint_answer *answers, size_t n)
 	return false;
 }
 
-int ws_endpoint_flush(struct ws_http *http, const char *const *urls, size_t n, ws_deadline patience,
-                      ws_deadline until, const struct ws_cancel *cancel,
+int ws_endpoint_flush(const struct ws_call *to, ws_deadline patience,
                       struct ws_endpoint_answer *answers, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
-	struct ws_endpoint_call *calls = new_calls(n, &why);
-	const ws_deadline last = ws_deadline_min(patience, until);
+	struct ws_endpoint_call *calls = new_calls(to->n, &why);
+	const ws_deadline last = ws_deadline_min(patience, to->until);
 	const int64_t pause_ns = WS_NS_PER_S / 2;
 	int rc = calls ? 0 : -1;
 	for (bool first = true; !rc; first = false) {
-		rc = flush_round(http, calls, urls, n, first, until, cancel, answers, &why);
-		if (rc || !any_busy(answers, n) || ws_deadline_left(last) < pause_ns)
+		rc = flush_round(to, calls, first, answers, &why);
+		if (rc || !any_busy(answers, to->n) || ws_deadline_left(last) < pause_ns)
 			break;
 		const ws_deadline again = ws_deadline_in(pause_ns);
 		while (!rc && !ws_deadline_passed(again))
-			rc = ws_http_wait(http, again, cancel, -1, &why) < 0 ? -1 : 0;
+			rc = ws_http_wait(to->http, again, to->cancel, -1, &why) < 0 ? -1 : 0;
 	}
 	if (rc) {
-		read_cut_off(calls, n, "flush", &why, answers);
+		read_cut_off(calls, to->n, "flush", &why, answers);
 		if (err)
 			*err = why;
 	} else {
-		rc = sum_up("flush", n, answers, err);
+		rc = sum_up("flush", to->n, answers, err);
 	}
-	if (rc && any_busy(answers, n))
+	if (rc && any_busy(answers, to->n))
 		ws_err_hint(err, "a server flushes only when nothing runs or waits: pause it in "
 		                 "mode abort first, or wait longer");
-	free_calls(calls, n);
+	free_calls(calls, to->n);
 	return rc;
 }

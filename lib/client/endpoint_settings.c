@@ -8,21 +8,21 @@
 
 #include <stdlib.h>
 
-static int ask(struct ws_http *http, struct ws_endpoint_call *calls, const char *const *urls,
-               size_t n, ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
+static int ask_settings(const struct ws_call *to, struct ws_endpoint_call *calls,
+                        struct ws_err *err)
 {
-	for (size_t i = 0; i < n; i++)
-		if (ws_endpoint_prepare(&calls[i], urls[i], "GET", "/server_info", NULL, until,
-		                        err))
+	for (size_t i = 0; i < to->n; i++)
+		if (ws_endpoint_prepare(&calls[i], to->urls[i], "GET", "/server_info", NULL,
+		                        to->until, err))
 			return -1;
-	if (ws_endpoint_run(http, calls, n, cancel, err))
+	if (ws_endpoint_run(to->http, calls, to->n, to->cancel, err))
 		return -1;
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < to->n; i++)
 		if (calls[i].http.status == 404 &&
-		    ws_endpoint_prepare(&calls[i], urls[i], "GET", "/get_server_info", NULL, until,
-		                        err))
+		    ws_endpoint_prepare(&calls[i], to->urls[i], "GET", "/get_server_info", NULL,
+		                        to->until, err))
 			return -1;
-	return ws_endpoint_run(http, calls, n, cancel, err);
+	return ws_endpoint_run(to->http, calls, to->n, to->cancel, err);
 }
 
 struct reading {
@@ -43,18 +43,17 @@ static int read_settings(void *ctx, struct ws_endpoint_call *calls, size_t i, st
 	return ws_err_where(&errs[i], NULL, r->urls[i]);
 }
 
-int ws_endpoint_settings(struct ws_http *http, const char *const *urls, size_t n, ws_deadline until,
-                         const struct ws_cancel *cancel, struct ws_settings *outs,
-                         struct ws_err *errs, struct ws_err *err)
+int ws_endpoint_settings(const struct ws_call *to, struct ws_settings *outs, struct ws_err *errs,
+                         struct ws_err *err)
 {
-	struct ws_endpoint_call *calls = calloc(n ? n : 1, sizeof *calls);
-	struct reading r = { urls, outs };
+	struct ws_endpoint_call *calls = calloc(to->n ? to->n : 1, sizeof *calls);
+	struct reading r = { to->urls, outs };
 	struct ws_err why = WS_ERR_INIT;
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < to->n; i++)
 		outs[i] = (struct ws_settings){ 0 };
 	if (!calls)
 		ws_oom(&why);
 	else
-		ask(http, calls, urls, n, until, cancel, &why);
-	return ws_endpoint_take(calls, n, &why, read_settings, &r, errs, err);
+		ask_settings(to, calls, &why);
+	return ws_endpoint_take(calls, to->n, &why, read_settings, &r, errs, err);
 }

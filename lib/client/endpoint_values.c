@@ -249,24 +249,23 @@ static int read_values(void *ctx, struct ws_endpoint_call *calls, size_t i, stru
 	return 0;
 }
 
-int ws_endpoint_get_weights(struct ws_http *http, const char *const *urls, size_t n,
-                            const char *name, uint64_t rows, size_t most, ws_deadline until,
-                            const struct ws_cancel *cancel, struct ws_values *outs,
-                            struct ws_err *errs, struct ws_err *err)
+int ws_endpoint_get_weights(const struct ws_call *to, const char *name, uint64_t rows, size_t most,
+                            struct ws_values *outs, struct ws_err *errs, struct ws_err *err)
 {
 	struct ws_buf body;
 	struct ws_err why = WS_ERR_INIT;
-	struct reading r = { urls, most, outs };
-	struct ws_endpoint_call *calls = calloc(n ? n : 1, sizeof *calls);
+	struct reading r = { to->urls, most, outs };
+	struct ws_endpoint_call *calls = calloc(to->n ? to->n : 1, sizeof *calls);
 	ws_buf_init(&body, 0);
 	int rc = calls ? write_request(&body, name, rows, &why) : ws_oom(&why);
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < to->n; i++)
 		outs[i] = (struct ws_values){ 0 };
-	for (size_t i = 0; !rc && i < n; i++)
-		rc = ws_endpoint_prepare(&calls[i], urls[i], "POST", route, &body, until, &why);
+	for (size_t i = 0; !rc && i < to->n; i++)
+		rc = ws_endpoint_prepare(&calls[i], to->urls[i], "POST", route, &body, to->until,
+		                         &why);
 	if (!rc)
-		ws_endpoint_run(http, calls, n, cancel, &why);
-	rc = ws_endpoint_take(calls, n, &why, read_values, &r, errs, err);
+		ws_endpoint_run(to->http, calls, to->n, to->cancel, &why);
+	rc = ws_endpoint_take(calls, to->n, &why, read_values, &r, errs, err);
 	ws_buf_free(&body);
 	return rc;
 }

@@ -12,26 +12,22 @@
 static const char nowhere[] = "/wsync_asks_for_what_is_not_there";
 
 struct asking {
-	struct ws_http *http;
-	const char *const *urls;
-	size_t n;
+	const struct ws_call *to;
 	struct ws_endpoint_call *calls;
 	bool *on;                        /* still asked */
-	enum ws_presence *found;         /* n rows of WS_LINEAGE_PATHS_MAX */
-	ws_deadline until;
-	const struct ws_cancel *cancel;
+	enum ws_presence *found;         /* to->n rows of WS_LINEAGE_PATHS_MAX */
 };
 
 static int ask_all(struct asking *a, const char *path, struct ws_err *err)
 {
-	for (size_t i = 0; i < a->n; i++)
-		if (a->on[i] && ws_endpoint_prepare(&a->calls[i], a->urls[i], "OPTIONS", path, NULL,
-		                                    a->until, err))
+	for (size_t i = 0; i < a->to->n; i++)
+		if (a->on[i] && ws_endpoint_prepare(&a->calls[i], a->to->urls[i], "OPTIONS", path,
+		                                    NULL, a->to->until, err))
 			return -1;
-	return ws_endpoint_run(a->http, a->calls, a->n, a->cancel, err);
+	return ws_endpoint_run(a->to->http, a->calls, a->to->n, a->to->cancel, err);
 }
 
-static enum ws_presence judge(long status)
+static enum ws_presence read_status(long status)
 {
 	if (status == 404)
 		return WS_ABSENT;
@@ -42,27 +38,27 @@ static int ask_everything(struct asking *a, struct ws_err *err)
 {
 	if (ask_all(a, nowhere, err))
 		return -1;
-	for (size_t i = 0; i < a->n; i++)
+	for (size_t i = 0; i < a->to->n; i++)
 		a->on[i] = a->on[i] && a->calls[i].http.status == 404;
 	for (size_t r = 0; r < ws_lineage_path_count(); r++) {
 		if (ask_all(a, ws_lineage_path(r), err))
 			return -1;
-		for (size_t i = 0; i < a->n; i++) {
+		for (size_t i = 0; i < a->to->n; i++) {
 			if (!a->on[i])
 				continue;
-			a->found[i * WS_LINEAGE_PATHS_MAX + r] = judge(a->calls[i].http.status);
+			a->found[i * WS_LINEAGE_PATHS_MAX + r] =
+				read_status(a->calls[i].http.status);
 			a->on[i] = !a->calls[i].http.err.code;
 		}
 	}
 	return 0;
 }
 
-int ws_lineage_ask(struct ws_http *http, const char *const *urls, size_t n, const bool *wanted,
-                   ws_deadline until, const struct ws_cancel *cancel,
-                   struct ws_lineage_signs *signs, struct ws_err *err)
+int ws_lineage_ask(const struct ws_call *to, const bool *wanted, struct ws_lineage_signs *signs,
+                   struct ws_err *err)
 {
-	struct asking a = { .http = http, .urls = urls, .n = n, .until = until, .cancel = cancel };
-	const size_t most = n ? n : 1;
+	struct asking a = { .to = to };
+	const size_t n = to->n, most = n ? n : 1;
 	a.calls = calloc(most, sizeof *a.calls);
 	a.on = calloc(most, sizeof *a.on);
 	a.found = calloc(most, WS_LINEAGE_PATHS_MAX * sizeof *a.found);

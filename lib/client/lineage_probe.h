@@ -9,6 +9,7 @@
 #define WS_CLIENT_LINEAGE_PROBE_H
 
 #include "http.h"
+#include "wsync/endpoint.h"
 #include "wsync/lineage.h"
 #include "wsync/tool/json_read.h"
 
@@ -17,11 +18,10 @@
 int ws_lineage_read_openapi(const struct ws_json *root, const char *own_route,
                             struct ws_lineage_signs *signs);
 
-/* Asks for each route by itself, all of n endpoints at once; wanted[i] false: not this one. Whoever
- * does not answer, or says yes to anything, is asked no more. -1: cancelled or system. */
-int ws_lineage_ask(struct ws_http *http, const char *const *urls, size_t n, const bool *wanted,
-                   ws_deadline until, const struct ws_cancel *cancel,
-                   struct ws_lineage_signs *signs, struct ws_err *err);
+/* Asks for each route by itself, all endpoints at once; wanted[i] false: not this one. An endpoint
+ * that does not answer, or says yes to anything, is not asked again. -1: cancelled or system. */
+int ws_lineage_ask(const struct ws_call *to, const bool *wanted, struct ws_lineage_signs *signs,
+                   struct ws_err *err);
 
 /* ---- between the two ---- */
 

@@ -49,7 +49,8 @@ static struct held *new_held(size_t n, struct ws_err *err)
 static int ask(struct held *h, struct ws_http *http, const struct ws_forming_opts *o,
                ws_deadline until, struct ws_err *err)
 {
-	if (ws_endpoint_probe_all(http, o->urls, o->n, until, o->cancel, h->infos, h->errs, err))
+	const struct ws_call to = { http, o->urls, o->n, until, o->cancel };
+	if (ws_endpoint_probe_all(&to, h->infos, h->errs, err))
 		return -1;
 	for (size_t i = 0; i < o->n; i++) {
 		if (push_check_ranks(&h->infos[i], err))

@@ -203,8 +203,8 @@ static void leave_group(struct push_guard *g)
 	const size_t n = choose(g, is_grouped);
 	if (!n)
 		return;
-	ws_endpoint_destroy_group(g->http, g->urls, n, g->group, ws_deadline_in(STEP_NS), NULL,
-	                          g->answers, NULL);
+	const struct ws_call to = { g->http, g->urls, n, ws_deadline_in(STEP_NS), NULL };
+	ws_endpoint_destroy_group(&to, g->group, g->answers, NULL);
 	for (size_t k = 0; k < n; k++) {
 		const struct ws_err *said = &g->answers[k].err;
 		g->endpoints[g->index[k]].grouped =
@@ -229,8 +229,8 @@ static void resume(struct push_guard *g)
 {
 	size_t n;
 	for (int try = 0; try < RESUME_TRIES && (n = choose(g, is_to_resume)) > 0; try++) {
-		ws_endpoint_resume(g->http, g->urls, n, ws_deadline_in(STEP_NS), NULL, g->answers,
-		                   NULL);
+		const struct ws_call to = { g->http, g->urls, n, ws_deadline_in(STEP_NS), NULL };
+		ws_endpoint_resume(&to, g->answers, NULL);
 		for (size_t k = 0; k < n; k++)
 			g->endpoints[g->index[k]].paused = g->answers[k].err.code != WS_OK;
 	}

@@ -106,9 +106,8 @@ static int probe(struct repair *r, struct ws_err *err)
 	struct ws_err why = WS_ERR_INIT;
 	const struct ws_ledger_record *rec = &r->entry->record;
 	const size_t n = choose(r, is_free);
-	if (n &&
-	    ws_endpoint_probe_all(r->opts->http, r->urls, n, patience(r), r->opts->cancel, r->infos,
-	                          r->errs, &why) &&
+	const struct ws_call to = { r->opts->http, r->urls, n, patience(r), r->opts->cancel };
+	if (n && ws_endpoint_probe_all(&to, r->infos, r->errs, &why) &&
 	    (why.code == WS_ECANCELLED || why.code == WS_ESYSTEM)) {
 		if (err)
 			*err = why;
@@ -175,8 +174,8 @@ static int leave_group(struct repair *r, struct ws_err *err)
 	const bool came = ws_ledger_release_late(rec, patience(r), r->opts->cancel) > 0;
 	const bool pending =
 		rec->master_port && !came && time(NULL) - rec->updated < JOIN_MOST_S;
-	ws_endpoint_destroy_group(r->opts->http, r->urls, n, rec->group, patience(r),
-	                          r->opts->cancel, r->replies, &why);
+	const struct ws_call to = { r->opts->http, r->urls, n, patience(r), r->opts->cancel };
+	ws_endpoint_destroy_group(&to, rec->group, r->replies, &why);
 	for (size_t k = 0; k < n; k++) {
 		const struct ws_err *said = &r->replies[k].err;
 		struct ws_repair_answer *a = &r->answers[r->index[k]];
@@ -258,8 +257,8 @@ static int resume(struct repair *r, struct ws_err *err)
 	const size_t n = choose(r, is_to_go_on);
 	if (n == 0)
 		return 0;
-	ws_endpoint_resume(r->opts->http, r->urls, n, patience(r), r->opts->cancel, r->replies,
-	                   &why);
+	const struct ws_call to = { r->opts->http, r->urls, n, patience(r), r->opts->cancel };
+	ws_endpoint_resume(&to, r->replies, &why);
 	for (size_t k = 0; k < n; k++) {
 		struct ws_repair_answer *a = &r->answers[r->index[k]];
 		a->err = r->replies[k].err;

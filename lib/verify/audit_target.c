@@ -68,7 +68,8 @@ static int ask_lists(struct ws_http *http, size_t n, bool thorough, ws_deadline 
 {
 	for (size_t i = 0; i < n; i++)
 		urls[i] = out[i].url;
-	if (ws_endpoint_list_all(http, urls, n, NULL, 0, until, cancel, lists, errs, err) &&
+	const struct ws_call to = { http, urls, n, until, cancel };
+	if (ws_endpoint_list_all(&to, NULL, 0, lists, errs, err) &&
 	    (err->code == WS_ECANCELLED || err->code == WS_ESYSTEM))
 		return -1;
 	*err = (struct ws_err)WS_ERR_INIT;

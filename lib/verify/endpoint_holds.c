@@ -51,20 +51,19 @@ static int list_body(struct ws_buf *body, const char *prefix, unsigned rank, str
 
 /* Those of the calls that are done and were answered 405: some descriptions of this route call it a
  * POST. */
-static int ask_lists(struct ws_http *http, struct ws_endpoint_call *calls, const char *const *urls,
-                     size_t n, const char *path, const struct ws_buf *body, ws_deadline until,
-                     const struct ws_cancel *cancel, struct ws_err *err)
+static int ask_lists(const struct ws_call *to, struct ws_endpoint_call *calls, const char *path,
+                     const struct ws_buf *body, struct ws_err *err)
 {
-	for (size_t i = 0; i < n; i++)
-		if (ws_endpoint_prepare(&calls[i], urls[i], "GET", path, NULL, until, err))
+	for (size_t i = 0; i < to->n; i++)
+		if (ws_endpoint_prepare(&calls[i], to->urls[i], "GET", path, NULL, to->until, err))
 			return -1;
-	if (ws_endpoint_run(http, calls, n, cancel, err))
+	if (ws_endpoint_run(to->http, calls, to->n, to->cancel, err))
 		return -1;
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < to->n; i++)
 		if (calls[i].http.status == 405 &&
-		    ws_endpoint_prepare(&calls[i], urls[i], "POST", path, body, until, err))
+		    ws_endpoint_prepare(&calls[i], to->urls[i], "POST", path, body, to->until, err))
 			return -1;
-	return ws_endpoint_run(http, calls, n, cancel, err);
+	return ws_endpoint_run(to->http, calls, to->n, to->cancel, err);
 }
 
 static int read_list(struct ws_endpoint_call *call, const char *url, struct ws_weight_list *out,
@@ -110,37 +109,27 @@ static int read_or_share_list(void *ctx, struct ws_endpoint_call *calls, size_t 
 	return 0;
 }
 
-int ws_endpoint_list_all(struct ws_http *http, const char *const *urls, size_t n,
-                         const char *prefix, unsigned rank, ws_deadline until,
-                         const struct ws_cancel *cancel, struct ws_weight_list *outs,
-                         struct ws_err *errs, struct ws_err *err)
+int ws_endpoint_list_all(const struct ws_call *to, const char *prefix, unsigned rank,
+                         struct ws_weight_list *outs, struct ws_err *errs, struct ws_err *err)
 {
-	struct ws_endpoint_call *calls = calloc(n ? n : 1, sizeof *calls);
+	struct ws_endpoint_call *calls = calloc(to->n ? to->n : 1, sizeof *calls);
 	struct ws_err why = WS_ERR_INIT;
-	struct listing l = { urls, outs };
+	struct listing l = { to->urls, outs };
 	struct ws_buf body;
 	char path[WS_PATH_MAX];
 	ws_buf_init(&body, 2 * WS_PATH_MAX);
 	int rc = calls ? 0 : ws_oom(&why);
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < to->n; i++)
 		outs[i] = (struct ws_weight_list){ 0 };
 	if (!rc)
 		rc = list_path(path, sizeof path, prefix, rank, &why);
 	if (!rc)
 		rc = list_body(&body, prefix, rank, &why);
 	if (!rc)
-		ask_lists(http, calls, urls, n, path, &body, until, cancel, &why);
-	rc = ws_endpoint_take(calls, n, &why, read_or_share_list, &l, errs, err);
+		ask_lists(to, calls, path, &body, &why);
+	rc = ws_endpoint_take(calls, to->n, &why, read_or_share_list, &l, errs, err);
 	ws_buf_free(&body);
 	return rc;
-}
-
-int ws_endpoint_list_weights(struct ws_http *http, const char *url, const char *prefix,
-                             unsigned rank, ws_deadline until, const struct ws_cancel *cancel,
-                             struct ws_weight_list *out, struct ws_err *err)
-{
-	struct ws_err one;
-	return ws_endpoint_list_all(http, &url, 1, prefix, rank, until, cancel, out, &one, err);
 }
 
 /* ---- checksums ---- */
@@ -188,25 +177,24 @@ static int read_or_share_checksums(void *ctx, struct ws_endpoint_call *calls, si
 	return read_checksums(&calls[i], x->urls[i], &x->outs[i], &errs[i]);
 }
 
-int ws_endpoint_checksums(struct ws_http *http, const char *const *urls, size_t n,
-                          ws_deadline until, const struct ws_cancel *cancel,
-                          struct ws_checksums *outs, struct ws_err *errs, struct ws_err *err)
+int ws_endpoint_checksums(const struct ws_call *to, struct ws_checksums *outs, struct ws_err *errs,
+                          struct ws_err *err)
 {
 	struct ws_buf body;
-	struct summing x = { urls, outs };
-	struct ws_endpoint_call *calls = calloc(n ? n : 1, sizeof *calls);
+	struct summing x = { to->urls, outs };
+	struct ws_endpoint_call *calls = calloc(to->n ? to->n : 1, sizeof *calls);
 	ws_buf_init(&body, 0);
 	ws_buf_puts(&body, "{\"action\":\"checksum\"}");
 	struct ws_err why = WS_ERR_INIT;
 	int rc = calls ? ws_buf_check(&body, "checksums", &why) : ws_oom(&why);
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < to->n; i++)
 		outs[i] = (struct ws_checksums){ 0 };
-	for (size_t i = 0; !rc && i < n; i++)
-		rc = ws_endpoint_prepare(&calls[i], urls[i], "POST", "/weights_checker", &body,
-		                         until, &why);
+	for (size_t i = 0; !rc && i < to->n; i++)
+		rc = ws_endpoint_prepare(&calls[i], to->urls[i], "POST", "/weights_checker", &body,
+		                         to->until, &why);
 	if (!rc)
-		ws_endpoint_run(http, calls, n, cancel, &why);
-	rc = ws_endpoint_take(calls, n, &why, read_or_share_checksums, &x, errs, err);
+		ws_endpoint_run(to->http, calls, to->n, to->cancel, &why);
+	rc = ws_endpoint_take(calls, to->n, &why, read_or_share_checksums, &x, errs, err);
 	ws_buf_free(&body);
 	return rc;
 }
@@ -254,7 +242,8 @@ int ws_endpoint_checker_names(struct ws_http *http, const char *url, ws_deadline
 	struct ws_checksums sums;
 	struct ws_err why;
 	*out = (struct ws_weight_list){ 0 };
-	int rc = ws_endpoint_checksums(http, &url, 1, until, cancel, &sums, &why, err);
+	const struct ws_call to = { http, &url, 1, until, cancel };
+	int rc = ws_endpoint_checksums(&to, &sums, &why, err);
 	if (!rc)
 		rc = collect_names(&sums, out, err);
 	ws_checksums_free(&sums);

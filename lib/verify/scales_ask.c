@@ -177,8 +177,8 @@ static int ask_numbers(struct asking *a, const char *name, size_t order, struct 
 {
 	struct ws_values v = { .numbers = NULL };
 	struct ws_err why = WS_ERR_INIT;
-	ws_endpoint_get_weights(a->http, &a->opts->url, 1, name, ROWS, MOST_NUMBERS, a->opts->until,
-	                        a->opts->cancel, &v, &why, err);
+	const struct ws_call to = { a->http, &a->opts->url, 1, a->opts->until, a->opts->cancel };
+	ws_endpoint_get_weights(&to, name, ROWS, MOST_NUMBERS, &v, &why, err);
 	if (why.code == WS_OK && ws_values_empty(&v, a->info.dp_size))
 		ws_err_set(&why, WS_EREFUSED, "the answers are empty");
 	if (why.code == WS_OK)
@@ -262,8 +262,8 @@ static int look(struct asking *a, struct ws_err *err)
 static int meet(struct asking *a, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
-	if (ws_endpoint_probe_all(a->http, &a->opts->url, 1, a->opts->until, a->opts->cancel,
-	                          &a->info, &why, err) ||
+	const struct ws_call to = { a->http, &a->opts->url, 1, a->opts->until, a->opts->cancel };
+	if (ws_endpoint_probe_all(&to, &a->info, &why, err) ||
 	    ws_audit_ask(a->http, &a->info, 1, false, a->opts->until, a->opts->cancel, &a->target,
 	                 err))
 		return -1;

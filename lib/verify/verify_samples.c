@@ -252,8 +252,8 @@ static int ask_sample(struct verify *v, const struct sample *s, struct ws_values
 			replicas = v->infos[v->index[k]].dp_size;
 	/* Room for a server that shows more than it should, so that its shape can be told. */
 	const size_t most = 4 * s->n * replicas + 4096;
-	ws_endpoint_get_weights(v->http, v->urls, n, s->tensor->name, s->rows, most, v->until,
-	                        v->opts->cancel, answers, v->errs, err);
+	const struct ws_call to = { v->http, v->urls, n, v->until, v->opts->cancel };
+	ws_endpoint_get_weights(&to, s->tensor->name, s->rows, most, answers, v->errs, err);
 	for (size_t k = 0; k < n; k++) {
 		if (v->errs[k].code == WS_OK)
 			judge_answer(v, v->index[k], s, &answers[k]);

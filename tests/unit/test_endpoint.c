@@ -737,12 +737,19 @@ static ws_deadline soon(void)
 	return ws_deadline_in(5 * WS_NS_PER_S);
 }
 
+static const struct ws_call *call_to(size_t n)
+{
+	static struct ws_call to;
+	to = (struct ws_call){ http, urls, n, soon(), NULL };
+	return &to;
+}
+
 static void a_probe_reads_servers_of_today_and_of_old(void **state)
 {
 	(void)state;
 	struct ws_endpoint_info infos[2];
 	struct ws_err errs[2], err;
-	assert_int_equal(ws_endpoint_probe_all(http, urls, 2, soon(), NULL, infos, errs, &err), 0);
+	assert_int_equal(ws_endpoint_probe_all(call_to(2), infos, errs, &err), 0);
 	assert_string_equal(infos[0].url, base[0]);
 	assert_string_equal(infos[0].host, "127.0.0.1");
 	assert_int_equal(infos[0].port, engines[0].port);
@@ -765,7 +772,7 @@ static void a_probe_tells_which_endpoint_failed(void **state)
 	struct ws_endpoint_info infos[2];
 	struct ws_err errs[2], err;
 	engines[1].route = NULL; /* answers "hello" to everything */
-	assert_int_equal(ws_endpoint_probe_all(http, urls, 2, soon(), NULL, infos, errs, &err), -1);
+	assert_int_equal(ws_endpoint_probe_all(call_to(2), infos, errs, &err), -1);
 	assert_int_equal(errs[0].code, WS_OK);
 	assert_int_equal(errs[1].code, WS_EREFUSED);
 	assert_int_equal(err.code, WS_EREFUSED);
@@ -778,12 +785,11 @@ static void lifecycle_calls_reach_every_endpoint(void **state)
 	(void)state;
 	struct ws_endpoint_answer a[2];
 	struct ws_err err;
-	assert_int_equal(ws_endpoint_health(http, urls, 2, soon(), NULL, a, &err), 0);
-	assert_int_equal(ws_endpoint_pause(http, urls, 2, WS_PAUSE_IN_PLACE, soon(), NULL, a, &err),
-	                 0);
+	assert_int_equal(ws_endpoint_health(call_to(2), a, &err), 0);
+	assert_int_equal(ws_endpoint_pause(call_to(2), WS_PAUSE_IN_PLACE, a, &err), 0);
 	assert_string_equal(last_body[1], "{\"mode\":\"in_place\"}");
 	assert_string_equal(a[1].message, "done");
-	assert_int_equal(ws_endpoint_resume(http, urls, 2, soon(), NULL, a, &err), 0);
+	assert_int_equal(ws_endpoint_resume(call_to(2), a, &err), 0);
 	assert_string_equal(last_body[0], "{}");
 	assert_true(a[0].ns > 0);
 }
@@ -818,14 +824,16 @@ static void some_yes_and_some_no_is_partial(void **state)
 	(void)state;
 	struct ws_endpoint_answer a[2];
 	struct ws_err err;
-	assert_int_equal(ws_endpoint_set_version(http, urls, 2, "8", soon(), NULL, a, &err), -1);
+	assert_int_equal(ws_endpoint_set_version(call_to(2), "8", a, &err), -1);
 	assert_string_equal(last_body[0], "{\"new_version\":\"8\",\"abort_all_requests\":false}");
 	assert_int_equal(a[0].err.code, WS_OK);
 	assert_int_equal(a[1].err.native, 404);
 	assert_int_equal(err.code, WS_EPARTIAL);
 	assert_string_equal(err.endpoint, base[1]);
 	assert_non_null(strstr(err.msg, "failed on 1 of 2 endpoints"));
-	assert_int_equal(ws_endpoint_set_version(http, urls + 1, 1, "8", soon(), NULL, a, &err),
+	assert_int_equal(ws_endpoint_set_version(&(const struct ws_call){ http, urls + 1, 1, soon(),
+	                                                                  NULL },
+	                                         "8", a, &err),
 	                 -1);
 	assert_int_equal(err.code, WS_EREFUSED);
 }
@@ -839,15 +847,13 @@ static void a_request_that_cannot_be_made_is_an_answer_of_each(void **state)
 	char *version = malloc(100001);
 	memset(version, 'v', 100000);
 	version[100000] = 0;
-	assert_int_equal(ws_endpoint_resume(http, urls, 2, soon(), NULL, a, NULL), 0);
-	assert_int_equal(ws_endpoint_set_version(http, urls, 2, version, soon(), NULL, a, NULL),
-	                 -1);
+	assert_int_equal(ws_endpoint_resume(call_to(2), a, NULL), 0);
+	assert_int_equal(ws_endpoint_set_version(call_to(2), version, a, NULL), -1);
 	for (int i = 0; i < 2; i++) {
 		assert_int_not_equal(a[i].err.code, WS_OK);
 		assert_false(a[i].sent);
 	}
-	assert_int_equal(ws_endpoint_set_version(http, urls, 2, version, soon(), NULL, a, &err),
-	                 -1);
+	assert_int_equal(ws_endpoint_set_version(call_to(2), version, a, &err), -1);
 	assert_int_equal(err.code, a[0].err.code);
 	free(version);
 }
@@ -858,12 +864,18 @@ static void a_flush_waits_for_idleness(void **state)
 	struct ws_endpoint_answer a[2];
 	struct ws_err err;
 	busy = 3;
-	assert_int_equal(ws_endpoint_flush(http, urls, 2, soon(), soon(), NULL, a, &err), 0);
+	assert_int_equal(ws_endpoint_flush(call_to(2), soon(), a, &err), 0);
 	assert_string_equal(a[0].message, "Cache flushed.");
 	busy = 2;
-	assert_int_equal(ws_endpoint_flush(http, urls, 2, 0, soon(), NULL, a, &err), -1);
+	assert_int_equal(ws_endpoint_flush(call_to(2), 0, a, &err), -1);
 	assert_int_equal(err.code, WS_EREFUSED);
 	assert_non_null(strstr(err.hint, "mode abort"));
+}
+
+static int list_one(const char *prefix, struct ws_weight_list *list, struct ws_err *err)
+{
+	struct ws_err one;
+	return ws_endpoint_list_all(call_to(1), prefix, 1, list, &one, err);
 }
 
 static void a_list_is_asked_by_post_where_get_is_not_taken(void **state)
@@ -871,9 +883,7 @@ static void a_list_is_asked_by_post_where_get_is_not_taken(void **state)
 	(void)state;
 	struct ws_weight_list list;
 	struct ws_err err = WS_ERR_INIT;
-	assert_int_equal(
-		ws_endpoint_list_weights(http, urls[0], "model. x", 1, soon(), NULL, &list, &err),
-		0);
+	assert_int_equal(list_one("model. x", &list, &err), 0);
 	assert_string_equal(last_body[0], "{\"rank\":1,\"prefix\":\"model. x\"}");
 	assert_int_equal(list.n, 2);
 	assert_string_equal(list.items[0].name, "model. x");
@@ -882,8 +892,7 @@ static void a_list_is_asked_by_post_where_get_is_not_taken(void **state)
 	assert_string_equal(list.items[0].dtype, "float16");
 	assert_string_equal(list.items[1].dtype, "");
 	ws_weight_list_free(&list);
-	assert_int_equal(
-		ws_endpoint_list_weights(http, urls[0], "nope", 1, soon(), NULL, &list, &err), -1);
+	assert_int_equal(list_one("nope", &list, &err), -1);
 	assert_int_equal(err.native, 404);
 	assert_string_equal(err.endpoint, base[0]);
 }
@@ -894,14 +903,12 @@ static void what_endpoints_say_alike_is_kept_once(void **state)
 	struct ws_weight_list lists[2];
 	struct ws_checksums sums[2];
 	struct ws_err errs[2], err;
-	assert_int_equal(ws_endpoint_list_all(http, urls, 2, "model. x", 1, soon(), NULL, lists,
-	                                      errs, &err),
-	                 0);
+	assert_int_equal(ws_endpoint_list_all(call_to(2), "model. x", 1, lists, errs, &err), 0);
 	assert_ptr_equal(lists[0].items, lists[1].items);
 	ws_weight_list_free(&lists[0]);
 	assert_string_equal(lists[1].items[0].name, "model. x");
 	ws_weight_list_free(&lists[1]);
-	assert_int_equal(ws_endpoint_checksums(http, urls, 2, soon(), NULL, sums, errs, &err), 0);
+	assert_int_equal(ws_endpoint_checksums(call_to(2), sums, errs, &err), 0);
 	assert_ptr_equal(sums[0].ranks, sums[1].ranks);
 	ws_checksums_free(&sums[1]);
 	assert_string_equal(sums[0].ranks[0].items[0].name, "w");
@@ -913,7 +920,7 @@ static void checksums_come_by_rank(void **state)
 	(void)state;
 	struct ws_checksums sums[2];
 	struct ws_err errs[2], err;
-	assert_int_equal(ws_endpoint_checksums(http, urls, 2, soon(), NULL, sums, errs, &err), 0);
+	assert_int_equal(ws_endpoint_checksums(call_to(2), sums, errs, &err), 0);
 	assert_string_equal(sums[1].algorithm, "xxh3-64");
 	assert_int_equal(sums[1].n_ranks, 1);
 	assert_int_equal(sums[1].ranks[0].rank, 3);
@@ -949,9 +956,9 @@ static void nobody_to_ask_is_no_failure(void **state)
 {
 	(void)state;
 	struct ws_err err;
-	assert_int_equal(ws_endpoint_probe_all(http, NULL, 0, soon(), NULL, NULL, NULL, &err), 0);
-	assert_int_equal(ws_endpoint_health(http, NULL, 0, soon(), NULL, NULL, &err), 0);
-	assert_int_equal(ws_endpoint_flush(http, NULL, 0, soon(), soon(), NULL, NULL, &err), 0);
+	assert_int_equal(ws_endpoint_probe_all(call_to(0), NULL, NULL, &err), 0);
+	assert_int_equal(ws_endpoint_health(call_to(0), NULL, &err), 0);
+	assert_int_equal(ws_endpoint_flush(call_to(0), soon(), NULL, &err), 0);
 }
 
 static void a_cancelled_call_ends(void **state)
@@ -961,7 +968,10 @@ static void a_cancelled_call_ends(void **state)
 	struct ws_endpoint_answer a[2];
 	struct ws_err err;
 	ws_cancel_set(&cancel);
-	assert_int_equal(ws_endpoint_health(http, urls, 2, soon(), &cancel, a, &err), -1);
+	assert_int_equal(ws_endpoint_health(&(const struct ws_call){ http, urls, 2, soon(),
+	                                                             &cancel },
+	                                    a, &err),
+	                 -1);
 	assert_int_equal(err.code, WS_ECANCELLED);
 }
 

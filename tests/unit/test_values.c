@@ -192,10 +192,10 @@ static void each_endpoint_answers_for_itself(void **state)
 	}
 	assert_int_equal(ws_client_open(&(struct ws_client_opts){ .api_key = NULL }, &http, &err),
 	                 0);
-	const ws_deadline soon = ws_deadline_in(5 * WS_NS_PER_S);
-	assert_int_equal(ws_endpoint_get_weights(http, urls, 2, "a \"b\"", 2, 4, soon, NULL, v,
-	                                         errs, &err),
-	                 -1);
+	const struct ws_call one = { http, urls, 1, ws_deadline_in(5 * WS_NS_PER_S), NULL };
+	struct ws_call both = one;
+	both.n = 2;
+	assert_int_equal(ws_endpoint_get_weights(&both, "a \"b\"", 2, 4, v, errs, &err), -1);
 	assert_string_equal(last_body[0], "{\"name\":\"a \\\"b\\\"\",\"truncate_size\":2}");
 	assert_int_equal(errs[0].code, WS_OK);
 	assert_int_equal(v[0].n, 4);
@@ -204,14 +204,10 @@ static void each_endpoint_answers_for_itself(void **state)
 	assert_string_equal(err.endpoint, base[1]);
 	ws_values_free(&v[0]);
 	ws_values_free(&v[1]);
-	assert_int_equal(ws_endpoint_get_weights(http, urls, 1, "a", 2, 3, soon, NULL, v, errs,
-	                                         &err),
-	                 -1);
+	assert_int_equal(ws_endpoint_get_weights(&one, "a", 2, 3, v, errs, &err), -1);
 	assert_string_equal(err.endpoint, base[0]);
 	engines[0].route = NULL; /* "hello" */
-	assert_int_equal(ws_endpoint_get_weights(http, urls, 1, "a", 2, 3, soon, NULL, v, errs,
-	                                         &err),
-	                 -1);
+	assert_int_equal(ws_endpoint_get_weights(&one, "a", 2, 3, v, errs, &err), -1);
 	assert_int_equal(err.code, WS_EREFUSED);
 	ws_client_close(http);
 	tiny_stop(&engines[0]);

@@ -42,11 +42,10 @@ int ws_settings_read(struct ws_settings *s, const char *path, struct ws_err *err
 int ws_settings_add(struct ws_settings *s, const char *pair, struct ws_err *err);
 void ws_settings_free(struct ws_settings *s);
 
-struct ws_http;
+struct ws_call;
 /* What endpoints show. outs[i] is filled where errs[i].code is WS_OK; free every one of them. */
-int ws_endpoint_settings(struct ws_http *http, const char *const *urls, size_t n, ws_deadline until,
-                         const struct ws_cancel *cancel, struct ws_settings *outs,
-                         struct ws_err *errs, struct ws_err *err);
+int ws_endpoint_settings(const struct ws_call *to, struct ws_settings *outs, struct ws_err *errs,
+                         struct ws_err *err);
 
 enum ws_flag_verdict {
 	WS_FLAG_EQUAL,

@@ -53,9 +53,9 @@ static int act(struct reset *s, enum ws_weights_action action, struct ws_err *er
 	const size_t n = select_unsummed(s);
 	if (n == 0)
 		return 0;
-	const int rc =
-		ws_endpoint_weights_action(p->http, p->to.call.urls, n, action, again_step(&s->a),
-	                                   p->opts.cancel, p->to.call.answers, err);
+	const struct ws_call to = { p->http, p->to.call.urls, n, again_step(&s->a),
+		                    p->opts.cancel };
+	const int rc = ws_endpoint_weights_action(&to, action, p->to.call.answers, err);
 	for (size_t k = 0; k < n; k++)
 		push_note_silence(p, p->to.call.index[k], &p->to.call.answers[k].err);
 	return rc;
@@ -82,9 +82,9 @@ static int reset_all(struct reset *s, struct ws_err *err)
 {
 	struct ws_push *p = s->push;
 	const size_t n = push_select(p, NULL);
-	const int rc = ws_endpoint_weights_action(p->http, p->to.call.urls, n, WS_WEIGHTS_RESET,
-	                                          again_step(&s->a), p->opts.cancel,
-	                                          p->to.call.answers, err);
+	const struct ws_call to = { p->http, p->to.call.urls, n, again_step(&s->a),
+		                    p->opts.cancel };
+	const int rc = ws_endpoint_weights_action(&to, WS_WEIGHTS_RESET, p->to.call.answers, err);
 	for (size_t i = 0; i < n; i++)
 		push_note_silence(p, i, &p->to.call.answers[i].err);
 	for (size_t i = 0; rc && i < n; i++)

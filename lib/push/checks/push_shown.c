@@ -25,8 +25,8 @@ static int shows(struct ws_push *p, const struct ws_endpoint_info *info, const c
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.connect_ns));
 	struct ws_values values;
 	struct ws_err why = WS_ERR_INIT;
-	*yes = ws_endpoint_get_weights(p->http, &url, 1, name, 1, MOST_NUMBERS, until,
-	                               p->opts.cancel, &values, &why, NULL) == 0 &&
+	const struct ws_call to = { p->http, &url, 1, until, p->opts.cancel };
+	*yes = ws_endpoint_get_weights(&to, name, 1, MOST_NUMBERS, &values, &why, NULL) == 0 &&
 	       !ws_values_empty(&values, info->dp_size);
 	ws_values_free(&values);
 	if (why.code != WS_ECANCELLED && why.code != WS_ESYSTEM)

@@ -110,8 +110,8 @@ int push_verify_can(struct ws_push *p, struct ws_err *err)
 		if (strstr(p->to.infos[i].version, "+wsync.") ||
 		    p->to.endpoints[i].asleep & WS_MEMORY_WEIGHTS)
 			continue;
-		rc = ws_endpoint_checksums(p->http, &url, 1, until, p->opts.cancel, &sums, &said,
-		                           err);
+		const struct ws_call to = { p->http, &url, 1, until, p->opts.cancel };
+		rc = ws_endpoint_checksums(&to, &sums, &said, err);
 		if (rc == 0 && !ws_checksums_are_ours(&sums)) {
 			rc = refuse_kind(url, &sums, "is", err);
 			ws_err_hint(err, "leave --verify hash out, and let wsync-verify weights "
@@ -153,8 +153,8 @@ int push_verify(struct ws_push *p, struct ws_err *err)
 	struct ws_checksums *sums = calloc(n, sizeof *sums);
 	if (!sums)
 		return ws_oom(err);
-	ws_endpoint_checksums(p->http, p->to.call.urls, n, until, p->opts.cancel, sums, p->to.errs,
-	                      NULL);
+	const struct ws_call to = { p->http, p->to.call.urls, n, until, p->opts.cancel };
+	ws_endpoint_checksums(&to, sums, p->to.errs, NULL);
 	int rc = 0;
 	for (size_t i = 0; i < n; i++) {
 		struct ws_err e = p->to.errs[i];
@@ -198,8 +198,8 @@ int push_set_version(struct ws_push *p, struct ws_err *err)
 	}
 	const size_t n = push_select(p, NULL);
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.connect_ns));
-	if (ws_endpoint_set_version(p->http, p->to.call.urls, n, p->from.weight_version, until,
-	                            p->opts.cancel, p->to.call.answers, err) == 0)
+	const struct ws_call to = { p->http, p->to.call.urls, n, until, p->opts.cancel };
+	if (ws_endpoint_set_version(&to, p->from.weight_version, p->to.call.answers, err) == 0)
 		return 0;
 	for (size_t i = 0; i < n; i++) {
 		push_note_silence(p, i, &p->to.call.answers[i].err);

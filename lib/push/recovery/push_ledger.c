@@ -77,10 +77,10 @@ static void leave_stale_group(struct ws_push *p, const char *group, struct ws_le
 	for (size_t i = 0; i < n; i++)
 		if (now[i].grouped && *group)
 			p->to.call.urls[k++] = now[i].url;
+	const struct ws_call to = { p->http, p->to.call.urls, k, ws_deadline_in(STALE_NS),
+		                    p->opts.cancel };
 	if (k)
-		ws_endpoint_destroy_group(p->http, p->to.call.urls, k, group,
-		                          ws_deadline_in(STALE_NS), p->opts.cancel,
-		                          p->to.call.answers, NULL);
+		ws_endpoint_destroy_group(&to, group, p->to.call.answers, NULL);
 	k = 0;
 	for (size_t i = 0; i < n; i++)
 		if (now[i].grouped && *group) {

@@ -61,8 +61,8 @@ int push_connect(struct ws_push *p, struct ws_err *err)
 	/* An endpoint that was restarted may have another address. One that is paused must be
 	 * reached although its name cannot be looked up any more. */
 	ws_http_keep_names(p->http, false);
-	const int rc = ws_endpoint_probe_all(p->http, p->to.call.urls, n, until, p->opts.cancel,
-	                                     p->to.infos, p->to.errs, err);
+	const struct ws_call to = { p->http, p->to.call.urls, n, until, p->opts.cancel };
+	const int rc = ws_endpoint_probe_all(&to, p->to.infos, p->to.errs, err);
 	ws_http_keep_names(p->http, true);
 	unsigned offset = 1;
 	for (size_t i = 0; i < n; i++) {

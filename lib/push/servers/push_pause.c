@@ -21,8 +21,8 @@ int push_pause(struct ws_push *p, struct ws_err *err)
 	const size_t n = push_select(p, NULL);
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 	const struct ws_err *first = NULL;
-	const int rc = ws_endpoint_pause(p->http, p->to.call.urls, n, p->opts.pause, until,
-	                                 p->opts.cancel, p->to.call.answers, err);
+	const struct ws_call to = { p->http, p->to.call.urls, n, until, p->opts.cancel };
+	const int rc = ws_endpoint_pause(&to, p->opts.pause, p->to.call.answers, err);
 	for (size_t i = 0; i < n; i++) {
 		struct push_endpoint *e = &p->to.endpoints[i];
 		const struct ws_endpoint_answer *a = &p->to.call.answers[i];
@@ -51,8 +51,8 @@ int push_flush(struct ws_push *p, struct ws_err *err)
 	const size_t n = push_select(p, NULL);
 	const ws_deadline patience = ws_deadline_in(p->opts.pause == WS_PAUSE_ABORT ? IDLE_NS : 0);
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
-	if (ws_endpoint_flush(p->http, p->to.call.urls, n, ws_deadline_min(patience, until), until,
-	                      p->opts.cancel, p->to.call.answers, err) == 0)
+	const struct ws_call to = { p->http, p->to.call.urls, n, until, p->opts.cancel };
+	if (ws_endpoint_flush(&to, ws_deadline_min(patience, until), p->to.call.answers, err) == 0)
 		return 0;
 	for (size_t i = 0; i < n; i++)
 		push_note_silence(p, i, &p->to.call.answers[i].err);
@@ -110,7 +110,8 @@ static void resume_once(struct ws_push *p, size_t n, int try, ws_deadline patien
                         struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(patience, ws_deadline_in(try * RESUME_NS));
-	ws_endpoint_resume(p->http, p->to.call.urls, n, until, NULL, p->to.call.answers, NULL);
+	const struct ws_call to = { p->http, p->to.call.urls, n, until, NULL };
+	ws_endpoint_resume(&to, p->to.call.answers, NULL);
 	const bool last = try == RESUME_TRIES || ws_deadline_passed(patience);
 	for (size_t k = 0; k < n; k++) {
 		const size_t i = p->to.call.index[k];
@@ -163,9 +164,10 @@ static void pause_again(struct ws_push *p)
 		if (e->paused_now && stays_paused(p, e) && !e->silent)
 			push_call_add(p, i);
 	}
+	const struct ws_call to = { p->http, call->urls, call->n, push_patience(p, PAUSE_AGAIN_NS),
+		                    NULL };
 	if (call->n)
-		ws_endpoint_pause(p->http, call->urls, call->n, p->opts.pause,
-		                  push_patience(p, PAUSE_AGAIN_NS), NULL, p->to.call.answers, NULL);
+		ws_endpoint_pause(&to, p->opts.pause, p->to.call.answers, NULL);
 }
 
 static void say_left(struct ws_push *p, const struct push_endpoint *e)

@@ -6,8 +6,6 @@
  * weights depends on the lineage, and none of it is good: the weights have changed by then. */
 #include "push_protocol.h"
 
-#
-
 static const char *say(const char **remedy, const char *hint, const char *why)
 {
 	if (remedy)

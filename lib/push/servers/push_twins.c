@@ -54,7 +54,6 @@ static void post(struct ws_push *p, const char *path, const char *id, const bool
 {
 	struct ws_buf body;
 	struct ws_jw w;
-	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(ANSWER_NS));
 	push_call_new(p);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		p->to.call.answers[i] = (struct ws_endpoint_answer){ .err = WS_ERR_INIT };
@@ -68,8 +67,15 @@ static void post(struct ws_push *p, const char *path, const char *id, const bool
 	if (strcmp(path, "/open_session") == 0)
 		ws_jw_int(&w, "capacity_of_str_len", 1);
 	ws_jw_end_object(&w);
-	ws_endpoint_tell(p->http, p->to.call.urls, p->to.call.n, "connect", "POST", &path, true,
-	                 &body, until, p->opts.cancel, p->to.call.answers, NULL);
+	const struct ws_call to = {
+		p->http,        p->to.call.urls,
+		p->to.call.n,   ws_deadline_min(p->run.until, ws_deadline_in(ANSWER_NS)),
+		p->opts.cancel,
+	};
+	const struct ws_lifecycle what = {
+		.name = "connect", .method = "POST", .path = path, .body = &body
+	};
+	ws_endpoint_tell(&to, &what, p->to.call.answers, NULL);
 	ws_buf_free(&body);
 }
 

@@ -37,8 +37,9 @@ static const char *find_model(struct verify_routing *v, struct ws_endpoint_info 
 {
 	struct ws_err e = WS_ERR_INIT;
 	const int64_t ns = v->ask->connect_ns > 0 ? v->ask->connect_ns : 10 * WS_NS_PER_S;
-	if (ws_endpoint_probe_all(v->http, v->ask->endpoints, 1, ws_deadline_in(ns), v->ask->cancel,
-	                          info, &e, err))
+	const struct ws_call to = { v->http, v->ask->endpoints, 1, ws_deadline_in(ns),
+		                    v->ask->cancel };
+	if (ws_endpoint_probe_all(&to, info, &e, err))
 		return NULL;
 	const char *dir = ws_audit_model_dir(info);
 	if (dir)
