@@ -278,7 +278,7 @@ static void hint_at(long status, struct ws_err *err)
 		ws_err_hint(err, "redirects are not followed: name the server itself");
 }
 
-static int refuse(const struct ws_endpoint_call *call, const char *words, struct ws_err *err)
+static int refuse_words(const struct ws_endpoint_call *call, const char *words, struct ws_err *err)
 {
 	const struct ws_http_call *http = &call->http;
 	const char *what = http->status == 404   ? "the server has no such route"
@@ -292,7 +292,7 @@ static int refuse(const struct ws_endpoint_call *call, const char *words, struct
 	return -1;
 }
 
-static int judge(struct ws_endpoint_call *call, const char *words, struct ws_err *err)
+static int read_status(struct ws_endpoint_call *call, const char *words, struct ws_err *err)
 {
 	const long status = call->http.status;
 	if (call->http.err.code) {
@@ -301,7 +301,7 @@ static int judge(struct ws_endpoint_call *call, const char *words, struct ws_err
 		return -1;
 	}
 	if (status < 200 || status > 299 || says_no(call->root))
-		return refuse(call, words, err);
+		return refuse_words(call, words, err);
 	if (call->http.body_len && !call->http.sent)
 		return refuse_early(call, err);
 	return is_expected(call, words) ? 0 : refuse_unexpected(call, words, err);
@@ -329,7 +329,7 @@ int ws_endpoint_reply(struct ws_endpoint_call *call, const struct ws_json **root
 		call->root = ws_json_parse(reply->data, reply->len, "reply", NULL);
 	if (!call->http.err.code)
 		find_words(call, words, sizeof words);
-	const int rc = judge(call, words, err);
+	const int rc = read_status(call, words, err);
 	if (rc) {
 		snprintf(base, sizeof base, "%.*s", (int)call->base_len, call->url);
 		ws_err_where(err, NULL, base);

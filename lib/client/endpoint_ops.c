@@ -112,8 +112,8 @@ int ws_endpoint_health(const struct ws_call *to, struct ws_endpoint_answer *answ
 }
 
 /* The one-member body of a lifecycle call; key NULL: {}. */
-static int post(const struct ws_call *to, const char *name, const char *path, const char *key,
-                const char *value, struct ws_endpoint_answer *answers, struct ws_err *err)
+static int post_each(const struct ws_call *to, const char *name, const char *path, const char *key,
+                     const char *value, struct ws_endpoint_answer *answers, struct ws_err *err)
 {
 	struct ws_buf body;
 	struct ws_jw w;
@@ -143,14 +143,14 @@ static int post(const struct ws_call *to, const char *name, const char *path, co
 int ws_endpoint_pause(const struct ws_call *to, enum ws_pause_mode mode,
                       struct ws_endpoint_answer *answers, struct ws_err *err)
 {
-	return post(to, "pause", "/pause_generation", "mode", ws_pause_mode_name(mode), answers,
-	            err);
+	return post_each(to, "pause", "/pause_generation", "mode", ws_pause_mode_name(mode),
+	                 answers, err);
 }
 
 int ws_endpoint_resume(const struct ws_call *to, struct ws_endpoint_answer *answers,
                        struct ws_err *err)
 {
-	return post(to, "resume", "/continue_generation", NULL, NULL, answers, err);
+	return post_each(to, "resume", "/continue_generation", NULL, NULL, answers, err);
 }
 
 int ws_endpoint_check_version(const char *version, struct ws_err *err)
@@ -164,7 +164,8 @@ int ws_endpoint_check_version(const char *version, struct ws_err *err)
 int ws_endpoint_set_version(const struct ws_call *to, const char *version,
                             struct ws_endpoint_answer *answers, struct ws_err *err)
 {
-	return post(to, "version", "/update_weight_version", "new_version", version, answers, err);
+	return post_each(to, "version", "/update_weight_version", "new_version", version, answers,
+	                 err);
 }
 
 /* In the words of every server known, which have no other sign of it. */
@@ -177,8 +178,8 @@ int ws_endpoint_destroy_group(const struct ws_call *to, const char *group_name,
                               struct ws_endpoint_answer *answers, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
-	if (post(to, "destroy", "/destroy_weights_update_group", "group_name", group_name, answers,
-	         &why) == 0)
+	if (post_each(to, "destroy", "/destroy_weights_update_group", "group_name", group_name,
+	              answers, &why) == 0)
 		return 0;
 	if (why.code == WS_ECANCELLED || why.code == WS_ESYSTEM) {
 		if (err)
@@ -201,7 +202,7 @@ int ws_endpoint_weights_action(const struct ws_call *to, enum ws_weights_action 
                                struct ws_endpoint_answer *answers, struct ws_err *err)
 {
 	const char *name = ws_weights_action_name(action);
-	return post(to, name, "/weights_checker", "action", name, answers, err);
+	return post_each(to, name, "/weights_checker", "action", name, answers, err);
 }
 
 /* ---- flush: refused while requests are running ---- */

@@ -17,7 +17,7 @@
 
 enum { MAX_RANKS = 65536, MAX_NAMED = 8, UNNUMBERED = -1 };
 
-static int refuse(struct ws_checksums *c, struct ws_err *err)
+static int refuse_ranks(struct ws_checksums *c, struct ws_err *err)
 {
 	c->contradicts = true;
 	return ws_err_wrap(err, "/weights_checker");
@@ -50,7 +50,7 @@ int ws_endpoint_decode_rank(const struct ws_json *entry, struct ws_checksums *c,
 	    take_number(where, "dp_rank", &rank->replica))
 		return 0;
 	ws_err_set(err, WS_EREFUSED, "ranks[%zu] has a rank number that is out of range", i);
-	return refuse(c, err);
+	return refuse_ranks(c, err);
 }
 
 /* ---- all entries ---- */
@@ -77,7 +77,7 @@ static int number_ranks(struct ws_checksums *c, struct ws_err *err)
 	if (n == 0 || n == c->n_ranks)
 		return 0;
 	ws_err_set(err, WS_EREFUSED, "only %zu of the %zu ranks have a number", n, c->n_ranks);
-	return refuse(c, err);
+	return refuse_ranks(c, err);
 }
 
 int ws_endpoint_check_ranks(struct ws_checksums *c, struct ws_err *err)
@@ -90,7 +90,7 @@ int ws_endpoint_check_ranks(struct ws_checksums *c, struct ws_err *err)
 		if (by_rank(r - 1, r) != 0)
 			continue;
 		ws_err_set(err, WS_EREFUSED, "rank %d is reported twice", r->rank);
-		return refuse(c, err);
+		return refuse_ranks(c, err);
 	}
 	return 0;
 }

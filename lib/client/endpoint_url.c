@@ -20,7 +20,7 @@ struct parts {
 	int path_len;        /* without trailing slashes */
 };
 
-static int refuse(struct ws_err *err, const char *text, const char *why)
+static int refuse_url(struct ws_err *err, const char *text, const char *why)
 {
 	char shown[200];
 	ws_printable(shown, sizeof shown, text, strlen(text));
@@ -132,12 +132,12 @@ int ws_endpoint_normalize(const char *text, char *url, size_t n, struct ws_err *
 	char port[16] = "";
 	const char *why = split(text, &p);
 	if (why)
-		return refuse(err, text, why);
+		return refuse_url(err, text, why);
 	if (p.port)
 		snprintf(port, sizeof port, ":%u", p.port);
 	const int len = snprintf(url, n, "http%s://%s%s%s%s%.*s", p.tls ? "s" : "", p.v6 ? "[" : "",
 	                         p.host, p.v6 ? "]" : "", port, p.path_len, p.path);
-	return len < 0 || (size_t)len >= n ? refuse(err, text, "is too long") : 0;
+	return len < 0 || (size_t)len >= n ? refuse_url(err, text, "is too long") : 0;
 }
 
 /* 127.1 and ::ffff:127.0.0.1 are 127.0.0.1, and so is 0.0.0.0 on Linux:
@@ -175,7 +175,7 @@ int ws_endpoint_host_port(const char *url, char *host, uint16_t *port, struct ws
 	struct parts p;
 	const char *why = split_canonical(url, &p);
 	if (why)
-		return refuse(err, url, why);
+		return refuse_url(err, url, why);
 	memcpy(host, p.host, sizeof p.host);
 	*port = (uint16_t)p.port;
 	return 0;

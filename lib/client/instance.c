@@ -8,7 +8,7 @@
 enum { TEXT_MAX = 16 << 10, DEPTH_MAX = 4 };
 
 /* A value as text, the same for the same value; an object's members follow it. */
-static void add(struct ws_buf *text, const struct ws_json *node, int depth)
+static void add_text(struct ws_buf *text, const struct ws_json *node, int depth)
 {
 	const char *string = ws_json_string(node);
 	double number = 0;
@@ -20,7 +20,7 @@ static void add(struct ws_buf *text, const struct ws_json *node, int depth)
 	ws_buf_puts(text, "\n");
 	for (const struct ws_json *m = depth < DEPTH_MAX ? ws_json_first(node) : NULL; m;
 	     m = ws_json_next(m))
-		add(text, m, depth + 1);
+		add_text(text, m, depth + 1);
 }
 
 uint64_t ws_instance_of(const struct ws_json *server_info)
@@ -34,7 +34,7 @@ uint64_t ws_instance_of(const struct ws_json *server_info)
 	for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
 		const struct ws_json *node = ws_json_get(server_info, keys[i]);
 		if (ws_json_type(node) != WS_JSON_NULL)
-			add(&text, node, 0);
+			add_text(&text, node, 0);
 	}
 	if (text.len && ws_buf_check(&text, "server_info", NULL) == 0)
 		hash = ws_hash64(text.data, text.len);

@@ -20,7 +20,7 @@ struct explain_probes {
 	ws_deadline until;
 };
 
-static void ask(struct ws_explain *x, struct explain_probes *p, size_t i)
+static void start_probe(struct ws_explain *x, struct explain_probes *p, size_t i)
 {
 	const size_t at = p->n++;
 	p->endpoint[at] = i;
@@ -39,7 +39,7 @@ void explain_probe_begin(struct ws_explain *x, const struct ws_hang *h)
 	p->until = ws_deadline_in(PROBE_NS);
 	for (size_t i = 0; i < h->n_endpoints && p->n < PROBED_AT_MOST; i++)
 		if (hang_is_awaited(h, i))
-			ask(x, p, i);
+			start_probe(x, p, i);
 	x->probes = p;
 }
 

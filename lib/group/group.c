@@ -309,7 +309,7 @@ int ws_group_open(const struct ws_group_opts *opts, ws_deadline until, struct ws
  * and the server with them. Seen with torch 2.6 under load, when the request to destroy
  * came within milliseconds of the last answer. A thread gets the lock after 5 ms at
  * most; this is ten times that. */
-static void settle(const struct ws_group *g)
+static void wait_settled(const struct ws_group *g)
 {
 	const int64_t left = g->rest_since + g->opts.ops->settle_ns - ws_now_ns();
 	if (g->rest_since && left > 0)
@@ -338,7 +338,7 @@ static bool would_not(const struct ws_err *said)
 	       !strstr(said->msg, "does not exist");
 }
 
-static void look(void *ctx, const struct ws_http_call *call)
+static void note_answer(void *ctx, const struct ws_http_call *call)
 {
 	(void)ctx;
 	(void)call;
@@ -351,7 +351,7 @@ static void send_off(const struct ws_group *g, const struct ws_endpoint_call *ca
 	for (bool sent = false; !sent && !ws_deadline_passed(until);) {
 		if (ws_http_wait(g->opts.http, ws_deadline_in(WS_NS_PER_MS), NULL, -1, NULL) < 0)
 			return;
-		ws_http_each(g->opts.http, look, NULL); /* so that their stages are told */
+		ws_http_each(g->opts.http, note_answer, NULL); /* so that their stages are told */
 		sent = true;
 		for (size_t i = 0; i < g->opts.n_members; i++)
 			sent = sent && (!g->joined[i] || calls[i].http.done ||
@@ -407,7 +407,7 @@ static void leave(struct ws_group *g, bool *lost, ws_deadline until)
 	if (!calls)
 		return;
 	ws_buf_init(&body, 1024);
-	settle(g);
+	wait_settled(g);
 	ask_to_leave(g, calls, &body, lost, until);
 	if (g->transport)
 		g->transport->ops->close(g->transport);

@@ -46,8 +46,8 @@ static struct held *new_held(size_t n, struct ws_err *err)
 	return NULL;
 }
 
-static int ask(struct held *h, struct ws_http *http, const struct ws_forming_opts *o,
-               ws_deadline until, struct ws_err *err)
+static int probe_members(struct held *h, struct ws_http *http, const struct ws_forming_opts *o,
+                         ws_deadline until, struct ws_err *err)
 {
 	const struct ws_call to = { http, o->urls, o->n, until, o->cancel };
 	if (ws_endpoint_probe_all(&to, h->infos, h->errs, err))
@@ -86,7 +86,7 @@ static int ask_and_form(struct held *h, struct ws_http *http, const struct ws_fo
 {
 	const struct ws_explain_limit limit = { "timeout", ws_deadline_left(until), until };
 	ws_explain_phase(x, WS_PHASE_CONNECT, &limit, 1);
-	if (ask(h, http, o, until, err))
+	if (probe_members(h, http, o, until, err))
 		return ws_err_where(err, ws_phase_name(WS_PHASE_CONNECT), NULL);
 	ws_explain_phase(x, WS_PHASE_INIT, &limit, 1);
 	if (form(h, http, o, x, until, err))

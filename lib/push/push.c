@@ -191,7 +191,7 @@ void push_forget_run(struct ws_push *p)
 
 /* Some have the new weights and some do not: that is what a scheduler must see, whatever the
  * cause. */
-static void judge_partial(const struct ws_push *p, struct ws_err *err)
+static void note_partial(const struct ws_push *p, struct ws_err *err)
 {
 	size_t committed = 0;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
@@ -332,7 +332,7 @@ static int give_up(struct ws_push *p, struct ws_err *err)
 static void close_books(struct ws_push *p, bool ok, struct ws_err *err)
 {
 	if (!ok) {
-		judge_partial(p, err);
+		note_partial(p, err);
 		push_name_remedy(p, err);
 		ws_explain_finish(p->watch.explain, err);
 	}

@@ -171,7 +171,8 @@ const char *ws_ledger_path(const struct ws_ledger *l)
 }
 
 /* By exact URL: r is the same record as it is in its file. */
-static const struct ws_ledger_endpoint *find(const struct ws_ledger_record *r, const char *url)
+static const struct ws_ledger_endpoint *find_member(const struct ws_ledger_record *r,
+                                                    const char *url)
 {
 	for (size_t i = 0; i < r->n_endpoints; i++)
 		if (strcmp(r->endpoints[i].url, url) == 0)
@@ -190,7 +191,7 @@ void ws_ledger_reread(struct ws_ledger *l)
 		ws_ledger_read(&now);
 	for (size_t i = 0; !now.err.code && i < l->record.n_endpoints; i++) {
 		struct ws_ledger_endpoint *e = &l->record.endpoints[i];
-		const struct ws_ledger_endpoint *is = find(&now.record, e->url);
+		const struct ws_ledger_endpoint *is = find_member(&now.record, e->url);
 		if (!is)
 			is = &settled;
 		if (is->state != WS_PARTIAL && e->state == WS_PARTIAL)

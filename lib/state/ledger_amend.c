@@ -31,8 +31,8 @@ static int write_entry(struct ws_ledger_entry *e, struct ws_err *err)
 }
 
 /* By exact URL: `items` are changed copies of this record's endpoints. */
-static const struct ws_ledger_endpoint *find(const char *url,
-                                             const struct ws_ledger_endpoint *items, size_t n)
+static const struct ws_ledger_endpoint *
+find_record(const char *url, const struct ws_ledger_endpoint *items, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		if (strcmp(items[i].url, url) == 0)
@@ -44,7 +44,7 @@ static void apply(struct ws_ledger_record *r, const struct ws_ledger_endpoint *n
 {
 	size_t kept = 0;
 	for (size_t i = 0; i < r->n_endpoints; i++) {
-		const struct ws_ledger_endpoint *news = find(r->endpoints[i].url, now, n);
+		const struct ws_ledger_endpoint *news = find_record(r->endpoints[i].url, now, n);
 		struct ws_ledger_endpoint is = r->endpoints[i];
 		if (news) {
 			is = *news;

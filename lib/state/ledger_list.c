@@ -67,7 +67,8 @@ static void drop_leftover(int dir, const char *name)
 		(void)unlinkat(dir, name, 0);
 }
 
-static int add(struct ws_ledger_list *out, const char *pushes, const char *name, struct ws_err *err)
+static int add_record(struct ws_ledger_list *out, const char *pushes, const char *name,
+                      struct ws_err *err)
 {
 	if (out->n >= ENTRIES_MAX)
 		return ws_err_set(err, WS_EINPUT, "%s: more than %d files", pushes, ENTRIES_MAX);
@@ -126,7 +127,7 @@ int ws_ledger_list(const char *state_dir, struct ws_ledger_list *out, struct ws_
 		rc = ws_ledger_check_dir(pushes, err);
 	for (struct dirent *d; rc == 0 && dir && (d = readdir(dir));)
 		if (is_record(d->d_name))
-			rc = add(out, pushes, d->d_name, err);
+			rc = add_record(out, pushes, d->d_name, err);
 		else
 			drop_leftover(dirfd(dir), d->d_name);
 	if (dir)

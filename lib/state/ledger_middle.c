@@ -48,9 +48,9 @@ static void write_body(enum ws_ledger_middle middle, const char *group, struct w
 	ws_jw_end_object(&w);
 }
 
-static int ask(struct ws_http *http, struct ws_ledger_endpoint *const *those, size_t n,
-               const char *group, ws_deadline until, const struct ws_cancel *cancel,
-               struct ws_endpoint_call *calls, struct ws_buf *bodies, struct ws_err *err)
+static int send_ends(struct ws_http *http, struct ws_ledger_endpoint *const *those, size_t n,
+                     const char *group, ws_deadline until, const struct ws_cancel *cancel,
+                     struct ws_endpoint_call *calls, struct ws_buf *bodies, struct ws_err *err)
 {
 	for (size_t i = 0; i < n; i++) {
 		ws_buf_init(&bodies[i], 4096);
@@ -78,7 +78,7 @@ int ws_ledger_end_middles(struct ws_http *http, struct ws_ledger_endpoint *const
 	struct ws_buf *bodies = calloc(n + 1, sizeof *bodies);
 	int rc = calls && bodies ? 0 : ws_oom(err);
 	if (rc == 0)
-		rc = ask(http, those, n, group, until, cancel, calls, bodies, err);
+		rc = send_ends(http, those, n, group, until, cancel, calls, bodies, err);
 	for (size_t i = 0; calls && bodies && i < n; i++) {
 		if (rc == 0 && has_ended(&calls[i]))
 			those[i]->middle = WS_MIDDLE_NONE;

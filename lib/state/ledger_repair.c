@@ -93,8 +93,8 @@ static bool is_free(const struct repair *r, size_t i)
 
 /* A push that died may have committed more than it could write down; one that ended
  * has written what it knew. */
-static enum ws_endpoint_state judge(const struct ws_ledger_record *rec,
-                                    const struct ws_ledger_endpoint *e, const char *version)
+static enum ws_endpoint_state state_of(const struct ws_ledger_record *rec,
+                                       const struct ws_ledger_endpoint *e, const char *version)
 {
 	const bool moved = *rec->weight_version && strcmp(version, rec->weight_version) == 0 &&
 	                   strcmp(e->version, rec->weight_version) != 0;
@@ -121,7 +121,7 @@ static int probe(struct repair *r, struct ws_err *err)
 			continue;
 		r->infos[i] = r->infos[k];
 		memcpy(a->weight_version, r->infos[i].weight_version, sizeof a->weight_version);
-		a->state = judge(rec, &rec->endpoints[i], a->weight_version);
+		a->state = state_of(rec, &rec->endpoints[i], a->weight_version);
 	}
 	return 0;
 }

@@ -275,7 +275,7 @@ static void add_tied(struct ws_findings *sum, const struct ws_findings *one)
 			sum->tied[sum->n_tied++] = one->tied[i];
 }
 
-static void add(struct ws_audit *sum, const struct ws_audit *one)
+static void add_counts(struct ws_audit *sum, const struct ws_audit *one)
 {
 	struct ws_findings *f = &sum->found;
 	add_tied(f, &one->found);
@@ -358,7 +358,7 @@ int ws_audit_all(const struct ws_audit_opts *o, const struct ws_audit_target *ta
 			sink->event(sink->ctx, &ev);
 		if (one.found.errors && !first.code)
 			blame(&one, &targets[i], &first);
-		add(sum, &one);
+		add_counts(sum, &one);
 		ws_audit_free(&one);
 	}
 	if (first.code && err)

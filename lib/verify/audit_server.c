@@ -89,8 +89,8 @@ struct measuring {
 };
 
 /* A server with data-parallel replicas answers [null, null] for a name that it does not have. */
-static enum answer judge(const struct ws_audit_target *t, const struct ws_values *v,
-                         const struct ws_err *e)
+static enum answer read_values(const struct ws_audit_target *t, const struct ws_values *v,
+                               const struct ws_err *e)
 {
 	bool number = false;
 	if (e->code == WS_EREFUSED && e->native == 400)
@@ -146,7 +146,7 @@ static void judge_beyond(struct measuring *m, struct ws_audit_target *t, enum an
 }
 
 /* Those that were not compared with the same numbers before. */
-static void begin(struct measuring *m, size_t n)
+static void begin_measure(struct measuring *m, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		struct ws_audit_target *t = &m->targets[i];
@@ -183,7 +183,7 @@ static int ask_layer(struct measuring *m, size_t n, int64_t layer, struct ws_err
 	                        m->values, m->errs, &why);
 	for (size_t k = 0; k < m->n; k++) {
 		struct ws_audit_target *t = &m->targets[m->index[k]];
-		const enum answer a = judge(t, &m->values[k], &m->errs[k]);
+		const enum answer a = read_values(t, &m->values[k], &m->errs[k]);
 		if (layer == 0)
 			judge_first(m, t, a, &m->values[k]);
 		else if (layer < m->layers)
@@ -217,7 +217,7 @@ int ws_audit_measure(struct ws_http *http, const struct ws_input *in,
 	m.errs = calloc(n + 1, sizeof *m.errs);
 	int rc = m.on && m.urls && m.index && m.values && m.errs ? 0 : ws_oom(err);
 	if (!rc) {
-		begin(&m, n);
+		begin_measure(&m, n);
 		rc = ask_layer(&m, n, 0, err) ||
 		                     (m.layers > 1 && ask_layer(&m, n, m.layers - 1, err)) ||
 		                     ask_layer(&m, n, m.layers, err) ?

@@ -241,7 +241,7 @@ static int make_layout(struct asking *a, struct ws_namemap **map, struct ws_layo
 	return 0;
 }
 
-static int look(struct asking *a, struct ws_err *err)
+static int read_scales(struct asking *a, struct ws_err *err)
 {
 	struct ws_namemap *map = NULL;
 	struct ws_layout *layout = NULL;
@@ -280,7 +280,7 @@ int ws_scales_ask(struct ws_http *http, const struct ws_scales_ask_opts *opts,
 	struct asking a = { .opts = opts, .http = http, .report = out };
 	*out = (struct ws_scales_report){ .findings = NULL };
 	ws_scales_notes_begin(&a.notes, out);
-	int rc = meet(&a, err) || look(&a, err) ? -1 : 0;
+	int rc = meet(&a, err) || read_scales(&a, err) ? -1 : 0;
 	if (ws_scales_notes_end(&a.notes, rc ? NULL : err))
 		rc = -1;
 	ws_audit_target_free(&a.target);

@@ -47,7 +47,7 @@ static bool any_summed(const struct reset *s)
 }
 
 /* Sends one action to the endpoints without checksums. answers[k] is that of endpoint index[k]. */
-static int act(struct reset *s, enum ws_weights_action action, struct ws_err *err)
+static int send_action(struct reset *s, enum ws_weights_action action, struct ws_err *err)
 {
 	struct ws_push *p = s->push;
 	const size_t n = select_unsummed(s);
@@ -135,7 +135,7 @@ static int choose_means(struct reset *s, struct ws_err *err)
 
 static int remember(struct reset *s, struct ws_err *err)
 {
-	if (!act(s, WS_WEIGHTS_SNAPSHOT, err))
+	if (!send_action(s, WS_WEIGHTS_SNAPSHOT, err))
 		return 0;
 	for (size_t k = 0; k < select_unsummed(s); k++)
 		if (s->push->to.call.answers[k].err.code != WS_OK)
@@ -225,7 +225,7 @@ static int check_comparisons(struct reset *s, struct ws_err *err)
 {
 	struct ws_push *p = s->push;
 	int rc = 0;
-	act(s, WS_WEIGHTS_COMPARE, NULL);
+	send_action(s, WS_WEIGHTS_COMPARE, NULL);
 	for (size_t k = 0; k < select_unsummed(s); k++) {
 		const struct ws_err *said = &p->to.call.answers[k].err;
 		if (said->code == WS_OK) {
@@ -313,7 +313,7 @@ static void judge_comparisons(struct reset *s)
 {
 	struct ws_push *p = s->push;
 	struct again *a = &s->a;
-	act(s, WS_WEIGHTS_COMPARE, NULL);
+	send_action(s, WS_WEIGHTS_COMPARE, NULL);
 	for (size_t k = 0; k < select_unsummed(s); k++) {
 		const size_t i = p->to.call.index[k];
 		const struct ws_endpoint_answer *answer = &p->to.call.answers[k];
@@ -351,7 +351,7 @@ static int change(struct reset *s, struct ws_push *p, struct ws_err *err)
 	return check_reset(s, err);
 }
 
-static int judge(struct reset *s, struct ws_push *p, struct ws_err *err)
+static int compare_after(struct reset *s, struct ws_push *p, struct ws_err *err)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		s->a.results[i].means = WS_MEANS_RESET;
@@ -376,13 +376,13 @@ static int take_step(void *ctx, struct ws_push *p, enum push_step step, struct w
 	case PUSH_STEP_JUDGE:
 		break;
 	}
-	return judge(ctx, p, err);
+	return compare_after(ctx, p, err);
 }
 
 /* ---- a run ---- */
 
-static int run(struct reset *s, const struct ws_push_opts *opts,
-               const struct ws_push_source *source, struct ws_err *err)
+static int run_reset(struct reset *s, const struct ws_push_opts *opts,
+                     const struct ws_push_source *source, struct ws_err *err)
 {
 	if (again_open(&s->a, err))
 		return -1;
@@ -403,7 +403,7 @@ int ws_verify_reset(const struct ws_push_opts *push, const struct ws_push_source
 	struct reset s = { .a = { .opts = push, .results = results } };
 	struct ws_err why = WS_ERR_INIT;
 	opts.label_stays = true; /* the weights are the same */
-	const int rc = run(&s, &opts, source, &why);
+	const int rc = run_reset(&s, &opts, source, &why);
 	/* Where the push fails after every endpoint said yes, a yes is worth nothing:
 	 * somebody else may be at work. */
 	if (rc && (!s.judged || verify_sum_up(results, push->n_endpoints, &why) == 0))

@@ -155,8 +155,8 @@ static bool sends_blocks(const struct ws_plan *plan)
 
 /* ---- who is refused what --------------------------------------------------------------------- */
 
-static int refuse(const struct ws_endpoint_info *info, const char *what, const char *hint,
-                  struct ws_err *err)
+static int refuse_server(const struct ws_endpoint_info *info, const char *what, const char *hint,
+                         struct ws_err *err)
 {
 	ws_err_set(err, WS_EREFUSED, "%s %s", info->url, what);
 	ws_err_hint(err, "%s", hint);
@@ -177,17 +177,17 @@ static int refuse_codes(const struct ws_endpoint_info *info, const char *what, s
 static int refuse_anything(const struct ws_endpoint_info *info, enum keeps keeps,
                            struct ws_err *err)
 {
-	return refuse(
+	return refuse_server(
 		info,
 		keeps == KEEPS_OWN ?
 			"made FP8 of its 16-bit checkpoint when it started (--quantization fp8): "
-	                "its weights lie "
+			"its weights lie "
 			"transposed and without their loaders, and an update fails in the middle" :
 			"keeps FP8 with one scale for each tensor, transposed and without their "
-	                "loaders: an "
+			"loaders: an "
 			"update fails in the middle",
 		"start it from a checkpoint of block FP8 and push with --quantize fp8, or start it "
-	        "in "
+		"in "
 		"16 bits",
 		err);
 }
@@ -210,11 +210,12 @@ static int check_codes(const struct ws_push *p, const struct ws_endpoint_info *i
 	case KEEPS_TENSORS: /* those who were patched for it take the scales of whole tensors */
 		return sends_blocks(p->from.plan) ? refuse_anything(info, keeps, err) : 0;
 	case KEEPS_MAKING:
-		return refuse(info,
-		              "makes FP8 of the 16-bit weights that it is sent (load format "
-		              "flash_rl), with "
-		              "scales of its own: it would take the codes and drop the scales",
-		              "push without --quantize, from a 16-bit checkpoint", err);
+		return refuse_server(
+			info,
+			"makes FP8 of the 16-bit weights that it is sent (load format "
+			"flash_rl), with "
+			"scales of its own: it would take the codes and drop the scales",
+			"push without --quantize, from a 16-bit checkpoint", err);
 	default:
 		return 0;
 	}
@@ -240,8 +241,10 @@ static int check_dense(const struct ws_push *p, const struct ws_endpoint_info *i
 	         "keeps its weights in FP8 with scales (%s), and %.200s is sent in 16 bits: "
 	         "it would cast it and keep the scale of the old one, and say that all went well",
 	         says, name);
-	return refuse(info, what, guess ? "add --quantize fp8; --verify none sends it as it is"
-	                                : "add --quantize fp8", err);
+	return refuse_server(info, what,
+	                     guess ? "add --quantize fp8; --verify none sends it as it is" :
+	                             "add --quantize fp8",
+	                     err);
 }
 
 /* Servers pack weights of 4 bits while they start, or have them from a checkpoint, and keep them
@@ -258,7 +261,7 @@ static int check_packed(const struct ws_push *p, const struct ws_endpoint_info *
 	         "is not known to take weights packed in 4 bits, as %.200s is sent: it would "
 	         "refuse them in the middle, or copy the codes as numbers",
 	         name);
-	return refuse(
+	return refuse_server(
 		info, what,
 		guess ? "--unpack sends them in 16 bits; --verify none sends them as they are" :
 			"--unpack sends them in 16 bits, --quantize fp8 for a server in FP8",
@@ -297,8 +300,8 @@ static bool is_worth_asking(const struct ws_push *p, const struct ws_endpoint_in
 	return strcasestr(info->model_path, "fp8") || strcasestr(info->served_model, "fp8");
 }
 
-static int ask(struct ws_push *p, const struct ws_endpoint_info *info, enum keeps *keeps,
-               struct ws_err *err)
+static int ask_for_scales(struct ws_push *p, const struct ws_endpoint_info *info, enum keeps *keeps,
+                          struct ws_err *err)
 {
 	enum push_shown shown;
 	if (*keeps != KEEPS_UNKNOWN || info->keeps_anything || p->opts.verify == WS_VERIFY_NONE ||
@@ -325,7 +328,7 @@ static int check_one(struct ws_push *p, const struct ws_endpoint_info *info,
 	const struct ws_plan_tensor *packed = find_packed(p->from.plan, &nvfp4);
 	if (packed && check_packed(p, info, keeps, packed->name, nvfp4, err))
 		return -1;
-	if (ask(p, info, &keeps, err))
+	if (ask_for_scales(p, info, &keeps, err))
 		return -1;
 	if (find_codes(p->from.plan))
 		return check_codes(p, info, keeps, err);

@@ -39,7 +39,7 @@ static int compare_replicas(struct ws_push *p, struct ws_err *err)
 	return ws_catalog_check_replicas(p->from.input.stored, &opts, err);
 }
 
-static int look(struct ws_push *p, struct ws_err *err)
+static int scan_inputs(struct ws_push *p, struct ws_err *err)
 {
 	struct ws_look_gpu g = { .log = p->opts.log };
 	const int rc = ws_transform_check_with(p->from.input.transform, p->from.plan,
@@ -49,7 +49,7 @@ static int look(struct ws_push *p, struct ws_err *err)
 	return rc;
 }
 
-static int check(void *arg, struct ws_err *err)
+static int check_values(void *arg, struct ws_err *err)
 {
 	struct ws_push *p = arg;
 	for (size_t i = 0; i < p->checks.names.found.n_tied; i++)
@@ -57,7 +57,7 @@ static int check(void *arg, struct ws_err *err)
 			return -1;
 	if (has_replicas(p) && compare_replicas(p, err))
 		return -1;
-	return looks(p) ? look(p, err) : 0;
+	return looks(p) ? scan_inputs(p, err) : 0;
 }
 
 void push_values_memory(const struct ws_push *p, uint64_t *gpu, uint64_t *pinned)
@@ -79,7 +79,8 @@ int push_values_begin(struct ws_push *p, struct ws_err *err)
 		return 0;
 	if (ws_cancel_init(&p->checks.stop_values, err))
 		return -1;
-	if (ws_job_init(&p->checks.values, err) || ws_job_start(&p->checks.values, check, p, err)) {
+	if (ws_job_init(&p->checks.values, err) ||
+	    ws_job_start(&p->checks.values, check_values, p, err)) {
 		ws_job_fini(&p->checks.values);
 		ws_cancel_fini(&p->checks.stop_values);
 		return -1;

@@ -123,7 +123,7 @@ int push_verify_can(struct ws_push *p, struct ws_err *err)
 	return rc;
 }
 
-static int judge(struct ws_push *p, size_t i, struct ws_checksums *c, struct ws_err *err)
+static int compare_endpoint(struct ws_push *p, size_t i, struct ws_checksums *c, struct ws_err *err)
 {
 	struct push_endpoint *e = &p->to.endpoints[i];
 	if (!ws_checksums_are_ours(c)) {
@@ -159,7 +159,7 @@ int push_verify(struct ws_push *p, struct ws_err *err)
 	for (size_t i = 0; i < n; i++) {
 		struct ws_err e = p->to.errs[i];
 		push_note_silence(p, i, &e);
-		if (e.code == WS_OK && judge(p, i, &sums[i], &e) == 0)
+		if (e.code == WS_OK && compare_endpoint(p, i, &sums[i], &e) == 0)
 			continue;
 		ws_err_where(&e, NULL, p->to.endpoints[i].url);
 		push_target_event(&p->to.endpoints[i].weights, PUSH_WITHDRAWN);

@@ -344,7 +344,7 @@ static void note_paused(struct push_request *r, size_t i)
 		         " (%lld requests were paused)", (long long)n);
 }
 
-static void judge(struct ws_push *p, struct push_request *r, size_t i)
+static void report_answer(struct ws_push *p, struct push_request *r, size_t i)
 {
 	struct push_endpoint *e = &p->to.endpoints[i];
 	struct ws_err *said = &p->to.errs[i];
@@ -393,7 +393,7 @@ static int load(struct ws_push *p, struct ws_err *err)
 		push_disk_of(p)->asked = true;
 		rc = push_request_ask(p, &r, NULL, until, p->opts.cancel, err);
 		for (size_t i = 0; i < p->opts.n_endpoints; i++)
-			judge(p, &r, i);
+			report_answer(p, &r, i);
 		push_request_note(p, &r);
 		if (rc)
 			choose_cause(p, err);
@@ -427,7 +427,7 @@ static bool nobody_has_it(const struct ws_push *p)
 	return true;
 }
 
-static void done(struct ws_push *p, bool ok)
+static void disk_done(struct ws_push *p, bool ok)
 {
 	struct push_disk *d = push_disk_of(p);
 	struct ws_err why = WS_ERR_INIT;
@@ -462,7 +462,7 @@ const struct push_protocol push_disk = {
 	.prepare = prepare,
 	.transfer = transfer,
 	.undo = push_brackets_undo,
-	.done = done,
+	.done = disk_done,
 	.forget = forget,
 };
 

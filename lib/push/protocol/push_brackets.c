@@ -47,7 +47,7 @@ static const struct {
 };
 enum { N_BRACKETS = sizeof brackets / sizeof *brackets };
 
-static bool any(const struct ws_push *p, bool (*wanted)(const struct push_endpoint *))
+static bool any_wants(const struct ws_push *p, bool (*wanted)(const struct push_endpoint *))
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		if (wanted(&p->to.endpoints[i]))
@@ -75,12 +75,12 @@ static void take_answer(struct ws_push *p, size_t i, enum push_side side)
 }
 
 /* One bracket to all that want it. */
-static int say(struct ws_push *p, size_t b, enum push_side side, ws_deadline until,
-               const struct ws_cancel *cancel, struct ws_err *err)
+static int send_bracket(struct ws_push *p, size_t b, enum push_side side, ws_deadline until,
+                        const struct ws_cancel *cancel, struct ws_err *err)
 {
 	bool (*wanted)(const struct push_endpoint *) = brackets[b].wanted[side];
 	struct push_request r;
-	if (!any(p, wanted))
+	if (!any_wants(p, wanted))
 		return 0;
 	int rc = push_request_open(p, &r, brackets[b].path[side], err);
 	if (rc == 0) {
@@ -114,7 +114,7 @@ int push_brackets_begin(struct ws_push *p, struct ws_err *err)
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		p->to.endpoints[i].bracket = push_bracket_of(p, i);
 	for (size_t b = 0; b < N_BRACKETS; b++)
-		if (say(p, b, BEGIN, until, p->opts.cancel, err)) {
+		if (send_bracket(p, b, BEGIN, until, p->opts.cancel, err)) {
 			push_others_refused(p, err);
 			return -1;
 		}
@@ -127,7 +127,7 @@ int push_brackets_end(struct ws_push *p, struct ws_err *err)
 	const int64_t start = ws_now_ns();
 	int rc = 0;
 	for (size_t b = 0; b < N_BRACKETS && rc == 0; b++)
-		rc = say(p, b, END, until, p->opts.cancel, err);
+		rc = send_bracket(p, b, END, until, p->opts.cancel, err);
 	push_applied(p, ws_now_ns() - start);
 	return rc;
 }
@@ -136,7 +136,7 @@ void push_brackets_undo(struct ws_push *p)
 {
 	const ws_deadline until = push_patience(p, UNDO_NS);
 	for (size_t b = 0; b < N_BRACKETS; b++)
-		say(p, b, END, until, NULL, NULL);
+		send_bracket(p, b, END, until, NULL, NULL);
 	/* One that refuses has ended it already, or never began; one that
 	 * was silent may still begin. */
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {

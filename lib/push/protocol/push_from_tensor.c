@@ -71,15 +71,15 @@ static int write_body(const struct ws_push *p, struct ws_jw *w, const struct ws_
 	return rc;
 }
 
-static int begin(struct ws_push *p, struct push_request *r, const struct ws_buf *pickle, bool flush,
-                 struct ws_err *err)
+static int begin_bucket(struct ws_push *p, struct push_request *r, const struct ws_buf *pickle,
+                        bool flush, struct ws_err *err)
 {
 	return push_request_open(p, r, "/update_weights_from_tensor", err) ||
 	       write_body(p, &r->w, pickle, flush, err) ? -1 : 0;
 }
 
 /* The bytes were at hand: whoever refused them may have loaded some of them. */
-static void judge(struct ws_push *p, const struct push_bucket *k)
+static void report_answers(struct ws_push *p, const struct push_bucket *k)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		if (p->to.errs[i].code == WS_OK && k->last)
@@ -94,11 +94,11 @@ int push_from_tensor(struct ws_push *p, const struct push_bucket *k, const struc
 	const ws_deadline until =
 		ws_deadline_min(p->run.until, ws_deadline_in(left > 0 ? left : 0));
 	struct push_request r;
-	int rc = begin(p, &r, pickle, k->flush, err);
+	int rc = begin_bucket(p, &r, pickle, k->flush, err);
 	if (rc == 0) {
 		r.changes = true;
 		rc = push_request_ask(p, &r, NULL, until, p->opts.cancel, err);
-		judge(p, k);
+		report_answers(p, k);
 		push_request_note(p, &r);
 	}
 	if (rc == 0) {
@@ -118,7 +118,7 @@ int push_from_tensor_empty(struct ws_push *p, ws_deadline until, struct ws_err *
 	ws_buf_init(&pickle, 0);
 	ws_pickle_begin(&pickle, 0);
 	ws_pickle_end(&pickle, NULL, 0, 0);
-	int rc = begin(p, &r, &pickle, false, err);
+	int rc = begin_bucket(p, &r, &pickle, false, err);
 	if (rc == 0)
 		rc = push_request_ask(p, &r, NULL, until, NULL, err);
 	push_request_close(p, &r);

@@ -152,7 +152,7 @@ static int post_bucket(struct ws_push *p, const struct push_bucket *k, struct ws
 /* ---- afterwards ---- */
 
 /* Until nobody reads what was lent, or too long. */
-static void settle(struct ws_push *p, ws_deadline until)
+static void settle_loans(struct ws_push *p, ws_deadline until)
 {
 	struct ipc *own = p->own;
 	bool grace = false;
@@ -175,17 +175,17 @@ static void settle(struct ws_push *p, ws_deadline until)
 }
 
 /* Before the end of a session, after which the empty bucket would be refused as any other. */
-static int end(struct ws_push *p, struct ws_err *err)
+static int end_lending(struct ws_push *p, struct ws_err *err)
 {
 	const int64_t since = ws_now_ns();
-	settle(p, ws_deadline_in(SETTLE_NS));
+	settle_loans(p, ws_deadline_in(SETTLE_NS));
 	push_applied(p, ws_now_ns() - since);
 	return push_brackets_end(p, err);
 }
 
 static void undo(struct ws_push *p)
 {
-	settle(p, push_patience(p, SETTLE_NS));
+	settle_loans(p, push_patience(p, SETTLE_NS));
 	push_brackets_undo(p);
 }
 
@@ -211,7 +211,7 @@ const struct push_protocol push_ipc = {
 	.begin = push_brackets_begin,
 	.stage = stage,
 	.bucket = post_bucket,
-	.end = end,
+	.end = end_lending,
 	.undo = undo,
 	.forget = forget,
 };

@@ -49,7 +49,7 @@ static ws_deadline until_all(const struct ws_push *p)
 	                       endless ? WS_FOREVER : ws_deadline_in(p->opts.bucket_ns * n));
 }
 
-static int begin(struct ws_push *p, struct ws_err *err)
+static int begin_receive(struct ws_push *p, struct ws_err *err)
 {
 	struct push_request *r = push_own(p, sizeof *r, err);
 	if (!r || push_request_open(p, r, "/receive_weights", err))
@@ -68,7 +68,7 @@ static void finish(struct ws_push *p)
 
 /* Until the last byte is there nothing has changed; from then on, what was
  * not agreed to is unknown. */
-static void judge(struct ws_push *p, bool last, const struct push_moved *m)
+static void report_answers(struct ws_push *p, bool last, const struct push_moved *m)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->to.endpoints[i];
@@ -87,7 +87,7 @@ static int move_bucket(struct ws_push *p, const struct push_bucket *k, struct ws
 	struct push_moved m;
 	const int rc = push_move(p, p->own, k, !k->last, &m, err);
 	if (m.over && (rc || k->last))
-		judge(p, k->last, &m);
+		report_answers(p, k->last, &m);
 	if (rc == 0)
 		push_moved_emit(p, k, &m);
 	if (rc == 0 && k->last)
@@ -101,6 +101,13 @@ static bool takes(const struct ws_capabilities *can)
 }
 
 const struct push_protocol push_receive = {
-	.name = "receive", .routes = "/receive_weights", .takes = takes, .tensors_only = true,
-	.needs_pause = true, .legal = legal, .begin = begin, .bucket = move_bucket, .undo = finish,
+	.name = "receive",
+	.routes = "/receive_weights",
+	.takes = takes,
+	.tensors_only = true,
+	.needs_pause = true,
+	.legal = legal,
+	.begin = begin_receive,
+	.bucket = move_bucket,
+	.undo = finish,
 };

@@ -89,7 +89,7 @@ static void write_complete(const struct ws_push *p, struct ws_jw *w, bool flush)
 }
 
 /* ours: what was broadcast was what was meant; last: with it the endpoint has everything. */
-static void judge(struct ws_push *p, bool ours, bool last)
+static void report_completes(struct ws_push *p, bool ours, bool last)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->to.endpoints[i];
@@ -110,7 +110,7 @@ static int complete(struct ws_push *p, const struct push_bucket *k, const struct
 		r.changes = true;
 		write_complete(p, &r.w, k->flush);
 		rc = push_request_ask(p, &r, NULL, soon(p), p->opts.cancel, err);
-		judge(p, push_moved_ours(m), k->last);
+		report_completes(p, push_moved_ours(m), k->last);
 		push_request_note(p, &r);
 	}
 	push_request_close(p, &r);
@@ -139,7 +139,7 @@ static int legal(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-static int begin(struct ws_push *p, struct ws_err *err)
+static int begin_update(struct ws_push *p, struct ws_err *err)
 {
 	struct two_phase *t = push_own(p, sizeof *t, err);
 	if (!t)
@@ -197,7 +197,7 @@ static void undo(struct ws_push *p)
 		for (size_t i = 0; i < p->opts.n_endpoints; i++)
 			if (p->to.endpoints[i].weights.scope_open && p->to.errs[i].code != WS_OK)
 				give_up(p, i, t->moving);
-		judge(p, t->ours, t->completes);
+		report_completes(p, t->ours, t->completes);
 	}
 	push_request_close(p, &r);
 	/* What a silent one may still begin is left for the record. */
@@ -214,6 +214,13 @@ static bool takes(const struct ws_capabilities *can)
 }
 
 const struct push_protocol push_two_phase = {
-	.name = "two-phase", .routes = "/prepare_weights_update", .takes = takes, .prepares = true,
-	.needs_pause = true, .legal = legal, .begin = begin, .bucket = move_bucket, .undo = undo,
+	.name = "two-phase",
+	.routes = "/prepare_weights_update",
+	.takes = takes,
+	.prepares = true,
+	.needs_pause = true,
+	.legal = legal,
+	.begin = begin_update,
+	.bucket = move_bucket,
+	.undo = undo,
 };

@@ -24,7 +24,8 @@ static void write_body(const struct ws_push *p, struct ws_jw *w, const struct pu
 /* After the last bucket an endpoint that agreed has everything. Before, an endpoint that was
  * sent a request may have some of it, unless the first bucket ended before a byte had left and
  * the endpoint did not confirm it. */
-static void judge(struct ws_push *p, const struct push_bucket *k, const struct push_moved *m)
+static void report_answers(struct ws_push *p, const struct push_bucket *k,
+                           const struct push_moved *m)
 {
 	const struct ws_transport *t = ws_group_transport(p->link.group);
 	const bool unsent = k->b == 0 && p->from.plan->buckets[0].bytes &&
@@ -53,7 +54,7 @@ static int move_bucket(struct ws_push *p, const struct push_bucket *k, struct ws
 		             0;
 	}
 	if (m.over) {
-		judge(p, k, &m);
+		report_answers(p, k, &m);
 		push_request_note(p, &r);
 	}
 	if (rc == 0)

@@ -57,7 +57,7 @@ static int go_without(struct ws_push *p, const char *what, const struct ws_err *
 
 /* The endpoint of this push that a record calls url: its exact URL, else another
  * URL of the same endpoint. */
-static size_t find(const struct ws_push *p, const char *url)
+static size_t find_endpoint(const struct ws_push *p, const char *url)
 {
 	const size_t n = p->opts.n_endpoints;
 	size_t i = 0;
@@ -117,7 +117,7 @@ static void clean_up(struct ws_push *p, struct ws_ledger_entry *entry)
 	size_t n = 0;
 	for (size_t k = 0; now && k < r->n_endpoints; k++)
 		if ((r->endpoints[k].grouped || r->endpoints[k].middle) &&
-		    find(p, r->endpoints[k].url) < p->opts.n_endpoints)
+		    find_endpoint(p, r->endpoints[k].url) < p->opts.n_endpoints)
 			now[n++] = r->endpoints[k];
 	/* Where our own group has that name, it has left that of the record. */
 	for (size_t i = 0; p->link.group && strcmp(r->group, p->link.name) == 0 && i < n; i++)
@@ -173,7 +173,7 @@ static void inherit(struct ws_push *p, struct ws_ledger_entry *entry)
 	const bool own = own_entry(p, entry);
 	for (size_t k = 0; k < r->n_endpoints; k++) {
 		const struct ws_ledger_endpoint *was = &r->endpoints[k];
-		const size_t i = find(p, was->url);
+		const size_t i = find_endpoint(p, was->url);
 		if (i == p->opts.n_endpoints)
 			continue;
 		struct push_endpoint *e = &p->to.endpoints[i];
@@ -460,7 +460,7 @@ static void forget_middles(const struct ws_push *p, struct ws_ledger_entry *entr
 	struct ws_ledger_record *r = &entry->record;
 	for (size_t k = r->n_endpoints; k-- > 0;) { /* one that owes nothing then goes */
 		struct ws_ledger_endpoint now = r->endpoints[k];
-		const size_t i = find(p, now.url);
+		const size_t i = find_endpoint(p, now.url);
 		if (entry->err.code || !now.middle || i == p->opts.n_endpoints ||
 		    !push_weights_arrived(&p->to.endpoints[i].weights) ||
 		    now.middle != kind_of_middle(p, i))

@@ -77,7 +77,7 @@ static unsigned senders(const struct ws_push *p)
 
 /* ---- before anything is sent ----------------------------------------------------------------- */
 
-static int refuse(const struct ws_push *p, size_t i, struct ws_err *err, const char *why)
+static int refuse_scatter(const struct ws_push *p, size_t i, struct ws_err *err, const char *why)
 {
 	ws_err_set(err, WS_EREFUSED, "%s cannot be sent single parameters: %s",
 	           p->to.endpoints[i].url, why);
@@ -104,12 +104,13 @@ static int check_endpoint(const struct ws_push *p, size_t i, struct ws_err *err)
 {
 	const struct ws_audit_target *t = &p->to.listed[i];
 	if (p->to.infos[i].quantization[0])
-		return refuse(p, i, err,
-		              "its weights are quantized, and what it made of them would stay old");
+		return refuse_scatter(
+			p, i, err,
+			"its weights are quantized, and what it made of them would stay old");
 	if (!t->listing.n || t->listing.received)
-		return refuse(p, i, err, "it does not list its parameters");
+		return refuse_scatter(p, i, err, "it does not list its parameters");
 	if (server_dtype(p, i) == WS_DTYPE_COUNT)
-		return refuse(p, i, err, "it does not say the type of its weights");
+		return refuse_scatter(p, i, err, "it does not say the type of its weights");
 	return 0;
 }
 
@@ -120,9 +121,9 @@ static int make_layout(struct ws_push *p, size_t i, struct ws_err *err)
 	if (ws_audit_layout(&p->from.input, &p->to.listed[i], &t->layout, why, sizeof why, err))
 		return -1;
 	if (!t->layout)
-		return refuse(p, i, err, why);
+		return refuse_scatter(p, i, err, why);
 	if (strncmp(ws_layout_family(t->layout), "deepseek", 8) == 0)
-		return refuse(p, i, err, "it computes some of them when others are loaded");
+		return refuse_scatter(p, i, err, "it computes some of them when others are loaded");
 	struct ws_scatter_opts opts = {
 		.layout = t->layout,
 		.listing = &p->to.listed[i].listing,
@@ -350,7 +351,7 @@ static void emit_batch(struct ws_push *p, size_t k, const struct batch *b,
 }
 
 /* Parameters are overwritten as they come. */
-static void judge(struct ws_push *p, bool last, enum ws_code wire)
+static void report_answers(struct ws_push *p, bool last, enum ws_code wire)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->to.endpoints[i];
@@ -394,7 +395,7 @@ static int move_batch(struct ws_push *p, size_t k, struct batch *b, struct ws_er
 	push_trace_apply(p, k, start + w.wire_ns);
 	push_applied(p, ns - w.wire_ns);
 	if (rc || last)
-		judge(p, last, w.wire);
+		report_answers(p, last, w.wire);
 	if (rc)
 		return err && err->code == WS_ETIMEOUT ? -1 : ws_err_wrap(err, "%s", what);
 	ws_explain_arrived(p->watch.explain);
@@ -406,7 +407,7 @@ static int transfer(struct ws_push *p, struct ws_err *err)
 {
 	int rc = join(p, err);
 	if (rc)
-		judge(p, false, WS_OK);
+		report_answers(p, false, WS_OK);
 	for (size_t k = 0; rc == 0 && k < own(p)->n_batches; k++) {
 		struct batch b = { 0 };
 		p->run.bucket = k;

@@ -251,7 +251,7 @@ static int wait_for_end(struct follow *f, struct ws_err *err)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static int run(struct follow *f, struct ws_err *err)
+static int run_sender(struct follow *f, struct ws_err *err)
 {
 	struct ws_push *p = f->p;
 	if (ws_senders_list(p->from.plan, &f->list, err))
@@ -277,8 +277,10 @@ int push_follow(struct ws_push *p, const struct ws_push_source *s, struct ws_err
 	int rc = push_make_plan(p, s, err);
 	if (rc == 0) {
 		push_emit_plan(p);
-		rc = ws_cancel_init(&f.stop, err) || ws_job_init(&f.job, err) || run(&f, err) ? -1 :
-		                                                                                0;
+		rc = ws_cancel_init(&f.stop, err) || ws_job_init(&f.job, err) ||
+		                     run_sender(&f, err) ?
+		             -1 :
+		             0;
 	}
 	if (rc)
 		push_talk_failure(&f.talk, err);

@@ -100,7 +100,7 @@ void ws_senders_put_text(struct ws_buf *out, const char *text)
 	ws_buf_puts(out, text);
 }
 
-static bool take(struct ws_senders_cursor *c, void *dst, size_t n)
+static bool read_bytes(struct ws_senders_cursor *c, void *dst, size_t n)
 {
 	c->bad = c->bad || n > c->left;
 	if (c->bad)
@@ -114,7 +114,7 @@ static bool take(struct ws_senders_cursor *c, void *dst, size_t n)
 uint64_t ws_senders_word(struct ws_senders_cursor *c, uint64_t most)
 {
 	uint64_t wire = 0;
-	if (take(c, &wire, sizeof wire) && le64toh(wire) <= most)
+	if (read_bytes(c, &wire, sizeof wire) && le64toh(wire) <= most)
 		return le64toh(wire);
 	c->bad = true;
 	return 0;
@@ -124,7 +124,7 @@ void ws_senders_text(struct ws_senders_cursor *c, char *dst, size_t n)
 {
 	const size_t length = (size_t)ws_senders_word(c, n - 1);
 	dst[0] = 0;
-	if (!take(c, dst, length))
+	if (!read_bytes(c, dst, length))
 		return;
 	dst[length] = 0;
 	for (size_t i = 0; i < length; i++)

@@ -112,9 +112,9 @@ void ws_senders_list_free(struct ws_sender_list *l)
 
 /* ---- together -------------------------------------------------------------------------------- */
 
-static int refuse(const struct ws_sender_list *a, const struct ws_plan_tensor *x,
-                  const struct ws_sender_list *b, const struct ws_plan_tensor *y,
-                  struct ws_err *err)
+static int refuse_list(const struct ws_sender_list *a, const struct ws_plan_tensor *x,
+                       const struct ws_sender_list *b, const struct ws_plan_tensor *y,
+                       struct ws_err *err)
 {
 	ws_err_set(err, WS_EREFUSED, "tensor %s is %s at sender %u and %s at sender %u%s", x->name,
 	           ws_dtype_torch(x->dtype), a->sender, ws_dtype_torch(y->dtype), b->sender,
@@ -162,7 +162,7 @@ int ws_senders_unite(const struct ws_sender_list *lists, unsigned n, struct ws_s
 				first = &lists[i];
 				out->plan.tensors[k] = *t;
 			} else if (!is_alike(&out->plan.tensors[k], t)) {
-				rc = refuse(first, &out->plan.tensors[k], &lists[i], t, err);
+				rc = refuse_list(first, &out->plan.tensors[k], &lists[i], t, err);
 			}
 			ws_senders_add(&out->have[k], i);
 		}

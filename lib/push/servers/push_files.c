@@ -24,7 +24,7 @@ static rlim_t in_use(rlim_t limit)
 	return (rlim_t)fd;
 }
 
-static int check(const struct ws_push *p, rlim_t more, struct ws_err *err)
+static int check_limit(const struct ws_push *p, rlim_t more, struct ws_err *err)
 {
 	struct rlimit limit;
 	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur == RLIM_INFINITY)
@@ -50,7 +50,8 @@ static bool joins(const struct ws_push *p)
 int push_check_files(const struct ws_push *p, struct ws_err *err)
 {
 	const rlim_t each = joins(p) ? PER_ENDPOINT + PER_RANK : PER_ENDPOINT;
-	return p->to.known /* and connected */ ? 0 : check(p, p->opts.n_endpoints * each, err);
+	return p->to.known /* and connected */ ? 0 :
+	                                         check_limit(p, p->opts.n_endpoints * each, err);
 }
 
 int push_check_ranks_files(const struct ws_push *p, struct ws_err *err)
@@ -60,5 +61,5 @@ int push_check_ranks_files(const struct ws_push *p, struct ws_err *err)
 		return 0;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		ranks += p->to.members[i].ranks;
-	return check(p, ranks * PER_RANK, err);
+	return check_limit(p, ranks * PER_RANK, err);
 }

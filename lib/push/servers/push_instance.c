@@ -58,8 +58,8 @@ static bool is_known(const struct ws_push *p, size_t i)
 	return p->to.infos[i].instance && !p->to.endpoints[i].replaced;
 }
 
-static int ask_once(struct ws_push *p, struct ws_endpoint_call *calls, ws_deadline until,
-                    struct ws_err *err)
+static int ask_all_once(struct ws_push *p, struct ws_endpoint_call *calls, ws_deadline until,
+                        struct ws_err *err)
 {
 	const size_t n = p->opts.n_endpoints;
 	struct ws_err first = WS_ERR_INIT;
@@ -85,7 +85,7 @@ static int ask_once(struct ws_push *p, struct ws_endpoint_call *calls, ws_deadli
 	return rc;
 }
 
-static int ask(struct ws_push *p, ws_deadline until, struct ws_err *err)
+static int ask_all(struct ws_push *p, ws_deadline until, struct ws_err *err)
 {
 	const size_t n = p->opts.n_endpoints;
 	struct ws_endpoint_call *calls = calloc(n + 1, sizeof *calls);
@@ -93,7 +93,7 @@ static int ask(struct ws_push *p, ws_deadline until, struct ws_err *err)
 		p->to.endpoints[i].replaced = false;
 	int rc = calls ? 0 : ws_oom(err);
 	for (int k = 0; k < TIMES && rc == 0; k++)
-		rc = ask_once(p, calls, until, err);
+		rc = ask_all_once(p, calls, until, err);
 	for (size_t i = 0; calls && i < n; i++)
 		ws_endpoint_call_free(&calls[i]);
 	free(calls);
@@ -103,7 +103,7 @@ static int ask(struct ws_push *p, ws_deadline until, struct ws_err *err)
 int push_check_instances(struct ws_push *p, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.connect_ns));
-	return ask(p, until, err);
+	return ask_all(p, until, err);
 }
 
 /* Which of them left the group may not be known. */
@@ -113,7 +113,7 @@ static int find_leaver(struct ws_push *p, ws_deadline until, struct ws_err *err)
 	ws_err_set(err, WS_EREACH, "a server left group %s before the end of the push",
 	           ws_group_name(p->link.group));
 	ws_err_hint(err, "it was restarted or failed, and its new weights are lost: push again");
-	if (ask(p, until, &which) && which.code == WS_EREACH) {
+	if (ask_all(p, until, &which) && which.code == WS_EREACH) {
 		*err = which;
 		return -1;
 	}
@@ -131,7 +131,7 @@ int push_check_end(struct ws_push *p, struct ws_err *err)
 	struct ws_err why = WS_ERR_INIT;
 	if (!p->to.known || p->opts.dry_run || (p->link.group && ws_group_alive(p->link.group)))
 		return 0;
-	const int rc = p->link.group ? find_leaver(p, until, &why) : ask(p, until, &why);
+	const int rc = p->link.group ? find_leaver(p, until, &why) : ask_all(p, until, &why);
 	if (rc && why.code == WS_ETIMEOUT)
 		push_warn(p, why.endpoint,
 		          "it did not say whether it is still the server that was pushed to: %s",

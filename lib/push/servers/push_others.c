@@ -60,7 +60,8 @@ static int read_ready(struct ws_endpoint_call *call, struct seen *out, struct ws
 	return 0;
 }
 
-static int ask(struct ws_push *p, bool version, struct ws_endpoint_call *calls, struct ws_err *err)
+static int send_questions(struct ws_push *p, bool version, struct ws_endpoint_call *calls,
+                          struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.connect_ns));
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
@@ -100,14 +101,15 @@ static int read_all(struct ws_push *p, struct ws_endpoint_call *calls, struct se
 
 /* Asks all endpoints at once; version false: only whether they run. *out has one for each and is
  * the caller's to free, also after an error. */
-static int look(struct ws_push *p, bool version, struct seen **out, struct ws_err *err)
+static int observe(struct ws_push *p, bool version, struct seen **out, struct ws_err *err)
 {
 	const size_t n = p->opts.n_endpoints;
 	struct ws_endpoint_call *calls = calloc(n + 1, QUESTIONS * sizeof *calls);
 	*out = calloc(n + 1, sizeof **out);
 	int rc = calls && *out ? 0 : ws_oom(err);
 	if (rc == 0)
-		rc = ask(p, version, calls, err) || read_all(p, calls, *out, err) ? -1 : 0;
+		rc = send_questions(p, version, calls, err) || read_all(p, calls, *out, err) ? -1 :
+		                                                                               0;
 	for (size_t i = 0; calls && i < n * QUESTIONS; i++)
 		ws_endpoint_call_free(&calls[i]);
 	free(calls);
@@ -139,7 +141,7 @@ int push_others_connect(struct ws_push *p, struct ws_err *err)
 		any = any || tells_ready(p, i);
 	if (!any || p->opts.dry_run)
 		return 0;
-	const int rc = look(p, false, &seen, &why);
+	const int rc = observe(p, false, &seen, &why);
 	for (size_t i = 0; rc == 0 && i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->to.endpoints[i];
 		e->found_stopped = seen[i].ready == PAUSED && !e->found_paused && !e->paused;
@@ -163,7 +165,7 @@ int push_others_recheck(struct ws_push *p, struct ws_err *err)
 		any = any || p->to.endpoints[i].found_stopped;
 	if (!any)
 		return 0;
-	const int rc = look(p, false, &seen, err);
+	const int rc = observe(p, false, &seen, err);
 	for (size_t i = 0; rc == 0 && i < p->opts.n_endpoints; i++)
 		p->to.endpoints[i].found_stopped =
 			p->to.endpoints[i].found_stopped && seen[i].ready == PAUSED;
@@ -207,7 +209,7 @@ int push_others_begin(struct ws_push *p, struct ws_err *err)
 {
 	struct seen *seen = NULL;
 	char what[512];
-	int rc = look(p, true, &seen, err);
+	int rc = observe(p, true, &seen, err);
 	for (size_t i = 0; rc == 0 && i < p->opts.n_endpoints; i++) {
 		struct ws_endpoint_info *info = &p->to.infos[i];
 		p->to.endpoints[i].told_pause = seen[i].ready == PAUSED;
@@ -254,7 +256,7 @@ static bool compare(struct ws_push *p, size_t i, const struct seen *s, bool ours
 int push_others_check(struct ws_push *p, bool ours, struct ws_err *err)
 {
 	struct seen *seen = NULL;
-	int rc = look(p, true, &seen, err);
+	int rc = observe(p, true, &seen, err);
 	bool none = rc == 0, labeled = true;
 	for (size_t i = 0; rc == 0 && i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->to.endpoints[i];

@@ -6,7 +6,7 @@
  * weights depends on the lineage, and none of it is good: the weights have changed by then. */
 #include "push_protocol.h"
 
-static const char *say(const char **remedy, const char *hint, const char *why)
+static const char *set_remedy(const char **remedy, const char *hint, const char *why)
 {
 	if (remedy)
 		*remedy = hint;
@@ -18,17 +18,19 @@ static const char *refuse_pause(const struct ws_capabilities *can, enum ws_pause
                                 const char **remedy)
 {
 	if (pause != WS_PAUSE_NONE && !can->pause)
-		return say(remedy,
-		           "use --pause none: an update waits by itself for the requests that run",
-		           "it cannot pause");
+		return set_remedy(
+			remedy,
+			"use --pause none: an update waits by itself for the requests that run",
+			"it cannot pause");
 	if ((pause == WS_PAUSE_RETRACT || pause == WS_PAUSE_IN_PLACE) && !can->pause_modes)
-		return say(remedy, "use --pause abort, or --pause none",
-		           "it knows one way to pause, which aborts its requests");
+		return set_remedy(remedy, "use --pause abort, or --pause none",
+		                  "it knows one way to pause, which aborts its requests");
 	if (pause == WS_PAUSE_NONE && can->session)
-		return say(remedy, "use --pause abort",
-		           "between the begin and the end of an update its "
-		           "weights are in no order to compute with, so it must not run requests "
-		           "then");
+		return set_remedy(
+			remedy, "use --pause abort",
+			"between the begin and the end of an update its "
+			"weights are in no order to compute with, so it must not run requests "
+			"then");
 	return NULL;
 }
 
@@ -36,14 +38,15 @@ static const char *refuse_busy(const struct ws_capabilities *can, const char **r
 {
 	static const char remedies[] = "use --pause abort, or --flush never";
 	if (can->dies_of_flush)
-		return say(remedy, remedies,
-		           "it holds requests, and a flush after an update that finds "
-		           "any ends this server");
+		return set_remedy(remedy, remedies,
+		                  "it holds requests, and a flush after an update that finds "
+		                  "any ends this server");
 	if (can->late_refusal)
-		return say(remedy, remedies,
-		           "it holds requests, and a flush that finds any is refused "
-		           "after the weights have changed");
-	return say(remedy, remedies, "it holds requests, and a flush that finds any is refused");
+		return set_remedy(remedy, remedies,
+		                  "it holds requests, and a flush that finds any is refused "
+		                  "after the weights have changed");
+	return set_remedy(remedy, remedies,
+	                  "it holds requests, and a flush that finds any is refused");
 }
 
 const char *ws_push_refuses(const struct ws_capabilities *can, enum ws_pause_mode pause,
@@ -52,18 +55,19 @@ const char *ws_push_refuses(const struct ws_capabilities *can, enum ws_pause_mod
 {
 	const char *why;
 	if (pause == WS_PAUSE_IN_PLACE && flush != WS_FLUSH_NEVER)
-		return say(remedy, "use --flush never with it, or --pause abort",
-		           "--pause in_place keeps "
-		           "the requests and their cache, and a server that holds requests refuses "
-		           "a flush "
-		           "or dies of it");
+		return set_remedy(
+			remedy, "use --flush never with it, or --pause abort",
+			"--pause in_place keeps "
+			"the requests and their cache, and a server that holds requests refuses "
+			"a flush "
+			"or dies of it");
 	if (!can)
 		return NULL;
 	if ((why = refuse_pause(can, pause, remedy)))
 		return why;
 	const bool wanted = flush != WS_FLUSH_NEVER && !no_cache;
 	if (wanted && !can->flush)
-		return say(remedy, "use --flush never", "it has no /flush_cache");
+		return set_remedy(remedy, "use --flush never", "it has no /flush_cache");
 	/* Without a pause an update itself keeps requests away until it has flushed; that is not
 	 * relied upon where there is something better. */
 	if (idle || (pause == WS_PAUSE_NONE && !can->pause))
@@ -71,9 +75,9 @@ const char *ws_push_refuses(const struct ws_capabilities *can, enum ws_pause_mod
 	if (wanted)
 		return refuse_busy(can, remedy);
 	if (can->forces_flush)
-		return say(remedy, "use --pause abort",
-		           "it holds requests, flushes after every update "
-		           "whatever it is told, and dies of a flush that finds any");
+		return set_remedy(remedy, "use --pause abort",
+		                  "it holds requests, flushes after every update "
+		                  "whatever it is told, and dies of a flush that finds any");
 	return NULL;
 }
 

@@ -50,7 +50,7 @@ static bool find_suspects(const struct ws_push *p, bool *suspect)
 /* ---- asking ---------------------------------------------------------------------------------- */
 
 /* A request to those that are wanted; answers of the push have one for each of these. */
-static void post(struct ws_push *p, const char *path, const char *id, const bool *wanted)
+static void post_session(struct ws_push *p, const char *path, const char *id, const bool *wanted)
 {
 	struct ws_buf body;
 	struct ws_jw w;
@@ -95,14 +95,14 @@ static void open_at(struct ws_push *p, const bool *wanted, enum answer *answers)
 		answers[i] = NOT_TOLD;
 	if (ws_group_fresh_name(id, sizeof id, NULL))
 		return;
-	post(p, "/open_session", id, wanted);
+	post_session(p, "/open_session", id, wanted);
 	for (size_t k = 0, i = 0; i < p->opts.n_endpoints; i++)
 		if (wanted[i])
 			answers[i] = read_answer(&p->to.call.answers[k++], id);
-	post(p, "/close_session", id, wanted);
+	post_session(p, "/close_session", id, wanted);
 }
 
-static int refuse(const struct ws_push *p, size_t i, size_t k, struct ws_err *err)
+static int refuse_pair(const struct ws_push *p, size_t i, size_t k, struct ws_err *err)
 {
 	ws_err_set(err, WS_EUSAGE, "%s and %s are one server", p->to.endpoints[k].url,
 	           p->to.endpoints[i].url);
@@ -164,7 +164,7 @@ int push_twins(struct ws_push *p, struct ws_err *err)
 	free(answers);
 	if (rc == 0 && ws_cancelled(p->opts.cancel))
 		rc = ws_err_set(err, WS_ECANCELLED, "cancelled");
-	return rc == 0 && k < n ? refuse(p, i, k, err) : rc;
+	return rc == 0 && k < n ? refuse_pair(p, i, k, err) : rc;
 }
 
 void push_twins_suspect(struct ws_push *p)

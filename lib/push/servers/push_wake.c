@@ -108,7 +108,7 @@ static void expect(struct push_endpoint *e, unsigned memory)
 		push_target_event(&e->weights, PUSH_BYTES_LEFT);
 }
 
-static void settle(struct push_endpoint *e, const struct ws_waking *w, bool failed)
+static void settle_memory(struct push_endpoint *e, const struct ws_waking *w, bool failed)
 {
 	if (failed)
 		e->asleep |= w->memory;
@@ -121,7 +121,7 @@ static void take_answers(struct ws_push *p, const struct ws_waking *items, size_
 	for (size_t k = 0; k < n; k++) {
 		const struct ws_err *said = &items[k].answer.err;
 		const size_t i = p->to.call.index[k];
-		settle(&p->to.endpoints[i], &items[k], ws_waking_failed(&items[k]));
+		settle_memory(&p->to.endpoints[i], &items[k], ws_waking_failed(&items[k]));
 		push_note_silence(p, i, said);
 		push_note_gone(p, i, said);
 		if (said->code != WS_OK)
@@ -131,10 +131,10 @@ static void take_answers(struct ws_push *p, const struct ws_waking *items, size_
 }
 
 /* Of `memory`, what each of those that are wanted has released. */
-static int wake(struct ws_push *p,
-                bool (*wanted)(const struct ws_push *, const struct push_endpoint *),
-                unsigned memory, ws_deadline until, const struct ws_cancel *cancel,
-                struct ws_err *err)
+static int wake_those(struct ws_push *p,
+                      bool (*wanted)(const struct ws_push *, const struct push_endpoint *),
+                      unsigned memory, ws_deadline until, const struct ws_cancel *cancel,
+                      struct ws_err *err)
 {
 	struct ws_waking *items = calloc(p->opts.n_endpoints + 1, sizeof *items);
 	size_t n = push_call_new(p)->n;
@@ -152,7 +152,7 @@ static int wake(struct ws_push *p,
 	}
 	if (n && (rc = push_record(p, err)))
 		for (size_t k = 0; k < n; k++)
-			settle(&p->to.endpoints[p->to.call.index[k]], &items[k], true);
+			settle_memory(&p->to.endpoints[p->to.call.index[k]], &items[k], true);
 	if (n && rc == 0) {
 		rc = ws_endpoint_wake_each(p->http, items, n, until, cancel, err);
 		take_answers(p, items, n);
@@ -171,7 +171,7 @@ static bool any(const struct ws_push *p, const struct push_endpoint *e)
 int push_wake_weights(struct ws_push *p, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
-	if (wake(p, any, WS_MEMORY_WEIGHTS, until, p->opts.cancel, err) == 0)
+	if (wake_those(p, any, WS_MEMORY_WEIGHTS, until, p->opts.cancel, err) == 0)
 		return 0;
 	err->hint[0] = 0; /* push_name_remedy */
 	return -1;
@@ -207,8 +207,8 @@ int push_wake_caches(struct ws_push *p, bool ok, struct ws_err *err)
 		     push_patience(p, CACHES_NS);
 	if (!p->to.known || !p->recovery.recorded)
 		return 0;
-	if (wake(p, is_to_go_on, WS_MEMORY_ALL & ~(unsigned)WS_MEMORY_WEIGHTS, until,
-	         ok ? p->opts.cancel : NULL, err) == 0)
+	if (wake_those(p, is_to_go_on, WS_MEMORY_ALL & ~(unsigned)WS_MEMORY_WEIGHTS, until,
+	               ok ? p->opts.cancel : NULL, err) == 0)
 		return 0;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		if (p->to.endpoints[i].asleep)

@@ -166,7 +166,7 @@ static int finish(struct pass *p, struct slot *s, struct ws_err *err)
 
 /* ---- all of them ---- */
 
-static int start(struct pass *p, struct slot *s, struct ws_err *err)
+static int start_call(struct pass *p, struct slot *s, struct ws_err *err)
 {
 	const struct ws_ask *ask = p->ask;
 	const int64_t ns = ask->opts->timeout_ns > 0 ? ask->opts->timeout_ns : PATIENCE_NS;
@@ -183,13 +183,13 @@ static int start(struct pass *p, struct slot *s, struct ws_err *err)
 	return 0;
 }
 
-static int run(struct pass *p, struct ws_err *err)
+static int run_pass(struct pass *p, struct ws_err *err)
 {
 	const size_t n = p->each * p->ask->n_urls;
 	for (;;) {
 		for (size_t i = 0; i < n; i++)
 			if (!p->slots[i].busy && p->next[p->slots[i].url] < p->ask->prompts->n &&
-			    start(p, &p->slots[i], err))
+			    start_call(p, &p->slots[i], err))
 				return -1;
 		if (!p->busy)
 			return 0;
@@ -202,7 +202,7 @@ static int run(struct pass *p, struct ws_err *err)
 	}
 }
 
-static void end(struct pass *p)
+static void end_pass(struct pass *p)
 {
 	for (size_t i = 0; p->slots && i < p->each * p->ask->n_urls; i++) {
 		if (p->slots[i].busy)
@@ -236,7 +236,7 @@ static int flush(struct ws_http *http, const struct ws_ask *ask, struct ws_err *
 }
 
 /* What was computed under other weights is not what these weights say. */
-static void tell(const struct ws_ask *ask, const struct ws_asked *a)
+static void warn_of_change(const struct ws_ask *ask, const struct ws_asked *a)
 {
 	if (a->version_changed)
 		ws_ask_warn(ask->opts, a->url,
@@ -282,15 +282,15 @@ int ws_ask(struct ws_http *http, const struct ws_ask *ask, struct ws_err *err)
 	for (size_t i = 0; !rc && i < p.each * ask->n_urls; i++)
 		p.slots[i].url = i % ask->n_urls;
 	if (!rc)
-		rc = run(&p, err);
+		rc = run_pass(&p, err);
 	if (!rc)
 		compare_versions(&p);
 	for (size_t i = 0; !rc && i < ask->n_urls; i++) {
 		p.asked[i].url = ask->urls[i];
 		p.asked[i].as = ask->as;
 		p.asked[i].ns = ws_now_ns() - since;
-		tell(ask, &p.asked[i]);
+		warn_of_change(ask, &p.asked[i]);
 	}
-	end(&p);
+	end_pass(&p);
 	return rc;
 }

@@ -11,7 +11,7 @@ bool verify_logprobs_alone(enum ws_logprobs_how how)
 	return how == WS_HOW_BATCHED || how == WS_HOW_CACHED;
 }
 
-static void tell(struct verify_logprobs *v, const struct ws_compared *row)
+static void report_row(struct verify_logprobs *v, const struct ws_compared *row)
 {
 	if (v->opts->compared)
 		v->opts->compared(v->ask->ctx, row);
@@ -63,7 +63,7 @@ static void compare_prompt(struct verify_logprobs *v, struct pair *x, size_t i, 
 		x->bad[p] += !row.good;
 		ws_logprobs_sum(&x->sums[p], &d[p]);
 		x->sums[p].same = d[p].same;
-		tell(v, &row);
+		report_row(v, &row);
 		remember(&row, x->a->n, err);
 	}
 }
@@ -78,9 +78,9 @@ static int compare_pair(struct verify_logprobs *v, struct pair x, struct ws_err 
 		compare_prompt(v, &x, i, err);
 	for (unsigned p = first_part(v->opts->how); p < WS_LOGPROB_PARTS; p++) {
 		v->tokens += x.sums[p].tokens;
-		tell(v,
-		     &(struct ws_compared){ x.first, x.second, v->opts->how, 0, n, x.bad[p],
-		                            (enum ws_logprob_part)p, &x.sums[p], !x.bad[p], "" });
+		report_row(v, &(struct ws_compared){ x.first, x.second, v->opts->how, 0, n,
+		                                     x.bad[p], (enum ws_logprob_part)p, &x.sums[p],
+		                                     !x.bad[p], "" });
 	}
 	return x.bad[WS_PREFILL] || x.bad[WS_DECODE] ? -1 : 0;
 }

@@ -72,8 +72,8 @@ static int find_shape(struct verify_routing *v, struct ws_err *err)
 
 /* ---- asking ---- */
 
-static int take(void *ctx, size_t url, size_t prompt, const struct ws_json *answer,
-                const struct ws_buf *text, struct ws_err *err)
+static int take_routing(void *ctx, size_t url, size_t prompt, const struct ws_json *answer,
+                        const struct ws_buf *text, struct ws_err *err)
 {
 	struct verify_routing *v = ctx;
 	struct ws_routing_list *list = &v->sides[v->ask->n_files + url].answers;
@@ -107,7 +107,7 @@ static int ask_all(struct verify_routing *v, struct ws_err *err)
 		.prompts = v->prompts,
 		.as = WS_ASKED_ALONE,
 		.experts = true,
-		.take = take,
+		.take = take_routing,
 		.ctx = v,
 	};
 	if (ws_ask(v->http, &a, err))
@@ -133,8 +133,8 @@ static const char *name_prompt(char *dst, size_t n, size_t prompt, size_t prompt
 	return dst;
 }
 
-static int check(struct verify_routing *v, const struct routing_side *s, size_t i,
-                 struct ws_err *err)
+static int check_side(struct verify_routing *v, const struct routing_side *s, size_t i,
+                      struct ws_err *err)
 {
 	struct ws_routing_check c;
 	char which[32];
@@ -157,15 +157,15 @@ static int check_all(struct verify_routing *v, struct ws_err *err)
 	int rc = 0;
 	for (size_t s = 0; s < v->n_sides; s++)
 		for (size_t i = 0; i < v->sides[s].answers.n; i++)
-			if (check(v, &v->sides[s], i, err))
+			if (check_side(v, &v->sides[s], i, err))
 				rc = -1;
 	return rc;
 }
 
 /* ---- what differs ---- */
 
-static bool tell(struct verify_routing *v, const struct routing_side *b, size_t prompt,
-                 const struct ws_routing_diff *d)
+static bool report_diff(struct verify_routing *v, const struct routing_side *b, size_t prompt,
+                        const struct ws_routing_diff *d)
 {
 	const double share = d->rows ? (double)d->equal / (double)d->rows : 1;
 	const bool good = share >= v->opts->min_equal;
@@ -211,7 +211,7 @@ static int compare_prompts(struct verify_routing *v, const struct routing_side *
 			return -1;
 		}
 		if (a->answers.n > 1)
-			tell(v, b, i + 1, &d);
+			report_diff(v, b, i + 1, &d);
 		ws_routing_diff_free(&d);
 		if (compare_tokens(a, b, i, err))
 			rc = -1;
@@ -228,7 +228,7 @@ static int compare(struct verify_routing *v, const struct routing_side *b, struc
 		                  "%.200s has answers to %zu prompts, %.200s to %zu",
 		                  v->sides[0].name, n, b->name, b->answers.n);
 	int rc = compare_prompts(v, b, &sum, err);
-	const bool enough = sum.by_layer && tell(v, b, 0, &sum);
+	const bool enough = sum.by_layer && report_diff(v, b, 0, &sum);
 	if (!rc && !enough)
 		rc = ws_err_set(
 			err, WS_EMISMATCH,
@@ -252,7 +252,7 @@ static int compare_all(struct verify_routing *v, struct ws_err *err)
 
 /* ---- all of it ---- */
 
-static int begin(struct verify_routing *v, struct ws_err *err)
+static int begin_routing(struct verify_routing *v, struct ws_err *err)
 {
 	const struct ws_ask_opts *a = v->ask;
 	v->n_sides = a->n_files + a->n_endpoints;
@@ -291,7 +291,7 @@ int ws_verify_routing(const struct ws_verify_routing_opts *opts, struct ws_err *
 	struct verify_routing v = { .opts = opts, .ask = &opts->ask };
 	struct ws_err own = WS_ERR_INIT;
 	struct ws_err *e = err ? err : &own; /* what is remembered in it decides */
-	int rc = begin(&v, e);
+	int rc = begin_routing(&v, e);
 	if (!rc)
 		rc = find_shape(&v, e);
 	if (!rc)
