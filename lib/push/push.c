@@ -18,7 +18,7 @@ static int take_step(struct ws_push *p, enum push_step step, struct ws_err *err)
 static int meet_senders(struct ws_push *p, struct ws_err *err)
 {
 	push_enter(p, WS_PHASE_INIT);
-	if (push_name_group(p, err) || push_init_group(p, err) || push_lead_gather(p, err))
+	if (push_name_group(p, err) || push_init_group(p, err) || push_leader_gather(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_PLAN);
 	return 0;
@@ -40,7 +40,7 @@ static int get_ready(struct ws_push *p, const struct ws_push_source *s, struct w
 {
 	push_enter(p, WS_PHASE_CONNECT);
 	if (ws_endpoint_check_version(p->from.weight_version, err) || push_check_files(p, err) ||
-	    push_sender_enter(p, err) || push_claim(p, err) ||
+	    push_sender_enter(p, err) || push_lock_endpoints(p, err) ||
 	    push_note_asleep(p, s->asleep, err) || detect(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_PLAN);
@@ -49,13 +49,15 @@ static int get_ready(struct ws_push *p, const struct ws_push_source *s, struct w
 	push_emit_plan(p);
 	if (push_sender_part(p, err))
 		return -1;
-	if (push_leads(p) && meet_senders(p, err))
+	if (push_is_leader(p) && meet_senders(p, err))
 		return -1;
 	if (push_legal(p, err) || push_check_plan(p, err) || push_check_fp8(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_VERIFY);
 	return push_verify_can(p, err) || push_names(p, err) || push_values_begin(p, err) ||
-	       take_step(p, PUSH_STEP_PREPARE, err) || push_lead_share(p, err) ? -1 : 0;
+	                       take_step(p, PUSH_STEP_PREPARE, err) || push_leader_share(p, err) ?
+	               -1 :
+	               0;
 }
 
 /* The group, until bytes may go. */
@@ -88,14 +90,14 @@ static void withdraw_commits(struct ws_push *p)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		const struct push_weights *w = &p->to.endpoints[i].weights;
-		if (p->run.torn || w->random)
+		if (p->run.commits_void || w->random)
 			push_target_event(w, PUSH_WITHDRAWN);
 	}
 	if (p->recovery.recorded)
 		(void)push_complete(p, NULL);
 }
 
-/* From the first pause on; spoilt: what servers have is neither the old nor the new. */
+/* From the first pause on; weights_dirty: what servers have is neither the old nor the new. */
 static int change_weights(struct ws_push *p, struct ws_err *err)
 {
 	push_enter(p, WS_PHASE_PAUSE);
@@ -110,11 +112,11 @@ static int change_weights(struct ws_push *p, struct ws_err *err)
 	if (push_check_sources(p, err) || push_record(p, err) ||
 	    take_step(p, PUSH_STEP_CHANGE, err))
 		return -1;
-	p->run.spoilt = true;
+	p->run.weights_dirty = true;
 	if (push_hash_begin(p, err) || push_transfer(p, err))
 		return -1;
 	withdraw_commits(p);
-	p->run.spoilt = false;
+	p->run.weights_dirty = false;
 	push_enter(p, WS_PHASE_VERIFY);
 	(void)push_record(p, NULL);
 	return push_verify(p, err) || take_step(p, PUSH_STEP_JUDGE, err) ||
@@ -137,7 +139,7 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 	memset(p->run.ns, 0, sizeof p->run.ns);
 	p->run.sent_base = p->link.group ? push_sent(p) : 0;
 	p->run.posted = 0;
-	p->run.spoilt = p->run.torn = p->run.incomplete = p->recovery.recorded =
+	p->run.weights_dirty = p->run.commits_void = p->run.incomplete = p->recovery.recorded =
 		p->recovery.contradicts = false;
 	p->recovery.asleep_as = WS_ASLEEP_PENDING;
 	p->checks.names = (struct ws_audit){ 0 };
@@ -147,8 +149,8 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 		struct push_endpoint *e = &p->to.endpoints[i];
 		push_target_event(&e->weights, PUSH_RUN_BEGINS);
 		e->paused = e->paused_now = e->found_paused = e->found_stopped = e->left_paused =
-			e->told_pause = false;
-		e->lost = e->silent = e->slept = false;
+			e->confirmed_pause = false;
+		e->disconnected = e->timed_out = e->slept = false;
 		e->asleep = 0;
 		e->message[0] = 0;
 	}
@@ -180,7 +182,7 @@ void push_forget_run(struct ws_push *p)
 	push_hash_end(p);
 	push_values_end(p);
 	push_forget_own(p, false);
-	push_lead_free(p);
+	push_leader_free(p);
 	p->from.source = NULL;
 	ws_plan_free(p->from.plan);
 	p->from.plan = NULL;
@@ -243,7 +245,7 @@ static void fill_result(struct ws_push *p, struct ws_ev_end *r)
 		.names = *p->checks.names.family ? &p->checks.names : NULL,
 		.dry_run = p->opts.dry_run,
 	};
-	if (push_follows(p)) { /* it has more than its share */
+	if (push_is_worker(p)) { /* it has more than its share */
 		r->bytes = p->run.posted;
 		r->tensors = p->turn.n_shared;
 		r->buckets = p->turn.n_batches;
@@ -274,13 +276,14 @@ static void note_failure(struct ws_push *p, struct ws_err *err)
  * until that one has left. */
 static void end_transfer(struct ws_push *p, bool ok)
 {
-	const bool ends = p->run.spoilt || p->protocol->transfer || (!ok && p->recovery.recorded);
+	const bool ends =
+		p->run.weights_dirty || p->protocol->transfer || (!ok && p->recovery.recorded);
 	if (!ends || !(p->link.group || p->protocol->groupless))
 		return;
 	push_enter(p, WS_PHASE_DESTROY);
 	if (p->link.group)
 		push_drop_group(p);
-	if (p->run.spoilt && p->protocol->undo)
+	if (p->run.weights_dirty && p->protocol->undo)
 		p->protocol->undo(p);
 }
 
@@ -314,14 +317,14 @@ static int resume_all(struct ws_push *p, int rc, struct ws_err *err)
 static int finish(struct ws_push *p, struct ws_err *err)
 {
 	const int rc = resume_all(p, 0, err);
-	push_lead_end(p, err);
+	push_leader_end(p, err);
 	end_transfer(p, rc == 0);
 	return rc;
 }
 
 static int give_up(struct ws_push *p, struct ws_err *err)
 {
-	push_lead_end(p, err);
+	push_leader_end(p, err);
 	end_transfer(p, false);
 	withdraw_commits(p);
 	push_others_leave(p);
@@ -339,7 +342,7 @@ static void close_books(struct ws_push *p, bool ok, struct ws_err *err)
 	list_endpoints(p);
 	if (p->protocol->done)
 		p->protocol->done(p, ok);
-	push_release(p, ok);
+	push_unlock_endpoints(p, ok);
 }
 
 static void keep_version(struct ws_push *p)
@@ -357,7 +360,7 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 	struct ws_ev_end r;
 	reset_run(p, source);
 	push_guard_watch(p, true);
-	int rc = push_follows(p) ? push_follow(p, source, &local) : run_phases(p, source, &local);
+	int rc = push_is_worker(p) ? push_worker(p, source, &local) : run_phases(p, source, &local);
 	if (rc)
 		note_failure(p, &local);
 	else

@@ -66,7 +66,7 @@ static void note_late(struct ws_push *p)
 static int record_place(void *push, struct ws_err *err)
 {
 	struct ws_push *p = push;
-	return push_leads(p) ? 0 : push_record(p, err); /* else it is recorded with the pause */
+	return push_is_leader(p) ? 0 : push_record(p, err); /* else it is recorded with the pause */
 }
 
 int push_init_group(struct ws_push *p, struct ws_err *err)
@@ -115,11 +115,11 @@ void push_drop_group(struct ws_push *p)
 	char name[128];
 	snprintf(name, sizeof name, "%s", ws_group_name(p->link.group));
 	for (size_t i = 0; lost && i < p->opts.n_endpoints; i++)
-		lost[i] = p->to.endpoints[i].lost;
+		lost[i] = p->to.endpoints[i].disconnected;
 	/* To leave takes no longer than to join may. */
 	ws_group_close(take_group(p), lost,
-	               push_patience(p,
-	                             p->opts.init_ns < DESTROY_NS ? p->opts.init_ns : DESTROY_NS));
+	               push_cleanup_deadline(p, p->opts.init_ns < DESTROY_NS ? p->opts.init_ns :
+	                                                                       DESTROY_NS));
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		p->to.endpoints[i].grouped = lost && lost[i];
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
@@ -127,7 +127,7 @@ void push_drop_group(struct ws_push *p)
 			push_warn(p, p->to.endpoints[i].url,
 			          "refused to leave group %s, and keeps its memory", name);
 	for (size_t i = 0; lost && i < p->opts.n_endpoints; i++)
-		if (lost[i] && !p->to.endpoints[i].lost)
+		if (lost[i] && !p->to.endpoints[i].disconnected)
 			push_warn(p, p->to.endpoints[i].url,
 			          "did not answer the request to leave group "
 			          "%s: it may be stuck",

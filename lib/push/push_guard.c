@@ -83,11 +83,12 @@ static void copy_endpoint(const struct ws_push *p, size_t i, struct ws_ledger_en
 	const struct push_endpoint *e = &p->to.endpoints[i];
 	/* What has all bytes of a source that was not compared yet may be a mixture of two
 	 * sources. */
-	const bool unsure = e->weights.state == WS_COMMITTED && (p->run.spoilt || p->run.torn);
+	const bool unsure =
+		e->weights.state == WS_COMMITTED && (p->run.weights_dirty || p->run.commits_void);
 	push_describe(p, i, out);
 	out->url = e->url;
 	out->state = unsure ? WS_PARTIAL : e->weights.state;
-	if (!e->weights.scope_open && !p->run.spoilt)
+	if (!e->weights.scope_open && !p->run.weights_dirty)
 		out->middle = WS_MIDDLE_NONE;
 	out->paused = out->paused && !push_others_stopped(e) &&
 	              !(e->found_paused && !e->paused); /* that is in the record of another push */

@@ -68,7 +68,7 @@ static int take_opts(struct ws_push *p, const struct ws_push_opts *opts, struct 
 		return -1;
 	for (size_t i = 0; i < opts->n_endpoints; i++)
 		p->to.endpoints[i].url = opts->endpoints[i];
-	if (push_follows(p))
+	if (push_is_worker(p))
 		p->opts.n_endpoints = 0; /* the first speaks with them */
 	return 0;
 }

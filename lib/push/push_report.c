@@ -9,7 +9,7 @@
 /* When the step at hand should be over. Before the first pause only the run's deadline counts. */
 static ws_deadline step_limit(const struct ws_push *p)
 {
-	bool begun = p->run.phase == WS_PHASE_PAUSE || p->run.spoilt;
+	bool begun = p->run.phase == WS_PHASE_PAUSE || p->run.weights_dirty;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		begun = begun || p->to.endpoints[i].paused;
 	if (p->run.phase == WS_PHASE_RESUME || p->run.phase == WS_PHASE_DESTROY)

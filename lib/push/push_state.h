@@ -65,9 +65,9 @@ struct push_run {
 	uint64_t posted;                   /* payload bytes that went by requests instead */
 	size_t n_made[2]; /* tensors that the CPU makes, and those that the GPU does */
 	size_t bucket;
-	bool spoilt;                       /* a transfer was begun and not finished */
+	bool weights_dirty; /* a transfer was begun and not finished */
 	/* a source changed in use, or a sender failed: commits are withdrawn */
-	bool torn;
+	bool commits_void;
 	bool incomplete;                   /* nothing but push_complete has failed */
 	bool label_told;                   /* which weight versions stay */
 	struct ws_err failure;             /* what *result->err points to */
@@ -133,8 +133,8 @@ int64_t push_first_byte(const struct ws_push *p);
 /* ---- push_transfer.c ---- */
 
 int push_transfer(struct ws_push *p, struct ws_err *err);
-/* -1: a source has changed since it was opened, and `torn` is set. Once --disk-dir has its copy,
- * which was checked before it was published, the source no longer matters: 0. */
+/* -1: a source has changed since it was opened, and `commits_void` is set. Once --disk-dir has its
+ * copy, which was checked before it was published, the source no longer matters: 0. */
 int push_check_sources(struct ws_push *p, struct ws_err *err);
 
 /* ---- push_report.c ---- */

@@ -79,7 +79,7 @@ static void stage(struct ws_push *p, const struct ws_payload *payloads, size_t n
 static int check_bucket(struct ws_push *p, size_t b, struct ws_err *err)
 {
 	const int rc = ws_plan_check_bucket(p->from.plan, b, err);
-	p->run.torn |= rc != 0;
+	p->run.commits_void |= rc != 0;
 	return rc;
 }
 
@@ -88,7 +88,7 @@ int push_check_sources(struct ws_push *p, struct ws_err *err)
 	if (p->protocol->has_copy && p->protocol->has_copy(p))
 		return 0;
 	const int rc = ws_catalog_check(p->from.input.catalog, err);
-	p->run.torn |= rc != 0;
+	p->run.commits_void |= rc != 0;
 	return rc;
 }
 
@@ -140,5 +140,5 @@ int push_transfer(struct ws_push *p, struct ws_err *err)
 	p->run.transfer_since = ws_now_ns();
 	if (move(p, err))
 		return -1;
-	return push_check_sources(p, err) || push_lead_sent(p, err) ? -1 : 0;
+	return push_check_sources(p, err) || push_leader_sent(p, err) ? -1 : 0;
 }

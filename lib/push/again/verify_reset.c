@@ -57,7 +57,7 @@ static int send_action(struct reset *s, enum ws_weights_action action, struct ws
 		                    p->opts.cancel };
 	const int rc = ws_endpoint_weights_action(&to, action, p->to.call.answers, err);
 	for (size_t k = 0; k < n; k++)
-		push_note_silence(p, p->to.call.index[k], &p->to.call.answers[k].err);
+		push_note_failure(p, p->to.call.index[k], &p->to.call.answers[k].err);
 	return rc;
 }
 
@@ -66,7 +66,7 @@ static void ask_checksums(struct reset *s, struct ws_checksums *sums)
 {
 	again_ask(&s->a, sums, NULL);
 	for (size_t i = 0; i < s->push->opts.n_endpoints; i++)
-		push_note_silence(s->push, i, &s->a.errs[i]);
+		push_note_failure(s->push, i, &s->a.errs[i]);
 }
 
 static int hint_at_need(struct ws_err *err)
@@ -86,7 +86,7 @@ static int reset_all(struct reset *s, struct ws_err *err)
 		                    p->opts.cancel };
 	const int rc = ws_endpoint_weights_action(&to, WS_WEIGHTS_RESET, p->to.call.answers, err);
 	for (size_t i = 0; i < n; i++)
-		push_note_silence(p, i, &p->to.call.answers[i].err);
+		push_note_failure(p, i, &p->to.call.answers[i].err);
 	for (size_t i = 0; rc && i < n; i++)
 		again_fail(&s->a, i, &p->to.call.answers[i].err);
 	return rc ? hint_at_need(err) : 0;

@@ -35,12 +35,12 @@ void push_find_server(struct ws_push *p);
 /* Can every endpoint take what is sent, FP8 or 16 bits? */
 int push_check_fp8(struct ws_push *p, struct ws_err *err);
 
-/* ---- push_shown.c ---- */
+/* ---- push_probe_scales.c ---- */
 
-enum push_shown { SHOWN_NOTHING, SHOWN_SCALES, SHOWN_NO_SCALES };
+enum push_probed { PROBED_NOTHING, PROBED_SCALES, PROBED_NO_SCALES };
 /* Asks the endpoint for the scale of one weight of the plan. -1: cancelled, or a system error. */
-int push_ask_scales(struct ws_push *p, const struct ws_endpoint_info *info, enum push_shown *out,
-                    struct ws_err *err);
+int push_probe_scales(struct ws_push *p, const struct ws_endpoint_info *info, enum push_probed *out,
+                      struct ws_err *err);
 
 /* ---- push_values.c: scans inputs of transforms for NaN and Inf ---- */
 

@@ -10,24 +10,24 @@
  * without their loaders: whatever comes is an exception in the midst of the transfer, unless its
  * shape happens to fit, and then it is garbage. So what each of them keeps is found out first,
  * from what it says of itself and from its config.json, where that can be read here; else from
- * what it shows (push_shown.c). */
+ * what it shows (push_probe_scales.c). */
 #include "push_state.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum keeps {
-	KEEPS_UNKNOWN,  /* nothing says */
-	KEEPS_DENSE,    /* weights as they are */
-	KEEPS_BLOCKS,   /* codes, and a scale for each block */
-	KEEPS_TENSORS,  /* codes, and a scale for each tensor */
-	KEEPS_OWN,      /* codes that it made of a 16-bit checkpoint while it started */
+enum server_quant {
+	QUANT_UNKNOWN, /* nothing says */
+	QUANT_DENSE,   /* weights as they are */
+	QUANT_BLOCKS,  /* codes, and a scale for each block */
+	QUANT_TENSORS, /* codes, and a scale for each tensor */
+	QUANT_OWN,     /* codes that it made of a 16-bit checkpoint while it started */
 	/* codes that it makes of whatever 16-bit weights come (load format flash_rl) */
-	KEEPS_MAKING,
-	KEEPS_SOME_FP8, /* codes, with scales nobody knows how */
-	KEEPS_SHOWN,    /* like BLOCKS: it showed the scales of one */
-	KEEPS_UNSHOWN,  /* like DENSE: it has none to show */
-	KEEPS_OTHER     /* another quantization */
+	QUANT_MAKING,
+	QUANT_SOME_FP8, /* codes, with scales nobody knows how */
+	QUANT_SHOWN,    /* like BLOCKS: it showed the scales of one */
+	QUANT_UNSHOWN,  /* like DENSE: it has none to show */
+	QUANT_OTHER     /* another quantization */
 };
 
 static bool is_fp8_name(const char *quantization)
@@ -36,24 +36,25 @@ static bool is_fp8_name(const char *quantization)
 }
 
 /* By its name alone, "" being none. */
-static enum keeps keeps_by_name(const char *quantization, enum keeps none)
+static enum server_quant quant_by_name(const char *quantization, enum server_quant none)
 {
-	return !*quantization ? none : is_fp8_name(quantization) ? KEEPS_SOME_FP8 : KEEPS_OTHER;
+	return !*quantization ? none : is_fp8_name(quantization) ? QUANT_SOME_FP8 : QUANT_OTHER;
 }
 
-static enum keeps find_keeps(const struct ws_endpoint_info *info, const struct ws_config *config)
+static enum server_quant find_quant(const struct ws_endpoint_info *info,
+                                    const struct ws_config *config)
 {
 	const struct ws_quant *q = config ? ws_config_quant(config) : NULL;
 	const bool fp8 = is_fp8_name(info->quantization);
 	if (fp8 && strcmp(info->load_format, "flash_rl") == 0)
-		return KEEPS_MAKING;
+		return QUANT_MAKING;
 	if (!q || info->quant_override) /* servers leave unsaid what their checkpoint says */
-		return keeps_by_name(info->quantization, KEEPS_UNKNOWN);
+		return quant_by_name(info->quantization, QUANT_UNKNOWN);
 	if (strcmp(q->method, "fp8") == 0)
-		return q->block[0] ? KEEPS_BLOCKS : KEEPS_TENSORS;
+		return q->block[0] ? QUANT_BLOCKS : QUANT_TENSORS;
 	if (!*q->method && fp8)
-		return strcmp(info->quantization, "fp8") ? KEEPS_SOME_FP8 : KEEPS_OWN;
-	return keeps_by_name(*q->method ? q->method : info->quantization, KEEPS_DENSE);
+		return strcmp(info->quantization, "fp8") ? QUANT_SOME_FP8 : QUANT_OWN;
+	return quant_by_name(*q->method ? q->method : info->quantization, QUANT_DENSE);
 }
 
 /* *out NULL: there is none that can be read here. Malformed, it is none: it is
@@ -174,12 +175,12 @@ static int refuse_codes(const struct ws_endpoint_info *info, const char *what, s
 }
 
 /* Neither weights nor codes can be loaded there. */
-static int refuse_anything(const struct ws_endpoint_info *info, enum keeps keeps,
+static int refuse_anything(const struct ws_endpoint_info *info, enum server_quant quant,
                            struct ws_err *err)
 {
 	return refuse_server(
 		info,
-		keeps == KEEPS_OWN ?
+		quant == QUANT_OWN ?
 			"made FP8 of its 16-bit checkpoint when it started (--quantization fp8): "
 			"its weights lie "
 			"transposed and without their loaders, and an update fails in the middle" :
@@ -193,23 +194,23 @@ static int refuse_anything(const struct ws_endpoint_info *info, enum keeps keeps
 }
 
 static int check_codes(const struct ws_push *p, const struct ws_endpoint_info *info,
-                       enum keeps keeps, struct ws_err *err)
+                       enum server_quant quant, struct ws_err *err)
 {
 	char what[128];
-	switch (keeps) {
-	case KEEPS_DENSE:
+	switch (quant) {
+	case QUANT_DENSE:
 		return refuse_codes(info, "its config.json has no quantization_config for it", err);
-	case KEEPS_UNSHOWN:
+	case QUANT_UNSHOWN:
 		return refuse_codes(info, "it shows norms, and no scales of its weights", err);
-	case KEEPS_OTHER:
+	case QUANT_OTHER:
 		snprintf(what, sizeof what, "its quantization is %s",
 		         *info->quantization ? info->quantization : "another by its config.json");
 		return refuse_codes(info, what, err);
-	case KEEPS_OWN:
-		return refuse_anything(info, keeps, err);
-	case KEEPS_TENSORS: /* those who were patched for it take the scales of whole tensors */
-		return sends_blocks(p->from.plan) ? refuse_anything(info, keeps, err) : 0;
-	case KEEPS_MAKING:
+	case QUANT_OWN:
+		return refuse_anything(info, quant, err);
+	case QUANT_TENSORS: /* those who were patched for it take the scales of whole tensors */
+		return sends_blocks(p->from.plan) ? refuse_anything(info, quant, err) : 0;
+	case QUANT_MAKING:
 		return refuse_server(
 			info,
 			"makes FP8 of the 16-bit weights that it is sent (load format "
@@ -222,19 +223,19 @@ static int check_codes(const struct ws_push *p, const struct ws_endpoint_info *i
 }
 
 static int check_dense(const struct ws_push *p, const struct ws_endpoint_info *info,
-                       enum keeps keeps, const char *name, struct ws_err *err)
+                       enum server_quant quant, const char *name, struct ws_err *err)
 {
 	char what[512], says[64];
-	if (keeps == KEEPS_OWN || keeps == KEEPS_TENSORS)
-		return refuse_anything(info, keeps, err);
+	if (quant == QUANT_OWN || quant == QUANT_TENSORS)
+		return refuse_anything(info, quant, err);
 	/* What only a name says, somebody may know better. */
-	const bool guess = keeps == KEEPS_SOME_FP8 && strstr(info->quantization, "fp8");
-	if (keeps != KEEPS_BLOCKS && keeps != KEEPS_SHOWN &&
+	const bool guess = quant == QUANT_SOME_FP8 && strstr(info->quantization, "fp8");
+	if (quant != QUANT_BLOCKS && quant != QUANT_SHOWN &&
 	    !(guess && p->opts.verify != WS_VERIFY_NONE))
 		return 0;
 	snprintf(says, sizeof says,
 	         guess                ? "it says %s" :
-	         keeps == KEEPS_SHOWN ? "it shows them" :
+	         quant == QUANT_SHOWN ? "it shows them" :
 	                                "by its config.json",
 	         info->quantization);
 	snprintf(what, sizeof what,
@@ -251,10 +252,10 @@ static int check_dense(const struct ws_push *p, const struct ws_endpoint_info *i
  * in an order of their own. Of nvfp4 those who keep nothing else may know better, of
  * bitsandbytes only the operator. */
 static int check_packed(const struct ws_push *p, const struct ws_endpoint_info *info,
-                        enum keeps keeps, const char *name, bool nvfp4, struct ws_err *err)
+                        enum server_quant quant, const char *name, bool nvfp4, struct ws_err *err)
 {
 	char what[512];
-	const bool guess = keeps == KEEPS_UNKNOWN || keeps == KEEPS_OTHER;
+	const bool guess = quant == QUANT_UNKNOWN || quant == QUANT_OTHER;
 	if (guess && (nvfp4 || p->opts.verify == WS_VERIFY_NONE))
 		return 0;
 	snprintf(what, sizeof what,
@@ -300,18 +301,18 @@ static bool is_worth_asking(const struct ws_push *p, const struct ws_endpoint_in
 	return strcasestr(info->model_path, "fp8") || strcasestr(info->served_model, "fp8");
 }
 
-static int ask_for_scales(struct ws_push *p, const struct ws_endpoint_info *info, enum keeps *keeps,
-                          struct ws_err *err)
+static int ask_for_scales(struct ws_push *p, const struct ws_endpoint_info *info,
+                          enum server_quant *quant, struct ws_err *err)
 {
-	enum push_shown shown;
-	if (*keeps != KEEPS_UNKNOWN || info->keeps_anything || p->opts.verify == WS_VERIFY_NONE ||
+	enum push_probed shown;
+	if (*quant != QUANT_UNKNOWN || info->keeps_anything || p->opts.verify == WS_VERIFY_NONE ||
 	    !is_worth_asking(p, info))
 		return 0;
-	if (push_ask_scales(p, info, &shown, err))
+	if (push_probe_scales(p, info, &shown, err))
 		return -1;
-	*keeps = shown == SHOWN_SCALES    ? KEEPS_SHOWN :
-	         shown == SHOWN_NO_SCALES ? KEEPS_UNSHOWN :
-	                                    *keeps;
+	*quant = shown == PROBED_SCALES    ? QUANT_SHOWN :
+	         shown == PROBED_NO_SCALES ? QUANT_UNSHOWN :
+	                                     *quant;
 	return 0;
 }
 
@@ -319,21 +320,21 @@ static int check_one(struct ws_push *p, const struct ws_endpoint_info *info,
                      const struct ws_config *config, struct ws_err *err)
 {
 	const struct ws_transform_opts *o = p->opts.transform;
-	enum keeps keeps = find_keeps(info, config);
+	enum server_quant quant = find_quant(info, config);
 	if (o && o->quantize != WS_QUANTIZE_NONE && o->ue8m0 &&
 	    check_scale_format(info, config, err))
 		return -1;
 	warn_of_scales(p, info, config);
 	bool nvfp4;
 	const struct ws_plan_tensor *packed = find_packed(p->from.plan, &nvfp4);
-	if (packed && check_packed(p, info, keeps, packed->name, nvfp4, err))
+	if (packed && check_packed(p, info, quant, packed->name, nvfp4, err))
 		return -1;
-	if (ask_for_scales(p, info, &keeps, err))
+	if (ask_for_scales(p, info, &quant, err))
 		return -1;
 	if (find_codes(p->from.plan))
-		return check_codes(p, info, keeps, err);
+		return check_codes(p, info, quant, err);
 	const struct ws_plan_tensor *dense = find_dense(p->from.plan, config);
-	return dense ? check_dense(p, info, keeps, dense->name, err) : 0;
+	return dense ? check_dense(p, info, quant, dense->name, err) : 0;
 }
 
 int push_check_fp8(struct ws_push *p, struct ws_err *err)

@@ -158,7 +158,7 @@ int push_verify(struct ws_push *p, struct ws_err *err)
 	int rc = 0;
 	for (size_t i = 0; i < n; i++) {
 		struct ws_err e = p->to.errs[i];
-		push_note_silence(p, i, &e);
+		push_note_failure(p, i, &e);
 		if (e.code == WS_OK && compare_endpoint(p, i, &sums[i], &e) == 0)
 			continue;
 		ws_err_where(&e, NULL, p->to.endpoints[i].url);
@@ -202,7 +202,7 @@ int push_set_version(struct ws_push *p, struct ws_err *err)
 	if (ws_endpoint_set_version(&to, p->from.weight_version, p->to.call.answers, err) == 0)
 		return 0;
 	for (size_t i = 0; i < n; i++) {
-		push_note_silence(p, i, &p->to.call.answers[i].err);
+		push_note_failure(p, i, &p->to.call.answers[i].err);
 		push_note_gone(p, i, &p->to.call.answers[i].err);
 	}
 	/* The weights are everywhere, so it is the first failure and not "some and some not". */

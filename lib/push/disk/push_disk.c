@@ -408,7 +408,7 @@ static int load(struct ws_push *p, struct ws_err *err)
 
 static int transfer(struct ws_push *p, struct ws_err *err)
 {
-	return push_brackets_begin(p, err) || load(p, err) || push_brackets_end(p, err) ? -1 : 0;
+	return push_scope_begin(p, err) || load(p, err) || push_scope_end(p, err) ? -1 : 0;
 }
 
 /* ---- afterwards ---- */
@@ -461,7 +461,7 @@ const struct push_protocol push_disk = {
 	.has_copy = has_copy,
 	.prepare = prepare,
 	.transfer = transfer,
-	.undo = push_brackets_undo,
+	.undo = push_scope_undo,
 	.done = disk_done,
 	.forget = forget,
 };

@@ -180,13 +180,13 @@ static int end_lending(struct ws_push *p, struct ws_err *err)
 	const int64_t since = ws_now_ns();
 	settle_loans(p, ws_deadline_in(SETTLE_NS));
 	push_applied(p, ws_now_ns() - since);
-	return push_brackets_end(p, err);
+	return push_scope_end(p, err);
 }
 
 static void undo(struct ws_push *p)
 {
-	settle_loans(p, push_patience(p, SETTLE_NS));
-	push_brackets_undo(p);
+	settle_loans(p, push_cleanup_deadline(p, SETTLE_NS));
+	push_scope_undo(p);
 }
 
 static void forget(struct ws_push *p, bool ended)
@@ -208,7 +208,7 @@ const struct push_protocol push_ipc = {
 	.legal = legal,
 	.prepare = prepare,
 	.makes = makes,
-	.begin = push_brackets_begin,
+	.begin = push_scope_begin,
 	.stage = stage,
 	.bucket = post_bucket,
 	.end = end_lending,

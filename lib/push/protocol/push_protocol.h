@@ -77,13 +77,13 @@ extern const struct ws_transport_ops push_tensor_transport, push_ipc_transport, 
 void *push_own(struct ws_push *p, size_t n, struct ws_err *err);
 void push_forget_own(struct ws_push *p, bool ended);
 
-/* ---- push_brackets.c: begin, end and undo of an update ---- */
+/* ---- push_scope.c: begin, end and undo of an update ---- */
 
 /* What endpoint i wants around an update. */
-enum push_bracket push_bracket_of(const struct ws_push *p, size_t i);
-int push_brackets_begin(struct ws_push *p, struct ws_err *err);
-int push_brackets_end(struct ws_push *p, struct ws_err *err);
-void push_brackets_undo(struct ws_push *p);
+enum push_scope push_scope_of(const struct ws_push *p, size_t i);
+int push_scope_begin(struct ws_push *p, struct ws_err *err);
+int push_scope_end(struct ws_push *p, struct ws_err *err);
+void push_scope_undo(struct ws_push *p);
 
 /* ---- push_ipc.c ---- */
 

@@ -95,10 +95,15 @@ static int post_bucket(struct ws_push *p, const struct push_bucket *k, struct ws
 }
 
 const struct push_protocol push_tensor = {
-	.name = "tensor", .routes = "/update_weights_from_tensor for flattened buckets of bytes",
-	.takes = push_from_tensor_takes, .groupless = true, .legal = legal,
-	.begin = push_brackets_begin, .bucket = post_bucket, .end = push_brackets_end,
-	.undo = push_brackets_undo,
+	.name = "tensor",
+	.routes = "/update_weights_from_tensor for flattened buckets of bytes",
+	.takes = push_from_tensor_takes,
+	.groupless = true,
+	.legal = legal,
+	.begin = push_scope_begin,
+	.bucket = post_bucket,
+	.end = push_scope_end,
+	.undo = push_scope_undo,
 };
 
 const struct ws_transport_ops push_tensor_transport = { .name = "tensor",

@@ -180,7 +180,7 @@ static void give_up(struct ws_push *p, size_t i, bool moving)
 		push_warn(p, e->url,
 		          "a prepared update could not be completed: if it refuses the next one as "
 		          "already in progress, only a restart of the server ends that");
-	else if (e->silent || !ws_endpoint_said_no(&p->to.errs[i]))
+	else if (e->timed_out || !ws_endpoint_said_no(&p->to.errs[i]))
 		push_warn(p, e->url, "a prepared update could not be completed: %s",
 		          p->to.errs[i].msg);
 }
@@ -193,7 +193,7 @@ static void undo(struct ws_push *p)
 	struct push_request r;
 	if (push_request_open(p, &r, "/complete_weights_update", NULL) == 0) {
 		write_complete(p, &r.w, false);
-		push_request_ask(p, &r, is_begun, push_patience(p, UNDO_NS), NULL, NULL);
+		push_request_ask(p, &r, is_begun, push_cleanup_deadline(p, UNDO_NS), NULL, NULL);
 		for (size_t i = 0; i < p->opts.n_endpoints; i++)
 			if (p->to.endpoints[i].weights.scope_open && p->to.errs[i].code != WS_OK)
 				give_up(p, i, t->moving);
@@ -203,7 +203,7 @@ static void undo(struct ws_push *p)
 	/* What a silent one may still begin is left for the record. */
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->to.endpoints[i];
-		if (!e->silent || p->to.errs[i].code == WS_EREACH)
+		if (!e->timed_out || p->to.errs[i].code == WS_EREACH)
 			push_target_event(&e->weights, PUSH_SCOPE_DROPPED);
 	}
 }

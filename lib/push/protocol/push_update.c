@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_update.c - /update_weights_from_distributed: a request for each bucket, which the
  * server answers when it has received and loaded it; between brackets where a server
- * wants them (push_brackets.c).
+ * wants them (push_scope.c).
  *
  *   {"names":[..],"dtypes":[..],"shapes":[[..],..],"group_name","flush_cache","abort_all_requests",
  *    "load_format":"flattened_bucket" (or absent)}
@@ -74,9 +74,13 @@ static bool takes_session(const struct ws_capabilities *can)
 }
 
 const struct push_protocol push_update = {
-	.name = "update", .routes = "/update_weights_from_distributed outside of a session",
-	.takes = takes_update, .begin = push_brackets_begin,
-	.bucket = move_bucket, .end = push_brackets_end, .undo = push_brackets_undo,
+	.name = "update",
+	.routes = "/update_weights_from_distributed outside of a session",
+	.takes = takes_update,
+	.begin = push_scope_begin,
+	.bucket = move_bucket,
+	.end = push_scope_end,
+	.undo = push_scope_undo,
 };
 
 static int legal_session(struct ws_push *p, struct ws_err *err)
@@ -90,7 +94,12 @@ static int legal_session(struct ws_push *p, struct ws_err *err)
 }
 
 const struct push_protocol push_session = {
-	.name = "session", .routes = "/update_weights_from_distributed",
-	.takes = takes_session, .legal = legal_session, .begin = push_brackets_begin,
-	.bucket = move_bucket, .end = push_brackets_end, .undo = push_brackets_undo,
+	.name = "session",
+	.routes = "/update_weights_from_distributed",
+	.takes = takes_session,
+	.legal = legal_session,
+	.begin = push_scope_begin,
+	.bucket = move_bucket,
+	.end = push_scope_end,
+	.undo = push_scope_undo,
 };

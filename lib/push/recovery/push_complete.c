@@ -12,14 +12,16 @@
 #include <stdio.h>
 #include <string.h>
 
-void push_load(const struct ws_push *p, struct ws_ledger_sent *out)
+void push_describe_sent(const struct ws_push *p, struct ws_ledger_sent *out)
 {
 	const struct ws_senders *have;
-	const struct ws_plan *all = push_lead_plan(p, &have); /* of the other senders too */
+	const struct ws_plan *all = push_leader_plan(p, &have); /* of the other senders too */
 	const bool alone = p->opts.senders < 2;
 	*out = (struct ws_ledger_sent){
-		.digest = p->from.plan->digest, .tensors = all->n_tensors, .bytes = all->bytes,
-		.whole = p->from.all_names && (alone || push_leads(p)),
+		.digest = p->from.plan->digest,
+		.tensors = all->n_tensors,
+		.bytes = all->bytes,
+		.whole = p->from.all_names && (alone || push_is_leader(p)),
 		.checked = p->from.all_names && alone && p->checks.names.checked,
 	};
 }
@@ -113,7 +115,7 @@ int push_complete(struct ws_push *p, struct ws_err *err)
 	int rc = 0;
 	if (!push_select(p, push_has_all) || !p->from.plan)
 		return 0;
-	push_load(p, &sent);
+	push_describe_sent(p, &sent);
 	if (p->opts.state_dir && ws_ledger_list(p->opts.state_dir, &list, NULL) == 0)
 		rc = judge_list(p, &list, &sent, &first);
 	if (judge_list(p, &p->recovery.left, &sent, &first))

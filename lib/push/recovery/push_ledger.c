@@ -177,12 +177,12 @@ static void inherit(struct ws_push *p, struct ws_ledger_entry *entry)
 		if (i == p->opts.n_endpoints)
 			continue;
 		struct push_endpoint *e = &p->to.endpoints[i];
-		p->recovery.heir = p->recovery.heir || !own;
+		p->recovery.adopts_stale = p->recovery.adopts_stale || !own;
 		if (entry->path && !own &&
 		    (was->slept || (left_paused(entry, was) && was->state != WS_PARTIAL)))
 			p->recovery.contradicts = true;
-		p->recovery.heir_began =
-			r->began > p->recovery.heir_began ? r->began : p->recovery.heir_began;
+		p->recovery.stale_began =
+			r->began > p->recovery.stale_began ? r->began : p->recovery.stale_began;
 		/* our last run resumed it */
 		e->found_paused = e->found_paused || (!own && left_paused(entry, was));
 		if (was->slept) {
@@ -223,7 +223,7 @@ static void read_records(struct ws_push *p)
 {
 	struct ws_ledger_list list = { 0 };
 	struct ws_err why = WS_ERR_INIT;
-	p->recovery.heir_began = 0;
+	p->recovery.stale_began = 0;
 	leave_woken(p);
 	if (p->opts.state_dir && ws_ledger_list(p->opts.state_dir, &list, &why))
 		push_warn(p, NULL, "what earlier pushes left is not known: %s", why.msg);
@@ -253,7 +253,7 @@ static int take_locks(struct ws_push *p, const char *dir, struct ws_err *err)
 	return rc;
 }
 
-int push_claim(struct ws_push *p, struct ws_err *err)
+int push_lock_endpoints(struct ws_push *p, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
 	int rc = 0;
@@ -304,12 +304,12 @@ static int open_ledger(struct ws_push *p, struct ws_err *err)
 
 static enum ws_ledger_middle kind_of_middle(const struct ws_push *p, size_t i)
 {
-	switch (push_bracket_of(p, i)) {
-	case PUSH_BRACKET_SESSION:
+	switch (push_scope_of(p, i)) {
+	case PUSH_SCOPE_SESSION:
 		return WS_MIDDLE_SESSION;
-	case PUSH_BRACKET_PROCESS:
+	case PUSH_SCOPE_PROCESS:
 		return WS_MIDDLE_PROCESSING;
-	case PUSH_BRACKET_NONE:
+	case PUSH_SCOPE_NONE:
 		break;
 	}
 	if (!p->protocol->prepares)
@@ -396,9 +396,9 @@ int push_record(struct ws_push *p, struct ws_err *err)
 static int64_t begins_now(const struct ws_push *p)
 {
 	const int64_t now = time(NULL);
-	return p->recovery.heir_began < now || p->recovery.heir_began == INT64_MAX ?
+	return p->recovery.stale_began < now || p->recovery.stale_began == INT64_MAX ?
 	               now :
-	               p->recovery.heir_began + 1;
+	               p->recovery.stale_began + 1;
 }
 
 static int note_files(struct ws_push *p, struct ws_err *err)
@@ -420,7 +420,7 @@ static int note_files(struct ws_push *p, struct ws_err *err)
 static int note_source(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
 	struct ws_ledger_sent sent;
-	push_load(p, &sent);
+	push_describe_sent(p, &sent);
 	if (open_ledger(p, err) ||
 	    ws_ledger_source(p->recovery.ledger, s->paths, s->n_paths, p->from.weight_version,
 	                     err) ||
@@ -476,7 +476,7 @@ static void settle_earlier(struct ws_push *p, bool ok)
 {
 	struct ws_ledger_sent sent;
 	struct ws_ledger_list list = { 0 };
-	push_load(p, &sent);
+	push_describe_sent(p, &sent);
 	sent.checked = sent.checked && ok;
 	if (p->opts.state_dir && (ok || ws_ledger_path(p->recovery.ledger)))
 		(void)ws_ledger_list(p->opts.state_dir, &list, NULL);
@@ -492,14 +492,14 @@ static void settle_earlier(struct ws_push *p, bool ok)
 	ws_ledger_list_free(&list);
 }
 
-void push_release(struct ws_push *p, bool ok)
+void push_unlock_endpoints(struct ws_push *p, bool ok)
 {
 	/* After a success the record claims that endpoints may be paused, which is not worth
 	 * a write: to continue does no harm. Until this run has recorded its plan, the record
 	 * is that of an earlier run, whose group this one would have used. */
 	if (p->recovery.ledger && p->recovery.recorded) {
 		describe_all(p);
-		if (p->recovery.heir)
+		if (p->recovery.adopts_stale)
 			settle_earlier(p, ok);
 		if (!ok) {
 			push_alive(p);
@@ -507,7 +507,7 @@ void push_release(struct ws_push *p, bool ok)
 			p->recovery.ledger = NULL;
 		}
 	}
-	p->recovery.heir = p->recovery.claimed = false;
+	p->recovery.adopts_stale = p->recovery.claimed = false;
 	ws_locks_drop(p->recovery.locks);
 	p->recovery.locks = NULL;
 }

@@ -21,8 +21,8 @@ struct push_recovery {
 	/* Without a record of this run, wsync-ctl repair would go by that of an earlier push, and
 	 * resume or wake what this run leaves. */
 	bool contradicts;
-	bool heir;          /* earlier pushes left something at our endpoints */
-	int64_t heir_began; /* when the last of these began, by its clock; 0: none */
+	bool adopts_stale;   /* earlier pushes left something at our endpoints */
+	int64_t stale_began; /* when the last of these began, by its clock; 0: none */
 	/* Is the memory refused that the source lists as released? Else it is pending. */
 	enum ws_asleep asleep_as;
 };
@@ -32,9 +32,9 @@ struct push_recovery {
  * process does. */
 
 /* Locks the endpoints, and adopts what dead pushes left there. */
-int push_claim(struct ws_push *p, struct ws_err *err);
+int push_lock_endpoints(struct ws_push *p, struct ws_err *err);
 /* Unlocks them: the run is over. */
-void push_release(struct ws_push *p, bool ok);
+void push_unlock_endpoints(struct ws_push *p, bool ok);
 /* Makes endpoints ours to resume that a dead push paused and that are whole. */
 void push_take_over_pauses(struct ws_push *p);
 /* Records the phase that was just entered, before anything of it is done. */
@@ -54,7 +54,7 @@ void push_name_remedy(const struct ws_push *p, struct ws_err *err);
  * An endpoint that an earlier push left partial is committed only by a push that completes it. */
 
 /* What this run sends. There is a plan. */
-void push_load(const struct ws_push *p, struct ws_ledger_sent *out);
+void push_describe_sent(const struct ws_push *p, struct ws_ledger_sent *out);
 /* It has everything of this run, whatever other parts it lacks. */
 bool push_has_all(const struct push_endpoint *e);
 /* Decides about the endpoints that have all of this run. -1: one of them stays partial, and *err

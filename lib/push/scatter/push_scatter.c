@@ -133,7 +133,7 @@ static int make_layout(struct ws_push *p, size_t i, struct ws_err *err)
 		 * excludes is meant to stay. */
 		.complete = p->turn.lead && !p->opts.n_exclude && p->opts.verify != WS_VERIFY_NONE,
 	};
-	opts.plan = push_lead_plan(p, &opts.have);
+	opts.plan = push_leader_plan(p, &opts.have);
 	if (ws_scatter_make(&opts, &t->scatter, err)) {
 		ws_err_hint(err, "use --protocol update");
 		return ws_err_where(err, NULL, p->to.endpoints[i].url);
@@ -147,7 +147,7 @@ static int make_layout(struct ws_push *p, size_t i, struct ws_err *err)
 static void warn_of_strangers(struct ws_push *p)
 {
 	const struct ws_senders *have;
-	const struct ws_plan *plan = push_lead_plan(p, &have);
+	const struct ws_plan *plan = push_leader_plan(p, &have);
 	const struct ws_layout *l = own(p)->targets[0].layout;
 	const char *first = NULL;
 	size_t n = 0;
@@ -279,7 +279,7 @@ static int join(struct ws_push *p, struct ws_err *err)
 	const ws_deadline soon = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.init_ns));
 	push_enter(p, WS_PHASE_INIT);
 	const int rc = start_all(p, p->run.until, err) ||
-	               ws_group_join(p->link.group, own(p)->calls, p->to.errs, push_lead_watch, p,
+	               ws_group_join(p->link.group, own(p)->calls, p->to.errs, push_leader_watch, p,
 	                             soon, err);
 	p->link.place.port = 0;
 	if (rc)
@@ -358,7 +358,7 @@ static void report_answers(struct ws_push *p, bool last, enum ws_code wire)
 		const struct ws_err *said = &p->to.errs[i];
 		if (last && said->code == WS_OK && wire != WS_EINPUT && wire != WS_ESYSTEM)
 			push_target_event(&e->weights, PUSH_ACKED_LAST);
-		push_note_silence(p, i, said);
+		push_note_failure(p, i, said);
 		snprintf(e->message, sizeof e->message, "%.255s",
 		         said->code == WS_OK ? own(p)->messages[i] : said->msg);
 	}
@@ -387,7 +387,7 @@ static int move_batch(struct ws_push *p, size_t k, struct batch *b, struct ws_er
 		                 .until = until,
 		                 .cancel = p->opts.cancel,
 		                 .what = what,
-		                 .watch = push_lead_watch,
+		                 .watch = push_leader_watch,
 		                 .tick = push_moved_tick,
 		                 .ctx = p };
 	const int rc = ws_group_together(&w, err);

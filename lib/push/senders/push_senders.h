@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_senders.h - several senders of one update: one after the other, by a lock and a round
- * (push_sender.c, push_round.c), or all in one group (push_lead.c, push_follow.c). */
+ * (push_sender.c, push_round.c), or all in one group (push_leader.c, push_worker.c). */
 #ifndef WS_PUSH_PUSH_SENDERS_H
 #define WS_PUSH_PUSH_SENDERS_H
 
@@ -8,12 +8,12 @@
 #include "senders.h"
 #include "wsync/push.h"
 
-struct push_lead;
+struct push_leader;
 struct ws_push;
 struct ws_senders;
 
 struct push_turn {
-	struct push_lead *lead; /* of one group, if this is its first sender; else NULL */
+	struct push_leader *lead; /* of one group, if this is its first sender; else NULL */
 	/* tensors and batches that another sender asked for */
 	size_t n_shared, n_batches;
 	int fd;                 /* the senders' lock, held; -1 */
@@ -55,31 +55,31 @@ void push_round_anew(struct ws_push *p, const char *id);
  * the lock is free in any case. */
 int push_round_drop(struct ws_push *p, bool keep, struct ws_err *err);
 
-/* ---- push_lead.c: several senders of one group; this is the first ---- */
+/* ---- push_leader.c: several senders of one group; this is the first ---- */
 
 /* Is there one group of several senders? */
 bool push_together(const struct ws_push *p);
-bool push_leads(const struct ws_push *p);
+bool push_is_leader(const struct ws_push *p);
 /* Collects what each sender has. The store is open. */
-int push_lead_gather(struct ws_push *p, struct ws_err *err);
+int push_leader_gather(struct ws_push *p, struct ws_err *err);
 /* Tells each sender what to send. */
-int push_lead_share(struct ws_push *p, struct ws_err *err);
+int push_leader_share(struct ws_push *p, struct ws_err *err);
 /* Waits until each of the others has sent its share and found its source unchanged. */
-int push_lead_sent(struct ws_push *p, struct ws_err *err);
+int push_leader_sent(struct ws_push *p, struct ws_err *err);
 /* Tells all senders how the push ended, and waits a moment until they have read it. The store is
  * still open. */
-void push_lead_end(struct ws_push *p, const struct ws_err *why);
+void push_leader_end(struct ws_push *p, const struct ws_err *why);
 /* The plan of all senders together; *have: which of them has each tensor. Without other senders it
  * is the push's own plan, and *have is NULL. */
-const struct ws_plan *push_lead_plan(const struct ws_push *p, const struct ws_senders **have);
+const struct ws_plan *push_leader_plan(const struct ws_push *p, const struct ws_senders **have);
 /* The watch function of a group's wait: -1 once another sender has failed. */
-int push_lead_watch(void *ctx, struct ws_err *err);
-void push_lead_free(struct ws_push *p);
+int push_leader_watch(void *ctx, struct ws_err *err);
+void push_leader_free(struct ws_push *p);
 
-/* ---- push_follow.c: several senders of one group; this is another one ---- */
+/* ---- push_worker.c: several senders of one group; this is another one ---- */
 
-bool push_follows(const struct ws_push *p);
+bool push_is_worker(const struct ws_push *p);
 /* A whole run. */
-int push_follow(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err);
+int push_worker(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err);
 
 #endif

@@ -137,7 +137,7 @@ static size_t find_plain(const struct ws_push *p)
 enum ws_load_format push_choose_format(const struct ws_push *p)
 {
 	/* The first sender decides for the others. */
-	if (p->protocol->tensors_only || push_follows(p) || p->opts.format == WS_PUSH_FORMAT_NONE)
+	if (p->protocol->tensors_only || push_is_worker(p) || p->opts.format == WS_PUSH_FORMAT_NONE)
 		return WS_FORMAT_TENSORS;
 	if (p->opts.format == WS_PUSH_FORMAT_FLATTENED || p->protocol->files || !p->to.known)
 		return WS_FORMAT_FLATTENED;

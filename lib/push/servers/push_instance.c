@@ -46,7 +46,7 @@ static int read_instance(struct ws_push *p, size_t i, struct ws_endpoint_call *c
 		                 "and push again");
 	}
 	ws_err_where(err, NULL, url);
-	push_note_silence(p, i, err);
+	push_note_failure(p, i, err);
 	if (err->code != WS_ETIMEOUT && err->code != WS_ECANCELLED)
 		take_back(p, i, err);
 	return -1;

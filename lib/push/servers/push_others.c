@@ -89,7 +89,7 @@ static int read_all(struct ws_push *p, struct ws_endpoint_call *calls, struct se
 		     read_version(p, i, &c[VERSION], &seen[i], &why) == 0) &&
 		    (!c[READY].http.url || read_ready(&c[READY], &seen[i], &why) == 0))
 			continue;
-		push_note_silence(p, i, &why);
+		push_note_failure(p, i, &why);
 		push_note_gone(p, i, &why);
 		ws_err_where(&why, NULL, p->to.endpoints[i].url);
 		if (rc == 0 && err)
@@ -212,7 +212,7 @@ int push_others_begin(struct ws_push *p, struct ws_err *err)
 	int rc = observe(p, true, &seen, err);
 	for (size_t i = 0; rc == 0 && i < p->opts.n_endpoints; i++) {
 		struct ws_endpoint_info *info = &p->to.infos[i];
-		p->to.endpoints[i].told_pause = seen[i].ready == PAUSED;
+		p->to.endpoints[i].confirmed_pause = seen[i].ready == PAUSED;
 		if (!told_version(p, i, &seen[i]))
 			continue;
 		/* An info of an earlier run is older than what others did between. */
@@ -242,7 +242,7 @@ static bool compare(struct ws_push *p, size_t i, const struct seen *s, bool ours
 	if (told_version(p, i, s) && strcmp(expected, s->version) != 0 &&
 	    (!ours || strcmp(before, s->version) != 0))
 		snprintf(what, n, "its weight version is '%s', and not '%s'", s->version, expected);
-	else if (p->to.endpoints[i].told_pause && s->ready == RUNS)
+	else if (p->to.endpoints[i].confirmed_pause && s->ready == RUNS)
 		snprintf(what, n, "it was resumed in the middle of this push");
 	else if (told_version(p, i, s) && strcmp(expected, s->version) != 0) {
 		push_warn(p, p->to.endpoints[i].url,

@@ -26,7 +26,7 @@ int push_pause(struct ws_push *p, struct ws_err *err)
 	for (size_t i = 0; i < n; i++) {
 		struct push_endpoint *e = &p->to.endpoints[i];
 		const struct ws_endpoint_answer *a = &p->to.call.answers[i];
-		push_note_silence(p, i, &a->err);
+		push_note_failure(p, i, &a->err);
 		/* A request that left and was not answered may have been obeyed. */
 		e->paused_now = a->sent && !ws_endpoint_said_no(&a->err);
 		e->paused |= e->paused_now; /* a run before may have left it paused */
@@ -55,7 +55,7 @@ int push_flush(struct ws_push *p, struct ws_err *err)
 	if (ws_endpoint_flush(&to, ws_deadline_min(patience, until), p->to.call.answers, err) == 0)
 		return 0;
 	for (size_t i = 0; i < n; i++)
-		push_note_silence(p, i, &p->to.call.answers[i].err);
+		push_note_failure(p, i, &p->to.call.answers[i].err);
 	for (size_t i = 0; i < n; i++) {
 		const struct ws_err *said = &p->to.call.answers[i].err;
 		if (said->code == WS_EREFUSED && said->native == 400) {
@@ -91,7 +91,7 @@ static size_t select_paused(struct ws_push *p, bool silent)
 	push_call_new(p);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		const struct push_endpoint *e = &p->to.endpoints[i];
-		if (e->paused && e->silent == silent && !stays_paused(p, e))
+		if (e->paused && e->timed_out == silent && !stays_paused(p, e))
 			push_call_add(p, i);
 	}
 	return p->to.call.n;
@@ -142,7 +142,8 @@ static void resume_once(struct ws_push *p, size_t n, int try, ws_deadline patien
 
 static void resume_those(struct ws_push *p, bool silent, struct ws_err *err)
 {
-	const ws_deadline patience = silent ? push_patience(p, RESUME_SILENT_NS) : WS_FOREVER;
+	const ws_deadline patience =
+		silent ? push_cleanup_deadline(p, RESUME_SILENT_NS) : WS_FOREVER;
 	size_t n = 0;
 	for (int try = 1; try <= RESUME_TRIES && (n = select_paused(p, silent)) > 0; try++) {
 		if (try > 1 && ws_deadline_passed(patience))
@@ -161,11 +162,11 @@ static void pause_again(struct ws_push *p)
 	struct push_call *call = push_call_new(p);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		const struct push_endpoint *e = &p->to.endpoints[i];
-		if (e->paused_now && stays_paused(p, e) && !e->silent)
+		if (e->paused_now && stays_paused(p, e) && !e->timed_out)
 			push_call_add(p, i);
 	}
-	const struct ws_call to = { p->http, call->urls, call->n, push_patience(p, PAUSE_AGAIN_NS),
-		                    NULL };
+	const struct ws_call to = { p->http, call->urls, call->n,
+		                    push_cleanup_deadline(p, PAUSE_AGAIN_NS), NULL };
 	if (call->n)
 		ws_endpoint_pause(&to, p->opts.pause, p->to.call.answers, NULL);
 }

@@ -13,8 +13,8 @@
 struct push_protocol;
 struct ws_push;
 
-/* The calls that an endpoint expects before and after an update (push_brackets.c). */
-enum push_bracket { PUSH_BRACKET_NONE, PUSH_BRACKET_SESSION, PUSH_BRACKET_PROCESS };
+/* The calls that an endpoint expects before and after an update (push_scope.c). */
+enum push_scope { PUSH_SCOPE_NONE, PUSH_SCOPE_SESSION, PUSH_SCOPE_PROCESS };
 
 struct push_endpoint {
 	const char *url;                   /* borrowed from the options */
@@ -24,13 +24,13 @@ struct push_endpoint {
 	bool found_paused;                 /* perhaps, by a push that died */
 	bool found_stopped;                /* paused before this run, nobody knows by whom */
 	bool left_paused;                  /* and paused at the end, for somebody else's push */
-	bool told_pause;                   /* it confirmed our pause */
+	bool confirmed_pause;              /* it confirmed our pause */
 	bool grouped;                      /* it was asked to join, and has not left since */
-	bool lost;                         /* its connection broke */
-	bool silent;                       /* a deadline passed without its answer */
+	bool disconnected;                 /* its connection broke */
+	bool timed_out;                    /* a deadline passed without its answer */
 	bool asked, sent;                  /* by the last push_request_ask; the request left */
 	bool replaced;                     /* another server answers at its URL now */
-	enum push_bracket bracket;
+	enum push_scope bracket;
 	bool slept;        /* a run found memory released, and it is not whole yet */
 	unsigned asleep;   /* enum ws_memory: still released */
 	char message[256]; /* its last words that are worth reporting */
@@ -71,9 +71,9 @@ void push_call_add(struct ws_push *p, size_t i);
 /* Starts a call to the endpoints for which wanted returns true (NULL: all); returns how many. */
 size_t push_select(struct ws_push *p, bool (*wanted)(const struct push_endpoint *));
 /* Notes whether the connection broke, or a deadline passed without an answer. */
-void push_note_silence(struct ws_push *p, size_t i, const struct ws_err *said);
+void push_note_failure(struct ws_push *p, size_t i, const struct ws_err *said);
 /* The deadline of a clean-up step that may take `most`: short if an endpoint is silent. */
-ws_deadline push_patience(const struct ws_push *p, int64_t most);
+ws_deadline push_cleanup_deadline(const struct ws_push *p, int64_t most);
 
 /* ---- push_connect.c ---- */
 

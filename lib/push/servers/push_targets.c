@@ -45,18 +45,18 @@ void push_targets_close(struct ws_push *p)
  * deadlines: pausing again has 2 s. */
 static const int64_t SILENT_NS = 400 * WS_NS_PER_MS;
 
-void push_note_silence(struct ws_push *p, size_t i, const struct ws_err *said)
+void push_note_failure(struct ws_push *p, size_t i, const struct ws_err *said)
 {
-	p->to.endpoints[i].lost = said->code == WS_EREACH;
-	p->to.endpoints[i].silent = said->code == WS_ETIMEOUT;
+	p->to.endpoints[i].disconnected = said->code == WS_EREACH;
+	p->to.endpoints[i].timed_out = said->code == WS_ETIMEOUT;
 }
 
-ws_deadline push_patience(const struct ws_push *p, int64_t most)
+ws_deadline push_cleanup_deadline(const struct ws_push *p, int64_t most)
 {
 	int64_t little = p->opts.bucket_ns / 10;
 	little = little < SILENT_NS ? SILENT_NS : little;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		if (p->to.endpoints[i].silent && little < most)
+		if (p->to.endpoints[i].timed_out && little < most)
 			most = little;
 	return ws_deadline_in(most);
 }

@@ -122,7 +122,7 @@ static void take_answers(struct ws_push *p, const struct ws_waking *items, size_
 		const struct ws_err *said = &items[k].answer.err;
 		const size_t i = p->to.call.index[k];
 		settle_memory(&p->to.endpoints[i], &items[k], ws_waking_failed(&items[k]));
-		push_note_silence(p, i, said);
+		push_note_failure(p, i, said);
 		push_note_gone(p, i, said);
 		if (said->code != WS_OK)
 			snprintf(p->to.endpoints[i].message, sizeof p->to.endpoints[i].message,
@@ -204,7 +204,7 @@ int push_wake_caches(struct ws_push *p, bool ok, struct ws_err *err)
 {
 	const ws_deadline until =
 		ok ? ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns)) :
-		     push_patience(p, CACHES_NS);
+		     push_cleanup_deadline(p, CACHES_NS);
 	if (!p->to.known || !p->recovery.recorded)
 		return 0;
 	if (wake_those(p, is_to_go_on, WS_MEMORY_ALL & ~(unsigned)WS_MEMORY_WEIGHTS, until,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_follow.c - a sender that is not the first: it tells the first what it has, sends
+/* push_worker.c - a sender that is not the first: it tells the first what it has, sends
  * what that one asks for, and learns from it how the push ended. It speaks with no
  * endpoint but through the group.
  *
  * The sending has a thread of its own; this one waits for the end meanwhile, which is the only
  * way to learn early that somebody else has failed. */
-#include "push_talk.h"
+#include "push_channel.h"
 
 #include "gloo_p2p.h"
 #include "sock.h"
@@ -17,21 +17,21 @@
 
 struct follow {
 	struct ws_push *p;
-	struct push_talk talk;
+	struct push_channel talk;
 	struct ws_sender_list list;
 	struct ws_share share;
-	struct ws_span *spans;         /* of each stripe */
+	struct ws_span *spans;              /* of each stripe */
 	struct ws_gloo_transfer *transfers; /* of each send */
 	struct ws_job job;
 	struct ws_cancel stop;
-	struct ws_gloo *mesh;          /* the job's */
-	atomic_size_t done;            /* batches */
-	int64_t *took_ns;              /* each of them */
-	size_t told;                   /* batches, by events */
+	struct ws_gloo *mesh; /* the job's */
+	atomic_size_t done;   /* batches */
+	int64_t *took_ns;     /* each of them */
+	size_t told;          /* batches, by events */
 };
 
 static const int64_t SLICE_NS = 200 * WS_NS_PER_MS;
-static const int64_t ASK_NS = 10 * WS_NS_PER_S;    /* the store answers at once */
+static const int64_t ASK_NS = 10 * WS_NS_PER_S; /* the store answers at once */
 /* for the first to say why a peer of ours went away */
 static const int64_t EXPLAIN_NS = 5 * WS_NS_PER_S;
 
@@ -86,9 +86,9 @@ static int learn_share(struct follow *f, struct ws_err *err)
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.init_ns));
 	struct ws_buf text;
 	ws_buf_init(&text, 0);
-	int rc = push_talk_share(&f->talk, &f->list, until, &text, err);
+	int rc = push_channel_share(&f->talk, &f->list, until, &text, err);
 	if (rc == 0 && !text.len) /* it gave up instead, or says nothing of why */
-		rc = push_talk_end(&f->talk, ws_deadline_in(ASK_NS), err) ?
+		rc = push_channel_end(&f->talk, ws_deadline_in(ASK_NS), err) ?
 		             -1 :
 		             ws_err_set(err, WS_EDATA,
 		                        "sender 1 wants nothing to be sent, not even nothing");
@@ -109,7 +109,7 @@ static int meet(struct follow *f, struct ws_err *err)
 	/* The first pauses the endpoints before it asks them to join. */
 	const ws_deadline until =
 		ws_deadline_min(p->run.until, ws_deadline_in(p->opts.init_ns + p->opts.bucket_ns));
-	struct ws_store_client_opts opts = push_talk_place(p);
+	struct ws_store_client_opts opts = push_channel_place(p);
 	struct ws_store_client *own = NULL;
 	char host[64];
 	struct ws_buf where;
@@ -117,7 +117,7 @@ static int meet(struct follow *f, struct ws_err *err)
 	opts.no_join = true;
 	int rc = ws_store_connect(&opts, until, &f->stop, &own, err);
 	if (rc == 0) {
-		const struct ws_gloo_kv kv = push_talk_kv(own);
+		const struct ws_gloo_kv kv = push_channel_kv(own);
 		rc = kv.get(kv.ctx, WS_TRANSPORT_MEETING, until, &f->stop, &where, err);
 	}
 	if (rc == 0 && where.len < 2)
@@ -130,7 +130,7 @@ static int meet(struct follow *f, struct ws_err *err)
 	                ws_host_local_toward(opts.host, host, sizeof host, err)))
 		rc = -1;
 	if (rc == 0) {
-		const struct ws_gloo_kv kv = push_talk_kv(own);
+		const struct ws_gloo_kv kv = push_channel_kv(own);
 		const struct ws_gloo_opts o = {
 			.rank = p->opts.sender - 1,
 			.size = f->share.world_size,
@@ -201,7 +201,7 @@ static int explain(struct follow *f, const struct ws_err *why, struct ws_err *er
 {
 	struct ws_err said = WS_ERR_INIT;
 	const bool told = why->code == WS_EDATA &&
-	                  push_talk_end(&f->talk, ws_deadline_in(EXPLAIN_NS), &said) == 1;
+	                  push_channel_end(&f->talk, ws_deadline_in(EXPLAIN_NS), &said) == 1;
 	*err = told ? said : *why;
 	return -1;
 }
@@ -219,8 +219,8 @@ static int wait_for_end(struct follow *f, struct ws_err *err)
 	for (;;) {
 		struct ws_err why = WS_ERR_INIT, own = WS_ERR_INIT;
 		const int rc =
-			push_talk_end(&f->talk, ws_deadline_min(until, ws_deadline_in(SLICE_NS)),
-		                      &why);
+			push_channel_end(&f->talk, ws_deadline_min(until, ws_deadline_in(SLICE_NS)),
+		                         &why);
 		tell_batches(f);
 		const bool ended = rc >= 0 || why.code != WS_ETIMEOUT;
 		if (running && (ended || ws_job_over(&f->job))) {
@@ -230,7 +230,7 @@ static int wait_for_end(struct follow *f, struct ws_err *err)
 			until = last_words(f->p);
 			if (ws_job_wait(&f->job, &own) && !ended)
 				return explain(f, &own, err);
-			if (!ended && push_talk_sent(&f->talk, err))
+			if (!ended && push_channel_sent(&f->talk, err))
 				return -1;
 			tell_batches(f);
 			if (rc == 0 && own.code != WS_OK)
@@ -240,7 +240,7 @@ static int wait_for_end(struct follow *f, struct ws_err *err)
 			if (rc < 0 && why.code == WS_ETIMEOUT)
 				ws_err_set(&why, WS_ETIMEOUT,
 				           "sender 1 does not say how the push ended");
-			else if (rc < 0 && push_talk_lost(&why))
+			else if (rc < 0 && push_channel_lost(&why))
 				ws_err_wrap(&why, "sender 1 is gone");
 			if (why.code != WS_OK)
 				*err = why;
@@ -267,11 +267,11 @@ static int run_sender(struct follow *f, struct ws_err *err)
 	push_enter(p, WS_PHASE_TRANSFER);
 	if (!p->opts.dry_run && ws_job_start(&f->job, send_all, f, err))
 		return -1;
-	return p->opts.dry_run ? (push_talk_end(&f->talk, last_words(p), err) ? -1 : 0) :
+	return p->opts.dry_run ? (push_channel_end(&f->talk, last_words(p), err) ? -1 : 0) :
 	                         wait_for_end(f, err);
 }
 
-int push_follow(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
+int push_worker(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
 	struct follow f = { .p = p, .talk.p = p, .job.fd = -1, .stop = WS_CANCEL_INIT };
 	int rc = push_make_plan(p, s, err);
@@ -283,9 +283,9 @@ int push_follow(struct ws_push *p, const struct ws_push_source *s, struct ws_err
 		             0;
 	}
 	if (rc)
-		push_talk_failure(&f.talk, err);
-	push_talk_bye(&f.talk);
-	push_talk_disconnect(&f.talk);
+		push_channel_failure(&f.talk, err);
+	push_channel_bye(&f.talk);
+	push_channel_disconnect(&f.talk);
 	ws_cancel_set(&f.stop);
 	ws_job_fini(&f.job);
 	ws_gloo_close(f.mesh);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_brackets.c - what some servers want to hear before and after a whole update.
+/* push_scope.c - what some servers want to hear before and after a whole update.
  *
  *   POST /begin_weight_update {}, POST /end_weight_update {}: servers with sessions refuse an
  * update outside of one, but for one from disk; the first makes packed weights loadable again, the
@@ -19,12 +19,12 @@ enum push_side { BEGIN, END };
 
 static bool wants_session(const struct push_endpoint *e)
 {
-	return e->bracket == PUSH_BRACKET_SESSION;
+	return e->bracket == PUSH_SCOPE_SESSION;
 }
 
 static bool wants_processing(const struct push_endpoint *e)
 {
-	return e->bracket == PUSH_BRACKET_PROCESS;
+	return e->bracket == PUSH_SCOPE_PROCESS;
 }
 
 static bool in_session(const struct push_endpoint *e)
@@ -60,7 +60,7 @@ static void take_answer(struct ws_push *p, size_t i, enum push_side side)
 	struct push_endpoint *e = &p->to.endpoints[i];
 	const enum ws_code code = p->to.errs[i].code;
 	if (side == BEGIN || code == WS_ETIMEOUT)
-		push_note_silence(p, i, &p->to.errs[i]);
+		push_note_failure(p, i, &p->to.errs[i]);
 	if (side == BEGIN) { /* a request without an answer may have been obeyed */
 		const bool open =
 			code == WS_OK || (e->sent && !ws_endpoint_said_no(&p->to.errs[i]));
@@ -97,22 +97,23 @@ static int send_bracket(struct ws_push *p, size_t b, enum push_side side, ws_dea
 	return rc;
 }
 
-enum push_bracket push_bracket_of(const struct ws_push *p, size_t i)
+enum push_scope push_scope_of(const struct ws_push *p, size_t i)
 {
 	const struct ws_capabilities *can = push_can(p, i);
 	/* A load from disk makes packed weights loadable and packs them by itself: the end of a
 	 * session would pack what is packed (sglang 0.5.21 to 0.5.23, which ask for none there). */
 	if (can->session)
-		return p->protocol->files ? PUSH_BRACKET_NONE : PUSH_BRACKET_SESSION;
+		return p->protocol->files ? PUSH_SCOPE_NONE : PUSH_SCOPE_SESSION;
 	return can->post_process && strcmp(p->to.infos[i].quantization, "compressed-tensors") == 0 ?
-	       PUSH_BRACKET_PROCESS : PUSH_BRACKET_NONE;
+	               PUSH_SCOPE_PROCESS :
+	               PUSH_SCOPE_NONE;
 }
 
-int push_brackets_begin(struct ws_push *p, struct ws_err *err)
+int push_scope_begin(struct ws_push *p, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		p->to.endpoints[i].bracket = push_bracket_of(p, i);
+		p->to.endpoints[i].bracket = push_scope_of(p, i);
 	for (size_t b = 0; b < N_BRACKETS; b++)
 		if (send_bracket(p, b, BEGIN, until, p->opts.cancel, err)) {
 			push_others_refused(p, err);
@@ -121,7 +122,7 @@ int push_brackets_begin(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-int push_brackets_end(struct ws_push *p, struct ws_err *err)
+int push_scope_end(struct ws_push *p, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 	const int64_t start = ws_now_ns();
@@ -132,16 +133,16 @@ int push_brackets_end(struct ws_push *p, struct ws_err *err)
 	return rc;
 }
 
-void push_brackets_undo(struct ws_push *p)
+void push_scope_undo(struct ws_push *p)
 {
-	const ws_deadline until = push_patience(p, UNDO_NS);
+	const ws_deadline until = push_cleanup_deadline(p, UNDO_NS);
 	for (size_t b = 0; b < N_BRACKETS; b++)
 		send_bracket(p, b, END, until, NULL, NULL);
 	/* One that refuses has ended it already, or never began; one that
 	 * was silent may still begin. */
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->to.endpoints[i];
-		if (!e->silent && ws_endpoint_said_no(&p->to.errs[i]))
+		if (!e->timed_out && ws_endpoint_said_no(&p->to.errs[i]))
 			push_target_event(&e->weights, PUSH_SCOPE_DROPPED);
 		if (e->weights.scope_open)
 			push_warn(p, e->url, "may still wait for the end of its weight update: %s",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_shown.c - does a server keep FP8 in blocks, when it does not say and its files are
+/* push_probe_scales.c - does a server keep FP8 in blocks, when it does not say and its files are
  * elsewhere?
  *
  *   POST /get_weights_by_name {"name":"X.weight_scale_inv","truncate_size":1}
@@ -61,19 +61,19 @@ static const char *find_norm(const struct ws_plan *plan)
 	return NULL;
 }
 
-int push_ask_scales(struct ws_push *p, const struct ws_endpoint_info *info, enum push_shown *out,
-                    struct ws_err *err)
+int push_probe_scales(struct ws_push *p, const struct ws_endpoint_info *info, enum push_probed *out,
+                      struct ws_err *err)
 {
 	const char *weight = find_weight(p->from.plan), *norm = find_norm(p->from.plan);
 	char scale[1100];
 	bool scales = false, anything = false;
-	*out = SHOWN_NOTHING;
+	*out = PROBED_NOTHING;
 	if (!weight || !norm)
 		return 0;
 	snprintf(scale, sizeof scale, "%.1024s_scale_inv", weight);
 	if (shows(p, info, scale, &scales, err) ||
 	    (!scales && shows(p, info, norm, &anything, err)))
 		return -1;
-	*out = scales ? SHOWN_SCALES : anything ? SHOWN_NO_SCALES : SHOWN_NOTHING;
+	*out = scales ? PROBED_SCALES : anything ? PROBED_NO_SCALES : PROBED_NOTHING;
 	return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_lead.c - the first of several senders of one group: it hosts their store,
+/* push_leader.c - the first of several senders of one group: it hosts their store,
  * learns there what each has, says what each is to send, and how it ended. With the
  * endpoints it alone speaks.
  *
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct push_lead {
+struct push_leader {
 	struct ws_gloo_kv kv;
 	struct ws_sender_list *lists; /* of each sender */
 	struct ws_sender_union all;
@@ -29,25 +29,25 @@ bool push_together(const struct ws_push *p)
 	       p->opts.protocol == WS_PROTOCOL_EP_SCATTER;
 }
 
-bool push_leads(const struct ws_push *p)
+bool push_is_leader(const struct ws_push *p)
 {
 	return push_together(p) && p->opts.sender == 1;
 }
 
-bool push_follows(const struct ws_push *p)
+bool push_is_worker(const struct ws_push *p)
 {
 	return push_together(p) && p->opts.sender > 1;
 }
 
-const struct ws_plan *push_lead_plan(const struct ws_push *p, const struct ws_senders **have)
+const struct ws_plan *push_leader_plan(const struct ws_push *p, const struct ws_senders **have)
 {
 	*have = p->turn.lead ? p->turn.lead->all.have : NULL;
 	return p->turn.lead ? &p->turn.lead->all.plan : p->from.plan;
 }
 
-void push_lead_free(struct ws_push *p)
+void push_leader_free(struct ws_push *p)
 {
-	struct push_lead *x = p->turn.lead;
+	struct push_leader *x = p->turn.lead;
 	if (!x)
 		return;
 	for (unsigned i = 0; x->lists && i < p->opts.senders; i++)
@@ -60,12 +60,12 @@ void push_lead_free(struct ws_push *p)
 
 /* ---- who has failed -------------------------------------------------------------------------- */
 
-static bool there(const struct push_lead *x, const char *key, struct ws_buf *value)
+static bool there(const struct push_leader *x, const char *key, struct ws_buf *value)
 {
 	return ws_senders_get(&x->kv, key, ws_deadline_in(0), NULL, value, NULL) == 0;
 }
 
-static int read_failure(const struct push_lead *x, unsigned i, struct ws_err *err)
+static int read_failure(const struct push_leader *x, unsigned i, struct ws_err *err)
 {
 	char key[WS_SENDERS_KEY];
 	struct ws_buf text;
@@ -78,13 +78,13 @@ static int read_failure(const struct push_lead *x, unsigned i, struct ws_err *er
 	return rc;
 }
 
-int push_lead_watch(void *ctx, struct ws_err *err)
+int push_leader_watch(void *ctx, struct ws_err *err)
 {
 	struct ws_push *p = ctx;
 	for (unsigned i = 2; p->turn.lead && i <= p->opts.senders; i++)
 		if (read_failure(p->turn.lead, i, err)) {
-			p->run.torn = true; /* its share may have been wrong, whatever the endpoints
-			                       confirm */
+			p->run.commits_void = true; /* its share may have been wrong, whatever the
+			                       endpoints confirm */
 			return -1;
 		}
 	return p->turn.lead ? ws_store_lost_sender(ws_group_store(p->link.group), err) : 0;
@@ -181,7 +181,7 @@ static int wait_for_list(struct ws_push *p, unsigned i, ws_deadline until, struc
 				*err = why;
 			return -1;
 		}
-		if (push_lead_watch(p, err))
+		if (push_leader_watch(p, err))
 			return -1;
 		if (ws_deadline_passed(until))
 			return ws_err_set(err, WS_ETIMEOUT, "sender %u did not come", i);
@@ -212,12 +212,12 @@ static int check_hash(const struct ws_push *p, struct ws_err *err)
 	                   "push without it, then compare all: wsync-verify weights SOURCE...");
 }
 
-int push_lead_gather(struct ws_push *p, struct ws_err *err)
+int push_leader_gather(struct ws_push *p, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.init_ns));
 	const int64_t start = ws_now_ns();
 	struct ws_buf text;
-	push_lead_free(p);
+	push_leader_free(p);
 	p->turn.lead = calloc(1, sizeof *p->turn.lead);
 	if (!p->turn.lead ||
 	    !(p->turn.lead->lists = calloc(p->opts.senders, sizeof *p->turn.lead->lists)))
@@ -250,7 +250,7 @@ int push_lead_gather(struct ws_push *p, struct ws_err *err)
 
 /* ---- what each sends, and the end ------------------------------------------------------------ */
 
-int push_lead_share(struct ws_push *p, struct ws_err *err)
+int push_leader_share(struct ws_push *p, struct ws_err *err)
 {
 	struct ws_buf text;
 	int rc = 0;
@@ -279,7 +279,7 @@ static int wait_for_sent(struct ws_push *p, unsigned i, ws_deadline until, struc
 		if (ws_senders_get(&p->turn.lead->kv, key, slice, p->opts.cancel, text, &why) == 0)
 			return 0;
 		push_alive(p);
-		if (push_lead_watch(p, err))
+		if (push_leader_watch(p, err))
 			return -1;
 	} while (why.code == WS_ETIMEOUT && !ws_deadline_passed(until));
 	if (err)
@@ -287,7 +287,7 @@ static int wait_for_sent(struct ws_push *p, unsigned i, ws_deadline until, struc
 	return ws_err_wrap(err, "sender %u did not confirm its share", i);
 }
 
-int push_lead_sent(struct ws_push *p, struct ws_err *err)
+int push_leader_sent(struct ws_push *p, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 	struct ws_buf text;
@@ -295,7 +295,7 @@ int push_lead_sent(struct ws_push *p, struct ws_err *err)
 	ws_buf_init(&text, 0);
 	for (unsigned i = 2; p->turn.lead && rc == 0 && i <= p->opts.senders; i++)
 		rc = wait_for_sent(p, i, until, &text, err);
-	p->run.torn |= rc != 0;
+	p->run.commits_void |= rc != 0;
 	ws_buf_free(&text);
 	return rc;
 }
@@ -332,7 +332,7 @@ static void see_off(const struct ws_push *p)
 	ws_buf_free(&text);
 }
 
-void push_lead_end(struct ws_push *p, const struct ws_err *why)
+void push_leader_end(struct ws_push *p, const struct ws_err *why)
 {
 	struct ws_buf text, nothing;
 	if (!p->turn.lead || !p->link.group)
@@ -349,5 +349,5 @@ void push_lead_end(struct ws_push *p, const struct ws_err *why)
 	}
 	ws_buf_free(&text);
 	see_off(p);
-	push_lead_free(p);
+	push_leader_free(p);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_talk.c - a sender's conversation with the first one, as keys and values of its store. */
-#include "push_talk.h"
+/* push_channel.c - a sender's conversation with the first one, as keys and values of its store. */
+#include "push_channel.h"
 
 #include <poll.h>
 #include <string.h>
@@ -35,35 +35,35 @@ static int client_get(void *ctx, const char *key, ws_deadline until, const struc
 	return rc;
 }
 
-struct ws_gloo_kv push_talk_kv(struct ws_store_client *c)
+struct ws_gloo_kv push_channel_kv(struct ws_store_client *c)
 {
 	return (struct ws_gloo_kv){ .ctx = c, .set = client_set, .get = client_get };
 }
 
-struct ws_store_client_opts push_talk_place(const struct ws_push *p)
+struct ws_store_client_opts push_channel_place(const struct ws_push *p)
 {
 	return (struct ws_store_client_opts){ .host = p->opts.master_address,
 		                              .port = p->opts.master_port };
 }
 
-void push_talk_disconnect(struct push_talk *t)
+void push_channel_disconnect(struct push_channel *t)
 {
 	ws_store_disconnect(t->store);
 	t->store = NULL;
 }
 
-bool push_talk_lost(const struct ws_err *e)
+bool push_channel_lost(const struct ws_err *e)
 {
 	return e->code == WS_EREACH || e->code == WS_EDATA;
 }
 
-static int connect_store(struct push_talk *t, ws_deadline until, struct ws_err *err)
+static int connect_store(struct push_channel *t, ws_deadline until, struct ws_err *err)
 {
-	const struct ws_store_client_opts opts = push_talk_place(t->p);
+	const struct ws_store_client_opts opts = push_channel_place(t->p);
 	struct ws_err why = WS_ERR_INIT;
 	/* One that goes away while we shake hands is that of an earlier push. */
 	while (ws_store_connect(&opts, until, t->p->opts.cancel, &t->store, &why)) {
-		if (push_talk_lost(&why) && !ws_deadline_passed(until)) {
+		if (push_channel_lost(&why) && !ws_deadline_passed(until)) {
 			poll(NULL, 0, AGAIN_MS);
 			continue;
 		}
@@ -78,11 +78,11 @@ static int connect_store(struct push_talk *t, ws_deadline until, struct ws_err *
 			"its machine must let others reach --master-port %u",
 			t->p->opts.senders, t->p->opts.master_port);
 	}
-	t->kv = push_talk_kv(t->store);
+	t->kv = push_channel_kv(t->store);
 	return 0;
 }
 
-static int tell_list(struct push_talk *t, const struct ws_sender_list *list, struct ws_err *err)
+static int tell_list(struct push_channel *t, const struct ws_sender_list *list, struct ws_err *err)
 {
 	char key[WS_SENDERS_KEY];
 	struct ws_buf text;
@@ -95,7 +95,7 @@ static int tell_list(struct push_talk *t, const struct ws_sender_list *list, str
 }
 
 /* The end stands there already: it is the store of the push before, and there is another soon. */
-static bool is_over(const struct push_talk *t)
+static bool is_over(const struct push_channel *t)
 {
 	const char *const key = WS_SENDERS_END;
 	bool over = false;
@@ -103,8 +103,8 @@ static bool is_over(const struct push_talk *t)
 	       over;
 }
 
-int push_talk_share(struct push_talk *t, const struct ws_sender_list *list, ws_deadline until,
-                    struct ws_buf *text, struct ws_err *err)
+int push_channel_share(struct push_channel *t, const struct ws_sender_list *list, ws_deadline until,
+                       struct ws_buf *text, struct ws_err *err)
 {
 	char key[WS_SENDERS_KEY];
 	ws_senders_share_key(key, t->p->opts.sender);
@@ -117,19 +117,19 @@ int push_talk_share(struct push_talk *t, const struct ws_sender_list *list, ws_d
 		else if (tell_list(t, list, &why) == 0 &&
 		         ws_senders_get(&t->kv, key, until, t->p->opts.cancel, text, &why) == 0)
 			return 0;
-		if (!push_talk_lost(&why) || ws_deadline_passed(until)) {
+		if (!push_channel_lost(&why) || ws_deadline_passed(until)) {
 			if (err)
 				*err = why;
 			return why.code == WS_ETIMEOUT ?
 			               ws_err_wrap(err, "sender 1 does not say what to send") :
 			               -1;
 		}
-		push_talk_disconnect(t);
+		push_channel_disconnect(t);
 		poll(NULL, 0, AGAIN_MS);
 	}
 }
 
-int push_talk_end(struct push_talk *t, ws_deadline until, struct ws_err *err)
+int push_channel_end(struct push_channel *t, ws_deadline until, struct ws_err *err)
 {
 	struct ws_buf text;
 	ws_buf_init(&text, 1 << 20);
@@ -142,7 +142,7 @@ int push_talk_end(struct push_talk *t, ws_deadline until, struct ws_err *err)
 	return rc;
 }
 
-void push_talk_failure(struct push_talk *t, const struct ws_err *why)
+void push_channel_failure(struct push_channel *t, const struct ws_err *why)
 {
 	char key[WS_SENDERS_KEY];
 	struct ws_buf text;
@@ -155,7 +155,7 @@ void push_talk_failure(struct push_talk *t, const struct ws_err *why)
 	ws_buf_free(&text);
 }
 
-static int put_word(struct push_talk *t, const char *word, struct ws_err *err)
+static int put_word(struct push_channel *t, const char *word, struct ws_err *err)
 {
 	char key[WS_SENDERS_KEY];
 	struct ws_buf nothing;
@@ -166,12 +166,12 @@ static int put_word(struct push_talk *t, const char *word, struct ws_err *err)
 	return rc;
 }
 
-int push_talk_sent(struct push_talk *t, struct ws_err *err)
+int push_channel_sent(struct push_channel *t, struct ws_err *err)
 {
 	return put_word(t, "sent", err);
 }
 
-void push_talk_bye(struct push_talk *t)
+void push_channel_bye(struct push_channel *t)
 {
 	if (t->store)
 		(void)put_word(t, "bye", NULL);
