@@ -408,7 +408,7 @@ tests-tools: $(TOOLS)
 bench: ## print speed ratios against torch and against a plain socket (about 5 minutes)
 	@tests/setup.sh
 	@$(MAKE) --no-print-directory tests-build
-	@BUILD=$(BUILD) tests/bench/run.sh
+	@BUILD=$(BUILD) /usr/bin/python3 -B tests/bench/bench.py
 
 FUZZ_SECONDS ?= 600
 fuzz: ## run every fuzz target with libFuzzer for FUZZ_SECONDS each (needs clang)

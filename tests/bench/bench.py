@@ -8,7 +8,9 @@ slower or faster meanwhile does so for both.
 """
 import argparse
 import json
+import mmap
 import os
+import socket
 import statistics
 import subprocess
 import sys
@@ -29,14 +31,13 @@ What is measured
   torch        the same job by tests/bench/torch_sender.py; starting Python and importing torch are
                left out of its time and of its CPU time (they take seconds)
   CPU          user + system time of the sending process (wsync: the whole process)
-  loopback     tests/tools/loopcopy: the same file through one TCP connection on the loopback
-               interface into a reader that throws it away: by sendfile and by write, under the
-               system's congestion control and under reno, the fastest of the four
+  loopback     the same file by sendfile through one TCP connection on the loopback interface into a process
+               that discards it, under the system's congestion control and under reno: the faster of the two
   first byte   from the start of wsync-push's job to the first byte of weights on the wire
   ratio        reference / wsync within a pair, so above 1 is faster than the reference; median, and
                the least and greatest of all pairs. The first pair warms up and is dropped.
-  fp8          tests/tools/fp8bench: 16384 x 4096 bf16 in memory to FP8 in blocks of 128 x 128 in memory,
-               on one core: against memcpy of the bf16, in turns inside one process; and against torch
+  fp8          wsync-bench kernels: 16384 x 4096 bf16 in memory to FP8 in blocks of 128 x 128 in memory,
+               on one thread: against memcpy of the bf16, in turns inside one process; and against torch
                by tests/bench/torch_fp8.py on one thread
   overlap      the job with --quantize fp8 into an endpoint that keeps nothing: against making and hashing
                the same tensors (wsync-list-weights --as-sent --hash) and then the job with them ready;
@@ -205,9 +206,29 @@ class OwnEndpoint:
         lib.stop(self.child)
 
 
-def loopcopy(path):
-    return min(float(Run([built("tests/tools/loopcopy"), *how, path]).text.split()[0]) 
-               for how in ([], ["-w"], ["-r"], ["-r", "-w"]))
+def discard(listener):
+    """A process that reads one connection to its end."""
+    reader = os.fork()
+    if reader == 0:
+        # A mapping begins at a page; copies to 16 bytes behind one, as malloc returns, are slow.
+        buffer, connection = mmap.mmap(-1, MIB), listener.accept()[0]
+        while connection.recv_into(buffer):
+            pass
+        os._exit(0)
+    return reader
+
+
+def loopcopy(path, congestion):
+    with socket.create_server(("127.0.0.1", 0)) as listener, open(path, "rb") as f:
+        reader = discard(listener)
+        began = time.monotonic()
+        with socket.create_connection(listener.getsockname()) as out:
+            out.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if congestion:
+                out.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion)
+            out.sendfile(f)
+        assert os.waitpid(reader, 0)[1] == 0
+        return time.monotonic() - began
 
 
 def against_loopback(table, count):
@@ -215,7 +236,7 @@ def against_loopback(table, count):
     endpoint = OwnEndpoint()
     warm(files)
     ours, theirs = in_pairs(count, lambda: push(endpoint.url, [path]).end(),
-                            lambda: sum(loopcopy(f) for f in files))
+                            lambda: sum(min(loopcopy(f, how) for how in (b"", b"reno")) for f in files))
     endpoint.stop()
     to = "to wsync-endpoint: "
     table.pairs(to + "time of the job", [e["ns"]["total"] / 1e9 for e in ours], theirs, seconds, ">= 0.8")
@@ -263,20 +284,22 @@ class TorchWorker:
 def quantizing(table, count, version):
     shape = ("16384", "4096")
 
-    def ours(rule, rounds):
-        return Run([built("tests/tools/fp8bench"), "-r", rule, "-n", str(rounds), *shape]).end()
+    def ours(rule, samples):
+        run = Run([built("bin/wsync-bench"), "kernels", "--size", "128MiB", "--samples", str(samples), "--json"])
+        return next(row for row in map(json.loads, run.text.splitlines())
+                    if row["type"] == "measure" and row["name"] == "fp8 128x128 " + rule)
     for rule in ("xorl", "slime"):
-        runs = [ours(rule, 9) for _ in range(count)]
-        what = "bf16 to fp8 (%s, %s): " % (rule, runs[0]["level"])
-        table.pairs(what + "memcpy", [r["seconds"] for r in runs],
-                    [r["memcpy_seconds"] for r in runs], seconds, ">= 0.5")
+        row = ours(rule, 2 * count + 1)
+        what = "bf16 to fp8 (%s, %s): " % (rule, row["detail"])
+        table.pairs(what + "memcpy", [ns / 1e9 for ns in row["ns"]],
+                    [ns / 1e9 for ns in row["against_ns"]], seconds, ">= 0.5")
     try:
         torch = TorchWorker(version, "torch_fp8.py", *shape)
     except lib.Skip as why:
         table.one("bf16 to fp8, torch %s: skipped" % version, str(why))
         return
     for rule in ("xorl", "slime"):
-        mine, theirs = in_pairs(count, lambda: ours(rule, 1)["seconds"], lambda: torch.seconds(rule))
+        mine, theirs = in_pairs(count, lambda: ours(rule, 1)["median_ns"] / 1e9, lambda: torch.seconds(rule))
         table.pairs("bf16 to fp8 (%s): torch %s" % (rule, version), mine, theirs, seconds, ">= 4")
     lib.stop(torch.child)
 
