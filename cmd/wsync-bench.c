@@ -123,7 +123,7 @@ static const struct opt opts[] = {
 	OPT_CHOICE(0, "verify", verifies, &cfg.verify,
 	           "checks of each push, as in wsync-push (names)"),
 	OPT_FLAG(0, "keep-group", &cfg.keep_group, "use one process group for all samples"),
-	OPT_SWITCH(0, "alone", &cfg.alone, "also measure source and wire alone (yes)"),
+	OPT_SWITCH(0, "alone", &cfg.alone, "also measure the source alone (yes)"),
 	OPT_GROUP_FOR("Sweep", "sweep"),
 	OPT_LIST(0, "buckets", "SIZE", &cfg.buckets,
 	         "bucket size to try; repeatable (64MiB 256MiB 512MiB 1GiB)"),

@@ -163,8 +163,12 @@ int bench_control(void *ctx, const struct opt_args *args, struct ws_err *err)
 	if (bench_find_endpoints(job, err))
 		return -1;
 	report_begin(&job->report, definitions);
-	return ws_bench_control(&o, job->urls, job->n_urls, job->targets.api_key,
-	                        job->targets.ca_file, job->cfg->timeout_ns, err);
+	return ws_bench_control(&o,
+	                        &(struct ws_bench_control){ .urls = job->urls, .n = job->n_urls,
+	                                                    .api_key = job->targets.api_key,
+	                                                    .ca_file = job->targets.ca_file,
+	                                                    .timeout_ns = job->cfg->timeout_ns },
+	                        err);
 }
 
 /* ---- transport ------------------------------------------------------------------------------- */

@@ -186,8 +186,12 @@ int bench_sweep(void *ctx, const struct opt_args *args, struct ws_err *err)
 	if (!rc) {
 		const struct ws_bench_opts o = bench_opts(job);
 		report_begin(&job->report, job->cfg->keep_group ? kept : definitions);
-		rc = ws_bench_sweep(&o, s.ways, s.n, s.whole.paths, s.whole.n_paths,
-		                    job->cfg->keep_group, s.standing, err);
+		rc = ws_bench_sweep(&o,
+		                    &(struct ws_bench_sweep){ .ways = s.ways, .n_ways = s.n,
+		                                              .paths = s.whole.paths,
+		                                              .n_paths = s.whole.n_paths,
+		                                              .keep = job->cfg->keep_group },
+		                    s.standing, err);
 		recommend(&s);
 	}
 	free(s.choices);

@@ -16,14 +16,12 @@ static const char *const push_definitions[] = {
 	"total. transfer is sending, apply is waiting for the servers' answers after the last byte "
 	"of each bucket,",
 	"verify is what --verify asks for. GB/s is the checkpoint's bytes / median. In turns with "
-	"each job its parts",
-	"alone: the source, which is reading and making the same tensors (to a GPU, where they are "
-	"sent from one); the",
-	"wire, which is transfer and apply of the same plan with all bytes made before, in memory. "
-	"efficiency is the",
-	"longer part / (transfer + apply): 1 where the other hides behind it wholly. ratio of "
-	"transfer: its rate over",
-	"that of its source alone.",
+	"each job the source",
+	"alone: reading and making the same tensors (to a GPU, where they are sent from one). "
+	"ratio of transfer: its",
+	"rate over that of its source alone. overlap is the source alone / (transfer + apply): 1 "
+	"where all the rest",
+	"hides behind the source.",
 	NULL
 };
 
@@ -63,26 +61,9 @@ static int run_whole(struct whole *w, struct ws_bench_bound *bound, struct ws_er
 {
 	const struct ws_bench_opts o = bench_opts(w->job);
 	const struct ws_bench_push b = { .push = &w->push, .paths = w->paths, .n_paths = w->n_paths,
-		                         .alone = w->job->cfg->alone };
-	return ws_bench_push(&o, &b, w->job->cfg->keep_group, bound, err);
-}
-
-static void say_overlap(struct bench_job *job, const struct ws_bench_bound *b)
-{
-	char source[32], wire[32], together[32];
-	ws_format_duration(together, sizeof together, b->together_ns);
-	ws_format_duration(source, sizeof source, b->supply_ns);
-	if (b->wire_ns)
-		ui_say(job->ui,
-		       "overlap: source alone %s, wire alone %s, together %s: efficiency %.2f "
-		       "(%.2f..%.2f)\n",
-		       source, ws_format_duration(wire, sizeof wire, b->wire_ns), together,
-		       b->efficiency.median, b->efficiency.min, b->efficiency.max);
-	else if (b->supply_ns)
-		ui_say(job->ui,
-		       "overlap: source alone %s, together %s; the wire alone was not measured: "
-		       "%s\n",
-		       source, together, b->why_no_wire);
+		                         .alone = w->job->cfg->alone,
+		                         .keep = w->job->cfg->keep_group };
+	return ws_bench_push(&o, &b, bound, err);
 }
 
 static void put_bound(struct bench_job *job, const struct ws_bench_bound *b)
@@ -93,13 +74,8 @@ static void put_bound(struct bench_job *job, const struct ws_bench_bound *b)
 	ws_jw_str(w, "bound", b->bound);
 	ws_jw_int(w, "total_ns", b->total_ns);
 	ws_jw_int(w, "supply_ns", b->supply_ns);
-	ws_jw_int(w, "wire_ns", b->wire_ns);
-	ws_jw_str(w, "why_no_wire", b->why_no_wire);
 	ws_jw_int(w, "together_ns", b->together_ns);
 	ws_jw_double(w, "overlap", b->overlap);
-	ws_jw_double(w, "efficiency", b->efficiency.median);
-	ws_jw_double(w, "efficiency_min", b->efficiency.min);
-	ws_jw_double(w, "efficiency_max", b->efficiency.max);
 	ws_jw_uint(w, "bytes", b->bytes);
 	ws_jw_uint(w, "wire_bytes", b->wire_bytes);
 	ws_jw_uint(w, "buckets", b->buckets);
@@ -123,7 +99,7 @@ static const char *explain(const char *bound)
 
 static void say_bound(struct bench_job *job, const struct ws_bench_bound *b)
 {
-	char total[32], speed[32], wire[32];
+	char total[32], speed[32], wire[32], source[32], together[32];
 	put_bound(job, b);
 	if (job->cfg->csv)
 		return;
@@ -131,7 +107,10 @@ static void say_bound(struct bench_job *job, const struct ws_bench_bound *b)
 	       ws_format_duration(total, sizeof total, b->total_ns),
 	       ws_format_rate(speed, sizeof speed, b->bytes, b->total_ns), b->buckets,
 	       b->buckets == 1 ? "" : "s", ws_format_size(wire, sizeof wire, b->wire_bytes));
-	say_overlap(job, b);
+	if (b->supply_ns)
+		ui_say(job->ui, "source alone %s, transfer and apply %s: overlap %.2f\n",
+		       ws_format_duration(source, sizeof source, b->supply_ns),
+		       ws_format_duration(together, sizeof together, b->together_ns), b->overlap);
 	ui_say(job->ui, "bound by %s\n", explain(b->bound));
 }
 

@@ -86,19 +86,6 @@ const char *ws_push_refuses(const struct ws_capabilities *can, enum ws_pause_mod
                             enum ws_push_flush flush, bool idle, bool no_cache,
                             const char **remedy);
 
-/* The bytes of a plan, made before anybody is spoken to of them and kept in memory, so that what
- * a push takes without its source can be measured. Made by the first run that wants it, taken by
- * later ones of the same plan; the caller's, who frees it when the push is closed. */
-struct ws_push_ready {
-	bool wanted;      /* by the next run */
-	/* it could not be had, and bytes were made as they were sent; NULL: it was */
-	const char *why;
-	int fd;           /* a file in memory; -1: not made */
-	uint64_t digest;  /* of the plan */
-};
-#define WS_PUSH_READY_INIT { false, NULL, -1, 0 }
-void ws_push_ready_free(struct ws_push_ready *r);
-
 struct ws_push_opts {
 	/* URLs as ws_endpoint_normalize leaves them; none: dry run only */
 	const char *const *endpoints;
@@ -139,7 +126,6 @@ struct ws_push_opts {
 	const struct ws_transform_opts *transform; /* what is done to the tensors; NULL: nothing */
 	enum ws_push_transform_on transform_on;    /* and where; the same bits */
 	const char *weight_version; /* NULL: not touched */
-	struct ws_push_ready *ready; /* NULL: bytes are made while they are sent */
 	/* no warning where endpoints have a weight version and get no other */
 	bool label_stays;
 	bool dry_run;               /* plan, ask the endpoints who they are, stop */

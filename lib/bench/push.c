@@ -1,166 +1,269 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push.c - whole jobs, and in turns with each of them its parts: the source read and made alone,
- * up to where it is sent from, and the wire alone. */
-#include "whole_job.h"
+/* push.c - whole pushes: phase by phase, with the source measured alone in turns with them, and
+ * several ways of one push beside each other. */
+#include "load.h"
 
 #include <stdlib.h>
 
-enum { PARTS = 3 };
+/* What is timed: phases by their number, then these. */
+enum { TOTAL = WS_PHASE_COUNT, SUPPLY, TOGETHER, TIMES };
 
-static int run_job(struct bench_whole *w, struct ws_ev_end *end, struct ws_err *err)
+struct whole {
+	const struct ws_bench_opts *opts;
+	const struct ws_bench_push *what;
+	struct ws_push_opts push;
+	struct ws_push *kept;   /* NULL: each push forms its own group */
+	struct bench_load load; /* the source alone */
+	size_t n;               /* samples of each time */
+	int64_t *ns[TIMES];     /* one allocation */
+	struct ws_ev_end end;   /* of the last push */
+};
+
+static int64_t median(const int64_t *ns, size_t n)
+{
+	struct ws_bench_sum sum = { 0 };
+	if (n)
+		ws_bench_sum(ns, n, &sum);
+	return sum.median;
+}
+
+/* ---- taking samples -------------------------------------------------------------------------- */
+
+static int take_push(struct whole *w, struct ws_err *err)
 {
 	const struct ws_push_source source = { .paths = w->what->paths,
 		                               .n_paths = w->what->n_paths };
+	struct ws_ev_end end;
 	struct ws_push *p = w->kept;
 	if (!p && ws_push_open(&w->push, &p, err))
 		return -1;
-	const int rc = ws_push_run(p, &source, end, err);
+	const int rc = ws_push_run(p, &source, &end, err);
 	if (!w->kept) {
-		ws_push_finish(p, end);
+		ws_push_finish(p, &end);
 		ws_push_close(p);
 	}
-	return rc;
+	if (rc)
+		return -1;
+	w->end = end;
+	for (int i = 0; i < WS_PHASE_COUNT; i++)
+		w->ns[i][w->n] = end.ns[i];
+	w->ns[TOTAL][w->n] = end.total_ns;
+	/* While servers load a bucket, the next one is made. A push that is one request for each
+	 * bucket (ipc) counts most of it as apply. */
+	w->ns[TOGETHER][w->n] = end.ns[WS_PHASE_TRANSFER] + end.ns[WS_PHASE_APPLY];
+	return 0;
 }
 
-static int take_supply(struct bench_whole *w, struct ws_err *err)
+static int take_supply(struct whole *w, struct ws_err *err)
 {
 	if (!w->what->alone)
 		return 0;
-	return (w->load.gpu ? bench_feed_run : bench_load_run)(&w->load, &w->supply[w->n], err);
+	return (w->load.gpu ? bench_feed_run : bench_load_run)(&w->load, &w->ns[SUPPLY][w->n], err);
 }
 
-/* What a source can hide behind: while servers load a bucket, the next one is made. A push that
- * is one request for each bucket (ipc) counts most of it as apply. */
-static int64_t moving_ns(const struct ws_ev_end *end)
+/* Sample w->n, which counts once the caller raises it. */
+static int take_sample(struct whole *w, unsigned turn, struct ws_err *err)
 {
-	return end->ns[WS_PHASE_TRANSFER] + end->ns[WS_PHASE_APPLY];
+	if (ws_cancelled(w->opts->cancel))
+		return ws_err_set(err, WS_ECANCELLED, "cancelled");
+	if (bench_is_turned(turn))
+		return take_supply(w, err) || take_push(w, err) ? -1 : 0;
+	return take_push(w, err) || take_supply(w, err) ? -1 : 0;
 }
 
-static int take_wire(struct bench_whole *w, struct ws_err *err)
+/* One sample of each of n pushes per turn; each turn starts with another one. */
+static int take_turns(const char *name, struct whole *all, size_t n, struct ws_err *err)
 {
-	struct ws_ev_end end;
-	if (!w->wire)
-		return 0;
-	w->ready.wanted = true;
-	const int rc = run_job(w, &end, err);
-	w->ready.wanted = false;
-	if (rc)
-		return -1;
-	w->on_wire[w->n] = moving_ns(&end);
-	w->why_no_wire = w->ready.why;
-	w->wire = !w->ready.why;
-	return 0;
-}
-
-static int take_whole(struct bench_whole *w, struct ws_err *err)
-{
-	struct ws_ev_end end;
-	if (run_job(w, &end, err))
-		return -1;
-	w->end = end; /* of one that failed, nothing is told */
-	w->total[w->n] = w->end.total_ns;
-	w->together[w->n] = moving_ns(&w->end);
-	for (int i = 0; i < WS_PHASE_COUNT; i++)
-		w->phases[i][w->n] = w->end.ns[i];
-	return 0;
-}
-
-/* Each begins every third turn. */
-int bench_whole_take(struct bench_whole *w, unsigned turn, struct ws_err *err)
-{
-	static int (*const parts[PARTS])(struct bench_whole *,
-	                                 struct ws_err *) = { take_whole, take_wire, take_supply };
-	for (unsigned k = 0; k < PARTS; k++) {
-		if (ws_cancelled(w->opts->cancel))
-			return ws_err_set(err, WS_ECANCELLED, "cancelled");
-		if (parts[(turn + k) % PARTS](w, err))
-			return -1;
-	}
-	return 0;
-}
-
-static int take_all(struct bench_whole *w, struct ws_err *err)
-{
-	struct bench_turns turns = { .opts = w->opts, .name = "push" };
+	struct bench_turns turns = { .opts = all->opts, .name = name };
 	while (bench_turns_more(&turns)) {
-		if (bench_whole_take(w, turns.i, err))
-			return -1;
+		for (size_t k = 0; k < n; k++)
+			if (take_sample(&all[(turns.i + k) % n], turns.i, err))
+				return -1;
 		bench_turns_over(&turns);
-		w->n = turns.n;
+		for (size_t k = 0; k < n; k++)
+			all[k].n = turns.n;
 	}
 	return 0;
 }
 
-static int allocate(struct bench_whole *w, struct ws_err *err)
+/* To be closed in any case. */
+static int open_whole(struct whole *w, const struct ws_bench_opts *opts,
+                      const struct ws_bench_push *b, struct ws_err *err)
 {
-	const unsigned n = w->opts->samples;
-	bool all = (w->total = calloc(n, sizeof *w->total)) &&
-	           (w->supply = calloc(n, sizeof *w->supply)) &&
-	           (w->on_wire = calloc(n, sizeof *w->on_wire)) &&
-	           (w->together = calloc(n, sizeof *w->together));
-	for (int i = 0; all && i < WS_PHASE_COUNT; i++)
-		all = (w->phases[i] = calloc(n, sizeof *w->phases[i])) != NULL;
-	return all ? 0 : ws_oom(err);
-}
-
-/* Its source ends in a GPU's memory. */
-static bool is_from_gpu(const struct ws_push_opts *p)
-{
-	return p->backend == WS_BACKEND_NCCL || p->backend == WS_BACKEND_IPC;
-}
-
-int bench_whole_open(struct bench_whole *w, const struct ws_bench_opts *opts,
-                     const struct ws_bench_push *b, bool keep, struct ws_err *err)
-{
+	const struct ws_push_opts *push = b->push;
 	const struct ws_bench_load load = { .paths = b->paths, .n_paths = b->n_paths,
-		                            .transform = b->push->transform,
-		                            .bucket_size = b->push->bucket_size };
-	const struct ws_bench_gpu gpu = { .device = b->push->gpu };
-	*w = (struct bench_whole){ .opts = opts,
-		                   .what = b,
-		                   .push = *b->push,
-		                   .ready = WS_PUSH_READY_INIT,
-		                   .wire = b->alone };
+		                            .transform = push->transform,
+		                            .bucket_size = push->bucket_size };
+	const struct ws_bench_gpu gpu = { .device = push->gpu };
+	const bool from_gpu = push->backend == WS_BACKEND_NCCL || push->backend == WS_BACKEND_IPC;
+	*w = (struct whole){ .opts = opts, .what = b, .push = *push };
 	w->push.sink = (struct ws_sink){ 0 };
-	w->push.ready = &w->ready;
-	if (allocate(w, err))
+	w->ns[0] = calloc((size_t)TIMES * opts->samples, sizeof *w->ns[0]);
+	if (!w->ns[0])
+		return ws_oom(err);
+	for (int i = 1; i < TIMES; i++)
+		w->ns[i] = w->ns[i - 1] + opts->samples;
+	if (b->alone && (bench_load_open(&w->load, &load, opts->cancel, err) ||
+	                 (from_gpu && bench_feed_open(&w->load, &gpu, push->transform_on, err))))
 		return -1;
-	if (b->alone && bench_load_open(&w->load, &load, opts->cancel, err))
-		return -1;
-	if (b->alone && is_from_gpu(b->push) &&
-	    bench_feed_open(&w->load, &gpu, b->push->transform_on, err))
-		return -1;
-	return keep ? ws_push_open(&w->push, &w->kept, err) : 0;
+	return b->keep ? ws_push_open(&w->push, &w->kept, err) : 0;
 }
 
-void bench_whole_close(struct bench_whole *w)
+static void close_whole(struct whole *w)
 {
-	if (!w->opts)
-		return; /* was never begun */
 	ws_push_close(w->kept);
-	ws_push_ready_free(&w->ready);
 	bench_feed_close(&w->load);
 	bench_load_close(&w->load);
-	free(w->total);
-	free(w->supply);
-	free(w->on_wire);
-	free(w->together);
-	for (int i = 0; i < WS_PHASE_COUNT; i++)
-		free(w->phases[i]);
+	free(w->ns[0]);
+	*w = (struct whole){ 0 };
 }
 
-int ws_bench_push(const struct ws_bench_opts *opts, const struct ws_bench_push *b, bool keep,
+/* ---- one push -------------------------------------------------------------------------------- */
+
+static const char *find_bound(const struct ws_bench_bound *b, const int64_t *phase)
+{
+	const int64_t transfer = phase[WS_PHASE_TRANSFER], apply = phase[WS_PHASE_APPLY];
+	const int64_t verify = phase[WS_PHASE_VERIFY];
+	const int64_t control = b->total_ns - transfer - apply - verify;
+	if (verify > transfer && verify > apply && verify > control)
+		return "verify";
+	if (control > transfer && control > apply)
+		return "control";
+	if (b->supply_ns && b->supply_ns >= b->together_ns / 5 * 4)
+		return "source";
+	return apply > transfer ? "apply" : "wire";
+}
+
+static void conclude(const struct whole *w, struct ws_bench_bound *out)
+{
+	int64_t phases[WS_PHASE_COUNT];
+	for (int i = 0; i < WS_PHASE_COUNT; i++)
+		phases[i] = median(w->ns[i], w->n);
+	*out = (struct ws_bench_bound){ .total_ns = median(w->ns[TOTAL], w->n),
+		                        .supply_ns = median(w->ns[SUPPLY], w->n),
+		                        .together_ns = median(w->ns[TOGETHER], w->n),
+		                        .bytes = w->end.bytes, .wire_bytes = w->end.wire_bytes,
+		                        .buckets = w->end.buckets };
+	out->bound = find_bound(out, phases);
+	out->overlap = out->together_ns > 0 ? (double)out->supply_ns / (double)out->together_ns : 0;
+}
+
+static void report_push(const struct whole *w)
+{
+	struct ws_bench_row row = { .stage = "push", .name = "total", .detail = "",
+		                    .bytes = w->end.bytes, .ns = w->ns[TOTAL], .n = w->n,
+		                    .errors = -1 };
+	bench_tell(w->opts, &row);
+	for (int i = 0; i < WS_PHASE_COUNT; i++) {
+		const bool against = i == WS_PHASE_TRANSFER && w->what->alone;
+		row.name = ws_phase_name((enum ws_phase)i);
+		row.bytes = i == WS_PHASE_TRANSFER ? w->end.bytes : 0;
+		row.ns = w->ns[i];
+		row.against = against ? "its source alone" : NULL;
+		row.against_bytes = w->load.bytes;
+		row.against_ns = w->ns[SUPPLY];
+		if (median(w->ns[i], w->n) > 0)
+			bench_tell(w->opts, &row);
+	}
+	if (!w->what->alone)
+		return;
+	row = (struct ws_bench_row){ .stage = "push", .name = "source", .detail = "alone",
+		                     .bytes = w->load.bytes, .ns = w->ns[SUPPLY], .n = w->n,
+		                     .errors = -1 };
+	bench_tell(w->opts, &row);
+}
+
+int ws_bench_push(const struct ws_bench_opts *opts, const struct ws_bench_push *b,
                   struct ws_bench_bound *out, struct ws_err *err)
 {
-	struct bench_whole w;
-	int rc = bench_whole_open(&w, opts, b, keep, err);
+	struct whole w;
+	int rc = open_whole(&w, opts, b, err);
 	if (!rc)
-		rc = take_all(&w, err);
+		rc = take_turns("push", &w, 1, err);
 	*out = (struct ws_bench_bound){ 0 };
 	if (w.n) {
-		bench_whole_conclude(&w, out);
-		bench_whole_tell(&w);
+		conclude(&w, out);
+		report_push(&w);
 	}
-	bench_whole_close(&w);
+	close_whole(&w);
+	return rc;
+}
+
+/* ---- sweep ----------------------------------------------------------------------------------- */
+
+/* In at least one of four turns it was no slower. */
+static bool is_alike(const struct whole *w, const struct whole *best)
+{
+	const size_t n = w->n < best->n ? w->n : best->n;
+	size_t faster = 0;
+	for (size_t i = 0; i < n; i++)
+		faster += w->ns[TOTAL][i] <= best->ns[TOTAL][i];
+	return w->n && 4 * faster >= n;
+}
+
+/* The fastest, or NULL where nothing was measured. */
+static const struct whole *compare_ways(const struct whole *all, size_t n,
+                                        struct ws_bench_standing *out)
+{
+	size_t best = n;
+	for (size_t k = 0; k < n; k++) {
+		out[k] = (struct ws_bench_standing){ .total_ns = median(all[k].ns[TOTAL], all[k].n) };
+		if (all[k].n && (best == n || out[k].total_ns < out[best].total_ns))
+			best = k;
+	}
+	if (best == n)
+		return NULL;
+	out[best].fastest = true;
+	for (size_t k = 0; k < n; k++)
+		out[k].alike = is_alike(&all[k], &all[best]);
+	return &all[best];
+}
+
+static void report_way(const struct ws_bench_way *way, const struct whole *w,
+                       const struct whole *best)
+{
+	struct ws_bench_row row = { .stage = "sweep", .name = way->name, .detail = way->detail,
+		                    .bytes = w->end.bytes, .ns = w->ns[TOTAL], .n = w->n,
+		                    .errors = -1 };
+	if (!w->what->keep && w != best) { /* times: some ways make fewer bytes of the source */
+		row.against = "the fastest";
+		row.against_ns = best->ns[TOTAL];
+	}
+	if (w->n)
+		bench_tell(w->opts, &row);
+}
+
+static int measure_ways(const struct ws_bench_opts *opts, const struct ws_bench_sweep *s,
+                        struct ws_bench_push *push, struct whole *all, struct ws_err *err)
+{
+	int rc = 0;
+	for (size_t k = 0; k < s->n_ways && !rc; k++) {
+		push[k] = (struct ws_bench_push){ .push = s->ways[k].push, .paths = s->paths,
+			                          .n_paths = s->n_paths, .keep = s->keep };
+		rc = open_whole(&all[k], opts, &push[k], err);
+		/* Servers that keep a group refuse the next one, so one way follows the other. */
+		if (!rc && s->keep)
+			rc = take_turns(s->ways[k].name, &all[k], 1, err);
+		if (s->keep) {
+			ws_push_close(all[k].kept);
+			all[k].kept = NULL;
+		}
+	}
+	return rc || s->keep ? rc : take_turns("sweep", all, s->n_ways, err);
+}
+
+int ws_bench_sweep(const struct ws_bench_opts *opts, const struct ws_bench_sweep *s,
+                   struct ws_bench_standing *out, struct ws_err *err)
+{
+	struct whole *all = calloc(s->n_ways, sizeof *all);
+	struct ws_bench_push *push = calloc(s->n_ways, sizeof *push);
+	const int rc = all && push ? measure_ways(opts, s, push, all, err) : ws_oom(err);
+	const struct whole *best = all ? compare_ways(all, s->n_ways, out) : NULL;
+	for (size_t k = 0; best && k < s->n_ways; k++)
+		report_way(&s->ways[k], &all[k], best);
+	for (size_t k = 0; all && k < s->n_ways; k++)
+		close_whole(&all[k]);
+	free(all);
+	free(push);
 	return rc;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push.c - the life of a push: phases in order, and what is owed to the endpoints when one fails.
  * Clean-up has deadlines of its own, because the run's may be what has passed. */
-#include "push_ready.h"
+#include "push_protocol.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,8 +63,6 @@ static int get_ready(struct ws_push *p, const struct ws_push_source *s, struct w
 /* The group, until bytes may go. */
 static int form_group(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
-	if (push_ready_make(p, err))
-		return -1;
 	push_enter(p, WS_PHASE_INIT);
 	if (push_check_ranks_files(p, err) || push_name_group(p, err) ||
 	    push_record_begin(p, s, err))

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_transfer.c - buckets one after the other, by whatever protocol: while one moves, the
  * transport is told of the next, so that what can be fetched is. */
-#include "push_ready.h"
-
-#include <stdlib.h>
+#include "push_protocol.h"
 
 /* Who sends from a GPU makes there what he can, unless he was told not to. */
 static bool makes_here(void *ctx, const struct ws_formula_out *f)
@@ -38,9 +36,6 @@ static int open_bucket(struct ws_push *p, size_t b, struct push_bucket *k, struc
 	*k = (struct push_bucket){ .b = b, .last = b + 1 == p->from.plan->n_buckets };
 	const enum ws_push_flush when = push_flush_when(p);
 	k->flush = when == WS_FLUSH_EVERY || (when == WS_FLUSH_LAST && k->last);
-	k->ready = push_is_ready(p);
-	if (k->ready)
-		return push_ready_bucket(p, b, &k->payloads, &k->n_payloads, err);
 	if (open_payloads(p, b, k, err))
 		return -1;
 	return p->checks.hashes.begun && p->checks.hashes.but_made ?
@@ -50,10 +45,7 @@ static int open_bucket(struct ws_push *p, size_t b, struct push_bucket *k, struc
 
 static void close_bucket(struct push_bucket *k)
 {
-	if (k->ready)
-		free(k->payloads);
-	else
-		ws_plan_payloads_free(k->payloads, k->n_payloads);
+	ws_plan_payloads_free(k->payloads, k->n_payloads);
 	*k = (struct push_bucket){ 0 };
 }
 

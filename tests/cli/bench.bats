@@ -137,10 +137,8 @@ total = rows.pop("total")
 phases = [rows[k]["ns"] for k in ("transfer", "apply") if k in rows] # what a source hides behind
 together = [sum(ns) for ns in zip(*phases)]
 assert bound["together_ns"] == int(statistics.median(together)), (bound, together)
-pairs = sorted(max(parts) / whole for *parts, whole in zip(alone["source"], alone["wire"], together))
-assert abs(bound["efficiency"] - statistics.median(pairs)) < 1e-6 * pairs[-1], (bound, pairs)
-assert [bound["supply_ns"], bound["wire_ns"]] == [int(statistics.median(alone[k])) for k in ("source", "wire")], bound
-assert bound["why_no_wire"] is None, bound
+assert bound["supply_ns"] == int(statistics.median(alone["source"])), bound
+assert abs(bound["overlap"] - bound["supply_ns"] / bound["together_ns"]) < 1e-6, bound
 for i, whole in enumerate(total["ns"]):
     parts = sum(r["ns"][i] for r in rows.values())
     assert 0.9 * whole <= parts <= whole + 1, (i, parts, whole)' <<<"$out"
@@ -149,28 +147,7 @@ for i, whole in enumerate(total["ns"]):
 	expect_status 0
 	figures
 	[ "$(json '[l["against"] for l in lines if l.get("name") == "transfer"]')" = "[None]" ] || explain "nothing to hold it against"
-	[ "$(json '[(l["supply_ns"], l["wire_ns"], l["efficiency"]) for l in lines if l["type"] == "bound"]')" = "[(0, 0, 0)]" ]
-}
-
-@test "push: the wire alone carries the very weights, by every format, and where it cannot be had says why" {
-	llama m
-	endpoint e --keep memory
-	for how in "--load-format none" "--load-format flattened_bucket --bucket-size 64KiB" "--backend tensor" "--keep-group"; do
-		# shellcheck disable=SC2086
-		try wsync-bench push m -e "$url" $how --samples 2 --warmup 0 --json # the last of them is the wire alone
-		expect_status 0
-		[ "$(json '[l["wire_ns"] > 0 for l in lines if l["type"] == "bound"]')" = "[True]" ] || explain "$how"
-		try wsync-verify weights m -e "$url"
-		expect_status 0
-	done
-	xargs -a m.names -d '\n' /usr/bin/python3 "$repo/tests/peers/mkst.py" --holes m/model.safetensors # zeros
-	try wsync-bench push m --quantize fp8 --block-size 32x32 --keep memory --verify hash --samples 1 --json
-	expect_status 0
-	[ "$(json '[(l["wire_ns"], l["why_no_wire"]) for l in lines if l["type"] == "bound"]')" = \
-		"[(0, 'what is made is hashed while it is sent')]" ] || explain "the wire"
-	try wsync-bench push m --backend disk --samples 1
-	expect_status 0
-	out_has "the wire alone was not measured: the servers read files themselves"
+	[ "$(json '[(l["supply_ns"], l["overlap"]) for l in lines if l["type"] == "bound"]')" = "[(0, 0)]" ]
 }
 
 @test "what cannot be measured has no heading" {

@@ -144,10 +144,15 @@ int ws_bench_load(const struct ws_bench_opts *opts, const struct ws_bench_load *
 
 /* ---- control: requests ---- */
 
-/* A request that changes nothing, to one endpoint and to all of them at once, on connections
- * that are kept and on new ones. */
-int ws_bench_control(const struct ws_bench_opts *opts, const char *const *urls, size_t n,
-                     const char *api_key, const char *ca_file, int64_t timeout_ns,
+struct ws_bench_control {
+	const char *const *urls;
+	size_t n;
+	const char *api_key, *ca_file; /* NULL: none; the system's */
+	int64_t timeout_ns;            /* of one request */
+};
+/* A request that changes nothing, to the first endpoint and to all of them at once: on kept
+ * connections, to the first on new ones too. */
+int ws_bench_control(const struct ws_bench_opts *opts, const struct ws_bench_control *what,
                      struct ws_err *err);
 
 /* ---- transport: broadcasts between processes that do nothing else ---- */
@@ -195,34 +200,26 @@ int ws_bench_receive(const struct ws_bench_receive *what, struct ws_err *err);
 
 /* ---- push: the whole job ---- */
 
-/* What bounds a transfer. Its parts are measured alone and all of it together, in turns: the
- * source, which is reading and making the tensors; and the wire, which is the transfer and apply
- * of a push of the same plan whose bytes were made before and lie in memory. */
 struct ws_bench_push {
 	const struct ws_push_opts *push; /* its sink is not used */
 	const char *const *paths;
 	size_t n_paths;
-	bool alone;                /* measure the parts too, for the efficiency */
+	bool alone; /* in turns with the pushes, measure the source alone too */
+	bool keep;  /* one group for all samples, as wsync-push --stdin keeps it */
 };
 struct ws_bench_bound {
-	int64_t supply_ns;         /* reading and making the tensors alone; 0: not measured */
-	int64_t wire_ns;           /* the wire alone; 0: not measured, */
-	const char *why_no_wire;   /* and why; NULL: nobody wanted it */
-	int64_t together_ns;       /* transfer and apply of the whole jobs */
-	/* Of each turn the longer part over transfer and apply: 1 where the other hides behind
-	 * it wholly. A median of 0: not measured. */
-	struct ws_bench_ratio efficiency;
-	int64_t phase_ns[WS_PHASE_COUNT]; /* medians of whole jobs */
-	int64_t total_ns;
+	int64_t total_ns;    /* medians: of whole pushes, */
+	int64_t supply_ns;   /* of reading and making the tensors alone; 0: not measured */
+	int64_t together_ns; /* and of transfer and apply of whole pushes */
 	uint64_t bytes, wire_bytes;
 	size_t buckets;
-	const char *bound; /* "source", "wire", "apply", "verify", "control": what took longest;
-	                    * NULL: nothing was measured */
-	double overlap;            /* supply_ns over together_ns; 0: unknown */
+	/* The phase that takes longest: "source", "wire", "apply", "verify" or "control"; NULL:
+	 * nothing was measured. */
+	const char *bound;
+	double overlap;      /* supply_ns over together_ns; 0: unknown */
 };
-/* Rows: total, each phase, each part alone. The group is made anew for each sample unless the push
- * keeps it (stdin of wsync-push): keep. */
-int ws_bench_push(const struct ws_bench_opts *opts, const struct ws_bench_push *b, bool keep,
+/* Rows: total, each phase, and the source alone. */
+int ws_bench_push(const struct ws_bench_opts *opts, const struct ws_bench_push *b,
                   struct ws_bench_bound *out, struct ws_err *err);
 
 /* ---- sweep: one push in several ways ---- */
@@ -231,17 +228,22 @@ struct ws_bench_way {
 	const char *name, *detail;       /* of its row */
 	const struct ws_push_opts *push; /* its sink is not used */
 };
-struct ws_bench_standing {
-	int64_t total_ns; /* median; 0: it was not measured */
-	bool fastest;     /* one of them: its median is the least */
-	bool alike;       /* in one turn of four or more it was no slower than that one */
+struct ws_bench_sweep {
+	const struct ws_bench_way *ways;
+	size_t n_ways;
+	const char *const *paths;
+	size_t n_paths;
+	/* A group stays for all pushes of a way: one way after the other, and no ratios. */
+	bool keep;
 };
-/* A row for each way, once all are measured: they go in turns, each compared with the fastest of
- * them. With keep a group stays for all jobs of a way, so that one way comes after the other,
- * and nothing is compared with anything. */
-int ws_bench_sweep(const struct ws_bench_opts *opts, const struct ws_bench_way *ways, size_t n,
-                   const char *const *paths, size_t n_paths, bool keep,
-                   struct ws_bench_standing *out /* [n] */, struct ws_err *err);
+struct ws_bench_standing {
+	int64_t total_ns; /* median; 0: not measured */
+	bool fastest;     /* its median is the least */
+	bool alike;       /* in at least one of four turns it was no slower than the fastest */
+};
+/* A row for each way, once all are measured: in turns, each compared with the fastest. */
+int ws_bench_sweep(const struct ws_bench_opts *opts, const struct ws_bench_sweep *s,
+                   struct ws_bench_standing *out /* [n_ways] */, struct ws_err *err);
 
 /* ---- plan: on paper ---- */
 

@@ -18,7 +18,6 @@ struct push_bucket {
 	bool flush;
 	struct ws_payload *payloads;
 	size_t n_payloads;
-	bool ready; /* they are of push_ready.c */
 };
 
 /* Of the functions all but takes and bucket may be NULL: nothing to do. */
