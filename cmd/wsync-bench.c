@@ -51,8 +51,6 @@ static const struct opt opts[] = {
 	OPT_PROGRESS(&cfg.common),
 	OPT_FLAG(0, "csv", &cfg.csv,
 	         "print comma-separated values instead of a table", .basic = true),
-	OPT_STRING(0, "plot", "FILE", &cfg.plot,
-	           "plot the rows into FILE.svg or FILE.png", .basic = true),
 	OPT_GROUP_FOR("Time per measurement", "kernels load control push sweep"),
 	OPT_DURATION(0, "time", &cfg.most_ns,
 	             "start no more samples of a measurement after this time (no limit)"),
@@ -156,16 +154,22 @@ static const struct opt opts[] = {
 	OPT_END,
 };
 
+static const struct opt_gone gone[] = {
+	{ "plot", "was removed: plot what --csv prints" },
+	{ NULL, NULL },
+};
+
 static const struct opt_program program = {
 	.name = "wsync-bench",
 	.args = "COMMAND [ARGUMENT]...",
 	.summary = "Measure the stages of a push and whole pushes, and find what bounds them.",
 	.examples = { "wsync-bench transport --receivers 4 --check",
 	              "wsync-bench push --model qwen3-0.6b --local 2",
-	              "wsync-bench sweep ckpt/ -e gpu7:30000 --plot sweep.svg",
+	              "wsync-bench sweep ckpt/ -e gpu7:30000 --csv",
 	              "wsync-bench plan --model qwen3-235b-a22b --endpoints 8 --link 400Gb" },
 	.commands = commands,
 	.opts = opts,
+	.gone = gone,
 };
 
 static int check_usage(const struct opt_args *args)
@@ -191,9 +195,7 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 {
 	struct bench_job job = { .cfg = &cfg, .ui = ui, .report = { .ui = ui, .cfg = &cfg } };
 	outlet_never_wait(); /* its endpoints end with it */
-	/* What was measured before it failed, or was interrupted, is worth its plot. */
-	if (!cfg.plot || plot_check(cfg.plot, err) == 0)
-		report_end(&job.report, args->command->run(&job, args, err) == 0 ? err : NULL);
+	report_end(&job.report, args->command->run(&job, args, err) == 0 ? err : NULL);
 	struct ws_jw *w = ui_end_open(ui, err);
 	if (w) {
 		ws_jw_uint(w, "measures", job.report.n);

@@ -10,7 +10,7 @@ if [ "${1-}" = -n ]; then show=1; shift; fi
 what=${1:-check}
 build=(gcc libc6-dev make pkg-config libcurl4-openssl-dev libcjson-dev libxxhash-dev libmicrohttpd-dev)
 check=(g++ clang libcmocka-dev bats perl scdoc man-db python3 python3-torch python3-numpy curl
-       mmdebstrap uidmap procps iproute2 openssl mandoc bash-completion zsh fish gnuplot-nox shellcheck
+       mmdebstrap uidmap procps iproute2 openssl mandoc bash-completion zsh fish shellcheck
        codespell)
 gpu=(libcmocka-dev python3)
 case $what in

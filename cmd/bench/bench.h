@@ -17,7 +17,7 @@ struct bench_config {
 	struct transforming transforming;
 	struct pushing pushing;
 	struct opt_list endpoints;
-	const char *pool, *model, *plot, *listen, *join, *host;
+	const char *pool, *model, *listen, *join, *host;
 	uint64_t samples, warmups;
 	/* for one measurement; WS_FOREVER: as long as it takes */
 	int64_t most_ns;
@@ -70,8 +70,8 @@ void report_begin(struct report *r, const char *const *definitions);
 void report_open(void *report); /* of a ws_bench_sink: tells that, and on what, once */
 void report_row(void *report, const struct ws_bench_row *row); /* of a ws_bench_sink */
 void report_turn(void *report, const char *name, unsigned done, unsigned of); /* likewise */
-/* How near the best of them comes to what is possible, which are not to be trusted, the plot,
- * and whether bytes were wrong. */
+/* How near the best of them comes to what is possible, which are not to be trusted, and whether
+ * bytes were wrong. */
 int report_end(struct report *r, struct ws_err *err);
 void report_free(struct report *r);
 double report_rate(uint64_t bytes, int64_t ns); /* in bytes per second; 0: no time */
@@ -84,11 +84,6 @@ void report_label(const struct report_row *k, char *label, size_t n);
 
 /* ---- machine.c ---- */
 void report_machine(struct report *r);
-
-/* ---- plot.c ---- */
-/* Draws the rows with gnuplot; the file's name ends in .svg or .png. */
-int plot_rows(const struct report *r, const char *path, struct ws_err *err);
-int plot_check(const char *path, struct ws_err *err); /* could it be drawn? */
 
 /* ---- local.c: processes of our own on the loopback interface, wsync-endpoint or receivers ---- */
 

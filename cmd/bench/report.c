@@ -217,8 +217,6 @@ static int end_rows(struct report *r, struct ws_err *err)
 {
 	if (r->failed)
 		return ws_oom(err);
-	if (r->cfg->plot && plot_rows(r, r->cfg->plot, err))
-		return -1;
 	if (r->errors)
 		return ws_err_set(err, WS_EMISMATCH, "%lld bytes were wrong", (long long)r->errors);
 	return 0;

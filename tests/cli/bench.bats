@@ -276,7 +276,7 @@ assert len(rows) == 2 and all(" 200 " in l for l in rows), rows'
 	! grep -q p99 <<<"$out" || explain "p99 of 3"
 }
 
-@test "comma-separated values, and a plot" {
+@test "comma-separated values" {
 	try wsync-bench transport --samples 2 --max-size 4MiB --csv
 	expect_status 0
 	[ "$(wc -l <<<"$out")" = 3 ] || explain "a header and two rows"
@@ -287,27 +287,9 @@ assert all(float(r["ratio"]) > 0 and None not in r for r in rows), rows
 assert all(abs(float(r["rate"]) - 1e9 * int(r["bytes"]) / int(r["median_ns"])) < 1 for r in rows), rows' <<<"$out"
 	try wsync-bench transport --samples 1 --csv --json
 	expect_status 2
-	try wsync-bench transport --samples 1 --plot rows.pdf
+	try wsync-bench transport --plot rows.svg
 	expect_status 2
-	try env PATH="$bin" wsync-bench transport --samples 1 --plot rows.svg
-	expect_status 8
-	err_has "gnuplot is not installed"
-	command -v gnuplot >/dev/null || skip "no gnuplot"
-	try wsync-bench transport --samples 1 --max-size 4MiB --plot rows.svg
-	expect_status 0
-	grep -q "<svg" rows.svg
-	try wsync-bench kernels --samples 1 --size 1MiB --plot rows.png
-	expect_status 0
-	[ "$(head -c 4 rows.png | tail -c 3)" = PNG ]
-	llama m
-	for what in control "push m" "sweep m --buckets 64KiB --buckets 1MiB" "load m"; do
-		rm rows.svg
-		# shellcheck disable=SC2086
-		try wsync-bench $what --samples 2 --plot rows.svg
-		expect_status 0
-		[ "$err" = "" ] || explain "gnuplot has nothing to say"
-		grep -q "wsync-bench ${what%% *}" rows.svg || explain "$what"
-	done
+	err_has "--plot: was removed: plot what --csv prints"
 }
 
 @test "usage: what does not go together, and what is missing" {
