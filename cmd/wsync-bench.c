@@ -175,6 +175,9 @@ static const struct opt_program program = {
 static int check_usage(const struct opt_args *args)
 {
 	(void)args;
+	if (cfg.on && cfg.check)
+		return opt_usage(&program,
+		                 "--check: not with --on gpu (make check-gpu checks a GPU's kernels)");
 	if (cfg.csv && cfg.common.json)
 		return opt_usage(&program, "either --csv or --json, not both");
 	if (cfg.join && (cfg.listen || cfg.remote || cfg.receivers))

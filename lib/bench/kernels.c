@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels.c - what a push does to numbers, against memcpy. Bytes are those that must move: each
- * that is read or written, once; so a copy moves twice its size.
+/* kernels.c - times what a push does to numbers on the CPU, against memcpy. Bytes are those that
+ * must move: each that is read or written, once; so a copy moves twice its size.
  *
- * Input, output and the copy are touched before the first sample, so that no page
- * is faulted in within one. */
+ * Input, output and the copy are touched before the first sample, so that no sample faults in a
+ * page. */
+#include "fp8.h"
 #include "hash.h"
-#include "matrix.h"
+#include "lowrank.h"
 #include "samples.h"
 #include "unpack_core.h"
 
@@ -13,264 +14,250 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANK = 16 };
+enum { RANK = 16, BAND = 128, TABLE = 4096, B = BENCH_BLOCK, CELLS = BAND * BENCH_COLS };
 
 struct kernels {
-	struct bench_matrix m;
-	size_t bytes;      /* of the matrix */
+	uint16_t *x;       /* the weights: BENCH_COLS columns of bf16 */
+	int64_t rows;
+	size_t count;      /* numbers */
 	char *copy;
-	uint8_t *out;      /* what a kernel makes, at most 4 bytes for each number */
+	uint8_t *out;      /* at most 4 bytes for each number */
 	uint8_t *expected; /* check: the same by plain C */
-	float *scales, *a, *b;
-	struct ws_fp8_rule rule;
-	enum ws_lora_rounding rounding;
+	float *scales, *a, *b, *w, *delta; /* w, delta: of a band of rows */
+	const struct ws_unpack_kernels *unpack;
+	const struct kernel *at;
 	uint64_t hash;
 };
 
+/* ---- weights --------------------------------------------------------------------------------- */
+
+static uint64_t draw(uint64_t *state)
+{
+	return *state = *state * 6364136223846793005u + 1442695040888963407u;
+}
+
+static double draw_uniform(uint64_t *state)
+{
+	return (double)(draw(state) >> 40) / (1 << 24) - 0.5;
+}
+
+void bench_fill_floats(float *x, size_t n)
+{
+	uint64_t state = 2;
+	for (size_t i = 0; i < n; i++)
+		x[i] = (float)(draw_uniform(&state) * 0.01);
+}
+
+/* Numbers from a table that is nearly normal, with a standard deviation of 0.02 as weights have:
+ * rounding and clamping take their usual paths. */
+uint16_t *bench_weights(uint64_t size, int64_t *rows, struct ws_err *err)
+{
+	uint16_t normal[TABLE];
+	uint64_t state = 1;
+	*rows = (int64_t)(size / (2 * BENCH_COLS));
+	*rows = *rows < BAND ? BAND : *rows;
+	const size_t n = (size_t)*rows * BENCH_COLS;
+	uint16_t *x = size >> 40 ? NULL : malloc(n * sizeof *x);
+	if (!x) {
+		ws_err_set(err, WS_ESYSTEM, "out of memory for kernels of %llu MiB",
+		           (unsigned long long)(size >> 20));
+		return NULL;
+	}
+	for (int i = 0; i < TABLE; i++) {
+		float sum = 0;
+		uint32_t bits;
+		for (int k = 0; k < 12; k++)
+			sum += (float)(draw_uniform(&state) * 0.02);
+		memcpy(&bits, &sum, sizeof bits);
+		normal[i] = (uint16_t)(bits >> 16);
+	}
+	for (size_t i = 0; i < n; i++)
+		x[i] = normal[draw(&state) >> 52];
+	return x;
+}
+
 static void close_kernels(struct kernels *k)
 {
-	bench_matrix_close(&k->m);
-	free(k->copy);
-	free(k->out);
-	free(k->expected);
-	free(k->scales);
-	free(k->a);
-	free(k->b);
+	void *const all[] = { k->x, k->copy, k->out, k->expected, k->scales, k->a, k->b, k->w,
+		              k->delta };
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+		free(all[i]);
 }
 
 static int open_kernels(struct kernels *k, uint64_t size, struct ws_err *err)
 {
-	*k = (struct kernels){ 0 };
-	if (bench_matrix_open(&k->m, size, err))
+	k->x = bench_weights(size, &k->rows, err);
+	if (!k->x)
 		return -1;
-	k->bytes = 2 * k->m.count;
-	const size_t n_scales = (k->m.count + (size_t)BENCH_BAND * BENCH_COLS) / BENCH_NIBBLES;
-	k->copy = malloc(k->bytes);
-	k->out = malloc(2 * k->bytes);
-	k->expected = malloc(2 * k->bytes);
+	k->count = (size_t)k->rows * BENCH_COLS;
+	k->unpack = ws_unpack_kernels();
+	const size_t n_scales = k->count / BENCH_NIBBLES + CELLS, n_b = (size_t)k->rows * RANK;
+	k->copy = malloc(2 * k->count);
+	k->out = malloc(4 * k->count);
+	k->expected = malloc(4 * k->count);
 	k->scales = malloc(n_scales * sizeof *k->scales);
 	k->a = malloc((size_t)RANK * BENCH_COLS * sizeof *k->a);
-	k->b = malloc((size_t)k->m.rows * RANK * sizeof *k->b);
-	if (!k->copy || !k->out || !k->expected || !k->scales || !k->a || !k->b)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory for kernels of %zu MiB",
-		                  k->bytes >> 20);
-	memset(k->copy, 1, k->bytes);
-	memset(k->out, 1, 2 * k->bytes);
-	memset(k->expected, 1, 2 * k->bytes);
+	k->b = malloc(n_b * sizeof *k->b);
+	k->w = malloc(CELLS * sizeof *k->w);
+	k->delta = malloc(CELLS * sizeof *k->delta);
+	if (!k->copy || !k->out || !k->expected || !k->scales || !k->a || !k->b || !k->w ||
+	    !k->delta)
+		return ws_oom(err);
+	memset(k->copy, 1, 2 * k->count);
+	memset(k->out, 1, 4 * k->count);
+	memset(k->expected, 1, 4 * k->count);
 	bench_fill_floats(k->a, (size_t)RANK * BENCH_COLS);
-	bench_fill_floats(k->b, (size_t)k->m.rows * RANK);
+	bench_fill_floats(k->b, n_b);
 	for (size_t i = 0; i < n_scales; i++)
 		k->scales[i] = 0.01f;
 	return 0;
 }
 
-/* ---- what is timed --------------------------------------------------------------------------- */
+/* ---- the kernels ----------------------------------------------------------------------------- */
 
-/* Nobody reads the result, and a compiler must not know that. */
+struct kernel {
+	const char *name;
+	int (*run)(struct kernels *k, struct ws_err *err);
+	const char *(*level)(void); /* NULL: there is one version */
+	/* bytes for each number: read, in halves; and made, 0: no bytes that could be checked */
+	unsigned reads, makes;
+	struct ws_fp8_rule rule;
+	bool two_step;
+};
+
+static int run_hash(struct kernels *k, struct ws_err *err)
+{
+	(void)err;
+	k->hash = ws_hash64(k->x, 2 * k->count);
+	return 0;
+}
+
+/* A band of rows at a time, as in a push. */
+static int run_fp8(struct kernels *k, struct ws_err *err)
+{
+	const struct ws_fp8_rule *rule = &k->at->rule;
+	struct ws_fp8_bad bad;
+	for (int64_t row = 0; row < k->rows; row += B) {
+		const int64_t rows = k->rows - row < B ? k->rows - row : B;
+		const uint16_t *x = k->x + row * BENCH_COLS;
+		float *const scales = k->scales + row / B * (BENCH_COLS / B);
+		if (!ws_fp8_scales_bf16(rule, x, BENCH_COLS, rows, BENCH_COLS, scales, &bad))
+			return ws_err_set(err, WS_EDATA, "%s: the weights hold a NaN or Inf",
+			                  k->at->name);
+		ws_fp8_codes_bf16(rule, x, BENCH_COLS, rows, BENCH_COLS, scales,
+		                  k->out + row * BENCH_COLS, BENCH_COLS);
+	}
+	return 0;
+}
+
+static int run_merge(struct kernels *k, struct ws_err *err)
+{
+	(void)err;
+	const struct ws_lowrank l = { k->a, k->b, RANK, BENCH_COLS, 2.0f };
+	uint16_t *const out = (uint16_t *)(void *)k->out;
+	float max_delta, max_w;
+	for (int64_t row = 0; row < k->rows; row += BAND) {
+		const int64_t rows = k->rows - row < BAND ? k->rows - row : BAND;
+		const size_t at = (size_t)row * BENCH_COLS;
+		k->unpack->widen_bf16((const uint8_t *)(k->x + at), (size_t)rows * BENCH_COLS,
+		                      k->w);
+		ws_lowrank_tile(&l, row, rows, 0, BENCH_COLS, k->delta, BENCH_COLS);
+		ws_merge_bf16(k->w, BENCH_COLS, k->delta, BENCH_COLS, rows, BENCH_COLS,
+		              k->at->two_step, out + at, BENCH_COLS, &max_delta, &max_w);
+	}
+	return 0;
+}
+
+/* Codes of 4 bits to fp32, one scale for 64 of them. */
+static int run_unpack(struct kernels *k, struct ws_err *err)
+{
+	(void)err;
+	float levels[16];
+	for (int i = 0; i < 16; i++)
+		levels[i] = (float)(i - 8) / 8;
+	const struct ws_nibbles s = { .codes = (const uint8_t *)k->x, .high_first = true,
+		                      .levels = levels, .scales = k->scales,
+		                      .block = BENCH_NIBBLES };
+	k->unpack->nibbles(&s, 0, (int64_t)k->count, (float *)(void *)k->out);
+	return 0;
+}
+
+static const char *unpack_level(void)
+{
+	return ws_unpack_kernels()->level;
+}
+
+static const struct kernel table[] = {
+	{ "hash xxh3-64", run_hash, NULL, 4, 0, { 0 }, false },
+	{ "fp8 128x128 xorl", run_fp8, ws_fp8_level, 4, 1, { WS_SCALE_XORL, false, B, B }, false },
+	{ "fp8 128x128 slime", run_fp8, ws_fp8_level, 4, 1, { WS_SCALE_SLIME, false, B, B }, false },
+	{ "fp8 128x128 ue8m0", run_fp8, ws_fp8_level, 4, 1, { WS_SCALE_XORL, true, B, B }, false },
+	{ "lora rank 16 fold", run_merge, ws_lowrank_level, 4, 2, { 0 }, false },
+	{ "lora rank 16 two-step", run_merge, ws_lowrank_level, 4, 2, { 0 }, true },
+	{ "unpack 4 bits", run_unpack, unpack_level, 1, 4, { 0 }, false },
+};
+
+/* ---- time and check -------------------------------------------------------------------------- */
+
+/* Nothing reads the result, and the compiler must not know. */
 static void keep(const void *p)
 {
 	__asm__ volatile("" : : "r"(p) : "memory");
 }
 
-static int copy(void *ctx, int64_t *ns, struct ws_err *err)
+static int time_copy(void *ctx, int64_t *ns, struct ws_err *err)
 {
 	(void)ns;
 	(void)err;
 	struct kernels *k = ctx;
-	memcpy(k->copy, k->m.x, k->bytes);
+	memcpy(k->copy, k->x, 2 * k->count);
 	keep(k->copy);
 	return 0;
 }
 
-static int hash(void *ctx, int64_t *ns, struct ws_err *err)
-{
-	(void)ns;
-	(void)err;
-	struct kernels *k = ctx;
-	k->hash = ws_hash64(k->m.x, k->bytes);
-	keep(&k->hash);
-	return 0;
-}
-
-static int quantize(void *ctx, int64_t *ns, struct ws_err *err)
+static int time_kernel(void *ctx, int64_t *ns, struct ws_err *err)
 {
 	(void)ns;
 	struct kernels *k = ctx;
-	const int rc = bench_fp8_blocks(&k->m, &k->rule, k->out, k->scales, err);
-	keep(k->out);
+	const int rc = k->at->run(k, err);
+	keep(k);
 	return rc;
 }
 
-static int quantize_tensor(void *ctx, int64_t *ns, struct ws_err *err)
+/* Runs it once more without SIMD, and counts the bytes that differ. */
+static int check_kernel(void *ctx, int64_t *errors, struct ws_err *err)
 {
-	(void)ns;
-	struct kernels *k = ctx;
-	const int rc = bench_fp8_whole(&k->m, &k->rule, k->out, k->scales, err);
-	keep(k->out);
-	return rc;
-}
-
-static int merge(void *ctx, int64_t *ns, struct ws_err *err)
-{
-	(void)ns;
-	(void)err;
-	struct kernels *k = ctx;
-	const struct ws_lowrank l = { k->a, k->b, RANK, BENCH_COLS, 2.0f };
-	bench_merge(&k->m, &l, k->rounding == WS_LORA_TWO_STEP, (uint16_t *)(void *)k->out);
-	keep(k->out);
-	return 0;
-}
-
-/* Codes of 4 bits to fp32, a scale for every 64 of them: a quarter of the bytes are input. */
-static void unpack_with(const struct ws_unpack_kernels *with, const struct kernels *k, uint8_t *out)
-{
-	float levels[16];
-	for (int i = 0; i < 16; i++)
-		levels[i] = (float)(i - 8) / 8;
-	const struct ws_nibbles s = { .codes = (const uint8_t *)k->m.x,
-		                      .high_first = true,
-		                      .levels = levels,
-		                      .scales = k->scales,
-		                      .block = BENCH_NIBBLES };
-	with->nibbles(&s, 0, (int64_t)k->m.count, (float *)(void *)out);
-}
-
-static int unpack(void *ctx, int64_t *ns, struct ws_err *err)
-{
-	(void)ns;
-	(void)err;
-	struct kernels *k = ctx;
-	unpack_with(ws_unpack_kernels(), k, k->out);
-	keep(k->out);
-	return 0;
-}
-
-/* ---- checks: the same by plain C ------------------------------------------------------------- */
-
-static int64_t count_differences(const struct kernels *k, size_t n)
-{
-	int64_t wrong = 0;
-	for (size_t i = 0; i < n; i++)
-		wrong += k->out[i] != k->expected[i];
-	return wrong;
-}
-
-/* run once more without SIMD; n bytes of its result count. */
-static int against_plain(struct kernels *k, int (*run)(void *, int64_t *, struct ws_err *),
-                         size_t n, int64_t *errors, struct ws_err *err)
-{
+	struct kernels *k = ctx, plain = *k;
 	char fp8[16], lowrank[16];
 	snprintf(fp8, sizeof fp8, "%s", ws_fp8_level());
 	snprintf(lowrank, sizeof lowrank, "%s", ws_lowrank_level());
-	uint8_t *const made = k->out;
 	ws_fp8_set_level("scalar");
 	ws_lowrank_set_level("scalar");
-	k->out = k->expected;
-	const int rc = run(k, NULL, err);
-	k->expected = k->out;
-	k->out = made;
+	plain.out = k->expected;
+	plain.unpack = &ws_unpack_scalar;
+	const int rc = k->at->run(&plain, err);
 	ws_fp8_set_level(fp8);
 	ws_lowrank_set_level(lowrank);
-	*errors = rc ? -1 : count_differences(k, n);
+	*errors = 0;
+	for (size_t i = 0; i < k->at->makes * k->count; i++)
+		*errors += k->out[i] != k->expected[i];
 	return rc;
-}
-
-static int check_quantize(void *ctx, int64_t *errors, struct ws_err *err)
-{
-	struct kernels *k = ctx;
-	return against_plain(k, quantize, k->m.count, errors, err);
-}
-
-static int check_quantize_tensor(void *ctx, int64_t *errors, struct ws_err *err)
-{
-	struct kernels *k = ctx;
-	return against_plain(k, quantize_tensor, k->m.count, errors, err);
-}
-
-static int check_merge(void *ctx, int64_t *errors, struct ws_err *err)
-{
-	struct kernels *k = ctx;
-	return against_plain(k, merge, k->bytes, errors, err);
-}
-
-static int check_unpack(void *ctx, int64_t *errors, struct ws_err *err)
-{
-	(void)err;
-	struct kernels *k = ctx;
-	unpack_with(&ws_unpack_scalar, k, k->expected);
-	*errors = count_differences(k, 2 * k->bytes);
-	return 0;
-}
-
-/* ---- all of them ----------------------------------------------------------------------------- */
-
-enum { B = BENCH_BLOCK };
-
-struct kernel {
-	const char *name;
-	int (*run)(void *, int64_t *, struct ws_err *);
-	int (*check)(void *, int64_t *, struct ws_err *);
-	struct ws_fp8_rule rule;
-	enum ws_lora_rounding rounding;
-	unsigned quarters; /* of the input's bytes, that move */
-};
-
-static const struct kernel table[] = {
-	{ "hash xxh3-64", hash, NULL, { .bn = B, .bk = B }, WS_LORA_FOLD, 4 },
-	{ "fp8 128x128 xorl",
-	  quantize,
-	  check_quantize,
-	  { WS_SCALE_XORL, false, B, B },
-	  WS_LORA_FOLD,
-	  6 },
-	{ "fp8 128x128 slime",
-	  quantize,
-	  check_quantize,
-	  { WS_SCALE_SLIME, false, B, B },
-	  WS_LORA_FOLD,
-	  6 },
-	{ "fp8 128x128 ue8m0",
-	  quantize,
-	  check_quantize,
-	  { WS_SCALE_XORL, true, B, B },
-	  WS_LORA_FOLD,
-	  6 },
-	{ "fp8 per tensor",
-	  quantize_tensor,
-	  check_quantize_tensor,
-	  { WS_SCALE_XORL, false, B, BENCH_COLS },
-	  WS_LORA_FOLD,
-	  6 },
-	{ "lora rank 16 fold", merge, check_merge, { .bn = B, .bk = B }, WS_LORA_FOLD, 8 },
-	{ "lora rank 16 two-step", merge, check_merge, { .bn = B, .bk = B }, WS_LORA_TWO_STEP, 8 },
-	{ "unpack 4 bits", unpack, check_unpack, { .bn = B, .bk = B }, WS_LORA_FOLD, 9 },
-};
-
-static const char *level_of(const struct kernel *e)
-{
-	return e->run == hash   ? ""
-	     : e->run == merge  ? ws_lowrank_level()
-	     : e->run == unpack ? ws_unpack_kernels()->level
-	                        : ws_fp8_level();
 }
 
 int ws_bench_kernels(const struct ws_bench_opts *opts, uint64_t size, struct ws_err *err)
 {
-	struct kernels k;
+	struct kernels k = { 0 };
 	int rc = open_kernels(&k, size, err);
-	const struct bench_timed memory = { .run = copy, .ctx = &k };
+	const struct bench_timed copy = { .run = time_copy, .ctx = &k };
 	for (size_t i = 0; i < sizeof table / sizeof *table && !rc; i++) {
-		const struct kernel *e = &table[i];
-		struct ws_bench_row row = { .stage = "kernels",
-			                    .name = e->name,
-			                    .detail = level_of(e),
-			                    .bytes = k.bytes / 4 * e->quarters,
-			                    .against = "memcpy",
-			                    .against_bytes = 2 * k.bytes };
-		k.rule = e->rule;
-		k.rounding = e->rounding;
-		rc = bench_measure(opts, &row, &(struct bench_timed){ e->run, e->check, &k },
-		                   &memory, err);
+		const struct kernel *e = k.at = &table[i];
+		const struct bench_timed timed = { time_kernel, e->makes ? check_kernel : NULL,
+			                           &k };
+		struct ws_bench_row row = { .stage = "kernels", .name = e->name,
+			                    .detail = e->level ? e->level() : "",
+			                    .bytes = k.count / 2 * (e->reads + 2 * e->makes),
+			                    .against = "memcpy", .against_bytes = 4 * k.count };
+		rc = bench_measure(opts, &row, &timed, &copy, err);
 	}
 	close_kernels(&k);
 	return rc;

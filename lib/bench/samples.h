@@ -36,7 +36,15 @@ bool bench_turns_more(struct bench_turns *t);
 void bench_turns_over(struct bench_turns *t);
 /* Of turn i, from 0 and with the warm-ups: is the reference taken first? */
 bool bench_is_turned(unsigned i);
+
 void bench_begin(const struct ws_bench_opts *opts);
 void bench_tell(const struct ws_bench_opts *opts, const struct ws_bench_row *row);
+
+/* ---- kernels.c: what kernels are measured with ---- */
+
+enum { BENCH_COLS = 4096, BENCH_BLOCK = 128, BENCH_NIBBLES = 64 };
+/* bf16 weights of BENCH_COLS columns, `size` bytes or a few rows; the caller frees them. */
+uint16_t *bench_weights(uint64_t size, int64_t *rows, struct ws_err *err);
+void bench_fill_floats(float *x, size_t n); /* small ones, about zero */
 
 #endif

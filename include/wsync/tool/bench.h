@@ -118,7 +118,7 @@ int ws_bench_find_nccl(const char *python, int64_t timeout_ns, const struct ws_c
  * check: SIMD against the plain C of the same definition. */
 int ws_bench_kernels(const struct ws_bench_opts *opts, uint64_t size, struct ws_err *err);
 /* The same of a GPU, in its own memory and by its own clock, compared with its own copy of as
- * many bytes. check: against the CPU. */
+ * many bytes. check is not supported. */
 int ws_bench_kernels_gpu(const struct ws_bench_opts *opts, const struct ws_bench_gpu *on,
                          uint64_t size, struct ws_err *err);
 
