@@ -105,8 +105,7 @@ int local_spawn(struct local *l, char *const *argv, const char *host_id, int out
 int local_failed(struct local *l, struct ws_err *err);
 void local_stop(struct local *l);
 
-/* ---- receivers.c: those of a broadcast over NCCL; a start and a failed of ws_bench_transport,
- * ctx: a bench_job ---- */
+/* ---- receivers.c: those of a broadcast; start and failed of ws_bench_transport ---- */
 int receivers_start(void *job, const char *host, uint16_t port, struct ws_err *err);
 int receivers_failed(void *job, struct ws_err *err);
 
@@ -121,7 +120,7 @@ struct bench_job {
 	const char *const *urls; /* of either */
 	size_t n_urls;
 	struct ws_bench_gpu gpu;
-	unsigned n_receivers;    /* of NCCL: processes of our own */
+	unsigned n_receivers;    /* of a broadcast: processes of our own */
 	char nccl_path[WS_BENCH_NCCL_PATH]; /* of --nccl-from */
 };
 

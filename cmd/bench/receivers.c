@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* receivers.c - the receivers of a broadcast over NCCL: this program once
- * more for each, with --join.
+/* receivers.c - the receivers of a broadcast: one process of this program for each, with --join.
  *
- * NCCL takes one rank of a GPU and tells GPUs apart by machine and bus. Each receiver is on the
- * next GPU; where there are fewer of them than ranks, every receiver is told to be on a machine
- * of its own (NCCL_HOSTID), which its libnccl reads when it joins: then ranks may share a GPU,
- * and speak through sockets. */
+ * NCCL takes one rank of a GPU and tells GPUs apart by machine and bus. Each receiver is on the next
+ * GPU. Where there are fewer GPUs than ranks, every receiver has an NCCL_HOSTID of its own, so that
+ * NCCL takes it for another machine: then ranks may share a GPU, and use sockets. */
 #include "bench.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-static int start_one(struct bench_job *job, const char *address, const char *host, unsigned i,
-                     struct ws_err *err)
+static int start_receiver(struct bench_job *job, const char *address, const char *host, unsigned i,
+                          struct ws_err *err)
 {
 	const struct bench_config *cfg = job->cfg;
+	const bool nccl = cfg->pushing.backend == WS_BACKEND_NCCL;
 	const unsigned gpus = job->report.machine.gpus;
 	char gpu[16], timeout[32], id[64];
-	snprintf(gpu, sizeof gpu, "%u", (job->gpu.device + 1 + i) % gpus);
+	snprintf(gpu, sizeof gpu, "%u", nccl ? (job->gpu.device + 1 + i) % gpus : 0);
 	snprintf(timeout, sizeof timeout, "%" PRId64 "ms",
 	         (cfg->timeout_ns - 1) / WS_NS_PER_MS + 1);
 	snprintf(id, sizeof id, "wsync-bench-%ld-%u", (long)getpid(), i + 1);
@@ -30,8 +30,13 @@ static int start_one(struct bench_job *job, const char *address, const char *hos
 		argv[11] = "--nccl-lib";
 		argv[12] = job->gpu.nccl;
 	}
-	return local_spawn(&job->local, (char *const *)argv, job->n_receivers >= gpus ? id : NULL,
-	                   -1, err);
+	/* Over gloo its only error is that we ended. */
+	const int quiet = nccl ? -1 : open("/dev/null", O_WRONLY | O_CLOEXEC);
+	const int rc = local_spawn(&job->local, (char *const *)argv,
+	                           nccl && job->n_receivers >= gpus ? id : NULL, quiet, err);
+	if (quiet >= 0)
+		close(quiet);
+	return rc;
 }
 
 int receivers_start(void *ctx, const char *host, uint16_t port, struct ws_err *err)
@@ -41,7 +46,7 @@ int receivers_start(void *ctx, const char *host, uint16_t port, struct ws_err *e
 	const bool six = strchr(host, ':') != NULL;
 	snprintf(address, sizeof address, "%s%s%s:%u", six ? "[" : "", host, six ? "]" : "", port);
 	for (unsigned i = 0; i < job->n_receivers; i++)
-		if (start_one(job, address, host, i, err))
+		if (start_receiver(job, address, host, i, err))
 			return -1;
 	return 0;
 }

@@ -308,8 +308,6 @@ int bench_transport(void *ctx, const struct opt_args *args, struct ws_err *err)
 		return -1;
 	t.gpu = job->gpu;
 	job->n_receivers = t.receivers;
-	if (!nccl)
-		t.start = NULL; /* threads will do */
 	report_begin(&job->report, nccl ? over_nccl : definitions);
 	return ws_bench_transport(&o, &t, err);
 }

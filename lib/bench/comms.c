@@ -30,10 +30,10 @@ void bench_comms_close(struct bench_comms *c, ws_deadline until)
 	*c = (struct bench_comms){ 0 };
 }
 
-int bench_comms_join(struct bench_comms *c, struct ws_comm **out, const void *id, unsigned rank,
-                     unsigned world, ws_deadline until, struct ws_err *err)
+int bench_comms_join(struct bench_comms *c, struct ws_comm **out, const void *id,
+                     ws_deadline until, struct ws_err *err)
 {
-	struct ws_comm_opts opts = { .nccl = c->nccl, .rank = rank, .size = world };
+	struct ws_comm_opts opts = { .nccl = c->nccl, .rank = c->rank, .size = c->world };
 	memcpy(opts.id.bytes, id, sizeof opts.id.bytes);
 	return ws_comm_open(&opts, out, err) || ws_comm_wait(*out, until, c->g.cancel, err) ? -1 :
 	                                                                                      0;

@@ -58,13 +58,9 @@ static int send_plain(struct bench_root *r, unsigned count, int64_t *ns, ws_dead
 {
 	struct gloo_root *g = r->of_plane;
 	*ns = 0;
-	for (unsigned i = 0; i < count; i++) {
-		int64_t one;
-		if (bench_wire_send(&g->wire, r->file, r->pattern, r->size, until, r->opts->cancel,
-		                    &one, err))
+	for (unsigned i = 0; i < count; i++)
+		if (bench_wire_send(&g->wire, r, until, ns, err))
 			return -1;
-		*ns += one;
-	}
 	return 0;
 }
 

@@ -43,9 +43,10 @@ static int join_bare(struct bench_root *r, struct nccl_root *n, ws_deadline unti
                      struct ws_err *err)
 {
 	struct ws_nccl_id id;
+	n->c.world = r->world;
 	return ws_nccl_id_new(n->c.nccl, &id, err) ||
 	       ws_store_set(r->store, BENCH_BARE, id.bytes, sizeof id.bytes, true, err) ||
-	       bench_comms_join(&n->c, &n->c.bare, id.bytes, 0, r->world, until, err) ? -1 : 0;
+	       bench_comms_join(&n->c, &n->c.bare, id.bytes, until, err) ? -1 : 0;
 }
 
 static uint64_t largest(const struct ws_bench_transport *t)

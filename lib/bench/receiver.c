@@ -5,7 +5,6 @@
 
 #include "hash.h"
 #include "sock.h"
-#include "job.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,46 +33,39 @@ struct joined {
 	uint64_t round;
 };
 
-/* Somebody else's store may hold anything under this name. */
+/* The store may be anybody's, and hold anything under this name. */
 static int parse_config(const char *text, struct config *c, struct ws_err *err)
 {
-	enum { WORLD, ROUNDS, COUNT, TOTAL, CHECK, HEAD };
-	unsigned long long head[HEAD];
-	char *end;
-	const unsigned long long version = strtoull(text, &end, 10);
-	if (end == text)
-		return ws_err_set(err, WS_EDATA, "what is measured there is not said as we say it");
-	if (version != 3)
+	enum { WORLD, ROUNDS, COUNT, TOTAL, CHECK, SIZES };
+	unsigned long long v[SIZES + sizeof c->sizes / sizeof *c->sizes];
+	size_t n = 0;
+	*c = (struct config){ .nccl = strncmp(text, "3 nccl ", 7) == 0 };
+	if (!c->nccl && strncmp(text, "3 gloo ", 7) != 0)
 		return ws_err_set(err, WS_EDATA,
-		                  "the other side measures in another way (version %llu)", version);
-	*c = (struct config){ .nccl = strncmp(end, " nccl ", 6) == 0 };
-	if (!c->nccl && strncmp(end, " gloo ", 6) != 0)
-		return ws_err_set(err, WS_EDATA, "what is measured there is not said as we say it");
-	text = end + 6;
-	for (int i = 0; i < HEAD; i++, text = end) {
-		head[i] = strtoull(text, &end, 10);
-		if (end == text)
-			return ws_err_set(err, WS_EDATA,
-			                  "what is measured there is not said as we say it");
-	}
-	if (head[WORLD] < 2 || head[WORLD] > 4097 || head[ROUNDS] < 1 ||
-	    head[ROUNDS] > ROUNDS_MAX || head[COUNT] < 1 || head[COUNT] > BENCH_COUNT_MAX ||
-	    head[CHECK] > 1)
-		return ws_err_set(err, WS_EDATA, "what is measured there makes no sense");
-	c->world = (unsigned)head[WORLD];
-	c->rounds = (unsigned)head[ROUNDS];
-	c->count = (unsigned)head[COUNT];
-	c->total = head[TOTAL];
-	c->check = head[CHECK];
-	for (; c->n_sizes < sizeof c->sizes / sizeof *c->sizes; text = end) {
-		const unsigned long long size = strtoull(text, &end, 10);
+		                  "the remote wsync-bench describes its measurement in another "
+		                  "format (different version?)");
+	text += 7;
+	for (char *end; n < sizeof v / sizeof *v; text = end, n++) {
+		v[n] = strtoull(text, &end, 10);
 		if (end == text)
 			break;
-		if (size < 1 || size > BENCH_SIZE_MAX ||
-		    bench_count_of(size, 1, c->total) > BENCH_COUNT_MAX)
-			return ws_err_set(err, WS_EDATA, "what is measured there makes no sense");
-		c->sizes[c->n_sizes++] = size;
 	}
+	bool ok = n > SIZES && v[WORLD] >= 2 && v[WORLD] <= BENCH_WORLD_MAX && v[ROUNDS] >= 1 &&
+	          v[ROUNDS] <= ROUNDS_MAX && v[COUNT] >= 1 && v[COUNT] <= BENCH_COUNT_MAX &&
+	          v[CHECK] <= 1;
+	for (size_t i = SIZES; ok && i < n; i++) {
+		ok = v[i] >= 1 && v[i] <= BENCH_SIZE_MAX &&
+		     bench_count_of(v[i], 1, v[TOTAL]) <= BENCH_COUNT_MAX;
+		c->sizes[c->n_sizes++] = v[i];
+	}
+	if (!ok)
+		return ws_err_set(err, WS_EDATA,
+		                  "the remote wsync-bench asks for an impossible measurement");
+	c->world = (unsigned)v[WORLD];
+	c->rounds = (unsigned)v[ROUNDS];
+	c->count = (unsigned)v[COUNT];
+	c->total = v[TOTAL];
+	c->check = v[CHECK];
 	return 0;
 }
 
@@ -90,7 +82,7 @@ static int kv_get(void *ctx, const char *key, ws_deadline until, const struct ws
 	return ws_store_client_get(ctx, key, until, value, err);
 }
 
-static int join_gloo(struct bench_receiver *r, struct joined *j, ws_deadline until,
+static int join_gloo(const struct ws_bench_receive *r, struct joined *j, ws_deadline until,
                      struct ws_err *err)
 {
 	const struct ws_gloo_kv kv = { .ctx = j->client, .set = kv_set, .get = kv_get };
@@ -115,24 +107,26 @@ static int join_comm(struct joined *j, const char *key, struct ws_comm **out, ws
 		rc = ws_err_set(err, WS_EDATA, "an id of NCCL has %zu bytes, this one %zu",
 		                sizeof(struct ws_nccl_id), id.len);
 	if (!rc)
-		rc = bench_comms_join(&j->comms, out, id.data, j->rank, j->config.world, until,
-		                      err);
+		rc = bench_comms_join(&j->comms, out, id.data, until, err);
 	ws_buf_free(&id);
 	return rc;
 }
 
-static int join_nccl(struct bench_receiver *r, struct joined *j, ws_deadline until,
+static int join_nccl(const struct ws_bench_receive *r, struct joined *j, ws_deadline until,
                      struct ws_err *err)
 {
 	uint64_t most = 1;
 	for (size_t i = 0; i < j->config.n_sizes; i++)
 		most = j->config.sizes[i] > most ? j->config.sizes[i] : most;
-	return bench_comms_open(&j->comms, &r->gpu, most, r->cancel, err) ||
-	       join_comm(j, BENCH_GROUP_ID, &j->comms.pushed, until, err) ||
+	if (bench_comms_open(&j->comms, &r->gpu, most, r->cancel, err))
+		return -1;
+	j->comms.rank = j->rank;
+	j->comms.world = j->config.world;
+	return join_comm(j, BENCH_GROUP_ID, &j->comms.pushed, until, err) ||
 	       join_comm(j, BENCH_BARE, &j->comms.bare, until, err) ? -1 : 0;
 }
 
-static int join(struct bench_receiver *r, struct joined *j, struct ws_err *err)
+static int join(const struct ws_bench_receive *r, struct joined *j, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_in(r->timeout_ns);
 	const struct ws_store_client_opts client = { .host = r->master,
@@ -188,7 +182,7 @@ static unsigned count_of(const struct joined *j, uint64_t size, enum round what)
 	                        (unsigned)bench_count_of(size, j->config.count, j->config.total);
 }
 
-static int take_gloo(struct bench_receiver *r, struct joined *j, uint64_t size, enum round what,
+static int take_gloo(const struct ws_bench_receive *r, struct joined *j, uint64_t size, enum round what,
                      ws_deadline until, struct ws_err *err)
 {
 	const unsigned count = count_of(j, size, what);
@@ -236,7 +230,7 @@ static int take_nccl(struct joined *j, uint64_t size, enum round what, ws_deadli
 	return what == HASHED ? hash_memory(j, size, err) : 0;
 }
 
-static int take_round(struct bench_receiver *r, struct joined *j, uint64_t size, enum round what,
+static int take_round(const struct ws_bench_receive *r, struct joined *j, uint64_t size, enum round what,
                       struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_in(r->timeout_ns);
@@ -250,7 +244,7 @@ static int take_round(struct bench_receiver *r, struct joined *j, uint64_t size,
 }
 
 /* One sample, with its reference where that is of broadcasts too. */
-static int take_sample(struct bench_receiver *r, struct joined *j, uint64_t size, unsigned i,
+static int take_sample(const struct ws_bench_receive *r, struct joined *j, uint64_t size, unsigned i,
                        struct ws_err *err)
 {
 	const bool turned = bench_is_turned(i);
@@ -260,7 +254,7 @@ static int take_sample(struct bench_receiver *r, struct joined *j, uint64_t size
 	       take_round(r, j, size, turned ? PUSHED : BARE, err) ? -1 : 0;
 }
 
-static int take_all(struct bench_receiver *r, struct joined *j, struct ws_err *err)
+static int take_all(const struct ws_bench_receive *r, struct joined *j, struct ws_err *err)
 {
 	for (size_t i = 0; i < j->config.n_sizes; i++) {
 		for (unsigned k = 0; k < j->config.rounds; k++)
@@ -272,63 +266,20 @@ static int take_all(struct bench_receiver *r, struct joined *j, struct ws_err *e
 	return 0;
 }
 
-int bench_receiver_run(struct bench_receiver *r, struct ws_err *err)
+int ws_bench_receive(const struct ws_bench_receive *what, struct ws_err *err)
 {
+	char own[WS_HOST_MAX];
+	struct ws_bench_receive r = *what;
 	struct joined j = { .hash = ws_hash_new() };
+	if (!r.host && ws_host_local_toward(r.master, own, sizeof own, err))
+		return -1;
+	r.host = r.host ? r.host : own;
 	int rc = j.hash ? 0 : ws_oom(err);
 	if (!rc)
-		rc = join(r, &j, err) || take_all(r, &j, err) ? -1 : 0;
+		rc = join(&r, &j, err) || take_all(&r, &j, err) ? -1 : 0;
 	ws_gloo_close(j.gloo);
 	bench_comms_close(&j.comms, ws_deadline_in(LEAVE_NS));
 	ws_store_disconnect(j.client);
 	ws_hash_free(j.hash);
 	return rc;
-}
-
-int ws_bench_receive(const struct ws_bench_receive *what, struct ws_err *err)
-{
-	char own[WS_HOST_MAX];
-	if (!what->host && ws_host_local_toward(what->master, own, sizeof own, err))
-		return -1;
-	struct bench_receiver r = { .master = what->master,
-		                    .port = what->port,
-		                    .host = what->host ? what->host : own,
-		                    .gpu = what->gpu,
-		                    .timeout_ns = what->timeout_ns,
-		                    .log = what->log,
-		                    .cancel = what->cancel };
-	return bench_receiver_run(&r, err);
-}
-
-/* ---- in a thread ----------------------------------------------------------------------------- */
-
-static void *run(void *arg)
-{
-	struct bench_receiver *r = arg;
-	const bool failed = bench_receiver_run(r, &r->err) != 0;
-	__atomic_store_n(&r->failed, failed, __ATOMIC_RELEASE);
-	__atomic_store_n(&r->over, true, __ATOMIC_RELEASE);
-	return NULL;
-}
-
-int bench_receiver_start(struct bench_receiver *r, struct ws_err *err)
-{
-	r->err = (struct ws_err)WS_ERR_INIT;
-	return ws_thread_start(&r->thread, run, r, err);
-}
-
-int bench_receiver_join(struct bench_receiver *r, struct ws_err *err)
-{
-	pthread_join(r->thread, NULL);
-	if (r->failed && err)
-		*err = r->err;
-	return r->failed ? -1 : 0;
-}
-
-bool bench_receiver_failed(struct bench_receiver *r, struct ws_err *err)
-{
-	if (!__atomic_load_n(&r->failed, __ATOMIC_ACQUIRE))
-		return false;
-	*err = r->err;
-	return true;
 }

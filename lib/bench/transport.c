@@ -26,7 +26,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { RECEIVERS_MAX = 4096, SIZES_MAX = 64, SLICE_NS = 200 * 1000 * 1000, PATTERN_LEAST = 4096,
+enum { SIZES_MAX = 64, SLICE_NS = 200 * 1000 * 1000, PATTERN_LEAST = 4096,
        PATTERN_MOST = 64 << 20 };
 
 /* ---- the bytes ------------------------------------------------------------------------------- */
@@ -85,16 +85,9 @@ static int hash_pattern(const struct bench_root *r, char *text, size_t size, str
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
 
-/* A receiver of ours that failed knows better why than we do who lost it. */
+/* Its own error explains more than the loss of its connection. */
 int bench_root_ask(struct bench_root *r, struct ws_err *err)
 {
-	struct ws_err why = WS_ERR_INIT;
-	for (unsigned i = 0; i < r->n_started; i++)
-		if (bench_receiver_failed(&r->receivers[i], &why)) {
-			if (err)
-				*err = why;
-			return -1;
-		}
 	return r->what->failed ? r->what->failed(r->what->ctx, err) : 0;
 }
 
@@ -197,31 +190,6 @@ static int publish(struct bench_root *r, struct ws_err *err)
 	return ws_store_set(r->store, BENCH_CONFIG, text, (size_t)n, true, err);
 }
 
-static int start_receivers(struct bench_root *r, struct ws_err *err)
-{
-	const uint16_t port = ws_store_port(r->store);
-	if (r->what->start && r->what->receivers)
-		return r->what->start(r->what->ctx, r->what->host, port, err);
-	r->receivers = calloc(r->what->receivers + 1, sizeof *r->receivers);
-	if (!r->receivers)
-		return ws_oom(err);
-	for (unsigned i = 0; i < r->what->receivers; i++) {
-		r->receivers[i] = (struct bench_receiver){
-			.master = r->what->host,
-			.port = port,
-			.host = r->what->host,
-			.gpu = r->what->gpu,
-			.timeout_ns = r->what->timeout_ns,
-			.log = r->opts->log,
-			.cancel = r->opts->cancel,
-		};
-		if (bench_receiver_start(&r->receivers[i], err))
-			return -1;
-		r->n_started++;
-	}
-	return 0;
-}
-
 static int open_root(struct bench_root *r, struct ws_err *err)
 {
 	const struct ws_bench_transport *w = r->what;
@@ -229,7 +197,7 @@ static int open_root(struct bench_root *r, struct ws_err *err)
 		                             .max_connections = 2 * r->world + 16 };
 	const ws_deadline until = ws_deadline_in(w->timeout_ns);
 	if (make_pattern(r, err) || ws_store_open(&store, &r->store, err) || publish(r, err) ||
-	    start_receivers(r, err))
+	    (w->receivers && w->start(w->ctx, w->host, ws_store_port(r->store), err)))
 		return -1;
 	if (r->plane->open(r, until, err) == 0)
 		return 0;
@@ -243,9 +211,6 @@ static void close_root(struct bench_root *r)
 	if (r->of_plane)
 		r->plane->close(r);
 	ws_store_close(r->store);
-	for (unsigned i = 0; i < r->n_started; i++)
-		bench_receiver_join(&r->receivers[i], NULL);
-	free(r->receivers);
 	ws_buf_free(&r->answer);
 	if (r->file >= 0)
 		close(r->file);
@@ -256,11 +221,9 @@ static int check_request(const struct ws_bench_transport *t, struct ws_err *err)
 	if (t->backend != WS_BACKEND_AUTO && t->backend != WS_BACKEND_GLOO &&
 	    t->backend != WS_BACKEND_NCCL)
 		return ws_err_set(err, WS_EUSAGE, "only gloo and nccl broadcast");
-	if (t->backend == WS_BACKEND_NCCL && t->receivers && !t->start)
-		return ws_err_set(err, WS_EUSAGE, "receivers over NCCL are processes of their own");
-	if (t->receivers + t->remote < 1 || t->receivers + t->remote > RECEIVERS_MAX)
+	if (t->receivers + t->remote < 1 || t->receivers + t->remote >= BENCH_WORLD_MAX)
 		return ws_err_set(err, WS_EUSAGE, "a broadcast has 1 to %d receivers",
-		                  RECEIVERS_MAX);
+		                  BENCH_WORLD_MAX - 1);
 	if (t->n_sizes < 1 || t->n_sizes > SIZES_MAX)
 		return ws_err_set(err, WS_EUSAGE, "1 to %d sizes can be measured at once",
 		                  SIZES_MAX);
@@ -318,8 +281,6 @@ int ws_bench_transport(const struct ws_bench_opts *opts, const struct ws_bench_t
 		r.count = (unsigned)bench_count_of(r.size, what.count, what.total);
 		rc = measure(&r, err);
 	}
-	/* Receivers in threads of this process are cancelled as well, and may
-	 * close their connections first. */
 	if (rc && ws_cancelled(opts->cancel))
 		ws_err_set(err, WS_ECANCELLED, "cancelled");
 	else if (rc && err)

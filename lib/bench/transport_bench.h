@@ -17,11 +17,11 @@
 #define BENCH_DONE "wsync-bench/done/%llu/%u"
 #define BENCH_GLOO "wsync-bench/gloo/"
 #define BENCH_BARE "wsync-bench/bare"
-#define BENCH_GROUP                                                                                \
-	"wsync-bench" /* of the transport that pushes use: its id is where torch looks for it */
+/* Of the transport that pushes use: its id is where torch looks for it. */
+#define BENCH_GROUP "wsync-bench"
 #define BENCH_GROUP_ID "/wsync-bench/wsync-bench//cuda//0"
 #define BENCH_SIZE_MAX (UINT64_C(1) << 40)
-enum { BENCH_COUNT_MAX = 4096 };
+enum { BENCH_COUNT_MAX = 4096, BENCH_WORLD_MAX = 4097 };
 
 /* Broadcasts in a row of that size; both ends know by this rule. */
 static inline uint64_t bench_count_of(uint64_t size, unsigned count, uint64_t total)
@@ -44,8 +44,6 @@ struct bench_root {
 	uint64_t size;        /* of the round at hand */
 	unsigned count;       /* broadcasts of it in a row */
 	uint64_t round;       /* from 0, over all sizes */
-	struct bench_receiver *receivers;
-	unsigned n_started;
 };
 
 /* One way for bytes to all receivers. */
@@ -67,31 +65,8 @@ struct bench_plane {
 };
 extern const struct bench_plane bench_plane_gloo, bench_plane_nccl;
 
-/* One of our receivers has failed: -1, and why. */
+/* -1 and why, if one of our receivers has failed. */
 int bench_root_ask(struct bench_root *r, struct ws_err *err);
-
-/* ---- receiver.c ---- */
-
-struct bench_receiver {
-	const char *master; /* host of the store */
-	uint16_t port;
-	const char *host;   /* our own address */
-	struct ws_bench_gpu gpu; /* of NCCL */
-	int64_t timeout_ns;
-	const struct ws_log *log;
-	const struct ws_cancel *cancel;
-
-	/* private */
-	pthread_t thread;
-	bool over, failed;  /* atomic */
-	struct ws_err err;
-};
-
-int bench_receiver_run(struct bench_receiver *r, struct ws_err *err); /* here */
-int bench_receiver_start(struct bench_receiver *r, struct ws_err *err); /* in a thread */
-int bench_receiver_join(struct bench_receiver *r, struct ws_err *err);
-/* Has it failed by now? Then *err says why. */
-bool bench_receiver_failed(struct bench_receiver *r, struct ws_err *err);
 
 /* ---- comms.c: communicators on a GPU that is measured ---- */
 
@@ -99,15 +74,17 @@ struct bench_comms {
 	struct bench_gpu g;
 	struct ws_nccl *nccl;
 	struct ws_mark *done;
-	ws_devptr at;            /* so many bytes that every round goes through */
+	unsigned rank, world;    /* set before a join */
+	ws_devptr at;            /* the buffer of every round */
 	struct ws_comm *pushed;  /* receivers: of the transport that is measured */
 	struct ws_comm *bare;
 };
 /* To be closed in any case; bytes: of the largest round. */
 int bench_comms_open(struct bench_comms *c, const struct ws_bench_gpu *which, uint64_t bytes,
                      const struct ws_cancel *cancel, struct ws_err *err);
-int bench_comms_join(struct bench_comms *c, struct ws_comm **out, const void *id, unsigned rank,
-                     unsigned world, ws_deadline until, struct ws_err *err);
+/* Joins the communicator of this id as c->rank of c->world. */
+int bench_comms_join(struct bench_comms *c, struct ws_comm **out, const void *id,
+                     ws_deadline until, struct ws_err *err);
 /* So many broadcasts of so many bytes, until the last is over. */
 int bench_comms_broadcast(struct bench_comms *c, struct ws_comm *comm, uint64_t bytes,
                           unsigned count, ws_deadline until, struct ws_err *err);
@@ -124,11 +101,9 @@ struct bench_wire {
 
 void bench_wire_init(struct bench_wire *w);
 int bench_wire_open(struct bench_wire *w, ws_deadline until, struct ws_err *err);
-/* size bytes, a file of `pattern` bytes again and again, by sendfile; until the other end has
- * told that it has all of them. */
-int bench_wire_send(struct bench_wire *w, int file, uint64_t pattern, uint64_t size,
-                    ws_deadline until, const struct ws_cancel *cancel, int64_t *ns,
-                    struct ws_err *err);
+/* r->size bytes of r->file by sendfile, until the other end has them; *ns grows by the time. */
+int bench_wire_send(struct bench_wire *w, const struct bench_root *r, ws_deadline until,
+                    int64_t *ns, struct ws_err *err);
 void bench_wire_close(struct bench_wire *w);
 
 #endif

@@ -73,35 +73,38 @@ int bench_wire_open(struct bench_wire *w, ws_deadline until, struct ws_err *err)
 	return start_reader(w, err);
 }
 
-static int send_pattern(struct bench_wire *w, int file, uint64_t pattern, uint64_t size,
-                        ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
+/* The pattern again and again. */
+static int send_pattern(struct bench_wire *w, const struct bench_root *r, ws_deadline until,
+                        struct ws_err *err)
 {
-	for (uint64_t left = size; left;) {
-		off_t at = (off_t)((size - left) % pattern);
-		const uint64_t piece =
-			pattern - (uint64_t)at < left ? pattern - (uint64_t)at : left;
-		const ssize_t n = sendfile(w->from, file, &at, (size_t)piece);
+	for (uint64_t left = r->size; left;) {
+		off_t at = (off_t)((r->size - left) % r->pattern);
+		const uint64_t piece = r->pattern - (uint64_t)at;
+		const ssize_t n =
+			sendfile(w->from, r->file, &at, (size_t)(piece < left ? piece : left));
 		if (n > 0)
 			left -= (uint64_t)n;
 		else if (n == 0 || (errno != EAGAIN && errno != EINTR))
 			return ws_err_errno(err, "sendfile");
-		else if (ws_sock_wait(w->from, POLLOUT, until, cancel, "a plain connection", err))
+		else if (ws_sock_wait(w->from, POLLOUT, until, r->opts->cancel,
+		                      "a plain connection", err))
 			return -1;
 	}
 	return 0;
 }
 
-int bench_wire_send(struct bench_wire *w, int file, uint64_t pattern, uint64_t size,
-                    ws_deadline until, const struct ws_cancel *cancel, int64_t *ns,
-                    struct ws_err *err)
+int bench_wire_send(struct bench_wire *w, const struct bench_root *r, ws_deadline until,
+                    int64_t *ns, struct ws_err *err)
 {
+	static const char name[] = "a plain connection";
+	const struct ws_cancel *cancel = r->opts->cancel;
 	char ack;
 	const int64_t since = ws_now_ns();
-	if (ws_sock_write(w->from, &size, sizeof size, until, cancel, "a plain connection", err) ||
-	    send_pattern(w, file, pattern, size, until, cancel, err) ||
-	    ws_sock_read(w->from, &ack, 1, until, cancel, "a plain connection", err))
+	if (ws_sock_write(w->from, &r->size, sizeof r->size, until, cancel, name, err) ||
+	    send_pattern(w, r, until, err) ||
+	    ws_sock_read(w->from, &ack, 1, until, cancel, name, err))
 		return -1;
-	*ns = ws_now_ns() - since;
+	*ns += ws_now_ns() - since;
 	return 0;
 }
 

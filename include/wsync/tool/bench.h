@@ -160,15 +160,13 @@ int ws_bench_control(const struct ws_bench_opts *opts, const struct ws_bench_con
 struct ws_bench_transport {
 	enum ws_backend backend;   /* AUTO: GLOO; or NCCL, which broadcasts from and to GPUs */
 	struct ws_bench_gpu gpu;   /* of NCCL: ours */
-	/* threads of this process, or what start starts; 0: they come from elsewhere */
-	unsigned receivers;
-	/* Of NCCL, whose ranks want a process each: has as many of them begin
-	 * ws_bench_receive of this address. */
+	unsigned receivers;        /* that start starts, */
+	unsigned remote;           /* and that join from other machines by ws_bench_receive */
+	/* starts `receivers` processes that call ws_bench_receive with this address */
 	int (*start)(void *ctx, const char *host, uint16_t port, struct ws_err *err);
-	/* one of these has ended, and badly: -1; may be NULL */
+	/* -1 if one of them has failed; may be NULL */
 	int (*failed)(void *ctx, struct ws_err *err);
 	void *ctx;
-	unsigned remote;           /* so many others join by ws_bench_receive */
 	const char *host;          /* our address; NULL: 127.0.0.1 */
 	uint16_t port;             /* of the store; 0: any */
 	const uint64_t *sizes;     /* bytes of a bucket, each a row of its own */
