@@ -22,8 +22,7 @@ static struct bench_config cfg = {
 	.factor = 4,
 	.local = 1,
 	.tp = 1,
-	.senders = 1,
-	.nics = 1,
+	.plan = { .senders = 1, .nics = 1 },
 	.connect_ns = 10 * WS_NS_PER_S,
 	.timeout_ns = 60 * WS_NS_PER_S,
 	.alone = true,
@@ -130,26 +129,26 @@ static const struct opt opts[] = {
 	OPT_LIST(0, "quantizations", "NAME", &cfg.quantize,
 	         "value of --quantize to try; repeatable (none)"),
 	OPT_GROUP_FOR("Plan", "plan"),
-	OPT_CALL(0, "link", "RATE", bench_rate, &cfg.link,
+	OPT_CALL(0, "link", "RATE", bench_rate, &cfg.plan.link,
 	         "link rate of each sender and endpoint, one way: 400Gb or 50GB per second"),
-	OPT_UINT(0, "senders", "N", 1, 4096, &cfg.senders,
+	OPT_UINT(0, "senders", "N", 1, 4096, &cfg.plan.senders,
 	         "senders with a link each; they take turns, or with ep-scatter send at once (1)"),
-	OPT_FLAG(0, "at-once", &cfg.at_once, "let broadcasting senders send at once, not in turns"),
-	OPT_UINT(0, "endpoints", "N", 1, 4096, &cfg.replicas,
+	OPT_FLAG(0, "at-once", &cfg.plan.at_once, "let broadcasting senders send at once, not in turns"),
+	OPT_UINT(0, "endpoints", "N", 1, 4096, &cfg.plan.endpoints,
 	         "endpoints that receive the weights (1)"),
-	OPT_UINT(0, "nics", "N", 1, 256, &cfg.nics, "links per endpoint (1)"),
-	OPT_CALL(0, "source-rate", "RATE", bench_rate, &cfg.source_rate,
+	OPT_UINT(0, "nics", "N", 1, 256, &cfg.plan.nics, "links per endpoint (1)"),
+	OPT_CALL(0, "source-rate", "RATE", bench_rate, &cfg.plan.source,
 	         "read rate of a sender (no limit; see load)"),
-	OPT_CALL(0, "make-rate", "RATE", bench_rate, &cfg.make_rate,
+	OPT_CALL(0, "make-rate", "RATE", bench_rate, &cfg.plan.make,
 	         "transform rate of a sender (no limit; see load, kernels)"),
-	OPT_CALL(0, "apply-rate", "RATE", bench_rate, &cfg.apply_rate,
+	OPT_CALL(0, "apply-rate", "RATE", bench_rate, &cfg.plan.apply,
 	         "load rate of a rank (no limit; see push)"),
-	OPT_DURATION(0, "per-bucket", &cfg.bucket_ns,
+	OPT_DURATION(0, "per-bucket", &cfg.plan.bucket_ns,
 	             "fixed time per bucket (0; see transport, control)"),
-	OPT_DURATION(0, "fixed", &cfg.fixed_ns,
+	OPT_DURATION(0, "fixed", &cfg.plan.fixed_ns,
 	             "time to connect, pause, flush and resume (0; see push)"),
-	OPT_FLAG(0, "tree", &cfg.tree, "broadcast along gloo's tree, not NCCL's ring"),
-	OPT_FLAG(0, "no-pipelining", &cfg.no_overlap, "run the stages one after the other"),
+	OPT_FLAG(0, "tree", &cfg.plan.tree, "broadcast along gloo's tree, not NCCL's ring"),
+	OPT_FLAG(0, "no-pipelining", &cfg.plan.serial, "run the stages one after the other"),
 	OPT_COMMON(&cfg.common),
 	OPT_END,
 };
@@ -185,7 +184,7 @@ static int check_usage(const struct opt_args *args)
 		                 "--join: the other side says how much there is to receive");
 	if (cfg.join && cfg.pushing.backend)
 		return opt_usage(&program, "--join: the other side says what is measured");
-	if (cfg.receivers && cfg.replicas)
+	if (cfg.receivers && cfg.plan.endpoints)
 		return opt_usage(&program, "either --receivers or --endpoints, not both");
 	if (cfg.count && cfg.total)
 		return opt_usage(&program, "either --count or --total, not both");

@@ -29,10 +29,7 @@ struct bench_config {
 	/* kernels: a CPU, or a GPU; load: this process, or a GPU */
 	unsigned on, to;
 	struct opt_list buckets, formats, quantize; /* sweep */
-	uint64_t senders, replicas, nics;      /* plan; replicas 0: receivers, or 1 */
-	double link, source_rate, make_rate, apply_rate;
-	int64_t bucket_ns, fixed_ns;
-	bool tree, no_overlap, at_once;
+	struct ws_bench_topology plan;
 	int64_t connect_ns, timeout_ns;
 };
 

@@ -10,6 +10,7 @@
 #include "wsync/tool/plan.h"
 #include "wsync/tool/str.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,17 +87,23 @@ static void define(struct bench_job *job)
 	       "full rate. expected:\n"
 	       "%s, and requests.%s\n",
 	       ui_on(job->ui, UI_DIM),
-	       job->cfg->no_overlap ? "all stages, one after the other" :
-	                              "the longest stage, one bucket's share of the others",
+	       job->cfg->plan.serial ? "all stages, one after the other" :
+	                               "the longest stage, one bucket's share of the others",
 	       ui_off(job->ui));
 }
 
-static void say_part(struct bench_job *job, const char *name, int64_t ns, const char *how)
+static void say_part(struct bench_job *job, const char *name, int64_t ns, const char *how,
+                     const char *more)
 {
 	char text[32];
 	if (ns > 0)
-		ui_say(job->ui, "  %-22s %10s  %s\n", name,
-		       ws_format_duration(text, sizeof text, ns), how);
+		ui_say(job->ui, "  %-22s %10s  %s%s\n", name,
+		       ws_format_duration(text, sizeof text, ns), how, more);
+}
+
+static const char *plural(uint64_t n)
+{
+	return n == 1 ? "" : "s";
 }
 
 /* Links count in GB, memory in GiB. */
@@ -108,65 +115,54 @@ static char *format_both(char *text, size_t n, uint64_t bytes)
 	return text;
 }
 
-static void say_topology(struct bench_job *job, const struct bytes *b,
-                         const struct ws_bench_topology *t, const struct ws_bench_estimate *e)
+static void say_topology(struct bench_job *job, size_t tensors, const struct ws_bench_topology *t,
+                         const struct ws_bench_estimate *e)
 {
 	char in[64], out[64], link[32];
-	ui_say(job->ui, "%zu tensors, %s read, %s sent in %zu bucket%s\n", b->tensors,
+	ui_say(job->ui, "%zu tensors, %s read, %s sent in %zu bucket%s\n", tensors,
 	       format_both(in, sizeof in, e->read_bytes),
-	       format_both(out, sizeof out, e->wire_bytes), e->buckets, e->buckets == 1 ? "" : "s");
+	       format_both(out, sizeof out, e->wire_bytes), e->buckets, plural(e->buckets));
 	ui_say(job->ui,
-	       "%u sender%s, %u endpoint%s of %u rank%s; links of %s one way: 1 of each sender, %u "
-	       "of each endpoint\n",
-	       t->senders, t->senders == 1 ? "" : "s", t->endpoints, t->endpoints == 1 ? "" : "s",
-	       t->ranks, t->ranks == 1 ? "" : "s",
-	       ws_format_rate(link, sizeof link, (uint64_t)t->link, WS_NS_PER_S), t->nics);
+	       "%" PRIu64 " sender%s, %" PRIu64 " endpoint%s of %" PRIu64
+	       " rank%s; links of %s one way: 1 of each sender, %" PRIu64 " of each endpoint\n",
+	       t->senders, plural(t->senders), t->endpoints, plural(t->endpoints), t->ranks,
+	       plural(t->ranks), ws_format_rate(link, sizeof link, (uint64_t)t->link, WS_NS_PER_S),
+	       t->nics);
 }
 
-static void say_links(struct bench_job *job, const struct ws_bench_topology *t,
-                      const struct ws_bench_estimate *e)
+static void say_estimate(struct bench_job *job, size_t tensors, const struct ws_bench_topology *t,
+                         const struct ws_bench_estimate *e)
 {
-	char how[128];
-	const char *turns = t->turns ? ", one sender after the other (wsync-push --lock)" : "";
-	if (t->scatter)
-		snprintf(how, sizeof how, "each sends its share to every endpoint by itself%s",
-		         turns);
-	else if (e->copies == 1)
-		snprintf(how, sizeof how, "each sends its share once, to all%s", turns);
-	else
-		snprintf(how, sizeof how, "each sends its share %u times%s", e->copies, turns);
-	say_part(job, "the senders' links", e->send_ns, how);
-	snprintf(how, sizeof how, "every endpoint takes all of it%s",
-	         t->scatter              ? ", each rank its part" :
-	         t->ring || t->ranks < 2 ? "" :
-	                                   ", for each rank");
-	say_part(job, "the receivers' links", e->receive_ns, how);
-}
-
-static void say_estimate(struct bench_job *job, const struct bytes *b,
-                         const struct ws_bench_topology *t, const struct ws_bench_estimate *e)
-{
-	char floor[32], expected[32];
+	char floor[32], expected[32], times[64];
+	snprintf(times, sizeof times, "each sends its share %u times", e->copies);
 	define(job);
-	say_topology(job, b, t, e);
-	say_part(job, "source", e->read_ns, "each sender reads its share");
-	say_part(job, "making tensors", e->make_ns, "likewise");
-	say_links(job, t, e);
-	say_part(job, "loading", e->apply_ns, "a rank copies what came into its parameters");
+	say_topology(job, tensors, t, e);
+	say_part(job, "source", e->read_ns, "each sender reads its share", "");
+	say_part(job, "making tensors", e->make_ns, "likewise", "");
+	say_part(job, "the senders' links", e->send_ns,
+	         t->scatter       ? "each sends its share to every endpoint by itself" :
+	         e->copies == 1 ? "each sends its share once, to all" :
+	                          times,
+	         e->turns ? ", one sender after the other (wsync-push --lock)" : "");
+	say_part(job, "the receivers' links", e->receive_ns, "every endpoint takes all of it",
+	         t->scatter                ? ", each rank its part" :
+	         t->tree && t->ranks > 1 ? ", for each rank" :
+	                                   "");
+	say_part(job, "loading", e->apply_ns, "a rank copies what came into its parameters", "");
 	say_part(job, "requests", e->control_ns,
-	         "for each bucket, and once for all or for each turn");
+	         "for each bucket, and once for all or for each turn", "");
 	ui_say(job->ui, "floor %s, expected %s, bound by %s\n",
 	       ws_format_duration(floor, sizeof floor, e->floor_ns),
 	       ws_format_duration(expected, sizeof expected, e->expected_ns), e->bound);
 }
 
-static void put_estimate(struct bench_job *job, const struct bytes *b,
-                         const struct ws_bench_topology *t, const struct ws_bench_estimate *e)
+static void put_estimate(struct bench_job *job, size_t tensors, const struct ws_bench_topology *t,
+                         const struct ws_bench_estimate *e)
 {
 	struct ws_jw *w = ui_line(job->ui, "estimate");
 	if (!w)
 		return;
-	ws_jw_uint(w, "tensors", b->tensors);
+	ws_jw_uint(w, "tensors", tensors);
 	ws_jw_uint(w, "read_bytes", e->read_bytes);
 	ws_jw_uint(w, "wire_bytes", e->wire_bytes);
 	ws_jw_uint(w, "buckets", e->buckets);
@@ -175,7 +171,7 @@ static void put_estimate(struct bench_job *job, const struct bytes *b,
 	ws_jw_uint(w, "ranks", t->ranks);
 	ws_jw_uint(w, "nics", t->nics);
 	ws_jw_bool(w, "scatter", t->scatter);
-	ws_jw_bool(w, "turns", t->turns);
+	ws_jw_bool(w, "turns", e->turns);
 	ws_jw_uint(w, "copies", e->copies);
 	ws_jw_double(w, "link", t->link);
 	ws_jw_int(w, "read_ns", e->read_ns);
@@ -195,35 +191,20 @@ int bench_plan(void *ctx, const struct opt_args *args, struct ws_err *err)
 	struct bench_job *job = ctx;
 	const struct bench_config *cfg = job->cfg;
 	struct bytes b = { 0 };
-	const uint64_t endpoints = cfg->replicas  ? cfg->replicas :
-	                           cfg->receivers ? cfg->receivers :
-	                                            1;
-	const bool scatter = cfg->pushing.protocol == WS_PROTOCOL_EP_SCATTER;
-	const struct ws_bench_topology t = {
-		.senders = (unsigned)cfg->senders,
-		.endpoints = (unsigned)endpoints,
-		.ranks = (unsigned)cfg->tp,
-		.nics = (unsigned)cfg->nics,
-		.scatter = scatter,
-		.turns = !scatter && cfg->senders > 1 && !cfg->at_once,
-		.link = cfg->link,
-		.source = cfg->source_rate,
-		.make = cfg->make_rate,
-		.apply = cfg->apply_rate,
-		.bucket_ns = cfg->bucket_ns,
-		.fixed_ns = cfg->fixed_ns,
-		.ring = !cfg->tree,
-		.overlap = !cfg->no_overlap,
-	};
 	struct ws_bench_estimate e;
-	if (cfg->link <= 0)
+	struct ws_bench_topology t = cfg->plan;
+	if (!t.endpoints)
+		t.endpoints = cfg->receivers ? cfg->receivers : 1;
+	t.ranks = cfg->tp;
+	t.scatter = cfg->pushing.protocol == WS_PROTOCOL_EP_SCATTER;
+	if (t.link <= 0)
 		return ws_err_set(err, WS_EUSAGE, "plan: --link RATE is needed, like 400Gb");
 	if (count_bytes(job, args, &b, err))
 		return -1;
 	ws_bench_estimate(&t, b.in, b.out, b.buckets, &e);
 	ui_begin(job->ui);
-	put_estimate(job, &b, &t, &e);
+	put_estimate(job, b.tensors, &t, &e);
 	if (!cfg->csv)
-		say_estimate(job, &b, &t, &e);
+		say_estimate(job, b.tensors, &t, &e);
 	return 0;
 }

@@ -230,8 +230,7 @@ static void a_ring_is_bound_by_the_receivers_link(void **state)
 	                                                                        .endpoints = 8,
 	                                                                        .ranks = 8,
 	                                                                        .link = 50 * GB,
-	                                                                        .ring = true,
-	                                                                        .overlap = true });
+	                                                                        .at_once = true });
 	assert_int_equal(e.copies, 1);
 	assert_int_equal(e.send_ns, SECONDS(0.5));
 	assert_int_equal(e.receive_ns, SECONDS(2));
@@ -244,13 +243,13 @@ static void a_tree_sends_a_copy_to_each_child(void **state)
 {
 	(void)state;
 	const struct ws_bench_estimate e = on_paper((struct ws_bench_topology){
-		.senders = 1, .endpoints = 7, .ranks = 1, .link = 10 * GB, .overlap = true });
+		.senders = 1, .endpoints = 7, .ranks = 1, .link = 10 * GB, .tree = true });
 	assert_int_equal(e.copies, 3); /* 8 ranks: 1, 2, 4 */
 	assert_int_equal(e.send_ns, SECONDS(30));
 	assert_int_equal(e.receive_ns, SECONDS(10));
 	assert_string_equal(e.bound, "the senders' links");
 	const struct ws_bench_estimate two = on_paper((struct ws_bench_topology){
-		.senders = 1, .endpoints = 1, .ranks = 1, .link = 10 * GB });
+		.senders = 1, .endpoints = 1, .ranks = 1, .link = 10 * GB, .tree = true });
 	assert_int_equal(two.copies, 1);
 }
 
@@ -264,10 +263,9 @@ static void stages_overlap_or_add_up(void **state)
 		                       .source = 10 * GB,
 		                       .make = 20 * GB,
 		                       .apply = 50 * GB,
-		                       .ring = true,
+		                       .at_once = true,
 		                       .bucket_ns = SECONDS(0.1),
-		                       .fixed_ns = SECONDS(0.5),
-		                       .overlap = true };
+		                       .fixed_ns = SECONDS(0.5) };
 	struct ws_bench_estimate e = on_paper(t);
 	assert_int_equal(e.read_ns, SECONDS(10));
 	assert_int_equal(e.make_ns, SECONDS(5));
@@ -276,7 +274,7 @@ static void stages_overlap_or_add_up(void **state)
 	/* The longest of 5 buckets for each sender, and one bucket through the others: 8 / 5. */
 	assert_int_equal(e.expected_ns, SECONDS(10 + 1.6 + 1.5));
 	assert_string_equal(e.bound, "source");
-	t.overlap = false;
+	t.serial = true;
 	e = on_paper(t);
 	assert_int_equal(e.expected_ns, SECONDS(10 + 5 + 1 + 2 + 1.5));
 	t.bucket_ns = SECONDS(2);
@@ -292,9 +290,6 @@ static void senders_in_turns_are_as_fast_as_one(void **state)
 		                       .nics = 8,
 		                       .link = 50 * GB,
 		                       .source = 100 * GB,
-		                       .ring = true,
-		                       .overlap = true,
-		                       .turns = true,
 		                       .fixed_ns = SECONDS(1) };
 	struct ws_bench_estimate e = on_paper(t);
 	assert_int_equal(e.send_ns, SECONDS(2));
@@ -302,7 +297,8 @@ static void senders_in_turns_are_as_fast_as_one(void **state)
 	assert_int_equal(e.receive_ns, SECONDS(0.25));
 	assert_int_equal(e.control_ns, SECONDS(4)); /* each makes a group of its own */
 	assert_int_equal(e.floor_ns, SECONDS(0.5)); /* all links at once */
-	t.turns = false;
+	assert_true(e.turns);
+	t.at_once = true;
 	e = on_paper(t);
 	assert_int_equal(e.send_ns, SECONDS(0.5));
 	assert_int_equal(e.read_ns, SECONDS(0.5));
@@ -318,8 +314,7 @@ static void what_is_scattered_goes_to_every_endpoint_by_itself(void **state)
 	                                                                        .nics = 8,
 	                                                                        .link = 50 * GB,
 	                                                                        .apply = 10 * GB,
-	                                                                        .scatter = true,
-	                                                                        .overlap = true });
+	                                                                        .scatter = true });
 	assert_int_equal(e.copies, 2);
 	assert_int_equal(e.send_ns, SECONDS(1));
 	assert_int_equal(e.receive_ns, SECONDS(0.25));
@@ -335,9 +330,7 @@ static void a_single_bucket_overlaps_with_nothing(void **state)
 		                             .endpoints = 1,
 		                             .ranks = 1,
 		                             .link = 10 * GB,
-		                             .source = 20 * GB,
-		                             .ring = true,
-		                             .overlap = true };
+		                             .source = 20 * GB };
 	struct ws_bench_estimate e;
 	ws_bench_estimate(&t, UINT64_C(10000000000), UINT64_C(10000000000), 1, &e);
 	assert_int_equal(e.expected_ns, SECONDS(1.5));

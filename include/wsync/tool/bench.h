@@ -245,37 +245,34 @@ int ws_bench_sweep(const struct ws_bench_opts *opts, const struct ws_bench_sweep
 
 /* ---- plan: on paper ---- */
 
-/* Rates in bytes per second; 0: not a limit. */
+/* Rates in bytes per second; 0: no limit. Counts of 0 are 1. */
 struct ws_bench_topology {
-	unsigned senders;          /* processes that send a share each, on links of their own, */
-	/* one after the other, as those of wsync-push --lock do, or at once */
-	bool turns;
-	unsigned endpoints, ranks; /* servers, and ranks of each */
-	/* links of each endpoint, over which what it receives is spread; 0: 1 */
-	unsigned nics;
-	double link;               /* one way, of each sender and each of those */
-	double source;             /* what one sender reads at */
-	double make;               /* and makes at, counted in bytes read */
-	double apply;              /* what a rank loads at, counted in bytes received */
-	int64_t bucket_ns;         /* spent on each bucket besides its bytes */
-	/* and on the whole, or on each turn: connect, pause, flush, resume */
-	int64_t fixed_ns;
-	/* rank 0 sends each byte once (NCCL); else once to each child (gloo) */
-	bool ring;
-	bool scatter;              /* each rank is sent its own part of all of it, and no other */
-	bool overlap;              /* stages run at the same time */
+	uint64_t senders;   /* processes that send a share each, on links of their own, */
+	bool at_once;       /* all at once, and not in turns (wsync-push --lock) */
+	uint64_t endpoints; /* servers, */
+	uint64_t ranks;     /* ranks of each, */
+	uint64_t nics;      /* and links of each, which share what it receives */
+	double link;        /* one way, of each sender and each of those */
+	double source;      /* what one sender reads */
+	double make;        /* and transforms, counted in bytes read */
+	double apply;       /* what a rank loads, counted in bytes received */
+	int64_t bucket_ns;  /* of each bucket besides its bytes */
+	int64_t fixed_ns;   /* of the whole, or of each turn: connect, pause, flush, resume */
+	bool tree;          /* rank 0 sends once to each child (gloo), not once (NCCL's ring) */
+	bool scatter;       /* each rank is sent only its own part */
+	bool serial;        /* stages follow each other */
 };
 struct ws_bench_estimate {
 	uint64_t read_bytes, wire_bytes; /* of one copy: read, and as sent */
 	unsigned copies;                 /* that leave one sender's link */
 	size_t buckets;
+	bool turns;                      /* senders take turns */
 	int64_t read_ns, make_ns, send_ns, receive_ns, apply_ns, control_ns;
-	/* every byte once out of a sender and once into each endpoint, at full rate */
-	int64_t floor_ns;
-	/* with overlap: the longest stage, one bucket's share of the others, control */
-	int64_t expected_ns;
-	const char *bound; /* "source", "make", "sender's link", "receiver's link", "apply",
-	                      "requests" */
+	int64_t floor_ns;    /* every byte once out of a sender and once into each endpoint */
+	int64_t expected_ns; /* the longest stage, one bucket's share of the others, and control;
+	                      * or the sum */
+	const char *bound;   /* "source", "making tensors", "the senders' links", "the receivers'
+	                      * links", "loading" or "requests" */
 };
 /* Of a plan's bytes: in is what is read, out what is sent. */
 void ws_bench_estimate(const struct ws_bench_topology *t, uint64_t in, uint64_t out, size_t buckets,
