@@ -133,7 +133,8 @@ static const struct opt opts[] = {
 	         "link rate of each sender and endpoint, one way: 400Gb or 50GB per second"),
 	OPT_UINT(0, "senders", "N", 1, 4096, &cfg.plan.senders,
 	         "senders with a link each; they take turns, or with ep-scatter send at once (1)"),
-	OPT_FLAG(0, "at-once", &cfg.plan.at_once, "let broadcasting senders send at once, not in turns"),
+	OPT_FLAG(0, "at-once", &cfg.plan.at_once,
+	         "broadcasting senders send at once, not in turns"),
 	OPT_UINT(0, "endpoints", "N", 1, 4096, &cfg.plan.endpoints,
 	         "endpoints that receive the weights (1)"),
 	OPT_UINT(0, "nics", "N", 1, 256, &cfg.plan.nics, "links per endpoint (1)"),
@@ -176,7 +177,7 @@ static int check_usage(const struct opt_args *args)
 	(void)args;
 	if (cfg.on && cfg.check)
 		return opt_usage(&program,
-		                 "--check: not with --on gpu (make check-gpu checks a GPU's kernels)");
+		                 "--check: not with --on gpu, which make check-gpu checks");
 	if (cfg.csv && cfg.common.json)
 		return opt_usage(&program, "either --csv or --json, not both");
 	if (cfg.join && (cfg.listen || cfg.remote || cfg.receivers))

@@ -121,20 +121,34 @@ struct bench_job {
 	char nccl_path[WS_BENCH_NCCL_PATH]; /* of --nccl-from */
 };
 
-/* ---- gpu.c ---- */
 /* job->gpu, as the options say, and the report told what it is; nccl: with the NCCL to load. */
 int bench_find_gpu(struct bench_job *job, bool nccl, struct ws_err *err);
 /* The libnccl.so.2 that they name; *out NULL: where it usually is. */
 int bench_find_nccl(struct bench_job *job, const char **out, struct ws_err *err);
-void bench_find_driver(char *text,
-                       size_t n); /* the version of the kernel's driver; "": it has none */
 
 struct ws_bench_opts bench_opts(struct bench_job *job);
 /* The endpoints given, else --local ones of our own. */
 int bench_find_endpoints(struct bench_job *job, struct ws_err *err);
-/* SOURCE... or --model; the array holds at least one more than there are arguments. */
-int bench_source(const struct bench_job *job, const struct opt_args *args, const char **paths,
-                 size_t *n, char *synthetic, size_t size, struct ws_err *err);
+/* SOURCE... or --model; the caller frees paths. */
+struct bench_source {
+	const char **paths;
+	size_t n;
+	char synthetic[256];
+};
+int bench_source(const struct bench_job *job, const struct opt_args *args,
+                 struct bench_source *out, struct ws_err *err);
+
+/* ---- whole.c: whole pushes as the options say ---- */
+
+struct whole {
+	struct bench_job *job;
+	struct ws_push_opts push; /* sweep sets bucket size, format and quantization */
+	struct ws_transform_opts transform;
+	struct bench_source source;
+	char state[PUSHING_PATH];
+};
+int whole_open(struct whole *w, struct bench_job *job, const struct opt_args *args,
+               struct ws_err *err);
 
 int bench_kernels(void *ctx, const struct opt_args *args, struct ws_err *err);
 int bench_load(void *ctx, const struct opt_args *args, struct ws_err *err);

@@ -55,6 +55,26 @@ static void find_processors(struct processors *p)
 	          sizeof p->governor);
 }
 
+/* The version of the kernel's driver; "": there is none. */
+static void find_driver(char *text, size_t n)
+{
+	char line[512] = "";
+	FILE *f = fopen("/proc/driver/nvidia/version", "re");
+	if (f && !fgets(line, sizeof line, f))
+		line[0] = 0;
+	if (f)
+		fclose(f);
+	/* "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06 ..." */
+	text[0] = 0;
+	char *rest = NULL;
+	for (char *word = strtok_r(line, " \t\n", &rest); word;
+	     word = strtok_r(NULL, " \t\n", &rest))
+		if (strchr("0123456789", *word) && strchr(word, '.')) {
+			ws_printable(text, n, word, strlen(word));
+			return;
+		}
+}
+
 /* The least time that the clock can tell from none. */
 static int64_t clock_step(void)
 {
@@ -139,7 +159,7 @@ void report_machine(struct report *r)
 	uname(&u);
 	find_processors(&p);
 	if (r->has_gpu)
-		bench_find_driver(driver, sizeof driver);
+		find_driver(driver, sizeof driver);
 	put_machine(r, &p, &u, driver);
 	if (r->cfg->csv)
 		return;

@@ -49,17 +49,16 @@ static int count_bytes(struct bench_job *job, const struct opt_args *args, struc
 {
 	const struct ws_transform_opts wanted = transforming_opts(&job->cfg->transforming);
 	struct ws_transform_opts transform = wanted;
-	const char **paths = calloc(args->n + 1, sizeof *paths);
-	char synthetic[256];
+	struct bench_source source;
 	struct ws_input input = { 0 };
 	struct ws_plan *plan = NULL;
-	struct ws_input_opts o = { .paths = paths, .memory = &ws_memory_cuda, .cancel = &run_cancel,
-		                   .transform = ws_transform_wanted(&wanted) ? &transform : NULL };
 	const struct ws_plan_opts p = { .bucket_size = job->cfg->pushing.bucket_size,
 		                        .format = WS_FORMAT_FLATTENED };
-	int rc = paths ? 0 : ws_oom(err);
-	if (!rc)
-		rc = bench_source(job, args, paths, &o.n_paths, synthetic, sizeof synthetic, err);
+	int rc = bench_source(job, args, &source, err);
+	const struct ws_input_opts o = { .paths = source.paths, .n_paths = source.n,
+		                         .memory = &ws_memory_cuda, .cancel = &run_cancel,
+		                         .transform = ws_transform_wanted(&wanted) ? &transform :
+		                                                                     NULL };
 	if (!rc)
 		rc = naming_open(job->ui, &o, &input, err) ||
 		                     ws_plan_make(input.catalog, &p, &plan, err) ?
@@ -74,7 +73,7 @@ static int count_bytes(struct bench_job *job, const struct opt_args *args, struc
 	}
 	ws_plan_free(plan);
 	ws_input_close(&input);
-	free(paths);
+	free(source.paths);
 	return rc;
 }
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* receivers.c - the receivers of a broadcast: one process of this program for each, with --join.
  *
- * NCCL takes one rank of a GPU and tells GPUs apart by machine and bus. Each receiver is on the next
- * GPU. Where there are fewer GPUs than ranks, every receiver has an NCCL_HOSTID of its own, so that
- * NCCL takes it for another machine: then ranks may share a GPU, and use sockets. */
+ * NCCL takes one rank of a GPU and tells GPUs apart by machine and bus. Each receiver is on the
+ * next GPU. Where there are fewer GPUs than ranks, every receiver has an NCCL_HOSTID of its own, so
+ * that NCCL takes it for another machine: then ranks may share a GPU, and use sockets. */
 #include "bench.h"
+
+#include "run.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -55,4 +57,28 @@ int receivers_failed(void *ctx, struct ws_err *err)
 {
 	struct bench_job *job = ctx;
 	return local_failed(&job->local, err);
+}
+
+/* ---- the GPU and the NCCL that the options name: they exist, or it is exit status 7 ---- */
+
+int bench_find_nccl(struct bench_job *job, const char **out, struct ws_err *err)
+{
+	const struct pushing *p = &job->cfg->pushing;
+	*out = pushing_nccl(p);
+	if (p->nccl_lib && p->nccl_from)
+		return ws_err_set(err, WS_EUSAGE, "either --nccl-lib or --nccl-from, not both");
+	if (!p->nccl_from)
+		return 0;
+	*out = job->nccl_path;
+	return ws_bench_find_nccl(p->nccl_from, job->cfg->timeout_ns, &run_cancel, job->nccl_path,
+	                          err);
+}
+
+int bench_find_gpu(struct bench_job *job, bool nccl, struct ws_err *err)
+{
+	job->gpu = (struct ws_bench_gpu){ .device = (unsigned)job->cfg->pushing.gpu };
+	if (nccl && bench_find_nccl(job, &job->gpu.nccl, err))
+		return -1;
+	job->report.has_gpu = ws_bench_machine(&job->gpu, nccl, &job->report.machine, err) == 0;
+	return job->report.has_gpu ? 0 : -1;
 }

@@ -47,19 +47,21 @@ int bench_find_endpoints(struct bench_job *job, struct ws_err *err)
 	return 0;
 }
 
-int bench_source(const struct bench_job *job, const struct opt_args *args, const char **paths,
-                 size_t *n, char *synthetic, size_t size, struct ws_err *err)
+int bench_source(const struct bench_job *job, const struct opt_args *args,
+                 struct bench_source *out, struct ws_err *err)
 {
-	*n = 0;
+	*out = (struct bench_source){ .paths = calloc(args->n + 1, sizeof *out->paths) };
+	if (!out->paths)
+		return ws_oom(err);
 	if (job->cfg->model && args->n)
 		return ws_err_set(err, WS_EUSAGE, "either a SOURCE or --model, not both");
 	if (!job->cfg->model && !args->n)
 		return ws_err_set(err, WS_EUSAGE, "a SOURCE or --model is needed");
 	for (size_t i = 0; i < args->n; i++)
-		paths[(*n)++] = args->v[i];
+		out->paths[out->n++] = args->v[i];
 	if (job->cfg->model) {
-		snprintf(synthetic, size, "synthetic:%s", job->cfg->model);
-		paths[(*n)++] = synthetic;
+		snprintf(out->synthetic, sizeof out->synthetic, "synthetic:%s", job->cfg->model);
+		out->paths[out->n++] = out->synthetic;
 	}
 	return 0;
 }
@@ -119,10 +121,8 @@ int bench_load(void *ctx, const struct opt_args *args, struct ws_err *err)
 	struct bench_job *job = ctx;
 	const struct ws_transform_opts transform = transforming_opts(&job->cfg->transforming);
 	const struct ws_bench_opts o = bench_opts(job);
-	const char **paths = calloc(args->n + 1, sizeof *paths);
-	char synthetic[256];
-	struct ws_bench_load load = { .paths = paths,
-		                      .cold = job->cfg->cold,
+	struct bench_source source;
+	struct ws_bench_load load = { .cold = job->cfg->cold,
 		                      .most = job->cfg->most,
 		                      .transform =
 		                              ws_transform_wanted(&transform) ? &transform : NULL,
@@ -130,17 +130,16 @@ int bench_load(void *ctx, const struct opt_args *args, struct ws_err *err)
 		                      .transform_on = job->cfg->pushing.transform_on };
 	/* Few borders between buckets, as a push has them. */
 	load.bucket_size = load.to && !load.most ? UINT64_C(256) << 20 : 0;
-	int rc = paths ? 0 : ws_oom(err);
-	if (!rc)
-		rc = bench_source(job, args, paths, &load.n_paths, synthetic, sizeof synthetic,
-		                  err);
+	int rc = bench_source(job, args, &source, err);
+	load.paths = source.paths;
+	load.n_paths = source.n;
 	if (!rc && load.to)
 		rc = bench_find_gpu(job, false, err);
 	if (!rc) {
 		report_begin(&job->report, load.to ? to_gpu : definitions);
 		rc = ws_bench_load(&o, &load, err);
 	}
-	free(paths);
+	free(source.paths);
 	return rc;
 }
 

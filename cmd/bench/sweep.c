@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sweep.c - whole pushes with several settings, and which of them to take. */
-#include "whole.h"
+#include "bench.h"
 
 #include "wsync/tool/str.h"
 
@@ -188,8 +188,8 @@ int bench_sweep(void *ctx, const struct opt_args *args, struct ws_err *err)
 		report_begin(&job->report, job->cfg->keep_group ? kept : definitions);
 		rc = ws_bench_sweep(&o,
 		                    &(struct ws_bench_sweep){ .ways = s.ways, .n_ways = s.n,
-		                                              .paths = s.whole.paths,
-		                                              .n_paths = s.whole.n_paths,
+		                                              .paths = s.whole.source.paths,
+		                                              .n_paths = s.whole.source.n,
 		                                              .keep = job->cfg->keep_group },
 		                    s.standing, err);
 		recommend(&s);
@@ -197,6 +197,6 @@ int bench_sweep(void *ctx, const struct opt_args *args, struct ws_err *err)
 	free(s.choices);
 	free(s.ways);
 	free(s.standing);
-	free(s.whole.paths);
+	free(s.whole.source.paths);
 	return rc;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* whole.c - whole pushes as the options say, and what bounds them. */
-#include "whole.h"
+#include "bench.h"
 
 #include "run.h"
 
@@ -30,14 +30,10 @@ int whole_open(struct whole *w, struct bench_job *job, const struct opt_args *ar
 {
 	const struct bench_config *cfg = job->cfg;
 	w->job = job;
-	w->paths = calloc(args->n + 1, sizeof *w->paths);
-	if (!w->paths)
-		return ws_oom(err);
 	const bool nccl = cfg->pushing.backend == WS_BACKEND_NCCL,
 		   ipc = cfg->pushing.backend == WS_BACKEND_IPC;
 	/* The GPU first: without one, endpoints of our own could not tell why they do not start. */
-	if (bench_source(job, args, w->paths, &w->n_paths, w->synthetic, sizeof w->synthetic,
-	                 err) ||
+	if (bench_source(job, args, &w->source, err) ||
 	    ((nccl || ipc) && bench_find_gpu(job, nccl, err)) || bench_find_endpoints(job, err))
 		return -1;
 	w->transform = transforming_opts(&cfg->transforming);
@@ -60,7 +56,8 @@ int whole_open(struct whole *w, struct bench_job *job, const struct opt_args *ar
 static int run_whole(struct whole *w, struct ws_bench_bound *bound, struct ws_err *err)
 {
 	const struct ws_bench_opts o = bench_opts(w->job);
-	const struct ws_bench_push b = { .push = &w->push, .paths = w->paths, .n_paths = w->n_paths,
+	const struct ws_bench_push b = { .push = &w->push, .paths = w->source.paths,
+		                         .n_paths = w->source.n,
 		                         .alone = w->job->cfg->alone,
 		                         .keep = w->job->cfg->keep_group };
 	return ws_bench_push(&o, &b, bound, err);
@@ -126,6 +123,6 @@ int bench_push(void *ctx, const struct opt_args *args, struct ws_err *err)
 	}
 	if (bound.bound) /* of the jobs there were, where it was interrupted */
 		say_bound(job, &bound);
-	free(w.paths);
+	free(w.source.paths);
 	return rc;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* estimate.c - how long a push would take: bytes over rates, and the longest stage.
  *
- * Senders share the tensors and each is rank 0 of a group of its own, so every sender sends its share
- * to all receivers and every receiver takes all of it. Senders that take turns are as fast as one. Or
- * all is scattered: each rank is sent its own part by itself, so that endpoints with the same weights
- * are sent the same bytes one by one. (The little that all ranks of an endpoint have, norms and
- * routers, is counted once.) */
+ * Senders share the tensors and each is rank 0 of a group of its own, so every sender sends its
+ * share to all receivers and every receiver takes all of it. Senders that take turns are as fast as
+ * one. Or all is scattered: each rank is sent its own part by itself, so that endpoints with the
+ * same weights are sent the same bytes one by one. (The little that all ranks of an endpoint have,
+ * norms and routers, is counted once.) */
 #include "wsync/tool/bench.h"
 
 #include <math.h>

@@ -187,14 +187,15 @@ static const char *unpack_level(void)
 	return ws_unpack_kernels()->level;
 }
 
+#define FP8(scale, exponents) run_fp8, ws_fp8_level, 4, 1, .rule = { scale, exponents, B, B }
 static const struct kernel table[] = {
-	{ "hash xxh3-64", run_hash, NULL, 4, 0, { 0 }, false },
-	{ "fp8 128x128 xorl", run_fp8, ws_fp8_level, 4, 1, { WS_SCALE_XORL, false, B, B }, false },
-	{ "fp8 128x128 slime", run_fp8, ws_fp8_level, 4, 1, { WS_SCALE_SLIME, false, B, B }, false },
-	{ "fp8 128x128 ue8m0", run_fp8, ws_fp8_level, 4, 1, { WS_SCALE_XORL, true, B, B }, false },
-	{ "lora rank 16 fold", run_merge, ws_lowrank_level, 4, 2, { 0 }, false },
-	{ "lora rank 16 two-step", run_merge, ws_lowrank_level, 4, 2, { 0 }, true },
-	{ "unpack 4 bits", run_unpack, unpack_level, 1, 4, { 0 }, false },
+	{ "hash xxh3-64", run_hash, NULL, 4, 0, .two_step = false },
+	{ "fp8 128x128 xorl", FP8(WS_SCALE_XORL, false) },
+	{ "fp8 128x128 slime", FP8(WS_SCALE_SLIME, false) },
+	{ "fp8 128x128 ue8m0", FP8(WS_SCALE_XORL, true) },
+	{ "lora rank 16 fold", run_merge, ws_lowrank_level, 4, 2, .two_step = false },
+	{ "lora rank 16 two-step", run_merge, ws_lowrank_level, 4, 2, .two_step = true },
+	{ "unpack 4 bits", run_unpack, unpack_level, 1, 4, .two_step = false },
 };
 
 /* ---- time and check -------------------------------------------------------------------------- */

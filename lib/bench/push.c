@@ -207,8 +207,9 @@ static const struct whole *compare_ways(const struct whole *all, size_t n,
 {
 	size_t best = n;
 	for (size_t k = 0; k < n; k++) {
-		out[k] = (struct ws_bench_standing){ .total_ns = median(all[k].ns[TOTAL], all[k].n) };
-		if (all[k].n && (best == n || out[k].total_ns < out[best].total_ns))
+		const int64_t ns = median(all[k].ns[TOTAL], all[k].n);
+		out[k] = (struct ws_bench_standing){ .total_ns = ns };
+		if (all[k].n && (best == n || ns < out[best].total_ns))
 			best = k;
 	}
 	if (best == n)

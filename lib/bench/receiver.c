@@ -24,6 +24,7 @@ struct config {
 };
 
 struct joined {
+	const struct ws_bench_receive *what;
 	struct ws_store_client *client;
 	struct ws_gloo *gloo;
 	struct bench_comms comms;
@@ -82,8 +83,7 @@ static int kv_get(void *ctx, const char *key, ws_deadline until, const struct ws
 	return ws_store_client_get(ctx, key, until, value, err);
 }
 
-static int join_gloo(const struct ws_bench_receive *r, struct joined *j, ws_deadline until,
-                     struct ws_err *err)
+static int join_gloo(struct joined *j, ws_deadline until, struct ws_err *err)
 {
 	const struct ws_gloo_kv kv = { .ctx = j->client, .set = kv_set, .get = kv_get };
 	const struct ws_gloo_opts gloo = { .rank = j->rank,
@@ -91,9 +91,9 @@ static int join_gloo(const struct ws_bench_receive *r, struct joined *j, ws_dead
 		                           .layout = WS_GLOO_G2B,
 		                           .prefix = BENCH_GLOO,
 		                           .kv = &kv,
-		                           .host = r->host,
-		                           .log = r->log };
-	return ws_gloo_open(&gloo, until, r->cancel, &j->gloo, err);
+		                           .host = j->what->host,
+		                           .log = j->what->log };
+	return ws_gloo_open(&gloo, until, j->what->cancel, &j->gloo, err);
 }
 
 /* The communicator whose id is there. */
@@ -112,13 +112,12 @@ static int join_comm(struct joined *j, const char *key, struct ws_comm **out, ws
 	return rc;
 }
 
-static int join_nccl(const struct ws_bench_receive *r, struct joined *j, ws_deadline until,
-                     struct ws_err *err)
+static int join_nccl(struct joined *j, ws_deadline until, struct ws_err *err)
 {
 	uint64_t most = 1;
 	for (size_t i = 0; i < j->config.n_sizes; i++)
 		most = j->config.sizes[i] > most ? j->config.sizes[i] : most;
-	if (bench_comms_open(&j->comms, &r->gpu, most, r->cancel, err))
+	if (bench_comms_open(&j->comms, &j->what->gpu, most, j->what->cancel, err))
 		return -1;
 	j->comms.rank = j->rank;
 	j->comms.world = j->config.world;
@@ -126,16 +125,16 @@ static int join_nccl(const struct ws_bench_receive *r, struct joined *j, ws_dead
 	       join_comm(j, BENCH_BARE, &j->comms.bare, until, err) ? -1 : 0;
 }
 
-static int join(const struct ws_bench_receive *r, struct joined *j, struct ws_err *err)
+static int join(struct joined *j, struct ws_err *err)
 {
-	const ws_deadline until = ws_deadline_in(r->timeout_ns);
-	const struct ws_store_client_opts client = { .host = r->master,
-		                                     .port = r->port,
+	const ws_deadline until = ws_deadline_in(j->what->timeout_ns);
+	const struct ws_store_client_opts client = { .host = j->what->master,
+		                                     .port = j->what->port,
 		                                     .no_join = true };
 	struct ws_buf text;
 	int64_t rank = 0;
 	ws_buf_init(&text, CONFIG_MAX);
-	int rc = ws_store_connect(&client, until, r->cancel, &j->client, err) ||
+	int rc = ws_store_connect(&client, until, j->what->cancel, &j->client, err) ||
 	         ws_store_client_get(j->client, BENCH_CONFIG, until, &text, err) ||
 	         parse_config(ws_buf_str(&text), &j->config, err) ||
 	         ws_store_client_add(j->client, BENCH_RANK, 1, until, &rank, err) ? -1 : 0;
@@ -144,9 +143,9 @@ static int join(const struct ws_bench_receive *r, struct joined *j, struct ws_er
 		return -1;
 	if (rank < 1 || rank >= j->config.world)
 		return ws_err_set(err, WS_EREFUSED, "%s: all %u receivers are there already",
-		                  r->master, j->config.world - 1);
+		                  j->what->master, j->config.world - 1);
 	j->rank = (unsigned)rank;
-	return j->config.nccl ? join_nccl(r, j, until, err) : join_gloo(r, j, until, err);
+	return j->config.nccl ? join_nccl(j, until, err) : join_gloo(j, until, err);
 }
 
 static int take(void *ctx, const void *bytes, size_t n, struct ws_err *err)
@@ -182,7 +181,7 @@ static unsigned count_of(const struct joined *j, uint64_t size, enum round what)
 	                        (unsigned)bench_count_of(size, j->config.count, j->config.total);
 }
 
-static int take_gloo(const struct ws_bench_receive *r, struct joined *j, uint64_t size, enum round what,
+static int take_gloo(struct joined *j, uint64_t size, enum round what,
                      ws_deadline until, struct ws_err *err)
 {
 	const unsigned count = count_of(j, size, what);
@@ -193,7 +192,7 @@ static int take_gloo(const struct ws_bench_receive *r, struct joined *j, uint64_
 		sinks[i] = (struct ws_gloo_sink){ .length = size,
 			                          .take = what == HASHED ? take : NULL,
 			                          .ctx = j->hash };
-	const int rc = ws_gloo_recv(j->gloo, 0, sinks, count, until, r->cancel, err);
+	const int rc = ws_gloo_recv(j->gloo, 0, sinks, count, until, j->what->cancel, err);
 	free(sinks);
 	return rc;
 }
@@ -230,13 +229,12 @@ static int take_nccl(struct joined *j, uint64_t size, enum round what, ws_deadli
 	return what == HASHED ? hash_memory(j, size, err) : 0;
 }
 
-static int take_round(const struct ws_bench_receive *r, struct joined *j, uint64_t size, enum round what,
-                      struct ws_err *err)
+static int take_round(struct joined *j, uint64_t size, enum round what, struct ws_err *err)
 {
-	const ws_deadline until = ws_deadline_in(r->timeout_ns);
+	const ws_deadline until = ws_deadline_in(j->what->timeout_ns);
 	ws_hash_reset(j->hash);
 	const int rc = j->config.nccl ? take_nccl(j, size, what, until, err)
-	                              : take_gloo(r, j, size, what, until, err);
+	                              : take_gloo(j, size, what, until, err);
 	if (rc || say_done(j, what == HASHED, until, err))
 		return -1;
 	j->round++;
@@ -244,23 +242,22 @@ static int take_round(const struct ws_bench_receive *r, struct joined *j, uint64
 }
 
 /* One sample, with its reference where that is of broadcasts too. */
-static int take_sample(const struct ws_bench_receive *r, struct joined *j, uint64_t size, unsigned i,
-                       struct ws_err *err)
+static int take_sample(struct joined *j, uint64_t size, unsigned i, struct ws_err *err)
 {
 	const bool turned = bench_is_turned(i);
 	if (!j->config.nccl)
-		return take_round(r, j, size, PUSHED, err);
-	return take_round(r, j, size, turned ? BARE : PUSHED, err) ||
-	       take_round(r, j, size, turned ? PUSHED : BARE, err) ? -1 : 0;
+		return take_round(j, size, PUSHED, err);
+	return take_round(j, size, turned ? BARE : PUSHED, err) ||
+	       take_round(j, size, turned ? PUSHED : BARE, err) ? -1 : 0;
 }
 
-static int take_all(const struct ws_bench_receive *r, struct joined *j, struct ws_err *err)
+static int take_all(struct joined *j, struct ws_err *err)
 {
 	for (size_t i = 0; i < j->config.n_sizes; i++) {
 		for (unsigned k = 0; k < j->config.rounds; k++)
-			if (take_sample(r, j, j->config.sizes[i], k, err))
+			if (take_sample(j, j->config.sizes[i], k, err))
 				return -1;
-		if (j->config.check && take_round(r, j, j->config.sizes[i], HASHED, err))
+		if (j->config.check && take_round(j, j->config.sizes[i], HASHED, err))
 			return -1;
 	}
 	return 0;
@@ -270,13 +267,13 @@ int ws_bench_receive(const struct ws_bench_receive *what, struct ws_err *err)
 {
 	char own[WS_HOST_MAX];
 	struct ws_bench_receive r = *what;
-	struct joined j = { .hash = ws_hash_new() };
+	struct joined j = { .what = &r, .hash = ws_hash_new() };
 	if (!r.host && ws_host_local_toward(r.master, own, sizeof own, err))
 		return -1;
 	r.host = r.host ? r.host : own;
 	int rc = j.hash ? 0 : ws_oom(err);
 	if (!rc)
-		rc = join(&r, &j, err) || take_all(&r, &j, err) ? -1 : 0;
+		rc = join(&j, err) || take_all(&j, err) ? -1 : 0;
 	ws_gloo_close(j.gloo);
 	bench_comms_close(&j.comms, ws_deadline_in(LEAVE_NS));
 	ws_store_disconnect(j.client);
