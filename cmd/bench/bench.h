@@ -53,7 +53,7 @@ struct report {
 	const struct bench_config *cfg;
 	struct report_row *rows; /* owned */
 	size_t n;
-	const char *const *definitions; /* NULL: there are none, or they were told */
+	const char *definitions; /* NULL: none, or printed */
 	double load;             /* of the machine, before the first sample */
 	bool has_gpu;            /* and a GPU of it: */
 	struct ws_bench_machine machine;
@@ -61,9 +61,9 @@ struct report {
 	int64_t errors;          /* of all rows that were looked at */
 };
 
-/* What will be measured and how the figures are made: definitions stay. Nothing is told yet, for
- * what was asked for may not be there. */
-void report_begin(struct report *r, const char *const *definitions);
+/* definitions: lines that say what is measured; they must outlive the report. Prints nothing yet,
+ * because what the command needs may be missing. */
+void report_begin(struct report *r, const char *definitions);
 void report_open(void *report); /* of a ws_bench_sink: tells that, and on what, once */
 void report_row(void *report, const struct ws_bench_row *row); /* of a ws_bench_sink */
 void report_turn(void *report, const char *name, unsigned done, unsigned of); /* likewise */

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void report_begin(struct report *r, const char *const *definitions)
+void report_begin(struct report *r, const char *definitions)
 {
 	r->definitions = definitions;
 	(void)getloadavg(&r->load, 1);

@@ -70,22 +70,15 @@ int bench_source(const struct bench_job *job, const struct opt_args *args,
 
 int bench_kernels(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
-	static const char *const definitions[] = {
-		"kernels: what a push does to numbers, in memory, on one thread. bytes are those "
-		"that must move: each",
-		"that is read or written, once (of memcpy twice its size); GB/s is bytes / median. "
-		"Memory is touched",
-		"and warm. ratio is the rate over that of a memcpy which was timed beside it.", NULL
-	};
-	static const char *const on_gpu[] = {
-		"kernels --on gpu: what a push does to numbers on a GPU, in its memory and by its "
-		"clock; a time is that of",
-		"four launches in a row / 4. bytes are those that must move: each that is read or "
-		"written, once (of a copy",
-		"twice its size); GB/s is bytes / median. ratio is the rate over that of a copy "
-		"from device to device of the",
-		"same matrix, timed beside it.", NULL
-	};
+	static const char definitions[] =
+		"kernels: in memory, on one thread. bytes: each byte read or written, once\n"
+		"(memcpy: twice its size). GB/s: bytes / median. Memory is touched and warm.\n"
+		"ratio: rate / that of a memcpy timed beside it.\n";
+	static const char on_gpu[] =
+		"kernels --on gpu: in the GPU's memory, by its clock; a time is that of 4\n"
+		"launches / 4. bytes: each byte read or written, once (a copy: twice its size).\n"
+		"GB/s: bytes / median. ratio: rate / that of a device copy of the same matrix,\n"
+		"timed beside it.\n";
 	(void)args;
 	struct bench_job *job = ctx;
 	const struct ws_bench_opts o = bench_opts(job);
@@ -100,24 +93,15 @@ int bench_kernels(void *ctx, const struct opt_args *args, struct ws_err *err)
 
 int bench_load(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
-	static const char *const definitions[] = {
-		"load: a source through a buffer of this process, in one thread, as a data plane "
-		"takes it: GB/s is the",
-		"bytes of the tensors as they would be sent / median. Opening and planning are not "
-		"in it. ratio is the",
-		"rate over that of read(2) of the same files, timed beside it.", NULL
-	};
-	static const char *const to_gpu[] = {
-		"load --to gpu: a source through a buffer of this process, in one thread (ratio: "
-		"over read(2) of the same",
-		"files); as many bytes of pinned memory copied to the GPU, in pieces of 16 MiB "
-		"until the last has arrived;",
-		"the source to the GPU as a push that sends from there brings it (ratio: over that "
-		"copy). GB/s is the bytes",
-		"of the tensors as they would be sent / median. Each ratio is of times taken in "
-		"turns.",
-		NULL
-	};
+	static const char definitions[] =
+		"load: a source read through a buffer in one thread, as a data plane reads it,\n"
+		"without opening and planning. GB/s: bytes as sent / median. ratio: rate / that\n"
+		"of read(2) of the same files, timed beside it.\n";
+	static const char to_gpu[] =
+		"load --to gpu: the source through a buffer (ratio: to read(2) of the same\n"
+		"files); a copy of as many bytes from pinned memory; the source into GPU\n"
+		"memory, as a push brings it there (ratio: to that copy). GB/s: bytes as sent /\n"
+		"median.\n";
 	struct bench_job *job = ctx;
 	const struct ws_transform_opts transform = transforming_opts(&job->cfg->transforming);
 	const struct ws_bench_opts o = bench_opts(job);
@@ -147,15 +131,10 @@ int bench_load(void *ctx, const struct opt_args *args, struct ws_err *err)
 
 int bench_control(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
-	static const char *const definitions[] = {
-		"control: a request that changes nothing (GET /model_info), from before it is made "
-		"to its whole answer:",
-		"to the first endpoint with a connection of its own and with one that is kept, and "
-		"to all of them at",
-		"once, on kept ones, until the last has answered. Below 1 the ratio says how much "
-		"slower all are than one.",
-		NULL
-	};
+	static const char definitions[] =
+		"control: GET /model_info, which changes nothing, from the request to the end\n"
+		"of its answer: to the first endpoint on a new connection and on a kept one,\n"
+		"and to all endpoints at once. ratio: below 1 all are slower than one.\n";
 	(void)args;
 	struct bench_job *job = ctx;
 	const struct ws_bench_opts o = bench_opts(job);
@@ -239,33 +218,19 @@ static int refuse_sizes(const struct bench_config *cfg, struct ws_err *err)
 
 int bench_transport(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
-	static const char *const definitions[] = {
-		"transport: a broadcast of one bucket over gloo to receivers that throw it away, "
-		"from its first byte",
-		"until every receiver has told that it has the last one; of several in a row (x N) "
-		"the time of all / N.",
-		"GB/s is the bucket's bytes / median (what each receiver sees; nccl-tests: algbw), "
-		"however many receivers.",
-		"ratio is the rate over that of one TCP connection on the loopback interface with "
-		"the same bytes by",
-		"sendfile, timed beside it, where all receivers are here.",
-		NULL
-	};
-	static const char *const over_nccl[] = {
-		"transport --backend nccl: broadcasts of one bucket, --count of them in a row, by "
-		"the data plane that",
-		"wsync-push sends with: from the page cache through pinned memory onto the GPU and "
-		"from there to receivers",
-		"that throw it away, from the first byte until every receiver has told that it has "
-		"the last one; a time is",
-		"that / --count. GB/s (nccl-tests: algbw) is the bucket's bytes / median. ratio is "
-		"the rate over that of as",
-		"many ncclBroadcast in a row from memory of the GPU to the same receivers, timed "
-		"beside it. Our own receivers",
-		"are processes on the next GPUs; where ranks share a GPU they speak through "
-		"sockets.",
-		NULL
-	};
+	static const char definitions[] =
+		"transport: a broadcast of one bucket over gloo, until every receiver has\n"
+		"reported its last byte; of several in a row (x N) the time of all / N.\n"
+		"Receivers discard it. GB/s: bucket bytes / median (nccl-tests: algbw). ratio:\n"
+		"rate / that of one TCP connection on the loopback interface that sends the\n"
+		"same bytes by sendfile, if all receivers are local.\n";
+	static const char over_nccl[] =
+		"transport --backend nccl: --count broadcasts of one bucket in a row by the\n"
+		"data plane of wsync-push, from the page cache through pinned memory, until\n"
+		"every receiver has reported its last byte; a time is that / --count. GB/s:\n"
+		"bucket bytes / median (nccl-tests: algbw). ratio: rate / that of as many\n"
+		"ncclBroadcast from GPU memory to the same receivers. Local receivers use the\n"
+		"next GPUs; ranks that share a GPU use sockets.\n";
 	(void)args;
 	struct bench_job *job = ctx;
 	const struct bench_config *cfg = job->cfg;

@@ -162,22 +162,15 @@ static void recommend(const struct sweep *s)
 
 int bench_sweep(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
-	static const char *const definitions[] = {
-		"sweep: the whole job (see push) with each bucket size, load format and "
-		"quantization, in turns: one job of",
-		"each, then again. GB/s is the bytes as they are sent / median of the total. ratio "
-		"is the time of the",
-		"fastest over its own, of the same turn. Not to be told apart: no slower than the "
-		"fastest in every fourth",
-		"turn.", NULL
-	};
-	static const char *const kept[] = {
-		"sweep --keep-group: the whole job (see push) with each bucket size, load format "
-		"and quantization, one of",
-		"them after the other: a machine that becomes slower does so for the later ones. "
-		"GB/s is the bytes as they",
-		"are sent / median of the total.", NULL
-	};
+	static const char definitions[] =
+		"sweep: whole pushes with each bucket size, load format and quantization, in\n"
+		"turns. GB/s: bytes as sent / median of the total. ratio: the fastest's time /\n"
+		"its own, in the same turn. A setting that is no slower in every fourth turn is\n"
+		"as fast as the fastest.\n";
+	static const char kept[] =
+		"sweep --keep-group: whole pushes with each setting, one setting after the\n"
+		"other: a machine that becomes slower is slower for the later ones. GB/s: bytes\n"
+		"as sent / median of the total.\n";
 	struct bench_job *job = ctx;
 	struct sweep s = { .job = job };
 	int rc = whole_open(&s.whole, job, args, err);

@@ -39,9 +39,7 @@ void table_define(struct report *r)
 {
 	if (r->cfg->csv)
 		return;
-	ui_say(r->ui, "%s", ui_on(r->ui, UI_DIM));
-	for (size_t i = 0; r->definitions[i]; i++)
-		ui_say(r->ui, "%s\n", r->definitions[i]);
+	ui_say(r->ui, "%s%s", ui_on(r->ui, UI_DIM), r->definitions);
 	define_samples(r);
 	ui_say(r->ui, "%s", ui_off(r->ui));
 }

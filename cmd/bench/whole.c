@@ -10,20 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const push_definitions[] = {
-	"push: whole jobs as wsync-push makes them; every nanosecond belongs to one phase, and "
-	"they add up to the",
-	"total. transfer is sending, apply is waiting for the servers' answers after the last byte "
-	"of each bucket,",
-	"verify is what --verify asks for. GB/s is the checkpoint's bytes / median. In turns with "
-	"each job the source",
-	"alone: reading and making the same tensors (to a GPU, where they are sent from one). "
-	"ratio of transfer: its",
-	"rate over that of its source alone. overlap is the source alone / (transfer + apply): 1 "
-	"where all the rest",
-	"hides behind the source.",
-	NULL
-};
+static const char push_definitions[] =
+	"push: whole pushes, whose phases add up to the total. transfer is sending;\n"
+	"apply is waiting for answers after the last byte of each bucket; verify is\n"
+	"what --verify checks. GB/s: checkpoint bytes / median. source: reading and\n"
+	"making the same tensors alone (to a GPU, if they are sent from one), in turns\n"
+	"with the pushes. ratio of transfer: its rate / that of the source. overlap:\n"
+	"source / (transfer + apply); 1: all else hides behind it.\n";
 
 int whole_open(struct whole *w, struct bench_job *job, const struct opt_args *args,
                struct ws_err *err)

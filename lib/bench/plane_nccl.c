@@ -119,7 +119,6 @@ static void close_nccl(struct bench_root *r)
 const struct bench_plane bench_plane_nccl = {
 	.name = "nccl",
 	.against = "bare ncclBroadcast",
-	.against_remote = true,
 	.rounds = true,
 	.open = open_nccl,
 	.send = send_nccl,

@@ -40,13 +40,12 @@ static int make_pattern(struct bench_root *r, struct ws_err *err)
 	r->file = memfd_create("wsync-bench", MFD_CLOEXEC);
 	if (r->file < 0 || ftruncate(r->file, (off_t)r->pattern))
 		return ws_err_errno(err, "a file in memory");
-	uint64_t *p = mmap(NULL, r->pattern, PROT_READ | PROT_WRITE, MAP_SHARED, r->file, 0);
-	if (p == MAP_FAILED)
+	r->bytes = mmap(NULL, r->pattern, PROT_READ | PROT_WRITE, MAP_SHARED, r->file, 0);
+	if (r->bytes == MAP_FAILED)
 		return ws_err_errno(err, "a file in memory");
 	uint64_t state = 1;
-	for (size_t i = 0; i < r->pattern / sizeof *p; i++)
-		p[i] = state = state * 6364136223846793005u + 1442695040888963407u;
-	munmap(p, r->pattern);
+	for (size_t i = 0; i < r->pattern / sizeof *r->bytes; i++)
+		r->bytes[i] = state = state * 6364136223846793005u + 1442695040888963407u;
 	return 0;
 }
 
@@ -68,19 +67,14 @@ static struct ws_span *cut_spans(const struct bench_root *r, size_t *n, struct w
 static int hash_pattern(const struct bench_root *r, char *text, size_t size, struct ws_err *err)
 {
 	struct ws_hash *h = ws_hash_new();
-	void *p = mmap(NULL, r->pattern, PROT_READ, MAP_SHARED, r->file, 0);
-	if (h && p != MAP_FAILED) {
-		for (uint64_t at = 0; at < r->size; at += r->pattern)
-			ws_hash_add(h, p,
-			            r->size - at < r->pattern ? (size_t)(r->size - at) :
-			                                        r->pattern);
-		snprintf(text, size, "%016llx", (unsigned long long)ws_hash_digest(h));
-	}
-	const bool ok = h && p != MAP_FAILED;
-	if (p != MAP_FAILED)
-		munmap(p, r->pattern);
+	if (!h)
+		return ws_oom(err);
+	for (uint64_t at = 0; at < r->size; at += r->pattern)
+		ws_hash_add(h, r->bytes, (size_t)(r->size - at < r->pattern ? r->size - at :
+		                                                              r->pattern));
+	snprintf(text, size, "%016llx", (unsigned long long)ws_hash_digest(h));
 	ws_hash_free(h);
-	return ok ? 0 : ws_oom(err);
+	return 0;
 }
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
@@ -212,6 +206,8 @@ static void close_root(struct bench_root *r)
 		r->plane->close(r);
 	ws_store_close(r->store);
 	ws_buf_free(&r->answer);
+	if (r->bytes != MAP_FAILED)
+		munmap(r->bytes, r->pattern);
 	if (r->file >= 0)
 		close(r->file);
 }
@@ -242,7 +238,7 @@ static int check_request(const struct ws_bench_transport *t, struct ws_err *err)
 
 static int measure(struct bench_root *r, struct ws_err *err)
 {
-	const bool has_plain = r->plane->against_remote || !r->what->remote;
+	const bool has_plain = r->plane->rounds || !r->what->remote;
 	char detail[64];
 	snprintf(detail, sizeof detail, "%s, %u receiver%s", r->plane->name, r->world - 1,
 	         r->world == 2 ? "" : "s");
@@ -272,6 +268,7 @@ int ws_bench_transport(const struct ws_bench_opts *opts, const struct ws_bench_t
 		                .what = &what,
 		                .world = 1 + t->receivers + t->remote,
 		                .file = -1,
+		                .bytes = MAP_FAILED,
 		                .plane = t->backend == WS_BACKEND_NCCL ? &bench_plane_nccl :
 		                                                         &bench_plane_gloo };
 	ws_buf_init(&r.answer, 4096);

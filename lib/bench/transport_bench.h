@@ -38,7 +38,8 @@ struct bench_root {
 	void *of_plane;       /* the plane's own; NULL: not opened */
 	unsigned world;
 	int file;             /* a pattern that is sent again and again, */
-	uint64_t pattern;     /* of so many bytes */
+	uint64_t pattern;     /* of so many bytes, */
+	uint64_t *bytes;      /* which are these */
 	struct ws_store *store;
 	struct ws_buf answer;
 	uint64_t size;        /* of the round at hand */
@@ -50,14 +51,13 @@ struct bench_root {
 struct bench_plane {
 	const char *name;
 	const char *against;
-	bool against_remote; /* the reference is to be had with receivers elsewhere too */
 	/* All receivers are on their way. Close follows, whatever becomes of it. */
 	int (*open)(struct bench_root *r, ws_deadline until, struct ws_err *err);
 	/* The payload, so many times in a row, to all. */
 	int (*send)(struct bench_root *r, const struct ws_payload *p, unsigned count,
 	            ws_deadline until, struct ws_err *err);
-	/* The reference: r->size bytes, so many times in a row; rounds:
-	 * receivers take part and tell. */
+	/* The reference: r->size bytes, so many times in a row. rounds: the receivers take part,
+	 * also those of other machines. */
 	bool rounds;
 	int (*plain)(struct bench_root *r, unsigned count, int64_t *ns, ws_deadline until,
 	             struct ws_err *err);
