@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* wsync-bench - how fast each stage of a push is here, and the whole of one. One file for each
  * kind of command, in cmd/bench/; what is measured is the library's (bench.h). */
-#include "bench/bench.h"
+#include "bench/bench_cmd.h"
 
 #include "main.h"
 #include "outlet.h"

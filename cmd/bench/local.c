@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* local.c - starts local endpoints (the wsync-endpoint in the directory of this program, else the
  * one in $PATH) and receivers. They end with this process, also if it is killed. */
-#include "bench.h"
+#include "bench_cmd.h"
 
 #include "run.h"
 

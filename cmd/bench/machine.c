@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* machine.c - on what it was measured: who reads a figure later cannot ask. */
-#include "bench.h"
+/* machine.c - reports the machine, for readers of the figures. */
+#include "bench_cmd.h"
 
 #include "wsync/tool/str.h"
 #include "wsync/version.h"

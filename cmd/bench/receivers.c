@@ -4,7 +4,7 @@
  * NCCL takes one rank of a GPU and tells GPUs apart by machine and bus. Each receiver is on the
  * next GPU. Where there are fewer GPUs than ranks, every receiver has an NCCL_HOSTID of its own, so
  * that NCCL takes it for another machine: then ranks may share a GPU, and use sockets. */
-#include "bench.h"
+#include "bench_cmd.h"
 
 #include "run.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* report.c - rows as they come: to the table (table.c), as JSON lines with every sample, or as
- * comma-separated values; and what they say together. */
-#include "bench.h"
+/* report.c - rows as they come: to the table (bench_table.c), as JSON lines with every sample, or
+ * as comma-separated values; and the summary of all rows. */
+#include "bench_cmd.h"
 
 #include "wsync/tool/str.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stages.c - one stage at a time: kernels, load, control, transport. */
-#include "bench.h"
+#include "bench_cmd.h"
 
 #include "run.h"
 

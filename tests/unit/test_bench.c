@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The figures of wsync-bench: made of samples, and on paper. */
-#include "samples.h"
+#include "bench_samples.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

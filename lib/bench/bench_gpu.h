@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpu.h - a GPU that is measured: opened, and timed by its own clock. */
+/* bench_gpu.h - a GPU that is measured, timed by its own clock. */
 #ifndef WS_BENCH_GPU_H
 #define WS_BENCH_GPU_H
 
 #include "cuda.h"
-#include "samples.h"
+#include "bench_samples.h"
 
 struct bench_gpu {
 	struct ws_cuda *cuda;

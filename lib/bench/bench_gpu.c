@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpu.c - a GPU that is measured, and what it and NCCL are called. */
-#include "gpu.h"
+/* bench_gpu.c - opens the GPU that is measured, times work on it, and names it and NCCL. */
+#include "bench_gpu.h"
 
 #include "nccl.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* receiver.c - the receiving side of a measured broadcast: joins, takes
- * every round, says when it has. */
-#include "transport_bench.h"
+/* bench_receiver.c - the receiving side of a measured broadcast: joins, takes every round, and
+ * reports each. */
+#include "bench_transport.h"
 
 #include "hash.h"
 #include "sock.h"
@@ -125,7 +125,7 @@ static int join_nccl(struct joined *j, ws_deadline until, struct ws_err *err)
 	       join_comm(j, BENCH_BARE, &j->comms.bare, until, err) ? -1 : 0;
 }
 
-static int join(struct joined *j, struct ws_err *err)
+static int join_group(struct joined *j, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_in(j->what->timeout_ns);
 	const struct ws_store_client_opts client = { .host = j->what->master,
@@ -148,7 +148,7 @@ static int join(struct joined *j, struct ws_err *err)
 	return j->config.nccl ? join_nccl(j, until, err) : join_gloo(j, until, err);
 }
 
-static int take(void *ctx, const void *bytes, size_t n, struct ws_err *err)
+static int hash_bytes(void *ctx, const void *bytes, size_t n, struct ws_err *err)
 {
 	(void)err;
 	ws_hash_add(ctx, bytes, n);
@@ -190,7 +190,7 @@ static int take_gloo(struct joined *j, uint64_t size, enum round what,
 		return ws_oom(err);
 	for (unsigned i = 0; i < count; i++)
 		sinks[i] = (struct ws_gloo_sink){ .length = size,
-			                          .take = what == HASHED ? take : NULL,
+			                          .take = what == HASHED ? hash_bytes : NULL,
 			                          .ctx = j->hash };
 	const int rc = ws_gloo_recv(j->gloo, 0, sinks, count, until, j->what->cancel, err);
 	free(sinks);
@@ -273,7 +273,7 @@ int ws_bench_receive(const struct ws_bench_receive *what, struct ws_err *err)
 	r.host = r.host ? r.host : own;
 	int rc = j.hash ? 0 : ws_oom(err);
 	if (!rc)
-		rc = join(&j, err) || take_all(&j, err) ? -1 : 0;
+		rc = join_group(&j, err) || take_all(&j, err) ? -1 : 0;
 	ws_gloo_close(j.gloo);
 	bench_comms_close(&j.comms, ws_deadline_in(LEAVE_NS));
 	ws_store_disconnect(j.client);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* load.c - a source into a buffer, bucket by bucket and in one thread, as a data plane takes it;
- * against read(2) of the same files from beginning to end, into the same buffer. */
-#include "load.h"
+/* bench_load.c - a source into a buffer, bucket by bucket and in one thread, as a data plane reads
+ * it; compared with read(2) of the same files from beginning to end into the same buffer. */
+#include "bench_load.h"
 
 #include "file.h"
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels_gpu.c - times what a push does to numbers on a GPU, against that GPU's own copy of as
- * many bytes. make check-gpu compares the results with the CPU's.
+/* bench_kernels_gpu.c - times what a push does to numbers on a GPU, against that GPU's own copy of
+ * as many bytes. make check-gpu compares the results with the CPU's.
  *
  * Everything is in the GPU's memory before the first sample, and a sample waits for nothing: it is
  * several launches in a row, timed by events in their stream. Bytes are those that must move, as in
- * kernels.c. */
+ * bench_kernels.c. */
 #include "compute.h"
-#include "gpu.h"
+#include "bench_gpu.h"
 #include "kernels/args.h"
 
 #include <stdlib.h>

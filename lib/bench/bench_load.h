@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* load.h - a source that is read again and again, for load.c, load_gpu.c and push.c. */
+/* bench_load.h - a source that is read repeatedly, for bench_load.c, bench_load_gpu.c and
+ * bench_push.c. */
 #ifndef WS_BENCH_LOAD_H
 #define WS_BENCH_LOAD_H
 
 #include "payloads.h"
-#include "samples.h"
+#include "bench_samples.h"
 #include "wsync/tool/input.h"
 
 struct bench_load {
@@ -17,7 +18,7 @@ struct bench_load {
 	size_t n_files;
 	char *buffer;
 	bool cold;
-	struct load_gpu *gpu; /* load_gpu.c's; NULL: none is open */
+	struct load_gpu *gpu; /* bench_load_gpu.c's; NULL: none is open */
 	ws_elsewhere_fn *elsewhere; /* what is made there; NULL: nothing */
 	const struct ws_cancel *cancel;
 };
@@ -39,7 +40,7 @@ typedef int bench_load_take(void *load, const struct bench_bucket *k, struct ws_
 /* Every bucket in turn, the next one begun. */
 int bench_load_each(struct bench_load *l, bench_load_take *take, struct ws_err *err);
 
-/* ---- load_gpu.c ---- */
+/* ---- bench_load_gpu.c ---- */
 
 /* On into a GPU's memory, as a push that sends from there brings it. Tensors are made there, as
  * far as it has kernels for them, unless `on` says otherwise. To be closed in any case. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan.c - a push on paper: bytes from a model's shapes, rates from the user, and what bounds
- * it. */
-#include "bench.h"
+/* bench_plan.c - estimates a push: bytes from a model's shapes, rates from the user, and the
+ * bottleneck. */
+#include "bench_cmd.h"
 
 #include "naming.h"
 #include "run.h"
@@ -77,7 +77,7 @@ static int count_bytes(struct bench_job *job, const struct opt_args *args, struc
 	return rc;
 }
 
-static void define(struct bench_job *job)
+static void define_plan(struct bench_job *job)
 {
 	ui_say(job->ui,
 	       "%splan: on paper, bytes / rates. A stage's time is what it would take alone. "
@@ -134,7 +134,7 @@ static void say_estimate(struct bench_job *job, size_t tensors, const struct ws_
 {
 	char floor[32], expected[32], times[64];
 	snprintf(times, sizeof times, "each sends its share %u times", e->copies);
-	define(job);
+	define_plan(job);
 	say_topology(job, tensors, t, e);
 	say_part(job, "source", e->read_ns, "each sender reads its share", "");
 	say_part(job, "making tensors", e->make_ns, "likewise", "");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* estimate.c - how long a push would take: bytes over rates, and the longest stage.
+/* bench_estimate.c - how long a push would take: bytes over rates, and the longest stage.
  *
  * Senders share the tensors and each is rank 0 of a group of its own, so every sender sends its
  * share to all receivers and every receiver takes all of it. Senders that take turns are as fast as

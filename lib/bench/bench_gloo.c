@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plane_gloo.c - broadcasts over gloo, compared with one plain connection
- * on the loopback interface. */
-#include "transport_bench.h"
+/* bench_gloo.c - broadcasts over gloo, compared with one connection on the loopback interface. */
+#include "bench_transport.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* samples.c - the figures that are made of samples, and the taking of them in turns. */
-#include "samples.h"
+/* bench_samples.c - takes samples in turns, and makes figures of them. */
+#include "bench_samples.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +43,7 @@ void ws_bench_sum(const int64_t *ns, size_t n, struct ws_bench_sum *out)
 }
 
 /* Of one pair: rates where both have bytes, else times. */
-static double pair(const struct ws_bench_row *row, size_t i)
+static double pair_ratio(const struct ws_bench_row *row, size_t i)
 {
 	const double time = (double)row->against_ns[i] / (double)(row->ns[i] > 0 ? row->ns[i] : 1);
 	return row->bytes && row->against_bytes ?
@@ -58,7 +58,7 @@ bool ws_bench_ratio(const struct ws_bench_row *row, struct ws_bench_ratio *out)
 	if (!sorted)
 		return false;
 	for (size_t i = 0; i < n; i++)
-		sorted[i] = pair(row, i);
+		sorted[i] = pair_ratio(row, i);
 	qsort(sorted, n, sizeof *sorted, by_value);
 	*out = (struct ws_bench_ratio){
 		.median = n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2,
@@ -71,7 +71,7 @@ bool ws_bench_ratio(const struct ws_bench_row *row, struct ws_bench_ratio *out)
 
 /* ---- taking them ----------------------------------------------------------------------------- */
 
-static int take(const struct bench_timed *t, int64_t *ns, struct ws_err *err)
+static int take_sample(const struct bench_timed *t, int64_t *ns, struct ws_err *err)
 {
 	int64_t own = -1; /* where it knows better than we what belongs to the time */
 	const int64_t since = ws_now_ns();
@@ -91,10 +91,10 @@ static int take_pair(const struct bench_timed *t, const struct bench_timed *othe
                      int64_t *ns, int64_t *other_ns, struct ws_err *err)
 {
 	if (!other)
-		return take(t, ns, err);
+		return take_sample(t, ns, err);
 	if (bench_is_turned(i))
-		return take(other, other_ns, err) || take(t, ns, err) ? -1 : 0;
-	return take(t, ns, err) || take(other, other_ns, err) ? -1 : 0;
+		return take_sample(other, other_ns, err) || take_sample(t, ns, err) ? -1 : 0;
+	return take_sample(t, ns, err) || take_sample(other, other_ns, err) ? -1 : 0;
 }
 
 bool bench_turns_more(struct bench_turns *t)

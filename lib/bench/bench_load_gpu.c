@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* load_gpu.c - a source on into the memory of a GPU: through the feed that pushes from there
- * have (feed.h), against a plain copy of as many bytes from pinned memory, which it cannot beat. */
+/* bench_load_gpu.c - a source into GPU memory through the feed that pushes use (feed.h), compared
+ * with a plain copy of as many bytes from pinned memory, which it cannot beat. */
 #include "feed.h"
-#include "gpu.h"
-#include "load.h"
+#include "bench_gpu.h"
+#include "bench_load.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,7 +111,7 @@ int bench_feed_run(void *ctx, int64_t *ns, struct ws_err *err)
 	return 0;
 }
 
-static int measure(const struct ws_bench_opts *opts, struct bench_load *l, struct ws_err *err)
+static int measure_gpu(const struct ws_bench_opts *opts, struct bench_load *l, struct ws_err *err)
 {
 	const struct bench_timed pinned = { .run = copy_pinned, .ctx = l };
 	const struct bench_timed feed = { .run = bench_feed_run, .ctx = l };
@@ -136,7 +136,7 @@ int bench_load_gpu(const struct ws_bench_opts *opts, struct bench_load *l,
                    const struct ws_bench_load *load, struct ws_err *err)
 {
 	const int rc = bench_feed_open(l, load->to, load->transform_on, err) ||
-	                               open_pinned(l->gpu, err) || measure(opts, l, err) ?
+	                               open_pinned(l->gpu, err) || measure_gpu(opts, l, err) ?
 	                       -1 :
 	                       0;
 	bench_feed_close(l);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* whole.c - whole pushes as the options say, and what bounds them. */
-#include "bench.h"
+/* bench_push_cmd.c - measures whole pushes as the options say, and reports their bottleneck. */
+#include "bench_cmd.h"
 
 #include "run.h"
 

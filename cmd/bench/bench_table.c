@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* table.c - rows for people: what each figure is comes before the first one, then row by row, so
- * that who measures a slow thing sees how far it is. */
-#include "bench.h"
+/* bench_table.c - rows for people: what each figure is, then each row as it is measured. */
+#include "bench_cmd.h"
 
 #include "wsync/tool/str.h"
 
@@ -44,7 +43,7 @@ void table_define(struct report *r)
 	ui_say(r->ui, "%s", ui_off(r->ui));
 }
 
-static void head(struct report *r, const struct report_row *k)
+static void table_head(struct report *r, const struct report_row *k)
 {
 	if (!r->headed)
 		ui_say(r->ui, "%s%-36s %9s %5s %9s %9s  %9s %6s  %s%s\n", ui_on(r->ui, UI_DIM),
@@ -79,7 +78,7 @@ static void format_rate(char *text, size_t n, double gigabytes)
 void table_row(struct report *r, const struct report_row *k)
 {
 	char label[128], size[32] = "", min[32], median[32], top[32], speed[32] = "";
-	head(r, k);
+	table_head(r, k);
 	report_label(k, label, sizeof label);
 	ws_format_duration(min, sizeof min, k->sum.min);
 	ws_format_duration(median, sizeof median, k->sum.median);

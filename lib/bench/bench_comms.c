@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comms.c - broadcasts and nothing else: a loop of ncclBroadcast over memory of
- * the GPU, from either end. */
-#include "transport_bench.h"
+/* bench_comms.c - NCCL communicators of a measured GPU, and a bare loop of ncclBroadcast, for
+ * sender and receivers. */
+#include "bench_transport.h"
 
 #include <string.h>
 

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transport.c - the sending side of a broadcast that carries nothing: rank 0, which
- * hosts the store, numbers whoever joins, and takes the time until the last of them has
- * told that all of it came.
+/* bench_transport.c - rank 0 of a broadcast that carries nothing: hosts the store, numbers the
+ * receivers, and takes the time until the last of them has reported all bytes.
  *
- *   wsync-bench/config      "3 PLANE WORLD ROUNDS-OF-EACH COUNT TOTAL CHECK SIZE SIZE ..."
- * (decimal; PLANE is gloo or nccl), by rank 0 wsync-bench/rank        ADD 1 by each receiver: its
- * rank wsync-bench/done/K/R    by rank R after round K: its hash of a round that is checked, or
- * nothing wsync-bench/gloo/...    the mesh's own wsync-bench/bare        nccl: the id of the
- * communicator of the reference; that of the other one is where torch looks for that of the group
- * wsync-bench
+ *   wsync-bench/config    by rank 0: "3 PLANE WORLD ROUNDS COUNT TOTAL CHECK SIZE SIZE ...", in
+ *                         decimal; PLANE is gloo or nccl; ROUNDS are of each size
+ *   wsync-bench/rank      ADD 1 by each receiver: its rank
+ *   wsync-bench/done/K/R  by rank R after round K: its hash of a round that is checked, or nothing
+ *   wsync-bench/gloo/...  the mesh's own
+ *   wsync-bench/bare      nccl: id of the communicator of the reference; the id of the other one is
+ *                         where torch looks for that of the group wsync-bench
  *
- * A round is COUNT broadcasts of one size, or as many as make TOTAL bytes where that is not 0.
- * Of nccl the reference's rounds are rounds too: first the one, then the other, in the order of
- * bench_is_turned. A round that is checked is one broadcast.
+ * A round is COUNT broadcasts of one size, or as many as make TOTAL bytes if that is not 0. Over
+ * nccl the reference's rounds are rounds too, in the order of bench_is_turned. A round that is
+ * checked is one broadcast.
  *
- * The bytes come from a file in memory, as those of checkpoints come from the page cache, so
- * that what is measured is the data plane and not the making of numbers. */
-#include "transport_bench.h"
+ * The bytes come from a file in memory, as those of checkpoints come from the page cache: the data
+ * plane is measured, and not the making of numbers. */
+#include "bench_transport.h"
 
 #include "hash.h"
 
@@ -127,7 +127,7 @@ static int wait_for_all(struct bench_root *r, ws_deadline until, struct ws_err *
 	return 0;
 }
 
-static int broadcast(void *ctx, int64_t *ns, struct ws_err *err)
+static int time_broadcast(void *ctx, int64_t *ns, struct ws_err *err)
 {
 	struct bench_root *r = ctx;
 	const ws_deadline until = ws_deadline_in(r->what->timeout_ns);
@@ -138,7 +138,7 @@ static int broadcast(void *ctx, int64_t *ns, struct ws_err *err)
 	return 0;
 }
 
-static int plain(void *ctx, int64_t *ns, struct ws_err *err)
+static int time_plain(void *ctx, int64_t *ns, struct ws_err *err)
 {
 	struct bench_root *r = ctx;
 	const ws_deadline until = ws_deadline_in(r->what->timeout_ns);
@@ -152,7 +152,7 @@ static int plain(void *ctx, int64_t *ns, struct ws_err *err)
 }
 
 /* One more round, in which everybody hashes. */
-static int check(void *ctx, int64_t *errors, struct ws_err *err)
+static int check_hashes(void *ctx, int64_t *errors, struct ws_err *err)
 {
 	struct bench_root *r = ctx;
 	char expected[32];
@@ -236,7 +236,7 @@ static int check_request(const struct ws_bench_transport *t, struct ws_err *err)
 	return 0;
 }
 
-static int measure(struct bench_root *r, struct ws_err *err)
+static int measure_size(struct bench_root *r, struct ws_err *err)
 {
 	const bool has_plain = r->plane->rounds || !r->what->remote;
 	char detail[64];
@@ -249,8 +249,8 @@ static int measure(struct bench_root *r, struct ws_err *err)
 		                    .count = r->count,
 		                    .against_bytes = r->size,
 		                    .against = has_plain ? r->plane->against : NULL };
-	const struct bench_timed it = { .run = broadcast, .check = check, .ctx = r };
-	const struct bench_timed other = { .run = plain, .ctx = r };
+	const struct bench_timed it = { .run = time_broadcast, .check = check_hashes, .ctx = r };
+	const struct bench_timed other = { .run = time_plain, .ctx = r };
 	return bench_measure(r->opts, &row, &it, has_plain ? &other : NULL, err);
 }
 
@@ -276,7 +276,7 @@ int ws_bench_transport(const struct ws_bench_opts *opts, const struct ws_bench_t
 	for (size_t i = 0; i < t->n_sizes && !rc; i++) {
 		r.size = t->sizes[i];
 		r.count = (unsigned)bench_count_of(r.size, what.count, what.total);
-		rc = measure(&r, err);
+		rc = measure_size(&r, err);
 	}
 	if (rc && ws_cancelled(opts->cancel))
 		ws_err_set(err, WS_ECANCELLED, "cancelled");

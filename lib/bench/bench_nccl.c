@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plane_nccl.c - broadcasts by the very transport that pushes over NCCL have: from the
- * page cache through pinned memory onto the GPU, and from there to everybody. Held
- * against a bare loop of ncclBroadcast over memory of the GPU, to the same receivers, in
- * a communicator of its own. */
-#include "transport_bench.h"
+/* bench_nccl.c - broadcasts by the transport of pushes over NCCL: from the page cache through
+ * pinned memory onto the GPU, and from there to the receivers. Compared with a bare loop of
+ * ncclBroadcast from GPU memory to the same receivers, in a communicator of its own. */
+#include "bench_transport.h"
 
 #include "transport.h"
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels.c - times what a push does to numbers on the CPU, against memcpy. Bytes are those that
- * must move: each that is read or written, once; so a copy moves twice its size.
+/* bench_kernels.c - times what a push does to numbers on the CPU, against memcpy. Bytes are
+ * those that must move: each that is read or written, once; so a copy moves twice its size.
  *
  * Input, output and the copy are touched before the first sample, so that no sample faults in a
  * page. */
 #include "fp8.h"
 #include "hash.h"
 #include "lowrank.h"
-#include "samples.h"
+#include "bench_samples.h"
 #include "unpack_core.h"
 
 #include <stdio.h>

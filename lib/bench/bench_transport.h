@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transport_bench.h - what the ends of a measured broadcast share: the keys (transport.c has the
- * list), the data planes, the receiver, and what a broadcast is compared with. */
+/* bench_transport.h - what the ends of a measured broadcast share: the keys (listed in
+ * bench_transport.c), the data planes, and what a broadcast is compared with. */
 #ifndef WS_BENCH_TRANSPORT_BENCH_H
 #define WS_BENCH_TRANSPORT_BENCH_H
 
 #include "gloo.h"
-#include "gpu.h"
+#include "bench_gpu.h"
 #include "nccl.h"
-#include "samples.h"
+#include "bench_samples.h"
 #include "store.h"
 
 #include <pthread.h>
@@ -29,7 +29,7 @@ static inline uint64_t bench_count_of(uint64_t size, unsigned count, uint64_t to
 	return total ? total / size + (total % size != 0) : count;
 }
 
-/* ---- transport.c: rank 0 ---- */
+/* ---- bench_transport.c: rank 0 ---- */
 
 struct bench_root {
 	const struct ws_bench_opts *opts;
@@ -68,7 +68,7 @@ extern const struct bench_plane bench_plane_gloo, bench_plane_nccl;
 /* -1 and why, if one of our receivers has failed. */
 int bench_root_ask(struct bench_root *r, struct ws_err *err);
 
-/* ---- comms.c: communicators on a GPU that is measured ---- */
+/* ---- bench_comms.c: communicators on a GPU that is measured ---- */
 
 struct bench_comms {
 	struct bench_gpu g;
@@ -90,7 +90,7 @@ int bench_comms_broadcast(struct bench_comms *c, struct ws_comm *comm, uint64_t 
                           unsigned count, ws_deadline until, struct ws_err *err);
 void bench_comms_close(struct bench_comms *c, ws_deadline until);
 
-/* ---- wire.c: one connection on the loopback interface into a thread that throws it away ---- */
+/* ---- bench_wire.c: one connection on the loopback interface into a thread that discards ---- */
 
 struct bench_wire {
 	int listener, from, to; /* -1: none */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sweep.c - whole pushes with several settings, and which of them to take. */
-#include "bench.h"
+/* bench_sweep.c - measures whole pushes with several settings, and recommends one. */
+#include "bench_cmd.h"
 
 #include "wsync/tool/str.h"
 

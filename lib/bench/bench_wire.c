@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wire.c - one TCP connection on the loopback interface: what a broadcast to
+/* bench_wire.c - one TCP connection on the loopback interface: what a broadcast to
  * one receiver cannot beat.
  *
  * A round is its length (8 bytes), its bytes by sendfile, and one byte back when all have come. */
-#include "transport_bench.h"
+#include "bench_transport.h"
 
 #include "sock.h"
 #include "job.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push.c - whole pushes: phase by phase, with the source measured alone in turns with them, and
- * several ways of one push beside each other. */
-#include "load.h"
+/* bench_push.c - whole pushes: phase by phase, with the source measured alone in turns with
+ * them, and several ways of one push beside each other. */
+#include "bench_load.h"
 
 #include <stdlib.h>
 

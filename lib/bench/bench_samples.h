@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* samples.h - one measurement, taken beside its reference and delivered as a row. */
+/* bench_samples.h - one measurement, taken beside its reference and delivered as a row. */
 #ifndef WS_BENCH_SAMPLES_H
 #define WS_BENCH_SAMPLES_H
 
@@ -40,7 +40,7 @@ bool bench_is_turned(unsigned i);
 void bench_begin(const struct ws_bench_opts *opts);
 void bench_tell(const struct ws_bench_opts *opts, const struct ws_bench_row *row);
 
-/* ---- kernels.c: what kernels are measured with ---- */
+/* ---- bench_kernels.c: what kernels are measured with ---- */
 
 enum { BENCH_COLS = 4096, BENCH_BLOCK = 128, BENCH_NIBBLES = 64 };
 /* bf16 weights of BENCH_COLS columns, `size` bytes or a few rows; the caller frees them. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* control.c - round trips: what a request costs that carries nothing. */
+/* bench_control.c - round trips of requests that change nothing. */
 #include "endpoint_call.h"
-#include "samples.h"
+#include "bench_samples.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +48,8 @@ static int time_calls(void *ctx, int64_t *ns, struct ws_err *err)
 	return rc;
 }
 
-static int measure(const struct ws_bench_opts *opts, struct control *one, struct ws_err *err)
+static int measure_control(const struct ws_bench_opts *opts, struct control *one,
+                           struct ws_err *err)
 {
 	char detail[64];
 	const struct bench_timed timed = { .run = time_calls, .ctx = one };
@@ -80,7 +81,7 @@ int ws_bench_control(const struct ws_bench_opts *opts, const struct ws_bench_con
 		                               .connect_ns = what->timeout_ns, .log = opts->log };
 	struct control one = { .what = what, .n = 1, .client = &client, .cancel = opts->cancel,
 		               .calls = calloc(what->n, sizeof *one.calls) };
-	const int rc = one.calls ? measure(opts, &one, err) : ws_oom(err);
+	const int rc = one.calls ? measure_control(opts, &one, err) : ws_oom(err);
 	for (size_t i = 0; one.calls && i < what->n; i++)
 		ws_endpoint_call_free(&one.calls[i]);
 	free(one.calls);

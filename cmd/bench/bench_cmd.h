@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench.h - what the commands of wsync-bench share: options, rows as they
- * come, endpoints of their own. */
+/* bench_cmd.h - what the commands of wsync-bench share: options, rows, local endpoints and
+ * receivers. */
 #ifndef WSYNC_CMD_BENCH_H
 #define WSYNC_CMD_BENCH_H
 
@@ -73,7 +73,7 @@ int report_end(struct report *r, struct ws_err *err);
 void report_free(struct report *r);
 double report_rate(uint64_t bytes, int64_t ns); /* in bytes per second; 0: no time */
 
-/* ---- table.c ---- */
+/* ---- bench_table.c ---- */
 void table_define(struct report *r);
 void table_row(struct report *r, const struct report_row *k);
 bool report_noisy(const struct report_row *k);
@@ -138,7 +138,7 @@ struct bench_source {
 int bench_source(const struct bench_job *job, const struct opt_args *args,
                  struct bench_source *out, struct ws_err *err);
 
-/* ---- whole.c: whole pushes as the options say ---- */
+/* ---- bench_push_cmd.c: whole pushes as the options say ---- */
 
 struct whole {
 	struct bench_job *job;
