@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench_transport.h - what the ends of a measured broadcast share: the keys (listed in
- * bench_transport.c), the data planes, and what a broadcast is compared with. */
-#ifndef WS_BENCH_TRANSPORT_BENCH_H
-#define WS_BENCH_TRANSPORT_BENCH_H
+ * bench_transport.c) and the data planes. */
+#ifndef WS_BENCH_TRANSPORT_H
+#define WS_BENCH_TRANSPORT_H
 
 #include "gloo.h"
 #include "bench_gpu.h"
 #include "nccl.h"
 #include "bench_samples.h"
 #include "store.h"
-
-#include <pthread.h>
 
 #define BENCH_CONFIG "wsync-bench/config"
 #define BENCH_RANK "wsync-bench/rank"
@@ -89,21 +87,5 @@ int bench_comms_join(struct bench_comms *c, struct ws_comm **out, const void *id
 int bench_comms_broadcast(struct bench_comms *c, struct ws_comm *comm, uint64_t bytes,
                           unsigned count, ws_deadline until, struct ws_err *err);
 void bench_comms_close(struct bench_comms *c, ws_deadline until);
-
-/* ---- bench_wire.c: one connection on the loopback interface into a thread that discards ---- */
-
-struct bench_wire {
-	int listener, from, to; /* -1: none */
-	bool running;
-	pthread_t thread;
-	char *buffer;           /* the thread's */
-};
-
-void bench_wire_init(struct bench_wire *w);
-int bench_wire_open(struct bench_wire *w, ws_deadline until, struct ws_err *err);
-/* r->size bytes of r->file by sendfile, until the other end has them; *ns grows by the time. */
-int bench_wire_send(struct bench_wire *w, const struct bench_root *r, ws_deadline until,
-                    int64_t *ns, struct ws_err *err);
-void bench_wire_close(struct bench_wire *w);
 
 #endif
