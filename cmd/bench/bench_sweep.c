@@ -27,7 +27,6 @@ struct sweep {
 	struct whole whole;
 	struct choice *choices;
 	struct ws_bench_way *ways;
-	struct ws_bench_standing *standing;
 	size_t n;
 };
 
@@ -90,8 +89,7 @@ static int add_all(struct sweep *s, struct ws_err *err)
 	const size_t most = buckets.n * formats.n * quantize.n;
 	s->choices = calloc(most, sizeof *s->choices);
 	s->ways = calloc(most, sizeof *s->ways);
-	s->standing = calloc(most, sizeof *s->standing);
-	if (!s->choices || !s->ways || !s->standing)
+	if (!s->choices || !s->ways)
 		return ws_oom(err);
 	for (size_t q = 0; q < quantize.n; q++)
 		for (size_t f = 0; f < formats.n; f++)
@@ -117,10 +115,10 @@ static void put_recommendation(const struct sweep *s, size_t best)
 	if (!w)
 		return;
 	put_choice(w, &s->choices[best]);
-	ws_jw_int(w, "total_ns", s->standing[best].total_ns);
+	ws_jw_int(w, "total_ns", s->ways[best].total_ns);
 	ws_jw_array(w, "alike");
 	for (size_t i = 0; i < s->n; i++) {
-		if (i == best || !s->standing[i].alike)
+		if (i == best || !s->ways[i].alike)
 			continue;
 		ws_jw_object(w, NULL);
 		put_choice(w, &s->choices[i]);
@@ -137,12 +135,12 @@ static void say_recommendation(const struct sweep *s, size_t best)
 	char total[32];
 	size_t n = 0;
 	ui_say(ui, "fastest here, %s: --bucket-size %s --load-format %s --quantize %s\n",
-	       ws_format_duration(total, sizeof total, s->standing[best].total_ns), c->bucket,
+	       ws_format_duration(total, sizeof total, s->ways[best].total_ns), c->bucket,
 	       c->format, c->quantize);
 	for (size_t i = 0; i < s->n; i++)
-		if (i != best && s->standing[i].alike)
+		if (i != best && s->ways[i].alike)
 			ui_say(ui, "%s%s (%s)",
-			       n++ ? ", " : "not to be told from it: ", s->choices[i].bucket,
+			       n++ ? ", " : "as fast as this: ", s->choices[i].bucket,
 			       s->choices[i].detail);
 	ui_say(ui, n ? ". Smaller buckets take less memory of the servers.\n" : "");
 	if (s->job->report.n && s->job->report.rows[0].sum.n < ENOUGH)
@@ -152,7 +150,7 @@ static void say_recommendation(const struct sweep *s, size_t best)
 static void recommend(const struct sweep *s)
 {
 	for (size_t i = 0; i < s->n; i++) {
-		if (!s->standing[i].fastest)
+		if (!s->ways[i].fastest)
 			continue;
 		put_recommendation(s, i);
 		if (!s->job->cfg->csv)
@@ -184,12 +182,11 @@ int bench_sweep(void *ctx, const struct opt_args *args, struct ws_err *err)
 		                                              .paths = s.whole.source.paths,
 		                                              .n_paths = s.whole.source.n,
 		                                              .keep = job->cfg->keep_group },
-		                    s.standing, err);
+		                    err);
 		recommend(&s);
 	}
 	free(s.choices);
 	free(s.ways);
-	free(s.standing);
 	free(s.whole.source.paths);
 	return rc;
 }

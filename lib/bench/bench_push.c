@@ -203,20 +203,19 @@ static bool is_alike(const struct whole *w, const struct whole *best)
 
 /* The fastest, or NULL where nothing was measured. */
 static const struct whole *compare_ways(const struct whole *all, size_t n,
-                                        struct ws_bench_standing *out)
+                                        struct ws_bench_way *ways)
 {
 	size_t best = n;
 	for (size_t k = 0; k < n; k++) {
-		const int64_t ns = median(all[k].ns[TOTAL], all[k].n);
-		out[k] = (struct ws_bench_standing){ .total_ns = ns };
-		if (all[k].n && (best == n || ns < out[best].total_ns))
+		ways[k].total_ns = median(all[k].ns[TOTAL], all[k].n);
+		if (all[k].n && (best == n || ways[k].total_ns < ways[best].total_ns))
 			best = k;
 	}
 	if (best == n)
 		return NULL;
-	out[best].fastest = true;
+	ways[best].fastest = true;
 	for (size_t k = 0; k < n; k++)
-		out[k].alike = is_alike(&all[k], &all[best]);
+		ways[k].alike = is_alike(&all[k], &all[best]);
 	return &all[best];
 }
 
@@ -254,12 +253,12 @@ static int measure_ways(const struct ws_bench_opts *opts, const struct ws_bench_
 }
 
 int ws_bench_sweep(const struct ws_bench_opts *opts, const struct ws_bench_sweep *s,
-                   struct ws_bench_standing *out, struct ws_err *err)
+                   struct ws_err *err)
 {
 	struct whole *all = calloc(s->n_ways, sizeof *all);
 	struct ws_bench_push *push = calloc(s->n_ways, sizeof *push);
 	const int rc = all && push ? measure_ways(opts, s, push, all, err) : ws_oom(err);
-	const struct whole *best = all ? compare_ways(all, s->n_ways, out) : NULL;
+	const struct whole *best = all ? compare_ways(all, s->n_ways, s->ways) : NULL;
 	for (size_t k = 0; best && k < s->n_ways; k++)
 		report_way(&s->ways[k], &all[k], best);
 	for (size_t k = 0; all && k < s->n_ways; k++)

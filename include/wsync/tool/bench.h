@@ -225,23 +225,22 @@ int ws_bench_push(const struct ws_bench_opts *opts, const struct ws_bench_push *
 struct ws_bench_way {
 	const char *name, *detail;       /* of its row */
 	const struct ws_push_opts *push; /* its sink is not used */
+	/* filled in: */
+	int64_t total_ns; /* median; 0: not measured */
+	bool fastest;     /* its median is the least */
+	bool alike;       /* in at least one of four turns it was no slower than the fastest */
 };
 struct ws_bench_sweep {
-	const struct ws_bench_way *ways;
+	struct ws_bench_way *ways;
 	size_t n_ways;
 	const char *const *paths;
 	size_t n_paths;
 	/* A group stays for all pushes of a way: one way after the other, and no ratios. */
 	bool keep;
 };
-struct ws_bench_standing {
-	int64_t total_ns; /* median; 0: not measured */
-	bool fastest;     /* its median is the least */
-	bool alike;       /* in at least one of four turns it was no slower than the fastest */
-};
 /* A row for each way, once all are measured: in turns, each compared with the fastest. */
 int ws_bench_sweep(const struct ws_bench_opts *opts, const struct ws_bench_sweep *s,
-                   struct ws_bench_standing *out /* [n_ways] */, struct ws_err *err);
+                   struct ws_err *err);
 
 /* ---- plan: on paper ---- */
 
