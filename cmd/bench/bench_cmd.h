@@ -33,7 +33,7 @@ struct bench_config {
 	int64_t connect_ns, timeout_ns;
 };
 
-/* ---- report.c: rows, told as they come and kept for the end ---- */
+/* ---- report.c: rows, printed as they come and kept for the summary ---- */
 
 struct report_row {
 	char stage[16], name[48], detail[64], against[32];
@@ -42,8 +42,7 @@ struct report_row {
 	struct ws_bench_sum sum;
 	struct ws_bench_ratio ratio;
 	bool has_ratio;
-	/* a phase that hardly counts for the whole: its noise does not either */
-	bool minor;
+	bool minor;          /* a phase of less than 1 % of the total, never called noisy */
 	double against_rate; /* bytes per second of the reference's median; 0 */
 	int64_t errors;
 };
@@ -64,11 +63,10 @@ struct report {
 /* definitions: lines that say what is measured; they must outlive the report. Prints nothing yet,
  * because what the command needs may be missing. */
 void report_begin(struct report *r, const char *definitions);
-void report_open(void *report); /* of a ws_bench_sink: tells that, and on what, once */
+void report_open(void *report); /* of a ws_bench_sink: prints definitions and machine, once */
 void report_row(void *report, const struct ws_bench_row *row); /* of a ws_bench_sink */
 void report_turn(void *report, const char *name, unsigned done, unsigned of); /* likewise */
-/* How near the best of them comes to what is possible, which are not to be trusted, and whether
- * bytes were wrong. */
+/* Prints the roofline, the noisy rows, and whether bytes were wrong, which is an error. */
 int report_end(struct report *r, struct ws_err *err);
 void report_free(struct report *r);
 double report_rate(uint64_t bytes, int64_t ns); /* in bytes per second; 0: no time */
@@ -82,7 +80,7 @@ void report_label(const struct report_row *k, char *label, size_t n);
 /* ---- machine.c ---- */
 void report_machine(struct report *r);
 
-/* ---- local.c: processes of our own on the loopback interface, wsync-endpoint or receivers ---- */
+/* ---- local.c: local processes, wsync-endpoint or receivers ---- */
 
 enum { LOCAL_MAX = 64 };
 struct local {
@@ -94,11 +92,11 @@ struct local {
 	size_t n;
 };
 int local_start(struct local *l, const struct bench_config *cfg, struct ws_err *err);
-/* One with this argv and, if it is not NULL, this NCCL_HOSTID. out: its stdout; -1:
- * ours is not for it either. */
+/* Starts argv, with this NCCL_HOSTID if it is not NULL. out: its stdout, and its stderr is closed;
+ * -1: it has no stdout, and our stderr. */
 int local_spawn(struct local *l, char *const *argv, const char *host_id, int out,
                 struct ws_err *err);
-/* The first that has ended with a status other than 0: -1, and what it said. */
+/* -1 with the exit status of the first that failed. */
 int local_failed(struct local *l, struct ws_err *err);
 void local_stop(struct local *l);
 
@@ -121,9 +119,9 @@ struct bench_job {
 	char nccl_path[WS_BENCH_NCCL_PATH]; /* of --nccl-from */
 };
 
-/* job->gpu, as the options say, and the report told what it is; nccl: with the NCCL to load. */
+/* Opens the GPU of the options as job->gpu and for the report; nccl: with its NCCL. */
 int bench_find_gpu(struct bench_job *job, bool nccl, struct ws_err *err);
-/* The libnccl.so.2 that they name; *out NULL: where it usually is. */
+/* The libnccl.so.2 of the options; *out NULL: where it usually is. */
 int bench_find_nccl(struct bench_job *job, const char **out, struct ws_err *err);
 
 struct ws_bench_opts bench_opts(struct bench_job *job);

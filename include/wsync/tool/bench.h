@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench.h - how fast each stage of a push is, and the whole of one.
  *
- * A measurement is a row: the time of every sample, in the order they were taken, and beside it
- * that of a reference which was run in turns with it, so that a machine which becomes slower
- * does so for both. Figures (median, p99, ratio) are made of these by ws_bench_sum and
- * ws_bench_ratio, for everybody by the same rules. Warm-ups are not among the samples. Checks of
- * what was computed or received lie outside the timed part of a sample. Units: bytes and ns; a
- * rate is bytes divided by time, GB is 10^9 bytes. */
+ * A measurement is a row: the time of every sample in order, and that of a reference, which runs
+ * in turns with it, so that a machine that becomes slower is slower for both. ws_bench_sum and
+ * ws_bench_ratio compute all figures (median, p99, ratio) from these. Warm-ups are not samples.
+ * Checks of results lie outside the timed part of a sample. Units: bytes and ns; a rate is bytes
+ * divided by time, GB is 10^9 bytes. */
 #ifndef WSYNC_BENCH_H
 #define WSYNC_BENCH_H
 
@@ -27,58 +26,52 @@ extern "C" {
 
 /* Valid during the call that delivers it. */
 struct ws_bench_row {
-	const char *stage;         /* "kernels", "load", "control", "transport", "push" */
-	const char *name;          /* what was timed: "fp8 128x128 xorl" */
-	const char *detail;        /* how, where that is not always the same; "" */
-	/* that one sample moves or makes; 0: it is about time, not bytes */
-	uint64_t bytes;
+	const char *stage;         /* "kernels", "load", "control", "transport", "push", "sweep" */
+	const char *name;          /* the work: "fp8 128x128 xorl" */
+	const char *detail;        /* how, if that varies; "" */
+	uint64_t bytes;            /* of one sample; 0: only its time counts */
 	const int64_t *ns;         /* [n] */
 	size_t n;
-	/* so many were done in a row, of which ns is one's share; 0 and 1: one */
-	unsigned count;
-	/* the reference; NULL: there is none, and none of what follows */
-	const char *against;
+	unsigned count;            /* repetitions in a row, ns is their mean; 0 is 1 */
+	const char *against;       /* the reference; NULL: none, and against_ is not set */
 	uint64_t against_bytes;
 	const int64_t *against_ns; /* [n]: sample i was taken beside ns[i] */
-	int64_t errors;            /* bytes that were wrong; -1: nobody looked */
+	int64_t errors;            /* wrong bytes; -1: not checked */
 };
 
 struct ws_bench_sum {
 	size_t n;
 	/* p99 by nearest rank: of fewer than 100 samples it is the max */
 	int64_t min, median, p99, max;
-	/* how far the middle half of them is apart (of fewer than 4: all), over the median */
-	double spread;
+	double spread; /* width of the middle half (of fewer than 4: of all), over the median */
 };
 /* n > 0 */
 void ws_bench_sum(const int64_t *ns, size_t n, struct ws_bench_sum *out);
-/* Further apart than this, and the median is a matter of luck. */
+/* With a greater spread the median is a matter of luck. */
 #define WS_BENCH_NOISY 0.25
 
 struct ws_bench_ratio { double median, min, max; };
-/* Rate of the row over rate of its reference, of each pair: above 1 is faster than the
- * reference. Rows without bytes compare times. False: there is no reference. */
+/* Rate of the row over rate of its reference in each pair: above 1 the row is faster. Rows without
+ * bytes compare times. Returns false without a reference. */
 bool ws_bench_ratio(const struct ws_bench_row *row, struct ws_bench_ratio *out);
 
 struct ws_bench_sink {
-	/* What is to be measured is there, and the first time of all was taken: rows will
-	 * follow. May be called more than once; may be NULL. */
+	/* After the first sample, warm-ups counted: rows will follow. May be called more than
+	 * once; may be NULL. */
 	void (*begin)(void *ctx);
 	void (*row)(void *ctx, const struct ws_bench_row *row);
-	/* Before each turn: so many of so many are over, warm-ups among them; may be NULL. */
+	/* Before each turn, warm-ups counted; may be NULL. */
 	void (*turn)(void *ctx, const char *name, unsigned done, unsigned of);
 	void *ctx;
 };
 
-/* A measurement that is cancelled or fails is delivered as far as it came: rows of the samples that
- * were taken. */
+/* A measurement that is cancelled or fails delivers rows of the samples it has. */
 struct ws_bench_opts {
 	unsigned samples, warmups; /* samples > 0 */
-	int64_t most_ns; /* no more samples of a row after so long, but one at least; 0: no such
-	                  * limit. Not of a broadcast, whose receivers know before how many there
-	                  * are. */
-	/* look at what was computed or received, outside the timed part */
-	bool check;
+	/* start no more samples of a row after this time, but take at least one; 0: no limit. Not
+	 * for broadcasts, whose receivers know the number of samples in advance. */
+	int64_t most_ns;
+	bool check; /* check results */
 	struct ws_bench_sink sink;
 	const struct ws_log *log;
 	const struct ws_cancel *cancel;
@@ -103,7 +96,7 @@ struct ws_bench_machine {
 	int cuda;                  /* that the driver has: 13000 is 13.0 */
 	char nccl[32], nccl_path[4096]; /* "2.28.9", and its file */
 };
-/* WS_EDEVICE where there is none. nccl: load that too. */
+/* WS_EDEVICE without a GPU. nccl: load NCCL too. */
 int ws_bench_machine(const struct ws_bench_gpu *which, bool nccl, struct ws_bench_machine *out,
                      struct ws_err *err);
 /* The libnccl.so.2 that the torch of this Python loads. */
@@ -113,9 +106,9 @@ int ws_bench_find_nccl(const char *python, int64_t timeout_ns, const struct ws_c
 
 /* ---- kernels: what a push does to numbers, in memory, on one thread ---- */
 
-/* size: bytes of a kernel's input. Every kernel is compared with memcpy of as many. What counts
- * are the bytes that must move, each that is read or written, once: of memcpy twice its size.
- * check: SIMD against the plain C of the same definition. */
+/* size: bytes of a kernel's input. Every kernel is compared with memcpy of as many. Bytes are those
+ * that must move: each that is read or written, once; of memcpy twice its size. check compares SIMD
+ * with plain C. */
 int ws_bench_kernels(const struct ws_bench_opts *opts, uint64_t size, struct ws_err *err);
 /* The same of a GPU, in its own memory and by its own clock, compared with its own copy of as
  * many bytes. check is not supported. */
