@@ -7,7 +7,7 @@
 #include "bench_transport.h"
 
 #include "sock.h"
-#include "thread.h"
+#include "job.h"
 
 #include <errno.h>
 #include <poll.h>
