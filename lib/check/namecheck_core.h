@@ -7,7 +7,7 @@
 #ifndef WS_MODEL_NAMECHECK_CORE_H
 #define WS_MODEL_NAMECHECK_CORE_H
 
-#include "names.h"
+#include "name_index.h"
 #include "suggest.h"
 #include "wsync/tool/namecheck.h"
 

@@ -15,7 +15,7 @@
 
 #include "hash.h"
 #include "instance.h"
-#include "listing.h"
+#include "listing_read.h"
 #include "wsync/tool/str.h"
 
 #include <stdio.h>

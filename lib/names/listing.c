@@ -9,10 +9,10 @@
  *   NAME                                                     its --format names: no shapes
  *
  * Whatever is read, names and types end up in one block behind the entries. */
-#include "listing.h"
+#include "listing_read.h"
 
 #include "file.h"
-#include "names.h"
+#include "name_index.h"
 #include "wsync/tool/buf.h"
 #include "wsync/tool/str.h"
 

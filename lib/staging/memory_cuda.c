@@ -7,7 +7,7 @@
  * long as bytes are read. Whether it has changed the weights meanwhile, nobody can see. */
 #include "wsync/tool/memory.h"
 
-#include "memory.h"
+#include "exported_memory.h"
 #include "process.h"
 #include "window.h"
 

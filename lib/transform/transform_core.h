@@ -4,7 +4,7 @@
 #define WS_TRANSFORM_CORE_H
 
 #include "formula_make.h"
-#include "maker.h"
+#include "computed_item.h"
 #include "product.h"
 
 struct ws_transform;

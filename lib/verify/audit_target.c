@@ -2,7 +2,7 @@
 /* audit_target.c - what servers say of themselves: sizes, model path, the names they list. */
 #include "wsync/tool/audit.h"
 
-#include "listing.h"
+#include "listing_read.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include "endpoint_call.h"
 
 #include "hashes.h"
-#include "listing.h"
+#include "listing_read.h"
 #include "wsync/tool/json.h"
 
 #include <stdio.h>

@@ -36,7 +36,7 @@ struct ws_view {
 	struct ws_reader *reader;      /* the catalog's, for ws_item_read; may be NULL */
 };
 
-struct ws_maker; /* opaque: lib/model/catalog/maker.h */
+struct ws_maker; /* opaque: lib/model/catalog/computed_item.h */
 
 struct ws_item {
 	const char *name;              /* owned by the catalog or its source; unique */

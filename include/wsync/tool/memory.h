@@ -14,7 +14,7 @@ extern "C" {
 /* The path of the manifest: the rest of path after "cuda-ipc:". NULL: path is of another kind. */
 const char *ws_memory_path(const char *path);
 
-struct ws_memory_ops; /* opaque: lib/model/exported/memory.h */
+struct ws_memory_ops; /* opaque: lib/model/exported/exported_memory.h */
 
 /* Memory of GPUs of this machine, through CUDA IPC. The driver is loaded with the source, a GPU
  * is opened with the first byte that is read. */

@@ -11,7 +11,7 @@
  * the one with flush_cache, and when a request fails, everything is closed. */
 #include "serve_gpu.h"
 
-#include "names.h"
+#include "name_index.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

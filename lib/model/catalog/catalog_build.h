@@ -5,8 +5,8 @@
 #define WS_MODEL_CATALOG_BUILD_H
 
 #include "arena.h"
-#include "arrange.h"
-#include "names.h"
+#include "match_layout.h"
+#include "name_index.h"
 #include "view.h"
 
 /* A share of an item that another rank has as well, and whose bytes are not sent. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* item.c - the bytes of one item, for whoever wants to look at them. */
-#include "maker.h"
+#include "computed_item.h"
 #include "view.h"
 
 #include "hash.h"

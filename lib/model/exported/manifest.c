@@ -13,7 +13,7 @@
  * are refused, as one that matters would be of another version. */
 #include "manifest_fields.h"
 
-#include "names.h"
+#include "name_index.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

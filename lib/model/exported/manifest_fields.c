@@ -3,7 +3,7 @@
  * what each may say by itself. */
 #include "manifest_fields.h"
 
-#include "names.h"
+#include "name_index.h"
 #include "wsync/tool/str.h"
 
 #include <stdbool.h>

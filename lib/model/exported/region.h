@@ -3,7 +3,7 @@
 #ifndef WS_MODEL_REGION_H
 #define WS_MODEL_REGION_H
 
-#include "memory.h"
+#include "exported_memory.h"
 
 struct ws_region {
 	const struct ws_exported *of;

@@ -9,7 +9,7 @@
 #include "index.h"
 
 #include "entry.h"
-#include "names.h"
+#include "name_index.h"
 #include "wsync/tool/str.h"
 
 #include <stdbool.h>

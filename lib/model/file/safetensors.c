@@ -12,7 +12,7 @@
 #include "safetensors.h"
 
 #include "file.h"
-#include "names.h"
+#include "name_index.h"
 
 #include <endian.h>
 #include <stdbool.h>

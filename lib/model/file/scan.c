@@ -2,7 +2,7 @@
 #include "scan.h"
 
 #include "file.h"
-#include "names.h"
+#include "name_index.h"
 #include "wsync/tool/buf.h"
 #include "wsync/tool/str.h"
 

@@ -3,7 +3,7 @@
 
 #include "checkpoint.h"
 #include "hash.h"
-#include "maker.h"
+#include "computed_item.h"
 #include "view.h"
 
 #include <stdlib.h>

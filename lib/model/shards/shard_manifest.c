@@ -5,10 +5,10 @@
  *
  * A shard lies beside the manifest or below: a path that leads elsewhere would let a downloaded
  * checkpoint read any file of ours. */
-#include "shards.h"
+#include "shard_list.h"
 
 #include "file.h"
-#include "names.h"
+#include "name_index.h"
 #include "wsync/tool/str.h"
 #include "wsync/tool/json_read.h"
 

@@ -4,9 +4,9 @@
  * A name is words and numbers: "model-rank-2-part-0.safetensors" is model rank 2 part 0
  * safetensors. The number of a rank is told by the word before it, and where no name has such a
  * word, by its place: of the numbers at that place there is one for each rank. */
-#include "shards.h"
+#include "shard_list.h"
 
-#include "names.h"
+#include "name_index.h"
 #include "wsync/tool/buf.h"
 
 #include <ctype.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wsync/tool/shards.h"
 
-#include "shards.h"
+#include "shard_list.h"
 #include "job.h"
 #include "wsync/tool/memory.h"
 

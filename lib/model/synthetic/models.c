@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "models.h"
 
-#include "names.h"
+#include "name_index.h"
 #include "suggest.h"
 
 #include <limits.h>

@@ -8,7 +8,7 @@
 #define WS_MODEL_LAYOUT_BUILD_H
 
 #include "arena.h"
-#include "names.h"
+#include "name_index.h"
 #include "rules.h"
 #include "wsync/tool/layout.h"
 

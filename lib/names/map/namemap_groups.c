@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* namemap_groups.c - groups, the rules in them, and the "+" lines behind a rule. */
-#include "namemap_draft.h"
+#include "family_builder.h"
 
-#include "names.h"
+#include "name_index.h"
 
 #include <string.h>
 

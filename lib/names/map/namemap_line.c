@@ -4,7 +4,7 @@
  * What comes from the file is quoted cleaned and cut: it may be anybody's. */
 #include "namemap_read.h"
 
-#include "names.h"
+#include "name_index.h"
 #include "wsync/tool/str.h"
 
 #include <ctype.h>

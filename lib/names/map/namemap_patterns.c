@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* namemap_patterns.c - rename and join: what the two sides of a pattern owe each other. */
-#include "namemap_draft.h"
+#include "family_builder.h"
 
-#include "names.h"
+#include "name_index.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
  * What may follow a rule's name is a table: words in any order, each once, some of them needed. */
 #include "namemap_read.h"
 
-#include "names.h"
+#include "name_index.h"
 
 #include <stddef.h>
 #include <string.h>

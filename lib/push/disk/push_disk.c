@@ -14,7 +14,7 @@
  * any more may still be at it. */
 #include "push_disk.h"
 
-#include "names.h"
+#include "name_index.h"
 #include "plan_files.h"
 #include "wsync/tool/memory.h"
 

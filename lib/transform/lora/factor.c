@@ -4,7 +4,7 @@
 #include "factor.h"
 
 #include "floats.h"
-#include "names.h"
+#include "name_index.h"
 
 #include <math.h>
 

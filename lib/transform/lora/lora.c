@@ -4,7 +4,7 @@
 #include "lora_priv.h"
 
 #include "file.h"
-#include "names.h"
+#include "name_index.h"
 
 #include <errno.h>
 #include <stdio.h>

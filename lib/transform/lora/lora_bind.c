@@ -8,7 +8,7 @@
  * B [out, r*E], experts fastest */
 #include "lora_bind.h"
 
-#include "names.h"
+#include "name_index.h"
 #include "suggest.h"
 
 #include <ctype.h>

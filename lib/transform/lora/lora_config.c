@@ -11,7 +11,7 @@
  * give a wrong model and no error. */
 #include "lora_priv.h"
 
-#include "names.h"
+#include "name_index.h"
 
 #include <math.h>
 #include <stdio.h>

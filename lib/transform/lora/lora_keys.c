@@ -11,7 +11,7 @@
  * MODULE has the base's name, or lacks its first "model.", when it was trained without a head. */
 #include "lora_priv.h"
 
-#include "names.h"
+#include "name_index.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -7,7 +7,7 @@
  * transposing it move numbers about and no elements. */
 #include "lora_bind.h"
 
-#include "names.h"
+#include "name_index.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* maker.h - items whose bytes are computed, as the rest of the model side sees them.
+/* computed_item.h - items whose bytes are computed, as the rest of the model side sees them.
  *
  * Who computes (lib/transform) puts a struct of his own behind struct ws_maker. Whoever will read
  * several made items says so beforehand and in which order; they are then made ahead of him. */

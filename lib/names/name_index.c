@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "names.h"
+#include "name_index.h"
 
 #include "hash.h"
 #include "wsync/tool/str.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* routing.c - the shape that a model's routing has, and what of a routing cannot be. */
+/* routing_check.c - the shape that a model's routing has, and what of a routing cannot be. */
 #include "wsync/tool/routing.h"
 
 #include "file.h"

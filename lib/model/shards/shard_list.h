@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shards.h - which paths are which rank's, between shards.c, which opens them, shard_names.c, which
+/* shard_list.h - which paths are which rank's, between shards.c, which opens them, shard_names.c, which
  * reads it off the names in a directory, and shard_manifest.c. */
 #ifndef WS_MODEL_SHARDS_H
 #define WS_MODEL_SHARDS_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* logprobs.c - the numbers that answers give to tokens.
+/* logprobs_read.c - the numbers that answers give to tokens.
  *
  *   {"meta_info": {"input_token_logprobs":  [[number or null, token, text or null], ...],
  *                  "output_token_logprobs": the same, "cached_tokens", "weight_version"}},

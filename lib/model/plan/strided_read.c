@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "gather.h"
+#include "strided_read.h"
 
 #include "transpose.h"
 

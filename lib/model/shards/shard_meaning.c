@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* join_meaning.c - what a tensor of one rank is: a part of the checkpoint, or a fused parameter. */
-#include "join.h"
+/* shard_meaning.c - what a tensor of one rank is: a part of the checkpoint, or a fused parameter. */
+#include "merge_shards.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* join.h - the joining of what ranks saved, between join_meaning.c, which finds out what each
+/* merge_shards.h - the joining of what ranks saved, between join_meaning.c, which finds out what each
  * tensor is, and join.c, which puts them together. */
 #ifndef WS_MODEL_JOIN_H
 #define WS_MODEL_JOIN_H

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan.c - choose tensors, keep partners together, cut into buckets, put each bucket in order.
+/* plan_make.c - choose tensors, keep partners together, cut into buckets, put each bucket in order.
  *
  * Partners are found by a key: the name with everything that may differ between them taken out. The
  * first partner in the catalog's order draws the others to its place. */
 #include "wsync/tool/plan.h"
 
 #include "hash.h"
-#include "maker.h"
-#include "names.h"
+#include "computed_item.h"
+#include "name_index.h"
 #include "safetensors.h"
 #include "wsync/tool/str.h"
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tiles.c - bytes of a view in rising order, gathered a few megabytes ahead.
+/* gather_buffer.c - bytes of a view in rising order, gathered a few megabytes ahead.
  *
  * A tile is a box of the view that is one range of its bytes: a few indices of one axis, and
  * all of the axes inside it. */
 #include "view.h"
 
-#include "gather.h"
+#include "strided_read.h"
 
 #include <stdlib.h>
 #include <string.h>

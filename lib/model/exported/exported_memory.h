@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.h - memory of other processes, as the model side sees it: who opens a source gives these.
+/* exported_memory.h - memory of other processes, as the model side sees it: who opens a source gives these.
  *
  * Every call but open and close may come from any thread, several at once. */
 #ifndef WS_MODEL_MEMORY_H

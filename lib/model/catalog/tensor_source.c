@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* source.c - one list of tensors, from many files or from memory that other processes export.
+/* tensor_source.c - one list of tensors, from many files or from memory that other processes export.
  *
  * Files are read with pread(2) and never mapped: a trainer may truncate a checkpoint while we
  * send it, and reading such a mapping ends in SIGBUS instead of in an error message. A trainer
@@ -11,7 +11,7 @@
 #include "file.h"
 #include "files.h"
 #include "hash.h"
-#include "names.h"
+#include "name_index.h"
 #include "region.h"
 #include "synthetic.h"
 

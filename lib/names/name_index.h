@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* names.h - finding a tensor, or whatever else begins with its name, by that name.
+/* name_index.h - finding a tensor, or whatever else begins with its name, by that name.
  *
  * Sorted by hash rather than by text, because names of a layer differ only at their far end; sorted
  * rather than hashed into slots, because names chosen to collide then cost no more than others. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "arrange.h"
+#include "match_layout.h"
 
-#include "names.h"
+#include "name_index.h"
 
 #include <stdio.h>
 #include <stdlib.h>

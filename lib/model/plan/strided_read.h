@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gather.h - a strided box of a source tensor into a strided box of memory.
+/* strided_read.h - a strided box of a source tensor into a strided box of memory.
  *
  * The source is read in its own order, in few calls as large as pay: what lies
  * together at once, what lies nearly together with the gaps between. The transposing

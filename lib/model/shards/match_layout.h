@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arrange.h - a tensor that somebody saved, seen as a server's parameter. */
+/* match_layout.h - a tensor that somebody saved, seen as a server's parameter. */
 #ifndef WS_MODEL_ARRANGE_H
 #define WS_MODEL_ARRANGE_H
 

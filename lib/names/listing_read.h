@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* listing.h - a listing as servers reply it and people save it. */
+/* listing_read.h - a listing as servers reply it and people save it. */
 #ifndef WS_MODEL_LISTING_H
 #define WS_MODEL_LISTING_H
 

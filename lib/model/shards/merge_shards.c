@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* join.c - what ranks saved, as the checkpoint that they would have saved together.
+/* merge_shards.c - what ranks saved, as the checkpoint that they would have saved together.
  *
  * First each tensor of each rank gets its meaning: a part of the checkpoint, or a fused
  * parameter of that rank. Then the layout says for each part which box of it each rank has;
  * boxes that several ranks have are taken from the first of them, and replicas.c compares the
  * others. A part that every rank has whole is not divided, whatever the layout says. */
-#include "join.h"
+#include "merge_shards.h"
 
 #include <stdlib.h>
 #include <string.h>

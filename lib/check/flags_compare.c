@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* flags.c - settings that are wanted against settings that are there.
+/* flags_compare.c - settings that are wanted against settings that are there.
  *
  * Words are compared as people mean them: None is null, True is true, bf16 is bfloat16. A switch
  * that a server does not know counts as off. */

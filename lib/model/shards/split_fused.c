@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unfuse.c - the names and shapes that trainers keep, as items by the names
+/* split_fused.c - the names and shapes that trainers keep, as items by the names
  * and shapes of checkpoints.
  *
  * A tensor is renamed first. If it then is a tensor of the checkpoint, in that shape, it is left

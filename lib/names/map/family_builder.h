@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namemap_draft.h - a family under construction, between the files that read its lines.
+/* family_builder.h - a family under construction, between the files that read its lines.
  *
  * A draft is lists that grow, and a stack of open groups. It becomes a struct ws_family when the
  * next family begins or the text ends. */
