@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A saved listing is refused with a printable sentence, or every entry is fit to be compared. */
-#include "listing.h"
+#include "listing_read.h"
 
 #include <stdlib.h>
 #include <string.h>

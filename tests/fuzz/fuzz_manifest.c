@@ -2,7 +2,7 @@
 /* A manifest of GPU memory. What is accepted lies inside its allocations
  * and nowhere over each other. */
 #include "manifest.h"
-#include "names.h"
+#include "name_index.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  *
  * The first byte chooses model, sizes and options. Behind it are two listings (listing.h),
  * parted by a line "==": what is sent, and what the server shows. */
-#include "listing.h"
+#include "listing_read.h"
 #include "wsync/tool/namecheck.h"
 #include "wsync/tool/json_read.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A whole safetensors file. What is accepted must tile the file and be found by its names. */
-#include "names.h"
+#include "name_index.h"
 #include "safetensors.h"
 
 #include <stdlib.h>

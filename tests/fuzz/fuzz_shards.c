@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A manifest of shards. No path that is accepted may lead out of its directory. */
-#include "shards.h"
+#include "shard_list.h"
 
 #include <stdlib.h>
 #include <string.h>

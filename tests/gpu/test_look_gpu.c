@@ -7,7 +7,7 @@
 #include "hard.h"
 
 #include "look_gpu.h"
-#include "memory.h"
+#include "exported_memory.h"
 #include "scratch.h"
 #include "wsync/tool/catalog.h"
 

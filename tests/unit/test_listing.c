@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Saved listings in every form that programs print, and what is none. */
-#include "listing.h"
+#include "listing_read.h"
 #include "scratch.h"
 
 #include <setjmp.h>

@@ -3,7 +3,7 @@
  * makes of one whose memory a test lends. */
 #include "checkpoint.h"
 #include "manifest.h"
-#include "memory.h"
+#include "exported_memory.h"
 #include "payloads.h"
 #include "wsync/tool/catalog.h"
 #include "wsync/tool/shards.h"

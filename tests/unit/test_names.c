@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The index of names against looking at every name in turn: sizes from nothing to thousands,
  * names that occur several times, names that are not there. */
-#include "names.h"
+#include "name_index.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

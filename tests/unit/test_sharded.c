@@ -3,7 +3,7 @@
  * made here element by element. */
 #include "rank_shards.h"
 
-#include "shards.h"
+#include "shard_list.h"
 #include "wsync/tool/input.h"
 #include "wsync/tool/shards.h"
 

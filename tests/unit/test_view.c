@@ -2,7 +2,7 @@
 /* Views of random tensors, in random orders, against one element at a time. */
 #include "view.h"
 
-#include "gather.h"
+#include "strided_read.h"
 #include "hash.h"
 #include "payloads.h"
 #include "scratch.h"
