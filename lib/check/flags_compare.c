@@ -59,7 +59,7 @@ static bool is_same(enum ws_setting_kind kind, const char *a, const char *b)
 
 /* ---- one setting ---- */
 
-static enum ws_flag_verdict judge(const struct ws_setting_known *k, const char *want,
+static enum ws_flag_verdict flag_verdict(const struct ws_setting_known *k, const char *want,
                                   const char *have)
 {
 	if (k && !k->key)
@@ -124,7 +124,7 @@ static void compare_one(const struct ws_setting *want, const struct ws_setting *
 		               .given = named->given,
 		               .expected = want ? want->value : nothing,
 		               .found = have ? have->value : NULL };
-	f->verdict = judge(k, f->expected, f->found);
+	f->verdict = flag_verdict(k, f->expected, f->found);
 	f->severity = weigh(f, k, want && want->asked);
 	explain(f, k);
 	r->compared += f->verdict != WS_FLAG_UNSHOWN && (f->verdict != WS_FLAG_ABSENT || k);

@@ -123,7 +123,7 @@ void ws_logprobs_list_free(struct ws_logprobs_list *list)
 	*list = (struct ws_logprobs_list){ 0 };
 }
 
-static int take_one(void *ctx, size_t i, const struct ws_json *answer, const char *what,
+static int read_one_answer(void *ctx, size_t i, const struct ws_json *answer, const char *what,
                     struct ws_err *err)
 {
 	struct ws_logprobs_list *list = ctx;
@@ -142,7 +142,7 @@ int ws_logprobs_parse_all(const char *text, size_t n, const char *what,
 	if (!rc && !(out->items = calloc(ws_answers_count(root) + 1, sizeof *out->items)))
 		rc = ws_oom(err);
 	if (!rc)
-		rc = ws_answers_walk(root, what, take_one, out, err);
+		rc = ws_answers_walk(root, what, read_one_answer, out, err);
 	ws_json_free(root);
 	if (rc)
 		ws_logprobs_list_free(out);

@@ -243,7 +243,7 @@ static void end(struct ws_check *c)
 	free(c->part_said);
 }
 
-static int run(struct ws_check *c)
+static int run_steps(struct ws_check *c)
 {
 	static int (*const steps[])(struct ws_check *) = {
 		ws_check_config, ws_check_unknown, ws_check_shapes, ws_check_missing,
@@ -272,7 +272,7 @@ int ws_namecheck(const struct ws_namecheck_opts *opts, struct ws_findings *out, 
 	if (!rc)
 		rc = begin(&c);
 	if (!rc)
-		rc = run(&c);
+		rc = run_steps(&c);
 	if (!rc)
 		rc = ws_report_finish(c.report, out, err);
 	out->sent = c.n_sent + c.n_packed;

@@ -32,7 +32,7 @@ static const char fused_remedy[] = "send the parts: wsync-push splits fused tens
         "config.json of a known family or --map says how";
 
 /* The server's own name, or a trainer's name for the same. */
-static void say_fused(struct ws_search *s, const struct ws_param *p, bool stacked)
+static void report_fused(struct ws_search *s, const struct ws_param *p, bool stacked)
 {
 	struct ws_check *c = s->c;
 	struct ws_said said = ws_search_said(s, p->first);
@@ -76,7 +76,7 @@ bool ws_is_fused(struct ws_search *s)
 		p = ws_layout_param(l, a->param);
 	if (!p || !p->n_parts)
 		return false;
-	say_fused(s, p, s->item->n_dims == 3);
+	report_fused(s, p, s->item->n_dims == 3);
 	return true;
 }
 

@@ -218,7 +218,7 @@ static int explain(const struct generic *g, const struct ws_item *item)
 
 /* ---- what the server shows ---- */
 
-static void say(struct ws_check *c, enum ws_verdict verdict, enum ws_severity severity,
+static void report_shown(struct ws_check *c, enum ws_verdict verdict, enum ws_severity severity,
                 const struct ws_weight *w, const char *shared, const char *why)
 {
 	const bool missing = verdict == WS_NAME_MISSING || verdict == WS_NAME_PARTIAL;
@@ -242,16 +242,19 @@ static void check_elements(struct ws_check *c, const struct ws_weight *w, const 
 	if (w->shapeless || shown < 1 || v->elements < 0 || is_vocabulary(w->name))
 		return;
 	if (v->elements < shown)
-		say(c, WS_NAME_SHAPE, WS_ERROR, w, "get fewer elements than they have",
+		report_shown(c, WS_NAME_SHAPE, WS_ERROR, w, "get fewer elements than they have",
 		    ws_textf("%.200s shown = %" PRId64 " elements at one rank, and %" PRId64 " are "
 		             "sent for all", ws_text_shape(w->n_dims, w->dims).s, shown,
 		             v->elements).s);
 	/* Keys and values may be on several ranks. */
 	else if (v->elements % shown && !strstr(w->name, "qkv_proj"))
-		say(c, WS_NAME_SHAPE, WS_WARN, w, "get no multiple of the elements that they have",
-		    ws_textf("%.200s shown = %" PRId64 " elements at one rank, and the %" PRId64
-		             " sent are no multiple", ws_text_shape(w->n_dims, w->dims).s, shown,
-		             v->elements).s);
+		report_shown(c, WS_NAME_SHAPE, WS_WARN, w,
+		             "get no multiple of the elements that they have",
+		             ws_textf("%.200s shown = %" PRId64
+		                      " elements at one rank, and the %" PRId64
+		                      " sent are no multiple",
+		                      ws_text_shape(w->n_dims, w->dims).s, shown, v->elements)
+		                     .s);
 }
 
 /* Ranks share experts out, so that elements alone do not tell how many there are. True: some
@@ -262,11 +265,11 @@ static bool check_experts(const struct generic *g, const struct ws_weight *w, co
 	if (!v->numbered)
 		return false;
 	if ((int64_t)v->numbered != n * of_each)
-		say(g->c, WS_NAME_PARTIAL, WS_ERROR, w, "lack experts",
+		report_shown(g->c, WS_NAME_PARTIAL, WS_ERROR, w, "lack experts",
 		    ws_textf("experts up to number %" PRId64 " are sent, and of their %" PRId64
 		             " tensors only %zu", v->last, n * of_each, v->numbered).s);
 	else if (n < g->n_experts)
-		say(g->c, WS_NAME_PARTIAL, WS_ERROR, w, "lack experts",
+		report_shown(g->c, WS_NAME_PARTIAL, WS_ERROR, w, "lack experts",
 		    ws_textf("%" PRId64 " experts are sent, and config.json gives %" PRId64, n,
 		             g->n_experts).s);
 	else
@@ -295,22 +298,26 @@ static void check_shown(const struct generic *g, const struct ws_weight *w, cons
 	struct ws_check *c = g->c;
 	const char *why = v->n ? NULL : ws_own_affair(w->name);
 	if (why) {
-		say(c, WS_NAME_SERVER, WS_NOTE, w, "are none that is sent", why);
+		report_shown(c, WS_NAME_SERVER, WS_NOTE, w, "are none that is sent", why);
 		return;
 	}
 	if (v->n == 0) {
 		if (!is_of_unsent_layer(g, w))
-			say(c, WS_NAME_MISSING, WS_ERROR, w, "get nothing: the server keeps what "
-			    "it has", "the server shows it, and nothing is sent for it");
+			report_shown(c, WS_NAME_MISSING, WS_ERROR, w,
+			             "get nothing: the server keeps what "
+			             "it has",
+			             "the server shows it, and nothing is sent for it");
 		return;
 	}
 	if (v->direct && v->direct < v->n)
-		say(c, WS_NAME_TWICE, WS_ERROR, w, "are sent whole and in parts",
+		report_shown(c, WS_NAME_TWICE, WS_ERROR, w, "are sent whole and in parts",
 		    "sent whole and in parts: the server takes one after the other");
 	if (!v->direct && v->shares != v->of)
-		say(c, WS_NAME_PARTIAL, WS_ERROR, w, "get a part only", ws_textf("a part only is "
-		                "sent, without %.200s", ws_text_lacking(v->stack, v->experts,
-		                v->shares).s).s);
+		report_shown(c, WS_NAME_PARTIAL, WS_ERROR, w, "get a part only",
+		             ws_textf("a part only is "
+		                      "sent, without %.200s",
+		                      ws_text_lacking(v->stack, v->experts, v->shares).s)
+		                     .s);
 	else if (!check_experts(g, w, v))
 		check_elements(c, w, v);
 }

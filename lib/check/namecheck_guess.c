@@ -226,8 +226,8 @@ static size_t misfits(const struct ws_shown *s)
 	return n;
 }
 
-static void say_size(struct ws_check *c, const struct witness *w, const char *what, unsigned real,
-                     unsigned assumed)
+static void report_size(struct ws_check *c, const struct witness *w, const char *what,
+                        unsigned real, unsigned assumed)
 {
 	const struct ws_said said = {
 		.verdict = WS_NAME_SERVER, .severity = WS_WARN, .name = w->name ? w->name : what,
@@ -239,18 +239,19 @@ static void say_size(struct ws_check *c, const struct witness *w, const char *wh
 		              what, real, assumed, w->why.s);
 }
 
-static void say_sizes(struct ws_shown *s, const struct sizes *z, const struct ws_layout_opts *old,
-                      const struct ws_layout_opts *new)
+static void report_sizes(struct ws_shown *s, const struct sizes *z,
+                         const struct ws_layout_opts *old, const struct ws_layout_opts *new)
 {
 	const struct witness *w =
 		z->dense.size ? &z->dense : z->inner.size ? &z->inner : &z->attention;
 	struct ws_check *c = s->c;
-	say_size(c, w, "tp", new->tp, old->tp);
-	say_size(c, &z->ep, "ep", new->ep ? new->ep : 1, old->ep ? old->ep : 1);
+	report_size(c, w, "tp", new->tp, old->tp);
+	report_size(c, &z->ep, "ep", new->ep ? new->ep : 1, old->ep ? old->ep : 1);
 	/* Unless somebody says otherwise, attention is divided as all is. */
 	const bool apart = old->attention_tp && old->attention_tp != old->tp;
-	say_size(c, &z->attention, "attention tp", new->attention_tp ? new->attention_tp : new->tp,
-	         apart ? old->attention_tp : new->tp);
+	report_size(c, &z->attention, "attention tp",
+	            new->attention_tp ? new->attention_tp : new->tp,
+	            apart ? old->attention_tp : new->tp);
 	if (z->fused) {
 		const struct ws_said said = {
 			.verdict = WS_NAME_SERVER, .severity = WS_NOTE, .name = z->fused,
@@ -289,7 +290,7 @@ static int guess_once(struct ws_shown *s)
 	if (n == 0 || !apply(&z, o->tp_known, &new))
 		return 1;
 	if (!o->family || !o->config) {
-		say_sizes(s, &z, &old, &new);
+		report_sizes(s, &z, &old, &new);
 		s->sizes_unknown = true;
 		return 1;
 	}
@@ -307,7 +308,7 @@ static int guess_once(struct ws_shown *s)
 		ws_layout_free(made);
 		return ws_shown_relate(s) ? -1 : 1;
 	}
-	say_sizes(s, &z, &old, &new);
+	report_sizes(s, &z, &old, &new);
 	s->made = made;
 	ws_layout_free(before);
 	return 0;

@@ -27,8 +27,9 @@ static const struct ws_param *param_of(const struct ws_check *c, size_t part)
 	return ws_layout_param(c->layout, c->parts[part].param);
 }
 
-static void say_missing(struct ws_check *c, size_t part, enum ws_verdict verdict, const char *near,
-                        const char *shared, const char *remedy, const char *why)
+static void report_missing(struct ws_check *c, size_t part, enum ws_verdict verdict,
+                           const char *near, const char *shared, const char *remedy,
+                           const char *why)
 {
 	const struct ws_part *p = &c->parts[part];
 	/* Of chosen tensors it is no fault that the others are not sent. */
@@ -54,7 +55,7 @@ static bool is_lost_head(struct ws_check *c, size_t part)
 {
 	if (!is_head(c->parts[part].name))
 		return false;
-	say_missing(c, part, WS_NAME_MISSING, NULL, NULL, "save the head, or, if it was trained "
+	report_missing(c, part, WS_NAME_MISSING, NULL, NULL, "save the head, or, if it was trained "
 	            "tied to the embedding, set tie_word_embeddings in the config.json of both "
 	            "sides", "tie_word_embeddings is false: the head is a parameter of its own, "
 	            "and nothing is sent for it");
@@ -108,8 +109,10 @@ static bool is_of_gap(struct gaps *g, size_t part)
 		const struct ws_text shared = ws_textf("tensors are of layers that nothing is sent "
 		                                       "for: %s", g->layers.s);
 		const struct ws_text why = ws_textf("nothing is sent for layer %" PRId64, layer);
-		say_missing(g->c, part, WS_NAME_MISSING, NULL, shared.s, "name the files of every "
-		            "pipeline stage as sources", why.s);
+		report_missing(g->c, part, WS_NAME_MISSING, NULL, shared.s,
+		               "name the files of every "
+		               "pipeline stage as sources",
+		               why.s);
 		return true;
 	}
 	if (is_gone(g->expert_gone, p->expert)) {
@@ -117,9 +120,12 @@ static bool is_of_gap(struct gaps *g, size_t part)
 		                                       "sent for in any layer: %s", g->experts.s);
 		const struct ws_text why = ws_textf("nothing is sent for expert %" PRId64 " in any "
 		                                    "layer", p->expert);
-		say_missing(g->c, part, WS_NAME_MISSING, NULL, shared.s, "name the files of every "
-		            "expert-parallel rank as sources, and compare the number of experts in "
-		            "both config.json", why.s);
+		report_missing(
+			g->c, part, WS_NAME_MISSING, NULL, shared.s,
+			"name the files of every "
+			"expert-parallel rank as sources, and compare the number of experts in "
+			"both config.json",
+			why.s);
 		return true;
 	}
 	return false;
@@ -189,7 +195,7 @@ static bool is_sent_otherwise(struct ws_check *c, size_t part)
 		return false;
 	const char *name = c->sent[c->part_meant[part]]->name;
 	const struct ws_text why = ws_textf("nothing is sent under this name, but %.400s is", name);
-	say_missing(c, part, WS_NAME_MISSING, name, "parameters get nothing: what was meant for "
+	report_missing(c, part, WS_NAME_MISSING, name, "parameters get nothing: what was meant for "
 	            "them has names that the server does not know", "see what is said about those "
 	            "names", why.s);
 	return true;
@@ -211,7 +217,7 @@ static bool is_partly_sent(struct ws_check *c, size_t part)
 	                   ws_text_module(p->name).s, ws_text_parts(c->layout, p).s, module.s);
 	const struct ws_text shared = ws_textf("fused parameters are sent but for tensors like %s",
 	                                       kind.s);
-	say_missing(c, part, WS_NAME_PARTIAL, NULL, shared.s, "send all parts: the server keeps "
+	report_missing(c, part, WS_NAME_PARTIAL, NULL, shared.s, "send all parts: the server keeps "
 	            "what it has in the others' place", why.s);
 	return true;
 }
@@ -224,7 +230,7 @@ static void explain(struct gaps *g, size_t part)
 		return;
 	const struct ws_text shared = ws_textf("tensors like %s are not sent: the server keeps "
 	                                       "what it has", ws_text_kind(c->parts[part].name).s);
-	say_missing(c, part, WS_NAME_MISSING, NULL, shared.s, NULL,
+	report_missing(c, part, WS_NAME_MISSING, NULL, shared.s, NULL,
 	            "nothing is sent for it: the server keeps what it has");
 }
 

@@ -73,7 +73,7 @@ static const struct ws_part *settle(struct ws_check *c, const char *name, const 
 	return &c->parts[part];
 }
 
-static void say_packed(struct ws_check *c, const struct ws_item *item, const struct packing *how)
+static void report_packed(struct ws_check *c, const struct ws_item *item, const struct packing *how)
 {
 	const struct ws_part *p = settle(c, item->name, "");
 	settle(c, item->name, "_scale_inv");
@@ -104,6 +104,6 @@ bool ws_check_packed(struct ws_check *c, const struct ws_item *item)
 		return false;
 	const struct packing *how = packing_of(c, item->name);
 	if (how)
-		say_packed(c, item, how);
+		report_packed(c, item, how);
 	return how || belongs_to_packed(c, item->name);
 }

@@ -24,7 +24,7 @@ void ws_search_root(struct ws_search *s)
 	}
 }
 
-static void say_prefix(struct ws_search *s, const char *rest, bool rooted, size_t part)
+static void report_prefix(struct ws_search *s, const char *rest, bool rooted, size_t part)
 {
 	const char *name = s->item->name;
 	const int n = (int)(rest - name);
@@ -62,12 +62,12 @@ bool ws_has_wrong_prefix(struct ws_search *s)
 	const char *rest = s->item->name;
 	for (unsigned k = 0; k <= MAX_STRIPPED && *rest; k++) {
 		if (k && ws_search_knows(s, rest, &part)) {
-			say_prefix(s, rest, false, part);
+			report_prefix(s, rest, false, part);
 			return true;
 		}
 		if (*s->root && snprintf(rooted, sizeof rooted, "%s%s", s->root, rest) <
 		    WS_CHECK_NAME && ws_search_knows(s, rooted, &part)) {
-			say_prefix(s, rest, true, part);
+			report_prefix(s, rest, true, part);
 			return true;
 		}
 		if (ws_is_number(rest))

@@ -17,7 +17,7 @@ struct misfit {
 	struct ws_text both;  /* "[..] sent, [..] wanted" */
 };
 
-static void say_shape(const struct misfit *m, const char *shared, const char *remedy,
+static void report_shape(const struct misfit *m, const char *shared, const char *remedy,
                       const char *why)
 {
 	const struct ws_said said = {
@@ -54,7 +54,7 @@ static bool is_transposed(const struct misfit *m)
 	const int64_t *a = m->item->dims, *b = m->part->dims;
 	if (m->item->n_dims != 2 || m->part->n_dims != 2 || a[0] != b[1] || a[1] != b[0])
 		return false;
-	say_shape(m, "tensors are transposed: servers want [outputs, inputs]", "transpose them "
+	report_shape(m, "tensors are transposed: servers want [outputs, inputs]", "transpose them "
 	          "while saving, or name them in a --map with the order of their axes "
 	          "(wsync-map(5))", "it is transposed, servers want [outputs, inputs]");
 	return true;
@@ -75,7 +75,7 @@ static bool is_whole_param(const struct misfit *m, int axis)
 	const struct ws_text why = ws_textf("its %" PRId64 " rows are those of %s together", rows,
 	                                    parts.s);
 	const struct ws_text shared = ws_textf("tensors have the rows of %s together", parts.s);
-	say_shape(m, shared.s, "send them apart, or under the name of the fused tensor", why.s);
+	report_shape(m, shared.s, "send them apart, or under the name of the fused tensor", why.s);
 	return true;
 }
 
@@ -97,16 +97,17 @@ static bool is_vocabulary(const struct misfit *m, int axis)
 		                          multiple) : ws_textf("vocab_size is %" PRId64 ", and "
 		                                               "there are %" PRId64 " rows more",
 		                                               rows, sent - rows);
-		say_shape(m, "tensors have more rows than vocab_size: the padding of the trainer",
-		          "cut the rows behind vocab_size while saving; servers pad by themselves",
-		          why.s);
+		report_shape(
+			m, "tensors have more rows than vocab_size: the padding of the trainer",
+			"cut the rows behind vocab_size while saving; servers pad by themselves",
+			why.s);
 		return true;
 	}
 	if (sent > 0 && (div_up(rows, 64) * 64) % sent == 0 && rows - sent > 8192)
 		return false; /* a rank's share */
 	why = ws_textf("vocab_size is %" PRId64 ", and %" PRId64 " rows of it are not there", rows,
 	               rows - sent);
-	say_shape(m, "tensors have fewer rows than vocab_size", "compare vocab_size of the "
+	report_shape(m, "tensors have fewer rows than vocab_size", "compare vocab_size of the "
 	          "server's config.json with the checkpoint's (tokens were added?)", why.s);
 	return true;
 }
@@ -130,7 +131,7 @@ static bool is_share(const struct misfit *m, int axis)
 	                                       "tensor-parallel ranks", k);
 	const struct ws_text remedy = ws_textf("join the files of all ranks with --sharded tp=%"
 	                                       PRId64, k);
-	say_shape(m, shared.s, remedy.s, why.s);
+	report_shape(m, shared.s, remedy.s, why.s);
 	return true;
 }
 
@@ -155,7 +156,7 @@ static bool is_heads(const struct misfit *m, int axis)
 		               p->units, size, p->dims[axis]);
 	const struct ws_text shared = ws_textf("tensors like %s have another number of heads than "
 	                                       "config.json gives", ws_text_kind(p->name).s);
-	say_shape(m, shared.s, "compare the config.json of the server with the checkpoint's",
+	report_shape(m, shared.s, "compare the config.json of the server with the checkpoint's",
 	          why.s);
 	return true;
 }
@@ -181,11 +182,12 @@ static bool is_scale(const struct misfit *m)
 	if (!ws_scaled_name(m->part->name, weight, sizeof weight) || !q)
 		return false;
 	if (is_tensor_scale(m->part)) {
-		say_shape(m, "scales are of another scheme: the server keeps one for each tensor",
-		          "quantize with one scale for each tensor, as quantization_config says: "
-		          "it has no "
-		          "weight_block_size",
-		          "the server keeps one scale for the whole tensor");
+		report_shape(
+			m, "scales are of another scheme: the server keeps one for each tensor",
+			"quantize with one scale for each tensor, as quantization_config says: "
+			"it has no "
+			"weight_block_size",
+			"the server keeps one scale for the whole tensor");
 		return true;
 	}
 	if (q->block[0] < 1 || q->block[1] < 1)
@@ -210,8 +212,10 @@ static bool is_scale(const struct misfit *m)
 	const struct ws_text shared = ws_textf("scales do not count the %" PRId64 "x%" PRId64 " "
 	                                       "blocks of their weights%s", b[0], b[1], down
 	                                       ? ": rounded down at a ragged edge" : "");
-	say_shape(m, shared.s, "quantize in the blocks of quantization_config, a ragged edge being "
-	          "a block of its own", why.s);
+	report_shape(m, shared.s,
+	             "quantize in the blocks of quantization_config, a ragged edge being "
+	             "a block of its own",
+	             why.s);
 	return true;
 }
 
@@ -229,7 +233,7 @@ static void check_shape(struct misfit *m)
 		ws_dims_product(i->n_dims, i->dims) == ws_dims_product(p->n_dims, p->dims);
 	const struct ws_text shared = ws_textf("tensors like %s have another shape than "
 	                                       "config.json gives", ws_text_kind(i->name).s);
-	say_shape(m, shared.s, "compare the config.json of the server with the checkpoint's",
+	report_shape(m, shared.s, "compare the config.json of the server with the checkpoint's",
 	          same ? "as many elements, in another arrangement"
 	               : axis == 0 ? "other rows than config.json gives"
 	               : axis > 0 ? "other columns than config.json gives"
@@ -238,7 +242,7 @@ static void check_shape(struct misfit *m)
 
 /* ---- types ---- */
 
-static void say_dtype(const struct misfit *m, enum ws_severity severity, const char *shared,
+static void report_dtype(const struct misfit *m, enum ws_severity severity, const char *shared,
                       const char *remedy, const char *why)
 {
 	const struct ws_said said = {
@@ -270,7 +274,7 @@ static void check_exact(const struct misfit *m)
 		                                       "them without", a, b);
 		const struct ws_text why = ws_textf("%s sent, and the server keeps %s with scales: "
 		                                    "it would convert without them", a, b);
-		say_dtype(m, WS_ERROR, shared.s,
+		report_dtype(m, WS_ERROR, shared.s,
 		          "add --quantize fp8, or quantize the checkpoint as the server's "
 		          "quantization_config says, scales included",
 		          why.s);
@@ -281,12 +285,12 @@ static void check_exact(const struct misfit *m)
 		                                       : "");
 		const struct ws_text why = ws_textf("%s sent, and the server keeps %s%s", a, b,
 		                                    loses ? ": bits are lost that it had" : "");
-		say_dtype(m, WS_WARN, shared.s, "save them in the type that the model was "
+		report_dtype(m, WS_WARN, shared.s, "save them in the type that the model was "
 		          "published in", why.s);
 	} else {
 		const struct ws_text shared = ws_textf("tensors are sent in %s, and the server "
 		                                       "keeps %s", a, b);
-		say_dtype(m, WS_ERROR, shared.s, "save them in the type that the model was "
+		report_dtype(m, WS_ERROR, shared.s, "save them in the type that the model was "
 		          "published in", ws_textf("%s sent, and the server keeps %s", a, b).s);
 	}
 }
@@ -306,7 +310,7 @@ static void check_dtype(const struct misfit *m)
 		const struct ws_text why = ws_textf("%s sent, and the server keeps this "
 		                                    "unquantized%s", a, fp8
 		                                    ? ": it would copy it without its scale" : "");
-		say_dtype(m, WS_ERROR, shared.s, "send unquantized weights, or start the server "
+		report_dtype(m, WS_ERROR, shared.s, "send unquantized weights, or start the server "
 		          "from a checkpoint that is quantized alike", why.s);
 	}
 }

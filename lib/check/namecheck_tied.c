@@ -141,7 +141,7 @@ int ws_tied_check(const struct ws_tied *t, const struct ws_cancel *cancel, struc
 	return ws_err_hint(err, "%s", remedy(t).s);
 }
 
-static void say(struct ws_check *c, const struct ws_item *head, const char *of,
+static void report_tied(struct ws_check *c, const struct ws_item *head, const char *of,
                 enum ws_severity severity, const char *how, const char *why)
 {
 	const struct ws_said said = {
@@ -169,7 +169,7 @@ int ws_check_tied_pair(struct ws_check *c, const struct ws_item *head, const str
 	if (later)
 		c->tied[c->n_tied++] = t;
 	if (later || untied) {
-		say(c, head, of, WS_NOTE, NULL,
+		report_tied(c, head, of, WS_NOTE, NULL,
 		    "the head is tied to the embedding: servers leave it aside and use "
 		    "the embedding");
 		return 0;
@@ -177,11 +177,11 @@ int ws_check_tied_pair(struct ws_check *c, const struct ws_item *head, const str
 	if (compare(&t, c->opts->cancel, &same, c->err))
 		return -1;
 	if (same)
-		say(c, head, of, WS_NOTE, NULL,
+		report_tied(c, head, of, WS_NOTE, NULL,
 		    "the head is tied to the embedding and equal to it: servers leave it "
 		    "aside");
 	else
-		say(c, head, of, WS_ERROR, remedy(&t).s, reason(&t).s);
+		report_tied(c, head, of, WS_ERROR, remedy(&t).s, reason(&t).s);
 	return 0;
 }
 
@@ -245,7 +245,7 @@ int ws_check_tied(struct ws_check *c, size_t part)
 	if (c->part_item[of->first] != WS_NONE)
 		return ws_check_tied_pair(c, item, c->sent[c->part_item[of->first]], of->name);
 	c->part_said[of->first] = true;
-	say(c, item, of->name, WS_ERROR, "send the embedding too: it is the head",
+	report_tied(c, item, of->name, WS_ERROR, "send the embedding too: it is the head",
 	    "the head is tied to the "
 	    "embedding, which is not sent: servers leave the head aside, so neither changes");
 	return 0;

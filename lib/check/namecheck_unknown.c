@@ -305,7 +305,7 @@ static bool is_numbered_otherwise(struct ws_search *s, const char *near)
 	return true;
 }
 
-static void say_unknown(struct ws_search *s, const char *near)
+static void report_unknown(struct ws_search *s, const char *near)
 {
 	const size_t part = near ? ws_check_part(s->c, near) : WS_NONE;
 	const bool free = part != WS_NONE && !ws_search_sent(s, part);
@@ -330,7 +330,7 @@ static void explain(struct ws_search *s)
 		return;
 	const char *near = ws_check_near(s->c, s->item->name);
 	if (!is_numbered_otherwise(s, near))
-		say_unknown(s, near);
+		report_unknown(s, near);
 }
 
 int ws_check_unknown(struct ws_check *c)

@@ -97,7 +97,7 @@ static void scan_chunk(struct tally *t, enum ws_dtype dtype, const unsigned char
 	}
 }
 
-static void say(struct ws_check *c, const struct ws_item *item, const struct tally *t)
+static void report_values(struct ws_check *c, const struct ws_item *item, const struct tally *t)
 {
 	struct ws_said said = {
 		.verdict = WS_NAME_VALUES, .severity = WS_ERROR, .name = item->name,
@@ -136,7 +136,7 @@ static int scan(struct ws_check *c, const struct ws_item *item, unsigned char *c
 		at += n;
 	}
 	if (item->bytes)
-		say(c, item, &t);
+		report_values(c, item, &t);
 	return 0;
 }
 

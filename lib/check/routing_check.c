@@ -75,8 +75,8 @@ static bool has_twice(const int32_t *row, size_t k)
 }
 
 /* NULL: it can be. Counts what it is. */
-static const char *judge(const int32_t *row, const struct ws_routing_shape *shape, size_t layer,
-                         struct ws_routing_check *out)
+static const char *why_impossible(const int32_t *row, const struct ws_routing_shape *shape,
+                                  size_t layer, struct ws_routing_check *out)
 {
 	for (size_t i = 0; i < shape->k; i++) {
 		if (shape->dense[layer] && row[i]) {
@@ -112,7 +112,7 @@ void ws_routing_check(const struct ws_routing *r, const struct ws_routing_shape 
 	*out = (struct ws_routing_check){ 0 };
 	for (size_t i = 0; i < r->tokens * r->layers; i++) {
 		const int32_t *row = r->ids + i * r->k;
-		const char *why = judge(row, shape, i % r->layers, out);
+		const char *why = why_impossible(row, shape, i % r->layers, out);
 		if (!why || *out->reason)
 			continue;
 		out->token = i / r->layers;

@@ -99,7 +99,7 @@ static int take_base64(struct reading *r, const char *text, struct ws_err *err)
 /* ---- the other forms ---- */
 
 /* One token's lists: `layers` of k integers each. */
-static int take_token(struct reading *r, const struct ws_json *token, struct ws_err *err)
+static int read_token(struct reading *r, const struct ws_json *token, struct ws_err *err)
 {
 	const struct ws_routing_shape *s = r->shape;
 	bool fits = ws_json_type(token) == WS_JSON_ARRAY && ws_json_count(token) == s->layers;
@@ -122,7 +122,7 @@ static int take_token(struct reading *r, const struct ws_json *token, struct ws_
 	                         r->what, s->layers, s->k);
 }
 
-static int take_lists(struct reading *r, const struct ws_json *list, struct ws_err *err)
+static int read_lists(struct reading *r, const struct ws_json *list, struct ws_err *err)
 {
 	const size_t each = r->shape->layers * r->shape->k, tokens = ws_json_count(list);
 	if (tokens > WS_ANSWERS_MAX / each)
@@ -131,7 +131,7 @@ static int take_lists(struct reading *r, const struct ws_json *list, struct ws_e
 	if (!r->out->ids)
 		return ws_oom(err);
 	for (const struct ws_json *t = ws_json_first(list); t; t = ws_json_next(t))
-		if (take_token(r, t, err))
+		if (read_token(r, t, err))
 			return -1;
 	return 0;
 }
@@ -158,13 +158,13 @@ static int check_said(const struct reading *r, const struct ws_json *object, str
 	                          r->what, r->n, dims[0], dims[1], dims[2]);
 }
 
-static int take_value(struct reading *r, const struct ws_json *value, struct ws_err *err)
+static int read_value(struct reading *r, const struct ws_json *value, struct ws_err *err)
 {
 	const char *text = ws_json_string(value);
 	if (text)
 		return take_base64(r, text, err);
 	if (ws_json_type(value) == WS_JSON_ARRAY)
-		return take_lists(r, value, err);
+		return read_lists(r, value, err);
 	text = ws_json_string(ws_json_get(value, "data"));
 	if (text)
 		return take_base64(r, text, err) || check_said(r, value, err) ? -1 : 0;
@@ -246,7 +246,7 @@ int ws_routing_take(const struct ws_json *answer, const char *what,
 {
 	struct reading r = { .what = what, .shape = shape, .out = out };
 	*out = (struct ws_routing){ .layers = shape->layers, .k = shape->k };
-	if (!take_value(&r, find_value(answer, out), err) && !fit(&r, err))
+	if (!read_value(&r, find_value(answer, out), err) && !fit(&r, err))
 		return 0;
 	ws_routing_free(out);
 	return -1;
@@ -290,7 +290,7 @@ struct list_reading {
 	struct ws_routing_list *out;
 };
 
-static int take_one(void *ctx, size_t i, const struct ws_json *answer, const char *what,
+static int read_one_answer(void *ctx, size_t i, const struct ws_json *answer, const char *what,
                     struct ws_err *err)
 {
 	struct list_reading *r = ctx;
@@ -314,7 +314,7 @@ int ws_routing_read_all(const char *path, const struct ws_routing_shape *shape,
 	if (!rc && !(out->items = calloc(ws_answers_count(root) + 1, sizeof *out->items)))
 		rc = ws_oom(err);
 	if (!rc)
-		rc = ws_answers_walk(root, path, take_one, &r, err);
+		rc = ws_answers_walk(root, path, read_one_answer, &r, err);
 	ws_json_free(root);
 	ws_buf_free(&text);
 	if (rc)

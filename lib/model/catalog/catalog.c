@@ -111,7 +111,7 @@ int ws_catalog_add_view(struct ws_catalog *c, struct ws_item item, unsigned axis
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
-static int take_all(struct ws_catalog *c, struct ws_err *err)
+static int add_whole_source(struct ws_catalog *c, struct ws_err *err)
 {
 	const struct ws_source *s = c->sources[0];
 	c->plain = true;
@@ -196,7 +196,7 @@ int ws_catalog_make(const struct ws_source *const *sources, size_t n_sources,
 	else if (opts->family || opts->layout)
 		rc = ws_catalog_unfuse(c, opts, err);
 	else
-		rc = take_all(c, err);
+		rc = add_whole_source(c, err);
 	if (rc == 0 && !c->plain)
 		rc = ws_catalog_close(c, err);
 	if (rc)

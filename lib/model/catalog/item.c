@@ -68,19 +68,19 @@ int ws_item_read(const struct ws_item *item, uint64_t at, void *dst, size_t n, s
 }
 
 /* What the bytes are read with: one of the two. */
-struct hand {
+struct hash_reader {
 	struct ws_tiles *tiles;
 	struct ws_making *making;
 };
 
-static int read_chunk(const struct hand *r, const struct ws_item *item, uint64_t at, void *dst,
-                      size_t n, struct ws_err *err)
+static int read_chunk(const struct hash_reader *r, const struct ws_item *item, uint64_t at,
+                      void *dst, size_t n, struct ws_err *err)
 {
 	return r->making ? item->maker->ops->next(r->making, 0, at, dst, n, err)
 	                 : read_with(r->tiles, item, at, dst, n, err);
 }
 
-static int hash_chunks(const struct ws_item *item, const struct hand *r, uint8_t *chunk,
+static int hash_chunks(const struct ws_item *item, const struct hash_reader *r, uint8_t *chunk,
                        struct ws_hash *h, struct ws_err *err)
 {
 	for (uint64_t at = 0; at < item->bytes;) {
@@ -93,9 +93,9 @@ static int hash_chunks(const struct ws_item *item, const struct hand *r, uint8_t
 	return 0;
 }
 
-static int take_hand(struct hand *r, const struct ws_item *item, struct ws_err *err)
+static int open_hash_reader(struct hash_reader *r, const struct ws_item *item, struct ws_err *err)
 {
-	*r = (struct hand){ 0 };
+	*r = (struct hash_reader){ 0 };
 	if (item->maker)
 		return item->maker->ops->begin(&item->maker, 1, &r->making, err);
 	r->tiles = ws_tiles_new();
@@ -104,22 +104,22 @@ static int take_hand(struct hand *r, const struct ws_item *item, struct ws_err *
 
 int ws_item_hash(const struct ws_item *item, uint64_t *hash, struct ws_err *err)
 {
-	struct hand hand;
+	struct hash_reader hash_reader;
 	if (!item->maker && !item->view)
 		return ws_source_hash(item->source, item->from, hash, err);
-	if (take_hand(&hand, item, err))
+	if (open_hash_reader(&hash_reader, item, err))
 		return -1;
 	struct ws_hash *h = ws_hash_new();
 	uint8_t *chunk = malloc(CHUNK);
 	int rc = h && chunk ? 0 : ws_err_set(err, WS_ESYSTEM, "hashing a tensor: out of memory");
 	if (rc == 0)
-		rc = hash_chunks(item, &hand, chunk, h, err);
+		rc = hash_chunks(item, &hash_reader, chunk, h, err);
 	if (rc == 0)
 		*hash = ws_hash_digest(h);
 	free(chunk);
 	ws_hash_free(h);
 	if (item->maker)
-		item->maker->ops->end(hand.making);
-	ws_tiles_free(hand.tiles);
+		item->maker->ops->end(hash_reader.making);
+	ws_tiles_free(hash_reader.tiles);
 	return rc;
 }

@@ -147,7 +147,7 @@ static int check_all(struct ws_manifest_reader *r)
 }
 
 /* Takes the text. */
-static int judge(const struct ws_scan *scan, struct ws_manifest *out)
+static int parse_manifest(const struct ws_scan *scan, struct ws_manifest *out)
 {
 	struct ws_manifest m = { .list = { .text = scan->text } };
 	struct ws_manifest_reader r = { .scan = *scan, .m = &m };
@@ -163,14 +163,14 @@ static int judge(const struct ws_scan *scan, struct ws_manifest *out)
 int ws_manifest_read(const char *path, struct ws_manifest *out, struct ws_err *err)
 {
 	struct ws_scan scan;
-	return ws_scan_file(path, MAX_TEXT, &scan, err) ? -1 : judge(&scan, out);
+	return ws_scan_file(path, MAX_TEXT, &scan, err) ? -1 : parse_manifest(&scan, out);
 }
 
 int ws_manifest_parse(const char *text, size_t len, const char *path, struct ws_manifest *out,
                       struct ws_err *err)
 {
 	struct ws_scan scan;
-	return ws_scan_copy(text, len, path, &scan, err) ? -1 : judge(&scan, out);
+	return ws_scan_copy(text, len, path, &scan, err) ? -1 : parse_manifest(&scan, out);
 }
 
 void ws_manifest_free(struct ws_manifest *m)

@@ -107,7 +107,7 @@ static int read_index(struct ws_scan *s, struct ws_index *index)
 }
 
 /* Takes the text. */
-static int judge(struct ws_scan *scan, struct ws_index *out)
+static int parse_index(struct ws_scan *scan, struct ws_index *out)
 {
 	struct ws_index index = { .path = strdup(scan->path), .text = scan->text };
 	const int rc = index.path ? read_index(scan, &index) : ws_scan_no_memory(scan);
@@ -121,14 +121,14 @@ static int judge(struct ws_scan *scan, struct ws_index *out)
 int ws_index_read(const char *path, struct ws_index *out, struct ws_err *err)
 {
 	struct ws_scan scan;
-	return ws_scan_file(path, MAX_INDEX, &scan, err) ? -1 : judge(&scan, out);
+	return ws_scan_file(path, MAX_INDEX, &scan, err) ? -1 : parse_index(&scan, out);
 }
 
 int ws_index_parse(const char *text, size_t len, const char *path, struct ws_index *out,
                    struct ws_err *err)
 {
 	struct ws_scan scan;
-	return ws_scan_copy(text, len, path, &scan, err) ? -1 : judge(&scan, out);
+	return ws_scan_copy(text, len, path, &scan, err) ? -1 : parse_index(&scan, out);
 }
 
 void ws_index_free(struct ws_index *index)

@@ -235,7 +235,7 @@ static int header_length(const uint8_t *first, const char *path, uint64_t size, 
 }
 
 /* Takes the scan's text. */
-static int judge(const struct ws_scan *scan, uint64_t size, struct ws_safetensors *out)
+static int parse_file(const struct ws_scan *scan, uint64_t size, struct ws_safetensors *out)
 {
 	struct ws_safetensors st = { .text = scan->text };
 	struct reader r = {
@@ -274,7 +274,7 @@ int ws_safetensors_read(int fd, const char *path, uint64_t size, struct ws_safet
 		free(scan.text);
 		return -1;
 	}
-	return judge(&scan, size, out);
+	return parse_file(&scan, size, out);
 }
 
 int ws_safetensors_parse(const void *file, size_t size, const char *path,
@@ -287,7 +287,7 @@ int ws_safetensors_parse(const void *file, size_t size, const char *path,
 	if (header_length(file, path, size, &len, err) ||
 	    ws_scan_copy((const char *)file + 8, len, path, &scan, err))
 		return -1;
-	return judge(&scan, size, out);
+	return parse_file(&scan, size, out);
 }
 
 void ws_safetensors_free(struct ws_safetensors *st)

@@ -63,7 +63,7 @@ static bool is_filed(const struct walk *w, const struct ws_piece *p)
 	return lies_there(p);
 }
 
-static int run(const struct walk *w, const struct ws_piece *p, uint64_t at, int64_t n)
+static int emit_run(const struct walk *w, const struct ws_piece *p, uint64_t at, int64_t n)
 {
 	return w->fn(w->ctx, &(struct ws_stretch){ .item = w->item, .piece = p, .at = at * w->size,
 	                                           .length = (uint64_t)n * w->size });
@@ -75,7 +75,7 @@ static int walk_slab(const struct walk *w, const struct ws_piece *p, unsigned d,
 {
 	int rc = 0;
 	if (d == end)
-		return run(w, p, at, elements);
+		return emit_run(w, p, at, elements);
 	for (int64_t i = 0; i < p->dims[d] && rc == 0; i++)
 		rc = walk_slab(w, p, d + 1, end, elements, at + (uint64_t)(i * p->strides[d]));
 	return rc;

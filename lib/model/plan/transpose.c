@@ -142,7 +142,7 @@ static void copy_plane(const struct plane *p, const uint8_t *src, uint8_t *dst)
 /* ---- boxes ----------------------------------------------------------------------------------- */
 
 /* Takes the axis out whose stride is least. */
-static struct ws_spread_axis take(struct ws_spread *s, bool in_dst)
+static struct ws_spread_axis take_nearest_axis(struct ws_spread *s, bool in_dst)
 {
 	unsigned best = 0;
 	if (s->n == 0)
@@ -174,7 +174,8 @@ void ws_spread(const struct ws_spread *s, const uint8_t *src, uint8_t *dst)
 	for (unsigned d = 0; d < s->n; d++)
 		if (s->axes[d].n > 1)
 			outer.axes[outer.n++] = s->axes[d];
-	const struct ws_spread_axis col = take(&outer, true), row = take(&outer, false);
+	const struct ws_spread_axis col = take_nearest_axis(&outer, true),
+				    row = take_nearest_axis(&outer, false);
 	const struct plane p = { .rows = row.n,
 		                 .cols = col.n,
 		                 .row_from = row.from,

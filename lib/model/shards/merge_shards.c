@@ -116,7 +116,7 @@ static bool fits(const struct ws_part *p, const struct share *s)
 
 /* Adds the pieces of one share, which have the size of its box. > 0: its
  * tensor cannot be taken apart. */
-static int take_share(struct ws_joining *j, const struct ws_part *p, const struct share *s)
+static int append_pieces(struct ws_joining *j, const struct ws_part *p, const struct share *s)
 {
 	const size_t before = j->pieces.n;
 	if (s->fused)
@@ -129,7 +129,7 @@ static int take_share(struct ws_joining *j, const struct ws_part *p, const struc
 
 static int add_share(struct ws_joining *j, const struct ws_part *p, const struct share *s)
 {
-	const int rc = take_share(j, p, s);
+	const int rc = append_pieces(j, p, s);
 	if (rc > 0)
 		return ws_err_set(
 			j->err, WS_EINPUT,
@@ -219,7 +219,8 @@ static int check_share(const struct ws_joining *j, const struct ws_part *p, cons
 	                  ws_dtype_torch(first->dtype));
 }
 
-static const char *say(struct ws_joining *j, const struct share *s, size_t used, int axis)
+static const char *describe_share(struct ws_joining *j, const struct share *s, size_t used,
+                                  int axis)
 {
 	const struct ws_quoted name = ws_quote(tensor_of(s)->name);
 	if (used > 1)
@@ -267,7 +268,7 @@ static int add_replica(struct ws_joining *j, const struct ws_part *p, const stru
 	};
 	j->pieces.n = 0;
 	memcpy(r.own.dims, s->from.size, sizeof r.own.dims);
-	const int rc = take_share(j, p, s);
+	const int rc = append_pieces(j, p, s);
 	if (rc)
 		return rc > 0 ? 0 : ws_catalog_no_memory(j->err);
 	return ws_catalog_view(j->c, &r.own, (unsigned)axis, &j->pieces, j->err) ||
@@ -307,7 +308,7 @@ static int join(struct ws_joining *j, const struct ws_part *p, struct share *s, 
 	if (add_shares(j, p, s, n, axis, &used))
 		return -1;
 	item.dtype = tensor_of(s)->dtype;
-	item.made = say(j, s, used, axis);
+	item.made = describe_share(j, s, used, axis);
 	if (!item.made)
 		return ws_catalog_no_memory(j->err);
 	return ws_catalog_add_view(j->c, item, (unsigned)axis, &j->pieces, j->err) ||

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shard_meaning.c - what a tensor of one rank is: a part of the checkpoint, or a fused parameter. */
+/* shard_meaning.c - what a tensor of one rank is: a part of the checkpoint, or a fused parameter.
+ */
 #include "merge_shards.h"
 
 #include <stdio.h>
@@ -21,7 +22,7 @@ static int misshapen(const struct ws_joining *j, size_t rank, const struct ws_te
 	                  q->trouble ? q->trouble : ws_shape_text(q->n_dims, dims).text);
 }
 
-static int take_fused(struct ws_joining *j, size_t rank, const struct ws_tensor *t,
+static int place_fused(struct ws_joining *j, size_t rank, const struct ws_tensor *t,
                       const char *name, const struct ws_arrangement *a, size_t n)
 {
 	const size_t i = n ? (size_t)(a->param - ws_layout_param(j->layout, 0)) : 0;
@@ -76,6 +77,6 @@ int ws_join_take(struct ws_joining *j, size_t rank, const struct ws_tensor *t)
 	}
 	const size_t n = ws_arrange_all(s, t, name, &at, a, MEANINGS, &known);
 	if (known)
-		return take_fused(j, rank, t, name, a, n);
+		return place_fused(j, rank, t, name, a, n);
 	return ws_layout_skips(j->layout, name) ? 0 : unknown(j, rank, t);
 }

@@ -126,7 +126,7 @@ static int is_visible(const struct dirent *e)
 	return e->d_name[0] != '.';
 }
 
-static int look(const char *dir, struct ws_shard_list *list, struct ws_list *seen,
+static int scan_shard_dir(const char *dir, struct ws_shard_list *list, struct ws_list *seen,
                 struct ws_err *err)
 {
 	struct dirent **entries;
@@ -286,7 +286,7 @@ static int assign(const char *dir, const struct seen *s, struct ws_shard_list *l
 int ws_shard_names(const char *dir, struct ws_shard_list *list, struct ws_err *err)
 {
 	struct ws_list entries = { 0 };
-	if (ws_shard_make_ranks(list, err) || look(dir, list, &entries, err))
+	if (ws_shard_make_ranks(list, err) || scan_shard_dir(dir, list, &entries, err))
 		return -1;
 	struct seen s = { entries.items, entries.n };
 	list->dir = ws_arena_text(&list->arena, dir, strlen(dir));

@@ -37,7 +37,7 @@ struct unfusing {
 
 /* ---- taking apart ---------------------------------------------------------------------------- */
 
-static int take_part(struct unfusing *u, const struct ws_arrangement *a, const struct ws_part *part)
+static int add_part(struct unfusing *u, const struct ws_arrangement *a, const struct ws_part *part)
 {
 	struct ws_box from, to;
 	char said[512];
@@ -62,11 +62,11 @@ static int take_part(struct unfusing *u, const struct ws_arrangement *a, const s
 	return ws_catalog_add_view(u->c, item, 0, &u->pieces, u->err);
 }
 
-static int take_apart(struct unfusing *u, const struct ws_arrangement *a)
+static int split_tensor(struct unfusing *u, const struct ws_arrangement *a)
 {
 	const struct ws_param *q = a->param;
 	for (size_t i = q->first; i < q->first + q->n_parts; i++)
-		if (take_part(u, a, ws_layout_part(u->layout, i)))
+		if (add_part(u, a, ws_layout_part(u->layout, i)))
 			return -1;
 	return 0;
 }
@@ -92,7 +92,7 @@ static int unfuse(struct unfusing *u, const struct ws_tensor *t, const char *nam
 	if (n > 1)
 		return ws_arrange_undecided(u->layout, "", a, u->err);
 	if (n == 1)
-		return take_apart(u, &a[0]) ? -1 : 1;
+		return split_tensor(u, &a[0]) ? -1 : 1;
 	if (known && !part) {
 		*why = ws_catalog_say(u->c, "left as it is: its shape is none that %s is known by",
 		                      name);
@@ -223,7 +223,7 @@ static const char *rename_of(struct unfusing *u, const struct ws_tensor *t)
 	return ws_arena_text(&u->c->arena, name, strlen(name));
 }
 
-static int take(struct unfusing *u, const struct ws_tensor *t)
+static int add_tensor(struct unfusing *u, const struct ws_tensor *t)
 {
 	const char *name = rename_of(u, t), *made = NULL;
 	if (!name)
@@ -248,7 +248,7 @@ int ws_catalog_unfuse(struct ws_catalog *c, const struct ws_catalog_opts *opts, 
 		              .layout = opts->layout, .err = err };
 	int rc = 0;
 	for (size_t i = 0; i < ws_source_count(u.source) && rc == 0; i++)
-		rc = take(&u, ws_source_tensor(u.source, i));
+		rc = add_tensor(&u, ws_source_tensor(u.source, i));
 	if (rc == 0)
 		rc = flush_waiting(&u);
 	c->plain = !u.changed;

@@ -48,7 +48,7 @@ static const struct ws_let *find_let(const struct run *r, const struct ws_scope 
 	return NULL;
 }
 
-static int ask_let(struct run *r, const struct ws_let *let, int64_t *out)
+static int eval_let(struct run *r, const struct ws_let *let, int64_t *out)
 {
 	const struct active here = { let, r->active };
 	r->active = &here;
@@ -57,7 +57,7 @@ static int ask_let(struct run *r, const struct ws_let *let, int64_t *out)
 	return rc;
 }
 
-static int ask(struct run *r, const struct ws_expr *e, const char *name, int64_t *out)
+static int eval_name(struct run *r, const struct ws_expr *e, const char *name, int64_t *out)
 {
 	const char *file = NULL;
 	for (const struct ws_scope *s = r->scope; s; s = s->outer) {
@@ -67,7 +67,7 @@ static int ask(struct run *r, const struct ws_expr *e, const char *name, int64_t
 		}
 		const struct ws_let *let = find_let(r, s, name);
 		if (let)
-			return ask_let(r, let, out);
+			return eval_let(r, let, out);
 		if (!s->config)
 			continue;
 		if (ws_config_int(s->config, name, out))
@@ -140,7 +140,7 @@ static int walk_node(struct run *r, const struct ws_expr *e, const struct ws_nod
 		return KNOWN;
 	}
 	if (n->op == OP_NAME)
-		return ask(r, e, e->names + n->value, out);
+		return eval_name(r, e, e->names + n->value, out);
 	if (n->op == OP_HAS) {
 		rc = walk(r, e, n->b, &b);
 		*out = rc == KNOWN && holds(r, e->names + n->value, b);

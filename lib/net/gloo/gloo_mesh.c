@@ -114,8 +114,9 @@ static const char *family_name(const struct ws_gloo_address *a)
 }
 
 /* Decides who of the pair connects. */
-static int judge(const struct ws_gloo *g, struct ws_gloo_peer *p, const struct ws_gloo_card *card,
-                 const struct ws_gloo_address *ours, struct ws_err *err)
+static int decide_who_connects(const struct ws_gloo *g, struct ws_gloo_peer *p,
+                               const struct ws_gloo_card *card, const struct ws_gloo_address *ours,
+                               struct ws_err *err)
 {
 	char name[80];
 	ws_sock_name((const struct sockaddr *)&card->address.sa, name, sizeof name);
@@ -161,7 +162,7 @@ static int learn(const struct forming *f, struct ws_gloo_peer *p,
 	if (rc)
 		ws_err_wrap(err, "what rank %u published", p->rank);
 	else
-		rc = judge(f->g, p, &card, ours, err);
+		rc = decide_who_connects(f->g, p, &card, ours, err);
 out:
 	ws_buf_free(&value);
 	return rc;

@@ -115,7 +115,7 @@ static const struct ws_gloo_sink *sink_at(const struct lane *l, size_t i)
 	return &l->x->transfers[l->recv[i]].sink;
 }
 
-static int ask(struct lane *l, struct ws_err *err)
+static int request_transfers(struct lane *l, struct ws_err *err)
 {
 	for (; l->n_asked < l->n_recv && l->n_asked < l->n_begun + WS_GLOO_WINDOW; l->n_asked++)
 		if (ws_gloo_queue_plain(l->peer, WS_GLOO_RECV_READY, sink_at(l, l->n_asked)->length,
@@ -204,7 +204,7 @@ static unsigned explain(struct ws_gloo_call *call, struct ws_buf *text)
 static int step_lane(struct lane *l, bool *done, struct ws_err *err)
 {
 	struct exchange *x = l->x;
-	if (ask(l, err) || ws_gloo_out_pump(x->g, &l->out, &l->source, err))
+	if (request_transfers(l, err) || ws_gloo_out_pump(x->g, &l->out, &l->source, err))
 		return -1;
 	if (x->made.code) {
 		if (err)
@@ -254,7 +254,7 @@ static int step(struct ws_gloo_call *call, bool *done, struct ws_err *err)
 	return rc;
 }
 
-static int run(struct exchange *x, struct ws_err *err)
+static int run_exchange(struct exchange *x, struct ws_err *err)
 {
 	if (ws_gloo_call_begin(x->g, &x->call, err))
 		return -1;
@@ -338,7 +338,7 @@ int ws_gloo_exchange(struct ws_gloo *g, const struct ws_gloo_transfer *transfers
 		ws_oom(err);
 	} else {
 		share_out(&x);
-		rc = run(&x, err);
+		rc = run_exchange(&x, err);
 	}
 	for (unsigned r = 0; x.lanes && r < g->size; r++) {
 		ws_gloo_out_traced(g, &x.lanes[r].out, &x.lanes[r].source, true);

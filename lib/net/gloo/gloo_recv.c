@@ -70,7 +70,7 @@ static bool may_ask(const struct receiving *r, size_t i)
 	return r->items[i].how != STREAMED && r->items[i - 1].how != STREAMED;
 }
 
-static int ask(struct receiving *r, struct ws_err *err)
+static int request_items(struct receiving *r, struct ws_err *err)
 {
 	/* In batches, but never so late that the root runs out of what it may send. */
 	if (r->n_asked > r->n_begun + WS_GLOO_WINDOW / 2)
@@ -306,7 +306,7 @@ static int step(struct ws_gloo_call *call, bool *done, struct ws_err *err)
 	if (show(r, err))
 		return -1;
 	give_back(r);
-	if (ask(r, err))
+	if (request_items(r, err))
 		return -1;
 	ws_gloo_flush(r->g, r->parent, false);
 	atomic_store_explicit(&r->g->progress, r->progress_before + r->received,
@@ -314,7 +314,7 @@ static int step(struct ws_gloo_call *call, bool *done, struct ws_err *err)
 	return check_parent(r, err);
 }
 
-static int run(struct receiving *r, struct ws_err *err)
+static int run_receive(struct receiving *r, struct ws_err *err)
 {
 	if (ws_gloo_call_begin(r->g, &r->call, err))
 		return -1;
@@ -369,7 +369,7 @@ int ws_gloo_recv(struct ws_gloo *g, unsigned root, const struct ws_gloo_sink *it
 		r->out[i] = (struct ws_gloo_out){ .peer = &g->peers[children[i]], .index = i };
 	int rc = prepare(r, err);
 	if (rc == 0)
-		rc = run(r, err);
+		rc = run_receive(r, err);
 	for (size_t i = 0; r->items && i < n; i++)
 		if (is_kept(r, i))
 			free(r->items[i].mem);

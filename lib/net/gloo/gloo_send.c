@@ -341,7 +341,7 @@ static void finish_begun(struct sending *s)
 	}
 }
 
-static int run(struct sending *s, struct ws_err *err)
+static int run_send(struct sending *s, struct ws_err *err)
 {
 	if (ws_gloo_call_begin(s->g, &s->call, err))
 		return -1;
@@ -382,7 +382,7 @@ int ws_gloo_send(struct ws_gloo *g, const struct ws_payload *items, size_t n, ws
 		ws_gloo_out_trace(g, &s->out[i]);
 	int rc = start_producer(s, err);
 	if (rc == 0)
-		rc = run(s, err);
+		rc = run_send(s, err);
 	stop_producer(s);
 	for (unsigned i = 0; i < s->n_out; i++)
 		ws_gloo_out_traced(g, &s->out[i], &s->source, true);

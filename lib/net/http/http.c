@@ -78,7 +78,7 @@ static bool left_completely(const struct ws_http_flight *f)
 }
 
 /* What is known of a call on its way. */
-static void look(const struct ws_http_flight *f)
+static void update_call(const struct ws_http_flight *f)
 {
 	struct ws_http_call *call = f->call;
 	curl_off_t connected = 0;
@@ -98,7 +98,7 @@ static void look(const struct ws_http_flight *f)
 static void unlink_flight(struct ws_http_flight *f, CURLcode code)
 {
 	struct ws_http_call *call = f->call;
-	look(f);
+	update_call(f);
 	call->sent = call->sent || ws_http_was_sent_before(f, code);
 	if (f->prev)
 		f->prev->next = f->next;
@@ -153,7 +153,7 @@ int ws_http_start(struct ws_http *h, struct ws_http_call *call, struct ws_err *e
 	return 0;
 }
 
-static void tell_ended(const struct ws_http *h, const struct ws_http_call *call)
+static void report_ended(const struct ws_http *h, const struct ws_http_call *call)
 {
 	if (h->watch.ended)
 		h->watch.ended(h->watch.ctx, call);
@@ -167,7 +167,7 @@ void ws_http_drop(struct ws_http *h, struct ws_http_call *call)
 	ws_http_trace_end(f, true);
 	unlink_flight(f, CURLE_OK);
 	ws_err_set(&call->err, WS_ECANCELLED, "%s %s: dropped", call->method, call->url);
-	tell_ended(h, call);
+	report_ended(h, call);
 }
 
 void ws_http_keep_names(struct ws_http *h, bool keep)
@@ -184,7 +184,7 @@ void ws_http_each(struct ws_http *h, void (*see)(void *ctx, const struct ws_http
                   void *ctx)
 {
 	for (const struct ws_http_flight *f = h->flights; f; f = f->next) {
-		look(f);
+		update_call(f);
 		see(ctx, f->call);
 	}
 }
@@ -227,7 +227,7 @@ static void finish(struct ws_http_flight *f, CURLcode code)
 		ws_log(log, 1, "%s %s: HTTP %ld after %s", call->method, call->url, call->status,
 		       took);
 	log_text(log, "received", call->reply.data, call->reply.len);
-	tell_ended(h, call);
+	report_ended(h, call);
 }
 
 static int collect_done(struct ws_http *h)

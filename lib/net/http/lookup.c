@@ -31,7 +31,7 @@ struct lookup {
 
 /* Loopback is called localhost even where no /etc/hosts says so (RFC 6761), as in bare
  * containers. */
-static void look_up(struct lookup *l)
+static void resolve(struct lookup *l)
 {
 	l->rc = getaddrinfo(l->name[0] ? l->name : NULL, l->service, &l->hints, &l->list);
 	if (l->rc && strcasecmp(l->name, "localhost") == 0) {
@@ -52,11 +52,11 @@ static void leave(struct lookup *l)
 	free(l);
 }
 
-static void *run(void *ctx)
+static void *lookup_thread(void *ctx)
 {
 	struct lookup *l = ctx;
 	const uint64_t one = 1;
-	look_up(l);
+	resolve(l);
 	if (write(l->done, &one, sizeof one) < 0)
 		l->rc = EAI_SYSTEM; /* cannot be: it is not full */
 	leave(l);
@@ -66,10 +66,10 @@ static void *run(void *ctx)
 static int start(struct lookup *l)
 {
 	pthread_t thread;
-	return ws_thread_start(&thread, run, l, NULL) ? -1 : pthread_detach(thread);
+	return ws_thread_start(&thread, lookup_thread, l, NULL) ? -1 : pthread_detach(thread);
 }
 
-static int take(struct lookup *l, struct addrinfo **out)
+static int lookup_result(struct lookup *l, struct addrinfo **out)
 {
 	const int rc = l->rc;
 	*out = l->list;
@@ -87,7 +87,7 @@ static int wait_for(struct lookup *l, ws_deadline until, const struct ws_cancel 
 		leave(l);
 		return -1;
 	}
-	*rc = take(l, out);
+	*rc = lookup_result(l, out);
 	leave(l);
 	return 0;
 }
@@ -111,8 +111,8 @@ int ws_host_lookup(const char *name, const char *service, const struct addrinfo 
 	l->done = eventfd(0, EFD_CLOEXEC);
 	if (l->done < 0 || start(l)) {
 		/* Without a thread it takes as long as it takes. */
-		look_up(l);
-		*rc = take(l, out);
+		resolve(l);
+		*rc = lookup_result(l, out);
 		atomic_store(&l->left, true);
 		leave(l);
 		return 0;

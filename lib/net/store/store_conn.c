@@ -27,7 +27,7 @@ static void reply_woken(void *ctx, struct ws_store_waiter *who)
 	ws_store_conn_due(c);
 }
 
-static void tell_of_change(void *ctx)
+static void notify_change(void *ctx)
 {
 	const struct ws_store_core *core = ctx;
 	if (core->changed)
@@ -55,7 +55,7 @@ int ws_store_core_init(struct ws_store_core *core, const struct ws_store_opts *o
 		return -1;
 	}
 	core->keys.woken = reply_woken;
-	core->keys.appeared = tell_of_change;
+	core->keys.appeared = notify_change;
 	core->keys.ctx = core;
 	return 0;
 }
@@ -213,7 +213,7 @@ static void log_request(const struct ws_store_conn *c, struct ws_store_fields f)
 }
 
 /* Executes the request at rx.data + at, if it is complete; true: there may be another. */
-static bool run_one(struct ws_store_conn *c, size_t *at)
+static bool execute_one(struct ws_store_conn *c, size_t *at)
 {
 	const char *data = c->rx.data + *at;
 	if (c->scan.epoch == WS_EPOCH_OLD && !c->scan.fields && data[0] > WS_STORE_SHARED_OPCODES)
@@ -243,7 +243,7 @@ void ws_store_conn_run(struct ws_store_conn *c, int64_t now)
 	if (c->rx.failed)
 		ws_store_conn_doom(c, "out of memory");
 	if (c->rx.len && !c->doomed)
-		while (run_one(c, &at))
+		while (execute_one(c, &at))
 			;
 	ws_buf_consume(&c->rx, at);
 	if (c->rx.len == 0)

@@ -268,7 +268,7 @@ static void put_cause_of_absence(const struct ws_store_report *r, uint16_t port,
 }
 
 /* Of the waits, the one that explains most: for keys of others, then for unknown ones, then any. */
-static const struct ws_store_peer *telling_wait(const struct ws_store_report *r)
+static const struct ws_store_peer *most_telling_wait(const struct ws_store_report *r)
 {
 	const struct ws_store_peer *best = NULL;
 	int best_worth = 0;
@@ -320,7 +320,7 @@ static void put_cause_of_wait(const struct ws_store_core *core, const struct ws_
 static void put_cause(const struct ws_store_core *core, const struct ws_store_report *r,
                       uint16_t port, struct ws_buf *out)
 {
-	const struct ws_store_peer *wait = telling_wait(r);
+	const struct ws_store_peer *wait = most_telling_wait(r);
 	if (core->trouble.code != WS_OK) {
 		ws_buf_printf(out, "The cause: %s.", core->trouble.msg);
 		if (core->trouble.hint[0])

@@ -68,7 +68,7 @@ static const struct {
 };
 
 /* What can be told from the name alone, whether it is read or written. */
-static void judge(struct ws_store_conn *c, struct ws_bytes key, enum ws_store_key kind)
+static void check_key_name(struct ws_store_conn *c, struct ws_bytes key, enum ws_store_key kind)
 {
 	struct ws_store_core *core = c->core;
 	char name[96];
@@ -97,7 +97,7 @@ void ws_store_watch_read(struct ws_store_conn *c, struct ws_bytes key)
 	static const char zeros[8];
 	struct ws_store_core *core = c->core;
 	const enum ws_store_key kind = ws_store_classify(key.data, key.n, core->group);
-	judge(c, key, kind);
+	check_key_name(c, key, kind);
 	c->asked = c->asked || kind == WS_KEY_NCCL_ID;
 	if (ws_store_entry_there(ws_store_keys_find(&core->keys, key)))
 		return;
@@ -138,7 +138,7 @@ void ws_store_watch_count(struct ws_store_conn *c, struct ws_bytes key, int64_t 
 	static const char suffix[] = ":last_worker";
 	char last[WS_STORE_KEY_MAX];
 	const enum ws_store_key kind = ws_store_classify(key.data, key.n, core->group);
-	judge(c, key, kind);
+	check_key_name(c, key, kind);
 	if (kind != WS_KEY_BARRIER || !core->world_size || sum != (int64_t)core->world_size ||
 	    key.n + sizeof suffix > sizeof last)
 		return;
@@ -261,7 +261,7 @@ void ws_store_watch_write(struct ws_store_conn *c, struct ws_bytes key, struct w
 	const enum ws_store_key kind = ws_store_classify(key.data, key.n, core->group);
 	struct ws_store_gloo_key g;
 	char name[96];
-	judge(c, key, kind);
+	check_key_name(c, key, kind);
 	note_sender(c, key);
 	if ((kind == WS_KEY_GLOO_ADDRESS || kind == WS_KEY_GLOO_RANK) &&
 	    ws_store_gloo_key(key, core->group, &g) && g.ours && g.device == 0)

@@ -93,7 +93,7 @@ static enum ws_scan find_epoch(struct ws_store_scan *s, const unsigned char *dat
 }
 
 /* A connection that was used for operations before never carries WATCH_KEY, so 7 deletes. */
-static void tell_a_from_b(struct ws_store_scan *s, unsigned opcode)
+static void distinguish_a_from_b(struct ws_store_scan *s, unsigned opcode)
 {
 	if (s->epoch == WS_EPOCH_OLD && opcode > WS_STORE_SHARED_OPCODES)
 		s->epoch = opcode > WATCH_KEY_OR_DELETE && s->twin ? WS_EPOCH_A : WS_EPOCH_B;
@@ -103,7 +103,7 @@ static enum ws_scan begin(struct ws_store_scan *s, const unsigned char *data, si
 {
 	if (n == 0 || (s->epoch == WS_EPOCH_NONE && find_epoch(s, data, n) == WS_SCAN_MORE))
 		return WS_SCAN_MORE;
-	tell_a_from_b(s, data[0]);
+	distinguish_a_from_b(s, data[0]);
 	for (unsigned op = 0; op < WS_OP_COUNT; op++) {
 		if (ws_store_opcode(s->epoch, (enum ws_store_op)op) == data[0]) {
 			s->op = (enum ws_store_op)op;
