@@ -40,12 +40,12 @@ static void check_tie_flag(struct ws_check *c)
 	const bool lost = head && c->layout && ws_layout_tied(c->layout);
 	const char *then = lost ? "servers that read \"true\" drop the lm_head.weight that is sent"
 	                        : "servers differ in which of them they read";
-	const struct ws_said said = {
+	const struct ws_new_finding finding = {
 		.verdict = WS_NAME_CONFIG, .severity = lost ? WS_ERROR : WS_WARN,
 		.name = lost ? head->name : "tie_word_embeddings",
 		.remedy = "make both levels of config.json say the same",
 	};
-	ws_report_add(c->report, &said, "tie_word_embeddings is one thing in text_config and "
+	ws_report_add(c->report, &finding, "tie_word_embeddings is one thing in text_config and "
 	              "another at the top of config.json: %s", then);
 }
 
@@ -53,11 +53,11 @@ static void report_facts(struct ws_check *c)
 {
 	for (size_t i = 0; i < c->opts->n_facts; i++) {
 		const struct ws_server_fact *f = &c->opts->facts[i];
-		const struct ws_said said = { .verdict = WS_NAME_SERVER,
+		const struct ws_new_finding finding = { .verdict = WS_NAME_SERVER,
 			                      .severity = f->severity,
 			                      .name = f->key,
 			                      .remedy = f->remedy };
-		ws_report_add(c->report, &said, "%s", f->reason);
+		ws_report_add(c->report, &finding, "%s", f->reason);
 	}
 }
 
@@ -73,13 +73,13 @@ int ws_check_config(struct ws_check *c)
 			continue;
 		const struct ws_text shared = ws_textf("parameters cannot be divided so: %s",
 		                                       p->trouble);
-		const struct ws_said said = {
+		const struct ws_new_finding finding = {
 			.verdict = WS_NAME_DIVISION, .severity = WS_ERROR, .name = p->name,
 			.param = p->name, .rule = ws_layout_rule(c->layout, p->rule),
 			.shared = shared.s,
 			.remedy = "choose tp and ep that divide what config.json gives",
 		};
-		ws_report_add(c->report, &said, "%s", p->trouble);
+		ws_report_add(c->report, &finding, "%s", p->trouble);
 	}
 	return 0;
 }
@@ -123,11 +123,11 @@ static void check_pair(struct ws_check *c, const struct buckets *b, const char *
 	const size_t i = bucket_of(b, name), k = bucket_of(b, partner);
 	if (i == WS_NONE || k == WS_NONE || i == k)
 		return;
-	const struct ws_said said = {
+	const struct ws_new_finding finding = {
 		.verdict = WS_NAME_PAIR, .severity = severity, .name = name, .near = partner,
 		.shared = shared, .remedy = "make --bucket-size larger, or send both in one source",
 	};
-	ws_report_add(c->report, &said, "in bucket %zu, and %s in bucket %zu: %s", i, partner, k,
+	ws_report_add(c->report, &finding, "in bucket %zu, and %s in bucket %zu: %s", i, partner, k,
 	              strchr(shared, ':') + 2);
 }
 

@@ -4,8 +4,8 @@
  * namecheck.c runs the steps below one after the other; each looks at one kind of trouble
  * and leaves in struct ws_check what the later ones must not say again.
  * namecheck_report.c collects what they say. */
-#ifndef WS_MODEL_NAMECHECK_CORE_H
-#define WS_MODEL_NAMECHECK_CORE_H
+#ifndef WS_CHECK_NAMECHECK_CORE_H
+#define WS_CHECK_NAMECHECK_CORE_H
 
 #include "name_index.h"
 #include "suggest.h"
@@ -18,7 +18,7 @@ enum { WS_CHECK_NAME = 1200 }; /* longest name that is put together for a look-u
 
 struct ws_report;
 
-struct ws_said {
+struct ws_new_finding {
 	enum ws_verdict verdict;
 	enum ws_severity severity;
 	const char *name, *param, *near, *rule; /* copied; NULL: "" */
@@ -32,7 +32,7 @@ struct ws_said {
 struct ws_report *ws_report_new(void); /* NULL: out of memory */
 void ws_report_free(struct ws_report *r); /* NULL is fine */
 /* fmt: the reason, one sentence. Running out of memory shows in ws_report_finish. */
-void ws_report_add(struct ws_report *r, const struct ws_said *s, const char *fmt, ...)
+void ws_report_add(struct ws_report *r, const struct ws_new_finding *s, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 /* Orders what was said, and takes the report apart: *out owns it then. */
 int ws_report_finish(struct ws_report *r, struct ws_findings *out, struct ws_err *err);

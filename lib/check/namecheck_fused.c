@@ -35,26 +35,29 @@ static const char fused_remedy[] = "send the parts: wsync-push splits fused tens
 static void report_fused(struct ws_search *s, const struct ws_param *p, bool stacked)
 {
 	struct ws_check *c = s->c;
-	struct ws_said said = ws_search_said(s, p->first);
+	struct ws_new_finding finding = ws_search_said(s, p->first);
 	const struct ws_text parts = ws_text_parts(c->layout, p);
 	const char *last = c->parts[p->first + p->n_parts - 1].name;
 	struct ws_text shared;
 	if (ws_search_means(s, p))
-		said.verdict = WS_NAME_TWICE;
-	const char *both = said.verdict == WS_NAME_TWICE ? "; its parts are sent as well" : "";
-	said.shared = shared.s;
-	said.remedy = fused_remedy;
+		finding.verdict = WS_NAME_TWICE;
+	const char *both = finding.verdict == WS_NAME_TWICE ? "; its parts are sent as well" : "";
+	finding.shared = shared.s;
+	finding.remedy = fused_remedy;
 	if (strstr(s->item->name, "kv_a_proj_with_mqa")) {
 		shared = ws_textf("names are the server's own fused_qkv_a_proj_with_mqa: loaders "
 		                  "take them for kv_a_proj_with_mqa, wait for a partner and drop "
 		                  "them%s", both);
-		ws_report_add(c->report, &said, "the server's own name of %s fused: loaders take "
+		ws_report_add(c->report, &finding,
+		              "the server's own name of %s fused: loaders take "
 		              "it for kv_a_proj_with_mqa, wait for a partner that never comes, and "
-		              "drop it%s", parts.s, both);
+		              "drop it%s",
+		              parts.s, both);
 	} else if (stacked || p->n_parts > 4) {
 		shared = ws_textf("names are experts stacked in one tensor: loaders want "
 		         "those of each expert, and skip or refuse the stack%s", both);
-		ws_report_add(c->report, &said, "%s holds all experts: loaders want %zu tensors up "
+		ws_report_add(c->report, &finding,
+		              "%s holds all experts: loaders want %zu tensors up "
 		              "to %s, and skip or refuse the stack%s",
 		              ws_text_shape(s->item->n_dims, s->item->dims).s, p->n_parts, last,
 		              both);
@@ -62,7 +65,7 @@ static void report_fused(struct ws_search *s, const struct ws_param *p, bool sta
 		shared = ws_textf("names are those of fused tensors (%s): loaders map %s, and drop "
 		                  "or mis-split the whole%s", ws_text_module(s->item->name).s,
 		                  parts.s, both);
-		ws_report_add(c->report, &said, "%s fused in one: loaders map the names of the "
+		ws_report_add(c->report, &finding, "%s fused in one: loaders map the names of the "
 		              "parts, and drop or mis-split the whole%s", parts.s, both);
 	}
 }
@@ -100,16 +103,18 @@ bool ws_is_replaced_twice(struct ws_search *s)
 			snprintf(meant, sizeof meant, "%.*s%s%s", (int)(p - name), name, from,
 			         p + n);
 			const size_t part = ws_check_part(s->c, meant);
-			struct ws_said said = ws_search_said(s, part);
+			struct ws_new_finding finding = ws_search_said(s, part);
 			if (part != WS_NONE && ws_search_means(s, ws_layout_param(s->c->layout,
 			                                                  s->c->parts[part].param)))
-				said.verdict = WS_NAME_TWICE;
+				finding.verdict = WS_NAME_TWICE;
 			shared = ws_textf("names have %.100s: %.100s was replaced by %.100s "
 			         "where it was fused already", twice, from, fused);
-			said.shared = shared.s;
-			said.remedy = "replace whole segments of names, never parts of them";
-			ws_report_add(s->c->report, &said, "%.100s: %.100s was replaced by %.100s "
-			              "where it was fused already", twice, from, fused);
+			finding.shared = shared.s;
+			finding.remedy = "replace whole segments of names, never parts of them";
+			ws_report_add(s->c->report, &finding,
+			              "%.100s: %.100s was replaced by %.100s "
+			              "where it was fused already",
+			              twice, from, fused);
 			return true;
 		}
 	}

@@ -85,11 +85,11 @@ static bool is_left_aside(struct ws_check *c, const struct ws_item *item)
 			continue;
 		const struct ws_text shared = ws_textf("names are left aside by servers: %.400s",
 		                                       r->of);
-		const struct ws_said said = {
+		const struct ws_new_finding finding = {
 			.verdict = WS_NAME_UNEXPECTED, .severity = WS_NOTE, .name = item->name,
 			.rule = r->text, .shared = shared.s,
 		};
-		ws_report_add(c->report, &said, "servers leave it aside: %s", r->of);
+		ws_report_add(c->report, &finding, "servers leave it aside: %s", r->of);
 		return true;
 	}
 	return false;
@@ -107,7 +107,7 @@ static int is_tied_head(struct ws_check *c, const struct ws_item *item)
 	const struct ws_item *body = ws_check_sent(c, embedding);
 	if (body)
 		return ws_check_tied_pair(c, item, body, embedding) ? -1 : 1;
-	const struct ws_said said = {
+	const struct ws_new_finding finding = {
 		.verdict = WS_NAME_TIED,
 		.severity = WS_ERROR,
 		.name = item->name,
@@ -115,7 +115,7 @@ static int is_tied_head(struct ws_check *c, const struct ws_item *item)
 		.near = embedding,
 		.remedy = "send the embedding too: it is the head",
 	};
-	ws_report_add(c->report, &said, "the server shows no head of its own: it is tied to the "
+	ws_report_add(c->report, &finding, "the server shows no head of its own: it is tied to the "
 	              "embedding, which is not sent, so neither changes");
 	return 1;
 }
@@ -140,17 +140,17 @@ static bool is_of_other_layer(const struct generic *g, const struct ws_item *ite
 		                "model has it")
 		     : ws_textf("names are of layers that the server does not show: %.400s",
 		                g->not_shown.s);
-	const struct ws_said said = {
+	const struct ws_new_finding finding = {
 		.verdict = WS_NAME_UNEXPECTED, .severity = next ? WS_NOTE : WS_ERROR,
 		.name = item->name, .shared = shared.s,
 		.remedy = next ? NULL
 		        : "another pipeline stage has them, or the checkpoint is another model's",
 	};
 	if (next)
-		ws_report_add(g->c->report, &said, "servers leave it aside: a next-token layer: "
+		ws_report_add(g->c->report, &finding, "servers leave it aside: a next-token layer: "
 		              "only a draft model has it");
 	else
-		ws_report_add(g->c->report, &said, "of layer %" PRId64 ", which the server does "
+		ws_report_add(g->c->report, &finding, "of layer %" PRId64 ", which the server does "
 		              "not show", layer);
 	return true;
 }
@@ -178,13 +178,13 @@ static bool has_wrong_prefix(struct ws_check *c, const struct ws_item *item)
 			const struct ws_text shared = ws_textf("names %s %.400s they match", word,
 			                                       how.s);
 			const char *shown = c->listing->items[r.shown].name;
-			const struct ws_said said = {
+			const struct ws_new_finding finding = {
 				.verdict = WS_NAME_UNEXPECTED, .severity = WS_ERROR,
 				.name = item->name, .param = shown, .near = shown,
 				.shared = shared.s,
 				.remedy = "rename them by a --map (wsync-map(5))",
 			};
-			ws_report_add(c->report, &said, "%s %.400s the name matches",
+			ws_report_add(c->report, &finding, "%s %.400s the name matches",
 			              k ? "begins with" : "lacks", how.s);
 			return true;
 		}
@@ -206,12 +206,13 @@ static int explain(const struct generic *g, const struct ws_item *item)
 	const struct ws_text shared = ws_textf("names like %.400s are none that the server shows: "
 	                                       "it drops or refuses them",
 	                                       ws_text_kind(item->name).s);
-	const struct ws_said said = {
+	const struct ws_new_finding finding = {
 		.verdict = WS_NAME_UNEXPECTED, .severity = WS_ERROR, .name = item->name,
 		.near = near, .shared = shared.s,
 		.remedy = "give the server's config.json (--config), or its rules (--map)",
 	};
-	ws_report_add(c->report, &said, "the server shows no parameter that this could be or be a "
+	ws_report_add(c->report, &finding,
+	              "the server shows no parameter that this could be or be a "
 	              "part of");
 	return 0;
 }
@@ -224,11 +225,11 @@ static void report_shown(struct ws_check *c, enum ws_verdict verdict, enum ws_se
 	const bool missing = verdict == WS_NAME_MISSING || verdict == WS_NAME_PARTIAL;
 	const struct ws_text like = ws_textf("parameters like %.400s %s", ws_text_kind(w->name).s,
 	                                     shared);
-	const struct ws_said said = {
+	const struct ws_new_finding finding = {
 		.verdict = verdict, .severity = missing && c->opts->subset ? WS_NOTE : severity,
 		.name = w->name, .param = w->name, .shared = like.s,
 	};
-	ws_report_add(c->report, &said, "%s", why);
+	ws_report_add(c->report, &finding, "%s", why);
 }
 
 static bool is_vocabulary(const char *name)
@@ -284,12 +285,12 @@ static bool is_of_unsent_layer(const struct generic *g, const struct ws_weight *
 		return false;
 	const struct ws_text shared = ws_textf("parameters are of layers that nothing is sent for: "
 	                                       "%.400s", g->not_sent.s);
-	const struct ws_said said = {
+	const struct ws_new_finding finding = {
 		.verdict = WS_NAME_MISSING, .severity = g->c->opts->subset ? WS_NOTE : WS_ERROR,
 		.name = w->name, .param = w->name, .shared = shared.s,
 		.remedy = "name the files of every pipeline stage as sources",
 	};
-	ws_report_add(g->c->report, &said, "nothing is sent for layer %" PRId64, layer);
+	ws_report_add(g->c->report, &finding, "nothing is sent for layer %" PRId64, layer);
 	return true;
 }
 
@@ -326,16 +327,17 @@ static void warn(struct ws_check *c)
 {
 	const struct ws_config *config = c->opts->config;
 	const char *arch = config ? ws_config_architecture(config) : "";
-	const struct ws_said said = {
+	const struct ws_new_finding finding = {
 		.verdict = WS_NAME_CONFIG, .severity = WS_WARN,
 		.name = *arch ? arch : "config.json",
 		.remedy = *arch ? "describe the family in a --map FILE (wsync-map(5))"
 		        : "give the server's config.json (--config)",
 	};
-	ws_report_add(c->report, &said, "%s%s: names are related by the stacked tensors that most "
+	ws_report_add(c->report, &finding,
+	              "%s%s: names are related by the stacked tensors that most "
 	              "servers have, and shapes by their number of elements only",
-	              *arch ? "no rules are known for "
-	                    : "the server's config.json is not known", arch);
+	              *arch ? "no rules are known for " : "the server's config.json is not known",
+	              arch);
 }
 
 static void mark_layer(bool *layers, const char *name)

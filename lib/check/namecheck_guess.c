@@ -14,14 +14,14 @@
 enum { ROUNDS = 3, MAX_TP = 4096, MAX_STRIPPED = 3 };
 
 /* A parameter whose shape shows a size, and the sentence about it. */
-struct witness {
+struct evidence {
 	unsigned size;        /* 0: none found */
 	const char *name;
 	struct ws_text why;   /* "[4096, 1024] shown = 4096 / 4 columns" */
 };
 
 struct sizes {
-	struct witness dense, attention, ep, inner; /* inner: experts' tp / ep */
+	struct evidence dense, attention, ep, inner; /* inner: experts' tp / ep */
 	const char *scales, *fused;                 /* a name that shows it to be otherwise; NULL */
 	bool fuse_shared, unquantized;
 };
@@ -72,12 +72,14 @@ static void find_prefix(struct ws_shown *s)
 			if (n >= sizeof s->prefix || !ws_layout_find_param(s->layout, rest))
 				continue;
 			snprintf(s->prefix, sizeof s->prefix, "%.*s", (int)n, name);
-			const struct ws_said said = {
+			const struct ws_new_finding finding = {
 				.verdict = WS_NAME_SERVER, .severity = WS_NOTE, .name = name,
 				.near = rest,
 			};
-			ws_report_add(s->c->report, &said, "the server's own names begin with %s, "
-			              "which is left out in the comparison", s->prefix);
+			ws_report_add(s->c->report, &finding,
+			              "the server's own names begin with %s, "
+			              "which is left out in the comparison",
+			              s->prefix);
 			return;
 		}
 	}
@@ -85,8 +87,8 @@ static void find_prefix(struct ws_shown *s)
 
 /* ---- sizes ---- */
 
-static void witness(struct witness *w, const struct ws_weight *shown, int64_t full, int64_t local,
-                    const char *word)
+static void read_evidence(struct evidence *w, const struct ws_weight *shown, int64_t full,
+                          int64_t local, const char *word)
 {
 	if (w->size || local < 1 || full % local || full / local > MAX_TP)
 		return;
@@ -107,15 +109,15 @@ static void read_param(struct sizes *z, const struct ws_layout *l, const struct 
 		                p->first + 1)->expert != part->expert;
 		if (!one || w->n_dims != 3 || part->axis != 1 || part->n_dims != 2)
 			return;
-		witness(&z->ep, w, (int64_t)p->n_parts, w->dims[0], "experts");
-		witness(&z->inner, w, part->dims[1], w->dims[2], word);
+		read_evidence(&z->ep, w, (int64_t)p->n_parts, w->dims[0], "experts");
+		read_evidence(&z->inner, w, part->dims[1], w->dims[2], word);
 	} else if (p->n_parts == 1 && part->n_dims == w->n_dims && part->axis >= 0 &&
 	           part->n_dims == 2) {
 		const int64_t full = part->dims[part->axis], local = w->dims[part->axis];
 		if (part->split == WS_SPLIT_EVEN)
-			witness(&z->dense, w, full, local, word);
+			read_evidence(&z->dense, w, full, local, word);
 		if (part->split == WS_SPLIT_HEADS && part->axis == 1)
-			witness(&z->attention, w, full, local, word);
+			read_evidence(&z->attention, w, full, local, word);
 	}
 }
 
@@ -226,23 +228,23 @@ static size_t misfits(const struct ws_shown *s)
 	return n;
 }
 
-static void report_size(struct ws_check *c, const struct witness *w, const char *what,
+static void report_size(struct ws_check *c, const struct evidence *w, const char *what,
                         unsigned real, unsigned assumed)
 {
-	const struct ws_said said = {
+	const struct ws_new_finding finding = {
 		.verdict = WS_NAME_SERVER, .severity = WS_WARN, .name = w->name ? w->name : what,
 		.param = w->name, .shared = what,
 		.remedy = "tell the check what the server was started with (--tp, --ep)",
 	};
 	if (real != assumed)
-		ws_report_add(c->report, &said, "what the server shows is of %s %u, not %u: %s",
+		ws_report_add(c->report, &finding, "what the server shows is of %s %u, not %u: %s",
 		              what, real, assumed, w->why.s);
 }
 
 static void report_sizes(struct ws_shown *s, const struct sizes *z,
                          const struct ws_layout_opts *old, const struct ws_layout_opts *new)
 {
-	const struct witness *w =
+	const struct evidence *w =
 		z->dense.size ? &z->dense : z->inner.size ? &z->inner : &z->attention;
 	struct ws_check *c = s->c;
 	report_size(c, w, "tp", new->tp, old->tp);
@@ -253,21 +255,21 @@ static void report_sizes(struct ws_shown *s, const struct sizes *z,
 	            new->attention_tp ? new->attention_tp : new->tp,
 	            apart ? old->attention_tp : new->tp);
 	if (z->fused) {
-		const struct ws_said said = {
+		const struct ws_new_finding finding = {
 			.verdict = WS_NAME_SERVER, .severity = WS_NOTE, .name = z->fused,
 			.param = z->fused,
 		};
-		ws_report_add(c->report, &said, "%s", new->fuse_shared
+		ws_report_add(c->report, &finding, "%s", new->fuse_shared
 		              ? "the server shows the shared experts as further experts behind the "
 		              "routed ones"
 		              : "the server shows the shared experts as layers of their own");
 	}
 	if (z->scales) {
-		const struct ws_said said = {
+		const struct ws_new_finding finding = {
 			.verdict = WS_NAME_SERVER, .severity = WS_WARN, .name = z->scales,
 			.param = z->scales,
 		};
-		ws_report_add(c->report, &said, new->unquantized
+		ws_report_add(c->report, &finding, new->unquantized
 		              ? "the server shows no FP8 scale, though config.json says that "
 		              "weights are in FP8: it was started unquantized"
 		              : "the server shows FP8 scales, though it was taken to be "

@@ -29,7 +29,7 @@ static bool is_other_padding(struct ws_shown *s, const struct ws_param *p,
 	                                    "vocab_size %" PRId64 " padded to a multiple of 64 is %"
 	                                    PRId64, ws_text_shape(w->n_dims, w->dims).s, tp, rows,
 	                                    part->dims[0], p->dims[0] * tp);
-	const struct ws_said said = {
+	const struct ws_new_finding finding = {
 		.verdict = WS_NAME_SERVER, .severity = less ? WS_ERROR : WS_WARN, .name = w->name,
 		.param = p->name, .rule = ws_layout_rule(s->layout, p->rule),
 		.shared = less ? "parameters have fewer rows than vocab_size"
@@ -38,7 +38,7 @@ static bool is_other_padding(struct ws_shown *s, const struct ws_param *p,
 		.remedy = less ? "compare vocab_size of the server's config.json with this one"
 		        : NULL,
 	};
-	ws_report_add(s->c->report, &said, "%s%s", why.s,
+	ws_report_add(s->c->report, &finding, "%s%s", why.s,
 	              less ? "" : ": the server pads otherwise");
 	return true;
 }
@@ -52,15 +52,16 @@ static void compare_shape(struct ws_shown *s, const struct ws_param *p, const st
 	const struct ws_text kind = ws_text_kind(p->name);
 	const struct ws_text shared = ws_textf("parameters like %.300s have another shape at the "
 	                                       "server than config.json gives", kind.s);
-	const struct ws_said said = {
+	const struct ws_new_finding finding = {
 		.verdict = WS_NAME_SERVER, .severity = WS_ERROR, .name = w->name, .param = p->name,
 		.rule = ws_layout_rule(s->layout, p->rule), .shared = shared.s,
 		.remedy = "compare the config.json of the server with this one",
 	};
-	ws_report_add(s->c->report, &said, "%.200s shown%.100s; config.json at tp %u gives %.200s: "
-	              "%.300s", ws_text_shape(w->n_dims, w->dims).s,
-	              ws_text_heads(s->layout, p, w).s, o->tp ? o->tp : 1,
-	              ws_text_shape(p->n_dims, p->dims).s,
+	ws_report_add(s->c->report, &finding,
+	              "%.200s shown%.100s; config.json at tp %u gives %.200s: "
+	              "%.300s",
+	              ws_text_shape(w->n_dims, w->dims).s, ws_text_heads(s->layout, p, w).s,
+	              o->tp ? o->tp : 1, ws_text_shape(p->n_dims, p->dims).s,
 	              ws_text_arithmetic(s->layout, p).s);
 }
 
@@ -77,12 +78,12 @@ static void compare_dtype(struct ws_shown *s, const struct ws_param *p, const st
 	                                       "gives %s", w->dtype,
 	                                       fp8 ? ws_dtype_torch(part->dtype)
 	                                           : "unquantized ones");
-	const struct ws_said said = {
+	const struct ws_new_finding finding = {
 		.verdict = WS_NAME_SERVER, .severity = WS_ERROR, .name = w->name, .param = p->name,
 		.rule = ws_layout_rule(s->layout, p->rule), .shared = shared.s,
 		.remedy = "compare quantization_config of the server's config.json with this one",
 	};
-	ws_report_add(s->c->report, &said, "%s shown, and config.json gives %s", w->dtype,
+	ws_report_add(s->c->report, &finding, "%s shown, and config.json gives %s", w->dtype,
 	              fp8 ? ws_dtype_torch(part->dtype) : "an unquantized parameter");
 }
 
@@ -106,7 +107,7 @@ static void check_shown_alone(struct ws_shown *s, const struct ws_param *p,
 				     "the server shows a parameter that some do without, and "
 		                     "nothing is sent for "
 				     "this: it keeps what it has";
-		const struct ws_said said = {
+		const struct ws_new_finding finding = {
 			.verdict = WS_NAME_MISSING,
 			.severity = c->opts->subset ? WS_NOTE : WS_ERROR,
 			.name = c->parts[part].name,
@@ -117,7 +118,7 @@ static void check_shown_alone(struct ws_shown *s, const struct ws_param *p,
 			                       "this one" :
 			                       NULL,
 		};
-		ws_report_add(c->report, &said, "%s", why);
+		ws_report_add(c->report, &finding, "%s", why);
 	}
 }
 
@@ -133,11 +134,11 @@ static void check_extra(struct ws_shown *s, const struct ws_weight *w)
 	if (why) {
 		const struct ws_text shared = ws_textf("parameters of the server are none that is "
 		                                       "sent: %.300s", why);
-		const struct ws_said said = {
+		const struct ws_new_finding finding = {
 			.verdict = WS_NAME_SERVER, .severity = WS_NOTE, .name = w->name,
 			.param = w->name, .shared = shared.s,
 		};
-		ws_report_add(c->report, &said, "shown by the server, and none that is sent: %s",
+		ws_report_add(c->report, &finding, "shown by the server, and none that is sent: %s",
 		              why);
 		return;
 	}
@@ -145,14 +146,16 @@ static void check_extra(struct ws_shown *s, const struct ws_weight *w)
 	                                       "the rules of %s, and nothing is sent for them",
 	                                       ws_text_kind(w->name).s,
 	                                       ws_layout_family(s->layout));
-	const struct ws_said said = {
+	const struct ws_new_finding finding = {
 		.verdict = WS_NAME_MISSING, .severity = c->opts->subset ? WS_NOTE : WS_ERROR,
 		.name = w->name, .param = w->name, .shared = shared.s,
 		.remedy = "is the config.json that of this server? Else add them to the family by "
 		        "--map (wsync-map(5))",
 	};
-	ws_report_add(c->report, &said, "the server shows it %s%.100s, the rules of %s do not have "
-	              "it, and nothing is sent for it", w->shapeless ? "" : "as ",
+	ws_report_add(c->report, &finding,
+	              "the server shows it %s%.100s, the rules of %s do not have "
+	              "it, and nothing is sent for it",
+	              w->shapeless ? "" : "as ",
 	              w->shapeless ? "" : ws_text_shape(w->n_dims, w->dims).s,
 	              ws_layout_family(s->layout));
 }
@@ -200,14 +203,15 @@ static void check_hidden(struct ws_shown *s, size_t i, const struct absent *a,
 		                layers->s)
 		     : ws_textf("parameters like %.300s are not shown by the server, though "
 		                "config.json gives them", ws_text_kind(p->name).s);
-	struct ws_said said = {
+	struct ws_new_finding finding = {
 		.verdict = WS_NAME_SERVER, .severity = WS_ERROR, .name = p->name, .param = p->name,
 		.rule = ws_layout_rule(s->layout, p->rule), .shared = shared.s,
 		.remedy = gone ? "another pipeline stage has them, or the config.json is another "
 		        "model's" : "compare the config.json of the server with this one",
 	};
-	ws_report_add(s->c->report, &said, "%s", gone ? "of a layer that the server does not show"
-	              : "config.json gives it, and the server does not show it");
+	ws_report_add(s->c->report, &finding, "%s",
+	              gone ? "of a layer that the server does not show" :
+	                     "config.json gives it, and the server does not show it");
 }
 
 /* FP8 with one scale for each tensor, shown as [inputs, outputs]. */
@@ -233,7 +237,7 @@ static bool is_laid_out_anew(struct ws_shown *s)
 	}
 	if (!w)
 		return false;
-	const struct ws_said said = {
+	const struct ws_new_finding finding = {
 		.verdict = WS_NAME_SERVER,
 		.severity = WS_ERROR,
 		.name = w->name,
@@ -242,7 +246,7 @@ static bool is_laid_out_anew(struct ws_shown *s)
 		          "or start it in "
 			  "16 bits",
 	};
-	ws_report_add(s->c->report, &said,
+	ws_report_add(s->c->report, &finding,
 	              "the server shows %.100s where config.json gives %.100s: it laid FP8 "
 	              "with one scale for each tensor out anew when it had loaded it, transposed "
 	              "and without "
@@ -260,7 +264,7 @@ static bool is_other_model(struct ws_shown *s)
 	if (s->sizes_unknown || n * 2 <= list->n)
 		return false;
 	const struct ws_param *p = ws_layout_find_param(s->layout, ws_shown_name(s, w->name));
-	const struct ws_said said = {
+	const struct ws_new_finding finding = {
 		.verdict = WS_NAME_SERVER, .severity = WS_ERROR, .name = w->name,
 		.param = p ? p->name : NULL,
 		.remedy = "compare the config.json of the server with this one",
@@ -269,7 +273,7 @@ static bool is_other_model(struct ws_shown *s)
 	                                           ws_text_shape(p->n_dims, p->dims).s) :
 	                                  ws_textf(", which the rules of %.100s do not have",
 	                                           ws_layout_family(s->layout));
-	ws_report_add(s->c->report, &said,
+	ws_report_add(s->c->report, &finding,
 	              "the server shows another model than config.json gives: %zu "
 	              "of its %zu parameters have another name or shape, the first %.200s%s",
 	              n, list->n, ws_text_shape(w->n_dims, w->dims).s, wanted.s);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* namecheck_listing.h - between the comparison of a listing with a layout and the guess at how
  * the server was really started. */
-#ifndef WS_MODEL_NAMECHECK_LISTING_H
-#define WS_MODEL_NAMECHECK_LISTING_H
+#ifndef WS_CHECK_NAMECHECK_LISTING_H
+#define WS_CHECK_NAMECHECK_LISTING_H
 
 #include "namecheck_core.h"
 

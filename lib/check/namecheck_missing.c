@@ -33,7 +33,7 @@ static void report_missing(struct ws_check *c, size_t part, enum ws_verdict verd
 {
 	const struct ws_part *p = &c->parts[part];
 	/* Of chosen tensors it is no fault that the others are not sent. */
-	const struct ws_said said = {
+	const struct ws_new_finding finding = {
 		.verdict = verdict, .severity = c->opts->subset ? WS_NOTE : WS_ERROR,
 		.name = p->name, .param = param_of(c, part)->name, .near = near,
 		.rule = ws_check_rule(c, p),
@@ -42,7 +42,7 @@ static void report_missing(struct ws_check *c, size_t part, enum ws_verdict verd
 		.remedy = c->opts->subset ? NULL : remedy, .follows = near != NULL,
 	};
 	c->part_said[part] = true;
-	ws_report_add(c->report, &said, "%s", c->opts->subset
+	ws_report_add(c->report, &finding, "%s", c->opts->subset
 	              ? "not chosen: the server keeps what it has" : why);
 }
 
@@ -146,7 +146,7 @@ static bool is_lost_scale(struct ws_check *c, size_t part)
 	c->part_said[part] = true;
 	if (item->dtype != c->parts[of].dtype)
 		return true;
-	const struct ws_said said = {
+	const struct ws_new_finding finding = {
 		.verdict = WS_NAME_NO_SCALE, .severity = WS_ERROR, .name = item->name,
 		.param = param_of(c, part)->name, .near = c->parts[part].name,
 		.rule = ws_check_rule(c, &c->parts[part]),
@@ -154,8 +154,10 @@ static bool is_lost_scale(struct ws_check *c, size_t part)
 		        "them by what it holds",
 		.remedy = "send the scales with them, in one request",
 	};
-	ws_report_add(c->report, &said, "%s is sent without %s: the server multiplies it by what "
-	              "it holds", *ws_dtype_torch(item->dtype) ? ws_dtype_torch(item->dtype) : "it",
+	ws_report_add(c->report, &finding,
+	              "%s is sent without %s: the server multiplies it by what "
+	              "it holds",
+	              *ws_dtype_torch(item->dtype) ? ws_dtype_torch(item->dtype) : "it",
 	              c->parts[part].name);
 	return true;
 }
@@ -170,7 +172,7 @@ static bool is_lost_partner(struct ws_check *c, size_t part)
 		if (!is_sent(c, i))
 			continue;
 		const char *name = c->sent[c->part_item[i]]->name;
-		const struct ws_said said = {
+		const struct ws_new_finding finding = {
 			.verdict = WS_NAME_PARTIAL,
 			.severity = WS_ERROR,
 			.name = c->parts[part].name,
@@ -182,7 +184,7 @@ static bool is_lost_partner(struct ws_check *c, size_t part)
 			.remedy = "send q_a_proj and kv_a_proj_with_mqa together",
 		};
 		c->part_said[part] = true;
-		ws_report_add(c->report, &said, "not sent, and loaders drop %.400s without it: "
+		ws_report_add(c->report, &finding, "not sent, and loaders drop %.400s without it: "
 		              "they pair both within one request", name);
 		return true;
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* namecheck_packed.c - weights in 4 bits, which no server takes in an update: each is told once,
- * and of the tensors that belong to it nothing else is said.
+ * and of the tensors that belong to it nothing else is finding.
  *
  *   X with X.quant_state.bitsandbytes__nf4 (or __fp4), X.absmax, X.quant_map, X.nested_absmax,
  *   X.nested_quant_map
@@ -80,7 +80,7 @@ static void report_packed(struct ws_check *c, const struct ws_item *item, const 
 	settle(c, item->name, "_scale");
 	const struct ws_text shared =
 		ws_textf("weights are packed in %s, which servers do not take", how->name);
-	const struct ws_said said = {
+	const struct ws_new_finding finding = {
 		.verdict = WS_NAME_DTYPE,
 		.severity = WS_ERROR,
 		.name = item->name,
@@ -91,7 +91,7 @@ static void report_packed(struct ws_check *c, const struct ws_item *item, const 
 		          "and --lora "
 			  "unpack them, too",
 	};
-	ws_report_add(c->report, &said, "packed in %s, and the server keeps %s", how->name,
+	ws_report_add(c->report, &finding, "packed in %s, and the server keeps %s", how->name,
 	              !p                        ? "no such weight" :
 	              ws_dtype_is_fp8(p->dtype) ? "codes and scales of FP8" :
 	                                          "numbers of 16 bits or more");

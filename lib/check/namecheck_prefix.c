@@ -28,28 +28,28 @@ static void report_prefix(struct ws_search *s, const char *rest, bool rooted, si
 {
 	const char *name = s->item->name;
 	const int n = (int)(rest - name);
-	struct ws_said said = ws_search_said(s, part);
+	struct ws_new_finding finding = ws_search_said(s, part);
 	struct ws_text shared, remedy;
-	const char *also = ws_also_sent(&said);
-	said.shared = shared.s;
-	said.remedy = remedy.s;
+	const char *also = ws_also_sent(&finding);
+	finding.shared = shared.s;
+	finding.remedy = remedy.s;
 	if (n == 0) {
 		shared = ws_textf("names lack %s, and with it they match%s", s->root, also);
 		remedy = ws_textf("save the whole model's state dict, or put %s before "
 		         "the names by rename rules in a --map (wsync-map(5))", s->root);
-		ws_report_add(s->c->report, &said, "lacks %s, and with it the name matches%s",
+		ws_report_add(s->c->report, &finding, "lacks %s, and with it the name matches%s",
 		              s->root, also);
 	} else if (rooted) {
 		shared = ws_textf("names begin with %.*s where the server has %s%s", n, name,
 		         s->root, also);
 		remedy = ws_textf("--map FILE with: rename %.*s** -> %s**", n, name, s->root);
-		ws_report_add(s->c->report, &said, "begins with %.*s where the server has %s%s", n,
-		              name, s->root, also);
+		ws_report_add(s->c->report, &finding, "begins with %.*s where the server has %s%s",
+		              n, name, s->root, also);
 	} else {
 		shared = ws_textf("names begin with %.*s, and without it they match%s", n,
 		         name, also);
 		remedy = ws_textf("--map FILE with: rename %.*s** -> **", n, name);
-		ws_report_add(s->c->report, &said, "begins with %.*s, and without it the name "
+		ws_report_add(s->c->report, &finding, "begins with %.*s, and without it the name "
 		              "matches%s", n, name, also);
 	}
 }
@@ -93,17 +93,18 @@ bool ws_has_segment_too_many(struct ws_search *s)
 			         p + 1 + n);
 			if (strlen(rest) < sizeof without && !ws_is_number(p + 1) &&
 			    ws_search_knows(s, without, &part)) {
-				struct ws_said said = ws_search_said(s, part);
+				struct ws_new_finding finding = ws_search_said(s, part);
 				const char *before = k ? " and a prefix" : "";
 				shared = ws_textf("names have a segment %.*s%s too many%s",
 				                  (int)(n < 100 ? n : 100), p + 1, before,
-				                  ws_also_sent(&said));
-				said.shared = shared.s;
-				said.remedy = "leave it out while saving, or by a rename rule in a "
-				        "--map (wsync-map(5))";
-				ws_report_add(s->c->report, &said, "has a segment %.*s%s too "
+				                  ws_also_sent(&finding));
+				finding.shared = shared.s;
+				finding.remedy =
+					"leave it out while saving, or by a rename rule in a "
+					"--map (wsync-map(5))";
+				ws_report_add(s->c->report, &finding, "has a segment %.*s%s too "
 				              "many%s", (int)(n < 100 ? n : 100), p + 1, before,
-				              ws_also_sent(&said));
+				              ws_also_sent(&finding));
 				return true;
 			}
 			p += 1 + n;
@@ -121,10 +122,10 @@ bool ws_lacks_weight(struct ws_search *s)
 	const size_t part = n < WS_CHECK_NAME ? ws_check_part(s->c, longer) : WS_NONE;
 	if (part == WS_NONE)
 		return false;
-	struct ws_said said = ws_search_said(s, part);
-	said.shared = "names lack .weight, and with it they match";
-	said.remedy = "save state dicts with their full names";
-	ws_report_add(s->c->report, &said, "lacks .weight, and with it the name matches%s",
-	              ws_also_sent(&said));
+	struct ws_new_finding finding = ws_search_said(s, part);
+	finding.shared = "names lack .weight, and with it they match";
+	finding.remedy = "save state dicts with their full names";
+	ws_report_add(s->c->report, &finding, "lacks .weight, and with it the name matches%s",
+	              ws_also_sent(&finding));
 	return true;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* namecheck_relate.h - relating names without a family's rules. */
-#ifndef WS_MODEL_NAMECHECK_RELATE_H
-#define WS_MODEL_NAMECHECK_RELATE_H
+#ifndef WS_CHECK_NAMECHECK_RELATE_H
+#define WS_CHECK_NAMECHECK_RELATE_H
 
 #include "namecheck_core.h"
 

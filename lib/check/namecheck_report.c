@@ -110,7 +110,7 @@ static bool grow(struct ws_report *r, void *array, size_t n, size_t *cap, size_t
 	return true;
 }
 
-static uint64_t key_of(const struct ws_said *s)
+static uint64_t key_of(const struct ws_new_finding *s)
 {
 	const char *shared = s->shared ? s->shared : "";
 	const uint64_t words[] = { (uint64_t)s->verdict, (uint64_t)s->severity,
@@ -145,7 +145,7 @@ static bool widen_slots(struct ws_report *r)
 	return true;
 }
 
-static struct group *find_group(struct ws_report *r, const struct ws_said *s)
+static struct group *find_group(struct ws_report *r, const struct ws_new_finding *s)
 {
 	const uint64_t key = key_of(s);
 	const size_t at = find_slot(r, key);
@@ -162,7 +162,7 @@ static struct group *find_group(struct ws_report *r, const struct ws_said *s)
 	return widen_slots(r) ? g : NULL;
 }
 
-void ws_report_add(struct ws_report *r, const struct ws_said *s, const char *fmt, ...)
+void ws_report_add(struct ws_report *r, const struct ws_new_finding *s, const char *fmt, ...)
 {
 	char reason[LONGEST_REASON];
 	va_list ap;

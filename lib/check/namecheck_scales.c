@@ -12,7 +12,7 @@ static void check_scale(struct ws_check *c, const struct ws_item *item)
 	if (!ws_scaled_name(item->name, weight, sizeof weight) || ws_check_sent(c, weight))
 		return;
 	const size_t part = ws_check_part(c, item->name);
-	const struct ws_said said = {
+	const struct ws_new_finding finding = {
 		.verdict = WS_NAME_SCALE_ALONE, .severity = WS_ERROR, .name = item->name,
 		.param = part == WS_NONE ? NULL : ws_layout_param(c->layout,
 		                c->parts[part].param)->name,
@@ -21,7 +21,7 @@ static void check_scale(struct ws_check *c, const struct ws_item *item)
 		        "it holds",
 		.remedy = "send every weight with its scale, in one request",
 	};
-	ws_report_add(c->report, &said, "a scale without %s: the server applies it to what it "
+	ws_report_add(c->report, &finding, "a scale without %s: the server applies it to what it "
 	              "holds", weight);
 }
 
@@ -40,14 +40,16 @@ static void check_weight(struct ws_check *c, const struct ws_item *item)
 {
 	if (!ws_dtype_is_fp8(item->dtype) || has_scale(c, item->name))
 		return;
-	const struct ws_said said = {
+	const struct ws_new_finding finding = {
 		.verdict = WS_NAME_NO_SCALE, .severity = WS_ERROR, .name = item->name,
 		.shared = "quantized weights are sent without their scales: the server multiplies "
 		        "them by what it holds",
 		.remedy = "send the scales with them, in one request",
 	};
-	ws_report_add(c->report, &said, "%s is sent without a scale: the server multiplies it by "
-	              "what it holds", ws_dtype_torch(item->dtype));
+	ws_report_add(c->report, &finding,
+	              "%s is sent without a scale: the server multiplies it by "
+	              "what it holds",
+	              ws_dtype_torch(item->dtype));
 }
 
 int ws_check_scales(struct ws_check *c)

@@ -20,12 +20,12 @@ struct misfit {
 static void report_shape(const struct misfit *m, const char *shared, const char *remedy,
                       const char *why)
 {
-	const struct ws_said said = {
+	const struct ws_new_finding finding = {
 		.verdict = WS_NAME_SHAPE, .severity = WS_ERROR, .name = m->item->name,
 		.param = m->param->name, .rule = ws_check_rule(m->c, m->part), .shared = shared,
 		.remedy = remedy,
 	};
-	ws_report_add(m->c->report, &said, "%s: %s", m->both.s, why);
+	ws_report_add(m->c->report, &finding, "%s: %s", m->both.s, why);
 }
 
 /* The one axis in which the shapes differ, or -1. */
@@ -245,12 +245,12 @@ static void check_shape(struct misfit *m)
 static void report_dtype(const struct misfit *m, enum ws_severity severity, const char *shared,
                       const char *remedy, const char *why)
 {
-	const struct ws_said said = {
+	const struct ws_new_finding finding = {
 		.verdict = WS_NAME_DTYPE, .severity = severity, .name = m->item->name,
 		.param = m->param->name, .rule = ws_check_rule(m->c, m->part), .shared = shared,
 		.remedy = remedy,
 	};
-	ws_report_add(m->c->report, &said, "%s", why);
+	ws_report_add(m->c->report, &finding, "%s", why);
 }
 
 static const char *type_name(enum ws_dtype d)

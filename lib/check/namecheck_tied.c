@@ -144,11 +144,11 @@ int ws_tied_check(const struct ws_tied *t, const struct ws_cancel *cancel, struc
 static void report_tied(struct ws_check *c, const struct ws_item *head, const char *of,
                 enum ws_severity severity, const char *how, const char *why)
 {
-	const struct ws_said said = {
+	const struct ws_new_finding finding = {
 		.verdict = WS_NAME_TIED, .severity = severity, .name = head->name,
 		.param = of, .shared = why, .remedy = how,
 	};
-	ws_report_add(c->report, &said, "%s", why);
+	ws_report_add(c->report, &finding, "%s", why);
 }
 
 /* A config that says "not tied" is believed: a head that such a server does

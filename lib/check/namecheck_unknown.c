@@ -68,21 +68,21 @@ const struct ws_item *ws_search_sent(const struct ws_search *s, size_t part)
 
 /* The name was meant for that part (WS_NONE: for none). What the part is sent by its own name as
  * well is a second tensor for the same bytes. */
-struct ws_said ws_search_said(struct ws_search *s, size_t part)
+struct ws_new_finding ws_search_said(struct ws_search *s, size_t part)
 {
 	struct ws_check *c = s->c;
-	struct ws_said said = { .verdict = WS_NAME_UNEXPECTED, .severity = WS_ERROR,
+	struct ws_new_finding finding = { .verdict = WS_NAME_UNEXPECTED, .severity = WS_ERROR,
 		                .name = s->item->name };
 	if (part == WS_NONE)
-		return said;
-	said.param = ws_layout_param(c->layout, c->parts[part].param)->name;
-	said.near = c->parts[part].name;
-	said.rule = ws_check_rule(c, &c->parts[part]);
+		return finding;
+	finding.param = ws_layout_param(c->layout, c->parts[part].param)->name;
+	finding.near = c->parts[part].name;
+	finding.rule = ws_check_rule(c, &c->parts[part]);
 	if (ws_search_sent(s, part))
-		said.verdict = WS_NAME_TWICE;
+		finding.verdict = WS_NAME_TWICE;
 	else if (c->part_meant[part] == WS_NONE)
 		c->part_meant[part] = s->sent;
-	return said;
+	return finding;
 }
 
 /* The name was meant for every part. True: some are sent by their own names as well. */
@@ -98,9 +98,9 @@ bool ws_search_means(struct ws_search *s, const struct ws_param *p)
 	return twice;
 }
 
-const char *ws_also_sent(const struct ws_said *said)
+const char *ws_also_sent(const struct ws_new_finding *finding)
 {
-	return said->verdict == WS_NAME_TWICE ? ", which is sent as well" : "";
+	return finding->verdict == WS_NAME_TWICE ? ", which is sent as well" : "";
 }
 
 /* ---- causes ---- */
@@ -112,9 +112,9 @@ static bool is_left_aside(struct ws_search *s)
 	if (!why)
 		return false;
 	shared = ws_textf("names are left aside by servers: %s", why);
-	const struct ws_said said = { .verdict = WS_NAME_UNEXPECTED, .severity = WS_NOTE,
+	const struct ws_new_finding finding = { .verdict = WS_NAME_UNEXPECTED, .severity = WS_NOTE,
 		                      .name = s->item->name, .shared = shared.s };
-	ws_report_add(s->c->report, &said, "servers leave it aside: %s", why);
+	ws_report_add(s->c->report, &finding, "servers leave it aside: %s", why);
 	s->c->sent_known[s->sent] = true;
 	return true;
 }
@@ -128,7 +128,7 @@ static bool is_scale_too_many(struct ws_search *s)
 	if (part == WS_NONE)
 		return false;
 	const struct ws_part *p = &s->c->parts[part];
-	struct ws_said said = { .verdict = WS_NAME_UNEXPECTED, .severity = WS_ERROR,
+	struct ws_new_finding finding = { .verdict = WS_NAME_UNEXPECTED, .severity = WS_ERROR,
 		                .name = s->item->name,
 		                .param = ws_layout_param(s->c->layout, p->param)->name,
 		                .rule = ws_check_rule(s->c, p) };
@@ -136,20 +136,24 @@ static bool is_scale_too_many(struct ws_search *s)
 		char own[WS_CHECK_NAME];
 		snprintf(own, sizeof own, "%s_scale_inv", p->name);
 		const bool blocks = ws_check_part(s->c, own) != WS_NONE;
-		said.shared = blocks ? "scales are of another scheme than the server's FP8 blocks"
-		        : "scales are of blocks, and the server keeps one for each tensor";
-		said.remedy = blocks ? "quantize in the blocks that quantization_config says"
+		finding.shared =
+			blocks ? "scales are of another scheme than the server's FP8 blocks" :
+				 "scales are of blocks, and the server keeps one for each tensor";
+		finding.remedy = blocks ? "quantize in the blocks that quantization_config says"
 		        : "quantize with one scale for each tensor: quantization_config has no "
 		          "weight_block_size";
-		ws_report_add(s->c->report, &said, "a scale of another scheme: the server keeps "
+		ws_report_add(s->c->report, &finding, "a scale of another scheme: the server keeps "
 		              "%s with %s", p->name, blocks ? "weight_scale_inv of blocks"
 		              : "weight_scale of the whole tensor");
 		return true;
 	}
-	said.shared = "scales are for a server that keeps these weights unquantized: it drops them";
-	said.remedy = "send unquantized weights, or start the server from an FP8 checkpoint";
-	ws_report_add(s->c->report, &said, "a scale, and the server keeps %s unquantized: it drops "
-	              "it", p->name);
+	finding.shared =
+		"scales are for a server that keeps these weights unquantized: it drops them";
+	finding.remedy = "send unquantized weights, or start the server from an FP8 checkpoint";
+	ws_report_add(s->c->report, &finding,
+	              "a scale, and the server keeps %s unquantized: it drops "
+	              "it",
+	              p->name);
 	return true;
 }
 
@@ -166,7 +170,7 @@ static bool is_static_input(struct ws_search *s)
 	         (int)(strlen(s->item->name) - strlen(".input_scale")), s->item->name);
 	if (ws_check_part(s->c, weight) == WS_NONE)
 		return false;
-	const struct ws_said said = {
+	const struct ws_new_finding finding = {
 		.verdict = WS_NAME_UNEXPECTED,
 		.severity = WS_NOTE,
 		.name = s->item->name,
@@ -174,7 +178,7 @@ static bool is_static_input(struct ws_search *s)
 		          "are not "
 			  "checked",
 	};
-	ws_report_add(s->c->report, &said, "a scale of activations, whose shape is not checked");
+	ws_report_add(s->c->report, &finding, "a scale of activations, whose shape is not checked");
 	s->c->sent_known[s->sent] = true;
 	return true;
 }
@@ -199,14 +203,14 @@ static bool is_companion(struct ws_search *s)
 		const size_t part = ws_check_part(s->c, weight);
 		if (part == WS_NONE)
 			continue;
-		const struct ws_said said = {
+		const struct ws_new_finding finding = {
 			.verdict = WS_NAME_UNEXPECTED, .severity = WS_ERROR, .name = s->item->name,
 			        .param = ws_layout_param(s->c->layout,
 			                                 s->c->parts[part].param)->name, .rule =
 			        ws_check_rule(s->c, &s->c->parts[part]), .shared = kinds[i].shared,
 			        .remedy = "leave them out with --exclude, or compare the "
 			        "config.json of both sides", };
-		ws_report_add(s->c->report, &said, "%s", kinds[i].why);
+		ws_report_add(s->c->report, &finding, "%s", kinds[i].why);
 		return true;
 	}
 	return false;
@@ -216,10 +220,11 @@ static bool is_adapter(struct ws_search *s)
 {
 	if (!strstr(s->item->name, ".lora_"))
 		return false;
-	struct ws_said said = ws_search_said(s, WS_NONE);
-	said.shared = "names are factors of an adapter, which is no weight of the model";
-	said.remedy = "merge the adapter into its base before sending";
-	ws_report_add(s->c->report, &said, "a factor of an adapter (LoRA), which is no weight of "
+	struct ws_new_finding finding = ws_search_said(s, WS_NONE);
+	finding.shared = "names are factors of an adapter, which is no weight of the model";
+	finding.remedy = "merge the adapter into its base before sending";
+	ws_report_add(s->c->report, &finding,
+	              "a factor of an adapter (LoRA), which is no weight of "
 	              "the model");
 	return true;
 }
@@ -241,14 +246,17 @@ static bool is_foreign(struct ws_search *s)
 			struct ws_text shared;
 			if (strlen(formats[i][0]) != n || memcmp(formats[i][0], p, n))
 				continue;
-			struct ws_said said = ws_search_said(s, WS_NONE);
+			struct ws_new_finding finding = ws_search_said(s, WS_NONE);
 			shared = ws_textf("names are those of the %s format, which servers "
 			         "do not load", formats[i][1]);
-			said.shared = shared.s;
-			said.remedy = "convert the checkpoint to Hugging Face names, or name them "
-			        "in a --map (wsync-map(5))";
-			ws_report_add(s->c->report, &said, "%s is a name of the %s format, which "
-			              "servers do not load", formats[i][0], formats[i][1]);
+			finding.shared = shared.s;
+			finding.remedy =
+				"convert the checkpoint to Hugging Face names, or name them "
+				"in a --map (wsync-map(5))";
+			ws_report_add(s->c->report, &finding,
+			              "%s is a name of the %s format, which "
+			              "servers do not load",
+			              formats[i][0], formats[i][1]);
 			return true;
 		}
 	}
@@ -287,19 +295,21 @@ static bool is_numbered_otherwise(struct ws_search *s, const char *near)
 		return false;
 	const int n = (int)ws_segment(word);
 	const int64_t last = highest(s, word, (size_t)n), at = atoll(number);
-	struct ws_said said = ws_search_said(s, WS_NONE);
-	said.near = near;
-	said.shared = shared.s;
+	struct ws_new_finding finding = ws_search_said(s, WS_NONE);
+	finding.near = near;
+	finding.shared = shared.s;
 	if (last >= 0 && at > last) {
 		shared = ws_textf("names are of %.*s that config.json does not give: there are "
 		         "0 to %" PRId64, n, word, last);
-		said.remedy = "compare the config.json of the server with the checkpoint's";
-		ws_report_add(s->c->report, &said, "config.json gives %.*s 0 to %" PRId64 ", and "
-		              "this is of %" PRId64, n, word, last, at);
+		finding.remedy = "compare the config.json of the server with the checkpoint's";
+		ws_report_add(s->c->report, &finding,
+		              "config.json gives %.*s 0 to %" PRId64 ", and "
+		              "this is of %" PRId64,
+		              n, word, last, at);
 	} else {
 		shared = ws_textf("names are of %.*s that by config.json have no %s", n, word,
 		         ws_text_kind(near).s);
-		ws_report_add(s->c->report, &said, "by config.json %.*s %" PRId64 " has no such "
+		ws_report_add(s->c->report, &finding, "by config.json %.*s %" PRId64 " has no such "
 		              "tensor, though others have", n, word, at);
 	}
 	return true;
@@ -309,15 +319,16 @@ static void report_unknown(struct ws_search *s, const char *near)
 {
 	const size_t part = near ? ws_check_part(s->c, near) : WS_NONE;
 	const bool free = part != WS_NONE && !ws_search_sent(s, part);
-	struct ws_said said = ws_search_said(s, free ? part : WS_NONE);
+	struct ws_new_finding finding = ws_search_said(s, free ? part : WS_NONE);
 	struct ws_text shared;
 	shared = ws_textf("names like %s are unknown to the server: it drops or refuses them",
 	         ws_text_kind(s->item->name).s);
-	said.near = near;
-	said.shared = shared.s;
-	said.remedy = near ? "rename them, or leave them out with --exclude"
+	finding.near = near;
+	finding.shared = shared.s;
+	finding.remedy = near ? "rename them, or leave them out with --exclude"
 	                   : "leave them out with --exclude if the server does without";
-	ws_report_add(s->c->report, &said, "the server has no parameter of this name: it drops or "
+	ws_report_add(s->c->report, &finding,
+	              "the server has no parameter of this name: it drops or "
 	              "refuses it");
 }
 

@@ -3,8 +3,8 @@
  *
  * namecheck_unknown.c goes through the names and tries every cause in turn; causes that take
  * other names for the same (fused ones, prefixes) are in files of their own. */
-#ifndef WS_MODEL_NAMECHECK_UNKNOWN_H
-#define WS_MODEL_NAMECHECK_UNKNOWN_H
+#ifndef WS_CHECK_NAMECHECK_UNKNOWN_H
+#define WS_CHECK_NAMECHECK_UNKNOWN_H
 
 #include "namecheck_core.h"
 
@@ -43,12 +43,13 @@ bool ws_search_knows(const struct ws_search *s, const char *name, size_t *part);
 const struct ws_item *ws_search_sent(const struct ws_search *s, size_t part);
 /* A finding about the name at hand, which was meant for that part (WS_NONE: for none). What the
  * part is sent by its own name as well is a second tensor for the same bytes. */
-struct ws_said ws_search_said(struct ws_search *s, size_t part);
+struct ws_new_finding ws_search_said(struct ws_search *s, size_t part);
 /* The name was meant for every part. True: some are sent by their own names as well. */
 bool ws_search_means(struct ws_search *s, const struct ws_param *p);
-const char *ws_also_sent(const struct ws_said *said); /* ", which is sent as well", or "" */
+const char *
+ws_also_sent(const struct ws_new_finding *finding); /* ", which is sent as well", or "" */
 
-/* Causes: true when it was this one, and that is said. */
+/* Causes: true when it was this one, and that is finding. */
 
 /* ---- namecheck_fused.c ---- */
 void ws_search_pairs(struct ws_search *s);

@@ -99,13 +99,13 @@ static void scan_chunk(struct tally *t, enum ws_dtype dtype, const unsigned char
 
 static void report_values(struct ws_check *c, const struct ws_item *item, const struct tally *t)
 {
-	struct ws_said said = {
+	struct ws_new_finding finding = {
 		.verdict = WS_NAME_VALUES, .severity = WS_ERROR, .name = item->name,
 		.remedy = "look at the step that wrote the checkpoint",
 	};
 	if (t->nan || t->inf) {
-		said.shared = t->nan ? "tensors hold NaN" : "tensors hold infinities";
-		ws_report_add(c->report, &said, "%" PRIu64 " NaN and %" PRIu64 " infinite in "
+		finding.shared = t->nan ? "tensors hold NaN" : "tensors hold infinities";
+		ws_report_add(c->report, &finding, "%" PRIu64 " NaN and %" PRIu64 " infinite in "
 		              "%.200s, the first at element %" PRIu64, t->nan, t->inf,
 		              ws_text_shape(item->n_dims, item->dims).s, t->first);
 		return;
@@ -114,11 +114,11 @@ static void report_values(struct ws_check *c, const struct ws_item *item, const 
 	if (t->nonzero)
 		return;
 	const bool bias = ws_ends_with(item->name, "bias");
-	said.severity = item->n_dims >= 2 ? WS_ERROR : bias ? WS_NOTE : WS_WARN;
-	said.shared = bias ? "biases are all zero" : "tensors are all zero";
-	if (said.severity == WS_NOTE)
-		said.remedy = NULL;
-	ws_report_add(c->report, &said, "all of its %.200s is zero",
+	finding.severity = item->n_dims >= 2 ? WS_ERROR : bias ? WS_NOTE : WS_WARN;
+	finding.shared = bias ? "biases are all zero" : "tensors are all zero";
+	if (finding.severity == WS_NOTE)
+		finding.remedy = NULL;
+	ws_report_add(c->report, &finding, "all of its %.200s is zero",
 	              ws_text_shape(item->n_dims, item->dims).s);
 }
 

@@ -146,11 +146,11 @@ static int check_said(const struct reading *r, const struct ws_json *object, str
 		                  (int64_t)r->shape->k };
 	const struct ws_json *dim = ws_json_first(shape);
 	bool right = !shape || (ws_json_type(shape) == WS_JSON_ARRAY && ws_json_count(shape) == 3);
-	int64_t said;
+	int64_t stated;
 	for (size_t i = 0; right && shape && i < 3; i++, dim = ws_json_next(dim))
-		right = ws_json_int(dim, &said) && said == dims[i];
+		right = ws_json_int(dim, &stated) && stated == dims[i];
 	if (right && rows)
-		right = ws_json_int(rows, &said) && said == dims[0];
+		right = ws_json_int(rows, &stated) && stated == dims[0];
 	return right ? 0 :
 	               ws_err_set(err, WS_EMISMATCH,
 	                          "%s: routed_experts: its shape or rows are not those of "

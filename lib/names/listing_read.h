@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* listing_read.h - a listing as servers reply it and people save it. */
-#ifndef WS_MODEL_LISTING_H
-#define WS_MODEL_LISTING_H
+#ifndef WS_NAMES_LISTING_READ_H
+#define WS_NAMES_LISTING_READ_H
 
 #include "wsync/tool/listing.h"
 #include "wsync/tool/json_read.h"

@@ -3,8 +3,8 @@
  *
  * Sorted by hash rather than by text, because names of a layer differ only at their far end; sorted
  * rather than hashed into slots, because names chosen to collide then cost no more than others. */
-#ifndef WS_MODEL_NAMES_H
-#define WS_MODEL_NAMES_H
+#ifndef WS_NAMES_NAME_INDEX_H
+#define WS_NAMES_NAME_INDEX_H
 
 #include "wsync/tool/source.h"
 

@@ -8,8 +8,8 @@
  *
  * The names of a model are few kinds of names that differ in their numbers. Kinds are compared,
  * and the nearest numbers found by bisection, so that 90,000 names cost hardly more than 90. */
-#ifndef WS_MODEL_SUGGEST_H
-#define WS_MODEL_SUGGEST_H
+#ifndef WS_NAMES_SUGGEST_H
+#define WS_NAMES_SUGGEST_H
 
 #include "wsync/err.h"
 

@@ -85,7 +85,7 @@ static int describe(struct base *b, struct ws_err *err)
 	bool all = true;
 	b->n = list_items(&b->product->weight, items);
 	for (unsigned i = 0; i < b->n && all; i++) {
-		all = is_looked_at(items[i]->dtype) && items[i]->bytes && !items[i]->maker;
+		all = is_looked_at(items[i]->dtype) && items[i]->bytes && !items[i]->computed;
 		if (all && ws_spans_add_item(&b->spans[i], items[i], err))
 			return -1;
 		all = all && is_placed(&b->spans[i]);

@@ -296,7 +296,7 @@ static const char *say_made(struct ws_transform *t, const struct ws_product *p,
 		snprintf(blocks, sizeof blocks, "%sfp8 in blocks of %lldx%lld",
 		         *packing || *merged ? ", " : "", (long long)p->rule.bn,
 		         (long long)p->rule.bk);
-	return ws_catalog_say(t->catalog, "%s%s%s%s%s", d->replaced ? "of the adapter" : "",
+	return ws_catalog_text(t->catalog, "%s%s%s%s%s", d->replaced ? "of the adapter" : "",
 	                      d->replaced && (*packing || *merged || *blocks) ? ", " : "", packing,
 	                      merged, blocks);
 }
@@ -307,7 +307,7 @@ static struct ws_item item_of(const struct decision *d, const struct ws_made *m,
 		                .bytes = m->part->tiled.bytes,
 		                .source = d->item->source,
 		                .from = d->item->from,
-		                .maker = &m->maker,
+		                .computed = &m->computed,
 		                .made = made };
 	return item;
 }
@@ -317,8 +317,8 @@ static int add_scales(struct ws_transform *t, const struct decision *d, struct w
 {
 	const struct ws_product *p = &c->product;
 	const bool whole = t->opts.quantize == WS_QUANTIZE_FP8_TENSOR;
-	const char *name = ws_catalog_say(t->catalog, "%s%s", d->item->name, suffix_of(&t->opts));
-	const char *made = ws_catalog_say(t->catalog, "scales of %s", d->item->name);
+	const char *name = ws_catalog_text(t->catalog, "%s%s", d->item->name, suffix_of(&t->opts));
+	const char *made = ws_catalog_text(t->catalog, "scales of %s", d->item->name);
 	if (!name || !made)
 		return ws_catalog_no_memory(err);
 	ws_recipe_init(&c->scales, t, &p->scales, name);
@@ -535,7 +535,7 @@ static size_t list_products(const struct ws_transform *t, const struct ws_plan *
 {
 	size_t n = 0;
 	for (size_t i = 0; plan && i < plan->n_tensors; i++) {
-		const struct ws_made *m = (const struct ws_made *)plan->tensors[i].item->maker;
+		const struct ws_made *m = (const struct ws_made *)plan->tensors[i].item->computed;
 		if (m && m->part != &m->part->product->scales)
 			out[n++] = m->part->product;
 	}

@@ -9,9 +9,9 @@
 
 struct ws_transform;
 
-/* The maker of one item. */
+/* Computes one item. */
 struct ws_made {
-	struct ws_maker maker; /* first */
+	struct ws_computed_item computed; /* first */
 	struct ws_transform *owner;
 	const struct ws_product_part *part;
 	const char *name;

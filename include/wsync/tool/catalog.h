@@ -36,7 +36,7 @@ struct ws_view {
 	struct ws_reader *reader;      /* the catalog's, for ws_item_read; may be NULL */
 };
 
-struct ws_maker; /* opaque: lib/model/catalog/computed_item.h */
+struct ws_computed_item; /* opaque: lib/model/catalog/computed_item.h */
 
 struct ws_item {
 	const char *name;              /* owned by the catalog or its source; unique */
@@ -48,7 +48,7 @@ struct ws_item {
 	const struct ws_tensor *from;  /* the first tensor it is made of; for messages and order */
 	const struct ws_view *view;    /* NULL: `from`, whole and as it is, unless it is made */
 	/* computes its bytes; NULL: they are those of `from` or the view */
-	const struct ws_maker *maker;
+	const struct ws_computed_item *computed;
 	const char *made; /* how: "rows 0..2047 of model.layers.0.self_attn.qkv_proj.weight",
 	                   * "renamed from _orig_mod.model.x"; or why a tensor that could have
 	                   * been taken apart was not: "left as it is: ..."; NULL when nothing

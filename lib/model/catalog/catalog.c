@@ -18,7 +18,7 @@ int ws_catalog_no_memory(struct ws_err *err)
 	return ws_err_set(err, WS_ESYSTEM, "catalog of tensors: out of memory");
 }
 
-const char *ws_catalog_say(struct ws_catalog *c, const char *fmt, ...)
+const char *ws_catalog_text(struct ws_catalog *c, const char *fmt, ...)
 {
 	char text[1024];
 	va_list ap;
@@ -171,7 +171,7 @@ int ws_catalog_add_item(struct ws_catalog *c, const struct ws_item *item, struct
 {
 	if (append(c, item, err))
 		return -1;
-	if (item->view && !item->maker) {
+	if (item->view && !item->computed) {
 		c->n_views++;
 		c->n_copied += ws_view_copied(item);
 	}
@@ -192,9 +192,9 @@ int ws_catalog_make(const struct ws_source *const *sources, size_t n_sources,
 		return ws_catalog_no_memory(err);
 	int rc;
 	if (opts->sharded)
-		rc = ws_catalog_join(c, opts, err);
+		rc = ws_catalog_merge_shards(c, opts, err);
 	else if (opts->family || opts->layout)
-		rc = ws_catalog_unfuse(c, opts, err);
+		rc = ws_catalog_split_fused(c, opts, err);
 	else
 		rc = add_whole_source(c, err);
 	if (rc == 0 && !c->plain)

@@ -37,7 +37,7 @@ struct ws_catalog {
 int ws_catalog_no_memory(struct ws_err *err); /* -1 */
 
 /* A copy in the catalog's arena; NULL: out of memory. */
-const char *ws_catalog_say(struct ws_catalog *c, const char *fmt, ...)
+const char *ws_catalog_text(struct ws_catalog *c, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
 /* A tensor as it is, under a name that the source or the arena owns. made: NULL, or in the
@@ -63,9 +63,11 @@ int ws_catalog_add_item(struct ws_catalog *c, const struct ws_item *item, struct
 /* Once all are there: finds names that occur twice, and lets them be found. */
 int ws_catalog_close(struct ws_catalog *c, struct ws_err *err);
 
-/* unfuse.c: the items of one source. */
-int ws_catalog_unfuse(struct ws_catalog *c, const struct ws_catalog_opts *opts, struct ws_err *err);
-/* join.c: the items of what ranks saved. */
-int ws_catalog_join(struct ws_catalog *c, const struct ws_catalog_opts *opts, struct ws_err *err);
+/* split_fused.c: the items of one source. */
+int ws_catalog_split_fused(struct ws_catalog *c, const struct ws_catalog_opts *opts,
+                           struct ws_err *err);
+/* merge_shards.c: the items of what the ranks saved. */
+int ws_catalog_merge_shards(struct ws_catalog *c, const struct ws_catalog_opts *opts,
+                            struct ws_err *err);
 
 #endif

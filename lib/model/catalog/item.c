@@ -13,19 +13,19 @@ enum { CHUNK = 256 << 10 };
 
 struct ws_reader {
 	pthread_mutex_t lock;
-	struct ws_tiles *tiles;
+	struct ws_gather_buffer *gather;
 };
 
 struct ws_reader *ws_reader_new(void)
 {
 	struct ws_reader *r = malloc(sizeof *r);
-	struct ws_tiles *tiles = ws_tiles_new();
-	if (!r || !tiles) {
+	struct ws_gather_buffer *gather = ws_gather_buffer_new();
+	if (!r || !gather) {
 		free(r);
-		ws_tiles_free(tiles);
+		ws_gather_buffer_free(gather);
 		return NULL;
 	}
-	r->tiles = tiles;
+	r->gather = gather;
 	pthread_mutex_init(&r->lock, NULL);
 	return r;
 }
@@ -35,49 +35,49 @@ void ws_reader_free(struct ws_reader *r)
 	if (!r)
 		return;
 	pthread_mutex_destroy(&r->lock);
-	ws_tiles_free(r->tiles);
+	ws_gather_buffer_free(r->gather);
 	free(r);
 }
 
-static int read_with(struct ws_tiles *t, const struct ws_item *item, uint64_t at, void *dst,
+static int read_with(struct ws_gather_buffer *t, const struct ws_item *item, uint64_t at, void *dst,
                      size_t n, struct ws_err *err)
 {
 	if (!t)
 		return ws_err_set(err, WS_ESYSTEM, "reading a tensor: out of memory");
-	return ws_tiles_read(t, item, 0, item->view->n_pieces, at, dst, n, err);
+	return ws_gather_buffer_read(t, item, 0, item->view->n_pieces, at, dst, n, err);
 }
 
 int ws_item_read(const struct ws_item *item, uint64_t at, void *dst, size_t n, struct ws_err *err)
 {
 	assert(at <= item->bytes && n <= item->bytes - at);
-	if (item->maker)
-		return item->maker->ops->read(item->maker, at, dst, n, err);
+	if (item->computed)
+		return item->computed->ops->read(item->computed, at, dst, n, err);
 	if (!item->view)
 		return ws_source_read(item->source, item->from, at, dst, n, err);
 	struct ws_reader *r = item->view->reader;
 	if (!r) {
-		struct ws_tiles *t = ws_tiles_new();
+		struct ws_gather_buffer *t = ws_gather_buffer_new();
 		const int rc = read_with(t, item, at, dst, n, err);
-		ws_tiles_free(t);
+		ws_gather_buffer_free(t);
 		return rc;
 	}
 	pthread_mutex_lock(&r->lock);
-	const int rc = read_with(r->tiles, item, at, dst, n, err);
+	const int rc = read_with(r->gather, item, at, dst, n, err);
 	pthread_mutex_unlock(&r->lock);
 	return rc;
 }
 
 /* What the bytes are read with: one of the two. */
 struct hash_reader {
-	struct ws_tiles *tiles;
+	struct ws_gather_buffer *gather;
 	struct ws_making *making;
 };
 
 static int read_chunk(const struct hash_reader *r, const struct ws_item *item, uint64_t at,
                       void *dst, size_t n, struct ws_err *err)
 {
-	return r->making ? item->maker->ops->next(r->making, 0, at, dst, n, err)
-	                 : read_with(r->tiles, item, at, dst, n, err);
+	return r->making ? item->computed->ops->next(r->making, 0, at, dst, n, err)
+	                 : read_with(r->gather, item, at, dst, n, err);
 }
 
 static int hash_chunks(const struct ws_item *item, const struct hash_reader *r, uint8_t *chunk,
@@ -96,16 +96,16 @@ static int hash_chunks(const struct ws_item *item, const struct hash_reader *r, 
 static int open_hash_reader(struct hash_reader *r, const struct ws_item *item, struct ws_err *err)
 {
 	*r = (struct hash_reader){ 0 };
-	if (item->maker)
-		return item->maker->ops->begin(&item->maker, 1, &r->making, err);
-	r->tiles = ws_tiles_new();
-	return r->tiles ? 0 : ws_err_set(err, WS_ESYSTEM, "hashing a tensor: out of memory");
+	if (item->computed)
+		return item->computed->ops->begin(&item->computed, 1, &r->making, err);
+	r->gather = ws_gather_buffer_new();
+	return r->gather ? 0 : ws_err_set(err, WS_ESYSTEM, "hashing a tensor: out of memory");
 }
 
 int ws_item_hash(const struct ws_item *item, uint64_t *hash, struct ws_err *err)
 {
 	struct hash_reader hash_reader;
-	if (!item->maker && !item->view)
+	if (!item->computed && !item->view)
 		return ws_source_hash(item->source, item->from, hash, err);
 	if (open_hash_reader(&hash_reader, item, err))
 		return -1;
@@ -118,8 +118,8 @@ int ws_item_hash(const struct ws_item *item, uint64_t *hash, struct ws_err *err)
 		*hash = ws_hash_digest(h);
 	free(chunk);
 	ws_hash_free(h);
-	if (item->maker)
-		item->maker->ops->end(hash_reader.making);
-	ws_tiles_free(hash_reader.tiles);
+	if (item->computed)
+		item->computed->ops->end(hash_reader.making);
+	ws_gather_buffer_free(hash_reader.gather);
 	return rc;
 }

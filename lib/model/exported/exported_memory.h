@@ -2,8 +2,8 @@
 /* exported_memory.h - memory of other processes, as the model side sees it: who opens a source gives these.
  *
  * Every call but open and close may come from any thread, several at once. */
-#ifndef WS_MODEL_MEMORY_H
-#define WS_MODEL_MEMORY_H
+#ifndef WS_MODEL_EXPORTED_MEMORY_H
+#define WS_MODEL_EXPORTED_MEMORY_H
 
 #include "manifest.h"
 #include "payload.h"

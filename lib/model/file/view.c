@@ -11,7 +11,7 @@ static const int64_t RUN_MIN = 4096; /* bytes; below it a system call costs more
 
 struct walk {
 	const struct ws_item *item;
-	ws_stretch_fn *fn;
+	ws_view_run_fn *fn;
 	void *ctx;
 	unsigned axis;   /* of the concatenation; 0 where a single piece is all */
 	unsigned size;   /* bytes of an element */
@@ -65,7 +65,7 @@ static bool is_filed(const struct walk *w, const struct ws_piece *p)
 
 static int emit_run(const struct walk *w, const struct ws_piece *p, uint64_t at, int64_t n)
 {
-	return w->fn(w->ctx, &(struct ws_stretch){ .item = w->item, .piece = p, .at = at * w->size,
+	return w->fn(w->ctx, &(struct ws_view_run){ .item = w->item, .piece = p, .at = at * w->size,
 	                                           .length = (uint64_t)n * w->size });
 }
 
@@ -92,7 +92,7 @@ static int walk_piece(const struct walk *w, const struct ws_piece *p, uint64_t a
 static int walk_gathered(const struct walk *w, size_t first, size_t n)
 {
 	const struct ws_view *v = w->item->view;
-	struct ws_stretch s = { .item = w->item, .first = first, .n = n };
+	struct ws_view_run s = { .item = w->item, .first = first, .n = n };
 	for (size_t i = first; i < first + n; i++)
 		s.length += (uint64_t)product(v->pieces[i].dims, w->axis, w->item->n_dims);
 	s.length *= (uint64_t)product(w->item->dims, 0, w->axis) * w->size;
@@ -138,7 +138,7 @@ static int walk_slabs(const struct walk *w, unsigned d, const int64_t *index)
 	return rc;
 }
 
-int ws_view_walk(const struct ws_item *item, ws_stretch_fn *fn, void *ctx)
+int ws_view_walk(const struct ws_item *item, ws_view_run_fn *fn, void *ctx)
 {
 	struct walk w = walk_of(item);
 	const struct ws_view *v = item->view;

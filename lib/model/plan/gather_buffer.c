@@ -15,7 +15,7 @@ enum {
 	TILE_MIN = 4096
 };
 
-struct ws_tiles {
+struct ws_gather_buffer {
 	uint8_t *memory;            /* TILE and a block for the gathering */
 	const struct ws_item *item; /* whose bytes [at, at+have) of pieces first.. are there */
 	size_t first;
@@ -35,12 +35,12 @@ struct tile {
 	size_t bytes;
 };
 
-struct ws_tiles *ws_tiles_new(void)
+struct ws_gather_buffer *ws_gather_buffer_new(void)
 {
-	return calloc(1, sizeof(struct ws_tiles));
+	return calloc(1, sizeof(struct ws_gather_buffer));
 }
 
-void ws_tiles_free(struct ws_tiles *t)
+void ws_gather_buffer_free(struct ws_gather_buffer *t)
 {
 	if (!t)
 		return;
@@ -92,8 +92,12 @@ static uint64_t choose_tile(struct tile *t, uint64_t at, size_t most)
 static int gather_piece(const struct tile *t, const struct ws_piece *p, int64_t before,
                         uint8_t *dst, uint8_t *block, struct ws_err *err)
 {
-	struct ws_gather g = { .source = p->source, .from = p->from, .at = p->at, .n_dims = t->n,
-		               .size = t->size, .dst = dst };
+	struct ws_strided_read g = { .source = p->source,
+		                     .from = p->from,
+		                     .at = p->at,
+		                     .n_dims = t->n,
+		                     .size = t->size,
+		                     .dst = dst };
 	int64_t stride = 1;
 	for (unsigned d = t->n; d-- > 0; stride *= t->extent[d]) {
 		int64_t begin = t->begin[d], end = begin + t->extent[d];
@@ -109,7 +113,7 @@ static int gather_piece(const struct tile *t, const struct ws_piece *p, int64_t 
 		g.write[d] = stride;
 		g.at += (uint64_t)(begin * p->strides[d]);
 	}
-	return ws_gather(&g, block, err);
+	return ws_strided_read(&g, block, err);
 }
 
 static int gather_tile(const struct tile *t, uint8_t *dst, uint8_t *block, struct ws_err *err)
@@ -124,7 +128,8 @@ static int gather_tile(const struct tile *t, uint8_t *dst, uint8_t *block, struc
 	return 0;
 }
 
-static int load(struct ws_tiles *t, struct tile *tile, uint64_t at, size_t most, struct ws_err *err)
+static int load(struct ws_gather_buffer *t, struct tile *tile, uint64_t at, size_t most,
+                struct ws_err *err)
 {
 	if (!t->memory)
 		t->memory = malloc(TILE + WS_GATHER_BLOCK);
@@ -138,8 +143,8 @@ static int load(struct ws_tiles *t, struct tile *tile, uint64_t at, size_t most,
 	return 0;
 }
 
-int ws_tiles_read(struct ws_tiles *t, const struct ws_item *item, size_t first, size_t n_pieces,
-                  uint64_t at, void *dst, size_t n, struct ws_err *err)
+int ws_gather_buffer_read(struct ws_gather_buffer *t, const struct ws_item *item, size_t first,
+                          size_t n_pieces, uint64_t at, void *dst, size_t n, struct ws_err *err)
 {
 	struct tile tile = shape_of(item, first, n_pieces);
 	const bool rising = t->item == item && t->first == first && at == t->next && at > 0;

@@ -24,10 +24,10 @@ struct fill {
 struct bundle {
 	struct ws_span *spans;
 	size_t n_spans, cap;
-	struct ws_tiles *tiles; /* one for all: spans are sent one after the other */
+	struct ws_gather_buffer *gather; /* one for all: spans are sent one after the other */
 	struct fill *fills;
-	const struct ws_maker **makers; /* of the bucket, in order */
-	size_t n_makers;
+	const struct ws_computed_item **computed; /* of the bucket, in order */
+	size_t n_computed;
 	/* what they are made with, ahead of the reader; NULL: none is made */
 	struct ws_making *making;
 	uint64_t *hashes;         /* of the plan's tensors; NULL: nobody wants them */
@@ -52,7 +52,7 @@ struct building {
 static int fill_from_view(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *err)
 {
 	const struct fill *f = ctx;
-	return ws_tiles_read(f->bundle->tiles, f->item, f->first, f->n, at, dst, n, err);
+	return ws_gather_buffer_read(f->bundle->gather, f->item, f->first, f->n, at, dst, n, err);
 }
 
 static int fill_from_run(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *err)
@@ -81,10 +81,10 @@ static void watch(const struct fill *f, uint64_t at, const void *bytes, size_t n
 		b->hashes[f->tensor] = ws_hash_digest(b->hash);
 }
 
-static int fill_from_maker(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *err)
+static int fill_computed(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *err)
 {
 	const struct fill *f = ctx;
-	if (f->item->maker->ops->next(f->bundle->making, f->first, at, dst, n, err))
+	if (f->item->computed->ops->next(f->bundle->making, f->first, at, dst, n, err))
 		return -1;
 	if (f->bundle->hashes)
 		watch(f, at, dst, n);
@@ -146,12 +146,12 @@ static int add_fill(struct building *x, struct fill fill, struct ws_span span)
 	return add_span(x, &span);
 }
 
-static int add_gathered(struct building *x, const struct ws_stretch *s)
+static int add_gathered(struct building *x, const struct ws_view_run *s)
 {
 	struct bundle *b = x->bundle;
-	if (!b->tiles)
-		b->tiles = ws_tiles_new();
-	return b->tiles ?
+	if (!b->gather)
+		b->gather = ws_gather_buffer_new();
+	return b->gather ?
 	               add_fill(x, (struct fill){ .item = s->item, .first = s->first, .n = s->n },
 	                        (struct ws_span){ .length = s->length, .fill = fill_from_view }) :
 	               no_memory(x);
@@ -166,9 +166,9 @@ static int add_boxes(struct building *x, const struct ws_item *item, bool *added
 	if (!boxes)
 		return no_memory(x);
 	*added = item->bytes && ws_view_boxes(item, boxes);
-	if (!b->tiles)
-		b->tiles = ws_tiles_new();
-	if (!*added || !b->tiles) {
+	if (!b->gather)
+		b->gather = ws_gather_buffer_new();
+	if (!*added || !b->gather) {
 		free(boxes);
 		return *added ? no_memory(x) : 0;
 	}
@@ -179,7 +179,7 @@ static int add_boxes(struct building *x, const struct ws_item *item, bool *added
 	                                  .n_boxes = n });
 }
 
-static int add_run(struct building *x, const struct ws_stretch *s, const struct ws_span *whole)
+static int add_run(struct building *x, const struct ws_view_run *s, const struct ws_span *whole)
 {
 	return add_fill(x, (struct fill){ .whole = *whole, .skip = s->at },
 	                (struct ws_span){ .length = s->length, .fill = fill_from_run,
@@ -201,17 +201,18 @@ static int add_made(struct building *x, const struct ws_item *item)
 {
 	struct bundle *b = x->bundle;
 	const struct ws_formula_out *formula = NULL;
-	if (x->elsewhere && item->maker->ops->formula(item->maker, &formula, x->err))
+	if (x->elsewhere && item->computed->ops->formula(item->computed, &formula, x->err))
 		return -1;
 	if (x->elsewhere && x->elsewhere(x->ctx, formula))
 		return add_elsewhere(x, item, formula);
-	b->makers[b->n_makers] = item->maker;
+	b->computed[b->n_computed] = item->computed;
 	return add_fill(x,
-	                (struct fill){ .item = item, .first = b->n_makers++, .tensor = x->tensor },
-	                (struct ws_span){ .length = item->bytes, .fill = fill_from_maker });
+	                (struct fill){
+				.item = item, .first = b->n_computed++, .tensor = x->tensor },
+	                (struct ws_span){ .length = item->bytes, .fill = fill_computed });
 }
 
-static int add_stretch(void *ctx, const struct ws_stretch *s)
+static int add_view_run(void *ctx, const struct ws_view_run *s)
 {
 	struct ws_span span;
 	if (!s->piece)
@@ -228,14 +229,14 @@ static int add_item(struct building *x, const struct ws_item *item)
 {
 	struct ws_span span;
 	bool added = false;
-	if (item->maker)
+	if (item->computed)
 		return add_made(x, item);
 	if (item->view && x->elsewhere && add_boxes(x, item, &added))
 		return -1;
 	if (added)
 		return 0;
 	if (item->view)
-		return ws_view_walk(item, add_stretch, x);
+		return ws_view_walk(item, add_view_run, x);
 	ws_source_span(item->source, item->from, &span);
 	return add_span(x, &span);
 }
@@ -243,8 +244,8 @@ static int add_item(struct building *x, const struct ws_item *item)
 static int add_items(const struct ws_plan *p, const struct ws_plan_bucket *b, struct building *x)
 {
 	struct bundle *bundle = x->bundle;
-	bundle->makers = calloc(b->n, sizeof *bundle->makers);
-	if (!bundle->makers)
+	bundle->computed = calloc(b->n, sizeof *bundle->computed);
+	if (!bundle->computed)
 		return no_memory(x);
 	for (size_t i = 0; i < b->n; i++) {
 		x->payload = &bundle->payloads[p->format == WS_FORMAT_FLATTENED ? 0 : i];
@@ -258,9 +259,9 @@ static int add_items(const struct ws_plan *p, const struct ws_plan_bucket *b, st
 /* Those that make begin at once, so that they are ahead when the bucket's turn comes. */
 static int begin_making(struct bundle *b, struct ws_err *err)
 {
-	if (!b->n_makers)
+	if (!b->n_computed)
 		return 0;
-	return b->makers[0]->ops->begin(b->makers, b->n_makers, &b->making, err);
+	return b->computed[0]->ops->begin(b->computed, b->n_computed, &b->making, err);
 }
 
 int ws_plan_payloads(const struct ws_plan *p, size_t bucket, struct ws_payload **out, size_t *n_out,
@@ -296,7 +297,7 @@ int ws_plan_payloads_but(const struct ws_plan *p, size_t bucket, ws_elsewhere_fn
 int ws_plan_payloads_watch(struct ws_payload *payloads, uint64_t *hashes, struct ws_err *err)
 {
 	struct bundle *b = bundle_of(payloads);
-	if (b->n_makers && !b->hash && !(b->hash = ws_hash_new()))
+	if (b->n_computed && !b->hash && !(b->hash = ws_hash_new()))
 		return ws_oom(err);
 	b->hashes = hashes;
 	return 0;
@@ -309,8 +310,8 @@ void ws_plan_payloads_free(struct ws_payload *payloads, size_t n)
 		return;
 	struct bundle *b = bundle_of(payloads);
 	if (b->making)
-		b->makers[0]->ops->end(b->making);
-	free(b->makers);
+		b->computed[0]->ops->end(b->making);
+	free(b->computed);
 	while (b->fills) {
 		struct fill *next = b->fills->next;
 		free(b->fills->boxes);
@@ -318,7 +319,7 @@ void ws_plan_payloads_free(struct ws_payload *payloads, size_t n)
 		b->fills = next;
 	}
 	ws_hash_free(b->hash);
-	ws_tiles_free(b->tiles);
+	ws_gather_buffer_free(b->gather);
 	free(b->spans);
 	free(b);
 }

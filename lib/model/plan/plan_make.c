@@ -205,7 +205,7 @@ static int fill(struct ws_plan *p, const struct choice *c, size_t n)
 			.dtype = t->dtype,
 			.n_dims = t->n_dims,
 			.bytes = t->bytes,
-			.recipe = t->maker ? WS_RECIPE_MAKE :
+			.recipe = t->computed ? WS_RECIPE_MAKE :
 			          t->view  ? WS_RECIPE_VIEW :
 			                     WS_RECIPE_COPY,
 			.item = t,
@@ -240,11 +240,11 @@ static void add_view(struct ws_hash *h, const struct ws_catalog *c, const struct
 	}
 }
 
-static int add_maker(struct ws_hash *h, const struct ws_maker *maker)
+static int add_computed(struct ws_hash *h, const struct ws_computed_item *computed)
 {
 	struct ws_buf text;
 	ws_buf_init(&text, 0);
-	maker->ops->describe(maker, &text);
+	computed->ops->describe(computed, &text);
 	const int rc = text.failed ? -1 : 0;
 	if (rc == 0) {
 		add_number(h, text.len);
@@ -258,7 +258,7 @@ static int add_recipe(struct ws_hash *h, const struct ws_catalog *c, const struc
 {
 	if (t->recipe == WS_RECIPE_VIEW)
 		add_view(h, c, t->item);
-	return t->recipe == WS_RECIPE_MAKE ? add_maker(h, t->item->maker) : 0;
+	return t->recipe == WS_RECIPE_MAKE ? add_computed(h, t->item->computed) : 0;
 }
 
 /* Lengths go before what they count, so that no two plans are written alike. */

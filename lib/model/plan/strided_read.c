@@ -16,7 +16,7 @@ struct axis {
 };
 
 struct job {
-	const struct ws_gather *g;
+	const struct ws_strided_read *g;
 	struct axis axes[WS_MAX_DIMS];
 	unsigned n;
 	unsigned outer;    /* axes[0..outer) are walked one by one */
@@ -99,7 +99,7 @@ static void choose_reads(struct job *j)
 
 static int read_elements(const struct job *j, uint64_t at, void *dst, int64_t n, struct ws_err *err)
 {
-	const struct ws_gather *g = j->g;
+	const struct ws_strided_read *g = j->g;
 	return ws_source_read(g->source, g->from, at * g->size, dst, (size_t)n * g->size, err);
 }
 
@@ -165,7 +165,7 @@ static int walk(const struct job *j, unsigned d, uint64_t at, uint8_t *dst, stru
 	return 0;
 }
 
-int ws_gather(const struct ws_gather *g, uint8_t *block, struct ws_err *err)
+int ws_strided_read(const struct ws_strided_read *g, uint8_t *block, struct ws_err *err)
 {
 	struct job j = { .g = g, .block = block };
 	sort_axes(&j);

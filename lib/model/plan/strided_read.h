@@ -4,12 +4,12 @@
  * The source is read in its own order, in few calls as large as pay: what lies
  * together at once, what lies nearly together with the gaps between. The transposing
  * happens in memory, block by block. */
-#ifndef WS_MODEL_GATHER_H
-#define WS_MODEL_GATHER_H
+#ifndef WS_MODEL_STRIDED_READ_H
+#define WS_MODEL_STRIDED_READ_H
 
 #include "wsync/tool/source.h"
 
-struct ws_gather {
+struct ws_strided_read {
 	const struct ws_source *source;
 	const struct ws_tensor *from;
 	uint64_t at;               /* first element of `from` */
@@ -24,6 +24,6 @@ struct ws_gather {
 enum { WS_GATHER_BLOCK = 256 << 10 }; /* stays in the second-level cache */
 
 /* block: WS_GATHER_BLOCK bytes to work in. */
-int ws_gather(const struct ws_gather *g, uint8_t *block, struct ws_err *err);
+int ws_strided_read(const struct ws_strided_read *g, uint8_t *block, struct ws_err *err);
 
 #endif

@@ -18,7 +18,7 @@ static int64_t share_groups(int64_t groups, unsigned tp)
 }
 
 /* Every part has as many rows in each group. */
-static bool groups_fit(const struct ws_arrangement *a, const struct ws_arrange_at *at)
+static bool groups_fit(const struct ws_layout_match *a, const struct ws_match_at *at)
 {
 	const struct ws_param *q = a->param;
 	if (a->groups <= 0 || q->n_dims == 0 || q->n_dims > 2 || a->dims[0] % a->groups)
@@ -32,11 +32,11 @@ static bool groups_fit(const struct ws_arrangement *a, const struct ws_arrange_a
 	return true;
 }
 
-bool ws_arrange(const struct ws_source *source, const struct ws_tensor *t,
+bool ws_match_layout(const struct ws_source *source, const struct ws_tensor *t,
                 const struct ws_param *param, const struct ws_alias *alias,
-                const struct ws_arrange_at *at, struct ws_arrangement *out)
+                const struct ws_match_at *at, struct ws_layout_match *out)
 {
-	struct ws_arrangement a = {
+	struct ws_layout_match a = {
 		.source = source, .tensor = t, .param = param, .rule = param->rule
 	};
 	int64_t stride = 1;
@@ -59,7 +59,7 @@ bool ws_arrange(const struct ws_source *source, const struct ws_tensor *t,
 	return true;
 }
 
-static bool same_meaning(const struct ws_arrangement *a, const struct ws_arrangement *b)
+static bool same_meaning(const struct ws_layout_match *a, const struct ws_layout_match *b)
 {
 	if (a->param != b->param || a->groups != b->groups)
 		return false;
@@ -69,7 +69,7 @@ static bool same_meaning(const struct ws_arrangement *a, const struct ws_arrange
 	return true;
 }
 
-static void keep_new(const struct ws_arrangement *a, struct ws_arrangement *out, size_t n,
+static void keep_new(const struct ws_layout_match *a, struct ws_layout_match *out, size_t n,
                      size_t *k)
 {
 	for (size_t i = 0; i < *k; i++)
@@ -79,22 +79,23 @@ static void keep_new(const struct ws_arrangement *a, struct ws_arrangement *out,
 		out[(*k)++] = *a;
 }
 
-size_t ws_arrange_all(const struct ws_source *source, const struct ws_tensor *t, const char *name,
-                      const struct ws_arrange_at *at, struct ws_arrangement *out, size_t n,
+size_t ws_match_layouts(const struct ws_source *source, const struct ws_tensor *t, const char *name,
+                      const struct ws_match_at *at, struct ws_layout_match *out, size_t n,
                       bool *known)
 {
 	const struct ws_param *own = ws_layout_find_param(at->layout, name);
-	struct ws_arrangement a;
+	struct ws_layout_match a;
 	size_t k = 0;
 	*known = own != NULL;
-	if (own && ws_arrange(source, t, own, NULL, at, &a))
+	if (own && ws_match_layout(source, t, own, NULL, at, &a))
 		keep_new(&a, out, n, &k);
 	for (size_t i = 0;; i++) {
 		const struct ws_alias *alias = ws_layout_find_alias(at->layout, name, i);
 		if (!alias)
 			return k;
 		*known = true;
-		if (ws_arrange(source, t, ws_layout_param(at->layout, alias->param), alias, at, &a))
+		if (ws_match_layout(source, t, ws_layout_param(at->layout, alias->param), alias, at,
+		                    &a))
 			keep_new(&a, out, n, &k);
 	}
 }
@@ -116,7 +117,7 @@ struct ws_piece *ws_pieces_add(struct ws_pieces *list)
 	return p;
 }
 
-int ws_arrange_whole(struct ws_pieces *list, const struct ws_source *source,
+int ws_pieces_add_whole(struct ws_pieces *list, const struct ws_source *source,
                      const struct ws_tensor *t)
 {
 	struct ws_piece *p = ws_pieces_add(list);
@@ -171,7 +172,7 @@ static bool reshape(const struct grid *g, unsigned n, const int64_t *dims, int64
 	return i == g->n;
 }
 
-static struct grid grid_of(const struct ws_arrangement *a, const struct ws_part *part,
+static struct grid grid_of(const struct ws_layout_match *a, const struct ws_part *part,
                            const struct ws_box *to)
 {
 	struct grid g = { 0 };
@@ -188,7 +189,7 @@ static struct grid grid_of(const struct ws_arrangement *a, const struct ws_part 
 }
 
 /* Rows of a part of r rows begin at row A: its share of group g begins at g * R / G + A / G. */
-static int add_groups(const struct ws_arrangement *a, const struct ws_box *to,
+static int add_groups(const struct ws_layout_match *a, const struct ws_box *to,
                       struct ws_pieces *list)
 {
 	const int64_t rows = to->size[0] / a->groups;
@@ -207,7 +208,7 @@ static int add_groups(const struct ws_arrangement *a, const struct ws_box *to,
 	return 0;
 }
 
-int ws_arrange_part(const struct ws_arrangement *a, const struct ws_part *part,
+int ws_match_pieces(const struct ws_layout_match *a, const struct ws_part *part,
                     const struct ws_box *from, const struct ws_box *to, struct ws_pieces *list)
 {
 	struct ws_piece piece = { .source = a->source, .from = a->tensor };
@@ -239,7 +240,7 @@ struct ws_shape_text ws_shape_text(unsigned n_dims, const int64_t *dims)
 	return s;
 }
 
-static bool is_transposed(const struct ws_arrangement *a)
+static bool is_transposed(const struct ws_layout_match *a)
 {
 	for (unsigned d = 1; d < a->param->n_dims; d++)
 		if (a->order[d] < a->order[d - 1])
@@ -247,7 +248,7 @@ static bool is_transposed(const struct ws_arrangement *a)
 	return false;
 }
 
-void ws_arrange_say(const struct ws_arrangement *a, const struct ws_box *to, char *dst, size_t n)
+void ws_match_text(const struct ws_layout_match *a, const struct ws_box *to, char *dst, size_t n)
 {
 	const struct ws_quoted name = ws_quote(a->tensor->name);
 	char box[200] = "";
@@ -273,7 +274,7 @@ void ws_arrange_say(const struct ws_arrangement *a, const struct ws_box *to, cha
 }
 
 /* The rule, and the order of axes where it is another. */
-static void name_rule(const struct ws_layout *l, const struct ws_arrangement *a, char *dst,
+static void name_rule(const struct ws_layout *l, const struct ws_layout_match *a, char *dst,
                       size_t n)
 {
 	size_t used = (size_t)snprintf(dst, n, "\"%s\"", ws_layout_rule(l, a->rule));
@@ -284,8 +285,8 @@ static void name_rule(const struct ws_layout *l, const struct ws_arrangement *a,
 		                         a->order[d]);
 }
 
-int ws_arrange_undecided(const struct ws_layout *l, const char *prefix,
-                         const struct ws_arrangement *a, struct ws_err *err)
+int ws_match_ambiguous(const struct ws_layout *l, const char *prefix,
+                         const struct ws_layout_match *a, struct ws_err *err)
 {
 	const struct ws_tensor *t = a[0].tensor;
 	char one[240], other[240];

@@ -15,7 +15,7 @@ struct share {
 	size_t rank;
 	struct ws_box from, to;
 	const struct ws_tensor *tensor;       /* of the part's own name; NULL: */
-	const struct ws_arrangement *fused;
+	const struct ws_layout_match *fused;
 	bool replica;                         /* others have all of it */
 };
 
@@ -34,7 +34,7 @@ static bool same_dims(unsigned n, const int64_t *a, const int64_t *b)
 	return memcmp(a, b, n * sizeof *a) == 0;
 }
 
-static struct share share_of(const struct ws_joining *j, const struct ws_part *p, size_t i,
+static struct share share_of(const struct ws_shard_merge *j, const struct ws_part *p, size_t i,
                              size_t rank)
 {
 	struct share s = { .rank = rank, .tensor = j->ranks[rank].parts[i],
@@ -43,7 +43,7 @@ static struct share share_of(const struct ws_joining *j, const struct ws_part *p
 	return s;
 }
 
-static int both_ways(const struct ws_joining *j, const struct share *s, const struct ws_part *p)
+static int both_ways(const struct ws_shard_merge *j, const struct share *s, const struct ws_part *p)
 {
 	return ws_err_set(j->err, WS_EINPUT,
 	                  "rank %zu: tensor '%s' is there twice: as '%s' and within '%s'", s->rank,
@@ -51,7 +51,7 @@ static int both_ways(const struct ws_joining *j, const struct share *s, const st
 	                  ws_quote(s->fused->tensor->name).text);
 }
 
-static int missing(const struct ws_joining *j, const struct share *s, const struct ws_part *p)
+static int missing(const struct ws_shard_merge *j, const struct share *s, const struct ws_part *p)
 {
 	return ws_err_set(j->err, WS_EINPUT,
 	                  "rank %zu: tensor '%s' of shape %s, its share of %s, is missing", s->rank,
@@ -59,7 +59,8 @@ static int missing(const struct ws_joining *j, const struct share *s, const stru
 	                  ws_shape_text(p->n_dims, p->dims).text);
 }
 
-static int wrong_shape(const struct ws_joining *j, const struct share *s, const struct ws_part *p)
+static int wrong_shape(const struct ws_shard_merge *j, const struct share *s,
+                       const struct ws_part *p)
 {
 	return ws_err_set(j->err, WS_EINPUT,
 	                  "rank %zu: tensor '%s' is %s, and its share of %s at tp %u is %s",
@@ -69,7 +70,8 @@ static int wrong_shape(const struct ws_joining *j, const struct share *s, const 
 	                  ws_shape_text(p->n_dims, s->from.size).text);
 }
 
-static int not_its_own(const struct ws_joining *j, const struct share *s, const struct ws_part *p)
+static int not_its_own(const struct ws_shard_merge *j, const struct share *s,
+                       const struct ws_part *p)
 {
 	ws_err_set(j->err, WS_EINPUT,
 	           "rank %zu: tensor '%s' %s is of an expert that at tp %u, ep %u another "
@@ -116,18 +118,18 @@ static bool fits(const struct ws_part *p, const struct share *s)
 
 /* Adds the pieces of one share, which have the size of its box. > 0: its
  * tensor cannot be taken apart. */
-static int append_pieces(struct ws_joining *j, const struct ws_part *p, const struct share *s)
+static int append_pieces(struct ws_shard_merge *j, const struct ws_part *p, const struct share *s)
 {
 	const size_t before = j->pieces.n;
 	if (s->fused)
-		return ws_arrange_part(s->fused, p, &s->from, &s->to, &j->pieces);
-	const int rc = ws_arrange_whole(&j->pieces, j->c->sources[s->rank], s->tensor);
+		return ws_match_pieces(s->fused, p, &s->from, &s->to, &j->pieces);
+	const int rc = ws_pieces_add_whole(&j->pieces, j->c->sources[s->rank], s->tensor);
 	if (rc == 0)
 		memcpy(j->pieces.v[before].dims, s->from.size, sizeof s->from.size);
 	return rc;
 }
 
-static int add_share(struct ws_joining *j, const struct ws_part *p, const struct share *s)
+static int add_share(struct ws_shard_merge *j, const struct ws_part *p, const struct share *s)
 {
 	const int rc = append_pieces(j, p, s);
 	if (rc > 0)
@@ -140,8 +142,8 @@ static int add_share(struct ws_joining *j, const struct ws_part *p, const struct
 }
 
 /* The shares of all ranks that should have one; none where no rank has any. */
-static int collect(struct ws_joining *j, const struct ws_part *p, size_t i, struct share *shares,
-                   size_t *n)
+static int collect(struct ws_shard_merge *j, const struct ws_part *p, size_t i,
+                   struct share *shares, size_t *n)
 {
 	size_t given = 0;
 	int64_t next = 0;
@@ -168,7 +170,7 @@ static int collect(struct ws_joining *j, const struct ws_part *p, size_t i, stru
 	return 0;
 }
 
-/* ---- joining --------------------------------------------------------------------------------- */
+/* ---- merging --------------------------------------------------------------------------------- */
 
 static int by_place(const void *a, const void *b)
 {
@@ -197,7 +199,7 @@ static int find_axis(const struct ws_part *p, const struct share *s, size_t n)
 	return found > 1 ? -1 : axis;
 }
 
-static int gap(const struct ws_joining *j, const struct ws_part *p, int axis, int64_t from,
+static int gap(const struct ws_shard_merge *j, const struct ws_part *p, int axis, int64_t from,
                int64_t to)
 {
 	return ws_err_set(j->err, WS_EINPUT,
@@ -206,8 +208,8 @@ static int gap(const struct ws_joining *j, const struct ws_part *p, int axis, in
 	                  (long long)to - 1, axis);
 }
 
-static int check_share(const struct ws_joining *j, const struct ws_part *p, const struct share *s,
-                       const struct ws_tensor *first)
+static int check_share(const struct ws_shard_merge *j, const struct ws_part *p,
+                       const struct share *s, const struct ws_tensor *first)
 {
 	const struct ws_tensor *t = tensor_of(s);
 	if (s->tensor && !fits(p, s))
@@ -219,18 +221,18 @@ static int check_share(const struct ws_joining *j, const struct ws_part *p, cons
 	                  ws_dtype_torch(first->dtype));
 }
 
-static const char *describe_share(struct ws_joining *j, const struct share *s, size_t used,
+static const char *describe_share(struct ws_shard_merge *j, const struct share *s, size_t used,
                                   int axis)
 {
 	const struct ws_quoted name = ws_quote(tensor_of(s)->name);
 	if (used > 1)
-		return ws_catalog_say(j->c, "joined of %zu ranks' %s along axis %d", used,
+		return ws_catalog_text(j->c, "joined of %zu ranks' %s along axis %d", used,
 		                      name.text, axis);
-	return ws_catalog_say(j->c, "%s of rank %zu", name.text, s->rank);
+	return ws_catalog_text(j->c, "%s of rank %zu", name.text, s->rank);
 }
 
 /* Adds the pieces of those that together are the part; *used: how many. */
-static int add_shares(struct ws_joining *j, const struct ws_part *p, struct share *s, size_t n,
+static int add_shares(struct ws_shard_merge *j, const struct ws_part *p, struct share *s, size_t n,
                       int axis, size_t *used)
 {
 	int64_t next = 0;
@@ -254,7 +256,7 @@ static int add_shares(struct ws_joining *j, const struct ws_part *p, struct shar
 	return p->n_dims && next != p->dims[axis] ? gap(j, p, axis, next, p->dims[axis]) : 0;
 }
 
-static int add_replica(struct ws_joining *j, const struct ws_part *p, const struct share *s,
+static int add_replica(struct ws_shard_merge *j, const struct ws_part *p, const struct share *s,
                        int axis, const struct share *sent)
 {
 	struct ws_replica r = {
@@ -277,7 +279,7 @@ static int add_replica(struct ws_joining *j, const struct ws_part *p, const stru
 
 /* Shares that are not sent, of the item that was just added. What is sent
  * instead stands before each. */
-static int add_replicas(struct ws_joining *j, const struct ws_part *p, const struct share *s,
+static int add_replicas(struct ws_shard_merge *j, const struct ws_part *p, const struct share *s,
                         size_t n, int axis)
 {
 	const struct share *sent = s;
@@ -290,7 +292,8 @@ static int add_replicas(struct ws_joining *j, const struct ws_part *p, const str
 	return 0;
 }
 
-static int join(struct ws_joining *j, const struct ws_part *p, struct share *s, size_t n)
+static int merge_shares(struct ws_shard_merge *j, const struct ws_part *p, struct share *s,
+                        size_t n)
 {
 	struct ws_item item = { .name = p->name, .n_dims = p->n_dims };
 	qsort(s, n, sizeof *s, by_place);
@@ -324,7 +327,7 @@ static bool all_whole(const struct ws_part *p, const struct share *s, size_t n)
 	return true;
 }
 
-static int join_part(struct ws_joining *j, size_t i, struct share *shares)
+static int join_part(struct ws_shard_merge *j, size_t i, struct share *shares)
 {
 	const struct ws_part *p = ws_layout_part(j->layout, i);
 	const struct ws_param *q = ws_layout_param(j->layout, p->param);
@@ -337,12 +340,12 @@ static int join_part(struct ws_joining *j, size_t i, struct share *shares)
 		return ws_err_set(j->err, WS_EINPUT,
 		                  "tensor '%s' cannot have been divided by tp %u: %s", p->name,
 		                  j->tp, q->trouble);
-	return join(j, p, shares, n);
+	return merge_shares(j, p, shares, n);
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static int prepare(struct ws_joining *j)
+static int prepare(struct ws_shard_merge *j)
 {
 	j->ranks = calloc(j->tp, sizeof *j->ranks);
 	for (size_t r = 0; j->ranks && r < j->tp; r++) {
@@ -354,7 +357,7 @@ static int prepare(struct ws_joining *j)
 	return j->ranks ? 0 : ws_catalog_no_memory(j->err);
 }
 
-static void drop(struct ws_joining *j)
+static void drop(struct ws_shard_merge *j)
 {
 	for (size_t r = 0; j->ranks && r < j->tp; r++) {
 		free(j->ranks[r].parts);
@@ -364,10 +367,11 @@ static void drop(struct ws_joining *j)
 	free(j->pieces.v);
 }
 
-int ws_catalog_join(struct ws_catalog *c, const struct ws_catalog_opts *opts, struct ws_err *err)
+int ws_catalog_merge_shards(struct ws_catalog *c, const struct ws_catalog_opts *opts,
+                            struct ws_err *err)
 {
 	const struct ws_layout *l = opts->sharded;
-	struct ws_joining j = { .c = c, .family = opts->family, .layout = l, .err = err,
+	struct ws_shard_merge j = { .c = c, .family = opts->family, .layout = l, .err = err,
 		             .tp = ws_layout_options(l)->tp, .n_parts = ws_layout_part_count(l),
 		             .n_params = ws_layout_param_count(l) };
 	if (c->n_sources != j.tp)
@@ -378,7 +382,7 @@ int ws_catalog_join(struct ws_catalog *c, const struct ws_catalog_opts *opts, st
 	int rc = shares ? prepare(&j) : ws_catalog_no_memory(err);
 	for (size_t r = 0; r < j.tp && rc == 0; r++)
 		for (size_t i = 0; i < ws_source_count(c->sources[r]) && rc == 0; i++)
-			rc = ws_join_take(&j, r, ws_source_tensor(c->sources[r], i));
+			rc = ws_shard_merge_place(&j, r, ws_source_tensor(c->sources[r], i));
 	for (size_t i = 0; i < j.n_parts && rc == 0; i++)
 		rc = join_part(&j, i, shares);
 	drop(&j);

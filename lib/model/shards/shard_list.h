@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* shard_list.h - which paths are which rank's, between shards.c, which opens them, shard_names.c, which
  * reads it off the names in a directory, and shard_manifest.c. */
-#ifndef WS_MODEL_SHARDS_H
-#define WS_MODEL_SHARDS_H
+#ifndef WS_MODEL_SHARD_LIST_H
+#define WS_MODEL_SHARD_LIST_H
 
 #include "arena.h"
 #include "wsync/err.h"

@@ -8,7 +8,7 @@
 
 enum { MAX_NAME = 4096, MEANINGS = 8 };
 
-static int misshapen(const struct ws_joining *j, size_t rank, const struct ws_tensor *t,
+static int misshapen(const struct ws_shard_merge *j, size_t rank, const struct ws_tensor *t,
                      const char *name)
 {
 	const struct ws_param *q = ws_layout_find_param(j->layout, name);
@@ -22,17 +22,17 @@ static int misshapen(const struct ws_joining *j, size_t rank, const struct ws_te
 	                  q->trouble ? q->trouble : ws_shape_text(q->n_dims, dims).text);
 }
 
-static int place_fused(struct ws_joining *j, size_t rank, const struct ws_tensor *t,
-                      const char *name, const struct ws_arrangement *a, size_t n)
+static int place_fused(struct ws_shard_merge *j, size_t rank, const struct ws_tensor *t,
+                      const char *name, const struct ws_layout_match *a, size_t n)
 {
 	const size_t i = n ? (size_t)(a->param - ws_layout_param(j->layout, 0)) : 0;
-	struct ws_arrangement **place = n ? &j->ranks[rank].params[i] : NULL;
+	struct ws_layout_match **place = n ? &j->ranks[rank].params[i] : NULL;
 	char prefix[32];
 	if (n == 0)
 		return misshapen(j, rank, t, name);
 	if (n > 1) {
 		snprintf(prefix, sizeof prefix, "rank %zu: ", rank);
-		return ws_arrange_undecided(j->layout, prefix, a, j->err);
+		return ws_match_ambiguous(j->layout, prefix, a, j->err);
 	}
 	if (*place)
 		return ws_err_set(j->err, WS_EINPUT, "rank %zu: both '%s' and '%s' are %s", rank,
@@ -45,7 +45,7 @@ static int place_fused(struct ws_joining *j, size_t rank, const struct ws_tensor
 	return 0;
 }
 
-static int unknown(const struct ws_joining *j, size_t rank, const struct ws_tensor *t)
+static int unknown(const struct ws_shard_merge *j, size_t rank, const struct ws_tensor *t)
 {
 	ws_err_set(j->err, WS_EINPUT,
 	           "rank %zu: tensor '%s' is none that the %s rules know, so nobody can "
@@ -54,11 +54,11 @@ static int unknown(const struct ws_joining *j, size_t rank, const struct ws_tens
 	return ws_err_hint(j->err, "give its rule in a file: --map FILE (wsync-map(5))");
 }
 
-int ws_join_take(struct ws_joining *j, size_t rank, const struct ws_tensor *t)
+int ws_shard_merge_place(struct ws_shard_merge *j, size_t rank, const struct ws_tensor *t)
 {
 	const struct ws_source *s = j->c->sources[rank];
-	const struct ws_arrange_at at = { j->layout, (unsigned)rank, j->tp };
-	struct ws_arrangement a[MEANINGS];
+	const struct ws_match_at at = { j->layout, (unsigned)rank, j->tp };
+	struct ws_layout_match a[MEANINGS];
 	char name[MAX_NAME + 1];
 	bool known;
 	if (!j->family || !ws_family_rename(j->family, t->name, name, sizeof name))
@@ -75,7 +75,7 @@ int ws_join_take(struct ws_joining *j, size_t rank, const struct ws_tensor *t)
 		*place = t;
 		return 0;
 	}
-	const size_t n = ws_arrange_all(s, t, name, &at, a, MEANINGS, &known);
+	const size_t n = ws_match_layouts(s, t, name, &at, a, MEANINGS, &known);
 	if (known)
 		return place_fused(j, rank, t, name, a, n);
 	return ws_layout_skips(j->layout, name) ? 0 : unknown(j, rank, t);

@@ -24,7 +24,7 @@ struct waiting {
 	size_t n;
 };
 
-struct unfusing {
+struct fused_split {
 	struct ws_catalog *c;
 	const struct ws_source *source;
 	const struct ws_family *family;
@@ -37,7 +37,8 @@ struct unfusing {
 
 /* ---- taking apart ---------------------------------------------------------------------------- */
 
-static int add_part(struct unfusing *u, const struct ws_arrangement *a, const struct ws_part *part)
+static int add_part(struct fused_split *u, const struct ws_layout_match *a,
+                    const struct ws_part *part)
 {
 	struct ws_box from, to;
 	char said[512];
@@ -47,7 +48,7 @@ static int add_part(struct unfusing *u, const struct ws_arrangement *a, const st
 	ws_layout_place(u->layout, part, 0, &from, &to);
 	memcpy(item.dims, part->dims, sizeof item.dims);
 	u->pieces.n = 0;
-	const int rc = ws_arrange_part(a, part, &from, &to, &u->pieces);
+	const int rc = ws_match_pieces(a, part, &from, &to, &u->pieces);
 	if (rc > 0)
 		return ws_err_set(u->err, WS_EINPUT,
 		                  "tensor '%s' of shape %s cannot be taken apart: %s of "
@@ -55,14 +56,14 @@ static int add_part(struct unfusing *u, const struct ws_arrangement *a, const st
 		                  ws_quote(a->tensor->name).text,
 		                  ws_shape_text(a->tensor->n_dims, a->tensor->dims).text,
 		                  part->name, ws_shape_text(part->n_dims, part->dims).text);
-	ws_arrange_say(a, &to, said, sizeof said);
-	item.made = ws_catalog_say(u->c, "%s", said);
+	ws_match_text(a, &to, said, sizeof said);
+	item.made = ws_catalog_text(u->c, "%s", said);
 	if (rc < 0 || !item.made)
 		return ws_catalog_no_memory(u->err);
 	return ws_catalog_add_view(u->c, item, 0, &u->pieces, u->err);
 }
 
-static int split_tensor(struct unfusing *u, const struct ws_arrangement *a)
+static int split_tensor(struct fused_split *u, const struct ws_layout_match *a)
 {
 	const struct ws_param *q = a->param;
 	for (size_t i = q->first; i < q->first + q->n_parts; i++)
@@ -77,24 +78,25 @@ static bool has_shape(const struct ws_tensor *t, const struct ws_part *p)
 }
 
 /* 1: it was taken apart. *why: what keeps a known name from that; else NULL. */
-static int unfuse(struct unfusing *u, const struct ws_tensor *t, const char *name, const char **why)
+static int split_by_name(struct fused_split *u, const struct ws_tensor *t, const char *name,
+                  const char **why)
 {
-	static const struct ws_arrange_at whole = { .tp = 1 };
-	struct ws_arrangement a[MEANINGS];
-	struct ws_arrange_at at = whole;
+	static const struct ws_match_at whole = { .tp = 1 };
+	struct ws_layout_match a[MEANINGS];
+	struct ws_match_at at = whole;
 	bool known;
 	at.layout = u->layout;
 	const struct ws_part *part = ws_layout_find_part(u->layout, name);
 	*why = NULL;
 	if (part && has_shape(t, part))
 		return 0;
-	const size_t n = ws_arrange_all(u->source, t, name, &at, a, MEANINGS, &known);
+	const size_t n = ws_match_layouts(u->source, t, name, &at, a, MEANINGS, &known);
 	if (n > 1)
-		return ws_arrange_undecided(u->layout, "", a, u->err);
+		return ws_match_ambiguous(u->layout, "", a, u->err);
 	if (n == 1)
 		return split_tensor(u, &a[0]) ? -1 : 1;
 	if (known && !part) {
-		*why = ws_catalog_say(u->c, "left as it is: its shape is none that %s is known by",
+		*why = ws_catalog_text(u->c, "left as it is: its shape is none that %s is known by",
 		                      name);
 		return *why ? 0 : ws_catalog_no_memory(u->err);
 	}
@@ -103,7 +105,7 @@ static int unfuse(struct unfusing *u, const struct ws_tensor *t, const char *nam
 
 /* ---- joining --------------------------------------------------------------------------------- */
 
-static struct waiting *find_waiting(struct unfusing *u, const char *name,
+static struct waiting *find_waiting(struct fused_split *u, const char *name,
                                     const struct ws_join *join)
 {
 	struct waiting *w = u->waiting.items;
@@ -118,7 +120,7 @@ static struct waiting *find_waiting(struct unfusing *u, const char *name,
 	return w->name ? w : NULL;
 }
 
-static int join_misfit(const struct unfusing *u, const struct waiting *w, size_t i)
+static int join_misfit(const struct fused_split *u, const struct waiting *w, size_t i)
 {
 	const struct ws_tensor *a = w->parts[0], *b = w->parts[i];
 	return ws_err_set(u->err, WS_EINPUT,
@@ -135,7 +137,7 @@ static bool joins_with(const struct ws_tensor *a, const struct ws_tensor *b)
 	       memcmp(a->dims + 1, b->dims + 1, (a->n_dims - 1) * sizeof *a->dims) == 0;
 }
 
-static int join(struct unfusing *u, const struct waiting *w)
+static int join_parts(struct fused_split *u, const struct waiting *w)
 {
 	const struct ws_tensor *first = w->parts[0];
 	struct ws_item item = { .name = w->name, .dtype = first->dtype, .n_dims = first->n_dims };
@@ -146,10 +148,10 @@ static int join(struct unfusing *u, const struct waiting *w)
 	for (size_t i = 0; i < w->join->n_parts; i++) {
 		if (!joins_with(first, w->parts[i]))
 			return join_misfit(u, w, i);
-		if (ws_arrange_whole(&u->pieces, u->source, w->parts[i]))
+		if (ws_pieces_add_whole(&u->pieces, u->source, w->parts[i]))
 			return ws_catalog_no_memory(u->err);
 		item.dims[0] += w->parts[i]->dims[0];
-		item.made = ws_catalog_say(u->c, "%s%s %s", item.made, i ? "," : "",
+		item.made = ws_catalog_text(u->c, "%s%s %s", item.made, i ? "," : "",
 		                           ws_quote(w->parts[i]->name).text);
 		if (!item.made)
 			return ws_catalog_no_memory(u->err);
@@ -158,7 +160,7 @@ static int join(struct unfusing *u, const struct waiting *w)
 }
 
 /* 1: it waits, or was the last and all are joined. */
-static int wait(struct unfusing *u, const struct ws_tensor *t, const char *name,
+static int wait(struct fused_split *u, const struct ws_tensor *t, const char *name,
                 const struct ws_join *j, size_t i, const char *whole)
 {
 	struct waiting *w = find_waiting(u, whole, j);
@@ -170,10 +172,10 @@ static int wait(struct unfusing *u, const struct ws_tensor *t, const char *name,
 		                  ws_quote(w->parts[i]->name).text, ws_quote(t->name).text, i + 1);
 	w->parts[i] = t;
 	w->names[i] = name;
-	return ++w->n == j->n_parts && join(u, w) ? -1 : 1;
+	return ++w->n == j->n_parts && join_parts(u, w) ? -1 : 1;
 }
 
-static int join_part(struct unfusing *u, const struct ws_tensor *t, const char *name)
+static int join_part(struct fused_split *u, const struct ws_tensor *t, const char *name)
 {
 	struct ws_capture caps[WS_MAX_CAPTURES];
 	char whole[MAX_NAME + 1];
@@ -188,7 +190,7 @@ static int join_part(struct unfusing *u, const struct ws_tensor *t, const char *
 }
 
 /* Parts whose others never came. */
-static int flush_waiting(struct unfusing *u)
+static int flush_waiting(struct fused_split *u)
 {
 	const struct waiting *w = u->waiting.items;
 	for (size_t k = 0; k < u->waiting.n; k++) {
@@ -198,7 +200,7 @@ static int flush_waiting(struct unfusing *u)
 		while (w[k].parts[missing])
 			missing++;
 		const char *why =
-			ws_catalog_say(u->c,
+			ws_catalog_text(u->c,
 		                       "left as it is: without its part %zu, %s, there is no "
 		                       "%s",
 		                       missing + 1, w[k].join->parts[missing], w[k].name);
@@ -214,7 +216,7 @@ static int flush_waiting(struct unfusing *u)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static const char *rename_of(struct unfusing *u, const struct ws_tensor *t)
+static const char *rename_of(struct fused_split *u, const struct ws_tensor *t)
 {
 	char name[MAX_NAME + 1];
 	if (!u->family || !ws_family_rename(u->family, t->name, name, sizeof name) ||
@@ -223,28 +225,29 @@ static const char *rename_of(struct unfusing *u, const struct ws_tensor *t)
 	return ws_arena_text(&u->c->arena, name, strlen(name));
 }
 
-static int add_tensor(struct unfusing *u, const struct ws_tensor *t)
+static int add_tensor(struct fused_split *u, const struct ws_tensor *t)
 {
 	const char *name = rename_of(u, t), *made = NULL;
 	if (!name)
 		return ws_catalog_no_memory(u->err);
-	int rc = u->layout ? unfuse(u, t, name, &made) : 0;
+	int rc = u->layout ? split_by_name(u, t, name, &made) : 0;
 	if (rc == 0 && !made)
 		rc = join_part(u, t, name);
 	u->changed |= rc > 0 || name != t->name;
 	if (rc)
 		return rc < 0 ? -1 : 0;
 	if (!made && name != t->name) {
-		made = ws_catalog_say(u->c, "renamed from %s", ws_quote(t->name).text);
+		made = ws_catalog_text(u->c, "renamed from %s", ws_quote(t->name).text);
 		if (!made)
 			return ws_catalog_no_memory(u->err);
 	}
 	return ws_catalog_add(u->c, u->source, t, name, made, u->err);
 }
 
-int ws_catalog_unfuse(struct ws_catalog *c, const struct ws_catalog_opts *opts, struct ws_err *err)
+int ws_catalog_split_fused(struct ws_catalog *c, const struct ws_catalog_opts *opts,
+                           struct ws_err *err)
 {
-	struct unfusing u = { .c = c, .source = c->sources[0], .family = opts->family,
+	struct fused_split u = { .c = c, .source = c->sources[0], .family = opts->family,
 		              .layout = opts->layout, .err = err };
 	int rc = 0;
 	for (size_t i = 0; i < ws_source_count(u.source) && rc == 0; i++)

@@ -4,8 +4,8 @@
  * layout_rules.c walks the family's rules, whose stacks are layout_stack.c's; layout_linear.c and
  * layout_experts.c know what one layer comes to; layout_build.c appends parameters and parts;
  * layout_place.c does the arithmetic of shares, and layout.c owns the result. */
-#ifndef WS_MODEL_LAYOUT_BUILD_H
-#define WS_MODEL_LAYOUT_BUILD_H
+#ifndef WS_NAMES_LAYOUT_BUILD_H
+#define WS_NAMES_LAYOUT_BUILD_H
 
 #include "arena.h"
 #include "name_index.h"

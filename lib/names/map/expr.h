@@ -16,8 +16,8 @@
  * a `let`, or a key of the config. "and" and "or" do not look at their right side where the left
  * one decides. Overflow, division by zero and division with a rest are errors: a head size that
  * is no whole number is a wrong config. */
-#ifndef WS_MODEL_EXPR_H
-#define WS_MODEL_EXPR_H
+#ifndef WS_NAMES_EXPR_H
+#define WS_NAMES_EXPR_H
 
 #include "wsync/tool/config.h"
 #include "wsync/err.h"

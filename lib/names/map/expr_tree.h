@@ -2,8 +2,8 @@
 /* expr_tree.h - an expression as expr_parse.c leaves it to expr_eval.c.
  *
  * One array of nodes that refer to each other by index; names are NUL-terminated copies. */
-#ifndef WS_MODEL_EXPR_TREE_H
-#define WS_MODEL_EXPR_TREE_H
+#ifndef WS_NAMES_EXPR_TREE_H
+#define WS_NAMES_EXPR_TREE_H
 
 #include "expr.h"
 

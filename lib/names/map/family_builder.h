@@ -3,8 +3,8 @@
  *
  * A draft is lists that grow, and a stack of open groups. It becomes a struct ws_family when the
  * next family begins or the text ends. */
-#ifndef WS_MODEL_NAMEMAP_DRAFT_H
-#define WS_MODEL_NAMEMAP_DRAFT_H
+#ifndef WS_NAMES_FAMILY_BUILDER_H
+#define WS_NAMES_FAMILY_BUILDER_H
 
 #include "namemap_read.h"
 
@@ -16,7 +16,7 @@ struct ws_block {
 	bool open;                   /* the last rule may get "+" lines */
 };
 
-struct ws_draft {
+struct ws_family_builder {
 	struct ws_family *family;    /* NULL: none begun */
 	unsigned line;
 	const struct ws_family *base;
@@ -29,21 +29,21 @@ struct ws_draft {
 struct ws_map_reader {
 	struct ws_map_line line;
 	size_t first;                /* families of this reading begin there in the set */
-	struct ws_draft draft;
+	struct ws_family_builder builder;
 };
 
-void *ws_draft_add(struct ws_map_reader *rd, struct ws_list *l, size_t size);
+void *ws_builder_add(struct ws_map_reader *rd, struct ws_list *l, size_t size);
 /* Lists are searched from end to end, so they are kept short: -1 where one more is too many. */
-int ws_draft_full(struct ws_map_reader *rd, const struct ws_list *l, const char *what);
+int ws_builder_full(struct ws_map_reader *rd, const struct ws_list *l, const char *what);
 
 /* The rest of a line that began with that word. */
-int ws_draft_rename(struct ws_map_reader *rd);
-int ws_draft_join(struct ws_map_reader *rd);
-int ws_draft_group(struct ws_map_reader *rd);
-int ws_draft_end(struct ws_map_reader *rd);
-int ws_draft_rule(struct ws_map_reader *rd, const char *word);
-int ws_draft_part(struct ws_map_reader *rd);
+int ws_builder_rename(struct ws_map_reader *rd);
+int ws_builder_join(struct ws_map_reader *rd);
+int ws_builder_group(struct ws_map_reader *rd);
+int ws_builder_end(struct ws_map_reader *rd);
+int ws_builder_rule(struct ws_map_reader *rd, const char *word);
+int ws_builder_part(struct ws_map_reader *rd);
 /* A rule is whole when the next line is no "+" line. */
-int ws_draft_close_rule(struct ws_map_reader *rd);
+int ws_builder_close_rule(struct ws_map_reader *rd);
 
 #endif

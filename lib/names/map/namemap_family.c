@@ -11,7 +11,7 @@ static struct ws_family *family_at(const struct ws_namemap *map, size_t i)
 	return ((struct ws_family **)map->families.items)[i];
 }
 
-void *ws_draft_add(struct ws_map_reader *rd, struct ws_list *l, size_t size)
+void *ws_builder_add(struct ws_map_reader *rd, struct ws_list *l, size_t size)
 {
 	void *item = ws_list_add(&rd->line.map->arena, l, size);
 	if (!item)
@@ -19,7 +19,7 @@ void *ws_draft_add(struct ws_map_reader *rd, struct ws_list *l, size_t size)
 	return item;
 }
 
-int ws_draft_full(struct ws_map_reader *rd, const struct ws_list *l, const char *what)
+int ws_builder_full(struct ws_map_reader *rd, const struct ws_list *l, const char *what)
 {
 	return l->n < WS_MAP_MAX_LIST ? 0 :
 	       ws_map_bad(&rd->line, "more than %d %s", WS_MAP_MAX_LIST, what);
@@ -27,12 +27,12 @@ int ws_draft_full(struct ws_map_reader *rd, const struct ws_list *l, const char 
 
 static int close_family(struct ws_map_reader *rd)
 {
-	struct ws_draft *d = &rd->draft;
+	struct ws_family_builder *d = &rd->builder;
 	struct ws_family *f = d->family;
 	struct ws_map_line at = rd->line;
 	if (!f)
 		return 0;
-	if (ws_draft_close_rule(rd))
+	if (ws_builder_close_rule(rd))
 		return -1;
 	if (d->n_groups) {
 		at.number = d->blocks[d->n_groups].group.line;
@@ -50,7 +50,7 @@ static int close_family(struct ws_map_reader *rd)
 		return -1;
 	d->family = NULL;
 	struct ws_family **slot =
-		ws_draft_add(rd, &rd->line.map->families, sizeof(struct ws_family *));
+		ws_builder_add(rd, &rd->line.map->families, sizeof(struct ws_family *));
 	if (!slot)
 		return -1;
 	*slot = f;
@@ -80,7 +80,7 @@ static int begin_named(struct ws_map_reader *rd, const char *name)
 	if (!f)
 		return ws_map_no_memory(l);
 	*f = (struct ws_family){ .name = name, .file = l->file };
-	rd->draft = (struct ws_draft){ .family = f, .line = l->number };
+	rd->builder = (struct ws_family_builder){ .family = f, .line = l->number };
 	return 0;
 }
 
@@ -106,14 +106,14 @@ static int begin_for_all(struct ws_map_reader *rd, const char *word)
 		                  ws_quote(word).text);
 	if (begin_named(rd, generic->name))
 		return -1;
-	rd->draft.base = generic;
+	rd->builder.base = generic;
 	return 0;
 }
 
 static int read_like(struct ws_map_reader *rd)
 {
 	struct ws_map_line *l = &rd->line;
-	struct ws_draft *d = &rd->draft;
+	struct ws_family_builder *d = &rd->builder;
 	const char *name;
 	if (ws_map_label(l, "family", &name) || ws_map_end(l))
 		return -1;
@@ -156,8 +156,8 @@ static int read_labels(struct ws_map_reader *rd, const char *what, struct ws_lis
 			if (strcmp(((const char **)list->items)[i], name) == 0)
 				return ws_map_bad(&rd->line, "'%s' is there twice",
 				                  ws_quote(name).text);
-		if (ws_draft_full(rd, list, "words") ||
-		    !(slot = ws_draft_add(rd, list, sizeof(const char *))))
+		if (ws_builder_full(rd, list, "words") ||
+		    !(slot = ws_builder_add(rd, list, sizeof(const char *))))
 			return -1;
 		*slot = name;
 		rd->line.at += strspn(rd->line.at, " \t");
@@ -167,7 +167,7 @@ static int read_labels(struct ws_map_reader *rd, const char *what, struct ws_lis
 
 static int read_claims(struct ws_map_reader *rd, bool arch)
 {
-	struct ws_list *list = arch ? &rd->draft.archs : &rd->draft.types;
+	struct ws_list *list = arch ? &rd->builder.archs : &rd->builder.types;
 	size_t i = list->n;
 	if (read_labels(rd, arch ? "architecture" : "model_type", list))
 		return -1;
@@ -183,7 +183,7 @@ static int read_claims(struct ws_map_reader *rd, bool arch)
 
 static int read_strips(struct ws_map_reader *rd)
 {
-	struct ws_list *list = &rd->draft.strips;
+	struct ws_list *list = &rd->builder.strips;
 	size_t i = list->n;
 	if (read_labels(rd, "segment", list))
 		return -1;
@@ -198,7 +198,7 @@ static int read_strips(struct ws_map_reader *rd)
 static int read_let(struct ws_map_reader *rd)
 {
 	struct ws_map_line *l = &rd->line;
-	struct ws_list *lets = &rd->draft.lets;
+	struct ws_list *lets = &rd->builder.lets;
 	const char *name;
 	const struct ws_expr *value;
 	if (ws_map_variable(l, "a name", 63, &name))
@@ -210,9 +210,9 @@ static int read_let(struct ws_map_reader *rd)
 		return ws_map_bad(l, "'=' is missing: let NAME = EXPR");
 	if (ws_map_expr(l, "=", &value) || ws_map_end(l))
 		return -1;
-	if (ws_draft_full(rd, lets, "lets"))
+	if (ws_builder_full(rd, lets, "lets"))
 		return -1;
-	struct ws_let *let = ws_draft_add(rd, lets, sizeof *let);
+	struct ws_let *let = ws_builder_add(rd, lets, sizeof *let);
 	if (!let)
 		return -1;
 	*let = (struct ws_let){ name, value };
@@ -221,9 +221,10 @@ static int read_let(struct ws_map_reader *rd)
 
 static int read_tied(struct ws_map_reader *rd)
 {
-	if (rd->draft.family->tied)
+	if (rd->builder.family->tied)
 		return ws_map_bad(&rd->line, "'tied' is there twice");
-	return ws_map_expr(&rd->line, "tied", &rd->draft.family->tied) ? -1 : ws_map_end(&rd->line);
+	return ws_map_expr(&rd->line, "tied", &rd->builder.family->tied) ? -1 :
+	                                                                   ws_map_end(&rd->line);
 }
 
 /* ---- lines ---- */
@@ -244,9 +245,9 @@ static int read_head_line(struct ws_map_reader *rd, const char *word, bool *mine
 	if (strcmp(word, "strip") == 0)
 		return read_strips(rd);
 	if (strcmp(word, "rename") == 0)
-		return ws_draft_rename(rd);
+		return ws_builder_rename(rd);
 	if (strcmp(word, "join") == 0)
-		return ws_draft_join(rd);
+		return ws_builder_join(rd);
 	*mine = false;
 	return 0;
 }
@@ -257,24 +258,24 @@ static int read_words(struct ws_map_reader *rd, const char *word)
 	bool done;
 	if (strcmp(word, "family") == 0)
 		return begin_family(rd);
-	if (!rd->draft.family && begin_for_all(rd, word))
+	if (!rd->builder.family && begin_for_all(rd, word))
 		return -1;
 	if (strcmp(word, "+") == 0)
-		return ws_draft_part(rd);
-	if (ws_draft_close_rule(rd))
+		return ws_builder_part(rd);
+	if (ws_builder_close_rule(rd))
 		return -1;
 	if (strcmp(word, "group") == 0)
-		return ws_draft_group(rd);
+		return ws_builder_group(rd);
 	if (strcmp(word, "end") == 0)
-		return ws_draft_end(rd);
+		return ws_builder_end(rd);
 	if (ws_map_is_rule(word))
-		return ws_draft_rule(rd, word);
+		return ws_builder_rule(rd, word);
 	if (read_head_line(rd, word, &done))
 		return -1;
 	if (!done)
 		return ws_map_bad(l, "unknown rule '%s'%s", ws_quote(word).text,
 		                  ws_map_nearest(word, ws_map_rule_words()).text);
-	return rd->draft.n_groups == 0 ? 0 :
+	return rd->builder.n_groups == 0 ? 0 :
 	       ws_map_bad(l, "'%s' cannot stand in a group: 'end' is missing above it", word);
 }
 

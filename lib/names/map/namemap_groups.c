@@ -27,10 +27,10 @@ static int read_loop(struct ws_map_line *l, struct ws_map_vars *vars, struct ws_
 	return ws_map_expr(l, "..", &group->to);
 }
 
-int ws_draft_group(struct ws_map_reader *rd)
+int ws_builder_group(struct ws_map_reader *rd)
 {
 	struct ws_map_line *l = &rd->line;
-	struct ws_draft *d = &rd->draft;
+	struct ws_family_builder *d = &rd->builder;
 	struct ws_rule group = { .kind = WS_RULE_GROUP, .text = l->text, .line = l->number };
 	if (d->n_groups == WS_MAP_MAX_GROUPS)
 		return ws_map_bad(l, "groups nest deeper than %d", WS_MAP_MAX_GROUPS);
@@ -53,10 +53,10 @@ int ws_draft_group(struct ws_map_reader *rd)
 
 static int add_rule(struct ws_map_reader *rd, const struct ws_rule *r)
 {
-	struct ws_block *b = &rd->draft.blocks[rd->draft.n_groups];
+	struct ws_block *b = &rd->builder.blocks[rd->builder.n_groups];
 	if (ws_map_count_rule(&rd->line))
 		return -1;
-	struct ws_rule *slot = ws_draft_add(rd, &b->rules, sizeof *slot);
+	struct ws_rule *slot = ws_builder_add(rd, &b->rules, sizeof *slot);
 	if (!slot)
 		return -1;
 	*slot = *r;
@@ -64,9 +64,9 @@ static int add_rule(struct ws_map_reader *rd, const struct ws_rule *r)
 	return 0;
 }
 
-int ws_draft_end(struct ws_map_reader *rd)
+int ws_builder_end(struct ws_map_reader *rd)
 {
-	struct ws_draft *d = &rd->draft;
+	struct ws_family_builder *d = &rd->builder;
 	if (ws_map_end(&rd->line))
 		return -1;
 	if (d->n_groups == 0)
@@ -88,9 +88,9 @@ static bool differ(const struct ws_rule *a, const struct ws_rule *b)
 	       strcmp(a->name, b->name) != 0;
 }
 
-int ws_draft_rule(struct ws_map_reader *rd, const char *word)
+int ws_builder_rule(struct ws_map_reader *rd, const char *word)
 {
-	const struct ws_draft *d = &rd->draft;
+	const struct ws_family_builder *d = &rd->builder;
 	const struct ws_list *rules = &d->blocks[d->n_groups].rules;
 	struct ws_rule r;
 	if (ws_map_rule(&rd->line, word, &d->vars, d->n_groups > 0, &r))
@@ -104,9 +104,9 @@ int ws_draft_rule(struct ws_map_reader *rd, const char *word)
 	return add_rule(rd, &r);
 }
 
-int ws_draft_part(struct ws_map_reader *rd)
+int ws_builder_part(struct ws_map_reader *rd)
 {
-	struct ws_block *b = &rd->draft.blocks[rd->draft.n_groups];
+	struct ws_block *b = &rd->builder.blocks[rd->builder.n_groups];
 	struct ws_rule_part part;
 	if (!b->open)
 		return ws_map_bad(&rd->line,
@@ -117,18 +117,18 @@ int ws_draft_part(struct ws_map_reader *rd)
 		if (strcmp(((struct ws_rule_part *)b->parts.items)[i].name, part.name) == 0)
 			return ws_map_bad(&rd->line, "part '%s' is there twice",
 			                  ws_quote(part.name).text);
-	if (ws_draft_full(rd, &b->parts, "parts"))
+	if (ws_builder_full(rd, &b->parts, "parts"))
 		return -1;
-	struct ws_rule_part *slot = ws_draft_add(rd, &b->parts, sizeof *slot);
+	struct ws_rule_part *slot = ws_builder_add(rd, &b->parts, sizeof *slot);
 	if (!slot)
 		return -1;
 	*slot = part;
 	return 0;
 }
 
-int ws_draft_close_rule(struct ws_map_reader *rd)
+int ws_builder_close_rule(struct ws_map_reader *rd)
 {
-	struct ws_block *b = &rd->draft.blocks[rd->draft.n_groups];
+	struct ws_block *b = &rd->builder.blocks[rd->builder.n_groups];
 	struct ws_map_line at = rd->line;
 	if (!b->open)
 		return 0;

@@ -6,10 +6,10 @@
 
 #include <string.h>
 
-int ws_draft_rename(struct ws_map_reader *rd)
+int ws_builder_rename(struct ws_map_reader *rd)
 {
 	struct ws_map_line *l = &rd->line;
-	struct ws_list *list = &rd->draft.renames;
+	struct ws_list *list = &rd->builder.renames;
 	struct ws_map_vars vars = { .room = WS_MAP_MAX_CAPTURES };
 	struct ws_rename r = { .line = l->number };
 	if (ws_map_name(l, "a pattern of names", true, &vars, &r.from))
@@ -28,17 +28,17 @@ int ws_draft_rename(struct ws_map_reader *rd)
 			return ws_map_bad(l, "'%s' is renamed in line %u already",
 			                  ws_quote(r.from).text,
 			                  ((struct ws_rename *)list->items)[i].line);
-	if (ws_draft_full(rd, list, "renames"))
+	if (ws_builder_full(rd, list, "renames"))
 		return -1;
 	r.bits = ws_pattern_bits(r.from);
-	struct ws_rename *slot = ws_draft_add(rd, list, sizeof *slot);
+	struct ws_rename *slot = ws_builder_add(rd, list, sizeof *slot);
 	if (!slot)
 		return -1;
 	*slot = r;
 	return 0;
 }
 
-int ws_draft_join(struct ws_map_reader *rd)
+int ws_builder_join(struct ws_map_reader *rd)
 {
 	struct ws_map_line *l = &rd->line;
 	struct ws_map_vars vars = { .room = WS_MAP_MAX_CAPTURES };
@@ -62,8 +62,8 @@ int ws_draft_join(struct ws_map_reader *rd)
 		if (!same)
 			return ws_map_bad(l, "'%s' must have the variables and ** of '%s'",
 			                  ws_quote(part).text, ws_quote(j.name).text);
-		if (ws_draft_full(rd, &parts, "parts") ||
-		    !(slot = ws_draft_add(rd, &parts, sizeof(const char *))))
+		if (ws_builder_full(rd, &parts, "parts") ||
+		    !(slot = ws_builder_add(rd, &parts, sizeof(const char *))))
 			return -1;
 		*slot = part;
 	}
@@ -71,9 +71,9 @@ int ws_draft_join(struct ws_map_reader *rd)
 		return ws_map_bad(l, "two parts or more are joined, one is a 'rename'");
 	j.parts = parts.items;
 	j.n_parts = parts.n;
-	if (ws_draft_full(rd, &rd->draft.joins, "joins"))
+	if (ws_builder_full(rd, &rd->builder.joins, "joins"))
 		return -1;
-	struct ws_join *slot = ws_draft_add(rd, &rd->draft.joins, sizeof *slot);
+	struct ws_join *slot = ws_builder_add(rd, &rd->builder.joins, sizeof *slot);
 	if (!slot)
 		return -1;
 	*slot = j;

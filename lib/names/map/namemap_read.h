@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* namemap_read.h - what the files that read the text form of rules.h share. */
-#ifndef WS_MODEL_NAMEMAP_READ_H
-#define WS_MODEL_NAMEMAP_READ_H
+#ifndef WS_NAMES_NAMEMAP_READ_H
+#define WS_NAMES_NAMEMAP_READ_H
 
 #include "arena.h"
 #include "rules.h"

@@ -57,8 +57,8 @@
  *
  * What the family "generic" strips, renames, joins and skips holds for all
  * families, behind their own. */
-#ifndef WS_MODEL_RULES_H
-#define WS_MODEL_RULES_H
+#ifndef WS_NAMES_RULES_H
+#define WS_NAMES_RULES_H
 
 #include "expr.h"
 #include "wsync/dtype.h"

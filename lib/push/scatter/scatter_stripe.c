@@ -90,7 +90,7 @@ void ws_stripe_span(struct ws_stripe *s, struct ws_span *span)
 {
 	const struct ws_item *item = s->tensor ? s->tensor->item : NULL;
 	*span = (struct ws_span){ .length = s->length, .fd = -1, .fill = fill, .ctx = s };
-	if (!item || item->maker || item->view || s->run < s->length)
+	if (!item || item->computed || item->view || s->run < s->length)
 		return;
 	struct ws_span file;
 	ws_source_span(item->source, item->from, &file);

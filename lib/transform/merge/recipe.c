@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct ws_made *made_of(const struct ws_maker *m)
+static const struct ws_made *made_of(const struct ws_computed_item *m)
 {
 	return (const struct ws_made *)m;
 }
@@ -57,10 +57,10 @@ static int read_on(struct ws_last_read *l, const struct ws_made *m, uint64_t at,
 	return 0;
 }
 
-static int read_once(const struct ws_maker *maker, uint64_t at, void *dst, size_t n,
+static int read_once(const struct ws_computed_item *computed, uint64_t at, void *dst, size_t n,
                      struct ws_err *err)
 {
-	const struct ws_made *m = made_of(maker);
+	const struct ws_made *m = made_of(computed);
 	struct ws_last_read *l = &m->owner->last;
 	pthread_mutex_lock(&l->lock);
 	const int rc = read_on(l, m, at, dst, n, err);
@@ -70,7 +70,7 @@ static int read_once(const struct ws_maker *maker, uint64_t at, void *dst, size_
 
 /* ---- announced ------------------------------------------------------------------------------- */
 
-static int begin(const struct ws_maker *const *makers, size_t n, struct ws_making **out,
+static int begin(const struct ws_computed_item *const *m, size_t n, struct ws_making **out,
                  struct ws_err *err)
 {
 	struct ws_run *run = NULL;
@@ -78,10 +78,10 @@ static int begin(const struct ws_maker *const *makers, size_t n, struct ws_makin
 	if (!items)
 		return ws_oom(err);
 	for (size_t i = 0; i < n; i++) {
-		assert(made_of(makers[i])->owner == made_of(makers[0])->owner);
-		items[i] = &made_of(makers[i])->part->tiled;
+		assert(made_of(m[i])->owner == made_of(m[0])->owner);
+		items[i] = &made_of(m[i])->part->tiled;
 	}
-	const int rc = ws_run_begin(made_of(makers[0])->owner->works, items, n, true, &run, err);
+	const int rc = ws_run_begin(made_of(m[0])->owner->works, items, n, true, &run, err);
 	free(items);
 	*out = (struct ws_making *)run;
 	return rc;
@@ -110,9 +110,9 @@ static void describe_factor(struct ws_buf *out, const struct ws_item *item, uint
 }
 
 /* Everything that the bytes depend on, but for the bytes that they are made of. */
-static void describe(const struct ws_maker *maker, struct ws_buf *out)
+static void describe(const struct ws_computed_item *computed, struct ws_buf *out)
 {
-	const struct ws_product_part *part = made_of(maker)->part;
+	const struct ws_product_part *part = made_of(computed)->part;
 	const struct ws_product *p = part->product;
 	const struct ws_weight *w = &p->weight;
 	const struct ws_item *base = w->packed.weight;
@@ -132,10 +132,10 @@ static void describe(const struct ws_maker *maker, struct ws_buf *out)
 	}
 }
 
-static int formula(const struct ws_maker *maker, const struct ws_formula_out **out,
+static int formula(const struct ws_computed_item *computed, const struct ws_formula_out **out,
                    struct ws_err *err)
 {
-	const struct ws_product_part *part = made_of(maker)->part;
+	const struct ws_product_part *part = made_of(computed)->part;
 	struct ws_change *c = (struct ws_change *)part->product;
 	if (!c->written && ws_formula_make(&c->product, &c->formula, err))
 		return -1;
@@ -147,7 +147,7 @@ static int formula(const struct ws_maker *maker, const struct ws_formula_out **o
 void ws_recipe_init(struct ws_made *m, struct ws_transform *t, const struct ws_product_part *part,
                     const char *name)
 {
-	static const struct ws_maker_ops ops = { .read = read_once,
+	static const struct ws_computed_item_ops ops = { .read = read_once,
 		                                 .describe = describe,
 		                                 .formula = formula,
 		                                 .begin = begin,

@@ -38,7 +38,7 @@ static struct ws_span span_of_item(const struct ws_item *item)
 }
 
 /* 1: it lies in no file. */
-static int add_stretch(void *ctx, const struct ws_stretch *s)
+static int add_view_run(void *ctx, const struct ws_view_run *s)
 {
 	struct ws_span span;
 	ws_source_span(s->piece->source, s->piece->from, &span);
@@ -69,7 +69,7 @@ static int add_view(struct ws_spans *s, const struct ws_item *item, struct ws_er
 	if (rc <= 0)
 		return rc;
 	if (!ws_view_copied(item)) {
-		rc = ws_view_walk(item, add_stretch, s);
+		rc = ws_view_walk(item, add_view_run, s);
 		if (rc <= 0)
 			return rc ? no_memory(err) : 0;
 		s->n = 0;
@@ -81,7 +81,7 @@ static int add_view(struct ws_spans *s, const struct ws_item *item, struct ws_er
 int ws_spans_add_item(struct ws_spans *s, const struct ws_item *item, struct ws_err *err)
 {
 	struct ws_span span;
-	assert(!item->maker && s->n == 0);
+	assert(!item->computed && s->n == 0);
 	if (item->view)
 		return add_view(s, item, err);
 	ws_source_span(item->source, item->from, &span);
