@@ -254,7 +254,7 @@ static void check_payload(const struct sample *s, const uint8_t *want, uint8_t *
 	ws_plan_payloads_free(payloads, n);
 }
 
-static int count_runs(void *ctx, const struct ws_stretch *s)
+static int count_runs(void *ctx, const struct ws_view_run *s)
 {
 	size_t *runs = ctx;
 	runs[s->piece == NULL]++;
