@@ -3,9 +3,21 @@
  * members may be arrays of one, as a server gave them. */
 #include "answer.h"
 
+#include "file.h"
 #include "wsync/tool/prompts.h"
 
 #include <stdio.h>
+
+struct ws_json *ws_answer_file(const char *path, size_t most, struct ws_err *err)
+{
+	struct ws_json *root = NULL;
+	struct ws_buf text;
+	ws_buf_init(&text, most);
+	if (!ws_file_read(path, &text, err))
+		root = ws_json_parse(ws_buf_str(&text), text.len, path, err);
+	ws_buf_free(&text);
+	return root;
+}
 
 const struct ws_json *ws_answer_only(const struct ws_json *root, const char *what,
                                      struct ws_err *err)

@@ -10,6 +10,9 @@
 
 enum { WS_ANSWERS_MAX = 256 << 20 }; /* bytes of a file */
 
+/* Parses a JSON file of at most `most` bytes. The caller frees the root; NULL on failure. */
+struct ws_json *ws_answer_file(const char *path, size_t most, struct ws_err *err);
+
 /* The answer to one prompt: itself, or the only one of an array. NULL: there are none, or
  * several. */
 const struct ws_json *ws_answer_only(const struct ws_json *root, const char *what,

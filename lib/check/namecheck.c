@@ -3,7 +3,7 @@
  * config, what does not divide, and partners in different buckets. */
 #include "wsync/tool/namecheck.h"
 
-#include "namecheck_listing.h"
+#include "namecheck_core.h"
 #include "wsync/tool/str.h"
 
 #include <inttypes.h>

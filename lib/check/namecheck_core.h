@@ -126,4 +126,45 @@ const struct ws_item *ws_check_sent(const struct ws_check *c, const char *name);
 const char *ws_check_near(struct ws_check *c, const char *name);
 const char *ws_check_rule(const struct ws_check *c, const struct ws_part *p);
 
+/* ---- the listing against the layout: namecheck_guess.c, namecheck_listing.c ---- */
+
+struct ws_shown {
+	struct ws_check *c;
+	const struct ws_layout *layout;  /* the caller's, or `made` */
+	struct ws_layout *made;          /* of the sizes shown; NULL: as assumed */
+	char prefix[128];                /* of every name shown, and of none in the layout */
+	bool sizes_unknown;              /* they are others, and no layout of them was made */
+	size_t *param_shown;             /* by param: index in the listing, or WS_NONE */
+	size_t *shown_param;             /* by entry of the listing: index of the param */
+};
+
+/* Finds prefix and sizes, and says each difference once. -1: memory. */
+int ws_shown_guess(struct ws_shown *s);
+void ws_shown_fini(struct ws_shown *s);
+/* How many entries of the listing have no param of their name and shape, and the first of them. */
+size_t ws_shown_unexplained(const struct ws_shown *s, const struct ws_weight **first);
+/* Relates the listing's entries to the params of s->layout. -1: memory. */
+int ws_shown_relate(struct ws_shown *s);
+/* The server's name without the prefix. */
+const char *ws_shown_name(const struct ws_shown *s, const char *name);
+
+/* ---- names without a family's rules: namecheck_relate.c ---- */
+
+/* A tensor of the checkpoint, the one it is stacked into, and which of its shares it is. */
+struct ws_stacked {
+	const char *part, *fused;
+	unsigned share, of;             /* a bit, and the bits of all */
+};
+
+struct ws_relation {
+	size_t shown;                   /* entry of the listing; WS_NONE: none */
+	const struct ws_stacked *stack; /* NULL: under its own name */
+	bool experts;
+};
+
+struct ws_relation ws_relate(const struct ws_check *c, const char *name);
+size_t ws_find_shown(const struct ws_check *c, const char *name); /* WS_NONE: is not */
+/* "k_proj and v_proj": the shares that are not among these. */
+struct ws_text ws_text_lacking(const struct ws_stacked *stack, bool of_experts, unsigned shares);
+
 #endif

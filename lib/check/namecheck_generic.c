@@ -6,7 +6,7 @@
  * experts' w1, w2 and w3), whole segments at a time, and shapes by the number of elements: a
  * server shows one rank's share, so what is sent must be a multiple of it. That finds less than
  * rules do, and says so. */
-#include "namecheck_relate.h"
+#include "namecheck_core.h"
 
 #include "dims.h"
 #include "rules.h"

@@ -4,7 +4,7 @@
  * A server at another tp than was assumed shows other shapes in every layer. That is one
  * finding: the sizes are read off parameters that are divided evenly, a layout of these sizes is
  * made, and what is left to say is said against that one. */
-#include "namecheck_listing.h"
+#include "namecheck_core.h"
 
 #include <inttypes.h>
 #include <stdio.h>

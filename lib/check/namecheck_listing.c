@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* namecheck_listing.c - what the server shows against what its config gives: shapes multiplied
  * back, parameters that only one side has. */
-#include "namecheck_listing.h"
+#include "namecheck_core.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -57,12 +57,9 @@ static void compare_shape(struct ws_shown *s, const struct ws_param *p, const st
 		.rule = ws_layout_rule(s->layout, p->rule), .shared = shared.s,
 		.remedy = "compare the config.json of the server with this one",
 	};
-	ws_report_add(s->c->report, &finding,
-	              "%.200s shown%.100s; config.json at tp %u gives %.200s: "
-	              "%.300s",
-	              ws_text_shape(w->n_dims, w->dims).s, ws_text_heads(s->layout, p, w).s,
-	              o->tp ? o->tp : 1, ws_text_shape(p->n_dims, p->dims).s,
-	              ws_text_arithmetic(s->layout, p).s);
+	ws_report_add(s->c->report, &finding, "%.200s shown; config.json at tp %u gives %.200s",
+	              ws_text_shape(w->n_dims, w->dims).s, o->tp ? o->tp : 1,
+	              ws_text_shape(p->n_dims, p->dims).s);
 }
 
 static void compare_dtype(struct ws_shown *s, const struct ws_param *p, const struct ws_weight *w)

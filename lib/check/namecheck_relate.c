@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* namecheck_relate.c - which of the server's parameters a tensor is, or is a part of, by the
  * stacks that most servers have. Whole segments are replaced, never parts of them. */
-#include "namecheck_relate.h"
+#include "namecheck_core.h"
 
 #include <stdio.h>
 #include <string.h>

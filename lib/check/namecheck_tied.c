@@ -6,7 +6,7 @@
  * embedding, and loses what was trained where it is not, so the two are compared, in every byte:
  * a few new rows of a vocabulary may be all that differs. A push compares them in the background
  * and passes them on for that. */
-#include "namecheck_listing.h"
+#include "namecheck_core.h"
 
 #include "number.h"
 

@@ -9,6 +9,7 @@
  */
 #include "answer.h"
 
+#include "base64.h"
 #include "file.h"
 
 #include <inttypes.h>
@@ -23,42 +24,6 @@ struct reading {
 	size_t n; /* ids so far */
 };
 
-/* ---- base64 ---- */
-
-static int digit_of(unsigned char c)
-{
-	if (c >= 'A' && c <= 'Z')
-		return c - 'A';
-	if (c >= 'a' && c <= 'z')
-		return c - 'a' + 26;
-	if (c >= '0' && c <= '9')
-		return c - '0' + 52;
-	return c == '+' ? 62 : c == '/' ? 63 : -1;
-}
-
-/* Into bytes, which has room for len / 4 * 3. -1: *at is where it goes wrong. */
-static int decode(const char *text, size_t len, unsigned char *bytes, size_t *n, size_t *at)
-{
-	const size_t pad = len && text[len - 1] == '=' ? 1 + (text[len - 2] == '=') : 0;
-	uint32_t quad = 0;
-	*n = 0;
-	for (size_t i = 0; i < len; i++) {
-		const int digit = i >= len - pad ? 0 : digit_of((unsigned char)text[i]);
-		*at = i;
-		if (digit < 0)
-			return -1;
-		quad = quad << 6 | (uint32_t)digit;
-		if (i % 4 != 3)
-			continue;
-		bytes[(*n)++] = (unsigned char)(quad >> 16);
-		bytes[(*n)++] = (unsigned char)(quad >> 8);
-		bytes[(*n)++] = (unsigned char)quad;
-		quad = 0;
-	}
-	*n -= pad;
-	return 0;
-}
-
 static int32_t read_int32(const unsigned char *b)
 {
 	const uint32_t bits =
@@ -68,31 +33,23 @@ static int32_t read_int32(const unsigned char *b)
 	return value;
 }
 
-static int take_base64(struct reading *r, const char *text, struct ws_err *err)
+static int read_base64(struct reading *r, const char *text, struct ws_err *err)
 {
-	const size_t len = strlen(text);
-	size_t n = 0, at = 0;
-	if (len % 4)
-		return ws_err_set(err, WS_EINPUT,
-		                  "%s: routed_experts: %zu characters are no base64: they do not "
-		                  "divide by 4",
-		                  r->what, len);
-	unsigned char *bytes = malloc(len / 4 * 3 + 1);
-	r->out->ids = malloc(len / 4 * 3 + 1);
-	int rc = 0;
-	if (!bytes || !r->out->ids)
-		rc = ws_oom(err);
-	else if (decode(text, len, bytes, &n, &at))
-		rc = ws_err_set(err, WS_EINPUT, "%s: routed_experts: no base64 at character %zu",
-		                r->what, at);
-	else if (n % 4)
+	struct ws_buf bytes;
+	ws_buf_init(&bytes, WS_ANSWERS_MAX);
+	int rc = ws_base64_decode(&bytes, text, strlen(text), err);
+	if (rc)
+		ws_err_wrap(err, "%s: routed_experts", r->what);
+	else if (bytes.len % 4)
 		rc = ws_err_set(
 			err, WS_EINPUT,
 			"%s: routed_experts: %zu bytes are no int32: they do not divide by 4",
-			r->what, n);
-	for (; !rc && r->n < n / 4; r->n++)
-		r->out->ids[r->n] = read_int32(bytes + 4 * r->n);
-	free(bytes);
+			r->what, bytes.len);
+	else if (!(r->out->ids = malloc(bytes.len + 1)))
+		rc = ws_oom(err);
+	for (; !rc && r->n < bytes.len / 4; r->n++)
+		r->out->ids[r->n] = read_int32((const unsigned char *)bytes.data + 4 * r->n);
+	ws_buf_free(&bytes);
 	return rc;
 }
 
@@ -162,12 +119,12 @@ static int read_value(struct reading *r, const struct ws_json *value, struct ws_
 {
 	const char *text = ws_json_string(value);
 	if (text)
-		return take_base64(r, text, err);
+		return read_base64(r, text, err);
 	if (ws_json_type(value) == WS_JSON_ARRAY)
 		return read_lists(r, value, err);
 	text = ws_json_string(ws_json_get(value, "data"));
 	if (text)
-		return take_base64(r, text, err) || check_said(r, value, err) ? -1 : 0;
+		return read_base64(r, text, err) || check_said(r, value, err) ? -1 : 0;
 	if (ws_json_type(value) == WS_JSON_OBJECT)
 		return ws_err_set(
 			err, WS_EINPUT,
@@ -264,19 +221,6 @@ int ws_routing_parse(const char *text, size_t n, const char *what,
 	return rc;
 }
 
-int ws_routing_read(const char *path, const struct ws_routing_shape *shape, struct ws_routing *out,
-                    struct ws_err *err)
-{
-	struct ws_buf text;
-	*out = (struct ws_routing){ 0 };
-	ws_buf_init(&text, WS_ANSWERS_MAX);
-	int rc = ws_file_read(path, &text, err);
-	if (!rc)
-		rc = ws_routing_parse(ws_buf_str(&text), text.len, path, shape, out, err);
-	ws_buf_free(&text);
-	return rc;
-}
-
 void ws_routing_free(struct ws_routing *r)
 {
 	free(r->ids);
@@ -304,19 +248,14 @@ int ws_routing_read_all(const char *path, const struct ws_routing_shape *shape,
                         struct ws_routing_list *out, struct ws_err *err)
 {
 	struct list_reading r = { shape, out };
-	struct ws_json *root = NULL;
-	struct ws_buf text;
+	struct ws_json *root = ws_answer_file(path, WS_ANSWERS_MAX, err);
+	int rc = root ? 0 : -1;
 	*out = (struct ws_routing_list){ 0 };
-	ws_buf_init(&text, WS_ANSWERS_MAX);
-	int rc = ws_file_read(path, &text, err);
-	if (!rc && !(root = ws_json_parse(ws_buf_str(&text), text.len, path, err)))
-		rc = -1;
 	if (!rc && !(out->items = calloc(ws_answers_count(root) + 1, sizeof *out->items)))
 		rc = ws_oom(err);
 	if (!rc)
 		rc = ws_answers_walk(root, path, read_one_answer, &r, err);
 	ws_json_free(root);
-	ws_buf_free(&text);
 	if (rc)
 		ws_routing_list_free(out);
 	return rc;

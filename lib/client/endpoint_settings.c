@@ -4,7 +4,7 @@
  *   GET /server_info (earlier /get_server_info)   flat: every argument by its name
  */
 #include "endpoint_call.h"
-#include "settings.h"
+#include "wsync/tool/flags.h"
 
 #include <stdlib.h>
 

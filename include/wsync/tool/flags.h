@@ -12,6 +12,7 @@
 #include "wsync/cancel.h"
 #include "wsync/clock.h"
 #include "wsync/err.h"
+#include "wsync/tool/json_read.h"
 #include "wsync/tool/namecheck.h"
 
 #include <stdbool.h>
@@ -40,6 +41,9 @@ struct ws_settings {
  * and null: WS_EINPUT otherwise. A pair "KEY=VALUE": WS_EUSAGE when it is none. */
 int ws_settings_read(struct ws_settings *s, const char *path, struct ws_err *err);
 int ws_settings_add(struct ws_settings *s, const char *pair, struct ws_err *err);
+/* Adds the members of an object. strict: composite values and doubled keys are WS_EINPUT. */
+int ws_settings_take(struct ws_settings *s, const struct ws_json *object, bool strict,
+                     const char *what, struct ws_err *err);
 void ws_settings_free(struct ws_settings *s);
 
 struct ws_call;

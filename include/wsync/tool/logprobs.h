@@ -33,7 +33,6 @@ struct ws_logprobs {
 
 /* A saved answer of /generate to "return_logprob": true, of one prompt: WS_EINPUT where it is
  * none. */
-int ws_logprobs_read(const char *path, struct ws_logprobs *out, struct ws_err *err);
 int ws_logprobs_parse(const char *text, size_t n, const char *what, struct ws_logprobs *out,
                       struct ws_err *err);
 void ws_logprobs_free(struct ws_logprobs *l);

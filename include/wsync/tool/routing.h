@@ -41,8 +41,6 @@ struct ws_routing {
 /* A saved answer of /generate or of the OpenAI routes, of one prompt. ids are base64 of int32,
  * {"data", "shape", "rows"} around that, or nested lists. No such answer: WS_EINPUT; numbers
  * that do not fit the shape: WS_EMISMATCH. */
-int ws_routing_read(const char *path, const struct ws_routing_shape *shape, struct ws_routing *out,
-                    struct ws_err *err);
 int ws_routing_parse(const char *text, size_t n, const char *what,
                      const struct ws_routing_shape *shape, struct ws_routing *out,
                      struct ws_err *err);
