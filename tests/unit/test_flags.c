@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Settings as people and servers write them, and what two sides of them come to. */
-#include "settings.h"
+#include "wsync/tool/flags.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -204,7 +204,7 @@ static void a_server_without_scales_is_checked_as_unquantized(void **state)
 	leave(&c);
 }
 
-static void shapes_are_multiplied_back(void **state)
+static void shapes_of_the_server_are_compared(void **state)
 {
 	static const char *const edits[] = { "num_attention_heads", "24", NULL };
 	struct scene c = { .model = "qwen3-30b-a3b",
@@ -217,8 +217,7 @@ static void shapes_are_multiplied_back(void **state)
 	expect(f, 4, 0);
 	assert_string_equal(
 		f->items[0].reason,
-		"[2048, 2048] shown = 16 heads * 128 rows; config.json at tp 2 gives [2560, 2048]: "
-		"(16 q_proj + 2 k_proj + 2 v_proj) heads * 128 = 2560 rows");
+		"[2048, 2048] shown; config.json at tp 2 gives [2560, 2048]");
 	leave(&c);
 }
 
@@ -721,7 +720,7 @@ int main(void)
 		IN_SCRATCH(attention_of_its_own_tp_is_read_off_its_outputs),
 		IN_SCRATCH(fused_shared_experts_are_a_note),
 		IN_SCRATCH(a_server_without_scales_is_checked_as_unquantized),
-		IN_SCRATCH(shapes_are_multiplied_back),
+		IN_SCRATCH(shapes_of_the_server_are_compared),
 		IN_SCRATCH(another_model_is_one_error),
 		IN_SCRATCH(another_padding_of_the_vocabulary_is_a_warning),
 		IN_SCRATCH(a_smaller_vocabulary_is_an_error),
