@@ -160,6 +160,12 @@ bool ws_glob_choose(const char *const *include, size_t n_include, const char *co
 	       !ws_glob_any(exclude, n_exclude, name);
 }
 
+bool ws_ends_with(const char *s, const char *end)
+{
+	const size_t n = strlen(s), k = strlen(end);
+	return n >= k && memcmp(s + n - k, end, k) == 0;
+}
+
 size_t ws_utf8_step(const char *text, size_t n)
 {
 	const unsigned char *s = (const unsigned char *)text;

@@ -10,6 +10,7 @@
 #include "name_index.h"
 #include "suggest.h"
 #include "wsync/tool/namecheck.h"
+#include "wsync/tool/str.h"
 
 enum { WS_CHECK_NAME = 1200 }; /* longest name that is put together for a look-up */
 #define WS_NONE SIZE_MAX
@@ -109,7 +110,6 @@ struct ws_text ws_text_parts(const struct ws_layout *l, const struct ws_param *p
 struct ws_text ws_text_ranges(const bool *flags, size_t n_max);
 
 bool ws_dims_equal(unsigned n, const int64_t *a, unsigned m, const int64_t *b);
-bool ws_ends_with(const char *name, const char *suffix);
 /* "x.weight" of "x.weight_scale_inv" and the like; false: not the name of a scale. */
 bool ws_scaled_name(const char *name, char *dst, size_t n);
 bool ws_dtype_is_fp8(enum ws_dtype d);

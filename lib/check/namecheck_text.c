@@ -146,12 +146,6 @@ bool ws_dims_equal(unsigned n, const int64_t *a, unsigned m, const int64_t *b)
 	return n == m && !memcmp(a, b, n * sizeof *a);
 }
 
-bool ws_ends_with(const char *name, const char *suffix)
-{
-	const size_t n = strlen(name), m = strlen(suffix);
-	return n >= m && !memcmp(name + n - m, suffix, m);
-}
-
 bool ws_scaled_name(const char *name, char *dst, size_t n)
 {
 	for (size_t i = 0; i < sizeof scaled / sizeof scaled[0]; i++) {

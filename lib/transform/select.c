@@ -15,22 +15,16 @@
 
 enum { MOST_OF_A_NAME = 1024 };
 
-static bool ends_with(const char *name, const char *end)
-{
-	const size_t n = strlen(name), k = strlen(end);
-	return n >= k && !memcmp(name + n - k, end, k);
-}
-
 /* xorl's rule for servers that say nothing. */
 static bool is_known(const char *module)
 {
 	static const char *const linear[] = { ".in_proj_qkv", ".in_proj_z", ".in_proj_b",
 		                              ".in_proj_a" };
-	if (ends_with(module, "_proj") || ends_with(module, "_proj_with_mqa"))
+	if (ws_ends_with(module, "_proj") || ws_ends_with(module, "_proj_with_mqa"))
 		return true;
 	for (size_t i = 0; strstr(module, ".linear_attn.") && i < sizeof linear / sizeof *linear;
 	     i++)
-		if (ends_with(module, linear[i]))
+		if (ws_ends_with(module, linear[i]))
 			return true;
 	return false;
 }
@@ -42,7 +36,7 @@ static bool is_never(const char *module)
 	static const char *const leaves[] = { "embed_tokens", "lm_head", ".mlp.gate",
 		                              ".shared_expert_gate" };
 	for (size_t i = 0; i < sizeof leaves / sizeof *leaves; i++)
-		if (ends_with(module, leaves[i]))
+		if (ws_ends_with(module, leaves[i]))
 			return true;
 	return false;
 }
@@ -61,7 +55,7 @@ bool ws_select_fp8(const struct ws_transform_opts *o, const char *name, unsigned
 	static const char leaf[] = ".weight";
 	char module[MOST_OF_A_NAME];
 	const size_t n = strlen(name);
-	if (o->quantize == WS_QUANTIZE_NONE || n_dims != 2 || !ends_with(name, leaf) ||
+	if (o->quantize == WS_QUANTIZE_NONE || n_dims != 2 || !ws_ends_with(name, leaf) ||
 	    n >= sizeof module)
 		return false;
 	memcpy(module, name, n + 1);

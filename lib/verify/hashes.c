@@ -6,6 +6,7 @@
 
 #include "dims.h"
 #include "payloads.h"
+#include "wsync/tool/str.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -256,20 +257,14 @@ static bool taken_for(const struct place *at, const struct ws_checksums *sums,
 
 /* ---- one rank ---- */
 
-static bool ends_with(const char *name, const char *end)
-{
-	const size_t n = strlen(name), k = strlen(end);
-	return n >= k && !strcmp(name + n - k, end);
-}
-
 /* A head that is tied to the embedding is the same memory under one more name. */
 static bool is_tied_head(const struct ws_hashes *h, const struct ws_checksum *c)
 {
-	if (!ends_with(c->name, "lm_head.weight"))
+	if (!ws_ends_with(c->name, "lm_head.weight"))
 		return false;
 	for (size_t i = 0; i < h->plan->n_tensors; i++)
 		if (h->values[i] == c->value &&
-		    ends_with(h->plan->tensors[i].name, "embed_tokens.weight"))
+		    ws_ends_with(h->plan->tensors[i].name, "embed_tokens.weight"))
 			return true;
 	return false;
 }

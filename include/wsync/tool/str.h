@@ -36,6 +36,8 @@ bool ws_glob_any(const char *const *patterns, size_t n, const char *name); /* an
 bool ws_glob_choose(const char *const *include, size_t n_include, const char *const *exclude,
                     size_t n_exclude, const char *name);
 
+bool ws_ends_with(const char *s, const char *end);
+
 /* Length of the valid UTF-8 sequence that begins at s and ends within n bytes; 0: there is none. */
 size_t ws_utf8_step(const char *s, size_t n);
 

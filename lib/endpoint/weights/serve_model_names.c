@@ -11,6 +11,7 @@
  *     "gate_up_proj" becomes "gate_gate_up_proj", which is nowhere.
  *   - a name without any fragment that is not there is logged, or not even that. */
 #include "serve_model.h"
+#include "wsync/tool/str.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -68,12 +69,6 @@ static void decide(struct ws_serve_verdict *v, enum ws_serve_fate fate, const ch
 static bool has(const char *text, const char *part)
 {
 	return strstr(text, part) != NULL;
-}
-
-static bool ends_in(const char *text, const char *end)
-{
-	const size_t n = strlen(text), k = strlen(end);
-	return n >= k && strcmp(text + n - k, end) == 0;
 }
 
 /* ---- names that are known ---- */
@@ -200,7 +195,7 @@ static bool judge_fragments(const struct ws_serve_model *m, const char *name,
 		return false;
 	if (judge_scale(m, mapped, true, v))
 		return true;
-	if ((m->manner->is & STRICT) && !ends_in(name, ".bias"))
+	if ((m->manner->is & STRICT) && !ws_ends_with(name, ".bias"))
 		decide(v, WS_FATE_REFUSE, "'%s'", mapped); /* str(KeyError) */
 	else
 		decide(v, WS_FATE_IGNORE, "%s", "");
@@ -234,7 +229,7 @@ void ws_serve_model_judge(const struct ws_serve_model *m, const char *name,
 	const struct ws_param *param = ws_layout_find_param(m->layout, name);
 	if (param)
 		judge_param(m, param, v);
-	else if ((m->manner->is & SAYS) && !ends_in(name, ".bias"))
+	else if ((m->manner->is & SAYS) && !ws_ends_with(name, ".bias"))
 		decide(v, WS_FATE_IGNORE, "Parameter %.200s not found in params_dict", name);
 	else
 		decide(v, WS_FATE_IGNORE, "%s", "");

@@ -2,6 +2,7 @@
 #include "files.h"
 
 #include "wsync/tool/memory.h"
+#include "wsync/tool/str.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -20,12 +21,6 @@ static const char single_name[] = "model.safetensors";
 static int no_memory(struct ws_err *err, const char *path)
 {
 	return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", path);
-}
-
-static bool ends_with(const char *s, const char *end)
-{
-	const size_t n = strlen(s), k = strlen(end);
-	return n > k && strcmp(s + n - k, end) == 0;
 }
 
 /* dir/name; NULL: out of memory. */
@@ -108,7 +103,7 @@ static int add_index(struct ws_file_list *list, const char *path, const char *di
 
 static int is_safetensors(const struct dirent *e)
 {
-	return e->d_name[0] != '.' && ends_with(e->d_name, ".safetensors");
+	return e->d_name[0] != '.' && ws_ends_with(e->d_name, ".safetensors");
 }
 
 static int by_name(const struct dirent **a, const struct dirent **b)
@@ -282,7 +277,7 @@ int ws_files_add(struct ws_file_list *list, const char *path, struct ws_err *err
 	int rc;
 	if (directory)
 		rc = add_directory(list, dir, err);
-	else if (ends_with(path, ".json"))
+	else if (ws_ends_with(path, ".json"))
 		rc = add_index(list, path, dir, err);
 	else
 		rc = add_path(list, strdup(path), err);

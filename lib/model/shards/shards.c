@@ -4,6 +4,7 @@
 #include "shard_list.h"
 #include "job.h"
 #include "wsync/tool/memory.h"
+#include "wsync/tool/str.h"
 
 #include <ctype.h>
 #include <stdatomic.h>
@@ -44,12 +45,6 @@ static bool is_directory(const char *path)
 	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-static bool ends_with(const char *s, const char *end)
-{
-	const size_t n = strlen(s), k = strlen(end);
-	return n >= k && strcmp(s + n - k, end) == 0;
-}
-
 /* Paths that differ in one number only: > 0 where the first has the higher one. */
 static int by_number(const char *a, const char *b)
 {
@@ -85,8 +80,8 @@ static int check_order(const char *const *paths, size_t n, struct ws_err *err)
 static int list_paths(const char *const *paths, size_t n, struct ws_shard_list *list,
                       struct ws_err *err)
 {
-	if (n == 1 && ends_with(paths[0], ".json") &&
-	    !ends_with(paths[0], ".safetensors.index.json") && !ws_memory_path(paths[0]))
+	if (n == 1 && ws_ends_with(paths[0], ".json") &&
+	    !ws_ends_with(paths[0], ".safetensors.index.json") && !ws_memory_path(paths[0]))
 		return ws_shard_manifest(paths[0], list, err);
 	if (list->tp == 0)
 		return ws_err_set(err, WS_EUSAGE, "how many ranks saved it is not said");

@@ -12,6 +12,7 @@
  * that shows neither does not answer such questions. With data-parallel ranks, no answer is
  * a null for each of them (ws_values_empty). */
 #include "push_state.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -35,18 +36,12 @@ static int shows(struct ws_push *p, const struct ws_endpoint_info *info, const c
 	return -1;
 }
 
-static bool ends_in(const char *text, const char *end)
-{
-	const size_t n = strlen(text), k = strlen(end);
-	return n >= k && memcmp(text + n - k, end, k) == 0;
-}
-
 /* Of no fused layer and of no expert, in every family. */
 static const char *find_weight(const struct ws_plan *plan)
 {
 	for (size_t i = 0; i < plan->n_tensors; i++) {
 		const char *name = plan->tensors[i].name;
-		if ((ends_in(name, ".o_proj.weight") || ends_in(name, ".down_proj.weight")) &&
+		if ((ws_ends_with(name, ".o_proj.weight") || ws_ends_with(name, ".down_proj.weight")) &&
 		    !strstr(name, "expert"))
 			return name;
 	}
@@ -56,7 +51,7 @@ static const char *find_weight(const struct ws_plan *plan)
 static const char *find_norm(const struct ws_plan *plan)
 {
 	for (size_t i = 0; i < plan->n_tensors; i++)
-		if (plan->tensors[i].n_dims == 1 && ends_in(plan->tensors[i].name, "norm.weight"))
+		if (plan->tensors[i].n_dims == 1 && ws_ends_with(plan->tensors[i].name, "norm.weight"))
 			return plan->tensors[i].name;
 	return NULL;
 }

@@ -7,17 +7,12 @@
 
 #include "catalog_build.h"
 #include "floats.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <string.h>
 
 static const char u_leaf[] = ".correction_U";
-
-static bool ends_with(const char *name, const char *end)
-{
-	const size_t n = strlen(name), k = strlen(end);
-	return n > k && !memcmp(name + n - k, end, k);
-}
 
 static int refuse(const struct ws_item *item, const char *why, struct ws_err *err)
 {
@@ -82,7 +77,7 @@ int ws_corrections_open(struct ws_transform *t, const char *path, struct ws_corr
 		return -1;
 	for (size_t i = 0; i < ws_catalog_count(t->correction); i++) {
 		const struct ws_item *item = ws_catalog_item(t->correction, i);
-		if (!ends_with(item->name, u_leaf))
+		if (!ws_ends_with(item->name, u_leaf))
 			continue;
 		if (bind(t, item, *out, err))
 			return -1;
