@@ -7,7 +7,6 @@
 #include "transport.h"
 
 #include "gloo.h"
-#include "gloo_p2p.h"
 #include "job.h"
 
 #include <fcntl.h>

@@ -4,7 +4,7 @@
  * They are copied as text, not read and printed: a number that went through a double would not
  * always come out as it was. The text is known to be JSON before anybody walks it, so the walk
  * only needs to tell strings from brackets. */
-#include "config_write.h"
+#include "wsync/tool/config.h"
 
 #include "wsync/tool/json_read.h"
 

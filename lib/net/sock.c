@@ -4,7 +4,6 @@
  * Every descriptor is non-blocking and close-on-exec; whoever must wait calls ws_sock_wait, which
  * also listens to the cancel flag. Writing to a closed connection is an error, never SIGPIPE. */
 #include "sock.h"
-#include "host.h"
 
 #include <errno.h>
 #include <netdb.h>

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
+#include <netdb.h>
 
 enum { WS_HOST_MAX = 256 }; /* a host name or address literal with its NUL */
 
@@ -48,5 +49,20 @@ int ws_host_is_local(const char *host, bool *local, struct ws_err *err);
 bool ws_host_is_wildcard(const char *host);
 /* The address this machine would use to talk to host, as a literal (no packet is sent). */
 int ws_host_local_toward(const char *host, char *dst, size_t n, struct ws_err *err);
+
+/* names to addresses, for sock.c, host.c and lookup.c only. */
+/* TCP addresses of host; brackets around an IPv6 literal are taken off. passive: to bind to, and
+ * then the host may be empty. Literals never block. The caller frees *out with freeaddrinfo. */
+int ws_host_resolve(const char *host, uint16_t port, bool passive, ws_deadline until,
+                    const struct ws_cancel *cancel, struct addrinfo **out, struct ws_err *err);
+
+/* Of those who were given no deadline. */
+#define WS_RESOLVE_NS (10 * WS_NS_PER_S)
+
+/* What getaddrinfo says goes to *rc, with errno. -1: it does not say anything
+ * in time, or was cancelled. */
+int ws_host_lookup(const char *name, const char *service, const struct addrinfo *hints,
+                   ws_deadline until, const struct ws_cancel *cancel, int *rc,
+                   struct addrinfo **out, struct ws_err *err);
 
 #endif

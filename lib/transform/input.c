@@ -2,7 +2,7 @@
 /* input.c - opens what belongs together: sources, config, rules, layouts, catalog, transform. */
 #include "wsync/tool/input.h"
 
-#include "models.h"
+#include "synthetic.h"
 #include "transform_core.h"
 #include "wsync/tool/shards.h"
 

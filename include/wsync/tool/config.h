@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "wsync/tool/buf.h"
+#include "wsync/tool/config.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -61,6 +63,13 @@ int ws_config_set_quant(struct ws_config *c, const struct ws_quant *q, struct ws
  * what is below it, its last segments ("gate", "mlp.gate"), and "*" as a glob; a ".weight"
  * behind it is left out; "re:" patterns match nothing. */
 bool ws_quant_skips(const struct ws_quant *q, const char *module);
+
+/* a config.json for weights that were changed on their way. */
+/* Appends this config.json with another quantization_config: all its other members are as they were
+ * written, to the digit. q->method "": it has none. what names the text in messages;
+ * no JSON object: WS_EINPUT. */
+int ws_config_requantize(const char *text, size_t n, const char *what, const struct ws_quant *q,
+                         struct ws_buf *out, struct ws_err *err);
 
 #ifdef __cplusplus
 }

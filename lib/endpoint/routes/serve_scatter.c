@@ -13,7 +13,7 @@
 #include "serve_lineage.h"
 #include "serve_rank.h"
 
-#include "gloo_p2p.h"
+#include "gloo.h"
 
 #include <stdio.h>
 #include <stdlib.h>

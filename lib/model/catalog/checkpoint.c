@@ -8,7 +8,7 @@
 #include "checkpoint.h"
 
 #include "file.h"
-#include "head.h"
+#include "safetensors.h"
 #include "wsync/tool/buf.h"
 #include "wsync/tool/json.h"
 

@@ -11,7 +11,7 @@
  *
  * Every tensor is dense and row-major. Empty ones may leave out where they are. Unknown fields
  * are refused, as one that matters would be of another version. */
-#include "manifest_fields.h"
+#include "manifest.h"
 
 #include "name_index.h"
 

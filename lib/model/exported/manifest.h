@@ -6,6 +6,7 @@
 
 #include "safetensors.h"
 #include "wsync/tool/process.h"
+#include "entry.h"
 
 enum { WS_MANIFEST_HANDLE = 64, WS_MANIFEST_UUID = 16 };
 
@@ -45,5 +46,17 @@ void ws_manifest_free(struct ws_manifest *m); /* NULL is fine */
 
 /* The allocation that has this byte of all. offset: of a tensor. */
 size_t ws_manifest_find(const struct ws_manifest *m, uint64_t offset);
+
+/* ---- manifest_fields.c reads, manifest.c checks the whole ---- */
+
+struct ws_manifest_reader {
+	struct ws_scan scan;
+	struct ws_manifest *m;
+	uint64_t *of; /* of each tensor: its allocation; to free */
+	size_t tensors_cap, of_cap;
+};
+
+/* The whole text, with offsets as they stand there. */
+int ws_manifest_fields(struct ws_manifest_reader *r);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* manifest_fields.c - the grammar of a manifest: which fields there are, and
  * what each may say by itself. */
-#include "manifest_fields.h"
+#include "manifest.h"
 
 #include "name_index.h"
 #include "wsync/tool/str.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "head.h"
+#include "safetensors.h"
 
 #include <endian.h>
 #include <string.h>

@@ -6,7 +6,7 @@
  *
  * Only weight_map is read. A shard is a file beside the index: a path that leads elsewhere would
  * let a downloaded checkpoint read any file of ours. */
-#include "index.h"
+#include "files.h"
 
 #include "entry.h"
 #include "name_index.h"

@@ -5,6 +5,9 @@
 
 #include "entry.h"
 #include "wsync/tool/source.h"
+#include "wsync/tool/buf.h"
+#include "wsync/dtype.h"
+#include "wsync/tool/json.h"
 
 struct ws_safetensors {
 	struct ws_tensor *tensors; /* by offset in the file; .file is 0 */
@@ -23,5 +26,19 @@ int ws_safetensors_read(int fd, const char *path, uint64_t size, struct ws_safet
 int ws_safetensors_parse(const void *file, size_t size, const char *path,
                          struct ws_safetensors *out, struct ws_err *err);
 void ws_safetensors_free(struct ws_safetensors *st); /* NULL is fine */
+
+/* the head of a safetensors file that is being written (the format: safetensors.c). */
+struct ws_head {
+	struct ws_buf *out;
+	struct ws_jw w;
+	uint64_t at; /* bytes of data so far */
+};
+
+/* The buffer becomes the length and the header. */
+void ws_head_begin(struct ws_head *h, struct ws_buf *out);
+/* The next tensor, whose bytes follow those of the one before. */
+void ws_head_add(struct ws_head *h, const char *name, enum ws_dtype dtype, unsigned n_dims,
+                 const int64_t *dims, uint64_t bytes);
+int ws_head_end(struct ws_head *h, struct ws_err *err);
 
 #endif

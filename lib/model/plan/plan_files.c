@@ -2,7 +2,7 @@
 #include "plan_files.h"
 
 #include "file.h"
-#include "head.h"
+#include "safetensors.h"
 #include "wsync/tool/buf.h"
 #include "wsync/tool/json.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "strided_read.h"
 
-#include "transpose.h"
 
 enum {
 	RUN_MIN = 4096,    /* worth a read of its own straight to where it goes */

@@ -8,6 +8,7 @@
 #define WS_MODEL_STRIDED_READ_H
 
 #include "wsync/tool/source.h"
+#include "wsync/dtype.h"
 
 struct ws_strided_read {
 	const struct ws_source *source;
@@ -25,5 +26,19 @@ enum { WS_GATHER_BLOCK = 256 << 10 }; /* stays in the second-level cache */
 
 /* block: WS_GATHER_BLOCK bytes to work in. */
 int ws_strided_read(const struct ws_strided_read *g, uint8_t *block, struct ws_err *err);
+
+/* copying between strided boxes in memory. */
+struct ws_spread_axis {
+	int64_t n, from, to; /* strides in bytes; > 0 where there is a second */
+};
+
+struct ws_spread {
+	unsigned size;       /* bytes of an element: 1, 2, 4 or 8 */
+	unsigned n;          /* axes, in any order; 0: one element */
+	struct ws_spread_axis axes[WS_MAX_DIMS];
+};
+
+/* The boxes do not overlap. */
+void ws_spread(const struct ws_spread *s, const uint8_t *src, uint8_t *dst);
 
 #endif

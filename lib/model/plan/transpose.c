@@ -4,7 +4,7 @@
  * Where one axis is dense in the source and another in the destination, squares of 16 bytes by
  * as many rows are transposed in registers: n rows of n elements, interleaved log2(n) times with
  * the row half a square further down, are the columns. */
-#include "transpose.h"
+#include "strided_read.h"
 
 #include <string.h>
 

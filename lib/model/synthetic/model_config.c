@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model_config.c - config.json of a synthetic model, so that a server can be started on it. */
-#include "models.h"
+#include "synthetic.h"
 
 #include "wsync/tool/json.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "models.h"
+#include "synthetic.h"
 
 #include "name_index.h"
 #include "suggest.h"

@@ -2,7 +2,6 @@
 #include "synthetic.h"
 
 #include "checkpoint.h"
-#include "models.h"
 #include "wsync/tool/str.h"
 
 #include <stdlib.h>

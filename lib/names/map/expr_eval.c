@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* expr_eval.c - a walk over the tree of an expression and those of the lets that it names. */
-#include "expr_tree.h"
+#include "expr.h"
 
 #include "wsync/tool/str.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* expr_parse.c - recursive descent over the text of an expression, which anybody may have
  * written. */
-#include "expr_tree.h"
+#include "expr.h"
 
 #include "wsync/tool/str.h"
 

@@ -6,6 +6,7 @@
 
 #include "name_index.h"
 #include "wsync/tool/str.h"
+#include "suggest.h"
 
 #include <ctype.h>
 #include <stdarg.h>
@@ -292,38 +293,16 @@ int ws_map_variable(struct ws_map_line *l, const char *what, size_t longest, con
 
 /* ---- suggestions ---- */
 
-static size_t least(size_t a, size_t b, size_t c)
-{
-	return a < b ? (a < c ? a : c) : (b < c ? b : c);
-}
-
-/* Letters to insert, remove or change. Both are shorter than the row. */
-static size_t edits(const char *a, const char *b)
-{
-	size_t row[40];
-	const size_t n = strlen(b);
-	for (size_t j = 0; j <= n; j++)
-		row[j] = j;
-	for (size_t i = 0; a[i]; i++) {
-		size_t corner = row[0];
-		row[0] = i + 1;
-		for (size_t j = 0; j < n; j++) {
-			const size_t above = row[j + 1];
-			row[j + 1] = least(above + 1, row[j] + 1, corner + (a[i] != b[j]));
-			corner = above;
-		}
-	}
-	return row[n];
-}
-
 struct ws_map_near ws_map_nearest(const char *word, const char *const *list)
 {
 	struct ws_map_near near = { "" };
-	size_t best = strlen(word) < 5 ? 2 : 3; /* one letter of a short word, two of a long one */
-	for (; *list && strlen(word) < 32; list++) {
-		if (strlen(*list) >= 32 || edits(word, *list) >= best)
+	const size_t n = strlen(word);
+	unsigned best = n < 5 ? 2 : 3; /* one letter of a short word, two of a long one */
+	for (; *list && n < 32; list++) {
+		const unsigned edits = ws_edit_distance(word, n, *list, strlen(*list));
+		if (strlen(*list) >= 32 || edits >= best)
 			continue;
-		best = edits(word, *list);
+		best = edits;
 		snprintf(near.text, sizeof near.text, ": did you mean '%s'?", *list);
 	}
 	return near;

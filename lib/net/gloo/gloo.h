@@ -109,4 +109,24 @@ int64_t ws_gloo_first_byte(const struct ws_gloo *g);
 unsigned ws_gloo_children(unsigned size, unsigned root, unsigned rank, unsigned children[32]);
 unsigned ws_gloo_parent(unsigned size, unsigned root, unsigned rank);
 
+/* plain sends and receives between two ranks of a gloo group, as torch's isend,
+ * irecv and batch_isend_irecv make them.
+ *
+ * torch's tag is the slot of the message, and its default is 0: that one alone is spoken. Between
+ * two ranks, the k-th send of one is the k-th receive of the other, and that is all that matches
+ * them; so both must list their transfers in the same order. Collectives of the group may run
+ * before and after, and count separately. */
+struct ws_gloo_transfer {
+	unsigned peer;
+	bool receive;              /* else send */
+	/* sent: file spans by sendfile, others made as they are needed */
+	struct ws_payload payload;
+	struct ws_gloo_sink sink;  /* received */
+};
+
+/* All of them at once, in both directions and with every peer. Returns when all that is received is
+ * here and the kernel has taken what is sent. After a failure the group is of no further use. */
+int ws_gloo_exchange(struct ws_gloo *g, const struct ws_gloo_transfer *transfers, size_t n,
+                     ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err);
+
 #endif

@@ -4,7 +4,7 @@
  * Every peer has a lane of its own with what goes there and what comes from there, in order;
  * lanes do not wait for each other. Bytes that come from no file are made here, in the thread of
  * the call, a tile at a time. */
-#include "gloo_p2p.h"
+#include "gloo.h"
 
 #include "gloo_out.h"
 

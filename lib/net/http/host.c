@@ -3,7 +3,6 @@
  *
  * The answer decides what is advertised to peers on other machines, so an IPv4-mapped IPv6 address
  * always counts, and prints, as the IPv4 address it stands for. */
-#include "host.h"
 #include "sock.h"
 
 #include <arpa/inet.h>

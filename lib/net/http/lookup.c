@@ -5,7 +5,6 @@
  * name. So a name is looked up by a thread of its own, which nobody waits for longer than he
  * wants to. A literal is not looked up at all. Whoever comes last, the thread or the waiting
  * caller, frees what both look at. */
-#include "host.h"
 
 #include "sock.h"
 #include "job.h"

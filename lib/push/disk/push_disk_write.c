@@ -9,7 +9,7 @@
 #include "push_disk.h"
 
 #include "checkpoint.h"
-#include "config_write.h"
+#include "wsync/tool/config.h"
 #include "file.h"
 #include "plan_files.h"
 

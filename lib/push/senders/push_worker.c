@@ -7,7 +7,7 @@
  * way to learn early that somebody else has failed. */
 #include "push_channel.h"
 
-#include "gloo_p2p.h"
+#include "gloo.h"
 #include "sock.h"
 
 #include <stdatomic.h>
