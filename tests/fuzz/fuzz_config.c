@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A config.json. What is accepted must answer every question about the keys that matter, and an
  * expression over it. */
-#include "config_write.h"
+#include "wsync/tool/config.h"
 #include "expr.h"
 #include "wsync/tool/json_read.h"
 

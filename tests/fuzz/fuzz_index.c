@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A model.safetensors.index.json. No shard that is accepted may lead out of its directory. */
-#include "index.h"
+#include "files.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config.json: the two levels, exact integers, hostile text, and what a quantization leaves
  * alone. */
-#include "config_write.h"
+#include "wsync/tool/config.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

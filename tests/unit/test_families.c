@@ -2,7 +2,7 @@
 /* The built-in families against lists that owe nothing to them: what the models' checkpoints hold,
  * and what SGLang's modules come to (tests/data/names; tests/tools/runtime_names.py). */
 #include "golden_layout.h"
-#include "models.h"
+#include "synthetic.h"
 
 static const char *const models[] = {
 	"qwen3-0.6b",        "qwen3-30b-a3b",    "qwen3-30b-a3b-fp8", "qwen2.5-7b",

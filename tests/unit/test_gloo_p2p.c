@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plain sends and receives in a gloo group: ranks are threads, every one sends to every other. */
-#include "gloo_p2p.h"
+#include "gloo.h"
 #include "gloo_world.h"
 
 enum { ROUNDS = 3, MOST = 16 };

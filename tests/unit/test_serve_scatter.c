@@ -3,7 +3,7 @@
  * an endpoint of two ranks. */
 #include "serve_rank0.h"
 
-#include "gloo_p2p.h"
+#include "gloo.h"
 #include "scratch.h"
 #include "serve_model.h"
 
