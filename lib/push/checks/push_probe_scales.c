@@ -41,7 +41,8 @@ static const char *find_weight(const struct ws_plan *plan)
 {
 	for (size_t i = 0; i < plan->n_tensors; i++) {
 		const char *name = plan->tensors[i].name;
-		if ((ws_ends_with(name, ".o_proj.weight") || ws_ends_with(name, ".down_proj.weight")) &&
+		if ((ws_ends_with(name, ".o_proj.weight") ||
+		     ws_ends_with(name, ".down_proj.weight")) &&
 		    !strstr(name, "expert"))
 			return name;
 	}
@@ -51,7 +52,8 @@ static const char *find_weight(const struct ws_plan *plan)
 static const char *find_norm(const struct ws_plan *plan)
 {
 	for (size_t i = 0; i < plan->n_tensors; i++)
-		if (plan->tensors[i].n_dims == 1 && ws_ends_with(plan->tensors[i].name, "norm.weight"))
+		if (plan->tensors[i].n_dims == 1 &&
+		    ws_ends_with(plan->tensors[i].name, "norm.weight"))
 			return plan->tensors[i].name;
 	return NULL;
 }
