@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* answer.c - one answer, or an array of them. What is saved of several prompts is an array whose
- * members may be arrays of one, as a server gave them. */
+/* answer.c - one answer, or an array of them. A saved file of several prompts is an array whose
+ * members may be arrays of one, as a server sent them. */
 #include "answer.h"
 
 #include "file.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* answer.h - what servers answered to prompts, saved or as it comes: one
- * answer, or an array of them. */
+/* answer.h - answers of servers to prompts, from a file or a reply: one answer, or an array of
+ * them. */
 #ifndef WS_CHECK_ANSWER_H
 #define WS_CHECK_ANSWER_H
 
@@ -13,20 +13,20 @@ enum { WS_ANSWERS_MAX = 256 << 20 }; /* bytes of a file */
 /* Parses a JSON file of at most `most` bytes. The caller frees the root; NULL on failure. */
 struct ws_json *ws_answer_file(const char *path, size_t most, struct ws_err *err);
 
-/* The answer to one prompt: itself, or the only one of an array. NULL: there are none, or
- * several. */
+/* The answer to one prompt: the value itself, or the only member of an array. NULL: an empty
+ * array, or several answers. */
 const struct ws_json *ws_answer_only(const struct ws_json *root, const char *what,
                                      struct ws_err *err);
 
-/* How many there are, and each of them in turn. In messages it is `what`, with its
- * number where there are several. */
+/* The number of answers, and a walk over them. Messages name each `what`, with its number where
+ * there are several. */
 typedef int ws_answer_take(void *ctx, size_t i, const struct ws_json *answer, const char *what,
                            struct ws_err *err);
 size_t ws_answers_count(const struct ws_json *root);
 int ws_answers_walk(const struct ws_json *root, const char *what, ws_answer_take *take, void *ctx,
                     struct ws_err *err);
 
-/* Of one answer that was parsed already. */
+/* For one answer that is already parsed. */
 int ws_logprobs_take(const struct ws_json *answer, const char *what, struct ws_logprobs *out,
                      struct ws_err *err);
 int ws_routing_take(const struct ws_json *answer, const char *what,

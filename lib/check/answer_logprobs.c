@@ -154,7 +154,7 @@ int ws_logprobs_read_all(const char *path, struct ws_logprobs_list *out, struct 
 	return rc;
 }
 
-/* NaN: a side has no number. */
+/* NaN: one side has no number. */
 static void add_token(struct ws_logprobs_diff *d, size_t token, int64_t id, double a, double b)
 {
 	const double x = b - a;
@@ -174,7 +174,8 @@ static void add_token(struct ws_logprobs_diff *d, size_t token, int64_t id, doub
 	}
 }
 
-/* Both are the most probable of their side, so they are no further apart than the sides are. */
+/* The two tokens are the most probable ones of their sides, so the difference of their
+ * probabilities bounds that of the sides. */
 static double go_apart(const struct ws_logprobs *a, const struct ws_logprobs *b, size_t token)
 {
 	const bool both = token < a->part[WS_DECODE].n && token < b->part[WS_DECODE].n;
@@ -223,7 +224,7 @@ void ws_logprobs_sum(struct ws_logprobs_diff *sum, const struct ws_logprobs_diff
 
 /* ---- limits ---- */
 
-/* Beyond it, also where it is no number. */
+/* NaN exceeds every limit. */
 static bool exceeds(double value, double limit)
 {
 	return !isnan(limit) && !(value <= limit);

@@ -108,7 +108,7 @@ void ws_settings_free(struct ws_settings *s)
 
 /* ---- one setting ---- */
 
-/* The server's word for what somebody calls `given`. */
+/* Translates a trainer's key to the server's. */
 static void name_key(char key[KEY_MAX], const char *given)
 {
 	snprintf(key, KEY_MAX, "%s", given);
@@ -181,7 +181,7 @@ int ws_settings_take(struct ws_settings *s, const struct ws_json *object, bool s
 	const char *twice = strict ? ws_json_duplicate(object) : NULL;
 	char number[32] = "", name[80];
 	if (twice)
-		return ws_err_set(err, WS_EINPUT, "%s: '%s' stands there twice", what,
+		return ws_err_set(err, WS_EINPUT, "%s: '%s' is given twice", what,
 		                  ws_printable(name, sizeof name, twice, strlen(twice)));
 	for (const struct ws_json *m = ws_json_first(object); m; m = ws_json_next(m)) {
 		const char *key = ws_json_key(m);
@@ -222,7 +222,7 @@ int ws_settings_add(struct ws_settings *s, const char *pair, struct ws_err *err)
 		return ws_err_set(err, WS_EUSAGE, "'%.80s' is no KEY=VALUE", pair);
 	snprintf(given, sizeof given, "%.*s", (int)(equals - pair), pair);
 	const char *value = equals + 1;
-	/* 8 and 8.0 are one number; what is no JSON is a word. */
+	/* 8 and 8.0 are the same number; a value that is not JSON is a word. */
 	struct ws_json *node = ws_json_parse(value, strlen(value), "value", &ignored);
 	const int rc = put(s, given, node ? spell(node, number) : value, true, err);
 	ws_json_free(node);
@@ -289,7 +289,7 @@ static enum ws_flag_verdict flag_verdict(const struct setting_known *k, const ch
 	                                                                    WS_FLAG_DIFFERENT;
 }
 
-/* What a file says of other matters is no mistake; what was asked for by name is one. */
+/* An unknown key in a file is ignored; an unknown key on the command line is an error. */
 static enum ws_severity weigh(const struct ws_flag *f, const struct setting_known *k, bool asked)
 {
 	switch (f->verdict) {

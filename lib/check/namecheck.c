@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namecheck.c - the steps of the check, and what needs no file of its own: contradictions of the
- * config, what does not divide, and partners in different buckets. */
+/* namecheck.c - runs the steps of the check. Contains the small ones: contradictions in the
+ * config, sizes that do not divide, and partners in different buckets. */
 #include "wsync/tool/namecheck.h"
 
 #include "namecheck_core.h"
@@ -33,7 +33,7 @@ const char *ws_severity_name(enum ws_severity s)
 
 /* ---- what does not divide ---- */
 
-/* The head that one level drops may be the one that was trained. */
+/* One level of the config may drop a head that was trained. */
 static void check_tie_flag(struct ws_check *c)
 {
 	const struct ws_item *head = ws_check_sent(c, "lm_head.weight");
@@ -177,7 +177,7 @@ const struct ws_item *ws_check_sent(const struct ws_check *c, const char *name)
 	return item && is_chosen(c->opts, name) ? item : NULL;
 }
 
-/* What the server shows is what it has: the layout becomes one of the sizes that it shows. */
+/* The shapes in the listing decide: the layout is made again for the sizes that they show. */
 static int relate_server(struct ws_check *c, struct ws_shown *server)
 {
 	c->report = ws_report_new();
@@ -265,7 +265,7 @@ int ws_namecheck(const struct ws_namecheck_opts *opts, struct ws_findings *out, 
 	if (!opts->layout && !opts->listing)
 		return ws_err_set(err, WS_EUSAGE, "names: neither the server's config nor what it "
 		                  "shows is known, so there is nothing to hold them against");
-	/* What a server without a model shows is what was sent to it, which proves nothing. */
+	/* A server without a model lists what it was sent, which proves nothing. */
 	c.listing = opts->listing && !opts->listing->received ? opts->listing : NULL;
 	struct ws_shown server;
 	int rc = relate_server(&c, &server);

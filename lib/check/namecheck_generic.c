@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namecheck_generic.c - what is sent against what the server shows, when no family's rules are
- * known.
+/* namecheck_generic.c - compares the sent tensors with the listing when no rules are known for the
+ * family.
  *
- * Names are related by the stacked tensors that most servers have (q, k and v; gate and up;
- * experts' w1, w2 and w3), whole segments at a time, and shapes by the number of elements: a
- * server shows one rank's share, so what is sent must be a multiple of it. That finds less than
- * rules do, and says so. */
+ * Names are matched through the fused tensors that most servers have (q, k and v; gate and up;
+ * experts' w1, w2 and w3), by whole segments. Shapes are matched by element counts: a server lists
+ * one rank's share, so the sent elements must be a multiple of it. This finds fewer errors than
+ * rules do, and a warning says so. */
 #include "namecheck_core.h"
 
 #include "dims.h"
@@ -18,9 +18,9 @@
 
 enum { MAX_STRIPPED = 3, MAX_LAYERS = 4096 };
 
-/* What is sent for one shown parameter. */
+/* What is sent for one listed parameter. */
 struct cover {
-	size_t n, direct;            /* tensors; those of its own name among them */
+	size_t n, direct;            /* tensors, and those under its own name */
 	unsigned shares, of;         /* of the stack */
 	int64_t elements;            /* -1: too many to count */
 	const struct ws_stacked *stack;
@@ -33,14 +33,14 @@ struct generic {
 	struct ws_check *c;
 	struct cover *covers;        /* by entry of the listing */
 	bool shown[MAX_LAYERS], sent[MAX_LAYERS];
-	bool unshown[MAX_LAYERS], unsent[MAX_LAYERS]; /* layers that only the other side has */
+	bool unshown[MAX_LAYERS], unsent[MAX_LAYERS]; /* layers that the other side lacks */
 	struct ws_text not_shown, not_sent;           /* as ranges */
 	int64_t layers;              /* num_hidden_layers; -1: not known */
 	int64_t drafts;              /* next-token layers behind them */
 	int64_t n_experts;           /* by the config; -1: not known */
 };
 
-/* 7 of "mlp.experts.7.up_proj.weight"; -1: none. */
+/* 7 in "mlp.experts.7.up_proj.weight"; -1: none. */
 static int64_t expert_of(const char *name)
 {
 	for (const char *p = name; (p = strstr(p, "experts.")); p++) {
@@ -95,7 +95,8 @@ static bool is_left_aside(struct ws_check *c, const struct ws_item *item)
 	return false;
 }
 
-/* A head that the server does not show although it shows the embedding. 1: it is one; 0: not. */
+/* A head that is not listed while the embedding is: the two share memory. 1: reported; 0: not such
+ * a head. */
 static int is_tied_head(struct ws_check *c, const struct ws_item *item)
 {
 	char name[WS_CHECK_NAME];
@@ -120,7 +121,7 @@ static int is_tied_head(struct ws_check *c, const struct ws_item *item)
 	return 1;
 }
 
-/* A layer behind the last is what predicts further tokens, which a draft model has. */
+/* A layer behind the last one is a next-token layer, which only a draft model has. */
 static bool is_next_token(const struct generic *g, int64_t layer)
 {
 	char name[96];
@@ -189,7 +190,7 @@ static bool has_wrong_prefix(struct ws_check *c, const struct ws_item *item)
 			return true;
 		}
 		if (*rest >= '0' && *rest <= '9')
-			break; /* what stands in a layer stands there for a reason */
+			break; /* segments inside a layer are no prefix */
 		rest += strcspn(rest, ".");
 		rest += *rest == '.';
 	}
@@ -247,7 +248,7 @@ static void check_elements(struct ws_check *c, const struct ws_weight *w, const 
 		    ws_textf("%.200s shown = %" PRId64 " elements at one rank, and %" PRId64 " are "
 		             "sent for all", ws_text_shape(w->n_dims, w->dims).s, shown,
 		             v->elements).s);
-	/* Keys and values may be on several ranks. */
+	/* Several ranks may have the same key and value heads. */
 	else if (v->elements % shown && !strstr(w->name, "qkv_proj"))
 		report_shown(c, WS_NAME_SHAPE, WS_WARN, w,
 		             "get no multiple of the elements that they have",
@@ -258,8 +259,8 @@ static void check_elements(struct ws_check *c, const struct ws_weight *w, const 
 		                     .s);
 }
 
-/* Ranks share experts out, so that elements alone do not tell how many there are. True: some
- * lack. */
+/* Ranks divide experts, so element counts do not show how many there are. True: some are
+ * missing. */
 static bool check_experts(const struct generic *g, const struct ws_weight *w, const struct cover *v)
 {
 	const int64_t n = v->last + 1, of_each = __builtin_popcount(v->of);
@@ -299,7 +300,7 @@ static void check_shown(const struct generic *g, const struct ws_weight *w, cons
 	struct ws_check *c = g->c;
 	const char *why = v->n ? NULL : ws_own_affair(w->name);
 	if (why) {
-		report_shown(c, WS_NAME_SERVER, WS_NOTE, w, "are none that is sent", why);
+		report_shown(c, WS_NAME_SERVER, WS_NOTE, w, "are not in checkpoints", why);
 		return;
 	}
 	if (v->n == 0) {
@@ -347,7 +348,7 @@ static void mark_layer(bool *layers, const char *name)
 		layers[layer] = true;
 }
 
-/* Layers that only one side has, when both have some. */
+/* Finds layers that only one side has, if the sides have a layer in common. */
 static void compare_layers(struct generic *g)
 {
 	const struct ws_check *c = g->c;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namecheck_guess.c - how the server was really started, read off the shapes that it shows.
+/* namecheck_guess.c - finds out from the listed shapes with which sizes the server was started.
  *
- * A server at another tp than was assumed shows other shapes in every layer. That is one
- * finding: the sizes are read off parameters that are divided evenly, a layout of these sizes is
- * made, and what is left to say is said against that one. */
+ * A server at another tp than assumed has other shapes in every layer. That is reported as one
+ * finding: the sizes follow from parameters that are divided evenly, a layout is made for them,
+ * and the other checks use that layout. */
 #include "namecheck_core.h"
 
 #include <inttypes.h>
@@ -13,7 +13,7 @@
 
 enum { ROUNDS = 3, MAX_TP = 4096, MAX_STRIPPED = 3 };
 
-/* A parameter whose shape shows a size, and the sentence about it. */
+/* A parameter whose shape proves a size, and the sentence about it. */
 struct evidence {
 	unsigned size;        /* 0: none found */
 	const char *name;
@@ -22,7 +22,7 @@ struct evidence {
 
 struct sizes {
 	struct evidence dense, attention, ep, inner; /* inner: experts' tp / ep */
-	const char *scales, *fused;                 /* a name that shows it to be otherwise; NULL */
+	const char *scales, *fused;                 /* a name that proves the option wrong; NULL */
 	bool fuse_shared, unquantized;
 };
 
@@ -57,7 +57,7 @@ int ws_shown_relate(struct ws_shown *s)
 
 /* ---- names ---- */
 
-/* A prefix that all names shown have and the rules do not ("language_model."). */
+/* Finds a prefix that all listed names have and the rules do not ("language_model."). */
 static void find_prefix(struct ws_shown *s)
 {
 	const struct ws_weight_list *list = s->c->listing;
@@ -104,7 +104,7 @@ static void read_param(struct sizes *z, const struct ws_layout *l, const struct 
 	const struct ws_part *part = ws_layout_part(l, p->first);
 	const char *word = part->axis == 0 ? "rows" : "columns";
 	if (part->split == WS_SPLIT_EXPERT) {
-		/* w2 has one part of each expert: [experts, outputs, inputs]. */
+		/* w2 has one part for each expert: [experts, outputs, inputs]. */
 		const bool one = p->n_parts < 2 || ws_layout_part(l,
 		                p->first + 1)->expert != part->expert;
 		if (!one || w->n_dims != 3 || part->axis != 1 || part->n_dims != 2)
@@ -160,7 +160,7 @@ static void read_sizes(const struct ws_shown *s, struct sizes *z)
 		z->fuse_shared = false;
 		z->fused = apart;
 	}
-	/* Checksums are of dequantized weights in some servers: names alone prove nothing. */
+	/* Some servers compute checksums of dequantized weights, so names alone prove nothing. */
 	const char *scales = first_with(list, scale);
 	if (!list->items[0].shapeless && !o->unquantized && !scales) {
 		z->scales = first_param_with(s->layout, scale);
@@ -171,7 +171,7 @@ static void read_sizes(const struct ws_shown *s, struct sizes *z)
 	}
 }
 
-/* The options of the layout with what was read off put in; false: they are those already. */
+/* Puts the sizes that were found into the options of the layout. False: nothing changes. */
 static bool apply(const struct sizes *z, bool tp_known, struct ws_layout_opts *o)
 {
 	const struct ws_layout_opts old = *o;
@@ -218,7 +218,7 @@ size_t ws_shown_unexplained(const struct ws_shown *s, const struct ws_weight **f
 	return n;
 }
 
-/* What the layout does not explain, and what it has that is not shown. */
+/* Counts listing entries that the layout does not explain, and parameters that are not listed. */
 static size_t misfits(const struct ws_shown *s)
 {
 	const struct ws_weight *first;
@@ -249,7 +249,7 @@ static void report_sizes(struct ws_shown *s, const struct sizes *z,
 	struct ws_check *c = s->c;
 	report_size(c, w, "tp", new->tp, old->tp);
 	report_size(c, &z->ep, "ep", new->ep ? new->ep : 1, old->ep ? old->ep : 1);
-	/* Unless somebody says otherwise, attention is divided as all is. */
+	/* Without other options, attention is divided like everything else. */
 	const bool apart = old->attention_tp && old->attention_tp != old->tp;
 	report_size(c, &z->attention, "attention tp",
 	            new->attention_tp ? new->attention_tp : new->tp,
@@ -277,7 +277,8 @@ static void report_sizes(struct ws_shown *s, const struct sizes *z,
 	}
 }
 
-/* One round: reads sizes, and makes a layout of them where that explains more. 1: nothing to do. */
+/* One round: reads the sizes, and keeps the layout for them if it explains more. 1: nothing to
+ * do. */
 static int guess_once(struct ws_shown *s)
 {
 	const struct ws_namecheck_opts *o = s->c->opts;
@@ -296,7 +297,7 @@ static int guess_once(struct ws_shown *s)
 		s->sizes_unknown = true;
 		return 1;
 	}
-	/* No server has such sizes: it is the shapes that are others. */
+	/* No server can have these sizes: the shapes are simply different. */
 	if (ws_layout_make(o->family, o->config, &new, &made, NULL))
 		return 1;
 	s->layout = made;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namecheck_listing.c - what the server shows against what its config gives: shapes multiplied
- * back, parameters that only one side has. */
+/* namecheck_listing.c - compares the server's listing with the layout of its config: shapes,
+ * dtypes, and parameters that only one side has. */
 #include "namecheck_core.h"
 
 #include <inttypes.h>
@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_LAYERS = 4096, MOST_PADDING = 1024 /* rows of a rank; more are another vocabulary */ };
+/* rows of a rank; more padding is another vocabulary */
+enum { MAX_LAYERS = 4096, MOST_PADDING = 1024 };
 
 /* ---- shapes ---- */
 
@@ -86,8 +87,8 @@ static void compare_dtype(struct ws_shown *s, const struct ws_param *p, const st
 
 /* ---- what one side lacks ---- */
 
-/* Tied duplicates are not shown: what shows a head has one of its own. Nor does a server
- * show what it does without. */
+/* Servers do not list a tied head, so a listed head is a parameter of its own. They do not list
+ * optional parameters that they lack, either. */
 static void check_shown_alone(struct ws_shown *s, const struct ws_param *p,
                               const struct ws_weight *w)
 {
@@ -129,13 +130,13 @@ static void check_extra(struct ws_shown *s, const struct ws_weight *w)
 	if (ws_check_sent(c, w->name) || ws_check_sent(c, name))
 		return;
 	if (why) {
-		const struct ws_text shared = ws_textf("parameters of the server are none that is "
-		                                       "sent: %.300s", why);
+		const struct ws_text shared = ws_textf("parameters of the server are not in "
+		                                       "checkpoints: %.300s", why);
 		const struct ws_new_finding finding = {
 			.verdict = WS_NAME_SERVER, .severity = WS_NOTE, .name = w->name,
 			.param = w->name, .shared = shared.s,
 		};
-		ws_report_add(c->report, &finding, "shown by the server, and none that is sent: %s",
+		ws_report_add(c->report, &finding, "on the server but not in the checkpoint: %s",
 		              why);
 		return;
 	}
@@ -161,7 +162,7 @@ struct absent {
 	bool known[MAX_LAYERS], shown[MAX_LAYERS], gone[MAX_LAYERS];
 };
 
-/* Layers of which nothing is shown, while others are: they belong to another pipeline stage. */
+/* Layers with no listed parameter, while others have some: another pipeline stage has them. */
 static struct ws_text absent_layers(const struct ws_shown *s, struct absent *a)
 {
 	bool any = false;
@@ -211,7 +212,7 @@ static void check_hidden(struct ws_shown *s, size_t i, const struct absent *a,
 	                     "config.json gives it, and the server does not show it");
 }
 
-/* FP8 with one scale for each tensor, shown as [inputs, outputs]. */
+/* FP8 with one scale for each tensor, listed as [inputs, outputs]. */
 static bool is_turned(const struct ws_shown *s, const struct ws_param *p, const struct ws_weight *w)
 {
 	char scale[WS_CHECK_NAME];
@@ -221,7 +222,7 @@ static bool is_turned(const struct ws_shown *s, const struct ws_param *p, const 
 	       ws_layout_find_param(s->layout, scale);
 }
 
-/* Servers that were not patched put other parameters in the place of these after loading. */
+/* Unpatched servers replace these parameters by others after loading. */
 static bool is_laid_out_anew(struct ws_shown *s)
 {
 	const struct ws_weight *w = NULL;
@@ -252,7 +253,7 @@ static bool is_laid_out_anew(struct ws_shown *s)
 	return true;
 }
 
-/* More that differs than not: said once, with an example. */
+/* If more entries differ than match, one finding with an example replaces them all. */
 static bool is_other_model(struct ws_shown *s)
 {
 	const struct ws_weight_list *list = s->c->listing;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namecheck_missing.c - parameters, and parts of fused ones, that nothing is sent for, with the
- * larger reason where there is one: a whole layer, an expert of every layer. */
+/* namecheck_missing.c - parameters, and parts of fused ones, for which nothing is sent. Names the
+ * larger cause where there is one: a whole layer, or one expert in every layer. */
 #include "namecheck_core.h"
 
 #include <inttypes.h>
@@ -8,13 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_COUNTED = 4096 }; /* layers and experts that are told apart */
+enum { MAX_COUNTED = 4096 }; /* limit of layers and of experts */
 
 struct gaps {
 	struct ws_check *c;
 	bool layer_sent[MAX_COUNTED], layer_known[MAX_COUNTED], layer_gone[MAX_COUNTED];
 	bool expert_sent[MAX_COUNTED], expert_known[MAX_COUNTED], expert_gone[MAX_COUNTED];
-	struct ws_text layers, experts; /* those that are gone, as ranges */
+	struct ws_text layers, experts; /* the missing ones, as ranges */
 };
 
 static bool is_sent(const struct ws_check *c, size_t part)
@@ -32,7 +32,7 @@ static void report_missing(struct ws_check *c, size_t part, enum ws_verdict verd
                            const char *why)
 {
 	const struct ws_part *p = &c->parts[part];
-	/* Of chosen tensors it is no fault that the others are not sent. */
+	/* With --include and the like, missing tensors are intended. */
 	const struct ws_new_finding finding = {
 		.verdict = verdict, .severity = c->opts->subset ? WS_NOTE : WS_ERROR,
 		.name = p->name, .param = param_of(c, part)->name, .near = near,
@@ -72,7 +72,7 @@ static void mark(bool *known, bool *sent, int64_t i, bool is)
 	sent[i] |= is;
 }
 
-/* A layer is gone when others are there; so is an expert. */
+/* A layer counts as missing when others are there; so does an expert. */
 static void find_gone(const bool *known, const bool *sent, bool *gone, struct ws_text *text)
 {
 	bool any = false;
@@ -133,7 +133,8 @@ static bool is_of_gap(struct gaps *g, size_t part)
 
 /* ---- one tensor ---- */
 
-/* A scale whose weight is sent: in FP8 it is lost, else the weight's type is what is wrong. */
+/* A scale whose weight is sent. If the weight is in FP8 the scale is missing; else the weight's
+ * dtype is the error, and check_dtype reports it. */
 static bool is_lost_scale(struct ws_check *c, size_t part)
 {
 	char weight[WS_CHECK_NAME];
@@ -162,7 +163,8 @@ static bool is_lost_scale(struct ws_check *c, size_t part)
 	return true;
 }
 
-/* One of the two that make latents, without the other: chosen alone it is lost all the same. */
+/* Loaders drop q_a_proj or kv_a_proj_with_mqa without the other, so this is an error even for
+ * chosen tensors. */
 static bool is_lost_partner(struct ws_check *c, size_t part)
 {
 	const struct ws_param *p = param_of(c, part);
@@ -198,7 +200,7 @@ static bool is_sent_otherwise(struct ws_check *c, size_t part)
 	const char *name = c->sent[c->part_meant[part]]->name;
 	const struct ws_text why = ws_textf("nothing is sent under this name, but %.400s is", name);
 	report_missing(c, part, WS_NAME_MISSING, name, "parameters get nothing: what was meant for "
-	            "them has names that the server does not know", "see what is said about those "
+	            "them has names that the server does not know", "see the findings about those "
 	            "names", why.s);
 	return true;
 }
@@ -236,7 +238,7 @@ static void explain(struct gaps *g, size_t part)
 	            "nothing is sent for it: the server keeps what it has");
 }
 
-/* A server does without all of an optional parameter, never without a part of it. */
+/* An optional parameter may be missing as a whole, but not in part. */
 static bool is_wanted(const struct ws_check *c, size_t part)
 {
 	const struct ws_param *p = param_of(c, part);

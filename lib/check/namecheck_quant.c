@@ -62,7 +62,7 @@ int ws_check_scales(struct ws_check *c)
 {
 	for (size_t i = 0; i < c->n_sent; i++) {
 		const struct ws_item *item = c->sent[i];
-		/* What the server leaves aside, or does not know at all, needs no scale. */
+		/* Tensors that the server ignores or does not know need no scale. */
 		if (c->layout && ws_check_part(c, item->name) == WS_NONE)
 			continue;
 		check_scale(c, item);
@@ -73,9 +73,9 @@ int ws_check_scales(struct ws_check *c)
 }
 
 static const struct packing {
-	const char *mark;      /* behind the weight's name: this is there where it is packed so */
+	const char *mark;      /* suffix of a tensor that exists only beside a packed weight */
 	const char *name;
-	const char *parts[6];  /* behind the weight's name; NULL: no more */
+	const char *parts[6];  /* suffixes of the tensors that belong to it; NULL ends the list */
 } packings[] = {
 	{ ".quant_state.bitsandbytes__nf4",
 	  "nf4 (bitsandbytes)",
@@ -88,7 +88,7 @@ static const struct packing {
 	{ "_scale_2", "nvfp4 (ModelOpt)", { "_scale", "_scale_2" } },
 };
 
-/* How the tensor of that name is packed; NULL: it is not. */
+/* How the tensor of this name is packed; NULL: it is not. */
 static const struct packing *packing_of(const struct ws_check *c, const char *name)
 {
 	char mark[WS_CHECK_NAME];
@@ -122,7 +122,7 @@ static bool belongs_to_packed(const struct ws_check *c, const char *name)
 	return is_part_of(c, name, ".input_scale", ".weight");
 }
 
-/* Nothing more is said of what the server keeps under this name and suffix. */
+/* Marks the part of this name and suffix as reported. */
 static const struct ws_part *settle(struct ws_check *c, const char *name, const char *suffix)
 {
 	char full[WS_CHECK_NAME];

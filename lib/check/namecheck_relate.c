@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namecheck_relate.c - which of the server's parameters a tensor is, or is a part of, by the
- * stacks that most servers have. Whole segments are replaced, never parts of them. */
+/* namecheck_relate.c - finds the server parameter that a tensor is, or is a part of, by the fused
+ * tensors that most servers have. Replaces whole segments only. */
 #include "namecheck_core.h"
 
 #include <stdio.h>
@@ -24,7 +24,7 @@ static const struct ws_stacked expert_stacks[] = {
 	{ "down_proj", "w2", 1, 1 },  { "w2", "w2", 1, 1 },
 };
 
-/* Experts that the checkpoint keeps stacked, as transformers 5 does. */
+/* Experts that the checkpoint stores stacked, as transformers 5 does. */
 static const struct ws_stacked stacked_experts[] = {
 	{ "gate_up_proj", "w13_weight", 1, 1 }, { "down_proj", "w2_weight", 1, 1 }, {
 	                "gate_up_proj_bias", "w13_weight_bias", 1, 1 }, { "down_proj_bias",
@@ -70,7 +70,7 @@ static bool relate_stacked(const struct ws_check *c, const char *name, const cha
 	return false;
 }
 
-/* "mlp.experts.7.up_proj.weight" in "mlp.experts.w13_weight"; p is at "experts". */
+/* Matches "mlp.experts.7.up_proj.weight" with "mlp.experts.w13_weight"; p points at "experts". */
 static bool relate_expert(const struct ws_check *c, const char *name, const char *p,
                           struct ws_relation *r)
 {

@@ -71,7 +71,7 @@ bool ws_has_wrong_prefix(struct ws_search *s)
 			return true;
 		}
 		if (ws_is_number(rest))
-			break; /* what stands in a layer stands there for a reason */
+			break; /* segments inside a layer are no prefix */
 		rest += ws_segment(rest);
 		rest += *rest == '.';
 	}
@@ -155,7 +155,7 @@ void ws_search_pairs(struct ws_search *s)
 static const char fused_remedy[] = "send the parts: wsync-push splits fused tensors where the "
         "config.json of a known family or --map says how";
 
-/* The server's own name, or a trainer's name for the same. */
+/* A fused tensor under the server's or a trainer's name. */
 static void report_fused(struct ws_search *s, const struct ws_param *p, bool stacked)
 {
 	struct ws_check *c = s->c;
@@ -207,7 +207,8 @@ bool ws_is_fused(struct ws_search *s)
 	return true;
 }
 
-/* "mlp.gate_gate_up_proj": somebody replaced up_proj by gate_up_proj where it was that already. */
+/* "mlp.gate_gate_up_proj": a replacement of up_proj by gate_up_proj hit a name that was fused
+ * already. */
 bool ws_is_replaced_twice(struct ws_search *s)
 {
 	const char *name = s->item->name;

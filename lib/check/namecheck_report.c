@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namecheck_report.c - findings, gathered under what they have in common.
+/* namecheck_report.c - collects findings in groups.
  *
- * Every string is copied: findings outlive what they are about. */
+ * Copies every string: findings outlive the objects that they describe. */
 #include "namecheck_core.h"
 
 #include "hash.h"
@@ -25,7 +25,7 @@ struct group {
 	const char *shared, *reason; /* reason: of its first finding */
 	uint64_t key;
 	bool follows;
-	size_t order;                /* as it came */
+	size_t order;                /* order of arrival */
 };
 
 struct ws_report {
@@ -118,7 +118,7 @@ static uint64_t key_of(const struct ws_new_finding *s)
 	return ws_hash64(words, sizeof words);
 }
 
-/* The slot that holds the key, or the free one where it belongs. */
+/* The slot of the key, or the free slot where it belongs. */
 static size_t find_slot(const struct ws_report *r, uint64_t key)
 {
 	size_t i = (size_t)key & (r->n_slots - 1);
@@ -180,7 +180,7 @@ void ws_report_add(struct ws_report *r, const struct ws_new_finding *s, const ch
 		.param = keep(r, s->param), .near = keep(r, s->near), .rule = keep(r, s->rule),
 		.group = (size_t)(g - r->groups),
 	};
-	/* Most findings of a group say the same. */
+	/* Most findings of a group have the same reason. */
 	f->reason = g->reason && !strcmp(g->reason, reason) ? g->reason : keep(r, reason);
 	if (!g->reason)
 		g->reason = f->reason;
@@ -236,7 +236,7 @@ static void count_up(struct ws_findings *out)
 	}
 }
 
-/* place[old group]: where its next finding goes. */
+/* place[old group]: index for its next finding. */
 static void arrange(struct ws_report *r, struct ws_findings *out, size_t *place)
 {
 	size_t first = 0;
@@ -263,7 +263,7 @@ int ws_report_finish(struct ws_report *r, struct ws_findings *out, struct ws_err
 	out->n = r->n;
 	out->n_groups = r->n_groups;
 	if (!r->failed && place && out->items && out->groups) {
-		if (r->n_groups) /* or there is no array */
+		if (r->n_groups) /* else the array is NULL */
 			qsort(r->groups, r->n_groups, sizeof *r->groups, by_weight);
 		arrange(r, out, place);
 		count_up(out);

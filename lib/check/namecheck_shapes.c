@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namecheck_shapes.c - tensors whose name is right and whose shape or type is not, and the
- * arithmetic that relates what is sent to what is wanted. */
+/* namecheck_shapes.c - tensors with the right name and a wrong shape or dtype, and the arithmetic
+ * that explains the difference. */
 #include "namecheck_core.h"
 
 #include "dims.h"
@@ -28,7 +28,7 @@ static void report_shape(const struct misfit *m, const char *shared, const char 
 	ws_report_add(m->c->report, &finding, "%s: %s", m->both.s, why);
 }
 
-/* The one axis in which the shapes differ, or -1. */
+/* The only axis in which the shapes differ, or -1. */
 static int lone_axis(const struct misfit *m)
 {
 	int axis = -1;
@@ -60,7 +60,7 @@ static bool is_transposed(const struct misfit *m)
 	return true;
 }
 
-/* One of several parts has the rows of all of them. */
+/* One part has the rows of all parts of its parameter. */
 static bool is_whole_param(const struct misfit *m, int axis)
 {
 	const struct ws_check *c = m->c;
@@ -79,8 +79,7 @@ static bool is_whole_param(const struct misfit *m, int axis)
 	return true;
 }
 
-/* Vocabularies are padded by trainers to their own multiples; servers pad again, from the true
- * size. */
+/* Trainers pad vocabularies to their own multiples; servers pad again, from the true size. */
 static bool is_vocabulary(const struct misfit *m, int axis)
 {
 	const int64_t sent = m->item->dims[0], rows = m->part->dims[0];
@@ -166,14 +165,14 @@ static bool is_tensor_scale(const struct ws_part *p)
 	return ws_ends_with(p->name, ".weight_scale") && p->n_dims == 1 && p->dims[0] == 1;
 }
 
-/* Some write the one number as a scalar. */
+/* Some checkpoints store the one scale as a scalar. */
 static bool fits(const struct ws_item *i, const struct ws_part *p)
 {
 	return ws_dims_equal(i->n_dims, i->dims, p->n_dims, p->dims) ||
 	       (is_tensor_scale(p) && i->n_dims == 0);
 }
 
-/* Scales count the blocks of their weight, rounded up. */
+/* There is one scale for each block of the weight, ragged edges included. */
 static bool is_scale(const struct misfit *m)
 {
 	char weight[WS_CHECK_NAME];
@@ -198,7 +197,7 @@ static bool is_scale(const struct misfit *m)
 	const int64_t *w = m->c->parts[at].dims, *b = q->block, *a = m->item->dims;
 	const bool down = m->item->n_dims == 2 && a[0] == w[0] / b[0] && a[1] == w[1] / b[1];
 	const bool one = ws_dims_product(m->item->n_dims, a) == 1;
-	int64_t other = 0; /* the block that would give this many */
+	int64_t other = 0; /* the block size that gives this count */
 	for (int64_t k = 16; m->item->n_dims == 2 && k <= 1024 && !other; k *= 2)
 		if (a[0] == div_up(w[0], k) && a[1] == div_up(w[1], k))
 			other = k;
@@ -259,12 +258,12 @@ static const char *type_name(enum ws_dtype d)
 	return *torch ? torch : ws_dtype_safetensors(d);
 }
 
-/* The server wants this very type. */
+/* For parts whose dtype must match exactly. */
 static void check_exact(const struct misfit *m)
 {
 	const enum ws_dtype sent = m->item->dtype, want = m->part->dtype;
 	char weight[WS_CHECK_NAME];
-	/* Some releases keep their scales in bfloat16; the quantizer knew what it rounded to. */
+	/* Some releases store scales in bfloat16; the quantizer rounded them deliberately. */
 	if (ws_dtype_is_floating(sent) && ws_scaled_name(m->part->name, weight, sizeof weight))
 		return;
 	const char *a = type_name(sent), *b = type_name(want);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namecheck_text.c - names and shapes as the reasons of findings quote them, and small questions
- * about both. */
+/* namecheck_text.c - names and shapes as findings quote them, and small predicates on both. */
 #include "namecheck_core.h"
 
 #include <ctype.h>
@@ -12,7 +11,7 @@
 
 enum { MOST_SUGGESTIONS = 2000 };
 
-/* What belongs to what: the scale's last segment, and that of what it scales. */
+/* Suffix of a scale, and of the tensor that it scales. */
 static const char *const scaled[][2] = {
 	{ ".weight_scale_inv", ".weight" }, { ".weight_scale", ".weight" },
 	{ "_proj_scales", "_proj_blocks" },
@@ -69,7 +68,7 @@ struct ws_text ws_text_kind(const char *name)
 	return t;
 }
 
-/* Last segments that say which tensor of a module it is. */
+/* True for last segments that name a tensor of a module. */
 static bool names_tensor(const char *s, size_t n)
 {
 	static const char *const words[] = { "weight", "bias", "weight_scale_inv", "weight_scale",

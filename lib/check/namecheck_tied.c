@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namecheck_tied.c - heads that servers read from the memory of the
- * embedding (tie_word_embeddings).
+/* namecheck_tied.c - heads that share the memory of the embedding on the server
+ * (tie_word_embeddings).
  *
- * Such a server drops the head that it is sent. That is right where the head is equal to the
- * embedding, and loses what was trained where it is not, so the two are compared, in every byte:
- * a few new rows of a vocabulary may be all that differs. A push compares them in the background
- * and passes them on for that. */
+ * Such a server ignores a head that it is sent. That is right if the head equals the embedding,
+ * and loses a trained head if it does not, so every byte of the two is compared: a few new rows of
+ * a vocabulary may be the only difference. A push does this in the background (tied_later). */
 #include "namecheck_core.h"
 
 #include "number.h"
@@ -15,14 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK = 1 << 20 }; /* bytes of the head; elements of other sizes are as many */
+enum { CHUNK = 1 << 20 }; /* bytes of the head per chunk */
 
 /* ---- comparing ---- */
 
 struct pair {
 	const struct ws_tied *tied;
 	unsigned char *bytes[2];
-	double *numbers[2];      /* where the types differ */
+	double *numbers[2];      /* if the dtypes differ */
 	size_t elements;         /* in a chunk */
 };
 
@@ -36,7 +35,7 @@ static size_t size_of(const struct ws_item *item)
 	return ws_dtype_bits(item->dtype) / 8;
 }
 
-/* A number that one type has rounded is equal to the number that it was. */
+/* Numbers that differ only by rounding to one of the dtypes are equal. */
 static bool same_number(const struct pair *p, double a, double b)
 {
 	return a == b || (isnan(a) && isnan(b)) || ws_number_round(p->tied->head->dtype, b) == a ||
@@ -80,7 +79,7 @@ static int compare_all(const struct pair *p, const struct ws_cancel *cancel, boo
 	return 0;
 }
 
-/* Tensors of different shapes are not compared: the check of shapes reports them. */
+/* Tensors of different shapes are not compared here: the check of shapes reports them. */
 static int compare(const struct ws_tied *t, const struct ws_cancel *cancel, bool *same,
                    struct ws_err *err)
 {
@@ -151,8 +150,8 @@ static void report_tied(struct ws_check *c, const struct ws_item *head, const ch
 	ws_report_add(c->report, &finding, "%s", why);
 }
 
-/* A config that says "not tied" is believed: a head that such a server does
- * not show is another rank's. */
+/* A config that says "not tied" is trusted: if the server does not list the head, another rank has
+ * it. */
 static bool is_untied(const struct ws_config *config)
 {
 	int64_t tied;
@@ -222,7 +221,7 @@ void ws_tied_find(const struct ws_namecheck_opts *o, struct ws_findings *out)
 
 /* ---- heads of a layout ---- */
 
-/* Servers do not list a tied head with its shape: a server that lists one has it. */
+/* Servers do not list a tied head with a shape, so a listed one is not tied. */
 static bool is_shown(const struct ws_check *c, const struct ws_param *head)
 {
 	char name[WS_CHECK_NAME];

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namecheck_unknown.c - what is sent under names that the server does not have, and why.
+/* namecheck_unknown.c - sent names that the server does not have, and the likely cause.
  *
- * Each cause is one function, tried in turn: a name with another prefix, the server's own fused
- * name, a name that a replacement hit twice, a scale for a server without scales, a layer too
- * many. What the name was meant for is remembered, so that the parameter it leaves empty is
- * explained too. */
+ * Each cause is a function, tried in order: another prefix, the server's own fused name, a name
+ * that a replacement hit twice, a scale for an unquantized server, a layer too many. The part that
+ * the name was meant for is recorded, so that the missing parameter is explained too. */
 #include "namecheck_unknown.h"
 
 #include <inttypes.h>
@@ -45,7 +44,7 @@ static int64_t highest(struct ws_search *s, const char *word, size_t n)
 
 /* ---- saying it ---- */
 
-/* Has the server something of this name? *part: the part, or the first of that parameter. */
+/* True if the server has this name. *part: the part, or the first part of that parameter. */
 bool ws_search_knows(const struct ws_search *s, const char *name, size_t *part)
 {
 	*part = ws_check_part(s->c, name);
@@ -66,8 +65,6 @@ const struct ws_item *ws_search_sent(const struct ws_search *s, size_t part)
 	               ? NULL : s->c->sent[s->c->part_item[part]];
 }
 
-/* The name was meant for that part (WS_NONE: for none). What the part is sent by its own name as
- * well is a second tensor for the same bytes. */
 struct ws_new_finding ws_search_said(struct ws_search *s, size_t part)
 {
 	struct ws_check *c = s->c;
@@ -85,7 +82,6 @@ struct ws_new_finding ws_search_said(struct ws_search *s, size_t part)
 	return finding;
 }
 
-/* The name was meant for every part. True: some are sent by their own names as well. */
 bool ws_search_means(struct ws_search *s, const struct ws_param *p)
 {
 	struct ws_check *c = s->c;
@@ -157,8 +153,8 @@ static bool is_scale_too_many(struct ws_search *s)
 	return true;
 }
 
-/* What the server keeps beside weights of a checkpoint whose activations
- * were scaled once and for all. */
+/* input_scale of a checkpoint with static activation scales: servers keep it, and its shape is not
+ * checked. */
 static bool is_static_input(struct ws_search *s)
 {
 	char weight[WS_CHECK_NAME];
@@ -183,7 +179,7 @@ static bool is_static_input(struct ws_search *s)
 	return true;
 }
 
-/* A bias of a layer that has none, a scale of activations: of a weight that is known. */
+/* Biases that the config does not give, and activation scales, of known weights. */
 static bool is_companion(struct ws_search *s)
 {
 	static const struct {
@@ -229,7 +225,7 @@ static bool is_adapter(struct ws_search *s)
 	return true;
 }
 
-/* Names of other formats altogether, by a segment that only they have. */
+/* Names of other checkpoint formats, recognized by one segment. */
 static bool is_foreign(struct ws_search *s)
 {
 	static const char *const formats[][2] = {
@@ -263,7 +259,7 @@ static bool is_foreign(struct ws_search *s)
 	return false;
 }
 
-/* The one segment in which the names differ, when both have a number there; NULL. */
+/* The only segment in which the names differ, if it is a number in both; else NULL. */
 static const char *differing_number(const char *a, const char *b, const char **word)
 {
 	const char *found = NULL, *before = a;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namecheck_unknown.h - between the files that find out what an unknown name was meant for.
+/* namecheck_unknown.h - shared by the files that explain unknown names.
  *
- * namecheck_unknown.c goes through the names and tries every cause in turn; causes that take
- * other names for the same (fused ones, prefixes) are in files of their own. */
+ * namecheck_unknown.c tries the causes in order; prefixes and fused names are in
+ * namecheck_renamed.c. */
 #ifndef WS_CHECK_NAMECHECK_UNKNOWN_H
 #define WS_CHECK_NAMECHECK_UNKNOWN_H
 
@@ -10,12 +10,12 @@
 
 enum { WS_MAX_PAIRS = 32, WS_MAX_RANGES = 8 };
 
-/* A fused parameter and one of its parts, by their modules: gate_up_proj, up_proj. */
+/* Modules of a fused parameter and of one part: gate_up_proj, up_proj. */
 struct ws_pair {
 	struct ws_text fused, part;
 };
 
-/* The highest number behind a word, in names of the layout: experts, 127. */
+/* The highest number behind a word in the layout's names: experts, 127. */
 struct ws_range {
 	char word[64];
 	int64_t last;
@@ -23,9 +23,9 @@ struct ws_range {
 
 struct ws_search {
 	struct ws_check *c;
-	size_t sent;                /* index of the name at hand */
+	size_t sent;                /* index of the current item */
 	const struct ws_item *item;
-	char root[128];             /* what stands before "layers.0": "model." */
+	char root[128];             /* prefix of "layers.0": "model." */
 	struct ws_pair pairs[WS_MAX_PAIRS];
 	size_t n_pairs;
 	struct ws_range ranges[WS_MAX_RANGES];
@@ -34,22 +34,23 @@ struct ws_search {
 
 /* ---- namecheck_unknown.c ---- */
 
-size_t ws_segment(const char *p);   /* length of the segment that begins there */
-bool ws_is_number(const char *p);   /* it is a number */
-/* Has the server something of this name? *part: the part, or the first of that parameter, or
+size_t ws_segment(const char *p);   /* length of the segment at p */
+bool ws_is_number(const char *p);   /* the segment at p is a number */
+/* True if the server has this name. *part: the part, the first part of that parameter, or
  * WS_NONE. */
 bool ws_search_knows(const struct ws_search *s, const char *name, size_t *part);
-/* The item that is sent for the part by its own name; NULL: none. */
+/* The item sent under the part's own name; NULL: none. */
 const struct ws_item *ws_search_sent(const struct ws_search *s, size_t part);
-/* A finding about the name at hand, which was meant for that part (WS_NONE: for none). What the
- * part is sent by its own name as well is a second tensor for the same bytes. */
+/* Begins a finding: the current name was meant for that part (WS_NONE: for none). If the part is
+ * also sent under its own name the verdict is WS_NAME_TWICE. */
 struct ws_new_finding ws_search_said(struct ws_search *s, size_t part);
-/* The name was meant for every part. True: some are sent by their own names as well. */
+/* Records that the current name was meant for every part of p. True: some are also sent under
+ * their own names. */
 bool ws_search_means(struct ws_search *s, const struct ws_param *p);
 const char *
 ws_also_sent(const struct ws_new_finding *finding); /* ", which is sent as well", or "" */
 
-/* Causes: true when it was this one, and that is finding. */
+/* Causes: true if this is the cause, which is then reported. */
 
 /* ---- namecheck_fused.c ---- */
 void ws_search_pairs(struct ws_search *s);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namecheck_values.c - reads every tensor: all zero, NaN, infinite.
+/* namecheck_values.c - reads every tensor and reports NaN, Inf and tensors that are all zero.
  *
- * A weight of zeros is what a loader leaves of something that never arrived; biases may be
- * zeros. */
+ * A weight of zeros usually never arrived in the checkpoint; a bias may be zero. */
 #include "namecheck_core.h"
 
 #include "wsync/cancel.h"
@@ -12,11 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK = 1 << 20 }; /* whole elements of every type */
+enum { CHUNK = 1 << 20 }; /* a multiple of every element size */
 
 struct tally {
 	bool nonzero;
-	uint64_t nan, inf, first; /* first: element of the first of either */
+	uint64_t nan, inf, first; /* first: index of the first NaN or Inf */
 };
 
 static void note_special(struct tally *t, uint64_t element, bool is_nan)
@@ -29,8 +28,8 @@ static void note_special(struct tally *t, uint64_t element, bool is_nan)
 		t->inf++;
 }
 
-/* NaN and infinities have all ones in the exponent; the latter have zeros behind it. The first
- * look is one that compilers make vectors of, and mostly the only one. */
+/* NaN and Inf have all ones in the exponent; Inf has zeros in the fraction. Compilers vectorize
+ * the first loop, which is usually the only one that runs. */
 #define SCAN(bits) \
 	static void scan##bits(struct tally *t, const unsigned char *p, size_t n, uint64_t at, \
 	                       uint##bits##_t exponent) \
@@ -53,8 +52,8 @@ SCAN(16)
 SCAN(32)
 SCAN(64)
 
-/* E4M3 has one NaN of each sign, E8M0 one, the FNUZ types minus zero; E5M2 is like its larger
- * kin. */
+/* NaN is one code of each sign in E4M3, one code in E8M0, and minus zero in the FNUZ types; E5M2
+ * has Inf and NaN like float16. */
 static void scan8(struct tally *t, const unsigned char *p, size_t n, uint64_t at,
                   enum ws_dtype dtype)
 {
@@ -92,7 +91,7 @@ static void scan_chunk(struct tally *t, enum ws_dtype dtype, const unsigned char
 	case WS_DTYPE_F8_E5M2FNUZ:
 		scan8(t, p, n, at, dtype);
 		break;
-	default: /* integers, and the small types, have neither */
+	default: /* integers and the small types have no NaN */
 		break;
 	}
 }
@@ -110,7 +109,7 @@ static void report_values(struct ws_check *c, const struct ws_item *item, const 
 		              ws_text_shape(item->n_dims, item->dims).s, t->first);
 		return;
 	}
-	/* -0.0 in every element is a weight of zeros too, but nobody writes that. */
+	/* -0.0 in every element is zero as well, but nobody writes that. */
 	if (t->nonzero)
 		return;
 	const bool bias = ws_ends_with(item->name, "bias");

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prompts.c - prompts from files, and some for those who have none.
- *
- *   one line   any text
- *              {"text": "...", "max_new_tokens": 16}
- *              {"input_ids": [1, 2, 3]}
- */
+/* prompts.c - reads prompts from files, and has some built in. One prompt a line: plain text,
+ * {"text": "...", "max_new_tokens": 16}, or {"input_ids": [1, 2, 3]}. */
 #include "wsync/tool/prompts.h"
 
 #include "file.h"
@@ -57,7 +53,7 @@ static int add_ids(struct ws_prompts *p, const struct ws_json *list, unsigned mo
 	const size_t n = ws_json_count(list);
 	size_t i = 0;
 	if (ws_json_type(list) != WS_JSON_ARRAY || !n || n > WS_PROMPT_TOKENS)
-		return ws_err_set(err, WS_EINPUT, "input_ids is no array of 1 to %d tokens",
+		return ws_err_set(err, WS_EINPUT, "input_ids is not an array of 1 to %d tokens",
 		                  WS_PROMPT_TOKENS);
 	int64_t *ids = malloc(n * sizeof *ids);
 	if (!ids)
@@ -65,7 +61,7 @@ static int add_ids(struct ws_prompts *p, const struct ws_json *list, unsigned mo
 	int rc = 0;
 	for (const struct ws_json *x = ws_json_first(list); !rc && x; x = ws_json_next(x), i++)
 		if (!ws_json_int(x, &ids[i]) || ids[i] < 0 || ids[i] > INT32_MAX)
-			rc = ws_err_set(err, WS_EINPUT, "input_ids: number %zu is no token", i);
+			rc = ws_err_set(err, WS_EINPUT, "input_ids: number %zu is not a token", i);
 	if (!rc)
 		rc = ws_prompts_add(p, NULL, ids, n, most, err);
 	free(ids);
@@ -79,7 +75,7 @@ static int add_object(struct ws_prompts *p, const struct ws_json *o, struct ws_e
 			     *number = ws_json_get(o, "max_new_tokens");
 	int64_t most = 0;
 	if (number && (!ws_json_int(number, &most) || most < 1 || most > MOST_NEW))
-		return ws_err_set(err, WS_EINPUT, "max_new_tokens is no number of 1 to %d",
+		return ws_err_set(err, WS_EINPUT, "max_new_tokens is not a number from 1 to %d",
 		                  MOST_NEW);
 	if (!ids == !text || (text && !*text))
 		return ws_err_set(err, WS_EINPUT, "neither a text nor input_ids, or both");
@@ -137,8 +133,7 @@ int ws_prompts_read(struct ws_prompts *p, const char *path, struct ws_err *err)
 
 /* ---- some ---- */
 
-/* Prose, numbers, code, another script, and one that is long enough for several blocks of a
- * cache. */
+/* Prose, numbers, code, another script, and a prompt that fills several cache blocks. */
 static const char *const usual[] = {
 	"The capital of France is",
 	"2, 3, 5, 7, 11, 13, 17, 19, 23,",

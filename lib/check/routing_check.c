@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* routing_check.c - the shape that a model's routing has, and what of a routing cannot be. */
+/* routing_check.c - the shape of a model's expert routing, impossible values in one, and the
+ * comparison of two. */
 #include "wsync/tool/routing.h"
 
 #include "file.h"
@@ -13,7 +14,7 @@ enum { NPY_MAGIC = 10, NPY_BLOCK = 64, MAX_EXPERTS = 1 << 20 };
 
 /* ---- the shape ---- */
 
-/* The first of these keys that is there. */
+/* The first of these keys that the config has. */
 static int64_t find_int(const struct ws_config *config, const char *const *keys)
 {
 	int64_t value = 0;
@@ -64,7 +65,7 @@ int ws_routing_shape_of(const struct ws_config *config, struct ws_routing_shape 
 
 /* ---- what cannot be ---- */
 
-/* How many of a row's experts stand there before. */
+/* True if an expert is twice in the row. */
 static bool has_twice(const int32_t *row, size_t k)
 {
 	for (size_t i = 1; i < k; i++)
@@ -74,7 +75,7 @@ static bool has_twice(const int32_t *row, size_t k)
 	return false;
 }
 
-/* NULL: it can be. Counts what it is. */
+/* NULL: the row is possible. Updates the counters. */
 static const char *why_impossible(const int32_t *row, const struct ws_routing_shape *shape,
                                   size_t layer, struct ws_routing_check *out)
 {
@@ -91,7 +92,7 @@ static const char *why_impossible(const int32_t *row, const struct ws_routing_sh
 	if (shape->dense[layer] || !has_twice(row, shape->k))
 		return NULL;
 	out->repeated++;
-	return "one expert stands there twice";
+	return "an expert is listed twice";
 }
 
 /* "[3, 900, ...]" */

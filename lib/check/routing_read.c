@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* routing_read.c - the experts in a saved answer.
+/* routing_read.c - reads the routed experts of a saved answer.
  *
- *   /generate    {"meta_info": {"routed_experts", "prompt_tokens", "completion_tokens", ...}}, or
- * an array of one of these OpenAI       {"choices": [{"sglext": {"routed_experts"}}], "usage":
- * {"prompt_tokens", ...}}, or routed_experts in the choice itself the value    base64 (standard
- * alphabet, padded) of little-endian int32 [T, L, K]; or {"data": that, "shape": [T, L, K], "rows":
- * T}; or lists of lists of lists of integers
- */
+ *   /generate  {"meta_info": {"routed_experts", "prompt_tokens", "completion_tokens", ...}},
+ *              or an array of one of these
+ *   OpenAI     {"choices": [{"sglext": {"routed_experts"}}], "usage": {"prompt_tokens", ...}},
+ *              or routed_experts in the choice itself
+ *   the value  base64 (standard alphabet, padded) of little-endian int32 [T, L, K];
+ *              or {"data": that, "shape": [T, L, K], "rows": T};
+ *              or lists of lists of lists of integers */
 #include "answer.h"
 
 #include "base64.h"
@@ -21,7 +22,7 @@ struct reading {
 	const char *what;
 	const struct ws_routing_shape *shape;
 	struct ws_routing *out;
-	size_t n; /* ids so far */
+	size_t n; /* ids read so far */
 };
 
 static int32_t read_int32(const unsigned char *b)
@@ -43,7 +44,7 @@ static int read_base64(struct reading *r, const char *text, struct ws_err *err)
 	else if (bytes.len % 4)
 		rc = ws_err_set(
 			err, WS_EINPUT,
-			"%s: routed_experts: %zu bytes are no int32: they do not divide by 4",
+			"%s: routed_experts: %zu bytes are not int32: not a multiple of 4",
 			r->what, bytes.len);
 	else if (!(r->out->ids = malloc(bytes.len + 1)))
 		rc = ws_oom(err);
@@ -55,7 +56,7 @@ static int read_base64(struct reading *r, const char *text, struct ws_err *err)
 
 /* ---- the other forms ---- */
 
-/* One token's lists: `layers` of k integers each. */
+/* One token's lists: `layers` lists of k integers. */
 static int read_token(struct reading *r, const struct ws_json *token, struct ws_err *err)
 {
 	const struct ws_routing_shape *s = r->shape;
@@ -68,7 +69,7 @@ static int read_token(struct reading *r, const struct ws_json *token, struct ws_
 			int64_t id;
 			if (!ws_json_int(x, &id) || id < INT32_MIN || id > INT32_MAX)
 				return ws_err_set(err, WS_EINPUT,
-				                  "%s: routed_experts: number %zu is no int32",
+				                  "%s: routed_experts: number %zu is not an int32",
 				                  r->what, r->n);
 			r->out->ids[r->n++] = (int32_t)id;
 		}
@@ -93,7 +94,7 @@ static int read_lists(struct reading *r, const struct ws_json *list, struct ws_e
 	return 0;
 }
 
-/* What an object says of the shape has to be true. */
+/* The shape that an object gives must match the lists. */
 static int check_said(const struct reading *r, const struct ws_json *object, struct ws_err *err)
 {
 	const struct ws_json *shape = ws_json_get(object, "shape"),
@@ -162,7 +163,7 @@ static const struct ws_json *find_value(const struct ws_json *root, struct ws_ro
 	return value;
 }
 
-/* So many numbers have to be [tokens, layers, k], and as many tokens as were counted. */
+/* Checks that the ids are [tokens, layers, k], with as many tokens as were counted. */
 static int fit(struct reading *r, struct ws_err *err)
 {
 	const struct ws_routing_shape *s = r->shape;
