@@ -400,7 +400,7 @@ static void what_only_the_server_has_is_missing(void **state)
 	              "nothing is sent for it");
 	group_with(
 		f,
-		"shown by the server, and none that is sent: a scale of the server's own KV cache");
+		"on the server but not in the checkpoint: a scale of the server's own KV cache");
 	leave(&c);
 }
 
