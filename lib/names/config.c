@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config.c - looking things up in a config.json that anybody may have written.
+/* config.c - look-ups in a config.json from an untrusted source.
  *
  * The JSON stays as parsed; a look-up walks the keys of a level, whose number is limited.
- * Numbers are handed out as they are: what is absurd (a head count of -1) is for the user of the
- * number to say, who knows what it is for. */
+ * Numbers are returned as they are: the caller, who knows their purpose, refuses absurd ones (a
+ * head count of -1). */
 #include "wsync/tool/config.h"
 
 #include "file.h"
@@ -14,8 +14,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Real files have less than 200 keys and 1000 elements; look-ups walk them, so more is no
- * config. */
+/* Real files have less than 200 keys and 1000 elements. Look-ups walk them, so larger files are
+ * refused. */
 enum { MAX_FILE_BYTES = 16 << 20, MAX_KEYS = 4096, MAX_ELEMENTS = 65536 };
 
 struct ws_config {
@@ -92,8 +92,8 @@ static int read_skip(struct ws_config *c, const struct ws_json *list, const char
 
 static int read_quant(struct ws_config *c, struct ws_err *err)
 {
-	/* As Hugging Face's own checkpoints, the quantizers behind GPTQ, and
-	 * compressed-tensors call the list. */
+	/* The key of the list in Hugging Face's checkpoints, in GPTQ's quantizers and in
+	 * compressed-tensors. */
 	static const char *const skips[] = { "modules_to_not_convert", "ignored_layers", "ignore" };
 	const struct ws_json *q = find(c, "quantization_config"), *list = NULL;
 	c->quant.method = c->quant.scale_fmt = c->quant.activation = "";
@@ -262,7 +262,7 @@ static bool same(const struct ws_json *a, const struct ws_json *b)
 	if (ws_json_type(a) != ws_json_type(b) || ws_json_count(a) != ws_json_count(b))
 		return false;
 	if (ws_json_type(a) != WS_JSON_ARRAY)
-		return true; /* nested objects describe different parts of a model */
+		return true; /* nested objects describe other parts of a model */
 	for (a = ws_json_first(a), b = ws_json_first(b); a;
 	     a = ws_json_next(a), b = ws_json_next(b))
 		if (ws_json_type(a) == WS_JSON_ARRAY || !same(a, b))

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config_write.c - members of a JSON text, copied but for one.
+/* config_write.c - copies the members of a JSON text and replaces one.
  *
- * They are copied as text, not read and printed: a number that went through a double would not
- * always come out as it was. The text is known to be JSON before anybody walks it, so the walk
- * only needs to tell strings from brackets. */
+ * Members are copied as text: a number that goes through a double does not always print as
+ * before. The text was parsed as JSON before, so the walk only needs to tell strings from
+ * brackets. */
 #include "wsync/tool/config.h"
 
 #include "wsync/tool/json_read.h"
 
 #include <string.h>
 
-/* As the reader takes it, with a byte order mark at the beginning. */
+/* Like the reader, skips a byte order mark. */
 static const char *skip_space(const char *p)
 {
 	if (strncmp(p, "\xef\xbb\xbf", 3) == 0)
@@ -20,7 +20,7 @@ static const char *skip_space(const char *p)
 	return p;
 }
 
-/* Past the string that begins here. */
+/* Returns the position behind the string that begins here. */
 static const char *skip_string(const char *p)
 {
 	for (p++; *p && *p != '"'; p++)
@@ -45,11 +45,11 @@ static const char *skip_value(const char *p)
 }
 
 struct member {
-	const char *key, *value; /* where each begins, the key with its quotes */
+	const char *key, *value; /* first bytes; the key with its quotes */
 	size_t key_len, value_len;
 };
 
-/* The member at or behind *p, which then stands behind it. false: there are no more. */
+/* Reads the member at or behind *p and moves *p behind it. False: no more. */
 static bool next_member(const char **p, struct member *m)
 {
 	const char *at = skip_space(*p);
@@ -95,7 +95,7 @@ static void write_quant(const struct ws_quant *q, struct ws_buf *out)
 	ws_jw_end_object(&w);
 }
 
-/* A level with every member but those that speak of quantization, and q's instead; NULL: none. */
+/* Copies a level without the members about quantization, and writes q instead; NULL: none. */
 static void write_level(const char *p, const struct ws_quant *q, bool top, struct ws_buf *out)
 {
 	const char *lead = "\n  ";
@@ -131,7 +131,7 @@ int ws_config_requantize(const char *text, size_t n, const char *what, const str
 	ws_json_free(root);
 	if (!object)
 		return ws_err_set(err, WS_EINPUT, "%s: not a JSON object", what);
-	struct ws_buf copy; /* which ends with a NUL */
+	struct ws_buf copy; /* NUL-terminated */
 	ws_buf_init(&copy, n + 1);
 	ws_buf_add(&copy, text, n);
 	if (!copy.failed)

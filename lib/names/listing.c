@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* listing.c - listings of parameters that somebody saved:
+/* listing.c - reads saved listings of weights:
  *
  *   {"weights":[{"name":..,"shape":[..],"dtype"?},..],..}    GET /list_weights
  *   {"ranks":[{"checksums":{NAME:..}},..],..}                POST /weights_checker: names alone
@@ -8,7 +8,7 @@
  *   NAME<TAB>DTYPE<TAB>4096,2048<TAB>16777216                its --format tsv
  *   NAME                                                     its --format names: no shapes
  *
- * Whatever is read, names and types end up in one block behind the entries. */
+ * Names and dtypes are stored in one block behind the entries. */
 #include "listing_read.h"
 
 #include "file.h"
@@ -57,7 +57,7 @@ int ws_weight_from_json(const struct ws_json *node, struct ws_weight *w)
 /* ---- collecting ---- */
 
 struct entry {
-	size_t name, dtype; /* in text */
+	size_t name, dtype; /* offset in text */
 	struct ws_weight weight;
 };
 
@@ -176,7 +176,7 @@ void ws_weight_list_free(struct ws_weight_list *list)
 	if (!list->users || --*list->users == 0) {
 		free(list->users);
 		free(list->items);
-		ws_json_free(list->priv); /* a reply's, whose strings the entries borrow */
+		ws_json_free(list->priv); /* a parsed reply; entries borrow its strings */
 	}
 	*list = (struct ws_weight_list){ 0 };
 }
@@ -197,7 +197,7 @@ static int read_weights(struct reading *r, const struct ws_json *weights, struct
 	return 0;
 }
 
-/* The first rank's; the others have the same parameters. */
+/* Reads the first rank only: the others have the same parameters. */
 static int read_checksums(struct reading *r, const struct ws_json *ranks, struct ws_err *err)
 {
 	const struct ws_json *sums = ws_json_get(ws_json_first(ranks), "checksums");
@@ -246,7 +246,7 @@ static const char *skip_blanks(const char *p)
 	return p + strspn(p, " \t");
 }
 
-/* "[4096, 2048]", "4096,2048", "-"; NULL: none of them. */
+/* Parses "[4096, 2048]", "4096,2048" or "-"; NULL: none of these. */
 static const char *read_shape(const char *p, struct ws_weight *w)
 {
 	const bool brackets = *p == '[';
@@ -272,7 +272,7 @@ static const char *read_shape(const char *p, struct ws_weight *w)
 	return w->n_dims ? p : NULL;
 }
 
-/* What tables print besides parameters: blank lines, "==> URL <==", "310 tensors, 1.11 GiB". */
+/* Lines of tables that are not parameters: blank ones, "==> URL <==", "310 tensors, 1.11 GiB". */
 static bool is_decoration(const char *s)
 {
 	const size_t digits = strspn(s, "0123456789");
@@ -280,7 +280,7 @@ static bool is_decoration(const char *s)
 	       (digits && !strncmp(s + digits, " tensor", 7));
 }
 
-/* s is the line, NUL-terminated and writable. */
+/* s: the line, NUL-terminated and writable. */
 static int read_text_line(struct reading *r, char *s, size_t line, struct ws_err *err)
 {
 	struct ws_weight w = { .dtype = "" };
@@ -305,7 +305,7 @@ static int read_text_line(struct reading *r, char *s, size_t line, struct ws_err
 		if (*p && strcmp(type, "-"))
 			w.dtype = plain_dtype(type);
 		if (!*p)
-			p = type; /* nothing follows: a shape after all, or nothing sensible */
+			p = type; /* end of line: this was the shape, or garbage */
 	}
 	if (*w.dtype && !ws_dtype_from_torch(w.dtype, &dtype))
 		return bad_line(r, line, "NAME [DTYPE] SHAPE: there is no such type", err);

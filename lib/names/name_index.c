@@ -23,7 +23,7 @@ static int by_hash(const void *a, const void *b, void *ctx)
 	return order ? order : (x->index > y->index) - (x->index < y->index);
 }
 
-/* Of several names that occur twice, the first in the array's order is reported. */
+/* If several names are duplicated, the first in array order is reported. */
 static int find_twice(const struct ws_names *names, size_t twice[2])
 {
 	const struct ws_name_entry *e = names->entries;
@@ -68,9 +68,9 @@ static bool is_before(const struct ws_names *names, size_t i, uint64_t hash, con
 	return e->hash < hash || (e->hash == hash && strcmp(name_at(names, e->index), name) < 0);
 }
 
-/* The first entry that is not before. Hashes are spread evenly, so it lies near its
- * share of the list: from there by steps that double, which names chosen to collide make
- * no slower than halving all. */
+/* Finds the first entry that is not smaller. Hashes are spread evenly, so the search starts at
+ * the expected place and doubles its steps; names chosen to collide cost no more than a binary
+ * search. */
 static size_t lower_bound(const struct ws_names *names, uint64_t hash, const char *name)
 {
 	const size_t guess = (size_t)((unsigned __int128)hash * names->n >> 64);

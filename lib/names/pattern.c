@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pattern.c - names against patterns, segment by segment.
+/* pattern.c - matches names with patterns, segment by segment.
  *
- * What "**" stands for is captured as "<**" where it is the first segment of several, else as
- * "**>"; when a name can be divided in several ways, the leading one is as short as possible. */
+ * "**" is captured as "<**" if it is the first of several segments, else as "**>". If a name
+ * can be divided in several ways, the leading "**" is as short as possible. */
 #include "rules.h"
 #include "wsync/tool/layout.h"
 
@@ -23,7 +23,7 @@ static size_t segment(const char *s)
 	return n;
 }
 
-/* Most patterns are not those of a name, and most of them differ in their first segment. */
+/* Most patterns do not match, and most of those differ in the first segment. */
 static bool may_begin(const char *pattern, const char *name)
 {
 	if (*pattern == '{' || *pattern == '*')
@@ -68,7 +68,7 @@ static bool match_segment(const char *pattern, size_t n_p, const char *name, siz
 	return n_p == n && memcmp(pattern, name, n) == 0;
 }
 
-/* The pattern behind a leading "**" against all of name. */
+/* Matches the pattern behind a leading "**" with all of name. */
 static bool match_from(const char *pattern, const char *name, struct found *f)
 {
 	for (;;) {
@@ -128,7 +128,7 @@ bool ws_pattern_match(const char *pattern, const char *name, struct ws_capture *
 	return true;
 }
 
-/* Text that a segment of a pattern stands for; false: nobody captured it. */
+/* The text for a segment of a pattern; false: not captured. */
 static bool meaning(const char *segment_at, size_t n, bool leads, const struct ws_capture *caps,
                     size_t n_caps, const char **at, size_t *len)
 {
@@ -161,7 +161,7 @@ const char *ws_pattern_fill(const char *pattern, const struct ws_capture *caps, 
 		size_t len;
 		if (!meaning(p, n_p, p == pattern && p[n_p], caps, n_caps, &at, &len))
 			return NULL;
-		const size_t dot = out && len; /* "**" may stand for nothing */
+		const size_t dot = out && len; /* "**" may be empty */
 		if (n - out <= len + dot || out >= n)
 			return NULL;
 		if (dot)
@@ -185,7 +185,7 @@ static bool is_wrapper(const struct ws_family *f, const char *at, size_t n)
 	return false;
 }
 
-/* Copies the name without what wrappers put in. The last segment is the tensor's own. */
+/* Copies the name without the segments that wrappers add. The last segment is never removed. */
 static const char *unwrap(const struct ws_family *f, const char *name, char *dst, size_t n)
 {
 	size_t out = 0;
@@ -227,7 +227,7 @@ const char *ws_family_rename(const struct ws_family *f, const char *name, char *
 		if (!ws_pattern_fill(r->to, caps, WS_MAX_CAPTURES, dst, n))
 			return NULL;
 		if (!dst[0])
-			memcpy(dst, before, len + 1); /* nothing would be left of it */
+			memcpy(dst, before, len + 1); /* nothing would remain */
 		bits = ws_pattern_bits(dst);
 	}
 	return dst;

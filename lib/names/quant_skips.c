@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* quant_skips.c - which modules a quantization_config leaves alone.
+/* quant_skips.c - which modules a quantization_config leaves unquantized.
  *
- * Quantizers and servers compare the entries with names in different ways, some of them as
- * substrings. Here an entry stands for whole segments: "mlp.gate" is not "mlp.gate_proj". That
- * is what the lists of published checkpoints mean, and what all of those ways agree on for them. */
+ * Quantizers and servers match the entries in different ways, some by substring. Here an entry
+ * matches whole segments: "mlp.gate" does not match "mlp.gate_proj". All these ways agree on
+ * that for the lists of published checkpoints. */
 #include "wsync/tool/config.h"
 
 #include <string.h>
 
-/* Matches a '*' glob with name[0..n), in at most quadratic time: only the last star is retried. */
+/* Matches a '*' glob with name[0..n) in at most quadratic time: only the last star is retried. */
 static bool glob(const char *p, size_t n_p, const char *name, size_t n)
 {
 	size_t i = 0, j = 0, star = SIZE_MAX, from = 0;
@@ -31,7 +31,7 @@ static bool glob(const char *p, size_t n_p, const char *name, size_t n)
 	return i == n_p;
 }
 
-/* The module or one that it lies in. */
+/* Matches the module or one that contains it. */
 static bool covers(const char *entry, size_t n, const char *module)
 {
 	const size_t len = strlen(module);

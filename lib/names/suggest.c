@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* suggest.c - kinds of names, their alignment with a wrong name, and the nearest numbers in a kind.
+/* suggest.c - groups names into kinds, aligns a wrong name with kinds, and finds the nearest
+ * numbers.
  *
- * A kind is a name with its numbers taken out: "model.layers.#.mlp.experts.#.up_proj.weight". Its
- * members are kept sorted by their numbers. */
+ * A kind is a name without its numbers: "model.layers.#.mlp.experts.#.up_proj.weight". Its
+ * members are sorted by their numbers. */
 #include "suggest.h"
 
 #include "hash.h"
@@ -13,14 +14,14 @@
 #include <string.h>
 
 enum {
-	MAX_SEGMENTS = 24,  /* longer names have no near ones */
-	MAX_SLOTS = 4,      /* numbers that members differ by; more are part of the kind */
+	MAX_SEGMENTS = 24,  /* longer names get no suggestion */
+	MAX_SLOTS = 4,      /* numbers per name; further ones belong to the kind */
 	MAX_KINDS = 16384,
 	MAX_ALIGNED = 2048, /* kinds tried for one name */
-	ANY = -1            /* a number that the wrong name does not have */
+	ANY = -1            /* a number that the wrong name lacks */
 };
 
-/* What differences cost. */
+/* Costs of differences. */
 enum { AT_FRONT = 3, INSIDE = 5, NUMBER_EXTRA = 8, NUMBER_OTHER = 3, NUMBER_FAR = 1, NEVER = 1000 };
 
 struct segment {
@@ -57,7 +58,8 @@ struct ws_suggest {
 	size_t n_segments;
 	struct word *words;                 /* sorted */
 	size_t n_words;
-	uint8_t *memo;                      /* word costs of the name asked for: [segment][word] */
+	/* costs of words for the current name: [segment][word] */
+	uint8_t *memo;
 };
 
 enum { UNKNOWN = 255, UNLIKE = 254 }; /* in memo */
@@ -83,7 +85,7 @@ unsigned ws_edit_distance(const char *a, size_t n, const char *b, size_t m)
 	return row[m];
 }
 
-/* Nine digits at most: that many experts nobody has, and it fits. */
+/* At most nine digits, so that it fits. */
 static int64_t number_of(const char *at, unsigned n)
 {
 	int64_t value = 0;
@@ -97,7 +99,7 @@ static int64_t number_of(const char *at, unsigned n)
 	return value;
 }
 
-/* 0: too many. */
+/* 0: too many segments. */
 static unsigned split(const char *name, struct segment out[MAX_SEGMENTS])
 {
 	unsigned n = 0, slots = 0;
@@ -160,7 +162,7 @@ static int by_last_word(const void *a, const void *b)
 	return u != v ? (u < v ? -1 : 1) : (x->first > y->first) - (x->first < y->first);
 }
 
-/* Index of the word, or of the one it would stand before. */
+/* Index of the word, or of the one behind its place. */
 static size_t find_word(const struct ws_suggest *s, const char *at, unsigned n, bool *found)
 {
 	size_t lo = 0, hi = s->n_words;
@@ -190,8 +192,7 @@ static int collect_members(struct ws_suggest *s, size_t n)
 	return 0;
 }
 
-/* Two kinds whose hashes collide become one: a suggestion is then odd, but still a name of the
- * list. */
+/* Kinds whose hashes collide are merged: a suggestion is then odd, but still a name of the list. */
 static int collect_kinds(struct ws_suggest *s)
 {
 	size_t n = 0, segments = 0;
@@ -282,7 +283,7 @@ struct query {
 	unsigned cost[MAX_SEGMENTS + 1][MAX_SEGMENTS + 1];
 };
 
-/* Words of which less than half must change are the same one misspelt. */
+/* Words that differ in less than half of their letters are misspellings. */
 static unsigned word_cost(const struct segment *a, const struct segment *b)
 {
 	const unsigned longest = a->n > b->n ? a->n : b->n;
@@ -297,7 +298,7 @@ static unsigned replace_cost(struct query *q, unsigned i, const struct segment *
 {
 	const struct segment *a = &q->segments[i];
 	if (a->number != ANY && b->number != ANY)
-		return 0; /* settled among the members */
+		return 0; /* decided among the members */
 	if (a->number != ANY || b->number != ANY)
 		return NEVER;
 	uint8_t *memo = &q->s->memo[i * q->s->n_words + b->word];
@@ -316,7 +317,8 @@ static unsigned least(unsigned a, unsigned b)
 	return a < b ? a : b;
 }
 
-/* The cheapest way to make the kind of the name; q->cost keeps the table for `read_numbers`. */
+/* Cost of the cheapest alignment of the name with the kind; q->cost keeps the table for
+ * `read_numbers`. */
 static unsigned align(struct query *q, const struct kind *k)
 {
 	q->cost[0][0] = 0;
@@ -336,7 +338,7 @@ static unsigned align(struct query *q, const struct kind *k)
 	return q->cost[q->n][k->n_segments];
 }
 
-/* Walks the table back: which number of the name stands in which slot of the kind. */
+/* Walks the table back: which number of the name belongs to which slot of the kind. */
 static void read_numbers(struct query *q, const struct kind *k, int64_t want[MAX_SLOTS])
 {
 	unsigned i = q->n, j = k->n_segments, slot = 0;
@@ -376,7 +378,7 @@ static size_t lower(const struct ws_suggest *s, size_t lo, size_t hi, unsigned s
 	return lo;
 }
 
-/* The member whose numbers are nearest, earlier numbers counting first; adds what they cost. */
+/* Finds the member with the nearest numbers, earlier ones first; adds their cost. */
 static const struct member *nearest_member(const struct ws_suggest *s, const struct kind *k,
                                            const int64_t want[MAX_SLOTS], unsigned *cost)
 {
@@ -399,7 +401,7 @@ static const struct member *nearest_member(const struct ws_suggest *s, const str
 	return &s->members[lo];
 }
 
-/* A short name must be nearer than a long one to be worth a suggestion. */
+/* A short name needs a smaller distance for a suggestion. */
 static unsigned limit_for(unsigned n_segments)
 {
 	return n_segments <= 3 ? 6 : n_segments <= 5 ? 9 : 12;
@@ -429,7 +431,7 @@ const char *ws_suggest_nearest(struct ws_suggest *s, const char *name)
 		return NULL;
 	memset(s->memo, UNKNOWN, s->n_words * q.n);
 	unsigned best_cost = limit_for(q.n) + 1;
-	/* Names that end alike come first, so that the bound on kinds leaves out the others. */
+	/* Kinds that end like the name come first, so that the limit drops the others. */
 	const struct segment *last = &q.segments[q.n - 1];
 	const size_t start = first_of_word(s, find_word(s, last->at, last->n, &found));
 	const size_t tries = s->n_kinds < MAX_ALIGNED ? s->n_kinds : MAX_ALIGNED;

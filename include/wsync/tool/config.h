@@ -64,10 +64,10 @@ int ws_config_set_quant(struct ws_config *c, const struct ws_quant *q, struct ws
  * behind it is left out; "re:" patterns match nothing. */
 bool ws_quant_skips(const struct ws_quant *q, const char *module);
 
-/* a config.json for weights that were changed on their way. */
-/* Appends this config.json with another quantization_config: all its other members are as they were
- * written, to the digit. q->method "": it has none. what names the text in messages;
- * no JSON object: WS_EINPUT. */
+/* Writing the config.json of transformed weights. */
+/* Appends this config.json with another quantization_config; all other members stay as written,
+ * to the digit. q->method "": none. `what` names the text in messages. WS_EINPUT: not a JSON
+ * object. */
 int ws_config_requantize(const char *text, size_t n, const char *what, const struct ws_quant *q,
                          struct ws_buf *out, struct ws_err *err);
 

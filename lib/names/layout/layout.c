@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Owns a layout: what must hold before rules are walked, the indices afterwards, and look-ups. */
+/* layout.c - makes and owns a layout: checks its options, builds its indices, and answers look-
+ * ups. */
 #include "layout_build.h"
 
 #include "wsync/tool/buf.h"
@@ -72,7 +73,7 @@ static int check_options(struct ws_layout_opts *o, struct ws_err *err)
 	return 0;
 }
 
-/* MXFP4 is a matter of the family's rules; FP8 by blocks or by tensors is ours. */
+/* The family's rules handle MXFP4; FP8 by blocks or by tensors is handled here. */
 static int read_quantization(struct ws_build *b)
 {
 	const struct ws_quant *q = ws_config_quant(b->config);
@@ -128,7 +129,8 @@ static int resolve_aliases(struct ws_build *b)
 		struct ws_alias a = l->aliases[i];
 		const struct ws_param *q = ws_layout_find_param(l, b->targets[i].param);
 		if (!q)
-			continue; /* not of this config: the scales of a model in bf16 */
+			/* this config has no such parameter: FP8 scales of a bf16 model */
+			continue;
 		b->rule = b->targets[i].rule;
 		if (a.n_dims && a.n_dims != q->n_dims)
 			return ws_build_fail(b, "%s has %u axes", q->name, q->n_dims);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Appends to a layout in the making. Numbers come from a config.json that may say anything: sizes
- * are bounded here, and products before anybody multiplies them. */
+/* layout_build.c - appends parameters and parts to a layout. Numbers come from an untrusted
+ * config.json: sizes are bounded here, and products are checked. */
 #include "layout_build.h"
 
 #include <inttypes.h>
@@ -187,7 +187,7 @@ int ws_build_part(struct ws_build *b, const char *module, const char *suffix, st
 	return 0;
 }
 
-/* Shape of one part's share, the same at every rank that has it. */
+/* Shape of one part's share, equal at every rank that has it. */
 static void measure_share(const struct ws_part *p, unsigned tp, int64_t dims[WS_MAX_DIMS])
 {
 	memcpy(dims, p->dims, sizeof p->dims);

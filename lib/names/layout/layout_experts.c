@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Experts: every rank's own ones in two tensors, w13 (gate above up) and w2 (down).
+/* layout_experts.c - the experts of a rank in two tensors, w13 (gate above up) and w2 (down).
  *
- * Shared experts are a layer of their own, or follow the routed ones as further experts, which then
- * every ep rank has. SGLang does the latter where there is one that is as wide as the others. */
+ * Shared experts are a layer of their own, or follow the routed ones as further experts, which
+ * every ep rank has. SGLang does the latter for a single shared expert of the same width. */
 #include "layout_build.h"
 
 #include <inttypes.h>
@@ -17,7 +17,7 @@ struct experts {
 	const char *trouble;
 };
 
-/* One tensor of each expert: w13's or w2's, weights or scales. */
+/* One tensor of each expert: weights or scales of w13 or w2. */
 struct expert_tensor {
 	const char *leaf;         /* "gate_proj" */
 	const char *suffix;       /* ".weight" */
@@ -104,7 +104,7 @@ static int build_tensor(struct ws_build *b, const struct experts *x, const char 
 	return ws_build_end(b);
 }
 
-/* One for each block of the weight, or one. */
+/* One scale for each block of the weight, or one in all. */
 static void describe_scale(const int64_t *block, struct expert_tensor *t)
 {
 	t->suffix = block[0] ? ".weight_scale_inv" : ".weight_scale";
@@ -118,7 +118,7 @@ static void describe_scale(const int64_t *block, struct expert_tensor *t)
 	t->part.n_dims = 1;
 	t->part.dims[0] = 1;
 	t->part.dims[1] = 0;
-	t->part.axis = -1; /* every rank that has the expert has it */
+	t->part.axis = -1; /* every rank with the expert has all of it */
 }
 
 static struct expert_tensor describe(const struct ws_build *b, const struct experts *x,

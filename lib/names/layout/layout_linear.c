@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A linear layer: ".weight", ".bias" and, of FP8, ".weight_scale_inv" with a scale for
- * each block or ".weight_scale" with one for each tensor. Each may be stacked from
- * several of the checkpoint.
+/* layout_linear.c - a linear layer: ".weight", ".bias", and for FP8 ".weight_scale_inv" (one scale
+ * a block) or ".weight_scale" (one a tensor). Each may be stacked from several checkpoint tensors.
  *
- * When a division does not come out the layout says so in the parameter's trouble, with numbers;
- * the conditions are those that SGLang's layers assert. One surprises: a stacked layer's parts must
- * be whole FP8 blocks even where nothing is divided. */
+ * If a division leaves a rest, the parameter's `trouble` says so with numbers; the conditions
+ * are those that SGLang's layers assert. Note: the parts of a stacked layer must be whole FP8
+ * blocks even if nothing is divided. */
 #include "layout_build.h"
 
 #include <inttypes.h>
@@ -33,7 +32,8 @@ const char *ws_build_tp_word(const struct ws_build *b)
 	return ws_build_tp(b) != b->l->opts.tp ? "attention tp" : "tp";
 }
 
-/* NULL, or the sentence. `shareable`: heads of keys and values, which ranks may have in common. */
+/* Returns NULL or the error sentence. `shareable`: key and value heads, which several ranks may
+ * have. */
 static const char *divide(struct ws_build *b, const char *module, const char *what, int64_t n,
                           int64_t heads, bool shareable)
 {
@@ -59,7 +59,7 @@ static int64_t local_rows(const struct ws_linear_part *p, int64_t tp)
 static const char *align_blocks(struct ws_build *b, const char *module, const char *what, int64_t n,
                                 int64_t local, int64_t block)
 {
-	if (block == 0 || local % block == 0) /* 0: one scale for all of it */
+	if (block == 0 || local % block == 0) /* 0: one scale for the whole tensor */
 		return NULL;
 	if (local == n)
 		return ws_build_keepf(b, "%s: %" PRId64 " %s are no multiple of the FP8 block's %"
@@ -98,7 +98,7 @@ static const char *find_row_trouble(struct ws_build *b, const struct ws_linear *
 	return align_blocks(b, l->name, "columns", l->in, l->in / tp, b->quant->block[1]);
 }
 
-/* What follows an unaligned part would not begin at a scale of its own. */
+/* A part behind an unaligned one does not begin at a scale of its own. */
 static const char *find_replicated_trouble(struct ws_build *b, const struct ws_linear *l, bool fp8)
 {
 	const char *trouble = NULL;
@@ -108,7 +108,7 @@ static const char *find_replicated_trouble(struct ws_build *b, const struct ws_l
 	return trouble;
 }
 
-/* Servers want one precision for what they stack. */
+/* Servers keep all parts of a stack in one precision. */
 static const char *find_mixture(struct ws_build *b, const struct ws_linear *l, bool fp8)
 {
 	const char *first = last_segment(l->parts[0].module);
@@ -138,7 +138,7 @@ static const char *find_trouble(struct ws_build *b, const struct ws_linear *l, b
 	}
 }
 
-/* What is common to the weight, scales and bias of one part. */
+/* Shared by the weight, scales and bias of one part. */
 static struct ws_part describe(const struct ws_linear *l, const struct ws_linear_part *p)
 {
 	struct ws_part w = { .n_dims = 2, .dims = { p->out, l->in } };
@@ -168,7 +168,7 @@ static int build_weight(struct ws_build *b, const struct ws_linear *l, const str
 	return ws_build_end(b);
 }
 
-/* Every rank has those of all parts. */
+/* Every rank has the scales of all parts. */
 static int build_tensor_scales(struct ws_build *b, const struct ws_linear *l,
                                const struct ws_division *d, const char *trouble)
 {
@@ -191,10 +191,10 @@ static int build_scales(struct ws_build *b, const struct ws_linear *l, const str
 		return -1;
 	for (size_t i = 0; i < l->n_parts; i++) {
 		struct ws_part s = describe(l, &l->parts[i]);
-		s.dtype = WS_DTYPE_F32; /* servers keep; Qwen's releases have bfloat16 */
+		s.dtype = WS_DTYPE_F32; /* as servers keep it; Qwen's releases have bfloat16 */
 		s.dims[0] = ws_div_up(s.dims[0], b->quant->block[0]);
 		s.dims[1] = ws_div_up(s.dims[1], b->quant->block[1]);
-		/* A block may hold several heads; a rank's share of them is whole blocks. */
+		/* A block may contain several heads; a rank's share is whole blocks. */
 		if (s.split == WS_SPLIT_HEADS && s.units % tp == 0)
 			s.units = tp;
 		if (ws_build_part(b, l->parts[i].module, ".weight_scale_inv", s) < 0)
@@ -223,7 +223,7 @@ static int build_bias(struct ws_build *b, const struct ws_linear *l, const struc
 
 int ws_build_linear(struct ws_build *b, const struct ws_linear *l)
 {
-	/* Lists of what is left out may name what servers stack, too. */
+	/* Skip lists may also name the fused module of the server. */
 	const bool fp8 =
 		ws_build_quantized(b, l->parts[0].module) && ws_build_quantized(b, l->name);
 	const char *trouble = find_trouble(b, l, fp8);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which box of a part is which box of its parameter at a rank. */
+/* layout_place.c - maps boxes of a part to boxes of its parameter at a rank. */
 #include "layout_build.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ int64_t ws_div_up(int64_t n, int64_t by)
 	return n / by + (n % by != 0);
 }
 
-/* As servers pad it: to more where tp does not divide that. */
+/* Padding as servers do it: further if tp does not divide the result. */
 static int64_t pad_vocabulary(int64_t n, unsigned tp)
 {
 	const int64_t padded = ws_div_up(n, WS_VOCAB_MULTIPLE) * WS_VOCAB_MULTIPLE;
@@ -86,7 +86,7 @@ static void place_expert(const struct ws_layout *l, const struct ws_part *p, uns
 		               .size = { 1, from->size[0], from->size[1] } };
 }
 
-/* Those in front of it, at the same rank. */
+/* Sizes of the parts in front of it at the same rank. */
 static int64_t count_rows_before(const struct ws_layout *l, const struct ws_part *p, unsigned tp,
                                  unsigned t)
 {
@@ -99,7 +99,7 @@ static int64_t count_rows_before(const struct ws_layout *l, const struct ws_part
 	return rows;
 }
 
-/* One part, whose experts and axis are divided, seen in the param's dimensions. */
+/* A part whose experts and axis are divided, in the param's dimensions. */
 static void place_shaped(const struct ws_layout *l, const struct ws_part *p, unsigned rank,
                          struct ws_box *from, struct ws_box *to)
 {
@@ -145,7 +145,7 @@ void ws_layout_place(const struct ws_layout *l, const struct ws_part *p, unsigne
 void ws_layout_dims(const struct ws_layout *l, const struct ws_param *p, unsigned rank,
                     int64_t dims[WS_MAX_DIMS])
 {
-	/* Padding makes them the same everywhere. */
+	/* Padding makes the sizes equal at all ranks. */
 	(void)l;
 	(void)rank;
 	memcpy(dims, p->dims, sizeof p->dims);

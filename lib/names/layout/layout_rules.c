@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Walks the rules of a family: loops, conditions, and what one rule comes to when it is no linear
- * layer and no experts. */
+/* layout_rules.c - walks the rules of a family: loops, conditions, and the rules for tensors
+ * that are neither linear layers nor experts. */
 #include "layout_build.h"
 
 #include <inttypes.h>
@@ -13,7 +13,7 @@ static struct ws_division divide_rows(unsigned tp)
 	return (struct ws_division){ .form = WS_FORM_ROWS, .tp = tp, .ep = 1 };
 }
 
-/* 16-bit floats are what everything without a type is. */
+/* Tensors without a dtype are 16-bit floats. */
 bool ws_build_exact(enum ws_dtype dtype)
 {
 	return dtype != WS_DTYPE_BF16 && dtype != WS_DTYPE_F16;
@@ -39,7 +39,7 @@ static int build_vocab(struct ws_build *b)
 		return -1;
 	if (r->bias && ws_build_number(b, r->bias, &bias) < 0)
 		return -1;
-	/* A head that is the embedding need not be in the checkpoint. */
+	/* A head tied to the embedding may be missing from the checkpoint. */
 	struct ws_layout *l = b->l;
 	const char *tied_to = l->tied && b->embedding ? b->embedding : NULL;
 	p.optional = tied_to != NULL;

@@ -11,11 +11,11 @@
  *   primary := NUMBER | NAME | "(" expr ")" | "ceil" "(" expr "," expr ")" | "max" "(" ... ")" |
  *              "min" "(" ... ")" | "has" "(" NAME "," expr ")"
  *
- * ceil(a, b) is a / b rounded up; max and min take two; has(key, x) asks whether the config's array
- * holds x, and there is no such array where the key is absent. A name is a variable of a group,
- * a `let`, or a key of the config. "and" and "or" do not look at their right side where the left
- * one decides. Overflow, division by zero and division with a rest are errors: a head size that
- * is no whole number is a wrong config. */
+ * ceil(a, b) is a / b rounded up; max and min take two; has(key, x) is 1 if the config's array
+ * contains x, and 0 without such a key. A name is a variable of a group, a `let`, or a key of the
+ * config. "and" and "or" do not evaluate their right side if the left one decides. Overflow,
+ * division by zero and division with a rest are errors: a fractional head size is a wrong
+ * config. */
 #ifndef WS_NAMES_EXPR_H
 #define WS_NAMES_EXPR_H
 
@@ -28,7 +28,7 @@
 
 struct ws_expr; /* opaque; immutable */
 
-/* text need not end in NUL; at most 1000 characters, brackets nested at most 32 deep. */
+/* text needs no NUL. At most 1000 characters, and brackets nested at most 32 deep. */
 int ws_expr_parse(const char *text, size_t n, struct ws_expr **out, struct ws_err *err);
 void ws_expr_free(struct ws_expr *e); /* NULL is fine */
 
@@ -37,7 +37,7 @@ struct ws_scope {
 	const struct ws_config *config; /* may be NULL in inner scopes */
 	const char *name;              /* one variable; NULL: none */
 	int64_t value;
-	const struct ws_let *lets;     /* evaluated where they are asked for; later ones first */
+	const struct ws_let *lets;     /* evaluated when used; later ones first */
 	size_t n_lets;
 };
 
@@ -46,17 +46,16 @@ struct ws_let {
 	const struct ws_expr *expr;
 };
 
-/* Innermost scope first; in one scope the variable, then the lets, then the config. A let is
- * evaluated in the scope that asks for it, so that it can speak of a group's variable; its own
- * name within it means what it would without it ("let num_experts = num_experts ??
+/* Looks a name up in the innermost scope first; in each scope the variable, the lets, then the
+ * config. A let is evaluated in the scope that uses it, so it may use a group's variable.
+ * Within a let its own name has the outer meaning ("let num_experts = num_experts ??
  * n_routed_experts"). Unknown names: WS_EINPUT "ckpt/config.json has no
  * \"moe_intermediate_size\"". */
 int ws_expr_eval(const struct ws_expr *e, const struct ws_scope *scope, int64_t *out,
                  struct ws_err *err);
 
-/* an expression as expr_parse.c leaves it to expr_eval.c.
- *
- * One array of nodes that refer to each other by index; names are NUL-terminated copies. */
+/* The parsed expression, shared by expr_parse.c and expr_eval.c: one array of nodes that refer
+ * to each other by index; names are NUL-terminated copies. */
 enum ws_op { OP_NUMBER, OP_NAME, OP_ELSE, OP_OR, OP_AND, OP_NOT, OP_LESS, OP_AT_MOST, OP_MORE,
 	     OP_AT_LEAST, OP_EQUAL, OP_UNEQUAL, OP_ADD, OP_SUBTRACT, OP_MULTIPLY, OP_DIVIDE,
 	     OP_REMAINDER, OP_CEIL, OP_MAX, OP_MIN, OP_HAS };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expr_eval.c - a walk over the tree of an expression and those of the lets that it names. */
+/* expr_eval.c - evaluates an expression and the lets that it uses. */
 #include "expr.h"
 
 #include "wsync/tool/str.h"
@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Depth goes through chains of operators (a text has at most 500) and of lets. Steps are limited
- * too, because lets that use lets twice each grow exponentially. */
+/* Limits the depth of operator chains (a text has at most 500) and lets. Limits the steps too,
+ * because lets that use lets twice each grow exponentially. */
 enum { MAX_DEPTH = 1500, MAX_STEPS = 100000 };
 
 enum { KNOWN = 0, UNKNOWN = 1, FAILED = -1 };
@@ -17,8 +17,8 @@ struct active { const struct ws_let *let; const struct active *outer; };
 
 struct run {
 	const struct ws_scope *scope;
-	const struct active *active;  /* lets under evaluation */
-	const char *missing, *file;   /* the last UNKNOWN */
+	const struct active *active;  /* lets being evaluated */
+	const char *missing, *file;   /* the last unknown name */
 	const struct ws_expr *needed_by;
 	int depth, steps;
 	struct ws_err *err;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expr_parse.c - recursive descent over the text of an expression, which anybody may have
- * written. */
+/* expr_parse.c - recursive descent parser for expressions from untrusted maps. */
 #include "expr.h"
 
 #include "wsync/tool/str.h"
@@ -13,8 +12,8 @@ enum { MAX_TEXT = 1000, MAX_NAME = 63, MAX_BRACKETS = 32 };
 
 struct parser {
 	struct ws_expr *e;
-	const char *at;       /* the token */
-	size_t len;           /* 0: the end */
+	const char *at;       /* current token */
+	size_t len;           /* 0: end of text */
 	size_t names;         /* bytes in use */
 	int depth;
 	struct ws_err *err;
@@ -89,7 +88,7 @@ static int fail(struct parser *p, const char *should)
 	                  token, should);
 }
 
-/* Indices of nodes are never negative: -1 is a failure. */
+/* Parsers return a node's index, or -1 on failure. */
 static int add(struct parser *p, enum ws_op op, int a, int b, int64_t value)
 {
 	if (a < 0 || b < 0)
@@ -173,7 +172,7 @@ static int parse_primary(struct parser *p)
 	return inner < 0 || expect(p, ")", "')'") ? -1 : inner;
 }
 
-/* left { operator right }, all of one level. */
+/* left { operator right }, for the operators of one level. */
 static int parse_chain(struct parser *p, const struct operator *list, int (*next)(struct parser *))
 {
 	int left = next(p);
@@ -244,7 +243,8 @@ int ws_expr_parse(const char *text, size_t n, struct ws_expr **out, struct ws_er
 		                  MAX_TEXT);
 	if (memchr(text, 0, n))
 		return ws_err_set(err, WS_EINPUT, "expression with a NUL character");
-	/* One block: every node takes a character at least, every name one more than it has. */
+	/* One block: each node takes at least one character, each name one byte more than its
+	 * length. */
 	struct ws_expr *e =
 		calloc(1, sizeof *e + (n + 1) * sizeof *e->nodes + (n + 1) + (2 * n + 1));
 	if (!e)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* family_builder.h - a family under construction, between the files that read its lines.
+/* family_builder.h - a family under construction, shared by the files that read its lines.
  *
- * A draft is lists that grow, and a stack of open groups. It becomes a struct ws_family when the
- * next family begins or the text ends. */
+ * The builder has growing lists and a stack of open groups. It becomes a struct ws_family when
+ * the next family begins or the text ends. */
 #ifndef WS_NAMES_FAMILY_BUILDER_H
 #define WS_NAMES_FAMILY_BUILDER_H
 
@@ -10,10 +10,10 @@
 
 struct ws_block {
 	struct ws_list rules;        /* struct ws_rule */
-	/* what becomes of the block at its end; the family's own: unused */
+	/* the rule that the block becomes at its end; unused for the family's own */
 	struct ws_rule group;
-	struct ws_list parts;        /* struct ws_rule_part, of the last rule */
-	bool open;                   /* the last rule may get "+" lines */
+	struct ws_list parts;        /* struct ws_rule_part, for the last rule */
+	bool open;                   /* the last rule accepts "+" lines */
 };
 
 struct ws_family_builder {
@@ -28,22 +28,22 @@ struct ws_family_builder {
 
 struct ws_map_reader {
 	struct ws_map_line line;
-	size_t first;                /* families of this reading begin there in the set */
+	size_t first;                /* index in the set of the first family of this text */
 	struct ws_family_builder builder;
 };
 
 void *ws_builder_add(struct ws_map_reader *rd, struct ws_list *l, size_t size);
-/* Lists are searched from end to end, so they are kept short: -1 where one more is too many. */
+/* Lists are searched linearly, so they are kept short. -1: one more is too many. */
 int ws_builder_full(struct ws_map_reader *rd, const struct ws_list *l, const char *what);
 
-/* The rest of a line that began with that word. */
+/* Each reads the rest of a line behind its first word. */
 int ws_builder_rename(struct ws_map_reader *rd);
 int ws_builder_join(struct ws_map_reader *rd);
 int ws_builder_group(struct ws_map_reader *rd);
 int ws_builder_end(struct ws_map_reader *rd);
 int ws_builder_rule(struct ws_map_reader *rd, const char *word);
 int ws_builder_part(struct ws_map_reader *rd);
-/* A rule is whole when the next line is no "+" line. */
+/* A rule is complete when the next line is no "+" line. */
 int ws_builder_close_rule(struct ws_map_reader *rd);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namemap.c - the set of families: read, put in order, looked up.
+/* namemap.c - the set of families: reads, sorts and searches it.
  *
- * Built-in text goes through the same reader as a file's, at every opening: all of it takes less
- * than a millisecond, and what is wrong with a rule is said in one place. */
+ * Built-in text goes through the same reader as a file, each time: that takes less than a
+ * millisecond, and errors in rules have one source. */
 #include "namemap_read.h"
 
 #include "file.h"
@@ -30,7 +30,7 @@ static int read_builtin(struct ws_namemap *m, struct ws_err *err)
 	return 0;
 }
 
-/* The families from `first` on go to the front, and replace those of their names. */
+/* Moves the families from `first` on to the front; they replace those of the same names. */
 static int put_in_front(struct ws_namemap *m, size_t first, struct ws_err *err)
 {
 	struct ws_list ordered = { 0 };

@@ -62,7 +62,7 @@ static int close_family(struct ws_map_reader *rd)
 static const struct ws_family *find_family(const struct ws_map_reader *rd, const char *name,
                                            size_t from)
 {
-	/* The latest first: a file's family hides the built-in one of its name. */
+	/* Latest first: a file's family hides a built-in one of the same name. */
 	for (size_t i = rd->line.map->families.n; i-- > from;)
 		if (strcmp(family_at(rd->line.map, i)->name, name) == 0)
 			return family_at(rd->line.map, i);
@@ -92,8 +92,8 @@ static int begin_family(struct ws_map_reader *rd)
 	return begin_named(rd, name);
 }
 
-/* A map of one line is what an operator has at 3 a.m.: what says how names become others, and comes
- * before any family, is for all of them. */
+/* A one-line map is the usual emergency fix: renames, strips, joins and skips before any family
+ * apply to all families. */
 static int begin_for_all(struct ws_map_reader *rd, const char *word)
 {
 	static const char *const words[] = { "strip", "rename", "join", "skip" };
@@ -132,7 +132,7 @@ static int read_like(struct ws_map_reader *rd)
 	                  ws_map_nearest(name, known).text);
 }
 
-/* Who of this text claims that architecture or model_type already? */
+/* The family of this text that already claims the architecture or model_type. */
 static const char *claimed(const struct ws_map_reader *rd, const char *name, bool arch)
 {
 	for (size_t i = rd->first; i < rd->line.map->families.n; i++) {
@@ -145,7 +145,7 @@ static const char *claimed(const struct ws_map_reader *rd, const char *name, boo
 	return NULL;
 }
 
-/* One or more words, each into the list. */
+/* Reads one or more words into the list. */
 static int read_labels(struct ws_map_reader *rd, const char *what, struct ws_list *list)
 {
 	do {
@@ -279,7 +279,7 @@ static int read_words(struct ws_map_reader *rd, const char *word)
 	       ws_map_bad(l, "'%s' cannot stand in a group: 'end' is missing above it", word);
 }
 
-/* Length without a comment: '#' outside of quotes. */
+/* Length without the comment: '#' outside of quotes begins one. */
 static size_t uncommented(const char *s, size_t n)
 {
 	bool quoted = false;

@@ -34,7 +34,7 @@ int ws_builder_group(struct ws_map_reader *rd)
 	struct ws_rule group = { .kind = WS_RULE_GROUP, .text = l->text, .line = l->number };
 	if (d->n_groups == WS_MAP_MAX_GROUPS)
 		return ws_map_bad(l, "groups nest deeper than %d", WS_MAP_MAX_GROUPS);
-	/* The prefix comes before the words that say what its variable is. */
+	/* The prefix stands before the words that declare its variable. */
 	struct ws_map_line prefix = *l;
 	const char *skipped;
 	if (ws_map_word(l, &skipped))

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namemap_like.c - what a family has from the one it is like, and from the generic one.
+/* namemap_like.c - copies into a family what it inherits by `like`, and from the generic family.
  *
- * Strings and expressions are shared, for they live as long as the set. A rule is known by
- * its name with the prefixes of the groups around it, whatever the variables in it are
- * called and wherever they end. */
+ * Strings and expressions are shared: they live as long as the set. Rules are equal if their
+ * names are equal, group prefixes included, whatever the variables are called and wherever
+ * their loops end. */
 #include "namemap_read.h"
 
 #include <stdio.h>
@@ -19,7 +19,7 @@ static bool same_text(const void *a, const void *b)
 	return strcmp(*(const char *const *)a, *(const char *const *)b) == 0;
 }
 
-/* Both structs begin with what they are known by. */
+/* Both structs begin with their name. */
 static bool same_rename(const void *a, const void *b)
 {
 	return strcmp(((const struct ws_rename *)a)->from, ((const struct ws_rename *)b)->from) ==
@@ -39,7 +39,7 @@ static bool among(const void *item, const void *list, size_t n, size_t size, sam
 	return false;
 }
 
-/* first, and behind it what of second is not the same as one of first. */
+/* Concatenates first and the members of second that first does not have. */
 static int concat(struct ws_map_line *l, const void *first, size_t n_first, const void *second,
                   size_t n_second, size_t size, same_fn *same, void *out, size_t *n)
 {
@@ -63,7 +63,7 @@ static int concat(struct ws_map_line *l, const void *first, size_t n_first, cons
 
 static int inherit_lists(struct ws_map_line *l, struct ws_family *f, const struct ws_family *base)
 {
-	/* A family's own renames come first: they lead to names that the others know. */
+	/* The family's own renames come first: they lead to names that the inherited ones know. */
 	return concat(l, f->strips, f->n_strips, base->strips, base->n_strips, sizeof *f->strips,
 	              same_text, &f->strips, &f->n_strips) ||
 	                       concat(l, f->renames, f->n_renames, base->renames, base->n_renames,
@@ -77,13 +77,13 @@ static int inherit_lists(struct ws_map_line *l, struct ws_family *f, const struc
 
 /* ---- rules ---- */
 
-/* Long enough for the names of all groups that may nest. */
+/* Long enough for the names of all nested groups. */
 struct full_name {
 	char text[(WS_MAP_MAX_GROUPS + 2) * (WS_MAP_MAX_NAME + 1)];
 	size_t n;
 };
 
-/* Appends ".name" with all variables as {}; returns the length before. */
+/* Appends ".name" with each variable as {}; returns the length before. */
 static size_t append(struct full_name *full, const char *name)
 {
 	const size_t before = full->n;
@@ -104,7 +104,7 @@ static void cut(struct full_name *full, size_t n)
 	full->text[n] = 0;
 }
 
-/* Aliases, patterns to skip, and parameters are no rivals of each other. */
+/* Aliases, skips and parameters do not replace each other. */
 static char class_of(const struct ws_rule *r)
 {
 	return r->kind == WS_RULE_ALIAS ? 'a' : r->kind == WS_RULE_SKIP ? 's' : 'p';
@@ -189,7 +189,7 @@ static struct ws_rule *find_group(const struct ws_list *rules, const struct ws_r
 	return NULL;
 }
 
-/* A group in the same words is the same group, so that a layer's rules stay together. */
+/* Groups with equal text are merged, so that a layer's rules stay together. */
 static int add_own(struct ws_map_line *l, const struct ws_rule *rules, size_t n,
                    struct ws_list *out)
 {
@@ -213,7 +213,7 @@ static int add_own(struct ws_map_line *l, const struct ws_rule *rules, size_t n,
 static int own_names(struct ws_map_line *l, const struct ws_family *f, struct full_name *full,
                      struct ws_list *own)
 {
-	full->n = 1; /* the class stands in front */
+	full->n = 1; /* the kind stands in front */
 	if (collect(l, f->rules, f->n_rules, full, own))
 		return -1;
 	if (own->n)
@@ -227,7 +227,7 @@ int ws_map_inherit(struct ws_map_line *l, struct ws_family *f, const struct ws_f
 	struct ws_list own = { 0 }, rules = { 0 };
 	if (inherit_lists(l, f, base))
 		return -1;
-	/* Later lets are asked first. */
+	/* Later lets win. */
 	if (concat(l, base->lets, base->n_lets, f->lets, f->n_lets, sizeof *f->lets, NULL, &f->lets,
 	           &f->n_lets))
 		return -1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namemap_line.c - the words of one line, each checked as far as it can be by itself.
+/* namemap_line.c - parses the words of one line and checks each as far as possible alone.
  *
- * What comes from the file is quoted cleaned and cut: it may be anybody's. */
+ * Text from the file is untrusted: quotes of it are cleaned and cut. */
 #include "namemap_read.h"
 
 #include "name_index.h"
@@ -21,7 +21,7 @@ int ws_map_bad(const struct ws_map_line *l, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(why, sizeof why, fmt, ap);
 	va_end(ap);
-	if (l->number == 0) /* no line of its own: the generic family's reached a limit */
+	if (l->number == 0) /* line 0: the generic family's rules exceed a limit */
 		return ws_err_set(l->err, WS_EINPUT, "%s: %s", l->file, why);
 	return ws_err_set(l->err, WS_EINPUT, "%s:%u: %s", l->file, l->number, why);
 }
@@ -115,7 +115,7 @@ static size_t identifier(const char *s)
 	return n;
 }
 
-/* Up to a sign of rules, or a reserved word outside of brackets. */
+/* Ends at a sign or word of rules outside of brackets. */
 static size_t expression_at(const char *s)
 {
 	size_t i = 0;
@@ -132,7 +132,7 @@ static size_t expression_at(const char *s)
 	return i;
 }
 
-/* A mistyped word of rules does not end an expression: it is what is wrong with it. */
+/* A mistyped keyword does not end an expression; the message is about that word. */
 static int refuse_expression(const struct ws_map_line *l, const char *text, size_t n)
 {
 	ws_err_wrap(l->err, "%s:%u", l->file, l->number);

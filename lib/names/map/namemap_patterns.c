@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namemap_patterns.c - rename and join: what the two sides of a pattern owe each other. */
+/* namemap_patterns.c - reads rename and join, and checks that both sides have the same captures. */
 #include "family_builder.h"
 
 #include "name_index.h"
@@ -49,7 +49,7 @@ int ws_builder_join(struct ws_map_reader *rd)
 	if (!ws_map_take(l, "<-"))
 		return ws_map_bad(l, "'<-' is missing: join NAME <- PART PART...");
 	for (l->at += strspn(l->at, " \t"); *l->at; l->at += strspn(l->at, " \t")) {
-		/* A part must say all that the name says: partners find each other by it. */
+		/* A part must have every capture of the name: partners are found by them. */
 		struct ws_map_vars mine = { .room = WS_MAP_MAX_CAPTURES };
 		const char *part, **slot;
 		if (ws_map_name(l, "a part", true, &mine, &part))

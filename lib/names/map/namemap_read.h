@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namemap_read.h - what the files that read the text form of rules.h share. */
+/* namemap_read.h - shared by the files that read the text form of rules.h. */
 #ifndef WS_NAMES_NAMEMAP_READ_H
 #define WS_NAMES_NAMEMAP_READ_H
 
 #include "arena.h"
 #include "rules.h"
 
-/* Rules: of all families of a set, those that `like` copies included. Lists: words, parts, lets,
- * renames, joins of one family, as written; merged ones may have four times as many. */
+/* Limits. Rules: of all families of a set, with those copied by `like`. Lists: words, parts,
+ * lets, renames or joins of one family as written; merged lists may have four times as many. */
 enum { WS_MAP_MAX_BYTES = 1 << 20, WS_MAP_MAX_RULES = 10000, WS_MAP_MAX_FAMILIES = 256,
        WS_MAP_MAX_LIST = 250, WS_MAP_MAX_GROUPS = 8, WS_MAP_MAX_NAME = 400, WS_MAP_MAX_CAPTURES = 8,
        WS_MAP_MAX_VARIABLE = sizeof((struct ws_capture *)0)->var - 1 };
@@ -25,8 +25,8 @@ struct ws_map_line {
 	struct ws_namemap *map;
 	const char *file;
 	unsigned number;
-	const char *text;        /* all of it, without indentation and comment */
-	const char *at;          /* what is not read yet */
+	const char *text;        /* the line without indentation and comment */
+	const char *at;          /* the unread rest */
 	struct ws_err *err;
 };
 
@@ -35,26 +35,26 @@ int ws_map_bad(const struct ws_map_line *l, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 int ws_map_no_memory(const struct ws_map_line *l);
 
-/* Takes the next word; *out is NULL at the end of the line. */
+/* Reads the next word; *out is NULL at the end of the line. */
 int ws_map_word(struct ws_map_line *l, const char **out);
-/* Takes this very sign or word when it is next. */
+/* Skips this sign or word if it is next, and returns whether it was. */
 bool ws_map_take(struct ws_map_line *l, const char *sign);
 int ws_map_end(struct ws_map_line *l);
 int ws_map_quoted(struct ws_map_line *l, const char **out);
-/* An expression, up to the next word of rules; `after` is what it must follow, for the message. */
+/* Reads an expression up to the next keyword; `after` names the word before it in messages. */
 int ws_map_expr(struct ws_map_line *l, const char *after, const struct ws_expr **out);
 /* "[a, b]" */
 int ws_map_dims(struct ws_map_line *l, const struct ws_expr **dims, unsigned *n);
-/* Words that end an expression, and so cannot stand in one. */
+/* True for words that end an expression and cannot be part of one. */
 bool ws_map_reserved(const char *word, size_t n);
-/* " (did you mean 'x'?)" for the word of a NULL-terminated list that is nearest; else "". */
+/* " (did you mean 'x'?)" for the nearest word of a NULL-terminated list, else "". */
 struct ws_map_near { char text[96]; };
 struct ws_map_near ws_map_nearest(const char *word, const char *const *list);
 
 /* ---- names and patterns (namemap_line.c) ---- */
 
-/* A dotted name. {x} may be a segment where vars has room for it; it is an error where it does not
- * and x is not there already. "**" may begin and end it where `stars`. */
+/* Reads a dotted name. {x} may be a segment if vars has room for it; without room x must be in
+ * vars already. "**" may begin and end the name if `stars`. */
 struct ws_map_vars {
 	const char *names[WS_MAP_MAX_CAPTURES + WS_MAP_MAX_GROUPS];
 	unsigned n, room;
@@ -62,34 +62,34 @@ struct ws_map_vars {
 };
 int ws_map_name(struct ws_map_line *l, const char *what, bool stars, struct ws_map_vars *vars,
                 const char **out);
-/* A plain word of letters, digits and "_.-" ("qwen3_moe"). */
+/* Reads a word of letters, digits and "_.-" ("qwen3_moe"). */
 int ws_map_label(struct ws_map_line *l, const char *what, const char **out);
-/* A name that expressions can use. */
+/* Reads a name that expressions can use. */
 int ws_map_variable(struct ws_map_line *l, const char *what, size_t longest, const char **out);
 
 /* ---- rules (namemap_rules.c) ---- */
 
 bool ws_map_is_rule(const char *word);
 const char *const *ws_map_rule_words(void); /* NULL-terminated */
-/* The rest of a line that began with this word. vars: those of the groups around it. */
+/* Reads the rest of a line behind this word. vars: those of the open groups. */
 int ws_map_rule(struct ws_map_line *l, const char *word, const struct ws_map_vars *vars,
                 bool nested, struct ws_rule *out);
 /* A "+" line behind a rule. */
 int ws_map_part(struct ws_map_line *l, struct ws_rule_part *out);
 
-/* One rule more in the set. */
+/* Counts one more rule of the set. */
 int ws_map_count_rule(const struct ws_map_line *l);
 
 /* ---- families (namemap_family.c, namemap_like.c) ---- */
 
-/* Appends the families of this text to the set, as read: without the generic family's rules. Those
- * from `first` on share its claims: no name, architecture or type is there twice among them. */
+/* Appends the families of this text to the set, without the generic family's rules. No name,
+ * architecture or type may occur twice among the families from `first` on. */
 int ws_map_read(struct ws_namemap *map, const char *file, const char *text, size_t n,
                 size_t first, struct ws_err *err);
 
-/* Puts what `base` has and f has not into f. */
+/* Adds to f what `base` has and f lacks. */
 int ws_map_inherit(struct ws_map_line *l, struct ws_family *f, const struct ws_family *base);
-/* Likewise the strips, renames, joins and skips of the generic family. */
+/* Likewise, the strips, renames, joins and skips of the generic family. */
 int ws_map_inherit_generic(struct ws_map_line *l, struct ws_family *f,
                            const struct ws_family *generic);
 

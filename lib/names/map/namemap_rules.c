@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namemap_rules.c - one rule line to one struct ws_rule.
+/* namemap_rules.c - parses one rule line into a struct ws_rule.
  *
- * What may follow a rule's name is a table: words in any order, each once, some of them needed. */
+ * A table lists the words that may follow a rule's name: any order, each once, some required. */
 #include "namemap_read.h"
 
 #include "name_index.h"
@@ -40,7 +40,7 @@ static const struct word {
 	const char *text;
 	unsigned bit;
 	enum value value;
-	size_t slot; /* in struct ws_rule */
+	size_t slot; /* offset in struct ws_rule */
 } words[] = {
 	{ "in", IN, EXPR, offsetof(struct ws_rule, in) },
 	{ "out", OUT, EXPR, offsetof(struct ws_rule, out) },
@@ -194,7 +194,7 @@ static int read_index(struct ws_map_line *l, int below, int *out)
 	return 0;
 }
 
-/* Axes up to the next word: each of 0 .. n-1 once. */
+/* Reads axes up to the next word: each of 0 .. n-1 once. */
 static int read_order(struct ws_map_line *l, struct ws_rule *r)
 {
 	unsigned seen = 0;
