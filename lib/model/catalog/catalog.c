@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* catalog.c - the list of items, and finding one.
+/* catalog.c - the list of items, and look-ups in it.
  *
- * Without rules every item is a tensor of the source under its own name, and the source's own index
- * finds it; nothing is allocated for it but its place in the list. */
+ * Without rules every item is a tensor of the source under its own name: the source's index
+ * finds it, and it costs only its entry in the list. */
 #include "wsync/tool/catalog.h"
 
 #include "catalog_build.h"

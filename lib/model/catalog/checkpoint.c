@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint.c - a source written out as a Hugging Face checkpoint (the formats: safetensors.c and
+/* checkpoint.c - writes a source as a Hugging Face checkpoint (formats: safetensors.c and
  * index.c).
  *
- * Readers may map what we write while we write anew: files are replaced whole, shards before the
- * index that names them. Inside a file tensors go by falling element size, which aligns them
- * all. */
+ * Readers may map an old checkpoint while it is rewritten, so files are replaced whole, shards
+ * before the index that names them. Within a file tensors are ordered by falling element size,
+ * which aligns all of them. */
 #include "checkpoint.h"
 
 #include "file.h"
@@ -33,13 +33,13 @@ struct shard {
 struct writer {
 	const struct ws_source *source;
 	const char *dir;
-	const struct ws_tensor **tensors; /* shard by shard, as they will lie in the files */
+	const struct ws_tensor **tensors; /* in the order of the files, shard by shard */
 	struct shard *shards;
 	size_t n_shards;
 	uint8_t *chunk;
 };
 
-/* Larger elements first, else as in the source, whose tensors lie in one array. */
+/* Larger elements first, then the source's order. */
 static int by_element(const void *a, const void *b)
 {
 	const struct ws_tensor *x = *(const struct ws_tensor *const *)a;
@@ -179,7 +179,7 @@ static int write_index(const struct writer *w, struct ws_err *err)
 	return rc;
 }
 
-/* An index that another checkpoint left there would hide a single file. */
+/* Removes the index of an earlier checkpoint, which would hide a single file. */
 static int remove_index(const struct writer *w, struct ws_err *err)
 {
 	char *path;

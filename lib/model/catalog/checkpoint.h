@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint.h - the side of a source that cmd/ does not need: spans to send, files to write. */
+/* checkpoint.h - the part of a source that cmd/ does not need: spans to send, files to write. */
 #ifndef WS_MODEL_CHECKPOINT_H
 #define WS_MODEL_CHECKPOINT_H
 
@@ -7,8 +7,8 @@
 #include "wsync/tool/buf.h"
 #include "wsync/tool/source.h"
 
-/* Fills *span with the whole tensor, which must be one of s's own and not empty. The span borrows
- * from the source, which must outlive it. */
+/* Fills *span with the whole tensor, which must belong to s and not be empty. The span borrows
+ * from the source. */
 void ws_source_span(const struct ws_source *s, const struct ws_tensor *t, struct ws_span *span);
 
 /* Writes all tensors of s as a Hugging Face checkpoint into directory dir (made when missing):

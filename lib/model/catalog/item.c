@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* item.c - the bytes of one item, for whoever wants to look at them. */
+/* item.c - reads and hashes the bytes of one item. */
 #include "computed_item.h"
 #include "view.h"
 
@@ -67,7 +67,7 @@ int ws_item_read(const struct ws_item *item, uint64_t at, void *dst, size_t n, s
 	return rc;
 }
 
-/* What the bytes are read with: one of the two. */
+/* One of the two is set. */
 struct hash_reader {
 	struct ws_gather_buffer *gather;
 	struct ws_making *making;

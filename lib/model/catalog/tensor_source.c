@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensor_source.c - one list of tensors, from many files or from memory that other processes export.
+/* tensor_source.c - one list of tensors, from many files or from memory that other processes
+ * export.
  *
- * Files are read with pread(2) and never mapped: a trainer may truncate a checkpoint while we
- * send it, and reading such a mapping ends in SIGBUS instead of in an error message. A trainer
- * may also overwrite it, so the identity of each file is kept from before the first byte was
- * read, and compared afterwards. */
+ * Files are read with pread(2), never mapped: a trainer may truncate a checkpoint while it is
+ * sent, and a mapping would end in SIGBUS instead of an error. A trainer may also overwrite a
+ * file, so the identity of each file is recorded before the first read and compared afterwards. */
 #include "wsync/tool/source.h"
 
 #include "checkpoint.h"
@@ -23,31 +23,31 @@
 #include <unistd.h>
 
 enum {
-	CHUNK = 256 << 10, /* hashing: stays in the second-level cache */
+	CHUNK = 256 << 10, /* hashing: fits the second-level cache */
 	TRACED = 64 << 10
 };
 
 struct part {
 	char *name;
 	int fd;                /* -1: no file */
-	struct ws_file_id id;  /* of the file, before anything of it was read */
+	struct ws_file_id id;  /* of the file before the first read */
 	struct ws_pair *metadata;
 	size_t n_metadata;
-	char *text; /* holds the names of its tensors and its metadata */
-	struct ws_exported *exported; /* it is memory, and no file */
+	char *text; /* owns the names of its tensors and its metadata */
+	struct ws_exported *exported; /* NULL: a file */
 	size_t first; /* of its tensors */
 };
 
 struct ws_source {
 	const struct ws_memory_ops *memory; /* NULL: of files only */
-	const struct ws_cancel *cancel;     /* of waits for it */
+	const struct ws_cancel *cancel;     /* cancels waits for it */
 	struct ws_tensor *tensors;
 	size_t n_tensors;
 	uint64_t bytes;
 	struct ws_names names;
 	struct part *parts;
 	size_t n_parts;
-	struct ws_stream *streams; /* of a synthetic source, one for each tensor; else NULL */
+	struct ws_stream *streams; /* synthetic sources: one for each tensor; else NULL */
 	char *config_dir;
 	char **warnings;           /* of ws_file_list */
 	size_t n_warnings;
@@ -59,7 +59,7 @@ static int no_memory(struct ws_err *err, const char *what)
 	return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", what);
 }
 
-/* Takes over what the header says. */
+/* Moves the header's contents into the part. */
 static int append(struct ws_source *s, struct ws_safetensors *st, struct ws_err *err)
 {
 	struct part *part = &s->parts[s->n_parts - 1];
@@ -81,7 +81,7 @@ static int append(struct ws_source *s, struct ws_safetensors *st, struct ws_err 
 	return 0;
 }
 
-/* "org/name", as models are called on the Hugging Face Hub. */
+/* True for "org/name", the form of Hugging Face Hub names. */
 static bool is_hub_name(const char *name)
 {
 	const char *slash = strchr(name, '/');
@@ -107,7 +107,7 @@ static int open_file(struct part *part, struct ws_safetensors *st, struct ws_err
 	return ws_safetensors_read(part->fd, part->name, part->id.size, st, err);
 }
 
-/* The config that a process names for its weights goes before one that lies beside a file. */
+/* The config named by an exporting process wins over one beside a file. */
 static int open_memory(struct ws_source *s, struct part *part, struct ws_safetensors *st,
                        struct ws_err *err)
 {
@@ -121,7 +121,7 @@ static int open_memory(struct ws_source *s, struct part *part, struct ws_safeten
 	return 0;
 }
 
-/* Takes name. The part belongs to the source even when reading it fails. */
+/* Takes ownership of name. The part belongs to the source even if reading it fails. */
 static int open_part(struct ws_source *s, char *name, struct ws_err *err)
 {
 	struct part *part = &s->parts[s->n_parts++];
@@ -146,7 +146,7 @@ static int build_names(struct ws_source *s, struct ws_err *err)
 	                  ws_quote(a->name).text, s->parts[a->file].name, s->parts[b->file].name);
 }
 
-/* One entry of an index against the tensors; seen[] marks those that the index knows. */
+/* Checks one entry of an index against the tensors; marks it in seen[]. */
 static int check_entry(const struct ws_source *s, const struct ws_index *index, size_t first,
                        const struct ws_index_entry *e, bool *seen, struct ws_err *err)
 {
@@ -162,7 +162,7 @@ static int check_entry(const struct ws_source *s, const struct ws_index *index, 
 	return 0;
 }
 
-/* An index and its shards say the same, tensor by tensor. */
+/* Checks that an index and its shards agree on every tensor. */
 static int check_index(const struct ws_source *s, const struct ws_index *index, size_t first,
                        struct ws_err *err)
 {
@@ -231,7 +231,7 @@ static int open_synthetic(struct ws_source *s, const char *path, const char *spe
 	return build_names(s, err);
 }
 
-/* What follows "synthetic:"; NULL: a path. */
+/* The text behind "synthetic:"; NULL: a path. */
 static const char *synthetic_spec(const char *path)
 {
 	static const char scheme[] = "synthetic:";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exported_memory.h - memory of other processes, as the model side sees it: who opens a source gives these.
+/* exported_memory.h - access to the memory of other processes, provided by whoever opens a source.
  *
  * Every call but open and close may come from any thread, several at once. */
 #ifndef WS_MODEL_EXPORTED_MEMORY_H
@@ -12,22 +12,22 @@
 struct ws_loan; /* opaque: the memory that one manifest names */
 
 struct ws_memory_ops {
-	/* The process is there, and so is a way to each of its devices: what is not is said
-	 * here. The manifest is borrowed until close, and so is what cancels every other call,
-	 * or NULL; path is its file, for messages, and copied. */
+	/* Opens the memory; fails if the process or a way to one of its devices is missing.
+	 * Borrows the manifest until close, and cancel (or NULL), which cancels every other
+	 * call. Copies path, the manifest's file, for messages. */
 	int (*open)(const struct ws_manifest *m, const char *path, const struct ws_cancel *cancel,
 	            struct ws_loan **out, struct ws_err *err);
-	/* Copies bytes [at, at+n) of an allocation, which has them, to dst. */
+	/* Copies bytes [at, at+n) of an allocation to dst. The range must be inside it. */
 	int (*read)(struct ws_loan *mem, size_t allocation, uint64_t at, void *dst, size_t n,
 	            struct ws_err *err);
-	/* Where byte `at` of it is. */
+	/* The address of byte `at`. */
 	int (*place)(struct ws_loan *mem, size_t allocation, uint64_t at, struct ws_place *out,
 	             struct ws_err *err);
-	/* The process still has what was read: nothing that was read since open is to be
-	 * doubted. */
+	/* Checks that the process still has the memory, so that all data read since open is
+	 * valid. */
 	int (*check)(struct ws_loan *mem, struct ws_err *err);
 	void (*close)(struct ws_loan *mem); /* NULL is fine */
-	uint64_t pinned_bytes; /* memory of the host that reading takes */
+	uint64_t pinned_bytes; /* host memory that reading needs */
 };
 
 #endif

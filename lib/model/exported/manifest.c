@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* manifest.c - what a trainer exports of its GPU memory (wsync-manifest(5),
+/* manifest.c - the list of tensors that a trainer exports from its GPU memory (wsync-manifest(5),
  * cmd/python/wsync_manifest.py):
  *
- *   {"version": 1,                                 first of all
- *    "process": {"pid": N, "start": TICKS, "boot_id": "...", "pid_namespace": "pid:[N]", "host":
- * "..."}, "devices": [{"uuid": "GPU-8d2f...", "ordinal": 0}, ...], "allocations": [{"device": 0,
- * "handle": "128 hex digits", "bytes": N}, ...], "tensors": {"NAME": {"dtype": "bfloat16", "shape":
- * [2, 3], "allocation": 0, "offset": BYTES}, ...}, "config": "DIR or config.json", optional; from
- * the manifest's directory "metadata": {"key": "value", ...}}            optional
+ *   {"version": 1,                                 the first field
+ *    "process": {"pid": N, "start": TICKS, "boot_id": "...", "pid_namespace": "pid:[N]",
+ *                "host": "..."},
+ *    "devices": [{"uuid": "GPU-8d2f...", "ordinal": 0}, ...],
+ *    "allocations": [{"device": 0, "handle": "128 hex digits", "bytes": N}, ...],
+ *    "tensors": {"NAME": {"dtype": "bfloat16", "shape": [2, 3], "allocation": 0,
+ *                         "offset": BYTES}, ...},
+ *    "config": "DIR or config.json",               optional; relative to the manifest's directory
+ *    "metadata": {"key": "value", ...}}            optional
  *
- * Every tensor is dense and row-major. Empty ones may leave out where they are. Unknown fields
- * are refused, as one that matters would be of another version. */
+ * Every tensor is dense and row-major. Empty ones may omit allocation and offset. Unknown fields
+ * are refused: a field that matters would come with another version. */
 #include "manifest.h"
 
 #include "name_index.h"
@@ -45,7 +48,7 @@ static int by_handle(const void *a, const void *b)
 	return memcmp((*x)->handle, (*y)->handle, sizeof (*x)->handle);
 }
 
-/* One that is listed twice would be opened twice, and tensors in it overlap unseen. */
+/* An allocation listed twice would be opened twice, and overlaps in it would not be seen. */
 static int check_handles(struct ws_manifest_reader *r)
 {
 	const struct ws_manifest *m = r->m;
@@ -65,7 +68,7 @@ static int check_handles(struct ws_manifest_reader *r)
 	return rc;
 }
 
-/* Offsets become those over all allocations. */
+/* Makes offsets relative to all allocations together. */
 static int check_places(struct ws_manifest_reader *r)
 {
 	struct ws_manifest *m = r->m;
@@ -102,8 +105,8 @@ static int by_place(const void *a, const void *b)
 	return strcmp(x->name, y->name);
 }
 
-/* Weights that are tied are the same bytes twice. Two tensors that share a part of theirs have
- * an offset that is wrong, such as one counted in elements. */
+/* Tied weights are the same bytes twice. Two tensors that share a part of their bytes have a
+ * wrong offset, for example one counted in elements. */
 static int check_apart(struct ws_manifest_reader *r)
 {
 	const struct ws_tensor *before = NULL;
@@ -146,7 +149,7 @@ static int check_all(struct ws_manifest_reader *r)
 	return check_apart(r) || check_twice(r) ? -1 : 0;
 }
 
-/* Takes the text. */
+/* Takes ownership of the text. */
 static int parse_manifest(const struct ws_scan *scan, struct ws_manifest *out)
 {
 	struct ws_manifest m = { .list = { .text = scan->text } };

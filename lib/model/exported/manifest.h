@@ -12,15 +12,15 @@ enum { WS_MANIFEST_HANDLE = 64, WS_MANIFEST_UUID = 16 };
 
 struct ws_manifest_device {
 	uint8_t uuid[WS_MANIFEST_UUID];
-	char name[48];    /* "GPU-...", as it stands there */
-	uint64_t ordinal; /* as the writer counts them; for messages */
+	char name[48];    /* "GPU-...", as written */
+	uint64_t ordinal; /* in the writer's numbering; for messages */
 };
 
 struct ws_manifest_allocation {
 	uint64_t device;  /* index of devices */
 	uint8_t handle[WS_MANIFEST_HANDLE];
 	uint64_t bytes;
-	uint64_t base;    /* where it begins when all are laid one behind the other */
+	uint64_t base;    /* its first byte if all allocations are concatenated */
 };
 
 struct ws_manifest {
@@ -29,22 +29,22 @@ struct ws_manifest {
 	size_t n_devices;
 	struct ws_manifest_allocation *allocations;
 	size_t n_allocations;
-	/* tensors by their places; offsets count over all allocations */
+	/* tensors in order of their offsets, which count over all allocations */
 	struct ws_safetensors list;
-	const char *config;         /* as it stands there, in the list's text; NULL: not said */
+	const char *config;         /* as written, in the list's text; NULL: not given */
 };
 
 #define WS_MANIFEST_INIT { .n_devices = 0 }
 
-/* What is accepted has every tensor inside one allocation, and no two that share a part
- * of their bytes; tensors that share them all are one under two names. An empty tensor
- * is of the first allocation. */
+/* Accepts only lists in which every tensor is inside one allocation and no two tensors share a
+ * part of their bytes. Tensors that share all bytes are one tensor under two names. An empty
+ * tensor belongs to the first allocation. */
 int ws_manifest_read(const char *path, struct ws_manifest *out, struct ws_err *err);
 int ws_manifest_parse(const char *text, size_t len, const char *path, struct ws_manifest *out,
                       struct ws_err *err);
 void ws_manifest_free(struct ws_manifest *m); /* NULL is fine */
 
-/* The allocation that has this byte of all. offset: of a tensor. */
+/* The allocation that contains this byte. offset: of a tensor. */
 size_t ws_manifest_find(const struct ws_manifest *m, uint64_t offset);
 
 /* ---- manifest_fields.c reads, manifest.c checks the whole ---- */
@@ -56,7 +56,7 @@ struct ws_manifest_reader {
 	size_t tensors_cap, of_cap;
 };
 
-/* The whole text, with offsets as they stand there. */
+/* Reads the whole text; offsets stay as written. */
 int ws_manifest_fields(struct ws_manifest_reader *r);
 
 #endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* manifest_fields.c - the grammar of a manifest: which fields there are, and
- * what each may say by itself. */
+/* manifest_fields.c - the grammar of a manifest: its fields and the valid values of each. */
 #include "manifest.h"
 
 #include "name_index.h"
@@ -10,11 +9,12 @@
 #include <string.h>
 
 enum { VERSION = 1, MAX_DEVICES = 64, MAX_ALLOCATIONS = 1 << 16 };
-static const uint64_t MAX_BYTES = UINT64_C(1) << 44; /* of an allocation; all of them fit in 2^60 */
+/* limit of an allocation; their sum fits in 2^60 */
+static const uint64_t MAX_BYTES = UINT64_C(1) << 44;
 
 typedef unsigned long long ull;
 
-/* One more at the end of an array; all zero. */
+/* Appends a zeroed element to an array. */
 static void *add(void **array, size_t *n, size_t *cap, size_t size)
 {
 	char *p = ws_entry_grow(*array, *n, cap, size);
@@ -24,7 +24,7 @@ static void *add(void **array, size_t *n, size_t *cap, size_t size)
 	return memset(p + (*n)++ * size, 0, size);
 }
 
-/* A list of objects of so many fields, each the next of an array. */
+/* Reads a list of objects, each into the next element of an array. */
 struct list {
 	const char *what;
 	int most;
@@ -51,7 +51,7 @@ static int read_list(struct ws_scan *s, const char *name, const struct list *l, 
 	return more;
 }
 
-/* A text of printable characters that fits. */
+/* Reads a text of printable characters that fits. */
 static int read_text(struct ws_scan *s, const char *name, char *dst, size_t size)
 {
 	char *text, clean[256];
@@ -123,7 +123,7 @@ static int read_process(struct ws_scan *s, const char *name, void *into)
 
 /* ---- devices and allocations ---- */
 
-/* 2n hexadecimal digits; hyphens are not counted where they are allowed. */
+/* Reads 2n hexadecimal digits; hyphens are skipped where allowed. */
 static bool unhex(const char *text, bool hyphens, uint8_t *dst, size_t n)
 {
 	static const char digits[] = "0123456789abcdef0123456789ABCDEF";
@@ -273,7 +273,7 @@ static int keep(struct ws_manifest_reader *r, const struct entry *e)
 
 static int read_tensor(struct ws_manifest_reader *r, const char *name, ull at)
 {
-	enum { PLACE = 3 << 2 }; /* bits of allocation and offset */
+	enum { PLACE = 3 << 2 }; /* bits of `seen` for allocation and offset */
 	static const struct ws_scan_field fields[] = { { "dtype", read_dtype, false },
 		                                       { "shape", read_shape, false },
 		                                       { "allocation", read_allocation, true },
@@ -327,7 +327,7 @@ static int read_metadata(struct ws_scan *s, const char *name, void *into)
 	return ws_entry_pairs(s, name, &list->metadata, &list->n_metadata);
 }
 
-/* Before anything else, so that what another version says is not taken for a flaw. */
+/* Checked first, so that another version is not reported as an error in a field. */
 static int read_version(struct ws_scan *s)
 {
 	size_t n = 0;

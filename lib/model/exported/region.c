@@ -16,7 +16,7 @@ static int no_memory(const char *name, struct ws_err *err)
 	return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", name);
 }
 
-/* The config's path as it is from here; it stands there as from the manifest. */
+/* The config's path seen from here; the manifest gives it relative to itself. */
 static int find_config(const char *path, const char *config, char **out, struct ws_err *err)
 {
 	const char *slash = strrchr(path, '/');

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* region.h - the part of a source that lies in another process's memory, tensor by tensor. */
+/* region.h - the part of a source that is in another process's memory, tensor by tensor. */
 #ifndef WS_MODEL_REGION_H
 #define WS_MODEL_REGION_H
 
@@ -15,12 +15,12 @@ struct ws_exported {
 	const struct ws_memory_ops *ops;
 	struct ws_loan *memory;
 	struct ws_manifest manifest;
-	struct ws_region *regions; /* of the tensors that were listed */
+	struct ws_region *regions; /* one for each listed tensor */
 };
 
-/* name: with the prefix. ops NULL: refused. cancel: of its reads. The manifest's list
- * is given to *list, whose tensors are in the order of the regions; *config: its
- * config's path, to free, or NULL. */
+/* name: with its prefix. ops NULL: refused. cancel: cancels its reads. Gives the manifest's
+ * list to *list, whose tensors are in the order of the regions. *config: path of its config, to
+ * free, or NULL. */
 int ws_exported_open(const char *name, const struct ws_memory_ops *ops,
                      const struct ws_cancel *cancel, struct ws_exported **out,
                      struct ws_safetensors *list, char **config, struct ws_err *err);
@@ -28,7 +28,7 @@ void ws_exported_close(struct ws_exported *x); /* NULL is fine */
 int ws_exported_check(const struct ws_exported *x, struct ws_err *err);
 
 int ws_region_read(const struct ws_region *r, uint64_t at, void *dst, size_t n, struct ws_err *err);
-/* Its fill and its place, which borrow the region. */
+/* Its fill function and its address, which borrow the region. */
 void ws_region_span(const struct ws_region *r, struct ws_span *span);
 
 #endif

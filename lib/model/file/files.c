@@ -41,7 +41,7 @@ static char *directory_of(const char *path)
 	return strndup(path, slash == path ? 1 : (size_t)(slash - path));
 }
 
-/* Takes path, which may be NULL. */
+/* Takes ownership of path, which may be NULL. */
 static int add_path(struct ws_file_list *list, char *path, struct ws_err *err)
 {
 	char **p = path ? reallocarray(list->paths, list->n_paths + 1, sizeof *p) : NULL;
@@ -131,7 +131,7 @@ static int no_checkpoint(const char *dir, struct ws_err *err)
 	                                           "safetensors") : -1;
 }
 
-/* N of "...-00001-of-0000N.safetensors"; 0: not such a name. */
+/* N in "...-00001-of-0000N.safetensors"; 0: not such a name. */
 static unsigned long shards_promised(const char *name)
 {
 	const char *of = strstr(name, "-of-");
@@ -147,7 +147,7 @@ static int is_shard(const struct dirent *e)
 	return is_safetensors(e) && shards_promised(e->d_name) > 0;
 }
 
-/* Half a download looks like a checkpoint to everybody who does not count. */
+/* A partial download looks complete unless the shards are counted. */
 static int check_complete(const char *dir, struct dirent **entries, int n, struct ws_err *err)
 {
 	const unsigned long promised = shards_promised(entries[0]->d_name);
@@ -249,7 +249,7 @@ static int note_config(struct ws_file_list *list, const char *dir, struct ws_err
 	return 0;
 }
 
-/* A manifest of memory stays as it was named; the model's config may lie beside it, too. */
+/* The path of a memory manifest is kept; the model's config may be beside it. */
 static int add_memory(struct ws_file_list *list, const char *path, struct ws_err *err)
 {
 	char *dir = directory_of(ws_memory_path(path));
@@ -269,7 +269,7 @@ int ws_files_add(struct ws_file_list *list, const char *path, struct ws_err *err
 	}
 	if (ws_memory_path(path))
 		return add_memory(list, path, err);
-	/* What is not there is said by whoever opens it. */
+	/* A missing file is reported when it is opened. */
 	const bool directory = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 	char *dir = directory ? strdup(path) : directory_of(path);
 	if (!dir)

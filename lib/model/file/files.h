@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* files.h - from the paths a user names to the safetensors files that are meant. */
+/* files.h - finds the safetensors files for the paths that a user gives. */
 #ifndef WS_MODEL_FILES_H
 #define WS_MODEL_FILES_H
 
@@ -14,18 +14,18 @@ struct ws_file_list {
 	size_t *first_of_index; /* paths[first_of_index[i] ...] are the shards of indices[i] */
 	size_t n_indices;
 	char *config_dir;       /* the first directory with a config.json; NULL: none */
-	/* one sentence for each directory that other programs read differently */
+	/* a warning for each directory that other programs read differently */
 	char **warnings;
 	size_t n_warnings;
 };
 
 #define WS_FILE_LIST_INIT { 0, 0, 0, 0, 0, 0, 0, 0 }
 
-/* Adds what one path stands for: a file, an index, or a directory. */
+/* Adds the files of one path: a file, an index, or a directory. */
 int ws_files_add(struct ws_file_list *list, const char *path, struct ws_err *err);
 void ws_files_free(struct ws_file_list *list); /* NULL is fine */
 
-/* model.safetensors.index.json: which shard holds which tensor. */
+/* model.safetensors.index.json: maps tensors to shards. */
 struct ws_index_entry {
 	const char *name, *shard;
 };
@@ -33,7 +33,7 @@ struct ws_index_entry {
 struct ws_index {
 	char *path;                     /* of the index itself */
 	char *text;                     /* names and shards point into it */
-	struct ws_index_entry *entries; /* as in the file; a name may still occur twice */
+	struct ws_index_entry *entries; /* as in the file; may contain duplicate names */
 	size_t n_entries;
 	const char **shards;            /* each once, sorted: plain file names beside the index */
 	size_t n_shards;
@@ -42,7 +42,7 @@ struct ws_index {
 #define WS_INDEX_INIT { 0, 0, 0, 0, 0, 0 }
 
 int ws_index_read(const char *path, struct ws_index *out, struct ws_err *err);
-/* The same for text in memory, which is copied. */
+/* The same for a text in memory, which is copied. */
 int ws_index_parse(const char *text, size_t len, const char *path, struct ws_index *out,
                    struct ws_err *err);
 void ws_index_free(struct ws_index *index); /* NULL is fine */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* index.c - the index of a sharded Hugging Face checkpoint:
+/* index.c - reads the index of a sharded Hugging Face checkpoint:
  *
  *   {"metadata": {"total_size": 123},
  *    "weight_map": {"NAME": "model-00001-of-00002.safetensors", ...}}
  *
- * Only weight_map is read. A shard is a file beside the index: a path that leads elsewhere would
- * let a downloaded checkpoint read any file of ours. */
+ * Only weight_map is read. Shards must be beside the index: other paths would let a downloaded
+ * checkpoint read any of the user's files. */
 #include "files.h"
 
 #include "entry.h"
@@ -106,7 +106,7 @@ static int read_index(struct ws_scan *s, struct ws_index *index)
 	return list_shards(s, index);
 }
 
-/* Takes the text. */
+/* Takes ownership of the text. */
 static int parse_index(struct ws_scan *scan, struct ws_index *out)
 {
 	struct ws_index index = { .path = strdup(scan->path), .text = scan->text };

@@ -122,7 +122,7 @@ static double number(enum ws_dtype dtype, uint64_t bits)
 		return (double)(int32_t)bits;
 	case WS_DTYPE_I64:
 		return (double)(int64_t)bits;
-	default: /* unsigned ones, and booleans */
+	default: /* unsigned integers and booleans */
 		return (double)bits;
 	}
 }
@@ -135,7 +135,7 @@ void ws_number_read(enum ws_dtype dtype, const void *bytes, size_t n, double *ou
 		out[i] = number(dtype, load(p, width));
 }
 
-/* To a multiple of the type's smallest step at this magnitude. */
+/* Rounds to a multiple of the type's smallest step at this magnitude. */
 static double round_to(double x, int precision, int min_exponent, double max)
 {
 	int exponent;

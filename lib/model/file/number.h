@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* number.h - the elements of a tensor as numbers, and numbers as a type would keep them.
+/* number.h - reads tensor elements as doubles, and rounds doubles to a dtype.
  *
- * Every floating type of up to 53 bits of precision fits into a double, so reading is exact, NaN,
- * infinities and signed zeros included; only 64-bit integers beyond 2^53 are rounded. */
+ * A double holds every floating type of up to 53 bits of precision, so reading is exact, with
+ * NaN, Inf and signed zeros; only 64-bit integers beyond 2^53 are rounded. */
 #ifndef WS_MODEL_NUMBER_H
 #define WS_MODEL_NUMBER_H
 
@@ -12,9 +12,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Not complex numbers, nor types of less than a byte. */
+/* False for complex numbers and types of less than a byte. */
 bool ws_number_readable(enum ws_dtype dtype);
-/* n elements of a readable type as they stand in files: little-endian, at any address. */
+/* Reads n little-endian elements of a readable type at any address. */
 void ws_number_read(enum ws_dtype dtype, const void *bytes, size_t n, double *out);
 
 double ws_number_from_f16(uint16_t bits);
@@ -24,8 +24,8 @@ double ws_number_from_e4m3(uint8_t bits);
 double ws_number_from_e5m2(uint8_t bits);
 double ws_number_from_e8m0(uint8_t bits);
 
-/* x as a floating type of 16, 32 or 64 bits keeps it: the nearest, halves to even, too large ones
- * infinite. Other types leave x alone. */
+/* Rounds x to a floating type of 16, 32 or 64 bits: to nearest, halves to even, overflow to
+ * Inf. Other types return x. */
 double ws_number_round(enum ws_dtype dtype, double x);
 
 #endif

@@ -8,7 +8,7 @@
  *   the rest       the data; offsets count from its first byte
  *
  * The data has no holes and no overlaps and is covered to its last byte. The bytes of a tensor are
- * dense, row-major and little-endian. All of that is checked here, so nobody after this has to. */
+ * dense, row-major and little-endian. All of that is checked here: callers rely on it. */
 #include "safetensors.h"
 
 #include "file.h"
@@ -26,7 +26,7 @@ typedef unsigned long long ull;
 struct reader {
 	struct ws_scan scan;
 	struct ws_safetensors *st;
-	uint64_t data_at; /* where the data begins in the file */
+	uint64_t data_at; /* offset of the data in the file */
 	uint64_t data;    /* bytes of it */
 	size_t tensors_cap;
 	bool metadata_seen;
@@ -36,7 +36,7 @@ struct reader {
 
 struct entry {
 	struct ws_tensor t;
-	uint64_t data; /* bytes of it in the file */
+	uint64_t data; /* bytes of the tensor in the file */
 };
 
 static int read_dtype(struct ws_scan *s, const char *name, void *into)
@@ -56,7 +56,7 @@ static int read_shape(struct ws_scan *s, const char *name, void *into)
 	return ws_entry_shape(s, &((struct entry *)into)->t);
 }
 
-/* Both offsets are kept relative to the data until all is known to fit. */
+/* Both offsets stay relative to the data until the whole header is checked. */
 static int read_offsets(struct ws_scan *s, const char *name, void *into)
 {
 	struct entry *e = into;
@@ -138,7 +138,7 @@ static int by_offset(const void *a, const void *b)
 	const struct ws_tensor *x = a, *y = b;
 	if (x->offset != y->offset)
 		return x->offset < y->offset ? -1 : 1;
-	/* An empty tensor stands before the one that begins at the same byte. */
+	/* An empty tensor sorts before the one that begins at the same byte. */
 	return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
@@ -158,7 +158,8 @@ static int check_twice(struct reader *r)
 	return rc ? -1 : 0;
 }
 
-/* The tensors tile the data; their offsets become offsets in the file. */
+/* Checks that the tensors cover the data without gaps or overlaps, and makes offsets relative
+ * to the file. */
 static int check_layout(struct reader *r)
 {
 	struct ws_safetensors *st = r->st;
@@ -234,7 +235,7 @@ static int header_length(const uint8_t *first, const char *path, uint64_t size, 
 	return -1;
 }
 
-/* Takes the scan's text. */
+/* Takes ownership of the scan's text. */
 static int parse_file(const struct ws_scan *scan, uint64_t size, struct ws_safetensors *out)
 {
 	struct ws_safetensors st = { .text = scan->text };

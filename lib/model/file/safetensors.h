@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* safetensors.h - the header of one safetensors file, read and judged. */
+/* safetensors.h - reads and checks the header of a safetensors file, and writes one (format:
+ * safetensors.c). */
 #ifndef WS_MODEL_SAFETENSORS_H
 #define WS_MODEL_SAFETENSORS_H
 
@@ -10,7 +11,7 @@
 #include "wsync/tool/json.h"
 
 struct ws_safetensors {
-	struct ws_tensor *tensors; /* by offset in the file; .file is 0 */
+	struct ws_tensor *tensors; /* in order of offset; .file is 0 */
 	size_t n_tensors;
 	struct ws_pair *metadata;  /* as in the file */
 	size_t n_metadata;
@@ -27,16 +28,16 @@ int ws_safetensors_parse(const void *file, size_t size, const char *path,
                          struct ws_safetensors *out, struct ws_err *err);
 void ws_safetensors_free(struct ws_safetensors *st); /* NULL is fine */
 
-/* the head of a safetensors file that is being written (the format: safetensors.c). */
+/* The head of a safetensors file that is being written. */
 struct ws_head {
 	struct ws_buf *out;
 	struct ws_jw w;
 	uint64_t at; /* bytes of data so far */
 };
 
-/* The buffer becomes the length and the header. */
+/* Writes the length and the header to the buffer. */
 void ws_head_begin(struct ws_head *h, struct ws_buf *out);
-/* The next tensor, whose bytes follow those of the one before. */
+/* Adds the next tensor, whose bytes follow those of the one before. */
 void ws_head_add(struct ws_head *h, const char *name, enum ws_dtype dtype, unsigned n_dims,
                  const int64_t *dims, uint64_t bytes);
 int ws_head_end(struct ws_head *h, struct ws_err *err);

@@ -65,7 +65,7 @@ static int no_json(const struct ws_scan *s, size_t at, const char *why)
 	                      at >= s->len ? "the text ends early" : why);
 }
 
-/* The value here is of another kind than `what` must be. */
+/* Refuses a value of another type than `what` must have. */
 static int expected(struct ws_scan *s, const char *what, const char *kind)
 {
 	if (ws_scan_peek(s) == 0)
@@ -128,7 +128,7 @@ int ws_scan_key(struct ws_scan *s, char **key)
 	return 0;
 }
 
-/* Four hexadecimal digits at `at`; -1: none. */
+/* Reads four hexadecimal digits at `at`; -1: invalid. */
 static int32_t hex4(const struct ws_scan *s, size_t at)
 {
 	int32_t value = 0;
@@ -170,7 +170,7 @@ static size_t put_utf8(char *dst, uint32_t c)
 	return 4;
 }
 
-/* The \uXXXX (or pair of them) whose 'u' is at s->at, written to dst: its length, 0 when
+/* Decodes \uXXXX or a pair of them, with s->at at the 'u', to dst. Returns the length, 0:
  * refused. */
 static size_t unescape_unicode(struct ws_scan *s, char *dst)
 {
@@ -199,8 +199,8 @@ static size_t unescape_unicode(struct ws_scan *s, char *dst)
 	return 0;
 }
 
-/* One escape, s->at after the backslash: bytes written to dst, 0 when refused. What is written is
- * never longer than what was read, so dst may be a little before s->at. */
+/* Decodes one escape, with s->at behind the backslash, to dst. Returns the length, 0: refused.
+ * The output is never longer than the input, so dst may be shortly before s->at. */
 static size_t unescape(struct ws_scan *s, char *dst)
 {
 	static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -324,7 +324,7 @@ static int skip_word(struct ws_scan *s)
 			return 0;
 		}
 	}
-	/* Numbers are skipped, not judged: whoever wants one reads it. */
+	/* Skips numbers without checking their range: the reader of a number does that. */
 	const size_t start = s->at;
 	while (s->at < s->len && s->text[s->at] && strchr("0123456789+-.eE", s->text[s->at]))
 		s->at++;

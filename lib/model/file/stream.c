@@ -45,7 +45,7 @@ struct ws_stream ws_stream_make(uint64_t seed, const char *name, enum ws_dtype d
 		s.keep = UINT64_C(0x803fffffffffffff);
 		s.set = UINT64_C(0x3f80000000000000);
 		break;
-	case WS_DTYPE_U8: /* scales of MXFP4 are exponents; anything else may have any bits */
+	case WS_DTYPE_U8: /* MXFP4 scales are exponents; other types may have any bits */
 		if (len > 7 && strcmp(name + len - 7, "_scales") == 0) {
 			s.keep = UINT64_C(0x0707070707070707);
 			s.set = UINT64_C(0x7070707070707070);
@@ -67,7 +67,7 @@ static inline uint64_t word(const struct ws_stream *s, uint64_t i)
 
 void ws_stream_fill(const struct ws_stream *stream, uint64_t at, void *dst, size_t n)
 {
-	const struct ws_stream s = *stream; /* dst may not change it under the loop */
+	const struct ws_stream s = *stream; /* a copy: dst may alias *stream */
 	unsigned char *p = dst;
 	uint64_t i = at / 8, w;
 	const size_t skip = (size_t)(at % 8);

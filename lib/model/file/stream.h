@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stream.h - the bytes of a synthetic tensor: any range of them, at once, the same everywhere.
+/* stream.h - the bytes of a synthetic tensor: random access, and equal on every machine.
  *
  * Word i of a tensor, 8 bytes in little-endian order, is
  *
@@ -8,11 +8,11 @@
  *     z = (z ^ z >> 27) * 0x94d049bb133111eb
  *     word = ((z ^ z >> 31) & keep) | set
  *
- * (splitmix64, whose state is a counter). With mix() for the last two lines but the masks,
+ * (splitmix64, whose state is a counter). With mix() for the last two lines without the masks,
  *
  *     key = mix(mix(seed + 0x9e3779b97f4a7c15) + XXH3-64(name))
  *
- * and keep and set cut every element down to small finite values: BF16, F16, F32 and F64 to
+ * and keep and set limit every element to small finite values: BF16, F16, F32 and F64 to
  * 2^-7..2^-3 of either sign, scales (F32) to 2^-15..2^-11, positive, E4M3 to even exponents, which
  * leaves out the NaNs, and MXFP4's scales (U8 exponents) to 2^-15..2^-8. The last word is cut
  * off where the tensor ends. */

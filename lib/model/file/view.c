@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* view.c - from strides to runs of files, or of the memory of a GPU.
+/* view.c - turns strided pieces into runs of files or of GPU memory.
  *
- * For each index of the axes outside the concatenation, each piece contributes one slab; a slab
- * is a number of equal runs. */
+ * For each index of the axes outside the concatenation, each piece contributes one slab of
+ * equal runs. */
 #include "view.h"
 
 #include "checkpoint.h"
 
-static const int64_t RUN_MIN = 4096; /* bytes; below it a system call costs more than copying */
+/* bytes; a smaller run costs less to copy than to send alone */
+static const int64_t RUN_MIN = 4096;
 
 struct walk {
 	const struct ws_item *item;
 	ws_view_run_fn *fn;
 	void *ctx;
-	unsigned axis;   /* of the concatenation; 0 where a single piece is all */
+	unsigned axis;   /* axis of the concatenation; 0 for a single piece */
 	unsigned size;   /* bytes of an element */
 };
 
@@ -34,7 +35,7 @@ static int64_t product(const int64_t *dims, unsigned from, unsigned to)
 	return n;
 }
 
-/* Axes [*axis, n) of the piece lie together; returns how many elements that are. */
+/* Finds the contiguous axes [*axis, n) of the piece; returns their number of elements. */
 static int64_t find_run(const struct walk *w, const struct ws_piece *p, unsigned *axis)
 {
 	int64_t run = 1;
@@ -45,7 +46,7 @@ static int64_t find_run(const struct walk *w, const struct ws_piece *p, unsigned
 	return run;
 }
 
-/* Its bytes lie somewhere, in a file or on a GPU, and can be sent from there. */
+/* True if its bytes are in a file or on a GPU and can be sent from there. */
 static bool lies_there(const struct ws_piece *p)
 {
 	struct ws_span span;
@@ -53,7 +54,7 @@ static bool lies_there(const struct ws_piece *p)
 	return span.fd >= 0 || span.place;
 }
 
-/* Are the piece's runs worth a span each? */
+/* True if the piece's runs are large enough for spans of their own. */
 static bool is_filed(const struct walk *w, const struct ws_piece *p)
 {
 	unsigned axis;
@@ -69,7 +70,7 @@ static int emit_run(const struct walk *w, const struct ws_piece *p, uint64_t at,
 	                                           .length = (uint64_t)n * w->size });
 }
 
-/* The runs of one slab, whose axes d.. are still to be walked. */
+/* Walks the runs of one slab; axes d.. are left. */
 static int walk_slab(const struct walk *w, const struct ws_piece *p, unsigned d, unsigned end,
                      int64_t elements, uint64_t at)
 {
@@ -88,7 +89,7 @@ static int walk_piece(const struct walk *w, const struct ws_piece *p, uint64_t a
 	return walk_slab(w, p, w->axis, end, elements, at);
 }
 
-/* Consecutive pieces that are gathered are one stretch. */
+/* Consecutive gathered pieces are one run. */
 static int walk_gathered(const struct walk *w, size_t first, size_t n)
 {
 	const struct ws_view *v = w->item->view;
@@ -99,7 +100,7 @@ static int walk_gathered(const struct walk *w, size_t first, size_t n)
 	return w->fn(w->ctx, &s);
 }
 
-/* Nothing outside the concatenation: each piece is judged by itself. */
+/* Nothing outside the concatenation: each piece is decided separately. */
 static int walk_pieces(const struct walk *w)
 {
 	const struct ws_view *v = w->item->view;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gather_buffer.c - bytes of a view in rising order, gathered a few megabytes ahead.
+/* gather_buffer.c - reads the bytes of a view in ascending order, gathered a few megabytes ahead.
  *
  * A tile is a box of the view that is one range of its bytes: a few indices of one axis, and
  * all of the axes inside it. */
@@ -16,12 +16,12 @@ enum {
 };
 
 struct ws_gather_buffer {
-	uint8_t *memory;            /* TILE and a block for the gathering */
-	const struct ws_item *item; /* whose bytes [at, at+have) of pieces first.. are there */
+	uint8_t *memory;            /* a tile, and scratch memory for gathering */
+	const struct ws_item *item; /* the pieces whose bytes [at, at+have) are buffered */
 	size_t first;
 	uint64_t at;
 	size_t have;
-	uint64_t next;              /* where the read before ended */
+	uint64_t next;              /* end of the last read */
 };
 
 /* The pieces as one tensor, and a tile of it. */
@@ -63,8 +63,8 @@ static struct tile shape_of(const struct ws_item *item, size_t first, size_t n_p
 	return t;
 }
 
-/* The tile of at most `most` bytes that begins at the row of byte `at`; returns that row's
- * first. */
+/* Finds the tile of at most `most` bytes that begins at the row of byte `at`; returns the row's
+ * first byte. */
 static uint64_t choose_tile(struct tile *t, uint64_t at, size_t most)
 {
 	uint64_t inner = t->size;

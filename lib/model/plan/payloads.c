@@ -8,30 +8,30 @@
 
 #include <stdlib.h>
 
-/* What a span of gathered or made bytes is had from. */
+/* The source of a span of gathered or computed bytes. */
 struct fill {
 	struct fill *next;
 	struct bundle *bundle;
 	const struct ws_item *item;
-	size_t first, n; /* pieces of a view; first: of all made items in this bucket */
+	size_t first, n; /* pieces of a view; computed items: first is the index in this bucket */
 	size_t tensor;   /* of the plan */
-	struct ws_span whole; /* of a run of memory: the tensor's, */
-	uint64_t skip;        /* and where in it the run begins */
+	struct ws_span whole; /* of a run of memory: the tensor's region, */
+	uint64_t skip;        /* and the run's offset in it */
 	struct ws_strided *boxes; /* of a view */
 };
 
-/* What is allocated with the payloads, which come last. */
+/* Allocated together with the payloads, which come last. */
 struct bundle {
 	struct ws_span *spans;
 	size_t n_spans, cap;
-	struct ws_gather_buffer *gather; /* one for all: spans are sent one after the other */
+	struct ws_gather_buffer *gather; /* shared: spans are sent one after the other */
 	struct fill *fills;
 	const struct ws_computed_item **computed; /* of the bucket, in order */
 	size_t n_computed;
-	/* what they are made with, ahead of the reader; NULL: none is made */
+	/* computes them ahead of the reader; NULL: nothing is computed */
 	struct ws_making *making;
-	uint64_t *hashes;         /* of the plan's tensors; NULL: nobody wants them */
-	struct ws_hash *hash;     /* of the one that is handed out */
+	uint64_t *hashes;         /* of the plan's tensors; NULL: not wanted */
+	struct ws_hash *hash;     /* hash of the current tensor */
 	struct ws_payload payloads[];
 };
 
@@ -70,7 +70,7 @@ static int place_of_run(void *ctx, struct ws_place *out, struct ws_err *err)
 	return 0;
 }
 
-/* Payloads are asked for from the first byte to the last, without gaps. */
+/* Hashing works because payloads are read from the first byte to the last. */
 static void watch(const struct fill *f, uint64_t at, const void *bytes, size_t n)
 {
 	struct bundle *b = f->bundle;
@@ -96,7 +96,7 @@ static int fill_from_item(void *ctx, uint64_t at, void *dst, size_t n, struct ws
 	return ws_item_read(ctx, at, dst, n, err);
 }
 
-/* Neighbours in a file become one span: one sendfile(2) for what lies together. */
+/* Adjacent runs of a file become one span, for one sendfile(2). */
 static bool follows(const struct ws_span *a, const struct ws_span *b)
 {
 	return a->fd >= 0 && a->fd == b->fd && a->offset + a->length == b->offset;
@@ -128,7 +128,7 @@ static int add_span(struct building *x, const struct ws_span *span)
 	return 0;
 }
 
-/* span: its length and how it is filled. */
+/* span: length and fill function. */
 static int add_fill(struct building *x, struct fill fill, struct ws_span span)
 {
 	struct bundle *b = x->bundle;
@@ -186,7 +186,8 @@ static int add_run(struct building *x, const struct ws_view_run *s, const struct
 	                                  .place = place_of_run });
 }
 
-/* Who computes it may ask for any of its bytes as well, and mostly for none. */
+/* A data plane that computes an item itself may still read some of its bytes, but usually reads
+ * none. */
 static int add_elsewhere(struct building *x, const struct ws_item *item,
                          const struct ws_formula_out *formula)
 {
@@ -256,7 +257,7 @@ static int add_items(const struct ws_plan *p, const struct ws_plan_bucket *b, st
 	return 0;
 }
 
-/* Those that make begin at once, so that they are ahead when the bucket's turn comes. */
+/* Computing begins at once, so that it is ahead when the bucket is sent. */
 static int begin_making(struct bundle *b, struct ws_err *err)
 {
 	if (!b->n_computed)
@@ -283,7 +284,7 @@ int ws_plan_payloads_but(const struct ws_plan *p, size_t bucket, ws_elsewhere_fn
 		ws_plan_payloads_free(bundle->payloads, n);
 		return -1;
 	}
-	/* The spans have come to rest. */
+	/* The arrays no longer grow, so pointers to the spans are valid. */
 	const struct ws_span *span = bundle->spans;
 	for (size_t i = 0; i < n; i++) {
 		bundle->payloads[i].spans = span;

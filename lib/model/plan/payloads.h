@@ -6,25 +6,25 @@
 #include "payload.h"
 #include "wsync/tool/plan.h"
 
-/* The broadcasts of bucket b in order: one payload per tensor, or a single one when flattened. The
- * arrays are allocated; free with ws_plan_payloads_free. The plan, its catalog and its sources must
- * outlive. */
+/* Returns the broadcasts of bucket b in order: one payload for each tensor, or a single one if
+ * flattened. Free with ws_plan_payloads_free. The plan, its catalog and its sources must
+ * outlive the arrays. */
 int ws_plan_payloads(const struct ws_plan *p, size_t bucket, struct ws_payload **out, size_t *n_out,
                      struct ws_err *err);
-/* The same for a data plane that sends from a GPU, and computes some of what is made there by
- * itself: it is asked for each such tensor, with its formula or NULL. What it takes upon itself
- * is not made ahead, and its spans have the formula; views of what is on GPUs are one span with
- * its boxes. Their fill works all the same. */
+/* The same for a data plane that sends from a GPU and computes some items there: `elsewhere` is
+ * called with each such tensor and its formula, or NULL. Items that it accepts are not computed
+ * ahead, and their spans have the formula; views of GPU memory are one span with its boxes.
+ * Their fill functions still work. */
 typedef bool ws_elsewhere_fn(void *ctx, const struct ws_formula_out *f);
 int ws_plan_payloads_but(const struct ws_plan *p, size_t bucket, ws_elsewhere_fn *elsewhere,
                          void *ctx, struct ws_payload **out, size_t *n_out, struct ws_err *err);
 void ws_plan_payloads_free(struct ws_payload *payloads, size_t n); /* NULL is fine */
-/* What is made of these is also hashed as it is handed out, so that it is made once: the XXH3-64
- * of tensor i of the plan goes to hashes[i], which are borrowed, when its last byte does.
- * Tensors that are read stay for ws_plan_hash, which takes no one's time that sends. */
+/* Also hashes computed tensors while they are read, so that they are computed once: the XXH3-64
+ * of tensor i of the plan is stored in hashes[i] (borrowed) after its last byte. Tensors of
+ * files are hashed by ws_plan_hash, which does not delay the sender. */
 int ws_plan_payloads_watch(struct ws_payload *payloads, uint64_t *hashes, struct ws_err *err);
 
-/* XXH3-64 of the bytes that tensor i sends. */
+/* XXH3-64 of the bytes sent for tensor i. */
 int ws_plan_hash(const struct ws_plan *p, size_t i, uint64_t *hash, struct ws_err *err);
 
 #endif

@@ -14,7 +14,7 @@
 enum {
 	CHUNK = 4 << 20,
 	MAX_INDEX = 256 << 20,
-	/* bytes of a tensor in a header and in the index, beside its name twice */
+	/* bytes of a tensor in header and index, without its name */
 	ABOUT_TENSOR = 256
 };
 

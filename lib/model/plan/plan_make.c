@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_make.c - choose tensors, keep partners together, cut into buckets, put each bucket in order.
+/* plan_make.c - chooses tensors, keeps partners together, cuts buckets, and orders each bucket.
  *
- * Partners are found by a key: the name with everything that may differ between them taken out. The
- * first partner in the catalog's order draws the others to its place. */
+ * Partners have the same key: the name without the parts that may differ between them. The
+ * first partner in the catalog's order determines the place of all. */
 #include "wsync/tool/plan.h"
 
 #include "hash.h"
@@ -20,8 +20,8 @@ static const uint64_t default_bucket_size = UINT64_C(512) << 20;
 struct choice {
 	const struct ws_item *item;
 	uint64_t key;  /* equal for partners */
-	size_t rank;   /* of the first partner in the catalog's order */
-	size_t order;  /* own place in the catalog's order */
+	size_t rank;   /* place of the first partner in the catalog */
+	size_t order;  /* own place in the catalog */
 };
 
 static int no_memory(struct ws_err *err)
@@ -54,9 +54,9 @@ static int check_include(const struct ws_catalog *c, const struct ws_plan_opts *
 	                            unused, ws_catalog_count(c));
 }
 
-/* The name without "_scale_inv" or "_scale" behind ".weight" and with one name for both halves of
- * DeepSeek's fused first projection, hashed. Unrelated tensors whose keys collide merely travel in
- * one bucket. */
+/* Hashes the name without "_scale_inv" or "_scale" behind ".weight", and with one name for both
+ * halves of DeepSeek's fused first projection. Unrelated tensors whose keys collide only share
+ * a bucket. */
 static uint64_t partner_key(const char *name)
 {
 	static const char half[] = ".kv_a_proj_with_mqa.", whole[] = ".q_a_proj.";
@@ -122,8 +122,7 @@ static int by_rank(const void *a, const void *b)
 	return (x->order > y->order) - (x->order < y->order);
 }
 
-/* Falling element size: whatever the sizes of tensors, each then begins at a multiple of its
- * own. */
+/* Falling element size, so that each tensor begins at a multiple of its element size. */
 static int by_element(const void *a, const void *b)
 {
 	const struct choice *x = a, *y = b;
@@ -156,7 +155,7 @@ static int add_bucket(struct ws_plan *p, size_t *cap, struct ws_plan_bucket buck
 	return 0;
 }
 
-/* Sub-byte types are taken for bytes; whole bytes are all that a tensor of them comes to. */
+/* Types of less than a byte count as bytes: their tensors are whole bytes. */
 static bool is_aligned(const struct choice *c, size_t n)
 {
 	uint64_t at = 0;
@@ -222,7 +221,7 @@ static void add_number(struct ws_hash *h, uint64_t value)
 	ws_hash_add(h, &value, sizeof value);
 }
 
-/* What a view is made of; which source a piece is of counts, and not how that source is called. */
+/* Hashes the pieces of a view; of the source, only its index. */
 static void add_view(struct ws_hash *h, const struct ws_catalog *c, const struct ws_item *item)
 {
 	add_number(h, item->view->axis);
@@ -261,7 +260,7 @@ static int add_recipe(struct ws_hash *h, const struct ws_catalog *c, const struc
 	return t->recipe == WS_RECIPE_MAKE ? add_computed(h, t->item->computed) : 0;
 }
 
-/* Lengths go before what they count, so that no two plans are written alike. */
+/* Lengths precede their data, so that no two plans hash the same text. */
 static int digest(struct ws_plan *p, const struct ws_catalog *c)
 {
 	struct ws_hash *h = ws_hash_new();

@@ -3,13 +3,13 @@
 
 
 enum {
-	RUN_MIN = 4096,    /* worth a read of its own straight to where it goes */
-	GAP_MAX = 6 << 10, /* read over it: another call would cost as much */
+	RUN_MIN = 4096,    /* large enough to be read directly to its place */
+	GAP_MAX = 6 << 10, /* a smaller gap is read too: another call costs as much */
 	LINE = 64,
-	SQUARE = 16        /* steps at a time that transpose.c likes */
+	SQUARE = 16        /* steps at a time, for fast transposing */
 };
 
-/* One axis of what is gathered; axes are sorted so that the last is the densest in the source. */
+/* One axis of the box; axes are sorted so that the last is the densest in the source. */
 struct axis {
 	int64_t n, read, write;
 };
@@ -19,11 +19,11 @@ struct job {
 	struct axis axes[WS_MAX_DIMS];
 	unsigned n;
 	unsigned outer;    /* axes[0..outer) are walked one by one */
-	bool direct;       /* axes[outer] is read straight to where it goes; otherwise: */
+	bool direct;       /* axes[outer] is read directly to its place; otherwise: */
 	unsigned dense;    /* axes[dense..n) are read by one call, with the gaps */
 	int64_t extent;    /* elements from the first to the last of those */
-	int64_t steps;     /* of axes[dense-1] that go into one block */
-	size_t pitch;      /* bytes from one step to the next in the block */
+	int64_t steps;     /* steps of axes[dense-1] in one block */
+	size_t pitch;      /* distance of steps in the block, in bytes */
 	bool together;     /* all steps by one call */
 	uint8_t *block;
 };
@@ -43,7 +43,7 @@ static void sort_axes(struct job *j)
 	}
 }
 
-/* Two axes that are one: in the source and in memory the outer goes on where the inner ends. */
+/* Merges two axes if the outer one continues the inner in source and memory. */
 static void merge_axes(struct job *j)
 {
 	unsigned kept = 0;
@@ -59,7 +59,7 @@ static void merge_axes(struct job *j)
 	j->n = kept + 1;
 }
 
-/* From the innermost axis outwards: as long as the gaps are small and the block holds it. */
+/* Extends the block outwards while the gaps are small and the block fits. */
 static void choose_reads(struct job *j)
 {
 	const int64_t size = j->g->size, most = WS_GATHER_BLOCK / size;
@@ -83,10 +83,10 @@ static void choose_reads(struct job *j)
 		j->pitch = (size_t)(a->read * size);
 		j->steps = (most - j->extent) / a->read + 1;
 	} else {
-		/* Off powers of two, or a column of the block would be in one set of the cache. */
+		/* Avoids powers of two, which map a column of the block to one cache set. */
 		j->pitch = (j->pitch + LINE - 1) / LINE * LINE + LINE;
 		j->steps = (int64_t)(WS_GATHER_BLOCK / j->pitch);
-		j->steps += j->steps == 0; /* the last step needs no room behind it */
+		j->steps += j->steps == 0; /* the last step needs no gap behind it */
 	}
 	if (j->steps > SQUARE)
 		j->steps -= j->steps % SQUARE;
@@ -102,7 +102,7 @@ static int read_elements(const struct job *j, uint64_t at, void *dst, int64_t n,
 	return ws_source_read(g->source, g->from, at * g->size, dst, (size_t)n * g->size, err);
 }
 
-/* Steps [first, first+n) of the axis outside the dense ones. */
+/* Reads steps [first, first+n) of the axis outside the dense ones. */
 static int do_block(const struct job *j, uint64_t at, uint8_t *dst, int64_t n, struct ws_err *err)
 {
 	const struct axis *outer = j->dense ? &j->axes[j->dense - 1] : NULL;
@@ -128,14 +128,14 @@ static int do_block(const struct job *j, uint64_t at, uint8_t *dst, int64_t n, s
 	return 0;
 }
 
-/* A long run of the source that is a run in memory too needs no block. */
+/* A long run of the source that is also a run in memory needs no block. */
 static bool is_direct(const struct job *j)
 {
 	const struct axis *last = &j->axes[j->n - 1];
 	return last->read == 1 && last->write == 1 && last->n * j->g->size >= RUN_MIN;
 }
 
-/* Everything inside the outer axes: a run, one block, or blocks of a few steps each. */
+/* Reads everything inside the outer axes: a run, one block, or blocks of a few steps. */
 static int do_inner(const struct job *j, uint64_t at, uint8_t *dst, struct ws_err *err)
 {
 	const struct axis *a = &j->axes[j->outer];

@@ -141,7 +141,7 @@ static void copy_plane(const struct plane *p, const uint8_t *src, uint8_t *dst)
 
 /* ---- boxes ----------------------------------------------------------------------------------- */
 
-/* Takes the axis out whose stride is least. */
+/* Removes and returns the axis with the smallest stride. */
 static struct ws_spread_axis take_nearest_axis(struct ws_spread *s, bool in_dst)
 {
 	unsigned best = 0;

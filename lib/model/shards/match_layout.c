@@ -9,7 +9,7 @@
 
 /* ---- which arrangements fit ------------------------------------------------------------------ */
 
-/* How many of the groups one rank has: one where there are fewer than ranks; 0: no whole number. */
+/* Number of groups that one rank has: at least one; 0: not a whole number. */
 static int64_t share_groups(int64_t groups, unsigned tp)
 {
 	if (groups % tp == 0)
@@ -17,7 +17,7 @@ static int64_t share_groups(int64_t groups, unsigned tp)
 	return tp % groups == 0 ? 1 : 0;
 }
 
-/* Every part has as many rows in each group. */
+/* Whether each part has the same number of rows in each group. */
 static bool groups_fit(const struct ws_layout_match *a, const struct ws_match_at *at)
 {
 	const struct ws_param *q = a->param;
@@ -133,14 +133,14 @@ int ws_pieces_add_whole(struct ws_pieces *list, const struct ws_source *source,
 	return 0;
 }
 
-/* A strided box; axes of one element are left out. */
+/* A strided box; axes of length one are dropped. */
 struct grid {
 	unsigned n;
 	int64_t sizes[WS_MAX_DIMS], strides[WS_MAX_DIMS];
 };
 
-/* Strides for other dims over the same elements in the same order, as far as there are any: runs of
- * axes are matched by their element counts, and one that is cut differently must be dense. */
+/* Finds strides for other dims over the same elements in the same order, if there are any:
+ * matches groups of axes by element count; a group that is cut differently must be dense. */
 static bool reshape(const struct grid *g, unsigned n, const int64_t *dims, int64_t *strides)
 {
 	unsigned i = 0, k = 0;
@@ -188,7 +188,7 @@ static struct grid grid_of(const struct ws_layout_match *a, const struct ws_part
 	return g;
 }
 
-/* Rows of a part of r rows begin at row A: its share of group g begins at g * R / G + A / G. */
+/* A part of r rows begins at row A: its share of group g begins at g * R / G + A / G. */
 static int add_groups(const struct ws_layout_match *a, const struct ws_box *to,
                       struct ws_pieces *list)
 {
@@ -273,7 +273,7 @@ void ws_match_text(const struct ws_layout_match *a, const struct ws_box *to, cha
 		         is_transposed(a) ? ", transposed" : "");
 }
 
-/* The rule, and the order of axes where it is another. */
+/* The rule, and the order of axes if it is not the usual one. */
 static void name_rule(const struct ws_layout *l, const struct ws_layout_match *a, char *dst,
                       size_t n)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* merge_shards.c - what ranks saved, as the checkpoint that they would have saved together.
+/* merge_shards.c - merges the shards that ranks saved into the checkpoint that they form.
  *
- * First each tensor of each rank gets its meaning: a part of the checkpoint, or a fused
- * parameter of that rank. Then the layout says for each part which box of it each rank has;
- * boxes that several ranks have are taken from the first of them, and replicas.c compares the
- * others. A part that every rank has whole is not divided, whatever the layout says. */
+ * First each tensor of each rank is identified: a part of the checkpoint, or a fused parameter
+ * of that rank. Then the layout gives for each part the box of each rank. A box that several
+ * ranks have is read from the first of them, and replicas.c compares the others. A part that
+ * every rank has whole is not divided, whatever the layout says. */
 #include "merge_shards.h"
 
 #include <stdlib.h>
@@ -14,9 +14,9 @@
 struct share {
 	size_t rank;
 	struct ws_box from, to;
-	const struct ws_tensor *tensor;       /* of the part's own name; NULL: */
+	const struct ws_tensor *tensor;       /* under the part's own name, or NULL: */
 	const struct ws_layout_match *fused;
-	bool replica;                         /* others have all of it */
+	bool replica;                         /* other ranks have all of it */
 };
 
 /* ---- shares ---------------------------------------------------------------------------------- */
@@ -87,8 +87,8 @@ static const struct ws_tensor *tensor_of(const struct share *s)
 	return s->tensor || !s->fused ? s->tensor : s->fused->tensor;
 }
 
-/* Vocabularies are padded to what the trainer likes, so that the rows of its shards say where
- * the next one begins; the last ranks may have nothing but padding. */
+/* Trainers pad vocabularies to their own multiples, so the rows of each shard determine the
+ * next one's begin. The last ranks may have only padding. */
 static void move_vocab(const struct ws_part *p, struct share *s, int64_t *next)
 {
 	const int64_t rows = s->tensor->dims[0], left = p->dims[0] - *next;
@@ -103,7 +103,8 @@ static bool is_whole(const struct ws_part *p, const struct share *s)
 	       same_dims(p->n_dims, s->tensor->dims, p->dims);
 }
 
-/* Does a shard of the part's own name have the shape of its box? Padding behind it is left out. */
+/* True if a shard under the part's own name has the shape of its box. Padding behind it is
+ * ignored. */
 static bool fits(const struct ws_part *p, const struct share *s)
 {
 	const bool padded = p->split == WS_SPLIT_VOCAB || p->split == WS_SPLIT_STEPS;
@@ -116,8 +117,7 @@ static bool fits(const struct ws_part *p, const struct share *s)
 	return true;
 }
 
-/* Adds the pieces of one share, which have the size of its box. > 0: its
- * tensor cannot be taken apart. */
+/* Adds the pieces of one share, in the size of its box. > 0: its tensor cannot be split. */
 static int append_pieces(struct ws_shard_merge *j, const struct ws_part *p, const struct share *s)
 {
 	const size_t before = j->pieces.n;
@@ -141,7 +141,7 @@ static int add_share(struct ws_shard_merge *j, const struct ws_part *p, const st
 	return rc ? ws_catalog_no_memory(j->err) : 0;
 }
 
-/* The shares of all ranks that should have one; none where no rank has any. */
+/* Collects the shares of all ranks that should have one; none if no rank has any. */
 static int collect(struct ws_shard_merge *j, const struct ws_part *p, size_t i,
                    struct share *shares, size_t *n)
 {
@@ -178,12 +178,12 @@ static int by_place(const void *a, const void *b)
 	for (unsigned d = 0; d < x->from.n_dims; d++)
 		if (x->from.at[d] != y->from.at[d])
 			return x->from.at[d] < y->from.at[d] ? -1 : 1;
-	if (!tensor_of(x) != !tensor_of(y)) /* of replicas one may do without */
+	if (!tensor_of(x) != !tensor_of(y)) /* a missing replica is no error */
 		return tensor_of(x) ? -1 : 1;
 	return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* The one axis along which ranks have different boxes; -1: more than one. */
+/* The only axis along which ranks have different boxes; -1: several. */
 static int find_axis(const struct ws_part *p, const struct share *s, size_t n)
 {
 	int axis = 0, found = 0;
@@ -231,7 +231,7 @@ static const char *describe_share(struct ws_shard_merge *j, const struct share *
 	return ws_catalog_text(j->c, "%s of rank %zu", name.text, s->rank);
 }
 
-/* Adds the pieces of those that together are the part; *used: how many. */
+/* Adds the pieces of the shares that form the part; *used: their number. */
 static int add_shares(struct ws_shard_merge *j, const struct ws_part *p, struct share *s, size_t n,
                       int axis, size_t *used)
 {
@@ -277,8 +277,7 @@ static int add_replica(struct ws_shard_merge *j, const struct ws_part *p, const 
 	       ws_catalog_add_replica(j->c, &r, j->err) ? -1 : 0;
 }
 
-/* Shares that are not sent, of the item that was just added. What is sent
- * instead stands before each. */
+/* Records the replicas of the last item. The share that is sent precedes its replicas. */
 static int add_replicas(struct ws_shard_merge *j, const struct ws_part *p, const struct share *s,
                         size_t n, int axis)
 {
@@ -318,7 +317,7 @@ static int merge_shares(struct ws_shard_merge *j, const struct ws_part *p, struc
 	       add_replicas(j, p, s, n, axis) ? -1 : 0;
 }
 
-/* What no rank has less of was not divided; a server could not have divided it either. */
+/* A part that every rank has whole was not divided; a server could not have divided it either. */
 static bool all_whole(const struct ws_part *p, const struct share *s, size_t n)
 {
 	for (size_t i = 0; i < n; i++)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* merge_shards.h - the joining of what ranks saved, between join_meaning.c, which finds out what
- * each tensor is, and join.c, which puts them together. */
+/* merge_shards.h - shared by shard_meaning.c, which identifies each tensor, and merge_shards.c,
+ * which merges them. */
 #ifndef WS_MODEL_MERGE_SHARDS_H
 #define WS_MODEL_MERGE_SHARDS_H
 
 #include "catalog_build.h"
 
-/* One rank's tensors by their meaning. */
+/* One rank's tensors, identified. */
 struct ws_merge_rank {
-	const struct ws_tensor **parts;       /* by part; NULL: not there under that name */
+	const struct ws_tensor **parts;       /* by part; NULL: not saved under that name */
 	struct ws_layout_match **params;       /* by param */
 };
 
@@ -23,8 +23,8 @@ struct ws_shard_merge {
 	struct ws_err *err;
 };
 
-/* Gives the tensor its place in j->ranks. One that the server leaves aside has none; one that
- * nobody knows is an error. */
+/* Records the tensor in j->ranks. Tensors that servers ignore are skipped; an unknown tensor is
+ * an error. */
 int ws_shard_merge_place(struct ws_shard_merge *j, size_t rank, const struct ws_tensor *t);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shard_manifest.c - ranks and files as somebody wrote them down:
+/* shard_manifest.c - reads a file that assigns shards to ranks:
  *
  *   {"tp": 2, "ep": 1, "shards": [["rank0/a.safetensors", "rank0/b.safetensors"], ["rank1"]]}
  *
- * A shard lies beside the manifest or below: a path that leads elsewhere would let a downloaded
- * checkpoint read any file of ours. */
+ * Shards must be in the manifest's directory or below: other paths would let a downloaded
+ * checkpoint read any of the user's files. */
 #include "shard_list.h"
 
 #include "file.h"
@@ -34,7 +34,7 @@ static int read_size(const struct ws_json *root, const char *key, const char *pa
 	return 0;
 }
 
-/* Neither absolute nor with "..": segments of plain names. */
+/* True for a relative path of plain names, without "..". */
 static const char *what_is_wrong(const char *file)
 {
 	char clean[1024];

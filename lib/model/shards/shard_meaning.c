@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shard_meaning.c - what a tensor of one rank is: a part of the checkpoint, or a fused parameter.
- */
+/* shard_meaning.c - identifies a tensor of one rank: a part of the checkpoint, or a fused
+ * parameter. */
 #include "merge_shards.h"
 
 #include <stdio.h>

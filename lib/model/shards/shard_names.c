@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shard_names.c - the numbers in the names of a directory.
+/* shard_names.c - finds the ranks in the file names of a directory.
  *
  * A name is words and numbers: "model-rank-2-part-0.safetensors" is model rank 2 part 0
- * safetensors. The number of a rank is told by the word before it, and where no name has such a
- * word, by its place: of the numbers at that place there is one for each rank. */
+ * safetensors. The word before a number tells whether it is a rank. If no name has such a word,
+ * the place decides: the place with one number for each rank. */
 #include "shard_list.h"
 
 #include "name_index.h"
@@ -20,7 +20,7 @@
 
 enum { MAX_NUMBERS = 8, NAMES_SHOWN = 4 };
 
-/* How plainly a number says that it is a rank's. */
+/* How certain it is that a number is a rank. */
 enum clarity { PLACE, RANK, MODEL_PARALLEL, TENSOR_PARALLEL };
 
 struct entry {
@@ -186,7 +186,7 @@ static enum clarity clearest(const struct seen *s)
 	return best;
 }
 
-/* Ranks are files or directories: whichever say it more plainly. */
+/* Ranks are files or directories: the more certain ones win. */
 static int choose_kind(const char *dir, struct seen *s, unsigned tp, struct ws_err *err)
 {
 	enum clarity clarity[2] = { PLACE, PLACE };
@@ -210,7 +210,7 @@ static int choose_kind(const char *dir, struct seen *s, unsigned tp, struct ws_e
 	return 0;
 }
 
-/* The number of that clarity; -1: none, or more than one. */
+/* The number of that certainty; -1: none, or several. */
 static int find_number(const struct entry *e, enum clarity clarity)
 {
 	int found = -1;
@@ -224,7 +224,7 @@ static int find_number(const struct entry *e, enum clarity clarity)
 	return found;
 }
 
-/* Is there one of 0..tp-1 at that place for each rank, and none else? */
+/* True if the numbers at that place are exactly 0..tp-1. */
 static bool counts_at(const struct seen *s, size_t place, unsigned tp)
 {
 	bool *there = calloc(tp, sizeof *there);
@@ -242,7 +242,7 @@ static bool counts_at(const struct seen *s, size_t place, unsigned tp)
 	return fits && ranks == tp;
 }
 
-/* The place for names without words that help; -1: none, or more than one. */
+/* The place of the rank in names without a helpful word; -1: none, or several. */
 static int find_place(const struct seen *s, unsigned tp)
 {
 	int found = -1;

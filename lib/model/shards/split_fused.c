@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* split_fused.c - the names and shapes that trainers keep, as items by the names
- * and shapes of checkpoints.
+/* split_fused.c - turns tensors in a trainer's names and shapes into checkpoint tensors.
  *
- * A tensor is renamed first. If it then is a tensor of the checkpoint, in that shape, it is left
- * as it is, whatever else its name might mean. Otherwise it may be a fused parameter, by the
- * server's name for it or by a trainer's, and is taken apart; or a part of something that the
- * checkpoint has whole, and waits for the others. */
+ * A tensor is renamed first. If it then has the name and shape of a checkpoint tensor it stays
+ * as it is, whatever else its name might mean. Otherwise it may be a fused parameter, under the
+ * server's or a trainer's name, and is split; or it is a part of a checkpoint tensor and waits
+ * for the other parts. */
 #include "catalog_build.h"
 
 #include "rules.h"
@@ -15,7 +14,7 @@
 
 enum { MAX_NAME = 4096, MEANINGS = 8, MAX_PARTS = 16 };
 
-/* Parts of one joined tensor, as they come. */
+/* Parts of one joined tensor, in order of arrival. */
 struct waiting {
 	const char *name;
 	const struct ws_join *join;
@@ -31,7 +30,7 @@ struct fused_split {
 	const struct ws_layout *layout;
 	struct ws_list waiting;
 	struct ws_pieces pieces; /* scratch */
-	bool changed;            /* some item is not a tensor under its own name, in its place */
+	bool changed;            /* some item is not just a tensor of the source at its place */
 	struct ws_err *err;
 };
 
@@ -77,7 +76,7 @@ static bool has_shape(const struct ws_tensor *t, const struct ws_part *p)
 	return t->n_dims == p->n_dims && memcmp(t->dims, p->dims, p->n_dims * sizeof *p->dims) == 0;
 }
 
-/* 1: it was taken apart. *why: what keeps a known name from that; else NULL. */
+/* 1: it was split. *why: why a tensor with a known name cannot be split; else NULL. */
 static int split_by_name(struct fused_split *u, const struct ws_tensor *t, const char *name,
                   const char **why)
 {
@@ -109,7 +108,7 @@ static struct waiting *find_waiting(struct fused_split *u, const char *name,
                                     const struct ws_join *join)
 {
 	struct waiting *w = u->waiting.items;
-	for (size_t i = u->waiting.n; i-- > 0;) /* a layer's parts lie together */
+	for (size_t i = u->waiting.n; i-- > 0;) /* a layer's parts are close together */
 		if (strcmp(w[i].name, name) == 0)
 			return &w[i];
 	w = ws_list_add(&u->c->arena, &u->waiting, sizeof *w);
@@ -159,7 +158,7 @@ static int join_parts(struct fused_split *u, const struct waiting *w)
 	return ws_catalog_add_view(u->c, item, 0, &u->pieces, u->err);
 }
 
-/* 1: it waits, or was the last and all are joined. */
+/* 1: it waits, or was the last part and all are joined. */
 static int wait(struct fused_split *u, const struct ws_tensor *t, const char *name,
                 const struct ws_join *j, size_t i, const char *whole)
 {
@@ -189,7 +188,7 @@ static int join_part(struct fused_split *u, const struct ws_tensor *t, const cha
 	return 0;
 }
 
-/* Parts whose others never came. */
+/* Reports parts whose partners are missing. */
 static int flush_waiting(struct fused_split *u)
 {
 	const struct waiting *w = u->waiting.items;

@@ -40,7 +40,7 @@ static void llama(struct ws_jw *w, const struct ws_model *m)
 	ws_jw_end_object(w);
 }
 
-/* What mixtures with shared experts have in common. */
+/* Keys that all models with shared experts have. */
 static void routing(struct ws_jw *w, const struct ws_model *m, int groups, int chosen)
 {
 	ws_jw_int(w, "moe_intermediate_size", m->moe_intermediate);

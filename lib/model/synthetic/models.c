@@ -79,10 +79,10 @@ struct walk {
 	ws_model_emit_fn *emit;
 	void *ctx;
 	char name[192];
-	size_t prefix; /* bytes of name that stay: "model.layers.3." */
+	size_t prefix; /* length of the current prefix: "model.layers.3." */
 };
 
-/* Sets what the following names begin with. */
+/* Sets the prefix of the following names. */
 __attribute__((format(printf, 2, 3)))
 static void enter(struct walk *w, const char *fmt, ...)
 {
@@ -112,7 +112,7 @@ static void put_bf16(struct walk *w, const char *leaf, int rows, int cols)
 	put(w, leaf, WS_DTYPE_BF16, rows, cols);
 }
 
-/* The weight of a linear layer, in FP8 with its scales where the checkpoint is FP8. */
+/* The weight of a linear layer; in FP8 checkpoints in FP8 with its scales. */
 static void put_linear(struct walk *w, const char *module, int out, int in)
 {
 	char leaf[128];
@@ -142,7 +142,8 @@ static void walk_gated_mlp(struct walk *w, const char *module, int intermediate)
 static void walk_experts(struct walk *w)
 {
 	const struct ws_model *m = w->m;
-	const bool shared = m->family != WS_FAMILY_QWEN3_MOE; /* who has them corrects its scores */
+	/* models with shared experts add a bias to their scores */
+	const bool shared = m->family != WS_FAMILY_QWEN3_MOE;
 	put_bf16(w, "mlp.gate.weight", m->experts, m->hidden);
 	if (shared)
 		put(w, "mlp.gate.e_score_correction_bias", WS_DTYPE_F32, m->experts, 0);
@@ -208,7 +209,7 @@ static void walk_latent_attention(struct walk *w)
 	put_linear(w, "self_attn.o_proj", m->hidden, m->heads * m->v_dim);
 }
 
-/* What a next-token-prediction layer has besides a layer: it brings its own embedding and head. */
+/* A next-token-prediction layer has its own embedding and head besides a layer. */
 static void walk_nextn_extras(struct walk *w)
 {
 	const struct ws_model *m = w->m;

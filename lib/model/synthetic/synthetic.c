@@ -23,7 +23,7 @@ static void count(void *ctx, const char *name, enum ws_dtype dtype, unsigned n_d
 struct fill {
 	struct ws_synthetic *syn;
 	uint64_t seed;
-	char *text;    /* where the next name goes */
+	char *text;    /* offset for the next name */
 	uint64_t at;   /* stream position of the next tensor */
 };
 
