@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sock.c - TCP sockets with deadlines.
  *
- * Every descriptor is non-blocking and close-on-exec; whoever must wait calls ws_sock_wait, which
- * also listens to the cancel flag. Writing to a closed connection is an error, never SIGPIPE. */
+ * Every descriptor is non-blocking and close-on-exec. Waits go through ws_sock_wait, which also
+ * checks the cancel flag. Writing to a closed connection is an error, never SIGPIPE. */
 #include "sock.h"
 
 #include <errno.h>
@@ -39,7 +39,7 @@ static int listen_on(const struct sockaddr *sa, socklen_t len)
 	return -1;
 }
 
-/* One IPv6 socket serves IPv4 too; where the kernel has no IPv6, IPv4 alone is everything. */
+/* One IPv6 socket also serves IPv4; a kernel without IPv6 has IPv4 only. */
 static int listen_everywhere(uint16_t port)
 {
 	const struct sockaddr_in6 in6 = { .sin6_family = AF_INET6, .sin6_port = htons(port),
@@ -51,9 +51,9 @@ static int listen_everywhere(uint16_t port)
 	return listen_on((const struct sockaddr *)&in, sizeof in);
 }
 
-/* Of a name with addresses of both kinds the IPv4 one, in whatever order they come: most
- * systems have ::1 before 127.0.0.1 for localhost. Who knows the name tries both; who knows an
- * address mostly knows that one. */
+/* Prefers IPv4 if a name has addresses of both kinds, in any order: most systems list ::1
+ * before 127.0.0.1 for localhost. Clients that use the name try both; clients that use an
+ * address usually know the IPv4 one. */
 static int listen_on_one(const struct addrinfo *list)
 {
 	int fd = -1;
@@ -104,8 +104,9 @@ int ws_sock_listen(const char *host, uint16_t port, uint16_t *bound_port, struct
 	return fd;
 }
 
-/* A port of the ephemeral range that nobody listens on can connect to itself when the kernel picks
- * it as the source port too: whoever retries until a server comes up then talks to himself. */
+/* A socket can connect to itself if its target is an unused port of the ephemeral range and the
+ * kernel picks the same source port: a client that retries until a server starts would then
+ * talk to itself. */
 static bool connected_to_itself(int fd)
 {
 	struct sockaddr_storage here = { 0 }, there = { 0 };
@@ -115,7 +116,7 @@ static bool connected_to_itself(int fd)
 	       memcmp(&here, &there, n_here) == 0;
 }
 
-/* The error of the connection attempt just finished; 0: connected. */
+/* The error of the finished connection attempt; 0: connected. */
 static int connect_result(int fd)
 {
 	int error = 0;
@@ -155,8 +156,7 @@ out:
 	return -1;
 }
 
-/* A name with several addresses may not spend the whole deadline on a first one that never
- * answers. */
+/* The first address must not use up the whole deadline if it never answers. */
 static ws_deadline share_of(ws_deadline until, unsigned n_left)
 {
 	const int64_t left = ws_deadline_left(until);
@@ -189,7 +189,7 @@ int ws_sock_wait(int fd, short events, ws_deadline until, const struct ws_cancel
 {
 	struct pollfd p[2] = { { .fd = fd, .events = events },
 	                       { .fd = ws_cancel_fd(cancel), .events = POLLIN } };
-	/* A cancel flag without a descriptor is looked at ten times a second. */
+	/* A cancel flag without a descriptor is polled ten times a second. */
 	const int slice_ms = cancel && p[1].fd < 0 ? 100 : 60 * 1000;
 	for (;;) {
 		if (ws_cancelled(cancel))
@@ -199,7 +199,7 @@ int ws_sock_wait(int fd, short events, ws_deadline until, const struct ws_cancel
 			return ws_err_errno(err, "%s: poll", what);
 		if (n > 0 && p[0].revents & POLLNVAL)
 			return ws_err_set(err, WS_ESYSTEM, "%s: not an open descriptor", what);
-		/* also POLLHUP and POLLERR: the next read or write says why */
+		/* also POLLHUP and POLLERR: the next read or write reports the cause */
 		if (n > 0 && p[0].revents)
 			return 0;
 		if (n == 0 && ws_deadline_passed(until))
@@ -207,7 +207,7 @@ int ws_sock_wait(int fd, short events, ws_deadline until, const struct ws_cancel
 	}
 }
 
-/* What stopped a recv or send that moved nothing: 0 to try again, -1 with the reason. */
+/* Why a recv or send moved nothing: 0 to try again, -1 with the error. */
 static int wait_or_fail(int fd, short events, ws_deadline until, const struct ws_cancel *cancel,
                         const char *what, struct ws_err *err)
 {
@@ -225,7 +225,7 @@ static int wait_or_fail(int fd, short events, ws_deadline until, const struct ws
 	return -1;
 }
 
-/* Between two pieces: a peer that never lets the socket run dry must not outlive the deadline. */
+/* Check between pieces: a peer that always has data must not exceed the deadline. */
 static int may_go_on(ws_deadline until, const struct ws_cancel *cancel, const char *what,
                      struct ws_err *err)
 {

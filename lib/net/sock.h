@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sock.h - TCP sockets with deadlines, and the questions about addresses that a rendezvous asks. */
+/* sock.h - TCP sockets with deadlines, and properties of addresses that a rendezvous needs. */
 #ifndef WS_NET_SOCK_H
 #define WS_NET_SOCK_H
 
@@ -13,26 +13,26 @@
 #include <sys/socket.h>
 #include <netdb.h>
 
-enum { WS_HOST_MAX = 256 }; /* a host name or address literal with its NUL */
+enum { WS_HOST_MAX = 256 }; /* limit of a host name or address literal with its NUL */
 
 /* Listens on host (name or literal; "" or NULL: every interface, dual stack), port 0 for any.
- * Non-blocking, close-on-exec, backlog 1024. Returns the descriptor; *bound_port is what it got. */
+ * Non-blocking, close-on-exec, backlog 1024. Returns the descriptor; *bound_port is the port. */
 int ws_sock_listen(const char *host, uint16_t port, uint16_t *bound_port, struct ws_err *err);
 
-/* Connects (all addresses of the name in turn) before the deadline; TCP_NODELAY, non-blocking,
- * close-on-exec. Refused and unreachable: WS_EREACH at once (retrying is the caller's policy).
- * That includes looking up the name; below, where no deadline is given, 10 s at the most. */
+/* Connects (tries all addresses of the name in turn) before the deadline, which includes the
+ * name's look-up; TCP_NODELAY, non-blocking, close-on-exec. Refused and unreachable: WS_EREACH
+ * at once (the caller may retry). Functions without a deadline take at most 10 s. */
 int ws_sock_connect(const char *host, uint16_t port, ws_deadline until,
                     const struct ws_cancel *cancel, struct ws_err *err);
 int ws_sock_connect_addr(const struct sockaddr *sa, socklen_t len, ws_deadline until,
                          const struct ws_cancel *cancel, struct ws_err *err);
 
 /* Waits until fd is ready for `events` (POLLIN/POLLOUT). 0: ready; -1: WS_ETIMEOUT,
- * WS_ECANCELLED or WS_ESYSTEM, `what` being the subject of the sentence. */
+ * WS_ECANCELLED or WS_ESYSTEM; `what` is the subject of the message. */
 int ws_sock_wait(int fd, short events, ws_deadline until, const struct ws_cancel *cancel,
                  const char *what, struct ws_err *err);
-/* Exactly n bytes on a non-blocking socket. A close by the peer is WS_EDATA "<what>: closed by the
- * peer". */
+/* Read or write exactly n bytes on a non-blocking socket. A close by the peer is WS_EDATA
+ * "<what>: closed by the peer". */
 int ws_sock_read(int fd, void *dst, size_t n, ws_deadline until, const struct ws_cancel *cancel,
                  const char *what, struct ws_err *err);
 int ws_sock_write(int fd, const void *src, size_t n, ws_deadline until,
@@ -41,26 +41,27 @@ int ws_sock_write(int fd, const void *src, size_t n, ws_deadline until,
 /* "10.0.0.1:29600", "[::1]:80"; an IPv4-mapped address prints as IPv4. */
 void ws_sock_name(const struct sockaddr *sa, char *dst, size_t n);
 
-/* Every address of host is a loopback address. */
+/* True if every address of host is a loopback address. */
 int ws_host_is_loopback(const char *host, bool *loopback, struct ws_err *err);
-/* Every address of host is one of this machine's: loopback, or of an interface. */
+/* True if every address of host belongs to this machine: loopback, or an interface's. */
 int ws_host_is_local(const char *host, bool *local, struct ws_err *err);
-/* "", "0.0.0.0", "::", "[::]": binds everywhere, means nothing to a remote peer. */
+/* True for "", "0.0.0.0", "::" and "[::]": they bind everywhere and mean nothing to a remote
+ * peer. */
 bool ws_host_is_wildcard(const char *host);
 /* The address this machine would use to talk to host, as a literal (no packet is sent). */
 int ws_host_local_toward(const char *host, char *dst, size_t n, struct ws_err *err);
 
-/* names to addresses, for sock.c, host.c and lookup.c only. */
-/* TCP addresses of host; brackets around an IPv6 literal are taken off. passive: to bind to, and
- * then the host may be empty. Literals never block. The caller frees *out with freeaddrinfo. */
+/* Name resolution, for sock.c, host.c and lookup.c only. */
+/* Resolves host to TCP addresses; brackets around an IPv6 literal are removed. passive: for
+ * binding; the host may then be empty. Literals never block. The caller frees *out with
+ * freeaddrinfo. */
 int ws_host_resolve(const char *host, uint16_t port, bool passive, ws_deadline until,
                     const struct ws_cancel *cancel, struct addrinfo **out, struct ws_err *err);
 
-/* Of those who were given no deadline. */
+/* Deadline of the functions without a parameter for one. */
 #define WS_RESOLVE_NS (10 * WS_NS_PER_S)
 
-/* What getaddrinfo says goes to *rc, with errno. -1: it does not say anything
- * in time, or was cancelled. */
+/* Stores getaddrinfo's result in *rc, with errno. -1: no result in time, or cancelled. */
 int ws_host_lookup(const char *name, const char *service, const struct addrinfo *hints,
                    ws_deadline until, const struct ws_cancel *cancel, int *rc,
                    struct addrinfo **out, struct ws_err *err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* flow.c - see flow.h. Positions are bytes since the beginning and never wrap; the offset in the
- * ring is the position modulo its size. */
+/* flow.c - see flow.h. Positions are bytes since the beginning and never wrap; the offset in
+ * the ring is the position modulo its size. */
 #include "flow.h"
 
 #include <pthread.h>
@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 struct ws_flow {
-	uint8_t *ring; /* 2 x size bytes, the second half showing the first again */
+	uint8_t *ring; /* 2 x size bytes: the second half maps the first again */
 	size_t size;
-	int fd;        /* eventfd for consumers */
+	int fd;        /* eventfd that wakes consumers */
 	pthread_mutex_t lock;
 	pthread_cond_t room;
 	bool rung, stopped, failed;
@@ -29,7 +29,7 @@ static uint8_t *map_twice(size_t size, struct ws_err *err)
 	const int fd = memfd_create("wsync-flow", MFD_CLOEXEC);
 	if (fd < 0 || ftruncate(fd, (off_t)size))
 		goto out;
-	/* One reservation of both halves, so that nobody else's mapping can come between. */
+	/* Reserves both halves at once, so that no other mapping can come between them. */
 	ring = mmap(NULL, 2 * size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (ring == MAP_FAILED)
 		goto out;
@@ -117,7 +117,7 @@ int ws_flow_wait_room(struct ws_flow *f, size_t n, void **at)
 	return rc;
 }
 
-/* With the lock held. One unread ring is enough, however much was committed since. */
+/* Call with the lock held. One wake-up for unread data is enough, however much is committed. */
 static void ring_consumers(struct ws_flow *f)
 {
 	const uint64_t one = 1;

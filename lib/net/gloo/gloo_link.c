@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gloo_link.c - one connection of the mesh: messages in, messages out.
+/* gloo_link.c - one connection of the mesh: incoming and outgoing messages.
  *
- * Small messages are read in gulps; the bytes of a large payload go from the socket straight to
- * where the call wants them, or nowhere at all. Announcements may come in any order and long before
- * we care; they are kept as notes. */
+ * Small messages are read in batches; a large payload goes from the socket directly to its
+ * destination, or is discarded. Announcements may come in any order and long before they are
+ * needed; they are stored as notes. */
 #include "gloo_peer.h"
 
 #include <errno.h>
@@ -18,12 +18,12 @@
 enum {
 	DIRECT = 8 * 1024,           /* payload bytes worth a recv of their own */
 	PIECE_MAX = 1024 * 1024,
-	TURN_MAX = 4 * 1024 * 1024,  /* read before others get their turn */
+	TURN_MAX = 4 * 1024 * 1024,  /* read before the next connection gets its turn */
 	NOTES_FIRST = 64,
-	NOTES_MAX = 64 * 1024,       /* how far a peer may run ahead */
+	NOTES_MAX = 64 * 1024,       /* how far a peer may be ahead */
 };
 
-/* Where recv "puts" bytes that MSG_TRUNC throws away: the kernel writes nothing here. */
+/* Destination for bytes that MSG_TRUNC discards: the kernel writes nothing here. */
 static uint8_t nowhere[PIECE_MAX];
 
 void ws_gloo_show(const struct ws_gloo *g, unsigned rank, enum ws_gloo_stage stage)
@@ -50,7 +50,7 @@ void ws_gloo_lose(struct ws_gloo *g, struct ws_gloo_peer *p, const char *fmt, ..
 
 	pthread_mutex_lock(&g->lock);
 	if (p->fd >= 0)
-		close(p->fd); /* which takes it out of the epoll set */
+		close(p->fd); /* close also removes it from the epoll set */
 	p->fd = -1;
 	pthread_mutex_unlock(&g->lock);
 	p->watched = 0;
@@ -70,7 +70,8 @@ struct ws_gloo_note *ws_gloo_note(const struct ws_gloo_peer *p, uint32_t tag)
 	return n && n->tag == tag && !is_free(n) ? n : NULL;
 }
 
-/* Every note of the smaller table finds a slot: tags that differ in the low bits still do. */
+/* Every note of the smaller table has a slot in the larger: tags that differ in the low bits
+ * still do. */
 static int grow_notes(struct ws_gloo_peer *p)
 {
 	const uint32_t n = p->n_notes ? 2 * p->n_notes : NOTES_FIRST;
@@ -124,7 +125,7 @@ static void take_note(struct ws_gloo *g, struct ws_gloo_peer *p, const struct ws
 
 /* ---- in ---- */
 
-/* What is sent is announced too, and says nothing that the message itself does not. */
+/* Send announcements repeat what the message says, and are ignored. */
 static int take_plain(struct ws_gloo *g, struct ws_gloo_peer *p, struct ws_gloo_call *call,
                       const struct ws_gloo_message *m, struct ws_err *err)
 {
@@ -189,7 +190,7 @@ static size_t least(size_t a, uint64_t b)
 	return b < a ? (size_t)b : a;
 }
 
-/* Hands out payload bytes that were read along with a message. */
+/* Delivers payload bytes that were read together with a message. */
 static int take_payload(struct ws_gloo_peer *p, struct ws_gloo_call *call, struct ws_err *err)
 {
 	void *at = NULL;
@@ -231,8 +232,7 @@ int ws_gloo_parse(struct ws_gloo *g, struct ws_gloo_peer *p, struct ws_gloo_call
 
 static ssize_t read_gulp(struct ws_gloo_peer *p, size_t *asked)
 {
-	/* After a large payload comes another one more often than not: leave it to recv's second
-	 * look, which puts it where it belongs. */
+	/* Another large payload usually follows: the next recv puts it directly into place. */
 	*asked = (p->large ? WS_GLOO_IN / 16 : WS_GLOO_IN) - p->in_len;
 	const ssize_t got = recv(p->fd, p->in + p->in_len, *asked, 0);
 	if (got > 0)
@@ -281,7 +281,7 @@ int ws_gloo_read(struct ws_gloo *g, struct ws_gloo_peer *p, struct ws_gloo_call 
 			return 0;
 		}
 		total += (size_t)got;
-		if ((size_t)got < asked) /* drained; what came since wakes us again */
+		if ((size_t)got < asked) /* drained; new data wakes us again */
 			total = TURN_MAX;
 	}
 	return ws_gloo_parse(g, p, call, err);

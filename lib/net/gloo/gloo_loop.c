@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gloo_loop.c - one thread serves every connection of the group while a call runs, newcomers too.
+/* gloo_loop.c - one thread serves every connection of the group during a call, new ones too.
  *
- * A newcomer of layout G2b has a short time to say eight bytes that name a rank we expect; scanners
- * and strays say something else, or nothing, and are dropped. */
+ * A new connection of layout G2b must soon send the eight bytes of an expected rank; scanners
+ * send something else, or nothing, and are dropped. */
 #include "gloo_peer.h"
 
 #include <errno.h>
@@ -18,8 +18,8 @@ enum {
 	EVENTS = 64,
 	ACCEPTS_PER_TURN = 64,
 	ENTRANT_S = 10,
-	SLICE_MS = 1000,        /* entrants grow old even when nothing happens */
-	BLIND_SLICE_MS = 100,   /* a cancel flag without a descriptor */
+	SLICE_MS = 1000,        /* new connections time out even without events */
+	BLIND_SLICE_MS = 100,   /* poll interval for a cancel flag without a descriptor */
 };
 
 enum kind { PEER, LISTENER, ENTRANT, WAKE, CANCEL, FLOW };
@@ -65,13 +65,13 @@ void ws_gloo_adopt(struct ws_gloo *g, struct ws_gloo_peer *p, int fd)
 	const int one = 1;
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
-	/* There is no congestion inside a machine, and what paces against it (BBR) halves the
-	 * speed. Any user may ask for reno; where that fails it stays as it was. */
+	/* Inside a machine there is no congestion, and BBR's pacing halves the speed. Any user
+	 * may choose reno; if that fails the default stays. */
 	if (is_loopback(fd))
 		setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", sizeof "reno" - 1);
 	pthread_mutex_lock(&g->lock);
 	p->fd = fd;
-	/* An abort that came before this descriptor was there missed it. */
+	/* An abort before this descriptor existed did not signal it. */
 	if (atomic_load(&g->aborted))
 		shutdown(fd, SHUT_RDWR);
 	pthread_mutex_unlock(&g->lock);
@@ -92,8 +92,8 @@ static void drop_entrant(struct ws_gloo *g, struct ws_gloo_entrant *e, const cha
 	e->fd = -1;
 }
 
-/* The identifiers that we publish are the ranks, and without identifiers a peer says its rank: the
- * same number either way. */
+/* The identifiers that we publish are the ranks. Without identifiers a peer sends its rank: the
+ * same number. */
 static void read_entrant(struct ws_gloo *g, struct ws_gloo_entrant *e)
 {
 	const ssize_t got = recv(e->fd, e->id + e->n, sizeof e->id - e->n, 0);
@@ -139,7 +139,7 @@ static int admit(struct ws_gloo *g, int fd, struct ws_err *err)
 	                               .until = ws_deadline_in(ENTRANT_S * WS_NS_PER_S) };
 	if (add_fd(g, fd, ENTRANT, (unsigned)(e - g->entrants), err))
 		return -1;
-	read_entrant(g, e); /* most say their rank at once */
+	read_entrant(g, e); /* most send their rank at once */
 	return 0;
 }
 
@@ -157,7 +157,7 @@ void ws_gloo_unlisten(struct ws_gloo *g, int *listener)
 	pthread_mutex_unlock(&g->lock);
 }
 
-/* rank: whose port this is (G1); our own: everybody's (G2b). */
+/* rank: the owner of this port (G1); our own rank: a shared port (G2b). */
 static int accept_some(struct ws_gloo *g, unsigned rank, struct ws_err *err)
 {
 	struct ws_gloo_peer *p = &g->peers[rank];
@@ -169,7 +169,7 @@ static int accept_some(struct ws_gloo *g, unsigned rank, struct ws_err *err)
 		if (fd < 0 &&
 		    (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS))
 			return ws_err_errno(err, "gloo: accept");
-		if (fd < 0) /* that one connection went away again */
+		if (fd < 0) /* the connection closed again */
 			continue;
 		if (rank != g->rank) {
 			ws_gloo_adopt(g, p, fd);
@@ -198,7 +198,8 @@ static int watch_peer(struct ws_gloo *g, struct ws_gloo_peer *p, struct ws_err *
 		(p->stalled ? 0 : (uint32_t)EPOLLIN) | (p->full ? (uint32_t)EPOLLOUT : 0);
 	if (p->fd < 0 || want == p->watched)
 		return 0;
-	/* Asked for nothing, epoll would still report a hang-up, again and again: take it out. */
+	/* With no events requested, epoll still reports a hang-up again and again: remove the
+	 * descriptor. */
 	const int op = !want ? EPOLL_CTL_DEL : p->watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
 	struct epoll_event ev = { .events = want, .data.u64 = event_of(PEER, p->rank) };
 	if (epoll_ctl(g->epoll, op, p->fd, &ev))
@@ -235,7 +236,7 @@ static int serve(struct ws_gloo *g, struct ws_gloo_call *call, const struct epol
 		ws_flow_heard(call->flow);
 		return 0;
 	case WAKE:
-	case CANCEL: /* looked at on the next turn */
+	case CANCEL: /* handled in the next round */
 		return 0;
 	}
 	return 0;
@@ -286,7 +287,7 @@ int ws_gloo_turn(struct ws_gloo *g, struct ws_gloo_call *call, struct ws_err *er
 
 /* ---- around a call ---- */
 
-/* sendfile(2) knows no MSG_NOSIGNAL, and a library may not let a closed socket kill its process. */
+/* sendfile(2) has no MSG_NOSIGNAL, and a library must not let a closed socket kill its process. */
 static void hold_sigpipe(struct ws_gloo_call *call)
 {
 	sigset_t pipe_only, pending;
@@ -360,7 +361,7 @@ int ws_gloo_call_end(struct ws_gloo *g, struct ws_gloo_call *call, int rc, struc
 		g->peers[r].stalled = false;
 	if (rc == 0)
 		return 0;
-	/* An abort closes connections; that they closed is not the news. */
+	/* After an abort, closed connections are expected and not reported. */
 	if (atomic_load(&g->aborted))
 		set_aborted(err);
 	g->broken = true;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gloo_mesh.c - forming a group: publish where we listen, learn where the others do, connect.
+/* gloo_mesh.c - forms a group: publishes our address, reads the others' addresses, connects.
  *
- * Peers build their mesh inside a constructor, in rank order, blocking on each pair; so we listen
- * before we publish, publish before we ask, and connect to everybody we should connect to, whether
- * we need them or not. None of our steps waits for a step that a peer makes after its own
- * publishing. A peer that connects to us needs no accept of ours to go on: the kernel's backlog
- * is enough. So no mixture of eager, lazy and our own ranks can wait in a circle on our account.
- * Lazy peers (no identifiers published) connect when they first have something for us: not waited
- * for here, but served whenever they come. */
+ * Peers build their mesh in a constructor, in rank order, blocking on each pair. Therefore we
+ * listen before we publish, publish before we read, and connect to every peer that we should
+ * connect to, needed or not. None of our steps waits for a step that a peer makes after its own
+ * publishing. A peer that connects to us needs no accept: the kernel's backlog is enough. So no
+ * mixture of eager, lazy and our own ranks can wait in a circle because of us. Lazy peers (no
+ * identifiers published) connect when they first send to us: they are not waited for here, but
+ * served whenever they come. */
 #include "gloo_peer.h"
 
 #include "sock.h"
@@ -80,7 +80,7 @@ static int publish_card(const struct forming *f, struct ws_err *err)
 	return rc;
 }
 
-/* G1: a port for every peer; which of the two connects is known only once it has published. */
+/* G1: a port for every peer; which side connects is known only after the peer has published. */
 static int publish_list(const struct forming *f, struct ws_gloo_address *ours, struct ws_err *err)
 {
 	struct ws_gloo *g = f->g;
@@ -113,7 +113,7 @@ static const char *family_name(const struct ws_gloo_address *a)
 	return a->sa.ss_family == AF_INET6 ? "IPv6" : "IPv4";
 }
 
-/* Decides who of the pair connects. */
+/* Decides which rank of the pair connects. */
 static int decide_who_connects(const struct ws_gloo *g, struct ws_gloo_peer *p,
                                const struct ws_gloo_card *card, const struct ws_gloo_address *ours,
                                struct ws_err *err)
@@ -191,8 +191,8 @@ static int connect_to(const struct forming *f, struct ws_gloo_peer *p,
 	struct ws_err reason = WS_ERR_INIT;
 	const int fd = ws_sock_connect_addr((const struct sockaddr *)&p->address.sa, p->address.len,
 	                                    f->until, f->cancel, &reason);
-	/* Lazy peers do not wait for us: one that needs nothing of ours may have done its part
-	 * and left. Whether we need something of it is for the collectives to say. */
+	/* Lazy peers do not wait for us: a peer that needs nothing from us may have finished
+	 * and left. The collectives decide whether we need it. */
 	if (fd < 0 && p->lazy && reason.code == WS_EREACH) {
 		ws_gloo_lose(f->g, p, "is not there (%s)", reason.msg);
 		return 0;
@@ -249,7 +249,7 @@ static void name_the_absent(const struct ws_gloo *g, struct ws_err *err)
 	            address, g->layout == WS_GLOO_G1 ? " and other ports" : "");
 }
 
-/* Until every eager peer has connected. */
+/* Waits until every eager peer has connected. */
 static int wait_for_peers(const struct forming *f, struct ws_err *err)
 {
 	struct ws_gloo *g = f->g;
@@ -339,7 +339,7 @@ void ws_gloo_abort(struct ws_gloo *g)
 		if (g->peers[r].fd >= 0)
 			shutdown(g->peers[r].fd, SHUT_RDWR);
 	pthread_mutex_unlock(&g->lock);
-	/* Cannot fail but by being readable already. */
+	/* The only possible failure is that it is readable already. */
 	if (write(g->wake, &one, sizeof one) < 0)
 		return;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gloo_out.c - see gloo_out.h.
  *
- * Messages and small payloads are gathered in the peer's queue and leave together; large payloads
- * follow on their own, from a file by sendfile(2). Nothing may come between a payload's message and
- * its last byte, so announcements are made at item boundaries only. */
+ * Messages and small payloads are collected in the peer's queue and sent together. Large
+ * payloads follow on their own, from a file with sendfile(2). Nothing may be sent between a
+ * payload's message and its last byte, so announcements are made between items only. */
 #include "gloo_out.h"
 
 #include <errno.h>
@@ -17,15 +17,15 @@
 #include <unistd.h>
 
 enum {
-	SMALL = 16 * 1024,          /* a piece to gather rather than to send by itself */
+	SMALL = 16 * 1024,          /* a smaller piece is queued, not sent alone */
 	QUEUE_FULL = 128 * 1024,
 	PIECE_MAX = 1024 * 1024,
-	TURN_MAX = 8 * 1024 * 1024, /* sent before others get their turn, */
-	/* which a slow disk may not keep for long: nothing else is looked at */
+	/* bytes and time of one turn: bounded, because a slow disk blocks the other children */
+	TURN_MAX = 8 * 1024 * 1024,
 	TURN_MS = 100,
 };
 
-static uint8_t zeros[QUEUE_FULL]; /* not const: takes no room in the program's file */
+static uint8_t zeros[QUEUE_FULL]; /* not const: takes no space in the executable */
 
 static size_t least(size_t a, uint64_t b)
 {
@@ -52,7 +52,7 @@ static int queue(const struct ws_gloo_out *o, const struct ws_gloo_source *s,
 	                  ws_gloo_queue(o->peer, opcode, tag_of(s, item), length, err);
 }
 
-/* False: the child has not asked for the next item yet. */
+/* False: the child has not requested the next item yet. */
 static bool is_asked_for(const struct ws_gloo_out *o, const struct ws_gloo_source *s,
                          uint64_t *length)
 {
@@ -68,7 +68,7 @@ static bool is_asked_for(const struct ws_gloo_out *o, const struct ws_gloo_sourc
 
 static int announce(struct ws_gloo_out *o, const struct ws_gloo_source *s, struct ws_err *err)
 {
-	/* In batches: half a window at a time is one packet instead of many. */
+	/* In batches: half a window is one packet instead of many. */
 	if (o->announced > o->item + WS_GLOO_WINDOW / 2)
 		return 0;
 	while (o->announced < s->n_items && o->announced < o->item + WS_GLOO_WINDOW) {
@@ -79,7 +79,7 @@ static int announce(struct ws_gloo_out *o, const struct ws_gloo_source *s, struc
 	return 0;
 }
 
-/* Begins the next item if the child is ready for it. */
+/* Begins the next item if the child has requested it. */
 static int begin_item(struct ws_gloo_out *o, const struct ws_gloo_source *s, struct ws_err *err)
 {
 	const uint64_t length = s->length(s, o->item);
@@ -156,7 +156,7 @@ static int gather(struct ws_gloo_out *o, struct ws_gloo_source *s,
 	if (piece->fd >= 0) {
 		have = gather_file(o->peer, piece, err) == 0;
 		if (!have)
-			o->peer->out.len = before; /* a part of it may be there */
+			o->peer->out.len = before; /* removes a partly queued message */
 		if (!have && !s->ending)
 			return -1;
 	}
@@ -169,8 +169,8 @@ static int gather(struct ws_gloo_out *o, struct ws_gloo_source *s,
 	return 0;
 }
 
-/* Queues messages and small pieces until something large is next (then *piece is that), nothing is
- * to be had, or the queue is worth sending. */
+/* Queues messages and small pieces until a large piece is next (then *piece is set), no data is
+ * available, or the queue is large enough to send. */
 static int fill_queue(struct ws_gloo_out *o, struct ws_gloo_source *s, struct ws_gloo_piece *piece,
                       struct ws_err *err)
 {
@@ -211,7 +211,8 @@ static int send_large(struct ws_gloo *g, struct ws_gloo_out *o, struct ws_gloo_s
 			                  &(struct ws_gloo_piece){ .fd = -1, .n = piece->n }, err);
 		if (n == 0)
 			return short_file(piece, err);
-		/* Not every file system can; a part of the piece then goes by way of the queue. */
+		/* Not every file system supports it; then a part of the piece goes through the
+		 * queue. */
 		if (n < 0 && (errno == EINVAL || errno == ENOSYS)) {
 			struct ws_gloo_piece part = *piece;
 			part.n = least(part.n, QUEUE_FULL);
@@ -248,7 +249,7 @@ int ws_gloo_out_pump(struct ws_gloo *g, struct ws_gloo_out *o, struct ws_gloo_so
 		    send_large(g, o, s, &piece, err))
 			return -1;
 		if (o->sent - before > TURN_MAX || ws_deadline_passed(turn))
-			o->peer->full = true; /* the loop comes back to it at once */
+			o->peer->full = true; /* the loop returns to it at once */
 	}
 	return 0;
 }
@@ -258,7 +259,7 @@ bool ws_gloo_out_done(const struct ws_gloo_out *o, const struct ws_gloo_source *
 	return o->item == s->n_items && ws_gloo_queued(o->peer) == 0;
 }
 
-/* Bytes that were handed over and not acknowledged by the child's machine. */
+/* Bytes that were sent but not acknowledged by the child's machine. */
 static uint64_t on_the_way(const struct ws_gloo_out *o)
 {
 	int in_socket = 0;
@@ -282,7 +283,7 @@ char *ws_gloo_part(char *dst, size_t n, uint64_t part, uint64_t whole, size_t it
 	return dst;
 }
 
-/* What the peer's machine has acknowledged of the item, as far as can be told. */
+/* Bytes of the item that the peer's machine has acknowledged, as far as is known. */
 static uint64_t taken(const struct ws_gloo_out *o)
 {
 	const uint64_t pending = on_the_way(o);

@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gloo_out.h - the stream of items to one child in the tree.
  *
- * Every child goes at its own pace: announced a window ahead, then item by item as it is ready.
- * Where the bytes come from is the source's business. */
+ * Every child has its own pace: items are announced a window ahead, then sent one by one as the
+ * child requests them. The source provides the data. */
 #ifndef WS_NET_GLOO_OUT_H
 #define WS_NET_GLOO_OUT_H
 
 #include "gloo_peer.h"
 
-enum { WS_GLOO_WINDOW = 256 }; /* items announced, or asked for, ahead */
+enum { WS_GLOO_WINDOW = 256 }; /* items announced or requested ahead */
 
 struct ws_gloo_out {
 	struct ws_gloo_peer *peer;
-	unsigned index;     /* among the children: its place as a consumer of the ring */
+	unsigned index;     /* index among the children and as a consumer of the ring */
 	size_t announced;   /* items */
-	size_t item;        /* being sent; those before are sent */
-	bool begun;         /* its message is on the way */
-	uint64_t at;        /* bytes of it that are */
+	size_t item;        /* current item; earlier ones are sent */
+	bool begun;         /* its message is queued or sent */
+	uint64_t at;        /* sent bytes of the current item */
 	uint64_t sent;      /* payload bytes of all items */
-	size_t span;        /* the source's: where in the item's spans */
+	size_t span;        /* for the source: position in the item's spans */
 	uint64_t span_at;
-	uint64_t traced;    /* its span of the trace; 0: there is none, or it has ended */
+	uint64_t traced;    /* its trace span; 0: none, or ended */
 };
 
 /* The next bytes of an item: of a file (fd >= 0), of memory, or zeros (bytes NULL). n 0: none
- * yet. */
+ * available yet. */
 struct ws_gloo_piece {
 	int fd;
 	uint64_t offset;
@@ -35,30 +35,30 @@ struct ws_gloo_piece {
 struct ws_gloo_source {
 	size_t n_items;
 	uint32_t tag; /* of the first */
-	bool plain;   /* point to point: items match receives by their order alone */
-	bool ending;  /* begin no other item: finish those that are begun, with zeros where a file
-	               * has no more bytes */
+	bool plain;   /* point to point: items match receives by order alone */
+	/* begin no more items: finish the current ones, with zeros if a file is too short */
+	bool ending;
 	uint64_t (*length)(const struct ws_gloo_source *s, size_t item);
 	void (*peek)(struct ws_gloo_source *s, const struct ws_gloo_out *o,
 	             struct ws_gloo_piece *piece);
 	void (*took)(struct ws_gloo_source *s, struct ws_gloo_out *o, size_t n);
 };
 
-/* Sends what can be sent now. -1: the source's fault, or the child wants something else. */
+/* Sends what can be sent now. -1: the source failed, or the child expects something else. */
 int ws_gloo_out_pump(struct ws_gloo *g, struct ws_gloo_out *o, struct ws_gloo_source *s,
                      struct ws_err *err);
 bool ws_gloo_out_done(const struct ws_gloo_out *o, const struct ws_gloo_source *s);
-/* In the middle of an item: a part of it is with the child's machine, a part is not. */
+/* True inside an item: only a part of it has reached the child's machine. */
 bool ws_gloo_out_midway(const struct ws_gloo_out *o);
-/* The child is lost before it took everything: says so. */
+/* Sets the error that the child was lost before it had everything. */
 int ws_gloo_out_check(const struct ws_gloo_out *o, const struct ws_gloo_source *s,
                       struct ws_err *err);
-/* Appends "rank 2: not ready for item 7 (no RECV_READY)" and the like, after "; " if *text has
- * something. Returns false if the child has taken everything. */
+/* Appends "rank 2: not ready for item 7 (no RECV_READY)" and the like, after "; " if *text is
+ * not empty. False: the child has everything. */
 bool ws_gloo_out_explain(const struct ws_gloo_out *o, const struct ws_gloo_source *s,
                          struct ws_buf *text);
 
-/* A span of the trace for what goes to this child, which ends when it has all, or now. */
+/* Begins a trace span for this child's data; it ends when the child has everything, or now. */
 void ws_gloo_out_trace(struct ws_gloo *g, struct ws_gloo_out *o);
 void ws_gloo_out_traced(struct ws_gloo *g, struct ws_gloo_out *o, const struct ws_gloo_source *s,
                         bool now);

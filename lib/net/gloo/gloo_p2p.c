@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gloo_p2p.c - see gloo_p2p.h.
+/* gloo_p2p.c - plain sends and receives (gloo.h).
  *
- * Every peer has a lane of its own with what goes there and what comes from there, in order;
- * lanes do not wait for each other. Bytes that come from no file are made here, in the thread of
- * the call, a tile at a time. */
+ * Each peer has a lane with its sends and its receives, in order; lanes do not wait for each
+ * other. Data that is in no file is computed in the calling thread, a tile at a time. */
 #include "gloo.h"
 
 #include "gloo_out.h"
@@ -21,26 +20,26 @@ struct lane {
 	struct ws_gloo_peer *peer;
 	struct exchange *x;
 
-	size_t *send;                 /* places among the transfers */
-	struct ws_gloo_source source; /* of them */
+	size_t *send;                 /* indices of the transfers */
+	struct ws_gloo_source source; /* their number */
 	struct ws_gloo_out out;
-	uint8_t *tile;                /* made bytes: [tile_at, tile_n) is not sent */
+	uint8_t *tile;                /* computed bytes: [tile_at, tile_n) are not sent yet */
 	size_t tile_at, tile_n;
 
 	size_t *recv;
 	size_t n_recv, n_asked, n_begun, n_complete;
-	uint64_t got;                 /* of the one that was begun last */
+	uint64_t got;                 /* of the receive that was begun last */
 };
 
 struct exchange {
-	struct ws_gloo_call call;     /* first: what the loop hands back */
+	struct ws_gloo_call call;     /* first member: the loop passes a pointer to it */
 	struct ws_gloo *g;
 	const struct ws_gloo_transfer *transfers;
 	size_t n;
 	struct lane *lanes;           /* by rank */
 	size_t *places;               /* memory of all lists */
-	uint8_t *scratch;             /* bytes on their way to a sink without memory */
-	struct ws_err made;           /* why bytes could not be made */
+	uint8_t *scratch;             /* for data of a sink without memory */
+	struct ws_err made;           /* why data could not be computed */
 	uint64_t received, progress_before, sent_before;
 };
 
@@ -61,7 +60,7 @@ static uint64_t length_of(const struct ws_gloo_source *source, size_t item)
 	return payload_of(lane_of(source), item)->length;
 }
 
-/* Makes the next tile of a span; false: it could not be. */
+/* Computes the next tile of a span; false: failed. */
 static bool make_tile(struct lane *l, const struct ws_span *span, uint64_t at)
 {
 	const uint64_t left = span->length - at;
@@ -250,7 +249,7 @@ static int step(struct ws_gloo_call *call, bool *done, struct ws_err *err)
 		if (l->n_recv || l->source.n_items)
 			rc = step_lane(l, done, err);
 	}
-	keep_books(x); /* also of a failure: who was sent something is not as he was */
+	keep_books(x); /* also after a failure: a peer that was sent something has changed */
 	return rc;
 }
 
@@ -261,7 +260,7 @@ static int run_exchange(struct exchange *x, struct ws_err *err)
 	return ws_gloo_call_end(x->g, &x->call, ws_gloo_call_run(x->g, &x->call, err), err);
 }
 
-/* Counts first, so that each lane's two lists lie in one piece of memory. */
+/* Counts first, so that each lane's two lists are contiguous. */
 static void share_out(struct exchange *x)
 {
 	size_t *at = x->places;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gloo_recv.c - any other rank of a broadcast: receive, and forward to our own children meanwhile.
+/* gloo_recv.c - a rank other than the root of a broadcast: receives, and forwards to its children.
  *
- * A root that runs several broadcasts at once (torch's async_op) may begin a later one first, so
- * several items are asked for ahead only where any order will do:
- *   placed     goes to its dst, or, being small, to memory of our own until everybody has seen it;
- *   discarded  nobody wants the bytes: not even copied from the socket;
- *   streamed   the rest: through a ring, in order, asked for one at a time. Once such an item
- *              has begun nothing can come between, so the next is asked for then, not at its
- * end. */
+ * A root with several broadcasts at once (torch's async_op) may begin a later one first, so several
+ * items are requested ahead only if any order is possible:
+ *   placed     goes to its dst, or, if small, to our own memory until all children have it;
+ *   discarded  not wanted: not even copied from the socket;
+ *   streamed   the rest: through a ring, in order, requested one at a time. Once such an item has
+ *              begun nothing can come between, so the next one is requested then, not at its
+ *              end. */
 #include "gloo_out.h"
 
 #include <inttypes.h>
@@ -16,9 +16,9 @@
 #include <string.h>
 
 enum {
-	/* an item without dst gets memory of our own up to this size */
+	/* an item without dst gets its own memory up to this size */
 	KEEP = 64 * 1024,
-	LEAF_RING = 512 * 1024,       /* where nobody reads the ring: stays in the cache */
+	LEAF_RING = 512 * 1024,       /* size of the ring without readers: fits the cache */
 };
 
 struct item {
@@ -29,17 +29,18 @@ struct item {
 };
 
 struct receiving {
-	struct ws_gloo_call call;     /* first: what the loop hands back */
+	struct ws_gloo_call call;     /* first member: the loop passes a pointer to it */
 	struct ws_gloo_source source;
 	struct ws_gloo *g;
 	struct ws_gloo_peer *parent;
 	const struct ws_gloo_sink *sinks;
 	struct item *items;
 	size_t n, n_asked, n_begun, n_complete;
-	size_t current;               /* item now arriving; n: none */
-	size_t n_shown;               /* items that take has seen whole */
-	uint64_t shown;               /* bytes of the next one that it has seen */
-	size_t n_freed, n_kept;       /* items whose own memory is given back; that hold some now */
+	size_t current;               /* the arriving item; n: none */
+	size_t n_shown;               /* items that take() has had completely */
+	uint64_t shown;               /* bytes of the next item that take() has had */
+	/* items whose own memory is freed; items that have memory now */
+	size_t n_freed, n_kept;
 	struct ws_flow *ring;
 	uint64_t received, progress_before;
 	unsigned n_out;
@@ -58,7 +59,7 @@ static bool is_kept(const struct receiving *r, size_t i)
 	return r->items[i].how == PLACED && !r->sinks[i].dst;
 }
 
-/* Whether item i may be asked for before those before it have all begun, and others before it. */
+/* Whether item i may be requested before all earlier items have begun. */
 static bool may_ask(const struct receiving *r, size_t i)
 {
 	if (i >= r->n_begun + WS_GLOO_WINDOW)
@@ -72,7 +73,7 @@ static bool may_ask(const struct receiving *r, size_t i)
 
 static int request_items(struct receiving *r, struct ws_err *err)
 {
-	/* In batches, but never so late that the root runs out of what it may send. */
+	/* In batches, but early enough that the root always has items to send. */
 	if (r->n_asked > r->n_begun + WS_GLOO_WINDOW / 2)
 		return 0;
 	while (r->n_asked < r->n && may_ask(r, r->n_asked)) {
@@ -141,7 +142,7 @@ static size_t place(struct ws_gloo_call *call, struct ws_gloo_peer *p, void **at
 	return left < SIZE_MAX ? (size_t)left : SIZE_MAX;
 }
 
-/* Shows take what it has not seen of placed items, in order, as far as they have come. */
+/* Passes new bytes of placed items to take(), in order. */
 static int show(struct receiving *r, struct ws_err *err)
 {
 	for (; r->n_shown < r->n && r->items[r->n_shown].begun; r->n_shown++, r->shown = 0) {
@@ -225,7 +226,8 @@ static void give_back(struct receiving *r)
 	}
 }
 
-/* The next item's announced length, when it is known and wrong: said before the root gives up. */
+/* The announced length of the next item, if it is known and wrong: reported before the root
+ * gives up. */
 static int check_announced(const struct receiving *r, struct ws_err *err)
 {
 	const size_t i = r->n_begun;
@@ -300,8 +302,7 @@ static int step(struct ws_gloo_call *call, bool *done, struct ws_err *err)
 			return -1;
 		*done = *done && ws_gloo_out_done(o, &r->source);
 	}
-	/* Nothing but our own children's progress ends a stall, and they may just have made
-	 * some. */
+	/* Only our children's progress ends a stall, and they may just have made some. */
 	r->call.busy = r->parent->stalled && has_room(r);
 	if (show(r, err))
 		return -1;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gloo_send.c - the root of a broadcast.
  *
- * Bytes of files go to each child by itself, out of the page cache. Bytes that have to be made are
- * made once, by one thread, into a ring that every child reads; so the slowest child holds the
- * others back by at most the ring. A child that is lost does not end the call: the others get
- * everything, so that a server that died takes no other server's weights with it.
+ * Data of files goes to each child separately, from the page cache. Computed data is computed
+ * once, by one thread, into a ring that every child reads; so the slowest child delays the others
+ * by at most the ring. A lost child does not end the call: the others get everything, so a dead
+ * server does not cost the other servers their weights.
  *
- * What surprises: a call that fails for any reason of ours first finishes the items it has begun.
- * torch's gloo notices a closed connection between payloads, but in the middle of one it waits on,
- * until the group's timeout of half an hour (seen with 1.13 and 2.6: the receive in progress is
- * on no list that the error reaches). A server would be frozen for as long. Bytes that cannot be
- * had, because their file shrank or their making failed, are zeros then: whatever a receiver
- * says of such an item, the call has failed. */
+ * A call that fails for an error on our side first finishes the items that it has begun.
+ * torch's gloo notices a closed connection between payloads, but inside one it waits until the
+ * group's timeout of half an hour (seen with 1.13 and 2.6: the receive in progress is in no
+ * list that the error reaches), and a server would be frozen that long. Bytes that are not
+ * available, because the file shrank or computing failed, are then sent as zeros: whatever a
+ * receiver reports about such an item, the call has failed. */
 #include "gloo_out.h"
 
 #include "job.h"
@@ -21,18 +21,18 @@
 
 enum {
 	TILE = 1024 * 1024,
-	/* its pages are touched anew for every call: more would cost more than it evens out */
+	/* its pages are touched again in every call: a larger ring costs more than it gains */
 	RING = 8 * TILE,
-	FINISH_S = 10,     /* for items that were begun when the call failed */
+	FINISH_S = 10,     /* limit for finishing the begun items of a failed call */
 	FINISH_STALL_S = 1,
 	FINISH_SLICE_MS = 20,
 	FILE_SLOW_MS = 20,
-	STARVED_MS = 1,    /* that a trace shows */
+	STARVED_MS = 1,    /* shorter waits are not traced */
 };
 
 struct sending {
-	struct ws_gloo_call call;     /* first: what the loop hands back */
-	struct ws_gloo_source source; /* reached by container_of below */
+	struct ws_gloo_call call;     /* first member: the loop passes a pointer to it */
+	struct ws_gloo_source source; /* reached by container_of */
 	struct ws_gloo *g;
 	const struct ws_payload *items;
 	uint64_t progress_before;
@@ -42,8 +42,8 @@ struct sending {
 	unsigned n_out, n_lost;
 	struct ws_err loss;           /* the first one */
 	uint64_t sent_before;
-	int64_t starved_since, starved_ns; /* since: 0 not at the moment */
-	int64_t starving_since;            /* likewise, of the turns before too */
+	int64_t starved_since, starved_ns; /* begin of the current wait; 0: not waiting */
+	int64_t starving_since;            /* likewise, including earlier turns */
 	bool lost[32];
 	struct ws_gloo_out out[32];
 };
@@ -68,7 +68,7 @@ static int make_span(struct sending *s, const struct ws_span *span, struct ws_er
 static void *produce(void *arg)
 {
 	struct sending *s = arg;
-	struct ws_err err = WS_ERR_INIT; /* stays empty when told to stop */
+	struct ws_err err = WS_ERR_INIT; /* stays empty when stopped */
 	for (size_t i = 0; i < s->source.n_items; i++) {
 		const struct ws_payload *p = &s->items[i];
 		for (size_t k = 0; k < p->n_spans; k++) {
@@ -148,7 +148,8 @@ static void took(struct ws_gloo_source *source, struct ws_gloo_out *o, size_t n)
 	struct sending *s = sending_of(source);
 	const struct ws_span *span = &s->items[o->item].spans[o->span];
 	const void *bytes;
-	if (span->fd < 0 && ws_flow_peek(s->call.flow, o->index, &bytes)) /* else zeros were sent */
+	/* otherwise zeros were sent */
+	if (span->fd < 0 && ws_flow_peek(s->call.flow, o->index, &bytes))
 		ws_flow_consume(s->call.flow, o->index, n);
 	o->span_at += n;
 	if (o->span_at == span->length) {
@@ -177,7 +178,7 @@ static unsigned explain(struct ws_gloo_call *call, struct ws_buf *text)
 	return first;
 }
 
-/* What a lost child would have read goes past it, so that it does not hold the ring. */
+/* Skips the data of a lost child, so that it does not block the ring. */
 static void pass_by(struct sending *s, unsigned i)
 {
 	const void *bytes;
@@ -205,8 +206,7 @@ static bool is_hungry(struct sending *s, unsigned i)
 {
 	const struct ws_gloo_out *o = &s->out[i];
 	const void *bytes;
-	/* Behind the last item, or the last span of one, the kernel may
-	 * still have bytes on the way. */
+	/* Behind the last item, or the last span of one, the kernel may still have unsent bytes. */
 	if (!ws_gloo_out_midway(o) || o->item >= s->source.n_items ||
 	    o->span >= s->items[o->item].n_spans)
 		return false;
@@ -214,8 +214,8 @@ static bool is_hungry(struct sending *s, unsigned i)
 	       ws_flow_peek(s->call.flow, i, &bytes) == 0;
 }
 
-/* All that still want bytes could take some, and the ring has none for them. (Where it has for
- * one of them, that one holds the ring.) */
+/* True if every unfinished child could take data and the ring has none for any of them. (A
+ * child for which it has data is the one that blocks the ring.) */
 static bool is_starving(struct sending *s)
 {
 	bool any = false;
@@ -240,14 +240,14 @@ static void trace_starved(struct sending *s, const char *name, int64_t since, in
 		             NULL);
 }
 
-/* A socket never holds up serving the children, only a file that is not in memory. */
+/* Sockets never delay the other children; only a file that is not in the page cache does. */
 static void mark_serving(struct sending *s, int64_t since)
 {
 	if (s->g->watch)
 		atomic_store_explicit(&s->g->watch->serving_since, since, memory_order_relaxed);
 }
 
-/* began: when the children were served. */
+/* began: time at which the children were served. */
 static void time_the_source(struct sending *s, int64_t began)
 {
 	const int64_t now = ws_now_ns();
@@ -303,7 +303,7 @@ static int step(struct ws_gloo_call *call, bool *done, struct ws_err *err)
 	return 0;
 }
 
-/* True while a child that still takes bytes is in the middle of an item. */
+/* True while a child is inside an item. */
 static bool midway(struct sending *s, uint64_t *moved)
 {
 	bool any = false;
@@ -332,7 +332,7 @@ static void finish_begun(struct sending *s)
 		before = moved;
 		if (ws_deadline_passed(ws_deadline_min(last, stall)))
 			return;
-		/* A slice's end is no failure: nothing tells when the last bytes are
+		/* The end of a slice is no failure: nothing reports when the last bytes are
 		 * acknowledged. */
 		s->call.until = ws_deadline_in(FINISH_SLICE_MS * WS_NS_PER_MS);
 		if (ws_gloo_turn(s->g, &s->call, &ignored) && ignored.code != WS_ETIMEOUT)
@@ -348,7 +348,7 @@ static int run_send(struct sending *s, struct ws_err *err)
 	int rc = ws_gloo_call_run(s->g, &s->call, err);
 	if (rc) {
 		finish_begun(s);
-		keep_books(s); /* who was sent something must not be taken for one who was not */
+		keep_books(s); /* a child that was sent something must be marked as such */
 	}
 	s->g->tag += (uint32_t)s->source.n_items;
 	if (rc == 0 && s->n_lost) {

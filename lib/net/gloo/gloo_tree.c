@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gloo_tree.c - who sends to whom in gloo's broadcast: a binomial tree over v, the rank counted
- * from the root. In round i those with v < 2^i send to v + 2^i. */
+/* gloo_tree.c - the binomial tree of gloo's broadcast over v, the rank counted from the root:
+ * in round i, ranks with v < 2^i send to v + 2^i. */
 #include "gloo.h"
 
 static unsigned from_root(unsigned size, unsigned root, unsigned rank)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gloo_wire.c - to and from the bytes that gloo_wire.h lists. Everything unpacked here was written
- * by somebody else. */
+/* gloo_wire.c - packs and unpacks the bytes of gloo_wire.h. All unpacked data is untrusted. */
 #include "gloo_wire.h"
 
 #include "sock.h"
@@ -91,7 +90,7 @@ int ws_gloo_address_unpack(const uint8_t src[WS_GLOO_ADDRESS], struct ws_gloo_ad
 	return 0;
 }
 
-/* The address bytes and the raw port, as they stand in memory. */
+/* The address bytes and the raw port, in memory order. */
 static const void *raw_address(const struct ws_gloo_address *a, size_t *n, uint8_t port[2])
 {
 	if (a->sa.ss_family == AF_INET6) {

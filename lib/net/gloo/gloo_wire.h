@@ -51,15 +51,15 @@ int ws_gloo_address_make(const char *host, uint16_t port, struct ws_gloo_address
 void ws_gloo_address_pack(const struct ws_gloo_address *a, uint8_t dst[WS_GLOO_ADDRESS]);
 int ws_gloo_address_unpack(const uint8_t src[WS_GLOO_ADDRESS], struct ws_gloo_address *out,
                            struct ws_err *err);
-/* The order that decides who connects: > 0 when the owner of a does. */
+/* The order that decides who connects: > 0 if the owner of a does. */
 int ws_gloo_address_cmp(const struct ws_gloo_address *a, const struct ws_gloo_address *b);
 
 /* What one rank learns from another's value. */
 struct ws_gloo_card {
 	struct ws_gloo_address address;
-	/* G2b: identifiers follow. Without, the peer may connect as late as it likes */
+	/* G2b: identifiers follow. Without, the peer may connect late */
 	bool has_ids;
-	int64_t id;   /* G2b: what we say first when we connect to it */
+	int64_t id;   /* G2b: the identifier that we send first when we connect to it */
 };
 
 /* G2b. ids: whether to publish identifiers 0..size-1. */
@@ -73,7 +73,7 @@ int ws_gloo_list_unpack(const void *value, size_t n, unsigned size, unsigned ran
 
 enum ws_gloo_opcode {
 	WS_GLOO_SEND_BUFFER,
-	WS_GLOO_SEND_UNBOUND, /* carries the payload */
+	WS_GLOO_SEND_UNBOUND, /* has the payload */
 	WS_GLOO_SEND_READY,
 	WS_GLOO_RECV_READY,
 };
@@ -81,16 +81,16 @@ enum ws_gloo_opcode {
 struct ws_gloo_message {
 	enum ws_gloo_opcode opcode;
 	uint64_t slot;
-	uint64_t length; /* of the buffer; SEND_UNBOUND: so many bytes follow */
+	uint64_t length; /* of the buffer; SEND_UNBOUND: bytes that follow */
 };
 
 void ws_gloo_message_pack(const struct ws_gloo_message *m, uint8_t dst[WS_GLOO_PREAMBLE]);
 int ws_gloo_message_unpack(const uint8_t src[WS_GLOO_PREAMBLE], struct ws_gloo_message *out,
                            struct ws_err *err);
 
-enum { WS_GLOO_PLAIN_SLOT = 0 };     /* of a send or receive: torch's tag, by default 0 */
+enum { WS_GLOO_PLAIN_SLOT = 0 };     /* of a send or receive: torch's tag, 0 by default */
 uint64_t ws_gloo_slot(uint32_t tag); /* of a broadcast */
-/* A broadcast's slot: its tag. Anything else: -1 with the collective's name. */
+/* Returns the tag of a broadcast's slot. Another collective: -1 and its name. */
 int ws_gloo_slot_tag(uint64_t slot, uint32_t *tag, struct ws_err *err);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* host.c - the questions about names and addresses that a rendezvous asks.
+/* host.c - properties of host names and addresses that a rendezvous needs.
  *
- * The answer decides what is advertised to peers on other machines, so an IPv4-mapped IPv6 address
- * always counts, and prints, as the IPv4 address it stands for. */
+ * The results decide which address peers on other machines are given, so an IPv4-mapped IPv6
+ * address always counts, and prints, as its IPv4 address. */
 #include "sock.h"
 
 #include <arpa/inet.h>
@@ -59,7 +59,7 @@ int ws_host_resolve(const char *host, uint16_t port, bool passive, ws_deadline u
 	return 0;
 }
 
-/* An IPv4-mapped address becomes the IPv4 address; everything else is copied. False: not IP. */
+/* Converts an IPv4-mapped address to IPv4; copies others. False: not an IP address. */
 static bool unmap(const struct sockaddr *sa, struct sockaddr_storage *dst, socklen_t *len)
 {
 	if (sa->sa_family == AF_INET) {
@@ -83,7 +83,7 @@ static bool unmap(const struct sockaddr *sa, struct sockaddr_storage *dst, sockl
 	return true;
 }
 
-/* Literal of the address without the port, with the scope of a link-local one. */
+/* The address as a literal without the port, with the scope of a link-local one. */
 static int print_literal(const struct sockaddr *sa, char *dst, size_t n)
 {
 	struct sockaddr_storage ss;
@@ -101,7 +101,7 @@ void ws_sock_name(const struct sockaddr *sa, char *dst, size_t n)
 		snprintf(dst, n, "(address family %d)", sa->sa_family);
 		return;
 	}
-	uint16_t port; /* the same place in both families */
+	uint16_t port; /* the port has the same offset in both families */
 	memcpy(&port, (const char *)sa + offsetof(struct sockaddr_in, sin_port), sizeof port);
 	snprintf(dst, n, strchr(literal, ':') ? "[%s]:%u" : "%s:%u", literal, ntohs(port));
 }
@@ -183,7 +183,7 @@ bool ws_host_is_wildcard(const char *host)
 	return false;
 }
 
-/* Connecting a datagram socket asks the routing table and sends nothing. */
+/* Connecting a datagram socket reads the routing table and sends nothing. */
 static int source_address(const struct addrinfo *to, char *dst, size_t n)
 {
 	const int fd = socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -209,7 +209,7 @@ static int source_address(const struct addrinfo *to, char *dst, size_t n)
 int ws_host_local_toward(const char *host, char *dst, size_t n, struct ws_err *err)
 {
 	struct addrinfo *list = NULL;
-	/* Any port but 0 will do: some kernels refuse to connect to that one. */
+	/* Any port but 0: some kernels refuse to connect to 0. */
 	if (ws_host_resolve(host, 9, false, ws_deadline_in(WS_RESOLVE_NS), NULL, &list, err))
 		return -1;
 	int rc = -1;

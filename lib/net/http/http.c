@@ -44,9 +44,9 @@ int ws_http_open(const struct ws_http_opts *opts, struct ws_http **out, struct w
 	h->max_reply = opts->max_reply ? opts->max_reply : (size_t)64 << 20;
 	h->log = opts->log;
 	h->trace = opts->trace;
-	/* By itself libcurl keeps four times as many idle connections as there are requests
-	 * in flight: as the last of a hundred answers comes in, that closes those of the
-	 * others, one after the other. */
+	/* By default libcurl keeps four times as many idle connections as there are requests in
+	 * flight: when the last of a hundred replies arrives it closes the other connections
+	 * one by one. */
 	curl_multi_setopt(h->multi, CURLMOPT_MAXCONNECTS, (long)MAX_KEPT);
 	if (ws_http_make_headers(h, opts->api_key, err) ||
 	    (opts->ca_file && ws_http_take_ca_file(h, opts->ca_file, err))) {
@@ -77,7 +77,7 @@ static bool left_completely(const struct ws_http_flight *f)
 	return head > 0 && body >= 0 && (size_t)body >= f->call->body_len;
 }
 
-/* What is known of a call on its way. */
+/* Updates the public progress of a call in flight. */
 static void update_call(const struct ws_http_flight *f)
 {
 	struct ws_http_call *call = f->call;
@@ -245,7 +245,7 @@ static int collect_done(struct ws_http *h)
 	return n;
 }
 
-/* How long one poll may last: a cancel flag without a descriptor has to be looked at. */
+/* Limit of one poll: a cancel flag without a descriptor must be polled. */
 static int poll_ms(const struct ws_http *h, ws_deadline until, const struct ws_cancel *cancel)
 {
 	const bool blind = cancel && ws_cancel_fd(cancel) < 0;

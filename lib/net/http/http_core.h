@@ -12,17 +12,17 @@
 
 #include <curl/curl.h>
 
-enum { WS_HTTP_HEAD_MAX = 256 * 1024 }; /* bytes of an answer's headers and trailers together */
+enum { WS_HTTP_HEAD_MAX = 256 * 1024 }; /* limit of a reply's headers and trailers together */
 
 struct ws_http {
 	CURLM *multi;
-	struct curl_slist *headers; /* of every request with a body */
-	struct curl_slist *plain;   /* of every other request */
+	struct curl_slist *headers; /* headers of every request with a body */
+	struct curl_slist *plain;   /* headers of every other request */
 	char *ca_file;              /* NULL: the system's */
 	int64_t connect_ns;
 	size_t max_reply;
 	bool keeps_names;
-	/* whose answers have been HTTP: a bit each, by the hash of host and port */
+	/* servers that have sent HTTP replies: one bit each, by the hash of host and port */
 	uint64_t answered;
 	const struct ws_log *log;
 	struct ws_trace *trace;
@@ -30,39 +30,39 @@ struct ws_http {
 	struct ws_http_watch watch;
 };
 
-/* What a call needs while it is in flight. */
+/* State of a call in flight. */
 struct ws_http_flight {
 	struct ws_http *http;
 	struct ws_http_call *call;
 	CURL *easy;
-	size_t body_at;             /* bytes of the body that libcurl took */
-	uint8_t stray[32];          /* what the answer begins with, where that is not HTTP */
+	size_t body_at;             /* bytes of the body that libcurl has read */
+	uint8_t stray[32];          /* first bytes of a reply that is not HTTP */
 	size_t n_stray;
-	size_t head_bytes;          /* of the answer's headers and trailers */
+	size_t head_bytes;          /* bytes of the reply's headers and trailers */
 	int64_t start_ns;
 	uint64_t span;              /* of the trace */
 	struct ws_http_flight *prev, *next;
 	char reason[CURL_ERROR_SIZE];
 };
 
-/* The headers of every request; api_key may be NULL. */
+/* Makes the headers of every request; api_key may be NULL. */
 int ws_http_make_headers(struct ws_http *h, const char *api_key, struct ws_err *err);
 void ws_http_free_headers(struct ws_http *h);
-/* WS_EINPUT: it holds no certificates. */
+/* Checks a file of certificates. WS_EINPUT: it has none. */
 int ws_http_take_ca_file(struct ws_http *h, const char *path, struct ws_err *err);
-/* Everything that f's handle must know before it starts. */
+/* Sets up f's handle before it starts. */
 void ws_http_prepare(struct ws_http_flight *f);
 
-/* When a repetition is refused, by us or by a port where nobody listens any more, libcurl has
- * forgotten what the first attempt sent. */
+/* If a retry is refused, by us or by a closed port, libcurl has forgotten what the first
+ * attempt sent. */
 bool ws_http_was_sent_before(const struct ws_http_flight *f, CURLcode code);
-/* The server's bit in `answered`; two may share one. */
+/* The server's bit in `answered`; servers may share a bit. */
 uint64_t ws_http_server_bit(const char *url);
-/* Why a call failed. Returns -1. */
+/* Sets the error of a failed call. Returns -1. */
 int ws_http_explain(const struct ws_http_flight *f, CURLcode code, struct ws_err *err);
 
 void ws_http_trace_begin(struct ws_http_flight *f);
-/* How it ended is in its call, unless it was dropped. */
+/* Called when a call ends; its call has the result, unless it was dropped. */
 void ws_http_trace_end(const struct ws_http_flight *f, bool dropped);
 
 #endif

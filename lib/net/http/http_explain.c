@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* http_explain.c - how a call ended, as a sentence for who has to mend it. */
+/* http_explain.c - turns the end of a call into an error message with a hint. */
 #include "http_core.h"
 
 #include "hash.h"
@@ -39,7 +39,7 @@ static int explain_timeout(const struct ws_http_flight *f, struct ws_err *err)
 	if (connected > 0)
 		return ws_err_set(err, WS_ETIMEOUT, "%s %s: no complete answer after %s",
 		                  call->method, call->url, took);
-	/* The call's own deadline is "out of time", the limit for connecting "not reached". */
+	/* The call's own deadline is a timeout; the limit for connecting means not reached. */
 	ws_err_set(err, ws_deadline_passed(call->until) ? WS_ETIMEOUT : WS_EREACH,
 	           "%s %s: no connection after %s", call->method, call->url, took);
 	return hint_at_connecting(f, NULL, err);
@@ -72,8 +72,8 @@ static bool is_http(const char *url)
 	return strncasecmp(url, "http://", 7) == 0;
 }
 
-/* The same server by the other scheme: "https://gpu7:30000". Without a port that
- * is the one which was asked. */
+/* The same server with the other scheme: "https://gpu7:30000". A URL without a port gets the
+ * old scheme's default port. */
 static const char *other_url(const char *url, char *dst, size_t n)
 {
 	const char *host = strstr(url, "://");
@@ -87,7 +87,7 @@ static const char *other_url(const char *url, char *dst, size_t n)
 	return dst;
 }
 
-/* An alert, or another record, of TLS 1.x: what a server says to who does not begin with it. */
+/* True for a TLS 1.x record, such as an alert: the reply of a TLS server to plain HTTP. */
 static bool is_tls(const uint8_t *bytes, size_t n)
 {
 	return n >= 2 && bytes[0] >= 20 && bytes[0] <= 23 && bytes[1] == 3;
@@ -112,7 +112,7 @@ static int explain_stray(const struct ws_http_flight *f, struct ws_err *err)
 	return ws_err_hint(err, "does another service listen on this port?");
 }
 
-/* What OpenSSL and GnuTLS say when no TLS comes back. */
+/* Messages of OpenSSL and GnuTLS for a server that does not speak TLS. */
 static bool was_plain(const char *reason)
 {
 	static const char *const says[] = { "wrong version number", "unexpected TLS packet",
@@ -152,8 +152,8 @@ uint64_t ws_http_server_bit(const char *url)
 	return UINT64_C(1) << ws_hash64(host, strcspn(host, "/?#")) % 64;
 }
 
-/* Servers whose TLS is OpenSSL's close it without a word when plain HTTP comes. One that has
- * answered before, or has begun to, does not speak TLS. */
+/* OpenSSL servers close the connection silently on plain HTTP. A server that has sent an HTTP
+ * reply, or part of one, does not speak TLS. */
 static int explain_lost(const struct ws_http_flight *f, const char *what, struct ws_err *err)
 {
 	const struct ws_http_call *call = f->call;
@@ -170,7 +170,7 @@ static int explain_lost(const struct ws_http_flight *f, const char *what, struct
 
 /* ---- trust ---- */
 
-/* Signed by somebody unknown, out of date, or for another host: only libcurl's words say which. */
+/* Unknown issuer, expired, or another host: only libcurl's message tells which. */
 static int explain_distrust(const struct ws_http_flight *f, CURLcode code, struct ws_err *err)
 {
 	explain_rest(f, code, err);
@@ -180,7 +180,7 @@ static int explain_distrust(const struct ws_http_flight *f, CURLcode code, struc
 	                        "or the server's own");
 }
 
-/* Only when it is used does it show that what looked like certificates is none. */
+/* An invalid certificate file shows only when it is used. */
 static int explain_bad_trust(const struct ws_http_flight *f, CURLcode code, struct ws_err *err)
 {
 	if (!f->http->ca_file)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* http_key.c - a key from a file. A pipe will do, so that shells can pass `<(pass show gpu7)`. */
+/* http_key.c - reads a key from a file or a pipe, such as `<(pass show gpu7)`. */
 #include "http.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 
 enum { MAX_KEY = 4096 };
 
-/* The first line of fd, at most `room` bytes; the rest of the file is not looked at. */
+/* Reads the first line of fd, at most `room` bytes, and ignores the rest. */
 static ssize_t read_line(int fd, char *dst, size_t room)
 {
 	size_t n = 0;

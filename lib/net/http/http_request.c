@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* http_request.c - what a call asks of libcurl.
+/* http_request.c - sets up a request in libcurl.
  *
- * A POST is sent at most once. libcurl repeats a request by itself when a kept-alive connection
- * turns out to be dead before a byte of the reply came, and would do so for a POST on which the
- * server may have acted. It can only do that when it can rewind the body: bodies are therefore
- * given to it through a read function that cannot seek, and a POST without a body never uses an old
- * connection. What then may still be repeated is a GET, or a POST of which no body byte had left.
+ * A POST is sent at most once. libcurl retries a request if a kept-alive connection is dead before
+ * a byte of the reply came, even a POST on which the server may have acted. It can only do that if
+ * it can rewind the body. Therefore it gets bodies through a read function that cannot seek, and a
+ * POST without a body never uses an old connection. Only a GET, or a POST of which no body byte
+ * was sent, may then be retried.
  *
- * Python servers close idle connections after 5 s, so none is used again that was idle for more
- * than 3. */
+ * Python servers close idle connections after 5 s, so a connection that was idle for more than
+ * 3 s is not used again. */
 #include "http_core.h"
 
 #include "file.h"
@@ -25,7 +25,7 @@ enum { MAX_IDLE_S = 3, CA_FILE_MAX = 16 << 20 };
 static void free_headers(struct curl_slist *list)
 {
 	for (struct curl_slist *h = list; h; h = h->next)
-		explicit_bzero(h->data, strlen(h->data)); /* one of them is the key */
+		explicit_bzero(h->data, strlen(h->data)); /* one of them has the key */
 	curl_slist_free_all(list);
 }
 
@@ -74,7 +74,7 @@ void ws_http_free_headers(struct ws_http *h)
 
 /* ---- trust ---- */
 
-/* What libcurl would say of a bad file, it says of the connection. */
+/* libcurl reports a bad file as a failed connection. */
 int ws_http_take_ca_file(struct ws_http *h, const char *path, struct ws_err *err)
 {
 	struct ws_buf text;
@@ -90,8 +90,7 @@ int ws_http_take_ca_file(struct ws_http *h, const char *path, struct ws_err *err
 
 /* ---- one call ---- */
 
-/* Without a status line it is no HTTP, or that of 1991. What it is instead may
- * be told by how it begins. */
+/* A reply without a status line is not HTTP, or HTTP 0.9. Its first bytes may tell what it is. */
 static bool is_stray(struct ws_http_flight *f, const char *bytes, size_t n)
 {
 	long status = 0;
@@ -111,7 +110,7 @@ static size_t take_reply(char *bytes, size_t size, size_t n, void *user)
 	return ws_buf_add(&f->call->reply, bytes, size * n) ? 0 : size * n;
 }
 
-/* Trailers come here too, of which there may be any number after the last chunk. */
+/* Trailers come here too; there may be any number after the last chunk. */
 static size_t take_header(char *bytes, size_t size, size_t n, void *user)
 {
 	struct ws_http_flight *f = user;
@@ -124,7 +123,7 @@ static size_t give_body(char *dst, size_t size, size_t n, void *user)
 {
 	struct ws_http_flight *f = user;
 	const size_t left = f->call->body_len - f->body_at;
-	if (!left) /* a repetition that did not rewind: better an error than a body cut short */
+	if (!left) /* a retry without a rewind: an error is better than a truncated body */
 		return CURL_READFUNC_ABORT;
 	const size_t take = left < size * n ? left : size * n;
 	memcpy(dst, f->call->body + f->body_at, take);
@@ -132,7 +131,7 @@ static size_t give_body(char *dst, size_t size, size_t n, void *user)
 	return take;
 }
 
-/* By its text alone: a name that must be looked up could block. */
+/* Checks the text only: resolving a name could block. */
 static bool names_loopback(const char *url)
 {
 	const char *host = strstr(url, "://");
@@ -194,7 +193,7 @@ static void set_limits(const struct ws_http *h, CURL *easy, const struct ws_http
 	curl_easy_setopt(easy, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
 #endif
 #if LIBCURL_VERSION_NUM >= 0x075700
-	/* A name that is being looked up in a thread must not hold up a deadline or a cancel. */
+	/* A look-up in progress must not delay a deadline or a cancel. */
 	curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
 #endif
 	if (h->keeps_names)
@@ -217,7 +216,8 @@ static void set_request(const struct ws_http *h, CURL *easy, struct ws_http_flig
 	curl_easy_setopt(easy, CURLOPT_WRITEDATA, (void *)f);
 	curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_header);
 	curl_easy_setopt(easy, CURLOPT_HEADERDATA, (void *)f);
-	curl_easy_setopt(easy, CURLOPT_HTTP09_ALLOWED, 1L); /* to see it; it is refused */
+	/* to notice a redirect, which is refused */
+	curl_easy_setopt(easy, CURLOPT_HTTP09_ALLOWED, 1L);
 	curl_easy_setopt(easy, CURLOPT_USERAGENT, "wsync/" WSYNC_VERSION);
 	if (strcmp(call->method, "POST")) {
 		if (strcmp(call->method, "GET"))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* http_trace.c - a call as a span: its server is the row, its method and route are the name. A
- * query may hold anything, and is left out. */
+/* http_trace.c - traces a call as a span: the server is the row, method and route are the name.
+ * The query is omitted, as it may contain anything. */
 #include "http_core.h"
 
 #include <stdio.h>

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lookup.c - getaddrinfo with a deadline.
  *
- * The system's resolver knows none: a name server that is silent takes half a minute for each
- * name. So a name is looked up by a thread of its own, which nobody waits for longer than he
- * wants to. A literal is not looked up at all. Whoever comes last, the thread or the waiting
- * caller, frees what both look at. */
+ * The system's resolver has none: a silent name server takes half a minute for each name. So a
+ * thread resolves the name, and the caller stops waiting at its deadline. Literals need no
+ * thread. The last of the two, thread or caller, frees the shared state. */
 
 #include "sock.h"
 #include "job.h"
@@ -25,11 +24,10 @@ struct lookup {
 	struct addrinfo *list;
 	int rc, system_errno;
 	int done;           /* an eventfd */
-	atomic_bool left;   /* one of the two has */
+	atomic_bool left;   /* one of the two has left */
 };
 
-/* Loopback is called localhost even where no /etc/hosts says so (RFC 6761), as in bare
- * containers. */
+/* localhost is loopback even without an entry in /etc/hosts (RFC 6761), as in bare containers. */
 static void resolve(struct lookup *l)
 {
 	l->rc = getaddrinfo(l->name[0] ? l->name : NULL, l->service, &l->hints, &l->list);
@@ -57,7 +55,7 @@ static void *lookup_thread(void *ctx)
 	const uint64_t one = 1;
 	resolve(l);
 	if (write(l->done, &one, sizeof one) < 0)
-		l->rc = EAI_SYSTEM; /* cannot be: it is not full */
+		l->rc = EAI_SYSTEM; /* cannot happen: it is not full */
 	leave(l);
 	return NULL;
 }
@@ -109,7 +107,7 @@ int ws_host_lookup(const char *name, const char *service, const struct addrinfo 
 	l->hints = *hints;
 	l->done = eventfd(0, EFD_CLOEXEC);
 	if (l->done < 0 || start(l)) {
-		/* Without a thread it takes as long as it takes. */
+		/* Without a thread there is no deadline. */
 		resolve(l);
 		*rc = lookup_result(l, out);
 		atomic_store(&l->left, true);

@@ -30,33 +30,35 @@ struct ws_pickle_tensor {
 	uint64_t bytes;
 };
 
-enum { WS_PICKLE_MOST = 1 << 30 }; /* bytes of the tensors of one bucket */
+enum { WS_PICKLE_MOST = 1 << 30 }; /* limit of one bucket's tensors in bytes */
 
-/* Bytes that lie in memory of a GPU instead, which whoever unpickles this opens
- * (CUDA IPC). The tensor then is
+/* Bytes in GPU memory, which the unpickling process opens (CUDA IPC). The tensor then is
  *
  *   R(torch.Tensor, (n,), (1,), 0, torch.storage.TypedStorage, torch.uint8, device, handle, room,
- * at, False, b"", 0, 64 zeros, False)
+ *     at, False, b"", 0, 64 zeros, False)
  *
- *   R        sglang.srt.utils.patch_torch _rebuild_cuda_tensor_modified where the device is a UUID,
- * a str, else torch.multiprocessing.reductions rebuild_cuda_tensor, for which it is an int handle
- * version 1, 'c' for cudaMalloc, and the driver's 64 bytes, which stand for an allocation at of the
- * n bytes in it room     bytes from there on that are the tensor's storage. torch finds a storage
- * again by handle and at, as long as anybody holds it, and does not make it larger: so it is the
- * same for all buckets b"", 0   no counter of readers, which torch forgives; who owns the memory
- * must learn otherwise when it is not read any longer. torch's own senders name one
- * (lib/endpoint/group/serve_counter.c) False    no event to wait for: the bytes are there */
+ *   R       sglang.srt.utils.patch_torch _rebuild_cuda_tensor_modified if the device is a UUID (a
+ *           str), else torch.multiprocessing.reductions rebuild_cuda_tensor (an int)
+ *   handle  version 1, 'c' for cudaMalloc, and the driver's 64 bytes, which identify an allocation
+ *   at      offset of the n bytes in it
+ *   room    bytes from there on that are the tensor's storage. torch finds a storage again by
+ *           handle and at, as long as something uses it, and does not make it larger: so room is
+ *           the same for all buckets
+ *   b"", 0  no reader counter, which torch accepts; the owner of the memory must learn otherwise
+ *           when it is no longer read. torch's own senders name a counter
+ *           (lib/endpoint/group/serve_counter.c)
+ *   False   no event to wait for: the bytes are there */
 struct ws_pickle_cuda {
 	const unsigned char *handle; /* 64 bytes */
 	uint64_t at, room;           /* room 0: as much as the tensor has */
-	const char *uuid;            /* as torch writes it, without "GPU-"; NULL: an ordinal */
-	unsigned ordinal;            /* of the GPU as the reader counts them */
+	const char *uuid;            /* as torch writes it, without "GPU-"; NULL: use the ordinal */
+	unsigned ordinal;            /* ordinal of the GPU in the reader's numbering */
 };
 void ws_pickle_cuda(struct ws_buf *out, const struct ws_pickle_cuda *where,
                     const struct ws_pickle_tensor *tensors, size_t n, uint64_t bytes);
 
-/* Between the two the caller appends exactly that many bytes, those of the tensors in their
- * order. Errors are collected in the buffer. */
+/* Between these two calls the caller appends exactly that many bytes: the tensors in order.
+ * Errors are collected in the buffer. */
 void ws_pickle_begin(struct ws_buf *out, uint32_t bytes);
 void ws_pickle_end(struct ws_buf *out, const struct ws_pickle_tensor *tensors, size_t n,
                    uint32_t bytes);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pickle_write.c - protocol 3: the first that has bytes, and known to every Python 3. */
+/* pickle_write.c - writes pickle protocol 3: the first with bytes, and known to every Python 3. */
 #include "pickle.h"
 
 #include <string.h>
@@ -86,8 +86,8 @@ void ws_pickle_begin(struct ws_buf *out, uint32_t bytes)
 	ws_buf_puts(out, "\x80\x03}(");
 	put_str(out, "flattened_tensor");
 	ws_buf_puts(out, "ctorch._utils\n_rebuild_tensor_v2\n(ctorch.storage\n_load_from_bytes\nB");
-	/* The length of what torch.save makes comes first, and hangs on
-	 * nothing but this number's size. */
+	/* The length of torch.save's output is written first; it depends only on the size of
+	 * this number. */
 	const size_t before = out->len;
 	put_u32(out, 0);
 	put_saved(out, bytes);
@@ -125,7 +125,7 @@ static void put_listing(struct ws_buf *out, const struct ws_pickle_tensor *tenso
 {
 	uint64_t at = 0;
 	put_str(out, "metadata");
-	/* Two that every tensor needs are remembered, and dropped from the stack. */
+	/* Memoizes two objects that every tensor needs, and pops them. */
 	ws_buf_add(out,
 	           "csglang.srt.weight_sync.tensor_bucket\nFlattenedTensorMetadata\nq\x00"
 	           "0",
@@ -189,7 +189,7 @@ void ws_pickle_cuda(struct ws_buf *out, const struct ws_pickle_cuda *where,
 	ws_buf_puts(out, "ctorch.storage\nTypedStorage\nctorch\nuint8\n");
 	put_device(out, where);
 	put_bytes(out, handle, sizeof handle);
-	/* An empty one has no storage, and then torch opens nothing. */
+	/* An empty tensor has no storage, so torch opens nothing. */
 	put_int(out, (int64_t)(bytes && where->room > bytes ? where->room : bytes));
 	put_int(out, (int64_t)where->at);
 	ws_buf_putc(out, '\x89');

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* store.c - the store's sockets, its thread, and its locks.
  *
- * One thread runs an epoll loop; everything it knows (struct ws_store_core) is under one mutex,
- * which is never held while waiting. Whoever waits in our own process is woken through a
- * descriptor of his own, so that he can watch his cancel flag beside it. */
+ * One thread runs an epoll loop; all its state (struct ws_store_core) is under one mutex, which
+ * is never held during a wait. Each waiter in our own process has a descriptor that wakes it,
+ * so that it can also watch its cancel flag. */
 #include "store_core.h"
 
 #include "sock.h"
@@ -23,12 +23,12 @@
 
 enum {
 	EVENTS = 64,
-	PIECE = 64 << 10,    /* read from one connection before the next has its turn */
+	PIECE = 64 << 10,    /* bytes read from one connection before the next has its turn */
 	TICK_MS = 100,
 	KEEPALIVE_IDLE_S = 30, KEEPALIVE_INTERVAL_S = 10, KEEPALIVE_PROBES = 3,
 };
 
-/* Somebody of our own process who waits for a change. */
+/* A waiter in our own process. */
 struct waiting {
 	struct waiting *next;
 	int fd;
@@ -38,7 +38,7 @@ struct ws_store {
 	struct ws_store_core core;
 	pthread_mutex_t lock;
 	pthread_cond_t nobody_waits, round_over;
-	uint64_t rounds;           /* of the thread: it has handled events so often */
+	uint64_t rounds;           /* number of event batches that the thread has handled */
 	struct waiting *waiting;
 	int listener, epoll, wake, trouble;
 	uint16_t port;
@@ -49,7 +49,7 @@ struct ws_store {
 static void signal_fd(int fd)
 {
 	const uint64_t one = 1;
-	/* A counter that is full is readable already. */
+	/* A full counter is already readable. */
 	if (write(fd, &one, sizeof one) < 0)
 		return;
 }
@@ -83,8 +83,8 @@ static void drop(struct ws_store_conn *c)
 	close(fd);
 }
 
-/* A peer that loses its power says nothing; without keep-alive it would count as present for
- * ever. */
+/* A machine that loses power sends nothing; without keep-alive its peers would count as present
+ * forever. */
 static void tune(int fd)
 {
 	const int one = 1, idle = KEEPALIVE_IDLE_S, interval = KEEPALIVE_INTERVAL_S,
@@ -101,7 +101,7 @@ static bool out_of_descriptors(int error)
 	return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
 }
 
-/* With no descriptors left the listener stays readable: look away, and try again with each tick. */
+/* Without free descriptors the listener stays readable: ignore it, and retry at each tick. */
 static void poll_listener(struct ws_store *s, bool on)
 {
 	const int saved = errno;
@@ -173,7 +173,7 @@ static void transmit(struct ws_store *s, struct ws_store_conn *c)
 	c->polls_output = more;
 }
 
-/* Sends what there is to send and closes what has to go; either may make more of it. */
+/* Sends pending output and closes doomed connections; both may cause more of either. */
 static void attend(struct ws_store *s)
 {
 	struct ws_store_conn *c;
@@ -187,12 +187,12 @@ static void attend(struct ws_store *s)
 	}
 }
 
-/* An event can drop no connection but its own (attend() runs after the batch), so none of the
- * others speaks of a freed one. */
+/* An event drops only its own connection (attend() runs after the batch), so no later event of
+ * the batch refers to a freed one. */
 static void handle(struct ws_store *s, const struct epoll_event *ev, int n, int64_t now)
 {
-	/* New connections first: a second one of the same client explains
-	 * the first (store_watch.c). */
+	/* New connections first: a second one of the same client explains the first
+	 * (store_watch.c). */
 	accept_all(s);
 	for (int i = 0; i < n; i++) {
 		if (ev[i].data.ptr == &s->wake)
@@ -325,12 +325,11 @@ int ws_store_set(struct ws_store *s, const char *key, const void *value, size_t 
 	if (rc == 0)
 		ws_store_keys_find(&s->core.keys, k)->once = once;
 	pthread_mutex_unlock(&s->lock);
-	signal_fd(s->wake); /* somebody may have to be told */
+	signal_fd(s->wake); /* waiters may need a signal */
 	return rc ? ws_err_set(err, WS_ESYSTEM, "store: set %.100s: the store is full", key) : 0;
 }
 
-/* Waits, with the lock held before and after, until found(s, arg) or until something else ends
- * it. */
+/* Waits until found(s, arg) or another end. The lock is held before and after. */
 static int wait_until(struct ws_store *s, bool (*found)(struct ws_store *s, void *arg), void *arg,
                       ws_deadline until, const struct ws_cancel *cancel, const char *what,
                       struct ws_err *err)
@@ -384,7 +383,7 @@ int ws_store_get(struct ws_store *s, const char *key, ws_deadline until,
 	return rc;
 }
 
-/* Trouble ends the wait too: peers that cannot be one group must not be led past the store. */
+/* Trouble ends the wait too: peers that cannot form one group must not pass the store. */
 static bool found_gloo(struct ws_store *s, void *arg)
 {
 	const unsigned *wanted = arg;
@@ -458,7 +457,7 @@ int ws_store_trouble(struct ws_store *s, struct ws_err *err)
 	return seen ? -1 : 0;
 }
 
-/* The round at hand may have begun before; the one after it begins now. */
+/* The current round may have begun earlier; the next one begins now. */
 void ws_store_settle(struct ws_store *s)
 {
 	pthread_mutex_lock(&s->lock);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store.h - torch.distributed's TCPStore: the server that we host as rank 0, and a client.
+/* store.h - torch.distributed's TCPStore: the server that we run as rank 0, and a client.
  *
- * The server runs one poll loop in a thread of its own and speaks the three opcode tables of torch
- * (A: up to 2.0, B: 2.1, C: 2.2 and later), told apart by the first bytes of a connection. Keys are
- * bytes. Our own process reads and writes through ws_store_set/get without a socket.
+ * The server runs one poll loop in a thread and supports the three opcode tables of torch (A: up
+ * to 2.0, B: 2.1, C: 2.2 and later), detected from the first bytes of a connection. Keys are
+ * bytes. Our own process uses ws_store_set/get without a socket.
  *
- * Anybody who reaches the port can speak to it, so: limits on keys, values, memory and connections;
- * keys set with `once` cannot be overwritten or deleted from outside; half-received requests have a
- * deadline; and what looks wrong is remembered for ws_store_trouble. */
+ * Anyone who reaches the port can use the store. Therefore keys, values, memory and connections
+ * are limited; keys set with `once` cannot be changed from outside; incomplete requests have a
+ * deadline; and unusual events are recorded for ws_store_trouble. */
 #ifndef WS_NET_STORE_H
 #define WS_NET_STORE_H
 
@@ -28,35 +28,33 @@ struct ws_store; /* opaque; every function may be called from any thread */
 struct ws_store_opts {
 	const char *host;         /* address to listen on */
 	uint16_t port;            /* 0: any */
-	unsigned world_size;      /* N: peers beyond N-1 joins are refused; 0: unlimited */
-	unsigned senders;         /* ranks below this one are ours and other senders'; 0: 1 */
-	const char *group;        /* group name G, to recognise keys; NULL: none */
-	/* 0: 8 N + 64; for one more, one that has said nothing is closed */
+	unsigned world_size;      /* N: refuses peers beyond N-1 joins; 0: unlimited */
+	unsigned senders;         /* lower ranks are our own and other senders'; 0: 1 */
+	const char *group;        /* group name G, to recognize keys; NULL: none */
+	/* 0: 8 N + 64; beyond it the longest silent one is closed */
 	unsigned max_connections;
 	size_t max_bytes;         /* stored keys and values; 0: 256 MiB */
-	int64_t request_ns;       /* a begun request must be complete by then; 0: 10 s */
+	int64_t request_ns;       /* limit for an incomplete request; 0: 10 s */
 	const struct ws_log *log; /* borrowed */
 };
 
 int ws_store_open(const struct ws_store_opts *opts, struct ws_store **out, struct ws_err *err);
 uint16_t ws_store_port(const struct ws_store *s);
-/* Closes every connection and the listener at once: peers that wait fail within milliseconds. */
+/* Closes every connection and the listener at once: waiting peers fail within milliseconds. */
 void ws_store_close(struct ws_store *s); /* NULL is fine */
 
-/* once: later writes and deletes of this key from outside are refused (the connection is
- * dropped). */
+/* once: drops connections that try to change or delete the key. */
 int ws_store_set(struct ws_store *s, const char *key, const void *value, size_t n, bool once,
                  struct ws_err *err);
 /* Waits for the key. WS_ETIMEOUT names the key. Appends the value to *value. */
 int ws_store_get(struct ws_store *s, const char *key, ws_deadline until,
                  const struct ws_cancel *cancel, struct ws_buf *value, struct ws_err *err);
 
-/* A peer that sets a key which begins so and goes on with its number, 2 for the second, is one
- * of several senders, and called so. */
+/* A peer that sets this key, followed by its number (2 for the second), is one of several
+ * senders and named so. */
 #define WS_STORE_SENDER "wsync/sender/"
 
-/* What kind of key a peer asked for or wrote; the classification that turns silent hangs into
- * sentences. */
+/* The purpose of a key that a peer read or wrote; it explains silent hangs. */
 enum ws_store_key {
 	WS_KEY_OTHER, WS_KEY_INIT, WS_KEY_NCCL_ID, WS_KEY_GLOO_ADDRESS, WS_KEY_GLOO_RANK,
 	WS_KEY_PG_WRAPPER,   /* TORCH_DISTRIBUTED_DEBUG=DETAIL */
@@ -70,13 +68,13 @@ struct ws_store_peer {
 	char epoch;            /* 'A', 'B', 'C'; '?' before the first byte */
 	bool connected;        /* false: it has left */
 	bool joined;           /* sent ADD init/ */
-	bool asked;            /* for the NCCL id, or has published a gloo address of its own */
-	bool foreign;          /* waits for a key that is not of the group */
-	int rank;              /* learned from its gloo keys; -1: not known */
-	unsigned sender;       /* learned from WS_STORE_SENDER; 0: it is none */
+	bool asked;            /* waits for the NCCL id, or has published a gloo address */
+	bool foreign;          /* waits for a key of another group */
+	int rank;              /* from its gloo keys; -1: unknown */
+	unsigned sender;       /* from WS_STORE_SENDER; 0: not a sender */
 	char waits_for[128];   /* first missing key of its WAIT, printable; "" */
 	enum ws_store_key waits_kind;
-	int64_t waits_ns;      /* how long already */
+	int64_t waits_ns;      /* duration of the wait so far */
 	uint64_t requests;
 };
 
@@ -89,27 +87,27 @@ struct ws_store_report {
 
 int ws_store_report(struct ws_store *s, struct ws_store_report *out, struct ws_err *err);
 void ws_store_report_fini(struct ws_store_report *r); /* NULL is fine */
-/* One paragraph for an operator: who joined, who is missing, who waits for what and since when, and
- * the likely cause. Appends to *out. */
+/* Appends a paragraph for an operator to *out: who joined, who is missing, who waits for what
+ * and since when, and the likely cause. */
 void ws_store_explain(struct ws_store *s, struct ws_buf *out);
 
-/* Readable when something was seen that can never work (DETAIL wrapper, scalable init, a peer of
- * torch 2.1 in a gloo group, a peer too many, a joined peer that left); ws_store_trouble then
- * returns -1 and the sentence, else 0. */
+/* Readable after an event that cannot succeed (DETAIL wrapper, scalable init, a peer of torch
+ * 2.1 in a gloo group, a peer too many, a joined peer that left); ws_store_trouble then returns
+ * -1 and the message, else 0. */
 int ws_store_trouble_fd(const struct ws_store *s);
 int ws_store_trouble(struct ws_store *s, struct ws_err *err);
-/* Returns when everything that had arrived before the call has been handled,
- * connections that closed too. */
+/* Returns when all data that had arrived before the call is handled, closed connections
+ * included. */
 void ws_store_settle(struct ws_store *s);
 
-/* -1: a sender that had joined has left; says which. */
+/* -1: a joined sender has left; the message names it. */
 int ws_store_lost_sender(struct ws_store *s, struct ws_err *err);
 
-/* Where the gloo peers of the group publish, which tells prefix and layout. Waits until all of
- * them but the senders have (of a store without a world size: one). As long as rank 0 has not
- * published, they wait in the store, where closing it fails them at once; after that they wait
- * for each other's connections, and a rank that is missing then keeps the others for torch's
- * half hour. So what ws_store_trouble knows is this function's error as well. */
+/* The prefix under which the gloo peers of the group publish, which also gives the layout.
+ * Waits until all of them except senders have published (without a world size: one). Until rank
+ * 0 publishes, peers wait in the store, where closing it fails them at once. After that they
+ * wait for each other's connections, and a missing rank blocks the others for torch's half
+ * hour. Therefore this function also fails with the error of ws_store_trouble. */
 struct ws_store_gloo {
 	char prefix[512]; /* "/G/G//cpu//0/" or "/G/G/0/", ends in "/" */
 	char epoch;       /* 'A': layout G1; 'B': G2a; 'C': G2b */
@@ -126,7 +124,7 @@ struct ws_store_client; /* opaque */
 struct ws_store_client_opts {
 	const char *host;
 	uint16_t port;
-	char epoch;        /* 'C' (0 means it), or 'A'/'B' to speak like an older torch */
+	char epoch;        /* 'C' (also 0), or 'A' or 'B' for an older torch */
 	bool no_join;      /* do not ADD init/ */
 	bool no_ping;      /* torch 2.2-2.4 hosts do not know PING */
 };
@@ -136,7 +134,7 @@ int ws_store_connect(const struct ws_store_client_opts *opts, ws_deadline until,
                      const struct ws_cancel *cancel, struct ws_store_client **out,
                      struct ws_err *err);
 void ws_store_disconnect(struct ws_store_client *c); /* NULL is fine */
-/* From any thread: every call in progress or to come fails with WS_ECANCELLED. */
+/* From any thread: all current and later calls fail with WS_ECANCELLED. */
 void ws_store_client_abort(struct ws_store_client *c);
 
 int ws_store_client_set(struct ws_store_client *c, const char *key, const void *value, size_t n,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_client.c - speaks to a store as torch of one of the three epochs does (store_wire.h).
+/* store_client.c - a client like torch's of one of the three epochs (store_wire.h).
  *
- * One request is out at a time. When a reply was given up half-way nobody knows where the next one
- * begins, so the client is broken from then on and says so; only WAIT can be given up properly,
- * with CANCEL_WAIT, and not in epoch A. */
+ * One request is in flight at a time. After an abandoned reply the position of the next one is
+ * unknown, so the client is unusable from then on and says so. Only WAIT can be abandoned
+ * safely, with CANCEL_WAIT, and not in epoch A. */
 #include "sock.h"
 #include "store.h"
 #include "store_wire.h"
@@ -17,8 +17,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What is owed at once is waited for a little beyond the deadline, rather than leaving the
- * connection out of step: the answer to CANCEL_WAIT, and the value after a WAIT that came late. */
+/* Immediate replies may come a little after the deadline, so that the connection stays in step:
+ * the reply to CANCEL_WAIT, and the value after a late WAIT. */
 static const int64_t grace_ns = 5 * WS_NS_PER_S;
 static const int64_t first_pause_ns = 20 * WS_NS_PER_MS, longest_pause_ns = WS_NS_PER_S;
 enum { REPLY_PIECE = 64 << 10 };
@@ -28,8 +28,8 @@ struct ws_store_client {
 	enum ws_store_epoch epoch;
 	bool broken;
 	struct ws_cancel abort;
-	const struct ws_cancel *cancel; /* the caller's while connecting, then abort */
-	struct ws_buf out; /* the request being built */
+	const struct ws_cancel *cancel; /* while connecting the caller's, then abort */
+	struct ws_buf out; /* request under construction */
 	char name[WS_HOST_MAX + 32]; /* "store at host:port" */
 };
 
@@ -57,7 +57,7 @@ static void put_text(struct ws_store_client *c, const char *key)
 	ws_store_put_bytes(&c->out, key, strlen(key));
 }
 
-/* In one piece: torch's libuv server wants its VALIDATE so, and the others lose nothing. */
+/* In one piece: torch's libuv server needs its VALIDATE so, and the others accept it. */
 static int send_request(struct ws_store_client *c, ws_deadline until, struct ws_err *err)
 {
 	if (ws_buf_check(&c->out, c->name, err))
@@ -87,7 +87,7 @@ static int receive_i64(struct ws_store_client *c, ws_deadline until, int64_t *va
 	return 0;
 }
 
-/* Memory is taken as bytes arrive and not as they are announced. */
+/* Memory grows with received bytes, not with announced ones. */
 static int receive_bytes(struct ws_store_client *c, ws_deadline until, struct ws_buf *value,
                          struct ws_err *err)
 {
@@ -145,7 +145,7 @@ static int shake_hands(struct ws_store_client *c, const struct ws_store_client_o
 	return 0;
 }
 
-/* As torch up to 2.0 does: the second connection is for callbacks and remains silent. */
+/* Like torch up to 2.0: the second connection is for callbacks and remains silent. */
 static int open_twin(struct ws_store_client *c, const struct ws_store_client_opts *opts,
                      ws_deadline until, struct ws_err *err)
 {
@@ -170,7 +170,7 @@ static bool worth_a_retry(const struct ws_err *e)
 	}
 }
 
-/* Sleeps, unless cancelled; -1 with *e when the time is up. */
+/* Sleeps; -1 with *e at the deadline or on a cancel. */
 static int pause_for(int64_t ns, ws_deadline until, const struct ws_cancel *cancel,
                      const char *what, struct ws_err *e)
 {
@@ -268,7 +268,7 @@ int ws_store_client_set(struct ws_store_client *c, const char *key, const void *
 int ws_store_client_append(struct ws_store_client *c, const char *key, const void *value, size_t n,
                            ws_deadline until, struct ws_err *err)
 {
-	/* Only snapshots between torch 2.0 and 2.1 knew it in epoch A. */
+	/* In epoch A only snapshots between torch 2.0 and 2.1 have it. */
 	if (c->epoch == WS_EPOCH_A)
 		return ws_err_set(err, WS_EUSAGE,
 		                  "%s: stores of torch 2.0 and older do not know APPEND", c->name);
@@ -306,8 +306,7 @@ static int unexpected(struct ws_store_client *c, unsigned char got, struct ws_er
 	return ws_err_set(err, WS_EDATA, "%s: a wait was answered with %u", c->name, got);
 }
 
-/* The reply may have been on its way when we gave up: then it comes before that to CANCEL_WAIT, and
- * the keys are there after all. */
+/* The WAIT's reply may have crossed CANCEL_WAIT: then it comes first, and the keys exist. */
 static int give_up_waiting(struct ws_store_client *c, struct ws_err *err)
 {
 	const ws_deadline grace = ws_deadline_in(grace_ns);

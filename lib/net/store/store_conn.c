@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_conn.c - the connections of a store: what they may take, and when they have to go.
+/* store_conn.c - the connections of a store: their limits, and when they are closed.
  *
- * A connection is never closed in the middle of something: it is doomed, and the caller closes it
- * when it next looks at the due ones. */
+ * A connection is never closed in the middle of an operation: it is marked as doomed, and the
+ * caller closes it when it handles the due ones. */
 #include "store_core.h"
 
 #include "wsync/tool/str.h"
@@ -11,8 +11,8 @@
 #include <string.h>
 
 enum {
-	BUFFER_MAX = 64 << 20,   /* of one connection and direction; a request takes half of that */
-	BUFFER_KEPT = 64 << 10,  /* larger buffers are given back once they are empty */
+	BUFFER_MAX = 64 << 20,   /* for one connection and direction; a request may use half */
+	BUFFER_KEPT = 64 << 10,  /* larger buffers are freed once they are empty */
 	DEFAULT_MAX_BYTES = 256 << 20,
 	CONNECTIONS_PER_RANK = 8,
 	SPARE_CONNECTIONS = 64,
@@ -74,9 +74,8 @@ static bool may_have_twins(const struct ws_store_conn *c)
 	return c->scan.epoch != WS_EPOCH_NONE && c->scan.epoch != WS_EPOCH_C;
 }
 
-/* Whoever has business here says so at once; only torch 2.1 and older has connections
- * that stay silent. So scanners that hold on to theirs do not keep peers out: the one
- * that was silent for longest goes. */
+/* Real peers send at once; only torch 2.1 and older has silent connections. So scanners that
+ * keep theirs open cannot block peers: the longest silent connection is closed. */
 static bool make_room(struct ws_store_core *core)
 {
 	struct ws_store_conn *oldest = NULL;
@@ -135,7 +134,7 @@ static void set_partial(struct ws_store_conn *c, int64_t since)
 	c->partial_since = since;
 }
 
-/* Keeps the account of buffered bytes; who breaks the common limit goes. */
+/* Counts buffered bytes; closes the connection that exceeds the common limit. */
 static void count_buffers(struct ws_store_conn *c)
 {
 	struct ws_store_core *core = c->core;
@@ -212,7 +211,7 @@ static void log_request(const struct ws_store_conn *c, struct ws_store_fields f)
 	       ws_printable(text, sizeof text, key.data, key.n));
 }
 
-/* Executes the request at rx.data + at, if it is complete; true: there may be another. */
+/* Executes the request at rx.data + at if it is complete; true: there may be another. */
 static bool execute_one(struct ws_store_conn *c, size_t *at)
 {
 	const char *data = c->rx.data + *at;

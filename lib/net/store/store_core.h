@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* store_core.h - the store without its sockets and threads: connections that are fed bytes.
  *
- * store.c moves bytes between sockets and these buffers under one lock; tests and the fuzzer feed
- * them from memory. store_conn.c keeps connections and their limits, store_exec.c
- * executes requests, store_watch.c draws conclusions from the keys that pass,
- * store_diag.c puts them into words. */
+ * store.c moves bytes between sockets and these buffers under one lock; tests and the fuzzer
+ * feed them from memory. store_conn.c keeps connections and their limits, store_exec.c executes
+ * requests, store_watch.c draws conclusions from keys, and store_diag.c turns them into text. */
 #ifndef WS_NET_STORE_CORE_H
 #define WS_NET_STORE_CORE_H
 
@@ -18,28 +17,28 @@ struct ws_store_conn {
 	struct ws_store_conn *prev, *next;     /* all connections, oldest first */
 	struct ws_store_conn *next_due;
 	struct ws_store_core *core;
-	int fd;                                /* store.c's; -1 in memory */
+	int fd;                                /* owned by store.c; -1 in memory */
 	char address[64];                      /* "10.0.0.2:41234" */
-	size_t n_ip;                           /* how much of address is the host */
+	size_t n_ip;                           /* length of the host in address */
 
 	struct ws_buf rx, tx;
-	size_t n_buffered;                     /* of both, as counted in core->n_buffered */
+	size_t n_buffered;                     /* of both buffers, as counted in core->n_buffered */
 	struct ws_store_scan scan;
-	int64_t partial_since;                 /* a request is half received; 0: none */
+	int64_t partial_since;                 /* time limit of an incomplete request; 0: none */
 
 	struct ws_store_waiter waiter;
 	int64_t waits_since;
 
-	/* store.c's: it is told when there is room to send */
+	/* for store.c: wants a signal when there is room to send */
 	bool polls_output;
 	bool due;                              /* in core->due: has output, or is doomed */
 	bool doomed;                           /* to be closed */
 	bool joined, asked;
-	/* never sent a request but WATCH_KEY: perhaps a twin */
+	/* has only sent WATCH_KEY: perhaps a twin */
 	bool silent;
-	int64_t gloo_since;                    /* a gloo peer whose epoch is not told yet; else 0 */
-	int rank;                              /* -1: not known */
-	unsigned sender;                       /* 0: it is none */
+	int64_t gloo_since;                    /* a gloo peer whose epoch is unknown; else 0 */
+	int rank;                              /* -1: unknown */
+	unsigned sender;                       /* 0: not a sender */
 	uint64_t requests;
 };
 
@@ -51,20 +50,22 @@ struct ws_store_core {
 	const struct ws_log *log;
 
 	struct ws_store_conn *first, *last;
-	struct ws_store_conn *due;             /* wants store.c's attention */
+	struct ws_store_conn *due;             /* connections for store.c to handle */
 	unsigned n_conns, n_partial, n_undecided;
 	size_t n_buffered;                     /* bytes in all rx and tx */
-	int64_t now;                           /* of the pass at hand; > 0 */
+	int64_t now;                           /* time of the current pass; > 0 */
 
 	unsigned joined, refused;
-	bool closing;                          /* nobody leaves any more: we close */
-	struct ws_store_peer *left;            /* joined peers that have gone */
+	/* the store is closing: leaving peers are not reported */
+	bool closing;
+	struct ws_store_peer *left;            /* joined peers that have left */
 	size_t n_left;
 
-	struct ws_store_gloo gloo;             /* prefix "" until a peer has published, epoch 0
-	                                          until told */
-	struct ws_err trouble;                 /* code WS_OK: none yet */
-	void (*changed)(void *ctx);            /* a key was set, gloo found, or trouble seen */
+	/* prefix "" until a peer publishes; epoch 0 until known */
+	struct ws_store_gloo gloo;
+	struct ws_err trouble;                 /* code WS_OK: none so far */
+	/* called after a key is set, gloo is found, or trouble is seen */
+	void (*changed)(void *ctx);
 	void *ctx;
 };
 
@@ -77,39 +78,39 @@ void ws_store_core_fini(struct ws_store_core *core);
 /* NULL: beyond the limit of connections, or out of memory. */
 struct ws_store_conn *ws_store_conn_open(struct ws_store_core *core, const char *address);
 void ws_store_conn_close(struct ws_store_conn *c);
-/* Executes what is complete in c->rx. */
+/* Executes the complete requests in c->rx. */
 void ws_store_conn_run(struct ws_store_conn *c, int64_t now);
-/* After bytes left c->tx. */
+/* Call after bytes were removed from c->tx. */
 void ws_store_conn_sent(struct ws_store_conn *c, size_t n);
-/* The connection is to be closed; why is for the log. */
+/* Marks the connection for closing; why is for the log. */
 void ws_store_conn_doom(struct ws_store_conn *c, const char *why);
 void ws_store_conn_due(struct ws_store_conn *c);
-/* Deadlines; to be called a few times a second while n_partial or n_undecided. */
+/* Checks deadlines; call a few times a second while n_partial or n_undecided. */
 void ws_store_core_tick(struct ws_store_core *core, int64_t now);
-/* Does this client have a silent second connection? Then it is torch 2.0 or older. */
+/* True if this client has a silent second connection: it is torch 2.0 or older. */
 bool ws_store_conn_has_twin(const struct ws_store_conn *c);
 char ws_store_conn_epoch(const struct ws_store_conn *c); /* 'A', 'B', 'C', '?' */
 
 /* ---- store_exec.c ---- */
 
-/* One complete request from behind its opcode. Replies go to c->tx; may doom c. */
+/* Executes one complete request, given from behind its opcode. Replies go to c->tx; may doom c. */
 void ws_store_exec(struct ws_store_conn *c, enum ws_store_op op, struct ws_store_fields f);
 
 /* ---- store_watch.c ---- */
 
-/* A peer asks for a key: answers what only rank 0 could, recognises what cannot work. */
+/* A peer reads a key: answers the keys that only rank 0 can, and recognizes hopeless ones. */
 void ws_store_watch_read(struct ws_store_conn *c, struct ws_bytes key);
 /* A peer has set a key. */
 void ws_store_watch_write(struct ws_store_conn *c, struct ws_bytes key, struct ws_bytes value);
-/* A peer has counted on a key. */
+/* A peer has added to a counter. */
 void ws_store_watch_count(struct ws_store_conn *c, struct ws_bytes key, int64_t sum);
-/* A peer joins, if there is room for it. */
+/* A peer joins, if there is room. */
 int ws_store_watch_join(struct ws_store_conn *c);
-/* A gloo peer that is torch 2.0 or 2.1: which, as soon as that can be told. */
+/* Decides between torch 2.0 and 2.1 for a gloo peer as soon as possible. */
 void ws_store_watch_decide(struct ws_store_conn *c);
-/* The connection is about to be closed. */
+/* Call before the connection is closed. */
 void ws_store_watch_left(struct ws_store_conn *c);
-/* Remembers the first thing that cannot work. The hint may be NULL. */
+/* Records the first cause of trouble. The hint may be NULL. */
 void ws_store_watch_trouble(struct ws_store_core *core, int rank, const char *hint, const char *fmt,
                             ...) __attribute__((format(printf, 4, 5)));
 /* "10.0.0.2:41234 (rank 3)" */
@@ -117,18 +118,18 @@ const char *ws_store_watch_name(const struct ws_store_conn *c, char *dst, size_t
 
 /* ---- store_names.c ---- */
 
-/* A gloo key in parts: its prefix up to and with "/", device index and rank. */
+/* Parts of a gloo key: prefix with its last "/", device index and rank. */
 struct ws_store_gloo_key {
 	size_t n_prefix;
 	int device, rank;
-	bool ours; /* of the group asked for */
+	bool ours; /* of the group in question */
 };
 bool ws_store_gloo_key(struct ws_bytes key, const char *group, struct ws_store_gloo_key *out);
 bool ws_store_key_has(struct ws_bytes key, const char *part);
 
 /* ---- store_diag.c ---- */
 
-/* Keeps what the report says about a joined peer beyond its connection. */
+/* Saves the report of a joined peer that outlives its connection. */
 void ws_store_remember_left(const struct ws_store_conn *c);
 
 void ws_store_core_explain(const struct ws_store_core *core, uint16_t port, struct ws_buf *out);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_diag.c - the state of a rendezvous for programs (the report) and
- * for people (the paragraph).
+/* store_diag.c - the state of a rendezvous, for programs (the report) and for people (a
+ * paragraph).
  *
- * The paragraph is read when weights have not arrived and somebody has been woken up for it: first
- * who is there, then who is missing, who waits for what, and last what to look at. */
+ * The paragraph is for an operator whose weights have not arrived: first who is there, then who
+ * is missing, who waits for what, and what to check. */
 #include "store_core.h"
 
 #include "wsync/tool/str.h"
@@ -14,7 +14,7 @@
 
 enum { NAMED_AT_MOST = 8, LEFT_AT_MOST = 4096 };
 
-/* Is it of no group of this name? */
+/* True if the key belongs to no group of this name. */
 static bool is_foreign(const char *key, const char *group)
 {
 	const size_t n = group ? strlen(group) : 0;
@@ -46,7 +46,7 @@ void ws_store_remember_left(const struct ws_store_conn *c)
 		return;
 	struct ws_store_peer *left = realloc(core->left, (core->n_left + 1) * sizeof *left);
 	if (!left)
-		return; /* a line less in a report */
+		return; /* limits the paragraph */
 	core->left = left;
 	fill_peer(c, core->now, &left[core->n_left]);
 	left[core->n_left++].connected = false;
@@ -120,7 +120,7 @@ static void put_peer(struct ws_buf *out, const struct ws_store_peer *p, bool in_
 		ws_buf_printf(out, "%s%s", p->address, torch);
 }
 
-/* "a; b; and 3 more" of the peers that pass the test. */
+/* Appends the peers that pass the test: "a; b; and 3 more". */
 static size_t put_peers(struct ws_buf *out, const struct ws_store_report *r, bool in_full,
                         bool (*pass)(const struct ws_store_peer *p, const void *arg),
                         const void *arg)
@@ -195,7 +195,7 @@ static bool is_rank(const struct ws_store_report *r, int rank)
 	return false;
 }
 
-/* Ranks are known from gloo keys only, so this is silent in a NCCL group. */
+/* Ranks are only known from gloo keys, so a NCCL group gets no such sentence. */
 static void put_missing_ranks(const struct ws_store_core *core, const struct ws_store_report *r,
                               struct ws_buf *out)
 {
@@ -212,7 +212,7 @@ static void put_missing_ranks(const struct ws_store_core *core, const struct ws_
 		ws_buf_puts(out, ". ");
 }
 
-/* One sentence per key that is waited for. */
+/* Appends one sentence for each key that is waited for. */
 static void put_waits(const struct ws_store_report *r, struct ws_buf *out)
 {
 	unsigned n = 0;
@@ -267,7 +267,7 @@ static void put_cause_of_absence(const struct ws_store_report *r, uint16_t port,
 			"Look at the log of the endpoints whose addresses are not in the list.");
 }
 
-/* Of the waits, the one that explains most: for keys of others, then for unknown ones, then any. */
+/* The wait that explains most: for keys of other groups first, then unknown keys, then any. */
 static const struct ws_store_peer *most_telling_wait(const struct ws_store_report *r)
 {
 	const struct ws_store_peer *best = NULL;

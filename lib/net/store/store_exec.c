@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_exec.c - what each request does, as torch's servers do it.
+/* store_exec.c - executes requests like torch's servers.
  *
- * Where torch's two servers differ (a GET of a missing key, a COMPARE_SET that somebody waits
- * for) this follows the libuv one. Values are bytes and counters are decimal text. What torch
- * answers with an exception on its side closes the connection here too. */
+ * Where torch's two servers differ (GET of a missing key, a COMPARE_SET with waiters) this
+ * follows the libuv one. Values are bytes and counters are decimal text. Where torch throws an
+ * exception, the connection is closed here too. */
 #include "store_core.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@ static struct ws_store_entry *find(const struct ws_store_conn *c, struct ws_byte
 	return ws_store_keys_find(&c->core->keys, key);
 }
 
-/* Every request that may change a key asks here first. */
+/* Every request that may change a key checks this first. */
 static bool may_write(struct ws_store_conn *c, struct ws_bytes key)
 {
 	const struct ws_store_entry *e = find(c, key);
@@ -64,7 +64,7 @@ static bool equal(struct ws_bytes a, struct ws_bytes b)
 	return a.n == b.n && (a.n == 0 || memcmp(a.data, b.data, a.n) == 0);
 }
 
-/* The reply is what the key holds afterwards; for a key that stays absent, what was expected. */
+/* The reply is the key's value afterwards; for a key that stays absent, the expected value. */
 static void exec_compare_set(struct ws_store_conn *c, struct ws_store_fields f)
 {
 	const struct ws_bytes key = ws_store_take_bytes(&f);
@@ -96,12 +96,12 @@ static void exec_get(struct ws_store_conn *c, struct ws_store_fields f)
 
 static void exec_multi_get(struct ws_store_conn *c, struct ws_store_fields f)
 {
-	/* A list of one big key many times over stops where the output buffer ends. */
+	/* A list that repeats one big key ends when the output buffer is full. */
 	for (int64_t n = ws_store_take_i64(&f); n > 0 && !c->tx.failed; n--)
 		put_value(c, ws_store_take_bytes(&f));
 }
 
-/* torch reads the text with std::stoll: leading space and trailing rubbish pass. */
+/* torch parses with std::stoll: leading spaces and trailing garbage pass. */
 static int read_counter(const struct ws_store_entry *e, int64_t *value)
 {
 	char text[32], *end;
@@ -126,15 +126,14 @@ static int add_to(struct ws_store_conn *c, struct ws_bytes key, int64_t delta, i
 		ws_store_conn_doom(c, "it counted on a key whose value is no number");
 		return -1;
 	}
-	*sum = (int64_t)((uint64_t)*sum + (uint64_t)delta); /* wraps, as torch's does in practice */
+	*sum = (int64_t)((uint64_t)*sum + (uint64_t)delta); /* wraps, as in torch */
 	char text[32];
 	const int n = snprintf(text, sizeof text, "%" PRId64, *sum);
 	return stored(c,
 	              ws_store_keys_set(&c->core->keys, key, (struct ws_bytes){ text, (size_t)n }));
 }
 
-/* Rank 0 takes part in a store-based barrier by being counted together with the first who
- * arrives. */
+/* Rank 0 joins a store-based barrier by being counted with the first peer that arrives. */
 static int64_t our_share(const struct ws_store_conn *c, struct ws_bytes key, int64_t delta)
 {
 	const bool first = delta > 0 && !ws_store_entry_there(find(c, key));
@@ -165,7 +164,7 @@ static void exec_check(struct ws_store_conn *c, struct ws_store_fields f)
 	ws_store_put_u8(&c->tx, n > 0 ? WS_STORE_NOT_READY : WS_STORE_READY);
 }
 
-/* A new WAIT takes the place of the old one: torch 1.13 gives up waiting without telling us. */
+/* A new WAIT replaces the old one: torch 1.13 abandons a WAIT silently. */
 static void exec_wait(struct ws_store_conn *c, struct ws_store_fields f)
 {
 	const int64_t n = ws_store_take_i64(&f);
@@ -258,7 +257,7 @@ static void exec_list(struct ws_store_conn *c, struct ws_store_fields f)
 	ws_store_keys_each(&c->core->keys, put_key, &c->tx);
 }
 
-/* The counter stays under the key, as torch's does: a barrier's name serves once. */
+/* The counter stays, as in torch: a barrier's name can be used once. */
 static void exec_barrier(struct ws_store_conn *c, struct ws_store_fields f)
 {
 	const struct ws_bytes key = ws_store_take_bytes(&f);

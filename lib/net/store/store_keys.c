@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_keys.c - a chained hash table whose entries also carry the queues of waiters.
+/* store_keys.c - a chained hash table whose entries also have the queues of waiters.
  *
- * Waking costs one step per waiter and waiting one per key, however many keys and peers there are:
- * a wait is linked into its entry, and the waiter only counts what it still misses. */
+ * Waking takes one step for each waiter and waiting one for each key, however many there are: a
+ * wait is linked into its entry, and the waiter only counts its missing keys. */
 #include "store_keys.h"
 
 #include <assert.h>
@@ -25,7 +25,7 @@ static void sip_round(uint64_t v[4])
 	v[2] += v[1]; v[1] = rotl(v[1], 17); v[1] ^= v[2]; v[2] = rotl(v[2], 32);
 }
 
-/* SipHash-1-3. Keys come from strangers: a hash without a secret could be made to collide. */
+/* SipHash-1-3. Keys are untrusted: without a secret they could be made to collide. */
 static uint64_t hash_key(const uint64_t secret[2], struct ws_bytes key)
 {
 	uint64_t v[4] = {
@@ -111,7 +111,7 @@ struct ws_store_entry *ws_store_keys_find(const struct ws_store_keys *k, struct 
 	return find_hashed(k, key, hash_key(k->secret, key));
 }
 
-/* Staying small when memory is short only makes chains longer. */
+/* If memory is short the table stays small and its chains get longer. */
 static void grow(struct ws_store_keys *k)
 {
 	const size_t n = k->n_slots * 2;
@@ -132,7 +132,7 @@ static void grow(struct ws_store_keys *k)
 	free(old);
 }
 
-/* The entry of a key, made when there is none. */
+/* Finds or makes the entry of a key. */
 static struct ws_store_entry *make_entry(struct ws_store_keys *k, struct ws_bytes key)
 {
 	const uint64_t hash = hash_key(k->secret, key);
@@ -155,7 +155,7 @@ static struct ws_store_entry *make_entry(struct ws_store_keys *k, struct ws_byte
 	return e;
 }
 
-/* Drops an entry that nothing needs any more. */
+/* Frees an entry without value, queue and waiters. */
 static void tidy(struct ws_store_keys *k, struct ws_store_entry *e)
 {
 	if (ws_store_entry_there(e) || e->waits.first || e->arrived.first)
@@ -213,7 +213,7 @@ int ws_store_keys_set(struct ws_store_keys *k, struct ws_bytes key, struct ws_by
 	struct ws_store_entry *e = make_entry(k, key);
 	if (!e)
 		return -1;
-	/* What is replaced makes room for what replaces it. */
+	/* The old value's size counts as free for the new one. */
 	const size_t old = e->n_value;
 	char *copy = NULL;
 	k->bytes -= old;
@@ -342,7 +342,7 @@ int ws_store_keys_wait(struct ws_store_keys *k, struct ws_store_waiter *who,
 			ws_store_keys_forget(k, who);
 			return -1;
 		}
-		/* Named twice in one list: it is the youngest waiter here already. */
+		/* A duplicate in the list: this waiter is already the last in the queue. */
 		if (!e->waits.last || e->waits.last->who != who)
 			link_wait(&e->waits, &who->waits[used++], who, e);
 	}

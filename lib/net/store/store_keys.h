@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_keys.h - the keys of a store, their values and queues, and who waits for which.
+/* store_keys.h - the keys of a store: values, queues and waiters.
  *
- * An entry is there while its key has a value, a queue or a waiter. Everything it holds is counted
- * against one limit of bytes, waiters included, because strangers decide how much that is. */
+ * An entry exists while its key has a value, a queue or a waiter. All of it, waiters included,
+ * counts against one limit of bytes, because untrusted peers determine the amount. */
 #ifndef WS_NET_STORE_KEYS_H
 #define WS_NET_STORE_KEYS_H
 
@@ -14,39 +14,39 @@
 
 struct ws_store_entry;
 
-/* One key that a waiter still misses. */
+/* One missing key of a waiter. */
 struct ws_store_wait {
-	struct ws_store_wait *prev, *next; /* among those who wait for the same, oldest first */
+	struct ws_store_wait *prev, *next; /* waiters for the same key, oldest first */
 	struct ws_store_waiter *who;
 	struct ws_store_entry *on;         /* NULL: no longer missing */
 };
 
 struct ws_store_waiter {
-	struct ws_store_wait *waits; /* NULL: waits for nothing */
+	struct ws_store_wait *waits; /* NULL: not waiting */
 	size_t n_waits, n_missing;
-	bool at_barrier;             /* and not for a key to appear */
+	bool at_barrier;             /* waits at a barrier, not for a key */
 };
 
 struct ws_store_waits {
 	struct ws_store_wait *first, *last;
 };
 
-struct ws_store_item { /* of a queue */
+struct ws_store_item { /* items of a queue */
 	struct ws_store_item *next;
 	size_t n;
 	char data[];
 };
 
 struct ws_store_entry {
-	struct ws_store_entry *next; /* in its slot */
+	struct ws_store_entry *next; /* next in its slot */
 	uint64_t hash;
 	bool has_value, once;
 	char *value;                 /* may be NULL while n_value is 0 */
 	size_t n_value;
 	struct ws_store_item *first, *last;
 	size_t n_items;
-	struct ws_store_waits waits;   /* for the key to appear */
-	struct ws_store_waits arrived; /* at the barrier of this name */
+	struct ws_store_waits waits;   /* waiters for the key */
+	struct ws_store_waits arrived; /* waiters at the barrier of this name */
 	size_t n_key;
 	char key[];
 };
@@ -54,9 +54,9 @@ struct ws_store_entry {
 struct ws_store_keys {
 	struct ws_store_entry **slots;
 	size_t n_slots, n_entries;
-	size_t n_values;             /* keys that have a value */
+	size_t n_values;             /* keys with a value */
 	size_t bytes, max_bytes;
-	uint64_t secret[2];          /* so that nobody can aim at one slot */
+	uint64_t secret[2];          /* a secret, so that nobody can aim at one slot */
 	/* Either may be NULL: a waiter's last missing key appeared; a key got its first value. */
 	void (*woken)(void *ctx, struct ws_store_waiter *who);
 	void (*appeared)(void *ctx);
@@ -66,7 +66,7 @@ struct ws_store_keys {
 int ws_store_keys_init(struct ws_store_keys *k, size_t max_bytes, struct ws_err *err);
 void ws_store_keys_fini(struct ws_store_keys *k);
 
-/* NULL when there is none. */
+/* NULL: none. */
 struct ws_store_entry *ws_store_keys_find(const struct ws_store_keys *k, struct ws_bytes key);
 static inline bool ws_store_entry_there(const struct ws_store_entry *e)
 {
@@ -77,24 +77,26 @@ static inline struct ws_bytes ws_store_entry_value(const struct ws_store_entry *
 	return e ? (struct ws_bytes){ e->value, e->n_value } : (struct ws_bytes){ NULL, 0 };
 }
 
-/* These return -1 when the limit or memory is exhausted, having changed nothing. A key that appears
- * wakes all who wait for it, except that a queued item wakes only the first. */
+/* These return -1, without a change, if the limit or memory is exhausted. A new key wakes all
+ * its waiters, a queued item only the first. */
 int ws_store_keys_set(struct ws_store_keys *k, struct ws_bytes key, struct ws_bytes value);
 int ws_store_keys_append(struct ws_store_keys *k, struct ws_bytes key, struct ws_bytes value);
 int ws_store_keys_push(struct ws_store_keys *k, struct ws_bytes key, struct ws_bytes value);
-void ws_store_keys_pop(struct ws_store_keys *k, struct ws_store_entry *e); /* the queue has items */
+/* true: the queue has items */
+void ws_store_keys_pop(struct ws_store_keys *k, struct ws_store_entry *e);
 /* true: there was a value */
 bool ws_store_keys_delete(struct ws_store_keys *k, struct ws_bytes key);
 
-/* Waits for those of n keys (in wire form at f) that are not there; who->n_missing says how
- * many. */
+/* Registers a wait for the missing ones of n keys (in wire form at f); who->n_missing is their
+ * number. */
 int ws_store_keys_wait(struct ws_store_keys *k, struct ws_store_waiter *who,
                        struct ws_store_fields f, size_t n);
 int ws_store_keys_arrive(struct ws_store_keys *k, struct ws_store_waiter *who,
-                         struct ws_bytes key); /* at a barrier whose counter was set before */
-void ws_store_keys_release(struct ws_store_keys *k, struct ws_bytes key); /* wakes who arrived */
+                         struct ws_bytes key); /* waits at a barrier whose counter was set before */
+/* wakes the waiters of the barrier */
+void ws_store_keys_release(struct ws_store_keys *k, struct ws_bytes key);
 void ws_store_keys_forget(struct ws_store_keys *k, struct ws_store_waiter *who);
-/* First key that who misses; NULL: none. */
+/* The first missing key of `who`; NULL: none. */
 const struct ws_store_entry *ws_store_keys_missing(const struct ws_store_waiter *who);
 
 /* Calls fn for every key that has a value. */

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_names.c - what a key is for, told by its name alone.
+/* store_names.c - the purpose of a key, derived from its name.
  *
  * With G the group, P is the prefix of a process group of torch >= 2.0 (1.13):
  *
  *   NCCL id        P = /G/G//cuda//    (/G/G/)     P<n>, one per communicator
  *   gloo           P = /G/G//cpu//0/   (/G/G/0/)   P<rank>, P "rank_" <rank>
  *
- * Without a group, or with that of somebody else, a name that stands twice plays its part, and
- * "default_pg/0", which is torch 1.13's default group. */
+ * Without a group, or with another one, a name that occurs twice counts as the group, and so does
+ * "default_pg/0", torch 1.13's default group. */
 #include "store_core.h"
 
 #include <string.h>
 
-/* Numbers of ranks, devices and communicators are small. */
+/* Ranks, devices and communicators have small numbers. */
 enum { MAX_DIGITS = 6 };
 
 bool ws_store_key_has(struct ws_bytes key, const char *part)
@@ -32,7 +32,7 @@ static bool begins_with(struct ws_bytes s, const char *prefix)
 	return s.n >= n && memcmp(s.data, prefix, n) == 0;
 }
 
-/* Takes the digits at the end of *s; -1: there are none, or too many. */
+/* Removes the digits at the end of *s and returns the number; -1: none, or too many. */
 static int cut_number(struct ws_bytes *s)
 {
 	size_t n = 0;
@@ -55,7 +55,7 @@ static bool cut(struct ws_bytes *s, const char *suffix)
 	return true;
 }
 
-/* Ends in "/G/G", or, for groups of others, in one name twice. */
+/* True if it ends in "/G/G" or, for other groups, in one name twice. */
 static bool is_group(struct ws_bytes s, const char *group)
 {
 	if (ends_with(s, "/default_pg/0"))
@@ -72,7 +72,7 @@ static bool is_group(struct ws_bytes s, const char *group)
 	return n > 1 && s.n >= 2 * n && memcmp(slash - n, slash, n) == 0;
 }
 
-/* Has "/G/G/" in it; torch 1.13 under torchrun puts "//worker/attempt_0" in front. */
+/* True if it contains "/G/G/"; torch 1.13 under torchrun puts "//worker/attempt_0" in front. */
 static bool holds_group(struct ws_bytes key, const char *group)
 {
 	const size_t n = strlen(group);
@@ -85,7 +85,7 @@ static bool holds_group(struct ws_bytes key, const char *group)
 	return false;
 }
 
-/* What is left of a key whose last number is cut off names a NCCL group. */
+/* True if the rest of a key without its last number names a NCCL group. */
 static bool is_nccl_prefix(struct ws_bytes s, const char *group)
 {
 	if (cut(&s, "/cuda//"))
@@ -132,7 +132,7 @@ enum ws_store_key ws_store_classify(const char *key, size_t n, const char *group
 		return WS_KEY_PYNCCL;
 	if (cut_number(&s) < 0)
 		return WS_KEY_OTHER;
-	/* In this order: gloo's /x/x/0/0 also looks like a NCCL id of a group called "0". */
+	/* The order matters: gloo's /x/x/0/0 also looks like a NCCL id of a group "0". */
 	if (ws_store_gloo_key(k, group, &gloo))
 		return ends_with(s, "/rank_") ? WS_KEY_GLOO_RANK : WS_KEY_GLOO_ADDRESS;
 	return is_nccl_prefix(s, group) ? WS_KEY_NCCL_ID : WS_KEY_OTHER;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_watch.c - draws conclusions from the keys that pass.
+/* store_watch.c - draws conclusions from the keys that peers use.
  *
- * A torch process that cannot work with us does not say so: it waits for half an hour for a key
- * that nobody will set. The names of its keys give it away. The first conclusion is kept as the
- * store's trouble. Two things that only rank 0 can answer are answered here too: the sequence
- * number of gloo groups up to torch 2.0, and the store-based barrier (see also store_exec.c). */
+ * A torch process that cannot work with us does not say so: it waits half an hour for a key
+ * that nobody sets. The names of its keys reveal it. The first conclusion is stored as the
+ * store's trouble. Two questions that only rank 0 can answer are answered here too: the
+ * sequence number of gloo groups up to torch 2.0, and the store-based barrier (see
+ * store_exec.c). */
 #include "store_core.h"
 
 #include "wsync/tool/str.h"
@@ -13,10 +14,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ADDRESS_BYTES = 136, SEQUENCE_AT = 128 }; /* one of the addresses in a gloo value */
+enum { ADDRESS_BYTES = 136, SEQUENCE_AT = 128 }; /* size of one address in a gloo value */
 
-/* How long the second connection of a torch <= 2.0 may be on its way. It is opened before the first
- * key is set, so this is about the network reordering two connections. */
+/* How long to wait for the second connection of torch <= 2.0. It is opened before the first key
+ * is set, so this only covers network reordering. */
 static const int64_t twin_grace_ns = 500 * WS_NS_PER_MS;
 
 void ws_store_watch_trouble(struct ws_store_core *core, int rank, const char *hint, const char *fmt,
@@ -67,7 +68,7 @@ static const struct {
 	  "unset TORCH_DIST_USE_NCCL2 for that server and restart it" },
 };
 
-/* What can be told from the name alone, whether it is read or written. */
+/* Conclusions from the name alone, for reads and writes. */
 static void check_key_name(struct ws_store_conn *c, struct ws_bytes key, enum ws_store_key kind)
 {
 	struct ws_store_core *core = c->core;
@@ -103,8 +104,7 @@ void ws_store_watch_read(struct ws_store_conn *c, struct ws_bytes key)
 		return;
 	char text[160];
 	if (kind == WS_KEY_SEQ_NUM)
-		/* Failing for want of memory leaves the peer waiting, which
-		 * is what the report shows. */
+		/* Out of memory leaves the peer waiting, which the report shows. */
 		ws_store_keys_set(&core->keys, key, (struct ws_bytes){ zeros, sizeof zeros });
 	else if (kind == WS_KEY_OTHER)
 		ws_log(core->log, 1, "store: %s asks for \"%s\", a key we know nothing of",
@@ -154,7 +154,7 @@ static void set_undecided(struct ws_store_conn *c, int64_t since)
 	c->gloo_since = since;
 }
 
-/* The layout this peer uses is known: 'A', 'B' or 'C'. */
+/* The layout of this peer is known: 'A', 'B' or 'C'. */
 static void settle(struct ws_store_conn *c, char epoch)
 {
 	struct ws_store_core *core = c->core;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_wire.c - opcodes, fields, and the walk that finds where a request ends.
+/* store_wire.c - opcodes, fields, and the scan for the end of a request.
  *
- * Lengths are compared with limits before anything is added to them, and no length is believed
- * until so many bytes are there: a request that announces 2^63 bytes costs nothing. */
+ * Lengths are checked against limits before they are added, and memory is not allocated for
+ * announced lengths: a request that announces 2^63 bytes costs nothing. */
 #include "store_wire.h"
 
 #include <endian.h>
@@ -77,8 +77,9 @@ static uint32_t load_u32(const void *at)
 	return le32toh(value);
 }
 
-/* One byte tells, unless it is 0: that opens both a C client's VALIDATE and an older one's SET.
- * Never waits for five bytes otherwise, since 1.13 sends an opcode in a segment of its own. */
+/* One byte decides, unless it is 0: both a C client's VALIDATE and an older client's SET begin
+ * with it. Never waits for five bytes otherwise, because 1.13 sends an opcode in a segment of
+ * its own. */
 static enum ws_scan find_epoch(struct ws_store_scan *s, const unsigned char *data, size_t n)
 {
 	if (data[0] == 0 && n < 5)
@@ -86,13 +87,13 @@ static enum ws_scan find_epoch(struct ws_store_scan *s, const unsigned char *dat
 	if (data[0] == 0 && load_u32(data + 1) == WS_STORE_MAGIC)
 		s->epoch = WS_EPOCH_C;
 	else if (data[0] == WATCH_KEY_OR_DELETE)
-		s->epoch = WS_EPOCH_A; /* nobody deletes before he has joined */
+		s->epoch = WS_EPOCH_A; /* nobody deletes before joining */
 	else
 		s->epoch = WS_EPOCH_OLD;
 	return WS_SCAN_DONE;
 }
 
-/* A connection that was used for operations before never carries WATCH_KEY, so 7 deletes. */
+/* A connection with earlier operations never sends WATCH_KEY, so 7 deletes. */
 static void distinguish_a_from_b(struct ws_store_scan *s, unsigned opcode)
 {
 	if (s->epoch == WS_EPOCH_OLD && opcode > WS_STORE_SHARED_OPCODES)
@@ -136,7 +137,7 @@ static enum ws_scan walk_string(struct ws_store_scan *s, const char *data, size_
 	return WS_SCAN_DONE;
 }
 
-/* Keys alone ('K'), or keys and values in turn ('M'). */
+/* Keys only ('K'), or keys and values in turn ('M'). */
 static enum ws_scan walk_list(struct ws_store_scan *s, const char *data, size_t n, bool pairs)
 {
 	if (!s->in_list) {

@@ -45,8 +45,8 @@
 
 enum {
 	WS_STORE_MAGIC = 0x3C85F7CE,
-	WS_STORE_SHARED_OPCODES = 6, /* up to here A and B are the same */
-	/* As torch's libuv server has them, and what one whole request may take. */
+	WS_STORE_SHARED_OPCODES = 6, /* A and B are equal up to here */
+	/* The limits of torch's libuv server, and ours for a whole request. */
 	WS_STORE_KEY_MAX = 8 << 10,
 	WS_STORE_VALUE_MAX = 8 << 20,
 	WS_STORE_LIST_MAX = 128 << 10,
@@ -75,26 +75,27 @@ enum { WS_STORE_CALLBACK_REGISTERED = 3 };                      /* to WATCH_KEY 
 const char *ws_store_op_name(enum ws_store_op op);
 /* Its fields, as in the table above. */
 const char *ws_store_op_fields(enum ws_store_op op);
-/* The opcode byte, -1 where the epoch has no such operation. */
+/* The opcode byte; -1: the epoch lacks the operation. */
 int ws_store_opcode(enum ws_store_epoch epoch, enum ws_store_op op);
 
-/* Where a walk over the requests of one connection stands. Nothing is consumed: the walk goes on
- * where it stopped, so that a request in a thousand pieces costs no more than in one. */
+/* State of the scan over the requests of a connection. Nothing is consumed: the scan continues
+ * where it stopped, so a request in a thousand pieces costs no more than one in one piece. */
 struct ws_store_scan {
 	enum ws_store_epoch epoch;
-	bool twin;           /* set by the caller: this client has a silent second connection */
-	enum ws_store_op op; /* of the request being walked, once begun */
-	const char *fields;  /* still to be walked; NULL: not begun */
-	size_t at;           /* bytes walked; after WS_SCAN_DONE the length of the request */
-	uint64_t strings;    /* still to be walked of the list at hand */
+	bool twin;           /* set by the caller: the client has a silent second connection */
+	enum ws_store_op op; /* of the current request, once begun */
+	const char *fields;  /* remaining fields; NULL: not begun */
+	size_t at;           /* scanned bytes; after WS_SCAN_DONE the request's length */
+	uint64_t strings;    /* remaining members of the current list */
 	bool in_list;
 };
 
 enum ws_scan { WS_SCAN_MORE, WS_SCAN_DONE, WS_SCAN_BAD };
 
-/* data: from the first byte of the request. BAD: a limit passed or an unknown opcode; close. */
+/* data: from the first byte of the request. BAD: a limit exceeded or an unknown opcode; close
+ * the connection. */
 enum ws_scan ws_store_scan(struct ws_store_scan *s, const void *data, size_t n);
-/* After DONE: ready for the request that follows. */
+/* After DONE: prepares for the next request. */
 void ws_store_scan_next(struct ws_store_scan *s);
 
 struct ws_bytes {
@@ -102,7 +103,7 @@ struct ws_bytes {
 	size_t n;
 };
 
-/* Takes the fields of a request that ws_store_scan found complete, from behind the opcode. */
+/* Extracts the fields of a complete request, given from behind the opcode. */
 struct ws_store_fields {
 	const char *at;
 };
