@@ -106,7 +106,7 @@ int ws_logprobs_parse(const char *text, size_t n, const char *what, struct ws_lo
 	return rc;
 }
 
-/* ---- of many prompts ---- */
+/* ---- several prompts ---- */
 
 void ws_logprobs_list_free(struct ws_logprobs_list *list)
 {

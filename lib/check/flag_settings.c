@@ -349,7 +349,7 @@ static void compare_one(const struct ws_setting *want, const struct ws_setting *
 	r->errors += f->severity == WS_ERROR;
 }
 
-/* ---- all of them ---- */
+/* ---- all settings ---- */
 
 static int make_room(struct ws_flags_report *r, size_t n, struct ws_err *err)
 {

@@ -31,7 +31,7 @@ const char *ws_severity_name(enum ws_severity s)
 	return s == WS_NOTE ? "note" : s == WS_WARN ? "warning" : "error";
 }
 
-/* ---- what does not divide ---- */
+/* ---- contradictions, divisions ---- */
 
 /* One level of the config may drop a head that was trained. */
 static void check_tie_flag(struct ws_check *c)
@@ -204,8 +204,8 @@ static int begin(struct ws_check *c)
 	c->sent_known = calloc(c->n_items + 1, sizeof *c->sent_known);
 	c->part_item = malloc((c->n_parts + 1) * sizeof *c->part_item);
 	c->part_meant = malloc((c->n_parts + 1) * sizeof *c->part_meant);
-	c->part_said = calloc(c->n_parts + 1, sizeof *c->part_said);
-	if (!c->sent || !c->sent_known || !c->part_item || !c->part_meant || !c->part_said)
+	c->part_reported = calloc(c->n_parts + 1, sizeof *c->part_reported);
+	if (!c->sent || !c->sent_known || !c->part_item || !c->part_meant || !c->part_reported)
 		return ws_err_set(c->err, WS_ESYSTEM, "check of names: out of memory");
 	for (size_t i = 0; i < c->n_parts; i++)
 		c->part_item[i] = c->part_meant[i] = WS_NONE;
@@ -240,7 +240,7 @@ static void end(struct ws_check *c)
 	free(c->sent_known);
 	free(c->part_item);
 	free(c->part_meant);
-	free(c->part_said);
+	free(c->part_reported);
 }
 
 static int run_steps(struct ws_check *c)

@@ -15,7 +15,7 @@
 enum { WS_CHECK_NAME = 1200 }; /* longest name that is built for a look-up */
 #define WS_NONE SIZE_MAX
 
-/* ---- saying something: namecheck_report.c ---- */
+/* ---- reporting: namecheck_report.c ---- */
 
 struct ws_report;
 
@@ -63,7 +63,7 @@ struct ws_check {
 	size_t n_packed;
 	size_t *part_item;                   /* by part: the sent item of its name, or WS_NONE */
 	size_t *part_meant;                  /* by part: the item sent for it under a wrong name */
-	bool *part_said;                     /* by part: already reported as missing */
+	bool *part_reported;                     /* by part: already reported as missing */
 	bool *sent_known;                    /* by sent item: has a part, or servers ignore it */
 	struct ws_tied tied[WS_TIED_MAX];    /* heads for the caller to compare */
 	size_t n_tied;
@@ -122,7 +122,7 @@ bool ws_dtype_is_floating(enum ws_dtype d); /* 16 bits and more */
 /* The first segment that is a number: the layer. -1: none. */
 int64_t ws_layer_of(const char *name);
 /* Why a checkpoint has no tensor for this server parameter. NULL: it should have one. */
-const char *ws_own_affair(const char *name);
+const char *ws_server_only(const char *name);
 
 size_t ws_check_part(const struct ws_check *c, const char *name); /* index, or WS_NONE */
 /* NULL: not sent */

@@ -73,7 +73,7 @@ static void cover(struct generic *g, const struct ws_relation *r, const struct w
 		v->elements = -1;
 }
 
-/* ---- names that the server does not show ---- */
+/* ---- unlisted names ---- */
 
 static bool is_left_aside(struct ws_check *c, const struct ws_item *item)
 {
@@ -218,7 +218,7 @@ static int explain(const struct generic *g, const struct ws_item *item)
 	return 0;
 }
 
-/* ---- what the server shows ---- */
+/* ---- listed parameters ---- */
 
 static void report_shown(struct ws_check *c, enum ws_verdict verdict, enum ws_severity severity,
                 const struct ws_weight *w, const char *shared, const char *why)
@@ -298,7 +298,7 @@ static bool is_of_unsent_layer(const struct generic *g, const struct ws_weight *
 static void check_shown(const struct generic *g, const struct ws_weight *w, const struct cover *v)
 {
 	struct ws_check *c = g->c;
-	const char *why = v->n ? NULL : ws_own_affair(w->name);
+	const char *why = v->n ? NULL : ws_server_only(w->name);
 	if (why) {
 		report_shown(c, WS_NAME_SERVER, WS_NOTE, w, "are not in checkpoints", why);
 		return;

@@ -85,7 +85,7 @@ static void compare_dtype(struct ws_shown *s, const struct ws_param *p, const st
 	              fp8 ? ws_dtype_torch(part->dtype) : "an unquantized parameter");
 }
 
-/* ---- what one side lacks ---- */
+/* ---- parameters of one side only ---- */
 
 /* Servers do not list a tied head, so a listed head is a parameter of its own. They do not list
  * optional parameters that they lack, either. */
@@ -124,7 +124,7 @@ static void check_extra(struct ws_shown *s, const struct ws_weight *w)
 {
 	struct ws_check *c = s->c;
 	const char *name = ws_shown_name(s, w->name);
-	const char *why = ws_own_affair(name);
+	const char *why = ws_server_only(name);
 	if (!why)
 		why = ws_layout_skips(s->layout, name);
 	if (ws_check_sent(c, w->name) || ws_check_sent(c, name))
@@ -213,7 +213,8 @@ static void check_hidden(struct ws_shown *s, size_t i, const struct absent *a,
 }
 
 /* FP8 with one scale for each tensor, listed as [inputs, outputs]. */
-static bool is_turned(const struct ws_shown *s, const struct ws_param *p, const struct ws_weight *w)
+static bool is_transposed(const struct ws_shown *s, const struct ws_param *p,
+                          const struct ws_weight *w)
 {
 	char scale[WS_CHECK_NAME];
 	snprintf(scale, sizeof scale, "%s_scale", p->name);
@@ -223,14 +224,14 @@ static bool is_turned(const struct ws_shown *s, const struct ws_param *p, const 
 }
 
 /* Unpatched servers replace these parameters by others after loading. */
-static bool is_laid_out_anew(struct ws_shown *s)
+static bool is_replaced_after_loading(struct ws_shown *s)
 {
 	const struct ws_weight *w = NULL;
 	const struct ws_param *p = NULL;
 	for (size_t i = 0; i < s->c->listing->n && !w; i++) {
 		p = s->shown_param[i] == WS_NONE ? NULL :
 		                                   ws_layout_param(s->layout, s->shown_param[i]);
-		w = p && is_turned(s, p, &s->c->listing->items[i]) ? &s->c->listing->items[i] :
+		w = p && is_transposed(s, p, &s->c->listing->items[i]) ? &s->c->listing->items[i] :
 		                                                     NULL;
 	}
 	if (!w)
@@ -281,7 +282,7 @@ static bool is_other_model(struct ws_shown *s)
 int ws_check_listing(struct ws_check *c)
 {
 	struct ws_shown *s = c->server;
-	if (!s || is_laid_out_anew(s) || is_other_model(s))
+	if (!s || is_replaced_after_loading(s) || is_other_model(s))
 		return 0;
 	struct absent *a = calloc(1, sizeof *a);
 	if (!a)

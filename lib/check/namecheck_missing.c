@@ -41,7 +41,7 @@ static void report_missing(struct ws_check *c, size_t part, enum ws_verdict verd
 		        : shared,
 		.remedy = c->opts->subset ? NULL : remedy, .follows = near != NULL,
 	};
-	c->part_said[part] = true;
+	c->part_reported[part] = true;
 	ws_report_add(c->report, &finding, "%s", c->opts->subset
 	              ? "not chosen: the server keeps what it has" : why);
 }
@@ -144,7 +144,7 @@ static bool is_lost_scale(struct ws_check *c, size_t part)
 	if (of == WS_NONE || !is_sent(c, of))
 		return false;
 	const struct ws_item *item = c->sent[c->part_item[of]];
-	c->part_said[part] = true;
+	c->part_reported[part] = true;
 	if (item->dtype != c->parts[of].dtype)
 		return true;
 	const struct ws_new_finding finding = {
@@ -185,7 +185,7 @@ static bool is_lost_partner(struct ws_check *c, size_t part)
 			          "request",
 			.remedy = "send q_a_proj and kv_a_proj_with_mqa together",
 		};
-		c->part_said[part] = true;
+		c->part_reported[part] = true;
 		ws_report_add(c->report, &finding, "not sent, and loaders drop %.400s without it: "
 		              "they pair both within one request", name);
 		return true;
@@ -260,7 +260,7 @@ int ws_check_missing(struct ws_check *c)
 			rc = ws_check_tied(c, i);
 	find_gaps(g);
 	for (size_t i = 0; !rc && i < c->n_parts; i++)
-		if (!is_sent(c, i) && !c->part_said[i] && is_wanted(c, i))
+		if (!is_sent(c, i) && !c->part_reported[i] && is_wanted(c, i))
 			explain(g, i);
 	free(g);
 	return rc;

@@ -131,7 +131,7 @@ static const struct ws_part *settle(struct ws_check *c, const char *name, const 
 	const size_t part = ws_check_part(c, full);
 	if (part == WS_NONE)
 		return NULL;
-	c->part_said[part] = true;
+	c->part_reported[part] = true;
 	return &c->parts[part];
 }
 

@@ -28,30 +28,24 @@ static void report_prefix(struct ws_search *s, const char *rest, bool rooted, si
 {
 	const char *name = s->item->name;
 	const int n = (int)(rest - name);
-	struct ws_new_finding finding = ws_search_said(s, part);
-	struct ws_text shared, remedy;
+	struct ws_new_finding finding = ws_search_finding(s, part);
 	const char *also = ws_also_sent(&finding);
+	const bool replaced = n && rooted; /* by the server's prefix */
+	const struct ws_text how =
+		replaced ? ws_textf("%.*s where the server has %.128s", n, name, s->root) :
+		n        ? ws_textf("%.*s, and without it", n, name) :
+			   ws_textf("%.128s, and with it", s->root);
+	const struct ws_text shared = ws_textf("names %s %.400s%s%s", n ? "begin with" : "lack",
+	                                       how.s, replaced ? "" : " they match", also);
+	const struct ws_text remedy =
+		n ? ws_textf("--map FILE with: rename %.*s** -> %.128s**", n, name,
+		             rooted ? s->root : "") :
+		    ws_textf("save the whole model's state dict, or put %.128s before the names by "
+		             "rename rules in a --map (wsync-map(5))", s->root);
 	finding.shared = shared.s;
 	finding.remedy = remedy.s;
-	if (n == 0) {
-		shared = ws_textf("names lack %s, and with it they match%s", s->root, also);
-		remedy = ws_textf("save the whole model's state dict, or put %s before "
-		         "the names by rename rules in a --map (wsync-map(5))", s->root);
-		ws_report_add(s->c->report, &finding, "lacks %s, and with it the name matches%s",
-		              s->root, also);
-	} else if (rooted) {
-		shared = ws_textf("names begin with %.*s where the server has %s%s", n, name,
-		         s->root, also);
-		remedy = ws_textf("--map FILE with: rename %.*s** -> %s**", n, name, s->root);
-		ws_report_add(s->c->report, &finding, "begins with %.*s where the server has %s%s",
-		              n, name, s->root, also);
-	} else {
-		shared = ws_textf("names begin with %.*s, and without it they match%s", n,
-		         name, also);
-		remedy = ws_textf("--map FILE with: rename %.*s** -> **", n, name);
-		ws_report_add(s->c->report, &finding, "begins with %.*s, and without it the name "
-		              "matches%s", n, name, also);
-	}
+	ws_report_add(s->c->report, &finding, "%s %.400s%s%s", n ? "begins with" : "lacks", how.s,
+	              replaced ? "" : " the name matches", also);
 }
 
 /* "language_model.model.layers.0...", "layers.0...", "transformer.layers.0..." */
@@ -93,7 +87,7 @@ bool ws_has_segment_too_many(struct ws_search *s)
 			         p + 1 + n);
 			if (strlen(rest) < sizeof without && !ws_is_number(p + 1) &&
 			    ws_search_knows(s, without, &part)) {
-				struct ws_new_finding finding = ws_search_said(s, part);
+				struct ws_new_finding finding = ws_search_finding(s, part);
 				const char *before = k ? " and a prefix" : "";
 				shared = ws_textf("names have a segment %.*s%s too many%s",
 				                  (int)(n < 100 ? n : 100), p + 1, before,
@@ -122,7 +116,7 @@ bool ws_lacks_weight(struct ws_search *s)
 	const size_t part = n < WS_CHECK_NAME ? ws_check_part(s->c, longer) : WS_NONE;
 	if (part == WS_NONE)
 		return false;
-	struct ws_new_finding finding = ws_search_said(s, part);
+	struct ws_new_finding finding = ws_search_finding(s, part);
 	finding.shared = "names lack .weight, and with it they match";
 	finding.remedy = "save state dicts with their full names";
 	ws_report_add(s->c->report, &finding, "lacks .weight, and with it the name matches%s",
@@ -159,11 +153,11 @@ static const char fused_remedy[] = "send the parts: wsync-push splits fused tens
 static void report_fused(struct ws_search *s, const struct ws_param *p, bool stacked)
 {
 	struct ws_check *c = s->c;
-	struct ws_new_finding finding = ws_search_said(s, p->first);
+	struct ws_new_finding finding = ws_search_finding(s, p->first);
 	const struct ws_text parts = ws_text_parts(c->layout, p);
 	const char *last = c->parts[p->first + p->n_parts - 1].name;
 	struct ws_text shared;
-	if (ws_search_means(s, p))
+	if (ws_search_mark_parts(s, p))
 		finding.verdict = WS_NAME_TWICE;
 	const char *both = finding.verdict == WS_NAME_TWICE ? "; its parts are sent as well" : "";
 	finding.shared = shared.s;
@@ -228,8 +222,8 @@ bool ws_is_replaced_twice(struct ws_search *s)
 			snprintf(meant, sizeof meant, "%.*s%s%s", (int)(p - name), name, from,
 			         p + n);
 			const size_t part = ws_check_part(s->c, meant);
-			struct ws_new_finding finding = ws_search_said(s, part);
-			if (part != WS_NONE && ws_search_means(s, ws_layout_param(s->c->layout,
+			struct ws_new_finding finding = ws_search_finding(s, part);
+			if (part != WS_NONE && ws_search_mark_parts(s, ws_layout_param(s->c->layout,
 			                                                  s->c->parts[part].param)))
 				finding.verdict = WS_NAME_TWICE;
 			shared = ws_textf("names have %.100s: %.100s was replaced by %.100s "

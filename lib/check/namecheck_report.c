@@ -4,6 +4,7 @@
  * Copies every string: findings outlive the objects that they describe. */
 #include "namecheck_core.h"
 
+#include "arena.h"
 #include "hash.h"
 
 #include <inttypes.h>
@@ -12,13 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK = 256 << 10, LONGEST_REASON = 2048, FIRST_SLOTS = 256 };
-
-struct block {
-	struct block *next;
-	size_t used, size;
-	char text[];
-};
+enum { LONGEST_REASON = 2048, FIRST_SLOTS = 256 };
 
 struct group {
 	struct ws_finding_group g;
@@ -35,7 +30,7 @@ struct ws_report {
 	size_t n_groups, cap_groups;
 	size_t *slots;               /* of groups, by key; 0: free, else index + 1 */
 	size_t n_slots;              /* a power of two */
-	struct block *text;
+	struct ws_arena text;
 	bool failed;
 };
 
@@ -52,20 +47,11 @@ struct ws_report *ws_report_new(void)
 	return NULL;
 }
 
-static void free_text(struct block *b)
-{
-	while (b) {
-		struct block *next = b->next;
-		free(b);
-		b = next;
-	}
-}
-
 void ws_report_free(struct ws_report *r)
 {
 	if (!r)
 		return;
-	free_text(r->text);
+	ws_arena_free(&r->text);
 	free(r->items);
 	free(r->groups);
 	free(r->slots);
@@ -74,24 +60,11 @@ void ws_report_free(struct ws_report *r)
 
 static const char *keep(struct ws_report *r, const char *s)
 {
-	const size_t n = s ? strlen(s) + 1 : 1;
-	if (n == 1)
+	if (!s || !*s)
 		return "";
-	if (!r->text || r->text->size - r->text->used < n) {
-		const size_t size = n > BLOCK ? n : BLOCK;
-		struct block *b = malloc(sizeof *b + size);
-		if (!b) {
-			r->failed = true;
-			return "";
-		}
-		b->next = r->text;
-		b->used = 0;
-		b->size = size;
-		r->text = b;
-	}
-	char *at = r->text->text + r->text->used;
-	r->text->used += n;
-	return memcpy(at, s, n);
+	const char *copy = ws_arena_text(&r->text, s, strlen(s));
+	r->failed |= !copy;
+	return copy ? copy : "";
 }
 
 static bool grow(struct ws_report *r, void *array, size_t n, size_t *cap, size_t size)
@@ -187,7 +160,7 @@ void ws_report_add(struct ws_report *r, const struct ws_new_finding *s, const ch
 	g->g.n++;
 }
 
-/* ---- the order of what was said ---- */
+/* ---- order ---- */
 
 static int by_weight(const void *a, const void *b)
 {
@@ -270,8 +243,8 @@ int ws_report_finish(struct ws_report *r, struct ws_findings *out, struct ws_err
 	}
 	const bool failed = r->failed || !place || !out->items || !out->groups;
 	free(place);
-	out->priv = r->text;
-	r->text = NULL;
+	out->priv = r->text.newest;
+	r->text.newest = NULL;
 	if (!failed)
 		return 0;
 	ws_findings_free(out);
@@ -284,6 +257,6 @@ void ws_findings_free(struct ws_findings *f)
 		return;
 	free(f->items);
 	free(f->groups);
-	free_text(f->priv);
+	ws_arena_free(&(struct ws_arena){ f->priv });
 	*f = (struct ws_findings){ 0 };
 }

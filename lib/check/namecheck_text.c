@@ -177,7 +177,7 @@ int64_t ws_layer_of(const char *name)
 	return -1;
 }
 
-const char *ws_own_affair(const char *name)
+const char *ws_server_only(const char *name)
 {
 	static const char *const ends[][2] = {
 		{ ".k_scale", "a scale of the server's own KV cache" },

@@ -111,7 +111,7 @@ static int compare(const struct ws_tied *t, const struct ws_cancel *cancel, bool
 	return rc;
 }
 
-/* ---- saying it ---- */
+/* ---- reporting ---- */
 
 static struct ws_text reason(const struct ws_tied *t)
 {
@@ -236,14 +236,14 @@ int ws_check_tied(struct ws_check *c, size_t part)
 {
 	const struct ws_param *head = ws_layout_param(c->layout, c->parts[part].param);
 	const struct ws_param *of = ws_layout_find_param(c->layout, head->tied_to);
-	c->part_said[part] = true;
+	c->part_reported[part] = true;
 	if (c->part_item[part] == WS_NONE || !of || !of->n_parts ||
 	    c->part_meant[of->first] != WS_NONE || is_shown(c, head))
 		return 0;
 	const struct ws_item *item = c->sent[c->part_item[part]];
 	if (c->part_item[of->first] != WS_NONE)
 		return ws_check_tied_pair(c, item, c->sent[c->part_item[of->first]], of->name);
-	c->part_said[of->first] = true;
+	c->part_reported[of->first] = true;
 	report_tied(c, item, of->name, WS_ERROR, "send the embedding too: it is the head",
 	    "the head is tied to the "
 	    "embedding, which is not sent: servers leave the head aside, so neither changes");

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what the names of the layout are like ---- */
+/* ---- names of the layout ---- */
 
 size_t ws_segment(const char *p)
 {
@@ -42,7 +42,7 @@ static int64_t highest(struct ws_search *s, const char *word, size_t n)
 	return r.last;
 }
 
-/* ---- saying it ---- */
+/* ---- reporting ---- */
 
 /* True if the server has this name. *part: the part, or the first part of that parameter. */
 bool ws_search_knows(const struct ws_search *s, const char *name, size_t *part)
@@ -65,7 +65,7 @@ const struct ws_item *ws_search_sent(const struct ws_search *s, size_t part)
 	               ? NULL : s->c->sent[s->c->part_item[part]];
 }
 
-struct ws_new_finding ws_search_said(struct ws_search *s, size_t part)
+struct ws_new_finding ws_search_finding(struct ws_search *s, size_t part)
 {
 	struct ws_check *c = s->c;
 	struct ws_new_finding finding = { .verdict = WS_NAME_UNEXPECTED, .severity = WS_ERROR,
@@ -82,7 +82,7 @@ struct ws_new_finding ws_search_said(struct ws_search *s, size_t part)
 	return finding;
 }
 
-bool ws_search_means(struct ws_search *s, const struct ws_param *p)
+bool ws_search_mark_parts(struct ws_search *s, const struct ws_param *p)
 {
 	struct ws_check *c = s->c;
 	bool twice = false;
@@ -153,33 +153,13 @@ static bool is_scale_too_many(struct ws_search *s)
 	return true;
 }
 
-/* input_scale of a checkpoint with static activation scales: servers keep it, and its shape is not
- * checked. */
-static bool is_static_input(struct ws_search *s)
+static bool has_static_scales(const struct ws_check *c)
 {
-	char weight[WS_CHECK_NAME];
-	const struct ws_config *config = s->c->opts->config;
-	if (!config || strcmp(ws_config_quant(config)->activation, "static") != 0 ||
-	    !ws_ends_with(s->item->name, ".input_scale"))
-		return false;
-	snprintf(weight, sizeof weight, "%.*s.weight",
-	         (int)(strlen(s->item->name) - strlen(".input_scale")), s->item->name);
-	if (ws_check_part(s->c, weight) == WS_NONE)
-		return false;
-	const struct ws_new_finding finding = {
-		.verdict = WS_NAME_UNEXPECTED,
-		.severity = WS_NOTE,
-		.name = s->item->name,
-		.shared = "scales are of activations (activation_scheme \"static\"), whose shapes "
-		          "are not "
-			  "checked",
-	};
-	ws_report_add(s->c->report, &finding, "a scale of activations, whose shape is not checked");
-	s->c->sent_known[s->sent] = true;
-	return true;
+	return c->opts->config && !strcmp(ws_config_quant(c->opts->config)->activation, "static");
 }
 
-/* Biases that the config does not give, and activation scales, of known weights. */
+/* Biases and activation scales of known weights. Servers keep the input_scale of a checkpoint with
+ * static activation scales, and its shape is not checked. */
 static bool is_companion(struct ws_search *s)
 {
 	static const struct {
@@ -189,34 +169,41 @@ static bool is_companion(struct ws_search *s)
 		  "a bias, and by config.json this layer has none" },
 		{ ".input_scale", "scales are of activations, which the server works out by itself",
 		  "a scale of activations, which the server works out by itself" },
+		{ ".input_scale", "scales are of activations (activation_scheme \"static\"), whose "
+		  "shapes are not checked",
+		  "a scale of activations, whose shape is not checked" },
 	};
-	for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-		char weight[WS_CHECK_NAME];
-		if (!ws_ends_with(s->item->name, kinds[i].suffix))
-			continue;
-		snprintf(weight, sizeof weight, "%.*s.weight",
-		         (int)(strlen(s->item->name) - strlen(kinds[i].suffix)), s->item->name);
-		const size_t part = ws_check_part(s->c, weight);
-		if (part == WS_NONE)
-			continue;
-		const struct ws_new_finding finding = {
-			.verdict = WS_NAME_UNEXPECTED, .severity = WS_ERROR, .name = s->item->name,
-			        .param = ws_layout_param(s->c->layout,
-			                                 s->c->parts[part].param)->name, .rule =
-			        ws_check_rule(s->c, &s->c->parts[part]), .shared = kinds[i].shared,
-			        .remedy = "leave them out with --exclude, or compare the "
-			        "config.json of both sides", };
-		ws_report_add(s->c->report, &finding, "%s", kinds[i].why);
-		return true;
+	struct ws_check *c = s->c;
+	const char *name = s->item->name;
+	char weight[WS_CHECK_NAME];
+	const size_t i = ws_ends_with(name, kinds[0].suffix) ? 0 : has_static_scales(c) ? 2 : 1;
+	if (!ws_ends_with(name, kinds[i].suffix))
+		return false;
+	snprintf(weight, sizeof weight, "%.*s.weight",
+	         (int)(strlen(name) - strlen(kinds[i].suffix)), name);
+	const size_t part = ws_check_part(c, weight);
+	if (part == WS_NONE)
+		return false;
+	struct ws_new_finding finding = { .verdict = WS_NAME_UNEXPECTED, .severity = WS_NOTE,
+		                          .name = name, .shared = kinds[i].shared };
+	if (i == 2) {
+		c->sent_known[s->sent] = true;
+	} else {
+		finding.severity = WS_ERROR;
+		finding.param = ws_layout_param(c->layout, c->parts[part].param)->name;
+		finding.rule = ws_check_rule(c, &c->parts[part]);
+		finding.remedy = "leave them out with --exclude, or compare the config.json of "
+			         "both sides";
 	}
-	return false;
+	ws_report_add(c->report, &finding, "%s", kinds[i].why);
+	return true;
 }
 
 static bool is_adapter(struct ws_search *s)
 {
 	if (!strstr(s->item->name, ".lora_"))
 		return false;
-	struct ws_new_finding finding = ws_search_said(s, WS_NONE);
+	struct ws_new_finding finding = ws_search_finding(s, WS_NONE);
 	finding.shared = "names are factors of an adapter, which is no weight of the model";
 	finding.remedy = "merge the adapter into its base before sending";
 	ws_report_add(s->c->report, &finding,
@@ -229,20 +216,20 @@ static bool is_adapter(struct ws_search *s)
 static bool is_foreign(struct ws_search *s)
 {
 	static const char *const formats[][2] = {
-		{ "linear_qkv", "Megatron" }, { "linear_fc1", "Megatron" }, { "linear_fc2",
-		                "Megatron" }, { "linear_proj", "Megatron" }, { "word_embeddings",
-		                "Megatron" }, { "c_attn", "GPT-2" }, { "c_fc", "GPT-2" }, {
-		                "c_proj", "GPT-2" }, { "wte", "GPT-2" }, { "wq", "Meta" }, { "wk",
-		                "Meta" }, { "wv", "Meta" }, { "wo", "Meta" }, { "tok_embeddings",
-		                "Meta" }, { "query_key_value", "GPT-NeoX" }, { "blk", "GGUF" }, {
-		                "token_embd", "GGUF" }, };
+		{ "linear_qkv", "Megatron" }, { "linear_fc1", "Megatron" },
+		{ "linear_fc2", "Megatron" }, { "linear_proj", "Megatron" },
+		{ "word_embeddings", "Megatron" }, { "c_attn", "GPT-2" }, { "c_fc", "GPT-2" },
+		{ "c_proj", "GPT-2" }, { "wte", "GPT-2" }, { "wq", "Meta" }, { "wk", "Meta" },
+		{ "wv", "Meta" }, { "wo", "Meta" }, { "tok_embeddings", "Meta" },
+		{ "query_key_value", "GPT-NeoX" }, { "blk", "GGUF" }, { "token_embd", "GGUF" },
+	};
 	for (const char *p = s->item->name; *p; p += ws_segment(p), p += *p == '.') {
 		const size_t n = ws_segment(p);
 		for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
 			struct ws_text shared;
 			if (strlen(formats[i][0]) != n || memcmp(formats[i][0], p, n))
 				continue;
-			struct ws_new_finding finding = ws_search_said(s, WS_NONE);
+			struct ws_new_finding finding = ws_search_finding(s, WS_NONE);
 			shared = ws_textf("names are those of the %s format, which servers "
 			         "do not load", formats[i][1]);
 			finding.shared = shared.s;
@@ -291,7 +278,7 @@ static bool is_numbered_otherwise(struct ws_search *s, const char *near)
 		return false;
 	const int n = (int)ws_segment(word);
 	const int64_t last = highest(s, word, (size_t)n), at = atoll(number);
-	struct ws_new_finding finding = ws_search_said(s, WS_NONE);
+	struct ws_new_finding finding = ws_search_finding(s, WS_NONE);
 	finding.near = near;
 	finding.shared = shared.s;
 	if (last >= 0 && at > last) {
@@ -315,7 +302,7 @@ static void report_unknown(struct ws_search *s, const char *near)
 {
 	const size_t part = near ? ws_check_part(s->c, near) : WS_NONE;
 	const bool free = part != WS_NONE && !ws_search_sent(s, part);
-	struct ws_new_finding finding = ws_search_said(s, free ? part : WS_NONE);
+	struct ws_new_finding finding = ws_search_finding(s, free ? part : WS_NONE);
 	struct ws_text shared;
 	shared = ws_textf("names like %s are unknown to the server: it drops or refuses them",
 	         ws_text_kind(s->item->name).s);
@@ -332,7 +319,7 @@ static void explain(struct ws_search *s)
 {
 	if (is_left_aside(s) || ws_is_fused(s) || ws_has_wrong_prefix(s) ||
 	    ws_is_replaced_twice(s) || is_adapter(s) || is_scale_too_many(s) ||
-	    is_static_input(s) || is_companion(s) ||
+	    is_companion(s) ||
 	    ws_has_segment_too_many(s) || ws_lacks_weight(s) || is_foreign(s))
 		return;
 	const char *near = ws_check_near(s->c, s->item->name);

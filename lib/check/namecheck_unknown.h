@@ -43,21 +43,19 @@ bool ws_search_knows(const struct ws_search *s, const char *name, size_t *part);
 const struct ws_item *ws_search_sent(const struct ws_search *s, size_t part);
 /* Begins a finding: the current name was meant for that part (WS_NONE: for none). If the part is
  * also sent under its own name the verdict is WS_NAME_TWICE. */
-struct ws_new_finding ws_search_said(struct ws_search *s, size_t part);
+struct ws_new_finding ws_search_finding(struct ws_search *s, size_t part);
 /* Records that the current name was meant for every part of p. True: some are also sent under
  * their own names. */
-bool ws_search_means(struct ws_search *s, const struct ws_param *p);
+bool ws_search_mark_parts(struct ws_search *s, const struct ws_param *p);
 const char *
 ws_also_sent(const struct ws_new_finding *finding); /* ", which is sent as well", or "" */
 
 /* Causes: true if this is the cause, which is then reported. */
 
-/* ---- namecheck_fused.c ---- */
+/* ---- namecheck_renamed.c ---- */
 void ws_search_pairs(struct ws_search *s);
 bool ws_is_fused(struct ws_search *s);          /* "qkv_proj", experts stacked in one */
 bool ws_is_replaced_twice(struct ws_search *s); /* "gate_gate_up_proj" */
-
-/* ---- namecheck_prefix.c ---- */
 void ws_search_root(struct ws_search *s);
 bool ws_has_wrong_prefix(struct ws_search *s);
 bool ws_has_segment_too_many(struct ws_search *s);

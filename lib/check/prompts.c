@@ -131,7 +131,7 @@ int ws_prompts_read(struct ws_prompts *p, const char *path, struct ws_err *err)
 	return rc;
 }
 
-/* ---- some ---- */
+/* ---- built in ---- */
 
 /* Prose, numbers, code, another script, and a prompt that fills several cache blocks. */
 static const char *const usual[] = {

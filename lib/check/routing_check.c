@@ -63,7 +63,7 @@ int ws_routing_shape_of(const struct ws_config *config, struct ws_routing_shape 
 	return 0;
 }
 
-/* ---- what cannot be ---- */
+/* ---- impossible values ---- */
 
 /* True if an expert is twice in the row. */
 static bool has_twice(const int32_t *row, size_t k)
@@ -123,7 +123,7 @@ void ws_routing_check(const struct ws_routing *r, const struct ws_routing_shape 
 	}
 }
 
-/* ---- two of them ---- */
+/* ---- comparing two ---- */
 
 static bool has(const int32_t *row, size_t k, int32_t id)
 {

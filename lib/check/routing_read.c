@@ -228,7 +228,7 @@ void ws_routing_free(struct ws_routing *r)
 	*r = (struct ws_routing){ 0 };
 }
 
-/* ---- of many prompts ---- */
+/* ---- several prompts ---- */
 
 struct list_reading {
 	const struct ws_routing_shape *shape;
