@@ -61,7 +61,7 @@ static int commit_hashes(struct ws_serve *s, const struct ws_serve_update *u,
 	if (!slots)
 		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
 	for (size_t i = 0; i < u->n; i++)
-		if (load->cargo[i].loads)
+		if (load->dest[i].loads)
 			slots[n++] = u->slots[i];
 	const int rc = ws_serve_weights_commit(&s->weights, slots, n, NULL, current_sync(s),
 	                                       &duplicates, err);

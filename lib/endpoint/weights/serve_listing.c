@@ -45,8 +45,8 @@ static bool row_at(const struct ws_serve *s, size_t i, unsigned rank, const char
 			             .n_dims = p->n_dims,
 			             .data = ws_serve_model_at(s->model, i, rank) };
 		ws_layout_dims(s->model->layout, p, rank, out->dims);
-		if (s->model->rigid && s->model->rigid[i])
-			out->n_dims = ws_serve_rigid_dims(s->model, i, false, rank, out->dims);
+		if (s->model->read_only && s->model->read_only[i])
+			out->n_dims = ws_serve_read_only_dims(s->model, i, false, rank, out->dims);
 		return !p->tied_to && starts_with(p->name, prefix);
 	}
 	const struct ws_serve_weight *w = &s->weights.items[i];
@@ -57,15 +57,15 @@ static bool row_at(const struct ws_serve *s, size_t i, unsigned rank, const char
 	return starts_with(w->name, prefix);
 }
 
-/* The scales of row i, where it is rigid. */
+/* The scales of row i, where it is read_only. */
 static bool scale_at(const struct ws_serve *s, size_t i, unsigned rank, const char *prefix,
                      char *name, size_t n, struct row *out)
 {
-	if (!s->model || !s->model->rigid || !s->model->rigid[i])
+	if (!s->model || !s->model->read_only || !s->model->read_only[i])
 		return false;
 	snprintf(name, n, "%s_scale", ws_layout_param(s->model->layout, i)->name);
 	*out = (struct row){ .name = name, .dtype = WS_DTYPE_F32 };
-	out->n_dims = ws_serve_rigid_dims(s->model, i, true, rank, out->dims);
+	out->n_dims = ws_serve_read_only_dims(s->model, i, true, rank, out->dims);
 	return starts_with(name, prefix);
 }
 

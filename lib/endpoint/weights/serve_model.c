@@ -48,8 +48,8 @@ static int make_layout(struct ws_serve_model *m, const char *quantization, struc
 	if (!f || !ws_family_has_params(f))
 		return ws_err_set(err, WS_EINPUT, "%s: no rules for architecture '%.100s'",
 		                  ws_config_path(m->config), ws_config_architecture(m->config));
-	const bool rigid = ws_serve_model_is_rigid(m->config, quantization);
-	const struct ws_layout_opts opts = { .tp = m->tp, .ep = m->ep, .unquantized = rigid };
+	const bool read_only = ws_serve_model_is_read_only(m->config, quantization);
+	const struct ws_layout_opts opts = { .tp = m->tp, .ep = m->ep, .unquantized = read_only };
 	if (ws_layout_make(f, m->config, &opts, &m->layout, err))
 		return -1;
 	m->manner = ws_serve_manner_of(ws_family_name(f));
@@ -176,8 +176,8 @@ int ws_serve_model_open(const char *dir, unsigned tp, unsigned ep, const char *d
 		rc = ws_namemap_open(NULL, &m->map, err);
 	if (rc == 0)
 		rc = make_layout(m, quantization, err) || type_params(m, err) ? -1 : 0;
-	if (rc == 0 && ws_serve_model_is_rigid(m->config, quantization))
-		rc = ws_serve_model_find_rigid(m, err);
+	if (rc == 0 && ws_serve_model_is_read_only(m->config, quantization))
+		rc = ws_serve_model_find_read_only(m, err);
 	if (rc == 0)
 		rc = place_params(m, err) || (memory && map_memory(m, err)) ? -1 : 0;
 	if (rc == 0 && !(m->parts = calloc(ws_layout_part_count(m->layout) + 1, sizeof *m->parts)))
@@ -206,7 +206,7 @@ void ws_serve_model_close(struct ws_serve_model *m)
 	free(m->rank_bytes);
 	free(m->offsets);
 	free(m->dtypes);
-	free(m->rigid);
+	free(m->read_only);
 	free(m);
 }
 

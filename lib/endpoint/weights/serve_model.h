@@ -41,7 +41,7 @@ struct ws_serve_model {
 	int64_t n_layers;           /* layers from here on belong to no target model */
 	enum ws_dtype *dtypes;      /* of each param */
 	/* of each param: in FP8, and none that can be updated; NULL: none is */
-	bool *rigid;
+	bool *read_only;
 	uint64_t *offsets;          /* of param i at rank r: offsets[i * tp + r] */
 	uint64_t *rank_bytes;       /* of each rank */
 	uint8_t **memory;           /* of each rank; all NULL where nothing but names is kept */
@@ -84,22 +84,22 @@ void ws_serve_gather_read(const struct ws_serve_gather *g, unsigned rank, uint64
 /* XXH3-64 of all bytes, for every rank: hashes[tp]. 0, or -1 for want of memory. */
 int ws_serve_gather_hash(const struct ws_serve_gather *g, uint64_t *hashes);
 
-/* ---- rigid parameters ---- */
+/* ---- read-only parameters ---- */
 
 /* What SGLang refuses to start with: block FP8 with static scales of activations, or told another
  * quantization than the checkpoint's. */
 int ws_serve_model_check_quant(const struct ws_config *c, const char *quantization,
                                struct ws_err *err);
 /* Are its linear layers of this kind? */
-bool ws_serve_model_is_rigid(const struct ws_config *c, const char *quantization);
-/* Finds them: m->rigid, and their m->dtypes. */
-int ws_serve_model_find_rigid(struct ws_serve_model *m, struct ws_err *err);
-/* The shape that a rank has of a rigid parameter, or (scale) of its scales.
+bool ws_serve_model_is_read_only(const struct ws_config *c, const char *quantization);
+/* Finds them: m->read_only, and their m->dtypes. */
+int ws_serve_model_find_read_only(struct ws_serve_model *m, struct ws_err *err);
+/* The shape that a rank has of a read-only parameter, or (scale) of its scales.
  * Returns the dims' number. */
-unsigned ws_serve_rigid_dims(const struct ws_serve_model *m, size_t param, bool scale,
+unsigned ws_serve_read_only_dims(const struct ws_serve_model *m, size_t param, bool scale,
                              unsigned rank, int64_t *dims);
-/* The rigid parameter whose scales have this name ("X.weight_scale"); SIZE_MAX. */
-size_t ws_serve_rigid_scale(const struct ws_serve_model *m, const char *name);
+/* The read-only parameter whose scales have this name ("X.weight_scale"); SIZE_MAX. */
+size_t ws_serve_read_only_scale(const struct ws_serve_model *m, const char *name);
 
 /* ---- names ---- */
 
@@ -113,8 +113,8 @@ struct ws_serve_verdict {
 	enum ws_serve_fate fate;
 	size_t first, n;     /* parts of the layout; several when the name is a fused parameter's */
 	bool alone;          /* loaded only when all parts of its param are in one request */
-	/* loaded only where its shape happens to be that of the rigid param, its scales */
-	bool rigid, scale;
+	/* loaded only where its shape happens to be that of the read-only param, its scales */
+	bool read_only, scale;
 	char why[512];       /* IGNORE: for the log; REFUSE: the exception's text */
 };
 
@@ -124,7 +124,7 @@ void ws_serve_model_judge(const struct ws_serve_model *m, const char *name,
 
 /* ---- an update ---- */
 
-struct ws_serve_cargo {      /* one tensor of the request */
+struct ws_serve_tensor_dest {      /* one tensor of the request */
 	bool loads;
 	size_t first, n;     /* parts */
 	enum ws_dtype from, to;
@@ -140,7 +140,7 @@ struct ws_serve_cursor {     /* of one rank, in the stream of one tensor's bytes
 
 struct ws_serve_load {
 	struct ws_serve_model *model;
-	struct ws_serve_cargo *cargo; /* one per slot */
+	struct ws_serve_tensor_dest *dest; /* one per slot */
 	size_t n;
 	uint64_t loaded, ignored;
 	char *ignored_names;          /* of the first ones, each ended by a NUL; NULL: none */

@@ -44,7 +44,7 @@ int ws_serve_model_check_quant(const struct ws_config *c, const char *quantizati
 	return 0;
 }
 
-bool ws_serve_model_is_rigid(const struct ws_config *c, const char *quantization)
+bool ws_serve_model_is_read_only(const struct ws_config *c, const char *quantization)
 {
 	const struct ws_quant *q = ws_config_quant(c);
 	if (strcmp(q->method, "fp8") == 0)
@@ -72,18 +72,18 @@ static bool is_fp8(const struct ws_layout *l, const struct ws_param *p)
 	return first && first->dtype == WS_DTYPE_F8_E4M3;
 }
 
-int ws_serve_model_find_rigid(struct ws_serve_model *m, struct ws_err *err)
+int ws_serve_model_find_read_only(struct ws_serve_model *m, struct ws_err *err)
 {
 	const size_t n = ws_layout_param_count(m->layout);
 	struct ws_config *config = NULL;
 	struct ws_layout *probe = NULL;
 	int rc = make_probe(m, &config, &probe, err);
-	if (rc == 0 && !(m->rigid = calloc(n + 1, sizeof *m->rigid)))
+	if (rc == 0 && !(m->read_only = calloc(n + 1, sizeof *m->read_only)))
 		rc = ws_err_set(err, WS_ESYSTEM, "not enough memory");
 	for (size_t i = 0; rc == 0 && i < n; i++) {
 		const struct ws_param *p = ws_layout_param(m->layout, i);
-		m->rigid[i] = is_fp8(probe, ws_layout_find_param(probe, p->name));
-		if (m->rigid[i])
+		m->read_only[i] = is_fp8(probe, ws_layout_find_param(probe, p->name));
+		if (m->read_only[i])
 			m->dtypes[i] = WS_DTYPE_F8_E4M3;
 	}
 	ws_layout_free(probe);
@@ -91,7 +91,7 @@ int ws_serve_model_find_rigid(struct ws_serve_model *m, struct ws_err *err)
 	return rc;
 }
 
-unsigned ws_serve_rigid_dims(const struct ws_serve_model *m, size_t param, bool scale,
+unsigned ws_serve_read_only_dims(const struct ws_serve_model *m, size_t param, bool scale,
                              unsigned rank, int64_t *dims)
 {
 	const struct ws_param *p = ws_layout_param(m->layout, param);
@@ -106,16 +106,16 @@ unsigned ws_serve_rigid_dims(const struct ws_serve_model *m, size_t param, bool 
 	return 2;
 }
 
-size_t ws_serve_rigid_scale(const struct ws_serve_model *m, const char *name)
+size_t ws_serve_read_only_scale(const struct ws_serve_model *m, const char *name)
 {
 	static const char end[] = "_scale";
 	char weight[400];
 	const size_t n = strlen(name), k = strlen(end);
-	if (!m->rigid || n <= k || n >= sizeof weight || strcmp(name + n - k, end) != 0)
+	if (!m->read_only || n <= k || n >= sizeof weight || strcmp(name + n - k, end) != 0)
 		return SIZE_MAX;
 	memcpy(weight, name, n - k);
 	weight[n - k] = 0;
 	const struct ws_param *p = ws_layout_find_param(m->layout, weight);
 	const size_t i = p ? (size_t)(p - ws_layout_param(m->layout, 0)) : 0;
-	return p && m->rigid[i] ? i : SIZE_MAX;
+	return p && m->read_only[i] ? i : SIZE_MAX;
 }

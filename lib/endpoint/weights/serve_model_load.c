@@ -52,13 +52,13 @@ static bool same_shape(unsigned n, const int64_t *dims, const struct ws_serve_sl
 
 /* The default loader compares whole tensors with what a rank has, and takes
  * whatever is of that shape. */
-static int check_rigid(struct ws_serve_load *l, const struct ws_serve_slot *slot,
+static int check_read_only(struct ws_serve_load *l, const struct ws_serve_slot *slot,
                        const struct ws_serve_verdict *v)
 {
 	const size_t param = ws_layout_part(l->model->layout, v->first)->param;
 	int64_t dims[WS_MAX_DIMS];
 	char ours[160], theirs[160];
-	const unsigned n_dims = ws_serve_rigid_dims(l->model, param, v->scale, 0, dims);
+	const unsigned n_dims = ws_serve_read_only_dims(l->model, param, v->scale, 0, dims);
 	if (same_shape(n_dims, dims, slot))
 		return 0;
 	return refuse(l,
@@ -141,11 +141,11 @@ static int decide(struct ws_serve_load *l, const struct ws_serve_update *u, size
 		return 0;
 	}
 	const enum ws_dtype to = m->dtypes[ws_layout_part(m->layout, v.first)->param];
-	if (v.rigid ? check_rigid(l, slot, &v) : check_fit(l, slot, &v, to))
+	if (v.read_only ? check_read_only(l, slot, &v) : check_fit(l, slot, &v, to))
 		return -1;
 	if (v.scale) /* nobody asks for it, and it is not kept */
 		return 0;
-	l->cargo[i] = (struct ws_serve_cargo){ .loads = true, .first = v.first, .n = v.n,
+	l->dest[i] = (struct ws_serve_tensor_dest){ .loads = true, .first = v.first, .n = v.n,
 		                               .from = slot->dtype, .to = to };
 	l->loaded++;
 	return 0;
@@ -158,8 +158,8 @@ int ws_serve_load_begin(struct ws_serve_load *l, struct ws_serve_model *m,
 	*l = (struct ws_serve_load){ .model = m, .n = u->n, .why = WS_ERR_INIT };
 	for (unsigned r = 0; r < m->tp; r++)
 		l->cursors[r].slot = SIZE_MAX;
-	l->cargo = calloc(u->n + 1, sizeof *l->cargo);
-	if (!l->cargo)
+	l->dest = calloc(u->n + 1, sizeof *l->dest);
+	if (!l->dest)
 		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
 	for (size_t i = 0; i < u->n; i++)
 		if (decide(l, u, i, log))
@@ -172,7 +172,7 @@ int ws_serve_load_begin(struct ws_serve_load *l, struct ws_serve_model *m,
 
 void ws_serve_load_fini(struct ws_serve_load *l)
 {
-	free(l->cargo);
+	free(l->dest);
 	free(l->ignored_names);
 	*l = (struct ws_serve_load){ 0 };
 }
@@ -198,12 +198,12 @@ static void enter_part(struct ws_serve_load *l, unsigned rank, size_t i)
 }
 
 /* Bytes of the tensor in its parameter's type; n may reach over several parts. */
-static void place(struct ws_serve_load *l, unsigned rank, const struct ws_serve_cargo *cargo,
+static void place(struct ws_serve_load *l, unsigned rank, const struct ws_serve_tensor_dest *dest,
                   uint64_t at, const uint8_t *bytes, size_t n)
 {
 	struct ws_serve_cursor *c = &l->cursors[rank];
 	while (n) {
-		while (at - c->part_at >= c->boxes.total && c->part + 1 < cargo->first + cargo->n) {
+		while (at - c->part_at >= c->boxes.total && c->part + 1 < dest->first + dest->n) {
 			c->part_at += c->boxes.total;
 			enter_part(l, rank, c->part + 1);
 		}
@@ -219,15 +219,15 @@ static void place(struct ws_serve_load *l, unsigned rank, const struct ws_serve_
 }
 
 static void convert_and_place(struct ws_serve_load *l, unsigned rank,
-                              const struct ws_serve_cargo *cargo, uint64_t i, const uint8_t *bytes,
-                              size_t n)
+                              const struct ws_serve_tensor_dest *dest, uint64_t i,
+                              const uint8_t *bytes, size_t n)
 {
 	uint8_t made[8192];
-	const size_t in = ws_dtype_bits(cargo->from) / 8, out = ws_dtype_bits(cargo->to) / 8;
+	const size_t in = ws_dtype_bits(dest->from) / 8, out = ws_dtype_bits(dest->to) / 8;
 	while (n) {
 		const size_t some = n < sizeof made / out ? n : sizeof made / out;
-		ws_serve_convert(cargo->to, made, cargo->from, bytes, some);
-		place(l, rank, cargo, i * out, made, some * out);
+		ws_serve_convert(dest->to, made, dest->from, bytes, some);
+		place(l, rank, dest, i * out, made, some * out);
 		i += some;
 		bytes += some * in;
 		n -= some;
@@ -235,22 +235,23 @@ static void convert_and_place(struct ws_serve_load *l, unsigned rank,
 }
 
 /* The stream may be cut inside an element. */
-static void put_elements(struct ws_serve_load *l, unsigned rank, const struct ws_serve_cargo *cargo,
-                         uint64_t at, const uint8_t *bytes, size_t n)
+static void put_elements(struct ws_serve_load *l, unsigned rank,
+                         const struct ws_serve_tensor_dest *dest, uint64_t at, const uint8_t *bytes,
+                         size_t n)
 {
 	struct ws_serve_cursor *c = &l->cursors[rank];
-	const size_t size = ws_dtype_bits(cargo->from) / 8;
+	const size_t size = ws_dtype_bits(dest->from) / 8;
 	while (n && c->n_carry) {
 		c->carry[c->n_carry++] = *bytes++;
 		at++;
 		n--;
 		if (c->n_carry < size)
 			continue;
-		convert_and_place(l, rank, cargo, at / size - 1, c->carry, 1);
+		convert_and_place(l, rank, dest, at / size - 1, c->carry, 1);
 		c->n_carry = 0;
 	}
 	const size_t whole = n / size;
-	convert_and_place(l, rank, cargo, at / size, bytes, whole);
+	convert_and_place(l, rank, dest, at / size, bytes, whole);
 	for (size_t i = whole * size; i < n; i++)
 		c->carry[c->n_carry++] = bytes[i];
 }
@@ -259,29 +260,29 @@ void ws_serve_load_put(struct ws_serve_load *l, unsigned rank, size_t slot, uint
                        const uint8_t *bytes, size_t n)
 {
 	struct ws_serve_cursor *c = &l->cursors[rank];
-	const struct ws_serve_cargo *cargo = &l->cargo[slot];
-	if (!cargo->loads || !n || !l->model->memory[rank])
+	const struct ws_serve_tensor_dest *dest = &l->dest[slot];
+	if (!dest->loads || !n || !l->model->memory[rank])
 		return;
 	if (c->slot != slot) {
 		c->slot = slot;
 		c->part_at = 0;
 		c->n_carry = 0;
-		enter_part(l, rank, cargo->first);
+		enter_part(l, rank, dest->first);
 	}
-	if (cargo->from == cargo->to)
-		place(l, rank, cargo, at, bytes, n);
+	if (dest->from == dest->to)
+		place(l, rank, dest, at, bytes, n);
 	else
-		put_elements(l, rank, cargo, at, bytes, n);
+		put_elements(l, rank, dest, at, bytes, n);
 }
 
 /* ---- when all has come ---- */
 
 bool ws_serve_load_flip(struct ws_serve_load *l, size_t slot)
 {
-	const struct ws_serve_cargo *cargo = &l->cargo[slot];
+	const struct ws_serve_tensor_dest *dest = &l->dest[slot];
 	struct ws_serve_boxes boxes;
-	for (unsigned r = 0; r < l->model->tp && cargo->loads; r++) {
-		const struct ws_part *part = ws_layout_part(l->model->layout, cargo->first);
+	for (unsigned r = 0; r < l->model->tp && dest->loads; r++) {
+		const struct ws_part *part = ws_layout_part(l->model->layout, dest->first);
 		uint8_t first = 0;
 		ws_serve_model_boxes(l->model, part, r, &boxes);
 		if (!boxes.bytes || !l->model->memory[r])
@@ -301,13 +302,13 @@ void ws_serve_load_commit(struct ws_serve_load *l, uint64_t sync, uint64_t *dupl
 	struct ws_serve_model *m = l->model;
 	*duplicates = 0;
 	for (size_t i = 0; i < l->n; i++) {
-		const struct ws_serve_cargo *cargo = &l->cargo[i];
+		const struct ws_serve_tensor_dest *dest = &l->dest[i];
 		bool before = false;
-		for (size_t k = cargo->first; k < cargo->first + cargo->n; k++) {
+		for (size_t k = dest->first; k < dest->first + dest->n; k++) {
 			struct ws_serve_part_state *state = &m->parts[k];
 			before |= state->sync == sync;
 			m->n_loaded += !state->loaded;
-			*state = (struct ws_serve_part_state){ true, cargo->from, sync };
+			*state = (struct ws_serve_part_state){ true, dest->from, sync };
 		}
 		*duplicates += before;
 	}

@@ -80,18 +80,18 @@ static bool waits_for_partner(const char *param)
 	return has(param, ".fused_qkv_a_proj_with_mqa.");
 }
 
-static bool is_rigid(const struct ws_serve_model *m, const struct ws_param *param)
+static bool is_read_only(const struct ws_serve_model *m, const struct ws_param *param)
 {
-	return m->rigid && m->rigid[param - ws_layout_param(m->layout, 0)];
+	return m->read_only && m->read_only[param - ws_layout_param(m->layout, 0)];
 }
 
 /* What has no loader fails where one is asked for: for the parts of what is fused, and for
  * experts. */
-static void judge_rigid(const struct ws_serve_model *m, const struct ws_param *param, bool whole,
+static void mark_read_only(const struct ws_serve_model *m, const struct ws_param *param, bool whole,
                         struct ws_serve_verdict *v)
 {
-	v->rigid = is_rigid(m, param);
-	if (!v->rigid)
+	v->read_only = is_read_only(m, param);
+	if (!v->read_only)
 		return;
 	if (param->n_parts > 1 && !whole)
 		decide(v, WS_FATE_REFUSE, "'Parameter' object has no attribute 'weight_loader'");
@@ -108,7 +108,7 @@ static void judge_part(const struct ws_serve_model *m, size_t i, struct ws_serve
 	v->first = i;
 	v->n = 1;
 	v->alone = waits_for_partner(param->name);
-	judge_rigid(m, param, false, v);
+	mark_read_only(m, param, false, v);
 }
 
 /* A whole fused parameter under the server's own name. */
@@ -119,7 +119,7 @@ static void judge_param(const struct ws_serve_model *m, const struct ws_param *p
 	if (p->tied_to || !first)
 		decide(v, WS_FATE_IGNORE, "%.200s is tied to %.200s", p->name,
 		       p->tied_to ? p->tied_to : "");
-	else if (first->split == WS_SPLIT_EXPERT && !is_rigid(m, p))
+	else if (first->split == WS_SPLIT_EXPERT && !is_read_only(m, p))
 		decide(v, WS_FATE_REFUSE, "FusedMoE.weight_loader() missing 3 required positional "
 		       "arguments: 'weight_name', 'shard_id', and 'expert_id'");
 	else if (waits_for_partner(
@@ -128,19 +128,19 @@ static void judge_param(const struct ws_serve_model *m, const struct ws_param *p
 		       p->name);
 	v->first = p->first;
 	v->n = p->n_parts;
-	judge_rigid(m, p, true, v);
+	mark_read_only(m, p, true, v);
 }
 
-/* The scales of a rigid parameter, which are a parameter as plain as itself.
+/* The scales of a read-only parameter, which are a parameter as plain as itself.
  * True: the name is theirs. */
 static bool judge_scale(const struct ws_serve_model *m, const char *name, bool replaced,
                         struct ws_serve_verdict *v)
 {
-	const size_t i = ws_serve_rigid_scale(m, name);
+	const size_t i = ws_serve_read_only_scale(m, name);
 	if (i == SIZE_MAX)
 		return false;
 	const struct ws_param *p = ws_layout_param(m->layout, i);
-	v->rigid = v->scale = true;
+	v->read_only = v->scale = true;
 	v->first = p->first;
 	v->n = p->n_parts;
 	if (replaced)
