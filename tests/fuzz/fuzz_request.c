@@ -80,7 +80,7 @@ static void feed_loader(const struct ws_serve_update *u)
 	if (ws_serve_load_begin(&load, endpoint_with_model()->model, u, NULL, NULL))
 		abort();
 	for (size_t i = 0; i < u->n; i++)
-		for (uint64_t at = 0; load.cargo[i].loads && at < u->slots[i].bytes;
+		for (uint64_t at = 0; load.dest[i].loads && at < u->slots[i].bytes;
 		     at += sizeof zeros)
 			ws_serve_load_put(&load, 1, i, at, zeros,
 			                  u->slots[i].bytes - at < sizeof zeros ?
