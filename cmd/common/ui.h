@@ -9,7 +9,7 @@
 
 #include "opt.h"
 
-#include "wsync/tool/audit.h"
+#include "wsync/tool/name_check_run.h"
 #include "wsync/tool/buf.h"
 #include "wsync/clock.h"
 #include "wsync/err.h"
@@ -74,7 +74,7 @@ void ui_line_end(struct ui *ui);
 struct ws_jw *ui_end_open(struct ui *ui, const struct ws_err *err);
 void ui_end(struct ui *ui, const struct ws_err *err);
 /* The outcome of a check of names, as member "names" of the object that is open. */
-void ui_json_audit(struct ws_jw *w, const struct ws_audit *a);
+void ui_json_name_check(struct ws_jw *w, const struct ws_name_check_run *a);
 /* A text, or null where it is "" or NULL. */
 void ui_json_text(struct ws_jw *w, const char *key, const char *text);
 /* Dimensions as a JSON array, and as "[151936, 1024]" into dst. */

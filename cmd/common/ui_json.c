@@ -245,7 +245,7 @@ static void put_totals(struct ws_jw *w, const struct ws_ev_end *e)
 	if (e->transform)
 		put_transform(w, e->transform);
 	if (e->names)
-		ui_json_audit(w, e->names);
+		ui_json_name_check(w, e->names);
 }
 
 static void json_start(struct ui *ui, const struct ws_ev_start *s)

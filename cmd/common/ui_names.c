@@ -68,7 +68,7 @@ static void print_count(size_t n, const char *what, const char *before)
 
 static void print_verdict(struct ui *ui, const struct ws_ev_names *n)
 {
-	const struct ws_audit *a = n->audit;
+	const struct ws_name_check_run *a = n->run;
 	const struct ws_findings *f = &a->found;
 	ui_head(ui, f->errors ? UI_BAD : a->own_config ? UI_WARN : UI_GOOD, "names");
 	if (*n->url)
@@ -89,7 +89,7 @@ static void print_verdict(struct ui *ui, const struct ws_ev_names *n)
 
 void ui_text_names(struct ui *ui, const struct ws_ev_names *n)
 {
-	const struct ws_audit *a = n->audit;
+	const struct ws_name_check_run *a = n->run;
 	const struct ws_findings *f = &a->found;
 	/* servers say success to names they do not know: nobody did look */
 	if (!a->checked && !a->own_config) {
@@ -120,20 +120,20 @@ static void put_finding(struct ws_jw *w, const struct ws_ev_names *n, const stru
 	ui_json_text(w, "param", f->param);
 	ui_json_text(w, "near", f->near);
 	ui_json_text(w, "rule", f->rule);
-	ui_json_text(w, "remedy", n->audit->found.groups[f->group].remedy);
+	ui_json_text(w, "remedy", n->run->found.groups[f->group].remedy);
 	ws_jw_uint(w, "group", f->group);
 }
 
 void ui_json_names(struct ui *ui, const struct ws_ev_names *n)
 {
-	const struct ws_findings *f = &n->audit->found;
+	const struct ws_findings *f = &n->run->found;
 	for (size_t i = 0; i < f->n; i++) {
 		put_finding(ui_line(ui, "mismatch"), n, &f->items[i]);
 		ui_line_end(ui);
 	}
 }
 
-void ui_json_audit(struct ws_jw *w, const struct ws_audit *a)
+void ui_json_name_check(struct ws_jw *w, const struct ws_name_check_run *a)
 {
 	const struct ws_findings *f = &a->found;
 	ws_jw_object(w, "names");

@@ -4,7 +4,7 @@
  * memory is listed by no server. */
 #include "list.h"
 
-#include "wsync/tool/audit.h"
+#include "wsync/tool/name_check_run.h"
 
 static const char *dtype_of(const struct ws_layout *l, const struct ws_param *p)
 {
@@ -59,7 +59,7 @@ static int make_layout(const struct list_job *job, const struct ws_input *in,
 		return -1;
 	}
 	char why[384];
-	ws_audit_unknown(in->config, why, sizeof why);
+	ws_name_check_unknown(in->config, why, sizeof why);
 	ws_err_set(err, WS_EINPUT, "%s", why);
 	return ws_err_hint(err, "--config DIR names a config.json, --map FILE describes a family");
 }

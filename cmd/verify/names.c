@@ -8,7 +8,7 @@
 #include "outlet.h"
 #include "run.h"
 
-#include "wsync/tool/audit.h"
+#include "wsync/tool/name_check_run.h"
 
 #include <stdlib.h>
 
@@ -18,14 +18,14 @@ struct against {
 	struct ws_http *http;
 	struct ws_endpoint_info *infos;
 	struct ws_err *errs;
-	struct ws_audit_target *targets;
+	struct ws_name_check_target *targets;
 	size_t n;
 };
 
 static void free_against(struct against *a)
 {
 	for (size_t i = 0; a->targets && i < a->n; i++)
-		ws_audit_target_free(&a->targets[i]);
+		ws_name_check_target_free(&a->targets[i]);
 	free(a->targets);
 	free(a->infos);
 	free(a->errs);
@@ -48,7 +48,7 @@ static int ask(struct verify_job *job, struct against *a, struct ws_err *err)
 		return -1;
 	const struct ws_call to = { a->http, a->to.urls, n, until, &run_cancel };
 	if (ws_endpoint_probe_all(&to, a->infos, a->errs, err) ||
-	    ws_audit_ask(a->http, a->infos, n, true, until, &run_cancel, a->targets, err))
+	    ws_name_check_ask(a->http, a->infos, n, true, until, &run_cancel, a->targets, err))
 		return -1;
 	a->n = n;
 	return 0;
@@ -58,11 +58,12 @@ static int describe(struct verify_job *job, struct against *a, struct ws_err *er
 {
 	const struct verify_config *cfg = job->cfg;
 	a->n = 1;
-	a->targets[0] = (struct ws_audit_target){
-		.tp = (unsigned)cfg->tp, .ep = (unsigned)cfg->ep,
+	a->targets[0] = (struct ws_name_check_target){
+		.tp = (unsigned)cfg->tp,
+		.ep = (unsigned)cfg->ep,
 		.attention_tp = (unsigned)cfg->attention_tp,
 	};
-	return cfg->list ? ws_audit_read(cfg->list, &a->targets[0], err) : 0;
+	return cfg->list ? ws_name_check_read(cfg->list, &a->targets[0], err) : 0;
 }
 
 /* Whoever describes a server does not mean the registered ones. */
@@ -100,7 +101,7 @@ static int make_plan(const struct verify_config *cfg, const struct ws_input *in,
 	return in->transform ? ws_transform_sends(in->transform, err) : 0;
 }
 
-static int refuse_unchecked(const struct ws_audit *sum, struct ws_err *err)
+static int refuse_unchecked(const struct ws_name_check_run *sum, struct ws_err *err)
 {
 	if (sum->own_config)
 		ws_err_set(err, WS_EINPUT,
@@ -115,20 +116,25 @@ static int refuse_unchecked(const struct ws_audit *sum, struct ws_err *err)
 }
 
 static int check(struct verify_job *job, const struct against *a, const struct ws_input *in,
-                 const struct ws_plan *plan, struct ws_audit *sum, struct ws_err *err)
+                 const struct ws_plan *plan, struct ws_name_check_run *sum, struct ws_err *err)
 {
 	const struct verify_config *cfg = job->cfg;
 	const ws_deadline until = ws_deadline_in(timeout_of(cfg));
 	const bool whole = !cfg->include.n && !cfg->exclude.n;
-	const struct ws_audit_opts opts = {
-		.input = in, .plan = plan, .scan = cfg->scan, .cancel = &run_cancel,
-		.include = cfg->include.items, .n_include = cfg->include.n,
-		.exclude = cfg->exclude.items, .n_exclude = cfg->exclude.n,
+	const struct ws_name_check_run_opts opts = {
+		.input = in,
+		.plan = plan,
+		.scan = cfg->scan,
+		.cancel = &run_cancel,
+		.include = cfg->include.items,
+		.n_include = cfg->include.n,
+		.exclude = cfg->exclude.items,
+		.n_exclude = cfg->exclude.n,
 	};
 	if (a->http && whole &&
-	    ws_audit_measure(a->http, in, a->targets, a->n, until, &run_cancel, err))
+	    ws_name_check_measure(a->http, in, a->targets, a->n, until, &run_cancel, err))
 		return -1;
-	if (ws_audit_all(&opts, a->targets, a->n, &job->ui->sink, sum, err))
+	if (ws_name_check_run_all(&opts, a->targets, a->n, &job->ui->sink, sum, err))
 		return -1;
 	return sum->checked ? 0 : refuse_unchecked(sum, err);
 }
@@ -138,7 +144,7 @@ static int open_input(struct verify_job *job, const struct opt_args *args, const
 {
 	const char *fallback = NULL;
 	for (size_t i = 0; !fallback && i < a->to.n; i++)
-		fallback = ws_audit_model_dir(&a->infos[i]);
+		fallback = ws_name_check_model_dir(&a->infos[i]);
 	return verify_open_source(job, args, fallback, in, err);
 }
 
@@ -146,7 +152,7 @@ int verify_names(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	struct verify_job *job = ctx;
 	struct against a = { 0 };
-	struct ws_audit sum = { 0 };
+	struct ws_name_check_run sum = { 0 };
 	struct ws_input in = { 0 };
 	struct ws_plan *plan = NULL;
 	job->ui->limit = (size_t)job->cfg->limit;
@@ -161,7 +167,7 @@ int verify_names(void *ctx, const struct opt_args *args, struct ws_err *err)
 		     ws_catalog_check(in.catalog, err) ? -1 : 0;
 	struct ws_jw *w = ui_end_open(job->ui, err);
 	if (w) {
-		ui_json_audit(w, &sum);
+		ui_json_name_check(w, &sum);
 		ui_line_end(job->ui);
 	}
 	ws_plan_free(plan);

@@ -7,7 +7,7 @@
 
 #include "run.h"
 
-#include "wsync/tool/audit.h"
+#include "wsync/tool/name_check_run.h"
 #include "wsync/tool/scales.h"
 #include "wsync/tool/str.h"
 

@@ -100,13 +100,13 @@ struct ws_ev_tensor {           /* dry run and -v */
 	const char *recipe;         /* "copy", "view" */
 };
 
-struct ws_audit;                /* audit.h */
+struct ws_name_check_run; /* name_check_run.h */
 
 /* the names were compared with one endpoint, or what stands for it */
 struct ws_ev_names {
 	const char *url;            /* "" none */
 	size_t alike;               /* how many further endpoints have the same answer */
-	const struct ws_audit *audit;
+	const struct ws_name_check_run *run;
 };
 
 struct ws_ev_mismatch {
@@ -174,7 +174,7 @@ struct ws_ev_end {
 	const struct ws_ev_round *round; /* NULL: no senders take turns */
 	const char *verify;         /* "names", "hash", "none" */
 	/* the sum over all endpoints; NULL: names were not looked at */
-	const struct ws_audit *names;
+	const struct ws_name_check_run *names;
 	const struct ws_transform_report *transform; /* NULL: tensors were sent as they are */
 	bool dry_run;
 };

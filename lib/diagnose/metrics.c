@@ -4,7 +4,7 @@
 
 #include "exposition.h"
 
-#include "wsync/tool/audit.h"
+#include "wsync/tool/name_check_run.h"
 #include "wsync/clock.h"
 #include "wsync/version.h"
 

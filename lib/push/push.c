@@ -140,7 +140,7 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 	p->run.weights_dirty = p->run.commits_void = p->run.incomplete = p->recovery.recorded =
 		p->recovery.contradicts = false;
 	p->recovery.asleep_as = WS_ASLEEP_PENDING;
-	p->checks.names = (struct ws_audit){ 0 };
+	p->checks.names = (struct ws_name_check_run){ 0 };
 	p->run.until = p->opts.timeout_ns > 0 ? ws_deadline_in(p->opts.timeout_ns) : WS_FOREVER;
 	p->from.weight_version = s->weight_version ? s->weight_version : p->opts.weight_version;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {

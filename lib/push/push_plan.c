@@ -45,7 +45,7 @@ static const char *find_model_dir(const struct ws_push *p)
 {
 	const char *dir = NULL;
 	for (size_t i = 0; p->to.known && !dir && i < p->opts.n_endpoints; i++)
-		dir = ws_audit_model_dir(&p->to.infos[i]);
+		dir = ws_name_check_model_dir(&p->to.infos[i]);
 	return dir;
 }
 

@@ -8,7 +8,7 @@
 
 #include "scales_core.h"
 
-#include "wsync/tool/audit.h"
+#include "wsync/tool/name_check_run.h"
 #include "wsync/tool/namemap.h"
 
 #include <inttypes.h>
@@ -25,7 +25,7 @@ struct asking {
 	struct ws_scales_report *report;
 	struct ws_scales_notes notes;
 	struct ws_endpoint_info info;
-	struct ws_audit_target target;
+	struct ws_name_check_target target;
 	const struct ws_config *config;
 	struct ws_quant quant;
 	const struct ws_weight **sorted; /* the listing by name */
@@ -264,8 +264,8 @@ static int meet(struct asking *a, struct ws_err *err)
 	struct ws_err why = WS_ERR_INIT;
 	const struct ws_call to = { a->http, &a->opts->url, 1, a->opts->until, a->opts->cancel };
 	if (ws_endpoint_probe_all(&to, &a->info, &why, err) ||
-	    ws_audit_ask(a->http, &a->info, 1, false, a->opts->until, a->opts->cancel, &a->target,
-	                 err))
+	    ws_name_check_ask(a->http, &a->info, 1, false, a->opts->until, a->opts->cancel,
+	                      &a->target, err))
 		return -1;
 	a->config = a->opts->config ? a->opts->config : a->target.config;
 	a->quant = a->config ? *ws_config_quant(a->config) : (struct ws_quant){ .method = "" };
@@ -283,7 +283,7 @@ int ws_scales_ask(struct ws_http *http, const struct ws_scales_ask_opts *opts,
 	int rc = meet(&a, err) || read_scales(&a, err) ? -1 : 0;
 	if (ws_scales_notes_end(&a.notes, rc ? NULL : err))
 		rc = -1;
-	ws_audit_target_free(&a.target);
+	ws_name_check_target_free(&a.target);
 	free(a.sorted);
 	free(a.names);
 	if (rc)

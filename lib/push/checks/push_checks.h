@@ -7,12 +7,12 @@
 #include "hashes.h"
 #include "job.h"
 #include "wsync/push.h"
-#include "wsync/tool/audit.h"
+#include "wsync/tool/name_check_run.h"
 
 struct ws_push;
 
 struct push_checks {
-	struct ws_audit names;   /* of all endpoints together (push_names.c) */
+	struct ws_name_check_run names; /* of all endpoints together (push_names.c) */
 	struct ws_hashes hashes; /* push_verify.c */
 	struct ws_job values;    /* scans for NaN and Inf in the background (push_values.c) */
 	struct ws_cancel stop_values;

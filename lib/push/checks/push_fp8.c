@@ -61,7 +61,7 @@ static enum server_quant find_quant(const struct ws_endpoint_info *info,
  * not what the operator named. */
 static void open_config(const struct ws_endpoint_info *info, struct ws_config **out)
 {
-	const char *dir = ws_audit_model_dir(info);
+	const char *dir = ws_name_check_model_dir(info);
 	*out = NULL;
 	if (dir && ws_config_open(dir, out, NULL))
 		*out = NULL;

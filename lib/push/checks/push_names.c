@@ -11,7 +11,7 @@
 void push_names_forget(struct ws_push *p)
 {
 	for (size_t i = 0; i < p->to.n_listed; i++)
-		ws_audit_target_free(&p->to.listed[i]);
+		ws_name_check_target_free(&p->to.listed[i]);
 	p->to.n_listed = 0;
 }
 
@@ -22,9 +22,9 @@ int push_find_targets(struct ws_push *p, struct ws_err *err)
 	if (p->to.n_listed)
 		return 0;
 	if (n == 0) /* a dry run: the config alone, at tp 1 */
-		p->to.listed[0] = (struct ws_audit_target){ 0 };
-	else if (ws_audit_ask(p->http, p->to.infos, n, false, until, p->opts.cancel, p->to.listed,
-	                      err))
+		p->to.listed[0] = (struct ws_name_check_target){ 0 };
+	else if (ws_name_check_ask(p->http, p->to.infos, n, false, until, p->opts.cancel,
+	                           p->to.listed, err))
 		return -1;
 	p->to.n_listed = n ? n : 1;
 	return 0;
@@ -39,13 +39,13 @@ static int measure(struct ws_push *p, struct ws_err *err)
 		asleep = asleep || p->to.endpoints[i].asleep & WS_MEMORY_WEIGHTS;
 	if (!p->opts.n_endpoints || !p->from.all_names || asleep)
 		return 0;
-	return ws_audit_measure(p->http, &p->from.input, p->to.listed, p->to.n_listed, until,
-	                        p->opts.cancel, err);
+	return ws_name_check_measure(p->http, &p->from.input, p->to.listed, p->to.n_listed, until,
+	                             p->opts.cancel, err);
 }
 
 int push_names(struct ws_push *p, struct ws_err *err)
 {
-	const struct ws_audit_opts opts = {
+	const struct ws_name_check_run_opts opts = {
 		.input = &p->from.input,
 		.plan = p->from.plan,
 		.tied_later = true,
@@ -59,8 +59,8 @@ int push_names(struct ws_push *p, struct ws_err *err)
 	if (p->opts.verify == WS_VERIFY_NONE)
 		return 0;
 	return push_find_targets(p, err) || measure(p, err) ||
-	                       ws_audit_all(&opts, p->to.listed, p->to.n_listed, &p->opts.sink,
-	                                    &p->checks.names, err) ?
+	                       ws_name_check_run_all(&opts, p->to.listed, p->to.n_listed,
+	                                             &p->opts.sink, &p->checks.names, err) ?
 	               -1 :
 	               0;
 }

@@ -102,7 +102,7 @@ static enum ws_dtype server_dtype(const struct ws_push *p, size_t i)
 
 static int check_endpoint(const struct ws_push *p, size_t i, struct ws_err *err)
 {
-	const struct ws_audit_target *t = &p->to.listed[i];
+	const struct ws_name_check_target *t = &p->to.listed[i];
 	if (p->to.infos[i].quantization[0])
 		return refuse_scatter(
 			p, i, err,
@@ -118,7 +118,8 @@ static int make_layout(struct ws_push *p, size_t i, struct ws_err *err)
 {
 	struct target *t = &own(p)->targets[i];
 	char why[512] = "its model is not known";
-	if (ws_audit_layout(&p->from.input, &p->to.listed[i], &t->layout, why, sizeof why, err))
+	if (ws_name_check_layout(&p->from.input, &p->to.listed[i], &t->layout, why, sizeof why,
+	                         err))
 		return -1;
 	if (!t->layout)
 		return refuse_scatter(p, i, err, why);

@@ -8,7 +8,7 @@
 #include "group.h"
 #include "push_target.h"
 #include "wsync/push.h"
-#include "wsync/tool/audit.h"
+#include "wsync/tool/name_check_run.h"
 
 struct push_protocol;
 struct ws_push;
@@ -52,7 +52,7 @@ struct push_targets {
 	struct ws_member *members;             /* ranks, and how joining went */
 	struct ws_err *errs;                   /* of the last request to all */
 	struct ws_ev_endpoint_result *results; /* how the last run ended */
-	struct ws_audit_target *listed;        /* what each endpoint lists */
+	struct ws_name_check_target *listed;   /* what each endpoint lists */
 	size_t n_listed;                       /* 0: not asked yet */
 	struct push_call call;                 /* the last one */
 	bool known;                            /* infos are filled */

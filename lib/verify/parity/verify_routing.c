@@ -6,7 +6,7 @@
 #include "ask.h"
 
 #include "answer.h"
-#include "wsync/tool/audit.h"
+#include "wsync/tool/name_check_run.h"
 #include "wsync/endpoint.h"
 
 #include <stdio.h>
@@ -41,7 +41,7 @@ static const char *find_model(struct verify_routing *v, struct ws_endpoint_info 
 		                    v->ask->cancel };
 	if (ws_endpoint_probe_all(&to, info, &e, err))
 		return NULL;
-	const char *dir = ws_audit_model_dir(info);
+	const char *dir = ws_name_check_model_dir(info);
 	if (dir)
 		return dir;
 	ws_err_set(

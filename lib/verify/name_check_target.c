@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* audit_target.c - what servers say of themselves: sizes, model path, the names they list. */
-#include "wsync/tool/audit.h"
+/* name_check_target.c - what servers say of themselves: sizes, model path, the names they list. */
+#include "wsync/tool/name_check_run.h"
 
 #include "listing_read.h"
 
@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 /* A model_path is a path of the server's machine, or a name on a hub: mostly not here. */
-const char *ws_audit_model_dir(const struct ws_endpoint_info *info)
+const char *ws_name_check_model_dir(const struct ws_endpoint_info *info)
 {
 	char path[1100];
 	struct stat st;
@@ -18,18 +18,18 @@ const char *ws_audit_model_dir(const struct ws_endpoint_info *info)
 	return info->model_path[0] == '/' && stat(path, &st) == 0 ? info->model_path : NULL;
 }
 
-static void describe(struct ws_audit_target *t, const struct ws_endpoint_info *info)
+static void describe(struct ws_name_check_target *t, const struct ws_endpoint_info *info)
 {
-	*t = (struct ws_audit_target){ .tp = info->tp_size,
-		                       .ep = info->ep_size,
-		                       .replicas = info->dp_size };
+	*t = (struct ws_name_check_target){ .tp = info->tp_size,
+		                            .ep = info->ep_size,
+		                            .replicas = info->dp_size };
 	memcpy(t->url, info->url, sizeof t->url);
 	memcpy(t->model_type, info->model_type, sizeof t->model_type);
 	memcpy(t->architecture, info->architecture, sizeof t->architecture);
 	if (info->dp_attention && info->dp_size > 1 && info->tp_size % info->dp_size == 0)
 		t->attention_tp = info->tp_size / info->dp_size;
 	/* Malformed, it is none: it is not what the operator named. */
-	const char *dir = ws_audit_model_dir(info);
+	const char *dir = ws_name_check_model_dir(info);
 	if (dir && ws_config_open(dir, &t->config, NULL))
 		t->config = NULL;
 	t->keeps_anything = info->keeps_anything;
@@ -37,7 +37,7 @@ static void describe(struct ws_audit_target *t, const struct ws_endpoint_info *i
 	t->askable = !t->config && info->pp_size <= 1 && !info->keeps_anything;
 }
 
-static void take_listing(struct ws_audit_target *t, const char *route, const struct ws_err *e)
+static void take_listing(struct ws_name_check_target *t, const char *route, const struct ws_err *e)
 {
 	if (e->code == WS_OK)
 		snprintf(t->listed, sizeof t->listed, "%s%s", t->url, route);
@@ -48,7 +48,7 @@ static void take_listing(struct ws_audit_target *t, const char *route, const str
 		         "the endpoint does not list its weights (%.190s)", e->msg);
 }
 
-static int ask_checker(struct ws_http *http, struct ws_audit_target *t, ws_deadline until,
+static int ask_checker(struct ws_http *http, struct ws_name_check_target *t, ws_deadline until,
                        const struct ws_cancel *cancel, struct ws_err *err)
 {
 	struct ws_err e = WS_ERR_INIT;
@@ -62,7 +62,7 @@ static int ask_checker(struct ws_http *http, struct ws_audit_target *t, ws_deadl
 }
 
 static int ask_lists(struct ws_http *http, size_t n, bool thorough, ws_deadline until,
-                     const struct ws_cancel *cancel, struct ws_audit_target *out,
+                     const struct ws_cancel *cancel, struct ws_name_check_target *out,
                      struct ws_weight_list *lists, const char **urls, struct ws_err *errs,
                      struct ws_err *err)
 {
@@ -83,9 +83,9 @@ static int ask_lists(struct ws_http *http, size_t n, bool thorough, ws_deadline 
 	return 0;
 }
 
-int ws_audit_ask(struct ws_http *http, const struct ws_endpoint_info *infos, size_t n,
-                 bool thorough, ws_deadline until, const struct ws_cancel *cancel,
-                 struct ws_audit_target *out, struct ws_err *err)
+int ws_name_check_ask(struct ws_http *http, const struct ws_endpoint_info *infos, size_t n,
+                      bool thorough, ws_deadline until, const struct ws_cancel *cancel,
+                      struct ws_name_check_target *out, struct ws_err *err)
 {
 	struct ws_weight_list *lists = calloc(n + 1, sizeof *lists);
 	struct ws_err *errs = calloc(n + 1, sizeof *errs);
@@ -96,14 +96,14 @@ int ws_audit_ask(struct ws_http *http, const struct ws_endpoint_info *infos, siz
 	                                          ask_lists(http, n, thorough, until, cancel, out,
 	                                                    lists, urls, errs, err);
 	for (size_t i = 0; rc && i < n; i++)
-		ws_audit_target_free(&out[i]);
+		ws_name_check_target_free(&out[i]);
 	free(lists);
 	free(errs);
 	free(urls);
 	return rc;
 }
 
-int ws_audit_read(const char *path, struct ws_audit_target *t, struct ws_err *err)
+int ws_name_check_read(const char *path, struct ws_name_check_target *t, struct ws_err *err)
 {
 	ws_weight_list_free(&t->listing);
 	*t->listed = 0;
@@ -113,13 +113,13 @@ int ws_audit_read(const char *path, struct ws_audit_target *t, struct ws_err *er
 	return 0;
 }
 
-void ws_audit_target_free(struct ws_audit_target *t)
+void ws_name_check_target_free(struct ws_name_check_target *t)
 {
 	if (!t)
 		return;
 	ws_weight_list_free(&t->listing);
 	ws_config_free(t->config);
-	*t = (struct ws_audit_target){ 0 };
+	*t = (struct ws_name_check_target){ 0 };
 }
 
 static bool same_config(const struct ws_config *a, const struct ws_config *b)
@@ -127,11 +127,10 @@ static bool same_config(const struct ws_config *a, const struct ws_config *b)
 	return (!a && !b) || (a && b && !strcmp(ws_config_path(a), ws_config_path(b)));
 }
 
-bool ws_audit_same(const struct ws_audit_target *a, const struct ws_audit_target *b)
+bool ws_name_check_same(const struct ws_name_check_target *a, const struct ws_name_check_target *b)
 {
 	return a->tp == b->tp && a->ep == b->ep && a->attention_tp == b->attention_tp &&
 	       !*a->listed == !*b->listed && same_config(a->config, b->config) &&
 	       !strcmp(a->model_type, b->model_type) && !strcmp(a->architecture, b->architecture) &&
-	       !strcmp(a->differs, b->differs) &&
-	       ws_weight_list_same(&a->listing, &b->listing);
+	       !strcmp(a->differs, b->differs) && ws_weight_list_same(&a->listing, &b->listing);
 }

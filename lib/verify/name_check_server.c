@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* audit_server.c - what a server tells of its model when its config.json is on
+/* name_check_server.c - what a server tells of its model when its config.json is on
  * another machine: model type and architecture (/model_info), and by its parameters
  * the number of layers and the width.
  *
@@ -9,7 +9,7 @@
  * Only norms are asked for: a server makes Python numbers of the whole parameter to show one row
  * of it. A head is not asked for: SGLang answers with the embedding where they are tied. Many
  * models of SGLang answer no such question at all (qwen3 in 0.5.23); then nothing is concluded. */
-#include "audit_server.h"
+#include "name_check_server.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -21,13 +21,13 @@
 /* ---- model type and architecture ---- */
 
 static const struct ws_family *told_family(const struct ws_input *in,
-                                           const struct ws_audit_target *t)
+                                           const struct ws_name_check_target *t)
 {
 	return ws_namemap_claimed(in->map, t->architecture, t->model_type);
 }
 
-const struct ws_family *audit_other_family(const struct ws_input *in,
-                                           const struct ws_audit_target *t)
+const struct ws_family *name_check_other_family(const struct ws_input *in,
+                                                const struct ws_name_check_target *t)
 {
 	const struct ws_family *told = told_family(in, t);
 	return told && told != in->family && !in->named && ws_family_has_params(told) ? told : NULL;
@@ -51,8 +51,8 @@ static void name_model(char *dst, size_t n, const char *type, const char *archit
 		snprintf(dst, n, "%.90s", *type ? type : architecture);
 }
 
-bool audit_model_differs(const struct ws_input *in, const struct ws_audit_target *t, char *dst,
-                         size_t n)
+bool name_check_model_differs(const struct ws_input *in, const struct ws_name_check_target *t,
+                              char *dst, size_t n)
 {
 	const struct ws_config *c = in->config;
 	char theirs[192], ours[192];
@@ -75,11 +75,11 @@ enum answer { SHOWN, ABSENT, UNKNOWN };
 
 struct measuring {
 	struct ws_http *http;
-	struct ws_audit_target *targets;
-	const char *config;          /* path */
+	struct ws_name_check_target *targets;
+	const char *config; /* path */
 	int64_t layers, width;
-	bool *on;                    /* by target: it is still asked */
-	const char **urls;           /* of those */
+	bool *on;          /* by target: it is still asked */
+	const char **urls; /* of those */
 	size_t *index;
 	size_t n;
 	struct ws_values *values;
@@ -89,7 +89,7 @@ struct measuring {
 };
 
 /* A server with data-parallel replicas answers [null, null] for a name that it does not have. */
-static enum answer read_values(const struct ws_audit_target *t, const struct ws_values *v,
+static enum answer read_values(const struct ws_name_check_target *t, const struct ws_values *v,
                                const struct ws_err *e)
 {
 	bool number = false;
@@ -104,9 +104,9 @@ static enum answer read_values(const struct ws_audit_target *t, const struct ws_
 	return v->n_dims == (t->replicas > 1 ? 2u : 1u) ? SHOWN : UNKNOWN;
 }
 
-static void note(struct ws_audit_target *t, const char *key, const char *fmt, ...)
+static void note(struct ws_name_check_target *t, const char *key, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-static void note(struct ws_audit_target *t, const char *key, const char *fmt, ...)
+static void note(struct ws_name_check_target *t, const char *key, const char *fmt, ...)
 {
 	va_list args;
 	va_start(args, fmt);
@@ -115,7 +115,7 @@ static void note(struct ws_audit_target *t, const char *key, const char *fmt, ..
 	va_end(args);
 }
 
-static void judge_first(struct measuring *m, struct ws_audit_target *t, enum answer a,
+static void judge_first(struct measuring *m, struct ws_name_check_target *t, enum answer a,
                         const struct ws_values *v)
 {
 	const int64_t width = a == SHOWN ? v->dims[v->n_dims - 1] : 0;
@@ -127,7 +127,7 @@ static void judge_first(struct measuring *m, struct ws_audit_target *t, enum ans
 		     m->config, m->width);
 }
 
-static void judge_last(struct measuring *m, struct ws_audit_target *t, enum answer a)
+static void judge_last(struct measuring *m, struct ws_name_check_target *t, enum answer a)
 {
 	if (a == ABSENT)
 		note(t, "num_hidden_layers",
@@ -136,7 +136,7 @@ static void judge_last(struct measuring *m, struct ws_audit_target *t, enum answ
 		     m->layers - 1, m->config, m->layers);
 }
 
-static void judge_beyond(struct measuring *m, struct ws_audit_target *t, enum answer a)
+static void judge_beyond(struct measuring *m, struct ws_name_check_target *t, enum answer a)
 {
 	if (a == SHOWN)
 		note(t, "num_hidden_layers",
@@ -149,7 +149,7 @@ static void judge_beyond(struct measuring *m, struct ws_audit_target *t, enum an
 static void begin_measure(struct measuring *m, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
-		struct ws_audit_target *t = &m->targets[i];
+		struct ws_name_check_target *t = &m->targets[i];
 		m->on[i] = t->askable && (t->layers != m->layers || t->width != m->width);
 		if (!m->on[i])
 			continue;
@@ -182,7 +182,7 @@ static int ask_layer(struct measuring *m, size_t n, int64_t layer, struct ws_err
 	ws_endpoint_get_weights(&to, name, layer ? 1 : (uint64_t)m->width + 1, MOST_NUMBERS,
 	                        m->values, m->errs, &why);
 	for (size_t k = 0; k < m->n; k++) {
-		struct ws_audit_target *t = &m->targets[m->index[k]];
+		struct ws_name_check_target *t = &m->targets[m->index[k]];
 		const enum answer a = read_values(t, &m->values[k], &m->errs[k]);
 		if (layer == 0)
 			judge_first(m, t, a, &m->values[k]);
@@ -199,9 +199,9 @@ static int ask_layer(struct measuring *m, size_t n, int64_t layer, struct ws_err
 	return -1;
 }
 
-int ws_audit_measure(struct ws_http *http, const struct ws_input *in,
-                     struct ws_audit_target *targets, size_t n, ws_deadline until,
-                     const struct ws_cancel *cancel, struct ws_err *err)
+int ws_name_check_measure(struct ws_http *http, const struct ws_input *in,
+                          struct ws_name_check_target *targets, size_t n, ws_deadline until,
+                          const struct ws_cancel *cancel, struct ws_err *err)
 {
 	struct measuring m = { .http = http, .targets = targets, .until = until, .cancel = cancel };
 	if (!in->config || in->named || !ws_input_known(in) ||

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* audit.c - decides what an input is compared with, runs the comparison, and names both. */
-#include "audit_server.h"
+/* name_check_run.c - decides what an input is compared with, runs the comparison, and names both.
+ */
+#include "name_check_server.h"
 
 #include "wsync/tool/str.h"
 
@@ -12,7 +13,8 @@
 
 /* What the server has is what its own config says: by the one that lies with a
  * source every source is right. */
-static const struct ws_config *config_of(const struct ws_input *in, const struct ws_audit_target *t)
+static const struct ws_config *config_of(const struct ws_input *in,
+                                         const struct ws_name_check_target *t)
 {
 	const struct ws_family *theirs =
 		t->config && !in->named ? ws_namemap_find(in->map, t->config) : NULL;
@@ -23,14 +25,15 @@ static const struct ws_config *config_of(const struct ws_input *in, const struct
 
 /* Where the config is the source's, the server's family may be another: one of the same
  * parameters (mistral and llama), or one that the source does not fit. */
-static const struct ws_family *family_of(const struct ws_input *in, const struct ws_audit_target *t)
+static const struct ws_family *family_of(const struct ws_input *in,
+                                         const struct ws_name_check_target *t)
 {
 	const struct ws_config *config = config_of(in, t);
 	if (config != in->config)
 		return ws_namemap_find(in->map, config);
 	if (!ws_input_known(in))
 		return NULL;
-	const struct ws_family *other = audit_other_family(in, t);
+	const struct ws_family *other = name_check_other_family(in, t);
 	return other ? other : in->family;
 }
 
@@ -44,7 +47,7 @@ static bool has_segment(const char *name, const char *segment)
 }
 
 /* Some servers keep shared experts as further routed ones; only their listing tells. */
-static bool fuses_shared(const struct ws_audit_target *t)
+static bool fuses_shared(const struct ws_name_check_target *t)
 {
 	bool experts = false;
 	for (size_t i = 0; i < t->listing.n; i++) {
@@ -56,37 +59,39 @@ static bool fuses_shared(const struct ws_audit_target *t)
 	return experts;
 }
 
-void ws_audit_unknown(const struct ws_config *config, char *why, size_t n)
+void ws_name_check_unknown(const struct ws_config *config, char *why, size_t n)
 {
 	if (!config)
 		snprintf(why, n, "there is no config.json");
 	else
 		snprintf(why, n, "no family is known for %s '%.100s' of %.200s",
 		         *ws_config_architecture(config) ? "architecture" : "model_type",
-		         *ws_config_architecture(config) ? ws_config_architecture(config)
-		                                         : ws_config_model_type(config),
+		         *ws_config_architecture(config) ? ws_config_architecture(config) :
+		                                           ws_config_model_type(config),
 		         ws_config_path(config));
 }
 
 /* The source's config lacks what the server's family needs. */
-static int refuse_family(const struct ws_input *in, const struct ws_audit_target *t,
+static int refuse_family(const struct ws_input *in, const struct ws_name_check_target *t,
                          const struct ws_err *why, struct ws_err *err)
 {
 	char differs[640];
-	if (!audit_model_differs(in, t, differs, sizeof differs))
+	if (!name_check_model_differs(in, t, differs, sizeof differs))
 		return -1;
 	ws_err_set(err, WS_EMISMATCH, "%s: %s: %s", t->url, differs, why->msg);
 	ws_err_hint(err, "--config DIR names the server's config.json");
 	return ws_err_where(err, NULL, t->url);
 }
 
-int ws_audit_layout(const struct ws_input *input, const struct ws_audit_target *t,
-                    struct ws_layout **out, char *why, size_t n, struct ws_err *err)
+int ws_name_check_layout(const struct ws_input *input, const struct ws_name_check_target *t,
+                         struct ws_layout **out, char *why, size_t n, struct ws_err *err)
 {
 	const struct ws_config *config = config_of(input, t);
 	const struct ws_family *family = family_of(input, t);
 	const struct ws_layout_opts opts = {
-		.tp = t->tp ? t->tp : 1, .ep = t->ep ? t->ep : 1, .attention_tp = t->attention_tp,
+		.tp = t->tp ? t->tp : 1,
+		.ep = t->ep ? t->ep : 1,
+		.attention_tp = t->attention_tp,
 		.fuse_shared = fuses_shared(t),
 	};
 	*out = NULL;
@@ -113,20 +118,20 @@ int ws_audit_layout(const struct ws_input *input, const struct ws_audit_target *
 		               -1;
 	}
 	if (why)
-		ws_audit_unknown(config, why, n);
+		ws_name_check_unknown(config, why, n);
 	return 0;
 }
 
 /* ---- the run ---- */
 
-static void append(struct ws_audit *a, const char *text)
+static void append(struct ws_name_check_run *a, const char *text)
 {
 	const size_t used = strlen(a->against);
 	snprintf(a->against + used, sizeof a->against - used, "%s%s", used ? " and " : "", text);
 }
 
-static void say_against(struct ws_audit *a, const struct ws_input *input,
-                        const struct ws_audit_target *t, bool listed)
+static void say_against(struct ws_name_check_run *a, const struct ws_input *input,
+                        const struct ws_name_check_target *t, bool listed)
 {
 	char text[1024], sizes[64] = "";
 	if (a->layout) {
@@ -146,7 +151,7 @@ static void say_against(struct ws_audit *a, const struct ws_input *input,
 }
 
 /* What a server without a model shows is what was sent to it, which proves nothing. */
-static bool is_listed(const struct ws_audit_target *t, const char **why)
+static bool is_listed(const struct ws_name_check_target *t, const char **why)
 {
 	if (!*t->listed)
 		*why = t->unlisted;
@@ -160,8 +165,8 @@ static bool is_listed(const struct ws_audit_target *t, const char **why)
 }
 
 /* The config that the layout is of may be the source's own, which every source fits. */
-static bool is_confirmed(const struct ws_audit_opts *o, const struct ws_audit_target *t,
-                         bool listed)
+static bool is_confirmed(const struct ws_name_check_run_opts *o,
+                         const struct ws_name_check_target *t, bool listed)
 {
 	return !*t->url || t->keeps_anything || listed || o->input->named ||
 	       config_of(o->input, t) == t->config;
@@ -169,15 +174,15 @@ static bool is_confirmed(const struct ws_audit_opts *o, const struct ws_audit_ta
 
 static const char servers_config[] = "--config DIR names the server's config.json";
 
-static bool sends_part(const struct ws_audit_opts *o)
+static bool sends_part(const struct ws_name_check_run_opts *o)
 {
 	return o->part || o->n_include || o->n_exclude;
 }
 
 /* Room for two facts. model, of n bytes, is for the text of one. */
-static size_t find_facts(const struct ws_audit_opts *o, const struct ws_audit_target *t,
-                         const struct ws_family *family, char *model, size_t n,
-                         struct ws_server_fact *facts)
+static size_t find_facts(const struct ws_name_check_run_opts *o,
+                         const struct ws_name_check_target *t, const struct ws_family *family,
+                         char *model, size_t n, struct ws_server_fact *facts)
 {
 	size_t found = 0;
 	if (config_of(o->input, t) != o->input->config)
@@ -185,7 +190,7 @@ static size_t find_facts(const struct ws_audit_opts *o, const struct ws_audit_ta
 	if (*t->differs && !sends_part(o))
 		facts[found++] = (struct ws_server_fact){ WS_ERROR, t->differs_key, t->differs,
 			                                  servers_config };
-	if (!audit_model_differs(o->input, t, model, n))
+	if (!name_check_model_differs(o->input, t, model, n))
 		return found;
 	const size_t used = strlen(model);
 	if (family)
@@ -195,14 +200,14 @@ static size_t find_facts(const struct ws_audit_opts *o, const struct ws_audit_ta
 	return found;
 }
 
-int ws_audit_run(const struct ws_audit_opts *o, const struct ws_audit_target *t,
-                 struct ws_audit *out, struct ws_err *err)
+int ws_name_check_run(const struct ws_name_check_run_opts *o, const struct ws_name_check_target *t,
+                      struct ws_name_check_run *out, struct ws_err *err)
 {
 	const struct ws_family *family = family_of(o->input, t);
 	char unknown[384] = "";
 	const char *unlisted = "";
-	*out = (struct ws_audit){ 0 };
-	if (ws_audit_layout(o->input, t, &out->layout, unknown, sizeof unknown, err))
+	*out = (struct ws_name_check_run){ 0 };
+	if (ws_name_check_layout(o->input, t, &out->layout, unknown, sizeof unknown, err))
 		return -1;
 	const bool listed = is_listed(t, &unlisted);
 	snprintf(out->family, sizeof out->family, "%s",
@@ -237,7 +242,7 @@ int ws_audit_run(const struct ws_audit_opts *o, const struct ws_audit_target *t,
 	}
 	say_against(out, o->input, t, listed);
 	if (ws_namecheck(&check, &out->found, err)) {
-		ws_audit_free(out);
+		ws_name_check_run_free(out);
 		return -1;
 	}
 	out->checked = is_confirmed(o, t, listed);
@@ -248,13 +253,13 @@ int ws_audit_run(const struct ws_audit_opts *o, const struct ws_audit_target *t,
 	return 0;
 }
 
-void ws_audit_free(struct ws_audit *a)
+void ws_name_check_run_free(struct ws_name_check_run *a)
 {
 	if (!a)
 		return;
 	ws_findings_free(&a->found);
 	ws_layout_free(a->layout);
-	*a = (struct ws_audit){ 0 };
+	*a = (struct ws_name_check_run){ 0 };
 }
 
 /* ---- several ---- */
@@ -275,7 +280,7 @@ static void add_tied(struct ws_findings *sum, const struct ws_findings *one)
 			sum->tied[sum->n_tied++] = one->tied[i];
 }
 
-static void add_counts(struct ws_audit *sum, const struct ws_audit *one)
+static void add_counts(struct ws_name_check_run *sum, const struct ws_name_check_run *one)
 {
 	struct ws_findings *f = &sum->found;
 	add_tied(f, &one->found);
@@ -311,7 +316,8 @@ static const struct ws_finding_group *find_cause(const struct ws_findings *f)
 }
 
 /* The whole is said by the findings; this is what a script's log shows of them. */
-static void blame(const struct ws_audit *a, const struct ws_audit_target *t, struct ws_err *err)
+static void blame(const struct ws_name_check_run *a, const struct ws_name_check_target *t,
+                  struct ws_err *err)
 {
 	const struct ws_finding_group *g = find_cause(&a->found);
 	const struct ws_finding *f = &a->found.items[g->first];
@@ -324,42 +330,45 @@ static void blame(const struct ws_audit *a, const struct ws_audit_target *t, str
 		ws_err_where(err, NULL, t->url);
 }
 
-static bool came_before(const struct ws_audit_target *targets, size_t i)
+static bool came_before(const struct ws_name_check_target *targets, size_t i)
 {
 	for (size_t k = 0; k < i; k++)
-		if (ws_audit_same(&targets[k], &targets[i]))
+		if (ws_name_check_same(&targets[k], &targets[i]))
 			return true;
 	return false;
 }
 
-static size_t count_alike(const struct ws_audit_target *targets, size_t i, size_t n)
+static size_t count_alike(const struct ws_name_check_target *targets, size_t i, size_t n)
 {
 	size_t alike = 0;
 	for (size_t k = i + 1; k < n; k++)
-		alike += ws_audit_same(&targets[i], &targets[k]);
+		alike += ws_name_check_same(&targets[i], &targets[k]);
 	return alike;
 }
 
-int ws_audit_all(const struct ws_audit_opts *o, const struct ws_audit_target *targets, size_t n,
-                 const struct ws_sink *sink, struct ws_audit *sum, struct ws_err *err)
+int ws_name_check_run_all(const struct ws_name_check_run_opts *o,
+                          const struct ws_name_check_target *targets, size_t n,
+                          const struct ws_sink *sink, struct ws_name_check_run *sum,
+                          struct ws_err *err)
 {
 	struct ws_err first = WS_ERR_INIT;
-	*sum = (struct ws_audit){ 0 };
+	*sum = (struct ws_name_check_run){ 0 };
 	for (size_t i = 0; i < n; i++) {
-		struct ws_audit one;
+		struct ws_name_check_run one;
 		if (came_before(targets, i))
 			continue;
-		if (ws_audit_run(o, &targets[i], &one, err))
+		if (ws_name_check_run(o, &targets[i], &one, err))
 			return -1;
 		const struct ws_event ev = { .type = WS_EV_NAMES,
-			                     .names = { .url = targets[i].url, .audit = &one,
+			                     .names = { .url = targets[i].url,
+			                                .run = &one,
 			                                .alike = count_alike(targets, i, n) } };
 		if (sink->event)
 			sink->event(sink->ctx, &ev);
 		if (one.found.errors && !first.code)
 			blame(&one, &targets[i], &first);
 		add_counts(sum, &one);
-		ws_audit_free(&one);
+		ws_name_check_run_free(&one);
 	}
 	if (first.code && err)
 		*err = first;

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* name_check_run.h - the check of names from end to end: finds what an input can be compared with
+ * (the layout from a config and the server's sizes, the server's listing, or a saved one), and
+ * runs the comparison (namecheck.h).
+ *
+ * If there is nothing to compare with, the result says why: an unknown server is no failure. */
+#ifndef WSYNC_NAME_CHECK_RUN_H
+#define WSYNC_NAME_CHECK_RUN_H
+
+#include "wsync/tool/input.h"
+#include "wsync/endpoint.h"
+#include "wsync/event.h"
+#include "wsync/tool/namecheck.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A server, or a saved listing in its place. */
+struct ws_name_check_target {
+	char url[WS_URL_MAX];          /* "": no server */
+	unsigned tp, ep, attention_tp; /* 0: 1, 1 and tp */
+	struct ws_config *config;      /* of its model_path, if readable here; NULL */
+	struct ws_weight_list listing;
+	char listed[WS_URL_MAX + 64];          /* origin of the listing; "": none */
+	char unlisted[256];                    /* why there is none */
+	char model_type[64], architecture[96]; /* from the server's config.json; "": unknown */
+	bool keeps_anything;                   /* wsync-endpoint without a model: every name fits */
+	/* ws_name_check_measure queries it: config and listing are unknown */
+	bool askable;
+	/* data-parallel: number of parts in replies to ws_name_check_measure */
+	unsigned replicas;
+	/* from the config that ws_name_check_measure compared; 0: none */
+	int64_t layers, width;
+	const char *differs_key; /* the differing key, static, */
+	char differs[512];       /* and a sentence; "": no difference */
+};
+
+/* The model directory that an endpoint reports, if it has a config.json readable on this machine;
+ * else NULL. */
+const char *ws_name_check_model_dir(const struct ws_endpoint_info *info);
+
+/* Queries n endpoints at once: what they are, and their listings. thorough: an endpoint without a
+ * listing is asked for the names of its checksums, for which it reads all of its weights. -1:
+ * cancelled, or a system error. */
+int ws_name_check_ask(struct ws_http *http, const struct ws_endpoint_info *infos, size_t n,
+                      bool thorough, ws_deadline until, const struct ws_cancel *cancel,
+                      struct ws_name_check_target *out, struct ws_err *err);
+/* Requests a few parameters from endpoints whose config and listing are unknown, and compares the
+ * number of layers and the hidden size with the source's config. Parameters that they do not return
+ * are no failure. A server logs each request for a parameter that it lacks. -1: cancelled, or a
+ * system error. */
+int ws_name_check_measure(struct ws_http *http, const struct ws_input *in,
+                          struct ws_name_check_target *targets, size_t n, ws_deadline until,
+                          const struct ws_cancel *cancel, struct ws_err *err);
+/* Reads a saved listing (ws_weight_list_read). */
+int ws_name_check_read(const char *path, struct ws_name_check_target *t, struct ws_err *err);
+void ws_name_check_target_free(struct ws_name_check_target *t); /* NULL is fine */
+/* True if both would get the same result. */
+bool ws_name_check_same(const struct ws_name_check_target *a, const struct ws_name_check_target *b);
+
+struct ws_name_check_run_opts {
+	const struct ws_input *input; /* borrowed until ws_name_check_run_free, as all of this */
+	const struct ws_plan *plan;   /* NULL */
+	/* as of ws_plan_opts; any of them: a part is sent */
+	const char *const *include, *const *exclude;
+	size_t n_include, n_exclude;
+	/* a part is sent in any case: other senders send the rest */
+	bool part;
+	bool scan, tied_later; /* as of ws_namecheck_opts */
+	const struct ws_cancel *cancel;
+};
+
+struct ws_name_check_run {
+	/* with something of the server's, or with what the caller named */
+	bool checked;
+	/* it was not, but with the config.json of the source itself */
+	bool own_config;
+	char why[640];      /* it was not checked: "no config.json, and ..." */
+	char against[1536]; /* "qwen3 at tp 2 by ckpt/config.json" */
+	char family[64];    /* "generic" where none is known */
+	struct ws_findings found;
+	struct ws_layout *layout; /* the server's; NULL: not known */
+};
+
+/* 0: done, whatever it found, or nothing to compare with. -1: the config lacks what its family
+ * needs, out of memory, or cancelled while scanning. */
+int ws_name_check_run(const struct ws_name_check_run_opts *opts,
+                      const struct ws_name_check_target *target, struct ws_name_check_run *out,
+                      struct ws_err *err);
+void ws_name_check_run_free(struct ws_name_check_run *a); /* NULL is fine */
+
+/* Runs the check once for equal targets, emits WS_EV_NAMES for each run, and adds the counts and
+ * the tied heads to *sum, which owns nothing. Errors found: WS_EMISMATCH with the first of them. */
+int ws_name_check_run_all(const struct ws_name_check_run_opts *opts,
+                          const struct ws_name_check_target *targets, size_t n,
+                          const struct ws_sink *sink, struct ws_name_check_run *sum,
+                          struct ws_err *err);
+
+/* The server's layout for this input: from the config that the user named, else the server's own if
+ * its family is known, else the source's. *out NULL: no config, or an unknown family; why (or NULL)
+ * then says which. */
+int ws_name_check_layout(const struct ws_input *input, const struct ws_name_check_target *t,
+                         struct ws_layout **out, char *why, size_t n, struct ws_err *err);
+
+/* "there is no config.json", "no family is known for architecture 'X' of DIR/config.json". */
+void ws_name_check_unknown(const struct ws_config *config, char *why, size_t n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
