@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a server is compared with: its sizes and listing, told apart from those of others. */
-#include "wsync/tool/audit.h"
+#include "wsync/tool/name_check_run.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,36 +22,36 @@ static struct ws_weight weights[] = {
 	{ .name = "lm_head.weight", .n_dims = 2, .dims = { 128, 64 }, .dtype = "" },
 };
 
-static struct ws_audit_target target(unsigned tp)
+static struct ws_name_check_target target(unsigned tp)
 {
-	return (struct ws_audit_target){ .tp = tp, .listed = "a file",
+	return (struct ws_name_check_target){ .tp = tp, .listed = "a file",
 		                         .listing = { .items = weights, .n = 2 } };
 }
 
 static void same_answer_for_same_sizes_and_listing(void **state)
 {
 	(void)state;
-	struct ws_audit_target a = target(2), b = target(2);
-	assert_true(ws_audit_same(&a, &b));
+	struct ws_name_check_target a = target(2), b = target(2);
+	assert_true(ws_name_check_same(&a, &b));
 	snprintf(b.url, sizeof b.url, "http://b:1");
-	assert_true(ws_audit_same(&a, &b));
+	assert_true(ws_name_check_same(&a, &b));
 	snprintf(b.model_type, sizeof b.model_type, "qwen3");
-	assert_false(ws_audit_same(&a, &b));
+	assert_false(ws_name_check_same(&a, &b));
 	*b.model_type = '\0';
 	snprintf(b.differs, sizeof b.differs, "the server has a model.layers.2");
-	assert_false(ws_audit_same(&a, &b));
+	assert_false(ws_name_check_same(&a, &b));
 	*b.differs = '\0';
 	b.tp = 4;
-	assert_false(ws_audit_same(&a, &b));
+	assert_false(ws_name_check_same(&a, &b));
 	b = target(2);
 	b.listing.n = 1;
-	assert_false(ws_audit_same(&a, &b));
+	assert_false(ws_name_check_same(&a, &b));
 	struct ws_weight other[2] = { weights[0], weights[1] };
 	b = target(2);
 	b.listing.items = other;
-	assert_true(ws_audit_same(&a, &b));
+	assert_true(ws_name_check_same(&a, &b));
 	other[1].dims[0] = 64;
-	assert_false(ws_audit_same(&a, &b));
+	assert_false(ws_name_check_same(&a, &b));
 }
 
 static void write_config(void)
@@ -76,9 +76,9 @@ static void a_layout_is_of_the_servers_sizes(void **state)
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_input in;
 	struct ws_layout *l;
-	struct ws_audit_target t = target(2);
+	struct ws_name_check_target t = target(2);
 	open_config(&in);
-	assert_int_equal(ws_audit_layout(&in, &t, &l, NULL, 0, &err), 0);
+	assert_int_equal(ws_name_check_layout(&in, &t, &l, NULL, 0, &err), 0);
 	assert_int_equal(ws_layout_options(l)->tp, 2);
 	assert_int_equal(ws_layout_find_param(l, "lm_head.weight")->dims[0], 64);
 	ws_layout_free(l);
@@ -93,9 +93,9 @@ static void without_a_config_there_is_no_layout_and_a_reason(void **state)
 	struct ws_layout *l;
 	char why[128] = "";
 	const struct ws_input_opts none = { 0 };
-	struct ws_audit_target t = target(1);
+	struct ws_name_check_target t = target(1);
 	assert_int_equal(ws_input_open(&none, &in, &err), 0);
-	assert_int_equal(ws_audit_layout(&in, &t, &l, why, sizeof why, &err), 0);
+	assert_int_equal(ws_name_check_layout(&in, &t, &l, why, sizeof why, &err), 0);
 	assert_null(l);
 	assert_string_equal(why, "there is no config.json");
 	ws_input_close(&in);
@@ -108,24 +108,24 @@ static void a_servers_own_config_is_used_where_the_source_has_none(void **state)
 	struct ws_input in;
 	struct ws_layout *l;
 	const struct ws_input_opts none = { 0 };
-	struct ws_audit_target t = target(4);
+	struct ws_name_check_target t = target(4);
 	assert_int_equal(ws_input_open(&none, &in, &err), 0);
 	assert_int_equal(ws_config_parse(config_text, sizeof config_text - 1, "theirs", &t.config,
 	                                 &err),
 	                 0);
-	assert_int_equal(ws_audit_layout(&in, &t, &l, NULL, 0, &err), 0);
+	assert_int_equal(ws_name_check_layout(&in, &t, &l, NULL, 0, &err), 0);
 	assert_string_equal(ws_layout_family(l), "llama");
 	ws_layout_free(l);
 	ws_config_free(t.config);
 	ws_input_close(&in);
 }
 
-static int64_t rows_of(const struct ws_input *in, const struct ws_audit_target *t, char *why,
+static int64_t rows_of(const struct ws_input *in, const struct ws_name_check_target *t, char *why,
                        size_t n)
 {
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_layout *l;
-	assert_int_equal(ws_audit_layout(in, t, &l, why, n, &err), 0);
+	assert_int_equal(ws_name_check_layout(in, t, &l, why, n, &err), 0);
 	if (!l)
 		return -1;
 	const int64_t rows = ws_layout_find_part(l, "model.layers.0.mlp.gate_proj.weight")->dims[0];
@@ -143,7 +143,7 @@ static void a_servers_own_config_goes_before_the_sources(void **state)
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_input in;
 	char why[256] = "";
-	struct ws_audit_target t = target(1);
+	struct ws_name_check_target t = target(1);
 	open_config(&in);
 	assert_int_equal(ws_config_parse(other, sizeof other - 1, "theirs", &t.config, &err), 0);
 	assert_int_not_equal(rows_of(&in, &t, NULL, 0), 48); /* --config is the operator's word */
@@ -163,12 +163,12 @@ static void a_model_path_that_is_not_here_is_no_directory(void **state)
 {
 	(void)state;
 	struct ws_endpoint_info info = { .model_path = "Qwen/Qwen3-8B" };
-	assert_null(ws_audit_model_dir(&info));
+	assert_null(ws_name_check_model_dir(&info));
 	snprintf(info.model_path, sizeof info.model_path, "/nowhere/model");
-	assert_null(ws_audit_model_dir(&info));
+	assert_null(ws_name_check_model_dir(&info));
 	write_config();
 	assert_non_null(getcwd(info.model_path, sizeof info.model_path));
-	assert_string_equal(ws_audit_model_dir(&info), info.model_path);
+	assert_string_equal(ws_name_check_model_dir(&info), info.model_path);
 }
 
 /* ---- what a server tells of its model ---- */
@@ -177,12 +177,12 @@ static const char *family_at(struct ws_input *in, const char *type, const char *
                              struct ws_err *err)
 {
 	struct ws_layout *l;
-	struct ws_audit_target t = { .tp = 1, .url = "http://a:1" };
+	struct ws_name_check_target t = { .tp = 1, .url = "http://a:1" };
 	const char *family = "none";
 	snprintf(t.model_type, sizeof t.model_type, "%s", type);
 	snprintf(t.architecture, sizeof t.architecture, "%s", architecture);
 	*err = (struct ws_err)WS_ERR_INIT;
-	if (ws_audit_layout(in, &t, &l, NULL, 0, err))
+	if (ws_name_check_layout(in, &t, &l, NULL, 0, err))
 		return "failure";
 	if (l)
 		family = ws_family_name(ws_namemap_named(in->map, ws_layout_family(l)));
@@ -250,13 +250,13 @@ static const char *show(struct tiny *t, const char *method, const char *path, co
 	return answer;
 }
 
-static void expect_difference(struct ws_http *http, struct ws_input *in, struct ws_audit_target *t,
-                              const char *difference)
+static void expect_difference(struct ws_http *http, struct ws_input *in,
+                              struct ws_name_check_target *t, const char *difference)
 {
 	struct ws_err err = WS_ERR_INIT;
 	t->layers = 0; /* as if never asked */
-	assert_int_equal(ws_audit_measure(http, in, t, 1, ws_deadline_in(20 * WS_NS_PER_S), NULL,
-	                                  &err),
+	assert_int_equal(ws_name_check_measure(http, in, t, 1, ws_deadline_in(20 * WS_NS_PER_S),
+	                                       NULL, &err),
 	                 0);
 	if (!*difference)
 		assert_string_equal(t->differs, "");
@@ -274,7 +274,7 @@ static void layers_and_width_of_a_server_are_compared(void **state)
 	struct ws_input in;
 	struct tiny tiny;
 	struct ws_http *http;
-	struct ws_audit_target t = { .tp = 1, .askable = true };
+	struct ws_name_check_target t = { .tp = 1, .askable = true };
 	open_config(&in);
 	ws_config_free(in.config);
 	assert_int_equal(ws_config_parse(two, sizeof two - 1, "ours", &in.config, &err), 0);
@@ -309,8 +309,8 @@ static void layers_and_width_of_a_server_are_compared(void **state)
 	server.refuses = false, server.width = 8, server.asked = 0;
 	expect_difference(http, &in, &t, "");
 	assert_int_equal(server.asked, 3);
-	assert_int_equal(ws_audit_measure(http, &in, &t, 1, ws_deadline_in(20 * WS_NS_PER_S), NULL,
-	                                  &err),
+	assert_int_equal(ws_name_check_measure(http, &in, &t, 1, ws_deadline_in(20 * WS_NS_PER_S),
+	                                       NULL, &err),
 	                 0);
 	assert_int_equal(server.asked, 3); /* of one source once */
 	in.named = true;
