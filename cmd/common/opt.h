@@ -38,6 +38,12 @@ struct opt_list {
 /* Value is NULL for an option without argument. A failure's message follows "--name: ". */
 typedef int opt_call(void *ctx, const char *value, struct ws_err *err);
 
+/* An option of an earlier release: its usage error is "--NAME: TEXT". Of a choice, a value of an
+ * earlier release: "--OPTION: 'NAME' TEXT". */
+struct opt_gone {
+	const char *name, *text; /* name NULL ends the table */
+};
+
 struct opt {
 	enum opt_kind kind;
 	char letter;             /* 0: none */
@@ -47,6 +53,7 @@ struct opt {
 	bool basic;              /* PROGRAM --help shows it, unless one command alone has it */
 	bool lenient;            /* of a group: the other commands ignore its options */
 	const char *const *choices; /* NULL-terminated */
+	const struct opt_gone *gone; /* of a choice; NULL: none */
 	uint64_t lo, hi;         /* of an uint; lo, in ns, of a duration too */
 	void *ctx;               /* of a call */
 	union {
@@ -155,11 +162,6 @@ struct opt_command {
 	const char *summary;
 	size_t min_args, max_args; /* OPT_MANY: no limit */
 	int (*run)(void *ctx, const struct opt_args *args, struct ws_err *err);
-};
-
-/* An option of an earlier release: its usage error is "--NAME: TEXT". */
-struct opt_gone {
-	const char *name, *text; /* name NULL ends the table */
 };
 
 struct opt_program {

@@ -31,6 +31,9 @@ static int choose(const struct opt *o, const char *value, struct ws_err *err)
 			used += (size_t)snprintf(names + used, sizeof names - used, "%s%s",
 			                         i ? ", " : "", o->choices[i]);
 	}
+	for (const struct opt_gone *g = o->gone; g && g->name; g++)
+		if (strcmp(g->name, value) == 0)
+			return ws_err_set(err, WS_EUSAGE, "'%s' %s", value, g->text);
 	return ws_err_set(err, WS_EUSAGE, "invalid choice '%s', must be one of %s", value, names);
 }
 

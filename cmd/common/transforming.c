@@ -7,7 +7,11 @@
 #include <string.h>
 
 /* Indexes are the values of the library's enums. */
-const char *const transforming_quantize[] = { "none", "fp8", "fp8-tensor", NULL };
+const char *const transforming_quantize[] = { "none", "fp8", NULL };
+const struct opt_gone transforming_quantize_gone[] = {
+	{ "fp8-tensor", "was removed: use fp8, with one scale per block" },
+	{ NULL, NULL },
+};
 const char *const transforming_rules[] = { "xorl", "slime", NULL };
 const char *const transforming_roundings[] = { "fold", "two-step", NULL };
 

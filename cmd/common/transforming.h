@@ -19,11 +19,12 @@ struct transforming {
 
 extern const char *const transforming_quantize[], *const transforming_rules[];
 extern const char *const transforming_roundings[];
+extern const struct opt_gone transforming_quantize_gone[];
 
 #define OPT_TRANSFORMING(t) \
 	OPT_CHOICE(0, "quantize", transforming_quantize, &(t)->quantize, \
-		"FP8, one scale per block or per tensor (none)", \
-		.basic = true), \
+		"FP8 with one scale per block (none)", .basic = true, \
+		.gone = transforming_quantize_gone), \
 	OPT_CALL(0, "block-size", "ROWSxCOLUMNS", transforming_block, t, \
 		"FP8 block size (default: from the servers' config, else 128x128)"), \
 	OPT_LIST(0, "skip-modules", "GLOB", &(t)->skip, \

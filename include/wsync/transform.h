@@ -32,8 +32,7 @@ enum ws_scale_rule {
 enum ws_quantize {
 	WS_QUANTIZE_NONE,
 	/* blocks: X.weight, X.weight_scale_inv [ceil(R/bn), ceil(C/bk)] fp32 */
-	WS_QUANTIZE_FP8,
-	WS_QUANTIZE_FP8_TENSOR /* X.weight, X.weight_scale [1] fp32 */
+	WS_QUANTIZE_FP8
 };
 
 enum ws_lora_rounding {

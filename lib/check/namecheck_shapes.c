@@ -181,12 +181,10 @@ static bool is_scale(const struct misfit *m)
 	if (!ws_scaled_name(m->part->name, weight, sizeof weight) || !q)
 		return false;
 	if (is_tensor_scale(m->part)) {
-		report_shape(
-			m, "scales are of another scheme: the server keeps one for each tensor",
-			"quantize with one scale for each tensor, as quantization_config says: "
-			"it has no "
-			"weight_block_size",
-			"the server keeps one scale for the whole tensor");
+		report_shape(m, "scales are of another scheme: the server keeps one for each tensor",
+		          "start the server from a block FP8 checkpoint, or send a checkpoint "
+		          "with one scale per tensor",
+		          "the server keeps one scale for the whole tensor");
 		return true;
 	}
 	if (q->block[0] < 1 || q->block[1] < 1)

@@ -132,12 +132,11 @@ static bool is_scale_too_many(struct ws_search *s)
 		char own[WS_CHECK_NAME];
 		snprintf(own, sizeof own, "%s_scale_inv", p->name);
 		const bool blocks = ws_check_part(s->c, own) != WS_NONE;
-		finding.shared =
-			blocks ? "scales are of another scheme than the server's FP8 blocks" :
-				 "scales are of blocks, and the server keeps one for each tensor";
+		finding.shared = blocks ? "scales are of another scheme than the server's FP8 blocks"
+		        : "scales are of blocks, and the server keeps one for each tensor";
 		finding.remedy = blocks ? "quantize in the blocks that quantization_config says"
-		        : "quantize with one scale for each tensor: quantization_config has no "
-		          "weight_block_size";
+		        : "start the server from a block FP8 checkpoint, or send a checkpoint "
+		          "with one scale per tensor";
 		ws_report_add(s->c->report, &finding, "a scale of another scheme: the server keeps "
 		              "%s with %s", p->name, blocks ? "weight_scale_inv of blocks"
 		              : "weight_scale of the whole tensor");

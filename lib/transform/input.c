@@ -184,7 +184,7 @@ static int say_quant(struct ws_input *in, const struct ws_transform_opts *o, str
 		q.scale_fmt = o->ue8m0 ? "ue8m0" : "";
 		q.skip = listed ? o->quant->skip : o->skip;
 		q.n_skip = listed ? o->quant->n_skip : o->n_skip;
-		for (int i = 0; i < 2 && o->quantize == WS_QUANTIZE_FP8; i++)
+		for (int i = 0; i < 2; i++)
 			q.block[i] = o->block[i] ? o->block[i] : 128;
 	}
 	return ws_config_set_quant(in->config, &q, err);

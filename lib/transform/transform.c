@@ -24,6 +24,8 @@
 
 enum { CHECK_POLL_MS = 50 };
 
+static const char scales_suffix[] = "_scale_inv";
+
 bool ws_transform_wanted(const struct ws_transform_opts *o)
 {
 	return o->quantize != WS_QUANTIZE_NONE || o->n_adapters || o->correction || o->unpack;
@@ -37,18 +39,13 @@ static bool is_chosen(const struct ws_transform *t, const char *name)
 	return ws_glob_choose(o->include, o->n_include, o->exclude, o->n_exclude, name);
 }
 
-static const char *suffix_of(const struct ws_transform_opts *o)
-{
-	return o->quantize == WS_QUANTIZE_FP8_TENSOR ? "_scale" : "_scale_inv";
-}
-
 /* A weight is sent when it or its scales are: both are made of it. */
 static bool is_sent(const struct ws_transform *t, const struct ws_item *item)
 {
 	char scales[WS_MAX_NAME + 16];
 	if (is_chosen(t, item->name))
 		return true;
-	snprintf(scales, sizeof scales, "%s%s", item->name, suffix_of(&t->opts));
+	snprintf(scales, sizeof scales, "%s%s", item->name, scales_suffix);
 	return t->opts.quantize != WS_QUANTIZE_NONE && is_chosen(t, scales);
 }
 
@@ -162,14 +159,12 @@ static void decide(struct ws_transform *t, size_t i, const struct ws_correction 
 	              ws_select_fp8(&t->opts, d->item->name, p->n_dims);
 }
 
-static struct ws_fp8_rule rule_of(const struct ws_transform *t, const struct ws_packed *p)
+static struct ws_fp8_rule rule_of(const struct ws_transform_opts *o)
 {
-	const struct ws_transform_opts *o = &t->opts;
-	const bool whole = o->quantize == WS_QUANTIZE_FP8_TENSOR;
 	return (struct ws_fp8_rule){
-		.rule = whole ? WS_SCALE_XORL : o->rule, .ue8m0 = o->ue8m0,
-		.bn = whole ? p->rows : o->block[0] ? o->block[0] : 128,
-		.bk = whole ? p->cols : o->block[1] ? o->block[1] : 128,
+		.rule = o->rule, .ue8m0 = o->ue8m0,
+		.bn = o->block[0] ? o->block[0] : 128,
+		.bk = o->block[1] ? o->block[1] : 128,
 	};
 }
 
@@ -184,12 +179,12 @@ static bool same_blocks(const struct ws_fp8_rule *r, const struct ws_packed *p)
 static bool is_already(const struct ws_transform *t, const struct decision *d)
 {
 	const struct ws_transform_opts *o = &t->opts;
-	const struct ws_fp8_rule rule = rule_of(t, d->base);
+	const struct ws_fp8_rule rule = rule_of(o);
 	const struct ws_item *scales = d->base->parts[0];
 	const char *suffix = scales->name + strlen(d->item->name);
 	const bool powers = scales->dtype == WS_DTYPE_F8_E8M0 ||
 	                    (o->base && strcmp(o->base->scale_fmt, "ue8m0") == 0);
-	return same_blocks(&rule, d->base) && strcmp(suffix, suffix_of(o)) == 0 &&
+	return same_blocks(&rule, d->base) && strcmp(suffix, scales_suffix) == 0 &&
 	       (powers || !o->ue8m0);
 }
 
@@ -316,17 +311,16 @@ static int add_scales(struct ws_transform *t, const struct decision *d, struct w
                       struct ws_err *err)
 {
 	const struct ws_product *p = &c->product;
-	const bool whole = t->opts.quantize == WS_QUANTIZE_FP8_TENSOR;
-	const char *name = ws_catalog_text(t->catalog, "%s%s", d->item->name, suffix_of(&t->opts));
+	const char *name = ws_catalog_text(t->catalog, "%s%s", d->item->name, scales_suffix);
 	const char *made = ws_catalog_text(t->catalog, "scales of %s", d->item->name);
 	if (!name || !made)
 		return ws_catalog_no_memory(err);
 	ws_recipe_init(&c->scales, t, &p->scales, name);
 	struct ws_item item = item_of(d, &c->scales, made);
 	item.dtype = WS_DTYPE_F32;
-	item.n_dims = whole ? 1 : 2;
-	item.dims[0] = whole ? 1 : p->n_bands;
-	item.dims[1] = whole ? 0 : p->n_blocks;
+	item.n_dims = 2;
+	item.dims[0] = p->n_bands;
+	item.dims[1] = p->n_blocks;
 	return ws_catalog_add_item(t->catalog, &item, err);
 }
 
@@ -354,7 +348,7 @@ static int add_product(struct ws_transform *t, const struct decision *d, struct 
 		return -1;
 	p->quantized = d->quantize;
 	if (d->quantize)
-		p->rule = rule_of(t, d->base);
+		p->rule = rule_of(&t->opts);
 	if (ws_product_init(p, err))
 		return -1;
 	*t->end = c;

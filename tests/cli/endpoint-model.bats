@@ -356,7 +356,7 @@ own() {
 	asked "/list_weights?prefix=model.layers.0.mlp.down_proj"
 	[ "$(json '[(w["shape"], w["dtype"]) for w in lines[0]["weights"]]')" = \
 		"[([96, 64], 'float8_e4m3fn'), ([64, 1], 'float32')]" ]
-	try wsync-push m/bf16 --quantize fp8-tensor -e "$url" --verify none --include '*.q_proj.*'
+	try wsync-push m/fp8 -e "$url" --verify none --include '*.q_proj.*'
 	expect_status 5
 	err_has "'Parameter' object has no attribute 'weight_loader'"
 }

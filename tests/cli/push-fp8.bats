@@ -6,9 +6,12 @@ load helpers
 
 setup_file() {
 	/usr/bin/python3 "$BATS_TEST_DIRNAME/scaled_model.py" "$BATS_FILE_TMPDIR/m" >/dev/null
+	/usr/bin/python3 "$BATS_TEST_DIRNAME/scaled_model.py" "$BATS_FILE_TMPDIR/t" --tensor >/dev/null
 }
 
+# A checkpoint in blocks of 16x16, and one with one scale for each tensor; of each also bf16.
 m() { echo "$BATS_FILE_TMPDIR/m/$1"; }
+t() { echo "$BATS_FILE_TMPDIR/t/$1"; }
 
 # says NAME FIELDS: an endpoint that only says what it is.
 says() {
@@ -76,7 +79,7 @@ expect_untouched() {
 
 @test "a server that made FP8 by itself can be given nothing" {
 	says own "\"quantization\":\"fp8\",\"model_path\":\"$(m bf16)\",\"json_model_override_args\":\"{}\""
-	for more in "--quantize none" "--quantize fp8" "--quantize fp8-tensor"; do
+	for more in "--quantize none" "--quantize fp8"; do
 		# shellcheck disable=SC2086 # an option and its value
 		planned "$(m bf16)" $more --verify none
 		expect_status 5
@@ -97,23 +100,73 @@ expect_untouched() {
 }
 
 @test "a server with one scale for each tensor is given no blocks" {
-	mkdir tensors
-	/usr/bin/python3 - "$(m fp8)/config.json" >tensors/config.json <<-'END'
-		import json, sys
-		c = json.load(open(sys.argv[1]))
-		del c["quantization_config"]["weight_block_size"]
-		print(json.dumps(c))
-	END
-	says tensors "\"quantization\":null,\"model_path\":\"$PWD/tensors\""
+	says tensors "\"quantization\":null,\"model_path\":\"$(t fp8)\""
 	for more in "--quantize none" "--quantize fp8"; do
 		# shellcheck disable=SC2086 # an option and its value
 		planned "$(m bf16)" $more --verify none
 		expect_status 5
 		err_has "keeps FP8 with one scale for each tensor"
 	done
-	planned "$(m bf16)" --quantize fp8-tensor --verify none
+	planned "$(t fp8)" --verify none
 	expect_status 0
 	expect_untouched tensors
+}
+
+@test "a checkpoint with one scale for each tensor goes as it is to a server that keeps it so, and to no other" {
+	endpoint patched --model-path "$(t fp8)" --tp 2
+	for verify in names hash; do
+		try wsync-push "$(t fp8)" -e "$url" --verify "$verify"
+		expect_status 0
+	done
+	endpoint stock --model "$(t fp8)" --tp 2
+	try wsync-push "$(t fp8)" -e "$url"
+	expect_status 1
+	out_has "the server shows [32, 64] where config.json gives [64, 32]: it laid FP8 with one scale for each tensor out anew"
+	out_has "untouched"
+	expect_untouched stock
+}
+
+@test "blocks are told from whole tensors, both ways" {
+	try wsync-verify names "$(m fp8)" --config "$(t fp8)"
+	expect_status 1
+	out_has "7 scales are of blocks, and the server keeps one for each tensor"
+	out_has "the server keeps model.layers.0.self_attn.q_proj.weight with weight_scale of the whole tensor"
+	out_has "7 quantized weights are sent without their scales"
+	try wsync-verify names "$(t fp8)" --config "$(m fp8)"
+	expect_status 1
+	out_has "7 scales are of another scheme than the server's FP8 blocks"
+	out_has "the server keeps model.layers.0.self_attn.q_proj.weight with weight_scale_inv of blocks"
+	try wsync-verify names "$(t bf16)" --config "$(t fp8)"
+	expect_status 1
+	out_has "bfloat16 sent, and the server keeps float8_e4m3fn with scales"
+}
+
+@test "a scale may be a scalar, and no list of them" {
+	cp -r "$(t fp8)" s
+	try wsync-verify names s
+	expect_status 0
+	sed -i 's/"shape": \[1\]/"shape": [ ]/g' s/model.safetensors
+	try wsync-verify names s
+	expect_status 0
+	out_has "19 tensors, no errors"
+	/usr/bin/python3 "$repo/tests/cli/scaled_model.py" b --block 64 96 >/dev/null
+	sed -i 's/weight_scale_inv/weight_scale    /g; s/    "/"    /g' b/fp8/model.safetensors
+	try wsync-verify names b/fp8 --config s
+	expect_status 1
+	out_has "[1, 1] sent, [1] wanted: the server keeps one scale for the whole tensor"
+}
+
+@test "scales of activations belong to a checkpoint that was scaled once and for all" {
+	PYTHONPATH=$repo/tests/peers /usr/bin/python3 -c 'import mkst
+mkst.write("scales.safetensors", [("model.layers.0.mlp.down_proj.input_scale", "F32", [1])])'
+	mkdir static
+	sed 's/"dynamic"/"static"/' "$(t fp8)/config.json" >static/config.json
+	try wsync-verify names "$(t fp8)" scales.safetensors --config static
+	expect_status 0
+	out_has "a scale of activations, whose shape is not checked"
+	try wsync-verify names "$(t fp8)" scales.safetensors --config "$(t fp8)"
+	expect_status 1
+	out_has "a scale of activations, which the server works out by itself"
 }
 
 @test "a server that makes FP8 of what comes is sent 16 bits" {

@@ -94,7 +94,6 @@ refused() {
 	for row in "w --lora $plain|tensor '$q.weight' has NaN at row 2, column 3 (w/model.safetensors)" \
 		"w $blocks|tensor '$q.weight' has NaN at row 2, column 3 (w/model.safetensors)" \
 		"w $blocks --lora $plain|tensor '$q.weight' has NaN at row 2, column 3 (w/model.safetensors)" \
-		"w --quantize fp8-tensor --verify none|tensor '$q.weight' has NaN at row 2, column 3 (w/model.safetensors)" \
 		"w --quantize fp8 --block-size 8x8 --verify hash|tensor '$q.weight' has NaN at row 2, column 3 (w/model.safetensors)" \
 		"w $blocks --bucket-size 1KiB|tensor '$q.weight' has NaN at row 2, column 3 (w/model.safetensors)" \
 		"v $blocks|tensor 'model.layers.1.mlp.down_proj.weight' has an infinity at row 15, column 23 (v/model.safetensors)" \
@@ -144,7 +143,8 @@ refused() {
 	safetensors misfit.safetensors a.q_proj.weight:F8_E4M3:256,256 a.q_proj.weight_scale_inv:F32:2,5 >/dev/null
 	refused 3 "a.q_proj.weight_scale_inv is float32 [2, 5] and does not fit a.q_proj.weight" misfit.safetensors \
 		--quantize fp8 --verify none
-	refused 2 "invalid choice 'int4', must be one of none, fp8, fp8-tensor" "$base" --quantize int4
+	refused 2 "invalid choice 'int4', must be one of none, fp8" "$base" --quantize int4
+	refused 2 "--quantize: 'fp8-tensor' was removed: use fp8" "$base" --quantize fp8-tensor
 }
 
 @test "blocks without a size are refused, on the command line and in a config" {
@@ -279,7 +279,7 @@ h = json.dumps({"a_proj.weight": {"dtype": "BF16", "shape": [4000000, 8192], "da
 f = open("huge.safetensors", "wb")
 f.write(struct.pack("<Q", len(h)) + h)
 f.truncate(8 + len(h) + n)'
-	start push wsync-push -e "$url" huge.safetensors --quantize fp8-tensor --verify none --json
+	start push wsync-push -e "$url" huge.safetensors --quantize fp8 --block-size 1048576x8192 --verify none --json
 	eventually 20 grep -q '"phase":"init"' push.out
 	sleep 0.3
 	kill -TERM "$pid"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A checkpoint, a file of corrections, and what is to be done:
  *
- *   QUANTIZE ROWS COLUMNS WAYS     0 none, 1 blocks, 2 one scale; bits: slime, ue8m0, two-step
+ *   QUANTIZE ROWS COLUMNS WAYS     0 none, 1 blocks; bits: slime, ue8m0, two-step
  *   lines of the checkpoint (tensor_lines.h), "--", lines of the corrections; an empty line; bytes
  *
  * What a look at all values let pass must be readable, and the same however it is read. */
@@ -65,7 +65,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 	memcpy(text, data, size);
 	text[size] = 0;
 	if (sscanf(text, "%1u %6lld %6lld %1u%n", &quantize, &rows, &cols, &ways, &used) == 4 &&
-	    quantize < 3 && text[used] == '\n') {
+	    quantize < 2 && text[used] == '\n') {
 		const char *lines = text + used + 1, *end = strstr(lines, "\n\n"),
 			   *second = strstr(lines, "--\n");
 		const char *bytes = end ? end + 2 : text + size;

@@ -308,7 +308,6 @@ static void fp8_of_any_blocks(void **state)
 	        12, 2);
 	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8, .block = { 1000, 64 } },
 	        12, 2);
-	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8_TENSOR }, 12, 2);
 	close_packed(&file);
 }
 
@@ -319,7 +318,6 @@ static void unpacked_bases(void **state)
 	compare(&(struct ws_transform_opts){ .unpack = true }, 7, 0);
 	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8, .block = { 64, 64 } }, 12,
 	        0);
-	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8_TENSOR }, 10, 0);
 	close_packed(&file);
 }
 
@@ -360,9 +358,8 @@ static void merged_changes(void **state)
 		/* more than four are added up elsewhere */
 		const size_t elsewhere = two_step ? 0 : 3;
 		compare(&o, 9, 0);
-		o.quantize = WS_QUANTIZE_FP8_TENSOR;
-		compare(&o, 22, 2);
 		o.quantize = WS_QUANTIZE_FP8;
+		compare(&o, 22, 2);
 		o.n_adapters = 5;
 		compare(&o, 22 - 2 * elsewhere, 2 + 2 * elsewhere);
 	}
@@ -415,34 +412,31 @@ static struct ws_plan *plan_of(const struct ws_transform_opts *o, struct ws_tran
 static void a_number_that_is_none_has_the_sentence_of_the_cpu(void **state)
 {
 	(void)state;
-	static const enum ws_quantize formats[] = { WS_QUANTIZE_FP8, WS_QUANTIZE_FP8_TENSOR };
-	for (int i = 0; i < 2; i++) {
-		const struct ws_transform_opts o = { .quantize = formats[i], .scratch = 16 * MIB };
-		struct ws_err here = WS_ERR_INIT, there = WS_ERR_INIT;
-		struct ws_transform *t;
-		struct made m;
-		uint8_t byte;
-		add_dense();
-		tensor_at("a_proj.weight")[200 * 257 + 13] = 0x7fc0;
-		tensor_at("a_proj.weight")[290 * 257 + 3] = 0xff80;
-		write_packed(&file, parts, n_parts);
-		drop_parts();
-		struct ws_plan *p = plan_of(&o, &t);
-		assert_int_equal(make_all(&m, p, &here), -1);
-		const struct ws_item *item =
-			ws_catalog_find(ws_transform_catalog(t), "a_proj.weight");
-		while (!there.code)
-			for (uint64_t at = 0; at < item->bytes && !there.code; at++)
-				ws_item_read(item, at, &byte, 1, &there);
-		assert_int_equal(here.code, WS_EINPUT);
-		assert_string_equal(here.msg, there.msg);
-		assert_non_null(strstr(
-			here.msg,
-			"tensor 'a_proj.weight' has NaN at row 200, column 13 (x.safetensors)"));
-		ws_plan_free(p);
-		ws_transform_free(t);
-		close_packed(&file);
-	}
+	const struct ws_transform_opts o = { .quantize = WS_QUANTIZE_FP8, .scratch = 16 * MIB };
+	struct ws_err here = WS_ERR_INIT, there = WS_ERR_INIT;
+	struct ws_transform *t;
+	struct made m;
+	uint8_t byte;
+	add_dense();
+	tensor_at("a_proj.weight")[200 * 257 + 13] = 0x7fc0;
+	tensor_at("a_proj.weight")[290 * 257 + 3] = 0xff80;
+	write_packed(&file, parts, n_parts);
+	drop_parts();
+	struct ws_plan *p = plan_of(&o, &t);
+	assert_int_equal(make_all(&m, p, &here), -1);
+	const struct ws_item *item =
+		ws_catalog_find(ws_transform_catalog(t), "a_proj.weight");
+	while (!there.code)
+		for (uint64_t at = 0; at < item->bytes && !there.code; at++)
+			ws_item_read(item, at, &byte, 1, &there);
+	assert_int_equal(here.code, WS_EINPUT);
+	assert_string_equal(here.msg, there.msg);
+	assert_non_null(strstr(
+		here.msg,
+		"tensor 'a_proj.weight' has NaN at row 200, column 13 (x.safetensors)"));
+	ws_plan_free(p);
+	ws_transform_free(t);
+	close_packed(&file);
 }
 
 /* So large that a sum might be none: the CPU looks, and makes the same bytes. */
@@ -474,7 +468,7 @@ static void every_call_of_the_driver_may_fail(void **state)
 {
 	(void)state;
 	static const char *const dir = "one";
-	const struct ws_transform_opts o = { .quantize = WS_QUANTIZE_FP8_TENSOR,
+	const struct ws_transform_opts o = { .quantize = WS_QUANTIZE_FP8,
 		                             .adapters = &dir,
 		                             .n_adapters = 1,
 		                             .scratch = 16 * MIB,

@@ -16,7 +16,6 @@ CASES = [
     ("quantized", "base", FP8),
     ("slime", "base", FP8 + ("--scale-rule", "slime")),
     ("ragged", "base", ("--quantize", "fp8", "--block-size", "48x100")),
-    ("tensor", "base", ("--quantize", "fp8-tensor")),
     ("merged", "base", LORA),
     ("two-step", "base", LORA + ("--lora-rounding", "two-step")),
     ("merged-to-fp8", "base", LORA + FP8),
@@ -187,8 +186,7 @@ def flipped(fix):
 @suite.case("--verify hash covers what was made, where it is kept as it came")
 def hashes(fix):
     with Embedded() as e:
-        for case, source, options in (("merged-to-fp8", "base", FP8 + LORA), ("merged", "base", LORA),
-                                      ("tensor", "base", ("--quantize", "fp8-tensor"))):
+        for case, source, options in (("merged-to-fp8", "base", FP8 + LORA), ("merged", "base", LORA)):
             result = push_checked(fix, source, e.url, *options, "--verify", "hash")
             assert result.rc == 0, result
             held = e.get("/weights_checker")["ranks"][0]["checksums"]

@@ -150,16 +150,11 @@ def cases(m, quantized):
         else:
             out.tensors[n], out.tensors[n + "_scale_inv"] = (quantized.tensors[n + s] for s in ("", "_scale_inv"))
 
-    def per_tensor(out, n, x):
-        out.tensors[n], scale = fp8(x, "xorl", *x.shape)
-        out.tensors[n + "_scale"] = scale.reshape(1)
-
     same = lambda n, x: x  # noqa: E731
     plain = lambda out, n, x: out.tensors.__setitem__(n, x)  # noqa: E731
     yield "quantized", all_of(same, put_fp8)
     yield "slime", all_of(same, lambda o, n, x: put_fp8(o, n, x, "slime"))
     yield "ragged", all_of(same, lambda o, n, x: put_fp8(o, n, x, "xorl", 48, 100))
-    yield "tensor", all_of(same, per_tensor)
     yield "merged", all_of(merged, plain)
     yield "two-step", all_of(two_step, plain)
     yield "merged-to-fp8", all_of(merged, put_fp8)
