@@ -129,14 +129,9 @@ void ws_record_read(const void *bytes, int64_t cols, struct ws_record *out)
 
 /* ---- recipes ---- */
 
-int ws_compute_fp8_pass(struct ws_compute *c, const struct ws_fp8_job *job, enum ws_fp8_pass pass,
-                        int64_t row, struct ws_stream *s, struct ws_err *err)
+int ws_compute_fp8(struct ws_compute *c, const struct ws_fp8_job *job, struct ws_stream *s,
+                   struct ws_err *err)
 {
-	static const enum ws_kernel_id ids[][2] = {
-		[WS_FP8_BLOCKS] = { WS_KERNEL_fp8_block_bf16, WS_KERNEL_fp8_block_f32 },
-		[WS_FP8_LOOK] = { WS_KERNEL_fp8_amax_bf16, WS_KERNEL_fp8_amax_f32 },
-		[WS_FP8_CODES] = { WS_KERNEL_fp8_whole_bf16, WS_KERNEL_fp8_whole_f32 },
-	};
 	const struct ws_matrix *x = &job->x;
 	assert_matrix(x);
 	assert(job->block[0] > 0 && job->block[1] > 0 && job->codes_stride >= x->cols);
@@ -151,27 +146,15 @@ int ws_compute_fp8_pass(struct ws_compute *c, const struct ws_fp8_job *job, enum
 		.codes_stride = job->codes_stride,
 		.bn = job->block[0],
 		.bk = job->block[1],
-		.first_row = row,
+		.first_row = job->row,
 		.slime = job->rule == WS_SCALE_SLIME,
 		.ue8m0 = job->ue8m0,
 	};
-	const bool by_blocks = pass == WS_FP8_BLOCKS;
-	const uint64_t blocks = parts(x->rows, by_blocks ? a.bn : WS_FP8_TILE) *
-	                        parts(x->cols, by_blocks ? a.bk : WS_FP8_TILE);
-	return ws_compute_run(c, ids[pass][x->dtype == WS_DTYPE_F32], blocks, WS_FP8_THREADS, &a, s,
-	                      err);
-}
-
-int ws_compute_fp8(struct ws_compute *c, const struct ws_fp8_job *job, struct ws_stream *s,
-                   struct ws_err *err)
-{
-	const struct ws_matrix *x = &job->x;
-	const bool is_one = job->block[0] >= x->rows && job->block[1] >= x->cols;
-	/* One block of threads would be alone with it. */
-	if (!is_one || (x->rows <= WS_FP8_TILE && x->cols <= WS_FP8_TILE))
-		return ws_compute_fp8_pass(c, job, WS_FP8_BLOCKS, 0, s, err);
-	return ws_compute_fp8_pass(c, job, WS_FP8_LOOK, 0, s, err) ||
-	       ws_compute_fp8_pass(c, job, WS_FP8_CODES, 0, s, err) ? -1 : 0;
+	const uint64_t blocks = parts(x->rows, a.bn) * parts(x->cols, a.bk);
+	return ws_compute_run(c,
+	                      x->dtype == WS_DTYPE_F32 ? WS_KERNEL_fp8_block_f32 :
+	                                                 WS_KERNEL_fp8_block_bf16,
+	                      blocks, WS_FP8_THREADS, &a, s, err);
 }
 
 int ws_compute_merge(struct ws_compute *c, const struct ws_merge_job *job, struct ws_stream *s,

@@ -22,7 +22,7 @@ void ws_compute_close(struct ws_compute *c); /* NULL is fine */
 
 /* ---- records ---- */
 
-enum { WS_RECORD_BYTES = 24 };
+enum { WS_RECORD_BYTES = 16 };
 
 struct ws_record {
 	/* something is no finite number: the first such element, in rows, */
@@ -46,7 +46,7 @@ struct ws_matrix {
 	int64_t rows, cols, stride;
 };
 
-/* As lib/transform/fp8/fp8.h. A block as large as the matrix makes one scale for all of it. */
+/* As lib/transform/fp8/fp8.h. */
 struct ws_fp8_job {
 	struct ws_matrix x;
 	enum ws_scale_rule rule;
@@ -56,15 +56,10 @@ struct ws_fp8_job {
 	int64_t codes_stride;
 	ws_devptr scales; /* fp32, ceil(rows / block[0]) x ceil(cols / block[1]) */
 	ws_devptr record;
+	int64_t row; /* of its tensor, that x begins with: for the record */
 };
 int ws_compute_fp8(struct ws_compute *c, const struct ws_fp8_job *job, struct ws_stream *s,
                    struct ws_err *err);
-/* By bands of rows: each block by itself; or of a tensor that is one block, first the largest
- * magnitude of all bands, which the record keeps, and then their codes. x begins with row number
- * `row` of its tensor, in what is told of bad numbers. */
-enum ws_fp8_pass { WS_FP8_BLOCKS, WS_FP8_LOOK, WS_FP8_CODES };
-int ws_compute_fp8_pass(struct ws_compute *c, const struct ws_fp8_job *job, enum ws_fp8_pass pass,
-                        int64_t row, struct ws_stream *s, struct ws_err *err);
 
 /* out = bf16(w + scale * b @ a), as lib/transform/lora/lowrank.h; out may be w where w is bf16.
  * Deltas of several pairs are added up before w is; two_step, which rounds each of them, takes

@@ -15,28 +15,22 @@ static int64_t row_stride(const struct ws_chain_job *job)
 	return (job->merge.w.cols + 7) / 8 * 8; /* rows begin at 16 bytes, as the kernels like it */
 }
 
-static bool is_one_block(const struct ws_chain_job *job)
-{
-	return job->fp8.block[0] >= job->merge.w.rows && job->fp8.block[1] >= job->merge.w.cols;
-}
-
-/* Bands are of whole blocks, but that of a block as large as the matrix is
- * looked at first as a whole. */
+/* Bands are of whole blocks. */
 static int64_t band_rows(const struct ws_chain_job *job)
 {
-	const int64_t unit = is_one_block(job) ? 1 : job->fp8.block[0];
+	const int64_t unit = job->fp8.block[0];
 	const int64_t fit = (int64_t)(job->scratch_bytes / 2) / row_stride(job);
 	return fit >= job->merge.w.rows ? job->merge.w.rows : fit / unit * unit;
 }
 
 uint64_t ws_chain_least(const struct ws_chain_job *job)
 {
-	const int64_t rows = job->merge.w.rows, unit = is_one_block(job) ? 1 : job->fp8.block[0];
+	const int64_t rows = job->merge.w.rows, unit = job->fp8.block[0];
 	return 2 * (uint64_t)(unit < rows ? unit : rows) * (uint64_t)row_stride(job);
 }
 
 static int one_band(struct ws_compute *c, const struct ws_chain_job *job, int64_t row, int64_t rows,
-                    enum ws_fp8_pass pass, struct ws_stream *s, struct ws_err *err)
+                    struct ws_stream *s, struct ws_err *err)
 {
 	const int64_t stride = row_stride(job), cols = job->merge.w.cols;
 	const int64_t scales = (cols + job->fp8.block[1] - 1) / job->fp8.block[1];
@@ -52,26 +46,16 @@ static int one_band(struct ws_compute *c, const struct ws_chain_job *job, int64_
 	q.codes += (uint64_t)(row * q.codes_stride);
 	q.scales += (uint64_t)(row / q.block[0] * scales) * 4;
 	q.record = m.record;
-	return ws_compute_merge(c, &m, s, err) || ws_compute_fp8_pass(c, &q, pass, row, s, err) ?
-	               -1 :
-	               0;
-}
-
-static int all_bands(struct ws_compute *c, const struct ws_chain_job *job, int64_t band,
-                     enum ws_fp8_pass pass, struct ws_stream *s, struct ws_err *err)
-{
-	const int64_t rows = job->merge.w.rows;
-	for (int64_t row = 0; row < rows; row += band)
-		if (one_band(c, job, row, rows - row < band ? rows - row : band, pass, s, err))
-			return -1;
-	return 0;
+	q.row = row;
+	return ws_compute_merge(c, &m, s, err) || ws_compute_fp8(c, &q, s, err) ? -1 : 0;
 }
 
 int ws_compute_chain(struct ws_compute *c, const struct ws_chain_job *job, struct ws_stream *s,
                      struct ws_err *err)
 {
 	assert(job->fp8.block[0] > 0 && job->fp8.block[1] > 0 && job->scratch % 16 == 0);
-	if (job->merge.w.rows == 0 || job->merge.w.cols == 0)
+	const int64_t rows = job->merge.w.rows;
+	if (rows == 0 || job->merge.w.cols == 0)
 		return 0;
 	const int64_t band = band_rows(job);
 	if (band == 0) {
@@ -81,9 +65,8 @@ int ws_compute_chain(struct ws_compute *c, const struct ws_chain_job *job, struc
 		                  ws_format_size(wants, sizeof wants, ws_chain_least(job)),
 		                  ws_format_size(has, sizeof has, job->scratch_bytes));
 	}
-	if (!is_one_block(job))
-		return all_bands(c, job, band, WS_FP8_BLOCKS, s, err);
-	/* One scale for all: it is known when all has been merged, and then that is done again. */
-	return all_bands(c, job, band, WS_FP8_LOOK, s, err) ||
-	       all_bands(c, job, band, WS_FP8_CODES, s, err) ? -1 : 0;
+	for (int64_t row = 0; row < rows; row += band)
+		if (one_band(c, job, row, rows - row < band ? rows - row : band, s, err))
+			return -1;
+	return 0;
 }

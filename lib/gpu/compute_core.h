@@ -10,8 +10,7 @@
 /* Name and image. */
 #define WS_KERNELS(K)                                                                              \
 	K(fp8_block_bf16, FP8)                                                                     \
-	K(fp8_block_f32, FP8) K(fp8_amax_bf16, FP8) K(fp8_amax_f32, FP8) K(fp8_whole_bf16, FP8)    \
-		K(fp8_whole_f32, FP8) K(merge_bf16, LOWRANK) K(merge_f32, LOWRANK)                 \
+	K(fp8_block_f32, FP8) K(merge_bf16, LOWRANK) K(merge_f32, LOWRANK)                 \
 			K(merges_bf16, LOWRANK) K(merges_f32, LOWRANK) K(unpack_fp8, UNPACK) K(    \
 				unpack_nvfp4, UNPACK) K(unpack_nf4, UNPACK) K(gather_1, GATHER)    \
 				K(gather_2, GATHER) K(gather_4, GATHER) K(gather_8, GATHER)        \

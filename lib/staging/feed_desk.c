@@ -108,8 +108,7 @@ int ws_feed_desk_do(struct ws_feed_desk *d, const struct ws_feed_steps *steps,
 	case WS_FEED_MERGE:
 		return ws_compute_merge(d->compute, &s->merge, stream, err);
 	case WS_FEED_FP8:
-		return ws_compute_fp8_pass(d->compute, &s->fp8.job, s->fp8.pass, s->fp8.row, stream,
-		                           err);
+		return ws_compute_fp8(d->compute, &s->fp8, stream, err);
 	case WS_FEED_FINISH:
 		return tell(d, &steps->makings[s->making], s->making, stream, err);
 	default:

@@ -3,8 +3,7 @@
  *
  * Bands have the halves of the scratch in turn, so that one is copied while another is made; all
  * that a band needs lies in its half. Numbers that stay numbers are made where they are sent
- * from. A tensor that is one block is looked at as a whole before its codes are made; where it
- * is more than a band, it is read twice for that. */
+ * from. */
 #include "feed_formula.h"
 
 #include <assert.h>
@@ -55,11 +54,6 @@ static int64_t least(int64_t a, int64_t b)
 static uint64_t size_of(const struct ws_formula *f)
 {
 	return f->dtype == WS_DTYPE_F32 ? 4 : 2;
-}
-
-static bool is_one_block(const struct ws_formula *f)
-{
-	return f->rule.bn >= f->rows && f->rule.bk >= f->cols;
 }
 
 /* Numbers are made where they go, from bytes that may lie there first. */
@@ -170,7 +164,7 @@ static int64_t multiple_of(int64_t a, int64_t b, int64_t most)
 /* So many rows, or a multiple of them, begin and end where blocks do. */
 static int64_t unit_of(const struct ws_formula *f)
 {
-	int64_t unit = f->quantized && !is_one_block(f) ? f->rule.bn : 1;
+	int64_t unit = f->quantized ? f->rule.bn : 1;
 	if (f->packing == WS_PACK_FP8 && f->n_scales > 1 && f->bn < f->each)
 		unit = multiple_of(unit, f->bn, f->rows);
 	if (f->packing == WS_PACK_NF4) {
@@ -408,8 +402,7 @@ static int add_merge(struct making *g, int64_t first, int64_t n, struct ws_merge
 	return 0;
 }
 
-static int add_fp8(const struct making *g, int64_t row, int64_t n, enum ws_fp8_pass pass,
-                   struct ws_err *err)
+static int add_fp8(const struct making *g, int64_t row, int64_t n, struct ws_err *err)
 {
 	const struct ws_formula *f = g->f;
 	const struct ws_fp8_rule *r = &f->rule;
@@ -417,18 +410,15 @@ static int add_fp8(const struct making *g, int64_t row, int64_t n, enum ws_fp8_p
 	const uint64_t scales = (uint64_t)(row / r->bn * parts(f->cols, r->bk)) * sizeof(float);
 	const struct ws_feed_step step = {
 		.kind = WS_FEED_FP8,
-		.fp8 = { .pass = pass,
-		         .row = row,
-		         .job = { .x = { numbers_at(g, row), f->dtype, n, f->cols, f->cols },
-		                  .rule = r->rule,
-		                  .ue8m0 = r->ue8m0,
-		                  .block = { r->bn, r->bk },
-		                  .codes = g->m->to[0] ? g->m->to[0] + codes :
-		                                         place_of(g, CODES_OUT),
-		                  .codes_stride = f->cols,
-		                  .scales = (g->m->to[1] ? g->m->to[1] : place_of(g, SCALES_OUT)) +
-		                            scales,
-		                  .record = g->m->record } },
+		.fp8 = { .x = { numbers_at(g, row), f->dtype, n, f->cols, f->cols },
+		         .rule = r->rule,
+		         .ue8m0 = r->ue8m0,
+		         .block = { r->bn, r->bk },
+		         .codes = g->m->to[0] ? g->m->to[0] + codes : place_of(g, CODES_OUT),
+		         .codes_stride = f->cols,
+		         .scales = (g->m->to[1] ? g->m->to[1] : place_of(g, SCALES_OUT)) + scales,
+		         .record = g->m->record,
+		         .row = row },
 	};
 	return ws_feed_steps_add(g->steps, &step, err);
 }
@@ -477,27 +467,16 @@ static int add_numbers(struct making *g, int64_t row, int64_t n, struct ws_merge
 	return g->f->n_pairs ? add_merge(g, row, n, pairs, err) : 0;
 }
 
-/* again: the numbers of the only band are still there. */
-static int add_bands(struct making *g, enum ws_fp8_pass pass, bool again,
-                     struct ws_merge_pair *pairs, struct ws_err *err)
+static int add_bands(struct making *g, struct ws_merge_pair *pairs, struct ws_err *err)
 {
 	int64_t end;
 	for (int64_t row = 0; row < g->f->rows; row = end) {
 		end = end_of_band(g, row);
-		if ((!again && add_numbers(g, row, end - row, pairs, err)) ||
-		    (g->f->quantized && add_fp8(g, row, end - row, pass, err)))
+		if (add_numbers(g, row, end - row, pairs, err) ||
+		    (g->f->quantized && add_fp8(g, row, end - row, err)))
 			return -1;
 	}
 	return 0;
-}
-
-static int add_all(struct making *g, struct ws_merge_pair *pairs, struct ws_err *err)
-{
-	const struct ws_formula *f = g->f;
-	if (!f->quantized || !is_one_block(f))
-		return add_bands(g, WS_FP8_BLOCKS, false, pairs, err);
-	return add_bands(g, WS_FP8_LOOK, false, pairs, err) ||
-	       add_bands(g, WS_FP8_CODES, g->band == f->rows, pairs, err) ? -1 : 0;
 }
 
 int ws_feed_formula_add(struct ws_feed_steps *s, const struct ws_feed_making *m, ws_devptr scratch,
@@ -511,7 +490,7 @@ int ws_feed_formula_add(struct ws_feed_steps *s, const struct ws_feed_making *m,
 		return ws_oom(err);
 	const bool fits = lay_out(&g, scratch, half_of(bytes));
 	assert(fits); /* whoever took it upon himself has asked */
-	const int rc = !fits || ws_feed_steps_add(s, &begin, err) || add_all(&g, pairs, err) ||
+	const int rc = !fits || ws_feed_steps_add(s, &begin, err) || add_bands(&g, pairs, err) ||
 	               ws_feed_steps_add(s, &finish, err) ? -1 : 0;
 	free(pairs);
 	return rc;

@@ -34,11 +34,7 @@ struct ws_feed_step {
 		unsigned turn;
 		struct ws_unpack_job unpack;
 		struct ws_merge_job merge;
-		struct {
-			struct ws_fp8_job job;
-			enum ws_fp8_pass pass;
-			int64_t row;
-		} fp8;
+		struct ws_fp8_job fp8;
 	};
 };
 

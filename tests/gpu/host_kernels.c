@@ -9,8 +9,7 @@
 
 #define KERNELS(K)                                                                                 \
 	K(fp8_block_bf16, ws_fp8_args)                                                             \
-	K(fp8_block_f32, ws_fp8_args) K(fp8_amax_bf16, ws_fp8_args) K(fp8_amax_f32, ws_fp8_args)   \
-		K(fp8_whole_bf16, ws_fp8_args) K(fp8_whole_f32, ws_fp8_args) K(                    \
+	K(fp8_block_f32, ws_fp8_args) K(                                                           \
 			merge_bf16, ws_merge_args) K(merge_f32, ws_merge_args) K(merges_bf16,      \
 	                                                                         ws_merge_args)    \
 			K(merges_f32, ws_merge_args) K(unpack_fp8, ws_unpack_args) K(              \

@@ -114,21 +114,14 @@ static void bands_of_any_height(void **state)
 	(void)state;
 	static const struct ws_fp8_rule rules[] = { { WS_SCALE_XORL, false, 128, 128 },
 		                                    { WS_SCALE_SLIME, true, 32, 48 },
-		                                    { WS_SCALE_SLIME, false, 9, 200 } };
+		                                    { WS_SCALE_SLIME, false, 9, 200 },
+		                                    { WS_SCALE_XORL, false, ROWS, 256 } };
 	for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
 		const uint64_t band = 2 * COLS * (uint64_t)rules[i].bn;
 		compare(&rules[i], 1, band);
 		compare(&rules[i], 2, 2 * band + 6);
 		compare(&rules[i], PAIRS, 2 * ROWS * COLS);
 	}
-}
-
-static void one_scale_for_a_tensor_that_does_not_fit(void **state)
-{
-	(void)state;
-	static const struct ws_fp8_rule whole = { WS_SCALE_XORL, false, ROWS, 256 };
-	compare(&whole, 1, 2 * COLS * 50);
-	compare(&whole, 2, 2 * ROWS * COLS);
 }
 
 static void what_is_no_number_is_found_at_its_place_in_the_tensor(void **state)
@@ -168,7 +161,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(bands_of_any_height),
-		cmocka_unit_test(one_scale_for_a_tensor_that_does_not_fit),
 		cmocka_unit_test(what_is_no_number_is_found_at_its_place_in_the_tensor),
 		cmocka_unit_test(a_scratch_that_is_too_small_is_refused),
 	};

@@ -221,7 +221,7 @@ static void what_is_no_number_is_found_where_it_is_first(void **state)
 	test_free(x);
 }
 
-static void one_scale_for_a_tensor(void **state)
+static void one_block_for_a_tensor(void **state)
 {
 	(void)state;
 	const struct shape s = { 257, 385, 392 };
@@ -244,7 +244,7 @@ int main(void)
 		cmocka_unit_test(floats_beside_every_tie),
 		cmocka_unit_test(zeros_subnormals_and_the_largest),
 		cmocka_unit_test(what_is_no_number_is_found_where_it_is_first),
-		cmocka_unit_test(one_scale_for_a_tensor),
+		cmocka_unit_test(one_block_for_a_tensor),
 	};
 	if (!on_gpu_open(&gpu))
 		return 0;

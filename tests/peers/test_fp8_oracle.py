@@ -39,7 +39,7 @@ class Oracle:
                 answers.append(said)
                 continue
             rows, cols = x.shape
-            down, across = (-(-rows // bn), -(-cols // bk)) if bn else (1, 1)
+            down, across = -(-rows // bn), -(-cols // bk)
             codes = out[at:at + rows * cols]
             at += rows * cols
             answers.append((codes, out[at:at + 4 * down * across]))
@@ -51,7 +51,7 @@ class Oracle:
         torch, F = self.torch, self.torch.nn.functional
         name, ue8m0 = rule.split("+")[0], rule.endswith("+ue8m0")
         rows, cols = x.shape
-        bn, bk = block if block[0] else (rows, cols)
+        bn, bk = block
         down, across = -(-rows // bn), -(-cols // bk)
         padded = F.pad(x.float(), (0, across * bk - cols, 0, down * bn - rows))
         tiles = padded.view(down, bn, across, bk)
@@ -97,7 +97,7 @@ def cases_of_all_patterns(o):
     torch, x = o.torch, patterns(o.torch)
     shuffled = x[torch.randperm(len(x))]
     for rule in RULES:
-        for block in ((0, 0), (1, 128), (128, 128), (1, 1), (3, 50)):
+        for block in ((512, 256), (1, 128), (128, 128), (1, 1), (3, 50)):
             yield x.view(-1, 256), rule, block
             yield shuffled.view(-1, 128), rule, block
         # By scales from tiny to huge: each pattern beside one greatest value, in rows of their own.
@@ -123,7 +123,7 @@ def cases_of_ragged_shapes(o):
     for i, (rows, cols) in enumerate(shapes):
         for dtype in (o.torch.bfloat16, o.torch.float32):
             for rule in RULES[:2]:
-                yield weights(o, rows, cols, dtype), rule, ((128, 128), (64, 32), (1, 128), (0, 0))[i % 4]
+                yield weights(o, rows, cols, dtype), rule, ((128, 128), (64, 32), (1, 128), (512, 512))[i % 4]
     for dtype in (o.torch.bfloat16, o.torch.float32):
         for rule in RULES:
             yield weights(o, 257, 385, dtype), rule, (128, 128)
@@ -169,7 +169,7 @@ def what_is_no_number(o):
         x[row, col] = value[0]
         x[256, 384] = value[0]
         dense = x if bits % 2 else x.float()
-        requests.append((dense, RULES[bits % 2], "-", ((128, 128), (0, 0))[bits % 3 == 0]))
+        requests.append((dense, RULES[bits % 2], "-", ((128, 128), (512, 512))[bits % 3 == 0]))
         places.append("bad %d %d" % (row, col))
     for answer, place in zip(o.ask(requests), places):
         assert answer == place, "%s, not %s" % (answer, place)

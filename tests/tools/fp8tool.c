@@ -5,8 +5,7 @@
  * little-endian, row by row:
  *   TYPE RULE LEVEL ROWS COLS BN BK      f32|bf16 xorl|slime[+ue8m0] scalar|avx2|avx512|-
  * and answers "ok\n", the codes, the scales [ceil(ROWS/BN), ceil(COLS/BK)] as fp32; or
- * "bad ROW COL\n"; or "no\n" where the machine lacks the level. BN 0: one scale for all,
- * made in bands of 128 rows. */
+ * "bad ROW COL\n"; or "no\n" where the machine lacks the level. */
 #include "fp8.h"
 
 #include <stdio.h>
@@ -36,13 +35,6 @@ static bool scale_band(const struct request *q, long row, long n, float *scales,
 	                                 bad);
 }
 
-static bool raise_by_band(const struct request *q, long row, long n, float *amax,
-                          struct ws_fp8_bad *bad)
-{
-	return wide ? ws_fp8_amax_f32(row_at(q, row), (size_t)q->cols, n, q->cols, amax, bad)
-	            : ws_fp8_amax_bf16(row_at(q, row), (size_t)q->cols, n, q->cols, amax, bad);
-}
-
 static void code_band(const struct request *q, long row, long n, const float *scales,
                       uint8_t *codes)
 {
@@ -55,30 +47,25 @@ static void code_band(const struct request *q, long row, long n, const float *sc
 
 static bool quantize(const struct request *q, uint8_t *codes, float *scales, struct ws_fp8_bad *bad)
 {
-	const long step = q->bn ? q->bn : 128, across = (q->cols + q->bk - 1) / q->bk;
-	float amax = 0;
+	const long step = q->bn, across = (q->cols + q->bk - 1) / q->bk;
 	for (long row = 0; row < q->rows; row += step) {
 		const long n = q->rows - row < step ? q->rows - row : step;
-		if (!(q->bn ? scale_band(q, row, n, scales + row / step * across, bad)
-		            : raise_by_band(q, row, n, &amax, bad))) {
+		if (!scale_band(q, row, n, scales + row / step * across, bad)) {
 			bad->row += row;
 			return false;
 		}
 	}
-	if (!q->bn)
-		scales[0] = ws_fp8_scale(&rule, amax);
 	for (long row = 0; row < q->rows; row += step)
 		code_band(q, row, q->rows - row < step ? q->rows - row : step,
-		          scales + (q->bn ? row / step * across : 0), codes + row * q->cols);
+		          scales + row / step * across, codes + row * q->cols);
 	return true;
 }
 
 static void answer(const struct request *q)
 {
 	const size_t n = (size_t)(q->rows * q->cols);
-	const size_t n_scales = q->bn ? (size_t)(((q->rows + q->bn - 1) / q->bn) *
-	                                         ((q->cols + q->bk - 1) / q->bk)) :
-	                                1;
+	const size_t n_scales = (size_t)(((q->rows + q->bn - 1) / q->bn) *
+	                                 ((q->cols + q->bk - 1) / q->bk));
 	uint8_t *const in = malloc(n * 4), *const codes = malloc(n);
 	float *const scales = malloc(n_scales * sizeof *scales);
 	struct ws_fp8_bad bad;
@@ -106,18 +93,15 @@ int main(void)
 	while (fgets(line, sizeof line, stdin)) {
 		if (sscanf(line, "%7s %15s %15s %ld %ld %ld %ld", q.type, q.rule, q.level, &q.rows,
 		           &q.cols, &q.bn, &q.bk) != 7 ||
-		    q.rows < 1 || q.cols < 1 || q.rows > 1 << 20 || q.cols > 1 << 20)
-			return 2;
-		if (q.bn == 0)
-			q.bk = q.cols;
-		if (q.bn < 0 || q.bk < 1)
+		    q.rows < 1 || q.cols < 1 || q.rows > 1 << 20 || q.cols > 1 << 20 ||
+		    q.bn < 1 || q.bk < 1)
 			return 2;
 		wide = strcmp(q.type, "f32") == 0;
 		rule = (struct ws_fp8_rule){ .rule = strncmp(q.rule, "slime", 5) == 0 ?
 			                                     WS_SCALE_SLIME :
 			                                     WS_SCALE_XORL,
 			                     .ue8m0 = strstr(q.rule, "+ue8m0") != NULL,
-			                     .bn = q.bn ? q.bn : q.rows,
+			                     .bn = q.bn,
 			                     .bk = q.bk };
 		answer(&q);
 	}

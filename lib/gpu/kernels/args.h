@@ -17,8 +17,6 @@ struct ws_found {
 	unsigned long long bad;
 	uint32_t max_delta; /* bits of the largest |delta| and |w| of a merge */
 	uint32_t max_w;
-	uint32_t amax;      /* bits of the largest |x| of a tensor that is one block */
-	uint32_t unused;
 };
 
 enum { WS_FP8_TILE = 128, WS_FP8_THREADS = 256 };

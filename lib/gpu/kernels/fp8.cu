@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fp8.cu - blocks of bf16 or fp32 numbers to E4M3 with one scale each, as lib/transform/fp8/fp8.h.
  *
- *   fp8_block_T   one block of threads for each block of numbers
- *   fp8_amax_T    a tensor that is one block: found->amax is raised, tile by tile,
- *   fp8_whole_T   and its codes are made with the scale of found->amax
- *
+ * One block of threads for each block of numbers.
  * A whole, aligned tile of 128 x 128 is read once and waits in registers for its scale; any
  * other block is read twice, the second time from a cache. That is its rows of codes and its
  * scale written, and at 3 bytes of memory for 2 of input it is memory that bounds it, as long as
@@ -12,7 +9,6 @@
 #include "numbers.h"
 
 enum { TILE = WS_FP8_TILE, THREADS = WS_FP8_THREADS, WARPS = THREADS / 32 };
-enum mode { BLOCK, AMAX, WHOLE };
 
 struct block {
 	int64_t row, col, rows, cols;
@@ -23,15 +19,15 @@ struct scaler {
 	uint32_t multiply;
 };
 
-INLINE struct block block_at(const struct ws_fp8_args a, int64_t bn, int64_t bk)
+INLINE struct block block_at(const struct ws_fp8_args a)
 {
-	const int64_t across = (a.cols + bk - 1) / bk;
+	const int64_t across = (a.cols + a.bk - 1) / a.bk;
 	const int64_t down = blockIdx.x / across;
 	struct block b;
-	b.row = down * bn;
-	b.col = (blockIdx.x - down * across) * bk;
-	b.rows = min(bn, a.rows - b.row);
-	b.cols = min(bk, a.cols - b.col);
+	b.row = down * a.bn;
+	b.col = (blockIdx.x - down * across) * a.bk;
+	b.rows = min(a.bn, a.rows - b.row);
+	b.cols = min(a.bk, a.cols - b.col);
 	return b;
 }
 
@@ -191,31 +187,22 @@ INLINE void encode_tile(const struct ws_fp8_args a, const struct block b, const 
 
 /* ---- kernels ---- */
 
-INLINE void quantize(const struct ws_fp8_args a, const enum mode mode, const uint32_t size)
+INLINE void quantize(const struct ws_fp8_args a, const uint32_t size)
 {
 	__shared__ uint32_t warps[WARPS];
-	struct ws_found *found = (struct ws_found *)(uintptr_t)a.found;
-	const struct block b =
-		block_at(a, mode == BLOCK ? a.bn : TILE, mode == BLOCK ? a.bk : TILE);
+	const struct block b = block_at(a);
 	const uint32_t whole = is_whole_tile(a, b, size);
 	struct tile t;
 	if (whole)
 		load_tile(a, b, &t, size);
-	uint32_t amax = mode == WHOLE ? found->amax : 0;
-	if (mode != WHOLE) {
-		amax = largest_of_block(whole ? scan_tile(&t, size) : scan(a, b, size), warps);
-		if (amax >= INFINITE) {
-			tell_all_bad(a, b, size);
-			return;
-		}
-	}
-	if (mode == AMAX) {
-		if (threadIdx.x == 0)
-			raise_to(&found->amax, amax);
+	const uint32_t amax =
+		largest_of_block(whole ? scan_tile(&t, size) : scan(a, b, size), warps);
+	if (amax >= INFINITE) {
+		tell_all_bad(a, b, size);
 		return;
 	}
 	const struct scaler s = scaler_of(a, amax);
-	if (threadIdx.x == 0 && (mode == BLOCK || blockIdx.x == 0))
+	if (threadIdx.x == 0)
 		((float *)(uintptr_t)a.scales)[blockIdx.x] = s.scale;
 	if (whole)
 		encode_tile(a, b, &t, s, size);
@@ -223,14 +210,10 @@ INLINE void quantize(const struct ws_fp8_args a, const enum mode mode, const uin
 		encode(a, b, s, size);
 }
 
-#define FP8_KERNEL(name, mode, size) \
+#define FP8_KERNEL(name, size) \
 	KERNEL(WS_FP8_THREADS) name(const struct ws_fp8_args a) \
 	{ \
-		quantize(a, mode, size); \
+		quantize(a, size); \
 	}
-FP8_KERNEL(fp8_block_bf16, BLOCK, 2)
-FP8_KERNEL(fp8_block_f32, BLOCK, 4)
-FP8_KERNEL(fp8_amax_bf16, AMAX, 2)
-FP8_KERNEL(fp8_amax_f32, AMAX, 4)
-FP8_KERNEL(fp8_whole_bf16, WHOLE, 2)
-FP8_KERNEL(fp8_whole_f32, WHOLE, 4)
+FP8_KERNEL(fp8_block_bf16, 2)
+FP8_KERNEL(fp8_block_f32, 4)

@@ -35,13 +35,7 @@ bool ws_fp8_scales_f32(const struct ws_fp8_rule *r, const float *x, size_t strid
                        int64_t cols, float *scales, struct ws_fp8_bad *bad);
 bool ws_fp8_scales_bf16(const struct ws_fp8_rule *r, const uint16_t *x, size_t stride, int64_t rows,
                         int64_t cols, float *scales, struct ws_fp8_bad *bad);
-/* Of a block that is more than a band: *amax, 0 at first, is raised by each band of it to its
- * largest magnitude, and ws_fp8_scale makes a scale of that. The codes of each band then want bk
- * >= cols. False: *bad says where; *amax is then undefined. */
-bool ws_fp8_amax_f32(const float *x, size_t stride, int64_t rows, int64_t cols, float *amax,
-                     struct ws_fp8_bad *bad);
-bool ws_fp8_amax_bf16(const uint16_t *x, size_t stride, int64_t rows, int64_t cols, float *amax,
-                      struct ws_fp8_bad *bad);
+/* The scale of a block with this largest magnitude. */
 float ws_fp8_scale(const struct ws_fp8_rule *r, float amax);
 /* With scales as just computed. codes: row r at codes + r * codes_stride. */
 void ws_fp8_codes_f32(const struct ws_fp8_rule *r, const float *x, size_t stride, int64_t rows,

@@ -122,20 +122,6 @@ bool ws_fp8_scales_bf16(const struct ws_fp8_rule *r, const uint16_t *x, size_t s
 	return make_scales(r, &b, scales, bad);
 }
 
-bool ws_fp8_amax_f32(const float *x, size_t stride, int64_t rows, int64_t cols, float *amax,
-                     struct ws_fp8_bad *bad)
-{
-	const struct band b = band_f32(x, stride, rows, cols);
-	return raise_blocks(&b, cols, amax, bad);
-}
-
-bool ws_fp8_amax_bf16(const uint16_t *x, size_t stride, int64_t rows, int64_t cols, float *amax,
-                      struct ws_fp8_bad *bad)
-{
-	const struct band b = band_bf16(x, stride, rows, cols);
-	return raise_blocks(&b, cols, amax, bad);
-}
-
 /* ---- codes ----------------------------------------------------------------------------------- */
 
 static void make_codes(const struct ws_fp8_rule *r, const struct band *b, const float *scales,
