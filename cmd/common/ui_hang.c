@@ -157,7 +157,7 @@ void ui_json_hang(struct ui *ui, const struct ws_hang *h)
 	for (size_t i = 0; i < h->n_endpoints; i++)
 		put_endpoint(w, &h->endpoints[i]);
 	ws_jw_end_array(w);
-	ws_jw_str(w, "cause", ws_hang_cause_name(h->cause));
+	ws_jw_str(w, "cause", h->cause);
 	ws_jw_str(w, "likely", h->likely);
 	ws_jw_str(w, "remedy", h->remedy);
 	ui_line_end(ui);

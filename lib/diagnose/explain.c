@@ -254,7 +254,7 @@ void ws_explain_finish(struct ws_explain *x, struct ws_err *err)
 	explain_probe_end(x, &x->hang);
 	if (is_worth_it(&x->hang)) {
 		const struct ws_event ev = { .type = WS_EV_HANG, .hang = &x->hang };
-		ws_hang_judge(&x->hang);
+		ws_hang_find_cause(&x->hang);
 		if (x->opts.sink.event)
 			x->opts.sink.event(x->opts.sink.ctx, &ev);
 		if (err && !err->hint[0] && x->hang.end == WS_HANG_DEADLINE)

@@ -55,8 +55,8 @@ void ws_explain_catch(struct ws_explain *x, enum ws_hang_end end);
 /* Likewise, where the error is of time or patience that ran out; where it is of something else,
  * what was kept is not its cause and is forgotten. */
 void ws_explain_failed(struct ws_explain *x, const struct ws_err *err);
-/* What was kept is judged and told to the sink, and is the hint of an error without one. At most
- * a second after it was caught. Where nothing was caught, or it says nothing: nothing. */
+/* Finds the cause of what was kept and reports it to the sink; the remedy becomes the hint of an
+ * error without one. Takes at most a second after the catch; nothing caught: does nothing. */
 void ws_explain_finish(struct ws_explain *x, struct ws_err *err);
 
 #endif

@@ -4,7 +4,7 @@
  * health, for which some servers ask their scheduler. */
 #include "explain_state.h"
 
-#include "hang_list.h"
+#include "hang_core.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,53 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hang_text.c - the facts of a hang in sentences, and in one line while it lasts; and
  * their words for programs. */
-#include "hang_list.h"
+#include "hang_core.h"
 
 #include "wsync/clock.h"
 #include "wsync/tool/str.h"
 
-#include <string.h>
+#include <stdio.h>
+#include <stdlib.h>
 
-enum { NUM = 32, ENDPOINTS = 6, PEERS = 4, FED = 8 };
+enum { NUM = 32, ENDPOINTS = 6, PEERS = 4, FED = 8, TEXT = 8192 };
 
 /* ---- words ---- */
-
-const char *ws_hang_cause_name(enum ws_hang_cause cause)
-{
-	static const char *const names[WS_HANG_CAUSES] = {
-		[WS_HANG_UNKNOWN] = "unknown",
-		[WS_HANG_SERVER_GONE] = "server-gone",
-		[WS_HANG_SERVER_STOPPED] = "server-stopped",
-		[WS_HANG_NO_ROUTE] = "no-route",
-		[WS_HANG_SLOW_REQUEST] = "slow-request",
-		[WS_HANG_RANK_LEFT] = "rank-left",
-		[WS_HANG_OTHER_GROUP] = "other-group",
-		[WS_HANG_MISSING_SENDER] = "missing-sender",
-		[WS_HANG_LOOPBACK] = "loopback",
-		[WS_HANG_STORE_UNREACHED] = "store-unreached",
-		[WS_HANG_MISSING_RANKS] = "missing-ranks",
-		[WS_HANG_MISSING_ENDPOINT] = "missing-endpoint",
-		[WS_HANG_NOT_TAKEN_UP] = "not-taken-up",
-		[WS_HANG_NOT_PUBLISHED] = "not-published",
-		[WS_HANG_ID_NOT_ASKED] = "id-not-asked",
-		[WS_HANG_MIXED_JOINING] = "mixed-joining",
-		[WS_HANG_DATA_PLANE] = "data-plane",
-		[WS_HANG_AFTER_FORMING] = "after-forming",
-		[WS_HANG_SOURCE_SLOW] = "source-slow",
-		[WS_HANG_LINK_BROKE] = "link-broke",
-		[WS_HANG_NOT_RECEIVING] = "not-receiving",
-		[WS_HANG_STALLED] = "stalled",
-		[WS_HANG_SLOW_WIRE] = "slow-wire",
-		[WS_HANG_LOADING] = "loading",
-		[WS_HANG_DOWNSTREAM] = "downstream",
-		[WS_HANG_BUSY] = "busy",
-		[WS_HANG_FLUSHING] = "flushing",
-		[WS_HANG_CHECKSUMS] = "checksums",
-		[WS_HANG_STARTING] = "starting",
-		[WS_HANG_OWN_WORK] = "own-work",
-	};
-	return (unsigned)cause < WS_HANG_CAUSES ? names[cause] : "unknown";
-}
 
 const char *ws_hang_request_name(enum ws_hang_request request)
 {
@@ -74,41 +38,131 @@ const char *ws_hang_link_name(enum ws_hang_link link)
 	return names[link];
 }
 
+/* ---- lists ---- */
+
+/* The last of the ranks of one endpoint that pass and follow rank i; i - 1 where i does not. */
+static size_t end_of_run(const struct ws_hang *h, hang_test test, size_t endpoint, size_t i)
+{
+	while (i < h->n_ranks && h->ranks[i].endpoint == endpoint && test(h, i))
+		i++;
+	return i - 1;
+}
+
+/* "ranks 3 to 5, 8 of http://a". False: none passes. */
+static bool put_ranks_of(const struct ws_hang *h, hang_test test, size_t endpoint,
+                         const char *between, struct ws_buf *out)
+{
+	struct ws_buf list;
+	size_t n = 0;
+	ws_buf_init(&list, TEXT);
+	for (size_t i = 0; i < h->n_ranks; i++) {
+		const size_t last = end_of_run(h, test, endpoint, i);
+		if (last + 1 == i)
+			continue;
+		ws_buf_printf(&list, "%s%zu", n ? ", " : "", i + 1);
+		if (last > i)
+			ws_buf_printf(&list, "%s%zu", last > i + 1 ? " to " : ", ", last + 1);
+		n += last - i + 1;
+		i = last;
+	}
+	if (n)
+		ws_buf_printf(out, "%srank%s %s of %s", between, n == 1 ? "" : "s",
+		              ws_buf_str(&list), h->endpoints[endpoint].url);
+	ws_buf_free(&list);
+	return n;
+}
+
+/* "ranks 3 to 5 of http://a; rank 9 of http://b" of those that pass. False: none does. */
+static bool put_ranks(const struct ws_hang *h, hang_test test, struct ws_buf *out)
+{
+	struct ws_buf rest;
+	size_t named = 0;
+	ws_buf_init(&rest, TEXT);
+	/* the last one stands for the other senders */
+	for (size_t e = 0; e <= h->n_endpoints && h->n_ranks; e++)
+		named += put_ranks_of(h, test, e, named ? "; " : "",
+		                      named < ENDPOINTS ? out : &rest);
+	ws_buf_free(&rest);
+	if (named > ENDPOINTS)
+		ws_buf_printf(out, "; and of %zu more endpoints", named - ENDPOINTS);
+	return named;
+}
+
+/* "http://a, http://b and 3 more". */
+static void put_urls(const struct ws_hang *h, hang_test test, struct ws_buf *out)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < h->n_endpoints; i++)
+		if (test(h, i) && n++ < ENDPOINTS)
+			ws_buf_printf(out, "%s%s", n > 1 ? ", " : "", h->endpoints[i].url);
+	if (n > ENDPOINTS)
+		ws_buf_printf(out, " and %zu more", n - ENDPOINTS);
+}
+
+/* ---- a cause ---- */
+
+static void put_who(const struct ws_hang *h, hang_test endpoint, hang_test rank,
+                    struct ws_buf *out)
+{
+	if (rank && put_ranks(h, rank, out))
+		return;
+	ws_buf_puts(out, rank ? "some ranks of " : "");
+	if (endpoint)
+		put_urls(h, endpoint, out);
+}
+
+void hang_fill(char *dst, size_t n, const struct ws_hang *h, hang_test endpoint, hang_test rank,
+               const char *text)
+{
+	const struct ws_hang_peer *peer = h->peers;
+	char port[NUM], still[NUM], starved[NUM], waited[NUM], longer[96] = "";
+	struct ws_buf who, out;
+	ws_buf_init(&who, TEXT);
+	ws_buf_init(&out, TEXT);
+	put_who(h, endpoint, rank, &who);
+	while (peer && peer < h->peers + h->n_peers && !peer->foreign)
+		peer++;
+	const bool foreign = peer && peer < h->peers + h->n_peers;
+	snprintf(port, sizeof port, "%u", (unsigned)h->port);
+	if (h->option)
+		snprintf(longer, sizeof longer, "; --%s gives it longer", h->option);
+	const struct { const char *name, *value; } facts[] = {
+		{ "{who}", ws_buf_str(&who) },
+		{ "{peer}", foreign ? peer->address : "a peer" },
+		{ "{key}", foreign ? peer->waits_for : "" },
+		{ "{address}", h->address },
+		{ "{port}", port },
+		{ "{group}", h->group },
+		{ "{still}", ws_format_duration(still, NUM, h->still_ns) },
+		{ "{starved}", ws_format_duration(starved, NUM, h->starved_ns) },
+		{ "{waited}", ws_format_duration(waited, NUM, h->waited_ns) },
+		{ "{ifname}", hang_is_nccl(h) ? "NCCL_SOCKET_IFNAME" : "GLOO_SOCKET_IFNAME" },
+		{ "{longer}", longer },
+	};
+	while (*text) {
+		const size_t plain = strcspn(text, "{");
+		ws_buf_add(&out, text, plain);
+		text += plain;
+		for (size_t i = 0; *text && i < sizeof facts / sizeof *facts; i++)
+			if (strncmp(text, facts[i].name, strlen(facts[i].name)) == 0)
+				ws_buf_puts(&out, facts[i].value);
+		text += strcspn(text, "}") + (*text == '{');
+	}
+	snprintf(dst, n, "%s", ws_buf_str(&out));
+	ws_buf_free(&who);
+	ws_buf_free(&out);
+}
+
 /* ---- forming ---- */
 
-static bool is_absent(const struct ws_hang *h, size_t i)
-{
-	return h->ranks[i].store == WS_HANG_ABSENT && !h->endpoints[h->ranks[i].endpoint].unnamed &&
-	       !h->loose;
-}
-
-static bool is_joined(const struct ws_hang *h, size_t i)
-{
-	return h->ranks[i].store == WS_HANG_JOINED;
-}
-
-static bool has_left(const struct ws_hang *h, size_t i)
-{
-	return h->ranks[i].store == WS_HANG_LEFT;
-}
-
-static bool is_apart(const struct ws_hang *h, size_t i)
-{
-	return h->ranks[i].store == WS_HANG_ASKED && h->ranks[i].link != WS_HANG_LINKED;
-}
-
-static bool is_linked(const struct ws_hang *h, size_t i)
-{
-	return h->ranks[i].link == WS_HANG_LINKED;
-}
-
-static bool has_unnamed(const struct ws_hang *h, size_t i)
-{
-	return h->endpoints[i].unnamed > 0;
-}
+OF_RANK(is_absent, r->store == WS_HANG_ABSENT && !h->endpoints[r->endpoint].unnamed && !h->loose)
+OF_RANK(is_joined, r->store == WS_HANG_JOINED)
+OF_RANK(has_left, r->store == WS_HANG_LEFT)
+OF_RANK(is_apart, r->store == WS_HANG_ASKED && r->link != WS_HANG_LINKED)
+OF_RANK(is_linked, r->link == WS_HANG_LINKED)
 
 static const struct {
-	hang_of_rank pass;
+	hang_test test;
 	const char *gloo, *nccl;
 } standings[] = {
 	{ is_absent, "not at the store", "not at the store" },
@@ -121,19 +175,21 @@ static const struct {
 };
 enum { STANDINGS = sizeof standings / sizeof standings[0] };
 
+static const char *standing_words(const struct ws_hang *h, size_t i)
+{
+	return hang_is_nccl(h) ? standings[i].nccl : standings[i].gloo;
+}
+
 static void put_standings(const struct ws_hang *h, struct ws_buf *out)
 {
 	for (size_t i = 0; i < STANDINGS; i++) {
-		struct ws_buf who;
-		ws_buf_init(&who, 8192);
-		if (hang_list_ranks(h, standings[i].pass, &who))
-			ws_buf_printf(out, "; %s: %s",
-			              hang_is_nccl(h) ? standings[i].nccl : standings[i].gloo,
-			              ws_buf_str(&who));
-		ws_buf_free(&who);
+		if (!hang_count(h, h->n_ranks, standings[i].test))
+			continue;
+		ws_buf_printf(out, "; %s: ", standing_words(h, i));
+		put_ranks(h, standings[i].test, out);
 	}
 	for (size_t i = 0; i < h->n_endpoints; i++)
-		if (has_unnamed(h, i))
+		if (h->endpoints[i].unnamed)
 			ws_buf_printf(out,
 			              "; at the store, not known which: %u of the %u ranks of %s",
 			              h->endpoints[i].unnamed, h->endpoints[i].n_ranks,
@@ -259,7 +315,7 @@ static void put_endpoint(const struct ws_hang *h, size_t i, struct ws_buf *out)
 static void put_endpoints(const struct ws_hang *h, struct ws_buf *out)
 {
 	size_t n = 0;
-	const size_t awaited = hang_list_endpoints(h, hang_is_awaited, NULL);
+	const size_t awaited = hang_count(h, h->n_endpoints, hang_is_awaited);
 	for (size_t i = 0; i < h->n_endpoints && n < ENDPOINTS; i++) {
 		if (awaited && !hang_is_awaited(h, i))
 			continue;
@@ -290,17 +346,14 @@ void ws_hang_tell(const struct ws_hang *h, struct ws_buf *out)
 
 /* ---- in one line ---- */
 
-static bool lags(const struct ws_hang *h, size_t i)
-{
-	return h->ranks[i].taken < h->ranks[i].due;
-}
+OF_RANK(lags, r->taken < r->due)
 
 static bool brief_forming(const struct ws_hang *h, struct ws_buf *out)
 {
 	for (size_t i = 0; i + 1 < STANDINGS; i++) {
-		if (!hang_list_ranks(h, standings[i].pass, out))
+		if (!put_ranks(h, standings[i].test, out))
 			continue;
-		ws_buf_printf(out, ": %s", hang_is_nccl(h) ? standings[i].nccl : standings[i].gloo);
+		ws_buf_printf(out, ": %s", standing_words(h, i));
 		return true;
 	}
 	if (h->joined + 1 >= h->world_size)
@@ -318,7 +371,7 @@ static bool brief_moving(const struct ws_hang *h, struct ws_buf *out)
 	for (size_t i = 0; i < h->n_ranks; i++)
 		if (lags(h, i) && h->ranks[i].taken < least)
 			least = h->ranks[i].taken;
-	if (!hang_list_ranks(h, lags, out))
+	if (!put_ranks(h, lags, out))
 		return false;
 	ws_buf_printf(out, ": took %s of %s, %s",
 	              least ? ws_format_size(done, NUM, least) : "nothing",
@@ -331,7 +384,7 @@ static bool brief_answer(const struct ws_hang *h, struct ws_buf *out)
 	for (size_t i = 0; i < h->n_endpoints; i++) {
 		if (!hang_is_awaited(h, i))
 			continue;
-		hang_list_endpoints(h, hang_is_awaited, out);
+		put_urls(h, hang_is_awaited, out);
 		ws_buf_puts(out, ": ");
 		put_request(&h->endpoints[i], false, out);
 		return true;
@@ -353,4 +406,14 @@ void ws_hang_tell_briefly(const struct ws_hang *h, struct ws_buf *out)
 	    (h->wait != WS_HANG_OURSELVES && brief_answer(h, out)))
 		return;
 	ws_buf_printf(out, "our own work in phase %s", ws_phase_name(h->phase));
+}
+
+void ws_hang_fini(struct ws_hang *h)
+{
+	if (!h)
+		return;
+	free(h->endpoints);
+	free(h->ranks);
+	free(h->peers);
+	*h = (struct ws_hang){ .endpoints = NULL };
 }

@@ -34,7 +34,7 @@ documented() {
 	told "not at the store: ranks 1, 2 of $url"
 	told "$url: POST /init_weights_update_group sent, no answer in"
 	told "/model_info is answered now"
-	told "likely: the servers were told to come to 127.0.0.1"
+	told "likely: the servers were told to connect to 127.0.0.1"
 	told "try: give --master-address an address"
 	err_lacks hint:
 	[ "$(grep -c "^  [flt]" <<<"$err")" -ge 3 ]

@@ -86,12 +86,12 @@ static struct scene *moving(size_t n, unsigned ranks)
 	return s;
 }
 
-static void expect(struct scene *s, enum ws_hang_cause cause, const char *likely)
+static void expect(struct scene *s, const char *cause, const char *likely)
 {
-	ws_hang_judge(&s->h);
-	if (s->h.cause != cause || !strstr(s->h.likely, likely))
-		print_error("cause %s, likely: %s\n", ws_hang_cause_name(s->h.cause), s->h.likely);
-	assert_int_equal(s->h.cause, cause);
+	ws_hang_find_cause(&s->h);
+	if (strcmp(s->h.cause, cause) || !strstr(s->h.likely, likely))
+		print_error("cause %s, likely: %s\n", s->h.cause, s->h.likely);
+	assert_string_equal(s->h.cause, cause);
 	assert_non_null(strstr(s->h.likely, likely));
 	assert_true(s->h.remedy[0]);
 	assert_null(strchr(s->h.likely, '{'));
@@ -126,7 +126,7 @@ static void nobody_came_to_a_loopback_address(void **state)
 	struct scene *s = scene(WS_HANG_FORMING, 1, 2);
 	s->h.loopback = true;
 	strcpy(s->h.address, "127.0.0.1");
-	expect(s, WS_HANG_LOOPBACK, "told to come to 127.0.0.1");
+	expect(s, "loopback", "told to connect to 127.0.0.1");
 	assert_non_null(strstr(s->h.remedy, "--master-address"));
 	told(s, "0 of 2 ranks have joined group wsync-1 (gloo) at 127.0.0.1 port 4711");
 	told(s, "not at the store: ranks 1, 2 of http://a:1");
@@ -136,7 +136,7 @@ static void nobody_came_to_a_good_address(void **state)
 {
 	(void)state;
 	struct scene *s = scene(WS_HANG_FORMING, 2, 2);
-	expect(s, WS_HANG_STORE_UNREACHED, "10.0.0.1 port 4711");
+	expect(s, "store-unreached", "10.0.0.1 port 4711");
 	assert_non_null(strstr(s->h.remedy, "--init-timeout gives it longer"));
 	told_briefly(s, "waiting 10 s for ranks 1, 2 of http://a:1; ranks 3, 4 of http://b:1: not "
 	                "at the store");
@@ -148,7 +148,7 @@ static void some_ranks_of_an_endpoint_are_missing(void **state)
 	struct scene *s = scene(WS_HANG_FORMING, 2, 4);
 	come(s, 1, 5, WS_HANG_ASKED, WS_HANG_APART);
 	come(s, 8, 8, WS_HANG_ASKED, WS_HANG_APART);
-	expect(s, WS_HANG_MISSING_RANKS, "but not ranks 6, 7 of http://b:1");
+	expect(s, "missing-ranks", "but not ranks 6, 7 of http://b:1");
 	told_briefly(s, "waiting 10 s for ranks 6, 7 of http://b:1: not at the store");
 }
 
@@ -162,7 +162,7 @@ static void of_an_endpoint_whose_ranks_are_not_told_apart_some_are_missing(void 
 	for (size_t i = 0; i < 3; i++)
 		s->peers[i] =
 			(struct ws_hang_peer){ .joined = true, .connected = true, .asked = true };
-	expect(s, WS_HANG_MISSING_RANKS, "but not some ranks of http://a:1");
+	expect(s, "missing-ranks", "but not some ranks of http://a:1");
 	told(s, "not known which: 3 of the 4 ranks of http://a:1");
 }
 
@@ -171,7 +171,7 @@ static void one_endpoint_stayed_away(void **state)
 	(void)state;
 	struct scene *s = scene(WS_HANG_FORMING, 3, 2);
 	come(s, 1, 4, WS_HANG_ASKED, WS_HANG_APART);
-	expect(s, WS_HANG_MISSING_ENDPOINT, "no process of http://c:1 has");
+	expect(s, "missing-endpoint", "no process of http://c:1 has");
 	assert_non_null(strstr(s->h.remedy, "10.0.0.1 port 4711"));
 }
 
@@ -186,7 +186,7 @@ static void whose_are_missing_is_not_known_where_endpoints_share_an_address(void
 	for (size_t i = 0; i < 3; i++)
 		s->peers[i] =
 			(struct ws_hang_peer){ .joined = true, .connected = true, .asked = true };
-	expect(s, WS_HANG_NOT_TAKEN_UP, "and http://b:1 has not answered");
+	expect(s, "not-taken-up", "and http://b:1 has not answered");
 	told_briefly(s, "waiting 10 s for 1 more ranks at 10.0.0.1 port 4711: 3 of 4 have come");
 }
 
@@ -196,7 +196,7 @@ static void a_rank_came_and_left(void **state)
 	struct scene *s = scene(WS_HANG_FORMING, 1, 4);
 	come(s, 1, 4, WS_HANG_ASKED, WS_HANG_APART);
 	s->ranks[2].store = WS_HANG_LEFT;
-	expect(s, WS_HANG_RANK_LEFT, "rank 3 of http://a:1");
+	expect(s, "rank-left", "rank 3 of http://a:1");
 }
 
 static void another_sender_has_not_come(void **state)
@@ -208,7 +208,7 @@ static void another_sender_has_not_come(void **state)
 	s->endpoints[1].url = "the senders";
 	s->ranks[0].endpoint = 1;
 	come(s, 2, 3, WS_HANG_ASKED, WS_HANG_APART);
-	expect(s, WS_HANG_MISSING_SENDER, "rank 1 of the senders");
+	expect(s, "missing-sender", "rank 1 of the senders");
 	told(s, "not at the store: rank 1 of the senders");
 }
 
@@ -223,7 +223,7 @@ static void somebody_asks_for_another_group(void **state)
 		                             .connected = true,
 		                             .foreign = true,
 		                             .waits_for = "/old/old//cpu//0/0" };
-	expect(s, WS_HANG_OTHER_GROUP, "10.0.0.9:5 waits for \"/old/old//cpu//0/0\"");
+	expect(s, "other-group", "10.0.0.9:5 waits for \"/old/old//cpu//0/0\"");
 	told(s, "of another group");
 }
 
@@ -233,7 +233,7 @@ static void one_joined_and_published_nothing(void **state)
 	struct scene *s = scene(WS_HANG_FORMING, 1, 2);
 	come(s, 1, 1, WS_HANG_JOINED, WS_HANG_APART);
 	come(s, 2, 2, WS_HANG_ASKED, WS_HANG_APART);
-	expect(s, WS_HANG_NOT_PUBLISHED, "published a gloo address");
+	expect(s, "not-published", "published a gloo address");
 }
 
 static void one_joined_and_never_asked_for_the_nccl_id(void **state)
@@ -243,7 +243,7 @@ static void one_joined_and_never_asked_for_the_nccl_id(void **state)
 	strcpy(s->h.backend, "nccl");
 	come(s, 1, 1, WS_HANG_JOINED, WS_HANG_APART);
 	come(s, 2, 2, WS_HANG_ASKED, WS_HANG_APART);
-	expect(s, WS_HANG_ID_NOT_ASKED, "bound to its device");
+	expect(s, "id-not-asked", "bound to its device");
 }
 
 static void eager_ones_and_lazy_ones_wait_for_each_other(void **state)
@@ -255,7 +255,7 @@ static void eager_ones_and_lazy_ones_wait_for_each_other(void **state)
 	come(s, 3, 6, WS_HANG_ASKED, WS_HANG_APART);
 	s->endpoints[0].request = WS_HANG_ANSWERED;
 	s->endpoints[0].status = 200;
-	expect(s, WS_HANG_MIXED_JOINING, "(eager) by http://b:1, http://c:1, and");
+	expect(s, "mixed-joining", "(eager) by http://b:1, http://c:1, and");
 	/* Who is whose is not known where they share an address. */
 	s = scene(WS_HANG_FORMING, 2, 1);
 	strcpy(s->h.backend, "nccl");
@@ -266,14 +266,14 @@ static void eager_ones_and_lazy_ones_wait_for_each_other(void **state)
 	for (size_t i = 0; i < 2; i++)
 		s->peers[i] =
 			(struct ws_hang_peer){ .joined = true, .connected = true, .asked = i == 0 };
-	expect(s, WS_HANG_MIXED_JOINING, "http://a:1");
+	expect(s, "mixed-joining", "http://a:1");
 	s->endpoints[1].status = 400; /* it has refused, and waits for nobody */
-	expect(s, WS_HANG_ID_NOT_ASKED, "bound to its device");
+	expect(s, "id-not-asked", "bound to its device");
 	s->endpoints[1].status = 200;
 	s->peers[0].asked = false; /* the other one is late, and may be of either kind */
-	expect(s, WS_HANG_ID_NOT_ASKED, "bound to its device");
+	expect(s, "id-not-asked", "bound to its device");
 	strcpy(s->h.backend, "gloo");
-	expect(s, WS_HANG_NOT_PUBLISHED, "published a gloo address");
+	expect(s, "not-published", "published a gloo address");
 }
 
 static void all_met_and_did_not_connect(void **state)
@@ -282,13 +282,13 @@ static void all_met_and_did_not_connect(void **state)
 	struct scene *s = scene(WS_HANG_FORMING, 1, 3);
 	come(s, 1, 2, WS_HANG_ASKED, WS_HANG_LINKED);
 	come(s, 3, 3, WS_HANG_ASKED, WS_HANG_APART);
-	expect(s, WS_HANG_DATA_PLANE, "rank 3 of http://a:1");
+	expect(s, "data-plane", "rank 3 of http://a:1");
 	assert_non_null(strstr(s->h.remedy, "GLOO_SOCKET_IFNAME"));
 	strcpy(s->h.backend, "nccl");
 	s->ranks[0].link = s->ranks[1].link = WS_HANG_APART;
 	s->ranks[2].store = WS_HANG_ASKED;
-	ws_hang_judge(&s->h);
-	assert_int_equal(s->h.cause, WS_HANG_DATA_PLANE);
+	ws_hang_find_cause(&s->h);
+	assert_string_equal(s->h.cause, "data-plane");
 }
 
 static void nccl_does_not_come_about(void **state)
@@ -297,7 +297,7 @@ static void nccl_does_not_come_about(void **state)
 	struct scene *s = scene(WS_HANG_FORMING, 1, 2);
 	strcpy(s->h.backend, "nccl");
 	come(s, 1, 2, WS_HANG_ASKED, WS_HANG_LINK_UNKNOWN);
-	expect(s, WS_HANG_DATA_PLANE, "communicator");
+	expect(s, "data-plane", "communicator");
 	assert_non_null(strstr(s->h.remedy, "NCCL_SOCKET_IFNAME"));
 }
 
@@ -308,7 +308,7 @@ static void the_group_stands_and_the_answer_is_missing(void **state)
 	come(s, 1, 2, WS_HANG_ASKED, WS_HANG_LINKED);
 	s->endpoints[0].request = WS_HANG_ANSWERED;
 	s->endpoints[0].status = 200;
-	expect(s, WS_HANG_AFTER_FORMING, "and http://b:1 has not said so");
+	expect(s, "after-forming", "but http://b:1 has not answered");
 	told_briefly(
 		s, "waiting 10 s for http://b:1: POST /init_weights_update_group sent, no answer");
 }
@@ -320,12 +320,12 @@ static void what_was_seen_of_a_server_comes_first(void **state)
 	(void)state;
 	struct scene *s = scene(WS_HANG_FORMING, 2, 1);
 	s->endpoints[1].front = s->endpoints[1].health = WS_HANG_SILENT;
-	expect(s, WS_HANG_SERVER_STOPPED, "http://b:1 takes connections and answers nothing");
+	expect(s, "server-stopped", "http://b:1 takes connections and answers nothing");
 	told(s, "http://b:1: POST /init_weights_update_group sent, no answer in 10.00 s, "
 	        "/model_info is not answered now");
 	s->endpoints[1].front = s->endpoints[1].health = WS_HANG_REFUSED;
 	s->endpoints[1].request = WS_HANG_BROKEN;
-	expect(s, WS_HANG_SERVER_GONE, "at http://b:1 any more");
+	expect(s, "server-gone", "at http://b:1 any more");
 }
 
 static void no_connection_and_a_request_that_is_not_read(void **state)
@@ -334,10 +334,10 @@ static void no_connection_and_a_request_that_is_not_read(void **state)
 	struct scene *s = scene(WS_HANG_ANSWER, 1, 0);
 	s->endpoints[0].request = WS_HANG_CONNECTING;
 	s->h.phase = WS_PHASE_CONNECT;
-	expect(s, WS_HANG_NO_ROUTE, "no connection to http://a:1");
+	expect(s, "no-route", "no connection to http://a:1");
 	s->endpoints[0].request = WS_HANG_SENDING;
 	s->h.phase = WS_PHASE_TRANSFER;
-	expect(s, WS_HANG_SLOW_REQUEST, "http://a:1 had not read");
+	expect(s, "slow-request", "http://a:1 had not read");
 }
 
 static void an_answer_by_phase(void **state)
@@ -345,11 +345,11 @@ static void an_answer_by_phase(void **state)
 	(void)state;
 	static const struct {
 		enum ws_phase phase;
-		enum ws_hang_cause cause;
+		const char *cause;
 	} cases[] = {
-		{ WS_PHASE_CONNECT, WS_HANG_STARTING }, { WS_PHASE_PAUSE, WS_HANG_BUSY },
-		{ WS_PHASE_FLUSH, WS_HANG_FLUSHING },   { WS_PHASE_VERIFY, WS_HANG_CHECKSUMS },
-		{ WS_PHASE_RESUME, WS_HANG_BUSY },      { WS_PHASE_DESTROY, WS_HANG_BUSY },
+		{ WS_PHASE_CONNECT, "starting" }, { WS_PHASE_PAUSE, "busy" },
+		{ WS_PHASE_FLUSH, "flushing" },   { WS_PHASE_VERIFY, "checksums" },
+		{ WS_PHASE_RESUME, "busy" },      { WS_PHASE_DESTROY, "busy" },
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		struct scene *s = scene(WS_HANG_ANSWER, 2, 0);
@@ -365,11 +365,11 @@ static void our_own_work_and_nothing_at_all(void **state)
 	(void)state;
 	struct scene *s = scene(WS_HANG_OURSELVES, 1, 0);
 	s->endpoints[0].request = WS_HANG_ANSWERED;
-	expect(s, WS_HANG_OWN_WORK, "our own work");
+	expect(s, "own-work", "our own work");
 	s = scene(WS_HANG_ANSWER, 1, 0);
 	s->endpoints[0].request = WS_HANG_NO_REQUEST;
 	s->h.option = NULL;
-	expect(s, WS_HANG_UNKNOWN, "nothing");
+	expect(s, "unknown", "nothing");
 	assert_null(strstr(s->h.remedy, "longer"));
 }
 
@@ -381,11 +381,11 @@ static void the_source_is_slow(void **state)
 	struct scene *s = moving(1, 2);
 	s->ranks[0].taken = s->ranks[1].taken = 1000;
 	s->h.starved_ns = 8 * WS_NS_PER_S;
-	expect(s, WS_HANG_SOURCE_SLOW, "for 8.00 s of 10.00 s");
+	expect(s, "source-slow", "for 8.00 s of 10.00 s");
 	told(s, "our source had no bytes ready for 8.00 s");
 	s->h.starved_ns = WS_NS_PER_S;
 	s->h.still_ns = 9 * WS_NS_PER_S;
-	expect(s, WS_HANG_STALLED, "for 9.00 s");
+	expect(s, "stalled", "for 9.00 s");
 }
 
 static void a_rank_takes_nothing_a_part_or_slowly(void **state)
@@ -393,19 +393,19 @@ static void a_rank_takes_nothing_a_part_or_slowly(void **state)
 	(void)state;
 	struct scene *s = moving(2, 2);
 	s->ranks[3].taken = 0;
-	expect(s, WS_HANG_NOT_RECEIVING, "rank 4 of http://b:1");
+	expect(s, "not-receiving", "rank 4 of http://b:1");
 	told(s, "rank 4 of http://b:1 took nothing; the others that we feed took all");
 	told_briefly(
 		s,
 		"waiting 10 s for rank 4 of http://b:1: took nothing of 1.00 MiB, bucket 3 of 9");
 	s->ranks[3].taken = 4096;
 	s->h.still_ns = 6 * WS_NS_PER_S;
-	expect(s, WS_HANG_STALLED, "rank 4 of http://b:1, and then, for 6.00 s");
+	expect(s, "stalled", "rank 4 of http://b:1, and then, for 6.00 s");
 	s->h.still_ns = WS_NS_PER_S / 10;
-	expect(s, WS_HANG_SLOW_WIRE, "rank 4 of http://b:1");
+	expect(s, "slow-wire", "rank 4 of http://b:1");
 	assert_non_null(strstr(s->h.remedy, "--bucket-timeout"));
 	s->ranks[3].link = WS_HANG_LINK_LOST;
-	expect(s, WS_HANG_LINK_BROKE, "rank 4 of http://b:1");
+	expect(s, "link-broke", "rank 4 of http://b:1");
 }
 
 static void all_is_taken_and_not_answered(void **state)
@@ -414,12 +414,12 @@ static void all_is_taken_and_not_answered(void **state)
 	struct scene *s = moving(2, 1);
 	s->endpoints[0].request = WS_HANG_ANSWERED;
 	s->endpoints[1].buckets = 2;
-	expect(s, WS_HANG_LOADING, "http://b:1 has all of it");
+	expect(s, "loading", "http://b:1 has all of it");
 	told(s, "2 of 9 answered before");
 	s->h.flush = true;
-	expect(s, WS_HANG_FLUSHING, "http://b:1");
+	expect(s, "flushing", "http://b:1");
 	s->endpoints[0].request = WS_HANG_BROKEN; /* and b waits for its ranks */
-	expect(s, WS_HANG_LINK_BROKE, "http://a:1 broke the connection");
+	expect(s, "link-broke", "http://a:1 broke the connection");
 }
 
 static void bytes_come_through_another_server(void **state)
@@ -427,20 +427,7 @@ static void bytes_come_through_another_server(void **state)
 	(void)state;
 	struct scene *s = moving(3, 1);
 	s->endpoints[0].request = s->endpoints[1].request = WS_HANG_ANSWERED;
-	expect(s, WS_HANG_DOWNSTREAM, "http://c:1, which gets them from ranks of other servers");
-}
-
-/* ---- names ---- */
-
-static void every_cause_has_a_name(void **state)
-{
-	(void)state;
-	for (int i = 0; i < WS_HANG_CAUSES; i++) {
-		assert_non_null(ws_hang_cause_name((enum ws_hang_cause)i));
-		for (int k = 0; k < i; k++)
-			assert_string_not_equal(ws_hang_cause_name((enum ws_hang_cause)i),
-			                        ws_hang_cause_name((enum ws_hang_cause)k));
-	}
+	expect(s, "downstream", "http://c:1, which gets them from ranks of other servers");
 }
 
 int main(void)
@@ -469,7 +456,6 @@ int main(void)
 		cmocka_unit_test(a_rank_takes_nothing_a_part_or_slowly),
 		cmocka_unit_test(all_is_taken_and_not_answered),
 		cmocka_unit_test(bytes_come_through_another_server),
-		cmocka_unit_test(every_cause_has_a_name),
 	};
 	return cmocka_run_group_tests_name("hang", tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hang.h - a wait that did not end: what was seen, what it probably means, what to do about it.
  *
- * The evidence is collected at the moment a deadline passes (or somebody loses patience),
- * the judgement is a pure function of it, and so is the text. Strings of foreign origin in
+ * The facts are collected at the moment a deadline passes (or somebody loses patience). The cause
+ * is a pure function of them, and so is the text. Strings of foreign origin in
  * here are printable already. */
 #ifndef WSYNC_HANG_H
 #define WSYNC_HANG_H
@@ -83,44 +83,6 @@ struct ws_hang_peer {            /* at the store, of which no rank is known */
 	char waits_for[128];
 };
 
-enum ws_hang_cause {
-	WS_HANG_UNKNOWN,
-	WS_HANG_SERVER_GONE,
-	WS_HANG_SERVER_STOPPED,
-	WS_HANG_NO_ROUTE,
-	WS_HANG_SLOW_REQUEST,
-	/* forming */
-	WS_HANG_RANK_LEFT,
-	WS_HANG_OTHER_GROUP,
-	WS_HANG_MISSING_SENDER,
-	WS_HANG_LOOPBACK,
-	WS_HANG_STORE_UNREACHED,
-	WS_HANG_MISSING_RANKS,
-	WS_HANG_MISSING_ENDPOINT,
-	WS_HANG_NOT_TAKEN_UP,
-	WS_HANG_NOT_PUBLISHED,
-	WS_HANG_MIXED_JOINING,
-	WS_HANG_ID_NOT_ASKED,
-	WS_HANG_DATA_PLANE,
-	WS_HANG_AFTER_FORMING,
-	/* moving */
-	WS_HANG_SOURCE_SLOW,
-	WS_HANG_LINK_BROKE,
-	WS_HANG_NOT_RECEIVING,
-	WS_HANG_STALLED,
-	WS_HANG_SLOW_WIRE,
-	WS_HANG_LOADING,
-	WS_HANG_DOWNSTREAM,
-	/* answers */
-	WS_HANG_BUSY,
-	WS_HANG_FLUSHING,
-	WS_HANG_CHECKSUMS,
-	WS_HANG_STARTING,
-	/* ourselves */
-	WS_HANG_OWN_WORK,
-	WS_HANG_CAUSES
-};
-
 struct ws_hang {
 	enum ws_hang_end end;
 	enum ws_hang_wait wait;
@@ -153,21 +115,20 @@ struct ws_hang {
 	struct ws_hang_peer *peers;   /* some */
 	size_t n_peers;
 
-	enum ws_hang_cause cause;     /* ws_hang_judge */
+	/* ws_hang_find_cause: "missing-ranks", as wsync(7) lists them; static */
+	const char *cause;
 	char likely[512], remedy[640];
 };
 
 /* Fills cause, likely and remedy. */
-void ws_hang_judge(struct ws_hang *h);
-/* "missing-ranks" */
-const char *ws_hang_cause_name(enum ws_hang_cause cause);
+void ws_hang_find_cause(struct ws_hang *h);
 /* "connecting", "unreached", "asked" ...; NULL: nothing is known */
 const char *ws_hang_request_name(enum ws_hang_request request);
 const char *ws_hang_probe_name(enum ws_hang_probe probe);
 const char *ws_hang_store_name(enum ws_hang_store store);
 const char *ws_hang_link_name(enum ws_hang_link link);
 
-/* The facts, in sentences; without the judgement. */
+/* The facts, in sentences; without the cause. */
 void ws_hang_tell(const struct ws_hang *h, struct ws_buf *out);
 /* One line: "waiting 30 s for ranks 3, 4 of http://gpu8:30000: not at the store yet". */
 void ws_hang_tell_briefly(const struct ws_hang *h, struct ws_buf *out);

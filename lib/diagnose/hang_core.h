@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hang_core.h - what the causes and the text of a hang (wsync/tool/hang.h) share. */
+#ifndef WS_DIAGNOSE_HANG_CORE_H
+#define WS_DIAGNOSE_HANG_CORE_H
+
+#include "wsync/tool/hang.h"
+
+#include <string.h>
+
+/* Of endpoint, rank or peer number i, or of the whole hang, where i is unused. */
+typedef bool (*hang_test)(const struct ws_hang *h, size_t i);
+
+#define HANG_TEST_OF(list, item, name, ...) \
+	static bool name(const struct ws_hang *h, size_t i) \
+	{ \
+		const item = &h->list[i]; \
+		return __VA_ARGS__; \
+	}
+#define OF_ENDPOINT(...) HANG_TEST_OF(endpoints, struct ws_hang_endpoint *e, __VA_ARGS__)
+#define OF_RANK(...) HANG_TEST_OF(ranks, struct ws_hang_rank *r, __VA_ARGS__)
+#define OF_PEER(...) HANG_TEST_OF(peers, struct ws_hang_peer *p, __VA_ARGS__)
+
+static inline bool hang_is_nccl(const struct ws_hang *h)
+{
+	return strcmp(h->backend, "nccl") == 0;
+}
+
+/* It was asked and has not answered: the answer is still to come, or was broken off. */
+static inline bool hang_is_awaited(const struct ws_hang *h, size_t endpoint)
+{
+	const enum ws_hang_request r = h->endpoints[endpoint].request;
+	return r != WS_HANG_NO_REQUEST && r != WS_HANG_ANSWERED;
+}
+
+static inline size_t hang_count(const struct ws_hang *h, size_t n, hang_test test)
+{
+	size_t count = 0;
+	for (size_t i = 0; i < n; i++)
+		count += test(h, i);
+	return count;
+}
+
+/* The text with its {facts} in place. {who} is the ranks that pass, else the endpoints. */
+void hang_fill(char *dst, size_t n, const struct ws_hang *h, hang_test endpoint, hang_test rank,
+               const char *text);
+
+#endif
