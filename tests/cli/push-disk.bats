@@ -319,24 +319,6 @@ print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"], c 
 	[ "$(ls -A out)" = wsync-1 ] || explain "what the dead left is there"
 }
 
-@test "killed while a server loads, it is repaired" {
-	model qwen3
-	endpoint a --model m --fault hang:update_weights_from_disk:1
-	start killed wsync-push m -e "$url" --backend disk
-	loads() { [[ "$(asked)" == *update_weights_from_disk* ]]; }
-	eventually 30 loads
-	kill -KILL "$pid"
-	wait "$pid" || true
-	try wsync-ctl repair --dry-run
-	out_has "$url"
-	try wsync-ctl repair --again -t 5s
-	expect_status 0
-	try wsync-verify weights m -e "$url"
-	expect_status 0
-	try wsync-ctl repair
-	expect_out "nothing to repair"
-}
-
 @test "no room, and no directory to write into, are said before anybody is paused" {
 	model qwen3
 	endpoint a --model m

@@ -133,6 +133,7 @@ documented() {
 	told "Of bucket 2 of 2, 8.00 KiB, rank 1 of $url took nothing; rank 2 of $url took nothing"
 	told "1 of 2 answered before"
 	told "hint: when the cause is gone: wsync-ctl repair --again"
+	err_lacks 'bucket 2 of 2: bucket 2 of 2'
 }
 
 @test "a server that does not answer a pause" {

@@ -184,6 +184,22 @@ asleep() { # MEMORY OPTION...
 	err_has "what an earlier push left is not known: "
 }
 
+@test "a process that is killed between two lines leaves its group to repair, and nothing else" {
+	endpoint one
+	lines_to
+	line 1 one.safetensors
+	line 2 two.safetensors
+	kill -KILL "$push"
+	wait "$push" || true
+	exec 7>&-
+	try wsync-ctl repair --json
+	expect_status 0
+	expect_json '[(l["state"], l["paused"], l["left_group"]) for l in lines if l["type"] == "endpoint"]' \
+		"[('committed', False, True)]"
+	curl -sS "$url/wsync/journal" | grep -q '"groups":\[\]' || explain "still in its group"
+	[ -z "$(ls state/wsync/pushes)" ] || explain "a record stays"
+}
+
 @test "the record of a process that is between two lines can be forgotten" {
 	endpoint one --fault refuse:update_weights_from_distributed:2 --fault hang:update_weights_from_distributed:6
 	lines_to --bucket-size 8KiB

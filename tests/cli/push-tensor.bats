@@ -75,14 +75,3 @@ print(*[r["path"][1:] for r in j["requests"] if "weight" in r["path"] and "get_w
 	err_has "has a protocol of its own"
 }
 
-@test "a refusal, a lost answer and a hang leave nobody paused with --on-partial resume" {
-	likely_model qwen3
-	for kind in refuse drop wrong-length hang; do
-		endpoint "$kind" --fault "$kind:update_weights_from_tensor:2"
-		try wsync-push m -e "$url" --backend tensor --bucket-size 16KiB --bucket-timeout 2s --verify none --on-partial resume
-		[ "$status" != 0 ] || explain "$kind went unnoticed"
-		err_has "resumed with some old and some new weights"
-		try wsync-push m -e "$url" --backend tensor --verify hash
-		[ "$kind" = hang ] || expect_status 0
-	done
-}

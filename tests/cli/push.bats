@@ -128,65 +128,6 @@ expect_journal() {
 	err_has 'resumed with some old and some new weights'
 }
 
-@test "an endpoint that dies in a bucket is exit 6, and the others are resumed where that is asked for" {
-	endpoint one --tp 1
-	good=$url
-	endpoint two --tp 1 --fault die:update_weights_from_distributed:1
-	try wsync-push small.safetensors -e "$good" -e "$url" --bucket-size 4KiB --on-partial resume --json
-	expect_status 6
-	expect_journal "$good" 'j["state"]["paused"]' False
-	expect_json 'lines[-1]["error"]["code"]' data
-}
-
-@test "when the others got the whole of it, it is exit 9" {
-	endpoint one --tp 1
-	good=$url
-	endpoint two --tp 1 --fault die:update_weights_from_distributed:1
-	try wsync-push small.safetensors -e "$good" -e "$url" --json
-	expect_status 9
-	expect_json '[e["state"] for e in lines[-1]["endpoints"]]' "['committed', 'partial']"
-	expect_json 'lines[-1]["error"]["code"]' partial
-	expect_journal "$good" 'j["state"]["paused"]' False
-}
-
-@test "a hanging endpoint is exit 10 after the deadline, with phase, endpoint and rank" {
-	endpoint one --fault hang:init_weights_update_group:1
-	try wsync-push small.safetensors -e "$url" --init-timeout 1s --json
-	expect_status 10
-	expect_json 'lines[-1]["error"]["phase"], lines[-1]["error"]["code"]' "('init', 'timeout')"
-	err_has "$url"
-	endpoint two --fault hang:update_weights_from_distributed:1
-	try wsync-push small.safetensors -e "$url" --bucket-timeout 1s --on-partial resume --json
-	expect_status 10
-	expect_json 'lines[-1]["error"]["phase"]' transfer
-	err_lacks 'bucket 1 of 1: bucket 1 of 1'
-	expect_journal "$url" 'j["state"]["paused"]' False
-}
-
-@test "a signal in the middle resumes everybody and the push dies by it" {
-	safetensors big.safetensors w:U8:50000000 >/dev/null
-	for sig in INT TERM; do
-		endpoint "one$sig" --fault hang:update_weights_from_distributed:1
-		# A shell's background job ignores SIGINT; a Python parent restores it.
-		run /usr/bin/python3 - "$sig" "$url" <<-'PY'
-			import signal, subprocess, sys, time, urllib.request, json
-			sig, url = getattr(signal, "SIG" + sys.argv[1]), sys.argv[2]
-			p = subprocess.Popen(["wsync-push", "big.safetensors", "-e", url, "--on-partial", "resume", "--json"],
-			                     stdout=subprocess.PIPE, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
-			def state():
-			    return json.load(urllib.request.urlopen(url + "/wsync/journal", timeout=10))["state"]
-			end = time.time() + 10
-			while not state()["paused"] and time.time() < end:
-			    time.sleep(0.05)
-			p.send_signal(sig)
-			out, _ = p.communicate(timeout=20)
-			last = json.loads(out.splitlines()[-1])
-			print(p.returncode == -sig, last["ok"], last["error"]["code"], state()["paused"])
-		PY
-		[ "${lines[-1]}" = "True False cancelled False" ] || { echo "$output" >&2; false; }
-	done
-}
-
 @test "several sources by stdin keep one group, and a failed line does not end the others" {
 	safetensors other.safetensors a.weight:BF16:64,32 >/dev/null
 	endpoint one --tp 2

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # What wsync-push writes down, and wsync-ctl repair where it should not simply believe it. What is left by
-# pushes that were killed is tried in tests/peers/test_crash.py.
+# pushes that were killed is tried in tests/peers/test_fault_matrix.py.
 load helpers
 
 prepare() { safetensors small.safetensors a:F32:64,32 b:F32:64,32 c:F32:64,32; }
@@ -143,6 +143,28 @@ joins() { curl -sS "$url/wsync/journal" | grep -q '"groups":\["'; }
 	out_lacks "may still"
 	try wsync-push small.safetensors -e "$url" --init-timeout 30s
 	expect_status 0
+	try wsync-ctl repair
+	expect_out "nothing to repair"
+}
+
+@test "a second push is refused while one is under way, or waits for it" {
+	endpoint one --fault hang:update_weights_from_distributed:2
+	start first wsync-push small.safetensors -e "$url" --bucket-size 8KiB --weight-version 7
+	local first=$pid
+	eventually 20 asked 2 /update_weights_from_distributed
+	try wsync-push small.safetensors -e "$url"
+	expect_status 5
+	err_has "process $first "
+	try wsync-push small.safetensors -e "$url" --lock-wait 100ms
+	expect_status 10
+	err_has "process $first "
+	try wsync-ctl repair
+	expect_status 0
+	curl -sS "$url/wsync/journal" | grep -q '"paused":true' || explain "the living was repaired"
+	start second wsync-push small.safetensors -e "$url" --lock-wait 20s
+	sleep 0.2
+	kill -KILL "$first"
+	wait "$pid" || explain "the one that waited failed"
 	try wsync-ctl repair
 	expect_out "nothing to repair"
 }

@@ -123,39 +123,6 @@ each() {
 	[ "$output" = "0 True False True" ] || { echo "$output" >&2; false; }
 }
 
-@test "every signal that would end a push resumes the endpoint first" {
-	local faults=()
-	for i in {1..16}; do faults+=(--fault "hang:update_weights_from_distributed:$i"); done
-	endpoint one "${faults[@]}"
-	run /usr/bin/python3 - "$url" <<-'PY'
-		import json, resource, signal, subprocess, sys, time, urllib.request
-		url = sys.argv[1]
-		names = "HUP INT QUIT TERM USR1 USR2 ALRM VTALRM PROF XCPU IO PWR STKFLT".split()
-		signals = [getattr(signal, "SIG" + name) for name in names if name != "STKFLT"]
-		signals += [16, signal.SIGRTMIN, signal.SIGRTMAX]  # the first is SIGSTKFLT, which Python learnt late
-		def journal():
-		    return json.load(urllib.request.urlopen(url + "/wsync/journal", timeout=10))
-		def calls():
-		    return sum(r["path"] == "/update_weights_from_distributed" for r in journal()["requests"])
-		def prepare():
-		    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-		    signal.signal(signal.SIGINT, signal.SIG_DFL)
-		for i, number in enumerate(signals):
-		    p = subprocess.Popen(["wsync-push", "small.safetensors", "-e", url, "--on-partial", "resume", "--json"],
-		                         preexec_fn=prepare, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-		    end = time.monotonic() + 20
-		    while calls() <= i and time.monotonic() < end:
-		        time.sleep(0.02)
-		    p.send_signal(number)
-		    last, state = json.loads(p.communicate(timeout=20)[0].splitlines()[-1]), journal()["state"]
-		    ok = (p.returncode == -number and last["type"] == "end" and
-		          last["error"]["code"] == "cancelled" and not state["paused"] and not state["groups"])
-		    print(number, "ok" if ok else (p.returncode, last, state))
-		print(i + 1, "signals")
-	PY
-	[[ $output != *"("* && $output == *"15 signals" ]] || { echo "$output" >&2; false; }
-}
-
 @test "a timer that goes on ticking does not cut the clean-up short" {
 	endpoint one --fault hang:continue_generation:1
 	run /usr/bin/python3 - "$url" <<-'PY'

@@ -5,14 +5,15 @@ A point of the matrix is PROTOCOL/STEP:CALL/KIND/VICTIM[/OPTION...]: in a push b
 endpoints, the victim (0 or 1) misbehaves so when that step comes for the CALL-th time. A step is a route
 or a step of the wire. Nobody keeps a list of them: a push in which all is well is run first, and what it
 asked for is what can fail. KIND is one of wsync-endpoint's faults; LATE, which is slow beyond every
-deadline; a signal that the push gets while the endpoint keeps it waiting there; or what happens around the push
-meanwhile (fault_acts.py), with its variant as an OPTION. Other options: hold (--on-partial pause), restart (of an
-endpoint that died), again (repair --again), echo and twice (the signal is sent two times), unread (nobody reads what
-the push prints), and the name of a signal to send instead of the one that is the kind.
+deadline; a signal that the push gets while the endpoint keeps it waiting there, or at the step after:N, N ms after its
+start; or what happens around the push meanwhile (fault_acts.py), with its variant as an OPTION. Other options: hold
+(--on-partial pause), restart (of an endpoint that died), again (repair --again), echo and twice (the signal is sent two
+times), unread (nobody reads what the push prints), and the name of a signal to send instead of the one that is the kind.
 
 The oracle does not take wsync's word for anything. Both endpoints hold old weights, which they read from
 disk; afterwards they are asked for checksums, and these are compared with what Python makes of the files.
 """
+import collections
 import concurrent.futures
 import json
 import os
@@ -123,6 +124,7 @@ PROTOCOLS = [
     Protocol("scatter", "xorl-legacy", ["--protocol", "ep-scatter", *VERSION], family="qwen3_moe"),
     Protocol("tensor", "sglang-2026", ["--backend", "tensor", *BUCKETS, *VERSION]),
     Protocol("disk", "sglang-2026", ["--backend", "disk", *VERSION]),
+    Protocol("written", "sglang-2026", ["--backend", "disk", "--disk-dir", lib.scratch("written"), *VERSION]),
     Protocol("asleep", "lenient", ["--asleep", "weights,kv_cache", *BUCKETS, *VERSION], before=fall_asleep),
     Protocol("process", "slime", BUCKETS + VERSION, serve=["--quantization", "compressed-tensors"]),
 ]
@@ -264,40 +266,63 @@ def discover(protocol):
     """Fills protocol.steps; says what is wrong with a push in which all is well."""
     protocol.set_up()
     world = World(protocol)
-    seen = [len(journal(e)["requests"]) for e in world.endpoints]
+    seen = len(journal(world.endpoints[0])["requests"])
     assert all(holds(e, protocol.sums) == "old" for e in world.endpoints), protocol.name
     done = world.start().wait(20)
     assert done.rc == 0, "%s: %s" % (protocol.name, done)
-    paths = [r["path"][1:] for r in journal(world.endpoints[0])["requests"][seen[0]:]]
-    buckets = len(done.of("bucket"))
-    before = {}
-    for path in (r["path"][1:] for r in journal(world.endpoints[0])["requests"][:seen[0]]):
-        before[path] = before.get(path, 0) + 1
+    requests = journal(world.endpoints[0])["requests"]
+    paths = [r["path"][1:] for r in requests]
+    before, paths = collections.Counter(paths[:seen]), collections.Counter(paths[seen:])
     # Calls are counted from the start of the endpoint, what made it ready for the push included.
-    for path in {r["path"][1:] for r in journal(world.endpoints[0])["requests"] if r["status"] < 400}:
-        if path not in paths or path.startswith("wsync/"):
-            continue
-        first = before.get(path, 0) + 1
-        protocol.steps[path] = list(range(first, first + paths.count(path)))
+    for path in {r["path"][1:] for r in requests if r["status"] < 400} & set(paths):
+        if not path.startswith("wsync/"):
+            protocol.steps[path] = [before[path] + 1 + i for i in range(paths[path])]
     if "init_weights_update_group" in paths or "receive_weights_ep_scatter" in paths:
         protocol.steps["wire/store"] = protocol.steps["wire/connect"] = [1]
-        transfers = {"whole": 1, "receive": 1, "scatter": 0}.get(protocol.name, buckets)
+        transfers = {"whole": 1, "receive": 1, "scatter": 0}.get(protocol.name, len(done.of("bucket")))
         protocol.steps["wire/payload"] = list(range(1, transfers + 1))
     check_good(world, "a push in which all is well")
     world.close()
 
 
+def kinds_at(step):
+    if step.startswith("wire/"):  # nobody sees when the push is there; bytes cannot be refused
+        return [k for k in ROUTE_KINDS if (step, k) != ("wire/payload", "refuse")] + ["late"]
+    return [*ROUTE_KINDS, "late", "freeze", *KINDS_OF_SIGNAL, *fault_acts.KINDS]
+
+
 def all_points(protocols):
     """In a fixed order."""
     for p in protocols:
-        for step in sorted(p.steps):
-            for call in p.steps[step]:
-                for kind in [*ROUTE_KINDS, "late", "freeze", *KINDS_OF_SIGNAL, *fault_acts.KINDS]:
-                    if step == "wire/payload" and kind == "refuse":
-                        continue  # bytes cannot be refused
-                    if step.startswith("wire/") and kind in ["freeze", *KINDS_OF_SIGNAL, *fault_acts.KINDS]:
-                        continue  # nobody sees when the push is there
-                    yield from (Point(p, step, call, kind, victim) for victim in (0, 1))
+        yield from (Point(p, step, call, kind, victim) for step in sorted(p.steps) for call in p.steps[step]
+                    for kind in kinds_at(step) for victim in (0, 1))
+    yield from (Point(protocols[0], "after", ms, "SIGKILL", 0) for ms in range(0, 360, 30))
+
+
+# Boundaries at which a push is killed and interrupted in every run: which call of the step, from 0.
+BOUNDARIES = {
+    "hash": {"init_weights_update_group": [0], "pause_generation": [0], "flush_cache": [0],
+             "update_weights_from_distributed": [0, 1, -1], "weights_checker": [0], "update_weight_version": [0],
+             "continue_generation": [0], "destroy_weights_update_group": [0]},
+    "session": {"update_weights_from_distributed": [1], "end_weight_update": [0]},
+    "two-phase": {"prepare_weights_update": [1], "complete_weights_update": [1]},
+    "whole": {"complete_weights_update": [0]},
+    "written": {"update_weights_from_disk": [0]},
+}
+
+
+def boundary_points(protocols):
+    """Those, with each kind of signal; every other signal in a transfer; and the moments at which a push is killed
+    wherever it is. Every second time that a push is killed repair is to push again."""
+    found = [Point(p, step, p.steps[step][i], kind, 1) for p in protocols
+             for step, calls in BOUNDARIES.get(p.name, {}).items() for i in calls for kind in KINDS_OF_SIGNAL]
+    found += [p for p in all_points(protocols) if p.step == "after"]
+    hashed = next(p for p in protocols if p.name == "hash")
+    found += [Point(hashed, "update_weights_from_distributed", 2, "SIGTERM", 1, other)
+              for other in sorted(set(SIGNALS) - set(KINDS_OF_SIGNAL))]
+    for i, point in enumerate(p for p in found if p.kind == "SIGKILL"):
+        point.options += ["again"] * (i % 2)
+    return found
 
 
 # ---- one point ------------------------------------------------------------------------------------
@@ -525,9 +550,12 @@ def settle(point, world, began):
         time.sleep(max(0, began + DEADLINE + LATE_SECONDS + 1 - time.monotonic()))
 
 
+def claims_of(done, world):
+    return {world.own_name(e["url"]): (e["state"], e["paused"]) for e in done.end["endpoints"]}
+
+
 def after_kill(point, world):
     """Nobody could tidy up: repair does, and once more changes nothing."""
-    told = {}
     # The record says of memory that was being woken that it is back, and here it may not be.
     again = "again" in point.options and world.records() and point.step != "resume_memory_occupation"
     if again:
@@ -538,6 +566,7 @@ def after_kill(point, world):
         done = world.ctl("repair")
         check(done.rc in (0, 9), "%s: %s" % (attempt, done))
         told = {e["url"]: (e["state"], e["paused"]) for e in done.of("endpoint")}
+        check((done.rc == 9) == any(s == "partial" for s, _ in told.values()), "%s: %s" % (attempt, done))
         for e in world.endpoints:  # of whom nothing is told all is well
             what = holds(e, world.protocol.sums)
             check(e.url in told or what != "mixed", "%s: nothing is said of a mixture: %s" % (attempt, done))
@@ -550,8 +579,10 @@ def run_signal(point, world):
     unread = "unread" in point.options
     running = world.start(*limits("20s"), *held(point), unread=unread)
     try:
-        lib.await_true(lambda: len(asked(victim, route)) >= point.call, 20, "the push to be there")
-        time.sleep(0.1)  # so that the other endpoint has done what it can
+        if point.step != "after":
+            lib.await_true(lambda: len(asked(victim, route)) >= point.call, 20, "the push to be there")
+        # so that the other endpoint has done what it can
+        time.sleep(point.call / 1000 if point.step == "after" else 0.1)
     finally:
         number = SIGNALS[next((o for o in point.options if o in SIGNALS), point.kind)]
         os.kill(running.child.pid, number)
@@ -563,7 +594,8 @@ def run_signal(point, world):
             time.sleep(0.4)
             os.kill(running.child.pid, number)
         done = running.wait(30)
-    check(done.rc == -number, "it did not die by signal %d: %s" % (number, done))
+    check(done.rc == -number or (point.step == "after" and done.rc == 0),
+          "it did not die by signal %d: %s" % (number, done))
     took = time.monotonic() - began
     limit = (0.7 * point.protocol.slack if "twice" in point.options else 2 * point.protocol.slack) + (GRACE if unread else 0)
     check(took <= limit, "%.1f s to die of %s: %s" % (took, point.kind, done), True)
@@ -575,8 +607,12 @@ def run_signal(point, world):
         return after_kill(point, world)
     # What is over is over, though the program dies by the signal.
     check(done.end["ok"] or done.end["error"]["code"] == "cancelled", "not cancelled: %s" % done)
-    check_claims(point, world, {e["url"]: (e["state"], e["paused"]) for e in done.end["endpoints"]}, "its end")
-    return check_left(point, world, done)
+    check_claims(point, world, claims_of(done, world), "its end")
+    check_left(point, world, done)
+    partial = any(e["state"] == "partial" for e in done.end["endpoints"])
+    repair = world.ctl("repair")
+    check(repair.rc == (9 if partial else 0), "repair: %s" % repair)
+    return check_claims(point, world, claims_of(done, world), "repair")
 
 
 def run_fault(point, world):
@@ -604,7 +640,7 @@ def run_fault(point, world):
     if unread:
         check_unread(point, world)
     else:
-        check_claims(point, world, {e["url"]: (e["state"], e["paused"]) for e in done.end["endpoints"]}, "its end")
+        check_claims(point, world, claims_of(done, world), "its end")
     if point.kind == "freeze":
         after_kill(point, world)
 
@@ -618,8 +654,7 @@ def run_act(point, world):
     codes = act.codes(point.protocol)
     check(codes is None or done.rc in codes, "exit status %d, not one of %s: %s" % (done.rc, codes, done))
     check((done.rc == 0) == done.end["ok"] and (done.rc or states == {"committed"}), "exit status: %s" % done)
-    said = {world.own_name(e["url"]): (e["state"], e["paused"]) for e in done.end["endpoints"]}
-    check_claims(point, world, said, "its end")
+    check_claims(point, world, claims_of(done, world), "its end")
     held_now = {holds(e, world.protocol.sums) for e in world.endpoints}
     check(done.rc or len(held_now) == 1, "exit status 0, and they hold %s" % held_now)
     check(done.rc or point.step != "weights_checker" or held_now == {"new"}, "verified, and they hold %s" % held_now)
@@ -628,7 +663,7 @@ def run_act(point, world):
 def run(point):
     kind = {"late": "slow", "freeze": "hang"}.get(point.kind, "hang" if point.kind in SIGNALS else point.kind)
     faults = [(), ()]
-    if point.kind not in fault_acts.KINDS:
+    if point.kind not in fault_acts.KINDS and point.step != "after":
         faults[point.victim] = ["--fault", "%s:%s:%d" % (kind, point.step, point.call), "--fault-delay",
                                 "%gs" % (LATE_SECONDS if point.kind == "late" else SLOW_SECONDS)]
     world = World(point.protocol, faults, "restart" in point.options)
@@ -685,38 +720,31 @@ def attempt(point):
     return why, slow, time.monotonic() - began
 
 
-class Report:
-    """TAP, and what is needed to repeat a failure."""
-
-    def __init__(self, n, program):
-        self.number, self.failed, self.again, self.program = 0, 0, 0, program
-        print("1..%d" % n, flush=True)
-
-    def add(self, point, why, seconds, note=""):
-        self.number += 1
-        print("%sok %d - %s # %.1f s%s" % ("not " * bool(why), self.number, point.name, seconds, note),
-              flush=True)
-        if why:
-            self.failed += 1
-            print("# FAULT_POINT=%s %s" % (point.name, self.program))
-            print("\n".join("# " + line for line in why.split("\n")), flush=True)
-
-
 def run_all(points, jobs, program):
-    """Several at a time: they mostly wait. One that was just too slow has another try alone, in as much more time
-    as the machine needs now."""
-    report, slow, began = Report(len(points), program), [], time.monotonic()
+    """TAP, and what is needed to repeat a failure. Several at a time: they mostly wait. One that was just too slow has
+    another try alone, in as much more time as the machine needs now."""
+    slow, failed, number, began = [], 0, 0, time.monotonic()
+
+    def report(point, why, seconds, note=""):
+        nonlocal failed, number
+        number += 1
+        failed += bool(why)
+        print("%sok %d - %s # %.1f s%s" % ("not " * bool(why), number, point.name, seconds, note), flush=True)
+        if why:
+            print("# FAULT_POINT=%s %s\n# %s" % (point.name, program, why.replace("\n", "\n# ")), flush=True)
+
+    print("1..%d" % len(points), flush=True)
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         for point, future in [(p, pool.submit(attempt, p)) for p in points]:
             why, may_be_load, seconds = future.result()
             if may_be_load:
                 slow.append(point)
             else:
-                report.add(point, why, seconds)
+                report(point, why, seconds)
     for point in slow:
         give_time(point.protocol)
         why, _, seconds = attempt(point)
-        report.add(point, why, seconds, " (again, alone)")
+        report(point, why, seconds, " (again, alone)")
     print("# %d points, %d failed, %d tried again alone, %.0f s" % (
-        len(points), report.failed, len(slow), time.monotonic() - began), flush=True)
-    return 1 if report.failed else 0
+        len(points), failed, len(slow), time.monotonic() - began), flush=True)
+    return 1 if failed else 0

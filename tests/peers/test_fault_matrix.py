@@ -2,19 +2,22 @@
 """Whatever goes wrong wherever: nobody that is whole stays paused, nobody is called what he is not, and
 it ends in time with the status and the words that the manual promises (fault_lib.py).
 
-Of all points FAULT_POINTS are drawn by FAULT_SEED, such that every step has met every kind of trouble;
-FAULT_POINT is one of them by its name. `make soak` draws more, with a seed that is new each time.
+A push is killed and interrupted at every boundary of its phases. Of all points FAULT_POINTS are drawn by FAULT_SEED,
+such that every step has met every kind of trouble; FAULT_POINT is one of them by its name. `make soak` sets
+SOAK_POINTS: so many, with a seed that is new each time and printed first, or SOAK_SEED.
 """
 import os
 import random
+import secrets
 import signal
 import sys
 
 import fault_lib
 import lib
 
-SEED = int(os.environ.get("FAULT_SEED", "7"))
-COUNT = int(os.environ.get("FAULT_POINTS", "400"))
+SOAK = int(os.environ.get("SOAK_POINTS") or "0")
+SEED = int(os.environ.get("SOAK_SEED") or secrets.randbelow(1 << 31)) if SOAK else int(os.environ.get("FAULT_SEED", "7"))
+COUNT = SOAK or int(os.environ.get("FAULT_POINTS", "440"))
 # What once failed and is not among what every step and kind meets.
 ALWAYS = ["single/wire.payload:1/wrong-length/0", "hash/continue_generation:1/die/0/restart",
           "scatter/pause_generation:1/drop/1", "update/pause_generation:1/garbage/0",
@@ -24,35 +27,45 @@ SECONDS, JOBS = 900, int(os.environ.get("FAULT_JOBS", "8"))
 
 
 def choose(points, chance):
-    """First one of each step and kind, by whatever protocol; then any."""
+    """What is always tried; one of each step and kind, by whatever protocol; then any."""
+    always = [fault_lib.Point.parse(p, fault_lib.PROTOCOLS) for p in ALWAYS]
+    always += fault_lib.boundary_points(fault_lib.PROTOCOLS)
     chance.shuffle(points)
-    met, first, rest = set(), [], []
+    met, first, rest = {(p.step, p.kind) for p in always}, [], []
     for p in points:
         (rest if (p.step, p.kind) in met else first).append(p)
         met.add((p.step, p.kind))
-    return (first + rest)[:COUNT], len(first)
+    drawn = [fault_lib.add_options(p, chance) for p in (first + rest)[:max(0, COUNT - len(always))]]
+    return (always + drawn)[:COUNT], len(met)
+
+
+def draw(points, chance):
+    return [fault_lib.add_options(fault_lib.Point.parse(p.name, fault_lib.PROTOCOLS), chance)
+            for p in chance.choices(points, k=SOAK)]
+
+
+def too_long(*_):
+    print("Bail out! it took longer than %d s" % SECONDS, flush=True)
+    sys.exit(1)
 
 
 def main():
-    def too_long(*_):
-        print("Bail out! it took longer than %d s" % SECONDS, flush=True)
-        sys.exit(1)
-
     signal.signal(signal.SIGALRM, too_long)
-    signal.alarm(SECONDS)
+    signal.alarm(0 if SOAK else SECONDS)
+    if SOAK:
+        print("# SOAK_SEED=%d SOAK_POINTS=%d" % (SEED, SOAK), flush=True)
     try:
         points = fault_lib.prepare()
     except lib.Skip as why:
         print("1..0 # SKIP %s" % why)
         return 0
-    chance, there_are = random.Random(SEED), len(points)
-    one = os.environ.get("FAULT_POINT")
-    chosen, pairs = choose(points, chance)
-    if one:
-        chosen = [fault_lib.Point.parse(one, fault_lib.PROTOCOLS)]
+    chance, there_are, pairs = random.Random(SEED), len(points), 0
+    if SOAK:
+        chosen = draw(points, chance)
+    elif "FAULT_POINT" in os.environ:
+        chosen = [fault_lib.Point.parse(os.environ["FAULT_POINT"], fault_lib.PROTOCOLS)]
     else:
-        always = [fault_lib.Point.parse(p, fault_lib.PROTOCOLS) for p in ALWAYS[:COUNT]]
-        chosen = always + [fault_lib.add_options(p, chance) for p in chosen[:COUNT - len(always)]]
+        chosen, pairs = choose(points, chance)
     print("# FAULT_SEED=%d FAULT_POINTS=%d of %d, %d pairs of step and kind" % (
         SEED, len(chosen), there_are, pairs), flush=True)
     return fault_lib.run_all(chosen, JOBS, "tests/peers/test_fault_matrix.py")
