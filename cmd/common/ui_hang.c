@@ -75,13 +75,13 @@ static void put_endpoint(struct ws_jw *w, const struct ws_hang_endpoint *e)
 	ws_jw_str(w, "url", e->url);
 	ws_jw_uint(w, "ranks", e->n_ranks);
 	ui_json_text(w, "request", e->route);
-	ws_jw_str(w, "state", ws_hang_request_name(e->request));
+	ws_jw_str(w, "state", ws_hang_request_names[e->request]);
 	ws_jw_int(w, "status", e->status);
 	ws_jw_int(w, "ns", e->request_ns);
 	ws_jw_uint(w, "buckets", e->buckets);
 	ws_jw_uint(w, "unnamed", e->unnamed);
-	ws_jw_str(w, "model_info", ws_hang_probe_name(e->front));
-	ws_jw_str(w, "health", ws_hang_probe_name(e->health));
+	ws_jw_str(w, "model_info", ws_hang_probe_names[e->front]);
+	ws_jw_str(w, "health", ws_hang_probe_names[e->health]);
 	ws_jw_int(w, "health_status", e->health_status);
 	ws_jw_end_object(w);
 }
@@ -93,10 +93,10 @@ static void put_rank(struct ws_jw *w, const struct ws_hang *h, size_t i)
 	ws_jw_uint(w, "rank", i + 1);
 	ws_jw_str(w, "url", h->endpoints[r->endpoint].url);
 	ws_jw_uint(w, "endpoint_rank", i + 1 - h->endpoints[r->endpoint].rank_offset);
-	ws_jw_str(w, "store", ws_hang_store_name(r->store));
+	ws_jw_str(w, "store", ws_hang_store_names[r->store]);
 	ui_json_text(w, "address", r->address);
 	ui_json_text(w, "waits_for", r->waits_for);
-	ws_jw_str(w, "data_plane", ws_hang_link_name(r->link));
+	ws_jw_str(w, "data_plane", ws_hang_link_names[r->link]);
 	ws_jw_uint(w, "due_bytes", r->due);
 	ws_jw_uint(w, "taken_bytes", r->taken);
 	ws_jw_end_object(w);

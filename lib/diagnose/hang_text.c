@@ -11,32 +11,11 @@
 
 enum { NUM = 32, ENDPOINTS = 6, PEERS = 4, FED = 8, TEXT = 8192 };
 
-/* ---- words ---- */
-
-const char *ws_hang_request_name(enum ws_hang_request request)
-{
-	static const char *const names[] = { NULL,        "connecting", "sending", "sent",
-		                             "answering", "answered",   "broken" };
-	return names[request];
-}
-
-const char *ws_hang_probe_name(enum ws_hang_probe probe)
-{
-	static const char *const names[] = { NULL, "refused", "unreached", "silent", "answers" };
-	return names[probe];
-}
-
-const char *ws_hang_store_name(enum ws_hang_store store)
-{
-	static const char *const names[] = { "absent", "joined", "asked", "left" };
-	return names[store];
-}
-
-const char *ws_hang_link_name(enum ws_hang_link link)
-{
-	static const char *const names[] = { NULL, "apart", "linked", "lost" };
-	return names[link];
-}
+const char *const ws_hang_request_names[] = { NULL,        "connecting", "sending", "sent",
+	                                      "answering", "answered",   "broken" };
+const char *const ws_hang_probe_names[] = { NULL, "refused", "unreached", "silent", "answers" };
+const char *const ws_hang_store_names[] = { "absent", "joined", "asked", "left" };
+const char *const ws_hang_link_names[] = { NULL, "apart", "linked", "lost" };
 
 /* ---- lists ---- */
 

@@ -122,11 +122,9 @@ struct ws_hang {
 
 /* Fills cause, likely and remedy. */
 void ws_hang_find_cause(struct ws_hang *h);
-/* "connecting", "unreached", "asked" ...; NULL: nothing is known */
-const char *ws_hang_request_name(enum ws_hang_request request);
-const char *ws_hang_probe_name(enum ws_hang_probe probe);
-const char *ws_hang_store_name(enum ws_hang_store store);
-const char *ws_hang_link_name(enum ws_hang_link link);
+/* "connecting", "unreached", "asked" ..., by the values of the enums; NULL: nothing is known */
+extern const char *const ws_hang_request_names[], *const ws_hang_probe_names[];
+extern const char *const ws_hang_store_names[], *const ws_hang_link_names[];
 
 /* The facts, in sentences; without the cause. */
 void ws_hang_tell(const struct ws_hang *h, struct ws_buf *out);
