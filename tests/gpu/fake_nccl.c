@@ -284,14 +284,13 @@ EXPORT int ncclGetVersion(int *number)
 
 EXPORT const char *ncclGetErrorString(int rc)
 {
-	static const char *const words[] = { "no error",
-		                             "unhandled cuda error",
-		                             "unhandled system error",
-		                             "internal error",
-		                             "invalid argument",
-		                             "invalid usage",
-		                             "remote process exited or there was a network error",
-		                             "NCCL operation in progress" };
+	/* clang-format off */
+	static const char *const words[] = {
+		"no error", "unhandled cuda error", "unhandled system error", "internal error",
+		"invalid argument", "invalid usage",
+		"remote process exited or there was a network error", "NCCL operation in progress"
+	};
+	/* clang-format on */
 	return rc >= 0 && (size_t)rc < sizeof words / sizeof words[0] ? words[rc] :
 	                                                                "unknown result code";
 }

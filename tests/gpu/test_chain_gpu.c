@@ -6,15 +6,11 @@
 
 #include "fp8.h"
 #include "lowrank.h"
+#include "test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct on_gpu gpu;
 
@@ -109,9 +105,8 @@ static void compare(const struct ws_fp8_rule *r, unsigned n_pairs, uint64_t scra
 
 /* ---- tests ---- */
 
-static void bands_of_any_height(void **state)
+TEST(bands_of_any_height)
 {
-	(void)state;
 	static const struct ws_fp8_rule rules[] = { { WS_SCALE_XORL, false, 128, 128 },
 		                                    { WS_SCALE_SLIME, true, 32, 48 },
 		                                    { WS_SCALE_SLIME, false, 9, 200 },
@@ -124,9 +119,8 @@ static void bands_of_any_height(void **state)
 	}
 }
 
-static void what_is_no_number_is_found_at_its_place_in_the_tensor(void **state)
+TEST(what_is_no_number_is_found_at_its_place_in_the_tensor)
 {
-	(void)state;
 	static const struct ws_fp8_rule r = { WS_SCALE_XORL, false, 64, 64 };
 	const uint16_t kept = w[150 * COLS + 33];
 	w[150 * COLS + 33] = 0x7fc0;
@@ -140,9 +134,8 @@ static void what_is_no_number_is_found_at_its_place_in_the_tensor(void **state)
 	on_gpu_release(&gpu);
 }
 
-static void a_scratch_that_is_too_small_is_refused(void **state)
+TEST(a_scratch_that_is_too_small_is_refused)
 {
-	(void)state;
 	static const struct ws_fp8_rule r = { WS_SCALE_XORL, false, 128, 128 };
 	struct ws_chain_job job = job_of(&r, 1, 2 * COLS * 128);
 	struct ws_err told = WS_ERR_INIT;
@@ -159,15 +152,10 @@ static void a_scratch_that_is_too_small_is_refused(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(bands_of_any_height),
-		cmocka_unit_test(what_is_no_number_is_found_at_its_place_in_the_tensor),
-		cmocka_unit_test(a_scratch_that_is_too_small_is_refused),
-	};
 	if (!on_gpu_open(&gpu))
 		return 0;
 	make_numbers();
-	const int rc = cmocka_run_group_tests(tests, NULL, NULL);
+	const int rc = run_listed(NULL, NULL);
 	on_gpu_close(&gpu);
 	return rc;
 }

@@ -2,19 +2,15 @@
 /* What lib/gpu asks of a driver, and what it says when the driver refuses:
  * on the double of libcuda. */
 #include "on_gpu.h"
+#include "test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { OUT_OF_MEMORY = 2, NO_BINARY = 209, ILLEGAL_ADDRESS = 700, NEVER_HEARD_OF = 4242 };
 
@@ -64,9 +60,8 @@ static void assert_says(const struct ws_err *err, const char *text)
 
 /* ---- loading ---- */
 
-static void a_library_that_is_not_there_is_named(void **state)
+TEST_BETWEEN(a_library_that_is_not_there_is_named, begin, end)
 {
-	(void)state;
 	const struct ws_cuda_opts opts = { .library = "/nowhere/libcuda.so.1" };
 	struct ws_cuda *c = NULL;
 	struct ws_err told = WS_ERR_INIT;
@@ -76,9 +71,8 @@ static void a_library_that_is_not_there_is_named(void **state)
 	ws_cuda_close(NULL);
 }
 
-static void a_file_that_is_no_library_is_refused(void **state)
+TEST_BETWEEN(a_file_that_is_no_library_is_refused, begin, end)
 {
-	(void)state;
 	char path[] = "/tmp/wsync-driver-XXXXXX";
 	const struct ws_cuda_opts opts = { .library = path };
 	struct ws_cuda *c = NULL;
@@ -92,9 +86,8 @@ static void a_file_that_is_no_library_is_refused(void **state)
 	unlink(path);
 }
 
-static void a_driver_that_lacks_a_function_is_refused(void **state)
+TEST_BETWEEN(a_driver_that_lacks_a_function_is_refused, begin, end)
 {
-	(void)state;
 	char path[4096];
 	const struct ws_cuda_opts opts = { .library = path };
 	struct ws_cuda *c = NULL;
@@ -106,9 +99,8 @@ static void a_driver_that_lacks_a_function_is_refused(void **state)
 	assert_non_null(strstr(told.hint, "11.4"));
 }
 
-static void devices_are_described(void **state)
+TEST_BETWEEN(devices_are_described, begin, end)
 {
-	(void)state;
 	struct ws_cuda *c = open_driver();
 	struct ws_cuda_device d;
 	assert_int_equal(ws_cuda_version(c), 13000);
@@ -124,9 +116,8 @@ static void devices_are_described(void **state)
 	ws_cuda_close(c);
 }
 
-static void a_gpu_that_is_not_there_is_refused(void **state)
+TEST_BETWEEN(a_gpu_that_is_not_there_is_refused, begin, end)
 {
-	(void)state;
 	struct ws_cuda *c = open_driver();
 	struct ws_gpu *g = NULL;
 	struct ws_err told = WS_ERR_INIT;
@@ -145,9 +136,8 @@ static void a_gpu_that_is_not_there_is_refused(void **state)
 
 /* ---- refusals ---- */
 
-static void errors_have_the_drivers_words(void **state)
+TEST_BETWEEN(errors_have_the_drivers_words, begin, end)
 {
-	(void)state;
 	struct ws_cuda *c = open_driver();
 	struct ws_gpu *g = open_gpu(c);
 	struct ws_err told = WS_ERR_INIT;
@@ -186,9 +176,8 @@ static int open_and_close(struct ws_err *err)
 	return rc;
 }
 
-static void every_call_of_an_opening_may_fail(void **state)
+TEST_BETWEEN(every_call_of_an_opening_may_fail, begin, end)
 {
-	(void)state;
 	unsigned n = 0;
 	struct ws_err told = WS_ERR_INIT;
 	for (;; n++) {
@@ -204,9 +193,8 @@ static void every_call_of_an_opening_may_fail(void **state)
 	assert_int_equal(fake->live(), 0);
 }
 
-static void kernels_for_other_gpus_have_a_remedy(void **state)
+TEST_BETWEEN(kernels_for_other_gpus_have_a_remedy, begin, end)
 {
-	(void)state;
 	struct ws_err told = WS_ERR_INIT;
 	fake->refuse("cuModuleLoadData", 0, NO_BINARY);
 	assert_int_equal(open_and_close(&told), 1);
@@ -214,9 +202,8 @@ static void kernels_for_other_gpus_have_a_remedy(void **state)
 	assert_non_null(strstr(told.hint, "CUDA_ARCHS"));
 }
 
-static void every_call_of_the_interface_may_fail(void **state)
+TEST_BETWEEN(every_call_of_the_interface_may_fail, begin, end)
 {
-	(void)state;
 	struct ws_cuda *c = open_driver();
 	struct ws_gpu *g = open_gpu(c);
 	struct ws_stream *s = NULL;
@@ -276,9 +263,8 @@ static void every_call_of_the_interface_may_fail(void **state)
 
 /* ---- waiting ---- */
 
-static void waits_end_with_the_work_the_deadline_or_a_signal(void **state)
+TEST_BETWEEN(waits_end_with_the_work_the_deadline_or_a_signal, begin, end)
 {
-	(void)state;
 	struct ws_cuda *c = open_driver();
 	struct ws_gpu *g = open_gpu(c);
 	struct ws_err told = WS_ERR_INIT;
@@ -307,9 +293,8 @@ static void waits_end_with_the_work_the_deadline_or_a_signal(void **state)
 
 /* ---- the double itself: what it would not let pass ---- */
 
-static void work_may_be_done_as_late_as_can_be(void **state)
+TEST_BETWEEN(work_may_be_done_as_late_as_can_be, begin, end)
 {
-	(void)state;
 	struct on_gpu gpu;
 	struct ws_mark *m = NULL;
 	char *pinned, host[4] = "new";
@@ -347,9 +332,8 @@ static void *stream_elsewhere(void *g)
 	return s;
 }
 
-static void each_thread_has_a_context_of_its_own(void **state)
+TEST_BETWEEN(each_thread_has_a_context_of_its_own, begin, end)
 {
-	(void)state;
 	struct ws_cuda *c = open_driver();
 	struct ws_gpu *g = open_gpu(c), *again = open_gpu(c);
 	struct ws_stream *s = NULL;
@@ -365,9 +349,8 @@ static void each_thread_has_a_context_of_its_own(void **state)
 	ws_cuda_close(c);
 }
 
-static void of_nothing_nothing_is_asked(void **state)
+TEST_BETWEEN(of_nothing_nothing_is_asked, begin, end)
 {
-	(void)state;
 	struct on_gpu gpu;
 	char host[1];
 	assert_true(on_gpu_open(&gpu));
@@ -381,9 +364,8 @@ static void of_nothing_nothing_is_asked(void **state)
 	on_gpu_close(&gpu);
 }
 
-static void memory_that_cannot_be_pinned_is_not_the_gpus(void **state)
+TEST_BETWEEN(memory_that_cannot_be_pinned_is_not_the_gpus, begin, end)
 {
-	(void)state;
 	struct ws_cuda *c = open_driver();
 	struct ws_gpu *g = open_gpu(c);
 	struct ws_err told = WS_ERR_INIT;
@@ -436,9 +418,8 @@ static int read_and_write(struct on_gpu *gpu, const unsigned char *handle)
 	return 0;
 }
 
-static void memory_is_read_and_written_by_another_process(void **state)
+TEST_BETWEEN(memory_is_read_and_written_by_another_process, begin, end)
 {
-	(void)state;
 	struct on_gpu gpu;
 	unsigned char handle[WS_IPC_HANDLE_BYTES];
 	char host[6] = "";
@@ -462,9 +443,8 @@ static int is_refused(struct on_gpu *gpu, const unsigned char *handle)
 	       strstr(told.hint, "--pid=host") ? 0 : 2;
 }
 
-static void handles_of_no_memory_are_refused(void **state)
+TEST_BETWEEN(handles_of_no_memory_are_refused, begin, end)
 {
-	(void)state;
 	struct on_gpu gpu;
 	unsigned char handle[WS_IPC_HANDLE_BYTES], bad[WS_IPC_HANDLE_BYTES] = "";
 	struct ws_err told = WS_ERR_INIT;
@@ -488,9 +468,8 @@ static void handles_of_no_memory_are_refused(void **state)
 	on_gpu_close(&gpu);
 }
 
-static void our_own_memory_is_not_opened(void **state)
+TEST_BETWEEN(our_own_memory_is_not_opened, begin, end)
 {
-	(void)state;
 	struct on_gpu gpu;
 	unsigned char handle[WS_IPC_HANDLE_BYTES];
 	struct ws_err told = WS_ERR_INIT;
@@ -504,9 +483,8 @@ static void our_own_memory_is_not_opened(void **state)
 	on_gpu_close(&gpu);
 }
 
-static void a_gpu_has_a_name_for_all_processes(void **state)
+TEST_BETWEEN(a_gpu_has_a_name_for_all_processes, begin, end)
 {
-	(void)state;
 	struct ws_cuda *c = open_driver();
 	struct ws_cuda_device d;
 	char text[WS_CUDA_UUID_TEXT];
@@ -522,9 +500,8 @@ static void a_gpu_has_a_name_for_all_processes(void **state)
 
 /* ---- what is asked ---- */
 
-static void a_job_is_one_launch_of_the_right_size(void **state)
+TEST_BETWEEN(a_job_is_one_launch_of_the_right_size, begin, end)
 {
-	(void)state;
 	struct on_gpu gpu;
 	assert_true(on_gpu_open(&gpu));
 	static uint16_t x[200 * 300];
@@ -555,9 +532,8 @@ static void a_job_is_one_launch_of_the_right_size(void **state)
 	assert_int_equal(fake->live(), 0);
 }
 
-static void a_slice_moves_sixteen_bytes_a_thread_and_a_transpose_goes_by_tiles(void **state)
+TEST_BETWEEN(a_slice_moves_sixteen_bytes_a_thread_and_a_transpose_goes_by_tiles, begin, end)
 {
-	(void)state;
 	struct on_gpu gpu;
 	assert_true(on_gpu_open(&gpu));
 	const ws_devptr from = on_gpu_new(&gpu, 1 << 16), to = on_gpu_new(&gpu, 1 << 16);
@@ -576,9 +552,8 @@ static void a_slice_moves_sixteen_bytes_a_thread_and_a_transpose_goes_by_tiles(v
 	on_gpu_close(&gpu);
 }
 
-static void the_library_carries_its_kernels(void **state)
+TEST_BETWEEN(the_library_carries_its_kernels, begin, end)
 {
-	(void)state;
 	static const char *const names[] = { "fp8", "lowrank", "unpack", "gather" };
 	for (size_t i = 0; i < 4; i++) {
 		size_t bytes = 0;
@@ -595,35 +570,6 @@ static void the_library_carries_its_kernels(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(a_library_that_is_not_there_is_named, begin, end),
-		cmocka_unit_test_setup_teardown(a_file_that_is_no_library_is_refused, begin, end),
-		cmocka_unit_test_setup_teardown(a_driver_that_lacks_a_function_is_refused, begin,
-		                                end),
-		cmocka_unit_test_setup_teardown(devices_are_described, begin, end),
-		cmocka_unit_test_setup_teardown(a_gpu_that_is_not_there_is_refused, begin, end),
-		cmocka_unit_test_setup_teardown(errors_have_the_drivers_words, begin, end),
-		cmocka_unit_test_setup_teardown(every_call_of_an_opening_may_fail, begin, end),
-		cmocka_unit_test_setup_teardown(kernels_for_other_gpus_have_a_remedy, begin, end),
-		cmocka_unit_test_setup_teardown(every_call_of_the_interface_may_fail, begin, end),
-		cmocka_unit_test_setup_teardown(waits_end_with_the_work_the_deadline_or_a_signal,
-		                                begin, end),
-		cmocka_unit_test_setup_teardown(work_may_be_done_as_late_as_can_be, begin, end),
-		cmocka_unit_test_setup_teardown(each_thread_has_a_context_of_its_own, begin, end),
-		cmocka_unit_test_setup_teardown(of_nothing_nothing_is_asked, begin, end),
-		cmocka_unit_test_setup_teardown(memory_that_cannot_be_pinned_is_not_the_gpus, begin,
-		                                end),
-		cmocka_unit_test_setup_teardown(memory_is_read_and_written_by_another_process,
-		                                begin, end),
-		cmocka_unit_test_setup_teardown(handles_of_no_memory_are_refused, begin, end),
-		cmocka_unit_test_setup_teardown(our_own_memory_is_not_opened, begin, end),
-		cmocka_unit_test_setup_teardown(a_gpu_has_a_name_for_all_processes, begin, end),
-		cmocka_unit_test_setup_teardown(a_job_is_one_launch_of_the_right_size, begin, end),
-		cmocka_unit_test_setup_teardown(
-			a_slice_moves_sixteen_bytes_a_thread_and_a_transpose_goes_by_tiles, begin,
-			end),
-		cmocka_unit_test_setup_teardown(the_library_carries_its_kernels, begin, end),
-	};
 	fake = on_gpu_double();
-	return fake ? cmocka_run_group_tests(tests, NULL, NULL) : 0;
+	return fake ? run_listed(NULL, NULL) : 0;
 }

@@ -6,14 +6,10 @@
 
 #include "fp8.h"
 #include "lowrank.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct on_gpu gpu;
 
@@ -32,9 +28,8 @@ static ws_devptr put_far(void)
 	return p;
 }
 
-static void quantizing(void **state)
+TEST(quantizing)
 {
-	(void)state;
 	static const struct ws_fp8_rule r = { WS_SCALE_XORL, false, 128, 128 };
 	uint8_t want[COLS], got[COLS];
 	float scale;
@@ -57,9 +52,8 @@ static void quantizing(void **state)
 	on_gpu_release(&gpu);
 }
 
-static void merging(void **state)
+TEST(merging)
 {
-	(void)state;
 	float a[COLS], b[ROWS] = { 1, 2, -3 }, delta[COLS], wide[COLS], max_delta, max_w;
 	uint16_t want[COLS], got[COLS];
 	const ws_devptr w = put_far();
@@ -85,9 +79,8 @@ static void merging(void **state)
 }
 
 /* Read far apart and written together, and the other way round; turned, too. */
-static void gathering(void **state)
+TEST(gathering)
 {
-	(void)state;
 	uint16_t got[ROWS * COLS], turned[COLS * ROWS];
 	const ws_devptr far = put_far(), near = on_gpu_new(&gpu, sizeof got);
 	const struct ws_gather_job in = {
@@ -120,11 +113,6 @@ static bool has_room(void)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(quantizing),
-		cmocka_unit_test(merging),
-		cmocka_unit_test(gathering),
-	};
 	if (!on_gpu_open(&gpu))
 		return 0;
 	if (!has_room()) {
@@ -132,7 +120,7 @@ int main(void)
 		on_gpu_close(&gpu);
 		return 0;
 	}
-	const int rc = cmocka_run_group_tests(tests, NULL, NULL);
+	const int rc = run_listed(NULL, NULL);
 	on_gpu_close(&gpu);
 	return rc;
 }

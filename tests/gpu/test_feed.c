@@ -5,18 +5,14 @@
 
 #include "feed.h"
 #include "feed_ring.h"
+#include "test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { PAYLOADS = 9, SPANS = 3, LARGE = 3 * WS_RING_SLOT + 77 };
 
@@ -125,6 +121,8 @@ static int end(void **state)
 	return maker.together || maker.out_of_order ? -1 : 0;
 }
 
+#define ON_FEED(test) TEST_BETWEEN(test, begin, end)
+
 static int load_all(struct ws_err *err)
 {
 	while (box->loaded < PAYLOADS)
@@ -141,9 +139,8 @@ static void assert_all_there(void)
 
 /* ---- tests ---- */
 
-static void all_bytes_arrive_whoever_reads_them(void **state)
+ON_FEED(all_bytes_arrive_whoever_reads_them)
 {
-	(void)state;
 	for (int late = 0; late < 2; late++) {
 		cuda->defer(late);
 		if (box->at) /* what was there before is no proof */
@@ -155,9 +152,8 @@ static void all_bytes_arrive_whoever_reads_them(void **state)
 	}
 }
 
-static void each_payload_is_whole_when_it_is_said_to_be(void **state)
+ON_FEED(each_payload_is_whole_when_it_is_said_to_be)
 {
-	(void)state;
 	for (size_t i = 0; i < PAYLOADS; i++) {
 		ON_GPU(ws_feed_load(&feed, box, WS_FOREVER, NULL, &err));
 		assert_int_equal(box->loaded, i + 1);
@@ -165,9 +161,8 @@ static void each_payload_is_whole_when_it_is_said_to_be(void **state)
 	}
 }
 
-static void the_first_that_fails_is_told_and_tried_again(void **state)
+ON_FEED(the_first_that_fails_is_told_and_tried_again)
 {
-	(void)state;
 	struct ws_err told = WS_ERR_INIT;
 	maker.bad_seed = 3 * SPANS; /* payload 3 begins with a span that is made */
 	maker.bad = WS_RING_SLOT;
@@ -195,9 +190,8 @@ static void *cancel_soon(void *arg)
 	return NULL;
 }
 
-static void it_may_be_cancelled_at_any_moment(void **state)
+ON_FEED(it_may_be_cancelled_at_any_moment)
 {
-	(void)state;
 	unsigned cancelled = 0;
 	for (uintptr_t us = 1; us < 200000; us = us * 3 / 2 + 1) {
 		struct ws_err told = WS_ERR_INIT;
@@ -222,9 +216,8 @@ static void it_may_be_cancelled_at_any_moment(void **state)
 }
 
 /* As long as it is read, its bytes are borrowed: so it ends when the reader does, and says why. */
-static void a_slow_reader_ends_after_the_deadline(void **state)
+ON_FEED(a_slow_reader_ends_after_the_deadline)
 {
-	(void)state;
 	struct ws_err told = WS_ERR_INIT;
 	pthread_t other;
 	enough = (struct ws_cancel)WS_CANCEL_INIT;
@@ -240,9 +233,8 @@ static void a_slow_reader_ends_after_the_deadline(void **state)
 	assert_all_there();
 }
 
-static void another_box_takes_the_ring_over(void **state)
+ON_FEED(another_box_takes_the_ring_over)
 {
-	(void)state;
 	struct ws_payload other = { LARGE, &(struct ws_span){ .length = LARGE, .fd = file }, 1 };
 	ON_GPU(ws_feed_load(&feed, box, WS_FOREVER, NULL, &err));
 	struct ws_feed_box *second = ws_feed_box(&feed, &other, 1);
@@ -256,9 +248,8 @@ static void another_box_takes_the_ring_over(void **state)
 		assert_true(at[j] == byte_of(4711, j));
 }
 
-static void no_more_memory_is_taken_than_was_said(void **state)
+ON_FEED(no_more_memory_is_taken_than_was_said)
 {
-	(void)state;
 	uint64_t most = 0, pinned = 0, bytes = 0, box_bytes = 0, host = 0;
 	unsigned long long n;
 	for (size_t i = 0; i < PAYLOADS; i++)
@@ -274,9 +265,8 @@ static void no_more_memory_is_taken_than_was_said(void **state)
 	assert_true(host == pinned);
 }
 
-static void every_call_of_the_driver_may_fail(void **state)
+ON_FEED(every_call_of_the_driver_may_fail)
 {
-	(void)state;
 	unsigned n = 0;
 	for (int rc = -1; rc; n++) {
 		struct ws_err told = WS_ERR_INIT;
@@ -298,17 +288,6 @@ static void every_call_of_the_driver_may_fail(void **state)
 
 int main(void)
 {
-#define ON_FEED(test) cmocka_unit_test_setup_teardown(test, begin, end)
-	const struct CMUnitTest tests[] = {
-		ON_FEED(all_bytes_arrive_whoever_reads_them),
-		ON_FEED(each_payload_is_whole_when_it_is_said_to_be),
-		ON_FEED(the_first_that_fails_is_told_and_tried_again),
-		ON_FEED(a_slow_reader_ends_after_the_deadline),
-		ON_FEED(it_may_be_cancelled_at_any_moment),
-		ON_FEED(another_box_takes_the_ring_over),
-		ON_FEED(no_more_memory_is_taken_than_was_said),
-		ON_FEED(every_call_of_the_driver_may_fail),
-	};
 	cuda = on_gpu_double();
 	if (!cuda || !on_gpu_open(&gpu))
 		return 0;
@@ -317,7 +296,7 @@ int main(void)
 		putc(byte_of(4711, i), f);
 	fflush(f);
 	file = fileno(f);
-	const int rc = cmocka_run_group_tests(tests, NULL, NULL);
+	const int rc = run_listed(NULL, NULL);
 	fclose(f);
 	on_gpu_close(&gpu);
 	return rc;

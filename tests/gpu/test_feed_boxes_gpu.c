@@ -7,14 +7,10 @@
 
 #include "feed.h"
 #include "feed_boxes.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { TENSORS = 3, SPACE = 1 << 17, BOXES = 4, SPANS = 12 };
 
@@ -160,6 +156,8 @@ static int end(void **state)
 	return 0;
 }
 
+#define ON_MEMORY(test) TEST_BETWEEN(test, begin, end)
+
 /* ---- ranges ---- */
 
 struct parts {
@@ -188,9 +186,8 @@ static int take_part(void *ctx, const struct ws_strided *b, struct ws_err *err)
 	return 0;
 }
 
-static void any_range_of_a_view_is_cut_into_few_boxes(void **state)
+ON_MEMORY(any_range_of_a_view_is_cut_into_few_boxes)
 {
-	(void)state;
 	static struct parts p;
 	for (int i = 0; i < 2000; i++) {
 		struct view *v = &views[0];
@@ -243,9 +240,8 @@ static void assert_spans(const uint8_t *got, const struct ws_span *spans, bool f
 	}
 }
 
-static void views_are_gathered_where_they_are(void **state)
+ON_MEMORY(views_are_gathered_where_they_are)
 {
-	(void)state;
 	struct ws_span spans[SPANS];
 	uint8_t *got = malloc(SPANS * SPACE);
 	for (int i = 0; i < 20; i++) {
@@ -263,9 +259,8 @@ static void views_are_gathered_where_they_are(void **state)
 
 /* On another GPU; at a place where no kernel can take numbers from or put them to;
  * on a GPU without kernels. */
-static void what_cannot_be_is_filled(void **state)
+ON_MEMORY(what_cannot_be_is_filled)
 {
-	(void)state;
 	struct ws_span spans[SPANS];
 	uint8_t *got = malloc(SPANS * SPACE);
 	for (int i = 0; i < 4; i++) {
@@ -306,9 +301,8 @@ static void what_cannot_be_is_filled(void **state)
 	free(got);
 }
 
-static void a_place_that_is_gone_ends_the_feed(void **state)
+ON_MEMORY(a_place_that_is_gone_ends_the_feed)
 {
-	(void)state;
 	struct ws_feed feed;
 	struct ws_span spans[SPANS];
 	struct ws_err told = WS_ERR_INIT;
@@ -322,9 +316,8 @@ static void a_place_that_is_gone_ends_the_feed(void **state)
 	ws_feed_close(&feed);
 }
 
-static void every_call_of_the_driver_may_fail(void **state)
+ON_MEMORY(every_call_of_the_driver_may_fail)
 {
-	(void)state;
 	struct ws_span spans[SPANS];
 	uint8_t *got = malloc(SPANS * SPACE);
 	const struct ws_payload payload = { make_spans(spans), spans, SPANS };
@@ -353,18 +346,10 @@ static void every_call_of_the_driver_may_fail(void **state)
 
 int main(void)
 {
-#define ON_MEMORY(test) cmocka_unit_test_setup_teardown(test, begin, end)
-	const struct CMUnitTest tests[] = {
-		ON_MEMORY(any_range_of_a_view_is_cut_into_few_boxes),
-		ON_MEMORY(views_are_gathered_where_they_are),
-		ON_MEMORY(what_cannot_be_is_filled),
-		ON_MEMORY(a_place_that_is_gone_ends_the_feed),
-		ON_MEMORY(every_call_of_the_driver_may_fail),
-	};
 	if (!on_gpu_open(&on))
 		return 0;
 	fake = on.is_double ? on_gpu_double() : NULL;
-	const int rc = cmocka_run_group_tests(tests, NULL, NULL);
+	const int rc = run_listed(NULL, NULL);
 	on_gpu_close(&on);
 	return rc;
 }

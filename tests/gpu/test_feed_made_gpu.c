@@ -85,24 +85,15 @@ static void add_text(const char *name, const char *text)
 
 static void add_levels(const char *name)
 {
+	/* clang-format off */
 	static const float levels[16] = {
-		-1.0f,
-		-0.6961928009986877f,
-		-0.5250730514526367f,
-		-0.39491748809814453f,
-		-0.28444138169288635f,
-		-0.18477343022823334f,
-		-0.09105003625154495f,
-		0.0f,
-		0.07958029955625534f,
-		0.16093020141124725f,
-		0.24611230194568634f,
-		0.33791524171829224f,
-		0.44070982933044434f,
-		0.5626170039176941f,
-		0.7229568362236023f,
-		1.0f,
+		-1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f,
+		-0.28444138169288635f, -0.18477343022823334f, -0.09105003625154495f, 0.0f,
+		0.07958029955625534f, 0.16093020141124725f, 0.24611230194568634f,
+		0.33791524171829224f, 0.44070982933044434f, 0.5626170039176941f,
+		0.7229568362236023f, 1.0f
 	};
+	/* clang-format on */
 	memcpy(add_part(name, "F32", sizeof levels, "[16]"), levels, sizeof levels);
 }
 
@@ -294,9 +285,8 @@ static void open_all(bool dense, bool packed)
 	drop_parts();
 }
 
-static void fp8_of_any_blocks(void **state)
+SCRATCH_TEST(fp8_of_any_blocks)
 {
-	(void)state;
 	open_all(true, false);
 	/* seven matrices and their scales; that of F16 is made elsewhere */
 	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8 }, 12, 2);
@@ -311,9 +301,8 @@ static void fp8_of_any_blocks(void **state)
 	close_packed(&file);
 }
 
-static void unpacked_bases(void **state)
+SCRATCH_TEST(unpacked_bases)
 {
-	(void)state;
 	open_all(false, true);
 	compare(&(struct ws_transform_opts){ .unpack = true }, 7, 0);
 	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8, .block = { 64, 64 } }, 12,
@@ -322,9 +311,8 @@ static void unpacked_bases(void **state)
 }
 
 /* Whose product with anything overflows. */
-static void a_nested_block_of_any_size(void **state)
+SCRATCH_TEST(a_nested_block_of_any_size)
 {
-	(void)state;
 	add_bytes("v_proj.weight", "U8", 30 * 70 / 2, 255, "[1050,1]");
 	add_bytes("v_proj.weight.absmax", "U8", 1, 255, "[1]");
 	add_levels("v_proj.weight.quant_map");
@@ -343,9 +331,8 @@ static void a_nested_block_of_any_size(void **state)
 	close_packed(&file);
 }
 
-static void merged_changes(void **state)
+SCRATCH_TEST(merged_changes)
 {
-	(void)state;
 	static const char *const dirs[] = { "one", "two", "three", "four", "five" };
 	for (int i = 0; i < 5; i++)
 		write_adapter(dirs[i], 3 + 5 * i);
@@ -409,9 +396,8 @@ static struct ws_plan *plan_of(const struct ws_transform_opts *o, struct ws_tran
 	return p;
 }
 
-static void a_number_that_is_none_has_the_sentence_of_the_cpu(void **state)
+SCRATCH_TEST(a_number_that_is_none_has_the_sentence_of_the_cpu)
 {
-	(void)state;
 	const struct ws_transform_opts o = { .quantize = WS_QUANTIZE_FP8, .scratch = 16 * MIB };
 	struct ws_err here = WS_ERR_INIT, there = WS_ERR_INIT;
 	struct ws_transform *t;
@@ -440,9 +426,8 @@ static void a_number_that_is_none_has_the_sentence_of_the_cpu(void **state)
 }
 
 /* So large that a sum might be none: the CPU looks, and makes the same bytes. */
-static void what_only_might_be_none_is_made_by_the_cpu(void **state)
+SCRATCH_TEST(what_only_might_be_none_is_made_by_the_cpu)
 {
-	(void)state;
 	static const char *const dir = "one";
 	const struct ws_transform_opts o = { .adapters = &dir,
 		                             .n_adapters = 1,
@@ -464,9 +449,8 @@ static void what_only_might_be_none_is_made_by_the_cpu(void **state)
 	close_packed(&file);
 }
 
-static void every_call_of_the_driver_may_fail(void **state)
+SCRATCH_TEST(every_call_of_the_driver_may_fail)
 {
-	(void)state;
 	static const char *const dir = "one";
 	const struct ws_transform_opts o = { .quantize = WS_QUANTIZE_FP8,
 		                             .adapters = &dir,
@@ -499,9 +483,8 @@ static void every_call_of_the_driver_may_fail(void **state)
 }
 
 /* No more than was said: the ring, the box, the scratch and its records. */
-static void no_more_memory_is_taken_than_was_said(void **state)
+SCRATCH_TEST(no_more_memory_is_taken_than_was_said)
 {
-	(void)state;
 	struct ws_err told = WS_ERR_INIT;
 	uint64_t said[2], taken[2] = { 0, 0 };
 	const struct ws_transform_opts o = { .quantize = WS_QUANTIZE_FP8, .scratch = 16 * MIB };
@@ -543,24 +526,14 @@ static const struct fake_cuda none = { .reset = as_it_is, .refuse = nothing, .de
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		IN_SCRATCH(fp8_of_any_blocks),
-		IN_SCRATCH(unpacked_bases),
-		IN_SCRATCH(a_nested_block_of_any_size),
-		IN_SCRATCH(merged_changes),
-		IN_SCRATCH(a_number_that_is_none_has_the_sentence_of_the_cpu),
-		IN_SCRATCH(what_only_might_be_none_is_made_by_the_cpu),
-		IN_SCRATCH(every_call_of_the_driver_may_fail),
-		IN_SCRATCH(no_more_memory_is_taken_than_was_said),
-	};
-	const struct CMUnitTest real[] = { tests[0], tests[1], tests[2], tests[3], tests[4] };
 	if (!on_gpu_open(&gpu))
 		return 0;
 	cuda = gpu.is_double ? on_gpu_double() : &none;
 	if (!cuda)
 		return 0;
-	const int rc = gpu.is_double ? cmocka_run_group_tests(tests, NULL, NULL) :
-	                               cmocka_run_group_tests(real, NULL, NULL);
+	if (!gpu.is_double)
+		tests_listed = 5; /* the rest needs the double */
+	const int rc = run_listed(NULL, NULL);
 	on_gpu_close(&gpu);
 	return rc;
 }

@@ -5,14 +5,10 @@
 
 #include "feed.h"
 #include "feed_ring.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { PIECE = WS_RING_SLOT + 4097, PIECES = 5, SMALL = 77 };
 
@@ -66,9 +62,8 @@ static size_t make_spans(struct ws_span spans[PIECES])
 	return length;
 }
 
-static void each_span_comes_from_where_it_is(void **state)
+TEST(each_span_comes_from_where_it_is)
 {
-	(void)state;
 	struct ws_feed feed;
 	struct ws_span spans[PIECES];
 	const size_t length = make_spans(spans);
@@ -89,9 +84,8 @@ static void each_span_comes_from_where_it_is(void **state)
 	on_gpu_release(&on);
 }
 
-static void a_place_that_is_gone_ends_the_feed(void **state)
+TEST(a_place_that_is_gone_ends_the_feed)
 {
-	(void)state;
 	struct ws_feed feed;
 	struct ws_span spans[PIECES];
 	const struct ws_payload payload = { make_spans(spans), spans, PIECES };
@@ -108,9 +102,8 @@ static void a_place_that_is_gone_ends_the_feed(void **state)
 
 /* What lies here was copied from, as late as a driver may, when the next place was
  * gone: its owner may take it. */
-static void nothing_is_read_after_a_failure(void **state)
+TEST(nothing_is_read_after_a_failure)
 {
-	(void)state;
 	struct ws_feed feed;
 	struct ws_span spans[PIECES];
 	struct ws_err told = WS_ERR_INIT;
@@ -134,15 +127,10 @@ static void nothing_is_read_after_a_failure(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(each_span_comes_from_where_it_is),
-		cmocka_unit_test(a_place_that_is_gone_ends_the_feed),
-		cmocka_unit_test(nothing_is_read_after_a_failure),
-	};
 	if (!on_gpu_open(&on))
 		return 0;
 	fake = on.is_double ? on_gpu_double() : NULL;
-	const int rc = cmocka_run_group_tests(tests, NULL, NULL);
+	const int rc = run_listed(NULL, NULL);
 	on_gpu_close(&on);
 	return rc;
 }

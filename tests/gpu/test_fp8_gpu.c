@@ -4,14 +4,10 @@
 #include "hard.h"
 
 #include "fp8.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct on_gpu gpu;
 
@@ -120,9 +116,8 @@ static void compare_all(int64_t bn, int64_t bk, const void *x, bool is_f32, cons
 
 /* ---- tests ---- */
 
-static void every_finite_bf16_in_one_tensor(void **state)
+TEST(every_finite_bf16_in_one_tensor)
 {
-	(void)state;
 	uint16_t *x = test_malloc(65536 * sizeof *x);
 	for (uint32_t i = 0; i < 65536; i++)
 		x[i] = (i & 0x7f80) == 0x7f80 ? 0 : (uint16_t)i;
@@ -133,9 +128,8 @@ static void every_finite_bf16_in_one_tensor(void **state)
 	test_free(x);
 }
 
-static void ragged_shapes(void **state)
+TEST(ragged_shapes)
 {
-	(void)state;
 	static const struct shape shapes[] = { { 1, 1, 1 },       { 1, 129, 129 },
 		                               { 129, 1, 1 },     { 127, 128, 128 },
 		                               { 128, 136, 136 }, { 128, 130, 131 },
@@ -157,9 +151,8 @@ static void ragged_shapes(void **state)
 
 /* Quotients near the ties between two codes, where a quotient that is off in its last place
  * shows. */
-static void floats_beside_every_tie(void **state)
+TEST(floats_beside_every_tie)
 {
-	(void)state;
 	const struct shape s = { 128, 1024, 1024 };
 	const size_t n = 128 * 1024;
 	float *x = test_malloc(n * sizeof *x);
@@ -178,9 +171,8 @@ static void floats_beside_every_tie(void **state)
 	test_free(x);
 }
 
-static void zeros_subnormals_and_the_largest(void **state)
+TEST(zeros_subnormals_and_the_largest)
 {
-	(void)state;
 	static const uint32_t values[] = { 0,          0x80000000, 1,          0x80000001,
 		                           0x007fffff, 0x00800000, 0x7f7fffff, 0xff7fffff,
 		                           0x7f7f0000, 0x00010000, 0x2b8cbccc, 0x2edbe6ff };
@@ -197,9 +189,8 @@ static void zeros_subnormals_and_the_largest(void **state)
 	test_free(x);
 }
 
-static void what_is_no_number_is_found_where_it_is_first(void **state)
+TEST(what_is_no_number_is_found_where_it_is_first)
 {
-	(void)state;
 	const struct shape s = { 200, 300, 304 };
 	static const uint32_t bad[] = { 0x7f80, 0xff80, 0x7fc0, 0xff81 };
 	uint16_t *x = test_malloc((size_t)(s.rows * s.stride) * sizeof *x);
@@ -221,9 +212,8 @@ static void what_is_no_number_is_found_where_it_is_first(void **state)
 	test_free(x);
 }
 
-static void one_block_for_a_tensor(void **state)
+TEST(one_block_for_a_tensor)
 {
-	(void)state;
 	const struct shape s = { 257, 385, 392 };
 	const size_t n = (size_t)(s.rows * s.stride);
 	uint16_t *half = test_malloc(n * sizeof *half);
@@ -238,17 +228,9 @@ static void one_block_for_a_tensor(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_finite_bf16_in_one_tensor),
-		cmocka_unit_test(ragged_shapes),
-		cmocka_unit_test(floats_beside_every_tie),
-		cmocka_unit_test(zeros_subnormals_and_the_largest),
-		cmocka_unit_test(what_is_no_number_is_found_where_it_is_first),
-		cmocka_unit_test(one_block_for_a_tensor),
-	};
 	if (!on_gpu_open(&gpu))
 		return 0;
-	const int rc = cmocka_run_group_tests(tests, NULL, NULL);
+	const int rc = run_listed(NULL, NULL);
 	on_gpu_close(&gpu);
 	return rc;
 }

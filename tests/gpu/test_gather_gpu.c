@@ -4,13 +4,9 @@
 #include "hard.h"
 
 #include "kernels/args.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct on_gpu gpu;
 
@@ -55,9 +51,8 @@ static void compare(struct ws_gather_job job)
 	on_gpu_release(&gpu);
 }
 
-static void slices_of_rows_and_columns(void **state)
+TEST(slices_of_rows_and_columns)
 {
-	(void)state;
 	for (unsigned size = 1; size <= 8; size *= 2) {
 		compare((struct ws_gather_job){
 			16, 32, size, 2, { 100, 64 }, { 256, 1 }, { 64, 1 } });
@@ -69,9 +64,8 @@ static void slices_of_rows_and_columns(void **state)
 	}
 }
 
-static void transposes(void **state)
+TEST(transposes)
 {
-	(void)state;
 	for (unsigned size = 1; size <= 8; size *= 2) {
 		compare((struct ws_gather_job){
 			0, 0, size, 2, { 128, 192 }, { 1, 128 }, { 192, 1 } });
@@ -95,9 +89,8 @@ static void transposes(void **state)
 }
 
 /* Any order of the axes on either side. */
-static void random_boxes(void **state)
+TEST(random_boxes)
 {
-	(void)state;
 	for (int round = 0; round < 60; round++) {
 		struct ws_gather_job j = { .size = 1u << hard_next() % 4,
 			                   .n_dims = 1 + hard_next() % 5 };
@@ -125,9 +118,8 @@ static void random_boxes(void **state)
 	}
 }
 
-static void spans_of_all_lengths_into_a_bucket(void **state)
+TEST(spans_of_all_lengths_into_a_bucket)
 {
-	(void)state;
 	enum { N = 40 };
 	struct ws_flatten_span spans[N];
 	const ws_devptr src = on_gpu_put(&gpu, source, SPACE), dst = on_gpu_put(&gpu, got, SPACE);
@@ -161,15 +153,9 @@ static void spans_of_all_lengths_into_a_bucket(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(slices_of_rows_and_columns),
-		cmocka_unit_test(transposes),
-		cmocka_unit_test(random_boxes),
-		cmocka_unit_test(spans_of_all_lengths_into_a_bucket),
-	};
 	if (!on_gpu_open(&gpu))
 		return 0;
-	const int rc = cmocka_run_group_tests(tests, NULL, NULL);
+	const int rc = run_listed(NULL, NULL);
 	on_gpu_close(&gpu);
 	return rc;
 }

@@ -4,20 +4,16 @@
 #include "on_gpu.h"
 
 #include "lend.h"
+#include "test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum {
 	BUCKETS = 7,
@@ -126,9 +122,8 @@ static void assert_there(struct ws_lend *l, uint64_t at, size_t b)
 }
 
 /* With work that is done as late as a driver may. */
-static void bytes_are_there_when_their_place_is_told(void **state)
+TEST_BETWEEN(bytes_are_there_when_their_place_is_told, begin, end)
 {
-	(void)state;
 	struct ws_lend *l = open_room(BUCKETS);
 	uint64_t at[BUCKETS];
 	fake->defer(true);
@@ -147,9 +142,8 @@ static void bytes_are_there_when_their_place_is_told(void **state)
 	ws_lend_close(l);
 }
 
-static void what_is_reserved_again_stays_when_it_is_enough(void **state)
+TEST_BETWEEN(what_is_reserved_again_stays_when_it_is_enough, begin, end)
 {
-	(void)state;
 	struct ws_lend *l = open_room(2);
 	unsigned char first[WS_IPC_HANDLE_BYTES];
 	uint64_t at, gpu, pinned;
@@ -181,9 +175,8 @@ static void *reserve_more(void *arg)
 }
 
 /* A context is a thread's, and a later push may be another's. */
-static void another_thread_may_go_on(void **state)
+TEST_BETWEEN(another_thread_may_go_on, begin, end)
 {
-	(void)state;
 	struct ws_lend *l = open_room(1);
 	void *said;
 	pthread_t thread;
@@ -195,9 +188,8 @@ static void another_thread_may_go_on(void **state)
 
 /* ---- where it stops ---- */
 
-static void a_source_that_fails_is_told_of_and_nothing_stays(void **state)
+TEST_BETWEEN(a_source_that_fails_is_told_of_and_nothing_stays, begin, end)
 {
-	(void)state;
 	struct ws_lend *l = open_room(BUCKETS);
 	struct ws_err told = WS_ERR_INIT;
 	uint64_t at;
@@ -213,9 +205,8 @@ static void a_source_that_fails_is_told_of_and_nothing_stays(void **state)
 	ws_lend_close(l);
 }
 
-static void waits_end_at_the_deadline_and_with_a_signal(void **state)
+TEST_BETWEEN(waits_end_at_the_deadline_and_with_a_signal, begin, end)
 {
-	(void)state;
 	struct ws_lend *l = open_room(BUCKETS);
 	struct ws_err told = WS_ERR_INIT;
 	struct ws_cancel cancel = WS_CANCEL_INIT;
@@ -246,10 +237,9 @@ static int use(struct ws_err *err)
 	return rc;
 }
 
-static void every_call_of_the_driver_may_fail(void **state)
+TEST_BETWEEN(every_call_of_the_driver_may_fail, begin, end)
 {
 	static const int codes[] = { OUT_OF_MEMORY, ILLEGAL_ADDRESS, UNKNOWN };
-	(void)state;
 	for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
 		unsigned n = 0;
 		for (;; n += n < 40 ? 1 : 5) {
@@ -267,9 +257,8 @@ static void every_call_of_the_driver_may_fail(void **state)
 	}
 }
 
-static void a_gpu_without_room_has_a_remedy(void **state)
+TEST_BETWEEN(a_gpu_without_room_has_a_remedy, begin, end)
 {
-	(void)state;
 	struct ws_lend *l = NULL;
 	struct ws_err told = WS_ERR_INIT;
 	ON_GPU(open_it(&l, &err));
@@ -285,19 +274,6 @@ static void a_gpu_without_room_has_a_remedy(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(bytes_are_there_when_their_place_is_told, begin,
-		                                end),
-		cmocka_unit_test_setup_teardown(what_is_reserved_again_stays_when_it_is_enough,
-		                                begin, end),
-		cmocka_unit_test_setup_teardown(another_thread_may_go_on, begin, end),
-		cmocka_unit_test_setup_teardown(a_source_that_fails_is_told_of_and_nothing_stays,
-		                                begin, end),
-		cmocka_unit_test_setup_teardown(waits_end_at_the_deadline_and_with_a_signal, begin,
-		                                end),
-		cmocka_unit_test_setup_teardown(every_call_of_the_driver_may_fail, begin, end),
-		cmocka_unit_test_setup_teardown(a_gpu_without_room_has_a_remedy, begin, end),
-	};
 	fake = on_gpu_double();
-	return fake ? cmocka_run_group_tests(tests, NULL, NULL) : 0;
+	return fake ? run_listed(NULL, NULL) : 0;
 }

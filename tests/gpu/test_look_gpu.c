@@ -9,19 +9,15 @@
 #include "look_gpu.h"
 #include "exported_memory.h"
 #include "scratch.h"
+#include "test.h"
 #include "wsync/tool/catalog.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { SPACE = 1 << 20, PARTS = 24 };
 
@@ -126,24 +122,15 @@ static void add_text(const char *name, const char *text)
 
 static void add_levels(const char *name)
 {
+	/* clang-format off */
 	static const float levels[16] = {
-		-1.0f,
-		-0.6961928009986877f,
-		-0.5250730514526367f,
-		-0.39491748809814453f,
-		-0.28444138169288635f,
-		-0.18477343022823334f,
-		-0.09105003625154495f,
-		0.0f,
-		0.07958029955625534f,
-		0.16093020141124725f,
-		0.24611230194568634f,
-		0.33791524171829224f,
-		0.44070982933044434f,
-		0.5626170039176941f,
-		0.7229568362236023f,
-		1.0f,
+		-1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f,
+		-0.28444138169288635f, -0.18477343022823334f, -0.09105003625154495f, 0.0f,
+		0.07958029955625534f, 0.16093020141124725f, 0.24611230194568634f,
+		0.33791524171829224f, 0.44070982933044434f, 0.5626170039176941f,
+		0.7229568362236023f, 1.0f
 	};
+	/* clang-format on */
 	memcpy(add(name, "float32", "[16]", sizeof levels), levels, sizeof levels);
 }
 
@@ -232,6 +219,8 @@ static int end(void **state)
 	return scratch_leave(state);
 }
 
+#define ON_MEMORY(test) TEST_BETWEEN(test, begin, end)
+
 /* One that has not looked before: scales that were found are kept. g NULL: by the CPU. */
 static int check(struct ws_look_gpu *g, const struct ws_cancel *cancel, struct ws_err *told)
 {
@@ -264,9 +253,8 @@ static uint64_t compare(bool fails, size_t *seen)
 
 enum { LOOKS = 11 }; /* c_proj and its like one; those with scales of floats two; nf4 one */
 
-static void what_is_fine_is_not_read(void **state)
+ON_MEMORY(what_is_fine_is_not_read)
 {
-	(void)state;
 	size_t seen;
 	for (int late = 0; late < 2; late++) {
 		if (fake)
@@ -300,9 +288,8 @@ static const struct part *part_of(const char *name)
 	return &parts[i];
 }
 
-static void each_number_that_is_none_is_told_as_the_cpu_does(void **state)
+ON_MEMORY(each_number_that_is_none_is_told_as_the_cpu_does)
 {
-	(void)state;
 	static const struct {
 		const char *name;
 		size_t size;
@@ -332,9 +319,8 @@ static void each_number_that_is_none_is_told_as_the_cpu_does(void **state)
 }
 
 /* The largest that are numbers: in doubt, and read. */
-static void what_is_large_is_judged_by_the_cpu(void **state)
+ON_MEMORY(what_is_large_is_judged_by_the_cpu)
 {
-	(void)state;
 	poison(part_of("a_proj.weight"), 5, 0xff7f, 2, false);
 	poison(part_of("b_proj.weight"), 5, 0x7bff, 2, false);
 	poison(part_of("c_proj.weight"), 5, 0x7f7fffff, 4, false);
@@ -342,9 +328,8 @@ static void what_is_large_is_judged_by_the_cpu(void **state)
 	poison(part_of("e_proj.weight_scale_inv"), 0, 0xf5, 1, false);
 }
 
-static void where_a_gpu_cannot_look_the_cpu_does(void **state)
+ON_MEMORY(where_a_gpu_cannot_look_the_cpu_does)
 {
-	(void)state;
 	size_t seen;
 	far = true;
 	assert_true(compare(false, &seen) > 0 && seen == 0);
@@ -365,9 +350,8 @@ static void where_a_gpu_cannot_look_the_cpu_does(void **state)
 	assert_int_equal(told.code, WS_ECANCELLED);
 }
 
-static void every_call_of_the_driver_may_fail(void **state)
+ON_MEMORY(every_call_of_the_driver_may_fail)
 {
-	(void)state;
 	uint16_t *bad = (uint16_t *)(void *)(bytes + part_of("a_proj.weight")->at) + 1000;
 	for (int i = 0; fake && i < 2; i++) {
 		size_t seen = 0;
@@ -417,9 +401,8 @@ static void look_at_numbers(struct ws_look *looks, size_t n, struct ws_look_gpu 
 	ws_look_on_gpu(g, looks, n, cancel);
 }
 
-static void what_one_look_finds_is_not_the_next_ones(void **state)
+ON_MEMORY(what_one_look_finds_is_not_the_next_ones)
 {
-	(void)state;
 	static struct ws_look looks[MANY];
 	struct ws_look_gpu g = { .library = on_gpu_library() };
 	for (size_t i = 0; i < MANY; i++)
@@ -444,9 +427,8 @@ static void *cancel_soon(void *arg)
 	return arg;
 }
 
-static void a_look_at_a_gpu_that_is_stuck_is_cancelled(void **state)
+ON_MEMORY(a_look_at_a_gpu_that_is_stuck_is_cancelled)
 {
-	(void)state;
 	struct ws_look looks[2];
 	struct ws_cancel cancel = WS_CANCEL_INIT;
 	struct ws_look_gpu g = { .library = on_gpu_library() };
@@ -465,20 +447,10 @@ static void a_look_at_a_gpu_that_is_stuck_is_cancelled(void **state)
 
 int main(void)
 {
-#define ON_MEMORY(test) cmocka_unit_test_setup_teardown(test, begin, end)
-	const struct CMUnitTest tests[] = {
-		ON_MEMORY(what_is_fine_is_not_read),
-		ON_MEMORY(each_number_that_is_none_is_told_as_the_cpu_does),
-		ON_MEMORY(what_is_large_is_judged_by_the_cpu),
-		ON_MEMORY(where_a_gpu_cannot_look_the_cpu_does),
-		ON_MEMORY(every_call_of_the_driver_may_fail),
-		ON_MEMORY(what_one_look_finds_is_not_the_next_ones),
-		ON_MEMORY(a_look_at_a_gpu_that_is_stuck_is_cancelled),
-	};
 	if (!on_gpu_open(&on))
 		return 0;
 	fake = on.is_double ? on_gpu_double() : NULL;
-	const int rc = cmocka_run_group_tests(tests, NULL, NULL);
+	const int rc = run_listed(NULL, NULL);
 	on_gpu_close(&on);
 	return rc;
 }

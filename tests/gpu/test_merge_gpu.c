@@ -4,14 +4,10 @@
 #include "hard.h"
 
 #include "lowrank.h"
+#include "test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct on_gpu gpu;
 
@@ -133,9 +129,8 @@ static void compare(struct problem p)
 
 /* ---- tests ---- */
 
-static void all_ranks(void **state)
+TEST(all_ranks)
 {
-	(void)state;
 	static const int64_t ranks[] = { 0, 1, 2, 8, 15, 16, 17, 32, 64, 130, 200 };
 	for (size_t i = 0; i < sizeof ranks / sizeof ranks[0]; i++)
 		for (int k = 0; k < 4; k++)
@@ -149,9 +144,8 @@ static void all_ranks(void **state)
 			                          .scale = k == 3 ? 2.0f : 0.3333f });
 }
 
-static void ragged_shapes_and_rows_apart(void **state)
+TEST(ragged_shapes_and_rows_apart)
 {
-	(void)state;
 	static const int64_t shapes[][4] = { { 1, 1, 1, 1 },         { 1, 128, 128, 128 },
 		                             { 64, 128, 128, 128 },  { 65, 129, 129, 129 },
 		                             { 3, 7, 8, 16 },        { 130, 264, 272, 264 },
@@ -170,9 +164,8 @@ static void ragged_shapes_and_rows_apart(void **state)
 }
 
 /* -0 + -0 is -0, but a rank that does not exist would make the sum +0. */
-static void sums_that_vanish_keep_their_sign(void **state)
+TEST(sums_that_vanish_keep_their_sign)
 {
-	(void)state;
 	static const uint16_t w = 0x8000;
 	static const float a = 1e-30f, b = -1e-30f;
 	uint16_t out = 0;
@@ -188,9 +181,8 @@ static void sums_that_vanish_keep_their_sign(void **state)
 	on_gpu_release(&gpu);
 }
 
-static void the_result_may_take_the_place_of_the_weights(void **state)
+TEST(the_result_may_take_the_place_of_the_weights)
 {
-	(void)state;
 	struct problem p = { .rows = 100,
 		             .cols = 200,
 		             .rank = 4,
@@ -232,9 +224,8 @@ static void add_up(const struct ws_lowrank *l, size_t n_pairs, float *sum)
 	test_free(more);
 }
 
-static void deltas_of_several_pairs_are_added_up_first(void **state)
+TEST(deltas_of_several_pairs_are_added_up_first)
 {
-	(void)state;
 	struct problem p = { .rows = R, .cols = C, .rank = 33, .w_stride = C, .out_stride = C };
 	struct ws_merge_job job = { .n_pairs = WS_MERGE_MOST, .out_stride = C };
 	struct ws_lowrank l[WS_MERGE_MOST];
@@ -268,16 +259,9 @@ static void deltas_of_several_pairs_are_added_up_first(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(all_ranks),
-		cmocka_unit_test(ragged_shapes_and_rows_apart),
-		cmocka_unit_test(sums_that_vanish_keep_their_sign),
-		cmocka_unit_test(deltas_of_several_pairs_are_added_up_first),
-		cmocka_unit_test(the_result_may_take_the_place_of_the_weights),
-	};
 	if (!on_gpu_open(&gpu))
 		return 0;
-	const int rc = cmocka_run_group_tests(tests, NULL, NULL);
+	const int rc = run_listed(NULL, NULL);
 	on_gpu_close(&gpu);
 	return rc;
 }

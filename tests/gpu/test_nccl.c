@@ -4,18 +4,14 @@
 #include "nccl_core.h"
 
 #include "on_gpu.h"
+#include "test.h"
 
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 _Static_assert(sizeof(struct ws_nccl_config) == 24, "the smallest config that NCCL takes");
 
@@ -57,6 +53,8 @@ static int end(void **state)
 	return *mistake || fake->live() ? -1 : 0;
 }
 
+#define IN_ORDER(test) TEST_BETWEEN(test, begin, end)
+
 static void assert_says(const struct ws_err *err, enum ws_code code, const char *text)
 {
 	if (!strstr(err->msg, text))
@@ -66,9 +64,8 @@ static void assert_says(const struct ws_err *err, enum ws_code code, const char 
 
 /* ---- loading ---- */
 
-static void a_library_that_is_not_there_is_named(void **state)
+IN_ORDER(a_library_that_is_not_there_is_named)
 {
-	(void)state;
 	const struct ws_nccl_opts opts = { .library = "/nowhere/libnccl.so.2" };
 	struct ws_nccl *n = NULL;
 	struct ws_err told = WS_ERR_INIT;
@@ -79,9 +76,8 @@ static void a_library_that_is_not_there_is_named(void **state)
 	ws_nccl_close(NULL);
 }
 
-static void a_library_that_is_another_is_refused(void **state)
+IN_ORDER(a_library_that_is_another_is_refused)
 {
-	(void)state;
 	const struct ws_nccl_opts opts = { .library = "libm.so.6" };
 	struct ws_nccl *n = NULL;
 	struct ws_err told = WS_ERR_INIT;
@@ -89,9 +85,8 @@ static void a_library_that_is_another_is_refused(void **state)
 	assert_says(&told, WS_EDEVICE, "the library has no function ncclGetVersion");
 }
 
-static void the_version_is_read_and_an_old_one_refused(void **state)
+IN_ORDER(the_version_is_read_and_an_old_one_refused)
 {
-	(void)state;
 	const struct ws_nccl_opts opts = { .library = library };
 	struct ws_nccl *n = NULL;
 	struct ws_err told = WS_ERR_INIT;
@@ -134,9 +129,8 @@ static void free_bytes(ws_devptr p)
 		ws_gpu_free(gpu, p);
 }
 
-static void a_whole_life_in_order(void **state)
+IN_ORDER(a_whole_life_in_order)
 {
-	(void)state;
 	size_t n;
 	fake->busy(3);
 	struct ws_comm *c = join();
@@ -164,9 +158,8 @@ static void a_whole_life_in_order(void **state)
 	free_bytes(p);
 }
 
-static void the_first_broadcast_waits_for_who_is_missing(void **state)
+IN_ORDER(the_first_broadcast_waits_for_who_is_missing)
 {
-	(void)state;
 	struct ws_err told = WS_ERR_INIT;
 	struct ws_cancel cancel = WS_CANCEL_INIT;
 	const ws_devptr p = some_bytes("x", 1);
@@ -194,9 +187,8 @@ static void the_first_broadcast_waits_for_who_is_missing(void **state)
 	free_bytes(p);
 }
 
-static void leaving_is_aborting_where_it_cannot_end(void **state)
+IN_ORDER(leaving_is_aborting_where_it_cannot_end)
 {
-	(void)state;
 	const int64_t since = ws_now_ns();
 	fake->busy(UINT_MAX);
 	ws_comm_close(join(), WS_FOREVER); /* in progress: nothing but aborting is allowed */
@@ -236,9 +228,8 @@ static int live_once(struct ws_err *err)
 	return rc;
 }
 
-static void every_error_at_every_call_is_said_and_leaves_nothing(void **state)
+IN_ORDER(every_error_at_every_call_is_said_and_leaves_nothing)
 {
-	(void)state;
 	static const int codes[] = { 1, 2, 3, 4, 5, 6, 8, 42 };
 	static const char *const functions[] = { "ncclGetVersion", "ncclGetUniqueId",
 		                                 "ncclCommInitRankConfig", "ncclCommGetAsyncError",
@@ -264,9 +255,8 @@ static void every_error_at_every_call_is_said_and_leaves_nothing(void **state)
 	}
 }
 
-static void what_breaks_while_ranks_join_or_later_is_said(void **state)
+IN_ORDER(what_breaks_while_ranks_join_or_later_is_said)
 {
-	(void)state;
 	struct ws_err told = WS_ERR_INIT;
 	fake->busy(5);
 	struct ws_comm *c = join();
@@ -305,9 +295,8 @@ static int find(const char *python, char *path, struct ws_err *err)
 	return ws_nccl_find(python, ws_deadline_in(20 * WS_NS_PER_S), NULL, path, err);
 }
 
-static void a_python_says_where_its_nccl_is(void **state)
+TEST(a_python_says_where_its_nccl_is)
 {
-	(void)state;
 	char path[WS_NCCL_PATH_MAX], text[4200], file[300];
 	snprintf(text, sizeof text, "echo %s; echo more", library);
 	ON_GPU(find(write_script("python", text), path, &err));
@@ -321,9 +310,8 @@ static void a_python_says_where_its_nccl_is(void **state)
 }
 
 /* The real interpreter on the real program, with packages that are like torch's. */
-static void the_program_finds_both_kinds_of_wheels(void **state)
+TEST(the_program_finds_both_kinds_of_wheels)
 {
-	(void)state;
 	static const char *const packages[] = { "torch", "nvidia", "nvidia/nccl" };
 	char path[WS_NCCL_PATH_MAX], file[400];
 	if (system("python3 -c 'import importlib.util' 2>/dev/null")) /* 2 of 2 skip without it */
@@ -347,9 +335,8 @@ static void the_program_finds_both_kinds_of_wheels(void **state)
 	}
 }
 
-static void a_python_that_has_none_or_is_none_is_refused(void **state)
+TEST(a_python_that_has_none_or_is_none_is_refused)
 {
-	(void)state;
 	static const char *const scripts[] = { "true",
 		                               "false",
 		                               "echo",
@@ -369,9 +356,8 @@ static void a_python_that_has_none_or_is_none_is_refused(void **state)
 	assert_string_equal(path, "kept");
 }
 
-static void a_python_that_does_not_answer_is_ended(void **state)
+TEST(a_python_that_does_not_answer_is_ended)
 {
-	(void)state;
 	char path[WS_NCCL_PATH_MAX];
 	struct ws_err told = WS_ERR_INIT;
 	struct ws_cancel cancel = WS_CANCEL_INIT;
@@ -388,28 +374,13 @@ static void a_python_that_does_not_answer_is_ended(void **state)
 
 int main(void)
 {
-#define IN_ORDER(test) cmocka_unit_test_setup_teardown(test, begin, end)
-	const struct CMUnitTest tests[] = {
-		IN_ORDER(a_library_that_is_not_there_is_named),
-		IN_ORDER(a_library_that_is_another_is_refused),
-		IN_ORDER(the_version_is_read_and_an_old_one_refused),
-		IN_ORDER(a_whole_life_in_order),
-		IN_ORDER(the_first_broadcast_waits_for_who_is_missing),
-		IN_ORDER(leaving_is_aborting_where_it_cannot_end),
-		IN_ORDER(every_error_at_every_call_is_said_and_leaves_nothing),
-		IN_ORDER(what_breaks_while_ranks_join_or_later_is_said),
-		cmocka_unit_test(a_python_says_where_its_nccl_is),
-		cmocka_unit_test(the_program_finds_both_kinds_of_wheels),
-		cmocka_unit_test(a_python_that_has_none_or_is_none_is_refused),
-		cmocka_unit_test(a_python_that_does_not_answer_is_ended),
-	};
 	unsetenv("WSYNC_TEST_CUDA");
 	fake = on_gpu_double_of_nccl(library);
 	if (!fake)
 		return 0;
 	if (!mkdtemp(dir))
 		return 1;
-	const int rc = cmocka_run_group_tests(tests, NULL, NULL);
+	const int rc = run_listed(NULL, NULL);
 	char command[64];
 	snprintf(command, sizeof command, "rm -rf %s", dir);
 	return system(command) || rc;

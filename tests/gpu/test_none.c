@@ -1,18 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What stands for CUDA in a build without it: it says why there is none, wherever it is asked. */
 #include "compute.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-static void it_cannot_be_opened_and_says_how_to_get_it(void **state)
+TEST(it_cannot_be_opened_and_says_how_to_get_it)
 {
-	(void)state;
 	static const struct ws_cuda_opts named = { .library = "/nowhere/libcuda.so.1" };
 	const struct ws_cuda_opts *const opts[] = { NULL, &named };
 	for (size_t i = 0; i < 2; i++) {
@@ -28,9 +23,8 @@ static void it_cannot_be_opened_and_says_how_to_get_it(void **state)
 	}
 }
 
-static void whatever_is_asked_of_it_is_refused_alike(void **state)
+TEST(whatever_is_asked_of_it_is_refused_alike)
 {
-	(void)state;
 	struct ws_err told = WS_ERR_INIT;
 	struct ws_gpu *gpu = NULL;
 	struct ws_cuda_device device;
@@ -44,9 +38,8 @@ static void whatever_is_asked_of_it_is_refused_alike(void **state)
 	assert_int_equal(told.code, WS_EDEVICE);
 }
 
-static void there_is_nothing_and_that_can_be_closed(void **state)
+TEST(there_is_nothing_and_that_can_be_closed)
 {
-	(void)state;
 	size_t bytes = 7;
 	assert_int_equal(ws_cuda_count(NULL), 0);
 	assert_int_equal(ws_cuda_version(NULL), 0);
@@ -62,14 +55,9 @@ static void there_is_nothing_and_that_can_be_closed(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(it_cannot_be_opened_and_says_how_to_get_it),
-		cmocka_unit_test(whatever_is_asked_of_it_is_refused_alike),
-		cmocka_unit_test(there_is_nothing_and_that_can_be_closed),
-	};
 	if (ws_cuda_built()) {
 		printf("1..0 # SKIP this wsync was built with CUDA\n");
 		return 0;
 	}
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return run_listed(NULL, NULL);
 }

@@ -4,14 +4,10 @@
 #include "on_gpu.h"
 
 #include "serve_gpu.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { BYTES = 9 << 20 }; /* three pieces */
 
@@ -51,16 +47,14 @@ static int bring(ws_deadline until, struct ws_err *err)
 	return ws_serve_outlet_run(outlet, there, &sink, until, NULL, err);
 }
 
-static void every_byte_is_brought_out(void **state)
+TEST_BETWEEN(every_byte_is_brought_out, begin, end)
 {
-	(void)state;
 	ON_GPU(bring(WS_FOREVER, &err));
 	assert_memory_equal(back, bytes, BYTES);
 }
 
-static void a_gpu_that_is_stuck_holds_nobody_up(void **state)
+TEST_BETWEEN(a_gpu_that_is_stuck_holds_nobody_up, begin, end)
 {
-	(void)state;
 	struct ws_err told = WS_ERR_INIT;
 	const int64_t begun = ws_now_ns();
 	cuda->busy(~0u);
@@ -77,14 +71,10 @@ static void a_gpu_that_is_stuck_holds_nobody_up(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(every_byte_is_brought_out, begin, end),
-		cmocka_unit_test_setup_teardown(a_gpu_that_is_stuck_holds_nobody_up, begin, end),
-	};
 	cuda = on_gpu_double();
 	if (!cuda || !on_gpu_open(&gpu))
 		return 0;
-	const int rc = cmocka_run_group_tests(tests, NULL, NULL);
+	const int rc = run_listed(NULL, NULL);
 	on_gpu_close(&gpu);
 	return rc;
 }

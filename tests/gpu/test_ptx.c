@@ -2,15 +2,11 @@
 /* The interpreter of PTX: what it computes, and that it tells what is wrong. Kernels are written
  * by hand here; those of nvcc are in tests/cli/kernels-ptx.bats. */
 #include "ptx.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* %rd1: 64 words of memory; %r1: the thread; %rd2: the thread's word. */
 #define HEAD                                                                                       \
@@ -80,9 +76,8 @@ static uint32_t of_two(const char *instruction, uint32_t x, uint32_t y)
 
 #define FLOATS(op) op ".f32 %f3, %f4, %f5;\nmov.b32 %r3, %f3;"
 
-static void floats_are_rounded_once_and_their_nan_is_the_one_of_a_gpu(void **state)
+TEST(floats_are_rounded_once_and_their_nan_is_the_one_of_a_gpu)
 {
-	(void)state;
 	/* 1 + 2^-24: a tie */
 	assert_int_equal(of_two(FLOATS("add.rn"), 0x3f800000, 0x33800000), 0x3f800000);
 	assert_int_equal(of_two(FLOATS("add.rn"), 0x3f800001, 0x33800000), 0x3f800002);
@@ -105,9 +100,8 @@ static uint32_t e4m3(uint32_t bits)
 	              0x3f800000);
 }
 
-static void e4m3_is_rounded_to_even_and_saturates(void **state)
+TEST(e4m3_is_rounded_to_even_and_saturates)
 {
-	(void)state;
 	assert_int_equal(e4m3(0), 0x3800);           /* the first source is the upper byte: 1 */
 	assert_int_equal(e4m3(0x80000000), 0x3880);
 	assert_int_equal(e4m3(0x3f880000), 0x3838);  /* 1.0625: to even, 1 */
@@ -125,9 +119,8 @@ static void e4m3_is_rounded_to_even_and_saturates(void **state)
 
 #define INTEGERS(op) op " %r3, %r4, %r5;"
 
-static void integers_wrap_and_shifts_end(void **state)
+TEST(integers_wrap_and_shifts_end)
 {
-	(void)state;
 	assert_int_equal(of_two(INTEGERS("add.s32"), UINT32_MAX, 2), 1);
 	assert_int_equal(of_two(INTEGERS("mul.hi.u32"), UINT32_MAX, UINT32_MAX), UINT32_MAX - 1);
 	assert_int_equal(of_two(INTEGERS("shl.b32"), 1, 32), 0);
@@ -146,9 +139,8 @@ static void integers_wrap_and_shifts_end(void **state)
 	assert_int_equal(of_two("bfi.b32 %r3, %r4, %r5, 4, 8;", 0xab, 0x1000f), 0x10abf);
 }
 
-static void threads_part_and_come_together(void **state)
+TEST(threads_part_and_come_together)
 {
-	(void)state;
 	/* each counts down from its number, by a loop of its own length */
 	runs_of("mov.u32 %r3, %r1;\nmov.u32 %r4, 0;\n"
 	        "$L1:\nsetp.eq.s32 %p1, %r3, 0;\n@%p1 bra $L2;\nadd.s32 %r4, %r4, %r3;\nadd.s32 "
@@ -163,9 +155,8 @@ static void threads_part_and_come_together(void **state)
 
 /* ---- what is told ---- */
 
-static void races_in_shared_memory(void **state)
+TEST(races_in_shared_memory)
 {
-	(void)state;
 	tells("st.shared.u32 [%r2], %r1;\nld.shared.u32 %r3, [s];\n",
 	      "a race: byte 0 is written by thread 0 too");
 	tells("st.shared.u32 [s], %r1;\n", "a race");
@@ -176,10 +167,9 @@ static void races_in_shared_memory(void **state)
 	        "st.shared.u32 [%r2], %r3;\n", 2, 64);
 }
 
-static void races_in_global_memory(void **state)
+TEST(races_in_global_memory)
 {
 	struct ptx_trouble why;
-	(void)state;
 	tells("st.global.u32 [%rd1], %r1;\n", "a race");
 	tells("ld.global.u32 %r3, [%rd1];\nst.global.u32 [%rd2], %r3;\n", "a race");
 	/* blocks are never ordered, not even by time */
@@ -198,9 +188,8 @@ static void races_in_global_memory(void **state)
 	tells("ld.volatile.global.u32 %r4, [%rd1];\nst.global.u32 [%rd1], %r1;\n", "a race");
 }
 
-static void shared_memory_that_was_not_written(void **state)
+TEST(shared_memory_that_was_not_written)
 {
-	(void)state;
 	tells("ld.shared.u32 %r3, [%r2];\n", "is read and was not written");
 	/* what the last block wrote is gone */
 	struct ptx_trouble why;
@@ -213,9 +202,8 @@ static void shared_memory_that_was_not_written(void **state)
 	               "block 1, thread 0: byte 0 of shared memory is read and was not written"));
 }
 
-static void accesses_beside_and_across(void **state)
+TEST(accesses_beside_and_across)
 {
-	(void)state;
 	tells("ld.global.u32 %r3, [%rd2+4];\n", "thread 63: 4 bytes at");
 	tells("ld.global.u32 %r3, [%rd1+-4];\n", "are in no allocation");
 	tells("st.shared.u32 [%r2+4], %r1;\n", "are in no array of shared memory");
@@ -224,9 +212,8 @@ static void accesses_beside_and_across(void **state)
 	tells("ld.global.v2.u32 {%r3, %r4}, [%rd1+4];\n", "are not aligned");
 }
 
-static void threads_that_do_not_meet(void **state)
+TEST(threads_that_do_not_meet)
 {
-	(void)state;
 	tells("setp.lt.u32 %p1, %r1, 16;\n@%p1 bra $L1;\nbar.sync 0;\n$L1:\n",
 	      "has ended, and others wait");
 	tells("setp.lt.u32 %p1, %r1, 16;\n@%p1 bra $L1;\nbar.sync 0;\nbra.uni $L2;\n$L1:\nbar.sync "
@@ -240,9 +227,8 @@ static void threads_that_do_not_meet(void **state)
 	tells("mov.u32 %r3, 65535;\nredux.sync.max.u32 %r4, %r1, %r3;\n", "others than it names");
 }
 
-static void what_it_does_not_know(void **state)
+TEST(what_it_does_not_know)
 {
-	(void)state;
 	tells("mul.f32 %f3, %f4, %f5;\n",
 	      "test.ptx:21: without .rn it may become part of an fma, with other bits: mul.f32");
 	tells("add.ftz.f32 %f3, %f4, %f5;\n", "unknown instruction: add.ftz.f32");
@@ -254,19 +240,4 @@ static void what_it_does_not_know(void **state)
 	tells("bar.sync 1;\n", "a barrier of another kind");
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(floats_are_rounded_once_and_their_nan_is_the_one_of_a_gpu),
-		cmocka_unit_test(e4m3_is_rounded_to_even_and_saturates),
-		cmocka_unit_test(integers_wrap_and_shifts_end),
-		cmocka_unit_test(threads_part_and_come_together),
-		cmocka_unit_test(races_in_shared_memory),
-		cmocka_unit_test(races_in_global_memory),
-		cmocka_unit_test(shared_memory_that_was_not_written),
-		cmocka_unit_test(accesses_beside_and_across),
-		cmocka_unit_test(threads_that_do_not_meet),
-		cmocka_unit_test(what_it_does_not_know),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

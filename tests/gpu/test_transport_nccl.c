@@ -3,21 +3,16 @@
  * how far ahead it is read, and that nothing is left wherever it stops. No proof of transport. */
 #include "on_gpu.h"
 
+#include "test.h"
 #include "transport.h"
-
 
 #include <limits.h>
 #include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { BUCKETS = 4, MOST = 12, BIG = (40 << 20) + 5 }; /* many slots of the ring, ragged */
 
@@ -141,6 +136,8 @@ static int end(void **state)
 	return 0;
 }
 
+#define IN_ORDER(test) TEST_BETWEEN(test, begin, end)
+
 static int open_it(struct ws_transport **t, struct ws_err *err)
 {
 	const struct ws_transport_opts opts = {
@@ -193,9 +190,8 @@ static void assert_received_all(void)
 
 /* ---- tests ---- */
 
-static void the_id_is_where_old_and_new_torch_look_for_it(void **state)
+IN_ORDER(the_id_is_where_old_and_new_torch_look_for_it)
 {
-	(void)state;
 	static const char *const keys[] = { "/g/g//cuda//0", "/g/g/0" };
 	struct ws_transport *t = join();
 	for (size_t i = 0; i < 2; i++) {
@@ -210,9 +206,8 @@ static void the_id_is_where_old_and_new_torch_look_for_it(void **state)
 	t->ops->close(t);
 }
 
-static void all_bytes_arrive_in_order_however_late_the_work_is_done(void **state)
+IN_ORDER(all_bytes_arrive_in_order_however_late_the_work_is_done)
 {
-	(void)state;
 	for (int late = 0; late < 2; late++) {
 		begin(NULL);
 		cuda->defer(late);
@@ -235,9 +230,8 @@ static void all_bytes_arrive_in_order_however_late_the_work_is_done(void **state
 	}
 }
 
-static void the_next_bucket_is_read_while_this_one_is_on_the_wire(void **state)
+IN_ORDER(the_next_bucket_is_read_while_this_one_is_on_the_wire)
 {
-	(void)state;
 	struct ws_transport *t = join();
 	t->ops->stage(t, buckets[1].payloads, buckets[1].n);
 	ON_GPU(send_one(t, 0, &err));
@@ -251,9 +245,8 @@ static void the_next_bucket_is_read_while_this_one_is_on_the_wire(void **state)
 	t->ops->close(t);
 }
 
-static void what_is_staged_and_never_sent_is_let_go(void **state)
+IN_ORDER(what_is_staged_and_never_sent_is_let_go)
 {
-	(void)state;
 	struct ws_transport *t = join();
 	size_t n;
 	t->ops->stage(t, buckets[1].payloads, buckets[1].n);
@@ -273,9 +266,8 @@ static void what_is_staged_and_never_sent_is_let_go(void **state)
 	t->ops->close(t);
 }
 
-static void a_lazy_server_joins_with_the_first_bucket(void **state)
+IN_ORDER(a_lazy_server_joins_with_the_first_bucket)
 {
-	(void)state;
 	struct ws_transport *t = NULL;
 	nccl->busy(UINT_MAX);
 	ON_GPU(open_it(&t, &err));
@@ -295,9 +287,8 @@ static void a_lazy_server_joins_with_the_first_bucket(void **state)
 	t->ops->close(t);
 }
 
-static void who_never_joins_leaves_us_apart(void **state)
+IN_ORDER(who_never_joins_leaves_us_apart)
 {
-	(void)state;
 	struct ws_transport *t = NULL;
 	struct ws_err told = WS_ERR_INIT;
 	nccl->busy(UINT_MAX);
@@ -317,9 +308,8 @@ static void who_never_joins_leaves_us_apart(void **state)
 	t->ops->close(t);
 }
 
-static void who_does_not_come_or_does_not_take_ends_at_the_deadline(void **state)
+IN_ORDER(who_does_not_come_or_does_not_take_ends_at_the_deadline)
 {
-	(void)state;
 	struct ws_transport *t = join();
 	struct ws_err told = WS_ERR_INIT;
 	nccl->hangs(true);
@@ -335,9 +325,8 @@ static void who_does_not_come_or_does_not_take_ends_at_the_deadline(void **state
 }
 
 /* Some of its bytes may have left: endpoints count as untouched only while `sent` is 0. */
-static void a_broadcast_that_fails_in_progress_counts_as_sent(void **state)
+IN_ORDER(a_broadcast_that_fails_in_progress_counts_as_sent)
 {
-	(void)state;
 	struct ws_transport *t = join();
 	struct ws_err told = WS_ERR_INIT;
 	nccl->busy(UINT_MAX);
@@ -354,9 +343,8 @@ static void a_broadcast_that_fails_in_progress_counts_as_sent(void **state)
 }
 
 /* A driver gives memory back when all is done: so a larger box is had when the wire is still. */
-static void a_box_that_must_grow_waits_for_its_turn(void **state)
+IN_ORDER(a_box_that_must_grow_waits_for_its_turn)
 {
-	(void)state;
 	struct ws_transport *t = join();
 	struct ws_err told = WS_ERR_INIT;
 	t->ops->stage(t, buckets[2].payloads, buckets[2].n);
@@ -386,9 +374,8 @@ static void a_box_that_must_grow_waits_for_its_turn(void **state)
 	            is_bucket(&at, &buckets[1]));
 }
 
-static void a_peer_that_dies_is_noticed(void **state)
+IN_ORDER(a_peer_that_dies_is_noticed)
 {
-	(void)state;
 	struct ws_transport *t = join();
 	struct ws_err told = WS_ERR_INIT;
 	nccl->hangs(true); /* the kernel waits for it for ever */
@@ -401,9 +388,8 @@ static void a_peer_that_dies_is_noticed(void **state)
 	t->ops->close(t);
 }
 
-static void bytes_that_cannot_be_had_end_the_bucket(void **state)
+IN_ORDER(bytes_that_cannot_be_had_end_the_bucket)
 {
-	(void)state;
 	/* in the first bucket, and in one that is read ahead, where the
 	 * error waits until it is sent */
 	for (int ahead = 0; ahead < 2; ahead++) {
@@ -420,9 +406,8 @@ static void bytes_that_cannot_be_had_end_the_bucket(void **state)
 	}
 }
 
-static void memory_that_runs_out_is_the_gpus_or_the_hosts(void **state)
+IN_ORDER(memory_that_runs_out_is_the_gpus_or_the_hosts)
 {
-	(void)state;
 	struct ws_err told = WS_ERR_INIT;
 	/* the second box, which is wanted while the first is sent: said when its bucket is to go */
 	struct ws_transport *t = join();
@@ -440,9 +425,8 @@ static void memory_that_runs_out_is_the_gpus_or_the_hosts(void **state)
 }
 
 /* Kernels, scratch, records: what of them cannot be had. */
-static void where_nothing_can_be_made_the_cpu_does_unless_it_must_not(void **state)
+IN_ORDER(where_nothing_can_be_made_the_cpu_does_unless_it_must_not)
 {
-	(void)state;
 	static const struct {
 		const char *call;
 		unsigned n;
@@ -480,9 +464,8 @@ static int live_once(struct ws_err *err)
 	return rc;
 }
 
-static void every_call_may_fail_and_nothing_is_left(void **state)
+IN_ORDER(every_call_may_fail_and_nothing_is_left)
 {
-	(void)state;
 	static const char *const calls[] = { "ncclGetVersion", "ncclGetUniqueId",
 		                             "ncclCommInitRankConfig", "ncclCommGetAsyncError",
 		                             "ncclBroadcast" };
@@ -508,9 +491,8 @@ static void every_call_may_fail_and_nothing_is_left(void **state)
 	assert_true(n > 60);
 }
 
-static void a_machine_without_is_told_so_first(void **state)
+IN_ORDER(a_machine_without_is_told_so_first)
 {
-	(void)state;
 	const struct ws_transport_gpu none = { .driver = "/nowhere/libcuda.so.1",
 		                               .nccl = nccl_path,
 		                               .device = 0 };
@@ -535,24 +517,6 @@ static void a_machine_without_is_told_so_first(void **state)
 
 int main(void)
 {
-#define IN_ORDER(test) cmocka_unit_test_setup_teardown(test, begin, end)
-	const struct CMUnitTest tests[] = {
-		IN_ORDER(the_id_is_where_old_and_new_torch_look_for_it),
-		IN_ORDER(all_bytes_arrive_in_order_however_late_the_work_is_done),
-		IN_ORDER(the_next_bucket_is_read_while_this_one_is_on_the_wire),
-		IN_ORDER(what_is_staged_and_never_sent_is_let_go),
-		IN_ORDER(a_lazy_server_joins_with_the_first_bucket),
-		IN_ORDER(who_never_joins_leaves_us_apart),
-		IN_ORDER(who_does_not_come_or_does_not_take_ends_at_the_deadline),
-		IN_ORDER(a_broadcast_that_fails_in_progress_counts_as_sent),
-		IN_ORDER(a_box_that_must_grow_waits_for_its_turn),
-		IN_ORDER(a_peer_that_dies_is_noticed),
-		IN_ORDER(bytes_that_cannot_be_had_end_the_bucket),
-		IN_ORDER(memory_that_runs_out_is_the_gpus_or_the_hosts),
-		IN_ORDER(where_nothing_can_be_made_the_cpu_does_unless_it_must_not),
-		IN_ORDER(every_call_may_fail_and_nothing_is_left),
-		IN_ORDER(a_machine_without_is_told_so_first),
-	};
 	cuda = on_gpu_double();
 	nccl = cuda ? on_gpu_double_of_nccl(nccl_path) : NULL;
 	if (!nccl)
@@ -560,5 +524,5 @@ int main(void)
 	write_file();
 	for (size_t b = 0; b < BUCKETS; b++)
 		make_bucket(b);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return run_listed(NULL, NULL);
 }

@@ -5,14 +5,10 @@
 #include "hard.h"
 
 #include "fp8.h"
+#include "test.h"
 #include "unpack_core.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct on_gpu gpu;
 
@@ -103,9 +99,8 @@ static void compare_fp8(const struct stack *s)
 	test_free(want);
 }
 
-static void fp8_of_all_shapes(void **state)
+TEST(fp8_of_all_shapes)
 {
-	(void)state;
 	static const struct stack stacks[] = { { 1, 1, 1, 128, 128 },     { 1, 256, 256, 128, 128 },
 		                               { 1, 257, 385, 128, 128 }, { 3, 130, 264, 128, 128 },
 		                               { 1, 20, 64, 7, 12 },      { 1, 64, 40, 1, 40 },
@@ -116,9 +111,8 @@ static void fp8_of_all_shapes(void **state)
 
 /* ---- nvfp4 ---- */
 
-static void nvfp4_of_all_shapes(void **state)
+TEST(nvfp4_of_all_shapes)
 {
-	(void)state;
 	static const float e2m1[16] = { 0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
 		                        -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f };
 	static const int64_t shapes[][2] = { { 1, 16 }, { 64, 256 }, { 37, 48 },
@@ -210,9 +204,8 @@ static void compare_nf4(int64_t rows, int64_t cols, size_t block, size_t nested_
 	test_free(want);
 }
 
-static void nf4_of_all_shapes(void **state)
+TEST(nf4_of_all_shapes)
 {
-	(void)state;
 	static const int64_t shapes[][2] = {
 		{ 64, 64 }, { 128, 100 }, { 3, 7 }, { 1, 1 }, { 37, 130 }
 	};
@@ -225,9 +218,8 @@ static void nf4_of_all_shapes(void **state)
 
 /* ---- what is no number ---- */
 
-static void a_code_or_a_scale_that_is_no_number_is_found(void **state)
+TEST(a_code_or_a_scale_that_is_no_number_is_found)
 {
-	(void)state;
 	for (int in_scale = 0; in_scale < 2; in_scale++) {
 		uint8_t *codes = some_e4m3(64 * 64);
 		float scales[4] = { 1, 1, 1, 1 };
@@ -259,15 +251,9 @@ static void a_code_or_a_scale_that_is_no_number_is_found(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(fp8_of_all_shapes),
-		cmocka_unit_test(nvfp4_of_all_shapes),
-		cmocka_unit_test(nf4_of_all_shapes),
-		cmocka_unit_test(a_code_or_a_scale_that_is_no_number_is_found),
-	};
 	if (!on_gpu_open(&gpu))
 		return 0;
-	const int rc = cmocka_run_group_tests(tests, NULL, NULL);
+	const int rc = run_listed(NULL, NULL);
 	on_gpu_close(&gpu);
 	return rc;
 }

@@ -2,13 +2,9 @@
 /* The largest magnitude of boxes on a GPU against loops over one element at a time. */
 #include "on_gpu.h"
 #include "hard.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct on_gpu gpu;
 
@@ -82,9 +78,10 @@ static int end(void **state)
 	return 0;
 }
 
-static void rows_of_any_length(void **state)
+#define ON_SPACE(test) TEST_BETWEEN(test, begin, end)
+
+ON_SPACE(rows_of_any_length)
 {
-	(void)state;
 	static const int64_t shapes[][3] = { { 1, 1, 1 },         { 1, 7, 7 },
 		                             { 1, 32767, 32767 }, { 1, 32769, 32769 },
 		                             { 3, 9000, 9001 },   { 40, 1000, 1024 },
@@ -96,9 +93,8 @@ static void rows_of_any_length(void **state)
 				look(job_of(size, at, shapes[i][0], shapes[i][1], shapes[i][2]));
 }
 
-static void boxes_in_any_order(void **state)
+ON_SPACE(boxes_in_any_order)
 {
-	(void)state;
 	for (unsigned size = 1; size <= 4; size *= 2) {
 		struct ws_largest_job turned = { .src = 5,
 			                         .size = size,
@@ -128,9 +124,8 @@ static void boxes_in_any_order(void **state)
 
 /* Wherever it is: in a head, among vectors, in a tail, at the edge of a chunk; and
  * never what is beside the box. */
-static void one_that_is_larger_is_found_and_none_beside(void **state)
+ON_SPACE(one_that_is_larger_is_found_and_none_beside)
 {
-	(void)state;
 	enum { COLS = 20000, ROWS = 3, STRIDE = 20011, AT = 3 };
 	const uint16_t nan = 0xffff;
 	static const int64_t places[] = {
@@ -152,9 +147,8 @@ static void one_that_is_larger_is_found_and_none_beside(void **state)
 		}
 }
 
-static void a_record_is_only_raised(void **state)
+ON_SPACE(a_record_is_only_raised)
 {
-	(void)state;
 	uint32_t found = 0x7f800001;
 	struct ws_largest_job job = job_of(4, 0, 1, 1000, 1000);
 	job.src = space;
@@ -166,16 +160,9 @@ static void a_record_is_only_raised(void **state)
 
 int main(void)
 {
-#define ON_SPACE(test) cmocka_unit_test_setup_teardown(test, begin, end)
-	const struct CMUnitTest tests[] = {
-		ON_SPACE(rows_of_any_length),
-		ON_SPACE(boxes_in_any_order),
-		ON_SPACE(one_that_is_larger_is_found_and_none_beside),
-		ON_SPACE(a_record_is_only_raised),
-	};
 	if (!on_gpu_open(&gpu))
 		return 0;
-	const int rc = cmocka_run_group_tests(tests, NULL, NULL);
+	const int rc = run_listed(NULL, NULL);
 	on_gpu_close(&gpu);
 	return rc;
 }

@@ -3,20 +3,16 @@
  * threads at once, and that nothing is left whatever the driver refuses. */
 #include "on_gpu.h"
 
+#include "test.h"
 #include "window.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { ALLOCATIONS = 3, THREADS = 12, READS = 60 };
 
@@ -159,9 +155,29 @@ static void *read_at_random(void *arg)
 	return NULL;
 }
 
-static void any_range_is_read_by_many_at_once(void **state)
+static int begin(void **state)
 {
 	(void)state;
+	cuda->reset();
+	looks = 0;
+	looks_left = 100000;
+	cancelled = (struct ws_cancel)WS_CANCEL_INIT;
+	return 0;
+}
+
+static int end(void **state)
+{
+	(void)state;
+	const char *mistake = cuda->mistake();
+	if (*mistake || cuda->live())
+		print_error("%s, %zu things left\n", mistake, cuda->live());
+	return *mistake || cuda->live() ? -1 : 0;
+}
+
+#define IN_ORDER(test) TEST_BETWEEN(test, begin, end)
+
+IN_ORDER(any_range_is_read_by_many_at_once)
+{
 	struct ws_window *w;
 	pthread_t threads[THREADS];
 	ON_GPU(open_it(&w, &err));
@@ -176,9 +192,8 @@ static void any_range_is_read_by_many_at_once(void **state)
 	ws_window_close(w);
 }
 
-static void reading_on_costs_a_copy_for_each_piece(void **state)
+IN_ORDER(reading_on_costs_a_copy_for_each_piece)
 {
-	(void)state;
 	struct ws_window *w;
 	unsigned copies = 0, handles = 0;
 	ON_GPU(open_it(&w, &err));
@@ -195,9 +210,8 @@ static void reading_on_costs_a_copy_for_each_piece(void **state)
 	assert_true(atomic_load(&looks) >= 1);
 }
 
-static void an_address_is_where_the_bytes_are(void **state)
+IN_ORDER(an_address_is_where_the_bytes_are)
 {
-	(void)state;
 	struct ws_window *w;
 	ws_devptr at = 0, again = 0;
 	ON_GPU(open_it(&w, &err));
@@ -211,9 +225,8 @@ static void an_address_is_where_the_bytes_are(void **state)
 	ws_window_close(w);
 }
 
-static void what_is_gone_is_told_and_stays_gone(void **state)
+IN_ORDER(what_is_gone_is_told_and_stays_gone)
 {
-	(void)state;
 	struct ws_window *w;
 	struct ws_err told = WS_ERR_INIT;
 	ws_devptr at;
@@ -240,9 +253,8 @@ static void *cancel_soon(void *arg)
 	return arg;
 }
 
-static void a_wait_for_a_gpu_that_is_stuck_is_cancelled(void **state)
+IN_ORDER(a_wait_for_a_gpu_that_is_stuck_is_cancelled)
 {
-	(void)state;
 	struct ws_window *w;
 	struct ws_err told = WS_ERR_INIT;
 	pthread_t canceller;
@@ -273,9 +285,8 @@ static int live_once(struct ws_err *err)
 	return rc;
 }
 
-static void every_call_may_fail_and_nothing_is_left(void **state)
+IN_ORDER(every_call_may_fail_and_nothing_is_left)
 {
-	(void)state;
 	unsigned n = 0;
 	for (int rc = -1; rc; n++) {
 		struct ws_err told = WS_ERR_INIT;
@@ -289,25 +300,6 @@ static void every_call_may_fail_and_nothing_is_left(void **state)
 	assert_true(n > 15);
 }
 
-static int begin(void **state)
-{
-	(void)state;
-	cuda->reset();
-	looks = 0;
-	looks_left = 100000;
-	cancelled = (struct ws_cancel)WS_CANCEL_INIT;
-	return 0;
-}
-
-static int end(void **state)
-{
-	(void)state;
-	const char *mistake = cuda->mistake();
-	if (*mistake || cuda->live())
-		print_error("%s, %zu things left\n", mistake, cuda->live());
-	return *mistake || cuda->live() ? -1 : 0;
-}
-
 static bool open_driver(void)
 {
 	const struct ws_cuda_opts opts = { .library = on_gpu_library() };
@@ -317,15 +309,6 @@ static bool open_driver(void)
 
 int main(void)
 {
-#define IN_ORDER(test) cmocka_unit_test_setup_teardown(test, begin, end)
-	const struct CMUnitTest tests[] = {
-		IN_ORDER(any_range_is_read_by_many_at_once),
-		IN_ORDER(reading_on_costs_a_copy_for_each_piece),
-		IN_ORDER(an_address_is_where_the_bytes_are),
-		IN_ORDER(what_is_gone_is_told_and_stays_gone),
-		IN_ORDER(a_wait_for_a_gpu_that_is_stuck_is_cancelled),
-		IN_ORDER(every_call_may_fail_and_nothing_is_left),
-	};
 	cuda = on_gpu_double();
 	if (!cuda)
 		return 0;
@@ -333,7 +316,7 @@ int main(void)
 		printf("1..1\nnot ok 1 - another process lends its memory\n");
 		return 1;
 	}
-	const int rc = cmocka_run_group_tests(tests, NULL, NULL);
+	const int rc = run_listed(NULL, NULL);
 	ws_cuda_close(driver);
 	close(lender_stays);
 	waitpid(lender, NULL, 0);

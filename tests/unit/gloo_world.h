@@ -7,15 +7,12 @@
 
 #include "gloo.h"
 #include "gloo_kv.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 struct world;
 

@@ -4,13 +4,8 @@
 #define WS_TESTS_GOLDEN_LAYOUT_H
 
 #include "golden_names.h"
+#include "test.h"
 #include "wsync/tool/layout.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 enum { GOLDEN_LAYERS = 6 }; /* of the lists of parameters */
 

@@ -8,17 +8,13 @@
 #define TESTS_NAME_LIST_H
 
 #include "scratch.h"
+#include "test.h"
 #include "wsync/tool/namecheck.h"
 
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
-
-#include <cmocka.h>
 
 struct entry {
 	char name[256];

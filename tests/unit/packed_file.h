@@ -4,13 +4,10 @@
 #define TESTS_PACKED_FILE_H
 
 #include "scratch.h"
+#include "test.h"
 #include "unpack.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
-
-#include <cmocka.h>
 
 struct part {
 	const char *name, *dtype, *shape; /* shape as in JSON */

@@ -36,5 +36,6 @@ static int scratch_leave(void **state)
 }
 
 #define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_enter, scratch_leave)
+#define SCRATCH_TEST(name) TEST_BETWEEN(name, scratch_enter, scratch_leave)
 
 #endif

@@ -4,14 +4,11 @@
 #define WS_TESTS_STORE_FEED_H
 
 #include "store_core.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static inline void core_open(struct ws_store_core *core, unsigned world_size, const char *group)
 {

@@ -5,13 +5,10 @@
 #define TESTS_TENSORS_H
 
 #include "scratch.h"
+#include "test.h"
 #include "wsync/tool/catalog.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
-
-#include <cmocka.h>
 
 enum { TENSORS_MAX = 4096, ELEMENT = 2 }; /* bf16 all of them */
 

@@ -2,13 +2,8 @@
 /* What a server is compared with: its sizes and listing, told apart from those of others. */
 #include "wsync/tool/name_check_run.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 #include "scratch.h"
+#include "test.h"
 #include "tiny_http.h"
 
 static const char config_text[] =
@@ -28,9 +23,8 @@ static struct ws_name_check_target target(unsigned tp)
 		                         .listing = { .items = weights, .n = 2 } };
 }
 
-static void same_answer_for_same_sizes_and_listing(void **state)
+TEST(same_answer_for_same_sizes_and_listing)
 {
-	(void)state;
 	struct ws_name_check_target a = target(2), b = target(2);
 	assert_true(ws_name_check_same(&a, &b));
 	snprintf(b.url, sizeof b.url, "http://b:1");
@@ -70,9 +64,8 @@ static void open_config(struct ws_input *in)
 	assert_int_equal(ws_input_open(&opts, in, &err), 0);
 }
 
-static void a_layout_is_of_the_servers_sizes(void **state)
+SCRATCH_TEST(a_layout_is_of_the_servers_sizes)
 {
-	(void)state;
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_input in;
 	struct ws_layout *l;
@@ -85,9 +78,8 @@ static void a_layout_is_of_the_servers_sizes(void **state)
 	ws_input_close(&in);
 }
 
-static void without_a_config_there_is_no_layout_and_a_reason(void **state)
+TEST(without_a_config_there_is_no_layout_and_a_reason)
 {
-	(void)state;
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_input in;
 	struct ws_layout *l;
@@ -101,9 +93,8 @@ static void without_a_config_there_is_no_layout_and_a_reason(void **state)
 	ws_input_close(&in);
 }
 
-static void a_servers_own_config_is_used_where_the_source_has_none(void **state)
+TEST(a_servers_own_config_is_used_where_the_source_has_none)
 {
-	(void)state;
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_input in;
 	struct ws_layout *l;
@@ -134,12 +125,11 @@ static int64_t rows_of(const struct ws_input *in, const struct ws_name_check_tar
 }
 
 /* By the config beside a checkpoint the checkpoint is always right. */
-static void a_servers_own_config_goes_before_the_sources(void **state)
+SCRATCH_TEST(a_servers_own_config_goes_before_the_sources)
 {
 	static const char other[] = "{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":64,"
 		"\"intermediate_size\":48,\"num_hidden_layers\":1,\"num_attention_heads\":4,"
 		"\"vocab_size\":100}", short_one[] = "{\"architectures\":[\"LlamaForCausalLM\"]}";
-	(void)state;
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_input in;
 	char why[256] = "";
@@ -159,9 +149,8 @@ static void a_servers_own_config_goes_before_the_sources(void **state)
 	ws_input_close(&in);
 }
 
-static void a_model_path_that_is_not_here_is_no_directory(void **state)
+SCRATCH_TEST(a_model_path_that_is_not_here_is_no_directory)
 {
-	(void)state;
 	struct ws_endpoint_info info = { .model_path = "Qwen/Qwen3-8B" };
 	assert_null(ws_name_check_model_dir(&info));
 	snprintf(info.model_path, sizeof info.model_path, "/nowhere/model");
@@ -190,9 +179,8 @@ static const char *family_at(struct ws_input *in, const char *type, const char *
 	return family;
 }
 
-static void a_source_is_compared_with_the_family_that_the_server_tells(void **state)
+SCRATCH_TEST(a_source_is_compared_with_the_family_that_the_server_tells)
 {
-	(void)state;
 	struct ws_err err;
 	struct ws_input in;
 	open_config(&in);
@@ -264,12 +252,11 @@ static void expect_difference(struct ws_http *http, struct ws_input *in,
 		assert_string_equal(t->differs, difference);
 }
 
-static void layers_and_width_of_a_server_are_compared(void **state)
+SCRATCH_TEST(layers_and_width_of_a_server_are_compared)
 {
 	static const char two[] = "{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":8,"
 				  "\"intermediate_size\":48,\"num_hidden_layers\":2,\"num_"
 	                          "attention_heads\":4,\"vocab_size\":100}";
-	(void)state;
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_input in;
 	struct tiny tiny;
@@ -321,17 +308,4 @@ static void layers_and_width_of_a_server_are_compared(void **state)
 	ws_input_close(&in);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(same_answer_for_same_sizes_and_listing),
-		IN_SCRATCH(a_layout_is_of_the_servers_sizes),
-		cmocka_unit_test(without_a_config_there_is_no_layout_and_a_reason),
-		cmocka_unit_test(a_servers_own_config_is_used_where_the_source_has_none),
-		IN_SCRATCH(a_servers_own_config_goes_before_the_sources),
-		IN_SCRATCH(a_model_path_that_is_not_here_is_no_directory),
-		IN_SCRATCH(a_source_is_compared_with_the_family_that_the_server_tells),
-		IN_SCRATCH(layers_and_width_of_a_server_are_compared),
-	};
-	return cmocka_run_group_tests_name("audit", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

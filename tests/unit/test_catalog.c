@@ -41,6 +41,8 @@ static int leave(void **state)
 	return scratch_leave(state);
 }
 
+#define IN_FAMILY(test) TEST_BETWEEN(test, enter, leave)
+
 /* ---- trainers ---- */
 
 static const struct tensor *get(const struct tensors *set, const char *prefix, const char *rest)
@@ -170,9 +172,8 @@ static void assert_refused(const char *message, const char *hint)
 	tensors_free(&trainer);
 }
 
-static void a_checkpoint_is_its_own_catalog(void **state)
+IN_FAMILY(a_checkpoint_is_its_own_catalog)
 {
-	(void)state;
 	struct ws_err err = WS_ERR_INIT;
 	struct opened o;
 	make_checkpoint(&checkpoint);
@@ -187,9 +188,8 @@ static void a_checkpoint_is_its_own_catalog(void **state)
 	tensors_free(&checkpoint);
 }
 
-static void servers_own_fused_names_are_taken_apart(void **state)
+IN_FAMILY(servers_own_fused_names_are_taken_apart)
 {
-	(void)state;
 	struct ws_err err = WS_ERR_INIT;
 	struct opened o;
 	make_checkpoint(&checkpoint);
@@ -215,9 +215,8 @@ static void servers_own_fused_names_are_taken_apart(void **state)
 	tensors_free(&checkpoint);
 }
 
-static void transposed_experts_and_query_groups_are_taken_apart(void **state)
+IN_FAMILY(transposed_experts_and_query_groups_are_taken_apart)
 {
-	(void)state;
 	struct ws_err err = WS_ERR_INIT;
 	struct opened o;
 	make_checkpoint(&checkpoint);
@@ -244,9 +243,8 @@ static void transposed_experts_and_query_groups_are_taken_apart(void **state)
 	tensors_free(&checkpoint);
 }
 
-static void wrappers_and_paddings_are_left_out(void **state)
+IN_FAMILY(wrappers_and_paddings_are_left_out)
 {
-	(void)state;
 	make_checkpoint(&checkpoint);
 	const struct tensor *embed = &checkpoint.v[0];
 	struct tensor *padded = tensors_add(&trainer, "_orig_mod.module.model.embed_tokens.weight",
@@ -265,9 +263,8 @@ static void wrappers_and_paddings_are_left_out(void **state)
 	tensors_free(&checkpoint);
 }
 
-static void what_is_there_twice_is_refused(void **state)
+IN_FAMILY(what_is_there_twice_is_refused)
 {
-	(void)state;
 	tensors_random(&trainer, "model.layers.0.self_attn.k_proj.weight", 2, KV * DIM, HIDDEN, 0);
 	tensors_random(&trainer, "model.layers.0.self_attn.qkv_proj.weight", 2,
 	               (HEADS + 2 * KV) * DIM, HIDDEN, 0);
@@ -283,9 +280,8 @@ static void what_is_there_twice_is_refused(void **state)
 	               "under one name");
 }
 
-static void shapes_that_fit_nothing_stay_as_they_are(void **state)
+IN_FAMILY(shapes_that_fit_nothing_stay_as_they_are)
 {
-	(void)state;
 	struct ws_err err = WS_ERR_INIT;
 	struct opened o;
 	tensors_random(&trainer, "model.layers.0.self_attn.qkv_proj.weight", 2, 7, HIDDEN, 0);
@@ -302,9 +298,8 @@ static void shapes_that_fit_nothing_stay_as_they_are(void **state)
 	tensors_free(&trainer);
 }
 
-static void a_shape_that_does_not_decide_is_refused(void **state)
+IN_FAMILY(a_shape_that_does_not_decide_is_refused)
 {
-	(void)state;
 	char square[sizeof moe + 8];
 	leave(state);
 	scratch_enter(state);
@@ -331,9 +326,8 @@ static void a_shape_that_does_not_decide_is_refused(void **state)
 
 /* ---- joining by rules ---- */
 
-static void parts_of_linear_attention_are_joined(void **state)
+IN_FAMILY(parts_of_linear_attention_are_joined)
 {
-	(void)state;
 	static const char prefix[] = "model.layers.0.linear_attn";
 	leave(state);
 	scratch_enter(state);
@@ -378,9 +372,8 @@ static void parts_of_linear_attention_are_joined(void **state)
 
 /* ---- plans ---- */
 
-static void a_plan_says_what_a_view_is_made_of(void **state)
+IN_FAMILY(a_plan_says_what_a_view_is_made_of)
 {
-	(void)state;
 	struct ws_err err = WS_ERR_INIT;
 	uint64_t digests[2];
 	make_checkpoint(&checkpoint);
@@ -405,9 +398,8 @@ static void a_plan_says_what_a_view_is_made_of(void **state)
 	tensors_free(&checkpoint);
 }
 
-static void ninety_thousand_tensors_take_no_time(void **state)
+TEST(ninety_thousand_tensors_take_no_time)
 {
-	(void)state;
 	struct ws_err err = WS_ERR_INIT;
 	const char *path = "synthetic:deepseek-v3";
 	struct ws_source *s = NULL;
@@ -424,21 +416,4 @@ static void ninety_thousand_tensors_take_no_time(void **state)
 	ws_source_close(s);
 }
 
-#define IN_FAMILY(test) cmocka_unit_test_setup_teardown(test, enter, leave)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		IN_FAMILY(a_checkpoint_is_its_own_catalog),
-		IN_FAMILY(servers_own_fused_names_are_taken_apart),
-		IN_FAMILY(transposed_experts_and_query_groups_are_taken_apart),
-		IN_FAMILY(wrappers_and_paddings_are_left_out),
-		IN_FAMILY(what_is_there_twice_is_refused),
-		IN_FAMILY(shapes_that_fit_nothing_stay_as_they_are),
-		IN_FAMILY(a_shape_that_does_not_decide_is_refused),
-		IN_FAMILY(parts_of_linear_attention_are_joined),
-		IN_FAMILY(a_plan_says_what_a_view_is_made_of),
-		cmocka_unit_test(ninety_thousand_tensors_take_no_time),
-	};
-	return cmocka_run_group_tests_name("catalog", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

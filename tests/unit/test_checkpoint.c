@@ -4,18 +4,14 @@
 #include "checkpoint.h"
 
 #include "scratch.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* Odd sizes before larger elements, an empty tensor, a scalar, a name that JSON must escape. */
 static void write_sample(const char *path)
@@ -63,9 +59,8 @@ static void assert_same(const struct ws_source *a, const struct ws_source *b)
 	}
 }
 
-static void what_is_written_is_read_back(void **state)
+SCRATCH_TEST(what_is_written_is_read_back)
 {
-	(void)state;
 	static const uint64_t shard_sizes[] = { 0, 1, 7, 8, 11, UINT64_MAX };
 	static const size_t files[] = { 1, 4, 2, 2, 1, 1 };
 	write_sample("x.safetensors");
@@ -85,9 +80,8 @@ static void what_is_written_is_read_back(void **state)
 	ws_source_close(s);
 }
 
-static void an_index_that_would_hide_the_file_is_removed(void **state)
+SCRATCH_TEST(an_index_that_would_hide_the_file_is_removed)
 {
-	(void)state;
 	write_sample("x.safetensors");
 	struct ws_source *s = open_path("x.safetensors");
 	assert_int_equal(ws_checkpoint_write(s, "out", 4, NULL), 0);
@@ -97,9 +91,8 @@ static void an_index_that_would_hide_the_file_is_removed(void **state)
 	ws_source_close(s);
 }
 
-static void a_failed_write_leaves_nothing_behind(void **state)
+SCRATCH_TEST(a_failed_write_leaves_nothing_behind)
 {
-	(void)state;
 	write_sample("x.safetensors");
 	struct ws_source *s = open_path("x.safetensors");
 	struct ws_err err = WS_ERR_INIT;
@@ -112,12 +105,4 @@ static void a_failed_write_leaves_nothing_behind(void **state)
 	ws_source_close(s);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		IN_SCRATCH(what_is_written_is_read_back),
-		IN_SCRATCH(an_index_that_would_hide_the_file_is_removed),
-		IN_SCRATCH(a_failed_write_leaves_nothing_behind),
-	};
-	return cmocka_run_group_tests_name("checkpoint", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -3,18 +3,14 @@
  * alone. */
 #include "wsync/tool/config.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include <cmocka.h>
-
 #include "scratch.h"
+#include "test.h"
 
 static struct ws_config *parse(const char *text)
 {
@@ -43,9 +39,8 @@ static void write_file(const char *path, const char *text)
 	assert_int_equal(fclose(f), 0);
 }
 
-static void what_is_no_config_is_refused(void **state)
+TEST(what_is_no_config_is_refused)
 {
-	(void)state;
 	refuses("", "config.json: not JSON at byte 0: the text ends early");
 	refuses("[]", "config.json: not a JSON object");
 	refuses("7", "config.json: not a JSON object");
@@ -81,9 +76,8 @@ static char *repeated(const char *before, const char *item, size_t n, const char
 	return text;
 }
 
-static void sizes_have_limits(void **state)
+TEST(sizes_have_limits)
 {
-	(void)state;
 	char *text = repeated("{\"a\":[", "1,", 65536, "1]}");
 	refuses(text, "config.json: \"a\" has more than 65536 elements");
 	free(text);
@@ -101,9 +95,8 @@ static void sizes_have_limits(void **state)
 	free(text);
 }
 
-static void integers_are_exact_or_absent(void **state)
+TEST(integers_are_exact_or_absent)
 {
-	(void)state;
 	struct ws_config *c = parse("{\"i\":4096,\"f\":4096.0,\"half\":0.5,\"t\":true,\"n\":null,"
 	                            "\"s\":\"1\",\"neg\":-3,\"big\":9007199254740993,\"a\":[1]}");
 	int64_t v = 77;
@@ -123,9 +116,8 @@ static void integers_are_exact_or_absent(void **state)
 	ws_config_free(c);
 }
 
-static void the_nested_level_comes_first(void **state)
+TEST(the_nested_level_comes_first)
 {
-	(void)state;
 	struct ws_config *c = parse(
 		"{\"architectures\":[\"Outer\"],\"model_type\":\"outer\",\"hidden_size\":1,"
 		"\"vocab_size\":9,\"tie_word_embeddings\":false,\"same\":2.0,\"list\":[1,2],"
@@ -154,9 +146,8 @@ static void the_nested_level_comes_first(void **state)
 	ws_config_free(c);
 }
 
-static void arrays_are_asked_for_members(void **state)
+TEST(arrays_are_asked_for_members)
 {
-	(void)state;
 	struct ws_config *c = parse("{\"mlp_only_layers\":[0,3,\"5\",2.5],\"x\":3}");
 	assert_true(ws_config_has(c, "mlp_only_layers", 0));
 	assert_true(ws_config_has(c, "mlp_only_layers", 3));
@@ -167,9 +158,8 @@ static void arrays_are_asked_for_members(void **state)
 	ws_config_free(c);
 }
 
-static void a_quantization_is_read(void **state)
+TEST(a_quantization_is_read)
 {
-	(void)state;
 	struct ws_config *c = parse("{\"hidden_size\":1}");
 	const struct ws_quant *q = ws_config_quant(c);
 	assert_string_equal(q->method, "");
@@ -196,9 +186,8 @@ static void a_quantization_is_read(void **state)
 	ws_config_free(c);
 }
 
-static void entries_stand_for_segments(void **state)
+TEST(entries_stand_for_segments)
 {
-	(void)state;
 	static const struct { const char *entry, *module; bool skips;
 	} cases[] = {
 		{ "lm_head", "lm_head", true },
@@ -233,9 +222,8 @@ static void entries_stand_for_segments(void **state)
 	}
 }
 
-static void a_directory_stands_for_its_config(void **state)
+SCRATCH_TEST(a_directory_stands_for_its_config)
 {
-	(void)state;
 	struct ws_config *c = NULL;
 	struct ws_err err = WS_ERR_INIT;
 	assert_int_equal(mkdir("ckpt", 0700), 0);
@@ -263,9 +251,8 @@ static void requantizes(const char *text, const struct ws_quant *q, const char *
 	ws_buf_free(&out);
 }
 
-static void another_quantization_changes_nothing_else(void **state)
+TEST(another_quantization_changes_nothing_else)
 {
-	(void)state;
 	static const char *const skip[] = { "lm_head" };
 	const struct ws_quant none = { .method = "", .scale_fmt = "", .activation = "" };
 	const struct ws_quant fp8 = { .method = "fp8",
@@ -290,18 +277,4 @@ static void another_quantization_changes_nothing_else(void **state)
 	            "\"modules_to_not_convert\":[\"lm_head\"]}\n}\n");
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(another_quantization_changes_nothing_else),
-		cmocka_unit_test(what_is_no_config_is_refused),
-		cmocka_unit_test(sizes_have_limits),
-		cmocka_unit_test(integers_are_exact_or_absent),
-		cmocka_unit_test(the_nested_level_comes_first),
-		cmocka_unit_test(arrays_are_asked_for_members),
-		cmocka_unit_test(a_quantization_is_read),
-		cmocka_unit_test(entries_stand_for_segments),
-		IN_SCRATCH(a_directory_stands_for_its_config),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -8,13 +8,11 @@
 #include "payloads.h"
 #include "plan_files.h"
 #include "scratch.h"
+#include "test.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,8 +21,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static const char *const urls[] = { "http://a:1", "http://b:1" };
 
@@ -75,9 +71,8 @@ static void publish_and_forget(const char *version, size_t n)
 	free(publish(version, n));
 }
 
-static void a_name_is_given_once(void **state)
+SCRATCH_TEST(a_name_is_given_once)
 {
-	(void)state;
 	static const char *const names[] = { "wsync-1", "wsync-1-2", "wsync-1-3" };
 	for (size_t i = 0; i < 3; i++) {
 		char *name = publish("1", 1);
@@ -97,9 +92,8 @@ static void a_name_is_given_once(void **state)
 	assert_int_equal(count(), 7);
 }
 
-static void what_was_not_published_is_gone(void **state)
+SCRATCH_TEST(what_was_not_published_is_gone)
 {
-	(void)state;
 	struct ws_disk d;
 	struct ws_err err = WS_ERR_INIT;
 	char path[4200];
@@ -112,9 +106,8 @@ static void what_was_not_published_is_gone(void **state)
 	ws_disk_end(&d);
 }
 
-static void what_the_dead_left_is_removed_and_the_living_are_not(void **state)
+SCRATCH_TEST(what_the_dead_left_is_removed_and_the_living_are_not)
 {
-	(void)state;
 	struct ws_disk alive, other;
 	struct ws_err err = WS_ERR_INIT;
 	assert_int_equal(ws_disk_begin(&alive, "out", &err), 0);
@@ -142,9 +135,8 @@ static void what_the_dead_left_is_removed_and_the_living_are_not(void **state)
 	assert_int_equal(count(), 2);
 }
 
-static void old_ones_go_where_nobody_needs_them(void **state)
+SCRATCH_TEST(old_ones_go_where_nobody_needs_them)
 {
-	(void)state;
 	publish_and_forget("1", 2);
 	publish_and_forget("2", 1);
 	publish_and_forget("3", 1);
@@ -163,9 +155,8 @@ static void tell(void *told, const struct ws_err *why)
 	++*(size_t *)told;
 }
 
-static void what_was_not_written_here_stays(void **state)
+SCRATCH_TEST(what_was_not_written_here_stays)
 {
-	(void)state;
 	size_t told = 0;
 	publish_and_forget("1", 1);
 	put("out/wsync-1/notes", "precious");
@@ -190,9 +181,8 @@ static void what_was_not_written_here_stays(void **state)
 }
 
 /* Clocks go back, and those of a file server are its own. */
-static void what_was_just_loaded_is_the_newest(void **state)
+SCRATCH_TEST(what_was_just_loaded_is_the_newest)
 {
-	(void)state;
 	const struct timespec later[2] = { { .tv_sec = 1LL << 32 }, { .tv_sec = 1LL << 32 } };
 	publish_and_forget("1", 1);
 	assert_int_equal(utimensat(AT_FDCWD, "out/wsync-1/wsync.json", later, 0), 0);
@@ -204,9 +194,8 @@ static void what_was_just_loaded_is_the_newest(void **state)
 }
 
 /* A file that somebody has open on NFS stays as another. */
-static void what_could_not_be_removed_is_removed_later(void **state)
+SCRATCH_TEST(what_could_not_be_removed_is_removed_later)
 {
-	(void)state;
 	struct ws_disk d;
 	struct ws_err err = WS_ERR_INIT;
 	char path[4200];
@@ -221,9 +210,8 @@ static void what_could_not_be_removed_is_removed_later(void **state)
 	assert_int_equal(count(), 0);
 }
 
-static void too_little_room_is_said(void **state)
+SCRATCH_TEST(too_little_room_is_said)
 {
-	(void)state;
 	struct ws_err err = WS_ERR_INIT;
 	assert_int_equal(ws_disk_room(".", 1, &err), 0);
 	assert_int_equal(ws_disk_room("not/there/yet", UINT64_MAX, &err), 0);
@@ -284,9 +272,8 @@ static struct ws_source *open_source(const char *path)
 	return s;
 }
 
-static void a_plan_as_files_is_the_same_checkpoint(void **state)
+SCRATCH_TEST(a_plan_as_files_is_the_same_checkpoint)
 {
-	(void)state;
 	static const uint64_t sizes[] = { 1 << 20, 12, 1 };
 	struct ws_err err = WS_ERR_INIT;
 	write_source();
@@ -324,18 +311,4 @@ static void a_plan_as_files_is_the_same_checkpoint(void **state)
 	ws_source_close(s);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		IN_SCRATCH(a_name_is_given_once),
-		IN_SCRATCH(what_was_not_published_is_gone),
-		IN_SCRATCH(what_the_dead_left_is_removed_and_the_living_are_not),
-		IN_SCRATCH(old_ones_go_where_nobody_needs_them),
-		IN_SCRATCH(what_was_not_written_here_stays),
-		IN_SCRATCH(what_was_just_loaded_is_the_newest),
-		IN_SCRATCH(what_could_not_be_removed_is_removed_later),
-		IN_SCRATCH(too_little_room_is_said),
-		IN_SCRATCH(a_plan_as_files_is_the_same_checkpoint),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -2,18 +2,13 @@
 #include "wsync/dtype.h"
 
 #include "dims.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-static void every_type_is_read_back_from_its_names(void **state)
+TEST(every_type_is_read_back_from_its_names)
 {
-	(void)state;
 	for (int i = 0; i < WS_DTYPE_COUNT; i++) {
 		const enum ws_dtype dtype = (enum ws_dtype)i;
 		enum ws_dtype back = WS_DTYPE_COUNT;
@@ -26,9 +21,8 @@ static void every_type_is_read_back_from_its_names(void **state)
 	}
 }
 
-static void names_are_those_of_torch_and_of_the_format(void **state)
+TEST(names_are_those_of_torch_and_of_the_format)
 {
-	(void)state;
 	assert_string_equal(ws_dtype_torch(WS_DTYPE_BF16), "bfloat16");
 	assert_string_equal(ws_dtype_torch(WS_DTYPE_F8_E4M3), "float8_e4m3fn");
 	assert_string_equal(ws_dtype_torch(WS_DTYPE_F8_E8M0), "float8_e8m0fnu");
@@ -39,9 +33,8 @@ static void names_are_those_of_torch_and_of_the_format(void **state)
 	assert_string_equal(ws_dtype_safetensors((enum ws_dtype)99), "");
 }
 
-static void torch_aliases_are_read_and_other_names_are_not(void **state)
+TEST(torch_aliases_are_read_and_other_names_are_not)
 {
-	(void)state;
 	enum ws_dtype t;
 	assert_true(ws_dtype_from_torch("half", &t) && t == WS_DTYPE_F16);
 	assert_true(ws_dtype_from_torch("float", &t) && t == WS_DTYPE_F32);
@@ -53,9 +46,8 @@ static void torch_aliases_are_read_and_other_names_are_not(void **state)
 	assert_false(ws_dtype_from_safetensors("", &t));
 }
 
-static void sizes_are_those_of_dense_arrays(void **state)
+TEST(sizes_are_those_of_dense_arrays)
 {
-	(void)state;
 	uint64_t n = 0;
 	const int64_t a[] = { 151936, 1024 }, nothing[] = { 3, 0, INT64_MAX }, odd[] = { 3 };
 	assert_true(ws_dtype_bytes(WS_DTYPE_BF16, 2, a, &n));
@@ -69,9 +61,8 @@ static void sizes_are_those_of_dense_arrays(void **state)
 	assert_int_equal(n, 77791232);
 }
 
-static void sizes_that_overflow_are_refused(void **state)
+TEST(sizes_that_overflow_are_refused)
 {
-	(void)state;
 	uint64_t n;
 	const int64_t a[] = { INT64_C(1) << 32, INT64_C(1) << 32 }, b[] = { INT64_MAX },
 		      c[] = { -1 };
@@ -83,11 +74,10 @@ static void sizes_that_overflow_are_refused(void **state)
 	assert_false(ws_dtype_bytes(WS_DTYPE_COUNT, 1, many, &n));
 }
 
-static void dimensions_are_multiplied_and_told(void **state)
+TEST(dimensions_are_multiplied_and_told)
 {
 	static const int64_t dims[] = { 2, -1, INT64_MAX }, none[] = { INT64_MAX, 2, 0 };
 	char text[32], cut[5];
-	(void)state;
 	assert_int_equal(ws_dims_product(0, NULL), 1);
 	assert_int_equal(ws_dims_product(2, dims), -2);
 	assert_int_equal(ws_dims_product(3, none), -1);
@@ -97,15 +87,4 @@ static void dimensions_are_multiplied_and_told(void **state)
 	assert_string_equal(ws_dims_text(cut, sizeof cut, 3, dims), "[2, ");
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_type_is_read_back_from_its_names),
-		cmocka_unit_test(names_are_those_of_torch_and_of_the_format),
-		cmocka_unit_test(torch_aliases_are_read_and_other_names_are_not),
-		cmocka_unit_test(sizes_are_those_of_dense_arrays),
-		cmocka_unit_test(sizes_that_overflow_are_refused),
-		cmocka_unit_test(dimensions_are_multiplied_and_told),
-	};
-	return cmocka_run_group_tests_name("dtype", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

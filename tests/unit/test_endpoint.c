@@ -2,20 +2,14 @@
 /* The client of endpoints: addresses, answers of every shape, calls to several servers. */
 #include "endpoint_call.h"
 #include "instance.h"
+#include "test.h"
 #include "tiny_http.h"
 #include "wsync/tool/listing.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 /* ---- addresses ---- */
 
-static void addresses_have_one_form(void **state)
+TEST(addresses_have_one_form)
 {
-	(void)state;
 	static const struct { const char *text, *url; } good[] = {
 		{ "gpu7:30000", "http://gpu7:30000" },
 		{ "gpu7", "http://gpu7" },
@@ -38,9 +32,8 @@ static void addresses_have_one_form(void **state)
 	}
 }
 
-static void what_is_no_address_is_refused_with_a_reason(void **state)
+TEST(what_is_no_address_is_refused_with_a_reason)
 {
-	(void)state;
 	static const struct { const char *text, *why; } bad[] = {
 		{ "", "is empty" },
 		{ "http://", "no host" },
@@ -86,9 +79,8 @@ static void what_is_no_address_is_refused_with_a_reason(void **state)
 	assert_int_equal(ws_endpoint_normalize("gpu7:30000", url, 10, &err), -1);
 }
 
-static void endpoints_are_told_apart_by_host_and_port(void **state)
+TEST(endpoints_are_told_apart_by_host_and_port)
 {
-	(void)state;
 	char host[256];
 	uint16_t port;
 	struct ws_err err;
@@ -102,9 +94,8 @@ static void endpoints_are_told_apart_by_host_and_port(void **state)
 	assert_int_equal(port, 80);
 }
 
-static void two_urls_of_one_endpoint_are_the_same(void **state)
+TEST(two_urls_of_one_endpoint_are_the_same)
 {
-	(void)state;
 	static const struct { const char *a, *b; bool same; } cases[] = {
 		{ "http://localhost:1", "http://127.0.0.1:1", true },
 		{ "http://localhost:1", "http://[::1]:1", true },
@@ -154,9 +145,8 @@ static int reply(struct ws_endpoint_call *call, long status, const char *text, c
 	return reply_of("/do_it?x=1", call, status, text, words, n, err);
 }
 
-static void a_yes_is_a_yes_in_every_shape(void **state)
+TEST(a_yes_is_a_yes_in_every_shape)
 {
-	(void)state;
 	static const struct { const char *text, *words; } cases[] = {
 		{ "{\"success\":true,\"message\":\"Succeeded.\"}", "Succeeded." },
 		{ "{\"message\":\"Generation paused successfully.\",\"status\":\"ok\"}",
@@ -182,9 +172,8 @@ static void a_yes_is_a_yes_in_every_shape(void **state)
 	}
 }
 
-static void a_no_becomes_one_sentence(void **state)
+TEST(a_no_becomes_one_sentence)
 {
-	(void)state;
 	static const struct { long status; const char *text, *sentence; } cases[] = {
 		{ 400, "{\"success\":false,\"message\":\"group exists\"}",
 		  "POST /do_it: refused (HTTP 400): \"group exists\"" },
@@ -228,7 +217,7 @@ static void a_no_becomes_one_sentence(void **state)
 }
 
 /* What each route answers when it has done what was asked, and what something else might answer. */
-static void a_route_that_changes_something_must_say_that_it_did(void **state)
+TEST(a_route_that_changes_something_must_say_that_it_did)
 {
 	static const struct { const char *path, *yes[4];
 	} routes[] = {
@@ -264,24 +253,16 @@ static void a_route_that_changes_something_must_say_that_it_did(void **state)
 		{ "/flush_cache",
 		  { "Cache flushed.\nPlease check backend logs for more details.\n" } },
 	};
+	/* clang-format off */
 	static const char *const no[] = {
-		"<html>Welcome to nginx</html>",
-		"{\"success\":tr",
-		"[true]",
-		"{}",
-		"OK",
-		"true",
-		"{\"detail\":\"Not Found\"}",
-		"{\"message\":\"Failed to update parameter online\"}",
-		"{\"status\":\"unhealthy\"}",
-		"{\"result\":{\"success\":false}}",
-		"{\"ok\":false}",
-		"{\"success\":1}",
-		"{\"success\":true,\"success\":false}",
+		"<html>Welcome to nginx</html>", "{\"success\":tr", "[true]", "{}", "OK", "true",
+		"{\"detail\":\"Not Found\"}", "{\"message\":\"Failed to update parameter online\"}",
+		"{\"status\":\"unhealthy\"}", "{\"result\":{\"success\":false}}", "{\"ok\":false}",
+		"{\"success\":1}", "{\"success\":true,\"success\":false}",
 		"{\"success\":true,\"error\":\"disk full\"}",
-		"{\"status\":\"ok\",\"status\":\"ok\"}",
+		"{\"status\":\"ok\",\"status\":\"ok\"}"
 	};
-	(void)state;
+	/* clang-format on */
 	for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
 		struct ws_endpoint_call call;
 		struct ws_err err = WS_ERR_INIT;
@@ -301,9 +282,8 @@ static void a_route_that_changes_something_must_say_that_it_did(void **state)
 	}
 }
 
-static void a_reply_that_does_not_confirm_is_quoted(void **state)
+TEST(a_reply_that_does_not_confirm_is_quoted)
 {
-	(void)state;
 	struct ws_endpoint_call call;
 	struct ws_err err = WS_ERR_INIT;
 	assert_int_equal(reply_of("/pause_generation", &call, 200, "{\"message\":\"hello\"}", NULL,
@@ -317,9 +297,8 @@ static void a_reply_that_does_not_confirm_is_quoted(void **state)
 	ws_endpoint_call_free(&call);
 }
 
-static void long_words_are_cut(void **state)
+TEST(long_words_are_cut)
 {
-	(void)state;
 	char text[5000], words[64];
 	struct ws_endpoint_call call;
 	struct ws_err err = WS_ERR_INIT;
@@ -331,9 +310,8 @@ static void long_words_are_cut(void **state)
 	ws_endpoint_call_free(&call);
 }
 
-static void a_broken_transport_keeps_its_own_error(void **state)
+TEST(a_broken_transport_keeps_its_own_error)
 {
-	(void)state;
 	struct ws_endpoint_call call = { 0 };
 	struct ws_err err = WS_ERR_INIT;
 	assert_int_equal(ws_endpoint_prepare(&call, "http://gpu7:1", "GET", "/x", NULL, 0, &err),
@@ -354,9 +332,8 @@ static struct ws_json *parse(const char *text)
 	return root;
 }
 
-static void server_info_with_odd_values_keeps_its_defaults(void **state)
+TEST(server_info_with_odd_values_keeps_its_defaults)
 {
-	(void)state;
 	struct ws_endpoint_info info = { .tp_size = 1, .dp_size = 1, .pp_size = 1, .ep_size = 1 };
 	struct ws_json *root = parse(
 		"{\"tp_size\":\"8\",\"dp_size\":-1,\"pp_size\":0,\"ep_size\":1e30,"
@@ -383,9 +360,8 @@ static uint64_t instance_of(const char *text)
 	return n;
 }
 
-static void a_restart_and_another_server_have_another_instance(void **state)
+TEST(a_restart_and_another_server_have_another_instance)
 {
-	(void)state;
 	static const char first[] =
 		"{\"random_seed\":1,\"host\":\"a\",\"port\":1,\"startup_time\":{\"e2e\":2.5}}";
 	static const char *const others[] = {
@@ -414,9 +390,8 @@ static void a_restart_and_another_server_have_another_instance(void **state)
 		assert_true(instance_of(silent[i]) == 0);
 }
 
-static void malformed_lists_are_refused(void **state)
+TEST(malformed_lists_are_refused)
 {
-	(void)state;
 	static const char *const bad[] = {
 		"{}",
 		"[]",
@@ -439,9 +414,8 @@ static void malformed_lists_are_refused(void **state)
 	}
 }
 
-static void malformed_checksums_are_refused(void **state)
+TEST(malformed_checksums_are_refused)
 {
-	(void)state;
 	static const char *const bad[] = {
 		"{\"success\":true}",
 		"{\"ranks\":[]}",
@@ -485,9 +459,8 @@ static int read_ranks(const char *const *infos, size_t n, struct ws_checksums *s
 	return rc;
 }
 
-static void a_rank_that_is_reported_twice_is_refused(void **state)
+TEST(a_rank_that_is_reported_twice_is_refused)
 {
-	(void)state;
 	static const struct {
 		const char *infos[3];
 		const char *why;
@@ -521,9 +494,8 @@ static void a_rank_that_is_reported_twice_is_refused(void **state)
 
 /* SGLang 0.5.12 reports the first rank of each replica alone. Since 0.5.21 there
  * is an object for each role. */
-static void ranks_of_real_servers_are_taken(void **state)
+TEST(ranks_of_real_servers_are_taken)
 {
-	(void)state;
 	static const struct {
 		const char *infos[4];
 		size_t n;
@@ -582,9 +554,8 @@ static void ranks_of_real_servers_are_taken(void **state)
 	}
 }
 
-static void a_missing_rank_is_named(void **state)
+TEST(a_missing_rank_is_named)
 {
-	(void)state;
 	static const char *const infos[] = { "{\"rank\":3}", "{\"rank\":0}", "{\"rank\":9}" };
 	const struct ws_endpoint_info info = {
 		.url = "http://x", .tp_size = 4, .pp_size = 1, .dp_size = 1
@@ -600,9 +571,8 @@ static void a_missing_rank_is_named(void **state)
 }
 
 /* One rank of a server that does not tell its tp_size may be one of many. */
-static void ranks_that_are_not_told_are_never_whole(void **state)
+TEST(ranks_that_are_not_told_are_never_whole)
 {
-	(void)state;
 	static const char *const infos[] = { "{\"rank\":0}" };
 	struct ws_endpoint_info info = {
 		.url = "http://x", .pp_size = 1, .dp_size = 1, .info_path = "/server_info"
@@ -620,9 +590,8 @@ static void ranks_that_are_not_told_are_never_whole(void **state)
 	ws_checksums_free(&sums);
 }
 
-static void longer_digests_tell_equal_from_different_and_are_not_ours(void **state)
+TEST(longer_digests_tell_equal_from_different_and_are_not_ours)
 {
-	(void)state;
 	struct ws_checksums sums;
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_json *root = parse(
@@ -732,6 +701,8 @@ static int tear_down(void **state)
 	return 0;
 }
 
+#define CALL(f) TEST_BETWEEN(f, set_up, tear_down)
+
 static ws_deadline soon(void)
 {
 	return ws_deadline_in(5 * WS_NS_PER_S);
@@ -744,9 +715,8 @@ static const struct ws_call *call_to(size_t n)
 	return &to;
 }
 
-static void a_probe_reads_servers_of_today_and_of_old(void **state)
+CALL(a_probe_reads_servers_of_today_and_of_old)
 {
-	(void)state;
 	struct ws_endpoint_info infos[2];
 	struct ws_err errs[2], err;
 	assert_int_equal(ws_endpoint_probe_all(call_to(2), infos, errs, &err), 0);
@@ -766,9 +736,8 @@ static void a_probe_reads_servers_of_today_and_of_old(void **state)
 	assert_true(infos[0].ns > 0);
 }
 
-static void a_probe_tells_which_endpoint_failed(void **state)
+CALL(a_probe_tells_which_endpoint_failed)
 {
-	(void)state;
 	struct ws_endpoint_info infos[2];
 	struct ws_err errs[2], err;
 	engines[1].route = NULL; /* answers "hello" to everything */
@@ -780,9 +749,8 @@ static void a_probe_tells_which_endpoint_failed(void **state)
 	assert_non_null(strstr(err.msg, "no JSON object"));
 }
 
-static void lifecycle_calls_reach_every_endpoint(void **state)
+CALL(lifecycle_calls_reach_every_endpoint)
 {
-	(void)state;
 	struct ws_endpoint_answer a[2];
 	struct ws_err err;
 	assert_int_equal(ws_endpoint_health(call_to(2), a, &err), 0);
@@ -795,9 +763,8 @@ static void lifecycle_calls_reach_every_endpoint(void **state)
 }
 
 /* Where the reply is lost with the connection, the error is that. */
-static void a_yes_to_a_request_that_was_not_sent_completely_is_none(void **state)
+CALL(a_yes_to_a_request_that_was_not_sent_completely_is_none)
 {
-	(void)state;
 	struct ws_endpoint_call call = { 0 };
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_buf body;
@@ -819,9 +786,8 @@ static void a_yes_to_a_request_that_was_not_sent_completely_is_none(void **state
 	ws_buf_free(&body);
 }
 
-static void some_yes_and_some_no_is_partial(void **state)
+CALL(some_yes_and_some_no_is_partial)
 {
-	(void)state;
 	struct ws_endpoint_answer a[2];
 	struct ws_err err;
 	assert_int_equal(ws_endpoint_set_version(call_to(2), "8", a, &err), -1);
@@ -839,9 +805,8 @@ static void some_yes_and_some_no_is_partial(void **state)
 }
 
 /* As with no memory for the body: what an earlier call left in the answers is not this one's. */
-static void a_request_that_cannot_be_made_is_an_answer_of_each(void **state)
+CALL(a_request_that_cannot_be_made_is_an_answer_of_each)
 {
-	(void)state;
 	struct ws_endpoint_answer a[2];
 	struct ws_err err;
 	char *version = malloc(100001);
@@ -858,9 +823,8 @@ static void a_request_that_cannot_be_made_is_an_answer_of_each(void **state)
 	free(version);
 }
 
-static void a_flush_waits_for_idleness(void **state)
+CALL(a_flush_waits_for_idleness)
 {
-	(void)state;
 	struct ws_endpoint_answer a[2];
 	struct ws_err err;
 	busy = 3;
@@ -878,9 +842,8 @@ static int list_one(const char *prefix, struct ws_weight_list *list, struct ws_e
 	return ws_endpoint_list_all(call_to(1), prefix, 1, list, &one, err);
 }
 
-static void a_list_is_asked_by_post_where_get_is_not_taken(void **state)
+CALL(a_list_is_asked_by_post_where_get_is_not_taken)
 {
-	(void)state;
 	struct ws_weight_list list;
 	struct ws_err err = WS_ERR_INIT;
 	assert_int_equal(list_one("model. x", &list, &err), 0);
@@ -897,9 +860,8 @@ static void a_list_is_asked_by_post_where_get_is_not_taken(void **state)
 	assert_string_equal(err.endpoint, base[0]);
 }
 
-static void what_endpoints_say_alike_is_kept_once(void **state)
+CALL(what_endpoints_say_alike_is_kept_once)
 {
-	(void)state;
 	struct ws_weight_list lists[2];
 	struct ws_checksums sums[2];
 	struct ws_err errs[2], err;
@@ -915,9 +877,8 @@ static void what_endpoints_say_alike_is_kept_once(void **state)
 	ws_checksums_free(&sums[0]);
 }
 
-static void checksums_come_by_rank(void **state)
+CALL(checksums_come_by_rank)
 {
-	(void)state;
 	struct ws_checksums sums[2];
 	struct ws_err errs[2], err;
 	assert_int_equal(ws_endpoint_checksums(call_to(2), sums, errs, &err), 0);
@@ -930,9 +891,8 @@ static void checksums_come_by_rank(void **state)
 	ws_checksums_free(&sums[1]);
 }
 
-static void the_names_of_checksums_are_a_list_without_shapes(void **state)
+CALL(the_names_of_checksums_are_a_list_without_shapes)
 {
-	(void)state;
 	struct ws_weight_list list;
 	struct ws_err err = WS_ERR_INIT;
 	many_names = true;
@@ -952,18 +912,16 @@ static void the_names_of_checksums_are_a_list_without_shapes(void **state)
 	assert_int_equal(list.n, 0);
 }
 
-static void nobody_to_ask_is_no_failure(void **state)
+CALL(nobody_to_ask_is_no_failure)
 {
-	(void)state;
 	struct ws_err err;
 	assert_int_equal(ws_endpoint_probe_all(call_to(0), NULL, NULL, &err), 0);
 	assert_int_equal(ws_endpoint_health(call_to(0), NULL, &err), 0);
 	assert_int_equal(ws_endpoint_flush(call_to(0), soon(), NULL, &err), 0);
 }
 
-static void a_cancelled_call_ends(void **state)
+CALL(a_cancelled_call_ends)
 {
-	(void)state;
 	struct ws_cancel cancel = WS_CANCEL_INIT;
 	struct ws_endpoint_answer a[2];
 	struct ws_err err;
@@ -975,11 +933,8 @@ static void a_cancelled_call_ends(void **state)
 	assert_int_equal(err.code, WS_ECANCELLED);
 }
 
-#define CALL(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-
-static void memory_is_named_by_words(void **state)
+TEST(memory_is_named_by_words)
 {
-	(void)state;
 	static const struct { const char *text; unsigned memory; } good[] = {
 		{ "weights", WS_MEMORY_WEIGHTS }, { "kv_cache", WS_MEMORY_KV_CACHE },
 		{ "cuda_graph,weights", WS_MEMORY_CUDA_GRAPH | WS_MEMORY_WEIGHTS },
@@ -1003,42 +958,4 @@ static void memory_is_named_by_words(void **state)
 	assert_int_equal(memory, 77);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(addresses_have_one_form),
-		cmocka_unit_test(what_is_no_address_is_refused_with_a_reason),
-		cmocka_unit_test(endpoints_are_told_apart_by_host_and_port),
-		cmocka_unit_test(two_urls_of_one_endpoint_are_the_same),
-		cmocka_unit_test(a_yes_is_a_yes_in_every_shape),
-		cmocka_unit_test(a_no_becomes_one_sentence),
-		cmocka_unit_test(a_route_that_changes_something_must_say_that_it_did),
-		cmocka_unit_test(a_reply_that_does_not_confirm_is_quoted),
-		cmocka_unit_test(long_words_are_cut),
-		cmocka_unit_test(a_broken_transport_keeps_its_own_error),
-		cmocka_unit_test(server_info_with_odd_values_keeps_its_defaults),
-		cmocka_unit_test(a_restart_and_another_server_have_another_instance),
-		cmocka_unit_test(malformed_lists_are_refused),
-		cmocka_unit_test(malformed_checksums_are_refused),
-		cmocka_unit_test(a_rank_that_is_reported_twice_is_refused),
-		cmocka_unit_test(ranks_of_real_servers_are_taken),
-		cmocka_unit_test(a_missing_rank_is_named),
-		cmocka_unit_test(ranks_that_are_not_told_are_never_whole),
-		cmocka_unit_test(longer_digests_tell_equal_from_different_and_are_not_ours),
-		cmocka_unit_test(memory_is_named_by_words),
-		CALL(a_probe_reads_servers_of_today_and_of_old),
-		CALL(a_probe_tells_which_endpoint_failed),
-		CALL(lifecycle_calls_reach_every_endpoint),
-		CALL(a_yes_to_a_request_that_was_not_sent_completely_is_none),
-		CALL(some_yes_and_some_no_is_partial),
-		CALL(a_request_that_cannot_be_made_is_an_answer_of_each),
-		CALL(a_flush_waits_for_idleness),
-		CALL(a_list_is_asked_by_post_where_get_is_not_taken),
-		CALL(what_endpoints_say_alike_is_kept_once),
-		CALL(checksums_come_by_rank),
-		CALL(the_names_of_checksums_are_a_list_without_shapes),
-		CALL(nobody_to_ask_is_no_failure),
-		CALL(a_cancelled_call_ends),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

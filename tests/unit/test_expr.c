@@ -2,16 +2,12 @@
 /* Expressions over a config: values, what is not known, what cannot be, and how much is too
  * much. */
 #include "expr.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct ws_config *config;
 
@@ -71,9 +67,8 @@ static void fails(const char *text, const char *message)
 	assert_string_equal(err.msg, message);
 }
 
-static void arithmetic_is_what_it_looks_like(void **state)
+TEST(arithmetic_is_what_it_looks_like)
 {
-	(void)state;
 	is("1 + 2 * 3", 7);
 	is("(1 + 2) * 3", 9);
 	is("10 - 3 - 2", 5);
@@ -92,9 +87,8 @@ static void arithmetic_is_what_it_looks_like(void **state)
 	is("9223372036854775807", INT64_MAX);
 }
 
-static void logic_is_zero_or_one(void **state)
+TEST(logic_is_zero_or_one)
 {
-	(void)state;
 	is("1 < 2", 1);
 	is("2 <= 2", 1);
 	is("1 > 2", 0);
@@ -114,9 +108,8 @@ static void logic_is_zero_or_one(void **state)
 	is("not has(layers, 1) or yes", 1);
 }
 
-static void the_first_that_is_known_counts(void **state)
+TEST(the_first_that_is_known_counts)
 {
-	(void)state;
 	is("none ?? 5", 5);
 	is("absent ?? H", 4096);
 	is("absent ?? none ?? 3", 3);
@@ -130,18 +123,16 @@ static void the_first_that_is_known_counts(void **state)
 	fails("s ?? 5", "ckpt/config.json: \"s\" is no integer");
 }
 
-static void the_right_side_is_left_alone_where_the_left_one_decides(void **state)
+TEST(the_right_side_is_left_alone_where_the_left_one_decides)
 {
-	(void)state;
 	is("0 and 1 / 0", 0);
 	is("1 or 1 / 0", 1);
 	is("0 and absent", 0);
 	is("1 or absent", 1);
 }
 
-static void wrong_numbers_are_errors(void **state)
+TEST(wrong_numbers_are_errors)
 {
-	(void)state;
 	fails("absent", "ckpt/config.json has no \"absent\"");
 	fails("H + absent", "ckpt/config.json has no \"absent\", which \"H + absent\" needs");
 	fails("s", "ckpt/config.json: \"s\" is no integer");
@@ -161,9 +152,8 @@ static void wrong_numbers_are_errors(void **state)
 	      "expression \"(0 - 9223372036854775807 - 1) % (0 - 1)\" comes to more than 64 bits");
 }
 
-static void what_cannot_be_read_is_quoted(void **state)
+TEST(what_cannot_be_read_is_quoted)
 {
-	(void)state;
 	fails("", "expression \"\" ends where a number or a name should be");
 	fails("H +", "expression \"H +\" ends where a number or a name should be");
 	fails("* 2", "expression \"* 2\" has '*' where a number or a name should be");
@@ -188,9 +178,8 @@ static void what_cannot_be_read_is_quoted(void **state)
 	      "expression \"H ?[31m\" has '?' where an operator or the end should be");
 }
 
-static void scopes_nest(void **state)
+TEST(scopes_nest)
 {
-	(void)state;
 	struct ws_expr *twice, *again, *sparse;
 	assert_int_equal(ws_expr_parse("H * 2", 5, &twice, NULL), 0);
 	assert_int_equal(ws_expr_parse("E / 2", 5, &again, NULL), 0);
@@ -217,9 +206,8 @@ static void scopes_nest(void **state)
 	ws_expr_free(sparse);
 }
 
-static void lets_in_a_circle_come_to_an_end(void **state)
+TEST(lets_in_a_circle_come_to_an_end)
 {
-	(void)state;
 	struct ws_expr *a, *b;
 	assert_int_equal(ws_expr_parse("b + 1", 5, &a, NULL), 0);
 	assert_int_equal(ws_expr_parse("a + 1", 5, &b, NULL), 0);
@@ -233,9 +221,8 @@ static void lets_in_a_circle_come_to_an_end(void **state)
 	ws_expr_free(b);
 }
 
-static void lets_that_double_each_other_run_into_a_limit(void **state)
+TEST(lets_that_double_each_other_run_into_a_limit)
 {
-	(void)state;
 	enum { N = 40 };
 	struct ws_expr *e[N];
 	struct ws_let lets[N];
@@ -258,9 +245,8 @@ static void lets_that_double_each_other_run_into_a_limit(void **state)
 		ws_expr_free(e[i]);
 }
 
-static void length_and_depth_have_limits(void **state)
+TEST(length_and_depth_have_limits)
 {
-	(void)state;
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_expr *e;
 	char text[1100];
@@ -287,19 +273,4 @@ static void length_and_depth_have_limits(void **state)
 	assert_int_equal(evaluate(text, &v, &err), 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(arithmetic_is_what_it_looks_like),
-		cmocka_unit_test(logic_is_zero_or_one),
-		cmocka_unit_test(the_first_that_is_known_counts),
-		cmocka_unit_test(the_right_side_is_left_alone_where_the_left_one_decides),
-		cmocka_unit_test(wrong_numbers_are_errors),
-		cmocka_unit_test(what_cannot_be_read_is_quoted),
-		cmocka_unit_test(scopes_nest),
-		cmocka_unit_test(lets_in_a_circle_come_to_an_end),
-		cmocka_unit_test(lets_that_double_each_other_run_into_a_limit),
-		cmocka_unit_test(length_and_depth_have_limits),
-	};
-	return cmocka_run_group_tests(tests, open_config, close_config);
-}
+RUN_TESTS(open_config, close_config)

@@ -86,16 +86,14 @@ static size_t hold_against_checkpoint(const char *model, const char *list,
 	return c.skipped;
 }
 
-static void every_tensor_of_a_checkpoint_is_a_part_and_every_part_a_tensor(void **state)
+TEST(every_tensor_of_a_checkpoint_is_a_part_and_every_part_a_tensor)
 {
-	(void)state;
 	for (size_t i = 0; i < N_MODELS; i++)
 		hold_against_checkpoint(models[i], models[i], &(struct ws_layout_opts){ .tp = 1 });
 }
 
-static void next_token_layers_are_skipped_unless_asked_for(void **state)
+TEST(next_token_layers_are_skipped_unless_asked_for)
 {
-	(void)state;
 	const struct ws_layout_opts target = { .tp = 8 }, draft = { .tp = 8, .nextn = true };
 	/* 256 experts with scales, attention, shared experts, gate and what
 	 * comes of the layer itself. */
@@ -105,9 +103,8 @@ static void next_token_layers_are_skipped_unless_asked_for(void **state)
 	assert_int_equal(hold_against_checkpoint("kimi-k2", "kimi-k2", &target), 0);
 }
 
-static void unquantized_servers_want_the_bf16_form(void **state)
+TEST(unquantized_servers_want_the_bf16_form)
 {
-	(void)state;
 	const struct ws_layout_opts bare = { .tp = 1, .unquantized = true };
 	hold_against_checkpoint("deepseek-v3", "deepseek-v3", &bare);
 	hold_against_checkpoint("qwen3-30b-a3b-fp8", "qwen3-30b-a3b", &bare);
@@ -179,9 +176,8 @@ static bool check_param_line(char *line, void *ctx)
 	return true;
 }
 
-static void parameters_are_those_of_the_server_at_every_division(void **state)
+TEST(parameters_are_those_of_the_server_at_every_division)
 {
-	(void)state;
 	unsigned divisions = 0, refused = 0;
 	for (size_t i = 0; i < N_MODELS; i++) {
 		char file[128];
@@ -196,9 +192,8 @@ static void parameters_are_those_of_the_server_at_every_division(void **state)
 	assert_int_equal(refused, 5);
 }
 
-static void many_ranks_are_no_trouble_where_the_server_starts_with_them(void **state)
+TEST(many_ranks_are_no_trouble_where_the_server_starts_with_them)
 {
-	(void)state;
 	static const struct {
 		const char *model;
 		unsigned tp, ep;
@@ -219,9 +214,8 @@ static void many_ranks_are_no_trouble_where_the_server_starts_with_them(void **s
 	}
 }
 
-static void what_does_not_divide_is_said_with_its_numbers(void **state)
+TEST(what_does_not_divide_is_said_with_its_numbers)
 {
-	(void)state;
 	static const struct {
 		const char *model;
 		unsigned tp, ep;
@@ -246,9 +240,8 @@ static void what_does_not_divide_is_said_with_its_numbers(void **state)
 }
 
 /* Families are written in pieces; what they come to is in the order of the model. */
-static void the_parameters_of_a_layer_stand_together(void **state)
+TEST(the_parameters_of_a_layer_stand_together)
 {
-	(void)state;
 	for (size_t i = 0; i < N_MODELS; i++) {
 		struct ws_layout *l =
 			make_layout(models[i], GOLDEN_LAYERS, &(struct ws_layout_opts){ .tp = 1 });
@@ -280,9 +273,8 @@ static void note(void *ctx, const char *name, enum ws_dtype dtype, unsigned n_di
 }
 
 /* Their parts are those of the real checkpoints, whose lists the first test holds against them. */
-static void synthetic_checkpoints_have_the_tensors_of_real_ones(void **state)
+TEST(synthetic_checkpoints_have_the_tensors_of_real_ones)
 {
-	(void)state;
 	static const struct {
 		const char *name;
 		size_t skipped;
@@ -301,17 +293,4 @@ static void synthetic_checkpoints_have_the_tensors_of_real_ones(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_tensor_of_a_checkpoint_is_a_part_and_every_part_a_tensor),
-		cmocka_unit_test(next_token_layers_are_skipped_unless_asked_for),
-		cmocka_unit_test(unquantized_servers_want_the_bf16_form),
-		cmocka_unit_test(parameters_are_those_of_the_server_at_every_division),
-		cmocka_unit_test(many_ranks_are_no_trouble_where_the_server_starts_with_them),
-		cmocka_unit_test(what_does_not_divide_is_said_with_its_numbers),
-		cmocka_unit_test(the_parameters_of_a_layer_stand_together),
-		cmocka_unit_test(synthetic_checkpoints_have_the_tensors_of_real_ones),
-	};
-	return cmocka_run_group_tests_name("families", tests, open_map, close_map);
-}
+RUN_TESTS(open_map, close_map)

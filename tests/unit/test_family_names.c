@@ -19,9 +19,8 @@ static bool alias_has(const struct ws_layout *l, const char *name, size_t i, con
 	return strcmp(text, shape) == 0 && a->groups == groups;
 }
 
-static void trainers_names_of_fused_tensors_have_their_shapes(void **state)
+TEST(trainers_names_of_fused_tensors_have_their_shapes)
 {
-	(void)state;
 	static const struct {
 		const char *model, *name;
 		size_t meaning;
@@ -51,9 +50,8 @@ static void trainers_names_of_fused_tensors_have_their_shapes(void **state)
 	}
 }
 
-static void trainers_names_become_those_of_checkpoints(void **state)
+TEST(trainers_names_become_those_of_checkpoints)
 {
-	(void)state;
 	static const struct {
 		const char *family, *from, *to;
 	} cases[] = {
@@ -110,9 +108,8 @@ static const char *find_family(const char *text)
 	return f ? ws_family_name(f) : "none";
 }
 
-static void families_are_found_by_architecture_and_by_type(void **state)
+TEST(families_are_found_by_architecture_and_by_type)
 {
-	(void)state;
 	assert_string_equal(find_family("{\"model_type\":\"kimi_k2\"}"), "deepseek_v3");
 	assert_string_equal(find_family("{\"architectures\":[\"DeepseekV32ForCausalLM\"]}"),
 	                    "deepseek_v32");
@@ -122,9 +119,8 @@ static void families_are_found_by_architecture_and_by_type(void **state)
 	assert_string_equal(find_family("{\"model_type\":\"gpt2\"}"), "none");
 }
 
-static void some_families_are_only_their_trainers_names(void **state)
+TEST(some_families_are_only_their_trainers_names)
 {
-	(void)state;
 	const struct ws_layout_opts opts = { .tp = 4, .ep = 2 };
 	struct ws_config *c = parse_config("{\"architectures\":[\"Qwen3NextForCausalLM\"]}");
 	const struct ws_family *next = ws_namemap_find(map, c);
@@ -141,13 +137,4 @@ static void some_families_are_only_their_trainers_names(void **state)
 	ws_config_free(c);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(trainers_names_of_fused_tensors_have_their_shapes),
-		cmocka_unit_test(trainers_names_become_those_of_checkpoints),
-		cmocka_unit_test(families_are_found_by_architecture_and_by_type),
-		cmocka_unit_test(some_families_are_only_their_trainers_names),
-	};
-	return cmocka_run_group_tests_name("family names", tests, open_map, close_map);
-}
+RUN_TESTS(open_map, close_map)

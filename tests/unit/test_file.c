@@ -4,15 +4,11 @@
 #include "hash.h"
 #include "job.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "scratch.h"
+#include "test.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -31,9 +27,8 @@ static size_t count_entries(const char *dir)
 	return n;
 }
 
-static void a_file_is_replaced_whole_with_its_mode(void **state)
+SCRATCH_TEST(a_file_is_replaced_whole_with_its_mode)
 {
-	(void)state;
 	struct stat st;
 	struct ws_buf b;
 	assert_int_equal(ws_file_replace("f", "old", 3, 0600, NULL), 0);
@@ -47,9 +42,8 @@ static void a_file_is_replaced_whole_with_its_mode(void **state)
 	assert_int_equal(count_entries("."), 1); /* no temporary file stays */
 }
 
-static void a_replacement_that_fails_leaves_the_old_file(void **state)
+SCRATCH_TEST(a_replacement_that_fails_leaves_the_old_file)
 {
-	(void)state;
 	struct ws_err err = WS_ERR_INIT;
 	assert_int_equal(mkdir("d", 0700), 0);
 	assert_int_equal(ws_file_replace("d/f", "old", 3, 0600, NULL), 0);
@@ -60,9 +54,8 @@ static void a_replacement_that_fails_leaves_the_old_file(void **state)
 	assert_int_equal(ws_file_replace("absent/f", "x", 1, 0600, &err), -1);
 }
 
-static void what_is_no_regular_file_is_refused_without_waiting(void **state)
+SCRATCH_TEST(what_is_no_regular_file_is_refused_without_waiting)
 {
-	(void)state;
 	struct ws_file_id id;
 	struct ws_err err = WS_ERR_INIT;
 	assert_int_equal(mkfifo("fifo", 0600), 0);
@@ -75,9 +68,8 @@ static void what_is_no_regular_file_is_refused_without_waiting(void **state)
 	assert_int_equal(err.native, ENOENT);
 }
 
-static void a_file_has_at_most_the_bytes_it_may_have(void **state)
+SCRATCH_TEST(a_file_has_at_most_the_bytes_it_may_have)
 {
-	(void)state;
 	struct ws_buf b;
 	struct ws_err err = WS_ERR_INIT;
 	assert_int_equal(ws_file_replace("f", "123456", 6, 0600, NULL), 0);
@@ -87,9 +79,8 @@ static void a_file_has_at_most_the_bytes_it_may_have(void **state)
 	ws_buf_free(&b);
 }
 
-static void a_file_that_was_cut_short_is_an_error_not_a_signal(void **state)
+SCRATCH_TEST(a_file_that_was_cut_short_is_an_error_not_a_signal)
 {
-	(void)state;
 	char bytes[8];
 	struct ws_file_id id = { 0 };
 	struct ws_err err = WS_ERR_INIT;
@@ -151,9 +142,8 @@ static void only_read(void)
 	ws_buf_free(&b);
 }
 
-static void a_file_that_changes_while_it_is_open_is_detected(void **state)
+SCRATCH_TEST(a_file_that_changes_while_it_is_open_is_detected)
 {
-	(void)state;
 	static const struct {
 		void (*change)(void);
 		const char *words; /* NULL: it has not changed */
@@ -188,9 +178,8 @@ static void a_file_that_changes_while_it_is_open_is_detected(void **state)
 	}
 }
 
-static void missing_directories_are_made_for_us_alone(void **state)
+SCRATCH_TEST(missing_directories_are_made_for_us_alone)
 {
-	(void)state;
 	struct stat st;
 	assert_int_equal(ws_file_mkdirs("a/b/c", NULL), 0);
 	assert_int_equal(ws_file_mkdirs("a/b/c/", NULL), 0);
@@ -200,9 +189,8 @@ static void missing_directories_are_made_for_us_alone(void **state)
 	assert_int_equal(ws_file_mkdirs("file/x", NULL), -1);
 }
 
-static void a_lock_is_waited_for_until_the_deadline(void **state)
+SCRATCH_TEST(a_lock_is_waited_for_until_the_deadline)
 {
-	(void)state;
 	struct ws_err err = WS_ERR_INIT;
 	const int held = ws_file_lock("lock", ws_deadline_in(WS_NS_PER_S), NULL, NULL);
 	assert_true(held >= 0);
@@ -222,9 +210,8 @@ static void a_lock_is_waited_for_until_the_deadline(void **state)
 	ws_file_unlock(again);
 }
 
-static void a_cancel_wakes_poll_for_ever(void **state)
+TEST(a_cancel_wakes_poll_for_ever)
 {
-	(void)state;
 	struct ws_cancel c = WS_CANCEL_INIT;
 	assert_int_equal(ws_cancel_init(&c, NULL), 0);
 	struct pollfd p = { .fd = ws_cancel_fd(&c), .events = POLLIN };
@@ -245,9 +232,8 @@ static int answer(void *arg, struct ws_err *err)
 	return *(int *)arg ? ws_err_set(err, WS_EDATA, "job %d", *(int *)arg) : 0;
 }
 
-static void a_job_hands_over_how_it_ended_and_can_run_again(void **state)
+TEST(a_job_hands_over_how_it_ended_and_can_run_again)
 {
-	(void)state;
 	struct ws_job j;
 	struct ws_err err = WS_ERR_INIT;
 	int arg = 7;
@@ -267,9 +253,8 @@ static void a_job_hands_over_how_it_ended_and_can_run_again(void **state)
 	ws_job_fini(&j);
 }
 
-static void hashes_are_xxh3_whole_or_in_pieces(void **state)
+TEST(hashes_are_xxh3_whole_or_in_pieces)
 {
-	(void)state;
 	/* The published value of XXH3-64 with seed 0 of no bytes. */
 	assert_true(ws_hash64("", 0) == UINT64_C(0x2d06800538d394c2));
 	uint8_t bytes[5000];
@@ -287,20 +272,4 @@ static void hashes_are_xxh3_whole_or_in_pieces(void **state)
 	ws_hash_free(NULL);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		IN_SCRATCH(a_file_is_replaced_whole_with_its_mode),
-		IN_SCRATCH(a_replacement_that_fails_leaves_the_old_file),
-		IN_SCRATCH(what_is_no_regular_file_is_refused_without_waiting),
-		IN_SCRATCH(a_file_has_at_most_the_bytes_it_may_have),
-		IN_SCRATCH(a_file_that_was_cut_short_is_an_error_not_a_signal),
-		IN_SCRATCH(a_file_that_changes_while_it_is_open_is_detected),
-		IN_SCRATCH(missing_directories_are_made_for_us_alone),
-		IN_SCRATCH(a_lock_is_waited_for_until_the_deadline),
-		cmocka_unit_test(a_cancel_wakes_poll_for_ever),
-		cmocka_unit_test(a_job_hands_over_how_it_ended_and_can_run_again),
-		cmocka_unit_test(hashes_are_xxh3_whole_or_in_pieces),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

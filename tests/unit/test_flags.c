@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Settings as people and servers write them, and what two sides of them come to. */
 #include "wsync/tool/flags.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include <string.h>
 
@@ -49,9 +44,8 @@ static enum ws_flag_verdict ask(const char *pair, const char *shown, enum ws_sev
 	return verdict;
 }
 
-static void each_setting_gets_its_verdict(void **state)
+TEST(each_setting_gets_its_verdict)
 {
-	(void)state;
 	static const struct {
 		const char *want, *have;
 		enum ws_flag_verdict verdict;
@@ -92,9 +86,8 @@ static void each_setting_gets_its_verdict(void **state)
 	}
 }
 
-static void a_later_pair_replaces_an_earlier_one(void **state)
+TEST(a_later_pair_replaces_an_earlier_one)
 {
-	(void)state;
 	struct ws_settings s = pairs((const char *const[]){ "router_fp32=false", "tp=1",
 	                                                    "enable-fp32-router=true", NULL });
 	assert_int_equal(s.n, 2);
@@ -105,9 +98,8 @@ static void a_later_pair_replaces_an_earlier_one(void **state)
 	ws_settings_free(&s);
 }
 
-static void what_is_no_pair_is_refused(void **state)
+TEST(what_is_no_pair_is_refused)
 {
-	(void)state;
 	static char key[300];
 	struct ws_settings s = { 0 };
 	struct ws_err err = WS_ERR_INIT;
@@ -120,9 +112,8 @@ static void what_is_no_pair_is_refused(void **state)
 	assert_int_equal(s.n, 0);
 }
 
-static void between_servers_only_what_matters_is_compared(void **state)
+TEST(between_servers_only_what_matters_is_compared)
 {
-	(void)state;
 	struct ws_settings one = members(
 		"{\"port\":1,\"tp_size\":2,\"dtype\":\"auto\",\"enable_fp32_router\":false}");
 	struct ws_settings other = members("{\"port\":2,\"tp_size\":4,\"dtype\":\"auto\"}");
@@ -141,13 +132,4 @@ static void between_servers_only_what_matters_is_compared(void **state)
 	ws_settings_free(&other);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(each_setting_gets_its_verdict),
-		cmocka_unit_test(a_later_pair_replaces_an_earlier_one),
-		cmocka_unit_test(what_is_no_pair_is_refused),
-		cmocka_unit_test(between_servers_only_what_matters_is_compared),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

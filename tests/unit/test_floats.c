@@ -49,9 +49,8 @@ static uint16_t rounded(enum ws_dtype dtype, float x)
 	return out;
 }
 
-static void every_pattern_is_the_number_that_it_stands_for(void **state)
+TEST(every_pattern_is_the_number_that_it_stands_for)
 {
-	(void)state;
 	for (int k = 0; k < 2; k++) {
 		float *x = all_of(halves[k]);
 		for (unsigned i = 0; i < MANY; i++) {
@@ -70,9 +69,8 @@ static void every_pattern_is_the_number_that_it_stands_for(void **state)
 
 /* Between each two neighbours: the one that is nearer, and of a tie the even one. The largest
  * number's upper neighbour would be a power of two, from half way to which on it is infinity. */
-static void what_lies_between_goes_to_the_nearest_and_ties_to_even(void **state)
+TEST(what_lies_between_goes_to_the_nearest_and_ties_to_even)
 {
-	(void)state;
 	for (int k = 0; k < 2; k++) {
 		const unsigned infinity = halves[k] == WS_DTYPE_BF16 ? 0x7f80 : 0x7c00;
 		for (unsigned i = 0; i < infinity; i++) {
@@ -100,9 +98,8 @@ static void what_lies_between_goes_to_the_nearest_and_ties_to_even(void **state)
 	}
 }
 
-static void what_is_beyond_the_range_becomes_infinity_and_nan_stays_one(void **state)
+TEST(what_is_beyond_the_range_becomes_infinity_and_nan_stays_one)
 {
-	(void)state;
 	assert_int_equal(rounded(WS_DTYPE_F16, 65519.996f), 0x7bff);
 	assert_int_equal(rounded(WS_DTYPE_F16, 65520), 0x7c00);
 	assert_int_equal(rounded(WS_DTYPE_F16, -3e38f), 0xfc00);
@@ -121,9 +118,8 @@ static void what_is_beyond_the_range_becomes_infinity_and_nan_stays_one(void **s
 	}
 }
 
-static void fp32_is_copied_bit_by_bit(void **state)
+TEST(fp32_is_copied_bit_by_bit)
 {
-	(void)state;
 	const uint32_t bits[] = {
 		0, 0x80000000, 1, 0x7f800001, 0xffc00001, 0x7f7fffff, 0x00800000
 	};
@@ -138,11 +134,10 @@ static void fp32_is_copied_bit_by_bit(void **state)
 	             ws_floats_known(WS_DTYPE_I8));
 }
 
-static void the_first_that_is_not_finite_is_found_wherever_it_is(void **state)
+TEST(the_first_that_is_not_finite_is_found_wherever_it_is)
 {
 	static const size_t lengths[] = { 1, 255, 256, 257, 1000 };
 	static const enum ws_dtype dtypes[] = { WS_DTYPE_BF16, WS_DTYPE_F16, WS_DTYPE_F32 };
-	(void)state;
 	for (int k = 0; k < 3; k++) {
 		const size_t size = dtypes[k] == WS_DTYPE_F32 ? 4 : 2;
 		for (size_t l = 0; l < 5; l++) {
@@ -172,9 +167,8 @@ static void the_first_that_is_not_finite_is_found_wherever_it_is(void **state)
 }
 
 /* The definition, number by number, at every length. */
-static void moderate_is_what_is_far_from_the_end_of_the_range(void **state)
+TEST(moderate_is_what_is_far_from_the_end_of_the_range)
 {
-	(void)state;
 	for (int k = 0; k < 2; k++)
 		for (unsigned i = 0; i < MANY; i++) {
 			const double x = fabs(value(halves[k], (uint16_t)i));
@@ -195,9 +189,8 @@ static void moderate_is_what_is_far_from_the_end_of_the_range(void **state)
 }
 
 /* Every pattern of a type as the weight, with a change that moves it: one rounding, or two. */
-static void sums_are_rounded_once_or_twice_as_was_asked(void **state)
+TEST(sums_are_rounded_once_or_twice_as_was_asked)
 {
-	(void)state;
 	for (int k = 0; k < 2; k++) {
 		float *w = all_of(halves[k]), *d = malloc(MANY * sizeof *d);
 		uint16_t *out = malloc(MANY * sizeof *out);
@@ -272,7 +265,7 @@ static void check_factor(const struct ws_factor *f, enum ws_dtype dtype, int64_t
 	free(out);
 }
 
-static void factors_are_read_however_they_lie(void **state)
+SCRATCH_TEST(factors_are_read_however_they_lie)
 {
 	static const enum ws_dtype dtypes[] = { WS_DTYPE_BF16, WS_DTYPE_F16, WS_DTYPE_F32 };
 	static const struct { int64_t rows, cols, row, col; } ways[] = {
@@ -283,7 +276,6 @@ static void factors_are_read_however_they_lie(void **state)
 		{ 1, 40000, 1, 1 },     { 40000, 1, 1, 1 },   { 1, 1, 40000, 7 },
 		{ 3, 3, 1, 17000 },     { 2, 20000, 20000, 1 },
 	};
-	(void)state;
 	for (int k = 0; k < 3; k++) {
 		struct packed_file f;
 		const struct ws_item *item = write_numbers(&f, dtypes[k], 60000);
@@ -298,9 +290,8 @@ static void factors_are_read_however_they_lie(void **state)
 	}
 }
 
-static void a_number_that_is_none_is_named_only_where_it_is_read(void **state)
+SCRATCH_TEST(a_number_that_is_none_is_named_only_where_it_is_read)
 {
-	(void)state;
 	float x[40] = { 0 }, out[40];
 	struct packed_file f;
 	struct ws_buf buf = { .max = 0 };
@@ -359,11 +350,10 @@ static int correct(const struct part *parts, size_t n, struct ws_err *err)
 	return rc;
 }
 
-static void a_correction_is_a_product_of_any_of_the_types(void **state)
+SCRATCH_TEST(a_correction_is_a_product_of_any_of_the_types)
 {
 	static const char *const types[] = { "BF16", "F16", "F32" };
 	static const enum ws_dtype dtypes[] = { WS_DTYPE_BF16, WS_DTYPE_F16, WS_DTYPE_F32 };
-	(void)state;
 	for (int k = 0; k < 9; k++) {
 		float u[6], v[10];
 		char raw_u[24], raw_v[40];
@@ -385,7 +375,7 @@ static void a_correction_is_a_product_of_any_of_the_types(void **state)
 	}
 }
 
-static void corrections_that_fit_nothing_are_refused(void **state)
+SCRATCH_TEST(corrections_that_fit_nothing_are_refused)
 {
 	static const struct {
 		struct part parts[3];
@@ -430,7 +420,6 @@ static void corrections_that_fit_nothing_are_refused(void **state)
 		  1,
 		  "c.safetensors: 1 tensors are no pairs" },
 	};
-	(void)state;
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		struct ws_err err;
 		assert_int_equal(correct(bad[i].parts, bad[i].n, &err), -1);
@@ -440,20 +429,4 @@ static void corrections_that_fit_nothing_are_refused(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_pattern_is_the_number_that_it_stands_for),
-		cmocka_unit_test(what_lies_between_goes_to_the_nearest_and_ties_to_even),
-		cmocka_unit_test(what_is_beyond_the_range_becomes_infinity_and_nan_stays_one),
-		cmocka_unit_test(fp32_is_copied_bit_by_bit),
-		cmocka_unit_test(the_first_that_is_not_finite_is_found_wherever_it_is),
-		cmocka_unit_test(moderate_is_what_is_far_from_the_end_of_the_range),
-		cmocka_unit_test(sums_are_rounded_once_or_twice_as_was_asked),
-		IN_SCRATCH(factors_are_read_however_they_lie),
-		IN_SCRATCH(a_number_that_is_none_is_named_only_where_it_is_read),
-		IN_SCRATCH(a_correction_is_a_product_of_any_of_the_types),
-		IN_SCRATCH(corrections_that_fit_nothing_are_refused),
-	};
-	return cmocka_run_group_tests_name("floats", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

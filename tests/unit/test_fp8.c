@@ -3,15 +3,11 @@
  * by looking at all of them. */
 #include "fp8.h"
 #include "number.h"
+#include "test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static uint32_t bits_of(float x)
 {
@@ -55,9 +51,8 @@ static uint8_t by_definition(double x)
 
 /* ---- numbers ---- */
 
-static void every_code_is_read_and_comes_back(void **state)
+TEST(every_code_is_read_and_comes_back)
 {
-	(void)state;
 	for (unsigned code = 0; code < 256; code++) {
 		const float x = ws_fp8_to_float((uint8_t)code);
 		if ((code & 0x7f) == 0x7f) {
@@ -70,9 +65,8 @@ static void every_code_is_read_and_comes_back(void **state)
 	}
 }
 
-static void every_finite_bf16_rounds_to_the_nearest_code(void **state)
+TEST(every_finite_bf16_rounds_to_the_nearest_code)
 {
-	(void)state;
 	for (unsigned bits = 0; bits <= 0xffff; bits++) {
 		const float x = float_of(bits << 16);
 		if (isfinite(x))
@@ -80,9 +74,8 @@ static void every_finite_bf16_rounds_to_the_nearest_code(void **state)
 	}
 }
 
-static void floats_around_every_border_round_to_the_nearest_code(void **state)
+TEST(floats_around_every_border_round_to_the_nearest_code)
 {
-	(void)state;
 	for (unsigned code = 0; code < 0x7f; code++) {
 		const float here = ws_fp8_to_float((uint8_t)code);
 		const float next = code < 0x7e ? ws_fp8_to_float((uint8_t)(code + 1)) : 480;
@@ -100,9 +93,8 @@ static void floats_around_every_border_round_to_the_nearest_code(void **state)
 	}
 }
 
-static void zeros_keep_their_sign_and_the_rest_is_clamped(void **state)
+TEST(zeros_keep_their_sign_and_the_rest_is_clamped)
 {
-	(void)state;
 	static const struct {
 		float x;
 		uint8_t code;
@@ -118,9 +110,8 @@ static void zeros_keep_their_sign_and_the_rest_is_clamped(void **state)
 
 /* ---- scales ---- */
 
-static void scales_follow_the_rule(void **state)
+TEST(scales_follow_the_rule)
 {
-	(void)state;
 	static const float amax[] = { 0x1p-149f, 1e-13f, 1e-12f, 1.1e-12f, 9e-11f, 1e-10f, 2e-10f,
 		                      0.037f, 1, 447, 448, 449, 65504, 3.4028234e38f };
 	for (size_t i = 0; i < sizeof amax / sizeof amax[0]; i++) {
@@ -130,9 +121,8 @@ static void scales_follow_the_rule(void **state)
 	assert_true(bits_of(ws_fp8_scale(&xorl, 0)) == 0x2720d7c5);
 }
 
-static void power_of_two_scales_are_rounded_up(void **state)
+TEST(power_of_two_scales_are_rounded_up)
 {
-	(void)state;
 	const struct ws_fp8_rule r = { WS_SCALE_XORL, true, 128, 128 };
 	for (int e = -20; e < 20; e++) {
 		const float exact = ldexpf(448, e);
@@ -190,9 +180,8 @@ static void check_tensor(const struct ws_fp8_rule *r, const float *x, int64_t ro
 	free(scales);
 }
 
-static void ragged_blocks_are_scaled_by_what_there_is(void **state)
+TEST(ragged_blocks_are_scaled_by_what_there_is)
 {
-	(void)state;
 	static const int64_t shapes[][4] = { { 1, 1, 128, 128 }, { 1, 7, 128, 128 },
 		                             { 7, 1, 128, 128 }, { 3, 130, 2, 128 },
 		                             { 5, 33, 128, 16 }, { 9, 47, 4, 5 },
@@ -212,9 +201,8 @@ static void ragged_blocks_are_scaled_by_what_there_is(void **state)
 		}
 }
 
-static void blocks_of_zeros_and_of_tiny_numbers_have_the_least_scale(void **state)
+TEST(blocks_of_zeros_and_of_tiny_numbers_have_the_least_scale)
 {
-	(void)state;
 	float x[256] = { 0 };
 	check_tensor(&xorl, x, 1, 256);
 	for (size_t i = 0; i < 256; i++)
@@ -226,9 +214,8 @@ static void blocks_of_zeros_and_of_tiny_numbers_have_the_least_scale(void **stat
 	check_tensor(&slime, x, 1, 256);
 }
 
-static void what_is_no_number_is_found_with_its_place(void **state)
+TEST(what_is_no_number_is_found_with_its_place)
 {
-	(void)state;
 	enum { COLS = 300, ROWS = 5 };
 	static float x[ROWS * COLS];
 	static uint16_t narrow[ROWS * COLS];
@@ -256,9 +243,8 @@ static void what_is_no_number_is_found_with_its_place(void **state)
 	assert_true(ws_fp8_scales_f32(&xorl, x, COLS, ROWS, COLS, scales, &bad));
 }
 
-static void rows_between_are_left_alone(void **state)
+TEST(rows_between_are_left_alone)
 {
-	(void)state;
 	float x[4][16];
 	uint8_t codes[4][8];
 	float scales[2];
@@ -273,9 +259,8 @@ static void rows_between_are_left_alone(void **state)
 		assert_int_equal(codes[i / 8][i % 8] == 0xcc, i % 8 >= 5);
 }
 
-static void codes_become_numbers_by_the_scale_of_their_block(void **state)
+TEST(codes_become_numbers_by_the_scale_of_their_block)
 {
-	(void)state;
 	uint8_t codes[256];
 	float out[256], scales[41];
 	for (int i = 0; i < 256; i++)
@@ -291,20 +276,4 @@ static void codes_become_numbers_by_the_scale_of_their_block(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_code_is_read_and_comes_back),
-		cmocka_unit_test(every_finite_bf16_rounds_to_the_nearest_code),
-		cmocka_unit_test(floats_around_every_border_round_to_the_nearest_code),
-		cmocka_unit_test(zeros_keep_their_sign_and_the_rest_is_clamped),
-		cmocka_unit_test(scales_follow_the_rule),
-		cmocka_unit_test(power_of_two_scales_are_rounded_up),
-		cmocka_unit_test(ragged_blocks_are_scaled_by_what_there_is),
-		cmocka_unit_test(blocks_of_zeros_and_of_tiny_numbers_have_the_least_scale),
-		cmocka_unit_test(what_is_no_number_is_found_with_its_place),
-		cmocka_unit_test(rows_between_are_left_alone),
-		cmocka_unit_test(codes_become_numbers_by_the_scale_of_their_block),
-	};
-	return cmocka_run_group_tests_name("fp8", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -4,15 +4,11 @@
  * WSYNC_TEST_NUMBERS=N draws about N random numbers instead of 10^8, each of which is compared
  * in two or three ways, and from 10^10 on every float there is. */
 #include "fp8.h"
+#include "test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { ROWS = 16, COLS = 4096 + 37, N = ROWS * COLS };
 static float x[N];
@@ -28,14 +24,14 @@ static bool set_level(const char *level)
 	return (strcmp(level, "avx512") != 0 || getenv("WSYNC_TEST_AVX512")) &&
 	       ws_fp8_set_level(level);
 }
-static uint64_t state;
+static uint64_t rng;
 
 static uint64_t draw(void)
 {
-	state ^= state << 13;
-	state ^= state >> 7;
-	state ^= state << 17;
-	return state * 0x2545f4914f6cdd1du;
+	rng ^= rng << 13;
+	rng ^= rng >> 7;
+	rng ^= rng << 17;
+	return rng * 0x2545f4914f6cdd1du;
 }
 
 static float float_of(uint32_t bits)
@@ -181,11 +177,10 @@ static uint64_t numbers_wanted(void)
 
 /* ---- tests ---- */
 
-static void hard_numbers_are_the_same_at_every_level(void **unused)
+TEST(hard_numbers_are_the_same_at_every_level)
 {
-	(void)unused;
 	uint64_t compared = 0, drawn = 0;
-	state = 88172645463325252u;
+	rng = 88172645463325252u;
 	for (uint64_t round = 0; some_level() && drawn < numbers_wanted(); round++, drawn += N) {
 		struct run r = { { round % 2 ? WS_SCALE_SLIME : WS_SCALE_XORL, round / 8 % 8 == 0,
 			           ROWS, 128 },
@@ -215,10 +210,9 @@ static void hard_numbers_are_the_same_at_every_level(void **unused)
 	              (unsigned long long)compared);
 }
 
-static void runs_of_every_length_are_the_same(void **unused)
+TEST(runs_of_every_length_are_the_same)
 {
-	(void)unused;
-	state = 1;
+	rng = 1;
 	for (int64_t bk = 1; bk <= 140; bk++)
 		for (int64_t cols = 1; cols <= 150; cols += 1 + cols / 20)
 			for (int way = 0; way < 4; way++) {
@@ -236,10 +230,9 @@ static void runs_of_every_length_are_the_same(void **unused)
 			}
 }
 
-static void every_bf16_is_the_same_under_many_scales(void **unused)
+TEST(every_bf16_is_the_same_under_many_scales)
 {
-	(void)unused;
-	state = 2;
+	rng = 2;
 	for (uint32_t round = 0; round < 4 * 249; round++) {
 		const struct run r = { { round % 2 ? WS_SCALE_SLIME : WS_SCALE_XORL, false, 1,
 			                 1 << 16 },
@@ -256,9 +249,8 @@ static void every_bf16_is_the_same_under_many_scales(void **unused)
 	}
 }
 
-static void no_number_is_found_at_the_same_place(void **unused)
+TEST(no_number_is_found_at_the_same_place)
 {
-	(void)unused;
 	enum { WIDE = 150 };
 	static const float evil[] = { NAN, INFINITY, -INFINITY };
 	for (size_t i = 0; i < 3 * WIDE; i++)
@@ -279,9 +271,8 @@ static void no_number_is_found_at_the_same_place(void **unused)
 }
 
 /* 2^32 of them, by one scale; minutes. */
-static void every_float_is_the_same(void **unused)
+TEST(every_float_is_the_same)
 {
-	(void)unused;
 	const struct run r = { { WS_SCALE_XORL, false, 1, 1 << 16 }, 1, 1 << 16, true };
 	for (uint32_t high = 0; some_level() && numbers_wanted() >= 10000000000u && high <= 0xffff;
 	     high++) {
@@ -294,9 +285,8 @@ static void every_float_is_the_same(void **unused)
 	}
 }
 
-static void unknown_levels_are_refused(void **unused)
+TEST(unknown_levels_are_refused)
 {
-	(void)unused;
 	assert_true(ws_fp8_set_level("scalar"));
 	assert_false(ws_fp8_set_level("avx"));
 	assert_string_equal(ws_fp8_level(), "scalar");
@@ -304,17 +294,9 @@ static void unknown_levels_are_refused(void **unused)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(hard_numbers_are_the_same_at_every_level),
-		cmocka_unit_test(runs_of_every_length_are_the_same),
-		cmocka_unit_test(every_bf16_is_the_same_under_many_scales),
-		cmocka_unit_test(no_number_is_found_at_the_same_place),
-		cmocka_unit_test(every_float_is_the_same),
-		cmocka_unit_test(unknown_levels_are_refused),
-	};
 	if (!some_level()) {
 		print_message("1..0 # SKIP this processor has neither AVX2 nor AVX-512\n");
 		return 0;
 	}
-	return cmocka_run_group_tests_name("fp8 levels", tests, NULL, NULL);
+	return run_listed(NULL, NULL);
 }

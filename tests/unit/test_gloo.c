@@ -115,9 +115,8 @@ static void broadcast(struct world *w, struct plan *p)
 static const uint64_t mixed[] = { 0, 1, 16, 4097, 0, (1 << 20) + 1, 65536, 65537, 7, 300000 };
 enum { N_MIXED = sizeof mixed / sizeof mixed[0] };
 
-static void every_size_layout_and_kind_of_identifier(void **state)
+TEST(every_size_layout_and_kind_of_identifier)
 {
-	(void)state;
 	for (unsigned size = 2; size <= 9; size++) {
 		for (int kind = 0; kind < 3; kind++) {
 			struct world w = { .size = size,
@@ -129,9 +128,8 @@ static void every_size_layout_and_kind_of_identifier(void **state)
 	}
 }
 
-static void every_root(void **state)
+TEST(every_root)
 {
-	(void)state;
 	for (unsigned root = 0; root < 6; root++) {
 		struct world w = { .size = 6 };
 		struct plan p = { .root = root, .n = N_MIXED, .lengths = mixed };
@@ -139,18 +137,16 @@ static void every_root(void **state)
 	}
 }
 
-static void over_ipv6(void **state)
+TEST(over_ipv6)
 {
-	(void)state;
 	struct world w = { .size = 4, .host = "::1" };
 	struct plan p = { .n = N_MIXED, .lengths = mixed };
 	if (access("/proc/net/if_inet6", R_OK) == 0)
 		broadcast(&w, &p);
 }
 
-static void files_and_made_bytes_mix(void **state)
+TEST(files_and_made_bytes_mix)
 {
-	(void)state;
 	int files[N_MIXED];
 	for (size_t i = 0; i < N_MIXED; i++)
 		files[i] = i % 3 ? file_of(i, mixed[i]) : -1;
@@ -162,9 +158,8 @@ static void files_and_made_bytes_mix(void **state)
 			close(files[i]);
 }
 
-static void hundreds_of_small_items(void **state)
+TEST(hundreds_of_small_items)
 {
-	(void)state;
 	uint64_t lengths[900];
 	for (size_t i = 0; i < 900; i++)
 		lengths[i] = i * 37 % 5000;
@@ -174,9 +169,8 @@ static void hundreds_of_small_items(void **state)
 }
 
 /* More than the window: nothing arrives that would by itself move it on. */
-static void many_empty_items(void **state)
+TEST(many_empty_items)
 {
-	(void)state;
 	static const uint64_t lengths[3000];
 	struct world w = { .size = 4 };
 	struct plan p = { .n = 3000, .lengths = lengths };
@@ -185,17 +179,15 @@ static void many_empty_items(void **state)
 	assert_true(ws_now_ns() - begun < 5 * WS_NS_PER_S);
 }
 
-static void a_ring_smaller_than_any_item(void **state)
+TEST(a_ring_smaller_than_any_item)
 {
-	(void)state;
 	struct world w = { .size = 7, .ring_bytes = 4096 };
 	struct plan p = { .n = N_MIXED, .lengths = mixed };
 	broadcast(&w, &p);
 }
 
-static void a_slow_child(void **state)
+TEST(a_slow_child)
 {
-	(void)state;
 	struct world w = { .size = 6, .ring_bytes = 64 * 1024 };
 	struct plan p = { .n = N_MIXED, .lengths = mixed, .slow_ns = 2 * WS_NS_PER_MS };
 	broadcast(&w, &p);
@@ -215,9 +207,8 @@ static int in_turns(struct member *m)
 	return 0;
 }
 
-static void every_rank_is_root_in_turn(void **state)
+TEST(every_rank_is_root_in_turn)
 {
-	(void)state;
 	for (int layout = 0; layout < 2; layout++) {
 		struct plan p = { .n = N_MIXED, .lengths = mixed };
 		struct world w = { .size = 5,
@@ -242,9 +233,8 @@ static int count_progress(struct member *m)
 	                  (unsigned long long)ws_gloo_progress(m->gloo));
 }
 
-static void progress_counts_payload_bytes(void **state)
+TEST(progress_counts_payload_bytes)
 {
-	(void)state;
 	struct plan p = { .n = N_MIXED, .lengths = mixed };
 	struct world w = { .size = 3, .role = count_progress, .ctx = &p };
 	world_run(&w);
@@ -294,9 +284,8 @@ static int a_child_that_reads_late(struct member *m)
 
 /* The child has asked for every item. When all are in its queue, what is left of that waits for
  * its socket, and whether the child starves is asked then too. */
-static void nobody_looks_behind_the_last_item(void **state)
+TEST(nobody_looks_behind_the_last_item)
 {
-	(void)state;
 	struct ws_gloo_sight ranks[2] = { 0 };
 	struct ws_gloo_watch watch = { .ranks = ranks };
 	struct world w = { .size = 2, .watch = &watch, .role = a_child_that_reads_late };
@@ -313,18 +302,16 @@ static int nothing_then_something(struct member *m)
 	return once(m);
 }
 
-static void a_call_without_items_takes_no_tag(void **state)
+TEST(a_call_without_items_takes_no_tag)
 {
-	(void)state;
 	struct plan p = { .n = 2, .lengths = mixed };
 	struct world w = { .size = 3, .role = nothing_then_something, .ctx = &p };
 	world_run(&w);
 	world_assert_fine(&w);
 }
 
-static void not_a_rank(void **state)
+TEST(not_a_rank)
 {
-	(void)state;
 	struct world w = { .size = 2 };
 	world_init(&w);
 	w.size = 1;
@@ -337,22 +324,4 @@ static void not_a_rank(void **state)
 	world_fini(&w);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_size_layout_and_kind_of_identifier),
-		cmocka_unit_test(every_root),
-		cmocka_unit_test(over_ipv6),
-		cmocka_unit_test(files_and_made_bytes_mix),
-		cmocka_unit_test(hundreds_of_small_items),
-		cmocka_unit_test(many_empty_items),
-		cmocka_unit_test(a_ring_smaller_than_any_item),
-		cmocka_unit_test(a_slow_child),
-		cmocka_unit_test(every_rank_is_root_in_turn),
-		cmocka_unit_test(progress_counts_payload_bytes),
-		cmocka_unit_test(nobody_looks_behind_the_last_item),
-		cmocka_unit_test(a_call_without_items_takes_no_tag),
-		cmocka_unit_test(not_a_rank),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

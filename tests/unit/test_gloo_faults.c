@@ -190,9 +190,8 @@ static const struct member *part(struct world *w, unsigned us, struct puppet *p)
 
 /* ---- conversations ---- */
 
-static void a_broadcast_is_the_captured_conversation(void **state)
+TEST(a_broadcast_is_the_captured_conversation)
 {
-	(void)state;
 	for (int place = BELOW; place <= ABOVE; place++) {
 		struct job j = { .n = 1, .lengths = one_item };
 		struct world w = world_of(2, &j);
@@ -211,9 +210,8 @@ static void a_broadcast_is_the_captured_conversation(void **state)
 	}
 }
 
-static void a_peer_ready_long_before_us(void **state)
+TEST(a_peer_ready_long_before_us)
 {
-	(void)state;
 	static const uint64_t lengths[] = { 3, 0, 70000 };
 	struct job j = { .n = 3, .lengths = lengths };
 	struct world w = world_of(2, &j);
@@ -237,9 +235,8 @@ static void a_peer_ready_long_before_us(void **state)
 }
 
 /* torch's root with async_op runs two broadcasts at once and may begin the later one first. */
-static void a_root_that_begins_a_later_item_first(void **state)
+TEST(a_root_that_begins_a_later_item_first)
 {
-	(void)state;
 	struct checked seen[3] = { { .item = 0 }, { .item = 1 }, { .item = 2 } };
 	uint8_t dst[50000];
 	const struct ws_gloo_sink sinks[] = {
@@ -265,9 +262,8 @@ static void a_root_that_begins_a_later_item_first(void **state)
 		assert_int_equal(seen[i].seen, sinks[i].length);
 }
 
-static void a_lazy_peer_connects_with_its_first_broadcast(void **state)
+TEST(a_lazy_peer_connects_with_its_first_broadcast)
 {
-	(void)state;
 	struct job j = { .n = 1, .lengths = one_item };
 	struct world w = world_of(2, &j);
 	world_init(&w);
@@ -281,9 +277,8 @@ static void a_lazy_peer_connects_with_its_first_broadcast(void **state)
 	assert_int_equal(part(&w, 0, &p)->rc, 0);
 }
 
-static void strangers_at_the_port_do_no_harm(void **state)
+TEST(strangers_at_the_port_do_no_harm)
 {
-	(void)state;
 	struct job j = { .n = 1, .lengths = one_item };
 	struct world w = world_of(2, &j);
 	world_init(&w);
@@ -314,9 +309,8 @@ static void strangers_at_the_port_do_no_harm(void **state)
 
 /* ---- peers that want something else ---- */
 
-static void a_peer_that_expects_another_length(void **state)
+TEST(a_peer_that_expects_another_length)
 {
-	(void)state;
 	struct job j = { .n = 1, .lengths = one_item };
 	struct world w = world_of(2, &j);
 	struct puppet p = pair_up(&w, 0, BELOW);
@@ -324,9 +318,8 @@ static void a_peer_that_expects_another_length(void **state)
 	assert_says(part(&w, 0, &p), WS_EDATA, "rank 1 expects 24 bytes for item 0, which has 16");
 }
 
-static void a_root_that_announces_another_length(void **state)
+TEST(a_root_that_announces_another_length)
 {
-	(void)state;
 	const struct ws_gloo_sink sink = { .length = 16 };
 	for (int how = 0; how < 2; how++) {
 		struct job j = { .n = 1, .sinks = &sink };
@@ -338,9 +331,8 @@ static void a_root_that_announces_another_length(void **state)
 	}
 }
 
-static void a_peer_that_runs_another_collective(void **state)
+TEST(a_peer_that_runs_another_collective)
 {
-	(void)state;
 	struct job j = { .n = 1, .lengths = one_item };
 	struct world w = world_of(2, &j);
 	struct puppet p = pair_up(&w, 0, BELOW);
@@ -349,9 +341,8 @@ static void a_peer_that_runs_another_collective(void **state)
 	            "rank 1 runs a barrier where a broadcast was expected");
 }
 
-static void a_peer_out_of_step(void **state)
+TEST(a_peer_out_of_step)
 {
-	(void)state;
 	static const struct { uint32_t tag, repeats; const char *says; } steps[] = {
 		{ 0xfffffff0, 1, "rank 1 is at collective 4294967280, we are at 0" },
 		{ 100, 2, "rank 1 announced collective 100 twice" },
@@ -375,9 +366,8 @@ static void a_peer_out_of_step(void **state)
 	}
 }
 
-static void bytes_that_nobody_asked_for(void **state)
+TEST(bytes_that_nobody_asked_for)
 {
-	(void)state;
 	const struct ws_gloo_sink sink = { .length = 16 };
 	for (unsigned us = 0; us < 2; us++) {
 		struct job j = { .n = 1, .lengths = one_item, .sinks = us ? &sink : NULL };
@@ -390,9 +380,8 @@ static void bytes_that_nobody_asked_for(void **state)
 	}
 }
 
-static void a_message_that_makes_no_sense(void **state)
+TEST(a_message_that_makes_no_sense)
 {
-	(void)state;
 	struct job j = { .n = 1, .lengths = one_item };
 	struct world w = world_of(2, &j);
 	struct puppet p = pair_up(&w, 0, BELOW);
@@ -404,9 +393,8 @@ static void a_message_that_makes_no_sense(void **state)
 
 /* ---- peers that die ---- */
 
-static void a_child_that_dies_within_an_item(void **state)
+TEST(a_child_that_dies_within_an_item)
 {
-	(void)state;
 	struct job j = { .n = 1, .lengths = large_item };
 	struct world w = world_of(2, &j);
 	struct puppet p = pair_up(&w, 0, BELOW);
@@ -421,9 +409,8 @@ static void a_child_that_dies_within_an_item(void **state)
 }
 
 /* sendfile(2) would raise SIGPIPE. */
-static void a_child_that_dies_while_a_file_is_sent(void **state)
+TEST(a_child_that_dies_while_a_file_is_sent)
 {
-	(void)state;
 	const uint64_t n = 32 << 20;
 	const int fd = file_of(0, n);
 	const struct ws_span span = { .length = n, .fd = fd };
@@ -438,9 +425,8 @@ static void a_child_that_dies_while_a_file_is_sent(void **state)
 	close(fd);
 }
 
-static void a_root_that_dies_within_an_item(void **state)
+TEST(a_root_that_dies_within_an_item)
 {
-	(void)state;
 	const struct ws_gloo_sink sink = { .length = 1 << 20 };
 	struct job j = { .n = 1, .sinks = &sink };
 	struct world w = world_of(2, &j);
@@ -453,9 +439,8 @@ static void a_root_that_dies_within_an_item(void **state)
 	            "rank 0 closed its connection (after 512.0 KiB of 1.00 MiB of item 0)");
 }
 
-static void a_root_that_leaves_after_its_last_byte(void **state)
+TEST(a_root_that_leaves_after_its_last_byte)
 {
-	(void)state;
 	const struct ws_gloo_sink sink = { .length = 100000 };
 	struct job j = { .n = 1, .sinks = &sink };
 	struct world w = world_of(2, &j);
@@ -468,9 +453,8 @@ static void a_root_that_leaves_after_its_last_byte(void **state)
 }
 
 /* Of four ranks, 3 is 1's child: its death is 1's failure and none of 2's. */
-static void the_death_of_somebody_elses_child(void **state)
+TEST(the_death_of_somebody_elses_child)
 {
-	(void)state;
 	static uint64_t lengths[] = { 100, 200000 };
 	struct checked seen[4][2];
 	struct ws_gloo_sink sinks[4][2];
@@ -517,18 +501,16 @@ static ws_deadline shortly(void)
 	return ws_deadline_in(300 * WS_NS_PER_MS);
 }
 
-static void the_deadline_names_who_was_not_ready(void **state)
+TEST(the_deadline_names_who_was_not_ready)
 {
-	(void)state;
 	struct job j = { .n = 1, .lengths = one_item, .until = shortly() };
 	struct world w = world_of(2, &j);
 	struct puppet p = pair_up(&w, 0, BELOW);
 	assert_says(part(&w, 0, &p), WS_ETIMEOUT, "rank 1: not ready for item 0 (no RECV_READY)");
 }
 
-static void the_deadline_says_how_much_was_taken(void **state)
+TEST(the_deadline_says_how_much_was_taken)
 {
-	(void)state;
 	struct job j = { .n = 1, .lengths = large_item, .until = shortly() };
 	struct world w = world_of(2, &j);
 	struct puppet p = pair_up(&w, 0, BELOW);
@@ -538,9 +520,8 @@ static void the_deadline_says_how_much_was_taken(void **state)
 	assert_says(m, WS_ETIMEOUT, "of 64.0 MiB of item 0");
 }
 
-static void the_deadline_names_who_did_not_connect(void **state)
+TEST(the_deadline_names_who_did_not_connect)
 {
-	(void)state;
 	struct job j = { .n = 1, .lengths = one_item, .until = shortly() };
 	struct world w = world_of(2, &j);
 	world_init(&w);
@@ -549,9 +530,8 @@ static void the_deadline_names_who_did_not_connect(void **state)
 	assert_says(part(&w, 0, &p), WS_ETIMEOUT, "rank 1: has not connected");
 }
 
-static void the_deadline_names_the_silent_root(void **state)
+TEST(the_deadline_names_the_silent_root)
 {
-	(void)state;
 	const struct ws_gloo_sink sink = { .length = 16 };
 	struct job j = { .n = 1, .sinks = &sink, .until = shortly() };
 	struct world w = world_of(2, &j);
@@ -559,9 +539,8 @@ static void the_deadline_names_the_silent_root(void **state)
 	assert_says(part(&w, 1, &p), WS_ETIMEOUT, "rank 0: has not sent item 0");
 }
 
-static void forming_a_group_ends_at_its_deadline(void **state)
+TEST(forming_a_group_ends_at_its_deadline)
 {
-	(void)state;
 	struct job j = { .n = 0 };
 	struct world w = world_of(3, &j);
 	world_init(&w);
@@ -571,9 +550,8 @@ static void forming_a_group_ends_at_its_deadline(void **state)
 	world_fini(&w);
 }
 
-static void forming_a_group_names_who_does_not_connect(void **state)
+TEST(forming_a_group_names_who_does_not_connect)
 {
-	(void)state;
 	struct job j = { .n = 0 };
 	struct world w = world_of(3, &j);
 	world_init(&w);
@@ -587,9 +565,8 @@ static void forming_a_group_names_who_does_not_connect(void **state)
 	world_fini(&w);
 }
 
-static void a_peer_of_another_address_family(void **state)
+TEST(a_peer_of_another_address_family)
 {
-	(void)state;
 	struct job j = { .n = 0 };
 	struct world w = world_of(2, &j);
 	world_init(&w);
@@ -630,9 +607,8 @@ static int be_aborted(struct member *m)
 	return rc;
 }
 
-static void an_abort_from_another_thread(void **state)
+TEST(an_abort_from_another_thread)
 {
-	(void)state;
 	for (int ready = 0; ready < 2; ready++) {
 		struct job j = { .n = 0 };
 		struct world w = world_of(2, &j);
@@ -653,9 +629,8 @@ static void an_abort_from_another_thread(void **state)
 	}
 }
 
-static void a_failed_group_is_of_no_use(void **state)
+TEST(a_failed_group_is_of_no_use)
 {
-	(void)state;
 	struct job j = { .n = 1, .lengths = one_item, .until = shortly() };
 	struct world w = world_of(2, &j);
 	world_init(&w);
@@ -671,9 +646,8 @@ static void a_failed_group_is_of_no_use(void **state)
 	world_fini(&w);
 }
 
-static void a_cancelled_wait_ends_at_once(void **state)
+TEST(a_cancelled_wait_ends_at_once)
 {
-	(void)state;
 	struct ws_cancel cancel;
 	assert_int_equal(ws_cancel_init(&cancel, NULL), 0);
 	struct job j = { .n = 1, .lengths = one_item, .cancel = &cancel };
@@ -696,9 +670,8 @@ static int fail_late(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err 
 	return fill_content(ctx, at, dst, n, err);
 }
 
-static void bytes_that_cannot_be_made_end_the_send(void **state)
+TEST(bytes_that_cannot_be_made_end_the_send)
 {
-	(void)state;
 	const struct ws_span span = { .length = 64 << 20, .fd = -1, .fill = fail_late };
 	const struct ws_payload item = { 64 << 20, &span, 1 };
 	struct job j = { .n = 1, .payloads = &item };
@@ -707,9 +680,8 @@ static void bytes_that_cannot_be_made_end_the_send(void **state)
 	assert_says(part(&w, 0, &p), WS_EINPUT, "tensor \"w\": NaN");
 }
 
-static void a_file_that_shrank(void **state)
+TEST(a_file_that_shrank)
 {
-	(void)state;
 	static const uint64_t lengths[] = { 1000, 10 << 20 };
 	for (int i = 0; i < 2; i++) {
 		const int fd = file_of(0, lengths[i] / 2);
@@ -738,9 +710,8 @@ static int refuse_bytes(void *ctx, const void *bytes, size_t n, struct ws_err *e
 	return ws_err_set(err, WS_ESYSTEM, "no space left");
 }
 
-static void a_taker_that_fails(void **state)
+TEST(a_taker_that_fails)
 {
-	(void)state;
 	const struct ws_gloo_sink sink = { .length = 100000, .take = refuse_bytes };
 	struct job j = { .n = 1, .sinks = &sink };
 	struct world w = world_of(2, &j);
@@ -751,38 +722,4 @@ static void a_taker_that_fails(void **state)
 	assert_says(part(&w, 1, &p), WS_ESYSTEM, "no space left");
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_broadcast_is_the_captured_conversation),
-		cmocka_unit_test(a_peer_ready_long_before_us),
-		cmocka_unit_test(a_root_that_begins_a_later_item_first),
-		cmocka_unit_test(a_lazy_peer_connects_with_its_first_broadcast),
-		cmocka_unit_test(strangers_at_the_port_do_no_harm),
-		cmocka_unit_test(a_peer_that_expects_another_length),
-		cmocka_unit_test(a_root_that_announces_another_length),
-		cmocka_unit_test(a_peer_that_runs_another_collective),
-		cmocka_unit_test(a_peer_out_of_step),
-		cmocka_unit_test(bytes_that_nobody_asked_for),
-		cmocka_unit_test(a_message_that_makes_no_sense),
-		cmocka_unit_test(a_child_that_dies_within_an_item),
-		cmocka_unit_test(a_child_that_dies_while_a_file_is_sent),
-		cmocka_unit_test(a_root_that_dies_within_an_item),
-		cmocka_unit_test(a_root_that_leaves_after_its_last_byte),
-		cmocka_unit_test(the_death_of_somebody_elses_child),
-		cmocka_unit_test(the_deadline_names_who_was_not_ready),
-		cmocka_unit_test(the_deadline_says_how_much_was_taken),
-		cmocka_unit_test(the_deadline_names_who_did_not_connect),
-		cmocka_unit_test(the_deadline_names_the_silent_root),
-		cmocka_unit_test(forming_a_group_ends_at_its_deadline),
-		cmocka_unit_test(forming_a_group_names_who_does_not_connect),
-		cmocka_unit_test(a_peer_of_another_address_family),
-		cmocka_unit_test(an_abort_from_another_thread),
-		cmocka_unit_test(a_failed_group_is_of_no_use),
-		cmocka_unit_test(a_cancelled_wait_ends_at_once),
-		cmocka_unit_test(bytes_that_cannot_be_made_end_the_send),
-		cmocka_unit_test(a_file_that_shrank),
-		cmocka_unit_test(a_taker_that_fails),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -86,9 +86,8 @@ static int twice_and_a_broadcast(struct member *m)
 	return everybody_with_everybody(m);
 }
 
-static void bytes_go_both_ways_between_all_ranks(void **state)
+TEST(bytes_go_both_ways_between_all_ranks)
 {
-	(void)state;
 	for (unsigned size = 2; size <= 5; size++) {
 		struct world w = { .size = size, .role = twice_and_a_broadcast };
 		world_run(&w);
@@ -96,10 +95,9 @@ static void bytes_go_both_ways_between_all_ranks(void **state)
 	}
 }
 
-static void bytes_of_files_do_too_in_the_old_layout(void **state)
+TEST(bytes_of_files_do_too_in_the_old_layout)
 {
 	struct world w = { .size = 3, .layout = WS_GLOO_G1, .role = everybody_with_everybody };
-	(void)state;
 	from_files = true;
 	world_run(&w);
 	from_files = false;
@@ -125,10 +123,9 @@ static int many_small_ones(struct member *m)
 	return ws_gloo_exchange(m->gloo, t, MANY, soon(), NULL, &m->err);
 }
 
-static void more_than_are_announced_at_once_keep_their_order(void **state)
+TEST(more_than_are_announced_at_once_keep_their_order)
 {
 	struct world w = { .size = 2, .role = many_small_ones };
-	(void)state;
 	world_run(&w);
 	world_assert_fine(&w);
 }
@@ -142,10 +139,9 @@ static int of_two_minds(struct member *m)
 	return ws_gloo_exchange(m->gloo, &t, 1, soon(), NULL, &m->err);
 }
 
-static void lengths_that_differ_are_an_error(void **state)
+TEST(lengths_that_differ_are_an_error)
 {
 	struct world w = { .size = 2, .role = of_two_minds };
-	(void)state;
 	world_run(&w);
 	assert_int_equal(w.members[0].rc, -1);
 	assert_int_equal(w.members[1].rc, -1);
@@ -161,10 +157,9 @@ static int wait_for_nothing(struct member *m)
 	return ws_gloo_exchange(m->gloo, &t, 1, until, NULL, &m->err);
 }
 
-static void a_deadline_says_who_did_not_send(void **state)
+TEST(a_deadline_says_who_did_not_send)
 {
 	struct world w = { .size = 2, .role = wait_for_nothing };
-	(void)state;
 	world_run(&w);
 	assert_int_equal(w.members[0].err.code, WS_ETIMEOUT);
 	assert_non_null(strstr(w.members[0].err.msg, "rank 1: has not sent item 0"));
@@ -184,10 +179,9 @@ static int send_what_cannot_be_made(struct member *m)
 	return ws_gloo_exchange(m->gloo, &t, 1, soon(), NULL, &m->err);
 }
 
-static void bytes_that_cannot_be_made_are_an_error(void **state)
+TEST(bytes_that_cannot_be_made_are_an_error)
 {
 	struct world w = { .size = 2, .role = send_what_cannot_be_made };
-	(void)state;
 	world_run(&w);
 	assert_string_equal(w.members[0].err.msg, "no bytes today");
 	assert_int_equal(w.members[1].rc, -1);
@@ -199,24 +193,11 @@ static int ask_for_oneself(struct member *m)
 	return ws_gloo_exchange(m->gloo, &t, 1, soon(), NULL, &m->err) ? 0 : -1;
 }
 
-static void nobody_sends_to_oneself(void **state)
+TEST(nobody_sends_to_oneself)
 {
 	struct world w = { .size = 2, .role = ask_for_oneself };
-	(void)state;
 	world_run(&w);
 	world_assert_fine(&w);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(bytes_go_both_ways_between_all_ranks),
-		cmocka_unit_test(bytes_of_files_do_too_in_the_old_layout),
-		cmocka_unit_test(more_than_are_announced_at_once_keep_their_order),
-		cmocka_unit_test(lengths_that_differ_are_an_error),
-		cmocka_unit_test(a_deadline_says_who_did_not_send),
-		cmocka_unit_test(bytes_that_cannot_be_made_are_an_error),
-		cmocka_unit_test(nobody_sends_to_oneself),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -4,15 +4,12 @@
 #include "flow.h"
 #include "gloo.h"
 #include "gloo_wire.h"
+#include "test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* What torch 2.6 at 127.0.0.1:33687, host name "vm", published as a rank of two. */
 static size_t real_card(uint8_t dst[256])
@@ -26,9 +23,8 @@ static size_t real_card(uint8_t dst[256])
 	return sizeof head + 128 + 16;
 }
 
-static void a_card_is_what_torch_writes(void **state)
+TEST(a_card_is_what_torch_writes)
 {
-	(void)state;
 	uint8_t want[256];
 	const size_t n = real_card(want);
 	assert_int_equal(n, 170);
@@ -43,9 +39,8 @@ static void a_card_is_what_torch_writes(void **state)
 	ws_buf_free(&got);
 }
 
-static void a_card_of_torch_is_read_garbage_in_the_address_included(void **state)
+TEST(a_card_of_torch_is_read_garbage_in_the_address_included)
 {
-	(void)state;
 	uint8_t bytes[256];
 	const size_t n = real_card(bytes);
 	memset(bytes + 30, 0x5a, 50); /* the unused part of sockaddr_storage */
@@ -59,9 +54,8 @@ static void a_card_of_torch_is_read_garbage_in_the_address_included(void **state
 	assert_memory_equal(&card.address.sa, &same.sa, sizeof same.sa);
 }
 
-static void without_identifiers_we_say_our_rank(void **state)
+TEST(without_identifiers_we_say_our_rank)
 {
-	(void)state;
 	uint8_t bytes[256];
 	const size_t n = real_card(bytes);
 	struct ws_gloo_card card;
@@ -71,9 +65,8 @@ static void without_identifiers_we_say_our_rank(void **state)
 	assert_int_equal(card.id, 7);
 }
 
-static void a_card_cut_anywhere_is_refused(void **state)
+TEST(a_card_cut_anywhere_is_refused)
 {
-	(void)state;
 	uint8_t bytes[256];
 	const size_t n = real_card(bytes);
 	for (size_t cut = 0; cut < n; cut++) {
@@ -92,9 +85,8 @@ static void a_card_cut_anywhere_is_refused(void **state)
 	}
 }
 
-static void a_card_that_lies_is_refused(void **state)
+TEST(a_card_that_lies_is_refused)
 {
-	(void)state;
 	static const struct { size_t at; uint8_t byte; const char *says; } lies[] = {
 		{ 7, 0x80, "host name of" },     { 1, 0x10, "host name of" },
 		{ 10, 0x70, "address of 112" },  { 17, 0xff, "not 136" },
@@ -111,9 +103,8 @@ static void a_card_that_lies_is_refused(void **state)
 	}
 }
 
-static void in_the_old_layout_every_peer_has_its_port(void **state)
+TEST(in_the_old_layout_every_peer_has_its_port)
 {
-	(void)state;
 	/* rank 2 of 4 listens for 0, 1 and 3. */
 	uint8_t list[3 * WS_GLOO_ADDRESS];
 	struct ws_gloo_address a;
@@ -144,9 +135,8 @@ static int order(const char *host_a, uint16_t port_a, const char *host_b, uint16
 	return c;
 }
 
-static void the_larger_address_connects_ports_compared_byte_swapped(void **state)
+TEST(the_larger_address_connects_ports_compared_byte_swapped)
 {
-	(void)state;
 	assert_true(order("10.0.0.2", 1, "10.0.0.1", 60000) > 0);
 	assert_true(order("10.0.1.0", 1, "9.255.255.255", 1) > 0);
 	assert_true(order("127.0.0.1", 0x1235, "127.0.0.1", 0x1334) > 0); /* 0x3512 > 0x3413 */
@@ -155,9 +145,8 @@ static void the_larger_address_connects_ports_compared_byte_swapped(void **state
 	assert_int_equal(order("fd00::1", 5, "fd00::1", 5), 0);
 }
 
-static void an_address_that_nobody_can_reach_is_refused(void **state)
+TEST(an_address_that_nobody_can_reach_is_refused)
 {
-	(void)state;
 	static const char *const hosts[] = {
 		"", "0.0.0.0", "::", "localhost", "10.0.0.1:80", NULL
 	};
@@ -170,9 +159,8 @@ static void an_address_that_nobody_can_reach_is_refused(void **state)
 }
 
 /* A 16-byte broadcast, tag 0, as captured between torch processes. */
-static void messages_are_what_torch_sends(void **state)
+TEST(messages_are_what_torch_sends)
 {
-	(void)state;
 	static const struct { enum ws_gloo_opcode opcode; uint8_t n, code; } seen[] = {
 		{ WS_GLOO_SEND_READY, 0x30, 2 },
 		{ WS_GLOO_RECV_READY, 0x30, 3 },
@@ -196,9 +184,8 @@ static void messages_are_what_torch_sends(void **state)
 	assert_int_equal(ws_gloo_slot(1), UINT64_C(0x0600000001000000));
 }
 
-static void malformed_messages_are_refused(void **state)
+TEST(malformed_messages_are_refused)
 {
-	(void)state;
 	static const struct { size_t at; uint8_t byte; } lies[] = {
 		{ 0, 0x31 }, { 7, 1 }, { 8, 4 }, { 8, 0 }, { 15, 1 }, { 24, 1 }, { 39, 0x80 },
 	};
@@ -212,9 +199,8 @@ static void malformed_messages_are_refused(void **state)
 	}
 }
 
-static void other_collectives_are_called_by_name(void **state)
+TEST(other_collectives_are_called_by_name)
 {
-	(void)state;
 	uint32_t tag;
 	struct ws_err err = WS_ERR_INIT;
 	assert_int_equal(ws_gloo_slot_tag(ws_gloo_slot(0xffffffff), &tag, &err), 0);
@@ -229,9 +215,8 @@ static void other_collectives_are_called_by_name(void **state)
 	assert_int_equal(ws_gloo_slot_tag(UINT64_C(200) << 56, &tag, &err), -1);
 }
 
-static void the_tree_is_gloos(void **state)
+TEST(the_tree_is_gloos)
 {
-	(void)state;
 	static const struct { unsigned size, root, rank, n, children[4]; } known[] = {
 		{ 2, 0, 0, 1, { 1 } },          { 6, 0, 0, 3, { 1, 2, 4 } },
 		{ 9, 0, 0, 4, { 1, 2, 4, 8 } }, { 16, 0, 1, 3, { 3, 5, 9 } },
@@ -248,9 +233,8 @@ static void the_tree_is_gloos(void **state)
 	}
 }
 
-static void everybody_but_the_root_is_somebodys_child_once(void **state)
+TEST(everybody_but_the_root_is_somebodys_child_once)
 {
-	(void)state;
 	for (unsigned size = 2; size < 40; size++) {
 		for (unsigned root = 0; root < size; root++) {
 			unsigned seen[40] = { 0 }, children[32];
@@ -293,9 +277,8 @@ static void *make_bytes(void *arg)
 	return NULL;
 }
 
-static void consumers_of_the_ring_see_all_bytes_at_their_own_pace(void **state)
+TEST(consumers_of_the_ring_see_all_bytes_at_their_own_pace)
 {
-	(void)state;
 	struct ws_flow *f;
 	assert_int_equal(ws_flow_open(5000, 2, &f, NULL), 0);
 	pthread_t producer;
@@ -318,9 +301,8 @@ static void consumers_of_the_ring_see_all_bytes_at_their_own_pace(void **state)
 	ws_flow_close(f);
 }
 
-static void a_stopped_producer_gives_up(void **state)
+TEST(a_stopped_producer_gives_up)
 {
-	(void)state;
 	struct ws_flow *f;
 	assert_int_equal(ws_flow_open(4096, 1, &f, NULL), 0);
 	pthread_t producer;
@@ -330,24 +312,4 @@ static void a_stopped_producer_gives_up(void **state)
 	ws_flow_close(f);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_card_is_what_torch_writes),
-		cmocka_unit_test(a_card_of_torch_is_read_garbage_in_the_address_included),
-		cmocka_unit_test(without_identifiers_we_say_our_rank),
-		cmocka_unit_test(a_card_cut_anywhere_is_refused),
-		cmocka_unit_test(a_card_that_lies_is_refused),
-		cmocka_unit_test(in_the_old_layout_every_peer_has_its_port),
-		cmocka_unit_test(the_larger_address_connects_ports_compared_byte_swapped),
-		cmocka_unit_test(an_address_that_nobody_can_reach_is_refused),
-		cmocka_unit_test(messages_are_what_torch_sends),
-		cmocka_unit_test(malformed_messages_are_refused),
-		cmocka_unit_test(other_collectives_are_called_by_name),
-		cmocka_unit_test(the_tree_is_gloos),
-		cmocka_unit_test(everybody_but_the_root_is_somebodys_child_once),
-		cmocka_unit_test(consumers_of_the_ring_see_all_bytes_at_their_own_pace),
-		cmocka_unit_test(a_stopped_producer_gives_up),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The HTTP client against a server that is slow, dies, or talks nonsense. */
 #include "http.h"
+#include "test.h"
 #include "tiny_http.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 static struct tiny tiny;
 static struct ws_http *http;
@@ -30,6 +26,8 @@ static int tear_down(void **state)
 	tiny_stop(&tiny);
 	return 0;
 }
+
+#define CASE(f) TEST_BETWEEN(f, set_up, tear_down)
 
 struct one {
 	struct ws_http_call call;
@@ -58,9 +56,8 @@ static struct ws_http_call *ask(struct one *o, const char *method, const char *p
 	return call;
 }
 
-static void a_reply_arrives_with_its_status(void **state)
+CASE(a_reply_arrives_with_its_status)
 {
-	(void)state;
 	struct one o = { 0 };
 	struct ws_http_call *call = ask(&o, "GET", "/ok", NULL);
 	assert_int_equal(call->err.code, WS_OK);
@@ -75,9 +72,8 @@ static void a_reply_arrives_with_its_status(void **state)
 	ws_buf_free(&call->reply);
 }
 
-static void a_large_body_arrives_whole_and_at_once(void **state)
+CASE(a_large_body_arrives_whole_and_at_once)
 {
-	(void)state;
 	enum { N = 1000 * 1000 };
 	char *body = malloc(N + 1);
 	memset(body, 'b', N);
@@ -93,9 +89,8 @@ static void a_large_body_arrives_whole_and_at_once(void **state)
 	free(body);
 }
 
-static void a_post_without_a_body_is_a_post(void **state)
+CASE(a_post_without_a_body_is_a_post)
 {
-	(void)state;
 	struct one o = { 0 };
 	const struct ws_http_call *call = ask(&o, "POST", "/ok", NULL);
 	assert_int_equal(call->status, 200);
@@ -104,9 +99,8 @@ static void a_post_without_a_body_is_a_post(void **state)
 	ws_buf_free(&o.call.reply);
 }
 
-static void connections_are_kept_alive(void **state)
+CASE(connections_are_kept_alive)
 {
-	(void)state;
 	struct one o = { 0 };
 	for (int i = 0; i < 5; i++)
 		assert_int_equal(ask(&o, "POST", "/ok", "{}")->status, 200);
@@ -114,9 +108,8 @@ static void connections_are_kept_alive(void **state)
 	ws_buf_free(&o.call.reply);
 }
 
-static void a_post_is_never_sent_twice(void **state)
+CASE(a_post_is_never_sent_twice)
 {
-	(void)state;
 	struct one o = { 0 };
 	assert_int_equal(ask(&o, "GET", "/mute", NULL)->status, 200);
 	const struct ws_http_call *call = ask(&o, "POST", "/ok", "{\"act\":1}");
@@ -127,9 +120,8 @@ static void a_post_is_never_sent_twice(void **state)
 	ws_buf_free(&o.call.reply);
 }
 
-static void what_a_server_that_is_gone_was_sent_is_known(void **state)
+CASE(what_a_server_that_is_gone_was_sent_is_known)
 {
-	(void)state;
 	struct one o = { 0 };
 	assert_int_equal(ask(&o, "GET", "/mute", NULL)->status, 200);
 	shutdown(tiny.listener, SHUT_RDWR);
@@ -144,9 +136,8 @@ static void what_a_server_that_is_gone_was_sent_is_known(void **state)
 	ws_buf_free(&o.call.reply);
 }
 
-static void a_post_without_a_body_is_never_sent_twice(void **state)
+CASE(a_post_without_a_body_is_never_sent_twice)
 {
-	(void)state;
 	struct one o = { 0 };
 	assert_int_equal(ask(&o, "GET", "/mute", NULL)->status, 200);
 	assert_int_equal(ask(&o, "POST", "/close", NULL)->err.code, WS_EREACH);
@@ -154,9 +145,8 @@ static void a_post_without_a_body_is_never_sent_twice(void **state)
 	ws_buf_free(&o.call.reply);
 }
 
-static void a_get_is_repeated_when_an_idle_connection_had_died(void **state)
+CASE(a_get_is_repeated_when_an_idle_connection_had_died)
 {
-	(void)state;
 	struct one o = { 0 };
 	assert_int_equal(ask(&o, "GET", "/mute", NULL)->status, 200);
 	assert_int_equal(ask(&o, "GET", "/ok", NULL)->status, 200);
@@ -164,9 +154,8 @@ static void a_get_is_repeated_when_an_idle_connection_had_died(void **state)
 	ws_buf_free(&o.call.reply);
 }
 
-static void broken_answers_say_what_broke(void **state)
+CASE(broken_answers_say_what_broke)
 {
-	(void)state;
 	static const struct { const char *path, *words;
 	} cases[] = {
 		{ "/close", "closed without an answer" },
@@ -194,9 +183,8 @@ static void broken_answers_say_what_broke(void **state)
 	}
 }
 
-static void who_speaks_tls_is_named_by_https(void **state)
+CASE(who_speaks_tls_is_named_by_https)
 {
-	(void)state;
 	struct one o = { 0 };
 	char url[64];
 	snprintf(url, sizeof url, "https://127.0.0.1:%u", (unsigned)tiny.port);
@@ -215,9 +203,8 @@ static void who_speaks_tls_is_named_by_https(void **state)
 	ws_buf_free(&o.call.reply);
 }
 
-static void a_refused_connection_is_not_reached(void **state)
+CASE(a_refused_connection_is_not_reached)
 {
-	(void)state;
 	struct tiny gone;
 	tiny_start(&gone);
 	tiny_stop(&gone);
@@ -232,9 +219,8 @@ static void a_refused_connection_is_not_reached(void **state)
 	assert_int_equal(call->status, 0);
 }
 
-static void the_port_of_a_url_without_one_is_known(void **state)
+TEST(the_port_of_a_url_without_one_is_known)
 {
-	(void)state;
 	assert_int_equal(ws_http_assumed_port("http://gpu7/server_info"), 80);
 	assert_int_equal(ws_http_assumed_port("https://[::1]"), 443);
 	assert_int_equal(ws_http_assumed_port("http://gpu7:80/"), 0);
@@ -242,9 +228,8 @@ static void the_port_of_a_url_without_one_is_known(void **state)
 	assert_int_equal(ws_http_assumed_port("http://"), 0);
 }
 
-static void other_schemes_and_user_names_are_refused(void **state)
+CASE(other_schemes_and_user_names_are_refused)
 {
-	(void)state;
 	static const char *const urls[] = {
 		"file:///etc/passwd", "ftp://127.0.0.1/", "gopher://127.0.0.1/",
 		"http://user:pw@127.0.0.1:1/", "http://[::1/", "",
@@ -260,9 +245,8 @@ static void other_schemes_and_user_names_are_refused(void **state)
 	}
 }
 
-static void a_call_ends_at_its_deadline(void **state)
+CASE(a_call_ends_at_its_deadline)
 {
-	(void)state;
 	struct one o = { 0 };
 	struct ws_err err;
 	struct ws_http_call *call = &prepare(&o, "POST", "/never", "{}")->call;
@@ -278,17 +262,15 @@ static void a_call_ends_at_its_deadline(void **state)
 	assert_int_equal(call->err.code, WS_ETIMEOUT);
 }
 
-static void redirects_are_not_followed(void **state)
+CASE(redirects_are_not_followed)
 {
-	(void)state;
 	struct one o = { 0 };
 	assert_int_equal(ask(&o, "POST", "/status/307", "{}")->status, 307);
 	ws_buf_free(&o.call.reply);
 }
 
-static void many_calls_run_at_once(void **state)
+CASE(many_calls_run_at_once)
 {
-	(void)state;
 	enum { N = 100 };
 	static struct one many[N];
 	struct ws_http_call *calls[N];
@@ -307,9 +289,8 @@ static void many_calls_run_at_once(void **state)
 }
 
 /* By itself libcurl closes some of them as the last answers come in. */
-static void the_connections_of_many_calls_are_kept_alive(void **state)
+CASE(the_connections_of_many_calls_are_kept_alive)
 {
-	(void)state;
 	enum { N = 40 };
 	static struct one many[N];
 	struct ws_http_call *calls[N];
@@ -324,9 +305,8 @@ static void the_connections_of_many_calls_are_kept_alive(void **state)
 		ws_buf_free(&many[i].call.reply);
 }
 
-static void wait_returns_when_one_is_done_or_the_deadline_passes(void **state)
+CASE(wait_returns_when_one_is_done_or_the_deadline_passes)
 {
-	(void)state;
 	struct one slow = { 0 }, never = { 0 };
 	struct ws_err err;
 	assert_int_equal(ws_http_wait(http, WS_FOREVER, NULL, -1, &err), 0);
@@ -345,9 +325,8 @@ static void wait_returns_when_one_is_done_or_the_deadline_passes(void **state)
 	ws_buf_free(&slow.call.reply);
 }
 
-static void wait_can_be_woken(void **state)
+CASE(wait_can_be_woken)
 {
-	(void)state;
 	/* in flight until the teardown, also when an assertion jumps out */
 	static struct one never;
 	struct ws_err err;
@@ -367,9 +346,8 @@ static void *cancel_soon(void *cancel)
 	return NULL;
 }
 
-static void cancel_drops_what_is_in_flight(void **state)
+CASE(cancel_drops_what_is_in_flight)
 {
-	(void)state;
 	struct ws_cancel cancel;
 	struct ws_err err;
 	static struct one never; /* in flight until the teardown, see above */
@@ -387,18 +365,16 @@ static void cancel_drops_what_is_in_flight(void **state)
 	ws_cancel_fini(&cancel);
 }
 
-static void close_drops_what_is_in_flight(void **state)
+CASE(close_drops_what_is_in_flight)
 {
-	(void)state;
 	static struct one never;
 	struct ws_err err;
 	assert_int_equal(ws_http_start(http, &prepare(&never, "GET", "/never", NULL)->call, &err),
 	                 0);
 }
 
-static void a_key_with_a_newline_is_refused(void **state)
+TEST(a_key_with_a_newline_is_refused)
 {
-	(void)state;
 	struct ws_http *h = NULL;
 	struct ws_err err;
 	assert_int_equal(ws_http_open(&(struct ws_http_opts){ .api_key = "a\r\nX: y" }, &h, &err),
@@ -418,9 +394,8 @@ static int read_key(const char *text, size_t n, mode_t mode, char **key, bool *l
 	return rc;
 }
 
-static void a_key_is_the_first_line_of_its_file(void **state)
+TEST(a_key_is_the_first_line_of_its_file)
 {
-	(void)state;
 	char *key = NULL, big[5000];
 	bool loose;
 	struct ws_err err;
@@ -445,34 +420,4 @@ static void a_key_is_the_first_line_of_its_file(void **state)
 	assert_int_equal(err.code, WS_EINPUT);
 }
 
-#define CASE(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		CASE(a_reply_arrives_with_its_status),
-		CASE(a_large_body_arrives_whole_and_at_once),
-		CASE(a_post_without_a_body_is_a_post),
-		CASE(connections_are_kept_alive),
-		CASE(a_post_is_never_sent_twice),
-		CASE(what_a_server_that_is_gone_was_sent_is_known),
-		CASE(a_post_without_a_body_is_never_sent_twice),
-		CASE(a_get_is_repeated_when_an_idle_connection_had_died),
-		CASE(broken_answers_say_what_broke),
-		CASE(who_speaks_tls_is_named_by_https),
-		CASE(a_refused_connection_is_not_reached),
-		cmocka_unit_test(the_port_of_a_url_without_one_is_known),
-		CASE(other_schemes_and_user_names_are_refused),
-		CASE(a_call_ends_at_its_deadline),
-		CASE(redirects_are_not_followed),
-		CASE(many_calls_run_at_once),
-		CASE(the_connections_of_many_calls_are_kept_alive),
-		CASE(wait_returns_when_one_is_done_or_the_deadline_passes),
-		CASE(wait_can_be_woken),
-		CASE(cancel_drops_what_is_in_flight),
-		CASE(close_drops_what_is_in_flight),
-		cmocka_unit_test(a_key_with_a_newline_is_refused),
-		cmocka_unit_test(a_key_is_the_first_line_of_its_file),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

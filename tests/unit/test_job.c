@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_job.c - which signals a thread of the library takes. */
 #include "job.h"
+#include "test.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
 
 static void *look_at_mask(void *mask)
 {
@@ -16,12 +12,11 @@ static void *look_at_mask(void *mask)
 	return mask;
 }
 
-static void a_thread_takes_no_signal_but_its_own_faults(void **state)
+TEST(a_thread_takes_no_signal_but_its_own_faults)
 {
 	pthread_t thread;
 	sigset_t mask;
 	void *ended;
-	(void)state;
 	assert_int_equal(ws_thread_start(&thread, look_at_mask, &mask, NULL), 0);
 	assert_int_equal(pthread_join(thread, &ended), 0);
 	assert_ptr_equal(ended, &mask);
@@ -32,11 +27,10 @@ static void a_thread_takes_no_signal_but_its_own_faults(void **state)
 	             sigismember(&mask, SIGFPE) || sigismember(&mask, SIGILL));
 }
 
-static void the_starter_keeps_its_mask(void **state)
+TEST(the_starter_keeps_its_mask)
 {
 	pthread_t thread;
 	sigset_t usr1, before, mask;
-	(void)state;
 	sigemptyset(&usr1);
 	sigaddset(&usr1, SIGUSR1);
 	pthread_sigmask(SIG_BLOCK, &usr1, &before);
@@ -48,11 +42,4 @@ static void the_starter_keeps_its_mask(void **state)
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_thread_takes_no_signal_but_its_own_faults),
-		cmocka_unit_test(the_starter_keeps_its_mask),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

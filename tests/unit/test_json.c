@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The guards around cJSON, and the writer. */
 #include "wsync/tool/json_read.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 
@@ -27,9 +23,8 @@ static void refuses(const char *text, size_t len, const char *words)
 		fail_msg("\"%s\" does not say \"%s\"", err.msg, words);
 }
 
-static void what_is_not_one_value_is_refused(void **state)
+TEST(what_is_not_one_value_is_refused)
 {
-	(void)state;
 	refuses("", 0, "byte 0");
 	refuses("{", 1, "byte");
 	refuses("{} x", 4, "byte 3: text after the value");
@@ -43,9 +38,8 @@ static void what_is_not_one_value_is_refused(void **state)
 	ws_json_free(ok);
 }
 
-static void depth_has_a_limit(void **state)
+TEST(depth_has_a_limit)
 {
-	(void)state;
 	enum { N = 100000 };
 	char *deep = malloc(N);
 	memset(deep, '[', N);
@@ -53,9 +47,8 @@ static void depth_has_a_limit(void **state)
 	free(deep);
 }
 
-static void the_text_need_not_end_in_nul(void **state)
+TEST(the_text_need_not_end_in_nul)
 {
-	(void)state;
 	char *exact = malloc(2); /* a sanitizer sees a read past it */
 	memcpy(exact, "12", 2);
 	struct ws_json *j = ws_json_parse(exact, 2, "reply", NULL);
@@ -66,9 +59,8 @@ static void the_text_need_not_end_in_nul(void **state)
 	free(exact);
 }
 
-static void integers_are_exact_or_refused(void **state)
+TEST(integers_are_exact_or_refused)
 {
-	(void)state;
 	struct ws_json *j =
 		parse("{\"big\":9007199254740991,\"over\":9007199254740993,\"half\":1.5,"
 	              "\"neg\":-9007199254740991,\"huge\":1e300,\"text\":\"7\",\"e\":1e3}",
@@ -87,9 +79,8 @@ static void integers_are_exact_or_refused(void **state)
 	ws_json_free(j);
 }
 
-static void keys_are_case_sensitive_and_doubles_are_found(void **state)
+TEST(keys_are_case_sensitive_and_doubles_are_found)
 {
-	(void)state;
 	struct ws_json *j = parse("{\"Name\":1,\"name\":2,\"x\":{\"name\":3,\"name\":4}}", NULL);
 	assert_int_equal(ws_json_get_int(j, "name", 0), 2);
 	assert_null(ws_json_get(j, "NAME"));
@@ -101,9 +92,8 @@ static void keys_are_case_sensitive_and_doubles_are_found(void **state)
 	ws_json_free(j);
 }
 
-static void what_is_written_is_what_was_given(void **state)
+TEST(what_is_written_is_what_was_given)
 {
-	(void)state;
 	struct ws_buf b;
 	struct ws_jw w;
 	ws_buf_init(&b, 0);
@@ -137,9 +127,8 @@ static void what_is_written_is_what_was_given(void **state)
 	ws_buf_free(&b);
 }
 
-static void what_is_written_can_be_read_whatever_the_bytes(void **state)
+TEST(what_is_written_can_be_read_whatever_the_bytes)
 {
-	(void)state;
 	for (unsigned seed = 1; seed <= 2000; seed++) {
 		char text[40];
 		unsigned x = seed * 2654435761u;
@@ -167,16 +156,4 @@ static void what_is_written_can_be_read_whatever_the_bytes(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_is_not_one_value_is_refused),
-		cmocka_unit_test(depth_has_a_limit),
-		cmocka_unit_test(the_text_need_not_end_in_nul),
-		cmocka_unit_test(integers_are_exact_or_refused),
-		cmocka_unit_test(keys_are_case_sensitive_and_doubles_are_found),
-		cmocka_unit_test(what_is_written_is_what_was_given),
-		cmocka_unit_test(what_is_written_can_be_read_whatever_the_bytes),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

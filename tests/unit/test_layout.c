@@ -2,17 +2,13 @@
 /* Shapes and places that were worked out by hand from what SGLang's layers do. */
 #include "checkpoint.h"
 #include "scratch.h"
+#include "test.h"
 #include "wsync/tool/layout.h"
 #include "wsync/tool/source.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct ws_namemap *maps, *own;
 static struct ws_config *config;
@@ -117,9 +113,8 @@ static void expect_place(const char *name, unsigned rank, const char *expected)
 
 #define LAYER0 "model.layers.0."
 
-static void qwen3_30b_at_tp_2_is_what_the_server_lists(void **state)
+TEST(qwen3_30b_at_tp_2_is_what_the_server_lists)
 {
-	(void)state;
 	make_layout(QWEN3_30B, (struct ws_layout_opts){ .tp = 2 });
 	expect_param("model.embed_tokens.weight", "75968 2048");
 	expect_param(LAYER0 "self_attn.qkv_proj.weight", "2560 2048");
@@ -147,9 +142,8 @@ static void qwen3_30b_at_tp_2_is_what_the_server_lists(void **state)
 	             "0 384 + 2048 384 -> 7 0 0 + 1 2048 384");
 }
 
-static void fewer_key_heads_than_ranks_are_replicated(void **state)
+TEST(fewer_key_heads_than_ranks_are_replicated)
 {
-	(void)state;
 	make_layout(QWEN3_30B, (struct ws_layout_opts){ .tp = 8 });
 	expect_param(LAYER0 "self_attn.qkv_proj.weight", "768 2048");
 	expect_place(LAYER0 "self_attn.k_proj.weight", 0, "0 0 + 128 2048 -> 512 0 + 128 2048");
@@ -158,9 +152,8 @@ static void fewer_key_heads_than_ranks_are_replicated(void **state)
 	expect_place(LAYER0 "self_attn.q_proj.weight", 7, "3584 0 + 512 2048 -> 0 0 + 512 2048");
 }
 
-static void attention_has_a_tp_of_its_own(void **state)
+TEST(attention_has_a_tp_of_its_own)
 {
-	(void)state;
 	make_layout(QWEN3_30B, (struct ws_layout_opts){ .tp = 8, .attention_tp = 2, .rank = 3 });
 	expect_param(LAYER0 "self_attn.qkv_proj.weight", "2560 2048");
 	expect_param(LAYER0 "mlp.experts.w2_weight", "128 2048 96");
@@ -168,9 +161,8 @@ static void attention_has_a_tp_of_its_own(void **state)
 	expect_place(LAYER0 "self_attn.k_proj.weight", 4, "0 0 + 256 2048 -> 2048 0 + 256 2048");
 }
 
-static void experts_are_divided_by_ep_first(void **state)
+TEST(experts_are_divided_by_ep_first)
 {
-	(void)state;
 	static const struct {
 		unsigned ep;
 		const char *w13, *w2;
@@ -194,9 +186,8 @@ static void experts_are_divided_by_ep_first(void **state)
 	"\"intermediate_size\":1024,\"num_hidden_layers\":1,\"num_attention_heads\":8," \
 	"\"num_key_value_heads\":2,\"vocab_size\":" vocab more "}"
 
-static void vocabularies_are_padded_to_a_multiple_of_64(void **state)
+TEST(vocabularies_are_padded_to_a_multiple_of_64)
 {
-	(void)state;
 	make_layout(LLAMA("32001", ""), (struct ws_layout_opts){ .tp = 4 });
 	expect_param("model.embed_tokens.weight", "8016 512");
 	expect_part("model.embed_tokens.weight", "32001 512", "model.embed_tokens.weight");
@@ -211,9 +202,8 @@ static void vocabularies_are_padded_to_a_multiple_of_64(void **state)
 	expect_place("lm_head.weight", 2, "101376 0 + 50560 512 -> 0 0 + 50560 512");
 }
 
-static void a_tied_head_is_the_embedding_and_optional(void **state)
+TEST(a_tied_head_is_the_embedding_and_optional)
 {
-	(void)state;
 	make_layout(LLAMA("128", ",\"tie_word_embeddings\":true"), (struct ws_layout_opts){ 0 });
 	assert_true(ws_layout_tied(layout));
 	assert_string_equal(param("lm_head.weight")->tied_to, "model.embed_tokens.weight");
@@ -224,9 +214,8 @@ static void a_tied_head_is_the_embedding_and_optional(void **state)
 	assert_false(ws_layout_tied(layout));
 }
 
-static void biases_go_with_their_weights(void **state)
+TEST(biases_go_with_their_weights)
 {
-	(void)state;
 	make_layout(LLAMA("128", ",\"attention_bias\":true"), (struct ws_layout_opts){ .tp = 4 });
 	expect_param(LAYER0 "self_attn.qkv_proj.bias", "256");
 	expect_part(LAYER0 "self_attn.v_proj.bias", "128", LAYER0 "self_attn.qkv_proj.bias");
@@ -235,9 +224,8 @@ static void biases_go_with_their_weights(void **state)
 	expect_place(LAYER0 "self_attn.o_proj.bias", 3, "0 + 512 -> 0 + 512");
 }
 
-static void what_does_not_divide_is_trouble_with_its_numbers(void **state)
+TEST(what_does_not_divide_is_trouble_with_its_numbers)
 {
-	(void)state;
 	make_layout(LLAMA("128", ""), (struct ws_layout_opts){ .tp = 6 });
 	expect_trouble(LAYER0 "self_attn.qkv_proj.weight", "q_proj: 8 heads do not divide by tp 6");
 	expect_trouble(LAYER0 "self_attn.o_proj.weight", "o_proj: 8 heads do not divide by tp 6");
@@ -277,9 +265,8 @@ static void what_does_not_divide_is_trouble_with_its_numbers(void **state)
 	",\"quantization_config\":{\"quant_method\":\"fp8\",\"fmt\":\"e4m3\"," \
 	"\"activation_scheme\":\"dynamic\",\"weight_block_size\":[128,128]"
 
-static void latent_attention_of_deepseek(void **state)
+TEST(latent_attention_of_deepseek)
 {
-	(void)state;
 	make_layout(DEEPSEEK(""), (struct ws_layout_opts){ .tp = 8 });
 	expect_param(LAYER0 "self_attn.fused_qkv_a_proj_with_mqa.weight", "2112 7168");
 	expect_place(LAYER0 "self_attn.kv_a_proj_with_mqa.weight", 5,
@@ -300,9 +287,8 @@ static void latent_attention_of_deepseek(void **state)
 	expect_param(LAYER0 "mlp.gate_up_proj.weight", "4608 7168");
 }
 
-static void shared_experts_can_follow_the_routed_ones(void **state)
+TEST(shared_experts_can_follow_the_routed_ones)
 {
-	(void)state;
 	make_layout(DEEPSEEK(FP8 "}"), (struct ws_layout_opts){ .tp = 8, .fuse_shared = true });
 	expect_param("model.layers.3.mlp.experts.w13_weight", "257 512 7168");
 	expect_param("model.layers.3.mlp.experts.w2_weight_scale_inv", "257 56 2");
@@ -316,9 +302,8 @@ static void shared_experts_can_follow_the_routed_ones(void **state)
 	             "0 0 + 2048 7168 -> 32 2048 0 + 1 2048 7168");
 }
 
-static void scales_are_divided_with_their_weights(void **state)
+TEST(scales_are_divided_with_their_weights)
 {
-	(void)state;
 	make_layout(DEEPSEEK(FP8 "}"), (struct ws_layout_opts){ .tp = 8 });
 	expect_param(LAYER0 "self_attn.fused_qkv_a_proj_with_mqa.weight_scale_inv", "17 56");
 	expect_place(LAYER0 "self_attn.kv_a_proj_with_mqa.weight_scale_inv", 7,
@@ -338,9 +323,8 @@ static void scales_are_divided_with_their_weights(void **state)
 	assert_null(ws_layout_find_part(layout, LAYER0 "mlp.down_proj.weight_scale_inv"));
 }
 
-static void a_tensor_s_one_scale_is_at_every_rank(void **state)
+TEST(a_tensor_s_one_scale_is_at_every_rank)
 {
-	(void)state;
 	static const char tensors[] =
 		DEEPSEEK(",\"quantization_config\":{\"quant_method\":\"fp8\"}");
 	make_layout(tensors, (struct ws_layout_opts){ .tp = 8 });
@@ -368,9 +352,8 @@ static void a_tensor_s_one_scale_is_at_every_rank(void **state)
 	expect_param(LAYER0 "mlp.down_proj.weight", "200 100");
 }
 
-static void heads_smaller_than_a_block_share_their_scales(void **state)
+TEST(heads_smaller_than_a_block_share_their_scales)
 {
-	(void)state;
 	make_layout(LLAMA("128", FP8 "}"), (struct ws_layout_opts){ 0 });
 	expect_param(LAYER0 "self_attn.qkv_proj.weight_scale_inv", "6 4");
 	make_layout(LLAMA("128", FP8 "}"), (struct ws_layout_opts){ .tp = 2 });
@@ -387,9 +370,8 @@ static void heads_smaller_than_a_block_share_their_scales(void **state)
 		"o_proj: 64 columns of 512 at each rank are no multiple of the FP8 block's 128");
 }
 
-static void blocks_must_divide_what_is_stacked_even_at_tp_1(void **state)
+TEST(blocks_must_divide_what_is_stacked_even_at_tp_1)
 {
-	(void)state;
 	static const char llama[] =
 		"{\"model_type\":\"llama\",\"hidden_size\":200,\"intermediate_size\":200,"
 		"\"num_hidden_layers\":1,\"num_attention_heads\":1,\"head_dim\":128,\"vocab_size\":"
@@ -401,9 +383,8 @@ static void blocks_must_divide_what_is_stacked_even_at_tp_1(void **state)
 	expect_param(LAYER0 "self_attn.qkv_proj.weight_scale_inv", "3 2");
 }
 
-static void modules_left_out_of_quantization_have_no_scales(void **state)
+TEST(modules_left_out_of_quantization_have_no_scales)
 {
-	(void)state;
 	make_layout(LLAMA("128", FP8 ",\"modules_to_not_convert\":[\"lm_head\",\"" LAYER0
 	                  "mlp.down_proj\"]}"), (struct ws_layout_opts){ 0 });
 	assert_null(ws_layout_find_param(layout, LAYER0 "mlp.down_proj.weight_scale_inv"));
@@ -419,9 +400,8 @@ static void modules_left_out_of_quantization_have_no_scales(void **state)
 	assert_null(ws_layout_find_param(layout, LAYER0 "mlp.gate_up_proj.weight_scale_inv"));
 }
 
-static void next_token_layers_are_the_drafts(void **state)
+TEST(next_token_layers_are_the_drafts)
 {
-	(void)state;
 	make_layout(DEEPSEEK(""), (struct ws_layout_opts){ 0 });
 	assert_null(ws_layout_find_part(layout, "model.layers.4.input_layernorm.weight"));
 	assert_non_null(ws_layout_skips(layout, "model.layers.4.input_layernorm.weight"));
@@ -433,9 +413,8 @@ static void next_token_layers_are_the_drafts(void **state)
 	assert_non_null(ws_layout_skips(layout, "model.layers.0.self_attn.rotary_emb.inv_freq"));
 }
 
-static void aliases_have_several_meanings_in_order(void **state)
+TEST(aliases_have_several_meanings_in_order)
 {
-	(void)state;
 	make_layout(QWEN3_30B, (struct ws_layout_opts){ 0 });
 	const char *name = LAYER0 "mlp.experts.gate_up_proj";
 	const struct ws_alias *a = ws_layout_find_alias(layout, name, 0);
@@ -451,9 +430,8 @@ static void aliases_have_several_meanings_in_order(void **state)
 	assert_null(ws_layout_find_alias(layout, "nothing", 0));
 }
 
-static void rules_are_readable(void **state)
+TEST(rules_are_readable)
 {
-	(void)state;
 	make_layout(QWEN3_30B, (struct ws_layout_opts){ 0 });
 	assert_string_equal(ws_layout_rule(layout, part(LAYER0 "self_attn.k_proj.weight")->rule),
 	                    "column self_attn.qkv_proj <- q_proj k_proj v_proj");
@@ -463,9 +441,8 @@ static void rules_are_readable(void **state)
 	assert_string_equal(ws_layout_rule(layout, UINT32_MAX), "");
 }
 
-static void stacked_experts_of_gpt_oss(void **state)
+TEST(stacked_experts_of_gpt_oss)
 {
-	(void)state;
 	static const char oss[] =
 		"{\"architectures\":[\"GptOssForCausalLM\"],\"model_type\":\"gpt_oss\",\"hidden_"
 	        "size\":2880,"
@@ -503,9 +480,8 @@ static void expect_failure(const char *json, struct ws_layout_opts opts, enum ws
 		fail_msg("\"%s\" does not say \"%s\"", err.msg, text);
 }
 
-static void what_cannot_be_is_refused_with_its_reason(void **state)
+TEST(what_cannot_be_is_refused_with_its_reason)
 {
-	(void)state;
 	expect_failure("{\"model_type\":\"llama\"}", (struct ws_layout_opts){ 0 }, WS_EINPUT,
 	               "has no \"");
 	expect_failure(LLAMA("0", ""), (struct ws_layout_opts){ 0 }, WS_EINPUT, "come to 0");
@@ -541,9 +517,18 @@ static void open_own_map(const char *text)
 		fail_msg("%s", err.msg);
 }
 
-static void kinds_of_rules_that_no_family_combines(void **state)
+static int leave_own_map(void **state)
 {
-	(void)state;
+	forget_layout();
+	ws_namemap_close(own);
+	own = NULL;
+	return scratch_leave(state);
+}
+
+#define WITH_OWN_MAP(test) TEST_BETWEEN(test, scratch_enter, leave_own_map)
+
+WITH_OWN_MAP(kinds_of_rules_that_no_family_combines)
+{
 	open_own_map("family own\ntype own\n"
 	             "group layers.{l} for l < 2\n"
 	             "  column ab in 6 bias 1\n"
@@ -586,18 +571,16 @@ static void kinds_of_rules_that_no_family_combines(void **state)
 	expect_trouble("layers.0.s.down_proj.weight", "down_proj: 8 columns do not divide by tp 3");
 }
 
-static void two_rules_for_one_name_are_an_error(void **state)
+WITH_OWN_MAP(two_rules_for_one_name_are_an_error)
 {
-	(void)state;
 	open_own_map("family own\ntype own\nwhole norm.weight [8]\ngroup norm\n  whole weight "
 	             "[8]\nend\n");
 	expect_failure("{\"model_type\":\"own\"}", (struct ws_layout_opts){ 0 }, WS_EINPUT,
 	               "\"norm.weight\" by two rules");
 }
 
-static void shared_experts_without_routed_ones_are_a_layer(void **state)
+WITH_OWN_MAP(shared_experts_without_routed_ones_are_a_layer)
 {
-	(void)state;
 	open_own_map("family own\ntype own\n"
 	             "experts x count 4 in 6 mid 8\nshared s count 1 in 6 mid 4 into x\n");
 	make_layout("{\"model_type\":\"own\"}",
@@ -607,9 +590,8 @@ static void shared_experts_without_routed_ones_are_a_layer(void **state)
 }
 
 /* A synthetic model's checkpoint has the names and shapes of the true one. */
-static void synthetic_models_have_exactly_these_parts(void **state)
+TEST(synthetic_models_have_exactly_these_parts)
 {
-	(void)state;
 	const char *model;
 	for (size_t i = 0; (model = ws_synthetic_name(i)); i++) {
 		struct ws_err err = WS_ERR_INIT;
@@ -653,15 +635,6 @@ static int open_maps(void **state)
 	return -1;
 }
 
-static int leave_own_map(void **state)
-{
-	forget_layout();
-	ws_namemap_close(own);
-	own = NULL;
-	return scratch_leave(state);
-}
-#define WITH_OWN_MAP(test) cmocka_unit_test_setup_teardown(test, scratch_enter, leave_own_map)
-
 static int close_maps(void **state)
 {
 	(void)state;
@@ -670,33 +643,4 @@ static int close_maps(void **state)
 	return 0;
 }
 
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(qwen3_30b_at_tp_2_is_what_the_server_lists),
-		cmocka_unit_test(fewer_key_heads_than_ranks_are_replicated),
-		cmocka_unit_test(attention_has_a_tp_of_its_own),
-		cmocka_unit_test(experts_are_divided_by_ep_first),
-		cmocka_unit_test(vocabularies_are_padded_to_a_multiple_of_64),
-		cmocka_unit_test(a_tied_head_is_the_embedding_and_optional),
-		cmocka_unit_test(biases_go_with_their_weights),
-		cmocka_unit_test(what_does_not_divide_is_trouble_with_its_numbers),
-		cmocka_unit_test(latent_attention_of_deepseek),
-		cmocka_unit_test(shared_experts_can_follow_the_routed_ones),
-		cmocka_unit_test(scales_are_divided_with_their_weights),
-		cmocka_unit_test(a_tensor_s_one_scale_is_at_every_rank),
-		cmocka_unit_test(heads_smaller_than_a_block_share_their_scales),
-		cmocka_unit_test(blocks_must_divide_what_is_stacked_even_at_tp_1),
-		cmocka_unit_test(modules_left_out_of_quantization_have_no_scales),
-		cmocka_unit_test(next_token_layers_are_the_drafts),
-		cmocka_unit_test(aliases_have_several_meanings_in_order),
-		cmocka_unit_test(rules_are_readable),
-		cmocka_unit_test(stacked_experts_of_gpt_oss),
-		cmocka_unit_test(what_cannot_be_is_refused_with_its_reason),
-		cmocka_unit_test(synthetic_models_have_exactly_these_parts),
-		WITH_OWN_MAP(kinds_of_rules_that_no_family_combines),
-		WITH_OWN_MAP(two_rules_for_one_name_are_an_error),
-		WITH_OWN_MAP(shared_experts_without_routed_ones_are_a_layer),
-	};
-	return cmocka_run_group_tests(tests, open_maps, close_maps);
-}
+RUN_TESTS(open_maps, close_maps)

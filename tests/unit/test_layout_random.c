@@ -5,19 +5,15 @@
  * from what its text asks for, so that a family added later is tried too. A failure prints what it
  * was about, and LAYOUT_SEED=N LAYOUT_CASES=N to begin elsewhere or to try more. */
 #include "rules.h"
+#include "test.h"
 #include "wsync/tool/buf.h"
 #include "wsync/tool/layout.h"
 
 #include <ctype.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #if defined(__SANITIZE_ADDRESS__)
 enum { CASES = 20000 };
@@ -496,9 +492,23 @@ static int say_what_failed(void **state)
 	return 0;
 }
 
-static void destinations_are_covered_once_and_sources_are_used(void **state)
+static int open_maps(void **state)
 {
 	(void)state;
+	struct ws_err err = WS_ERR_INIT;
+	ws_buf_init(&now.config, 0);
+	now.seed = UINT64_MAX;
+	learn_optional_keys();
+	if (ws_namemap_open(NULL, &maps, &err) == 0) {
+		learn_needed_keys();
+		return 0;
+	}
+	fprintf(stderr, "%s\n", err.msg);
+	return -1;
+}
+
+TEST_BETWEEN(destinations_are_covered_once_and_sources_are_used, open_maps, say_what_failed)
+{
 	struct tally tally = { 0 };
 	const size_t cases = number_from("LAYOUT_CASES", CASES);
 	uint64_t seed = number_from("LAYOUT_SEED", 1);
@@ -515,26 +525,4 @@ static void destinations_are_covered_once_and_sources_are_used(void **state)
 	assert_true(tally.troubled < tally.params / 2);
 }
 
-static int open_maps(void **state)
-{
-	(void)state;
-	struct ws_err err = WS_ERR_INIT;
-	ws_buf_init(&now.config, 0);
-	now.seed = UINT64_MAX;
-	learn_optional_keys();
-	if (ws_namemap_open(NULL, &maps, &err) == 0) {
-		learn_needed_keys();
-		return 0;
-	}
-	fprintf(stderr, "%s\n", err.msg);
-	return -1;
-}
-
-int main(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(destinations_are_covered_once_and_sources_are_used,
-		                                open_maps, say_what_failed),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

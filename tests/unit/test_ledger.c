@@ -4,15 +4,11 @@
 #include "ledger.h"
 #include "process.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "scratch.h"
+#include "test.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -89,9 +85,8 @@ static struct ws_ledger_entry *only(struct ws_ledger_list *list)
 	return &list->items[0];
 }
 
-static void what_is_written_is_read(void **state)
+SCRATCH_TEST(what_is_written_is_read)
 {
-	(void)state;
 	struct ws_ledger_list list;
 	struct ws_ledger *l = begin();
 	assert_int_equal(count_files(), 0);
@@ -127,9 +122,8 @@ static void what_is_written_is_read(void **state)
 	assert_int_equal(count_files(), 0);
 }
 
-static void a_push_that_leaves_nothing_leaves_no_file(void **state)
+SCRATCH_TEST(a_push_that_leaves_nothing_leaves_no_file)
 {
-	(void)state;
 	struct ws_ledger *l = begin();
 	struct ws_ledger_record *r = ws_ledger_record(l);
 	assert_int_equal(ws_ledger_save(l, NULL), 0);
@@ -141,9 +135,8 @@ static void a_push_that_leaves_nothing_leaves_no_file(void **state)
 	assert_int_equal(count_files(), 0);
 }
 
-static void what_is_left_stays_and_the_push_has_ended(void **state)
+SCRATCH_TEST(what_is_left_stays_and_the_push_has_ended)
 {
-	(void)state;
 	struct ws_ledger_list list;
 	struct ws_ledger *l = begin();
 	assert_int_equal(ws_ledger_save(l, NULL), 0);
@@ -163,9 +156,8 @@ static void what_is_left_stays_and_the_push_has_ended(void **state)
 	ws_ledger_list_free(&list);
 }
 
-static void a_record_in_memory_goes_the_same_way(void **state)
+SCRATCH_TEST(a_record_in_memory_goes_the_same_way)
 {
-	(void)state;
 	struct ws_ledger_list left = { 0 };
 	struct ws_ledger *l = begin();
 	assert_int_equal(ws_ledger_save(l, NULL), 0);
@@ -191,9 +183,8 @@ static void a_record_in_memory_goes_the_same_way(void **state)
 	ws_ledger_list_free(&left);
 }
 
-static void settling_leaves_groups_to_be_left(void **state)
+SCRATCH_TEST(settling_leaves_groups_to_be_left)
 {
-	(void)state;
 	struct ws_ledger_list list;
 	struct ws_ledger *l = begin();
 	assert_int_equal(ws_ledger_save(l, NULL), 0);
@@ -220,9 +211,8 @@ static void settling_leaves_groups_to_be_left(void **state)
 }
 
 /* A push that succeeds holds the locks of its endpoints, so no other is at work there. */
-static void records_are_settled_whatever_became_of_their_process(void **state)
+SCRATCH_TEST(records_are_settled_whatever_became_of_their_process)
 {
-	(void)state;
 	struct ws_ledger_list list;
 	struct ws_ledger *l = begin();
 	strcpy(ws_ledger_record(l)->process.pid_namespace, "pid:[1]");
@@ -240,9 +230,8 @@ static void records_are_settled_whatever_became_of_their_process(void **state)
 }
 
 /* The push goes on, and must not claim again what another has settled. */
-static void a_push_hears_that_its_record_was_settled(void **state)
+SCRATCH_TEST(a_push_hears_that_its_record_was_settled)
 {
-	(void)state;
 	struct ws_ledger *l = begin();
 	struct ws_ledger_record *r = ws_ledger_record(l);
 	ws_ledger_reread(l); /* nothing is written yet */
@@ -268,9 +257,8 @@ static unsigned asleep_now(void)
 	return asleep;
 }
 
-static void memory_that_others_release_or_take_back_is_noted(void **state)
+SCRATCH_TEST(memory_that_others_release_or_take_back_is_noted)
 {
-	(void)state;
 	struct ws_ledger *l = begin();
 	/* no record: nothing to note */
 	ws_ledger_note_memory("state", URLS[0], WS_MEMORY_ALL, true);
@@ -289,9 +277,8 @@ static void memory_that_others_release_or_take_back_is_noted(void **state)
 }
 
 /* 127.0.0.1 and 127.0.0.2 share a lock, but may be two servers. localhost is 127.0.0.1. */
-static void another_loopback_address_is_another_endpoint(void **state)
+SCRATCH_TEST(another_loopback_address_is_another_endpoint)
 {
-	(void)state;
 	static const char *const local[] = { "http://localhost:30000" },
 				 *const other[] = { "http://127.0.0.2:30000" },
 				 *const address[] = { "http://127.0.0.1:30000" };
@@ -317,9 +304,8 @@ static void another_loopback_address_is_another_endpoint(void **state)
 	ws_ledger_abandon(l);
 }
 
-static void woken_weights_are_none_until_a_push_brings_them(void **state)
+SCRATCH_TEST(woken_weights_are_none_until_a_push_brings_them)
 {
-	(void)state;
 	struct ws_ledger_list list;
 	struct ws_ledger *l = begin();
 	ws_ledger_record(l)->endpoints[0].state = WS_UNTOUCHED;
@@ -332,9 +318,8 @@ static void woken_weights_are_none_until_a_push_brings_them(void **state)
 	ws_ledger_abandon(l);
 }
 
-static void only_caches_that_a_push_left_released_are_owed(void **state)
+SCRATCH_TEST(only_caches_that_a_push_left_released_are_owed)
 {
-	(void)state;
 	struct ws_ledger_endpoint e = { .url = URLS[0],
 		                        .slept = true,
 		                        .asleep = WS_MEMORY_KV_CACHE };
@@ -345,9 +330,8 @@ static void only_caches_that_a_push_left_released_are_owed(void **state)
 	assert_false(ws_ledger_owes(&e));
 }
 
-static void a_killed_process_is_dead_and_its_id_is_not_enough(void **state)
+SCRATCH_TEST(a_killed_process_is_dead_and_its_id_is_not_enough)
 {
-	(void)state;
 	struct ws_process self, other;
 	ws_process_self(&self);
 	assert_true(self.start_ticks > 0);
@@ -375,9 +359,8 @@ static void a_killed_process_is_dead_and_its_id_is_not_enough(void **state)
 	assert_int_equal(ws_process_fate(&other), WS_PROCESS_DEAD);
 }
 
-static void the_name_of_a_process_cannot_forge_its_start(void **state)
+SCRATCH_TEST(the_name_of_a_process_cannot_forge_its_start)
 {
-	(void)state;
 	char s;
 	uint64_t ticks;
 	assert_int_equal(
@@ -407,9 +390,8 @@ static void expect_disbelief(const char *text, const char *part)
 	ws_ledger_list_free(&list);
 }
 
-static void a_file_that_is_no_record_is_said_and_left(void **state)
+SCRATCH_TEST(a_file_that_is_no_record_is_said_and_left)
 {
-	(void)state;
 	expect_disbelief("", "not JSON");
 	expect_disbelief("{\"schema\":1", "not JSON");
 	expect_disbelief("[]", "no record");
@@ -435,9 +417,8 @@ static int parse_twisted(const char *text, const char *from, const char *to,
 	return rc;
 }
 
-static void older_records_know_neither_sizes_nor_files(void **state)
+SCRATCH_TEST(older_records_know_neither_sizes_nor_files)
 {
-	(void)state;
 	static const char *const older[][2] = { { ",\"tensors\":32,\"bytes\":4096", "" },
 		                                { ",\"tensors\":32", "" },
 		                                { ",\"inherited\":false", "" } };
@@ -468,9 +449,8 @@ static void older_records_know_neither_sizes_nor_files(void **state)
 }
 
 /* Which push completes what another has left. */
-static void only_the_same_plan_or_a_whole_one_completes_a_push(void **state)
+SCRATCH_TEST(only_the_same_plan_or_a_whole_one_completes_a_push)
 {
-	(void)state;
 	struct ws_ledger_endpoint e = { .url = URLS[0], .state = WS_PARTIAL };
 	struct ws_ledger_record r = { .digest = 7, .tensors = 32, .bytes = 4096 };
 	static const struct {
@@ -500,9 +480,8 @@ static void only_the_same_plan_or_a_whole_one_completes_a_push(void **state)
 	assert_true(ws_ledger_completes(&ALL, &r, &e));
 }
 
-static void a_smaller_push_leaves_the_record_of_a_mixture(void **state)
+SCRATCH_TEST(a_smaller_push_leaves_the_record_of_a_mixture)
 {
-	(void)state;
 	struct ws_ledger_list list;
 	struct ws_ledger_sent few = ALL;
 	struct ws_ledger *l = begin();
@@ -538,9 +517,8 @@ static int check_source(const struct ws_ledger_file *f, const char *directory, s
 	return ws_ledger_check_source(&r, err);
 }
 
-static void a_source_that_changed_is_not_pushed_again(void **state)
+SCRATCH_TEST(a_source_that_changed_is_not_pushed_again)
 {
-	(void)state;
 	struct ws_ledger_file f = { .path = "a" };
 	struct ws_file_id id;
 	struct ws_err err;
@@ -573,9 +551,8 @@ static void a_source_that_changed_is_not_pushed_again(void **state)
 		"cuda-ipc:w.json: the memory may hold other weights than when process 4711"));
 }
 
-static void a_record_of_the_first_version_knows_no_sleep(void **state)
+SCRATCH_TEST(a_record_of_the_first_version_knows_no_sleep)
 {
-	(void)state;
 	static const char *const older[][2] = { { ",\"asleep\":\"kv_cache,cuda_graph\"", "" },
 		{ "\"kv_cache,cuda_graph\"", "null" } };
 	struct ws_buf text;
@@ -594,9 +571,8 @@ static void a_record_of_the_first_version_knows_no_sleep(void **state)
 }
 
 /* Every prefix of a record, and a record with each of its values replaced in turn. */
-static void a_cut_or_twisted_record_is_refused_or_whole(void **state)
+SCRATCH_TEST(a_cut_or_twisted_record_is_refused_or_whole)
 {
-	(void)state;
 	struct ws_buf text;
 	struct ws_ledger *l = begin();
 	ws_buf_init(&text, 1 << 16);
@@ -648,9 +624,8 @@ static void a_cut_or_twisted_record_is_refused_or_whole(void **state)
 	ws_ledger_abandon(l);
 }
 
-static void what_others_can_write_is_not_believed(void **state)
+SCRATCH_TEST(what_others_can_write_is_not_believed)
 {
-	(void)state;
 	struct ws_ledger_list list;
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_ledger *l = begin();
@@ -684,9 +659,8 @@ static void what_others_can_write_is_not_believed(void **state)
 	ws_ledger_abandon(l);
 }
 
-static void halves_of_files_go_when_they_are_old(void **state)
+SCRATCH_TEST(halves_of_files_go_when_they_are_old)
 {
-	(void)state;
 	struct ws_ledger_list list;
 	const struct timespec old[2] = { { .tv_sec = time(NULL) - 90000 },
 		                         { .tv_sec = time(NULL) - 90000 } };
@@ -703,9 +677,8 @@ static void halves_of_files_go_when_they_are_old(void **state)
 	ws_ledger_list_free(&list);
 }
 
-static void bytes_that_are_no_text_make_it_unrepeatable(void **state)
+SCRATCH_TEST(bytes_that_are_no_text_make_it_unrepeatable)
 {
-	(void)state;
 	static const char *const odd[] = { "ckpt/\xff" };
 	struct ws_ledger_list list;
 	struct ws_ledger *l = begin();
@@ -718,42 +691,12 @@ static void bytes_that_are_no_text_make_it_unrepeatable(void **state)
 	ws_ledger_abandon(l);
 }
 
-static void no_directory_is_no_records(void **state)
+SCRATCH_TEST(no_directory_is_no_records)
 {
-	(void)state;
 	struct ws_ledger_list list;
 	assert_int_equal(ws_ledger_list("absent", &list, NULL), 0);
 	assert_int_equal(list.n, 0);
 	ws_ledger_list_free(&list);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		IN_SCRATCH(what_is_written_is_read),
-		IN_SCRATCH(a_push_that_leaves_nothing_leaves_no_file),
-		IN_SCRATCH(what_is_left_stays_and_the_push_has_ended),
-		IN_SCRATCH(a_record_in_memory_goes_the_same_way),
-		IN_SCRATCH(settling_leaves_groups_to_be_left),
-		IN_SCRATCH(records_are_settled_whatever_became_of_their_process),
-		IN_SCRATCH(a_push_hears_that_its_record_was_settled),
-		IN_SCRATCH(memory_that_others_release_or_take_back_is_noted),
-		IN_SCRATCH(another_loopback_address_is_another_endpoint),
-		IN_SCRATCH(woken_weights_are_none_until_a_push_brings_them),
-		IN_SCRATCH(only_caches_that_a_push_left_released_are_owed),
-		IN_SCRATCH(older_records_know_neither_sizes_nor_files),
-		IN_SCRATCH(only_the_same_plan_or_a_whole_one_completes_a_push),
-		IN_SCRATCH(a_smaller_push_leaves_the_record_of_a_mixture),
-		IN_SCRATCH(a_source_that_changed_is_not_pushed_again),
-		IN_SCRATCH(a_record_of_the_first_version_knows_no_sleep),
-		IN_SCRATCH(a_killed_process_is_dead_and_its_id_is_not_enough),
-		IN_SCRATCH(the_name_of_a_process_cannot_forge_its_start),
-		IN_SCRATCH(a_file_that_is_no_record_is_said_and_left),
-		IN_SCRATCH(a_cut_or_twisted_record_is_refused_or_whole),
-		IN_SCRATCH(what_others_can_write_is_not_believed),
-		IN_SCRATCH(halves_of_files_go_when_they_are_old),
-		IN_SCRATCH(bytes_that_are_no_text_make_it_unrepeatable),
-		IN_SCRATCH(no_directory_is_no_records),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_lineage.c - names, the table, and who decides when version and routes disagree. */
 #include "wsync/lineage.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
-static void names_and_numbers_agree(void **state)
+TEST(names_and_numbers_agree)
 {
-	(void)state;
 	for (unsigned i = 0; i < WS_N_LINEAGES; i++) {
 		enum ws_lineage back = WS_N_LINEAGES;
 		assert_int_equal(ws_lineage_parse(ws_lineage_name((enum ws_lineage)i), &back), 0);
@@ -25,9 +21,8 @@ static void names_and_numbers_agree(void **state)
 	assert_string_equal(ws_lineage_name(WS_N_LINEAGES), "unknown");
 }
 
-static void every_field_has_a_name_of_its_own(void **state)
+TEST(every_field_has_a_name_of_its_own)
 {
-	(void)state;
 	for (size_t i = 0; i < ws_capability_count(); i++) {
 		struct ws_capabilities can = { 0 };
 		for (size_t k = 0; k < i; k++)
@@ -42,9 +37,8 @@ static void every_field_has_a_name_of_its_own(void **state)
 }
 
 /* 0.4.9 and 0.4.10, which are not yet what came after them. */
-static void a_server_that_only_learned_to_pause_is_of_its_version(void **state)
+TEST(a_server_that_only_learned_to_pause_is_of_its_version)
 {
-	(void)state;
 	struct ws_capabilities can;
 	struct ws_lineage_signs s = { .version = "0.4.10.post2" };
 	s.asked.update = s.seen.update = s.asked.pause = s.seen.pause = true;
@@ -56,9 +50,8 @@ static void a_server_that_only_learned_to_pause_is_of_its_version(void **state)
 }
 
 /* What was not asked comes from the table; what was asked does not, whatever the version claims. */
-static void routes_decide(void **state)
+TEST(routes_decide)
 {
-	(void)state;
 	struct ws_capabilities can;
 	struct ws_lineage_signs s = { .version = "0.4.6" };
 	assert_int_equal(ws_lineage_detect(&s, &can), WS_LINEAGE_SGLANG_04);
@@ -79,9 +72,8 @@ static void routes_decide(void **state)
 	assert_false(can.dies_of_flush);
 }
 
-static void a_version_speaks_where_routes_are_silent(void **state)
+TEST(a_version_speaks_where_routes_are_silent)
 {
-	(void)state;
 	static const struct {
 		const char *version;
 		enum ws_lineage lineage;
@@ -103,9 +95,8 @@ static void a_version_speaks_where_routes_are_silent(void **state)
 }
 
 /* An unknown server gets what its routes show, and no field that it does not show. */
-static void an_unknown_server_has_what_it_shows(void **state)
+TEST(an_unknown_server_has_what_it_shows)
 {
-	(void)state;
 	struct ws_capabilities can;
 	struct ws_lineage_signs s = { .version = "7.1" };
 	assert_int_equal(ws_lineage_detect(&s, &can), WS_LINEAGE_UNKNOWN);
@@ -117,9 +108,8 @@ static void an_unknown_server_has_what_it_shows(void **state)
 	assert_false(can.update || can.pause);
 }
 
-static void no_field_without_its_route(void **state)
+TEST(no_field_without_its_route)
 {
-	(void)state;
 	struct ws_capabilities can;
 	struct ws_lineage_signs s = { .version = "0.5.15" };
 	s.asked.pause = s.asked.checker = s.asked.flush = s.asked.update = s.asked.generate = true;
@@ -133,9 +123,8 @@ static void no_field_without_its_route(void **state)
 }
 
 /* The field came some releases before the bucket did. */
-static void a_load_format_of_early_0_5_is_not_believed(void **state)
+TEST(a_load_format_of_early_0_5_is_not_believed)
 {
-	(void)state;
 	struct ws_capabilities can;
 	struct ws_lineage_signs s = { .version = "0.5.4" };
 	s.asked.load_format = s.seen.load_format = s.asked.pause = s.seen.pause = true;
@@ -148,17 +137,4 @@ static void a_load_format_of_early_0_5_is_not_believed(void **state)
 	assert_false(can.mixed_bucket);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(names_and_numbers_agree),
-		cmocka_unit_test(every_field_has_a_name_of_its_own),
-		cmocka_unit_test(a_server_that_only_learned_to_pause_is_of_its_version),
-		cmocka_unit_test(routes_decide),
-		cmocka_unit_test(a_version_speaks_where_routes_are_silent),
-		cmocka_unit_test(an_unknown_server_has_what_it_shows),
-		cmocka_unit_test(no_field_without_its_route),
-		cmocka_unit_test(a_load_format_of_early_0_5_is_not_believed),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -7,13 +7,8 @@
 
 #include "endpoint_call.h"
 #include "file.h"
+#include "test.h"
 #include "tiny_http.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 static struct ws_json *load(const char *name, const char *what)
 {
@@ -44,51 +39,45 @@ static const char *spell(const struct ws_capabilities *can)
 	return text;
 }
 
+/* clang-format off */
 static const struct {
 	enum ws_lineage lineage;
 	const char *route, *can;
 } lineages[] = {
-	{ WS_LINEAGE_SGLANG_04, "/get_server_info",
-	  "update from_disk from_tensor flush memory get_weights generate "
+	{ WS_LINEAGE_SGLANG_04, "/get_server_info", "update from_disk from_tensor flush memory "
+	  "get_weights generate dies_of_flush dies_of_group dies_of_format dies_of_release" },
+	{ WS_LINEAGE_SGLANG_05, "/get_server_info", "update destroy from_disk from_tensor from_ipc "
+	  "weight_version abort_requests pause flush set_version memory get_weights generate "
 	  "dies_of_flush dies_of_group dies_of_format dies_of_release" },
-	{ WS_LINEAGE_SGLANG_05, "/get_server_info",
-	  "update destroy from_disk from_tensor from_ipc weight_version abort_requests pause flush "
-	  "set_version memory get_weights generate "
-	  "dies_of_flush dies_of_group dies_of_format dies_of_release" },
-	{ WS_LINEAGE_SGLANG_2026, "/server_info",
-	  "update destroy from_disk from_tensor from_ipc load_format mixed_bucket weight_version "
-	  "abort_requests empty_cache pause pause_modes flush flush_waits set_version memory "
-	  "checker "
-	  "checksums get_weights generate routed_experts "
-	  "dies_of_flush dies_of_group dies_of_format dies_of_release" },
+	{ WS_LINEAGE_SGLANG_2026, "/server_info", "update destroy from_disk from_tensor from_ipc "
+	  "load_format mixed_bucket weight_version abort_requests empty_cache pause pause_modes "
+	  "flush flush_waits set_version memory checker checksums get_weights generate "
+	  "routed_experts dies_of_flush dies_of_group dies_of_format dies_of_release" },
 	{ WS_LINEAGE_XORL_LEGACY, "/server_info",
 	  "update destroy two_phase two_phase_whole receive ep_scatter from_disk from_tensor "
 	  "load_format mixed_bucket weight_version abort_requests free_kv pause pause_modes flush "
 	  "set_version memory health_open list_weights checker get_weights generate routed_experts "
 	  "eager_comm late_refusal dies_of_format dies_of_release" },
-	{ WS_LINEAGE_XORL, "/server_info",
-	  "update destroy two_phase two_phase_whole from_disk from_tensor from_ipc sparse_delta "
-	  "load_format mixed_bucket weight_version abort_requests empty_cache pause pause_modes "
-	  "flush "
-	  "flush_waits set_version memory checker checksums get_weights generate routed_experts "
-	  "eager_comm dies_of_flush dies_of_group dies_of_format dies_of_release stuck_prepare" },
+	{ WS_LINEAGE_XORL, "/server_info", "update destroy two_phase two_phase_whole from_disk "
+	  "from_tensor from_ipc sparse_delta load_format mixed_bucket weight_version "
+	  "abort_requests empty_cache pause pause_modes flush flush_waits set_version memory "
+	  "checker checksums get_weights generate routed_experts eager_comm dies_of_flush "
+	  "dies_of_group dies_of_format dies_of_release stuck_prepare" },
 	{ WS_LINEAGE_SESSION, "/server_info",
 	  "update destroy session from_disk from_tensor from_ipc load_format mixed_bucket "
 	  "weight_version abort_requests empty_cache selector pause pause_modes flush flush_waits "
 	  "set_version memory checker checksums skip_tensors get_weights generate routed_experts "
 	  "dies_of_flush dies_of_group dies_of_format dies_of_release" },
-	{ WS_LINEAGE_SLIME, "/server_info",
-	  "update destroy post_process from_disk from_tensor from_ipc load_format mixed_bucket "
-	  "weight_version abort_requests empty_cache pause pause_modes flush flush_waits "
-	  "set_version "
-	  "memory checker checksums get_weights generate routed_experts "
-	  "dies_of_flush dies_of_group dies_of_format dies_of_release" },
+	{ WS_LINEAGE_SLIME, "/server_info", "update destroy post_process from_disk from_tensor "
+	  "from_ipc load_format mixed_bucket weight_version abort_requests empty_cache pause "
+	  "pause_modes flush flush_waits set_version memory checker checksums get_weights generate "
+	  "routed_experts dies_of_flush dies_of_group dies_of_format dies_of_release" },
 };
+/* clang-format on */
 enum { N_LINEAGES = sizeof lineages / sizeof *lineages };
 
-static void lists_of_routes_tell_lineages_apart(void **state)
+TEST(lists_of_routes_tell_lineages_apart)
 {
-	(void)state;
 	for (size_t i = 0; i < N_LINEAGES; i++) {
 		const char *name = ws_lineage_name(lineages[i].lineage);
 		struct ws_json *routes = load(name, "openapi"), *server = load(name, "server_info");
@@ -105,9 +94,8 @@ static void lists_of_routes_tell_lineages_apart(void **state)
 }
 
 /* A version may be wrong: of a build from source, of a fork that counts by itself. */
-static void a_lying_version_changes_nothing(void **state)
+TEST(a_lying_version_changes_nothing)
 {
-	(void)state;
 	static const char *const lies[] = { "", "0.4.1", "0.5.15", "0.5.23", "0.0.0.dev1+g1234567",
 		                            "9" };
 	for (size_t i = 0; i < N_LINEAGES; i++)
@@ -134,9 +122,8 @@ static int read_text(const char *text, struct ws_lineage_signs *signs)
 	return rc;
 }
 
-static void what_is_no_list_of_this_server_is_not_believed(void **state)
+TEST(what_is_no_list_of_this_server_is_not_believed)
 {
-	(void)state;
 	struct ws_lineage_signs s;
 	assert_int_equal(read_text("[]", &s), -1);
 	assert_int_equal(read_text("{\"paths\": [\"/server_info\"]}", &s), -1);
@@ -158,9 +145,8 @@ static void what_is_no_list_of_this_server_is_not_believed(void **state)
 	"{\"$ref\": \"#/components/schemas/Wide\"}, {\"$ref\": \"#/components/schemas/Wide\"}]}, " \
 	"\"Empty\": {\"properties\": {}}}}}"
 
-static void an_update_of_one_tensor_is_none_that_is_spoken(void **state)
+TEST(an_update_of_one_tensor_is_none_that_is_spoken)
 {
-	(void)state;
 	struct ws_capabilities can;
 	struct ws_lineage_signs s;
 	assert_int_equal(read_text(UPDATE("{\"properties\": {\"name\": {}, \"dtype\": {}}}"), &s),
@@ -175,9 +161,8 @@ static void an_update_of_one_tensor_is_none_that_is_spoken(void **state)
 	assert_true(can.update);
 }
 
-static void schemas_are_found_in_every_form_and_end(void **state)
+TEST(schemas_are_found_in_every_form_and_end)
 {
-	(void)state;
 	struct ws_lineage_signs s;
 	static const struct { const char *text; bool asked, seen;
 	} cases[] = {
@@ -267,9 +252,8 @@ static void probe(struct ws_endpoint_info *info)
 	assert_int_equal(effects, 0);
 }
 
-static void a_server_without_a_list_is_asked_route_by_route(void **state)
+TEST_BETWEEN(a_server_without_a_list_is_asked_route_by_route, set_up, tear_down)
 {
-	(void)state;
 	static const char *const xorl[] = {
 		"/init_weights_update_group", "/update_weights_from_distributed",
 		"/prepare_weights_update", "/complete_weights_update", "/pause_generation",
@@ -287,9 +271,8 @@ static void a_server_without_a_list_is_asked_route_by_route(void **state)
 	assert_true((size_t)options == ws_lineage_path_count() + 1);
 }
 
-static void who_says_yes_to_everything_is_not_believed(void **state)
+TEST_BETWEEN(who_says_yes_to_everything_is_not_believed, set_up, tear_down)
 {
-	(void)state;
 	struct ws_endpoint_info info;
 	manner = YES_TO_ALL;
 	probe(&info);
@@ -298,9 +281,8 @@ static void who_says_yes_to_everything_is_not_believed(void **state)
 	assert_int_equal(options, 1);
 }
 
-static void somebody_may_know_better(void **state)
+TEST_BETWEEN(somebody_may_know_better, set_up, tear_down)
 {
-	(void)state;
 	struct ws_endpoint_info info;
 	struct ws_capabilities can;
 	probe(&info);
@@ -313,19 +295,4 @@ static void somebody_may_know_better(void **state)
 	assert_memory_equal(&info.can, &can, sizeof can);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(lists_of_routes_tell_lineages_apart),
-		cmocka_unit_test(a_lying_version_changes_nothing),
-		cmocka_unit_test(what_is_no_list_of_this_server_is_not_believed),
-		cmocka_unit_test(an_update_of_one_tensor_is_none_that_is_spoken),
-		cmocka_unit_test(schemas_are_found_in_every_form_and_end),
-		cmocka_unit_test_setup_teardown(a_server_without_a_list_is_asked_route_by_route,
-		                                set_up, tear_down),
-		cmocka_unit_test_setup_teardown(who_says_yes_to_everything_is_not_believed, set_up,
-		                                tear_down),
-		cmocka_unit_test_setup_teardown(somebody_may_know_better, set_up, tear_down),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -2,13 +2,9 @@
 /* Saved listings in every form that programs print, and what is none. */
 #include "listing_read.h"
 #include "scratch.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
 
 static struct ws_weight_list read_text(const char *text)
 {
@@ -32,9 +28,8 @@ static void expect(const struct ws_weight *w, const char *name, const char *dtyp
 		assert_int_equal(w->dims[1], b);
 }
 
-static void the_servers_own_reply_is_read(void **state)
+TEST(the_servers_own_reply_is_read)
 {
-	(void)state;
 	struct ws_weight_list list =
 		read_text("{\"success\":true,\"message\":\"Found 2 weights\",\"weights\":[\n"
 	                  " {\"name\":\"model.norm.weight\",\"shape\":[2048],\"data_ptr\":140},\n"
@@ -47,18 +42,16 @@ static void the_servers_own_reply_is_read(void **state)
 	ws_weight_list_free(&list);
 }
 
-static void a_reply_says_whether_it_is_of_what_arrived(void **state)
+TEST(a_reply_says_whether_it_is_of_what_arrived)
 {
-	(void)state;
 	struct ws_weight_list list =
 		read_text("{\"received\":true,\"weights\":[{\"name\":\"a\",\"shape\":[]}]}");
 	assert_true(list.received);
 	ws_weight_list_free(&list);
 }
 
-static void json_lines_are_read(void **state)
+TEST(json_lines_are_read)
 {
-	(void)state;
 	struct ws_weight_list list = read_text(
 		"{\"schema\":1,\"type\":\"start\",\"command\":\"list-weights\"}\n"
 		"{\"type\":\"tensor\",\"name\":\"a.weight\",\"dtype\":null,\"shape\":[3,4],"
@@ -73,9 +66,8 @@ static void json_lines_are_read(void **state)
 	ws_weight_list_free(&list);
 }
 
-static void tables_are_read(void **state)
+TEST(tables_are_read)
 {
-	(void)state;
 	struct ws_weight_list list = read_text(
 		"==> http://gpu7:30000 <==\n"
 		"model.embed_tokens.weight  bfloat16  [32, 16]  1.00 KiB  3250b0faab92455f\n"
@@ -91,9 +83,8 @@ static void tables_are_read(void **state)
 	ws_weight_list_free(&list);
 }
 
-static void tab_separated_lists_are_read(void **state)
+TEST(tab_separated_lists_are_read)
 {
-	(void)state;
 	struct ws_weight_list list = read_text("a.weight\tbfloat16\t64,16\t2048\n"
 	                                       "b.weight\t-\t7\t-\n"
 	                                       "step\tint64\t-\t8\n");
@@ -104,9 +95,8 @@ static void tab_separated_lists_are_read(void **state)
 	ws_weight_list_free(&list);
 }
 
-static void names_alone_have_no_shape(void **state)
+TEST(names_alone_have_no_shape)
 {
-	(void)state;
 	struct ws_weight_list list = read_text("# saved on Monday\na.weight\n\nb.weight");
 	assert_int_equal(list.n, 2);
 	assert_true(list.items[0].shapeless);
@@ -119,7 +109,7 @@ static void names_alone_have_no_shape(void **state)
 	ws_weight_list_free(&list);
 }
 
-static void what_is_no_listing_is_refused_with_its_line(void **state)
+TEST(what_is_no_listing_is_refused_with_its_line)
 {
 	static const char *const bad[][2] = {
 		{ "", "list: lists no parameters" },
@@ -150,7 +140,6 @@ static void what_is_no_listing_is_refused_with_its_line(void **state)
 		  "list:2: NAME [DTYPE] SHAPE: there is no such type" },
 		{ "a.weight [1]\na.weight [2]\n", "list: 'a.weight' is listed twice" },
 	};
-	(void)state;
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		struct ws_weight_list list = { 0 };
 		struct ws_err err = WS_ERR_INIT;
@@ -161,11 +150,10 @@ static void what_is_no_listing_is_refused_with_its_line(void **state)
 	}
 }
 
-static void files_are_read_and_missing_ones_named(void **state)
+SCRATCH_TEST(files_are_read_and_missing_ones_named)
 {
 	struct ws_weight_list list = { 0 };
 	struct ws_err err;
-	(void)state;
 	FILE *f = fopen("saved.json", "w");
 	fputs("{\"weights\":[{\"name\":\"a\",\"shape\":[2]}]}", f);
 	fclose(f);
@@ -179,17 +167,4 @@ static void files_are_read_and_missing_ones_named(void **state)
 	ws_weight_list_free(NULL);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_servers_own_reply_is_read),
-		cmocka_unit_test(a_reply_says_whether_it_is_of_what_arrived),
-		cmocka_unit_test(json_lines_are_read),
-		cmocka_unit_test(tables_are_read),
-		cmocka_unit_test(tab_separated_lists_are_read),
-		cmocka_unit_test(names_alone_have_no_shape),
-		cmocka_unit_test(what_is_no_listing_is_refused_with_its_line),
-		IN_SCRATCH(files_are_read_and_missing_ones_named),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -2,15 +2,11 @@
 /* Locks of endpoints: who holds one is told, and the dead hold none. */
 #include "lock.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "scratch.h"
+#include "test.h"
 
 #include <signal.h>
 #include <sys/stat.h>
@@ -46,9 +42,8 @@ static void kill_holder(pid_t pid)
 	waitpid(pid, NULL, 0);
 }
 
-static void a_second_one_is_refused_and_told_who_the_first_is(void **state)
+SCRATCH_TEST(a_second_one_is_refused_and_told_who_the_first_is)
 {
-	(void)state;
 	struct ws_locks *l = NULL;
 	struct ws_err err = WS_ERR_INIT;
 	char pid[32];
@@ -61,9 +56,8 @@ static void a_second_one_is_refused_and_told_who_the_first_is(void **state)
 	kill_holder(holder);
 }
 
-static void none_is_kept_where_one_is_refused(void **state)
+SCRATCH_TEST(none_is_kept_where_one_is_refused)
 {
-	(void)state;
 	struct ws_locks *l = NULL;
 	const char *const b[] = { "http://gpu8:30000" };
 	const pid_t holder = hold(b, 1);
@@ -81,9 +75,8 @@ static void put(const char *path, const char *text)
 	fclose(f);
 }
 
-static void what_is_no_lock_is_left_as_it_is(void **state)
+SCRATCH_TEST(what_is_no_lock_is_left_as_it_is)
 {
-	(void)state;
 	static const char *const others[] = { "precious\n", "{\"a\": 1}", "42: 1 2\n",
 		                              " 7 host\n" };
 	static const char *const words[] = { "", "4711 gpu7\n", "47", "47 " };
@@ -105,18 +98,16 @@ static void what_is_no_lock_is_left_as_it_is(void **state)
 	}
 }
 
-static void the_dead_hold_nothing(void **state)
+SCRATCH_TEST(the_dead_hold_nothing)
 {
-	(void)state;
 	struct ws_locks *l = NULL;
 	kill_holder(hold(AB, 2));
 	assert_int_equal(ws_locks_take("locks", BA, 2, 0, NULL, &l, NULL), 0);
 	ws_locks_drop(l);
 }
 
-static void waiting_ends_when_the_holder_does(void **state)
+SCRATCH_TEST(waiting_ends_when_the_holder_does)
 {
-	(void)state;
 	struct ws_locks *l = NULL;
 	struct ws_err err = WS_ERR_INIT;
 	const pid_t holder = hold(A, 1), killer = fork();
@@ -131,9 +122,8 @@ static void waiting_ends_when_the_holder_does(void **state)
 	waitpid(holder, NULL, 0);
 }
 
-static void waiting_has_an_end_of_its_own(void **state)
+SCRATCH_TEST(waiting_has_an_end_of_its_own)
 {
-	(void)state;
 	struct ws_locks *l = NULL;
 	struct ws_err err = WS_ERR_INIT;
 	const pid_t holder = hold(A, 1);
@@ -142,9 +132,8 @@ static void waiting_has_an_end_of_its_own(void **state)
 	kill_holder(holder);
 }
 
-static void two_names_of_one_machine_have_one_lock(void **state)
+SCRATCH_TEST(two_names_of_one_machine_have_one_lock)
 {
-	(void)state;
 	static const char *const same[][2] = {
 		{ "http://127.0.0.1:1", "http://localhost:1" },
 		{ "http://[::1]:1", "http://127.3.2.1:1" },
@@ -167,9 +156,8 @@ static void two_names_of_one_machine_have_one_lock(void **state)
 	ws_locks_drop(l);
 }
 
-static void a_name_is_a_plain_file_name_however_the_host_is_called(void **state)
+SCRATCH_TEST(a_name_is_a_plain_file_name_however_the_host_is_called)
 {
-	(void)state;
 	char name[WS_LOCK_NAME], url[300] = "http://";
 	assert_int_equal(ws_lock_name("http://[fe80::1]:9", name, NULL), 0);
 	assert_null(strchr(name, '/'));
@@ -180,27 +168,12 @@ static void a_name_is_a_plain_file_name_however_the_host_is_called(void **state)
 	assert_string_equal(name, "a:65535.lock");
 }
 
-static void a_place_that_cannot_be_written_is_a_system_error(void **state)
+SCRATCH_TEST(a_place_that_cannot_be_written_is_a_system_error)
 {
-	(void)state;
 	struct ws_locks *l = NULL;
 	struct ws_err err = WS_ERR_INIT;
 	assert_int_equal(ws_locks_take("/proc/none/locks", A, 1, 0, NULL, &l, &err), -1);
 	assert_int_equal(err.code, WS_ESYSTEM);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		IN_SCRATCH(a_second_one_is_refused_and_told_who_the_first_is),
-		IN_SCRATCH(none_is_kept_where_one_is_refused),
-		IN_SCRATCH(what_is_no_lock_is_left_as_it_is),
-		IN_SCRATCH(the_dead_hold_nothing),
-		IN_SCRATCH(waiting_ends_when_the_holder_does),
-		IN_SCRATCH(waiting_has_an_end_of_its_own),
-		IN_SCRATCH(two_names_of_one_machine_have_one_lock),
-		IN_SCRATCH(a_name_is_a_plain_file_name_however_the_host_is_called),
-		IN_SCRATCH(a_place_that_cannot_be_written_is_a_system_error),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is said of two answers to one prompt, and which differences are allowed. */
 #include "wsync/tool/logprobs.h"
+#include "test.h"
 #include "wsync/tool/prompts.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct ws_logprobs answer(const char *input, const char *output)
 {
@@ -40,10 +37,9 @@ static bool near(double a, double b)
 	return fabs(a - b) < 1e-12;
 }
 
-static void differences_are_of_both_parts(void **state)
+TEST(differences_are_of_both_parts)
 {
 	struct ws_logprobs_diff d[WS_LOGPROB_PARTS];
-	(void)state;
 	compare(answer("[null, 1], [-1, 2], [-2, 3]", "[-1, 4], [-1, 5], [-3, 6]"),
 	        answer("[null, 1], [-1.5, 2], [-2, 3]", "[-1, 4], [-0.5, 5], [-3.25, 7]"), d);
 	assert_int_equal(d[WS_PREFILL].tokens, 2);
@@ -58,12 +54,11 @@ static void differences_are_of_both_parts(void **state)
 	assert_true(near(d[WS_DECODE].k3, (exp(0.5) - 1 - 0.5) / 2));
 }
 
-static void limits_are_of_what_is_given(void **state)
+TEST(limits_are_of_what_is_given)
 {
 	struct ws_logprobs_limits l = WS_LOGPROBS_NO_LIMITS;
 	struct ws_logprobs_diff d = { .tokens = 4, .max = 0.5, .mean = 0.1, .k3 = 0.01 };
 	char why[200];
-	(void)state;
 	assert_false(ws_logprobs_within(&d, WS_DECODE, &l, why, sizeof why));
 	l.mean = 0.1;
 	assert_true(ws_logprobs_within(&d, WS_DECODE, &l, why, sizeof why));
@@ -78,12 +73,11 @@ static void limits_are_of_what_is_given(void **state)
 	assert_false(ws_logprobs_within(&d, WS_DECODE, &l, why, sizeof why));
 }
 
-static void other_tokens_are_allowed_where_differences_are(void **state)
+TEST(other_tokens_are_allowed_where_differences_are)
 {
 	struct ws_logprobs_limits l = { 0.3, NAN, NAN };
 	struct ws_logprobs_diff d = { .tokens = 1, .same = 1, .diverges = true, .apart = 0.2 };
 	char why[200];
-	(void)state;
 	assert_true(ws_logprobs_within(&d, WS_DECODE, &l, why, sizeof why));
 	assert_false(ws_logprobs_within(&d, WS_PREFILL, &l, why, sizeof why));
 	d.apart = 0.4;
@@ -97,12 +91,11 @@ static void other_tokens_are_allowed_where_differences_are(void **state)
 	assert_false(ws_logprobs_within(&d, WS_DECODE, &l, why, sizeof why));
 }
 
-static void a_number_on_one_side_only_is_a_difference(void **state)
+TEST(a_number_on_one_side_only_is_a_difference)
 {
 	const struct ws_logprobs_limits l = { 10, NAN, NAN };
 	struct ws_logprobs_diff d[WS_LOGPROB_PARTS];
 	char why[200];
-	(void)state;
 	compare(answer("[null, 1], [-1, 2]", "[null, 3]"),
 	        answer("[null, 1], [null, 2]", "[null, 3]"), d);
 	assert_int_equal(d[WS_PREFILL].missing, 1);
@@ -111,7 +104,7 @@ static void a_number_on_one_side_only_is_a_difference(void **state)
 	assert_true(ws_logprobs_within(&d[WS_DECODE], WS_DECODE, &l, why, sizeof why));
 }
 
-static void sums_weigh_prompts_by_their_tokens(void **state)
+TEST(sums_weigh_prompts_by_their_tokens)
 {
 	const struct ws_logprobs_diff a = {
 		.tokens = 1, .max = 3, .mean = 3, .k3 = 3, .worst = 0, .worst_id = 8
@@ -120,7 +113,6 @@ static void sums_weigh_prompts_by_their_tokens(void **state)
 		.tokens = 3, .max = 1, .mean = 1, .k3 = 1, .worst = 2, .diverges = true
 	};
 	struct ws_logprobs_diff sum = { 0 };
-	(void)state;
 	ws_logprobs_sum(&sum, &b);
 	ws_logprobs_sum(&sum, &a);
 	ws_logprobs_sum(&sum, &(struct ws_logprobs_diff){ 0 });
@@ -130,22 +122,20 @@ static void sums_weigh_prompts_by_their_tokens(void **state)
 	assert_true(sum.diverges);
 }
 
-static void what_else_an_answer_tells_is_fit_to_be_shown(void **state)
+TEST(what_else_an_answer_tells_is_fit_to_be_shown)
 {
 	struct ws_logprobs l = answer("[null, 1]", "");
-	(void)state;
 	assert_string_equal(l.weight_version, "a?b");
 	assert_int_equal(l.cached_tokens, -1);
 	ws_logprobs_free(&l);
 }
 
-static void prompts_are_lines_of_text_or_of_json(void **state)
+TEST(prompts_are_lines_of_text_or_of_json)
 {
 	static const char text[] = "one\r\n\n {two\n{\"text\": \"three\", \"max_new_tokens\": "
 	                           "7}\n{\"input_ids\": [4, 5]}";
 	struct ws_prompts p = { 0 };
 	struct ws_err err = WS_ERR_INIT;
-	(void)state;
 	assert_int_equal(ws_prompts_parse(&p, text, sizeof text - 1, "prompts", &err), 0);
 	assert_int_equal(p.n, 4);
 	assert_string_equal(p.items[0].text, "one");
@@ -160,16 +150,4 @@ static void prompts_are_lines_of_text_or_of_json(void **state)
 	ws_prompts_free(&p);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(differences_are_of_both_parts),
-		cmocka_unit_test(limits_are_of_what_is_given),
-		cmocka_unit_test(other_tokens_are_allowed_where_differences_are),
-		cmocka_unit_test(a_number_on_one_side_only_is_a_difference),
-		cmocka_unit_test(sums_weigh_prompts_by_their_tokens),
-		cmocka_unit_test(what_else_an_answer_tells_is_fit_to_be_shown),
-		cmocka_unit_test(prompts_are_lines_of_text_or_of_json),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

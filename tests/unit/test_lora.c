@@ -3,16 +3,12 @@
  * That the numbers are right is for tests/peers/test_lora_oracle.py. */
 #include "scratch.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
 
 #include "factor.h"
 #include "lora_priv.h"
 
+#include "test.h"
 #include "wsync/tool/input.h"
 
 #include <math.h>
@@ -78,9 +74,8 @@ static const struct ws_delta *delta_of(const struct bound *x, const char *target
 
 /* ---- names ---- */
 
-static void keys_are_taken_apart(void **state)
+TEST(keys_are_taken_apart)
 {
-	(void)state;
 	static const struct {
 		const char *key, *name, *other;
 		enum ws_lora_kind kind;
@@ -127,9 +122,8 @@ static void keys_are_taken_apart(void **state)
 	}
 }
 
-static void keys_of_relatives_are_refused(void **state)
+TEST(keys_of_relatives_are_refused)
 {
-	(void)state;
 	static const char *const keys[] = {
 		"a.lora_magnitude_vector.weight",
 		"a.lora_magnitude_vector.default.weight",
@@ -157,9 +151,8 @@ static void keys_of_relatives_are_refused(void **state)
 
 /* ---- patterns ---- */
 
-static void patterns_match_as_python_s_do(void **state)
+TEST(patterns_match_as_python_s_do)
 {
-	(void)state;
 	static const struct {
 		const char *pattern, *name;
 		bool matches;
@@ -214,22 +207,14 @@ static void patterns_match_as_python_s_do(void **state)
 	}
 }
 
-static void patterns_that_are_none_are_refused(void **state)
+TEST(patterns_that_are_none_are_refused)
 {
-	(void)state;
-	static const char *const patterns[] = { "(a",
-		                                "a)",
-		                                "[a",
-		                                "*a",
-		                                "a|*",
-		                                "(?=a)",
-		                                "(?P<x>a)",
-		                                "\\1",
-		                                "\\b",
-		                                "a\\",
-		                                "[b-a]",
-		                                "((((((((((((((((((a))))))))))))))))))",
-		                                "((((a?){500}){500}){500})" };
+	/* clang-format off */
+	static const char *const patterns[] = {
+		"(a", "a)", "[a", "*a", "a|*", "(?=a)", "(?P<x>a)", "\\1", "\\b", "a\\", "[b-a]",
+		"((((((((((((((((((a))))))))))))))))))", "((((a?){500}){500}){500})"
+	};
+	/* clang-format on */
 	for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
 		const char *wrong;
 		assert_false(ws_lora_matches(patterns[i], "aaaaaaaaaaaaaaaaaaaa", &wrong) &&
@@ -241,9 +226,8 @@ static void patterns_that_are_none_are_refused(void **state)
 
 /* ---- config ---- */
 
-static void scales_follow_rank_and_alpha(void **state)
+TEST(scales_follow_rank_and_alpha)
 {
-	(void)state;
 	static const char text[] = "{\"r\":8,\"lora_alpha\":4.5,\"use_rslora\":true,\"rank_"
 	                           "pattern\":{\"a\":2,\"b.a\":3},"
 				   "\"alpha_pattern\":{\"b.*\":7}}";
@@ -259,9 +243,8 @@ static void scales_follow_rank_and_alpha(void **state)
 	ws_lora_config_free(&c);
 }
 
-static void a_pattern_that_takes_too_long_is_told(void **state)
+TEST(a_pattern_that_takes_too_long_is_told)
 {
-	(void)state;
 	static const char text[] = "{\"r\":8,\"lora_alpha\":1,\"alpha_pattern\":{\"(((((((((a{0,2})"
 	                           "{0,2}){0,2}){0,2}){0,2}){0,2}){0,2}){0,2}){0,2})b\":7}}";
 	struct ws_lora_config c;
@@ -277,9 +260,8 @@ static void a_pattern_that_takes_too_long_is_told(void **state)
 	ws_lora_config_free(&c);
 }
 
-static void configs_that_cannot_be_are_refused(void **state)
+TEST(configs_that_cannot_be_are_refused)
 {
-	(void)state;
 	static const struct {
 		const char *text, *says;
 	} configs[] = {
@@ -310,9 +292,8 @@ static void configs_that_cannot_be_are_refused(void **state)
 
 /* ---- binding ---- */
 
-static void bad_adapters_are_refused_with_the_reason(void **state)
+TEST(bad_adapters_are_refused_with_the_reason)
 {
-	(void)state;
 	static const struct {
 		const char *name, *says, *base;
 	} bad[] = {
@@ -356,9 +337,8 @@ static void bad_adapters_are_refused_with_the_reason(void **state)
 	}
 }
 
-static void a_nan_is_found_where_factors_are_read(void **state)
+TEST(a_nan_is_found_where_factors_are_read)
 {
-	(void)state;
 	struct bound x;
 	float a[64], b[64];
 	expect(&x, "dense", "bad/with_nan");
@@ -372,9 +352,8 @@ static void a_nan_is_found_where_factors_are_read(void **state)
 	done(&x);
 }
 
-static void what_the_base_lacks_is_left_over(void **state)
+TEST(what_the_base_lacks_is_left_over)
 {
-	(void)state;
 	struct bound x;
 	expect(&x, "moe", "good/plain"); /* attention binds, the dense MLP does not */
 	assert_int_equal(x.b.n, 8);
@@ -389,18 +368,16 @@ static void what_the_base_lacks_is_left_over(void **state)
 	done(&x);
 }
 
-static void the_nearest_name_is_told(void **state)
+TEST(the_nearest_name_is_told)
 {
-	(void)state;
 	struct bound x;
 	assert_int_equal(bind_to(&x, "moe", "good/over_parts", false), -1);
 	assert_non_null(strstr(x.err.hint, "the nearest name of the base is 'model.layers.0."));
 	done(&x);
 }
 
-static void parts_go_to_their_rows_of_a_fused_base(void **state)
+TEST(parts_go_to_their_rows_of_a_fused_base)
 {
-	(void)state;
 	struct bound x = { .err = WS_ERR_INIT };
 	const char *paths[] = { DATA "bases/fused" };
 	const struct ws_input_opts opts = { .paths = paths, .n_paths = 1 };
@@ -453,9 +430,8 @@ static void check_read(const struct ws_delta *d)
 	free(b);
 }
 
-static void factors_are_read_by_their_steps(void **state)
+TEST(factors_are_read_by_their_steps)
 {
-	(void)state;
 	static const char *const names[][2] = {
 		{ "moe", "good/parameters" },
 		{ "moe", "good/parameters_old" },
@@ -476,9 +452,8 @@ static void factors_are_read_by_their_steps(void **state)
 	}
 }
 
-static void steps_of_all_sizes_are_read(void **state)
+SCRATCH_TEST(steps_of_all_sizes_are_read)
 {
-	(void)state;
 	enum { N = 300000 };
 	struct { char header[8]; uint16_t codes[N]; } *file = calloc(1, sizeof *file);
 	char header[200];
@@ -532,9 +507,8 @@ static void double_shape(void *ctx, const struct ws_item *item, int64_t *rows, i
 	*cols = item->dims[item->n_dims - 1];
 }
 
-static void shapes_of_a_quantized_base_are_asked_for(void **state)
+TEST(shapes_of_a_quantized_base_are_asked_for)
 {
-	(void)state;
 	struct bound x;
 	struct ws_bindings b;
 	expect(&x, "dense", "good/plain");
@@ -546,9 +520,8 @@ static void shapes_of_a_quantized_base_are_asked_for(void **state)
 	done(&x);
 }
 
-static void a_directory_without_an_adapter_is_told(void **state)
+SCRATCH_TEST(a_directory_without_an_adapter_is_told)
 {
-	(void)state;
 	static const char config[] = "{\"r\":8,\"lora_alpha\":8}";
 	struct ws_adapter *a;
 	struct ws_err err = WS_ERR_INIT;
@@ -565,25 +538,4 @@ static void a_directory_without_an_adapter_is_told(void **state)
 	assert_non_null(strstr(err.hint, "pickle"));
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(keys_are_taken_apart),
-		cmocka_unit_test(keys_of_relatives_are_refused),
-		cmocka_unit_test(patterns_match_as_python_s_do),
-		cmocka_unit_test(patterns_that_are_none_are_refused),
-		cmocka_unit_test(scales_follow_rank_and_alpha),
-		cmocka_unit_test(a_pattern_that_takes_too_long_is_told),
-		cmocka_unit_test(configs_that_cannot_be_are_refused),
-		cmocka_unit_test(bad_adapters_are_refused_with_the_reason),
-		cmocka_unit_test(a_nan_is_found_where_factors_are_read),
-		cmocka_unit_test(what_the_base_lacks_is_left_over),
-		cmocka_unit_test(the_nearest_name_is_told),
-		cmocka_unit_test(parts_go_to_their_rows_of_a_fused_base),
-		cmocka_unit_test(factors_are_read_by_their_steps),
-		IN_SCRATCH(steps_of_all_sizes_are_read),
-		cmocka_unit_test(shapes_of_a_quantized_base_are_asked_for),
-		IN_SCRATCH(a_directory_without_an_adapter_is_told),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

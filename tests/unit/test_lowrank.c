@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every instruction set gives the very bits of the definition, in every corner of a tile. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 
-#include <cmocka.h>
-
 #include "lowrank.h"
+#include "test.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -104,9 +100,8 @@ static void check_tile(const struct ws_lowrank *l, int64_t row, int64_t n, int64
 	}
 }
 
-static void sums_have_the_defined_order_in_every_tile(void **state)
+TEST(sums_have_the_defined_order_in_every_tile)
 {
-	(void)state;
 	static const int64_t ranks[] = { 1, 2, 3, 8, 16, 64, 127, 128, 129, 256, 300 };
 	enum { ROWS = 40, COLS = 100 };
 	for (size_t k = 0; k < sizeof ranks / sizeof *ranks; k++) {
@@ -123,9 +118,8 @@ static void sums_have_the_defined_order_in_every_tile(void **state)
 	}
 }
 
-static void sums_that_are_exact_are_exact(void **state)
+TEST(sums_that_are_exact_are_exact)
 {
-	(void)state;
 	enum { N = 33, RANK = 200 };
 	float a[RANK * N], b[N * RANK], out[N * STRIDE];
 	for (int i = 0; i < RANK * N; i++) {
@@ -203,9 +197,8 @@ static void check_merge(const float *w, const float *d, int64_t n, int64_t m, si
 	}
 }
 
-static void merging_rounds_once_or_twice(void **state)
+TEST(merging_rounds_once_or_twice)
 {
-	(void)state;
 	for (int round = 0; round < 400; round++) {
 		float (*make)(void) = round % 2 ? hard_float : any_float;
 		float *w = some(8 * STRIDE, make), *d = some(8 * STRIDE, make);
@@ -215,9 +208,8 @@ static void merging_rounds_once_or_twice(void **state)
 	}
 }
 
-static void halves_go_to_even(void **state)
+TEST(halves_go_to_even)
 {
-	(void)state;
 	const float w[] = { 1, 1, -1, 256, 1 }, d[] = { 0x1p-8f, 0x1.8p-7f, 0x1p-8f, 1, -0x1p-9f };
 	uint16_t out[5];
 	float max_d, max_w;
@@ -234,9 +226,8 @@ static void halves_go_to_even(void **state)
 	}
 }
 
-static void a_level_that_is_not_there_is_refused(void **state)
+TEST(a_level_that_is_not_there_is_refused)
 {
-	(void)state;
 	assert_false(ws_lowrank_set_level("sse9"));
 	assert_true(ws_lowrank_set_level("scalar"));
 	assert_string_equal(ws_lowrank_level(), "scalar");
@@ -245,14 +236,4 @@ static void a_level_that_is_not_there_is_refused(void **state)
 			printf("# %s: not on this machine\n", levels[i]);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(sums_have_the_defined_order_in_every_tile),
-		cmocka_unit_test(sums_that_are_exact_are_exact),
-		cmocka_unit_test(merging_rounds_once_or_twice),
-		cmocka_unit_test(halves_go_to_even),
-		cmocka_unit_test(a_level_that_is_not_there_is_refused),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

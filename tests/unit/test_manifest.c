@@ -8,18 +8,14 @@
 #include "wsync/tool/catalog.h"
 #include "wsync/tool/shards.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "scratch.h"
+#include "test.h"
 
 #define HEX16 "0123456789abcDEF"
 #define HANDLE HEX16 HEX16 HEX16 HEX16 HEX16 HEX16 HEX16 /* 16 digits go before it */
@@ -49,9 +45,8 @@ static int parse(const char *text, struct ws_manifest *m, struct ws_err *err)
 	return ws_manifest_parse(text, strlen(text), "m.json", m, err);
 }
 
-static void a_manifest_is_read_as_it_stands_there(void **state)
+TEST(a_manifest_is_read_as_it_stands_there)
 {
-	(void)state;
 	struct ws_manifest m;
 	struct ws_err err;
 	assert_int_equal(parse(good, &m, &err), 0);
@@ -98,9 +93,8 @@ static char *edited(const char *from, const char *to)
 	return text;
 }
 
-static void what_is_wrong_is_refused_by_its_name(void **state)
+TEST(what_is_wrong_is_refused_by_its_name)
 {
-	(void)state;
 	static const struct {
 		const char *from, *to, *says;
 	} cases[] = {
@@ -167,9 +161,8 @@ static void what_is_wrong_is_refused_by_its_name(void **state)
 	}
 }
 
-static void a_text_that_is_cut_anywhere_is_refused(void **state)
+TEST(a_text_that_is_cut_anywhere_is_refused)
 {
-	(void)state;
 	for (size_t n = 0; n + 2 < sizeof good; n++) {
 		struct ws_manifest m;
 		struct ws_err err = WS_ERR_INIT;
@@ -243,6 +236,8 @@ static int begin(void **state)
 	return 0;
 }
 
+#define LENT(test) TEST_BETWEEN(test, begin, scratch_leave)
+
 static struct ws_source *open_it(void)
 {
 	const char *const paths[] = { path };
@@ -253,9 +248,8 @@ static struct ws_source *open_it(void)
 	return s;
 }
 
-static void a_source_reads_and_places_what_is_lent(void **state)
+LENT(a_source_reads_and_places_what_is_lent)
 {
-	(void)state;
 	struct ws_source *s = open_it();
 	struct ws_err err = WS_ERR_INIT;
 	char bytes[64];
@@ -283,9 +277,8 @@ static void a_source_reads_and_places_what_is_lent(void **state)
 	assert_true(opened == 1 && closed == 1 && looked == 2);
 }
 
-static void a_source_that_nobody_lends_is_refused(void **state)
+LENT(a_source_that_nobody_lends_is_refused)
 {
-	(void)state;
 	const char *const paths[] = { path };
 	struct ws_source *s = NULL;
 	struct ws_err err = WS_ERR_INIT;
@@ -303,9 +296,8 @@ static void a_source_that_nobody_lends_is_refused(void **state)
 }
 
 /* Rows that are worth it are spans with a place of their own; a smaller run is gathered. */
-static void rows_of_a_tensor_know_their_place(void **state)
+LENT(rows_of_a_tensor_know_their_place)
 {
-	(void)state;
 	struct ws_source *s = open_it();
 	const struct ws_tensor *one = ws_source_find(s, "one");
 	struct ws_piece piece = {
@@ -347,9 +339,8 @@ static void rows_of_a_tensor_know_their_place(void **state)
 	ws_source_close(s);
 }
 
-static void ranks_may_lend_their_shards(void **state)
+LENT(ranks_may_lend_their_shards)
 {
-	(void)state;
 	const char *const paths[] = { path, path };
 	struct ws_shards shards;
 	struct ws_err err = WS_ERR_INIT;
@@ -365,15 +356,5 @@ static void ranks_may_lend_their_shards(void **state)
 
 int main(void)
 {
-#define LENT(test) cmocka_unit_test_setup_teardown(test, begin, scratch_leave)
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_manifest_is_read_as_it_stands_there),
-		cmocka_unit_test(what_is_wrong_is_refused_by_its_name),
-		cmocka_unit_test(a_text_that_is_cut_anywhere_is_refused),
-		LENT(a_source_reads_and_places_what_is_lent),
-		LENT(a_source_that_nobody_lends_is_refused),
-		LENT(rows_of_a_tensor_know_their_place),
-		LENT(ranks_may_lend_their_shards),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return run_listed(NULL, NULL);
 }

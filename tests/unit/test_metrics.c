@@ -3,17 +3,13 @@
  * tests/cli/push-metrics.bats. */
 #include "wsync/tool/metrics.h"
 
+#include "test.h"
 #include "wsync/clock.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static const char *const evil = "http://a\"b\\c\nd\x01\xff\xc3\xa9";
 
@@ -81,9 +77,8 @@ static struct ws_metrics *open_metrics(void)
 	return m;
 }
 
-static void a_success_is_told(void **state)
+TEST(a_success_is_told)
 {
-	(void)state;
 	struct ws_metrics *m = open_metrics();
 	assert_false(ws_metrics_known(m));
 	hear_plan(m, false);
@@ -104,9 +99,8 @@ static void a_success_is_told(void **state)
 	ws_metrics_close(m);
 }
 
-static void labels_are_escaped(void **state)
+TEST(labels_are_escaped)
 {
-	(void)state;
 	struct ws_metrics *m = open_metrics();
 	hear_end(m, WS_EV_END, NULL);
 	write_text(m);
@@ -115,9 +109,8 @@ static void labels_are_escaped(void **state)
 	ws_metrics_close(m);
 }
 
-static void a_failure_says_what_it_came_to(void **state)
+TEST(a_failure_says_what_it_came_to)
 {
-	(void)state;
 	struct ws_metrics *m = open_metrics();
 	const struct ws_err partial = { .code = WS_EPARTIAL };
 	const struct ws_event differs = { .type = WS_EV_MISMATCH },
@@ -150,9 +143,8 @@ static void a_failure_says_what_it_came_to(void **state)
 	ws_metrics_close(m);
 }
 
-static void the_end_of_lines_is_no_push_and_a_dry_run_is_none(void **state)
+TEST(the_end_of_lines_is_no_push_and_a_dry_run_is_none)
 {
-	(void)state;
 	struct ws_metrics *m = open_metrics();
 	const struct ws_event lines = { .type = WS_EV_END,
 		                        .end = { .ok = true, .n_results = 3, .total_ns = 5 } };
@@ -186,38 +178,27 @@ static void recall(const char *before, const char *line)
 
 #define NAME "wsync_push_last_success_timestamp_seconds"
 
-static void the_last_success_is_taken_over(void **state)
+TEST(the_last_success_is_taken_over)
 {
-	(void)state;
 	recall("# HELP x\nwsync_push_success 1\n" NAME
 	       " 1700000000.123456789\nwsync_push_bytes 1\n",
 	       NAME " 1700000000.123456789");
 	recall(NAME " 1700000000.123456789", NAME " 1700000000.123456789");
+	/* clang-format off */
 	static const char *const others[] = {
-		"",
-		"\n\n",
-		NAME,
-		NAME " ",
-		NAME " 1",
-		NAME " 1.5\n",
-		NAME " .123456789\n",
-		NAME " -1.123456789\n",
-		NAME " 99999999999.123456789\n",
-		NAME " 9999999999.123456789\n",
-		NAME " 1.1234567890\n",
-		NAME " 1.12345678x\n",
-		NAME "x 1700000000.123456789\n",
-		"x" NAME " 1700000000.123456789\n",
-		NAME " NaN\n",
-		NAME " 0.000000000\n",
+		"", "\n\n", NAME, NAME " ", NAME " 1", NAME " 1.5\n", NAME " .123456789\n",
+		NAME " -1.123456789\n", NAME " 99999999999.123456789\n",
+		NAME " 9999999999.123456789\n", NAME " 1.1234567890\n", NAME " 1.12345678x\n",
+		NAME "x 1700000000.123456789\n", "x" NAME " 1700000000.123456789\n", NAME " NaN\n",
+		NAME " 0.000000000\n"
 	};
+	/* clang-format on */
 	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
 		recall(others[i], NULL);
 }
 
-static void a_success_replaces_what_was_taken_over(void **state)
+TEST(a_success_replaces_what_was_taken_over)
 {
-	(void)state;
 	struct ws_metrics *m = open_metrics();
 	static const char before[] = NAME " 1.000000000\n";
 	ws_metrics_recall(m, before, sizeof before - 1);
@@ -229,15 +210,7 @@ static void a_success_replaces_what_was_taken_over(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_success_is_told),
-		cmocka_unit_test(labels_are_escaped),
-		cmocka_unit_test(a_failure_says_what_it_came_to),
-		cmocka_unit_test(the_end_of_lines_is_no_push_and_a_dry_run_is_none),
-		cmocka_unit_test(the_last_success_is_taken_over),
-		cmocka_unit_test(a_success_replaces_what_was_taken_over),
-	};
-	const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	const int failed = run_listed(NULL, NULL);
 	ws_buf_free(&text);
 	return failed;
 }

@@ -123,11 +123,10 @@ static void expect(const struct ws_findings *f, size_t errors, size_t warnings)
 
 /* ---- with a layout ---- */
 
-static void a_server_that_shows_what_its_config_gives_is_fine(void **state)
+SCRATCH_TEST(a_server_that_shows_what_its_config_gives_is_fine)
 {
 	static const char *const models[] = { "qwen3-0.6b", "qwen3-30b-a3b-fp8", "deepseek-v3",
 		                              "gpt-oss-20b", "glm-4.5-air" };
-	(void)state;
 	for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
 		struct scene c = {
 			.model = models[i], .depth = 4, .assumed = { .tp = 2 }, .real = { .tp = 2 }
@@ -137,12 +136,11 @@ static void a_server_that_shows_what_its_config_gives_is_fine(void **state)
 	}
 }
 
-static void a_server_at_another_tp_is_one_warning(void **state)
+SCRATCH_TEST(a_server_at_another_tp_is_one_warning)
 {
 	struct scene c = {
 		.model = "llama-3.1-8b", .depth = 4, .assumed = { .tp = 2 }, .real = { .tp = 4 }
 	};
-	(void)state;
 	const struct ws_findings *f = play(&c);
 	expect(f, 0, 1);
 	group_with(
@@ -151,11 +149,10 @@ static void a_server_at_another_tp_is_one_warning(void **state)
 	leave(&c);
 }
 
-static void expert_parallelism_is_read_off_the_experts(void **state)
+SCRATCH_TEST(expert_parallelism_is_read_off_the_experts)
 {
 	struct scene c = { .model = "qwen3-30b-a3b", .depth = 2, .assumed = { .tp = 8 },
 		           .real = { .tp = 8, .ep = 4 } };
-	(void)state;
 	const struct ws_findings *f = play(&c);
 	expect(f, 0, 1);
 	group_with(
@@ -164,11 +161,10 @@ static void expert_parallelism_is_read_off_the_experts(void **state)
 	leave(&c);
 }
 
-static void attention_of_its_own_tp_is_read_off_its_outputs(void **state)
+SCRATCH_TEST(attention_of_its_own_tp_is_read_off_its_outputs)
 {
 	struct scene c = { .model = "deepseek-v3", .depth = 4, .assumed = { .tp = 8 },
 		           .real = { .tp = 8, .attention_tp = 2 } };
-	(void)state;
 	const struct ws_findings *f = play(&c);
 	expect(f, 0, 1);
 	group_with(f, "what the server shows is of attention tp 2, not 8: [7168, 8192] shown = "
@@ -176,11 +172,10 @@ static void attention_of_its_own_tp_is_read_off_its_outputs(void **state)
 	leave(&c);
 }
 
-static void fused_shared_experts_are_a_note(void **state)
+SCRATCH_TEST(fused_shared_experts_are_a_note)
 {
 	struct scene c = { .model = "deepseek-v3", .depth = 4, .assumed = { .tp = 2 },
 		           .real = { .tp = 2, .fuse_shared = true } };
-	(void)state;
 	const struct ws_findings *f = play(&c);
 	expect(f, 0, 0);
 	group_with(f,
@@ -188,11 +183,10 @@ static void fused_shared_experts_are_a_note(void **state)
 	leave(&c);
 }
 
-static void a_server_without_scales_is_checked_as_unquantized(void **state)
+SCRATCH_TEST(a_server_without_scales_is_checked_as_unquantized)
 {
 	struct scene c = { .model = "deepseek-v3", .depth = 4, .assumed = { .tp = 2 },
 		           .real = { .tp = 2, .unquantized = true } };
-	(void)state;
 	const struct ws_findings *f = play(&c);
 	group_with(f, "the server shows no FP8 scale, though config.json says that weights are in "
 	              "FP8: it was "
@@ -204,7 +198,7 @@ static void a_server_without_scales_is_checked_as_unquantized(void **state)
 	leave(&c);
 }
 
-static void shapes_of_the_server_are_compared(void **state)
+SCRATCH_TEST(shapes_of_the_server_are_compared)
 {
 	static const char *const edits[] = { "num_attention_heads", "24", NULL };
 	struct scene c = { .model = "qwen3-30b-a3b",
@@ -212,7 +206,6 @@ static void shapes_of_the_server_are_compared(void **state)
 		           .assumed = { .tp = 2 },
 		           .real = { .tp = 2 },
 		           .edits = edits };
-	(void)state;
 	const struct ws_findings *f = play(&c);
 	expect(f, 4, 0);
 	assert_string_equal(
@@ -221,12 +214,11 @@ static void shapes_of_the_server_are_compared(void **state)
 	leave(&c);
 }
 
-static void another_model_is_one_error(void **state)
+SCRATCH_TEST(another_model_is_one_error)
 {
 	static const char *const edits[] = { "hidden_size", "8192", NULL };
 	struct scene c = { .model = "llama-3.1-8b", .depth = 4, .assumed = { .tp = 2 },
 		           .real = { .tp = 2 }, .edits = edits };
-	(void)state;
 	const struct ws_findings *f = play(&c);
 	expect(f, 1, 0);
 	group_with(f,
@@ -241,14 +233,13 @@ static void pad_otherwise(struct server *s)
 	shown(s, "model.embed_tokens.weight")->dims[0] = 9500;
 }
 
-static void another_padding_of_the_vocabulary_is_a_warning(void **state)
+SCRATCH_TEST(another_padding_of_the_vocabulary_is_a_warning)
 {
 	struct scene c = { .model = "qwen3-0.6b",
 		           .depth = 2,
 		           .assumed = { .tp = 16 },
 		           .real = { .tp = 16 },
 		           .spoil = pad_otherwise };
-	(void)state;
 	const struct ws_findings *f = play(&c);
 	expect(f, 0, 1);
 	group_with(f, "[9500, 1024] shown * tp 16 = 152000 rows, and vocab_size 151936 padded to a "
@@ -262,14 +253,13 @@ static void cut_vocabulary(struct server *s)
 	shown(s, "model.embed_tokens.weight")->dims[0] = 9400;
 }
 
-static void a_smaller_vocabulary_is_an_error(void **state)
+SCRATCH_TEST(a_smaller_vocabulary_is_an_error)
 {
 	struct scene c = { .model = "qwen3-0.6b",
 		           .depth = 2,
 		           .assumed = { .tp = 16 },
 		           .real = { .tp = 16 },
 		           .spoil = cut_vocabulary };
-	(void)state;
 	expect(play(&c), 1, 0);
 	leave(&c);
 }
@@ -285,21 +275,20 @@ static void show_twice_the_vocabulary(struct server *s)
 	shown(s, "model.embed_tokens.weight")->dims[0] *= 2;
 }
 
-static void more_rows_than_any_padding_are_another_vocabulary(void **state)
+SCRATCH_TEST(more_rows_than_any_padding_are_another_vocabulary)
 {
 	struct scene c = { .model = "qwen3-0.6b",
 		           .depth = 2,
 		           .assumed = { .tp = 16 },
 		           .real = { .tp = 16 },
 		           .spoil = show_twice_the_vocabulary };
-	(void)state;
 	expect(play(&c), 1, 0);
 	leave(&c);
 }
 
 /* Half of the inner size looks like tp 2 with dp attention, unless the
  * server says that it is at tp 1. */
-static void another_inner_size_is_another_model(void **state)
+SCRATCH_TEST(another_inner_size_is_another_model)
 {
 	static const char *const edits[] = { "intermediate_size", "1536", NULL };
 	struct scene c = { .model = "qwen3-0.6b",
@@ -308,7 +297,6 @@ static void another_inner_size_is_another_model(void **state)
 		           .real = { .tp = 1 },
 		           .edits = edits,
 		           .tp_known = true };
-	(void)state;
 	expect(play(&c), 4, 0);
 	leave(&c);
 	c = (struct scene){ .model = "qwen3-0.6b",
@@ -323,14 +311,13 @@ static void another_inner_size_is_another_model(void **state)
 	leave(&c);
 }
 
-static void a_head_that_is_shown_apart_is_not_tied(void **state)
+SCRATCH_TEST(a_head_that_is_shown_apart_is_not_tied)
 {
 	static const char *const edits[] = { "tie_word_embeddings", "false", NULL };
 	const struct ws_layout_opts sizes = { .tp = 2 };
 	struct list l = list_read(root, "qwen3-0.6b", 2);
 	struct ws_namecheck_opts o = { 0 };
 	struct checked k;
-	(void)state;
 	list_drop(&l, "lm_head");
 	checked_open(&k, &l, config_read(root, "qwen3-0.6b", 2, NULL), &sizes);
 	struct server s = server_of(&k, "qwen3-0.6b", 2, &sizes, edits);
@@ -346,11 +333,10 @@ static void a_head_that_is_shown_apart_is_not_tied(void **state)
 }
 
 /* A head that the server has is loaded, whatever it is. */
-static void a_head_that_is_shown_apart_may_differ(void **state)
+SCRATCH_TEST(a_head_that_is_shown_apart_may_differ)
 {
 	static const char *const edits[] = { "tie_word_embeddings", "false", NULL };
 	const struct ws_layout_opts sizes = { .tp = 2 };
-	(void)state;
 	for (int apart = 0; apart < 2; apart++) {
 		struct list l = list_read(root, "qwen3-0.6b", 2);
 		struct ws_namecheck_opts o = { .tied_later = true };
@@ -367,14 +353,13 @@ static void a_head_that_is_shown_apart_may_differ(void **state)
 	}
 }
 
-static void layers_of_another_stage_are_one_group(void **state)
+SCRATCH_TEST(layers_of_another_stage_are_one_group)
 {
 	struct scene c = { .model = "llama-3.1-8b",
 		           .depth = 4,
 		           .assumed = { .tp = 2 },
 		           .real = { .tp = 2 },
 		           .spoil = hide_stage };
-	(void)state;
 	group_with(play(&c), "12 parameters are of layers that the server does not show: 2 and 3");
 	leave(&c);
 }
@@ -386,14 +371,13 @@ static void show_more(struct server *s)
 	shown(s, "model.norm.weight")->name = "model.layers.0.mlp.extra";
 }
 
-static void what_only_the_server_has_is_missing(void **state)
+SCRATCH_TEST(what_only_the_server_has_is_missing)
 {
 	struct scene c = { .model = "llama-3.1-8b",
 		           .depth = 4,
 		           .assumed = { .tp = 2 },
 		           .real = { .tp = 2 },
 		           .spoil = show_more };
-	(void)state;
 	const struct ws_findings *f = play(&c);
 	expect(f, 3, 0);
 	group_with(f, "the server shows it as [4096], the rules of llama do not have it, and "
@@ -411,11 +395,10 @@ static void show_names_alone(struct server *s)
 	hide(s, "_scale_inv"); /* checksums are of dequantized weights in some servers */
 }
 
-static void names_alone_are_compared_as_names(void **state)
+SCRATCH_TEST(names_alone_are_compared_as_names)
 {
 	struct scene c = { .model = "qwen3-30b-a3b-fp8", .depth = 2, .assumed = { .tp = 2 },
 		           .real = { .tp = 4, .unquantized = true }, .spoil = show_names_alone };
-	(void)state;
 	expect(play(&c), 0, 0);
 	leave(&c);
 }
@@ -431,14 +414,13 @@ static void show_as_part_of_more(struct server *s)
 	}
 }
 
-static void a_prefix_of_all_that_is_shown_is_a_note(void **state)
+SCRATCH_TEST(a_prefix_of_all_that_is_shown_is_a_note)
 {
 	struct scene c = { .model = "qwen3-0.6b",
 		           .depth = 2,
 		           .assumed = { .tp = 2 },
 		           .real = { .tp = 2 },
 		           .spoil = show_as_part_of_more };
-	(void)state;
 	const struct ws_findings *f = play(&c);
 	expect(f, 0, 0);
 	group_with(f, "the server's own names begin with language_model., which is left out in the "
@@ -452,14 +434,13 @@ static void say_types(struct server *s)
 		s->list.items[i].dtype = "float8_e4m3fn";
 }
 
-static void types_that_the_server_shows_are_compared(void **state)
+SCRATCH_TEST(types_that_the_server_shows_are_compared)
 {
 	struct scene c = { .model = "qwen3-0.6b",
 		           .depth = 1,
 		           .assumed = { .tp = 2 },
 		           .real = { .tp = 2 },
 		           .spoil = say_types };
-	(void)state;
 	group_with(play(&c), "10 parameters are float8_e4m3fn at the server, and config.json gives "
 	                     "unquantized ones");
 	leave(&c);
@@ -471,13 +452,12 @@ static const char generic_warning[] = "the server's config.json is not known: na
                                       "the stacked tensors that most servers have, "
 				      "and shapes by their number of elements only";
 
-static void unknown_families_are_related_by_common_stacks(void **state)
+SCRATCH_TEST(unknown_families_are_related_by_common_stacks)
 {
 	static const char *const models[] = { "qwen3-0.6b",    "llama-3.1-8b",
 		                              "qwen3-30b-a3b", "qwen3-30b-a3b-fp8",
 		                              "deepseek-v3",   "gpt-oss-20b-bf16",
 		                              "glm-4.5-air" };
-	(void)state;
 	for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
 		struct scene c = { .model = models[i],
 			           .depth = 4,
@@ -498,7 +478,7 @@ static void grow(struct server *s)
 	shown(s, "model.norm.weight")->name = "model.final_norm.weight";
 }
 
-static void elements_are_counted_where_nothing_else_is_known(void **state)
+SCRATCH_TEST(elements_are_counted_where_nothing_else_is_known)
 {
 	struct scene c = { .model = "llama-3.1-8b",
 		           .depth = 2,
@@ -506,7 +486,6 @@ static void elements_are_counted_where_nothing_else_is_known(void **state)
 		           .real = { .tp = 2 },
 		           .no_layout = true,
 		           .spoil = grow };
-	(void)state;
 	const struct ws_findings *f = play(&c);
 	expect(f, 3, 2);
 	group_with(f, "[4096, 15000] shown = 61440000 elements at one rank, and 58720256 are sent "
@@ -518,7 +497,7 @@ static void elements_are_counted_where_nothing_else_is_known(void **state)
 	leave(&c);
 }
 
-static void generic_layers_of_another_stage_are_one_group(void **state)
+SCRATCH_TEST(generic_layers_of_another_stage_are_one_group)
 {
 	struct scene c = { .model = "llama-3.1-8b",
 		           .depth = 4,
@@ -526,19 +505,17 @@ static void generic_layers_of_another_stage_are_one_group(void **state)
 		           .real = { .tp = 2 },
 		           .no_layout = true,
 		           .spoil = hide_stage };
-	(void)state;
 	group_with(play(&c), "18 names are of layers that the server does not show: 2 and 3");
 	leave(&c);
 }
 
 /* Sent without up_proj, with a name that is nowhere near, and with another prefix. */
-static void generic_parts_and_prefixes_are_told(void **state)
+SCRATCH_TEST(generic_parts_and_prefixes_are_told)
 {
 	struct list l = list_read(root, "llama-3.1-8b", 2);
 	struct ws_namecheck_opts o = { 0 };
 	struct ws_err err;
 	struct checked k;
-	(void)state;
 	list_drop(&l, "layers.0.mlp.up_proj");
 	list_replace(&l, "model.layers.1.mlp", "transformer.layers.1.mlp");
 	checked_open(&k, &l, config_read(root, "llama-3.1-8b", 2, NULL), NULL);
@@ -577,9 +554,8 @@ static void expect_generic(const char *model, const char *drop, bool with_config
 	list_free(&l);
 }
 
-static void generic_experts_are_counted(void **state)
+SCRATCH_TEST(generic_experts_are_counted)
 {
-	(void)state;
 	expect_generic("qwen3-30b-a3b", "layers.0.mlp.experts.5.", false,
 	               &(struct ws_layout_opts){ .tp = 2 },
 	               "experts up to number 127 are sent, and of their 256 tensors only 254");
@@ -588,13 +564,12 @@ static void generic_experts_are_counted(void **state)
 	               "127 experts are sent, and config.json gives 128");
 }
 
-static void without_anything_to_compare_with_it_is_refused(void **state)
+SCRATCH_TEST(without_anything_to_compare_with_it_is_refused)
 {
 	struct list l = list_read(root, "qwen3-0.6b", 1);
 	struct ws_namecheck_opts o = { 0 };
 	struct ws_err err;
 	struct checked k;
-	(void)state;
 	checked_open(&k, &l, config_read(root, "qwen3-0.6b", 1, NULL), NULL);
 	o.items = k.items;
 	assert_int_equal(ws_namecheck(&o, &k.f, &err), -1);
@@ -605,14 +580,13 @@ static void without_anything_to_compare_with_it_is_refused(void **state)
 
 /* ---- what is chosen ---- */
 
-static void what_was_not_chosen_is_a_note(void **state)
+SCRATCH_TEST(what_was_not_chosen_is_a_note)
 {
 	static const char *const include[] = { "*.q_proj.weight" };
 	struct list l = list_read(root, "llama-3.1-8b", 2);
 	struct ws_namecheck_opts o = { .include = include, .n_include = 1, .subset = true };
 	const struct ws_layout_opts sizes = { .tp = 2 };
 	struct checked k;
-	(void)state;
 	checked_open(&k, &l, config_read(root, "llama-3.1-8b", 2, NULL), &sizes);
 	checked_run(&k, &o);
 	expect(&k.f, 0, 0);
@@ -622,14 +596,13 @@ static void what_was_not_chosen_is_a_note(void **state)
 	list_free(&l);
 }
 
-static void a_latent_projection_alone_is_lost(void **state)
+SCRATCH_TEST(a_latent_projection_alone_is_lost)
 {
 	static const char *const include[] = { "*.kv_a_proj_with_mqa.*" };
 	struct list l = list_read(root, "deepseek-v3", 2);
 	struct ws_namecheck_opts o = { .include = include, .n_include = 1, .subset = true };
 	const struct ws_layout_opts sizes = { .tp = 2 };
 	struct checked k;
-	(void)state;
 	checked_open(&k, &l, config_read(root, "deepseek-v3", 2, NULL), &sizes);
 	checked_run(&k, &o);
 	expect(&k.f, 4, 0); /* q_a_proj of two layers, and its scales */
@@ -640,13 +613,12 @@ static void a_latent_projection_alone_is_lost(void **state)
 
 /* ---- groups ---- */
 
-static void ninety_thousand_wrong_names_are_one_group(void **state)
+SCRATCH_TEST(ninety_thousand_wrong_names_are_one_group)
 {
 	struct list l = list_read(root, "deepseek-v3", 0);
 	const struct ws_layout_opts sizes = { .tp = 8 };
 	struct ws_namecheck_opts o = { 0 };
 	struct checked k;
-	(void)state;
 	for (size_t i = 0; i < l.n; i++) {
 		char old[256];
 		memcpy(old, l.e[i].name, sizeof old);
@@ -669,13 +641,12 @@ static void ninety_thousand_wrong_names_are_one_group(void **state)
 	list_free(&l);
 }
 
-static void groups_are_by_severity_and_size(void **state)
+SCRATCH_TEST(groups_are_by_severity_and_size)
 {
 	struct list l = list_read(root, "deepseek-v3", 4);
 	const struct ws_layout_opts sizes = { .tp = 2 };
 	struct ws_namecheck_opts o = { 0 };
 	struct checked k;
-	(void)state;
 	list_drop(&l, "layers.1.");
 	list_drop(&l, "lm_head");
 	checked_open(&k, &l, config_read(root, "deepseek-v3", 4, NULL), &sizes);
@@ -701,9 +672,8 @@ static void groups_are_by_severity_and_size(void **state)
 	list_free(&l);
 }
 
-static void names_of_verdicts_are_distinct(void **state)
+TEST(names_of_verdicts_are_distinct)
 {
-	(void)state;
 	for (int i = 0; i < WS_NAME_VERDICTS; i++)
 		for (int j = 0; j < i; j++)
 			assert_string_not_equal(ws_verdict_name((enum ws_verdict)i),
@@ -713,39 +683,7 @@ static void names_of_verdicts_are_distinct(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		IN_SCRATCH(a_server_that_shows_what_its_config_gives_is_fine),
-		IN_SCRATCH(a_server_at_another_tp_is_one_warning),
-		IN_SCRATCH(expert_parallelism_is_read_off_the_experts),
-		IN_SCRATCH(attention_of_its_own_tp_is_read_off_its_outputs),
-		IN_SCRATCH(fused_shared_experts_are_a_note),
-		IN_SCRATCH(a_server_without_scales_is_checked_as_unquantized),
-		IN_SCRATCH(shapes_of_the_server_are_compared),
-		IN_SCRATCH(another_model_is_one_error),
-		IN_SCRATCH(another_padding_of_the_vocabulary_is_a_warning),
-		IN_SCRATCH(a_smaller_vocabulary_is_an_error),
-		IN_SCRATCH(more_rows_than_any_padding_are_another_vocabulary),
-		IN_SCRATCH(another_inner_size_is_another_model),
-		IN_SCRATCH(a_head_that_is_shown_apart_is_not_tied),
-		IN_SCRATCH(a_head_that_is_shown_apart_may_differ),
-		IN_SCRATCH(layers_of_another_stage_are_one_group),
-		IN_SCRATCH(what_only_the_server_has_is_missing),
-		IN_SCRATCH(names_alone_are_compared_as_names),
-		IN_SCRATCH(a_prefix_of_all_that_is_shown_is_a_note),
-		IN_SCRATCH(types_that_the_server_shows_are_compared),
-		IN_SCRATCH(unknown_families_are_related_by_common_stacks),
-		IN_SCRATCH(elements_are_counted_where_nothing_else_is_known),
-		IN_SCRATCH(generic_layers_of_another_stage_are_one_group),
-		IN_SCRATCH(generic_parts_and_prefixes_are_told),
-		IN_SCRATCH(generic_experts_are_counted),
-		IN_SCRATCH(without_anything_to_compare_with_it_is_refused),
-		IN_SCRATCH(what_was_not_chosen_is_a_note),
-		IN_SCRATCH(a_latent_projection_alone_is_lost),
-		IN_SCRATCH(ninety_thousand_wrong_names_are_one_group),
-		IN_SCRATCH(groups_are_by_severity_and_size),
-		cmocka_unit_test(names_of_verdicts_are_distinct),
-	};
 	if (!getcwd(root, sizeof root))
 		return 1;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return run_listed(NULL, NULL);
 }

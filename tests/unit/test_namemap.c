@@ -3,17 +3,13 @@
 #include "namemap_read.h"
 #include "wsync/tool/layout.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "scratch.h"
+#include "test.h"
 
 static struct ws_namemap *parse(const char *text)
 {
@@ -60,9 +56,8 @@ static int64_t value(const struct ws_expr *e)
 
 /* ---- what text means ---- */
 
-static void the_built_in_families_are_well_formed(void **state)
+TEST(the_built_in_families_are_well_formed)
 {
-	(void)state;
 	struct ws_namemap *m = NULL;
 	struct ws_err err = WS_ERR_INIT;
 	if (ws_namemap_open(NULL, &m, &err))
@@ -81,9 +76,8 @@ static void the_built_in_families_are_well_formed(void **state)
 	ws_namemap_close(NULL);
 }
 
-static void every_rule_is_read(void **state)
+TEST(every_rule_is_read)
 {
-	(void)state;
 	struct ws_namemap *m = parse(
 		"  # indented comment\r\n"
 		"family all # said behind a rule\r\n"
@@ -167,9 +161,8 @@ static void every_rule_is_read(void **state)
 	ws_namemap_close(m);
 }
 
-static void like_takes_all_but_what_the_family_has_itself(void **state)
+TEST(like_takes_all_but_what_the_family_has_itself)
 {
-	(void)state;
 	struct ws_namemap *m = parse(
 		"family a\narch A\ntype a\n"
 		"let H = 100\nlet I = H * 4\ntied 1\n"
@@ -215,9 +208,8 @@ static void like_takes_all_but_what_the_family_has_itself(void **state)
 	ws_namemap_close(m);
 }
 
-static void the_generic_family_holds_for_all(void **state)
+TEST(the_generic_family_holds_for_all)
 {
-	(void)state;
 	struct ws_namemap *m = parse("family mine\nwhole x [1]\nstrip here\n");
 	const struct ws_family *f = ws_namemap_named(m, "mine");
 	char dst[64];
@@ -239,9 +231,8 @@ static void the_generic_family_holds_for_all(void **state)
 	ws_namemap_close(m);
 }
 
-static void a_file_comes_first(void **state)
+TEST(a_file_comes_first)
 {
-	(void)state;
 	struct ws_namemap *builtin = parse(""), *m = parse(
 		"family llama\nlike llama\narch LlamaForCausalLM NewForCausalLM\n"
 		"family vlm\nlike llama\narch VlmForCausalLM\ntype qwen3\n");
@@ -284,9 +275,8 @@ static void a_file_comes_first(void **state)
 	ws_namemap_close(builtin);
 }
 
-static void a_map_is_read_from_a_file(void **state)
+SCRATCH_TEST(a_map_is_read_from_a_file)
 {
-	(void)state;
 	struct ws_namemap *m = NULL;
 	struct ws_err err = WS_ERR_INIT;
 	assert_int_equal(ws_namemap_open("absent.map", &m, &err), -1);
@@ -307,9 +297,8 @@ static void a_map_is_read_from_a_file(void **state)
 
 /* ---- patterns and names ---- */
 
-static void patterns_match_segments(void **state)
+TEST(patterns_match_segments)
 {
-	(void)state;
 	static const struct { const char *pattern, *name; bool matches; } cases[] = {
 		{ "a.b", "a.b", true },          { "a.b", "a.b.c", false },
 		{ "a.b", "a", false },           { "a.b", "aa.b", false },
@@ -336,9 +325,8 @@ static void patterns_match_segments(void **state)
 	assert_true(ws_pattern_bits("gate") & ~ws_pattern_bits("gate_proj"));
 }
 
-static void captures_fill_patterns(void **state)
+TEST(captures_fill_patterns)
 {
-	(void)state;
 	static const struct { const char *from, *name, *to, *result; } cases[] = {
 		{ "model.**", "model.a.b", "backbone.**", "backbone.a.b" },
 		{ "model.**", "model", "backbone.**", "backbone" },
@@ -365,9 +353,8 @@ static void captures_fill_patterns(void **state)
 	assert_null(ws_pattern_fill("{b}", caps, 1, dst, sizeof dst));
 }
 
-static void renames_follow_each_other(void **state)
+TEST(renames_follow_each_other)
 {
-	(void)state;
 	struct ws_namemap *m = parse(
 		"family base\n"
 		"rename transformer.h.{l}.** -> model.layers.{l}.**\n"
@@ -565,9 +552,8 @@ static const struct { const char *text, *message;
 	{ F "alias a of b optional\n", "2: 'optional' means nothing to 'alias'" },
 };
 
-static void malformed_text_is_told_where_and_why(void **state)
+TEST(malformed_text_is_told_where_and_why)
 {
-	(void)state;
 	for (size_t i = 0; i < sizeof malformed / sizeof malformed[0]; i++) {
 		struct ws_namemap *m = NULL;
 		struct ws_err err = WS_ERR_INIT;
@@ -591,9 +577,8 @@ static void refuses(const char *text, size_t n, const char *message)
 	assert_string_equal(err.msg, message);
 }
 
-static void a_mistyped_word_in_an_expression_has_a_hint(void **state)
+TEST(a_mistyped_word_in_an_expression_has_a_hint)
 {
-	(void)state;
 	static const char text[] = F "column a in hidden_size haeds 2\n";
 	struct ws_namemap *m = NULL;
 	struct ws_err err = WS_ERR_INIT;
@@ -604,17 +589,15 @@ static void a_mistyped_word_in_an_expression_has_a_hint(void **state)
 	assert_string_equal(err.hint, "'haeds' in it: did you mean 'heads'?");
 }
 
-static void a_byte_order_mark_is_no_text(void **state)
+TEST(a_byte_order_mark_is_no_text)
 {
-	(void)state;
 	struct ws_namemap *m = parse("\xef\xbb\xbf" F);
 	assert_string_equal(ws_family_name(ws_namemap_at(m, 0)), "f");
 	ws_namemap_close(m);
 }
 
-static void no_nul_hides_text(void **state)
+TEST(no_nul_hides_text)
 {
-	(void)state;
 	refuses("family f\nlet H = 1\0\n", 20, "m.map:2: a NUL character: this is no text");
 }
 
@@ -628,9 +611,8 @@ static char *lines(const char *before, const char *line, int n)
 	return text;
 }
 
-static void lists_have_limits(void **state)
+TEST(lists_have_limits)
 {
-	(void)state;
 	static const struct { const char *before, *line, *message; } cases[] = {
 		{ "", "family f%d\n", "m.map:257: more than 256 families" },
 		{ F, "let h%d = 1\n", "m.map:252: more than 250 lets" },
@@ -656,9 +638,8 @@ static void lists_have_limits(void **state)
 	free(text);
 }
 
-static void copies_count_as_rules(void **state)
+TEST(copies_count_as_rules)
 {
-	(void)state;
 	char *first = lines("family f0\n", "whole a%d [1]\n", 1000);
 	char *all = lines(first, "family f\nlike f0\n", 1);
 	char *text = lines(first, "family g%d\nlike f0\n", 20);
@@ -673,24 +654,4 @@ static void copies_count_as_rules(void **state)
 	free(text);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_built_in_families_are_well_formed),
-		cmocka_unit_test(every_rule_is_read),
-		cmocka_unit_test(like_takes_all_but_what_the_family_has_itself),
-		cmocka_unit_test(the_generic_family_holds_for_all),
-		cmocka_unit_test(a_file_comes_first),
-		IN_SCRATCH(a_map_is_read_from_a_file),
-		cmocka_unit_test(patterns_match_segments),
-		cmocka_unit_test(captures_fill_patterns),
-		cmocka_unit_test(renames_follow_each_other),
-		cmocka_unit_test(malformed_text_is_told_where_and_why),
-		cmocka_unit_test(a_mistyped_word_in_an_expression_has_a_hint),
-		cmocka_unit_test(a_byte_order_mark_is_no_text),
-		cmocka_unit_test(no_nul_hides_text),
-		cmocka_unit_test(lists_have_limits),
-		cmocka_unit_test(copies_count_as_rules),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -2,16 +2,12 @@
 /* The index of names against looking at every name in turn: sizes from nothing to thousands,
  * names that occur several times, names that are not there. */
 #include "name_index.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 struct thing {
 	const char *name;
@@ -41,13 +37,12 @@ static void expect_same(const struct ws_names *names, const struct thing *things
 	assert_ptr_equal(ws_names_find(names, name), nth(things, n, name, 0));
 }
 
-static void every_name_is_found_and_no_other(void **state)
+TEST(every_name_is_found_and_no_other)
 {
 	enum { MOST = 600 };
 	static char texts[MOST][16];
 	struct thing things[MOST];
 	uint32_t seed = 5;
-	(void)state;
 	for (size_t n = 0; n <= MOST; n += n < 20 ? 1 : 83) {
 		/* few names, or many */
 		const uint32_t range = n % 2 ? (uint32_t)n : 1 + (uint32_t)n * 4;
@@ -72,8 +67,4 @@ static void every_name_is_found_and_no_other(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = { cmocka_unit_test(every_name_is_found_and_no_other) };
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

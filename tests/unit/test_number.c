@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Elements as numbers: every pattern of the small types against a second way to read it. */
 #include "number.h"
+#include "test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* The same number, or both NaN; zeros with their sign. */
 static bool same(double a, double b)
@@ -32,25 +28,22 @@ static double by_definition(unsigned bits, int n_exponent, int n_fraction, int b
 	return sign * significand * pow(2, (subnormal ? 1 : exponent) - bias);
 }
 
-static void every_bf16_pattern_is_read(void **state)
+TEST(every_bf16_pattern_is_read)
 {
-	(void)state;
 	for (unsigned bits = 0; bits <= 0xffff; bits++)
 		assert_true(same(ws_number_from_bf16((uint16_t)bits),
 		                 by_definition(bits, 8, 7, 127, 255)));
 }
 
-static void every_f16_pattern_is_read(void **state)
+TEST(every_f16_pattern_is_read)
 {
-	(void)state;
 	for (unsigned bits = 0; bits <= 0xffff; bits++)
 		assert_true(same(ws_number_from_f16((uint16_t)bits),
 		                 by_definition(bits, 5, 10, 15, 31)));
 }
 
-static void every_f8_pattern_is_read(void **state)
+TEST(every_f8_pattern_is_read)
 {
-	(void)state;
 	for (unsigned bits = 0; bits <= 0xff; bits++) {
 		const uint8_t byte = (uint8_t)bits;
 		double v;
@@ -71,9 +64,8 @@ static void every_f8_pattern_is_read(void **state)
 	assert_true(ws_number_from_e5m2(0x7b) == 57344);
 }
 
-static void integers_floats_and_odd_addresses_are_read(void **state)
+TEST(integers_floats_and_odd_addresses_are_read)
 {
-	(void)state;
 	const struct { enum ws_dtype dtype; const char *bytes; double first, second; } rows[] = {
 		{ WS_DTYPE_BOOL, "\0\1", 0, 1 },
 		{ WS_DTYPE_U8, "\0\377", 0, 255 },
@@ -105,9 +97,8 @@ static void integers_floats_and_odd_addresses_are_read(void **state)
 
 /* Between every two neighbours: a little to each side of the middle, and the middle, which goes
  * to the one whose last bit is 0. */
-static void rounding_goes_to_the_nearest_and_halves_to_even(void **state)
+TEST(rounding_goes_to_the_nearest_and_halves_to_even)
 {
-	(void)state;
 	static const struct {
 		enum ws_dtype dtype;
 		double (*read)(uint16_t);
@@ -137,14 +128,4 @@ static void rounding_goes_to_the_nearest_and_halves_to_even(void **state)
 	assert_true(same(ws_number_round(WS_DTYPE_F16, -0.0), -0.0));
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_bf16_pattern_is_read),
-		cmocka_unit_test(every_f16_pattern_is_read),
-		cmocka_unit_test(every_f8_pattern_is_read),
-		cmocka_unit_test(integers_floats_and_odd_addresses_are_read),
-		cmocka_unit_test(rounding_goes_to_the_nearest_and_halves_to_even),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -5,14 +5,11 @@
 #include "pickle_bucket.h"
 #include "serve_core.h"
 #include "serve_routes.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static const struct ws_pickle_tensor two[] = {
 	{ .name = "w.a", .dtype = WS_DTYPE_F32, .n_dims = 2, .dims = { 2, 3 }, .bytes = 24 },
@@ -30,9 +27,8 @@ static void make(struct ws_buf *out, uint8_t first)
 	assert_false(out->failed);
 }
 
-static void what_is_written_is_read(void **state)
+TEST(what_is_written_is_read)
 {
-	(void)state;
 	struct ws_buf b;
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_pickle_bucket got;
@@ -69,9 +65,8 @@ static void make_on_gpu(struct ws_buf *out, const char *uuid)
 	assert_false(out->failed);
 }
 
-static void bytes_on_a_gpu_are_found_by_name_or_number(void **state)
+TEST(bytes_on_a_gpu_are_found_by_name_or_number)
 {
-	(void)state;
 	static const char *const uuids[] = { "40404040-1111-2222-3333-444444444444", NULL };
 	for (size_t i = 0; i < 2; i++) {
 		struct ws_buf b;
@@ -116,9 +111,8 @@ static void survive(struct ws_buf *b)
 	ws_buf_free(b);
 }
 
-static void every_cut_and_every_changed_byte_is_survived(void **state)
+TEST(every_cut_and_every_changed_byte_is_survived)
 {
-	(void)state;
 	struct ws_buf b;
 	make(&b, 0);
 	survive(&b);
@@ -128,13 +122,12 @@ static void every_cut_and_every_changed_byte_is_survived(void **state)
 	survive(&b);
 }
 
-static void other_names_than_ours_are_blocked(void **state)
+TEST(other_names_than_ours_are_blocked)
 {
 	static const char *const evil[] = {
 		"cos\nsystem\n(X\x04\0\0\0truetR.", "cbuiltins\neval\n.", "ctorch.storage\nload\n.",
 		"cposix\nsystem\n.", "ccollections\nCounter\n.",
 	};
-	(void)state;
 	for (size_t i = 0; i < sizeof evil / sizeof evil[0]; i++) {
 		struct ws_err err = WS_ERR_INIT;
 		struct ws_pickle_bucket got;
@@ -143,7 +136,7 @@ static void other_names_than_ours_are_blocked(void **state)
 	}
 }
 
-static void base64_is_strict(void **state)
+TEST(base64_is_strict)
 {
 	static const struct {
 		const char *plain, *text;
@@ -152,7 +145,6 @@ static void base64_is_strict(void **state)
 		     { ">>>", "Pj4+" } };
 	static const char *const bad[] = { "Z",      "Zg",           "Zg=",  "Zg=a", "Z===", "====",
 		                           "Zm9v\n", "Zm9vZg==Zm9v", "Pj4-", "Zm9 ", "=m9v" };
-	(void)state;
 	for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
 		struct ws_buf b;
 		ws_buf_init(&b, 0);
@@ -228,10 +220,9 @@ static void send(const uint8_t *first, size_t n, const char *more, unsigned stat
 
 static const char flat[] = ",\"load_format\":\"flattened_bucket\"";
 
-static void the_endpoint_keeps_what_a_request_holds(void **state)
+TEST_BETWEEN(the_endpoint_keeps_what_a_request_holds, NULL, stop)
 {
 	static const uint8_t same[] = { 7, 7 };
-	(void)state;
 	start(2, WS_KEEP_MEMORY);
 	send(same, 2, ",\"load_format\":\"flattened_bucket\",\"weight_version\":\"5\"", 200,
 	     "version updated to 5");
@@ -243,11 +234,10 @@ static void the_endpoint_keeps_what_a_request_holds(void **state)
 	assert_int_equal(serve->journal.flushes, 1);
 }
 
-static void or_their_hashes(void **state)
+TEST_BETWEEN(or_their_hashes, NULL, stop)
 {
 	static const uint8_t one[] = { 9 };
 	uint8_t bytes[24];
-	(void)state;
 	start(1, WS_KEEP_HASH);
 	send(one, 1, flat, 200, "Success");
 	for (unsigned i = 0; i < 24; i++)
@@ -255,10 +245,9 @@ static void or_their_hashes(void **state)
 	assert_true(ws_serve_weights_find(&serve->weights, "w.a")->hash == ws_hash64(bytes, 24));
 }
 
-static void what_does_not_fit_is_refused(void **state)
+TEST_BETWEEN(what_does_not_fit_is_refused, NULL, stop)
 {
 	static const uint8_t differ[] = { 1, 2, 3 };
-	(void)state;
 	start(2, WS_KEEP_MEMORY);
 	send(differ, 2, flat, 400, "rank 1 is sent other tensors than rank 0");
 	send(differ, 1, flat, 400, "1 elements for 2 tensor-parallel ranks");
@@ -274,17 +263,4 @@ static void what_does_not_fit_is_refused(void **state)
 	assert_int_equal(serve->journal.updates, 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_is_written_is_read),
-		cmocka_unit_test(bytes_on_a_gpu_are_found_by_name_or_number),
-		cmocka_unit_test(every_cut_and_every_changed_byte_is_survived),
-		cmocka_unit_test(other_names_than_ours_are_blocked),
-		cmocka_unit_test(base64_is_strict),
-		cmocka_unit_test_teardown(the_endpoint_keeps_what_a_request_holds, stop),
-		cmocka_unit_test_teardown(or_their_hashes, stop),
-		cmocka_unit_test_teardown(what_does_not_fit_is_refused, stop),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

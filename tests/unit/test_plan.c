@@ -5,17 +5,13 @@
 #include "hash.h"
 #include "payloads.h"
 #include "scratch.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* Writes a checkpoint one tensor at a time; its data is a hole in the file. */
 struct draft {
@@ -99,9 +95,8 @@ static void assert_order(const struct ws_plan *p, const char *want)
 	assert_string_equal(got, want);
 }
 
-static void buckets_are_filled_in_order(void **state)
+SCRATCH_TEST(buckets_are_filled_in_order)
 {
-	(void)state;
 	struct draft d;
 	begin(&d);
 	add(&d, "a", "U8", 8, 6);
@@ -124,9 +119,8 @@ static void buckets_are_filled_in_order(void **state)
 	drop(&s);
 }
 
-static void partners_travel_together(void **state)
+SCRATCH_TEST(partners_travel_together)
 {
-	(void)state;
 	struct draft d;
 	begin(&d);
 	add(&d, "l.1.kv_a_proj_with_mqa.weight_scale_inv", "F32", 32, 1);
@@ -152,9 +146,8 @@ static void partners_travel_together(void **state)
 	drop(&s);
 }
 
-static void only_a_bucket_with_misplaced_views_is_put_in_another_order(void **state)
+SCRATCH_TEST(only_a_bucket_with_misplaced_views_is_put_in_another_order)
 {
-	(void)state;
 	struct draft d;
 	begin(&d);
 	add(&d, "a.weight", "F8_E4M3", 8, 8);
@@ -173,9 +166,8 @@ static void only_a_bucket_with_misplaced_views_is_put_in_another_order(void **st
 	drop(&s);
 }
 
-static void patterns_choose_and_empty_tensors_stay(void **state)
+SCRATCH_TEST(patterns_choose_and_empty_tensors_stay)
 {
-	(void)state;
 	struct draft d;
 	begin(&d);
 	add(&d, "model.a.weight", "BF16", 16, 2);
@@ -220,9 +212,8 @@ static uint64_t digest_of(const struct ws_catalog *c, struct ws_plan_opts opts)
 	return digest;
 }
 
-static void the_digest_covers_all_but_the_bytes(void **state)
+SCRATCH_TEST(the_digest_covers_all_but_the_bytes)
 {
-	(void)state;
 	struct draft d;
 	begin(&d);
 	add(&d, "a", "BF16", 16, 2);
@@ -251,9 +242,8 @@ static void the_digest_covers_all_but_the_bytes(void **state)
 	}
 }
 
-static void neighbours_in_a_file_become_one_span(void **state)
+SCRATCH_TEST(neighbours_in_a_file_become_one_span)
 {
-	(void)state;
 	struct draft d;
 	begin(&d);
 	add(&d, "a", "F32", 32, 1);
@@ -395,9 +385,8 @@ static void check_members(const struct ws_plan *p)
 	}
 }
 
-static void random_checkpoints_keep_the_rules(void **state)
+SCRATCH_TEST(random_checkpoints_keep_the_rules)
 {
-	(void)state;
 	struct draft d;
 	for (uint32_t round = 0; round < 1000; round++) {
 		seed = round;
@@ -413,16 +402,4 @@ static void random_checkpoints_keep_the_rules(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		IN_SCRATCH(buckets_are_filled_in_order),
-		IN_SCRATCH(partners_travel_together),
-		IN_SCRATCH(only_a_bucket_with_misplaced_views_is_put_in_another_order),
-		IN_SCRATCH(patterns_choose_and_empty_tensors_stay),
-		IN_SCRATCH(the_digest_covers_all_but_the_bytes),
-		IN_SCRATCH(neighbours_in_a_file_become_one_span),
-		IN_SCRATCH(random_checkpoints_keep_the_rules),
-	};
-	return cmocka_run_group_tests_name("plan", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -2,13 +2,10 @@
 /* test_push_rules.c - every pause with every flush at every lineage, idle or not, with a cache or
  * without, against a table that somebody thought about. */
 #include "wsync/push.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 /* What stands at the beginning of each sentence, by a letter. '.': it may be done. */
 static const struct { char letter; const char *words; } sentences[] = {
@@ -68,9 +65,8 @@ static void check(const struct ws_capabilities *can, enum ws_pause_mode pause, c
 	assert_string_equal(found, row);
 }
 
-static void every_combination_is_as_the_table_says(void **state)
+TEST(every_combination_is_as_the_table_says)
 {
-	(void)state;
 	for (size_t i = 0; i < WS_N_LINEAGES; i++) {
 		struct ws_capabilities can;
 		ws_lineage_capabilities(table[i].lineage, &can);
@@ -81,9 +77,8 @@ static void every_combination_is_as_the_table_says(void **state)
 	}
 }
 
-static void a_server_that_flushes_by_itself_must_be_idle_whatever_is_asked(void **state)
+TEST(a_server_that_flushes_by_itself_must_be_idle_whatever_is_asked)
 {
-	(void)state;
 	struct ws_capabilities can;
 	ws_lineage_capabilities(WS_LINEAGE_XORL, &can);
 	can.forces_flush = true;
@@ -92,9 +87,8 @@ static void a_server_that_flushes_by_itself_must_be_idle_whatever_is_asked(void 
 	check(&can, WS_PAUSE_IN_PLACE, "i.i ifi i.i ifi");
 }
 
-static void a_server_without_a_flush_is_told_of_none(void **state)
+TEST(a_server_without_a_flush_is_told_of_none)
 {
-	(void)state;
 	struct ws_capabilities can;
 	ws_lineage_capabilities(WS_LINEAGE_SGLANG_2026, &can);
 	can.flush = false;
@@ -104,22 +98,12 @@ static void a_server_without_a_flush_is_told_of_none(void **state)
 	assert_null(ws_push_refuses(&can, WS_PAUSE_ABORT, WS_FLUSH_LAST, true, true, NULL));
 }
 
-static void some_things_no_server_allows(void **state)
+TEST(some_things_no_server_allows)
 {
-	(void)state;
 	check(NULL, WS_PAUSE_ABORT, "... ... ... ...");
 	check(NULL, WS_PAUSE_RETRACT, "... ... ... ...");
 	check(NULL, WS_PAUSE_IN_PLACE, "i.i i.i i.i i.i");
 	check(NULL, WS_PAUSE_NONE, "... ... ... ...");
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_combination_is_as_the_table_says),
-		cmocka_unit_test(a_server_that_flushes_by_itself_must_be_idle_whatever_is_asked),
-		cmocka_unit_test(a_server_without_a_flush_is_told_of_none),
-		cmocka_unit_test(some_things_no_server_allows),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

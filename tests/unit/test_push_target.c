@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every event in every state of an endpoint's weights, against a written table. */
 #include "push_target.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 /* A state as eight letters:
  *   state       U untouched, P partial, C committed
@@ -97,9 +94,8 @@ static void check(const struct push_weights *w, enum push_event event)
 		fail_msg("event %d in %s: %s instead of %s", (int)event, in, got, want);
 }
 
-static void every_event_in_every_state_follows_the_table(void **state)
+TEST(every_event_in_every_state_follows_the_table)
 {
-	(void)state;
 	for (unsigned k = 0; k < STATES; k++) {
 		const struct push_weights w = {
 			.state = k / 128,
@@ -153,9 +149,8 @@ static void check_gap(const struct push_weights *w)
 	assert_int_equal(push_weights_arrived(w), w->state == WS_COMMITTED || w->gap);
 }
 
-static void only_a_partial_endpoint_has_a_gap(void **state)
+TEST(only_a_partial_endpoint_has_a_gap)
 {
-	(void)state;
 	assert_int_equal(explore(true, check_gap), 144);
 }
 
@@ -164,20 +159,9 @@ static void check_not_committed(const struct push_weights *w)
 	assert_int_not_equal(w->state, WS_COMMITTED);
 }
 
-static void
-only_the_last_confirmation_or_an_undone_reset_commits(void **state)
+TEST(only_the_last_confirmation_or_an_undone_reset_commits)
 {
-	(void)state;
 	assert_int_equal(explore(false, check_not_committed), 24);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_event_in_every_state_follows_the_table),
-		cmocka_unit_test(only_a_partial_endpoint_has_a_gap),
-		cmocka_unit_test(
-			only_the_last_confirmation_or_an_undone_reset_commits),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

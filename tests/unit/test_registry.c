@@ -2,19 +2,15 @@
 /* The registry: what is read, what is kept, and that many writers lose nothing. */
 #include "file.h"
 #include "registry_file.h"
+#include "test.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static char dir[64], path[128];
 
@@ -35,6 +31,8 @@ static int tear_down(void **state)
 	snprintf(command, sizeof command, "rm -rf '%s'", dir);
 	return system(command);
 }
+
+#define CASE(f) TEST_BETWEEN(f, set_up, tear_down)
 
 static ws_deadline soon(void)
 {
@@ -60,9 +58,8 @@ static bool add(const char *url)
 	return updated;
 }
 
-static void no_file_is_an_empty_registry(void **state)
+CASE(no_file_is_an_empty_registry)
 {
-	(void)state;
 	struct ws_registry r;
 	struct ws_err err = WS_ERR_INIT;
 	assert_int_equal(ws_registry_load(path, &r, &err), 0);
@@ -70,9 +67,8 @@ static void no_file_is_an_empty_registry(void **state)
 	ws_registry_free(&r);
 }
 
-static void what_was_added_is_read_back(void **state)
+CASE(what_was_added_is_read_back)
 {
-	(void)state;
 	struct ws_registry r;
 	struct ws_err err;
 	struct stat st;
@@ -96,9 +92,8 @@ static void what_was_added_is_read_back(void **state)
 	assert_int_equal(st.st_mode & 0777, 0700);
 }
 
-static void an_endpoint_is_there_once(void **state)
+CASE(an_endpoint_is_there_once)
 {
-	(void)state;
 	struct ws_registry r;
 	struct ws_err err;
 	assert_false(add("http://gpu7:80"));
@@ -123,9 +118,8 @@ static void an_endpoint_is_there_once(void **state)
 	ws_registry_free(&r);
 }
 
-static void removing_leaves_the_others(void **state)
+CASE(removing_leaves_the_others)
 {
-	(void)state;
 	struct ws_registry r;
 	struct ws_err err;
 	add("a:1");
@@ -150,9 +144,8 @@ static void write_file(const char *text)
 	assert_int_equal(ws_file_replace(path, text, strlen(text), 0600, &err), 0);
 }
 
-static void unknown_keys_are_kept(void **state)
+CASE(unknown_keys_are_kept)
 {
-	(void)state;
 	struct ws_registry r;
 	struct ws_err err;
 	struct ws_buf text;
@@ -170,9 +163,8 @@ static void unknown_keys_are_kept(void **state)
 	ws_registry_free(&r);
 }
 
-static void malformed_files_name_the_file_and_the_entry(void **state)
+CASE(malformed_files_name_the_file_and_the_entry)
 {
-	(void)state;
 	static const struct { const char *text, *why; } bad[] = {
 		{ "", "not JSON" },
 		{ "{", "not JSON" },
@@ -224,9 +216,8 @@ static void malformed_files_name_the_file_and_the_entry(void **state)
 	}
 }
 
-static void notes_nested_too_deeply_are_refused_not_lost(void **state)
+CASE(notes_nested_too_deeply_are_refused_not_lost)
 {
-	(void)state;
 	struct ws_err err;
 	struct ws_registry_entry e = entry("a:1");
 	bool updated;
@@ -242,9 +233,8 @@ static void notes_nested_too_deeply_are_refused_not_lost(void **state)
 	assert_non_null(strstr(err.msg, "\"note\" is nested too deeply"));
 }
 
-static void many_writers_lose_nothing(void **state)
+CASE(many_writers_lose_nothing)
 {
-	(void)state;
 	enum { WRITERS = 8, EACH = 5 };
 	pid_t pids[WRITERS];
 	for (int w = 0; w < WRITERS; w++) {
@@ -271,9 +261,8 @@ static void many_writers_lose_nothing(void **state)
 	ws_registry_free(&r);
 }
 
-static void a_killed_writer_leaves_a_whole_file(void **state)
+CASE(a_killed_writer_leaves_a_whole_file)
 {
-	(void)state;
 	add("first:1");
 	for (int round = 0; round < 20; round++) {
 		const pid_t pid = fork();
@@ -297,9 +286,8 @@ static void a_killed_writer_leaves_a_whole_file(void **state)
 	assert_true(add("first:1"));
 }
 
-static void a_lock_that_is_held_is_waited_for_until_the_deadline(void **state)
+CASE(a_lock_that_is_held_is_waited_for_until_the_deadline)
 {
-	(void)state;
 	struct ws_err err = WS_ERR_INIT;
 	char name[160];
 	struct ws_registry_entry e = entry("b:1");
@@ -315,21 +303,4 @@ static void a_lock_that_is_held_is_waited_for_until_the_deadline(void **state)
 	ws_file_unlock(fd);
 }
 
-#define CASE(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		CASE(no_file_is_an_empty_registry),
-		CASE(what_was_added_is_read_back),
-		CASE(an_endpoint_is_there_once),
-		CASE(removing_leaves_the_others),
-		CASE(unknown_keys_are_kept),
-		CASE(malformed_files_name_the_file_and_the_entry),
-		CASE(notes_nested_too_deeply_are_refused_not_lost),
-		CASE(many_writers_lose_nothing),
-		CASE(a_killed_writer_leaves_a_whole_file),
-		CASE(a_lock_that_is_held_is_waited_for_until_the_deadline),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

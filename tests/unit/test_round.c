@@ -2,15 +2,11 @@
 /* Rounds of several senders: what is read is what was written, and what is
  * not understood is no round. */
 #include "round.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static void write_read(const struct ws_round *r, struct ws_round *out)
 {
@@ -24,9 +20,8 @@ static void write_read(const struct ws_round *r, struct ws_round *out)
 	ws_buf_free(&text);
 }
 
-static void a_round_comes_back_as_it_was_written(void **state)
+TEST(a_round_comes_back_as_it_was_written)
 {
-	(void)state;
 	static struct ws_round r, back;
 	char id[WS_ROUND_ID], text[512];
 	memset(id, '"', sizeof id - 1);
@@ -49,9 +44,8 @@ static void a_round_comes_back_as_it_was_written(void **state)
 	assert_true(strlen(text) < sizeof text - 1);
 }
 
-static void what_is_not_understood_is_no_round(void **state)
+TEST(what_is_not_understood_is_no_round)
 {
-	(void)state;
 	static const struct {
 		const char *text;
 		unsigned senders, had;
@@ -78,9 +72,8 @@ static void what_is_not_understood_is_no_round(void **state)
 	}
 }
 
-static void a_foreign_id_is_printable_and_one_that_is_too_long_is_none(void **state)
+TEST(a_foreign_id_is_printable_and_one_that_is_too_long_is_none)
 {
-	(void)state;
 	static struct ws_round r;
 	char text[4096];
 	int n = snprintf(text, sizeof text,
@@ -101,9 +94,8 @@ static void a_foreign_id_is_printable_and_one_that_is_too_long_is_none(void **st
 }
 
 /* Sender 2 sends what sender 1 left to others, and one of what it left itself. */
-static void parts_come_back_and_what_nobody_sent_is_left(void **state)
+TEST(parts_come_back_and_what_nobody_sent_is_left)
 {
-	(void)state;
 	static struct ws_round r, back;
 	struct ws_parts p = { 0 }, got;
 	struct ws_err err = WS_ERR_INIT;
@@ -151,9 +143,8 @@ static void parts_come_back_and_what_nobody_sent_is_left(void **state)
 }
 
 /* More servers than any push has would make the reading slow. */
-static void parts_have_a_limit_of_servers(void **state)
+TEST(parts_have_a_limit_of_servers)
 {
-	(void)state;
 	struct ws_parts p;
 	struct ws_buf text;
 	ws_buf_init(&text, WS_PARTS_TEXT);
@@ -167,9 +158,8 @@ static void parts_have_a_limit_of_servers(void **state)
 	ws_buf_free(&text);
 }
 
-static void parts_that_are_not_understood_are_none(void **state)
+TEST(parts_that_are_not_understood_are_none)
 {
-	(void)state;
 	static const struct {
 		const char *text;
 		int rc;
@@ -207,15 +197,4 @@ static void parts_that_are_not_understood_are_none(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_round_comes_back_as_it_was_written),
-		cmocka_unit_test(what_is_not_understood_is_no_round),
-		cmocka_unit_test(a_foreign_id_is_printable_and_one_that_is_too_long_is_none),
-		cmocka_unit_test(parts_come_back_and_what_nobody_sent_is_left),
-		cmocka_unit_test(parts_have_a_limit_of_servers),
-		cmocka_unit_test(parts_that_are_not_understood_are_none),
-	};
-	return cmocka_run_group_tests_name("round", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Experts in every form that answers have, right and wrong. */
 #include "wsync/tool/routing.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -41,9 +36,8 @@ static enum ws_code read_text(const char *text, struct ws_routing *r)
 #define ONE "AAAAAAAAAAADAAAAAQAAAA=="
 #define META "\"prompt_tokens\":1,\"completion_tokens\":1"
 
-static void every_form_gives_the_same(void **state)
+TEST(every_form_gives_the_same)
 {
-	(void)state;
 	static const char *const forms[] = {
 		"{\"meta_info\":{\"routed_experts\":\"" ONE "\"," META "}}",
 		"[{\"meta_info\":{\"routed_experts\":\"" ONE "\"}}]",
@@ -67,9 +61,8 @@ static void every_form_gives_the_same(void **state)
 	}
 }
 
-static void what_is_no_routing_is_refused(void **state)
+TEST(what_is_no_routing_is_refused)
 {
-	(void)state;
 	static const struct {
 		const char *value;
 		enum ws_code code;
@@ -112,9 +105,8 @@ static void what_is_no_routing_is_refused(void **state)
 	                           "\"completion_tokens\":0}}", &r), WS_EMISMATCH);
 }
 
-static void rows_that_cannot_be_are_counted(void **state)
+TEST(rows_that_cannot_be_are_counted)
 {
-	(void)state;
 	const struct ws_routing_shape shape = small();
 	int32_t ids[] = { 0, 0, 1, 2, 0, 1, 2, 2, 0, 0, 4, 1, 0, 0, -1, 0 };
 	const struct ws_routing r = { .ids = ids, .tokens = 4, .layers = 2, .k = 2 };
@@ -128,9 +120,8 @@ static void rows_that_cannot_be_are_counted(void **state)
 	assert_string_equal(c.reason, "[0, 1]: this layer has no experts, and its row is not zero");
 }
 
-static void equal_rows_are_told_from_reordered_ones(void **state)
+TEST(equal_rows_are_told_from_reordered_ones)
 {
-	(void)state;
 	const struct ws_routing_shape shape = small();
 	int32_t x[] = { 0, 0, 1, 2, 0, 0, 3, 2, 0, 0, 0, 1 },
 		y[] = { 0, 0, 1, 2, 0, 0, 2, 3, 0, 0, 0, 2 };
@@ -150,9 +141,8 @@ static void equal_rows_are_told_from_reordered_ones(void **state)
 	ws_routing_diff_free(&d);
 }
 
-static void the_shape_of_a_model_comes_from_its_config(void **state)
+TEST(the_shape_of_a_model_comes_from_its_config)
 {
-	(void)state;
 	static const struct {
 		const char *config, *dense; /* NULL: refused */
 	} cases[] = {
@@ -190,14 +180,4 @@ static void the_shape_of_a_model_comes_from_its_config(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_form_gives_the_same),
-		cmocka_unit_test(what_is_no_routing_is_refused),
-		cmocka_unit_test(rows_that_cannot_be_are_counted),
-		cmocka_unit_test(equal_rows_are_told_from_reordered_ones),
-		cmocka_unit_test(the_shape_of_a_model_comes_from_its_config),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every way in which a safetensors file can be wrong, and the sentence that says so. */
 #include "safetensors.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* A file of this header and n zero bytes of data, judged in an allocation of exactly its size. */
 static int parse(const char *header, size_t n, struct ws_safetensors *st, struct ws_err *err)
@@ -42,9 +38,8 @@ static void expect(const char *header, size_t n, const char *sentence)
 #define X(why) "x.safetensors: " why
 #define XA(why) X("tensor 'a': " why)
 
-static void a_sound_file_is_read_in_the_order_of_its_bytes(void **state)
+TEST(a_sound_file_is_read_in_the_order_of_its_bytes)
 {
-	(void)state;
 	struct ws_safetensors st;
 	struct ws_err err = WS_ERR_INIT;
 	assert_int_equal(parse("{\"b\":" ENTRY("BF16", "[2,3]", "[4,16]") ",\"e\":" ENTRY(
@@ -75,9 +70,8 @@ static void a_sound_file_is_read_in_the_order_of_its_bytes(void **state)
 	ws_safetensors_free(&st);
 }
 
-static void a_file_without_tensors_is_sound(void **state)
+TEST(a_file_without_tensors_is_sound)
 {
-	(void)state;
 	struct ws_safetensors st;
 	struct ws_err err = WS_ERR_INIT;
 	assert_int_equal(parse("{}", 0, &st, &err), 0);
@@ -85,9 +79,8 @@ static void a_file_without_tensors_is_sound(void **state)
 	ws_safetensors_free(&st);
 }
 
-static void the_first_bytes_are_judged(void **state)
+TEST(the_first_bytes_are_judged)
 {
-	(void)state;
 	static const struct {
 		uint8_t bytes[12];
 		size_t n;
@@ -131,9 +124,8 @@ static void the_first_bytes_are_judged(void **state)
 	}
 }
 
-static void text_that_is_not_json_is_refused(void **state)
+TEST(text_that_is_not_json_is_refused)
 {
-	(void)state;
 	expect("{", 0, X("not JSON at byte 9: the text ends early"));
 	expect("{}x", 0, X("not JSON at byte 10: text after the value"));
 	expect("{a", 0, X("not JSON at byte 9: expected a key"));
@@ -153,9 +145,8 @@ static void text_that_is_not_json_is_refused(void **state)
 	expect("{\"a\xed\xa0\x80\":1}", 0, X("not JSON at byte 11: invalid UTF-8"));
 }
 
-static void names_are_judged(void **state)
+TEST(names_are_judged)
 {
-	(void)state;
 	expect("{\"\":" A "}", 2, X("tensor '': the name at byte 9 is empty"));
 	expect("{\"a\\u001b[2J\":" A "}", 2,
 	       X("tensor 'a?[2J': the name at byte 9 has a control character"));
@@ -174,9 +165,8 @@ static void names_are_judged(void **state)
 	free(long_name);
 }
 
-static void entries_have_exactly_their_three_fields(void **state)
+TEST(entries_have_exactly_their_three_fields)
 {
-	(void)state;
 	expect("{\"a\":7}", 0, XA("its entry at byte 13 is no object"));
 	expect("{\"a\":[[[[1]]]]}", 0, XA("its entry at byte 13 is no object"));
 	expect("{\"a\":{}}", 0, XA("field 'dtype' is missing before byte 15"));
@@ -191,9 +181,8 @@ static void entries_have_exactly_their_three_fields(void **state)
 	expect("{\"a\":" ENTRY("BF17", "[1]", "[0,2]") "}", 2, XA("unknown dtype 'BF17'"));
 }
 
-static void shapes_are_judged(void **state)
+TEST(shapes_are_judged)
 {
-	(void)state;
 	static const char no_integer[] =
 		XA("shape at byte 36 is no non-negative integer below 2^63");
 	expect("{\"a\":" ENTRY("U8", "7", "[0,2]") "}", 2, XA("shape at byte 35 is no array"));
@@ -212,9 +201,8 @@ static void shapes_are_judged(void **state)
 	       XA("its shape leaves part of a byte"));
 }
 
-static void offsets_are_judged(void **state)
+TEST(offsets_are_judged)
 {
-	(void)state;
 	expect("{\"a\":" ENTRY("U8", "[2]", "{}") "}", 2,
 	       XA("data_offsets at byte 54 is no array"));
 	expect("{\"a\":" ENTRY("U8", "[2]", "[2]") "}", 2, XA("data_offsets are not two integers"));
@@ -233,9 +221,8 @@ static void offsets_are_judged(void **state)
 	       XA("has 2 bytes of data where its dtype and shape need 4"));
 }
 
-static void the_data_is_tiled(void **state)
+TEST(the_data_is_tiled)
 {
-	(void)state;
 	expect("{\"a\":" ENTRY("U8", "[2]", "[1,3]") "}", 3,
 	       XA("begins at byte 1 of the data, after a hole of 1 bytes"));
 	expect("{\"b\":" A ",\"a\":" ENTRY("U8", "[2]", "[1,3]") "}", 3,
@@ -250,9 +237,8 @@ static void the_data_is_tiled(void **state)
 	expect("{}", 1, X("1 bytes from byte 10 on belong to no tensor"));
 }
 
-static void metadata_is_a_map_of_strings(void **state)
+TEST(metadata_is_a_map_of_strings)
 {
-	(void)state;
 	expect("{\"__metadata__\":[]}", 0, X("__metadata__ at byte 24 is no object"));
 	expect("{\"__metadata__\":{\"a\":1}}", 0,
 	       X("value in __metadata__ at byte 29 is no string"));
@@ -261,9 +247,8 @@ static void metadata_is_a_map_of_strings(void **state)
 }
 
 /* Seventy thousand tensors: nothing here may be quadratic. */
-static void a_large_header_is_read(void **state)
+TEST(a_large_header_is_read)
 {
-	(void)state;
 	enum { N = 70000 };
 	char *header = malloc(N * 128 + 16), *p = header;
 	struct ws_safetensors st;
@@ -280,20 +265,4 @@ static void a_large_header_is_read(void **state)
 	free(header);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_sound_file_is_read_in_the_order_of_its_bytes),
-		cmocka_unit_test(a_file_without_tensors_is_sound),
-		cmocka_unit_test(the_first_bytes_are_judged),
-		cmocka_unit_test(text_that_is_not_json_is_refused),
-		cmocka_unit_test(names_are_judged),
-		cmocka_unit_test(entries_have_exactly_their_three_fields),
-		cmocka_unit_test(shapes_are_judged),
-		cmocka_unit_test(offsets_are_judged),
-		cmocka_unit_test(the_data_is_tiled),
-		cmocka_unit_test(metadata_is_a_map_of_strings),
-		cmocka_unit_test(a_large_header_is_read),
-	};
-	return cmocka_run_group_tests_name("safetensors", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Scales one by one, and what becomes of findings. */
 #include "scales_core.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include <math.h>
 #include <string.h>
@@ -19,9 +14,8 @@ static struct ws_scale_values values_of(const float *scales, size_t n, float cod
 	return v;
 }
 
-static void every_kind_of_number_is_counted_once(void **state)
+TEST(every_kind_of_number_is_counted_once)
 {
-	(void)state;
 	const float scales[] = { NAN, INFINITY, -INFINITY, -1, 0, 1e-40f, 0x1p-140f, 0.5f, 0.3f };
 	const struct ws_scale_values v = values_of(scales, 9, 448);
 	assert_int_equal(v.n, 9);
@@ -36,9 +30,8 @@ static void every_kind_of_number_is_counted_once(void **state)
 	assert_float_equal(v.most, 0.5f, 0);
 }
 
-static void blocks_without_codes_have_no_size(void **state)
+TEST(blocks_without_codes_have_no_size)
 {
-	(void)state;
 	const float scales[] = { 0, 2.23e-15f, 1 };
 	const struct ws_scale_values v = values_of(scales, 3, 0);
 	assert_int_equal(v.dead, 1);
@@ -48,9 +41,8 @@ static void blocks_without_codes_have_no_size(void **state)
 	assert_false(ws_scale_values_inverted(&v));
 }
 
-static void an_inverse_is_known_by_the_size_of_weights(void **state)
+TEST(an_inverse_is_known_by_the_size_of_weights)
 {
-	(void)state;
 	const float right[] = { 0.0002f, 0.001f }, wrong[] = { 5000, 1000 },
 		    large[] = { 1e10f, 1e12f };
 	struct ws_scale_values v = values_of(right, 2, 448);
@@ -62,9 +54,8 @@ static void an_inverse_is_known_by_the_size_of_weights(void **state)
 	assert_false(ws_scale_values_inverted(&v));
 }
 
-static void the_second_of_two_scales_may_be_inverted(void **state)
+TEST(the_second_of_two_scales_may_be_inverted)
 {
-	(void)state;
 	struct ws_scale_values right = { .n = 0 }, wrong = { .n = 0 }, one = { .n = 0 };
 	ws_scale_values_add_two(&right, 400, 0x1p-14f, 6);
 	ws_scale_values_add_two(&wrong, 400, 0x1p14f, 6);
@@ -75,9 +66,8 @@ static void the_second_of_two_scales_may_be_inverted(void **state)
 	assert_true(fabs(ws_scale_values_over(&one) - 2) < 1e-9);
 }
 
-static void findings_are_sorted_and_counted(void **state)
+TEST(findings_are_sorted_and_counted)
 {
-	(void)state;
 	struct ws_scales_report r = { .findings = NULL };
 	struct ws_scales_notes n;
 	ws_scales_notes_begin(&n, &r);
@@ -96,23 +86,11 @@ static void findings_are_sorted_and_counted(void **state)
 	ws_scales_report_free(NULL);
 }
 
-static void verdicts_have_names(void **state)
+TEST(verdicts_have_names)
 {
-	(void)state;
 	for (unsigned v = 0; v < WS_SCALES_VERDICTS; v++)
 		assert_true(*ws_scales_verdict_name((enum ws_scales_verdict)v));
 	assert_string_equal(ws_scales_verdict_name(WS_SCALES_UNSEEN), "unseen");
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_kind_of_number_is_counted_once),
-		cmocka_unit_test(blocks_without_codes_have_no_size),
-		cmocka_unit_test(an_inverse_is_known_by_the_size_of_weights),
-		cmocka_unit_test(the_second_of_two_scales_may_be_inverted),
-		cmocka_unit_test(findings_are_sorted_and_counted),
-		cmocka_unit_test(verdicts_have_names),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

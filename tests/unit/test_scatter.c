@@ -170,9 +170,18 @@ static void assert_all_sent(const struct trainer *how, unsigned senders)
 	assert_int_equal(sent, rank_tensors.n * (size_t)how->tp);
 }
 
-static void every_rank_gets_what_it_keeps(void **state)
+static int leave(void **state)
 {
-	(void)state;
+	forget();
+	tensors_free(&checkpoint);
+	tensors_free(&rank_tensors);
+	return scratch_leave(state);
+}
+
+#define WITH_FILES(test) TEST_BETWEEN(test, scratch_enter, leave)
+
+WITH_FILES(every_rank_gets_what_it_keeps)
+{
 	write_checkpoint();
 	for (int tp = 1; tp <= 8; tp *= 2)
 		for (int ep = 1; ep <= tp && ep <= EXPERTS; ep *= 2) {
@@ -187,9 +196,8 @@ static void every_rank_gets_what_it_keeps(void **state)
 		}
 }
 
-static void several_senders_divide_the_experts(void **state)
+WITH_FILES(several_senders_divide_the_experts)
 {
-	(void)state;
 	const struct trainer how = { .tp = 2, .ep = 1, .fused = true, .vocab = 128 };
 	struct ws_err err = WS_ERR_INIT;
 	write_checkpoint();
@@ -213,9 +221,8 @@ static unsigned expert_of(const char *name)
 	return at ? (unsigned)atoi(at + 9) : UINT32_MAX;
 }
 
-static void an_expert_comes_from_who_has_it(void **state)
+WITH_FILES(an_expert_comes_from_who_has_it)
 {
-	(void)state;
 	static struct ws_senders have[1024];
 	const struct trainer how = { .tp = 2, .ep = 1, .fused = true, .vocab = 128 };
 	struct ws_err err = WS_ERR_INIT;
@@ -263,9 +270,8 @@ static void an_expert_comes_from_who_has_it(void **state)
 		"the ranks keep of expert 0");
 }
 
-static void experts_go_first_and_the_rest_by_fifty(void **state)
+WITH_FILES(experts_go_first_and_the_rest_by_fifty)
 {
-	(void)state;
 	struct ws_err err = WS_ERR_INIT;
 	write_checkpoint();
 	open_input(2, 1, &(struct ws_plan_opts){ 0 });
@@ -294,9 +300,8 @@ static void assert_refused(const char *words)
 		fail_msg("\"%s\" has no \"%s\"", err.msg, words);
 }
 
-static void what_would_hang_is_refused(void **state)
+WITH_FILES(what_would_hang_is_refused)
 {
-	(void)state;
 	static const char *const k_proj[] = { "*k_proj*" }, *const attention[] = {
 		"*layers.0.self_attn.*"
 	};
@@ -320,24 +325,4 @@ static void what_would_hang_is_refused(void **state)
 	assert_int_equal(scatter->n_entries, 5);
 }
 
-static int leave(void **state)
-{
-	forget();
-	tensors_free(&checkpoint);
-	tensors_free(&rank_tensors);
-	return scratch_leave(state);
-}
-
-#define WITH_FILES(test) cmocka_unit_test_setup_teardown(test, scratch_enter, leave)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		WITH_FILES(every_rank_gets_what_it_keeps),
-		WITH_FILES(several_senders_divide_the_experts),
-		WITH_FILES(an_expert_comes_from_who_has_it),
-		WITH_FILES(experts_go_first_and_the_rest_by_fifty),
-		WITH_FILES(what_would_hang_is_refused),
-	};
-	return cmocka_run_group_tests_name("scatter", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

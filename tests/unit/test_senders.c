@@ -2,15 +2,11 @@
 /* What senders tell each other comes back as it was said, and what is cut,
  * turned or grown is refused. */
 #include "senders.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct ws_plan_tensor tensors[] = {
 	{ .name = "b", .dtype = WS_DTYPE_BF16, .n_dims = 2, .dims = { 4, 6 }, .bytes = 48 },
@@ -35,9 +31,8 @@ static void write_list(struct ws_buf *out)
 	ws_senders_list_free(&l);
 }
 
-static void a_list_comes_back_by_name(void **state)
+TEST(a_list_comes_back_by_name)
 {
-	(void)state;
 	struct ws_sender_list l;
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_buf text;
@@ -56,9 +51,8 @@ static void a_list_comes_back_by_name(void **state)
 	ws_buf_free(&text);
 }
 
-static void a_list_that_was_cut_or_turned_is_refused(void **state)
+TEST(a_list_that_was_cut_or_turned_is_refused)
 {
-	(void)state;
 	struct ws_sender_list l;
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_buf text;
@@ -81,9 +75,8 @@ static void a_list_that_was_cut_or_turned_is_refused(void **state)
 	ws_buf_free(&text);
 }
 
-static void lists_unite_by_name(void **state)
+TEST(lists_unite_by_name)
 {
-	(void)state;
 	struct ws_sender_list l[2];
 	struct ws_sender_union u;
 	struct ws_err err = WS_ERR_INIT;
@@ -116,9 +109,8 @@ static void write_share(const struct ws_sender_list *mine, struct ws_buf *out)
 	ws_share_write_batch(out, 0);
 }
 
-static void a_share_comes_back(void **state)
+TEST(a_share_comes_back)
 {
-	(void)state;
 	struct ws_sender_list mine;
 	struct ws_share s;
 	struct ws_err err = WS_ERR_INIT;
@@ -145,9 +137,8 @@ static void a_share_comes_back(void **state)
 
 /* Each word in turn becomes huge: what would reach beyond a tensor, a rank or the text is
  * refused. */
-static void a_share_beyond_what_is_there_is_refused(void **state)
+TEST(a_share_beyond_what_is_there_is_refused)
 {
-	(void)state;
 	struct ws_sender_list mine;
 	struct ws_share s;
 	struct ws_buf text;
@@ -172,9 +163,8 @@ static void a_share_beyond_what_is_there_is_refused(void **state)
 	ws_senders_list_free(&mine);
 }
 
-static void an_end_is_told_with_its_reason(void **state)
+TEST(an_end_is_told_with_its_reason)
 {
-	(void)state;
 	struct ws_err why = WS_ERR_INIT, said = WS_ERR_INIT;
 	struct ws_buf text;
 	ws_buf_init(&text, 0);
@@ -193,9 +183,8 @@ static void an_end_is_told_with_its_reason(void **state)
 	ws_buf_free(&text);
 }
 
-static void long_values_go_in_pieces(void **state)
+TEST(long_values_go_in_pieces)
 {
-	(void)state;
 	const struct ws_store_opts opts = { .host = "127.0.0.1" };
 	struct ws_store *store = NULL;
 	struct ws_err err = WS_ERR_INIT;
@@ -222,16 +211,4 @@ static void long_values_go_in_pieces(void **state)
 	ws_store_close(store);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_list_comes_back_by_name),
-		cmocka_unit_test(a_list_that_was_cut_or_turned_is_refused),
-		cmocka_unit_test(lists_unite_by_name),
-		cmocka_unit_test(a_share_comes_back),
-		cmocka_unit_test(a_share_beyond_what_is_there_is_refused),
-		cmocka_unit_test(an_end_is_told_with_its_reason),
-		cmocka_unit_test(long_values_go_in_pieces),
-	};
-	return cmocka_run_group_tests_name("senders", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

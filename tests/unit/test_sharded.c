@@ -54,9 +54,17 @@ static void assert_joined(const struct trainer *how)
 	ws_input_close(&in);
 }
 
-static void shards_of_any_trainer_are_joined(void **state)
+static int forget(void **state)
 {
-	(void)state;
+	tensors_free(&checkpoint);
+	tensors_free(&rank_tensors);
+	return scratch_leave(state);
+}
+
+#define WITH_SHARDS(test) TEST_BETWEEN(test, scratch_enter, forget)
+
+WITH_SHARDS(shards_of_any_trainer_are_joined)
+{
 	for (int tp = 1; tp <= 8; tp *= 2)
 		for (int ep = 1; ep <= tp && ep <= EXPERTS; ep *= 2)
 			for (int kind = 0; kind < 3; kind++) {
@@ -72,9 +80,8 @@ static void shards_of_any_trainer_are_joined(void **state)
 			}
 }
 
-static void vocabularies_are_padded_as_trainers_like(void **state)
+WITH_SHARDS(vocabularies_are_padded_as_trainers_like)
 {
-	(void)state;
 	for (int64_t vocab = 104; vocab < 300; vocab += 56) {
 		const struct trainer how = { .tp = 8, .ep = 1, .vocab = vocab };
 		save(&how);
@@ -82,18 +89,16 @@ static void vocabularies_are_padded_as_trainers_like(void **state)
 	}
 }
 
-static void experts_that_are_whole_need_no_ep(void **state)
+WITH_SHARDS(experts_that_are_whole_need_no_ep)
 {
-	(void)state;
 	struct trainer how = { .tp = 4, .ep = 4, .vocab = 128 };
 	save(&how);
 	how.ep = 1;
 	assert_joined(&how);
 }
 
-static void what_is_one_run_of_a_rank_is_not_copied(void **state)
+WITH_SHARDS(what_is_one_run_of_a_rank_is_not_copied)
 {
-	(void)state;
 	const struct trainer how = { .tp = 4, .ep = 1, .vocab = 128 };
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_input in;
@@ -172,7 +177,7 @@ static bool is_replicated(const struct trainer *how, int rank, size_t tensor)
 	return false;
 }
 
-static void replicas_that_differ_are_found_and_nothing_else(void **state)
+WITH_SHARDS(replicas_that_differ_are_found_and_nothing_else)
 {
 	static const struct trainer hows[] = {
 		{ .tp = 2, .ep = 1, .whole_vocab = true },
@@ -184,7 +189,6 @@ static void replicas_that_differ_are_found_and_nothing_else(void **state)
 	};
 	const struct ws_replica_opts all = { .all = true }, some = { 0 };
 	struct ws_err err;
-	(void)state;
 	for (size_t h = 0; h < sizeof hows / sizeof hows[0]; h++) {
 		const struct trainer *how = &hows[h];
 		size_t found = 0;
@@ -209,13 +213,12 @@ static void replicas_that_differ_are_found_and_nothing_else(void **state)
 	}
 }
 
-static void both_files_of_a_replica_are_named(void **state)
+WITH_SHARDS(both_files_of_a_replica_are_named)
 {
 	static const char *const norms[] = { "*norm*" };
 	const struct trainer how = { .tp = 2, .ep = 1 };
 	struct ws_cancel cancel = WS_CANCEL_INIT;
 	struct ws_err err;
-	(void)state;
 	save(&how);
 	make_shard(&how, 1);
 	size_t i = 0;
@@ -242,14 +245,13 @@ static void both_files_of_a_replica_are_named(void **state)
 }
 
 /* Rank 0 has all columns, of which rank 1 has the second half. */
-static void a_part_of_what_another_rank_has_whole_is_compared(void **state)
+WITH_SHARDS(a_part_of_what_another_rank_has_whole_is_compared)
 {
 	static const char name[] = "model.layers.0.self_attn.o_proj.weight";
 	const struct trainer how = { .tp = 2, .ep = 1 };
 	const struct ws_replica_opts all = { .all = true };
 	struct ws_err err;
 	size_t i = 0;
-	(void)state;
 	save(&how);
 	make_shard(&how, 0);
 	while (strcmp(rank_tensors.v[i].name, name) != 0)
@@ -268,7 +270,7 @@ static void a_part_of_what_another_rank_has_whole_is_compared(void **state)
 }
 
 /* The router of a model of many experts: 1 MiB and a row. */
-static void large_replicas_are_compared_at_both_ends_or_all_over(void **state)
+WITH_SHARDS(large_replicas_are_compared_at_both_ends_or_all_over)
 {
 	enum { ROWS = 513, COLS = 1024 };
 	static const char config[] =
@@ -278,18 +280,16 @@ static void large_replicas_are_compared_at_both_ends_or_all_over(void **state)
 		"\"num_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":8,\"num_"
 	        "experts\":513,"
 		"\"mlp_only_layers\":[],\"decoder_sparse_step\":1,\"vocab_size\":100}";
-	static const size_t places[] = { 0,
-		                         (64 << 10) - 1,
-		                         64 << 10,
-		                         512 << 10,
-		                         ROWS * COLS * 2 - (64 << 10) - 1,
-		                         ROWS * COLS * 2 - (64 << 10),
-		                         ROWS * COLS * 2 - 1 };
+	/* clang-format off */
+	static const size_t places[] = {
+		0, (64 << 10) - 1, 64 << 10, 512 << 10, ROWS * COLS * 2 - (64 << 10) - 1,
+		ROWS * COLS * 2 - (64 << 10), ROWS * COLS * 2 - 1
+	};
+	/* clang-format on */
 	static const char *const paths[] = { "a.safetensors", "b.safetensors" };
 	const struct ws_input_opts opts = {
 		.paths = paths, .n_paths = 2, .sharded_tp = 2, .sharded_ep = 1
 	};
-	(void)state;
 	write_text("config.json", config);
 	tensors_free(&rank_tensors);
 	struct tensor *t =
@@ -347,9 +347,8 @@ static void spoil(const struct trainer *how, int rank, const char *name, const c
 	tensors_write(&rank_tensors, path);
 }
 
-static void missing_shards_are_named(void **state)
+WITH_SHARDS(missing_shards_are_named)
 {
-	(void)state;
 	struct trainer how = { .tp = 4, .ep = 1, .vocab = 128 };
 	save(&how);
 	spoil(&how, 2, "model.layers.0.self_attn.q_proj.weight", NULL);
@@ -396,9 +395,8 @@ static void missing_shards_are_named(void **state)
 	               "model.layers.1.mlp.experts.w13_weight at tp 4 is [4, 12, 32]");
 }
 
-static void another_ep_is_noticed(void **state)
+WITH_SHARDS(another_ep_is_noticed)
 {
-	(void)state;
 	struct trainer how = { .tp = 4, .ep = 2, .vocab = 128 };
 	save(&how);
 	how.ep = 1;
@@ -455,9 +453,8 @@ static void assert_unclear(const char *path, unsigned tp, const char *message)
 	assert_string_equal(err.msg, message);
 }
 
-static void numbers_in_names_are_ranks(void **state)
+WITH_SHARDS(numbers_in_names_are_ranks)
 {
-	(void)state;
 	write_one("a/rank_00/model.safetensors", "zero");
 	write_one("a/rank_01/model.safetensors", "one");
 	write_one("a/step_100/model.safetensors", "other");
@@ -488,9 +485,8 @@ static void numbers_in_names_are_ranks(void **state)
 	assert_ranks("e", 2, "a b");
 }
 
-static void names_that_say_two_things_are_refused(void **state)
+WITH_SHARDS(names_that_say_two_things_are_refused)
 {
-	(void)state;
 	write_one("a/model-00001-of-00002.safetensors", "a");
 	write_one("a/model-00002-of-00002.safetensors", "b");
 	assert_unclear("a", 2, "a: cannot tell the 2 ranks among model-00001-of-00002.safetensors, "
@@ -520,9 +516,8 @@ static void assert_paths_refused(const char *const *paths, size_t n, const char 
 }
 
 /* What a shell makes of rank* is joined in the wrong order without anything amiss in shapes. */
-static void ranks_are_named_in_order_and_once(void **state)
+WITH_SHARDS(ranks_are_named_in_order_and_once)
 {
-	(void)state;
 	static const char *const sorted[] = { "o/rank1", "o/rank10", "o/rank2" };
 	static const char *const twice[] = { "o/rank1", "o/rank1" };
 	static const char *const right[] = { "o/rank2", "o/rank010", "o/rank11" };
@@ -541,9 +536,8 @@ static void ranks_are_named_in_order_and_once(void **state)
 	ws_shards_close(&s);
 }
 
-static void manifests_say_it_all(void **state)
+WITH_SHARDS(manifests_say_it_all)
 {
-	(void)state;
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_shards s;
 	const char *path = "m/shards.json";
@@ -590,32 +584,4 @@ static void manifests_say_it_all(void **state)
 	}
 }
 
-static int forget(void **state)
-{
-	tensors_free(&checkpoint);
-	tensors_free(&rank_tensors);
-	return scratch_leave(state);
-}
-
-#define WITH_SHARDS(test) cmocka_unit_test_setup_teardown(test, scratch_enter, forget)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		WITH_SHARDS(shards_of_any_trainer_are_joined),
-		WITH_SHARDS(vocabularies_are_padded_as_trainers_like),
-		WITH_SHARDS(experts_that_are_whole_need_no_ep),
-		WITH_SHARDS(what_is_one_run_of_a_rank_is_not_copied),
-		WITH_SHARDS(replicas_that_differ_are_found_and_nothing_else),
-		WITH_SHARDS(both_files_of_a_replica_are_named),
-		WITH_SHARDS(a_part_of_what_another_rank_has_whole_is_compared),
-		WITH_SHARDS(large_replicas_are_compared_at_both_ends_or_all_over),
-		WITH_SHARDS(missing_shards_are_named),
-		WITH_SHARDS(another_ep_is_noticed),
-		WITH_SHARDS(numbers_in_names_are_ranks),
-		WITH_SHARDS(names_that_say_two_things_are_refused),
-		WITH_SHARDS(ranks_are_named_in_order_and_once),
-		WITH_SHARDS(manifests_say_it_all),
-	};
-	return cmocka_run_group_tests_name("sharded", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

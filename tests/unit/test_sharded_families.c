@@ -3,13 +3,10 @@
  * checkpoint and under those of the server. Divided here element by element, by the layout's
  * boxes. */
 #include "scratch.h"
+#include "test.h"
 #include "wsync/tool/catalog.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
-
-#include <cmocka.h>
 
 enum { MAX_TP = 8 };
 
@@ -290,9 +287,8 @@ static void check_model(const struct model *m)
 	"\"num_local_experts\":4,\"vocab_size\":70%s}"
 #define MXFP4 ",\"quantization_config\":{\"quant_method\":\"mxfp4\"}"
 
-static void what_a_layout_divides_is_joined(void **state)
+SCRATCH_TEST(what_a_layout_divides_is_joined)
 {
-	(void)state;
 	char bf16[512], mxfp4[512];
 	struct ws_err err = WS_ERR_INIT;
 	if (ws_namemap_open(NULL, &maps, &err))
@@ -322,10 +318,4 @@ static void what_a_layout_divides_is_joined(void **state)
 	ws_namemap_close(maps);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		IN_SCRATCH(what_a_layout_divides_is_joined),
-	};
-	return cmocka_run_group_tests_name("sharded_families", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_sock.c - real sockets on loopback: deadlines pass, cancelling wakes, names print. */
 #include "sock.h"
+#include "test.h"
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -8,13 +9,9 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* The system's, but for a name server that is silent and for a name with two addresses, ::1
  * first. */
@@ -34,9 +31,8 @@ int getaddrinfo(const char *name, const char *service, const struct addrinfo *hi
 	return real(name, service, hints, out);
 }
 
-static void a_silent_name_server_is_not_waited_for(void **state)
+TEST(a_silent_name_server_is_not_waited_for)
 {
-	(void)state;
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_cancel cancel = WS_CANCEL_INIT;
 	const int64_t start = ws_now_ns();
@@ -95,9 +91,8 @@ static void closed(struct pair *p)
 		close(p->b);
 }
 
-static void bytes_arrive_on_every_kind_of_listener(void **state)
+TEST(bytes_arrive_on_every_kind_of_listener)
 {
-	(void)state;
 	static const char *const hosts[] = { NULL,        "",          "::",          "0.0.0.0",
 		                             "127.0.0.1", "localhost", "both.invalid" };
 	for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++) {
@@ -111,9 +106,8 @@ static void bytes_arrive_on_every_kind_of_listener(void **state)
 	}
 }
 
-static void a_refused_connection_fails_at_once(void **state)
+TEST(a_refused_connection_fails_at_once)
 {
-	(void)state;
 	struct ws_err err;
 	uint16_t port;
 	const int fd = ws_sock_listen("127.0.0.1", 0, &port, &err);
@@ -125,9 +119,8 @@ static void a_refused_connection_fails_at_once(void **state)
 	assert_true(ws_now_ns() - start < 20 * WS_NS_PER_S);
 }
 
-static void a_name_that_does_not_exist_is_not_reached(void **state)
+TEST(a_name_that_does_not_exist_is_not_reached)
 {
-	(void)state;
 	struct ws_err err;
 	assert_int_equal(ws_sock_connect("no-such-host.invalid", 80, ws_deadline_in(WS_NS_PER_S),
 	                                 NULL, &err),
@@ -143,9 +136,8 @@ static void a_name_that_does_not_exist_is_not_reached(void **state)
 	assert_int_equal(err.code, WS_EUSAGE);
 }
 
-static void a_silent_peer_costs_the_deadline_and_no_more(void **state)
+TEST(a_silent_peer_costs_the_deadline_and_no_more)
 {
-	(void)state;
 	struct pair p = connected("127.0.0.1");
 	struct ws_err err;
 	char got[8];
@@ -160,9 +152,8 @@ static void a_silent_peer_costs_the_deadline_and_no_more(void **state)
 	closed(&p);
 }
 
-static void a_peer_that_does_not_read_costs_the_deadline(void **state)
+TEST(a_peer_that_does_not_read_costs_the_deadline)
 {
-	(void)state;
 	struct pair p = connected("127.0.0.1");
 	struct ws_err err;
 	static char much[64 << 20];
@@ -173,9 +164,8 @@ static void a_peer_that_does_not_read_costs_the_deadline(void **state)
 	closed(&p);
 }
 
-static void a_closed_peer_is_a_data_error_and_no_signal(void **state)
+TEST(a_closed_peer_is_a_data_error_and_no_signal)
 {
-	(void)state;
 	struct pair p = connected("127.0.0.1");
 	struct ws_err err;
 	char got[8];
@@ -199,9 +189,8 @@ static void *cancel_soon(void *arg)
 	return NULL;
 }
 
-static void cancelling_wakes_a_wait_with_and_without_a_descriptor(void **state)
+TEST(cancelling_wakes_a_wait_with_and_without_a_descriptor)
 {
-	(void)state;
 	struct pair p = connected("127.0.0.1");
 	for (int i = 0; i < 2; i++) {
 		struct ws_cancel cancel = WS_CANCEL_INIT;
@@ -221,9 +210,8 @@ static void cancelling_wakes_a_wait_with_and_without_a_descriptor(void **state)
 	closed(&p);
 }
 
-static void a_retry_loop_never_connects_to_itself(void **state)
+TEST(a_retry_loop_never_connects_to_itself)
 {
-	(void)state;
 	struct ws_err err;
 	uint16_t port;
 	/* Binding the source port to the port that is called makes the kernel's coincidence
@@ -246,9 +234,8 @@ static void name_is(const char *literal, uint16_t port, const char *want)
 	assert_string_equal(got, want);
 }
 
-static void addresses_print_as_people_write_them(void **state)
+TEST(addresses_print_as_people_write_them)
 {
-	(void)state;
 	name_is("10.0.0.1", 29600, "10.0.0.1:29600");
 	name_is("::1", 80, "[::1]:80");
 	name_is("::ffff:10.0.0.2", 7, "10.0.0.2:7");
@@ -266,9 +253,8 @@ static void loopback_is(const char *host, bool want)
 	assert_int_equal(got, want);
 }
 
-static void loopback_and_wildcard_hosts_are_recognised(void **state)
+TEST(loopback_and_wildcard_hosts_are_recognised)
 {
-	(void)state;
 	loopback_is("127.0.0.1", true);
 	loopback_is("127.3.2.1", true);
 	loopback_is("localhost", true);
@@ -285,9 +271,8 @@ static void loopback_and_wildcard_hosts_are_recognised(void **state)
 	assert_false(ws_host_is_wildcard("127.0.0.1"));
 }
 
-static void addresses_of_this_machine_are_recognised(void **state)
+TEST(addresses_of_this_machine_are_recognised)
 {
-	(void)state;
 	static const struct {
 		const char *host;
 		bool local;
@@ -310,9 +295,8 @@ static void addresses_of_this_machine_are_recognised(void **state)
 	assert_int_equal(ws_host_is_local("no-such-host.invalid", &local, &err), -1);
 }
 
-static void the_address_toward_loopback_is_loopback(void **state)
+TEST(the_address_toward_loopback_is_loopback)
 {
-	(void)state;
 	char got[64], tiny[4];
 	struct ws_err err;
 	assert_int_equal(ws_host_local_toward("127.0.0.1", got, sizeof got, &err), 0);
@@ -322,22 +306,4 @@ static void the_address_toward_loopback_is_loopback(void **state)
 	assert_int_equal(err.code, WS_EREACH);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(bytes_arrive_on_every_kind_of_listener),
-		cmocka_unit_test(a_refused_connection_fails_at_once),
-		cmocka_unit_test(a_name_that_does_not_exist_is_not_reached),
-		cmocka_unit_test(a_silent_peer_costs_the_deadline_and_no_more),
-		cmocka_unit_test(a_peer_that_does_not_read_costs_the_deadline),
-		cmocka_unit_test(a_closed_peer_is_a_data_error_and_no_signal),
-		cmocka_unit_test(cancelling_wakes_a_wait_with_and_without_a_descriptor),
-		cmocka_unit_test(a_retry_loop_never_connects_to_itself),
-		cmocka_unit_test(addresses_print_as_people_write_them),
-		cmocka_unit_test(loopback_and_wildcard_hosts_are_recognised),
-		cmocka_unit_test(addresses_of_this_machine_are_recognised),
-		cmocka_unit_test(a_silent_name_server_is_not_waited_for),
-		cmocka_unit_test(the_address_toward_loopback_is_loopback),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -3,19 +3,15 @@
 #include "checkpoint.h"
 #include "hash.h"
 #include "scratch.h"
+#include "test.h"
 #include "wsync/tool/source.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static void write_file(const char *path, const void *bytes, size_t n)
 {
@@ -69,9 +65,8 @@ static void expect(const char *path, const char *sentence)
 	assert_int_equal(err.code, WS_EINPUT);
 }
 
-static void one_file_is_a_source(void **state)
+SCRATCH_TEST(one_file_is_a_source)
 {
-	(void)state;
 	TENSORS("a.safetensors", "x1", "x2");
 	struct ws_source *s = open_one("a.safetensors");
 	assert_int_equal(ws_source_count(s), 2);
@@ -99,9 +94,8 @@ static void one_file_is_a_source(void **state)
 	ws_source_close(NULL);
 }
 
-static void a_directory_is_read_by_its_index_first(void **state)
+SCRATCH_TEST(a_directory_is_read_by_its_index_first)
 {
-	(void)state;
 	assert_int_equal(mkdir("ckpt", 0700), 0);
 	TENSORS("ckpt/model-2.safetensors", "b");
 	TENSORS("ckpt/model-1.safetensors", "c", "a");
@@ -125,9 +119,8 @@ static void a_directory_is_read_by_its_index_first(void **state)
 	}
 }
 
-static void a_directory_without_an_index_is_read_whole(void **state)
+SCRATCH_TEST(a_directory_without_an_index_is_read_whole)
 {
-	(void)state;
 	expect(".",
 	       ".: no checkpoint there: looked for model.safetensors.index.json, model.safetensors "
 	       "and *.safetensors");
@@ -145,17 +138,15 @@ static void a_directory_without_an_index_is_read_whole(void **state)
 	ws_source_close(s);
 }
 
-static void half_a_download_is_refused(void **state)
+SCRATCH_TEST(half_a_download_is_refused)
 {
-	(void)state;
 	TENSORS("model-00001-of-00003.safetensors", "a");
 	TENSORS("model-00003-of-00003.safetensors", "c");
 	expect(".", ".: holds 2 of 3 shards and no model.safetensors.index.json");
 }
 
-static void a_name_that_occurs_twice_names_both_files(void **state)
+SCRATCH_TEST(a_name_that_occurs_twice_names_both_files)
 {
-	(void)state;
 	TENSORS("one.safetensors", "a", "b");
 	TENSORS("two.safetensors", "c", "b");
 	const char *const paths[] = { "one.safetensors", "two.safetensors" };
@@ -165,9 +156,8 @@ static void a_name_that_occurs_twice_names_both_files(void **state)
 	assert_string_equal(err.msg, "tensor 'b' is in both one.safetensors and two.safetensors");
 }
 
-static void what_is_not_there_is_said(void **state)
+SCRATCH_TEST(what_is_not_there_is_said)
 {
-	(void)state;
 	expect("nowhere.safetensors", "open nowhere.safetensors: No such file or directory");
 	assert_int_equal(mkfifo("fifo", 0600), 0);
 	expect("fifo", "fifo: not a regular file");
@@ -180,9 +170,8 @@ static void what_is_not_there_is_said(void **state)
 #define INDEX(map) "{\"weight_map\":{" map "}}"
 #define P "i.json: "
 
-static void an_index_is_judged(void **state)
+SCRATCH_TEST(an_index_is_judged)
 {
-	(void)state;
 	static const struct {
 		const char *text, *sentence;
 	} cases[] = {
@@ -225,9 +214,8 @@ static void an_index_is_judged(void **state)
 	}
 }
 
-static void a_file_cut_short_while_in_use_is_an_error(void **state)
+SCRATCH_TEST(a_file_cut_short_while_in_use_is_an_error)
 {
-	(void)state;
 	TENSORS("a.safetensors", "x1", "x2");
 	struct ws_source *s = open_one("a.safetensors");
 	const struct ws_tensor *t = ws_source_find(s, "x2");
@@ -246,9 +234,8 @@ static void a_file_cut_short_while_in_use_is_an_error(void **state)
 	ws_source_close(s);
 }
 
-static void one_shard_of_forty_that_changes_is_detected(void **state)
+SCRATCH_TEST(one_shard_of_forty_that_changes_is_detected)
 {
-	(void)state;
 	char name[64];
 	struct ws_err err = WS_ERR_INIT;
 	assert_int_equal(mkdir("d", 0700), 0);
@@ -270,9 +257,8 @@ static void one_shard_of_forty_that_changes_is_detected(void **state)
 	ws_source_close(s);
 }
 
-static void metadata_is_handed_out_in_order(void **state)
+SCRATCH_TEST(metadata_is_handed_out_in_order)
 {
-	(void)state;
 	static const char header[] = "{\"__metadata__\":{\"format\":\"pt\",\"a\":\"b\"}}";
 	char file[64] = { sizeof header - 1 };
 	memcpy(file + 8, header, sizeof header - 1);
@@ -287,19 +273,4 @@ static void metadata_is_handed_out_in_order(void **state)
 	ws_source_close(s);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		IN_SCRATCH(one_file_is_a_source),
-		IN_SCRATCH(a_directory_is_read_by_its_index_first),
-		IN_SCRATCH(a_directory_without_an_index_is_read_whole),
-		IN_SCRATCH(half_a_download_is_refused),
-		IN_SCRATCH(a_name_that_occurs_twice_names_both_files),
-		IN_SCRATCH(what_is_not_there_is_said),
-		IN_SCRATCH(an_index_is_judged),
-		IN_SCRATCH(a_file_cut_short_while_in_use_is_an_error),
-		IN_SCRATCH(one_shard_of_forty_that_changes_is_detected),
-		IN_SCRATCH(metadata_is_handed_out_in_order),
-	};
-	return cmocka_run_group_tests_name("source", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

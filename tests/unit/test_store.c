@@ -3,17 +3,14 @@
 #include "sock.h"
 #include "store.h"
 #include "store_wire.h"
+#include "test.h"
 
 #include <poll.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static _Thread_local struct ws_err err; /* of the call before */
 
@@ -79,9 +76,8 @@ static bool present(struct ws_store_client *c, const char *a, const char *b)
 	return all;
 }
 
-static void values_are_bytes_and_counters_are_text(void **state)
+TEST(values_are_bytes_and_counters_are_text)
 {
-	(void)state;
 	for (const char *e = epochs; *e; e++) {
 		struct ws_store *s = store_for(0);
 		struct ws_store_client *c = client_of(s, *e);
@@ -111,9 +107,8 @@ static void values_are_bytes_and_counters_are_text(void **state)
 	}
 }
 
-static void keys_are_counted_checked_and_deleted(void **state)
+TEST(keys_are_counted_checked_and_deleted)
 {
-	(void)state;
 	for (const char *e = epochs; *e; e++) {
 		struct ws_store *s = store_for(0);
 		struct ws_store_client *c = client_of(s, *e);
@@ -148,9 +143,8 @@ static void compare(struct ws_store_client *c, const char *key, const char *expe
 	ws_buf_free(&b);
 }
 
-static void compare_set_has_four_cases(void **state)
+TEST(compare_set_has_four_cases)
 {
-	(void)state;
 	for (const char *e = epochs; *e; e++) {
 		struct ws_store *s = store_for(0);
 		struct ws_store_client *c = client_of(s, *e);
@@ -166,9 +160,8 @@ static void compare_set_has_four_cases(void **state)
 	}
 }
 
-static void append_grows_a_value_from_epoch_b_on(void **state)
+TEST(append_grows_a_value_from_epoch_b_on)
 {
-	(void)state;
 	struct ws_store *s = store_for(0);
 	for (const char *e = epochs; *e; e++) {
 		struct ws_store_client *c = client_of(s, *e);
@@ -204,9 +197,8 @@ static void *wait_for_keys(void *arg)
 	return NULL;
 }
 
-static void a_wait_ends_when_the_last_key_appears(void **state)
+TEST(a_wait_ends_when_the_last_key_appears)
 {
-	(void)state;
 	for (const char *e = epochs; *e; e++) {
 		struct ws_store *s = store_for(0);
 		struct ws_store_client *setter = client_of(s, 'C');
@@ -227,9 +219,8 @@ static void a_wait_ends_when_the_last_key_appears(void **state)
 	}
 }
 
-static void every_way_to_create_a_key_wakes(void **state)
+TEST(every_way_to_create_a_key_wakes)
 {
-	(void)state;
 	struct ws_store *s = store_for(0);
 	struct ws_store_client *setter = client_of(s, 'C');
 	for (int way = 0; way < 4; way++) {
@@ -257,9 +248,8 @@ static void every_way_to_create_a_key_wakes(void **state)
 	ws_store_close(s);
 }
 
-static void a_timed_out_wait_leaves_the_client_usable_but_in_epoch_a(void **state)
+TEST(a_timed_out_wait_leaves_the_client_usable_but_in_epoch_a)
 {
-	(void)state;
 	struct ws_store *s = store_for(0);
 	for (const char *e = epochs; *e; e++) {
 		struct ws_store_client *c = client_of(s, *e);
@@ -282,9 +272,8 @@ static void a_timed_out_wait_leaves_the_client_usable_but_in_epoch_a(void **stat
 
 /* The key appears around the moment of the time-out: whoever comes first, the stream stays in
  * step. */
-static void a_wait_and_its_cancelling_may_cross(void **state)
+TEST(a_wait_and_its_cancelling_may_cross)
 {
-	(void)state;
 	struct ws_store *s = store_for(0);
 	struct ws_store_client *c = client_of(s, 'C');
 	int woken = 0;
@@ -315,9 +304,8 @@ static void *abort_soon(void *arg)
 	return NULL;
 }
 
-static void aborting_ends_a_wait_for_good(void **state)
+TEST(aborting_ends_a_wait_for_good)
 {
-	(void)state;
 	struct ws_store *s = store_for(0);
 	struct ws_store_client *c = client_of(s, 'C');
 	const char *const keys[] = { "/never" };
@@ -349,9 +337,8 @@ static void *get_inside(void *arg)
 	return NULL;
 }
 
-static void closing_the_store_fails_everybody_at_once(void **state)
+TEST(closing_the_store_fails_everybody_at_once)
 {
-	(void)state;
 	struct ws_store *s = store_for(0);
 	struct ws_store_client *c = client_of(s, 'C');
 	const char *const keys[] = { "/never" };
@@ -374,9 +361,8 @@ static void *set_soon(void *arg)
 	return NULL;
 }
 
-static void our_own_process_waits_without_a_socket(void **state)
+TEST(our_own_process_waits_without_a_socket)
 {
-	(void)state;
 	struct ws_store *s = store_for(0);
 	struct ws_store_client *c = client_of(s, 'C');
 	struct ws_buf b;
@@ -411,9 +397,8 @@ static void *connect_early(void *arg)
 	return NULL;
 }
 
-static void a_client_may_come_before_the_store(void **state)
+TEST(a_client_may_come_before_the_store)
 {
-	(void)state;
 	struct ws_store *s = store_for(0);
 	uint16_t port = ws_store_port(s);
 	ws_store_close(s);
@@ -457,9 +442,8 @@ static void *mesh(void *arg)
 	return NULL;
 }
 
-static void hundreds_of_peers_wait_for_each_other(void **state)
+TEST(hundreds_of_peers_wait_for_each_other)
 {
-	(void)state;
 	struct ws_store *s = store_for(PEERS + 1);
 	static struct peer peers[PEERS];
 	const int64_t start = ws_now_ns();
@@ -483,22 +467,4 @@ static void hundreds_of_peers_wait_for_each_other(void **state)
 	ws_store_close(s);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(values_are_bytes_and_counters_are_text),
-		cmocka_unit_test(keys_are_counted_checked_and_deleted),
-		cmocka_unit_test(compare_set_has_four_cases),
-		cmocka_unit_test(append_grows_a_value_from_epoch_b_on),
-		cmocka_unit_test(a_wait_ends_when_the_last_key_appears),
-		cmocka_unit_test(every_way_to_create_a_key_wakes),
-		cmocka_unit_test(a_timed_out_wait_leaves_the_client_usable_but_in_epoch_a),
-		cmocka_unit_test(a_wait_and_its_cancelling_may_cross),
-		cmocka_unit_test(aborting_ends_a_wait_for_good),
-		cmocka_unit_test(closing_the_store_fails_everybody_at_once),
-		cmocka_unit_test(our_own_process_waits_without_a_socket),
-		cmocka_unit_test(a_client_may_come_before_the_store),
-		cmocka_unit_test(hundreds_of_peers_wait_for_each_other),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -23,9 +23,8 @@ static struct ws_store_conn *validated(void)
 	return c;
 }
 
-static void our_keys_cannot_be_written_from_outside(void **state)
+TEST(our_keys_cannot_be_written_from_outside)
 {
-	(void)state;
 	static const char *const writes[] = {
 		/* SET */
 		"01 0300000000000000 \"/id\" 0100000000000000 \"x\"",
@@ -68,9 +67,8 @@ static void our_keys_cannot_be_written_from_outside(void **state)
 	ws_store_core_fini(&core);
 }
 
-static void counting_on_text_drops_and_overflow_wraps(void **state)
+TEST(counting_on_text_drops_and_overflow_wraps)
 {
-	(void)state;
 	static const char *const bad[] = { "", "x", "99999999999999999999",
 	                                   "00000000000000000000000000000000000001" };
 	core_open(&core, 0, NULL);
@@ -90,9 +88,8 @@ static void counting_on_text_drops_and_overflow_wraps(void **state)
 	ws_store_core_fini(&core);
 }
 
-static void another_magic_number_or_a_second_one_that_is_wrong_drops(void **state)
+TEST(another_magic_number_or_a_second_one_that_is_wrong_drops)
 {
-	(void)state;
 	core_open(&core, 0, NULL);
 	struct ws_store_conn *c = validated();
 	talk(c, "00 cef7853c 0d 01000000", "01000000");
@@ -104,9 +101,8 @@ static void another_magic_number_or_a_second_one_that_is_wrong_drops(void **stat
 	ws_store_core_fini(&core);
 }
 
-static void a_flood_of_keys_ends_at_the_limit(void **state)
+TEST(a_flood_of_keys_ends_at_the_limit)
 {
-	(void)state;
 	const struct ws_store_opts opts = { .max_bytes = 1 << 20 };
 	assert_int_equal(ws_store_core_init(&core, &opts, NULL), 0);
 	struct ws_store_conn *c = validated();
@@ -127,9 +123,8 @@ static void a_flood_of_keys_ends_at_the_limit(void **state)
 }
 
 /* WAIT for a whole list of keys that are not there, again and again. */
-static void list_bombs_are_counted_and_replaced(void **state)
+TEST(list_bombs_are_counted_and_replaced)
 {
-	(void)state;
 	core_open(&core, 0, NULL);
 	struct ws_store_conn *c = validated();
 	struct ws_buf b;
@@ -158,9 +153,8 @@ static void list_bombs_are_counted_and_replaced(void **state)
 	ws_store_core_fini(&core);
 }
 
-static void a_short_request_for_a_long_reply_ends_at_the_limit(void **state)
+TEST(a_short_request_for_a_long_reply_ends_at_the_limit)
 {
-	(void)state;
 	core_open(&core, 0, NULL);
 	struct ws_store_conn *c = validated();
 	char *value = calloc(1, WS_STORE_VALUE_MAX);
@@ -179,9 +173,8 @@ static void a_short_request_for_a_long_reply_ends_at_the_limit(void **state)
 	ws_store_core_fini(&core);
 }
 
-static void half_requests_share_one_limit_of_memory(void **state)
+TEST(half_requests_share_one_limit_of_memory)
 {
-	(void)state;
 	const struct ws_store_opts opts = { .max_bytes = 16 << 20 };
 	assert_int_equal(ws_store_core_init(&core, &opts, NULL), 0);
 	struct ws_buf b;
@@ -207,9 +200,8 @@ static void half_requests_share_one_limit_of_memory(void **state)
 }
 
 /* Whatever is done, in whatever order: when all is undone nothing is left on the account. */
-static void the_account_of_bytes_balances(void **state)
+TEST(the_account_of_bytes_balances)
 {
-	(void)state;
 	enum { KEYS = 8, CONNS = 4 };
 	core_open(&core, 0, NULL);
 	struct ws_store_conn *c[CONNS];
@@ -305,9 +297,8 @@ static void write_all(int fd, const void *data, size_t n)
 		fail_msg("%s", err.msg);
 }
 
-static void a_trickle_is_dropped_and_silence_is_not(void **state)
+TEST(a_trickle_is_dropped_and_silence_is_not)
 {
-	(void)state;
 	const struct ws_store_opts opts = { .host = "127.0.0.1", .request_ns = 200 * WS_NS_PER_MS };
 	struct ws_store *s;
 	assert_int_equal(ws_store_open(&opts, &s, NULL), 0);
@@ -347,9 +338,8 @@ static void expect_refused(struct ws_store *s, unsigned refused)
 	ws_store_report_fini(&r);
 }
 
-static void those_who_say_nothing_give_way_to_others(void **state)
+TEST(those_who_say_nothing_give_way_to_others)
 {
-	(void)state;
 	struct ws_store *s = open_for_five();
 	struct ws_store_client *peers[5];
 	int fd[8];
@@ -374,9 +364,8 @@ static void those_who_say_nothing_give_way_to_others(void **state)
 	ws_store_close(s);
 }
 
-static void the_silent_connection_of_an_old_torch_stays(void **state)
+TEST(the_silent_connection_of_an_old_torch_stays)
 {
-	(void)state;
 	struct ws_store *s = open_for_five();
 	struct ws_store_client *old = join(s, 'A'); /* two connections */
 	int fd[5], n_closed = 0;
@@ -395,9 +384,8 @@ static void the_silent_connection_of_an_old_torch_stays(void **state)
 	ws_store_close(s);
 }
 
-static void trouble_makes_its_descriptor_readable(void **state)
+TEST(trouble_makes_its_descriptor_readable)
 {
-	(void)state;
 	const struct ws_store_opts opts = { .host = "127.0.0.1", .world_size = 2 };
 	struct ws_store *s;
 	struct ws_err err = WS_ERR_INIT;
@@ -420,9 +408,8 @@ static void trouble_makes_its_descriptor_readable(void **state)
 	ws_store_close(s);
 }
 
-static void a_long_pipeline_of_requests_is_answered_in_order(void **state)
+TEST(a_long_pipeline_of_requests_is_answered_in_order)
 {
-	(void)state;
 	enum { N = 100000 };
 	const struct ws_store_opts opts = { .host = "127.0.0.1" };
 	struct ws_store *s;
@@ -451,22 +438,4 @@ static void a_long_pipeline_of_requests_is_answered_in_order(void **state)
 	ws_store_close(s);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(our_keys_cannot_be_written_from_outside),
-		cmocka_unit_test(counting_on_text_drops_and_overflow_wraps),
-		cmocka_unit_test(another_magic_number_or_a_second_one_that_is_wrong_drops),
-		cmocka_unit_test(a_flood_of_keys_ends_at_the_limit),
-		cmocka_unit_test(list_bombs_are_counted_and_replaced),
-		cmocka_unit_test(a_short_request_for_a_long_reply_ends_at_the_limit),
-		cmocka_unit_test(half_requests_share_one_limit_of_memory),
-		cmocka_unit_test(the_account_of_bytes_balances),
-		cmocka_unit_test(a_trickle_is_dropped_and_silence_is_not),
-		cmocka_unit_test(those_who_say_nothing_give_way_to_others),
-		cmocka_unit_test(the_silent_connection_of_an_old_torch_stays),
-		cmocka_unit_test(trouble_makes_its_descriptor_readable),
-		cmocka_unit_test(a_long_pipeline_of_requests_is_answered_in_order),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

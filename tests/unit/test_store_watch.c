@@ -7,9 +7,8 @@ static enum ws_store_key kind(const char *key, const char *group)
 	return ws_store_classify(key, strlen(key), group);
 }
 
-static void keys_are_known_by_their_names(void **state)
+TEST(keys_are_known_by_their_names)
 {
-	(void)state;
 	static const struct {
 		const char *key, *group;
 		enum ws_store_key kind;
@@ -68,9 +67,8 @@ static void trouble_says(const char *part)
 	assert_null(strchr(core.trouble.msg, '\n'));
 }
 
-static void what_cannot_work_is_said_at_once(void **state)
+TEST(what_cannot_work_is_said_at_once)
 {
-	(void)state;
 	static const struct {
 		bool write;
 		const char *key, *says;
@@ -102,9 +100,8 @@ static void what_cannot_work_is_said_at_once(void **state)
 	}
 }
 
-static void what_works_is_no_trouble(void **state)
+TEST(what_works_is_no_trouble)
 {
-	(void)state;
 	static const char *const keys[] = { "/G/G//cuda//0", "/G/G/0", "/exception_dump",
 	                                    "/G/G//cpu//0/2", "/G/G/SEQ_NUM_STORE_KEY",
 	                                    "/other/other//cuda//0", "/whatever" };
@@ -116,9 +113,8 @@ static void what_works_is_no_trouble(void **state)
 	ws_store_core_fini(&core);
 }
 
-static void one_peer_too_many_is_refused(void **state)
+TEST(one_peer_too_many_is_refused)
 {
-	(void)state;
 	core_open(&core, 3, "G");
 	peer_of(&core, 'C', "10.0.0.2:1");
 	struct ws_store_conn *second = peer_of(&core, 'A', "10.0.0.3:1");
@@ -136,9 +132,8 @@ static void one_peer_too_many_is_refused(void **state)
 	ws_store_core_fini(&core);
 }
 
-static void a_peer_that_leaves_is_trouble_and_remembered(void **state)
+TEST(a_peer_that_leaves_is_trouble_and_remembered)
 {
-	(void)state;
 	core_open(&core, 3, "G");
 	struct ws_store_conn *c = peer_of(&core, 'C', "10.0.0.2:1");
 	struct ws_store_conn *stranger = ws_store_conn_open(&core, "10.0.0.7:1");
@@ -158,9 +153,8 @@ static void a_peer_that_leaves_is_trouble_and_remembered(void **state)
 	ws_store_core_fini(&core);
 }
 
-static void two_peers_of_one_rank_are_trouble(void **state)
+TEST(two_peers_of_one_rank_are_trouble)
 {
-	(void)state;
 	core_open(&core, 4, "G");
 	struct ws_store_conn *a = peer_of(&core, 'C', "10.0.0.2:1");
 	struct ws_store_conn *b = peer_of(&core, 'C', "10.0.0.3:1");
@@ -178,9 +172,8 @@ static void gloo_is(const char *prefix, char epoch)
 	assert_int_equal(core.gloo.epoch, epoch);
 }
 
-static void the_first_gloo_peer_tells_prefix_and_layout(void **state)
+TEST(the_first_gloo_peer_tells_prefix_and_layout)
 {
-	(void)state;
 	core_open(&core, 4, "G");
 	struct ws_store_conn *c = peer_of(&core, 'C', "10.0.0.2:1");
 	send_set(c, 'C', "/H/H//cpu//0/1", "blob", 4);
@@ -199,9 +192,8 @@ static void the_first_gloo_peer_tells_prefix_and_layout(void **state)
 	ws_store_core_fini(&core);
 }
 
-static void torch_2_1_is_told_from_2_0_by_its_twin_or_its_addresses(void **state)
+TEST(torch_2_1_is_told_from_2_0_by_its_twin_or_its_addresses)
 {
-	(void)state;
 	char address[2 * 136] = { 2 };
 	/* No second connection comes: after a while it is torch 2.1. */
 	core_open(&core, 4, "G");
@@ -236,9 +228,8 @@ static void torch_2_1_is_told_from_2_0_by_its_twin_or_its_addresses(void **state
 	ws_store_core_fini(&core);
 }
 
-static void peers_of_different_torch_cannot_share_a_gloo_group(void **state)
+TEST(peers_of_different_torch_cannot_share_a_gloo_group)
 {
-	(void)state;
 	core_open(&core, 4, "G");
 	send_set(peer_of(&core, 'C', "10.0.0.2:1"), 'C', "/G/G//cpu//0/1", "blob", 4);
 	send_set(peer_of(&core, 'A', "10.0.0.3:1"), 'A', "/G/G//cpu//0/rank_2", "vm", 2);
@@ -246,9 +237,8 @@ static void peers_of_different_torch_cannot_share_a_gloo_group(void **state)
 	ws_store_core_fini(&core);
 }
 
-static void rank_0_is_emulated_where_torch_needs_it(void **state)
+TEST(rank_0_is_emulated_where_torch_needs_it)
 {
-	(void)state;
 	core_open(&core, 3, "G");
 	struct ws_store_conn *a = peer_of(&core, 'A', "10.0.0.2:1");
 	struct ws_store_conn *b = peer_of(&core, 'A', "10.0.0.3:1");
@@ -285,9 +275,8 @@ static void explains(const char *const *parts)
 
 #define EXPLAINS(...) explains((const char *const[]){ __VA_ARGS__, NULL })
 
-static void the_paragraph_fits_the_situation(void **state)
+TEST(the_paragraph_fits_the_situation)
 {
-	(void)state;
 	core_open(&core, 4, "G");
 	EXPLAINS("0 of 3 peers have joined", "port 29600", "Nobody has reached us", "loopback");
 
@@ -324,9 +313,8 @@ static void the_paragraph_fits_the_situation(void **state)
 	ws_store_core_fini(&core);
 }
 
-static void hundreds_of_peers_fit_into_a_paragraph(void **state)
+TEST(hundreds_of_peers_fit_into_a_paragraph)
 {
-	(void)state;
 	core_open(&core, 501, "G");
 	for (int i = 0; i < 500; i++) {
 		char address[32];
@@ -342,21 +330,4 @@ static void hundreds_of_peers_fit_into_a_paragraph(void **state)
 	ws_store_core_fini(&core);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(keys_are_known_by_their_names),
-		cmocka_unit_test(what_cannot_work_is_said_at_once),
-		cmocka_unit_test(what_works_is_no_trouble),
-		cmocka_unit_test(one_peer_too_many_is_refused),
-		cmocka_unit_test(a_peer_that_leaves_is_trouble_and_remembered),
-		cmocka_unit_test(two_peers_of_one_rank_are_trouble),
-		cmocka_unit_test(the_first_gloo_peer_tells_prefix_and_layout),
-		cmocka_unit_test(torch_2_1_is_told_from_2_0_by_its_twin_or_its_addresses),
-		cmocka_unit_test(peers_of_different_torch_cannot_share_a_gloo_group),
-		cmocka_unit_test(rank_0_is_emulated_where_torch_needs_it),
-		cmocka_unit_test(the_paragraph_fits_the_situation),
-		cmocka_unit_test(hundreds_of_peers_fit_into_a_paragraph),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

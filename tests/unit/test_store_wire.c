@@ -126,9 +126,8 @@ static void converse(const struct turn *turns, size_t n, size_t most)
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-static void conversations_survive_every_splitting(void **state)
+TEST(conversations_survive_every_splitting)
 {
-	(void)state;
 	srand(1);
 	for (int round = 0; round < 200; round++) {
 		const size_t most = round == 0 ? 0 : round == 1 ? 1 : 1 + (size_t)rand() % 40;
@@ -138,9 +137,8 @@ static void conversations_survive_every_splitting(void **state)
 	}
 }
 
-static void each_request_is_answered_by_itself(void **state)
+TEST(each_request_is_answered_by_itself)
 {
-	(void)state;
 	struct ws_store_core core;
 	core_open(&core, 2, "wug");
 	struct ws_store_conn *c = ws_store_conn_open(&core, "10.0.0.2:1234");
@@ -149,9 +147,8 @@ static void each_request_is_answered_by_itself(void **state)
 	ws_store_core_fini(&core);
 }
 
-static void every_prefix_of_a_request_wants_more(void **state)
+TEST(every_prefix_of_a_request_wants_more)
 {
-	(void)state;
 	for (size_t i = 1; i < COUNT(every_operation); i++) {
 		struct ws_buf b;
 		bytes_of(&b, every_operation[i].request);
@@ -168,9 +165,8 @@ static void every_prefix_of_a_request_wants_more(void **state)
 	}
 }
 
-static void a_stopped_scan_goes_on_where_it_was(void **state)
+TEST(a_stopped_scan_goes_on_where_it_was)
 {
-	(void)state;
 	struct ws_buf b;
 	bytes_of(&b, "06 0300000000000000 0200000000000000 2f61 0200000000000000 2f62"
 	             "0200000000000000 2f63");
@@ -194,9 +190,8 @@ static enum ws_scan first_look(const char *hex, enum ws_store_epoch *epoch)
 	return r;
 }
 
-static void the_first_bytes_tell_the_epoch(void **state)
+TEST(the_first_bytes_tell_the_epoch)
 {
-	(void)state;
 	enum ws_store_epoch e;
 	assert_int_equal(first_look("00", &e), WS_SCAN_MORE);
 	assert_int_equal(e, WS_EPOCH_NONE);
@@ -223,9 +218,8 @@ static void scan_is_bad(enum ws_store_epoch epoch, const char *hex)
 	ws_buf_free(&b);
 }
 
-static void lengths_beyond_the_limits_are_refused_before_they_arrive(void **state)
+TEST(lengths_beyond_the_limits_are_refused_before_they_arrive)
 {
-	(void)state;
 	scan_is_bad(WS_EPOCH_C, "01 ffffffffffffffff");
 	scan_is_bad(WS_EPOCH_C, "01 f8ffffffffffffff");
 	scan_is_bad(WS_EPOCH_C, "01 0000000000000080");
@@ -249,9 +243,8 @@ static void lengths_beyond_the_limits_are_refused_before_they_arrive(void **stat
 	assert_int_equal(ws_store_scan(&s, just_legal, 9), WS_SCAN_MORE);
 }
 
-static void a_request_has_a_limit_as_a_whole(void **state)
+TEST(a_request_has_a_limit_as_a_whole)
 {
-	(void)state;
 	struct ws_buf b;
 	ws_buf_init(&b, 0);
 	ws_store_put_u8(&b, 11);
@@ -268,9 +261,8 @@ static void a_request_has_a_limit_as_a_whole(void **state)
 	ws_buf_free(&b);
 }
 
-static void opcodes_above_six_tell_a_from_b(void **state)
+TEST(opcodes_above_six_tell_a_from_b)
 {
-	(void)state;
 	const struct {
 		bool twin;
 		const char *hex;
@@ -295,9 +287,8 @@ static void opcodes_above_six_tell_a_from_b(void **state)
 	}
 }
 
-static void every_operation_has_a_name_and_an_opcode_somewhere(void **state)
+TEST(every_operation_has_a_name_and_an_opcode_somewhere)
 {
-	(void)state;
 	for (int op = 0; op < WS_OP_COUNT; op++) {
 		assert_string_not_equal(ws_store_op_name((enum ws_store_op)op), "?");
 		assert_true(ws_store_opcode(WS_EPOCH_A, (enum ws_store_op)op) >= 0 ||
@@ -307,18 +298,4 @@ static void every_operation_has_a_name_and_an_opcode_somewhere(void **state)
 	assert_string_equal(ws_store_op_name(WS_OP_COUNT), "?");
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(conversations_survive_every_splitting),
-		cmocka_unit_test(each_request_is_answered_by_itself),
-		cmocka_unit_test(every_prefix_of_a_request_wants_more),
-		cmocka_unit_test(a_stopped_scan_goes_on_where_it_was),
-		cmocka_unit_test(the_first_bytes_tell_the_epoch),
-		cmocka_unit_test(lengths_beyond_the_limits_are_refused_before_they_arrive),
-		cmocka_unit_test(a_request_has_a_limit_as_a_whole),
-		cmocka_unit_test(opcodes_above_six_tell_a_from_b),
-		cmocka_unit_test(every_operation_has_a_name_and_an_opcode_somewhere),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,23 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sizes, durations and foreign text; errors and buffers. */
 #include "wsync/tool/buf.h"
+#include "test.h"
 #include "wsync/clock.h"
 #include "wsync/tool/str.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include <errno.h>
 #include <limits.h>
 
-static void sizes_are_read_as_people_write_them(void **state)
+TEST(sizes_are_read_as_people_write_them)
 {
-	(void)state;
 	static const struct {
 		const char *text;
 		uint64_t bytes;
@@ -45,9 +40,8 @@ static void sizes_are_read_as_people_write_them(void **state)
 	}
 }
 
-static void durations_have_units_or_are_seconds(void **state)
+TEST(durations_have_units_or_are_seconds)
 {
-	(void)state;
 	static const struct {
 		const char *text;
 		int64_t ns;
@@ -66,9 +60,8 @@ static void durations_have_units_or_are_seconds(void **state)
 	}
 }
 
-static void numbers_stay_in_their_range(void **state)
+TEST(numbers_stay_in_their_range)
 {
-	(void)state;
 	uint64_t n;
 	assert_int_equal(ws_parse_uint("65535", 0, 65535, "PORT", &n, NULL), 0);
 	assert_int_equal(n, 65535);
@@ -79,9 +72,8 @@ static void numbers_stay_in_their_range(void **state)
 		assert_int_equal(ws_parse_uint(bad[i], 0, 65535, "PORT", &n, NULL), -1);
 }
 
-static void sizes_durations_and_rates_are_short(void **state)
+TEST(sizes_durations_and_rates_are_short)
 {
-	(void)state;
 	char text[32];
 	assert_string_equal(ws_format_size(text, sizeof text, 0), "0 B");
 	assert_string_equal(ws_format_size(text, sizeof text, 1023), "1023 B");
@@ -97,9 +89,8 @@ static void sizes_durations_and_rates_are_short(void **state)
 	assert_string_equal(ws_format_rate(text, sizeof text, 1, 0), "0.00 B/s");
 }
 
-static void foreign_text_cannot_move_a_terminal(void **state)
+TEST(foreign_text_cannot_move_a_terminal)
 {
-	(void)state;
 	char text[64];
 	const char evil[] = "a\033[2Jb\nc\x7f\xc2\x9b" "d\xff\xe2\x82";
 	assert_string_equal(ws_printable(text, sizeof text, evil, sizeof evil - 1),
@@ -114,9 +105,8 @@ static void foreign_text_cannot_move_a_terminal(void **state)
 	assert_int_equal(ws_utf8_step("\xf4\x90\x80\x80", 4), 0);
 }
 
-static void globs_match_whole_names(void **state)
+TEST(globs_match_whole_names)
 {
-	(void)state;
 	assert_true(
 		ws_glob_match("model.layers.*.weight", "model.layers.0.self_attn.q_proj.weight"));
 	assert_true(ws_glob_match("*.[qk]_proj.*", "a.q_proj.weight"));
@@ -124,9 +114,8 @@ static void globs_match_whole_names(void **state)
 	assert_false(ws_glob_match("Model*", "model.norm.weight"));
 }
 
-static void an_error_keeps_its_first_cause_and_place(void **state)
+TEST(an_error_keeps_its_first_cause_and_place)
 {
-	(void)state;
 	struct ws_err err = WS_ERR_INIT;
 	errno = ENOENT;
 	assert_int_equal(ws_err_errno(&err, "open %s", "x"), -1);
@@ -145,9 +134,8 @@ static void an_error_keeps_its_first_cause_and_place(void **state)
 		assert_string_not_equal(ws_code_name((enum ws_code)code), "unknown");
 }
 
-static void a_long_message_is_cut_not_overrun(void **state)
+TEST(a_long_message_is_cut_not_overrun)
 {
-	(void)state;
 	struct ws_err err = WS_ERR_INIT;
 	char text[3000];
 	memset(text, 'x', sizeof text - 1);
@@ -158,9 +146,8 @@ static void a_long_message_is_cut_not_overrun(void **state)
 	assert_int_equal(strlen(err.msg), sizeof err.msg - 1);
 }
 
-static void a_buffer_refuses_what_passes_its_limit_and_remembers(void **state)
+TEST(a_buffer_refuses_what_passes_its_limit_and_remembers)
 {
-	(void)state;
 	struct ws_buf b;
 	struct ws_err err = WS_ERR_INIT;
 	ws_buf_init(&b, 10);
@@ -183,9 +170,8 @@ static void a_buffer_refuses_what_passes_its_limit_and_remembers(void **state)
 	ws_buf_free(&b);
 }
 
-static void deadlines_saturate(void **state)
+TEST(deadlines_saturate)
 {
-	(void)state;
 	assert_int_equal(ws_deadline_in(INT64_MAX), WS_FOREVER);
 	assert_true(ws_deadline_passed(ws_deadline_in(-5)));
 	assert_false(ws_deadline_passed(WS_FOREVER));
@@ -196,19 +182,4 @@ static void deadlines_saturate(void **state)
 	assert_true(ms > 900 && ms <= 1000);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(sizes_are_read_as_people_write_them),
-		cmocka_unit_test(durations_have_units_or_are_seconds),
-		cmocka_unit_test(numbers_stay_in_their_range),
-		cmocka_unit_test(sizes_durations_and_rates_are_short),
-		cmocka_unit_test(foreign_text_cannot_move_a_terminal),
-		cmocka_unit_test(globs_match_whole_names),
-		cmocka_unit_test(an_error_keeps_its_first_cause_and_place),
-		cmocka_unit_test(a_long_message_is_cut_not_overrun),
-		cmocka_unit_test(a_buffer_refuses_what_passes_its_limit_and_remembers),
-		cmocka_unit_test(deadlines_saturate),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,34 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* "Did you mean": what is near, what is not, and that it stays quick among 90,000 names. */
 #include "suggest.h"
+#include "test.h"
 #include "wsync/clock.h"
 #include "wsync/tool/source.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+/* clang-format off */
 static const char *const names[] = {
-	"model.embed_tokens.weight",
-	"model.layers.0.self_attn.q_proj.weight",
-	"model.layers.0.self_attn.k_proj.weight",
-	"model.layers.0.self_attn.q_norm.weight",
-	"model.layers.0.mlp.gate_proj.weight",
-	"model.layers.0.mlp.up_proj.weight",
+	"model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight",
+	"model.layers.0.self_attn.k_proj.weight", "model.layers.0.self_attn.q_norm.weight",
+	"model.layers.0.mlp.gate_proj.weight", "model.layers.0.mlp.up_proj.weight",
 	"model.layers.1.mlp.experts.0.up_proj.weight",
 	"model.layers.1.mlp.experts.127.up_proj.weight",
 	"model.layers.1.mlp.experts.127.up_proj.weight_scale_inv",
-	"model.layers.1.mlp.gate_up_proj.weight",
-	"model.layers.7.mlp.gate_up_proj.weight",
-	"model.norm.weight",
-	"lm_head.weight",
+	"model.layers.1.mlp.gate_up_proj.weight", "model.layers.7.mlp.gate_up_proj.weight",
+	"model.norm.weight", "lm_head.weight"
 };
+/* clang-format on */
 enum { N = sizeof names / sizeof names[0] };
 
 static struct ws_suggest *make(const char *const *list, size_t n)
@@ -39,7 +32,7 @@ static struct ws_suggest *make(const char *const *list, size_t n)
 	return s;
 }
 
-static void near_names_are_found(void **state)
+TEST(near_names_are_found)
 {
 	static const char *const asked[][2] = {
 		/* misspelt */
@@ -71,7 +64,6 @@ static void near_names_are_found(void **state)
 		/* itself */
 		{ "model.norm.weight", "model.norm.weight" },
 	};
-	(void)state;
 	struct ws_suggest *s = make(names, N);
 	for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
 		const char *near = ws_suggest_nearest(s, asked[i][0]);
@@ -82,13 +74,12 @@ static void near_names_are_found(void **state)
 	ws_suggest_free(s);
 }
 
-static void what_is_far_has_no_suggestion(void **state)
+TEST(what_is_far_has_no_suggestion)
 {
 	static const char *const asked[] = {
 		"", ".", "optimizer.state.0.exp_avg", "step", "visual.blocks.3.attn.qkv.bias",
 		"a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s.t.u.v.w.x.y.z", "0.1.2.3.4.5.6.7.8.9",
 	};
-	(void)state;
 	struct ws_suggest *s = make(names, N);
 	for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++)
 		if (ws_suggest_nearest(s, asked[i]))
@@ -96,9 +87,8 @@ static void what_is_far_has_no_suggestion(void **state)
 	ws_suggest_free(s);
 }
 
-static void an_empty_list_suggests_nothing(void **state)
+TEST(an_empty_list_suggests_nothing)
 {
-	(void)state;
 	struct ws_suggest *s = make(names, 0);
 	assert_null(ws_suggest_nearest(s, "model.norm.weight"));
 	ws_suggest_free(s);
@@ -132,12 +122,11 @@ static void spoil(char *dst, size_t n, const char *name, size_t i)
 	}
 }
 
-static void a_thousand_among_ninety_thousand_take_less_than_two_seconds(void **state)
+TEST(a_thousand_among_ninety_thousand_take_less_than_two_seconds)
 {
 	static const char *const paths[] = { "synthetic:deepseek-v3" };
 	static struct crowd c;
 	struct ws_err err;
-	(void)state;
 	assert_int_equal(ws_source_open(paths, 1, &c.source, &err), 0);
 	c.n = ws_source_count(c.source);
 	assert_true(c.n > 90000);
@@ -163,12 +152,11 @@ static void a_thousand_among_ninety_thousand_take_less_than_two_seconds(void **s
 }
 
 /* Names without anything in common, which no model has: bounded all the same. */
-static void hostile_lists_are_bounded(void **state)
+TEST(hostile_lists_are_bounded)
 {
 	enum { MANY = 40000 };
 	char (*text)[48] = calloc(MANY, sizeof *text);
 	const char **list = calloc(MANY, sizeof *list);
-	(void)state;
 	for (size_t i = 0; i < MANY; i++) {
 		snprintf(text[i], sizeof text[i], "a%zx.b%zx.c%zx.d%zx.weight", i * 7919, i * 31,
 		         i * 104729, i);
@@ -184,24 +172,12 @@ static void hostile_lists_are_bounded(void **state)
 	free(text);
 }
 
-static void edits_are_counted(void **state)
+TEST(edits_are_counted)
 {
-	(void)state;
 	assert_int_equal(ws_edit_distance("q_prj", 5, "q_proj", 6), 1);
 	assert_int_equal(ws_edit_distance("", 0, "abc", 3), 3);
 	assert_int_equal(ws_edit_distance("gate", 4, "gate", 4), 0);
 	assert_int_equal(ws_edit_distance("kitten", 6, "sitting", 7), 3);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(near_names_are_found),
-		cmocka_unit_test(what_is_far_has_no_suggestion),
-		cmocka_unit_test(an_empty_list_suggests_nothing),
-		cmocka_unit_test(a_thousand_among_ninety_thousand_take_less_than_two_seconds),
-		cmocka_unit_test(hostile_lists_are_bounded),
-		cmocka_unit_test(edits_are_counted),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

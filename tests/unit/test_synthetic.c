@@ -3,19 +3,15 @@
  * against their definition. */
 #include "checkpoint.h"
 #include "hash.h"
+#include "test.h"
 #include "wsync/tool/source.h"
 #include "wsync/tool/json_read.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct ws_source *open_model(const char *path)
 {
@@ -41,9 +37,8 @@ static void assert_tensor(const struct ws_source *s, const char *name, enum ws_d
 
 /* Counts and total sizes are those of the published checkpoints (of qwen3-0.6b: without the copy of
  * its embedding that is published as its head). */
-static void counts_and_sizes_are_those_of_the_real_models(void **state)
+TEST(counts_and_sizes_are_those_of_the_real_models)
 {
-	(void)state;
 	enum { ATTENTION = 4 + 2, NORMS = 2, MLP = 3, FP8_MLA = 2 * 5 + 2, FP8_MLP = 2 * MLP };
 	const size_t qwen3_layer = ATTENTION + NORMS + MLP;
 	const size_t qwen3_moe_layer = ATTENTION + NORMS + 1 + 128 * MLP;
@@ -80,9 +75,8 @@ static void counts_and_sizes_are_those_of_the_real_models(void **state)
 	assert_int_equal(cases[4].tensors, 91991);
 }
 
-static void qwen3_has_its_names_and_shapes(void **state)
+TEST(qwen3_has_its_names_and_shapes)
 {
-	(void)state;
 	const enum ws_dtype bf16 = WS_DTYPE_BF16;
 	struct ws_source *s = open_model("synthetic:qwen3-0.6b");
 	assert_tensor(s, "model.embed_tokens.weight", bf16, 151936, 1024);
@@ -105,9 +99,8 @@ static void qwen3_has_its_names_and_shapes(void **state)
 	ws_source_close(s);
 }
 
-static void deepseek_v3_has_its_names_and_shapes(void **state)
+TEST(deepseek_v3_has_its_names_and_shapes)
 {
-	(void)state;
 	const enum ws_dtype bf16 = WS_DTYPE_BF16, fp8 = WS_DTYPE_F8_E4M3, f32 = WS_DTYPE_F32;
 	struct ws_source *s = open_model("synthetic:deepseek-v3");
 	assert_tensor(s, "model.layers.0.mlp.gate_proj.weight", fp8, 18432, 7168);
@@ -139,9 +132,8 @@ static void deepseek_v3_has_its_names_and_shapes(void **state)
 #define KNOWN "qwen3-0.6b, qwen3-8b, qwen3-30b-a3b, qwen3-235b-a22b, deepseek-v3, llama-3.1-8b, " \
               "glm-4.5-air, gpt-oss-20b"
 
-static void what_is_unknown_is_answered_with_what_is_known(void **state)
+TEST(what_is_unknown_is_answered_with_what_is_known)
 {
-	(void)state;
 	static const struct {
 		const char *path, *sentence, *hint;
 	} cases[] = {
@@ -174,9 +166,8 @@ static void read_bytes(const struct ws_source *s, const char *name, uint64_t at,
 	assert_int_equal(ws_source_read(s, ws_source_find(s, name), at, dst, n, NULL), 0);
 }
 
-static void any_range_is_the_same_as_in_the_whole(void **state)
+TEST(any_range_is_the_same_as_in_the_whole)
 {
-	(void)state;
 	static const char name[] = "model.norm.weight";
 	struct ws_source *s = open_model("synthetic:qwen3-0.6b:5");
 	uint8_t all[2048], part[64];
@@ -203,9 +194,8 @@ static void any_range_is_the_same_as_in_the_whole(void **state)
 	ws_source_close(s);
 }
 
-static void seed_and_name_decide_the_bytes(void **state)
+TEST(seed_and_name_decide_the_bytes)
 {
-	(void)state;
 	uint8_t a[64], b[64];
 	struct ws_source *s = open_model("synthetic:qwen3-0.6b"),
 			 *zero = open_model("synthetic:qwen3-0.6b:0");
@@ -226,9 +216,8 @@ static void seed_and_name_decide_the_bytes(void **state)
 
 /* stream.h word by word, in the plainest way; and pinned, because
  * checkpoints are compared over years. */
-static void the_bytes_are_those_of_the_definition(void **state)
+TEST(the_bytes_are_those_of_the_definition)
 {
-	(void)state;
 	static const uint8_t pinned[16] = {
 		0x33, 0xbc, 0x5b, 0xbd, 0x3d, 0xbc, 0x08, 0xbd,
 		0x5a, 0xbd, 0x1f, 0x3d, 0x75, 0x3d, 0xfb, 0xbc };
@@ -257,9 +246,8 @@ static void the_bytes_are_those_of_the_definition(void **state)
 	ws_source_close(s);
 }
 
-static void values_are_small_and_finite(void **state)
+TEST(values_are_small_and_finite)
 {
-	(void)state;
 	enum { N = 4096 };
 	static uint8_t bytes[N];
 	unsigned negative = 0;
@@ -296,9 +284,8 @@ static void values_are_small_and_finite(void **state)
 	ws_source_close(s);
 }
 
-static void configs_are_those_of_the_real_models(void **state)
+TEST(configs_are_those_of_the_real_models)
 {
-	(void)state;
 	static const struct {
 		const char *model, *key;
 		int64_t value;
@@ -341,18 +328,4 @@ static void configs_are_those_of_the_real_models(void **state)
 	ws_buf_free(&text);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(counts_and_sizes_are_those_of_the_real_models),
-		cmocka_unit_test(qwen3_has_its_names_and_shapes),
-		cmocka_unit_test(deepseek_v3_has_its_names_and_shapes),
-		cmocka_unit_test(what_is_unknown_is_answered_with_what_is_known),
-		cmocka_unit_test(any_range_is_the_same_as_in_the_whole),
-		cmocka_unit_test(seed_and_name_decide_the_bytes),
-		cmocka_unit_test(the_bytes_are_those_of_the_definition),
-		cmocka_unit_test(values_are_small_and_finite),
-		cmocka_unit_test(configs_are_those_of_the_real_models),
-	};
-	return cmocka_run_group_tests_name("synthetic", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

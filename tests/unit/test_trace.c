@@ -1,18 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The recorder, and the file that it becomes. */
 #include "wsync/clock.h"
+#include "test.h"
 #include "wsync/tool/json_read.h"
 #include "wsync/trace.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include <pthread.h>
 
@@ -102,9 +98,8 @@ static const char *row_of(const struct read *r, int64_t tid)
 	return "";
 }
 
-static void a_span_has_its_row_and_what_was_said(void **state)
+TEST(a_span_has_its_row_and_what_was_said)
 {
-	(void)state;
 	struct ws_trace *t = open_trace(0);
 	ws_trace_bucket(t, 3);
 	const uint64_t s = ws_trace_begin(t, &(struct ws_trace_what){ .row = WS_TRACE_HTTP,
@@ -127,9 +122,8 @@ static void a_span_has_its_row_and_what_was_said(void **state)
 	ws_trace_close(t);
 }
 
-static void what_runs_at_once_gets_lanes(void **state)
+TEST(what_runs_at_once_gets_lanes)
 {
-	(void)state;
 	struct ws_trace *t = open_trace(0);
 	const struct ws_trace_what a = { .row = WS_TRACE_HTTP, .of = "a" },
 				   b = { .row = WS_TRACE_HTTP, .of = "b" };
@@ -151,9 +145,8 @@ static void what_runs_at_once_gets_lanes(void **state)
 }
 
 /* One that is told of when it is over may begin before the one before it had ended. */
-static void what_is_told_late_is_put_where_there_is_room(void **state)
+TEST(what_is_told_late_is_put_where_there_is_room)
 {
-	(void)state;
 	struct ws_trace *t = open_trace(0);
 	const int64_t before = ws_now_ns();
 	const struct ws_trace_what now = { .row = WS_TRACE_READ },
@@ -169,9 +162,8 @@ static void what_is_told_late_is_put_where_there_is_room(void **state)
 	ws_trace_close(t);
 }
 
-static void what_never_ended_is_written_as_unfinished(void **state)
+TEST(what_never_ended_is_written_as_unfinished)
 {
-	(void)state;
 	struct ws_trace *t = open_trace(0);
 	ws_trace_begin(t, &(struct ws_trace_what){ .row = WS_TRACE_PHASES, .name = "transfer" });
 	ws_trace_end(t,
@@ -186,9 +178,8 @@ static void what_never_ended_is_written_as_unfinished(void **state)
 	ws_trace_close(t);
 }
 
-static void the_newest_are_kept_and_phases_longest(void **state)
+TEST(the_newest_are_kept_and_phases_longest)
 {
-	(void)state;
 	enum { KEPT = 64, TILES = 1000 };
 	struct ws_trace *t = open_trace(KEPT);
 	char name[16];
@@ -216,9 +207,8 @@ static void the_newest_are_kept_and_phases_longest(void **state)
 	ws_trace_close(t);
 }
 
-static void rows_and_open_spans_are_bounded_too(void **state)
+TEST(rows_and_open_spans_are_bounded_too)
 {
-	(void)state;
 	struct ws_trace *t = open_trace(16384);
 	char of[32];
 	size_t recorded = 0;
@@ -235,9 +225,8 @@ static void rows_and_open_spans_are_bounded_too(void **state)
 	ws_trace_close(t);
 }
 
-static void names_of_others_are_escaped_and_cut(void **state)
+TEST(names_of_others_are_escaped_and_cut)
 {
-	(void)state;
 	static const char evil[] = "a\"b\\c\n\x01\x80 \xf0\x9f\x92\xa5";
 	char longest[5000];
 	memset(longest, 'x', sizeof longest - 1);
@@ -267,9 +256,8 @@ static void names_of_others_are_escaped_and_cut(void **state)
 	ws_trace_close(t);
 }
 
-static void without_a_trace_nothing_happens(void **state)
+TEST(without_a_trace_nothing_happens)
 {
-	(void)state;
 	const uint64_t s = ws_trace_begin(NULL, &(struct ws_trace_what){ .row = WS_TRACE_READ });
 	assert_int_equal(s, 0);
 	ws_trace_end(NULL, s, NULL);
@@ -298,9 +286,8 @@ static void *record(void *arg)
 	return NULL;
 }
 
-static void threads_record_and_one_writes_meanwhile(void **state)
+TEST(threads_record_and_one_writes_meanwhile)
 {
-	(void)state;
 	struct ws_trace *t = open_trace(THREADS * EACH * 2 * 4);
 	pthread_t threads[THREADS];
 	int64_t sum = 0;
@@ -320,18 +307,4 @@ static void threads_record_and_one_writes_meanwhile(void **state)
 	ws_trace_close(t);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_span_has_its_row_and_what_was_said),
-		cmocka_unit_test(what_runs_at_once_gets_lanes),
-		cmocka_unit_test(what_is_told_late_is_put_where_there_is_room),
-		cmocka_unit_test(what_never_ended_is_written_as_unfinished),
-		cmocka_unit_test(the_newest_are_kept_and_phases_longest),
-		cmocka_unit_test(rows_and_open_spans_are_bounded_too),
-		cmocka_unit_test(names_of_others_are_escaped_and_cut),
-		cmocka_unit_test(without_a_trace_nothing_happens),
-		cmocka_unit_test(threads_record_and_one_writes_meanwhile),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

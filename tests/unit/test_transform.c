@@ -7,17 +7,13 @@
 #include "payloads.h"
 #include "scratch.h"
 #include "select.h"
+#include "test.h"
 #include "wsync/cancel.h"
 #include "wsync/tool/plan.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 enum { MIB = 1 << 20 };
 
@@ -151,12 +147,11 @@ static void assert_item(const struct ws_transform *t, const char *name, const vo
 
 /* ---- tests ---- */
 
-static void blocks_of_any_size_give_the_same_as_a_plain_loop(void **state)
+SCRATCH_TEST(blocks_of_any_size_give_the_same_as_a_plain_loop)
 {
 	static const int64_t shapes[][2] = { { 1, 1 }, { 7, 300 }, { 257, 385 }, { 3, 20000 } };
 	static const int64_t blocks[][2] = { { 128, 128 }, { 1, 16 },      { 64, 7 },
 		                             { 1, 1 },     { 5000, 5000 }, { 100, 100000 } };
-	(void)state;
 	for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
 		struct base b = { 0 };
 		add(&b, "a_proj.weight", shapes[s][0], shapes[s][1]);
@@ -189,10 +184,9 @@ static void blocks_of_any_size_give_the_same_as_a_plain_loop(void **state)
 }
 
 /* A tile is a part of such a row, and begins where no block does. */
-static void rows_longer_than_a_tile_are_cut_within_blocks(void **state)
+SCRATCH_TEST(rows_longer_than_a_tile_are_cut_within_blocks)
 {
 	static const int64_t blocks[][2] = { { 1, 100 }, { 2, 100 }, { 2, 3 }, { 1, 700001 } };
-	(void)state;
 	struct base b = { 0 };
 	add(&b, "a_proj.weight", 2, 1200007);
 	write_base(&b, false);
@@ -252,9 +246,8 @@ static void *read_anywhere(void *arg)
 	return ws_item_hash(ws_catalog_item(r->c, r->seed % 2), &hash, NULL) ? arg : NULL;
 }
 
-static void many_readers_at_once_get_their_bytes(void **state)
+SCRATCH_TEST(many_readers_at_once_get_their_bytes)
 {
-	(void)state;
 	struct base b = { 0 };
 	add(&b, "a_proj.weight", 700, 2500);
 	write_base(&b, false);
@@ -287,9 +280,8 @@ static void many_readers_at_once_get_their_bytes(void **state)
 }
 
 /* A reader of a bucket, as the data planes are. */
-static void a_large_tensor_stays_within_the_scratch(void **state)
+SCRATCH_TEST(a_large_tensor_stays_within_the_scratch)
 {
-	(void)state;
 	struct base b = { 0 };
 	add(&b, "a_proj.weight", 200000, 8192);
 	write_base(&b, true);
@@ -334,9 +326,8 @@ static void hand_out(const struct ws_payload *payloads, size_t n, size_t step)
 	free(bytes);
 }
 
-static void what_is_made_is_hashed_as_it_is_handed_out(void **state)
+SCRATCH_TEST(what_is_made_is_hashed_as_it_is_handed_out)
 {
-	(void)state;
 	struct base b = { 0 };
 	add(&b, "a_proj.weight", 300, 700);
 	add(&b, "norm.weight", 1, 100);
@@ -380,9 +371,8 @@ static void put_number(const char *path, off_t at, uint16_t bits)
 	assert_int_equal(fclose(f), 0);
 }
 
-static void a_nan_is_named_by_whoever_meets_it(void **state)
+SCRATCH_TEST(a_nan_is_named_by_whoever_meets_it)
 {
-	(void)state;
 	struct base b = { 0 };
 	add(&b, "a_proj.weight", 300, 500);
 	add(&b, "b_proj.weight", 300, 500);
@@ -418,9 +408,8 @@ static void a_nan_is_named_by_whoever_meets_it(void **state)
 }
 
 /* Between the look and the sending. */
-static void a_file_that_shrinks_is_an_error_with_its_name(void **state)
+SCRATCH_TEST(a_file_that_shrinks_is_an_error_with_its_name)
 {
-	(void)state;
 	struct base b = { 0 };
 	add(&b, "a_proj.weight", 300, 500);
 	write_base(&b, false);
@@ -456,9 +445,8 @@ static uint64_t digest_of(const struct base *b, const struct ws_transform_opts *
 	return digest;
 }
 
-static void the_digest_covers_how_it_is_made(void **state)
+SCRATCH_TEST(the_digest_covers_how_it_is_made)
 {
-	(void)state;
 	struct base b = { 0 };
 	add(&b, "a_proj.weight", 256, 256);
 	write_base(&b, false);
@@ -483,9 +471,8 @@ static void the_digest_covers_how_it_is_made(void **state)
 	drop(&b);
 }
 
-static void projections_are_chosen_or_what_a_list_leaves(void **state)
+TEST(projections_are_chosen_or_what_a_list_leaves)
 {
-	(void)state;
 	static const char *const globs[] = { "*.k_proj", "model.layers.3" }, *const list[] = {
 		"lm_head", "mlp.gate"
 	};
@@ -518,18 +505,4 @@ static void projections_are_chosen_or_what_a_list_leaves(void **state)
 	assert_false(ws_select_fp8(&o, "model.layers.0.self_attn.q_proj.weight", 2));
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		IN_SCRATCH(blocks_of_any_size_give_the_same_as_a_plain_loop),
-		IN_SCRATCH(rows_longer_than_a_tile_are_cut_within_blocks),
-		IN_SCRATCH(many_readers_at_once_get_their_bytes),
-		IN_SCRATCH(a_large_tensor_stays_within_the_scratch),
-		IN_SCRATCH(what_is_made_is_hashed_as_it_is_handed_out),
-		IN_SCRATCH(a_nan_is_named_by_whoever_meets_it),
-		IN_SCRATCH(a_file_that_shrinks_is_an_error_with_its_name),
-		IN_SCRATCH(the_digest_covers_how_it_is_made),
-		cmocka_unit_test(projections_are_chosen_or_what_a_list_leaves),
-	};
-	return cmocka_run_group_tests_name("transform", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

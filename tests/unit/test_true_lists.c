@@ -130,9 +130,8 @@ static bool read_server(char *line, void *ctx)
 
 static const struct trainer published = { .prefix = "", .layers = "model.layers" };
 
-static void published_checkpoints_fit_every_division_of_their_servers(void **state)
+TEST(published_checkpoints_fit_every_division_of_their_servers)
 {
-	(void)state;
 	unsigned checks = 0;
 	for (size_t i = 0; i < N_MODELS; i++) {
 		struct checkpoint c;
@@ -147,13 +146,12 @@ static void published_checkpoints_fit_every_division_of_their_servers(void **sta
 	assert_in_range(checks, 200, 400);
 }
 
-static void published_checkpoints_fit_at_their_full_depth(void **state)
+TEST(published_checkpoints_fit_at_their_full_depth)
 {
 	static const char *const names[] = {
 		"qwen3-0.6b", "qwen3-30b-a3b", "qwen3-30b-a3b-fp8", "llama-3.1-8b", "deepseek-v3",
 		"mistral-7b-v0.3", "glm-4.5-air", "gpt-oss-20b",
 	};
-	(void)state;
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
 		struct checkpoint c;
 		const struct model *m = find_model(names[i]);
@@ -223,9 +221,8 @@ static void expect_fit(const struct model *m, const struct trainer *trainer)
 	close_checkpoint(&c);
 }
 
-static void wrapped_and_fused_checkpoints_fit(void **state)
+TEST(wrapped_and_fused_checkpoints_fit)
 {
-	(void)state;
 	static const struct trainer trainers[] = {
 		{ "_orig_mod.", "model.layers", NULL, false },
 		{ "module._fsdp_wrapped_module.", "model._orig_mod.layers", NULL, false },
@@ -238,9 +235,8 @@ static void wrapped_and_fused_checkpoints_fit(void **state)
 			expect_fit(find_model(names[k]), &trainers[i]);
 }
 
-static void megatrons_checkpoints_fit(void **state)
+TEST(megatrons_checkpoints_fit)
 {
-	(void)state;
 	static const struct trainer core = { "module.module.", "decoder.layers", megatron, false };
 	static const char *const names[] = { "llama-3.1-8b", "mistral-7b-v0.3", "qwen3-0.6b",
 		                             "qwen3-30b-a3b", "qwen1.5-moe-a2.7b", "glm-4.5-air" };
@@ -248,9 +244,8 @@ static void megatrons_checkpoints_fit(void **state)
 		expect_fit(find_model(names[k]), &core);
 }
 
-static void stacked_experts_fit_in_both_orders(void **state)
+TEST(stacked_experts_fit_in_both_orders)
 {
-	(void)state;
 	static const struct trainer rows = { "", "model.layers", stacked, false },
 	                            turned = { "", "model.layers", stacked, true };
 	for (size_t i = 0; i < N_MODELS; i++) {
@@ -264,14 +259,4 @@ static void stacked_experts_fit_in_both_orders(void **state)
 	expect_fit(find_model("glm-4.5-air"), &turned);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(published_checkpoints_fit_every_division_of_their_servers),
-		cmocka_unit_test(published_checkpoints_fit_at_their_full_depth),
-		cmocka_unit_test(wrapped_and_fused_checkpoints_fit),
-		cmocka_unit_test(megatrons_checkpoints_fit),
-		cmocka_unit_test(stacked_experts_fit_in_both_orders),
-	};
-	return cmocka_run_group_tests_name("true lists", tests, open_map, close_map);
-}
+RUN_TESTS(open_map, close_map)

@@ -53,9 +53,8 @@ static void assert_same(const char *what, const float *got, const float *want, s
 			         (double)want[i]);
 }
 
-static void bitsandbytes_own_bytes_come_to_its_own_numbers(void **state)
+TEST(bitsandbytes_own_bytes_come_to_its_own_numbers)
 {
-	(void)state;
 	static const char *const names[] = { "plain.weight", "twice.weight", "half.weight" };
 	static const char *const levels[] = { "scalar", "avx2" };
 	struct packed_file f;
@@ -87,9 +86,8 @@ static void bitsandbytes_own_bytes_come_to_its_own_numbers(void **state)
 	close_packed(&f);
 }
 
-static void every_tensor_is_a_weight_or_a_part_of_one(void **state)
+SCRATCH_TEST(every_tensor_is_a_weight_or_a_part_of_one)
 {
-	(void)state;
 	const struct part parts[] = {
 		{ "a.weight", "F8_E4M3", "[4,4]", NULL, 16 },
 		{ "a.weight_scale_inv", "BF16", "[1,1]", NULL, 2 },
@@ -131,9 +129,8 @@ static void every_tensor_is_a_weight_or_a_part_of_one(void **state)
 	close_packed(&f);
 }
 
-static void blocks_are_as_large_as_config_or_shapes_say(void **state)
+SCRATCH_TEST(blocks_are_as_large_as_config_or_shapes_say)
 {
-	(void)state;
 	static const struct {
 		const char *shape, *scales;
 		int64_t told, bn, bk;
@@ -167,9 +164,8 @@ static void blocks_are_as_large_as_config_or_shapes_say(void **state)
 	}
 }
 
-static void empty_tensors_have_no_rows_to_read(void **state)
+SCRATCH_TEST(empty_tensors_have_no_rows_to_read)
 {
-	(void)state;
 	const struct part parts[] = {
 		{ "a.weight", "BF16", "[4,0]", NULL, 0 },
 		{ "b.weight", "BF16", "[1099511627776,1099511627776,1099511627776,0]", NULL, 0 },
@@ -216,9 +212,8 @@ static void expect_sentence(const struct part *parts, size_t n, const struct ws_
 		expect_sentence(these, COUNT(these), NULL, sentence); \
 	} while (0)
 
-static void packings_that_are_not_unpacked_are_named(void **state)
+SCRATCH_TEST(packings_that_are_not_unpacked_are_named)
 {
-	(void)state;
 	EXPECT("l.qweight (int32 [1, 2]) is packed as GPTQ, which is not unpacked",
 	       { "l.qweight", "I32", "[1,2]", NULL, 8 }, { "l.g_idx", "I32", "[1]", NULL, 4 });
 	EXPECT("l.scales (float16 [1]) is packed as AWQ, which is not unpacked",
@@ -245,9 +240,8 @@ static void packings_that_are_not_unpacked_are_named(void **state)
 	       { "l.weight_scale", "F32", "[]", NULL, 4 });
 }
 
-static void missing_parts_are_named(void **state)
+SCRATCH_TEST(missing_parts_are_named)
 {
-	(void)state;
 	EXPECT("l.weight (float8_e4m3fn [1]) is packed as FP8 without weight_scale_inv or "
 	       "weight_scale, which is "
 	       "not unpacked",
@@ -267,9 +261,8 @@ static void missing_parts_are_named(void **state)
 	       { "m.weight", "BF16", "[1]", NULL, 2 });
 }
 
-static void shapes_that_disagree_are_named(void **state)
+SCRATCH_TEST(shapes_that_disagree_are_named)
 {
-	(void)state;
 	EXPECT("l.weight_scale_inv is float32 [2, 3] and does not fit l.weight, which is "
 	       "float8_e4m3fn [4, 4]",
 	       { "l.weight", "F8_E4M3", "[4,4]", NULL, 16 },
@@ -308,9 +301,8 @@ static void shapes_that_disagree_are_named(void **state)
 #define STATE "w.quant_state.bitsandbytes__nf4"
 #define REST "\"dtype\":\"bfloat16\",\"shape\":[2,3]"
 
-static void quant_states_are_judged(void **state)
+SCRATCH_TEST(quant_states_are_judged)
 {
-	(void)state;
 	static const struct {
 		const char *json, *sentence;
 	} cases[] = {
@@ -364,9 +356,8 @@ static void quant_states_are_judged(void **state)
 	       { "w", "U8", "[3,1]", NULL, 3 }, { STATE, "U8", "[0]", NULL, 0 });
 }
 
-static void nf4_is_held_against_its_state(void **state)
+SCRATCH_TEST(nf4_is_held_against_its_state)
 {
-	(void)state;
 	static const char single[] = "{" REST ",\"blocksize\":64}";
 	static const char nested[] =
 		"{" REST ",\"blocksize\":64,\"nested_blocksize\":256,\"nested_offset\":0}";
@@ -390,9 +381,8 @@ static void nf4_is_held_against_its_state(void **state)
 	EXPECT("w.quant_map: level 0 is 0; NF4 has -1 there", w, two, map);
 }
 
-static void mxfp4_is_sent_as_it_is_and_has_no_numbers(void **state)
+SCRATCH_TEST(mxfp4_is_sent_as_it_is_and_has_no_numbers)
 {
-	(void)state;
 	const struct part parts[] = { { "e.down_proj_blocks", "U8", "[2,16]", NULL, 32 },
 		                      { "e.down_proj_scales", "U8", "[2,1]", NULL, 2 } };
 	struct packed_file f;
@@ -436,9 +426,8 @@ static void expect_bad_rows(const struct part *parts, size_t n, const char *sent
 		expect_bad_rows(these, COUNT(these), sentence); \
 	} while (0)
 
-static void what_is_no_number_is_found_with_its_place(void **state)
+SCRATCH_TEST(what_is_no_number_is_found_with_its_place)
 {
-	(void)state;
 	uint8_t codes[600] = { 0 };
 	float scales[4] = { 1, 1, NAN, 1 };
 	const float one = 1, large = 3e38f;
@@ -463,9 +452,8 @@ static void what_is_no_number_is_found_with_its_place(void **state)
 
 /* ---- kernels ---- */
 
-static void both_levels_decode_nibbles_alike(void **state)
+TEST(both_levels_decode_nibbles_alike)
 {
-	(void)state;
 	enum { N = 1 << 14 };
 	static uint8_t codes[N / 2];
 	static float scales[N / 16], levels[16], a[N], b[N];
@@ -487,9 +475,8 @@ static void both_levels_decode_nibbles_alike(void **state)
 	}
 }
 
-static void both_levels_decode_e4m3_alike(void **state)
+TEST(both_levels_decode_e4m3_alike)
 {
-	(void)state;
 	static uint8_t codes[2048];
 	static float scales[2048], a[2048], b[2048];
 	if (!ws_unpack_set_level("avx2"))
@@ -511,9 +498,8 @@ static void both_levels_decode_e4m3_alike(void **state)
 }
 
 /* All sixteen-bit patterns, read through the upper end of the result as tensors are. */
-static void both_levels_widen_and_round_alike(void **state)
+TEST(both_levels_widen_and_round_alike)
 {
-	(void)state;
 	enum { N = 65536 + 5 };
 	const struct ws_unpack_kernels *const s = &ws_unpack_scalar;
 	float *a = malloc(N * sizeof *a), *b = malloc(N * sizeof *b);
@@ -549,9 +535,8 @@ static void both_levels_widen_and_round_alike(void **state)
 	free(b);
 }
 
-static void rounding_is_to_the_nearest_and_ties_to_even(void **state)
+TEST(rounding_is_to_the_nearest_and_ties_to_even)
 {
-	(void)state;
 	const float x[] = { 1.00390625f,   1.01171875f, -1.00390637f,
 		            3.3895314e38f, -0.0f,       0x1p-126f * 1.5f };
 	const float bf[] = { 1.0f, 1.015625f, -1.0078125f, 3.3895314e38f, -0.0f, 0x1p-126f * 1.5f };
@@ -595,9 +580,8 @@ static void *read_rows(void *arg)
 	return NULL;
 }
 
-static void threads_read_rows_of_one_weight(void **state)
+TEST(threads_read_rows_of_one_weight)
 {
-	(void)state;
 	struct packed_file f;
 	struct ws_packed p;
 	struct ws_err err = WS_ERR_INIT;
@@ -619,25 +603,4 @@ static void threads_read_rows_of_one_weight(void **state)
 	close_packed(&f);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(bitsandbytes_own_bytes_come_to_its_own_numbers),
-		cmocka_unit_test(threads_read_rows_of_one_weight),
-		IN_SCRATCH(every_tensor_is_a_weight_or_a_part_of_one),
-		IN_SCRATCH(blocks_are_as_large_as_config_or_shapes_say),
-		IN_SCRATCH(empty_tensors_have_no_rows_to_read),
-		IN_SCRATCH(packings_that_are_not_unpacked_are_named),
-		IN_SCRATCH(missing_parts_are_named),
-		IN_SCRATCH(shapes_that_disagree_are_named),
-		IN_SCRATCH(quant_states_are_judged),
-		IN_SCRATCH(nf4_is_held_against_its_state),
-		IN_SCRATCH(mxfp4_is_sent_as_it_is_and_has_no_numbers),
-		IN_SCRATCH(what_is_no_number_is_found_with_its_place),
-		cmocka_unit_test(both_levels_decode_nibbles_alike),
-		cmocka_unit_test(both_levels_decode_e4m3_alike),
-		cmocka_unit_test(both_levels_widen_and_round_alike),
-		cmocka_unit_test(rounding_is_to_the_nearest_and_ties_to_even),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers that servers show: arrays of every shape, and what is none. */
 #include "endpoint_call.h"
+#include "test.h"
 #include "tiny_http.h"
 
 #include <locale.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 static int decode(const char *text, size_t most, struct ws_values *v, struct ws_err *err)
 {
@@ -17,9 +13,8 @@ static int decode(const char *text, size_t most, struct ws_values *v, struct ws_
 	return ws_endpoint_decode_values(text, strlen(text), most, v, err);
 }
 
-static void arrays_of_numbers_are_read_exactly(void **state)
+TEST(arrays_of_numbers_are_read_exactly)
 {
-	(void)state;
 	struct ws_values v;
 	struct ws_err err;
 	assert_int_equal(decode(" [ [0.1, -2e-3 ,3],\n[1E2,0,-0.0] ] ", 6, &v, &err), 0);
@@ -38,9 +33,8 @@ static void arrays_of_numbers_are_read_exactly(void **state)
 	ws_values_free(&v);
 }
 
-static void what_is_not_finite_has_many_names(void **state)
+TEST(what_is_not_finite_has_many_names)
 {
-	(void)state;
 	struct ws_values v;
 	struct ws_err err;
 	assert_int_equal(decode("[null,NaN,Infinity,-Infinity,1e999]", 5, &v, &err), 0);
@@ -50,9 +44,8 @@ static void what_is_not_finite_has_many_names(void **state)
 	ws_values_free(&v);
 }
 
-static void empty_arrays_have_a_shape(void **state)
+TEST(empty_arrays_have_a_shape)
 {
-	(void)state;
 	struct ws_values v;
 	struct ws_err err;
 	assert_int_equal(decode("[]", 5, &v, &err), 0);
@@ -66,47 +59,18 @@ static void empty_arrays_have_a_shape(void **state)
 	ws_values_free(&v);
 }
 
-static void what_is_no_array_of_numbers_is_refused(void **state)
+TEST(what_is_no_array_of_numbers_is_refused)
 {
-	(void)state;
+	/* clang-format off */
 	static const char *const bad[] = {
-		"",
-		" ",
-		"1",
-		"null",
-		"{}",
-		"\"x\"",
-		"[",
-		"[[",
-		"[1",
-		"[1,",
-		"[1,]",
-		"[,1]",
-		"[1 2]",
-		"[1]]",
-		"[1][2]",
-		"[1] x",
-		"[\"1\"]",
-		"[true]",
-		"[[1],2]",
-		"[1,[2]]",
-		"[[1],[2,3]]",
-		"[[1,2],[3]]",
-		"[[],[1]]",
-		"[[],1]",
-		"[[],[[1]]]",
-		"[[[1]],[2]]",
-		"[0x10]",
-		"[1e]",
-		"[--1]",
-		"[1.2.3]",
-		"[nul]",
-		"[+Infinity]",
-		"[inf]",
-		"[{}]",
+		"", " ", "1", "null", "{}", "\"x\"", "[", "[[", "[1", "[1,", "[1,]", "[,1]",
+		"[1 2]", "[1]]", "[1][2]", "[1] x", "[\"1\"]", "[true]", "[[1],2]", "[1,[2]]",
+		"[[1],[2,3]]", "[[1,2],[3]]", "[[],[1]]", "[[],1]", "[[],[[1]]]", "[[[1]],[2]]",
+		"[0x10]", "[1e]", "[--1]", "[1.2.3]", "[nul]", "[+Infinity]", "[inf]", "[{}]",
 		"[[[[[[[[[[1]]]]]]]]]]",
-		"[0.00000000000000000000000000000000000000000000000000000000000000000001]",
+		"[0.00000000000000000000000000000000000000000000000000000000000000000001]"
 	};
+	/* clang-format on */
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		struct ws_values v;
 		struct ws_err err;
@@ -122,18 +86,16 @@ static void what_is_no_array_of_numbers_is_refused(void **state)
 	assert_int_equal(ws_endpoint_decode_values("[1\0]", 4, 9, &v, &err), -1);
 }
 
-static void more_than_was_asked_for_is_refused(void **state)
+TEST(more_than_was_asked_for_is_refused)
 {
-	(void)state;
 	struct ws_values v;
 	struct ws_err err;
 	assert_int_equal(decode("[1,2,3]", 2, &v, &err), -1);
 	assert_non_null(strstr(err.msg, "more than the 2 numbers"));
 }
 
-static void a_million_brackets_are_no_trouble(void **state)
+TEST(a_million_brackets_are_no_trouble)
 {
-	(void)state;
 	struct ws_values v;
 	struct ws_err err;
 	char *deep = malloc(1000001);
@@ -143,9 +105,8 @@ static void a_million_brackets_are_no_trouble(void **state)
 	free(deep);
 }
 
-static void numbers_have_a_point_in_every_language(void **state)
+TEST(numbers_have_a_point_in_every_language)
 {
-	(void)state;
 	struct ws_values v;
 	struct ws_err err;
 	static const char *const commas[] = { "de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8" };
@@ -177,9 +138,8 @@ static const char *route(struct tiny *t, const char *method, const char *path, c
 	return "{\"error\":{\"message\":\"Get parameter by name failed\"}}";
 }
 
-static void each_endpoint_answers_for_itself(void **state)
+TEST(each_endpoint_answers_for_itself)
 {
-	(void)state;
 	char base[2][64];
 	const char *urls[2] = { base[0], base[1] };
 	struct ws_http *http;
@@ -214,17 +174,4 @@ static void each_endpoint_answers_for_itself(void **state)
 	tiny_stop(&engines[1]);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(arrays_of_numbers_are_read_exactly),
-		cmocka_unit_test(what_is_not_finite_has_many_names),
-		cmocka_unit_test(empty_arrays_have_a_shape),
-		cmocka_unit_test(what_is_no_array_of_numbers_is_refused),
-		cmocka_unit_test(more_than_was_asked_for_is_refused),
-		cmocka_unit_test(a_million_brackets_are_no_trouble),
-		cmocka_unit_test(numbers_have_a_point_in_every_language),
-		cmocka_unit_test(each_endpoint_answers_for_itself),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

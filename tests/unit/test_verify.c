@@ -3,15 +3,11 @@
  * nothing. */
 #include "number.h"
 #include "scratch.h"
+#include "test.h"
 #include "tiny_http.h"
 #include "verify_state.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 /* ---- a checkpoint: three layers of an 8 x 6 matrix and a norm of 8, in float32 ---- */
 
@@ -230,6 +226,8 @@ static int tear_down(void **state)
 	return scratch_leave(state);
 }
 
+#define CALL(f) TEST_BETWEEN(f, set_up, tear_down)
+
 static void take_event(void *ctx, const struct ws_event *ev)
 {
 	(void)ctx;
@@ -261,9 +259,8 @@ static int verify_one(struct ws_err *err)
 
 /* ---- samples ---- */
 
-static void a_server_shows_its_numbers_in_its_own_type(void **state)
+CALL(a_server_shows_its_numbers_in_its_own_type)
 {
-	(void)state;
 	static const enum ws_dtype types[] = { WS_DTYPE_F32, WS_DTYPE_BF16, WS_DTYPE_F16 };
 	struct ws_err err;
 	servers[0].shows = NUMBERS;
@@ -282,9 +279,8 @@ static void a_server_shows_its_numbers_in_its_own_type(void **state)
 	assert_int_equal(err.code, WS_EMISMATCH);
 }
 
-static void a_wrong_number_is_found_and_placed(void **state)
+CALL(a_wrong_number_is_found_and_placed)
 {
-	(void)state;
 	struct ws_err err;
 	servers[0].shows = NUMBERS;
 	servers[0].wrong = 1;
@@ -301,9 +297,8 @@ static void a_wrong_number_is_found_and_placed(void **state)
 	assert_non_null(strstr(seen[0].found, "1 of 48 numbers differ"));
 }
 
-static void a_first_rank_may_show_its_shard(void **state)
+CALL(a_first_rank_may_show_its_shard)
 {
-	(void)state;
 	struct ws_err err;
 	servers[0].info = "{\"tp_size\":2}";
 	servers[0].shows = HALF_ROWS;
@@ -318,9 +313,8 @@ static void a_first_rank_may_show_its_shard(void **state)
 	assert_int_equal(verify_one(&err), 0);
 }
 
-static void an_only_rank_shows_all_of_it(void **state)
+CALL(an_only_rank_shows_all_of_it)
 {
-	(void)state;
 	static const enum shows shapes[] = { HALF_COLUMNS, FEW_ROWS, WIDE };
 	struct ws_err err;
 	for (size_t i = 0; i < 3; i++) {
@@ -333,9 +327,8 @@ static void an_only_rank_shows_all_of_it(void **state)
 	assert_string_equal(seen[0].found, "[8, 7]");
 }
 
-static void every_replica_is_compared(void **state)
+CALL(every_replica_is_compared)
 {
-	(void)state;
 	struct ws_err err;
 	servers[0].info = "{\"tp_size\":1,\"dp_size\":2}";
 	servers[0].shows = REPLICAS;
@@ -350,9 +343,8 @@ static void every_replica_is_compared(void **state)
 }
 
 /* SGLang's answer with dp_size 2 for a parameter that it does not show. */
-static void nulls_of_replicas_are_no_answer(void **state)
+CALL(nulls_of_replicas_are_no_answer)
 {
-	(void)state;
 	struct ws_err err;
 	servers[0].info = "{\"tp_size\":1,\"dp_size\":2}";
 	servers[0].shows = NULLS;
@@ -368,9 +360,8 @@ static void nulls_of_replicas_are_no_answer(void **state)
 	assert_int_equal(err.code, WS_EMISMATCH);
 }
 
-static void a_quantized_server_is_compared_where_it_can_be(void **state)
+CALL(a_quantized_server_is_compared_where_it_can_be)
 {
-	(void)state;
 	struct ws_err err;
 	servers[0].info = "{\"tp_size\":1,\"quantization\":\"fp8\"}";
 	servers[0].shows = CODES;
@@ -381,9 +372,8 @@ static void a_quantized_server_is_compared_where_it_can_be(void **state)
 	assert_int_equal(n_seen, 0);
 }
 
-static void nothing_shown_is_no_success(void **state)
+CALL(nothing_shown_is_no_success)
 {
-	(void)state;
 	static const enum shows none[] = { NOTHING, STRINGS, DEEP, EMPTY };
 	struct ws_err err;
 	for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
@@ -403,9 +393,8 @@ static void nothing_shown_is_no_success(void **state)
 
 /* ---- checksums ---- */
 
-static void checksums_are_compared_for_every_tensor(void **state)
+CALL(checksums_are_compared_for_every_tensor)
 {
-	(void)state;
 	struct ws_err err;
 	servers[0].sums = true;
 	if (verify_one(&err))
@@ -426,9 +415,8 @@ static void checksums_are_compared_for_every_tensor(void **state)
 	assert_string_equal(seen[1].name, "stale");
 }
 
-static void a_tied_head_is_the_embedding(void **state)
+TEST(a_tied_head_is_the_embedding)
 {
-	(void)state;
 	struct ws_plan_tensor embedding = { .name = "model.embed_tokens.weight" };
 	const struct ws_plan plan = { .tensors = &embedding, .n_tensors = 1 };
 	uint64_t value = 7;
@@ -447,9 +435,8 @@ static void a_tied_head_is_the_embedding(void **state)
 	assert_int_equal(count.unexpected, 1);
 }
 
-static void equal_bytes_of_another_type_or_shape_are_different(void **state)
+TEST(equal_bytes_of_another_type_or_shape_are_different)
 {
-	(void)state;
 	struct ws_plan_tensor tensor = {
 		.name = "a", .dtype = WS_DTYPE_BF16, .n_dims = 2, .dims = { 4, 6 }
 	};
@@ -482,9 +469,8 @@ static void equal_bytes_of_another_type_or_shape_are_different(void **state)
 	assert_int_equal(count.equal, 2);
 }
 
-static void a_part_of_the_source_expects_nothing_else(void **state)
+CALL(a_part_of_the_source_expects_nothing_else)
 {
-	(void)state;
 	const char *url = servers[0].url, *norms = "*.norm.weight";
 	struct ws_err err = WS_ERR_INIT;
 	const struct ws_verify_opts opts = { .endpoints = &url, .n_endpoints = 1, .items = items,
@@ -497,9 +483,8 @@ static void a_part_of_the_source_expects_nothing_else(void **state)
 	assert_int_equal(results[0].different, 1);
 }
 
-static void ranks_that_keep_silent_are_missed(void **state)
+CALL(ranks_that_keep_silent_are_missed)
 {
-	(void)state;
 	struct ws_err err;
 	servers[0].sums = true;
 	servers[0].info = "{\"tp_size\":2}";
@@ -508,9 +493,8 @@ static void ranks_that_keep_silent_are_missed(void **state)
 	assert_non_null(strstr(err.msg, "1 of its 2 ranks: missing: rank 1"));
 }
 
-static void hashing_uses_as_many_threads_as_asked(void **state)
+CALL(hashing_uses_as_many_threads_as_asked)
 {
-	(void)state;
 	const char *url = servers[0].url;
 	servers[0].sums = true;
 	for (unsigned threads = 0; threads < 20; threads += 3) {
@@ -522,9 +506,8 @@ static void hashing_uses_as_many_threads_as_asked(void **state)
 	}
 }
 
-static void a_source_that_shrank_is_said_and_nobody_passes(void **state)
+CALL(a_source_that_shrank_is_said_and_nobody_passes)
 {
-	(void)state;
 	struct ws_err err;
 	servers[0].sums = true;
 	assert_int_equal(truncate("c.safetensors", 700), 0);
@@ -536,9 +519,8 @@ static void a_source_that_shrank_is_said_and_nobody_passes(void **state)
 
 /* ---- several endpoints, limits ---- */
 
-static void a_no_counts_more_than_silence(void **state)
+CALL(a_no_counts_more_than_silence)
 {
-	(void)state;
 	struct ws_err err;
 	servers[1].shows = NUMBERS;
 	assert_int_equal(verify_n(2, 5 * WS_NS_PER_S, &err), -1);
@@ -551,9 +533,8 @@ static void a_no_counts_more_than_silence(void **state)
 	assert_int_equal(results[0].err.code, WS_EREFUSED);
 }
 
-static void an_endpoint_that_hangs_ends_with_the_deadline(void **state)
+CALL(an_endpoint_that_hangs_ends_with_the_deadline)
 {
-	(void)state;
 	struct ws_err err;
 	servers[0].sums = servers[1].sums = true;
 	servers[0].hangs = true;
@@ -562,9 +543,8 @@ static void an_endpoint_that_hangs_ends_with_the_deadline(void **state)
 	assert_string_equal(err.endpoint, servers[0].url);
 }
 
-static void a_cancelled_verification_ends(void **state)
+CALL(a_cancelled_verification_ends)
 {
-	(void)state;
 	struct ws_err err;
 	ws_cancel_set(&cancel);
 	assert_int_equal(verify_one(&err), -1);
@@ -595,9 +575,8 @@ static struct ws_plan plan_of_many(void)
 	return (struct ws_plan){ .tensors = many, .n_tensors = MANY };
 }
 
-static void samples_are_spread_over_kinds_and_layers(void **state)
+TEST(samples_are_spread_over_kinds_and_layers)
 {
-	(void)state;
 	const struct ws_plan plan = plan_of_many();
 	for (uint64_t seed = 0; seed < 50; seed++) {
 		size_t chosen[32], again[32];
@@ -619,9 +598,8 @@ static void samples_are_spread_over_kinds_and_layers(void **state)
 	}
 }
 
-static void all_are_chosen_where_there_are_few(void **state)
+TEST(all_are_chosen_where_there_are_few)
 {
-	(void)state;
 	struct ws_plan plan = plan_of_many();
 	size_t chosen[MANY];
 	plan.n_tensors = 20;
@@ -635,31 +613,4 @@ static void all_are_chosen_where_there_are_few(void **state)
 	assert_int_equal(verify_choose(&plan, 5, 7, chosen), 0);
 }
 
-#define CALL(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		CALL(a_server_shows_its_numbers_in_its_own_type),
-		CALL(a_wrong_number_is_found_and_placed),
-		CALL(a_first_rank_may_show_its_shard),
-		CALL(an_only_rank_shows_all_of_it),
-		CALL(every_replica_is_compared),
-		CALL(nulls_of_replicas_are_no_answer),
-		CALL(a_quantized_server_is_compared_where_it_can_be),
-		CALL(nothing_shown_is_no_success),
-		CALL(checksums_are_compared_for_every_tensor),
-		cmocka_unit_test(a_tied_head_is_the_embedding),
-		cmocka_unit_test(equal_bytes_of_another_type_or_shape_are_different),
-		CALL(a_part_of_the_source_expects_nothing_else),
-		CALL(ranks_that_keep_silent_are_missed),
-		CALL(hashing_uses_as_many_threads_as_asked),
-		CALL(a_source_that_shrank_is_said_and_nobody_passes),
-		CALL(a_no_counts_more_than_silence),
-		CALL(an_endpoint_that_hangs_ends_with_the_deadline),
-		CALL(a_cancelled_verification_ends),
-		cmocka_unit_test(samples_are_spread_over_kinds_and_layers),
-		cmocka_unit_test(all_are_chosen_where_there_are_few),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

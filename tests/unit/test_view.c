@@ -6,17 +6,13 @@
 #include "hash.h"
 #include "payloads.h"
 #include "scratch.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { FILE_BYTES = 24 << 20, MAX_PIECES = 5 };
 
@@ -294,15 +290,13 @@ static void check_samples(int rounds, int64_t most_elements)
 	close_source();
 }
 
-static void small_views_are_what_their_elements_are(void **state)
+SCRATCH_TEST(small_views_are_what_their_elements_are)
 {
-	(void)state;
 	check_samples(4000, 1000);
 }
 
-static void large_views_are_what_their_elements_are(void **state)
+SCRATCH_TEST(large_views_are_what_their_elements_are)
 {
-	(void)state;
 	check_samples(60, 1 << 20);
 }
 
@@ -323,9 +317,8 @@ static void make_plane(struct sample *s, int64_t rows, int64_t cols, int64_t row
 		                    .source = source, .from = s->tensors, .view = &s->view };
 }
 
-static void rows_of_a_file_are_one_run(void **state)
+SCRATCH_TEST(rows_of_a_file_are_one_run)
 {
-	(void)state;
 	struct sample s;
 	size_t runs[3] = { 0 };
 	open_source();
@@ -345,12 +338,4 @@ static void rows_of_a_file_are_one_run(void **state)
 	close_source();
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		IN_SCRATCH(small_views_are_what_their_elements_are),
-		IN_SCRATCH(large_views_are_what_their_elements_are),
-		IN_SCRATCH(rows_of_a_file_are_one_run),
-	};
-	return cmocka_run_group_tests_name("view", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

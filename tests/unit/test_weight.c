@@ -59,24 +59,15 @@ static float *random_scales(size_t n)
 static void write_long(struct packed_file *f, enum ws_packing packing, int64_t rows, int64_t cols,
                        int64_t block)
 {
+	/* clang-format off */
 	static const float levels[16] = {
-		-1.0f,
-		-0.6961928009986877f,
-		-0.5250730514526367f,
-		-0.39491748809814453f,
-		-0.28444138169288635f,
-		-0.18477343022823334f,
-		-0.09105003625154495f,
-		0.0f,
-		0.07958029955625534f,
-		0.16093020141124725f,
-		0.24611230194568634f,
-		0.33791524171829224f,
-		0.44070982933044434f,
-		0.5626170039176941f,
-		0.7229568362236023f,
-		1.0f,
+		-1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f,
+		-0.28444138169288635f, -0.18477343022823334f, -0.09105003625154495f, 0.0f,
+		0.07958029955625534f, 0.16093020141124725f, 0.24611230194568634f,
+		0.33791524171829224f, 0.44070982933044434f, 0.5626170039176941f,
+		0.7229568362236023f, 1.0f
 	};
+	/* clang-format on */
 	char shapes[5][64], state[200];
 	const size_t n = (size_t)(rows * cols), across = (size_t)((cols + block - 1) / block);
 	const size_t n_scales = packing == WS_PACK_NF4 ? n / (size_t)block : (size_t)rows * across;
@@ -188,7 +179,7 @@ static void assert_codes(const uint16_t *x, const uint8_t *codes, const float *s
 	}
 }
 
-static void rows_as_long_as_the_scratch_takes_are_unpacked(void **state)
+SCRATCH_TEST(rows_as_long_as_the_scratch_takes_are_unpacked)
 {
 	static const struct {
 		enum ws_packing packing;
@@ -196,7 +187,6 @@ static void rows_as_long_as_the_scratch_takes_are_unpacked(void **state)
 	} kinds[] = {
 		{ WS_PACK_NF4, 64 }, { WS_PACK_NVFP4, 16 }, { WS_PACK_FP8, 128 }, { WS_PACK_FP8, 1 }
 	};
-	(void)state;
 	for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
 		struct packed_file f;
 		const size_t n = (size_t)ROWS * LONG;
@@ -220,10 +210,9 @@ static void rows_as_long_as_the_scratch_takes_are_unpacked(void **state)
 	}
 }
 
-static void longer_ones_are_refused_by_name(void **state)
+SCRATCH_TEST(longer_ones_are_refused_by_name)
 {
 	static const enum ws_packing kinds[] = { WS_PACK_NF4, WS_PACK_NVFP4, WS_PACK_FP8 };
-	(void)state;
 	for (size_t k = 0; k < 3; k++) {
 		struct packed_file f;
 		struct ws_err err = WS_ERR_INIT;
@@ -251,9 +240,8 @@ static void longer_ones_are_refused_by_name(void **state)
 
 /* One scale for each element of narrow rows: the scales of what is read at
  * once are more than its codes. */
-static void tiny_blocks_fit_a_small_scratch(void **state)
+SCRATCH_TEST(tiny_blocks_fit_a_small_scratch)
 {
-	(void)state;
 	struct packed_file f;
 	const int64_t rows = 700, cols = 600;
 	const size_t n = (size_t)(rows * cols);
@@ -269,9 +257,8 @@ static void tiny_blocks_fit_a_small_scratch(void **state)
 }
 
 /* Scales that are fine in fp32 and too large for the type that the numbers are wanted in. */
-static void numbers_beyond_their_type_are_named_without_any_merge(void **state)
+SCRATCH_TEST(numbers_beyond_their_type_are_named_without_any_merge)
 {
-	(void)state;
 	struct packed_file f;
 	const uint8_t codes[2] = { 0x10, 0x7e };
 	const float scale = 3e38f / 400;
@@ -425,9 +412,8 @@ static void check_rect(struct changes *c, int64_t row, int64_t n, int64_t col, i
 	free(out);
 }
 
-static void changes_of_any_rows_overlap_as_they_like(void **state)
+SCRATCH_TEST(changes_of_any_rows_overlap_as_they_like)
 {
-	(void)state;
 	for (int round = 0; round < 30; round++) {
 		struct changes c;
 		const size_t n = 1 + draw(12);
@@ -450,9 +436,8 @@ static void changes_of_any_rows_overlap_as_they_like(void **state)
 }
 
 /* Each of many matrices in a stack has a pair of its own, and is not paid for by the others. */
-static void a_stack_needs_the_rank_of_one_matrix(void **state)
+SCRATCH_TEST(a_stack_needs_the_rank_of_one_matrix)
 {
-	(void)state;
 	struct changes c;
 	set_up(&c, 36, 50, 800, 4096);
 	for (int64_t e = 0; e < 12; e++)
@@ -469,15 +454,4 @@ static void a_stack_needs_the_rank_of_one_matrix(void **state)
 	tear_down(&c);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		IN_SCRATCH(rows_as_long_as_the_scratch_takes_are_unpacked),
-		IN_SCRATCH(longer_ones_are_refused_by_name),
-		IN_SCRATCH(tiny_blocks_fit_a_small_scratch),
-		IN_SCRATCH(numbers_beyond_their_type_are_named_without_any_merge),
-		IN_SCRATCH(changes_of_any_rows_overlap_as_they_like),
-		IN_SCRATCH(a_stack_needs_the_rank_of_one_matrix),
-	};
-	return cmocka_run_group_tests_name("weight", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

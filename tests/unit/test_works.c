@@ -2,17 +2,13 @@
 /* Tiles that are numbers of their own place: whoever reads them, in whatever order and however
  * many at once, gets the bytes that belong there, within the memory that was allowed. */
 #include "works.h"
+#include "test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { MIB = 1 << 20 };
 
@@ -89,9 +85,8 @@ static struct ws_run *begin(struct ws_works *w, struct thing *things, size_t n, 
 	return r;
 }
 
-static void a_reader_gets_the_bytes_in_order(void **state)
+TEST(a_reader_gets_the_bytes_in_order)
 {
-	(void)state;
 	struct thing things[] = { thing(1, 5 * MIB + 3, MIB), thing(2, 1, 7),
 		                  thing(3, 40 * MIB, 300007) };
 	struct ws_works *w = works(3);
@@ -119,9 +114,8 @@ static void a_reader_gets_the_bytes_in_order(void **state)
 	free(bytes);
 }
 
-static void jumping_about_is_slow_and_not_wrong(void **state)
+TEST(jumping_about_is_slow_and_not_wrong)
 {
-	(void)state;
 	struct thing things[] = { thing(4, 3 * MIB + 1, 65536), thing(5, 9 * MIB, MIB) };
 	struct ws_works *w = works(2);
 	struct ws_run *r = begin(w, things, 2, true);
@@ -176,9 +170,8 @@ static void *read_all(void *arg)
 	return NULL;
 }
 
-static void many_readers_get_on_with_little_memory(void **state)
+TEST(many_readers_get_on_with_little_memory)
 {
-	(void)state;
 	struct thing things[] = { thing(6, 8 * MIB, MIB), thing(7, 123457, 1000),
 		                  thing(8, 6 * MIB + 5, MIB) };
 	struct ws_works *w = works(4);
@@ -202,9 +195,8 @@ static void many_readers_get_on_with_little_memory(void **state)
 	ws_works_free(w);
 }
 
-static void the_first_failure_is_told_when_the_reader_is_there(void **state)
+TEST(the_first_failure_is_told_when_the_reader_is_there)
 {
-	(void)state;
 	struct thing things[] = { thing(9, 4 * MIB, 65536), thing(10, 4 * MIB, 65536) };
 	struct ws_works *w = works(3);
 	struct ws_err err = WS_ERR_INIT;
@@ -222,9 +214,8 @@ static void the_first_failure_is_told_when_the_reader_is_there(void **state)
 	free(bytes);
 }
 
-static void ending_in_the_middle_hangs_nobody(void **state)
+TEST(ending_in_the_middle_hangs_nobody)
 {
-	(void)state;
 	struct thing slow = thing(11, 64 * MIB, MIB);
 	slow.sleep_us = 500;
 	for (int i = 0; i < 100; i++) {
@@ -254,9 +245,8 @@ static int make_for_long(const struct ws_tiled *t, uint64_t at, void *dst, size_
 	return ws_err_set(err, WS_ECANCELLED, "not wanted");
 }
 
-static void who_makes_is_told_that_nobody_waits(void **state)
+TEST(who_makes_is_told_that_nobody_waits)
 {
-	(void)state;
 	struct thing slow = thing(14, 2, 1);
 	slow.tiled.dry = true;
 	slow.tiled.make = make_for_long;
@@ -271,9 +261,8 @@ static void who_makes_is_told_that_nobody_waits(void **state)
 	assert_int_equal(slow.held, 2);
 }
 
-static void dry_things_are_waited_for(void **state)
+TEST(dry_things_are_waited_for)
 {
-	(void)state;
 	struct thing things[] = { thing(12, 1000, 7), thing(13, 5, 100) };
 	struct ws_works *w = works(2);
 	struct ws_err err = WS_ERR_INIT;
@@ -296,9 +285,8 @@ static void dry_things_are_waited_for(void **state)
 	ws_works_free(w);
 }
 
-static void what_is_kept_is_counted(void **state)
+TEST(what_is_kept_is_counted)
 {
-	(void)state;
 	struct ws_works *w = works(1);
 	assert_true(ws_works_keep(w, MIB));
 	assert_false(ws_works_keep_is_scarce(w));
@@ -311,17 +299,4 @@ static void what_is_kept_is_counted(void **state)
 	ws_works_free(w);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_reader_gets_the_bytes_in_order),
-		cmocka_unit_test(jumping_about_is_slow_and_not_wrong),
-		cmocka_unit_test(many_readers_get_on_with_little_memory),
-		cmocka_unit_test(the_first_failure_is_told_when_the_reader_is_there),
-		cmocka_unit_test(ending_in_the_middle_hangs_nobody),
-		cmocka_unit_test(who_makes_is_told_that_nobody_waits),
-		cmocka_unit_test(dry_things_are_waited_for),
-		cmocka_unit_test(what_is_kept_is_counted),
-	};
-	return cmocka_run_group_tests_name("works", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)
