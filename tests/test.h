@@ -5,11 +5,16 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
+
+#include "wsync/err.h"
 
 static struct CMUnitTest test_list[64];
 static size_t tests_listed;
@@ -42,5 +47,32 @@ static inline int run_listed(CMFixtureFunction set_up, CMFixtureFunction tear_do
 	{ \
 		return run_listed(set_up, tear_down); \
 	}
+
+static inline void check_ok(int rc, const struct ws_err *err, const char *file, int line)
+{
+	if (rc)
+		print_error("error: %s\n", err->msg);
+	if (rc)
+		_fail(file, line);
+}
+
+static inline void check_fails(int rc, const struct ws_err *err, enum ws_code code,
+                               const char *words, bool whole, const char *file, int line)
+{
+	const bool said = whole ? !strcmp(err->msg, words) : strstr(err->msg, words) != NULL;
+	if (rc == -1 && err->code == code && said)
+		return;
+	print_error("returned %d, error %d: %s\nnot %d: %s\n", rc, (int)err->code, err->msg,
+	               (int)code, words);
+	_fail(file, line);
+}
+
+/* A call returns 0; otherwise its error is printed. */
+#define assert_ok(call, err) check_ok(call, err, __FILE__, __LINE__)
+/* A call returns -1 with this code and these words in its message, or exactly this message. */
+#define assert_fails(call, err, code, words) \
+	check_fails(call, err, code, words, false, __FILE__, __LINE__)
+#define assert_fails_with(call, err, code, message) \
+	check_fails(call, err, code, message, true, __FILE__, __LINE__)
 
 #endif

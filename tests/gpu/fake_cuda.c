@@ -307,10 +307,7 @@ EXPORT CUresult cuDriverGetVersion(int *version)
 	return CUDA_SUCCESS;
 }
 
-static const struct {
-	CUresult rc;
-	const char *name, *string;
-} errors[] = {
+static const struct { CUresult rc; const char *name, *string; } errors[] = {
 	{ CUDA_ERROR_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument" },
 	{ CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory" },
 	{ CUDA_ERROR_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context" },

@@ -9,8 +9,6 @@
 #include "test.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 static struct on_gpu gpu;
 
@@ -141,10 +139,8 @@ TEST(a_scratch_that_is_too_small_is_refused)
 	struct ws_err told = WS_ERR_INIT;
 	assert_true(ws_chain_least(&job) == 2 * COLS * 128);
 	job.scratch_bytes--;
-	assert_int_equal(ws_compute_chain(gpu.compute, &job, gpu.stream, &told), -1);
-	assert_int_equal(told.code, WS_EINPUT);
-	assert_string_equal(told.msg,
-	                    "merging into FP8: a row of blocks is 50.0 KiB, the scratch 50.0 KiB");
+	assert_fails_with(ws_compute_chain(gpu.compute, &job, gpu.stream, &told), &told, WS_EINPUT,
+	                  "merging into FP8: a row of blocks is 50.0 KiB, the scratch 50.0 KiB");
 	job.merge.w.rows = 0;
 	ON_GPU(ws_compute_chain(gpu.compute, &job, gpu.stream, &err));
 	on_gpu_release(&gpu);

@@ -5,9 +5,6 @@
 #include "test.h"
 
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -280,12 +277,10 @@ TEST_BETWEEN(waits_end_with_the_work_the_deadline_or_a_signal, begin, end)
 	ON_GPU(ws_mark_reached(g, m, &reached, &err));
 	assert_true(reached);
 	fake->busy(UINT32_MAX);
-	assert_int_equal(ws_mark_wait(g, m, ws_deadline_in(20 * WS_NS_PER_MS), NULL, &told), -1);
-	assert_int_equal(told.code, WS_ETIMEOUT);
-	assert_string_equal(told.msg, "GPU 1 (Double 1?[31m) is not done in time");
+	assert_fails_with(ws_mark_wait(g, m, ws_deadline_in(20 * WS_NS_PER_MS), NULL, &told), &told,
+	                  WS_ETIMEOUT, "GPU 1 (Double 1?[31m) is not done in time");
 	ws_cancel_set(&cancel);
-	assert_int_equal(ws_stream_wait(g, NULL, WS_FOREVER, &cancel, &told), -1);
-	assert_int_equal(told.code, WS_ECANCELLED);
+	assert_fails(ws_stream_wait(g, NULL, WS_FOREVER, &cancel, &told), &told, WS_ECANCELLED, "");
 	ws_mark_free(g, m);
 	ws_gpu_close(g);
 	ws_cuda_close(c);
@@ -522,8 +517,7 @@ TEST_BETWEEN(a_job_is_one_launch_of_the_right_size, begin, end)
 	assert_string_equal(fake->record(), "");
 	struct ws_err told = WS_ERR_INIT;
 	job.x.rows = INT64_C(1) << 40;
-	assert_int_equal(ws_compute_fp8(gpu.compute, &job, NULL, &told), -1);
-	assert_int_equal(told.code, WS_EINPUT);
+	assert_fails(ws_compute_fp8(gpu.compute, &job, NULL, &told), &told, WS_EINPUT, "");
 	fake->refuse("cuLaunchKernel", 0, ILLEGAL_ADDRESS);
 	job.x.rows = 200;
 	assert_int_equal(ws_compute_fp8(gpu.compute, &job, NULL, &told), -1);

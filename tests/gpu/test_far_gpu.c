@@ -8,9 +8,6 @@
 #include "lowrank.h"
 #include "test.h"
 
-#include <stdio.h>
-#include <string.h>
-
 static struct on_gpu gpu;
 
 enum { ROWS = 3, COLS = 128 };

@@ -9,9 +9,6 @@
 #include "feed_boxes.h"
 #include "test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 enum { TENSORS = 3, SPACE = 1 << 17, BOXES = 4, SPANS = 12 };
 
 static struct on_gpu on;

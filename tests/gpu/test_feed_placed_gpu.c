@@ -7,9 +7,6 @@
 #include "feed_ring.h"
 #include "test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 enum { PIECE = WS_RING_SLOT + 4097, PIECES = 5, SMALL = 77 };
 
 static struct on_gpu on;

@@ -6,9 +6,6 @@
 #include "fp8.h"
 #include "test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static struct on_gpu gpu;
 
 struct shape {

@@ -6,8 +6,6 @@
 #include "kernels/args.h"
 #include "test.h"
 
-#include <string.h>
-
 static struct on_gpu gpu;
 
 enum { SPACE = 1 << 18 }; /* bytes on either side */

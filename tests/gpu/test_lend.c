@@ -8,9 +8,6 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -212,12 +209,10 @@ TEST_BETWEEN(waits_end_at_the_deadline_and_with_a_signal, begin, end)
 	struct ws_cancel cancel = WS_CANCEL_INIT;
 	uint64_t at;
 	is_slow = true;
-	assert_int_equal(take(l, 0, ws_deadline_in(10 * WS_NS_PER_MS), NULL, &at, &told), -1);
-	assert_int_equal(told.code, WS_ETIMEOUT);
-	assert_string_equal(told.msg, "the source was not read in time");
+	assert_fails_with(take(l, 0, ws_deadline_in(10 * WS_NS_PER_MS), NULL, &at, &told), &told,
+	                  WS_ETIMEOUT, "the source was not read in time");
 	ws_cancel_set(&cancel);
-	assert_int_equal(take(l, 0, WS_FOREVER, &cancel, &at, &told), -1);
-	assert_int_equal(told.code, WS_ECANCELLED);
+	assert_fails(take(l, 0, WS_FOREVER, &cancel, &at, &told), &told, WS_ECANCELLED, "");
 	ws_lend_next(l, &buckets[2], 1);
 	ON_GPU(take(l, 1, WS_FOREVER, NULL, &at, &err));
 	ws_lend_close(l); /* in the middle of the next */
@@ -267,8 +262,7 @@ TEST_BETWEEN(a_gpu_without_room_has_a_remedy, begin, end)
 	assert_non_null(strstr(told.msg, "allocating 3.00 GiB: CUDA_ERROR_OUT_OF_MEMORY"));
 	assert_non_null(strstr(told.hint, "3 buckets lie on the GPU at once"));
 	fake->reset();
-	assert_int_equal(ws_lend_reserve(l, 1, UINT64_MAX, &told), -1);
-	assert_int_equal(told.code, WS_EINPUT);
+	assert_fails(ws_lend_reserve(l, 1, UINT64_MAX, &told), &told, WS_EINPUT, "");
 	ws_lend_close(l);
 }
 

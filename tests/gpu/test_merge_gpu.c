@@ -7,7 +7,6 @@
 #include "test.h"
 
 #include <math.h>
-#include <string.h>
 
 static struct on_gpu gpu;
 

@@ -3,9 +3,6 @@
 #include "compute.h"
 #include "test.h"
 
-#include <stdio.h>
-#include <string.h>
-
 TEST(it_cannot_be_opened_and_says_how_to_get_it)
 {
 	static const struct ws_cuda_opts named = { .library = "/nowhere/libcuda.so.1" };

@@ -4,10 +4,6 @@
 #include "ptx.h"
 #include "test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 /* %rd1: 64 words of memory; %r1: the thread; %rd2: the thread's word. */
 #define HEAD                                                                                       \
 	".version 9.0\n.target sm_90\n.address_size 64\n"                                          \

@@ -9,9 +9,6 @@
 #include <limits.h>
 #include <poll.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { BUCKETS = 4, MOST = 12, BIG = (40 << 20) + 5 }; /* many slots of the ring, ragged */
@@ -280,8 +277,7 @@ IN_ORDER(a_lazy_server_joins_with_the_first_bucket)
 	struct ws_err told = WS_ERR_INIT;
 	ON_GPU(t->ops->send_bucket(t, buckets[0].payloads, buckets[0].n, WS_FOREVER, &err));
 	t->ops->abort(t);
-	assert_int_equal(t->ops->wait(t, &told), -1);
-	assert_int_equal(told.code, WS_ECANCELLED);
+	assert_fails(t->ops->wait(t, &told), &told, WS_ECANCELLED, "");
 	assert_int_equal(t->ops->sent(t, NULL), 0);
 	assert_int_equal(nccl->live(), 0);
 	t->ops->close(t);
@@ -297,9 +293,8 @@ IN_ORDER(who_never_joins_leaves_us_apart)
 	ON_GPU(t->ops->wait(t, &err));
 	ON_GPU(t->ops->send_bucket(t, buckets[0].payloads, 1, ws_deadline_in(WS_NS_PER_S / 20),
 	                           &err));
-	assert_int_equal(t->ops->wait(t, &told), -1);
-	assert_int_equal(told.code, WS_ETIMEOUT);
-	assert_string_equal(told.msg, "joining the communicator took too long");
+	assert_fails_with(t->ops->wait(t, &told), &told, WS_ETIMEOUT,
+	                  "joining the communicator took too long");
 	/* Who is missing, the store knows; of us it is asked whether the communicator stands. */
 	struct ws_transport_sight sight;
 	int64_t starved;
@@ -316,8 +311,7 @@ IN_ORDER(who_does_not_come_or_does_not_take_ends_at_the_deadline)
 	ON_GPU(t->ops->send_bucket(t, buckets[0].payloads, buckets[0].n,
 	                           ws_deadline_in(WS_NS_PER_S / 10), &err));
 	const int64_t since = ws_now_ns();
-	assert_int_equal(t->ops->wait(t, &told), -1);
-	assert_int_equal(told.code, WS_ETIMEOUT);
+	assert_fails(t->ops->wait(t, &told), &told, WS_ETIMEOUT, "");
 	assert_true(ws_now_ns() - since < 5 * WS_NS_PER_S);
 	assert_int_equal(nccl->live(), 0);
 	assert_int_equal(t->ops->progress(t), 0);
@@ -335,8 +329,7 @@ IN_ORDER(a_broadcast_that_fails_in_progress_counts_as_sent)
 	while (t->ops->sent(t, NULL) == 0 && !ws_deadline_passed(until))
 		usleep(1000);
 	t->ops->abort(t);
-	assert_int_equal(t->ops->wait(t, &told), -1);
-	assert_int_equal(told.code, WS_ECANCELLED);
+	assert_fails(t->ops->wait(t, &told), &told, WS_ECANCELLED, "");
 	assert_int_equal(t->ops->sent(t, NULL), buckets[0].payloads[0].length);
 	assert_int_equal(t->ops->progress(t), 0);
 	t->ops->close(t);
@@ -353,8 +346,7 @@ IN_ORDER(a_box_that_must_grow_waits_for_its_turn)
 	nccl->hangs(true);
 	const ws_deadline until = ws_deadline_in(WS_NS_PER_S / 5);
 	ON_GPU(t->ops->send_bucket(t, buckets[2].payloads, buckets[2].n, until, &err));
-	assert_int_equal(t->ops->wait(t, &told), -1);
-	assert_int_equal(told.code, WS_ETIMEOUT);
+	assert_fails(t->ops->wait(t, &told), &told, WS_ETIMEOUT, "");
 	assert_string_equal(cuda->mistake(), "");
 	t->ops->stage(t, NULL, 0);
 	t->ops->close(t);
@@ -382,9 +374,7 @@ IN_ORDER(a_peer_that_dies_is_noticed)
 	ON_GPU(t->ops->send_bucket(t, buckets[0].payloads, buckets[0].n, WS_FOREVER, &err));
 	usleep(20000);
 	nccl->breaks(6);
-	assert_int_equal(t->ops->wait(t, &told), -1);
-	assert_int_equal(told.code, WS_EDATA);
-	assert_non_null(strstr(told.msg, "remote process exited"));
+	assert_fails(t->ops->wait(t, &told), &told, WS_EDATA, "remote process exited");
 	t->ops->close(t);
 }
 
@@ -397,9 +387,7 @@ IN_ORDER(bytes_that_cannot_be_had_end_the_bucket)
 		made = 0;
 		made_most = ahead ? UINT64_C(4) << 20 : 600;
 		struct ws_transport *t = join();
-		assert_int_equal(send_all(t, &told), -1);
-		assert_int_equal(told.code, WS_EINPUT);
-		assert_string_equal(told.msg, "tensor 'x' has NaN");
+		assert_fails_with(send_all(t, &told), &told, WS_EINPUT, "tensor 'x' has NaN");
 		assert_true(t->ops->progress(t) == (ahead ? bytes_of(&buckets[0]) : 0));
 		assert_int_equal(nccl->live(), 0); /* aborted, so that the others notice */
 		t->ops->close(t);
@@ -412,15 +400,13 @@ IN_ORDER(memory_that_runs_out_is_the_gpus_or_the_hosts)
 	/* the second box, which is wanted while the first is sent: said when its bucket is to go */
 	struct ws_transport *t = join();
 	cuda->refuse("cuMemAlloc_v2", 1, 2);
-	assert_int_equal(send_all(t, &told), -1);
-	assert_int_equal(told.code, WS_EDEVICE);
-	assert_non_null(strstr(told.msg, "allocating 40.0 MiB: CUDA_ERROR_OUT_OF_MEMORY"));
+	assert_fails(send_all(t, &told), &told, WS_EDEVICE,
+	             "allocating 40.0 MiB: CUDA_ERROR_OUT_OF_MEMORY");
 	assert_non_null(strstr(told.hint, "--bucket-size"));
 	assert_true(t->ops->progress(t) == bytes_of(&buckets[0]));
 	t->ops->close(t);
 	cuda->refuse("cuMemHostAlloc", 0, 2);
-	assert_int_equal(open_it(&t, &told), -1);
-	assert_int_equal(told.code, WS_EDEVICE);
+	assert_fails(open_it(&t, &told), &told, WS_EDEVICE, "");
 	assert_non_null(strstr(told.hint, "the host's"));
 }
 
@@ -474,8 +460,7 @@ IN_ORDER(every_call_may_fail_and_nothing_is_left)
 		end(NULL);
 		begin(NULL);
 		nccl->refuse(calls[i], 0, 2);
-		assert_int_equal(live_once(&told), -1);
-		assert_int_equal(told.code, WS_EDATA);
+		assert_fails(live_once(&told), &told, WS_EDATA, "");
 		assert_int_equal(nccl->live() + cuda->live(), 0);
 	}
 	unsigned n = 0;
@@ -506,10 +491,8 @@ IN_ORDER(a_machine_without_is_told_so_first)
 		                               .nccl = nccl_path,
 		                               .device = 0 };
 	struct ws_err told = WS_ERR_INIT;
-	assert_int_equal(ws_transport_nccl.check(&none, &told), -1);
-	assert_int_equal(told.code, WS_EDEVICE);
-	assert_int_equal(ws_transport_nccl.check(&no_nccl, &told), -1);
-	assert_int_equal(told.code, WS_EDEVICE);
+	assert_fails(ws_transport_nccl.check(&none, &told), &told, WS_EDEVICE, "");
+	assert_fails(ws_transport_nccl.check(&no_nccl, &told), &told, WS_EDEVICE, "");
 	assert_int_equal(ws_transport_nccl.check(&no_gpu, &told), -1);
 	assert_string_equal(told.msg, "there is no GPU 7: they are numbered 0 to 1");
 	ON_GPU(ws_transport_nccl.check(&good, &err));

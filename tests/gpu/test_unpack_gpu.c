@@ -8,8 +8,6 @@
 #include "test.h"
 #include "unpack_core.h"
 
-#include <string.h>
-
 static struct on_gpu gpu;
 
 /* bf16 by the same rounding as a merge's, which lib/transform has in a form for rows. */

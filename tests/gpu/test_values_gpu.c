@@ -4,8 +4,6 @@
 #include "hard.h"
 #include "test.h"
 
-#include <string.h>
-
 static struct on_gpu gpu;
 
 enum { SPACE = 1 << 18 };

@@ -202,8 +202,7 @@ static struct ws_config *config_read(const char *root, const char *model, int de
 			free(text);
 			text = more;
 		}
-	if (ws_config_parse(text, strlen(text), model, &c, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_config_parse(text, strlen(text), model, &c, &err), &err);
 	free(text);
 	return c;
 }
@@ -277,8 +276,7 @@ static void checked_open(struct checked *k, const struct list *l, struct ws_conf
 		fail_msg("no family");
 	if (opts && ws_layout_make(k->family, config, opts, &k->layout, &err))
 		fail_msg("%s", err.msg);
-	if (ws_catalog_make(sources, 1, &plain, &k->items, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_catalog_make(sources, 1, &plain, &k->items, &err), &err);
 }
 
 static void checked_run(struct checked *k, struct ws_namecheck_opts *o)
@@ -288,8 +286,7 @@ static void checked_run(struct checked *k, struct ws_namecheck_opts *o)
 	o->layout = k->layout;
 	o->config = k->config;
 	o->family = k->family;
-	if (ws_namecheck(o, &k->f, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_namecheck(o, &k->f, &err), &err);
 }
 
 static inline void print_findings(const struct ws_findings *f)

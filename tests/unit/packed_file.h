@@ -24,11 +24,9 @@ static void open_packed(struct packed_file *f, const char *path)
 {
 	const struct ws_catalog_opts opts = { .family = NULL };
 	struct ws_err err = WS_ERR_INIT;
-	if (ws_source_open(&path, 1, &f->source, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_source_open(&path, 1, &f->source, &err), &err);
 	const struct ws_source *const source = f->source;
-	if (ws_catalog_make(&source, 1, &opts, &f->catalog, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_catalog_make(&source, 1, &opts, &f->catalog, &err), &err);
 }
 
 static void close_packed(struct packed_file *f)

@@ -130,8 +130,7 @@ static int open_catalog(const struct tensors *set, struct opened *o, struct ws_e
 	const struct ws_catalog_opts opts = { .family = family, .layout = layout };
 	*o = (struct opened){ 0 };
 	tensors_write(set, path);
-	if (ws_source_open(&path, 1, &o->source, err))
-		fail_msg("%s", err->msg);
+	assert_ok(ws_source_open(&path, 1, &o->source, err), err);
 	return ws_catalog_make((const struct ws_source *const *)&o->source, 1, &opts, &o->catalog,
 	                       err);
 }
@@ -148,8 +147,7 @@ static void assert_same(const struct tensors *saved)
 {
 	struct ws_err err = WS_ERR_INIT;
 	struct opened o;
-	if (open_catalog(saved, &o, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(open_catalog(saved, &o, &err), &err);
 	assert_int_equal(ws_catalog_count(o.catalog), checkpoint.n);
 	uint64_t bytes = 0;
 	for (size_t i = 0; i < checkpoint.n; i++) {
@@ -164,8 +162,7 @@ static void assert_refused(const char *message, const char *hint)
 {
 	struct ws_err err = WS_ERR_INIT;
 	struct opened o;
-	assert_int_equal(open_catalog(&trainer, &o, &err), -1);
-	assert_int_equal(err.code, WS_EINPUT);
+	assert_fails(open_catalog(&trainer, &o, &err), &err, WS_EINPUT, "");
 	assert_string_equal(err.msg, message);
 	assert_true(strstr(err.hint, hint) != NULL);
 	close_catalog(&o);
@@ -405,8 +402,7 @@ TEST(ninety_thousand_tensors_take_no_time)
 	struct ws_source *s = NULL;
 	struct ws_catalog *c = NULL;
 	const struct ws_catalog_opts none = { 0 };
-	if (ws_source_open(&path, 1, &s, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_source_open(&path, 1, &s, &err), &err);
 	const int64_t start = ws_now_ns();
 	assert_int_equal(ws_catalog_make((const struct ws_source *const *)&s, 1, &none, &c, &err),
 	                 0);

@@ -6,10 +6,6 @@
 #include "scratch.h"
 #include "test.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -36,8 +32,7 @@ static struct ws_source *open_path(const char *path)
 {
 	struct ws_source *s = NULL;
 	struct ws_err err = WS_ERR_INIT;
-	if (ws_source_open(&path, 1, &s, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_source_open(&path, 1, &s, &err), &err);
 	return s;
 }
 
@@ -67,8 +62,7 @@ SCRATCH_TEST(what_is_written_is_read_back)
 	struct ws_source *s = open_path("x.safetensors");
 	for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
 		struct ws_err err = WS_ERR_INIT;
-		if (ws_checkpoint_write(s, "deep/out", shard_sizes[i], &err))
-			fail_msg("%s", err.msg);
+		assert_ok(ws_checkpoint_write(s, "deep/out", shard_sizes[i], &err), &err);
 		struct ws_source *back = open_path("deep/out");
 		assert_int_equal(ws_source_file_count(back), files[i]);
 		assert_same(s, back);
@@ -98,8 +92,7 @@ SCRATCH_TEST(a_failed_write_leaves_nothing_behind)
 	struct ws_err err = WS_ERR_INIT;
 	assert_int_equal(truncate("x.safetensors", 100), 0);
 	assert_int_equal(mkdir("out", 0700), 0);
-	assert_int_equal(ws_checkpoint_write(s, "out", 0, &err), -1);
-	assert_int_equal(err.code, WS_EINPUT);
+	assert_fails(ws_checkpoint_write(s, "out", 0, &err), &err, WS_EINPUT, "");
 	assert_int_equal(rmdir("out"), 0); /* empty */
 	assert_int_equal(ws_checkpoint_write(s, "x.safetensors/out", 0, &err), -1);
 	ws_source_close(s);

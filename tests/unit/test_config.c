@@ -3,10 +3,6 @@
  * alone. */
 #include "wsync/tool/config.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "scratch.h"
@@ -227,8 +223,7 @@ SCRATCH_TEST(a_directory_stands_for_its_config)
 	struct ws_config *c = NULL;
 	struct ws_err err = WS_ERR_INIT;
 	assert_int_equal(mkdir("ckpt", 0700), 0);
-	assert_int_equal(ws_config_open("ckpt", &c, &err), -1);
-	assert_int_equal(err.code, WS_EINPUT);
+	assert_fails(ws_config_open("ckpt", &c, &err), &err, WS_EINPUT, "");
 	write_file("ckpt/config.json", "{\"model_type\":\"qwen3\"}");
 	static const char *const paths[] = { "ckpt", "ckpt/", "ckpt/config.json" };
 	for (size_t i = 0; i < 3; i++) {

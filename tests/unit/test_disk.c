@@ -12,11 +12,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -27,8 +22,7 @@ static const char *const urls[] = { "http://a:1", "http://b:1" };
 static void put(const char *path, const char *text)
 {
 	struct ws_err err = WS_ERR_INIT;
-	if (ws_file_make(path, text, strlen(text), &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_file_make(path, text, strlen(text), &err), &err);
 }
 
 static bool there(const char *path)
@@ -60,8 +54,7 @@ static char *publish(const char *version, size_t n)
 	assert_int_equal(ws_disk_begin(&d, "out", &err), 0);
 	snprintf(path, sizeof path, "%s/model.safetensors", d.tmp);
 	put(path, "bytes");
-	if (ws_disk_publish(&d, &note, &name, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_disk_publish(&d, &note, &name, &err), &err);
 	ws_disk_end(&d);
 	return name;
 }
@@ -215,9 +208,7 @@ SCRATCH_TEST(too_little_room_is_said)
 	struct ws_err err = WS_ERR_INIT;
 	assert_int_equal(ws_disk_room(".", 1, &err), 0);
 	assert_int_equal(ws_disk_room("not/there/yet", UINT64_MAX, &err), 0);
-	assert_int_equal(ws_disk_room(".", UINT64_MAX, &err), -1);
-	assert_int_equal(err.code, WS_ESYSTEM);
-	assert_non_null(strstr(err.msg, "has room for"));
+	assert_fails(ws_disk_room(".", UINT64_MAX, &err), &err, WS_ESYSTEM, "has room for");
 }
 
 /* ---- a plan as files ---- */
@@ -267,8 +258,7 @@ static struct ws_source *open_source(const char *path)
 {
 	struct ws_source *s = NULL;
 	struct ws_err err = WS_ERR_INIT;
-	if (ws_source_open(&path, 1, &s, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_source_open(&path, 1, &s, &err), &err);
 	return s;
 }
 

@@ -4,9 +4,6 @@
 #include "dims.h"
 #include "test.h"
 
-#include <stdint.h>
-#include <string.h>
-
 TEST(every_type_is_read_back_from_its_names)
 {
 	for (int i = 0; i < WS_DTYPE_COUNT; i++) {

@@ -318,8 +318,7 @@ TEST(a_broken_transport_keeps_its_own_error)
 	                 0);
 	ws_err_set(&call.http.err, WS_EREACH, "GET http://gpu7:1/x: cannot connect");
 	call.http.done = true;
-	assert_int_equal(ws_endpoint_reply(&call, NULL, NULL, 0, &err), -1);
-	assert_int_equal(err.code, WS_EREACH);
+	assert_fails(ws_endpoint_reply(&call, NULL, NULL, 0, &err), &err, WS_EREACH, "");
 	assert_string_equal(err.endpoint, "http://gpu7:1");
 }
 
@@ -408,8 +407,7 @@ TEST(malformed_lists_are_refused)
 		struct ws_weight_list list;
 		struct ws_err err = WS_ERR_INIT;
 		struct ws_json *root = parse(bad[i]);
-		assert_int_equal(ws_endpoint_decode_weights(root, &list, &err), -1);
-		assert_int_equal(err.code, WS_EREFUSED);
+		assert_fails(ws_endpoint_decode_weights(root, &list, &err), &err, WS_EREFUSED, "");
 		ws_json_free(root);
 	}
 }
@@ -461,10 +459,7 @@ static int read_ranks(const char *const *infos, size_t n, struct ws_checksums *s
 
 TEST(a_rank_that_is_reported_twice_is_refused)
 {
-	static const struct {
-		const char *infos[3];
-		const char *why;
-	} bad[] = {
+	static const struct { const char *infos[3]; const char *why; } bad[] = {
 		{ { "{\"rank\":0}", "{\"rank\":1}", "{\"rank\":0}" }, "rank 0 is reported twice" },
 		{ { "{\"rank\":0}", "{\"rank\":1}", "" }, "only 2 of the 3 ranks have a number" },
 		{ { "{\"rank\":0}", "{\"tp_rank\":1}", "{}" },
@@ -484,8 +479,7 @@ TEST(a_rank_that_is_reported_twice_is_refused)
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		struct ws_checksums sums;
 		struct ws_err err;
-		assert_int_equal(read_ranks(bad[i].infos, 3, &sums, &err), -1);
-		assert_int_equal(err.code, WS_EREFUSED);
+		assert_fails(read_ranks(bad[i].infos, 3, &sums, &err), &err, WS_EREFUSED, "");
 		if (!strstr(err.msg, bad[i].why))
 			fail_msg("%s", err.msg);
 		assert_true(sums.contradicts);
@@ -496,6 +490,7 @@ TEST(a_rank_that_is_reported_twice_is_refused)
  * is an object for each role. */
 TEST(ranks_of_real_servers_are_taken)
 {
+	/* clang-format off */
 	static const struct {
 		const char *infos[4];
 		size_t n;
@@ -504,40 +499,21 @@ TEST(ranks_of_real_servers_are_taken)
 	} good[] = {
 		{ { "", "" }, 2, 2, 1, false, true },
 		{ { "{}", "{}", "{}" }, 3, 2, 1, false, false },
-		{ { "{\"rank\":1,\"dp_rank\":0}", "{\"rank\":0,\"dp_rank\":0}" },
-		  2,
-		  2,
-		  1,
-		  false,
+		{ { "{\"rank\":1,\"dp_rank\":0}", "{\"rank\":0,\"dp_rank\":0}" }, 2, 2, 1, false,
 		  true },
-		{ { "{\"rank\":0,\"dp_rank\":0}", "{\"rank\":0,\"dp_rank\":1}" },
-		  2,
-		  2,
-		  2,
-		  false,
+		{ { "{\"rank\":0,\"dp_rank\":0}", "{\"rank\":0,\"dp_rank\":1}" }, 2, 2, 2, false,
 		  false },
 		{ { "{\"rank\":1,\"dp_rank\":1}", "{\"rank\":0,\"dp_rank\":0}",
-		    "{\"rank\":0,\"dp_rank\":1}", "{\"rank\":1,\"dp_rank\":0}" },
-		  4,
-		  2,
-		  2,
-		  false,
+		  "{\"rank\":0,\"dp_rank\":1}", "{\"rank\":1,\"dp_rank\":0}" }, 4, 2, 2, false,
 		  true },
-		{ { "{\"rank\":0,\"dp_rank\":0}", "{\"rank\":1,\"dp_rank\":1}" },
-		  2,
-		  2,
-		  2,
-		  true,
+		{ { "{\"rank\":0,\"dp_rank\":0}", "{\"rank\":1,\"dp_rank\":1}" }, 2, 2, 2, true,
 		  true },
 		{ { "[{\"role\":\"target\",\"rank\":1},{\"role\":\"draft\",\"rank\":1}]",
-		    "[{\"role\":\"target\",\"rank\":0},{\"role\":\"draft\",\"rank\":0}]" },
-		  2,
-		  2,
-		  1,
-		  false,
-		  true },
+		  "[{\"role\":\"target\",\"rank\":0},{\"role\":\"draft\",\"rank\":0}]" }, 2, 2, 1,
+		  false, true },
 		{ { "{\"rank\":0}", "{\"rank\":2}" }, 2, 2, 1, false, false },
 	};
+	/* clang-format on */
 	for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
 		const struct ws_endpoint_info info = { .url = "http://x",
 			                               .tp_size = good[i].tp,
@@ -580,11 +556,9 @@ TEST(ranks_that_are_not_told_are_never_whole)
 	struct ws_checksums sums;
 	struct ws_err err;
 	assert_int_equal(read_ranks(infos, 1, &sums, &err), 0);
-	assert_int_equal(ws_checksums_whole(&sums, &info, &err), -1);
-	assert_int_equal(err.code, WS_EREFUSED);
-	assert_string_equal(
-		err.msg,
-		"http://x does not report how many ranks it has: /server_info has no tp_size");
+	assert_fails_with(ws_checksums_whole(&sums, &info, &err), &err, WS_EREFUSED,
+	                  "http://x does not report how many ranks it has: /server_info has no "
+	                  "tp_size");
 	info.tp_size = 1;
 	assert_int_equal(ws_checksums_whole(&sums, &info, &err), 0);
 	ws_checksums_free(&sums);
@@ -951,8 +925,7 @@ TEST(memory_is_named_by_words)
 	}
 	memory = 77;
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-		assert_int_equal(ws_memory_parse(bad[i], &memory, &err), -1);
-		assert_int_equal(err.code, WS_EUSAGE);
+		assert_fails(ws_memory_parse(bad[i], &memory, &err), &err, WS_EUSAGE, "");
 		assert_null(strchr(err.msg, '\033'));
 	}
 	assert_int_equal(memory, 77);

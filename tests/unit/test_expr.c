@@ -4,11 +4,6 @@
 #include "expr.h"
 #include "test.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 static struct ws_config *config;
 
 static int open_config(void **state)

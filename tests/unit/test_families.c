@@ -194,10 +194,7 @@ TEST(parameters_are_those_of_the_server_at_every_division)
 
 TEST(many_ranks_are_no_trouble_where_the_server_starts_with_them)
 {
-	static const struct {
-		const char *model;
-		unsigned tp, ep;
-	} cases[] = {
+	static const struct { const char *model; unsigned tp, ep; } cases[] = {
 		{ "deepseek-v3", 16, 1 },    { "deepseek-v3", 16, 8 },
 		{ "deepseek-v3.2", 16, 16 }, { "kimi-k2", 16, 16 },
 		{ "glm-4.5-air", 16, 1 },    { "llama-3.1-8b", 32, 1 },
@@ -216,11 +213,7 @@ TEST(many_ranks_are_no_trouble_where_the_server_starts_with_them)
 
 TEST(what_does_not_divide_is_said_with_its_numbers)
 {
-	static const struct {
-		const char *model;
-		unsigned tp, ep;
-		const char *said;
-	} cases[] = {
+	static const struct { const char *model; unsigned tp, ep; const char *said; } cases[] = {
 		{ "qwen2.5-7b", 8, 1, "28" },         { "llama-3.1-8b", 3, 1, "32" },
 		{ "llama-3.1-8b", 64, 1, "32" },      { "qwen3-0.6b", 6, 1, "16" },
 		{ "qwen3-30b-a3b-fp8", 4, 1, "192" }, { "qwen3-30b-a3b-fp8", 8, 2, "192" },
@@ -275,10 +268,7 @@ static void note(void *ctx, const char *name, enum ws_dtype dtype, unsigned n_di
 /* Their parts are those of the real checkpoints, whose lists the first test holds against them. */
 TEST(synthetic_checkpoints_have_the_tensors_of_real_ones)
 {
-	static const struct {
-		const char *name;
-		size_t skipped;
-	} cases[] = {
+	static const struct { const char *name; size_t skipped; } cases[] = {
 		{ "qwen3-0.6b", 0 }, { "qwen3-30b-a3b", 0 }, { "llama-3.1-8b", 0 },
 		{ "deepseek-v3", 1564 }, { "glm-4.5-air", 404 }, { "gpt-oss-20b", 0 },
 	};

@@ -52,9 +52,7 @@ TEST(trainers_names_of_fused_tensors_have_their_shapes)
 
 TEST(trainers_names_become_those_of_checkpoints)
 {
-	static const struct {
-		const char *family, *from, *to;
-	} cases[] = {
+	static const struct { const char *family, *from, *to; } cases[] = {
 		{ "llama", "module.module.decoder.layers.3.self_attention.linear_proj.weight",
 		  "model.layers.3.self_attn.o_proj.weight" },
 		{ "qwen3",

@@ -4,9 +4,6 @@
 #include "hash.h"
 #include "job.h"
 
-#include <stdint.h>
-#include <string.h>
-
 #include "scratch.h"
 #include "test.h"
 
@@ -48,8 +45,7 @@ SCRATCH_TEST(a_replacement_that_fails_leaves_the_old_file)
 	assert_int_equal(mkdir("d", 0700), 0);
 	assert_int_equal(ws_file_replace("d/f", "old", 3, 0600, NULL), 0);
 	/* a directory is in the way */
-	assert_int_equal(ws_file_replace("d", "x", 1, 0600, &err), -1);
-	assert_int_equal(err.code, WS_ESYSTEM);
+	assert_fails(ws_file_replace("d", "x", 1, 0600, &err), &err, WS_ESYSTEM, "");
 	assert_int_equal(count_entries("."), 1);
 	assert_int_equal(ws_file_replace("absent/f", "x", 1, 0600, &err), -1);
 }
@@ -59,12 +55,9 @@ SCRATCH_TEST(what_is_no_regular_file_is_refused_without_waiting)
 	struct ws_file_id id;
 	struct ws_err err = WS_ERR_INIT;
 	assert_int_equal(mkfifo("fifo", 0600), 0);
-	assert_int_equal(ws_file_open("fifo", &id, &err), -1);
-	assert_int_equal(err.code, WS_EINPUT);
-	assert_int_equal(ws_file_open(".", &id, &err), -1);
-	assert_int_equal(err.code, WS_EINPUT);
-	assert_int_equal(ws_file_open("absent", &id, &err), -1);
-	assert_int_equal(err.code, WS_EINPUT);
+	assert_fails(ws_file_open("fifo", &id, &err), &err, WS_EINPUT, "");
+	assert_fails(ws_file_open(".", &id, &err), &err, WS_EINPUT, "");
+	assert_fails(ws_file_open("absent", &id, &err), &err, WS_EINPUT, "");
 	assert_int_equal(err.native, ENOENT);
 }
 
@@ -74,8 +67,7 @@ SCRATCH_TEST(a_file_has_at_most_the_bytes_it_may_have)
 	struct ws_err err = WS_ERR_INIT;
 	assert_int_equal(ws_file_replace("f", "123456", 6, 0600, NULL), 0);
 	ws_buf_init(&b, 5);
-	assert_int_equal(ws_file_read("f", &b, &err), -1);
-	assert_int_equal(err.code, WS_EINPUT);
+	assert_fails(ws_file_read("f", &b, &err), &err, WS_EINPUT, "");
 	ws_buf_free(&b);
 }
 
@@ -90,9 +82,7 @@ SCRATCH_TEST(a_file_that_was_cut_short_is_an_error_not_a_signal)
 	assert_int_equal(ws_file_pread(fd, "f", 2, bytes, 6, NULL), 0);
 	assert_memory_equal(bytes, "345678", 6);
 	assert_int_equal(truncate("f", 5), 0);
-	assert_int_equal(ws_file_pread(fd, "f", 2, bytes, 6, &err), -1);
-	assert_int_equal(err.code, WS_EINPUT);
-	assert_non_null(strstr(err.msg, "ends at byte 5"));
+	assert_fails(ws_file_pread(fd, "f", 2, bytes, 6, &err), &err, WS_EINPUT, "ends at byte 5");
 	close(fd);
 }
 
@@ -201,8 +191,7 @@ SCRATCH_TEST(a_lock_is_waited_for_until_the_deadline)
 	struct ws_cancel cancel = WS_CANCEL_INIT;
 	assert_int_equal(ws_cancel_init(&cancel, NULL), 0);
 	ws_cancel_set(&cancel);
-	assert_int_equal(ws_file_lock("lock", WS_FOREVER, &cancel, &err), -1);
-	assert_int_equal(err.code, WS_ECANCELLED);
+	assert_fails(ws_file_lock("lock", WS_FOREVER, &cancel, &err), &err, WS_ECANCELLED, "");
 	ws_cancel_fini(&cancel);
 	ws_file_unlock(held);
 	const int again = ws_file_lock("lock", ws_deadline_in(0), NULL, NULL);

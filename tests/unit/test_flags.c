@@ -3,15 +3,12 @@
 #include "wsync/tool/flags.h"
 #include "test.h"
 
-#include <string.h>
-
 static struct ws_settings pairs(const char *const *given)
 {
 	struct ws_settings s = { 0 };
 	struct ws_err err = WS_ERR_INIT;
 	for (; *given; given++)
-		if (ws_settings_add(&s, *given, &err))
-			fail_msg("%s", err.msg);
+		assert_ok(ws_settings_add(&s, *given, &err), &err);
 	return s;
 }
 
@@ -105,8 +102,7 @@ TEST(what_is_no_pair_is_refused)
 	struct ws_err err = WS_ERR_INIT;
 	memset(key, 'k', sizeof key - 3);
 	memcpy(key + sizeof key - 3, "=1", 3);
-	assert_int_equal(ws_settings_add(&s, "tp_size", &err), -1);
-	assert_int_equal(err.code, WS_EUSAGE);
+	assert_fails(ws_settings_add(&s, "tp_size", &err), &err, WS_EUSAGE, "");
 	assert_int_equal(ws_settings_add(&s, "=8", &err), -1);
 	assert_int_equal(ws_settings_add(&s, key, &err), -1);
 	assert_int_equal(s.n, 0);

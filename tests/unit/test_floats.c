@@ -249,8 +249,7 @@ static void check_factor(const struct ws_factor *f, enum ws_dtype dtype, int64_t
 	struct ws_buf buf;
 	struct ws_err err = WS_ERR_INIT;
 	ws_buf_init(&buf, 128 << 10);
-	if (ws_factor_read(f, i, n, j, m, out, &buf, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_factor_read(f, i, n, j, m, out, &buf, &err), &err);
 	for (int64_t r = 0; r < n; r++)
 		for (int64_t c = 0; c < m; c++) {
 			const uint64_t at = f->at + (uint64_t)((i + r) * f->row + (j + c) * f->col);
@@ -302,11 +301,9 @@ SCRATCH_TEST(a_number_that_is_none_is_named_only_where_it_is_read)
 	const struct ws_item *item = ws_catalog_item(f.catalog, 0);
 	const struct ws_factor whole = { item, 0, 10, 1 }, even = { item, 0, 10, 2 },
 			       odd = { item, 1, 10, 2 };
-	assert_int_equal(ws_factor_read(&whole, 0, 4, 0, 10, out, &buf, &err), -1);
-	assert_int_equal(err.code, WS_EINPUT);
-	assert_string_equal(
-		err.msg,
-		"tensor 'x.lora_B.weight' has an infinity at row 2, column 3 (x.safetensors)");
+	assert_fails_with(ws_factor_read(&whole, 0, 4, 0, 10, out, &buf, &err), &err, WS_EINPUT,
+	                  "tensor 'x.lora_B.weight' has an infinity at row 2, column 3 "
+	                  "(x.safetensors)");
 	assert_int_equal(ws_factor_read(&even, 0, 4, 0, 5, out, &buf, &err), 0);
 	assert_int_equal(ws_factor_read(&odd, 0, 4, 0, 5, out, &buf, &err), -1);
 	assert_int_equal(ws_factor_read(&odd, 0, 2, 0, 5, out, &buf, &err), 0);
@@ -370,60 +367,47 @@ SCRATCH_TEST(a_correction_is_a_product_of_any_of_the_types)
 			  b == 2 ? 40 : 20 },
 		};
 		struct ws_err err;
-		if (correct(parts, 2, &err))
-			fail_msg("%s", err.msg);
+		assert_ok(correct(parts, 2, &err), &err);
 	}
 }
 
 SCRATCH_TEST(corrections_that_fit_nothing_are_refused)
 {
-	static const struct {
-		struct part parts[3];
-		size_t n;
-		const char *says;
-	} bad[] = {
-		{ { { "a.correction_U", "F32", "[6,1]", NULL, 24 } },
-		  1,
+	/* clang-format off */
+	static const struct { struct part parts[3]; size_t n; const char *says; } bad[] = {
+		{ { { "a.correction_U", "F32", "[6,1]", NULL, 24 } }, 1,
 		  "correction 'a.correction_U': there is no correction_V or correction_B with it" },
 		{ { { "b.correction_U", "F32", "[6,1]", NULL, 24 },
-		    { "b.correction_V", "F32", "[1,10]", NULL, 40 } },
-		  2,
+		  { "b.correction_V", "F32", "[1,10]", NULL, 40 } }, 2,
 		  "correction 'b.correction_U': the checkpoint has no such module" },
 		{ { { "a.correction_U", "F32", "[5,1]", NULL, 20 },
-		    { "a.correction_V", "F32", "[1,10]", NULL, 40 } },
-		  2,
+		  { "a.correction_V", "F32", "[1,10]", NULL, 40 } }, 2,
 		  "correction 'a.correction_U': its product would be [5, 10], the tensor is [6, "
 		  "10]" },
 		{ { { "a.correction_U", "F32", "[6,2]", NULL, 48 },
-		    { "a.correction_V", "F32", "[1,10]", NULL, 40 } },
-		  2,
+		  { "a.correction_V", "F32", "[1,10]", NULL, 40 } }, 2,
 		  "correction 'a.correction_U': its product would be [6, 10], the tensor is [6, "
 		  "10]" },
 		{ { { "a.correction_U", "F32", "[6]", NULL, 24 },
-		    { "a.correction_V", "F32", "[1,10]", NULL, 40 } },
-		  2,
+		  { "a.correction_V", "F32", "[1,10]", NULL, 40 } }, 2,
 		  "correction 'a.correction_U'" },
 		{ { { "a.correction_U", "I8", "[6,1]", NULL, 6 },
-		    { "a.correction_V", "F32", "[1,10]", NULL, 40 } },
-		  2,
+		  { "a.correction_V", "F32", "[1,10]", NULL, 40 } }, 2,
 		  "correction 'a.correction_U': factors are BF16, F16 or F32" },
 		{ { { "a.correction_U", "F32", "[6,0]", NULL, 0 },
-		    { "a.correction_V", "F32", "[0,10]", NULL, 0 } },
-		  2,
+		  { "a.correction_V", "F32", "[0,10]", NULL, 0 } }, 2,
 		  "correction 'a.correction_U'" },
 		{ { { "a.correction_U", "F32", "[6,1]", NULL, 24 },
-		    { "a.correction_V", "F32", "[1,10]", NULL, 40 },
-		    { "a.correction_B", "F32", "[1,10]", NULL, 40 } },
-		  3,
+		  { "a.correction_V", "F32", "[1,10]", NULL, 40 },
+		  { "a.correction_B", "F32", "[1,10]", NULL, 40 } }, 3,
 		  "c.safetensors: 1 tensors are no pairs X.correction_U and X.correction_V" },
-		{ { { "a.weight", "F32", "[6,10]", NULL, 240 } },
-		  1,
+		{ { { "a.weight", "F32", "[6,10]", NULL, 240 } }, 1,
 		  "c.safetensors: 1 tensors are no pairs" },
 	};
+	/* clang-format on */
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		struct ws_err err;
-		assert_int_equal(correct(bad[i].parts, bad[i].n, &err), -1);
-		assert_int_equal(err.code, WS_EINPUT);
+		assert_fails(correct(bad[i].parts, bad[i].n, &err), &err, WS_EINPUT, "");
 		if (!strstr(err.msg, bad[i].says))
 			fail_msg("%s, not: %s", err.msg, bad[i].says);
 	}

@@ -6,8 +6,6 @@
 #include "test.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 static uint32_t bits_of(float x)
 {

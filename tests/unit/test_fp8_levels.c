@@ -7,8 +7,6 @@
 #include "test.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { ROWS = 16, COLS = 4096 + 37, N = ROWS * COLS };
 static float x[N];

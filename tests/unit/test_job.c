@@ -4,7 +4,6 @@
 #include "test.h"
 
 #include <signal.h>
-#include <stdint.h>
 
 static void *look_at_mask(void *mask)
 {

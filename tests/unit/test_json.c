@@ -3,10 +3,6 @@
 #include "wsync/tool/json_read.h"
 #include "test.h"
 
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include <math.h>
 
 static struct ws_json *parse(const char *text, struct ws_err *err)

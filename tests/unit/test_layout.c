@@ -6,10 +6,6 @@
 #include "wsync/tool/layout.h"
 #include "wsync/tool/source.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
 static struct ws_namemap *maps, *own;
 static struct ws_config *config;
 static struct ws_layout *layout;

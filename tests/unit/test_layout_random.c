@@ -10,10 +10,6 @@
 #include "wsync/tool/layout.h"
 
 #include <ctype.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #if defined(__SANITIZE_ADDRESS__)
 enum { CASES = 20000 };

@@ -3,9 +3,6 @@
 #include "wsync/lineage.h"
 #include "test.h"
 
-#include <stdint.h>
-#include <string.h>
-
 TEST(names_and_numbers_agree)
 {
 	for (unsigned i = 0; i < WS_N_LINEAGES; i++) {
@@ -74,10 +71,7 @@ TEST(routes_decide)
 
 TEST(a_version_speaks_where_routes_are_silent)
 {
-	static const struct {
-		const char *version;
-		enum ws_lineage lineage;
-	} cases[] = {
+	static const struct { const char *version; enum ws_lineage lineage; } cases[] = {
 		{ "0.4.6.post5", WS_LINEAGE_SGLANG_04 }, { "0.4", WS_LINEAGE_SGLANG_04 },
 		{ "0.5.0rc1", WS_LINEAGE_SGLANG_05 },    { "0.5.4.post1", WS_LINEAGE_SGLANG_05 },
 		{ "0.5.6", WS_LINEAGE_SGLANG_05 },       { "0.5.7", WS_LINEAGE_SGLANG_2026 },

@@ -17,8 +17,7 @@ static struct ws_json *load(const char *name, const char *what)
 	struct ws_err err = WS_ERR_INIT;
 	snprintf(path, sizeof path, "tests/data/lineage/%s.%s.json", name, what);
 	ws_buf_init(&text, 1 << 20);
-	if (ws_file_read(path, &text, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_file_read(path, &text, &err), &err);
 	struct ws_json *root = ws_json_parse(text.data, text.len, path, &err);
 	if (!root)
 		fail_msg("%s", err.msg);
@@ -40,10 +39,7 @@ static const char *spell(const struct ws_capabilities *can)
 }
 
 /* clang-format off */
-static const struct {
-	enum ws_lineage lineage;
-	const char *route, *can;
-} lineages[] = {
+static const struct { enum ws_lineage lineage; const char *route, *can; } lineages[] = {
 	{ WS_LINEAGE_SGLANG_04, "/get_server_info", "update from_disk from_tensor flush memory "
 	  "get_weights generate dies_of_flush dies_of_group dies_of_format dies_of_release" },
 	{ WS_LINEAGE_SGLANG_05, "/get_server_info", "update destroy from_disk from_tensor from_ipc "

@@ -4,14 +4,11 @@
 #include "scratch.h"
 #include "test.h"
 
-#include <stdint.h>
-
 static struct ws_weight_list read_text(const char *text)
 {
 	struct ws_weight_list list;
 	struct ws_err err;
-	if (ws_weight_list_parse(text, strlen(text), "list", &list, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_weight_list_parse(text, strlen(text), "list", &list, &err), &err);
 	return list;
 }
 
@@ -160,9 +157,8 @@ SCRATCH_TEST(files_are_read_and_missing_ones_named)
 	assert_int_equal(ws_weight_list_read("saved.json", &list, &err), 0);
 	assert_int_equal(list.n, 1);
 	ws_weight_list_free(&list);
-	assert_int_equal(ws_weight_list_read("absent.json", &list, &err), -1);
-	assert_int_equal(err.code, WS_EINPUT);
-	assert_non_null(strstr(err.msg, "absent.json"));
+	assert_fails(ws_weight_list_read("absent.json", &list, &err), &err, WS_EINPUT,
+	             "absent.json");
 	ws_weight_list_free(&list);
 	ws_weight_list_free(NULL);
 }

@@ -2,9 +2,6 @@
 /* Locks of endpoints: who holds one is told, and the dead hold none. */
 #include "lock.h"
 
-#include <stdint.h>
-#include <string.h>
-
 #include "scratch.h"
 #include "test.h"
 
@@ -49,8 +46,7 @@ SCRATCH_TEST(a_second_one_is_refused_and_told_who_the_first_is)
 	char pid[32];
 	const pid_t holder = hold(A, 1);
 	snprintf(pid, sizeof pid, "process %ld on ", (long)holder);
-	assert_int_equal(ws_locks_take("locks", BA, 2, 0, NULL, &l, &err), -1);
-	assert_int_equal(err.code, WS_EREFUSED);
+	assert_fails(ws_locks_take("locks", BA, 2, 0, NULL, &l, &err), &err, WS_EREFUSED, "");
 	assert_non_null(strstr(err.msg, pid));
 	assert_string_equal(err.endpoint, "https://gpu7:30000/prefix");
 	kill_holder(holder);
@@ -84,9 +80,8 @@ SCRATCH_TEST(what_is_no_lock_is_left_as_it_is)
 	struct stat st;
 	for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
 		put("file", others[i]);
-		assert_int_equal(ws_lock_take("file", "turn", 0, NULL, &err), -1);
-		assert_int_equal(err.code, WS_ESYSTEM);
-		assert_string_equal(err.msg, "turn: file is a file of something else, and no lock");
+		assert_fails_with(ws_lock_take("file", "turn", 0, NULL, &err), &err, WS_ESYSTEM,
+		                  "turn: file is a file of something else, and no lock");
 		assert_int_equal(stat("file", &st), 0);
 		assert_int_equal(st.st_size, strlen(others[i]));
 	}

@@ -4,11 +4,6 @@
 #include "test.h"
 #include "wsync/tool/prompts.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 static struct ws_logprobs answer(const char *input, const char *output)
 {
 	struct ws_logprobs l;
@@ -145,8 +140,7 @@ TEST(prompts_are_lines_of_text_or_of_json)
 	assert_null(p.items[3].text);
 	assert_int_equal(p.items[3].n_ids, 2);
 	assert_int_equal(p.items[3].ids[1], 5);
-	assert_int_equal(ws_prompts_parse(&p, "a\0b", 3, "prompts", &err), -1);
-	assert_int_equal(err.code, WS_EINPUT);
+	assert_fails(ws_prompts_parse(&p, "a\0b", 3, "prompts", &err), &err, WS_EINPUT, "");
 	ws_prompts_free(&p);
 }
 

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every instruction set gives the very bits of the definition, in every corner of a tile. */
-#include <stdint.h>
 
 #include "lowrank.h"
 #include "test.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const char *const levels[] = { "scalar", "avx2", "avx512" };
 

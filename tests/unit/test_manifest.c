@@ -8,9 +8,6 @@
 #include "wsync/tool/catalog.h"
 #include "wsync/tool/shards.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -62,10 +59,7 @@ TEST(a_manifest_is_read_as_it_stands_there)
 	assert_int_equal(m.allocations[1].handle[7], 2);
 	assert_int_equal(m.allocations[1].handle[63], 0xef);
 	assert_int_equal(m.allocations[1].base, 4096);
-	static const struct {
-		const char *name;
-		uint64_t offset, bytes;
-	} want[] = {
+	static const struct { const char *name; uint64_t offset, bytes; } want[] = {
 		{ "none", 0, 0 }, { "one", 512, 64 }, { "tied", 512, 64 }, { "two", 4096, 100 }
 	};
 	assert_int_equal(m.list.n_tensors, 4);
@@ -95,9 +89,7 @@ static char *edited(const char *from, const char *to)
 
 TEST(what_is_wrong_is_refused_by_its_name)
 {
-	static const struct {
-		const char *from, *to, *says;
-	} cases[] = {
+	static const struct { const char *from, *to, *says; } cases[] = {
 		{ "\"version\": 1", "\"version\": 2, \"news\": 1",
 		  "is of version 2, and known is version 1" },
 		{ "\"version\": 1,", "", "does not begin with its version" },
@@ -152,8 +144,7 @@ TEST(what_is_wrong_is_refused_by_its_name)
 		struct ws_manifest m;
 		struct ws_err err;
 		char *text = edited(cases[i].from, cases[i].to);
-		assert_int_equal(parse(text, &m, &err), -1);
-		assert_int_equal(err.code, WS_EINPUT);
+		assert_fails(parse(text, &m, &err), &err, WS_EINPUT, "");
 		assert_int_equal(strncmp(err.msg, "m.json: ", 8), 0);
 		if (!strstr(err.msg, cases[i].says))
 			fail_msg("'%s' for '%s': %s", cases[i].to, cases[i].from, err.msg);
@@ -166,8 +157,7 @@ TEST(a_text_that_is_cut_anywhere_is_refused)
 	for (size_t n = 0; n + 2 < sizeof good; n++) {
 		struct ws_manifest m;
 		struct ws_err err = WS_ERR_INIT;
-		assert_int_equal(ws_manifest_parse(good, n, "m.json", &m, &err), -1);
-		assert_int_equal(err.code, WS_EINPUT);
+		assert_fails(ws_manifest_parse(good, n, "m.json", &m, &err), &err, WS_EINPUT, "");
 	}
 }
 
@@ -243,8 +233,7 @@ static struct ws_source *open_it(void)
 	const char *const paths[] = { path };
 	struct ws_source *s = NULL;
 	struct ws_err err = WS_ERR_INIT;
-	if (ws_source_open_with(&with_memory, paths, 1, &s, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_source_open_with(&with_memory, paths, 1, &s, &err), &err);
 	return s;
 }
 
@@ -282,9 +271,8 @@ LENT(a_source_that_nobody_lends_is_refused)
 	const char *const paths[] = { path };
 	struct ws_source *s = NULL;
 	struct ws_err err = WS_ERR_INIT;
-	assert_int_equal(ws_source_open(paths, 1, &s, &err), -1);
-	assert_int_equal(err.code, WS_EUSAGE);
-	assert_non_null(strstr(err.msg, "memory of another process is no source here"));
+	assert_fails(ws_source_open(paths, 1, &s, &err), &err, WS_EUSAGE,
+	             "memory of another process is no source here");
 	assert_int_equal(ws_source_open_with(&with_memory, (const char *const[]){ "cuda-ipc:" }, 1,
 	                                     &s, &err),
 	                 -1);
@@ -349,8 +337,7 @@ LENT(ranks_may_lend_their_shards)
 	ws_shards_close(&shards);
 	assert_int_equal(ws_shards_open_with(&with_memory, paths, 1, 1, 0, &shards, &err), 0);
 	ws_shards_close(&shards);
-	assert_int_equal(ws_shards_open(paths, 2, 2, 0, &shards, &err), -1);
-	assert_int_equal(err.code, WS_EUSAGE);
+	assert_fails(ws_shards_open(paths, 2, 2, 0, &shards, &err), &err, WS_EUSAGE, "");
 	assert_int_equal(opened, closed);
 }
 

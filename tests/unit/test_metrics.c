@@ -6,11 +6,6 @@
 #include "test.h"
 #include "wsync/clock.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 static const char *const evil = "http://a\"b\\c\nd\x01\xff\xc3\xa9";
 
 static struct ws_buf text;
@@ -19,8 +14,7 @@ static void write_text(const struct ws_metrics *m)
 {
 	struct ws_err err = WS_ERR_INIT;
 	ws_buf_free(&text);
-	if (ws_metrics_write(m, &text, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_metrics_write(m, &text, &err), &err);
 }
 
 static void has(const char *line)

@@ -3,11 +3,6 @@
 #include "namemap_read.h"
 #include "wsync/tool/layout.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "scratch.h"
 #include "test.h"
 
@@ -15,8 +10,7 @@ static struct ws_namemap *parse(const char *text)
 {
 	struct ws_namemap *m = NULL;
 	struct ws_err err = WS_ERR_INIT;
-	if (ws_namemap_parse(text, strlen(text), "m.map", &m, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_namemap_parse(text, strlen(text), "m.map", &m, &err), &err);
 	return m;
 }
 
@@ -60,8 +54,7 @@ TEST(the_built_in_families_are_well_formed)
 {
 	struct ws_namemap *m = NULL;
 	struct ws_err err = WS_ERR_INIT;
-	if (ws_namemap_open(NULL, &m, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_namemap_open(NULL, &m, &err), &err);
 	assert_non_null(ws_namemap_generic(m));
 	for (size_t i = 0; ws_namemap_at(m, i); i++) {
 		const struct ws_family *f = ws_namemap_at(m, i);
@@ -279,8 +272,7 @@ SCRATCH_TEST(a_map_is_read_from_a_file)
 {
 	struct ws_namemap *m = NULL;
 	struct ws_err err = WS_ERR_INIT;
-	assert_int_equal(ws_namemap_open("absent.map", &m, &err), -1);
-	assert_int_equal(err.code, WS_EINPUT);
+	assert_fails(ws_namemap_open("absent.map", &m, &err), &err, WS_EINPUT, "");
 	FILE *f = fopen("own.map", "w");
 	fputs("family own\nwhole x [2]\n", f);
 	fclose(f);
@@ -572,8 +564,7 @@ static void refuses(const char *text, size_t n, const char *message)
 {
 	struct ws_namemap *m = NULL;
 	struct ws_err err = WS_ERR_INIT;
-	assert_int_equal(ws_namemap_parse(text, n, "m.map", &m, &err), -1);
-	assert_int_equal(err.code, WS_EINPUT);
+	assert_fails(ws_namemap_parse(text, n, "m.map", &m, &err), &err, WS_EINPUT, "");
 	assert_string_equal(err.msg, message);
 }
 

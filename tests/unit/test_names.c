@@ -4,11 +4,6 @@
 #include "name_index.h"
 #include "test.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 struct thing {
 	const char *name;
 	int number;

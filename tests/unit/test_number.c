@@ -4,7 +4,6 @@
 #include "test.h"
 
 #include <math.h>
-#include <string.h>
 
 /* The same number, or both NaN; zeros with their sign. */
 static bool same(double a, double b)

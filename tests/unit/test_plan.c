@@ -7,10 +7,6 @@
 #include "scratch.h"
 #include "test.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 /* Writes a checkpoint one tensor at a time; its data is a hole in the file. */
@@ -79,8 +75,7 @@ static struct ws_plan *plan_of(const struct ws_catalog *c, const struct ws_plan_
 {
 	struct ws_plan *p = NULL;
 	struct ws_err err = WS_ERR_INIT;
-	if (ws_plan_make(c, opts, &p, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_plan_make(c, opts, &p, &err), &err);
 	return p;
 }
 
@@ -188,18 +183,14 @@ SCRATCH_TEST(patterns_choose_and_empty_tensors_stay)
 
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_plan_opts opts = { .include = typo, .n_include = 2 };
-	assert_int_equal(ws_plan_make(s.catalog, &opts, &p, &err), -1);
-	assert_int_equal(err.code, WS_EUSAGE);
-	assert_string_equal(err.msg, "include 'modle.*' matches none of the 4 tensors");
+	assert_fails_with(ws_plan_make(s.catalog, &opts, &p, &err), &err, WS_EUSAGE,
+	                  "include 'modle.*' matches none of the 4 tensors");
 	opts = (struct ws_plan_opts){ .exclude = all, .n_exclude = 1 };
-	assert_int_equal(ws_plan_make(s.catalog, &opts, &p, &err), -1);
-	assert_int_equal(err.code, WS_EUSAGE);
-	assert_string_equal(err.msg, "no tensor is left to send: all 4 are excluded or empty");
+	assert_fails_with(ws_plan_make(s.catalog, &opts, &p, &err), &err, WS_EUSAGE,
+	                  "no tensor is left to send: all 4 are excluded or empty");
 	opts = (struct ws_plan_opts){ 0 };
-	assert_int_equal(ws_plan_make(s.catalog, &opts, &p, &err), -1);
-	assert_int_equal(err.code, WS_EINPUT);
-	assert_string_equal(err.msg,
-	                    "tensor 'odd': no server can receive F4, which torch has no type for");
+	assert_fails_with(ws_plan_make(s.catalog, &opts, &p, &err), &err, WS_EINPUT,
+	                  "tensor 'odd': no server can receive F4, which torch has no type for");
 	assert_string_equal(err.hint, "leave it out with an exclude pattern");
 	drop(&s);
 }

@@ -4,9 +4,6 @@
 #include "wsync/push.h"
 #include "test.h"
 
-#include <stdint.h>
-#include <string.h>
-
 /* What stands at the beginning of each sentence, by a letter. '.': it may be done. */
 static const struct { char letter; const char *words; } sentences[] = {
 	{ 'p', "it cannot pause" },

@@ -3,10 +3,6 @@
 #include "push_target.h"
 #include "test.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
 /* A state as eight letters:
  *   state       U untouched, P partial, C committed
  *   before      U or P

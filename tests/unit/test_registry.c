@@ -5,9 +5,6 @@
 #include "test.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -53,8 +50,7 @@ static bool add(const char *url)
 	struct ws_registry_entry e = entry(url);
 	bool updated = false;
 	struct ws_err err = WS_ERR_INIT;
-	if (ws_registry_add(path, &e, soon(), NULL, &updated, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_registry_add(path, &e, soon(), NULL, &updated, &err), &err);
 	return updated;
 }
 
@@ -126,9 +122,8 @@ CASE(removing_leaves_the_others)
 	add("b:2");
 	add("c:3");
 	assert_int_equal(ws_registry_remove(path, "http://b:2", soon(), NULL, &err), 0);
-	assert_int_equal(ws_registry_remove(path, "http://b:2", soon(), NULL, &err), -1);
-	assert_int_equal(err.code, WS_EINPUT);
-	assert_non_null(strstr(err.msg, "http://b:2: not registered"));
+	assert_fails(ws_registry_remove(path, "http://b:2", soon(), NULL, &err), &err, WS_EINPUT,
+	             "http://b:2: not registered");
 	assert_int_equal(ws_registry_load(path, &r, &err), 0);
 	assert_int_equal(r.n, 2);
 	assert_string_equal(r.items[1].url, "http://c:3");
@@ -202,8 +197,7 @@ CASE(malformed_files_name_the_file_and_the_entry)
 		struct ws_registry_entry e = entry("new:1");
 		bool updated;
 		write_file(bad[i].text);
-		assert_int_equal(ws_registry_load(path, &r, &err), -1);
-		assert_int_equal(err.code, WS_EINPUT);
+		assert_fails(ws_registry_load(path, &r, &err), &err, WS_EINPUT, "");
 		if (!strstr(err.msg, bad[i].why) || strncmp(err.msg, path, strlen(path)))
 			fail_msg("%s: %s", bad[i].text, err.msg);
 		/* A file that cannot be read is not overwritten. */
@@ -228,9 +222,8 @@ CASE(notes_nested_too_deeply_are_refused_not_lost)
 		strcat(text, "]");
 	strcat(text, "}");
 	write_file(text);
-	assert_int_equal(ws_registry_add(path, &e, soon(), NULL, &updated, &err), -1);
-	assert_int_equal(err.code, WS_EINPUT);
-	assert_non_null(strstr(err.msg, "\"note\" is nested too deeply"));
+	assert_fails(ws_registry_add(path, &e, soon(), NULL, &updated, &err), &err, WS_EINPUT,
+	             "\"note\" is nested too deeply");
 }
 
 CASE(many_writers_lose_nothing)
@@ -278,8 +271,7 @@ CASE(a_killed_writer_leaves_a_whole_file)
 		waitpid(pid, NULL, 0);
 		struct ws_registry r;
 		struct ws_err err = WS_ERR_INIT;
-		if (ws_registry_load(path, &r, &err))
-			fail_msg("%s", err.msg);
+		assert_ok(ws_registry_load(path, &r, &err), &err);
 		assert_true(r.n >= 1);
 		ws_registry_free(&r);
 	}
@@ -296,10 +288,8 @@ CASE(a_lock_that_is_held_is_waited_for_until_the_deadline)
 	snprintf(name, sizeof name, "%s.lock", path);
 	const int fd = ws_file_lock(name, soon(), NULL, &err);
 	assert_true(fd >= 0);
-	assert_int_equal(
-		ws_registry_add(path, &e, ws_deadline_in(50 * WS_NS_PER_MS), NULL, &updated, &err),
-		-1);
-	assert_int_equal(err.code, WS_ETIMEOUT);
+	assert_fails(ws_registry_add(path, &e, ws_deadline_in(50 * WS_NS_PER_MS), NULL, &updated,
+	                             &err), &err, WS_ETIMEOUT, "");
 	ws_file_unlock(fd);
 }
 

@@ -4,10 +4,6 @@
 #include "round.h"
 #include "test.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
 static void write_read(const struct ws_round *r, struct ws_round *out)
 {
 	struct ws_buf text;
@@ -46,10 +42,7 @@ TEST(a_round_comes_back_as_it_was_written)
 
 TEST(what_is_not_understood_is_no_round)
 {
-	static const struct {
-		const char *text;
-		unsigned senders, had;
-	} rows[] = {
+	static const struct { const char *text; unsigned senders, had; } rows[] = {
 		{ "", 0, 0 },
 		{ "3: 1 3\n", 0, 0 },
 		{ "nothing", 0, 0 },
@@ -100,10 +93,7 @@ TEST(parts_come_back_and_what_nobody_sent_is_left)
 	struct ws_parts p = { 0 }, got;
 	struct ws_err err = WS_ERR_INIT;
 	const char *first;
-	static const struct {
-		const char *name;
-		bool sent;
-	} rows[] = {
+	static const struct { const char *name; bool sent; } rows[] = {
 		{ "model.b\xc3\xa4", true },  { "model.b\xc3\xb6", false }, { "a", false },
 		{ "model.b\xc3\xb6", true },  { "model.\"quoted\\", true }, { "model.c", false },
 		{ "model.b\xc3\xa4", false }, { "model.b\xc3\xb6", true }
@@ -160,11 +150,7 @@ TEST(parts_have_a_limit_of_servers)
 
 TEST(parts_that_are_not_understood_are_none)
 {
-	static const struct {
-		const char *text;
-		int rc;
-		size_t tensors, servers;
-	} rows[] = {
+	static const struct { const char *text; int rc; size_t tensors, servers; } rows[] = {
 		{ "", 0, 0, 0 },
 		{ "@00000000000000ff http://a:1\n+0 ab\n-2 c\n", 0, 2, 1 },
 		{ "+0:1 ab\n", -1, 0, 0 },

@@ -3,9 +3,6 @@
 #include "wsync/tool/routing.h"
 #include "test.h"
 
-#include <stdio.h>
-#include <string.h>
-
 /* Two layers, the first without experts; two of four experts. */
 static struct ws_routing_shape small(void)
 {
@@ -63,10 +60,7 @@ TEST(every_form_gives_the_same)
 
 TEST(what_is_no_routing_is_refused)
 {
-	static const struct {
-		const char *value;
-		enum ws_code code;
-	} cases[] = {
+	static const struct { const char *value; enum ws_code code; } cases[] = {
 		{ "null", WS_EINPUT },
 		{ "7", WS_EINPUT },
 		{ "{\"schema\":\"sglang.routed_experts.file.v1\"}", WS_EINPUT },

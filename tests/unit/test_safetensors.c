@@ -3,11 +3,6 @@
 #include "safetensors.h"
 #include "test.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 /* A file of this header and n zero bytes of data, judged in an allocation of exactly its size. */
 static int parse(const char *header, size_t n, struct ws_safetensors *st, struct ws_err *err)
 {
@@ -26,8 +21,7 @@ static void expect(const char *header, size_t n, const char *sentence)
 {
 	struct ws_safetensors st = WS_SAFETENSORS_INIT;
 	struct ws_err err = WS_ERR_INIT;
-	assert_int_equal(parse(header, n, &st, &err), -1);
-	assert_int_equal(err.code, WS_EINPUT);
+	assert_fails(parse(header, n, &st, &err), &err, WS_EINPUT, "");
 	assert_string_equal(err.msg, sentence);
 	assert_null(st.text);
 }
@@ -115,10 +109,8 @@ TEST(the_first_bytes_are_judged)
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		struct ws_safetensors st;
 		struct ws_err err = WS_ERR_INIT;
-		assert_int_equal(ws_safetensors_parse(cases[i].bytes, cases[i].n, "x.safetensors",
-		                                      &st, &err),
-		                 -1);
-		assert_int_equal(err.code, WS_EINPUT);
+		assert_fails(ws_safetensors_parse(cases[i].bytes, cases[i].n, "x.safetensors", &st,
+		                                  &err), &err, WS_EINPUT, "");
 		assert_string_equal(err.msg, cases[i].sentence);
 		assert_string_equal(err.hint, cases[i].hint);
 	}

@@ -4,7 +4,6 @@
 #include "test.h"
 
 #include <math.h>
-#include <string.h>
 
 static struct ws_scale_values values_of(const float *scales, size_t n, float code)
 {

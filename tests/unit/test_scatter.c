@@ -294,8 +294,7 @@ WITH_FILES(experts_go_first_and_the_rest_by_fifty)
 static void assert_refused(const char *words)
 {
 	struct ws_err err = WS_ERR_INIT;
-	assert_int_equal(make(1, &err), -1);
-	assert_int_equal(err.code, WS_EREFUSED);
+	assert_fails(make(1, &err), &err, WS_EREFUSED, "");
 	if (!strstr(err.msg, words))
 		fail_msg("\"%s\" has no \"%s\"", err.msg, words);
 }

@@ -4,10 +4,6 @@
 #include "senders.h"
 #include "test.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
 static struct ws_plan_tensor tensors[] = {
 	{ .name = "b", .dtype = WS_DTYPE_BF16, .n_dims = 2, .dims = { 4, 6 }, .bytes = 48 },
 	{ .name = "a", .dtype = WS_DTYPE_F32, .n_dims = 1, .dims = { 8 }, .bytes = 32 },
@@ -37,8 +33,7 @@ TEST(a_list_comes_back_by_name)
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_buf text;
 	write_list(&text);
-	if (ws_senders_read_list(text.data, text.len, &l, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_senders_read_list(text.data, text.len, &l, &err), &err);
 	assert_int_equal(l.sender, 2);
 	assert_int_equal(l.senders, 3);
 	assert_string_equal(l.round, "job1-7");
@@ -58,8 +53,7 @@ TEST(a_list_that_was_cut_or_turned_is_refused)
 	struct ws_buf text;
 	write_list(&text);
 	for (size_t n = 0; n < text.len; n++) {
-		assert_int_equal(ws_senders_read_list(text.data, n, &l, &err), -1);
-		assert_int_equal(err.code, WS_EDATA);
+		assert_fails(ws_senders_read_list(text.data, n, &l, &err), &err, WS_EDATA, "");
 	}
 	/* Names that do not rise, or with a control character. */
 	char *a = memmem(text.data, text.len, "\1\0\0\0\0\0\0\0a", 9);
@@ -117,8 +111,7 @@ TEST(a_share_comes_back)
 	struct ws_buf text;
 	make_list(&mine, 2);
 	write_share(&mine, &text);
-	if (ws_share_read(text.data, text.len, &mine, &s, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_share_read(text.data, text.len, &mine, &s, &err), &err);
 	assert_int_equal(s.world_size, 5);
 	assert_string_equal(s.group, "g");
 	assert_int_equal(s.n_batches, 2);
@@ -174,12 +167,10 @@ TEST(an_end_is_told_with_its_reason)
 	ws_err_hint(&why, "ask again");
 	ws_buf_reset(&text);
 	ws_senders_write_end(&text, &why);
-	assert_int_equal(ws_senders_read_end(text.data, text.len, &said), -1);
-	assert_int_equal(said.code, WS_EREFUSED);
-	assert_string_equal(said.msg, "it said?no");
+	assert_fails_with(ws_senders_read_end(text.data, text.len, &said), &said, WS_EREFUSED,
+	                  "it said?no");
 	assert_string_equal(said.hint, "ask again");
-	assert_int_equal(ws_senders_read_end(text.data, text.len - 1, &said), -1);
-	assert_int_equal(said.code, WS_EDATA);
+	assert_fails(ws_senders_read_end(text.data, text.len - 1, &said), &said, WS_EDATA, "");
 	ws_buf_free(&text);
 }
 

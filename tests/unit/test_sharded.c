@@ -135,8 +135,7 @@ static int check_replicas(const struct trainer *how, const struct ws_replica_opt
 {
 	struct ws_input in;
 	*err = (struct ws_err)WS_ERR_INIT;
-	if (open_ranks(how, &in, err))
-		fail_msg("%s", err->msg);
+	assert_ok(open_ranks(how, &in, err), err);
 	const int rc = ws_catalog_check_replicas(in.stored, o, err);
 	ws_input_close(&in);
 	return rc;
@@ -239,9 +238,8 @@ WITH_SHARDS(both_files_of_a_replica_are_named)
 	                       &err),
 		0);
 	ws_cancel_set(&cancel);
-	assert_int_equal(check_replicas(&how, &(struct ws_replica_opts){ .cancel = &cancel }, &err),
-	                 -1);
-	assert_int_equal(err.code, WS_ECANCELLED);
+	assert_fails(check_replicas(&how, &(struct ws_replica_opts){ .cancel = &cancel }, &err),
+	             &err, WS_ECANCELLED, "");
 }
 
 /* Rank 0 has all columns, of which rank 1 has the second half. */
@@ -301,8 +299,7 @@ WITH_SHARDS(large_replicas_are_compared_at_both_ends_or_all_over)
 		t->bytes[places[i]] ^= 1;
 		tensors_write(&rank_tensors, paths[1]);
 		t->bytes[places[i]] ^= 1;
-		if (ws_input_open(&opts, &in, &err))
-			fail_msg("%s", err.msg);
+		assert_ok(ws_input_open(&opts, &in, &err), &err);
 		assert_int_equal(ws_catalog_replicas(in.stored), 1);
 		const bool end = i < 2 || i > 4;
 		assert_int_equal(ws_catalog_check_replicas(in.stored,
@@ -322,8 +319,7 @@ static void assert_refused(const struct trainer *how, const char *message)
 {
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_input in;
-	assert_int_equal(open_ranks(how, &in, &err), -1);
-	assert_int_equal(err.code, WS_EINPUT);
+	assert_fails(open_ranks(how, &in, &err), &err, WS_EINPUT, "");
 	assert_string_equal(err.msg, message);
 }
 
@@ -435,8 +431,7 @@ static void assert_ranks(const char *path, unsigned tp, const char *want)
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_shards s;
 	char got[256] = "";
-	if (ws_shards_open(&path, 1, tp, 0, &s, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_shards_open(&path, 1, tp, 0, &s, &err), &err);
 	for (size_t r = 0; r < s.n; r++)
 		for (size_t i = 0; i < ws_source_count(s.sources[r]); i++)
 			sprintf(got + strlen(got), "%s%s", i ? "+" : r ? " " : "",
@@ -510,8 +505,7 @@ static void assert_paths_refused(const char *const *paths, size_t n, const char 
 {
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_shards s;
-	assert_int_equal(ws_shards_open(paths, n, (unsigned)n, 0, &s, &err), -1);
-	assert_int_equal(err.code, WS_EUSAGE);
+	assert_fails(ws_shards_open(paths, n, (unsigned)n, 0, &s, &err), &err, WS_EUSAGE, "");
 	assert_string_equal(err.msg, message);
 }
 
@@ -531,8 +525,7 @@ WITH_SHARDS(ranks_are_named_in_order_and_once)
 		sorted, 3,
 		"shards are not in the order of their numbers: o/rank10 comes before o/rank2");
 	assert_paths_refused(twice, 2, "ranks 0 and 1 are the same: o/rank1");
-	if (ws_shards_open(right, 3, 3, 0, &s, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_shards_open(right, 3, 3, 0, &s, &err), &err);
 	ws_shards_close(&s);
 }
 
@@ -556,9 +549,7 @@ WITH_SHARDS(manifests_say_it_all)
 	ws_shards_close(&s);
 	ws_shards_close(NULL);
 	assert_unclear(path, 4, "m/shards.json: it was saved with tp 2, and 4 was asked for");
-	static const struct {
-		const char *text, *message;
-	} bad[] = {
+	static const struct { const char *text, *message; } bad[] = {
 		{ "{\"tp\":2}", "m/shards.json: no list of \"shards\" in this manifest" },
 		{ "{\"tp\":0,\"shards\":[]}",
 		  "m/shards.json: \"tp\" is no number from 1 to 65536" },

@@ -6,8 +6,6 @@
 #include "test.h"
 #include "wsync/tool/catalog.h"
 
-#include <stdint.h>
-
 enum { MAX_TP = 8 };
 
 struct model {
@@ -240,12 +238,10 @@ static void check_model(const struct model *m)
 {
 	const struct ws_layout_opts opts = { .tp = m->tp, .ep = m->ep };
 	struct ws_err err = WS_ERR_INIT;
-	if (ws_config_parse(m->config, strlen(m->config), m->title, &config, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_config_parse(m->config, strlen(m->config), m->title, &config, &err), &err);
 	family = ws_namemap_find(maps, config);
 	assert_non_null(family);
-	if (ws_layout_make(family, config, &opts, &layout, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_layout_make(family, config, &opts, &layout, &err), &err);
 	const size_t n = ws_layout_part_count(layout);
 	whole = calloc(n + 1, sizeof *whole);
 	assert_non_null(whole);
@@ -291,8 +287,7 @@ SCRATCH_TEST(what_a_layout_divides_is_joined)
 {
 	char bf16[512], mxfp4[512];
 	struct ws_err err = WS_ERR_INIT;
-	if (ws_namemap_open(NULL, &maps, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_namemap_open(NULL, &maps, &err), &err);
 	snprintf(bf16, sizeof bf16, GPT_OSS, "");
 	snprintf(mxfp4, sizeof mxfp4, GPT_OSS, MXFP4);
 	const struct model models[] = {

@@ -7,9 +7,6 @@
 
 #include <poll.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 static _Thread_local struct ws_err err; /* of the call before */
@@ -21,8 +18,7 @@ static struct ws_store *store_for(unsigned world_size)
 	const struct ws_store_opts opts = { .host = "127.0.0.1", .world_size = world_size,
 	                                    .group = "g" };
 	struct ws_store *s = NULL;
-	if (ws_store_open(&opts, &s, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_store_open(&opts, &s, &err), &err);
 	return s;
 }
 
@@ -31,8 +27,7 @@ static struct ws_store_client *client_of(struct ws_store *s, char epoch)
 	const struct ws_store_client_opts opts = { .host = "127.0.0.1", .port = ws_store_port(s),
 	                                           .epoch = epoch };
 	struct ws_store_client *c = NULL;
-	if (ws_store_connect(&opts, ws_deadline_in(5 * WS_NS_PER_S), NULL, &c, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_store_connect(&opts, ws_deadline_in(5 * WS_NS_PER_S), NULL, &c, &err), &err);
 	return c;
 }
 
@@ -311,11 +306,9 @@ TEST(aborting_ends_a_wait_for_good)
 	const char *const keys[] = { "/never" };
 	pthread_t t;
 	pthread_create(&t, NULL, abort_soon, c);
-	assert_int_equal(ws_store_client_wait(c, keys, 1, WS_FOREVER, &err), -1);
-	assert_int_equal(err.code, WS_ECANCELLED);
+	assert_fails(ws_store_client_wait(c, keys, 1, WS_FOREVER, &err), &err, WS_ECANCELLED, "");
 	pthread_join(t, NULL);
-	assert_int_equal(ws_store_client_set(c, "/k", "v", 1, soon(), &err), -1);
-	assert_int_equal(err.code, WS_ECANCELLED);
+	assert_fails(ws_store_client_set(c, "/k", "v", 1, soon(), &err), &err, WS_ECANCELLED, "");
 	ws_store_disconnect(c);
 	ws_store_close(s);
 }
@@ -346,8 +339,7 @@ TEST(closing_the_store_fails_everybody_at_once)
 	pthread_create(&inside, NULL, get_inside, s);
 	pthread_create(&closer, NULL, close_soon, s);
 	const int64_t start = ws_now_ns();
-	assert_int_equal(ws_store_client_wait(c, keys, 1, WS_FOREVER, &err), -1);
-	assert_int_equal(err.code, WS_EDATA);
+	assert_fails(ws_store_client_wait(c, keys, 1, WS_FOREVER, &err), &err, WS_EDATA, "");
 	assert_true(ws_now_ns() - start < 20 * WS_NS_PER_S);
 	pthread_join(closer, NULL);
 	pthread_join(inside, NULL);
@@ -372,11 +364,8 @@ TEST(our_own_process_waits_without_a_socket)
 	ok(ws_store_get(s, "/late", soon(), NULL, &b, &err));
 	assert_string_equal(ws_buf_str(&b), "value");
 	pthread_join(t, NULL);
-	assert_int_equal(ws_store_get(s, "/never", ws_deadline_in(10 * WS_NS_PER_MS), NULL, &b,
-	                              &err),
-	                 -1);
-	assert_int_equal(err.code, WS_ETIMEOUT);
-	assert_non_null(strstr(err.msg, "/never"));
+	assert_fails(ws_store_get(s, "/never", ws_deadline_in(10 * WS_NS_PER_MS), NULL, &b, &err),
+	             &err, WS_ETIMEOUT, "/never");
 	struct ws_cancel cancel = WS_CANCEL_INIT;
 	ok(ws_cancel_init(&cancel, &err));
 	ws_cancel_set(&cancel);
@@ -411,9 +400,8 @@ TEST(a_client_may_come_before_the_store)
 	ws_store_close(s);
 	const struct ws_store_client_opts none = { .host = "127.0.0.1", .port = port };
 	struct ws_store_client *c;
-	assert_int_equal(ws_store_connect(&none, ws_deadline_in(50 * WS_NS_PER_MS), NULL, &c, &err),
-	                 -1);
-	assert_int_equal(err.code, WS_EREACH);
+	assert_fails(ws_store_connect(&none, ws_deadline_in(50 * WS_NS_PER_MS), NULL, &c, &err),
+	             &err, WS_EREACH, "");
 }
 
 enum { PEERS = 200, KEYS = 20 };

@@ -401,9 +401,7 @@ TEST(trouble_makes_its_descriptor_readable)
 	close(fd);
 	assert_int_equal(poll(&p, 1, 2000), 1);
 	for (int i = 0; i < 2; i++) {
-		assert_int_equal(ws_store_trouble(s, &err), -1);
-		assert_int_equal(err.code, WS_EDATA);
-		assert_non_null(strstr(err.msg, "left the rendezvous"));
+		assert_fails(ws_store_trouble(s, &err), &err, WS_EDATA, "left the rendezvous");
 	}
 	ws_store_close(s);
 }

@@ -9,10 +9,7 @@ static enum ws_store_key kind(const char *key, const char *group)
 
 TEST(keys_are_known_by_their_names)
 {
-	static const struct {
-		const char *key, *group;
-		enum ws_store_key kind;
-	} cases[] = {
+	static const struct { const char *key, *group; enum ws_store_key kind; } cases[] = {
 		{ "init/", "G", WS_KEY_INIT },
 		{ "/init/", "G", WS_KEY_OTHER },
 		{ "/G/G//cuda//0", "G", WS_KEY_NCCL_ID },
@@ -69,10 +66,7 @@ static void trouble_says(const char *part)
 
 TEST(what_cannot_work_is_said_at_once)
 {
-	static const struct {
-		bool write;
-		const char *key, *says;
-	} cases[] = {
+	static const struct { bool write; const char *key, *says; } cases[] = {
 		{ true, "/G/G//cuda//pg_wrapper:G/0/1", "TORCH_DISTRIBUTED_DEBUG=DETAIL" },
 		{ false, "/G/G//cpu//pg_wrapper:G/0/0", "TORCH_DISTRIBUTED_DEBUG=DETAIL" },
 		{ false, "/G/G//cuda//UniqueNCCLID:1", "TORCH_NCCL_RANKS_PER_ROOT" },

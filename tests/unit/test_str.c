@@ -5,18 +5,12 @@
 #include "wsync/clock.h"
 #include "wsync/tool/str.h"
 
-#include <stdint.h>
-#include <string.h>
-
 #include <errno.h>
 #include <limits.h>
 
 TEST(sizes_are_read_as_people_write_them)
 {
-	static const struct {
-		const char *text;
-		uint64_t bytes;
-	} good[] = {
+	static const struct { const char *text; uint64_t bytes; } good[] = {
 		{ "0", 0 }, { "512", 512 }, { "1B", 1 }, { "64k", 65536 }, { "64KiB", 65536 },
 		{ "64kB", 64000 }, { "1.5GiB", UINT64_C(1610612736) }, { "2T", UINT64_C(2) << 40 },
 		{ "512MiB", UINT64_C(512) << 20 }, { "0.5k", 512 },
@@ -34,9 +28,7 @@ TEST(sizes_are_read_as_people_write_them)
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		uint64_t bytes;
 		struct ws_err err = WS_ERR_INIT;
-		assert_int_equal(ws_parse_size(bad[i], &bytes, &err), -1);
-		assert_int_equal(err.code, WS_EUSAGE);
-		assert_non_null(strstr(err.msg, "invalid SIZE"));
+		assert_fails(ws_parse_size(bad[i], &bytes, &err), &err, WS_EUSAGE, "invalid SIZE");
 	}
 }
 

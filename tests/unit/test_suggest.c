@@ -5,11 +5,6 @@
 #include "wsync/clock.h"
 #include "wsync/tool/source.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 /* clang-format off */
 static const char *const names[] = {
 	"model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight",

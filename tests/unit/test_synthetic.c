@@ -8,17 +8,12 @@
 #include "wsync/tool/json_read.h"
 
 #include <math.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static struct ws_source *open_model(const char *path)
 {
 	struct ws_source *s = NULL;
 	struct ws_err err = WS_ERR_INIT;
-	if (ws_source_open(&path, 1, &s, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_source_open(&path, 1, &s, &err), &err);
 	return s;
 }
 
@@ -134,9 +129,7 @@ TEST(deepseek_v3_has_its_names_and_shapes)
 
 TEST(what_is_unknown_is_answered_with_what_is_known)
 {
-	static const struct {
-		const char *path, *sentence, *hint;
-	} cases[] = {
+	static const struct { const char *path, *sentence, *hint; } cases[] = {
 		{ "synthetic:qwen3-06b", "no synthetic model 'qwen3-06b': there are " KNOWN,
 		  "did you mean synthetic:qwen3-0.6b?" },
 		{ "synthetic:deepseekv3:1", "no synthetic model 'deepseekv3': there are " KNOWN,
@@ -148,8 +141,7 @@ TEST(what_is_unknown_is_answered_with_what_is_known)
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		struct ws_source *s = NULL;
 		struct ws_err err = WS_ERR_INIT;
-		assert_int_equal(ws_source_open(&cases[i].path, 1, &s, &err), -1);
-		assert_int_equal(err.code, WS_EUSAGE);
+		assert_fails(ws_source_open(&cases[i].path, 1, &s, &err), &err, WS_EUSAGE, "");
 		assert_string_equal(err.msg, cases[i].sentence);
 		assert_string_equal(err.hint, cases[i].hint);
 	}
@@ -286,10 +278,7 @@ TEST(values_are_small_and_finite)
 
 TEST(configs_are_those_of_the_real_models)
 {
-	static const struct {
-		const char *model, *key;
-		int64_t value;
-	} facts[] = {
+	static const struct { const char *model, *key; int64_t value; } facts[] = {
 		{ "qwen3-0.6b", "hidden_size", 1024 },
 		{ "qwen3-0.6b", "num_hidden_layers", 28 },
 		{ "qwen3-8b", "intermediate_size", 12288 },
@@ -323,8 +312,7 @@ TEST(configs_are_those_of_the_real_models)
 	struct ws_buf text;
 	struct ws_err err = WS_ERR_INIT;
 	ws_buf_init(&text, 0);
-	assert_int_equal(ws_synthetic_config("gpt-2", &text, &err), -1);
-	assert_int_equal(err.code, WS_EUSAGE);
+	assert_fails(ws_synthetic_config("gpt-2", &text, &err), &err, WS_EUSAGE, "");
 	ws_buf_free(&text);
 }
 

@@ -5,11 +5,6 @@
 #include "wsync/tool/json_read.h"
 #include "wsync/trace.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include <pthread.h>
 
 struct event {

@@ -12,7 +12,6 @@
 #include "wsync/tool/plan.h"
 
 #include <pthread.h>
-#include <stdint.h>
 #include <sys/stat.h>
 
 enum { MIB = 1 << 20 };
@@ -80,8 +79,7 @@ static struct ws_transform *transform(const struct base *b, const struct ws_tran
 {
 	struct ws_transform *t;
 	struct ws_err err = WS_ERR_INIT;
-	if (ws_transform_make(b->catalog, o, &t, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_transform_make(b->catalog, o, &t, &err), &err);
 	return t;
 }
 
@@ -136,8 +134,7 @@ static void assert_item(const struct ws_transform *t, const char *name, const vo
 	assert_non_null(item);
 	assert_int_equal(item->bytes, n);
 	uint8_t *got = malloc(n);
-	if (ws_item_read(item, 0, got, n, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_item_read(item, 0, got, n, &err), &err);
 	for (size_t i = 0; i < n; i++)
 		if (got[i] != ((const uint8_t *)bytes)[i])
 			fail_msg("%s: byte %zu is %d, should be %d", name, i, got[i],
@@ -385,10 +382,9 @@ SCRATCH_TEST(a_nan_is_named_by_whoever_meets_it)
 	struct ws_transform *t = transform(&b, &o);
 	struct ws_err err = WS_ERR_INIT;
 	uint8_t *bytes = malloc(150000);
-	assert_int_equal(ws_transform_check(t, NULL, NULL, &err), -1);
-	assert_int_equal(err.code, WS_EINPUT);
-	assert_string_equal(err.msg, "tensor 'b_proj.weight' has an infinity at row 200, column 3 "
-	                    "(x.safetensors)");
+	assert_fails_with(ws_transform_check(t, NULL, NULL, &err), &err, WS_EINPUT,
+	                  "tensor 'b_proj.weight' has an infinity at row 200, column 3 "
+	                  "(x.safetensors)");
 	assert_int_equal(ws_item_read(ws_catalog_item(ws_transform_catalog(t), 0), 0, bytes, 150000,
 	                              NULL),
 	                 0);
@@ -400,8 +396,7 @@ SCRATCH_TEST(a_nan_is_named_by_whoever_meets_it)
 	                    "(x.safetensors)");
 	struct ws_cancel cancel = WS_CANCEL_INIT;
 	ws_cancel_set(&cancel);
-	assert_int_equal(ws_transform_check(t, NULL, &cancel, &err), -1);
-	assert_int_equal(err.code, WS_ECANCELLED);
+	assert_fails(ws_transform_check(t, NULL, &cancel, &err), &err, WS_ECANCELLED, "");
 	ws_transform_free(t);
 	free(bytes);
 	drop(&b);

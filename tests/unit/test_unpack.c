@@ -37,8 +37,7 @@ static float *all_rows(const struct ws_packed *p)
 	assert_non_null(x);
 	for (int64_t row = 0; row < p->rows;) {
 		const int64_t n = 1 + pick(p->rows - row);
-		if (ws_packed_rows(p, row, n, x + row * p->cols, &scratch, &err))
-			fail_msg("%s", err.msg);
+		assert_ok(ws_packed_rows(p, row, n, x + row * p->cols, &scratch, &err), &err);
 		row += n;
 	}
 	ws_buf_free(&scratch);
@@ -113,8 +112,7 @@ SCRATCH_TEST(every_tensor_is_a_weight_or_a_part_of_one)
 	struct ws_err err = WS_ERR_INIT;
 	write_packed(&f, parts, COUNT(parts));
 	for (size_t i = 0; i < COUNT(parts); i++) {
-		if (find_packed(&f, parts[i].name, NULL, &p, &err))
-			fail_msg("%s", err.msg);
+		assert_ok(find_packed(&f, parts[i].name, NULL, &p, &err), &err);
 		const char got = !p.weight ? '.' : "-FN4"[p.packing];
 		if (got != want[i])
 			fail_msg("%s is %c, not %c", parts[i].name, got, want[i]);
@@ -131,10 +129,7 @@ SCRATCH_TEST(every_tensor_is_a_weight_or_a_part_of_one)
 
 SCRATCH_TEST(blocks_are_as_large_as_config_or_shapes_say)
 {
-	static const struct {
-		const char *shape, *scales;
-		int64_t told, bn, bk;
-	} cases[] = {
+	static const struct { const char *shape, *scales; int64_t told, bn, bk; } cases[] = {
 		{ "[256,384]", "[2,3]", 0, 128, 128 }, { "[256,384]", "[2,3]", 128, 128, 128 },
 		{ "[256,384]", "[4,6]", 0, 64, 64 },   { "[256,384]", "[4,6]", 64, 64, 64 },
 		{ "[100,130]", "[4,2]", 0, 32, 128 },  { "[64,300]", "[1,1]", 0, 128, 300 },
@@ -155,8 +150,7 @@ SCRATCH_TEST(blocks_are_as_large_as_config_or_shapes_say)
 		struct ws_packed p;
 		struct ws_err err = WS_ERR_INIT;
 		write_packed(&f, parts, 2);
-		if (find_packed(&f, "x.weight", &config, &p, &err))
-			fail_msg("%s", err.msg);
+		assert_ok(find_packed(&f, "x.weight", &config, &p, &err), &err);
 		if (p.bn != cases[i].bn || p.bk != cases[i].bk)
 			fail_msg("%s %s: %ld x %ld", cases[i].shape, cases[i].scales, (long)p.bn,
 			         (long)p.bk);
@@ -181,8 +175,7 @@ SCRATCH_TEST(empty_tensors_have_no_rows_to_read)
 	write_packed(&f, parts, COUNT(parts));
 	for (size_t i = 0; i < COUNT(parts); i++) {
 		struct ws_packed p;
-		if (find_packed(&f, parts[i].name, NULL, &p, &err))
-			fail_msg("%s", err.msg);
+		assert_ok(find_packed(&f, parts[i].name, NULL, &p, &err), &err);
 		if (p.weight && ws_packed_rows(&p, 0, p.rows, NULL, &scratch, &err))
 			fail_msg("%s", err.msg);
 		ws_packed_free(&p);
@@ -303,9 +296,7 @@ SCRATCH_TEST(shapes_that_disagree_are_named)
 
 SCRATCH_TEST(quant_states_are_judged)
 {
-	static const struct {
-		const char *json, *sentence;
-	} cases[] = {
+	static const struct { const char *json, *sentence; } cases[] = {
 		{ "[]", "it is not an object" },
 		{ "{" REST ",\"blocksize\":0}", "blocksize is not a power of two from 32 to 4096" },
 		{ "{" REST ",\"blocksize\":-64}",
@@ -407,12 +398,10 @@ static void expect_bad_rows(const struct part *parts, size_t n, const char *sent
 	struct ws_buf scratch = { .max = 0 };
 	struct ws_err err = WS_ERR_INIT;
 	write_packed(&f, parts, n);
-	if (find_packed(&f, parts[0].name, NULL, &p, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(find_packed(&f, parts[0].name, NULL, &p, &err), &err);
 	float *x = malloc((size_t)(p.rows * p.cols) * sizeof *x);
 	assert_non_null(x);
-	assert_int_equal(ws_packed_rows(&p, 0, p.rows, x, &scratch, &err), -1);
-	assert_int_equal(err.code, WS_EINPUT);
+	assert_fails(ws_packed_rows(&p, 0, p.rows, x, &scratch, &err), &err, WS_EINPUT, "");
 	assert_string_equal(err.msg, sentence);
 	free(x);
 	ws_buf_free(&scratch);

@@ -266,8 +266,7 @@ CALL(a_server_shows_its_numbers_in_its_own_type)
 	servers[0].shows = NUMBERS;
 	for (size_t i = 0; i < 3; i++) {
 		servers[0].dtype = types[i];
-		if (verify_one(&err))
-			fail_msg("%s", err.msg);
+		assert_ok(verify_one(&err), &err);
 		assert_int_equal(results[0].means, WS_MEANS_SAMPLES);
 		assert_int_equal(results[0].equal, 2 * LAYERS);
 		assert_int_equal(n_seen, 0);
@@ -275,8 +274,7 @@ CALL(a_server_shows_its_numbers_in_its_own_type)
 	/* A server that says float32 has no business to show bfloat16. */
 	servers[0].info = "{\"tp_size\":1,\"dtype\":\"torch.float32\"}";
 	servers[0].dtype = WS_DTYPE_BF16;
-	assert_int_equal(verify_one(&err), -1);
-	assert_int_equal(err.code, WS_EMISMATCH);
+	assert_fails(verify_one(&err), &err, WS_EMISMATCH, "");
 }
 
 CALL(a_wrong_number_is_found_and_placed)
@@ -284,9 +282,7 @@ CALL(a_wrong_number_is_found_and_placed)
 	struct ws_err err;
 	servers[0].shows = NUMBERS;
 	servers[0].wrong = 1;
-	assert_int_equal(verify_one(&err), -1);
-	assert_int_equal(err.code, WS_EMISMATCH);
-	assert_non_null(strstr(err.msg, "1 of 6 sampled parameters differ"));
+	assert_fails(verify_one(&err), &err, WS_EMISMATCH, "1 of 6 sampled parameters differ");
 	assert_string_equal(err.endpoint, servers[0].url);
 	assert_int_equal(results[0].different, 1);
 	assert_int_equal(results[0].equal, 5);
@@ -302,12 +298,10 @@ CALL(a_first_rank_may_show_its_shard)
 	struct ws_err err;
 	servers[0].info = "{\"tp_size\":2}";
 	servers[0].shows = HALF_ROWS;
-	if (verify_one(&err))
-		fail_msg("%s", err.msg);
+	assert_ok(verify_one(&err), &err);
 	servers[0].shows = HALF_COLUMNS;
 	servers[0].dtype = WS_DTYPE_BF16;
-	if (verify_one(&err))
-		fail_msg("%s", err.msg);
+	assert_ok(verify_one(&err), &err);
 	assert_int_equal(results[0].equal, 2 * LAYERS);
 	servers[0].wrong = 0; /* number 5 is the last of its row, which another rank has */
 	assert_int_equal(verify_one(&err), 0);
@@ -319,8 +313,7 @@ CALL(an_only_rank_shows_all_of_it)
 	struct ws_err err;
 	for (size_t i = 0; i < 3; i++) {
 		servers[0].shows = shapes[i];
-		assert_int_equal(verify_one(&err), -1);
-		assert_int_equal(err.code, WS_EMISMATCH);
+		assert_fails(verify_one(&err), &err, WS_EMISMATCH, "");
 		assert_string_equal(seen[0].kind, "shape");
 	}
 	assert_string_equal(seen[0].expected, "[8, 6]");
@@ -332,8 +325,7 @@ CALL(every_replica_is_compared)
 	struct ws_err err;
 	servers[0].info = "{\"tp_size\":1,\"dp_size\":2}";
 	servers[0].shows = REPLICAS;
-	if (verify_one(&err))
-		fail_msg("%s", err.msg);
+	assert_ok(verify_one(&err), &err);
 	servers[0].wrong = 2;
 	assert_int_equal(verify_one(&err), -1);
 	assert_int_equal(n_seen, 2);
@@ -348,16 +340,13 @@ CALL(nulls_of_replicas_are_no_answer)
 	struct ws_err err;
 	servers[0].info = "{\"tp_size\":1,\"dp_size\":2}";
 	servers[0].shows = NULLS;
-	assert_int_equal(verify_one(&err), -1);
-	assert_int_equal(err.code, WS_EREFUSED);
-	assert_non_null(
-		strstr(err.msg, "it showed none of 6 sampled parameters: the answers are empty"));
+	assert_fails(verify_one(&err), &err, WS_EREFUSED,
+	             "it showed none of 6 sampled parameters: the answers are empty");
 	assert_int_equal(results[0].different, 0);
 	assert_int_equal(n_seen, 0);
 	/* A server without replicas shows a norm of NaN like this. */
 	servers[0].info = "{\"tp_size\":1,\"dp_size\":1}";
-	assert_int_equal(verify_one(&err), -1);
-	assert_int_equal(err.code, WS_EMISMATCH);
+	assert_fails(verify_one(&err), &err, WS_EMISMATCH, "");
 }
 
 CALL(a_quantized_server_is_compared_where_it_can_be)
@@ -365,8 +354,7 @@ CALL(a_quantized_server_is_compared_where_it_can_be)
 	struct ws_err err;
 	servers[0].info = "{\"tp_size\":1,\"quantization\":\"fp8\"}";
 	servers[0].shows = CODES;
-	if (verify_one(&err))
-		fail_msg("%s", err.msg);
+	assert_ok(verify_one(&err), &err);
 	assert_int_equal(results[0].equal, LAYERS);
 	assert_int_equal(results[0].incomparable, LAYERS);
 	assert_int_equal(n_seen, 0);
@@ -378,10 +366,8 @@ CALL(nothing_shown_is_no_success)
 	struct ws_err err;
 	for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
 		servers[0].shows = none[i];
-		assert_int_equal(verify_one(&err), -1);
-		assert_int_equal(err.code, WS_EREFUSED);
-		assert_non_null(
-			strstr(err.msg, "it reports no checksums, and it showed none of 6"));
+		assert_fails(verify_one(&err), &err, WS_EREFUSED,
+		             "it reports no checksums, and it showed none of 6");
 		assert_non_null(strstr(err.hint, "--twice"));
 		assert_int_equal(results[0].means, WS_MEANS_NONE);
 		assert_int_equal(results[0].unanswered, 2 * LAYERS);
@@ -397,16 +383,14 @@ CALL(checksums_are_compared_for_every_tensor)
 {
 	struct ws_err err;
 	servers[0].sums = true;
-	if (verify_one(&err))
-		fail_msg("%s", err.msg);
+	assert_ok(verify_one(&err), &err);
 	assert_int_equal(results[0].means, WS_MEANS_CHECKSUMS);
 	assert_int_equal(results[0].equal, 2 * LAYERS);
 	assert_string_equal(results[0].algorithm, "xxh3-64");
 	servers[0].spoil = "layers.2.norm.weight";
 	servers[0].more = ",\"stale\":\"0011223344556677\",\"draft.x\":\"0011223344556677\"";
-	assert_int_equal(verify_one(&err), -1);
-	assert_int_equal(err.code, WS_EMISMATCH);
-	assert_non_null(strstr(err.msg, "5 tensors equal, 1 different, 0 missing, 1 unexpected"));
+	assert_fails(verify_one(&err), &err, WS_EMISMATCH,
+	             "5 tensors equal, 1 different, 0 missing, 1 unexpected");
 	assert_int_equal(n_seen, 2);
 	assert_string_equal(seen[0].kind, "hash");
 	assert_string_equal(seen[0].name, "layers.2.norm.weight");
@@ -488,9 +472,7 @@ CALL(ranks_that_keep_silent_are_missed)
 	struct ws_err err;
 	servers[0].sums = true;
 	servers[0].info = "{\"tp_size\":2}";
-	assert_int_equal(verify_one(&err), -1);
-	assert_int_equal(err.code, WS_EREFUSED);
-	assert_non_null(strstr(err.msg, "1 of its 2 ranks: missing: rank 1"));
+	assert_fails(verify_one(&err), &err, WS_EREFUSED, "1 of its 2 ranks: missing: rank 1");
 }
 
 CALL(hashing_uses_as_many_threads_as_asked)
@@ -511,9 +493,7 @@ CALL(a_source_that_shrank_is_said_and_nobody_passes)
 	struct ws_err err;
 	servers[0].sums = true;
 	assert_int_equal(truncate("c.safetensors", 700), 0);
-	assert_int_equal(verify_one(&err), -1);
-	assert_int_equal(err.code, WS_EINPUT);
-	assert_non_null(strstr(err.msg, "hashing the source: "));
+	assert_fails(verify_one(&err), &err, WS_EINPUT, "hashing the source: ");
 	assert_int_equal(results[0].err.code, WS_EINPUT);
 }
 
@@ -523,12 +503,10 @@ CALL(a_no_counts_more_than_silence)
 {
 	struct ws_err err;
 	servers[1].shows = NUMBERS;
-	assert_int_equal(verify_n(2, 5 * WS_NS_PER_S, &err), -1);
-	assert_int_equal(err.code, WS_EREFUSED);
+	assert_fails(verify_n(2, 5 * WS_NS_PER_S, &err), &err, WS_EREFUSED, "");
 	assert_int_equal(results[1].err.code, WS_OK);
 	servers[1].wrong = 0;
-	assert_int_equal(verify_n(2, 5 * WS_NS_PER_S, &err), -1);
-	assert_int_equal(err.code, WS_EMISMATCH);
+	assert_fails(verify_n(2, 5 * WS_NS_PER_S, &err), &err, WS_EMISMATCH, "");
 	assert_string_equal(err.endpoint, servers[1].url);
 	assert_int_equal(results[0].err.code, WS_EREFUSED);
 }
@@ -538,8 +516,7 @@ CALL(an_endpoint_that_hangs_ends_with_the_deadline)
 	struct ws_err err;
 	servers[0].sums = servers[1].sums = true;
 	servers[0].hangs = true;
-	assert_int_equal(verify_n(2, 300 * WS_NS_PER_MS, &err), -1);
-	assert_int_equal(err.code, WS_ETIMEOUT);
+	assert_fails(verify_n(2, 300 * WS_NS_PER_MS, &err), &err, WS_ETIMEOUT, "");
 	assert_string_equal(err.endpoint, servers[0].url);
 }
 

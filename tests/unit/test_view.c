@@ -8,10 +8,6 @@
 #include "scratch.h"
 #include "test.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { FILE_BYTES = 24 << 20, MAX_PIECES = 5 };
@@ -59,8 +55,7 @@ static void open_source(void)
 	assert_non_null(f);
 	assert_int_equal(fwrite(bytes, 1, FILE_BYTES, f), FILE_BYTES);
 	assert_int_equal(fclose(f), 0);
-	if (ws_source_open(paths, 1, &source, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_source_open(paths, 1, &source, &err), &err);
 }
 
 static void close_source(void)

@@ -142,8 +142,7 @@ static struct ws_transform *unpack_long(const struct packed_file *f, enum ws_qua
 	assert_non_null(none);
 	assert_int_equal(fwrite("\2\0\0\0\0\0\0\0{}", 1, 10, none), 10);
 	assert_int_equal(fclose(none), 0);
-	if (ws_transform_make(f->catalog, &o, &t, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_transform_make(f->catalog, &o, &t, &err), &err);
 	assert_int_equal(ws_transform_check(t, NULL, NULL, &err), 0);
 	return t;
 }
@@ -155,8 +154,7 @@ static void *read_whole(const struct ws_transform *t, const char *name, size_t n
 	void *bytes = malloc(n);
 	assert_non_null(item);
 	assert_int_equal(item->bytes, n);
-	if (ws_item_read(item, 0, bytes, n, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_item_read(item, 0, bytes, n, &err), &err);
 	return bytes;
 }
 
@@ -181,10 +179,7 @@ static void assert_codes(const uint16_t *x, const uint8_t *codes, const float *s
 
 SCRATCH_TEST(rows_as_long_as_the_scratch_takes_are_unpacked)
 {
-	static const struct {
-		enum ws_packing packing;
-		int64_t block;
-	} kinds[] = {
+	static const struct { enum ws_packing packing; int64_t block; } kinds[] = {
 		{ WS_PACK_NF4, 64 }, { WS_PACK_NVFP4, 16 }, { WS_PACK_FP8, 128 }, { WS_PACK_FP8, 1 }
 	};
 	for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
@@ -224,12 +219,9 @@ SCRATCH_TEST(longer_ones_are_refused_by_name)
 		struct ws_transform_opts more = o;
 		more.scratch = 64 * MIB;
 		write_long(&f, kinds[k], 1, 2 * LONG, kinds[k] == WS_PACK_NVFP4 ? 16 : 128);
-		assert_int_equal(ws_transform_make(f.catalog, &o, &t, &err), -1);
-		assert_int_equal(err.code, WS_EINPUT);
-		assert_string_equal(
-			err.msg,
-			"tensor 'a_proj.weight': a row of 349440 numbers does not fit into "
-			"the scratch");
+		assert_fails_with(ws_transform_make(f.catalog, &o, &t, &err), &err, WS_EINPUT,
+		                  "tensor 'a_proj.weight': a row of 349440 numbers does not fit "
+		                  "into the scratch");
 		assert_string_equal(err.hint, "allow more of it: --scratch");
 		assert_int_equal(ws_transform_make(f.catalog, &more, &t, &err), 0);
 		assert_int_equal(ws_transform_check(t, NULL, NULL, &err), 0);
@@ -282,11 +274,9 @@ SCRATCH_TEST(numbers_beyond_their_type_are_named_without_any_merge)
 		                      { "a.weight_scale_inv", "F32", "[1,1]", &larger, 4 } };
 	write_packed(&f, worse, 2);
 	assert_int_equal(ws_transform_make(f.catalog, &o, &t, &err), 0);
-	assert_int_equal(ws_item_read(ws_catalog_item(ws_transform_catalog(t), 0), 0, out, 4, &err),
-	                 -1);
-	assert_int_equal(err.code, WS_EINPUT);
-	assert_string_equal(err.msg,
-	                    "tensor 'a.weight' has an infinity at row 0, column 1 (x.safetensors)");
+	assert_fails_with(ws_item_read(ws_catalog_item(ws_transform_catalog(t), 0), 0, out, 4,
+	                               &err), &err, WS_EINPUT,
+	                  "tensor 'a.weight' has an infinity at row 0, column 1 (x.safetensors)");
 	ws_transform_free(t);
 	close_packed(&f);
 }
@@ -402,8 +392,7 @@ static void check_rect(struct changes *c, int64_t row, int64_t n, int64_t col, i
 	uint16_t *out = malloc((size_t)(n * m) * sizeof *out);
 	struct ws_err err = WS_ERR_INIT;
 	c->desk.used = 0;
-	if (ws_weight_read(&c->w, row, n, col, m, false, out, &c->desk, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_weight_read(&c->w, row, n, col, m, false, out, &c->desk, &err), &err);
 	for (int64_t i = 0; i < n; i++)
 		for (int64_t j = 0; j < m; j++)
 			if (out[i * m + j] != to_bf16((float)number_at(c, row + i, col + j)))

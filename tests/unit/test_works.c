@@ -5,9 +5,6 @@
 #include "test.h"
 
 #include <pthread.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { MIB = 1 << 20 };
@@ -61,8 +58,7 @@ static struct ws_works *works(unsigned threads)
 {
 	struct ws_works *w;
 	struct ws_err err = WS_ERR_INIT;
-	if (ws_works_new(threads, 16 * MIB, &w, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_works_new(threads, 16 * MIB, &w, &err), &err);
 	return w;
 }
 
@@ -80,8 +76,7 @@ static struct ws_run *begin(struct ws_works *w, struct thing *things, size_t n, 
 	struct ws_err err = WS_ERR_INIT;
 	for (size_t i = 0; i < n; i++)
 		items[i] = &things[i].tiled;
-	if (ws_run_begin(w, items, n, eager, &r, &err))
-		fail_msg("%s", err.msg);
+	assert_ok(ws_run_begin(w, items, n, eager, &r, &err), &err);
 	return r;
 }
 
@@ -206,9 +201,8 @@ TEST(the_first_failure_is_told_when_the_reader_is_there)
 	struct ws_run *r = begin(w, things, 2, true);
 	assert_int_equal(ws_run_read(r, 0, 0, bytes, 2 * MIB, &err), 0);
 	check(bytes, 9, 0, 2 * MIB);
-	assert_int_equal(ws_run_read(r, 0, 2 * MIB, bytes, MIB, &err), -1);
-	assert_int_equal(err.code, WS_EINPUT);
-	assert_string_equal(err.msg, "no byte 2097157");
+	assert_fails_with(ws_run_read(r, 0, 2 * MIB, bytes, MIB, &err), &err, WS_EINPUT,
+	                  "no byte 2097157");
 	ws_run_end(r);
 	ws_works_free(w);
 	free(bytes);

@@ -18,11 +18,7 @@ static const char moe[] =
 
 static void add_attention(struct tensors *set, const char *layer)
 {
-	static const struct {
-		const char *name;
-		int n;
-		int64_t rows, cols;
-	} all[] = {
+	static const struct { const char *name; int n; int64_t rows, cols; } all[] = {
 		{ "input_layernorm.weight", 1, HIDDEN, 0 },
 		{ "self_attn.q_proj.weight", 2, HEADS * DIM, HIDDEN },
 		{ "self_attn.k_proj.weight", 2, KV * DIM, HIDDEN },
