@@ -11,6 +11,8 @@ static char root[4096];
 
 /* ---- how lists are spoilt ---- */
 
+#define SPOIL(name, ...) static void name(struct list *l) { __VA_ARGS__; }
+
 static void lack_model(struct list *l)
 {
 	for (size_t i = 0; i < l->n; i++)
@@ -27,20 +29,9 @@ static void put_before(struct list *l, const char *prefix)
 	}
 }
 
-static void say_language_model(struct list *l)
-{
-	put_before(l, "language_model.");
-}
-
-static void say_transformer(struct list *l)
-{
-	list_replace(l, "model.", "transformer.");
-}
-
-static void say_vision(struct list *l)
-{
-	list_replace(l, "model.", "model.language_model.");
-}
+SPOIL(say_language_model, put_before(l, "language_model."))
+SPOIL(say_transformer, list_replace(l, "model.", "transformer."))
+SPOIL(say_vision, list_replace(l, "model.", "model.language_model."))
 
 static void replace_twice(struct list *l)
 {
@@ -61,10 +52,8 @@ static void fuse_qkv(struct list *l)
 			l->e[i].dims[0] = 4096;
 }
 
-static void send_fused_too(struct list *l)
-{
-	list_add(l, "model.layers.1.mlp.gate_up_proj.weight", WS_DTYPE_BF16, 2, 6144, 1024);
-}
+SPOIL(send_fused_too,
+      list_add(l, "model.layers.1.mlp.gate_up_proj.weight", WS_DTYPE_BF16, 2, 6144, 1024))
 
 static void stack_experts(struct list *l)
 {
@@ -97,20 +86,9 @@ static void fuse_latents(struct list *l)
 		17;
 }
 
-static void drop_head(struct list *l)
-{
-	list_drop(l, "lm_head");
-}
-
-static void drop_embedding(struct list *l)
-{
-	list_drop(l, "embed_tokens");
-}
-
-static void drop_expert(struct list *l)
-{
-	list_drop(l, ".experts.127.");
-}
+SPOIL(drop_head, list_drop(l, "lm_head"))
+SPOIL(drop_embedding, list_drop(l, "embed_tokens"))
+SPOIL(drop_expert, list_drop(l, ".experts.127."))
 
 static void add_expert(struct list *l)
 {
@@ -123,27 +101,14 @@ static void add_expert(struct list *l)
 	}
 }
 
-static void drop_one_up(struct list *l)
-{
-	list_drop(l, "layers.1.mlp.experts.5.up_proj");
-}
-
-static void widen_router(struct list *l)
-{
-	list_at(l, "model.layers.1.mlp.gate.weight")->dims[0] = 129;
-}
-
-static void pad_vocabulary(struct list *l)
-{
-	list_at(l, "model.embed_tokens.weight")->dims[0] = 128512;
-	list_at(l, "lm_head.weight")->dims[0] = 128512;
-}
-
-static void cut_vocabulary(struct list *l)
-{
-	list_at(l, "model.embed_tokens.weight")->dims[0] = 151669;
-	list_at(l, "lm_head.weight")->dims[0] = 151669;
-}
+SPOIL(drop_one_up, list_drop(l, "layers.1.mlp.experts.5.up_proj"))
+SPOIL(widen_router, list_at(l, "model.layers.1.mlp.gate.weight")->dims[0] = 129)
+SPOIL(pad_vocabulary,
+      list_at(l, "model.embed_tokens.weight")->dims[0] = 128512;
+      list_at(l, "lm_head.weight")->dims[0] = 128512)
+SPOIL(cut_vocabulary,
+      list_at(l, "model.embed_tokens.weight")->dims[0] = 151669;
+      list_at(l, "lm_head.weight")->dims[0] = 151669)
 
 static void repeat_heads(struct list *l)
 {
@@ -152,10 +117,7 @@ static void repeat_heads(struct list *l)
 			l->e[i].dims[0] *= 2;
 }
 
-static void drop_scales(struct list *l)
-{
-	list_drop(l, ".mlp.experts.3.up_proj.weight_scale_inv");
-}
+SPOIL(drop_scales, list_drop(l, ".mlp.experts.3.up_proj.weight_scale_inv"))
 
 static void drop_weight(struct list *l)
 {
@@ -163,10 +125,8 @@ static void drop_weight(struct list *l)
 	*e = l->e[--l->n];
 }
 
-static void round_scale_down(struct list *l)
-{
-	list_at(l, "model.layers.0.self_attn.kv_a_proj_with_mqa.weight_scale_inv")->dims[0] = 4;
-}
+SPOIL(round_scale_down,
+      list_at(l, "model.layers.0.self_attn.kv_a_proj_with_mqa.weight_scale_inv")->dims[0] = 4)
 
 static void scale_per_tensor(struct list *l)
 {
@@ -182,21 +142,9 @@ static void halve_blocks(struct list *l)
 	e->dims[1] *= 2;
 }
 
-static void scale_otherwise(struct list *l)
-{
-	list_replace(l, ".weight_scale_inv", ".weight_scale");
-}
-
-static void copy_embedding(struct list *l)
-{
-	list_add(l, "model.mtp.embed_tokens.weight", WS_DTYPE_BF16, 2, 129280, 7168);
-}
-
-static void drop_stage(struct list *l)
-{
-	list_drop(l, "layers.2.");
-	list_drop(l, "layers.3.");
-}
+SPOIL(scale_otherwise, list_replace(l, ".weight_scale_inv", ".weight_scale"))
+SPOIL(copy_embedding, list_add(l, "model.mtp.embed_tokens.weight", WS_DTYPE_BF16, 2, 129280, 7168))
+SPOIL(drop_stage, list_drop(l, "layers.2."); list_drop(l, "layers.3."))
 
 static void transpose(struct list *l)
 {
@@ -231,31 +179,14 @@ static void send_fp8_with_scales(struct list *l)
 	}
 }
 
-static void leave_layer_unquantized(struct list *l)
-{
-	list_drop(l, "layers.1.self_attn.o_proj.weight_scale_inv");
-	list_at(l, "model.layers.1.self_attn.o_proj.weight")->dtype = WS_DTYPE_BF16;
-}
-
-static void send_integers(struct list *l)
-{
-	list_at(l, "model.norm.weight")->dtype = WS_DTYPE_I32;
-}
-
-static void lose_bits(struct list *l)
-{
-	list_at(l, "model.layers.3.mlp.gate.e_score_correction_bias")->dtype = WS_DTYPE_BF16;
-}
-
-static void cut_columns(struct list *l)
-{
-	list_at(l, "model.layers.1.self_attn.o_proj.weight")->dims[1] = 1536;
-}
-
-static void widen_queries(struct list *l)
-{
-	list_at(l, "model.layers.1.self_attn.q_proj.weight")->dims[0] = 5120;
-}
+SPOIL(leave_layer_unquantized,
+      list_drop(l, "layers.1.self_attn.o_proj.weight_scale_inv");
+      list_at(l, "model.layers.1.self_attn.o_proj.weight")->dtype = WS_DTYPE_BF16)
+SPOIL(send_integers, list_at(l, "model.norm.weight")->dtype = WS_DTYPE_I32)
+SPOIL(lose_bits,
+      list_at(l, "model.layers.3.mlp.gate.e_score_correction_bias")->dtype = WS_DTYPE_BF16)
+SPOIL(cut_columns, list_at(l, "model.layers.1.self_attn.o_proj.weight")->dims[1] = 1536)
+SPOIL(widen_queries, list_at(l, "model.layers.1.self_attn.q_proj.weight")->dims[0] = 5120)
 
 static void save_one_rank(struct list *l)
 {
@@ -268,81 +199,33 @@ static void save_one_rank(struct list *l)
 	}
 }
 
-static void put_all_in_q(struct list *l)
-{
-	list_at(l, "model.layers.0.self_attn.q_proj.weight")->dims[0] = 6144;
-}
-
-static void wrap_for_adapter(struct list *l)
-{
-	list_replace(l, "_proj.weight", "_proj.base_layer.weight");
-	put_before(l, "base_model.model.");
-}
-
-static void add_adapter(struct list *l)
-{
-	list_add(l, "model.layers.0.self_attn.q_proj.lora_A.weight", WS_DTYPE_BF16, 2, 8, 1024);
-	list_add(l, "model.layers.0.self_attn.q_proj.lora_B.weight", WS_DTYPE_BF16, 2, 2048, 8);
-}
-
-static void say_megatron(struct list *l)
-{
-	list_drop(l, ".k_proj");
-	list_drop(l, ".v_proj");
-	list_replace(l, "model.layers", "decoder.layers");
-	list_replace(l, ".self_attn.q_proj.", ".self_attention.linear_qkv.");
-}
-
-static void misspell(struct list *l)
-{
-	list_replace(l, ".q_proj.", ".q_prj.");
-}
-
-static void lack_weight(struct list *l)
-{
-	list_replace(l, "model.norm.weight", "model.norm");
-}
-
-static void add_bias(struct list *l)
-{
-	list_add(l, "model.layers.0.self_attn.q_proj.bias", WS_DTYPE_BF16, 1, 2048, 0);
-}
-
-static void drop_bias(struct list *l)
-{
-	list_drop(l, ".k_proj.bias");
-}
-
-static void drop_norms(struct list *l)
-{
-	list_drop(l, ".q_norm");
-}
-
-static void add_extra(struct list *l)
-{
-	list_add(l, "model.layers.0.self_attn.sliding_window_bias", WS_DTYPE_BF16, 1, 64, 0);
-}
-
-static void add_tower(struct list *l)
-{
-	list_add(l, "visual.blocks.0.attn.qkv.weight", WS_DTYPE_BF16, 2, 3840, 1280);
-	list_add(l, "visual.blocks.1.attn.qkv.weight", WS_DTYPE_BF16, 2, 3840, 1280);
-}
-
-static void add_activation_scale(struct list *l)
-{
-	list_add(l, "model.layers.0.self_attn.o_proj.input_scale", WS_DTYPE_F32, 0, 0, 0);
-}
-
-static void put_experts_in_dense_layer(struct list *l)
-{
-	list_add(l, "model.layers.0.mlp.experts.0.up_proj.weight", WS_DTYPE_F8_E4M3, 2, 2048, 7168);
-}
-
-static void nothing(struct list *l)
-{
-	(void)l;
-}
+SPOIL(put_all_in_q, list_at(l, "model.layers.0.self_attn.q_proj.weight")->dims[0] = 6144)
+SPOIL(wrap_for_adapter,
+      list_replace(l, "_proj.weight", "_proj.base_layer.weight");
+      put_before(l, "base_model.model."))
+SPOIL(add_adapter,
+      list_add(l, "model.layers.0.self_attn.q_proj.lora_A.weight", WS_DTYPE_BF16, 2, 8, 1024);
+      list_add(l, "model.layers.0.self_attn.q_proj.lora_B.weight", WS_DTYPE_BF16, 2, 2048, 8))
+SPOIL(say_megatron,
+      list_drop(l, ".k_proj");
+      list_drop(l, ".v_proj");
+      list_replace(l, "model.layers", "decoder.layers");
+      list_replace(l, ".self_attn.q_proj.", ".self_attention.linear_qkv."))
+SPOIL(misspell, list_replace(l, ".q_proj.", ".q_prj."))
+SPOIL(lack_weight, list_replace(l, "model.norm.weight", "model.norm"))
+SPOIL(add_bias, list_add(l, "model.layers.0.self_attn.q_proj.bias", WS_DTYPE_BF16, 1, 2048, 0))
+SPOIL(drop_bias, list_drop(l, ".k_proj.bias"))
+SPOIL(drop_norms, list_drop(l, ".q_norm"))
+SPOIL(add_extra,
+      list_add(l, "model.layers.0.self_attn.sliding_window_bias", WS_DTYPE_BF16, 1, 64, 0))
+SPOIL(add_tower,
+      list_add(l, "visual.blocks.0.attn.qkv.weight", WS_DTYPE_BF16, 2, 3840, 1280);
+      list_add(l, "visual.blocks.1.attn.qkv.weight", WS_DTYPE_BF16, 2, 3840, 1280))
+SPOIL(add_activation_scale,
+      list_add(l, "model.layers.0.self_attn.o_proj.input_scale", WS_DTYPE_F32, 0, 0, 0))
+SPOIL(put_experts_in_dense_layer,
+      list_add(l, "model.layers.0.mlp.experts.0.up_proj.weight", WS_DTYPE_F8_E4M3, 2, 2048, 7168))
+SPOIL(nothing, (void)l)
 
 /* ---- the catalogue ---- */
 
@@ -678,10 +561,7 @@ static const char *const tiny_config[] = {
 /* A qwen3 small enough to have its data read. */
 static struct list tiny(void)
 {
-	static const struct {
-		const char *name;
-		int64_t rows, cols;
-	} tensors[] = {
+	static const struct { const char *name; int64_t rows, cols; } tensors[] = {
 		{ "embed_tokens.weight", 64, 64 }, { "norm.weight", 64, 0 },
 		{ "layers.0.input_layernorm.weight", 64, 0 },
 		{ "layers.0.post_attention_layernorm.weight", 64, 0 },
@@ -820,8 +700,7 @@ SCRATCH_TEST(a_tied_head_can_be_compared_later)
 		assert_int_equal(strncmp(err.msg, "lm_head.weight differs from", differs ? 27 : 0),
 		                 0);
 		ws_cancel_set(&cancel);
-		assert_int_equal(ws_tied_check(&k.f.tied[0], &cancel, &err), -1);
-		assert_int_equal(err.code, WS_ECANCELLED);
+		assert_fails(ws_tied_check(&k.f.tied[0], &cancel, &err), &err, WS_ECANCELLED, "");
 		checked_free(&k);
 	}
 }
@@ -862,11 +741,9 @@ SCRATCH_TEST(a_name_in_two_shards_is_refused)
 	list_write(&l, paths[0]);
 	l.n = 1;
 	list_write(&l, paths[1]);
-	assert_int_equal(ws_source_open(paths, 2, &s, &err), -1);
-	assert_int_equal(err.code, WS_EINPUT);
-	assert_string_equal(err.msg,
-	                    "tensor 'model.embed_tokens.weight' is in both a.safetensors and "
-	                    "b.safetensors");
+	assert_fails_with(ws_source_open(paths, 2, &s, &err), &err, WS_EINPUT,
+	                  "tensor 'model.embed_tokens.weight' is in both a.safetensors and "
+	                  "b.safetensors");
 	list_free(&l);
 }
 
