@@ -139,7 +139,7 @@ static int do_job(struct member *m)
 	return ws_gloo_send(m->gloo, items, j->n, j->until, j->cancel, &m->err);
 }
 
-static const uint64_t one_item[] = { 16 }, large_item[] = { 64 << 20 };
+static const uint64_t one_item[] = { 16 };
 
 static struct world world_of(unsigned size, struct job *j)
 {
@@ -307,39 +307,103 @@ TEST(strangers_at_the_port_do_no_harm)
 			close(strangers[i]);
 }
 
-/* ---- peers that want something else ---- */
+/* ---- what the other of two ranks may do ---- */
 
-TEST(a_peer_that_expects_another_length)
+static ws_deadline shortly(void)
 {
-	struct job j = { .n = 1, .lengths = one_item };
-	struct world w = world_of(2, &j);
-	struct puppet p = pair_up(&w, 0, BELOW);
-	say(&p, WS_GLOO_RECV_READY, ws_gloo_slot(0), 24);
-	assert_says(part(&w, 0, &p), WS_EDATA, "rank 1 expects 24 bytes for item 0, which has 16");
+	return ws_deadline_in(300 * WS_NS_PER_MS);
 }
 
-TEST(a_root_that_announces_another_length)
+static int refuse_bytes(void *ctx, const void *bytes, size_t n, struct ws_err *err)
 {
-	const struct ws_gloo_sink sink = { .length = 16 };
-	for (int how = 0; how < 2; how++) {
-		struct job j = { .n = 1, .sinks = &sink };
-		struct world w = world_of(2, &j);
-		struct puppet p = pair_up(&w, 1, BELOW);
-		say(&p, how ? WS_GLOO_SEND_READY : WS_GLOO_SEND_UNBOUND, ws_gloo_slot(0), 24);
-		assert_says(part(&w, 1, &p), WS_EDATA,
-		            "rank 0 sends 24 bytes as item 0, which should have 16");
+	(void)ctx, (void)bytes, (void)n;
+	return ws_err_set(err, WS_ESYSTEM, "no space left");
+}
+
+enum act { END, HEAR, SAY, GIVE, LEAVE };
+
+/* We are rank 0 and send one item, or rank 1 and receive it; the other rank acts. */
+static const struct scene {
+	const char *name;
+	unsigned us;
+	uint64_t length;
+	struct { enum act act; enum ws_gloo_opcode opcode; uint64_t slot, length; } acts[4];
+	enum ws_code code;           /* WS_OK: nothing is wrong */
+	const char *says[3];
+	bool hurry, take;            /* a short deadline; a taker that fails */
+} scenes[] = {
+/* clang-format off */
+	{ "a peer that expects another length", 0, 16, { { SAY, WS_GLOO_RECV_READY, 0, 24 } },
+	  WS_EDATA, .says = { "rank 1 expects 24 bytes for item 0, which has 16" } },
+	{ "a root that announces another length", 1, 16, { { SAY, WS_GLOO_SEND_READY, 0, 24 } },
+	  WS_EDATA, .says = { "rank 0 sends 24 bytes as item 0, which should have 16" } },
+	{ "a root that sends another length", 1, 16, { { SAY, WS_GLOO_SEND_UNBOUND, 0, 24 } },
+	  WS_EDATA, .says = { "rank 0 sends 24 bytes as item 0, which should have 16" } },
+	{ "another collective", 0, 16, { { SAY, WS_GLOO_RECV_READY, UINT64_C(7) << 56, 0 } },
+	  WS_EDATA, .says = { "rank 1 runs a barrier where a broadcast was expected" } },
+	{ "bytes for a root", 0, 16, { { SAY, WS_GLOO_SEND_UNBOUND, 0, 16 } },
+	  WS_EDATA, .says = { "rank 1 sent a broadcast, but we are the root" } },
+	{ "bytes of a later item", 1, 16, { { SAY, WS_GLOO_SEND_UNBOUND, 1, 16 } },
+	  WS_EDATA, .says = { "rank 0 sent collective 1 unasked" } },
+	{ "a child that dies within an item", 0, 64 << 20,
+	  { { SAY, WS_GLOO_RECV_READY, 0, 64 << 20 }, { .act = HEAR }, { .act = HEAR },
+	    { .act = LEAVE } },
+	  WS_EDATA, .says = { "rank 1 ", "its connection", "of 64.0 MiB of item 0)" } },
+	{ "a root that dies within an item", 1, 1 << 20,
+	  { { .act = HEAR }, { SAY, WS_GLOO_SEND_UNBOUND, 0, 1 << 20 },
+	    { .act = GIVE, .length = 1 << 19 }, { .act = LEAVE } }, WS_EDATA, .says = {
+	  "rank 0 closed its connection (after 512.0 KiB of 1.00 MiB of item 0)" } },
+	{ "a root that leaves after its last byte", 1, 100000,
+	  { { .act = HEAR }, { SAY, WS_GLOO_SEND_UNBOUND, 0, 100000 },
+	    { .act = GIVE, .length = 100000 }, { .act = LEAVE } }, .code = WS_OK },
+	{ "a taker that fails", 1, 100000,
+	  { { .act = HEAR }, { SAY, WS_GLOO_SEND_UNBOUND, 0, 100000 },
+	    { .act = GIVE, .length = 50000 } },
+	  WS_ESYSTEM, .says = { "no space left" }, .take = true },
+	{ "a child that is not ready", 0, 16, .code = WS_ETIMEOUT, .hurry = true,
+	  .says = { "rank 1: not ready for item 0 (no RECV_READY)" } },
+	{ "a child that takes nothing", 0, 64 << 20, { { SAY, WS_GLOO_RECV_READY, 0, 64 << 20 } },
+	  WS_ETIMEOUT, .says = { "rank 1: took ", "of 64.0 MiB of item 0" }, .hurry = true },
+	{ "a silent root", 1, 16, .code = WS_ETIMEOUT, .hurry = true,
+	  .says = { "rank 0: has not sent item 0" } },
+/* clang-format on */
+};
+
+static void run_scene(const struct scene *c)
+{
+	const struct ws_gloo_sink sink = { .length = c->length,
+		                           .take = c->take ? refuse_bytes : NULL };
+	struct job j = { .n = 1, .lengths = &c->length, .sinks = c->us ? &sink : NULL,
+		         .until = c->hurry ? shortly() : soon() };
+	struct world w = world_of(2, &j);
+	struct puppet p = pair_up(&w, c->us, BELOW);
+	for (size_t i = 0; i < 4 && c->acts[i].act != END; i++) {
+		const uint64_t slot = c->acts[i].slot, length = c->acts[i].length;
+		if (c->acts[i].act == HEAR)
+			hear(&p);
+		else if (c->acts[i].act == GIVE)
+			give(&p, 0, length);
+		else if (c->acts[i].act == LEAVE)
+			leave(&p);
+		else /* a tag, or what is none */
+			say(&p, c->acts[i].opcode,
+			    slot >> 32 ? slot : ws_gloo_slot((uint32_t)slot), length);
 	}
+	const struct member *m = part(&w, c->us, &p);
+	bool good = m->rc == (c->code ? -1 : 0) && (!m->rc || m->err.code == c->code);
+	for (size_t i = 0; i < 3 && c->says[i]; i++)
+		good &= strstr(m->err.msg, c->says[i]) != NULL;
+	if (!good)
+		fail_msg("%s: error %d: %s", c->name, (int)m->err.code, m->err.msg);
 }
 
-TEST(a_peer_that_runs_another_collective)
+TEST(every_scene_ends_as_it_should)
 {
-	struct job j = { .n = 1, .lengths = one_item };
-	struct world w = world_of(2, &j);
-	struct puppet p = pair_up(&w, 0, BELOW);
-	say(&p, WS_GLOO_RECV_READY, UINT64_C(7) << 56, 0);
-	assert_says(part(&w, 0, &p), WS_EDATA,
-	            "rank 1 runs a barrier where a broadcast was expected");
+	for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++)
+		run_scene(&scenes[i]);
 }
+
+/* ---- peers that want something else ---- */
 
 TEST(a_peer_out_of_step)
 {
@@ -366,20 +430,6 @@ TEST(a_peer_out_of_step)
 	}
 }
 
-TEST(bytes_that_nobody_asked_for)
-{
-	const struct ws_gloo_sink sink = { .length = 16 };
-	for (unsigned us = 0; us < 2; us++) {
-		struct job j = { .n = 1, .lengths = one_item, .sinks = us ? &sink : NULL };
-		struct world w = world_of(2, &j);
-		struct puppet p = pair_up(&w, us, BELOW);
-		say(&p, WS_GLOO_SEND_UNBOUND, ws_gloo_slot(us ? 1 : 0), 16);
-		assert_says(part(&w, us, &p), WS_EDATA,
-		            us ? "rank 0 sent collective 1 unasked" :
-		                 "rank 1 sent a broadcast, but we are the root");
-	}
-}
-
 TEST(a_message_that_makes_no_sense)
 {
 	struct job j = { .n = 1, .lengths = one_item };
@@ -392,21 +442,6 @@ TEST(a_message_that_makes_no_sense)
 }
 
 /* ---- peers that die ---- */
-
-TEST(a_child_that_dies_within_an_item)
-{
-	struct job j = { .n = 1, .lengths = large_item };
-	struct world w = world_of(2, &j);
-	struct puppet p = pair_up(&w, 0, BELOW);
-	say(&p, WS_GLOO_RECV_READY, ws_gloo_slot(0), large_item[0]);
-	hear(&p);
-	hear(&p);
-	leave(&p);
-	const struct member *m = part(&w, 0, &p);
-	assert_says(m, WS_EDATA, "rank 1 ");
-	assert_says(m, WS_EDATA, "its connection");
-	assert_says(m, WS_EDATA, "of 64.0 MiB of item 0)");
-}
 
 /* sendfile(2) would raise SIGPIPE. */
 TEST(a_child_that_dies_while_a_file_is_sent)
@@ -423,33 +458,6 @@ TEST(a_child_that_dies_while_a_file_is_sent)
 	leave(&p);
 	assert_says(part(&w, 0, &p), WS_EDATA, "its connection");
 	close(fd);
-}
-
-TEST(a_root_that_dies_within_an_item)
-{
-	const struct ws_gloo_sink sink = { .length = 1 << 20 };
-	struct job j = { .n = 1, .sinks = &sink };
-	struct world w = world_of(2, &j);
-	struct puppet p = pair_up(&w, 1, BELOW);
-	hear(&p);
-	say(&p, WS_GLOO_SEND_UNBOUND, ws_gloo_slot(0), 1 << 20);
-	give(&p, 0, 1 << 19);
-	leave(&p);
-	assert_says(part(&w, 1, &p), WS_EDATA,
-	            "rank 0 closed its connection (after 512.0 KiB of 1.00 MiB of item 0)");
-}
-
-TEST(a_root_that_leaves_after_its_last_byte)
-{
-	const struct ws_gloo_sink sink = { .length = 100000 };
-	struct job j = { .n = 1, .sinks = &sink };
-	struct world w = world_of(2, &j);
-	struct puppet p = pair_up(&w, 1, BELOW);
-	hear(&p);
-	say(&p, WS_GLOO_SEND_UNBOUND, ws_gloo_slot(0), 100000);
-	give(&p, 0, 100000);
-	leave(&p);
-	assert_int_equal(part(&w, 1, &p)->rc, 0);
 }
 
 /* Of four ranks, 3 is 1's child: its death is 1's failure and none of 2's. */
@@ -496,30 +504,6 @@ TEST(the_death_of_somebody_elses_child)
 
 /* ---- deadlines ---- */
 
-static ws_deadline shortly(void)
-{
-	return ws_deadline_in(300 * WS_NS_PER_MS);
-}
-
-TEST(the_deadline_names_who_was_not_ready)
-{
-	struct job j = { .n = 1, .lengths = one_item, .until = shortly() };
-	struct world w = world_of(2, &j);
-	struct puppet p = pair_up(&w, 0, BELOW);
-	assert_says(part(&w, 0, &p), WS_ETIMEOUT, "rank 1: not ready for item 0 (no RECV_READY)");
-}
-
-TEST(the_deadline_says_how_much_was_taken)
-{
-	struct job j = { .n = 1, .lengths = large_item, .until = shortly() };
-	struct world w = world_of(2, &j);
-	struct puppet p = pair_up(&w, 0, BELOW);
-	say(&p, WS_GLOO_RECV_READY, ws_gloo_slot(0), large_item[0]);
-	const struct member *m = part(&w, 0, &p);
-	assert_says(m, WS_ETIMEOUT, "rank 1: took ");
-	assert_says(m, WS_ETIMEOUT, "of 64.0 MiB of item 0");
-}
-
 TEST(the_deadline_names_who_did_not_connect)
 {
 	struct job j = { .n = 1, .lengths = one_item, .until = shortly() };
@@ -528,15 +512,6 @@ TEST(the_deadline_names_who_did_not_connect)
 	struct puppet p = publish(&w, 1, ABOVE, false);
 	start(&w, 0);
 	assert_says(part(&w, 0, &p), WS_ETIMEOUT, "rank 1: has not connected");
-}
-
-TEST(the_deadline_names_the_silent_root)
-{
-	const struct ws_gloo_sink sink = { .length = 16 };
-	struct job j = { .n = 1, .sinks = &sink, .until = shortly() };
-	struct world w = world_of(2, &j);
-	struct puppet p = pair_up(&w, 1, BELOW);
-	assert_says(part(&w, 1, &p), WS_ETIMEOUT, "rank 0: has not sent item 0");
 }
 
 TEST(forming_a_group_ends_at_its_deadline)
@@ -702,24 +677,6 @@ TEST(a_file_that_shrank)
 		assert_says(part(&w, 0, &p), WS_EINPUT, "the file shrank while it was sent");
 		close(fd);
 	}
-}
-
-static int refuse_bytes(void *ctx, const void *bytes, size_t n, struct ws_err *err)
-{
-	(void)ctx, (void)bytes, (void)n;
-	return ws_err_set(err, WS_ESYSTEM, "no space left");
-}
-
-TEST(a_taker_that_fails)
-{
-	const struct ws_gloo_sink sink = { .length = 100000, .take = refuse_bytes };
-	struct job j = { .n = 1, .sinks = &sink };
-	struct world w = world_of(2, &j);
-	struct puppet p = pair_up(&w, 1, BELOW);
-	hear(&p);
-	say(&p, WS_GLOO_SEND_UNBOUND, ws_gloo_slot(0), 100000);
-	give(&p, 0, 50000);
-	assert_says(part(&w, 1, &p), WS_ESYSTEM, "no space left");
 }
 
 RUN_TESTS(NULL, NULL)

@@ -244,8 +244,8 @@ static const struct scene scenes[] = {
 	  0, 0, .spoil = show_names_alone },
 	{ "a prefix of all that is shown", "qwen3-0.6b", 2, { .tp = 2 }, { .tp = 2 }, 0, 0,
 	  .says = {
-	  "the server's own names begin with language_model., which is left out in the comparison" },
-	  .spoil = show_as_part_of_more },
+	  "the server's own names begin with language_model., which is left out in the "
+	  "comparison" }, .spoil = show_as_part_of_more },
 	{ "types", "qwen3-0.6b", 1, { .tp = 2 }, { .tp = 2 }, 10, 0, .says = {
 	  "10 parameters are float8_e4m3fn at the server, and config.json gives unquantized ones" },
 	  .spoil = say_types },
