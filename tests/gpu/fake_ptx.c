@@ -110,11 +110,8 @@ void fake_ptx_run(const struct fake_work *w)
 {
 	static struct ptx_span spans[MOST_SPANS];
 	struct ptx_trouble why = { "" };
-	const struct ptx_launch l = { .kernel = find(w->kernel, &why),
-		                      .blocks = w->blocks,
-		                      .threads = w->threads,
-		                      .args = w->args,
-		                      .spans = spans,
+	const struct ptx_launch l = { .kernel = find(w->kernel, &why), .blocks = w->blocks,
+		                      .threads = w->threads, .args = w->args, .spans = spans,
 		                      .n_spans = list_memory(spans) };
 	if (!l.kernel || !ptx_run(&l, &why))
 		fake_mistake("%s", why.text);

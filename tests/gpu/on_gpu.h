@@ -50,4 +50,16 @@ void on_gpu_check(int rc, const struct ws_err *err);
 		on_gpu_check((call), &err); \
 	} while (0)
 
+/* The main of tests on a GPU or its double; what follows is done before them. */
+#define RUN_ON_GPU(g, ...) \
+	int main(void) \
+	{ \
+		if (!on_gpu_open(&g)) \
+			return 0; \
+		__VA_ARGS__; \
+		const int rc = run_listed(NULL, NULL); \
+		on_gpu_close(&g); \
+		return rc; \
+	}
+
 #endif

@@ -394,14 +394,10 @@ bool ptx_run(const struct ptx_launch *l, struct ptx_trouble *why)
 	ptx_memory_trim();
 	/* so that one which is read too early shows */
 	memset(run.regs, 0xa5, n_regs * sizeof *run.regs);
-	run.memory = (struct ptx_memory){ .of = k->of,
-		                          .params = l->args,
-		                          .param_bytes = k->param_bytes,
-		                          .spans = l->spans,
-		                          .n_spans = l->n_spans,
-		                          .shared = run.shared,
-		                          .marks = run.marks,
-		                          .now = run.memory.now + 1 };
+	run.memory = (struct ptx_memory){ .of = k->of, .params = l->args,
+		                          .param_bytes = k->param_bytes, .spans = l->spans,
+		                          .n_spans = l->n_spans, .shared = run.shared,
+		                          .marks = run.marks, .now = run.memory.now + 1 };
 	run.memory.launch = run.memory.now;
 	for (uint32_t n = 0; n < run.n_warps; n++)
 		prepare_warp(&run.warps[n], n);

@@ -146,12 +146,4 @@ TEST(a_scratch_that_is_too_small_is_refused)
 	on_gpu_release(&gpu);
 }
 
-int main(void)
-{
-	if (!on_gpu_open(&gpu))
-		return 0;
-	make_numbers();
-	const int rc = run_listed(NULL, NULL);
-	on_gpu_close(&gpu);
-	return rc;
-}
+RUN_ON_GPU(gpu, make_numbers())

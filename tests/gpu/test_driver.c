@@ -140,11 +140,9 @@ TEST_BETWEEN(errors_have_the_drivers_words, begin, end)
 	struct ws_err told = WS_ERR_INIT;
 	ws_devptr p = 0;
 	fake->refuse("cuMemAlloc_v2", 0, OUT_OF_MEMORY);
-	assert_int_equal(ws_gpu_alloc(g, (uint64_t)3 << 29, &p, &told), -1);
-	assert_string_equal(
-		told.msg,
-		"GPU 1 (Double 1?[31m): allocating 1.50 GiB: CUDA_ERROR_OUT_OF_MEMORY (2): "
-		"out of memory");
+	assert_fails_with(ws_gpu_alloc(g, (uint64_t)3 << 29, &p, &told), &told, WS_EDEVICE,
+	                  "GPU 1 (Double 1?[31m): allocating 1.50 GiB: CUDA_ERROR_OUT_OF_MEMORY "
+	                  "(2): out of memory");
 	assert_int_equal(told.native, OUT_OF_MEMORY);
 	assert_true(p == 0);
 	fake->refuse("cuMemAlloc_v2", 0, NEVER_HEARD_OF);

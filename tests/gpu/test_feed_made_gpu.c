@@ -7,6 +7,7 @@
 #include "feed.h"
 #include "feed_formula.h"
 #include "hard.h"
+#include "nf4_levels.h"
 #include "packed_file.h"
 #include "payloads.h"
 #include "wsync/tool/plan.h"
@@ -85,16 +86,7 @@ static void add_text(const char *name, const char *text)
 
 static void add_levels(const char *name)
 {
-	/* clang-format off */
-	static const float levels[16] = {
-		-1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f,
-		-0.28444138169288635f, -0.18477343022823334f, -0.09105003625154495f, 0.0f,
-		0.07958029955625534f, 0.16093020141124725f, 0.24611230194568634f,
-		0.33791524171829224f, 0.44070982933044434f, 0.5626170039176941f,
-		0.7229568362236023f, 1.0f
-	};
-	/* clang-format on */
-	memcpy(add_part(name, "F32", sizeof levels, "[16]"), levels, sizeof levels);
+	memcpy(add_part(name, "F32", sizeof nf4_levels, "[16]"), nf4_levels, sizeof nf4_levels);
 }
 
 static void add_dense(void)
@@ -292,8 +284,7 @@ SCRATCH_TEST(fp8_of_any_blocks)
 	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8 }, 12, 2);
 	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8, .rule = WS_SCALE_SLIME },
 	        12, 2);
-	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8,
-	                                     .ue8m0 = true,
+	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8, .ue8m0 = true,
 	                                     .block = { 7, 12 } },
 	        12, 2);
 	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8, .block = { 1000, 64 } },
@@ -429,8 +420,7 @@ SCRATCH_TEST(a_number_that_is_none_has_the_sentence_of_the_cpu)
 SCRATCH_TEST(what_only_might_be_none_is_made_by_the_cpu)
 {
 	static const char *const dir = "one";
-	const struct ws_transform_opts o = { .adapters = &dir,
-		                             .n_adapters = 1,
+	const struct ws_transform_opts o = { .adapters = &dir, .n_adapters = 1,
 		                             .scratch = 16 * MIB };
 	struct ws_err told = WS_ERR_INIT;
 	struct ws_transform *t;
@@ -452,11 +442,8 @@ SCRATCH_TEST(what_only_might_be_none_is_made_by_the_cpu)
 SCRATCH_TEST(every_call_of_the_driver_may_fail)
 {
 	static const char *const dir = "one";
-	const struct ws_transform_opts o = { .quantize = WS_QUANTIZE_FP8,
-		                             .adapters = &dir,
-		                             .n_adapters = 1,
-		                             .scratch = 16 * MIB,
-		                             .threads = 1 };
+	const struct ws_transform_opts o = { .quantize = WS_QUANTIZE_FP8, .adapters = &dir,
+		                             .n_adapters = 1, .scratch = 16 * MIB, .threads = 1 };
 	struct ws_transform *t;
 	struct made m;
 	write_adapter(dir, 2);

@@ -89,10 +89,8 @@ TEST(a_place_that_is_gone_ends_the_feed)
 	struct ws_err told = WS_ERR_INIT;
 	pieces[1].at = 0;
 	ON_GPU(ws_feed_open(&feed, on.gpu, &err));
-	assert_int_equal(ws_feed_load(&feed, ws_feed_box(&feed, &payload, 1), WS_FOREVER, NULL,
-	                              &told),
-	                 -1);
-	assert_string_equal(told.msg, "it is gone");
+	assert_fails_with(ws_feed_load(&feed, ws_feed_box(&feed, &payload, 1), WS_FOREVER, NULL,
+	                               &told), &told, WS_EINPUT, "it is gone");
 	ws_feed_close(&feed);
 	on_gpu_release(&on);
 }
@@ -110,10 +108,8 @@ TEST(nothing_is_read_after_a_failure)
 	pieces[3].at = 0;
 	ON_GPU(ws_feed_open(&feed, on.gpu, &err));
 	fake->defer(true);
-	assert_int_equal(ws_feed_load(&feed, ws_feed_box(&feed, &payload, 1), WS_FOREVER, NULL,
-	                              &told),
-	                 -1);
-	assert_string_equal(told.msg, "it is gone");
+	assert_fails_with(ws_feed_load(&feed, ws_feed_box(&feed, &payload, 1), WS_FOREVER, NULL,
+	                               &told), &told, WS_EINPUT, "it is gone");
 	ws_gpu_free(on.gpu, on.arrays[0]); /* that of pieces[1] */
 	on.arrays[0] = 0;
 	on_gpu_release(&on);
@@ -122,12 +118,4 @@ TEST(nothing_is_read_after_a_failure)
 	fake->defer(false);
 }
 
-int main(void)
-{
-	if (!on_gpu_open(&on))
-		return 0;
-	fake = on.is_double ? on_gpu_double() : NULL;
-	const int rc = run_listed(NULL, NULL);
-	on_gpu_close(&on);
-	return rc;
-}
+RUN_ON_GPU(on, fake = on.is_double ? on_gpu_double() : NULL)

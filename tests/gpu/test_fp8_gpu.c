@@ -223,11 +223,4 @@ TEST(one_block_for_a_tensor)
 	test_free(whole);
 }
 
-int main(void)
-{
-	if (!on_gpu_open(&gpu))
-		return 0;
-	const int rc = run_listed(NULL, NULL);
-	on_gpu_close(&gpu);
-	return rc;
-}
+RUN_ON_GPU(gpu)

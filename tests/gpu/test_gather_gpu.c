@@ -149,11 +149,4 @@ TEST(spans_of_all_lengths_into_a_bucket)
 	on_gpu_release(&gpu);
 }
 
-int main(void)
-{
-	if (!on_gpu_open(&gpu))
-		return 0;
-	const int rc = run_listed(NULL, NULL);
-	on_gpu_close(&gpu);
-	return rc;
-}
+RUN_ON_GPU(gpu)

@@ -8,6 +8,7 @@
 
 #include "look_gpu.h"
 #include "exported_memory.h"
+#include "nf4_levels.h"
 #include "scratch.h"
 #include "test.h"
 #include "wsync/tool/catalog.h"
@@ -74,10 +75,8 @@ static void close_memory(struct ws_loan *l)
 	(void)l;
 }
 
-static const struct ws_memory_ops memory = { .open = open_memory,
-	                                     .read = read_memory,
-	                                     .place = place_memory,
-	                                     .check = check_memory,
+static const struct ws_memory_ops memory = { .open = open_memory, .read = read_memory,
+	                                     .place = place_memory, .check = check_memory,
 	                                     .close = close_memory };
 
 static void *add(const char *name, const char *dtype, const char *shape, size_t n)
@@ -119,16 +118,7 @@ static void add_text(const char *name, const char *text)
 
 static void add_levels(const char *name)
 {
-	/* clang-format off */
-	static const float levels[16] = {
-		-1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f,
-		-0.28444138169288635f, -0.18477343022823334f, -0.09105003625154495f, 0.0f,
-		0.07958029955625534f, 0.16093020141124725f, 0.24611230194568634f,
-		0.33791524171829224f, 0.44070982933044434f, 0.5626170039176941f,
-		0.7229568362236023f, 1.0f
-	};
-	/* clang-format on */
-	memcpy(add(name, "float32", "[16]", sizeof levels), levels, sizeof levels);
+	memcpy(add(name, "float32", "[16]", sizeof nf4_levels), nf4_levels, sizeof nf4_levels);
 }
 
 static void fill_memory(void)
@@ -437,12 +427,4 @@ ON_MEMORY(a_look_at_a_gpu_that_is_stuck_is_cancelled)
 	assert_true(ws_now_ns() - begun < 3 * WS_NS_PER_S);
 }
 
-int main(void)
-{
-	if (!on_gpu_open(&on))
-		return 0;
-	fake = on.is_double ? on_gpu_double() : NULL;
-	const int rc = run_listed(NULL, NULL);
-	on_gpu_close(&on);
-	return rc;
-}
+RUN_ON_GPU(on, fake = on.is_double ? on_gpu_double() : NULL)

@@ -133,13 +133,9 @@ TEST(all_ranks)
 	static const int64_t ranks[] = { 0, 1, 2, 8, 15, 16, 17, 32, 64, 130, 200 };
 	for (size_t i = 0; i < sizeof ranks / sizeof ranks[0]; i++)
 		for (int k = 0; k < 4; k++)
-			compare((struct problem){ .rows = 70,
-			                          .cols = 136,
-			                          .rank = ranks[i],
-			                          .w_stride = 136,
-			                          .out_stride = 136,
-			                          .w_is_f32 = k & 1,
-			                          .two_step = k & 2,
+			compare((struct problem){ .rows = 70, .cols = 136, .rank = ranks[i],
+			                          .w_stride = 136, .out_stride = 136,
+			                          .w_is_f32 = k & 1, .two_step = k & 2,
 			                          .scale = k == 3 ? 2.0f : 0.3333f });
 }
 
@@ -152,14 +148,10 @@ TEST(ragged_shapes_and_rows_apart)
 		                             { 257, 385, 392, 400 }, { 257, 385, 385, 385 } };
 	for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
 		for (int k = 0; k < 4; k++)
-			compare((struct problem){ .rows = shapes[i][0],
-			                          .cols = shapes[i][1],
-			                          .rank = 16,
-			                          .w_stride = shapes[i][2],
-			                          .out_stride = shapes[i][3],
-			                          .w_is_f32 = k & 1,
-			                          .two_step = k & 2,
-			                          .scale = 1.0f });
+			compare((struct problem){ .rows = shapes[i][0], .cols = shapes[i][1],
+			                          .rank = 16, .w_stride = shapes[i][2],
+			                          .out_stride = shapes[i][3], .w_is_f32 = k & 1,
+			                          .two_step = k & 2, .scale = 1.0f });
 }
 
 /* -0 + -0 is -0, but a rank that does not exist would make the sum +0. */
@@ -182,12 +174,8 @@ TEST(sums_that_vanish_keep_their_sign)
 
 TEST(the_result_may_take_the_place_of_the_weights)
 {
-	struct problem p = { .rows = 100,
-		             .cols = 200,
-		             .rank = 4,
-		             .w_stride = 200,
-		             .out_stride = 200,
-		             .scale = 0.5f };
+	struct problem p = { .rows = 100, .cols = 200, .rank = 4, .w_stride = 200,
+		             .out_stride = 200, .scale = 0.5f };
 	float max_delta, max_w;
 	p.a = some(800);
 	p.b = some(400);
@@ -256,11 +244,4 @@ TEST(deltas_of_several_pairs_are_added_up_first)
 	on_gpu_release(&gpu);
 }
 
-int main(void)
-{
-	if (!on_gpu_open(&gpu))
-		return 0;
-	const int rc = run_listed(NULL, NULL);
-	on_gpu_close(&gpu);
-	return rc;
-}
+RUN_ON_GPU(gpu)

@@ -27,11 +27,8 @@ static void run_of(const char *body, uint32_t blocks, uint32_t threads, struct p
 		return;
 	const struct ptx_span span = { (uintptr_t)memory, sizeof memory };
 	const uint64_t argument = span.at;
-	const struct ptx_launch l = { .kernel = ptx_find(m, "k"),
-		                      .blocks = blocks,
-		                      .threads = threads,
-		                      .args = &argument,
-		                      .spans = &span,
+	const struct ptx_launch l = { .kernel = ptx_find(m, "k"), .blocks = blocks,
+		                      .threads = threads, .args = &argument, .spans = &span,
 		                      .n_spans = 1 };
 	assert_non_null(l.kernel);
 	const bool ok = ptx_run(&l, why);

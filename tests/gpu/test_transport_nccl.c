@@ -58,12 +58,10 @@ static void make_bucket(size_t b)
 		struct ws_span *s = k->spans[i];
 		size_t spans = 0;
 		if (n > 8 && i % 3 != 1)
-			s[spans++] = (struct ws_span){ .length = n / 2,
-				                       .fd = file,
+			s[spans++] = (struct ws_span){ .length = n / 2, .fd = file,
 				                       .offset = b * 100 + i };
 		if (n)
-			s[spans] = (struct ws_span){ .length = spans ? n - n / 2 : n,
-				                     .fd = -1,
+			s[spans] = (struct ws_span){ .length = spans ? n - n / 2 : n, .fd = -1,
 				                     .fill = make,
 				                     .ctx = (void *)(uintptr_t)(b * MOST + i) };
 		k->payloads[i] = (struct ws_payload){ n, s, spans + (n > 0) };
@@ -478,17 +476,13 @@ IN_ORDER(every_call_may_fail_and_nothing_is_left)
 
 IN_ORDER(a_machine_without_is_told_so_first)
 {
-	const struct ws_transport_gpu none = { .driver = "/nowhere/libcuda.so.1",
-		                               .nccl = nccl_path,
+	const struct ws_transport_gpu none = { .driver = "/nowhere/libcuda.so.1", .nccl = nccl_path,
 		                               .device = 0 };
 	const struct ws_transport_gpu no_nccl = { .driver = on_gpu_library(),
-		                                  .nccl = "/nowhere/libnccl.so.2",
-		                                  .device = 0 };
-	const struct ws_transport_gpu no_gpu = { .driver = on_gpu_library(),
-		                                 .nccl = nccl_path,
+		                                  .nccl = "/nowhere/libnccl.so.2", .device = 0 };
+	const struct ws_transport_gpu no_gpu = { .driver = on_gpu_library(), .nccl = nccl_path,
 		                                 .device = 7 };
-	const struct ws_transport_gpu good = { .driver = on_gpu_library(),
-		                               .nccl = nccl_path,
+	const struct ws_transport_gpu good = { .driver = on_gpu_library(), .nccl = nccl_path,
 		                               .device = 0 };
 	struct ws_err told = WS_ERR_INIT;
 	assert_fails(ws_transport_nccl.check(&none, &told), &told, WS_EDEVICE, "");

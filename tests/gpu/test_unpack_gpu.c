@@ -87,9 +87,7 @@ static void compare_fp8(const struct stack *s)
 	run_and_compare((struct ws_unpack_job){ .kind = WS_UNPACK_FP8,
 	                                        .codes = on_gpu_put(&gpu, codes, n),
 	                                        .scales = on_gpu_put(&gpu, scales, n_scales * 4),
-	                                        .rows = rows,
-	                                        .cols = s->cols,
-	                                        .each = s->each,
+	                                        .rows = rows, .cols = s->cols, .each = s->each,
 	                                        .block = { s->bn, s->bk } },
 	                want);
 	test_free(codes);
@@ -126,8 +124,7 @@ TEST(nvfp4_of_all_shapes)
 			wide[k] = ws_fp8_to_float(scales[k]) * all;
 		for (int64_t r = 0; r < rows; r++) {
 			const struct ws_nibbles row = { .codes = codes + r * (cols / 2),
-				                        .levels = e2m1,
-				                        .scales = wide + r * across,
+				                        .levels = e2m1, .scales = wide + r * across,
 				                        .block = 16 };
 			ws_unpack_scalar.nibbles(&row, 0, cols, want + r * cols);
 		}
@@ -183,9 +180,7 @@ static void compare_nf4(int64_t rows, int64_t cols, size_t block, size_t nested_
 	ws_unpack_scalar.nibbles(&all, 0, (int64_t)f.n, want);
 	struct ws_unpack_job job = { .kind = WS_UNPACK_NF4,
 		                     .codes = on_gpu_put(&gpu, f.codes, (f.n + 1) / 2),
-		                     .rows = rows,
-		                     .cols = cols,
-		                     .block = { 1, (int64_t)block },
+		                     .rows = rows, .cols = cols, .block = { 1, (int64_t)block },
 		                     .nested_block = (int64_t)nested_block,
 		                     .nested_offset = f.offset };
 	memcpy(job.levels, f.levels, sizeof job.levels);
@@ -247,11 +242,4 @@ TEST(a_code_or_a_scale_that_is_no_number_is_found)
 	}
 }
 
-int main(void)
-{
-	if (!on_gpu_open(&gpu))
-		return 0;
-	const int rc = run_listed(NULL, NULL);
-	on_gpu_close(&gpu);
-	return rc;
-}
+RUN_ON_GPU(gpu)

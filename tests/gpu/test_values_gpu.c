@@ -49,11 +49,8 @@ static const uint32_t masks[5] = { 0, 0x7f, 0x7fff, 0, 0x7fffffff };
 static struct ws_largest_job job_of(unsigned size, int64_t at, int64_t rows, int64_t cols,
                                     int64_t stride)
 {
-	return (struct ws_largest_job){ .src = (uint64_t)at,
-		                        .size = size,
-		                        .mask = masks[size],
-		                        .n_dims = 2,
-		                        .dims = { rows, cols },
+	return (struct ws_largest_job){ .src = (uint64_t)at, .size = size, .mask = masks[size],
+		                        .n_dims = 2, .dims = { rows, cols },
 		                        .read = { stride, 1 } };
 }
 
@@ -94,23 +91,14 @@ ON_SPACE(rows_of_any_length)
 ON_SPACE(boxes_in_any_order)
 {
 	for (unsigned size = 1; size <= 4; size *= 2) {
-		struct ws_largest_job turned = { .src = 5,
-			                         .size = size,
-			                         .mask = masks[size],
-			                         .n_dims = 2,
-			                         .dims = { 200, 150 },
+		struct ws_largest_job turned = { .src = 5, .size = size, .mask = masks[size],
+			                         .n_dims = 2, .dims = { 200, 150 },
 			                         .read = { 1, 200 } };
-		struct ws_largest_job apart = { .src = 2,
-			                        .size = size,
-			                        .mask = masks[size],
-			                        .n_dims = 4,
-			                        .dims = { 3, 1, 7, 50 },
+		struct ws_largest_job apart = { .src = 2, .size = size, .mask = masks[size],
+			                        .n_dims = 4, .dims = { 3, 1, 7, 50 },
 			                        .read = { 3000, 9, 2, 16 } };
-		struct ws_largest_job three = { .src = 1,
-			                        .size = size,
-			                        .mask = masks[size],
-			                        .n_dims = 3,
-			                        .dims = { 5, 6, 70 },
+		struct ws_largest_job three = { .src = 1, .size = size, .mask = masks[size],
+			                        .n_dims = 3, .dims = { 5, 6, 70 },
 			                        .read = { 5000, 500, 1 } };
 		struct ws_largest_job one = { .src = 77, .size = size, .mask = masks[size] };
 		look(turned);
@@ -156,11 +144,4 @@ ON_SPACE(a_record_is_only_raised)
 	assert_int_equal(found, 0x7f800001);
 }
 
-int main(void)
-{
-	if (!on_gpu_open(&gpu))
-		return 0;
-	const int rc = run_listed(NULL, NULL);
-	on_gpu_close(&gpu);
-	return rc;
-}
+RUN_ON_GPU(gpu)

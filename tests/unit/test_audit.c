@@ -101,9 +101,8 @@ TEST(a_servers_own_config_is_used_where_the_source_has_none)
 	const struct ws_input_opts none = { 0 };
 	struct ws_name_check_target t = target(4);
 	assert_int_equal(ws_input_open(&none, &in, &err), 0);
-	assert_int_equal(ws_config_parse(config_text, sizeof config_text - 1, "theirs", &t.config,
-	                                 &err),
-	                 0);
+	assert_ok(ws_config_parse(config_text, sizeof config_text - 1, "theirs", &t.config, &err),
+	          &err);
 	assert_int_equal(ws_name_check_layout(&in, &t, &l, NULL, 0, &err), 0);
 	assert_string_equal(ws_layout_family(l), "llama");
 	ws_layout_free(l);
@@ -140,9 +139,8 @@ SCRATCH_TEST(a_servers_own_config_goes_before_the_sources)
 	in.named = false;
 	assert_int_equal(rows_of(&in, &t, NULL, 0), 48);
 	ws_config_free(t.config);
-	assert_int_equal(ws_config_parse(short_one, sizeof short_one - 1, "theirs", &t.config,
-	                                 &err),
-	                 0);
+	assert_ok(ws_config_parse(short_one, sizeof short_one - 1, "theirs", &t.config, &err),
+	          &err);
 	assert_int_equal(rows_of(&in, &t, why, sizeof why), -1);
 	assert_non_null(strstr(why, "theirs has no"));
 	ws_config_free(t.config);
@@ -243,9 +241,8 @@ static void expect_difference(struct ws_http *http, struct ws_input *in,
 {
 	struct ws_err err = WS_ERR_INIT;
 	t->layers = 0; /* as if never asked */
-	assert_int_equal(ws_name_check_measure(http, in, t, 1, ws_deadline_in(20 * WS_NS_PER_S),
-	                                       NULL, &err),
-	                 0);
+	assert_ok(ws_name_check_measure(http, in, t, 1, ws_deadline_in(20 * WS_NS_PER_S), NULL, &err),
+	          &err);
 	if (!*difference)
 		assert_string_equal(t->differs, "");
 	else if (!strstr(t->differs, difference))
@@ -296,9 +293,8 @@ SCRATCH_TEST(layers_and_width_of_a_server_are_compared)
 	server.refuses = false, server.width = 8, server.asked = 0;
 	expect_difference(http, &in, &t, "");
 	assert_int_equal(server.asked, 3);
-	assert_int_equal(ws_name_check_measure(http, &in, &t, 1, ws_deadline_in(20 * WS_NS_PER_S),
-	                                       NULL, &err),
-	                 0);
+	assert_ok(ws_name_check_measure(http, &in, &t, 1, ws_deadline_in(20 * WS_NS_PER_S), NULL, &err),
+	          &err);
 	assert_int_equal(server.asked, 3); /* of one source once */
 	in.named = true;
 	expect_difference(http, &in, &t, "");

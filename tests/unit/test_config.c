@@ -250,12 +250,8 @@ TEST(another_quantization_changes_nothing_else)
 {
 	static const char *const skip[] = { "lm_head" };
 	const struct ws_quant none = { .method = "", .scale_fmt = "", .activation = "" };
-	const struct ws_quant fp8 = { .method = "fp8",
-		                      .scale_fmt = "",
-		                      .activation = "",
-		                      .block = { 128, 64 },
-		                      .skip = skip,
-		                      .n_skip = 1 };
+	const struct ws_quant fp8 = { .method = "fp8", .scale_fmt = "", .activation = "",
+		                      .block = { 128, 64 }, .skip = skip, .n_skip = 1 };
 	requantizes("{}", &none, "{\n}\n");
 	requantizes("{\"a\":1.0000000000000001e-06, \"b\" : [ {\"}\":\"]\\\"\"} ]\n}", &none,
 	            "{\n  \"a\": 1.0000000000000001e-06,\n  \"b\": [ {\"}\":\"]\\\"\"} ]\n}\n");

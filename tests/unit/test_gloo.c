@@ -46,8 +46,7 @@ static int send_items(struct member *m, const struct plan *p)
 			/* all but the last byte from the file: two spans of different kinds */
 			spans[2 * i].length--;
 			spans[2 * i].fd = p->files[i];
-			spans[2 * i + 1] = (struct ws_span){ .length = 1,
-				                             .fd = p->files[i],
+			spans[2 * i + 1] = (struct ws_span){ .length = 1, .fd = p->files[i],
 				                             .offset = p->lengths[i] - 1 };
 			items[i].n_spans = 2;
 		}
@@ -211,10 +210,8 @@ TEST(every_rank_is_root_in_turn)
 {
 	for (int layout = 0; layout < 2; layout++) {
 		struct plan p = { .n = N_MIXED, .lengths = mixed };
-		struct world w = { .size = 5,
-			           .layout = (enum ws_gloo_layout)layout,
-			           .role = in_turns,
-			           .ctx = &p };
+		struct world w = { .size = 5, .layout = (enum ws_gloo_layout)layout,
+			           .role = in_turns, .ctx = &p };
 		world_run(&w);
 		world_assert_fine(&w);
 	}

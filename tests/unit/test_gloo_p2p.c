@@ -77,8 +77,7 @@ static int twice_and_a_broadcast(struct member *m)
 	if (everybody_with_everybody(m))
 		return -1;
 	const struct ws_payload item = made_payload(&span, 7, 100000);
-	const struct ws_gloo_sink sink = { .length = 100000,
-		                           .take = take_checked,
+	const struct ws_gloo_sink sink = { .length = 100000, .take = take_checked,
 		                           .ctx = &checked };
 	if (m->rank == 0 ? ws_gloo_send(m->gloo, &item, 1, soon(), NULL, &m->err) :
 	                   ws_gloo_recv(m->gloo, 0, &sink, 1, soon(), NULL, &m->err))

@@ -311,8 +311,7 @@ CASE(wait_returns_when_one_is_done_or_the_deadline_passes)
 	struct ws_err err;
 	assert_int_equal(ws_http_wait(http, WS_FOREVER, NULL, -1, &err), 0);
 	assert_int_equal(ws_http_start(http, &prepare(&slow, "GET", "/slow", NULL)->call, &err), 0);
-	assert_int_equal(ws_http_start(http, &prepare(&never, "GET", "/never", NULL)->call, &err),
-	                 0);
+	assert_ok(ws_http_start(http, &prepare(&never, "GET", "/never", NULL)->call, &err), &err);
 	assert_int_equal(ws_http_wait(http, ws_deadline_in(20 * WS_NS_PER_MS), NULL, -1, &err), 0);
 	assert_int_equal(ws_http_wait(http, ws_deadline_in(5 * WS_NS_PER_S), NULL, -1, &err), 1);
 	assert_true(slow.call.done && !never.call.done);
@@ -331,8 +330,7 @@ CASE(wait_can_be_woken)
 	static struct one never;
 	struct ws_err err;
 	const int wake = eventfd(1, EFD_CLOEXEC);
-	assert_int_equal(ws_http_start(http, &prepare(&never, "GET", "/never", NULL)->call, &err),
-	                 0);
+	assert_ok(ws_http_start(http, &prepare(&never, "GET", "/never", NULL)->call, &err), &err);
 	const int64_t start = ws_now_ns();
 	assert_int_equal(ws_http_wait(http, ws_deadline_in(30 * WS_NS_PER_S), NULL, wake, &err), 0);
 	assert_true(ws_now_ns() - start < 20 * WS_NS_PER_S);
@@ -368,8 +366,7 @@ CASE(close_drops_what_is_in_flight)
 {
 	static struct one never;
 	struct ws_err err;
-	assert_int_equal(ws_http_start(http, &prepare(&never, "GET", "/never", NULL)->call, &err),
-	                 0);
+	assert_ok(ws_http_start(http, &prepare(&never, "GET", "/never", NULL)->call, &err), &err);
 }
 
 TEST(a_key_with_a_newline_is_refused)

@@ -133,8 +133,7 @@ TEST(keys_of_relatives_are_refused)
 	struct ws_lora_key k;
 	for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
 		struct ws_err err = WS_ERR_INIT;
-		assert_fails(ws_lora_key_parse(keys[i], &k, &err), &err, WS_EINPUT, "");
-		assert_non_null(strstr(err.msg, keys[i]));
+		assert_fails(ws_lora_key_parse(keys[i], &k, &err), &err, WS_EINPUT, keys[i]);
 	}
 	char longest[1000];
 	struct ws_err err = WS_ERR_INIT;
@@ -335,9 +334,8 @@ TEST(a_nan_is_found_where_factors_are_read)
 	const struct ws_delta *d = delta_of(&x, "model.layers.0.self_attn.q_proj.weight", 0);
 	assert_fails(read_factors(d, a, b, &x.err), &x.err, WS_EINPUT,
 	             "q_proj.lora_B.weight' has NaN at row 3, column 1 (");
-	assert_int_equal(read_factors(delta_of(&x, "model.layers.1.self_attn.q_proj.weight", 0), a,
-	                              b, &x.err),
-	                 0);
+	assert_ok(read_factors(delta_of(&x, "model.layers.1.self_attn.q_proj.weight", 0), a, b,
+	                       &x.err), &x.err);
 	done(&x);
 }
 
@@ -373,9 +371,8 @@ TEST(parts_go_to_their_rows_of_a_fused_base)
 	const struct ws_catalog_opts as_it_is = { .family = NULL };
 	struct ws_catalog *c;
 	assert_int_equal(ws_input_open(&opts, &x.base, &x.err), 0);
-	assert_int_equal(ws_catalog_make((const struct ws_source *const *)x.base.sources, 1,
-	                                 &as_it_is, &c, &x.err),
-	                 0);
+	assert_ok(ws_catalog_make((const struct ws_source *const *)x.base.sources, 1, &as_it_is, &c,
+	                          &x.err), &x.err);
 	assert_int_equal(ws_adapter_open(DATA "good/over_fused", &x.adapter, &x.err), 0);
 	assert_int_equal(ws_adapter_bind(x.adapter, c, x.base.layout, NULL, NULL, &x.b, &x.err), 0);
 	assert_int_equal(x.b.n, 8);
@@ -464,9 +461,8 @@ SCRATCH_TEST(steps_of_all_sizes_are_read)
 	struct ws_catalog *c;
 	struct ws_err err = WS_ERR_INIT;
 	assert_int_equal(ws_source_open(paths, 1, &s, &err), 0);
-	assert_int_equal(ws_catalog_make((const struct ws_source *const *)&s, 1, &as_it_is, &c,
-	                                 &err),
-	                 0);
+	assert_ok(ws_catalog_make((const struct ws_source *const *)&s, 1, &as_it_is, &c, &err),
+	          &err);
 	const struct ws_item *t = ws_catalog_item(c, 0);
 	static const int64_t steps[][4] = {
 		/* rank, cols, steps of them */
@@ -475,14 +471,9 @@ SCRATCH_TEST(steps_of_all_sizes_are_read)
 		{ 2, 2, 299997, 2 },      { 64, 64, 64, 1 },  { 3, 50000, 2, 6 },
 	};
 	for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
-		check_read(&(struct ws_delta){ .a = t,
-		                               .b = t,
-		                               .a_row = steps[i][2],
-		                               .a_col = steps[i][3],
-		                               .b_row = 1,
-		                               .b_col = 1,
-		                               .rows = 1,
-		                               .cols = steps[i][1],
+		check_read(&(struct ws_delta){ .a = t, .b = t, .a_row = steps[i][2],
+		                               .a_col = steps[i][3], .b_row = 1, .b_col = 1,
+		                               .rows = 1, .cols = steps[i][1],
 		                               .rank = steps[i][0] });
 	ws_catalog_free(c);
 	ws_source_close(s);
@@ -501,10 +492,9 @@ TEST(shapes_of_a_quantized_base_are_asked_for)
 	struct bound x;
 	struct ws_bindings b;
 	expect(&x, "dense", "good/plain");
-	assert_int_equal(ws_adapter_bind(x.adapter, x.base.catalog, x.base.layout, double_shape,
-	                                 NULL, &b, &x.err),
-	                 -1);
-	assert_non_null(strstr(x.err.msg, "is 32 x 24")); /* down_proj, of 16 x 24 */
+	assert_fails(ws_adapter_bind(x.adapter, x.base.catalog, x.base.layout, double_shape, NULL,
+	                             &b, &x.err), &x.err, WS_EINPUT, "is 32 x 24");
+	/* down_proj, of 16 x 24 */
 	assert_null(b.items);
 	done(&x);
 }

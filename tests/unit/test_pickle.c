@@ -50,10 +50,8 @@ static void make_on_gpu(struct ws_buf *out, const char *uuid)
 	static unsigned char handle[64];
 	for (size_t i = 0; i < sizeof handle; i++)
 		handle[i] = (unsigned char)(i + 100);
-	const struct ws_pickle_cuda where = { .handle = handle,
-		                              .at = UINT64_C(1) << 40,
-		                              .uuid = uuid,
-		                              .ordinal = 3,
+	const struct ws_pickle_cuda where = { .handle = handle, .at = UINT64_C(1) << 40,
+		                              .uuid = uuid, .ordinal = 3,
 		                              .room = uuid ? 0 : 10 * BYTES };
 	ws_buf_init(out, 0);
 	ws_pickle_cuda(out, &where, two, 2, BYTES);
@@ -180,8 +178,7 @@ static int stop(void **state)
 static void post(const char *body, unsigned status, const char *says)
 {
 	const struct ws_serve_request rq = { .method = "POST",
-		                             .path = "/update_weights_from_tensor",
-		                             .body = body,
+		                             .path = "/update_weights_from_tensor", .body = body,
 		                             .body_len = strlen(body) };
 	struct ws_serve_reply rp;
 	ws_serve_handle(serve, &rq, &rp);

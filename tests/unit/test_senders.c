@@ -84,10 +84,9 @@ TEST(lists_unite_by_name)
 	assert_true(!ws_senders_has(&u.have[1], 0) && ws_senders_has(&u.have[1], 1));
 	ws_senders_union_free(&u);
 	l[1].tensors[0].dims[0] = 9;
-	assert_int_equal(ws_senders_unite(l, 2, &u, &err), -1);
-	assert_string_equal(
-		err.msg,
-		"tensor a is float32 at sender 1 and float32 at sender 2, of another shape");
+	assert_fails_with(ws_senders_unite(l, 2, &u, &err), &err, WS_EREFUSED,
+	                  "tensor a is float32 at sender 1 and float32 at sender 2, of another "
+	                  "shape");
 	ws_senders_list_free(&l[0]);
 	ws_senders_list_free(&l[1]);
 }

@@ -197,8 +197,7 @@ TEST(a_wait_ends_when_the_last_key_appears)
 	for (const char *e = epochs; *e; e++) {
 		struct ws_store *s = store_for(0);
 		struct ws_store_client *setter = client_of(s, 'C');
-		struct waiter w = { .c = client_of(s, *e),
-			            .keys = { "/x", "/y" },
+		struct waiter w = { .c = client_of(s, *e), .keys = { "/x", "/y" },
 			            .until = soon() };
 		pthread_t t;
 		set(setter, "/x", "1");

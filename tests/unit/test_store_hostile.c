@@ -277,8 +277,7 @@ static struct ws_store_client *join(struct ws_store *s, char epoch)
 	const struct ws_store_client_opts opts = { .host = "127.0.0.1", .port = ws_store_port(s),
 		                                   .epoch = epoch };
 	struct ws_store_client *c = NULL;
-	assert_int_equal(ws_store_connect(&opts, ws_deadline_in(5 * WS_NS_PER_S), NULL, &c, NULL),
-	                 0);
+	assert_false(ws_store_connect(&opts, ws_deadline_in(5 * WS_NS_PER_S), NULL, &c, NULL));
 	return c;
 }
 
@@ -306,8 +305,7 @@ TEST(a_trickle_is_dropped_and_silence_is_not)
 	write_all(slow, "\x00\xce\xf7\x85\x3c\x0d\x01\x02\x03\x04\x01", 11);
 	char echo[4];
 	struct ws_err err;
-	assert_int_equal(ws_sock_read(slow, echo, 4, ws_deadline_in(WS_NS_PER_S), NULL, "r", &err),
-	                 0);
+	assert_ok(ws_sock_read(slow, echo, 4, ws_deadline_in(WS_NS_PER_S), NULL, "r", &err), &err);
 	bool dropped = false;
 	for (int i = 0; i < 20 && !dropped; i++) {
 		if (i < 8)
@@ -376,8 +374,7 @@ TEST(the_silent_connection_of_an_old_torch_stays)
 	assert_int_equal(n_closed, 2);
 	expect_refused(s, 2);
 	int64_t n;
-	assert_int_equal(ws_store_client_add(old, "k", 1, ws_deadline_in(WS_NS_PER_S), &n, NULL),
-	                 0);
+	assert_false(ws_store_client_add(old, "k", 1, ws_deadline_in(WS_NS_PER_S), &n, NULL));
 	for (int i = 0; i < 5; i++)
 		close(fd[i]);
 	ws_store_disconnect(old);
@@ -396,8 +393,7 @@ TEST(trouble_makes_its_descriptor_readable)
 	const int fd = dial(s);
 	write_all(fd, "\x03\x05\0\0\0\0\0\0\0init/\x01\0\0\0\0\0\0\0", 22);
 	char reply[8];
-	assert_int_equal(ws_sock_read(fd, reply, 8, ws_deadline_in(WS_NS_PER_S), NULL, "r", &err),
-	                 0);
+	assert_ok(ws_sock_read(fd, reply, 8, ws_deadline_in(WS_NS_PER_S), NULL, "r", &err), &err);
 	close(fd);
 	assert_int_equal(poll(&p, 1, 2000), 1);
 	for (int i = 0; i < 2; i++) {
@@ -424,9 +420,8 @@ TEST(a_long_pipeline_of_requests_is_answered_in_order)
 	write_all(fd, b.data, b.len);
 	uint32_t *echo = malloc(N * sizeof *echo);
 	struct ws_err err;
-	assert_int_equal(ws_sock_read(fd, echo, N * sizeof *echo, ws_deadline_in(5 * WS_NS_PER_S),
-	                              NULL, "r", &err),
-	                 0);
+	assert_ok(ws_sock_read(fd, echo, N * sizeof *echo, ws_deadline_in(5 * WS_NS_PER_S), NULL,
+	                       "r", &err), &err);
 	for (uint32_t i = 0; i < N; i++)
 		assert_int_equal(echo[i], i);
 	print_message("# %d pipelined requests: %.0f ms\n", N, (double)(ws_now_ns() - start) / 1e6);

@@ -230,8 +230,7 @@ TEST(names_of_others_are_escaped_and_cut)
 	struct ws_trace *t = open_trace(0);
 	ws_trace_end(t,
 	             ws_trace_begin(t, &(struct ws_trace_what){ .row = WS_TRACE_TRANSFORM,
-	                                                        .of = evil,
-	                                                        .name = evil,
+	                                                        .of = evil, .name = evil,
 	                                                        .about = evil }),
 	             &(struct ws_trace_end){ .why = evil });
 	for (int i = 0; i < 2; i++)

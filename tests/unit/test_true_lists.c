@@ -75,8 +75,7 @@ static void check(struct checkpoint *c, const struct ws_weight_list *listing)
 	struct ws_findings f;
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_layout *server = make_layout(c->model->name, c->depth, &c->opts);
-	const struct ws_namecheck_opts opts = { .items = c->items,
-		                                .layout = server,
+	const struct ws_namecheck_opts opts = { .items = c->items, .layout = server,
 		                                .listing = listing,
 		                                .family = ws_namemap_find(map, c->config),
 		                                .config = c->config };

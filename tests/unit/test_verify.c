@@ -543,11 +543,8 @@ static struct ws_plan plan_of_many(void)
 	for (int i = 0; i < MANY; i++) {
 		snprintf(names[i], sizeof names[i], "model.layers.%d.kind%c.weight", i / 8,
 		         'a' + i % 8);
-		many[i] = (struct ws_plan_tensor){ .name = names[i],
-			                           .dtype = WS_DTYPE_BF16,
-			                           .n_dims = 1,
-			                           .dims = { 4 },
-			                           .bytes = 8 };
+		many[i] = (struct ws_plan_tensor){ .name = names[i], .dtype = WS_DTYPE_BF16,
+			                           .n_dims = 1, .dims = { 4 }, .bytes = 8 };
 	}
 	return (struct ws_plan){ .tensors = many, .n_tensors = MANY };
 }

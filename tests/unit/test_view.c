@@ -303,10 +303,8 @@ static void make_plane(struct sample *s, int64_t rows, int64_t cols, int64_t row
 	*s = (struct sample){ .view = { .pieces = s->pieces, .n_pieces = 1 }, .size = 2 };
 	s->tensors[0] = (struct ws_tensor){ .name = "x", .dtype = WS_DTYPE_BF16, .offset = 128,
 		                            .bytes = FILE_BYTES - 128 };
-	s->pieces[0] = (struct ws_piece){ .source = source,
-		                          .from = s->tensors,
-		                          .dims = { rows, cols },
-		                          .strides = { row, col } };
+	s->pieces[0] = (struct ws_piece){ .source = source, .from = s->tensors,
+		                          .dims = { rows, cols }, .strides = { row, col } };
 	s->item = (struct ws_item){ .name = "x", .dtype = WS_DTYPE_BF16, .n_dims = 2,
 		                    .dims = { rows, cols }, .bytes = (uint64_t)(rows * cols) * 2,
 		                    .source = source, .from = s->tensors, .view = &s->view };

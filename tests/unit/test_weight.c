@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Weights as numbers: rows as long as the scratch takes, and low-rank changes of any rows. */
+#include "nf4_levels.h"
 #include "packed_file.h"
 #include "weight.h"
 
@@ -59,15 +60,6 @@ static float *random_scales(size_t n)
 static void write_long(struct packed_file *f, enum ws_packing packing, int64_t rows, int64_t cols,
                        int64_t block)
 {
-	/* clang-format off */
-	static const float levels[16] = {
-		-1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f,
-		-0.28444138169288635f, -0.18477343022823334f, -0.09105003625154495f, 0.0f,
-		0.07958029955625534f, 0.16093020141124725f, 0.24611230194568634f,
-		0.33791524171829224f, 0.44070982933044434f, 0.5626170039176941f,
-		0.7229568362236023f, 1.0f
-	};
-	/* clang-format on */
 	char shapes[5][64], state[200];
 	const size_t n = (size_t)(rows * cols), across = (size_t)((cols + block - 1) / block);
 	const size_t n_scales = packing == WS_PACK_NF4 ? n / (size_t)block : (size_t)rows * across;
@@ -95,7 +87,7 @@ static void write_long(struct packed_file *f, enum ws_packing packing, int64_t r
 	}, nf4[] = {
 		{ "a_proj.weight", "U8", flat, codes, n / 2 },
 		{ "a_proj.weight.absmax", "F32", shapes[2], scales, n_scales * 4 },
-		{ "a_proj.weight.quant_map", "F32", "[16]", levels, sizeof levels },
+		{ "a_proj.weight.quant_map", "F32", "[16]", nf4_levels, sizeof nf4_levels },
 		{ "a_proj.weight.quant_state.bitsandbytes__nf4", "U8", shapes[4], state,
 		  strlen(state) },
 	};
@@ -132,10 +124,8 @@ static struct ws_transform *unpack_long(const struct packed_file *f, enum ws_qua
                                         unsigned threads)
 {
 	/* A correction file that is empty makes FP8 bases dense too. */
-	struct ws_transform_opts o = { .quantize = quantize,
-		                       .threads = threads,
-		                       .scratch = 16 * MIB,
-		                       .correction = "none.safetensors" };
+	struct ws_transform_opts o = { .quantize = quantize, .threads = threads,
+		                       .scratch = 16 * MIB, .correction = "none.safetensors" };
 	struct ws_transform *t;
 	struct ws_err err = WS_ERR_INIT;
 	FILE *none = fopen("none.safetensors", "wb");
@@ -212,10 +202,8 @@ SCRATCH_TEST(longer_ones_are_refused_by_name)
 		struct packed_file f;
 		struct ws_err err = WS_ERR_INIT;
 		struct ws_transform *t;
-		const struct ws_transform_opts o = { .quantize = WS_QUANTIZE_FP8,
-			                             .threads = 1,
-			                             .scratch = 16 * MIB,
-			                             .block = { 64, 64 } };
+		const struct ws_transform_opts o = { .quantize = WS_QUANTIZE_FP8, .threads = 1,
+			                             .scratch = 16 * MIB, .block = { 64, 64 } };
 		struct ws_transform_opts more = o;
 		more.scratch = 64 * MIB;
 		write_long(&f, kinds[k], 1, 2 * LONG, kinds[k] == WS_PACK_NVFP4 ? 16 : 128);
@@ -265,8 +253,7 @@ SCRATCH_TEST(numbers_beyond_their_type_are_named_without_any_merge)
 	assert_int_equal(fclose(none), 0);
 	assert_int_equal(ws_transform_make(f.catalog, &o, &t, &err), 0);
 	uint16_t out[2];
-	assert_int_equal(ws_item_read(ws_catalog_item(ws_transform_catalog(t), 0), 0, out, 4, &err),
-	                 0);
+	assert_ok(ws_item_read(ws_catalog_item(ws_transform_catalog(t), 0), 0, out, 4, &err), &err);
 	ws_transform_free(t);
 	close_packed(&f);
 	const float larger = 3.4e38f / 448;
@@ -325,16 +312,11 @@ static void set_up(struct changes *c, int64_t rows, int64_t cols, int64_t depth,
 	write_packed(&c->f, parts, 3);
 	assert_int_equal(ws_works_new(2, 16 * MIB, &c->works, NULL), 0);
 	c->desk = (struct ws_desk){ .bytes = aligned_alloc(64, ws_works_desk(c->works)),
-		                    .size = ws_works_desk(c->works),
-		                    .shelf_floats = shelf_floats,
+		                    .size = ws_works_desk(c->works), .shelf_floats = shelf_floats,
 		                    .shelf = aligned_alloc(64, (shelf_floats * 4 + 63) / 64 * 64) };
 	ws_buf_init(&c->desk.buf, ws_works_buf(c->works));
-	c->w = (struct ws_weight){ .works = c->works,
-		                   .name = "w",
-		                   .dtype = WS_DTYPE_BF16,
-		                   .rows = rows,
-		                   .cols = cols,
-		                   .deltas = c->list };
+	c->w = (struct ws_weight){ .works = c->works, .name = "w", .dtype = WS_DTYPE_BF16,
+		                   .rows = rows, .cols = cols, .deltas = c->list };
 	assert_int_equal(find_packed(&c->f, "w", NULL, &c->w.packed, NULL), 0);
 	pthread_mutex_init(&c->w.lock, NULL);
 }

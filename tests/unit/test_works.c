@@ -120,8 +120,7 @@ TEST(jumping_about_is_slow_and_not_wrong)
 		x = x * 1664525 + 1013904223;
 		const size_t k = x >> 31;
 		const uint64_t at = (x >> 4) % (things[k].tiled.bytes - sizeof bytes);
-		assert_int_equal(ws_run_read(r, k, at, bytes, 1 + (x >> 8) % sizeof bytes, NULL),
-		                 0);
+		assert_false(ws_run_read(r, k, at, bytes, 1 + (x >> 8) % sizeof bytes, NULL));
 		check(bytes, things[k].seed, at, 1);
 	}
 	ws_run_end(r);
@@ -217,8 +216,7 @@ TEST(ending_in_the_middle_hangs_nobody)
 		struct ws_run *r = begin(w, &slow, 1, true);
 		uint8_t byte;
 		if (i % 3)
-			assert_int_equal(ws_run_read(r, 0, (uint64_t)i * MIB / 2, &byte, 1, NULL),
-			                 0);
+			assert_false(ws_run_read(r, 0, (uint64_t)i * MIB / 2, &byte, 1, NULL));
 		ws_run_end(r);
 		ws_works_free(w);
 		assert_int_equal(slow.held, 0);
@@ -268,8 +266,7 @@ TEST(dry_things_are_waited_for)
 	things[0].fails_at = 500;
 	things[1].fails_at = 1;
 	r = begin(w, things, 2, true);
-	assert_int_equal(ws_run_wait(r, -1, &err), -1);
-	assert_string_equal(err.msg, "no byte 500");
+	assert_fails_with(ws_run_wait(r, -1, &err), &err, WS_EINPUT, "no byte 500");
 	ws_run_end(r);
 	things[0].fails_at = UINT64_MAX;
 	things[0].sleep_us = 20000;
