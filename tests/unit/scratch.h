@@ -35,6 +35,20 @@ static int scratch_leave(void **state)
 	return rc;
 }
 
+static inline void put_bytes(const char *path, const void *data, size_t n)
+{
+	FILE *f = fopen(path, "wb");
+	if (!f || fwrite(data, 1, n, f) != n || fclose(f)) {
+		perror(path);
+		abort();
+	}
+}
+
+static inline void put_text(const char *path, const char *text)
+{
+	put_bytes(path, text, strlen(text));
+}
+
 #define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_enter, scratch_leave)
 #define SCRATCH_TEST(name) TEST_BETWEEN(name, scratch_enter, scratch_leave)
 

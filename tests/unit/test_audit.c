@@ -48,19 +48,11 @@ TEST(same_answer_for_same_sizes_and_listing)
 	assert_false(ws_name_check_same(&a, &b));
 }
 
-static void write_config(void)
-{
-	FILE *f = fopen("config.json", "w");
-	assert_non_null(f);
-	fputs(config_text, f);
-	assert_int_equal(fclose(f), 0);
-}
-
 static void open_config(struct ws_input *in)
 {
 	struct ws_err err = WS_ERR_INIT;
 	const struct ws_input_opts opts = { .config = "config.json" };
-	write_config();
+	put_text("config.json", config_text);
 	assert_int_equal(ws_input_open(&opts, in, &err), 0);
 }
 
@@ -153,7 +145,7 @@ SCRATCH_TEST(a_model_path_that_is_not_here_is_no_directory)
 	assert_null(ws_name_check_model_dir(&info));
 	snprintf(info.model_path, sizeof info.model_path, "/nowhere/model");
 	assert_null(ws_name_check_model_dir(&info));
-	write_config();
+	put_text("config.json", config_text);
 	assert_non_null(getcwd(info.model_path, sizeof info.model_path));
 	assert_string_equal(ws_name_check_model_dir(&info), info.model_path);
 }

@@ -27,14 +27,6 @@ static void refuses(const char *text, const char *message)
 	assert_string_equal(err.msg, message);
 }
 
-static void write_file(const char *path, const char *text)
-{
-	FILE *f = fopen(path, "w");
-	assert_non_null(f);
-	fputs(text, f);
-	assert_int_equal(fclose(f), 0);
-}
-
 TEST(what_is_no_config_is_refused)
 {
 	refuses("", "config.json: not JSON at byte 0: the text ends early");
@@ -224,7 +216,7 @@ SCRATCH_TEST(a_directory_stands_for_its_config)
 	struct ws_err err = WS_ERR_INIT;
 	assert_int_equal(mkdir("ckpt", 0700), 0);
 	assert_fails(ws_config_open("ckpt", &c, &err), &err, WS_EINPUT, "");
-	write_file("ckpt/config.json", "{\"model_type\":\"qwen3\"}");
+	put_text("ckpt/config.json", "{\"model_type\":\"qwen3\"}");
 	static const char *const paths[] = { "ckpt", "ckpt/", "ckpt/config.json" };
 	for (size_t i = 0; i < 3; i++) {
 		assert_int_equal(ws_config_open(paths[i], &c, &err), 0);

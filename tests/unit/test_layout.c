@@ -505,12 +505,8 @@ TEST(what_cannot_be_is_refused_with_its_reason)
 static void open_own_map(const char *text)
 {
 	struct ws_err err = WS_ERR_INIT;
-	FILE *f = fopen("own.map", "w");
-	assert_non_null(f);
-	assert_true(fputs(text, f) >= 0);
-	assert_int_equal(fclose(f), 0);
-	if (ws_namemap_open("own.map", &own, &err) < 0)
-		fail_msg("%s", err.msg);
+	put_text("own.map", text);
+	assert_ok(ws_namemap_open("own.map", &own, &err), &err);
 }
 
 static int leave_own_map(void **state)

@@ -491,11 +491,6 @@ SCRATCH_TEST(a_smaller_push_leaves_the_record_of_a_mixture)
 	ws_ledger_list_free(&list);
 }
 
-static void write_file(const char *path, const char *text)
-{
-	assert_int_equal(ws_file_replace(path, text, strlen(text), 0600, NULL), 0);
-}
-
 /* A record of a push of this file, as version 7; the sentence where it is not repeated. */
 static int check_source(const struct ws_ledger_file *f, const char *directory, struct ws_err *err)
 {
@@ -515,14 +510,14 @@ SCRATCH_TEST(a_source_that_changed_is_not_pushed_again)
 	struct ws_err err;
 	char cwd[4096];
 	assert_non_null(getcwd(cwd, sizeof cwd));
-	write_file("a", "first");
+	put_text("a", "first");
 	const int fd = ws_file_open("a", &id, NULL);
 	assert_true(fd >= 0);
 	close(fd);
 	f.id = ws_file_id_hash(&id);
 	assert_int_equal(check_source(NULL, "/", &err), 0); /* a synthetic model */
 	assert_int_equal(check_source(&f, cwd, &err), 0);
-	write_file("b", "first");
+	put_text("b", "first");
 	assert_int_equal(rename("b", "a"), 0);
 	assert_fails(check_source(&f, cwd, &err), &err, WS_EINPUT,
 	             "/a: the file changed after process 4711 pushed it as version 7");

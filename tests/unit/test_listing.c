@@ -151,9 +151,7 @@ SCRATCH_TEST(files_are_read_and_missing_ones_named)
 {
 	struct ws_weight_list list = { 0 };
 	struct ws_err err;
-	FILE *f = fopen("saved.json", "w");
-	fputs("{\"weights\":[{\"name\":\"a\",\"shape\":[2]}]}", f);
-	fclose(f);
+	put_text("saved.json", "{\"weights\":[{\"name\":\"a\",\"shape\":[2]}]}");
 	assert_int_equal(ws_weight_list_read("saved.json", &list, &err), 0);
 	assert_int_equal(list.n, 1);
 	ws_weight_list_free(&list);

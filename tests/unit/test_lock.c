@@ -62,14 +62,6 @@ SCRATCH_TEST(none_is_kept_where_one_is_refused)
 	kill_holder(holder);
 }
 
-static void put(const char *path, const char *text)
-{
-	FILE *f = fopen(path, "w");
-	assert_non_null(f);
-	fputs(text, f);
-	fclose(f);
-}
-
 SCRATCH_TEST(what_is_no_lock_is_left_as_it_is)
 {
 	static const char *const others[] = { "precious\n", "{\"a\": 1}", "42: 1 2\n",
@@ -78,14 +70,14 @@ SCRATCH_TEST(what_is_no_lock_is_left_as_it_is)
 	struct ws_err err = WS_ERR_INIT;
 	struct stat st;
 	for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-		put("file", others[i]);
+		put_text("file", others[i]);
 		assert_fails_with(ws_lock_take("file", "turn", 0, NULL, &err), &err, WS_ESYSTEM,
 		                  "turn: file is a file of something else, and no lock");
 		assert_int_equal(stat("file", &st), 0);
 		assert_int_equal(st.st_size, strlen(others[i]));
 	}
 	for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-		put("file", words[i]);
+		put_text("file", words[i]);
 		const int fd = ws_lock_take("file", "turn", 0, NULL, &err);
 		assert_true(fd >= 0);
 		ws_lock_drop(fd);

@@ -501,14 +501,11 @@ TEST(shapes_of_a_quantized_base_are_asked_for)
 
 SCRATCH_TEST(a_directory_without_an_adapter_is_told)
 {
-	static const char config[] = "{\"r\":8,\"lora_alpha\":8}";
 	struct ws_adapter *a;
 	struct ws_err err = WS_ERR_INIT;
 	assert_fails(ws_adapter_open("nowhere", &a, &err), &err, WS_EINPUT, "");
 	assert_int_equal(mkdir("d", 0700), 0);
-	FILE *f = fopen("d/adapter_config.json", "w");
-	fputs(config, f);
-	fclose(f);
+	put_text("d/adapter_config.json", "{\"r\":8,\"lora_alpha\":8}");
 	assert_int_equal(ws_adapter_open("d", &a, &err), -1);
 	assert_non_null(strstr(err.msg, "no adapter_model.safetensors"));
 	fclose(fopen("d/adapter_model.bin", "w"));

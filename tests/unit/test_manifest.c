@@ -221,8 +221,7 @@ static int begin(void **state)
 	opened = closed = looked = 0;
 	for (size_t i = 0; i < sizeof lent; i++)
 		((uint8_t *)lent)[i] = (uint8_t)(i * 7 + i / 256);
-	FILE *f = fopen("m.json", "w");
-	assert_true(f && fputs(good, f) >= 0 && fclose(f) == 0);
+	put_text("m.json", good);
 	return 0;
 }
 

@@ -273,13 +273,11 @@ SCRATCH_TEST(a_map_is_read_from_a_file)
 	struct ws_namemap *m = NULL;
 	struct ws_err err = WS_ERR_INIT;
 	assert_fails(ws_namemap_open("absent.map", &m, &err), &err, WS_EINPUT, "");
-	FILE *f = fopen("own.map", "w");
-	fputs("family own\nwhole x [2]\n", f);
-	fclose(f);
+	put_text("own.map", "family own\nwhole x [2]\n");
 	assert_int_equal(ws_namemap_open("own.map", &m, &err), 0);
 	assert_string_equal(ws_family_name(ws_namemap_at(m, 0)), "own");
 	ws_namemap_close(m);
-	f = fopen("own.map", "w");
+	FILE *f = fopen("own.map", "w");
 	for (int i = 0; i <= 1 << 20; i++)
 		fputc('\n', f);
 	fclose(f);

@@ -28,10 +28,7 @@ static void forget(void)
 
 static void write_checkpoint(void)
 {
-	FILE *f = fopen("config.json", "w");
-	assert_non_null(f);
-	fputs(moe, f);
-	fclose(f);
+	put_text("config.json", moe);
 	tensors_free(&checkpoint);
 	make_checkpoint(&checkpoint);
 	tensors_write(&checkpoint, "model.safetensors");

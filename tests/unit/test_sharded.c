@@ -19,10 +19,7 @@ static int open_ranks(const struct trainer *how, struct ws_input *in, struct ws_
 		snprintf(names[r], sizeof names[r], "rank%d.safetensors", r);
 		paths[r] = names[r];
 	}
-	FILE *f = fopen("config.json", "w");
-	assert_non_null(f);
-	fputs(moe, f);
-	fclose(f);
+	put_text("config.json", moe);
 	const struct ws_input_opts opts = { .paths = paths, .n_paths = (size_t)how->tp,
 		                            .sharded_tp = (unsigned)how->tp,
 		                            .sharded_ep = (unsigned)how->ep };
@@ -116,14 +113,6 @@ WITH_SHARDS(what_is_one_run_of_a_rank_is_not_copied)
 	item = ws_catalog_find(in.catalog, "model.layers.0.self_attn.k_proj.weight");
 	assert_int_equal(item->view->n_pieces, KV);
 	ws_input_close(&in);
-}
-
-static void write_text(const char *path, const char *text)
-{
-	FILE *f = fopen(path, "w");
-	assert_non_null(f);
-	fputs(text, f);
-	fclose(f);
 }
 
 /* ---- replicas ---- */
@@ -283,7 +272,7 @@ WITH_SHARDS(large_replicas_are_compared_at_both_ends_or_all_over)
 	const struct ws_input_opts opts = {
 		.paths = paths, .n_paths = 2, .sharded_tp = 2, .sharded_ep = 1
 	};
-	write_text("config.json", config);
+	put_text("config.json", config);
 	tensors_free(&rank_tensors);
 	struct tensor *t =
 		tensors_random(&rank_tensors, "model.layers.0.mlp.gate.weight", 2, ROWS, COLS, 0);
@@ -531,11 +520,11 @@ WITH_SHARDS(manifests_say_it_all)
 	write_one("m/x/one.safetensors", "a");
 	write_one("m/x/two.safetensors", "b");
 	write_one("m/y.safetensors", "c");
-	write_text(path,
+	put_text(path,
 	           "{\"tp\":2,\"ep\":2,\"shards\":[[\"x/one.safetensors\",\"x/two.safetensors\"],"
 	           "\"y.safetensors\"]}");
 	assert_ranks(path, 2, "a+b c");
-	write_text("m/config.json", "{}");
+	put_text("m/config.json", "{}");
 	assert_int_equal(ws_shards_open(&path, 1, 0, 0, &s, &err), 0);
 	assert_int_equal(s.tp, 2);
 	assert_int_equal(s.ep, 2);
@@ -564,7 +553,7 @@ WITH_SHARDS(manifests_say_it_all)
 		  "No such file or directory" },
 	};
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-		write_text(path, bad[i].text);
+		put_text(path, bad[i].text);
 		assert_unclear(path, 0, bad[i].message);
 	}
 }

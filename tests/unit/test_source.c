@@ -9,19 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static void write_file(const char *path, const void *bytes, size_t n)
-{
-	FILE *f = fopen(path, "wb");
-	assert_non_null(f);
-	assert_int_equal(fwrite(bytes, 1, n, f), n);
-	assert_int_equal(fclose(f), 0);
-}
-
-static void write_text(const char *path, const char *text)
-{
-	write_file(path, text, strlen(text));
-}
-
 /* A file with tensors of four bytes each, which hold the tensor's name. */
 static void write_tensors(const char *path, const char *const *names)
 {
@@ -37,7 +24,7 @@ static void write_tensors(const char *path, const char *const *names)
 	file[1] = (char)((p - file - 8) >> 8);
 	for (size_t i = 0; i < n; i++, p += 4)
 		strncpy(p, names[i], 4);
-	write_file(path, file, (size_t)(p - file));
+	put_bytes(path, file, (size_t)(p - file));
 }
 
 #define TENSORS(path, ...) write_tensors(path, (const char *const[]){ __VA_ARGS__, NULL })
@@ -95,8 +82,8 @@ SCRATCH_TEST(a_directory_is_read_by_its_index_first)
 	TENSORS("ckpt/model-2.safetensors", "b");
 	TENSORS("ckpt/model-1.safetensors", "c", "a");
 	TENSORS("ckpt/model.safetensors", "other");
-	write_text("ckpt/config.json", "{}");
-	write_text("ckpt/model.safetensors.index.json",
+	put_text("ckpt/config.json", "{}");
+	put_text("ckpt/model.safetensors.index.json",
 	           "{\"metadata\":{\"total_size\":12,\"deep\":[{\"x\":null}]},\"weight_map\":{"
 	           "\"a\":\"model-1.safetensors\",\"b\":\"model-2.safetensors\","
 	           "\"c\":\"model-1.safetensors\"}}");
@@ -201,7 +188,7 @@ SCRATCH_TEST(an_index_is_judged)
 	TENSORS("s", "a", "b");
 	TENSORS("t", "z");
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-		write_text("i.json", cases[i].text);
+		put_text("i.json", cases[i].text);
 		expect("i.json", cases[i].sentence);
 	}
 }
@@ -253,7 +240,7 @@ SCRATCH_TEST(metadata_is_handed_out_in_order)
 	static const char header[] = "{\"__metadata__\":{\"format\":\"pt\",\"a\":\"b\"}}";
 	char file[64] = { sizeof header - 1 };
 	memcpy(file + 8, header, sizeof header - 1);
-	write_file("a.safetensors", file, 8 + sizeof header - 1);
+	put_bytes("a.safetensors", file, 8 + sizeof header - 1);
 	struct ws_source *s = open_one("a.safetensors");
 	const char *value = NULL;
 	assert_string_equal(ws_source_metadata(s, 0, 0, &value), "format");

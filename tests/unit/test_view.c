@@ -51,10 +51,7 @@ static void open_source(void)
 	memset(bytes, 0, 8);
 	bytes[0] = 120;
 	memcpy(bytes + 8, header, (size_t)n);
-	FILE *f = fopen(path, "wb");
-	assert_non_null(f);
-	assert_int_equal(fwrite(bytes, 1, FILE_BYTES, f), FILE_BYTES);
-	assert_int_equal(fclose(f), 0);
+	put_bytes(path, bytes, FILE_BYTES);
 	assert_ok(ws_source_open(paths, 1, &source, &err), &err);
 }
 

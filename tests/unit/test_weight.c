@@ -128,10 +128,7 @@ static struct ws_transform *unpack_long(const struct packed_file *f, enum ws_qua
 		                       .scratch = 16 * MIB, .correction = "none.safetensors" };
 	struct ws_transform *t;
 	struct ws_err err = WS_ERR_INIT;
-	FILE *none = fopen("none.safetensors", "wb");
-	assert_non_null(none);
-	assert_int_equal(fwrite("\2\0\0\0\0\0\0\0{}", 1, 10, none), 10);
-	assert_int_equal(fclose(none), 0);
+	put_bytes("none.safetensors", "\2\0\0\0\0\0\0\0{}", 10);
 	assert_ok(ws_transform_make(f->catalog, &o, &t, &err), &err);
 	assert_int_equal(ws_transform_check(t, NULL, NULL, &err), 0);
 	return t;
@@ -248,9 +245,7 @@ SCRATCH_TEST(numbers_beyond_their_type_are_named_without_any_merge)
 	const struct ws_transform_opts o = { .correction = "none.safetensors" };
 	struct ws_transform *t;
 	struct ws_err err = WS_ERR_INIT;
-	FILE *none = fopen("none.safetensors", "wb");
-	assert_int_equal(fwrite("\2\0\0\0\0\0\0\0{}", 1, 10, none), 10);
-	assert_int_equal(fclose(none), 0);
+	put_bytes("none.safetensors", "\2\0\0\0\0\0\0\0{}", 10);
 	assert_int_equal(ws_transform_make(f.catalog, &o, &t, &err), 0);
 	uint16_t out[2];
 	assert_ok(ws_item_read(ws_catalog_item(ws_transform_catalog(t), 0), 0, out, 4, &err), &err);
