@@ -4,7 +4,7 @@
  *
  * The threads are those in which somebody met it; "-" is common knowledge. What is
  * spoilt is the list (or the config, or the sizes); the list itself is without errors,
- * which the first test shows. */
+ * which test_true_lists.c shows. */
 #include "name_list.h"
 
 static char root[4096];
@@ -516,36 +516,6 @@ SCRATCH_TEST(every_mistake_has_its_answer)
 		bad += !check(&mistakes[i]);
 	if (bad)
 		fail_msg("%zu of %d mistakes are answered otherwise", bad, N);
-}
-
-/* The very lists that are spoilt above, and others: nothing is wrong with them at any legal
- * size. */
-SCRATCH_TEST(true_lists_have_no_errors)
-{
-	static const char *const models[] = {
-		"qwen3-0.6b",       "llama-3.1-8b",      "mistral-7b-v0.3",   "qwen2.5-7b",
-		"qwen3-30b-a3b",    "qwen3-30b-a3b-fp8", "qwen1.5-moe-a2.7b", "deepseek-v2-lite",
-		"deepseek-v3",      "kimi-k2",           "glm-4.5-air",       "gpt-oss-20b",
-		"gpt-oss-20b-bf16",
-	};
-	for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
-		struct list l = list_read(root, models[i], 4);
-		for (unsigned tp = 1; tp <= 16; tp *= 2) {
-			const struct ws_layout_opts sizes = { .tp = tp };
-			struct ws_namecheck_opts o = { 0 };
-			struct checked k;
-			checked_open(&k, &l, config_read(root, models[i], 4, NULL), &sizes);
-			checked_run(&k, &o);
-			const bool legal = !k.f.count[WS_NAME_DIVISION];
-			if (legal && (k.f.errors || k.f.warnings)) {
-				print_findings(&k.f);
-				fail_msg("%s at tp %u: %zu errors, %zu warnings", models[i], tp,
-				         k.f.errors, k.f.warnings);
-			}
-			checked_free(&k);
-		}
-		list_free(&l);
-	}
 }
 
 /* ---- mistakes that are none of one list ---- */

@@ -17,7 +17,7 @@ static const struct model {
 	{ "qwen1.5-moe-a2.7b", 2, 60 }, { "llama-3.1-8b", 1, 0 }, { "mistral-7b-v0.3", 1, 0 },
 	{ "deepseek-v2-lite", 8, 64 }, { "deepseek-v3", 1, 256 }, { "deepseek-v3.2", 8, 256 },
 	{ "kimi-k2", 8, 384 }, { "glm-4.5-air", 1, 128 }, { "gpt-oss-20b", 2, 0 },
-	{ "gpt-oss-20b-bf16", 1, 0 },
+	{ "gpt-oss-20b-bf16", 1, 0 }, { "qwen2.5-7b", 1, 0 },
 };
 enum { N_MODELS = sizeof models / sizeof models[0], LAYERS = GOLDEN_LAYERS };
 
