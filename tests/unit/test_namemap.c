@@ -281,8 +281,8 @@ SCRATCH_TEST(a_map_is_read_from_a_file)
 	for (int i = 0; i <= 1 << 20; i++)
 		fputc('\n', f);
 	fclose(f);
-	assert_int_equal(ws_namemap_open("own.map", &m, &err), -1);
-	assert_string_equal(err.msg, "own.map: larger than the 1048576 bytes it may have");
+	assert_fails_with(ws_namemap_open("own.map", &m, &err), &err, WS_EINPUT,
+	                  "own.map: larger than the 1048576 bytes it may have");
 }
 
 /* ---- patterns and names ---- */
