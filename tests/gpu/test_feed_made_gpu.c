@@ -311,9 +311,8 @@ SCRATCH_TEST(a_nested_block_of_any_size)
 	add_floats("v_proj.weight.nested_quant_map", 256, "[256]");
 	add_text("v_proj.weight.quant_state.bitsandbytes__nf4",
 	         "{\"quant_type\":\"nf4\",\"blocksize\":4096,\"dtype\":\"bfloat16\",\"shape\":[30,"
-	         "70],"
-	         "\"nested_blocksize\":2251799813685248,\"nested_offset\":0.0421,\"nested_dtype\":"
-	         "\"float32\"}");
+	         "70],\"nested_blocksize\":2251799813685248,\"nested_offset\":0.0421,"
+	         "\"nested_dtype\":\"float32\"}");
 	write_packed(&file, parts, n_parts);
 	drop_parts();
 	compare(&(struct ws_transform_opts){ .unpack = true }, 1, 0);

@@ -161,11 +161,10 @@ static void write_manifest(void)
 	FILE *f = fopen("m.json", "w");
 	assert_non_null(f);
 	fprintf(f,
-	        "{\"version\":1,\"process\":{\"pid\":1,\"start\":1,\"boot_id\":\"b\",\"pid_"
-	        "namespace\":\"p\","
-	        "\"host\":\"h\"},\"devices\":[{\"uuid\":\"%s\",\"ordinal\":0}],\"allocations\":[{"
-	        "\"device\":0,"
-	        "\"handle\":\"%s\",\"bytes\":%d}],\"tensors\":{",
+	        "{\"version\":1,\"process\":{\"pid\":1,\"start\":1,\"boot_id\":\"b\","
+	        "\"pid_namespace\":\"p\",\"host\":\"h\"},\"devices\":[{\"uuid\":\"%s\","
+	        "\"ordinal\":0}],\"allocations\":[{\"device\":0,\"handle\":\"%s\",\"bytes\":%d}],"
+	        "\"tensors\":{",
 	        ws_cuda_uuid_text(ws_gpu_device(on.gpu), uuid), digits, SPACE);
 	for (size_t i = 0; i < n_parts; i++)
 		fprintf(f,

@@ -8,9 +8,8 @@
 
 static const char config_text[] =
 	"{\"architectures\": [\"LlamaForCausalLM\"], \"hidden_size\": 64, \"intermediate_size\": "
-        "128,"
-	" \"num_hidden_layers\": 1, \"num_attention_heads\": 4, \"num_key_value_heads\": 2,"
-	" \"vocab_size\": 128}";
+	"128, \"num_hidden_layers\": 1, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+	"\"vocab_size\": 128}";
 
 static struct ws_weight weights[] = {
 	{ .name = "model.norm.weight", .n_dims = 1, .dims = { 64 }, .dtype = "" },

@@ -271,8 +271,7 @@ IN_FAMILY(what_is_there_twice_is_refused)
 	tensors_random(&trainer, "model.norm.weight", 1, HIDDEN, 0, 0);
 	tensors_random(&trainer, "module.model.norm.weight", 1, HIDDEN, 0, 0);
 	assert_refused("tensor 'model.norm.weight' is there twice: a tensor of that name, and "
-	               "renamed from "
-	               "module.model.norm.weight",
+	               "renamed from module.model.norm.weight",
 	               "under one name");
 }
 

@@ -254,10 +254,9 @@ TEST(another_quantization_changes_nothing_else)
 	            &none,
 	            "{\n  \"text_config\": {\n  \"a\": 1\n},\n  \"b\": \"text_config\"\n}\n");
 	requantizes("{\"a\":1}", &fp8,
-	            "{\n  \"a\": 1,\n  \"quantization_config\": "
-	            "{\"quant_method\":\"fp8\",\"fmt\":\"e4m3\","
-	            "\"activation_scheme\":\"dynamic\",\"weight_block_size\":[128,64],"
-	            "\"modules_to_not_convert\":[\"lm_head\"]}\n}\n");
+	            "{\n  \"a\": 1,\n  \"quantization_config\": {\"quant_method\":\"fp8\","
+	            "\"fmt\":\"e4m3\",\"activation_scheme\":\"dynamic\",\"weight_block_size\":[128,"
+	            "64],\"modules_to_not_convert\":[\"lm_head\"]}\n}\n");
 }
 
 RUN_TESTS(NULL, NULL)

@@ -374,9 +374,8 @@ TEST(a_restart_and_another_server_have_another_instance)
 		assert_true(instance_of(others[i]) != n);
 	/* What changes while a server runs is not part of it. */
 	assert_true(instance_of("{\"startup_time\":{\"e2e\":2.5},\"port\":1,\"host\":\"a\","
-	                        "\"random_seed\":1,"
-	                        "\"model_path\":\"x\",\"weight_version\":\"7\",\"internal_states\":"
-	                        "[{\"load\":3}]}") == n);
+	                        "\"random_seed\":1,\"model_path\":\"x\",\"weight_version\":\"7\","
+	                        "\"internal_states\":[{\"load\":3}]}") == n);
 	static const char *const silent[] = {
 		"{}", "[]", "{\"random_seed\":null}", "{\"version\":\"0.5.9\"}",
 		"{\"random_seed\":1,\"tokenizer_worker_num\":2}",

@@ -340,9 +340,8 @@ TEST(a_tensor_s_one_scale_is_at_every_rank)
 	expect_place("model.layers.3.mlp.experts.70.down_proj.weight_scale", 2, "0 + 1 -> 6 + 1");
 	/* What is no multiple of any block is none here either. */
 	make_layout("{\"model_type\":\"llama\",\"hidden_size\":200,\"intermediate_size\":200,"
-	            "\"num_hidden_layers\":1,\"num_attention_heads\":2,\"head_dim\":100,\"vocab_"
-	            "size\":64,"
-	            "\"quantization_config\":{\"quant_method\":\"fp8\"}}",
+	            "\"num_hidden_layers\":1,\"num_attention_heads\":2,\"head_dim\":100,"
+	            "\"vocab_size\":64,\"quantization_config\":{\"quant_method\":\"fp8\"}}",
 	            (struct ws_layout_opts){ .tp = 2 });
 	expect_param(LAYER0 "self_attn.qkv_proj.weight_scale", "3");
 	expect_param(LAYER0 "mlp.down_proj.weight", "200 100");
@@ -440,11 +439,10 @@ TEST(rules_are_readable)
 TEST(stacked_experts_of_gpt_oss)
 {
 	static const char oss[] =
-		"{\"architectures\":[\"GptOssForCausalLM\"],\"model_type\":\"gpt_oss\",\"hidden_"
-	        "size\":2880,"
-		"\"intermediate_size\":2880,\"num_hidden_layers\":1,\"num_attention_heads\":64,"
-		"\"num_key_value_heads\":8,\"head_dim\":64,\"num_local_experts\":32,\"vocab_size\":"
-	        "201088,"
+		"{\"architectures\":[\"GptOssForCausalLM\"],\"model_type\":\"gpt_oss\","
+		"\"hidden_size\":2880,\"intermediate_size\":2880,\"num_hidden_layers\":1,"
+		"\"num_attention_heads\":64,\"num_key_value_heads\":8,\"head_dim\":64,"
+		"\"num_local_experts\":32,\"vocab_size\":201088,"
 		"\"quantization_config\":{\"quant_method\":\"mxfp4\"}}";
 	make_layout(oss, (struct ws_layout_opts){ .tp = 4 });
 	expect_param(LAYER0 "mlp.experts.w13_weight", "32 1472 1440");

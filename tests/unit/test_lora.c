@@ -222,8 +222,7 @@ TEST(patterns_that_are_none_are_refused)
 TEST(scales_follow_rank_and_alpha)
 {
 	static const char text[] = "{\"r\":8,\"lora_alpha\":4.5,\"use_rslora\":true,\"rank_"
-	                           "pattern\":{\"a\":2,\"b.a\":3},"
-				   "\"alpha_pattern\":{\"b.*\":7}}";
+	                           "pattern\":{\"a\":2,\"b.a\":3},\"alpha_pattern\":{\"b.*\":7}}";
 	struct ws_lora_config c;
 	struct ws_err err = WS_ERR_INIT;
 	int64_t rank;

@@ -331,7 +331,4 @@ LENT(ranks_may_lend_their_shards)
 	assert_int_equal(opened, closed);
 }
 
-int main(void)
-{
-	return run_listed(NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

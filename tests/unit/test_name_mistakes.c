@@ -646,10 +646,8 @@ SCRATCH_TEST(a_tied_head_that_differs_is_found)
 		check_with(o, &k, "true", &other, 1);
 		expect_one(&k, WS_NAME_TIED, "lm_head.weight",
 		           "differs from model.embed_tokens.weight, and the server's head is tied "
-		           "to the embedding "
-		           "(tie_word_embeddings): the server would drop this tensor, and the "
-		           "trained head would be "
-		           "lost");
+		           "to the embedding (tie_word_embeddings): the server would drop this "
+		           "tensor, and the trained head would be lost");
 	}
 }
 
@@ -681,9 +679,8 @@ SCRATCH_TEST(a_tie_flag_at_the_wrong_level_is_told)
 		"{\"architectures\":[\"Qwen3ForCausalLM\"],\"model_type\":\"qwen3\","
 		"\"tie_word_embeddings\":false,\"text_config\":{\"model_type\":\"qwen3\","
 		"\"hidden_size\":64,\"intermediate_size\":128,\"num_hidden_layers\":1,"
-		"\"num_attention_heads\":2,\"num_key_value_heads\":1,\"head_dim\":32,\"vocab_"
-	        "size\":64,"
-		"\"tie_word_embeddings\":true}}";
+		"\"num_attention_heads\":2,\"num_key_value_heads\":1,\"head_dim\":32,"
+		"\"vocab_size\":64,\"tie_word_embeddings\":true}}";
 	const struct ws_layout_opts sizes = { .tp = 1 };
 	struct ws_namecheck_opts o = { 0 };
 	struct ws_config *config = NULL;
@@ -696,8 +693,7 @@ SCRATCH_TEST(a_tie_flag_at_the_wrong_level_is_told)
 	list_free(&l);
 	expect_one(&k, WS_NAME_CONFIG, "lm_head.weight",
 	           "tie_word_embeddings is one thing in text_config and another at the top of "
-	           "config.json: "
-	           "servers that read \"true\" drop the lm_head.weight that is sent");
+	           "config.json: servers that read \"true\" drop the lm_head.weight that is sent");
 }
 
 /* 60: I-45 NeMo-RL#2471: found when sources are opened, before there is anything to check. */
@@ -740,8 +736,7 @@ SCRATCH_TEST(latents_in_different_buckets_are_told)
 	              "model.layers.0.self_attn.kv_a_proj_with_mqa.weight");
 	expect_one(&k, WS_NAME_PAIR, "model.layers.0.self_attn.kv_a_proj_with_mqa.weight",
 	           "in bucket 1, and model.layers.0.self_attn.q_a_proj.weight in bucket 0: loaders "
-	           "pair them "
-	           "within one request and lose the first");
+	           "pair them within one request and lose the first");
 }
 
 /* 62: I-55 sglang#17107 */
@@ -752,8 +747,7 @@ SCRATCH_TEST(scales_in_different_buckets_are_told)
 	              "model.layers.0.self_attn.kv_b_proj.weight_scale_inv");
 	expect_one(&k, WS_NAME_PAIR, "model.layers.0.self_attn.kv_b_proj.weight_scale_inv",
 	           "in bucket 1, and model.layers.0.self_attn.kv_b_proj.weight in bucket 0: "
-	           "loaders make w_kc and "
-	           "w_vc of both at each request");
+	           "loaders make w_kc and w_vc of both at each request");
 }
 
 /* 63, 64: neither names nor shapes tell that the halves of gate and up were swapped (I-4

@@ -304,8 +304,7 @@ SCRATCH_TEST(a_head_that_is_shown_apart_is_not_tied)
 	checked_run(&k, &o);
 	expect(&k.f, 1, 0);
 	group_with(&k.f, "the server shows a head of its own, which by config.json is tied to the "
-	                 "embedding, and "
-	                 "nothing is sent for it: it keeps what it has");
+	                 "embedding, and nothing is sent for it: it keeps what it has");
 	server_free(&s);
 	checked_free(&k);
 	list_free(&l);

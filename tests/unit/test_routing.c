@@ -143,12 +143,10 @@ TEST(the_shape_of_a_model_comes_from_its_config)
 		{ "{\"num_hidden_layers\":4,\"num_experts_per_tok\":8,\"num_experts\":128}",
 		  "...." },
 		{ "{\"num_hidden_layers\":4,\"num_experts_per_tok\":2,\"num_experts\":8,\"decoder_"
-		  "sparse_step\":2,"
-		  "\"mlp_only_layers\":[3]}",
+		  "sparse_step\":2,\"mlp_only_layers\":[3]}",
 		  "d.dd" },
 		{ "{\"num_hidden_layers\":4,\"num_experts_per_tok\":2,\"n_routed_experts\":8,\"moe_"
-		  "layer_freq\":2,"
-		  "\"first_k_dense_replace\":1}",
+		  "layer_freq\":2,\"first_k_dense_replace\":1}",
 		  "dd.d" },
 		{ "{\"num_hidden_layers\":2,\"num_experts_per_tok\":4,\"num_local_experts\":4}",
 		  ".." },

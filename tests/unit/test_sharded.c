@@ -257,11 +257,10 @@ WITH_SHARDS(large_replicas_are_compared_at_both_ends_or_all_over)
 	enum { ROWS = 513, COLS = 1024 };
 	static const char config[] =
 		"{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\","
-	        "\"hidden_size\":1024,"
-		"\"intermediate_size\":64,\"moe_intermediate_size\":64,\"num_hidden_layers\":1,"
-		"\"num_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":8,\"num_"
-	        "experts\":513,"
-		"\"mlp_only_layers\":[],\"decoder_sparse_step\":1,\"vocab_size\":100}";
+		"\"hidden_size\":1024,\"intermediate_size\":64,\"moe_intermediate_size\":64,"
+		"\"num_hidden_layers\":1,\"num_attention_heads\":8,\"num_key_value_heads\":2,"
+		"\"head_dim\":8,\"num_experts\":513,\"mlp_only_layers\":[],"
+		"\"decoder_sparse_step\":1,\"vocab_size\":100}";
 	/* clang-format off */
 	static const size_t places[] = {
 		0, (64 << 10) - 1, 64 << 10, 512 << 10, ROWS * COLS * 2 - (64 << 10) - 1,
@@ -541,16 +540,13 @@ WITH_SHARDS(manifests_say_it_all)
 		{ "{\"shards\":[[]]}", "m/shards.json: rank 0 has no list of files" },
 		{ "{\"shards\":[[1]]}", "m/shards.json: shard '' of rank 0 is no string" },
 		{ "{\"shards\":[\"/etc/passwd\"]}",
-		  "m/shards.json: shard '/etc/passwd' of rank 0 is no path "
-		  "below the manifest" },
+		  "m/shards.json: shard '/etc/passwd' of rank 0 is no path below the manifest" },
 		{ "{\"shards\":[\"x/../../y\"]}",
-		  "m/shards.json: shard 'x/../../y' of rank 0 is no path "
-		  "below the manifest" },
+		  "m/shards.json: shard 'x/../../y' of rank 0 is no path below the manifest" },
 		{ "{\"shards\":[\"a\\u0007\"]}",
 		  "m/shards.json: shard 'a?' of rank 0 has a control character" },
 		{ "{\"shards\":[\"y.safetensors\",\"z.safetensors\"]}",
-		  "rank 1: open m/z.safetensors: "
-		  "No such file or directory" },
+		  "rank 1: open m/z.safetensors: No such file or directory" },
 	};
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		put_text(path, bad[i].text);

@@ -38,8 +38,7 @@ static void add(struct base *b, const char *name, int64_t rows, int64_t cols)
 {
 	const uint64_t end = b->data + (uint64_t)(rows * cols) * 2;
 	sprintf(b->header + strlen(b->header),
-	        "%s\"%s\":{\"dtype\":\"BF16\",\"shape\":[%lld,%lld],"
-	        "\"data_offsets\":[%llu,%llu]}",
+	        "%s\"%s\":{\"dtype\":\"BF16\",\"shape\":[%lld,%lld],\"data_offsets\":[%llu,%llu]}",
 	        b->data ? "," : "{", name, (long long)rows, (long long)cols,
 	        (unsigned long long)b->data, (unsigned long long)end);
 	b->data = end;

@@ -215,8 +215,7 @@ SCRATCH_TEST(packings_that_are_not_unpacked_are_named)
 	       "unpacked",
 	       { "l.weight_packed", "I32", "[1]", NULL, 4 });
 	EXPECT("l.weight_packed (uint8 [1]) is packed as NVFP4 by compressed-tensors (whose global "
-	       "scale "
-	       "divides), which is not unpacked",
+	       "scale divides), which is not unpacked",
 	       { "l.weight_packed", "U8", "[1]", NULL, 1 });
 	EXPECT("l.weight (int8 [1]) is packed as int8 by bitsandbytes, which is not unpacked",
 	       { "l.weight", "I8", "[1]", NULL, 1 }, { "l.SCB", "F32", "[1]", NULL, 4 });
@@ -224,8 +223,7 @@ SCRATCH_TEST(packings_that_are_not_unpacked_are_named)
 	       { "l.weight", "U8", "[1,1]", NULL, 1 },
 	       { "l.weight.quant_state.bitsandbytes__fp4", "U8", "[2]", "{}", 2 });
 	EXPECT("l.weight (uint8 [1]) is packed as bytes with nothing beside them that says how, "
-	       "which is not "
-	       "unpacked",
+	       "which is not unpacked",
 	       { "l.weight", "U8", "[1]", NULL, 1 });
 	EXPECT("l.weight (float8_e5m2 [1]) is packed as FP8 of the kind E5M2, which is not "
 	       "unpacked",
@@ -236,12 +234,10 @@ SCRATCH_TEST(packings_that_are_not_unpacked_are_named)
 SCRATCH_TEST(missing_parts_are_named)
 {
 	EXPECT("l.weight (float8_e4m3fn [1]) is packed as FP8 without weight_scale_inv or "
-	       "weight_scale, which is "
-	       "not unpacked",
+	       "weight_scale, which is not unpacked",
 	       { "l.weight", "F8_E4M3", "[1]", NULL, 1 });
 	EXPECT("l.weight (uint8 [1, 8]) is packed as 4 bits with scales and without "
-	       "weight_scale_2, which is not "
-	       "unpacked",
+	       "weight_scale_2, which is not unpacked",
 	       { "l.weight", "U8", "[1,8]", NULL, 8 },
 	       { "l.weight_scale", "F8_E4M3", "[1,1]", NULL, 1 });
 	EXPECT("l.weight.absmax: there is no l.weight that it could belong to",

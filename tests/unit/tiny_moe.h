@@ -9,12 +9,11 @@
 enum { HIDDEN = 32, HEADS = 8, KV = 2, DIM = 6, INNER = 40, MID = 24, EXPERTS = 4, VOCAB = 100 };
 
 static const char moe[] =
-	"{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_size\":"
-        "32,"
-	"\"intermediate_size\":40,\"moe_intermediate_size\":24,\"num_hidden_layers\":2,"
-	"\"num_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":6,\"num_experts\":4,"
-	"\"mlp_only_layers\":[0],\"decoder_sparse_step\":1,\"vocab_size\":100,"
-	"\"attention_bias\":true,\"tie_word_embeddings\":false}";
+	"{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\","
+	"\"hidden_size\":32,\"intermediate_size\":40,\"moe_intermediate_size\":24,"
+	"\"num_hidden_layers\":2,\"num_attention_heads\":8,\"num_key_value_heads\":2,"
+	"\"head_dim\":6,\"num_experts\":4,\"mlp_only_layers\":[0],\"decoder_sparse_step\":1,"
+	"\"vocab_size\":100,\"attention_bias\":true,\"tie_word_embeddings\":false}";
 
 static void add_attention(struct tensors *set, const char *layer)
 {
