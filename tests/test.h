@@ -31,7 +31,7 @@ static inline int run_listed(CMFixtureFunction set_up, CMFixtureFunction tear_do
 	return _cmocka_run_group_tests("tests", test_list, tests_listed, set_up, tear_down);
 }
 
-/* Begins a test, which runs between its set-up and its tear-down; tests run in the order of the file. */
+/* Begins a test, which runs between its set-up and its tear-down, in the order of the file. */
 #define TEST_BETWEEN(name, set_up, tear_down) \
 	static void name(void **state); \
 	__attribute__((constructor)) static void list_##name(void) \
@@ -50,10 +50,10 @@ static inline int run_listed(CMFixtureFunction set_up, CMFixtureFunction tear_do
 
 static inline void check_ok(int rc, const struct ws_err *err, const char *file, int line)
 {
-	if (rc)
-		print_error("error: %s\n", err->msg);
-	if (rc)
-		_fail(file, line);
+	if (!rc)
+		return;
+	print_error("error: %s\n", err->msg);
+	_fail(file, line);
 }
 
 static inline void check_fails(int rc, const struct ws_err *err, enum ws_code code,
