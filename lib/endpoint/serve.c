@@ -6,7 +6,6 @@
 #include "serve_lineage.h"
 #include "serve_model.h"
 #include "serve_routes.h"
-#include "serve_toy.h"
 
 #include "http.h"
 #include "sock.h"
@@ -261,8 +260,7 @@ void ws_serve_stop(struct ws_serve *s)
 	free(s->served_model_name);
 	free(s->dtype);
 	free(s->quantization);
-	ws_serve_prompts_forget(&s->prompts);
-	ws_serve_toys_free(s);
+	ws_serve_prompts_forget(s);
 	for (size_t i = 0; i < WS_SERVE_MAX_CHATS; i++)
 		free(s->chats[i]);
 	free(s->weight_version);

@@ -29,6 +29,9 @@ void ws_serve_answer(struct ws_serve_call *c, bool success, const char *fmt, ...
 /* 400 in the shape of the servers' validation handler. */
 void ws_serve_answer_invalid(struct ws_serve_call *c, const char *message);
 
+/* {"error": {"message"}}. */
+void ws_serve_answer_error(struct ws_serve_call *c, unsigned status, const char *message);
+
 /* What nobody catches in a real server's scheduler: the end of this endpoint. */
 void ws_serve_crash(struct ws_serve_call *c, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));

@@ -23,8 +23,8 @@
  *   serve_checksums.c  a checksum of every tensor
  *   serve_checker.c  the proof that an update writes every parameter
  *   serve_values.c   parameters as numbers
- *   serve_generate*.c, serve_prompts.c, serve_toy*.c  generating, with a toy model
- * (serve_generate.h) serve_decode.c   JSON bodies to requests, with the servers' defaults and
+ *   serve_generate*.c  tokens and logprobs without a language model (serve_generate.h)
+ *   serve_decode.c   JSON bodies to requests, with the servers' defaults and
  * messages (serve_decode.h) serve_direct.c   tensors that go past the loader serve_scatter*.c the
  * route that takes shares from many trainers, point to point serve_group.c    groups, and all of
  * their ranks at once (serve_group.h) serve_ranks.c    tensor-parallel ranks: store client, gloo
@@ -44,7 +44,6 @@
 
 #include "serve_fault.h"
 #include "serve_journal.h"
-#include "serve_prompts.h"
 #include "serve_weights.h"
 
 #include "wsync/clock.h"
@@ -65,7 +64,15 @@ struct ws_serve_snapshot;       /* serve_checker.c */
 struct ws_serve_prepared;       /* serve_two_phase.c */
 struct ws_serve_gpus;           /* serve_gpu.h */
 
-enum { WS_SERVE_MAX_TP = 64, WS_SERVE_MAX_WORLD = 4096, WS_SERVE_MAX_CHATS = 64 };
+enum { WS_SERVE_MAX_TP = 64, WS_SERVE_MAX_WORLD = 4096 };
+enum { WS_SERVE_MAX_CHATS = 64, WS_SERVE_MAX_PROMPTS = 64 };
+
+/* A prompt and its answer in the cache (serve_generate_cache.c). */
+struct ws_serve_prompt {
+	int32_t *ids;     /* owned, as the following */
+	uint64_t *states; /* after each token */
+	size_t n;
+};
 
 enum ws_serve_pause { WS_PAUSE_ABORT, WS_PAUSE_RETRACT, WS_PAUSE_IN_PLACE };
 
@@ -114,8 +121,9 @@ struct ws_serve {
 	struct ws_serve_weights weights; /* of whoever occupies the scheduler, like the following */
 	struct ws_serve_model *model;    /* NULL: what comes is kept under the name it came by */
 	struct ws_serve_snapshot *snapshot; /* serve_checker.c; NULL: none was made */
-	struct ws_toy *toys;             /* the newest first; NULL: nothing was generated yet */
-	struct ws_serve_prompts prompts;
+	uint64_t weights_hash;           /* before the last ws_serve_stir */
+	struct ws_serve_prompt prompts[WS_SERVE_MAX_PROMPTS]; /* a ring */
+	size_t next_prompt;
 };
 
 /* Everything but the listener. */
@@ -130,8 +138,12 @@ void ws_serve_leave_update(struct ws_serve *s, bool writer);
 void ws_serve_abort_requests(struct ws_serve *s);
 bool ws_serve_pause(struct ws_serve *s, enum ws_serve_pause mode);
 bool ws_serve_continue(struct ws_serve *s);
-/* In the scheduler: what was computed with the weights is computed anew. */
+/* In the scheduler: the weights may have changed, so their hash is computed again. */
 void ws_serve_stir(struct ws_serve *s);
+/* In the scheduler: of the names and bytes of all weights, over however many ranks. -1: out of
+ * memory. */
+int ws_serve_hash_weights(const struct ws_serve *s, uint64_t *out);
+void ws_serve_prompts_forget(struct ws_serve *s); /* empties the cache of prompts */
 /* Waits up to wait_ns for idleness. False: requests were running or waiting. */
 bool ws_serve_flush(struct ws_serve *s, int64_t wait_ns);
 bool ws_serve_is_idle(struct ws_serve *s);

@@ -4,7 +4,7 @@
  *
  * The tests and the demo push to it, and authors of trainers can test against it: routes, fields,
  * defaults, status codes and the order of side effects are those of the real servers. Generated
- * text comes from a toy model that reads all weights. With a model's config.json the endpoint has
+ * tokens are a hash of the prompt and of all weights. With a model's config.json the endpoint has
  * that model's parameters and loads into them as the servers do. Without one it keeps each tensor
  * under the name that it was sent with. Real servers lack two routes: GET /wsync/journal lists
  * the requests so far, and GET /wsync/checksums answers as /weights_checker does. */

@@ -29,19 +29,6 @@ static bool open_chat(struct ws_serve *s, const char *id)
 	return opened;
 }
 
-static void refuse(struct ws_serve_call *c)
-{
-	struct ws_jw jw;
-	c->rp->status = 400;
-	ws_jw_init(&jw, &c->rp->body);
-	ws_jw_object(&jw, NULL);
-	ws_jw_object(&jw, "error");
-	ws_jw_str(&jw, "message",
-	          "Failed to open the session. Check if a session with the same id is still open.");
-	ws_jw_end_object(&jw);
-	ws_jw_end_object(&jw);
-}
-
 void ws_serve_route_open_chat(struct ws_serve_call *c)
 {
 	const char *id = NULL;
@@ -55,7 +42,8 @@ void ws_serve_route_open_chat(struct ws_serve_call *c)
 	}
 	snprintf(fresh, sizeof fresh, "%016llx", (unsigned long long)ws_now_ns());
 	if (!open_chat(c->serve, id ? id : fresh)) {
-		refuse(c);
+		ws_serve_answer_error(c, 400, "Failed to open the session. Check if a session with "
+		                              "the same id is still open.");
 		return;
 	}
 	struct ws_jw jw;

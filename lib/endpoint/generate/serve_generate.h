@@ -1,65 +1,65 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_generate.h - POST /generate, in three steps: read what is asked, run the toy, tell.
+/* serve_generate.h - POST /generate without a language model.
  *
- *   serve_generate.c        the route, and running
- *   serve_generate_read.c   the body: one prompt or several, with the servers' defaults and
- * refusals serve_generate_sampling.c  of it, what says how tokens are drawn serve_generate_write.c
- * the answer serve_prompts.c         the cache of prefixes */
+ *   serve_generate.c        the route, and the tokens
+ *   serve_generate_cache.c  the cache of prompts
+ *   serve_generate_read.c   the request, with the servers' defaults and refusals
+ *   serve_generate_write.c  the answer
+ *
+ * Each token gets a state: a hash of the state before it, of the token, and of all weights. The
+ * state decides the probabilities of the next token and the experts. So the same weights and the
+ * same prompt give the same answer, any other bit gives another one, and a cache that keeps states
+ * keeps what old weights computed, as a server's does. */
 #ifndef WS_ENDPOINT_SERVE_GENERATE_H
 #define WS_ENDPOINT_SERVE_GENERATE_H
 
 #include "serve_call.h"
-#include "serve_toy.h"
+
+#include "wsync/tool/routing.h"
 
 enum {
+	WS_GENERATE_CONTEXT = 32768,      /* tokens of a prompt and its answer */
 	WS_GENERATE_MAX_BATCH = 512,
-	WS_GENERATE_MAX_TOLD = 1 << 20,   /* logarithms beside those of the tokens themselves */
-	WS_GENERATE_MAX_ROUTED = 1 << 22, /* experts */
+	WS_GENERATE_MAX_TOKENS = 65536,   /* of a batch */
+	WS_GENERATE_MAX_ROUTED = 1 << 22, /* experts in one answer */
 	WS_GENERATE_RID = 160
 };
 
-/* One prompt: what is asked of it, and then what came of it. */
+/* One prompt and its answer. */
 struct ws_generate_one {
 	char rid[WS_GENERATE_RID];
-	int32_t *ids;               /* owned: the prompt, and what is generated behind it */
-	size_t n_prompt, n_new;
-	uint64_t temperature, seed; /* 0: the best token always */
+	int32_t *ids;      /* owned: the prompt, then the generated tokens */
+	uint64_t *states;  /* owned: after each of them */
+	size_t n_prompt, n_new, cached;
 	bool logprobs;
-	size_t from;                /* token of the prompt with which its logprobs begin */
-	size_t top;                 /* so many of the best tokens, too */
-	int32_t *asked;             /* owned: tokens whose logprobs are told at each place */
-	size_t n_asked;
-
-	size_t cached;
-	const struct ws_toy **made_by; /* of each token that was run */
-	double *logprob;            /* of each token, where told */
-	/* [places][top]; place 0 is that of token from + 1, or the first new one */
-	int32_t *top_ids;
-	double *top_logprobs, *asked_logprobs;
-	int32_t *experts;           /* [n_prompt + n_new - 1][layers][k]; NULL: not asked for */
+	size_t from;       /* first token of the prompt in input_token_logprobs */
 };
 
 struct ws_generate {
 	struct ws_generate_one *items;
 	size_t n;
-	bool list;                  /* several were asked, so several are answered */
-	bool texts;                 /* of tokens, in logprobs */
-	bool routed;
-	bool stream;
-	struct ws_toy_shape shape;
+	size_t vocab;
+	struct ws_routing_shape routing; /* layers 0: the model has no experts */
+	bool list;         /* the request has a list of prompts */
+	bool routed;       /* answer with experts */
+	bool variant;      /* fault batch-variant */
 	int64_t began_ns;
 };
 
-/* WS_EUSAGE: a body of the wrong form. WS_EREFUSED: one that the server refuses. */
+/* WS_EUSAGE: a body of the wrong form. WS_EREFUSED: one that servers refuse. */
 int ws_generate_read(const struct ws_serve *s, const struct ws_json *body, struct ws_generate *out,
                      struct ws_err *err);
-/* Likewise, of one prompt, whose tokens are there; params may be NULL. Makes
- * room for what is generated. */
-int ws_generate_read_sampling(struct ws_generate_one *one, const struct ws_json *params,
-                              struct ws_err *err);
 void ws_generate_free(struct ws_generate *g);
-/* The first token whose logprob is told beside others': that behind from, or the first new one. */
-size_t ws_generate_first(const struct ws_generate_one *one);
+/* As a float, which servers compute with. state: of the token before. */
+double ws_generate_logprob(const struct ws_generate *g, uint64_t state, int32_t token);
+/* The first of routing.k consecutive experts of that layer. */
+size_t ws_generate_expert(const struct ws_generate *g, uint64_t state, size_t layer);
 void ws_generate_write(struct ws_serve_call *c, const struct ws_generate *g, const char *version);
+
+/* The cache, in the scheduler. Copies the states of the longest prefix that is in the cache, of at
+ * most n tokens, and returns its length. */
+size_t ws_serve_prompts_find(const struct ws_serve *s, const int32_t *ids, size_t n,
+                             uint64_t *states);
+void ws_serve_prompts_add(struct ws_serve *s, const int32_t *ids, size_t n, const uint64_t *states);
 
 #endif

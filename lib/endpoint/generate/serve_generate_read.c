@@ -3,13 +3,14 @@
  * them.
  *
  *   text | input_ids     one or a list; a byte of a text is a token
- *   sampling_params      an object, or a list of them
- *   return_logprob, logprob_start_len, top_logprobs_num, token_ids_logprob, rid   one for all, or a
- * list return_text_in_logprobs, return_routed_experts, stream
+ *   sampling_params      an object, or one for each prompt
+ *   return_logprob, logprob_start_len, return_routed_experts, rid   for all prompts
  *
- * Fields that are not here are ignored, as a server ignores what it does not know. */
+ * Of sampling_params max_new_tokens and n count: the best token is always taken. Fields that this
+ * endpoint cannot serve are refused; fields that no server knows are ignored, as servers do. */
 #include "serve_generate.h"
 #include "serve_lineage.h"
+#include "serve_model.h"
 
 #include "wsync/tool/str.h"
 
@@ -18,10 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int refuse(struct ws_err *err, const char *fmt, const char *text)
-{
-	return ws_err_set(err, WS_EREFUSED, fmt, text);
-}
+enum { DEFAULT_VOCAB = 256, MAX_VOCAB = 1 << 20, DEFAULT_NEW = 128 };
 
 static bool is_given(const struct ws_json *node)
 {
@@ -33,58 +31,35 @@ static bool is_list(const struct ws_json *node)
 	return ws_json_type(node) == WS_JSON_ARRAY;
 }
 
-/* ---- one for all, or one for each ---- */
-
-/* The field of each prompt in turn. */
-struct each {
-	const char *key;
-	const struct ws_json *node; /* of the prompt at hand; NULL: not given */
-	bool list;
-};
-
-static int begin_each(struct each *e, const struct ws_json *body, const char *key, bool list,
-                      const struct ws_generate *g, struct ws_err *err)
+static int check_others(const struct ws_json *body, struct ws_err *err)
 {
-	const struct ws_json *node = ws_json_get(body, key);
-	*e = (struct each){ .key = key,
-		            .node = is_given(node) ? node : NULL,
-		            .list = is_given(node) && list };
-	if (!e->list)
-		return 0;
-	if (!g->list)
-		return ws_serve_field_invalid(err, key, "a list is for a list of prompts");
-	if (ws_json_count(node) != g->n)
-		return ws_serve_field_invalid(err, key,
-		                              "the list should be as long as that of the prompts");
-	e->node = ws_json_first(node);
+	static const char *const others[] = { "stream", "top_logprobs_num", "token_ids_logprob",
+		                              "return_text_in_logprobs", "input_embeds" };
+	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+		const struct ws_json *node = ws_json_get(body, others[i]);
+		int64_t number = 1;
+		const bool off = ws_json_type(node) == WS_JSON_BOOL ?
+		                         !ws_json_bool(node, false) :
+		                         ws_json_int(node, &number) && number == 0;
+		if (is_given(node) && !off)
+			return ws_err_set(err, WS_EREFUSED, "wsync-endpoint does not support %s.",
+			                  others[i]);
+	}
 	return 0;
-}
-
-static void next_each(struct each *e)
-{
-	if (e->list)
-		e->node = ws_json_next(e->node);
 }
 
 /* ---- prompts ---- */
 
-static int check_length(size_t n, struct ws_err *err)
+static int make_room(struct ws_generate_one *one, size_t n, struct ws_err *err)
 {
-	if (n < WS_SERVE_CONTEXT)
-		return 0;
-	return ws_err_set(err, WS_EREFUSED,
-	                  "The input (%zu tokens) is longer than the model's context length "
-	                  "(%d tokens).",
-	                  n, WS_SERVE_CONTEXT);
-}
-
-static int keep_prompt(struct ws_generate_one *one, size_t n, struct ws_err *err)
-{
-	if (check_length(n, err))
-		return -1;
+	if (n >= WS_GENERATE_CONTEXT)
+		return ws_err_set(err, WS_EREFUSED,
+		                  "The input (%zu tokens) is longer than the model's context "
+		                  "length (%d tokens).",
+		                  n, WS_GENERATE_CONTEXT);
 	one->n_prompt = n;
-	one->ids = malloc((n + 1) * sizeof *one->ids);
-	return one->ids ? 0 : ws_err_set(err, WS_ESYSTEM, "not enough memory");
+	one->ids = malloc(n * sizeof *one->ids);
+	return one->ids ? 0 : ws_oom(err);
 }
 
 static int read_text(struct ws_generate_one *one, const struct ws_json *node, size_t vocab,
@@ -92,7 +67,7 @@ static int read_text(struct ws_generate_one *one, const struct ws_json *node, si
 {
 	const char *text = ws_json_string(node);
 	const size_t n = text ? strlen(text) : 0;
-	if (!text || !n)
+	if (!n)
 		return ws_serve_field_invalid(err, "text",
 		                              text ? "String should have at least 1 character" :
 		                                     "Input should be a valid string");
@@ -100,44 +75,38 @@ static int read_text(struct ws_generate_one *one, const struct ws_json *node, si
 		if (!(step = ws_utf8_step(text + i, n - i)))
 			return ws_serve_field_invalid(
 				err, "text",
-				"Input should be a valid string, unable to parse "
-				"raw data as a unicode string");
-	if (keep_prompt(one, n, err))
+				"Input should be a valid string, unable to parse raw data as a "
+				"unicode string");
+	if (make_room(one, n, err))
 		return -1;
 	for (size_t i = 0; i < n; i++)
 		one->ids[i] = (int32_t)((unsigned char)text[i] % vocab);
 	return 0;
 }
 
-/* n ids of a list, into dst. */
-static int read_ids(int32_t *dst, const struct ws_json *list, const char *key, size_t vocab,
+static int read_ids(struct ws_generate_one *one, const struct ws_json *node, size_t vocab,
                     struct ws_err *err)
-{
-	for (const struct ws_json *i = ws_json_first(list); i; i = ws_json_next(i)) {
-		int64_t id = 0;
-		if (ws_json_type(i) != WS_JSON_NUMBER || !ws_json_int(i, &id))
-			return ws_serve_field_invalid(err, key, "Input should be a valid integer");
-		if (id < 0 || (uint64_t)id >= vocab)
-			return ws_err_set(err, WS_EREFUSED,
-			                  "The %s %" PRId64 " is out of range: the vocabulary has "
-			                  "%zu tokens.",
-			                  strcmp(key, "input_ids") ? "token id" : "input id", id,
-			                  vocab);
-		*dst++ = (int32_t)id;
-	}
-	return 0;
-}
-
-static int read_prompt_ids(struct ws_generate_one *one, const struct ws_json *node, size_t vocab,
-                           struct ws_err *err)
 {
 	if (!is_list(node))
 		return ws_serve_field_invalid(err, "input_ids", "Input should be a valid list");
 	if (!ws_json_count(node))
-		return refuse(err, "%s", "The input_ids are empty.");
-	if (keep_prompt(one, ws_json_count(node), err))
+		return ws_err_set(err, WS_EREFUSED, "The input_ids are empty.");
+	if (make_room(one, ws_json_count(node), err))
 		return -1;
-	return read_ids(one->ids, node, "input_ids", vocab, err);
+	int32_t *dst = one->ids;
+	for (const struct ws_json *i = ws_json_first(node); i; i = ws_json_next(i)) {
+		int64_t id = 0;
+		if (ws_json_type(i) != WS_JSON_NUMBER || !ws_json_int(i, &id))
+			return ws_serve_field_invalid(err, "input_ids",
+			                              "Input should be a valid integer");
+		if (id < 0 || (uint64_t)id >= vocab)
+			return ws_err_set(err, WS_EREFUSED,
+			                  "The input id %" PRId64 " is out of range: the "
+			                  "vocabulary has %zu tokens.",
+			                  id, vocab);
+		*dst++ = (int32_t)id;
+	}
+	return 0;
 }
 
 static int read_prompts(struct ws_generate *g, const struct ws_json *body, struct ws_err *err)
@@ -145,8 +114,8 @@ static int read_prompts(struct ws_generate *g, const struct ws_json *body, struc
 	const struct ws_json *text = ws_json_get(body, "text"),
 			     *ids = ws_json_get(body, "input_ids");
 	if (is_given(text) == is_given(ids))
-		return refuse(err, "%s",
-		              "Either text, input_ids or input_embeds should be provided.");
+		return ws_err_set(err, WS_EREFUSED,
+		                  "Either text, input_ids or input_embeds should be provided.");
 	const struct ws_json *node = is_given(text) ? text : ids;
 	g->list = is_list(node) && (node == text || is_list(ws_json_first(node)));
 	g->n = g->list ? ws_json_count(node) : 1;
@@ -156,160 +125,114 @@ static int read_prompts(struct ws_generate *g, const struct ws_json *body, struc
 		                  WS_GENERATE_MAX_BATCH);
 	g->items = calloc(g->n, sizeof *g->items);
 	if (!g->items)
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		return ws_oom(err);
 	node = g->list ? ws_json_first(node) : node;
 	for (size_t i = 0; i < g->n; i++, node = ws_json_next(node))
-		if (is_given(text) ? read_text(&g->items[i], node, g->shape.vocab, err)
-		                   : read_prompt_ids(&g->items[i], node, g->shape.vocab, err))
+		if (is_given(text) ? read_text(&g->items[i], node, g->vocab, err)
+		                   : read_ids(&g->items[i], node, g->vocab, err))
 			return -1;
 	return 0;
 }
 
 /* ---- sampling ---- */
 
+static int read_count(const struct ws_json *params, const char *name, int64_t least, int64_t *out,
+                      struct ws_err *err)
+{
+	const struct ws_json *node = ws_json_get(params, name);
+	if (!is_given(node))
+		return 0;
+	if (ws_json_type(node) != WS_JSON_NUMBER || !ws_json_int(node, out))
+		return ws_err_set(err, WS_EREFUSED, "%s must be an integer.", name);
+	if (*out < least)
+		return ws_err_set(err, WS_EREFUSED,
+		                  "%s must be at least %" PRId64 ", got %" PRId64 ".", name, least,
+		                  *out);
+	return 0;
+}
+
+static int read_sampling(struct ws_generate_one *one, const struct ws_json *params,
+                         struct ws_err *err)
+{
+	int64_t new = DEFAULT_NEW, n = 1;
+	if (is_given(params) && ws_json_type(params) != WS_JSON_OBJECT)
+		return ws_serve_field_invalid(err, "sampling_params",
+		                              "Input should be a valid dictionary");
+	if (read_count(params, "max_new_tokens", 0, &new, err) ||
+	    read_count(params, "n", 1, &n, err))
+		return -1;
+	if (n != 1)
+		return ws_err_set(err, WS_EREFUSED,
+		                  "n: this endpoint generates one answer to a prompt.");
+	if (new >= WS_GENERATE_CONTEXT - (int64_t)one->n_prompt)
+		return ws_err_set(err, WS_EREFUSED,
+		                  "Requested token count exceeds the model's maximum context "
+		                  "length of %d tokens: %zu tokens from the input messages and "
+		                  "%" PRId64 " tokens for the completion.",
+		                  WS_GENERATE_CONTEXT, one->n_prompt, new);
+	one->n_new = (size_t)new;
+	int32_t *ids = realloc(one->ids, (one->n_prompt + one->n_new) * sizeof *ids);
+	if (!ids)
+		return ws_oom(err);
+	one->ids = ids;
+	return 0;
+}
+
 static int read_samplings(struct ws_generate *g, const struct ws_json *body, struct ws_err *err)
 {
-	struct each e;
+	const struct ws_json *node = ws_json_get(body, "sampling_params");
+	const bool each = is_given(node) && is_list(node);
 	size_t tokens = 0;
-	if (begin_each(&e, body, "sampling_params", is_list(ws_json_get(body, "sampling_params")),
-	               g, err))
-		return -1;
-	for (size_t i = 0; i < g->n; i++, next_each(&e)) {
-		if (ws_generate_read_sampling(&g->items[i], e.node, err))
+	if (each && (!g->list || ws_json_count(node) != g->n))
+		return ws_serve_field_invalid(err, "sampling_params",
+		                              "the list should be as long as that of the prompts");
+	node = each ? ws_json_first(node) : node;
+	for (size_t i = 0; i < g->n; i++, node = each ? ws_json_next(node) : node) {
+		if (read_sampling(&g->items[i], node, err))
 			return -1;
 		tokens += g->items[i].n_prompt + g->items[i].n_new;
 	}
-	if (tokens > WS_SERVE_POOL)
+	if (tokens > WS_GENERATE_MAX_TOKENS)
 		return ws_err_set(err, WS_EREFUSED,
-		                  "A batch of %zu tokens: this endpoint has room for %d.", tokens,
-		                  WS_SERVE_POOL);
+		                  "A batch of %zu tokens: this endpoint takes at most %d.", tokens,
+		                  WS_GENERATE_MAX_TOKENS);
 	return 0;
 }
 
-/* ---- what is told ---- */
+/* ---- parts of the answer ---- */
 
-static int read_number(const struct each *e, int64_t *out, struct ws_err *err)
+static int refuse_without_weights(const struct ws_serve *s, const char *field, struct ws_err *err)
 {
-	if (!is_given(e->node))
+	if (s->opts.keep != WS_KEEP_NONE)
 		return 0;
-	if (ws_json_type(e->node) != WS_JSON_NUMBER || !ws_json_int(e->node, out))
-		return ws_serve_field_invalid(err, e->key, "Input should be a valid integer");
-	return 0;
+	return ws_err_set(err, WS_EREFUSED,
+	                  "%s: this endpoint keeps nothing of its weights (--keep none)", field);
 }
 
-/* Where the logprobs of a prompt begin. -1: with what is generated; servers before 2026 begin
- * with the last token of the prompt then, of which there is nothing to tell. */
-static int read_start(struct ws_generate_one *one, const struct each *e, bool with_last,
-                      struct ws_err *err)
-{
-	int64_t start = -1;
-	if (read_number(e, &start, err))
-		return -1;
-	if (start < -1 || start > (int64_t)one->n_prompt ||
-	    (with_last && start == (int64_t)one->n_prompt))
-		return ws_err_set(err, WS_EREFUSED,
-		                  "logprob_start_len, (%" PRId64
-		                  ") is higher than the number of input "
-		                  "tokens (%zu). Request with a lower logprob_start_len.",
-		                  start, one->n_prompt);
-	one->from = start < 0 ? one->n_prompt - with_last : (size_t)start;
-	return 0;
-}
-
-static int read_asked(struct ws_generate_one *one, const struct ws_json *list, size_t vocab,
-                      struct ws_err *err)
-{
-	if (!is_given(list))
-		return 0;
-	if (!is_list(list))
-		return ws_serve_field_invalid(err, "token_ids_logprob",
-		                              "Input should be a valid list");
-	one->n_asked = ws_json_count(list);
-	one->asked = malloc((one->n_asked + 1) * sizeof *one->asked);
-	if (!one->asked)
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
-	return read_ids(one->asked, list, "token_ids_logprob", vocab, err);
-}
-
-static int read_flag(const struct each *e, bool *out, struct ws_err *err)
-{
-	if (is_given(e->node) && ws_json_type(e->node) != WS_JSON_BOOL)
-		return ws_serve_field_invalid(err, e->key, "Input should be a valid boolean");
-	*out = ws_json_bool(e->node, false);
-	return 0;
-}
-
+/* -1: the logprobs begin with the generated tokens; servers before 2026 begin with the last token
+ * of the prompt then, which has none. */
 static int read_logprobs(const struct ws_serve *s, struct ws_generate *g,
                          const struct ws_json *body, struct ws_err *err)
 {
-	struct each want, start, top, asked;
-	const struct ws_json *ids = ws_json_get(body, "token_ids_logprob");
-	uint64_t told = 0;
-	if (begin_each(&want, body, "return_logprob", is_list(ws_json_get(body, "return_logprob")),
-	               g, err) ||
-	    begin_each(&start, body, "logprob_start_len",
-	               is_list(ws_json_get(body, "logprob_start_len")), g, err) ||
-	    begin_each(&top, body, "top_logprobs_num",
-	               is_list(ws_json_get(body, "top_logprobs_num")), g, err) ||
-	    begin_each(&asked, body, "token_ids_logprob",
-	               is_list(ids) && is_list(ws_json_first(ids)), g, err))
+	const bool with_last = s->traits->tells_last_token;
+	bool logprobs = false;
+	int64_t start = -1;
+	if (ws_serve_field_bool(body, "return_logprob", &logprobs, err) ||
+	    (is_given(ws_json_get(body, "logprob_start_len")) &&
+	     ws_serve_field_int(body, "logprob_start_len", &start, err)) ||
+	    (logprobs && refuse_without_weights(s, "return_logprob", err)))
 		return -1;
-	for (size_t i = 0; i < g->n; i++) {
+	for (size_t i = 0; i < g->n && logprobs; i++) {
 		struct ws_generate_one *one = &g->items[i];
-		int64_t n = 0;
-		if (read_flag(&want, &one->logprobs, err) || read_number(&top, &n, err))
-			return -1;
-		if (one->logprobs && (read_start(one, &start, s->traits->tells_last_token, err) ||
-		                      read_asked(one, asked.node, g->shape.vocab, err)))
-			return -1;
-		if (n < 0 || (uint64_t)n > g->shape.vocab)
+		const int64_t n = (int64_t)one->n_prompt;
+		if (start < -1 || start > n || (with_last && start == n))
 			return ws_err_set(err, WS_EREFUSED,
-			                  "top_logprobs_num: %" PRId64 " of %zu tokens.", n,
-			                  g->shape.vocab);
-		one->top = one->logprobs ? (size_t)n : 0;
-		told += (uint64_t)(one->top + one->n_asked) * (one->n_prompt + one->n_new);
-		next_each(&want);
-		next_each(&start);
-		next_each(&top);
-		next_each(&asked);
-	}
-	for (size_t i = 0; i < g->n; i++)
-		if (g->items[i].logprobs && s->opts.keep == WS_KEEP_NONE)
-			return refuse(err, "%s",
-			              "return_logprob: this endpoint keeps nothing of its weights "
-			              "(--keep none)");
-	if (told > WS_GENERATE_MAX_TOLD)
-		return ws_err_set(err, WS_EREFUSED,
-		                  "top_logprobs_num, token_ids_logprob: %" PRIu64
-		                  " logprobs in one answer: "
-		                  "this endpoint tells at most %d.",
-		                  told, WS_GENERATE_MAX_TOLD);
-	return 0;
-}
-
-/* ---- the rest ---- */
-
-/* One name for several prompts is numbered. */
-static int read_names(struct ws_generate *g, const struct ws_json *body, uint64_t call,
-                      struct ws_err *err)
-{
-	struct each e;
-	if (begin_each(&e, body, "rid", is_list(ws_json_get(body, "rid")), g, err))
-		return -1;
-	for (size_t i = 0; i < g->n; i++, next_each(&e)) {
-		char *rid = g->items[i].rid;
-		const char *text = ws_json_string(e.node);
-		if (is_given(e.node) && !text)
-			return ws_serve_field_invalid(err, "rid", "Input should be a valid string");
-		if (text && strlen(text) > 128)
-			return ws_serve_field_invalid(err, "rid",
-			                              "String should have at most 128 characters");
-		if (!text)
-			snprintf(rid, WS_GENERATE_RID, "%016" PRIx64 "-%zu", call, i);
-		else if (g->list && !e.list)
-			snprintf(rid, WS_GENERATE_RID, "%.128s_%zu", text, i);
-		else
-			snprintf(rid, WS_GENERATE_RID, "%s", text);
+			                  "logprob_start_len, (%" PRId64 ") is higher than the "
+			                  "number of input tokens (%zu). Request with a lower "
+			                  "logprob_start_len.",
+			                  start, one->n_prompt);
+		one->logprobs = true;
+		one->from = start < 0 ? one->n_prompt - with_last : (size_t)start;
 	}
 	return 0;
 }
@@ -317,49 +240,67 @@ static int read_names(struct ws_generate *g, const struct ws_json *body, uint64_
 static int read_routed(const struct ws_serve *s, struct ws_generate *g, const struct ws_json *body,
                        struct ws_err *err)
 {
-	const struct ws_routing_shape *shape = &g->shape.routing;
+	const struct ws_routing_shape *shape = &g->routing;
 	size_t tokens = 0;
 	if (ws_serve_field_bool(body, "return_routed_experts", &g->routed, err))
 		return -1;
 	g->routed = g->routed && s->opts.routed_experts && shape->layers;
-	if (g->routed && s->opts.keep == WS_KEEP_NONE)
-		return refuse(err, "%s",
-		              "return_routed_experts: this endpoint keeps nothing of its weights "
-		              "(--keep none)");
+	if (g->routed && refuse_without_weights(s, "return_routed_experts", err))
+		return -1;
 	for (size_t i = 0; i < g->n && g->routed; i++)
 		tokens += g->items[i].n_prompt + g->items[i].n_new;
 	if (tokens * shape->layers * shape->k > WS_GENERATE_MAX_ROUTED)
-		return ws_err_set(
-			err, WS_EREFUSED,
-			"return_routed_experts: %zu tokens of %zu layers with %zu experts each: "
-			"this endpoint tells at most %d experts in one answer.",
-			tokens, shape->layers, shape->k, WS_GENERATE_MAX_ROUTED);
+		return ws_err_set(err, WS_EREFUSED,
+		                  "return_routed_experts: %zu tokens of %zu layers with %zu "
+		                  "experts each: this endpoint reports at most %d experts in one "
+		                  "answer.",
+		                  tokens, shape->layers, shape->k, WS_GENERATE_MAX_ROUTED);
+	return 0;
+}
+
+/* One ID for several prompts gets a number for each. */
+static int read_rid(struct ws_generate *g, const struct ws_json *body, struct ws_err *err)
+{
+	const char *text = NULL;
+	if (ws_serve_field_str(body, "rid", false, &text, err))
+		return -1;
+	if (text && strlen(text) > 128)
+		return ws_serve_field_invalid(err, "rid",
+		                              "String should have at most 128 characters");
+	for (size_t i = 0; i < g->n; i++) {
+		char *rid = g->items[i].rid;
+		if (!text)
+			snprintf(rid, WS_GENERATE_RID, "%016" PRIx64 "-%zu", (uint64_t)g->began_ns,
+			         i);
+		else if (g->list)
+			snprintf(rid, WS_GENERATE_RID, "%.128s_%zu", text, i);
+		else
+			snprintf(rid, WS_GENERATE_RID, "%.128s", text);
+	}
 	return 0;
 }
 
 int ws_generate_read(const struct ws_serve *s, const struct ws_json *body, struct ws_generate *out,
                      struct ws_err *err)
 {
-	ws_serve_toy_shape(s, &out->shape);
-	return read_prompts(out, body, err) || read_samplings(out, body, err) ||
-	       read_logprobs(s, out, body, err) || read_routed(s, out, body, err) ||
-	       read_names(out, body, (uint64_t)out->began_ns, err) ||
-	       ws_serve_field_bool(body, "return_text_in_logprobs", &out->texts, err) ||
-	       ws_serve_field_bool(body, "stream", &out->stream, err) ? -1 : 0;
+	int64_t vocab = DEFAULT_VOCAB;
+	struct ws_err none = WS_ERR_INIT;
+	if (s->model) {
+		ws_config_int(s->model->config, "vocab_size", &vocab);
+		if (ws_routing_shape_of(s->model->config, &out->routing, &none))
+			out->routing.layers = 0;
+	}
+	out->vocab = vocab < 1 ? 1 : vocab > MAX_VOCAB ? MAX_VOCAB : (size_t)vocab;
+	return check_others(body, err) || read_prompts(out, body, err) ||
+	       read_samplings(out, body, err) || read_logprobs(s, out, body, err) ||
+	       read_routed(s, out, body, err) || read_rid(out, body, err) ? -1 : 0;
 }
 
 void ws_generate_free(struct ws_generate *g)
 {
 	for (size_t i = 0; i < g->n && g->items; i++) {
-		struct ws_generate_one *one = &g->items[i];
-		free(one->ids);
-		free(one->asked);
-		free(one->made_by);
-		free(one->logprob);
-		free(one->top_ids);
-		free(one->top_logprobs);
-		free(one->asked_logprobs);
-		free(one->experts);
+		free(g->items[i].ids);
+		free(g->items[i].states);
 	}
 	free(g->items);
 }

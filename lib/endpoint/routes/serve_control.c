@@ -5,6 +5,7 @@
  * Pause and continue answer with a "status" and no "success", flush with plain text: so do the
  * servers. */
 #include "serve_call.h"
+#include "serve_generate.h"
 #include "serve_gpu.h"
 #include "serve_lineage.h"
 #include "serve_model.h"
@@ -156,7 +157,7 @@ void ws_serve_route_server_info(struct ws_serve_call *c)
 	}
 	if (s->traits->update_version)
 		write_version(&jw, s);
-	ws_jw_uint(&jw, "max_total_num_tokens", WS_SERVE_POOL);
+	ws_jw_uint(&jw, "max_total_num_tokens", WS_GENERATE_MAX_TOKENS);
 	ws_jw_array(&jw, "internal_states");
 	ws_jw_object(&jw, NULL);
 	if (s->traits->update_version)
@@ -184,7 +185,7 @@ void ws_serve_route_models(struct ws_serve_call *c)
 	ws_jw_int(&jw, "created", s->created);
 	ws_jw_str(&jw, "owned_by", "sglang");
 	ws_jw_null(&jw, "parent");
-	ws_jw_int(&jw, "max_model_len", WS_SERVE_CONTEXT);
+	ws_jw_int(&jw, "max_model_len", WS_GENERATE_CONTEXT);
 	ws_jw_end_object(&jw);
 	ws_jw_end_array(&jw);
 	ws_jw_end_object(&jw);

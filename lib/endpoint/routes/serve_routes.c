@@ -135,6 +135,18 @@ void ws_serve_answer_invalid(struct ws_serve_call *c, const char *message)
 	ws_printable(c->note.message, sizeof c->note.message, text, strlen(text));
 }
 
+void ws_serve_answer_error(struct ws_serve_call *c, unsigned status, const char *message)
+{
+	struct ws_jw jw;
+	set_answer(c->rp, status, "application/json");
+	ws_jw_init(&jw, &c->rp->body);
+	ws_jw_object(&jw, NULL);
+	ws_jw_object(&jw, "error");
+	ws_jw_str(&jw, "message", message);
+	ws_jw_end_object(&jw);
+	ws_jw_end_object(&jw);
+}
+
 static void answer_fixed(struct ws_serve_reply *rp, unsigned status, const char *json)
 {
 	set_answer(rp, status, "application/json");

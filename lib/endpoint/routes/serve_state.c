@@ -129,7 +129,7 @@ bool ws_serve_flush(struct ws_serve *s, int64_t wait_ns)
 	const bool idle = !s->running && !s->waiting;
 	if (idle) {
 		s->journal.flushes++;
-		ws_serve_prompts_forget(&s->prompts);
+		ws_serve_prompts_forget(s);
 	} else {
 		s->journal.failed_flushes++;
 	}

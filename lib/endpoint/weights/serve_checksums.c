@@ -67,7 +67,8 @@ static size_t source_of(const struct ws_serve_model *m, size_t i)
 	return other ? other->first : i;
 }
 
-static int sum_model(const struct ws_serve_model *m, struct sums *sums)
+/* as_sent: in the type in which they were sent, not in that of the parameter. */
+static int sum_model(const struct ws_serve_model *m, bool as_sent, struct sums *sums)
 {
 	struct ws_serve_gather g;
 	for (size_t i = 0; i < ws_layout_part_count(m->layout); i++) {
@@ -75,16 +76,16 @@ static int sum_model(const struct ws_serve_model *m, struct sums *sums)
 		const struct ws_part *part = ws_layout_part(m->layout, i);
 		if (!state->loaded)
 			continue;
-		const struct sum sum = { part->name, state->came_as, part->n_dims, part->dims,
-			                 NULL };
-		ws_serve_gather_begin(&g, m, part, state->came_as);
+		const enum ws_dtype dtype = as_sent ? state->came_as : m->dtypes[part->param];
+		const struct sum sum = { part->name, dtype, part->n_dims, part->dims, NULL };
+		ws_serve_gather_begin(&g, m, part, dtype);
 		if (ws_serve_gather_hash(&g, add_sum(sums, sum, m->tp)))
 			return -1;
 	}
 	return 0;
 }
 
-static int make_sums(const struct ws_serve *s, struct sums *sums)
+static int make_sums(const struct ws_serve *s, bool as_sent, struct sums *sums)
 {
 	const bool model = s->model && s->opts.keep == WS_KEEP_MEMORY;
 	const size_t most = model ? ws_layout_part_count(s->model->layout) : s->weights.n;
@@ -92,7 +93,7 @@ static int make_sums(const struct ws_serve *s, struct sums *sums)
 	sums->hashes = calloc(most + 1, s->opts.tp * sizeof *sums->hashes);
 	if (!sums->items || !sums->hashes)
 		return -1;
-	if (model && sum_model(s->model, sums))
+	if (model && sum_model(s->model, as_sent, sums))
 		return -1;
 	if (!model)
 		sum_weights(s, sums);
@@ -177,11 +178,31 @@ void ws_serve_answer_checksums(struct ws_serve_call *c)
 {
 	struct sums sums = { 0 };
 	struct ws_hash *digest = ws_hash_new();
-	if (digest && make_sums(c->serve, &sums) == 0)
+	if (digest && make_sums(c->serve, true, &sums) == 0)
 		write_checksums(c, &sums, digest);
 	else
 		ws_serve_answer(c, false, "not enough memory");
 	ws_hash_free(digest);
 	free(sums.items);
 	free(sums.hashes);
+}
+
+/* Copies that ranks hold differently count too. */
+int ws_serve_hash_weights(const struct ws_serve *s, uint64_t *out)
+{
+	struct sums sums = { 0 };
+	const int rc = make_sums(s, false, &sums);
+	*out = 0;
+	for (size_t i = 0; i < sums.n && rc == 0; i++) {
+		const struct sum *sum = &sums.items[i];
+		for (unsigned r = 0; r < s->opts.tp; r++) {
+			const uint64_t of[] = { *out, ws_hash64(sum->name, strlen(sum->name)), r,
+				                sum->hashes[r] };
+			if (r == 0 || sum->hashes[r] != sum->hashes[0])
+				*out = ws_hash64(of, sizeof of);
+		}
+	}
+	free(sums.items);
+	free(sums.hashes);
+	return rc;
 }

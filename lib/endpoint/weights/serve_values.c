@@ -107,15 +107,7 @@ static int64_t cut(int64_t rows, int64_t n)
 
 static void answer_failure(struct ws_serve_call *c)
 {
-	struct ws_jw jw;
-	ws_buf_reset(&c->rp->body);
-	c->rp->status = 400;
-	ws_jw_init(&jw, &c->rp->body);
-	ws_jw_object(&jw, NULL);
-	ws_jw_object(&jw, "error");
-	ws_jw_str(&jw, "message", "Get parameter by name failed");
-	ws_jw_end_object(&jw);
-	ws_jw_end_object(&jw);
+	ws_serve_answer_error(c, 400, "Get parameter by name failed");
 }
 
 static void answer_values(struct ws_serve_call *c, const char *name, int64_t rows)
