@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve.c - the life of the endpoint. */
-#include "serve_corrupt.h"
 #include "serve_gpu.h"
 #include "serve_group.h"
 #include "serve_lineage.h"
@@ -265,7 +264,6 @@ void ws_serve_stop(struct ws_serve *s)
 		free(s->chats[i]);
 	free(s->weight_version);
 	free(s->faults);
-	ws_serve_corrupt_free(s->bucket_before);
 	pthread_cond_destroy(&s->changed);
 	pthread_mutex_destroy(&s->lock);
 	free(s);

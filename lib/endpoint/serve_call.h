@@ -12,8 +12,7 @@ struct ws_serve_call {
 	const struct ws_serve_request *rq;
 	struct ws_serve_reply *rp;
 	const struct ws_json *body;
-	enum ws_serve_fault_kind fault; /* those left to the route: drop, die, flip of an update */
-	const char *spoils;             /* flip */
+	enum ws_serve_fault_kind fault; /* those left to the route: drop, die */
 	const struct ws_serve_fault *corrupt; /* NULL: none is due */
 	bool counts_paused;             /* the answer says how many requests were paused: none */
 	struct ws_serve_note note;

@@ -32,8 +32,8 @@
  * (serve_gpu.h) serve_ipc.c      tensors in another process's memory of a GPU serve_weights.c  what
  * was received, where there is no model serve_model*.c   the runtime parameters of a model, and
  * loading into them (serve_model.h) serve_journal.c  what was asked serve_fault.c    misbehaviour
- * by appointment serve_corrupt*.c, serve_victims.c  weights that are not what came
- * (serve_corrupt.h) serve_wire.c     and on the wire serve_lineage.c  how servers differ, and how
+ * by appointment serve_corrupt.c  weights that are not what came
+ * serve_wire.c     and on the wire serve_lineage.c  how servers differ, and how
  * they die (serve_lineage.h)
  *
  * Locks. `lock` guards every field of struct ws_serve but the weights, and is never held while
@@ -56,7 +56,6 @@
 #include <stdint.h>
 
 struct ws_serve_lineage_traits; /* serve_lineage.h */
-struct ws_serve_victims;        /* serve_corrupt.h */
 struct ws_serve_http;           /* serve_http.h */
 struct ws_serve_group;          /* serve_group.h */
 struct ws_serve_model;          /* serve_model.h */
@@ -86,7 +85,6 @@ struct ws_serve {
 	uint16_t port;
 	struct ws_serve_fault *faults;
 	size_t n_faults;
-	struct ws_serve_victims *bucket_before; /* serve_corrupt.c, of the scheduler */
 	uint64_t wire_calls[WS_WIRE_STEPS]; /* under the lock */
 	int64_t started_ns;
 	int64_t created;           /* seconds since 1970, for /v1/models */

@@ -629,7 +629,7 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 		expect_status 1
 		expect_journal "$url" 'j["state"]["weight_version"], j["state"]["paused"]' "('default', True)"
 	done <<-END
-		xorl two-phase prepare_weights_update
+		xorl two-phase complete_weights_update
 		session session update_weights_from_distributed
 		lenient update update_weights_from_distributed
 	END

@@ -595,14 +595,12 @@ static void faults_are_parsed_strictly(void **state)
 		"flip:update_weights_from_distributed:111111111111111111111111:a",
 		"corrupt:health:1:flip",
 		"corrupt:prepare_weights_update:1:flip",
+		"flip:prepare_weights_update:1",
 		"corrupt:update_weights_from_disk:1",
 		"corrupt:update_weights_from_disk:1:",
-		"corrupt:update_weights_from_disk:1:melt",
-		"corrupt:update_weights_from_disk:1:flip,bit=8",
+		"corrupt:update_weights_from_disk:1:permute",
 		"corrupt:update_weights_from_disk:1:flip,at=first",
 		"corrupt:update_weights_from_disk:1:drop,at=1",
-		"corrupt:update_weights_from_disk:1:retype",
-		"corrupt:update_weights_from_disk:1:retype,as=number",
 		"corrupt:update_weights_from_disk:1:flip,rank",
 		"corrupt:update_weights_from_disk:1:flip,rank=64",
 		"corrupt:update_weights_from_disk:1:truncate,bytes=0",
@@ -624,24 +622,22 @@ static void faults_are_parsed_strictly(void **state)
 	                                      WS_SERVE_LENIENT, &f, &err), 0);
 	assert_int_equal(f.call, 2);
 	assert_string_equal(f.tensor, "*.weight");
+	assert_int_equal(f.corrupt.how, WS_CORRUPT_FLIP);
+	assert_int_equal(f.corrupt.rank, -1);
 	assert_int_equal(
-		ws_serve_fault_parse("corrupt:update_weights_from_disk:3:flip,at=middle,bit=7,"
-	                             "rank=2,tensor=a,b*",
+		ws_serve_fault_parse("corrupt:update_weights_from_disk:3:truncate,bytes=7,rank=2,"
+	                             "tensor=a,b*",
 	                             WS_SERVE_LENIENT, &f, &err),
 		0);
 	assert_int_equal(f.kind, WS_FAULT_CORRUPT);
-	assert_int_equal(f.corrupt.how, WS_CORRUPT_FLIP);
-	assert_int_equal(f.corrupt.spot, WS_AT_MIDDLE);
-	assert_int_equal(f.corrupt.bit, 7);
+	assert_int_equal(f.corrupt.how, WS_CORRUPT_TRUNCATE);
+	assert_int_equal(f.corrupt.bytes, 7);
 	assert_int_equal(f.corrupt.rank, 2);
 	assert_string_equal(f.tensor, "a,b*");
-	assert_int_equal(
-		ws_serve_fault_parse("corrupt:update_weights_from_disk:3:retype,as=float16",
-	                             WS_SERVE_LENIENT, &f, &err),
-		0);
-	assert_int_equal(f.corrupt.as, WS_DTYPE_F16);
-	assert_int_equal(f.corrupt.rank, -1);
-	assert_string_equal(f.tensor, "*");
+	assert_int_equal(ws_serve_fault_parse("corrupt:update_weights_from_disk:3:permute",
+	                                      WS_SERVE_LENIENT, &f, &err),
+	                 -1);
+	assert_non_null(strstr(err.msg, "none of flip, truncate, drop, swap"));
 }
 
 static void die_once(void *ctx)

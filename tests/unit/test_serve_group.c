@@ -135,8 +135,8 @@ static void a_flipped_byte_shows_in_the_checksums(void **state)
 {
 	static const char *const faults[] = { "flip:update_weights_from_distributed:2" };
 	struct post p;
-	const enum ws_serve_keep keep = *(const enum ws_serve_keep *)*state;
-	start(&(struct ws_serve_opts){ .tp = 2, .faults = faults, .n_faults = 1, .keep = keep });
+	(void)state;
+	start(&(struct ws_serve_opts){ .tp = 2, .faults = faults, .n_faults = 1 });
 	form();
 	update(tensors, "", 200, "Succeeded");
 	assert_checksums();
@@ -197,8 +197,6 @@ static void a_stop_ends_whatever_waits(void **state)
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-static enum ws_serve_keep in_memory = WS_KEEP_MEMORY, as_hash = WS_KEEP_HASH;
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -211,10 +209,7 @@ int main(void)
 		T(a_group_name_is_taken_once),
 		T(a_changed_shape_is_found_after_the_bytes_came),
 		T(a_flush_that_fails_leaves_the_weights_live),
-		{ "a_flipped_byte_in_memory_shows", a_flipped_byte_shows_in_the_checksums, set_up,
-		  tear_down, &in_memory },
-		{ "a_flipped_byte_in_a_hash_shows", a_flipped_byte_shows_in_the_checksums, set_up,
-		  tear_down, &as_hash },
+		T(a_flipped_byte_shows_in_the_checksums),
 		T(a_dropped_update_breaks_the_broadcast),
 		T(a_sender_that_dies_is_reported_as_partially_updated),
 		T(a_stop_ends_whatever_waits),

@@ -440,6 +440,15 @@ static void padding_is_written_by_every_load(void **state)
 	put("model.embed_tokens.weight", 70, 32);
 	assert_false(send());
 	expect_vocab("model.embed_tokens.weight", 70, 32);
+	/* Padding that is not zero counts with the tensor. */
+	const struct ws_part *p = ws_layout_find_part(model->layout, "model.embed_tokens.weight");
+	struct ws_serve_gather g;
+	uint64_t before[8], after[8];
+	ws_serve_gather_begin(&g, model, p, WS_DTYPE_BF16);
+	assert_int_equal(ws_serve_gather_hash(&g, before), 0);
+	ws_serve_model_at(model, p->param, 7)[g.boxes[7].bytes] ^= 1;
+	assert_int_equal(ws_serve_gather_hash(&g, after), 0);
+	assert_true(before[0] != after[0]);
 }
 
 int main(void)

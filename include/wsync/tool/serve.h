@@ -114,13 +114,15 @@ struct ws_serve_opts {
  *   garbage       done, and answered with bytes that are no text
  *   wrong-length  done, and answered with less than was announced
  *   batch-variant from then on, batches are answered a little differently from their prompts;
- * generate only stale         said to be flushed, and not; flush_cache only flip          one byte
- * of what is kept is wrong; only where tensors are received. A fourth part, a glob, chooses the
- * tensor corrupt       what was loaded is changed as the fourth part says, see wsync-endpoint(1);
- * only of routes that load Where tensors are received in the request, drop and die strike when half
- * the bytes have come: the group's sockets close with the connection. Three steps of the wire have
- * faults as if they were routes, all kinds but flip and corrupt: wire/store, wire/connect, and
- * wire/payload, which cannot refuse. */
+ *                 generate only
+ *   stale         said to be flushed, and not; flush_cache only
+ *   corrupt       loaded weights change as the fourth part says, see wsync-endpoint(1); only routes
+ *                 that load
+ *   flip          one bit of them, of the tensor that the fourth part, a glob, chooses
+ * Where tensors are received in the request, drop and die strike when half the bytes have come: the
+ * group's sockets close with the connection. Three steps of the wire have faults as if they were
+ * routes, all kinds but flip and corrupt: wire/store, wire/connect, and wire/payload, which cannot
+ * refuse. */
 int ws_serve_start(const struct ws_serve_opts *opts, struct ws_serve **out, struct ws_err *err);
 /* Aborts what is running, closes every connection, joins the threads. NULL is fine. */
 void ws_serve_stop(struct ws_serve *s);

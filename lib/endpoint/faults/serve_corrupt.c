@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_corrupt.c - what a corruption does to the tensors of one request.
+/* serve_corrupt.c - fault "corrupt": weights that arrive whole and are wrong in memory afterwards,
+ * whatever way they came. So all of it happens after the load and before the answer.
  *
- * What was there is read before the load, what came after it; every corruption is made on these
- * runs of bytes (serve_victims.h), and those that changed are written back. */
-#include "serve_corrupt.h"
-
-#include "serve_convert.h"
-#include "serve_victims.h"
+ * A tensor is read as it lies in memory, put together from its ranks. With rank=N only the share of
+ * that rank is read, changed and written. */
+#include "serve_model.h"
 
 #include "wsync/tool/str.h"
 
@@ -14,33 +12,162 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- parsing ---- */
+
+static int parse_key(const char *pair, struct ws_serve_corrupt *c, struct ws_err *err)
+{
+	uint64_t rank = 0;
+	if (c->how == WS_CORRUPT_FLIP && strncmp(pair, "at=", 3) == 0)
+		return ws_parse_uint(pair + 3, 0, UINT64_MAX, "at", &c->at, err);
+	if (c->how == WS_CORRUPT_TRUNCATE && strncmp(pair, "bytes=", 6) == 0)
+		return ws_parse_uint(pair + 6, 1, UINT64_MAX, "bytes", &c->bytes, err);
+	if (strncmp(pair, "rank=", 5) != 0)
+		return ws_err_set(err, WS_EUSAGE,
+		                  "'%s' is not at=N (flip), bytes=N (truncate), rank=N or "
+		                  "tensor=GLOB",
+		                  pair);
+	if (ws_parse_uint(pair + 5, 0, WS_SERVE_MAX_TP - 1, "rank", &rank, err))
+		return -1;
+	c->rank = (int)rank;
+	return 0;
+}
+
+static int parse_keys(const char *at, struct ws_serve_fault *f, struct ws_err *err)
+{
+	for (; *at == ','; at += strcspn(at, ",")) {
+		char pair[64];
+		at++;
+		if (strncmp(at, "tensor=", 7) == 0)
+			return ws_serve_fault_set_tensor(f, at + 7, err);
+		snprintf(pair, sizeof pair, "%.*s", (int)strcspn(at, ","), at);
+		if (parse_key(pair, &f->corrupt, err))
+			return -1;
+	}
+	return 0;
+}
+
+int ws_serve_corrupt_parse(const char *spec, struct ws_serve_fault *f, struct ws_err *err)
+{
+	static const char *const hows[] = { "flip", "truncate", "drop", "swap" };
+	const size_t n = strcspn(spec, ",");
+	for (size_t i = 0; i < sizeof hows / sizeof hows[0]; i++)
+		if (strlen(hows[i]) == n && memcmp(hows[i], spec, n) == 0) {
+			f->corrupt.how = (enum ws_serve_corruption)i;
+			return parse_keys(spec + n, f, err);
+		}
+	return ws_err_set(err, WS_EUSAGE, "corruption is none of flip, truncate, drop, swap");
+}
+
+int ws_serve_corrupt_check(const struct ws_serve *s, const struct ws_serve_fault *f,
+                           struct ws_err *err)
+{
+	if (f->kind != WS_FAULT_CORRUPT)
+		return 0;
+	if (s->opts.keep != WS_KEEP_MEMORY)
+		return ws_err_set(err, WS_EUSAGE, "faults flip and corrupt need --keep memory");
+	if (f->corrupt.rank >= (int)s->opts.tp)
+		return ws_err_set(err, WS_EUSAGE, "fault corrupt: rank %d of %u", f->corrupt.rank,
+		                  s->opts.tp);
+	if (!s->model && f->corrupt.rank > 0)
+		return ws_err_set(err, WS_EUSAGE,
+		                  "fault corrupt: without --model all ranks share one copy");
+	return 0;
+}
+
+/* ---- tensors in memory ---- */
+
+struct victim {
+	const char *name;           /* borrowed */
+	const struct ws_part *part; /* NULL: the endpoint has no model */
+	uint8_t *old;               /* before the load; NULL: not needed */
+	uint64_t n_old;
+};
+
+/* The tensors of one request. */
+struct ws_serve_victims {
+	const struct ws_serve_fault *due;
+	struct victim *items;
+	size_t n;
+};
+
+static uint8_t *read_tensor(const struct ws_serve *s, const struct victim *v, int rank, uint64_t *n)
+{
+	const struct ws_serve_model *m = s->model;
+	const struct ws_serve_weight *w = m ? NULL : ws_serve_weights_find(&s->weights, v->name);
+	*n = m ? ws_serve_model_part_bytes(m, v->part) : w && w->data ? w->bytes : 0;
+	uint8_t *whole = calloc(1, (size_t)*n + 1);
+	if (whole && w && *n)
+		memcpy(whole, w->data, (size_t)*n);
+	for (unsigned r = 0; whole && m && r < m->tp; r++) {
+		struct ws_serve_boxes boxes;
+		if (rank >= 0 && r != (unsigned)rank)
+			continue;
+		ws_serve_model_boxes(m, v->part, r, &boxes);
+		ws_serve_boxes_get(&boxes, 0, whole, (size_t)*n,
+		                   ws_serve_model_at(m, v->part->param, r));
+	}
+	return whole;
+}
+
+static void write_tensor(struct ws_serve *s, const struct victim *v, int rank, const uint8_t *bytes,
+                         uint64_t n)
+{
+	struct ws_serve_model *m = s->model;
+	if (!m)
+		memcpy(ws_serve_weights_find(&s->weights, v->name)->data, bytes, (size_t)n);
+	for (unsigned r = 0; m && r < m->tp; r++) {
+		struct ws_serve_boxes boxes;
+		if (rank >= 0 && r != (unsigned)rank)
+			continue;
+		ws_serve_model_boxes(m, v->part, r, &boxes);
+		ws_serve_boxes_put(&boxes, 0, bytes, (size_t)n,
+		                   ws_serve_model_at(m, v->part->param, r));
+	}
+}
+
+/* ---- before the load ---- */
+
 void ws_serve_corrupt_free(struct ws_serve_victims *v)
 {
-	for (size_t i = 0; v && i < v->n; i++) {
-		free(v->items[i].name);
+	for (size_t i = 0; v && i < v->n; i++)
 		free(v->items[i].old);
-		free(v->items[i].came);
-		free(v->items[i].now);
-	}
 	if (v)
 		free(v->items);
 	free(v);
 }
 
-/* ---- before the load ---- */
-
-static bool looks_back(const struct ws_serve_fault *f)
+static int add(struct ws_serve_victims *v, const struct ws_serve *s, const char *name,
+               const struct ws_part *part)
 {
-	return f->kind == WS_FAULT_CORRUPT && (f->corrupt.how == WS_CORRUPT_REPEAT_BUCKET ||
-	                                       f->corrupt.how == WS_CORRUPT_SWAP_BUCKETS);
+	const enum ws_serve_corruption how = v->due->corrupt.how;
+	struct victim *items = realloc(v->items, (v->n + 1) * sizeof *items);
+	if (!items)
+		return -1;
+	v->items = items;
+	struct victim *new = &items[v->n++];
+	*new = (struct victim){ .name = name, .part = part };
+	if ((how != WS_CORRUPT_DROP && how != WS_CORRUPT_TRUNCATE) ||
+	    !ws_glob_match(v->due->tensor, name))
+		return 0;
+	new->old = read_tensor(s, new, v->due->corrupt.rank, &new->n_old);
+	return new->old ? 0 : -1;
 }
 
-static bool wanted(const struct ws_serve *s, const struct ws_serve_fault *due)
+/* The parts of a model that have this name, or are in the server's parameter of this name. The
+ * loader ignores other names. */
+static int add_parts(struct ws_serve_victims *v, const struct ws_serve *s, const char *name)
 {
-	for (size_t i = 0; !due && i < s->n_faults; i++)
-		if (looks_back(&s->faults[i]))
-			return true;
-	return due != NULL;
+	const struct ws_layout *l = s->model->layout;
+	const struct ws_part *part = ws_layout_find_part(l, name);
+	const struct ws_param *param = part ? NULL : ws_layout_find_param(l, name);
+	if (part)
+		return add(v, s, part->name, part);
+	for (size_t i = 0; param && i < param->n_parts; i++) {
+		part = ws_layout_part(l, param->first + i);
+		if (add(v, s, part->name, part))
+			return -1;
+	}
+	return 0;
 }
 
 int ws_serve_corrupt_begin(struct ws_serve *s, const struct ws_serve_fault *fault,
@@ -48,265 +175,131 @@ int ws_serve_corrupt_begin(struct ws_serve *s, const struct ws_serve_fault *faul
                            struct ws_err *err)
 {
 	*out = NULL;
-	if (!wanted(s, fault))
+	if (!fault)
 		return 0;
 	struct ws_serve_victims *v = calloc(1, sizeof *v);
-	bool ok = v != NULL;
-	for (size_t i = 0; ok && i < n; i++)
-		ok = !ws_serve_victims_add(v, s, names[i]);
-	if (!ok || (fault && ws_serve_victims_read_old(v, s, fault->corrupt.rank))) {
+	int rc = v ? 0 : -1;
+	if (v)
+		v->due = fault;
+	for (size_t i = 0; i < n && rc == 0; i++)
+		rc = s->model ? add_parts(v, s, names[i]) : add(v, s, names[i], NULL);
+	if (rc) {
 		ws_serve_corrupt_free(v);
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		return ws_oom(err);
 	}
-	v->due = fault;
 	*out = v;
 	return 0;
 }
 
-/* ---- one tensor ---- */
+/* ---- after it ---- */
 
-static uint64_t size_of(const struct ws_serve_victim *v)
+/* One tensor in work: the whole of it, or the share of one rank, whose bytes are at `boxes`. */
+struct run {
+	const struct victim *v;
+	enum ws_dtype dtype;
+	unsigned n_dims;
+	const int64_t *dims;
+	uint8_t *came, *now;
+	uint64_t n;     /* of the whole tensor */
+	uint64_t share; /* of these, how many can be changed */
+	struct ws_serve_boxes boxes;
+};
+
+/* False: there is nothing to change. */
+static bool open_run(const struct ws_serve *s, const struct victim *v, int rank, struct run *out)
 {
-	return ws_dtype_bits(v->dtype) / 8;
-}
-
-static void flip(struct ws_serve_victim *v, const struct ws_serve_corrupt *c)
-{
-	const uint64_t at = c->spot == WS_AT_MIDDLE ? v->n / 2 :
-	                    c->spot == WS_AT_LAST   ? v->n - 1 :
-	                                              c->at;
-	v->now[at % v->n] ^= (uint8_t)(1u << c->bit);
-}
-
-/* Zeros behind a vocabulary, which the loader wrote. */
-static bool flip_padding(struct ws_serve *s, const struct ws_serve_victim *v,
-                         const struct ws_serve_corrupt *c)
-{
-	struct ws_serve_model *m = s->model;
-	const struct ws_part *part = ws_layout_part(m->layout, v->part);
-	for (unsigned r = 0; r < m->tp && part->split == WS_SPLIT_VOCAB; r++) {
-		struct ws_serve_boxes boxes;
-		ws_serve_model_boxes(m, part, r, &boxes);
-		if (ws_serve_model_bytes(m, part->param, r) == boxes.bytes ||
-		    (c->rank >= 0 && r != (unsigned)c->rank))
-			continue;
-		ws_serve_model_at(m, part->param, r)[boxes.bytes] ^= (uint8_t)(1u << c->bit);
-		return true;
-	}
-	return false;
-}
-
-static void rotate(struct ws_serve_victim *v)
-{
-	const uint64_t size = size_of(v);
-	if (v->n <= size)
-		return;
-	memmove(v->now + size, v->came, (size_t)(v->n - size));
-	memcpy(v->now, v->came + v->n - size, (size_t)size);
-}
-
-static void truncate_run(struct ws_serve_victim *v, const struct ws_serve_corrupt *c)
-{
-	uint64_t n = c->bytes ? c->bytes : size_of(v);
-	n = n < v->n ? n : v->n;
-	memcpy(v->now + v->n - n, v->old + v->n - n, (size_t)n);
-}
-
-/* The numbers that the bytes would be; as many of them as there is place for. */
-static void retype(const struct ws_serve *s, struct ws_serve_victim *v,
-                   const struct ws_serve_corrupt *c)
-{
-	const uint64_t in = ws_dtype_bits(c->as) / 8, out = size_of(v);
-	const uint64_t n = v->n / (in > out ? in : out);
-	if (!s->model || (in == out && c->rank < 0))
-		v->retyped = in && v->dtype != c->as && v->n % in == 0;
-	if (s->model && in && ws_serve_converts(v->dtype, c->as))
-		ws_serve_convert(v->dtype, v->now, c->as, v->came, (size_t)n);
-}
-
-/* A tensor keeps its bytes, and has another type: its last dimension is what changes. */
-static void relabel(struct ws_serve *s, const struct ws_serve_victim *v,
-                    const struct ws_serve_corrupt *c)
-{
-	if (s->model) {
-		s->model->parts[v->part].came_as = c->as;
-		return;
-	}
-	struct ws_serve_weight *w = ws_serve_weights_find(&s->weights, v->name);
-	const int64_t size = (int64_t)size_of(v), as = (int64_t)ws_dtype_bits(c->as) / 8;
-	if (w->n_dims)
-		w->dims[w->n_dims - 1] = w->dims[w->n_dims - 1] * size / as;
-	w->dtype = c->as;
-}
-
-/* ---- two of them ---- */
-
-static bool same_shape(const struct ws_serve *s, const struct ws_serve_victim *a,
-                       const struct ws_serve_victim *b)
-{
-	if (a == b || a->n != b->n || a->dtype != b->dtype ||
-	    !memcmp(a->came, b->came, (size_t)a->n))
+	const struct ws_serve_weight *w =
+		s->model ? NULL : ws_serve_weights_find(&s->weights, v->name);
+	*out = (struct run){ .v = v };
+	if (!v->part && !w)
 		return false;
-	if (!s->model) {
-		const struct ws_serve_weight *x = ws_serve_weights_find(&s->weights, a->name);
-		const struct ws_serve_weight *y = ws_serve_weights_find(&s->weights, b->name);
-		return x->n_dims == y->n_dims &&
-		       !memcmp(x->dims, y->dims, x->n_dims * sizeof x->dims[0]);
+	out->dtype = w ? w->dtype : s->model->dtypes[v->part->param];
+	out->n_dims = w ? w->n_dims : v->part->n_dims;
+	out->dims = w ? w->dims : v->part->dims;
+	out->came = read_tensor(s, v, rank, &out->n);
+	out->now = read_tensor(s, v, rank, &out->n);
+	out->share = out->n;
+	if (v->part && rank >= 0) {
+		ws_serve_model_boxes(s->model, v->part, (unsigned)rank, &out->boxes);
+		out->share = out->boxes.bytes;
 	}
-	const struct ws_part *x = ws_layout_part(s->model->layout, a->part);
-	const struct ws_part *y = ws_layout_part(s->model->layout, b->part);
-	return x->n_dims == y->n_dims && !memcmp(x->dims, y->dims, x->n_dims * sizeof x->dims[0]);
+	return out->came && out->now && out->share;
 }
 
-static bool exchange(const struct ws_serve *s, struct ws_serve_victims *all,
-                     struct ws_serve_victim *v, bool both)
+static void close_run(struct run *r)
 {
-	for (size_t i = 0; i < all->n; i++) {
-		struct ws_serve_victim *other = &all->items[i];
-		if (!same_shape(s, v, other))
-			continue;
-		memcpy(v->now, other->came, (size_t)v->n);
-		if (both)
-			memcpy(other->now, v->came, (size_t)v->n);
-		return true;
-	}
-	return false;
+	free(r->came);
+	free(r->now);
 }
 
-/* ---- all of them ---- */
-
-/* Bytes [from, to) of all runs, one after the other. */
-static void keep_old(struct ws_serve_victims *all, uint64_t from, uint64_t to)
+static bool write_back(struct ws_serve *s, const struct run *r, int rank)
 {
-	uint64_t at = 0;
-	for (size_t i = 0; i < all->n; at += all->items[i++].n) {
-		struct ws_serve_victim *v = &all->items[i];
-		const uint64_t lo = from > at ? from - at : 0;
-		const uint64_t hi = to < at + v->n ? (to > at ? to - at : 0) : v->n;
-		if (lo < hi)
-			memcpy(v->now + lo, v->old + lo, (size_t)(hi - lo));
-	}
+	if (memcmp(r->now, r->came, (size_t)r->n) == 0)
+		return false;
+	write_tensor(s, r->v, rank, r->now, r->n);
+	return true;
 }
 
-static uint64_t total(const struct ws_serve_victims *all)
+/* The first other tensor of the request of this type and shape that has other bytes. */
+static void swap(struct ws_serve *s, const struct ws_serve_victims *all, struct run *r, int rank)
 {
-	uint64_t n = 0;
-	for (size_t i = 0; i < all->n; i++)
-		n += all->items[i].n;
-	return n;
-}
-
-static uint8_t *byte_at(struct ws_serve_victims *all, uint64_t at, bool now)
-{
-	size_t i = 0;
-	while (at >= all->items[i].n)
-		at -= all->items[i++].n;
-	return (now ? all->items[i].now : all->items[i].came) + at;
-}
-
-/* As far as both go. */
-static void cross(struct ws_serve_victims *all, struct ws_serve_victims *before, bool both)
-{
-	const uint64_t a = total(all), b = total(before);
-	for (uint64_t i = 0; i < (a < b ? a : b); i++) {
-		*byte_at(all, i, true) = *byte_at(before, i, false);
-		if (both)
-			*byte_at(before, i, true) = *byte_at(all, i, false);
+	bool found = false;
+	for (size_t i = 0; i < all->n && !found; i++) {
+		struct run o;
+		found = &all->items[i] != r->v && open_run(s, &all->items[i], rank, &o) &&
+		        o.share == r->share && o.n == r->n && o.dtype == r->dtype && o.n_dims == r->n_dims &&
+		        memcmp(o.dims, r->dims, r->n_dims * sizeof *r->dims) == 0 &&
+		        memcmp(o.came, r->came, (size_t)r->n) != 0;
+		if (found) {
+			memcpy(r->now, o.came, (size_t)r->n);
+			memcpy(o.now, r->came, (size_t)r->n);
+			write_back(s, &o, rank);
+		}
+		if (&all->items[i] != r->v)
+			close_run(&o);
 	}
 }
 
-/* ---- doing it ---- */
-
-static bool corrupt_one(struct ws_serve *s, struct ws_serve_victims *all, struct ws_serve_victim *v,
-                        const struct ws_serve_corrupt *c, bool *padding)
+/* Of the whole tensor, byte k of what can be changed. */
+static uint64_t place(const struct run *r, uint64_t k)
 {
-	switch (c->how) {
-	case WS_CORRUPT_FLIP:
-		*padding = c->spot == WS_AT_PADDING;
-		if (*padding)
-			return flip_padding(s, v, c);
-		flip(v, c);
-		return true;
-	case WS_CORRUPT_TRUNCATE:
-		truncate_run(v, c);
-		return true;
-	case WS_CORRUPT_PERMUTE:
-		rotate(v);
-		return true;
-	case WS_CORRUPT_DROP:
-		memcpy(v->now, v->old, (size_t)v->n);
-		return true;
-	case WS_CORRUPT_RETYPE:
-		retype(s, v, c);
-		return true;
-	default:
-		return exchange(s, all, v, c->how == WS_CORRUPT_SWAP);
-	}
+	return r->share == r->n ? k : ws_serve_boxes_whole(&r->boxes, k);
 }
 
-static void corrupt(struct ws_serve *s, struct ws_serve_victims *all,
-                    struct ws_serve_victims *before, struct ws_serve_note *note)
+static void change(struct ws_serve *s, const struct ws_serve_victims *all, struct run *r)
 {
 	const struct ws_serve_corrupt *c = &all->due->corrupt;
-	const uint64_t n = total(all);
-	bool done = false, padding = false;
-	switch (c->how) {
-	case WS_CORRUPT_DROP_BUCKET:
-		keep_old(all, 0, n);
-		return;
-	case WS_CORRUPT_STALE_BUCKET:
-		keep_old(all, n / 3, n - n / 3);
-		return;
-	case WS_CORRUPT_REPEAT_BUCKET:
-	case WS_CORRUPT_SWAP_BUCKETS:
-		if (before)
-			cross(all, before, c->how == WS_CORRUPT_SWAP_BUCKETS);
-		return;
-	default:
-		break;
-	}
-	for (size_t i = all->n; i-- > 0 && !done; ) {
-		struct ws_serve_victim *v = &all->items[i];
-		if (v->n && ws_glob_match(all->due->tensor, v->name))
-			done = corrupt_one(s, all, v, c, &padding);
-		if (done && padding)
-			snprintf(note->corrupted, sizeof note->corrupted, "%s", v->name);
+	const uint64_t end = c->bytes ? c->bytes : ws_dtype_bits(r->dtype) / 8;
+	uint64_t k = c->how == WS_CORRUPT_DROP || end > r->share ? 0 : r->share - end;
+	if (c->how == WS_CORRUPT_SWAP) {
+		swap(s, all, r, c->rank);
+	} else if (c->how == WS_CORRUPT_FLIP) {
+		r->now[place(r, c->at % r->share)] ^= 1;
+	} else {
+		for (; k < r->share; k++) {
+			const uint64_t at = place(r, k);
+			r->now[at] = at < r->v->n_old ? r->v->old[at] : 0;
+		}
 	}
 }
 
-static void write_back(struct ws_serve *s, const struct ws_serve_victims *all,
-                       const struct ws_serve_corrupt *c, struct ws_serve_note *note)
-{
-	for (size_t i = 0; all && i < all->n; i++) {
-		const struct ws_serve_victim *v = &all->items[i];
-		const bool changed = memcmp(v->now, v->came, (size_t)v->n) != 0;
-		if (changed)
-			ws_serve_victim_write(v, s, c->rank);
-		if (v->retyped)
-			relabel(s, v, c);
-		if ((changed || v->retyped) && !note->corrupted[0])
-			snprintf(note->corrupted, sizeof note->corrupted, "%s", v->name);
-	}
-}
-
+/* The last tensor that matches and can be changed. */
 void ws_serve_corrupt_end(struct ws_serve *s, struct ws_serve_victims *v,
                           struct ws_serve_note *note)
 {
-	if (!v)
-		return;
-	if (v->due) {
-		const struct ws_serve_corrupt *c = &v->due->corrupt;
-		struct ws_serve_victims *before = looks_back(v->due) ? s->bucket_before : NULL;
-		if (ws_serve_victims_read_came(v, s, c->rank) == 0 &&
-		    ws_serve_victims_read_came(before, s, c->rank) == 0) {
-			corrupt(s, v, before, note);
-			write_back(s, v, c, note);
-			write_back(s, before, c, note);
+	for (size_t i = v ? v->n : 0; i-- > 0 && !note->corrupted[0]; ) {
+		struct run r;
+		if (!ws_glob_match(v->due->tensor, v->items[i].name))
+			continue;
+		if (open_run(s, &v->items[i], v->due->corrupt.rank, &r)) {
+			change(s, v, &r);
+			if (write_back(s, &r, v->due->corrupt.rank))
+				snprintf(note->corrupted, sizeof note->corrupted, "%s",
+				         v->items[i].name);
 		}
-		if (!note->corrupted[0])
-			ws_log(s->opts.log, 1, "fault corrupt: nothing to corrupt in this request");
+		close_run(&r);
 	}
-	ws_serve_victims_forget(v); /* only their names are asked for later */
-	ws_serve_corrupt_free(s->bucket_before);
-	s->bucket_before = v;
+	if (v && !note->corrupted[0])
+		ws_log(s->opts.log, 1, "fault corrupt: nothing to corrupt in this request");
+	ws_serve_corrupt_free(v);
 }

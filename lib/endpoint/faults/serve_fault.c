@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_fault.c - misbehaviour by appointment: KIND:ROUTE:K, flip:ROUTE:K:TENSOR, and
- * corrupt:ROUTE:K:HOW (serve_corrupt_parse.c). */
-#include "serve_corrupt.h"
+/* serve_fault.c - faults on request: KIND:ROUTE:K, corrupt:ROUTE:K:HOW, and flip:ROUTE:K[:TENSOR],
+ * short for corrupt:ROUTE:K:flip,tensor=TENSOR. */
+#include "serve_core.h"
 #include "serve_routes.h"
 
 #include "wsync/tool/str.h"
 
+#include <stdio.h>
 #include <string.h>
 
-static const char *const names[] = { "",      "refuse", "hang",    "drop",         "die",
-	                             "flip",  "slow",   "garbage", "wrong-length", "batch-variant",
-	                             "stale", "corrupt" };
+static const char *const names[] = { "",        "refuse",       "hang",          "drop",  "die",  "slow",
+	                             "garbage", "wrong-length", "batch-variant", "stale", "corrupt" };
+static const char flip[] = "flip";
 
 const char *ws_serve_fault_name(enum ws_serve_fault_kind kind)
 {
@@ -33,14 +34,6 @@ static const char *find_step(const char *name)
 		if (strcmp(steps[i], name) == 0)
 			return steps[i];
 	return NULL;
-}
-
-static bool can_flip(const char *route)
-{
-	return strcmp(route, "update_weights_from_distributed") == 0 ||
-	       strcmp(route, "prepare_weights_update") == 0 ||
-	       strcmp(route, "receive_weights") == 0 ||
-	       strcmp(route, "update_weights_from_disk") == 0;
 }
 
 /* Where tensors are loaded. */
@@ -81,80 +74,78 @@ void ws_serve_linger(struct ws_serve *s)
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* What follows K: which tensor. */
-static int parse_tensor(const char *text, const char *rest, struct ws_serve_fault *f,
-                        struct ws_err *err)
+int ws_serve_fault_set_tensor(struct ws_serve_fault *f, const char *glob, struct ws_err *err)
 {
-	const size_t n = rest ? strlen(rest) : 1;
-	if (rest && f->kind != WS_FAULT_FLIP)
-		return ws_err_set(err, WS_EUSAGE, "fault '%s': only flip is of a tensor", text);
+	const size_t n = strlen(glob);
 	if (n == 0 || n >= sizeof f->tensor)
-		return ws_err_set(err, WS_EUSAGE, "fault '%s': no such tensor", text);
-	memcpy(f->tensor, rest ? rest : "*", n + 1);
+		return ws_err_set(err, WS_EUSAGE, "no such tensor");
+	memcpy(f->tensor, glob, n + 1);
 	return 0;
 }
 
-static int parse_call(const char *text, const char *at, struct ws_serve_fault *f,
-                      struct ws_err *err)
+/* "K[:WHAT]" */
+static int parse_call(const char *at, bool flips, struct ws_serve_fault *f, struct ws_err *err)
 {
 	char number[24];
 	const size_t n = strcspn(at, ":");
+	const char *what = at[n] ? at + n + 1 : NULL;
 	if (n >= sizeof number)
-		return ws_err_set(err, WS_EUSAGE, "fault '%s': K: too large", text);
+		return ws_err_set(err, WS_EUSAGE, "K: too large");
 	memcpy(number, at, n);
 	number[n] = 0;
 	if (ws_parse_uint(number, 1, UINT32_MAX, "K", &f->call, err))
-		return ws_err_wrap(err, "fault '%s'", text);
-	if (f->kind == WS_FAULT_CORRUPT && !at[n])
-		return ws_err_set(err, WS_EUSAGE, "fault '%s': not of the form corrupt:ROUTE:K:HOW",
-		                  text);
-	if (f->kind == WS_FAULT_CORRUPT)
-		return ws_serve_corrupt_parse(text, at + n + 1, f, err);
-	return parse_tensor(text, at[n] ? at + n + 1 : NULL, f, err);
+		return -1;
+	if (f->kind != WS_FAULT_CORRUPT)
+		return what ? ws_err_set(err, WS_EUSAGE, "only flip is of a tensor") : 0;
+	if (flips)
+		return what ? ws_serve_fault_set_tensor(f, what, err) : 0;
+	return what ? ws_serve_corrupt_parse(what, f, err) :
+	              ws_err_set(err, WS_EUSAGE, "not of the form corrupt:ROUTE:K:HOW");
+}
+
+/* Kinds that only some routes have. */
+static int check_route(enum ws_serve_fault_kind kind, const char *route, struct ws_err *err)
+{
+	if (kind == WS_FAULT_BATCH_VARIANT && strcmp(route, "generate") != 0)
+		return ws_err_set(err, WS_EUSAGE, "batch-variant is for generate only");
+	if (kind == WS_FAULT_STALE && strcmp(route, "flush_cache") != 0)
+		return ws_err_set(err, WS_EUSAGE, "stale is for flush_cache only");
+	if (kind == WS_FAULT_CORRUPT && !can_corrupt(route))
+		return ws_err_set(err, WS_EUSAGE,
+		                  "flip and corrupt are for routes that load tensors");
+	if (kind == WS_FAULT_REFUSE && route == steps[WS_WIRE_PAYLOAD])
+		return ws_err_set(err, WS_EUSAGE, "bytes cannot be refused");
+	return 0;
+}
+
+static int parse(const char *text, enum ws_serve_lineage lineage, struct ws_serve_fault *out,
+                 struct ws_err *err)
+{
+	char route[64];
+	const char *first = strchr(text, ':');
+	const char *last = first ? strchr(first + 1, ':') : NULL;
+	if (!last)
+		return ws_err_set(err, WS_EUSAGE, "not of the form KIND:ROUTE:K");
+	const size_t n_kind = (size_t)(first - text), n = (size_t)(last - first) - 1;
+	const bool flips = n_kind == sizeof flip - 1 && memcmp(text, flip, n_kind) == 0;
+	const enum ws_serve_fault_kind kind = flips ? WS_FAULT_CORRUPT : find_kind(text, n_kind);
+	if (kind == WS_FAULT_NONE)
+		return ws_err_set(err, WS_EUSAGE,
+		                  "kind is none of refuse, hang, drop, die, flip, slow, garbage, "
+		                  "wrong-length, batch-variant, stale, corrupt");
+	snprintf(route, sizeof route, "%.*s", (int)n, first + 1);
+	const char *known = find_step(route);
+	if (!known)
+		known = ws_serve_route_name(route, lineage);
+	if (!known || n >= sizeof route)
+		return ws_err_set(err, WS_EUSAGE, "no such route");
+	*out = (struct ws_serve_fault){ .kind = kind, .route = known, .tensor = "*",
+		                        .corrupt.rank = -1 };
+	return check_route(kind, known, err) || parse_call(last + 1, flips, out, err) ? -1 : 0;
 }
 
 int ws_serve_fault_parse(const char *text, enum ws_serve_lineage lineage,
                          struct ws_serve_fault *out, struct ws_err *err)
 {
-	const char *first = strchr(text, ':');
-	const char *last = first ? strchr(first + 1, ':') : NULL;
-	if (!last)
-		return ws_err_set(err, WS_EUSAGE, "fault '%s': not of the form KIND:ROUTE:K", text);
-	const enum ws_serve_fault_kind kind = find_kind(text, (size_t)(first - text));
-	if (kind == WS_FAULT_NONE)
-		return ws_err_set(err, WS_EUSAGE,
-		                  "fault '%s': kind is none of refuse, hang, drop, die, flip, "
-		                  "slow, garbage, wrong-length, batch-variant, stale, corrupt",
-		                  text);
-	char route[64];
-	const size_t n = (size_t)(last - first) - 1;
-	if (n >= sizeof route)
-		return ws_err_set(err, WS_EUSAGE, "fault '%s': no such route", text);
-	memcpy(route, first + 1, n);
-	route[n] = 0;
-	const char *known = find_step(route);
-	if (!known)
-		known = ws_serve_route_name(route, lineage);
-	if (!known)
-		return ws_err_set(err, WS_EUSAGE, "fault '%s': no such route", text);
-	if (kind == WS_FAULT_FLIP && !can_flip(known))
-		return ws_err_set(
-			err, WS_EUSAGE,
-			"fault '%s': flip is for update_weights_from_distributed, "
-			"prepare_weights_update, receive_weights and update_weights_from_disk "
-			"only",
-			text);
-	if (kind == WS_FAULT_BATCH_VARIANT && strcmp(known, "generate") != 0)
-		return ws_err_set(err, WS_EUSAGE, "fault '%s': batch-variant is for generate only",
-		                  text);
-	if (kind == WS_FAULT_STALE && strcmp(known, "flush_cache") != 0)
-		return ws_err_set(err, WS_EUSAGE, "fault '%s': stale is for flush_cache only",
-		                  text);
-	if (kind == WS_FAULT_CORRUPT && !can_corrupt(known))
-		return ws_err_set(err, WS_EUSAGE,
-		                  "fault '%s': corrupt is for routes that load tensors", text);
-	if (kind == WS_FAULT_REFUSE && known == steps[WS_WIRE_PAYLOAD])
-		return ws_err_set(err, WS_EUSAGE, "fault '%s': bytes cannot be refused", text);
-	*out = (struct ws_serve_fault){ .kind = kind, .route = known };
-	return parse_call(text, last + 1, out, err);
+	return parse(text, lineage, out, err) ? ws_err_wrap(err, "fault '%s'", text) : 0;
 }

@@ -1,53 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_fault.h - misbehaviour by appointment: serve_fault.c, and serve_wire.c on the wire. */
+/* serve_fault.h - faults on request: serve_fault.c, serve_corrupt.c in memory, and serve_wire.c on
+ * the wire. */
 #ifndef WS_ENDPOINT_SERVE_FAULT_H
 #define WS_ENDPOINT_SERVE_FAULT_H
 
-#include "wsync/dtype.h"
 #include "wsync/err.h"
 #include "wsync/tool/serve.h"
 
 #include <stdint.h>
 
 enum ws_serve_fault_kind {
-	WS_FAULT_NONE, WS_FAULT_REFUSE, WS_FAULT_HANG, WS_FAULT_DROP, WS_FAULT_DIE, WS_FAULT_FLIP,
-	WS_FAULT_SLOW, WS_FAULT_GARBAGE, WS_FAULT_WRONG_LENGTH,
+	WS_FAULT_NONE, WS_FAULT_REFUSE, WS_FAULT_HANG, WS_FAULT_DROP, WS_FAULT_DIE, WS_FAULT_SLOW,
+	WS_FAULT_GARBAGE, WS_FAULT_WRONG_LENGTH,
 	WS_FAULT_BATCH_VARIANT, /* of /generate, at every call from K on */
 	WS_FAULT_STALE,         /* of /flush_cache */
-	WS_FAULT_CORRUPT        /* serve_corrupt.h */
+	WS_FAULT_CORRUPT        /* serve_corrupt.c; "flip" is short for it */
 };
 
-/* What becomes of weights that came whole. */
+/* Changes of weights that arrived whole. */
 enum ws_serve_corruption {
-	WS_CORRUPT_FLIP,          /* one bit of a tensor */
-	WS_CORRUPT_TRUNCATE,      /* its last bytes stay what they were */
-	WS_CORRUPT_PERMUTE,       /* its elements move by one */
-	WS_CORRUPT_DROP,          /* it stays what it was */
-	WS_CORRUPT_COPY,          /* it gets the bytes of another one of the request */
-	WS_CORRUPT_SWAP,          /* ... which gets those of this one */
-	WS_CORRUPT_RETYPE,        /* its bytes are taken for numbers of another type */
-	WS_CORRUPT_DROP_BUCKET,   /* all tensors of the request stay what they were */
-	WS_CORRUPT_STALE_BUCKET,  /* ... the bytes in their middle do */
-	WS_CORRUPT_REPEAT_BUCKET, /* they get the bytes of the request before */
-	WS_CORRUPT_SWAP_BUCKETS   /* ... whose tensors get those of this one */
+	WS_CORRUPT_FLIP,     /* one bit of a tensor changes */
+	WS_CORRUPT_TRUNCATE, /* its last bytes stay what they were */
+	WS_CORRUPT_DROP,     /* all of it stays what it was */
+	WS_CORRUPT_SWAP      /* it changes places with another tensor of the request */
 };
-
-enum ws_serve_spot { WS_AT_BYTE, WS_AT_MIDDLE, WS_AT_LAST, WS_AT_PADDING };
 
 struct ws_serve_corrupt {
 	enum ws_serve_corruption how;
-	enum ws_serve_spot spot;
-	uint64_t at, bytes;       /* bytes 0: one element */
-	unsigned bit;
-	int rank;                 /* only there; -1: at all ranks */
-	enum ws_dtype as;
+	uint64_t at, bytes; /* FLIP: the byte; TRUNCATE: how many, 0: one element */
+	int rank;           /* only there; -1: at all ranks */
 };
 
 struct ws_serve_fault {
 	enum ws_serve_fault_kind kind;
 	const char *route; /* into the table of routes */
 	uint64_t call;
-	char tensor[256];  /* FLIP, CORRUPT: a glob, "*" where none was given */
+	char tensor[256];  /* CORRUPT: a glob, "*" where none was given */
 	struct ws_serve_corrupt corrupt;
 };
 
@@ -64,5 +52,24 @@ enum ws_serve_wire {
 enum ws_serve_fault_kind ws_serve_wire_fault(struct ws_serve *s, enum ws_serve_wire step);
 void ws_serve_linger(struct ws_serve *s); /* for what "slow" takes, or until the endpoint stops */
 const char *ws_serve_fault_name(enum ws_serve_fault_kind kind);
+int ws_serve_fault_set_tensor(struct ws_serve_fault *f, const char *glob, struct ws_err *err);
+
+/* "HOW[,KEY=VALUE]...", into a fault for all tensors and ranks. */
+int ws_serve_corrupt_parse(const char *spec, struct ws_serve_fault *f, struct ws_err *err);
+/* Can this endpoint have this fault? */
+int ws_serve_corrupt_check(const struct ws_serve *s, const struct ws_serve_fault *f,
+                           struct ws_err *err);
+/* The tensors of one request, which lasts longer than they. In the scheduler, all three. */
+struct ws_serve_victims;
+struct ws_serve_note; /* serve_journal.h */
+/* Before they are loaded: copies what will be needed. *out NULL: no fault is due, as with fault
+ * NULL. */
+int ws_serve_corrupt_begin(struct ws_serve *s, const struct ws_serve_fault *fault,
+                           const char *const *names, size_t n, struct ws_serve_victims **out,
+                           struct ws_err *err);
+/* After that: corrupts one, and notes its name. Takes v (NULL is fine). */
+void ws_serve_corrupt_end(struct ws_serve *s, struct ws_serve_victims *v,
+                          struct ws_serve_note *note);
+void ws_serve_corrupt_free(struct ws_serve_victims *v); /* NULL is fine: the load failed */
 
 #endif

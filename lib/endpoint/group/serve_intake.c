@@ -5,7 +5,6 @@
  * received, and weights are live before the flush that may fail. */
 #include "serve_intake.h"
 #include "serve_call.h"
-#include "serve_corrupt.h"
 #include "serve_lineage.h"
 #include "serve_model.h"
 

@@ -35,7 +35,6 @@ struct ws_serve_rank {
 	size_t slot;       /* the cursor: next byte is byte `at` of this slot */
 	uint64_t at;
 	uint64_t received;
-	size_t flip;       /* slot to spoil; SIZE_MAX: none */
 };
 
 /* Runs work in one thread per rank, and ends when all have ended. The first one that fails

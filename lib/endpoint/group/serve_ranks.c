@@ -9,7 +9,6 @@
 #include "serve_gpu.h"
 
 #include "sock.h"
-#include "wsync/tool/str.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -155,15 +154,8 @@ static void add_bytes(struct ws_serve_rank *r, const uint8_t *bytes, size_t n)
 		memcpy(slot->data + r->at, bytes, n);
 	if (r->update->load)
 		ws_serve_load_put(r->update->load, r->tp_rank, r->slot, r->at, bytes, n);
-	if (!r->hashes)
-		return;
-	if (r->slot == r->flip && r->at == 0) {
-		const uint8_t wrong = bytes[0] ^ 1;
-		ws_hash_add(r->hash, &wrong, 1);
-		bytes++;
-		n--;
-	}
-	ws_hash_add(r->hash, bytes, n);
+	if (r->hashes)
+		ws_hash_add(r->hash, bytes, n);
 }
 
 static int take(void *ctx, const void *bytes, size_t n, struct ws_err *err)
@@ -260,23 +252,12 @@ static int receive(struct ws_serve_rank *r, struct ws_err *err)
 	return rc;
 }
 
-/* Before slot `end`, the last that a flip is for. */
-static size_t find_spoiled(const struct ws_serve_update *u, size_t end)
-{
-	for (size_t i = end; i-- > 0; )
-		if (u->slots[i].bytes && ws_glob_match(u->spoils, u->slots[i].name))
-			return i;
-	return SIZE_MAX;
-}
-
 static int prepare(struct ws_serve_group *g, const struct ws_serve_update *u, bool hashes,
                    struct ws_err *err)
 {
-	const bool flips = u->fault == WS_FAULT_FLIP && g->serve->opts.keep == WS_KEEP_HASH;
 	for (unsigned i = 0; i < g->tp; i++) {
 		struct ws_serve_rank *r = &g->ranks[i];
 		r->update = u;
-		r->flip = flips ? find_spoiled(u, u->n) : SIZE_MAX;
 		if (!hashes)
 			continue;
 		r->hashes = calloc(u->n + 1, sizeof *r->hashes);
@@ -313,15 +294,6 @@ static int agree(const struct ws_serve_group *g, struct ws_serve_update *u, stru
 	return 0;
 }
 
-static void flip_memory(struct ws_serve_update *u)
-{
-	size_t i = find_spoiled(u, u->n);
-	if (!u->load && i != SIZE_MAX && u->slots[i].data)
-		u->slots[i].data[0] ^= 1;
-	while (u->load && i != SIZE_MAX && !ws_serve_load_flip(u->load, i))
-		i = find_spoiled(u, i);
-}
-
 int ws_serve_group_receive(struct ws_serve_group *g, struct ws_serve_update *u, bool keep,
                            ws_deadline until, struct ws_err *err)
 {
@@ -336,8 +308,6 @@ int ws_serve_group_receive(struct ws_serve_group *g, struct ws_serve_update *u, 
 		rc = ws_serve_run_ranks(g, receive, until, err);
 	if (rc == 0 && hashes)
 		rc = agree(g, u, err);
-	if (rc == 0 && u->fault == WS_FAULT_FLIP)
-		flip_memory(u);
 	release(g);
 	ws_serve_group_end(g);
 	return rc;

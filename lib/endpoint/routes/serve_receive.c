@@ -40,8 +40,7 @@ static int receive_each(struct ws_serve *s, struct ws_serve_group *g, struct ws_
 		one.slots = &all->slots[i];
 		one.n = 1;
 		one.bytes = one.slots->bytes;
-		one.fault = i == all->n / 2 || c->fault == WS_FAULT_FLIP ? c->fault : WS_FAULT_NONE;
-		one.spoils = c->spoils;
+		one.fault = i == all->n / 2 ? c->fault : WS_FAULT_NONE;
 		if (ws_serve_group_receive(g, &one, true, until, err))
 			return -1;
 	}

@@ -274,7 +274,6 @@ static size_t begin_note(struct ws_serve_call *c, const struct route *r)
 	n->at_ns = ws_now_ns() - s->started_ns;
 	const struct ws_serve_fault *fault = r ? due_fault(s, r) : NULL;
 	c->fault = fault ? fault->kind : WS_FAULT_NONE;
-	c->spoils = fault ? fault->tensor : "*";
 	c->corrupt = c->fault == WS_FAULT_CORRUPT ? fault : NULL;
 	snprintf(n->fault, sizeof n->fault, "%s", ws_serve_fault_name(c->fault));
 	const size_t place = ws_serve_journal_begin(&s->journal, n);

@@ -8,7 +8,6 @@
  * learn; nothing is computed anew from what came. */
 #include "serve_scatter.h"
 #include "serve_call.h"
-#include "serve_corrupt.h"
 #include "serve_intake.h"
 #include "serve_lineage.h"
 #include "serve_rank.h"

@@ -206,7 +206,6 @@ static bool may_prepare(struct ws_serve_call *c, const struct ws_serve_buckets *
 static void prepare(struct ws_serve_call *c, struct ws_serve_buckets *b)
 {
 	b->all.fault = c->fault;
-	b->all.spoils = c->spoils;
 	struct ws_serve *s = c->serve;
 	struct ws_err err = WS_ERR_INIT;
 	char text[sizeof err.msg];

@@ -201,7 +201,6 @@ void ws_serve_route_update(struct ws_serve_call *c)
 	}
 	ws_serve_note_update(&c->note, &u);
 	u.fault = c->fault;
-	u.spoils = c->spoils;
 	u.corrupt = c->corrupt;
 	bool writer = false;
 	if (!ws_serve_enter_update(c->serve, u.abort_all, &writer)) {

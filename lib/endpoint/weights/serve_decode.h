@@ -31,7 +31,6 @@ struct ws_serve_update {
 	size_t n;
 	uint64_t bytes;
 	enum ws_serve_fault_kind fault;
-	const char *spoils;         /* FLIP: of the tensors like this the last one */
 	const struct ws_serve_fault *corrupt; /* due when they are loaded; NULL: nothing is */
 	struct ws_serve_load *load; /* where the bytes go instead of the slots' data; NULL: there */
 };

@@ -16,8 +16,6 @@
 
 #include "wsync/tool/source.h"
 
-#include "wsync/tool/str.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,19 +23,10 @@ static const char stops[] = "the endpoint stops";
 
 enum { PIECE = 1 << 20 };
 
-/* Of the tensors that a fault is for the last one; u->n: none. */
-static size_t find_spoilt(const struct ws_serve_update *u)
-{
-	size_t i = u->fault == WS_FAULT_FLIP ? u->n : 0;
-	while (i > 0 && !(u->slots[i - 1].bytes && ws_glob_match(u->spoils, u->slots[i - 1].name)))
-		i--;
-	return i ? i - 1 : u->n;
-}
-
 /* One tensor, piece by piece. */
 static int bring_tensor(struct ws_serve *s, const struct ws_source *source,
-                        struct ws_serve_update *u, size_t i, bool spoilt, uint8_t *piece,
-                        struct ws_hash *hash, struct ws_err *err)
+                        struct ws_serve_update *u, size_t i, uint8_t *piece, struct ws_hash *hash,
+                        struct ws_err *err)
 {
 	const struct ws_tensor *t = ws_source_tensor(source, i);
 	struct ws_serve_slot *slot = &u->slots[i];
@@ -46,8 +35,6 @@ static int bring_tensor(struct ws_serve *s, const struct ws_source *source,
 		const size_t n = t->bytes - at < PIECE ? (size_t)(t->bytes - at) : PIECE;
 		if (ws_source_read(source, t, at, piece, n, err))
 			return -1;
-		if (spoilt && at + n == t->bytes)
-			piece[n - 1] ^= 1;
 		for (unsigned r = 0; u->load && r < s->opts.tp; r++)
 			ws_serve_load_put(u->load, r, i, at, piece, n);
 		if (!u->load && slot->data)
@@ -72,7 +59,6 @@ static int bring(struct ws_serve *s, void *ctx, struct ws_serve_update *u, bool 
                  struct ws_err *err)
 {
 	const struct ws_source *source = ctx;
-	const size_t spoilt = find_spoilt(u);
 	uint8_t *piece = malloc(PIECE);
 	struct ws_hash *hash = ws_hash_new();
 	int rc = piece && hash ? 0 : ws_err_set(err, WS_ESYSTEM, "not enough memory");
@@ -80,7 +66,7 @@ static int bring(struct ws_serve *s, void *ctx, struct ws_serve_update *u, bool 
 		if (i == u->n / 2)
 			rc = strike(s, u, err);
 		if (rc == 0)
-			rc = bring_tensor(s, source, u, i, i == spoilt, piece, hash, err);
+			rc = bring_tensor(s, source, u, i, piece, hash, err);
 	}
 	ws_hash_free(hash);
 	free(piece);
@@ -173,9 +159,7 @@ static void update(struct ws_serve_call *c, struct ws_serve_update *u, const cha
 static int decode(const struct ws_serve_call *c, struct ws_serve_update *u, const char **path,
                   struct ws_err *err)
 {
-	*u = (struct ws_serve_update){
-		.group = "", .flush = true, .fault = c->fault, .spoils = c->spoils
-	};
+	*u = (struct ws_serve_update){ .group = "", .flush = true, .fault = c->fault };
 	if (ws_serve_field_str(c->body, "model_path", true, path, err) ||
 	    ws_serve_field_str(c->body, "load_format", false, &u->load_format, err) ||
 	    ws_serve_field_bool(c->body, "flush_cache", &u->flush, err))

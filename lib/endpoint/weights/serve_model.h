@@ -158,8 +158,6 @@ int ws_serve_load_begin(struct ws_serve_load *l, struct ws_serve_model *m,
  * order. Goes where they belong. */
 void ws_serve_load_put(struct ws_serve_load *l, unsigned rank, size_t slot, uint64_t at,
                        const uint8_t *bytes, size_t n);
-/* Spoils one byte of what was loaded from that slot. False: nothing was. */
-bool ws_serve_load_flip(struct ws_serve_load *l, size_t slot);
 /* The parts are loaded now. *duplicates: how many came before in this sync. */
 void ws_serve_load_commit(struct ws_serve_load *l, uint64_t sync, uint64_t *duplicates);
 void ws_serve_load_fini(struct ws_serve_load *l);

@@ -277,26 +277,6 @@ void ws_serve_load_put(struct ws_serve_load *l, unsigned rank, size_t slot, uint
 
 /* ---- when all has come ---- */
 
-bool ws_serve_load_flip(struct ws_serve_load *l, size_t slot)
-{
-	const struct ws_serve_tensor_dest *dest = &l->dest[slot];
-	struct ws_serve_boxes boxes;
-	for (unsigned r = 0; r < l->model->tp && dest->loads; r++) {
-		const struct ws_part *part = ws_layout_part(l->model->layout, dest->first);
-		uint8_t first = 0;
-		ws_serve_model_boxes(l->model, part, r, &boxes);
-		if (!boxes.bytes || !l->model->memory[r])
-			continue;
-		uint8_t *at = ws_serve_model_at(l->model, part->param, r);
-		const uint64_t where = ws_serve_boxes_whole(&boxes, 0);
-		ws_serve_boxes_get(&boxes, where, &first, 1, at);
-		first ^= 1;
-		ws_serve_boxes_put(&boxes, where, &first, 1, at);
-		return true;
-	}
-	return false;
-}
-
 void ws_serve_load_commit(struct ws_serve_load *l, uint64_t sync, uint64_t *duplicates)
 {
 	struct ws_serve_model *m = l->model;
