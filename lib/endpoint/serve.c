@@ -22,7 +22,7 @@ static int copy_text(char **out, const char *text, const char *fallback, struct 
 	if (!text && !fallback)
 		return 0;
 	*out = strdup(text ? text : fallback);
-	return *out ? 0 : ws_err_set(err, WS_ESYSTEM, "not enough memory");
+	return *out ? 0 : ws_oom(err);
 }
 
 static int open_model(struct ws_serve *s, const struct ws_serve_opts *o, struct ws_err *err)
@@ -76,7 +76,7 @@ static int parse_faults(struct ws_serve *s, const struct ws_serve_opts *o, struc
 		return 0;
 	s->faults = calloc(o->n_faults, sizeof *s->faults);
 	if (!s->faults)
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		return ws_oom(err);
 	for (; s->n_faults < o->n_faults; s->n_faults++)
 		if (ws_serve_fault_parse(o->faults[s->n_faults], o->lineage,
 		                         &s->faults[s->n_faults], err))
@@ -123,7 +123,7 @@ int ws_serve_new(const struct ws_serve_opts *opts, struct ws_serve **out, struct
 		                  opts->tp, WS_SERVE_MAX_TP);
 	struct ws_serve *s = calloc(1, sizeof *s);
 	if (!s)
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		return ws_oom(err);
 	if (init_locks(s, err)) {
 		free(s);
 		return -1;
@@ -228,7 +228,7 @@ static void wake_everything(struct ws_serve *s)
 	pthread_mutex_lock(&s->lock);
 	s->stopping = true;
 	for (struct ws_serve_group *g = s->groups; g; g = g->next)
-		ws_serve_group_abort(g, "the endpoint stops");
+		ws_serve_group_abort(g, ws_serve_stops);
 	ws_serve_gpus_stop(s);
 	pthread_cond_broadcast(&s->changed);
 	pthread_mutex_unlock(&s->lock);

@@ -35,6 +35,12 @@ void ws_serve_answer_error(struct ws_serve_call *c, unsigned status, const char 
 void ws_serve_crash(struct ws_serve_call *c, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
+/* The scheduler, until ws_serve_vacate. False, and answered: the endpoint stops. */
+bool ws_serve_enter(struct ws_serve_call *c, bool receiving);
+/* The model-update lock and the scheduler. False, and answered: likewise. */
+bool ws_serve_begin_update(struct ws_serve_call *c, bool abort_all, bool *writer);
+void ws_serve_end_update(struct ws_serve_call *c, bool writer);
+
 /* In the scheduler. NULL, and answered: there is no group of that name. */
 struct ws_serve_group *ws_serve_named_group(struct ws_serve_call *c, const char *name);
 /* In the scheduler. False, and answered: it is to be freed, and requests use it. */

@@ -47,6 +47,7 @@
 #include "serve_weights.h"
 
 #include "wsync/clock.h"
+#include "wsync/endpoint.h"
 #include "wsync/err.h"
 #include "wsync/tool/serve.h"
 
@@ -72,8 +73,6 @@ struct ws_serve_prompt {
 	uint64_t *states; /* after each token */
 	size_t n;
 };
-
-enum ws_serve_pause { WS_PAUSE_ABORT, WS_PAUSE_RETRACT, WS_PAUSE_IN_PLACE };
 
 struct ws_serve {
 	const struct ws_serve_lineage_traits *traits;
@@ -102,7 +101,7 @@ struct ws_serve {
 	char *chats[WS_SERVE_MAX_CHATS]; /* IDs of the open ones; NULL: free */
 	unsigned released;         /* tags of serve_memory.c */
 	bool paused;
-	enum ws_serve_pause mode;
+	enum ws_pause_mode mode;
 	bool writer;               /* an update holds the model-update lock */
 	unsigned under_pause;      /* updates that run because generation is paused */
 	unsigned running, waiting; /* emulated requests */
@@ -127,6 +126,7 @@ struct ws_serve {
 /* Everything but the listener. */
 int ws_serve_new(const struct ws_serve_opts *opts, struct ws_serve **out, struct ws_err *err);
 
+extern const char ws_serve_stops[]; /* "the endpoint stops" */
 /* The scheduler runs one thing at a time. False: the endpoint stops. */
 bool ws_serve_occupy(struct ws_serve *s, bool receiving);
 void ws_serve_vacate(struct ws_serve *s);
@@ -134,7 +134,8 @@ void ws_serve_vacate(struct ws_serve *s);
 bool ws_serve_enter_update(struct ws_serve *s, bool abort_all, bool *writer);
 void ws_serve_leave_update(struct ws_serve *s, bool writer);
 void ws_serve_abort_requests(struct ws_serve *s);
-bool ws_serve_pause(struct ws_serve *s, enum ws_serve_pause mode);
+bool ws_serve_pause(struct ws_serve *s, enum ws_pause_mode mode);
+extern const char *const ws_serve_pause_names[3]; /* of the modes that servers have */
 bool ws_serve_continue(struct ws_serve *s);
 /* In the scheduler: the weights may have changed, so their hash is computed again. */
 void ws_serve_stir(struct ws_serve *s);

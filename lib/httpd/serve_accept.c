@@ -228,7 +228,7 @@ int ws_serve_accept_open(const struct ws_serve_accept_opts *opts, int listen_fd,
 	struct ws_serve_accept *a = calloc(1, sizeof *a + opts->most * sizeof a->slots[0]);
 	if (!a) {
 		close(listen_fd);
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		return ws_oom(err);
 	}
 	a->opts = *opts;
 	a->listen_fd = listen_fd;

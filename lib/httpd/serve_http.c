@@ -245,7 +245,7 @@ int ws_serve_http_open(const struct ws_serve_handler *handler, int listen_fd,
 	struct ws_serve_http *h = calloc(1, sizeof *h);
 	if (!h) {
 		close(listen_fd);
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		return ws_oom(err);
 	}
 	h->handler = *handler;
 	h->daemon = start_daemon(h);

@@ -247,7 +247,8 @@ static void swap(struct ws_serve *s, const struct ws_serve_victims *all, struct 
 	for (size_t i = 0; i < all->n && !found; i++) {
 		struct run o;
 		found = &all->items[i] != r->v && open_run(s, &all->items[i], rank, &o) &&
-		        o.share == r->share && o.n == r->n && o.dtype == r->dtype && o.n_dims == r->n_dims &&
+		        o.share == r->share && o.n == r->n && o.dtype == r->dtype &&
+		        o.n_dims == r->n_dims &&
 		        memcmp(o.dims, r->dims, r->n_dims * sizeof *r->dims) == 0 &&
 		        memcmp(o.came, r->came, (size_t)r->n) != 0;
 		if (found) {

@@ -9,8 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const names[] = { "",        "refuse",       "hang",          "drop",  "die",  "slow",
-	                             "garbage", "wrong-length", "batch-variant", "stale", "corrupt" };
+static const char *const names[] = { "",        "refuse",       "hang",          "drop",
+	                             "die",     "slow",         "garbage",       "wrong-length",
+	                             "batch-variant", "stale",  "corrupt" };
 static const char flip[] = "flip";
 
 const char *ws_serve_fault_name(enum ws_serve_fault_kind kind)

@@ -8,7 +8,7 @@
 
 static int out_of_memory(struct ws_err *err)
 {
-	return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+	return ws_oom(err);
 }
 
 /* Appends the tensors of one bucket. */

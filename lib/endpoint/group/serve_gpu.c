@@ -60,7 +60,7 @@ int ws_serve_gpus_open(struct ws_serve *s, const struct ws_serve_opts *o, struct
 		return 0;
 	s->gpus = calloc(1, sizeof *s->gpus);
 	if (!s->gpus)
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		return ws_oom(err);
 	s->gpus->stopping = (struct ws_cancel)WS_CANCEL_INIT;
 	if (open_gpus(s->gpus, o->gpu, s->opts.tp, err) ||
 	    (o->backend == WS_SERVE_NCCL && open_nccl(s->gpus, o, err)))
@@ -104,7 +104,7 @@ int ws_serve_outlet_open(struct ws_gpu *g, struct ws_serve_outlet **out, struct 
 {
 	struct ws_serve_outlet *o = calloc(1, sizeof *o);
 	if (!o)
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		return ws_oom(err);
 	o->gpu = g;
 	if (ws_stream_new(g, &o->stream, err))
 		goto fail;

@@ -134,7 +134,7 @@ struct ws_serve_group *ws_serve_group_new(struct ws_serve *s, const struct ws_se
 			free(g->ranks);
 		}
 		free(g);
-		ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		ws_oom(err);
 		return NULL;
 	}
 	g->serve = s;

@@ -58,7 +58,7 @@ static int commit_hashes(struct ws_serve *s, const struct ws_serve_update *u,
 	size_t n = 0;
 	struct ws_serve_slot *slots = malloc((u->n + 1) * sizeof *slots);
 	if (!slots)
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		return ws_oom(err);
 	for (size_t i = 0; i < u->n; i++)
 		if (load->dest[i].loads)
 			slots[n++] = u->slots[i];
@@ -102,7 +102,7 @@ static int find_victims(struct ws_serve *s, const struct ws_serve_update *u,
 {
 	const char **names = malloc((u->n + 1) * sizeof *names);
 	if (!names)
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		return ws_oom(err);
 	for (size_t i = 0; i < u->n; i++)
 		names[i] = u->slots[i].name;
 	const int rc = ws_serve_corrupt_begin(s, u->corrupt, names, u->n, out, err);

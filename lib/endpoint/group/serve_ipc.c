@@ -140,7 +140,7 @@ int ws_serve_ipc_fetch(struct ws_serve *s, const struct ws_pickle_bucket *b, uin
 		return ws_err_hint(err, "wsync-endpoint --backend ipc has one");
 	}
 	if (!s->gpus->ipc && !(s->gpus->ipc = calloc(1, sizeof *s->gpus->ipc)))
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		return ws_oom(err);
 	if (find_rank(s, &b->memory, &rank, err))
 		return -1;
 	struct ws_serve_ipc *ipc = s->gpus->ipc;

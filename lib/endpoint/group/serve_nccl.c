@@ -122,7 +122,7 @@ int ws_serve_nccl_join(struct ws_serve_rank *r, struct ws_err *err)
 	struct ws_serve *s = r->group->serve;
 	struct ws_serve_nccl *n = r->nccl = calloc(1, sizeof *n);
 	if (!n)
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		return ws_oom(err);
 	n->gpu = s->gpus->of_rank[r->tp_rank];
 	if (ws_gpu_use(n->gpu, err) || ws_stream_new(n->gpu, &n->stream, err) ||
 	    ws_mark_new(n->gpu, &n->done, err) || ws_serve_outlet_open(n->gpu, &n->outlet, err))

@@ -235,7 +235,7 @@ static int receive(struct ws_serve_rank *r, struct ws_err *err)
 	const struct ws_serve_update *u = r->update;
 	struct ws_gloo_sink *sinks = calloc(u->n + 1, sizeof *sinks);
 	if (!sinks)
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		return ws_oom(err);
 	r->slot = 0;
 	r->at = r->received = 0;
 	if (r->hashes)
@@ -264,7 +264,7 @@ static int prepare(struct ws_serve_group *g, const struct ws_serve_update *u, bo
 		if (!r->hash)
 			r->hash = ws_hash_new();
 		if (!r->hashes || !r->hash)
-			return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+			return ws_oom(err);
 	}
 	return 0;
 }

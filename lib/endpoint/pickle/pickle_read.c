@@ -215,7 +215,7 @@ static int read_list(const struct pickle *p, const struct pickle_value *list,
 	out->at = calloc((size_t)list->n + 1, sizeof *out->at);
 	out->names = malloc(room + 1);
 	if (!out->tensors || !out->at || !out->names)
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		return ws_oom(err);
 	char *names = out->names;
 	const struct pickle_cell *cells = p->cells.items;
 	for (uint32_t c = list->first; c != PICKLE_NOTHING; c = cells[c].next) {

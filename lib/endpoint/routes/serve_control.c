@@ -210,8 +210,8 @@ static void answer_status(struct ws_serve_call *c, const char *message)
 
 void ws_serve_route_pause(struct ws_serve_call *c)
 {
-	static const char *const modes[] = { "abort", "retract", "in_place" };
-	const char *mode = modes[0];
+	const char *const *modes = ws_serve_pause_names;
+	const char *mode = modes[WS_PAUSE_ABORT];
 	struct ws_err err = WS_ERR_INIT;
 	if (ws_serve_field_str(c->body, "mode", false, &mode, &err)) {
 		ws_serve_answer_invalid(c, err.msg);
@@ -226,7 +226,7 @@ void ws_serve_route_pause(struct ws_serve_call *c)
 		return;
 	}
 	snprintf(c->note.mode, sizeof c->note.mode, "%s", modes[i]);
-	c->rp->drop = !ws_serve_pause(c->serve, (enum ws_serve_pause)i);
+	c->rp->drop = !ws_serve_pause(c->serve, (enum ws_pause_mode)i);
 	answer_status(c, "Generation paused successfully.");
 }
 

@@ -119,8 +119,7 @@ static void write_totals(struct ws_jw *w, const struct ws_serve_journal *j, bool
 
 static const char *mode_name(const struct ws_serve *s)
 {
-	static const char *const modes[] = { "abort", "retract", "in_place" };
-	return s->paused ? modes[s->mode] : NULL;
+	return s->paused ? ws_serve_pause_names[s->mode] : NULL;
 }
 
 static void write_state(struct ws_jw *w, const struct ws_serve *s)

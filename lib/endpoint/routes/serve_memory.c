@@ -14,7 +14,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static const char stops[] = "the endpoint stops";
 static const char *const tags[] = { "weights", "kv_cache", "cuda_graph" };
 enum { N_TAGS = sizeof tags / sizeof tags[0], ALL_TAGS = (1u << N_TAGS) - 1 };
 
@@ -147,10 +146,8 @@ static bool resume(struct ws_serve_call *c, unsigned which)
 static void run(struct ws_serve_call *c, unsigned which,
                 bool (*work)(struct ws_serve_call *c, unsigned which))
 {
-	if (!ws_serve_occupy(c->serve, false)) {
-		ws_serve_answer(c, false, stops);
+	if (!ws_serve_enter(c, false))
 		return;
-	}
 	if (work(c, which))
 		ws_buf_puts(&c->rp->body, "null");
 	ws_serve_vacate(c->serve);

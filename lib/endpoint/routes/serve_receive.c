@@ -12,8 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char stops[] = "the endpoint stops";
-
 static int check_types(const struct ws_serve_update *all, struct ws_err *err)
 {
 	static const char *const known[] = { "float32", "float16", "bfloat16",
@@ -105,16 +103,9 @@ void ws_serve_route_receive(struct ws_serve_call *c)
 	bool writer = false;
 	if (decode(c->body, &st, &err)) {
 		ws_serve_answer_invalid(c, err.msg);
-	} else if (!ws_serve_enter_update(c->serve, false, &writer)) {
-		ws_serve_answer(c, false, stops);
-	} else {
-		if (ws_serve_occupy(c->serve, true)) {
-			receive(c, &st);
-			ws_serve_vacate(c->serve);
-		} else {
-			ws_serve_answer(c, false, stops);
-		}
-		ws_serve_leave_update(c->serve, writer);
+	} else if (ws_serve_begin_update(c, false, &writer)) {
+		receive(c, &st);
+		ws_serve_end_update(c, writer);
 	}
 	ws_serve_stage_fini(&st);
 }

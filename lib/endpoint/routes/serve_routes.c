@@ -147,6 +147,34 @@ void ws_serve_answer_error(struct ws_serve_call *c, unsigned status, const char 
 	ws_jw_end_object(&jw);
 }
 
+const char ws_serve_stops[] = "the endpoint stops";
+
+bool ws_serve_enter(struct ws_serve_call *c, bool receiving)
+{
+	const bool ok = ws_serve_occupy(c->serve, receiving);
+	if (!ok)
+		ws_serve_answer(c, false, "%s", ws_serve_stops);
+	return ok;
+}
+
+bool ws_serve_begin_update(struct ws_serve_call *c, bool abort_all, bool *writer)
+{
+	if (!ws_serve_enter_update(c->serve, abort_all, writer)) {
+		ws_serve_answer(c, false, "%s", ws_serve_stops);
+		return false;
+	}
+	if (ws_serve_enter(c, true))
+		return true;
+	ws_serve_leave_update(c->serve, *writer);
+	return false;
+}
+
+void ws_serve_end_update(struct ws_serve_call *c, bool writer)
+{
+	ws_serve_vacate(c->serve);
+	ws_serve_leave_update(c->serve, writer);
+}
+
 static void answer_fixed(struct ws_serve_reply *rp, unsigned status, const char *json)
 {
 	set_answer(rp, status, "application/json");

@@ -18,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char stops[] = "the endpoint stops";
 
 /* ---- receiving ---- */
 
@@ -44,7 +43,7 @@ static int receive(struct ws_serve_rank *r, struct ws_err *err)
 	const struct ws_serve_scatter *x = r->group->job;
 	const bool strikes = x->fault == WS_FAULT_DROP || x->fault == WS_FAULT_DIE;
 	struct ws_gloo_transfer *t = calloc(x->n + 1, sizeof *t);
-	int rc = t ? 0 : ws_err_set(err, WS_ESYSTEM, "not enough memory");
+	int rc = t ? 0 : ws_oom(err);
 	size_t at = 0;
 	for (size_t b = 0; rc == 0 && b < x->n_batches; b++) {
 		const size_t first = at;
@@ -132,7 +131,7 @@ static int find_victims(struct ws_serve *s, const struct ws_serve_scatter *x,
 	const char **names = malloc((x->n + 1) * sizeof *names);
 	size_t n = 0;
 	if (!names)
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		return ws_oom(err);
 	for (size_t i = 0; i < x->n; i++) {
 		const char *name = ws_layout_param(s->model->layout, x->pieces[i].param)->name;
 		size_t k = 0;
@@ -188,15 +187,8 @@ void ws_serve_route_scatter(struct ws_serve_call *c)
 		return;
 	}
 	snprintf(c->note.group, sizeof c->note.group, "%s", rq.init.group);
-	if (!ws_serve_enter_update(c->serve, false, &writer)) {
-		ws_serve_answer(c, false, stops);
-		return;
-	}
-	if (ws_serve_occupy(c->serve, true)) {
+	if (ws_serve_begin_update(c, false, &writer)) {
 		scatter(c, &rq);
-		ws_serve_vacate(c->serve);
-	} else {
-		ws_serve_answer(c, false, stops);
+		ws_serve_end_update(c, writer);
 	}
-	ws_serve_leave_update(c->serve, writer);
 }

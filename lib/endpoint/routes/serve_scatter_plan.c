@@ -24,7 +24,7 @@ static int add_piece(struct ws_serve_scatter *x, const struct ws_serve_piece *p,
 		const size_t cap = x->cap ? 2 * x->cap : 256;
 		struct ws_serve_piece *more = realloc(x->pieces, cap * sizeof *more);
 		if (!more)
-			return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+			return ws_oom(err);
 		x->pieces = more;
 		x->cap = cap;
 	}
@@ -66,7 +66,7 @@ static int end_batch(struct ws_serve_scatter *x, size_t end, struct ws_err *err)
 		return 0;
 	size_t *more = realloc(x->ends, (x->n_batches + 1) * sizeof *more);
 	if (!more)
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		return ws_oom(err);
 	x->ends = more;
 	x->ends[x->n_batches++] = end;
 	return 0;

@@ -10,7 +10,6 @@
 
 #include <string.h>
 
-static const char stops[] = "the endpoint stops";
 
 static bool set_session(struct ws_serve *s, bool open)
 {
@@ -50,9 +49,7 @@ void ws_serve_route_begin(struct ws_serve_call *c)
 	if (i == 3) {
 		ws_serve_answer_invalid(
 			c, "body.selector: Input should be 'target', 'draft' or 'all'");
-	} else if (!ws_serve_occupy(c->serve, false)) {
-		ws_serve_answer(c, false, stops);
-	} else {
+	} else if (ws_serve_enter(c, false)) {
 		if (set_session(c->serve, true))
 			ws_serve_answer(c, true, "Success");
 		else
@@ -64,10 +61,8 @@ void ws_serve_route_begin(struct ws_serve_call *c)
 
 void ws_serve_route_end(struct ws_serve_call *c)
 {
-	if (!ws_serve_occupy(c->serve, false)) {
-		ws_serve_answer(c, false, stops);
+	if (!ws_serve_enter(c, false))
 		return;
-	}
 	if (set_session(c->serve, false))
 		ws_serve_answer(c, true, "Success");
 	else
@@ -84,9 +79,7 @@ void ws_serve_route_post_process(struct ws_serve_call *c)
 	if (ws_serve_field_bool(c->body, "restore_weights_before_load", &restore, &err) ||
 	    ws_serve_field_bool(c->body, "post_process_quantization", &process, &err)) {
 		ws_serve_answer_invalid(c, err.msg);
-	} else if (!ws_serve_occupy(c->serve, false)) {
-		ws_serve_answer(c, false, stops);
-	} else {
+	} else if (ws_serve_enter(c, false)) {
 		ws_serve_answer(c, true, "Success");
 		ws_serve_vacate(c->serve);
 	}

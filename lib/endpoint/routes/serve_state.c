@@ -79,7 +79,9 @@ void ws_serve_leave_update(struct ws_serve *s, bool writer)
 	announce(s);
 }
 
-bool ws_serve_pause(struct ws_serve *s, enum ws_serve_pause mode)
+const char *const ws_serve_pause_names[3] = { "abort", "retract", "in_place" };
+
+bool ws_serve_pause(struct ws_serve *s, enum ws_pause_mode mode)
 {
 	pthread_mutex_lock(&s->lock);
 	s->paused = true;
@@ -141,7 +143,7 @@ int ws_serve_set_version(struct ws_serve *s, const char *version, struct ws_err 
 {
 	char *copy = strdup(version);
 	if (!copy)
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		return ws_oom(err);
 	pthread_mutex_lock(&s->lock);
 	free(s->weight_version);
 	s->weight_version = copy;

@@ -20,7 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char stops[] = "the endpoint stops";
 
 /* One rank's element. */
 struct parcel {
@@ -95,7 +94,7 @@ static int open_parcels(const struct ws_serve *s, const struct ws_json *list, st
 		                  ws_json_count(list), s->opts.tp);
 	all->items = calloc(s->opts.tp, sizeof *all->items);
 	if (!all->items)
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		return ws_oom(err);
 	for (const struct ws_json *node = ws_json_first(list); node; node = ws_json_next(node)) {
 		struct parcel *one = &all->items[all->n++];
 		if (open_parcel(one, ws_json_string(node), err))
@@ -113,7 +112,7 @@ static int fill_slots(struct parcels *all, struct ws_err *err)
 	struct ws_serve_update *u = &all->update;
 	u->slots = calloc(b->n + 1, sizeof *u->slots);
 	if (!u->slots)
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		return ws_oom(err);
 	u->n = b->n;
 	for (size_t i = 0; i < b->n; i++) {
 		const struct ws_pickle_tensor *t = &b->tensors[i];
@@ -204,17 +203,10 @@ static int decode(const struct ws_json *body, const struct ws_serve_lineage_trai
 static void run(struct ws_serve_call *c, struct parcels *all)
 {
 	bool writer = false;
-	if (!ws_serve_enter_update(c->serve, all->update.abort_all, &writer)) {
-		ws_serve_answer(c, false, stops);
-		return;
-	}
-	if (ws_serve_occupy(c->serve, true)) {
+	if (ws_serve_begin_update(c, all->update.abort_all, &writer)) {
 		update(c, all);
-		ws_serve_vacate(c->serve);
-	} else {
-		ws_serve_answer(c, false, stops);
+		ws_serve_end_update(c, writer);
 	}
-	ws_serve_leave_update(c->serve, writer);
 }
 
 void ws_serve_route_tensor(struct ws_serve_call *c)

@@ -22,7 +22,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char stops[] = "the endpoint stops";
 
 struct ws_serve_prepared {
 	struct ws_serve_prepared *next; /* among the abandoned */
@@ -128,7 +127,7 @@ static struct ws_serve_prepared *start(struct ws_serve *s, struct ws_serve_group
 	struct ws_serve_prepared *p = calloc(1, sizeof *p);
 	if (!p || !(p->group_name = strdup(b->all.group))) {
 		free(p);
-		ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		ws_oom(err);
 		return NULL;
 	}
 	p->serve = s;
@@ -250,7 +249,7 @@ void ws_serve_route_prepare(struct ws_serve_call *c)
 	}
 	snprintf(c->note.group, sizeof c->note.group, "%s", b.all.group);
 	if (!ws_serve_occupy(c->serve, false)) {
-		answer_prepare(c, false, stops);
+		answer_prepare(c, false, ws_serve_stops);
 	} else {
 		if (may_prepare(c, &b, transport))
 			prepare(c, &b);
@@ -333,10 +332,8 @@ void ws_serve_route_complete(struct ws_serve_call *c)
 		return;
 	}
 	snprintf(c->note.group, sizeof c->note.group, "%s", u.group);
-	if (!ws_serve_occupy(c->serve, true)) {
-		ws_serve_answer(c, false, stops);
-		return;
+	if (ws_serve_enter(c, true)) {
+		complete(c, &u);
+		ws_serve_vacate(c->serve);
 	}
-	complete(c, &u);
-	ws_serve_vacate(c->serve);
 }

@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char stops[] = "the endpoint stops";
 
 struct ws_serve_group *ws_serve_find_group(struct ws_serve *s, const char *name)
 {
@@ -30,7 +29,7 @@ static void list_group(struct ws_serve *s, struct ws_serve_group *g)
 	s->groups = g;
 	s->sync++;
 	if (s->stopping)
-		ws_serve_group_abort(g, stops);
+		ws_serve_group_abort(g, ws_serve_stops);
 	pthread_mutex_unlock(&s->lock);
 }
 
@@ -85,7 +84,7 @@ void ws_serve_route_init(struct ws_serve_call *c)
 		rc = ws_serve_form_group(c->serve, &in, &err);
 		ws_serve_vacate(c->serve);
 	} else if (rc == 0) {
-		rc = ws_err_set(&err, WS_ECANCELLED, stops);
+		rc = ws_err_set(&err, WS_ECANCELLED, "%s", ws_serve_stops);
 	}
 	if (rc)
 		ws_serve_answer(c, false, "Failed to initialize custom process group: %s.",
@@ -104,7 +103,8 @@ void ws_serve_route_destroy(struct ws_serve_call *c)
 	}
 	snprintf(c->note.group, sizeof c->note.group, "%s", name);
 	if (!ws_serve_occupy(c->serve, false)) {
-		ws_serve_answer(c, false, "Failed to destroy custom process group: %s.", stops);
+		ws_serve_answer(c, false, "Failed to destroy custom process group: %s.",
+		                ws_serve_stops);
 		return;
 	}
 	struct ws_serve_group *g = ws_serve_find_group(c->serve, name);
@@ -203,16 +203,9 @@ void ws_serve_route_update(struct ws_serve_call *c)
 	u.fault = c->fault;
 	u.corrupt = c->corrupt;
 	bool writer = false;
-	if (!ws_serve_enter_update(c->serve, u.abort_all, &writer)) {
-		ws_serve_answer(c, false, stops);
-	} else {
-		if (ws_serve_occupy(c->serve, true)) {
-			update(c, &u);
-			ws_serve_vacate(c->serve);
-		} else {
-			ws_serve_answer(c, false, stops);
-		}
-		ws_serve_leave_update(c->serve, writer);
+	if (ws_serve_begin_update(c, u.abort_all, &writer)) {
+		update(c, &u);
+		ws_serve_end_update(c, writer);
 	}
 	ws_serve_update_fini(&u);
 }

@@ -197,9 +197,7 @@ static void check(struct ws_serve_call *c, const char *name)
 		ws_serve_answer(c, false, "this endpoint keeps %s (--keep %s)",
 		                keep == WS_KEEP_HASH ? "hashes only" : "nothing",
 		                keep == WS_KEEP_HASH ? "hash" : "none");
-	} else if (!ws_serve_occupy(c->serve, false)) {
-		ws_serve_answer(c, false, "the endpoint stops");
-	} else {
+	} else if (ws_serve_enter(c, false)) {
 		action->run(c);
 		ws_serve_vacate(c->serve);
 	}

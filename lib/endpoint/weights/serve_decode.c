@@ -147,7 +147,7 @@ int ws_serve_decode_lists(const struct ws_json *body, struct ws_serve_update *u,
 		                  n, ws_json_count(dtypes), ws_json_count(shapes));
 	u->slots = calloc(n ? n : 1, sizeof *u->slots);
 	if (!u->slots)
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		return ws_oom(err);
 	u->n = n;
 	return decode_slots(names, dtypes, shapes, u, err);
 }
@@ -271,7 +271,7 @@ static int check_distinct(const struct ws_serve_update *u, struct ws_err *err)
 {
 	const char **names = malloc((u->n ? u->n : 1) * sizeof *names);
 	if (!names)
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		return ws_oom(err);
 	for (size_t i = 0; i < u->n; i++)
 		names[i] = u->slots[i].name;
 	qsort(names, u->n, sizeof *names, compare_names);

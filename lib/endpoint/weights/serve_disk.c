@@ -19,8 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char stops[] = "the endpoint stops";
-
 enum { PIECE = 1 << 20 };
 
 /* One tensor, piece by piece. */
@@ -61,7 +59,7 @@ static int bring(struct ws_serve *s, void *ctx, struct ws_serve_update *u, bool 
 	const struct ws_source *source = ctx;
 	uint8_t *piece = malloc(PIECE);
 	struct ws_hash *hash = ws_hash_new();
-	int rc = piece && hash ? 0 : ws_err_set(err, WS_ESYSTEM, "not enough memory");
+	int rc = piece && hash ? 0 : ws_oom(err);
 	for (size_t i = 0; keep && rc == 0 && i < u->n; i++) {
 		if (i == u->n / 2)
 			rc = strike(s, u, err);
@@ -78,7 +76,7 @@ static int fill_slots(const struct ws_source *source, struct ws_serve_update *u,
 	const size_t n = ws_source_count(source);
 	u->slots = calloc(n + 1, sizeof *u->slots);
 	if (!u->slots)
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		return ws_oom(err);
 	u->n = n;
 	for (size_t i = 0; i < n; i++) {
 		const struct ws_tensor *t = ws_source_tensor(source, i);
@@ -101,7 +99,7 @@ static int take_name(struct ws_serve *s, const char *path, struct ws_err *err)
 	if (!model || !served) {
 		free(model);
 		free(served);
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		return ws_oom(err);
 	}
 	pthread_mutex_lock(&s->lock);
 	char *const old[] = { s->model_path, s->served_model_name };
@@ -178,15 +176,8 @@ void ws_serve_route_disk(struct ws_serve_call *c)
 	c->counts_paused = true;
 	if (decode(c, &u, &path, &err)) {
 		ws_serve_answer_invalid(c, err.msg);
-	} else if (!ws_serve_enter_update(c->serve, u.abort_all, &writer)) {
-		ws_serve_answer(c, false, stops);
-	} else {
-		if (ws_serve_occupy(c->serve, true)) {
-			update(c, &u, path);
-			ws_serve_vacate(c->serve);
-		} else {
-			ws_serve_answer(c, false, stops);
-		}
-		ws_serve_leave_update(c->serve, writer);
+	} else if (ws_serve_begin_update(c, u.abort_all, &writer)) {
+		update(c, &u, path);
+		ws_serve_end_update(c, writer);
 	}
 }

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char stops[] = "the endpoint stops";
 
 static bool starts_with(const char *text, const char *prefix)
 {
@@ -133,9 +132,7 @@ void ws_serve_route_list(struct ws_serve_call *c)
 	unsigned rank = 0;
 	if (!read_rank(c, &rank)) {
 		ws_serve_answer_invalid(c, "query.rank: Input should be a valid integer");
-	} else if (!ws_serve_occupy(c->serve, false)) {
-		ws_serve_answer(c, false, stops);
-	} else {
+	} else if (ws_serve_enter(c, false)) {
 		write_rows(c, prefix ? prefix : "", rank);
 		ws_serve_vacate(c->serve);
 	}

@@ -70,7 +70,7 @@ static int type_params(struct ws_serve_model *m, struct ws_err *err)
 	const enum ws_dtype usual = config_dtype(m->config);
 	m->dtypes = calloc(n + 1, sizeof *m->dtypes);
 	if (!m->dtypes)
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		return ws_oom(err);
 	for (size_t i = 0; i < n; i++) {
 		const struct ws_param *p = ws_layout_param(m->layout, i);
 		const struct ws_part *part =
@@ -121,7 +121,7 @@ static int place_params(struct ws_serve_model *m, struct ws_err *err)
 	m->offsets = calloc(n * m->tp + 1, sizeof *m->offsets);
 	m->rank_bytes = calloc(m->tp, sizeof *m->rank_bytes);
 	if (!m->offsets || !m->rank_bytes)
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		return ws_oom(err);
 	for (size_t i = 0; i < n; i++)
 		for (unsigned r = 0; r < m->tp; r++)
 			if (place_param(m, i, r, err))
@@ -157,7 +157,7 @@ int ws_serve_model_open(const char *dir, unsigned tp, unsigned ep, const char *d
 	struct ws_serve_model *m = calloc(1, sizeof *m);
 	if (!m || !(m->memory = calloc(tp, sizeof *m->memory))) {
 		free(m);
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		return ws_oom(err);
 	}
 	m->tp = tp;
 	m->ep = ep ? ep : 1;
@@ -181,7 +181,7 @@ int ws_serve_model_open(const char *dir, unsigned tp, unsigned ep, const char *d
 	if (rc == 0)
 		rc = place_params(m, err) || (memory && map_memory(m, err)) ? -1 : 0;
 	if (rc == 0 && !(m->parts = calloc(ws_layout_part_count(m->layout) + 1, sizeof *m->parts)))
-		rc = ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		rc = ws_oom(err);
 	if (rc) {
 		ws_serve_model_close(m);
 		return -1;

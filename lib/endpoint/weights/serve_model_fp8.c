@@ -79,7 +79,7 @@ int ws_serve_model_find_read_only(struct ws_serve_model *m, struct ws_err *err)
 	struct ws_layout *probe = NULL;
 	int rc = make_probe(m, &config, &probe, err);
 	if (rc == 0 && !(m->read_only = calloc(n + 1, sizeof *m->read_only)))
-		rc = ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		rc = ws_oom(err);
 	for (size_t i = 0; rc == 0 && i < n; i++) {
 		const struct ws_param *p = ws_layout_param(m->layout, i);
 		m->read_only[i] = is_fp8(probe, ws_layout_find_param(probe, p->name));

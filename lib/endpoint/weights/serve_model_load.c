@@ -160,7 +160,7 @@ int ws_serve_load_begin(struct ws_serve_load *l, struct ws_serve_model *m,
 		l->cursors[r].slot = SIZE_MAX;
 	l->dest = calloc(u->n + 1, sizeof *l->dest);
 	if (!l->dest)
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		return ws_oom(err);
 	for (size_t i = 0; i < u->n; i++)
 		if (decide(l, u, i, log))
 			break;

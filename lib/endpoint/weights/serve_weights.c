@@ -114,12 +114,12 @@ int ws_serve_weights_commit(struct ws_serve_weights *w, const struct ws_serve_sl
 	*duplicates = 0;
 	if (grow(w, n) || keep_block(w, block)) {
 		free(block);
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		return ws_oom(err);
 	}
 	for (size_t i = 0; i < n; i++) {
 		struct ws_serve_weight *item = ws_serve_weights_find(w, slots[i].name);
 		if (!item && !(item = add(w, &slots[i])))
-			return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+			return ws_oom(err);
 		*duplicates += item->sync == sync;
 		item->sync = sync;
 		item->dtype = slots[i].dtype;
