@@ -161,27 +161,6 @@ nobody_is_left() {
 	nobody_is_left
 }
 
-@test "bfloat16 and pairs of FP8" {
-	local format
-	safetensors fp8.safetensors a.weight:F8_E4M3:256,200 a.weight_scale_inv:F32:2,2 b.weight:F8_E4M3:33,3 \
-		b.weight_scale_inv:F32:1,1 b.bias:BF16:33 >/dev/null
-	gpu_endpoint one
-	for format in flattened_bucket none; do
-		source=fp8.safetensors push --verify hash --load-format "$format"
-		expect_status 0
-	done
-	nobody_is_left
-}
-
-@test "a checkpoint is made FP8 on its way into a model of FP8" {
-	/usr/bin/python3 "$BATS_TEST_DIRNAME/scaled_model.py" m >/dev/null
-	gpu_endpoint one --model m/fp8 --nccl-init eager
-	source=m/bf16 push --quantize fp8 --block-size 16x16 --verify hash
-	expect_status 0
-	out_has 'verified by hash'
-	nobody_is_left
-}
-
 @test "several sources by stdin go through one communicator" {
 	local i
 	gpu_endpoint one

@@ -52,81 +52,14 @@ expect_http() { [ "${out##*$'\n'}" = "$1" ] || explain "expected HTTP status $1"
 	expect_status 2
 	try wsync-endpoint --keep disk
 	expect_status 2
-}
-
-@test "information routes answer as servers do" {
-	ready --tp 2 --model-path org/model --dtype float16
-	ask GET /health
-	expect_http 200
-	ask GET /server_info
-	expect_http 200
-	out_has '"tp_size":2'
-	out_has '"dtype":"float16"'
-	ask GET /v1/models
-	out_has '"id":"org/model"'
-	ask GET /nope
-	expect_http 404
-	out_has '{"detail":"Not Found"}'
-	ask GET /continue_generation
-	expect_http 405
-}
-
-@test "requests are judged and journalled" {
-	ready
-	ask POST /init_weights_update_group '{"master_address":"127.0.0.1"}'
-	expect_http 400
-	out_has '"object":"error"'
-	ask POST /update_weights_from_distributed \
-		'{"names":["a"],"dtypes":["int8"],"shapes":[[1]],"weight_version":"3"}'
-	expect_http 400
-	out_has 'Please call `init_weights_update_group` first.'
-	ask GET /wsync/journal
-	expect_http 200
-	out=${out%$'\n'*}
-	[ "$(json '[(r["path"], r["status"], r.get("flush_cache")) for r in lines[0]["requests"]]')" = \
-		"[('/init_weights_update_group', 400, None), ('/update_weights_from_distributed', 400, True)]" ]
-}
-
-@test "a busy endpoint flushes only after an abort" {
-	ready --busy 3
-	ask GET /flush_cache
-	expect_http 400
-	ask POST /pause_generation '{"mode":"retract"}'
-	out_has '"status":"ok"'
-	ask GET /flush_cache
-	expect_http 400
-	ask POST /pause_generation '{"mode":"abort"}'
-	ask POST /flush_cache
-	expect_http 200
-	out_has "Cache flushed."
-}
-
-@test "a key is asked for everywhere but at health" {
-	(umask 077 && echo sesame >key)
-	ready --api-key-file key
-	ask GET /model_info
-	expect_http 401
-	out_has '{"error":"Unauthorized"}'
-	ask POST /pause_generation '{}' 'Authorization: Bearer wrong'
-	expect_http 401
-	ask POST /pause_generation '{}' 'Authorization: Bearer sesame'
-	expect_http 200
-	ask GET /health
-	expect_http 200
+	try wsync-endpoint --lineage vllm
+	expect_status 2
 }
 
 @test "an open endpoint on every interface is warned about" {
 	start endpoint wsync-endpoint --listen 0.0.0.0:0
 	eventually 20 grep -q ready endpoint.out
 	grep -q 'wsync-endpoint: warning: .*--api-key-file' endpoint.err
-}
-
-@test "a fault that drops closes the connection without an answer" {
-	ready --fault drop:pause_generation:1
-	ask POST /pause_generation '{}'
-	expect_status 52
-	ask POST /pause_generation '{}'
-	expect_http 200
 }
 
 @test "a fault that hangs does not keep the endpoint from ending" {
@@ -159,5 +92,65 @@ expect_http() { [ "${out##*$'\n'}" = "$1" ] || explain "expected HTTP status $1"
 	ask POST /pause_generation @much
 	expect_http 413
 	ask GET /health
+	expect_http 200
+}
+
+# ---- deaths ----
+
+nowhere='{"names": ["a"], "dtypes": ["int8"], "shapes": [[1]], "group_name": "nowhere"}'
+
+@test "a request that kills a scheduler ends the endpoint with status 12" {
+	endpoint e --lineage sglang-2026
+	ask POST /update_weights_from_distributed "$nowhere"
+	[ "$status" = 52 ] || explain "expected an empty reply"
+	status=0
+	wait "$pid" || status=$?
+	expect_status 12
+	out=$(<e.out) err=$(<e.err)
+	[ "$(json 'lines[-1]["ok"], lines[-1]["exit"], lines[-1]["error"]["code"]')" = "(False, 12, 'crashed')" ] ||
+		explain "expected an end that says crashed"
+	err_has "the emulated scheduler hit an exception: AssertionError: Group nowhere not in []"
+}
+
+@test "under a supervisor it comes back at the same address, and empty" {
+	endpoint e --lineage xorl --restart-on-death --fault die:flush_cache:1
+	ask POST /update_weight_version '{"new_version": "7"}'
+	expect_http 200
+	ask POST /update_weights_from_distributed "$nowhere"
+	[ "$status" = 52 ] || explain "expected an empty reply"
+	eventually 20 eval '[ "$(grep -c ready e.out)" = 2 ]'
+	[ "$(grep -o 'http://[0-9.:]*' e.out | uniq | wc -l)" = 1 ] || explain "expected the same address"
+	ask GET /model_info
+	expect_http 200
+	out_has '"weight_version":"default"'
+	# The fault was for the first life.
+	ask GET /flush_cache
+	expect_http 200
+	kill -TERM "$pid"
+	status=0
+	wait "$pid" || status=$?
+	expect_status 143
+}
+
+@test "a fault that kills is survived by a supervisor too" {
+	endpoint e --restart-on-death --fault die:health:1
+	ask GET /health
+	[ "$status" = 52 ] || explain "expected an empty reply"
+	eventually 20 eval '[ "$(grep -c ready e.out)" = 2 ]'
+	ask GET /health
+	expect_http 200
+}
+
+@test "answers are slow, garbled or cut on request" {
+	endpoint e --fault slow:health:1 --fault garbage:model_info:1 --fault wrong-length:v1/models:1 \
+		--fault-delay 300ms
+	try curl -sS -m 10 -o /dev/null -w '%{http_code} %{time_total}' "$url/health"
+	[[ $out == "200 0."[3-9]* || $out == "200 "[1-9]* ]] || explain "expected a slow answer"
+	try curl -sS -m 10 -o body "$url/model_info"
+	expect_status 0
+	[ "$(head -c 1 body | xxd -p)" = 16 ]
+	ask GET /v1/models
+	[ "$status" = 18 ] || explain "expected a partial file"
+	ask GET /v1/models
 	expect_http 200
 }

@@ -1,66 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The embedded endpoint without network: requests go straight to its handler. */
-#include "serve_core.h"
+#include "serve_ask.h"
 #include "serve_decode.h"
-#include "serve_routes.h"
 
 #include <inttypes.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
-
-static struct ws_serve *serve;
-static struct ws_serve_reply reply;
-
-static void start(const struct ws_serve_opts *opts)
-{
-	struct ws_err err = WS_ERR_INIT;
-	if (ws_serve_new(opts, &serve, &err))
-		fail_msg("%s", err.msg);
-}
-
-static int set_up(void **state)
-{
-	(void)state;
-	serve = NULL;
-	memset(&reply, 0, sizeof reply);
-	return 0;
-}
-
-static int tear_down(void **state)
-{
-	(void)state;
-	ws_buf_free(&reply.body);
-	ws_serve_stop(serve);
-	return 0;
-}
-
-static unsigned ask(const char *method, const char *path, const char *body)
-{
-	const struct ws_serve_request rq = {
-		.method = method, .path = path, .body = body ? body : "",
-		.body_len = body ? strlen(body) : 0,
-	};
-	ws_buf_free(&reply.body);
-	ws_serve_handle(serve, &rq, &reply);
-	return reply.status;
-}
-
-static const char *said(void)
-{
-	return ws_buf_str(&reply.body);
-}
-
-static void assert_said(const char *part)
-{
-	if (!strstr(said(), part))
-		fail_msg("'%s' lacks '%s'", said(), part);
-}
 
 static const char validation[] = "{\"object\":\"error\",\"message\":\"1 validation error: ";
 
@@ -69,7 +13,7 @@ static const char validation[] = "{\"object\":\"error\",\"message\":\"1 validati
 static void unknown_paths_and_methods_answer_like_fastapi(void **state)
 {
 	(void)state;
-	start(&(struct ws_serve_opts){ 0 });
+	start((struct ws_serve_opts){ 0 });
 	assert_int_equal(ask("POST", "/begin_weight_update", "{}"), 404);
 	assert_string_equal(said(), "{\"detail\":\"Not Found\"}");
 	assert_int_equal(ask("GET", "/pause_generation", NULL), 405);
@@ -80,23 +24,10 @@ static void unknown_paths_and_methods_answer_like_fastapi(void **state)
 	assert_int_equal(ask("GET", "health", NULL), 404);
 }
 
-static void health_is_an_empty_200(void **state)
-{
-	(void)state;
-	start(&(struct ws_serve_opts){ 0 });
-	assert_int_equal(ask("GET", "/health", NULL), 200);
-	assert_int_equal(reply.body.len, 0);
-	assert_int_equal(ask("GET", "/health_generate", NULL), 200);
-	assert_true(ws_serve_occupy(serve, true));
-	assert_int_equal(ask("GET", "/health_generate", NULL), 503);
-	assert_int_equal(ask("GET", "/health", NULL), 200);
-	ws_serve_vacate(serve);
-}
-
 static void information_tells_what_was_configured(void **state)
 {
 	(void)state;
-	start(&(struct ws_serve_opts){ .tp = 3, .model_path = "m/\"odd\"", .quantization = "fp8",
+	start((struct ws_serve_opts){ .tp = 3, .model_path = "m/\"odd\"", .quantization = "fp8",
 	                               .served_model_name = "served" });
 	assert_int_equal(ask("GET", "/model_info", NULL), 200);
 	assert_said("\"model_path\":\"m/\\\"odd\\\"\"");
@@ -116,7 +47,7 @@ static void bodies_that_are_no_objects_are_validation_errors(void **state)
 	static const char *const bodies[] = { NULL, "", "{", "[]", "3", "{}x", "{\"mode\":1}",
 		                              "{\"mode\":\"abort\\u0000\"}", "{\"mode\":null}" };
 	(void)state;
-	start(&(struct ws_serve_opts){ 0 });
+	start((struct ws_serve_opts){ 0 });
 	for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++) {
 		assert_int_equal(ask("POST", "/pause_generation", bodies[i]), 400);
 		assert_said(validation);
@@ -133,7 +64,7 @@ static void a_key_opens_everything_but_health_is_always_open(void **state)
 	assert_true(fd >= 0);
 	assert_int_equal(write(fd, "sesame\n", 7), 7);
 	close(fd);
-	start(&(struct ws_serve_opts){ .api_key_file = path });
+	start((struct ws_serve_opts){ .api_key_file = path });
 	unlink(path);
 	struct ws_serve_request rq = { .method = "GET", .path = "/model_info", .body = "" };
 	static const char *const wrong[] = { NULL, "", "Bearer ", "Bearer sesam", "Bearer sesamee",
@@ -162,7 +93,7 @@ static void a_key_opens_everything_but_health_is_always_open(void **state)
 static void a_flush_needs_an_idle_scheduler(void **state)
 {
 	(void)state;
-	start(&(struct ws_serve_opts){ .busy = 2 });
+	start((struct ws_serve_opts){ .busy = 2 });
 	assert_int_equal(ask("GET", "/flush_cache", NULL), 400);
 	assert_int_equal(ask("POST", "/pause_generation", "{\"mode\":\"in_place\"}"), 200);
 	assert_string_equal(said(),
@@ -191,7 +122,7 @@ static const char *timeout_query(const void *ctx, const char *key)
 static void a_flush_may_wait_for_idleness(void **state)
 {
 	(void)state;
-	start(&(struct ws_serve_opts){ .busy = 1 });
+	start((struct ws_serve_opts){ .busy = 1 });
 	struct ws_serve_request rq = { .method = "GET", .path = "/flush_cache", .body = "",
 		                       .query = timeout_query, .query_ctx = "0.1" };
 	const int64_t t0 = ws_now_ns();
@@ -208,7 +139,7 @@ static void a_flush_may_wait_for_idleness(void **state)
 static void a_new_version_aborts_requests_unless_told_not_to(void **state)
 {
 	(void)state;
-	start(&(struct ws_serve_opts){ .busy = 1 });
+	start((struct ws_serve_opts){ .busy = 1 });
 	assert_int_equal(ask("POST", "/update_weight_version", "{}"), 400);
 	assert_int_equal(ask("POST", "/update_weight_version",
 	                     "{\"new_version\":\"v7\",\"abort_all_requests\":false}"), 200);
@@ -240,7 +171,7 @@ static void *enter_late(void *arg)
 static void an_update_outside_of_a_pause_waits_for_running_requests(void **state)
 {
 	(void)state;
-	start(&(struct ws_serve_opts){ .busy = 1 });
+	start((struct ws_serve_opts){ .busy = 1 });
 	struct late l = { 0 };
 	assert_int_equal(pthread_create(&l.thread, NULL, enter_late, &l), 0);
 	usleep(50000);
@@ -293,7 +224,7 @@ static void init_requests_are_checked_field_by_field(void **state)
 		  "control character" },
 	};
 	(void)state;
-	start(&(struct ws_serve_opts){ .tp = 2 });
+	start((struct ws_serve_opts){ .tp = 2 });
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		assert_int_equal(ask("POST", "/init_weights_update_group", cases[i].body), 400);
 		assert_said(cases[i].says);
@@ -304,7 +235,7 @@ static void init_requests_are_checked_field_by_field(void **state)
 static void an_init_that_reaches_nobody_is_refused_and_leaves_no_group(void **state)
 {
 	(void)state;
-	start(&(struct ws_serve_opts){ .tp = 2, .init_ns = 200 * WS_NS_PER_MS });
+	start((struct ws_serve_opts){ .tp = 2, .init_ns = 200 * WS_NS_PER_MS });
 	assert_int_equal(
 		ask("POST", "/init_weights_update_group",
 	            "{\"master_address\":\"127.0.0.1\",\"master_port\":1,\"rank_offset\":1,"
@@ -317,7 +248,7 @@ static void an_init_that_reaches_nobody_is_refused_and_leaves_no_group(void **st
 static void groups_that_do_not_exist_are_named(void **state)
 {
 	(void)state;
-	start(&(struct ws_serve_opts){ 0 });
+	start((struct ws_serve_opts){ 0 });
 	assert_int_equal(ask("POST", "/destroy_weights_update_group", "{\"group_name\":\"g\"}"),
 	                 400);
 	assert_string_equal(said(), "{\"success\":false,"
@@ -358,7 +289,7 @@ static void an_update_has_upstreams_defaults(void **state)
 	struct ws_serve_update u;
 	struct ws_json *root;
 	(void)state;
-	start(&(struct ws_serve_opts){ 0 });
+	start((struct ws_serve_opts){ 0 });
 	assert_int_equal(
 		check("{\"names\":[\"a\",\"b\"],\"dtypes\":[\"bfloat16\",\"long\"],"
 	              "\"shapes\":[[2,3],[]],\"load_format\":null,\"weight_version\":null}",
@@ -416,7 +347,7 @@ static void updates_are_refused_with_torchs_words(void **state)
 		  "valid boolean" },
 	};
 	(void)state;
-	start(&(struct ws_serve_opts){ 0 });
+	start((struct ws_serve_opts){ 0 });
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		assert_int_equal(load(cases[i].body), -1);
 		if (!strstr(err.msg, cases[i].says))
@@ -429,7 +360,7 @@ static void updates_are_refused_with_torchs_words(void **state)
 static void old_torch_refuses_more(void **state)
 {
 	(void)state;
-	start(&(struct ws_serve_opts){ .torch = WS_TORCH_1_13 });
+	start((struct ws_serve_opts){ .torch = WS_TORCH_1_13 });
 	assert_int_equal(load("{\"names\":[\"a\"],\"dtypes\":[\"bfloat16\"],\"shapes\":[[1]]}"),
 	                 -1);
 	assert_string_equal(err.msg, "Invalid scalar type");
@@ -492,7 +423,7 @@ static void a_tensor_that_changes_its_shape_does_not_load(void **state)
 		                      .dims = { 2, 3 }, .bytes = 24 };
 	uint64_t duplicates = 0;
 	(void)state;
-	start(&(struct ws_serve_opts){ 0 });
+	start((struct ws_serve_opts){ 0 });
 	assert_int_equal(ws_serve_weights_commit(&serve->weights, &slot, 1, NULL, 1, &duplicates,
 	                                         &err),
 	                 0);
@@ -551,7 +482,7 @@ static void the_checker_names_its_algorithm(void **state)
 	};
 	uint64_t duplicates = 0;
 	(void)state;
-	start(&(struct ws_serve_opts){ .tp = 2, .keep = WS_KEEP_HASH });
+	start((struct ws_serve_opts){ .tp = 2, .keep = WS_KEEP_HASH });
 	assert_int_equal(ws_serve_weights_commit(&serve->weights, slots, 2, NULL, 1, &duplicates,
 	                                         &err),
 	                 0);
@@ -652,7 +583,7 @@ static void faults_strike_at_their_call_only(void **state)
 	};
 	int deaths = 0;
 	(void)state;
-	start(&(struct ws_serve_opts){
+	start((struct ws_serve_opts){
 		.faults = faults, .n_faults = 3, .die = die_once, .ctx = &deaths });
 	assert_int_equal(ask("POST", "/continue_generation", "{}"), 200);
 	assert_int_equal(ask("POST", "/continue_generation", "{}"), 400);
@@ -670,38 +601,10 @@ static void faults_strike_at_their_call_only(void **state)
 	assert_int_equal(deaths, 1);
 }
 
-static void *ask_health(void *arg)
-{
-	struct ws_serve_reply *rp = arg;
-	const struct ws_serve_request rq = { .method = "GET", .path = "/health", .body = "" };
-	ws_serve_handle(serve, &rq, rp);
-	return NULL;
-}
-
-static void a_request_that_hangs_ends_with_the_endpoint(void **state)
-{
-	static const char *const faults[] = { "hang:health:1" };
-	struct ws_serve_reply other;
-	pthread_t thread;
-	(void)state;
-	start(&(struct ws_serve_opts){ .faults = faults, .n_faults = 1 });
-	assert_int_equal(pthread_create(&thread, NULL, ask_health, &other), 0);
-	usleep(50000);
-	assert_int_equal(ask("GET", "/wsync/journal", NULL), 200);
-	assert_said("\"path\":\"/health\",\"status\":0,\"fault\":\"hang\"");
-	pthread_mutex_lock(&serve->lock);
-	serve->stopping = true;
-	pthread_cond_broadcast(&serve->changed);
-	pthread_mutex_unlock(&serve->lock);
-	pthread_join(thread, NULL);
-	assert_true(other.drop);
-	ws_buf_free(&other.body);
-}
-
 static void the_journal_keeps_order_and_flags(void **state)
 {
 	(void)state;
-	start(&(struct ws_serve_opts){ 0 });
+	start((struct ws_serve_opts){ 0 });
 	ask("POST", "/pause_generation", "{\"mode\":\"retract\"}");
 	ask("POST", "/update_weights_from_distributed",
 	    "{\"names\":[\"a\"],\"dtypes\":[\"int8\"],\"shapes\":[[1]],\"group_name\":\"g\","
@@ -736,18 +639,15 @@ static void addresses_to_listen_on_are_checked(void **state)
 		assert_int_equal(ws_serve_new(&o, &serve, &err), -1);
 		assert_int_equal(err.code, WS_EUSAGE);
 	}
-	start(&(struct ws_serve_opts){ .listen = "[::1]:80" });
+	start((struct ws_serve_opts){ .listen = "[::1]:80" });
 	assert_string_equal(serve->host, "::1");
 	assert_int_equal(serve->port, 80);
 }
-
-#define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(unknown_paths_and_methods_answer_like_fastapi),
-		T(health_is_an_empty_200),
 		T(information_tells_what_was_configured),
 		T(bodies_that_are_no_objects_are_validation_errors),
 		T(a_key_opens_everything_but_health_is_always_open),
@@ -767,7 +667,6 @@ int main(void)
 		T(the_checker_names_its_algorithm),
 		T(faults_are_parsed_strictly),
 		T(faults_strike_at_their_call_only),
-		T(a_request_that_hangs_ends_with_the_endpoint),
 		T(the_journal_keeps_order_and_flags),
 		T(addresses_to_listen_on_are_checked),
 	};

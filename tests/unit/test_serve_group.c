@@ -25,47 +25,11 @@ static void push_twice_in_both_formats(const struct ws_serve_opts *opts)
 	assert_null(serve->groups);
 }
 
-static void one_rank_keeps_weights_in_memory(void **state)
-{
-	(void)state;
-	push_twice_in_both_formats(&(struct ws_serve_opts){ 0 });
-	const struct ws_serve_weight *w = ws_serve_weights_find(&serve->weights, "w.a");
-	assert_memory_equal(w->data, bytes_of(0), lengths[0]);
-	assert_int_equal(serve->weights.n_blocks, 1);
-}
-
-static void several_ranks_agree(void **state)
-{
-	(void)state;
-	push_twice_in_both_formats(&(struct ws_serve_opts){ .tp = 4 });
-}
-
 static void hashes_are_kept_without_the_bytes(void **state)
 {
 	(void)state;
 	push_twice_in_both_formats(&(struct ws_serve_opts){ .tp = 3, .keep = WS_KEEP_HASH });
 	assert_null(serve->weights.items[0].data);
-}
-
-static void an_old_torch_is_emulated_down_to_the_store(void **state)
-{
-	(void)state;
-	start(&(struct ws_serve_opts){ .tp = 2, .torch = WS_TORCH_1_13 });
-	form();
-	update(flattened, "", 200, "Succeeded");
-	assert_checksums();
-}
-
-static void a_bucket_received_first_flattened_lies_in_one_piece(void **state)
-{
-	(void)state;
-	start(&(struct ws_serve_opts){ 0 });
-	form();
-	update(flattened, "", 200, "Succeeded");
-	renew_bytes(5);
-	update(flattened, "", 200, "Succeeded");
-	assert_checksums();
-	assert_int_equal(serve->weights.n_blocks, 1);
 }
 
 /* ---- the order of side effects ---- */
@@ -99,22 +63,6 @@ static void a_group_name_is_taken_once(void **state)
 	     "Group h not in ['g']");
 }
 
-static void a_changed_shape_is_found_after_the_bytes_came(void **state)
-{
-	static const char changed[] =
-		"\"names\":[\"w.a\",\"w.b\",\"w.c\",\"w.d\"],"
-		"\"dtypes\":[\"float32\",\"bfloat16\",\"int64\",\"uint8\"],"
-		"\"shapes\":[[100,700],[3],[],[5]],\"group_name\":\"g\"";
-	(void)state;
-	start(&(struct ws_serve_opts){ .tp = 2 });
-	form();
-	update(tensors, "", 200, "Succeeded");
-	update(changed, "", 400, "shape mismatch for 'w.a'");
-	renew_bytes(9);
-	update(tensors, "", 200, "Succeeded");
-	assert_checksums();
-}
-
 static void a_flush_that_fails_leaves_the_weights_live(void **state)
 {
 	(void)state;
@@ -130,21 +78,6 @@ static void a_flush_that_fails_leaves_the_weights_live(void **state)
 }
 
 /* ---- trouble ---- */
-
-static void a_flipped_byte_shows_in_the_checksums(void **state)
-{
-	static const char *const faults[] = { "flip:update_weights_from_distributed:2" };
-	struct post p;
-	(void)state;
-	start(&(struct ws_serve_opts){ .tp = 2, .faults = faults, .n_faults = 1 });
-	form();
-	update(tensors, "", 200, "Succeeded");
-	assert_checksums();
-	update(tensors, "", 200, "Succeeded");
-	get(&p, "/weights_checker", 200, "checksums");
-	assert_true(count_hash(p.reply, 3) < 2);
-	assert_int_equal(count_hash(p.reply, 0), 2);
-}
 
 static void a_dropped_update_breaks_the_broadcast(void **state)
 {
@@ -196,23 +129,54 @@ static void a_stop_ends_whatever_waits(void **state)
 	assert_int_not_equal(flush.status, 200);
 }
 
+/* ---- receive_weights of xorl-legacy ---- */
+
+static void types_are_few(void **state)
+{
+	static const char *const types[] = { "float8_e4m3fn", "uint8", "float64" };
+	(void)state;
+	start(&(struct ws_serve_opts){ .lineage = WS_SERVE_XORL_LEGACY });
+	form();
+	for (size_t i = 0; i < 3; i++) {
+		struct post p;
+		char says[64];
+		begin(&p, "POST", "/receive_weights",
+		      "{\"num_buckets\":1,\"group_name\":\"g\",\"buckets\":[{\"names\":[\"x\"],"
+		      "\"dtypes\":[\"%s\"],\"shapes\":[[1]]}]}", types[i]);
+		snprintf(says, sizeof says, "Unknown dtype: %s", types[i]);
+		end(&p, 400, says);
+	}
+}
+
+static void both_fields_are_required_and_the_group_too(void **state)
+{
+	(void)state;
+	start(&(struct ws_serve_opts){ .lineage = WS_SERVE_XORL_LEGACY, .busy = 1 });
+	post("/receive_weights", "{\"buckets\":[]}", 400, "body.num_buckets: Field required");
+	post("/receive_weights", "{\"num_buckets\":0}", 400, "body.buckets: Field required");
+	post("/pause_generation", "{\"mode\":\"in_place\"}", 200, "ok");
+	post("/receive_weights", "{\"num_buckets\":0,\"buckets\":[]}", 400,
+	     "Group weight_update_group not in []");
+	form();
+	post("/receive_weights",
+	     "{\"num_buckets\":0,\"buckets\":[],\"group_name\":\"g\",\"free_kv_cache_before_recv\":"
+	     "true}",
+	     400, "Cannot free KV cache");
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(one_rank_keeps_weights_in_memory),
-		T(several_ranks_agree),
 		T(hashes_are_kept_without_the_bytes),
-		T(an_old_torch_is_emulated_down_to_the_store),
-		T(a_bucket_received_first_flattened_lies_in_one_piece),
 		T(health_answers_while_a_group_forms),
 		T(a_group_name_is_taken_once),
-		T(a_changed_shape_is_found_after_the_bytes_came),
 		T(a_flush_that_fails_leaves_the_weights_live),
-		T(a_flipped_byte_shows_in_the_checksums),
 		T(a_dropped_update_breaks_the_broadcast),
 		T(a_sender_that_dies_is_reported_as_partially_updated),
 		T(a_stop_ends_whatever_waits),
+		T(types_are_few),
+		T(both_fields_are_required_and_the_group_too),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,77 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How the servers that the endpoint plays differ, without network. */
-#include "serve_core.h"
+#include "serve_ask.h"
 #include "serve_decode.h"
 #include "serve_lineage.h"
-#include "serve_routes.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-static struct ws_serve *serve;
-static struct ws_serve_reply reply;
-static char killed_by[256];
-static unsigned crashes;
-
-static void note_crash(void *ctx, const char *why)
+static void start_as(enum ws_serve_lineage lineage, unsigned busy)
 {
-	(void)ctx;
-	snprintf(killed_by, sizeof killed_by, "%s", why);
-	crashes++;
-}
-
-static void start(enum ws_serve_lineage lineage, unsigned busy)
-{
-	struct ws_err err = WS_ERR_INIT;
-	ws_serve_stop(serve);
-	serve = NULL;
-	crashes = 0;
-	const struct ws_serve_opts opts = { .lineage = lineage, .busy = busy, .crash = note_crash };
-	if (ws_serve_new(&opts, &serve, &err))
-		fail_msg("%s", err.msg);
-}
-
-static int set_up(void **state)
-{
-	(void)state;
-	serve = NULL;
-	memset(&reply, 0, sizeof reply);
-	return 0;
-}
-
-static int tear_down(void **state)
-{
-	(void)state;
-	ws_buf_free(&reply.body);
-	ws_serve_stop(serve);
-	return 0;
-}
-
-static const char *timeout_query(const void *ctx, const char *key)
-{
-	return strcmp(key, "timeout") == 0 ? ctx : NULL;
-}
-
-static unsigned ask(const char *method, const char *path, const char *body)
-{
-	const struct ws_serve_request rq = {
-		.method = method, .path = path, .body = body, .body_len = strlen(body),
-		.query = timeout_query, .query_ctx = "soon",
-	};
-	ws_buf_free(&reply.body);
-	ws_serve_handle(serve, &rq, &reply);
-	return reply.drop ? 0 : reply.status;
-}
-
-static void assert_said(const char *part)
-{
-	if (!strstr(ws_buf_str(&reply.body), part))
-		fail_msg("'%s' lacks '%s'", ws_buf_str(&reply.body), part);
+	start((struct ws_serve_opts){ .lineage = lineage, .busy = busy });
+	query_timeout = "soon";
 }
 
 static const char *name_of(unsigned lineage)
@@ -104,7 +40,7 @@ static void routes_are_those_of_the_lineage(void **state)
 	};
 	(void)state;
 	for (unsigned l = 0; l < WS_SERVE_N_LINEAGES; l++) {
-		start((enum ws_serve_lineage)l, 0);
+		start_as((enum ws_serve_lineage)l, 0);
 		for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 			const unsigned status = ask(rows[i].method, rows[i].path, "");
 			const char is = status == 404 ? '.' : status == 405 ? '5' : 'y';
@@ -115,27 +51,14 @@ static void routes_are_those_of_the_lineage(void **state)
 	}
 }
 
-static void openapi_lists_what_there_is(void **state)
-{
-	(void)state;
-	start(WS_SERVE_SGLANG_0_4, 0);
-	assert_int_equal(ask("GET", "/openapi.json", ""), 200);
-	assert_said("\"/get_model_info\":{\"get\":{}}");
-	assert_null(strstr(ws_buf_str(&reply.body), "list_weights"));
-	start(WS_SERVE_XORL_LEGACY, 0);
-	assert_int_equal(ask("GET", "/openapi.json", ""), 200);
-	assert_said("\"/list_weights\":{\"get\":{\"parameters\":");
-	assert_said("\"/weights_checker\":{\"post\":{\"requestBody\":");
-}
-
 static void versions_tell_lineages_apart_where_servers_tell_them(void **state)
 {
 	(void)state;
-	start(WS_SERVE_SGLANG_0_4, 0);
+	start_as(WS_SERVE_SGLANG_0_4, 0);
 	assert_int_equal(ask("GET", "/get_server_info", ""), 200);
 	assert_said("\"version\":\"0.4.6+wsync.");
 	assert_null(strstr(ws_buf_str(&reply.body), "weight_version"));
-	start(WS_SERVE_XORL_LEGACY, 0);
+	start_as(WS_SERVE_XORL_LEGACY, 0);
 	assert_int_equal(ask("GET", "/server_info", ""), 200);
 	assert_said("\"enable_fp32_router\":false");
 	assert_said("\"weight_version\":\"default\"");
@@ -149,7 +72,7 @@ static void a_missing_group_kills_all_but_two(void **state)
 	for (unsigned l = 0; l < WS_SERVE_N_LINEAGES; l++) {
 		if (l == WS_SERVE_SESSION)
 			continue;
-		start((enum ws_serve_lineage)l, 0);
+		start_as((enum ws_serve_lineage)l, 0);
 		const bool survives = l == WS_SERVE_LENIENT || l == WS_SERVE_XORL_LEGACY;
 		assert_int_equal(ask("POST", "/update_weights_from_distributed", UPDATE),
 		                 survives ? 400 : 0);
@@ -170,7 +93,7 @@ static void a_missing_group_kills_all_but_two(void **state)
 static void an_old_pause_reads_no_body_and_aborts(void **state)
 {
 	(void)state;
-	start(WS_SERVE_SGLANG_0_5, 3);
+	start_as(WS_SERVE_SGLANG_0_5, 3);
 	assert_int_equal(ask("POST", "/pause_generation", "{\"mode\":\"retract\"}"), 200);
 	assert_int_equal(serve->mode, WS_PAUSE_ABORT);
 	assert_int_equal(serve->waiting, 0);
@@ -182,9 +105,9 @@ static void an_old_pause_reads_no_body_and_aborts(void **state)
 static void a_flush_reads_its_timeout_where_it_knows_one(void **state)
 {
 	(void)state;
-	start(WS_SERVE_XORL_LEGACY, 0);
+	start_as(WS_SERVE_XORL_LEGACY, 0);
 	assert_int_equal(ask("GET", "/flush_cache", ""), 200);
-	start(WS_SERVE_XORL, 0);
+	start_as(WS_SERVE_XORL, 0);
 	assert_int_equal(ask("GET", "/flush_cache", ""), 400);
 }
 
@@ -231,7 +154,7 @@ static void unknown_fields_are_ignored(void **state)
 static void the_checker_of_xorl_legacy_wants_an_action(void **state)
 {
 	(void)state;
-	start(WS_SERVE_XORL_LEGACY, 0);
+	start_as(WS_SERVE_XORL_LEGACY, 0);
 	assert_int_equal(ask("POST", "/weights_checker", "{}"), 400);
 	assert_said("body.action: Field required");
 	assert_int_equal(ask("POST", "/weights_checker", "{\"action\":\"checksum\"}"), 400);
@@ -246,13 +169,14 @@ static void health_tells_of_an_update_or_not(void **state)
 		enum ws_serve_lineage lineage;
 		unsigned health, generate;
 	} rows[] = {
+		{ WS_SERVE_LENIENT, 200, 503 },
 		{ WS_SERVE_SGLANG_0_4, 503, 503 }, { WS_SERVE_SGLANG_0_5, 503, 503 },
 		{ WS_SERVE_SGLANG_2026, 200, 503 }, { WS_SERVE_XORL_LEGACY, 200, 200 },
 		{ WS_SERVE_XORL, 200, 503 },
 	};
 	(void)state;
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-		start(rows[i].lineage, 0);
+		start_as(rows[i].lineage, 0);
 		assert_true(ws_serve_occupy(serve, true));
 		assert_int_equal(ask("GET", "/health", ""), rows[i].health);
 		assert_int_equal(ask("GET", "/health_generate", ""), rows[i].generate);
@@ -272,21 +196,18 @@ static void faults_are_for_routes_that_there_are(void **state)
 	                 0);
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(routes_are_those_of_the_lineage),
-		TEST(openapi_lists_what_there_is),
-		TEST(versions_tell_lineages_apart_where_servers_tell_them),
-		TEST(a_missing_group_kills_all_but_two),
-		TEST(an_old_pause_reads_no_body_and_aborts),
-		TEST(a_flush_reads_its_timeout_where_it_knows_one),
-		TEST(unknown_fields_are_ignored),
-		TEST(the_checker_of_xorl_legacy_wants_an_action),
-		TEST(health_tells_of_an_update_or_not),
-		TEST(faults_are_for_routes_that_there_are),
+		T(routes_are_those_of_the_lineage),
+		T(versions_tell_lineages_apart_where_servers_tell_them),
+		T(a_missing_group_kills_all_but_two),
+		T(an_old_pause_reads_no_body_and_aborts),
+		T(a_flush_reads_its_timeout_where_it_knows_one),
+		T(unknown_fields_are_ignored),
+		T(the_checker_of_xorl_legacy_wants_an_action),
+		T(health_tells_of_an_update_or_not),
+		T(faults_are_for_routes_that_there_are),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

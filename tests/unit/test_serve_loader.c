@@ -143,22 +143,6 @@ static void a_hash_shows_which_rank_has_another_copy(void **state)
 	assert_true(before[0] == before[1] && after[1] == before[1] && after[0] != before[0]);
 }
 
-static void a_model_that_does_not_divide_is_refused(void **state)
-{
-	struct ws_err err = WS_ERR_INIT;
-	(void)state;
-	write_config(llama);
-	assert_int_equal(ws_serve_model_open(".", 3, 1, NULL, NULL, true, &model, &err), -1);
-	assert_int_equal(err.code, WS_EINPUT);
-	assert_non_null(strstr(err.msg, "at tp 3, ep 1"));
-	assert_int_equal(ws_serve_model_open(".", 4, 3, NULL, NULL, true, &model, &err), -1);
-	assert_int_equal(err.code, WS_EUSAGE);
-	write_config("{\"architectures\":[\"Unheard\"]}");
-	assert_int_equal(ws_serve_model_open(".", 1, 1, NULL, NULL, true, &model, &err), -1);
-	assert_non_null(strstr(err.msg, "no rules for architecture 'Unheard'"));
-	assert_int_equal(ws_serve_model_open("nowhere", 1, 1, NULL, NULL, true, &model, &err), -1);
-}
-
 /* ---- the routes ---- */
 
 static struct ws_serve *serve;
@@ -376,7 +360,6 @@ int main(void)
 		WITH_MODEL(what_stands_before_the_wrong_tensor_is_loaded),
 		WITH_MODEL(a_type_that_is_no_number_is_refused),
 		WITH_MODEL(a_hash_shows_which_rank_has_another_copy),
-		WITH_MODEL(a_model_that_does_not_divide_is_refused),
 		WITH_ROUTES(information_is_that_of_the_config),
 		WITH_ROUTES(a_dtype_replaces_that_of_the_config),
 		WITH_ROUTES(a_listing_shows_local_shapes_of_the_rank),

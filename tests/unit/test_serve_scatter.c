@@ -18,11 +18,9 @@ static const char config[] =
 	"\"mlp_only_layers\":[0],\"decoder_sparse_step\":1,\"tie_word_embeddings\":false}";
 
 static const char *const experts[] = {
-	/* As the plan lists them: layers are received in rising order all the same. */
 	"model.layers.2.mlp.experts.w13_weight", "model.layers.1.mlp.experts.w13_weight",
 	"model.layers.2.mlp.experts.w2_weight", "model.layers.1.mlp.experts.w2_weight",
 };
-static const unsigned by_layer[] = { 1, 3, 0, 2 };
 static const char *const others[] = {
 	"model.norm.weight",
 	"model.layers.0.self_attn.qkv_proj.weight",
@@ -53,7 +51,6 @@ static int fill_param(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err
 
 struct trainer {
 	unsigned rank;
-	bool legacy;
 	int rc;
 	struct ws_err err;
 	pthread_t thread;
@@ -80,10 +77,8 @@ static void add(struct trainer *t, const char *name, unsigned parts, unsigned pa
 
 static int scatter_send(struct trainer *t, struct ws_gloo *mesh)
 {
-	for (size_t i = 0; i < 4; i++) {
-		const size_t k = t->legacy ? i : by_layer[i];
-		add(t, experts[k], TRAINERS, t->rank);
-	}
+	for (size_t i = 0; i < 4; i++)
+		add(t, experts[i], TRAINERS, t->rank);
 	for (size_t i = 0; t->rank == 0 && i < 3; i++)
 		add(t, others[i], 1, 0);
 	return ws_gloo_exchange(mesh, t->list, t->n, soon(), &cancel, &t->err);
@@ -135,25 +130,6 @@ static void names_json(struct ws_buf *out)
 		ws_buf_printf(out, "\"%s\"%s", others[i], i < 2 ? "," : "");
 }
 
-static void plans_json(struct ws_buf *out)
-{
-	ws_buf_puts(out, ",\"expert_transfer_plan\":[");
-	for (size_t i = 0; i < 4; i++)
-		ws_buf_printf(
-			out,
-			"%s{\"weight_name\":\"%s\",\"is_expert_weight\":true,\"expert_ranges\":{"
-			"\"0\":{\"start\":0,\"end\":4,\"source_nccl_rank\":0},"
-			"\"1\":{\"start\":4,\"end\":8,\"source_nccl_rank\":1}}}",
-			i ? "," : "", experts[i]);
-	ws_buf_puts(
-		out,
-		",{\"weight_name\":\"model.layers.1.mlp.experts.w3_weight\",\"expert_ranges\":{}}],"
-		"\"non_expert_transfer_plan\":[");
-	for (size_t i = 0; i < 3; i++)
-		ws_buf_printf(out, "%s{\"weight_name\":\"%s\"}", i ? "," : "", others[i]);
-	ws_buf_puts(out, "],\"non_expert_batch_size\":2");
-}
-
 struct scatter_call {
 	pthread_t thread;
 	struct ws_buf body;
@@ -181,7 +157,7 @@ static void *run_call(void *arg)
 	return NULL;
 }
 
-static void begin_call(struct scatter_call *c, bool legacy)
+static void begin_call(struct scatter_call *c)
 {
 	*c = (struct scatter_call){ 0 };
 	ws_buf_init(&c->body, 0);
@@ -189,11 +165,8 @@ static void begin_call(struct scatter_call *c, bool legacy)
 	names_json(&c->body);
 	ws_buf_printf(&c->body,
 	              "],\"group_name\":\"s\",\"training_world_size\":2,\"num_experts_per_rank\":4,"
-	              "\"master_address\":\"127.0.0.1\",\"master_port\":%u",
+	              "\"master_address\":\"127.0.0.1\",\"master_port\":%u}",
 	              (unsigned)ws_store_port(store));
-	if (!legacy)
-		plans_json(&c->body);
-	ws_buf_puts(&c->body, "}");
 	assert_int_equal(pthread_create(&c->thread, NULL, run_call, c), 0);
 }
 
@@ -220,14 +193,16 @@ static void assert_param(const char *name)
 	}
 }
 
-static void scatter(bool legacy)
+/* With plans see push-protocols.bats and test_endpoint_torch.py. */
+static void without_plans_experts_are_cut_evenly(void **state)
 {
 	struct trainer trainers[TRAINERS];
 	struct scatter_call c;
+	(void)state;
 	start_model(WS_KEEP_MEMORY);
-	begin_call(&c, legacy);
+	begin_call(&c);
 	for (unsigned r = 0; r < TRAINERS; r++) {
-		trainers[r] = (struct trainer){ .rank = r, .legacy = legacy };
+		trainers[r] = (struct trainer){ .rank = r };
 		assert_int_equal(pthread_create(&trainers[r].thread, NULL, train, &trainers[r]), 0);
 	}
 	for (unsigned r = 0; r < TRAINERS; r++) {
@@ -243,18 +218,6 @@ static void scatter(bool legacy)
 	assert_int_equal(serve->journal.updates, 1);
 	assert_int_equal(serve->journal.tensors, 7);
 	assert_true(serve->model->n_loaded > 4 * EXPERTS);
-}
-
-static void plans_are_received_layer_by_layer(void **state)
-{
-	(void)state;
-	scatter(false);
-}
-
-static void without_plans_experts_are_cut_evenly(void **state)
-{
-	(void)state;
-	scatter(true);
 }
 
 static void requests_are_checked_before_anybody_is_waited_for(void **state)
@@ -317,7 +280,6 @@ static int leave(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(plans_are_received_layer_by_layer),
 		TEST(without_plans_experts_are_cut_evenly),
 		TEST(requests_are_checked_before_anybody_is_waited_for),
 		TEST(without_parameters_nothing_can_be_received),

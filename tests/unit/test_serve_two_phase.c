@@ -27,11 +27,6 @@ static const char flat[] =
 	"{\"names\":[\"w.a\",\"w.b\",\"w.c\",\"w.d\"],"
 	"\"dtypes\":[\"float32\",\"bfloat16\",\"int64\",\"uint8\"],"
 	"\"shapes\":[[700,100],[3],[],[5]],\"group_name\":\"g\",\"transport\":\"nccl_broadcast\"}";
-static const char buckets[] =
-	"{\"num_buckets\":2,\"group_name\":\"g\",\"buckets\":["
-	"{\"names\":[\"w.a\"],\"dtypes\":[\"float32\"],\"shapes\":[[700,100]]},"
-	"{\"names\":[\"w.b\",\"w.c\",\"w.d\"],\"dtypes\":[\"bfloat16\",\"int64\",\"uint8\"],"
-	"\"shapes\":[[3],[],[5]]}]}";
 static const char done[] = "{\"group_name\":\"g\",\"flush_cache\":false}";
 
 static void send_all(void)
@@ -47,46 +42,6 @@ static void assert_held(void)
 	get(&p, "/wsync/checksums", 200, "xxh3-64");
 	for (size_t i = 0; i < TENSORS; i++)
 		assert_int_equal(count_hash(p.reply, i), serve->opts.tp);
-}
-
-static void push_both_ways(const struct ws_serve_opts *opts)
-{
-	start(opts);
-	form();
-	prepare(flat, 200, "Ready to receive 1 weight bucket(s).");
-	send_all();
-	complete(done, 200, "Succe");
-	assert_held();
-	renew_bytes(2);
-	prepare(buckets, 200, "Ready to receive 2 weight bucket(s).");
-	send_all();
-	complete("{\"group_name\":\"g\",\"weight_version\":\"7\"}", 200,
-	         "Weight version updated to 7.");
-	assert_held();
-	assert_int_equal(serve->journal.updates, 2);
-	assert_int_equal(serve->journal.bytes, 2 * sizeof bytes);
-	assert_int_equal(serve->journal.flushes, 1);
-}
-
-static void legacy_takes_one_bucket_or_all(void **state)
-{
-	(void)state;
-	push_both_ways(&legacy);
-}
-
-static void xorl_takes_one_bucket_or_all(void **state)
-{
-	(void)state;
-	push_both_ways(&xorl);
-}
-
-static void several_ranks_and_hashes_alone_do_too(void **state)
-{
-	(void)state;
-	push_both_ways(&(struct ws_serve_opts){ .lineage = WS_SERVE_XORL, .tp = 3 });
-	tear_down(state);
-	set_up(state);
-	push_both_ways(&(struct ws_serve_opts){ .lineage = WS_SERVE_XORL, .keep = WS_KEEP_HASH });
 }
 
 static void ready_means_that_the_scheduler_is_free(void **state)
@@ -198,20 +153,6 @@ static void an_unknown_load_format_is_refused_by_xorl_at_the_end(void **state)
 	complete(done, 400, "Unknown load_format=hybrid");
 }
 
-static void flattened_buckets_are_cut_up_again(void **state)
-{
-	struct ws_err err = WS_ERR_INIT;
-	char body[512];
-	(void)state;
-	start(&xorl);
-	form();
-	snprintf(body, sizeof body, "{%s}", flattened);
-	prepare(body, 200, "Ready");
-	assert_int_equal(send_flattened(&err), 0);
-	complete(done, 200, "Success");
-	assert_held();
-}
-
 static const char config[] = "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\","
                              "\"torch_dtype\":\"bfloat16\","
 			     "\"hidden_size\":32,\"intermediate_size\":64,\"num_hidden_layers\":1,"
@@ -277,9 +218,6 @@ static void a_stop_ends_a_prepared_receive(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(legacy_takes_one_bucket_or_all),
-		TEST(xorl_takes_one_bucket_or_all),
-		TEST(several_ranks_and_hashes_alone_do_too),
 		TEST(ready_means_that_the_scheduler_is_free),
 		TEST(refusals_have_the_servers_words),
 		TEST(legacy_has_its_own_words),
@@ -287,7 +225,6 @@ int main(void)
 		TEST(a_late_sender_leaves_xorl_prepared),
 		TEST(a_destroyed_group_ends_the_receive),
 		TEST(an_unknown_load_format_is_refused_by_xorl_at_the_end),
-		TEST(flattened_buckets_are_cut_up_again),
 		TEST(direct_goes_past_the_loader),
 		TEST(a_stop_ends_a_prepared_receive),
 	};

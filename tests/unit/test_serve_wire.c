@@ -59,37 +59,6 @@ static void an_address_that_is_none_is_found_out(void **state)
 	join_fails("hang:wire/connect:1", "deadline", "fault hang");
 }
 
-static void a_mesh_may_fall_as_soon_as_it_stands(void **state)
-{
-	static const char *const faults[] = { "drop:wire/connect:1" };
-	const struct ws_serve_opts opts = with(faults);
-	struct ws_err err = WS_ERR_INIT;
-	struct post p;
-	(void)state;
-	start(&opts);
-	const int rc = try_form(&p, &err);
-	end(&p, 400, "fault drop");
-	if (rc == 0 && send_tensors(&err) == 0)
-		fail_msg("nobody was there, and nobody noticed");
-}
-
-static void slowness_is_no_failure(void **state)
-{
-	static const char *const faults[] = { "slow:wire/store:1", "slow:wire/connect:1",
-		                              "slow:wire/payload:1" };
-	struct ws_serve_opts opts = with(faults);
-	opts.n_faults = 3;
-	(void)state;
-	start(&opts);
-	int64_t t0 = ws_now_ns();
-	form();
-	assert_true(ws_now_ns() - t0 >= 600 * WS_NS_PER_MS);
-	t0 = ws_now_ns();
-	update(tensors, "", 200, "Succeeded");
-	assert_true(ws_now_ns() - t0 >= 300 * WS_NS_PER_MS);
-	assert_checksums();
-}
-
 /* Is our error `ours`? Else it is that of the connection. */
 static bool payload_fails(const char *fault, const char *ours)
 {
@@ -163,38 +132,6 @@ static void a_receiver_that_hangs_is_waited_for_until_the_deadline(void **state)
 	end(&p, 400, "fault hang");
 }
 
-static void answers_may_be_cut_or_garbled(void **state)
-{
-	static const char *const faults[] = { "wrong-length:pause_generation:1",
-		                              "garbage:continue_generation:1" };
-	struct ws_serve_opts opts = with(faults);
-	struct post p;
-	opts.n_faults = 2;
-	(void)state;
-	start(&opts);
-	begin(&p, "POST", "/pause_generation", "{}");
-	pthread_join(p.thread, NULL);
-	assert_int_equal(p.status, -1);
-	/* It was done all the same. */
-	assert_true(serve->paused);
-	begin(&p, "POST", "/continue_generation", "{}");
-	end(&p, 200, "\x16\x03\x01");
-	assert_false(serve->paused);
-}
-
-static void a_slow_answer_comes_in_the_end(void **state)
-{
-	static const char *const faults[] = { "slow:health:1" };
-	const struct ws_serve_opts opts = with(faults);
-	struct post p;
-	(void)state;
-	start(&opts);
-	const int64_t t0 = ws_now_ns();
-	get(&p, "/health", 200, "");
-	assert_true(ws_now_ns() - t0 >= 300 * WS_NS_PER_MS);
-	get(&p, "/wsync/journal", 200, "\"fault\":\"slow\"");
-}
-
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
@@ -202,14 +139,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(a_store_that_meets_garbage_goes_on_without_that_rank),
 		TEST(an_address_that_is_none_is_found_out),
-		TEST(a_mesh_may_fall_as_soon_as_it_stands),
-		TEST(slowness_is_no_failure),
 		TEST(a_length_that_is_wrong_is_found_out),
 		TEST(garbage_among_the_bytes_is_found_out),
 		TEST(a_connection_may_break_among_the_bytes),
 		TEST(a_receiver_that_hangs_is_waited_for_until_the_deadline),
-		TEST(answers_may_be_cut_or_garbled),
-		TEST(a_slow_answer_comes_in_the_end),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

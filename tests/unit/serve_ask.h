@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve_ask.h - an endpoint without a network: requests go straight to its handler. */
+#ifndef TESTS_SERVE_ASK_H
+#define TESTS_SERVE_ASK_H
+
+#include "serve_core.h"
+#include "serve_routes.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct ws_serve *serve;
+static struct ws_serve_reply reply;
+static char killed_by[256]; /* "": nothing yet */
+static unsigned crashes;
+static const char *query_timeout; /* of each request; NULL: it has none */
+
+static inline void note_crash(void *ctx, const char *why)
+{
+	(void)ctx;
+	snprintf(killed_by, sizeof killed_by, "%s", why);
+	crashes++;
+}
+
+static inline void start(struct ws_serve_opts opts)
+{
+	struct ws_err failed = WS_ERR_INIT;
+	ws_serve_stop(serve);
+	serve = NULL;
+	killed_by[0] = 0;
+	crashes = 0;
+	if (!opts.die)
+		opts.crash = note_crash;
+	if (ws_serve_new(&opts, &serve, &failed))
+		fail_msg("%s", failed.msg);
+}
+
+static inline int tear_down(void **state)
+{
+	(void)state;
+	ws_buf_free(&reply.body);
+	ws_serve_stop(serve);
+	serve = NULL;
+	query_timeout = NULL;
+	return 0;
+}
+
+static inline const char *ask_query(const void *ctx, const char *key)
+{
+	return strcmp(key, "timeout") == 0 ? ctx : NULL;
+}
+
+/* 0: the connection dropped. body may be NULL. */
+static inline unsigned ask(const char *method, const char *path, const char *body)
+{
+	const struct ws_serve_request rq = {
+		.method = method, .path = path, .body = body ? body : "",
+		.body_len = body ? strlen(body) : 0,
+		.query = ask_query, .query_ctx = query_timeout,
+	};
+	ws_buf_free(&reply.body);
+	ws_serve_handle(serve, &rq, &reply);
+	return reply.drop ? 0 : reply.status;
+}
+
+static inline const char *said(void)
+{
+	return ws_buf_str(&reply.body);
+}
+
+static inline void assert_said(const char *part)
+{
+	if (!strstr(said(), part))
+		fail_msg("'%s' lacks '%s'", said(), part);
+}
+
+#define T(test) cmocka_unit_test_teardown(test, tear_down)
+
+#endif
