@@ -11,7 +11,6 @@
 
 #include "gateway.h"
 
-#include "serve_fields.h"
 #include "serve_http.h"
 #include "wsync/tool/metrics.h"
 #include "wsync/registry.h"
@@ -53,7 +52,7 @@ struct gateway_call {
 /* FastAPI's {"detail": text}. */
 void gateway_refuse(struct gateway_call *c, unsigned status, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-/* By the code: 422 for fields (WS_EUSAGE of serve_fields.h), 504 for deadlines, 400 for what the
+/* By the code: 422 for fields (WS_EUSAGE of serve_http.h), 504 for deadlines, 400 for what the
  * caller can mend, 500 for the rest. */
 void gateway_fail(struct gateway_call *c, const struct ws_err *err);
 unsigned gateway_status(const struct ws_err *err);

@@ -4,7 +4,7 @@
 #include "serve_group.h"
 #include "serve_lineage.h"
 #include "serve_model.h"
-#include "serve_routes.h"
+#include "serve_call.h"
 
 #include "http.h"
 #include "sock.h"

@@ -1,44 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_core.h - the embedded endpoint itself, and which file does what. Its HTTP server is
- * lib/httpd.
+/* serve_core.h - the embedded endpoint. Its HTTP server is lib/httpd.
  *
- *   serve.c          life
- *   serve_state.c    and state machine: who may run while what is paused
- *   serve_routes.c   the table of routes, and what happens to every request (serve_routes.h)
- *   serve_control.c  the routes that report or switch
- *   serve_update.c   the routes that form groups and receive weights in one call (serve_call.h)
- *   serve_buckets.c  several buckets in one request
- *   serve_two_phase.c  those that receive beside the scheduler, and load later
- *   serve_stage.c    tensors of several buckets, received before any is loaded (serve_intake.h)
- *   serve_receive.c  the route that takes several buckets at once
- *   serve_tensor.c   the route whose requests hold the weights
- *   pickle/          reads the pickles in them (pickle_bucket.h)
- *   serve_disk.c     the route whose requests name a checkpoint
- *   serve_session.c  what stands around updates
- *   serve_chat.c     names of chats, which are open or not
- *   serve_memory.c   memory given away and taken back
- *   serve_openapi.c  routes and fields, as a server tells them
- *   serve_intake.c   what becomes of the tensors of a request (serve_intake.h)
- *   serve_listing.c  the routes that tell what was received or loaded
- *   serve_checksums.c  a checksum of every tensor
- *   serve_checker.c  the proof that an update writes every parameter
- *   serve_values.c   parameters as numbers
- *   serve_generate*.c  tokens and logprobs without a language model (serve_generate.h)
- *   serve_decode.c   JSON bodies to requests, with the servers' defaults and
- * messages (serve_decode.h) serve_direct.c   tensors that go past the loader serve_scatter*.c the
- * route that takes shares from many trainers, point to point serve_group.c    groups, and all of
- * their ranks at once (serve_group.h) serve_ranks.c    tensor-parallel ranks: store client, gloo
- * mesh, receiving serve_gpu.c, serve_nccl.c  those of a NCCL group, and what they receive on GPUs
- * (serve_gpu.h) serve_ipc.c      tensors in another process's memory of a GPU serve_weights.c  what
- * was received, where there is no model serve_model*.c   the runtime parameters of a model, and
- * loading into them (serve_model.h) serve_journal.c  what was asked serve_fault.c    misbehaviour
- * by appointment serve_corrupt.c  weights that are not what came
- * serve_wire.c     and on the wire serve_lineage.c  how servers differ, and how
- * they die (serve_lineage.h)
+ *   serve.c                start and stop
+ *   routes/                the requests (serve_call.h)
+ *     serve_routes.c         the table of routes, and what is common to all requests
+ *     serve_state.c          the state machine: which request runs while what is paused
+ *     serve_lineage.c        differences of server families, and how they die (serve_lineage.h)
+ *     serve_control.c        routes that report or switch
+ *     serve_openapi.c        the list of routes and fields
+ *     serve_update.c         groups, and updates in one call
+ *     serve_two_phase.c      updates that are received beside the scheduler and loaded later
+ *     serve_receive.c        several buckets in one request
+ *     serve_scatter*.c       shares of many trainers, point to point (serve_scatter.h)
+ *     serve_direct.c         tensors that bypass the loader
+ *     serve_tensor.c         weights in the request itself, in pickles (pickle/)
+ *     serve_session.c        sessions around updates
+ *     serve_memory.c         memory that is released and resumed
+ *     serve_journal.c        the journal of requests (serve_journal.h)
+ *   group/                 process groups
+ *     serve_group.c          groups, and all of their ranks at once (serve_group.h)
+ *     serve_ranks.c          tensor-parallel ranks: store client, gloo mesh, receiving
+ *     serve_gpu.c, serve_nccl.c  ranks of an NCCL group and their GPUs (serve_gpu.h)
+ *     serve_ipc.c            tensors in another process's GPU memory
+ *     serve_intake.c         from the tensors of a request to memory (serve_intake.h)
+ *     serve_buckets.c, serve_stage.c  several buckets, received before any is loaded
+ *     serve_wire.c           faults on the wire
+ *   weights/               memory
+ *     serve_weights.c        tensors as received, where there is no model
+ *     serve_model*.c         a model's parameters, and loading into them (serve_model.h)
+ *     serve_decode.c         JSON bodies, with the servers' defaults and messages
+ *     serve_disk.c           updates from a checkpoint on disk
+ *     serve_listing.c, serve_checksums.c, serve_values.c  routes that show weights
+ *     serve_checker.c        snapshot, reset and compare
+ *   generate/              tokens and logprobs without a language model (serve_generate.h)
+ *     serve_chat.c           names of open chats
+ *   faults/                faults on request (serve_fault.h)
  *
  * Locks. `lock` guards every field of struct ws_serve but the weights, and is never held while
- * waiting for the network. The weights belong to whoever occupies the scheduler, as the parameters
- * of a real server belong to its scheduler loop. */
+ * waiting for the network. The weights belong to the request that occupies the scheduler, as the
+ * parameters of a real server belong to its scheduler loop. */
 #ifndef WS_ENDPOINT_SERVE_CORE_H
 #define WS_ENDPOINT_SERVE_CORE_H
 

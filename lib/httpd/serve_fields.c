@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "serve_fields.h"
+#include "serve_http.h"
 
 #include <stdlib.h>
 #include <string.h>

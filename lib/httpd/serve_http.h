@@ -10,6 +10,7 @@
 
 #include "wsync/tool/buf.h"
 #include "wsync/err.h"
+#include "wsync/tool/json_read.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -59,5 +60,20 @@ struct ws_serve_http; /* opaque */
 int ws_serve_http_open(const struct ws_serve_handler *handler, int listen_fd,
                        struct ws_serve_http **out, struct ws_err *err);
 void ws_serve_http_close(struct ws_serve_http *h); /* NULL is fine; joins every thread */
+
+/* ---- members of a JSON body, serve_fields.c ---- */
+
+/* As the servers' web framework takes them: WS_EUSAGE with "body.KEY: reason" in its words when one
+ * is missing or of another type. */
+enum { WS_SERVE_MAX_TEXT = 4096 }; /* of any string, in bytes */
+
+int ws_serve_field_str(const struct ws_json *body, const char *key, bool required, const char **out,
+                       struct ws_err *err); /* *out holds the default */
+int ws_serve_field_int(const struct ws_json *body, const char *key, int64_t *out,
+                       struct ws_err *err); /* required */
+int ws_serve_field_bool(const struct ws_json *body, const char *key, bool *out, struct ws_err *err);
+/* For readers of other kinds of members. */
+int ws_serve_field_invalid(struct ws_err *err, const char *key, const char *reason);
+int ws_serve_field_missing(struct ws_err *err, const char *key);
 
 #endif

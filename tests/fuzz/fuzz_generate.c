@@ -3,7 +3,7 @@
  * answered with what the readers of answers take. Answers that would take long are read and not
  * run. */
 #include "serve_generate.h"
-#include "serve_routes.h"
+#include "serve_call.h"
 
 #include "wsync/tool/logprobs.h"
 

@@ -4,7 +4,7 @@
  * decoded and checked, and of updates it is decided what would become of their tensors. */
 #include "serve_lineage.h"
 #include "serve_model.h"
-#include "serve_routes.h"
+#include "serve_call.h"
 
 #include <stdio.h>
 #include <stdlib.h>

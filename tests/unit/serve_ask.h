@@ -4,7 +4,7 @@
 #define TESTS_SERVE_ASK_H
 
 #include "serve_core.h"
-#include "serve_routes.h"
+#include "serve_call.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,7 +4,6 @@
 #define TESTS_SERVE_SMALL_H
 
 #include "hash.h"
-#include "serve_convert.h"
 #include "serve_model.h"
 
 #include "scratch.h"

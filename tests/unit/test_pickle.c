@@ -4,7 +4,7 @@
 #include "hash.h"
 #include "pickle_bucket.h"
 #include "serve_core.h"
-#include "serve_routes.h"
+#include "serve_call.h"
 #include "test.h"
 
 static const struct ws_pickle_tensor two[] = {

@@ -2,7 +2,6 @@
 /* Copying boxes of tensors, whole or in pieces, and rounding their elements. */
 #include "number.h"
 #include "serve_boxes.h"
-#include "serve_convert.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An endpoint with a model: which names and tensors are taken, and what the routes then tell. */
 #include "number.h"
-#include "serve_routes.h"
+#include "serve_call.h"
 #include "serve_small.h"
 
 #include <inttypes.h>

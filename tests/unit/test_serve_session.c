@@ -96,7 +96,8 @@ static void released_weights_are_gone_with_a_memory_saver(void **state)
 		assert_string_equal(ws_buf_str(&reply.body), "null");
 		assert_int_equal(call("/wsync/journal", ""), 200);
 		assert_said("\"released\":[\"weights\",\"kv_cache\"]");
-		assert_int_equal(call("/resume_memory_occupation", "{\"tags\":[\"weights\"]}"), 200);
+		assert_int_equal(call("/resume_memory_occupation", "{\"tags\":[\"weights\"]}"),
+		                 200);
 		assert_int_equal(call("/resume_memory_occupation", "{\"tags\":[\"kv_cache\"]}"),
 		                 200);
 		assert_int_equal(count_sevens(), rows[i].stay);

@@ -2,7 +2,7 @@
 /* serve_fault.c - faults on request: KIND:ROUTE:K, corrupt:ROUTE:K:HOW, and flip:ROUTE:K[:TENSOR],
  * short for corrupt:ROUTE:K:flip,tensor=TENSOR. */
 #include "serve_core.h"
-#include "serve_routes.h"
+#include "serve_call.h"
 
 #include "wsync/tool/str.h"
 

@@ -3,7 +3,7 @@
  * cache of a chat. Here only the name is kept; one that is open already is refused, in
  * the words of the servers. */
 #include "serve_call.h"
-#include "serve_fields.h"
+#include "serve_http.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -67,4 +67,16 @@ bool pickle_is_global(const struct pickle_value *v, const char *module, const ch
 const struct pickle_value *pickle_call_of(const struct pickle *p, const struct pickle_value *v,
                                           const char *module, const char *name);
 
+/* ---- shared by pickle_read.c and pickle_read_cuda.c ---- */
+
+struct ws_pickle_bucket; /* pickle_bucket.h */
+/* One dimension of bytes next to each other, and how many. */
+bool pickle_is_flat(const struct pickle *p, const struct pickle_value *size,
+                    const struct pickle_value *stride, uint64_t *n);
+
+/* The arguments, where v rebuilds a tensor in a GPU's memory; else NULL. */
+const struct pickle_value *pickle_cuda_args(const struct pickle *p, const struct pickle_value *v);
+int pickle_read_cuda(const struct pickle *p, const struct pickle_value *args,
+                     struct ws_pickle_bucket *out, struct ws_err *err);
+
 #endif

@@ -3,7 +3,8 @@
  *
  * In the byte layout start_idx, end_idx and numel count bytes; tensors must follow one another
  * without gaps and fill the bytes. */
-#include "pickle_read.h"
+#include "pickle_bucket.h"
+#include "pickle_machine.h"
 
 #include <stdlib.h>
 #include <string.h>

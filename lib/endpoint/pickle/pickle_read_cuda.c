@@ -2,7 +2,8 @@
 /* pickle_read_cuda.c - where in whose memory a bucket's tensor is, by the fifteen arguments of
  * torch's rebuild function (pickle.h). What torch refuses is refused here, in its words; whether
  * such memory exists is seen when somebody opens it. */
-#include "pickle_read.h"
+#include "pickle_bucket.h"
+#include "pickle_machine.h"
 
 #include <stdio.h>
 #include <string.h>

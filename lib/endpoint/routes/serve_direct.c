@@ -3,7 +3,6 @@
  * exactly these names, without the model's loader. The shape is that of the rank's own
  * share, and all ranks get the same. */
 #include "dims.h"
-#include "serve_convert.h"
 #include "serve_intake.h"
 #include "serve_model.h"
 

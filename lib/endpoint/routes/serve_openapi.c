@@ -6,7 +6,6 @@
  * decoded by another library than FastAPI's own (xorl's) show routes without fields. */
 #include "serve_call.h"
 #include "serve_lineage.h"
-#include "serve_routes.h"
 
 #include <stdio.h>
 #include <string.h>

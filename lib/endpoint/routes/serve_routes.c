@@ -3,7 +3,6 @@
  *
  * Answers are shaped like the servers': FastAPI's {"detail"} for unknown paths and methods, the
  * validation handler's {"object":"error"}, {"success","message"} from the scheduler. */
-#include "serve_routes.h"
 #include "serve_call.h"
 #include "serve_lineage.h"
 

@@ -3,7 +3,8 @@
  *
  * Both sides are dense row-major arrays; a box of the one lies in a box of the other, with the same
  * number of elements in the same order, or with the last two axes swapped. Everything here counts
- * bytes, the bytes of an element being one more axis, so that a stream may be cut anywhere. */
+ * bytes, the bytes of an element being one more axis, so that a stream may be cut anywhere. At the
+ * end: conversion of elements (serve_convert.c). */
 #ifndef WS_ENDPOINT_SERVE_BOXES_H
 #define WS_ENDPOINT_SERVE_BOXES_H
 
@@ -37,5 +38,13 @@ void ws_serve_boxes_get(const struct ws_serve_boxes *b, uint64_t at, uint8_t *by
                         const uint8_t *local);
 /* Where in the whole tensor byte k of the box lies; it has so many. */
 uint64_t ws_serve_boxes_whole(const struct ws_serve_boxes *b, uint64_t k);
+
+/* ---- types ---- */
+
+/* Elements of one type as elements of another, as torch's copy_ makes them: to float64, float32,
+ * bfloat16, float16, float8_e4m3fn and float8_e5m2, from any of them and from integers, rounded to
+ * nearest, ties to even. Any type to itself. */
+bool ws_serve_converts(enum ws_dtype to, enum ws_dtype from);
+void ws_serve_convert(enum ws_dtype to, void *dst, enum ws_dtype from, const void *src, size_t n);
 
 #endif

@@ -2,7 +2,7 @@
 /* serve_convert.c - see the header. The general way goes through double, which holds every value of
  * every type here exactly; only float32 to bfloat16 and back are common enough for a way of their
  * own. */
-#include "serve_convert.h"
+#include "serve_boxes.h"
 
 #include "number.h"
 

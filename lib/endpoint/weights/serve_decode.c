@@ -9,7 +9,7 @@
 #include "serve_decode.h"
 #include "dims.h"
 #include "serve_core.h"
-#include "serve_fields.h"
+#include "serve_http.h"
 #include "serve_lineage.h"
 
 #include <inttypes.h>

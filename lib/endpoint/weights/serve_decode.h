@@ -5,7 +5,7 @@
 #define WS_ENDPOINT_SERVE_DECODE_H
 
 #include "serve_fault.h"
-#include "serve_fields.h"
+#include "serve_http.h"
 #include "serve_weights.h"
 #include "wsync/tool/json_read.h"
 

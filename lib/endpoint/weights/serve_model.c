@@ -6,7 +6,6 @@
 #include "serve_model.h"
 #include "hash.h"
 
-#include "serve_convert.h"
 #include "wsync/tool/str.h"
 
 #include <stdio.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_model.h - the runtime parameters of an endpoint that was given a model's config.json.
  *
- *   serve_model.c        the parameters: what there are, where each rank keeps them, reading them
- * back serve_model_fp8.c    parameters in FP8 that a server cannot update serve_model_names.c which
- * name is taken, left aside or refused, as each model's loader does serve_model_load.c   an update:
- * from the bytes of a request to the memory of every rank
+ *   serve_model.c        the parameters: which there are, where each rank keeps them, reading them
+ *   serve_model_fp8.c    parameters in FP8 that a server cannot update
+ *   serve_model_names.c  which names are loaded, ignored or refused, as each model's loader does
+ *   serve_model_load.c   an update: from the bytes of a request to the memory of every rank
  *
  * Each tensor-parallel rank has one piece of memory with its own share of every parameter:
  * fused, cut and replicated as a server's would be. A tensor is addressed by its name in the

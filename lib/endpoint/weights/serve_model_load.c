@@ -8,7 +8,6 @@
 #include "serve_model.h"
 
 #include "dims.h"
-#include "serve_convert.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
