@@ -10,133 +10,107 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct field {
-	const char *route, *name;
+enum { WITH_CHECKER = WS_IN_FROM_2026 & ~(unsigned)WS_IN_XORL_LEGACY };
+
+static const struct fields {
+	const char *route, *names;
 	unsigned lineages;
 	bool query;
 } fields[] = {
-	{ "init_weights_update_group", "master_address", WS_IN_ALL, false },
-	{ "init_weights_update_group", "master_port", WS_IN_ALL, false },
-	{ "init_weights_update_group", "rank_offset", WS_IN_ALL, false },
-	{ "init_weights_update_group", "world_size", WS_IN_ALL, false },
-	{ "init_weights_update_group", "group_name", WS_IN_ALL, false },
-	{ "init_weights_update_group", "backend", WS_IN_ALL, false },
+	{ "init_weights_update_group",
+	  "master_address master_port rank_offset world_size group_name backend",
+	  WS_IN_ALL, false },
 	{ "destroy_weights_update_group", "group_name", WS_IN_ALL, false },
-	{ "update_weights_from_distributed", "names", WS_IN_ALL, false },
-	{ "update_weights_from_distributed", "dtypes", WS_IN_ALL, false },
-	{ "update_weights_from_distributed", "shapes", WS_IN_ALL, false },
-	{ "update_weights_from_distributed", "group_name", WS_IN_ALL, false },
-	{ "update_weights_from_distributed", "flush_cache", WS_IN_ALL, false },
-	{ "update_weights_from_distributed", "abort_all_requests", WS_IN_FROM_0_5, false },
-	{ "update_weights_from_distributed", "weight_version", WS_IN_FROM_0_5, false },
+	{ "update_weights_from_distributed",
+	  "names dtypes shapes group_name flush_cache", WS_IN_ALL, false },
+	{ "update_weights_from_distributed", "abort_all_requests weight_version",
+	  WS_IN_FROM_0_5, false },
 	{ "update_weights_from_distributed", "load_format", WS_IN_FROM_2026, false },
-	{ "update_weights_from_distributed", "free_kv_cache_before_recv", WS_IN_XORL_LEGACY,
-	  false },
-	{ "update_weights_from_distributed", "torch_empty_cache",
-	  WS_IN_FROM_2026 & ~(unsigned)WS_IN_XORL_LEGACY, false },
+	{ "update_weights_from_distributed", "free_kv_cache_before_recv",
+	  WS_IN_XORL_LEGACY, false },
+	{ "update_weights_from_distributed", "torch_empty_cache", WITH_CHECKER, false },
 	{ "update_weights_from_distributed", "selector", WS_IN_SESSION, false },
-	{ "update_weights_from_tensor", "serialized_named_tensors", WS_IN_ALL, false },
-	{ "update_weights_from_tensor", "load_format", WS_IN_ALL, false },
-	{ "update_weights_from_tensor", "flush_cache", WS_IN_ALL, false },
-	{ "update_weights_from_tensor", "abort_all_requests", WS_IN_ALL, false },
-	{ "update_weights_from_tensor", "weight_version", WS_IN_ALL, false },
-	{ "update_weights_from_disk", "model_path", WS_IN_ALL, false },
-	{ "update_weights_from_disk", "load_format", WS_IN_ALL, false },
-	{ "update_weights_from_disk", "flush_cache", WS_IN_ALL, false },
-	{ "update_weights_from_disk", "abort_all_requests", WS_IN_FROM_0_5, false },
-	{ "update_weights_from_disk", "weight_version", WS_IN_FROM_0_5, false },
-	{ "generate", "text", WS_IN_ALL, false },
-	{ "generate", "input_ids", WS_IN_ALL, false },
-	{ "generate", "sampling_params", WS_IN_ALL, false },
-	{ "generate", "rid", WS_IN_ALL, false },
-	{ "generate", "return_logprob", WS_IN_ALL, false },
-	{ "generate", "logprob_start_len", WS_IN_ALL, false },
+	{ "update_weights_from_tensor",
+	  "serialized_named_tensors load_format flush_cache abort_all_requests "
+	  "weight_version", WS_IN_ALL, false },
+	{ "update_weights_from_disk", "model_path load_format flush_cache", WS_IN_ALL, false },
+	{ "update_weights_from_disk", "abort_all_requests weight_version",
+	  WS_IN_FROM_0_5, false },
+	{ "generate",
+	  "text input_ids sampling_params rid return_logprob logprob_start_len", WS_IN_ALL, false },
 	{ "generate", "return_routed_experts", WS_IN_FROM_2026, false },
-	{ "prepare_weights_update", "buckets", WS_IN_ALL, false },
-	{ "prepare_weights_update", "num_buckets", WS_IN_ALL, false },
-	{ "prepare_weights_update", "names", WS_IN_ALL, false },
-	{ "prepare_weights_update", "dtypes", WS_IN_ALL, false },
-	{ "prepare_weights_update", "shapes", WS_IN_ALL, false },
-	{ "prepare_weights_update", "group_name", WS_IN_ALL, false },
-	{ "prepare_weights_update", "load_format", WS_IN_ALL, false },
-	{ "complete_weights_update", "group_name", WS_IN_ALL, false },
-	{ "complete_weights_update", "flush_cache", WS_IN_ALL, false },
-	{ "complete_weights_update", "weight_version", WS_IN_ALL, false },
-	{ "receive_weights", "num_buckets", WS_IN_ALL, false },
-	{ "receive_weights", "buckets", WS_IN_ALL, false },
-	{ "receive_weights", "group_name", WS_IN_ALL, false },
-	{ "receive_weights", "flush_cache", WS_IN_ALL, false },
-	{ "receive_weights", "free_kv_cache_before_recv", WS_IN_ALL, false },
-	{ "receive_weights", "recapture_cuda_graph", WS_IN_ALL, false },
-	{ "receive_weights_ep_scatter", "weight_names", WS_IN_ALL, false },
-	{ "receive_weights_ep_scatter", "group_name", WS_IN_ALL, false },
-	{ "receive_weights_ep_scatter", "training_world_size", WS_IN_ALL, false },
-	{ "receive_weights_ep_scatter", "num_experts_per_rank", WS_IN_ALL, false },
-	{ "receive_weights_ep_scatter", "total_num_experts", WS_IN_ALL, false },
-	{ "receive_weights_ep_scatter", "inference_tp_size", WS_IN_ALL, false },
-	{ "receive_weights_ep_scatter", "flush_cache", WS_IN_ALL, false },
-	{ "receive_weights_ep_scatter", "free_kv_cache_before_recv", WS_IN_ALL, false },
-	{ "receive_weights_ep_scatter", "recapture_cuda_graph", WS_IN_ALL, false },
-	{ "receive_weights_ep_scatter", "skip_flush_cache", WS_IN_ALL, false },
-	{ "receive_weights_ep_scatter", "master_address", WS_IN_ALL, false },
-	{ "receive_weights_ep_scatter", "master_port", WS_IN_ALL, false },
-	{ "receive_weights_ep_scatter", "expert_transfer_plan", WS_IN_ALL, false },
-	{ "receive_weights_ep_scatter", "non_expert_transfer_plan", WS_IN_ALL, false },
-	{ "receive_weights_ep_scatter", "non_expert_batch_size", WS_IN_ALL, false },
-	{ "receive_weights_ep_scatter", "rank_offset", WS_IN_ALL, false },
-	{ "receive_weights_ep_scatter", "total_inference_world_size", WS_IN_ALL, false },
+	{ "prepare_weights_update",
+	  "buckets num_buckets names dtypes shapes group_name load_format", WS_IN_ALL, false },
+	{ "complete_weights_update", "group_name flush_cache weight_version", WS_IN_ALL, false },
+	{ "receive_weights",
+	  "num_buckets buckets group_name flush_cache free_kv_cache_before_recv "
+	  "recapture_cuda_graph", WS_IN_ALL, false },
+	{ "receive_weights_ep_scatter",
+	  "weight_names group_name training_world_size num_experts_per_rank "
+	  "total_num_experts inference_tp_size flush_cache free_kv_cache_before_recv "
+	  "recapture_cuda_graph skip_flush_cache master_address master_port "
+	  "expert_transfer_plan non_expert_transfer_plan non_expert_batch_size "
+	  "rank_offset total_inference_world_size", WS_IN_ALL, false },
 	{ "begin_weight_update", "selector", WS_IN_ALL, false },
-	{ "open_session", "capacity_of_str_len", WS_IN_ALL, false },
-	{ "open_session", "session_id", WS_IN_ALL, false },
+	{ "open_session", "capacity_of_str_len session_id", WS_IN_ALL, false },
 	{ "close_session", "session_id", WS_IN_ALL, false },
-	{ "post_process_weights", "restore_weights_before_load", WS_IN_ALL, false },
-	{ "post_process_weights", "post_process_quantization", WS_IN_ALL, false },
+	{ "post_process_weights",
+	  "restore_weights_before_load post_process_quantization", WS_IN_ALL, false },
 	{ "release_memory_occupation", "tags", WS_IN_ALL, false },
 	{ "resume_memory_occupation", "tags", WS_IN_ALL, false },
-	{ "update_weight_version", "new_version", WS_IN_ALL, false },
-	{ "update_weight_version", "abort_all_requests", WS_IN_ALL, false },
-	{ "flush_cache", "timeout", WS_IN_FROM_2026 & ~(unsigned)WS_IN_XORL_LEGACY, true },
+	{ "update_weight_version", "new_version abort_all_requests", WS_IN_ALL, false },
+	{ "flush_cache", "timeout", WITH_CHECKER, true },
 	{ "pause_generation", "mode", WS_IN_FROM_2026, false },
-	{ "continue_generation", "torch_empty_cache",
-	  WS_IN_FROM_2026 & ~(unsigned)WS_IN_XORL_LEGACY, false },
+	{ "continue_generation", "torch_empty_cache", WITH_CHECKER, false },
 	{ "weights_checker", "action", WS_IN_ALL, false },
-	{ "weights_checker", "allow_quant_error", WS_IN_FROM_2026 & ~(unsigned)WS_IN_XORL_LEGACY,
-	  false },
-	{ "list_weights", "prefix", WS_IN_ALL, true },
-	{ "list_weights", "rank", WS_IN_ALL, true },
-	{ "get_weights_by_name", "name", WS_IN_ALL, false },
-	{ "get_weights_by_name", "truncate_size", WS_IN_ALL, false },
+	{ "weights_checker", "allow_quant_error", WITH_CHECKER, false },
+	{ "list_weights", "prefix rank", WS_IN_ALL, true },
+	{ "get_weights_by_name", "name truncate_size", WS_IN_ALL, false },
 };
 
-/* Whoever reports checksums has the field that came with them. */
-static bool has_field(const struct ws_serve *s, size_t i)
+/* Endpoints with --checksums have the field that came with them. */
+static bool has_fields(const struct ws_serve *s, const struct fields *f)
 {
-	return fields[i].lineages & 1u << s->opts.lineage ||
-	       (s->opts.checksums && strcmp(fields[i].name, "allow_quant_error") == 0);
+	return f->lineages & 1u << s->opts.lineage ||
+	       (s->opts.checksums && strcmp(f->names, "allow_quant_error") == 0);
 }
 
-static bool next_field(size_t *i, const char *route, const struct ws_serve *s, bool query)
+/* A walk over the fields of one route; zeroed: at the first. */
+struct field {
+	size_t row;
+	const char *next; /* into its names; NULL: at the first */
+	char name[48];
+};
+
+static bool next_field(struct field *at, const char *route, const struct ws_serve *s, bool query)
 {
-	for (; *i < sizeof fields / sizeof fields[0]; ++*i)
-		if (has_field(s, *i) && fields[*i].query == query &&
-		    strcmp(fields[*i].route, route) == 0)
+	for (; at->row < sizeof fields / sizeof fields[0]; at->row++, at->next = NULL) {
+		const struct fields *f = &fields[at->row];
+		if (f->query != query || strcmp(f->route, route) != 0 || !has_fields(s, f))
+			continue;
+		at->next = at->next ? at->next : f->names;
+		const size_t n = strcspn(at->next, " ");
+		snprintf(at->name, sizeof at->name, "%.*s", (int)n, at->next);
+		at->next += n + (at->next[n] == ' ');
+		if (n)
 			return true;
+	}
 	return false;
 }
 
 static void write_parameters(struct ws_jw *jw, const char *route, const struct ws_serve *s)
 {
-	size_t i = 0;
-	if (!next_field(&i, route, s, true))
+	struct field f = { 0 };
+	if (!next_field(&f, route, s, true))
 		return;
 	ws_jw_array(jw, "parameters");
-	for (; next_field(&i, route, s, true); i++) {
+	do {
 		ws_jw_object(jw, NULL);
-		ws_jw_str(jw, "name", fields[i].name);
+		ws_jw_str(jw, "name", f.name);
 		ws_jw_str(jw, "in", "query");
 		ws_jw_bool(jw, "required", false);
 		ws_jw_end_object(jw);
-	}
+	} while (next_field(&f, route, s, true));
 	ws_jw_end_array(jw);
 }
 
@@ -144,8 +118,8 @@ static void write_parameters(struct ws_jw *jw, const char *route, const struct w
 static void write_body(struct ws_jw *jw, const char *route, const struct ws_serve *s)
 {
 	char ref[96];
-	size_t i = 0;
-	if (s->opts.lineage == WS_SERVE_XORL || !next_field(&i, route, s, false))
+	struct field f = { 0 };
+	if (s->opts.lineage == WS_SERVE_XORL || !next_field(&f, route, s, false))
 		return;
 	snprintf(ref, sizeof ref, "#/components/schemas/%s", route);
 	ws_jw_object(jw, "requestBody");
@@ -168,16 +142,16 @@ static void write_method(struct ws_jw *jw, const char *method, const char *route
 
 static void write_schema(struct ws_jw *jw, const char *route, const struct ws_serve *s)
 {
-	size_t i = 0;
-	if (!next_field(&i, route, s, false))
+	struct field f = { 0 };
+	if (!next_field(&f, route, s, false))
 		return;
 	ws_jw_object(jw, route);
 	ws_jw_str(jw, "type", "object");
 	ws_jw_object(jw, "properties");
-	for (; next_field(&i, route, s, false); i++) {
-		ws_jw_object(jw, fields[i].name);
+	do {
+		ws_jw_object(jw, f.name);
 		ws_jw_end_object(jw);
-	}
+	} while (next_field(&f, route, s, false));
 	ws_jw_end_object(jw);
 	ws_jw_end_object(jw);
 }
