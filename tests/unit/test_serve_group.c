@@ -4,9 +4,10 @@
 
 /* ---- weights arrive ---- */
 
-static void push_twice_in_both_formats(const struct ws_serve_opts *opts)
+static void both_formats_arrive_and_hashes_are_kept_without_the_bytes(void **state)
 {
-	start(opts);
+	(void)state;
+	start(&(struct ws_serve_opts){ .tp = 3, .keep = WS_KEEP_HASH });
 	form();
 	update(tensors, "", 200, "Succeeded to update parameter online.\"");
 	assert_checksums();
@@ -20,16 +21,10 @@ static void push_twice_in_both_formats(const struct ws_serve_opts *opts)
 	assert_int_equal(serve->journal.bytes, 3 * sizeof bytes);
 	assert_int_equal(serve->journal.distinct, TENSORS);
 	assert_int_equal(serve->journal.duplicates, 2 * TENSORS);
+	assert_null(serve->weights.items[0].data);
 	post("/destroy_weights_update_group", "{\"group_name\":\"g\"}", 200,
 	     "Succeeded to destroy custom process group.");
 	assert_null(serve->groups);
-}
-
-static void hashes_are_kept_without_the_bytes(void **state)
-{
-	(void)state;
-	push_twice_in_both_formats(&(struct ws_serve_opts){ .tp = 3, .keep = WS_KEEP_HASH });
-	assert_null(serve->weights.items[0].data);
 }
 
 /* ---- the order of side effects ---- */
@@ -168,7 +163,7 @@ static void both_fields_are_required_and_the_group_too(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(hashes_are_kept_without_the_bytes),
+		T(both_formats_arrive_and_hashes_are_kept_without_the_bytes),
 		T(health_answers_while_a_group_forms),
 		T(a_group_name_is_taken_once),
 		T(a_flush_that_fails_leaves_the_weights_live),
