@@ -31,7 +31,7 @@ void ws_serve_answer_invalid(struct ws_serve_call *c, const char *message);
 /* {"error": {"message"}}. */
 void ws_serve_answer_error(struct ws_serve_call *c, unsigned status, const char *message);
 
-/* What nobody catches in a real server's scheduler: the end of this endpoint. */
+/* An exception that a real server's scheduler does not catch: this endpoint ends. */
 void ws_serve_crash(struct ws_serve_call *c, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 

@@ -106,17 +106,17 @@ struct ws_serve {
 	unsigned under_pause;      /* updates that run because generation is paused */
 	unsigned running, waiting; /* emulated requests */
 	char *weight_version;
-	char *model_path, *served_model_name; /* of what was loaded from disk last */
-	bool stirred;              /* whoever occupied the scheduler may have changed weights */
+	char *model_path, *served_model_name; /* of the last checkpoint loaded from disk */
+	bool stirred;              /* the weights may have changed since weights_hash */
 	struct ws_serve_group *groups;
 	struct ws_serve_prepared *prepared;  /* serve_two_phase.c; NULL: none is */
 	struct ws_serve_prepared *abandoned; /* they received too long */
-	/* counts pauses and groups: what comes twice in one is a duplicate */
+	/* counts pauses and groups: a tensor that comes twice in one is a duplicate */
 	uint64_t sync;
 	struct ws_serve_journal journal;
 
-	struct ws_serve_weights weights; /* of whoever occupies the scheduler, like the following */
-	struct ws_serve_model *model;    /* NULL: what comes is kept under the name it came by */
+	struct ws_serve_weights weights; /* used in the scheduler only, as the following */
+	struct ws_serve_model *model;    /* NULL: tensors keep the names they were sent with */
 	struct ws_serve_snapshot *snapshot; /* serve_checker.c; NULL: none was made */
 	uint64_t weights_hash;           /* before the last ws_serve_stir */
 	struct ws_serve_prompt prompts[WS_SERVE_MAX_PROMPTS]; /* a ring */

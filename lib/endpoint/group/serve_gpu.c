@@ -80,7 +80,7 @@ void ws_serve_gpus_close(struct ws_serve *s)
 	if (!s->gpus)
 		return;
 	ws_serve_ipc_close(s);
-	for (unsigned r = s->opts.tp; r-- > 0; ) /* each brings back what was current before it */
+	for (unsigned r = s->opts.tp; r-- > 0; ) /* each restores the context before it */
 		ws_gpu_close(s->gpus->of_rank[r]);
 	ws_nccl_close(s->gpus->nccl);
 	ws_cuda_close(s->gpus->cuda);
@@ -178,7 +178,7 @@ int ws_serve_outlet_run(struct ws_serve_outlet *o, ws_devptr from, const struct 
 			rc = deliver(to, at, o->slots[i % SLOTS].memory, n, err);
 		at += n;
 	}
-	/* What was asked for writes into the slots until it is done. */
+	/* Copies that were started write into the slots until they are done. */
 	if (rc)
 		o->stuck = !ws_stream_settle(o->gpu, o->stream);
 	return rc;

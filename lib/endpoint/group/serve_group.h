@@ -37,7 +37,7 @@ int ws_serve_group_receive(struct ws_serve_group *g, struct ws_serve_update *u, 
 /* Any thread: running and later operations fail, sockets close. The caller holds the lock. */
 void ws_serve_group_abort(struct ws_serve_group *g, const char *why);
 
-/* One at a time uses a group; the others wait. Who holds it keeps it from being freed. */
+/* One request at a time uses a group, which is not freed until it ends; the others wait. */
 void ws_serve_group_hold(struct ws_serve_group *g);
 void ws_serve_group_release(struct ws_serve_group *g);
 /* In the scheduler. NULL: there is none of that name. */

@@ -50,7 +50,7 @@ static int keep(struct ws_serve *s, const struct ws_serve_intake *in, struct ws_
 	                               &note->duplicates, err);
 }
 
-/* What the endpoint keeps hashes of is only what a loader would have taken. */
+/* Hashes are kept only of tensors that a loader would have taken. */
 static int commit_hashes(struct ws_serve *s, const struct ws_serve_update *u,
                          const struct ws_serve_load *load, struct ws_err *err)
 {

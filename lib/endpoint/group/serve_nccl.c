@@ -66,7 +66,7 @@ static int begin_joining(struct ws_serve_rank *r, struct ws_err *err)
 	return fetch_id(r, &opts.id, err) || ws_comm_open(&opts, &r->nccl->comm, err) ? -1 : 0;
 }
 
-/* What nobody ever says: ends when the store goes. */
+/* Waits for a key that is never set: ends when the store goes. */
 static void wait_for_store(struct ws_serve_rank *r)
 {
 	struct ws_buf value;
@@ -172,7 +172,7 @@ static int receive(struct ws_serve_rank *r, const struct ws_gloo_sink *sinks, si
 	struct ws_serve_nccl *c = r->nccl;
 	const struct ws_cancel *cancel = &r->group->cancel;
 	uint64_t place = 0;
-	/* Room first, as torch takes it: who has none does not join. */
+	/* Memory first, as torch allocates it: a rank without memory does not join. */
 	if (ws_gpu_use(c->gpu, err) || make_room(c, sinks, n, err) || (!c->comm && join(r, err)))
 		return -1;
 	for (size_t i = 0; i < n; place = after(place, &sinks[i]), i++) {
@@ -208,7 +208,7 @@ static int leave(struct ws_serve_rank *r, struct ws_err *err)
 	(void)err;
 	if (!n)
 		return 0;
-	ws_gpu_use(n->gpu, NULL); /* where it fails, what is here is given back all the same */
+	ws_gpu_use(n->gpu, NULL); /* the rest is freed even if this fails */
 	ws_comm_close(n->comm, ws_deadline_in(ws_cancelled(&r->group->cancel) ? 0 : LEAVE_NS));
 	ws_stream_free(n->gpu, n->stream);
 	ws_mark_free(n->gpu, n->done);

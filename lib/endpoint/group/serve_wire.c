@@ -80,7 +80,7 @@ static int publish(struct ws_serve_rank *r, const struct ws_buf *value, struct w
 	return ws_store_client_set(r->client, key, value->data, value->len, r->until, err);
 }
 
-/* An address as it should be, but for nobody being there. */
+/* A valid address without a listener. */
 static int make_card(struct ws_serve_rank *r, struct ws_buf *out, struct ws_err *err)
 {
 	struct ws_gloo_address address;

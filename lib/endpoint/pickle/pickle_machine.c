@@ -168,7 +168,7 @@ static int stack_global(struct pickle *p, struct ws_err *err)
 	return push_global(p, module.text, module.len, name.text, name.len, err);
 }
 
-/* What is called must be a name; an ordered dictionary of nothing is the only one that is made. */
+/* The function must be a name. Only an empty ordered dictionary is made. */
 static int call(struct pickle *p, enum pickle_kind kind, struct ws_err *err)
 {
 	const uint32_t *two = pickle_top(p, 2, err);

@@ -125,7 +125,7 @@ static int read_event(const struct pickle *p, const struct pickle_value *args,
 	return 0;
 }
 
-/* Whether there is such a counter is seen by who counts it down; torch's readers do not mind. */
+/* serve_counter.c checks that the counter exists; torch's readers do not. */
 static void read_counter(const struct pickle *p, const struct pickle_value *args,
                          struct ws_pickle_memory *m)
 {

@@ -158,7 +158,7 @@ int pickle_remember(struct pickle *p, uint64_t place, struct ws_err *err)
 	const uint32_t *v = pickle_top(p, 1, err);
 	if (!v)
 		return -1;
-	/* Python numbers them from 0 on; whoever leaves gaps leaves few. */
+	/* Python numbers them from 0 on; only few gaps are allowed. */
 	if (place > p->memo.n + 1000)
 		return pickle_fail(p, "a memo of odd numbers", err);
 	while (p->memo.n <= place)

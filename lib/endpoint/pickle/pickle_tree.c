@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pickle_tree.c - looking at what came of a pickle. */
+/* pickle_tree.c - reads the tree of values of a pickle. */
 #include "pickle_machine.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_control.c - the routes that report what the endpoint is and switch what it does:
- * information, health, pause, continue, flush, version.
+/* serve_control.c - routes that report or switch: information, health, pause, continue, flush,
+ * version.
  *
  * Pause and continue answer with a "status" and no "success", flush with plain text: so do the
  * servers. */

@@ -38,7 +38,7 @@ static int copy(struct ws_serve_model *m, const struct ws_serve_slot *slot, stru
 	const struct ws_param *p = ws_layout_find_param(m->layout, slot->name);
 	if (!p)
 		return ws_err_set(err, WS_EINPUT, "'%.200s'",
-		                  slot->name); /* what a KeyError says */
+		                  slot->name); /* the text of a KeyError */
 	const size_t param = (size_t)(p - ws_layout_param(m->layout, 0));
 	if (!ws_serve_converts(m->dtypes[param], slot->dtype))
 		return ws_err_set(err, WS_EINPUT, "'%.200s' is %s and cannot be copied into %s",

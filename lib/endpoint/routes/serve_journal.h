@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_journal.h - what an endpoint was asked, and what came of it. */
+/* serve_journal.h - the journal: requests and their results. */
 #ifndef WS_ENDPOINT_SERVE_JOURNAL_H
 #define WS_ENDPOINT_SERVE_JOURNAL_H
 

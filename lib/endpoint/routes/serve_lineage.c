@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_lineage.c - the table of lineages, and how an emulated server dies.
  *
- * An exception that nobody catches in a server's scheduler takes the whole server down: the
+ * An uncaught exception in a server's scheduler takes the whole server down: the
  * scheduler signals its parent, which kills every process. Clients see connections that close
- * without an answer, all of them at once, and from then on nobody listens. */
+ * without an answer, all of them at once, and its port is closed. */
 #include "serve_lineage.h"
 
 #include "serve_call.h"
@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The local part says who it really is. */
+/* The local part of the version names this program. */
 #define OURS "+wsync." WSYNC_VERSION
 
 static const struct ws_serve_lineage_traits lineages[] = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_lineage.h - how servers differ: which fields they know, what they answer, what kills them.
+/* serve_lineage.h - differences of servers: the fields they know, their answers, their crashes.
  *
  * Which routes they have stands in the table of serve_routes.c, as sets of lineages. This is the
  * endpoint's own reading of the servers; the client (lineage.c) has another, so that one can be
@@ -41,7 +41,7 @@ struct ws_serve_lineage_traits {
 	bool checksums; /* weights_checker: else action is required, and is not "checksum" */
 	bool x_api_key;         /* beside Authorization: Bearer */
 	bool extended_info;     /* /model_info tells the architecture */
-	/* logprobs of a prompt begin with its last token where nobody says */
+	/* by default logprobs of a prompt begin with its last token */
 	bool tells_last_token;
 
 	/* Behaviour. */

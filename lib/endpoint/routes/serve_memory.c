@@ -80,7 +80,7 @@ const char *ws_serve_tag_name(unsigned i)
 	return tags[i];
 }
 
-/* What a server does not know by name it remembers, and nothing comes of it. */
+/* Servers accept unknown tags and do nothing with them. */
 static unsigned tag_of(const char *name)
 {
 	for (unsigned i = 0; i < N_TAGS; i++)

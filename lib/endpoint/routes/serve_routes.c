@@ -248,7 +248,7 @@ static bool misbehave(struct ws_serve_call *c, const struct route *r)
 	}
 }
 
-/* What was done is hidden behind an answer that nobody can read. */
+/* The request has been done; the answer is made unreadable. */
 static void spoil_answer(struct ws_serve_call *c)
 {
 	static const char garbage[] = "\x16\x03\x01\xff{\"success\":tru\x80\xfe]]";
@@ -348,7 +348,7 @@ void ws_serve_handle(struct ws_serve *s, const struct ws_serve_request *rq,
 	struct ws_serve_call c = { .serve = s, .rq = rq, .rp = rp };
 	const struct route *r = match(s, rq, rp);
 	if (r && r->run == ws_serve_route_journal) {
-		r->run(&c); /* looking must not change what is seen */
+		r->run(&c); /* the journal does not list requests for itself */
 		return;
 	}
 	const size_t place = begin_note(&c, r);

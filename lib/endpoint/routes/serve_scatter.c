@@ -21,7 +21,7 @@
 
 /* ---- receiving ---- */
 
-/* As Python slices: what is beyond the end is not there. */
+/* As Python slices, which end at the end. */
 static void place(const struct ws_serve_scatter *x, unsigned rank, const struct ws_serve_piece *p,
                   struct ws_gloo_transfer *t)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_state.c - who may run while what is paused.
+/* serve_state.c - which request runs while what is paused.
  *
  * Two things keep requests apart, as in the servers. The scheduler loop runs one of them at a time:
  * an init that waits for its group blocks a flush that comes later, and a destroy waits for the
@@ -101,7 +101,7 @@ bool ws_serve_pause(struct ws_serve *s, enum ws_pause_mode mode)
 	return ok;
 }
 
-/* The load comes back with it: what was retracted runs again, and clients send new requests. */
+/* The emulated load comes back: retracted requests run again, and clients send new ones. */
 bool ws_serve_continue(struct ws_serve *s)
 {
 	pthread_mutex_lock(&s->lock);

@@ -168,7 +168,7 @@ static void update(struct ws_serve_call *c, struct parcels *all)
 		ws_serve_finish_update(c, u, "Success");
 }
 
-/* Also what was refused: nobody here will come back to it. */
+/* Also of refused requests, which are not read again. */
 static void give_back(const struct ws_serve *s, const struct parcels *all)
 {
 	for (size_t i = 0; s->gpus && i < all->n; i++)

@@ -167,7 +167,7 @@ static void answer_prepare(struct ws_serve_call *c, bool success, const char *te
 	ws_printable(c->note.message, sizeof c->note.message, text, strlen(text));
 }
 
-/* What is refused before a thread is started. False: it was. */
+/* Refusals before a thread is started. False: refused and answered. */
 static bool may_prepare(struct ws_serve_call *c, const struct ws_serve_buckets *b,
                         const char *transport)
 {

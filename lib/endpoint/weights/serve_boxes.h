@@ -30,8 +30,8 @@ void ws_serve_boxes_make(struct ws_serve_boxes *b, unsigned n_whole, const int64
                          const struct ws_box *from, unsigned n_local, const int64_t *local,
                          const struct ws_box *to, unsigned size, bool transposed);
 
-/* Bytes [at, at+n) of the whole tensor: what is in the box goes to its place in the local array, or
- * comes from there. The rest is left alone. */
+/* Bytes [at, at+n) of the whole tensor: those in the box go to their place in the local array, or
+ * come from there. The rest is left alone. */
 void ws_serve_boxes_put(const struct ws_serve_boxes *b, uint64_t at, const uint8_t *bytes, size_t n,
                         uint8_t *local);
 void ws_serve_boxes_get(const struct ws_serve_boxes *b, uint64_t at, uint8_t *bytes, size_t n,

@@ -14,7 +14,7 @@
 
 /* ---- the proof ---- */
 
-/* One tensor in memory: a parameter of one rank, or what was received under a name. */
+/* One tensor in memory: a parameter of one rank, or a received tensor. */
 struct cell {
 	const char *name;
 	unsigned tp_rank;

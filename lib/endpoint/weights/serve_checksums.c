@@ -44,7 +44,7 @@ static uint64_t *add_sum(struct sums *sums, struct sum sum, unsigned tp)
 	return hashes;
 }
 
-/* Rank 0's copy is read again: what counts is what is there now. */
+/* Rank 0's copy is read again, because a fault may have changed it. */
 static void sum_weights(const struct ws_serve *s, struct sums *sums)
 {
 	for (size_t i = 0; i < s->weights.n; i++) {

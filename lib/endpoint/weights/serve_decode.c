@@ -139,7 +139,7 @@ int ws_serve_decode_lists(const struct ws_json *body, struct ws_serve_update *u,
 	    field_list(body, "shapes", &shapes, err))
 		return -1;
 	const size_t n = ws_json_count(names);
-	/* The servers zip the lists and lose the tail without a word; nobody can want that. */
+	/* Servers zip the lists and drop the tail silently, which no sender wants. */
 	if (ws_json_count(dtypes) != n || ws_json_count(shapes) != n)
 		return ws_err_set(err, WS_EUSAGE,
 		                  "body: names, dtypes and shapes differ in length: "
@@ -152,7 +152,7 @@ int ws_serve_decode_lists(const struct ws_json *body, struct ws_serve_update *u,
 	return decode_slots(names, dtypes, shapes, u, err);
 }
 
-/* Those that came after names, shapes and flush_cache: what a server does not know, it ignores. */
+/* Fields that came after names, shapes and flush_cache: servers ignore unknown ones. */
 static int decode_later_fields(const struct ws_json *body, const struct ws_serve_lineage_traits *t,
                                struct ws_serve_update *out, struct ws_err *err)
 {

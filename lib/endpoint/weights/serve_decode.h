@@ -61,11 +61,11 @@ int ws_serve_plan_scatter(const struct ws_serve *s, const struct ws_json *body, 
 
 int ws_serve_decode_lists(const struct ws_json *body, struct ws_serve_update *u,
                           struct ws_err *err);
-/* What torch and the loader would refuse about the request alone, before a byte is received. */
+/* Refusals by torch and the loader that need the request alone, before a byte is received. */
 int ws_serve_check_init(const struct ws_serve *s, const struct ws_serve_init *in,
                         struct ws_err *err);
 int ws_serve_check_update(const struct ws_serve *s, struct ws_serve_update *u, struct ws_err *err);
-/* What they find when the bytes have come: views that cannot be made, shapes that changed. */
+/* Checks after the bytes have come: views that cannot be made, shapes that changed. */
 /* of those flattened */
 int ws_serve_check_views(const struct ws_serve_update *u, struct ws_err *err);
 int ws_serve_check_load(const struct ws_serve *s, const struct ws_serve_update *u,

@@ -19,7 +19,7 @@ static const char *query(const struct ws_serve_call *c, const char *key)
 	return c->rq->query ? c->rq->query(c->rq->query_ctx, key) : NULL;
 }
 
-/* What a listing shows of one tensor. */
+/* One row of a listing. */
 struct row {
 	const char *name;
 	enum ws_dtype dtype;
@@ -106,7 +106,7 @@ static void write_rows(struct ws_serve_call *c, const char *prefix, unsigned ran
 	}
 	ws_jw_end_array(&jw);
 	if (!s->model)
-		ws_jw_bool(&jw, "received", true); /* ours: what came, under the names it came by */
+		ws_jw_bool(&jw, "received", true); /* ours: under the names of the sender */
 	ws_jw_end_object(&jw);
 }
 

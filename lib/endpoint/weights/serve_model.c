@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_model.c - the parameters: what there are, where each rank keeps them, reading them back.
+/* serve_model.c - the parameters: a list, their place at each rank, reading them back.
  *
- * The memory of a rank is one anonymous mapping, so that what nobody ever wrote costs nothing and
- * reads as zeros: also the padding of vocabularies, which no tensor covers. */
+ * The memory of a rank is one anonymous mapping, so pages that were never written cost nothing and
+ * read as zeros: also the padding of vocabularies, which no tensor covers. */
 #include "serve_model.h"
 #include "hash.h"
 
@@ -15,7 +15,7 @@
 
 enum { ALIGN = 64, CHUNK = 256 * 1024 };
 
-/* ---- what there are ---- */
+/* ---- the list ---- */
 
 /* What the layout takes for granted, too. */
 static enum ws_dtype config_dtype(const struct ws_config *c)

@@ -28,7 +28,7 @@ struct ws_serve_part_state {
 	uint64_t sync;              /* the sync it last came in */
 };
 
-/* Of one checkpoint: what a loader does with names that are not in it. */
+/* How a loader treats names that are not in the checkpoint. */
 struct ws_serve_manner;
 
 struct ws_serve_model {
@@ -37,7 +37,7 @@ struct ws_serve_model {
 	struct ws_layout *layout;
 	const struct ws_serve_manner *manner;
 	unsigned tp, ep;
-	enum ws_dtype dtype;        /* of what is not quantized */
+	enum ws_dtype dtype;        /* of parameters that are not quantized */
 	int64_t n_layers;           /* layers from here on belong to no target model */
 	enum ws_dtype *dtypes;      /* of each param */
 	/* of each param: in FP8, and none that can be updated; NULL: none is */
@@ -50,7 +50,7 @@ struct ws_serve_model {
 };
 
 /* dir: that of the config.json. dtype: a name of torch's, NULL: as the config says.
- * quantization: what the server was told, NULL or "": nothing. */
+ * quantization: the server's option, NULL or "": none. */
 int ws_serve_model_open(const char *dir, unsigned tp, unsigned ep, const char *dtype,
                         const char *quantization, bool memory, struct ws_serve_model **out,
                         struct ws_err *err);

@@ -52,7 +52,7 @@ bool ws_serve_model_is_read_only(const struct ws_config *c, const char *quantiza
 	return !*q->method && said(quantization) && strcmp(quantization, "fp8") == 0;
 }
 
-/* The layout as if FP8 came in blocks of one element, which always divide: what is FP8 in it is. */
+/* A layout with FP8 in blocks of one element, which always divide: it says what is FP8. */
 static int make_probe(const struct ws_serve_model *m, struct ws_config **config,
                       struct ws_layout **out, struct ws_err *err)
 {

@@ -66,7 +66,7 @@ static int check_read_only(struct ws_serve_load *l, const struct ws_serve_slot *
 	              ws_dims_text(ours, sizeof ours, n_dims, dims));
 }
 
-/* Can this tensor be copied into what is under its name? */
+/* Can this tensor be copied into the parameter of its name? */
 static int check_fit(struct ws_serve_load *l, const struct ws_serve_slot *slot,
                      const struct ws_serve_verdict *v, enum ws_dtype to)
 {
@@ -142,7 +142,7 @@ static int decide(struct ws_serve_load *l, const struct ws_serve_update *u, size
 	const enum ws_dtype to = m->dtypes[ws_layout_part(m->layout, v.first)->param];
 	if (v.read_only ? check_read_only(l, slot, &v) : check_fit(l, slot, &v, to))
 		return -1;
-	if (v.scale) /* nobody asks for it, and it is not kept */
+	if (v.scale) /* no route shows it, so it is not kept */
 		return 0;
 	l->dest[i] = (struct ws_serve_tensor_dest){ .loads = true, .first = v.first, .n = v.n,
 		                               .from = slot->dtype, .to = to };

@@ -38,7 +38,7 @@ struct ws_serve_manner {
 #define GATE_UP(dot) { dot "gate_proj", dot "gate_up_proj" }, { dot "up_proj", dot "gate_up_proj" }
 
 static const struct ws_serve_manner manners[] = {
-	/* First: what is not in the table is taken to be like it. */
+	/* First: the default for models that are not in the table. */
 	{ { "llama", "mistral" }, STRICT | SAYS, { QKV("."), GATE_UP(".") } },
 	{ { "qwen2", "qwen3" }, STRICT | SAYS, { QKV(""), GATE_UP("") } },
 	{ { "qwen2_moe" }, SAYS, { QKV(""), GATE_UP("") } },

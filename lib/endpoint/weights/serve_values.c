@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is asked for. */
+/* The requested tensor. */
 struct source {
 	enum ws_dtype dtype;
 	unsigned n_dims;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_weights.h - what was received, under the names it came by, where there is no model. */
+/* serve_weights.h - received tensors under the names they were sent with, without a model. */
 #ifndef WS_ENDPOINT_SERVE_WEIGHTS_H
 #define WS_ENDPOINT_SERVE_WEIGHTS_H
 
