@@ -89,7 +89,7 @@ INC_model = $(INC_names) $(call dirs,model)
 INC_check = $(INC_model) -Ilib/check
 INC_transform = $(INC_model) $(call dirs,transform)
 INC_net   = -Ilib/base $(call dirs,net)
-INC_gpu   = -Ilib/base -Ilib/gpu
+INC_gpu   = -Ilib/base -Ilib/gpu $(if $(HAVE_CUDA),-isystem $(CUDA_INC))
 INC_client = $(INC_check) $(call dirs,net client)
 INC_staging = $(INC_transform) -Ilib/gpu -Ilib/staging
 INC_group = $(INC_client) $(call dirs,transform gpu staging group)
@@ -129,7 +129,7 @@ MAN_SRCS := $(filter-out man/wsync-endpoint.% man/wsync-gateway.%,$(MAN_SRCS))
 endif
 
 ifeq ($(HAVE_CUDA),y)
-LIB_SRCS := $(filter-out lib/gpu/none.c,$(LIB_SRCS))
+LIB_SRCS := $(filter-out lib/gpu/no_cuda.c,$(LIB_SRCS))
 else
 LIB_SRCS := $(filter-out lib/gpu/cuda%.c lib/gpu/images.c,$(LIB_SRCS))
 endif
@@ -239,8 +239,6 @@ $(BUILD)/gen/lib/gpu/%.fatbin: lib/gpu/kernels/%.cu $(BUILD)/chosen-archs
 		arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX) \
 		-MMD -MP -MF $@.d -o $@ $<
 
-# Without -Ilib/gpu, where our own cuda.h would be found for the toolkit's.
-$(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard lib/gpu/cuda*.c)): LAYER = -Ilib/base -isystem $(CUDA_INC)
 $(BUILD)/obj/lib/gpu/images.o: LAYER = $(INC_gpu) -DWSYNC_IMAGES='"$(BUILD)/gen/lib/gpu"' \
 	-DWSYNC_ARCHS='"$(addprefix sm_,$(CUDA_ARCHS))"'
 $(BUILD)/obj/lib/gpu/images.o: $(FATBINS)

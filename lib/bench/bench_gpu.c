@@ -2,7 +2,7 @@
 /* bench_gpu.c - opens the GPU that is measured, times work on it, and names it and NCCL. */
 #include "bench_gpu.h"
 
-#include "nccl.h"
+#include "nccl_library.h"
 
 #include <stdio.h>
 

@@ -3,7 +3,7 @@
 #ifndef WS_BENCH_GPU_H
 #define WS_BENCH_GPU_H
 
-#include "cuda.h"
+#include "cuda_driver.h"
 #include "bench_samples.h"
 
 struct bench_gpu {

@@ -6,7 +6,7 @@
 
 #include "gloo.h"
 #include "bench_gpu.h"
-#include "nccl.h"
+#include "nccl_library.h"
 #include "bench_samples.h"
 #include "store.h"
 

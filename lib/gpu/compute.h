@@ -9,7 +9,7 @@
 #ifndef WS_GPU_COMPUTE_H
 #define WS_GPU_COMPUTE_H
 
-#include "cuda.h"
+#include "cuda_driver.h"
 
 #include "wsync/dtype.h"
 #include "wsync/transform.h"

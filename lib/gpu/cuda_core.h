@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuda_core.h - the driver API as a table of functions; with the four files that
- * include this (cuda.c, cuda_ipc.c, cuda_memory.c, cuda_stream.c) the only place that
+ * include this (cuda_driver.c, cuda_ipc.c, cuda_memory.c, cuda_stream.c) the only place that
  * sees the toolkit's cuda.h.
  *
  * Symbols are named as the driver exports them, by their versions: a newer cuda.h
@@ -10,7 +10,7 @@
 #ifndef WS_GPU_CUDA_CORE_H
 #define WS_GPU_CUDA_CORE_H
 
-#include "cuda.h"
+#include "cuda_driver.h"
 
 #include <cuda.h>
 

@@ -4,7 +4,7 @@
  * The assembler takes them in (.incbin), so that megabytes need not pass through the C compiler;
  * WSYNC_IMAGES is their directory, and the Makefile knows that this file depends on them.
  * WSYNC_ARCHS names the GPUs that they are made for. */
-#include "cuda.h"
+#include "cuda_driver.h"
 #include "wsync/version.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
 #ifndef WS_GPU_NCCL_CORE_H
 #define WS_GPU_NCCL_CORE_H
 
-#include "nccl.h"
+#include "nccl_library.h"
 
 /* ncclResult_t. Numbers that are not here are from a newer NCCL. */
 enum {

@@ -4,7 +4,7 @@
  * torch itself is not imported, which would take seconds and a GPU: its wheels bring
  * NCCL as a package of its own, nvidia.nccl, or as a file beside torch's. What the
  * interpreter prints is not trusted. */
-#include "nccl.h"
+#include "nccl_library.h"
 
 #include "wsync/tool/str.h"
 

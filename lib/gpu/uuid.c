@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* uuid.c - a GPU's name that is the same in every process, whatever GPUs each of them sees. */
-#include "cuda.h"
+#include "cuda_driver.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
 
 #include "feed.h"
 #include "job.h"
-#include "nccl.h"
+#include "nccl_library.h"
 #include "transport.h"
 
 #include <stdatomic.h>

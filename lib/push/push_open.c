@@ -4,7 +4,7 @@
 #include "push_protocol.h"
 
 #include "lend.h"
-#include "nccl.h"
+#include "nccl_library.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -17,7 +17,7 @@
 #ifndef WS_STAGING_FEED_H
 #define WS_STAGING_FEED_H
 
-#include "cuda.h"
+#include "cuda_driver.h"
 #include "payload.h"
 #include "wsync/log.h"
 #include "wsync/trace.h"

@@ -9,7 +9,7 @@
 #ifndef WS_STAGING_FEED_RING_H
 #define WS_STAGING_FEED_RING_H
 
-#include "cuda.h"
+#include "cuda_driver.h"
 #include "payload.h"
 #include "wsync/trace.h"
 

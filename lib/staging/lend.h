@@ -12,7 +12,7 @@
 #ifndef WS_STAGING_LEND_H
 #define WS_STAGING_LEND_H
 
-#include "cuda.h"
+#include "cuda_driver.h"
 #include "payload.h"
 #include "transport_gpu.h"
 

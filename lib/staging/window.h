@@ -9,7 +9,7 @@
 #ifndef WS_STAGING_WINDOW_H
 #define WS_STAGING_WINDOW_H
 
-#include "cuda.h"
+#include "cuda_driver.h"
 #include "manifest.h"
 
 enum { WS_WINDOW_PIECE = 4 << 20, WS_WINDOW_PIECES = 8 };

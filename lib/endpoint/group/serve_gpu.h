@@ -10,7 +10,7 @@
 #include "pickle_bucket.h"
 #include "serve_rank.h"
 
-#include "nccl.h"
+#include "nccl_library.h"
 
 struct ws_serve_gpus {
 	struct ws_cuda *cuda;

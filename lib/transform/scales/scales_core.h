@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scales_core.h - what the parts of the scale check share.
  *
- *   scales.c         the tensors, their threads, the report
+ *   scales_check.c   the tensors, their threads, the report
  *   scales_pair.c    what names, shapes, types and the config tell
  *   scales_codes.c   codes of 8 bits and their scales, read once
  *   scales_nibbles.c codes of 4 bits and theirs

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda.h - NVIDIA's driver, loaded when it is asked for, as far as wsync uses it.
+/* cuda_driver.h - NVIDIA's driver, loaded when it is asked for, as far as wsync uses it.
  *
  * Nothing links against CUDA: libcuda.so.1 is opened at run time, so that one build runs on
  * machines with and without a GPU. In a build without the CUDA Toolkit these functions exist
- * too and every one that can fail says so (none.c). No type of the toolkit appears here;
+ * too and every one that can fail says so (no_cuda.c). No type of the toolkit appears here;
  * device addresses are numbers.
  *
  * A failing call of the driver is WS_EDEVICE with the driver's own words and its number in
  * `native`. A ws_gpu belongs to the thread that uses it; another thread calls ws_gpu_use first.
  * What was made with a ws_gpu is given back before it is closed. */
-#ifndef WS_GPU_CUDA_H
-#define WS_GPU_CUDA_H
+#ifndef WS_GPU_CUDA_DRIVER_H
+#define WS_GPU_CUDA_DRIVER_H
 
 #include "wsync/cancel.h"
 #include "wsync/clock.h"

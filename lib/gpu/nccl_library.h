@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nccl.h - NVIDIA's collectives, loaded when they are asked for, as far as wsync uses them: rank
- * 0 or any other of a communicator, and broadcasts of bytes.
+/* nccl_library.h - the part of NCCL that wsync uses, loaded at run time: joining a communicator as
+ * any rank, and broadcasts of bytes.
  *
  * NCCL wants the same version at every rank, so the library to load is the one that the
  * servers' torch loads, and not what a system happens to have. Nothing of NCCL's own header
@@ -11,10 +11,10 @@
  * A call that NCCL refuses is WS_EDATA, or WS_EDEVICE where CUDA failed under it,
  * with NCCL's own words and its number in `native`. NCCL works on the GPU that is
  * current on the calling thread. */
-#ifndef WS_GPU_NCCL_H
-#define WS_GPU_NCCL_H
+#ifndef WS_GPU_NCCL_LIBRARY_H
+#define WS_GPU_NCCL_LIBRARY_H
 
-#include "cuda.h"
+#include "cuda_driver.h"
 
 /* ---- the library ---- */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* none.c - cuda.h in a build without the CUDA Toolkit. Nothing can be opened, so that nothing
- * else here is ever reached; whoever asks for a GPU is told why there is none. */
-#include "cuda.h"
+/* no_cuda.c - cuda_driver.h in a build without the CUDA Toolkit. ws_cuda_open fails, so the
+ * functions that take a ws_cuda or a ws_gpu are never reached. */
+#include "cuda_driver.h"
 #include "wsync/version.h"
 
 static int refuse(struct ws_err *err)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda.c - the driver's library found and started, its GPUs described and
+/* cuda_driver.c - the driver's library found and started, its GPUs described and
  * opened, its refusals said. */
 #include "cuda_core.h"
 

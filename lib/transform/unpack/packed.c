@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unpack.c - which tensors make up one weight.
+/* packed.c - which tensors make up one weight.
  *
  * The first of a weight's tensors, its codes, is known by its own type and by what lies beside
  * it; a tensor is another's part when the name without its suffix is that of such codes. No list

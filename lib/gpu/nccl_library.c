@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nccl.c - NCCL's library found, and its refusals said. */
+/* nccl_library.c - NCCL's library found, and its refusals said. */
 #include "nccl_core.h"
 
 #include "wsync/tool/str.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scales.c - the tensors of a scale check, the threads that read them, and the report.
+/* scales_check.c - the tensors of a scale check, the threads that read them, and the report.
  *
  * Threads take tensors off a common counter. The caller's is one of them, and the only
  * one that tells of progress. What they find is sorted at the end, so that it does not
