@@ -16,8 +16,8 @@ int bench_gpu_open(struct bench_gpu *g, const struct ws_bench_gpu *which,
 	return ws_cuda_open(&driver, &g->cuda, err) ||
 	                       ws_gpu_open(g->cuda, (int)which->device, &g->gpu, err) ||
 	                       ws_stream_new(g->gpu, &g->stream, err) ||
-	                       ws_mark_new(g->gpu, &g->from, err) ||
-	                       ws_mark_new(g->gpu, &g->to, err) ?
+	                       ws_gpu_event_new(g->gpu, &g->from, err) ||
+	                       ws_gpu_event_new(g->gpu, &g->to, err) ?
 	               -1 :
 	               0;
 }
@@ -26,8 +26,8 @@ void bench_gpu_close(struct bench_gpu *g)
 {
 	if (g->gpu) {
 		ws_stream_free(g->gpu, g->stream);
-		ws_mark_free(g->gpu, g->from);
-		ws_mark_free(g->gpu, g->to);
+		ws_gpu_event_free(g->gpu, g->from);
+		ws_gpu_event_free(g->gpu, g->to);
 	}
 	ws_gpu_close(g->gpu);
 	ws_cuda_close(g->cuda);
@@ -43,14 +43,14 @@ int bench_gpu_time(struct bench_gpu *g, const struct bench_gpu_work *work, int64
                    struct ws_err *err)
 {
 	int64_t all = 0;
-	if (ws_mark_set(g->gpu, g->from, g->stream, err))
+	if (ws_gpu_event_record(g->gpu, g->from, g->stream, err))
 		return -1;
 	for (unsigned i = 0; i < work->times; i++)
 		if (work->start(work->ctx, err))
 			return -1;
-	if (ws_mark_set(g->gpu, g->to, g->stream, err) ||
-	    ws_mark_wait(g->gpu, g->to, ws_deadline_in(PATIENCE_NS), g->cancel, err) ||
-	    ws_mark_between(g->gpu, g->from, g->to, &all, err))
+	if (ws_gpu_event_record(g->gpu, g->to, g->stream, err) ||
+	    ws_gpu_event_wait(g->gpu, g->to, ws_deadline_in(PATIENCE_NS), g->cancel, err) ||
+	    ws_gpu_event_elapsed(g->gpu, g->from, g->to, &all, err))
 		return -1;
 	*ns = all / work->times;
 	return 0;

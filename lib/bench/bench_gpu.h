@@ -10,7 +10,7 @@ struct bench_gpu {
 	struct ws_cuda *cuda;
 	struct ws_gpu *gpu;
 	struct ws_stream *stream;
-	struct ws_mark *from, *to;
+	struct ws_gpu_event *from, *to;
 	const struct ws_cancel *cancel;
 };
 

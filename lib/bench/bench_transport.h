@@ -71,7 +71,7 @@ int bench_root_ask(struct bench_root *r, struct ws_err *err);
 struct bench_comms {
 	struct bench_gpu g;
 	struct ws_nccl *nccl;
-	struct ws_mark *done;
+	struct ws_gpu_event *done;
 	unsigned rank, world;    /* set before a join */
 	ws_devptr at;            /* the buffer of every round */
 	struct ws_comm *pushed;  /* receivers: of the transport that is measured */

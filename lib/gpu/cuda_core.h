@@ -47,13 +47,13 @@
 	F(stream_new, "cuStreamCreate", (CUstream *, unsigned))                                    \
 	F(stream_free, "cuStreamDestroy_v2", (CUstream))                                           \
 	F(stream_query, "cuStreamQuery", (CUstream))                                               \
-	F(stream_follow, "cuStreamWaitEvent", (CUstream, CUevent, unsigned))                       \
-	F(mark_new, "cuEventCreate", (CUevent *, unsigned))                                        \
-	F(mark_free, "cuEventDestroy_v2", (CUevent))                                               \
-	F(mark_set, "cuEventRecord", (CUevent, CUstream))                                          \
-	F(mark_query, "cuEventQuery", (CUevent))                                                   \
-	F(mark_of_other, "cuIpcOpenEventHandle", (CUevent *, CUipcEventHandle))                    \
-	F(mark_between, "cuEventElapsedTime", (float *, CUevent, CUevent))                         \
+	F(stream_wait_event, "cuStreamWaitEvent", (CUstream, CUevent, unsigned))                       \
+	F(event_new, "cuEventCreate", (CUevent *, unsigned))                                        \
+	F(event_free, "cuEventDestroy_v2", (CUevent))                                               \
+	F(event_record, "cuEventRecord", (CUevent, CUstream))                                          \
+	F(event_query, "cuEventQuery", (CUevent))                                                   \
+	F(event_open, "cuIpcOpenEventHandle", (CUevent *, CUipcEventHandle))                    \
+	F(event_elapsed, "cuEventElapsedTime", (float *, CUevent, CUevent))                         \
 	F(module_load, "cuModuleLoadData", (CUmodule *, const void *))                             \
 	F(module_free, "cuModuleUnload", (CUmodule))                                               \
 	F(module_kernel, "cuModuleGetFunction", (CUfunction *, CUmodule, const char *))            \

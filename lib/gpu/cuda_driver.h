@@ -96,7 +96,7 @@ int ws_gpu_size(struct ws_gpu *g, ws_devptr p, uint64_t *bytes, struct ws_err *e
 /* ---- streams: what is asked of one is done in order, later. NULL is the default stream. ---- */
 
 struct ws_stream; /* opaque, of the driver */
-struct ws_mark;   /* opaque: an event of the driver */
+struct ws_gpu_event; /* opaque: an event of the driver */
 
 int ws_stream_new(struct ws_gpu *g, struct ws_stream **out, struct ws_err *err);
 void ws_stream_free(struct ws_gpu *g, struct ws_stream *s); /* NULL is fine */
@@ -108,17 +108,19 @@ int ws_stream_wait(struct ws_gpu *g, struct ws_stream *s, ws_deadline until,
  * either may wait without an end. */
 bool ws_stream_settle(struct ws_gpu *g, struct ws_stream *s);
 
-int ws_mark_new(struct ws_gpu *g, struct ws_mark **out, struct ws_err *err);
-void ws_mark_free(struct ws_gpu *g, struct ws_mark *m); /* NULL is fine */
-int ws_mark_set(struct ws_gpu *g, struct ws_mark *m, struct ws_stream *s, struct ws_err *err);
+int ws_gpu_event_new(struct ws_gpu *g, struct ws_gpu_event **out, struct ws_err *err);
+void ws_gpu_event_free(struct ws_gpu *g, struct ws_gpu_event *m); /* NULL is fine */
+int ws_gpu_event_record(struct ws_gpu *g, struct ws_gpu_event *m, struct ws_stream *s,
+                        struct ws_err *err);
 /* *reached says whether the stream has come to it. */
-int ws_mark_reached(struct ws_gpu *g, struct ws_mark *m, bool *reached, struct ws_err *err);
-int ws_mark_wait(struct ws_gpu *g, struct ws_mark *m, ws_deadline until,
-                 const struct ws_cancel *cancel, struct ws_err *err);
+int ws_gpu_event_query(struct ws_gpu *g, struct ws_gpu_event *m, bool *reached, struct ws_err *err);
+int ws_gpu_event_wait(struct ws_gpu *g, struct ws_gpu_event *m, ws_deadline until,
+                      const struct ws_cancel *cancel, struct ws_err *err);
 /* s goes on only when m is reached, without the CPU. */
-int ws_stream_follow(struct ws_gpu *g, struct ws_stream *s, struct ws_mark *m, struct ws_err *err);
-int ws_mark_between(struct ws_gpu *g, struct ws_mark *from, struct ws_mark *to, int64_t *ns,
-                    struct ws_err *err);
+int ws_stream_wait_event(struct ws_gpu *g, struct ws_stream *s, struct ws_gpu_event *m,
+                         struct ws_err *err);
+int ws_gpu_event_elapsed(struct ws_gpu *g, struct ws_gpu_event *from, struct ws_gpu_event *to,
+                         int64_t *ns, struct ws_err *err);
 
 /* Host memory of _in and _out is touched until the stream is past it. */
 int ws_gpu_copy_in(struct ws_gpu *g, ws_devptr dst, const void *src, uint64_t bytes,

@@ -62,14 +62,14 @@ int ws_gpu_ipc_wait(struct ws_gpu *g, const unsigned char event[WS_IPC_HANDLE_BY
 	CUipcEventHandle theirs;
 	CUevent e;
 	memcpy(theirs.reserved, event, sizeof theirs.reserved);
-	const CUresult rc = g->cuda->cu.mark_of_other(&e, theirs);
+	const CUresult rc = g->cuda->cu.event_open(&e, theirs);
 	if (ws_cuda_check(g, rc, "opening another process's event", err)) {
 		hint_at(rc, err);
 		return -1;
 	}
-	struct ws_mark *m = (struct ws_mark *)(void *)e;
-	const int waited = ws_mark_wait(g, m, until, cancel, err);
-	ws_mark_free(g, m);
+	struct ws_gpu_event *m = (struct ws_gpu_event *)(void *)e;
+	const int waited = ws_gpu_event_wait(g, m, until, cancel, err);
+	ws_gpu_event_free(g, m);
 	return waited;
 }
 

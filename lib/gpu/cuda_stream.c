@@ -8,7 +8,7 @@
 
 /* ---- streams and marks ---- */
 
-static CUevent of_mark(struct ws_mark *m)
+static CUevent cu_event(struct ws_gpu_event *m)
 {
 	return (CUevent)(void *)m;
 }
@@ -31,12 +31,12 @@ void ws_stream_free(struct ws_gpu *g, struct ws_stream *s)
 
 /* The driver waits without an end, so we ask again and again: a few times at once, as most waits
  * are short, and then with pauses that are short beside a bucket. */
-static int wait_for(struct ws_gpu *g, struct ws_stream *s, struct ws_mark *m, ws_deadline until,
-                    const struct ws_cancel *cancel, struct ws_err *err)
+static int wait_for(struct ws_gpu *g, struct ws_stream *s, struct ws_gpu_event *m,
+                    ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
 {
 	static const struct timespec pause = { .tv_nsec = 50000 };
 	for (unsigned asked = 0;; asked++) {
-		const CUresult rc = m ? g->cuda->cu.mark_query(of_mark(m)) :
+		const CUresult rc = m ? g->cuda->cu.event_query(cu_event(m)) :
 		                        g->cuda->cu.stream_query(ws_cuda_stream(s));
 		if (rc != CUDA_ERROR_NOT_READY)
 			return ws_cuda_check(g, rc, "what was asked of it", err);
@@ -64,53 +64,55 @@ bool ws_stream_settle(struct ws_gpu *g, struct ws_stream *s)
 	       err.code != WS_ETIMEOUT;
 }
 
-int ws_mark_new(struct ws_gpu *g, struct ws_mark **out, struct ws_err *err)
+int ws_gpu_event_new(struct ws_gpu *g, struct ws_gpu_event **out, struct ws_err *err)
 {
 	CUevent m;
-	if (ws_cuda_check(g, g->cuda->cu.mark_new(&m, CU_EVENT_DEFAULT), "making an event", err))
+	if (ws_cuda_check(g, g->cuda->cu.event_new(&m, CU_EVENT_DEFAULT), "making an event", err))
 		return -1;
-	*out = (struct ws_mark *)(void *)m;
+	*out = (struct ws_gpu_event *)(void *)m;
 	return 0;
 }
 
-void ws_mark_free(struct ws_gpu *g, struct ws_mark *m)
+void ws_gpu_event_free(struct ws_gpu *g, struct ws_gpu_event *m)
 {
 	if (m)
-		g->cuda->cu.mark_free(of_mark(m));
+		g->cuda->cu.event_free(cu_event(m));
 }
 
-int ws_mark_set(struct ws_gpu *g, struct ws_mark *m, struct ws_stream *s, struct ws_err *err)
+int ws_gpu_event_record(struct ws_gpu *g, struct ws_gpu_event *m, struct ws_stream *s,
+                        struct ws_err *err)
 {
-	return ws_cuda_check(g, g->cuda->cu.mark_set(of_mark(m), ws_cuda_stream(s)),
+	return ws_cuda_check(g, g->cuda->cu.event_record(cu_event(m), ws_cuda_stream(s)),
 	                     "recording an event", err);
 }
 
-int ws_mark_reached(struct ws_gpu *g, struct ws_mark *m, bool *reached, struct ws_err *err)
+int ws_gpu_event_query(struct ws_gpu *g, struct ws_gpu_event *m, bool *reached, struct ws_err *err)
 {
-	const CUresult rc = g->cuda->cu.mark_query(of_mark(m));
+	const CUresult rc = g->cuda->cu.event_query(cu_event(m));
 	if (rc != CUDA_ERROR_NOT_READY && ws_cuda_check(g, rc, "what was asked of it", err))
 		return -1;
 	*reached = rc == CUDA_SUCCESS;
 	return 0;
 }
 
-int ws_mark_wait(struct ws_gpu *g, struct ws_mark *m, ws_deadline until,
-                 const struct ws_cancel *cancel, struct ws_err *err)
+int ws_gpu_event_wait(struct ws_gpu *g, struct ws_gpu_event *m, ws_deadline until,
+                      const struct ws_cancel *cancel, struct ws_err *err)
 {
 	return wait_for(g, NULL, m, until, cancel, err);
 }
 
-int ws_stream_follow(struct ws_gpu *g, struct ws_stream *s, struct ws_mark *m, struct ws_err *err)
+int ws_stream_wait_event(struct ws_gpu *g, struct ws_stream *s, struct ws_gpu_event *m,
+                         struct ws_err *err)
 {
-	const CUresult rc = g->cuda->cu.stream_follow(ws_cuda_stream(s), of_mark(m), 0);
+	const CUresult rc = g->cuda->cu.stream_wait_event(ws_cuda_stream(s), cu_event(m), 0);
 	return ws_cuda_check(g, rc, "ordering two streams", err);
 }
 
-int ws_mark_between(struct ws_gpu *g, struct ws_mark *from, struct ws_mark *to, int64_t *ns,
-                    struct ws_err *err)
+int ws_gpu_event_elapsed(struct ws_gpu *g, struct ws_gpu_event *from, struct ws_gpu_event *to,
+                         int64_t *ns, struct ws_err *err)
 {
 	float ms;
-	const CUresult rc = g->cuda->cu.mark_between(&ms, of_mark(from), of_mark(to));
+	const CUresult rc = g->cuda->cu.event_elapsed(&ms, cu_event(from), cu_event(to));
 	if (ws_cuda_check(g, rc, "timing", err))
 		return -1;
 	*ns = (int64_t)((double)ms * 1e6);

@@ -140,13 +140,13 @@ int ws_comm_broadcast(struct ws_comm *c, ws_devptr at, uint64_t bytes, unsigned 
 	return rc == NCCL_IN_PROGRESS ? wait_for(c, "broadcasting", until, cancel, err) : 0;
 }
 
-int ws_comm_reach(struct ws_comm *c, const struct ws_comm_mark *m, ws_deadline until,
-                  const struct ws_cancel *cancel, struct ws_err *err)
+int ws_comm_wait_event(struct ws_comm *c, const struct ws_comm_event *m, ws_deadline until,
+                       const struct ws_cancel *cancel, struct ws_err *err)
 {
 	static const char what[] = "broadcasting";
 	for (unsigned asked = 0;; asked++) {
 		bool reached = false, ready;
-		if (ws_mark_reached(m->gpu, m->mark, &reached, err)) {
+		if (ws_gpu_event_query(m->gpu, m->event, &reached, err)) {
 			ws_comm_abort(c);
 			return -1;
 		}

@@ -69,16 +69,16 @@ int ws_comm_broadcast(struct ws_comm *c, ws_devptr at, uint64_t bytes, unsigned 
                       struct ws_stream *s, ws_deadline until, const struct ws_cancel *cancel,
                       struct ws_err *err);
 /* Where a stream has got when it has done all broadcasts before. */
-struct ws_comm_mark {
+struct ws_comm_event {
 	struct ws_gpu *gpu;
-	struct ws_mark *mark;
+	struct ws_gpu_event *event;
 	void (*meanwhile)(void *ctx); /* called as long as it waits; NULL: nothing is */
 	void *ctx;
 };
 /* Until the mark is reached. A peer that dies shows in the communicator and never in the stream,
  * so both are asked. Whatever fails, a passed deadline and cancelling abort it. */
-int ws_comm_reach(struct ws_comm *c, const struct ws_comm_mark *m, ws_deadline until,
-                  const struct ws_cancel *cancel, struct ws_err *err);
+int ws_comm_wait_event(struct ws_comm *c, const struct ws_comm_event *m, ws_deadline until,
+                       const struct ws_cancel *cancel, struct ws_err *err);
 /* Ends what it does, at once; every later call but close fails. */
 void ws_comm_abort(struct ws_comm *c);
 /* Lets what was asked of it end, until the deadline, and leaves; what cannot end

@@ -70,17 +70,18 @@ REFUSE(int ws_stream_new(struct ws_gpu *g, struct ws_stream **out, struct ws_err
 IGNORE(void ws_stream_free(struct ws_gpu *g, struct ws_stream *s))
 REFUSE(int ws_stream_wait(struct ws_gpu *g, struct ws_stream *s, ws_deadline until,
                           const struct ws_cancel *cancel, struct ws_err *err))
-REFUSE(int ws_mark_new(struct ws_gpu *g, struct ws_mark **out, struct ws_err *err))
-IGNORE(void ws_mark_free(struct ws_gpu *g, struct ws_mark *m))
-REFUSE(int ws_mark_set(struct ws_gpu *g, struct ws_mark *m, struct ws_stream *s,
-                       struct ws_err *err))
-REFUSE(int ws_mark_reached(struct ws_gpu *g, struct ws_mark *m, bool *reached, struct ws_err *err))
-REFUSE(int ws_mark_wait(struct ws_gpu *g, struct ws_mark *m, ws_deadline until,
-                        const struct ws_cancel *cancel, struct ws_err *err))
-REFUSE(int ws_stream_follow(struct ws_gpu *g, struct ws_stream *s, struct ws_mark *m,
-                            struct ws_err *err))
-REFUSE(int ws_mark_between(struct ws_gpu *g, struct ws_mark *from, struct ws_mark *to, int64_t *ns,
-                           struct ws_err *err))
+REFUSE(int ws_gpu_event_new(struct ws_gpu *g, struct ws_gpu_event **out, struct ws_err *err))
+IGNORE(void ws_gpu_event_free(struct ws_gpu *g, struct ws_gpu_event *m))
+REFUSE(int ws_gpu_event_record(struct ws_gpu *g, struct ws_gpu_event *m, struct ws_stream *s,
+                               struct ws_err *err))
+REFUSE(int ws_gpu_event_query(struct ws_gpu *g, struct ws_gpu_event *m, bool *reached,
+                              struct ws_err *err))
+REFUSE(int ws_gpu_event_wait(struct ws_gpu *g, struct ws_gpu_event *m, ws_deadline until,
+                             const struct ws_cancel *cancel, struct ws_err *err))
+REFUSE(int ws_stream_wait_event(struct ws_gpu *g, struct ws_stream *s, struct ws_gpu_event *m,
+                                struct ws_err *err))
+REFUSE(int ws_gpu_event_elapsed(struct ws_gpu *g, struct ws_gpu_event *from,
+                                struct ws_gpu_event *to, int64_t *ns, struct ws_err *err))
 REFUSE(int ws_gpu_size(struct ws_gpu *g, ws_devptr p, uint64_t *bytes, struct ws_err *err))
 REFUSE(int ws_gpu_copy_in(struct ws_gpu *g, ws_devptr dst, const void *src, uint64_t bytes,
                           struct ws_stream *s, struct ws_err *err))

@@ -90,10 +90,10 @@ static int open_device(struct nccl *n, const struct ws_transport_gpu *g, struct 
 
 static int open_marks(struct nccl *n, struct ws_err *err)
 {
-	if (ws_stream_new(n->gpu, &n->wire, err) || ws_mark_new(n->gpu, &n->fed, err))
+	if (ws_stream_new(n->gpu, &n->wire, err) || ws_gpu_event_new(n->gpu, &n->fed, err))
 		return -1;
 	for (int i = 0; i < IN_FLIGHT; i++)
-		if (ws_mark_new(n->gpu, &n->done[i], err))
+		if (ws_gpu_event_new(n->gpu, &n->done[i], err))
 			return -1;
 	return 0;
 }
@@ -278,9 +278,9 @@ static void nccl_close(struct ws_transport *t)
 		ws_gpu_use(n->gpu, NULL);
 		ws_comm_close(n->comm, ws_deadline_in(ws_cancelled(&n->stop) ? 0 : LEAVE_NS));
 		ws_stream_free(n->gpu, n->wire);
-		ws_mark_free(n->gpu, n->fed);
+		ws_gpu_event_free(n->gpu, n->fed);
 		for (int i = 0; i < IN_FLIGHT; i++)
-			ws_mark_free(n->gpu, n->done[i]);
+			ws_gpu_event_free(n->gpu, n->done[i]);
 		ws_feed_close(&n->feed);
 	}
 	ws_nccl_close(n->nccl);

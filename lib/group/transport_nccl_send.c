@@ -72,8 +72,8 @@ static void notice(void *ctx)
 /* Broadcast number i of this bucket is over. */
 static int collect(struct nccl *n, size_t i, struct ws_err *err)
 {
-	const struct ws_comm_mark done = { n->gpu, n->done[i % IN_FLIGHT], notice, &n->feed };
-	if (ws_comm_reach(n->comm, &done, n->until, &n->stop, err))
+	const struct ws_comm_event done = { n->gpu, n->done[i % IN_FLIGHT], notice, &n->feed };
+	if (ws_comm_wait_event(n->comm, &done, n->until, &n->stop, err))
 		return -1;
 	atomic_fetch_add(&n->taken, n->now.payloads[i].length);
 	return 0;
@@ -83,15 +83,15 @@ static int broadcast(struct nccl *n, ws_devptr at, size_t i, struct ws_err *err)
 {
 	const uint64_t bytes = n->now.payloads[i].length;
 	int64_t none = 0;
-	if (ws_mark_set(n->gpu, n->fed, n->feed.stream, err) ||
-	    ws_stream_follow(n->gpu, n->wire, n->fed, err))
+	if (ws_gpu_event_record(n->gpu, n->fed, n->feed.stream, err) ||
+	    ws_stream_wait_event(n->gpu, n->wire, n->fed, err))
 		return -1;
 	/* Counted first: bytes may leave also where the broadcast fails while it is in progress. */
 	atomic_fetch_add(&n->sent, bytes);
 	if (ws_comm_broadcast(n->comm, at, bytes, 0, n->wire, n->until, &n->stop, err))
 		return -1;
 	atomic_compare_exchange_strong(&n->first_ns, &none, ws_now_ns());
-	return ws_mark_set(n->gpu, n->done[i % IN_FLIGHT], n->wire, err);
+	return ws_gpu_event_record(n->gpu, n->done[i % IN_FLIGHT], n->wire, err);
 }
 
 static int send_box(struct nccl *n, struct ws_feed_box *box, struct ws_err *err)

@@ -27,7 +27,7 @@ struct nccl {
 	struct ws_nccl_id id;
 	struct ws_comm *comm;     /* of the running job, else of the caller's thread */
 	struct ws_stream *wire;
-	struct ws_mark *fed, *done[IN_FLIGHT];
+	struct ws_gpu_event *fed, *done[IN_FLIGHT];
 	struct ws_feed feed;      /* of the running loader, else of the running job */
 	struct ws_job job, loader;
 	struct ws_cancel stop;    /* set by abort */

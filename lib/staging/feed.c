@@ -19,7 +19,10 @@ int ws_feed_open(struct ws_feed *f, struct ws_gpu *gpu, struct ws_err *err)
 	for (int i = 0; i < WS_FEED_BOXES; i++)
 		f->boxes[i].feed = f;
 	return ws_stream_new(gpu, &f->stream, err) || ws_stream_new(gpu, &f->copies, err) ||
-	       ws_mark_new(gpu, &f->copied, err) || ws_ring_open(gpu, &f->ring, err) ? -1 : 0;
+	                       ws_gpu_event_new(gpu, &f->copied, err) ||
+	                       ws_ring_open(gpu, &f->ring, err) ?
+	               -1 :
+	               0;
 }
 
 int ws_feed_make_here(struct ws_feed *f, uint64_t scratch, struct ws_err *err)
@@ -62,7 +65,7 @@ void ws_feed_close(struct ws_feed *f)
 	ws_feed_settle(f); /* what ends a stream or unpins memory does not */
 	for (int i = 0; i < WS_FEED_BOXES; i++)
 		ws_feed_drop(&f->boxes[i]);
-	ws_mark_free(f->gpu, f->copied);
+	ws_gpu_event_free(f->gpu, f->copied);
 	ws_stream_free(f->gpu, f->copies);
 	ws_stream_free(f->gpu, f->stream);
 	ws_ring_close(f->ring);
@@ -284,8 +287,8 @@ static int copy_placed(struct ws_feed *f, struct ws_feed_box *b, struct ws_feed_
 /* The stream goes on only when all that was copied is here. */
 static int catch_up(struct ws_feed *f, struct ws_err *err)
 {
-	if (f->behind && (ws_mark_set(f->gpu, f->copied, f->copies, err) ||
-	                  ws_stream_follow(f->gpu, f->stream, f->copied, err)))
+	if (f->behind && (ws_gpu_event_record(f->gpu, f->copied, f->copies, err) ||
+	                  ws_stream_wait_event(f->gpu, f->stream, f->copied, err)))
 		return -1;
 	f->behind = false;
 	return 0;

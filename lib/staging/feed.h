@@ -55,7 +55,7 @@ struct ws_feed {
 	struct ws_stream *stream;
 	/* from the host; stream waits for them where it needs them */
 	struct ws_stream *copies;
-	struct ws_mark *copied;             /* the end of copies, as stream waits for it */
+	struct ws_gpu_event *copied; /* the end of copies, as stream waits for it */
 	/* stream does not wait yet for what was last asked of copies */
 	bool behind;
 	struct ws_ring *ring;

@@ -14,10 +14,12 @@ static int set_up(struct ws_feed_desk *d, struct ws_err *err)
 		return -1;
 	d->found = found;
 	for (int i = 0; i < WS_FEED_RECORDS; i++)
-		if (ws_mark_new(d->gpu, &d->told[i], err))
+		if (ws_gpu_event_new(d->gpu, &d->told[i], err))
 			return -1;
-	return ws_mark_new(d->gpu, &d->used[0], err) || ws_mark_new(d->gpu, &d->used[1], err) ? -1 :
-	                                                                                        0;
+	return ws_gpu_event_new(d->gpu, &d->used[0], err) ||
+	                       ws_gpu_event_new(d->gpu, &d->used[1], err) ?
+	               -1 :
+	               0;
 }
 
 int ws_feed_desk_open(struct ws_gpu *gpu, struct ws_compute *compute, uint64_t scratch,
@@ -42,9 +44,9 @@ void ws_feed_desk_close(struct ws_feed_desk *d)
 	if (!d)
 		return;
 	for (int i = 0; i < WS_FEED_RECORDS; i++)
-		ws_mark_free(d->gpu, d->told[i]);
+		ws_gpu_event_free(d->gpu, d->told[i]);
 	for (int i = 0; i < 2; i++)
-		ws_mark_free(d->gpu, d->used[i]);
+		ws_gpu_event_free(d->gpu, d->used[i]);
 	ws_gpu_free_pinned(d->gpu, d->found);
 	ws_gpu_free(d->gpu, d->records);
 	ws_gpu_free(d->gpu, d->scratch);
@@ -79,7 +81,7 @@ static int tell(struct ws_feed_desk *d, const struct ws_feed_making *m, size_t i
 	const size_t at = i % WS_FEED_RECORDS;
 	return ws_gpu_copy_out(d->gpu, d->found + at * WS_FEED_RECORD, m->record, WS_RECORD_BYTES,
 	                       stream, err) ||
-	                       ws_mark_set(d->gpu, d->told[at], stream, err) ?
+	                       ws_gpu_event_record(d->gpu, d->told[at], stream, err) ?
 	               -1 :
 	               0;
 }
@@ -89,8 +91,8 @@ static int tell(struct ws_feed_desk *d, const struct ws_feed_making *m, size_t i
 int ws_feed_desk_turn(struct ws_feed_desk *d, unsigned turn, struct ws_stream *stream,
                       struct ws_stream *copies, struct ws_err *err)
 {
-	if (ws_mark_set(d->gpu, d->used[d->turn], stream, err) ||
-	    ws_stream_follow(d->gpu, copies, d->used[turn], err))
+	if (ws_gpu_event_record(d->gpu, d->used[d->turn], stream, err) ||
+	    ws_stream_wait_event(d->gpu, copies, d->used[turn], err))
 		return -1;
 	d->turn = turn;
 	return 0;
@@ -125,7 +127,7 @@ int ws_feed_desk_judge(struct ws_feed_desk *d, const struct ws_feed_steps *steps
 	const struct ws_formula *f = steps->makings[i].formula;
 	const size_t at = i % WS_FEED_RECORDS;
 	struct ws_record r;
-	if (ws_mark_wait(d->gpu, d->told[at], until, cancel, err))
+	if (ws_gpu_event_wait(d->gpu, d->told[at], until, cancel, err))
 		return -1;
 	if (d->trace)
 		trace_making(d, &steps->makings[i], d->begun[at]);

@@ -13,10 +13,10 @@ struct ws_feed_desk {
 	ws_devptr scratch, records;
 	/* of scratch, half of which a band has: one is copied while another is made */
 	uint64_t bytes;
-	struct ws_mark *used[2]; /* the last kernel that was asked for with each half */
+	struct ws_gpu_event *used[2]; /* the last kernel that was asked for with each half */
 	unsigned turn;      /* the half of the last band */
 	char *found;        /* pinned: the records, copied out */
-	struct ws_mark *told[WS_FEED_RECORDS];
+	struct ws_gpu_event *told[WS_FEED_RECORDS];
 	struct ws_trace *trace; /* NULL: none. A making is a span that ends when it was judged */
 	int64_t begun[WS_FEED_RECORDS], judged; /* when */
 };

@@ -19,7 +19,7 @@ enum state { FREE, ASKED, READING, READ, FAILED };
 
 struct slot {
 	char *memory;
-	struct ws_mark *copied; /* of the owner; never set: reached */
+	struct ws_gpu_event *copied; /* of the owner; never set: reached */
 	enum state state;
 	struct ws_span span;
 	uint64_t at;
@@ -138,7 +138,7 @@ static int set_up_slots(struct ws_ring *r, struct ws_err *err)
 		return -1;
 	for (int i = 0; i < WS_RING_SLOTS; i++) {
 		r->slots[i].memory = (char *)r->memory + (size_t)i * WS_RING_SLOT;
-		if (ws_mark_new(r->gpu, &r->slots[i].copied, err))
+		if (ws_gpu_event_new(r->gpu, &r->slots[i].copied, err))
 			return -1;
 	}
 	return 0;
@@ -177,7 +177,7 @@ void ws_ring_close(struct ws_ring *r)
 	for (unsigned i = 0; i < r->n_readers; i++)
 		pthread_join(r->readers[i], NULL);
 	for (int i = 0; i < WS_RING_SLOTS; i++)
-		ws_mark_free(r->gpu, r->slots[i].copied);
+		ws_gpu_event_free(r->gpu, r->slots[i].copied);
 	ws_gpu_free_pinned(r->gpu, r->memory);
 	pthread_cond_destroy(&r->done);
 	pthread_cond_destroy(&r->work);
@@ -195,7 +195,7 @@ int ws_ring_room(struct ws_ring *r, ws_deadline until, const struct ws_cancel *c
 {
 	return r->n == WS_RING_SLOTS ?
 	               0 :
-	               ws_mark_wait(r->gpu, slot_of(r, r->n)->copied, until, cancel, err);
+	               ws_gpu_event_wait(r->gpu, slot_of(r, r->n)->copied, until, cancel, err);
 }
 
 int ws_ring_ask(struct ws_ring *r, const struct ws_span *span, uint64_t at, size_t n, bool *asked,
@@ -205,7 +205,7 @@ int ws_ring_ask(struct ws_ring *r, const struct ws_span *span, uint64_t at, size
 	*asked = false;
 	if (r->n == WS_RING_SLOTS)
 		return 0;
-	if (ws_mark_reached(r->gpu, s->copied, asked, err))
+	if (ws_gpu_event_query(r->gpu, s->copied, asked, err))
 		return -1;
 	if (!*asked)
 		return 0;
@@ -263,7 +263,7 @@ int ws_ring_take(struct ws_ring *r, ws_devptr dst, struct ws_stream *stream, ws_
 		return -1;
 	const int64_t asked = ws_now_ns();
 	if (ws_gpu_copy_in(r->gpu, dst, s->memory, s->n, stream, err) ||
-	    ws_mark_set(r->gpu, s->copied, stream, err))
+	    ws_gpu_event_record(r->gpu, s->copied, stream, err))
 		return -1;
 	atomic_store(&s->copied_bytes, s->n);
 	atomic_store(&s->copying, asked);
@@ -313,8 +313,8 @@ void ws_ring_notice(struct ws_ring *r)
 		int64_t asked = atomic_load(&s->copying);
 		const uint64_t bytes = atomic_load(&s->copied_bytes);
 		bool reached = false;
-		if (asked && ws_mark_reached(r->gpu, s->copied, &reached, NULL) == 0 && reached &&
-		    atomic_compare_exchange_strong(&s->copying, &asked, 0))
+		if (asked && ws_gpu_event_query(r->gpu, s->copied, &reached, NULL) == 0 &&
+		    reached && atomic_compare_exchange_strong(&s->copying, &asked, 0))
 			trace_copy(r, asked, bytes);
 	}
 }

@@ -202,7 +202,7 @@ TEST_BETWEEN(every_call_of_the_interface_may_fail, begin, end)
 	struct ws_cuda *c = open_driver();
 	struct ws_gpu *g = open_gpu(c);
 	struct ws_stream *s = NULL;
-	struct ws_mark *m = NULL, *none = NULL;
+	struct ws_gpu_event *m = NULL, *none = NULL;
 	struct ws_module *mod = NULL;
 	struct ws_kernel *k = NULL;
 	ws_devptr p = 0, theirs = 0;
@@ -213,7 +213,7 @@ TEST_BETWEEN(every_call_of_the_interface_may_fail, begin, end)
 	bool reached = true;
 	char host[16] = "";
 	size_t bytes;
-	ON_GPU(ws_mark_new(g, &m, &err));
+	ON_GPU(ws_gpu_event_new(g, &m, &err));
 	ON_GPU(ws_gpu_alloc(g, 16, &p, &err));
 	fake->refuse("", 0, ILLEGAL_ADDRESS);
 	struct ws_err told = WS_ERR_INIT;
@@ -231,12 +231,12 @@ TEST_BETWEEN(every_call_of_the_interface_may_fail, begin, end)
 	REFUSED(ws_gpu_ipc_open(g, handle, &theirs, &told));
 	REFUSED(ws_stream_new(g, &s, &told));
 	REFUSED(ws_stream_wait(g, NULL, WS_FOREVER, NULL, &told));
-	REFUSED(ws_mark_new(g, &none, &told));
-	REFUSED(ws_mark_set(g, m, NULL, &told));
-	REFUSED(ws_mark_reached(g, m, &reached, &told));
-	REFUSED(ws_mark_wait(g, m, WS_FOREVER, NULL, &told));
-	REFUSED(ws_stream_follow(g, NULL, m, &told));
-	REFUSED(ws_mark_between(g, m, m, &ns, &told));
+	REFUSED(ws_gpu_event_new(g, &none, &told));
+	REFUSED(ws_gpu_event_record(g, m, NULL, &told));
+	REFUSED(ws_gpu_event_query(g, m, &reached, &told));
+	REFUSED(ws_gpu_event_wait(g, m, WS_FOREVER, NULL, &told));
+	REFUSED(ws_stream_wait_event(g, NULL, m, &told));
+	REFUSED(ws_gpu_event_elapsed(g, m, m, &ns, &told));
 	REFUSED(ws_gpu_copy_in(g, p, host, 16, NULL, &told));
 	REFUSED(ws_gpu_copy_out(g, host, p, 16, NULL, &told));
 	REFUSED(ws_gpu_copy(g, p, p, 16, NULL, &told));
@@ -250,7 +250,7 @@ TEST_BETWEEN(every_call_of_the_interface_may_fail, begin, end)
 	            "kernel no_such_kernel: CUDA_ERROR_NOT_FOUND (500): named symbol not found");
 	ws_module_free(g, mod);
 	ws_gpu_free(g, p);
-	ws_mark_free(g, m);
+	ws_gpu_event_free(g, m);
 	ws_gpu_close(g);
 	ws_cuda_close(c);
 	assert_int_equal(fake->live(), 0);
@@ -264,22 +264,22 @@ TEST_BETWEEN(waits_end_with_the_work_the_deadline_or_a_signal, begin, end)
 	struct ws_gpu *g = open_gpu(c);
 	struct ws_err told = WS_ERR_INIT;
 	struct ws_cancel cancel = WS_CANCEL_INIT;
-	struct ws_mark *m = NULL;
+	struct ws_gpu_event *m = NULL;
 	bool reached = true;
-	ON_GPU(ws_mark_new(g, &m, &err));
+	ON_GPU(ws_gpu_event_new(g, &m, &err));
 	fake->busy(150);
 	ON_GPU(ws_stream_wait(g, NULL, ws_deadline_in(10 * WS_NS_PER_S), &cancel, &err));
 	fake->busy(1);
-	ON_GPU(ws_mark_reached(g, m, &reached, &err));
+	ON_GPU(ws_gpu_event_query(g, m, &reached, &err));
 	assert_false(reached);
-	ON_GPU(ws_mark_reached(g, m, &reached, &err));
+	ON_GPU(ws_gpu_event_query(g, m, &reached, &err));
 	assert_true(reached);
 	fake->busy(UINT32_MAX);
-	assert_fails_with(ws_mark_wait(g, m, ws_deadline_in(20 * WS_NS_PER_MS), NULL, &told), &told,
-	                  WS_ETIMEOUT, "GPU 1 (Double 1?[31m) is not done in time");
+	assert_fails_with(ws_gpu_event_wait(g, m, ws_deadline_in(20 * WS_NS_PER_MS), NULL, &told),
+	                  &told, WS_ETIMEOUT, "GPU 1 (Double 1?[31m) is not done in time");
 	ws_cancel_set(&cancel);
 	assert_fails(ws_stream_wait(g, NULL, WS_FOREVER, &cancel, &told), &told, WS_ECANCELLED, "");
-	ws_mark_free(g, m);
+	ws_gpu_event_free(g, m);
 	ws_gpu_close(g);
 	ws_cuda_close(c);
 }
@@ -289,19 +289,19 @@ TEST_BETWEEN(waits_end_with_the_work_the_deadline_or_a_signal, begin, end)
 TEST_BETWEEN(work_may_be_done_as_late_as_can_be, begin, end)
 {
 	struct on_gpu gpu;
-	struct ws_mark *m = NULL;
+	struct ws_gpu_event *m = NULL;
 	char *pinned, host[4] = "new";
 	void *p = NULL;
 	assert_true(on_gpu_open(&gpu));
 	const ws_devptr d = on_gpu_put(&gpu, "old", 4);
 	ON_GPU(ws_gpu_alloc_pinned(gpu.gpu, 4, &p, &err));
-	ON_GPU(ws_mark_new(gpu.gpu, &m, &err));
+	ON_GPU(ws_gpu_event_new(gpu.gpu, &m, &err));
 	pinned = p;
 	memcpy(pinned, host, 4);
 	fake->defer(true);
 	ON_GPU(ws_gpu_copy_in(gpu.gpu, d, pinned, 4, gpu.stream, &err));
-	ON_GPU(ws_mark_set(gpu.gpu, m, gpu.stream, &err));
-	ON_GPU(ws_stream_follow(gpu.gpu, NULL, m, &err));
+	ON_GPU(ws_gpu_event_record(gpu.gpu, m, gpu.stream, &err));
+	ON_GPU(ws_stream_wait_event(gpu.gpu, NULL, m, &err));
 	pinned[0] = 'd'; /* too early, and so it shows */
 	ON_GPU(ws_gpu_copy_out(gpu.gpu, host, d, 4, NULL, &err));
 	assert_string_equal(host, "new");
@@ -310,7 +310,7 @@ TEST_BETWEEN(work_may_be_done_as_late_as_can_be, begin, end)
 	ON_GPU(ws_gpu_copy_in(gpu.gpu, d, pinned, 4, gpu.stream, &err));
 	ws_gpu_free_pinned(gpu.gpu, pinned);
 	assert_string_equal(fake->mistake(), "pinned memory is freed while a copy waits for it");
-	ws_mark_free(gpu.gpu, m);
+	ws_gpu_event_free(gpu.gpu, m);
 	on_gpu_close(&gpu);
 }
 

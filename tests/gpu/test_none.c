@@ -43,7 +43,7 @@ TEST(there_is_nothing_and_that_can_be_closed)
 	assert_null(ws_cuda_image("fp8", &bytes));
 	ws_compute_close(NULL);
 	ws_stream_free(NULL, NULL);
-	ws_mark_free(NULL, NULL);
+	ws_gpu_event_free(NULL, NULL);
 	ws_gpu_free(NULL, 0);
 	ws_gpu_free_pinned(NULL, NULL);
 	ws_gpu_close(NULL);

@@ -96,7 +96,7 @@ struct ws_serve_outlet {
 	bool stuck; /* a copy into the slots was not over in time */
 	struct {
 		void *memory;
-		struct ws_mark *copied;
+		struct ws_gpu_event *copied;
 	} slots[SLOTS];
 };
 
@@ -110,7 +110,7 @@ int ws_serve_outlet_open(struct ws_gpu *g, struct ws_serve_outlet **out, struct 
 		goto fail;
 	for (int i = 0; i < SLOTS; i++)
 		if (ws_gpu_alloc_pinned(g, PIECE, &o->slots[i].memory, err) ||
-		    ws_mark_new(g, &o->slots[i].copied, err))
+		    ws_gpu_event_new(g, &o->slots[i].copied, err))
 			goto fail;
 	*out = o;
 	return 0;
@@ -125,7 +125,7 @@ void ws_serve_outlet_close(struct ws_serve_outlet *o)
 		return;
 	ws_stream_free(o->gpu, o->stream);
 	for (int i = 0; i < SLOTS; i++) {
-		ws_mark_free(o->gpu, o->slots[i].copied);
+		ws_gpu_event_free(o->gpu, o->slots[i].copied);
 		ws_gpu_free_pinned(o->gpu, o->slots[i].memory);
 	}
 	free(o);
@@ -143,7 +143,8 @@ static int ask(struct ws_serve_outlet *o, size_t i, ws_devptr from, uint64_t at,
 		return 0;
 	return ws_gpu_copy_out(o->gpu, o->slots[i % SLOTS].memory, from + at, piece_at(at, length),
 	                       o->stream, err) ||
-	                       ws_mark_set(o->gpu, o->slots[i % SLOTS].copied, o->stream, err) ?
+	                       ws_gpu_event_record(o->gpu, o->slots[i % SLOTS].copied, o->stream,
+	                                           err) ?
 	               -1 :
 	               0;
 }
@@ -173,7 +174,8 @@ int ws_serve_outlet_run(struct ws_serve_outlet *o, ws_devptr from, const struct 
 		const size_t n = piece_at(at, to->length);
 		rc = ask(o, i + 1, from, at + n, to->length, err);
 		if (rc == 0)
-			rc = ws_mark_wait(o->gpu, o->slots[i % SLOTS].copied, until, cancel, err);
+			rc = ws_gpu_event_wait(o->gpu, o->slots[i % SLOTS].copied, until, cancel,
+			                       err);
 		if (rc == 0)
 			rc = deliver(to, at, o->slots[i % SLOTS].memory, n, err);
 		at += n;

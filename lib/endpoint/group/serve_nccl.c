@@ -25,7 +25,7 @@ struct ws_serve_nccl {
 	struct ws_gpu *gpu;
 	struct ws_comm *comm;         /* NULL: not joined yet */
 	struct ws_stream *stream;
-	struct ws_mark *done;
+	struct ws_gpu_event *done;
 	struct ws_serve_outlet *outlet;
 	ws_devptr at;                 /* grows, and is kept */
 	uint64_t capacity;
@@ -125,7 +125,8 @@ int ws_serve_nccl_join(struct ws_serve_rank *r, struct ws_err *err)
 		return ws_oom(err);
 	n->gpu = s->gpus->of_rank[r->tp_rank];
 	if (ws_gpu_use(n->gpu, err) || ws_stream_new(n->gpu, &n->stream, err) ||
-	    ws_mark_new(n->gpu, &n->done, err) || ws_serve_outlet_open(n->gpu, &n->outlet, err))
+	    ws_gpu_event_new(n->gpu, &n->done, err) ||
+	    ws_serve_outlet_open(n->gpu, &n->outlet, err))
 		return -1;
 	if (!is_eager(s) || join(r, err) == 0)
 		return 0;
@@ -161,9 +162,12 @@ static int make_room(struct ws_serve_nccl *n, const struct ws_gloo_sink *sinks, 
 static int await(struct ws_serve_rank *r, struct ws_err *err)
 {
 	struct ws_serve_nccl *n = r->nccl;
-	const struct ws_comm_mark done = { .gpu = n->gpu, .mark = n->done };
-	return ws_mark_set(n->gpu, n->done, n->stream, err) ||
-	       ws_comm_reach(n->comm, &done, r->until, &r->group->cancel, err) ? -1 : 0;
+	const struct ws_comm_event done = { .gpu = n->gpu, .event = n->done };
+	return ws_gpu_event_record(n->gpu, n->done, n->stream, err) ||
+	                       ws_comm_wait_event(n->comm, &done, r->until, &r->group->cancel,
+	                                          err) ?
+	               -1 :
+	               0;
 }
 
 static int receive(struct ws_serve_rank *r, const struct ws_gloo_sink *sinks, size_t n,
@@ -211,7 +215,7 @@ static int leave(struct ws_serve_rank *r, struct ws_err *err)
 	ws_gpu_use(n->gpu, NULL); /* the rest is freed even if this fails */
 	ws_comm_close(n->comm, ws_deadline_in(ws_cancelled(&r->group->cancel) ? 0 : LEAVE_NS));
 	ws_stream_free(n->gpu, n->stream);
-	ws_mark_free(n->gpu, n->done);
+	ws_gpu_event_free(n->gpu, n->done);
 	ws_serve_outlet_close(n->outlet);
 	ws_gpu_free(n->gpu, n->at);
 	free(n);
