@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compute.c - loads the kernels, and says to each what its blocks of threads are to do. */
+/* compute.c - loads the kernels, and turns jobs into their arguments. */
 #include "compute_core.h"
 
 #include <assert.h>
@@ -127,7 +127,7 @@ void ws_record_read(const void *bytes, int64_t cols, struct ws_record *out)
 	}
 }
 
-/* ---- recipes ---- */
+/* ---- transforms ---- */
 
 int ws_compute_fp8(struct ws_compute *c, const struct ws_fp8_job *job, struct ws_stream *s,
                    struct ws_err *err)
@@ -183,7 +183,7 @@ int ws_compute_merge(struct ws_compute *c, const struct ws_merge_job *job, struc
 	                      err);
 }
 
-static void say_nf4(const struct ws_unpack_job *job, struct ws_unpack_args *a)
+static void fill_nf4(const struct ws_unpack_job *job, struct ws_unpack_args *a)
 {
 	assert(job->block[1] > 0 && job->nested_block >= 0 && job->nested_block <= INT32_MAX);
 	a->cols *= a->rows; /* one long vector */
@@ -210,7 +210,7 @@ int ws_compute_unpack(struct ws_compute *c, const struct ws_unpack_job *job, str
 		.offset = job->tensor_scale,
 	};
 	if (job->kind == WS_UNPACK_NF4)
-		say_nf4(job, &a);
+		fill_nf4(job, &a);
 	else
 		assert(job->kind == WS_UNPACK_NVFP4 ? job->cols % 2 == 0 :
 		                                      a.bn > 0 && a.bk > 0 && a.each > 0);

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compute.h - what recipes do to weights, done on a GPU: the bits of lib/transform,
- * at the speed of its memory.
+/* compute.h - transforms of weights on a GPU. The results have the same bits as lib/transform.
  *
- * Every function asks a stream for its work and returns; addresses stay valid until the
- * stream is past it. Shapes are the caller's own and are asserted. What kernels find in the
- * numbers (the first that is not finite, the largest) they leave in a record on the device,
- * which the caller copies out. */
+ * Every function queues its work in a stream and returns; addresses must stay valid until the
+ * stream has done it. Shapes are asserted. Kernels write findings about the numbers (the first
+ * that is not finite, the largest) to a record on the device, which the caller copies out. */
 #ifndef WS_GPU_COMPUTE_H
 #define WS_GPU_COMPUTE_H
 
@@ -25,19 +23,18 @@ void ws_compute_close(struct ws_compute *c); /* NULL is fine */
 enum { WS_RECORD_BYTES = 16 };
 
 struct ws_record {
-	/* something is no finite number: the first such element, in rows, */
-	bool bad;
-	int64_t row, col;        /* is here, and results are undefined */
-	float max_delta, max_w;  /* of merges: the largest |delta|, as added, and |w| */
+	bool bad;                /* an element is not finite; the results are undefined */
+	int64_t row, col;        /* the first such element, row by row */
+	float max_delta, max_w;  /* merges: the largest |delta|, as added, and |w| */
 };
 
-/* Zeros. One record serves what is done to one tensor. */
+/* Sets it to zeros. One record serves all launches over one tensor. */
 int ws_record_clear(struct ws_compute *c, ws_devptr record, struct ws_stream *s,
                     struct ws_err *err);
-/* From its bytes, copied out. cols: of the tensor. */
+/* Decodes bytes that were copied out. cols: columns of the tensor. */
 void ws_record_read(const void *bytes, int64_t cols, struct ws_record *out);
 
-/* ---- recipes ---- */
+/* ---- transforms ---- */
 
 /* Row-major; row r begins r * stride elements after at. */
 struct ws_matrix {
@@ -61,9 +58,9 @@ struct ws_fp8_job {
 int ws_compute_fp8(struct ws_compute *c, const struct ws_fp8_job *job, struct ws_stream *s,
                    struct ws_err *err);
 
-/* out = bf16(w + scale * b @ a), as lib/transform/lora/lowrank.h; out may be w where w is bf16.
- * Deltas of several pairs are added up before w is; two_step, which rounds each of them, takes
- * one at a time. Deltas that are not finite show in the record's largest ones. */
+/* out = bf16(w + scale * b @ a), as lib/transform/lora/lowrank.h; out may be w if w is bf16. The
+ * deltas of several terms are summed before they are added to w; two_step rounds each delta and
+ * takes one term at a time. A delta that is not finite shows in max_delta of the record. */
 enum { WS_MERGE_MOST = 4 };
 struct ws_merge_pair {
 	ws_devptr a, b; /* fp32, dense: [rank, cols], [rows, rank] */
@@ -82,8 +79,7 @@ struct ws_merge_job {
 int ws_compute_merge(struct ws_compute *c, const struct ws_merge_job *job, struct ws_stream *s,
                      struct ws_err *err);
 
-/* Both: codes = fp8(bf16(w + deltas)), a band of rows at a time through a scratch, which is the
- * stream's until it is past it. */
+/* Both: codes = fp8(bf16(w + deltas)), a band of rows at a time through the scratch memory. */
 struct ws_chain_job {
 	struct ws_merge_job merge; /* its out is not used */
 	struct ws_fp8_job fp8;     /* its x and record are not used */
@@ -119,8 +115,8 @@ int ws_compute_unpack(struct ws_compute *c, const struct ws_unpack_job *job, str
 
 /* ---- values ---- */
 
-/* The largest magnitude of the elements of a box, as bits: those of an element under the mask
- * (all but its sign). What is no finite number is larger than all that are. */
+/* The largest magnitude of the elements of a strided range, as bits: an element under the mask
+ * (all bits but its sign). NaN and infinities are larger than every finite number. */
 struct ws_largest_job {
 	ws_devptr src;              /* a multiple of size */
 	unsigned size;              /* bytes of an element: 1, 2 or 4 */
@@ -128,14 +124,14 @@ struct ws_largest_job {
 	unsigned n_dims;
 	int64_t dims[WS_MAX_DIMS];  /* > 0 */
 	int64_t read[WS_MAX_DIMS];  /* strides in elements, >= 0 */
-	ws_devptr found;            /* 32 bits on the device, raised to it; zeros begin them */
+	ws_devptr found;            /* 32 bits on the device, raised to it; set to 0 before */
 };
 int ws_compute_largest(struct ws_compute *c, const struct ws_largest_job *job, struct ws_stream *s,
                        struct ws_err *err);
 
-/* ---- places ---- */
+/* ---- strided copies ---- */
 
-/* A box: element i of it from src + sum of i[d] * read[d] to dst + sum of i[d] * write[d]. */
+/* Copies element i from src + sum of i[d] * read[d] to dst + sum of i[d] * write[d]. */
 struct ws_gather_job {
 	ws_devptr src, dst;
 	/* bytes of an element: 1, 2, 4 or 8; src and dst are multiples of it */
@@ -147,8 +143,9 @@ struct ws_gather_job {
 int ws_compute_gather(struct ws_compute *c, const struct ws_gather_job *job, struct ws_stream *s,
                       struct ws_err *err);
 
-/* Many spans of bytes to their places in one launch, as for a bucket. The caller fills an array of
- * ws_flatten_span (kernels/args.h) but for `first`, has the chunks counted, and copies it in. */
+/* Copies many spans of bytes in one launch, as for a bucket. The caller fills an array of
+ * ws_flatten_span (kernels/args.h) except `first`, which ws_flatten_count sets, and copies the
+ * array to the device. ws_flatten_count returns the chunks. */
 struct ws_flatten_span;
 uint64_t ws_flatten_count(struct ws_flatten_span *spans, size_t n);
 int ws_compute_flatten(struct ws_compute *c, ws_devptr spans, size_t n, uint64_t chunks,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compute_chain.c - low-rank changes and FP8 in one go: merged a band of rows at a time into a
- * scratch, and quantized from there.
+/* compute_chain.c - merge and FP8 in one call: merges a band of rows at a time into scratch memory
+ * and quantizes it from there.
  *
- * What is quantized is exactly what would have been sent without quantizing, so the scratch is
- * bf16. A stream does the bands in order; nobody waits for one before the next is asked for. */
+ * The numbers to quantize are exactly those that would be sent without quantization, so the
+ * scratch is bf16. The stream does the bands in order; all of them are queued at once. */
 #include "compute_core.h"
 
 #include "wsync/tool/str.h"
@@ -12,7 +12,7 @@
 
 static int64_t row_stride(const struct ws_chain_job *job)
 {
-	return (job->merge.w.cols + 7) / 8 * 8; /* rows begin at 16 bytes, as the kernels like it */
+	return (job->merge.w.cols + 7) / 8 * 8; /* 16-byte rows: the kernels' fast path */
 }
 
 /* Bands are of whole blocks. */

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compute_gather.c - boxes of elements to other places: which kernel, and the fewest axes for it.
+/* compute_gather.c - strided copies: chooses the kernel, with as few axes as possible.
  *
- * Axes that lie together become one, elements that lie together become wider ones,
- * and what is left is either copied in the order of its destination or, where that
- * would read far apart, turned. */
+ * Contiguous axes are merged into one and contiguous elements into wider ones. The rest is copied
+ * in the order of the destination, or transposed through tiles where that would scatter the
+ * reads. */
 #include "compute_core.h"
 
 #include <assert.h>
 #include <string.h>
 
-struct box {
+struct strided_copy {
 	struct ws_gather_args a;
 	unsigned size;
 };
@@ -24,8 +24,8 @@ static void swap_axes(struct ws_gather_args *a, unsigned i, unsigned j)
 	}
 }
 
-/* Axes of more than one element, by rising distance in the destination. */
-static void take_axes(struct box *b, const struct ws_gather_job *job)
+/* Axes of more than one element, by rising stride in the destination. */
+static void take_axes(struct strided_copy *b, const struct ws_gather_job *job)
 {
 	struct ws_gather_args *a = &b->a;
 	for (unsigned d = job->n_dims; d-- > 0;) {
@@ -39,7 +39,7 @@ static void take_axes(struct box *b, const struct ws_gather_job *job)
 	}
 }
 
-static void join_axes(struct ws_gather_args *a)
+static void merge_axes(struct ws_gather_args *a)
 {
 	unsigned n = 0;
 	for (unsigned d = 1; d < a->n_dims; d++) {
@@ -53,7 +53,7 @@ static void join_axes(struct ws_gather_args *a)
 		a->n_dims = n + 1;
 }
 
-static bool can_widen(const struct box *b)
+static bool can_widen(const struct strided_copy *b)
 {
 	const struct ws_gather_args *a = &b->a;
 	const uint64_t wide = 2 * (uint64_t)b->size;
@@ -63,7 +63,7 @@ static bool can_widen(const struct box *b)
 	return even;
 }
 
-static void widen(struct box *b)
+static void widen(struct strided_copy *b)
 {
 	struct ws_gather_args *a = &b->a;
 	if (!a->n_dims || a->read[0] != 1 || a->write[0] != 1)
@@ -78,9 +78,8 @@ static void widen(struct box *b)
 	}
 }
 
-/* The axis that lies together in the source, where that is not the one of the destination; else
- * 0. */
-static unsigned turned_axis(const struct ws_gather_args *a)
+/* The axis that is contiguous in the source, if another one is in the destination; else 0. */
+static unsigned transposed_axis(const struct ws_gather_args *a)
 {
 	enum { WORTH_IT = 8 }; /* elements: fewer leave most of a tile empty */
 	if (a->n_dims < 2 || a->read[0] == 1 || a->write[0] != 1 || a->dims[0] < WORTH_IT)
@@ -99,36 +98,36 @@ static uint64_t count(const struct ws_gather_args *a, unsigned from)
 	return n;
 }
 
-static int turn(struct ws_compute *c, struct box *b, unsigned axis, struct ws_stream *s,
-                struct ws_err *err)
+static int transpose(struct ws_compute *c, struct strided_copy *b, unsigned axis,
+                     struct ws_stream *s, struct ws_err *err)
 {
 	struct ws_gather_args *a = &b->a;
-	/* Source's own axis first, then the destination's. */
+	/* The source's contiguous axis first, then the destination's. */
 	swap_axes(a, 1, axis);
 	swap_axes(a, 0, 1);
-	const uint64_t across = ((uint64_t)a->dims[0] + WS_TURN_TILE - 1) / WS_TURN_TILE;
-	const uint64_t down = ((uint64_t)a->dims[1] + WS_TURN_TILE - 1) / WS_TURN_TILE;
+	const uint64_t across = ((uint64_t)a->dims[0] + WS_TRANSPOSE_TILE - 1) / WS_TRANSPOSE_TILE;
+	const uint64_t down = ((uint64_t)a->dims[1] + WS_TRANSPOSE_TILE - 1) / WS_TRANSPOSE_TILE;
 	a->count = across * down * count(a, 2);
-	const enum ws_kernel_id id = b->size == 1 ? WS_KERNEL_turn_1 :
-	                             b->size == 2 ? WS_KERNEL_turn_2 :
-	                             b->size == 4 ? WS_KERNEL_turn_4 :
-	                                            WS_KERNEL_turn_8;
+	const enum ws_kernel_id id = b->size == 1 ? WS_KERNEL_transpose_1 :
+	                             b->size == 2 ? WS_KERNEL_transpose_2 :
+	                             b->size == 4 ? WS_KERNEL_transpose_4 :
+	                                            WS_KERNEL_transpose_8;
 	return ws_compute_run(c, id, a->count, WS_GATHER_THREADS, a, s, err);
 }
 
 int ws_compute_gather(struct ws_compute *c, const struct ws_gather_job *job, struct ws_stream *s,
                       struct ws_err *err)
 {
-	struct box b = { .a = { .src = job->src, .dst = job->dst }, .size = job->size };
+	struct strided_copy b = { .a = { .src = job->src, .dst = job->dst }, .size = job->size };
 	assert(job->n_dims <= WS_MAX_DIMS &&
 	       (job->size == 1 || job->size == 2 || job->size == 4 || job->size == 8));
 	assert(job->src % job->size == 0 && job->dst % job->size == 0);
 	take_axes(&b, job);
-	join_axes(&b.a);
+	merge_axes(&b.a);
 	widen(&b);
-	const unsigned axis = turned_axis(&b.a);
+	const unsigned axis = transposed_axis(&b.a);
 	if (axis)
-		return turn(c, &b, axis, s, err);
+		return transpose(c, &b, axis, s, err);
 	b.a.count = count(&b.a, 0);
 	const enum ws_kernel_id id = b.size == 1 ? WS_KERNEL_gather_1 :
 	                             b.size == 2 ? WS_KERNEL_gather_2 :

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compute_values.c - boxes of any strides as rows of elements, to look at all
- * of them in whatever order. */
+/* compute_values.c - the largest magnitude of a strided range. Order does not matter, so the range
+ * is split into rows of elements. */
 #include "compute_core.h"
 
 #include <assert.h>
@@ -11,7 +11,7 @@ struct axes {
 	int64_t dims[WS_MAX_DIMS], read[WS_MAX_DIMS];
 };
 
-/* Those of more than one element, by rising distance, and those that lie together as one. */
+/* Axes of more than one element, by rising stride; contiguous axes are merged. */
 static void take_axes(struct axes *a, const struct ws_largest_job *job)
 {
 	*a = (struct axes){ 0 };
@@ -54,7 +54,7 @@ static int start(struct ws_compute *c, struct ws_values_args *a, unsigned size, 
 	return ws_compute_run(c, id, blocks, WS_VALUES_THREADS, a, s, err);
 }
 
-/* Two axes are a launch's; the others are walked here. */
+/* A launch covers two axes; this loops over the others. */
 static int walk(struct ws_compute *c, const struct axes *x, unsigned axis, struct ws_values_args *a,
                 const struct ws_largest_job *job, struct ws_stream *s, struct ws_err *err)
 {
@@ -84,7 +84,7 @@ int ws_compute_largest(struct ws_compute *c, const struct ws_largest_job *job, s
 	assert(job->size == 1 || job->size == 2 || job->size == 4);
 	assert(job->n_dims <= WS_MAX_DIMS && job->src % job->size == 0);
 	take_axes(&x, job);
-	/* the axis of rows: behind that of columns, if there is one */
+	/* the row axis follows the column axis, if there is one */
 	const unsigned row = x.n && x.read[0] == 1;
 	if (row)
 		a.cols = x.dims[0];

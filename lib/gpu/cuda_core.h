@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_core.h - the driver API as a table of functions; with the four files that
- * include this (cuda_driver.c, cuda_ipc.c, cuda_memory.c, cuda_stream.c) the only place that
- * sees the toolkit's cuda.h.
+/* cuda_core.h - the driver API as a table of functions. Only this header includes the toolkit's
+ * cuda.h, and only cuda_*.c include this header.
  *
- * Symbols are named as the driver exports them, by their versions: a newer cuda.h
- * renames functions to versions that older drivers lack (cuEventElapsedTime_v2), and
- * what we ask for must not depend on the toolkit that we were built with. Everything
- * here is in CUDA 11.4 and later. */
+ * Symbols have the driver's versioned names. A newer cuda.h renames functions to versions that
+ * older drivers lack (cuEventElapsedTime_v2), and the symbols that we look up must not depend on
+ * the toolkit of the build. CUDA 11.4 and later have all of them. */
 #ifndef WS_GPU_CUDA_CORE_H
 #define WS_GPU_CUDA_CORE_H
 
@@ -76,7 +74,7 @@ struct ws_cuda {
 struct ws_gpu {
 	struct ws_cuda *cuda;
 	CUdevice handle;
-	CUcontext context, before; /* what the thread that opened it had */
+	CUcontext context, before; /* before: the opening thread's context */
 	int ordinal;
 	struct ws_cuda_device device;
 };
@@ -86,9 +84,9 @@ static inline CUstream ws_cuda_stream(struct ws_stream *s)
 	return (CUstream)(void *)s;
 }
 
-/* 0, or -1 with "GPU 0 (its name): what: CUDA_ERROR_X (n): the driver's words". */
+/* 0, or -1 with "GPU 0 (its name): what: CUDA_ERROR_X (n): the driver's message". */
 int ws_cuda_check(const struct ws_gpu *g, CUresult rc, const char *what, struct ws_err *err);
-/* The same of "what 1.50 GiB". */
+/* The same with "what 1.50 GiB". */
 int ws_cuda_check_bytes(const struct ws_gpu *g, CUresult rc, const char *what, uint64_t bytes,
                         struct ws_err *err);
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_driver.c - the driver's library found and started, its GPUs described and
- * opened, its refusals said. */
+/* cuda_driver.c - loads and starts the driver, describes and opens GPUs, reports errors. */
 #include "cuda_core.h"
 
 #include "wsync/tool/str.h"
@@ -43,14 +42,14 @@ static void hint_at(CUresult rc, struct ws_err *err)
 			ws_err_hint(err, "%s", known[i].remedy);
 }
 
-/* "what: CUDA_ERROR_X: its own words" */
-static int refuse(const struct ws_cuda *c, CUresult rc, struct ws_err *err, const char *what)
+/* "what: CUDA_ERROR_X (n): the driver's message" */
+static int cuda_fail(const struct ws_cuda *c, CUresult rc, struct ws_err *err, const char *what)
 {
 	const char *name = NULL, *words = NULL;
 	if (c->cu.error_name(rc, &name) != CUDA_SUCCESS || !name)
 		name = "an error without a name";
 	if (c->cu.error_string(rc, &words) != CUDA_SUCCESS || !words)
-		words = "no more is known";
+		words = "the driver has no message for it";
 	ws_err_set(err, WS_EDEVICE, "%s: %s (%d): %s", what, name, (int)rc, words);
 	if (err)
 		err->native = (int)rc;
@@ -58,15 +57,15 @@ static int refuse(const struct ws_cuda *c, CUresult rc, struct ws_err *err, cons
 	return -1;
 }
 
-static int refuse_on(const struct ws_gpu *g, CUresult rc, struct ws_err *err, const char *what)
+static int cuda_fail_on(const struct ws_gpu *g, CUresult rc, struct ws_err *err, const char *what)
 {
-	refuse(g->cuda, rc, err, what);
+	cuda_fail(g->cuda, rc, err, what);
 	return ws_err_wrap(err, "GPU %d (%s)", g->ordinal, g->device.name);
 }
 
 int ws_cuda_check(const struct ws_gpu *g, CUresult rc, const char *what, struct ws_err *err)
 {
-	return rc == CUDA_SUCCESS ? 0 : refuse_on(g, rc, err, what);
+	return rc == CUDA_SUCCESS ? 0 : cuda_fail_on(g, rc, err, what);
 }
 
 int ws_cuda_check_bytes(const struct ws_gpu *g, CUresult rc, const char *what, uint64_t bytes,
@@ -76,7 +75,7 @@ int ws_cuda_check_bytes(const struct ws_gpu *g, CUresult rc, const char *what, u
 		return 0;
 	char size[32], text[96];
 	snprintf(text, sizeof text, "%s %s", what, ws_format_size(size, sizeof size, bytes));
-	return refuse_on(g, rc, err, text);
+	return cuda_fail_on(g, rc, err, text);
 }
 
 /* ---- the driver ---- */
@@ -88,8 +87,7 @@ bool ws_cuda_built(void)
 
 static int load_library(struct ws_cuda *c, const char *name, struct ws_err *err)
 {
-	/* NODELETE: the driver keeps threads of its own, which an unloaded library would end
-	 * badly. */
+	/* NODELETE: the driver keeps threads, which would crash if the library were unloaded. */
 	c->library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 	if (c->library)
 		return 0;
@@ -134,12 +132,12 @@ static int start(struct ws_cuda *c, struct ws_err *err)
 	if (rc == CUDA_ERROR_NO_DEVICE)
 		return 0;
 	if (rc != CUDA_SUCCESS)
-		return refuse(c, rc, err, "the CUDA driver does not start");
+		return cuda_fail(c, rc, err, "the CUDA driver does not start");
 	rc = c->cu.version(&c->version);
 	if (rc == CUDA_SUCCESS)
 		rc = c->cu.count(&c->count);
 	return rc == CUDA_SUCCESS ? 0 :
-	                            refuse(c, rc, err, "the CUDA driver does not list its GPUs");
+	                            cuda_fail(c, rc, err, "the CUDA driver does not list its GPUs");
 }
 
 int ws_cuda_open(const struct ws_cuda_opts *opts, struct ws_cuda **out, struct ws_err *err)
@@ -222,7 +220,7 @@ static int look_up(const struct ws_cuda *c, int ordinal, CUdevice *handle,
 	if (rc != CUDA_SUCCESS) {
 		char what[32];
 		snprintf(what, sizeof what, "GPU %d", ordinal);
-		return refuse(c, rc, err, what);
+		return cuda_fail(c, rc, err, what);
 	}
 	*out = d;
 	return 0;
@@ -255,7 +253,7 @@ int ws_gpu_open(struct ws_cuda *c, int ordinal, struct ws_gpu **out, struct ws_e
 	return 0;
 }
 
-/* A context that nobody holds any longer must not be what this thread works with. */
+/* A released context must not stay current on this thread. */
 static void leave(struct ws_gpu *g)
 {
 	CUcontext current = NULL;

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_ipc.c - memory of a GPU that another process of this machine
- * allocated, or shall read, and when.
+/* cuda_ipc.c - GPU memory and events shared between processes of one machine.
  *
- * The driver shares only what cuMemAlloc made: no virtual memory management, no
- * pools. Both processes must see each other: in containers they want one PID
- * namespace and one IPC namespace. */
+ * The driver shares only memory from cuMemAlloc: no virtual memory management, no pools. Both
+ * processes must see each other: containers need a common PID namespace and IPC namespace. */
 #include "cuda_core.h"
 
 #include <string.h>
 
 _Static_assert(sizeof(CUipcMemHandle) == WS_IPC_HANDLE_BYTES, "a handle is 64 bytes on the wire");
-_Static_assert(sizeof(CUipcEventHandle) == WS_IPC_HANDLE_BYTES, "so is an event's");
+_Static_assert(sizeof(CUipcEventHandle) == WS_IPC_HANDLE_BYTES, "an event's handle, too");
 
 int ws_gpu_ipc_export(struct ws_gpu *g, ws_devptr p, unsigned char handle[WS_IPC_HANDLE_BYTES],
                       struct ws_err *err)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_memory.c - memory of a GPU and of the host beside it, and copies between them. */
+/* cuda_memory.c - device memory, pinned host memory, and copies between them. */
 #include "cuda_core.h"
 
 int ws_gpu_memory(struct ws_gpu *g, uint64_t *free_bytes, uint64_t *all_bytes, struct ws_err *err)
@@ -30,7 +30,7 @@ void ws_gpu_free(struct ws_gpu *g, ws_devptr p)
 int ws_gpu_alloc_pinned(struct ws_gpu *g, uint64_t bytes, void **out, struct ws_err *err)
 {
 	void *p;
-	/* Portable: for every thread's context, as reader threads fill what another sends. */
+	/* Portable: for every context, because reader threads fill memory that another sends. */
 	const CUresult rc = g->cuda->cu.alloc_pinned(&p, bytes, CU_MEMHOSTALLOC_PORTABLE);
 	if (ws_cuda_check_bytes(g, rc, "pinning", bytes, err)) {
 		if (rc == CUDA_ERROR_OUT_OF_MEMORY) /* not the GPU's */
@@ -48,7 +48,7 @@ void ws_gpu_free_pinned(struct ws_gpu *g, void *p)
 		g->cuda->cu.free_pinned(p);
 }
 
-/* ---- copies: of nothing, nothing is asked, as drivers do not agree on what that is ---- */
+/* ---- copies: of 0 bytes never reach the driver, as drivers differ in how they treat them ---- */
 
 int ws_gpu_copy_in(struct ws_gpu *g, ws_devptr dst, const void *src, uint64_t bytes,
                    struct ws_stream *s, struct ws_err *err)

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_stream.c - work that is asked for now and done later: streams, marks in them, and
- * kernels. */
+/* cuda_stream.c - streams, events and kernel launches. */
 #include "cuda_core.h"
 
 #include <stdio.h>
 #include <time.h>
 
-/* ---- streams and marks ---- */
+/* ---- streams and events ---- */
 
 static CUevent cu_event(struct ws_gpu_event *m)
 {
@@ -29,8 +28,8 @@ void ws_stream_free(struct ws_gpu *g, struct ws_stream *s)
 		g->cuda->cu.stream_free(ws_cuda_stream(s));
 }
 
-/* The driver waits without an end, so we ask again and again: a few times at once, as most waits
- * are short, and then with pauses that are short beside a bucket. */
+/* The driver's own waits have no timeout, so this polls: first without a pause, because most waits
+ * are short, then with pauses that are short compared to a bucket. */
 static int wait_for(struct ws_gpu *g, struct ws_stream *s, struct ws_gpu_event *m,
                     ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* images.c - the fat binaries that nvcc made of kernels/, as they are, among our constants.
+/* images.c - the fat binaries that nvcc makes of kernels/, embedded as constants.
  *
- * The assembler takes them in (.incbin), so that megabytes need not pass through the C compiler;
- * WSYNC_IMAGES is their directory, and the Makefile knows that this file depends on them.
- * WSYNC_ARCHS names the GPUs that they are made for. */
+ * The assembler includes them (.incbin), so that megabytes need not pass through the C compiler.
+ * The Makefile sets WSYNC_IMAGES to their directory, WSYNC_ARCHS to the GPUs that they are built
+ * for, and makes this file depend on them. */
 #include "cuda_driver.h"
 #include "wsync/version.h"
 

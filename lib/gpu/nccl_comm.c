@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nccl_comm.c - a communicator that never keeps anybody: asked, asked again,
- * and aborted when it fails.
+/* nccl_comm.c - non-blocking communicators: polled, and aborted when they fail.
  *
- * A non-blocking communicator answers NCCL_IN_PROGRESS to what goes on; until its state is
- * another, it may only be asked for that, or aborted, and nothing more may be asked of its
- * stream, because what is to be done there is asked for by a thread of NCCL's. Asking for the
- * state ends that thread: two of ours that ask at once corrupt it, as torch had to learn (its
- * issues 153960 and 169484).
+ * A non-blocking communicator returns NCCL_IN_PROGRESS while it works. Until its state changes we
+ * may only query the state or abort, and must not queue anything in its stream, because a thread
+ * of NCCL does that. A query of the state joins that thread: two threads that query at once
+ * corrupt it (torch issues 153960 and 169484).
  *
- * NCCL 2.18, 2.26 and 2.27 lose what their network tells them: there a peer that died is not
- * seen here, and whoever waits for it has its deadline, or hears of it from the peer's server. */
+ * NCCL 2.18, 2.26 and 2.27 lose errors of their network. With them a dead peer does not show
+ * here: the wait ends at its deadline, or when the peer's server reports the failure. */
 #include "nccl_core.h"
 
 #include <assert.h>
@@ -22,7 +20,7 @@ struct ws_comm {
 	void *handle; /* NULL: aborted or left */
 };
 
-/* What NCCL's thread does for a broadcast takes it some microseconds, joining takes seconds. */
+/* NCCL's thread needs some microseconds for a broadcast, and seconds to join. */
 enum { PAUSE_NS = 200000, SHORT_PAUSE_NS = 20000 };
 
 static void pause_a_little(unsigned asked, long ns)
@@ -37,7 +35,7 @@ static void pause_a_little(unsigned asked, long ns)
 void ws_comm_abort(struct ws_comm *c)
 {
 	if (c->handle)
-		c->nccl->call.abort(c->handle); /* there is no better answer to its failing */
+		c->nccl->call.abort(c->handle); /* nothing better can be done if this fails */
 	c->handle = NULL;
 }
 
@@ -72,7 +70,7 @@ int ws_comm_open(const struct ws_comm_opts *opts, struct ws_comm **out, struct w
 	return 0;
 }
 
-static int look(struct ws_comm *c, const char *what, bool *ready, struct ws_err *err)
+static int query(struct ws_comm *c, const char *what, bool *ready, struct ws_err *err)
 {
 	int state = NCCL_SUCCESS;
 	if (!c->handle)
@@ -86,9 +84,9 @@ static int look(struct ws_comm *c, const char *what, bool *ready, struct ws_err 
 	return 0;
 }
 
-/* Whether a wait may not go on. */
-static int is_enough(struct ws_comm *c, const char *what, ws_deadline until,
-                     const struct ws_cancel *cancel, struct ws_err *err)
+/* -1: the wait was cancelled or timed out. */
+static int check_wait(struct ws_comm *c, const char *what, ws_deadline until,
+                      const struct ws_cancel *cancel, struct ws_err *err)
 {
 	const bool cancelled = ws_cancelled(cancel);
 	if (!cancelled && !ws_deadline_passed(until))
@@ -103,11 +101,11 @@ static int wait_for(struct ws_comm *c, const char *what, ws_deadline until,
 {
 	for (unsigned asked = 0;; asked++) {
 		bool ready = false;
-		if (look(c, what, &ready, err))
+		if (query(c, what, &ready, err))
 			return -1;
 		if (ready)
 			return 0;
-		if (is_enough(c, what, until, cancel, err))
+		if (check_wait(c, what, until, cancel, err))
 			return -1;
 		pause_a_little(asked, PAUSE_NS);
 	}
@@ -115,7 +113,7 @@ static int wait_for(struct ws_comm *c, const char *what, ws_deadline until,
 
 int ws_comm_ready(struct ws_comm *c, bool *ready, struct ws_err *err)
 {
-	return look(c, "joining the communicator", ready, err);
+	return query(c, "joining the communicator", ready, err);
 }
 
 int ws_comm_wait(struct ws_comm *c, ws_deadline until, const struct ws_cancel *cancel,
@@ -130,7 +128,7 @@ int ws_comm_broadcast(struct ws_comm *c, ws_devptr at, uint64_t bytes, unsigned 
 {
 	if (bytes == 0)
 		return 0;
-	/* One that has failed since would take it and never do it. */
+	/* A communicator that failed meanwhile would accept it and never do it. */
 	if (wait_for(c, "broadcasting", until, cancel, err))
 		return -1;
 	void *p = (void *)(uintptr_t)at;
@@ -150,15 +148,15 @@ int ws_comm_wait_event(struct ws_comm *c, const struct ws_comm_event *m, ws_dead
 			ws_comm_abort(c);
 			return -1;
 		}
-		if (look(c, what, &ready, err))
+		if (query(c, what, &ready, err))
 			return -1;
 		if (m->meanwhile)
 			m->meanwhile(m->ctx);
 		if (reached)
 			return 0;
-		if (is_enough(c, what, until, cancel, err))
+		if (check_wait(c, what, until, cancel, err))
 			return -1;
-		pause_a_little(asked, SHORT_PAUSE_NS); /* bytes may be timed by it */
+		pause_a_little(asked, SHORT_PAUSE_NS); /* benchmarks time broadcasts with this */
 	}
 }
 
@@ -167,7 +165,7 @@ void ws_comm_close(struct ws_comm *c, ws_deadline until)
 	bool ready = false;
 	if (!c)
 		return;
-	if (look(c, "leaving the communicator", &ready, NULL) == 0 && ready &&
+	if (query(c, "leaving the communicator", &ready, NULL) == 0 && ready &&
 	    is_good(c->nccl->call.finalize(c->handle)) &&
 	    wait_for(c, "leaving the communicator", until, NULL, NULL) == 0) {
 		c->nccl->call.destroy(c->handle);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nccl_core.h - NCCL's functions as a table, and the little of its header that they need. */
+/* nccl_core.h - NCCL's functions as a table, and the parts of its header that they need. */
 #ifndef WS_GPU_NCCL_CORE_H
 #define WS_GPU_NCCL_CORE_H
 
@@ -16,11 +16,11 @@ enum {
 	NCCL_REMOTE_ERROR,
 	NCCL_IN_PROGRESS
 };
-/* ncclDataType_t. A broadcast moves bytes, whatever the others call them. */
+/* ncclDataType_t. A broadcast moves bytes, whatever type the other ranks give. */
 enum { NCCL_UINT8 = 1 };
 
-/* ncclConfig_t as 2.14 had it, which every later NCCL takes: it copies as many bytes as `size`
- * says and has defaults for the rest. */
+/* ncclConfig_t of 2.14. Every later NCCL accepts it: NCCL copies `size` bytes and uses defaults
+ * for the rest. */
 struct ws_nccl_config {
 	size_t size;
 	uint32_t magic, version;
@@ -46,15 +46,15 @@ struct ws_nccl {
 #define NCCL_MEMBER(member, symbol, args) int(*member) args;
 		NCCL_FUNCTIONS(NCCL_MEMBER)
 #undef NCCL_MEMBER
-		const char *(*words)(int);
-		const char *(*last_words)(void *); /* NULL: this NCCL has none */
+		const char *(*error_string)(int);
+		const char *(*last_error)(void *); /* NULL: this NCCL lacks it */
 	} call;
 	int version;
 	char version_text[32];
 	char path[WS_NCCL_PATH_MAX];
 };
 
-/* 0, or -1 with "what: NCCL's words (its number): what it said last". */
+/* 0, or -1 with "what: NCCL's message (its number): its last error". */
 int ws_nccl_check(const struct ws_nccl *n, int rc, void *comm, const char *what,
                   struct ws_err *err);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nccl_find.c - asks a Python where its torch has NCCL.
+/* nccl_find.c - runs a Python interpreter to find the NCCL of its torch.
  *
- * torch itself is not imported, which would take seconds and a GPU: its wheels bring
- * NCCL as a package of its own, nvidia.nccl, or as a file beside torch's. What the
- * interpreter prints is not trusted. */
+ * The script does not import torch, which would take seconds and a GPU: its wheels install NCCL
+ * as the package nvidia.nccl, or as a file beside torch's. The output of the interpreter is not
+ * trusted. */
 #include "nccl_library.h"
 
 #include "wsync/tool/str.h"
@@ -34,7 +34,7 @@ static const char program[] =
 	"            print(file)\n"
 	"            raise SystemExit\n";
 
-/* A virtual environment is named by its directory. */
+/* A directory is a virtual environment. */
 static int interpreter_of(const char *python, char path[WS_NCCL_PATH_MAX], struct ws_err *err)
 {
 	struct stat st;
@@ -57,7 +57,7 @@ static int start(const char *path, int out, pid_t *pid)
 		return ENOMEM;
 	posix_spawnattr_init(&attr);
 	posix_spawnattr_setsigmask(&attr, &none);
-	posix_spawnattr_setpgroup(&attr, 0); /* so that what it starts can be ended with it */
+	posix_spawnattr_setpgroup(&attr, 0); /* so that its children can be killed with it */
 	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
 	posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
 	posix_spawn_file_actions_adddup2(&actions, out, 1);
@@ -68,7 +68,7 @@ static int start(const char *path, int out, pid_t *pid)
 	return rc;
 }
 
-/* Until the other end is closed; more than fits is dropped. */
+/* Reads until the other end is closed; drops bytes beyond `room`. */
 static int read_all(int fd, char *to, size_t room, size_t *n, ws_deadline until,
                     const struct ws_cancel *cancel, struct ws_err *err)
 {
@@ -111,7 +111,7 @@ static int run(const char *path, char *said, size_t room, size_t *n, ws_deadline
 	}
 	const int rc = read_all(ends[0], said, room, n, until, cancel, err);
 	close(ends[0]);
-	kill(-pid, SIGKILL); /* it has said all that it had to say */
+	kill(-pid, SIGKILL); /* its output is complete or no longer wanted */
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		continue;
 	return rc;

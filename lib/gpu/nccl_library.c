@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nccl_library.c - NCCL's library found, and its refusals said. */
+/* nccl_library.c - loads NCCL and reports its errors. */
 #include "nccl_core.h"
 
 #include "wsync/tool/str.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The last ones are where the loader does not look by itself. */
+/* The loader does not search the last two. */
 static const char *const usual_places[] = { "libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2",
 	                                    "/usr/local/cuda/lib/libnccl.so.2" };
 static const int LEAST_VERSION = 21400;
@@ -41,8 +41,8 @@ int ws_nccl_check(const struct ws_nccl *n, int rc, void *comm, const char *what,
 	if (rc == NCCL_SUCCESS || rc == NCCL_IN_PROGRESS)
 		return 0;
 	char words[128], last[256];
-	const char *said = n->call.words(rc);
-	const char *more = n->call.last_words ? n->call.last_words(comm) : NULL;
+	const char *said = n->call.error_string(rc);
+	const char *more = n->call.last_error ? n->call.last_error(comm) : NULL;
 	said = said ? said : "an error without words";
 	more = more ? more : "";
 	ws_printable(words, sizeof words, said, strlen(said));
@@ -59,8 +59,7 @@ int ws_nccl_check(const struct ws_nccl *n, int rc, void *comm, const char *what,
 
 static void *load(const char *name, struct ws_err *err)
 {
-	/* NODELETE: it keeps threads of its own. LOCAL: another NCCL in this
-	 * process keeps its symbols. */
+	/* NODELETE: NCCL keeps threads. LOCAL: another NCCL in this process keeps its symbols. */
 	void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 	if (library)
 		return library;
@@ -82,7 +81,7 @@ static void *load_any(const char *name, struct ws_err *err)
 		if (library)
 			return library;
 	}
-	return load(usual_places[0], err); /* for its words */
+	return load(usual_places[0], err); /* for the loader's message */
 }
 
 static void name_path(struct ws_nccl *n)
@@ -104,8 +103,8 @@ static int find_functions(struct ws_nccl *n, struct ws_err *err)
 #define WANTED(member, symbol, args) { &n->call.member, symbol, false },
 		NCCL_FUNCTIONS(WANTED)
 #undef WANTED
-		{ &n->call.words, "ncclGetErrorString", false },
-		{ &n->call.last_words, "ncclGetLastError", true },
+			{ &n->call.error_string, "ncclGetErrorString", false },
+		{ &n->call.last_error, "ncclGetLastError", true },
 	};
 	for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
 		void *f = dlsym(n->library, wanted[i].symbol);

@@ -540,7 +540,7 @@ TEST_BETWEEN(a_slice_moves_sixteen_bytes_a_thread_and_a_transpose_goes_by_tiles,
 	ON_GPU(ws_compute_gather(gpu.compute, &turned, NULL, &err));
 	assert_string_equal(fake->record(), "cuLaunchKernel gather_16 2 256\n"
 	                                    "cuLaunchKernel gather_16 1 256\n"
-	                                    "cuLaunchKernel turn_2 4 256\n");
+	                                    "cuLaunchKernel transpose_2 4 256\n");
 	on_gpu_close(&gpu);
 }
 

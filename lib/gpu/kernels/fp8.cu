@@ -31,7 +31,7 @@ INLINE struct block block_at(const struct ws_fp8_args a)
 	return b;
 }
 
-/* Loads of 16 bytes and stores of what becomes of them, all aligned. */
+/* Aligned loads of 16 bytes, and stores of their codes. */
 INLINE uint32_t is_whole_tile(const struct ws_fp8_args a, const struct block b, const int64_t size)
 {
 	const uint64_t codes = 16u / (uint32_t)size;
@@ -60,11 +60,11 @@ INLINE struct scaler scaler_of(const struct ws_fp8_args a, uint32_t amax)
 	return s;
 }
 
-/* |x| / scale, correctly rounded, without a division for each x: a quotient that is right to
- * one unit, its exact remainder, and the correctly rounded inverse give the correctly
- * rounded quotient (Markstein's theorem). Remainders are exact as long as they are normal;
- * where they are not, the quotient is far below E4M3's least number. Magnitudes, as a sum
- * would lose the sign of a zero. */
+/* |x| / scale, correctly rounded, without a division for each x: a quotient within one unit in
+ * the last place, its exact remainder and the correctly rounded inverse give the correctly
+ * rounded quotient (Markstein's theorem). A remainder is exact if it is normal; if it is not,
+ * the quotient is far below the smallest E4M3 number. Works on magnitudes, because a sum would
+ * lose the sign of a zero. */
 INLINE float quotient(float x, const struct scaler s)
 {
 	const float q0 = __fmul_rn(x, s.inverse);
@@ -100,7 +100,7 @@ INLINE void tell_all_bad(const struct ws_fp8_args a, const struct block b, const
 	for (int64_t r = threadIdx.x / 32; r < b.rows; r += WARPS)
 		for (int64_t c = threadIdx.x % 32; c < b.cols; c += 32)
 			if (magnitude(element(a, b.row + r, b.col + c, size)) >= INFINITE)
-				tell_bad(a.found, (uint64_t)((a.first_row + b.row + r) * a.cols +
+				report_bad(a.found, (uint64_t)((a.first_row + b.row + r) * a.cols +
 				                             b.col + c));
 }
 
@@ -120,7 +120,7 @@ struct tile {
 	uint4 held[TILE * TILE * 4 / 16 / THREADS]; /* bf16 uses half of it */
 };
 
-/* Threads of a row are neighbours, so that a warp reads 512 bytes of one row or two. */
+/* Neighboring threads read the same row, so that a warp reads 512 bytes of one or two rows. */
 INLINE const uint4 *tile_source(const struct ws_fp8_args a, const struct block b, uint32_t step,
                                 const uint32_t size)
 {

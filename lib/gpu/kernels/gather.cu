@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gather.cu - elements to other places: strided boxes, transposes, and many tensors into one
- * bucket.
+/* gather.cu - strided copies, transposes, and many tensors into one bucket.
  *
- *   gather_N   a box of any strides, N bytes an element; compute_gather.c joins axes and widens
- * elements as far as it goes, so that a slice of rows moves 16 bytes a thread turn_N     a box
- * whose axis 0 lies together in src and whose axis 1 lies together in dst, through tiles of 64 x 64
- * in shared memory flatten    spans of bytes to their places, 32 KiB for each block of threads */
+ *   gather_N     strided copy, N bytes an element; compute_gather.c merges axes and widens
+ *                elements as far as possible, so that a slice of rows moves 16 bytes a thread
+ *   transpose_N  axis 0 is contiguous in src, axis 1 in dst; goes through tiles of 64 x 64 in
+ *                shared memory
+ *   flatten      copies spans of bytes, 32 KiB for each block of threads */
 #include "numbers.h"
 
-enum { THREADS = WS_GATHER_THREADS, TILE = WS_TURN_TILE, CHUNK = WS_FLATTEN_CHUNK };
+enum { THREADS = WS_GATHER_THREADS, TILE = WS_TRANSPOSE_TILE, CHUNK = WS_FLATTEN_CHUNK };
 
 struct offsets {
 	int64_t read, write;
 };
 
-/* Where element i of the axes from `first` on lies. Division by 32-bit numbers is several times
- * cheaper, and boxes of 2^32 elements are rare. */
+/* Offsets of element i over the axes from `first` on. 32-bit division is several times cheaper,
+ * and copies of 2^32 elements are rare. */
 INLINE struct offsets offsets_of(const struct ws_gather_args a, uint64_t i, uint32_t first,
                                  uint32_t is_small)
 {
@@ -47,9 +47,8 @@ GATHER_KERNEL(gather_4, uint32_t)
 GATHER_KERNEL(gather_8, uint2)
 GATHER_KERNEL(gather_16, uint4)
 
-/* Rows of the tile have one element more than it, so that a column of it does not lie in one
- * bank. */
-#define TURN_KERNEL(name, type)                                                                    \
+/* Rows of the tile have one spare element, so that a column is spread over the banks. */
+#define TRANSPOSE_KERNEL(name, type) \
 	KERNEL(WS_GATHER_THREADS) name(const struct ws_gather_args a)                              \
 	{                                                                                          \
 		__shared__ type tile[TILE][TILE + 1];                                              \
@@ -70,15 +69,15 @@ GATHER_KERNEL(gather_16, uint4)
 			if (x + r < a.dims[0] && y + lane < a.dims[1])                             \
 				dst[(x + r) * a.write[0] + y + lane] = tile[lane][r];              \
 	}
-TURN_KERNEL(turn_1, uint8_t)
-TURN_KERNEL(turn_2, uint16_t)
-TURN_KERNEL(turn_4, uint32_t)
-TURN_KERNEL(turn_8, uint2)
+TRANSPOSE_KERNEL(transpose_1, uint8_t)
+TRANSPOSE_KERNEL(transpose_2, uint16_t)
+TRANSPOSE_KERNEL(transpose_4, uint32_t)
+TRANSPOSE_KERNEL(transpose_8, uint2)
 
 /* ---- many into one ---- */
 
-/* The last span that begins at this chunk or before it; empty spans share their first chunk with
- * the next one, which is later. */
+/* The last span that begins at or before this chunk. An empty span shares its first chunk with
+ * the span after it. */
 INLINE struct ws_flatten_span span_of(const struct ws_flatten_args a, uint64_t chunk)
 {
 	const struct ws_flatten_span *spans = (const struct ws_flatten_span *)(uintptr_t)a.spans;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lowrank.cu - out = bf16(w + scale * (b @ a)), as lib/transform/lora/lowrank.h: for each element
- * s = 0; for r rising, s = fma(b[i][r], a[r][j], s); delta = s * scale, rounded. Of several
- * pairs the deltas are added up first, in their order.
+ * s = 0; for r rising, s = fma(b[i][r], a[r][j], s); delta = s * scale, rounded. The deltas of
+ * several terms are summed first, in their order.
  *
- * A block of threads makes a tile of 64 x 128, each thread 4 x 8 of it, with the sums in
- * registers and 16 ranks of both factors at a time in shared memory. w is asked for before the
- * sums are begun, and two blocks share a multiprocessor, so that one loads while the other adds.
- * Of rank 16 it is memory that bounds this. Larger ranks are done the same way, as the order of
- * cuBLAS's sums is not defined. */
+ * A block of threads computes a tile of 64 x 128, each thread 4 x 8 of it, with the sums in
+ * registers and 16 ranks of both factors at a time in shared memory. w is loaded before the sums
+ * begin, and two blocks share a multiprocessor, so that one loads while the other adds. At rank
+ * 16 memory is the limit. Larger ranks use the same code, because the order of cuBLAS's sums is
+ * not defined. */
 #include "numbers.h"
 
 enum {
@@ -24,10 +24,10 @@ struct sums {
 
 struct place {
 	int64_t row, col;  /* of this thread's first element */
-	int64_t rows, cols; /* of its elements that there are; may be 0 or less */
+	int64_t rows, cols; /* of its elements within the matrix; may be 0 or less */
 };
 
-/* Zeros where there is nothing; what they add to is never written. */
+/* Zeros outside the matrix; sums with them are never written. */
 INLINE void load_factors(const struct ws_merge_args m, const uint32_t k, int64_t row, int64_t col,
                          int64_t first, float a[CHUNK][COLS], float b[CHUNK][ROWS + PAD])
 {
@@ -63,7 +63,7 @@ INLINE void add_rank(struct sums *s, const float *a, const float *b)
 	}
 }
 
-/* Ranks that do not exist are left out and not added as zeros: a sum of -0 would become +0. */
+/* Skips missing ranks instead of adding zeros: a sum of -0 would become +0. */
 INLINE void add_ranks(struct sums *s, int64_t n, float a[CHUNK][COLS], float b[CHUNK][ROWS + PAD])
 {
 	const uint32_t x = threadIdx.x % ACROSS * EACH, y = threadIdx.x / ACROSS * DOWN;
@@ -77,7 +77,7 @@ INLINE void add_ranks(struct sums *s, int64_t n, float a[CHUNK][COLS], float b[C
 	}
 }
 
-/* The sums of one pair. */
+/* The sums of one term. */
 INLINE void add_all(const struct ws_merge_args m, const uint32_t k, int64_t row, int64_t col,
                     struct sums *s)
 {
@@ -107,8 +107,8 @@ INLINE void scale_sums(struct sums *s, float scale)
 	}
 }
 
-/* The deltas of all pairs. Unrolled, so that pairs are numbered by
- * constants and stay where they are. */
+/* The deltas of all terms. Unrolled, so that constants index the terms, which stay in the
+ * parameter space. */
 INLINE void make_deltas(const struct ws_merge_args m, int64_t row, int64_t col, struct sums *all,
                         const uint32_t most)
 {
@@ -130,7 +130,7 @@ INLINE void make_deltas(const struct ws_merge_args m, int64_t row, int64_t col, 
 	}
 }
 
-/* One element; returns the bf16 and raises the largest magnitudes. */
+/* Merges one element; returns the bf16 and raises the largest magnitudes. */
 INLINE uint32_t merge(const struct ws_merge_args m, uint32_t w, float delta, uint32_t *max_delta,
                       uint32_t *max_w)
 {
@@ -159,7 +159,7 @@ INLINE void merge_some(const struct ws_merge_args m, const struct place p, int i
 	}
 }
 
-/* The same, loaded and stored whole. */
+/* Eight elements of a row, loaded and stored as a whole. */
 struct eight {
 	uint4 v[2]; /* bf16 uses the first */
 };
@@ -252,7 +252,7 @@ INLINE void merge_tile(const struct ws_merge_args m, const uint32_t size, const 
 	tell_largest(m, max_delta, max_w);
 }
 
-/* Of one pair, as nearly always, and of up to four, which takes more registers. */
+/* One term, the usual case, and up to four, which need more registers. */
 #define MERGE_KERNEL(name, size, most) \
 	KERNEL(WS_MERGE_THREADS) name(const struct ws_merge_args m) \
 	{ \

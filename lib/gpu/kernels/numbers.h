@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* numbers.h - what all kernels begin with: the language they are written in,
- * and the formats of numbers.
+/* numbers.h - included first by every kernel file: macros of the language and number formats.
  *
- * Kernels keep to what C and C++ share, so that nvcc compiles them for GPUs and any C compiler,
- * with tests/gpu/host_shim.h before them, for the CPU. Arithmetic is by __fmul_rn and its like:
+ * Kernels use the common subset of C and C++: nvcc compiles them for GPUs, and any C compiler
+ * compiles them for the CPU after tests/gpu/host_shim.h. Arithmetic uses __fmul_rn and the like:
  * one rounding each, and nothing that a compiler may contract. */
 #ifndef WS_GPU_KERNELS_NUMBERS_H
 #define WS_GPU_KERNELS_NUMBERS_H
@@ -41,7 +40,7 @@ INLINE float from_bf16(uint32_t x)
 	return float_of(x << 16);
 }
 
-/* Ties to even; a NaN stays a quiet one with its sign. */
+/* Ties to even. A NaN becomes quiet and keeps its sign. */
 INLINE uint32_t to_bf16(float x)
 {
 	const uint32_t bits = bits_of(x);
@@ -50,8 +49,8 @@ INLINE uint32_t to_bf16(float x)
 	return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
 
-/* E4M3's exponent and mantissa, put where fp32 has them, are the number times
- * 2^-120, subnormal or not. */
+/* The exponent and mantissa of E4M3, shifted to their place in fp32, are the number times 2^-120,
+ * subnormal or not. */
 INLINE float from_e4m3(uint32_t code)
 {
 	const uint32_t m = code & 0x7f;
@@ -67,8 +66,8 @@ INLINE float from_e2m1(uint32_t code)
 }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-/* Two codes, x's in the lower byte. The instruction rounds to even and
- * saturates, as the other branch. */
+/* Two codes, x in the lower byte. The instruction rounds to even and saturates, as does the code
+ * for older GPUs below. */
 INLINE uint32_t to_e4m3_pair(float x, float y)
 {
 	uint16_t pair;
@@ -76,9 +75,9 @@ INLINE uint32_t to_e4m3_pair(float x, float y)
 	return pair;
 }
 #else
-/* Of finite numbers. Rounding is left to an addition: beside 2^(e+20), where 2^e is the number's
- * power of two and at least 2^-6, the sum has no bits below 2^(e-3); its last ones are the
- * mantissa, with what it carried, and e gives the exponent. */
+/* x is finite. An addition does the rounding: with 2^(e+20) added, where 2^e is the number's
+ * power of two and at least 2^-6, the sum has no bits below 2^(e-3). Its last bits are the
+ * mantissa with its carry, and e gives the exponent. */
 INLINE uint32_t to_e4m3(float x)
 {
 	const uint32_t sign = bits_of(x) >> 24 & 0x80, normal = 121u << 23;
@@ -95,8 +94,8 @@ INLINE uint32_t to_e4m3_pair(float x, float y)
 }
 #endif
 
-/* The largest value of all threads of a block, in each of them; warps holds one number for each
- * warp and is free again after the next __syncthreads(). */
+/* Returns the largest value of all threads of a block to each of them. warps has one number for
+ * each warp and can be reused after the next __syncthreads(). */
 INLINE uint32_t largest_of_block(uint32_t value, uint32_t *warps)
 {
 	const uint32_t largest = __reduce_max_sync(0xffffffffu, value);
@@ -109,13 +108,13 @@ INLINE uint32_t largest_of_block(uint32_t value, uint32_t *warps)
 	return all;
 }
 
-/* Element i is no finite number. */
-INLINE void tell_bad(uint64_t found, uint64_t i)
+/* Element i is not finite. */
+INLINE void report_bad(uint64_t found, uint64_t i)
 {
 	atomicMax(&((struct ws_found *)(uintptr_t)found)->bad, ~(unsigned long long)i);
 }
 
-/* Most launches raise it never or once: look before asking for an atomic. */
+/* Most launches raise it at most once, so a plain read avoids most atomics. */
 INLINE void raise_to(uint32_t *place, uint32_t value)
 {
 	if (*(volatile uint32_t *)place < value)

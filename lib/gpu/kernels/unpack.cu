@@ -6,9 +6,9 @@
  *   unpack_nf4    level of the code * scale of its block, high nibble first, over one long vector;
  *                 8-bit scales stand for map[scale] * nested scale + offset
  *
- * Each product and sum is rounded to fp32; bf16 is rounded from that. A thread makes eight
- * elements that lie together and have one scale; where they would not, one at a time. A result
- * that is no finite number is told with its place. */
+ * Each product and sum is rounded to fp32; bf16 is rounded from that. A thread unpacks eight
+ * contiguous elements that share a scale, or one at a time where they do not. It records the
+ * position of a result that is not finite. */
 #include "numbers.h"
 
 enum { THREADS = WS_UNPACK_THREADS, EACH = WS_UNPACK_EACH };
@@ -90,7 +90,7 @@ INLINE uint2 codes_at(const struct ws_unpack_args a, uint64_t first, const enum 
 
 /* ---- results ---- */
 
-/* From here on a magnitude is no finite number, or becomes none when it is rounded. */
+/* A magnitude from here on is not finite, or is not finite after rounding. */
 INLINE uint32_t limit_of(const struct ws_unpack_args a)
 {
 	return a.to_bf16 ? 0x7f7f8000u : (uint32_t)INFINITE;
@@ -99,7 +99,7 @@ INLINE uint32_t limit_of(const struct ws_unpack_args a)
 INLINE void check(const struct ws_unpack_args a, uint64_t i, float x)
 {
 	if (magnitude(bits_of(x)) >= limit_of(a))
-		tell_bad(a.found, i);
+		report_bad(a.found, i);
 }
 
 INLINE void store_one(const struct ws_unpack_args a, uint64_t i, float x)
@@ -149,7 +149,7 @@ INLINE struct element place(const struct ws_unpack_args a, uint64_t i)
 	return e;
 }
 
-/* Eights of one row, with one scale, that are loaded and stored whole. */
+/* Groups of eight in one row with one scale, loaded and stored as a whole. */
 INLINE uint32_t goes_by_eights(const struct ws_unpack_args a, const enum packing p)
 {
 	const int64_t block = p == NVFP4 ? 16 : a.bk;
@@ -194,7 +194,7 @@ KERNEL(WS_UNPACK_THREADS) unpack_nvfp4(const struct ws_unpack_args a)
 	unpack(a, a.levels, NVFP4);
 }
 
-/* The levels in shared memory, as threads of a warp look up different ones. */
+/* The levels are in shared memory, because the threads of a warp read different ones. */
 KERNEL(WS_UNPACK_THREADS) unpack_nf4(const struct ws_unpack_args a)
 {
 	__shared__ float levels[16];

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* values.cu - the largest magnitude among the elements of a box of memory, which
- * says whether all are finite.
+/* values.cu - the largest magnitude of the elements of a strided range, which tells whether all
+ * are finite.
  *
- * Of every format that weights have, numbers without their sign sort as their bits do, and
- * infinities and NaN come last. So nothing is converted: bits are masked and compared, 16
- * bytes a thread where rows are long; rows that are shorter than a block of threads can use
- * are taken element by element. */
+ * In every format of weights, numbers without their sign sort like their bits, and infinities and
+ * NaN come last. So nothing is converted: bits are masked and compared, 16 bytes a thread in long
+ * rows. Rows too short for a block of threads are read element by element. */
 #include "numbers.h"
 
 enum { THREADS = WS_VALUES_THREADS, CHUNK = WS_VALUES_CHUNK };
@@ -21,7 +20,7 @@ INLINE uint32_t largest_in(uint32_t w, uint32_t mask, const uint32_t size)
 }
 
 #define LARGEST_KERNEL(name, type)                                                                 \
-	/* n elements that lie together, by all threads of a block. */                             \
+	/* n contiguous elements, by all threads of a block. */                                    \
 	INLINE uint32_t name##_of_run(const type *x, int64_t n, uint32_t mask)                     \
 	{                                                                                          \
 		const int64_t to_vector =                                                          \
