@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_load_gpu.c - a source into GPU memory through the feed that pushes use (feed.h), compared
+/* bench_load_gpu.c - a source into GPU memory through the staging buffers of pushes (gpu_stage.h), compared
  * with a plain copy of as many bytes from pinned memory, which it cannot beat. */
-#include "feed.h"
+#include "gpu_stage.h"
 #include "bench_gpu.h"
 #include "bench_load.h"
 
@@ -12,7 +12,7 @@ enum { RING = 4, PIECE = 16 << 20 };
 
 struct load_gpu {
 	struct bench_gpu g;
-	struct ws_feed feed;
+	struct ws_gpu_stage feed;
 	void *pinned[RING];
 	ws_devptr there[RING];
 };
@@ -20,7 +20,7 @@ struct load_gpu {
 static bool is_made_there(void *ctx, const struct ws_formula_out *f)
 {
 	const struct load_gpu *x = ctx;
-	return ws_feed_makes(&x->feed, f);
+	return ws_gpu_stage_computes(&x->feed, f);
 }
 
 int bench_feed_open(struct bench_load *l, const struct ws_bench_gpu *to,
@@ -29,12 +29,12 @@ int bench_feed_open(struct bench_load *l, const struct ws_bench_gpu *to,
 	struct load_gpu *x = l->gpu = calloc(1, sizeof *x);
 	if (!x)
 		return ws_oom(err);
-	if (bench_gpu_open(&x->g, to, l->cancel, err) || ws_feed_open(&x->feed, x->g.gpu, err))
+	if (bench_gpu_open(&x->g, to, l->cancel, err) || ws_gpu_stage_open(&x->feed, x->g.gpu, err))
 		return -1;
 	if (!l->input.transform || on == WS_TRANSFORM_ON_CPU)
 		return 0;
 	l->elsewhere = is_made_there;
-	return ws_feed_make_here(&x->feed, 0, err);
+	return ws_gpu_stage_use_kernels(&x->feed, 0, err);
 }
 
 static int open_pinned(struct load_gpu *x, struct ws_err *err)
@@ -53,7 +53,7 @@ void bench_feed_close(struct bench_load *l)
 		return;
 	if (x->g.gpu)
 		ws_gpu_use(x->g.gpu, NULL);
-	ws_feed_close(&x->feed);
+	ws_gpu_stage_close(&x->feed);
 	for (int i = 0; x->g.gpu && i < RING; i++) {
 		ws_gpu_free_pinned(x->g.gpu, x->pinned[i]);
 		ws_gpu_free(x->g.gpu, x->there[i]);
@@ -86,11 +86,11 @@ static int feed_bucket(void *load, const struct bench_bucket *k, struct ws_err *
 {
 	const struct bench_load *l = load;
 	struct load_gpu *x = l->gpu;
-	struct ws_feed_box *box = ws_feed_box(&x->feed, k->payloads, k->n);
+	struct ws_staging_buffer *box = ws_gpu_stage_buffer(&x->feed, k->payloads, k->n);
 	int rc = 0;
 	while (!rc && box->loaded < k->n)
-		rc = ws_feed_load(&x->feed, box, WS_FOREVER, l->cancel, err);
-	ws_feed_drop(box); /* what comes into its memory next does so in the same stream */
+		rc = ws_gpu_stage_load(&x->feed, box, WS_FOREVER, l->cancel, err);
+	ws_gpu_stage_release(box); /* what comes into its memory next does so in the same stream */
 	return rc;
 }
 

@@ -9,7 +9,7 @@
 
 #include "payload.h"
 #include "store.h"
-#include "transport_gpu.h"
+#include "gpu_stage.h"
 #include "wsync/cancel.h"
 #include "wsync/clock.h"
 #include "wsync/err.h"

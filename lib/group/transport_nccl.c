@@ -100,10 +100,11 @@ static int open_marks(struct nccl *n, struct ws_err *err)
 
 static void nccl_close(struct ws_transport *t);
 
-static int open_making(struct nccl *n, struct ws_err *err)
+static int open_kernels(struct nccl *n, struct ws_err *err)
 {
 	const struct ws_transport_gpu *g = &n->opts.gpu;
-	return g->makes ? ws_feed_try_to_make(&n->feed, g->must_make, n->opts.log, err) : 0;
+	return g->compute ? ws_gpu_stage_try_kernels(&n->stage, g->must_compute, n->opts.log, err) :
+	                    0;
 }
 
 static struct nccl *new_transport(struct ws_err *err)
@@ -129,11 +130,11 @@ static int nccl_open(const struct ws_transport_opts *opts, ws_deadline until,
 	n->until = until;
 	if (ws_cancel_init(&n->stop, err) || ws_job_init(&n->job, err) ||
 	    ws_job_init(&n->loader, err) || open_device(n, &opts->gpu, err) || open_marks(n, err) ||
-	    ws_feed_open(&n->feed, n->gpu, err) || open_making(n, err) ||
+	    ws_gpu_stage_open(&n->stage, n->gpu, err) || open_kernels(n, err) ||
 	    ws_nccl_id_new(n->nccl, &n->id, err) || publish(n, err))
 		goto fail;
-	n->feed.least = opts->gpu.box;
-	ws_feed_trace(&n->feed, opts->trace);
+	n->stage.least = opts->gpu.staging_bytes;
+	ws_gpu_stage_trace(&n->stage, opts->trace);
 	ws_log(opts->log, 1, "nccl: %s on GPU %d (%s), from %s", ws_nccl_version_text(n->nccl),
 	       opts->gpu.device, ws_gpu_device(n->gpu)->name, ws_nccl_path(n->nccl));
 	if (ws_job_start(&n->job, join, n, err))
@@ -158,12 +159,12 @@ static int nccl_check(const struct ws_transport_gpu *gpu, struct ws_err *err)
 static void nccl_memory(size_t buckets, uint64_t bytes, size_t payloads, uint64_t *gpu,
                         uint64_t *pinned)
 {
-	ws_feed_memory(buckets, bytes, payloads, gpu, pinned);
+	ws_gpu_stage_memory(buckets, bytes, payloads, gpu, pinned);
 }
 
 static bool nccl_makes(const struct ws_transport *t, const struct ws_formula_out *f)
 {
-	return ws_feed_makes(&((const struct nccl *)t)->feed, f);
+	return ws_gpu_stage_computes(&((const struct nccl *)t)->stage, f);
 }
 
 /* ---- sending ---- */
@@ -174,7 +175,7 @@ static void nccl_stage(struct ws_transport *t, const struct ws_payload *payloads
 	n->next = (struct sending){ payloads, count };
 	if (payloads)
 		return; /* begun when the bucket before it is fed */
-	nccl_end_feeding_ahead(n);
+	nccl_end_loading_ahead(n);
 	nccl_drop_boxes_but(n, NULL);
 }
 
@@ -271,7 +272,7 @@ static void nccl_close(struct ws_transport *t)
 	if (n->job.running)
 		ws_cancel_set(&n->stop);
 	ws_job_fini(&n->job);
-	nccl_end_feeding_ahead(n);
+	nccl_end_loading_ahead(n);
 	ws_job_fini(&n->loader);
 	if (n->gpu) {
 		/* where it fails, what is here is given back all the same */
@@ -281,7 +282,7 @@ static void nccl_close(struct ws_transport *t)
 		ws_gpu_event_free(n->gpu, n->fed);
 		for (int i = 0; i < IN_FLIGHT; i++)
 			ws_gpu_event_free(n->gpu, n->done[i]);
-		ws_feed_close(&n->feed);
+		ws_gpu_stage_close(&n->stage);
 	}
 	ws_nccl_close(n->nccl);
 	ws_gpu_close(n->gpu);

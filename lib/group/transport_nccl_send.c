@@ -4,7 +4,7 @@
  * A bucket's bytes go through pinned memory into one of two boxes on the GPU, and from there
  * to everybody, each payload in a broadcast of its own, never grouped, as torch asks for them.
  * While a bucket is on the wire, a second thread fills the other box with the next one. The
- * two threads never feed at once: who sends ends the other's work first, and begins it anew
+ * two threads never load at once: who sends ends the other's work first, and begins it anew
  * when all of its own is fed.
  *
  * Nothing says when a receiver has taken something; what the communicator is through with
@@ -13,32 +13,33 @@
 
 #include <poll.h>
 
-/* ---- feeding ahead ---- */
+/* ---- loading ahead ---- */
 
 /* What cannot be had is tried again, and said, when it is to be sent. */
-static int feed_ahead(void *arg, struct ws_err *err)
+static int load_ahead(void *arg, struct ws_err *err)
 {
 	struct nccl *n = arg;
-	struct ws_feed_box *box = n->ahead;
+	struct ws_staging_buffer *box = n->ahead;
 	if (ws_gpu_use(n->gpu, err))
 		return -1;
 	while (box->loaded < box->n_payloads)
-		if (ws_feed_load(&n->feed, box, WS_FOREVER, &n->enough, err))
+		if (ws_gpu_stage_load(&n->stage, box, WS_FOREVER, &n->enough, err))
 			return -1;
 	return 0;
 }
 
-static int begin_feeding_ahead(struct nccl *n, struct ws_err *err)
+static int begin_loading_ahead(struct nccl *n, struct ws_err *err)
 {
 	if (!n->next.payloads)
 		return 0;
-	n->ahead = ws_feed_box(&n->feed, n->next.payloads, n->next.n);
+	n->ahead = ws_gpu_stage_buffer(&n->stage, n->next.payloads, n->next.n);
 	/* Giving memory back would wait for the wire, and for ever where a peer has died. */
-	return n->ahead && !ws_feed_grows(n->ahead) ? ws_job_start(&n->loader, feed_ahead, n, err) :
-	                                              0;
+	return n->ahead && !ws_gpu_stage_must_grow(n->ahead) ?
+	               ws_job_start(&n->loader, load_ahead, n, err) :
+	               0;
 }
 
-void nccl_end_feeding_ahead(struct nccl *n)
+void nccl_end_loading_ahead(struct nccl *n)
 {
 	ws_cancel_set(&n->enough);
 	ws_job_wait(&n->loader, NULL);
@@ -46,33 +47,33 @@ void nccl_end_feeding_ahead(struct nccl *n)
 }
 
 /* The loader has no deadline of its own. */
-static void await_feeding_ahead(struct nccl *n)
+static void await_loading_ahead(struct nccl *n)
 {
 	struct pollfd p = { .fd = n->loader.fd, .events = POLLIN };
 	while (n->loader.running && !ws_cancelled(&n->stop) && !ws_deadline_passed(n->until))
 		if (poll(&p, 1, ws_deadline_poll_ms(n->until, 50)) > 0)
 			break;
-	nccl_end_feeding_ahead(n);
+	nccl_end_loading_ahead(n);
 }
 
 void nccl_drop_boxes_but(struct nccl *n, const struct ws_payload *payloads)
 {
-	for (int i = 0; i < WS_FEED_BOXES; i++)
-		if (n->feed.boxes[i].payloads != payloads)
-			ws_feed_drop(&n->feed.boxes[i]);
+	for (int i = 0; i < WS_GPU_STAGE_BUFFERS; i++)
+		if (n->stage.buffers[i].payloads != payloads)
+			ws_gpu_stage_release(&n->stage.buffers[i]);
 }
 
 /* ---- sending ---- */
 
 static void notice(void *ctx)
 {
-	ws_feed_notice(ctx);
+	ws_gpu_stage_poll_trace(ctx);
 }
 
 /* Broadcast number i of this bucket is over. */
 static int collect(struct nccl *n, size_t i, struct ws_err *err)
 {
-	const struct ws_comm_event done = { n->gpu, n->done[i % IN_FLIGHT], notice, &n->feed };
+	const struct ws_comm_event done = { n->gpu, n->done[i % IN_FLIGHT], notice, &n->stage };
 	if (ws_comm_wait_event(n->comm, &done, n->until, &n->stop, err))
 		return -1;
 	atomic_fetch_add(&n->taken, n->now.payloads[i].length);
@@ -83,7 +84,7 @@ static int broadcast(struct nccl *n, ws_devptr at, size_t i, struct ws_err *err)
 {
 	const uint64_t bytes = n->now.payloads[i].length;
 	int64_t none = 0;
-	if (ws_gpu_event_record(n->gpu, n->fed, n->feed.stream, err) ||
+	if (ws_gpu_event_record(n->gpu, n->fed, n->stage.stream, err) ||
 	    ws_stream_wait_event(n->gpu, n->wire, n->fed, err))
 		return -1;
 	/* Counted first: bytes may leave also where the broadcast fails while it is in progress. */
@@ -94,19 +95,19 @@ static int broadcast(struct nccl *n, ws_devptr at, size_t i, struct ws_err *err)
 	return ws_gpu_event_record(n->gpu, n->done[i % IN_FLIGHT], n->wire, err);
 }
 
-static int send_box(struct nccl *n, struct ws_feed_box *box, struct ws_err *err)
+static int send_box(struct nccl *n, struct ws_staging_buffer *box, struct ws_err *err)
 {
 	uint64_t place = 0;
 	for (size_t i = 0; i < n->now.n; i++) {
 		if (i >= IN_FLIGHT && collect(n, i - IN_FLIGHT, err))
 			return -1;
-		if (i >= box->loaded && ws_feed_load(&n->feed, box, n->until, &n->stop, err))
+		if (i >= box->loaded && ws_gpu_stage_load(&n->stage, box, n->until, &n->stop, err))
 			return -1;
 		if (broadcast(n, box->at + place, i, err))
 			return -1;
-		place = ws_feed_after(place, &n->now.payloads[i]);
+		place = ws_gpu_stage_next_offset(place, &n->now.payloads[i]);
 	}
-	if (begin_feeding_ahead(n, err))
+	if (begin_loading_ahead(n, err))
 		return -1;
 	for (size_t i = n->now.n < IN_FLIGHT ? 0 : n->now.n - IN_FLIGHT; i < n->now.n; i++)
 		if (collect(n, i, err))
@@ -130,9 +131,9 @@ int nccl_send(void *arg, struct ws_err *err)
 	/* Joined first, so that what a server refuses before it joins has not been sent. */
 	if (join_at_last(n, err))
 		return -1;
-	await_feeding_ahead(n);
+	await_loading_ahead(n);
 	nccl_drop_boxes_but(n, n->now.payloads);
-	struct ws_feed_box *box = ws_feed_box(&n->feed, n->now.payloads, n->now.n);
+	struct ws_staging_buffer *box = ws_gpu_stage_buffer(&n->stage, n->now.payloads, n->now.n);
 	const uint64_t before = atomic_load(&n->sent);
 	const uint64_t span =
 		ws_trace_begin(n->opts.trace, &(struct ws_trace_what){ .row = WS_TRACE_WIRE,
@@ -141,6 +142,6 @@ int nccl_send(void *arg, struct ws_err *err)
 	ws_trace_end(n->opts.trace, span,
 	             &(struct ws_trace_end){ .bytes = atomic_load(&n->sent) - before,
 	                                     .unfinished = rc != 0 });
-	ws_feed_drop(box);
+	ws_gpu_stage_release(box);
 	return rc ? -1 : ws_comm_ready(n->comm, &ready, err);
 }

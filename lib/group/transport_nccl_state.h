@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* transport_nccl_state.h - between transport_nccl.c, which joins and leaves, and
- * transport_nccl_send.c, which sends buckets and feeds ahead. */
+ * transport_nccl_send.c, which sends buckets and loads ahead. */
 #ifndef WS_GROUP_TRANSPORT_NCCL_STATE_H
 #define WS_GROUP_TRANSPORT_NCCL_STATE_H
 
-#include "feed.h"
+#include "gpu_stage.h"
 #include "job.h"
 #include "nccl_library.h"
 #include "transport.h"
@@ -28,13 +28,13 @@ struct nccl {
 	struct ws_comm *comm;     /* of the running job, else of the caller's thread */
 	struct ws_stream *wire;
 	struct ws_gpu_event *fed, *done[IN_FLIGHT];
-	struct ws_feed feed;      /* of the running loader, else of the running job */
+	struct ws_gpu_stage stage; /* of the running loader, else of the running job */
 	struct ws_job job, loader;
 	struct ws_cancel stop;    /* set by abort */
 	struct ws_cancel enough;  /* ends the loader */
 	ws_deadline until;
 	struct sending now, next;
-	struct ws_feed_box *ahead; /* the loader's */
+	struct ws_staging_buffer *ahead; /* the loader's */
 	atomic_bool agreed, stands;
 	_Atomic uint64_t sent, taken;
 	_Atomic int64_t first_ns;
@@ -43,7 +43,7 @@ struct nccl {
 /* A job: joins where that is not over, and sends n->now. */
 int nccl_send(void *n, struct ws_err *err);
 /* The loader stops; boxes keep what they have. */
-void nccl_end_feeding_ahead(struct nccl *n);
+void nccl_end_loading_ahead(struct nccl *n);
 /* Of all boxes but this bucket's, NULL: of all, nothing is kept. */
 void nccl_drop_boxes_but(struct nccl *n, const struct ws_payload *payloads);
 

@@ -3,7 +3,7 @@
  * options say, and what is held. */
 #include "push_protocol.h"
 
-#include "lend.h"
+#include "ipc_export.h"
 #include "nccl_library.h"
 
 #include <stdio.h>
@@ -223,9 +223,9 @@ static int choose_maker(struct ws_push *p, struct ws_err *err)
 		return ws_err_set(err, WS_EUSAGE,
 		                  "--transform-on gpu: the data plane %s sends from no GPU",
 		                  p->link.transport->name);
-	p->link.gpu.makes = can && o->transform_on != WS_TRANSFORM_ON_CPU && o->transform &&
-	               ws_transform_wanted(o->transform);
-	p->link.gpu.must_make = must;
+	p->link.gpu.compute = can && o->transform_on != WS_TRANSFORM_ON_CPU && o->transform &&
+	                      ws_transform_wanted(o->transform);
+	p->link.gpu.must_compute = must;
 	return 0;
 }
 

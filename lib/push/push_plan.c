@@ -2,7 +2,7 @@
 /* push_plan.c - what a push will send, and telling it. */
 #include "push_protocol.h"
 
-#include "feed.h"
+#include "gpu_stage.h"
 
 #include <stdio.h>
 
@@ -103,7 +103,7 @@ uint64_t push_largest_box(const struct ws_push *p)
 	uint64_t bytes, one, pinned;
 	size_t payloads;
 	find_largest(p, &bytes, &payloads);
-	ws_feed_memory(1, bytes, payloads, &one, &pinned);
+	ws_gpu_stage_memory(1, bytes, payloads, &one, &pinned);
 	return one;
 }
 
@@ -117,8 +117,8 @@ static void tell_memory(const struct ws_push *p, struct ws_ev_plan *ev)
 		                          &ev->pinned_bytes);
 	for (size_t i = 0; i < p->from.input.n_sources; i++)
 		ev->pinned_bytes += ws_source_pinned(p->from.input.sources[i]);
-	if (p->link.gpu.makes)
-		ws_feed_memory_to_make(&ev->gpu_bytes, &ev->pinned_bytes);
+	if (p->link.gpu.compute)
+		ws_gpu_stage_kernel_memory(&ev->gpu_bytes, &ev->pinned_bytes);
 	push_values_memory(p, &ev->gpu_bytes, &ev->pinned_bytes);
 }
 

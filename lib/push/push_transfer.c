@@ -8,7 +8,7 @@ static bool makes_here(void *ctx, const struct ws_formula_out *f)
 {
 	struct ws_push *p = ctx;
 	const struct ws_transport *t = p->link.group ? ws_group_transport(p->link.group) : NULL;
-	if (!p->link.gpu.makes)
+	if (!p->link.gpu.compute)
 		return false;
 	const bool here = p->protocol->makes ? p->protocol->makes(p, f) :
 	                                       t && t->ops->makes && t->ops->makes(t, f);
@@ -26,7 +26,7 @@ static int open_payloads(struct ws_push *p, size_t b, struct push_bucket *k, str
 
 static void say_where(const struct ws_push *p)
 {
-	if (p->link.gpu.makes && (p->run.n_made[0] || p->run.n_made[1]))
+	if (p->link.gpu.compute && (p->run.n_made[0] || p->run.n_made[1]))
 		ws_log(p->opts.log, 1, "transform: %zu tensors made on the GPU, %zu on the CPU",
 		       p->run.n_made[1], p->run.n_made[0]);
 }

@@ -3,8 +3,8 @@
  * their bytes are in order, what happens to whoever fails, waits too long or is cancelled. */
 #include "on_gpu.h"
 
-#include "feed.h"
-#include "feed_ring.h"
+#include "gpu_stage.h"
+#include "staging_ring.h"
 #include "test.h"
 
 #include <pthread.h>
@@ -76,11 +76,11 @@ static void set_up_payloads(void)
 	}
 }
 
-static bool is_there(struct ws_feed *f, const struct ws_feed_box *b, size_t i)
+static bool is_there(struct ws_gpu_stage *f, const struct ws_staging_buffer *b, size_t i)
 {
 	uint64_t place = 0;
 	for (size_t k = 0; k < i; k++)
-		place = ws_feed_after(place, &payloads[k]);
+		place = ws_gpu_stage_next_offset(place, &payloads[k]);
 	ON_GPU(ws_stream_wait(gpu.gpu, f->stream, WS_FOREVER, NULL, &err));
 	const uint8_t *at = (const uint8_t *)(uintptr_t)(b->at + place);
 	for (size_t n = 0; n < payloads[i].n_spans; n++) {
@@ -95,8 +95,8 @@ static bool is_there(struct ws_feed *f, const struct ws_feed_box *b, size_t i)
 
 /* ---- one feed ---- */
 
-static struct ws_feed feed;
-static struct ws_feed_box *box;
+static struct ws_gpu_stage feed;
+static struct ws_staging_buffer *box;
 
 static int begin(void **state)
 {
@@ -105,15 +105,15 @@ static int begin(void **state)
 	memset(&maker, 0, sizeof maker);
 	maker.bad_seed = UINT64_MAX;
 	set_up_payloads();
-	ON_GPU(ws_feed_open(&feed, gpu.gpu, &err));
-	box = ws_feed_box(&feed, payloads, PAYLOADS);
+	ON_GPU(ws_gpu_stage_open(&feed, gpu.gpu, &err));
+	box = ws_gpu_stage_buffer(&feed, payloads, PAYLOADS);
 	return 0;
 }
 
 static int end(void **state)
 {
 	(void)state;
-	ws_feed_close(&feed);
+	ws_gpu_stage_close(&feed);
 	return maker.together || maker.out_of_order ? -1 : 0;
 }
 
@@ -122,7 +122,7 @@ static int end(void **state)
 static int load_all(struct ws_err *err)
 {
 	while (box->loaded < PAYLOADS)
-		if (ws_feed_load(&feed, box, ws_deadline_in(20 * WS_NS_PER_S), NULL, err))
+		if (ws_gpu_stage_load(&feed, box, ws_deadline_in(20 * WS_NS_PER_S), NULL, err))
 			return -1;
 	return 0;
 }
@@ -143,15 +143,15 @@ ON_FEED(all_bytes_arrive_whoever_reads_them)
 			memset((void *)(uintptr_t)box->at, 0, box->capacity);
 		ON_GPU(load_all(&err));
 		assert_all_there();
-		ws_feed_drop(box);
-		assert_ptr_equal(ws_feed_box(&feed, payloads, PAYLOADS), box);
+		ws_gpu_stage_release(box);
+		assert_ptr_equal(ws_gpu_stage_buffer(&feed, payloads, PAYLOADS), box);
 	}
 }
 
 ON_FEED(each_payload_is_whole_when_it_is_said_to_be)
 {
 	for (size_t i = 0; i < PAYLOADS; i++) {
-		ON_GPU(ws_feed_load(&feed, box, WS_FOREVER, NULL, &err));
+		ON_GPU(ws_gpu_stage_load(&feed, box, WS_FOREVER, NULL, &err));
 		assert_int_equal(box->loaded, i + 1);
 		assert_true(is_there(&feed, box, i));
 	}
@@ -195,14 +195,14 @@ ON_FEED(it_may_be_cancelled_at_any_moment)
 		assert_int_equal(pthread_create(&other, NULL, cancel_soon, (void *)us), 0);
 		int rc = 0;
 		while (rc == 0 && box->loaded < PAYLOADS)
-			rc = ws_feed_load(&feed, box, WS_FOREVER, &enough, &told);
+			rc = ws_gpu_stage_load(&feed, box, WS_FOREVER, &enough, &told);
 		pthread_join(other, NULL);
 		assert_int_equal(told.code, rc ? WS_ECANCELLED : WS_OK);
 		cancelled += rc != 0;
-		ws_feed_drop(box);
+		ws_gpu_stage_release(box);
 		memset(spans, 0, sizeof spans); /* nobody looks at them any more */
 		set_up_payloads();
-		box = ws_feed_box(&feed, payloads, PAYLOADS);
+		box = ws_gpu_stage_buffer(&feed, payloads, PAYLOADS);
 	}
 	assert_true(cancelled > 0);
 	ON_GPU(load_all(&err));
@@ -219,7 +219,7 @@ ON_FEED(a_slow_reader_ends_after_the_deadline)
 	assert_int_equal(pthread_create(&other, NULL, cancel_soon, (void *)(uintptr_t)200000), 0);
 	int rc = 0;
 	while (rc == 0)
-		rc = ws_feed_load(&feed, box, ws_deadline_in(WS_NS_PER_S / 20), NULL, &told);
+		rc = ws_gpu_stage_load(&feed, box, ws_deadline_in(WS_NS_PER_S / 20), NULL, &told);
 	pthread_join(other, NULL);
 	assert_int_equal(told.code, WS_ETIMEOUT);
 	assert_string_equal(told.msg, "reading took too long");
@@ -230,11 +230,11 @@ ON_FEED(a_slow_reader_ends_after_the_deadline)
 ON_FEED(another_box_takes_the_ring_over)
 {
 	struct ws_payload other = { LARGE, &(struct ws_span){ .length = LARGE, .fd = file }, 1 };
-	ON_GPU(ws_feed_load(&feed, box, WS_FOREVER, NULL, &err));
-	struct ws_feed_box *second = ws_feed_box(&feed, &other, 1);
+	ON_GPU(ws_gpu_stage_load(&feed, box, WS_FOREVER, NULL, &err));
+	struct ws_staging_buffer *second = ws_gpu_stage_buffer(&feed, &other, 1);
 	assert_ptr_not_equal(second, box);
-	assert_null(ws_feed_box(&feed, &payloads[3], 1));
-	ON_GPU(ws_feed_load(&feed, second, WS_FOREVER, NULL, &err));
+	assert_null(ws_gpu_stage_buffer(&feed, &payloads[3], 1));
+	ON_GPU(ws_gpu_stage_load(&feed, second, WS_FOREVER, NULL, &err));
 	ON_GPU(load_all(&err));
 	assert_all_there();
 	const uint8_t *at = (const uint8_t *)(uintptr_t)second->at;
@@ -248,7 +248,7 @@ ON_FEED(no_more_memory_is_taken_than_was_said)
 	unsigned long long n;
 	for (size_t i = 0; i < PAYLOADS; i++)
 		bytes += payloads[i].length;
-	ws_feed_memory(2, bytes, PAYLOADS, &most, &pinned);
+	ws_gpu_stage_memory(2, bytes, PAYLOADS, &most, &pinned);
 	ON_GPU(load_all(&err));
 	const char *record = cuda->record();
 	for (const char *p = record; (p = strstr(p, "cuMemAlloc_v2 ")); p++)
@@ -264,13 +264,13 @@ ON_FEED(every_call_of_the_driver_may_fail)
 	unsigned n = 0;
 	for (int rc = -1; rc; n++) {
 		struct ws_err told = WS_ERR_INIT;
-		ws_feed_close(&feed);
+		ws_gpu_stage_close(&feed);
 		cuda->reset();
 		set_up_payloads();
 		cuda->refuse("", n, 700);
-		rc = ws_feed_open(&feed, gpu.gpu, &told);
+		rc = ws_gpu_stage_open(&feed, gpu.gpu, &told);
 		if (rc == 0) {
-			box = ws_feed_box(&feed, payloads, PAYLOADS);
+			box = ws_gpu_stage_buffer(&feed, payloads, PAYLOADS);
 			rc = load_all(&told);
 		}
 		assert_int_equal(told.code, rc ? WS_EDEVICE : WS_OK);

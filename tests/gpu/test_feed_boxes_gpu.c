@@ -5,8 +5,8 @@
 #include "on_gpu.h"
 #include "hard.h"
 
-#include "feed.h"
-#include "feed_boxes.h"
+#include "gpu_stage.h"
+#include "gpu_stage_steps.h"
 #include "test.h"
 
 enum { TENSORS = 3, SPACE = 1 << 17, BOXES = 4, SPANS = 12 };
@@ -214,14 +214,15 @@ static uint64_t make_spans(struct ws_span spans[SPANS])
 	return length;
 }
 
-static int load(struct ws_feed *feed, const struct ws_payload *p, uint8_t *got, struct ws_err *err)
+static int load(struct ws_gpu_stage *feed, const struct ws_payload *p, uint8_t *got,
+                struct ws_err *err)
 {
-	struct ws_feed_box *box = ws_feed_box(feed, p, 1);
-	if (ws_feed_load(feed, box, ws_deadline_in(20 * WS_NS_PER_S), NULL, err) ||
+	struct ws_staging_buffer *box = ws_gpu_stage_buffer(feed, p, 1);
+	if (ws_gpu_stage_load(feed, box, ws_deadline_in(20 * WS_NS_PER_S), NULL, err) ||
 	    ws_stream_wait(on.gpu, feed->stream, ws_deadline_in(20 * WS_NS_PER_S), NULL, err))
 		return -1;
 	on_gpu_get(&on, got, box->at, p->length);
-	ws_feed_drop(box);
+	ws_gpu_stage_release(box);
 	return 0;
 }
 
@@ -238,14 +239,14 @@ ON_MEMORY(views_are_gathered_where_they_are)
 	struct ws_span spans[SPANS];
 	uint8_t *got = malloc(SPANS * SPACE);
 	for (int i = 0; i < 20; i++) {
-		struct ws_feed feed;
+		struct ws_gpu_stage feed;
 		const struct ws_payload payload = { make_spans(spans), spans, SPANS };
 		if (fake)
 			fake->defer(i % 2);
-		ON_GPU(ws_feed_open(&feed, on.gpu, &err));
+		ON_GPU(ws_gpu_stage_open(&feed, on.gpu, &err));
 		ON_GPU(load(&feed, &payload, got, &err));
 		assert_spans(got, spans, false);
-		ws_feed_close(&feed);
+		ws_gpu_stage_close(&feed);
 	}
 	free(got);
 }
@@ -257,7 +258,7 @@ ON_MEMORY(what_cannot_be_is_filled)
 	struct ws_span spans[SPANS];
 	uint8_t *got = malloc(SPANS * SPACE);
 	for (int i = 0; i < 4; i++) {
-		struct ws_feed feed;
+		struct ws_gpu_stage feed;
 		struct ws_payload payload = { make_spans(spans), spans, SPANS };
 		if (i == 3 && !fake)
 			break;
@@ -275,7 +276,7 @@ ON_MEMORY(what_cannot_be_is_filled)
 		/* which may lie anywhere */
 		while (i == 1 && spans[payload.n_spans - 1].boxes[0].size == 1)
 			payload.length -= spans[--payload.n_spans].length;
-		ON_GPU(ws_feed_open(&feed, on.gpu, &err));
+		ON_GPU(ws_gpu_stage_open(&feed, on.gpu, &err));
 		ON_GPU(load(&feed, &payload, got, &err));
 		const uint8_t *at = got;
 		for (size_t k = 0; k < payload.n_spans; at += payload.spans[k++].length) {
@@ -283,7 +284,7 @@ ON_MEMORY(what_cannot_be_is_filled)
 			assert_memory_equal(at, v->want, payload.spans[k].length);
 			assert_true(v->filled > 0);
 		}
-		ws_feed_close(&feed);
+		ws_gpu_stage_close(&feed);
 		if (fake)
 			fake->reset();
 		for (size_t k = 0; k < TENSORS; k++) {
@@ -296,15 +297,16 @@ ON_MEMORY(what_cannot_be_is_filled)
 
 ON_MEMORY(a_place_that_is_gone_ends_the_feed)
 {
-	struct ws_feed feed;
+	struct ws_gpu_stage feed;
 	struct ws_span spans[SPANS];
 	struct ws_err told = WS_ERR_INIT;
 	const struct ws_payload payload = { make_spans(spans), spans, SPANS };
 	((struct tensor *)spans[5].boxes[0].ctx)->gone = true;
-	ON_GPU(ws_feed_open(&feed, on.gpu, &err));
-	assert_fails_with(ws_feed_load(&feed, ws_feed_box(&feed, &payload, 1), WS_FOREVER, NULL,
-	                               &told), &told, WS_EINPUT, "it is gone");
-	ws_feed_close(&feed);
+	ON_GPU(ws_gpu_stage_open(&feed, on.gpu, &err));
+	assert_fails_with(ws_gpu_stage_load(&feed, ws_gpu_stage_buffer(&feed, &payload, 1),
+	                                    WS_FOREVER, NULL, &told),
+	                  &told, WS_EINPUT, "it is gone");
+	ws_gpu_stage_close(&feed);
 }
 
 ON_MEMORY(every_call_of_the_driver_may_fail)
@@ -314,21 +316,21 @@ ON_MEMORY(every_call_of_the_driver_may_fail)
 	const struct ws_payload payload = { make_spans(spans), spans, SPANS };
 	unsigned n = 0;
 	for (int rc = fake ? -1 : 0; rc; n++) {
-		struct ws_feed feed;
+		struct ws_gpu_stage feed;
 		struct ws_err told = WS_ERR_INIT;
 		fake->reset();
 		fake->refuse("", n, 700);
-		rc = ws_feed_open(&feed, on.gpu, &told);
+		rc = ws_gpu_stage_open(&feed, on.gpu, &told);
 		if (rc == 0) {
-			struct ws_feed_box *box = ws_feed_box(&feed, &payload, 1);
-			rc = ws_feed_load(&feed, box, ws_deadline_in(20 * WS_NS_PER_S), NULL,
-			                  &told);
+			struct ws_staging_buffer *box = ws_gpu_stage_buffer(&feed, &payload, 1);
+			rc = ws_gpu_stage_load(&feed, box, ws_deadline_in(20 * WS_NS_PER_S), NULL,
+			                       &told);
 			fake->reset();
 			if (rc == 0)
 				on_gpu_get(&on, got, box->at, payload.length);
 		}
 		assert_int_equal(told.code, rc ? WS_EDEVICE : WS_OK);
-		ws_feed_close(&feed);
+		ws_gpu_stage_close(&feed);
 	}
 	if (fake)
 		assert_spans(got, spans, false);

@@ -4,8 +4,8 @@
  * all is done in bands. Drivers that fail, and that are asked what they did, are doubles. */
 #include "on_gpu.h"
 
-#include "feed.h"
-#include "feed_formula.h"
+#include "gpu_stage.h"
+#include "gpu_stage_steps.h"
 #include "hard.h"
 #include "nf4_levels.h"
 #include "packed_file.h"
@@ -164,14 +164,14 @@ static void write_adapter(const char *dir, int rank)
 /* ---- made here and there ---- */
 
 struct made {
-	struct ws_feed feed;
+	struct ws_gpu_stage feed;
 	size_t here, elsewhere; /* tensors */
 };
 
 static bool takes(void *ctx, const struct ws_formula_out *f)
 {
 	struct made *m = ctx;
-	const bool here = ws_feed_makes(&m->feed, f);
+	const bool here = ws_gpu_stage_computes(&m->feed, f);
 	m->here += here;
 	m->elsewhere += !here;
 	return here;
@@ -203,15 +203,16 @@ static void compare_bucket(struct made *m, const struct ws_plan *p, size_t b)
 	struct ws_payload *payloads;
 	size_t n;
 	ON_GPU(ws_plan_payloads_but(p, b, takes, m, &payloads, &n, &err));
-	struct ws_feed_box *box = ws_feed_box(&m->feed, payloads, n);
+	struct ws_staging_buffer *box = ws_gpu_stage_buffer(&m->feed, payloads, n);
 	uint64_t place = 0;
 	for (size_t i = 0; i < n; i++) {
-		ON_GPU(ws_feed_load(&m->feed, box, ws_deadline_in(60 * WS_NS_PER_S), NULL, &err));
+		ON_GPU(ws_gpu_stage_load(&m->feed, box, ws_deadline_in(60 * WS_NS_PER_S), NULL,
+		                         &err));
 		assert_payload(m, p, n == 1 ? k->first : k->first + i, n == 1 ? k->n : 1,
 		               box->at + place);
-		place = ws_feed_after(place, &payloads[i]);
+		place = ws_gpu_stage_next_offset(place, &payloads[i]);
 	}
-	ws_feed_drop(box);
+	ws_gpu_stage_release(box);
 	ws_plan_payloads_free(payloads, n);
 }
 
@@ -229,11 +230,11 @@ static void compare_plan(const struct ws_catalog *c, const struct how *how, stru
 	cuda->defer(how->late);
 	ON_GPU(ws_plan_make(c, &opts, &p, &err));
 	*m = (struct made){ .here = 0 };
-	ON_GPU(ws_feed_open(&m->feed, gpu.gpu, &err));
-	ON_GPU(ws_feed_make_here(&m->feed, how->scratch, &err));
+	ON_GPU(ws_gpu_stage_open(&m->feed, gpu.gpu, &err));
+	ON_GPU(ws_gpu_stage_use_kernels(&m->feed, how->scratch, &err));
 	for (size_t b = 0; b < p->n_buckets; b++)
 		compare_bucket(m, p, b);
-	ws_feed_close(&m->feed);
+	ws_gpu_stage_close(&m->feed);
 	ws_plan_free(p);
 }
 
@@ -360,18 +361,19 @@ static int make_all(struct made *m, const struct ws_plan *p, struct ws_err *told
 	size_t n;
 	int rc = 0;
 	*m = (struct made){ .here = 0 };
-	if (ws_feed_open(&m->feed, gpu.gpu, told) || ws_feed_make_here(&m->feed, 256 << 10, told)) {
-		ws_feed_close(&m->feed);
+	if (ws_gpu_stage_open(&m->feed, gpu.gpu, told) ||
+	    ws_gpu_stage_use_kernels(&m->feed, 256 << 10, told)) {
+		ws_gpu_stage_close(&m->feed);
 		return -1;
 	}
 	ON_GPU(ws_plan_payloads_but(p, 0, takes, m, &payloads, &n, &err));
-	struct ws_feed_box *box = ws_feed_box(&m->feed, payloads, n);
+	struct ws_staging_buffer *box = ws_gpu_stage_buffer(&m->feed, payloads, n);
 	while (rc == 0 && box->loaded < n)
-		rc = ws_feed_load(&m->feed, box, ws_deadline_in(60 * WS_NS_PER_S), NULL, told);
+		rc = ws_gpu_stage_load(&m->feed, box, ws_deadline_in(60 * WS_NS_PER_S), NULL, told);
 	cuda->refuse("", 0, 0); /* nothing any more */
 	if (rc == 0)
 		assert_payload(m, p, 0, p->n_tensors, box->at);
-	ws_feed_close(&m->feed);
+	ws_gpu_stage_close(&m->feed);
 	ws_plan_payloads_free(payloads, n);
 	return rc;
 }
@@ -484,9 +486,10 @@ SCRATCH_TEST(no_more_memory_is_taken_than_was_said)
 		taken[0] += sscanf(at, "cuMemAlloc_v2 %llu", &n) == 1 ? n : 0;
 	for (const char *at = cuda->record(); (at = strstr(at, "cuMemHostAlloc ")); at++)
 		taken[1] += sscanf(at, "cuMemHostAlloc %llu", &n) == 1 ? n : 0;
-	ws_feed_memory(1, p->bytes, 1, &said[0], &said[1]);
-	ws_feed_memory_to_make(&said[0], &said[1]);
-	assert_true(taken[0] + WS_FEED_SCRATCH - (256 << 10) <= said[0] && taken[0] > p->bytes);
+	ws_gpu_stage_memory(1, p->bytes, 1, &said[0], &said[1]);
+	ws_gpu_stage_kernel_memory(&said[0], &said[1]);
+	assert_true(taken[0] + WS_GPU_SCRATCH_BYTES - (256 << 10) <= said[0] &&
+	            taken[0] > p->bytes);
 	assert_true(taken[1] == said[1]);
 	ws_plan_free(p);
 	ws_transform_free(t);

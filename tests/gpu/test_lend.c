@@ -3,7 +3,7 @@
  * place is told, parts come in turn, and nothing is left wherever it stops. */
 #include "on_gpu.h"
 
-#include "lend.h"
+#include "ipc_export.h"
 #include "test.h"
 
 #include <pthread.h>
@@ -67,24 +67,25 @@ static int end(void **state)
 	return *mistake || fake->live() ? -1 : 0;
 }
 
-static int open_it(struct ws_lend **l, struct ws_err *err)
+static int open_it(struct ws_ipc_export **l, struct ws_err *err)
 {
-	const struct ws_lend_opts opts = { .gpu = { .driver = on_gpu_library(), .device = 1 } };
-	return ws_lend_open(&opts, l, err);
+	const struct ws_ipc_export_opts opts = { .gpu = { .driver = on_gpu_library(),
+		                                          .device = 1 } };
+	return ws_ipc_export_open(&opts, l, err);
 }
 
-static struct ws_lend *open_room(size_t n)
+static struct ws_ipc_export *open_room(size_t n)
 {
-	struct ws_lend *l = NULL;
+	struct ws_ipc_export *l = NULL;
 	ON_GPU(open_it(&l, &err));
-	ON_GPU(ws_lend_reserve(l, n, LENGTH, &err));
+	ON_GPU(ws_ipc_export_reserve(l, n, LENGTH, &err));
 	return l;
 }
 
-static int take(struct ws_lend *l, size_t b, ws_deadline until, const struct ws_cancel *cancel,
-                uint64_t *at, struct ws_err *err)
+static int take(struct ws_ipc_export *l, size_t b, ws_deadline until,
+                const struct ws_cancel *cancel, uint64_t *at, struct ws_err *err)
 {
-	return ws_lend_take(l, &buckets[b], 1, until, cancel, at, err);
+	return ws_ipc_export_take(l, &buckets[b], 1, until, cancel, at, err);
 }
 
 /* ---- what another process finds ---- */
@@ -107,12 +108,12 @@ static int look(const unsigned char *handle, uint64_t at, size_t b)
 	return 0;
 }
 
-static void assert_there(struct ws_lend *l, uint64_t at, size_t b)
+static void assert_there(struct ws_ipc_export *l, uint64_t at, size_t b)
 {
 	const pid_t pid = fork();
 	int status = -1;
 	if (pid == 0)
-		_exit(look(ws_lend_handle(l), at, b));
+		_exit(look(ws_ipc_export_handle(l), at, b));
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(WIFEXITED(status));
 	assert_int_equal(WEXITSTATUS(status), 0);
@@ -121,12 +122,12 @@ static void assert_there(struct ws_lend *l, uint64_t at, size_t b)
 /* With work that is done as late as a driver may. */
 TEST_BETWEEN(bytes_are_there_when_their_place_is_told, begin, end)
 {
-	struct ws_lend *l = open_room(BUCKETS);
+	struct ws_ipc_export *l = open_room(BUCKETS);
 	uint64_t at[BUCKETS];
 	fake->defer(true);
 	for (size_t b = 0; b < BUCKETS; b++) {
 		if (b + 1 < BUCKETS)
-			ws_lend_next(l, &buckets[b + 1], 1);
+			ws_ipc_export_next(l, &buckets[b + 1], 1);
 		ON_GPU(take(l, b, WS_FOREVER, NULL, &at[b], &err));
 		assert_there(l, at[b], b);
 		if (b > 0)
@@ -136,27 +137,27 @@ TEST_BETWEEN(bytes_are_there_when_their_place_is_told, begin, end)
 		assert_true(at[b] != at[b - 1] && at[b] != at[b - 2] && at[b - 1] != at[b - 2]);
 		assert_true(b < 3 || at[b] == at[b - 3]);
 	}
-	ws_lend_close(l);
+	ws_ipc_export_close(l);
 }
 
 TEST_BETWEEN(what_is_reserved_again_stays_when_it_is_enough, begin, end)
 {
-	struct ws_lend *l = open_room(2);
+	struct ws_ipc_export *l = open_room(2);
 	unsigned char first[WS_IPC_HANDLE_BYTES];
 	uint64_t at, gpu, pinned;
-	memcpy(first, ws_lend_handle(l), sizeof first);
+	memcpy(first, ws_ipc_export_handle(l), sizeof first);
 	ON_GPU(take(l, 0, WS_FOREVER, NULL, &at, &err));
-	ON_GPU(ws_lend_reserve(l, 2, LENGTH - 5, &err));
-	assert_memory_equal(first, ws_lend_handle(l), sizeof first);
-	ON_GPU(ws_lend_reserve(l, 3, LENGTH, &err));
-	assert_memory_not_equal(first, ws_lend_handle(l), sizeof first);
+	ON_GPU(ws_ipc_export_reserve(l, 2, LENGTH - 5, &err));
+	assert_memory_equal(first, ws_ipc_export_handle(l), sizeof first);
+	ON_GPU(ws_ipc_export_reserve(l, 3, LENGTH, &err));
+	assert_memory_not_equal(first, ws_ipc_export_handle(l), sizeof first);
 	ON_GPU(take(l, 1, WS_FOREVER, NULL, &at, &err));
 	assert_there(l, at, 1);
-	ws_lend_close(l);
-	ws_lend_close(NULL);
-	ws_lend_memory(7, LENGTH, 1, &gpu, &pinned);
+	ws_ipc_export_close(l);
+	ws_ipc_export_close(NULL);
+	ws_ipc_export_memory(7, LENGTH, 1, &gpu, &pinned);
 	assert_true(gpu == 28 << 20 && pinned == 64 << 20);
-	ws_lend_memory(1, 1, 1, &gpu, &pinned);
+	ws_ipc_export_memory(1, 1, 1, &gpu, &pinned);
 	assert_true(gpu == WS_IPC_BLOCK);
 }
 
@@ -164,7 +165,7 @@ static void *reserve_more(void *arg)
 {
 	struct ws_err told = WS_ERR_INIT;
 	uint64_t at;
-	const bool good = ws_lend_reserve(arg, 3, LENGTH, &told) == 0 &&
+	const bool good = ws_ipc_export_reserve(arg, 3, LENGTH, &told) == 0 &&
 	                  take(arg, 0, WS_FOREVER, NULL, &at, &told) == 0;
 	if (!good)
 		print_error("%s\n", told.msg);
@@ -174,37 +175,37 @@ static void *reserve_more(void *arg)
 /* A context is a thread's, and a later push may be another's. */
 TEST_BETWEEN(another_thread_may_go_on, begin, end)
 {
-	struct ws_lend *l = open_room(1);
+	struct ws_ipc_export *l = open_room(1);
 	void *said;
 	pthread_t thread;
 	assert_int_equal(pthread_create(&thread, NULL, reserve_more, l), 0);
 	assert_int_equal(pthread_join(thread, &said), 0);
 	assert_ptr_equal(said, l);
-	ws_lend_close(l);
+	ws_ipc_export_close(l);
 }
 
 /* ---- where it stops ---- */
 
 TEST_BETWEEN(a_source_that_fails_is_told_of_and_nothing_stays, begin, end)
 {
-	struct ws_lend *l = open_room(BUCKETS);
+	struct ws_ipc_export *l = open_room(BUCKETS);
 	struct ws_err told = WS_ERR_INIT;
 	uint64_t at;
-	ws_lend_next(l, &buckets[1], 1);
+	ws_ipc_export_next(l, &buckets[1], 1);
 	ON_GPU(take(l, 0, WS_FOREVER, NULL, &at, &err));
 	fails = true;
-	ws_lend_next(l, NULL, 0); /* whatever has been brought of it */
+	ws_ipc_export_next(l, NULL, 0); /* whatever has been brought of it */
 	assert_int_equal(take(l, 1, WS_FOREVER, NULL, &at, &told), -1);
 	assert_string_equal(told.msg, "tensor 'x' has NaN");
 	fails = false;
 	ON_GPU(take(l, 1, WS_FOREVER, NULL, &at, &err)); /* from its beginning */
 	assert_there(l, at, 1);
-	ws_lend_close(l);
+	ws_ipc_export_close(l);
 }
 
 TEST_BETWEEN(waits_end_at_the_deadline_and_with_a_signal, begin, end)
 {
-	struct ws_lend *l = open_room(BUCKETS);
+	struct ws_ipc_export *l = open_room(BUCKETS);
 	struct ws_err told = WS_ERR_INIT;
 	struct ws_cancel cancel = WS_CANCEL_INIT;
 	uint64_t at;
@@ -213,22 +214,22 @@ TEST_BETWEEN(waits_end_at_the_deadline_and_with_a_signal, begin, end)
 	                  WS_ETIMEOUT, "the source was not read in time");
 	ws_cancel_set(&cancel);
 	assert_fails(take(l, 0, WS_FOREVER, &cancel, &at, &told), &told, WS_ECANCELLED, "");
-	ws_lend_next(l, &buckets[2], 1);
+	ws_ipc_export_next(l, &buckets[2], 1);
 	ON_GPU(take(l, 1, WS_FOREVER, NULL, &at, &err));
-	ws_lend_close(l); /* in the middle of the next */
+	ws_ipc_export_close(l); /* in the middle of the next */
 }
 
 static int use(struct ws_err *err)
 {
-	struct ws_lend *l = NULL;
+	struct ws_ipc_export *l = NULL;
 	uint64_t at;
-	int rc = open_it(&l, err) || ws_lend_reserve(l, 3, LENGTH, err);
+	int rc = open_it(&l, err) || ws_ipc_export_reserve(l, 3, LENGTH, err);
 	for (size_t b = 0; rc == 0 && b < 3; b++) {
 		if (b < 2)
-			ws_lend_next(l, &buckets[b + 1], 1);
+			ws_ipc_export_next(l, &buckets[b + 1], 1);
 		rc = take(l, b, ws_deadline_in(20 * WS_NS_PER_S), NULL, &at, err);
 	}
-	ws_lend_close(l);
+	ws_ipc_export_close(l);
 	return rc;
 }
 
@@ -254,16 +255,16 @@ TEST_BETWEEN(every_call_of_the_driver_may_fail, begin, end)
 
 TEST_BETWEEN(a_gpu_without_room_has_a_remedy, begin, end)
 {
-	struct ws_lend *l = NULL;
+	struct ws_ipc_export *l = NULL;
 	struct ws_err told = WS_ERR_INIT;
 	ON_GPU(open_it(&l, &err));
 	fake->refuse("cuMemAlloc_v2", 0, OUT_OF_MEMORY);
-	assert_int_equal(ws_lend_reserve(l, 9, (uint64_t)1 << 30, &told), -1);
+	assert_int_equal(ws_ipc_export_reserve(l, 9, (uint64_t)1 << 30, &told), -1);
 	assert_non_null(strstr(told.msg, "allocating 3.00 GiB: CUDA_ERROR_OUT_OF_MEMORY"));
 	assert_non_null(strstr(told.hint, "3 buckets lie on the GPU at once"));
 	fake->reset();
-	assert_fails(ws_lend_reserve(l, 1, UINT64_MAX, &told), &told, WS_EINPUT, "");
-	ws_lend_close(l);
+	assert_fails(ws_ipc_export_reserve(l, 1, UINT64_MAX, &told), &told, WS_EINPUT, "");
+	ws_ipc_export_close(l);
 }
 
 int main(void)

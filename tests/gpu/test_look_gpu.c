@@ -36,14 +36,15 @@ static struct part {
 static size_t n_parts, used;
 
 static int open_memory(const struct ws_manifest *m, const char *path,
-                       const struct ws_cancel *cancel, struct ws_loan **out, struct ws_err *err)
+                       const struct ws_cancel *cancel, struct ws_ipc_source **out,
+                       struct ws_err *err)
 {
 	(void)m, (void)path, (void)cancel, (void)err;
-	*out = (struct ws_loan *)(void *)bytes;
+	*out = (struct ws_ipc_source *)(void *)bytes;
 	return 0;
 }
 
-static int read_memory(struct ws_loan *l, size_t allocation, uint64_t at, void *dst, size_t n,
+static int read_memory(struct ws_ipc_source *l, size_t allocation, uint64_t at, void *dst, size_t n,
                        struct ws_err *err)
 {
 	(void)l, (void)allocation, (void)err;
@@ -52,8 +53,8 @@ static int read_memory(struct ws_loan *l, size_t allocation, uint64_t at, void *
 	return 0;
 }
 
-static int place_memory(struct ws_loan *l, size_t allocation, uint64_t at, struct ws_place *out,
-                        struct ws_err *err)
+static int place_memory(struct ws_ipc_source *l, size_t allocation, uint64_t at,
+                        struct ws_place *out, struct ws_err *err)
 {
 	(void)l, (void)allocation;
 	if (gone)
@@ -64,13 +65,13 @@ static int place_memory(struct ws_loan *l, size_t allocation, uint64_t at, struc
 	return 0;
 }
 
-static int check_memory(struct ws_loan *l, struct ws_err *err)
+static int check_memory(struct ws_ipc_source *l, struct ws_err *err)
 {
 	(void)l, (void)err;
 	return 0;
 }
 
-static void close_memory(struct ws_loan *l)
+static void close_memory(struct ws_ipc_source *l)
 {
 	(void)l;
 }

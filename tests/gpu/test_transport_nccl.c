@@ -136,9 +136,15 @@ static int end(void **state)
 static int open_it(struct ws_transport **t, struct ws_err *err)
 {
 	const struct ws_transport_opts opts = {
-		.world_size = 3, .host = "127.0.0.1", .store = store, .group = "g",
-		.gpu = { .driver = on_gpu_library(), .nccl = nccl_path, .device = 1, .makes = makes,
-		         .must_make = must_make },
+		.world_size = 3,
+		.host = "127.0.0.1",
+		.store = store,
+		.group = "g",
+		.gpu = { .driver = on_gpu_library(),
+		         .nccl = nccl_path,
+		         .device = 1,
+		         .compute = makes,
+		         .must_compute = must_make },
 	};
 	return ws_transport_nccl.open(&opts, ws_deadline_in(20 * WS_NS_PER_S), t, err);
 }

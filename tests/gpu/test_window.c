@@ -4,7 +4,7 @@
 #include "on_gpu.h"
 
 #include "test.h"
-#include "window.h"
+#include "ipc_import.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -14,7 +14,8 @@
 enum { ALLOCATIONS = 3, THREADS = 12, READS = 60 };
 
 /* Ragged, smaller than a piece, and more pieces than stay. */
-static const uint64_t sizes[ALLOCATIONS] = { 10 * WS_WINDOW_PIECE + 12345, 777, WS_WINDOW_PIECE };
+static const uint64_t sizes[ALLOCATIONS] = { 10 * WS_IPC_IMPORT_PIECE + 12345, 777,
+	                                     WS_IPC_IMPORT_PIECE };
 static const uint64_t devices[ALLOCATIONS] = { 0, 1, 1 };
 
 static const struct fake_cuda *cuda;
@@ -111,19 +112,21 @@ static int look(void *ctx, struct ws_err *err)
 	return 0;
 }
 
-static int open_it(struct ws_window **w, struct ws_err *err)
+static int open_it(struct ws_ipc_import **w, struct ws_err *err)
 {
-	const struct ws_window_opts opts = { .manifest = &manifest, .cuda = driver,
-		                             .ordinals = ordinals, .look = look,
-		                             .cancel = &cancelled };
-	return ws_window_open(&opts, w, err);
+	const struct ws_ipc_import_opts opts = { .manifest = &manifest,
+		                                 .cuda = driver,
+		                                 .ordinals = ordinals,
+		                                 .still_valid = look,
+		                                 .cancel = &cancelled };
+	return ws_ipc_import_open(&opts, w, err);
 }
 
-static int check(struct ws_window *w, size_t i, uint64_t at, size_t n, struct ws_err *err)
+static int check(struct ws_ipc_import *w, size_t i, uint64_t at, size_t n, struct ws_err *err)
 {
 	uint8_t *bytes = malloc(n + 1);
 	bytes[n] = 0x5a;
-	const int rc = ws_window_read(w, i, at, bytes, n, err);
+	const int rc = ws_ipc_import_read(w, i, at, bytes, n, err);
 	for (size_t k = 0; rc == 0 && k < n; k++)
 		if (bytes[k] != byte_of(i, at + k))
 			fail_msg("byte %zu of %zu at %llu of allocation %zu", k, n,
@@ -135,13 +138,13 @@ static int check(struct ws_window *w, size_t i, uint64_t at, size_t n, struct ws
 
 static void *read_at_random(void *arg)
 {
-	struct ws_window *w = arg;
+	struct ws_ipc_import *w = arg;
 	unsigned seed = (unsigned)(uintptr_t)pthread_self();
 	struct ws_err err = WS_ERR_INIT;
 	for (int k = 0; k < READS; k++) {
 		const size_t i = (size_t)rand_r(&seed) % ALLOCATIONS;
 		const uint64_t at = (uint64_t)rand_r(&seed) % sizes[i];
-		const uint64_t most = k % 10 ? 5000 : 2 * WS_WINDOW_PIECE, left = sizes[i] - at;
+		const uint64_t most = k % 10 ? 5000 : 2 * WS_IPC_IMPORT_PIECE, left = sizes[i] - at;
 		if (check(w, i, at, (size_t)((uint64_t)rand_r(&seed) % (left < most ? left : most)),
 		          &err))
 			return strdup(err.msg);
@@ -172,7 +175,7 @@ static int end(void **state)
 
 IN_ORDER(any_range_is_read_by_many_at_once)
 {
-	struct ws_window *w;
+	struct ws_ipc_import *w;
 	pthread_t threads[THREADS];
 	ON_GPU(open_it(&w, &err));
 	assert_int_equal(cuda->live(), 0); /* nothing was asked for */
@@ -183,18 +186,18 @@ IN_ORDER(any_range_is_read_by_many_at_once)
 		pthread_join(threads[i], &said);
 		assert_null(said);
 	}
-	ws_window_close(w);
+	ws_ipc_import_close(w);
 }
 
 IN_ORDER(reading_on_costs_a_copy_for_each_piece)
 {
-	struct ws_window *w;
+	struct ws_ipc_import *w;
 	unsigned copies = 0, handles = 0;
 	ON_GPU(open_it(&w, &err));
 	for (uint64_t at = 0; at < sizes[0]; at += 100000)
 		ON_GPU(check(w, 0, at, (size_t)(sizes[0] - at < 100000 ? sizes[0] - at : 100000),
 		             &err));
-	ws_window_close(w);
+	ws_ipc_import_close(w);
 	for (const char *at = cuda->record(); (at = strstr(at, "cuMemcpyDtoHAsync_v2")); at++)
 		copies++;
 	for (const char *at = cuda->record(); (at = strstr(at, "cuIpcOpenMemHandle_v2")); at++)
@@ -206,35 +209,35 @@ IN_ORDER(reading_on_costs_a_copy_for_each_piece)
 
 IN_ORDER(an_address_is_where_the_bytes_are)
 {
-	struct ws_window *w;
+	struct ws_ipc_import *w;
 	ws_devptr at = 0, again = 0;
 	ON_GPU(open_it(&w, &err));
-	ON_GPU(ws_window_address(w, 1, &at, &err));
+	ON_GPU(ws_ipc_import_address(w, 1, &at, &err));
 	assert_true(cuda->has_context() == false); /* this thread has what it had */
 	for (size_t i = 0; i < sizes[1]; i++)
 		assert_int_equal(((const uint8_t *)(uintptr_t)at)[i], byte_of(1, i));
 	ON_GPU(check(w, 1, 700, 77, &err));
-	ON_GPU(ws_window_address(w, 1, &again, &err));
+	ON_GPU(ws_ipc_import_address(w, 1, &again, &err));
 	assert_true(at == again);
-	ws_window_close(w);
+	ws_ipc_import_close(w);
 }
 
 IN_ORDER(what_is_gone_is_told_and_stays_gone)
 {
-	struct ws_window *w;
+	struct ws_ipc_import *w;
 	struct ws_err told = WS_ERR_INIT;
 	ws_devptr at;
 	looks_left = 0;
 	ON_GPU(open_it(&w, &err));
 	assert_fails_with(check(w, 2, 0, 100, &told), &told, WS_EINPUT, "it is gone");
-	assert_fails_with(ws_window_address(w, 0, &at, &told), &told, WS_EINPUT, "it is gone");
-	ws_window_close(w);
+	assert_fails_with(ws_ipc_import_address(w, 0, &at, &told), &told, WS_EINPUT, "it is gone");
+	ws_ipc_import_close(w);
 	/* A handle that does not open any more: what is asked is who is gone. */
 	cuda->refuse("cuIpcOpenMemHandle_v2", 0, 1);
 	ON_GPU(open_it(&w, &err));
-	assert_fails_with(ws_window_address(w, 0, &at, &told), &told, WS_EINPUT, "it is gone");
+	assert_fails_with(ws_ipc_import_address(w, 0, &at, &told), &told, WS_EINPUT, "it is gone");
 	looks_left = 1000;
-	ws_window_close(w);
+	ws_ipc_import_close(w);
 }
 
 static void *cancel_soon(void *arg)
@@ -246,32 +249,34 @@ static void *cancel_soon(void *arg)
 
 IN_ORDER(a_wait_for_a_gpu_that_is_stuck_is_cancelled)
 {
-	struct ws_window *w;
+	struct ws_ipc_import *w;
 	struct ws_err told = WS_ERR_INIT;
 	pthread_t canceller;
 	ws_devptr at;
 	ON_GPU(open_it(&w, &err));
-	ON_GPU(ws_window_address(w, 1, &at, &err));
+	ON_GPU(ws_ipc_import_address(w, 1, &at, &err));
 	cuda->busy(~0u);
 	const int64_t begun = ws_now_ns();
 	assert_int_equal(pthread_create(&canceller, NULL, cancel_soon, NULL), 0);
 	assert_fails(check(w, 0, 5, 100, &told), &told, WS_ECANCELLED, "");
-	assert_int_equal(ws_window_address(w, 2, &at, &told), -1);
+	assert_int_equal(ws_ipc_import_address(w, 2, &at, &told), -1);
 	assert_true(ws_now_ns() - begun < 2 * WS_NS_PER_S);
 	pthread_join(canceller, NULL);
 	cuda->busy(0);
-	ws_window_close(w);
+	ws_ipc_import_close(w);
 }
 
 static int live_once(struct ws_err *err)
 {
-	struct ws_window *w;
+	struct ws_ipc_import *w;
 	ws_devptr at;
 	if (open_it(&w, err))
 		return -1;
-	const int rc = check(w, 0, 5, WS_WINDOW_PIECE, err) || check(w, 2, 0, 100, err) ||
-	               ws_window_address(w, 1, &at, err) ? -1 : 0;
-	ws_window_close(w);
+	const int rc = check(w, 0, 5, WS_IPC_IMPORT_PIECE, err) || check(w, 2, 0, 100, err) ||
+	                               ws_ipc_import_address(w, 1, &at, err) ?
+	                       -1 :
+	                       0;
+	ws_ipc_import_close(w);
 	return rc;
 }
 

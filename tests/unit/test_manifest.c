@@ -168,18 +168,18 @@ static unsigned opened, closed, looked;
 static bool gone;
 
 static int lend(const struct ws_manifest *m, const char *path, const struct ws_cancel *cancel,
-                struct ws_loan **out, struct ws_err *err)
+                struct ws_ipc_source **out, struct ws_err *err)
 {
 	(void)cancel;
 	assert_int_equal(m->n_allocations, 2);
 	if (gone)
 		return ws_err_set(err, WS_EINPUT, "who wrote %s is gone", path);
 	opened++;
-	*out = (struct ws_loan *)lent;
+	*out = (struct ws_ipc_source *)lent;
 	return 0;
 }
 
-static int read_lent(struct ws_loan *mem, size_t allocation, uint64_t at, void *dst, size_t n,
+static int read_lent(struct ws_ipc_source *mem, size_t allocation, uint64_t at, void *dst, size_t n,
                      struct ws_err *err)
 {
 	(void)err;
@@ -189,22 +189,22 @@ static int read_lent(struct ws_loan *mem, size_t allocation, uint64_t at, void *
 	return 0;
 }
 
-static int place_lent(struct ws_loan *mem, size_t allocation, uint64_t at, struct ws_place *out,
-                      struct ws_err *err)
+static int place_lent(struct ws_ipc_source *mem, size_t allocation, uint64_t at,
+                      struct ws_place *out, struct ws_err *err)
 {
 	(void)mem, (void)err;
 	*out = (struct ws_place){ .gpu = { 7 }, .at = 1000 * allocation + at };
 	return 0;
 }
 
-static int look(struct ws_loan *mem, struct ws_err *err)
+static int look(struct ws_ipc_source *mem, struct ws_err *err)
 {
 	(void)mem;
 	looked++;
 	return gone ? ws_err_set(err, WS_EINPUT, "it is gone") : 0;
 }
 
-static void take_back(struct ws_loan *mem)
+static void take_back(struct ws_ipc_source *mem)
 {
 	closed += mem != NULL;
 }

@@ -9,24 +9,24 @@
 #include "payload.h"
 #include "wsync/tool/memory.h"
 
-struct ws_loan; /* opaque: the memory that one manifest names */
+struct ws_ipc_source; /* opaque: the memory that one manifest names */
 
 struct ws_memory_ops {
 	/* Opens the memory; fails if the process or a way to one of its devices is missing.
 	 * Borrows the manifest until close, and cancel (or NULL), which cancels every other
 	 * call. Copies path, the manifest's file, for messages. */
 	int (*open)(const struct ws_manifest *m, const char *path, const struct ws_cancel *cancel,
-	            struct ws_loan **out, struct ws_err *err);
+	            struct ws_ipc_source **out, struct ws_err *err);
 	/* Copies bytes [at, at+n) of an allocation to dst. The range must be inside it. */
-	int (*read)(struct ws_loan *mem, size_t allocation, uint64_t at, void *dst, size_t n,
+	int (*read)(struct ws_ipc_source *mem, size_t allocation, uint64_t at, void *dst, size_t n,
 	            struct ws_err *err);
 	/* The address of byte `at`. */
-	int (*place)(struct ws_loan *mem, size_t allocation, uint64_t at, struct ws_place *out,
+	int (*place)(struct ws_ipc_source *mem, size_t allocation, uint64_t at, struct ws_place *out,
 	             struct ws_err *err);
 	/* Checks that the process still has the memory, so that all data read since open is
 	 * valid. */
-	int (*check)(struct ws_loan *mem, struct ws_err *err);
-	void (*close)(struct ws_loan *mem); /* NULL is fine */
+	int (*check)(struct ws_ipc_source *mem, struct ws_err *err);
+	void (*close)(struct ws_ipc_source *mem); /* NULL is fine */
 	uint64_t pinned_bytes; /* host memory that reading needs */
 };
 

@@ -13,7 +13,7 @@ struct ws_region {
 
 struct ws_exported {
 	const struct ws_memory_ops *ops;
-	struct ws_loan *memory;
+	struct ws_ipc_source *memory;
 	struct ws_manifest manifest;
 	struct ws_region *regions; /* one for each listed tensor */
 };

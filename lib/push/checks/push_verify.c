@@ -17,7 +17,7 @@
  * that an endpoint's hash proves the kernels too. */
 static bool made_while_sent(const struct ws_push *p)
 {
-	return (!p->protocol->transfer || p->protocol->files) && !p->link.gpu.makes;
+	return (!p->protocol->transfer || p->protocol->files) && !p->link.gpu.compute;
 }
 
 int push_hash_begin(struct ws_push *p, struct ws_err *err)

@@ -11,7 +11,7 @@
  * in the middle of one, for a bounded time; only then memory may become another's. */
 #include "push_from_tensor.h"
 
-#include "lend.h"
+#include "ipc_export.h"
 #include "sock.h"
 
 #include <stdlib.h>
@@ -24,11 +24,11 @@ static const int64_t GRACE_NS = 500 * WS_NS_PER_MS;
 
 /* The memory is kept from one run to the next. */
 struct ipc {
-	struct ws_lend *lend;
+	struct ws_ipc_export *lend;
 	bool lent; /* somebody may be reading it */
 };
 
-static struct ws_lend *lend_of(const struct ws_push *p)
+static struct ws_ipc_export *lend_of(const struct ws_push *p)
 {
 	return ((const struct ipc *)p->own)->lend;
 }
@@ -69,25 +69,25 @@ static int prepare(struct ws_push *p, struct ws_err *err)
 	for (size_t b = 0; b < p->from.plan->n_buckets; b++)
 		most = p->from.plan->buckets[b].bytes > most ? p->from.plan->buckets[b].bytes :
 		                                               most;
-	const struct ws_lend_opts opts = { .gpu = p->link.gpu,
-		                           .trace = p->opts.trace,
-		                           .log = p->opts.log };
+	const struct ws_ipc_export_opts opts = { .gpu = p->link.gpu,
+		                                 .trace = p->opts.trace,
+		                                 .log = p->opts.log };
 	struct ipc *own = push_own(p, sizeof *own, err);
-	if (!own || (!own->lend && ws_lend_open(&opts, &own->lend, err)))
+	if (!own || (!own->lend && ws_ipc_export_open(&opts, &own->lend, err)))
 		return -1;
-	return ws_lend_reserve(own->lend, p->from.plan->n_buckets, most, err);
+	return ws_ipc_export_reserve(own->lend, p->from.plan->n_buckets, most, err);
 }
 
 /* ---- buckets ---- */
 
 static bool makes(const struct ws_push *p, const struct ws_formula_out *f)
 {
-	return ws_lend_makes(lend_of(p), f);
+	return ws_ipc_export_computes(lend_of(p), f);
 }
 
 static void stage(struct ws_push *p, const struct ws_payload *payloads, size_t n)
 {
-	ws_lend_next(lend_of(p), payloads, n);
+	ws_ipc_export_next(lend_of(p), payloads, n);
 }
 
 static int write_pickle(const struct ws_push *p, const struct push_bucket *k, uint64_t at,
@@ -95,11 +95,11 @@ static int write_pickle(const struct ws_push *p, const struct push_bucket *k, ui
 {
 	const struct ws_plan_bucket *bucket = &p->from.plan->buckets[k->b];
 	char uuid[WS_CUDA_UUID_TEXT];
-	ws_cuda_uuid_text(ws_lend_device(lend_of(p)), uuid);
+	ws_cuda_uuid_text(ws_ipc_export_device(lend_of(p)), uuid);
 	const struct ws_pickle_cuda where = {
-		.handle = ws_lend_handle(lend_of(p)),
+		.handle = ws_ipc_export_handle(lend_of(p)),
 		.at = at,
-		.room = ws_lend_room(lend_of(p)),
+		.room = ws_ipc_export_part_bytes(lend_of(p)),
 		.ordinal = p->opts.ipc_ordinal,
 		.uuid = p->opts.ipc_by_ordinal ? NULL : uuid + WS_CUDA_UUID_KIND,
 	};
@@ -128,8 +128,8 @@ static int post_bucket(struct ws_push *p, const struct push_bucket *k, struct ws
 	uint64_t at;
 	struct ws_buf pickle;
 	ws_buf_init(&pickle, 0);
-	int rc = ws_lend_take(lend_of(p), k->payloads, k->n_payloads, until, p->opts.cancel, &at,
-	                      err);
+	int rc = ws_ipc_export_take(lend_of(p), k->payloads, k->n_payloads, until, p->opts.cancel,
+	                            &at, err);
 	if (rc)
 		ws_err_wrap(err, "bucket %zu of %zu", k->b + 1, p->from.plan->n_buckets);
 	if (rc == 0)
@@ -194,7 +194,7 @@ static void forget(struct ws_push *p, bool ended)
 	struct ipc *own = p->own;
 	if (!ended || !own)
 		return;
-	ws_lend_close(own->lend);
+	ws_ipc_export_close(own->lend);
 	free(own);
 	p->own = NULL;
 }
@@ -218,7 +218,7 @@ const struct push_protocol push_ipc = {
 
 const struct ws_transport_ops push_ipc_transport = {
 	.name = "ipc",
-	.check = ws_lend_check,
-	.memory = ws_lend_memory,
+	.check = ws_ipc_export_check,
+	.memory = ws_ipc_export_memory,
 	.refuses = push_from_tensor_refuses,
 };

@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory_cuda.c - sources in the memory of another process's GPUs: is the process there, are its
- * GPUs, and then the bytes (window.c).
+/* ipc_source.c - sources in the GPU memory of another process: checks the process and its GPUs,
+ * and reads through ipc_import.c.
  *
- * CUDA keeps nobody from reading memory that its owner has freed or that went with him: whether
- * the process still is the one that wrote the manifest is asked before anything is opened and as
- * long as bytes are read. Whether it has changed the weights meanwhile, nobody can see. */
+ * CUDA lets us read memory that its owner has freed, or whose owner has ended. So this checks,
+ * before it opens anything and while it reads, that the process that wrote the manifest is alive.
+ * It cannot detect changes of the weights meanwhile. */
 #include "wsync/tool/memory.h"
 
 #include "exported_memory.h"
 #include "process.h"
-#include "window.h"
+#include "ipc_import.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct ws_loan {
+struct ws_ipc_source {
 	const struct ws_manifest *manifest;
 	char *path;
 	struct ws_cuda *cuda;
 	int *ordinals;
-	struct ws_window *window;
+	struct ws_ipc_import *window;
 };
 
-/* ---- is it there? ---- */
+/* ---- the process and its GPUs ---- */
 
-static int check(struct ws_loan *mem, struct ws_err *err)
+static int check_process(struct ws_ipc_source *mem, struct ws_err *err)
 {
 	const struct ws_process *writer = &mem->manifest->process;
 	struct ws_process here;
@@ -34,7 +34,7 @@ static int check(struct ws_loan *mem, struct ws_err *err)
 		           writer->host, here.host);
 		return ws_err_hint(err, "memory of a GPU can be read on its own machine only");
 	}
-	/* In another container it cannot be seen; the driver then says what it can. */
+	/* A process in another container is invisible; then the driver reports failures. */
 	if (ws_process_fate(writer) != WS_PROCESS_DEAD)
 		return 0;
 	ws_err_set(err, WS_EINPUT,
@@ -45,12 +45,12 @@ static int check(struct ws_loan *mem, struct ws_err *err)
 		"a trainer has to live, and to keep what it exported, until the push has ended");
 }
 
-static int look(void *ctx, struct ws_err *err)
+static int check_writer(void *ctx, struct ws_err *err)
 {
-	return check(ctx, err);
+	return check_process(ctx, err);
 }
 
-static int find_device(struct ws_loan *mem, size_t i, struct ws_err *err)
+static int find_device(struct ws_ipc_source *mem, size_t i, struct ws_err *err)
 {
 	const struct ws_manifest_device *wanted = &mem->manifest->devices[i];
 	struct ws_cuda_device d;
@@ -68,7 +68,7 @@ static int find_device(struct ws_loan *mem, size_t i, struct ws_err *err)
 	return ws_err_hint(err, "nvidia-smi -L lists them; CUDA_VISIBLE_DEVICES may hide it");
 }
 
-static int find_devices(struct ws_loan *mem, struct ws_err *err)
+static int find_devices(struct ws_ipc_source *mem, struct ws_err *err)
 {
 	if (ws_cuda_open(NULL, &mem->cuda, err))
 		return ws_err_wrap(err, "%s", mem->path);
@@ -78,13 +78,13 @@ static int find_devices(struct ws_loan *mem, struct ws_err *err)
 	return 0;
 }
 
-/* ---- the calls ---- */
+/* ---- the operations ---- */
 
-static void memory_close(struct ws_loan *mem)
+static void memory_close(struct ws_ipc_source *mem)
 {
 	if (!mem)
 		return;
-	ws_window_close(mem->window);
+	ws_ipc_import_close(mem->window);
 	ws_cuda_close(mem->cuda);
 	free(mem->ordinals);
 	free(mem->path);
@@ -92,9 +92,10 @@ static void memory_close(struct ws_loan *mem)
 }
 
 static int memory_open(const struct ws_manifest *m, const char *path,
-                       const struct ws_cancel *cancel, struct ws_loan **out, struct ws_err *err)
+                       const struct ws_cancel *cancel, struct ws_ipc_source **out,
+                       struct ws_err *err)
 {
-	struct ws_loan *mem = calloc(1, sizeof *mem);
+	struct ws_ipc_source *mem = calloc(1, sizeof *mem);
 	if (mem) {
 		mem->manifest = m;
 		mem->path = strdup(path);
@@ -104,15 +105,15 @@ static int memory_open(const struct ws_manifest *m, const char *path,
 		memory_close(mem);
 		return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", path);
 	}
-	int rc = check(mem, err) || find_devices(mem, err) ? -1 : 0;
+	int rc = check_process(mem, err) || find_devices(mem, err) ? -1 : 0;
 	if (rc == 0) {
-		const struct ws_window_opts opts = { .manifest = m,
-			                             .cuda = mem->cuda,
-			                             .ordinals = mem->ordinals,
-			                             .look = look,
-			                             .ctx = mem,
-			                             .cancel = cancel };
-		rc = ws_window_open(&opts, &mem->window, err);
+		const struct ws_ipc_import_opts opts = { .manifest = m,
+			                                 .cuda = mem->cuda,
+			                                 .ordinals = mem->ordinals,
+			                                 .still_valid = check_writer,
+			                                 .ctx = mem,
+			                                 .cancel = cancel };
+		rc = ws_ipc_import_open(&opts, &mem->window, err);
 	}
 	if (rc)
 		memory_close(mem);
@@ -121,18 +122,18 @@ static int memory_open(const struct ws_manifest *m, const char *path,
 	return rc;
 }
 
-static int memory_read(struct ws_loan *mem, size_t allocation, uint64_t at, void *dst, size_t n,
-                       struct ws_err *err)
+static int memory_read(struct ws_ipc_source *mem, size_t allocation, uint64_t at, void *dst,
+                       size_t n, struct ws_err *err)
 {
-	return ws_window_read(mem->window, allocation, at, dst, n, err);
+	return ws_ipc_import_read(mem->window, allocation, at, dst, n, err);
 }
 
-static int memory_place(struct ws_loan *mem, size_t allocation, uint64_t at, struct ws_place *out,
-                        struct ws_err *err)
+static int memory_place(struct ws_ipc_source *mem, size_t allocation, uint64_t at,
+                        struct ws_place *out, struct ws_err *err)
 {
 	const struct ws_manifest *m = mem->manifest;
 	ws_devptr address;
-	if (ws_window_address(mem->window, allocation, &address, err))
+	if (ws_ipc_import_address(mem->window, allocation, &address, err))
 		return -1;
 	memcpy(out->gpu, m->devices[m->allocations[allocation].device].uuid, sizeof out->gpu);
 	out->at = address + at;
@@ -143,7 +144,7 @@ const struct ws_memory_ops ws_memory_cuda = {
 	.open = memory_open,
 	.read = memory_read,
 	.place = memory_place,
-	.check = check,
+	.check = check_process,
 	.close = memory_close,
-	.pinned_bytes = (uint64_t)WS_WINDOW_PIECES * WS_WINDOW_PIECE,
+	.pinned_bytes = (uint64_t)WS_IPC_IMPORT_PIECES * WS_IPC_IMPORT_PIECE,
 };

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* feed_boxes.c - a range of a span cuts its boxes as a range of a book's letters cuts pages and
- * lines: some whole ones, and the parts of two. */
-#include "feed_boxes.h"
+/* gpu_stage_strided.c - cuts strided ranges to a range of their span. The cut is like a range of
+ * letters in a book: a part of a first line, whole lines, and a part of a last one. */
+#include "gpu_stage_steps.h"
 
 #include <string.h>
 
-_Static_assert((int)WS_STRIDED_DIMS == (int)WS_MAX_DIMS, "a box has the axes of a tensor");
+_Static_assert((int)WS_STRIDED_DIMS == (int)WS_MAX_DIMS, "a range has the axes of a tensor");
 
 /* ---- cutting ---- */
 
 struct range {
 	uint64_t begin, end; /* bytes of the span */
-	ws_boxes_fn *fn;
+	ws_strided_fn *fn;
 	void *ctx;
 };
 
-/* From its first byte in the span to its last, of one index of each axis before d. */
+/* Bytes from the first to the last in the span, with one index of each axis before d. */
 static uint64_t reach(const struct ws_strided *b, unsigned d)
 {
 	uint64_t n = 1;
@@ -24,7 +24,7 @@ static uint64_t reach(const struct ws_strided *b, unsigned d)
 	return n * b->size;
 }
 
-/* Indices [first, end) of axis d alone. */
+/* The elements with indices [first, end) of axis d. */
 static struct ws_strided slice(const struct ws_strided *b, unsigned d, int64_t first, int64_t end)
 {
 	struct ws_strided s = *b;
@@ -43,8 +43,8 @@ static int cut_slice(const struct ws_strided *b, unsigned d, int64_t i, const st
 	return cut(&s, d + 1, r, err);
 }
 
-/* Axes before d have one index. Of axis d, those from `first` on begin in the range,
- * those before `end` end in it. */
+/* Axes before d have one index. Indices of axis d from `first` on begin in the range; those before
+ * `end` end in it. */
 static int cut(const struct ws_strided *b, unsigned d, const struct range *r, struct ws_err *err)
 {
 	if (b->to >= r->end || b->to + reach(b, d) <= r->begin)
@@ -58,7 +58,7 @@ static int cut(const struct ws_strided *b, unsigned d, const struct range *r, st
 	const int64_t first = (int64_t)((before + step - 1) / step);
 	const uint64_t whole = r->end >= b->to + one ? (r->end - b->to - one) / step + 1 : 0;
 	const int64_t end = whole < (uint64_t)b->dims[d] ? (int64_t)whole : b->dims[d];
-	if (first > end) /* all of the range is in one of them */
+	if (first > end) /* one index contains all of the range */
 		return cut_slice(b, d, end, r, err);
 	int rc = first > 0 ? cut_slice(b, d, first - 1, r, err) : 0;
 	if (rc == 0 && first < end) {
@@ -68,7 +68,7 @@ static int cut(const struct ws_strided *b, unsigned d, const struct range *r, st
 	return rc || end == b->dims[d] ? rc : cut_slice(b, d, end, r, err);
 }
 
-int ws_strided_cut(const struct ws_strided *b, uint64_t from, uint64_t n, ws_boxes_fn *fn,
+int ws_strided_cut(const struct ws_strided *b, uint64_t from, uint64_t n, ws_strided_fn *fn,
                    void *ctx, struct ws_err *err)
 {
 	const struct range r = { from, from + n, fn, ctx };
@@ -80,7 +80,7 @@ int ws_strided_cut(const struct ws_strided *b, uint64_t from, uint64_t n, ws_box
 struct gather {
 	struct ws_compute *compute;
 	struct ws_stream *stream;
-	ws_devptr from, to; /* where the box's tensor and the range begin */
+	ws_devptr from, to; /* beginning of the tensor, and of the output */
 	uint64_t skip;      /* bytes of the span before the range */
 };
 
@@ -102,7 +102,7 @@ static bool is_known(const struct ws_strided *b)
 	return b->size == 1 || b->size == 2 || b->size == 4 || b->size == 8;
 }
 
-/* Can kernels have all of it, for a range that begins and ends so? */
+/* Can kernels copy all of it? edges: the range's bounds and destination, for the alignment. */
 static int lies_here(const struct ws_span *span, const struct ws_cuda_device *gpu, uint64_t edges,
                      bool *here, struct ws_err *err)
 {
@@ -118,7 +118,7 @@ static int lies_here(const struct ws_span *span, const struct ws_cuda_device *gp
 	return 0;
 }
 
-int ws_boxes_gather(struct ws_compute *c, const struct ws_cuda_device *gpu,
+int ws_strided_read(struct ws_compute *c, const struct ws_cuda_device *gpu,
                     const struct ws_span *span, uint64_t from, uint64_t n, ws_devptr to,
                     struct ws_stream *s, bool *here, struct ws_err *err)
 {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* feed_formula.c - bands of rows: read, unpacked, merged in place, and made FP8 from there.
+/* gpu_stage_recipe.c - the steps of a recipe for each band of rows: read, unpack, merge in place,
+ * quantize to FP8.
  *
- * Bands have the halves of the scratch in turn, so that one is copied while another is made; all
- * that a band needs lies in its half. Numbers that stay numbers are made where they are sent
- * from. */
-#include "feed_formula.h"
+ * Bands alternate between the halves of the scratch, so that one is copied while another is
+ * computed; a band's data is all in its half. Unquantized outputs are written straight into the
+ * staging buffer. */
+#include "gpu_stage_steps.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -12,8 +13,8 @@
 
 enum { ALIGN = 256 };
 
-/* What lies on a half of the scratch, in this order: bytes of each. Those of a row times the
- * rows of a band, the others once. */
+/* The parts of a half of the scratch, in this order. From RAW on their size is per row of a
+ * band. */
 enum part {
 	FACTORS_A,
 	TABLE,
@@ -29,16 +30,15 @@ enum part {
 	N_PARTS
 };
 
-struct making {
+struct layout {
 	const struct ws_formula *f;
-	const struct ws_feed_making *m;
-	struct ws_feed_steps *steps;
+	const struct ws_kernel_job *m;
+	struct ws_stage_steps *steps;
 	ws_devptr at[2][N_PARTS]; /* in each half */
-	int64_t band;      /* rows */
-	/* Of each half: the row from which on the pairs reach whose A lies
-	 * there, and whether tables do. */
-	int64_t pairs_of[2];
-	bool tabled[2];
+	int64_t band;             /* rows */
+	/* per half: first row whose LoRA A factors are loaded; whether scale tables are loaded */
+	int64_t factors_of[2];
+	bool has_tables[2];
 };
 
 static int64_t parts(int64_t n, int64_t part)
@@ -56,20 +56,20 @@ static uint64_t size_of(const struct ws_formula *f)
 	return f->dtype == WS_DTYPE_F32 ? 4 : 2;
 }
 
-/* Numbers are made where they go, from bytes that may lie there first. */
-static bool is_direct(const struct making *g)
+/* The numbers are computed in place in the staging buffer. */
+static bool is_direct(const struct layout *g)
 {
 	return !g->f->quantized && g->m->to[0];
 }
 
-/* ---- pairs ----------------------------------------------------------------------------------- */
+/* ---- LoRA terms ------------------------------------------------------------------------------ */
 
 static bool reaches(const struct ws_formula_pair *p, int64_t row)
 {
 	return row >= p->row && row - p->row < p->rows;
 }
 
-/* Ranks of all that reach a row, where that is most. */
+/* The largest sum of the ranks of all terms that reach one row. */
 static int64_t most_rank(const struct ws_formula *f)
 {
 	int64_t most = 0;
@@ -82,7 +82,7 @@ static int64_t most_rank(const struct ws_formula *f)
 	return most;
 }
 
-/* Rows [*begin, *end) around this one are reached by the same pairs. */
+/* The same terms reach all of the rows [*begin, *end) around this one. */
 static void find_alike(const struct ws_formula *f, int64_t row, int64_t *begin, int64_t *end)
 {
 	*begin = 0;
@@ -98,7 +98,7 @@ static void find_alike(const struct ws_formula *f, int64_t row, int64_t *begin, 
 	}
 }
 
-/* ---- what lies where ------------------------------------------------------------------------- */
+/* ---- layout of the scratch ------------------------------------------------------------------- */
 
 static uint64_t raw_of_row(const struct ws_formula *f)
 {
@@ -116,7 +116,7 @@ static uint64_t raw_of_row(const struct ws_formula *f)
 	return 0;
 }
 
-static void measure(const struct making *g, uint64_t of[N_PARTS])
+static void measure(const struct layout *g, uint64_t of[N_PARTS])
 {
 	const struct ws_formula *f = g->f;
 	const uint64_t cols = (uint64_t)f->cols, rank = (uint64_t)most_rank(f);
@@ -154,14 +154,14 @@ static int64_t gcd(int64_t a, int64_t b)
 	return a;
 }
 
-/* A multiple of both, or as much as that may be: both are above 0. */
+/* The least common multiple of both, at most `most`. Both are above 0. */
 static int64_t multiple_of(int64_t a, int64_t b, int64_t most)
 {
 	const int64_t part = a / gcd(a, b);
 	return part > most / b ? most : part * b;
 }
 
-/* So many rows, or a multiple of them, begin and end where blocks do. */
+/* A multiple of this many rows begins and ends at block edges. */
 static int64_t unit_of(const struct ws_formula *f)
 {
 	int64_t unit = f->quantized ? f->rule.bn : 1;
@@ -174,8 +174,8 @@ static int64_t unit_of(const struct ws_formula *f)
 	return unit;
 }
 
-/* In halves of so many bytes. False: not even the least band finds room. */
-static bool lay_out(struct making *g, ws_devptr scratch, uint64_t bytes)
+/* bytes: of a half. False: not even the smallest band fits. */
+static bool lay_out(struct layout *g, ws_devptr scratch, uint64_t bytes)
 {
 	uint64_t of[N_PARTS], fixed = N_PARTS * ALIGN, row = 0;
 	measure(g, of);
@@ -200,16 +200,16 @@ static uint64_t half_of(uint64_t scratch)
 	return scratch / 2 / ALIGN * ALIGN;
 }
 
-bool ws_feed_formula_fits(const struct ws_formula *f, uint64_t scratch)
+bool ws_stage_recipe_fits(const struct ws_formula *f, uint64_t scratch)
 {
-	const struct ws_feed_making nowhere = { .formula = f };
-	struct making g = { .f = f, .m = &nowhere };
+	const struct ws_kernel_job nowhere = { .formula = f };
+	struct layout g = { .f = f, .m = &nowhere };
 	return lay_out(&g, 0, half_of(scratch));
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-static int read_range(const struct making *g, const struct ws_payload *p, uint64_t from, uint64_t n,
+static int read_range(const struct layout *g, const struct ws_payload *p, uint64_t from, uint64_t n,
                       ws_devptr to, struct ws_err *err)
 {
 	for (size_t i = 0; i < p->n_spans && n; i++) {
@@ -219,7 +219,7 @@ static int read_range(const struct making *g, const struct ws_payload *p, uint64
 			continue;
 		}
 		const uint64_t some = s->length - from < n ? s->length - from : n;
-		if (ws_feed_steps_read(g->steps, s, from, some, to, err))
+		if (ws_stage_steps_read(g->steps, s, from, some, to, err))
 			return -1;
 		from = 0;
 		to += some;
@@ -228,33 +228,33 @@ static int read_range(const struct making *g, const struct ws_payload *p, uint64
 	return 0;
 }
 
-static int read_span(const struct making *g, const struct ws_span *s, uint64_t from, uint64_t n,
+static int read_span(const struct layout *g, const struct ws_span *s, uint64_t from, uint64_t n,
                      ws_devptr to, struct ws_err *err)
 {
-	return ws_feed_steps_read(g->steps, s, from, n, to, err);
+	return ws_stage_steps_read(g->steps, s, from, n, to, err);
 }
 
-/* For the band at hand. */
-static ws_devptr place_of(const struct making *g, enum part part)
+/* Address of a part for the current band. */
+static ws_devptr part_at(const struct layout *g, enum part part)
 {
-	return g->at[g->steps->turn][part];
+	return g->at[g->steps->half][part];
 }
 
-static ws_devptr numbers_at(const struct making *g, int64_t row)
+static ws_devptr numbers_at(const struct layout *g, int64_t row)
 {
 	if (is_direct(g))
 		return g->m->to[0] + (uint64_t)row * (uint64_t)g->f->cols * size_of(g->f);
-	return place_of(g, g->f->packing == WS_PACK_NONE ? RAW : NUMBERS);
+	return part_at(g, g->f->packing == WS_PACK_NONE ? RAW : NUMBERS);
 }
 
-static int add_read(const struct making *g, int64_t row, int64_t n, struct ws_err *err)
+static int add_read(const struct layout *g, int64_t row, int64_t n, struct ws_err *err)
 {
 	const uint64_t each = (uint64_t)g->f->cols * size_of(g->f);
 	return read_range(g, &g->f->base, (uint64_t)row * each, (uint64_t)n * each,
 	                  numbers_at(g, row), err);
 }
 
-static void say_fp8(const struct making *g, struct ws_unpack_job *j, int64_t row, int64_t n)
+static void fill_fp8(const struct layout *g, struct ws_unpack_job *j, int64_t row, int64_t n)
 {
 	const struct ws_formula *f = g->f;
 	const int64_t down = parts(f->each, f->bn), across = parts(f->cols, f->bk);
@@ -262,7 +262,7 @@ static void say_fp8(const struct making *g, struct ws_unpack_job *j, int64_t row
 	j->each = n;
 	j->block[0] = f->bn;
 	j->block[1] = f->bk;
-	j->scales = place_of(g, TABLE);
+	j->scales = part_at(g, TABLE);
 	if (f->n_scales == 1) {
 		j->block[0] = n;
 		j->block[1] = f->cols;
@@ -274,19 +274,19 @@ static void say_fp8(const struct making *g, struct ws_unpack_job *j, int64_t row
 	}
 }
 
-static int add_nvfp4(const struct making *g, struct ws_unpack_job *j, int64_t row, int64_t n,
+static int add_nvfp4(const struct layout *g, struct ws_unpack_job *j, int64_t row, int64_t n,
                      struct ws_err *err)
 {
 	const uint64_t across = (uint64_t)parts(g->f->cols, 16);
 	j->kind = WS_UNPACK_NVFP4;
-	j->scales = place_of(g, SCALES);
+	j->scales = part_at(g, SCALES);
 	j->tensor_scale = g->f->tensor_scale;
 	return read_range(g, &g->f->scales, (uint64_t)row * across, (uint64_t)n * across, j->scales,
 	                  err);
 }
 
-/* A band begins with a block, and with a nested one. */
-static int add_nf4(const struct making *g, struct ws_unpack_job *j, int64_t row, int64_t n,
+/* A band begins at a block, and at a nested block. */
+static int add_nf4(const struct layout *g, struct ws_unpack_job *j, int64_t row, int64_t n,
                    struct ws_err *err)
 {
 	const struct ws_formula *f = g->f;
@@ -294,13 +294,13 @@ static int add_nf4(const struct making *g, struct ws_unpack_job *j, int64_t row,
 	const uint64_t first = (uint64_t)(row * f->cols / f->bk),
 		       blocks = (uint64_t)parts(n * f->cols, f->bk);
 	j->kind = WS_UNPACK_NF4;
-	j->scales = place_of(g, SCALES);
+	j->scales = part_at(g, SCALES);
 	j->block[0] = 1;
 	j->block[1] = f->bk;
 	memcpy(j->levels, f->levels, sizeof j->levels);
 	j->nested_block = f->nested_block;
-	j->nested = place_of(g, NESTED);
-	j->map = place_of(g, NESTED_MAP);
+	j->nested = part_at(g, NESTED);
+	j->map = part_at(g, NESTED_MAP);
 	j->nested_offset = f->nested_offset;
 	if (read_range(g, &f->scales, first * size, blocks * size, j->scales, err))
 		return -1;
@@ -312,12 +312,12 @@ static int add_nf4(const struct making *g, struct ws_unpack_job *j, int64_t row,
 	                  j->nested, err);
 }
 
-static int add_unpack(const struct making *g, int64_t row, int64_t n, struct ws_err *err)
+static int add_unpack(const struct layout *g, int64_t row, int64_t n, struct ws_err *err)
 {
 	const struct ws_formula *f = g->f;
-	struct ws_feed_step step = { .kind = WS_FEED_UNPACK };
+	struct ws_stage_step step = { .kind = WS_STAGE_UNPACK };
 	struct ws_unpack_job *j = &step.unpack;
-	*j = (struct ws_unpack_job){ .codes = place_of(g, RAW),
+	*j = (struct ws_unpack_job){ .codes = part_at(g, RAW),
 		                     .rows = n,
 		                     .cols = f->cols,
 		                     .out = numbers_at(g, row),
@@ -326,7 +326,7 @@ static int add_unpack(const struct making *g, int64_t row, int64_t n, struct ws_
 	uint64_t from = (uint64_t)row * (uint64_t)f->cols, bytes = (uint64_t)n * (uint64_t)f->cols;
 	int rc = 0;
 	if (f->packing == WS_PACK_FP8) {
-		say_fp8(g, j, row, n);
+		fill_fp8(g, j, row, n);
 	} else {
 		from /= 2;
 		bytes = bytes / 2 + bytes % 2;
@@ -334,17 +334,19 @@ static int add_unpack(const struct making *g, int64_t row, int64_t n, struct ws_
 		                                   add_nf4(g, j, row, n, err);
 	}
 	return rc || read_range(g, &f->base, from, bytes, j->codes, err) ||
-	       ws_feed_steps_add(g->steps, &step, err) ? -1 : 0;
+	                       ws_stage_steps_add(g->steps, &step, err) ?
+	               -1 :
+	               0;
 }
 
-/* The factors of those pairs that reach a row; A only where it does not lie there yet. */
-static int add_factors(struct making *g, int64_t begin, int64_t row, int64_t n,
+/* Reads the factors of the terms that reach a row; A only if it is not loaded yet. */
+static int add_factors(struct layout *g, int64_t begin, int64_t row, int64_t n,
                        struct ws_merge_pair *pairs, unsigned *n_pairs, struct ws_err *err)
 {
 	const struct ws_formula *f = g->f;
-	ws_devptr a = place_of(g, FACTORS_A), b = place_of(g, FACTORS_B);
-	int64_t *const pairs_of = &g->pairs_of[g->steps->turn];
-	const bool loaded = *pairs_of == begin;
+	ws_devptr a = part_at(g, FACTORS_A), b = part_at(g, FACTORS_B);
+	int64_t *const factors_of = &g->factors_of[g->steps->half];
+	const bool loaded = *factors_of == begin;
 	*n_pairs = 0;
 	for (size_t i = 0; i < f->n_pairs; i++) {
 		const struct ws_formula_pair *p = &f->pairs[i];
@@ -360,31 +362,31 @@ static int add_factors(struct making *g, int64_t begin, int64_t row, int64_t n,
 		a += p->a.length;
 		b += rows * rank;
 	}
-	*pairs_of = begin;
+	*factors_of = begin;
 	return 0;
 }
 
-/* Pairs are added up in one launch, or one by one. */
-static int add_launches(const struct making *g, const struct ws_matrix *w,
+/* One launch sums all terms; with two_step there is one launch for each. */
+static int add_launches(const struct layout *g, const struct ws_matrix *w,
                         const struct ws_merge_pair *pairs, unsigned n, struct ws_err *err)
 {
 	const unsigned at_once = g->f->two_step ? 1 : n;
 	for (unsigned i = 0; i < n; i += at_once) {
-		struct ws_feed_step step = { .kind = WS_FEED_MERGE,
-			                     .merge = { .w = *w,
-			                                .n_pairs = at_once,
-			                                .two_step = g->f->two_step,
-			                                .out = w->at,
-			                                .out_stride = w->stride,
-			                                .record = g->m->record } };
+		struct ws_stage_step step = { .kind = WS_STAGE_MERGE,
+			                      .merge = { .w = *w,
+			                                 .n_pairs = at_once,
+			                                 .two_step = g->f->two_step,
+			                                 .out = w->at,
+			                                 .out_stride = w->stride,
+			                                 .record = g->m->record } };
 		memcpy(step.merge.pairs, pairs + i, at_once * sizeof *pairs);
-		if (ws_feed_steps_add(g->steps, &step, err))
+		if (ws_stage_steps_add(g->steps, &step, err))
 			return -1;
 	}
 	return 0;
 }
 
-static int add_merge(struct making *g, int64_t first, int64_t n, struct ws_merge_pair *pairs,
+static int add_merge(struct layout *g, int64_t first, int64_t n, struct ws_merge_pair *pairs,
                      struct ws_err *err)
 {
 	int64_t begin, end;
@@ -402,31 +404,31 @@ static int add_merge(struct making *g, int64_t first, int64_t n, struct ws_merge
 	return 0;
 }
 
-static int add_fp8(const struct making *g, int64_t row, int64_t n, struct ws_err *err)
+static int add_fp8(const struct layout *g, int64_t row, int64_t n, struct ws_err *err)
 {
 	const struct ws_formula *f = g->f;
 	const struct ws_fp8_rule *r = &f->rule;
 	const uint64_t codes = (uint64_t)row * (uint64_t)f->cols;
 	const uint64_t scales = (uint64_t)(row / r->bn * parts(f->cols, r->bk)) * sizeof(float);
-	const struct ws_feed_step step = {
-		.kind = WS_FEED_FP8,
+	const struct ws_stage_step step = {
+		.kind = WS_STAGE_FP8,
 		.fp8 = { .x = { numbers_at(g, row), f->dtype, n, f->cols, f->cols },
 		         .rule = r->rule,
 		         .ue8m0 = r->ue8m0,
 		         .block = { r->bn, r->bk },
-		         .codes = g->m->to[0] ? g->m->to[0] + codes : place_of(g, CODES_OUT),
+		         .codes = g->m->to[0] ? g->m->to[0] + codes : part_at(g, CODES_OUT),
 		         .codes_stride = f->cols,
-		         .scales = (g->m->to[1] ? g->m->to[1] : place_of(g, SCALES_OUT)) + scales,
+		         .scales = (g->m->to[1] ? g->m->to[1] : part_at(g, SCALES_OUT)) + scales,
 		         .record = g->m->record,
 		         .row = row },
 	};
-	return ws_feed_steps_add(g->steps, &step, err);
+	return ws_stage_steps_add(g->steps, &step, err);
 }
 
 /* ---- bands ----------------------------------------------------------------------------------- */
 
-/* Of a stack, bands end where its matrices do, unless all of it is one. */
-static int64_t end_of_band(const struct making *g, int64_t row)
+/* In a stack, bands end at matrix edges, unless one band has all of it. */
+static int64_t end_of_band(const struct layout *g, int64_t row)
 {
 	const struct ws_formula *f = g->f;
 	const int64_t end = least(row + g->band, f->rows);
@@ -435,30 +437,30 @@ static int64_t end_of_band(const struct making *g, int64_t row)
 	return least(end, (row / f->each + 1) * f->each);
 }
 
-/* What all bands of a weight need. */
-static int add_tables(struct making *g, struct ws_err *err)
+/* Tables that all bands of a weight need. */
+static int add_tables(struct layout *g, struct ws_err *err)
 {
 	const struct ws_formula *f = g->f;
-	bool *const tabled = &g->tabled[g->steps->turn];
-	if (*tabled)
+	bool *const has_tables = &g->has_tables[g->steps->half];
+	if (*has_tables)
 		return 0;
-	*tabled = true;
+	*has_tables = true;
 	if (f->packing == WS_PACK_FP8 &&
-	    read_range(g, &f->scales, 0, f->scales.length, place_of(g, TABLE), err))
+	    read_range(g, &f->scales, 0, f->scales.length, part_at(g, TABLE), err))
 		return -1;
 	return f->nested_block ?
-	               read_span(g, &f->map, 0, f->map.length, place_of(g, NESTED_MAP), err) :
+	               read_span(g, &f->map, 0, f->map.length, part_at(g, NESTED_MAP), err) :
 	               0;
 }
 
-static int begin_band(struct making *g, struct ws_err *err)
+static int begin_band(struct layout *g, struct ws_err *err)
 {
-	g->steps->turn ^= 1;
-	const struct ws_feed_step turn = { .kind = WS_FEED_TURN, .turn = g->steps->turn };
-	return ws_feed_steps_add(g->steps, &turn, err) || add_tables(g, err) ? -1 : 0;
+	g->steps->half ^= 1;
+	const struct ws_stage_step half = { .kind = WS_STAGE_HALF, .half = g->steps->half };
+	return ws_stage_steps_add(g->steps, &half, err) || add_tables(g, err) ? -1 : 0;
 }
 
-static int add_numbers(struct making *g, int64_t row, int64_t n, struct ws_merge_pair *pairs,
+static int add_numbers(struct layout *g, int64_t row, int64_t n, struct ws_merge_pair *pairs,
                        struct ws_err *err)
 {
 	if (begin_band(g, err) ||
@@ -467,7 +469,7 @@ static int add_numbers(struct making *g, int64_t row, int64_t n, struct ws_merge
 	return g->f->n_pairs ? add_merge(g, row, n, pairs, err) : 0;
 }
 
-static int add_bands(struct making *g, struct ws_merge_pair *pairs, struct ws_err *err)
+static int add_bands(struct layout *g, struct ws_merge_pair *pairs, struct ws_err *err)
 {
 	int64_t end;
 	for (int64_t row = 0; row < g->f->rows; row = end) {
@@ -479,19 +481,21 @@ static int add_bands(struct making *g, struct ws_merge_pair *pairs, struct ws_er
 	return 0;
 }
 
-int ws_feed_formula_add(struct ws_feed_steps *s, const struct ws_feed_making *m, ws_devptr scratch,
+int ws_stage_recipe_add(struct ws_stage_steps *s, const struct ws_kernel_job *m, ws_devptr scratch,
                         uint64_t bytes, struct ws_err *err)
 {
-	const struct ws_feed_step begin = { .kind = WS_FEED_BEGIN, .making = s->n_makings - 1 };
-	const struct ws_feed_step finish = { .kind = WS_FEED_FINISH, .making = begin.making };
-	struct making g = { .f = m->formula, .m = m, .steps = s, .pairs_of = { -1, -1 } };
+	const struct ws_stage_step begin = { .kind = WS_STAGE_BEGIN, .job = s->n_jobs - 1 };
+	const struct ws_stage_step finish = { .kind = WS_STAGE_FINISH, .job = begin.job };
+	struct layout g = { .f = m->formula, .m = m, .steps = s, .factors_of = { -1, -1 } };
 	struct ws_merge_pair *pairs = calloc(g.f->n_pairs + 1, sizeof *pairs);
 	if (!pairs)
 		return ws_oom(err);
 	const bool fits = lay_out(&g, scratch, half_of(bytes));
-	assert(fits); /* whoever took it upon himself has asked */
-	const int rc = !fits || ws_feed_steps_add(s, &begin, err) || add_bands(&g, pairs, err) ||
-	               ws_feed_steps_add(s, &finish, err) ? -1 : 0;
+	assert(fits); /* the caller checked ws_stage_recipe_fits */
+	const int rc = !fits || ws_stage_steps_add(s, &begin, err) || add_bands(&g, pairs, err) ||
+	                               ws_stage_steps_add(s, &finish, err) ?
+	                       -1 :
+	                       0;
 	free(pairs);
 	return rc;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "window.h"
+#include "ipc_import.h"
 
 #include "job.h"
 
@@ -8,19 +8,19 @@
 #include <time.h>
 
 enum { AHEAD = 2 };
-static const int64_t PATIENCE_NS = 60 * WS_NS_PER_S, LOOK_NS = WS_NS_PER_S / 20;
-/* how often a wait looks whether it was cancelled */
-static const int64_t CANCEL_LOOK_NS = 20 * WS_NS_PER_MS;
+static const int64_t PATIENCE_NS = 60 * WS_NS_PER_S, CHECK_NS = WS_NS_PER_S / 20;
+/* how often a wait checks for a cancel */
+static const int64_t CANCEL_POLL_NS = 20 * WS_NS_PER_MS;
 
 enum state { EMPTY, ASKED, LOADED };
 
 struct piece {
 	void *memory;       /* pinned; NULL: not yet */
 	size_t allocation;
-	uint64_t number;    /* bytes from number * WS_WINDOW_PIECE */
+	uint64_t number; /* bytes from number * WS_IPC_IMPORT_PIECE */
 	enum state state;
-	unsigned readers;   /* it stays as long as there are any */
-	uint64_t used;      /* when, by the count of all uses */
+	unsigned readers;   /* the piece stays while there are any */
+	uint64_t used;      /* value of `uses` at the last use */
 };
 
 struct device {
@@ -28,26 +28,26 @@ struct device {
 	struct ws_stream *stream;
 };
 
-struct ws_window {
-	struct ws_window_opts opts;
+struct ws_ipc_import {
+	struct ws_ipc_import_opts opts;
 	struct device *devices;
 	ws_devptr *addresses;     /* of the allocations; 0: not opened */
-	struct piece pieces[WS_WINDOW_PIECES];
+	struct piece pieces[WS_IPC_IMPORT_PIECES];
 	uint64_t uses;
-	size_t errand;            /* an allocation to open, and 1; 0: none */
-	int64_t looked_ns;
-	/* guards all of it, but what the thread alone changes while it loads */
+	size_t to_open; /* an allocation to open, and 1; 0: none */
+	int64_t checked_ns;
+	/* guards all members, except those that the thread alone changes while it loads */
 	pthread_mutex_t lock;
-	pthread_cond_t asked, done;
+	pthread_cond_t wanted, done;
 	pthread_t thread;
 	bool running, ending, failed;
-	bool stuck;               /* a GPU still writes into a piece, maybe for ever */
+	bool stuck;               /* a GPU still writes into a piece, maybe forever */
 	struct ws_err err;
 };
 
 /* ---- the thread: with the GPUs, without the lock ---- */
 
-static int open_device(struct ws_window *w, size_t i, struct ws_err *err)
+static int open_device(struct ws_ipc_import *w, size_t i, struct ws_err *err)
 {
 	struct device *d = &w->devices[i];
 	if (!d->gpu && ws_gpu_open(w->opts.cuda, w->opts.ordinals[i], &d->gpu, err))
@@ -57,17 +57,17 @@ static int open_device(struct ws_window *w, size_t i, struct ws_err *err)
 	               0;
 }
 
-static int look(struct ws_window *w, struct ws_err *err)
+static int check_valid(struct ws_ipc_import *w, struct ws_err *err)
 {
 	const int64_t now = ws_now_ns();
-	if (w->looked_ns && now - w->looked_ns < LOOK_NS)
+	if (w->checked_ns && now - w->checked_ns < CHECK_NS)
 		return 0;
-	w->looked_ns = now;
-	return w->opts.look(w->opts.ctx, err);
+	w->checked_ns = now;
+	return w->opts.still_valid(w->opts.ctx, err);
 }
 
-/* A handle is opened once: what fails because its process is gone is said so. */
-static int open_allocation(struct ws_window *w, size_t i, ws_devptr *out, struct ws_err *err)
+/* Opens a handle once. If it fails because its process has ended, says so. */
+static int open_allocation(struct ws_ipc_import *w, size_t i, ws_devptr *out, struct ws_err *err)
 {
 	const struct ws_manifest_allocation *a = &w->opts.manifest->allocations[i];
 	if (open_device(w, (size_t)a->device, err))
@@ -75,19 +75,20 @@ static int open_allocation(struct ws_window *w, size_t i, ws_devptr *out, struct
 	*out = w->addresses[i];
 	if (*out || ws_gpu_ipc_open(w->devices[a->device].gpu, a->handle, out, err) == 0)
 		return 0;
-	w->opts.look(w->opts.ctx, err);
+	w->opts.still_valid(w->opts.ctx, err);
 	return -1;
 }
 
-static int load(struct ws_window *w, struct piece *p, ws_devptr *opened, struct ws_err *err)
+static int load(struct ws_ipc_import *w, struct piece *p, ws_devptr *opened, struct ws_err *err)
 {
 	const struct ws_manifest_allocation *a = &w->opts.manifest->allocations[p->allocation];
-	const uint64_t from = p->number * WS_WINDOW_PIECE;
-	const uint64_t n = a->bytes - from < WS_WINDOW_PIECE ? a->bytes - from : WS_WINDOW_PIECE;
+	const uint64_t from = p->number * WS_IPC_IMPORT_PIECE;
+	const uint64_t n =
+		a->bytes - from < WS_IPC_IMPORT_PIECE ? a->bytes - from : WS_IPC_IMPORT_PIECE;
 	if (open_allocation(w, p->allocation, opened, err))
 		return -1;
 	struct device *d = &w->devices[a->device];
-	if (!p->memory && ws_gpu_alloc_pinned(d->gpu, WS_WINDOW_PIECE, &p->memory, err))
+	if (!p->memory && ws_gpu_alloc_pinned(d->gpu, WS_IPC_IMPORT_PIECE, &p->memory, err))
 		return -1;
 	if (ws_gpu_copy_out(d->gpu, p->memory, *opened + from, n, d->stream, err))
 		return -1;
@@ -95,14 +96,14 @@ static int load(struct ws_window *w, struct piece *p, ws_devptr *opened, struct 
 		w->stuck = !ws_stream_settle(d->gpu, d->stream);
 		return -1;
 	}
-	return look(w, err);
+	return check_valid(w, err);
 }
 
-/* What somebody waits for goes before what somebody may want. */
-static struct piece *find_asked(struct ws_window *w)
+/* Pieces with waiting readers come before those that are read ahead. */
+static struct piece *find_request(struct ws_ipc_import *w)
 {
 	struct piece *found = NULL;
-	for (size_t i = 0; i < WS_WINDOW_PIECES; i++) {
+	for (size_t i = 0; i < WS_IPC_IMPORT_PIECES; i++) {
 		struct piece *p = &w->pieces[i];
 		if (p->state != ASKED)
 			continue;
@@ -113,21 +114,21 @@ static struct piece *find_asked(struct ws_window *w)
 	return found;
 }
 
-/* With the lock, which is let go meanwhile. */
-static void serve(struct ws_window *w, struct piece *p)
+/* Called with the lock, which it releases meanwhile. */
+static void run_request(struct ws_ipc_import *w, struct piece *p)
 {
-	const size_t allocation = w->errand ? w->errand - 1 : p->allocation;
-	const bool errand = w->errand != 0;
+	const size_t allocation = w->to_open ? w->to_open - 1 : p->allocation;
+	const bool to_open = w->to_open != 0;
 	ws_devptr opened = 0;
 	struct ws_err err = WS_ERR_INIT;
 	pthread_mutex_unlock(&w->lock);
 	const int rc =
-		errand ? open_allocation(w, allocation, &opened, &err) : load(w, p, &opened, &err);
+		to_open ? open_allocation(w, allocation, &opened, &err) : load(w, p, &opened, &err);
 	pthread_mutex_lock(&w->lock);
 	if (opened)
 		w->addresses[allocation] = opened;
-	if (errand)
-		w->errand = 0;
+	if (to_open)
+		w->to_open = 0;
 	else
 		p->state = rc ? EMPTY : LOADED;
 	if (rc) {
@@ -137,23 +138,23 @@ static void serve(struct ws_window *w, struct piece *p)
 	pthread_cond_broadcast(&w->done);
 }
 
-static void give_back(struct ws_window *w)
+static void free_all(struct ws_ipc_import *w)
 {
 	const struct ws_manifest *m = w->opts.manifest;
 	for (size_t i = 0; i < m->n_devices; i++) {
 		struct device *d = &w->devices[i];
 		if (!d->gpu)
 			continue;
-		/* where it fails, what is here is given back all the same */
+		/* frees the memory even if this fails */
 		ws_gpu_use(d->gpu, NULL);
 		for (size_t k = 0; k < m->n_allocations; k++)
 			if (m->allocations[k].device == i)
 				ws_gpu_ipc_close(d->gpu, w->addresses[k]);
 		ws_stream_free(d->gpu, d->stream);
 	}
-	for (size_t i = 0; i < WS_WINDOW_PIECES; i++)
+	for (size_t i = 0; i < WS_IPC_IMPORT_PIECES; i++)
 		for (size_t k = 0; k < m->n_devices && w->pieces[i].memory; k++)
-			if (w->devices[k].gpu) { /* of any */
+			if (w->devices[k].gpu) { /* any of them can free it */
 				ws_gpu_free_pinned(w->devices[k].gpu, w->pieces[i].memory);
 				w->pieces[i].memory = NULL;
 			}
@@ -161,37 +162,37 @@ static void give_back(struct ws_window *w)
 		ws_gpu_close(w->devices[i].gpu);
 }
 
-static void *work(void *arg)
+static void *import_thread(void *arg)
 {
-	struct ws_window *w = arg;
+	struct ws_ipc_import *w = arg;
 	pthread_mutex_lock(&w->lock);
 	while (!w->ending) {
-		struct piece *p = find_asked(w);
-		if (!w->failed && (w->errand || p))
-			serve(w, p);
+		struct piece *p = find_request(w);
+		if (!w->failed && (w->to_open || p))
+			run_request(w, p);
 		else
-			pthread_cond_wait(&w->asked, &w->lock);
+			pthread_cond_wait(&w->wanted, &w->lock);
 	}
 	pthread_mutex_unlock(&w->lock);
 	if (!w->stuck)
-		give_back(w);
+		free_all(w);
 	return NULL;
 }
 
-/* ---- everybody else: with the lock ---- */
+/* ---- readers: with the lock ---- */
 
-static int start(struct ws_window *w, struct ws_err *err)
+static int start(struct ws_ipc_import *w, struct ws_err *err)
 {
 	if (w->running)
 		return 0;
-	w->running = ws_thread_start(&w->thread, work, w, err) == 0;
+	w->running = ws_thread_start(&w->thread, import_thread, w, err) == 0;
 	return w->running ? 0 : ws_err_wrap(err, "reading memory of a GPU");
 }
 
-/* For the thread to have done something. */
-static int wait_a_while(struct ws_window *w, int64_t until_ns, struct ws_err *err)
+/* Waits for the thread to do something. */
+static int wait_a_while(struct ws_ipc_import *w, int64_t until_ns, struct ws_err *err)
 {
-	const ws_deadline next = ws_deadline_min(until_ns, ws_deadline_in(CANCEL_LOOK_NS));
+	const ws_deadline next = ws_deadline_min(until_ns, ws_deadline_in(CANCEL_POLL_NS));
 	const struct timespec t = { .tv_sec = next / WS_NS_PER_S, .tv_nsec = next % WS_NS_PER_S };
 	if (ws_cancelled(w->opts.cancel))
 		return ws_err_set(err, WS_ECANCELLED, "reading memory of a GPU was cancelled");
@@ -200,7 +201,7 @@ static int wait_a_while(struct ws_window *w, int64_t until_ns, struct ws_err *er
 			*err = w->err;
 		return -1;
 	}
-	pthread_cond_signal(&w->asked);
+	pthread_cond_signal(&w->wanted);
 	if (pthread_cond_timedwait(&w->done, &w->lock, &t) && ws_now_ns() >= until_ns)
 		return ws_err_set(err, WS_ETIMEOUT,
 		                  "reading memory of a GPU took longer than %lld s",
@@ -208,9 +209,9 @@ static int wait_a_while(struct ws_window *w, int64_t until_ns, struct ws_err *er
 	return 0;
 }
 
-static struct piece *find(struct ws_window *w, size_t allocation, uint64_t number)
+static struct piece *find(struct ws_ipc_import *w, size_t allocation, uint64_t number)
 {
-	for (size_t i = 0; i < WS_WINDOW_PIECES; i++) {
+	for (size_t i = 0; i < WS_IPC_IMPORT_PIECES; i++) {
 		struct piece *p = &w->pieces[i];
 		if (p->state != EMPTY && p->allocation == allocation && p->number == number)
 			return p;
@@ -218,11 +219,11 @@ static struct piece *find(struct ws_window *w, size_t allocation, uint64_t numbe
 	return NULL;
 }
 
-/* In the place of what has not been used for longest; NULL: all are being used. */
-static struct piece *ask(struct ws_window *w, size_t allocation, uint64_t number)
+/* Reuses the piece that was not used for the longest time; NULL: all are in use. */
+static struct piece *request(struct ws_ipc_import *w, size_t allocation, uint64_t number)
 {
 	struct piece *oldest = NULL;
-	for (size_t i = 0; i < WS_WINDOW_PIECES; i++) {
+	for (size_t i = 0; i < WS_IPC_IMPORT_PIECES; i++) {
 		struct piece *p = &w->pieces[i];
 		if (p->state != ASKED && !p->readers && (!oldest || p->used < oldest->used))
 			oldest = p;
@@ -236,29 +237,29 @@ static struct piece *ask(struct ws_window *w, size_t allocation, uint64_t number
 	return oldest;
 }
 
-static void ask_ahead(struct ws_window *w, size_t allocation, uint64_t number)
+static void request_ahead(struct ws_ipc_import *w, size_t allocation, uint64_t number)
 {
 	const uint64_t bytes = w->opts.manifest->allocations[allocation].bytes;
-	for (uint64_t k = number + 1; k <= number + AHEAD && k * WS_WINDOW_PIECE < bytes; k++)
-		if (!find(w, allocation, k) && !ask(w, allocation, k))
+	for (uint64_t k = number + 1; k <= number + AHEAD && k * WS_IPC_IMPORT_PIECE < bytes; k++)
+		if (!find(w, allocation, k) && !request(w, allocation, k))
 			break;
-	pthread_cond_signal(&w->asked);
+	pthread_cond_signal(&w->wanted);
 }
 
-static struct piece *find_or_ask(struct ws_window *w, size_t allocation, uint64_t number)
+static struct piece *find_or_request(struct ws_ipc_import *w, size_t allocation, uint64_t number)
 {
 	struct piece *p = find(w, allocation, number);
-	return p ? p : ask(w, allocation, number);
+	return p ? p : request(w, allocation, number);
 }
 
-/* Held by this reader, and loaded. */
-static struct piece *take(struct ws_window *w, size_t allocation, uint64_t number,
+/* Returns a loaded piece that counts this reader. */
+static struct piece *take(struct ws_ipc_import *w, size_t allocation, uint64_t number,
                           struct ws_err *err)
 {
 	const int64_t until_ns = ws_now_ns() + PATIENCE_NS;
 	struct piece *p = NULL;
 	for (;;) {
-		if (!p && (p = find_or_ask(w, allocation, number)))
+		if (!p && (p = find_or_request(w, allocation, number)))
 			p->readers++;
 		if (p && p->state == LOADED)
 			break;
@@ -269,27 +270,28 @@ static struct piece *take(struct ws_window *w, size_t allocation, uint64_t numbe
 		}
 	}
 	p->used = ++w->uses;
-	ask_ahead(w, allocation, number);
+	request_ahead(w, allocation, number);
 	return p;
 }
 
-int ws_window_read(struct ws_window *w, size_t allocation, uint64_t at, void *dst, size_t n,
-                   struct ws_err *err)
+int ws_ipc_import_read(struct ws_ipc_import *w, size_t allocation, uint64_t at, void *dst, size_t n,
+                       struct ws_err *err)
 {
 	uint8_t *to = dst;
 	pthread_mutex_lock(&w->lock);
 	int rc = start(w, err);
 	while (n > 0 && rc == 0) {
-		const size_t within = (size_t)(at % WS_WINDOW_PIECE);
-		const size_t some = n < WS_WINDOW_PIECE - within ? n : WS_WINDOW_PIECE - within;
-		struct piece *p = take(w, allocation, at / WS_WINDOW_PIECE, err);
+		const size_t within = (size_t)(at % WS_IPC_IMPORT_PIECE);
+		const size_t some =
+			n < WS_IPC_IMPORT_PIECE - within ? n : WS_IPC_IMPORT_PIECE - within;
+		struct piece *p = take(w, allocation, at / WS_IPC_IMPORT_PIECE, err);
 		rc = p ? 0 : -1;
 		if (p) {
 			pthread_mutex_unlock(&w->lock);
 			memcpy(to, (const uint8_t *)p->memory + within, some);
 			pthread_mutex_lock(&w->lock);
 			if (--p->readers == 0)
-				pthread_cond_broadcast(&w->done); /* to whoever found no place */
+				pthread_cond_broadcast(&w->done); /* to readers without a piece */
 		}
 		to += some;
 		at += some;
@@ -299,14 +301,15 @@ int ws_window_read(struct ws_window *w, size_t allocation, uint64_t at, void *ds
 	return rc;
 }
 
-int ws_window_address(struct ws_window *w, size_t allocation, ws_devptr *out, struct ws_err *err)
+int ws_ipc_import_address(struct ws_ipc_import *w, size_t allocation, ws_devptr *out,
+                          struct ws_err *err)
 {
 	const int64_t until_ns = ws_now_ns() + PATIENCE_NS;
 	pthread_mutex_lock(&w->lock);
 	int rc = start(w, err);
 	while (rc == 0 && !w->addresses[allocation]) {
-		if (!w->errand)
-			w->errand = allocation + 1;
+		if (!w->to_open)
+			w->to_open = allocation + 1;
 		rc = wait_a_while(w, until_ns, err);
 	}
 	if (rc == 0)
@@ -317,10 +320,11 @@ int ws_window_address(struct ws_window *w, size_t allocation, ws_devptr *out, st
 
 /* ---- opening and closing ---- */
 
-int ws_window_open(const struct ws_window_opts *opts, struct ws_window **out, struct ws_err *err)
+int ws_ipc_import_open(const struct ws_ipc_import_opts *opts, struct ws_ipc_import **out,
+                       struct ws_err *err)
 {
 	pthread_condattr_t monotonic;
-	struct ws_window *w = calloc(1, sizeof *w);
+	struct ws_ipc_import *w = calloc(1, sizeof *w);
 	if (w) {
 		w->opts = *opts;
 		w->devices = calloc(opts->manifest->n_devices + 1, sizeof *w->devices);
@@ -337,25 +341,25 @@ int ws_window_open(const struct ws_window_opts *opts, struct ws_window **out, st
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&w->asked, &monotonic);
+	pthread_cond_init(&w->wanted, &monotonic);
 	pthread_cond_init(&w->done, &monotonic);
 	pthread_condattr_destroy(&monotonic);
 	*out = w;
 	return 0;
 }
 
-void ws_window_close(struct ws_window *w)
+void ws_ipc_import_close(struct ws_ipc_import *w)
 {
 	if (!w)
 		return;
 	pthread_mutex_lock(&w->lock);
 	w->ending = true;
-	pthread_cond_signal(&w->asked);
+	pthread_cond_signal(&w->wanted);
 	pthread_mutex_unlock(&w->lock);
 	if (w->running)
 		pthread_join(w->thread, NULL);
 	pthread_cond_destroy(&w->done);
-	pthread_cond_destroy(&w->asked);
+	pthread_cond_destroy(&w->wanted);
 	pthread_mutex_destroy(&w->lock);
 	free(w->addresses);
 	free(w->devices);

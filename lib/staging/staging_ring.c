@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* feed_ring.c - the slots go round: free, asked for, being read, read, being copied, free again. */
-#include "feed_ring.h"
+/* staging_ring.c - the cycle of a slot: free, requested, being read, read, being copied, free. */
+#include "staging_ring.h"
 
 #include "file.h"
 #include "job.h"
@@ -12,21 +12,20 @@
 #include <time.h>
 #include <unistd.h>
 
-/* how often a wait looks whether it was cancelled */
-static const int64_t LOOK_NS = 10 * WS_NS_PER_MS;
+/* how often a wait checks for a cancel */
+static const int64_t POLL_NS = 10 * WS_NS_PER_MS;
 
-enum state { FREE, ASKED, READING, READ, FAILED };
+enum state { FREE, REQUESTED, READING, READ, FAILED };
 
 struct slot {
 	char *memory;
-	struct ws_gpu_event *copied; /* of the owner; never set: reached */
+	struct ws_gpu_event *copied; /* the owner's; complete if it was never recorded */
 	enum state state;
 	struct ws_span span;
 	uint64_t at;
 	size_t n;
 	struct ws_err err;
-	/* For the trace: when a copy of so many bytes was asked for, whose end was
-	 * not noticed yet; 0: none. */
+	/* For the trace: start and bytes of a copy whose end was not traced yet; 0: none. */
 	_Atomic int64_t copying;
 	_Atomic uint64_t copied_bytes;
 };
@@ -34,16 +33,16 @@ struct slot {
 struct ws_ring {
 	struct ws_gpu *gpu;
 	void *memory;           /* of all slots */
-	pthread_mutex_t lock;   /* of the slots' states and of what follows */
+	pthread_mutex_t lock;   /* of the slots' states and the members below */
 	pthread_cond_t work, done;
 	struct slot slots[WS_RING_SLOTS];
-	unsigned first, n;      /* asked for and not taken: n of them, in order */
-	bool filling;           /* a span that is made is being filled */
+	unsigned first, n;      /* n pending requests, in order */
+	bool filling;           /* a computed span's fill is running */
 	bool stop;
 	pthread_t readers[WS_RING_READERS];
 	unsigned n_readers;
 	struct ws_trace *trace; /* NULL: none */
-	_Atomic int64_t noticed; /* when the end of a copy was last */
+	_Atomic int64_t copy_ended; /* time of the last traced end of a copy */
 };
 
 static struct slot *slot_of(struct ws_ring *r, unsigned i)
@@ -72,24 +71,24 @@ static int read_slot(struct ws_ring *r, struct slot *s)
 	return rc;
 }
 
-/* The oldest that may be read now. Behind one that failed nothing is begun, what is before it
- * is. */
+/* The oldest request that may be read now. Requests after a failed one are not started, those
+ * before it are. */
 static struct slot *find_work(struct ws_ring *r)
 {
 	bool filling = r->filling;
 	for (unsigned i = 0; i < r->n; i++) {
 		struct slot *s = slot_of(r, i);
 		const bool made = s->span.fd < 0;
-		if (s->state == ASKED && !(made && filling))
+		if (s->state == REQUESTED && !(made && filling))
 			return s;
 		if (s->state == FAILED)
 			break;
-		filling = filling || (made && s->state == ASKED);
+		filling = filling || (made && s->state == REQUESTED);
 	}
 	return NULL;
 }
 
-static void *read_slots(void *arg)
+static void *reader_thread(void *arg)
 {
 	struct ws_ring *r = arg;
 	pthread_mutex_lock(&r->lock);
@@ -116,7 +115,7 @@ static void *read_slots(void *arg)
 	return NULL;
 }
 
-/* One more of them where there is more to do than they can. Fewer will do, none will not. */
+/* Starts one more reader if there are more requests than readers. Fails only if there is none. */
 static int start_reader(struct ws_ring *r, struct ws_err *err)
 {
 	const long processors = sysconf(_SC_NPROCESSORS_ONLN);
@@ -125,7 +124,7 @@ static int start_reader(struct ws_ring *r, struct ws_err *err)
 	                                                     (unsigned)processors;
 	if (r->n_readers >= most || r->n_readers > r->n)
 		return 0;
-	r->n_readers += ws_thread_start(&r->readers[r->n_readers], read_slots, r,
+	r->n_readers += ws_thread_start(&r->readers[r->n_readers], reader_thread, r,
 	                                r->n_readers ? NULL : err) == 0;
 	return r->n_readers ? 0 : -1;
 }
@@ -169,7 +168,7 @@ void ws_ring_close(struct ws_ring *r)
 {
 	if (!r)
 		return;
-	ws_ring_forget(r);
+	ws_ring_cancel(r);
 	pthread_mutex_lock(&r->lock);
 	r->stop = true;
 	pthread_cond_broadcast(&r->work);
@@ -185,21 +184,21 @@ void ws_ring_close(struct ws_ring *r)
 	free(r);
 }
 
-unsigned ws_ring_waiting(const struct ws_ring *r)
+unsigned ws_ring_pending(const struct ws_ring *r)
 {
-	return r->n; /* which only the owner changes */
+	return r->n; /* only the owner changes it */
 }
 
-int ws_ring_room(struct ws_ring *r, ws_deadline until, const struct ws_cancel *cancel,
-                 struct ws_err *err)
+int ws_ring_wait_free(struct ws_ring *r, ws_deadline until, const struct ws_cancel *cancel,
+                      struct ws_err *err)
 {
 	return r->n == WS_RING_SLOTS ?
 	               0 :
 	               ws_gpu_event_wait(r->gpu, slot_of(r, r->n)->copied, until, cancel, err);
 }
 
-int ws_ring_ask(struct ws_ring *r, const struct ws_span *span, uint64_t at, size_t n, bool *asked,
-                struct ws_err *err)
+int ws_ring_request(struct ws_ring *r, const struct ws_span *span, uint64_t at, size_t n,
+                    bool *asked, struct ws_err *err)
 {
 	struct slot *s = slot_of(r, r->n);
 	*asked = false;
@@ -213,7 +212,7 @@ int ws_ring_ask(struct ws_ring *r, const struct ws_span *span, uint64_t at, size
 	if (start_reader(r, err))
 		return -1;
 	pthread_mutex_lock(&r->lock);
-	s->state = ASKED;
+	s->state = REQUESTED;
 	s->span = *span;
 	s->at = at;
 	s->n = n;
@@ -225,10 +224,10 @@ int ws_ring_ask(struct ws_ring *r, const struct ws_span *span, uint64_t at, size
 	return 0;
 }
 
-static int wait_a_little(struct ws_ring *r, ws_deadline until, const struct ws_cancel *cancel,
-                         struct ws_err *err)
+static int wait_step(struct ws_ring *r, ws_deadline until, const struct ws_cancel *cancel,
+                     struct ws_err *err)
 {
-	const int64_t ns = ws_deadline_min(until, ws_deadline_in(LOOK_NS));
+	const int64_t ns = ws_deadline_min(until, ws_deadline_in(POLL_NS));
 	const struct timespec at = { .tv_sec = ns / WS_NS_PER_S, .tv_nsec = ns % WS_NS_PER_S };
 	if (ws_cancelled(cancel))
 		return ws_err_set(err, WS_ECANCELLED, "reading was cancelled");
@@ -244,7 +243,7 @@ static int wait_until_read(struct ws_ring *r, const struct slot *s, ws_deadline 
 	int rc = 0;
 	pthread_mutex_lock(&r->lock);
 	while (rc == 0 && s->state != READ && s->state != FAILED)
-		rc = wait_a_little(r, until, cancel, err);
+		rc = wait_step(r, until, cancel, err);
 	if (rc == 0 && s->state == FAILED) {
 		if (err)
 			*err = s->err;
@@ -254,11 +253,11 @@ static int wait_until_read(struct ws_ring *r, const struct slot *s, ws_deadline 
 	return rc;
 }
 
-int ws_ring_take(struct ws_ring *r, ws_devptr dst, struct ws_stream *stream, ws_deadline until,
-                 const struct ws_cancel *cancel, struct ws_err *err)
+int ws_ring_copy_next(struct ws_ring *r, ws_devptr dst, struct ws_stream *stream, ws_deadline until,
+                      const struct ws_cancel *cancel, struct ws_err *err)
 {
 	struct slot *s = slot_of(r, 0);
-	ws_ring_notice(r);
+	ws_ring_poll_trace(r);
 	if (wait_until_read(r, s, until, cancel, err))
 		return -1;
 	const int64_t asked = ws_now_ns();
@@ -275,11 +274,11 @@ int ws_ring_take(struct ws_ring *r, ws_devptr dst, struct ws_stream *stream, ws_
 	return 0;
 }
 
-void ws_ring_forget(struct ws_ring *r)
+void ws_ring_cancel(struct ws_ring *r)
 {
 	pthread_mutex_lock(&r->lock);
 	const unsigned n = r->n;
-	r->n = 0; /* nothing more is begun */
+	r->n = 0; /* readers start nothing more */
 	for (unsigned i = 0; i < n; i++) {
 		while (slot_of(r, i)->state == READING)
 			pthread_cond_wait(&r->done, &r->lock);
@@ -295,18 +294,18 @@ void ws_ring_trace(struct ws_ring *r, struct ws_trace *trace)
 	r->trace = trace;
 }
 
-/* Copies are asked of one stream, one after the other. */
+/* All copies are in one stream, one after the other. */
 static void trace_copy(struct ws_ring *r, int64_t asked, uint64_t bytes)
 {
-	const int64_t before = atomic_load(&r->noticed), now = ws_now_ns();
+	const int64_t before = atomic_load(&r->copy_ended), now = ws_now_ns();
 	const struct ws_trace_what copy = { .row = WS_TRACE_COPY,
 		                            .since = asked > before ? asked : before };
 	ws_trace_end(r->trace, ws_trace_begin(r->trace, &copy),
 	             &(struct ws_trace_end){ .bytes = bytes, .at = now });
-	atomic_store(&r->noticed, now);
+	atomic_store(&r->copy_ended, now);
 }
 
-void ws_ring_notice(struct ws_ring *r)
+void ws_ring_poll_trace(struct ws_ring *r)
 {
 	for (int i = 0; r->trace && i < WS_RING_SLOTS; i++) {
 		struct slot *s = &r->slots[i];
