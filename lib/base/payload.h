@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* payload.h - what one broadcast carries, said without saying who made it.
+/* payload.h - the bytes of one broadcast, independent of their origin.
  *
  * The model side describes bytes as spans; the data planes send them. A span is either a range
- * of an open file, which a socket transport hands to sendfile(2) so that no byte passes through
+ * of an open file, which a socket transport passes to sendfile(2) so that no byte goes through
  * user space, or a function that makes the bytes (synthetic weights, quantizing, merging). Bytes
- * that are in a GPU's memory are made too, for whoever wants them elsewhere, and say where they
- * are, for whoever does not. */
+ * in GPU memory have such a function too, and their address for transports that send from there. */
 #ifndef WS_BASE_PAYLOAD_H
 #define WS_BASE_PAYLOAD_H
 
@@ -18,21 +17,21 @@
  * rising, gapless order per payload sent; the same payload may be sent again later. */
 typedef int ws_fill_fn(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *err);
 
-struct ws_place {
+struct ws_gpu_address {
 	uint8_t gpu[16]; /* its UUID, as the driver has it */
-	uint64_t at;     /* an address, for this process on that GPU */
+	uint64_t at;     /* an address in this process */
 };
 
-/* Where the span begins; the rest lies behind it. The address is good as long as what the span
- * borrows from, and what context this thread has stays as it is. */
-typedef int ws_place_fn(void *ctx, struct ws_place *out, struct ws_err *err);
+/* The address of the first byte; the span is contiguous. It is valid as long as the span's source.
+ * The thread's current context does not change. */
+typedef int ws_gpu_address_fn(void *ctx, struct ws_gpu_address *out, struct ws_err *err);
 
-/* A box of a tensor that is in a GPU's memory, and where in a span it goes: of element i, i[d] of
- * dims[d] on each axis, the bytes are those `at` + size * (sum of i[d] * read[d]) behind where the
- * tensor begins, and become those `to` + size * (sum of i[d] * write[d]) of the span. */
+/* A strided copy from GPU memory to a span. The bytes of element i (i[d] of dims[d] on each axis)
+ * are at offset `at` + size * (sum of i[d] * read[d]) of the tensor, and go to offset `to` + size *
+ * (sum of i[d] * write[d]) of the span. */
 enum { WS_STRIDED_DIMS = 8 };
 struct ws_strided {
-	ws_place_fn *place; /* of the tensor's beginning */
+	ws_gpu_address_fn *gpu_address; /* of the tensor's beginning */
 	void *ctx;
 	uint64_t at, to;    /* bytes */
 	unsigned size;      /* bytes of an element: 1, 2, 4 or 8 */
@@ -50,14 +49,13 @@ struct ws_span {
 	uint64_t offset;
 	ws_fill_fn *fill; /* used when fd < 0 */
 	void *ctx;
-	ws_place_fn *place; /* with a fill: its bytes are on a GPU already; NULL: they are not */
-	/* With a fill: its bytes are on GPUs, but not as they lie in the span, which these
-	 * boxes make up; then the fill may be asked for any of them. n_boxes 0: they are not,
-	 * or nobody asked for boxes. */
-	const struct ws_strided *boxes;
-	size_t n_boxes;
-	/* With a fill: how its bytes come about, for a data plane that said that it computes
-	 * them; then the fill may be asked for any of them. NULL: only the fill makes them. */
+	ws_gpu_address_fn *gpu_address; /* with a fill: where its bytes are on a GPU; NULL: not */
+	/* With a fill: strided copies that put the span together from GPU memory; then the fill
+	 * may be called for any range. n_strided 0: not on GPUs, or not requested. */
+	const struct ws_strided *strided;
+	size_t n_strided;
+	/* With a fill: how to compute its bytes, for a data plane that can; then the fill may be
+	 * called for any range. NULL: only the fill makes them. */
 	const struct ws_formula_out *formula;
 };
 

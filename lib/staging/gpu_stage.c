@@ -254,11 +254,11 @@ static int request_ahead(struct ws_gpu_stage *f, struct ws_staging_buffer *b, st
 static int copy_whole(struct ws_gpu_stage *f, const struct ws_stage_step *s, bool *here,
                       struct ws_err *err)
 {
-	struct ws_place place;
-	if (s->span->place(s->span->ctx, &place, err))
+	struct ws_gpu_address address;
+	if (s->span->gpu_address(s->span->ctx, &address, err))
 		return -1;
-	*here = memcmp(place.gpu, ws_gpu_device(f->gpu)->uuid, sizeof place.gpu) == 0;
-	return *here ? ws_gpu_copy(f->gpu, s->to, place.at + s->from, s->n, f->stream, err) : 0;
+	*here = memcmp(address.gpu, ws_gpu_device(f->gpu)->uuid, sizeof address.gpu) == 0;
+	return *here ? ws_gpu_copy(f->gpu, s->to, address.at + s->from, s->n, f->stream, err) : 0;
 }
 
 /* Where there are no kernels for this GPU, the CPU gathers. */
@@ -278,7 +278,7 @@ static int copy_resident(struct ws_gpu_stage *f, struct ws_staging_buffer *b,
                          struct ws_stage_step *s, struct ws_err *err)
 {
 	bool here;
-	if (s->span->n_boxes ? gather(f, s, &here, err) : copy_whole(f, s, &here, err))
+	if (s->span->n_strided ? gather(f, s, &here, err) : copy_whole(f, s, &here, err))
 		return -1;
 	if (!here) {
 		s->kind = WS_STAGE_READ;

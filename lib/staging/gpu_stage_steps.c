@@ -24,7 +24,7 @@ int ws_stage_steps_add(struct ws_stage_steps *s, const struct ws_stage_step *ste
 int ws_stage_steps_read(struct ws_stage_steps *s, const struct ws_span *span, uint64_t from,
                         uint64_t n, ws_devptr to, struct ws_err *err)
 {
-	const bool resident = span->place || span->n_boxes;
+	const bool resident = span->gpu_address || span->n_strided;
 	const struct ws_stage_step step = { .kind = resident ? WS_STAGE_RESIDENT : WS_STAGE_READ,
 		                            .span = span,
 		                            .from = from,

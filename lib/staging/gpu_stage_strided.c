@@ -106,14 +106,14 @@ static bool is_known(const struct ws_strided *b)
 static int lies_here(const struct ws_span *span, const struct ws_cuda_device *gpu, uint64_t edges,
                      bool *here, struct ws_err *err)
 {
-	struct ws_place place;
+	struct ws_gpu_address address;
 	*here = true;
-	for (size_t i = 0; i < span->n_boxes && *here; i++) {
-		const struct ws_strided *b = &span->boxes[i];
-		if (b->place(b->ctx, &place, err))
+	for (size_t i = 0; i < span->n_strided && *here; i++) {
+		const struct ws_strided *b = &span->strided[i];
+		if (b->gpu_address(b->ctx, &address, err))
 			return -1;
-		*here = is_known(b) && (edges | place.at) % b->size == 0 &&
-		        memcmp(place.gpu, gpu->uuid, sizeof place.gpu) == 0;
+		*here = is_known(b) && (edges | address.at) % b->size == 0 &&
+		        memcmp(address.gpu, gpu->uuid, sizeof address.gpu) == 0;
 	}
 	return 0;
 }
@@ -123,16 +123,16 @@ int ws_strided_read(struct ws_compute *c, const struct ws_cuda_device *gpu,
                     struct ws_stream *s, bool *here, struct ws_err *err)
 {
 	struct gather g = { .compute = c, .stream = s, .to = to, .skip = from };
-	struct ws_place place;
+	struct ws_gpu_address address;
 	if (lies_here(span, gpu, from | n | to, here, err))
 		return -1;
-	for (size_t i = 0; i < span->n_boxes && *here; i++) {
-		const struct ws_strided *b = &span->boxes[i];
+	for (size_t i = 0; i < span->n_strided && *here; i++) {
+		const struct ws_strided *b = &span->strided[i];
 		if (b->to >= from + n || b->to + reach(b, 0) <= from)
 			continue;
-		if (b->place(b->ctx, &place, err))
+		if (b->gpu_address(b->ctx, &address, err))
 			return -1;
-		g.from = place.at;
+		g.from = address.at;
 		if (ws_strided_cut(b, from, n, gather_part, &g, err))
 			return -1;
 	}

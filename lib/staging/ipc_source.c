@@ -129,7 +129,7 @@ static int memory_read(struct ws_ipc_source *mem, size_t allocation, uint64_t at
 }
 
 static int memory_place(struct ws_ipc_source *mem, size_t allocation, uint64_t at,
-                        struct ws_place *out, struct ws_err *err)
+                        struct ws_gpu_address *out, struct ws_err *err)
 {
 	const struct ws_manifest *m = mem->manifest;
 	ws_devptr address;
@@ -143,7 +143,7 @@ static int memory_place(struct ws_ipc_source *mem, size_t allocation, uint64_t a
 const struct ws_memory_ops ws_memory_cuda = {
 	.open = memory_open,
 	.read = memory_read,
-	.place = memory_place,
+	.gpu_address = memory_place,
 	.check = check_process,
 	.close = memory_close,
 	.pinned_bytes = (uint64_t)WS_IPC_IMPORT_PIECES * WS_IPC_IMPORT_PIECE,

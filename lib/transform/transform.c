@@ -9,7 +9,7 @@
 
 #include "catalog_build.h"
 #include "floats.h"
-#include "look.h"
+#include "value_scan.h"
 #include "safetensors.h"
 #include "select.h"
 #include "unpack_core.h"
@@ -512,7 +512,7 @@ int ws_transform_sends(const struct ws_transform *t, struct ws_err *err)
 	return 0;
 }
 
-/* ---- looking ahead --------------------------------------------------------------------------- */
+/* ---- checking ahead ------------------------------------------------------------------------- */
 
 static int wait_for_check(struct ws_run *run, const struct ws_cancel *cancel, struct ws_err *err)
 {
@@ -520,7 +520,7 @@ static int wait_for_check(struct ws_run *run, const struct ws_cancel *cancel, st
 	while (rc == 0 && !ws_cancelled(cancel))
 		rc = ws_run_wait(run, CHECK_POLL_MS, err);
 	if (rc == 0)
-		return ws_err_set(err, WS_ECANCELLED, "looking at the values was cancelled");
+		return ws_err_set(err, WS_ECANCELLED, "the check of the values was cancelled");
 	return rc < 0 ? -1 : 0;
 }
 
@@ -554,7 +554,7 @@ static int run_checks(const struct ws_transform *t, const struct ws_tiled *const
 /* First what goes in; then, of those whose numbers are so large that a sum
  * might be none, what comes out. */
 int ws_transform_check_with(const struct ws_transform *t, const struct ws_plan *plan,
-                            ws_look_fn *look, void *ctx, const struct ws_cancel *cancel,
+                            ws_value_scan_fn *scan, void *ctx, const struct ws_cancel *cancel,
                             struct ws_err *err)
 {
 	const size_t most = ws_catalog_count(t->catalog) + 1;
@@ -566,8 +566,8 @@ int ws_transform_check_with(const struct ws_transform *t, const struct ws_plan *
 		items[i] = &products[i]->check.tiled;
 	for (size_t i = 0; i < n; i++)
 		products[i]->fine = false;
-	if (rc == 0 && look)
-		rc = ws_look_at_products(products, n, look, ctx, cancel, err);
+	if (rc == 0 && scan)
+		rc = ws_value_scan_weights(products, n, scan, ctx, cancel, err);
 	if (rc == 0)
 		rc = run_checks(t, items, n, cancel, err);
 	size_t steep = 0;

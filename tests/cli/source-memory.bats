@@ -140,7 +140,7 @@ shard() {
 	trainer m m/model.safetensors
 	try wsync-push cuda-ipc:m.json --config m -e "$url" --quantize fp8 --block-size 16x16 --verify hash -v
 	expect_status 0
-	err_has 'values: the GPU has looked at 14 tensors'
+	err_has 'values: the GPU checked 14 tensors'
 	/usr/bin/python3 - "$repo/tests/cli" <<-'END'
 		import sys
 		sys.path.insert(0, sys.argv[1])
@@ -161,7 +161,7 @@ shard() {
 	FAKE_CUDA_REFUSE='cuLaunchKernel 0 700' try wsync-push cuda-ipc:m.json --config m -e "$url" --quantize fp8 \
 		--block-size 16x16 --verify hash -v
 	expect_status 0
-	err_has 'values: the CPU looks at them: GPU 0'
+	err_has 'values: the CPU checks them: GPU 0'
 }
 
 @test "weights that are tied are one memory under two names" {

@@ -22,7 +22,7 @@ static struct tensor {
 	bool gone;
 } tensors[TENSORS];
 
-static int place(void *ctx, struct ws_place *out, struct ws_err *err)
+static int place(void *ctx, struct ws_gpu_address *out, struct ws_err *err)
 {
 	const struct tensor *t = ctx;
 	if (t->gone)
@@ -97,7 +97,7 @@ static void make_view(struct view *v, unsigned size, struct tensor *of)
 	dims[axis] = 0;
 	for (size_t i = 0; i < v->n; i++) {
 		struct ws_strided *b = &v->boxes[i];
-		*b = (struct ws_strided){ .place = place,
+		*b = (struct ws_strided){ .gpu_address = place,
 			                  .ctx = of ? of : &tensors[pick(TENSORS)],
 			                  .size = size,
 			                  .n_dims = n_dims };
@@ -122,8 +122,12 @@ static void make_view(struct view *v, unsigned size, struct tensor *of)
 
 static struct ws_span span_of(struct view *v)
 {
-	return (struct ws_span){ .length = v->bytes, .fd = -1, .fill = fill, .ctx = v,
-		                 .boxes = v->boxes, .n_boxes = v->n };
+	return (struct ws_span){ .length = v->bytes,
+		                 .fd = -1,
+		                 .fill = fill,
+		                 .ctx = v,
+		                 .strided = v->boxes,
+		                 .n_strided = v->n };
 }
 
 static int begin(void **state)
@@ -274,7 +278,7 @@ ON_MEMORY(what_cannot_be_is_filled)
 		if (i == 3)
 			fake->refuse("cuModuleLoadData", 0, 209);
 		/* which may lie anywhere */
-		while (i == 1 && spans[payload.n_spans - 1].boxes[0].size == 1)
+		while (i == 1 && spans[payload.n_spans - 1].strided[0].size == 1)
 			payload.length -= spans[--payload.n_spans].length;
 		ON_GPU(ws_gpu_stage_open(&feed, on.gpu, &err));
 		ON_GPU(load(&feed, &payload, got, &err));
@@ -301,7 +305,7 @@ ON_MEMORY(a_place_that_is_gone_ends_the_feed)
 	struct ws_span spans[SPANS];
 	struct ws_err told = WS_ERR_INIT;
 	const struct ws_payload payload = { make_spans(spans), spans, SPANS };
-	((struct tensor *)spans[5].boxes[0].ctx)->gone = true;
+	((struct tensor *)spans[5].strided[0].ctx)->gone = true;
 	ON_GPU(ws_gpu_stage_open(&feed, on.gpu, &err));
 	assert_fails_with(ws_gpu_stage_load(&feed, ws_gpu_stage_buffer(&feed, &payload, 1),
 	                                    WS_FOREVER, NULL, &told),

@@ -29,7 +29,7 @@ static int fill(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *err)
 	return 0;
 }
 
-static int place(void *ctx, struct ws_place *out, struct ws_err *err)
+static int place(void *ctx, struct ws_gpu_address *out, struct ws_err *err)
 {
 	struct piece *p = ctx;
 	if (p->placed++ == 0 && !p->at)
@@ -52,8 +52,11 @@ static size_t make_spans(struct ws_span spans[PIECES])
 		p->at = i == 1 || i == 3 ? on_gpu_put(&on, p->bytes, lengths[i]) : 1;
 		memcpy(p->gpu, ws_gpu_device(on.gpu)->uuid, sizeof p->gpu);
 		p->gpu[15] = (uint8_t)(p->gpu[15] + (i == 2));
-		spans[i] = (struct ws_span){ .length = lengths[i], .fd = -1, .fill = fill, .ctx = p,
-			                     .place = i == 0 || i == 4 ? NULL : place };
+		spans[i] = (struct ws_span){ .length = lengths[i],
+			                     .fd = -1,
+			                     .fill = fill,
+			                     .ctx = p,
+			                     .gpu_address = i == 0 || i == 4 ? NULL : place };
 		length += lengths[i];
 	}
 	return length;

@@ -6,7 +6,7 @@
 #include "on_gpu.h"
 #include "hard.h"
 
-#include "look_gpu.h"
+#include "gpu_value_scan.h"
 #include "exported_memory.h"
 #include "nf4_levels.h"
 #include "scratch.h"
@@ -54,7 +54,7 @@ static int read_memory(struct ws_ipc_source *l, size_t allocation, uint64_t at, 
 }
 
 static int place_memory(struct ws_ipc_source *l, size_t allocation, uint64_t at,
-                        struct ws_place *out, struct ws_err *err)
+                        struct ws_gpu_address *out, struct ws_err *err)
 {
 	(void)l, (void)allocation;
 	if (gone)
@@ -76,8 +76,10 @@ static void close_memory(struct ws_ipc_source *l)
 	(void)l;
 }
 
-static const struct ws_memory_ops memory = { .open = open_memory, .read = read_memory,
-	                                     .place = place_memory, .check = check_memory,
+static const struct ws_memory_ops memory = { .open = open_memory,
+	                                     .read = read_memory,
+	                                     .gpu_address = place_memory,
+	                                     .check = check_memory,
 	                                     .close = close_memory };
 
 static void *add(const char *name, const char *dtype, const char *shape, size_t n)
@@ -209,7 +211,7 @@ static int end(void **state)
 #define ON_MEMORY(test) TEST_BETWEEN(test, begin, end)
 
 /* One that has not looked before: scales that were found are kept. g NULL: by the CPU. */
-static int check(struct ws_look_gpu *g, const struct ws_cancel *cancel, struct ws_err *told)
+static int check(struct ws_gpu_value_scan *g, const struct ws_cancel *cancel, struct ws_err *told)
 {
 	const struct ws_transform_opts how = {
 		.quantize = WS_QUANTIZE_FP8, .block = { 64, 64 }, .threads = 1, .scratch = 16 << 20
@@ -217,8 +219,9 @@ static int check(struct ws_look_gpu *g, const struct ws_cancel *cancel, struct w
 	struct ws_transform *t;
 	ON_GPU(ws_transform_make(catalog, &how, &t, &err));
 	bytes_read = 0;
-	const int rc = g ? ws_transform_check_with(t, NULL, ws_look_on_gpu, g, cancel, told)
-	                 : ws_transform_check(t, NULL, cancel, told);
+	const int rc =
+		g ? ws_transform_check_with(t, NULL, ws_gpu_value_scan_run, g, cancel, told) :
+		    ws_transform_check(t, NULL, cancel, told);
 	ws_transform_free(t);
 	return rc;
 }
@@ -226,7 +229,7 @@ static int check(struct ws_look_gpu *g, const struct ws_cancel *cancel, struct w
 /* By the GPU and by the CPU; returns how many bytes were read with the GPU's help. */
 static uint64_t compare(bool fails, size_t *seen)
 {
-	struct ws_look_gpu g = { .library = on_gpu_library() };
+	struct ws_gpu_value_scan g = { .library = on_gpu_library() };
 	struct ws_err want = WS_ERR_INIT, got = WS_ERR_INIT;
 	const int rc = check(NULL, NULL, &want);
 	assert_int_equal(rc, fails ? -1 : 0);
@@ -324,7 +327,7 @@ ON_MEMORY(where_a_gpu_cannot_look_the_cpu_does)
 	assert_true(compare(false, &seen) > 0 && seen == 0);
 	space--;
 	struct ws_cancel cancel = WS_CANCEL_INIT;
-	struct ws_look_gpu g = { .library = "libnone.so.7" };
+	struct ws_gpu_value_scan g = { .library = "libnone.so.7" };
 	ON_GPU(check(&g, NULL, &err));
 	ws_cancel_set(&cancel);
 	struct ws_err told = WS_ERR_INIT;
@@ -357,7 +360,7 @@ enum { MANY = 2500 };
 static uint32_t numbers[MANY]; /* every other one of another GPU */
 static ws_devptr numbers_at;
 
-static int place_number(void *ctx, struct ws_place *out, struct ws_err *err)
+static int place_number(void *ctx, struct ws_gpu_address *out, struct ws_err *err)
 {
 	const size_t i = (size_t)((const uint32_t *)ctx - numbers);
 	struct ws_cuda_device d = *ws_gpu_device(on.gpu);
@@ -368,25 +371,26 @@ static int place_number(void *ctx, struct ws_place *out, struct ws_err *err)
 	return 0;
 }
 
-static void look_at_numbers(struct ws_look *looks, size_t n, struct ws_look_gpu *g,
+static void look_at_numbers(struct ws_value_scan *looks, size_t n, struct ws_gpu_value_scan *g,
                             const struct ws_cancel *cancel)
 {
 	static struct ws_span spans[MANY];
 	for (size_t i = 0; i < n; i++) {
 		spans[i] = (struct ws_span){
-			.length = 4, .fd = -1, .ctx = &numbers[i], .place = place_number
+			.length = 4, .fd = -1, .ctx = &numbers[i], .gpu_address = place_number
 		};
-		looks[i] =
-			(struct ws_look){ .of = { .length = 4, .spans = &spans[i], .n_spans = 1 },
-			                  .dtype = WS_DTYPE_F32 };
+		looks[i] = (struct ws_value_scan){
+			.of = { .length = 4, .spans = &spans[i], .n_spans = 1 },
+			.dtype = WS_DTYPE_F32
+		};
 	}
-	ws_look_on_gpu(g, looks, n, cancel);
+	ws_gpu_value_scan_run(g, looks, n, cancel);
 }
 
 ON_MEMORY(what_one_look_finds_is_not_the_next_ones)
 {
-	static struct ws_look looks[MANY];
-	struct ws_look_gpu g = { .library = on_gpu_library() };
+	static struct ws_value_scan looks[MANY];
+	struct ws_gpu_value_scan g = { .library = on_gpu_library() };
 	for (size_t i = 0; i < MANY; i++)
 		numbers[i] =
 			(uint32_t)(MANY - i) << 8 | (i % 3 ? 0 : 0x80000000); /* less each time */
@@ -411,9 +415,9 @@ static void *cancel_soon(void *arg)
 
 ON_MEMORY(a_look_at_a_gpu_that_is_stuck_is_cancelled)
 {
-	struct ws_look looks[2];
+	struct ws_value_scan looks[2];
 	struct ws_cancel cancel = WS_CANCEL_INIT;
-	struct ws_look_gpu g = { .library = on_gpu_library() };
+	struct ws_gpu_value_scan g = { .library = on_gpu_library() };
 	pthread_t canceller;
 	if (!fake)
 		skip();

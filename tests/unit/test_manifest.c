@@ -190,10 +190,10 @@ static int read_lent(struct ws_ipc_source *mem, size_t allocation, uint64_t at, 
 }
 
 static int place_lent(struct ws_ipc_source *mem, size_t allocation, uint64_t at,
-                      struct ws_place *out, struct ws_err *err)
+                      struct ws_gpu_address *out, struct ws_err *err)
 {
 	(void)mem, (void)err;
-	*out = (struct ws_place){ .gpu = { 7 }, .at = 1000 * allocation + at };
+	*out = (struct ws_gpu_address){ .gpu = { 7 }, .at = 1000 * allocation + at };
 	return 0;
 }
 
@@ -242,7 +242,7 @@ LENT(a_source_reads_and_places_what_is_lent)
 	struct ws_err err = WS_ERR_INIT;
 	char bytes[64];
 	struct ws_span span;
-	struct ws_place place;
+	struct ws_gpu_address place;
 	assert_string_equal(ws_source_config_dir(s), "./sub/config.json");
 	assert_string_equal(ws_source_file_name(s, 0), path);
 	assert_int_equal(ws_source_count(s), 4);
@@ -254,7 +254,7 @@ LENT(a_source_reads_and_places_what_is_lent)
 	assert_memory_equal(bytes, &lent[1][90], 10);
 	ws_source_span(s, two, &span);
 	assert_true(span.fd < 0 && span.length == 100);
-	assert_int_equal(span.place(span.ctx, &place, &err), 0);
+	assert_int_equal(span.gpu_address(span.ctx, &place, &err), 0);
 	assert_true(place.at == 1000 && place.gpu[0] == 7);
 	assert_int_equal(span.fill(span.ctx, 3, bytes, 9, &err), 0);
 	assert_memory_equal(bytes, &lent[1][3], 9);
@@ -301,7 +301,7 @@ LENT(rows_of_a_tensor_know_their_place)
 		                      .n_tensors = 1, .buckets = &bucket, .n_buckets = 1 };
 	struct ws_payload *payloads;
 	struct ws_err err = WS_ERR_INIT;
-	struct ws_place place;
+	struct ws_gpu_address place;
 	size_t n;
 	char bytes[32];
 	assert_int_equal(ws_plan_payloads(&plan, 0, &payloads, &n, &err), 0);
@@ -311,7 +311,7 @@ LENT(rows_of_a_tensor_know_their_place)
 	assert_int_equal(span->length, 32);
 	assert_int_equal(span->fill(span->ctx, 4, bytes, 28, &err), 0);
 	assert_memory_equal(bytes, &lent[0][512 + 16 + 4], 28);
-	assert_int_equal(span->place(span->ctx, &place, &err), 0);
+	assert_int_equal(span->gpu_address(span->ctx, &place, &err), 0);
 	assert_int_equal(place.at, 512 + 16);
 	ws_plan_payloads_free(payloads, n);
 	ws_source_close(s);

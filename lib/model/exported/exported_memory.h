@@ -21,8 +21,8 @@ struct ws_memory_ops {
 	int (*read)(struct ws_ipc_source *mem, size_t allocation, uint64_t at, void *dst, size_t n,
 	            struct ws_err *err);
 	/* The address of byte `at`. */
-	int (*place)(struct ws_ipc_source *mem, size_t allocation, uint64_t at, struct ws_place *out,
-	             struct ws_err *err);
+	int (*gpu_address)(struct ws_ipc_source *mem, size_t allocation, uint64_t at,
+	                   struct ws_gpu_address *out, struct ws_err *err);
 	/* Checks that the process still has the memory, so that all data read since open is
 	 * valid. */
 	int (*check)(struct ws_ipc_source *mem, struct ws_err *err);

@@ -101,15 +101,15 @@ static int fill(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *err)
 	return ws_region_read(ctx, at, dst, n, err);
 }
 
-static int place(void *ctx, struct ws_place *out, struct ws_err *err)
+static int place(void *ctx, struct ws_gpu_address *out, struct ws_err *err)
 {
 	const struct ws_region *r = ctx;
-	return r->of->ops->place(r->of->memory, r->allocation, r->offset, out, err);
+	return r->of->ops->gpu_address(r->of->memory, r->allocation, r->offset, out, err);
 }
 
 void ws_region_span(const struct ws_region *r, struct ws_span *span)
 {
 	span->fill = fill;
-	span->place = place;
+	span->gpu_address = place;
 	span->ctx = (void *)(uintptr_t)r;
 }

@@ -51,7 +51,7 @@ static bool lies_there(const struct ws_piece *p)
 {
 	struct ws_span span;
 	ws_source_span(p->source, p->from, &span);
-	return span.fd >= 0 || span.place;
+	return span.fd >= 0 || span.gpu_address;
 }
 
 /* True if the piece's runs are large enough for spans of their own. */
@@ -170,9 +170,9 @@ static bool box_of(const struct ws_item *item, const struct ws_piece *p, struct 
 	const unsigned bits = ws_dtype_bits(item->dtype);
 	struct ws_span span;
 	ws_source_span(p->source, p->from, &span);
-	if (!span.place || bits % 8)
+	if (!span.gpu_address || bits % 8)
 		return false;
-	*out = (struct ws_strided){ .place = span.place,
+	*out = (struct ws_strided){ .gpu_address = span.gpu_address,
 		                    .ctx = span.ctx,
 		                    .at = p->at * (bits / 8),
 		                    .size = bits / 8,
@@ -186,7 +186,7 @@ static bool box_of(const struct ws_item *item, const struct ws_piece *p, struct 
 	return true;
 }
 
-bool ws_view_boxes(const struct ws_item *item, struct ws_strided *out)
+bool ws_view_strided(const struct ws_item *item, struct ws_strided *out)
 {
 	const struct ws_view *v = item->view;
 	uint64_t to = 0;

@@ -26,7 +26,7 @@ bool ws_view_copied(const struct ws_item *item);
 
 /* Describes all pieces as boxes, for assembly on a GPU. False: some are not in GPU memory, or
  * have elements of less than a byte. */
-bool ws_view_boxes(const struct ws_item *item, struct ws_strided *out);
+bool ws_view_strided(const struct ws_item *item, struct ws_strided *out);
 
 /* The gather buffer. One thread at a time; the data must not change. */
 struct ws_gather_buffer;

@@ -17,7 +17,7 @@ struct fill {
 	size_t tensor;   /* of the plan */
 	struct ws_span whole; /* of a run of memory: the tensor's region, */
 	uint64_t skip;        /* and the run's offset in it */
-	struct ws_strided *boxes; /* of a view */
+	struct ws_strided *strided; /* of a view */
 };
 
 /* Allocated together with the payloads, which come last. */
@@ -61,10 +61,10 @@ static int fill_from_run(void *ctx, uint64_t at, void *dst, size_t n, struct ws_
 	return f->whole.fill(f->whole.ctx, f->skip + at, dst, n, err);
 }
 
-static int place_of_run(void *ctx, struct ws_place *out, struct ws_err *err)
+static int place_of_run(void *ctx, struct ws_gpu_address *out, struct ws_err *err)
 {
 	const struct fill *f = ctx;
-	if (f->whole.place(f->whole.ctx, out, err))
+	if (f->whole.gpu_address(f->whole.ctx, out, err))
 		return -1;
 	out->at += f->skip;
 	return 0;
@@ -134,7 +134,7 @@ static int add_fill(struct building *x, struct fill fill, struct ws_span span)
 	struct bundle *b = x->bundle;
 	struct fill *f = malloc(sizeof *f);
 	if (!f) {
-		free(fill.boxes);
+		free(fill.strided);
 		return no_memory(x);
 	}
 	*f = fill;
@@ -165,25 +165,26 @@ static int add_boxes(struct building *x, const struct ws_item *item, bool *added
 	struct ws_strided *boxes = calloc(n + 1, sizeof *boxes);
 	if (!boxes)
 		return no_memory(x);
-	*added = item->bytes && ws_view_boxes(item, boxes);
+	*added = item->bytes && ws_view_strided(item, boxes);
 	if (!b->gather)
 		b->gather = ws_gather_buffer_new();
 	if (!*added || !b->gather) {
 		free(boxes);
 		return *added ? no_memory(x) : 0;
 	}
-	return add_fill(x, (struct fill){ .item = item, .n = n, .boxes = boxes },
+	return add_fill(x, (struct fill){ .item = item, .n = n, .strided = boxes },
 	                (struct ws_span){ .length = item->bytes,
 	                                  .fill = fill_from_view,
-	                                  .boxes = boxes,
-	                                  .n_boxes = n });
+	                                  .strided = boxes,
+	                                  .n_strided = n });
 }
 
 static int add_run(struct building *x, const struct ws_view_run *s, const struct ws_span *whole)
 {
 	return add_fill(x, (struct fill){ .whole = *whole, .skip = s->at },
-	                (struct ws_span){ .length = s->length, .fill = fill_from_run,
-	                                  .place = place_of_run });
+	                (struct ws_span){ .length = s->length,
+	                                  .fill = fill_from_run,
+	                                  .gpu_address = place_of_run });
 }
 
 /* A data plane that computes an item itself may still read some of its bytes, but usually reads
@@ -315,7 +316,7 @@ void ws_plan_payloads_free(struct ws_payload *payloads, size_t n)
 	free(b->computed);
 	while (b->fills) {
 		struct fill *next = b->fills->next;
-		free(b->fills->boxes);
+		free(b->fills->strided);
 		free(b->fills);
 		b->fills = next;
 	}

@@ -6,7 +6,7 @@
  * It happens in the background, while the group is made; what it learns of scales is used
  * afterwards. Values in the memory of a GPU are checked there. Values in files are not: their
  * bytes pass through the host anyway. */
-#include "look_gpu.h"
+#include "gpu_value_scan.h"
 #include "push_state.h"
 
 #include <poll.h>
@@ -41,11 +41,12 @@ static int compare_replicas(struct ws_push *p, struct ws_err *err)
 
 static int scan_inputs(struct ws_push *p, struct ws_err *err)
 {
-	struct ws_look_gpu g = { .log = p->opts.log };
-	const int rc = ws_transform_check_with(p->from.input.transform, p->from.plan,
-	                                       ws_look_on_gpu, &g, &p->checks.stop_values, err);
+	struct ws_gpu_value_scan g = { .log = p->opts.log };
+	const int rc =
+		ws_transform_check_with(p->from.input.transform, p->from.plan,
+	                                ws_gpu_value_scan_run, &g, &p->checks.stop_values, err);
 	if (g.seen)
-		ws_log(p->opts.log, 1, "values: the GPU has looked at %zu tensors", g.seen);
+		ws_log(p->opts.log, 1, "values: the GPU checked %zu tensors", g.seen);
 	return rc;
 }
 
@@ -68,7 +69,7 @@ void push_values_memory(const struct ws_push *p, uint64_t *gpu, uint64_t *pinned
 		placed = placed || ws_source_pinned(p->from.input.sources[i]);
 	if (!placed || !p->from.input.transform || trusts(p))
 		return;
-	ws_look_gpu_memory(&more, &more_pinned);
+	ws_gpu_value_scan_memory(&more, &more_pinned);
 	*gpu += more;
 	*pinned += more_pinned;
 }

@@ -53,13 +53,13 @@ static int add_view_run(void *ctx, const struct ws_view_run *s)
 static int add_boxes(struct ws_spans *s, const struct ws_item *item, struct ws_err *err)
 {
 	struct ws_span span = span_of_item(item);
-	s->boxes = calloc(item->view->n_pieces + 1, sizeof *s->boxes);
-	if (!s->boxes)
+	s->strided = calloc(item->view->n_pieces + 1, sizeof *s->strided);
+	if (!s->strided)
 		return no_memory(err);
-	if (!ws_view_boxes(item, s->boxes))
+	if (!ws_view_strided(item, s->strided))
 		return 1;
-	span.boxes = s->boxes;
-	span.n_boxes = item->view->n_pieces;
+	span.strided = s->strided;
+	span.n_strided = item->view->n_pieces;
 	return ws_spans_add(s, &span, err);
 }
 
@@ -99,6 +99,6 @@ struct ws_payload ws_spans_payload(const struct ws_spans *s)
 void ws_spans_free(struct ws_spans *s)
 {
 	free(s->list);
-	free(s->boxes);
+	free(s->strided);
 	*s = (struct ws_spans){ 0 };
 }

@@ -11,7 +11,7 @@
 struct ws_spans {
 	struct ws_span *list;
 	size_t n, cap;
-	struct ws_strided *boxes; /* of the one span of a view of what is on GPUs */
+	struct ws_strided *strided; /* of the one span of a view of what is on GPUs */
 };
 
 int ws_spans_add(struct ws_spans *s, const struct ws_span *span, struct ws_err *err);

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* look_gpu.c - launches over all numbers of a batch of looks, on whatever GPUs they
- * are, and one wait for them.
+/* gpu_value_scan.c - queues kernels over all numbers of a batch of scans, on the GPUs that hold
+ * them, and waits once for all of them.
  *
- * Each look has 32 bits on each GPU, which its kernels raise. The memory is another process's,
- * and stays open as long as its source is; nothing is asked of a GPU any more when this returns,
- * but of one that is stuck. */
-#include "look_gpu.h"
+ * Each scan has 32 bits on each GPU, which its kernels raise. The memory belongs to another process
+ * and stays open as long as its source. No work is left on a GPU at the end, unless it is stuck. */
+#include "gpu_value_scan.h"
 
 #include "compute.h"
 
@@ -24,7 +23,7 @@ struct device {
 	uint32_t *copied; /* pinned */
 };
 
-struct looking {
+struct scan {
 	struct ws_cuda *cuda;
 	struct device devices[MOST_GPUS];
 	size_t n_devices;
@@ -43,15 +42,15 @@ static int set_up(struct device *d, struct ws_err *err)
 	return ws_gpu_fill(d->gpu, d->found, 0, FOUND_BYTES, d->stream, err);
 }
 
-static void close_all(struct looking *l)
+static void close_all(struct scan *l)
 {
 	bool stuck = false;
 	while (l->n_devices > 0) {
 		struct device *d = &l->devices[--l->n_devices];
-		/* where it fails, what is here is given back all the same */
+		/* frees the memory even if this fails */
 		ws_gpu_use(d->gpu, NULL);
 		if (d->stream && !ws_stream_settle(d->gpu, d->stream)) {
-			stuck = true; /* it keeps what it writes to */
+			stuck = true; /* leak the memory that it writes to */
 			continue;
 		}
 		ws_gpu_free_pinned(d->gpu, d->copied);
@@ -64,7 +63,7 @@ static void close_all(struct looking *l)
 		ws_cuda_close(l->cuda);
 }
 
-static int find_ordinal(const struct looking *l, const uint8_t uuid[16], int *ordinal,
+static int find_ordinal(const struct scan *l, const uint8_t uuid[16], int *ordinal,
                         struct ws_err *err)
 {
 	struct ws_cuda_device d;
@@ -77,8 +76,8 @@ static int find_ordinal(const struct looking *l, const uint8_t uuid[16], int *or
 	return ws_err_set(err, WS_EDEVICE, "the GPU is not among those that are here");
 }
 
-/* It is current then. */
-static int use_device(struct looking *l, const uint8_t uuid[16], struct device **out,
+/* Makes the device current. */
+static int use_device(struct scan *l, const uint8_t uuid[16], struct device **out,
                       struct ws_err *err)
 {
 	int ordinal;
@@ -97,7 +96,7 @@ static int use_device(struct looking *l, const uint8_t uuid[16], struct device *
 	return set_up(d, err);
 }
 
-/* ---- one look ---- */
+/* ---- one scan ---- */
 
 static uint32_t mask_of(enum ws_dtype dtype)
 {
@@ -105,45 +104,45 @@ static uint32_t mask_of(enum ws_dtype dtype)
 	return dtype == WS_DTYPE_F8_E8M0 ? 0xff : UINT32_MAX >> (33 - bits);
 }
 
-static int look_at_box(struct looking *l, const struct ws_strided *b, enum ws_dtype dtype,
-                       size_t slot, struct ws_err *err)
+static int scan_strided(struct scan *l, const struct ws_strided *b, enum ws_dtype dtype,
+                        size_t slot, struct ws_err *err)
 {
 	struct ws_largest_job job = { .size = b->size,
 		                      .mask = mask_of(dtype),
 		                      .n_dims = b->n_dims };
-	struct ws_place place;
+	struct ws_gpu_address address;
 	struct device *d = NULL;
-	if (b->place(b->ctx, &place, err) || use_device(l, place.gpu, &d, err))
+	if (b->gpu_address(b->ctx, &address, err) || use_device(l, address.gpu, &d, err))
 		return -1;
-	if ((place.at + b->at) % b->size)
+	if ((address.at + b->at) % b->size)
 		return ws_err_set(err, WS_EDEVICE, "no kernel takes numbers from an odd place");
-	job.src = place.at + b->at;
+	job.src = address.at + b->at;
 	memcpy(job.dims, b->dims, sizeof job.dims);
 	memcpy(job.read, b->read, sizeof job.read);
 	job.found = d->found + slot * sizeof(uint32_t);
 	return ws_compute_largest(d->compute, &job, d->stream, err);
 }
 
-static int look_at_span(struct looking *l, const struct ws_span *s, enum ws_dtype dtype,
-                        size_t slot, struct ws_err *err)
+static int scan_span(struct scan *l, const struct ws_span *s, enum ws_dtype dtype, size_t slot,
+                     struct ws_err *err)
 {
 	const unsigned size = ws_dtype_bits(dtype) / 8;
-	const struct ws_strided whole = { .place = s->place,
+	const struct ws_strided whole = { .gpu_address = s->gpu_address,
 		                          .ctx = s->ctx,
 		                          .size = size,
 		                          .n_dims = 1,
 		                          .dims = { (int64_t)(s->length / size) },
 		                          .read = { 1 } };
-	int rc = s->n_boxes ? 0 : look_at_box(l, &whole, dtype, slot, err);
-	for (size_t i = 0; i < s->n_boxes && rc == 0; i++)
-		rc = look_at_box(l, &s->boxes[i], dtype, slot, err);
+	int rc = s->n_strided ? 0 : scan_strided(l, &whole, dtype, slot, err);
+	for (size_t i = 0; i < s->n_strided && rc == 0; i++)
+		rc = scan_strided(l, &s->strided[i], dtype, slot, err);
 	return rc;
 }
 
 /* ---- batches ---- */
 
-/* Of every GPU, and zeros for the next batch. */
-static int collect(struct looking *l, const struct ws_cancel *cancel, struct ws_err *err)
+/* Copies the results of every GPU, and clears them for the next batch. */
+static int collect(struct scan *l, const struct ws_cancel *cancel, struct ws_err *err)
 {
 	for (size_t i = 0; i < l->n_devices; i++) {
 		const struct device *d = &l->devices[i];
@@ -161,42 +160,43 @@ static int collect(struct looking *l, const struct ws_cancel *cancel, struct ws_
 	return 0;
 }
 
-static int look_at_batch(struct looking *l, struct ws_look *looks, size_t n,
-                         const struct ws_cancel *cancel, struct ws_err *err)
+static int scan_batch(struct scan *l, struct ws_value_scan *scans, size_t n,
+                      const struct ws_cancel *cancel, struct ws_err *err)
 {
 	for (size_t i = 0; i < n; i++)
-		for (size_t k = 0; k < looks[i].of.n_spans; k++)
-			if (look_at_span(l, &looks[i].of.spans[k], looks[i].dtype, i, err))
+		for (size_t k = 0; k < scans[i].of.n_spans; k++)
+			if (scan_span(l, &scans[i].of.spans[k], scans[i].dtype, i, err))
 				return -1;
 	if (collect(l, cancel, err))
 		return -1;
 	for (size_t i = 0; i < n; i++) {
-		looks[i].seen = true;
+		scans[i].seen = true;
 		for (size_t k = 0; k < l->n_devices; k++)
-			if (l->devices[k].copied[i] > looks[i].largest)
-				looks[i].largest = l->devices[k].copied[i];
+			if (l->devices[k].copied[i] > scans[i].largest)
+				scans[i].largest = l->devices[k].copied[i];
 	}
 	return 0;
 }
 
-void ws_look_on_gpu(void *ctx, struct ws_look *looks, size_t n, const struct ws_cancel *cancel)
+void ws_gpu_value_scan_run(void *ctx, struct ws_value_scan *scans, size_t n,
+                           const struct ws_cancel *cancel)
 {
-	struct ws_look_gpu *g = ctx;
+	struct ws_gpu_value_scan *g = ctx;
 	const struct ws_cuda_opts opts = { .library = g->library };
-	struct looking l = { 0 };
+	struct scan l = { 0 };
 	struct ws_err err = WS_ERR_INIT;
 	int rc = ws_cuda_open(&opts, &l.cuda, &err);
 	for (size_t i = 0; i < n && rc == 0 && !ws_cancelled(cancel); i += BATCH) {
 		const size_t some = n - i < BATCH ? n - i : BATCH;
-		rc = look_at_batch(&l, looks + i, some, cancel, &err);
+		rc = scan_batch(&l, scans + i, some, cancel, &err);
 		g->seen += rc == 0 ? some : 0;
 	}
 	if (rc && err.code != WS_ECANCELLED)
-		ws_log(g->log, 1, "values: the CPU looks at them: %s", err.msg);
+		ws_log(g->log, 1, "values: the CPU scans at them: %s", err.msg);
 	close_all(&l);
 }
 
-void ws_look_gpu_memory(uint64_t *gpu, uint64_t *pinned)
+void ws_gpu_value_scan_memory(uint64_t *gpu, uint64_t *pinned)
 {
 	*gpu = *pinned = FOUND_BYTES;
 }

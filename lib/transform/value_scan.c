@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* look.c - what of a product's base is to be looked at, and what follows from how large it is.
+/* value_scan.c - which tensors of a base to scan, and what their largest magnitude implies.
  *
- * Codes times scales are as large as the largest of each at most. A bound below half of where
- * sums are watched (floats.h) leaves nothing in doubt, whatever is rounded on the way. */
-#include "look.h"
+ * A code times a scale is at most the product of the largest of each. A bound below half of the
+ * limit for sums (floats.h) clears the weight, whatever rounding happens on the way. */
+#include "value_scan.h"
 
 #include "product.h"
 #include "spans.h"
@@ -15,46 +15,45 @@
 
 enum { PARTS = 3 };
 
-/* One product's looks. */
+/* The scans of one weight. */
 struct base {
 	struct ws_product *product;
 	struct ws_spans spans[PARTS];
-	struct ws_look *looks[PARTS];
+	struct ws_value_scan *scans[PARTS];
 	unsigned n;
 };
 
 struct all {
 	struct base *bases;
 	size_t n_bases;
-	struct ws_look *looks;
-	size_t n_looks;
+	struct ws_value_scan *scans;
+	size_t n_scans;
 };
 
-/* ---- what there is to look at ---------------------------------------------------------------- */
+/* ---- tensors to scan ------------------------------------------------------------------------- */
 
-static bool is_placed(const struct ws_spans *s)
+static bool device_resident(const struct ws_spans *s)
 {
 	bool placed = s->n > 0;
 	for (size_t i = 0; i < s->n && placed; i++)
-		placed = s->list[i].place || s->list[i].n_boxes;
+		placed = s->list[i].gpu_address || s->list[i].n_strided;
 	return placed;
 }
 
-static bool is_looked_at(enum ws_dtype dtype)
+static bool can_scan(enum ws_dtype dtype)
 {
 	return dtype == WS_DTYPE_BF16 || dtype == WS_DTYPE_F16 || dtype == WS_DTYPE_F32 ||
 	       dtype == WS_DTYPE_F8_E4M3 || dtype == WS_DTYPE_F8_E8M0;
 }
 
-/* Items whose values decide, which are fewer than those that are read: four bits
- * are a number in any case. */
+/* The items whose values can be bad. 4-bit codes are always finite. */
 static unsigned list_items(const struct ws_weight *w, const struct ws_item *items[PARTS])
 {
 	const struct ws_packed *p = &w->packed;
 	switch (p->packing) {
 	case WS_PACK_NONE:
 		items[0] = p->weight;
-		return p->weight->dtype == w->dtype; /* else it is converted, too */
+		return p->weight->dtype == w->dtype; /* else it is also converted */
 	case WS_PACK_FP8:
 		items[0] = p->weight;
 		items[1] = p->parts[0];
@@ -78,17 +77,17 @@ static void drop(struct base *b)
 	b->n = 0;
 }
 
-/* b->n 0: it is to be read. */
+/* b->n 0: it must be read. */
 static int describe(struct base *b, struct ws_err *err)
 {
 	const struct ws_item *items[PARTS];
 	bool all = true;
 	b->n = list_items(&b->product->weight, items);
 	for (unsigned i = 0; i < b->n && all; i++) {
-		all = is_looked_at(items[i]->dtype) && items[i]->bytes && !items[i]->computed;
+		all = can_scan(items[i]->dtype) && items[i]->bytes && !items[i]->computed;
 		if (all && ws_spans_add_item(&b->spans[i], items[i], err))
 			return -1;
-		all = all && is_placed(&b->spans[i]);
+		all = all && device_resident(&b->spans[i]);
 	}
 	if (!all)
 		drop(b);
@@ -99,28 +98,28 @@ static int describe_all(struct all *a, struct ws_product *const *products, size_
                         struct ws_err *err)
 {
 	a->bases = calloc(n + 1, sizeof *a->bases);
-	a->looks = calloc(n * PARTS + 1, sizeof *a->looks);
-	if (!a->bases || !a->looks)
+	a->scans = calloc(n * PARTS + 1, sizeof *a->scans);
+	if (!a->bases || !a->scans)
 		return ws_oom(err);
 	for (size_t i = 0; i < n; i++) {
 		const struct ws_item *items[PARTS];
 		struct base *b = &a->bases[a->n_bases];
 		b->product = products[i];
-		a->n_bases++; /* to be freed in any case */
+		a->n_bases++; /* so that it is freed in any case */
 		if (describe(b, err))
 			return -1;
 		list_items(&b->product->weight, items);
 		for (unsigned k = 0; k < b->n; k++) {
-			b->looks[k] = &a->looks[a->n_looks++];
-			*b->looks[k] = (struct ws_look){ ws_spans_payload(&b->spans[k]),
-				                         items[k]->dtype, false, 0 };
+			b->scans[k] = &a->scans[a->n_scans++];
+			*b->scans[k] = (struct ws_value_scan){ ws_spans_payload(&b->spans[k]),
+				                               items[k]->dtype, false, 0 };
 		}
 		a->n_bases -= b->n == 0;
 	}
 	return 0;
 }
 
-/* ---- what follows ---------------------------------------------------------------------------- */
+/* ---- bounds ---------------------------------------------------------------------------------- */
 
 static double float_of(uint32_t bits)
 {
@@ -129,8 +128,8 @@ static double float_of(uint32_t bits)
 	return isfinite(x) ? (double)x : INFINITY;
 }
 
-/* Infinite where it is not finite, or none. */
-static double magnitude(const struct ws_look *l)
+/* INFINITY if it is not finite or NaN. */
+static double magnitude(const struct ws_value_scan *l)
 {
 	switch (l->dtype) {
 	case WS_DTYPE_BF16:
@@ -165,7 +164,7 @@ static double bound_of(const struct base *b)
 {
 	const struct ws_packed *p = &b->product->weight.packed;
 	const struct ws_nf4 *nf4 = p->priv;
-	const double first = magnitude(b->looks[0]), second = b->n > 1 ? magnitude(b->looks[1]) : 1;
+	const double first = magnitude(b->scans[0]), second = b->n > 1 ? magnitude(b->scans[1]) : 1;
 	switch (p->packing) {
 	case WS_PACK_FP8:
 		return first * second;
@@ -185,7 +184,7 @@ static bool is_fine(const struct base *b)
 {
 	const struct ws_weight *w = &b->product->weight;
 	for (unsigned i = 0; i < b->n; i++)
-		if (!b->looks[i]->seen)
+		if (!b->scans[i]->seen)
 			return false;
 	const double bound = bound_of(b);
 	if (w->packed.packing == WS_PACK_NONE && !w->n_deltas)
@@ -195,18 +194,18 @@ static bool is_fine(const struct base *b)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-int ws_look_at_products(struct ws_product *const *products, size_t n, ws_look_fn *look, void *ctx,
-                        const struct ws_cancel *cancel, struct ws_err *err)
+int ws_value_scan_weights(struct ws_product *const *products, size_t n, ws_value_scan_fn *scan,
+                          void *ctx, const struct ws_cancel *cancel, struct ws_err *err)
 {
 	struct all a = { 0 };
 	const int rc = describe_all(&a, products, n, err);
-	if (rc == 0 && a.n_looks)
-		look(ctx, a.looks, a.n_looks, cancel);
+	if (rc == 0 && a.n_scans)
+		scan(ctx, a.scans, a.n_scans, cancel);
 	for (size_t i = 0; rc == 0 && i < a.n_bases; i++)
 		a.bases[i].product->fine = is_fine(&a.bases[i]);
 	for (size_t i = 0; a.bases && i < a.n_bases; i++)
 		drop(&a.bases[i]);
-	free(a.looks);
+	free(a.scans);
 	free(a.bases);
 	return rc;
 }
