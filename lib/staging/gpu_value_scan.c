@@ -192,7 +192,7 @@ void ws_gpu_value_scan_run(void *ctx, struct ws_value_scan *scans, size_t n,
 		g->seen += rc == 0 ? some : 0;
 	}
 	if (rc && err.code != WS_ECANCELLED)
-		ws_log(g->log, 1, "values: the CPU scans at them: %s", err.msg);
+		ws_log(g->log, 1, "values: the CPU checks them: %s", err.msg);
 	close_all(&l);
 }
 

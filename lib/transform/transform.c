@@ -265,7 +265,7 @@ static int fill_weight(struct ws_transform *t, const struct decision *d, struct 
 {
 	if (!ws_floats_known(d->base->dtype))
 		return refuse_type(d, err);
-	w->works = t->works;
+	w->pool = t->pool;
 	w->name = d->item->name;
 	w->dtype = d->base->dtype;
 	w->rows = d->base->rows;
@@ -439,12 +439,12 @@ int ws_transform_make(const struct ws_catalog *in, const struct ws_transform_opt
 	t->catalog = ws_catalog_new(in->sources, in->n_sources);
 	if (!t->catalog)
 		ws_catalog_no_memory(err);
-	if (!t->catalog || ws_works_new(opts->threads, opts->scratch, &t->works, err) ||
+	if (!t->catalog || ws_worker_pool_new(opts->threads, opts->scratch, &t->pool, err) ||
 	    find_packed(t, err) || open_adapters(t, err) || make_items(t, err)) {
 		ws_transform_free(t);
 		return -1;
 	}
-	ws_works_trace(t->works, opts->trace);
+	ws_worker_pool_trace(t->pool, opts->trace);
 	*out = t;
 	return 0;
 }
@@ -454,7 +454,7 @@ void ws_transform_free(struct ws_transform *t)
 	if (!t)
 		return;
 	ws_recipe_forget(t);
-	ws_works_free(t->works); /* now nobody is at a tile any more */
+	ws_worker_pool_free(t->pool); /* now nobody is at a tile any more */
 	for (struct ws_change *c = t->changes; c; c = c->next) {
 		ws_formula_free(c->formula);
 		ws_product_fini(&c->product);
@@ -484,7 +484,7 @@ const struct ws_catalog *ws_transform_catalog(const struct ws_transform *t)
 void ws_transform_report(const struct ws_transform *t, struct ws_transform_report *out)
 {
 	*out = t->report;
-	out->peak = ws_works_peak(t->works);
+	out->peak = ws_worker_pool_peak(t->pool);
 	for (struct ws_change *c = t->changes; c; c = c->next) {
 		struct ws_weight *w = &c->product.weight;
 		pthread_mutex_lock(&w->lock);
@@ -514,11 +514,12 @@ int ws_transform_sends(const struct ws_transform *t, struct ws_err *err)
 
 /* ---- checking ahead ------------------------------------------------------------------------- */
 
-static int wait_for_check(struct ws_run *run, const struct ws_cancel *cancel, struct ws_err *err)
+static int wait_for_check(struct ws_pool_job *job, const struct ws_cancel *cancel,
+                          struct ws_err *err)
 {
 	int rc = 0;
 	while (rc == 0 && !ws_cancelled(cancel))
-		rc = ws_run_wait(run, CHECK_POLL_MS, err);
+		rc = ws_pool_job_wait(job, CHECK_POLL_MS, err);
 	if (rc == 0)
 		return ws_err_set(err, WS_ECANCELLED, "the check of the values was cancelled");
 	return rc < 0 ? -1 : 0;
@@ -541,13 +542,13 @@ static size_t list_products(const struct ws_transform *t, const struct ws_plan *
 static int run_checks(const struct ws_transform *t, const struct ws_tiled *const *items, size_t n,
                       const struct ws_cancel *cancel, struct ws_err *err)
 {
-	struct ws_run *run;
+	struct ws_pool_job *job;
 	if (n == 0)
 		return 0;
-	if (ws_run_begin(t->works, items, n, true, &run, err))
+	if (ws_pool_job_begin(t->pool, items, n, true, &job, err))
 		return -1;
-	const int rc = wait_for_check(run, cancel, err);
-	ws_run_end(run);
+	const int rc = wait_for_check(job, cancel, err);
+	ws_pool_job_end(job);
 	return rc;
 }
 

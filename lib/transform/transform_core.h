@@ -30,13 +30,13 @@ struct ws_change {
 struct ws_last_read {
 	pthread_mutex_t lock;
 	const struct ws_made *of; /* NULL: none */
-	struct ws_run *run;
+	struct ws_pool_job *job;
 	uint64_t at;              /* where the last call ended */
 };
 
 struct ws_transform {
 	struct ws_transform_opts opts; /* pointers in it are good while it is being made only */
-	struct ws_works *works;
+	struct ws_worker_pool *pool;
 	const struct ws_catalog *base;
 	struct ws_packed *found;       /* of each item of the base */
 	struct ws_catalog *catalog;

@@ -269,8 +269,8 @@ enum { MOST_DELTAS = 40 };
 
 struct changes {
 	struct packed_file f;
-	struct ws_works *works;
-	struct ws_desk desk;
+	struct ws_worker_pool *works;
+	struct ws_scratch desk;
 	struct ws_weight w;
 	struct ws_delta deltas[MOST_DELTAS];
 	const struct ws_delta *list[MOST_DELTAS];
@@ -289,7 +289,7 @@ static uint16_t *integers(size_t n)
 }
 
 static void set_up(struct changes *c, int64_t rows, int64_t cols, int64_t depth,
-                   size_t shelf_floats)
+                   size_t cache_floats)
 {
 	char shapes[3][64];
 	*c = (struct changes){ .rows = rows, .cols = cols, .depth = depth, .turned = draw(2) };
@@ -305,13 +305,19 @@ static void set_up(struct changes *c, int64_t rows, int64_t cols, int64_t depth,
 		                      { "a", "BF16", shapes[1], c->a, n[1] * 2 },
 		                      { "b", "BF16", shapes[2], c->b, n[2] * 2 } };
 	write_packed(&c->f, parts, 3);
-	assert_int_equal(ws_works_new(2, 16 * MIB, &c->works, NULL), 0);
-	c->desk = (struct ws_desk){ .bytes = aligned_alloc(64, ws_works_desk(c->works)),
-		                    .size = ws_works_desk(c->works), .shelf_floats = shelf_floats,
-		                    .shelf = aligned_alloc(64, (shelf_floats * 4 + 63) / 64 * 64) };
-	ws_buf_init(&c->desk.buf, ws_works_buf(c->works));
-	c->w = (struct ws_weight){ .works = c->works, .name = "w", .dtype = WS_DTYPE_BF16,
-		                   .rows = rows, .cols = cols, .deltas = c->list };
+	assert_int_equal(ws_worker_pool_new(2, 16 * MIB, &c->works, NULL), 0);
+	c->desk = (struct ws_scratch){ .bytes = aligned_alloc(64, ws_worker_pool_scratch(c->works)),
+		                       .size = ws_worker_pool_scratch(c->works),
+		                       .cache_floats = cache_floats,
+		                       .factor_cache = aligned_alloc(64, (cache_floats * 4 + 63) /
+		                                                                 64 * 64) };
+	ws_buf_init(&c->desk.buf, ws_worker_pool_buf(c->works));
+	c->w = (struct ws_weight){ .pool = c->works,
+		                   .name = "w",
+		                   .dtype = WS_DTYPE_BF16,
+		                   .rows = rows,
+		                   .cols = cols,
+		                   .deltas = c->list };
 	assert_int_equal(find_packed(&c->f, "w", NULL, &c->w.packed, NULL), 0);
 	pthread_mutex_init(&c->w.lock, NULL);
 }
@@ -321,8 +327,8 @@ static void tear_down(struct changes *c)
 	pthread_mutex_destroy(&c->w.lock);
 	ws_packed_free(&c->w.packed);
 	ws_buf_free(&c->desk.buf);
-	free(c->desk.bytes), free(c->desk.shelf);
-	ws_works_free(c->works);
+	free(c->desk.bytes), free(c->desk.factor_cache);
+	ws_worker_pool_free(c->works);
 	close_packed(&c->f);
 	free(c->numbers), free(c->a), free(c->b);
 }
@@ -390,7 +396,7 @@ SCRATCH_TEST(changes_of_any_rows_overlap_as_they_like)
 			           1 + draw((uint32_t)(8 - first)));
 		}
 		assert_int_equal(ws_weight_init(&c.w, NULL), 0);
-		if ((size_t)c.w.rank <= c.desk.shelf_floats)
+		if ((size_t)c.w.rank <= c.desk.cache_floats)
 			for (int i = 0; i < 6; i++) {
 				const int64_t row = draw((uint32_t)c.rows),
 					      col = draw((uint32_t)c.cols);

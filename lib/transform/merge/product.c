@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* product.c - rectangles of a weight, cut until they fit on a desk, and through the kernels. */
+/* product.c - rectangles of a weight, cut until they fit on a scratch, and through the kernels. */
 #include "product_core.h"
 
 #include <stdlib.h>
@@ -19,12 +19,12 @@ static void drop(const struct ws_tiled *t)
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
 typedef int rect_fn(struct ws_product *p, const struct ws_rect *r, void *dst,
-                    struct ws_desk *desk, struct ws_err *err);
+                    struct ws_scratch *scratch, struct ws_err *err);
 
 /* Numbers [at, at+n) as they follow each other in the tensor: the end of a row, whole rows, the
  * beginning of one. */
 static int each_rect(struct ws_product *p, int64_t at, int64_t n, size_t size, void *dst,
-                     rect_fn *fn, struct ws_desk *desk, struct ws_err *err)
+                     rect_fn *fn, struct ws_scratch *scratch, struct ws_err *err)
 {
 	const int64_t cols = p->weight.cols;
 	while (n) {
@@ -32,7 +32,7 @@ static int each_rect(struct ws_product *p, int64_t at, int64_t n, size_t size, v
 		r.m = ws_least(cols - r.col, n);
 		if (r.m == cols)
 			r.n = n / cols;
-		if (fn(p, &r, dst, desk, err))
+		if (fn(p, &r, dst, scratch, err))
 			return -1;
 		at += r.n * r.m;
 		n -= r.n * r.m;
@@ -60,17 +60,17 @@ static bool is_whole(const struct ws_product *p, const struct ws_rect *r)
 }
 
 static int make_piece(struct ws_product *p, const struct ws_rect *r, uint8_t *codes, size_t stride,
-                      struct ws_desk *desk, struct ws_err *err)
+                      struct ws_scratch *scratch, struct ws_err *err)
 {
 	const int64_t b = r->row / p->rule.bn, j = r->col / p->rule.bk;
 	const int64_t k = (r->col + r->m - 1) / p->rule.bk - j + 1;
-	float *scales = ws_desk_take(desk, (size_t)k * sizeof *scales);
+	float *scales = ws_scratch_take(scratch, (size_t)k * sizeof *scales);
 	const bool whole = is_whole(p, r);
 	struct ws_numbers x;
 	const bool known = ws_product_recall(p, b, j, k, scales);
-	if (!known && !whole && ws_product_find_scales(p, b, j, k, scales, desk, err))
+	if (!known && !whole && ws_product_find_scales(p, b, j, k, scales, scratch, err))
 		return -1;
-	if (ws_product_load(p, r, desk, &x, err))
+	if (ws_product_load(p, r, scratch, &x, err))
 		return -1;
 	if (!known && whole) {
 		if (ws_product_scales_of(p, r, &x, scales, err))
@@ -83,14 +83,14 @@ static int make_piece(struct ws_product *p, const struct ws_rect *r, uint8_t *co
 
 /* A rectangle in one band. */
 static int make_band(struct ws_product *p, const struct ws_rect *band, uint8_t *codes,
-                     size_t stride, struct ws_desk *desk, struct ws_err *err)
+                     size_t stride, struct ws_scratch *scratch, struct ws_err *err)
 {
 	struct ws_rect rest = *band;
-	const size_t used = desk->used;
+	const size_t used = scratch->used;
 	/* Its own scales, and those of a second look. */
 	const size_t extra =
 		(size_t)(2 * p->n_blocks + ws_least(band->m, p->n_blocks) + 64) * sizeof(float);
-	const int64_t most = ws_product_numbers_at_once(p, desk, extra);
+	const int64_t most = ws_product_numbers_at_once(p, scratch, extra);
 	int64_t height = 0;
 	while (rest.n) {
 		for (rest.col = band->col; rest.col < band->col + band->m;) {
@@ -101,10 +101,12 @@ static int make_band(struct ws_product *p, const struct ws_rect *band, uint8_t *
 			if (r.n != height)
 				r = (struct ws_rect){ r.row, height, r.col,
 				                   ws_least(r.m, most / height) };
-			if (make_piece(p, &r, codes + (size_t)(r.row - band->row) * stride +
-			               (r.col - band->col), stride, desk, err))
+			if (make_piece(p, &r,
+			               codes + (size_t)(r.row - band->row) * stride +
+			                       (r.col - band->col),
+			               stride, scratch, err))
 				return -1;
-			desk->used = used;
+			scratch->used = used;
 			rest.col += r.m;
 		}
 		rest.row += height;
@@ -114,46 +116,46 @@ static int make_band(struct ws_product *p, const struct ws_rect *band, uint8_t *
 }
 
 static int make_codes_rect(struct ws_product *p, const struct ws_rect *r, void *dst,
-                           struct ws_desk *desk, struct ws_err *err)
+                           struct ws_scratch *scratch, struct ws_err *err)
 {
 	struct ws_rect band = *r;
 	for (int64_t row = r->row; row < r->row + r->n; row += band.n) {
 		band.row = row;
 		band.n = ws_least(p->rule.bn - row % p->rule.bn, r->row + r->n - row);
 		if (make_band(p, &band, (uint8_t *)dst + (size_t)((row - r->row) * r->m),
-		              (size_t)r->m, desk, err))
+		              (size_t)r->m, scratch, err))
 			return -1;
 	}
 	return 0;
 }
 
 static int make_codes(const struct ws_tiled *t, uint64_t at, void *dst, size_t n,
-                      struct ws_desk *desk, struct ws_err *err)
+                      struct ws_scratch *scratch, struct ws_err *err)
 {
 	struct ws_product *p = ws_product_of(t);
 	ws_product_enter(p); /* a run may have let go of it while this tile was under way */
-	const int rc = each_rect(p, (int64_t)at, (int64_t)n, 1, dst, make_codes_rect, desk, err);
+	const int rc = each_rect(p, (int64_t)at, (int64_t)n, 1, dst, make_codes_rect, scratch, err);
 	ws_product_leave(p, false);
 	return rc;
 }
 
 static int make_dense_rect(struct ws_product *p, const struct ws_rect *r, void *dst,
-                           struct ws_desk *desk, struct ws_err *err)
+                           struct ws_scratch *scratch, struct ws_err *err)
 {
-	return ws_weight_read(&p->weight, r->row, r->n, r->col, r->m, false, dst, desk, err);
+	return ws_weight_read(&p->weight, r->row, r->n, r->col, r->m, false, dst, scratch, err);
 }
 
 static int make_dense(const struct ws_tiled *t, uint64_t at, void *dst, size_t n,
-                      struct ws_desk *desk, struct ws_err *err)
+                      struct ws_scratch *scratch, struct ws_err *err)
 {
 	struct ws_product *p = ws_product_of(t);
 	const size_t size = ws_weight_size(&p->weight);
 	return each_rect(p, (int64_t)(at / size), (int64_t)(n / size), size, dst, make_dense_rect,
-	                 desk, err);
+	                 scratch, err);
 }
 
 static int make_scales(const struct ws_tiled *t, uint64_t at, void *dst, size_t n,
-                       struct ws_desk *desk, struct ws_err *err)
+                       struct ws_scratch *scratch, struct ws_err *err)
 {
 	struct ws_product *p = ws_product_of(t);
 	float *out = dst;
@@ -163,7 +165,7 @@ static int make_scales(const struct ws_tiled *t, uint64_t at, void *dst, size_t 
 	while (left && rc == 0) {
 		const int64_t b = first / p->n_blocks, j = first % p->n_blocks;
 		const int64_t k = ws_least(p->n_blocks - j, left);
-		rc = ws_product_find_scales(p, b, j, k, out, desk, err);
+		rc = ws_product_find_scales(p, b, j, k, out, scratch, err);
 		out += k;
 		first += k;
 		left -= k;
@@ -177,7 +179,8 @@ static int make_scales(const struct ws_tiled *t, uint64_t at, void *dst, size_t 
 /* Bytes of a tile: whole bands, or whole rows, or what fits. */
 static uint64_t choose_tile(const struct ws_product *p, size_t size)
 {
-	const uint64_t most = ws_works_tile(p->weight.works), row = (uint64_t)p->weight.cols * size;
+	const uint64_t most = ws_worker_pool_tile(p->weight.pool),
+		       row = (uint64_t)p->weight.cols * size;
 	const uint64_t band = (uint64_t)p->rule.bn;
 	if (row > most)
 		return most / size / 64 * 64 * size;
@@ -197,7 +200,7 @@ static uint64_t units_of_check(const struct ws_product *p)
 static int check_blocks(const struct ws_product *p, struct ws_err *err)
 {
 	/* Three lists of a band's scales and one row of numbers must find room. */
-	if ((uint64_t)p->n_blocks * 4 * sizeof(float) < ws_works_desk(p->weight.works) / 4)
+	if ((uint64_t)p->n_blocks * 4 * sizeof(float) < ws_worker_pool_scratch(p->weight.pool) / 4)
 		return 0;
 	ws_err_set(err, WS_EINPUT,
 	           "tensor '%s': %lld blocks beside each other do not fit into the scratch",
@@ -222,20 +225,20 @@ int ws_product_init(struct ws_product *p, struct ws_err *err)
 	p->out = (struct ws_product_part){ { .bytes = numbers * (p->quantized ? 1 : size),
 		.tile = choose_tile(p, p->quantized ? 1 : size), .hold = hold, .drop = drop,
 		.make = p->quantized ? make_codes : make_dense }, p };
-	const uint64_t scales = ws_works_tile(w->works) / 16 * 16;
+	const uint64_t scales = ws_worker_pool_tile(w->pool) / 16 * 16;
 	p->scales = (struct ws_product_part){ { .bytes = ws_product_scale_bytes(p),
 		.tile = scales < GOOD_TILE ? scales : GOOD_TILE, .hold = hold, .drop = drop,
 		.make = make_scales }, p };
 	p->check = (struct ws_product_part){ { .bytes = (uint64_t)p->n_bands,
 		                               .tile = units_of_check(p),
-		                               .dry = true,
+		                               .scan_only = true,
 		                               .hold = hold,
 		                               .drop = drop,
 		                               .make = ws_product_check },
 		                             p };
 	p->sums = (struct ws_product_part){ { .bytes = (uint64_t)p->n_bands,
 		                              .tile = units_of_check(p),
-		                              .dry = true,
+		                              .scan_only = true,
 		                              .make = ws_product_check_sums },
 		                            p };
 	p->out.tiled.name = p->scales.tiled.name = p->check.tiled.name = p->sums.tiled.name =

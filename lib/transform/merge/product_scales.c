@@ -21,12 +21,12 @@ static float *kept_scales(struct ws_product *p)
 {
 	pthread_mutex_lock(&p->lock);
 	const uint64_t bytes = ws_product_scale_bytes(p);
-	if (!p->kept && !p->refused && ws_works_keep(p->weight.works, bytes)) {
+	if (!p->kept && !p->refused && ws_worker_pool_reserve(p->weight.pool, bytes)) {
 		p->kept = malloc((size_t)bytes);
 		for (size_t i = 0; p->kept && i < bytes / sizeof(float); i++)
 			p->kept[i] = NAN;
 		if (!p->kept)
-			ws_works_unkeep(p->weight.works, bytes);
+			ws_worker_pool_unreserve(p->weight.pool, bytes);
 	}
 	p->refused = !p->kept;
 	float *kept = p->kept;
@@ -62,7 +62,7 @@ void ws_product_enter(struct ws_product *p)
 static void forget_scales(struct ws_product *p)
 {
 	if (p->kept)
-		ws_works_unkeep(p->weight.works, ws_product_scale_bytes(p));
+		ws_worker_pool_unreserve(p->weight.pool, ws_product_scale_bytes(p));
 	free(p->kept);
 	p->kept = NULL;
 }
@@ -74,34 +74,36 @@ void ws_product_leave(struct ws_product *p, bool read)
 	p->read = p->read || read;
 	if (--p->holders == 0) {
 		p->refused = false;
-		if (p->read && ws_works_keep_is_scarce(p->weight.works))
+		if (p->read && ws_worker_pool_reserve_is_scarce(p->weight.pool))
 			forget_scales(p);
 		p->read = false;
 	}
 	pthread_mutex_unlock(&p->lock);
 }
 
-/* ---- numbers on the desk --------------------------------------------------------------------- */
+/* ---- numbers on the scratch ---------------------------------------------------------------------
+ */
 
 static size_t bytes_of_number(const struct ws_product *p)
 {
 	return ws_weight_size(&p->weight) + (p->weight.dtype == WS_DTYPE_F16 ? sizeof(float) : 0);
 }
 
-int64_t ws_product_numbers_at_once(const struct ws_product *p, const struct ws_desk *desk,
+int64_t ws_product_numbers_at_once(const struct ws_product *p, const struct ws_scratch *scratch,
                                    size_t extra)
 {
-	return (int64_t)((ws_desk_left(desk) - ws_weight_room(&p->weight) - extra - 512) /
+	return (int64_t)((ws_scratch_left(scratch) - ws_weight_room(&p->weight) - extra - 512) /
 	                 bytes_of_number(p));
 }
 
-int ws_product_load(struct ws_product *p, const struct ws_rect *r, struct ws_desk *desk,
+int ws_product_load(struct ws_product *p, const struct ws_rect *r, struct ws_scratch *scratch,
                     struct ws_numbers *out, struct ws_err *err)
 {
 	const size_t n = (size_t)(r->n * r->m);
-	void *x = ws_desk_take(desk, n * ws_weight_size(&p->weight));
-	float *wide = p->weight.dtype == WS_DTYPE_F16 ? ws_desk_take(desk, n * sizeof *wide) : NULL;
-	if (ws_weight_read(&p->weight, r->row, r->n, r->col, r->m, false, x, desk, err))
+	void *x = ws_scratch_take(scratch, n * ws_weight_size(&p->weight));
+	float *wide =
+		p->weight.dtype == WS_DTYPE_F16 ? ws_scratch_take(scratch, n * sizeof *wide) : NULL;
+	if (ws_weight_read(&p->weight, r->row, r->n, r->col, r->m, false, x, scratch, err))
 		return -1;
 	if (wide)
 		ws_floats_read(WS_DTYPE_F16, x, n, wide);
@@ -144,9 +146,9 @@ struct ws_rect ws_product_first_piece(const struct ws_product *p, const struct w
 
 /* A block may be all of a tensor, and nobody waits for a push that was cancelled to look at
  * that. */
-static int stop_unwanted(const struct ws_desk *desk, struct ws_err *err)
+static int stop_unwanted(const struct ws_scratch *scratch, struct ws_err *err)
 {
-	return ws_desk_unwanted(desk) ?
+	return ws_scratch_cancelled(scratch) ?
 	               ws_err_set(err, WS_ECANCELLED, "nobody waits for it any more") :
 	               0;
 }
@@ -154,13 +156,13 @@ static int stop_unwanted(const struct ws_desk *desk, struct ws_err *err)
 /* The scale of a block is the largest of those of its parts: all that happens on the way from
  * the largest magnitude to the scale keeps order. */
 static int look(struct ws_product *p, int64_t b, int64_t j, int64_t k, float *out,
-                struct ws_desk *desk, struct ws_err *err)
+                struct ws_scratch *scratch, struct ws_err *err)
 {
 	const int64_t bn = p->rule.bn, bk = p->rule.bk,
 		      end = ws_least((j + k) * bk, p->weight.cols);
-	const size_t used = desk->used;
-	float *part = ws_desk_take(desk, (size_t)k * sizeof *part);
-	const int64_t most = ws_product_numbers_at_once(p, desk, 0);
+	const size_t used = scratch->used;
+	float *part = ws_scratch_take(scratch, (size_t)k * sizeof *part);
+	const int64_t most = ws_product_numbers_at_once(p, scratch, 0);
 	int64_t height = 0;
 	int rc = 0;
 	for (int64_t i = 0; i < k; i++)
@@ -168,7 +170,7 @@ static int look(struct ws_product *p, int64_t b, int64_t j, int64_t k, float *ou
 	const int64_t last = ws_least((b + 1) * bn, p->weight.rows);
 	for (int64_t row = b * bn; row < last && rc == 0; row += height) {
 		for (int64_t col = j * bk; col < end && rc == 0;) {
-			const size_t mark = desk->used;
+			const size_t mark = scratch->used;
 			const struct ws_rect rest = { row, last - row, col, end - col };
 			struct ws_rect r = ws_product_first_piece(p, &rest, most);
 			r.n = col == j * bk ? r.n : ws_least(r.n, height);
@@ -178,46 +180,49 @@ static int look(struct ws_product *p, int64_t b, int64_t j, int64_t k, float *ou
 			 * then it takes fewer columns. */
 			if (r.n < height)
 				r = (struct ws_rect){ row, height, col, most / height };
-			rc = stop_unwanted(desk, err) || ws_product_load(p, &r, desk, &x, err) ||
-			     ws_product_scales_of(p, &r, &x, part, err) ? -1 : 0;
+			rc = stop_unwanted(scratch, err) ||
+			                     ws_product_load(p, &r, scratch, &x, err) ||
+			                     ws_product_scales_of(p, &r, &x, part, err) ?
+			             -1 :
+			             0;
 			const int64_t first = r.col / bk - j;
 			for (int64_t i = 0; rc == 0 && i * bk < r.col % bk + r.m; i++)
 				out[first + i] =
 					part[i] > out[first + i] ? part[i] : out[first + i];
-			desk->used = mark;
+			scratch->used = mark;
 			col += r.m;
 		}
 	}
-	desk->used = used;
+	scratch->used = used;
 	return rc;
 }
 
 /* Rows of a packed weight are read whole, so all blocks of the band are made of them. */
 static int look_at_band(struct ws_product *p, int64_t b, int64_t j, int64_t k, float *out,
-                        struct ws_desk *desk, struct ws_err *err)
+                        struct ws_scratch *scratch, struct ws_err *err)
 {
 	if (ws_weight_splits(&p->weight) || k == p->n_blocks)
-		return look(p, b, j, k, out, desk, err);
-	const size_t used = desk->used;
-	float *all = ws_desk_take(desk, (size_t)p->n_blocks * sizeof *all);
-	const int rc = look(p, b, 0, p->n_blocks, all, desk, err);
+		return look(p, b, j, k, out, scratch, err);
+	const size_t used = scratch->used;
+	float *all = ws_scratch_take(scratch, (size_t)p->n_blocks * sizeof *all);
+	const int rc = look(p, b, 0, p->n_blocks, all, scratch, err);
 	if (rc == 0)
 		memcpy(out, all + j, (size_t)k * sizeof *out);
-	desk->used = used;
+	scratch->used = used;
 	return rc;
 }
 
 int ws_product_find_scales(struct ws_product *p, int64_t b, int64_t j, int64_t k, float *out,
-                           struct ws_desk *desk, struct ws_err *err)
+                           struct ws_scratch *scratch, struct ws_err *err)
 {
 	if (ws_product_recall(p, b, j, k, out))
 		return 0;
 	if (!kept_scales(p))
-		return look_at_band(p, b, j, k, out, desk, err);
+		return look_at_band(p, b, j, k, out, scratch, err);
 	int rc = 0;
 	pthread_mutex_lock(&p->scan);
 	if (!ws_product_recall(p, b, j, k, out)) {
-		rc = look_at_band(p, b, j, k, out, desk, err);
+		rc = look_at_band(p, b, j, k, out, scratch, err);
 		if (rc == 0)
 			ws_product_remember(p, b, j, k, out);
 	}
@@ -229,58 +234,63 @@ int ws_product_find_scales(struct ws_product *p, int64_t b, int64_t j, int64_t k
 
 /* plain: of the base alone. */
 static int check_rows(struct ws_product *p, int64_t row, int64_t n, bool plain,
-                      struct ws_desk *desk, struct ws_err *err)
+                      struct ws_scratch *scratch, struct ws_err *err)
 {
-	const size_t used = desk->used;
-	const int64_t most = ws_product_numbers_at_once(p, desk, 0), cols = p->weight.cols;
+	const size_t used = scratch->used;
+	const int64_t most = ws_product_numbers_at_once(p, scratch, 0), cols = p->weight.cols;
 	const int64_t wide = cols < most ? cols : most, tall = most / wide;
-	void *x =
-		ws_desk_take(desk, (size_t)(ws_least(tall, n) * wide) * ws_weight_size(&p->weight));
+	void *x = ws_scratch_take(scratch,
+	                          (size_t)(ws_least(tall, n) * wide) * ws_weight_size(&p->weight));
 	int rc = 0;
 	for (int64_t i = 0; i < n && rc == 0; i += tall)
 		for (int64_t j = 0; j < cols && rc == 0; j += wide)
-			rc = stop_unwanted(desk, err) ||
-			     ws_weight_read(&p->weight, row + i, ws_least(tall, n - i), j,
-			                    ws_least(wide, cols - j), plain, x, desk, err) ? -1 : 0;
-	desk->used = used;
+			rc = stop_unwanted(scratch, err) || ws_weight_read(&p->weight, row + i,
+			                                                   ws_least(tall, n - i), j,
+			                                                   ws_least(wide, cols - j),
+			                                                   plain, x, scratch, err) ?
+			             -1 :
+			             0;
+	scratch->used = used;
 	return rc;
 }
 
-static int check_band(struct ws_product *p, int64_t b, struct ws_desk *desk, struct ws_err *err)
+static int check_band(struct ws_product *p, int64_t b, struct ws_scratch *scratch,
+                      struct ws_err *err)
 {
 	const int64_t bn = p->rule.bn, row = b * bn, n = ws_least(bn, p->weight.rows - row);
 	if (!p->quantized || p->weight.n_deltas || !kept_scales(p))
-		return check_rows(p, row, n, true, desk, err);
-	const size_t used = desk->used;
-	float *scales = ws_desk_take(desk, (size_t)p->n_blocks * sizeof *scales);
-	const int rc = ws_product_recall(p, b, 0, p->n_blocks, scales) ? 0 :
-	               look(p, b, 0, p->n_blocks, scales, desk, err);
+		return check_rows(p, row, n, true, scratch, err);
+	const size_t used = scratch->used;
+	float *scales = ws_scratch_take(scratch, (size_t)p->n_blocks * sizeof *scales);
+	const int rc = ws_product_recall(p, b, 0, p->n_blocks, scales) ?
+	                       0 :
+	                       look(p, b, 0, p->n_blocks, scales, scratch, err);
 	if (rc == 0)
 		ws_product_remember(p, b, 0, p->n_blocks, scales);
-	desk->used = used;
+	scratch->used = used;
 	return rc;
 }
 
 /* The unit is a band. */
 int ws_product_check(const struct ws_tiled *t, uint64_t at, void *dst, size_t n,
-                     struct ws_desk *desk, struct ws_err *err)
+                     struct ws_scratch *scratch, struct ws_err *err)
 {
 	struct ws_product *p = ws_product_of(t);
 	(void)dst;
 	ws_product_enter(p);
-	int rc = at == 0 ? ws_weight_check_factors(&p->weight, desk, err) : 0;
+	int rc = at == 0 ? ws_weight_check_factors(&p->weight, scratch, err) : 0;
 	for (size_t i = 0; i < n && rc == 0 && !p->fine; i++)
-		rc = check_band(p, (int64_t)(at + i), desk, err);
+		rc = check_band(p, (int64_t)(at + i), scratch, err);
 	ws_product_leave(p, false);
 	return rc;
 }
 
 int ws_product_check_sums(const struct ws_tiled *t, uint64_t at, void *dst, size_t n,
-                          struct ws_desk *desk, struct ws_err *err)
+                          struct ws_scratch *scratch, struct ws_err *err)
 {
 	struct ws_product *p = ws_product_of(t);
 	const int64_t row = (int64_t)at * p->rule.bn;
 	(void)dst;
 	return check_rows(p, row, ws_least((int64_t)n * p->rule.bn, p->weight.rows - row), false,
-	                  desk, err);
+	                  scratch, err);
 }

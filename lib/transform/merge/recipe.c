@@ -15,8 +15,8 @@ static const struct ws_made *made_of(const struct ws_computed_item *m)
 
 static void forget_last(struct ws_last_read *l)
 {
-	ws_run_end(l->run);
-	l->run = NULL;
+	ws_pool_job_end(l->job);
+	l->job = NULL;
 	l->of = NULL;
 }
 
@@ -41,13 +41,13 @@ static int read_on(struct ws_last_read *l, const struct ws_made *m, uint64_t at,
 	const struct ws_tiled *const item = &m->part->tiled;
 	if (l->of != m) {
 		forget_last(l);
-		if (ws_run_begin(m->owner->works, &item, 1, false, &l->run, err))
+		if (ws_pool_job_begin(m->owner->pool, &item, 1, false, &l->job, err))
 			return -1;
 		l->of = m;
 	} else if (at == l->at && at) {
-		ws_run_eager(l->run); /* it goes on: more will be wanted */
+		ws_pool_job_set_eager(l->job); /* it goes on: more will be wanted */
 	}
-	if (ws_run_read(l->run, 0, at, dst, n, err)) {
+	if (ws_pool_job_read(l->job, 0, at, dst, n, err)) {
 		forget_last(l); /* a second try is one */
 		return name_tensor(m->part, err);
 	}
@@ -73,7 +73,7 @@ static int read_once(const struct ws_computed_item *computed, uint64_t at, void 
 static int begin(const struct ws_computed_item *const *m, size_t n, struct ws_making **out,
                  struct ws_err *err)
 {
-	struct ws_run *run = NULL;
+	struct ws_pool_job *job = NULL;
 	const struct ws_tiled **items = calloc(n + 1, sizeof *items);
 	if (!items)
 		return ws_oom(err);
@@ -81,23 +81,25 @@ static int begin(const struct ws_computed_item *const *m, size_t n, struct ws_ma
 		assert(made_of(m[i])->owner == made_of(m[0])->owner);
 		items[i] = &made_of(m[i])->part->tiled;
 	}
-	const int rc = ws_run_begin(made_of(m[0])->owner->works, items, n, true, &run, err);
+	const int rc = ws_pool_job_begin(made_of(m[0])->owner->pool, items, n, true, &job, err);
 	free(items);
-	*out = (struct ws_making *)run;
+	*out = (struct ws_making *)job;
 	return rc;
 }
 
 static int next(struct ws_making *g, size_t item, uint64_t at, void *dst, size_t n,
                 struct ws_err *err)
 {
-	struct ws_run *run = (struct ws_run *)g;
-	return ws_run_read(run, item, at, dst, n, err) == 0 ? 0 :
-	       name_tensor((const struct ws_product_part *)ws_run_item(run, item), err);
+	struct ws_pool_job *job = (struct ws_pool_job *)g;
+	return ws_pool_job_read(job, item, at, dst, n, err) == 0 ?
+	               0 :
+	               name_tensor((const struct ws_product_part *)ws_pool_job_item(job, item),
+	                           err);
 }
 
 static void end(struct ws_making *g)
 {
-	ws_run_end((struct ws_run *)g);
+	ws_pool_job_end((struct ws_pool_job *)g);
 }
 
 /* ---- described ------------------------------------------------------------------------------- */

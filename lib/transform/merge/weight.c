@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weight.c - numbers in, numbers out, in pieces that fit on a desk. */
+/* weight.c - numbers in, numbers out, in pieces that fit on a scratch. */
 #include "weight_core.h"
 
 #include "factor.h"
@@ -21,14 +21,14 @@ bool ws_weight_splits(const struct ws_weight *w)
 	return w->packed.packing == WS_PACK_NONE;
 }
 
-size_t ws_weight_share(const struct ws_works *w)
+size_t ws_weight_share(const struct ws_worker_pool *w)
 {
-	return ws_works_desk(w) / BENCH_PART;
+	return ws_worker_pool_scratch(w) / BENCH_PART;
 }
 
 size_t ws_weight_room(const struct ws_weight *w)
 {
-	return ws_weight_share(w->works) + w->n_deltas * sizeof(void *) + 1024;
+	return ws_weight_share(w->pool) + w->n_deltas * sizeof(void *) + 1024;
 }
 
 struct edge {
@@ -77,15 +77,14 @@ int ws_weight_init(struct ws_weight *w, struct ws_err *err)
 {
 	const uint64_t row = (uint64_t)w->cols * sizeof(float);
 	if (!ws_weight_splits(w) &&
-	    (row > ws_weight_share(w->works) || row > ws_works_buf(w->works) / 3 ||
-	     row > ws_works_tile(w->works)))
+	    (row > ws_weight_share(w->pool) || row > ws_worker_pool_buf(w->pool) / 3 ||
+	     row > ws_worker_pool_tile(w->pool)))
 		return refuse(w, "a row of", w->cols, " numbers does", err);
-	if (w->n_deltas * sizeof(void *) > ws_weight_share(w->works) / 4)
+	if (w->n_deltas * sizeof(void *) > ws_weight_share(w->pool) / 4)
 		return refuse(w, "a list of", (int64_t)w->n_deltas, " changes does", err);
 	if (find_rank(w, err))
 		return -1;
-	if ((uint64_t)w->rank * WS_WEIGHT_LEAST_COLS * 8 * sizeof(float) >
-	    ws_weight_share(w->works))
+	if ((uint64_t)w->rank * WS_WEIGHT_LEAST_COLS * 8 * sizeof(float) > ws_weight_share(w->pool))
 		return refuse(w, "factors of rank", w->rank, " do", err);
 	return 0;
 }
@@ -112,17 +111,17 @@ static int check_finite(const struct ws_weight *w, const void *x, int64_t row, i
 }
 
 /* Elements [at, at+n) of a tensor as it lies there, converted where it is of another type. */
-static int read_plain(struct ws_weight *w, uint64_t at, size_t n, void *dst, struct ws_desk *desk,
-                      struct ws_err *err)
+static int read_plain(struct ws_weight *w, uint64_t at, size_t n, void *dst,
+                      struct ws_scratch *scratch, struct ws_err *err)
 {
 	const struct ws_item *item = w->packed.weight;
 	const size_t size = ws_dtype_bits(item->dtype) / 8;
 	if (item->dtype == w->dtype)
 		return ws_item_read(item, at * size, dst, n * size, err);
-	const size_t used = desk->used,
-		     most = ws_weight_share(w->works) / (size + sizeof(float)) - 32;
-	char *raw = ws_desk_take(desk, most * size);
-	float *x = ws_desk_take(desk, most * sizeof *x);
+	const size_t used = scratch->used,
+		     most = ws_weight_share(w->pool) / (size + sizeof(float)) - 32;
+	char *raw = ws_scratch_take(scratch, most * size);
+	float *x = ws_scratch_take(scratch, most * sizeof *x);
 	int rc = 0;
 	while (n && rc == 0) {
 		const size_t some = n < most ? n : most;
@@ -135,21 +134,21 @@ static int read_plain(struct ws_weight *w, uint64_t at, size_t n, void *dst, str
 		at += some;
 		n -= some;
 	}
-	desk->used = used;
+	scratch->used = used;
 	return rc;
 }
 
 static int read_packed(struct ws_weight *w, int64_t row, int64_t n, void *dst,
-                       struct ws_desk *desk, struct ws_err *err)
+                       struct ws_scratch *scratch, struct ws_err *err)
 {
-	const size_t used = desk->used;
-	const int64_t most = (int64_t)(ws_weight_share(w->works) / sizeof(float)) / w->cols;
-	float *x = ws_desk_take(desk, (size_t)((most < n ? most : n) * w->cols) * sizeof *x);
+	const size_t used = scratch->used;
+	const int64_t most = (int64_t)(ws_weight_share(w->pool) / sizeof(float)) / w->cols;
+	float *x = ws_scratch_take(scratch, (size_t)((most < n ? most : n) * w->cols) * sizeof *x);
 	int rc = 0;
 	while (n && rc == 0) {
 		const int64_t some = n < most ? n : most;
 		const size_t count = (size_t)(some * w->cols);
-		rc = ws_packed_rows(&w->packed, row, some, x, &desk->buf, err);
+		rc = ws_packed_rows(&w->packed, row, some, x, &scratch->buf, err);
 		if (rc)
 			break;
 		ws_floats_write(w->dtype, x, count, dst);
@@ -157,19 +156,20 @@ static int read_packed(struct ws_weight *w, int64_t row, int64_t n, void *dst,
 		row += some;
 		n -= some;
 	}
-	desk->used = used;
+	scratch->used = used;
 	return rc;
 }
 
 static int read_base(struct ws_weight *w, int64_t row, int64_t n, int64_t col, int64_t m, void *dst,
-                     struct ws_desk *desk, struct ws_err *err)
+                     struct ws_scratch *scratch, struct ws_err *err)
 {
 	if (!ws_weight_splits(w))
-		return read_packed(w, row, n, dst, desk, err);
+		return read_packed(w, row, n, dst, scratch, err);
 	if (m == w->cols)
-		return read_plain(w, (uint64_t)(row * w->cols), (size_t)(n * m), dst, desk, err);
+		return read_plain(w, (uint64_t)(row * w->cols), (size_t)(n * m), dst, scratch, err);
 	for (int64_t i = 0; i < n; i++, dst = (char *)dst + (size_t)m * ws_weight_size(w))
-		if (read_plain(w, (uint64_t)((row + i) * w->cols + col), (size_t)m, dst, desk, err))
+		if (read_plain(w, (uint64_t)((row + i) * w->cols + col), (size_t)m, dst, scratch,
+		               err))
 			return -1;
 	return 0;
 }
@@ -186,9 +186,9 @@ static void note_moderate(struct ws_weight *w, const void *x, size_t n)
 }
 
 int ws_weight_read(struct ws_weight *w, int64_t row, int64_t n, int64_t col, int64_t m, bool plain,
-                   void *dst, struct ws_desk *desk, struct ws_err *err)
+                   void *dst, struct ws_scratch *scratch, struct ws_err *err)
 {
-	if (read_base(w, row, n, col, m, dst, desk, err))
+	if (read_base(w, row, n, col, m, dst, scratch, err))
 		return -1;
 	if (!w->n_deltas && !plain && w->looked_at)
 		return 0;
@@ -196,7 +196,7 @@ int ws_weight_read(struct ws_weight *w, int64_t row, int64_t n, int64_t col, int
 		return -1;
 	if (plain)
 		note_moderate(w, dst, (size_t)(n * m));
-	return plain || !w->n_deltas ? 0 : ws_weight_merge(w, row, n, col, m, dst, desk, err);
+	return plain || !w->n_deltas ? 0 : ws_weight_merge(w, row, n, col, m, dst, scratch, err);
 }
 
 /* ---- looking ahead --------------------------------------------------------------------------- */
@@ -225,19 +225,22 @@ static int look_at(const struct ws_factor *f, int64_t rows, int64_t cols, float 
 	return 0;
 }
 
-int ws_weight_check_factors(struct ws_weight *w, struct ws_desk *desk, struct ws_err *err)
+int ws_weight_check_factors(struct ws_weight *w, struct ws_scratch *scratch, struct ws_err *err)
 {
-	const size_t used = desk->used;
-	const int64_t n = (int64_t)(ws_weight_share(w->works) / 2 / sizeof(float));
-	float *x = ws_desk_take(desk, (size_t)n * sizeof *x), max_a, max_b;
+	const size_t used = scratch->used;
+	const int64_t n = (int64_t)(ws_weight_share(w->pool) / 2 / sizeof(float));
+	float *x = ws_scratch_take(scratch, (size_t)n * sizeof *x), max_a, max_b;
 	double bound = 0;
 	int rc = 0;
 	for (size_t i = 0; i < w->n_deltas && rc == 0; i++) {
 		const struct ws_delta *d = w->deltas[i];
 		const struct ws_factor a = ws_delta_a(d), b = ws_delta_b(d);
 		const double scale = fabs((double)d->scale);
-		rc = look_at(&a, d->rank, d->cols, x, n, &max_a, &desk->buf, err) ||
-		     look_at(&b, d->rows, d->rank, x, n, &max_b, &desk->buf, err) ? -1 : 0;
+		rc = look_at(&a, d->rank, d->cols, x, n, &max_a, &scratch->buf, err) ||
+		                     look_at(&b, d->rows, d->rank, x, n, &max_b, &scratch->buf,
+		                             err) ?
+		             -1 :
+		             0;
 		/* Before it is scaled, the sum must be within the range of fp32 too. */
 		bound += rc ? 0 :
 		              (double)d->rank * (double)max_a * (double)max_b *
@@ -246,7 +249,7 @@ int ws_weight_check_factors(struct ws_weight *w, struct ws_desk *desk, struct ws
 	pthread_mutex_lock(&w->lock);
 	w->bound = bound;
 	pthread_mutex_unlock(&w->lock);
-	desk->used = used;
+	scratch->used = used;
 	return rc;
 }
 

@@ -12,12 +12,12 @@
 
 #include "lora.h"
 #include "unpack.h"
-#include "works.h"
+#include "worker_pool.h"
 
 #include <pthread.h>
 
 struct ws_weight {
-	struct ws_works *works;
+	struct ws_worker_pool *pool;
 	struct ws_packed packed;          /* the base, or what replaces it */
 	const char *name;                 /* as sent */
 	/* BF16, F16 or F32: of its numbers as they would be sent */
@@ -38,7 +38,7 @@ struct ws_weight {
 /* Fills rank in. What fits: -1 where a row, a rank or a list of deltas is too long for the
  * scratch. */
 int ws_weight_init(struct ws_weight *w, struct ws_err *err);
-/* Bytes that a desk must have left for ws_weight_read. */
+/* Bytes that a scratch must have left for ws_weight_read. */
 size_t ws_weight_room(const struct ws_weight *w);
 /* Bytes of a number. */
 size_t ws_weight_size(const struct ws_weight *w);
@@ -46,11 +46,12 @@ size_t ws_weight_size(const struct ws_weight *w);
 bool ws_weight_splits(const struct ws_weight *w);
 /* Numbers of rows [row, row+n), columns [col, col+m), each row behind the other, in the weight's
  * dtype. plain: of the base alone, without deltas. A number that is not finite, in the base, in
- * a factor or as their sum, is WS_EINPUT with name, place and file. Leaves the desk as it was. */
+ * a factor or as their sum, is WS_EINPUT with name, place and file. Leaves the scratch as it was.
+ */
 int ws_weight_read(struct ws_weight *w, int64_t row, int64_t n, int64_t col, int64_t m, bool plain,
-                   void *dst, struct ws_desk *desk, struct ws_err *err);
+                   void *dst, struct ws_scratch *scratch, struct ws_err *err);
 /* Looks at all of the factors. */
-int ws_weight_check_factors(struct ws_weight *w, struct ws_desk *desk, struct ws_err *err);
+int ws_weight_check_factors(struct ws_weight *w, struct ws_scratch *scratch, struct ws_err *err);
 /* After all of it was looked at: could a sum be beyond the range of its type? Whether one is,
  * only making it can tell; of what training leaves none could. */
 bool ws_weight_is_steep(struct ws_weight *w);

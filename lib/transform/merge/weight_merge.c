@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weight_merge.c - low-rank changes added to numbers that lie on the desk.
+/* weight_merge.c - low-rank changes added to numbers that lie on the scratch.
  *
  * Rows that the same deltas reach are taken together. The shelf holds the A factors
  * that were merged last, since the tiles of one weight follow each other; B factors are
@@ -31,21 +31,21 @@ struct merge {
 };
 
 /* The A factors of those deltas, for a window of columns. */
-static int fill_shelf(const struct merge *g, struct ws_desk *desk, struct ws_err *err)
+static int fill_factor_cache(const struct merge *g, struct ws_scratch *scratch, struct ws_err *err)
 {
 	const int64_t at[3] = { g->begin, g->col, g->m };
-	float *to = desk->shelf;
-	if (desk->shelf_of == g->w && memcmp(desk->shelf_at, at, sizeof at) == 0)
+	float *to = scratch->factor_cache;
+	if (scratch->cache_of == g->w && memcmp(scratch->cache_at, at, sizeof at) == 0)
 		return 0;
-	desk->shelf_of = NULL;
+	scratch->cache_of = NULL;
 	for (size_t k = 0; k < g->n_deltas; k++) {
 		const struct ws_factor a = ws_delta_a(g->deltas[k]);
-		if (ws_factor_read(&a, 0, g->deltas[k]->rank, g->col, g->m, to, &desk->buf, err))
+		if (ws_factor_read(&a, 0, g->deltas[k]->rank, g->col, g->m, to, &scratch->buf, err))
 			return -1;
 		to += g->deltas[k]->rank * g->m;
 	}
-	desk->shelf_of = g->w;
-	memcpy(desk->shelf_at, at, sizeof at);
+	scratch->cache_of = g->w;
+	memcpy(scratch->cache_at, at, sizeof at);
 	return 0;
 }
 
@@ -85,9 +85,9 @@ static void add_to(struct merge *g, void *w, size_t stride, int64_t m)
 }
 
 static void merge_columns(struct merge *g, int64_t col, int64_t m, void *w, size_t stride,
-                          const struct ws_desk *desk)
+                          const struct ws_scratch *scratch)
 {
-	const float *a = desk->shelf, *b = g->b;
+	const float *a = scratch->factor_cache, *b = g->b;
 	for (size_t k = 0; k < g->n_deltas; k++) {
 		float *out = k == 0 || g->w->two_step ? g->sum : g->more;
 		make_delta(g, k, a, b, col, m, out);
@@ -123,14 +123,14 @@ static void find_deltas(struct merge *g)
 	}
 }
 
-static int read_b(struct merge *g, struct ws_desk *desk, struct ws_err *err)
+static int read_b(struct merge *g, struct ws_scratch *scratch, struct ws_err *err)
 {
-	float *b = ws_desk_take(desk, (size_t)(g->rank * g->n) * sizeof *b);
+	float *b = ws_scratch_take(scratch, (size_t)(g->rank * g->n) * sizeof *b);
 	g->b = b;
 	for (size_t k = 0; k < g->n_deltas; k++) {
 		const struct ws_delta *d = g->deltas[k];
 		const struct ws_factor f = ws_delta_b(d);
-		if (ws_factor_read(&f, g->row - d->row, g->n, 0, d->rank, b, &desk->buf, err))
+		if (ws_factor_read(&f, g->row - d->row, g->n, 0, d->rank, b, &scratch->buf, err))
 			return -1;
 		b += g->n * d->rank;
 	}
@@ -141,36 +141,35 @@ static int read_b(struct merge *g, struct ws_desk *desk, struct ws_err *err)
  * B factors have the other. */
 static int64_t columns_at_once(const struct ws_weight *w, int64_t n, int64_t m)
 {
-	const int64_t most =
-		(int64_t)(ws_weight_share(w->works) / 2 / (3 * sizeof(float))) / n - 16;
+	const int64_t most = (int64_t)(ws_weight_share(w->pool) / 2 / (3 * sizeof(float))) / n - 16;
 	const int64_t good = most < 512 ? most : 512; /* for the nearest cache */
 	return m < good ? m : good;
 }
 
 /* One group of rows in one window of columns; w points at its first number. */
-static int merge_rows(struct merge *g, void *w, size_t stride, struct ws_desk *desk,
+static int merge_rows(struct merge *g, void *w, size_t stride, struct ws_scratch *scratch,
                       struct ws_err *err)
 {
-	const size_t used = desk->used, size = ws_weight_size(g->w);
+	const size_t used = scratch->used, size = ws_weight_size(g->w);
 	g->step = columns_at_once(g->w, g->n, g->m);
 	const size_t tile = (size_t)(g->n * g->step) * sizeof(float);
-	g->sum = ws_desk_take(desk, tile);
-	g->more = ws_desk_take(desk, tile);
-	g->x = ws_desk_take(desk, tile);
-	const int rc = read_b(g, desk, err);
+	g->sum = ws_scratch_take(scratch, tile);
+	g->more = ws_scratch_take(scratch, tile);
+	g->x = ws_scratch_take(scratch, tile);
+	const int rc = read_b(g, scratch, err);
 	for (int64_t at = 0; rc == 0 && at < g->m; at += g->step) {
 		const int64_t m = g->m - at < g->step ? g->m - at : g->step;
-		merge_columns(g, g->col + at, m, (char *)w + (size_t)at * size, stride, desk);
+		merge_columns(g, g->col + at, m, (char *)w + (size_t)at * size, stride, scratch);
 	}
-	desk->used = used;
+	scratch->used = used;
 	return rc;
 }
 
 /* Rows at once: of their B factors no more than half of the room. */
 static int64_t rows_at_once(const struct ws_weight *w, int64_t rank, int64_t n)
 {
-	int64_t most = (int64_t)(ws_weight_share(w->works) / 2 / sizeof(float)) / rank - 1;
-	const int64_t tall = (int64_t)(ws_weight_share(w->works) / 2 / (3 * sizeof(float))) /
+	int64_t most = (int64_t)(ws_weight_share(w->pool) / 2 / sizeof(float)) / rank - 1;
+	const int64_t tall = (int64_t)(ws_weight_share(w->pool) / 2 / (3 * sizeof(float))) /
 	                     (2 * WS_WEIGHT_LEAST_COLS);
 	most = most < tall ? most : tall;
 	most = most < MOST_ROWS ? most : MOST_ROWS;
@@ -207,22 +206,23 @@ static int note_largest(struct ws_weight *w, const struct merge *g, const void *
 
 /* Rows that the same deltas reach, in windows of columns as wide as the shelf, in groups of
  * rows. */
-static int merge_alike(const struct merge *all, void *x, struct ws_desk *desk, struct ws_err *err)
+static int merge_alike(const struct merge *all, void *x, struct ws_scratch *scratch,
+                       struct ws_err *err)
 {
 	const size_t size = ws_weight_size(all->w);
-	const int64_t window = (int64_t)desk->shelf_floats / all->rank;
+	const int64_t window = (int64_t)scratch->cache_floats / all->rank;
 	struct merge g = *all;
 	for (int64_t j = 0; j < all->m; j += g.m) {
 		g.col = all->col + j;
 		g.m = all->m - j < window ? all->m - j : window;
-		if (fill_shelf(&g, desk, err))
+		if (fill_factor_cache(&g, scratch, err))
 			return -1;
 		for (int64_t i = 0; i < all->n; i += g.n) {
 			void *at = (char *)x + (size_t)(i * all->m + j) * size;
 			g.row = all->row + i;
 			g.n = rows_at_once(g.w, g.rank, all->n - i);
 			g.max_delta = g.max_w = 0;
-			if (merge_rows(&g, at, (size_t)all->m, desk, err) ||
+			if (merge_rows(&g, at, (size_t)all->m, scratch, err) ||
 			    note_largest(g.w, &g, at, all->m, err))
 				return -1;
 		}
@@ -231,20 +231,22 @@ static int merge_alike(const struct merge *all, void *x, struct ws_desk *desk, s
 }
 
 int ws_weight_merge(struct ws_weight *w, int64_t row, int64_t n, int64_t col, int64_t m, void *x,
-                    struct ws_desk *desk, struct ws_err *err)
+                    struct ws_scratch *scratch, struct ws_err *err)
 {
-	const size_t used = desk->used;
-	struct merge g = { .w = w, .deltas = ws_desk_take(desk, w->n_deltas * sizeof *g.deltas),
-		           .col = col, .m = m };
+	const size_t used = scratch->used;
+	struct merge g = { .w = w,
+		           .deltas = ws_scratch_take(scratch, w->n_deltas * sizeof *g.deltas),
+		           .col = col,
+		           .m = m };
 	int rc = 0;
 	for (int64_t i = 0; i < n && rc == 0; i += g.n) {
 		g.row = row + i;
 		g.n = n - i;
 		find_deltas(&g);
 		if (g.n_deltas)
-			rc = merge_alike(&g, (char *)x + (size_t)(i * m) * ws_weight_size(w), desk,
-			                 err);
+			rc = merge_alike(&g, (char *)x + (size_t)(i * m) * ws_weight_size(w),
+			                 scratch, err);
 	}
-	desk->used = used;
+	scratch->used = used;
 	return rc;
 }

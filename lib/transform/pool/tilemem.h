@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tilemem.h - memory for tiles, used again and again.
+/* tilemem.h - reuses the memory of tiles.
  *
- * A page that a process touches for the first time costs as much as filling it, twice that
- * on a virtual machine; so tiles that were read leave their memory for the next ones, in
- * sizes that fit each other, and large ones lie in huge pages where the system has them
- * for whoever asks (madvise).
+ * The first touch of a page costs as much as filling it, and twice that on a virtual machine. So
+ * a tile that was read leaves its memory to later ones, in sizes that fit each other. Large tiles
+ * use huge pages if the system offers them (madvise).
  *
- * Not thread-safe: the owner's lock is held, except where it says otherwise. */
-#ifndef WSYNC_TRANSFORM_TILEMEM_H
-#define WSYNC_TRANSFORM_TILEMEM_H
+ * Not thread-safe: callers hold the owner's lock, unless a comment says otherwise. */
+#ifndef WS_TRANSFORM_TILEMEM_H
+#define WS_TRANSFORM_TILEMEM_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -24,17 +23,16 @@ struct ws_tilemem {
 	uint64_t spared; /* bytes of them */
 };
 
-/* The memory that a tile of n bytes takes: n, or whole huge pages where little of them is
- * wasted. */
+/* Bytes of memory for a tile of n bytes: n, or whole huge pages if little of them is wasted. */
 uint32_t ws_tilemem_room(uint64_t n);
 
-/* A spare of that room; NULL: none. */
+/* Returns spare memory of exactly this size; NULL: none. */
 void *ws_tilemem_find(struct ws_tilemem *m, uint32_t room);
 
-/* Fresh memory, for free(3); NULL: the system has none. Needs no lock. */
+/* Allocates memory, for free(3); NULL: out of memory. Needs no lock. */
 void *ws_tilemem_new(uint32_t room);
 
-/* Keeps it for another tile, or frees it when it is small or there are enough. */
+/* Keeps it for another tile, or frees it if it is small or there are enough spares. */
 void ws_tilemem_put(struct ws_tilemem *m, void *bytes, uint32_t room);
 
 /* Frees spares until at most this many bytes of them are left. */

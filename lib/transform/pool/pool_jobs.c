@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* works_run.c - a run as its reader sees it: laid out in tiles, read from front to back, ended. */
-#include "works_core.h"
+/* pool_jobs.c - jobs: divided into tiles, read from front to back, ended. */
+#include "worker_pool_core.h"
 
 #include "wsync/clock.h"
 
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-void works_free_run(struct ws_run *r)
+void pool_free_job(struct ws_pool_job *r)
 {
 	free(r->items);
 	free(r->first);
@@ -17,7 +17,7 @@ void works_free_run(struct ws_run *r)
 	free(r);
 }
 
-static int lay_out(struct ws_run *r, const struct ws_tiled *const *items)
+static int lay_out(struct ws_pool_job *r, const struct ws_tiled *const *items)
 {
 	size_t n = 0;
 	r->items = calloc(r->n_items + 1, sizeof *r->items);
@@ -37,43 +37,44 @@ static int lay_out(struct ws_run *r, const struct ws_tiled *const *items)
 		uint64_t left = items[k]->bytes;
 		for (size_t i = r->first[k]; i < r->first[k + 1]; i++, left -= items[k]->tile) {
 			const uint64_t size = left < items[k]->tile ? left : items[k]->tile;
-			assert(items[k]->dry || size <= ws_works_tile(r->works));
-			r->tiles[i].n = items[k]->dry ? 0 : (uint32_t)size;
+			assert(items[k]->scan_only || size <= ws_worker_pool_tile(r->pool));
+			r->tiles[i].n = items[k]->scan_only ? 0 : (uint32_t)size;
 			r->tiles[i].room = ws_tilemem_room(r->tiles[i].n);
 		}
 	}
 	return 0;
 }
 
-static void append_run(struct ws_works *w, struct ws_run *r)
+static void append_job(struct ws_worker_pool *w, struct ws_pool_job *r)
 {
-	struct ws_run **end = &w->runs;
+	struct ws_pool_job **end = &w->jobs;
 	while (*end)
 		end = &(*end)->next;
 	*end = r;
-	w->n_runs++;
+	w->n_jobs++;
 }
 
-int ws_run_begin(struct ws_works *w, const struct ws_tiled *const *items, size_t n, bool eager,
-                 struct ws_run **out, struct ws_err *err)
+int ws_pool_job_begin(struct ws_worker_pool *w, const struct ws_tiled *const *items, size_t n,
+                      bool eager, struct ws_pool_job **out, struct ws_err *err)
 {
-	struct ws_run *r = calloc(1, sizeof *r);
+	struct ws_pool_job *r = calloc(1, sizeof *r);
 	if (!r)
 		return ws_oom(err);
-	*r = (struct ws_run){ .works = w, .n_items = n, .eager = eager, .wanted = SIZE_MAX,
-		              .failed = SIZE_MAX };
+	*r = (struct ws_pool_job){
+		.pool = w, .n_items = n, .eager = eager, .wanted = SIZE_MAX, .failed = SIZE_MAX
+	};
 	if (lay_out(r, items)) {
-		works_free_run(r);
+		pool_free_job(r);
 		return ws_oom(err);
 	}
 	pthread_mutex_lock(&w->lock);
-	const int rc = works_start_threads(w, err);
+	const int rc = pool_start_threads(w, err);
 	if (rc == 0)
-		append_run(w, r);
+		append_job(w, r);
 	pthread_cond_broadcast(&w->work);
 	pthread_mutex_unlock(&w->lock);
 	if (rc) {
-		works_free_run(r);
+		pool_free_job(r);
 		return -1;
 	}
 	for (size_t k = 0; k < n; k++)
@@ -83,21 +84,21 @@ int ws_run_begin(struct ws_works *w, const struct ws_tiled *const *items, size_t
 	return 0;
 }
 
-void ws_run_eager(struct ws_run *r)
+void ws_pool_job_set_eager(struct ws_pool_job *r)
 {
-	pthread_mutex_lock(&r->works->lock);
+	pthread_mutex_lock(&r->pool->lock);
 	r->eager = true;
-	pthread_cond_broadcast(&r->works->work);
-	pthread_mutex_unlock(&r->works->lock);
+	pthread_cond_broadcast(&r->pool->work);
+	pthread_mutex_unlock(&r->pool->lock);
 }
 
-const struct ws_tiled *ws_run_item(const struct ws_run *r, size_t item)
+const struct ws_tiled *ws_pool_job_item(const struct ws_pool_job *r, size_t item)
 {
 	return r->items[item];
 }
 
-/* Lets go of items that lie behind; the reader's own thread, without the lock. */
-static void drop_items(struct ws_run *r, size_t before)
+/* Drops items that the reader has passed. Called by the reader's thread, without the lock. */
+static void drop_items(struct ws_pool_job *r, size_t before)
 {
 	for (; r->past < before; r->past++)
 		if (r->items[r->past]->drop)
@@ -107,44 +108,44 @@ static void drop_items(struct ws_run *r, size_t before)
 			r->items[r->past - 1]->hold(r->items[r->past - 1]);
 }
 
-void ws_run_end(struct ws_run *r)
+void ws_pool_job_end(struct ws_pool_job *r)
 {
 	if (!r)
 		return;
-	struct ws_works *w = r->works;
+	struct ws_worker_pool *w = r->pool;
 	drop_items(r, r->n_items);
 	pthread_mutex_lock(&w->lock);
-	struct ws_run **p = &w->runs;
+	struct ws_pool_job **p = &w->jobs;
 	while (*p != r)
 		p = &(*p)->next;
 	*p = r->next;
-	w->n_runs--;
-	for (size_t i = 0; i < works_count(r); i++)
+	w->n_jobs--;
+	for (size_t i = 0; i < pool_count(r); i++)
 		if (r->tiles[i].state == READY)
-			works_forget(r, &r->tiles[i]);
-	__atomic_store_n(&r->ended, true, __ATOMIC_RELAXED); /* makers look without the lock */
+			pool_forget(r, &r->tiles[i]);
+	__atomic_store_n(&r->ended, true, __ATOMIC_RELAXED); /* workers read it without the lock */
 	if (r->n_making == 0)
-		works_free_run(r);
+		pool_free_job(r);
 	pthread_cond_broadcast(&w->work);
 	pthread_mutex_unlock(&w->lock);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* The reader is at that tile now: what lies before it is not needed, what lies behind it may be. */
-static void go_to(struct ws_run *r, size_t tile)
+/* The reader is at this tile now: drops the tiles before it. */
+static void go_to(struct ws_pool_job *r, size_t tile)
 {
 	for (size_t i = r->at; i < tile; i++)
 		if (r->tiles[i].state == READY && !r->tiles[i].pinned)
-			works_forget(r, &r->tiles[i]);
+			pool_forget(r, &r->tiles[i]);
 	if (tile < r->at || r->front < tile)
 		r->front = tile;
 	r->at = tile;
 }
 
-static int wait_for(struct ws_run *r, size_t tile, struct ws_err *err)
+static int wait_for(struct ws_pool_job *r, size_t tile, struct ws_err *err)
 {
-	struct ws_works *w = r->works;
+	struct ws_worker_pool *w = r->pool;
 	r->wanted = tile;
 	while (r->tiles[tile].state != READY && r->tiles[tile].state != FAILED) {
 		pthread_cond_broadcast(&w->work);
@@ -158,9 +159,10 @@ static int wait_for(struct ws_run *r, size_t tile, struct ws_err *err)
 	return -1;
 }
 
-int ws_run_read(struct ws_run *r, size_t item, uint64_t at, void *dst, size_t n, struct ws_err *err)
+int ws_pool_job_read(struct ws_pool_job *r, size_t item, uint64_t at, void *dst, size_t n,
+                     struct ws_err *err)
 {
-	struct ws_works *w = r->works;
+	struct ws_worker_pool *w = r->pool;
 	const uint64_t size = r->items[item]->tile;
 	int rc = 0;
 	assert(at <= r->items[item]->bytes && n <= r->items[item]->bytes - at);
@@ -193,9 +195,9 @@ int ws_run_read(struct ws_run *r, size_t item, uint64_t at, void *dst, size_t n,
 	return rc;
 }
 
-int ws_run_wait(struct ws_run *r, int timeout_ms, struct ws_err *err)
+int ws_pool_job_wait(struct ws_pool_job *r, int timeout_ms, struct ws_err *err)
 {
-	struct ws_works *w = r->works;
+	struct ws_worker_pool *w = r->pool;
 	struct timespec until;
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	const int64_t ns = until.tv_nsec + (int64_t)timeout_ms * WS_NS_PER_MS;
@@ -203,11 +205,12 @@ int ws_run_wait(struct ws_run *r, int timeout_ms, struct ws_err *err)
 	until.tv_nsec = ns % WS_NS_PER_S;
 	int timed_out = 0;
 	pthread_mutex_lock(&w->lock);
-	while (r->n_dry < works_count(r) && !timed_out &&
+	while (r->n_scanned < pool_count(r) && !timed_out &&
 	       !(r->failed != SIZE_MAX && r->n_making == 0))
-		timed_out = timeout_ms < 0 ? pthread_cond_wait(&w->done, &w->lock)
-		                           : pthread_cond_timedwait(&w->done, &w->lock, &until);
-	const bool over = r->n_dry == works_count(r) || (r->failed != SIZE_MAX && r->n_making == 0);
+		timed_out = timeout_ms < 0 ? pthread_cond_wait(&w->done, &w->lock) :
+		                             pthread_cond_timedwait(&w->done, &w->lock, &until);
+	const bool over =
+		r->n_scanned == pool_count(r) || (r->failed != SIZE_MAX && r->n_making == 0);
 	const bool failed = over && r->failed != SIZE_MAX;
 	if (failed && err)
 		*err = r->err;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* works.c - all of the works: how many threads, how its memory is divided, what is counted. */
-#include "works_core.h"
+/* worker_pool.c - the number of threads, the division of the memory, and the counters. */
+#include "worker_pool_core.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -8,17 +8,17 @@
 
 enum { MOST_OF_A_TILE = 256 << 20 };
 static const uint64_t DEFAULT_SCRATCH = UINT64_C(128) << 20, LEAST_SCRATCH = UINT64_C(16) << 20;
-static const uint64_t LEAST_DESK = UINT64_C(3) << 20;
+static const uint64_t LEAST_WORKER_BYTES = UINT64_C(3) << 20;
 
-/* A sixth is the shelf, a third is what buf may grow to, half is the desk itself. */
-size_t works_part_of_desk(const struct ws_works *w, unsigned part)
+/* Of a thread's memory a sixth is the factor cache, a third is for buf, half is the scratch. */
+size_t pool_part_of_scratch(const struct ws_worker_pool *w, unsigned part)
 {
-	return (size_t)(w->desk / part) / WORKS_ALIGN * WORKS_ALIGN;
+	return (size_t)(w->worker_bytes / part) / POOL_ALIGN * POOL_ALIGN;
 }
 
-void works_count_peak(struct ws_works *w)
+void pool_count_peak(struct ws_worker_pool *w)
 {
-	const uint64_t now = w->held + w->spares.spared + w->desked + w->kept;
+	const uint64_t now = w->held + w->spares.spared + w->started_bytes + w->kept;
 	assert(now <= w->scratch);
 	if (now > w->peak)
 		w->peak = now;
@@ -31,20 +31,21 @@ static unsigned choose_threads(unsigned asked, uint64_t most)
 	                   processors > 8 ? 8 :
 	                   processors > 0 ? (unsigned)processors :
 	                                    1;
-	most = most < WORKS_MOST_THREADS ? most : WORKS_MOST_THREADS;
+	most = most < POOL_MOST_THREADS ? most : POOL_MOST_THREADS;
 	return n > most ? (unsigned)most : n;
 }
 
-int ws_works_new(unsigned threads, uint64_t scratch, struct ws_works **out, struct ws_err *err)
+int ws_worker_pool_new(unsigned threads, uint64_t scratch, struct ws_worker_pool **out,
+                       struct ws_err *err)
 {
-	struct ws_works *w = calloc(1, sizeof *w);
+	struct ws_worker_pool *w = calloc(1, sizeof *w);
 	pthread_condattr_t monotonic;
 	if (!w)
 		return ws_oom(err);
 	w->scratch = !scratch ? DEFAULT_SCRATCH : scratch < LEAST_SCRATCH ? LEAST_SCRATCH : scratch;
 	w->store = w->scratch / 2;
-	w->n_threads = choose_threads(threads, w->scratch / 8 * 3 / LEAST_DESK);
-	w->desk = w->scratch / 8 * 3 / w->n_threads;
+	w->n_threads = choose_threads(threads, w->scratch / 8 * 3 / LEAST_WORKER_BYTES);
+	w->worker_bytes = w->scratch / 8 * 3 / w->n_threads;
 	w->keep = w->scratch / 8;
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_condattr_init(&monotonic);
@@ -56,19 +57,19 @@ int ws_works_new(unsigned threads, uint64_t scratch, struct ws_works **out, stru
 	return 0;
 }
 
-void ws_works_free(struct ws_works *w)
+void ws_worker_pool_free(struct ws_worker_pool *w)
 {
 	if (!w)
 		return;
 	pthread_mutex_lock(&w->lock);
-	assert(!w->runs);
+	assert(!w->jobs);
 	w->stop = true;
 	pthread_cond_broadcast(&w->work);
 	pthread_mutex_unlock(&w->lock);
 	for (unsigned i = 0; i < w->n_started; i++) {
 		pthread_join(w->threads[i], NULL);
-		ws_buf_free(&w->desks[i].buf);
-		free(w->desks[i].shelf);
+		ws_buf_free(&w->scratches[i].buf);
+		free(w->scratches[i].factor_cache);
 	}
 	ws_tilemem_trim(&w->spares, 0);
 	pthread_mutex_destroy(&w->lock);
@@ -77,13 +78,13 @@ void ws_works_free(struct ws_works *w)
 	free(w);
 }
 
-void ws_works_trace(struct ws_works *w, struct ws_trace *trace)
+void ws_worker_pool_trace(struct ws_worker_pool *w, struct ws_trace *trace)
 {
 	w->trace = trace;
 }
 
-/* No tile takes more memory than the largest is long (ws_tilemem_room). */
-size_t ws_works_tile(const struct ws_works *w)
+/* The memory of the largest tile has no spare bytes (ws_tilemem_room). */
+size_t ws_worker_pool_tile(const struct ws_worker_pool *w)
 {
 	const uint64_t most = w->store / 8 < MOST_OF_A_TILE ? w->store / 8 : MOST_OF_A_TILE;
 	if (most < WS_TILEMEM_HUGE)
@@ -91,27 +92,27 @@ size_t ws_works_tile(const struct ws_works *w)
 	return (size_t)(most / WS_TILEMEM_HUGE * WS_TILEMEM_HUGE);
 }
 
-size_t ws_works_desk(const struct ws_works *w)
+size_t ws_worker_pool_scratch(const struct ws_worker_pool *w)
 {
-	return works_part_of_desk(w, 2);
+	return pool_part_of_scratch(w, 2);
 }
 
-size_t ws_works_buf(const struct ws_works *w)
+size_t ws_worker_pool_buf(const struct ws_worker_pool *w)
 {
-	return works_part_of_desk(w, WORKS_BUF_PART);
+	return pool_part_of_scratch(w, POOL_BUF_PART);
 }
 
-bool ws_works_keep(struct ws_works *w, uint64_t bytes)
+bool ws_worker_pool_reserve(struct ws_worker_pool *w, uint64_t bytes)
 {
 	pthread_mutex_lock(&w->lock);
 	const bool fits = bytes <= w->keep && w->kept <= w->keep - bytes;
 	w->kept += fits ? bytes : 0;
-	works_count_peak(w);
+	pool_count_peak(w);
 	pthread_mutex_unlock(&w->lock);
 	return fits;
 }
 
-void ws_works_unkeep(struct ws_works *w, uint64_t bytes)
+void ws_worker_pool_unreserve(struct ws_worker_pool *w, uint64_t bytes)
 {
 	pthread_mutex_lock(&w->lock);
 	assert(bytes <= w->kept);
@@ -119,7 +120,7 @@ void ws_works_unkeep(struct ws_works *w, uint64_t bytes)
 	pthread_mutex_unlock(&w->lock);
 }
 
-bool ws_works_keep_is_scarce(struct ws_works *w)
+bool ws_worker_pool_reserve_is_scarce(struct ws_worker_pool *w)
 {
 	pthread_mutex_lock(&w->lock);
 	const bool scarce = w->kept > w->keep / 2;
@@ -127,7 +128,7 @@ bool ws_works_keep_is_scarce(struct ws_works *w)
 	return scarce;
 }
 
-uint64_t ws_works_peak(struct ws_works *w)
+uint64_t ws_worker_pool_peak(struct ws_worker_pool *w)
 {
 	pthread_mutex_lock(&w->lock);
 	const uint64_t peak = w->peak;
@@ -135,7 +136,7 @@ uint64_t ws_works_peak(struct ws_works *w)
 	return peak;
 }
 
-uint64_t ws_works_made(struct ws_works *w)
+uint64_t ws_worker_pool_tiles_made(struct ws_worker_pool *w)
 {
 	pthread_mutex_lock(&w->lock);
 	const uint64_t made = w->made;
