@@ -41,7 +41,7 @@ struct ws_strided {
 	int64_t read[WS_STRIDED_DIMS], write[WS_STRIDED_DIMS];
 };
 
-struct ws_formula_out; /* lib/transform/merge/formula.h */
+struct ws_recipe_output; /* lib/transform/merge/transform_recipe.h */
 
 struct ws_span {
 	uint64_t length; /* bytes; > 0 */
@@ -56,7 +56,7 @@ struct ws_span {
 	size_t n_strided;
 	/* With a fill: how to compute its bytes, for a data plane that can; then the fill may be
 	 * called for any range. NULL: only the fill makes them. */
-	const struct ws_formula_out *formula;
+	const struct ws_recipe_output *recipe;
 };
 
 struct ws_payload {

@@ -56,9 +56,12 @@ static struct ws_merge_job merge_job(const struct gpu_kernels *k)
 {
 	return (struct ws_merge_job){
 		.w = matrix_of(k),
-		.pairs = { { k->a, k->a + (uint64_t)RANK * BENCH_COLS * 4, k->at->rank, 2.0f } },
-		.n_pairs = 1, .two_step = k->at->two_step, .out = k->out,
-		.out_stride = BENCH_COLS, .record = k->record,
+		.terms = { { k->a, k->a + (uint64_t)RANK * BENCH_COLS * 4, k->at->rank, 2.0f } },
+		.n_terms = 1,
+		.two_step = k->at->two_step,
+		.out = k->out,
+		.out_stride = BENCH_COLS,
+		.record = k->record,
 	};
 }
 

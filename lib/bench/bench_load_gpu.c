@@ -17,7 +17,7 @@ struct load_gpu {
 	ws_devptr there[RING];
 };
 
-static bool is_made_there(void *ctx, const struct ws_formula_out *f)
+static bool is_made_there(void *ctx, const struct ws_recipe_output *f)
 {
 	const struct load_gpu *x = ctx;
 	return ws_gpu_stage_computes(&x->feed, f);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 _Static_assert(WS_RECORD_BYTES == sizeof(struct ws_found), "the record of the kernels");
-_Static_assert((int)WS_MERGE_MOST == (int)WS_MERGE_PAIRS, "the pairs of a merge");
+_Static_assert((int)WS_MERGE_MOST == (int)WS_MERGE_TERMS, "the terms of a merge");
 
 enum image { FP8, LOWRANK, UNPACK, GATHER, VALUES, N_IMAGES };
 static const char *const image_names[N_IMAGES] = { "fp8", "lowrank", "unpack", "gather", "values" };
@@ -162,24 +162,30 @@ int ws_compute_merge(struct ws_compute *c, const struct ws_merge_job *job, struc
 {
 	const struct ws_matrix *w = &job->w;
 	assert_matrix(w);
-	assert(job->out_stride >= w->cols && job->n_pairs > 0 && job->n_pairs <= WS_MERGE_MOST);
-	assert(job->n_pairs == 1 || !job->two_step);
+	assert(job->out_stride >= w->cols && job->n_terms > 0 && job->n_terms <= WS_MERGE_MOST);
+	assert(job->n_terms == 1 || !job->two_step);
 	struct ws_merge_args m = {
-		.w = w->at, .out = job->out, .found = job->record, .rows = w->rows, .cols = w->cols,
-		.w_stride = w->stride, .out_stride = job->out_stride, .n_pairs = job->n_pairs,
+		.w = w->at,
+		.out = job->out,
+		.found = job->record,
+		.rows = w->rows,
+		.cols = w->cols,
+		.w_stride = w->stride,
+		.out_stride = job->out_stride,
+		.n_terms = job->n_terms,
 		.two_step = job->two_step,
 	};
-	for (unsigned i = 0; i < job->n_pairs; i++) {
-		m.pairs[i].a = job->pairs[i].a;
-		m.pairs[i].b = job->pairs[i].b;
-		m.pairs[i].rank = job->pairs[i].rank;
-		m.pairs[i].scale = job->pairs[i].scale;
+	for (unsigned i = 0; i < job->n_terms; i++) {
+		m.terms[i].a = job->terms[i].a;
+		m.terms[i].b = job->terms[i].b;
+		m.terms[i].rank = job->terms[i].rank;
+		m.terms[i].scale = job->terms[i].scale;
 	}
 	const uint64_t tiles = parts(w->rows, WS_MERGE_ROWS) * parts(w->cols, WS_MERGE_COLS);
 	const bool is_f32 = w->dtype == WS_DTYPE_F32;
 	const enum ws_kernel_id one = is_f32 ? WS_KERNEL_merge_f32 : WS_KERNEL_merge_bf16;
 	const enum ws_kernel_id several = is_f32 ? WS_KERNEL_merges_f32 : WS_KERNEL_merges_bf16;
-	return ws_compute_run(c, job->n_pairs == 1 ? one : several, tiles, WS_MERGE_THREADS, &m, s,
+	return ws_compute_run(c, job->n_terms == 1 ? one : several, tiles, WS_MERGE_THREADS, &m, s,
 	                      err);
 }
 

@@ -62,15 +62,15 @@ int ws_compute_fp8(struct ws_compute *c, const struct ws_fp8_job *job, struct ws
  * deltas of several terms are summed before they are added to w; two_step rounds each delta and
  * takes one term at a time. A delta that is not finite shows in max_delta of the record. */
 enum { WS_MERGE_MOST = 4 };
-struct ws_merge_pair {
+struct ws_merge_term {
 	ws_devptr a, b; /* fp32, dense: [rank, cols], [rows, rank] */
 	int64_t rank;
 	float scale;
 };
 struct ws_merge_job {
 	struct ws_matrix w;
-	struct ws_merge_pair pairs[WS_MERGE_MOST];
-	unsigned n_pairs; /* 1 or more */
+	struct ws_merge_term terms[WS_MERGE_MOST];
+	unsigned n_terms; /* 1 or more */
 	bool two_step;
 	ws_devptr out; /* bf16 */
 	int64_t out_stride;

@@ -38,8 +38,8 @@ static int one_band(struct ws_compute *c, const struct ws_chain_job *job, int64_
 	struct ws_fp8_job q = job->fp8;
 	m.w.rows = rows;
 	m.w.at += (uint64_t)(row * m.w.stride) * (m.w.dtype == WS_DTYPE_F32 ? 4 : 2);
-	for (unsigned i = 0; i < m.n_pairs; i++)
-		m.pairs[i].b += (uint64_t)(row * m.pairs[i].rank) * 4;
+	for (unsigned i = 0; i < m.n_terms; i++)
+		m.terms[i].b += (uint64_t)(row * m.terms[i].rank) * 4;
 	m.out = job->scratch;
 	m.out_stride = stride;
 	q.x = (struct ws_matrix){ job->scratch, WS_DTYPE_BF16, rows, cols, stride };

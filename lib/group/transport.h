@@ -70,7 +70,7 @@ struct ws_transport_ops {
 	            struct ws_transport **out, struct ws_err *err);
 	/* Will it compute what this formula says (lib/transform) by itself, where a span has it?
 	 * NULL: there is no formula. May be NULL: it computes nothing. */
-	bool (*makes)(const struct ws_transport *t, const struct ws_formula_out *f);
+	bool (*makes)(const struct ws_transport *t, const struct ws_recipe_output *f);
 	/* While that goes on: every server has agreed to join; some do so with the first
 	 * broadcast only. May be NULL. */
 	void (*agreed)(struct ws_transport *t);

@@ -162,7 +162,7 @@ static void nccl_memory(size_t buckets, uint64_t bytes, size_t payloads, uint64_
 	ws_gpu_stage_memory(buckets, bytes, payloads, gpu, pinned);
 }
 
-static bool nccl_makes(const struct ws_transport *t, const struct ws_formula_out *f)
+static bool nccl_makes(const struct ws_transport *t, const struct ws_recipe_output *f)
 {
 	return ws_gpu_stage_computes(&((const struct nccl *)t)->stage, f);
 }

@@ -184,7 +184,8 @@ void push_emit_plan(struct ws_push *p)
 				                            .n_dims = t->n_dims,
 				                            .dims = t->dims,
 				                            .bytes = t->bytes,
-				                            .recipe = ws_recipe_name(t->recipe) } };
+				                            .recipe =
+				                                    ws_transform_op_name(t->op) } };
 			push_emit(p, &ev);
 		}
 		if (!p->opts.dry_run)

@@ -4,7 +4,7 @@
 #include "push_protocol.h"
 
 /* Who sends from a GPU makes there what he can, unless he was told not to. */
-static bool makes_here(void *ctx, const struct ws_formula_out *f)
+static bool makes_here(void *ctx, const struct ws_recipe_output *f)
 {
 	struct ws_push *p = ctx;
 	const struct ws_transport *t = p->link.group ? ws_group_transport(p->link.group) : NULL;

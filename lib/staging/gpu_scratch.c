@@ -62,16 +62,16 @@ void ws_gpu_scratch_memory(uint64_t *gpu, uint64_t *pinned)
 /* Jobs run one after the other on the stream. */
 static void trace_job(struct ws_gpu_scratch *d, const struct ws_kernel_job *m, int64_t begun)
 {
-	const struct ws_trace_what making = { .row = WS_TRACE_TRANSFORM,
-		                              .of = "GPU",
-		                              .name = "make",
-		                              .about = m->formula->name,
-		                              .since = begun > d->checked ? begun : d->checked };
+	const struct ws_trace_what job = { .row = WS_TRACE_TRANSFORM,
+		                           .of = "GPU",
+		                           .name = "make",
+		                           .about = m->recipe->name,
+		                           .since = begun > d->checked ? begun : d->checked };
 	uint64_t bytes = 0;
 	for (int i = 0; i < 2; i++)
 		bytes += m->spans[i] ? m->spans[i]->length : 0;
 	d->checked = ws_now_ns();
-	ws_trace_end(d->trace, ws_trace_begin(d->trace, &making),
+	ws_trace_end(d->trace, ws_trace_begin(d->trace, &job),
 	             &(struct ws_trace_end){ .bytes = bytes, .at = d->checked });
 }
 
@@ -123,7 +123,7 @@ int ws_gpu_scratch_check_result(struct ws_gpu_scratch *d, const struct ws_stage_
 {
 	/* as in lib/transform: the sum of two such numbers is finite */
 	static const float large = 1e38f;
-	const struct ws_formula *f = steps->jobs[i].formula;
+	const struct ws_transform_recipe *f = steps->jobs[i].recipe;
 	const size_t at = i % WS_GPU_SCRATCH_RECORDS;
 	struct ws_record r;
 	if (ws_gpu_event_wait(d->gpu, d->result_event[at], until, cancel, err))
@@ -132,7 +132,7 @@ int ws_gpu_scratch_check_result(struct ws_gpu_scratch *d, const struct ws_stage_
 		trace_job(d, &steps->jobs[i], d->begun[at]);
 	ws_record_read(d->results + at * WS_GPU_SCRATCH_RECORD, f->cols, &r);
 	*good = !r.bad && r.max_delta < large && r.max_w < large;
-	if (*good && f->n_pairs)
-		ws_formula_note(f, r.max_delta, r.max_w);
+	if (*good && f->n_terms)
+		ws_recipe_note(f, r.max_delta, r.max_w);
 	return 0;
 }

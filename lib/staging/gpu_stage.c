@@ -46,9 +46,9 @@ int ws_gpu_stage_try_kernels(struct ws_gpu_stage *f, bool must, const struct ws_
 	return must ? -1 : 0;
 }
 
-bool ws_gpu_stage_computes(const struct ws_gpu_stage *f, const struct ws_formula_out *out)
+bool ws_gpu_stage_computes(const struct ws_gpu_stage *f, const struct ws_recipe_output *out)
 {
-	return f->scratch && out && ws_stage_recipe_fits(out->formula, f->scratch->bytes);
+	return f->scratch && out && ws_stage_recipe_fits(out->recipe, f->scratch->bytes);
 }
 
 void ws_gpu_stage_drain(struct ws_gpu_stage *f)

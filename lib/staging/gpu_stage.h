@@ -80,7 +80,7 @@ int ws_gpu_stage_use_kernels(struct ws_gpu_stage *f, uint64_t scratch, struct ws
 int ws_gpu_stage_try_kernels(struct ws_gpu_stage *f, bool must, const struct ws_log *log,
                              struct ws_err *err);
 /* Will this output be computed here? */
-bool ws_gpu_stage_computes(const struct ws_gpu_stage *f, const struct ws_formula_out *out);
+bool ws_gpu_stage_computes(const struct ws_gpu_stage *f, const struct ws_recipe_output *out);
 /* Waits until the streams neither read nor write. Gives up on a GPU that hangs. */
 void ws_gpu_stage_drain(struct ws_gpu_stage *f);
 /* Drains first. A zeroed struct is fine. */

@@ -31,7 +31,7 @@ enum part {
 };
 
 struct layout {
-	const struct ws_formula *f;
+	const struct ws_transform_recipe *f;
 	const struct ws_kernel_job *m;
 	struct ws_stage_steps *steps;
 	ws_devptr at[2][N_PARTS]; /* in each half */
@@ -51,7 +51,7 @@ static int64_t least(int64_t a, int64_t b)
 	return a < b ? a : b;
 }
 
-static uint64_t size_of(const struct ws_formula *f)
+static uint64_t size_of(const struct ws_transform_recipe *f)
 {
 	return f->dtype == WS_DTYPE_F32 ? 4 : 2;
 }
@@ -64,31 +64,32 @@ static bool is_direct(const struct layout *g)
 
 /* ---- LoRA terms ------------------------------------------------------------------------------ */
 
-static bool reaches(const struct ws_formula_pair *p, int64_t row)
+static bool reaches(const struct ws_lora_term *p, int64_t row)
 {
 	return row >= p->row && row - p->row < p->rows;
 }
 
 /* The largest sum of the ranks of all terms that reach one row. */
-static int64_t most_rank(const struct ws_formula *f)
+static int64_t most_rank(const struct ws_transform_recipe *f)
 {
 	int64_t most = 0;
-	for (size_t i = 0; i < f->n_pairs; i++) {
+	for (size_t i = 0; i < f->n_terms; i++) {
 		int64_t rank = 0;
-		for (size_t k = 0; k < f->n_pairs; k++)
-			rank += reaches(&f->pairs[k], f->pairs[i].row) ? f->pairs[k].rank : 0;
+		for (size_t k = 0; k < f->n_terms; k++)
+			rank += reaches(&f->terms[k], f->terms[i].row) ? f->terms[k].rank : 0;
 		most = rank > most ? rank : most;
 	}
 	return most;
 }
 
 /* The same terms reach all of the rows [*begin, *end) around this one. */
-static void find_alike(const struct ws_formula *f, int64_t row, int64_t *begin, int64_t *end)
+static void find_alike(const struct ws_transform_recipe *f, int64_t row, int64_t *begin,
+                       int64_t *end)
 {
 	*begin = 0;
 	*end = f->rows;
-	for (size_t i = 0; i < f->n_pairs; i++) {
-		const int64_t edges[2] = { f->pairs[i].row, f->pairs[i].row + f->pairs[i].rows };
+	for (size_t i = 0; i < f->n_terms; i++) {
+		const int64_t edges[2] = { f->terms[i].row, f->terms[i].row + f->terms[i].rows };
 		for (int k = 0; k < 2; k++) {
 			if (edges[k] <= row && edges[k] > *begin)
 				*begin = edges[k];
@@ -100,7 +101,7 @@ static void find_alike(const struct ws_formula *f, int64_t row, int64_t *begin, 
 
 /* ---- layout of the scratch ------------------------------------------------------------------- */
 
-static uint64_t raw_of_row(const struct ws_formula *f)
+static uint64_t raw_of_row(const struct ws_transform_recipe *f)
 {
 	const uint64_t cols = (uint64_t)f->cols;
 	switch (f->packing) {
@@ -118,7 +119,7 @@ static uint64_t raw_of_row(const struct ws_formula *f)
 
 static void measure(const struct layout *g, uint64_t of[N_PARTS])
 {
-	const struct ws_formula *f = g->f;
+	const struct ws_transform_recipe *f = g->f;
 	const uint64_t cols = (uint64_t)f->cols, rank = (uint64_t)most_rank(f);
 	const bool direct = is_direct(g), plain = f->packing == WS_PACK_NONE;
 	memset(of, 0, N_PARTS * sizeof *of);
@@ -162,7 +163,7 @@ static int64_t multiple_of(int64_t a, int64_t b, int64_t most)
 }
 
 /* A multiple of this many rows begins and ends at block edges. */
-static int64_t unit_of(const struct ws_formula *f)
+static int64_t unit_of(const struct ws_transform_recipe *f)
 {
 	int64_t unit = f->quantized ? f->rule.bn : 1;
 	if (f->packing == WS_PACK_FP8 && f->n_scales > 1 && f->bn < f->each)
@@ -200,9 +201,9 @@ static uint64_t half_of(uint64_t scratch)
 	return scratch / 2 / ALIGN * ALIGN;
 }
 
-bool ws_stage_recipe_fits(const struct ws_formula *f, uint64_t scratch)
+bool ws_stage_recipe_fits(const struct ws_transform_recipe *f, uint64_t scratch)
 {
-	const struct ws_kernel_job nowhere = { .formula = f };
+	const struct ws_kernel_job nowhere = { .recipe = f };
 	struct layout g = { .f = f, .m = &nowhere };
 	return lay_out(&g, 0, half_of(scratch));
 }
@@ -256,7 +257,7 @@ static int add_read(const struct layout *g, int64_t row, int64_t n, struct ws_er
 
 static void fill_fp8(const struct layout *g, struct ws_unpack_job *j, int64_t row, int64_t n)
 {
-	const struct ws_formula *f = g->f;
+	const struct ws_transform_recipe *f = g->f;
 	const int64_t down = parts(f->each, f->bn), across = parts(f->cols, f->bk);
 	j->kind = WS_UNPACK_FP8;
 	j->each = n;
@@ -289,7 +290,7 @@ static int add_nvfp4(const struct layout *g, struct ws_unpack_job *j, int64_t ro
 static int add_nf4(const struct layout *g, struct ws_unpack_job *j, int64_t row, int64_t n,
                    struct ws_err *err)
 {
-	const struct ws_formula *f = g->f;
+	const struct ws_transform_recipe *f = g->f;
 	const uint64_t size = f->nested_block ? 1 : sizeof(float);
 	const uint64_t first = (uint64_t)(row * f->cols / f->bk),
 		       blocks = (uint64_t)parts(n * f->cols, f->bk);
@@ -314,7 +315,7 @@ static int add_nf4(const struct layout *g, struct ws_unpack_job *j, int64_t row,
 
 static int add_unpack(const struct layout *g, int64_t row, int64_t n, struct ws_err *err)
 {
-	const struct ws_formula *f = g->f;
+	const struct ws_transform_recipe *f = g->f;
 	struct ws_stage_step step = { .kind = WS_STAGE_UNPACK };
 	struct ws_unpack_job *j = &step.unpack;
 	*j = (struct ws_unpack_job){ .codes = part_at(g, RAW),
@@ -341,22 +342,22 @@ static int add_unpack(const struct layout *g, int64_t row, int64_t n, struct ws_
 
 /* Reads the factors of the terms that reach a row; A only if it is not loaded yet. */
 static int add_factors(struct layout *g, int64_t begin, int64_t row, int64_t n,
-                       struct ws_merge_pair *pairs, unsigned *n_pairs, struct ws_err *err)
+                       struct ws_merge_term *terms, unsigned *n_terms, struct ws_err *err)
 {
-	const struct ws_formula *f = g->f;
+	const struct ws_transform_recipe *f = g->f;
 	ws_devptr a = part_at(g, FACTORS_A), b = part_at(g, FACTORS_B);
 	int64_t *const factors_of = &g->factors_of[g->steps->half];
 	const bool loaded = *factors_of == begin;
-	*n_pairs = 0;
-	for (size_t i = 0; i < f->n_pairs; i++) {
-		const struct ws_formula_pair *p = &f->pairs[i];
+	*n_terms = 0;
+	for (size_t i = 0; i < f->n_terms; i++) {
+		const struct ws_lora_term *p = &f->terms[i];
 		if (!reaches(p, row))
 			continue;
 		const uint64_t rank = (uint64_t)p->rank * sizeof(float), rows = (uint64_t)n;
 		if ((!loaded && read_span(g, &p->a, 0, p->a.length, a, err)) ||
 		    read_span(g, &p->b, (uint64_t)(row - p->row) * rank, rows * rank, b, err))
 			return -1;
-		pairs[(*n_pairs)++] = (struct ws_merge_pair){
+		terms[(*n_terms)++] = (struct ws_merge_term){
 			.a = a, .b = b, .rank = p->rank, .scale = p->scale
 		};
 		a += p->a.length;
@@ -368,37 +369,37 @@ static int add_factors(struct layout *g, int64_t begin, int64_t row, int64_t n,
 
 /* One launch sums all terms; with two_step there is one launch for each. */
 static int add_launches(const struct layout *g, const struct ws_matrix *w,
-                        const struct ws_merge_pair *pairs, unsigned n, struct ws_err *err)
+                        const struct ws_merge_term *terms, unsigned n, struct ws_err *err)
 {
 	const unsigned at_once = g->f->two_step ? 1 : n;
 	for (unsigned i = 0; i < n; i += at_once) {
 		struct ws_stage_step step = { .kind = WS_STAGE_MERGE,
 			                      .merge = { .w = *w,
-			                                 .n_pairs = at_once,
+			                                 .n_terms = at_once,
 			                                 .two_step = g->f->two_step,
 			                                 .out = w->at,
 			                                 .out_stride = w->stride,
 			                                 .record = g->m->record } };
-		memcpy(step.merge.pairs, pairs + i, at_once * sizeof *pairs);
+		memcpy(step.merge.terms, terms + i, at_once * sizeof *terms);
 		if (ws_stage_steps_add(g->steps, &step, err))
 			return -1;
 	}
 	return 0;
 }
 
-static int add_merge(struct layout *g, int64_t first, int64_t n, struct ws_merge_pair *pairs,
+static int add_merge(struct layout *g, int64_t first, int64_t n, struct ws_merge_term *terms,
                      struct ws_err *err)
 {
 	int64_t begin, end;
 	for (int64_t row = first; row < first + n; row = end) {
-		unsigned n_pairs;
+		unsigned n_terms;
 		find_alike(g->f, row, &begin, &end);
 		end = least(end, first + n);
 		const struct ws_matrix w = { numbers_at(g, first) +
 			                             (uint64_t)((row - first) * g->f->cols) * 2,
 			                     WS_DTYPE_BF16, end - row, g->f->cols, g->f->cols };
-		if (add_factors(g, begin, row, end - row, pairs, &n_pairs, err) ||
-		    add_launches(g, &w, pairs, n_pairs, err))
+		if (add_factors(g, begin, row, end - row, terms, &n_terms, err) ||
+		    add_launches(g, &w, terms, n_terms, err))
 			return -1;
 	}
 	return 0;
@@ -406,7 +407,7 @@ static int add_merge(struct layout *g, int64_t first, int64_t n, struct ws_merge
 
 static int add_fp8(const struct layout *g, int64_t row, int64_t n, struct ws_err *err)
 {
-	const struct ws_formula *f = g->f;
+	const struct ws_transform_recipe *f = g->f;
 	const struct ws_fp8_rule *r = &f->rule;
 	const uint64_t codes = (uint64_t)row * (uint64_t)f->cols;
 	const uint64_t scales = (uint64_t)(row / r->bn * parts(f->cols, r->bk)) * sizeof(float);
@@ -430,7 +431,7 @@ static int add_fp8(const struct layout *g, int64_t row, int64_t n, struct ws_err
 /* In a stack, bands end at matrix edges, unless one band has all of it. */
 static int64_t end_of_band(const struct layout *g, int64_t row)
 {
-	const struct ws_formula *f = g->f;
+	const struct ws_transform_recipe *f = g->f;
 	const int64_t end = least(row + g->band, f->rows);
 	if (f->packing != WS_PACK_FP8 || f->n_scales == 1 || g->band == f->rows)
 		return end;
@@ -440,7 +441,7 @@ static int64_t end_of_band(const struct layout *g, int64_t row)
 /* Tables that all bands of a weight need. */
 static int add_tables(struct layout *g, struct ws_err *err)
 {
-	const struct ws_formula *f = g->f;
+	const struct ws_transform_recipe *f = g->f;
 	bool *const has_tables = &g->has_tables[g->steps->half];
 	if (*has_tables)
 		return 0;
@@ -460,21 +461,21 @@ static int begin_band(struct layout *g, struct ws_err *err)
 	return ws_stage_steps_add(g->steps, &half, err) || add_tables(g, err) ? -1 : 0;
 }
 
-static int add_numbers(struct layout *g, int64_t row, int64_t n, struct ws_merge_pair *pairs,
+static int add_numbers(struct layout *g, int64_t row, int64_t n, struct ws_merge_term *terms,
                        struct ws_err *err)
 {
 	if (begin_band(g, err) ||
 	    (g->f->packing == WS_PACK_NONE ? add_read(g, row, n, err) : add_unpack(g, row, n, err)))
 		return -1;
-	return g->f->n_pairs ? add_merge(g, row, n, pairs, err) : 0;
+	return g->f->n_terms ? add_merge(g, row, n, terms, err) : 0;
 }
 
-static int add_bands(struct layout *g, struct ws_merge_pair *pairs, struct ws_err *err)
+static int add_bands(struct layout *g, struct ws_merge_term *terms, struct ws_err *err)
 {
 	int64_t end;
 	for (int64_t row = 0; row < g->f->rows; row = end) {
 		end = end_of_band(g, row);
-		if (add_numbers(g, row, end - row, pairs, err) ||
+		if (add_numbers(g, row, end - row, terms, err) ||
 		    (g->f->quantized && add_fp8(g, row, end - row, err)))
 			return -1;
 	}
@@ -486,16 +487,16 @@ int ws_stage_recipe_add(struct ws_stage_steps *s, const struct ws_kernel_job *m,
 {
 	const struct ws_stage_step begin = { .kind = WS_STAGE_BEGIN, .job = s->n_jobs - 1 };
 	const struct ws_stage_step finish = { .kind = WS_STAGE_FINISH, .job = begin.job };
-	struct layout g = { .f = m->formula, .m = m, .steps = s, .factors_of = { -1, -1 } };
-	struct ws_merge_pair *pairs = calloc(g.f->n_pairs + 1, sizeof *pairs);
-	if (!pairs)
+	struct layout g = { .f = m->recipe, .m = m, .steps = s, .factors_of = { -1, -1 } };
+	struct ws_merge_term *terms = calloc(g.f->n_terms + 1, sizeof *terms);
+	if (!terms)
 		return ws_oom(err);
 	const bool fits = lay_out(&g, scratch, half_of(bytes));
 	assert(fits); /* the caller checked ws_stage_recipe_fits */
-	const int rc = !fits || ws_stage_steps_add(s, &begin, err) || add_bands(&g, pairs, err) ||
+	const int rc = !fits || ws_stage_steps_add(s, &begin, err) || add_bands(&g, terms, err) ||
 	                               ws_stage_steps_add(s, &finish, err) ?
 	                       -1 :
 	                       0;
-	free(pairs);
+	free(terms);
 	return rc;
 }

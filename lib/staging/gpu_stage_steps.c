@@ -65,9 +65,9 @@ static void find_results(const struct bucket *b, struct ws_kernel_job *m)
 		ws_devptr at = payload;
 		for (size_t k = 0; k < b->payloads[i].n_spans; k++) {
 			const struct ws_span *s = &b->payloads[i].spans[k];
-			if (s->formula && s->formula->formula == m->formula) {
-				m->spans[s->formula->scales] = s;
-				m->to[s->formula->scales] = at;
+			if (s->recipe && s->recipe->recipe == m->recipe) {
+				m->spans[s->recipe->scales] = s;
+				m->to[s->recipe->scales] = at;
 			}
 			at += s->length;
 		}
@@ -78,22 +78,22 @@ static void find_results(const struct bucket *b, struct ws_kernel_job *m)
 /* Kernels need aligned outputs. */
 static bool is_aligned(const struct ws_kernel_job *m)
 {
-	const uint64_t size = m->formula->quantized ? 1 : m->formula->dtype == WS_DTYPE_F32 ? 4 : 2;
+	const uint64_t size = m->recipe->quantized ? 1 : m->recipe->dtype == WS_DTYPE_F32 ? 4 : 2;
 	return m->to[0] % size == 0 && m->to[1] % sizeof(float) == 0;
 }
 
 static bool is_planned(const struct ws_stage_steps *s, const struct ws_span *span)
 {
 	for (size_t i = s->n_jobs; i-- > 0;)
-		if (s->jobs[i].spans[span->formula->scales] == span)
+		if (s->jobs[i].spans[span->recipe->scales] == span)
 			return true;
 	return false;
 }
 
 /* The first of the two outputs adds the job for both. *read: kernels cannot do it; read the span
  * like others. */
-static int add_formula(struct ws_stage_steps *s, const struct bucket *b, const struct ws_span *span,
-                       bool *read, struct ws_err *err)
+static int add_recipe(struct ws_stage_steps *s, const struct bucket *b, const struct ws_span *span,
+                      bool *read, struct ws_err *err)
 {
 	*read = false;
 	if (is_planned(s, span))
@@ -101,7 +101,7 @@ static int add_formula(struct ws_stage_steps *s, const struct bucket *b, const s
 	struct ws_kernel_job *m = new_job(s, err);
 	if (!m)
 		return -1;
-	*m = (struct ws_kernel_job){ .formula = span->formula->formula,
+	*m = (struct ws_kernel_job){ .recipe = span->recipe->recipe,
 		                     .record = b->scratch->records +
 		                               s->n_jobs % WS_GPU_SCRATCH_RECORDS *
 		                                       WS_GPU_SCRATCH_RECORD };
@@ -121,7 +121,7 @@ static int add_payload(struct ws_stage_steps *s, const struct bucket *b, const s
 	for (size_t i = 0; i < p->n_spans; i++) {
 		const struct ws_span *span = &p->spans[i];
 		bool read = true;
-		if (span->formula && b->scratch && add_formula(s, b, span, &read, err))
+		if (span->recipe && b->scratch && add_recipe(s, b, span, &read, err))
 			return -1;
 		if (read && ws_stage_steps_read(s, span, 0, span->length, at, err))
 			return -1;

@@ -11,7 +11,7 @@
 #include "compute.h"
 #include "payload.h"
 
-#include "formula.h"
+#include "transform_recipe.h"
 
 #include <stdbool.h>
 
@@ -51,7 +51,7 @@ struct ws_stage_step {
 
 /* One recipe to compute, and where its outputs go: numbers or codes, and scales. */
 struct ws_kernel_job {
-	const struct ws_formula *formula;
+	const struct ws_transform_recipe *recipe;
 	const struct ws_span *spans[2]; /* NULL: not in this bucket */
 	ws_devptr to[2];
 	ws_devptr record; /* in the scratch: number job % WS_GPU_SCRATCH_RECORDS */
@@ -85,7 +85,7 @@ int ws_stage_steps_read(struct ws_stage_steps *s, const struct ws_span *span, ui
 /* ---- recipes ---- */
 
 /* Does this much scratch suffice, wherever the outputs go? */
-bool ws_stage_recipe_fits(const struct ws_formula *f, uint64_t scratch);
+bool ws_stage_recipe_fits(const struct ws_transform_recipe *f, uint64_t scratch);
 /* Adds the steps of m, the last of s->jobs. */
 int ws_stage_recipe_add(struct ws_stage_steps *s, const struct ws_kernel_job *m, ws_devptr scratch,
                         uint64_t bytes, struct ws_err *err);

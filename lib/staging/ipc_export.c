@@ -188,7 +188,7 @@ uint64_t ws_ipc_export_part_bytes(const struct ws_ipc_export *l)
 	return l->part;
 }
 
-bool ws_ipc_export_computes(const struct ws_ipc_export *l, const struct ws_formula_out *f)
+bool ws_ipc_export_computes(const struct ws_ipc_export *l, const struct ws_recipe_output *f)
 {
 	return ws_gpu_stage_computes(&l->stage, f);
 }

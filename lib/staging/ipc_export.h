@@ -41,7 +41,7 @@ int ws_ipc_export_reserve(struct ws_ipc_export *l, size_t buckets, uint64_t byte
 const unsigned char *ws_ipc_export_handle(const struct ws_ipc_export *l);
 uint64_t ws_ipc_export_part_bytes(const struct ws_ipc_export *l);
 /* Will this output be computed on the GPU, if it is part of a payload? */
-bool ws_ipc_export_computes(const struct ws_ipc_export *l, const struct ws_formula_out *f);
+bool ws_ipc_export_computes(const struct ws_ipc_export *l, const struct ws_recipe_output *f);
 const struct ws_cuda_device *ws_ipc_export_device(const struct ws_ipc_export *l);
 
 /* Announces the payloads after those that are taken next; they are loaded meanwhile. They must

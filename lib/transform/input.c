@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* input.c - opens what belongs together: sources, config, rules, layouts, catalog, transform. */
+/* input.c - opens an input as a whole: sources, config, rules, layouts, catalog, transform. */
 #include "wsync/tool/input.h"
 
 #include "synthetic.h"
@@ -13,7 +13,7 @@
 
 /* ---- sources ---- */
 
-/* config_dir: to free; NULL: as the sources say. */
+/* *config_dir: the caller frees it; NULL: the sources' directory. */
 static int open_shards(struct ws_input *in, const struct ws_input_opts *o, char **config_dir,
                        struct ws_err *err)
 {
@@ -131,7 +131,7 @@ static bool will_unpack(const struct ws_input *in, const struct ws_input_opts *o
 
 static int make_layouts(struct ws_input *in, const struct ws_input_opts *o, struct ws_err *err)
 {
-	/* What is unpacked on its way has the shapes of unquantized weights. */
+	/* Weights that are unpacked have the shapes of unquantized ones. */
 	const struct ws_layout_opts whole = { .tp = 1, .ep = 1, .unquantized = will_unpack(in, o) };
 	const struct ws_layout_opts sharded = { .tp = in->sharded_tp, .ep = in->sharded_ep };
 	if (ws_input_known(in) &&
@@ -168,14 +168,14 @@ static bool is_fp8(const struct ws_quant *q)
 	return q && strcmp(q->method, "fp8") == 0;
 }
 
-/* What a server of the transformed weights would have in its config.json: by
- * that the names are checked. */
+/* The quantization in the config.json of a server of the transformed weights: names are checked
+ * against it. */
 static int say_quant(struct ws_input *in, const struct ws_transform_opts *o, struct ws_err *err)
 {
 	struct ws_quant q = { .method = "", .scale_fmt = "", .activation = "" };
 	if (!in->config || (o->quantize == WS_QUANTIZE_NONE && !in->transform->unpacks))
 		return 0;
-	/* One that was named, and says how it keeps FP8, is the server's own. */
+	/* A config that the user named, and that describes FP8, is the server's. */
 	if (in->named && o->quantize != WS_QUANTIZE_NONE && is_fp8(ws_config_quant(in->config)))
 		return 0;
 	if (o->quantize != WS_QUANTIZE_NONE) {

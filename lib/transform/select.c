@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* select.c - which tensors become FP8: matrices called X.weight that the server keeps as FP8.
+/* select.c - which tensors become FP8: matrices X.weight that the server keeps as FP8.
  *
- * Checkpoints of FP8 list what else there is (modules_to_not_convert: the head, routers, norms),
- * and then the list decides, as xorl has it. Only as far as servers agree: releases do not list
- * embeddings, which are no linear layers and were never to be converted, and lists written by
- * hand ("lm_head") not even routers. No server keeps any of these in FP8, whatever its list
- * says; so they are never made so. Modules that a user wants to skip only ever take away. */
-#include "select.h"
+ * FP8 checkpoints list the exceptions (modules_to_not_convert: the head, routers, norms); then the
+ * list decides, as in xorl. But published lists lack embeddings, and lists written by hand
+ * ("lm_head") even lack routers. No server keeps these in FP8, whatever its list says, so they are
+ * never quantized. The user's skip list only adds exceptions. */
+#include "transform_core.h"
 
 #include "wsync/tool/str.h"
 #include "wsync/tool/config.h"
@@ -15,7 +14,7 @@
 
 enum { MOST_OF_A_NAME = 1024 };
 
-/* xorl's rule for servers that say nothing. */
+/* xorl's rule for servers without a list. */
 static bool is_known(const char *module)
 {
 	static const char *const linear[] = { ".in_proj_qkv", ".in_proj_z", ".in_proj_b",
@@ -29,8 +28,7 @@ static bool is_known(const char *module)
 	return false;
 }
 
-/* In SGLang the head and embeddings are no linear layers, and routers are
- * built without a quantization. */
+/* In SGLang the head and embeddings are not linear layers, and routers have no quantization. */
 static bool is_never(const char *module)
 {
 	static const char *const leaves[] = { "embed_tokens", "lm_head", ".mlp.gate",

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transform.c - a catalog in, a catalog out: what becomes of each tensor is
- * decided here, from headers.
+/* transform.c - makes a catalog from a catalog: decides for each tensor, from headers alone.
  *
- * An item stays what it is, is replaced by a tensor of an adapter, or becomes the output of a
- * product, quantized ones with their scales right behind them. Tensors that belong to a packed
- * weight (its scales, tables) are left out where the weight does not stay packed. */
+ * An item stays as it is, is replaced by a tensor of an adapter, or is computed (fused_weight.h);
+ * the scales of a quantized item follow it. The parts of a packed weight (scales, tables) are left
+ * out if the weight is unpacked. */
 #include "transform_core.h"
 
 #include "catalog_build.h"
 #include "floats.h"
 #include "value_scan.h"
 #include "safetensors.h"
-#include "select.h"
+#include "transform_core.h"
 #include "unpack_core.h"
 
 #include "wsync/cancel.h"
@@ -39,7 +38,7 @@ static bool is_chosen(const struct ws_transform *t, const char *name)
 	return ws_glob_choose(o->include, o->n_include, o->exclude, o->n_exclude, name);
 }
 
-/* A weight is sent when it or its scales are: both are made of it. */
+/* A weight is sent if it or its scales are: both are computed from it. */
 static bool is_sent(const struct ws_transform *t, const struct ws_item *item)
 {
 	char scales[WS_MAX_NAME + 16];
@@ -49,8 +48,8 @@ static bool is_sent(const struct ws_transform *t, const struct ws_item *item)
 	return t->opts.quantize != WS_QUANTIZE_NONE && is_chosen(t, scales);
 }
 
-/* A tensor that cannot be changed stays as it is where it is excluded, and so does a tensor that
- * goes with an excluded weight, as scales of an unknown packing do. */
+/* If a tensor cannot be transformed and is excluded, it stays as it is. So does a tensor of an
+ * excluded weight, such as scales of an unknown packing. */
 static bool is_forgiven(const struct ws_transform *t, const struct ws_item *item,
                         const struct ws_err *why)
 {
@@ -140,7 +139,7 @@ struct decision {
 	const struct ws_item *replaced;      /* by an adapter's; NULL */
 	const struct ws_correction *correction;
 	size_t n_deltas;
-	bool quantize;                       /* it is one of those that become FP8 */
+	bool quantize; /* becomes FP8 */
 };
 
 static void decide(struct ws_transform *t, size_t i, const struct ws_correction *corrections,
@@ -174,8 +173,7 @@ static bool same_blocks(const struct ws_fp8_rule *r, const struct ws_packed *p)
 	       (r->bk == p->bk || (r->bk >= p->cols && p->bk >= p->cols));
 }
 
-/* A base in FP8 that is what it would become: its blocks, the name of its
- * scales, and what those are. */
+/* Is the base already the FP8 that is wanted: blocks, name of the scales, and their type? */
 static bool is_already(const struct ws_transform *t, const struct decision *d)
 {
 	const struct ws_transform_opts *o = &t->opts;
@@ -206,7 +204,7 @@ static bool is_changed(const struct ws_transform *t, const struct decision *d)
 	}
 }
 
-/* ---- products -------------------------------------------------------------------------------- */
+/* ---- weights -------------------------------------------------------------------------------- */
 
 static int refuse_type(const struct decision *d, struct ws_err *err)
 {
@@ -243,9 +241,9 @@ static int replace(const struct decision *d, struct ws_packed *out, struct ws_er
 	return 0;
 }
 
-/* Corrections belong to the base, so they come first; then adapters as they were given. */
-static int gather_deltas(struct ws_transform *t, const struct decision *d, struct ws_weight *w,
-                         struct ws_err *err)
+/* Corrections belong to the base, so they come first; then the adapters in the given order. */
+static int gather_deltas(struct ws_transform *t, const struct decision *d,
+                         struct ws_weight_reader *w, struct ws_err *err)
 {
 	w->deltas = ws_arena_alloc(&t->catalog->arena, (d->n_deltas + 1) * sizeof *w->deltas);
 	if (!w->deltas)
@@ -260,7 +258,7 @@ static int gather_deltas(struct ws_transform *t, const struct decision *d, struc
 	return 0;
 }
 
-static int fill_weight(struct ws_transform *t, const struct decision *d, struct ws_weight *w,
+static int fill_weight(struct ws_transform *t, const struct decision *d, struct ws_weight_reader *w,
                        struct ws_err *err)
 {
 	if (!ws_floats_known(d->base->dtype))
@@ -272,15 +270,15 @@ static int fill_weight(struct ws_transform *t, const struct decision *d, struct 
 	w->cols = d->base->cols;
 	w->two_step = t->opts.rounding == WS_LORA_TWO_STEP;
 	w->packed = *d->base;
-	w->packed.priv = d->base->priv; /* stays the base's */
+	w->packed.priv = d->base->priv; /* the base keeps ownership */
 	return (d->replaced && replace(d, &w->packed, err)) || gather_deltas(t, d, w, err) ? -1 : 0;
 }
 
-static const char *say_made(struct ws_transform *t, const struct ws_product *p,
+static const char *say_made(struct ws_transform *t, const struct ws_fused_weight *p,
                             const struct decision *d)
 {
 	char merged[64] = "", packing[32] = "", blocks[64] = "";
-	const struct ws_weight *w = &p->weight;
+	const struct ws_weight_reader *w = &p->weight;
 	if (w->packed.packing != WS_PACK_NONE)
 		snprintf(packing, sizeof packing, "%s unpacked",
 		         ws_packing_name(w->packed.packing));
@@ -296,7 +294,8 @@ static const char *say_made(struct ws_transform *t, const struct ws_product *p,
 	                      merged, blocks);
 }
 
-static struct ws_item item_of(const struct decision *d, const struct ws_made *m, const char *made)
+static struct ws_item item_of(const struct decision *d, const struct ws_transform_item *m,
+                              const char *made)
 {
 	struct ws_item item = { .name = m->name,
 		                .bytes = m->part->tiled.bytes,
@@ -307,15 +306,15 @@ static struct ws_item item_of(const struct decision *d, const struct ws_made *m,
 	return item;
 }
 
-static int add_scales(struct ws_transform *t, const struct decision *d, struct ws_change *c,
+static int add_scales(struct ws_transform *t, const struct decision *d, struct ws_transformed *c,
                       struct ws_err *err)
 {
-	const struct ws_product *p = &c->product;
+	const struct ws_fused_weight *p = &c->fused;
 	const char *name = ws_catalog_text(t->catalog, "%s%s", d->item->name, scales_suffix);
 	const char *made = ws_catalog_text(t->catalog, "scales of %s", d->item->name);
 	if (!name || !made)
 		return ws_catalog_no_memory(err);
-	ws_recipe_init(&c->scales, t, &p->scales, name);
+	ws_transform_item_init(&c->scales, t, &p->scales, name);
 	struct ws_item item = item_of(d, &c->scales, made);
 	item.dtype = WS_DTYPE_F32;
 	item.n_dims = 2;
@@ -324,7 +323,7 @@ static int add_scales(struct ws_transform *t, const struct decision *d, struct w
 	return ws_catalog_add_item(t->catalog, &item, err);
 }
 
-static void count(struct ws_transform *t, const struct decision *d, const struct ws_product *p)
+static void count(struct ws_transform *t, const struct decision *d, const struct ws_fused_weight *p)
 {
 	const bool unpacked = p->weight.packed.packing != WS_PACK_NONE;
 	t->unpacks = t->unpacks || unpacked;
@@ -338,25 +337,25 @@ static void count(struct ws_transform *t, const struct decision *d, const struct
 		t->sends[k] = t->sends[k] || ws_bindings_find(&t->bindings[k], d->item->name);
 }
 
-static int add_product(struct ws_transform *t, const struct decision *d, struct ws_err *err)
+static int add_fused(struct ws_transform *t, const struct decision *d, struct ws_err *err)
 {
-	struct ws_change *c = ws_arena_alloc(&t->catalog->arena, sizeof *c);
+	struct ws_transformed *c = ws_arena_alloc(&t->catalog->arena, sizeof *c);
 	if (!c)
 		return ws_catalog_no_memory(err);
-	struct ws_product *p = &c->product;
+	struct ws_fused_weight *p = &c->fused;
 	if (fill_weight(t, d, &p->weight, err))
 		return -1;
 	p->quantized = d->quantize;
 	if (d->quantize)
 		p->rule = rule_of(&t->opts);
-	if (ws_product_init(p, err))
+	if (ws_fused_init(p, err))
 		return -1;
 	*t->end = c;
 	t->end = &c->next;
 	const char *made = say_made(t, p, d);
 	if (!made)
 		return ws_catalog_no_memory(err);
-	ws_recipe_init(&c->out, t, &p->out, d->item->name);
+	ws_transform_item_init(&c->out, t, &p->out, d->item->name);
 	struct ws_item item = item_of(d, &c->out, made);
 	item.dtype = d->quantize ? WS_DTYPE_F8_E4M3 : p->weight.dtype;
 	item.n_dims = d->base->n_dims;
@@ -370,12 +369,12 @@ static int add_product(struct ws_transform *t, const struct decision *d, struct 
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-/* The item as it is sent: changed, or as it was. */
+/* Adds the item, computed or unchanged. */
 static int add(struct ws_transform *t, const struct decision *d, struct ws_err *err)
 {
 	struct ws_err why;
 	if (d->base->weight && is_changed(t, d)) {
-		if (add_product(t, d, &why) == 0)
+		if (add_fused(t, d, &why) == 0)
 			return 0;
 		if (!is_forgiven(t, d->item, &why)) {
 			if (err)
@@ -392,7 +391,7 @@ static int make_items(struct ws_transform *t, struct ws_err *err)
 {
 	const size_t n = ws_catalog_count(t->base);
 	struct ws_correction *corrections;
-	bool *gone = calloc(n + 1, sizeof *gone); /* parts of weights that do not stay packed */
+	bool *gone = calloc(n + 1, sizeof *gone); /* parts of weights that are unpacked */
 	int rc = !gone ? ws_catalog_no_memory(err) :
 	         ws_corrections_open(t, t->opts.correction, &corrections, err);
 	struct decision d;
@@ -453,11 +452,11 @@ void ws_transform_free(struct ws_transform *t)
 {
 	if (!t)
 		return;
-	ws_recipe_forget(t);
-	ws_worker_pool_free(t->pool); /* now nobody is at a tile any more */
-	for (struct ws_change *c = t->changes; c; c = c->next) {
-		ws_formula_free(c->formula);
-		ws_product_fini(&c->product);
+	ws_transform_drop_reader(t);
+	ws_worker_pool_free(t->pool); /* now no thread makes a tile */
+	for (struct ws_transformed *c = t->changes; c; c = c->next) {
+		ws_recipe_free(c->recipe);
+		ws_fused_fini(&c->fused);
 	}
 	for (size_t i = 0; t->found && i < ws_catalog_count(t->base); i++)
 		ws_packed_free(&t->found[i]);
@@ -485,8 +484,8 @@ void ws_transform_report(const struct ws_transform *t, struct ws_transform_repor
 {
 	*out = t->report;
 	out->peak = ws_worker_pool_peak(t->pool);
-	for (struct ws_change *c = t->changes; c; c = c->next) {
-		struct ws_weight *w = &c->product.weight;
+	for (struct ws_transformed *c = t->changes; c; c = c->next) {
+		struct ws_weight_reader *w = &c->fused.weight;
 		pthread_mutex_lock(&w->lock);
 		const double change = w->max_w > 0 ? (double)w->max_delta / w->max_w : 0;
 		pthread_mutex_unlock(&w->lock);
@@ -525,17 +524,18 @@ static int wait_for_check(struct ws_pool_job *job, const struct ws_cancel *cance
 	return rc < 0 ? -1 : 0;
 }
 
-static size_t list_products(const struct ws_transform *t, const struct ws_plan *plan,
-                            struct ws_product **out)
+static size_t list_weights(const struct ws_transform *t, const struct ws_plan *plan,
+                           struct ws_fused_weight **out)
 {
 	size_t n = 0;
 	for (size_t i = 0; plan && i < plan->n_tensors; i++) {
-		const struct ws_made *m = (const struct ws_made *)plan->tensors[i].item->computed;
-		if (m && m->part != &m->part->product->scales)
-			out[n++] = m->part->product;
+		const struct ws_transform_item *m =
+			(const struct ws_transform_item *)plan->tensors[i].item->computed;
+		if (m && m->part != &m->part->fused->scales)
+			out[n++] = m->part->fused;
 	}
-	for (struct ws_change *c = t->changes; !plan && c; c = c->next)
-		out[n++] = &c->product;
+	for (struct ws_transformed *c = t->changes; !plan && c; c = c->next)
+		out[n++] = &c->fused;
 	return n;
 }
 
@@ -552,32 +552,31 @@ static int run_checks(const struct ws_transform *t, const struct ws_tiled *const
 	return rc;
 }
 
-/* First what goes in; then, of those whose numbers are so large that a sum
- * might be none, what comes out. */
+/* Checks the inputs first; then the outputs of weights whose sums might overflow. */
 int ws_transform_check_with(const struct ws_transform *t, const struct ws_plan *plan,
                             ws_value_scan_fn *scan, void *ctx, const struct ws_cancel *cancel,
                             struct ws_err *err)
 {
 	const size_t most = ws_catalog_count(t->catalog) + 1;
-	struct ws_product **products = calloc(most, sizeof *products);
+	struct ws_fused_weight **weights = calloc(most, sizeof *weights);
 	const struct ws_tiled **items = calloc(most, sizeof *items);
-	int rc = products && items ? 0 : ws_catalog_no_memory(err);
-	const size_t n = rc ? 0 : list_products(t, plan, products);
+	int rc = weights && items ? 0 : ws_catalog_no_memory(err);
+	const size_t n = rc ? 0 : list_weights(t, plan, weights);
 	for (size_t i = 0; i < n; i++)
-		items[i] = &products[i]->check.tiled;
+		items[i] = &weights[i]->check.tiled;
 	for (size_t i = 0; i < n; i++)
-		products[i]->fine = false;
+		weights[i]->fine = false;
 	if (rc == 0 && scan)
-		rc = ws_value_scan_weights(products, n, scan, ctx, cancel, err);
+		rc = ws_value_scan_weights(weights, n, scan, ctx, cancel, err);
 	if (rc == 0)
 		rc = run_checks(t, items, n, cancel, err);
 	size_t steep = 0;
 	for (size_t i = 0; rc == 0 && i < n; i++)
-		if (ws_weight_is_steep(&products[i]->weight))
-			items[steep++] = &products[i]->sums.tiled;
+		if (ws_weight_is_steep(&weights[i]->weight))
+			items[steep++] = &weights[i]->sums.tiled;
 	if (rc == 0)
 		rc = run_checks(t, items, steep, cancel, err);
-	free(products);
+	free(weights);
 	free(items);
 	return rc;
 }

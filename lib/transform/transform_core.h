@@ -1,63 +1,73 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transform_core.h - what a transform is made of: transform.c builds it, recipe.c reads it. */
+/* transform_core.h - the parts of a transform: transform.c builds it, transform_item.c reads its
+ * items. */
 #ifndef WS_TRANSFORM_CORE_H
 #define WS_TRANSFORM_CORE_H
 
-#include "formula_make.h"
+#include "transform_recipe.h"
 #include "computed_item.h"
-#include "product.h"
+#include "fused_weight.h"
 
 struct ws_transform;
 
-/* Computes one item. */
-struct ws_made {
+/* A computed item of the transform's catalog. */
+struct ws_transform_item {
 	struct ws_computed_item computed; /* first */
 	struct ws_transform *owner;
-	const struct ws_product_part *part;
+	const struct ws_fused_part *part;
 	const char *name;
 };
 
-/* A product and the two items that it may have. */
-struct ws_change {
-	struct ws_product product; /* first */
-	struct ws_made out, scales;
-	struct ws_formula *formula;    /* written when it is asked for */
-	bool written;
-	struct ws_change *next;
+/* A weight that is computed, and its one or two items. */
+struct ws_transformed {
+	struct ws_fused_weight fused; /* first */
+	struct ws_transform_item out, scales;
+	struct ws_transform_recipe *recipe; /* made at the first request; NULL: none */
+	bool has_recipe;                    /* the request was made */
+	struct ws_transformed *next;
 };
 
-/* Whoever reads without notice reads the same item on and on: its run is kept for the next call. */
+/* Unannounced reads usually continue in the same item: keeps its job for the next call. */
 struct ws_last_read {
 	pthread_mutex_t lock;
-	const struct ws_made *of; /* NULL: none */
+	const struct ws_transform_item *of; /* NULL: none */
 	struct ws_pool_job *job;
-	uint64_t at;              /* where the last call ended */
+	uint64_t at; /* end of the last call */
 };
 
 struct ws_transform {
-	struct ws_transform_opts opts; /* pointers in it are good while it is being made only */
+	struct ws_transform_opts opts; /* its pointers are valid only during ws_transform_make */
 	struct ws_worker_pool *pool;
 	const struct ws_catalog *base;
 	struct ws_packed *found;       /* of each item of the base */
 	struct ws_catalog *catalog;
-	struct ws_change *changes, **end; /* in the order of the base; in the catalog's arena */
+	struct ws_transformed *changes,
+		**end; /* in the order of the base; in the catalog's arena */
 	struct ws_adapter **adapters;
 	struct ws_bindings *bindings;  /* of each adapter */
 	bool *sends;                   /* for each adapter: it changes a tensor that is sent */
-	bool unpacks;                  /* a weight, sent or not, is made dense */
+	bool unpacks;                  /* a weight, sent or not, is unpacked */
 	struct ws_source *correction_source;
 	struct ws_catalog *correction;
 	struct ws_last_read last;
 	struct ws_transform_report report;
 };
 
-/* recipe.c */
-void ws_recipe_init(struct ws_made *m, struct ws_transform *t, const struct ws_product_part *part,
-                    const char *name);
-void ws_recipe_forget(struct ws_transform *t); /* whoever read last */
+/* ---- transform_item.c ---- */
 
-/* corrections.c: a low-rank pair for some tensors. Opens and binds it; *out is in the catalog's
- * arena and has one for each item of the base, n_deltas 0 where there is none. */
+void ws_transform_item_init(struct ws_transform_item *m, struct ws_transform *t,
+                            const struct ws_fused_part *part, const char *name);
+void ws_transform_drop_reader(struct ws_transform *t); /* ends the kept job */
+
+/* ---- select.c ---- */
+
+/* Does a tensor of this name and rank become FP8? */
+bool ws_select_fp8(const struct ws_transform_opts *opts, const char *name, unsigned n_dims);
+
+/* ---- corrections.c ---- */
+
+/* One more low-rank term for some tensors (--correction). Opens and binds them. *out, in the
+ * catalog's arena, has an entry for each item of the base; bound: it has a term. */
 struct ws_correction {
 	struct ws_delta delta;
 	bool bound;

@@ -5,7 +5,7 @@
  * limit for sums (floats.h) clears the weight, whatever rounding happens on the way. */
 #include "value_scan.h"
 
-#include "product.h"
+#include "fused_weight.h"
 #include "spans.h"
 #include "unpack_core.h"
 
@@ -17,7 +17,7 @@ enum { PARTS = 3 };
 
 /* The scans of one weight. */
 struct base {
-	struct ws_product *product;
+	struct ws_fused_weight *fused;
 	struct ws_spans spans[PARTS];
 	struct ws_value_scan *scans[PARTS];
 	unsigned n;
@@ -47,7 +47,7 @@ static bool can_scan(enum ws_dtype dtype)
 }
 
 /* The items whose values can be bad. 4-bit codes are always finite. */
-static unsigned list_items(const struct ws_weight *w, const struct ws_item *items[PARTS])
+static unsigned list_items(const struct ws_weight_reader *w, const struct ws_item *items[PARTS])
 {
 	const struct ws_packed *p = &w->packed;
 	switch (p->packing) {
@@ -82,7 +82,7 @@ static int describe(struct base *b, struct ws_err *err)
 {
 	const struct ws_item *items[PARTS];
 	bool all = true;
-	b->n = list_items(&b->product->weight, items);
+	b->n = list_items(&b->fused->weight, items);
 	for (unsigned i = 0; i < b->n && all; i++) {
 		all = can_scan(items[i]->dtype) && items[i]->bytes && !items[i]->computed;
 		if (all && ws_spans_add_item(&b->spans[i], items[i], err))
@@ -94,7 +94,7 @@ static int describe(struct base *b, struct ws_err *err)
 	return 0;
 }
 
-static int describe_all(struct all *a, struct ws_product *const *products, size_t n,
+static int describe_all(struct all *a, struct ws_fused_weight *const *weights, size_t n,
                         struct ws_err *err)
 {
 	a->bases = calloc(n + 1, sizeof *a->bases);
@@ -104,11 +104,11 @@ static int describe_all(struct all *a, struct ws_product *const *products, size_
 	for (size_t i = 0; i < n; i++) {
 		const struct ws_item *items[PARTS];
 		struct base *b = &a->bases[a->n_bases];
-		b->product = products[i];
+		b->fused = weights[i];
 		a->n_bases++; /* so that it is freed in any case */
 		if (describe(b, err))
 			return -1;
-		list_items(&b->product->weight, items);
+		list_items(&b->fused->weight, items);
 		for (unsigned k = 0; k < b->n; k++) {
 			b->scans[k] = &a->scans[a->n_scans++];
 			*b->scans[k] = (struct ws_value_scan){ ws_spans_payload(&b->spans[k]),
@@ -162,7 +162,7 @@ static double largest_of(const float *x, size_t n)
 
 static double bound_of(const struct base *b)
 {
-	const struct ws_packed *p = &b->product->weight.packed;
+	const struct ws_packed *p = &b->fused->weight.packed;
 	const struct ws_nf4 *nf4 = p->priv;
 	const double first = magnitude(b->scans[0]), second = b->n > 1 ? magnitude(b->scans[1]) : 1;
 	switch (p->packing) {
@@ -182,7 +182,7 @@ static double bound_of(const struct base *b)
 
 static bool is_fine(const struct base *b)
 {
-	const struct ws_weight *w = &b->product->weight;
+	const struct ws_weight_reader *w = &b->fused->weight;
 	for (unsigned i = 0; i < b->n; i++)
 		if (!b->scans[i]->seen)
 			return false;
@@ -194,15 +194,15 @@ static bool is_fine(const struct base *b)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-int ws_value_scan_weights(struct ws_product *const *products, size_t n, ws_value_scan_fn *scan,
+int ws_value_scan_weights(struct ws_fused_weight *const *weights, size_t n, ws_value_scan_fn *scan,
                           void *ctx, const struct ws_cancel *cancel, struct ws_err *err)
 {
 	struct all a = { 0 };
-	const int rc = describe_all(&a, products, n, err);
+	const int rc = describe_all(&a, weights, n, err);
 	if (rc == 0 && a.n_scans)
 		scan(ctx, a.scans, a.n_scans, cancel);
 	for (size_t i = 0; rc == 0 && i < a.n_bases; i++)
-		a.bases[i].product->fine = is_fine(&a.bases[i]);
+		a.bases[i].fused->fine = is_fine(&a.bases[i]);
 	for (size_t i = 0; a.bases && i < a.n_bases; i++)
 		drop(&a.bases[i]);
 	free(a.scans);

@@ -13,7 +13,7 @@
 #include "wsync/dtype.h"
 #include "wsync/transform.h"
 
-struct ws_product;
+struct ws_fused_weight;
 
 struct ws_value_scan {
 	/* spans with a GPU address or strided; they borrow from the transform's sources */
@@ -33,8 +33,8 @@ int ws_transform_check_with(const struct ws_transform *t, const struct ws_plan *
                             ws_value_scan_fn *scan, void *ctx, const struct ws_cancel *cancel,
                             struct ws_err *err);
 
-/* Sets `fine` of these products: the scan cleared their bases, which need not be read. */
-int ws_value_scan_weights(struct ws_product *const *products, size_t n, ws_value_scan_fn *scan,
+/* Sets `fine` of these weights: the scan cleared the base, which need not be read. */
+int ws_value_scan_weights(struct ws_fused_weight *const *products, size_t n, ws_value_scan_fn *scan,
                           void *ctx, const struct ws_cancel *cancel, struct ws_err *err);
 
 #endif

@@ -40,7 +40,7 @@ static int hash_some(void *arg, struct ws_err *err)
 			return 0;
 		if (ws_cancelled(&h->stop))
 			return ws_err_set(err, WS_ECANCELLED, "hashing was cancelled");
-		if (h->but_made && h->plan->tensors[i].recipe == WS_RECIPE_MAKE)
+		if (h->but_made && h->plan->tensors[i].op == WS_OP_MAKE)
 			continue;
 		if (hash_one(h, i, err)) {
 			ws_cancel_set(&h->stop);

@@ -39,11 +39,11 @@ static size_t count_scales(const struct ws_fp8_rule *r)
 	return (size_t)((ROWS + r->bn - 1) / r->bn * ((COLS + r->bk - 1) / r->bk));
 }
 
-static void merge_on_cpu(unsigned n_pairs, uint16_t *merged)
+static void merge_on_cpu(unsigned n_terms, uint16_t *merged)
 {
 	static float sum[ROWS * COLS], more[ROWS * COLS], wide[ROWS * COLS];
 	float max_delta, max_w;
-	for (unsigned k = 0; k < n_pairs; k++) {
+	for (unsigned k = 0; k < n_terms; k++) {
 		const struct ws_lowrank l = { a[k], b[k], RANK, COLS, 0.5f };
 		ws_lowrank_tile(&l, 0, ROWS, 0, COLS, k ? more : sum, COLS);
 		for (size_t i = 0; k && i < ROWS * COLS; i++)
@@ -67,31 +67,36 @@ static void quantize_on_cpu(const struct ws_fp8_rule *r, const uint16_t *x, stru
 	}
 }
 
-static struct ws_chain_job job_of(const struct ws_fp8_rule *r, unsigned n_pairs,
+static struct ws_chain_job job_of(const struct ws_fp8_rule *r, unsigned n_terms,
                                   uint64_t scratch_bytes)
 {
 	struct ws_chain_job job = {
 		.merge = { .w = { on_gpu_put(&gpu, w, sizeof w), WS_DTYPE_BF16, ROWS, COLS, COLS },
-		           .n_pairs = n_pairs, .record = on_gpu_record(&gpu) },
-		.fp8 = { .rule = r->rule, .ue8m0 = r->ue8m0, .block = { r->bn, r->bk },
-		         .codes = on_gpu_new(&gpu, ROWS * COLS), .codes_stride = COLS,
+		           .n_terms = n_terms,
+		           .record = on_gpu_record(&gpu) },
+		.fp8 = { .rule = r->rule,
+		         .ue8m0 = r->ue8m0,
+		         .block = { r->bn, r->bk },
+		         .codes = on_gpu_new(&gpu, ROWS * COLS),
+		         .codes_stride = COLS,
 		         .scales = on_gpu_new(&gpu, count_scales(r) * sizeof(float)) },
-		.scratch = on_gpu_new(&gpu, scratch_bytes), .scratch_bytes = scratch_bytes,
+		.scratch = on_gpu_new(&gpu, scratch_bytes),
+		.scratch_bytes = scratch_bytes,
 	};
-	for (unsigned k = 0; k < n_pairs; k++)
-		job.merge.pairs[k] =
-			(struct ws_merge_pair){ on_gpu_put(&gpu, a[k], sizeof a[k]),
+	for (unsigned k = 0; k < n_terms; k++)
+		job.merge.terms[k] =
+			(struct ws_merge_term){ on_gpu_put(&gpu, a[k], sizeof a[k]),
 			                        on_gpu_put(&gpu, b[k], sizeof b[k]), RANK, 0.5f };
 	return job;
 }
 
-static void compare(const struct ws_fp8_rule *r, unsigned n_pairs, uint64_t scratch_bytes)
+static void compare(const struct ws_fp8_rule *r, unsigned n_terms, uint64_t scratch_bytes)
 {
 	static struct result want, got;
 	static uint16_t merged[ROWS * COLS];
-	merge_on_cpu(n_pairs, merged);
+	merge_on_cpu(n_terms, merged);
 	quantize_on_cpu(r, merged, &want);
-	const struct ws_chain_job job = job_of(r, n_pairs, scratch_bytes);
+	const struct ws_chain_job job = job_of(r, n_terms, scratch_bytes);
 	ON_GPU(ws_compute_chain(gpu.compute, &job, gpu.stream, &err));
 	assert_false(on_gpu_read_record(&gpu, job.merge.record, COLS).bad);
 	on_gpu_get(&gpu, got.codes, job.fp8.codes, sizeof got.codes);

@@ -57,9 +57,12 @@ TEST(merging)
 	for (int i = 0; i < COLS; i++)
 		a[i] = 0.25f * (float)i;
 	const struct ws_merge_job job = {
-		.w = { w, WS_DTYPE_BF16, ROWS, COLS, APART }, .n_pairs = 1,
-		.pairs = { { on_gpu_put(&gpu, a, sizeof a), on_gpu_put(&gpu, b, sizeof b), 1, 1 } },
-		.out = w, .out_stride = APART, .record = on_gpu_record(&gpu),
+		.w = { w, WS_DTYPE_BF16, ROWS, COLS, APART },
+		.n_terms = 1,
+		.terms = { { on_gpu_put(&gpu, a, sizeof a), on_gpu_put(&gpu, b, sizeof b), 1, 1 } },
+		.out = w,
+		.out_stride = APART,
+		.record = on_gpu_record(&gpu),
 	};
 	ON_GPU(ws_compute_merge(gpu.compute, &job, gpu.stream, &err));
 	for (uint64_t i = 0; i < ROWS; i++) {

@@ -168,7 +168,7 @@ struct made {
 	size_t here, elsewhere; /* tensors */
 };
 
-static bool takes(void *ctx, const struct ws_formula_out *f)
+static bool takes(void *ctx, const struct ws_recipe_output *f)
 {
 	struct made *m = ctx;
 	const bool here = ws_gpu_stage_computes(&m->feed, f);

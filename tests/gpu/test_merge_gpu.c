@@ -79,10 +79,10 @@ static uint16_t *on_gpu(const struct problem *p, struct ws_record *found)
 		       .rows = p->rows,
 		       .cols = p->cols,
 		       .stride = p->w_stride },
-		.pairs = { { on_gpu_put(&gpu, p->a, (size_t)(p->rank * p->cols) * 4),
+		.terms = { { on_gpu_put(&gpu, p->a, (size_t)(p->rank * p->cols) * 4),
 		             on_gpu_put(&gpu, p->b, (size_t)(p->rows * p->rank) * 4), p->rank,
 		             p->scale } },
-		.n_pairs = 1,
+		.n_terms = 1,
 		.two_step = p->two_step,
 		.out = on_gpu_put(&gpu, out, n_out * 2),
 		.out_stride = p->out_stride,
@@ -161,9 +161,11 @@ TEST(sums_that_vanish_keep_their_sign)
 	static const float a = 1e-30f, b = -1e-30f;
 	uint16_t out = 0;
 	const struct ws_merge_job job = {
-		.w = { on_gpu_put(&gpu, &w, 2), WS_DTYPE_BF16, 1, 1, 1 }, .n_pairs = 1,
-		.pairs = { { on_gpu_put(&gpu, &a, 4), on_gpu_put(&gpu, &b, 4), 1, 1 } },
-		.out = on_gpu_new(&gpu, 2), .out_stride = 1,
+		.w = { on_gpu_put(&gpu, &w, 2), WS_DTYPE_BF16, 1, 1, 1 },
+		.n_terms = 1,
+		.terms = { { on_gpu_put(&gpu, &a, 4), on_gpu_put(&gpu, &b, 4), 1, 1 } },
+		.out = on_gpu_new(&gpu, 2),
+		.out_stride = 1,
 		.record = on_gpu_record(&gpu),
 	};
 	ON_GPU(ws_compute_merge(gpu.compute, &job, gpu.stream, &err));
@@ -183,9 +185,11 @@ TEST(the_result_may_take_the_place_of_the_weights)
 	uint16_t *want = on_cpu(&p, &max_delta, &max_w), *got = test_malloc(40000);
 	const ws_devptr w = on_gpu_put(&gpu, p.w, 40000);
 	const struct ws_merge_job job = {
-		.w = { w, WS_DTYPE_BF16, 100, 200, 200 }, .n_pairs = 1,
-		.pairs = { { on_gpu_put(&gpu, p.a, 3200), on_gpu_put(&gpu, p.b, 1600), 4, 0.5f } },
-		.out = w, .out_stride = 200,
+		.w = { w, WS_DTYPE_BF16, 100, 200, 200 },
+		.n_terms = 1,
+		.terms = { { on_gpu_put(&gpu, p.a, 3200), on_gpu_put(&gpu, p.b, 1600), 4, 0.5f } },
+		.out = w,
+		.out_stride = 200,
 		.record = on_gpu_record(&gpu),
 	};
 	ON_GPU(ws_compute_merge(gpu.compute, &job, gpu.stream, &err));
@@ -200,10 +204,10 @@ TEST(the_result_may_take_the_place_of_the_weights)
 enum { R = 70, C = 136 };
 
 /* As the engine does it: deltas as fp32, added up in their order. */
-static void add_up(const struct ws_lowrank *l, size_t n_pairs, float *sum)
+static void add_up(const struct ws_lowrank *l, size_t n_terms, float *sum)
 {
 	float *more = test_malloc(R * C * sizeof *more);
-	for (size_t k = 0; k < n_pairs; k++) {
+	for (size_t k = 0; k < n_terms; k++) {
 		ws_lowrank_tile(&l[k], 0, R, 0, C, k ? more : sum, C);
 		for (size_t i = 0; k && i < R * C; i++)
 			sum[i] += more[i];
@@ -214,7 +218,7 @@ static void add_up(const struct ws_lowrank *l, size_t n_pairs, float *sum)
 TEST(deltas_of_several_pairs_are_added_up_first)
 {
 	struct problem p = { .rows = R, .cols = C, .rank = 33, .w_stride = C, .out_stride = C };
-	struct ws_merge_job job = { .n_pairs = WS_MERGE_MOST, .out_stride = C };
+	struct ws_merge_job job = { .n_terms = WS_MERGE_MOST, .out_stride = C };
 	struct ws_lowrank l[WS_MERGE_MOST];
 	float sum[R * C], max_delta, max_w;
 	uint16_t want[R * C], got[R * C];
@@ -222,7 +226,7 @@ TEST(deltas_of_several_pairs_are_added_up_first)
 	for (int k = 0; k < WS_MERGE_MOST; k++) {
 		l[k] = (struct ws_lowrank){ some(33 * C), some(R * 33), 3 + 10 * k, C,
 			                    0.25f * (float)(k + 1) };
-		job.pairs[k] = (struct ws_merge_pair){ on_gpu_put(&gpu, l[k].a, 33 * C * 4),
+		job.terms[k] = (struct ws_merge_term){ on_gpu_put(&gpu, l[k].a, 33 * C * 4),
 			                               on_gpu_put(&gpu, l[k].b, R * 33 * 4),
 			                               l[k].rank, l[k].scale };
 	}

@@ -382,8 +382,8 @@ IN_FAMILY(a_plan_says_what_a_view_is_made_of)
 		const struct ws_plan_opts opts = { 0 };
 		assert_int_equal(ws_plan_make(o.catalog, &opts, &p, &err), 0);
 		assert_int_equal(p->n_tensors, 6);
-		assert_int_equal(p->tensors[0].recipe, WS_RECIPE_VIEW);
-		assert_string_equal(ws_recipe_name(p->tensors[0].recipe), "view");
+		assert_int_equal(p->tensors[0].op, WS_OP_VIEW);
+		assert_string_equal(ws_transform_op_name(p->tensors[0].op), "view");
 		digests[k] = p->digest;
 		ws_plan_free(p);
 		close_catalog(&o);

@@ -6,7 +6,7 @@
 #include "fp8.h"
 #include "payloads.h"
 #include "scratch.h"
-#include "select.h"
+#include "transform_core.h"
 #include "test.h"
 #include "wsync/cancel.h"
 #include "wsync/tool/plan.h"
@@ -285,7 +285,7 @@ SCRATCH_TEST(a_large_tensor_stays_within_the_scratch)
 	size_t n;
 	const struct ws_plan_opts po = { .format = WS_FORMAT_FLATTENED };
 	assert_int_equal(ws_plan_make(ws_transform_catalog(t), &po, &plan, NULL), 0);
-	assert_string_equal(ws_recipe_name(plan->tensors[0].recipe), "make");
+	assert_string_equal(ws_transform_op_name(plan->tensors[0].op), "make");
 	assert_string_equal(plan->tensors[1].name, "a_proj.weight_scale_inv");
 	assert_int_equal(ws_plan_payloads(plan, 0, &payloads, &n, NULL), 0);
 	uint8_t *bytes = malloc(MIB);
@@ -344,8 +344,7 @@ SCRATCH_TEST(what_is_made_is_hashed_as_it_is_handed_out)
 		ws_plan_payloads_free(payloads, n);
 		for (size_t i = 0; i < 5; i++) {
 			assert_int_equal(ws_plan_hash(plan, i, &want, NULL), 0);
-			assert_true(hashes[i] ==
-			            (plan->tensors[i].recipe == WS_RECIPE_MAKE ? want : 0));
+			assert_true(hashes[i] == (plan->tensors[i].op == WS_OP_MAKE ? want : 0));
 		}
 		ws_plan_free(plan);
 	}

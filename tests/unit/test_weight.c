@@ -2,7 +2,7 @@
 /* Weights as numbers: rows as long as the scratch takes, and low-rank changes of any rows. */
 #include "nf4_levels.h"
 #include "packed_file.h"
-#include "weight.h"
+#include "weight_reader.h"
 
 #include "factor.h"
 #include "fp8.h"
@@ -271,7 +271,7 @@ struct changes {
 	struct packed_file f;
 	struct ws_worker_pool *works;
 	struct ws_scratch desk;
-	struct ws_weight w;
+	struct ws_weight_reader w;
 	struct ws_delta deltas[MOST_DELTAS];
 	const struct ws_delta *list[MOST_DELTAS];
 	uint16_t *numbers, *a, *b;
@@ -312,12 +312,12 @@ static void set_up(struct changes *c, int64_t rows, int64_t cols, int64_t depth,
 		                       .factor_cache = aligned_alloc(64, (cache_floats * 4 + 63) /
 		                                                                 64 * 64) };
 	ws_buf_init(&c->desk.buf, ws_worker_pool_buf(c->works));
-	c->w = (struct ws_weight){ .pool = c->works,
-		                   .name = "w",
-		                   .dtype = WS_DTYPE_BF16,
-		                   .rows = rows,
-		                   .cols = cols,
-		                   .deltas = c->list };
+	c->w = (struct ws_weight_reader){ .pool = c->works,
+		                          .name = "w",
+		                          .dtype = WS_DTYPE_BF16,
+		                          .rows = rows,
+		                          .cols = cols,
+		                          .deltas = c->list };
 	assert_int_equal(find_packed(&c->f, "w", NULL, &c->w.packed, NULL), 0);
 	pthread_mutex_init(&c->w.lock, NULL);
 }

@@ -20,12 +20,12 @@ enum ws_load_format {
 };
 
 /* How an output tensor is had from the source. */
-enum ws_recipe {
-	WS_RECIPE_COPY, /* a tensor of the source, whole and as it is */
-	WS_RECIPE_VIEW, /* pieces of source tensors (catalog.h) */
-	WS_RECIPE_MAKE  /* computed: merged, unpacked, quantized (transform.h) */
+enum ws_transform_op {
+	WS_OP_COPY, /* a tensor of the source, whole and as it is */
+	WS_OP_VIEW, /* pieces of source tensors (catalog.h) */
+	WS_OP_MAKE  /* computed: merged, unpacked, quantized (transform.h) */
 };
-const char *ws_recipe_name(enum ws_recipe recipe); /* "copy", "view", "make" */
+const char *ws_transform_op_name(enum ws_transform_op op); /* "copy", "view", "make" */
 
 struct ws_plan_tensor {
 	const char *name; /* as announced to the server; owned by the catalog */
@@ -33,7 +33,7 @@ struct ws_plan_tensor {
 	unsigned n_dims;
 	int64_t dims[WS_MAX_DIMS];
 	uint64_t bytes;
-	enum ws_recipe recipe;
+	enum ws_transform_op op;
 	const struct ws_item *item; /* borrowed from the catalog */
 };
 

@@ -28,7 +28,7 @@ struct ws_fp8_args {
 	uint32_t slime, ue8m0;
 };
 
-enum { WS_MERGE_ROWS = 64, WS_MERGE_COLS = 128, WS_MERGE_THREADS = 256, WS_MERGE_PAIRS = 4 };
+enum { WS_MERGE_ROWS = 64, WS_MERGE_COLS = 128, WS_MERGE_THREADS = 256, WS_MERGE_TERMS = 4 };
 struct ws_merge_args {
 	uint64_t w, out, found;
 	int64_t rows, cols, w_stride, out_stride;
@@ -37,8 +37,8 @@ struct ws_merge_args {
 		int64_t rank;
 		float scale;
 		uint32_t unused;
-	} pairs[WS_MERGE_PAIRS]; /* their deltas are summed in this order, then added to w */
-	uint32_t n_pairs, two_step;
+	} terms[WS_MERGE_TERMS]; /* their deltas are summed in this order, then added to w */
+	uint32_t n_terms, two_step;
 };
 
 enum { WS_UNPACK_THREADS = 256, WS_UNPACK_EACH = 8 }; /* elements of a thread */

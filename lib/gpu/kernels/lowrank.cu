@@ -31,9 +31,9 @@ struct place {
 INLINE void load_factors(const struct ws_merge_args m, const uint32_t k, int64_t row, int64_t col,
                          int64_t first, float a[CHUNK][COLS], float b[CHUNK][ROWS + PAD])
 {
-	const float *factor_a = (const float *)(uintptr_t)m.pairs[k].a;
-	const float *factor_b = (const float *)(uintptr_t)m.pairs[k].b;
-	const int64_t rank = m.pairs[k].rank;
+	const float *factor_a = (const float *)(uintptr_t)m.terms[k].a;
+	const float *factor_b = (const float *)(uintptr_t)m.terms[k].b;
+	const int64_t rank = m.terms[k].rank;
 	for (uint32_t i = threadIdx.x; i < CHUNK * COLS; i += THREADS) {
 		const uint32_t r = i / COLS, c = i % COLS;
 		const uint32_t there = first + r < rank && col + c < m.cols;
@@ -89,10 +89,10 @@ INLINE void add_all(const struct ws_merge_args m, const uint32_t k, int64_t row,
 		for (int j = 0; j < EACH; j++)
 			s->at[i][j] = 0;
 	}
-	for (int64_t first = 0; first < m.pairs[k].rank; first += CHUNK) {
+	for (int64_t first = 0; first < m.terms[k].rank; first += CHUNK) {
 		load_factors(m, k, row, col, first, a, b);
 		__syncthreads();
-		add_ranks(s, m.pairs[k].rank - first, a, b);
+		add_ranks(s, m.terms[k].rank - first, a, b);
 		__syncthreads();
 	}
 }
@@ -113,14 +113,14 @@ INLINE void make_deltas(const struct ws_merge_args m, int64_t row, int64_t col, 
                         const uint32_t most)
 {
 	add_all(m, 0, row, col, all);
-	scale_sums(all, m.pairs[0].scale);
+	scale_sums(all, m.terms[0].scale);
 	UNROLL
 	for (uint32_t k = 1; k < most; k++) {
 		struct sums more;
-		if (k >= m.n_pairs)
+		if (k >= m.n_terms)
 			break;
 		add_all(m, k, row, col, &more);
-		scale_sums(&more, m.pairs[k].scale);
+		scale_sums(&more, m.terms[k].scale);
 		UNROLL
 		for (int i = 0; i < DOWN; i++) {
 			UNROLL
@@ -260,5 +260,5 @@ INLINE void merge_tile(const struct ws_merge_args m, const uint32_t size, const 
 	}
 MERGE_KERNEL(merge_bf16, 2, 1)
 MERGE_KERNEL(merge_f32, 4, 1)
-MERGE_KERNEL(merges_bf16, 2, WS_MERGE_PAIRS)
-MERGE_KERNEL(merges_f32, 4, WS_MERGE_PAIRS)
+MERGE_KERNEL(merges_bf16, 2, WS_MERGE_TERMS)
+MERGE_KERNEL(merges_f32, 4, WS_MERGE_TERMS)

@@ -70,14 +70,14 @@ int ws_item_read(const struct ws_item *item, uint64_t at, void *dst, size_t n, s
 /* One of the two is set. */
 struct hash_reader {
 	struct ws_gather_buffer *gather;
-	struct ws_making *making;
+	struct ws_computed_read *reading;
 };
 
 static int read_chunk(const struct hash_reader *r, const struct ws_item *item, uint64_t at,
                       void *dst, size_t n, struct ws_err *err)
 {
-	return r->making ? item->computed->ops->next(r->making, 0, at, dst, n, err)
-	                 : read_with(r->gather, item, at, dst, n, err);
+	return r->reading ? item->computed->ops->next(r->reading, 0, at, dst, n, err) :
+	                    read_with(r->gather, item, at, dst, n, err);
 }
 
 static int hash_chunks(const struct ws_item *item, const struct hash_reader *r, uint8_t *chunk,
@@ -97,7 +97,7 @@ static int open_hash_reader(struct hash_reader *r, const struct ws_item *item, s
 {
 	*r = (struct hash_reader){ 0 };
 	if (item->computed)
-		return item->computed->ops->begin(&item->computed, 1, &r->making, err);
+		return item->computed->ops->begin(&item->computed, 1, &r->reading, err);
 	r->gather = ws_gather_buffer_new();
 	return r->gather ? 0 : ws_err_set(err, WS_ESYSTEM, "hashing a tensor: out of memory");
 }
@@ -119,7 +119,7 @@ int ws_item_hash(const struct ws_item *item, uint64_t *hash, struct ws_err *err)
 	free(chunk);
 	ws_hash_free(h);
 	if (item->computed)
-		item->computed->ops->end(hash_reader.making);
+		item->computed->ops->end(hash_reader.reading);
 	ws_gather_buffer_free(hash_reader.gather);
 	return rc;
 }

@@ -29,7 +29,7 @@ struct bundle {
 	const struct ws_computed_item **computed; /* of the bucket, in order */
 	size_t n_computed;
 	/* computes them ahead of the reader; NULL: nothing is computed */
-	struct ws_making *making;
+	struct ws_computed_read *reading;
 	uint64_t *hashes;         /* of the plan's tensors; NULL: not wanted */
 	struct ws_hash *hash;     /* hash of the current tensor */
 	struct ws_payload payloads[];
@@ -84,7 +84,7 @@ static void watch(const struct fill *f, uint64_t at, const void *bytes, size_t n
 static int fill_computed(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *err)
 {
 	const struct fill *f = ctx;
-	if (f->item->computed->ops->next(f->bundle->making, f->first, at, dst, n, err))
+	if (f->item->computed->ops->next(f->bundle->reading, f->first, at, dst, n, err))
 		return -1;
 	if (f->bundle->hashes)
 		watch(f, at, dst, n);
@@ -190,23 +190,23 @@ static int add_run(struct building *x, const struct ws_view_run *s, const struct
 /* A data plane that computes an item itself may still read some of its bytes, but usually reads
  * none. */
 static int add_elsewhere(struct building *x, const struct ws_item *item,
-                         const struct ws_formula_out *formula)
+                         const struct ws_recipe_output *recipe)
 {
 	return add_span(x, &(struct ws_span){ .length = item->bytes,
 	                                      .fd = -1,
 	                                      .fill = fill_from_item,
 	                                      .ctx = (void *)(uintptr_t)item,
-	                                      .formula = formula });
+	                                      .recipe = recipe });
 }
 
 static int add_made(struct building *x, const struct ws_item *item)
 {
 	struct bundle *b = x->bundle;
-	const struct ws_formula_out *formula = NULL;
-	if (x->elsewhere && item->computed->ops->formula(item->computed, &formula, x->err))
+	const struct ws_recipe_output *recipe = NULL;
+	if (x->elsewhere && item->computed->ops->recipe(item->computed, &recipe, x->err))
 		return -1;
-	if (x->elsewhere && x->elsewhere(x->ctx, formula))
-		return add_elsewhere(x, item, formula);
+	if (x->elsewhere && x->elsewhere(x->ctx, recipe))
+		return add_elsewhere(x, item, recipe);
 	b->computed[b->n_computed] = item->computed;
 	return add_fill(x,
 	                (struct fill){
@@ -259,11 +259,11 @@ static int add_items(const struct ws_plan *p, const struct ws_plan_bucket *b, st
 }
 
 /* Computing begins at once, so that it is ahead when the bucket is sent. */
-static int begin_making(struct bundle *b, struct ws_err *err)
+static int begin_reading(struct bundle *b, struct ws_err *err)
 {
 	if (!b->n_computed)
 		return 0;
-	return b->computed[0]->ops->begin(b->computed, b->n_computed, &b->making, err);
+	return b->computed[0]->ops->begin(b->computed, b->n_computed, &b->reading, err);
 }
 
 int ws_plan_payloads(const struct ws_plan *p, size_t bucket, struct ws_payload **out, size_t *n_out,
@@ -281,7 +281,7 @@ int ws_plan_payloads_but(const struct ws_plan *p, size_t bucket, ws_elsewhere_fn
 	struct building x = { .bundle = bundle, .elsewhere = elsewhere, .ctx = ctx, .err = err };
 	if (!bundle)
 		return ws_err_set(err, WS_ESYSTEM, "bucket %zu: out of memory", bucket);
-	if (add_items(p, b, &x) || begin_making(bundle, err)) {
+	if (add_items(p, b, &x) || begin_reading(bundle, err)) {
 		ws_plan_payloads_free(bundle->payloads, n);
 		return -1;
 	}
@@ -311,8 +311,8 @@ void ws_plan_payloads_free(struct ws_payload *payloads, size_t n)
 	if (!payloads)
 		return;
 	struct bundle *b = bundle_of(payloads);
-	if (b->making)
-		b->computed[0]->ops->end(b->making);
+	if (b->reading)
+		b->computed[0]->ops->end(b->reading);
 	free(b->computed);
 	while (b->fills) {
 		struct fill *next = b->fills->next;

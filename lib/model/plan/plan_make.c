@@ -204,9 +204,9 @@ static int fill(struct ws_plan *p, const struct choice *c, size_t n)
 			.dtype = t->dtype,
 			.n_dims = t->n_dims,
 			.bytes = t->bytes,
-			.recipe = t->computed ? WS_RECIPE_MAKE :
-			          t->view  ? WS_RECIPE_VIEW :
-			                     WS_RECIPE_COPY,
+			.op = t->computed ? WS_OP_MAKE :
+			      t->view     ? WS_OP_VIEW :
+			                    WS_OP_COPY,
 			.item = t,
 		};
 		memcpy(out->dims, t->dims, sizeof out->dims);
@@ -255,9 +255,9 @@ static int add_computed(struct ws_hash *h, const struct ws_computed_item *comput
 
 static int add_recipe(struct ws_hash *h, const struct ws_catalog *c, const struct ws_plan_tensor *t)
 {
-	if (t->recipe == WS_RECIPE_VIEW)
+	if (t->op == WS_OP_VIEW)
 		add_view(h, c, t->item);
-	return t->recipe == WS_RECIPE_MAKE ? add_computed(h, t->item->computed) : 0;
+	return t->op == WS_OP_MAKE ? add_computed(h, t->item->computed) : 0;
 }
 
 /* Lengths precede their data, so that no two plans hash the same text. */
@@ -277,7 +277,7 @@ static int digest(struct ws_plan *p, const struct ws_catalog *c)
 		add_number(h, strlen(t->name));
 		ws_hash_add(h, t->name, strlen(t->name));
 		ws_hash_add(h, dtype, strlen(dtype) + 1);
-		add_number(h, t->recipe);
+		add_number(h, t->op);
 		add_number(h, t->n_dims);
 		for (unsigned d = 0; d < t->n_dims; d++)
 			add_number(h, (uint64_t)t->dims[d]);
@@ -328,9 +328,9 @@ int ws_plan_make(const struct ws_catalog *catalog, const struct ws_plan_opts *op
 	return rc;
 }
 
-const char *ws_recipe_name(enum ws_recipe recipe)
+const char *ws_transform_op_name(enum ws_transform_op op)
 {
-	return recipe == WS_RECIPE_MAKE ? "make" : recipe == WS_RECIPE_VIEW ? "view" : "copy";
+	return op == WS_OP_MAKE ? "make" : op == WS_OP_VIEW ? "view" : "copy";
 }
 
 int ws_plan_check_bucket(const struct ws_plan *p, size_t b, struct ws_err *err)

@@ -63,7 +63,7 @@ static const char *find_changed(const struct ws_push *p)
 {
 	for (size_t i = 0; i < p->from.plan->n_tensors; i++) {
 		const struct ws_plan_tensor *t = &p->from.plan->tensors[i];
-		if (t->recipe != WS_RECIPE_COPY || strcmp(t->name, t->item->from->name) != 0)
+		if (t->op != WS_OP_COPY || strcmp(t->name, t->item->from->name) != 0)
 			return t->name;
 	}
 	return NULL;

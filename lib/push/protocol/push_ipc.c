@@ -80,7 +80,7 @@ static int prepare(struct ws_push *p, struct ws_err *err)
 
 /* ---- buckets ---- */
 
-static bool makes(const struct ws_push *p, const struct ws_formula_out *f)
+static bool makes(const struct ws_push *p, const struct ws_recipe_output *f)
 {
 	return ws_ipc_export_computes(lend_of(p), f);
 }

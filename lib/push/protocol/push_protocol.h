@@ -48,7 +48,7 @@ struct push_protocol {
 	/* The group stands and the endpoints are paused. */
 	int (*begin)(struct ws_push *p, struct ws_err *err);
 	/* As a transport's. */
-	bool (*makes)(const struct ws_push *p, const struct ws_formula_out *f);
+	bool (*makes)(const struct ws_push *p, const struct ws_recipe_output *f);
 	/* A hint that these payloads are the next bucket's, and are to be fetched; NULL: they never
 	 * will be, and go. */
 	void (*stage)(struct ws_push *p, const struct ws_payload *payloads, size_t n);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weight_merge.c - low-rank changes added to numbers that lie on the scratch.
+/* weight_merge.c - adds low-rank deltas to numbers in the scratch.
  *
- * Rows that the same deltas reach are taken together. The shelf holds the A factors
- * that were merged last, since the tiles of one weight follow each other; B factors are
- * read for the rows at hand. */
-#include "weight_core.h"
+ * Rows with the same deltas are merged together. The factor cache holds the A factors of the last
+ * merge, because tiles of one weight follow each other. B factors are read for the current rows. */
+#include "weight_reader.h"
 
 #include "factor.h"
 #include "floats.h"
@@ -16,14 +15,14 @@ enum { MOST_ROWS = 64 };
 
 /* A tile of at most MOST_ROWS rows that the same deltas reach, and what is needed to merge it. */
 struct merge {
-	struct ws_weight *w;
-	const struct ws_delta **deltas; /* those that reach it */
+	struct ws_weight_reader *w;
+	const struct ws_delta **deltas; /* those of its rows */
 	size_t n_deltas;
-	int64_t rank;        /* of these together */
-	int64_t begin;       /* the first row that just these reach */
+	int64_t rank;        /* the sum of their ranks */
+	int64_t begin;       /* the first row with exactly these deltas */
 	int64_t row, n;      /* of the weight */
-	int64_t col, m;      /* columns whose A lies on the shelf */
-	/* of those rows: the factors of each delta behind those of the other */
+	int64_t col, m;      /* columns whose A factors are cached */
+	/* B factors of these rows, one delta after the other */
 	const float *b;
 	float *sum, *more, *x;
 	int64_t step;        /* columns of these three */
@@ -59,14 +58,14 @@ static void make_delta(const struct merge *g, size_t k, const float *a, const fl
 	ws_lowrank_tile(&l, 0, g->n, col - g->col, m, out, (size_t)g->step);
 }
 
-/* NaN is taken, and stays. */
+/* A NaN is kept. */
 static void raise_to(float *max, float x)
 {
 	if (*max == *max && !(x <= *max))
 		*max = x;
 }
 
-/* As ws_merge_bf16, for the other types, and tile by tile in place. */
+/* Like ws_merge_bf16, for all types, tile by tile in place. */
 static void add_to(struct merge *g, void *w, size_t stride, int64_t m)
 {
 	float max_delta = 0, max_w = 0;
@@ -103,8 +102,7 @@ static void merge_columns(struct merge *g, int64_t col, int64_t m, void *w, size
 		add_to(g, w, stride, m);
 }
 
-/* The deltas that reach g->row, and how many of g->n rows from there on they
- * all reach and no others do. */
+/* Finds the deltas at g->row, and shortens g->n to the rows that have exactly these. */
 static void find_deltas(struct merge *g)
 {
 	g->n_deltas = 0;
@@ -137,16 +135,15 @@ static int read_b(struct merge *g, struct ws_scratch *scratch, struct ws_err *er
 	return 0;
 }
 
-/* What a tile's columns may be: three arrays of them in half of the room, the
- * B factors have the other. */
-static int64_t columns_at_once(const struct ws_weight *w, int64_t n, int64_t m)
+/* Columns of a tile: three arrays use half of the share, the B factors the other half. */
+static int64_t columns_at_once(const struct ws_weight_reader *w, int64_t n, int64_t m)
 {
 	const int64_t most = (int64_t)(ws_weight_share(w->pool) / 2 / (3 * sizeof(float))) / n - 16;
-	const int64_t good = most < 512 ? most : 512; /* for the nearest cache */
+	const int64_t good = most < 512 ? most : 512; /* fits the L1 cache */
 	return m < good ? m : good;
 }
 
-/* One group of rows in one window of columns; w points at its first number. */
+/* Merges one group of rows in one window of columns; w points to its first number. */
 static int merge_rows(struct merge *g, void *w, size_t stride, struct ws_scratch *scratch,
                       struct ws_err *err)
 {
@@ -165,8 +162,8 @@ static int merge_rows(struct merge *g, void *w, size_t stride, struct ws_scratch
 	return rc;
 }
 
-/* Rows at once: of their B factors no more than half of the room. */
-static int64_t rows_at_once(const struct ws_weight *w, int64_t rank, int64_t n)
+/* Rows at once: their B factors fit half of the share. */
+static int64_t rows_at_once(const struct ws_weight_reader *w, int64_t rank, int64_t n)
 {
 	int64_t most = (int64_t)(ws_weight_share(w->pool) / 2 / sizeof(float)) / rank - 1;
 	const int64_t tall = (int64_t)(ws_weight_share(w->pool) / 2 / (3 * sizeof(float))) /
@@ -177,14 +174,14 @@ static int64_t rows_at_once(const struct ws_weight *w, int64_t rank, int64_t n)
 	return n < most ? n : most;
 }
 
-static int note_largest(struct ws_weight *w, const struct merge *g, const void *x, int64_t stride,
-                        struct ws_err *err)
+static int note_largest(struct ws_weight_reader *w, const struct merge *g, const void *x,
+                        int64_t stride, struct ws_err *err)
 {
 	pthread_mutex_lock(&w->lock);
 	w->max_delta = g->max_delta > w->max_delta ? g->max_delta : w->max_delta;
 	w->max_w = g->max_w > w->max_w ? g->max_w : w->max_w;
 	pthread_mutex_unlock(&w->lock);
-	/* Sums overflow only where something was near the end of the range. */
+	/* Sums overflow only if a number was near the end of the range. */
 	const double limit = w->dtype == WS_DTYPE_F16 ? 32000. : 1e38;
 	if (g->max_delta < limit && g->max_w < limit)
 		return 0;
@@ -204,7 +201,7 @@ static int note_largest(struct ws_weight *w, const struct merge *g, const void *
 	return 0;
 }
 
-/* Rows that the same deltas reach, in windows of columns as wide as the shelf, in groups of
+/* Merges rows with the same deltas, in windows of columns that fit the factor cache, in groups of
  * rows. */
 static int merge_alike(const struct merge *all, void *x, struct ws_scratch *scratch,
                        struct ws_err *err)
@@ -230,8 +227,8 @@ static int merge_alike(const struct merge *all, void *x, struct ws_scratch *scra
 	return 0;
 }
 
-int ws_weight_merge(struct ws_weight *w, int64_t row, int64_t n, int64_t col, int64_t m, void *x,
-                    struct ws_scratch *scratch, struct ws_err *err)
+int ws_weight_merge(struct ws_weight_reader *w, int64_t row, int64_t n, int64_t col, int64_t m,
+                    void *x, struct ws_scratch *scratch, struct ws_err *err)
 {
 	const size_t used = scratch->used;
 	struct merge g = { .w = w,

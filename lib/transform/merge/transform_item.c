@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* recipe.c - made items as the model side sees them: read, described, announced. */
+/* transform_item.c - the operations of computed items: read, announce, describe. */
 #include "transform_core.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const struct ws_made *made_of(const struct ws_computed_item *m)
+static const struct ws_transform_item *item_of(const struct ws_computed_item *m)
 {
-	return (const struct ws_made *)m;
+	return (const struct ws_transform_item *)m;
 }
 
-/* ---- without notice -------------------------------------------------------------------------- */
+/* ---- unannounced ----------------------------------------------------------------------------- */
 
 static void forget_last(struct ws_last_read *l)
 {
@@ -20,23 +20,23 @@ static void forget_last(struct ws_last_read *l)
 	l->of = NULL;
 }
 
-void ws_recipe_forget(struct ws_transform *t)
+void ws_transform_drop_reader(struct ws_transform *t)
 {
 	pthread_mutex_lock(&t->last.lock);
 	forget_last(&t->last);
 	pthread_mutex_unlock(&t->last.lock);
 }
 
-/* Whoever fails for want of memory, or to read, knows bytes and files only. */
-static int name_tensor(const struct ws_product_part *part, struct ws_err *err)
+/* Errors of memory and of reads name only bytes and files: adds the tensor. */
+static int name_tensor(const struct ws_fused_part *part, struct ws_err *err)
 {
 	return err && err->code == WS_ESYSTEM ?
-	               ws_err_wrap(err, "making tensor '%s'", part->product->weight.name) :
+	               ws_err_wrap(err, "making tensor '%s'", part->fused->weight.name) :
 	               -1;
 }
 
-static int read_on(struct ws_last_read *l, const struct ws_made *m, uint64_t at, void *dst,
-                   size_t n, struct ws_err *err)
+static int read_on(struct ws_last_read *l, const struct ws_transform_item *m, uint64_t at,
+                   void *dst, size_t n, struct ws_err *err)
 {
 	const struct ws_tiled *const item = &m->part->tiled;
 	if (l->of != m) {
@@ -48,7 +48,7 @@ static int read_on(struct ws_last_read *l, const struct ws_made *m, uint64_t at,
 		ws_pool_job_set_eager(l->job); /* it goes on: more will be wanted */
 	}
 	if (ws_pool_job_read(l->job, 0, at, dst, n, err)) {
-		forget_last(l); /* a second try is one */
+		forget_last(l); /* so that a second try starts again */
 		return name_tensor(m->part, err);
 	}
 	l->at = at + n;
@@ -57,10 +57,10 @@ static int read_on(struct ws_last_read *l, const struct ws_made *m, uint64_t at,
 	return 0;
 }
 
-static int read_once(const struct ws_computed_item *computed, uint64_t at, void *dst, size_t n,
+static int read_once(const struct ws_computed_item *item, uint64_t at, void *dst, size_t n,
                      struct ws_err *err)
 {
-	const struct ws_made *m = made_of(computed);
+	const struct ws_transform_item *m = item_of(item);
 	struct ws_last_read *l = &m->owner->last;
 	pthread_mutex_lock(&l->lock);
 	const int rc = read_on(l, m, at, dst, n, err);
@@ -70,34 +70,34 @@ static int read_once(const struct ws_computed_item *computed, uint64_t at, void 
 
 /* ---- announced ------------------------------------------------------------------------------- */
 
-static int begin(const struct ws_computed_item *const *m, size_t n, struct ws_making **out,
-                 struct ws_err *err)
+static int begin(const struct ws_computed_item *const *items_in, size_t n,
+                 struct ws_computed_read **out, struct ws_err *err)
 {
 	struct ws_pool_job *job = NULL;
 	const struct ws_tiled **items = calloc(n + 1, sizeof *items);
 	if (!items)
 		return ws_oom(err);
 	for (size_t i = 0; i < n; i++) {
-		assert(made_of(m[i])->owner == made_of(m[0])->owner);
-		items[i] = &made_of(m[i])->part->tiled;
+		assert(item_of(items_in[i])->owner == item_of(items_in[0])->owner);
+		items[i] = &item_of(items_in[i])->part->tiled;
 	}
-	const int rc = ws_pool_job_begin(made_of(m[0])->owner->pool, items, n, true, &job, err);
+	const int rc =
+		ws_pool_job_begin(item_of(items_in[0])->owner->pool, items, n, true, &job, err);
 	free(items);
-	*out = (struct ws_making *)job;
+	*out = (struct ws_computed_read *)job;
 	return rc;
 }
 
-static int next(struct ws_making *g, size_t item, uint64_t at, void *dst, size_t n,
+static int next(struct ws_computed_read *g, size_t item, uint64_t at, void *dst, size_t n,
                 struct ws_err *err)
 {
 	struct ws_pool_job *job = (struct ws_pool_job *)g;
 	return ws_pool_job_read(job, item, at, dst, n, err) == 0 ?
 	               0 :
-	               name_tensor((const struct ws_product_part *)ws_pool_job_item(job, item),
-	                           err);
+	               name_tensor((const struct ws_fused_part *)ws_pool_job_item(job, item), err);
 }
 
-static void end(struct ws_making *g)
+static void end(struct ws_computed_read *g)
 {
 	ws_pool_job_end((struct ws_pool_job *)g);
 }
@@ -112,11 +112,11 @@ static void describe_factor(struct ws_buf *out, const struct ws_item *item, uint
 }
 
 /* Everything that the bytes depend on, but for the bytes that they are made of. */
-static void describe(const struct ws_computed_item *computed, struct ws_buf *out)
+static void describe(const struct ws_computed_item *item, struct ws_buf *out)
 {
-	const struct ws_product_part *part = made_of(computed)->part;
-	const struct ws_product *p = part->product;
-	const struct ws_weight *w = &p->weight;
+	const struct ws_fused_part *part = item_of(item)->part;
+	const struct ws_fused_weight *p = part->fused;
+	const struct ws_weight_reader *w = &p->weight;
 	const struct ws_item *base = w->packed.weight;
 	ws_buf_printf(out, "%s %s %s of %zu %s %s", part == &p->scales ? "scales" : "numbers",
 	              ws_packing_name(w->packed.packing), ws_dtype_torch(w->dtype),
@@ -134,26 +134,26 @@ static void describe(const struct ws_computed_item *computed, struct ws_buf *out
 	}
 }
 
-static int formula(const struct ws_computed_item *computed, const struct ws_formula_out **out,
-                   struct ws_err *err)
+static int recipe(const struct ws_computed_item *item, const struct ws_recipe_output **out,
+                  struct ws_err *err)
 {
-	const struct ws_product_part *part = made_of(computed)->part;
-	struct ws_change *c = (struct ws_change *)part->product;
-	if (!c->written && ws_formula_make(&c->product, &c->formula, err))
+	const struct ws_fused_part *part = item_of(item)->part;
+	struct ws_transformed *c = (struct ws_transformed *)part->fused;
+	if (!c->has_recipe && ws_recipe_make(&c->fused, &c->recipe, err))
 		return -1;
-	c->written = true;
-	*out = c->formula ? &c->formula->out[part == &c->product.scales] : NULL;
+	c->has_recipe = true;
+	*out = c->recipe ? &c->recipe->out[part == &c->fused.scales] : NULL;
 	return 0;
 }
 
-void ws_recipe_init(struct ws_made *m, struct ws_transform *t, const struct ws_product_part *part,
-                    const char *name)
+void ws_transform_item_init(struct ws_transform_item *m, struct ws_transform *t,
+                            const struct ws_fused_part *part, const char *name)
 {
 	static const struct ws_computed_item_ops ops = { .read = read_once,
-		                                 .describe = describe,
-		                                 .formula = formula,
-		                                 .begin = begin,
-		                                 .next = next,
-		                                 .end = end };
-	*m = (struct ws_made){ { &ops }, t, part, name };
+		                                         .describe = describe,
+		                                         .recipe = recipe,
+		                                         .begin = begin,
+		                                         .next = next,
+		                                         .end = end };
+	*m = (struct ws_transform_item){ { &ops }, t, part, name };
 }

@@ -1,29 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* product.c - rectangles of a weight, cut until they fit on a scratch, and through the kernels. */
-#include "product_core.h"
+/* fused_weight.c - cuts tiles into rectangles that fit the scratch, and runs the kernels. */
+#include "fused_weight_core.h"
 
 #include <stdlib.h>
 
-enum { GOOD_TILE = 1 << 20 }; /* bytes of a tile, where rows and blocks allow that */
+enum { GOOD_TILE = 1 << 20 }; /* bytes of a tile, if rows and blocks allow */
 
 static void hold(const struct ws_tiled *t)
 {
-	ws_product_enter(ws_product_of(t));
+	ws_fused_enter(ws_fused_of(t));
 }
 
 static void drop(const struct ws_tiled *t)
 {
-	ws_product_leave(ws_product_of(t), t == &ws_product_of(t)->scales.tiled);
+	ws_fused_leave(ws_fused_of(t), t == &ws_fused_of(t)->scales.tiled);
 }
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
-typedef int rect_fn(struct ws_product *p, const struct ws_rect *r, void *dst,
+typedef int rect_fn(struct ws_fused_weight *p, const struct ws_rect *r, void *dst,
                     struct ws_scratch *scratch, struct ws_err *err);
 
-/* Numbers [at, at+n) as they follow each other in the tensor: the end of a row, whole rows, the
- * beginning of one. */
-static int each_rect(struct ws_product *p, int64_t at, int64_t n, size_t size, void *dst,
+/* Splits numbers [at, at+n) of the tensor: the end of a row, whole rows, the beginning of a row. */
+static int each_rect(struct ws_fused_weight *p, int64_t at, int64_t n, size_t size, void *dst,
                      rect_fn *fn, struct ws_scratch *scratch, struct ws_err *err)
 {
 	const int64_t cols = p->weight.cols;
@@ -41,7 +40,7 @@ static int each_rect(struct ws_product *p, int64_t at, int64_t n, size_t size, v
 	return 0;
 }
 
-static void codes_of(const struct ws_product *p, const struct ws_rect *r,
+static void codes_of(const struct ws_fused_weight *p, const struct ws_rect *r,
                      const struct ws_numbers *x, const float *scales, uint8_t *codes, size_t stride)
 {
 	if (x->bf16)
@@ -51,38 +50,38 @@ static void codes_of(const struct ws_product *p, const struct ws_rect *r,
 		ws_fp8_codes_f32(&p->rule, x->f32, (size_t)r->m, r->n, r->m, scales, codes, stride);
 }
 
-/* Pieces that are whole blocks, all rows of them: one look gives scales and codes. */
-static bool is_whole(const struct ws_product *p, const struct ws_rect *r)
+/* A piece of whole blocks: one pass gives scales and codes. */
+static bool is_whole(const struct ws_fused_weight *p, const struct ws_rect *r)
 {
 	const int64_t bn = p->rule.bn, bk = p->rule.bk, end = r->col + r->m;
 	return r->row % bn == 0 && r->n == ws_least(bn, p->weight.rows - r->row) &&
 	       r->col % bk == 0 && (end % bk == 0 || end == p->weight.cols);
 }
 
-static int make_piece(struct ws_product *p, const struct ws_rect *r, uint8_t *codes, size_t stride,
-                      struct ws_scratch *scratch, struct ws_err *err)
+static int make_piece(struct ws_fused_weight *p, const struct ws_rect *r, uint8_t *codes,
+                      size_t stride, struct ws_scratch *scratch, struct ws_err *err)
 {
 	const int64_t b = r->row / p->rule.bn, j = r->col / p->rule.bk;
 	const int64_t k = (r->col + r->m - 1) / p->rule.bk - j + 1;
 	float *scales = ws_scratch_take(scratch, (size_t)k * sizeof *scales);
 	const bool whole = is_whole(p, r);
 	struct ws_numbers x;
-	const bool known = ws_product_recall(p, b, j, k, scales);
-	if (!known && !whole && ws_product_find_scales(p, b, j, k, scales, scratch, err))
+	const bool known = ws_fused_recall(p, b, j, k, scales);
+	if (!known && !whole && ws_fused_find_scales(p, b, j, k, scales, scratch, err))
 		return -1;
-	if (ws_product_load(p, r, scratch, &x, err))
+	if (ws_fused_load(p, r, scratch, &x, err))
 		return -1;
 	if (!known && whole) {
-		if (ws_product_scales_of(p, r, &x, scales, err))
+		if (ws_fused_scales_of(p, r, &x, scales, err))
 			return -1;
-		ws_product_remember(p, b, j, k, scales);
+		ws_fused_remember(p, b, j, k, scales);
 	}
 	codes_of(p, r, &x, scales, codes, stride);
 	return 0;
 }
 
 /* A rectangle in one band. */
-static int make_band(struct ws_product *p, const struct ws_rect *band, uint8_t *codes,
+static int make_band(struct ws_fused_weight *p, const struct ws_rect *band, uint8_t *codes,
                      size_t stride, struct ws_scratch *scratch, struct ws_err *err)
 {
 	struct ws_rect rest = *band;
@@ -90,17 +89,17 @@ static int make_band(struct ws_product *p, const struct ws_rect *band, uint8_t *
 	/* Its own scales, and those of a second look. */
 	const size_t extra =
 		(size_t)(2 * p->n_blocks + ws_least(band->m, p->n_blocks) + 64) * sizeof(float);
-	const int64_t most = ws_product_numbers_at_once(p, scratch, extra);
+	const int64_t most = ws_fused_numbers_at_once(p, scratch, extra);
 	int64_t height = 0;
 	while (rest.n) {
 		for (rest.col = band->col; rest.col < band->col + band->m;) {
 			rest.m = band->col + band->m - rest.col;
-			struct ws_rect r = ws_product_first_piece(p, &rest, most);
+			struct ws_rect r = ws_fused_first_piece(p, &rest, most);
 			if (rest.col == band->col)
 				height = r.n;
 			if (r.n != height)
 				r = (struct ws_rect){ r.row, height, r.col,
-				                   ws_least(r.m, most / height) };
+					              ws_least(r.m, most / height) };
 			if (make_piece(p, &r,
 			               codes + (size_t)(r.row - band->row) * stride +
 			                       (r.col - band->col),
@@ -115,7 +114,7 @@ static int make_band(struct ws_product *p, const struct ws_rect *band, uint8_t *
 	return 0;
 }
 
-static int make_codes_rect(struct ws_product *p, const struct ws_rect *r, void *dst,
+static int make_codes_rect(struct ws_fused_weight *p, const struct ws_rect *r, void *dst,
                            struct ws_scratch *scratch, struct ws_err *err)
 {
 	struct ws_rect band = *r;
@@ -132,14 +131,14 @@ static int make_codes_rect(struct ws_product *p, const struct ws_rect *r, void *
 static int make_codes(const struct ws_tiled *t, uint64_t at, void *dst, size_t n,
                       struct ws_scratch *scratch, struct ws_err *err)
 {
-	struct ws_product *p = ws_product_of(t);
-	ws_product_enter(p); /* a run may have let go of it while this tile was under way */
+	struct ws_fused_weight *p = ws_fused_of(t);
+	ws_fused_enter(p); /* the job may drop the item while this tile is being made */
 	const int rc = each_rect(p, (int64_t)at, (int64_t)n, 1, dst, make_codes_rect, scratch, err);
-	ws_product_leave(p, false);
+	ws_fused_leave(p, false);
 	return rc;
 }
 
-static int make_dense_rect(struct ws_product *p, const struct ws_rect *r, void *dst,
+static int make_dense_rect(struct ws_fused_weight *p, const struct ws_rect *r, void *dst,
                            struct ws_scratch *scratch, struct ws_err *err)
 {
 	return ws_weight_read(&p->weight, r->row, r->n, r->col, r->m, false, dst, scratch, err);
@@ -148,7 +147,7 @@ static int make_dense_rect(struct ws_product *p, const struct ws_rect *r, void *
 static int make_dense(const struct ws_tiled *t, uint64_t at, void *dst, size_t n,
                       struct ws_scratch *scratch, struct ws_err *err)
 {
-	struct ws_product *p = ws_product_of(t);
+	struct ws_fused_weight *p = ws_fused_of(t);
 	const size_t size = ws_weight_size(&p->weight);
 	return each_rect(p, (int64_t)(at / size), (int64_t)(n / size), size, dst, make_dense_rect,
 	                 scratch, err);
@@ -157,27 +156,27 @@ static int make_dense(const struct ws_tiled *t, uint64_t at, void *dst, size_t n
 static int make_scales(const struct ws_tiled *t, uint64_t at, void *dst, size_t n,
                        struct ws_scratch *scratch, struct ws_err *err)
 {
-	struct ws_product *p = ws_product_of(t);
+	struct ws_fused_weight *p = ws_fused_of(t);
 	float *out = dst;
 	int64_t first = (int64_t)(at / sizeof *out), left = (int64_t)(n / sizeof *out);
 	int rc = 0;
-	ws_product_enter(p);
+	ws_fused_enter(p);
 	while (left && rc == 0) {
 		const int64_t b = first / p->n_blocks, j = first % p->n_blocks;
 		const int64_t k = ws_least(p->n_blocks - j, left);
-		rc = ws_product_find_scales(p, b, j, k, out, scratch, err);
+		rc = ws_fused_find_scales(p, b, j, k, out, scratch, err);
 		out += k;
 		first += k;
 		left -= k;
 	}
-	ws_product_leave(p, false);
+	ws_fused_leave(p, false);
 	return rc;
 }
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
 /* Bytes of a tile: whole bands, or whole rows, or what fits. */
-static uint64_t choose_tile(const struct ws_product *p, size_t size)
+static uint64_t choose_tile(const struct ws_fused_weight *p, size_t size)
 {
 	const uint64_t most = ws_worker_pool_tile(p->weight.pool),
 		       row = (uint64_t)p->weight.cols * size;
@@ -191,15 +190,15 @@ static uint64_t choose_tile(const struct ws_product *p, size_t size)
 	return (band * row <= most ? band : rows) * row;
 }
 
-static uint64_t units_of_check(const struct ws_product *p)
+static uint64_t units_of_check(const struct ws_fused_weight *p)
 {
 	const uint64_t band = (uint64_t)p->rule.bn * (uint64_t)p->weight.cols;
 	return band < GOOD_TILE ? GOOD_TILE / band : 1;
 }
 
-static int check_blocks(const struct ws_product *p, struct ws_err *err)
+static int check_blocks(const struct ws_fused_weight *p, struct ws_err *err)
 {
-	/* Three lists of a band's scales and one row of numbers must find room. */
+	/* Three lists of a band's scales and one row of numbers must fit. */
 	if ((uint64_t)p->n_blocks * 4 * sizeof(float) < ws_worker_pool_scratch(p->weight.pool) / 4)
 		return 0;
 	ws_err_set(err, WS_EINPUT,
@@ -208,9 +207,9 @@ static int check_blocks(const struct ws_product *p, struct ws_err *err)
 	return ws_err_hint(err, "allow more of it: --scratch");
 }
 
-int ws_product_init(struct ws_product *p, struct ws_err *err)
+int ws_fused_init(struct ws_fused_weight *p, struct ws_err *err)
 {
-	struct ws_weight *w = &p->weight;
+	struct ws_weight_reader *w = &p->weight;
 	const size_t size = ws_weight_size(w);
 	if (!p->quantized)
 		p->rule = (struct ws_fp8_rule){ .bn = 32, .bk = w->cols };
@@ -222,25 +221,31 @@ int ws_product_init(struct ws_product *p, struct ws_err *err)
 	if (ws_weight_init(w, err) || check_blocks(p, err))
 		return -1;
 	const uint64_t numbers = (uint64_t)w->rows * (uint64_t)w->cols;
-	p->out = (struct ws_product_part){ { .bytes = numbers * (p->quantized ? 1 : size),
-		.tile = choose_tile(p, p->quantized ? 1 : size), .hold = hold, .drop = drop,
-		.make = p->quantized ? make_codes : make_dense }, p };
+	p->out = (struct ws_fused_part){ { .bytes = numbers * (p->quantized ? 1 : size),
+		                           .tile = choose_tile(p, p->quantized ? 1 : size),
+		                           .hold = hold,
+		                           .drop = drop,
+		                           .make = p->quantized ? make_codes : make_dense },
+		                         p };
 	const uint64_t scales = ws_worker_pool_tile(w->pool) / 16 * 16;
-	p->scales = (struct ws_product_part){ { .bytes = ws_product_scale_bytes(p),
-		.tile = scales < GOOD_TILE ? scales : GOOD_TILE, .hold = hold, .drop = drop,
-		.make = make_scales }, p };
-	p->check = (struct ws_product_part){ { .bytes = (uint64_t)p->n_bands,
-		                               .tile = units_of_check(p),
-		                               .scan_only = true,
-		                               .hold = hold,
-		                               .drop = drop,
-		                               .make = ws_product_check },
-		                             p };
-	p->sums = (struct ws_product_part){ { .bytes = (uint64_t)p->n_bands,
-		                              .tile = units_of_check(p),
-		                              .scan_only = true,
-		                              .make = ws_product_check_sums },
+	p->scales = (struct ws_fused_part){ { .bytes = ws_fused_scale_bytes(p),
+		                              .tile = scales < GOOD_TILE ? scales : GOOD_TILE,
+		                              .hold = hold,
+		                              .drop = drop,
+		                              .make = make_scales },
 		                            p };
+	p->check = (struct ws_fused_part){ { .bytes = (uint64_t)p->n_bands,
+		                             .tile = units_of_check(p),
+		                             .scan_only = true,
+		                             .hold = hold,
+		                             .drop = drop,
+		                             .make = ws_fused_check },
+		                           p };
+	p->sums = (struct ws_fused_part){ { .bytes = (uint64_t)p->n_bands,
+		                            .tile = units_of_check(p),
+		                            .scan_only = true,
+		                            .make = ws_fused_check_sums },
+		                          p };
 	p->out.tiled.name = p->scales.tiled.name = p->check.tiled.name = p->sums.tiled.name =
 		w->name;
 	pthread_mutex_init(&w->lock, NULL);
@@ -249,7 +254,7 @@ int ws_product_init(struct ws_product *p, struct ws_err *err)
 	return 0;
 }
 
-void ws_product_fini(struct ws_product *p)
+void ws_fused_fini(struct ws_fused_weight *p)
 {
 	pthread_mutex_destroy(&p->weight.lock);
 	pthread_mutex_destroy(&p->lock);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weight.c - numbers in, numbers out, in pieces that fit on a scratch. */
-#include "weight_core.h"
+#include "weight_reader.h"
 
 #include "factor.h"
 #include "floats.h"
@@ -11,12 +11,12 @@
 
 enum { BENCH_PART = 4 };
 
-size_t ws_weight_size(const struct ws_weight *w)
+size_t ws_weight_size(const struct ws_weight_reader *w)
 {
 	return ws_dtype_bits(w->dtype) / 8;
 }
 
-bool ws_weight_splits(const struct ws_weight *w)
+bool ws_weight_splits(const struct ws_weight_reader *w)
 {
 	return w->packed.packing == WS_PACK_NONE;
 }
@@ -26,7 +26,7 @@ size_t ws_weight_share(const struct ws_worker_pool *w)
 	return ws_worker_pool_scratch(w) / BENCH_PART;
 }
 
-size_t ws_weight_room(const struct ws_weight *w)
+size_t ws_weight_room(const struct ws_weight_reader *w)
 {
 	return ws_weight_share(w->pool) + w->n_deltas * sizeof(void *) + 1024;
 }
@@ -44,7 +44,7 @@ static int by_row(const void *x, const void *y)
 
 /* A stack of matrices has one delta for each of them: only those that share rows are needed at
  * once. */
-static int find_rank(struct ws_weight *w, struct ws_err *err)
+static int find_rank(struct ws_weight_reader *w, struct ws_err *err)
 {
 	struct edge *edges = calloc(2 * w->n_deltas + 1, sizeof *edges);
 	int64_t rank = 0;
@@ -65,7 +65,7 @@ static int find_rank(struct ws_weight *w, struct ws_err *err)
 	return 0;
 }
 
-static int refuse(const struct ws_weight *w, const char *what, int64_t n, const char *of,
+static int refuse(const struct ws_weight_reader *w, const char *what, int64_t n, const char *of,
                   struct ws_err *err)
 {
 	ws_err_set(err, WS_EINPUT, "tensor '%s': %s %lld%s not fit into the scratch", w->name, what,
@@ -73,7 +73,7 @@ static int refuse(const struct ws_weight *w, const char *what, int64_t n, const 
 	return ws_err_hint(err, "allow more of it: --scratch");
 }
 
-int ws_weight_init(struct ws_weight *w, struct ws_err *err)
+int ws_weight_init(struct ws_weight_reader *w, struct ws_err *err)
 {
 	const uint64_t row = (uint64_t)w->cols * sizeof(float);
 	if (!ws_weight_splits(w) &&
@@ -89,7 +89,7 @@ int ws_weight_init(struct ws_weight *w, struct ws_err *err)
 	return 0;
 }
 
-int ws_weight_blame(const struct ws_weight *w, int64_t row, int64_t col, double value,
+int ws_weight_blame(const struct ws_weight_reader *w, int64_t row, int64_t col, double value,
                     struct ws_err *err)
 {
 	const struct ws_item *item = w->packed.weight;
@@ -100,7 +100,7 @@ int ws_weight_blame(const struct ws_weight *w, int64_t row, int64_t col, double 
 
 /* ---- the base -------------------------------------------------------------------------------- */
 
-static int check_finite(const struct ws_weight *w, const void *x, int64_t row, int64_t n,
+static int check_finite(const struct ws_weight_reader *w, const void *x, int64_t row, int64_t n,
                         int64_t col, int64_t m, struct ws_err *err)
 {
 	size_t at;
@@ -111,7 +111,7 @@ static int check_finite(const struct ws_weight *w, const void *x, int64_t row, i
 }
 
 /* Elements [at, at+n) of a tensor as it lies there, converted where it is of another type. */
-static int read_plain(struct ws_weight *w, uint64_t at, size_t n, void *dst,
+static int read_plain(struct ws_weight_reader *w, uint64_t at, size_t n, void *dst,
                       struct ws_scratch *scratch, struct ws_err *err)
 {
 	const struct ws_item *item = w->packed.weight;
@@ -138,7 +138,7 @@ static int read_plain(struct ws_weight *w, uint64_t at, size_t n, void *dst,
 	return rc;
 }
 
-static int read_packed(struct ws_weight *w, int64_t row, int64_t n, void *dst,
+static int read_packed(struct ws_weight_reader *w, int64_t row, int64_t n, void *dst,
                        struct ws_scratch *scratch, struct ws_err *err)
 {
 	const size_t used = scratch->used;
@@ -160,8 +160,8 @@ static int read_packed(struct ws_weight *w, int64_t row, int64_t n, void *dst,
 	return rc;
 }
 
-static int read_base(struct ws_weight *w, int64_t row, int64_t n, int64_t col, int64_t m, void *dst,
-                     struct ws_scratch *scratch, struct ws_err *err)
+static int read_base(struct ws_weight_reader *w, int64_t row, int64_t n, int64_t col, int64_t m,
+                     void *dst, struct ws_scratch *scratch, struct ws_err *err)
 {
 	if (!ws_weight_splits(w))
 		return read_packed(w, row, n, dst, scratch, err);
@@ -176,7 +176,7 @@ static int read_base(struct ws_weight *w, int64_t row, int64_t n, int64_t col, i
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static void note_moderate(struct ws_weight *w, const void *x, size_t n)
+static void note_moderate(struct ws_weight_reader *w, const void *x, size_t n)
 {
 	if (!w->n_deltas || ws_floats_moderate(w->dtype, x, n))
 		return;
@@ -185,8 +185,8 @@ static void note_moderate(struct ws_weight *w, const void *x, size_t n)
 	pthread_mutex_unlock(&w->lock);
 }
 
-int ws_weight_read(struct ws_weight *w, int64_t row, int64_t n, int64_t col, int64_t m, bool plain,
-                   void *dst, struct ws_scratch *scratch, struct ws_err *err)
+int ws_weight_read(struct ws_weight_reader *w, int64_t row, int64_t n, int64_t col, int64_t m,
+                   bool plain, void *dst, struct ws_scratch *scratch, struct ws_err *err)
 {
 	if (read_base(w, row, n, col, m, dst, scratch, err))
 		return -1;
@@ -225,7 +225,8 @@ static int look_at(const struct ws_factor *f, int64_t rows, int64_t cols, float 
 	return 0;
 }
 
-int ws_weight_check_factors(struct ws_weight *w, struct ws_scratch *scratch, struct ws_err *err)
+int ws_weight_check_factors(struct ws_weight_reader *w, struct ws_scratch *scratch,
+                            struct ws_err *err)
 {
 	const size_t used = scratch->used;
 	const int64_t n = (int64_t)(ws_weight_share(w->pool) / 2 / sizeof(float));
@@ -253,7 +254,7 @@ int ws_weight_check_factors(struct ws_weight *w, struct ws_scratch *scratch, str
 	return rc;
 }
 
-bool ws_weight_is_steep(struct ws_weight *w)
+bool ws_weight_is_steep(struct ws_weight_reader *w)
 {
 	pthread_mutex_lock(&w->lock);
 	const bool steep =

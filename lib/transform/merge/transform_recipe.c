@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* formula.c - what a product is made of, as spans: ranges of files where bytes are
- * taken as they lie, and functions that read where they are widened or picked first
- * (factors, scales of other types). */
-#include "formula_make.h"
+/* transform_recipe.c - the inputs of a weight as spans: ranges of files for bytes that are used as
+ * they are, and functions for those that are widened or selected first (factors, scales of other
+ * types). */
+#include "transform_recipe.h"
 
 #include "factor.h"
+#include "fused_weight.h"
 #include "spans.h"
 #include "unpack_core.h"
 
@@ -13,14 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_PAIRS = 4, READ_BUF = 256 << 10 };
+enum { MOST_TERMS = 4, READ_BUF = 256 << 10 };
 
-/* What is allocated with a formula. */
+/* The allocation behind a recipe. */
 struct written {
-	struct ws_formula formula; /* first */
-	struct ws_product *product;
+	struct ws_transform_recipe recipe; /* first */
+	struct ws_fused_weight *fused;
 	struct ws_spans base, scales, nested;
-	struct ws_formula_pair *pairs;
+	struct ws_lora_term *terms;
 };
 
 static int no_memory(struct ws_err *err)
@@ -38,8 +39,10 @@ static int fill_floats(void *ctx, uint64_t at, void *dst, size_t n, struct ws_er
 
 static int add_floats(struct ws_spans *s, const struct ws_item *item, struct ws_err *err)
 {
-	const struct ws_span span = { .length = ws_unpack_count(item) * sizeof(float), .fd = -1,
-		                      .fill = fill_floats, .ctx = (void *)(uintptr_t)item };
+	const struct ws_span span = { .length = ws_unpack_count(item) * sizeof(float),
+		                      .fd = -1,
+		                      .fill = fill_floats,
+		                      .ctx = (void *)(uintptr_t)item };
 	if (item->dtype == WS_DTYPE_F32)
 		return ws_spans_add_item(s, item, err);
 	return ws_spans_add(s, &span, err);
@@ -83,7 +86,9 @@ static int fill_b(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *er
 
 static struct ws_span span_of_factor(const struct ws_delta *d, int64_t n, ws_fill_fn *fill)
 {
-	return (struct ws_span){ .length = (uint64_t)n * sizeof(float), .fd = -1, .fill = fill,
+	return (struct ws_span){ .length = (uint64_t)n * sizeof(float),
+		                 .fd = -1,
+		                 .fill = fill,
 		                 .ctx = (void *)(uintptr_t)d };
 }
 
@@ -99,7 +104,7 @@ static int fill_map(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *
 
 static int write_fp8(struct written *w, const struct ws_packed *p, struct ws_err *err)
 {
-	struct ws_formula *f = &w->formula;
+	struct ws_transform_recipe *f = &w->recipe;
 	f->each = p->n_dims > 1 ? p->dims[p->n_dims - 2] : 1;
 	f->n_scales = (int64_t)ws_unpack_count(p->parts[0]);
 	return add_floats(&w->scales, p->parts[0], err);
@@ -107,30 +112,36 @@ static int write_fp8(struct written *w, const struct ws_packed *p, struct ws_err
 
 static int write_nvfp4(struct written *w, const struct ws_packed *p, struct ws_err *err)
 {
-	return ws_unpack_floats(p->parts[1], 0, 1, &w->formula.tensor_scale, err) ||
-	       ws_spans_add_item(&w->scales, p->parts[0], err) ? -1 : 0;
+	return ws_unpack_floats(p->parts[1], 0, 1, &w->recipe.tensor_scale, err) ||
+	                       ws_spans_add_item(&w->scales, p->parts[0], err) ?
+	               -1 :
+	               0;
 }
 
 static int write_nf4(struct written *w, const struct ws_packed *p, struct ws_err *err)
 {
-	struct ws_formula *f = &w->formula;
+	struct ws_transform_recipe *f = &w->recipe;
 	const struct ws_nf4 *nf4 = p->priv;
 	f->levels = nf4->levels;
-	f->map = (struct ws_span){ .length = sizeof nf4->nested_map, .fd = -1, .fill = fill_map,
-		                   .ctx = p->priv };
+	f->map = (struct ws_span){
+		.length = sizeof nf4->nested_map, .fd = -1, .fill = fill_map, .ctx = p->priv
+	};
 	/* It may be as large as a file says. */
 	f->nested_block =
 		nf4->nested_blocksize < nf4->n_blocks ? nf4->nested_blocksize : nf4->n_blocks;
 	f->nested_offset = nf4->nested_offset;
 	return ws_spans_add_item(&w->scales, p->parts[0], err) ||
-	       (f->nested_block && ws_spans_add_item(&w->nested, p->parts[3], err)) ? -1 : 0;
+	                       (f->nested_block &&
+	                        ws_spans_add_item(&w->nested, p->parts[3], err)) ?
+	               -1 :
+	               0;
 }
 
 static int write_base(struct written *w, const struct ws_packed *p, struct ws_err *err)
 {
-	w->formula.packing = p->packing;
-	w->formula.bn = p->bn;
-	w->formula.bk = p->bk;
+	w->recipe.packing = p->packing;
+	w->recipe.bn = p->bn;
+	w->recipe.bk = p->bk;
 	if (ws_spans_add_item(&w->base, p->weight, err))
 		return -1;
 	switch (p->packing) {
@@ -146,28 +157,31 @@ static int write_base(struct written *w, const struct ws_packed *p, struct ws_er
 	return 0;
 }
 
-static int write_pairs(struct written *w, const struct ws_weight *weight, struct ws_err *err)
+static int write_terms(struct written *w, const struct ws_weight_reader *weight, struct ws_err *err)
 {
-	w->pairs = calloc(weight->n_deltas + 1, sizeof *w->pairs);
-	if (!w->pairs)
+	w->terms = calloc(weight->n_deltas + 1, sizeof *w->terms);
+	if (!w->terms)
 		return no_memory(err);
 	for (size_t i = 0; i < weight->n_deltas; i++) {
 		const struct ws_delta *d = weight->deltas[i];
-		w->pairs[i] = (struct ws_formula_pair){
-			.row = d->row, .rows = d->rows, .rank = d->rank, .scale = d->scale,
+		w->terms[i] = (struct ws_lora_term){
+			.row = d->row,
+			.rows = d->rows,
+			.rank = d->rank,
+			.scale = d->scale,
 			.a = span_of_factor(d, d->rank * d->cols, fill_a),
 			.b = span_of_factor(d, d->rows * d->rank, fill_b),
 		};
 	}
-	w->formula.pairs = w->pairs;
-	w->formula.n_pairs = weight->n_deltas;
-	w->formula.two_step = weight->two_step;
+	w->recipe.terms = w->terms;
+	w->recipe.n_terms = weight->n_deltas;
+	w->recipe.two_step = weight->two_step;
 	return 0;
 }
 
 /* ---- what has none --------------------------------------------------------------------------- */
 
-static size_t pairs_at(const struct ws_weight *w, int64_t row)
+static size_t terms_at(const struct ws_weight_reader *w, int64_t row)
 {
 	size_t n = 0;
 	for (size_t i = 0; i < w->n_deltas; i++)
@@ -175,18 +189,18 @@ static size_t pairs_at(const struct ws_weight *w, int64_t row)
 	return n;
 }
 
-/* Nowhere more pairs than are added up at once. How many reach a row changes where one begins or
- * ends; where none does, nobody would look at the numbers of a base that is only read. */
-static bool pairs_fit(const struct ws_product *p)
+/* Does one launch take the terms of every row? Their number changes only where a term begins or
+ * ends. Rows of a plain base need a term, or nothing would check their numbers. */
+static bool terms_fit(const struct ws_fused_weight *p)
 {
-	const struct ws_weight *w = &p->weight;
+	const struct ws_weight_reader *w = &p->weight;
 	const size_t least = p->quantized || w->packed.packing != WS_PACK_NONE ? 0 : 1;
-	const size_t most = w->two_step ? SIZE_MAX : MOST_PAIRS;
-	bool fit = pairs_at(w, 0) >= least;
+	const size_t most = w->two_step ? SIZE_MAX : MOST_TERMS;
+	bool fit = terms_at(w, 0) >= least;
 	for (size_t i = 0; i < w->n_deltas && fit; i++) {
 		const struct ws_delta *d = w->deltas[i];
-		fit = pairs_at(w, d->row) <= most &&
-		      (d->row + d->rows == w->rows || pairs_at(w, d->row + d->rows) >= least);
+		fit = terms_at(w, d->row) <= most &&
+		      (d->row + d->rows == w->rows || terms_at(w, d->row + d->rows) >= least);
 	}
 	return fit;
 }
@@ -205,24 +219,24 @@ static bool packing_fits(const struct ws_packed *p)
 	return false;
 }
 
-static bool has_one(const struct ws_product *p)
+static bool has_one(const struct ws_fused_weight *p)
 {
-	const struct ws_weight *w = &p->weight;
+	const struct ws_weight_reader *w = &p->weight;
 	const struct ws_packed *packed = &w->packed;
 	const bool plain = packed->packing == WS_PACK_NONE;
 	if (w->dtype != WS_DTYPE_BF16 && !(w->dtype == WS_DTYPE_F32 && !w->n_deltas))
 		return false;
 	if (plain && (packed->weight->dtype != w->dtype || (!p->quantized && !w->n_deltas)))
 		return false;
-	return w->rows > 0 && w->cols > 0 && packing_fits(packed) && (!w->n_deltas || pairs_fit(p));
+	return w->rows > 0 && w->cols > 0 && packing_fits(packed) && (!w->n_deltas || terms_fit(p));
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static int write_all(struct written *w, struct ws_product *p, struct ws_err *err)
+static int write_all(struct written *w, struct ws_fused_weight *p, struct ws_err *err)
 {
-	struct ws_formula *f = &w->formula;
-	if (write_base(w, &p->weight.packed, err) || write_pairs(w, &p->weight, err))
+	struct ws_transform_recipe *f = &w->recipe;
+	if (write_base(w, &p->weight.packed, err) || write_terms(w, &p->weight, err))
 		return -1;
 	f->name = p->weight.name;
 	f->rows = p->weight.rows;
@@ -234,11 +248,11 @@ static int write_all(struct written *w, struct ws_product *p, struct ws_err *err
 	f->quantized = p->quantized;
 	f->rule = p->rule;
 	for (int i = 0; i < 2; i++)
-		f->out[i] = (struct ws_formula_out){ f, i == 1 };
+		f->out[i] = (struct ws_recipe_output){ f, i == 1 };
 	return 0;
 }
 
-int ws_formula_make(struct ws_product *p, struct ws_formula **out, struct ws_err *err)
+int ws_recipe_make(struct ws_fused_weight *p, struct ws_transform_recipe **out, struct ws_err *err)
 {
 	*out = NULL;
 	if (!has_one(p))
@@ -246,16 +260,16 @@ int ws_formula_make(struct ws_product *p, struct ws_formula **out, struct ws_err
 	struct written *w = calloc(1, sizeof *w);
 	if (!w)
 		return no_memory(err);
-	w->product = p;
+	w->fused = p;
 	if (write_all(w, p, err)) {
-		ws_formula_free(&w->formula);
+		ws_recipe_free(&w->recipe);
 		return -1;
 	}
-	*out = &w->formula;
+	*out = &w->recipe;
 	return 0;
 }
 
-void ws_formula_free(struct ws_formula *f)
+void ws_recipe_free(struct ws_transform_recipe *f)
 {
 	struct written *w = (struct written *)f;
 	if (!w)
@@ -263,13 +277,13 @@ void ws_formula_free(struct ws_formula *f)
 	ws_spans_free(&w->base);
 	ws_spans_free(&w->scales);
 	ws_spans_free(&w->nested);
-	free(w->pairs);
+	free(w->terms);
 	free(w);
 }
 
-void ws_formula_note(const struct ws_formula *f, float max_delta, float max_w)
+void ws_recipe_note(const struct ws_transform_recipe *f, float max_delta, float max_w)
 {
-	struct ws_weight *w = &((const struct written *)f)->product->weight;
+	struct ws_weight_reader *w = &((const struct written *)f)->fused->weight;
 	pthread_mutex_lock(&w->lock);
 	w->max_delta = max_delta > w->max_delta ? max_delta : w->max_delta;
 	w->max_w = max_w > w->max_w ? max_w : w->max_w;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* product_scales.c - the scales of a product: kept between tiles, found by a look at numbers,
- * and with them everything that is looked at before anything is sent. */
-#include "product_core.h"
+/* fused_weight_scales.c - the scales of a weight, computed and kept between tiles; and the checks
+ * of all values before a push sends anything. */
+#include "fused_weight_core.h"
 
 #include "floats.h"
 
@@ -11,16 +11,16 @@
 
 /* ---- kept scales ----------------------------------------------------------------------------- */
 
-uint64_t ws_product_scale_bytes(const struct ws_product *p)
+uint64_t ws_fused_scale_bytes(const struct ws_fused_weight *p)
 {
 	return (uint64_t)p->n_bands * (uint64_t)p->n_blocks * sizeof(float);
 }
 
 /* NULL: they cannot be kept. */
-static float *kept_scales(struct ws_product *p)
+static float *kept_scales(struct ws_fused_weight *p)
 {
 	pthread_mutex_lock(&p->lock);
-	const uint64_t bytes = ws_product_scale_bytes(p);
+	const uint64_t bytes = ws_fused_scale_bytes(p);
 	if (!p->kept && !p->refused && ws_worker_pool_reserve(p->weight.pool, bytes)) {
 		p->kept = malloc((size_t)bytes);
 		for (size_t i = 0; p->kept && i < bytes / sizeof(float); i++)
@@ -34,7 +34,7 @@ static float *kept_scales(struct ws_product *p)
 	return kept;
 }
 
-bool ws_product_recall(struct ws_product *p, int64_t b, int64_t j, int64_t k, float *out)
+bool ws_fused_recall(struct ws_fused_weight *p, int64_t b, int64_t j, int64_t k, float *out)
 {
 	const float *kept = kept_scales(p);
 	for (int64_t i = 0; kept && i < k; i++) {
@@ -45,30 +45,30 @@ bool ws_product_recall(struct ws_product *p, int64_t b, int64_t j, int64_t k, fl
 	return kept;
 }
 
-void ws_product_remember(struct ws_product *p, int64_t b, int64_t j, int64_t k, float *scales)
+void ws_fused_remember(struct ws_fused_weight *p, int64_t b, int64_t j, int64_t k, float *scales)
 {
 	float *kept = kept_scales(p);
 	for (int64_t i = 0; kept && i < k; i++)
 		__atomic_store(&kept[b * p->n_blocks + j + i], &scales[i], __ATOMIC_RELAXED);
 }
 
-void ws_product_enter(struct ws_product *p)
+void ws_fused_enter(struct ws_fused_weight *p)
 {
 	pthread_mutex_lock(&p->lock);
 	p->holders++;
 	pthread_mutex_unlock(&p->lock);
 }
 
-static void forget_scales(struct ws_product *p)
+static void forget_scales(struct ws_fused_weight *p)
 {
 	if (p->kept)
-		ws_worker_pool_unreserve(p->weight.pool, ws_product_scale_bytes(p));
+		ws_worker_pool_unreserve(p->weight.pool, ws_fused_scale_bytes(p));
 	free(p->kept);
 	p->kept = NULL;
 }
 
-/* Once the scales themselves were read, others may need the memory more. */
-void ws_product_leave(struct ws_product *p, bool read)
+/* If memory is scarce, frees scales that were read. */
+void ws_fused_leave(struct ws_fused_weight *p, bool read)
 {
 	pthread_mutex_lock(&p->lock);
 	p->read = p->read || read;
@@ -81,23 +81,22 @@ void ws_product_leave(struct ws_product *p, bool read)
 	pthread_mutex_unlock(&p->lock);
 }
 
-/* ---- numbers on the scratch ---------------------------------------------------------------------
- */
+/* ---- numbers in the scratch ------------------------------------------------------------------ */
 
-static size_t bytes_of_number(const struct ws_product *p)
+static size_t bytes_of_number(const struct ws_fused_weight *p)
 {
 	return ws_weight_size(&p->weight) + (p->weight.dtype == WS_DTYPE_F16 ? sizeof(float) : 0);
 }
 
-int64_t ws_product_numbers_at_once(const struct ws_product *p, const struct ws_scratch *scratch,
-                                   size_t extra)
+int64_t ws_fused_numbers_at_once(const struct ws_fused_weight *p, const struct ws_scratch *scratch,
+                                 size_t extra)
 {
 	return (int64_t)((ws_scratch_left(scratch) - ws_weight_room(&p->weight) - extra - 512) /
 	                 bytes_of_number(p));
 }
 
-int ws_product_load(struct ws_product *p, const struct ws_rect *r, struct ws_scratch *scratch,
-                    struct ws_numbers *out, struct ws_err *err)
+int ws_fused_load(struct ws_fused_weight *p, const struct ws_rect *r, struct ws_scratch *scratch,
+                  struct ws_numbers *out, struct ws_err *err)
 {
 	const size_t n = (size_t)(r->n * r->m);
 	void *x = ws_scratch_take(scratch, n * ws_weight_size(&p->weight));
@@ -111,8 +110,8 @@ int ws_product_load(struct ws_product *p, const struct ws_rect *r, struct ws_scr
 	return 0;
 }
 
-int ws_product_scales_of(struct ws_product *p, const struct ws_rect *r, const struct ws_numbers *x,
-                         float *out, struct ws_err *err)
+int ws_fused_scales_of(struct ws_fused_weight *p, const struct ws_rect *r,
+                       const struct ws_numbers *x, float *out, struct ws_err *err)
 {
 	struct ws_fp8_bad bad;
 	const bool ok =
@@ -123,13 +122,13 @@ int ws_product_scales_of(struct ws_product *p, const struct ws_rect *r, const st
 	            ws_weight_blame(&p->weight, r->row + bad.row, r->col + bad.col, bad.value, err);
 }
 
-struct ws_rect ws_product_first_piece(const struct ws_product *p, const struct ws_rect *r,
-                                      int64_t most)
+struct ws_rect ws_fused_first_piece(const struct ws_fused_weight *p, const struct ws_rect *r,
+                                    int64_t most)
 {
 	const int64_t bk = p->rule.bk, rest = ws_least(bk - r->col % bk, r->m); /* of this block */
 	if (r->col % bk && r->m > rest)
-		return ws_product_first_piece(p, &(struct ws_rect){ r->row, r->n, r->col, rest },
-		                              most);
+		return ws_fused_first_piece(p, &(struct ws_rect){ r->row, r->n, r->col, rest },
+		                            most);
 	if (r->n * r->m <= most)
 		return *r;
 	if (!ws_weight_splits(&p->weight))
@@ -142,10 +141,9 @@ struct ws_rect ws_product_first_piece(const struct ws_product *p, const struct w
 	return (struct ws_rect){ r->row, 1, r->col, most };
 }
 
-/* ---- a second look --------------------------------------------------------------------------- */
+/* ---- computing scales ------------------------------------------------------------------------ */
 
-/* A block may be all of a tensor, and nobody waits for a push that was cancelled to look at
- * that. */
+/* A block may be a whole tensor: a cancelled push must not wait for that. */
 static int stop_unwanted(const struct ws_scratch *scratch, struct ws_err *err)
 {
 	return ws_scratch_cancelled(scratch) ?
@@ -153,16 +151,16 @@ static int stop_unwanted(const struct ws_scratch *scratch, struct ws_err *err)
 	               0;
 }
 
-/* The scale of a block is the largest of those of its parts: all that happens on the way from
- * the largest magnitude to the scale keeps order. */
-static int look(struct ws_product *p, int64_t b, int64_t j, int64_t k, float *out,
+/* The scale of a block is the largest scale of its parts, because every step from the largest
+ * magnitude to the scale is monotonic. */
+static int look(struct ws_fused_weight *p, int64_t b, int64_t j, int64_t k, float *out,
                 struct ws_scratch *scratch, struct ws_err *err)
 {
 	const int64_t bn = p->rule.bn, bk = p->rule.bk,
 		      end = ws_least((j + k) * bk, p->weight.cols);
 	const size_t used = scratch->used;
 	float *part = ws_scratch_take(scratch, (size_t)k * sizeof *part);
-	const int64_t most = ws_product_numbers_at_once(p, scratch, 0);
+	const int64_t most = ws_fused_numbers_at_once(p, scratch, 0);
 	int64_t height = 0;
 	int rc = 0;
 	for (int64_t i = 0; i < k; i++)
@@ -172,7 +170,7 @@ static int look(struct ws_product *p, int64_t b, int64_t j, int64_t k, float *ou
 		for (int64_t col = j * bk; col < end && rc == 0;) {
 			const size_t mark = scratch->used;
 			const struct ws_rect rest = { row, last - row, col, end - col };
-			struct ws_rect r = ws_product_first_piece(p, &rest, most);
+			struct ws_rect r = ws_fused_first_piece(p, &rest, most);
 			r.n = col == j * bk ? r.n : ws_least(r.n, height);
 			height = col == j * bk ? r.n : height;
 			struct ws_numbers x;
@@ -181,8 +179,8 @@ static int look(struct ws_product *p, int64_t b, int64_t j, int64_t k, float *ou
 			if (r.n < height)
 				r = (struct ws_rect){ row, height, col, most / height };
 			rc = stop_unwanted(scratch, err) ||
-			                     ws_product_load(p, &r, scratch, &x, err) ||
-			                     ws_product_scales_of(p, &r, &x, part, err) ?
+			                     ws_fused_load(p, &r, scratch, &x, err) ||
+			                     ws_fused_scales_of(p, &r, &x, part, err) ?
 			             -1 :
 			             0;
 			const int64_t first = r.col / bk - j;
@@ -197,8 +195,8 @@ static int look(struct ws_product *p, int64_t b, int64_t j, int64_t k, float *ou
 	return rc;
 }
 
-/* Rows of a packed weight are read whole, so all blocks of the band are made of them. */
-static int look_at_band(struct ws_product *p, int64_t b, int64_t j, int64_t k, float *out,
+/* Rows of a packed weight are read whole, so this computes all scales of the band. */
+static int look_at_band(struct ws_fused_weight *p, int64_t b, int64_t j, int64_t k, float *out,
                         struct ws_scratch *scratch, struct ws_err *err)
 {
 	if (ws_weight_splits(&p->weight) || k == p->n_blocks)
@@ -212,32 +210,32 @@ static int look_at_band(struct ws_product *p, int64_t b, int64_t j, int64_t k, f
 	return rc;
 }
 
-int ws_product_find_scales(struct ws_product *p, int64_t b, int64_t j, int64_t k, float *out,
-                           struct ws_scratch *scratch, struct ws_err *err)
+int ws_fused_find_scales(struct ws_fused_weight *p, int64_t b, int64_t j, int64_t k, float *out,
+                         struct ws_scratch *scratch, struct ws_err *err)
 {
-	if (ws_product_recall(p, b, j, k, out))
+	if (ws_fused_recall(p, b, j, k, out))
 		return 0;
 	if (!kept_scales(p))
 		return look_at_band(p, b, j, k, out, scratch, err);
 	int rc = 0;
 	pthread_mutex_lock(&p->scan);
-	if (!ws_product_recall(p, b, j, k, out)) {
+	if (!ws_fused_recall(p, b, j, k, out)) {
 		rc = look_at_band(p, b, j, k, out, scratch, err);
 		if (rc == 0)
-			ws_product_remember(p, b, j, k, out);
+			ws_fused_remember(p, b, j, k, out);
 	}
 	pthread_mutex_unlock(&p->scan);
 	return rc;
 }
 
-/* ---- looking ahead --------------------------------------------------------------------------- */
+/* ---- checking ahead -------------------------------------------------------------------------- */
 
-/* plain: of the base alone. */
-static int check_rows(struct ws_product *p, int64_t row, int64_t n, bool plain,
+/* plain: checks only the base. */
+static int check_rows(struct ws_fused_weight *p, int64_t row, int64_t n, bool plain,
                       struct ws_scratch *scratch, struct ws_err *err)
 {
 	const size_t used = scratch->used;
-	const int64_t most = ws_product_numbers_at_once(p, scratch, 0), cols = p->weight.cols;
+	const int64_t most = ws_fused_numbers_at_once(p, scratch, 0), cols = p->weight.cols;
 	const int64_t wide = cols < most ? cols : most, tall = most / wide;
 	void *x = ws_scratch_take(scratch,
 	                          (size_t)(ws_least(tall, n) * wide) * ws_weight_size(&p->weight));
@@ -254,7 +252,7 @@ static int check_rows(struct ws_product *p, int64_t row, int64_t n, bool plain,
 	return rc;
 }
 
-static int check_band(struct ws_product *p, int64_t b, struct ws_scratch *scratch,
+static int check_band(struct ws_fused_weight *p, int64_t b, struct ws_scratch *scratch,
                       struct ws_err *err)
 {
 	const int64_t bn = p->rule.bn, row = b * bn, n = ws_least(bn, p->weight.rows - row);
@@ -262,33 +260,33 @@ static int check_band(struct ws_product *p, int64_t b, struct ws_scratch *scratc
 		return check_rows(p, row, n, true, scratch, err);
 	const size_t used = scratch->used;
 	float *scales = ws_scratch_take(scratch, (size_t)p->n_blocks * sizeof *scales);
-	const int rc = ws_product_recall(p, b, 0, p->n_blocks, scales) ?
+	const int rc = ws_fused_recall(p, b, 0, p->n_blocks, scales) ?
 	                       0 :
 	                       look(p, b, 0, p->n_blocks, scales, scratch, err);
 	if (rc == 0)
-		ws_product_remember(p, b, 0, p->n_blocks, scales);
+		ws_fused_remember(p, b, 0, p->n_blocks, scales);
 	scratch->used = used;
 	return rc;
 }
 
 /* The unit is a band. */
-int ws_product_check(const struct ws_tiled *t, uint64_t at, void *dst, size_t n,
-                     struct ws_scratch *scratch, struct ws_err *err)
+int ws_fused_check(const struct ws_tiled *t, uint64_t at, void *dst, size_t n,
+                   struct ws_scratch *scratch, struct ws_err *err)
 {
-	struct ws_product *p = ws_product_of(t);
+	struct ws_fused_weight *p = ws_fused_of(t);
 	(void)dst;
-	ws_product_enter(p);
+	ws_fused_enter(p);
 	int rc = at == 0 ? ws_weight_check_factors(&p->weight, scratch, err) : 0;
 	for (size_t i = 0; i < n && rc == 0 && !p->fine; i++)
 		rc = check_band(p, (int64_t)(at + i), scratch, err);
-	ws_product_leave(p, false);
+	ws_fused_leave(p, false);
 	return rc;
 }
 
-int ws_product_check_sums(const struct ws_tiled *t, uint64_t at, void *dst, size_t n,
-                          struct ws_scratch *scratch, struct ws_err *err)
+int ws_fused_check_sums(const struct ws_tiled *t, uint64_t at, void *dst, size_t n,
+                        struct ws_scratch *scratch, struct ws_err *err)
 {
-	struct ws_product *p = ws_product_of(t);
+	struct ws_fused_weight *p = ws_fused_of(t);
 	const int64_t row = (int64_t)at * p->rule.bn;
 	(void)dst;
 	return check_rows(p, row, ws_least((int64_t)n * p->rule.bn, p->weight.rows - row), false,
