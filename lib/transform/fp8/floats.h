@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* floats.h - rows of BF16, F16 and F32 to fp32 and back, nearest with ties to even; NaN stays
- * NaN. */
+/* floats.h - rows of BF16, F16 and F32 to fp32 and back: nearest, ties to even; NaN stays NaN. */
 #ifndef WS_TRANSFORM_FLOATS_H
 #define WS_TRANSFORM_FLOATS_H
 

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fp8_band.c - blocks of a band: their scales and their codes.
+/* fp8_band.c - the scales and codes of a band of blocks.
  *
- * Magnitudes are looked for row by row across all blocks, as they lie in memory, from
- * where they mostly come; a block's largest waits in its place among the scales, as the
- * bits of a float. Codes are then made block by block: the band is in a cache by now, and
- * a block has something to prepare. */
+ * The magnitudes are found row by row across all blocks, in memory order. The largest of each block
+ * is kept in its scale's place, as the bits of a float. The codes are then made block by block: the
+ * band is in a cache by then, and each block needs some preparation. */
 #include "fp8.h"
 
 #include "fp8_rows.h"

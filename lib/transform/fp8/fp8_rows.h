@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fp8_rows.h - what an instruction set does for fp8.c: runs of a row, and
- * blocks that share one scale.
+/* fp8_rows.h - the functions of an instruction set for fp8.c: runs of a row, and blocks that share
+ * one scale.
  *
- * All of it is exact or rounded once, so every level gives the same bits and only speed differs. */
+ * All results are exact or rounded once, so every level gives the same bits; only the speed
+ * differs. */
 #ifndef WS_TRANSFORM_FP8_ROWS_H
 #define WS_TRANSFORM_FP8_ROWS_H
 

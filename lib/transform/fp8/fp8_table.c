@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fp8_table.c - makes the tables of fp8_table.h, from codes that are made one by one. */
+/* fp8_table.c - builds the tables of fp8_table.h from codes that are made one by one. */
 #include "fp8_table.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* corrections.c - one more low-rank pair for some tensors, in a safetensors file of its own.
+/* corrections.c - one more low-rank term for some tensors, from its own safetensors file.
  *
  *   X.correction_U [R, k] with X.correction_V or X.correction_B [k, C]: X.weight [R, C] += U @ V
  */

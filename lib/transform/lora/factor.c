@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* factor.c - reads stretches of the file and picks the elements out of them: along the axis that
- * lies closer together, and several lines at once where they are not far apart. */
+/* factor.c - reads contiguous runs of the file and picks the elements: along the axis with the
+ * smaller stride, and several lines at once if they are close together. */
 #include "factor.h"
 
 #include "floats.h"
@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-enum { STRETCH = 16384 }; /* elements */
+enum { RUN = 16384 }; /* elements */
 
 struct ws_factor ws_delta_a(const struct ws_delta *d)
 {
@@ -48,19 +48,19 @@ static const float *read_stretch(const struct grid *g, uint64_t from, size_t n, 
 {
 	const size_t size = ws_dtype_bits(g->item->dtype) / 8;
 	ws_buf_reset(g->buf);
-	if (ws_buf_reserve(g->buf, STRETCH * (size + sizeof(float)))) {
+	if (ws_buf_reserve(g->buf, RUN * (size + sizeof(float)))) {
 		ws_err_set(err, WS_ESYSTEM, "reading tensor '%s': out of memory", g->item->name);
 		return NULL;
 	}
 	float *x = (float *)(void *)g->buf->data;
-	char *raw = g->buf->data + STRETCH * sizeof *x;
+	char *raw = g->buf->data + RUN * sizeof *x;
 	if (ws_item_read(g->item, from * size, raw, n * size, err))
 		return NULL;
 	ws_floats_read(g->item->dtype, raw, n, x);
 	return x;
 }
 
-/* Lines [i, i+n) of the outer axis, elements [j, j+m) of each, which are one stretch. */
+/* Lines [i, i+n) of the outer axis, elements [j, j+m) of each, which are one run. */
 static int pick(const struct grid *g, int64_t i, int64_t n, int64_t j, int64_t m,
                 struct ws_err *err)
 {
@@ -92,11 +92,11 @@ static int read_grid(const struct grid *g, struct ws_err *err)
 {
 	const struct axis *outer = &g->outer, *inner = &g->inner;
 	/* elements of a line at once */
-	const int64_t m = least(inner->n, (STRETCH - 1) / inner->step + 1);
+	const int64_t m = least(inner->n, (RUN - 1) / inner->step + 1);
 	const int64_t span = (m - 1) * inner->step + 1;
 	int64_t n = 1; /* lines */
 	if (m == inner->n && outer->step <= 2 * span)
-		n = (STRETCH - span) / outer->step + 1;
+		n = (RUN - span) / outer->step + 1;
 	for (int64_t i = 0; i < outer->n; i += n)
 		for (int64_t j = 0; j < inner->n; j += m)
 			if (pick(g, i, least(outer->n - i, n), j, least(inner->n - j, m), err))

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lora.c - an adapter's directory: opened, its tensors sorted into modules. Their factors:
- * factor.c. */
+/* lora.c - opens the directory of an adapter and sorts its tensors into modules. */
 #include "lora_priv.h"
 
 #include "file.h"

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lora_bind.c - each module of an adapter, judged and sent to its place in the base.
+/* lora_bind.c - checks each module of an adapter and binds it to tensors of the base.
  *
- *   MODULE               A [r, in], B [out, r]
- *   P.experts.E.PROJ     the same for one expert; a half that it lacks is that of
- * P.experts.shared.PROJ P.experts.PROJ       A [E or 1, r, in], B [E or 1, out, r]; PROJ also w1
- * (gate), w2 (down), w3 (up) P.experts            PEFT's target_parameters: A [E*r, in] by experts,
- * B [out, r*E], experts fastest */
+ *   MODULE                A [r, in], B [out, r]
+ *   P.experts.E.PROJ      the same for one expert; a missing half is taken from
+ *                         P.experts.shared.PROJ
+ *   P.experts.PROJ        A [E or 1, r, in], B [E or 1, out, r]; PROJ also w1 (gate), w2 (down),
+ *                         w3 (up)
+ *   P.experts             PEFT's target_parameters: A [E*r, in] by experts, B [out, r*E], experts
+ *                         fastest */
 #include "lora_bind.h"
 
 #include "name_index.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lora_bind.h - an adapter being bound: where in the base a change of a given name goes. */
+/* lora_bind.h - the binding of an adapter: the targets in the base for a delta of a given name. */
 #ifndef WS_TRANSFORM_LORA_BIND_H
 #define WS_TRANSFORM_LORA_BIND_H
 

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lora_config.c - adapter_config.json, as PEFT writes it.
  *
- *   peft_type "LORA"; r; lora_alpha; use_rslora; fan_in_fan_out; target_parameters
- * ["experts.down_proj"]; rank_pattern, alpha_pattern {"regular expression": number}; peft_version
- * "0.18.0"
+ *   peft_type "LORA"; r; lora_alpha; use_rslora; fan_in_fan_out;
+ *   target_parameters ["experts.down_proj"];
+ *   rank_pattern, alpha_pattern {"regular expression": number}; peft_version "0.18.0"
  *
- * target_modules, bias and modules_to_save say again what the tensors' names say; those
- * are believed. Variants that compute something else than W + scale * B @ A, or that
- * changed W before training, are refused by name: merged as if they were plain LoRA they
- * give a wrong model and no error. */
+ * target_modules, bias and modules_to_save repeat the tensors' names, so the names decide. Variants
+ * that compute anything but W + scale * B @ A, or that changed W before training, are refused by
+ * name: merged like plain LoRA they would give a wrong model without an error. */
 #include "lora_priv.h"
 
 #include "name_index.h"

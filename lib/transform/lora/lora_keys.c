@@ -2,13 +2,12 @@
 /* lora_keys.c - the names of an adapter's tensors.
  *
  *   [base_model.model.]MODULE.lora_A[.ADAPTER].weight         also lora_B
- *   [base_model.model.]MODULE.lora_embedding_A[.ADAPTER]      also with .weight behind
- *   [base_model.model.]MODULE.modules_to_save[.ADAPTER].LEAF  and plainly MODULE.LEAF, as PEFT
- * saves them [base_model.model.]MODULE.base_layer.bias                 with bias="all" or
- * "lora_only" MODULE.base_layer.lora_A.weight                           a second parameter of the
- * same module
+ *   [base_model.model.]MODULE.lora_embedding_A[.ADAPTER]      also followed by .weight
+ *   [base_model.model.]MODULE.modules_to_save[.ADAPTER].LEAF  also MODULE.LEAF, as PEFT saves it
+ *   [base_model.model.]MODULE.base_layer.bias                 with bias="all" or "lora_only"
+ *   MODULE.base_layer.lora_A.weight                           a second parameter of one module
  *
- * MODULE has the base's name, or lacks its first "model.", when it was trained without a head. */
+ * MODULE has the base's name, or lacks its first "model." if it was trained without a head. */
 #include "lora_priv.h"
 
 #include "name_index.h"

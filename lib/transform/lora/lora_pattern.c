@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lora_pattern.c - the keys of rank_pattern and alpha_pattern: regular
- * expressions as Python has them.
+/* lora_pattern.c - the keys of rank_pattern and alpha_pattern: Python's regular expressions.
  *
- * PEFT asks re.match("(.*\.)?(KEY)$", module). Whether it matches is all that matters, so the
- * pattern is walked with the set of all places of the name that it can have reached: no
- * backtracking, and a hostile pattern costs no more than MAX_STEPS.
+ * PEFT evaluates re.match("(.*\.)?(KEY)$", module). Only whether it matches counts, so the pattern
+ * is run with the set of all positions in the name that it can have reached: no backtracking, and a
+ * hostile pattern costs at most MAX_STEPS.
  *
- *   taken: literals . [...] \d \w \s and their opposites, \. and the like, (...) (?:...) | * + ?
- * {n,m} and lazy forms of these, ^ $. Not taken: look-around, back-references, flags. */
+ *   supported: literals . [...] \d \w \s and their opposites, escapes such as \., (...) (?:...)
+ *              | * + ? {n,m} and their lazy forms, ^ $
+ *   refused:   look-around, back-references, flags */
 #include "lora_priv.h"
 
 #include <ctype.h>

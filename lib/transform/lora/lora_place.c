@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lora_place.c - where in the base a change goes: to the tensor of its name, to
- * rows of the fused one that it is a part of, or in slices to the parts of the
- * fused one that it is named after.
+/* lora_place.c - finds the target of a delta in the base: the tensor of its name, rows of a fused
+ * tensor that it is a part of, or, in slices, the parts of a fused tensor that it is named after.
  *
- * A change is known by its two factors and the steps between their elements, so that slicing and
- * transposing it move numbers about and no elements. */
+ * A delta is two factors with strides, so slicing and transposing change numbers and move no
+ * elements. */
 #include "lora_bind.h"
 
 #include "name_index.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lora_priv.h - an adapter inside: its config, its keys taken apart, its modules. */
+/* lora_priv.h - internals of an adapter: its config, its parsed keys, its modules. */
 #ifndef WS_TRANSFORM_LORA_PRIV_H
 #define WS_TRANSFORM_LORA_PRIV_H
 

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lowrank.c - B @ A of few ranks, and what it is added to, in plain C; the
- * choice of something faster.
+/* lowrank.c - B @ A of low rank, and its addition, in plain C; chooses a faster implementation.
  *
- * Vectors go along the columns: each element has its own sum over the ranks, in the same
- * order and with the same roundings, whatever the width of a vector. This file is the
- * reference for all others. */
+ * Vectors run along the columns: each element has its own sum over the ranks, in the same order and
+ * with the same roundings, whatever the width of a vector. This file is the reference. */
 #include "lowrank.h"
 #include "lowrank_simd.h"
 

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The factors as fp32, packed by whoever merges one tensor: b is [rows, rank] (row-major), a is
+/* The factors as fp32, packed for one tensor: b is [rows, rank] (row-major), a is
  * [rank, cols]. For each element: s = 0; for r rising, s = fma(b[i][r], a[r][j], s), rounded to
  * fp32 once; delta = s * scale, rounded again. The products of bf16 factors are exact in fp32,
  * so that for them it makes no difference whether a machine fuses or not. */
@@ -22,15 +22,14 @@ struct ws_lowrank {
 void ws_lowrank_tile(const struct ws_lowrank *l, int64_t row, int64_t n, int64_t col, int64_t m,
                      float *delta, size_t stride);
 /* out = bf16(w + delta) for a tile of n x m; two_step rounds delta to bf16 first. Ties go
- * to even, a NaN stays a quiet NaN. *max_delta and *max_w are set to the largest |delta|
- * (as added) and |w| of the tile: infinite or NaN where one of them is, so that looking
- * at them is looking at all. */
+ * to even, a NaN stays a quiet NaN. *max_delta and *max_w are set to the largest |delta| (as added)
+ * and |w| of the tile. They are infinite or NaN if an element is, so checking them checks all. */
 void ws_merge_bf16(const float *w, size_t w_stride, const float *delta, size_t delta_stride,
                    int64_t n, int64_t m, int two_step, uint16_t *out, size_t out_stride,
                    float *max_delta, float *max_w);
 
-/* "scalar", "avx2", "avx512": what is used; setting one that the machine lacks is refused (tests).
- * avx512 has not run on hardware yet and is never chosen by itself. */
+/* "scalar", "avx2", "avx512": the code in use. Setting one that the machine lacks fails (tests).
+ * avx512 has not run on hardware yet and is never chosen automatically. */
 const char *ws_lowrank_level(void);
 bool ws_lowrank_set_level(const char *level);
 

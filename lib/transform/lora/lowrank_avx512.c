@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lowrank_avx512.c - lowrank.c sixteen columns at a time; the last columns of a
- * row are merged under a mask. */
+/* lowrank_avx512.c - lowrank.c for sixteen columns at a time, with masks for the last columns. */
 #include "lowrank_simd.h"
 
 #if defined(__x86_64__)

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scales_check.c - the tensors of a scale check, the threads that read them, and the report.
  *
- * Threads take tensors off a common counter. The caller's is one of them, and the only
- * one that tells of progress. What they find is sorted at the end, so that it does not
- * depend on who was faster. */
+ * Threads take tensors from a common counter. The caller's thread is one of them, and the only one
+ * that reports progress. Findings are sorted at the end, so they do not depend on timing. */
 #include "scales_core.h"
 
 #include "job.h"

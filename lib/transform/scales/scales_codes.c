@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scales_codes.c - codes of 8 bits and their scales, read once.
+/* scales_codes.c - 8-bit codes and their scales, read once.
  *
- * Codes are not decoded: magnitudes of E4M3 sort like their codes, so that the largest of a
- * block, the zeros and the clamped ones are counted sixteen at a time, in vectors that every
- * compiler here turns into what its machine has. */
+ * Codes are not decoded: magnitudes of E4M3 sort like their codes. So the largest code of a block,
+ * the zeros and the clamped codes are counted sixteen at a time, in generic vectors that the
+ * compiler maps to the machine's. */
 #include "scales_core.h"
 
 #include "fp8.h"

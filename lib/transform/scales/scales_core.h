@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scales_core.h - what the parts of the scale check share.
+/* scales_core.h - shared by the parts of the scale check.
  *
  *   scales_check.c   the tensors, their threads, the report
- *   scales_pair.c    what names, shapes, types and the config tell
- *   scales_codes.c   codes of 8 bits and their scales, read once
- *   scales_nibbles.c codes of 4 bits and theirs
- *   scales_values.c  what scales must be like, wherever they come from
+ *   scales_pair.c    names, shapes, types and the config
+ *   scales_codes.c   8-bit codes and their scales, read once
+ *   scales_nibbles.c 4-bit codes and their scales
+ *   scales_values.c  plausible values of scales, whatever their origin
  *   scales_error.c   the distance from the source */
 #ifndef WS_TRANSFORM_SCALES_CORE_H
 #define WS_TRANSFORM_SCALES_CORE_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scales_error.c - how far the numbers that codes stand for are from those they were made of.
+/* scales_error.c - the distance of decoded numbers from the source.
  *
- * Of E4M3 in blocks the root of the mean square error is about 2.6 % of that of bell-shaped
- * weights, of 4 bits about 10 %; half a block more or less, another rule for scales, or a
- * rounding of the source moves that by tenths. A wrong scale moves it past 100 %. */
+ * With E4M3 blocks the root mean square error is about 2.6 % of that of bell-shaped weights, with 4
+ * bits about 10 %. Other block sizes, rules for scales or a rounded source change that by tenths. A
+ * wrong scale moves it beyond 100 %. */
 #include "scales_core.h"
 
 #include <math.h>

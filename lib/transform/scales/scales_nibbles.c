@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scales_nibbles.c - codes of 4 bits and their scales, read once.
+/* scales_nibbles.c - 4-bit codes and their scales, read once.
  *
- *   nf4    one scale (absmax) for each `blocksize` codes of the tensor as it lies; every block that
- * was quantized has a code at an end of the range, as absmax is its largest number nvfp4  a scale
- * for each 16 codes of a row, times one for the whole matrix
+ *   nf4    one scale (absmax) for each `blocksize` codes of the tensor as one vector. A quantized
+ *          block has a code at an end of the range, because absmax is its largest number.
+ *   nvfp4  a scale for each 16 codes of a row, times one for the whole matrix
  *
- * What surprises: absmax that was quantized itself may come out a little below zero. */
+ * Note: an absmax that was quantized itself may be slightly negative. */
 #include "scales_core.h"
 
 #include <inttypes.h>

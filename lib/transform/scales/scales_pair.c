@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scales_pair.c - what names, shapes, types and the config tell, before a number is read.
+/* scales_pair.c - checks names, shapes, types and the config, before any number is read.
  *
- *   X.weight with X.weight_scale_inv    blocks, of quant_method fp8 with a weight_block_size
+ *   X.weight with X.weight_scale_inv    blocks: quant_method fp8 with a weight_block_size
  *   X.weight with X.weight_scale        one number, one for each row, or one for each block
  *   X.weight with .weight_scale and .weight_scale_2; X with .absmax, .quant_map and .quant_state:
- * unpack.h
+ *                                       see unpack.h
  *
- * A server looks for the name that its config makes it expect, and drops the other without a
- * word. */
+ * A server looks for the name that its config implies, and silently drops the other one. */
 #include "scales_core.h"
 
 #include <inttypes.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scales_values.c - what scales must be like, wherever they come from.
+/* scales_values.c - plausible values of scales, whatever their origin.
  *
- * What a scale is can be told from no bit of it: 0.002 and 500 are both good floats. But it
- * times the largest code of its block is the largest weight there, and weights have a size: the
- * typical block of a model that was trained has a largest weight between 1e-4 and 10. A thousand
- * is none, and where its inverse is one, somebody stored the inverse. */
+ * A scale alone tells nothing: 0.002 and 500 are both valid floats. But the scale times the largest
+ * code of its block is the largest weight of the block, and weights have a size: in a trained model
+ * it is typically between 1e-4 and 10. A value of 1000 is implausible; if the inverse is plausible,
+ * the file has the inverse scales. */
 #include "scales_core.h"
 
 #include <inttypes.h>

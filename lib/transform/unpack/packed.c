@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* packed.c - which tensors make up one weight.
+/* packed.c - finds the tensors that make up one weight.
  *
- * The first of a weight's tensors, its codes, is known by its own type and by what lies beside
- * it; a tensor is another's part when the name without its suffix is that of such codes. No list
- * is kept: a look at a few names decides it for each tensor alone. */
+ * The codes of a weight are recognized by their type and by the tensors beside them. A tensor is a
+ * part of a weight if its name without the suffix is the name of such codes. There is no list: a
+ * few names decide for each tensor alone. */
 #include "unpack_core.h"
 
 #include <assert.h>

@@ -1,22 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unpack.h - quantized bases: which tensors of a checkpoint make up one
- * weight, and its rows as numbers.
+/* unpack.h - quantized bases: finds the tensors that make up one weight, and decodes its rows.
  *
- *   fp8    X F8_E4M3 [.., R, C], X_scale_inv [.., ceil(R/bn), ceil(C/bk)] in F32, BF16, F16 or
- * F8_E8M0; or X_scale, of one number, one for each row, or one for each block; X is mostly
- * M.weight, and M.input_scale goes with it, unused. Value: code * scale nvfp4  X U8 [.., R, C/2]
- * (low nibble first), X_scale F8_E4M3 [.., R, ceil(C/16)], X_scale_2 F32 scalar (ModelOpt);
- * M.input_scale as above. Value: E2M1(code) * (scale * scale_2) nf4    X of any dtype, the bytes of
- * which hold ceil(n/2) pairs of codes (high nibble first; U8 [n/2, 1] unless quant_storage was
- * set), X.absmax F32 [ceil(n/blocksize)], X.quant_map F32 [16], X.quant_state.bitsandbytes__nf4
- * (JSON in U8: blocksize, dtype, shape, ...); with double quantization absmax is U8 and there are
- * X.nested_absmax F32, X.nested_quant_map F32 [256] (bitsandbytes). Blocks run over the tensor as
- * it lies, across rows. Value: quant_map[code] * absmax, absmax = nested_quant_map[code] *
- * nested_absmax + nested_offset
+ *   fp8    X F8_E4M3 [.., R, C], usually M.weight. X_scale_inv [.., ceil(R/bn), ceil(C/bk)] in F32,
+ *          BF16, F16 or F8_E8M0; or X_scale: one number, one for each row, or one for each block.
+ *          M.input_scale may be present and is not used.
+ *          value: code * scale
+ *   nvfp4  ModelOpt: X U8 [.., R, C/2] (low nibble first), X_scale F8_E4M3 [.., R, ceil(C/16)],
+ *          X_scale_2 F32 scalar. M.input_scale as above.
+ *          value: E2M1(code) * (scale * scale_2)
+ *   nf4    bitsandbytes: X of any dtype; its bytes hold ceil(n/2) pairs of codes, high nibble first
+ *          (U8 [n/2, 1] unless quant_storage was set). X.absmax F32 [ceil(n/blocksize)],
+ *          X.quant_map F32 [16], X.quant_state.bitsandbytes__nf4
+ *          (JSON in U8: blocksize, dtype, shape, ...).
+ *          Double quantization: absmax is U8, with X.nested_absmax F32 and X.nested_quant_map
+ *          F32 [256]. Blocks run over the whole tensor, across rows.
+ *          value: quant_map[code] * absmax
+ *          absmax = nested_quant_map[code] * nested_absmax + nested_offset
  *
- * All products and sums are of fp32 and each is rounded once. Those who made these formats
- * then round to 16 bits: that is ws_packed_round, and not done by ws_packed_rows. A negative
- * zero of E2M1 or E4M3 stays one. */
+ * All products and sums are fp32, each rounded once. The libraries of these formats then round to
+ * 16 bits; ws_packed_round does that, ws_packed_rows does not. A negative zero of E2M1 or E4M3
+ * stays negative. */
 #ifndef WS_TRANSFORM_UNPACK_H
 #define WS_TRANSFORM_UNPACK_H
 
@@ -33,8 +36,8 @@ enum { WS_PACK_PARTS = 6 };
  * it is, of which rows can be had when it is F32, BF16 or F16. */
 struct ws_packed {
 	enum ws_packing packing;
-	const struct ws_item *weight; /* its codes, or it */
-	unsigned n_dims;              /* of the weight as numbers */
+	const struct ws_item *weight; /* its codes, or the plain tensor */
+	unsigned n_dims;              /* of the decoded weight */
 	int64_t dims[WS_MAX_DIMS];
 	/* cols is the last of dims, rows all others; a vector is one row */
 	int64_t rows, cols;
@@ -42,7 +45,7 @@ struct ws_packed {
 	                      * nf4: the quant_state's; else BF16 */
 	int64_t bn, bk;      /* numbers under one scale: fp8: rows and columns of a block; nvfp4: 1,
 	                      * 16; nf4: 1, blocksize */
-	/* what goes with it, in the order above; NULL: not there */
+	/* its other tensors, in the order above; NULL: missing */
 	const struct ws_item *parts[WS_PACK_PARTS];
 	void *priv;
 };
@@ -55,7 +58,7 @@ struct ws_packed {
  * numbers and tables are read. */
 int ws_packed_find(const struct ws_catalog *c, const struct ws_item *item,
                    const struct ws_quant *config, struct ws_packed *out, struct ws_err *err);
-void ws_packed_free(struct ws_packed *p); /* one that was found, or all zero */
+void ws_packed_free(struct ws_packed *p); /* zeros are fine */
 
 /* Rows [row, row+n) as fp32, cols each. scratch is one thread's and may serve many weights; it
  * grows to 2 MiB, or to two such rows where they are longer. A number that is not finite, in
@@ -67,7 +70,7 @@ int ws_packed_rows(const struct ws_packed *p, int64_t row, int64_t n, float *out
  * as fp32; others: no change. */
 void ws_packed_round(enum ws_dtype dtype, float *x, size_t n);
 
-/* "scalar" or "avx2": what is used; setting one that the machine lacks is refused (tests). */
+/* "scalar" or "avx2": the code in use. Setting one that the machine lacks fails (for tests). */
 const char *ws_unpack_level(void);
 bool ws_unpack_set_level(const char *level);
 

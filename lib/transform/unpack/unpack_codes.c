@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unpack_codes.c - nibbles, halves and bfloats to fp32 and back, in plain C:
- * the reference for the rest. */
+/* unpack_codes.c - nibbles, F16 and BF16 to fp32 and back, in plain C, which defines the bits. */
 #include "unpack_core.h"
 
 #include "fp8.h"

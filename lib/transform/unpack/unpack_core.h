@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unpack_core.h - what the packings share: finding parts, reading numbers, decoding nibbles. */
+/* unpack_core.h - shared by the packings: finding parts, reading numbers, decoding nibbles. */
 #ifndef WS_TRANSFORM_UNPACK_CORE_H
 #define WS_TRANSFORM_UNPACK_CORE_H
 

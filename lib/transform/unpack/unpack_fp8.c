@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unpack_fp8.c - E4M3 codes with scales that multiply, one for each block, each row, or all.
+/* unpack_fp8.c - E4M3 codes with multiplying scales: one for each block, for each row, or for all.
  *
- * A tensor of three or more axes is so many matrices, each with a grid of its own: a block never
- * reaches from one expert into the next. */
+ * A tensor of three or more axes is a stack of matrices, each with its own grid of scales: a block
+ * never spans two experts. */
 #include "unpack_core.h"
 
 #include <inttypes.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unpack_nf4.c - bitsandbytes' NF4: sixteen levels, a scale for each block of a tensor taken as
- * one long vector, and those scales perhaps quantized again.
+/* unpack_nf4.c - bitsandbytes' NF4: sixteen levels, and a scale for each block of the tensor as one
+ * long vector. The scales may be quantized, too.
  *
- * bitsandbytes decodes with levels that it knows and does not look at quant_map; a map with
- * other levels would be decoded in two ways, and is refused. */
+ * bitsandbytes decodes with built-in levels and ignores quant_map. A map with other levels would be
+ * ambiguous, so it is refused. */
 #include "unpack_core.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unpack_numbers.c - tensors of any floating type read as fp32, and looked at. */
+/* unpack_numbers.c - reads tensors of any floating type as fp32, and checks them. */
 #include "unpack_core.h"
 
 #include <inttypes.h>

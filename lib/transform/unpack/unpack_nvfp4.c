@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unpack_nvfp4.c - E2M1 nibbles in sixteens, as ModelOpt writes them.
+/* unpack_nvfp4.c - E2M1 nibbles in blocks of sixteen, as ModelOpt writes them.
  *
- * Two scales: the block's, E4M3, and the tensor's, fp32. ModelOpt and those who train on such bases
- * multiply the two first and the code then; that is done here, as it rounds otherwise than the
- * other way round. One scale for each matrix of a stack is taken too. */
+ * Two scales: E4M3 for the block, fp32 for the tensor. ModelOpt and trainers on such bases multiply
+ * the two scales first, then the code. The other order rounds differently, so this does the same.
+ * One scale for each matrix of a stack is accepted, too. */
 #include "unpack_core.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unpack_refuse.c - packings that are known by name and not unpacked. A merge into one of them,
- * taken for numbers, would send noise; so they are named. */
+/* unpack_refuse.c - known packings that cannot be unpacked. They are refused by name, because a
+ * merge into them as if they were numbers would send noise. */
 #include "unpack_core.h"
 
 #include <string.h>
