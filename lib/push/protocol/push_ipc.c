@@ -6,7 +6,7 @@
  * Nobody tells when a rank has read. A server answers when one of its ranks has loaded a bucket
  * and all have met afterwards; torch waits for a rank's copies only when that drops the tensor.
  * So a bucket's memory is not touched again before the request of the bucket after it was
- * answered (lend.h), and after the last one an empty bucket is posted: whoever loads that has
+ * answered (ipc_export.h), and after the last one an empty bucket is posted: whoever loads that has
  * dropped what was before. The same is asked of everybody after a failure, when a server may be
  * in the middle of one, for a bounded time; only then memory may become another's. */
 #include "push_from_tensor.h"

@@ -4,7 +4,7 @@
  *
  * A job is the pass of one reader over some items, in an order given beforehand. Tiles of the
  * oldest job are made first; every job has its share of the memory. A tile that a reader waits for
- * comes before all others: to make room for it, tiles that nobody waits for are dropped and made
+ * comes before all others: to make room for it, tiles without a reader are dropped and made
  * again later. So readers never block each other, and the pool never waits for a reader.
  *
  * Half of the memory holds tiles, three eighths are the scratch of the threads, an eighth is
@@ -87,6 +87,6 @@ int ws_pool_job_read(struct ws_pool_job *r, size_t item, uint64_t at, void *dst,
 /* For scan_only items: waits until all are done, or timeout_ms (-1: forever) have passed. 1: all
  * are done; 0: not yet; -1: the error of the first item, in order, that failed. */
 int ws_pool_job_wait(struct ws_pool_job *r, int timeout_ms, struct ws_err *err);
-void ws_pool_job_end(struct ws_pool_job *r); /* waits for nobody; NULL is fine */
+void ws_pool_job_end(struct ws_pool_job *r); /* never waits; NULL is fine */
 
 #endif

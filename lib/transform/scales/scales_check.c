@@ -118,9 +118,9 @@ void *ws_scales_room(struct ws_buf *b, uint64_t n, struct ws_err *err)
 static void tell_progress(struct ws_scales *s)
 {
 	const int64_t now = ws_now_ns();
-	if (!s->opts->sink.event || now - s->told < PROGRESS_NS)
+	if (!s->opts->sink.event || now - s->reported < PROGRESS_NS)
 		return;
-	s->told = now;
+	s->reported = now;
 	const struct ws_event ev = {
 		.type = WS_EV_PROGRESS,
 		.progress = { .phase = WS_PHASE_VERIFY, .total = s->total, .ns = now - s->since,
@@ -239,7 +239,7 @@ static bool wants_reading(struct ws_scales *s, struct ws_scales_task *t)
 		ws_scales_say(&s->notes, t->order, WS_SCALES_SOURCE, quantized ? WS_ERROR : WS_WARN,
 		              t->item->name, "the source has no such tensor: not compared");
 	if (!quantized && ws_dtype_bits(t->item->dtype) < 16 && t->item->dtype != WS_DTYPE_F8_E4M3)
-		t->source = NULL; /* nobody says that these are numbers */
+		t->source = NULL; /* these need not be numbers */
 	t->bytes = (quantized ? t->item->bytes : 0) + (t->source ? t->source->bytes : 0);
 	return quantized || t->source;
 }
@@ -360,7 +360,7 @@ int ws_scales_check(const struct ws_scales_opts *opts, struct ws_scales_report *
 		               .quant = { .method = "", .scale_fmt = "" },
 		               .stop = WS_CANCEL_INIT };
 	*out = (struct ws_scales_report){ .findings = NULL };
-	s.since = s.told = ws_now_ns();
+	s.since = s.reported = ws_now_ns();
 	if (opts->config)
 		s.quant = *ws_config_quant(opts->config);
 	if (opts->block[0] > 0 && opts->block[1] > 0)

@@ -28,7 +28,7 @@ struct ws_scales_notes {
 void ws_scales_notes_begin(struct ws_scales_notes *n, struct ws_scales_report *report);
 /* Sorts and counts. */
 int ws_scales_notes_end(struct ws_scales_notes *n, struct ws_err *err);
-/* order: the tensor's number; findings of one kind are told in it. Any thread. */
+/* order: the tensor's number; findings of one kind are reported in this order. Any thread. */
 void ws_scales_say(struct ws_scales_notes *n, size_t order, enum ws_scales_verdict verdict,
                    enum ws_severity severity, const char *name, const char *fmt, ...)
 	__attribute__((format(printf, 6, 7)));
@@ -82,7 +82,7 @@ struct ws_scales {
 	uint64_t bytes, total;               /* atomic: read; to be read */
 	uint64_t n_scales;                   /* atomic */
 	struct ws_cancel stop;               /* the first that fails sets it */
-	int64_t since, told;
+	int64_t since, reported;
 };
 
 /* One thread's. */

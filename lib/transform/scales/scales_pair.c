@@ -166,7 +166,7 @@ static size_t part_suffix(const char *name)
 	return 0;
 }
 
-/* Parts without codes are told once: by the first of them that is there. */
+/* Parts without codes are reported once: for the first of them that is there. */
 static bool is_first_part(const struct ws_scales *s, const char *name, size_t cut)
 {
 	if (ws_unpack_beside(s->opts->items, name, cut, "_scale"))

@@ -61,14 +61,14 @@ static int fit_blocks(struct ws_packed *p, const struct ws_quant *config, struct
 	const unsigned n = w->n_dims;
 	if (n < 2 || s->n_dims != n || memcmp(s->dims, w->dims, (n - 2) * sizeof *w->dims) != 0)
 		return disagree(p, err);
-	const bool told = config && config->block[0] > 0 && config->block[1] > 0;
-	p->bn = told ? config->block[0] : guess(w->dims[n - 2], s->dims[n - 2]);
-	p->bk = told ? config->block[1] : guess(w->dims[n - 1], s->dims[n - 1]);
+	const bool configured = config && config->block[0] > 0 && config->block[1] > 0;
+	p->bn = configured ? config->block[0] : guess(w->dims[n - 2], s->dims[n - 2]);
+	p->bk = configured ? config->block[1] : guess(w->dims[n - 1], s->dims[n - 1]);
 	if (p->bn > 0 && p->bk > 0 && blocks(w->dims[n - 2], p->bn) == s->dims[n - 2] &&
 	    blocks(w->dims[n - 1], p->bk) == s->dims[n - 1])
 		return 0;
 	disagree(p, err);
-	if (told)
+	if (configured)
 		return ws_err_hint(err, "the config's weight_block_size is %" PRId64 " x %" PRId64,
 		                   p->bn, p->bk);
 	return ws_err_hint(err,
