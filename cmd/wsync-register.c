@@ -285,7 +285,7 @@ static bool check_one(struct job *job, struct table *t, const struct ws_registry
 {
 	char text[1024];
 	if (failure->code)
-		snprintf(text, sizeof text, "%s", failure->msg);
+		snprintf(text, sizeof text, "%s", ui_words(failure->msg));
 	else
 		compare(e, info, text, sizeof text);
 	const char *state = failure->code ? "down" : *text ? "differs" : "ok";

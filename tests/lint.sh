@@ -36,6 +36,19 @@ files '*.c' '*.h' '*.cu' | xargs perl -MText::Tabs -ne '
     close ARGV if eof;
     END { exit $wide // 0 }' || failed=1
 
+# The library does not know the options of the programs: it names fields, "{pause}" (err.h). Options of others
+# are what users type at a server or a container; what follows the name of a program of ours is a command.
+files 'lib/*.c' | xargs perl -0777 -ne '
+    my $others = qr/--(?:enable|disable|quantization|ipc=host|pid|gpus)\b/;
+    while (m{/\*.*?\*/|\x27(?:[^\x27\\]|\\.)+\x27|((?:"(?:[^"\\]|\\.)*"\s*)+)}gs) {
+        next unless defined $1;
+        (my $s = $1) =~ s/"\s*"//g;
+        $s =~ s/^" --.*//; # the end of a command
+        $s =~ s/wsync-[a-z-]+ [^;]*|$others//g;
+        if ($s =~ /--[a-z]/) { print STDERR "$ARGV: the library names an option: $s\n"; $named = 1 }
+    }
+    END { exit $named // 0 }' || failed=1
+
 if have scdoc && have mandoc; then
     page=$(mktemp)
     trap 'rm -f "$page"' EXIT

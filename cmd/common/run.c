@@ -169,7 +169,7 @@ static void print_hint(const struct ws_err *err)
 		fputs(explanation, stderr);
 	if (err->hint[0] &&
 	    !(explanation && explained_hint && strcmp(err->hint, explained_hint) == 0))
-		fprintf(stderr, "hint: %s\n", ui_text(err->hint));
+		fprintf(stderr, "hint: %s\n", ui_text(ui_words(err->hint)));
 	free(explanation);
 	free(explained_hint);
 	explanation = explained_hint = NULL;
@@ -180,7 +180,7 @@ void run_print_error(const struct ws_err *err)
 	/* Most messages name their endpoint; those of the data plane may not know it. */
 	const bool add = err->endpoint[0] && !strstr(err->msg, err->endpoint);
 	fprintf(stderr, "%s: %s%s%s\n", program, add ? ui_text(err->endpoint) : "", add ? ": " : "",
-	        ui_text(err->msg));
+	        ui_text(ui_words(err->msg)));
 	print_hint(err);
 }
 

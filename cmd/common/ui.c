@@ -137,7 +137,7 @@ static void warn_on_stderr(struct ui *ui, const struct ws_ev_warning *w)
 	char text[1200];
 	const bool add = *w->url && !strstr(w->message, w->url);
 	snprintf(text, sizeof text, "%s%s%s", add ? ui_text(w->url) : "", add ? ": " : "",
-	         ui_text(w->message));
+	         ui_text(ui_words(w->message)));
 	to_stderr(ui, "warning: ", text);
 }
 
@@ -149,7 +149,7 @@ static void on_event(void *ctx, const struct ws_event *ev)
 	if (ev->type == WS_EV_WARNING && !ui->quiet)
 		warn_on_stderr(ui, &ev->warning);
 	if (ev->type == WS_EV_WAITING && !ui->quiet)
-		to_stderr(ui, "", ui_text(ev->waiting.message));
+		to_stderr(ui, "", ui_text(ui_words(ev->waiting.message)));
 	if (ev->type == WS_EV_HANG)
 		ui_hang(ui, ev->hang);
 	if (ev->type == WS_EV_RESULT && ev->end.err)

@@ -54,6 +54,12 @@ void ui_say(struct ui *ui, const char *fmt, ...) __attribute__((format(printf, 2
  * have. The result lasts for seven more calls. */
 enum { UI_TEXT_MAX = 4096 };
 const char *ui_text(const char *foreign);
+/* A sentence of the library with the options of the programs in place of the fields that it names:
+ * "use --pause abort" for "use {pause} abort" (err.h). The result lasts for three more calls, the
+ * text itself where it names none. */
+const char *ui_words(const char *sentence);
+/* "bucket-timeout" for the field "bucket_ns", of which n bytes count; NULL: not an option. */
+const char *ui_option(const char *field, size_t n);
 /* Columns of the terminal: $COLUMNS, what the terminal says, or 80; at least 40. */
 int ui_width(int fd);
 
@@ -77,6 +83,8 @@ void ui_end(struct ui *ui, const struct ws_err *err);
 void ui_json_name_check(struct ws_jw *w, const struct ws_name_check_run *a);
 /* A text, or null where it is "" or NULL. */
 void ui_json_text(struct ws_jw *w, const char *key, const char *text);
+/* The same of ui_words. */
+void ui_json_words(struct ws_jw *w, const char *key, const char *sentence);
 /* Dimensions as a JSON array, and as "[151936, 1024]" into dst. */
 void ui_json_shape(struct ws_jw *w, const char *key, unsigned n_dims, const int64_t *dims);
 char *ui_shape(char *dst, size_t n, unsigned n_dims, const int64_t *dims);

@@ -47,10 +47,10 @@ static void put_paragraph(const struct ws_hang *h, struct ws_buf *out)
 	else
 		ws_hang_tell_briefly(h, &facts);
 	put_wrapped(out, h->end == WS_HANG_DEADLINE ? "facts: " : "was ",
-	            ui_text(ws_buf_str(&facts)), width);
+	            ui_text(ui_words(ws_buf_str(&facts))), width);
 	if (h->end == WS_HANG_DEADLINE) {
-		put_wrapped(out, "likely: ", ui_text(h->likely), width);
-		put_wrapped(out, "try: ", ui_text(h->remedy), width);
+		put_wrapped(out, "likely: ", ui_text(ui_words(h->likely)), width);
+		put_wrapped(out, "try: ", ui_text(ui_words(h->remedy)), width);
 	}
 	ws_buf_free(&facts);
 }
@@ -148,7 +148,7 @@ void ui_json_hang(struct ui *ui, const struct ws_hang *h)
 	ui_json_text(w, "what", h->what);
 	ws_jw_int(w, "ns", h->waited_ns);
 	ws_jw_int(w, "limit_ns", h->limit_ns);
-	ws_jw_str(w, "option", h->option);
+	ws_jw_str(w, "option", h->field ? ui_option(h->field, strlen(h->field)) : NULL);
 	if (h->n_ranks)
 		put_group(w, h);
 	if (h->wait == WS_HANG_MOVING)
@@ -158,7 +158,7 @@ void ui_json_hang(struct ui *ui, const struct ws_hang *h)
 		put_endpoint(w, &h->endpoints[i]);
 	ws_jw_end_array(w);
 	ws_jw_str(w, "cause", h->cause);
-	ws_jw_str(w, "likely", h->likely);
-	ws_jw_str(w, "remedy", h->remedy);
+	ws_jw_str(w, "likely", ui_words(h->likely));
+	ws_jw_str(w, "remedy", ui_words(h->remedy));
 	ui_line_end(ui);
 }

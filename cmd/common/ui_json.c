@@ -60,8 +60,8 @@ static void put_error(struct ws_jw *w, const struct ws_err *err)
 		return;
 	ws_jw_object(w, "error");
 	ws_jw_str(w, "code", ws_code_name(err->code));
-	ws_jw_str(w, "message", err->msg);
-	ws_jw_str(w, "hint", err->hint[0] ? err->hint : NULL);
+	ws_jw_str(w, "message", ui_words(err->msg));
+	ui_json_words(w, "hint", err->hint);
 	ws_jw_str(w, "endpoint", err->endpoint[0] ? err->endpoint : NULL);
 	ws_jw_str(w, "phase", err->phase[0] ? err->phase : NULL);
 	ws_jw_end_object(w);
@@ -141,7 +141,7 @@ static void put_endpoint(struct ws_jw *w, const struct ws_ev_endpoint *e)
 	ws_jw_uint(w, "ranks", e->ranks);
 	ui_json_text(w, "version", e->version);
 	ui_json_text(w, "weight_version", e->weight_version);
-	ui_json_text(w, "message", e->message);
+	ui_json_words(w, "message", e->message);
 	ws_jw_int(w, "ns", e->ns);
 }
 
@@ -187,7 +187,7 @@ static void put_endpoint_result(struct ws_jw *w, const struct ws_ev_endpoint_res
 	ws_jw_bool(w, "ok", e->ok);
 	ws_jw_str(w, "state", ws_endpoint_state_name(e->state));
 	ws_jw_bool(w, "paused", e->paused);
-	ui_json_text(w, "message", e->message);
+	ui_json_words(w, "message", e->message);
 	ws_jw_end_object(w);
 }
 
@@ -306,7 +306,7 @@ void ui_json_event(struct ui *ui, const struct ws_event *ev)
 	case WS_EV_WARNING: {
 		struct ws_jw *w = ui_line(ui, "warning");
 		ui_json_text(w, "url", ev->warning.url);
-		ws_jw_str(w, "message", ev->warning.message);
+		ws_jw_str(w, "message", ui_words(ev->warning.message));
 		break;
 	}
 	case WS_EV_PROGRESS:
@@ -315,7 +315,7 @@ void ui_json_event(struct ui *ui, const struct ws_event *ev)
 		struct ws_jw *w = ui_line(ui, "waiting");
 		ws_jw_str(w, "phase", ws_phase_name(ev->waiting.phase));
 		ws_jw_int(w, "ns", ev->waiting.ns);
-		ws_jw_str(w, "message", ev->waiting.message);
+		ws_jw_str(w, "message", ui_words(ev->waiting.message));
 		break;
 	}
 	case WS_EV_HANG:

@@ -23,7 +23,7 @@ static void print_finding(const struct ws_finding *it, bool reason)
 		printf(": did you mean %s?", ui_text(it->near));
 	putchar('\n');
 	if (reason)
-		printf("%*s  %s\n", INDENT, "", ui_text(it->reason));
+		printf("%*s  %s\n", INDENT, "", ui_text(ui_words(it->reason)));
 }
 
 /* Whether each has something of its own to say. */
@@ -51,9 +51,9 @@ static void print_group(struct ui *ui, const struct ws_findings *f,
 	const bool first = has_numbers(&items[0]) && !strstr(g->reason, items[0].reason);
 	const size_t shown = ui->limit && g->n > ui->limit ? ui->limit : g->n;
 	ui_head(ui, color_of(g->severity), ws_severity_name(g->severity));
-	printf("%-11s %s\n", ws_verdict_name(g->verdict), ui_text(g->reason));
+	printf("%-11s %s\n", ws_verdict_name(g->verdict), ui_text(ui_words(g->reason)));
 	if (*g->remedy)
-		printf("%*sremedy: %s\n", INDENT, "", ui_text(g->remedy));
+		printf("%*sremedy: %s\n", INDENT, "", ui_text(ui_words(g->remedy)));
 	for (size_t i = 0; i < shown; i++)
 		print_finding(&items[i], all || (first && i == 0));
 	if (shown < g->n)
@@ -81,7 +81,7 @@ static void print_verdict(struct ui *ui, const struct ws_ev_names *n)
 	print_count(f->notes, "note", ", ");
 	printf(", checked against %s", ui_text(a->against));
 	if (a->own_config)
-		printf(", the source's own (%s)", ui_text(a->why));
+		printf(", the source's own (%s)", ui_text(ui_words(a->why)));
 	if (n->alike)
 		printf("; the same for %zu more endpoint%s", n->alike, n->alike == 1 ? "" : "s");
 	putchar('\n');
@@ -97,7 +97,7 @@ void ui_text_names(struct ui *ui, const struct ws_ev_names *n)
 			return; /* the error that follows says it */
 		ui_head(ui, UI_PLAIN, "names");
 		printf("%s%snot checked: %s\n", ui_text(n->url), *n->url ? ": " : "",
-		       ui_text(a->why));
+		       ui_text(ui_words(a->why)));
 		return;
 	}
 	/* Notes explain what looks odd and is right: for those who ask. */
@@ -116,11 +116,11 @@ static void put_finding(struct ws_jw *w, const struct ws_ev_names *n, const stru
 	ws_jw_str(w, "name", f->name);
 	ws_jw_str(w, "kind", ws_verdict_name(f->verdict));
 	ws_jw_str(w, "severity", ws_severity_name(f->severity));
-	ws_jw_str(w, "reason", f->reason);
+	ws_jw_str(w, "reason", ui_words(f->reason));
 	ui_json_text(w, "param", f->param);
 	ui_json_text(w, "near", f->near);
 	ui_json_text(w, "rule", f->rule);
-	ui_json_text(w, "remedy", n->run->found.groups[f->group].remedy);
+	ui_json_words(w, "remedy", n->run->found.groups[f->group].remedy);
 	ws_jw_uint(w, "group", f->group);
 }
 
@@ -139,7 +139,7 @@ void ui_json_name_check(struct ws_jw *w, const struct ws_name_check_run *a)
 	ws_jw_object(w, "names");
 	ws_jw_bool(w, "checked", a->checked);
 	ws_jw_bool(w, "own_config", a->own_config);
-	ui_json_text(w, "why", a->why);
+	ui_json_words(w, "why", a->why);
 	ui_json_text(w, "against", a->against);
 	ui_json_text(w, "family", a->family);
 	ws_jw_uint(w, "sent", f->sent);

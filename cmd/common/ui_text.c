@@ -88,7 +88,7 @@ static void text_endpoint(struct ui *ui, const struct ws_ev_endpoint *e)
 	if (!e->ok)
 		printf("%sfailed", named ? "" : ", ");
 	if (*e->message)
-		printf(": %s", ui_text(e->message));
+		printf(": %s", ui_text(ui_words(e->message)));
 	printf(", %s\n", ws_format_duration(time, NUM, e->ns));
 }
 
@@ -172,7 +172,7 @@ static void text_endpoint_result(struct ui *ui, const struct ws_ev_endpoint_resu
 	     ws_endpoint_state_name(e->state));
 	printf("%s%s", ui_text(e->url), e->paused ? ", left paused" : "");
 	if (e->message && *e->message)
-		printf(": %s", ui_text(e->message));
+		printf(": %s", ui_text(ui_words(e->message)));
 	putchar('\n');
 }
 

@@ -131,7 +131,7 @@ static void show_infos(struct ctl_job *job, const struct probe *p)
 		format_ranks(ranks, sizeof ranks, info);
 		if (p->errs[i].code)
 			table_add(&t, UI_BAD, job->to.urls[i], "failed", "", "", "", "",
-			          "", p->errs[i].msg);
+			          "", ui_words(p->errs[i].msg));
 		else
 			table_add(&t, UI_PLAIN, job->to.urls[i], info->weight_version, ranks,
 			          info->dtype, info->quantization,
@@ -150,7 +150,7 @@ static void show_versions(struct ctl_job *job, const struct probe *p)
 	for (size_t i = 0; i < job->to.n; i++) {
 		put_endpoint(job, p, i);
 		table_add(&t, UI_PLAIN, job->to.urls[i],
-		          p->errs[i].code ? p->errs[i].msg : p->infos[i].weight_version);
+		          p->errs[i].code ? ui_words(p->errs[i].msg) : p->infos[i].weight_version);
 	}
 	if (job->to.n > 1)
 		table_print(&t, job->ui);

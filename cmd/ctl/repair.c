@@ -148,7 +148,7 @@ static void show_answers(struct repairs *r, const struct ws_ledger_entry *e,
 			         ws_memory_text(a->asleep));
 		table_add(&t, shade(a), e->record.endpoints[i].url, verdict(r, a),
 		          ws_endpoint_state_name(a->state),
-		          a->err.code          ? a->err.msg :
+		          a->err.code          ? ui_words(a->err.msg) :
 		          r->job->cfg->dry_run ? released :
 		          !a->left_group       ? "did not leave the group" :
 		          a->may_join ? "may still take up the request to join: repair again if it "

@@ -13,8 +13,8 @@
 void ctl_put_failure(struct ws_jw *w, const struct ws_err *err)
 {
 	ws_jw_str(w, "code", ws_code_name(err->code));
-	ws_jw_str(w, "message", err->msg);
-	ws_jw_str(w, "hint", err->hint[0] ? err->hint : NULL);
+	ws_jw_str(w, "message", ui_words(err->msg));
+	ui_json_words(w, "hint", err->hint);
 }
 
 static void put_answer(struct ctl_job *job, const char *url, const struct ws_endpoint_answer *a)
@@ -51,7 +51,7 @@ void ctl_show_answers(struct ctl_job *job, const char *done,
 		ws_format_duration(took, sizeof took, a->ns);
 		table_add(&t, a->err.code ? UI_BAD : UI_GOOD, job->to.urls[i],
 		          a->err.code ? "failed" : done, took,
-		          a->err.code ? a->err.msg : a->message);
+		          a->err.code ? ui_words(a->err.msg) : a->message);
 	}
 	ctl_print_unless_said(job, &t, answers[0].err.code);
 	table_free(&t);

@@ -82,7 +82,7 @@ int verify_asking_open(const struct verify_job *job, const struct opt_args *args
 		.prompts = &a->prompts,
 		.max_new_tokens = (unsigned)cfg->max_new_tokens,
 		.parallel = (unsigned)cfg->parallel,
-		.flush = cfg->flush_first,
+		.flush_first = cfg->flush_first,
 		.save = cfg->save,
 		.api_key = a->to.api_key,
 		.ca_file = a->to.ca_file,

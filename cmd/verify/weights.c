@@ -127,7 +127,7 @@ static void print_result(const struct shown *s, const struct ws_verify_result *r
 		printf("%s: %s\n", ui_text(r->url), describe(r, text, sizeof text));
 	else
 		printf("%s%s%s\n", strstr(r->err.msg, r->url) ? "" : ui_text(r->url),
-		       strstr(r->err.msg, r->url) ? "" : ": ", ui_text(r->err.msg));
+		       strstr(r->err.msg, r->url) ? "" : ": ", ui_text(ui_words(r->err.msg)));
 }
 
 static void put_counts(struct ws_jw *w, const struct ws_verify_result *r)
@@ -153,7 +153,7 @@ static void put_result(struct ui *ui, const struct ws_verify_result *r)
 	ws_jw_uint(w, "ranks", r->ranks);
 	ws_jw_uint(w, "unknown_ranks", r->unknown_ranks);
 	put_counts(w, r);
-	ws_jw_str(w, "message", r->err.code == WS_OK ? NULL : r->err.msg);
+	ui_json_words(w, "message", r->err.code == WS_OK ? NULL : r->err.msg);
 	ui_line_end(ui);
 }
 

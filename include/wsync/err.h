@@ -3,7 +3,13 @@
  *
  * A function that can fail returns 0 or -1 and fills the caller's struct ws_err. The first function
  * that knows why something failed writes the sentence; callers add context only where it adds a
- * fact. A NULL ws_err is allowed everywhere and loses the text. Nothing here allocates. */
+ * fact. A NULL ws_err is allowed everywhere and loses the text. Nothing here allocates.
+ *
+ * Sentences of the library name what a caller sets by the field of the options struct, in braces:
+ * "use {pause} abort, or {flush} never" is about pause and flush of struct ws_push_opts. The values
+ * beside it are those of the programs. This holds for errors, hints, warnings and findings. The
+ * programs print their own options instead; other text in braces is none of ours. What stands after
+ * the name of a program is a command that can be typed: "wsync-ctl repair --again". */
 #ifndef WSYNC_ERR_H
 #define WSYNC_ERR_H
 

@@ -209,7 +209,7 @@ int ws_bench_load(const struct ws_bench_opts *opts, const struct ws_bench_load *
 {
 	struct bench_load l;
 	if (load->transform_on == WS_TRANSFORM_ON_GPU && !load->to)
-		return ws_err_set(err, WS_EUSAGE, "--transform-on gpu: it goes to no GPU");
+		return ws_err_set(err, WS_EUSAGE, "{transform_on} gpu: it goes to no GPU");
 	int rc = bench_load_open(&l, load, opts->cancel, err);
 	l.cold = load->cold;
 	if (!rc)

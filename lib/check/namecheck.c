@@ -125,7 +125,7 @@ static void check_pair(struct ws_check *c, const struct buckets *b, const char *
 		return;
 	const struct ws_new_finding finding = {
 		.verdict = WS_NAME_PAIR, .severity = severity, .name = name, .near = partner,
-		.shared = shared, .remedy = "make --bucket-size larger, or send both in one source",
+		.shared = shared, .remedy = "make {bucket_size} larger, or send both in one source",
 	};
 	ws_report_add(c->report, &finding, "in bucket %zu, and %s in bucket %zu: %s", i, partner, k,
 	              strchr(shared, ':') + 2);

@@ -183,7 +183,7 @@ static bool has_wrong_prefix(struct ws_check *c, const struct ws_item *item)
 				.verdict = WS_NAME_UNEXPECTED, .severity = WS_ERROR,
 				.name = item->name, .param = shown, .near = shown,
 				.shared = shared.s,
-				.remedy = "rename them by a --map (wsync-map(5))",
+				.remedy = "rename them by a {map} (wsync-map(5))",
 			};
 			ws_report_add(c->report, &finding, "%s %.400s the name matches",
 			              k ? "begins with" : "lacks", how.s);
@@ -210,7 +210,7 @@ static int explain(const struct generic *g, const struct ws_item *item)
 	const struct ws_new_finding finding = {
 		.verdict = WS_NAME_UNEXPECTED, .severity = WS_ERROR, .name = item->name,
 		.near = near, .shared = shared.s,
-		.remedy = "give the server's config.json (--config), or its rules (--map)",
+		.remedy = "give the server's config.json ({config}), or its rules ({map})",
 	};
 	ws_report_add(c->report, &finding,
 	              "the server shows no parameter that this could be or be a "
@@ -331,8 +331,8 @@ static void warn(struct ws_check *c)
 	const struct ws_new_finding finding = {
 		.verdict = WS_NAME_CONFIG, .severity = WS_WARN,
 		.name = *arch ? arch : "config.json",
-		.remedy = *arch ? "describe the family in a --map FILE (wsync-map(5))"
-		        : "give the server's config.json (--config)",
+		.remedy = *arch ? "describe the family in a {map} FILE (wsync-map(5))"
+		        : "give the server's config.json ({config})",
 	};
 	ws_report_add(c->report, &finding,
 	              "%s%s: names are related by the stacked tensors that most "

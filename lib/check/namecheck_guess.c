@@ -234,7 +234,7 @@ static void report_size(struct ws_check *c, const struct evidence *w, const char
 	const struct ws_new_finding finding = {
 		.verdict = WS_NAME_SERVER, .severity = WS_WARN, .name = w->name ? w->name : what,
 		.param = w->name, .shared = what,
-		.remedy = "tell the check what the server was started with (--tp, --ep)",
+		.remedy = "tell the check what the server was started with ({tp}, {ep})",
 	};
 	if (real != assumed)
 		ws_report_add(c->report, &finding, "what the server shows is of %s %u, not %u: %s",

@@ -148,7 +148,7 @@ static void check_extra(struct ws_shown *s, const struct ws_weight *w)
 		.verdict = WS_NAME_MISSING, .severity = c->opts->subset ? WS_NOTE : WS_ERROR,
 		.name = w->name, .param = w->name, .shared = shared.s,
 		.remedy = "is the config.json that of this server? Else add them to the family by "
-		        "--map (wsync-map(5))",
+		        "{map} (wsync-map(5))",
 	};
 	ws_report_add(c->report, &finding,
 	              "the server shows it %s%.100s, the rules of %s do not have "
@@ -241,7 +241,7 @@ static bool is_replaced_after_loading(struct ws_shown *s)
 		.severity = WS_ERROR,
 		.name = w->name,
 		.param = p->name,
-		.remedy = "start it from a checkpoint of block FP8 and push with --quantize fp8, "
+		.remedy = "start it from a checkpoint of block FP8 and push with {quantize} fp8, "
 		          "or start it in "
 			  "16 bits",
 	};

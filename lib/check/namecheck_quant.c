@@ -149,8 +149,8 @@ static void report_packed(struct ws_check *c, const struct ws_item *item, const 
 		.param = p ? ws_layout_param(c->layout, p->param)->name : NULL,
 		.rule = p ? ws_check_rule(c, p) : NULL,
 		.shared = shared.s,
-		.remedy = "--unpack sends them in 16 bits; --quantize fp8, for a server in FP8, "
-		          "and --lora "
+		.remedy = "{unpack} sends them in 16 bits; {quantize} fp8, for a server in FP8, "
+		          "and {adapters} "
 			  "unpack them, too",
 	};
 	ws_report_add(c->report, &finding, "packed in %s, and the server keeps %s", how->name,

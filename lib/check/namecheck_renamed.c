@@ -38,10 +38,10 @@ static void report_prefix(struct ws_search *s, const char *rest, bool rooted, si
 	const struct ws_text shared = ws_textf("names %s %.400s%s%s", n ? "begin with" : "lack",
 	                                       how.s, replaced ? "" : " they match", also);
 	const struct ws_text remedy =
-		n ? ws_textf("--map FILE with: rename %.*s** -> %.128s**", n, name,
+		n ? ws_textf("{map} FILE with: rename %.*s** -> %.128s**", n, name,
 		             rooted ? s->root : "") :
 		    ws_textf("save the whole model's state dict, or put %.128s before the names by "
-		             "rename rules in a --map (wsync-map(5))", s->root);
+		             "rename rules in a {map} (wsync-map(5))", s->root);
 	finding.shared = shared.s;
 	finding.remedy = remedy.s;
 	ws_report_add(s->c->report, &finding, "%s %.400s%s%s", n ? "begins with" : "lacks", how.s,
@@ -95,7 +95,7 @@ bool ws_has_segment_too_many(struct ws_search *s)
 				finding.shared = shared.s;
 				finding.remedy =
 					"leave it out while saving, or by a rename rule in a "
-					"--map (wsync-map(5))";
+					"{map} (wsync-map(5))";
 				ws_report_add(s->c->report, &finding, "has a segment %.*s%s too "
 				              "many%s", (int)(n < 100 ? n : 100), p + 1, before,
 				              ws_also_sent(&finding));

@@ -55,7 +55,7 @@ static bool is_transposed(const struct misfit *m)
 	if (m->item->n_dims != 2 || m->part->n_dims != 2 || a[0] != b[1] || a[1] != b[0])
 		return false;
 	report_shape(m, "tensors are transposed: servers want [outputs, inputs]", "transpose them "
-	          "while saving, or name them in a --map with the order of their axes "
+	          "while saving, or name them in a {map} with the order of their axes "
 	          "(wsync-map(5))", "it is transposed, servers want [outputs, inputs]");
 	return true;
 }
@@ -128,7 +128,7 @@ static bool is_share(const struct misfit *m, int axis)
 	                                    full, k, axis == 0 ? "rows" : "columns", k);
 	const struct ws_text shared = ws_textf("tensors are the share of one of %" PRId64 " "
 	                                       "tensor-parallel ranks", k);
-	const struct ws_text remedy = ws_textf("join the files of all ranks with --sharded tp=%"
+	const struct ws_text remedy = ws_textf("join the files of all ranks with {sharded_tp} tp=%"
 	                                       PRId64, k);
 	report_shape(m, shared.s, remedy.s, why.s);
 	return true;
@@ -272,7 +272,7 @@ static void check_exact(const struct misfit *m)
 		const struct ws_text why = ws_textf("%s sent, and the server keeps %s with scales: "
 		                                    "it would convert without them", a, b);
 		report_dtype(m, WS_ERROR, shared.s,
-		          "add --quantize fp8, or quantize the checkpoint as the server's "
+		          "add {quantize} fp8, or quantize the checkpoint as the server's "
 		          "quantization_config says, scales included",
 		          why.s);
 	} else if (ws_dtype_is_floating(want) && ws_dtype_is_floating(sent)) {

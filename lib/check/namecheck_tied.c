@@ -123,7 +123,7 @@ static struct ws_text reason(const struct ws_tied *t)
 
 static struct ws_text remedy(const struct ws_tied *t)
 {
-	return ws_textf("--exclude %.250s sends the embedding alone; --config DIR names the "
+	return ws_textf("{exclude} %.250s sends the embedding alone; {config} DIR names the "
 	                "config.json of a server "
 	                "that has a head of its own",
 	                t->head->name);

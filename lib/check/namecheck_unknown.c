@@ -191,7 +191,7 @@ static bool is_companion(struct ws_search *s)
 		finding.severity = WS_ERROR;
 		finding.param = ws_layout_param(c->layout, c->parts[part].param)->name;
 		finding.rule = ws_check_rule(c, &c->parts[part]);
-		finding.remedy = "leave them out with --exclude, or compare the config.json of "
+		finding.remedy = "leave them out with {exclude}, or compare the config.json of "
 			         "both sides";
 	}
 	ws_report_add(c->report, &finding, "%s", kinds[i].why);
@@ -234,7 +234,7 @@ static bool is_foreign(struct ws_search *s)
 			finding.shared = shared.s;
 			finding.remedy =
 				"convert the checkpoint to Hugging Face names, or name them "
-				"in a --map (wsync-map(5))";
+				"in a {map} (wsync-map(5))";
 			ws_report_add(s->c->report, &finding,
 			              "%s is a name of the %s format, which "
 			              "servers do not load",
@@ -307,8 +307,8 @@ static void report_unknown(struct ws_search *s, const char *near)
 	         ws_text_kind(s->item->name).s);
 	finding.near = near;
 	finding.shared = shared.s;
-	finding.remedy = near ? "rename them, or leave them out with --exclude"
-	                   : "leave them out with --exclude if the server does without";
+	finding.remedy = near ? "rename them, or leave them out with {exclude}"
+	                   : "leave them out with {exclude} if the server does without";
 	ws_report_add(s->c->report, &finding,
 	              "the server has no parameter of this name: it drops or "
 	              "refuses it");

@@ -266,7 +266,7 @@ static void hint_at(long status, struct ws_err *err)
 {
 	if (status == 401 || status == 403)
 		ws_err_hint(err, "the server wants its API key (the admin key, where it has one): "
-		                 "give it with --api-key-file");
+		                 "give it with {api_key}");
 	else if (status == 404)
 		ws_err_hint(err, "this server, or its version, cannot do that");
 	else if (status == 502 || status == 504)

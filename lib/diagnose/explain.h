@@ -30,9 +30,9 @@ int ws_explain_open(const struct ws_explain_opts *opts, struct ws_explain **out,
                     struct ws_err *err);
 void ws_explain_close(struct ws_explain *x);
 
-/* What bounds a wait: a limit, and the option by which it is raised. */
+/* What bounds a wait: a limit, and the field of the options that sets it. */
 struct ws_explain_limit {
-	const char *option; /* static */
+	const char *field; /* static */
 	int64_t ns;
 	ws_deadline until;  /* of all waits together; 0: of each by itself */
 };

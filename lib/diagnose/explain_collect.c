@@ -216,7 +216,7 @@ static void name_limit(const struct ws_explain *x, struct ws_hang *h)
 		if (has_just_passed(&x->limits[i - 1], h->waited_ns))
 			best = &x->limits[i - 1];
 	if (best) {
-		h->option = best->option;
+		h->field = best->field;
 		h->limit_ns = best->ns;
 	}
 }

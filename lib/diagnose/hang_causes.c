@@ -124,8 +124,8 @@ static const struct row {
 	  "try curl from here, and check URL and port{longer}" },
 	{ "slow-request", HTTP, NULL, is_sending, NULL,
 	  "{who} had not read all of the request: the network is slow, or the server does not read",
-	  "use a --backend that does not send weights in the request, or smaller buckets "
-	  "(--bucket-size){longer}" },
+	  "use a {backend} that does not send weights in the request, or smaller buckets "
+	  "({bucket_size}){longer}" },
 
 	{ "rank-left", FORMING, NULL, NULL, has_left,
 	  "connected to the store and left it again: {who}; such a process has crashed, run out "
@@ -134,25 +134,25 @@ static const struct row {
 	{ "other-group", FORMING, has_foreigner, NULL, NULL,
 	  "{peer} waits for \"{key}\", which is not of group '{group}': a process of an earlier "
 	  "attempt, or of another group name",
-	  "end processes of earlier attempts, and leave --group-name out, so that each attempt has "
+	  "end processes of earlier attempts, and leave {group_name} out, so that each attempt has "
 	  "its own name; servers must join only through their weight-update call" },
 	{ "missing-sender", FORMING, NULL, NULL, is_absent_sender,
 	  "not all senders have come: {who}; such a process was not started, has failed, or still "
 	  "reads its part of the source",
-	  "start all senders of a round together (--sender I/N, the same --lock), and read the "
+	  "start all senders of a round together ({sender} I/N, the same {sender_lock}), and read the "
 	  "output of the missing one{longer}" },
 	{ "loopback", FORMING, nobody_by_loopback, NULL, NULL,
 	  "the servers were told to connect to {address}, which is loopback: behind a tunnel, a "
 	  "container's published port, or on another host they cannot reach this store; a server "
 	  "on this machine has not started the request",
-	  "give --master-address an address of this machine that the servers can reach; if they "
+	  "give {master_address} an address of this machine that the servers can reach; if they "
 	  "run on this machine, see in their log what keeps the scheduler busy{longer}" },
 	{ "store-unreached", FORMING, nobody_came, NULL, NULL,
 	  "no server process has reached {address} port {port}: a firewall blocks it, the servers "
 	  "need another address of this machine (container bridge, VPN, second interface), or "
 	  "their schedulers are busy and have not started the request",
 	  "test from a server's machine whether it can connect to {address}; name another with "
-	  "--master-address, fix the port with --master-port and open it{longer}" },
+	  "{master_address}, fix the port with {master_port} and open it{longer}" },
 	{ "missing-ranks", FORMING, NULL, is_partly_there, is_absent,
 	  "other ranks of the same server came, but not {who}: such a process has died or hangs, "
 	  "runs on another machine that cannot reach {address}, or the server has fewer ranks "
@@ -177,7 +177,7 @@ static const struct row {
 	{ "mixed-joining", FORMING, is_mixed, is_joining, NULL,
 	  "the communicator is created before answering (eager) by {who}, and with the first "
 	  "broadcast (lazy) by others, which have answered: each kind waits for the other for ever",
-	  "push to each kind separately (--endpoint, --pool), or make all servers alike: xorl's "
+	  "push to each kind separately ({endpoints}, {pool}), or make all servers alike: xorl's "
 	  "servers are eager, and so is torch with a device_id for the default group" },
 	{ "id-not-asked", FORMING, id_is_unasked, NULL, NULL,
 	  "all ranks have joined the store, but not all have asked for the NCCL id: a server whose "
@@ -194,7 +194,7 @@ static const struct row {
 	  "all ranks have the NCCL id, but the communicator was not created: a firewall blocks the "
 	  "ephemeral ports, an interface is not reachable, or NCCL libraries or settings differ",
 	  "set NCCL_SOCKET_IFNAME on both sides, open the ephemeral ports between all ranks, use "
-	  "the server's libnccl (--nccl-from) and its NCCL_CUMEM_ENABLE; NCCL_DEBUG=INFO says "
+	  "the server's libnccl ({nccl_from}) and its NCCL_CUMEM_ENABLE; NCCL_DEBUG=INFO says "
 	  "more{longer}" },
 	{ "after-forming", FORMING, NULL, hang_is_awaited, NULL,
 	  "the group is complete, but {who} has not answered: it does more after joining (a "
@@ -204,8 +204,8 @@ static const struct row {
 	{ "source-slow", MOVING, is_starved, NULL, NULL,
 	  "the ranks were ready, but the source had no bytes for them, for {starved} of {waited}: "
 	  "its disk, its network file system, or the transforms are slower than the network",
-	  "read from a local disk or warm the page cache, transform less (--quantize, --lora, "
-	  "--unpack), or send smaller buckets (--bucket-size){longer}" },
+	  "read from a local disk or warm the page cache, transform less ({quantize}, {adapters}, "
+	  "{unpack}), or send smaller buckets ({bucket_size}){longer}" },
 	{ "link-broke", MOVING, NULL, NULL, link_broke,
 	  "the connection to {who} broke: such a process has died, or the network failed",
 	  "read the server's log, restart a server that has lost a rank, and push again" },
@@ -217,7 +217,7 @@ static const struct row {
 	  "no byte was taken by {who}: such a process has not begun to receive, because it still "
 	  "loads earlier weights, because running requests keep its scheduler busy, or because it "
 	  "hangs",
-	  "pause the endpoints (--pause abort is the default), and see in the server's log whether "
+	  "pause the endpoints ({pause} abort is the default), and see in the server's log whether "
 	  "it started the request{longer}" },
 	{ "stalled", MOVING, stands_still, NULL, took_a_part,
 	  "a part was taken by {who}, and then, for {still}, nothing more: such a process is "
@@ -228,7 +228,7 @@ static const struct row {
 	  "bytes were still moving to {who} at the deadline: the network or the receiver is slower "
 	  "than the limit allows",
 	  "check that traffic takes the fast interface ({ifname}), or send smaller buckets "
-	  "(--bucket-size){longer}" },
+	  "({bucket_size}){longer}" },
 	{ "downstream", MOVING, NULL, is_fed_by_others, NULL,
 	  "all bytes were sent, but {who}, which gets them from ranks of other servers, has not "
 	  "answered: it is loading, or the connection between those servers is stuck",
@@ -236,12 +236,12 @@ static const struct row {
 	{ "flushing", MOVING | ANSWER, flushes, hang_is_awaited, NULL,
 	  "{who} has all it needs and has not answered: it flushes its caches, which waits or "
 	  "fails while requests run, or it still loads",
-	  "pause with --pause abort, make sure that no request bypasses the pause, or do not "
-	  "flush: --flush never{longer}" },
+	  "pause with {pause} abort, make sure that no request bypasses the pause, or do not "
+	  "flush: {flush} never{longer}" },
 	{ "loading", MOVING, NULL, hang_is_awaited, NULL,
 	  "{who} has all of it and has not answered: it loads the weights more slowly than the "
 	  "limit allows, or hangs in that",
-	  "see in its log whether it still loads; send smaller buckets (--bucket-size){longer}" },
+	  "see in its log whether it still loads; send smaller buckets ({bucket_size}){longer}" },
 
 	{ "starting", ANSWER, connects, hang_is_awaited, NULL,
 	  "{who} takes connections and does not answer: it is starting and loads its model, or "
@@ -249,7 +249,7 @@ static const struct row {
 	  "wait until its log says that it is ready, and check URL and port{longer}" },
 	{ "checksums", ANSWER, verifies, hang_is_awaited, NULL,
 	  "{who} still computes checksums of its weights, which is slow, or hangs",
-	  "verify less (--verify names), or see in its log whether it still computes{longer}" },
+	  "verify less ({verify} names), or see in its log whether it still computes{longer}" },
 	{ "busy", ANSWER, NULL, hang_is_awaited, NULL,
 	  "the scheduler of {who} has not started the request: it is in a long step (a long "
 	  "prefill, capturing graphs, loading), or hangs",

@@ -103,8 +103,8 @@ void hang_fill(char *dst, size_t n, const struct ws_hang *h, hang_test endpoint,
 		peer++;
 	const bool foreign = peer && peer < h->peers + h->n_peers;
 	snprintf(port, sizeof port, "%u", (unsigned)h->port);
-	if (h->option)
-		snprintf(longer, sizeof longer, "; --%s gives it longer", h->option);
+	if (h->field)
+		snprintf(longer, sizeof longer, "; {%s} gives it longer", h->field);
 	const struct { const char *name, *value; } facts[] = {
 		{ "{who}", ws_buf_str(&who) },
 		{ "{peer}", foreign ? peer->address : "a peer" },
@@ -122,10 +122,16 @@ void hang_fill(char *dst, size_t n, const struct ws_hang *h, hang_test endpoint,
 		const size_t plain = strcspn(text, "{");
 		ws_buf_add(&out, text, plain);
 		text += plain;
-		for (size_t i = 0; *text && i < sizeof facts / sizeof *facts; i++)
-			if (strncmp(text, facts[i].name, strlen(facts[i].name)) == 0)
-				ws_buf_puts(&out, facts[i].value);
-		text += strcspn(text, "}") + (*text == '{');
+		const size_t length = *text ? strcspn(text, "}") + 1 : 0;
+		size_t i = 0;
+		while (i < sizeof facts / sizeof *facts &&
+		       strncmp(text, facts[i].name, strlen(facts[i].name)) != 0)
+			i++;
+		if (i < sizeof facts / sizeof *facts)
+			ws_buf_puts(&out, facts[i].value);
+		else
+			ws_buf_add(&out, text, length); /* a field of options, see err.h */
+		text += length;
 	}
 	snprintf(dst, n, "%s", ws_buf_str(&out));
 	ws_buf_free(&who);
@@ -313,8 +319,8 @@ void ws_hang_tell(const struct ws_hang *h, struct ws_buf *out)
 {
 	char time[NUM];
 	ws_buf_printf(out, "waited %s", ws_format_duration(time, NUM, h->waited_ns));
-	if (h->option && h->end == WS_HANG_DEADLINE)
-		ws_buf_printf(out, " (--%s)", h->option);
+	if (h->field && h->end == WS_HANG_DEADLINE)
+		ws_buf_printf(out, " ({%s})", h->field);
 	ws_buf_printf(out, " in phase %s.", ws_phase_name(h->phase));
 	if (h->wait == WS_HANG_FORMING)
 		put_group(h, out);

@@ -162,7 +162,7 @@ static void warn_when_open(const struct ws_serve *s, const struct ws_serve_opts 
 	                   ws_host_is_loopback(s->host, &loopback, NULL) == 0;
 	if (!s->api_key && !(known && loopback))
 		warn(o, "whoever reaches this address can make the endpoint connect anywhere: "
-		        "give it a key with --api-key-file");
+		        "give it a key with {api_key_file}");
 }
 
 static bool admit(void *ctx, const struct ws_serve_request *rq, struct ws_serve_reply *rp)

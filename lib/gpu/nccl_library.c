@@ -21,9 +21,8 @@ static void hint_at(const struct ws_nccl *n, int rc, struct ws_err *err)
 	if (rc == NCCL_INVALID_USAGE)
 		ws_err_hint(err,
 		            "the ranks must have one version of NCCL, and this one has %s (%s): "
-		            "load the "
-		            "servers' own by --nccl-lib or --nccl-from; and no two ranks may be on "
-		            "one GPU",
+		            "load the servers' own by {nccl_library} or {nccl_from}; and no two "
+		            "ranks may be on one GPU",
 		            n->version_text, n->path);
 	else if (rc == NCCL_SYSTEM_ERROR || rc == NCCL_REMOTE_ERROR)
 		ws_err_hint(err, "NCCL_DEBUG=WARN, here and at the servers, makes NCCL say why; "
@@ -67,8 +66,8 @@ static void *load(const char *name, struct ws_err *err)
 	const char *said = dlerror();
 	ws_printable(why, sizeof why, said ? said : "unknown", said ? strlen(said) : 7);
 	ws_err_set(err, WS_EDEVICE, "NCCL cannot be loaded: %s", why);
-	ws_err_hint(err, "--nccl-from PYTHON takes the one that the servers' torch uses, "
-	                 "--nccl-lib FILE any");
+	ws_err_hint(err, "{nccl_from} PYTHON takes the one that the servers' torch uses, "
+	                 "{nccl_library} FILE any");
 	return NULL;
 }
 

@@ -35,7 +35,7 @@ static int check_reachable(const struct ws_group *g, enum ws_code code, struct w
 		ws_err_set(err, code,
 		           "master address %s: %s is not on this machine and cannot reach it",
 		           g->host, g->opts.members[i].url);
-		return ws_err_hint(err, "give --master-address an address of this machine that the "
+		return ws_err_hint(err, "give {master_address} an address of this machine that the "
 		                        "endpoints can connect to");
 	}
 	return 0;
@@ -58,7 +58,7 @@ static int choose_address(struct ws_group *g, struct ws_err *err)
 		           "peer that must connect to it",
 		           given);
 		return ws_err_hint(
-			err, "leave --master-address out, or name one address of this machine");
+			err, "leave {master_address} out, or name one address of this machine");
 	}
 	if (given)
 		snprintf(g->host, sizeof g->host, "%s", given);

@@ -84,7 +84,7 @@ static int form(struct held *h, struct ws_http *http, const struct ws_forming_op
 static int ask_and_form(struct held *h, struct ws_http *http, const struct ws_forming_opts *o,
                         struct ws_explain *x, ws_deadline until, struct ws_err *err)
 {
-	const struct ws_explain_limit limit = { "timeout", ws_deadline_left(until), until };
+	const struct ws_explain_limit limit = { "timeout_ns", ws_deadline_left(until), until };
 	ws_explain_phase(x, WS_PHASE_CONNECT, &limit, 1);
 	if (probe_members(h, http, o, until, err))
 		return ws_err_where(err, ws_phase_name(WS_PHASE_CONNECT), NULL);

@@ -20,9 +20,9 @@ int push_hang_open(struct ws_push *p, struct ws_err *err)
 
 void push_hang_phase(struct ws_push *p)
 {
-	const struct ws_explain_limit connect = { "connect-timeout", p->opts.connect_ns, 0 };
-	const struct ws_explain_limit init = { "init-timeout", p->opts.init_ns, 0 };
-	const struct ws_explain_limit bucket = { "bucket-timeout", p->opts.bucket_ns, 0 };
+	const struct ws_explain_limit connect = { "connect_ns", p->opts.connect_ns, 0 };
+	const struct ws_explain_limit init = { "init_ns", p->opts.init_ns, 0 };
+	const struct ws_explain_limit bucket = { "bucket_ns", p->opts.bucket_ns, 0 };
 	struct ws_explain_limit limits[3] = { bucket, connect };
 	size_t n = 2;
 	if (p->run.phase == WS_PHASE_INIT)
@@ -33,6 +33,6 @@ void push_hang_phase(struct ws_push *p)
 		n = 0; /* these have limits of their own, which nobody can set */
 	if (n && p->run.until != WS_FOREVER)
 		limits[n++] =
-			(struct ws_explain_limit){ "timeout", p->opts.timeout_ns, p->run.until };
+			(struct ws_explain_limit){ "timeout_ns", p->opts.timeout_ns, p->run.until };
 	ws_explain_phase(p->watch.explain, p->run.phase, limits, n);
 }

@@ -78,10 +78,10 @@ static int check_together(const struct ws_push_opts *o, struct ws_err *err)
 {
 	if (o->backend != WS_BACKEND_AUTO && o->backend != WS_BACKEND_GLOO)
 		return ws_err_set(err, WS_EUSAGE,
-		                  "several senders of one group need --backend gloo");
+		                  "several senders of one group need {backend} gloo");
 	if (o->sender == 1 && o->n_endpoints == 0)
 		return ws_err_set(err, WS_EUSAGE,
-		                  "sender 1 of %u needs the endpoints, also for --dry-run: what "
+		                  "sender 1 of %u needs the endpoints, also for {dry_run}: what "
 		                  "each sends follows from their sizes",
 		                  o->senders);
 	if (o->master_port && (o->master_address || o->sender == 1))
@@ -89,7 +89,7 @@ static int check_together(const struct ws_push_opts *o, struct ws_err *err)
 	ws_err_set(err, WS_EUSAGE, "sender %u of %u: the senders meet at the first one's %s",
 	           o->sender, o->senders, o->master_port ? "address" : "port");
 	return ws_err_hint(err,
-	                   "give all of them the same --master-address ADDRESS --master-port PORT");
+	                   "give all of them the same {master_address} ADDRESS {master_port} PORT");
 }
 
 static bool is_follower(const struct ws_push_opts *o)
@@ -103,9 +103,8 @@ static int check_senders(const struct ws_push_opts *o, struct ws_err *err)
 	if (o->round &&
 	    (o->senders < 2 || (!o->sender_lock && o->protocol != WS_PROTOCOL_EP_SCATTER)))
 		return ws_err_set(err, WS_EUSAGE,
-		                  "--round is for several senders: --sender I/N with --lock FILE "
-		                  "or --protocol "
-		                  "ep-scatter");
+		                  "{round} is for several senders: {sender} I/N with "
+		                  "{sender_lock} FILE or {protocol} ep-scatter");
 	if (o->senders < 2)
 		return 0;
 	if (!o->sender || o->sender > o->senders || o->senders > 1024)
@@ -113,7 +112,7 @@ static int check_senders(const struct ws_push_opts *o, struct ws_err *err)
 		                  "sender %u of %u: 1 to 1024 senders, the first is 1", o->sender,
 		                  o->senders);
 	if (o->round && !*o->round) {
-		ws_err_set(err, WS_EUSAGE, "--round: the ID is empty");
+		ws_err_set(err, WS_EUSAGE, "{round}: the ID is empty");
 		return ws_err_hint(err, "is a variable of the shell not set?");
 	}
 	if (o->protocol == WS_PROTOCOL_EP_SCATTER && !o->sender_lock)
@@ -121,8 +120,8 @@ static int check_senders(const struct ws_push_opts *o, struct ws_err *err)
 	if (o->sender_lock || o->dry_run)
 		return 0;
 	ws_err_set(err, WS_EUSAGE, "several senders need a lock, by which they take turns");
-	return ws_err_hint(err, "give all of them the same --lock FILE or URL, or let them send at "
-	                        "once with --protocol "
+	return ws_err_hint(err, "give all of them the same {sender_lock} FILE, or let them send at "
+	                        "once with {protocol} "
 	                        "ep-scatter");
 }
 
@@ -131,25 +130,25 @@ static int check_disk(const struct ws_push_opts *o, struct ws_err *err)
 	if (o->backend != WS_BACKEND_DISK) {
 		if (o->disk_dir || o->disk_path)
 			return ws_err_set(err, WS_EUSAGE,
-			                  "--disk-dir and --disk-path are for --backend disk");
+			                  "{disk_dir} and {disk_path} are for {backend} disk");
 		return o->format != WS_PUSH_FORMAT_SAFETENSORS ?
 		               0 :
 		               ws_err_set(err, WS_EUSAGE,
-		                          "--load-format safetensors is for --backend disk");
+		                          "{format} safetensors is for {backend} disk");
 	}
 	if (o->protocol != WS_PROTOCOL_AUTO)
-		return ws_err_set(err, WS_EUSAGE, "--backend disk has a protocol of its own");
+		return ws_err_set(err, WS_EUSAGE, "{backend} disk has a protocol of its own");
 	if (o->format != WS_PUSH_FORMAT_AUTO && o->format != WS_PUSH_FORMAT_SAFETENSORS)
 		return ws_err_set(err, WS_EUSAGE,
-		                  "--backend disk takes --load-format auto and safetensors");
+		                  "{backend} disk takes {format} auto and safetensors");
 	if (o->senders > 1)
 		return ws_err_set(err, WS_EUSAGE,
-		                  "--backend disk loads a whole checkpoint: one sender");
+		                  "{backend} disk loads a whole checkpoint: one sender");
 	if (o->disk_dir && !*o->disk_dir)
-		return ws_err_set(err, WS_EUSAGE, "--disk-dir: the name is empty");
+		return ws_err_set(err, WS_EUSAGE, "{disk_dir}: the name is empty");
 	if (!o->disk_path || o->disk_path[0] == '/')
 		return 0;
-	ws_err_set(err, WS_EUSAGE, "--disk-path '%s' is no absolute path", o->disk_path);
+	ws_err_set(err, WS_EUSAGE, "{disk_path} '%s' is no absolute path", o->disk_path);
 	return ws_err_hint(
 		err, "a server takes another one for a name on the Hugging Face Hub, or looks for "
 		     "it in its own directory");
@@ -163,23 +162,23 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 		return -1;
 	if ((o->nccl_library || o->nccl_from) && o->backend != WS_BACKEND_NCCL)
 		return ws_err_set(err, WS_EUSAGE,
-		                  "--nccl-lib and --nccl-from are for --backend nccl");
+		                  "{nccl_library} and {nccl_from} are for {backend} nccl");
 	if ((o->backend == WS_BACKEND_TENSOR || o->backend == WS_BACKEND_IPC) &&
 	    (o->protocol != WS_PROTOCOL_AUTO || o->format == WS_PUSH_FORMAT_NONE))
 		return ws_err_set(err, WS_EUSAGE,
-		                  "--backend %s has a protocol of its own, and sends flattened "
+		                  "{backend} %s has a protocol of its own, and sends flattened "
 		                  "buckets only",
 		                  o->backend == WS_BACKEND_IPC ? "ipc" : "tensor");
 	if (o->gpu && o->backend != WS_BACKEND_NCCL && o->backend != WS_BACKEND_IPC)
 		return ws_err_set(err, WS_EUSAGE,
-		                  "--gpu is for --backend nccl or ipc: no other sends from one");
+		                  "{gpu} is for {backend} nccl or ipc: no other sends from one");
 	if (o->ipc_by_ordinal && o->backend != WS_BACKEND_IPC)
-		return ws_err_set(err, WS_EUSAGE, "--ipc-device is for --backend ipc");
+		return ws_err_set(err, WS_EUSAGE, "{ipc_by_ordinal} is for {backend} ipc");
 	if (check_disk(o, err))
 		return -1;
 	if (o->nccl_library && o->nccl_from)
 		return ws_err_set(err, WS_EUSAGE,
-		                  "--nccl-lib and --nccl-from name a library each: give one");
+		                  "{nccl_library} and {nccl_from} name a library each: give one");
 	const char *remedy = "",
 		   *why = ws_push_refuses(NULL, o->pause, o->flush, true, false, &remedy);
 	if (why) {
@@ -221,7 +220,7 @@ static int choose_maker(struct ws_push *p, struct ws_err *err)
 		   can = p->link.transport->makes || p->protocol->makes;
 	if (must && !can)
 		return ws_err_set(err, WS_EUSAGE,
-		                  "--transform-on gpu: the data plane %s sends from no GPU",
+		                  "{transform_on} gpu: the data plane %s sends from no GPU",
 		                  p->link.transport->name);
 	p->link.gpu.compute = can && o->transform_on != WS_TRANSFORM_ON_CPU && o->transform &&
 	                      ws_transform_wanted(o->transform);
@@ -254,7 +253,7 @@ static int check_transport(struct ws_push *p, struct ws_err *err)
 		return note_nccl(p, err);
 	if (err && !err->hint[0])
 		ws_err_hint(err,
-		            "--backend gloo needs no GPU here and feeds servers with GPUs too");
+		            "{backend} gloo needs no GPU here and feeds servers with GPUs too");
 	return -1;
 }
 

@@ -199,7 +199,7 @@ static int grow(struct ws_gpu_stage *f, struct ws_staging_buffer *b, struct ws_e
 	if (ws_gpu_alloc(f->gpu, wants, &b->at, err)) {
 		ws_err_hint(
 			err,
-			"two buckets lie on the GPU at once: a smaller --bucket-size needs less");
+			"two buckets lie on the GPU at once: a smaller {bucket_size} needs less");
 		return -1;
 	}
 	b->capacity = wants;

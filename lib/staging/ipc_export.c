@@ -165,7 +165,7 @@ int ws_ipc_export_reserve(struct ws_ipc_export *l, size_t buckets, uint64_t byte
 		ws_err_hint(err,
 		            "%u buckets lie on the GPU at once, beside what the servers have "
 		            "there: a smaller "
-		            "--bucket-size needs less",
+		            "{bucket_size} needs less",
 		            parts);
 		return -1;
 	}

@@ -99,7 +99,7 @@ int ws_lock_take(const char *path, const char *what, int64_t wait_ns,
 	read_who(path, who, sizeof who);
 	if (wait_ns <= 0) {
 		ws_err_set(err, WS_EREFUSED, "%s: %s is at work on it", what, who);
-		return ws_err_hint(err, "let it end, or wait for it: --lock-wait 10m");
+		return ws_err_hint(err, "let it end, or wait for it: {lock_wait_ns} 10m");
 	}
 	ws_err_set(err, WS_ETIMEOUT, "%s: %s is still at work on it", what, who);
 	if (err)

@@ -117,7 +117,7 @@ static int check_version(const char *path, const struct ws_json *root, struct ws
 		ws_err_set(err, WS_EINPUT, "%s: version %lld is newer than %d, the newest known",
 		           path, (long long)version, REGISTRY_VERSION);
 		return ws_err_hint(err,
-		                   "a newer wsync wrote it: use that one, or another --registry");
+		                   "a newer wsync wrote it: use that one, or another {registry}");
 	}
 	if (version != REGISTRY_VERSION)
 		return ws_err_set(err, WS_EINPUT, "%s: is no registry: \"version\" is not %d", path,

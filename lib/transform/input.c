@@ -118,8 +118,8 @@ static int refuse_shards(const struct ws_input *in, struct ws_err *err)
 	}
 	ws_err_set(err, WS_EINPUT, "shards cannot be joined: %s", in->config ?
 	           "no family is known for this config.json" : "there is no config.json");
-	return ws_err_hint(err, in->config ? "describe the family in a file: --map FILE" :
-	                                     "name one: --config DIR");
+	return ws_err_hint(err, in->config ? "describe the family in a file: {map} FILE" :
+	                                     "name one: {config} DIR");
 }
 
 static bool will_unpack(const struct ws_input *in, const struct ws_input_opts *o)
@@ -198,7 +198,7 @@ static int make_transform(struct ws_input *in, const struct ws_transform_opts *o
 	/* sizes of blocks and what to leave stand there */
 	if (!in->config && in->why.code && !in->fallback) {
 		*err = in->why;
-		return ws_err_hint(err, "mend it, or name another: --config DIR");
+		return ws_err_hint(err, "mend it, or name another: {config} DIR");
 	}
 	o.family = in->family;
 	o.layout = in->layout;

@@ -106,7 +106,7 @@ static int judge_left_over(struct ws_transform *t, const char *dir, const struct
 	ws_err_set(err, WS_EINPUT,
 	           "adapter %s: %zu of its tensors bind to nothing, the first is '%s'", dir,
 	           b->n_left_over, ws_quote(b->left_over[0]->name).text);
-	return ws_err_hint(err, "--lora-partial leaves them out");
+	return ws_err_hint(err, "{adapter_partial} leaves them out");
 }
 
 static int open_adapters(struct ws_transform *t, struct ws_err *err)
@@ -506,7 +506,7 @@ int ws_transform_sends(const struct ws_transform *t, struct ws_err *err)
 		           ws_adapter_dir(t->adapters[k]));
 		return ws_err_hint(
 			err,
-			"choose one of them with --include and --exclude, or leave --lora out");
+			"choose one of them with {include} and {exclude}, or leave {adapters} out");
 	}
 	return 0;
 }

@@ -79,7 +79,7 @@ static int refuse_family(const struct ws_input *in, const struct ws_name_check_t
 	if (!name_check_model_differs(in, t, differs, sizeof differs))
 		return -1;
 	ws_err_set(err, WS_EMISMATCH, "%s: %s: %s", t->url, differs, why->msg);
-	ws_err_hint(err, "--config DIR names the server's config.json");
+	ws_err_hint(err, "{config} DIR names the server's config.json");
 	return ws_err_where(err, NULL, t->url);
 }
 
@@ -172,7 +172,7 @@ static bool is_confirmed(const struct ws_name_check_run_opts *o,
 	       config_of(o->input, t) == t->config;
 }
 
-static const char servers_config[] = "--config DIR names the server's config.json";
+static const char servers_config[] = "{config} DIR names the server's config.json";
 
 static bool sends_part(const struct ws_name_check_run_opts *o)
 {

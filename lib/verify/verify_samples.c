@@ -283,7 +283,7 @@ static int say_nothing_to_compare(struct ws_verify_result *r, const struct ws_er
 	ws_err_set(&r->err, WS_EREFUSED, "%s: nothing can be compared: %s, and %s", r->url, sums,
 	           samples);
 	return ws_err_hint(&r->err,
-	                   "--twice tells whether a second push changes anything, for which a "
+	                   "{twice} tells whether a second push changes anything, for which a "
 	                   "server's own checksums are enough");
 }
 

@@ -68,7 +68,7 @@ IN_ORDER(a_library_that_is_not_there_is_named)
 	struct ws_err told = WS_ERR_INIT;
 	assert_int_equal(ws_nccl_open(&opts, &n, &told), -1);
 	assert_says(&told, WS_EDEVICE, "NCCL cannot be loaded: /nowhere/libnccl.so.2");
-	assert_non_null(strstr(told.hint, "--nccl-from"));
+	assert_non_null(strstr(told.hint, "{nccl_from}"));
 	assert_null(n);
 	ws_nccl_close(NULL);
 }

@@ -406,7 +406,7 @@ IN_ORDER(memory_that_runs_out_is_the_gpus_or_the_hosts)
 	cuda->refuse("cuMemAlloc_v2", 1, 2);
 	assert_fails(send_all(t, &told), &told, WS_EDEVICE,
 	             "allocating 40.0 MiB: CUDA_ERROR_OUT_OF_MEMORY");
-	assert_non_null(strstr(told.hint, "--bucket-size"));
+	assert_non_null(strstr(told.hint, "{bucket_size}"));
 	assert_true(t->ops->progress(t) == bytes_of(&buckets[0]));
 	t->ops->close(t);
 	cuda->refuse("cuMemHostAlloc", 0, 2);

@@ -308,7 +308,7 @@ IN_FAMILY(a_shape_that_does_not_decide_is_refused)
 		"\"alias mlp.experts.gate_up_proj of mlp.experts.w13_weight\" with axes 0 2 1, or "
 		"\"alias mlp.experts.gate_up_proj of mlp.experts.w13_weight\": the shape does not "
 		"decide",
-		"--map FILE");
+		"{map} FILE");
 	/* ... where w2 is not square, its shape does. */
 	tensors_random(&trainer, "model.layers.1.mlp.experts.down_proj", 3, EXPERTS, HIDDEN, 16);
 	struct ws_err err = WS_ERR_INIT;

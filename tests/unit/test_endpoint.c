@@ -211,7 +211,7 @@ TEST(a_no_becomes_one_sentence)
 		assert_int_equal(err.code, WS_EREFUSED);
 		assert_int_equal(err.native, cases[i].status);
 		assert_string_equal(err.endpoint, "http://gpu7:30000");
-		assert_true(!strstr(err.hint, "--api-key-file") == (cases[i].status != 401));
+		assert_true(!strstr(err.hint, "{api_key}") == (cases[i].status != 401));
 		ws_endpoint_call_free(&call);
 	}
 }

@@ -9,7 +9,7 @@ static const struct { char letter; const char *words; } sentences[] = {
 	{ 'p', "it cannot pause" },
 	{ 'm', "it knows one way to pause" },
 	{ 's', "between the begin and the end" },
-	{ 'i', "--pause in_place keeps" },
+	{ 'i', "{pause} in_place keeps" },
 	{ 'd', "it holds requests, and a flush after an update that finds any ends" },
 	{ 'l', "it holds requests, and a flush that finds any is refused after" },
 	{ 'f', "it holds requests, flushes after every update whatever" },

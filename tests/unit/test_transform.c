@@ -195,7 +195,7 @@ SCRATCH_TEST(rows_longer_than_a_tile_are_cut_within_blocks)
 			                  WS_EINPUT,
 			                  "tensor 'a_proj.weight': 400003 blocks beside each other "
 			                  "do not fit into the scratch");
-			assert_string_equal(err.hint, "allow more of it: --scratch");
+			assert_string_equal(err.hint, "allow more of it: {scratch}");
 			continue;
 		}
 		struct expected e =

@@ -368,7 +368,7 @@ CALL(nothing_shown_is_no_success)
 		servers[0].shows = none[i];
 		assert_fails(verify_one(&err), &err, WS_EREFUSED,
 		             "it reports no checksums, and it showed none of 6");
-		assert_non_null(strstr(err.hint, "--twice"));
+		assert_non_null(strstr(err.hint, "{twice}"));
 		assert_int_equal(results[0].means, WS_MEANS_NONE);
 		assert_int_equal(results[0].unanswered, 2 * LAYERS);
 	}

@@ -207,7 +207,7 @@ SCRATCH_TEST(longer_ones_are_refused_by_name)
 		assert_fails_with(ws_transform_make(f.catalog, &o, &t, &err), &err, WS_EINPUT,
 		                  "tensor 'a_proj.weight': a row of 349440 numbers does not fit "
 		                  "into the scratch");
-		assert_string_equal(err.hint, "allow more of it: --scratch");
+		assert_string_equal(err.hint, "allow more of it: {scratch}");
 		assert_int_equal(ws_transform_make(f.catalog, &more, &t, &err), 0);
 		assert_int_equal(ws_transform_check(t, NULL, NULL, &err), 0);
 		ws_transform_free(t);
@@ -422,7 +422,7 @@ SCRATCH_TEST(a_stack_needs_the_rank_of_one_matrix)
 	add_change(&c, 5, 9, 0, 800);
 	assert_int_equal(ws_weight_init(&c.w, &err), -1);
 	assert_string_equal(err.msg, "tensor 'w': factors of rank 900 do not fit into the scratch");
-	assert_string_equal(err.hint, "allow more of it: --scratch");
+	assert_string_equal(err.hint, "allow more of it: {scratch}");
 	tear_down(&c);
 }
 

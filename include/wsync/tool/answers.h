@@ -50,7 +50,7 @@ struct ws_ask_opts {
 	unsigned max_new_tokens;      /* where a prompt does not say; 0: 16 */
 	unsigned parallel;            /* prompts that an endpoint gets at the same time; 0: 1 */
 	/* have the endpoints drop their cache before they are asked */
-	bool flush;
+	bool flush_first;
 	/* the first endpoint's answers, in one array; NULL: nowhere */
 	const char *save;
 	const char *api_key;          /* NULL: none */

@@ -90,7 +90,7 @@ struct ws_hang {
 	char what[64];           /* "joining the group", "bucket 3 of 9", "pause"; "" */
 	int64_t waited_ns;
 	int64_t limit_ns;        /* 0: not known */
-	const char *option;      /* "init-timeout", which raises it; static; NULL: none does */
+	const char *field;       /* "init_ns", which raises it; static; NULL: none does */
 
 	char group[128];         /* "": no group in this */
 	char backend[16];

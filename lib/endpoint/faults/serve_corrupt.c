@@ -64,13 +64,13 @@ int ws_serve_corrupt_check(const struct ws_serve *s, const struct ws_serve_fault
 	if (f->kind != WS_FAULT_CORRUPT)
 		return 0;
 	if (s->opts.keep != WS_KEEP_MEMORY)
-		return ws_err_set(err, WS_EUSAGE, "faults flip and corrupt need --keep memory");
+		return ws_err_set(err, WS_EUSAGE, "faults flip and corrupt need {keep} memory");
 	if (f->corrupt.rank >= (int)s->opts.tp)
 		return ws_err_set(err, WS_EUSAGE, "fault corrupt: rank %d of %u", f->corrupt.rank,
 		                  s->opts.tp);
 	if (!s->model && f->corrupt.rank > 0)
 		return ws_err_set(err, WS_EUSAGE,
-		                  "fault corrupt: without --model all ranks share one copy");
+		                  "fault corrupt: without {model} all ranks share one copy");
 	return 0;
 }
 

@@ -21,8 +21,8 @@ static int open_gpus(struct ws_serve_gpus *g, unsigned first, unsigned n, struct
 		ws_err_set(err, WS_EDEVICE,
 		           "%u tensor-parallel ranks want GPUs %u to %u, and there are %d", n,
 		           first, first + n - 1, ws_cuda_count(g->cuda));
-		return ws_err_hint(err, "NCCL takes one rank of a process on each GPU: with --tp 1 "
-		                        "and --shared-gpu, "
+		return ws_err_hint(err, "NCCL takes one rank of a process on each GPU: with {tp} 1 "
+		                        "and {shared_gpu}, "
 		                        "several endpoints can be on one");
 	}
 	for (unsigned r = 0; r < n; r++)
@@ -36,7 +36,7 @@ static int open_nccl(struct ws_serve_gpus *g, const struct ws_serve_opts *o, str
 	char path[WS_NCCL_PATH_MAX];
 	if (o->nccl_library && o->nccl_from)
 		return ws_err_set(err, WS_EUSAGE,
-		                  "--nccl-lib and --nccl-from name a library each: give one");
+		                  "{nccl_library} and {nccl_from} name a library each: give one");
 	if (o->nccl_from && ws_nccl_find(o->nccl_from, ws_deadline_in(ASKING_NS), NULL, path, err))
 		return -1;
 	const struct ws_nccl_opts opts = { .library = o->nccl_from ? path : o->nccl_library };

@@ -142,7 +142,7 @@ static int map_memory(struct ws_serve_model *m, struct ws_err *err)
 			             ws_format_size(size, sizeof size, n), r);
 			return ws_err_hint(
 				err,
-				"--keep hash knows their names and shapes without keeping them");
+				"{keep} hash knows their names and shapes without keeping them");
 		}
 		m->memory[r] = at;
 	}

@@ -297,5 +297,5 @@ int ws_match_ambiguous(const struct ws_layout *l, const char *prefix,
 	           ws_quote(t->name).text, ws_shape_text(t->n_dims, t->dims).text, one, other);
 	return ws_err_hint(
 		err, "describe the family in a file of your own that has only the right one of "
-		     "the two rules: --map FILE");
+		     "the two rules: {map} FILE");
 }

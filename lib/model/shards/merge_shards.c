@@ -78,7 +78,7 @@ static int not_its_own(const struct ws_shard_merge *j, const struct share *s,
 	           "rank has",
 	           s->rank, p->name, ws_shape_text(s->tensor->n_dims, s->tensor->dims).text, j->tp,
 	           ws_layout_options(j->layout)->ep);
-	return ws_err_hint(j->err, "say how many ranks share the experts: --sharded tp=%u,ep=M",
+	return ws_err_hint(j->err, "say how many ranks share the experts: {sharded_tp} tp=%u,ep=M",
 	                   j->tp);
 }
 

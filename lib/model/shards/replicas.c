@@ -80,7 +80,7 @@ static int differs(const struct comparison *x)
 	return ws_err_hint(
 		x->err,
 		"the ranks' files are of different steps, or one was not written to its end: save "
-		"the checkpoint again; --trust-values takes rank %zu's",
+		"the checkpoint again; {trust_values} takes rank %zu's",
 		x->r->sent_rank);
 }
 

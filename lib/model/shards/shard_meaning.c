@@ -51,7 +51,7 @@ static int unknown(const struct ws_shard_merge *j, size_t rank, const struct ws_
 	           "rank %zu: tensor '%s' is none that the %s rules know, so nobody can "
 	           "say how it is divided",
 	           rank, ws_quote(t->name).text, ws_layout_family(j->layout));
-	return ws_err_hint(j->err, "give its rule in a file: --map FILE (wsync-map(5))");
+	return ws_err_hint(j->err, "give its rule in a file: {map} FILE (wsync-map(5))");
 }
 
 int ws_shard_merge_place(struct ws_shard_merge *j, size_t rank, const struct ws_tensor *t)

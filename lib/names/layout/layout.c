@@ -87,7 +87,7 @@ static int read_quantization(struct ws_build *b)
 		           "%s: weights quantized as \"%s\" are stored in "
 		           "shapes that are not known here%s",
 		           ws_config_path(b->config), ws_quote(q->method).text,
-		           unpacks ? " (--unpack sends them in 16 bits)" : "");
+		           unpacks ? " ({unpack} sends them in 16 bits)" : "");
 		return ws_err_hint(b->err, "known are unquantized weights, fp8 and mxfp4");
 	}
 	b->quant = q;

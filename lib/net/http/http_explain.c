@@ -176,7 +176,7 @@ static int explain_distrust(const struct ws_http_flight *f, CURLcode code, struc
 	explain_rest(f, code, err);
 	if (strstr(f->reason, "host name"))
 		return ws_err_hint(err, "is this the name that the server's certificate is for?");
-	return ws_err_hint(err, "--ca-file FILE names the certificate of who signed the server's, "
+	return ws_err_hint(err, "{ca_file} FILE names the certificate of who signed the server's, "
 	                        "or the server's own");
 }
 

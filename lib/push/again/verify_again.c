@@ -192,7 +192,7 @@ static int take_checksums(struct again *a, struct ws_checksums *sums, struct ws_
 		again_fail(a, i, &why);
 	}
 	if (rc && err->code == WS_EREFUSED && !err->hint[0])
-		ws_err_hint(err, "--twice needs an endpoint that reports checksums of its weights, "
+		ws_err_hint(err, "{twice} needs an endpoint that reports checksums of its weights, "
 		                 "of every rank");
 	return rc;
 }

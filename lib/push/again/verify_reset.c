@@ -73,7 +73,7 @@ static int hint_at_need(struct ws_err *err)
 {
 	return !ws_endpoint_said_no(err) ?
 	               -1 :
-	               ws_err_hint(err, "--reset needs a server whose /weights_checker can "
+	               ws_err_hint(err, "{reset} needs a server whose /weights_checker can "
 	                                "reset_tensors, and either checksum, "
 	                                "or snapshot and compare");
 }
@@ -102,7 +102,7 @@ static int refuse_partial(const struct ws_push *p, struct ws_err *err)
 		if (e->weights.state != WS_PARTIAL)
 			continue;
 		ws_err_set(err, WS_EREFUSED,
-		           "%s: an earlier push left its weights incomplete, so --reset has "
+		           "%s: an earlier push left its weights incomplete, so {reset} has "
 		           "nothing to "
 		           "compare with",
 		           e->url);

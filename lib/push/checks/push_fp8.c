@@ -187,7 +187,7 @@ static int refuse_anything(const struct ws_endpoint_info *info, enum server_quan
 			"keeps FP8 with one scale for each tensor, transposed and without their "
 			"loaders: an "
 			"update fails in the middle",
-		"start it from a checkpoint of block FP8 and push with --quantize fp8, or start it "
+		"start it from a checkpoint of block FP8 and push with {quantize} fp8, or start it "
 		"in "
 		"16 bits",
 		err);
@@ -216,7 +216,7 @@ static int check_codes(const struct ws_push *p, const struct ws_endpoint_info *i
 			"makes FP8 of the 16-bit weights that it is sent (load format "
 			"flash_rl), with "
 			"scales of its own: it would take the codes and drop the scales",
-			"push without --quantize, from a 16-bit checkpoint", err);
+			"push without {quantize}, from a 16-bit checkpoint", err);
 	default:
 		return 0;
 	}
@@ -243,8 +243,8 @@ static int check_dense(const struct ws_push *p, const struct ws_endpoint_info *i
 	         "it would cast it and keep the scale of the old one, and say that all went well",
 	         says, name);
 	return refuse_server(info, what,
-	                     guess ? "add --quantize fp8; --verify none sends it as it is" :
-	                             "add --quantize fp8",
+	                     guess ? "add {quantize} fp8; {verify} none sends it as it is" :
+	                             "add {quantize} fp8",
 	                     err);
 }
 
@@ -264,8 +264,8 @@ static int check_packed(const struct ws_push *p, const struct ws_endpoint_info *
 	         name);
 	return refuse_server(
 		info, what,
-		guess ? "--unpack sends them in 16 bits; --verify none sends them as they are" :
-			"--unpack sends them in 16 bits, --quantize fp8 for a server in FP8",
+		guess ? "{unpack} sends them in 16 bits; {verify} none sends them as they are" :
+			"{unpack} sends them in 16 bits, {quantize} fp8 for a server in FP8",
 		err);
 }
 
@@ -289,7 +289,7 @@ static void warn_of_scales(struct ws_push *p, const struct ws_endpoint_info *inf
 	    strcmp(ws_config_quant(config)->scale_fmt, "ue8m0") == 0)
 		push_warn(p, info->url,
 		          "its config.json says \"scale_fmt\": \"ue8m0\": it expects scales that "
-		          "are powers of two, which --ue8m0 makes");
+		          "are powers of two, which {ue8m0} makes");
 }
 
 /* A server logs a request for what it does not have as an error. So 16 bits are pushed without

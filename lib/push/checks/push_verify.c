@@ -114,7 +114,7 @@ int push_verify_can(struct ws_push *p, struct ws_err *err)
 		rc = ws_endpoint_checksums(&to, &sums, &said, err);
 		if (rc == 0 && !ws_checksums_are_ours(&sums)) {
 			rc = refuse_kind(url, &sums, "is", err);
-			ws_err_hint(err, "leave --verify hash out, and let wsync-verify weights "
+			ws_err_hint(err, "leave {verify} hash out, and let wsync-verify weights "
 			                 "look at samples "
 			                 "afterwards, or with --twice");
 		}
@@ -129,7 +129,7 @@ static int compare_endpoint(struct ws_push *p, size_t i, struct ws_checksums *c,
 	if (!ws_checksums_are_ours(c)) {
 		refuse_kind(e->url, c, "was", err);
 		return ws_err_hint(err,
-		                   "the weights were sent; --verify hash needs an endpoint whose "
+		                   "the weights were sent; {verify} hash needs an endpoint whose "
 		                   "/weights_checker says \"algorithm\": \"xxh3-64\"");
 	}
 	size_t bad, unsent;
@@ -182,7 +182,7 @@ static void warn_of_labels(struct ws_push *p)
 		const char *label = p->to.infos[i].weight_version;
 		if (*label && strcmp(label, "default"))
 			push_warn(p, p->to.endpoints[i].url,
-			          "its weight version stays '%s': --weight-version gives "
+			          "its weight version stays '%s': {weight_version} gives "
 			          "the new weights another",
 			          label);
 	}

@@ -47,7 +47,7 @@ int ws_disk_room(const char *dir, uint64_t bytes, struct ws_err *err)
 	           ws_format_size(takes, sizeof takes, bytes));
 	return ws_err_hint(err,
 	                   "older checkpoints are removed after a success only: make room, or name "
-	                   "another --disk-dir");
+	                   "another {disk_dir}");
 }
 
 /* ---- what the dead have left ---- */

@@ -168,7 +168,7 @@ static int plan_source(struct ws_push *p, struct push_disk *d, struct ws_err *er
 		           p->from.name, why);
 		return ws_err_hint(
 			err,
-			"--disk-dir DIR writes a checkpoint there first, which servers can read");
+			"{disk_dir} DIR writes a checkpoint there first, which servers can read");
 	}
 	/* Without links: what is checked is what is loaded, also where a link is turned
 	 * meanwhile. */
@@ -195,7 +195,7 @@ static char *find_absolute(const char *path, struct ws_err *err)
 		found = where ? push_disk_join(where, slash ? slash + 1 : plain) : NULL;
 	}
 	if (!found)
-		ws_err_errno(err, "--disk-dir %s", path);
+		ws_err_errno(err, "{disk_dir} %s", path);
 	free(plain);
 	free(where);
 	return found;
@@ -324,12 +324,12 @@ static void explain(const struct ws_push *p, struct ws_err *e, const char *said)
 		ws_err_wrap(e, "the server finds no checkpoint at %.300s", path);
 		ws_err_hint(e, "every node of the server must be able to read it; where it has "
 		               "another name "
-		               "there, say so with --disk-path");
+		               "there, say so with {disk_path}");
 	} else if (e->code == WS_ETIMEOUT) {
 		ws_err_wrap(e, "the server may still be loading %.300s", path);
 		ws_err_hint(e, "a load cannot be stopped: push again when the server answers, and "
 		               "give it longer "
-		               "with --bucket-timeout");
+		               "with {bucket_ns}");
 	} else if (e->code == WS_EREACH) {
 		ws_err_wrap(e, "while the server was loading %.300s", path);
 	}

@@ -51,7 +51,7 @@ int push_ipc_check_hosts(const struct ws_push *p, struct ws_err *err)
 		           p->to.endpoints[i].url);
 		ws_err_hint(
 			err,
-			"--backend ipc is for servers of this machine; nccl and gloo reach others");
+			"{backend} ipc is for servers of this machine; nccl and gloo reach others");
 		return ws_err_where(err, NULL, p->to.endpoints[i].url);
 	}
 	return 0;

@@ -26,7 +26,7 @@ static int legal(struct ws_push *p, struct ws_err *err)
 		           "tensor %s is %s: /receive_weights takes float32, float16, bfloat16, "
 		           "int8, int32 and int64",
 		           t->name, ws_dtype_torch(t->dtype));
-		return ws_err_hint(err, "use --protocol update");
+		return ws_err_hint(err, "use {protocol} update");
 	}
 	return 0;
 }

@@ -21,9 +21,9 @@ enum {
 static int refuse_size(uint64_t bytes, uint64_t most, const char *of, struct ws_err *err)
 {
 	char is[32], may[32];
-	ws_err_set(err, WS_EREFUSED, "--backend tensor: %s is %s, and at most %s go by requests",
+	ws_err_set(err, WS_EREFUSED, "{backend} tensor: %s is %s, and at most %s go by requests",
 	           of, ws_format_size(is, sizeof is, bytes), ws_format_size(may, sizeof may, most));
-	return ws_err_hint(err, "--backend gloo has no such limit");
+	return ws_err_hint(err, "{backend} gloo has no such limit");
 }
 
 static int legal(struct ws_push *p, struct ws_err *err)

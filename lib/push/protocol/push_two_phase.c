@@ -128,7 +128,7 @@ static int legal(struct ws_push *p, struct ws_err *err)
 			continue;
 		ws_err_set(err, WS_EREFUSED, "%s prepares one bucket at a time",
 		           p->to.endpoints[i].url);
-		return ws_err_hint(err, "use --two-phase bucket");
+		return ws_err_hint(err, "use {two_phase} bucket");
 	}
 	if (is_whole(p) && p->from.plan->n_buckets > 1)
 		push_warn(

@@ -90,7 +90,7 @@ static int legal_session(struct ws_push *p, struct ws_err *err)
 			return 0;
 	ws_err_set(err, WS_EREFUSED, "%s has no /begin_weight_update, and no other endpoint has",
 	           p->to.endpoints[0].url);
-	return ws_err_hint(err, "use --protocol update");
+	return ws_err_hint(err, "use {protocol} update");
 }
 
 const struct push_protocol push_session = {

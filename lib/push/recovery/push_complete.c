@@ -60,14 +60,14 @@ static int keep_partial(struct ws_push *p, size_t i, const struct ws_ledger_reco
 			err,
 			"%s every sender has sent its part since that push: wsync-ctl repair "
 		        "--forget --endpoint "
-			"%s, and %s part again; else push all parts again in another --round",
+			"%s, and %s part again; else push all parts again in another {round}",
 			p->turn.not_last ? "this turn counts; if the last one does not complete "
 		                           "the endpoint, and" :
 					   "if",
 			e->url, p->turn.not_last ? "the last" : "this");
 	return ws_err_hint(err, "push everything again: %swsync-push SOURCE -e %s%s",
 	                   left->directory ? "wsync-ctl repair --again, or " : "", e->url,
-	                   sent->whole ? "" : ", without --include, --exclude and --sender");
+	                   sent->whole ? "" : ", without {include}, {exclude} and {sender}");
 }
 
 bool push_has_all(const struct push_endpoint *e)

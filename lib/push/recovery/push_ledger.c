@@ -47,7 +47,7 @@ static int go_without(struct ws_push *p, const char *what, const struct ws_err *
 		return ws_err_hint(
 			err, p->recovery.contradicts ?
 				     "make room in the state directory, and push again" :
-				     "--state-dir names a directory that this user can write");
+				     "{state_dir} names a directory that this user can write");
 	}
 	push_warn(p, NULL, "%s: %s", what, why->msg);
 	return 0;
@@ -544,11 +544,11 @@ void push_name_remedy(const struct ws_push *p, struct ws_err *err)
 	if (err->hint[0] || (!partial && !asleep))
 		return;
 	if (!push_has_record(p) && asleep)
-		ws_err_hint(err, "when the cause is gone, push again; --asleep must list what is "
+		ws_err_hint(err, "when the cause is gone, push again; {asleep} must list what is "
 		                 "still released");
 	if (!push_has_record(p))
 		return;
 	ws_err_hint(err, "when the cause is gone%s push again%s",
 	            p->opts.again_directory ? ": wsync-ctl repair --again, or" : ",",
-	            asleep ? " with --asleep recorded" : "");
+	            asleep ? " with {asleep} recorded" : "");
 }

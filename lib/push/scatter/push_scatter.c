@@ -81,7 +81,7 @@ static int refuse_scatter(const struct ws_push *p, size_t i, struct ws_err *err,
 {
 	ws_err_set(err, WS_EREFUSED, "%s cannot be sent single parameters: %s",
 	           p->to.endpoints[i].url, why);
-	ws_err_hint(err, "use --protocol update");
+	ws_err_hint(err, "use {protocol} update");
 	return ws_err_where(err, NULL, p->to.endpoints[i].url);
 }
 
@@ -136,7 +136,7 @@ static int make_layout(struct ws_push *p, size_t i, struct ws_err *err)
 	};
 	opts.plan = push_leader_plan(p, &opts.have);
 	if (ws_scatter_make(&opts, &t->scatter, err)) {
-		ws_err_hint(err, "use --protocol update");
+		ws_err_hint(err, "use {protocol} update");
 		return ws_err_where(err, NULL, p->to.endpoints[i].url);
 	}
 	if (t->scatter->n_batches > own(p)->n_batches)

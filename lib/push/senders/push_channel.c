@@ -74,8 +74,8 @@ static int connect_store(struct push_channel *t, ws_deadline until, struct ws_er
 		ws_err_wrap(err, "sender 1 was not found");
 		return ws_err_hint(
 			err,
-			"its options are the same but for --sender 1/%u and the endpoints, and "
-			"its machine must let others reach --master-port %u",
+			"its options are the same but for {sender} 1/%u and the endpoints, and "
+			"its machine must let others reach {master_port} %u",
 			t->p->opts.senders, t->p->opts.master_port);
 	}
 	t->kv = push_channel_kv(t->store);

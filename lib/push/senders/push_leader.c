@@ -111,7 +111,7 @@ static int name_missing(struct ws_push *p, int64_t waited_ns, struct ws_err *err
 	           (double)waited_ns / WS_NS_PER_S);
 	return ws_err_hint(
 		err,
-		"start them with --master-address %s --master-port %u, which they must be able "
+		"start them with {master_address} %s {master_port} %u, which they must be able "
 		"to reach",
 		host, port);
 }
@@ -129,8 +129,8 @@ static int check_round(const struct ws_push *p, unsigned i, struct ws_err *err)
 		return 0;
 	ws_err_set(err, WS_EUSAGE, "sender %u sends round %.200s, and sender %u sends round %.200s",
 	           k, first->round, i, mine->round);
-	return ws_err_hint(err, "give all senders of one step the same --weight-version or "
-	                        "--round, and each step another "
+	return ws_err_hint(err, "give all senders of one step the same {weight_version} or "
+	                        "{round}, and each step another "
 	                        "one");
 }
 
@@ -148,7 +148,7 @@ static void warn_unnamed(struct ws_push *p)
 		push_warn(p, NULL,
 		          "%u of %u senders name no round (the first is sender %u), and sender %u "
 		          "sends round "
-		          "%.200s: give all of them the same --weight-version or --round",
+		          "%.200s: give all of them the same {weight_version} or {round}",
 		          n, p->opts.senders, without, (unsigned)(named - lists) + 1, named->round);
 }
 
@@ -205,7 +205,7 @@ static int check_hash(const struct ws_push *p, struct ws_err *err)
 	    p->turn.lead->lists[0].n == p->turn.lead->all.plan.n_tensors)
 		return 0;
 	ws_err_set(err, WS_EUSAGE,
-	           "--verify hash: sender 1 has %zu of the %zu tensors, and can answer for those "
+	           "{verify} hash: sender 1 has %zu of the %zu tensors, and can answer for those "
 	           "alone",
 	           p->turn.lead->lists[0].n, p->turn.lead->all.plan.n_tensors);
 	return ws_err_hint(err,

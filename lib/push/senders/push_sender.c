@@ -31,7 +31,7 @@ static void warn_again(struct ws_push *p)
 	push_warn(p, NULL,
 	          "sender %u comes again in %s%s: its part is sent again%s. A job that starts "
 	          "again needs "
-	          "another --round ID",
+	          "another {round} ID",
 	          p->opts.sender, round, ws_round_is_half(p->turn.round) ? "" : ", which had ended",
 	          ws_round_is_half(p->turn.round) ? "" : ", and flushed by itself");
 }
@@ -138,7 +138,7 @@ static int name_round(const struct ws_push *p, char id[WS_ROUND_ID], struct ws_e
 	ws_err_set(err, WS_EUSAGE, "%s: the ID of its round is missing", p->turn.text);
 	return ws_err_hint(
 		err,
-		"give all senders of one step the same --weight-version or --round: without it a "
+		"give all senders of one step the same {weight_version} or {round}: without it a "
 		"round that another step or job left half done would be completed");
 }
 
@@ -261,9 +261,9 @@ static int check_left(struct ws_push *p, struct ws_err *err)
 	           p->turn.round->id, p->turn.round->senders, n, n == 1 ? "" : "s", first,
 	           n == 1 ? "it" : "them");
 	return ws_err_hint(
-		err, "widen the --include of a sender and let it come again, then this one; or, to "
+		err, "widen the {include} of a sender and let it come again, then this one; or, to "
 	             "leave tensors "
-		     "out deliberately, give all senders the same --exclude and another --round");
+		     "out deliberately, give all senders the same {exclude} and another {round}");
 }
 
 int push_sender_part(struct ws_push *p, struct ws_err *err)

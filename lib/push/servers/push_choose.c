@@ -62,10 +62,10 @@ static int refuse_asked(const struct ws_push *p, size_t odd, struct ws_err *err)
 	ws_err_set(err, WS_EREFUSED, "%s takes no protocol %s: it has no %s",
 	           p->to.endpoints[odd].url, p->protocol->name, p->protocol->routes);
 	if (p->protocol->groupless)
-		ws_err_hint(err, "it takes %s; leave --backend %s out", taken,
+		ws_err_hint(err, "it takes %s; leave {backend} %s out", taken,
 		            p->link.transport->name);
 	else
-		ws_err_hint(err, "it takes %s; --protocol auto chooses what all endpoints take",
+		ws_err_hint(err, "it takes %s; {protocol} auto chooses what all endpoints take",
 		            taken);
 	return ws_err_where(err, NULL, p->to.endpoints[odd].url);
 }
@@ -88,7 +88,7 @@ static int refuse_mixture(const struct ws_push *p, struct ws_err *err)
 	if (odd)
 		ws_err_hint(err, "push to servers of one kind at a time");
 	else if (push_can(p, 0)->from_disk) /* sglang before 0.4.9, for one */
-		ws_err_hint(err, "it loads from disk: use --backend disk");
+		ws_err_hint(err, "it loads from disk: use {backend} disk");
 	return ws_err_where(err, NULL, p->to.endpoints[odd].url);
 }
 
@@ -150,7 +150,7 @@ static int check_format(const struct ws_push *p, struct ws_err *err)
 		return 0;
 	if (p->protocol->tensors_only) {
 		ws_err_set(err, WS_EREFUSED, "protocol %s knows no load format", p->protocol->name);
-		return ws_err_hint(err, "leave --load-format out");
+		return ws_err_hint(err, "leave {format} out");
 	}
 	const size_t plain = find_plain(p);
 	if (plain == p->opts.n_endpoints)
@@ -163,7 +163,7 @@ static int check_format(const struct ws_push *p, struct ws_err *err)
 		           "%s knows no flattened buckets: it would wait for other "
 		           "broadcasts than are sent",
 		           url);
-	ws_err_hint(err, "use --load-format none");
+	ws_err_hint(err, "use {format} none");
 	return ws_err_where(err, NULL, url);
 }
 
@@ -174,7 +174,7 @@ static int check_version(const struct ws_push *p, struct ws_err *err)
 			continue;
 		ws_err_set(err, WS_EREFUSED, "%s has no place for a weight version",
 		           p->to.endpoints[i].url);
-		ws_err_hint(err, "leave --weight-version out");
+		ws_err_hint(err, "leave {weight_version} out");
 		return ws_err_where(err, NULL, p->to.endpoints[i].url);
 	}
 	return 0;
@@ -188,7 +188,7 @@ static int check_verify(const struct ws_push *p, struct ws_err *err)
 			continue;
 		ws_err_set(err, WS_EREFUSED, "%s reports no checksums", p->to.endpoints[i].url);
 		ws_err_hint(err,
-		            "leave --verify hash out, and let wsync-verify weights look at samples "
+		            "leave {verify} hash out, and let wsync-verify weights look at samples "
 		            "afterwards");
 		return ws_err_where(err, NULL, p->to.endpoints[i].url);
 	}

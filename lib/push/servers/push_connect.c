@@ -45,7 +45,7 @@ static int check_nccl(const struct ws_push *p, const struct ws_endpoint_info *in
 	ws_err_set(err, WS_EDATA, "%s has NCCL %s, and %s was loaded here", info->url,
 	           info->nccl_version, p->link.nccl_version);
 	return ws_err_hint(err, "all ranks must have one version: load the servers' own by "
-	                        "--nccl-lib or --nccl-from");
+	                        "{nccl_library} or {nccl_from}");
 }
 
 int push_connect(struct ws_push *p, struct ws_err *err)
@@ -100,9 +100,9 @@ int push_connect(struct ws_push *p, struct ws_err *err)
 static const char *how_else(const struct ws_push *p)
 {
 	if (p->protocol->tensors_only)
-		return "use --protocol update, with flattened buckets it sends bytes";
+		return "use {protocol} update, with flattened buckets it sends bytes";
 	if (p->opts.format == WS_PUSH_FORMAT_NONE)
-		return "use --load-format flattened_bucket, which sends bytes";
+		return "use {format} flattened_bucket, which sends bytes";
 	return "it goes as bytes in flattened buckets, which an endpoint does not know: a later "
 	       "release "
 	       "of its server does";

@@ -119,9 +119,9 @@ static int observe(struct ws_push *p, bool version, struct seen **out, struct ws
 static int accuse(struct ws_err *err, const char *url, const char *what)
 {
 	ws_err_set(err, WS_EREFUSED, "%s: %s: somebody else is at work there", url, what);
-	ws_err_hint(err, "push again when the other has ended; pushes with one --state-dir wait "
+	ws_err_hint(err, "push again when the other has ended; pushes with one {state_dir} wait "
 	                 "for each other "
-	                 "(--lock-wait)");
+	                 "({lock_wait_ns})");
 	return ws_err_where(err, NULL, url);
 }
 

@@ -20,14 +20,14 @@ static const char *refuse_pause(const struct ws_capabilities *can, enum ws_pause
 	if (pause != WS_PAUSE_NONE && !can->pause)
 		return set_remedy(
 			remedy,
-			"use --pause none: an update waits by itself for the requests that run",
+			"use {pause} none: an update waits by itself for the requests that run",
 			"it cannot pause");
 	if ((pause == WS_PAUSE_RETRACT || pause == WS_PAUSE_IN_PLACE) && !can->pause_modes)
-		return set_remedy(remedy, "use --pause abort, or --pause none",
+		return set_remedy(remedy, "use {pause} abort, or {pause} none",
 		                  "it knows one way to pause, which aborts its requests");
 	if (pause == WS_PAUSE_NONE && can->session)
 		return set_remedy(
-			remedy, "use --pause abort",
+			remedy, "use {pause} abort",
 			"between the begin and the end of an update its "
 			"weights are in no order to compute with, so it must not run requests "
 			"then");
@@ -36,7 +36,7 @@ static const char *refuse_pause(const struct ws_capabilities *can, enum ws_pause
 
 static const char *refuse_busy(const struct ws_capabilities *can, const char **remedy)
 {
-	static const char remedies[] = "use --pause abort, or --flush never";
+	static const char remedies[] = "use {pause} abort, or {flush} never";
 	if (can->dies_of_flush)
 		return set_remedy(remedy, remedies,
 		                  "it holds requests, and a flush after an update that finds "
@@ -56,8 +56,8 @@ const char *ws_push_refuses(const struct ws_capabilities *can, enum ws_pause_mod
 	const char *why;
 	if (pause == WS_PAUSE_IN_PLACE && flush != WS_FLUSH_NEVER)
 		return set_remedy(
-			remedy, "use --flush never with it, or --pause abort",
-			"--pause in_place keeps "
+			remedy, "use {flush} never with it, or {pause} abort",
+			"{pause} in_place keeps "
 			"the requests and their cache, and a server that holds requests refuses "
 			"a flush "
 			"or dies of it");
@@ -67,7 +67,7 @@ const char *ws_push_refuses(const struct ws_capabilities *can, enum ws_pause_mod
 		return why;
 	const bool wanted = flush != WS_FLUSH_NEVER && !no_cache;
 	if (wanted && !can->flush)
-		return set_remedy(remedy, "use --flush never", "it has no /flush_cache");
+		return set_remedy(remedy, "use {flush} never", "it has no /flush_cache");
 	/* Without a pause an update itself keeps requests away until it has flushed; that is not
 	 * relied upon where there is something better. */
 	if (idle || (pause == WS_PAUSE_NONE && !can->pause))
@@ -75,7 +75,7 @@ const char *ws_push_refuses(const struct ws_capabilities *can, enum ws_pause_mod
 	if (wanted)
 		return refuse_busy(can, remedy);
 	if (can->forces_flush)
-		return set_remedy(remedy, "use --pause abort",
+		return set_remedy(remedy, "use {pause} abort",
 		                  "it holds requests, flushes after every update "
 		                  "whatever it is told, and dies of a flush that finds any");
 	return NULL;
@@ -123,7 +123,7 @@ int push_refuse_pause(const struct ws_push *p, size_t i, bool idle, struct ws_er
 		why = "while it receives by this protocol it must not run requests, and does not "
 		      "see to "
 		      "that by itself";
-		remedy = "use --pause abort, or --protocol update";
+		remedy = "use {pause} abort, or {protocol} update";
 	}
 	if (!why)
 		return 0;

@@ -24,12 +24,12 @@ bool push_is_asleep(const struct push_endpoint *e)
 /* The same command again, or one that does not know of the earlier push. */
 static int contradict(const struct push_endpoint *e, unsigned said, struct ws_err *err)
 {
-	ws_err_set(err, WS_EUSAGE, "%s: an earlier push left %s released%s, and --asleep %s%s",
+	ws_err_set(err, WS_EUSAGE, "%s: an earlier push left %s released%s, and {asleep} %s%s",
 	           e->url, e->asleep ? ws_memory_text(e->asleep) : "nothing",
 	           e->weights.state == WS_PARTIAL ? ", with incomplete weights" : "",
 	           said ? "says " : "is missing", ws_memory_text(said));
 	ws_err_hint(err,
-	            "give --asleep recorded; if the server was restarted since, or others changed "
+	            "give {asleep} recorded; if the server was restarted since, or others changed "
 	            "its memory: "
 	            "wsync-ctl repair --forget --endpoint %s",
 	            e->url);
@@ -50,14 +50,14 @@ static int check_whole(const struct ws_push *p, const struct push_endpoint *e, s
 	ws_err_set(err, WS_EUSAGE,
 	           "%s: its weights were released and have no values, and %s sends only a part of "
 	           "them",
-	           e->url, turns ? "--sender" : "--include or --exclude");
+	           e->url, turns ? "{sender}" : "{include} or {exclude}");
 	if (!released)
-		ws_err_hint(err, "push all of them first, with --asleep recorded");
+		ws_err_hint(err, "push all of them first, with {asleep} recorded");
 	else
 		ws_err_hint(err, "push all of them; or wake them and keep the endpoint paused "
 		                 "until every part is sent: "
 		                 "wsync-ctl pause; wsync-ctl wake --tags weights; then push "
-		                 "without --asleep, with --pause none");
+		                 "without {asleep}, with {pause} none");
 	return ws_err_where(err, NULL, e->url);
 }
 
@@ -233,5 +233,5 @@ void push_hint_asleep(struct ws_push *p, struct ws_err *err)
 	if (err->code == WS_EREFUSED && !err->hint[0] && speaks_of_memory(err->msg))
 		ws_err_hint(
 			err,
-			"if the endpoint has released memory, list it: --asleep weights,kv_cache");
+			"if the endpoint has released memory, list it: {asleep} weights,kv_cache");
 }

@@ -204,7 +204,7 @@ static int check_blocks(const struct ws_fused_weight *p, struct ws_err *err)
 	ws_err_set(err, WS_EINPUT,
 	           "tensor '%s': %lld blocks beside each other do not fit into the scratch",
 	           p->weight.name, (long long)p->n_blocks);
-	return ws_err_hint(err, "allow more of it: --scratch");
+	return ws_err_hint(err, "allow more of it: {scratch}");
 }
 
 int ws_fused_init(struct ws_fused_weight *p, struct ws_err *err)

@@ -70,7 +70,7 @@ static int refuse(const struct ws_weight_reader *w, const char *what, int64_t n,
 {
 	ws_err_set(err, WS_EINPUT, "tensor '%s': %s %lld%s not fit into the scratch", w->name, what,
 	           (long long)n, of);
-	return ws_err_hint(err, "allow more of it: --scratch");
+	return ws_err_hint(err, "allow more of it: {scratch}");
 }
 
 int ws_weight_init(struct ws_weight_reader *w, struct ws_err *err)

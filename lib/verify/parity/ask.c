@@ -128,7 +128,7 @@ static void explain(const struct ws_ask *ask, struct ws_err *err)
 	if (err->code == WS_ETIMEOUT)
 		ws_err_hint(err, "a server that is paused or asleep keeps prompts waiting, until "
 		                 "wsync-ctl resume or "
-		                 "wake; --timeout waits longer");
+		                 "wake; {timeout_ns} waits longer");
 	else if (err->code == WS_EREFUSED && err->native == 400 && ask->experts)
 		ws_err_hint(err, "start the server with --enable-return-routed-experts");
 	else if (err->code == WS_EREFUSED && err->native == 400)
@@ -246,7 +246,7 @@ static void warn_of_change(const struct ws_ask *ask, const struct ws_asked *a)
 		ws_ask_warn(
 			ask->opts, a->url,
 			"%lld tokens of %lld prompt%s came from the cache: what is said after them "
-			"is of the weights that filled it; --flush-first drops it",
+			"is of the weights that filled it; {flush_first} drops it",
 			(long long)a->cached_tokens, (long long)a->cached_prompts,
 			a->cached_prompts == 1 ? "" : "s");
 	if (ask->opts->asked)
@@ -273,7 +273,7 @@ int ws_ask(struct ws_http *http, const struct ws_ask *ask, struct ws_err *err)
 		          .http = http,
 		          .each = most < WS_ASK_PARALLEL ? most : WS_ASK_PARALLEL };
 	const int64_t since = ws_now_ns();
-	if (ask->opts->flush && flush(http, ask, err))
+	if (ask->opts->flush_first && flush(http, ask, err))
 		return -1;
 	p.slots = calloc(p.each * ask->n_urls + 1, sizeof *p.slots);
 	p.next = calloc(ask->n_urls + 1, sizeof *p.next);

@@ -96,7 +96,7 @@ static int add_sequence(struct ws_prompts *out, const struct ws_logprobs *l, boo
 	if (!n || n + more > WS_PROMPT_TOKENS) {
 		ws_err_set(err, WS_EINPUT,
 		           "an answer tells of %zu tokens of its prompt and %zu more", n, more);
-		return ws_err_hint(err, "name the prompts with --prompts");
+		return ws_err_hint(err, "name the prompts with {prompts}");
 	}
 	int64_t *ids = malloc((n + more) * sizeof *ids);
 	if (!ids)
@@ -192,7 +192,7 @@ static int check_usage(const struct ws_verify_logprobs_opts *o, struct ws_err *e
 		return ws_err_set(
 			err, WS_EUSAGE,
 			"saved answers cannot be asked again, in a batch or with a cache");
-	if (o->how == WS_HOW_CACHED && a->flush)
+	if (o->how == WS_HOW_CACHED && a->flush_first)
 		return ws_err_set(err, WS_EUSAGE, "a cache that is flushed first tells nothing");
 	if (o->how != WS_HOW_ANSWERS && !a->n_endpoints)
 		return ws_err_set(err, WS_EUSAGE,

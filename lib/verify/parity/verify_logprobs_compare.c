@@ -138,7 +138,7 @@ int verify_logprobs_compare(struct verify_logprobs *v, struct ws_err *err)
 
 static const char stale_hint[] = "its cache of prefixes helps to other numbers than its weights: "
                                  "it holds what older weights computed, or its "
-				 "kernels differ there (--max-difference decode=...); wsync-ctl "
+				 "kernels differ there ({limits} decode=...); wsync-ctl "
                                  "flush drops it, wsync-push --flush last too";
 
 void verify_logprobs_explain(const struct verify_logprobs *v, struct ws_err *err)

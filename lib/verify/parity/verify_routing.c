@@ -49,7 +49,7 @@ static const char *find_model(struct verify_routing *v, struct ws_endpoint_info 
 		"the model path of %s, '%.300s', cannot be read here: its config.json is needed, "
 		"for answers do not tell their shape",
 		v->ask->endpoints[0], info->model_path);
-	ws_err_hint(err, "name it with --config");
+	ws_err_hint(err, "name it with {config}");
 	return NULL;
 }
 

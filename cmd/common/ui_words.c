@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ui_words.c - the library names fields of its options, "{bucket_ns}" (err.h); people and scripts
+ * know them as options of the programs, "--bucket-timeout". */
+#include "ui.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* tests/cli/words.bats compares both tables with the library's sentences and with the options. */
+static const struct {
+	const char *field, *option;
+} renamed[] = {
+	{ "adapter_partial", "lora-partial" }, { "adapters", "lora" },
+	{ "api_key", "api-key-file" },         { "bucket_ns", "bucket-timeout" },
+	{ "connect_ns", "connect-timeout" },   { "endpoints", "endpoint" },
+	{ "faults", "fault" },                 { "format", "load-format" },
+	{ "init_ns", "init-timeout" },         { "ipc_by_ordinal", "ipc-device" },
+	{ "limits", "max-difference" },        { "lock_wait_ns", "lock-wait" },
+	{ "nccl_library", "nccl-lib" },        { "sender_lock", "lock" },
+	{ "sharded_tp", "sharded" },           { "timeout_ns", "timeout" },
+};
+/* Fields of the same names, but for "_". */
+static const char *const alike[] = {
+	"api-key-file", "asleep", "backend", "bucket-size", "ca-file", "config", "disk-dir",
+	"disk-path", "dry-run", "ep", "exclude", "flush", "flush-first", "gpu", "group-name",
+	"include", "keep", "map", "master-address", "master-port", "model", "nccl-from", "pause",
+	"pool", "prompts", "protocol", "quantize", "registry", "reset", "round", "scratch",
+	"sender", "shared-gpu", "state-dir", "tp", "transform-on", "trust-values", "twice",
+	"two-phase", "ue8m0", "unpack", "verify", "weight-version",
+};
+
+static bool is_alike(const char *option, const char *field, size_t n)
+{
+	size_t i = 0;
+	while (i < n && option[i] && field[i] == (option[i] == '-' ? '_' : option[i]))
+		i++;
+	return i == n && !option[i];
+}
+
+const char *ui_option(const char *field, size_t n)
+{
+	for (size_t i = 0; i < sizeof renamed / sizeof renamed[0]; i++)
+		if (strlen(renamed[i].field) == n && memcmp(renamed[i].field, field, n) == 0)
+			return renamed[i].option;
+	for (size_t i = 0; i < sizeof alike / sizeof alike[0]; i++)
+		if (is_alike(alike[i], field, n))
+			return alike[i];
+	return NULL;
+}
+
+/* Where a word begins: not within a path that was meant to be a template, "/ckpt/{model}". */
+static bool begins_word(const char *text, const char *at)
+{
+	return at == text || at[-1] == ' ' || at[-1] == '(';
+}
+
+const char *ui_words(const char *text)
+{
+	enum { SENTENCES = 4, ROOM = 2 * UI_TEXT_MAX };
+	static _Thread_local char sentences[SENTENCES][ROOM];
+	static _Thread_local unsigned turn;
+	if (!strchr(text, '{'))
+		return text;
+	char *const dst = sentences[turn++ % SENTENCES];
+	size_t used = 0;
+	for (const char *at = text; *at && used + 1 < ROOM;) {
+		const size_t n = *at == '{' && begins_word(text, at) ? strcspn(at, "}") : 0;
+		const char *option = n && at[n] ? ui_option(at + 1, n - 1) : NULL;
+		if (option)
+			used += (size_t)snprintf(dst + used, ROOM - used, "--%s", option);
+		else
+			dst[used++] = *at;
+		at += option ? n + 1 : 1;
+	}
+	dst[used < ROOM ? used : ROOM - 1] = 0;
+	return dst;
+}
+
+void ui_json_words(struct ws_jw *w, const char *key, const char *sentence)
+{
+	ui_json_text(w, key, sentence ? ui_words(sentence) : NULL);
+}
