@@ -1,7 +1,47 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# What the library may know of the programs.
+# The layers of HACKING.md: which headers a folder finds, and what the library may know of the programs.
 load helpers
+
+@test "each folder finds the headers of its layers and no others" {
+	diff - <(cd "$repo" && env -u MAKEFLAGS make -s --no-print-directory CUDA=0 --eval='show:; @printf "%s\n" $(foreach l, \
+		$(sort $(notdir $(patsubst %/,%,$(wildcard lib/*/))) cmd gateway),"$l: $(sort $(foreach d,$(patsubst \
+		-I%,%,$(INC_$l)),$(if $(filter lib/%,$d),$(word 2,$(subst /, ,$d)),$d)))")' show) >&2 <<-'END'
+		base: base
+		bench: base bench check client diagnose gpu group model names net push staging state transform verify
+		check: base check model names
+		client: base check client model names net
+		cmd: cmd/common
+		diagnose: base check client diagnose gpu group model names net staging transform
+		endpoint: base check endpoint gpu httpd model names net transform
+		gateway: httpd
+		gpu: base gpu
+		group: base check client gpu group model names net staging transform
+		httpd: base httpd net
+		model: base model names
+		names: base names
+		net: base net
+		push: base check client diagnose gpu group model names net push staging state transform verify
+		staging: base gpu model names staging transform
+		state: base check client gpu group model names net staging state transform
+		transform: base model names transform
+		verify: base check client model names net transform verify
+	END
+	# and each is compiled with its own list
+	for d in "$repo"/lib/*/; do
+		d=$(basename "$d")
+		grep -qxF "\$(BUILD)/obj/lib/$d/%.o: LAYER = \$(INC_$d)" "$repo/Makefile" || explain "no rule for lib/$d"
+	done
+	! grep -rnE '#include "(\.\.|lib|cmd)/' "$repo"/{lib,include,cmd} >&2
+}
+
+@test "no two files of lib, include and cmd have one name" {
+	# To be renamed; none may be added.
+	local twice="bench.h flags.c gpu.c group.c ledger.h listing.h logprobs.c memory.h names.c nccl.c nccl.h
+		plan.c process.h push.c routing.c scales.c shards.h source.c sweep.c table.c verify.h"
+	diff <(tr -s ' \t' '\n' <<<"$twice") \
+		<(find "$repo"/{lib,include,cmd} -name '*.[ch]' -printf '%f\n' | sort | uniq -d) >&2
+}
 
 # What the library's sentences have in braces, but for the facts that hang_fill.c puts there.
 fields_named() {
