@@ -2,7 +2,7 @@
 # wsync. One file, no recursion but for the sanitizer and second-compiler builds.
 # `make help` lists the targets.
 
-VERSION    = 0.1.0
+VERSION   := $(shell awk -F '"' '/define WSYNC_VERSION "/ { print $$2 }' include/wsync/version.h)
 
 # ---- knobs -----------------------------------------------------------------------------------
 PREFIX     ?= /usr/local
@@ -63,7 +63,7 @@ CUDA_PTX = $(or $(filter 90,$(CUDA_ARCHS)),$(lastword $(CUDA_ARCHS)))
 WARN = -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla \
        -Wwrite-strings -Wundef
 BASEFLAGS = -std=c11 $(WARN) -fvisibility=hidden -fPIC -pthread -D_GNU_SOURCE \
-            -D_FILE_OFFSET_BITS=64 -ffp-contract=off -DWSYNC_VERSION='"$(VERSION)"' -Iinclude
+            -D_FILE_OFFSET_BITS=64 -ffp-contract=off -Iinclude
 ifneq ($(SANITIZE),)
 BASEFLAGS += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=undefined
 LDFLAGS += -fsanitize=$(SANITIZE)

@@ -62,7 +62,7 @@ fi
 if [ -n "${LINT_TIDY:-}" ] && have clang-tidy; then
     files 'lib/*.c' 'cmd/*.c' | xargs clang-tidy --quiet \
         --checks='-*,bugprone-*,-bugprone-easily-swappable-parameters,-bugprone-reserved-identifier,clang-analyzer-*' \
-        -- -std=c11 -D_GNU_SOURCE -DWSYNC_VERSION='""' -Iinclude -Icmd/common \
+        -- -std=c11 -D_GNU_SOURCE -Iinclude -Icmd/common \
         $(printf -- '-I%s ' lib/*/ lib/*/*/) || failed=1
 fi
 

@@ -15,15 +15,11 @@ int tracing_begin(struct tracing *t, struct ws_err *err)
 void tracing_write(struct tracing *t, struct ui *ui)
 {
 	struct ws_err why = WS_ERR_INIT;
-	struct ws_buf text;
 	if (!t->trace || t->written)
 		return;
 	t->written = true;
-	ws_buf_init(&text, 0);
-	if (ws_trace_write(t->trace, ui->program, &text, &why) ||
-	    ws_output_write(t->file, &text, &why))
+	if (ws_trace_save(t->trace, ui->program, t->file, &why))
 		ui_warn(ui, NULL, "--trace: %s", why.msg);
-	ws_buf_free(&text);
 }
 
 void tracing_end(struct tracing *t, struct ui *ui)

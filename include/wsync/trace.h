@@ -20,8 +20,6 @@
 extern "C" {
 #endif
 
-struct ws_buf; /* opaque */
-
 struct ws_trace; /* opaque */
 
 /* spans: as many are kept; 0: 65536, of 22 MB. */
@@ -71,10 +69,10 @@ void ws_trace_end(struct ws_trace *t, uint64_t span, const struct ws_trace_end *
 /* From now on the push is at this bucket, counted from 1; 0: at none. */
 void ws_trace_bucket(struct ws_trace *t, uint64_t bucket);
 
-/* The trace so far as one JSON object, as chrome://tracing and Perfetto load it;
+/* Replaces a file by the trace so far: one JSON object, as chrome://tracing and Perfetto load it;
  * program: "wsync-push". Times are microseconds since ws_trace_open. Spans that have not
  * ended end here, and are marked. */
-int ws_trace_write(struct ws_trace *t, const char *program, struct ws_buf *out, struct ws_err *err);
+int ws_trace_save(struct ws_trace *t, const char *program, const char *path, struct ws_err *err);
 /* By which such a text is known. */
 #define WS_TRACE_BEGINS "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"program\":\""
 

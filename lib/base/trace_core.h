@@ -3,6 +3,7 @@
 #ifndef WS_BASE_TRACE_CORE_H
 #define WS_BASE_TRACE_CORE_H
 
+#include "wsync/tool/buf.h"
 #include "wsync/trace.h"
 
 #include <pthread.h>
@@ -51,5 +52,7 @@ struct ws_trace {
 };
 
 const char *trace_row_name(enum ws_trace_row kind);
+/* The trace so far as text; *out is the caller's to free, also after a failure. */
+int trace_write(struct ws_trace *t, const char *program, struct ws_buf *out, struct ws_err *err);
 
 #endif

@@ -13,6 +13,8 @@
 
 #include "wsync/clock.h"
 #include "wsync/tool/json.h"
+#include "wsync/tool/output.h"
+#include "wsync/version.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -136,11 +138,9 @@ static void write_about(struct ws_jw *w, const struct ws_trace *t, const char *p
 	ws_jw_end_object(w);
 }
 
-int ws_trace_write(struct ws_trace *t, const char *program, struct ws_buf *out, struct ws_err *err)
+int trace_write(struct ws_trace *t, const char *program, struct ws_buf *out, struct ws_err *err)
 {
 	struct ws_jw w;
-	if (!t)
-		return 0;
 	ws_buf_init(out, TEXT_MAX);
 	ws_jw_init(&w, out);
 	pthread_mutex_lock(&t->lock);
@@ -157,4 +157,16 @@ int ws_trace_write(struct ws_trace *t, const char *program, struct ws_buf *out, 
 	pthread_mutex_unlock(&t->lock);
 	ws_buf_putc(out, '\n');
 	return ws_buf_check(out, "the trace", err);
+}
+
+int ws_trace_save(struct ws_trace *t, const char *program, const char *path, struct ws_err *err)
+{
+	struct ws_buf text;
+	if (!t)
+		return 0;
+	int rc = trace_write(t, program, &text, err);
+	if (!rc)
+		rc = ws_output_write(path, &text, err);
+	ws_buf_free(&text);
+	return rc;
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The recorder, and the file that it becomes. */
+#include "trace_core.h"
+
 #include "wsync/clock.h"
 #include "test.h"
 #include "wsync/tool/json_read.h"
-#include "wsync/trace.h"
 
 #include <pthread.h>
 
@@ -56,7 +57,7 @@ static struct read read_trace(struct ws_trace *t)
 {
 	struct ws_buf text;
 	struct ws_err err = WS_ERR_INIT;
-	assert_int_equal(ws_trace_write(t, "test", &text, &err), 0);
+	assert_int_equal(trace_write(t, "test", &text, &err), 0);
 	struct read r = { .root = ws_json_parse(text.data, text.len, "trace", &err) };
 	if (!r.root)
 		fail_msg("%s", err.msg);

@@ -11,6 +11,7 @@
 #include "serve_group.h"
 
 #include "wsync/tool/str.h"
+#include "wsync/version.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -7,6 +7,8 @@
 #include "serve_call.h"
 #include "serve_lineage.h"
 
+#include "wsync/version.h"
+
 #include <stdio.h>
 #include <string.h>
 
