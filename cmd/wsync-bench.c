@@ -23,7 +23,7 @@ static struct bench_config cfg = {
 	.local = 1,
 	.tp = 1,
 	.plan = { .senders = 1, .nics = 1 },
-	.connect_ns = 10 * WS_NS_PER_S,
+	.connect_ns = WS_PUSH_CONNECT_NS,
 	.timeout_ns = 60 * WS_NS_PER_S,
 	.alone = true,
 	.pushing = PUSHING_DEFAULTS,

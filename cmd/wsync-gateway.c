@@ -32,7 +32,7 @@ static struct {
 } cfg = {
 	.pushing = PUSHING_DEFAULTS,
 	.listen = "127.0.0.1:6000",
-	.connect_ns = 10 * WS_NS_PER_S,
+	.connect_ns = WS_PUSH_CONNECT_NS,
 	.timeout_ns = WS_FOREVER,
 };
 

@@ -43,7 +43,7 @@ static struct {
 	int64_t connect_ns, timeout_ns;
 } cfg = {
 	.pushing = PUSHING_DEFAULTS,
-	.connect_ns = 10 * WS_NS_PER_S,
+	.connect_ns = WS_PUSH_CONNECT_NS,
 	.timeout_ns = WS_FOREVER,
 };
 

@@ -8,7 +8,7 @@
 
 static struct verify_config cfg = {
 	.limit = 3,
-	.connect_ns = 10 * WS_NS_PER_S,
+	.connect_ns = WS_PUSH_CONNECT_NS,
 	.timeout_ns = VERIFY_NO_TIMEOUT,
 	.samples = 32,
 	.min_equal = 1,

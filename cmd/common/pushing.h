@@ -20,8 +20,8 @@ struct pushing {
 	unsigned ipc_ordinal;
 };
 
-#define PUSHING_DEFAULTS { .bucket_size = UINT64_C(512) << 20, .init_ns = 600 * WS_NS_PER_S, \
-	                   .bucket_ns = 600 * WS_NS_PER_S, .disk_keep = 1 }
+#define PUSHING_DEFAULTS { .bucket_size = WS_PUSH_BUCKET_SIZE, .init_ns = WS_PUSH_INIT_NS, \
+	                   .bucket_ns = WS_PUSH_BUCKET_NS, .disk_keep = WS_PUSH_DISK_KEEP }
 
 extern const char *const pushing_backends[], *const pushing_protocols[], *const pushing_formats[];
 extern const char *const pushing_two_phases[], *const pushing_transform_ons[];

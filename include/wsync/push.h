@@ -86,6 +86,16 @@ const char *ws_push_refuses(const struct ws_capabilities *can, enum ws_pause_mod
                             enum ws_push_flush flush, bool idle, bool no_cache,
                             const char **remedy);
 
+/* Set by ws_push_opts_init, and what 0 stands for. */
+#define WS_PUSH_BUCKET_SIZE (UINT64_C(512) << 20)
+#define WS_PUSH_CONNECT_NS (10 * WS_NS_PER_S)
+#define WS_PUSH_INIT_NS (600 * WS_NS_PER_S)
+#define WS_PUSH_BUCKET_NS (600 * WS_NS_PER_S)
+/* Set by ws_push_opts_init; 0 keeps none. */
+#define WS_PUSH_DISK_KEEP 1
+
+/* ws_push_opts_init sets all of it; callers then change what they want otherwise. Until 1.0 a
+ * release may add fields and move them: compile again with the headers of the library. */
 struct ws_push_opts {
 	/* URLs as ws_endpoint_normalize leaves them; none: dry run only */
 	const char *const *endpoints;
@@ -110,7 +120,7 @@ struct ws_push_opts {
 	const char *master_address; /* NULL: the address this machine uses toward the endpoints */
 	uint16_t master_port;       /* 0: any */
 	const char *group_name;     /* NULL: wsync-<8 hex>, fresh for each group */
-	uint64_t bucket_size;       /* bytes; 0: 512 MiB */
+	uint64_t bucket_size;       /* bytes; 0: the default */
 	const char *const *include, *const *exclude; /* globs over tensor names */
 	size_t n_include, n_exclude;
 	/* of DISK: where a checkpoint is written; NULL: the source is loaded */
@@ -153,7 +163,7 @@ struct ws_push_opts {
 	const char *again_directory;
 	const char *const *again_args;
 	size_t n_again_args;
-	int64_t connect_ns, init_ns, bucket_ns; /* 0: 10 s, 600 s, 600 s */
+	int64_t connect_ns, init_ns, bucket_ns; /* 0: the defaults */
 	int64_t timeout_ns;         /* of one run; 0: none */
 	struct ws_sink sink;
 	const struct ws_log *log;
@@ -167,6 +177,8 @@ struct ws_push_opts {
 	void (*hung)(void *ctx, const struct ws_ev_end *end, const struct ws_err *err);
 	void *hung_ctx;
 };
+
+void ws_push_opts_init(struct ws_push_opts *opts);
 
 struct ws_push; /* opaque; one thread */
 

@@ -53,6 +53,15 @@ static bool includes_all(const struct ws_push_opts *o)
 	return false;
 }
 
+void ws_push_opts_init(struct ws_push_opts *opts)
+{
+	*opts = (struct ws_push_opts){
+		.bucket_size = WS_PUSH_BUCKET_SIZE, .disk_keep = WS_PUSH_DISK_KEEP,
+		.connect_ns = WS_PUSH_CONNECT_NS, .init_ns = WS_PUSH_INIT_NS,
+		.bucket_ns = WS_PUSH_BUCKET_NS,
+	};
+}
+
 static int take_opts(struct ws_push *p, const struct ws_push_opts *opts, struct ws_err *err)
 {
 	p->opts = *opts;
@@ -60,9 +69,9 @@ static int take_opts(struct ws_push *p, const struct ws_push_opts *opts, struct 
 	if (includes_all(opts))
 		p->opts.n_include = 0;
 	p->from.all_names = !p->opts.n_include && !opts->n_exclude;
-	p->opts.connect_ns = opts->connect_ns > 0 ? opts->connect_ns : 10 * WS_NS_PER_S;
-	p->opts.init_ns = opts->init_ns > 0 ? opts->init_ns : 600 * WS_NS_PER_S;
-	p->opts.bucket_ns = opts->bucket_ns > 0 ? opts->bucket_ns : 600 * WS_NS_PER_S;
+	p->opts.connect_ns = opts->connect_ns > 0 ? opts->connect_ns : WS_PUSH_CONNECT_NS;
+	p->opts.init_ns = opts->init_ns > 0 ? opts->init_ns : WS_PUSH_INIT_NS;
+	p->opts.bucket_ns = opts->bucket_ns > 0 ? opts->bucket_ns : WS_PUSH_BUCKET_NS;
 	choose_backend(p);
 	if (push_targets_open(p, err))
 		return -1;
