@@ -6,7 +6,7 @@
 #include "targets.h"
 
 #include "wsync/endpoint.h"
-#include "wsync/registry.h"
+#include "wsync/tool/registry_json.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,6 +5,8 @@
 #include "record.h"
 #include "run.h"
 
+#include "wsync/tool/capabilities.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -99,32 +99,6 @@ struct ws_capabilities {
 	bool stuck_prepare;
 };
 
-/* What servers of this lineage have. Of WS_LINEAGE_UNKNOWN it is hoped that it has the routes that
- * most have, because a missing one answers 404 and no harm is done; no field is believed in,
- * because unknown ones are ignored in silence; and every way to die is feared. */
-void ws_lineage_capabilities(enum ws_lineage lineage, struct ws_capabilities *out);
-
-/* The fields above by name, in that order, for those who print or merge them. */
-size_t ws_capability_count(void);
-const char *ws_capability_name(size_t i);
-/* The heading it stands under: "weights", "update", "life", "answers", "beware". */
-const char *ws_capability_kind(size_t i);
-bool ws_capability_get(const struct ws_capabilities *can, size_t i);
-void ws_capability_set(struct ws_capabilities *can, size_t i, bool value);
-
-/* What was seen of an endpoint: where asked is true the answer is in seen. */
-struct ws_lineage_signs {
-	struct ws_capabilities asked, seen;
-	bool pull_weights;    /* /pull_weights: slime's alone */
-	bool one_by_one;      /* an update takes one tensor, as before 0.4.9: not spoken here */
-	const char *version;  /* as /server_info says it, "" unknown */
-};
-
-/* The lineage that explains the routes best; the version speaks only between lineages with the same
- * routes. *can is the lineage's table with everything put over it that was seen. */
-enum ws_lineage ws_lineage_detect(const struct ws_lineage_signs *signs,
-                                  struct ws_capabilities *can);
-
 #ifdef __cplusplus
 }
 #endif

@@ -27,8 +27,6 @@
 extern "C" {
 #endif
 
-struct ws_jw; /* opaque */
-
 #define WS_POOL_DEFAULT "default"
 
 struct ws_registry_entry {
@@ -68,9 +66,6 @@ int ws_registry_add(const char *path, struct ws_registry_entry *entry, ws_deadli
 /* By (host, port) of url; not there is WS_EINPUT. */
 int ws_registry_remove(const char *path, const char *url, ws_deadline until,
                        const struct ws_cancel *cancel, struct ws_err *err);
-
-/* The entry's own keys as members of the object that is open, in the file's order. */
-void ws_registry_put(struct ws_jw *w, const struct ws_registry_entry *e);
 
 #ifdef __cplusplus
 }

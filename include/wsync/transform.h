@@ -20,8 +20,6 @@
 extern "C" {
 #endif
 
-struct ws_catalog; /* opaque */
-
 /* How the scale of an FP8 block follows from its largest magnitude. Sources: xorl's generic
  * quantizer and slime's block kernel; servers take both. */
 enum ws_scale_rule {
@@ -50,7 +48,8 @@ struct ws_transform_opts {
 	/* modules left as they are in any case: globs over their names */
 	const char *const *skip;
 	size_t n_skip;
-	/* What the server was started with; NULL: not known. Where it lists
+	/* quant, base, family and layout: a push fills them in itself, leave them NULL.
+	 * What the server was started with; NULL: not known. Where it lists
 	 * modules_to_not_convert, every other matrix named X.weight is made FP8;
 	 * without a list, those that are known to be: *_proj, *_proj_with_mqa, and the
 	 * in_proj_* of linear attention. */
@@ -93,28 +92,6 @@ struct ws_transform_report {
 	char largest_name[256];
 	uint64_t peak;                    /* bytes: the most scratch that was held */
 };
-
-struct ws_transform; /* owns the catalog that it made, its adapters and threads */
-struct ws_plan;
-struct ws_cancel;
-
-/* in is borrowed and must outlive. Headers are read, tensors are not. An adapter that
- * binds to nothing, shapes that do not fit, an unknown kind of quantized base:
- * WS_EINPUT with the tensor's name. */
-int ws_transform_make(const struct ws_catalog *in, const struct ws_transform_opts *opts,
-                      struct ws_transform **out, struct ws_err *err);
-void ws_transform_free(struct ws_transform *t); /* NULL is fine */
-const struct ws_catalog *ws_transform_catalog(const struct ws_transform *t);
-void ws_transform_report(const struct ws_transform *t, struct ws_transform_report *out);
-/* Fails with WS_EINPUT and names the adapter if an adapter changes no tensor that is sent. */
-int ws_transform_sends(const struct ws_transform *t, struct ws_err *err);
-/* Reads once whatever the tensors of a plan (NULL: all) will be computed from: a NaN or an
- * infinity in a base or an adapter is WS_EINPUT with tensor, row, column and file, and so is
- * a sum beyond the range of its type, which is looked for where one could be. What this finds
- * of scales is kept. Values are checked again when they are used; this is for finding out
- * before anything was begun. */
-int ws_transform_check(const struct ws_transform *t, const struct ws_plan *plan,
-                       const struct ws_cancel *cancel, struct ws_err *err);
 
 #ifdef __cplusplus
 }

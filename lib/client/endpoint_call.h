@@ -7,6 +7,7 @@
 #ifndef WS_CLIENT_ENDPOINT_CALL_H
 #define WS_CLIENT_ENDPOINT_CALL_H
 
+#include "endpoint_weights.h"
 #include "http.h"
 #include "wsync/endpoint.h"
 #include "wsync/tool/json_read.h"

@@ -4,7 +4,9 @@
  * The table is what was read off the servers' sources, each lineage at one point of its history.
  * Where a release is older or newer than that point its routes and schemas tell, and they
  * decide. */
-#include "wsync/lineage.h"
+#include "lineage_probe.h"
+
+#include "wsync/tool/capabilities.h"
 
 #include <string.h>
 

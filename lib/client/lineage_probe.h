@@ -13,6 +13,24 @@
 #include "wsync/lineage.h"
 #include "wsync/tool/json_read.h"
 
+/* What servers of this lineage have. Of WS_LINEAGE_UNKNOWN it is hoped that it has the routes that
+ * most have, because a missing one answers 404 and no harm is done; no field is believed in,
+ * because unknown ones are ignored in silence; and every way to die is feared. */
+void ws_lineage_capabilities(enum ws_lineage lineage, struct ws_capabilities *out);
+
+/* What was seen of an endpoint: where asked is true the answer is in seen. */
+struct ws_lineage_signs {
+	struct ws_capabilities asked, seen;
+	bool pull_weights;    /* /pull_weights: slime's alone */
+	bool one_by_one;      /* an update takes one tensor, as before 0.4.9: not spoken here */
+	const char *version;  /* as /server_info says it, "" unknown */
+};
+
+/* The lineage that explains the routes best; the version speaks only between lineages with the same
+ * routes. *can is the lineage's table with everything put over it that was seen. */
+enum ws_lineage ws_lineage_detect(const struct ws_lineage_signs *signs,
+                                  struct ws_capabilities *can);
+
 /* Reads an /openapi.json. -1: it is none, or somebody else's, such as a proxy's: it does not list
  * own_route, which the server has just answered. *signs is then as it was. */
 int ws_lineage_read_openapi(const struct ws_json *root, const char *own_route,

@@ -3,6 +3,8 @@
  * beside it, so that a newer wsync or a script may keep notes there. */
 #include "registry_file.h"
 
+#include "wsync/tool/registry_json.h"
+
 #include <string.h>
 
 enum { NOTE_DEPTH = 16 }; /* of notes inside notes */

@@ -7,6 +7,7 @@
 #include "transform_recipe.h"
 #include "computed_item.h"
 #include "fused_weight.h"
+#include "transform_make.h"
 
 struct ws_transform;
 

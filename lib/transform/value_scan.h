@@ -11,7 +11,7 @@
 
 #include "wsync/cancel.h"
 #include "wsync/dtype.h"
-#include "wsync/transform.h"
+#include "transform_make.h"
 
 struct ws_fused_weight;
 

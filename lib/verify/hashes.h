@@ -4,6 +4,7 @@
 #ifndef WS_VERIFY_HASHES_H
 #define WS_VERIFY_HASHES_H
 
+#include "endpoint_weights.h"
 #include "http.h"
 #include "job.h"
 #include "wsync/endpoint.h"

@@ -10,6 +10,7 @@
  * of it. A head is not asked for: SGLang answers with the embedding where they are tied. Many
  * models of SGLang answer no such question at all (qwen3 in 0.5.23); then nothing is concluded. */
 #include "name_check_server.h"
+#include "endpoint_weights.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -2,6 +2,7 @@
 /* name_check_target.c - what servers say of themselves: sizes, model path, the names they list. */
 #include "wsync/tool/name_check_run.h"
 
+#include "endpoint_weights.h"
 #include "listing_read.h"
 
 #include <stdio.h>

@@ -6,6 +6,7 @@
  * there is: a trained block has one near it. */
 #include "wsync/tool/scales.h"
 
+#include "endpoint_weights.h"
 #include "scales_core.h"
 
 #include "wsync/tool/name_check_run.h"

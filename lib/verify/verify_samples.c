@@ -7,6 +7,7 @@
  * server shows codes where we have weights; that is no difference, and no agreement either. */
 #include "verify_state.h"
 
+#include "endpoint_weights.h"
 #include "number.h"
 
 #include <math.h>

@@ -4,6 +4,7 @@
 #ifndef WS_VERIFY_STATE_H
 #define WS_VERIFY_STATE_H
 
+#include "endpoint_weights.h"
 #include "hashes.h"
 #include "wsync/tool/plan.h"
 #include "wsync/tool/verify.h"

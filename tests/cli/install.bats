@@ -30,36 +30,58 @@ flags() {
 	python3 -c "import sys; sys.path.append('$root/share/wsync/python'); from wsync_manifest import export"
 }
 
-@test "a program of somebody else compiles and links against the library" {
-	cat >count.c <<-'END'
+# builds NAME LANGUAGE: NAME.c, as a program of somebody else in C or C++.
+builds() {
+	local words compiler=(gcc -std=c11)
+	[ "$2" = C ] || compiler=(g++ -std=c++11 -x c++)
+	read -ra words < <(flags --cflags --libs)
+	"${compiler[@]}" -Wall -Wextra -Werror -o "$1.$2" "$1.c" -x none "${words[@]}"
+}
+
+@test "the program of README.md compiles in C and C++, links, and pushes" {
+	sed -n '/^### As a library/,/^## /s/^    //p' "$repo/README.md" >trainer.c
+	builds trainer C
+	command -v g++ >/dev/null && builds trainer C++
+	[ -x "$bin/wsync-endpoint" ] || skip "no wsync-endpoint"
+	safetensors small.safetensors a.weight:BF16:64,32 b.weight:F32:1000 >/dev/null
+	endpoint e
+	for program in ./trainer.C*; do
+		try "$program" small.safetensors "$url"
+		expect_status 0
+		expect_out "2 tensors"
+		try "$program" "$scratch/none" "$url"
+		expect_status 3
+		err_has "$scratch/none: "
+	done
+}
+
+@test "version, options and their errors are those of the library" {
+	cat >say.c <<-'END'
 		#include <wsync/push.h>
 		#include <wsync/registry.h>
+		#include <wsync/version.h>
 		#include <stdio.h>
-		#include <string.h>
 
 		int main(void)
 		{
-			const char *paths[] = { "synthetic:qwen3-0.6b" };
-			const struct ws_push_source source = { paths, 1, NULL, 0 };
-			struct ws_err err = WS_ERR_INIT;
-			struct ws_ev_end end;
 			struct ws_push *push = NULL;
 			struct ws_push_opts opts;
-			memset(&opts, 0, sizeof opts);
+			struct ws_err err = WS_ERR_INIT;
+			printf("%s %d.%d.%d %s\n", WSYNC_VERSION, WSYNC_VERSION_MAJOR, WSYNC_VERSION_MINOR,
+			       WSYNC_VERSION_PATCH, ws_version());
+			ws_push_opts_init(&opts);
 			opts.dry_run = true;
-			if (ws_push_open(&opts, &push, &err) || ws_push_run(push, &source, &end, &err))
-				return fprintf(stderr, "%s\n", err.msg), (int)err.code;
-			printf("%zu\n", end.tensors);
-			ws_push_close(push);
+			opts.disk_dir = "x";
+			printf("%d %u %s\n", ws_push_open(&opts, &push, &err), opts.disk_keep, err.msg);
 			return 0;
 		}
 	END
-	read -ra words < <(flags --cflags --libs)
-	gcc -std=c11 -Wall -Wextra -Werror -o count count.c "${words[@]}"
-	[ "$(./count)" = 310 ]
-	command -v g++ >/dev/null || skip "no C++ compiler"
-	g++ -Wall -Wextra -Werror -x c++ -o count++ count.c -x none "${words[@]}"
-	[ "$(./count++)" = 310 ]
+	builds say C
+	v=$(flags --modversion)
+	[[ $v =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]]
+	try ./say.C
+	expect_out "$v $v $v
+-1 1 {disk_dir} and {disk_path} are for {backend} disk"
 }
 
 @test "the library brings no names but its own into a program" {
@@ -95,9 +117,14 @@ flags() {
 	command -v g++ >/dev/null || skip "no C++ compiler"
 	for f in alone_*.c; do cp "$f" "${f%.c}.cc"; done
 	g++ -std=c++11 -pedantic -Wall -Wextra -Werror -I"$root/include" -fsyntax-only alone_*.cc
-	# Whatever declares a function does so for C++ too.
+	# Whatever declares a function does so for C++ too, and the library has it.
 	without=$(grep -L 'extern "C"' $(grep -l '^[a-z].*(.*);' "$root"/include/wsync/*.h) || true)
 	[ -z "$without" ] || { echo "no extern \"C\": $without" >&2; return 1; }
+	cat alone_*.c | gcc -std=c11 -I"$root/include" -E -P -xc - | tr '\n' ' ' | sed 's/[;}]/&\n/g' |
+		grep -oP '^(?!.*\btypedef\b)(?!.*[{}]).*?\bws_\w+(?= *\()' | grep -oE 'ws_[a-z0-9_]+$' | sort -u >declared
+	[ "$(wc -l <declared)" -gt 50 ]
+	nm -g --defined-only "$root/lib/libwsync.a" 2>nm.err | awk '$2 == "T" { print $3 }' | sort -u >defined
+	[ -z "$(comm -23 declared defined)" ] || { comm -23 declared defined >&2; return 1; }
 }
 
 @test "the version of the package is that of the programs" {

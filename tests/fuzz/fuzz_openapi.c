@@ -3,6 +3,8 @@
  * not contradict each other. */
 #include "lineage_probe.h"
 
+#include "wsync/tool/capabilities.h"
+
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);

@@ -7,7 +7,7 @@
  * What a look at all values let pass must be readable, and the same however it is read. */
 #include "fuzz/tensor_lines.h"
 
-#include "wsync/transform.h"
+#include "transform_make.h"
 #include "wsync/tool/catalog.h"
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);

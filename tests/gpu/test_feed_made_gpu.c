@@ -11,7 +11,7 @@
 #include "packed_file.h"
 #include "payloads.h"
 #include "wsync/tool/plan.h"
-#include "wsync/transform.h"
+#include "transform_make.h"
 
 #include <sys/stat.h>
 

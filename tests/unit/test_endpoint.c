@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The client of endpoints: addresses, answers of every shape, calls to several servers. */
 #include "endpoint_call.h"
+#include "endpoint_weights.h"
 #include "instance.h"
 #include "test.h"
 #include "tiny_http.h"

@@ -6,7 +6,7 @@
 #include "factor.h"
 #include "floats.h"
 #include "lowrank.h"
-#include "wsync/transform.h"
+#include "transform_make.h"
 
 #include <math.h>
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_lineage.c - names, the table, and who decides when version and routes disagree. */
-#include "wsync/lineage.h"
+#include "lineage_probe.h"
+#include "wsync/tool/capabilities.h"
 #include "test.h"
 
 TEST(names_and_numbers_agree)

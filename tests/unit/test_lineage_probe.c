@@ -9,6 +9,7 @@
 #include "file.h"
 #include "test.h"
 #include "tiny_http.h"
+#include "wsync/tool/capabilities.h"
 
 static struct ws_json *load(const char *name, const char *what)
 {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_push_rules.c - every pause with every flush at every lineage, idle or not, with a cache or
  * without, against a table that somebody thought about. */
+#include "lineage_probe.h"
+
 #include "wsync/push.h"
 #include "test.h"
 

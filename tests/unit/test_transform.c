@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A transform's items, however they are read: in whatever order, by however many, with however
  * little memory, they have the bytes that one plain loop over the numbers gives. */
-#include "wsync/transform.h"
+#include "transform_make.h"
 
 #include "fp8.h"
 #include "payloads.h"

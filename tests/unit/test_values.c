@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers that servers show: arrays of every shape, and what is none. */
 #include "endpoint_call.h"
+#include "endpoint_weights.h"
 #include "test.h"
 #include "tiny_http.h"
 

@@ -6,7 +6,7 @@
 
 #include "factor.h"
 #include "fp8.h"
-#include "wsync/transform.h"
+#include "transform_make.h"
 
 #include <math.h>
 

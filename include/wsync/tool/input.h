@@ -58,6 +58,11 @@ void ws_input_close(struct ws_input *in); /* NULL and all zero are fine */
 /* It is of a family of ours, which says what parameters servers have. */
 bool ws_input_known(const struct ws_input *in);
 
+/* Of the transform of an input: what it has done so far, */
+void ws_transform_report(const struct ws_transform *t, struct ws_transform_report *out);
+/* and whether every adapter changes a tensor that is sent: else WS_EINPUT names the adapter. */
+int ws_transform_sends(const struct ws_transform *t, struct ws_err *err);
+
 /* The config beside a source, or that of a synthetic model; *out NULL: it has none. */
 int ws_source_config(const struct ws_source *s, struct ws_config **out, struct ws_err *err);
 

@@ -3,6 +3,8 @@
 #ifndef WSYNC_LISTING_H
 #define WSYNC_LISTING_H
 
+#include "wsync/cancel.h"
+#include "wsync/clock.h"
 #include "wsync/dtype.h"
 #include "wsync/err.h"
 
@@ -13,6 +15,8 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+struct ws_call;
 
 struct ws_weight {
 	const char *name;         /* owned by the list */
@@ -37,6 +41,11 @@ struct ws_weight_list {
  * Anything else is WS_EINPUT with the line. */
 int ws_weight_list_read(const char *path, struct ws_weight_list *out, struct ws_err *err);
 void ws_weight_list_free(struct ws_weight_list *list); /* NULL is fine */
+
+/* The runtime parameters of one rank: fused names and local shapes. prefix NULL: all. outs[i] is
+ * filled where errs[i].code is WS_OK; free every one of them. */
+int ws_endpoint_list_all(const struct ws_call *to, const char *prefix, unsigned rank,
+                         struct ws_weight_list *outs, struct ws_err *errs, struct ws_err *err);
 
 #ifdef __cplusplus
 }

@@ -4,6 +4,7 @@
 #ifndef WS_PUSH_VERIFY_AGAIN_H
 #define WS_PUSH_VERIFY_AGAIN_H
 
+#include "endpoint_weights.h"
 #include "verify_state.h"
 
 struct again {

@@ -12,6 +12,7 @@
  * This is one run of a push, with three steps of its own (enum push_step). The push locks,
  * records, pauses and resumes the endpoints. From the reset on an endpoint is partial until its
  * answer is that it has all parameters back. */
+#include "endpoint_weights.h"
 #include "push_state.h"
 #include "verify_again.h"
 

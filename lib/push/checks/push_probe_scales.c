@@ -11,6 +11,7 @@
  * numbers of all of it to show one row. One that shows a norm and no scales has none; one
  * that shows neither does not answer such questions. With data-parallel ranks, no answer is
  * a null for each of them (ws_values_empty). */
+#include "endpoint_weights.h"
 #include "push_state.h"
 #include "wsync/tool/str.h"
 

@@ -7,6 +7,7 @@
  * endpoints are asked for theirs afterwards. That works with endpoints whose checksums are
  * XXH3-64 of the raw bytes and say so; SGLang's own checksum is another function over another
  * layout and is not compared. */
+#include "endpoint_weights.h"
 #include "push_protocol.h"
 
 #include <stdio.h>
