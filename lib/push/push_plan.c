@@ -21,7 +21,7 @@ void push_name_source(struct ws_push *p, const struct ws_push_source *s)
  * one dtype only: these get a second plan. */
 static int plan_buckets(struct ws_push *p, struct ws_err *err)
 {
-	const struct ws_plan_opts opts = {
+	struct ws_plan_opts opts = {
 		.bucket_size = p->opts.bucket_size,
 		.format = push_choose_format(p),
 		.include = p->opts.include,
@@ -31,13 +31,13 @@ static int plan_buckets(struct ws_push *p, struct ws_err *err)
 	};
 	if (ws_plan_make(p->from.input.catalog, &opts, &p->from.plan, err))
 		return -1;
-	struct ws_plan_opts other = opts;
-	other.format = push_choose_format(p);
-	if (other.format == opts.format)
+	p->from.format = push_choose_format(p);
+	if (p->from.format == opts.format)
 		return 0;
+	opts.format = p->from.format;
 	ws_plan_free(p->from.plan);
 	p->from.plan = NULL;
-	return ws_plan_make(p->from.input.catalog, &other, &p->from.plan, err);
+	return ws_plan_make(p->from.input.catalog, &opts, &p->from.plan, err);
 }
 
 /* Where the model that a server runs can be read here, for a source without a config; NULL. */

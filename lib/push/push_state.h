@@ -31,6 +31,7 @@ enum push_step {
 struct push_material {
 	struct ws_input input;
 	struct ws_plan *plan;
+	enum ws_load_format format; /* of the plan, and of the last one once that is freed */
 	const struct ws_push_source *source; /* the caller's */
 	char name[1024];                   /* of the source */
 	const char *weight_version;

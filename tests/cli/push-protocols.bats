@@ -597,6 +597,15 @@ two() {
 	holds "$a" "$b"
 }
 
+@test "two-phase: a prepare without an answer ends the push, and it does not crash at the end" {
+	likely_model qwen3
+	two xorl-legacy hang:prepare_weights_update:1
+	try wsync-push m -e "$a" -e "$b" --protocol two-phase --bucket-timeout 2s --json
+	expect_status 10
+	expect_json "$states" "['untouched', 'untouched']"
+	err_has "no complete answer after 2.00 s"
+}
+
 @test "two-phase: a completion that is refused once is asked for again, and says what came of it" {
 	likely_model qwen3
 	two xorl-legacy refuse:complete_weights_update:1

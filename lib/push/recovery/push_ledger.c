@@ -314,7 +314,7 @@ static enum ws_ledger_middle kind_of_middle(const struct ws_push *p, size_t i)
 	}
 	if (!p->protocol->prepares)
 		return WS_MIDDLE_NONE;
-	return p->from.plan->format == WS_FORMAT_FLATTENED ? WS_MIDDLE_TWO_PHASE_FLAT :
+	return p->from.format == WS_FORMAT_FLATTENED ? WS_MIDDLE_TWO_PHASE_FLAT :
 	                                               WS_MIDDLE_TWO_PHASE;
 }
 
