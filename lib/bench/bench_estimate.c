@@ -25,9 +25,10 @@ static uint64_t at_least_one(uint64_t n)
 static unsigned copies_of(const struct ws_bench_topology *t)
 {
 	unsigned children = 0;
+	const uint64_t endpoints = at_least_one(t->endpoints);
 	if (t->scatter)
-		return (unsigned)t->endpoints;
-	for (uint64_t bit = 1; bit < t->endpoints * t->ranks + 1; bit *= 2)
+		return (unsigned)endpoints;
+	for (uint64_t bit = 1; bit < endpoints * at_least_one(t->ranks) + 1; bit *= 2)
 		children++;
 	return t->tree ? children : 1;
 }

@@ -222,6 +222,8 @@ static const struct whole *compare_ways(const struct whole *all, size_t n,
 static void report_way(const struct ws_bench_way *way, const struct whole *w,
                        const struct whole *best)
 {
+	if (!w->n) /* perhaps not even opened */
+		return;
 	struct ws_bench_row row = { .stage = "sweep", .name = way->name, .detail = way->detail,
 		                    .bytes = w->end.bytes, .ns = w->ns[TOTAL], .n = w->n,
 		                    .errors = -1 };
@@ -229,8 +231,7 @@ static void report_way(const struct ws_bench_way *way, const struct whole *w,
 		row.against = "the fastest";
 		row.against_ns = best->ns[TOTAL];
 	}
-	if (w->n)
-		bench_tell(w->opts, &row);
+	bench_tell(w->opts, &row);
 }
 
 static int measure_ways(const struct ws_bench_opts *opts, const struct ws_bench_sweep *s,

@@ -246,7 +246,8 @@ for i, whole in enumerate(total["ns"]):
 	out_has "of fewer than 4 samples"
 	try wsync-bench transport --time 1s
 	expect_status 2
-	for what in "control --local 2" "push m" "sweep m --buckets 64KiB --buckets 1MiB" "transport --max-size 1MiB"; do
+	for what in "control --local 2" "push m" "sweep m --buckets 64KiB --buckets 1MiB" \
+		"sweep m --keep-group --buckets 64KiB --buckets 1MiB" "transport --max-size 1MiB"; do
 		# shellcheck disable=SC2086
 		start bench wsync-bench $what --samples 100000 --json
 		eventually 10 grep -q machine bench.out
