@@ -15,6 +15,7 @@
 #include <string.h>
 
 enum { RANK = 16, BAND = 128, TABLE = 4096, B = BENCH_BLOCK, CELLS = BAND * BENCH_COLS };
+static const uint64_t MOST = UINT64_C(1) << 40;
 
 struct kernels {
 	uint16_t *x;       /* the weights: BENCH_COLS columns of bf16 */
@@ -57,7 +58,11 @@ uint16_t *bench_weights(uint64_t size, int64_t *rows, struct ws_err *err)
 	*rows = (int64_t)(size / (2 * BENCH_COLS));
 	*rows = *rows < BAND ? BAND : *rows;
 	const size_t n = (size_t)*rows * BENCH_COLS;
-	uint16_t *x = size >> 40 ? NULL : malloc(n * sizeof *x);
+	if (size > MOST) {
+		ws_err_set(err, WS_EUSAGE, "a kernel's input has at most 1 TiB");
+		return NULL;
+	}
+	uint16_t *x = malloc(n * sizeof *x);
 	if (!x) {
 		ws_err_set(err, WS_ESYSTEM, "out of memory for kernels of %llu MiB",
 		           (unsigned long long)(size >> 20));

@@ -38,6 +38,8 @@ endpoints_of() { pgrep -P "$1" -x wsync-endpoint || true; }
 	[ "$(rows 'l.get("errors", "-")')" = "['-', 0, 0, 0, 0, 0, 0]" ] || explain "errors"
 	[ "$(rows 'len(l["ns"])')" = "[2, 2, 2, 2, 2, 2, 2]" ]
 	[ "$(json '[l["against"] for l in lines if l["type"] == "roofline"]')" = "['memcpy']" ]
+	try wsync-bench kernels --size 2TiB
+	expect_status 2
 }
 
 @test "load: the bytes of the source, against those of its files" {
