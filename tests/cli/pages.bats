@@ -30,7 +30,7 @@ needs_scdoc() {
 	needs_scdoc
 	for p in $(programs); do
 		found=$(page "$p.1" | grep -E '^[A-Z][A-Z ]*$' | tr '\n' ';')
-		[[ $found =~ ^NAME\;SYNOPSIS\;DESCRIPTION\;(COMMANDS\;)?OPTIONS\;EXIT\ STATUS\;ENVIRONMENT\;(READING\ A\ MISMATCH\;)?(FILES\;)?(NOTES\;)?(SEVERAL\ SENDERS\;)?(AFTER\ A\ CRASH\;)?(OTHER\ PUSHES\ AT\ ONCE\;)?(ON\ ONE\ MACHINE\;)?(ON\ DISK\;)?(FILES\;)?(CAVEATS\;)?(BUGS\;)?EXAMPLES\;SEE\ ALSO\;$ ]] ||
+		[[ $found =~ ^NAME\;SYNOPSIS\;DESCRIPTION\;(COMMANDS\;)?OPTIONS\;EXIT\ STATUS\;ENVIRONMENT\;(READING\ A\ MISMATCH\;)?(FILES\;)?(NOTES\;)?(SEVERAL\ SENDERS\;)?(AFTER\ A\ CRASH\;)?(CONCURRENT\ PUSHES\;)?(IPC\ BACKEND\;)?(DISK\ BACKEND\;)?(FILES\;)?(CAVEATS\;)?(BUGS\;)?EXAMPLES\;SEE\ ALSO\;$ ]] ||
 			{ echo "$p: $found" >&2; return 1; }
 	done
 }
