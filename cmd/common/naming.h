@@ -18,10 +18,10 @@ struct naming {
 #define OPT_NAMING_CONFIG(n) \
 	OPT_STRING(0, "config", "DIR", &(n)->config, \
 		"config.json or its directory (beside SOURCE)", .basic = true)
-#define OPT_NAMING_SOURCE(n) \
-	OPT_STRING(0, "map", "FILE", &(n)->map, "additional naming rules, see wsync-map(5)"), \
-	OPT_CALL(0, "sharded", "tp=N[,ep=M]", naming_sharded, n, \
-		"N trainer ranks saved SOURCE: one path per rank, rank 0 first, or one for all")
+#define OPT_NAMING_SOURCE(n)                                                                       \
+	OPT_STRING(0, "map", "FILE", &(n)->map, "additional naming rules, see wsync-map(5)"),      \
+		OPT_CALL(0, "sharded", "tp=N[,ep=M]", naming_sharded, n,                           \
+	                 "SOURCE of N trainer ranks: one path per rank, or one for all")
 
 int naming_sharded(void *naming, const char *value, struct ws_err *err);
 struct ws_input_opts naming_input(const struct naming *n, const struct opt_args *args);

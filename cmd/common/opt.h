@@ -133,19 +133,18 @@ struct opt_common {
 #define OPT_PROGRESS(c) \
 	OPT_CHOICE(0, "progress", opt_progress_names, &(c)->progress, \
 		"show progress on stderr (auto: on a terminal)")
-#define OPT_STATE_DIR(p) \
-	OPT_STRING(0, "state-dir", "DIR", (p), \
-		"directory of push records and locks (wsync in $XDG_STATE_HOME or ~/.local/state)")
-#define OPT_REGISTRY(c) \
-	OPT_STRING(0, "registry", "FILE", &(c)->registry, \
-		"registry of endpoints ($WSYNC_REGISTRY, else wsync/registry.json in " \
-		"$XDG_STATE_HOME or ~/.local/state)")
+#define OPT_STATE_DIR(p)                                                                           \
+	OPT_STRING(0, "state-dir", "DIR", (p),                                                     \
+	           "directory of push records and locks (~/.local/state/wsync)")
+#define OPT_REGISTRY(c)                                                                            \
+	OPT_STRING(0, "registry", "FILE", &(c)->registry,                                          \
+	           "registry file ($WSYNC_REGISTRY, else in ~/.local/state/wsync)")
 #define OPT_API_KEY_FILE(c) \
 	OPT_STRING(0, "api-key-file", "FILE", &(c)->api_key_file, \
 		"file with the endpoints' API key ($WSYNC_API_KEY_FILE)")
-#define OPT_CA_FILE(c) \
-	OPT_STRING(0, "ca-file", "FILE", &(c)->ca_file, \
-		"PEM file of certificates to trust for https ($WSYNC_CA_FILE, else the system's)")
+#define OPT_CA_FILE(c)                                                                             \
+	OPT_STRING(0, "ca-file", "FILE", &(c)->ca_file,                                            \
+	           "PEM file of trusted https certificates ($WSYNC_CA_FILE)")
 
 enum { OPT_MANY = 1 << 30 };
 

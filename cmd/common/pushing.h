@@ -32,52 +32,52 @@ extern const char *const pushing_flushes[], *const pushing_pauses[], *const push
 	OPT_UINT(0, "gpu", "N", 0, 255, &(p)->gpu, \
 		"GPU that nccl sends from, or that holds the ipc buffer (0)"), \
 	OPT_PUSHING_NCCL(p), OPT_PUSHING_WHERE(p), OPT_PUSHING_REST(p)
-#define OPT_PUSHING_BACKEND(p) \
-	OPT_CHOICE(0, "backend", pushing_backends, &(p)->backend, \
-		"transport: gloo over TCP (auto), nccl from a GPU, ipc by shared GPU memory, " \
-		"tensor inside requests, disk by files that servers load", .basic = true)
-#define OPT_PUSHING_NCCL(p) \
-	OPT_STRING(0, "nccl-lib", "FILE", &(p)->nccl_lib, \
-		"the servers' libnccl.so.2 (default: $WSYNC_NCCL_LIB, else the system's)"), \
-	OPT_STRING(0, "nccl-from", "PYTHON", &(p)->nccl_from, \
-		"use the NCCL of this Python or virtual environment's torch")
-#define OPT_PUSHING_WHERE(p) \
-	OPT_CHOICE(0, "transform-on", pushing_transform_ons, &(p)->transform_on, \
-		"processor for merging, unpacking and FP8 (auto: the sending GPU, else the CPU)")
+#define OPT_PUSHING_BACKEND(p)                                                                     \
+	OPT_CHOICE(0, "backend", pushing_backends, &(p)->backend,                                  \
+	           "send over TCP (gloo; auto), GPU (nccl, ipc), HTTP (tensor) or disk",           \
+	           .basic = true)
+#define OPT_PUSHING_NCCL(p)                                                                        \
+	OPT_STRING(0, "nccl-lib", "FILE", &(p)->nccl_lib,                                          \
+	           "the servers' libnccl.so.2 ($WSYNC_NCCL_LIB, else the system's)"),              \
+		OPT_STRING(0, "nccl-from", "PYTHON", &(p)->nccl_from,                              \
+	                   "use the NCCL of this Python or virtual environment's torch")
+#define OPT_PUSHING_WHERE(p)                                                                       \
+	OPT_CHOICE(0, "transform-on", pushing_transform_ons, &(p)->transform_on,                   \
+	           "processor of transforms (auto: the sending GPU, else the CPU)")
 #define OPT_PUSHING_REST(p) OPT_PUSHING_PLACES(p), OPT_PUSHING_SHAPE(p), OPT_PUSHING_SERVERS(p)
-#define OPT_PUSHING_PLACES(p) \
-	OPT_CALL(0, "ipc-device", "uuid|N", pushing_ipc_device, (p), \
-		"how ipc names the GPU: by UUID, or by its number on the servers (uuid)"), \
-	OPT_STRING(0, "disk-dir", "DIR", &(p)->disk_dir, \
-		"with disk: write a checkpoint here (default: the servers load SOURCE)"), \
-	OPT_STRING(0, "disk-path", "PATH", &(p)->disk_path, \
-		"path of that directory on the servers (default: the same)"), \
-	OPT_UINT(0, "disk-keep", "N", 0, 1000000, &(p)->disk_keep, \
-		"checkpoints of these servers to keep there after a success (1)")
-#define OPT_PUSHING_SHAPE(p) \
-	OPT_CHOICE(0, "protocol", pushing_protocols, &(p)->protocol, \
-		"update protocol (auto: the first that all servers support)"), \
-	OPT_CHOICE(0, "two-phase", pushing_two_phases, &(p)->two_phase, \
-		"with protocol two-phase: prepare each bucket, or the whole update (bucket)"), \
-	OPT_SIZE(0, "bucket-size", &(p)->bucket_size, "maximum bytes per request (512MiB)"), \
-	OPT_CHOICE(0, "load-format", pushing_formats, &(p)->format, \
-		"auto: flattened_bucket; none: a broadcast per tensor; disk: auto or safetensors")
-#define OPT_PUSHING_SERVERS(p) \
-	OPT_CHOICE(0, "flush", pushing_flushes, &(p)->flush, \
-		"requests that flush the servers' cache (last)"), \
-	OPT_CHOICE(0, "pause", pushing_pauses, &(p)->pause, \
-		"abort, requeue (retract), freeze (in_place) or finish (none) the running " \
-		"requests (abort)", .basic = true), \
-	OPT_CHOICE(0, "on-partial", pushing_partials, &(p)->partial, \
-		"keep partially updated servers paused, or resume them (pause)"), \
-	OPT_STRING(0, "master-address", "ADDRESS", &(p)->master_address, \
-		"address of this machine for the servers (default: detect)"), \
-	OPT_UINT(0, "master-port", "PORT", 0, 65535, &(p)->master_port, \
-		"rendezvous port (0: any free port)"), \
-	OPT_STRING(0, "group-name", "NAME", &(p)->group_name, \
-		"process group name (default: wsync-<8 hex digits>, random)"), \
-	OPT_LINEAGE(&(p)->lineage), \
-	OPT_STATE_DIR(&(p)->state_dir)
+#define OPT_PUSHING_PLACES(p)                                                                      \
+	OPT_CALL(0, "ipc-device", "uuid|N", pushing_ipc_device, (p),                               \
+	         "ipc: GPU by its UUID, or by its number on the servers (uuid)"),                  \
+		OPT_STRING(0, "disk-dir", "DIR", &(p)->disk_dir,                                   \
+	                   "disk: write a checkpoint here (default: servers load SOURCE)"),        \
+		OPT_STRING(0, "disk-path", "PATH", &(p)->disk_path,                                \
+	                   "disk: path of DIR on the servers (default: the same)"),                \
+		OPT_UINT(0, "disk-keep", "N", 0, 1000000, &(p)->disk_keep,                         \
+	                 "disk: checkpoints of these servers to keep after a success (1)")
+#define OPT_PUSHING_SHAPE(p)                                                                       \
+	OPT_CHOICE(0, "protocol", pushing_protocols, &(p)->protocol,                               \
+	           "update protocol (auto: the first that all servers support)"),                  \
+		OPT_CHOICE(0, "two-phase", pushing_two_phases, &(p)->two_phase,                    \
+	                   "two-phase: prepare each bucket, or the whole update (bucket)"),        \
+		OPT_SIZE(0, "bucket-size", &(p)->bucket_size,                                      \
+	                 "maximum bytes per request (512MiB)"),                                    \
+		OPT_CHOICE(0, "load-format", pushing_formats, &(p)->format,                        \
+	                   "broadcast buckets (auto) or tensors (none); disk: safetensors")
+#define OPT_PUSHING_SERVERS(p)                                                                     \
+	OPT_CHOICE(0, "flush", pushing_flushes, &(p)->flush,                                       \
+	           "requests that flush the servers' cache (last)"),                               \
+		OPT_CHOICE(0, "pause", pushing_pauses, &(p)->pause,                                \
+	                   "running requests: abort, requeue, freeze, or finish (abort)",          \
+	                   .basic = true),                                                         \
+		OPT_CHOICE(0, "on-partial", pushing_partials, &(p)->partial,                       \
+	                   "keep partially updated servers paused, or resume them (pause)"),       \
+		OPT_STRING(0, "master-address", "ADDRESS", &(p)->master_address,                   \
+	                   "address of this machine for the servers (default: detect)"),           \
+		OPT_UINT(0, "master-port", "PORT", 0, 65535, &(p)->master_port,                    \
+	                 "rendezvous port (0: any free port)"),                                    \
+		OPT_STRING(0, "group-name", "NAME", &(p)->group_name,                              \
+	                   "process group name (default: wsync-<8 hex digits>, random)"),          \
+		OPT_LINEAGE(&(p)->lineage), OPT_STATE_DIR(&(p)->state_dir)
 #define OPT_PUSHING_TIMES(p) \
 	OPT_LIMIT(0, "init-timeout", &(p)->init_ns, "time limit to form the process group (10m)"), \
 	OPT_LIMIT(0, "bucket-timeout", &(p)->bucket_ns, \

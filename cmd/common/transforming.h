@@ -21,32 +21,31 @@ extern const char *const transforming_quantize[], *const transforming_rules[];
 extern const char *const transforming_roundings[];
 extern const struct opt_gone transforming_quantize_gone[];
 
-#define OPT_TRANSFORMING(t) \
-	OPT_CHOICE(0, "quantize", transforming_quantize, &(t)->quantize, \
-		"FP8 with one scale per block (none)", .basic = true, \
-		.gone = transforming_quantize_gone), \
-	OPT_CALL(0, "block-size", "ROWSxCOLUMNS", transforming_block, t, \
-		"FP8 block size (default: from the servers' config, else 128x128)"), \
-	OPT_LIST(0, "skip-modules", "GLOB", &(t)->skip, \
-		"do not quantize modules that match GLOB; repeatable"), \
-	OPT_CHOICE(0, "scale-rule", transforming_rules, &(t)->rule, \
-		"arithmetic of block scales (xorl)"), \
-	OPT_FLAG(0, "ue8m0", &(t)->ue8m0, \
-		"round scales up to powers of two; refused unless the servers' config " \
-		"says ue8m0"), \
-	OPT_FLAG(0, "unpack", &(t)->unpack, "send nf4, nvfp4 and FP8 weights in 16 bits"), \
-	OPT_LIST(0, "lora", "DIR", &(t)->adapters, "merge this LoRA adapter; repeatable", \
-	.basic = true), \
-	OPT_CHOICE(0, "lora-rounding", transforming_roundings, &(t)->rounding, \
-		"fold: round the sum once; two-step: round each change first (fold)"), \
-	OPT_FLAG(0, "lora-partial", &(t)->partial, \
-		"skip adapter tensors that match no weight"), \
-	OPT_STRING(0, "correction", "FILE", &(t)->correction, \
-		"safetensors file; add X.correction_U times X.correction_V to X.weight"), \
-	OPT_FLAG(0, "trust-values", &(t)->trust, \
-		"skip the checks of values before the push (NaN, replicas)"), \
-	OPT_CALL(0, "scratch", "SIZE", transforming_scratch, t, \
-		"memory limit of transforms (128MiB; at least 16MiB)")
+#define OPT_TRANSFORMING(t)                                                                        \
+	OPT_CHOICE(0, "quantize", transforming_quantize, &(t)->quantize,                           \
+	           "FP8 with one scale per block (none)", .basic = true,                           \
+	           .gone = transforming_quantize_gone),                                            \
+		OPT_CALL(0, "block-size", "ROWSxCOLUMNS", transforming_block, t,                   \
+	                 "FP8 block size (that of the servers' config, else 128x128)"),            \
+		OPT_LIST(0, "skip-modules", "GLOB", &(t)->skip,                                    \
+	                 "do not quantize modules that match GLOB; repeatable"),                   \
+		OPT_CHOICE(0, "scale-rule", transforming_rules, &(t)->rule,                        \
+	                   "arithmetic of block scales (xorl)"),                                   \
+		OPT_FLAG(0, "ue8m0", &(t)->ue8m0,                                                  \
+	                 "round scales up to powers of two, for servers with ue8m0"),              \
+		OPT_FLAG(0, "unpack", &(t)->unpack, "send nf4, nvfp4 and FP8 weights in 16 bits"), \
+		OPT_LIST(0, "lora", "DIR", &(t)->adapters, "merge this LoRA adapter; repeatable",  \
+	                 .basic = true),                                                           \
+		OPT_CHOICE(0, "lora-rounding", transforming_roundings, &(t)->rounding,             \
+	                   "round the sum once, or each change first (fold)"),                     \
+		OPT_FLAG(0, "lora-partial", &(t)->partial,                                         \
+	                 "skip adapter tensors that match no weight"),                             \
+		OPT_STRING(0, "correction", "FILE", &(t)->correction,                              \
+	                   "safetensors file of low-rank pairs to add to weights first"),          \
+		OPT_FLAG(0, "trust-values", &(t)->trust,                                           \
+	                 "skip the checks of values before the push (NaN, replicas)"),             \
+		OPT_CALL(0, "scratch", "SIZE", transforming_scratch, t,                            \
+	                 "memory limit of transforms (128MiB; at least 16MiB)")
 
 int transforming_block(void *transforming, const char *value, struct ws_err *err);
 int transforming_scratch(void *transforming, const char *value, struct ws_err *err);
