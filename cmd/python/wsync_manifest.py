@@ -5,8 +5,9 @@
     keep = export(model.state_dict(), "weights.json", config="/models/qwen3-8b")
     subprocess.run(["wsync-push", "cuda-ipc:weights.json", "--weight-version", "7"], check=True)
 
-As long as wsync reads, the trainer holds on to what export returned and changes no weight. Weights that are
-trained in place need one export for all pushes, but those that are not contiguous: of these a copy is shared.
+As long as wsync reads, the trainer holds on to what export returned and changes no weight. Weights
+that are trained in place need one export for all pushes, but those that are not contiguous: of
+these a copy is shared.
 """
 import contextlib
 import ctypes
@@ -41,9 +42,11 @@ def _device(call):
     call("cuCtxGetDevice", ctypes.byref(device))
     call("cuDeviceGetUuid_v2", uuid, device)
     call("cuDeviceGetName", name, 256, device)
-    kind = "MIG" if b" MIG " in name.value else "GPU"  # a part of one: "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
+    # a part of one: "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
+    kind = "MIG" if b" MIG " in name.value else "GPU"
     h = bytes(uuid).hex()
-    return {"uuid": f"{kind}-{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}", "ordinal": device.value}
+    return {"uuid": f"{kind}-{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}",
+            "ordinal": device.value}
 
 
 def _range(call, at):
@@ -57,8 +60,10 @@ def _handle(call, name, base):
     try:
         call("cuIpcGetMemHandle", handle, ctypes.c_uint64(base))
     except RuntimeError as e:
-        raise RuntimeError(f"{name}: {e}; expandable segments and cudaMallocAsync make memory that cannot be shared: "
-                           "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False before torch is imported") from None
+        raise RuntimeError(f"{name}: {e}; expandable segments and cudaMallocAsync make memory that "
+                           f"cannot be shared: "
+                           "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False before torch is "
+                           "imported") from None
     return bytes(handle).hex()
 
 
@@ -81,7 +86,8 @@ def export(state_dict, path, config=None, metadata=None):
     call, keep, devices, allocations, tensors = _driver(), {}, {}, {}, {}
     for name, t in state_dict.items():
         if not getattr(t, "is_cuda", False) or hasattr(t, "full_tensor"):
-            raise ValueError(f"{name}: not a plain tensor on a GPU; gather what is sharded, leave out the rest")
+            raise ValueError(f"{name}: not a plain tensor on a GPU; gather what is sharded, leave "
+                             f"out the rest")
         keep[name] = t.detach().contiguous()
     for device in {t.device for t in keep.values()}:
         torch.cuda.synchronize(device)
@@ -93,7 +99,8 @@ def export(state_dict, path, config=None, metadata=None):
             base, size = _range(call, t.data_ptr())
             if base not in allocations:
                 number, _ = devices.setdefault(t.device, (len(devices), _device(call)))
-                allocations[base] = len(allocations), {"device": number, "handle": _handle(call, name, base),
+                allocations[base] = len(allocations), {"device": number,
+                                                       "handle": _handle(call, name, base),
                                                        "bytes": size}
         tensors[name].update(allocation=allocations[base][0], offset=t.data_ptr() - base)
     out = {"version": 1, "process": _process(), "devices": [d for _, d in devices.values()],

@@ -26,7 +26,8 @@ LINK = "10gbit"
 DEFINITIONS = """\
 What is measured
   job          one checkpoint into one endpoint of one rank on this machine, over gloo, in flattened
-               buckets of 512 MiB: read the files, form the group, pause, send, resume, leave the group
+               buckets of 512 MiB: read the files, form the group, pause, send, resume, leave the
+               group
   wsync        `ns.total` of wsync-push's last line; `wall` is the whole process, from fork to exit
   torch        the same job by tests/bench/torch_sender.py; starting Python and importing torch are
                left out of its time and of its CPU time (they take seconds)
@@ -46,15 +47,16 @@ What is measured
   unpack       tests/tools/unpack: a 4096 x 4096 weight from its file to fp32 in memory, on one thread:
                against memcpy of the fp32, in turns inside one process; and against torch by
                tests/bench/torch_unpack.py, whose tensors are in memory already
-  merge        tests/tools/mergetool: a rank-16 adapter into 32 weights of 4096 x 4096 bf16 (1 GB), from
-               their files into a buffer of 64 rows, on one thread; torch by tests/bench/torch_merge.py,
-               whose tensors are in memory already
-  scale        100 buckets of one tensor of 8 KiB each into many endpoints of one rank on this machine, which
-               share its processors: what a bucket takes is what the requests and answers around it take.
-               `form` is ns.init; `bucket` the median of a push's buckets; CPU that of wsync-push alone, all
-               of it, over 100. Median of the pushes, and the least and greatest; the first is dropped.
-  memory       the greatest RssAnon of the process, sampled every 2 ms: what it allocated, without the
-               mapped checkpoint, which is page cache
+  merge        tests/tools/mergetool: a rank-16 adapter into 32 weights of 4096 x 4096 bf16 (1 GB),
+               from their files into a buffer of 64 rows, on one thread; torch by
+               tests/bench/torch_merge.py, whose tensors are in memory already
+  scale        100 buckets of one tensor of 8 KiB each into many endpoints of one rank on this
+               machine, which share its processors: what a bucket takes is what the requests and
+               answers around it take. `form` is ns.init; `bucket` the median of a push's buckets;
+               CPU that of wsync-push alone, all of it, over 100. Median of the pushes, and the
+               least and greatest; the first is dropped.
+  memory       the greatest RssAnon of the process, sampled every 2 ms: what it allocated, without
+               the mapped checkpoint, which is page cache
 The page cache is warm for both sides: every file is read once before its first pair."""
 
 
@@ -139,7 +141,8 @@ class Run:
 
 
 def push(url, paths, *options, sample=False, prefix=()):
-    return Run([*prefix, built("bin/wsync-push"), *paths, "--endpoint", url, "--backend", "gloo", "--verify",
+    return Run([*prefix, built("bin/wsync-push"), *paths, "--endpoint", url, "--backend", "gloo",
+                "--verify",
                 "none", "--load-format", "flattened_bucket", "--json", *options], sample)
 
 
@@ -164,7 +167,8 @@ def checkpoint():
     path = built("bench/qwen3-0.6b")
     if not os.path.exists(os.path.join(path, "config.json")):
         os.makedirs(path, exist_ok=True)
-        subprocess.run([built("tests/tools/mkcheckpoint"), "synthetic:qwen3-0.6b", path], check=True,
+        subprocess.run([built("tests/tools/mkcheckpoint"), "synthetic:qwen3-0.6b", path],
+                       check=True,
                        timeout=300)
     files = [f for f in sorted(os.listdir(path)) if f.endswith(".safetensors")]
     return path, [os.path.join(path, f) for f in files]
@@ -187,15 +191,19 @@ def against_torch(table, count, version):
     to = "to torch %s: " % version
     time_of = [t["seconds"] for t in theirs]
     ends = [r.end() for r in ours]
-    table.pairs(to + "time of the job", [e["ns"]["total"] / 1e9 for e in ends], time_of, seconds, ">= 1.3")
+    table.pairs(to + "time of the job", [e["ns"]["total"] / 1e9 for e in ends], time_of, seconds,
+                ">= 1.3")
     table.pairs(to + "the same, our wall", [r.wall for r in ours], time_of, seconds)
-    table.pairs(to + "CPU", [r.cpu for r in ours], [t["cpu_seconds"] for t in theirs], seconds, ">= 3")
-    table.one(to + "first byte", seconds(median(e["first_byte_ns"] / 1e9 for e in ends)), "<= 300 ms")
+    table.pairs(to + "CPU", [r.cpu for r in ours], [t["cpu_seconds"] for t in theirs], seconds,
+                ">= 3")
+    table.one(to + "first byte", seconds(median(e["first_byte_ns"] / 1e9 for e in ends)),
+              "<= 300 ms")
 
 
 class OwnEndpoint:
     def __init__(self, prefix=()):
-        self.child = lib.start([*prefix, built("bin/wsync-endpoint"), "--listen", "127.0.0.1:0", "--keep",
+        self.child = lib.start([*prefix, built("bin/wsync-endpoint"), "--listen", "127.0.0.1:0",
+                                "--keep",
                                 "none", "--json"], stdout=subprocess.PIPE)
         lines, event = lib.Lines(self.child.stdout), {"type": ""}
         while event["type"] != "ready":
@@ -239,8 +247,10 @@ def against_loopback(table, count):
                             lambda: sum(min(loopcopy(f, how) for how in (b"", b"reno")) for f in files))
     endpoint.stop()
     to = "to wsync-endpoint: "
-    table.pairs(to + "time of the job", [e["ns"]["total"] / 1e9 for e in ours], theirs, seconds, ">= 0.8")
-    table.pairs(to + "transfer alone", [(e["ns"]["transfer"] + e["ns"]["apply"]) / 1e9 for e in ours],
+    table.pairs(to + "time of the job", [e["ns"]["total"] / 1e9 for e in ours], theirs, seconds,
+                ">= 0.8")
+    table.pairs(to + "transfer alone",
+                [(e["ns"]["transfer"] + e["ns"]["apply"]) / 1e9 for e in ours],
                 theirs, seconds)
     table.one(to + "first byte", seconds(median(e["first_byte_ns"] / 1e9 for e in ours)))
 
@@ -308,8 +318,10 @@ class Link:
     """A loopback interface of its own that carries so many bits a second; none needs to be root."""
 
     def __init__(self, rate):
-        setup = "ip link set lo up && tc qdisc add dev lo root tbf rate %s burst 1mb latency 20ms" % rate
-        self.child = lib.start(["unshare", "-rn", "sh", "-c", setup + " && echo {} && exec sleep 3600"],
+        setup = "ip link set lo up && tc qdisc add dev lo root tbf rate %s burst 1mb latency 20ms" \
+            % rate
+        self.child = lib.start(["unshare", "-rn", "sh", "-c",
+                                setup + " && echo {} && exec sleep 3600"],
                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         if lib.Lines(self.child.stdout).next(10) is None:
             raise lib.Skip("no network namespace with a paced loopback (unshare, ip, tc)")
@@ -324,7 +336,8 @@ def quantized(path, listing):
     sent = lib.scratch("quantized.safetensors")
     rows = [json.loads(line) for line in Run(listing).text.splitlines()]
     kinds = {torch: kind for kind, torch in lib.TORCH_NAME.items()}
-    mkst.write(sent, [(r["name"], kinds[r["dtype"]], r["shape"]) for r in rows if r["type"] == "tensor"],
+    mkst.write(sent, [(r["name"], kinds[r["dtype"]], r["shape"]) for r in rows
+                      if r["type"] == "tensor"],
                holes=True)
     return sent
 
@@ -408,16 +421,19 @@ def scaling(table, count):
     for n in (1, 8, 64):
         endpoints = [OwnEndpoint() for _ in range(n)]
         more = [arg for e in endpoints[1:] for arg in ("--endpoint", e.url)]
-        runs = [push(endpoints[0].url, [source], *more, "--bucket-size", "8KiB") for _ in range(count + 1)][1:]
+        runs = [push(endpoints[0].url, [source], *more, "--bucket-size", "8KiB")
+                for _ in range(count + 1)][1:]
         for e in endpoints:
             e.stop()
         events = [[json.loads(line) for line in r.text.splitlines()] for r in runs]
         took = [[e["ns"] / 1e9 for e in es if e["type"] == "bucket"] for es in events]
         assert all(len(t) == buckets for t in took)
         to = "to %d endpoint%s: " % (n, "" if n == 1 else "s")
-        table.alone(to + "form the group", [es[-1]["ns"]["init"] / 1e9 for es in events], milliseconds,
+        table.alone(to + "form the group", [es[-1]["ns"]["init"] / 1e9 for es in events],
+                    milliseconds,
                     "<= 3 s" if n == 64 else "")
-        table.alone(to + "a bucket", [median(t) for t in took], milliseconds, "<= 20 ms" if n == 64 else "")
+        table.alone(to + "a bucket", [median(t) for t in took], milliseconds,
+                    "<= 20 ms" if n == 64 else "")
         table.alone(to + "CPU per bucket", [r.cpu / buckets for r in runs], milliseconds)
 
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""torch_fp8.py ROWS COLS - torch's way from bf16 to FP8 in blocks, as trainers write it, on one thread.
+"""torch_fp8.py ROWS COLS - torch's way from bf16 to FP8 in blocks, as trainers write it, on one
+thread.
 
-Prints a line when it is ready, and for each line on stdin (xorl or slime) does the whole tensor once and
-prints the seconds as JSON. Sizes are multiples of 128, so that nothing is padded.
+Prints a line when it is ready, and for each line on stdin (xorl or slime) does the whole tensor
+once and prints the seconds as JSON. Sizes are multiples of 128, so that nothing is padded.
 """
 import json
 import sys
@@ -22,7 +23,8 @@ def quantize(x, rule):
     else:
         scale = amax.clamp(min=1e-10) / 448.0
         tiles = tiles * (1.0 / scale)
-    return tiles.clamp(-448.0, 448.0).to(torch.float8_e4m3fn).view(rows, cols), scale.squeeze(3).squeeze(1)
+    return tiles.clamp(-448.0, 448.0).to(torch.float8_e4m3fn).view(rows,
+        cols), scale.squeeze(3).squeeze(1)
 
 
 def main():

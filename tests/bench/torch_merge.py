@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch_merge.py DIR - torch's way of merging a rank-16 adapter into 1 GB of bf16, on one thread.
 
-Writes DIR/base and DIR/adapter and prints a line when they are there; for each line on stdin merges all
-of it once, weight by weight, from tensors in memory: "fold" in fp32 with one rounding, "two-step" as
-PEFT does with factors in bf16. Prints the seconds as JSON.
+Writes DIR/base and DIR/adapter and prints a line when they are there; for each line on stdin merges
+all of it once, weight by weight, from tensors in memory: "fold" in fp32 with one rounding,
+"two-step" as PEFT does with factors in bf16. Prints the seconds as JSON.
 """
 import json
 import os
@@ -13,7 +13,8 @@ import time
 
 import torch
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "peers"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+                                "peers"))
 import lora_oracle as oracle  # noqa: E402
 
 SIZE, WEIGHTS, RANK, SCALE = 4096, 32, 16, 2.0
@@ -43,7 +44,8 @@ def main():
         factors[oracle.P + n + ".lora_B.weight"] = b[n]
     oracle.save(os.path.join(sys.argv[1], "base", "model.safetensors"), base)
     oracle.save(os.path.join(sys.argv[1], "adapter", "adapter_model.safetensors"), factors)
-    with open(os.path.join(sys.argv[1], "adapter", "adapter_config.json"), "w", encoding="utf-8") as f:
+    with open(os.path.join(sys.argv[1], "adapter", "adapter_config.json"), "w",
+              encoding="utf-8") as f:
         json.dump({"peft_type": "LORA", "r": RANK, "lora_alpha": RANK * SCALE}, f)
     with torch.inference_mode():
         print(json.dumps({"torch": torch.__version__}), flush=True)

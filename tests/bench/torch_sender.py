@@ -5,10 +5,10 @@
     torch_sender.py [--bucket-size BYTES] [--load-format FORMAT] --endpoint URL... FILE...
 
 Maps the safetensors files, hosts torch's TCPStore, forms the gloo group while the init requests are
-under way, and for each bucket concatenates the tensors (torch.cat, as the trainers do) and broadcasts
-them while the update request is under way. Prints one line of JSON: `seconds` from the first look at
-the files to the last answer, and the `cpu_seconds` (user + system) of this process in that time.
-Starting Python and importing torch are left out of both.
+under way, and for each bucket concatenates the tensors (torch.cat, as the trainers do) and
+broadcasts them while the update request is under way. Prints one line of JSON: `seconds` from the
+first look at the files to the last answer, and the `cpu_seconds` (user + system) of this process in
+that time. Starting Python and importing torch are left out of both.
 """
 import argparse
 import concurrent.futures
@@ -74,7 +74,8 @@ class Sender:
 
     def post(self, path, bodies):
         """One request to every endpoint at once; the answers are collected by settle()."""
-        return [self.pool.submit(self.call, url, path, body) for url, body in zip(self.urls, bodies)]
+        return [self.pool.submit(self.call, url, path, body) for url,
+                body in zip(self.urls, bodies)]
 
     @staticmethod
     def settle(calls):
@@ -112,7 +113,8 @@ class Sender:
         else:
             # A copy of its own starts where its dtype may start; the file promises nothing.
             tensors = [t[3].clone().view(getattr(torch, t[1])).reshape(t[2]) for t in bucket]
-            for work in [dist.broadcast(t, src=0, group=self.group, async_op=True) for t in tensors]:
+            for work in [dist.broadcast(t, src=0, group=self.group, async_op=True)
+                         for t in tensors]:
                 work.wait()
         self.settle(calls)
 
@@ -133,7 +135,8 @@ def main():
     p.add_argument("files", nargs="+")
     p.add_argument("--endpoint", action="append", required=True)
     p.add_argument("--bucket-size", type=int, default=512 << 20)
-    p.add_argument("--load-format", default="flattened_bucket", choices=("none", "flattened_bucket"))
+    p.add_argument("--load-format", default="flattened_bucket",
+                   choices=("none", "flattened_bucket"))
     args = p.parse_args()
     load_format = None if args.load_format == "none" else args.load_format
 
@@ -147,7 +150,8 @@ def main():
     sender.settle(sender.post("/continue_generation", [{}] * len(sender.urls)))
     sender.close()
     print(json.dumps({"seconds": time.monotonic() - began, "cpu_seconds": cpu_seconds() - cpu,
-                      "bytes": sum(t[3].numel() for b in buckets for t in b), "buckets": len(buckets),
+                      "bytes": sum(t[3].numel() for b in buckets for t in b),
+                      "buckets": len(buckets),
                       "torch": torch.__version__}))
 
 

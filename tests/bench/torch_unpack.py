@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch_unpack.py DIR - torch's way from quantized weights to fp32, on one thread.
 
-Writes DIR/KIND.safetensors of each kind, 4096 x 4096, and prints a line when they are there; for each line on
-stdin (a kind) does the same weight once, from tensors in memory, and prints the seconds as JSON.
+Writes DIR/KIND.safetensors of each kind, 4096 x 4096, and prints a line when they are there; for
+each line on stdin (a kind) does the same weight once, from tensors in memory, and prints the
+seconds as JSON.
 """
 import json
 import os
@@ -12,7 +13,8 @@ import time
 
 import torch
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "peers"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+                                "peers"))
 import unpack_oracle as oracle  # noqa: E402
 
 SIZE = 4096

@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """exporter.py - a trainer without torch: exporter.py SOURCE.safetensors MANIFEST [--config DIR]
 
-The tensors of a file go into memory of a GPU, or of the double of libcuda that is found first, several to an allocation and with gaps as torch's allocator
-leaves them, and cmd/python/wsync_manifest.py exports them. Tensors and torch.cuda are stand-ins with what that
-helper asks of torch's; test_manifest_torch.py is about torch itself. Prints "ready" and stays until it is ended.
+The tensors of a file go into memory of a GPU, or of the double of libcuda that is found first,
+several to an allocation and with gaps as torch's allocator leaves them, and
+cmd/python/wsync_manifest.py exports them. Tensors and torch.cuda are stand-ins with what that
+helper asks of torch's; test_manifest_torch.py is about torch itself. Prints "ready" and stays until
+it is ended.
     --device N       on that GPU                 --free     lets go of the memory when it is ready
     --tied A=B       B is A under another name   --refuse   as memory that cannot be shared
 """
@@ -90,7 +92,8 @@ def load(path, segments, device):
         begin, end = t["data_offsets"]
         at = segments.place(end - begin) if end > begin else 0
         if end > begin:
-            call("cuMemcpyHtoDAsync_v2", ctypes.c_uint64(at), data[begin:end], ctypes.c_size_t(end - begin), None)
+            call("cuMemcpyHtoDAsync_v2", ctypes.c_uint64(at), data[begin:end],
+                 ctypes.c_size_t(end - begin), None)
         out[name] = Tensor(at, TORCH[t["dtype"]], t["shape"], device)
     return out
 
@@ -118,7 +121,8 @@ def main():
         weights[other] = weights[one]
     if args.refuse:  # tests/gpu/fake_cuda.h: its second function
         table = (ctypes.c_void_p * 2).in_dll(cuda, "fake_cuda")
-        ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_uint, ctypes.c_int)(table[1])(b"cuIpcGetMemHandle", 0, 1)
+        ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_uint,
+                         ctypes.c_int)(table[1])(b"cuIpcGetMemHandle", 0, 1)
     keep = wsync_manifest.export(weights, args.manifest, config=args.config, metadata={"step": 7})
     assert len(keep) == len(weights)
     if args.free:

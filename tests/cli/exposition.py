@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""exposition.py FILE EXPRESSION: reads Prometheus' text format 0.0.4 strictly, and prints the expression.
+"""exposition.py FILE EXPRESSION: reads Prometheus' text format 0.0.4 strictly, and prints the
+expression.
 
-v(NAME, label=value...): the value of the sample that has exactly these labels, as its text; None: there is none.
-names: all of them; types: of each; samples: {name: {frozenset of (label, value): text}}."""
+v(NAME, label=value...): the value of the sample that has exactly these labels, as its text; None:
+there is none. names: all of them; types: of each; samples: {name: {frozenset of (label, value):
+text}}."""
 import re
 import sys
 

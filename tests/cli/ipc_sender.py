@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Shows tensors on a GPU to an endpoint, as a colocated trainer does, and sends it what no trainer would.
+"""Shows tensors on a GPU to an endpoint, as a colocated trainer does, and sends it what no trainer
+would.
 
     ipc_sender.py URL CASE...
 
-Speaks to libcuda.so.1, or a double of it, by ctypes. Prints a line for each request: the case, the status, and
-the message. Pickles are made opcode by opcode.
+Speaks to libcuda.so.1, or a double of it, by ctypes. Prints a line for each request: the case, the
+status, and the message. Pickles are made opcode by opcode.
 """
 import base64
 import ctypes
@@ -66,7 +67,8 @@ class Cuda:
 
 
 class Counters:
-    """The file in which torch's readers count down: 80064 bytes, of which the first 64 are no counters."""
+    """The file in which torch's readers count down: 80064 bytes, of which the first 64 are no
+    counters."""
 
     def __init__(self, name, value=1, size=80064):
         self.name, self.path = name.encode(), "/dev/shm" + name
@@ -79,7 +81,8 @@ class Counters:
         with open(self.path, "rb") as f:
             now = f.read()
         return [(i, *struct.unpack("<q", self.before[i:i + 8]), *struct.unpack("<q", now[i:i + 8]))
-                for i in range(0, len(now) // 8 * 8, 8) if now[i:i + 8] != self.before[i:i + 8] and i < 80064]
+                for i in range(0, len(now) // 8 * 8, 8) if now[i:i + 8] != self.before[i:i + 8]
+                and i < 80064]
 
 
 class Global(str):
@@ -107,7 +110,8 @@ def put(v):
         return b"}(" + b"".join(put(k) + put(x) for k, x in v.items()) + b"u"
     if isinstance(v, Call):
         return put(v.function) + put(v.args) + b"R"
-    return put(Global("sglang.srt.weight_sync.tensor_bucket FlattenedTensorMetadata")) + b")\x81" + put(v.state) + b"b"
+    return put(Global("sglang.srt.weight_sync.tensor_bucket FlattenedTensorMetadata")) + b")\x81" \
+        + put(v.state) + b"b"
 
 
 class Call:
@@ -117,23 +121,27 @@ class Call:
 
 class Metadata:
     def __init__(self, name, dtype, shape, at, n):
-        self.state = {"name": name, "shape": shape, "dtype": Global("torch " + dtype), "start_idx": at,
+        self.state = {"name": name, "shape": shape, "dtype": Global("torch " + dtype),
+                      "start_idx": at,
                       "end_idx": at + n, "numel": n}
 
 
 def arguments(device, handle, at, length=LENGTH):
-    return [Global("torch Tensor"), (length,), (1,), 0, Global("torch.storage TypedStorage"), Global("torch uint8"),
+    return [Global("torch Tensor"), (length,), (1,), 0, Global("torch.storage TypedStorage"),
+            Global("torch uint8"),
             device, handle, length, at, False, b"", 0, bytes(64), False]
 
 
 def bucket(args, tensors=TENSORS, function=None):
-    function = function or ("sglang.srt.utils.patch_torch _rebuild_cuda_tensor_modified" if isinstance(args[6], str)
+    function = function or ("sglang.srt.utils.patch_torch _rebuild_cuda_tensor_modified"
+                            if isinstance(args[6], str)
                             else "torch.multiprocessing.reductions rebuild_cuda_tensor")
     metadata, at = [], 0
     for name, dtype, shape, n in tensors:
         metadata.append(Metadata(name, dtype, shape, at, n))
         at += n
-    return b"\x80\x03" + put({"flattened_tensor": Call(function, *args), "metadata": metadata}) + b"."
+    return b"\x80\x03" + put({"flattened_tensor": Call(function, *args),
+                              "metadata": metadata}) + b"."
 
 
 def post(case, *pickles, flush=False):
@@ -152,7 +160,8 @@ def post(case, *pickles, flush=False):
 def count_down(but):
     """Tensors with counters of readers, and what became of those."""
     ours = "/torch_%d_" % os.getpid()
-    files = [Counters(ours + "1"), Counters(ours + "2", 0), Counters(ours + "3", size=80063), Counters(ours + "4", size=80065),
+    files = [Counters(ours + "1"), Counters(ours + "2", 0), Counters(ours + "3", size=80063),
+             Counters(ours + "4", size=80065),
              Counters("/wsync_%d" % os.getpid())]
     one, none, short, long, other = files
     link = "/dev/shm%s5" % ours
@@ -167,8 +176,10 @@ def count_down(but):
         one.before = open(one.path, "rb").read()
         for at in (-1, -8, 10000, 2 ** 63 - 1):
             post("hostile", but(counter=one.name, counter_at=at))
-        for name in (none.name, short.name, long.name, other.name, link[8:].encode(), one.name[1:], one.name + b"\0",
-                     b"/torch_/../.." + one.path.encode(), b"/torch_" + b"1" * 300, b"/torch_", b"\x1b[31m", b"\0"):
+        for name in (none.name, short.name, long.name, other.name, link[8:].encode(), one.name[1:],
+                     one.name + b"\0",
+                     b"/torch_/../.." + one.path.encode(), b"/torch_" + b"1" * 300, b"/torch_",
+                     b"\x1b[31m", b"\0"):
             post("hostile", but(counter=name))
         print("changed", sum((f.changed() for f in files), []))
     finally:
@@ -184,8 +195,10 @@ def main():
     good = arguments(uuid, mine, 512)
 
     def but(**what):
-        places = {"cls": 0, "size": 1, "stride": 2, "elements": 3, "storage": 4, "dtype": 5, "device": 6, "handle": 7,
-                  "bytes": 8, "at": 9, "gradient": 10, "counter": 11, "counter_at": 12, "event": 13, "waits": 14}
+        places = {"cls": 0, "size": 1, "stride": 2, "elements": 3, "storage": 4, "dtype": 5,
+                  "device": 6, "handle": 7,
+                  "bytes": 8, "at": 9, "gradient": 10, "counter": 11, "counter_at": 12, "event": 13,
+                  "waits": 14}
         args = list(good)
         for k, v in what.items():
             args[places[k]] = v
@@ -200,7 +213,8 @@ def main():
         "torch-2.13": lambda: but(handle=b"\x03c" + handle),
         "part": lambda: but(elements=256, bytes=LENGTH + 4096, at=256),
         "elements": lambda: but(elements=512, bytes=LENGTH + 512, at=0),
-        "parameter": lambda: but(cls=Global("torch.nn.parameter Parameter"), storage=Global("torch.storage UntypedStorage"),
+        "parameter": lambda: but(cls=Global("torch.nn.parameter Parameter"),
+                                 storage=Global("torch.storage UntypedStorage"),
                                  size=Call("torch Size", (LENGTH,))),
         "empty": lambda: bucket(arguments(uuid, None, 0, 0), []),
         "elsewhere": lambda: but(device="00000000-0000-0000-0000-000000000000"),
@@ -230,7 +244,9 @@ def main():
         "short-event": lambda: but(event=bytes(63), waits=True),
         "stride": lambda: but(stride=(2,)),
         "dtype": lambda: but(dtype=Global("torch bfloat16")),
-        "function": lambda: bucket(good, function="torch.multiprocessing.reductions rebuild_storage_cuda"),
+        "function": lambda: bucket(good,
+                                   function="torch.multiprocessing.reductions "
+                                            "rebuild_storage_cuda"),
         "fewer": lambda: bucket(good[:14]),
     }
     for case in sys.argv[2:]:

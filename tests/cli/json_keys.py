@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""json_keys.py PAGE PROGRAM - reads JSON lines and fails for each key that the page does not document.
+"""json_keys.py PAGE PROGRAM - reads JSON lines and fails for each key that the page does not
+document.
 
-The page has a part "# LINES OF PROGRAM" for each program and one for all, in it a section "## type" for
-each kind of line, and in that the keys as paragraph heads: *bytes*, or *error.code* for a key of an
-object or of the objects in an array. Keys that stand in bold elsewhere in the section count as well.
+The page has a part "# LINES OF PROGRAM" for each program and one for all, in it a section "## type"
+for each kind of line, and in that the keys as paragraph heads: *bytes*, or *error.code* for a key
+of an object or of the objects in an array. Keys that stand in bold elsewhere in the section count
+as well.
 """
 import json
 import re

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""packed_model.py - scaled_model.py's small model in bf16 and the same in 4 bits, with one thing wrong where
-one is asked for.
+"""packed_model.py - scaled_model.py's small model in bf16 and the same in 4 bits, with one thing
+wrong where one is asked for.
 
-packed_model.py DIR nf4|nf4-double|nvfp4 [--flaw FLAW]: writes DIR/bf16 and DIR/packed, and DIR/unsaid, whose
-config.json does not say what it is. By the formulas of bitsandbytes and ModelOpt, with nothing but struct
-and arithmetic. Prints one JSON line: for each packed weight the errors of what it wrote, in doubles."""
+packed_model.py DIR nf4|nf4-double|nvfp4 [--flaw FLAW]: writes DIR/bf16 and DIR/packed, and
+DIR/unsaid, whose config.json does not say what it is. By the formulas of bitsandbytes and ModelOpt,
+with nothing but struct and arithmetic. Prints one JSON line: for each packed weight the errors of
+what it wrote, in doubles."""
 import argparse
 import bisect
 import json
@@ -14,13 +15,16 @@ import os
 import random
 import struct
 
-from scaled_model import VOCAB, H, bf16, config, e4m3, f32, linears, pack_bf16, pack_f32, save, value
+from scaled_model import VOCAB, H, bf16, config, e4m3, f32, linears, pack_bf16, pack_f32, save, \
+    value
 
 NF4 = [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
        -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
-       0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0]
+       0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941,
+       0.7229568362236023, 1.0]
 E2M1 = [0, .5, 1, 1.5, 2, 3, 4, 6]
-QUANT = {"nf4": {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
+QUANT = {"nf4": {"quant_method": "bitsandbytes", "load_in_4bit": True,
+                 "bnb_4bit_quant_type": "nf4"},
          "nvfp4": {"quant_method": "modelopt", "quant_algo": "NVFP4"}}
 
 
@@ -49,8 +53,10 @@ class Nf4:
         self.shape, self.double = shape, double
         blocks = [w[i:i + 64] for i in range(0, len(w), 64)]
         self.absmax = [f32(max(map(abs, b))) for b in blocks]
-        self.codes = [nearest(f32(x / m / slack) if m else 0.0, NF4) for b, m in zip(blocks, self.absmax) for x in b]
-        self.levels, self.state = NF4, {"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": shape}
+        self.codes = [nearest(f32(x / m / slack) if m else 0.0, NF4) for b,
+                      m in zip(blocks, self.absmax) for x in b]
+        self.levels, self.state = NF4, {"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16",
+                                        "shape": shape}
 
     def numbers(self):
         return [f32(self.levels[c] * self.absmax[i // 64]) for i, c in enumerate(self.codes)]
@@ -83,9 +89,11 @@ class Nf4:
         text = b"{" if flaw == "state" else json.dumps(state).encode()
         levels = NF4[:7] + [0.015625] + NF4[8:] if flaw == "levels" else NF4
         packed = bytes(a << 4 | b for a, b in zip(self.codes[::2], self.codes[1::2]))
-        out = [(name, "U8", [len(packed), 1], packed), *absmax, (name + ".quant_map", "F32", [16], pack_f32(levels)),
+        out = [(name, "U8", [len(packed), 1], packed), *absmax,
+               (name + ".quant_map", "F32", [16], pack_f32(levels)),
                (name + ".quant_state.bitsandbytes__nf4", "U8", [len(text)], text)]
-        gone = {"no-scale": name + ".absmax", "no-weight": name, "no-state": name + ".quant_state.bitsandbytes__nf4"}
+        gone = {"no-scale": name + ".absmax", "no-weight": name,
+                "no-state": name + ".quant_state.bitsandbytes__nf4"}
         return [t for t in out if t[0] != gone.get(flaw)]
 
 
@@ -98,10 +106,12 @@ class Nvfp4:
             s = e4m3(f32(max(map(abs, w[i:i + 16])) / f32(6 * self.all))) or e4m3(1)
             both = f32(value(s) * self.all)
             self.scales.append(s)
-            self.codes += [nearest(abs(f32(x / both / slack)), E2M1) | (8 if x < 0 else 0) for x in w[i:i + 16]]
+            self.codes += [nearest(abs(f32(x / both / slack)), E2M1) | (8 if x < 0 else 0)
+                           for x in w[i:i + 16]]
 
     def numbers(self):
-        return [f32((-1 if c & 8 else 1) * E2M1[c & 7] * f32(value(self.scales[i // 16]) * self.all))
+        return [f32((-1 if c & 8 else 1) * E2M1[c & 7]
+                    * f32(value(self.scales[i // 16]) * self.all))
                 for i, c in enumerate(self.codes)]
 
     def tensors(self, name, flaw):
@@ -118,7 +128,8 @@ class Nvfp4:
             second = math.inf if flaw == "inf" else f32(1 / second)
         shape = [across, rows] if flaw == "shape" else [rows, across]
         packed = bytes(a | b << 4 for a, b in zip(self.codes[::2], self.codes[1::2]))
-        out = [(name, "U8", [rows, self.cols // 2], packed), (name + "_scale", "F8_E4M3", shape, bytes(scales)),
+        out = [(name, "U8", [rows, self.cols // 2], packed),
+               (name + "_scale", "F8_E4M3", shape, bytes(scales)),
                (name + "_scale_2", "F32", [], pack_f32([second])),
                (name.replace(".weight", ".input_scale"), "F32", [], pack_f32([0.25]))]
         gone = {"no-scale": name + "_scale", "no-weight": name, "no-scale-2": name + "_scale_2"}
@@ -150,9 +161,12 @@ def main():
     p.add_argument("--flaw")
     a = p.parse_args()
     rng, report = random.Random(1), {}
-    plain = [("model.embed_tokens.weight", [VOCAB, H]), ("lm_head.weight", [VOCAB, H]), ("model.norm.weight", [H]),
-             ("model.layers.0.input_layernorm.weight", [H]), ("model.layers.0.post_attention_layernorm.weight", [H])]
-    before = [(n, "BF16", s, pack_bf16([bf16(rng.gauss(0, 0.1)) for _ in range(math.prod(s))])) for n, s in plain]
+    plain = [("model.embed_tokens.weight", [VOCAB, H]), ("lm_head.weight", [VOCAB, H]),
+             ("model.norm.weight", [H]),
+             ("model.layers.0.input_layernorm.weight", [H]),
+             ("model.layers.0.post_attention_layernorm.weight", [H])]
+    before = [(n, "BF16", s, pack_bf16([bf16(rng.gauss(0, 0.1)) for _ in range(math.prod(s))]))
+              for n, s in plain]
     after = list(before)
     for name, rows, cols in linears():
         w = [bf16(rng.gauss(0, 0.05)) for _ in range(rows * cols)]
@@ -165,7 +179,8 @@ def main():
     bare = config(argparse.Namespace(tensor=True, flaw="no-config"))[0]
     save(os.path.join(a.dir, "bf16"), before, bare)
     save(os.path.join(a.dir, "unsaid"), after, bare)
-    save(os.path.join(a.dir, "packed"), after, dict(bare, quantization_config=QUANT[a.how.split("-")[0]]))
+    save(os.path.join(a.dir, "packed"), after,
+         dict(bare, quantization_config=QUANT[a.how.split("-")[0]]))
     print(json.dumps(report))
 
 

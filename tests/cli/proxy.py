@@ -2,14 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """proxy.py URL BEFORE [AFTER [ARG...]]: a proxy of the endpoint at URL. Prints its port.
 
-BEFORE and AFTER are Python statements. Both see `path`; `kept`, a dict that lives as long as the proxy; and `args`.
+BEFORE and AFTER are Python statements. Both see `path`; `kept`, a dict that lives as long as the
+proxy; and `args`.
 
-BEFORE runs for each request, one at a time, before it is passed on. It also sees `action`, the member of that name
-in the request's body or None; `count`, how many requests came, and `nth`, how many to this path, with this one; and
-`run`, which runs a shell command. If it sets `answer` to (status, text), the request is not passed on; if it sets
-`url`, it goes there.
+BEFORE runs for each request, one at a time, before it is passed on. It also sees `action`, the
+member of that name in the request's body or None; `count`, how many requests came, and `nth`, how
+many to this path, with this one; and `run`, which runs a shell command. If it sets `answer` to
+(status, text), the request is not passed on; if it sets `url`, it goes there.
 
-AFTER runs for each reply that is a JSON object with status 200. It sees that as `reply` and may change it.
+AFTER runs for each reply that is a JSON object with status 200. It sees that as `reply` and may
+change it.
 """
 import http.server
 import json
@@ -57,8 +59,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 class Proxy(http.server.ThreadingHTTPServer):
-    """before and after are called with the names above as one dict. While serve_forever runs, `url` is the
-    endpoint's other name."""
+    """before and after are called with the names above as one dict. While serve_forever runs, `url`
+    is the endpoint's other name."""
 
     daemon_threads = True
 
@@ -71,8 +73,10 @@ class Proxy(http.server.ThreadingHTTPServer):
     def before(self, path, body):
         with self.lock:
             self.seen.append(path)
-            rule = {"path": path, "action": (object_of(body) or {}).get("action"), "count": len(self.seen),
-                    "nth": self.seen.count(path), "kept": self.kept, "answer": None, "url": self.target}
+            rule = {"path": path, "action": (object_of(body) or {}).get("action"),
+                    "count": len(self.seen),
+                    "nth": self.seen.count(path), "kept": self.kept, "answer": None,
+                    "url": self.target}
             self.rule(rule)
             return rule
 
@@ -89,7 +93,8 @@ class Proxy(http.server.ThreadingHTTPServer):
 
 def main():
     url, before, after = (sys.argv[1:4] + ["pass"])[:3]
-    known = {"args": sys.argv[4:], "run": lambda command: subprocess.run(["sh", "-ec", command], check=True)}
+    known = {"args": sys.argv[4:],
+             "run": lambda command: subprocess.run(["sh", "-ec", command], check=True)}
 
     def runs(code):
         def act(names):

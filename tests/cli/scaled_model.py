@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""scaled_model.py - a small model in bf16 and the same in FP8, with one thing wrong where one is asked for.
+"""scaled_model.py - a small model in bf16 and the same in FP8, with one thing wrong where one is
+asked for.
 
 scaled_model.py DIR [--flaw FLAW] [--block R C] [--tensor] [--ue8m0]: writes DIR/bf16 and DIR/fp8, a
-safetensors file and a config.json each. Quantizes with nothing but struct and arithmetic: the nearest of
-the 127 magnitudes of E4M3, ties to the even code. Prints one JSON line: for each quantized weight the
-errors of what it wrote, in doubles."""
+safetensors file and a config.json each. Quantizes with nothing but struct and arithmetic: the
+nearest of the 127 magnitudes of E4M3, ties to the even code. Prints one JSON line: for each
+quantized weight the errors of what it wrote, in doubles."""
 import argparse
 import json
 import math
@@ -68,7 +69,8 @@ def pack_f32(xs):
 
 def linears():
     a, m = "model.layers.0.self_attn.", "model.layers.0.mlp."
-    return [(a + "q_proj", H, H), (a + "k_proj", H // 2, H), (a + "v_proj", H // 2, H), (a + "o_proj", H, H),
+    return [(a + "q_proj", H, H), (a + "k_proj", H // 2, H), (a + "v_proj", H // 2, H),
+            (a + "o_proj", H, H),
             (m + "gate_proj", I, H), (m + "up_proj", I, H), (m + "down_proj", H, I)]
 
 
@@ -78,7 +80,8 @@ def quantize(w, rows, cols, bn, bk, ue8m0):
     scales, codes = [0.0] * (down * across), bytearray(rows * cols)
     for b in range(down * across):
         top, left = b // across * bn, b % across * bk
-        places = [r * cols + c for r in range(top, min(top + bn, rows)) for c in range(left, min(left + bk, cols))]
+        places = [r * cols + c for r in range(top, min(top + bn, rows))
+                  for c in range(left, min(left + bk, cols))]
         s = f32(max(max(abs(w[i]) for i in places), f32(1e-12)) / 448)
         if ue8m0:
             s = 2.0 ** math.ceil(math.log2(s))
@@ -90,14 +93,15 @@ def quantize(w, rows, cols, bn, bk, ue8m0):
 
 def errors(w, codes, scales, cols, bn, bk):
     across = -(-cols // bk)
-    d = [f32(value(c) * scales[i // cols // bn * across + i % cols // bk]) for i, c in enumerate(codes)]
+    d = [f32(value(c) * scales[i // cols // bn * across + i % cols // bk]) for i,
+         c in enumerate(codes)]
     ww, dd = sum(x * x for x in w), sum(x * x for x in d)
     return {"max": max(abs(x - y) for x, y in zip(w, d)),
             "rms": math.sqrt(sum((x - y) ** 2 for x, y in zip(w, d)) / ww),
             "cosine": sum(x * y for x, y in zip(w, d)) / math.sqrt(ww * dd)}
 
 
-# ---- what may be wrong: on the tensors of model.layers.0.mlp.up_proj, codes and scales -----------------
+# ---- what may be wrong: on the tensors of model.layers.0.mlp.up_proj, codes and scales -----------
 
 def swap(scales, i, x):
     return [x if k == i else s for k, s in enumerate(scales)]
@@ -107,7 +111,8 @@ def spoil(flaw, codes, scales):
     if flaw == "reciprocal":
         scales = [f32(1 / s) for s in scales]
     elif flaw in ("nan", "inf", "zero", "negative", "subnormal"):
-        bad = {"nan": math.nan, "inf": math.inf, "zero": 0.0, "negative": -scales[1], "subnormal": 1e-40}
+        bad = {"nan": math.nan, "inf": math.inf, "zero": 0.0, "negative": -scales[1],
+               "subnormal": 1e-40}
         scales = swap(scales, 1, bad[flaw])
     elif flaw == "unloaded":
         scales = [-3.4028234663852886e38] * len(scales)
@@ -137,7 +142,8 @@ def emit(name, rows, cols, codes, scales, a, out):
     if flaw == "transposed":
         shape = shape[::-1]
     if flaw != "no-weight":
-        out.append((name + ".weight", "F8_E5M2" if flaw == "e5m2" else "F8_E4M3", [rows, cols], bytes(codes)))
+        out.append((name + ".weight", "F8_E5M2" if flaw == "e5m2" else "F8_E4M3", [rows, cols],
+                    bytes(codes)))
     if flaw == "bf16-scale":
         out.append((scale, "BF16", shape, pack_bf16([bf16(s) for s in scales])))
     elif flaw == "int-scale":
@@ -151,8 +157,10 @@ def emit(name, rows, cols, codes, scales, a, out):
 def config(a):
     c = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": "bfloat16",
          "hidden_size": H, "intermediate_size": I, "num_hidden_layers": 1, "num_attention_heads": 4,
-         "num_key_value_heads": 2, "head_dim": 16, "vocab_size": VOCAB, "tie_word_embeddings": False}
-    q = {"quant_method": "fp8", "activation_scheme": "dynamic", "modules_to_not_convert": ["lm_head"]}
+         "num_key_value_heads": 2, "head_dim": 16, "vocab_size": VOCAB,
+         "tie_word_embeddings": False}
+    q = {"quant_method": "fp8", "activation_scheme": "dynamic",
+         "modules_to_not_convert": ["lm_head"]}
     if not a.tensor:
         q["weight_block_size"] = a.block
     if a.flaw == "not-to-convert":
@@ -177,9 +185,12 @@ def main():
     p.add_argument("--seed", type=int, default=1)
     a = p.parse_args()
     rng = random.Random(a.seed)
-    plain = [("model.embed_tokens.weight", [VOCAB, H]), ("lm_head.weight", [VOCAB, H]), ("model.norm.weight", [H]),
-             ("model.layers.0.input_layernorm.weight", [H]), ("model.layers.0.post_attention_layernorm.weight", [H])]
-    before = [(n, "BF16", s, pack_bf16([bf16(rng.gauss(0, 0.1)) for _ in range(math.prod(s))])) for n, s in plain]
+    plain = [("model.embed_tokens.weight", [VOCAB, H]), ("lm_head.weight", [VOCAB, H]),
+             ("model.norm.weight", [H]),
+             ("model.layers.0.input_layernorm.weight", [H]),
+             ("model.layers.0.post_attention_layernorm.weight", [H])]
+    before = [(n, "BF16", s, pack_bf16([bf16(rng.gauss(0, 0.1)) for _ in range(math.prod(s))]))
+              for n, s in plain]
     after, report = list(before), {}
     for name, rows, cols in linears():
         w = [bf16(rng.gauss(0, 0.05)) for _ in range(rows * cols)]
@@ -196,7 +207,8 @@ def main():
     if a.flaw == "not-in-source":
         before = [t for t in before if ".up_proj" not in t[0]]
     if a.flaw == "changed-norm":
-        after = [(n, d, s, bytes(len(r)) if n == "model.norm.weight" else r) for n, d, s, r in after]
+        after = [(n, d, s, bytes(len(r)) if n == "model.norm.weight" else r) for n, d, s,
+                 r in after]
     bare, quantized = config(a)
     save(os.path.join(a.dir, "bf16"), before, bare)
     save(os.path.join(a.dir, "fp8"), after, quantized)

@@ -3,7 +3,8 @@
 """showing.py - an endpoint that shows parameters: showing.py MODEL_PATH SCALES NORM [REPLICAS]
 
 Answers with SCALES whoever asks for block scales by name, with NORM for anything else, "" being a
-refusal. With a NORM it has one layer, whose norms are 64 wide. Prints its port, then one line per POST: path, name, rows."""
+refusal. With a NORM it has one layer, whose norms are 64 wide. Prints its port, then one line per
+POST: path, name, rows."""
 import http.server
 import json
 import sys
@@ -27,7 +28,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.reply(400 if answer[0] == "{" else 200, answer)
 
     def do_GET(self):
-        says = {"/server_info": {"tp_size": REPLICAS, "dp_size": REPLICAS, "enable_dp_attention": True,
+        says = {"/server_info": {"tp_size": REPLICAS, "dp_size": REPLICAS,
+                                 "enable_dp_attention": True,
                                  "quantization": None, "model_path": MODEL, "version": "0.5.9"},
                 "/model_info": {"weight_version": "7"}}.get(self.path)
         self.reply(200 if says else 404, json.dumps(says or {}))

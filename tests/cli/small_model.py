@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """small_model.py - a checkpoint of a few kilobytes with the names of a real family.
 
-small_model.py FAMILY DIR [--prefix P] [--fp8] [--dtype F32] [--only GLOB]: writes DIR/config.json and
-DIR/model.safetensors. --prefix goes before every name, as a trainer's wrapper puts it."""
+small_model.py FAMILY DIR [--prefix P] [--fp8] [--dtype F32] [--only GLOB]: writes DIR/config.json
+and DIR/model.safetensors. --prefix goes before every name, as a trainer's wrapper puts it."""
 import argparse
 import fnmatch
 import json
@@ -30,7 +30,8 @@ def config(family, fp8):
                  decoder_sparse_step=1, mlp_only_layers=[0])
     if family == "deepseek_v3":
         c.update(num_key_value_heads=HEADS, q_lora_rank=Q_RANK, kv_lora_rank=KV_RANK,
-                 qk_nope_head_dim=NOPE, qk_rope_head_dim=ROPE, v_head_dim=V, n_routed_experts=EXPERTS,
+                 qk_nope_head_dim=NOPE, qk_rope_head_dim=ROPE, v_head_dim=V,
+                 n_routed_experts=EXPERTS,
                  n_shared_experts=1, num_experts_per_tok=2, n_group=2, topk_group=1,
                  moe_intermediate_size=MOE, first_k_dense_replace=1, moe_layer_freq=1,
                  topk_method="noaux_tc", num_nextn_predict_layers=0)
@@ -54,10 +55,13 @@ def layer(family, i):
                   (at + "self_attn.kv_a_proj_with_mqa", KV_RANK + ROPE, H),
                   (at + "self_attn.kv_b_proj", HEADS * (NOPE + V), KV_RANK),
                   (at + "self_attn.o_proj", H, HEADS * V)]
-        norms += [(at + "self_attn.q_a_layernorm", Q_RANK), (at + "self_attn.kv_a_layernorm", KV_RANK)]
+        norms += [(at + "self_attn.q_a_layernorm", Q_RANK),
+                  (at + "self_attn.kv_a_layernorm", KV_RANK)]
     else:
-        linear = [(at + "self_attn.q_proj", HEADS * HEAD, H), (at + "self_attn.k_proj", KV * HEAD, H),
-                  (at + "self_attn.v_proj", KV * HEAD, H), (at + "self_attn.o_proj", H, HEADS * HEAD)]
+        linear = [(at + "self_attn.q_proj", HEADS * HEAD, H),
+                  (at + "self_attn.k_proj", KV * HEAD, H),
+                  (at + "self_attn.v_proj", KV * HEAD, H),
+                  (at + "self_attn.o_proj", H, HEADS * HEAD)]
     if family.startswith("qwen3"):
         norms += [(at + "self_attn.q_norm", HEAD), (at + "self_attn.k_norm", HEAD)]
     if i > 0 and family in ("qwen3_moe", "deepseek_v3"):
@@ -81,7 +85,8 @@ def tensors(family, fp8, dtype):
         for name, rows, cols in linear:
             out.append((name + ".weight", "F8_E4M3" if fp8 else dtype, [rows, cols]))
             if fp8:
-                out.append((name + ".weight_scale_inv", "F32", [-(-rows // BLOCK), -(-cols // BLOCK)]))
+                out.append((name + ".weight_scale_inv", "F32",
+                            [-(-rows // BLOCK), -(-cols // BLOCK)]))
         if i > 0 and family in ("qwen3_moe", "deepseek_v3"):
             out.append((f"model.layers.{i}.mlp.gate.weight", dtype, [EXPERTS, H]))
         if i > 0 and family == "deepseek_v3":

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """split_model.py - a checkpoint as the processes that trained it save it: split_model.py DIR N OUT.
 
-Writes OUT1 ... OUTN with the config. Experts go to their rank, in order; the rest to the first, but for
-norms, which all have."""
+Writes OUT1 ... OUTN with the config. Experts go to their rank, in order; the rest to the first, but
+for norms, which all have."""
 import json
 import os
 import re
@@ -18,7 +18,8 @@ def read(path):
         head = json.loads(f.read(n))
         data = f.read()
     head.pop("__metadata__", None)
-    return [(name, t["dtype"], t["shape"], data[slice(*t["data_offsets"])]) for name, t in head.items()]
+    return [(name, t["dtype"], t["shape"], data[slice(*t["data_offsets"])]) for name,
+            t in head.items()]
 
 
 def write(path, tensors):
@@ -34,7 +35,8 @@ def write(path, tensors):
 def main():
     source, n, out = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     tensors = read(source + "/model.safetensors")
-    experts = 1 + max(int(m[1]) for m in (re.search(r"\.experts\.(\d+)\.", t[0]) for t in tensors) if m)
+    experts = 1 + max(int(m[1]) for m in (re.search(r"\.experts\.(\d+)\.", t[0]) for t in tensors)
+                      if m)
     for i in range(n):
         def mine(name):
             m = re.search(r"\.experts\.(\d+)\.", name)

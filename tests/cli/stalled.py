@@ -11,7 +11,8 @@
   --seconds N   the program must end within N seconds (20); it is killed otherwise
   --endpoint U  print whether this endpoint is paused, and its groups
 
-Prints how the program ended: its exit status, or minus its signal; "stuck" where it had to be killed."""
+Prints how the program ended: its exit status, or minus its signal; "stuck" where it had to be
+killed."""
 import argparse
 import fcntl
 import json

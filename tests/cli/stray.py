@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""stray.py PORT KEY - a process of another group: joins the store at that port as a torch of today does, and
-waits for a key that nobody here sets. Ends when the store closes the connection."""
+"""stray.py PORT KEY - a process of another group: joins the store at that port as a torch of today
+does, and waits for a key that nobody here sets. Ends when the store closes the connection."""
 import socket
 import struct
 import sys

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""talker.py - a server that answers prompts, and can be told to answer them badly: talker.py [KEY=VALUE]...
+"""talker.py - a server that answers prompts, and can be told to answer them badly: talker.py
+[KEY=VALUE]...
 
-What it says of a token is a hash of SEED and of all tokens before, so two with one seed agree and two with
-different ones do not. A text is its UTF-8 bytes. Prints its port, then a line for each request.
+What it says of a token is a hash of SEED and of all tokens before, so two with one seed agree and
+two with different ones do not. A text is its UTF-8 bytes. Prints its port, then a line for each
+request.
 
-  seed=N        the weights                     version=V   their name
-  decode=X      added to what is drawn          batch=X     added to what comes in a batch
-  cached=N      tokens that came from a cache   stale=X     added where nothing is wanted of the prompt
-  most=N        no more than this many new tokens
-  extra=N       and so many more
-  reply=NAME    a bad answer, see BAD below     experts=N   of each token and layer, 2 of so many are chosen
-  moved=N       of so many rows the last has another expert
+  seed=N the weights version=V their name decode=X added to what is drawn batch=X added to what
+  comes in a batch cached=N tokens that came from a cache stale=X added where nothing is wanted of
+  the prompt most=N no more than this many new tokens extra=N and so many more reply=NAME a bad
+  answer, see BAD below experts=N of each token and layer, 2 of so many are chosen moved=N of so
+  many rows the last has another expert
 """
 import base64
 import http.server
@@ -28,13 +28,17 @@ BAD = {
     "400": (400, '{"error": {"message": "return_logprob is not supported"}}'),
     "empty": (200, "{}"),
     "text": (200, "it is raining"),
-    "nan": (200, '{"meta_info": {"input_token_logprobs": [[NaN, 1]], "output_token_logprobs": []}}'),
-    "huge": (200, '{"meta_info": {"input_token_logprobs": [[-1e999, 1]], "output_token_logprobs": []}}'),
+    "nan": (200, '{"meta_info": {"input_token_logprobs": [[NaN, 1]], "output_token_logprobs": '
+                 '[]}}'),
+    "huge": (200, '{"meta_info": {"input_token_logprobs": [[-1e999, 1]], "output_token_logprobs": '
+                  '[]}}'),
     "deep": (200, "[" * 100000),
     "many": (200, '[{"meta_info": {}}, {"meta_info": {}}]'),
     "null": (200, '{"meta_info": {"input_token_logprobs": [], "output_token_logprobs": []}}'),
-    "other": (200, '{"meta_info": {"input_token_logprobs": [[null, 1]], "output_token_logprobs": []}}'),
-    "abort": (200, '{"meta_info": {"finish_reason": {"type": "abort", "message": "paused\\u001b[31m"}}}'),
+    "other": (200, '{"meta_info": {"input_token_logprobs": [[null, 1]], "output_token_logprobs": '
+                   '[]}}'),
+    "abort": (200, '{"meta_info": {"finish_reason": {"type": "abort", "message": '
+                   '"paused\\u001b[31m"}}}'),
 }
 lock = threading.Lock()
 together = most_together = 0
@@ -65,11 +69,14 @@ def answer(prompt, params, shift):
     n = len(tokens)
     before = [[says(tokens[: i + 1]) if i else None, tokens[i], None] for i in range(n)]
     drawn = []
-    for _ in range(min(params["max_new_tokens"], int(OPTIONS.get("most", "1000"))) + int(OPTIONS.get("extra", "0"))):
+    for _ in range(min(params["max_new_tokens"], int(OPTIONS.get("most", "1000")))
+                   + int(OPTIONS.get("extra", "0"))):
         tokens.append(number("d", tokens) % 256)
         drawn.append([says(tokens) + float(OPTIONS.get("decode", "0")) + shift, tokens[-1], None])
-    meta = {"prompt_tokens": n, "completion_tokens": len(drawn), "cached_tokens": int(OPTIONS.get("cached", "0")),
-            "weight_version": OPTIONS.get("version", "default"), "finish_reason": {"type": "length"},
+    meta = {"prompt_tokens": n, "completion_tokens": len(drawn),
+            "cached_tokens": int(OPTIONS.get("cached", "0")),
+            "weight_version": OPTIONS.get("version", "default"),
+            "finish_reason": {"type": "length"},
             "input_token_logprobs": before, "output_token_logprobs": drawn}
     if "experts" in OPTIONS:
         meta["routed_experts"] = rows(tokens)

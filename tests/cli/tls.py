@@ -48,4 +48,5 @@ tls.load_cert_chain(sys.argv[2], sys.argv[3])
 listener = socket.create_server(("127.0.0.1", 0))
 print(listener.getsockname()[1], flush=True)
 while True:
-    threading.Thread(target=serve, daemon=True, args=(listener.accept()[0], tls, (host, int(port)))).start()
+    threading.Thread(target=serve, daemon=True,
+                     args=(listener.accept()[0], tls, (host, int(port)))).start()

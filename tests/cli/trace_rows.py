@@ -8,7 +8,8 @@ import sys
 
 EVENT = {"M": {"ph", "pid", "tid", "name", "args"},
          "X": {"ph", "pid", "tid", "ts", "dur", "name", "cat", "args"}}
-CATEGORIES = ["push", "phases", "buckets", "read", "transform", "copy", "wire", "starved", "apply", "HTTP", "verify"]
+CATEGORIES = ["push", "phases", "buckets", "read", "transform", "copy", "wire", "starved", "apply",
+              "HTTP", "verify"]
 
 
 def no_twice(pairs):
@@ -19,7 +20,8 @@ def no_twice(pairs):
 
 def thousandths(text):
     whole, dot, rest = text.partition(".")
-    assert dot and len(rest) == 3 and not text.startswith("-"), f"no microseconds with three digits: {text}"
+    assert dot and len(rest) == 3 and not text.startswith("-"), \
+        f"no microseconds with three digits: {text}"
     return int(whole) * 1000 + int(rest)
 
 

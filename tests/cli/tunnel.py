@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """tunnel.py - a server in a network of its own, reached as somebody reaches one through ssh -L.
 
-tunnel.py far SOCKET COMMAND...   in the network that it is started in (unshare -rn): brings up loopback, starts
-                                  COMMAND there, and passes what comes through the Unix socket on to its
-                                  127.0.0.1:30000
+tunnel.py far SOCKET COMMAND... in the network that it is started in (unshare -rn): brings up
+loopback, starts
+                                  COMMAND there, and passes what comes through the Unix socket on to
+                                  its 127.0.0.1:30000
 tunnel.py near SOCKET             prints a port of 127.0.0.1 here that leads to it
 """
 import fcntl

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""unread.py - a gateway whose stdout and stderr are pipes that nobody reads: unread.py ENDPOINT CHECKPOINT [one]
+"""unread.py - a gateway whose stdout and stderr are pipes that nobody reads: unread.py ENDPOINT
+CHECKPOINT [one]
 
-Syncs until the pipes have been full for longer than the gateway expects of a reader, then reads them. Warnings have
-to count the lines that were dropped, all others have to be whole. Prints how many lines of each were dropped. one:
-stdout and stderr are the same pipe (2>&1)."""
+Syncs until the pipes have been full for longer than the gateway expects of a reader, then reads
+them. Warnings have to count the lines that were dropped, all others have to be whole. Prints how
+many lines of each were dropped. one: stdout and stderr are the same pipe (2>&1)."""
 import fcntl
 import json
 import os
@@ -40,7 +41,8 @@ def first_lines(end):
     return text
 
 
-process = subprocess.Popen(["wsync-gateway", "--listen", "127.0.0.1:0", "-vv", "--json", "--bucket-size", "1KiB"],
+process = subprocess.Popen(["wsync-gateway", "--listen", "127.0.0.1:0", "-vv", "--json",
+                            "--bucket-size", "1KiB"],
                            stdin=subprocess.DEVNULL, stdout=pipes[0][1], stderr=pipes[-1][1])
 try:
     texts = [bytearray(first_lines(pipes[0][0])), bytearray()][:len(pipes)]
@@ -53,7 +55,8 @@ try:
         syncs += 1
     for _, end in pipes:
         os.close(end)
-    readers = [threading.Thread(target=read, args=(pipe[0], text)) for pipe, text in zip(pipes, texts)]
+    readers = [threading.Thread(target=read, args=(pipe[0], text)) for pipe,
+               text in zip(pipes, texts)]
     for reader in readers:
         reader.start()
     ask("/sync_inference_weights", {"source": checkpoint})

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The speeds that wsync must have on a GPU, each as a ratio to what that GPU does beside it.
 
-A ratio is the median of those of all pairs of samples, which wsync-bench takes in turns; what it measured is
-printed, whether or not it is enough. WSYNC_TEST_CUDA names another libcuda, WSYNC_NCCL_LIB a libnccl.so.2, or
-WSYNC_TEST_PYTHON an interpreter whose torch has one. On a double there is no speed; WSYNC_TEST_TRY=1 runs all
-of this there on little, and asks for right bytes alone.
+A ratio is the median of those of all pairs of samples, which wsync-bench takes in turns; what it
+measured is printed, whether or not it is enough. WSYNC_TEST_CUDA names another libcuda,
+WSYNC_NCCL_LIB a libnccl.so.2, or WSYNC_TEST_PYTHON an interpreter whose torch has one. On a double
+there is no speed; WSYNC_TEST_TRY=1 runs all of this there on little, and asks for right bytes
+alone.
 """
 import json
 import os
@@ -19,9 +20,11 @@ import mkst  # noqa: E402
 
 CUDA = os.environ.get("WSYNC_TEST_CUDA", "libcuda.so.1")
 TRY = os.environ.get("WSYNC_TEST_TRY") == "1"
-KERNELS, LOAD, BROADCAST = 0.85, 0.80, 0.95  # of a device copy, of a copy of pinned memory, of a bare loop
+# of a device copy, of a copy of pinned memory, of a bare loop
+KERNELS, LOAD, BROADCAST = 0.85, 0.80, 0.95
 MEMORY = ("1MiB", "1", "0") if TRY else ("256MiB", "15", "3")  # size, samples, warm-ups
-ABSENT = ("cannot be loaded", "there is no GPU", "has no libnccl.so.2", "for its NCCL", "built without CUDA")
+ABSENT = ("cannot be loaded", "there is no GPU", "has no libnccl.so.2", "for its NCCL",
+          "built without CUDA")
 
 suite = lib.Suite(900, "bin/wsync-bench")
 
@@ -29,7 +32,8 @@ suite = lib.Suite(900, "bin/wsync-bench")
 def bench(*args, seconds=280, environment=None):
     """The lines of a run. Its rows are printed; what must not be is said by the one who asked."""
     argv = [os.path.join(lib.BUILD, "bin/wsync-bench"), *args, "--json"]
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds, check=False,
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          timeout=seconds, check=False,
                           env=dict(os.environ, **(environment or {})))
     lines = [json.loads(line) for line in done.stdout.split("\n") if line]
     # What is there must work: only its absence is a reason to skip.
@@ -38,7 +42,8 @@ def bench(*args, seconds=280, environment=None):
     for line in lines:
         if line["type"] == "machine":
             print("# %s, sm_%s, driver %s, CUDA %s, NCCL %s" % (
-                line["gpu"], line["compute_capability"].replace(".", ""), line["driver"], line["cuda"], line["nccl"]))
+                line["gpu"], line["compute_capability"].replace(".", ""), line["driver"],
+                line["cuda"], line["nccl"]))
         elif line["type"] == "measure":
             print("# " + told(line))
     assert done.returncode == 0, done.stderr
@@ -46,9 +51,11 @@ def bench(*args, seconds=280, environment=None):
 
 
 def told(row):
-    what = "%-24s %8.1f MiB %9.2f GB/s" % (row["name"], row["bytes"] / 2 ** 20, row["bytes"] / row["median_ns"])
+    what = "%-24s %8.1f MiB %9.2f GB/s" % (row["name"], row["bytes"] / 2 ** 20,
+                                           row["bytes"] / row["median_ns"])
     if row["against"]:
-        what += "  %5.2f (%.2f to %.2f) of %s" % (row["ratio"], row["ratio_min"], row["ratio_max"], row["against"])
+        what += "  %5.2f (%.2f to %.2f) of %s" % (row["ratio"], row["ratio_min"], row["ratio_max"],
+                                                  row["against"])
     return what
 
 
@@ -68,21 +75,29 @@ def kernels(_):
     expect(held, KERNELS)
 
 
-@suite.case("a file of the page cache reaches the GPU at %.2f of the rate of pinned memory or more" % LOAD)
+@suite.case("a file of the page cache reaches the GPU at %.2f of the rate of pinned memory or more"
+            % LOAD)
 def load(_):
     path = lib.scratch("large.safetensors")
-    mkst.write(path, [("w%d" % i, "BF16", (1024, 64 if TRY else 65536)) for i in range(16)], 1)  # 2 GiB
+    # 2 GiB
+    mkst.write(path, [("w%d" % i, "BF16", (1024, 64 if TRY else 65536)) for i in range(16)], 1)
     rows = bench("load", path, "--to", "gpu", "--samples", MEMORY[1], "--warmup", MEMORY[2])
     os.unlink(path)
     expect([row for row in rows if row["name"] == "read to GPU"], LOAD)
 
 
-@suite.case("a broadcast of a push over NCCL is within %.0f %% of a bare loop of the same sizes" % (100 - 100 * BROADCAST))
+@suite.case("a broadcast of a push over NCCL is within %.0f %% of a bare loop of the same sizes"
+            % (100 - 100 * BROADCAST))
 def broadcast(_):
-    """Two ranks on one GPU, over sockets: between GPUs a bare loop is bound by their links, a push by the host's."""
-    named = [] if os.environ.get("WSYNC_NCCL_LIB") else ["--nccl-from", os.environ.get("WSYNC_TEST_PYTHON", "python3")]
-    sizes = ["--min-size", "64KiB", "--max-size", "1MiB"] if TRY else ["--min-size", "64MiB", "--max-size", "128MiB"]
-    rows = bench("transport", "--backend", "nccl", *named, *sizes, "--factor", "2", "--count", "2" if TRY else "8",
+    """Two ranks on one GPU, over sockets: between GPUs a bare loop is bound by their links, a push
+    by the host's."""
+    named = [] if os.environ.get("WSYNC_NCCL_LIB") else ["--nccl-from",
+                                                         os.environ.get("WSYNC_TEST_PYTHON",
+                                                             "python3")]
+    sizes = ["--min-size", "64KiB", "--max-size", "1MiB"] if TRY else ["--min-size", "64MiB",
+        "--max-size", "128MiB"]
+    rows = bench("transport", "--backend", "nccl", *named, *sizes, "--factor", "2", "--count",
+                 "2" if TRY else "8",
                  "--samples", "2" if TRY else "5", "--warmup", "1", "--check",
                  environment=dict(loopback.ENVIRONMENT, CUDA_VISIBLE_DEVICES="0"))
     expect(rows, BROADCAST)
@@ -94,7 +109,8 @@ def set_up():
     if CUDA != "libcuda.so.1":
         beside = lib.scratch("")
         os.symlink(os.path.abspath(CUDA), os.path.join(beside, "libcuda.so.1"))
-        os.environ["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [beside, os.environ.get("LD_LIBRARY_PATH")]))
+        os.environ["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None,
+            [beside, os.environ.get("LD_LIBRARY_PATH")]))
 
 
 sys.exit(suite.main(set_up))

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""check.py - every test that wants a GPU, as one stream of TAP and one report: what `make check-gpu` runs.
+"""check.py - every test that wants a GPU, as one stream of TAP and one report: what `make
+check-gpu` runs.
 
-Runs where there is Python 3 and nothing else, from the tree or from a kit (tests/gpu/kit.sh). Without a GPU
-every test says so, as a skip, and that is no failure. The report, RESULTS.md, is written anew while results come,
-so that a run which is ended half-way, or killed, leaves what it had; beside it lies the whole output, log.txt.
+Runs where there is Python 3 and nothing else, from the tree or from a kit (tests/gpu/kit.sh).
+Without a GPU every test says so, as a skip, and that is no failure. The report, RESULTS.md, is
+written anew while results come, so that a run which is ended half-way, or killed, leaves what it
+had; beside it lies the whole output, log.txt.
 
-WSYNC_TEST_CUDA names another libcuda, WSYNC_TEST_PYTHON an interpreter whose torch has CUDA (python3), and
-WSYNC_NCCL_LIB a libnccl for tests without torch (that torch's). Files of bats whose head speaks of
-WSYNC_TEST_CUDA run here too, on the real libraries.
+WSYNC_TEST_CUDA names another libcuda, WSYNC_TEST_PYTHON an interpreter whose torch has CUDA
+(python3), and WSYNC_NCCL_LIB a libnccl for tests without torch (that torch's). Files of bats whose
+head speaks of WSYNC_TEST_CUDA run here too, on the real libraries.
 """
 import argparse
 import contextlib
@@ -50,7 +52,8 @@ for name in 'nvidia.nccl', 'torch':
 TORCH = """
 import json, platform, torch
 nccl = torch.cuda.is_available() and torch.cuda.nccl.version()
-print(json.dumps({"Python": platform.python_version(), "torch": torch.__version__, "torch's CUDA": torch.version.cuda,
+print(json.dumps({"Python": platform.python_version(), "torch": torch.__version__,
+                  "torch's CUDA": torch.version.cuda,
                   "torch's NCCL": ".".join(map(str, nccl)) if nccl else None}))
 """
 
@@ -60,7 +63,8 @@ print(json.dumps({"Python": platform.python_version(), "torch": torch.__version_
 def said_by(argv, seconds):
     """What a program prints, or None."""
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds,
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=seconds,
                               check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -74,7 +78,8 @@ def ask_driver():
             "n, v, name = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(256)\n"
             "assert c.cuInit(0) == 0 and c.cuDeviceGetCount(ctypes.byref(n)) == 0 and n.value\n"
             "c.cuDriverGetVersion(ctypes.byref(v)), c.cuDeviceGetName(name, 256, 0)\n"
-            "print(name.value.decode(), '|', '%d.%d' % (v.value // 1000, v.value % 1000 // 10), '|', n.value)\n")
+            "print(name.value.decode(), '|', '%d.%d' % (v.value // 1000, v.value % 1000 // 10), "
+            "'|', n.value)\n")
     text = said_by([sys.executable, "-c", code, CUDA], 60)
     return [part.strip() for part in text.split("|")] if text and text.count("|") == 2 else None
 
@@ -95,13 +100,17 @@ def first_line(path):
 def machine():
     """What a report must say of it: (name, value) pairs."""
     facts, gpu = [], ask_driver()
-    facts.append(("GPU", "%s (%s in all)" % (gpu[0], gpu[2]) if gpu else "none that %s would give" % CUDA))
+    facts.append(("GPU", "%s (%s in all)" % (gpu[0], gpu[2]) if gpu
+                  else "none that %s would give" % CUDA))
     if gpu:
         facts.append(("CUDA of the driver", gpu[1]))
-        facts.append(("driver, memory, capability", ask_smi("driver_version,memory.total,compute_cap") or
+        facts.append(("driver, memory, capability",
+                      ask_smi("driver_version,memory.total,compute_cap") or
                       first_line("/proc/driver/nvidia/version") or "nvidia-smi does not say"))
-        # Exclusive use, parts of a GPU and links that are narrow explain much that fails or is slow.
-        more = ("compute_mode", "mig.mode.current", "clocks.max.sm", "clocks.max.memory", "pcie.link.gen.max",
+        # Exclusive use, parts of a GPU and links that are narrow explain much that fails or is
+        # slow.
+        more = ("compute_mode", "mig.mode.current", "clocks.max.sm", "clocks.max.memory",
+                "pcie.link.gen.max",
                 "pcie.link.width.max")
         said = ask_smi(",".join(more))
         facts += [(", ".join(more), said)] if said else []
@@ -118,8 +127,10 @@ def machine():
         facts.append(("CPU", "%d x %s" % (len(names), names[0])))
     memory = first_line("/proc/meminfo") or ""
     facts.append(("memory", "%s, %d MiB of /dev/shm" % (
-        " ".join(memory.split()[1:]), shutil.disk_usage("/dev/shm").total >> 20 if os.path.isdir("/dev/shm") else 0)))
-    told = ["%s=%s" % item for item in sorted(os.environ.items()) if item[0].startswith(("NCCL_", "CUDA_", "TORCH_"))]
+        " ".join(memory.split()[1:]),
+        shutil.disk_usage("/dev/shm").total >> 20 if os.path.isdir("/dev/shm") else 0)))
+    told = ["%s=%s" % item for item in sorted(os.environ.items())
+            if item[0].startswith(("NCCL_", "CUDA_", "TORCH_"))]
     facts.append(("environment", " ".join(told) or "nothing of NCCL, CUDA or torch"))
     facts.append(("kernel, libc", "%s, %s" % (platform.release(), " ".join(platform.libc_ver()))))
     facts.append(("wsync", made_of() or "of no known commit"))
@@ -134,7 +145,8 @@ def find_nccl():
 def version_of(nccl):
     return said_by([sys.executable, "-c", "import ctypes, sys\nn = ctypes.c_int()\n"
                     "ctypes.CDLL(sys.argv[1]).ncclGetVersion(ctypes.byref(n))\n"
-                    "print('%d.%d.%d' % (n.value // 10000, n.value // 100 % 100, n.value % 100))", nccl], 60)
+                    "print('%d.%d.%d' % (n.value // 10000, n.value // 100 % 100, n.value % 100))",
+                    nccl], 60)
 
 
 def made_of():
@@ -286,8 +298,10 @@ def run_so(program, seconds, env, each):
     argv = command(program.path)
     began = time.monotonic()
     try:
-        child = subprocess.Popen(argv, env=env, cwd=TREE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                 stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True)
+        child = subprocess.Popen(argv, env=env, cwd=TREE, stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, text=True, errors="replace",
+                                 start_new_session=True)
     except OSError as e:
         return "it cannot be started: %s" % e.strerror
     try:
@@ -320,7 +334,8 @@ def report(facts, programs, when):
     out += ["| %s | %s |" % (k, cell(v)) for k, v in facts]
     out += ["", "## Tests", "", "| test | outcome |", "|---|---|"]
     for p in programs:
-        counts = ", ".join("%d %s" % (p.count(o), o) for o in ("passed", "failed", "skipped") if p.count(o))
+        counts = ", ".join("%d %s" % (p.count(o), o) for o in ("passed", "failed", "skipped")
+                           if p.count(o))
         out.append("| `%s` | %s, %.1f s |" % (p.name, counts or "nothing", p.seconds))
     for outcome, head in (("failed", "Failed"), ("skipped", "Skipped")):
         some = ["- `%s`: %s%s" % (p.name, title, ": " + why if why else "")
@@ -357,8 +372,8 @@ def why_not(program, facts):
     return None if shutil.which(command(program.path)[0]) else "bats is not installed"
 
 
-# What a run that is ended early should have had: kernels, what this machine can do at all, speed, peers. Troubles
-# last, which mostly wait for deadlines.
+# What a run that is ended early should have had: kernels, what this machine can do at all, speed,
+# peers. Troubles last, which mostly wait for deadlines.
 ORDER = ("test_machine", "bench_", "test_nccl_torch", "test_ipc", "test_manifest", "test_")
 
 
@@ -373,9 +388,11 @@ def worth(path):
 
 def find(names):
     """The programs in the order of their worth."""
-    found = [p for pattern in ("test_*_gpu", "bench_*") for p in sorted(glob.glob(os.path.join(BUILD, "tests/gpu", pattern)))
+    found = [p for pattern in ("test_*_gpu", "bench_*")
+             for p in sorted(glob.glob(os.path.join(BUILD, "tests/gpu", pattern)))
              if os.access(p, os.X_OK) and not p.endswith((".o", ".d"))]
-    found += sorted(glob.glob(os.path.join(HERE, "test_*.py"))) + sorted(glob.glob(os.path.join(HERE, "bench_*.py")))
+    found += sorted(glob.glob(os.path.join(HERE, "test_*.py"))) + sorted(
+        glob.glob(os.path.join(HERE, "bench_*.py")))
     found += [p for p in sorted(glob.glob(os.path.join(TREE, "tests/cli/*.bats"))) if wants_gpu(p)]
     found.sort(key=worth)
     return [Program(p) for p in found
@@ -383,11 +400,13 @@ def find(names):
 
 
 def main():
-    p = argparse.ArgumentParser(description="every test that wants a GPU; see the head of this file")
+    p = argparse.ArgumentParser(
+        description="every test that wants a GPU; see the head of this file")
     p.add_argument("names", nargs="*", metavar="NAME", help="only programs whose names begin so")
     p.add_argument("--out", default=os.environ.get("OUT") or os.path.join(BUILD, "gpu-results"),
                    help="where RESULTS.md and log.txt go ($OUT, or build/gpu-results)")
-    p.add_argument("--seconds", type=float, default=3000, help="end after that many; what is left is skipped")
+    p.add_argument("--seconds", type=float, default=3000,
+                   help="end after that many; what is left is skipped")
     p.add_argument("--each", type=float, default=600, help="and each program after that many")
     p.add_argument("--list", action="store_true", help="only name the programs")
     args = p.parse_args()
@@ -396,7 +415,8 @@ def main():
         print("\n".join(program.name for program in programs))
         return 0
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
-    until, when = time.monotonic() + args.seconds, time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    until, when = time.monotonic() + args.seconds, time.strftime("%Y-%m-%d %H:%M UTC",
+        time.gmtime())
     facts, env = machine(), environment()
     for fact in facts:
         print("# %s: %s" % fact)
@@ -421,8 +441,10 @@ def main():
                 return
             number += 1
             outcome, title, why = program.cases[-1]
-            print("%sok %d - %s: %s%s" % ("not " if outcome == "failed" else "", number, program.name, title,
-                                          " # SKIP " + why if outcome == "skipped" else ""), flush=True)
+            print("%sok %d - %s: %s%s"
+                  % ("not " if outcome == "failed" else "", number, program.name, title,
+                                          " # SKIP " + why if outcome == "skipped" else ""),
+                                          flush=True)
         left = until - time.monotonic()
         why_skip = "no time is left" if left < 5 else why_not(program, facts)
         if why_skip:

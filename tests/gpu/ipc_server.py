@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ipc_server.py - an inference endpoint that takes weights out of another process's GPU memory, for tests of
-wsync-push --backend ipc: HTTP in front, one process per tp rank behind.
+"""ipc_server.py - an inference endpoint that takes weights out of another process's GPU memory, for
+tests of wsync-push --backend ipc: HTTP in front, one process per tp rank behind.
 
-A rank unpickles its element of /update_weights_from_tensor with an allow-list, as servers do, opens the CUDA IPC
-handle and keeps a copy of every tensor. With --torch that is all torch's doing, on a GPU. With --double PATH there
-is neither: the classes of torch have stand-ins, and the handle is opened by the double of libcuda of that name,
-through ctypes. A rank that is --late copies a bucket only when it is asked for the next one, as the GPU of a
-server may do that answers before it has copied.
+A rank unpickles its element of /update_weights_from_tensor with an allow-list, as servers do, opens
+the CUDA IPC handle and keeps a copy of every tensor. With --torch that is all torch's doing, on a
+GPU. With --double PATH there is neither: the classes of torch have stand-ins, and the handle is
+opened by the double of libcuda of that name, through ctypes. A rank that is --late copies a bucket
+only when it is asked for the next one, as the GPU of a server may do that answers before it has
+copied.
 
 One line of JSON on stdout says that it is ready. Everything dies with the process above it.
 
@@ -32,7 +33,8 @@ import types
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 FORK = multiprocessing.get_context("fork")
-ALLOWED = ("builtins.", "collections.", "copyreg.", "functools.", "itertools.", "operator.", "types.", "weakref.",
+ALLOWED = ("builtins.", "collections.", "copyreg.", "functools.", "itertools.", "operator.",
+           "types.", "weakref.",
            "torch.", "sglang.srt.weight_sync.tensor_bucket.", "sglang.srt.utils.")
 DENIED = {("builtins", "eval"), ("builtins", "exec"), ("builtins", "compile")}
 BUCKET, PATCH = "sglang.srt.weight_sync.tensor_bucket", "sglang.srt.utils.patch_torch"
@@ -45,9 +47,11 @@ def die_with_parent():
 def check_arguments(args):
     """As torch's C code does: 15, and no None where it wants bytes."""
     assert len(args) == 15, len(args)
-    kinds = [tuple, tuple, int] + [None] * 2 + [(int, str), bytes, int, int, bool, bytes, int, bytes, bool]
+    kinds = [tuple, tuple, int] + [None] * 2 + [(int, str), bytes, int, int, bool, bytes, int,
+                                                bytes, bool]
     for i, (value, kind) in enumerate(zip(args[1:], kinds), 1):
-        assert kind is None or type(value) in (kind if isinstance(kind, tuple) else (kind,)), (i, value)
+        assert kind is None or type(value) in (kind if isinstance(kind, tuple) else (kind,)), (i,
+            value)
     size, stride, offset, handle, room = args[1], args[2], args[3], args[7], args[8]
     assert handle[:2] == b"\x01c" and len(handle) == 66, handle
     assert len(size) == 1 and size[0] <= room and stride == (1,) and offset == 0, args
@@ -66,7 +70,8 @@ class Guarded(pickle.Unpickler):
             raise RuntimeError("Blocked unsafe class loading (%s.%s)" % (module, name))
         found = self.stand_ins.get((module, name)) or self.stand_ins.get(module)
         if found:
-            return found if not isinstance(found, types.FunctionType) or (module, name) in self.stand_ins \
+            return found if not isinstance(found, types.FunctionType) or (module,
+                name) in self.stand_ins \
                 else found(name)
         return super().find_class(module, name)
 
@@ -95,12 +100,15 @@ class OnDouble:
         self.call("cuInit", 0)
         self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), gpu)
         self.call("cuCtxSetCurrent", context)
-        torch = {("torch", "Tensor"): object, ("torch.storage", "TypedStorage"): object, ("torch", "Size"): tuple,
+        torch = {("torch", "Tensor"): object, ("torch.storage", "TypedStorage"): object,
+                 ("torch", "Size"): tuple,
                  "torch": lambda name: name,
                  ("torch.storage", "_load_from_bytes"): lambda data: data,
-                 ("torch._utils", "_rebuild_tensor_v2"): lambda data, at, size, *_: self.small(size),
+                 ("torch._utils", "_rebuild_tensor_v2"): lambda data, at, size,
+                 *_: self.small(size),
                  ("torch.multiprocessing.reductions", "rebuild_cuda_tensor"): self.rebuild,
-                 (PATCH, "_rebuild_cuda_tensor_modified"): self.rebuild, (BUCKET, "FlattenedTensorMetadata"): Metadata}
+                 (PATCH, "_rebuild_cuda_tensor_modified"): self.rebuild,
+                 (BUCKET, "FlattenedTensorMetadata"): Metadata}
         Guarded.stand_ins = torch
 
     def call(self, function, *args):
@@ -130,7 +138,8 @@ class OnDouble:
         self.call("cuIpcOpenMemHandle_v2", ctypes.byref(p), Memory.from_buffer_copy(handle), 1)
         if length:
             buffer = (ctypes.c_char * length).from_buffer(data)
-            self.call("cuMemcpyDtoHAsync_v2", buffer, ctypes.c_uint64(p.value + at), ctypes.c_size_t(length), None)
+            self.call("cuMemcpyDtoHAsync_v2", buffer, ctypes.c_uint64(p.value + at),
+                      ctypes.c_size_t(length), None)
         self.call("cuIpcCloseMemHandle", p)
         for m in listed:
             keep[m.name] = (m.dtype, list(m.shape), bytes(data[m.start_idx:m.end_idx]))
@@ -179,7 +188,8 @@ class OnTorch:
     def hashed(self, kept):
         def raw(x):
             x = x.contiguous().cpu()  # not every torch comes with numpy
-            return ctypes.string_at(x.data_ptr(), x.numel() * x.element_size()) if x.numel() else b""
+            return ctypes.string_at(x.data_ptr(),
+                                    x.numel() * x.element_size()) if x.numel() else b""
         return {name: {"dtype": str(x.dtype).split(".")[1], "shape": list(x.shape),
                        "sha256": hashlib.sha256(raw(x)).hexdigest()} for name, x in kept.items()}
 
@@ -190,7 +200,9 @@ class Rank:
 
     def serve(self, pipe):
         die_with_parent()
-        backend = OnDouble(self.args.double, self.opened) if self.args.double else OnTorch(self.opened, self.args.device)
+        backend = OnDouble(self.args.double,
+                           self.opened) if self.args.double else OnTorch(self.opened,
+                               self.args.device)
         while True:
             try:
                 what, text = pipe.recv()
@@ -216,7 +228,8 @@ class Rank:
         return backend.hashed(self.kept)
 
     def tell_opened(self, _backend, _text):
-        return {"handles": len(self.opened.handles), "openings": self.opened.openings, "buckets": self.buckets}
+        return {"handles": len(self.opened.handles), "openings": self.opened.openings,
+                "buckets": self.buckets}
 
     def ready(self, _backend, _text):
         return True
@@ -277,7 +290,8 @@ class Endpoint:
         if path == "/update_weights_from_tensor":
             return self.update(body)
         if path == "/server_info":
-            return 200, {"tp_size": self.tp, "dp_size": 1, "pp_size": 1, "ep_size": 1, "dtype": "auto",
+            return 200, {"tp_size": self.tp, "dp_size": 1, "pp_size": 1, "ep_size": 1,
+                         "dtype": "auto",
                          "version": "0.5.9", "internal_states": [{}]}
         if path == "/received":
             return 200, self.ask("received", everyone)
@@ -287,12 +301,16 @@ class Endpoint:
             return 200, self.journal
         if path == "/openapi.json":
             return 200, {"paths": {p: {} for p in ROUTES}}
-        return (200, {"success": True, "status": "ok", "message": "ok"}) if path in ROUTES else (404, {})
+        return (200, {"success": True, "status": "ok",
+                      "message": "ok"}) if path in ROUTES else (404, {})
 
 
-ROUTES = ("/update_weights_from_tensor", "/update_weights_from_distributed", "/init_weights_update_group",
-          "/destroy_weights_update_group", "/server_info", "/model_info", "/health", "/pause_generation",
-          "/continue_generation", "/flush_cache", "/update_weight_version", "/weights_checker", "/get_weights_by_name")
+ROUTES = ("/update_weights_from_tensor", "/update_weights_from_distributed",
+          "/init_weights_update_group",
+          "/destroy_weights_update_group", "/server_info", "/model_info", "/health",
+          "/pause_generation",
+          "/continue_generation", "/flush_cache", "/update_weight_version", "/weights_checker",
+          "/get_weights_by_name")
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -333,7 +351,8 @@ def main():
     p.add_argument("--double", help="the double of libcuda; without it torch is used")
     p.add_argument("--device", default="cuda:0", help="of torch")
     p.add_argument("--late", action="store_true", help="copy a bucket when the next one comes")
-    p.add_argument("--refuse-at", type=int, default=0, help="answer this update and all later ones with 400")
+    p.add_argument("--refuse-at", type=int, default=0,
+                   help="answer this update and all later ones with 400")
     p.add_argument("--hang-at", type=int, default=0, help="never answer this update")
     p.add_argument("--slow-at", type=int, default=0, help="begin with this update 3 s late")
     p.add_argument("--die-at", type=int, default=0)
@@ -341,7 +360,8 @@ def main():
     die_with_parent()
     server = Server(("127.0.0.1", 0), Handler)
     server.endpoint = Endpoint(args.tp, args)
-    print(json.dumps({"url": "http://127.0.0.1:%d" % server.server_address[1], "tp": args.tp, "pid": os.getpid(),
+    print(json.dumps({"url": "http://127.0.0.1:%d" % server.server_address[1], "tp": args.tp,
+                      "pid": os.getpid(),
                       "ranks": server.endpoint.pids}), flush=True)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     server.serve_forever()

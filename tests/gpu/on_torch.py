@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """on_torch.py - what the tests against a real torch on the GPU that is here begin with.
 
-NCCL takes one rank of a GPU; that the ranks are told to be on different machines (NCCL_HOSTID; receiver.py
-gives each of its own) gets around that, and makes them speak through sockets, here over loopback.
-WSYNC_TEST_PYTHON names an interpreter whose torch has CUDA (python3), whose NCCL wsync-push then loads too.
-With WSYNC_TEST_DEVICE=cpu the same cases run over gloo, for trying the cases themselves where there is no GPU.
+NCCL takes one rank of a GPU; that the ranks are told to be on different machines (NCCL_HOSTID;
+receiver.py gives each of its own) gets around that, and makes them speak through sockets, here over
+loopback. WSYNC_TEST_PYTHON names an interpreter whose torch has CUDA (python3), whose NCCL
+wsync-push then loads too. With WSYNC_TEST_DEVICE=cpu the same cases run over gloo, for trying the
+cases themselves where there is no GPU.
 """
 import os
 import subprocess
@@ -31,16 +32,22 @@ ENVIRONMENT = dict(loopback.ENVIRONMENT, **{
 
 
 def begin():
-    """The environment of all that is started from here on; raises lib.Skip where that torch has no GPU."""
-    code = "import torch" if ON_CPU else ("import torch\nassert torch.cuda.is_available(), 'it sees no GPU'\n"
+    """The environment of all that is started from here on; raises lib.Skip where that torch has no
+    GPU."""
+    code = "import torch" if ON_CPU else (
+        "import torch\nassert torch.cuda.is_available(), 'it sees no GPU'\n"
                                           "torch.zeros(1, device='%s')" % DEVICE)
     try:
-        done = subprocess.run([PYTHON, "-c", code], capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run([PYTHON, "-c", code], capture_output=True, text=True, timeout=300,
+                              check=False)
     except (OSError, subprocess.TimeoutExpired) as e:
-        raise lib.Skip("%s: %s" % (PYTHON, getattr(e, "strerror", None) or "import torch takes minutes")) from e
+        raise lib.Skip("%s: %s"
+                       % (PYTHON,
+                          getattr(e, "strerror", None) or "import torch takes minutes")) from e
     if done.returncode:
         why = done.stderr.strip().split("\n")[-1]
-        raise lib.Skip("%s has no torch with a GPU (%s); WSYNC_TEST_PYTHON names one that has" % (PYTHON, why))
+        raise lib.Skip("%s has no torch with a GPU (%s); WSYNC_TEST_PYTHON names one that has"
+                       % (PYTHON, why))
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
 

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""wsync-push --backend ipc into endpoints that read its GPU memory: torch's own, on the GPU that is here.
+"""wsync-push --backend ipc into endpoints that read its GPU memory: torch's own, on the GPU that is
+here.
 
-WSYNC_TEST_PYTHON names an interpreter whose torch has CUDA (python3). With WSYNC_TEST_CUDA=fake_cuda.so, the
-double of libcuda, the same cases run without either, for trying the cases themselves and what the push does
-where the driver refuses something; that is no proof that anything works on a GPU.
+WSYNC_TEST_PYTHON names an interpreter whose torch has CUDA (python3). With
+WSYNC_TEST_CUDA=fake_cuda.so, the double of libcuda, the same cases run without either, for trying
+the cases themselves and what the push does where the driver refuses something; that is no proof
+that anything works on a GPU.
 """
 import os
 import signal
@@ -19,11 +21,13 @@ import mkst  # noqa: E402
 PYTHON = os.environ.get("WSYNC_TEST_PYTHON", "python3")
 CUDA = os.environ.get("WSYNC_TEST_CUDA", "")
 ON_DOUBLE = os.path.basename(CUDA) == "fake_cuda.so"
-PLAIN = [("embed.weight", "F32", (2000, 300)), ("layers.0.w", "F32", (513, 1025)), ("layers.1.q", "U8", (3, 100003)),
+PLAIN = [("embed.weight", "F32", (2000, 300)), ("layers.0.w", "F32", (513, 1025)),
+         ("layers.1.q", "U8", (3, 100003)),
          ("layers.1.h", "F16", (513, 77)), ("layers.1.i", "I64", (31, 3)), ("b", "BF16", (77, 3)),
          ("f8", "F8_E4M3", (130, 7)), ("odd", "U8", (13,)), ("one", "U8", (1,)), ("s", "F32", ())]
 MANY = [("w%d" % i, "F32", (300 + i, 511)) for i in range(12)]
-LEGAL = "import torch\nassert torch.cuda.is_available(), 'it sees no GPU'\ntorch.zeros(1, device='cuda:0')"
+LEGAL = "import torch\nassert torch.cuda.is_available(), 'it sees no GPU'\ntorch.zeros(1, " \
+        "device='cuda:0')"
 PIECE = 1 << 29
 MEMORY = "import torch; print(torch.cuda.get_device_properties(0).total_memory)"
 COPY = """
@@ -43,10 +47,12 @@ import ctypes, hashlib, json, sys, torch
 n, piece = map(int, sys.argv[1:3])
 sys.path.insert(0, sys.argv[3])
 from wsync_manifest import export
-state = {"w%d" % i: torch.randint(0, 256, (piece,), dtype=torch.uint8, device="cuda:0") for i in range(n)}
+state = {"w%d" % i: torch.randint(0, 256, (piece,), dtype=torch.uint8, device="cuda:0")
+         for i in range(n)}
 keep = export(state, sys.argv[4])
 first = state["w0"].cpu()
-print(json.dumps({"sha256": hashlib.sha256(ctypes.string_at(first.data_ptr(), piece)).hexdigest()}), flush=True)
+digest = hashlib.sha256(ctypes.string_at(first.data_ptr(), piece)).hexdigest()
+print(json.dumps({"sha256": digest}), flush=True)
 sys.stdin.read()
 """
 
@@ -60,8 +66,10 @@ def make(name, tensors, seed=0):
 
 
 def for_double():
-    """What a program of another's making needs to load the double: a sanitizer's library, where it has one."""
-    needed = subprocess.run(["ldd", CUDA], stdout=subprocess.PIPE, text=True, timeout=20, check=True).stdout
+    """What a program of another's making needs to load the double: a sanitizer's library, where it
+    has one."""
+    needed = subprocess.run(["ldd", CUDA], stdout=subprocess.PIPE, text=True, timeout=20,
+                            check=True).stdout
     first = [line.split()[2] for line in needed.splitlines() if "libasan" in line]
     return {"LD_LIBRARY_PATH": "", "LD_PRELOAD": ":".join(first), "ASAN_OPTIONS": "detect_leaks=0"}
 
@@ -71,8 +79,10 @@ class Served(lib.Endpoint):
 
     def __init__(self, tp=1, *options):
         where = ["--double", CUDA] if ON_DOUBLE else []
-        self.child = lib.start([sys.executable if ON_DOUBLE else PYTHON, os.path.join(HERE, "ipc_server.py"),
-                                "--tp", str(tp), *where, *options], for_double() if ON_DOUBLE else None,
+        self.child = lib.start([sys.executable if ON_DOUBLE else PYTHON,
+                                os.path.join(HERE, "ipc_server.py"),
+                                "--tp", str(tp), *where, *options],
+                                for_double() if ON_DOUBLE else None,
                                stdout=subprocess.PIPE)
         ready = lib.Lines(self.child.stdout).next(180)
         assert ready, "the endpoint does not start"
@@ -92,7 +102,8 @@ class Served(lib.Endpoint):
 
 
 def push(endpoints, paths, *options, seconds=120):
-    return lib.push(endpoints, paths, "--backend", "ipc", "--on-partial", "resume", *options, seconds=seconds)
+    return lib.push(endpoints, paths, "--backend", "ipc", "--on-partial", "resume", *options,
+                    seconds=seconds)
 
 
 def check(endpoints, path, *options):
@@ -114,7 +125,8 @@ def one(_fix):
         result = check([e], make("plain", PLAIN))
         plan, = result.of("plan")
         assert plan["backend"] == "ipc" and plan["protocol"] == "ipc" and plan["gpu_bytes"], plan
-        assert e.opened() == [{"handles": 1, "openings": 1, "buckets": 2}], e.opened()  # and an empty one
+        # and an empty one
+        assert e.opened() == [{"handles": 1, "openings": 1, "buckets": 2}], e.opened()
         assert e.steps().count("/update_weights_from_tensor") == 2, e.steps()
 
 
@@ -130,7 +142,8 @@ def many(_fix):
 @suite.case("buckets of different sizes, and one much larger than the pinned ring")
 def sizes(_fix):
     with Served() as e:
-        path = make("sizes", [("big", "U8", (90_000_001,)), ("a", "F32", (1000, 1000)), ("b", "U8", (7,))])
+        path = make("sizes", [("big", "U8", (90_000_001,)), ("a", "F32", (1000, 1000)),
+                              ("b", "U8", (7,))])
         check([e], path, "--bucket-size", "1MiB")
 
 
@@ -178,7 +191,8 @@ def late(_fix):
 def refuses(_fix):
     with Served(1, "--refuse-at", "3") as e:
         result = push([e], [make("many", MANY)], "--bucket-size", "700KiB")
-        assert result.rc == 5 and "refused as it was told to" in result.end["error"]["message"], result
+        assert result.rc == 5 and "refused as it was told to" in result.end["error"]["message"], \
+            result
         assert left_going(e) and result.end["endpoints"][0]["state"] == "partial", result
 
 
@@ -202,8 +216,10 @@ def hangs(_fix):
 @suite.case("memory stays until a server has read it that a signal did not wait for")
 def signalled(_fix):
     with Served(2, "--slow-at", "3") as e:
-        running = lib.Running([e], [make("many", MANY)], "--backend", "ipc", "--on-partial", "resume", "--bucket-size", "700KiB")
-        lib.await_true(lambda: e.steps().count("/update_weights_from_tensor") == 3, 60, "the third bucket")
+        running = lib.Running([e], [make("many", MANY)], "--backend", "ipc", "--on-partial",
+                              "resume", "--bucket-size", "700KiB")
+        lib.await_true(lambda: e.steps().count("/update_weights_from_tensor") == 3, 60,
+                       "the third bucket")
         running.child.send_signal(signal.SIGTERM)
         result = running.wait(30)
         assert result.rc == -signal.SIGTERM, result
@@ -256,14 +272,17 @@ def no_room(_fix):
                                ("cuIpcGetMemHandle", "")):
             since = len(e.journal())
             result = push_refused(e, path, function, 0, 2)
-            assert result.rc == 7 and "CUDA_ERROR_OUT_OF_MEMORY" in result.end["error"]["message"], result
+            assert result.rc == 7 \
+                and "CUDA_ERROR_OUT_OF_MEMORY" in result.end["error"]["message"], result
             assert text in result.end["error"]["hint"], result
             assert "/pause_generation" not in e.steps(since), e.steps(since)
 
 
 def on_torch(code, *args):
-    """A program of that interpreter; its stdout is for its answer, and it ends when its stdin does."""
-    return lib.start([PYTHON, "-c", code, *map(str, args)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    """A program of that interpreter; its stdout is for its answer, and it ends when its stdin
+    does."""
+    return lib.start([PYTHON, "-c", code, *map(str, args)], stdin=subprocess.PIPE,
+                     stdout=subprocess.PIPE)
 
 
 def moving(result):
@@ -283,17 +302,20 @@ def speed(_fix):
     memory = lib.Lines(on_torch(MEMORY).stdout).next(180)
     n = 16 if memory >= 48 << 30 else max(2, memory >> 32)
     copied = lib.Lines(on_torch(COPY, n * PIECE).stdout).next(180)
-    trainer = on_torch(TRAINER, n, PIECE, os.path.join(lib.TREE, "cmd/python"), lib.scratch("m.json"))
+    trainer = on_torch(TRAINER, n, PIECE, os.path.join(lib.TREE, "cmd/python"),
+                       lib.scratch("m.json"))
     manifest = lib.Lines(trainer.stdout).next(180)
     assert manifest, "the weights cannot be exported"
     with Served() as e:
-        http = best_of_three(e, make("small", [("s%d" % i, "U8", (1,)) for i in range(n)]), "--bucket-size", "1")
+        http = best_of_three(e, make("small", [("s%d" % i, "U8", (1,)) for i in range(n)]),
+                             "--bucket-size", "1")
         there = best_of_three(e, "cuda-ipc:" + lib.scratch("m.json"))
         assert e.get("/received")[0]["w0"]["sha256"] == manifest["sha256"]
         files = best_of_three(e, make("eight", [("w%d" % i, "U8", (PIECE,)) for i in range(n)]))
         opened = e.opened()
     lib.stop(trainer)
-    print("# %d x 512 MiB, best of three: %.4f s from memory of the GPU, %.4f s from files in the page cache;\n"
+    print("# %d x 512 MiB, best of three: %.4f s from memory of the GPU, %.4f s from files in the "
+          "page cache;\n"
           "# copying them on the GPU %.4f s, as many requests %.4f s: %.2f times both"
           % (n, there, files, copied, http, there / (copied + http)), flush=True)
     assert opened[0]["handles"] <= 2 * 9, opened  # of nine processes
@@ -308,12 +330,16 @@ class Fixture:
             os.environ["LD_LIBRARY_PATH"] = lib.scratch("lib")
             return
         try:
-            done = subprocess.run([PYTHON, "-c", LEGAL], capture_output=True, text=True, timeout=300, check=False)
+            done = subprocess.run([PYTHON, "-c", LEGAL], capture_output=True, text=True,
+                                  timeout=300, check=False)
         except (OSError, subprocess.TimeoutExpired) as e:
-            raise lib.Skip("%s: %s" % (PYTHON, getattr(e, "strerror", None) or "import torch takes minutes")) from e
+            raise lib.Skip("%s: %s"
+                           % (PYTHON,
+                              getattr(e, "strerror", None) or "import torch takes minutes")) from e
         if done.returncode:
             why = done.stderr.strip().split("\n")[-1]
-            raise lib.Skip("%s has no torch with a GPU (%s); WSYNC_TEST_PYTHON names one that has" % (PYTHON, why))
+            raise lib.Skip("%s has no torch with a GPU (%s); WSYNC_TEST_PYTHON names one that has"
+                           % (PYTHON, why))
 
 
 sys.exit(suite.main(Fixture))

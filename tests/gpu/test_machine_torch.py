@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What this machine can do at all, by torch and its NCCL alone, on the GPU that is here (on_torch.py): where one
-of these fails the other tests may too, and that is not wsync's doing. What they measure is told, not judged.
+"""What this machine can do at all, by torch and its NCCL alone, on the GPU that is here
+(on_torch.py): where one of these fails the other tests may too, and that is not wsync's doing. What
+they measure is told, not judged.
 """
 import json
 import re
@@ -80,7 +81,8 @@ suite = lib.Suite(400)
 
 
 class Child:
-    """A program of that interpreter, whose lines of JSON are awaited and whose last words are kept."""
+    """A program of that interpreter, whose lines of JSON are awaited and whose last words are
+    kept."""
 
     def __init__(self, name, code, *args, env=None):
         self.err = open(lib.scratch(name + ".err"), "w+", encoding="utf-8", errors="replace")
@@ -105,7 +107,8 @@ def tell_nccl(path):
     """Of what NCCL said: its version, and how the ranks reach each other."""
     with open(path, encoding="utf-8", errors="replace") as f:
         lines = [re.sub(r"^.*NCCL INFO ", "", line.strip()) for line in f]
-    for wanted in "NCCL version", "Using network", "via NET", "via P2P", "via SHM", "coll channels", "Init COMPLETE":
+    for wanted in "NCCL version", "Using network", "via NET", "via P2P", "via SHM", \
+            "coll channels", "Init COMPLETE":
         for line in [line for line in lines if wanted in line][:1]:
             print("# NCCL: " + line, flush=True)
 

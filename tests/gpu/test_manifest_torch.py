@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Weights out of the memory of a real torch that exports its state_dict, on the GPU that is here (on_torch.py):
-trainer.py has them, wsync-push brings them to other torch processes.
+"""Weights out of the memory of a real torch that exports its state_dict, on the GPU that is here
+(on_torch.py): trainer.py has them, wsync-push brings them to other torch processes.
 
 With WSYNC_TEST_DEVICE=cpu torch's tensors lie in memory of the double of libcuda.
 """
@@ -18,8 +18,10 @@ from on_torch import ON_CPU, OVER, PYTHON, lib
 import mkst
 
 WEIGHTS = [("embed.weight", "F32", (2000, 300)), ("layers.0.w", "BF16", (513, 1025)),
-           ("layers.1.q", "U8", (3, 100003)), ("turned.weight", "F32", (333, 77)), ("layers.1.i", "I64", (31, 3)),
-           ("big", "F16", (6000, 3001)), ("odd", "U8", (13,)), ("one", "U8", (1,)), ("s", "F32", ()),
+           ("layers.1.q", "U8", (3, 100003)), ("turned.weight", "F32", (333, 77)),
+           ("layers.1.i", "I64", (31, 3)),
+           ("big", "F16", (6000, 3001)), ("odd", "U8", (13,)), ("one", "U8", (1,)),
+           ("s", "F32", ()),
            ("none", "F32", (0, 7))] + [("layers.%d.norm" % i, "BF16", (512,)) for i in range(40)]
 FLOAT8 = [("embed.weight", "F8_E4M3", (1000, 77)), ("embed.weight_scale_inv", "F32", (8, 1))]
 FLAT = ("--load-format", "flattened_bucket", "--bucket-size", "8MiB")
@@ -30,11 +32,13 @@ suite = lib.Suite(900)
 class Trainer:
     def __init__(self, tensors=WEIGHTS, *options):
         self.place = tempfile.mkdtemp(dir=lib.SCRATCH)
-        self.file, self.manifest = os.path.join(self.place, "w.safetensors"), os.path.join(self.place, "m.json")
+        self.file, self.manifest = os.path.join(self.place,
+                                                "w.safetensors"), os.path.join(self.place, "m.json")
         mkst.write(self.file, tensors, seed=5)
         here = os.path.dirname(os.path.abspath(__file__))
         with open(os.path.join(self.place, "trainer.err"), "wb") as err:
-            self.child = lib.start([PYTHON, os.path.join(here, "trainer.py"), self.file, self.manifest, *options],
+            self.child = lib.start([PYTHON, os.path.join(here, "trainer.py"), self.file,
+                                    self.manifest, *options],
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err)
         self.lines = lib.Lines(self.child.stdout)
         self.said = self.lines.next(120)
@@ -63,10 +67,12 @@ class Trainer:
 
 def hashes(source):
     """(exit status, name -> hash, stderr)"""
-    done = subprocess.run([os.path.join(lib.BUILD, "bin/wsync-list-weights"), "--hash", "--json", source],
+    done = subprocess.run([os.path.join(lib.BUILD, "bin/wsync-list-weights"), "--hash", "--json",
+                           source],
                           capture_output=True, text=True, timeout=120, check=False)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
-    return done.returncode, {l["name"]: l["hash"] for l in lines if l["type"] == "tensor"}, done.stderr
+    return done.returncode, {l["name"]: l["hash"] for l in lines
+                             if l["type"] == "tensor"}, done.stderr
 
 
 @suite.case("a state_dict reaches torch, byte for byte")
@@ -141,7 +147,8 @@ def expandable(_fix):
         raise lib.Skip("only torch on a GPU has them")
     with Trainer(WEIGHTS, "--expandable") as trainer:
         assert not trainer.said["shared"], trainer.said
-        assert "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False" in trainer.said["said"], trainer.said
+        assert "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False" in trainer.said["said"], \
+            trainer.said
 
 
 class Fixture:

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""wsync-push --backend nccl into endpoints of a real torch, all ranks on the GPU that is here (on_torch.py)."""
+"""wsync-push --backend nccl into endpoints of a real torch, all ranks on the GPU that is here
+(on_torch.py)."""
 import os
 import signal
 import sys
@@ -12,11 +13,13 @@ import mkst
 
 PLAIN = [("embed.weight", "F32", (2000, 300)), ("layers.0.w", "F32", (513, 1025)),
          ("layers.1.q", "U8", (3, 100003)), ("layers.1.h", "F16", (513, 77)),
-         ("layers.1.i", "I64", (31, 3)), ("odd", "U8", (13,)), ("one", "U8", (1,)), ("s", "F32", ())]
+         ("layers.1.i", "I64", (31, 3)), ("odd", "U8", (13,)), ("one", "U8", (1,)),
+         ("s", "F32", ())]
 BFLOAT = [("model.layers.%d.mlp.%s.weight" % (i, n), "BF16", (300 + i, 511))
           for i in range(6) for n in ("gate_proj", "up_proj", "down_proj")]
 FLOAT8 = [("a.weight", "F8_E4M3", (1000, 77)), ("a.weight_scale_inv", "F32", (8, 1)),
-          ("b.weight", "F8_E4M3", (33, 3)), ("b.weight_scale_inv", "F32", (1, 1)), ("b.bias", "BF16", (33,))]
+          ("b.weight", "F8_E4M3", (33, 3)), ("b.weight_scale_inv", "F32", (1, 1)),
+          ("b.bias", "BF16", (33,))]
 FLAT = ("--load-format", "flattened_bucket", "--bucket-size", "1MiB")
 EACH = ("--load-format", "none", "--bucket-size", "1MiB")
 
@@ -64,7 +67,8 @@ def small_types_each(fix):
 
 @suite.case("a tensor much larger than a bucket and than the pinned ring")
 def big(fix):
-    result = check(fix.lazy.choose(1), "big", [("big", "F32", (1 << 16, 1024)), ("s", "U8", (5,))], *FLAT)
+    result = check(fix.lazy.choose(1), "big", [("big", "F32", (1 << 16, 1024)), ("s", "U8", (5,))],
+                   *FLAT)
     assert result.end["bytes"] == (1 << 28) + 5
 
 
@@ -96,8 +100,10 @@ def death(fix):
     peers = fix.receivers([1, 2])
     path = lib.scratch("holes.safetensors")
     mkst.write(path, [("w%d" % i, "F32", (1 << 16, 1024)) for i in range(16)], holes=True)
-    push = lib.Running(peers.endpoints, [path], *OVER, "--on-partial", "resume", "--bucket-size", "256MiB", "--bucket-timeout", "60")
-    lib.await_true(lambda: "/update_weights_from_distributed" in peers.endpoints[0].steps(), 120, "a bucket")
+    push = lib.Running(peers.endpoints, [path], *OVER, "--on-partial", "resume", "--bucket-size",
+                       "256MiB", "--bucket-timeout", "60")
+    lib.await_true(lambda: "/update_weights_from_distributed" in peers.endpoints[0].steps(), 120,
+                   "a bucket")
     time.sleep(0.3)
     os.kill(peers.endpoints[1].ranks[1], signal.SIGKILL)
     result = push.wait(150)

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong between wsync-push and a real torch over NCCL, on the GPU that is here (on_torch.py).
+"""What goes wrong between wsync-push and a real torch over NCCL, on the GPU that is here
+(on_torch.py).
 
-Each trouble has its exit code and its sentence, ends with its deadline and two seconds more at most, and
-leaves nobody paused who can still be told to go on. On doubles the same is in tests/cli/endpoint-nccl.bats.
+Each trouble has its exit code and its sentence, ends with its deadline and two seconds more at
+most, and leaves nobody paused who can still be told to go on. On doubles the same is in
+tests/cli/endpoint-nccl.bats.
 """
 import os
 import signal
@@ -16,8 +18,10 @@ import on_torch
 from on_torch import ON_CPU, OVER, PYTHON, lib
 import mkst
 
-LIMIT = 8 if ON_CPU else 30  # seconds for joining and for a bucket; torch and NCCL take some to begin with
-LIMITS = ["--on-partial", "resume", "--init-timeout", "%ds" % LIMIT, "--bucket-timeout", "%ds" % LIMIT]
+# seconds for joining and for a bucket; torch and NCCL take some to begin with
+LIMIT = 8 if ON_CPU else 30
+LIMITS = ["--on-partial", "resume", "--init-timeout", "%ds" % LIMIT, "--bucket-timeout",
+          "%ds" % LIMIT]
 SMALL = [("a", "F32", (300, 300)), ("b", "U8", (100003,))]
 BUCKETS = [("w%d" % i, "U8", (1 << 20,)) for i in range(64)]
 
@@ -45,21 +49,25 @@ def alive(endpoint):
 
 
 def check_end(peers, push, codes, *words, since=None):
-    """The push ends in time with one of these codes and all of these words, and leaves nobody paused."""
+    """The push ends in time with one of these codes and all of these words, and leaves nobody
+    paused."""
     result = push.wait(LIMIT + 60)
     took = time.monotonic() - (since or push.began)
-    print("# exit %s after %.1f s: %s" % (result.rc, took, result.end.get("error", {}).get("message")))
+    print("# exit %s after %.1f s: %s"
+          % (result.rc, took, result.end.get("error", {}).get("message")))
     assert result.rc in codes, "expected an exit code of %s\n%s" % (codes, result)
     if result.rc:
         assert result.end["error"]["message"] and result.stderr.strip(), result
     for word in words:
         assert word in result.stderr, "not said: %s\n%s" % (word, result)
-    assert took <= LIMIT + 2 + (0 if since else 5), "it took %.1f s, beyond its deadline\n%s" % (took, result)
+    assert took <= LIMIT + 2 + (0 if since
+                                else 5), "it took %.1f s, beyond its deadline\n%s" % (took, result)
     state = {e["url"]: e["state"] for e in result.end.get("endpoints", [])}
     for e in peers.endpoints:
         if alive(e) and state.get(e.url) != "partial":
             steps = e.steps()
-            assert steps.count("/continue_generation") >= steps.count("/pause_generation"), (e.url, steps)
+            assert steps.count("/continue_generation") >= steps.count("/pause_generation"), (e.url,
+                steps)
     return result
 
 
@@ -82,19 +90,22 @@ def code_of(elf):
 def version_of(library):
     """What it says, in a process of its own."""
     done = subprocess.run([sys.executable, "-c", "import ctypes, sys; n = ctypes.c_int()\n"
-                           "ctypes.CDLL(sys.argv[1]).ncclGetVersion(ctypes.byref(n)); print(n.value)", library],
+                           "ctypes.CDLL(sys.argv[1]).ncclGetVersion(ctypes.byref(n)); "
+                           "print(n.value)", library],
                           capture_output=True, text=True, timeout=60, check=False)
     return int(done.stdout or 0)
 
 
 def claim_another_version(path):
-    """A copy of that libnccl which takes itself for the next version: the number is one of its instructions'."""
+    """A copy of that libnccl which takes itself for the next version: the number is one of its
+    instructions'."""
     number = version_of(path)
     copy = lib.scratch("libnccl-%d.so.2" % (number + 1))
     with open(path, "rb") as f:
         elf = bytearray(f.read())
     first, last = code_of(elf)
-    elf[first:last] = elf[first:last].replace(struct.pack("<I", number), struct.pack("<I", number + 1))
+    elf[first:last] = elf[first:last].replace(struct.pack("<I", number),
+                                              struct.pack("<I", number + 1))
     with open(copy, "wb") as f:
         f.write(elf)
     if version_of(copy) != number + 1:
@@ -163,7 +174,8 @@ def memory(fix):
                         stdout=subprocess.PIPE, text=True)
         try:
             print("# %s MiB are left" % (hog.stdout.readline().strip() or "?"))
-            push = lib.Running(endpoints.endpoints, [path], *OVER, *LIMITS, "--bucket-size", "256MiB")
+            push = lib.Running(endpoints.endpoints, [path], *OVER, *LIMITS, "--bucket-size",
+                               "256MiB")
             result = check_end(endpoints, push, (0, 5, 6, 7, 9))
         finally:
             lib.stop(hog)

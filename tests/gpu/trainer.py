@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""trainer.py - a trainer with torch that exports its weights: trainer.py SOURCE.safetensors MANIFEST
+"""trainer.py - a trainer with torch that exports its weights: trainer.py SOURCE.safetensors
+MANIFEST
 
-The weights are those of the file, one of them not contiguous, one tied. It prints a line of JSON when it
-has exported and for each order that comes on stdin:
+The weights are those of the file, one of them not contiguous, one tied. It prints a line of JSON
+when it has exported and for each order that comes on stdin:
     zero NAME     trains: that tensor is zeros from now on, where it is
     free          lets go of all weights; tells how much torch still has of the GPU
 With --expandable it only tries to export what cannot be shared, and tells what it was told.
 
-WSYNC_TEST_DEVICE=cpu: torch's tensors lie in memory of the double of libcuda, and torch is told that they are on
-a GPU.
+WSYNC_TEST_DEVICE=cpu: torch's tensors lie in memory of the double of libcuda, and torch is told
+that they are on a GPU.
 """
 import contextlib
 import ctypes
@@ -27,7 +28,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 from wsync_manifest import export
 
 DEVICE = os.environ.get("WSYNC_TEST_DEVICE", "cuda:0")
-TORCH = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16, "U8": torch.uint8, "I64": torch.int64,
+TORCH = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16, "U8": torch.uint8,
+         "I64": torch.int64,
          "F8_E4M3": getattr(torch, "float8_e4m3fn", None)}
 
 
@@ -36,7 +38,8 @@ class Double:
 
     def __init__(self):
         self.cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
-        for rc in (self.cuda.cuInit(0), self.cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0),
+        for rc in (self.cuda.cuInit(0),
+                   self.cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0),
                    self.cuda.cuCtxSetCurrent(context)):
             assert rc == 0, rc
         torch.Tensor.is_cuda = True
@@ -55,7 +58,8 @@ double = Double() if DEVICE == "cpu" else None
 
 
 def put(raw):
-    return double.tensor(raw) if double else torch.frombuffer(bytearray(raw), dtype=torch.uint8).to(DEVICE)
+    return double.tensor(raw) if double else torch.frombuffer(bytearray(raw),
+        dtype=torch.uint8).to(DEVICE)
 
 
 def load(path):

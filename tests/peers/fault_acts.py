@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fault_acts.py - what happens around a push while it waits for an answer, with servers and wire in order.
+"""fault_acts.py - what happens around a push while it waits for an answer, with servers and wire in
+order.
 
-Each act has variants, one of which is an option of its point (fault_lib.py): the source changes; another user
-pushes; the process reaches a limit of the system. It is done while the request waits in a proxy, so that the
-moment does not depend on the machine's speed.
+Each act has variants, one of which is an option of its point (fault_lib.py): the source changes;
+another user pushes; the process reaches a limit of the system. It is done while the request waits
+in a proxy, so that the moment does not depend on the machine's speed.
 """
 import os
 import resource
@@ -62,7 +63,8 @@ class Rival:
 class Limit:
     """From now on no file can be opened, no file can grow, no memory can be had."""
 
-    VARIANTS = ["files", "size"] + ([] if lib.is_sanitized() else ["memory"])  # of which sanitizers die
+    # of which sanitizers die
+    VARIANTS = ["files", "size"] + ([] if lib.is_sanitized() else ["memory"])
 
     def __init__(self, point, world):
         self.variant = point.variant
@@ -85,7 +87,8 @@ KINDS = {"source": Source, "rival": Rival, "limit": Limit}
 
 
 def run(kind, point, world, number, start):
-    """Runs the push that start() begins, with its act before request `number` to the point's step."""
+    """Runs the push that start() begins, with its act before request `number` to the point's
+    step."""
     act, running = KINDS[kind](point, world), []
     begun = threading.Event()
 

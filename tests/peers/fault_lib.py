@@ -10,8 +10,9 @@ start; or what happens around the push meanwhile (fault_acts.py), with its varia
 (--on-partial pause), restart (of an endpoint that died), again (repair --again), echo and twice (the signal is sent two
 times), unread (nobody reads what the push prints), and the name of a signal to send instead of the one that is the kind.
 
-The oracle does not take wsync's word for anything. Both endpoints hold old weights, which they read from
-disk; afterwards they are asked for checksums, and these are compared with what Python makes of the files.
+The oracle does not take wsync's word for anything. Both endpoints hold old weights, which they read
+from disk; afterwards they are asked for checksums, and these are compared with what Python makes of
+the files.
 """
 import collections
 import concurrent.futures
@@ -49,7 +50,8 @@ resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # SIGQUIT
 GRACE = 1.5  # seconds more, for a reader that does not read
 PLAIN = [("t%02d" % i, "F32", (64, 32)) for i in range(12)]
 BUCKETS = ["--bucket-size", "32KiB"]
-PATIENCE = [a for what in ("init", "receive", "ready", "complete") for a in ("--%s-timeout" % what, "5s")]
+PATIENCE = [a for what in ("init", "receive", "ready", "complete")
+            for a in ("--%s-timeout" % what, "5s")]
 VERSION = ["--weight-version", "new"]
 
 
@@ -61,7 +63,8 @@ class Protocol:
         self.family, self.before = family, before
         self.old, self.new, self.other = None, None, None  # directories
         self.sums = {}                   # of both: name to checksum
-        self.steps = {}                  # step to how often it comes, found by the push that went well
+        # step to how often it comes, found by the push that went well
+        self.steps = {}
         self.slack = SLACK
 
     def set_up(self):
@@ -116,10 +119,12 @@ def fall_asleep(endpoint):
 PROTOCOLS = [
     Protocol("update", "sglang-2026", BUCKETS + VERSION),
     Protocol("hash", "lenient", BUCKETS + VERSION + ["--verify", "hash"]),
-    Protocol("single", "sglang-0.5", ["--load-format", "none", "--pause", "abort", *BUCKETS, *VERSION]),
+    Protocol("single", "sglang-0.5",
+             ["--load-format", "none", "--pause", "abort", *BUCKETS, *VERSION]),
     Protocol("session", "session", BUCKETS + VERSION),
     Protocol("two-phase", "xorl", ["--protocol", "two-phase", *BUCKETS, *VERSION]),
-    Protocol("whole", "xorl-legacy", ["--protocol", "two-phase", "--two-phase", "whole", *BUCKETS, *VERSION]),
+    Protocol("whole", "xorl-legacy",
+             ["--protocol", "two-phase", "--two-phase", "whole", *BUCKETS, *VERSION]),
     Protocol("receive", "xorl-legacy", ["--protocol", "receive", *BUCKETS, *VERSION]),
     Protocol("scatter", "xorl-legacy", ["--protocol", "ep-scatter", *VERSION], family="qwen3_moe"),
     Protocol("tensor", "sglang-2026", ["--backend", "tensor", *BUCKETS, *VERSION]),
@@ -137,7 +142,8 @@ class Point:
 
     @property
     def name(self):
-        return "/".join([self.protocol.name, "%s:%d" % (self.step.replace("/", "."), self.call), self.kind,
+        return "/".join([self.protocol.name, "%s:%d" % (self.step.replace("/", "."), self.call),
+                         self.kind,
                          str(self.victim), *self.options])
 
     @property
@@ -152,7 +158,8 @@ class Point:
         step, call = step.rsplit(":", 1)
         if step.startswith("wire."):
             step = step.replace(".", "/", 1)
-        return Point(next(p for p in protocols if p.name == how), step, int(call), kind, int(victim), *options)
+        return Point(next(p for p in protocols if p.name == how), step, int(call), kind,
+                     int(victim), *options)
 
 
 # ---- a world of two endpoints --------------------------------------------------------------------
@@ -194,7 +201,8 @@ class World:
         shutil.rmtree(self.state, ignore_errors=True)
 
     def env(self):
-        return ["env", "XDG_STATE_HOME=" + self.state, "WSYNC_REGISTRY=" + self.state + "/registry.json"]
+        return ["env", "XDG_STATE_HOME=" + self.state,
+                "WSYNC_REGISTRY=" + self.state + "/registry.json"]
 
     def push(self, source, *options, env=(), unread=False):
         argv = ["env", *env, os.path.join(lib.BUILD, "bin/wsync-push"), source, "--json", *options]
@@ -204,7 +212,8 @@ class World:
 
 
     def start(self, *more, options=None, unread=False):
-        return self.push(self.source, *(self.protocol.options if options is None else options), *more,
+        return self.push(self.source, *(self.protocol.options if options is None else options),
+                         *more,
                          env=self.env()[1:], unread=unread)
 
     def own_name(self, url):
@@ -215,18 +224,21 @@ class World:
         """Another user's push of other weights, who knows the endpoints by their own names."""
         names, self.names = self.names, {}
         try:
-            return self.push(self.protocol.other, *self.protocol.options, "--weight-version", "rival", *limits("5s"),
+            return self.push(self.protocol.other, *self.protocol.options, "--weight-version",
+                             "rival", *limits("5s"),
                              env=["XDG_STATE_HOME=" + self.state + "/rival"])
         finally:
             self.names = names
 
     def ctl(self, *args):
-        return lib.Running([], [], argv=[*self.env(), os.path.join(lib.BUILD, "bin/wsync-ctl"), *args,
+        return lib.Running([], [],
+                           argv=[*self.env(), os.path.join(lib.BUILD, "bin/wsync-ctl"), *args,
                                          "--json", "-t", "5s"]).wait(60)
 
     def records(self):
         where = os.path.join(self.state, "wsync/pushes")
-        names = [n for n in (os.listdir(where) if os.path.isdir(where) else []) if n.endswith(".json")]
+        names = [n for n in (os.listdir(where) if os.path.isdir(where) else [])
+                 if n.endswith(".json")]
         return [json.load(open(os.path.join(where, n))) for n in sorted(names)]
 
 
@@ -253,13 +265,14 @@ def holds(e, sums):
 
 
 def give_time(protocol):
-    """A push that fails asks for little more than one in which all is well, which takes 0.2 s on an idle machine."""
+    """A push that fails asks for little more than one in which all is well, which takes 0.2 s on an
+    idle machine."""
     world = World(protocol)
     protocol.slack = SLACK + 3 * world.start().wait(60).seconds
     world.close()
 
 
-# ---- what can fail: whatever a push in which all is well asks for ----------------------------------
+# ---- what can fail: whatever a push in which all is well asks for --------------------------------
 
 
 def discover(protocol):
@@ -325,17 +338,22 @@ def boundary_points(protocols):
     return found
 
 
-# ---- one point ------------------------------------------------------------------------------------
+# ---- one point -----------------------------------------------------------------------------------
 
 CONNECT = ("server_info", "get_server_info", "model_info", "get_model_info")
-PHASES = {"openapi.json": "connect init", "list_weights": "plan verify", "init_weights_update_group": "init",
-          "wire/store": "init", "wire/connect": "init", "pause_generation": "pause", "flush_cache": "flush",
+PHASES = {"openapi.json": "connect init", "list_weights": "plan verify",
+          "init_weights_update_group": "init",
+          "wire/store": "init", "wire/connect": "init", "pause_generation": "pause",
+          "flush_cache": "flush",
           "weights_checker": "verify", "update_weight_version": "verify",
           "resume_memory_occupation": "pause resume", "continue_generation": "resume",
-          "receive_weights_ep_scatter": "init transfer", **dict.fromkeys(CONNECT, "connect transfer resume"),
+          "receive_weights_ep_scatter": "init transfer",
+          **dict.fromkeys(CONNECT, "connect transfer resume"),
           # Asked again for signs of another push.
-          **dict.fromkeys(("model_info", "get_model_info", "ready"), "connect pause transfer verify resume")}
-# What the exit status may be, by what happened; and 9 where one has the new weights and another has not.
+          **dict.fromkeys(("model_info", "get_model_info", "ready"),
+                          "connect pause transfer verify resume")}
+# What the exit status may be, by what happened; and 9 where one has the new weights and another has
+# not.
 BROKEN = {4, 5, 6}
 CODES = {"refuse": {5}, "hang": {10}, "late": {10}, "freeze": {10}, "drop": {4, 5, 6}, "slow": {0},
          "garbage": {5, 6}, "wrong-length": {4, 5, 6}, "die": {4, 6}}
@@ -346,17 +364,20 @@ EXCEPTIONS = {
     **{(step, "drop"): {0, 4, 5} for step in (*CONNECT, "ready")},
     # Asked once more when all has been confirmed: no answer is a warning then.
     **{(step, k): {0, 10} for step in CONNECT for k in ("hang", "late", "freeze")},
-    # Another status is no answer; an answer that it runs, when it is paused, is a sign of another push.
+    # Another status is no answer; an answer that it runs, when it is paused, is a sign of another
+    # push.
     ("ready", "refuse"): {0}, ("ready", "garbage"): {0, 5},
     # A server without a list of its routes is one of those whose names are asked for one by one.
     # What it is not asked to do afterwards it may want: a session, two phases.
-    **{("openapi.json", k): {0, 5} for k in ("refuse", "hang", "late", "drop", "garbage", "wrong-length")},
+    **{("openapi.json", k): {0, 5}
+       for k in ("refuse", "hang", "late", "drop", "garbage", "wrong-length")},
     ("openapi.json", "die"): {4, 5, 6}, ("openapi.json", "freeze"): {5, 10},
     ("wire/connect", "refuse"): {4, 5, 6, 10},
     # What has no list is not compared with one.
     **{("list_weights", k): {0, 4, 5, 10} for k in ROUTE_KINDS + ["late", "freeze"]},
     # Asked up to three times.
-    **{("continue_generation", k): {0} for k in ("refuse", "hang", "late", "drop", "garbage", "wrong-length")},
+    **{("continue_generation", k): {0}
+       for k in ("refuse", "hang", "late", "drop", "garbage", "wrong-length")},
     # All has been agreed to, and the weights are there: a warning.
     **{("destroy_weights_update_group", k): {0} for k in ROUTE_KINDS + ["late"]},
     ("destroy_weights_update_group", "freeze"): {0, 10},  # before anybody is resumed, with scatter
@@ -380,7 +401,8 @@ def check_good(world, where, keeps_group=False):
         what = holds(e, world.protocol.sums)
         check(what == "new" and not state["paused"] and state["weight_version"] == "new",
               "%s: it holds %s weights, %s" % (where, what, state))
-        check(not state["prepared"] and not state["session"] and (keeps_group or not state["groups"])
+        check(not state["prepared"] and not state["session"]
+              and (keeps_group or not state["groups"])
               and not state["released"], "%s: not ended: %s" % (where, state))
     check(not world.records(), "%s: records stay: %s" % (where, world.records()))
 
@@ -390,14 +412,16 @@ def codes_of(point):
 
 
 # From the last question about the version on nobody can see another push any more.
-UNSEEN = {"weights_checker", "update_weight_version", "continue_generation", "destroy_weights_update_group"}
+UNSEEN = {"weights_checker", "update_weight_version", "continue_generation",
+          "destroy_weights_update_group"}
 
 
 def is_unseen(point):
-    """What is asked for several times is asked for the last time twice: while one endpoint is held there,
-    the other has answered. The first of all comes before the push begins."""
+    """What is asked for several times is asked for the last time twice: while one endpoint is held
+    there, the other has answered. The first of all comes before the push begins."""
     calls = point.protocol.steps[point.step]
-    return point.step in UNSEEN or (point.step in (*CONNECT, "ready") and point.call > max(1, calls[-1] - 2))
+    return point.step in UNSEEN or (point.step in (*CONNECT, "ready")
+                                    and point.call > max(1, calls[-1] - 2))
 
 
 def news_of(point):
@@ -411,7 +435,8 @@ def olds_of(point):
 
 
 def check_claims(point, world, said, where):
-    """said: url to (state, left paused). Nobody is called what he is not, nobody that is whole is paused."""
+    """said: url to (state, left paused). Nobody is called what he is not, nobody that is whole is
+    paused."""
     for i, e in enumerate(world.endpoints):
         state, stays = said[e.url]
         if not is_alive(e) or (i == point.victim and point.kind == "die"):
@@ -420,20 +445,24 @@ def check_claims(point, world, said, where):
             continue
         what, paused = holds(e, world.protocol.sums), journal(e)["state"]["paused"]
         text = "%s: endpoint %d: said %s%s, holds %s, %s" % (
-            where, i, state, " and paused" * bool(stays), what, "paused" if paused else "not paused")
+            where, i, state, " and paused" * bool(stays), what,
+            "paused" if paused else "not paused")
         check(state != "committed" or what in news_of(point), text)
         check(state != "untouched" or what in olds_of(point), text)
         if point.kind == "late" and point.step == "pause_generation" and i == point.victim:
             continue  # it pauses after it was told to continue, and nobody can see it
         if point.kind == "rival" and world.protocol.before:
-            continue  # whichever of the two found memory otherwise than it was told leaves it paused
+            # whichever of the two found memory otherwise than it was told leaves it paused
+            continue
         released = journal(e)["state"]["released"]  # such a server would die of a prompt
-        check(not paused or (stays and (state == "partial" or released)) or (stays and point.kind == "freeze"), text)
+        check(not paused or (stays and (state == "partial" or released))
+              or (stays and point.kind == "freeze"), text)
 
 
 def check_time(point, done):
     limit = DEADLINE + point.protocol.slack
-    if point.kind == "freeze" and point.step in ("continue_generation", "destroy_weights_update_group"):
+    if point.kind == "freeze" and point.step in ("continue_generation",
+                                                 "destroy_weights_update_group"):
         limit += RESUME
     if point.kind == "freeze" and point.step in ("openapi.json", "list_weights"):
         limit += 2 * DEADLINE  # it does without these answers, one after the other
@@ -443,7 +472,8 @@ def check_time(point, done):
 
 
 def check_unread(point, world):
-    """Nobody heard what the push said of its endpoints: those with whole weights have to be in use all the same."""
+    """Nobody heard what the push said of its endpoints: those with whole weights have to be in use
+    all the same."""
     said = {}
     for e in world.endpoints:
         what = holds(e, world.protocol.sums) if is_alive(e) else "nothing"
@@ -459,31 +489,36 @@ def check_unread(point, world):
 def check_told(point, world, done):
     """Exit status, message and time of a push that was not killed."""
     end, victim = done.end, world.endpoints[point.victim].url
-    check(end.get("type") == "end" and end["exit"] == done.rc, "its stream has no right end: %s" % done)
+    check(end.get("type") == "end" and end["exit"] == done.rc,
+          "its stream has no right end: %s" % done)
     allowed, rc = codes_of(point), done.rc
     states = {e["state"] for e in end["endpoints"]}
     mixed = "committed" in states and states != {"committed"}
-    check(rc in allowed or (rc == 9 and mixed and 0 not in allowed) or (rc == 9 and point.kind == "die"),
+    check(rc in allowed or (rc == 9 and mixed and 0 not in allowed)
+          or (rc == 9 and point.kind == "die"),
           "exit status %d, not one of %s: %s" % (rc, sorted(allowed), done), rc == 10)
     check(rc == 9 or rc == 0 or not mixed or point.step in ("update_weight_version",),
           "one is updated and another not, and the exit status is %d: %s" % (rc, done))
     if rc == 0:
         check(end["ok"] and states == {"committed"}, "exit status 0: %s" % done)
         if point.step == "destroy_weights_update_group" and point.kind not in ("slow", "garbage"):
-            check(victim in done.stderr, "nothing is said of an endpoint that did not leave: %s" % done)
+            check(victim in done.stderr,
+                  "nothing is said of an endpoint that did not leave: %s" % done)
     else:
         error = end["error"]
         text = json.dumps(error)
         # In a group that breaks, whoever noticed it first may be named.
         urls = [e.url for e in world.endpoints] if point.step.startswith("wire/") else [victim]
         check(any(url in text for url in urls) or
-              (point.step.startswith("wire/") and "the peer at" in text), "the message does not name %s: %s" % (victim, text))
+              (point.step.startswith("wire/") and "the peer at" in text),
+              "the message does not name %s: %s" % (victim, text))
         phases = PHASES.get(point.step, "transfer").split()
         if point.step == "wire/connect" and "init_weights_update_group" not in point.protocol.steps:
             phases.append("transfer")  # no answer says that an endpoint has joined
         check(error["phase"] in phases or (point.kind in ("die", "freeze") and error["phase"]),
               "phase %s, not %s: %s" % (error["phase"], phases, text))
-        check(error["message"] and error["message"] in done.stderr, "stderr says something else: %s" % done)
+        check(error["message"] and error["message"] in done.stderr,
+              "stderr says something else: %s" % done)
     check_time(point, done)
 
 
@@ -494,8 +529,10 @@ def check_left(point, world, done):
     kept = {e["url"] for r in records for e in r["endpoints"]
             if e["state"] == "partial" or e["paused"] or e["grouped"] or e["middle"]}
     check({e["url"] for e in left} <= kept, "%s are left, %s are recorded" % (left, records))
-    silent = "to leave group" in done.stderr or "to join group" in done.stderr or "may still wait" in done.stderr or "could not be" in done.stderr
-    check(left or silent or point.kind == "die" or not records, "a record of nothing: %s, %s" % (records, done))
+    silent = "to leave group" in done.stderr or "to join group" in done.stderr \
+        or "may still wait" in done.stderr or "could not be" in done.stderr
+    check(left or silent or point.kind == "die" or not records,
+          "a record of nothing: %s, %s" % (records, done))
     where = os.path.join(world.state, "wsync/locks")
     for name in os.listdir(where) if os.path.isdir(where) else []:
         check(os.path.getsize(os.path.join(where, name)) == 0, "lock %s is not let go" % name)
@@ -509,11 +546,15 @@ def follow(point, world):
     if world.protocol.before:
         options = ["--asleep", "recorded", *options[2:]]
         for e in world.endpoints:  # no record knows that it has all its memory again
-            if point.kind == "rival" or ("restart" in point.options and e == world.endpoints[point.victim]):
+            if point.kind == "rival" or ("restart" in point.options
+                                         and e == world.endpoints[point.victim]):
                 world.ctl("repair", "--forget", "-e", world.names.get(e.url, e.url))
-        recorded = {world.own_name(e["url"]): e["asleep"] for r in world.records() for e in r["endpoints"]}
-        for e in world.endpoints:  # what no record knows, such as a wake that was not answered, is its owner's
-            rest = set(journal(e)["state"]["released"]) - set((recorded.get(e.url) or "").split(","))
+        recorded = {world.own_name(e["url"]): e["asleep"] for r in world.records()
+                    for e in r["endpoints"]}
+        # what no record knows, such as a wake that was not answered, is its owner's
+        for e in world.endpoints:
+            rest = set(journal(e)["state"]["released"]) - set((recorded.get(e.url)
+                or "").split(","))
             if rest:
                 e.post("/resume_memory_occupation", {"tags": sorted(rest)})
     for attempt in range(6):  # a server of torch that waits in vain takes its time to notice
@@ -545,7 +586,8 @@ def answers(e):
 def settle(point, world, began):
     """Until a slow endpoint has done what it was asked to."""
     if "restart" in point.options:
-        lib.await_true(lambda: answers(world.endpoints[point.victim]), 10, "the endpoint to come back")
+        lib.await_true(lambda: answers(world.endpoints[point.victim]), 10,
+                       "the endpoint to come back")
     if point.kind == "late":
         time.sleep(max(0, began + DEADLINE + LATE_SECONDS + 1 - time.monotonic()))
 
@@ -557,7 +599,8 @@ def claims_of(done, world):
 def after_kill(point, world):
     """Nobody could tidy up: repair does, and once more changes nothing."""
     # The record says of memory that was being woken that it is back, and here it may not be.
-    again = "again" in point.options and world.records() and point.step != "resume_memory_occupation"
+    again = "again" in point.options and world.records() \
+        and point.step != "resume_memory_occupation"
     if again:
         done = world.ctl("repair", "--again")
         check(done.rc == 0, "repair --again: %s" % done)
@@ -569,8 +612,10 @@ def after_kill(point, world):
         check((done.rc == 9) == any(s == "partial" for s, _ in told.values()), "%s: %s" % (attempt, done))
         for e in world.endpoints:  # of whom nothing is told all is well
             what = holds(e, world.protocol.sums)
-            check(e.url in told or what != "mixed", "%s: nothing is said of a mixture: %s" % (attempt, done))
-            told.setdefault(e.url, ({"old": "untouched", "new": "committed"}.get(what, "partial"), False))
+            check(e.url in told or what != "mixed",
+                  "%s: nothing is said of a mixture: %s" % (attempt, done))
+            told.setdefault(e.url,
+                            ({"old": "untouched", "new": "committed"}.get(what, "partial"), False))
         check_claims(point, world, told, attempt)
 
 
@@ -597,7 +642,8 @@ def run_signal(point, world):
     check(done.rc == -number or (point.step == "after" and done.rc == 0),
           "it did not die by signal %d: %s" % (number, done))
     took = time.monotonic() - began
-    limit = (0.7 * point.protocol.slack if "twice" in point.options else 2 * point.protocol.slack) + (GRACE if unread else 0)
+    limit = (0.7 * point.protocol.slack if "twice" in point.options
+             else 2 * point.protocol.slack) + (GRACE if unread else 0)
     check(took <= limit, "%.1f s to die of %s: %s" % (took, point.kind, done), True)
     if unread and number != signal.SIGKILL and "twice" not in point.options:
         check_unread(point, world)
@@ -631,7 +677,8 @@ def run_fault(point, world):
             os.kill(victim.child.pid, signal.SIGCONT)
     if unread:
         allowed = {c or 8 for c in codes_of(point)} | {9}
-        check(done.rc in allowed, "exit status %d, not one of %s" % (done.rc, sorted(allowed)), done.rc == 10)
+        check(done.rc in allowed, "exit status %d, not one of %s" % (done.rc, sorted(allowed)),
+              done.rc == 10)
         check_time(point, done)
     else:
         check_told(point, world, done)
@@ -649,7 +696,8 @@ def run_act(point, world):
     number = point.protocol.steps[point.step].index(point.call) + 1
     act, done = fault_acts.run(point.kind, point, world, number,
                                lambda: world.start(*limits("10s"), *held(point)))
-    check(done.end.get("type") == "end" and done.end["exit"] == done.rc, "its stream has no right end: %s" % done)
+    check(done.end.get("type") == "end" and done.end["exit"] == done.rc,
+          "its stream has no right end: %s" % done)
     states = {e["state"] for e in done.end["endpoints"]}
     codes = act.codes(point.protocol)
     check(codes is None or done.rc in codes, "exit status %d, not one of %s: %s" % (done.rc, codes, done))
@@ -657,11 +705,13 @@ def run_act(point, world):
     check_claims(point, world, claims_of(done, world), "its end")
     held_now = {holds(e, world.protocol.sums) for e in world.endpoints}
     check(done.rc or len(held_now) == 1, "exit status 0, and they hold %s" % held_now)
-    check(done.rc or point.step != "weights_checker" or held_now == {"new"}, "verified, and they hold %s" % held_now)
+    check(done.rc or point.step != "weights_checker" or held_now == {"new"},
+          "verified, and they hold %s" % held_now)
 
 
 def run(point):
-    kind = {"late": "slow", "freeze": "hang"}.get(point.kind, "hang" if point.kind in SIGNALS else point.kind)
+    kind = {"late": "slow", "freeze": "hang"}.get(point.kind,
+                                                  "hang" if point.kind in SIGNALS else point.kind)
     faults = [(), ()]
     if point.kind not in fault_acts.KINDS and point.step != "after":
         faults[point.victim] = ["--fault", "%s:%s:%d" % (kind, point.step, point.call), "--fault-delay",
@@ -679,7 +729,7 @@ def run(point):
         world.close()
 
 
-# ---- many of them ---------------------------------------------------------------------------------
+# ---- many of them --------------------------------------------------------------------------------
 
 
 def prepare():
@@ -702,7 +752,8 @@ def add_options(point, chance):
         point.options.append("twice" if chance.random() < 0.6 else "echo")
     if point.kind in ("SIGINT", "SIGTERM") and chance.random() < 0.5:
         others = set(SIGNALS) - set(KINDS_OF_SIGNAL)
-        point.options.append(chance.choice(sorted(others - TIMERS if "twice" in point.options else others)))
+        point.options.append(chance.choice(sorted(others - TIMERS if "twice" in point.options
+                                                  else others)))
     if point.kind in fault_acts.KINDS:
         point.options.append(chance.choice(fault_acts.KINDS[point.kind].VARIANTS))
     elif chance.random() < 0.15:

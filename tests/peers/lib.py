@@ -146,7 +146,8 @@ class Receivers:
         lines, ready = Lines(self.child.stdout), []
         while len(ready) < len(tps):
             # The first may make the root; and a first import of torch with CUDA reads gigabytes.
-            line = lines.next(max(ready_seconds, 1200 if not python else 300) if not ready else ready_seconds)
+            line = lines.next(max(ready_seconds, 1200 if not python else 300) if not ready
+                              else ready_seconds)
             if line is None:
                 self.give_up()
             ready.append(line)
@@ -236,7 +237,8 @@ def full_pipe():
 
 
 class Running:
-    """A wsync-push under way, or the program of that command line. unread: nobody reads what it prints."""
+    """A wsync-push under way, or the program of that command line. unread: nobody reads what it
+    prints."""
 
     def __init__(self, endpoints, paths, *options, argv=None, unread=False):
         self.began = time.monotonic()
@@ -334,7 +336,8 @@ def check_held(endpoints, expected):
 
 
 def show_logs(since):
-    """The ends of what the receivers, and the libraries in them, have written of late: scratch files *.err."""
+    """The ends of what the receivers, and the libraries in them, have written of late: scratch
+    files *.err."""
     ago = time.time() - (time.monotonic() - since)
     for name in sorted(os.listdir(SCRATCH)):
         path = scratch(name)

@@ -1,28 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """lora_oracle.py - what torch makes of an adapter and its base, compared with a merged file.
 
-    lora_oracle.py make DIR          bases and adapters with all of HARD: DIR/bf16/base, DIR/bf16/adapter,
-                                     and DIR/f32, whose factors are fp32 and whose scale is alpha / sqrt(r)
+    lora_oracle.py make DIR bases and adapters with all of HARD: DIR/bf16/base, DIR/bf16/adapter,
+                                     and DIR/f32, whose factors are fp32 and whose scale is alpha /
+                                     sqrt(r)
     lora_oracle.py check             reads lines of JSON {"variant", "base", "adapter", "merged",
                                      "two_step", "slip"}, answers each with its counts or with
                                      {"wrong": why}
 
-What a key of the adapter means is written down here once more, from PEFT's sources: it shares no code
-with the tree.
+What a key of the adapter means is written down here once more, from PEFT's sources: it shares no
+code with the tree.
 
-An element W + s * sum(B * A) is one of four kinds, by what its sum can be in fp32, whatever the order of
-its additions, with or without fused ones:
+An element W + s * sum(B * A) is one of four kinds, by what its sum can be in fp32, whatever the
+order of its additions, with or without fused ones:
 
-    exact      every order gives the same sum: there is one answer, torch's
-    decided    orders differ by less than what bf16 sees: there is one answer, torch's
-    near       two neighbours in bf16 are possible, and ours is one of them: at most one ulp from torch
-    cancelled  W and the change cancel, or a change that is rounded by itself lies between two: what
-               remains has ulps smaller than what the orders of additions differ by. Ours is within the
-               bound of what any order can give, of the sum in fp64; torch's is as far or further away
+    exact every order gives the same sum: there is one answer, torch's decided orders differ by less
+    than what bf16 sees: there is one answer, torch's near two neighbours in bf16 are possible, and
+    ours is one of them: at most one ulp from torch cancelled W and the change cancel, or a change
+    that is rounded by itself lies between two: what
+               remains has ulps smaller than what the orders of additions differ by. Ours is within
+               the bound of what any order can give, of the sum in fp64; torch's is as far or
+               further away
 
-The bound: a sum of r products of fp32 is off by at most gamma(r + 1) times the sum of their magnitudes,
-gamma(n) = n u / (1 - n u), u = 2^-24; the scale is rounded once, and so is the product with it. What
-follows is two roundings that keep order, so the ends of the bound, rounded, are the ends of what can be.
+The bound: a sum of r products of fp32 is off by at most gamma(r + 1) times the sum of their
+magnitudes, gamma(n) = n u / (1 - n u), u = 2^-24; the scale is rounded once, and so is the product
+with it. What follows is two roundings that keep order, so the ends of the bound, rounded, are the
+ends of what can be.
 """
 import json
 import math
@@ -53,7 +56,8 @@ def save(path, tensors):
     header, at = {}, 0
     for name, t in tensors.items():
         n = t.numel() * t.element_size()
-        header[name] = {"dtype": NAMES[t.dtype], "shape": list(t.shape), "data_offsets": [at, at + n]}
+        header[name] = {"dtype": NAMES[t.dtype], "shape": list(t.shape),
+                        "data_offsets": [at, at + n]}
         at += n
     text = json.dumps(header).encode()
     os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -69,8 +73,8 @@ U, TINY = 2.0 ** -24, 2.0 ** -149
 
 
 class Change:
-    """f32: torch's; f64: the true one, but for 2^-50 or so; bound: how far fp32 may be from it; exact:
-    where every order of additions is the same. Turned and cut as one."""
+    """f32: torch's; f64: the true one, but for 2^-50 or so; bound: how far fp32 may be from it;
+    exact: where every order of additions is the same. Turned and cut as one."""
 
     def __init__(self, *parts):
         self.parts = self.f32, self.f64, self.bound, self.exact = parts
@@ -114,7 +118,8 @@ def product(fn, B, A, s, rank=None):
     n = rank + 3
     bound = n * U / (1 - n * U) * abs(s) * size + (rank + 1) * TINY * max(1, abs(s))
     unit_of = unit(B) * unit(A)
-    exact = (size <= 2.0 ** 24 * unit_of) & (unit_of >= TINY) if rank > 1 else torch.full(f32.shape, True)
+    exact = (size <= 2.0 ** 24 * unit_of) & (unit_of >= TINY) if rank > 1 else torch.full(f32.shape,
+        True)
     return Change(f32, s * fn(B.double(), A.double()), bound, exact)
 
 
@@ -137,7 +142,8 @@ class Adapter:
             return otherwise
         r = pick(self.config["rank_pattern"], self.config["r"])
         alpha = pick(self.config["alpha_pattern"], self.config["lora_alpha"])
-        s = alpha / (math.sqrt(r) if bool(self.config["use_rslora"]) != (self.slip == "rslora") else r)
+        s = alpha / (math.sqrt(r) if bool(self.config["use_rslora"]) != (self.slip == "rslora")
+                     else r)
         return s * (1 + U * 2) if self.slip == "scale" else s
 
     def change(self, a, b, module):
@@ -165,7 +171,8 @@ def embedding(a, _base):
     e, h = P + "model.embed_tokens.", P + "lm_head."
     change = a.change(e + "lora_embedding_A", e + "lora_embedding_B", "model.embed_tokens")
     yield "model.embed_tokens.weight", change.t(), a.t[e + "base_layer.weight"]
-    yield ("lm_head.weight", a.change(h + "lora_embedding_A", h + "lora_embedding_B", "lm_head"), None)
+    yield ("lm_head.weight", a.change(h + "lora_embedding_A", h + "lora_embedding_B", "lm_head"),
+           None)
 
 
 def saved(a, base):
@@ -218,7 +225,8 @@ def over_parts(a, base):
 
 def over_groups(a, base):
     for module, change in a.linear():
-        names = ["%s.%s.weight" % (module.rpartition(".")[0], p) for p in ("q_proj", "k_proj", "v_proj")]
+        names = ["%s.%s.weight" % (module.rpartition(".")[0], p)
+                 for p in ("q_proj", "k_proj", "v_proj")]
         rows = [base[n].shape[0] // 2 for n in names]  # 2 query groups
         groups = [c.split(rows) for c in change.chunk(2)]
         for i, name in enumerate(names):
@@ -289,7 +297,8 @@ def stacked_names(a, _base):
             A, B = (a.t["%s%s%s.lora_%s.weight" % (P, p, proj, half)] for half in "AB")
             for e in range(4):
                 i = 0 if proj == "down_proj" else e
-                yield p + "%d.%s.weight" % (e, proj), product(torch.matmul, B[i], A[i], a.scale(p + proj)), None
+                yield p + "%d.%s.weight" % (e, proj), product(torch.matmul, B[i], A[i],
+                    a.scale(p + proj)), None
 
 
 def parameters_old(a, base):
@@ -316,7 +325,8 @@ def unstacked(base):
             held[name] = t
             continue
         for e, one in enumerate(t):
-            parts = zip(("gate_proj", "up_proj"), one.chunk(2)) if leaf == "gate_up_proj" else [(leaf, one)]
+            parts = zip(("gate_proj", "up_proj"),
+                        one.chunk(2)) if leaf == "gate_up_proj" else [(leaf, one)]
             for part, x in parts:
                 held["%s.%d.%s.weight" % (module, e, part)] = x
     return held
@@ -366,8 +376,10 @@ def compare(got, w, change, two_step):
     if wrong.any():
         at = [int(x) for x in wrong.nonzero()[0]]
         i = tuple(at)
-        return "%d of %d elements, the first at %s, %s: %r + %r is %r, in torch %r, within [%d, %d] of %d" % (
-            int(wrong.sum()), got.numel(), at, KINDS[int(kind[i])], w[i].item(), change.f64[i].item(),
+        return "%d of %d elements, the first at %s, %s: %r + %r is %r, in torch %r, within [%d, " \
+               "%d] of %d" % (
+            int(wrong.sum()), got.numel(), at, KINDS[int(kind[i])], w[i].item(),
+            change.f64[i].item(),
             got[i].item(), theirs[i].item(), int(low[i]), int(high[i]), int(places(got)[i]))
     # Distances from the truth, by how wide the bound is there.
     here = kind == 3
@@ -384,7 +396,8 @@ def check(job):
     if job["variant"].endswith("over_stacks"):
         base = unstacked(base)
     sum_of = {"tensors": 0}
-    for name, change, replacement in changes(job["variant"], Adapter(job["adapter"], job.get("slip")), base):
+    for name, change, replacement in changes(job["variant"],
+                                             Adapter(job["adapter"], job.get("slip")), base):
         w = base[name] if replacement is None else replacement
         if change is None:
             change = product(torch.matmul, torch.zeros(w.numel(), 1), torch.zeros(1, 1), 1.0).each(
@@ -439,7 +452,8 @@ HARD = {
     "nearly cancelled": lambda r, m, n: (lambda c: -c * (1 + integers(c.shape, 2) * 2.0 ** -7),
                                          torch.randn(r, n), torch.randn(m, r)),
     "integers": lambda r, m, n: (integers((m, n), 256), integers((r, n), 8), integers((m, r), 8)),
-    "powers of two": lambda r, m, n: (torch.randn(m, n), torch.randint(-6, 1, (r, n)).float().exp2(),
+    "powers of two": lambda r, m,
+    n: (torch.randn(m, n), torch.randint(-6, 1, (r, n)).float().exp2(),
                                       integers((m, r), 1)),
     # Half of these lie between two bf16: what is one unit of fp32 off, falls to the other side.
     "ties": lambda r, m, n: (lambda c: integers(c.shape, 127) + c.sign() * 64, integers((r, n), 2),
@@ -452,12 +466,14 @@ def make(top, rslora, dtype):
     base, adapter, ranks, alphas = {}, {}, {}, {}
     for kind, draw in HARD.items():
         for rank in RANKS:
-            rows, cols, module = 190 + rank, 333 - rank % 50, "blocks.%s.r%d" % (kind.replace(" ", "_"), rank)
+            rows, cols, module = 190 + rank, 333 - rank % 50, \
+                "blocks.%s.r%d" % (kind.replace(" ", "_"), rank)
             ranks[module], alphas[module] = rank, rank / 2 if kind == "ties" else 2 * rank + 1
             W, A, B = draw(rank, rows, cols)
             A, B = A.to(dtype), B.to(dtype)
             if callable(W):
-                W = W(alphas[module] / (math.sqrt(rank) if rslora else rank) * (B.float() @ A.float()))
+                W = W(alphas[module] / (math.sqrt(rank) if rslora else rank)
+                      * (B.float() @ A.float()))
             base[module + ".weight"] = W.to(torch.bfloat16)
             adapter[P + module + ".lora_A.weight"] = A
             adapter[P + module + ".lora_B.weight"] = B

@@ -2,10 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """mkst.py - write a safetensors file: mkst.py OUT [--seed N] [--holes] NAME:DTYPE:DIM,DIM,...
 
-Contents are random bytes drawn from the seed, which repeat after 16 MiB but for 8 bytes; with --holes
-they are zeros that take no disk.
-The layout: u64 length of the header, the header in JSON padded with spaces to a multiple of 8, then
-the tensors back to back in the order given.
+Contents are random bytes drawn from the seed, which repeat after 16 MiB but for 8 bytes; with
+--holes they are zeros that take no disk. The layout: u64 length of the header, the header in JSON
+padded with spaces to a multiple of 8, then the tensors back to back in the order given.
 """
 import argparse
 import json

@@ -111,10 +111,12 @@ class Rank:
             self.load(bucket)
 
     def receive_weights_ep_scatter(self, body):
-        """As xorl's fork: into parameters, a batch of plain receives for each layer of experts, then the rest."""
+        """As xorl's fork: into parameters, a batch of plain receives for each layer of experts,
+        then the rest."""
         others = body["non_expert_transfer_plan"]
         self.init_weights_update_group(dict(
-            body, world_size=body["training_world_size"] + body["total_inference_world_size"], backend="gloo"))
+            body, world_size=body["training_world_size"] + body["total_inference_world_size"],
+            backend="gloo"))
         layers, held = collections.defaultdict(list), []
 
         def want(entry, rows, ranges):
@@ -149,7 +151,8 @@ class Rank:
         if load_format == "flattened_bucket":
             tensors = self.receive_flattened(wanted, group)
         else:
-            tensors = [torch.empty(shape, dtype=dtype, device=self.device) for _, dtype, shape in wanted]
+            tensors = [torch.empty(shape, dtype=dtype, device=self.device) for _, dtype,
+                       shape in wanted]
             for work in [dist.broadcast(t, src=0, group=group, async_op=True) for t in tensors]:
                 work.wait()
         return [(name, tensor) for (name, _, _), tensor in zip(wanted, tensors)]
@@ -168,7 +171,8 @@ class Rank:
         if self.keep == "memory":
             tensor = tensor.clone()
         tensor = tensor.contiguous()  # not every torch comes with numpy
-        raw = ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size()) if tensor.numel() else b""
+        raw = ctypes.string_at(tensor.data_ptr(),
+                               tensor.numel() * tensor.element_size()) if tensor.numel() else b""
         self.held[name] = {"dtype": str(tensor.dtype).split(".")[-1], "shape": list(tensor.shape),
                            "sha256": hashlib.sha256(raw).hexdigest(),
                            "tensor": tensor if self.keep == "memory" else None}
@@ -178,7 +182,8 @@ class Rank:
                 for name, entry in self.held.items()}
 
     def get_weights_by_name(self, body):
-        """The first rows as SGLang's models show them: in float32, of this rank; None: it is not kept."""
+        """The first rows as SGLang's models show them: in float32, of this rank; None: it is not
+        kept."""
         tensor = self.held.get(body["name"], {}).get("tensor")
         return None if tensor is None else tensor[:body["truncate_size"]].float().tolist()
 
@@ -228,7 +233,8 @@ class Endpoint:
         self.pipes, self.pids = [], []
         for i in range(tp):
             ours, theirs = FORK.Pipe()
-            child = FORK.Process(target=Rank(i, args.keep, args.device, args.eager, args.group, args.hold).serve,
+            child = FORK.Process(target=Rank(i, args.keep, args.device, args.eager, args.group,
+                                             args.hold).serve,
                                  args=(theirs,), daemon=True)
             child.start()
             theirs.close()
@@ -266,8 +272,10 @@ class Endpoint:
         if self.args.refuse:
             return 400, {"success": False, "message": "refused as told"}
         if self.args.lineage == "session" and not self.in_session:
-            return 400, {"success": False, "message": "update_weights_from_distributed must run between "
-                                                      "begin_weight_update() and end_weight_update()"}
+            return 400, {"success": False,
+                         "message": "update_weights_from_distributed must run between "
+                                                      "begin_weight_update() and "
+                                                      "end_weight_update()"}
         status, reply = self.ask("update_weights_from_distributed", body,
                                  "Succeeded to update parameter online.",
                                  "Failed to update parameter online: %s. The full weights of "
@@ -299,7 +307,8 @@ class Endpoint:
     def list_weights(self, _body):
         weights = [{"name": n, "shape": s, "dtype": "bfloat16", "data_ptr": 0}
                    for n, s in self.args.lists.get(str(self.tp), {}).items()]
-        return 200, {"success": True, "message": "Found %d weights" % len(weights), "weights": weights}
+        return 200, {"success": True, "message": "Found %d weights" % len(weights),
+                     "weights": weights}
 
     def begin_weight_update(self, _body):
         if self.in_session:

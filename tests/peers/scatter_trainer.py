@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """One of several trainers that hold experts: scatter_trainer.py RANK WORLD PORT URL FILE.
 
-Rank 0 hosts the store and makes the request. All send their share of the experts of FILE to every rank
-of the endpoint as torch does it (batch_isend_irecv), in the layout of a server: gate rows, then up rows
-of each rank's part. The last tensors of the file, which are no experts, come from rank 0.
+Rank 0 hosts the store and makes the request. All send their share of the experts of FILE to every
+rank of the endpoint as torch does it (batch_isend_irecv), in the layout of a server: gate rows,
+then up rows of each rank's part. The last tensors of the file, which are no experts, come from rank
+0.
 """
 import json
 import os
@@ -16,7 +17,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "bench"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+                                "bench"))
 from torch_sender import VERSION, read_tensors  # noqa: E402
 
 TP, GROUP = 2, "ep_scatter_group"
@@ -26,8 +28,10 @@ def join(rank, world, port):
     libuv = {"use_libuv": False} if VERSION >= (2, 3) else {}
     store = dist.TCPStore("127.0.0.1", port, world + TP, rank == 0, wait_for_workers=False, **libuv)
     made = c10d._new_process_group_helper(
-        world + TP, rank, [], c10d.Backend("gloo"), c10d.PrefixStore(GROUP, store), group_name=GROUP,
-        timeout=c10d.default_pg_timeout, **{"backend_options" if VERSION >= (2, 6) else "pg_options": None})
+        world + TP, rank, [], c10d.Backend("gloo"), c10d.PrefixStore(GROUP, store),
+        group_name=GROUP,
+        timeout=c10d.default_pg_timeout,
+        **{"backend_options" if VERSION >= (2, 6) else "pg_options": None})
     group = made[0] if isinstance(made, tuple) else made
     ranks = c10d._world.pg_group_ranks if hasattr(c10d, "_world") else c10d._pg_group_ranks
     ranks[group] = {i: i for i in range(world + TP)}
@@ -37,10 +41,12 @@ def join(rank, world, port):
 def request(url, port, world, plan, others, answer):
     body = {"weight_names": [p["weight_name"] for p in plan] + others, "training_world_size": world,
             "master_address": "127.0.0.1", "master_port": port, "expert_transfer_plan": plan,
-            "non_expert_transfer_plan": [{"weight_name": n} for n in others], "non_expert_batch_size": 1,
+            "non_expert_transfer_plan": [{"weight_name": n} for n in others],
+            "non_expert_batch_size": 1,
             "total_inference_world_size": TP}
     try:
-        asked = urllib.request.Request(url + "/receive_weights_ep_scatter", json.dumps(body).encode())
+        asked = urllib.request.Request(url + "/receive_weights_ep_scatter",
+                                       json.dumps(body).encode())
         with urllib.request.urlopen(asked, timeout=30) as reply:
             answer.update(json.load(reply))
     except Exception as e:  # pylint: disable=broad-except
@@ -51,7 +57,8 @@ def shard(tensors, layer, e, which, r):
     """What rank r of the endpoint keeps of one expert."""
     module = "model.layers.%d.mlp.experts.%d." % (layer, e)
     if which == "w13":
-        return torch.cat([tensors[module + p + "_proj.weight"].chunk(TP, 0)[r] for p in ("gate", "up")])
+        return torch.cat([tensors[module + p + "_proj.weight"].chunk(TP, 0)[r]
+                          for p in ("gate", "up")])
     return tensors[module + "down_proj.weight"].chunk(TP, 1)[r]
 
 
@@ -66,11 +73,13 @@ def main():
     each = n_experts // world
     ranges = {str(t): {"start": t * each, "end": (t + 1) * each, "source_nccl_rank": t}
               for t in range(world)}
-    plan = [{"weight_name": "model.layers.%d.mlp.experts.%s_weight" % (layer, w), "is_expert_weight": True,
+    plan = [{"weight_name": "model.layers.%d.mlp.experts.%s_weight" % (layer, w),
+             "is_expert_weight": True,
              "expert_ranges": ranges} for layer in reversed(layers) for w in ("w2", "w13")]
     answer, thread = {}, None
     if rank == 0:
-        thread = threading.Thread(target=request, args=(url, port, world, plan, others, answer), daemon=True)
+        thread = threading.Thread(target=request, args=(url, port, world, plan, others, answer),
+                                  daemon=True)
         thread.start()
     group, _store = join(rank, world, port)
     mine = range(rank * each, (rank + 1) * each)

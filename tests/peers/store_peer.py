@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""store_peer.py - what a torch process does with a TCPStore; run by test_store.py through python.sh.
+"""store_peer.py - what a torch process does with a TCPStore; run by test_store.py through
+python.sh.
 
-    store_peer.py ops PORT                      every operation that this torch has, one TAP line each
-    store_peer.py host                          hosts a store until stdin ends
-    store_peer.py get PORT KEY                  waits for a key
-    store_peer.py gloo PORT RANK WORLD GROUP    joins a gloo group as SGLang does
+    store_peer.py ops PORT every operation that this torch has, one TAP line each store_peer.py host
+    hosts a store until stdin ends store_peer.py get PORT KEY waits for a key store_peer.py gloo
+    PORT RANK WORLD GROUP joins a gloo group as SGLang does
 
 All but ops answer with one line of JSON.
 """
@@ -29,7 +29,8 @@ PLAIN = {"use_libuv": False} if VERSION >= (2, 4) else {}
 
 
 def client(port, seconds=20):
-    return dist.TCPStore("127.0.0.1", int(port), 3, False, datetime.timedelta(seconds=seconds), **PLAIN)
+    return dist.TCPStore("127.0.0.1", int(port), 3, False, datetime.timedelta(seconds=seconds),
+                         **PLAIN)
 
 
 def raises(function):

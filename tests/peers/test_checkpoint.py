@@ -9,7 +9,8 @@ import tempfile
 
 SIZES = {"U8": 1, "BF16": 2, "F32": 4, "I64": 8}
 # Element sizes in the order that misaligns everything unless the writer puts them right.
-TENSORS = {"a.odd": ("U8", [3]), "b": ("F32", [2, 3]), "c.\u00e9\"\\": ("BF16", [5]), "d": ("I64", []),
+TENSORS = {"a.odd": ("U8", [3]), "b": ("F32", [2, 3]), "c.\u00e9\"\\": ("BF16", [5]),
+           "d": ("I64", []),
            "e.empty": ("F32", [0, 4]), "f": ("U8", [1, 1, 7])}
 done = 0
 
@@ -31,7 +32,8 @@ def write(path, tensors):
     header, data = {}, b""
     for i, (name, (dtype, shape)) in enumerate(tensors.items()):
         raw = bytes((i * 37 + k) % 251 for k in range(count(shape) * SIZES[dtype]))
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
+        header[name] = {"dtype": dtype, "shape": shape,
+                        "data_offsets": [len(data), len(data) + len(raw)]}
         data += raw
     text = json.dumps(header).encode()
     with open(path, "wb") as f:
@@ -84,9 +86,11 @@ def main():
         with open(os.path.join(many, "model.safetensors.index.json")) as f:
             index = json.load(f)
         shards = sorted(set(index["weight_map"].values()))
-        check(shards == ["model-%05d-of-%05d.safetensors" % (i + 1, len(shards)) for i in range(len(shards))]
+        check(shards == ["model-%05d-of-%05d.safetensors" % (i + 1, len(shards))
+                         for i in range(len(shards))]
               and len(shards) > 1, "the index names them all")
-        check(index["metadata"]["total_size"] == sum(len(b) for _, _, b in want.values()), "and their size")
+        check(index["metadata"]["total_size"] == sum(len(b) for _, _, b in want.values()),
+              "and their size")
         together, sound = {}, True
         for shard in shards:
             got, fine = read(os.path.join(many, shard))

@@ -25,19 +25,24 @@ TENSOR, DISK = "update_weights_from_tensor", "update_weights_from_disk"
 
 # What a protocol takes: lineage, options of the push, the route that loads, a call for each bucket?
 WAYS = {
-    "update, flattened": ("sglang-2026", ["--protocol", "update", "--load-format", "flattened_bucket"],
+    "update, flattened": ("sglang-2026",
+                          ["--protocol", "update", "--load-format", "flattened_bucket"],
                           UPDATE, True),
     "update, tensors": ("slime", ["--protocol", "update", "--load-format", "none"], UPDATE, True),
     "session": ("session", ["--protocol", "session"], UPDATE, True),
     "two-phase": ("xorl", ["--protocol", "two-phase"], COMPLETE, True),
-    "two-phase, tensors": ("xorl", ["--protocol", "two-phase", "--load-format", "none"], COMPLETE, True),
-    "two-phase, whole": ("xorl", ["--protocol", "two-phase", "--two-phase", "whole"], COMPLETE, False),
+    "two-phase, tensors": ("xorl", ["--protocol", "two-phase", "--load-format", "none"], COMPLETE,
+                           True),
+    "two-phase, whole": ("xorl", ["--protocol", "two-phase", "--two-phase", "whole"], COMPLETE,
+                         False),
     "receive": ("xorl-legacy", ["--protocol", "receive"], "receive_weights", False),
-    "ep-scatter": ("xorl-legacy", ["--protocol", "ep-scatter"], "receive_weights_ep_scatter", False),
+    "ep-scatter": ("xorl-legacy", ["--protocol", "ep-scatter"], "receive_weights_ep_scatter",
+                   False),
     "backend tensor": ("sglang-2026", ["--backend", "tensor"], TENSOR, True),
     "backend disk": ("sglang-2026", ["--backend", "disk"], DISK, False),
 }
-# A rig: kind of checkpoint and the endpoints' tp, with ep behind a point. FP8 goes in flattened buckets.
+# A rig: kind of checkpoint and the endpoints' tp, with ep behind a point. FP8 goes in flattened
+# buckets.
 RIGS = [("qwen3", ["1"]), ("qwen3", ["4"]), ("qwen3_moe", ["4.2"]), ("deepseek_v3", ["2"]),
         ("qwen3-fp8", ["2"]), ("qwen3-fp8", ["4"]), ("loose", ["1"]), ("loose-fp8", ["1"]),
         ("qwen3", ["1", "2", "4"]), ("qwen3-f32", ["2", "1"])]
@@ -73,10 +78,12 @@ class Rig:
     def __init__(self, way, kind, tps, rng):
         self.way, self.kind = way, kind
         self.lineage, self.options, self.route, bucketed = WAYS[way]
-        # A state directory of its own: another rig's endpoint may get the port of one that was left partial.
+        # A state directory of its own: another rig's endpoint may get the port of one that was left
+        # partial.
         states = lib.scratch("states")
         os.makedirs(states, exist_ok=True)
-        self.options = self.options + ["--state-dir", tempfile.mkdtemp(dir=states), "--verify", "hash"]
+        self.options = self.options + ["--state-dir", tempfile.mkdtemp(dir=states), "--verify",
+                                       "hash"]
         self.paths = [tiny_models.make(kind, seed) for seed in (1, 2)]
         self.held = tiny_models.expected(self.paths[1])
         self.bucket = rng.choice(["64KiB", "150KiB", "1GiB"]) if bucketed else "150KiB"
@@ -90,7 +97,8 @@ class Rig:
             argv += ["--ep", ep] if ep else []
             argv += [] if kind.startswith("loose") else ["--model", self.paths[0]]
             for at, call, what, _ in self.bad:
-                argv += ["--fault", "corrupt:%s:%d:%s" % (self.route, call, what)] if at == i else []
+                argv += ["--fault",
+                         "corrupt:%s:%d:%s" % (self.route, call, what)] if at == i else []
             self.endpoints.append(lib.Embedded(*argv))
 
     def plan(self, rng, bucketed):
@@ -151,9 +159,11 @@ def judge(rig, i, done):
         rank = int(what.split("rank=")[1].split(",")[0])
         assert rank in {w[1] for w in wrong if w[2] == name}, (what, wrong)
     states = [e["state"] for e in done.end["endpoints"]]
-    assert states == ["partial" if k == at else "committed" for k in range(len(states))], (what, states)
+    assert states == ["partial" if k == at else "committed" for k in range(len(states))], (what,
+        states)
     check_state(rig, "good%d" % i, partial=at)
-    again = lib.run_program("wsync-verify", ["weights", rig.paths[1], "--json"], [rig.endpoints[at]])
+    again = lib.run_program("wsync-verify", ["weights", rig.paths[1], "--json"],
+                            [rig.endpoints[at]])
     assert again.rc == 1 and name in {m["name"] for m in again.of("mismatch")}, (what, str(again))
     return True
 
@@ -165,7 +175,8 @@ def run_rig(way, kind, tps, seed):
     try:
         for i in range(PER_RIG):
             honest(rig, i)
-            done = lib.push(rig.endpoints, [rig.paths[1]], *rig.options, "--weight-version", "bad%d" % i)
+            done = lib.push(rig.endpoints, [rig.paths[1]], *rig.options, "--weight-version",
+                            "bad%d" % i)
             if judge(rig, i, done):
                 found += 1
                 kinds.append(rig.bad[i][2].split(",")[0])
@@ -196,7 +207,8 @@ def case(way):
         TOTALS["honest"] += runs
         for kind in (k for r in results for k in r[2]):
             TOTALS["kinds"][kind] = TOTALS["kinds"].get(kind, 0) + 1
-        print("# %s: %d of %d corruptions found (%d changed nothing), %d honest pushes, no false alarm" % (
+        print("# %s: %d of %d corruptions found (%d changed nothing), %d honest pushes, no false "
+              "alarm" % (
             way, found, found, PER_RIG * len(jobs) - found, runs), flush=True)
         assert found >= 0.7 * PER_RIG * len(jobs), "too many of them change nothing"
 

@@ -10,14 +10,15 @@ import sys
 from lib import BUILD, HERE, Embedded, Skip, Suite, scratch, torch_root
 
 SENDER = os.path.join(os.path.dirname(HERE), "bench", "torch_sender.py")
-# What every torch's gloo takes tensor by tensor, one tensor above a bucket. Odd sizes come last: torch
-# makes no view of what lies askew in the file.
+# What every torch's gloo takes tensor by tensor, one tensor above a bucket. Odd sizes come last:
+# torch makes no view of what lies askew in the file.
 TENSORS = ["a.long:I64:77", "b.weight:F32:700,100", "c.scale:F32:1", "d.weight:F16:33,5",
            "e.big:I8:3000000", "f.odd:U8:12345"]
 
 
 def expected_hashes(path):
-    out = subprocess.run([os.path.join(BUILD, "bin", "wsync-list-weights"), "--hash", "--json", path],
+    out = subprocess.run([os.path.join(BUILD, "bin", "wsync-list-weights"), "--hash", "--json",
+                          path],
                          check=True, timeout=20, stdout=subprocess.PIPE).stdout
     lines = [json.loads(line) for line in out.splitlines()]
     return {t["name"]: t["hash"] for t in lines if t["type"] == "tensor"}
@@ -30,7 +31,8 @@ def send(version, path, urls, load_format):
             "--bucket-size", str(1 << 20), path]
     for url in urls:
         argv += ["--endpoint", url]
-    sent = subprocess.run(argv, timeout=60, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    sent = subprocess.run(argv, timeout=60, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True,
                           check=False)
     if sent.returncode == 77:
         raise Skip(sent.stderr.strip().split("\n")[-1])
@@ -51,8 +53,10 @@ def check_pair(version, load_format, path):
             assert not journal["state"]["groups"] and not journal["state"]["paused"]
 
 
-MOE = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "torch_dtype": "bfloat16",
-       "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3, "num_attention_heads": 8,
+MOE = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe",
+       "torch_dtype": "bfloat16",
+       "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3,
+       "num_attention_heads": 8,
        "num_key_value_heads": 4, "head_dim": 8, "vocab_size": 64, "num_experts": 8,
        "num_experts_per_tok": 2, "moe_intermediate_size": 48, "mlp_only_layers": [0],
        "decoder_sparse_step": 1, "tie_word_embeddings": False}
@@ -68,7 +72,8 @@ def scatter_files():
              for layer in (1, 2) for e in range(MOE["num_experts"])
              for p, shape in (("gate", "48,64"), ("up", "48,64"), ("down", "64,48"))]
     path = os.path.join(where, "experts.safetensors")
-    subprocess.run([sys.executable, os.path.join(HERE, "mkst.py"), path, *names, "model.norm.weight:BF16:64"],
+    subprocess.run([sys.executable, os.path.join(HERE, "mkst.py"), path, *names,
+                    "model.norm.weight:BF16:64"],
                    check=True, timeout=20)
     return where, path
 
@@ -94,7 +99,8 @@ def check_scatter(version):
             raise Skip(said[0][1].strip().split("\n")[-1])
         assert [t.returncode for t in trainers] == [0, 0], said
         assert said[0][0].startswith("Updated 5 params in-place from 2 EP ranks"), said
-        assert [r["checksums"] for r in e.get("/wsync/checksums")["ranks"]] == [expected_hashes(path)] * 2
+        assert [r["checksums"]
+                for r in e.get("/wsync/checksums")["ranks"]] == [expected_hashes(path)] * 2
 
 
 suite = Suite(240)
@@ -112,7 +118,8 @@ for VERSION in ("1.13", "2.6", "2.14"):
 
 def set_up():
     path = scratch("pushed.safetensors")
-    subprocess.run([sys.executable, os.path.join(HERE, "mkst.py"), path, *TENSORS], check=True, timeout=20)
+    subprocess.run([sys.executable, os.path.join(HERE, "mkst.py"), path, *TENSORS], check=True,
+                   timeout=20)
     return path
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever goes wrong wherever: nobody that is whole stays paused, nobody is called what he is not, and
-it ends in time with the status and the words that the manual promises (fault_lib.py).
+"""Whatever goes wrong wherever: nobody that is whole stays paused, nobody is called what he is not,
+and it ends in time with the status and the words that the manual promises (fault_lib.py).
 
 A push is killed and interrupted at every boundary of its phases. Of all points FAULT_POINTS are drawn by FAULT_SEED,
 such that every step has met every kind of trouble; FAULT_POINT is one of them by its name. `make soak` sets

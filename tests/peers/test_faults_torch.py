@@ -43,7 +43,8 @@ class Fixture:
 def start_and_stall(fix, victim, others, *options):
     """A push in its first bucket that cannot go on; and the lengths of the others' journals."""
     before = [len(e.journal()) for e in others]
-    running = lib.Running([victim] + others, [fix.big], "--on-partial", "resume", "--load-format", "flattened_bucket",
+    running = lib.Running([victim] + others, [fix.big], "--on-partial", "resume", "--load-format",
+                          "flattened_bucket",
                           *options)
     lib.await_true(lambda: "/update_weights_from_distributed" in victim.steps(), 30, "first bucket")
     os.kill(victim.ranks[0], signal.SIGSTOP)
@@ -127,7 +128,8 @@ def refused(fix):
     other = fix.stay()
     peers = lib.Receivers(fix.version, [1], options=["--refuse"])
     before = len(other.journal())
-    result = lib.push(peers.endpoints + [other], [fix.big], "--on-partial", "resume", "--bucket-size", "512MiB", seconds=30)
+    result = lib.push(peers.endpoints + [other], [fix.big], "--on-partial", "resume",
+                      "--bucket-size", "512MiB", seconds=30)
     assert result.rc == 5 and "refused as told" in result.stderr, result
     check_resumed(peers.endpoints + [other], [0, before])
     # gloo waits half an hour for the rest of a payload whose connection was closed in its middle.

@@ -14,13 +14,14 @@ import subprocess
 import sys
 import urllib.request
 
-from lib import BUILD, TREE, Embedded, Session, Suite, await_true, is_sanitized, scratch, start, stop
+from lib import BUILD, TREE, Embedded, Session, Suite, await_true, is_sanitized, scratch, start, \
+    stop
 import mkst
 
 MISSING = "nowhere.safetensors"
-# What an endpoint's journal keeps of a request, and what the C library's heap may do after its warm-up
-# (with an arena for every thread that would be more): some 8 KiB for each push, less than any bucket here.
-# What is smaller than that is for the leak check of a sanitized build.
+# What an endpoint's journal keeps of a request, and what the C library's heap may do after its
+# warm-up (with an arena for every thread that would be more): some 8 KiB for each push, less than
+# any bucket here. What is smaller than that is for the leak check of a sanitized build.
 JOURNAL_BYTES, SLACK_BYTES = 640, 1 << 20
 os.environ["MALLOC_ARENA_MAX"] = "1"
 # Freed memory is kept back by the sanitizer, by its leave a quarter of a gigabyte.
@@ -31,11 +32,13 @@ def model():
     folder = scratch("model")
     path = os.path.join(folder, "model.safetensors")
     if not os.path.exists(path):
-        subprocess.run([sys.executable, os.path.join(TREE, "tests", "cli", "small_model.py"), "qwen3",
+        subprocess.run([sys.executable, os.path.join(TREE, "tests", "cli", "small_model.py"),
+                        "qwen3",
                         folder], check=True, timeout=30)
         with open(path, "r+b") as f, mmap.mmap(f.fileno(), 0) as data:
             begin = 8 + int.from_bytes(data[:8], "little")
-            data[begin + 1::2] = bytes(b & 0xbf for b in data[begin + 1::2])  # no NaN, and none above 2
+            # no NaN, and none above 2
+            data[begin + 1::2] = bytes(b & 0xbf for b in data[begin + 1::2])
     return folder
 
 
@@ -62,7 +65,8 @@ class Size:
 
 def state_files():
     """Without the lock of the records, which the first that changes one makes."""
-    return sorted(os.path.join(at, f) for at, _, files in os.walk(scratch("state")) for f in files if f != ".lock")
+    return sorted(os.path.join(at, f) for at, _,
+                  files in os.walk(scratch("state")) for f in files if f != ".lock")
 
 
 class Watch:
@@ -84,14 +88,15 @@ class Watch:
         return {name: e.get("/wsync/journal")["requests"] for name, e in self.endpoints.items()}
 
     def judge(self):
-        """The first look is the measure of the others; but each endpoint has up to three connections, which
-        are closed when they have been idle."""
+        """The first look is the measure of the others; but each endpoint has up to three
+        connections, which are closed when they have been idle."""
         some = 3 * len(self.endpoints)
         first_done, first_sizes, first_files = self.looks[0]
         last_done = self.looks[-1][0]
         asked = {name: len(requests) / last_done for name, requests in self.journals().items()}
         for done, sizes, files in self.looks[1:]:
-            assert len(files) == len(first_files), "new files: %s" % sorted(set(files) - set(first_files))
+            assert len(files) == len(first_files), "new files: %s" % sorted(set(files)
+                - set(first_files))
             for name, now in sizes.items():
                 was = first_sizes[name]
                 story = "%s: %s, later %s" % (name, was, now)
@@ -144,11 +149,13 @@ def put_down(endpoints):
 suite = Suite(240)
 
 
-@suite.case("200 pushes with hashes, with sources that are missing and an endpoint that refuses in between")
+@suite.case("200 pushes with hashes, with sources that are missing and an endpoint that refuses in "
+            "between")
 def _(_fixture):
     count = pushes(200)
     refusals = range(count // 10 + 1, count, count // 5)
-    faults = [arg for k in refusals for arg in ("--fault", "refuse:update_weights_from_distributed:%d" % k)]
+    faults = [arg for k in refusals
+              for arg in ("--fault", "refuse:update_weights_from_distributed:%d" % k)]
     endpoints = put_up(2) + [Embedded(*faults)]
     hold(endpoints, ("--verify", "hash", "--weight-version", "7"), model(), count, misses=10,
          failures=len(refusals))
@@ -158,7 +165,8 @@ def _(_fixture):
 @suite.case("pushes in FP8, which are quantized each time")
 def _(_fixture):
     endpoints = put_up(3)
-    hold(endpoints, ("--quantize", "fp8", "--block-size", "16x16", "--verify", "hash"), model(), pushes(100),
+    hold(endpoints, ("--quantize", "fp8", "--block-size", "16x16", "--verify", "hash"), model(),
+         pushes(100),
          misses=20)
     put_down(endpoints)
 
@@ -167,8 +175,10 @@ def _(_fixture):
 def _(_fixture):
     count = pushes(100)
     endpoints = put_up(2, "--lineage", "xorl") + [
-        Embedded("--lineage", "xorl", "--fault", "refuse:complete_weights_update:%d" % (count // 5))]
-    hold(endpoints, ("--protocol", "two-phase", "--bucket-size", "8KiB"), little(), count, misses=20,
+        Embedded("--lineage", "xorl", "--fault",
+                 "refuse:complete_weights_update:%d" % (count // 5))]
+    hold(endpoints, ("--protocol", "two-phase", "--bucket-size", "8KiB"), little(), count,
+         misses=20,
          failures=1)
     put_down(endpoints)
 
@@ -205,9 +215,12 @@ class Gateway:
     def __init__(self):
         said = scratch("gateway.out")  # it says a lot, and would wait for a pipe that nobody reads
         with open(said, "wb") as out:
-            self.child = start([os.path.join(BUILD, "bin", "wsync-gateway"), "--listen", "127.0.0.1:0",
-                                "--json", "--registry", scratch("gateway.json"), "--backend", "gloo"],
-                               {"XDG_STATE_HOME": scratch("state")}, stdout=out, stderr=subprocess.DEVNULL)
+            self.child = start([os.path.join(BUILD, "bin", "wsync-gateway"), "--listen",
+                                "127.0.0.1:0",
+                                "--json", "--registry", scratch("gateway.json"), "--backend",
+                                "gloo"],
+                               {"XDG_STATE_HOME": scratch("state")}, stdout=out,
+                               stderr=subprocess.DEVNULL)
 
         def ready():
             with open(said, encoding="utf-8") as f:

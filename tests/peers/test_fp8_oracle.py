@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """FP8 of fp8tool against torch's own float8_e4m3fn, bit for bit, by both scale rules.
 
-This file is two programs: the test, and with an argument the oracle, which tests/peers/python.sh runs
-with torch 2.6. The oracle makes the tensors, asks fp8tool for theirs, and computes the same in torch:
-amax of each block, a true division or a product with the reciprocal, clamp, and torch's conversion.
+This file is two programs: the test, and with an argument the oracle, which tests/peers/python.sh
+runs with torch 2.6. The oracle makes the tensors, asks fp8tool for theirs, and computes the same in
+torch: amax of each block, a true division or a product with the reciprocal, clamp, and torch's
+conversion.
 """
 import os
 import subprocess
@@ -30,7 +31,8 @@ class Oracle:
             kind = "bf16" if x.dtype == torch.bfloat16 else "f32"
             sent.append(("%s %s %s %d %d %d %d\n" % (kind, rule, level, *x.shape, *block)).encode())
             sent.append(self.raw(x))
-        done = subprocess.run([self.tool], input=b"".join(sent), stdout=subprocess.PIPE, timeout=100, check=True)
+        done = subprocess.run([self.tool], input=b"".join(sent), stdout=subprocess.PIPE,
+                              timeout=100, check=True)
         out, at, answers = done.stdout, 0, []
         for x, rule, level, (bn, bk) in requests:
             end = out.index(b"\n", at)
@@ -133,7 +135,8 @@ def cases_of_zeros_and_extremes(o):
     torch = o.torch
     for dtype in (torch.bfloat16, torch.float32):
         greatest, least = torch.finfo(dtype).max, torch.finfo(dtype).smallest_normal
-        for value in (0.0, -0.0, greatest, -greatest, least, -least, least / 64, 1e-12, 1e-10, 448.0, 464.0):
+        for value in (0.0, -0.0, greatest, -greatest, least, -least, least / 64, 1e-12, 1e-10,
+                      448.0, 464.0):
             x = torch.full((130, 140), value).to(dtype)
             y = x.clone()
             y[5, 7], y[129, 139] = -greatest, least / 128
@@ -150,7 +153,8 @@ def cases_around_borders(o):
     for seed in range(40):
         torch.manual_seed(seed)
         amax = torch.exp(8 * torch.randn(1))
-        near = (borders * (amax / 448.0)).view(torch.int32)[:, None] + torch.arange(-8, 9, dtype=torch.int32)
+        near = (borders * (amax / 448.0)).view(torch.int32)[:, None] + torch.arange(-8, 9,
+            dtype=torch.int32)
         x = near.clamp(min=0).view(torch.float32).reshape(1, -1)
         x = torch.where(x > amax, amax, x)
         x[0, ::2] *= -1
@@ -163,7 +167,8 @@ def what_is_no_number(o):
     torch = o.torch
     requests, places = [], []
     for bits in list(range(0x7f80, 0x8000)) + list(range(0xff80, 0x10000)):
-        value = torch.tensor([bits - 0x10000 if bits > 0x7fff else bits], dtype=torch.int16).view(torch.bfloat16)
+        value = torch.tensor([bits - 0x10000 if bits > 0x7fff else bits],
+                             dtype=torch.int16).view(torch.bfloat16)
         row, col = bits % 257, bits * 7 % 385
         x = torch.zeros(257, 385, dtype=torch.bfloat16)
         x[row, col] = value[0]
@@ -205,8 +210,10 @@ def main():
     if not os.path.exists(tool):
         print("1..0 # SKIP fp8tool is not built")
         return 0
-    argv = ["setpriv", "--pdeathsig", "KILL", os.path.join(HERE, "python.sh"), "2.6", __file__, tool]
-    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=1200)
+    argv = ["setpriv", "--pdeathsig", "KILL", os.path.join(HERE, "python.sh"), "2.6", __file__,
+            tool]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          timeout=1200)
     if done.returncode == 77:
         print("1..0 # SKIP " + done.stderr.strip().split("\n")[-1])
         return 0

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The cases of tests/gpu/test_ipc_torch.py on the double of libcuda: what they show without a GPU."""
+"""The cases of tests/gpu/test_ipc_torch.py on the double of libcuda: what they show without a
+GPU."""
 import os
 import sys
 
@@ -11,4 +12,5 @@ if not os.path.exists(DOUBLE):
     print("1..0 # SKIP built without CUDA")
     sys.exit(0)
 os.environ["WSYNC_TEST_CUDA"] = DOUBLE
-os.execv(sys.executable, [sys.executable, "-u", os.path.join(HERE, "..", "gpu", "test_ipc_torch.py")])
+os.execv(sys.executable, [sys.executable, "-u",
+                          os.path.join(HERE, "..", "gpu", "test_ipc_torch.py")])

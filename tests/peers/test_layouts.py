@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What trainers keep, fused, transposed, wrapped or one file per rank, arrives as the checkpoint would.
+"""What trainers keep, fused, transposed, wrapped or one file per rank, arrives as the checkpoint
+would.
 
 The layouts are made here, with nothing of wsync's rules: slices and strides of arrays of 16-bit
-elements. A checkpoint under its own names goes into one endpoint, the same weights in a trainer's layout
-into another; both must end with the same checksums, rank by rank.
+elements. A checkpoint under its own names goes into one endpoint, the same weights in a trainer's
+layout into another; both must end with the same checksums, rank by rank.
 """
 import array
 import json
@@ -17,7 +18,8 @@ import urllib.request
 from lib import BUILD, Lines, Session, Suite, push, scratch, start, stop
 
 HIDDEN, HEADS, KV, DIM, INNER, MID, EXPERTS, VOCAB = 256, 8, 2, 32, 512, 64, 8, 1000
-CONFIG = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": HIDDEN,
+CONFIG = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe",
+          "hidden_size": HIDDEN,
           "intermediate_size": INNER, "moe_intermediate_size": MID, "num_hidden_layers": 2,
           "num_attention_heads": HEADS, "num_key_value_heads": KV, "head_dim": DIM,
           "num_experts": EXPERTS, "mlp_only_layers": [0], "decoder_sparse_step": 1,
@@ -139,13 +141,16 @@ def fuse(model):
         out[attention + "qkv_proj.weight"] = stacked(
             [model[attention + "%s_proj.weight" % w] for w in "qkv"])
     mlp = "model.layers.0.mlp."
-    out[mlp + "gate_up_proj.weight"] = stacked([model[mlp + "gate_proj.weight"], model[mlp + "up_proj.weight"]])
+    out[mlp + "gate_up_proj.weight"] = stacked([model[mlp + "gate_proj.weight"],
+                                                model[mlp + "up_proj.weight"]])
     out[mlp + "down_proj.weight"] = model[mlp + "down_proj.weight"]
     out["model.layers.1.mlp.experts.gate_up_proj"] = planes(
-        [stacked([expert(model, e, "gate"), expert(model, e, "up")]).transposed() for e in range(EXPERTS)])
+        [stacked([expert(model, e, "gate"), expert(model, e, "up")]).transposed()
+         for e in range(EXPERTS)])
     out["model.layers.1.mlp.experts.down_proj"] = planes(
         [expert(model, e, "down").transposed() for e in range(EXPERTS)])
-    return {"_orig_mod." + n.replace(".mlp.", ".mlp._checkpoint_wrapped_module."): t for n, t in out.items()}
+    return {"_orig_mod." + n.replace(".mlp.", ".mlp._checkpoint_wrapped_module."): t for n,
+            t in out.items()}
 
 
 def megatron_attention(model, prefix, tp, rank):
@@ -162,27 +167,33 @@ def megatron_attention(model, prefix, tp, rank):
 def megatron(model, tp, rank):
     """Its names and its shards, the vocabulary padded to a multiple of 128 and tp."""
     padded = -(-VOCAB // (128 * tp)) * 128
-    out = {"embedding.word_embeddings.weight": model["model.embed_tokens.weight"].rows(rank * padded, padded),
+    out = {"embedding.word_embeddings.weight":
+           model["model.embed_tokens.weight"].rows(rank * padded, padded),
            "output_layer.weight": model["lm_head.weight"].rows(rank * padded, padded),
            "decoder.final_layernorm.weight": model["model.norm.weight"],
            "decoder.layers.1.mlp.router.weight": model["model.layers.1.mlp.gate.weight"]}
     for layer in range(2):
         to, prefix = "decoder.layers.%d." % layer, "model.layers.%d." % layer
         attention = prefix + "self_attn."
-        out[to + "self_attention.linear_qkv.weight"] = megatron_attention(model, attention, tp, rank)
-        out[to + "self_attention.linear_qkv.layer_norm_weight"] = model[prefix + "input_layernorm.weight"]
+        out[to + "self_attention.linear_qkv.weight"] = megatron_attention(model, attention, tp,
+            rank)
+        out[to + "self_attention.linear_qkv.layer_norm_weight"] = model[prefix
+            + "input_layernorm.weight"]
         out[to + "self_attention.q_layernorm.weight"] = model[attention + "q_norm.weight"]
         out[to + "self_attention.k_layernorm.weight"] = model[attention + "k_norm.weight"]
         share = HEADS * DIM // tp
         out[to + "self_attention.linear_proj.weight"] = model[attention + "o_proj.weight"].columns(
             rank * share, share)
-    out["decoder.layers.0.mlp.linear_fc1.layer_norm_weight"] = model["model.layers.0.post_attention_layernorm.weight"]
-    out["decoder.layers.1.pre_mlp_layernorm.weight"] = model["model.layers.1.post_attention_layernorm.weight"]
+    out["decoder.layers.0.mlp.linear_fc1.layer_norm_weight"] = model[
+        "model.layers.0.post_attention_layernorm.weight"]
+    out["decoder.layers.1.pre_mlp_layernorm.weight"] = model[
+        "model.layers.1.post_attention_layernorm.weight"]
     share = INNER // tp
     mlp = "model.layers.0.mlp."
     out["decoder.layers.0.mlp.linear_fc1.weight"] = stacked(
         [model[mlp + w].rows(rank * share, share) for w in ("gate_proj.weight", "up_proj.weight")])
-    out["decoder.layers.0.mlp.linear_fc2.weight"] = model[mlp + "down_proj.weight"].columns(rank * share, share)
+    out["decoder.layers.0.mlp.linear_fc2.weight"] = model[mlp + "down_proj.weight"].columns(rank
+        * share, share)
     share = MID // tp
     for e in range(EXPERTS):
         prefix = "model.layers.1.mlp.experts.%d." % e
@@ -224,7 +235,8 @@ class Embedded:
         self.url = lines.next(20)["url"]
 
     def checksums(self):
-        with urllib.request.urlopen(self.url + "/weights_checker?action=checksum", timeout=20) as reply:
+        with urllib.request.urlopen(self.url + "/weights_checker?action=checksum",
+                                    timeout=20) as reply:
             return [rank["checksums"] for rank in json.load(reply)["ranks"]]
 
     def __enter__(self):
@@ -281,7 +293,8 @@ def megatrons(f):
     directory = scratch("megatron")
     write_config(directory)
     for rank in range(2):
-        write(os.path.join(directory, "mp_rank_%02d" % rank, "model.safetensors"), megatron(f.model, 2, rank))
+        write(os.path.join(directory, "mp_rank_%02d" % rank, "model.safetensors"),
+              megatron(f.model, 2, rank))
     f.check([directory], "--sharded", "tp=2")
 
 
@@ -318,7 +331,8 @@ def session(f):
 def missing(f):
     paths = [os.path.join(scratch("sharded"), "%d.safetensors" % r) for r in range(4)]
     with Embedded() as endpoint:
-        twice = push([endpoint], [paths[i] for i in (0, 1, 1, 3)], "--sharded", "tp=4,ep=2", "--config",
+        twice = push([endpoint], [paths[i] for i in (0, 1, 1, 3)], "--sharded", "tp=4,ep=2",
+                     "--config",
                      f.plain)
         assert twice.rc == 2 and "ranks 1 and 2 are the same" in twice.stderr, str(twice)
         # What rank 1 saved, under rank 2's name.
@@ -327,7 +341,8 @@ def missing(f):
         paths[2] = os.path.join(scratch("mixed-up"), "2.safetensors")
         done = push([endpoint], paths, "--sharded", "tp=4,ep=2", "--config", f.plain)
         assert done.rc == 3, str(done)
-        assert "rank 2: tensor 'model.layers.1.mlp.experts.0.gate_proj.weight'" in done.stderr, done.stderr
+        assert "rank 2: tensor 'model.layers.1.mlp.experts.0.gate_proj.weight'" in done.stderr, \
+            done.stderr
         assert endpoint.checksums() in ([], [{}])
 
 

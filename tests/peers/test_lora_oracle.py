@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Adapters of every form, merged by our kernels and by torch: the same where sums are exact or bf16 does
-not see their order, within one unit in the last place of bf16 elsewhere; where W and its change cancel and
-torch's order of additions decides, within the bound of fp32 and no further from the true sum than torch.
-lora_oracle.py says which is which."""
+"""Adapters of every form, merged by our kernels and by torch: the same where sums are exact or bf16
+does not see their order, within one unit in the last place of bf16 elsewhere; where W and its
+change cancel and torch's order of additions decides, within the bound of fp32 and no further from
+the true sum than torch. lora_oracle.py says which is which."""
 import json
 import os
 import subprocess
@@ -59,12 +59,14 @@ class Oracle:
     def is_sent(self, base, adapter, two_step, merged):
         """What a push would send of these tensors is what was merged here."""
         def hashes(path, *options):
-            argv = [os.path.join(lib.BUILD, "bin/wsync-list-weights"), "--hash", "--json", path, *options]
+            argv = [os.path.join(lib.BUILD, "bin/wsync-list-weights"), "--hash", "--json", path,
+                    *options]
             run = subprocess.run(argv, capture_output=True, text=True, timeout=60)
             assert run.returncode == 0, run.stderr
             return {line["name"]: line["hash"] for line in map(json.loads, run.stdout.splitlines())
                     if line["type"] == "tensor"}
-        sent = hashes(base, "--as-sent", "--lora", adapter, *["--lora-rounding", "two-step"][:2 * two_step])
+        sent = hashes(base, "--as-sent", "--lora", adapter,
+                      *["--lora-rounding", "two-step"][:2 * two_step])
         ours = hashes(merged)
         assert ours and all(sent.get(name) == ours[name] for name in ours), (sent, ours)
 
@@ -84,7 +86,8 @@ def set_up():
 def merged_as_torch_does(variant, base):
     def run(oracle):
         for two_step in (False, True):
-            oracle.check(variant, os.path.join(DATA, "bases", base), os.path.join(DATA, "good", variant),
+            oracle.check(variant, os.path.join(DATA, "bases", base),
+                         os.path.join(DATA, "good", variant),
                          two_step, *[["-n"]][:variant == "over_fused"])
     return run
 
@@ -101,10 +104,13 @@ def hard(name, two_step):
         print("# of %(elements)d elements in %(tensors)d tensors:" % n)
         print("#   the fp32 sum is exact: %(exact)d, equal to torch: all" % n)
         print("#   bf16 does not see the order of additions: %(decided)d, equal to torch: all" % n)
-        print("#   two neighbours are possible: %(near)d, one ulp from torch: %(near_off)d, further: 0" % n)
-        print("#   W and the change cancel: %(cancelled)d, within one ulp of torch: %(ulp_off)d, all of them "
+        print("#   two neighbours are possible: %(near)d, one ulp from torch: %(near_off)d, "
+              "further: 0" % n)
+        print("#   W and the change cancel: %(cancelled)d, within one ulp of torch: %(ulp_off)d, "
+              "all of them "
               "within the bound of fp32" % n)
-        print("#   distance from the fp64 sum there, in shares of that bound: ours %.5f, torch's %.5f" %
+        print("#   distance from the fp64 sum there, in shares of that bound: ours %.5f, torch's "
+              "%.5f" %
               (n["ours"] / max(1, n["cancelled"]), n["torchs"] / max(1, n["cancelled"])))
         assert all(n[kind] > 1000 for kind in KINDS) and n["ours"] <= 1.1 * n["torchs"], n
 

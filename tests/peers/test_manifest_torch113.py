@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer's state_dict without a GPU: tests/gpu/test_manifest_torch.py with this machine's torch, whose tensors
-lie in memory of the double of libcuda."""
+"""A trainer's state_dict without a GPU: tests/gpu/test_manifest_torch.py with this machine's torch,
+whose tensors lie in memory of the double of libcuda."""
 import os
 import sys
 

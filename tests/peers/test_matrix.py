@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""test_matrix.py - every lineage by every protocol, in every load format, to one, two and three endpoints:
-either every byte is right and everybody is left as he should be, or nothing was touched at all.
+"""test_matrix.py - every lineage by every protocol, in every load format, to one, two and three
+endpoints: either every byte is right and everybody is left as he should be, or nothing was touched
+at all.
 
-What must be refused stands in the tables below. They were written from the servers' side (which routes
-and fields which server has, and what torch's gloo carries), not from the tables of the program. What must
-be held is hashed by Python out of the file. Endpoints stay from cell to cell, and two checkpoints take
-turns, so that a push that does nothing is found out."""
+What must be refused stands in the tables below. They were written from the servers' side (which
+routes and fields which server has, and what torch's gloo carries), not from the tables of the
+program. What must be held is hashed by Python out of the file. Endpoints stay from cell to cell,
+and two checkpoints take turns, so that a push that does nothing is found out."""
 import concurrent.futures
 import contextlib
 import itertools
@@ -21,7 +22,8 @@ import lib
 import tiny_models
 
 WORKERS = 3
-LINEAGES = ["lenient", "sglang-0.4", "sglang-0.5", "sglang-2026", "xorl-legacy", "xorl", "session", "slime"]
+LINEAGES = ["lenient", "sglang-0.4", "sglang-0.5", "sglang-2026", "xorl-legacy", "xorl", "session",
+            "slime"]
 NEWER = set(LINEAGES) - {"sglang-0.4", "sglang-0.5"}
 
 # Which servers take what.
@@ -35,7 +37,8 @@ TAKERS = {
     "tensor": NEWER,                        # older ones know no bucket of several types
     "disk": set(LINEAGES),
 }
-FLATTENS = NEWER                            # load_format of an update, with several types in a bucket
+# load_format of an update, with several types in a bucket
+FLATTENS = NEWER
 CANNOT_PAUSE = {"sglang-0.4"}
 NO_VERSION = {"sglang-0.4"}
 NO_DESTROY = {"sglang-0.4"}                 # groups stay
@@ -49,8 +52,10 @@ OPTIONS = {
     "receive": ["--protocol", "receive"], "ep-scatter": ["--protocol", "ep-scatter"],
     "tensor": ["--backend", "tensor"], "disk": ["--backend", "disk"],
 }
-FORMATS = {"auto": [], "none": ["--load-format", "none"], "flattened": ["--load-format", "flattened_bucket"]}
-CHANGES = ("init_", "destroy_", "update_", "prepare_", "complete_", "receive_", "begin_", "end_", "pause_",
+FORMATS = {"auto": [], "none": ["--load-format", "none"],
+           "flattened": ["--load-format", "flattened_bucket"]}
+CHANGES = ("init_", "destroy_", "update_", "prepare_", "complete_", "receive_", "begin_", "end_",
+           "pause_",
            "continue_", "flush_", "release_", "resume_", "post_", "sleep", "wake_up")
 # The tp of each endpoint of a lineage: one, two and three of them, and what takes only equal ones.
 SETS = [[2], [1, 4], [1, 2, 4]]
@@ -141,7 +146,8 @@ class Server:
         name = "model.norm.weight"
         raw, dtype = tiny_models.raw(self.held, name)
         width = 2 if dtype == "bfloat16" else 4
-        want = [struct.unpack("<f", bytes(4 - width) + raw[i:i + width])[0] for i in range(0, 64, width)]
+        want = [struct.unpack("<f", bytes(4 - width) + raw[i:i + width])[0]
+                for i in range(0, 64, width)]
         got = self.peer.post("/get_weights_by_name", {"name": name, "truncate_size": len(want)})
         assert got == want, (self.url, got[:4], want[:4])
 
@@ -156,8 +162,8 @@ COUNTER = itertools.count(1)
 
 
 def cell(servers, protocol, fmt, flush="last", pauses=None):
-    """Pushes, and compares what came of it with what must. True: bytes; False: a refusal. pauses None:
-    where they can."""
+    """Pushes, and compares what came of it with what must. True: bytes; False: a refusal. pauses
+    None: where they can."""
     lineages = [s.lineage for s in servers]
     pauses = pauses or not CANNOT_PAUSE & set(lineages)
     what = "%s by %s, %s, tp %s, flush %s" % ("+".join(lineages), protocol, fmt,
@@ -179,7 +185,8 @@ def cell(servers, protocol, fmt, flush="last", pauses=None):
         else:
             check_bytes(servers, done, path, version, protocol, fmt, flush)
     except AssertionError as e:
-        raise AssertionError("%s: expected %s: %s\n%s" % (what, why or "right bytes", e, done)) from e
+        raise AssertionError("%s: expected %s: %s\n%s"
+                             % (what, why or "right bytes", e, done)) from e
     return why is None
 
 
@@ -262,7 +269,8 @@ def tell(what, outcomes):
 def run_all(jobs):
     """Each job is a list of cells of endpoints of its own."""
     with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
-        running = {key: pool.submit(lambda cells=cells: [c() for c in cells]) for key, cells in jobs}
+        running = {key: pool.submit(lambda cells=cells: [c() for c in cells]) for key,
+                   cells in jobs}
         return {key: r.result() for key, r in running.items()}
 
 
@@ -276,7 +284,8 @@ def alone(fix):
         for protocol, fmt in itertools.product(fix.protocols, FORMATS):
             for tps in EQUAL_SETS if protocol == "tensor" else SETS:
                 flush = next(turns)
-                yield lambda p=protocol, f=fmt, t=tps, w=flush: cell(fix.choose(lineage, t), p, f, w)
+                yield lambda p=protocol, f=fmt, t=tps, w=flush: cell(fix.choose(lineage, t), p, f,
+                    w)
         yield lambda: cell(fix.choose(lineage, [1]), "auto", "auto", pauses=True)
     found = run_all([(x, list(cells(x))) for x in LINEAGES])
     for lineage, outcomes in found.items():

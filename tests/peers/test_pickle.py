@@ -2,10 +2,10 @@
 """The pickle for /update_weights_from_tensor against torch: its unpickler reads ours, we read its.
 
 This file is two programs: the test, and with an argument the peer, which tests/peers/python.sh runs
-with some torch. The peer unpickles with an allow-list as servers do, with a stand-in for the one class
-that is theirs, and compares every tensor byte by byte. Of pickles whose bytes are on a GPU torch's own
-function that rebuilds the tensor runs too; only where it would open the handle a stand-in is asked, which
-checks the arguments as torch's C code does.
+with some torch. The peer unpickles with an allow-list as servers do, with a stand-in for the one
+class that is theirs, and compares every tensor byte by byte. Of pickles whose bytes are on a GPU
+torch's own function that rebuilds the tensor runs too; only where it would open the handle a
+stand-in is asked, which checks the arguments as torch's C code does.
 """
 import io
 import os
@@ -15,7 +15,8 @@ import sys
 import types
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ALLOWED = ("builtins.", "collections.", "copyreg.", "functools.", "itertools.", "operator.", "types.", "weakref.",
+ALLOWED = ("builtins.", "collections.", "copyreg.", "functools.", "itertools.", "operator.",
+           "types.", "weakref.",
            "torch.", "sglang.srt.weight_sync.tensor_bucket.", "sglang.srt.utils.")
 DENIED = {("builtins", "eval"), ("builtins", "exec"), ("builtins", "compile")}
 MODULE = "sglang.srt.weight_sync.tensor_bucket"
@@ -48,9 +49,11 @@ def pattern(n):
 
 
 def tensors(torch):
-    found = [("model.embed.weight", "float32", (7, 33)), ("scalar", "float32", ()), ("none", "float32", (0, 3)),
+    found = [("model.embed.weight", "float32", (7, 33)), ("scalar", "float32", ()),
+             ("none", "float32", (0, 3)),
              ("model.layers.0.q_proj.weight", "bfloat16", (64, 48)), ("h", "float16", (3,)),
-             ("model.layers.0.q_proj.scale", "bfloat16", (2, 2, 2, 2)), ("large", "bfloat16", (1, 70000)),
+             ("model.layers.0.q_proj.scale", "bfloat16", (2, 2, 2, 2)),
+             ("large", "bfloat16", (1, 70000)),
              ("i", "int64", (5,)), ("b", "uint8", (1,))]
     if hasattr(torch, "float8_e4m3fn"):
         found += [("w8", "float8_e4m3fn", (128, 129)), ("w52", "float8_e5m2", (3, 3))]
@@ -58,11 +61,13 @@ def tensors(torch):
 
 
 def lines(wanted):
-    return "".join("%s %s %s\n" % (n, d, ",".join(map(str, s)) or "-") for n, d, s in wanted).encode()
+    return "".join("%s %s %s\n" % (n, d, ",".join(map(str, s)) or "-") for n, d,
+                   s in wanted).encode()
 
 
 def ask(tool, what, data):
-    return subprocess.run([tool, *what.split()], input=data, stdout=subprocess.PIPE, timeout=60, check=True).stdout
+    return subprocess.run([tool, *what.split()], input=data, stdout=subprocess.PIPE, timeout=60,
+                          check=True).stdout
 
 
 def raw(torch, x):
@@ -71,7 +76,8 @@ def raw(torch, x):
 
 def torch_reads_ours(torch, tool, metadata):
     wanted = tensors(torch)
-    check_bucket(torch, metadata, wanted, Guarded(io.BytesIO(ask(tool, "write", lines(wanted)))).load())
+    check_bucket(torch, metadata, wanted,
+                 Guarded(io.BytesIO(ask(tool, "write", lines(wanted)))).load())
     made = Guarded(io.BytesIO(ask(tool, "write", b""))).load()  # what is sent when all has been
     assert made["flattened_tensor"].numel() == 0 and made["metadata"] == []
 
@@ -84,7 +90,8 @@ def check_bucket(torch, metadata, wanted, made):
     assert raw(torch, flat) == expected
     for (name, dtype, shape), m in zip(wanted, made["metadata"]):
         assert isinstance(m, metadata) and isinstance(m.shape, torch.Size)
-        assert (m.name, m.dtype, tuple(m.shape)) == (name, getattr(torch, dtype), shape), (m.__dict__, name)
+        assert (m.name, m.dtype, tuple(m.shape)) == (name, getattr(torch, dtype),
+                                                     shape), (m.__dict__, name)
         assert m.start_idx == at and m.numel == m.end_idx - m.start_idx
         x = flat[m.start_idx:m.end_idx].view(m.dtype).reshape(m.shape)
         assert raw(torch, x) == expected[at:m.end_idx], name
@@ -93,13 +100,15 @@ def check_bucket(torch, metadata, wanted, made):
 
 
 class Opened:
-    """Where torch would open the handle: the arguments as its C code wants them, and bytes for them."""
+    """Where torch would open the handle: the arguments as its C code wants them, and bytes for
+    them."""
 
     def __init__(self, torch):
         self.torch, self.calls = torch, []
         torch.cuda._lazy_init = lambda: None
         torch.storage.TypedStorage._new_shared_cuda = classmethod(lambda _cls, *args: self(*args))
-        torch.storage.TypedStorage._release_ipc_counter = classmethod(lambda _cls, *_args, **_device: None)
+        torch.storage.TypedStorage._release_ipc_counter = classmethod(lambda _cls, *_args,
+            **_device: None)
 
     def __call__(self, *args):
         kinds = (int, bytes, int, int, bytes, int, bytes, bool)
@@ -116,13 +125,15 @@ def torch_opens_ours(torch, tool, metadata):
     made = Guarded(io.BytesIO(ask(tool, "cuda 3 8589934592", lines(wanted)))).load()
     check_bucket(torch, metadata, wanted, made)
     (device, _, size, at, counter, counter_at, _, event_sync), = opened.calls
-    assert (device, at, counter, counter_at, event_sync) == (3, 1 << 33, b"", 0, False), opened.calls
+    assert (device, at, counter, counter_at, event_sync) == (3, 1 << 33, b"", 0,
+        False), opened.calls
     assert size == ROOM
     # A storage that is held is found again, for a bucket that may be a larger one.
     made = Guarded(io.BytesIO(ask(tool, "cuda 3 0", lines(wanted[-1:])))).load()
     larger = Guarded(io.BytesIO(ask(tool, "cuda 3 0", lines(wanted)))).load()
     check_bucket(torch, metadata, wanted, larger)
-    assert len(opened.calls) == 2 and made["flattened_tensor"].numel() < larger["flattened_tensor"].numel()
+    assert len(opened.calls) == 2 \
+        and made["flattened_tensor"].numel() < larger["flattened_tensor"].numel()
 
 
 def torch_opens_ours_by_uuid(torch, tool, metadata):
@@ -139,7 +150,8 @@ def torch_opens_ours_by_uuid(torch, tool, metadata):
     made = Guarded(io.BytesIO(ask(tool, "cuda %s 512" % UUID, lines(wanted)))).load()
     check_bucket(torch, metadata, wanted, made)
     (args,), n = seen, made["flattened_tensor"].numel()
-    assert [type(a) for a in args[6:]] == [str, bytes, int, int, bool, bytes, int, bytes, bool], args
+    assert [type(a) for a in args[6:]] == [str, bytes, int, int, bool, bytes, int, bytes,
+                                           bool], args
     assert args[:6] == (torch.Tensor, (n,), (1,), 0, torch.storage.TypedStorage, torch.uint8), args
     assert args[8:] == (ROOM, 512, False, b"", 0, bytes(64), False) and len(args) == 15, args
     assert opened.calls[0][0] == 1
@@ -151,11 +163,13 @@ def bucket(torch, metadata, wanted):
         m = metadata()
         n = torch.empty(shape, dtype=getattr(torch, dtype)).numel() * \
             torch.empty(0, dtype=getattr(torch, dtype)).element_size()
-        m.__dict__.update(name=name, shape=torch.Size(shape), dtype=getattr(torch, dtype), start_idx=at,
+        m.__dict__.update(name=name, shape=torch.Size(shape), dtype=getattr(torch, dtype),
+                          start_idx=at,
                           end_idx=at + n, numel=n)
         listed.append(m)
         at += n
-    return {"flattened_tensor": torch.tensor(list(pattern(at)), dtype=torch.uint8), "metadata": listed}
+    return {"flattened_tensor": torch.tensor(list(pattern(at)), dtype=torch.uint8),
+            "metadata": listed}
 
 
 def we_read_torchs(torch, tool, metadata):
@@ -190,7 +204,8 @@ def nothing_is_called(torch, tool, metadata):
 def peer(tool):
     import torch
     metadata = stand_in()
-    cases = ((torch_reads_ours, "torch %s reads ours to the bit"), (we_read_torchs, "we read that of torch %s"),
+    cases = ((torch_reads_ours, "torch %s reads ours to the bit"),
+             (we_read_torchs, "we read that of torch %s"),
              (torch_opens_ours, "torch %s rebuilds what is on a GPU, by its number"),
              (torch_opens_ours_by_uuid, "and servers do with torch %s, by its UUID"),
              (nothing_is_called, "what else is named is refused, beside torch %s"))
@@ -199,7 +214,8 @@ def peer(tool):
             case(torch, tool, metadata)
             print("ok - " + title % torch.__version__, flush=True)
         except Exception as e:
-            print("not ok - %s\n# %s: %s" % (title % torch.__version__, type(e).__name__, e), flush=True)
+            print("not ok - %s\n# %s: %s" % (title % torch.__version__, type(e).__name__, e),
+                  flush=True)
 
 
 def main():
@@ -210,8 +226,10 @@ def main():
     print("1..10")
     bad = 0
     for version in ("1.13", "2.6"):
-        argv = ["setpriv", "--pdeathsig", "KILL", os.path.join(HERE, "python.sh"), version, __file__, tool]
-        done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=600)
+        argv = ["setpriv", "--pdeathsig", "KILL", os.path.join(HERE, "python.sh"), version,
+                __file__, tool]
+        done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              timeout=600)
         if done.returncode == 77:
             for _ in range(5):
                 print("ok # SKIP " + done.stderr.strip().split("\n")[-1])

@@ -14,7 +14,8 @@ import lib
 import mkst
 
 suite = lib.Suite(300)
-HUGE, LARGE = 64 << 20, 4 << 20  # numbers: of a bucket that takes a while, of one beyond the sockets' buffers
+# numbers: of a bucket that takes a while, of one beyond the sockets' buffers
+HUGE, LARGE = 64 << 20, 4 << 20
 TENSORS = [("model.layers.%d.%s.weight" % (i, n), "F32", (300 + i, 511))
            for i in range(6) for n in ("a", "b")] + [("odd", "F32", (13,)), ("one", "F32", (1,))]
 BYTES = TENSORS + [("codes", "U8", (3, 100003))]
@@ -30,7 +31,8 @@ class Fixture:
         self.xorl = lib.Receivers(VERSION, [1, 2, 1, 1], options=[*held, "xorl", "--join", "30"])
         self.session = lib.Receivers(VERSION, [1, 2], options=["--lineage", "session"])
         self.plain = lib.Receivers(VERSION, [1])
-        self.floats, self.bytes = lib.scratch("floats.safetensors"), lib.scratch("bytes.safetensors")
+        self.floats, self.bytes = lib.scratch("floats.safetensors"), \
+            lib.scratch("bytes.safetensors")
         self.huge, self.large = lib.scratch("huge.safetensors"), lib.scratch("large.safetensors")
         mkst.write(self.floats, TENSORS, 1)
         mkst.write(self.bytes, BYTES, 2)
@@ -70,7 +72,8 @@ def two_phase(name, tps, *options):
     def check(fix):
         endpoints = getattr(fix, name).choose(*tps)
         before = [len(e.journal()) for e in endpoints]
-        result = lib.push(endpoints, [fix.bytes], "--protocol", "two-phase", "--bucket-size", "1MiB",
+        result = lib.push(endpoints, [fix.bytes], "--protocol", "two-phase", "--bucket-size",
+                          "1MiB",
                           "--weight-version", "w7", *options)
         assert result.rc == 0 and plan_of(result) == "two-phase", result
         lib.check_held(endpoints, lib.oracle(fix.bytes))
@@ -80,7 +83,8 @@ def two_phase(name, tps, *options):
             assert result.end["buckets"] > 3, result
             assert [j["path"] for j in journal] == list(TWO_PHASE) * buckets, journal
             completes = [j["body"] for j in journal if j["path"] == TWO_PHASE[1]]
-            assert [c["flush_cache"] for c in completes] == [False] * (buckets - 1) + [True], completes
+            assert [c["flush_cache"]
+                    for c in completes] == [False] * (buckets - 1) + [True], completes
             assert not any("weight_version" in c for c in completes), completes
             assert e.get("/model_info")["weight_version"] == "w7"
 
@@ -117,13 +121,15 @@ def is_gone(pid):
 def check_undone(fix, name):
     """One of two dies while the first of two buckets moves: the other forgets what was prepared."""
     def is_prepared(endpoint):
-        return any(j["path"] == TWO_PHASE[0] and j["status"] == 200 for j in endpoint.journal()[before[endpoint]:])
+        return any(j["path"] == TWO_PHASE[0] and j["status"] == 200
+                   for j in endpoint.journal()[before[endpoint]:])
 
     pool = getattr(fix, name)
     victim, other = pool.endpoints.pop(), pool.choose(2)[0]
     before = {e: len(e.journal()) for e in (victim, other)}
     with nothing_received(fix):
-        running = lib.Running([victim, other], [fix.large], "--protocol", "two-phase", "--bucket-size",
+        running = lib.Running([victim, other], [fix.large], "--protocol", "two-phase",
+                              "--bucket-size",
                               "16MiB")
         lib.await_true(lambda: is_prepared(victim) and is_prepared(other), 60, "first bucket")
         os.kill(victim.pid, signal.SIGKILL)
@@ -147,7 +153,8 @@ def xorl_dies(fix):
     check_undone(fix, "xorl")
 
 
-@suite.case("one that is prepared already refuses; the others are freed, and whoever reads is told why")
+@suite.case("one that is prepared already refuses; the others are freed, and whoever reads is told "
+            "why")
 def prepared(fix):
     busy, other = fix.legacy.choose(1, 2)
     before = len(other.journal())
@@ -208,8 +215,10 @@ def session_cancelled(fix):
     endpoint, = fix.session.choose(1)
     for _ in range(10):  # the bucket may have arrived before the signal
         before = len(endpoint.journal())
-        running = lib.Running([endpoint], [fix.huge], "--bucket-size", "256MiB", "--on-partial", "resume")
-        lib.await_true(lambda n=before: "/update_weights_from_distributed" in endpoint.steps(n), 30, "bucket")
+        running = lib.Running([endpoint], [fix.huge], "--bucket-size", "256MiB", "--on-partial",
+                              "resume")
+        lib.await_true(lambda n=before: "/update_weights_from_distributed" in endpoint.steps(n), 30,
+                       "bucket")
         running.child.send_signal(signal.SIGINT)
         result = running.wait(60)
         if result.rc != 0:
@@ -237,10 +246,12 @@ def refused(fix):
     before = [len(e.journal()) for e in endpoints]
     for protocol in ("two-phase", "receive"):
         result = lib.push(endpoints, [fix.floats], "--protocol", protocol)
-        assert result.rc == 5 and plain.url in result.stderr and "it takes update" in result.stderr, \
+        assert result.rc == 5 and plain.url in result.stderr \
+            and "it takes update" in result.stderr, \
             result
     for e, n in zip(endpoints, before):
-        assert "/pause_generation" not in e.steps(n) and "/init_weights_update_group" not in e.steps(n)
+        assert "/pause_generation" not in e.steps(n) \
+            and "/init_weights_update_group" not in e.steps(n)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Several senders of one group into a real torch, whose ranks receive by batch_isend_irecv what they keep.
+"""Several senders of one group into a real torch, whose ranks receive by batch_isend_irecv what
+they keep.
 
-What each rank must hold is cut here, row by row and column by column, out of the file of the whole model.
+What each rank must hold is cut here, row by row and column by column, out of the file of the whole
+model.
 """
 import hashlib
 import json
@@ -21,16 +23,19 @@ from split_model import read  # noqa: E402
 suite = lib.Suite(300)
 VERSIONS = ("1.13", "2.6", "2.14")
 H, I, MOE, HEADS, KV, HEAD, VOCAB, EXPERTS, LAYERS = 64, 128, 48, 8, 4, 8, 256, 8, 3
-CONFIG = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "torch_dtype": "bfloat16",
+CONFIG = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe",
+          "torch_dtype": "bfloat16",
           "hidden_size": H, "intermediate_size": I, "num_hidden_layers": LAYERS,
-          "num_attention_heads": HEADS, "num_key_value_heads": KV, "head_dim": HEAD, "vocab_size": VOCAB,
+          "num_attention_heads": HEADS, "num_key_value_heads": KV, "head_dim": HEAD,
+          "vocab_size": VOCAB,
           "num_experts": EXPERTS, "num_experts_per_tok": 2, "moe_intermediate_size": MOE,
           "mlp_only_layers": [0], "decoder_sparse_step": 1, "tie_word_embeddings": False}
 
 
 def model():
     """name -> shape, as a checkpoint has them."""
-    out = {"model.embed_tokens.weight": (VOCAB, H), "lm_head.weight": (VOCAB, H), "model.norm.weight": (H,)}
+    out = {"model.embed_tokens.weight": (VOCAB, H), "lm_head.weight": (VOCAB, H),
+           "model.norm.weight": (H,)}
     for i in range(LAYERS):
         at = "model.layers.%d." % i
         for n in ("input_layernorm", "post_attention_layernorm"):
@@ -40,7 +45,8 @@ def model():
         out[at + "self_attn.o_proj.weight"] = (H, HEADS * HEAD)
         for n in "qk":
             out[at + "self_attn.%s_norm.weight" % n] = (HEAD,)
-        modules = [(at + "mlp.", I)] if i == 0 else [(at + "mlp.experts.%d." % e, MOE) for e in range(EXPERTS)]
+        modules = [(at + "mlp.", I)] if i == 0 else [(at + "mlp.experts.%d." % e, MOE)
+                                                     for e in range(EXPERTS)]
         for where, inner in modules:
             out[where + "gate_proj.weight"] = out[where + "up_proj.weight"] = (inner, H)
             out[where + "down_proj.weight"] = (H, inner)
@@ -79,19 +85,24 @@ def keeps(tensors, r, tp):
     out["model.norm"] = get("model.norm")
     for i in range(LAYERS):
         at = "model.layers.%d." % i
-        for n in ("input_layernorm", "post_attention_layernorm", "self_attn.q_norm", "self_attn.k_norm"):
+        for n in ("input_layernorm", "post_attention_layernorm", "self_attn.q_norm",
+                  "self_attn.k_norm"):
             out[at + n] = get(at + n)
-        out[at + "self_attn.qkv_proj"] = join([rows(get(at + "self_attn.%s_proj" % n), r, tp) for n in "qkv"])
+        out[at + "self_attn.qkv_proj"] = join([rows(get(at + "self_attn.%s_proj" % n), r, tp)
+                                               for n in "qkv"])
         out[at + "self_attn.o_proj"] = columns(get(at + "self_attn.o_proj"), r, tp)
         if i == 0:
-            out[at + "mlp.gate_up_proj"] = join([rows(get(at + "mlp.%s_proj" % n), r, tp) for n in ("gate", "up")])
+            out[at + "mlp.gate_up_proj"] = join([rows(get(at + "mlp.%s_proj" % n), r, tp)
+                                                 for n in ("gate", "up")])
             out[at + "mlp.down_proj"] = columns(get(at + "mlp.down_proj"), r, tp)
             continue
         out[at + "mlp.gate"] = get(at + "mlp.gate")
         expert = at + "mlp.experts.%d.%s_proj"
-        out[at + "mlp.experts.w13"] = stack([join([rows(get(expert % (e, n)), r, tp) for n in ("gate", "up")])
+        out[at + "mlp.experts.w13"] = stack(
+            [join([rows(get(expert % (e, n)), r, tp) for n in ("gate", "up")])
                                              for e in range(EXPERTS)])
-        out[at + "mlp.experts.w2"] = stack([columns(get(expert % (e, "down")), r, tp) for e in range(EXPERTS)])
+        out[at + "mlp.experts.w2"] = stack([columns(get(expert % (e, "down")), r, tp)
+                                            for e in range(EXPERTS)])
     return {n + ("_weight" if ".experts." in n else ".weight"): t for n, t in out.items()}
 
 
@@ -110,8 +121,10 @@ def send(endpoints, sources, port):
     """What each of the senders said."""
     n, running = len(sources), []
     for i in reversed(range(n)):
-        argv = [os.path.join(lib.BUILD, "bin", "wsync-push"), sources[i], "--json", "--protocol", "ep-scatter",
-                "--init-timeout", "40s", "--master-address", "127.0.0.1", "--master-port", str(port)]
+        argv = [os.path.join(lib.BUILD, "bin", "wsync-push"), sources[i], "--json", "--protocol",
+                "ep-scatter",
+                "--init-timeout", "40s", "--master-address", "127.0.0.1", "--master-port",
+                str(port)]
         argv += ["--sender", "%d/%d" % (i + 1, n)] if n > 1 else []
         for e in endpoints if i == 0 else []:
             argv += ["--endpoint", e.url]
@@ -120,22 +133,27 @@ def send(endpoints, sources, port):
 
 
 def check(fix, version):
-    tensors = {name: (shape, data) for name, _, shape, data in read(fix["whole"] + "/model.safetensors")}
+    tensors = {name: (shape, data) for name, _, shape,
+               data in read(fix["whole"] + "/model.safetensors")}
     wanted = {tp: [keeps(tensors, r, tp) for r in range(tp)] for tp in (1, 2, 4)}
-    lists = json.dumps({tp: {n: shape for n, (shape, _) in w[0].items()} for tp, w in wanted.items()})
-    receivers = lib.Receivers(version, sorted(wanted), options=["--lineage", "xorl-legacy", "--lists", lists])
+    lists = json.dumps({tp: {n: shape for n, (shape, _) in w[0].items()} for tp,
+                        w in wanted.items()})
+    receivers = lib.Receivers(version, sorted(wanted),
+                              options=["--lineage", "xorl-legacy", "--lists", lists])
     for endpoint in receivers.endpoints:
         tp = endpoint.tp
         for senders in (1, 2, 4):
             for sources in ([fix["whole"]] * senders, fix["parts"][senders]):
                 for said in send([endpoint], sources, free_port()):
-                    assert said.rc == 0, "torch %s, tp %d, %d senders: %s" % (version, tp, senders, said)
+                    assert said.rc == 0, "torch %s, tp %d, %d senders: %s" % (version, tp, senders,
+                        said)
                 assert endpoint.get("/received") == [described(w) for w in wanted[tp]], \
                     "torch %s, tp %d, %d senders: other bytes" % (version, tp, senders)
     for said in send(receivers.endpoints, fix["parts"][4], free_port()):
         assert said.rc == 0, "torch %s, three servers at once: %s" % (version, said)
     for e in receivers.endpoints:
-        assert e.get("/received") == [described(w) for w in wanted[e.tp]], "torch %s, tp %d" % (version, e.tp)
+        assert e.get("/received") == [described(w)
+                                      for w in wanted[e.tp]], "torch %s, tp %d" % (version, e.tp)
     receivers.stop()
 
 
@@ -152,11 +170,13 @@ def set_up():
     os.makedirs(whole)
     with open(whole + "/config.json", "w", encoding="utf-8") as f:
         json.dump(CONFIG, f)
-    mkst.write(whole + "/model.safetensors", [(n, "BF16", shape) for n, shape in model().items()], 3)
+    mkst.write(whole + "/model.safetensors", [(n, "BF16", shape) for n, shape in model().items()],
+               3)
     parts = {}
     for n in (1, 2, 4):
         base = lib.scratch("part-%d-" % n)
-        subprocess.run([sys.executable, os.path.join(CLI, "split_model.py"), whole, str(n), base], check=True,
+        subprocess.run([sys.executable, os.path.join(CLI, "split_model.py"), whole, str(n), base],
+                       check=True,
                        timeout=20)
         parts[n] = [base + str(i + 1) for i in range(n)]
     return {"whole": whole, "parts": parts}

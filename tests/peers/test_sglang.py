@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The programs against real SGLang servers, which run on this machine's CPU.
 
-Only when asked for, since the first time it fetches up to 2 GB from PyPI: WSYNC_TEST_SGLANG=1, or the
-versions to try ("0.5.23 0.4.10.post2"). Scheduler, model, HTTP server and everything that updates weights
-are SGLang's own; what stands for its CUDA kernels is sglang/sitecustomize.py. The model is a random llama
-of two layers without a tokenizer. What it holds is read back by /get_weights_by_name, and compared here.
+Only when asked for, since the first time it fetches up to 2 GB from PyPI: WSYNC_TEST_SGLANG=1, or
+the versions to try ("0.5.23 0.4.10.post2"). Scheduler, model, HTTP server and everything that
+updates weights are SGLang's own; what stands for its CUDA kernels is sglang/sitecustomize.py. The
+model is a random llama of two layers without a tokenizer. What it holds is read back by
+/get_weights_by_name, and compared here.
 """
 import contextlib
 import json
@@ -25,10 +26,12 @@ import lib
 VERSIONS = ["0.5.23", "0.4.10.post2"]
 HIDDEN, HEADS, KV_HEADS, INNER, WORDS, LAYERS = 64, 4, 2, 128, 256, 2
 CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": HIDDEN,
-          "num_hidden_layers": LAYERS, "vocab_size": WORDS, "intermediate_size": INNER, "head_dim": 16,
+          "num_hidden_layers": LAYERS, "vocab_size": WORDS, "intermediate_size": INNER,
+          "head_dim": 16,
           "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "rms_norm_eps": 1e-6,
           "rope_theta": 10000.0, "max_position_embeddings": 512, "hidden_act": "silu",
-          "tie_word_embeddings": False, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2}
+          "tie_word_embeddings": False, "torch_dtype": "bfloat16", "bos_token_id": 1,
+          "eos_token_id": 2}
 
 
 # ---- checkpoints
@@ -40,8 +43,10 @@ def shapes():
     yield "lm_head.weight", [WORDS, HIDDEN]
     for i in range(LAYERS):
         at = "model.layers.%d." % i
-        for name, shape in (("self_attn.q_proj", [width, HIDDEN]), ("self_attn.k_proj", [KV_HEADS * 16, HIDDEN]),
-                            ("self_attn.v_proj", [KV_HEADS * 16, HIDDEN]), ("self_attn.o_proj", [HIDDEN, width]),
+        for name, shape in (("self_attn.q_proj", [width, HIDDEN]),
+                            ("self_attn.k_proj", [KV_HEADS * 16, HIDDEN]),
+                            ("self_attn.v_proj", [KV_HEADS * 16, HIDDEN]),
+                            ("self_attn.o_proj", [HIDDEN, width]),
                             ("mlp.gate_proj", [INNER, HIDDEN]), ("mlp.up_proj", [INNER, HIDDEN]),
                             ("mlp.down_proj", [HIDDEN, INNER]), ("input_layernorm", [HIDDEN]),
                             ("post_attention_layernorm", [HIDDEN])):
@@ -63,7 +68,8 @@ def make(seed, spoiled=None):
         # The upper halves of float32 numbers about 0, or 1 for norms: bfloat16.
         one = 1.0 if "norm" in name else 0.0
         raw = b"".join(struct.pack("<f", numbers.gauss(one, 0.05))[2:] for _ in range(n))
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
+        header[name] = {"dtype": "BF16", "shape": shape,
+                        "data_offsets": [len(data), len(data) + len(raw)]}
         data += raw
     text = json.dumps(header).encode()
     with open(path + "/model.safetensors", "wb") as f:
@@ -80,7 +86,8 @@ def numbers_of(path):
         raw = data[slice(*t["data_offsets"])]
         flat = [struct.unpack("<f", b"\0\0" + raw[i:i + 2])[0] for i in range(0, len(raw), 2)]
         width = t["shape"][-1]
-        yield name, flat if len(t["shape"]) == 1 else [flat[i:i + width] for i in range(0, len(flat), width)]
+        yield name, flat if len(t["shape"]) == 1 else [flat[i:i + width]
+                                                       for i in range(0, len(flat), width)]
 
 
 # ---- a server
@@ -112,15 +119,18 @@ class Server:
         argv = [os.path.join(lib.HERE, "python.sh"), torch, "-m", "sglang.launch_server",
                 "--model-path", make(0), "--device", "cpu", "--host", "127.0.0.1",
                 "--port", self.url.rsplit(":", 1)[1], "--attention-backend", "torch_native",
-                "--sampling-backend", "pytorch", "--disable-cuda-graph", "--disable-overlap-schedule",
-                "--skip-tokenizer-init", "--max-total-tokens", "4096", "--max-running-requests", "8",
+                "--sampling-backend", "pytorch", "--disable-cuda-graph",
+                "--disable-overlap-schedule",
+                "--skip-tokenizer-init", "--max-total-tokens", "4096", "--max-running-requests",
+                "8",
                 "--mem-fraction-static", "0.05"]
         # A group of its own: what it starts ends with it.
         self.child = lib.start(argv, env, stdout=self.log, stderr=self.log, start_new_session=True)
 
     def await_ready(self, seconds):
         def ready():
-            assert self.child.poll() is None, "sglang %s ended with %d" % (self.version, self.child.returncode)
+            assert self.child.poll() is None, "sglang %s ended with %d" % (self.version,
+                self.child.returncode)
             self.log.flush()
             with open(self.log.name, errors="replace") as f:
                 return "ready to roll" in f.read()
@@ -147,9 +157,11 @@ class Server:
     def check_holds(self, path):
         """Every number of every tensor; norms are asked for as whole as matrices."""
         for name, rows in numbers_of(path):
-            status, got = self.post("/get_weights_by_name", {"name": name, "truncate_size": 1 << 20})
+            status, got = self.post("/get_weights_by_name",
+                                    {"name": name, "truncate_size": 1 << 20})
             assert status == 200, "%s: %s" % (name, got)
-            assert got == rows, "sglang %s does not hold %s of %s" % (self.version, name, os.path.basename(path))
+            assert got == rows, "sglang %s does not hold %s of %s" % (self.version, name,
+                os.path.basename(path))
 
     def generate(self, tokens, **more):
         return self.post("/generate", dict({"input_ids": [5, 6, 7], "sampling_params": {
@@ -225,7 +237,8 @@ def session(servers):
 def version(servers):
     for s in servers:
         if not s.new:
-            assert "has no place for a weight version" in push(s, make(1), "--weight-version", "v", rc=5).stderr
+            assert "has no place for a weight version" in push(s, make(1), "--weight-version", "v",
+                rc=5).stderr
             continue
         for backend in ("gloo", "tensor", "disk"):
             push(s, make(1), "--backend", backend, "--weight-version", "by-" + backend)
@@ -250,7 +263,8 @@ def under_load(servers):
             ways.append(["--pause", "none", "--flush", "never"])
         for seed, options in enumerate(ways, 1):
             answers = []
-            asking = [threading.Thread(target=lambda: answers.append(s.generate(300))) for _ in range(3)]
+            asking = [threading.Thread(target=lambda: answers.append(s.generate(300)))
+                      for _ in range(3)]
             for t in asking:
                 t.start()
             time.sleep(0.5)
@@ -262,13 +276,15 @@ def under_load(servers):
             status, reply = s.generate(4)
             assert status == 200 and len(reply["output_ids"]) == 4, reply
             if options != ["--pause", "abort"]:
-                assert [r["meta_info"]["completion_tokens"] for _, r in answers] == [300] * 3, answers
+                assert [r["meta_info"]["completion_tokens"] for _,
+                        r in answers] == [300] * 3, answers
 
 
 @suite.case("what a server cannot load is partial, and the next push mends it")
 def misfit(servers):
     for s in servers:
-        bad = make(1, "model.layers.1.self_attn.q_proj.weight")  # a down_proj would be padded in silence
+        # a down_proj would be padded in silence
+        bad = make(1, "model.layers.1.self_attn.q_proj.weight")
         result = push(s, bad, "--verify", "none", rc=5)
         assert result.end["endpoints"][0]["state"] == "partial", result
         push(s, make(2))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantized, merged and unpacked pushes, into endpoints of torch and of wsync: the bytes are torch's."""
+"""Quantized, merged and unpacked pushes, into endpoints of torch and of wsync: the bytes are
+torch's."""
 import json
 import os
 import struct
@@ -106,18 +107,22 @@ def tensors(path):
     with open(path, "rb") as f:
         data = f.read()
     size, = struct.unpack_from("<Q", data)
-    return {name: (t["dtype"], t["shape"], data[8 + size + t["data_offsets"][0]:8 + size + t["data_offsets"][1]])
+    return {name: (t["dtype"], t["shape"],
+                   data[8 + size + t["data_offsets"][0]:8 + size + t["data_offsets"][1]])
             for name, t in json.loads(data[8:8 + size]).items() if name != "__metadata__"}
 
 
 def file_hashes(path):
-    listed = subprocess.run([os.path.join(lib.BUILD, "bin", "wsync-list-weights"), "--hash", "--json", path],
+    listed = subprocess.run([os.path.join(lib.BUILD, "bin", "wsync-list-weights"), "--hash",
+                             "--json", path],
                             check=True, timeout=20, stdout=subprocess.PIPE)
-    return {r["name"]: r["hash"] for r in map(json.loads, listed.stdout.splitlines()) if r["type"] == "tensor"}
+    return {r["name"]: r["hash"] for r in map(json.loads, listed.stdout.splitlines())
+            if r["type"] == "tensor"}
 
 
 def check_model(e, path):
-    """Every rank has the hash of every tensor of that file, and rank 0's shares its very numbers."""
+    """Every rank has the hash of every tensor of that file, and rank 0's shares its very
+    numbers."""
     hashes = file_hashes(path)
     for rank in e.get("/weights_checker")["ranks"]:
         got = rank["checksums"]
@@ -134,7 +139,8 @@ def chain_everywhere(fix):
     torch = fix.peers.choose(1)
     model = ("--model", fix.path("server-fp8"))
     with Embedded(*model, "--tp", "2") as two, Embedded(*model, "--tp", "4") as four:
-        result = lib.push(torch + [two, four], [fix.path("nf4")], *fix.options(CHAIN), "--bucket-size", "48KiB")
+        result = lib.push(torch + [two, four], [fix.path("nf4")], *fix.options(CHAIN),
+                          "--bucket-size", "48KiB")
         assert result.rc == 0, result
         did = result.end["transform"]
         assert did["quantized"] == 14 and did["unpacked"] == 14 and did["bound"] == 7, did
@@ -151,7 +157,8 @@ def hashes_of_models(fix):
         with Embedded(*model) as one, Embedded(*model) as other:
             for case, source, options in (("chain", "nf4", CHAIN), ("quantized", "base", FP8),
                                           ("identity", "fp8", ())):
-                result = push_checked(fix, source, one.url, "--endpoint", other.url, *options, "--verify",
+                result = push_checked(fix, source, one.url, "--endpoint", other.url, *options,
+                                      "--verify",
                                       "hash", "--weight-version", case)
                 assert result.rc == 0, result
                 for e in (one, other):
@@ -159,16 +166,19 @@ def hashes_of_models(fix):
                     check_model(e, fix.path(case + ".safetensors"))
 
 
-@suite.case("--verify hash finds one byte of a code or of a scale at one of two, and no version is set")
+@suite.case("--verify hash finds one byte of a code or of a scale at one of two, and no version is "
+            "set")
 def flipped(fix):
     victims = ("model.layers.1.mlp.up_proj.weight", "model.layers.1.mlp.up_proj.weight_scale_inv",
-               "model.layers.0.self_attn.v_proj.weight_scale_inv", "model.layers.1.self_attn.o_proj.weight")
+               "model.layers.0.self_attn.v_proj.weight_scale_inv",
+               "model.layers.1.self_attn.o_proj.weight")
     for tp in TPS:
         model = ("--model", fix.path("server-fp8"), "--tp", str(tp))
         for name in victims:
             fault = "flip:update_weights_from_distributed:1:" + name
             with Embedded(*model) as good, Embedded(*model, "--fault", fault) as bad:
-                result = push_checked(fix, "nf4", good.url, "--endpoint", bad.url, *CHAIN, "--verify", "hash",
+                result = push_checked(fix, "nf4", good.url, "--endpoint", bad.url, *CHAIN,
+                                      "--verify", "hash",
                                       "--weight-version", "7")
                 assert result.rc == 9, result  # the other one is right
                 wrong = {(m["name"], m["url"]) for m in result.of("mismatch")}
@@ -177,7 +187,8 @@ def flipped(fix):
                 for e in (good, bad):
                     assert e.get("/model_info")["weight_version"] == "default"
                 # Pushed once more it is right, and believed.
-                result = push_checked(fix, "nf4", good.url, "--endpoint", bad.url, *CHAIN, "--verify", "hash",
+                result = push_checked(fix, "nf4", good.url, "--endpoint", bad.url, *CHAIN,
+                                      "--verify", "hash",
                                       "--weight-version", "8")
                 assert result.rc == 0, result
                 assert bad.get("/model_info")["weight_version"] == "8"
@@ -201,11 +212,14 @@ def hashes(fix):
         assert sent == file_hashes(fix.path("merged-to-fp8.safetensors")) and len(sent) > 20, sent
 
 
-@suite.case("FP8 of other blocks than the server's is made anew, or refused before anything is sent")
+@suite.case("FP8 of other blocks than the server's is made anew, or refused before anything is "
+            "sent")
 def other_blocks(fix):
     with Embedded("--model", fix.path("server-fp8"), "--tp", "2") as e:
-        refused(fix, e, "fp8", ("--quantize", "fp8", "--block-size", "32x64"), 1, "weight_scale_inv")
-        refused(fix, e, "base", ("--quantize", "fp8", "--block-size", "32x64"), 1, "weight_scale_inv")
+        refused(fix, e, "fp8", ("--quantize", "fp8", "--block-size", "32x64"), 1,
+                "weight_scale_inv")
+        refused(fix, e, "base", ("--quantize", "fp8", "--block-size", "32x64"), 1,
+                "weight_scale_inv")
         refused(fix, e, "base", (), 5, "is sent in 16 bits", "add --quantize fp8")
         # Without a word about blocks they are those of the server: nothing changes.
         result = push_checked(fix, "fp8", e.url, "--quantize", "fp8", "--verify", "hash")
@@ -249,7 +263,8 @@ def patch(fix, source, target, name, element, bits):
 @suite.case("a NaN in a weight or an adapter is named, nothing is sent and nobody paused")
 def nan(fix):
     name = "model.layers.1.mlp.down_proj.weight"
-    patch(fix, fix.path("base/model.safetensors"), fix.path("nan/model.safetensors"), name, 256 * 3 + 7,
+    patch(fix, fix.path("base/model.safetensors"), fix.path("nan/model.safetensors"), name,
+          256 * 3 + 7,
           0x7fc0)
     with open(fix.path("base/config.json")) as f, open(fix.path("nan/config.json"), "w") as g:
         g.write(f.read())

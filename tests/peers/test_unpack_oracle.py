@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantized weights come to the numbers that torch makes of them, to the bit, by all instruction sets."""
+"""Quantized weights come to the numbers that torch makes of them, to the bit, by all instruction
+sets."""
 import filecmp
 import json
 import os
@@ -15,7 +16,8 @@ class Oracle:
     def __init__(self):
         self.dir = lib.scratch("oracle")
         os.mkdir(self.dir)
-        done = run([os.path.join(lib.HERE, "python.sh"), "2.6", os.path.join(lib.HERE, "unpack_oracle.py"),
+        done = run([os.path.join(lib.HERE, "python.sh"), "2.6",
+                    os.path.join(lib.HERE, "unpack_oracle.py"),
                     self.dir], 1200)
         if done.returncode == 77:
             raise lib.Skip(done.stderr.strip().split("\n")[-1])

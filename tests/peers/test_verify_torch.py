@@ -42,7 +42,8 @@ def make(name, tensors, seed):
 
 
 class Fixture:
-    """Torch that keeps tensors, torch that keeps SHA-256 only, two checkpoints of the same names."""
+    """Torch that keeps tensors, torch that keeps SHA-256 only, two checkpoints of the same
+    names."""
 
     def __init__(self):
         self.numbers = lib.Receivers("1.13", [1, 2], options=["--keep", "memory"])
@@ -79,7 +80,9 @@ def differs(fix):
     result = verify(endpoints, fix.second, "--samples", "100")
     assert result.rc == 1 and answers(result) == [("no", "samples")], result
     # The mask is the same in both.
-    assert {m["name"] for m in result.of("mismatch")} == {t[0] for t in TENSORS} - {"mask"}, result.events
+    assert {m["name"] for m in result.of("mismatch")} == {t[0]
+                                                          for t in TENSORS} - {"mask"}, \
+                                                              result.events
     assert all(m["kind"] == "value" and " at [" in m["expected"] for m in result.of("mismatch"))
 
 

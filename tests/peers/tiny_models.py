@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tiny_models.py - checkpoints of some hundred kilobytes with the names of real families, and what must be
-read back of them.
+"""tiny_models.py - checkpoints of some hundred kilobytes with the names of real families, and what
+must be read back of them.
 
-The numbers are random, finite, and small; those of float32 are numbers of bfloat16 too where a server
-keeps that type, so that nothing is rounded on the way. Hashes are XXH3-64 by the system's libxxhash, of
-bytes that Python cut out of the file."""
+The numbers are random, finite, and small; those of float32 are numbers of bfloat16 too where a
+server keeps that type, so that nothing is rounded on the way. Hashes are XXH3-64 by the system's
+libxxhash, of bytes that Python cut out of the file."""
 import ctypes
 import functools
 import json
@@ -24,7 +24,8 @@ XXH.XXH3_64bits.restype = ctypes.c_uint64
 XXH.XXH3_64bits.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
 
 # Without a model, everything that a file can hold and torch's gloo carries.
-LOOSE = [("a.weight", "F32", [96, 64]), ("b.weight", "F32", [96, 64]), ("c.weight", "BF16", [96, 64]),
+LOOSE = [("a.weight", "F32", [96, 64]), ("b.weight", "F32", [96, 64]),
+         ("c.weight", "BF16", [96, 64]),
          ("d.weight", "BF16", [96, 64]), ("d.bias", "BF16", [64]), ("e.weight", "F16", [33, 64]),
          ("f.weight", "I8", [128, 64]), ("g.weight", "U8", [128, 64]), ("h.weight", "I32", [7, 5]),
          ("i.weight", "I64", [8, 3]), ("one", "F32", [1])]
@@ -33,7 +34,8 @@ CODES = [("x.weight", "F8_E4M3", [128, 64]), ("x.weight_scale_inv", "F32", [8, 4
 
 
 def tensors_of(kind):
-    """(tensors, config or None) of a kind: a family, with "-fp8" or "-f32" behind it, or "loose"."""
+    """(tensors, config or None) of a kind: a family, with "-fp8" or "-f32" behind it, or
+    "loose"."""
     if kind.startswith("loose"):
         return LOOSE + (CODES if kind == "loose-fp8" else []), None
     family, _, how = kind.partition("-")
@@ -100,5 +102,6 @@ def expected(path):
     for name, t in json.loads(data[8:8 + size]).items():
         begin, end = t["data_offsets"]
         cut = data[8 + size + begin:8 + size + end]
-        out[name] = ("%016x" % XXH.XXH3_64bits(cut, len(cut)), lib.TORCH_NAME[t["dtype"]], t["shape"])
+        out[name] = ("%016x" % XXH.XXH3_64bits(cut, len(cut)), lib.TORCH_NAME[t["dtype"]],
+                     t["shape"])
     return out

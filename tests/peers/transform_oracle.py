@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""transform_oracle.py DIR - a small llama in several forms, and by torch what each transform makes of it.
+"""transform_oracle.py DIR - a small llama in several forms, and by torch what each transform makes
+of it.
 
-Writes DIR/base, DIR/fp8, DIR/nf4 and DIR/nvfp4 (checkpoints of one model), DIR/lora (a PEFT adapter) and
-DIR/correction.safetensors, DIR/server-fp8/config.json, and for every case of CASES the tensors that a
-receiver must hold as DIR/CASE.safetensors. Factors are small multiples of powers of two, so that sums of
-their products are exact in whatever order torch adds them.
+Writes DIR/base, DIR/fp8, DIR/nf4 and DIR/nvfp4 (checkpoints of one model), DIR/lora (a PEFT
+adapter) and DIR/correction.safetensors, DIR/server-fp8/config.json, and for every case of CASES the
+tensors that a receiver must hold as DIR/CASE.safetensors. Factors are small multiples of powers of
+two, so that sums of their products are exact in whatever order torch adds them.
 """
 import json
 import os
@@ -30,7 +31,8 @@ class File(unpack_oracle.Checkpoint):
 def number(shape, seed):
     """Numbers of many sizes, some blocks of zeros."""
     g = torch.Generator().manual_seed(seed)
-    x = torch.randn(shape, generator=g) * torch.exp2(torch.randint(-12, 3, (shape[0],) + (1,) * (len(shape) - 1), generator=g))
+    x = torch.randn(shape, generator=g) * torch.exp2(torch.randint(-12, 3, (shape[0],) + (1,
+        ) * (len(shape) - 1), generator=g))
     if len(shape) == 2:
         x[:BLOCK, :BLOCK] = 0
     return x.to(BF16)
@@ -102,7 +104,8 @@ class Model:
                          for name, file in (("nf4", nf4), ("nvfp4", nvfp4))}
         self.unpacked["fp8"] = {n: self.dense(quantized, n) for n in self.base if is_projection(n)}
         with open(os.path.join(top, "lora", "adapter_config.json"), "w") as f:
-            json.dump({"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": RANK, "lora_alpha": ALPHA,
+            json.dump({"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": RANK,
+                       "lora_alpha": ALPHA,
                        "bias": "none", "target_modules": "all-linear"}, f)
         for name, is_fp8 in (("base", False), ("fp8", True), ("nf4", False), ("nvfp4", False),
                              ("server-fp8", True)):
@@ -113,7 +116,8 @@ class Model:
 
     def dense(self, file, n):
         rows, cols = self.base[n].shape
-        scales = file.tensors[n + "_scale_inv"].repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)
+        scales = file.tensors[n + "_scale_inv"].repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK,
+            1)
         return (file.tensors[n].float() * scales[:rows, :cols]).to(BF16)
 
     def fold(self, n, x, *deltas):
@@ -148,7 +152,8 @@ def cases(m, quantized):
         if n in m.changed:
             put_fp8(out, n, x)
         else:
-            out.tensors[n], out.tensors[n + "_scale_inv"] = (quantized.tensors[n + s] for s in ("", "_scale_inv"))
+            out.tensors[n], out.tensors[n + "_scale_inv"] = (quantized.tensors[n + s]
+                for s in ("", "_scale_inv"))
 
     same = lambda n, x: x  # noqa: E731
     plain = lambda out, n, x: out.tensors.__setitem__(n, x)  # noqa: E731

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""unpack_oracle.py - quantized checkpoints, and what their weights come to by torch: unpack_oracle.py DIR
+"""unpack_oracle.py - quantized checkpoints, and what their weights come to by torch:
+unpack_oracle.py DIR
 
-Writes DIR/base.safetensors and, for weight N in the order of the file, DIR/N.f32 (fp32 before the last
-rounding) and DIR/N.rounded (after it, as fp32). Quantized with torch and numpy alone; the formulas are
-those of bitsandbytes 0.50 (its default kernels), of ModelOpt's NVFP4 tensor and of block FP8. Where a
-bitsandbytes can be imported its own words are compared with these. Prints one line of JSON for each weight.
+Writes DIR/base.safetensors and, for weight N in the order of the file, DIR/N.f32 (fp32 before the
+last rounding) and DIR/N.rounded (after it, as fp32). Quantized with torch and numpy alone; the
+formulas are those of bitsandbytes 0.50 (its default kernels), of ModelOpt's NVFP4 tensor and of
+block FP8. Where a bitsandbytes can be imported its own words are compared with these. Prints one
+line of JSON for each weight.
 """
 import json
 import os
@@ -14,11 +16,13 @@ import sys
 import numpy
 import torch
 
-SAFETENSORS = {torch.uint8: "U8", torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16",
+SAFETENSORS = {torch.uint8: "U8", torch.float32: "F32", torch.bfloat16: "BF16",
+               torch.float16: "F16",
                torch.float8_e4m3fn: "F8_E4M3"}
 NF4 = torch.tensor([-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453,
                     -0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0,
-                    0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+                    0.07958029955625534, 0.16093020141124725, 0.24611230194568634,
+                    0.33791524171829224,
                     0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0])
 E2M1 = torch.tensor([0, .5, 1, 1.5, 2, 3, 4, 6])
 
@@ -79,14 +83,16 @@ def add_nf4(ck, name, x, block, nested, storage=torch.uint8):
     if codes.numel() % 2:
         codes = torch.cat([codes, codes.new_zeros(1)])
     packed = (codes[::2] << 4 | codes[1::2])
-    state = {"quant_type": "nf4", "blocksize": block, "dtype": str(x.dtype)[6:], "shape": list(x.shape)}
+    state = {"quant_type": "nf4", "blocksize": block, "dtype": str(x.dtype)[6:],
+             "shape": list(x.shape)}
     ck.tensors[name] = packed.view(storage)[:, None]
     if nested:
         offset = absmax.mean()
         outer = blockwise(absmax - offset, 256)
         nested_absmax = outer.abs().amax(1)
         levels = dynamic_levels()
-        inner = nearest((outer / nested_absmax.clamp(min=1e-38)[:, None]), levels).reshape(-1)[:len(absmax)]
+        inner = nearest((outer / nested_absmax.clamp(min=1e-38)[:, None]),
+                        levels).reshape(-1)[:len(absmax)]
         ck.tensors[name + ".absmax"] = inner
         ck.tensors[name + ".nested_absmax"] = nested_absmax
         ck.tensors[name + ".nested_quant_map"] = levels
@@ -96,7 +102,8 @@ def add_nf4(ck, name, x, block, nested, storage=torch.uint8):
     else:
         ck.tensors[name + ".absmax"] = absmax
     ck.tensors[name + ".quant_map"] = NF4.clone()
-    ck.tensors[name + ".quant_state.bitsandbytes__nf4"] = torch.tensor(list(json.dumps(state).encode()),
+    ck.tensors[name + ".quant_state.bitsandbytes__nf4"] = torch.tensor(
+        list(json.dumps(state).encode()),
                                                                        dtype=torch.uint8)
     numbers = NF4[codes.long()][:x.numel()] * absmax.repeat_interleave(block)[:x.numel()]
     ck.weight(name, "nf4", numbers.reshape(x.shape), x.dtype)
@@ -162,7 +169,8 @@ def add_scaled_fp8(ck, name, x, dims, shape):
 
 
 def hard(shape, dtype=torch.float32, seed=0):
-    """Normal numbers of very different sizes by rows, zeros, a whole row of zeros, and few outliers."""
+    """Normal numbers of very different sizes by rows, zeros, a whole row of zeros, and few
+    outliers."""
     r = numpy.random.default_rng(seed)
     x = r.standard_normal(shape) * numpy.exp2(r.integers(-18, 4, shape[:-1]))[..., None]
     x[r.random(shape) < 0.05] = 0
@@ -175,19 +183,23 @@ def every_code(ck):
     """All E4M3 codes but NaN under scales of hard sizes, and all pairs of nibbles."""
     codes = torch.arange(256, dtype=torch.uint8)
     codes = codes[(codes & 127) != 127].repeat(8, 3)
-    scale = torch.tensor([1, 1e-40, 2.0 ** -126, 3e38 / 448, 1e-12 / 448, 0.1, 7.7e-5, 0]).reshape(8, 1)
+    scale = torch.tensor([1, 1e-40, 2.0 ** -126, 3e38 / 448, 1e-12 / 448, 0.1, 7.7e-5,
+                          0]).reshape(8, 1)
     ck.tensors["codes.fp8.weight"] = codes.view(torch.float8_e4m3fn)
     ck.tensors["codes.fp8.weight_scale"] = scale
-    ck.weight("codes.fp8.weight", "fp8", codes.view(torch.float8_e4m3fn).float() * scale, torch.bfloat16)
+    ck.weight("codes.fp8.weight", "fp8", codes.view(torch.float8_e4m3fn).float() * scale,
+              torch.bfloat16)
     pairs = torch.arange(256, dtype=torch.uint8).repeat(4)[None, :].repeat(3, 1)
-    some = torch.tensor([0.3, 448, 2.0 ** -9, 1, 1.75] * 26)[:128].repeat(3, 1).to(torch.float8_e4m3fn)
+    some = torch.tensor([0.3, 448, 2.0 ** -9, 1, 1.75] * 26)[:128].repeat(3,
+        1).to(torch.float8_e4m3fn)
     double_scale = torch.tensor(1.2345e-4)
     ck.tensors["codes.nvfp4.weight"] = pairs
     ck.tensors["codes.nvfp4.weight_scale"] = some
     ck.tensors["codes.nvfp4.weight_scale_2"] = double_scale
     nibbles = torch.stack([pairs & 15, pairs >> 4], 2).reshape(3, -1)
     both = (some.float() * double_scale).repeat_interleave(16, 1)
-    ck.weight("codes.nvfp4.weight", "nvfp4", torch.cat([E2M1, -E2M1])[nibbles.long()] * both, torch.bfloat16)
+    ck.weight("codes.nvfp4.weight", "nvfp4", torch.cat([E2M1, -E2M1])[nibbles.long()] * both,
+              torch.bfloat16)
 
 
 def make():
@@ -226,9 +238,11 @@ def compare_with_bitsandbytes(ck):
         return
     for name, packing, numbers, dtype in ck.weights:
         if packing == "nf4" and ck.tensors[name].dtype == torch.uint8:
-            parts = {k[len(name) + 1:]: v for k, v in ck.tensors.items() if k.startswith(name + ".")}
+            parts = {k[len(name) + 1:]: v for k,
+                     v in ck.tensors.items() if k.startswith(name + ".")}
             state = functional.QuantState.from_dict(parts, torch.device("cpu"))
-            assert torch.equal(functional.dequantize_4bit(ck.tensors[name], state), numbers.to(dtype)), name
+            assert torch.equal(functional.dequantize_4bit(ck.tensors[name], state),
+                               numbers.to(dtype)), name
             print("bitsandbytes agrees on", name, file=sys.stderr)
 
 

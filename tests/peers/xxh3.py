@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """xxh3.py - XXH3-64 of 17 to 128 and of more than 240 bytes, seed 0, after its specification.
 
-It is what endpoints call the checksum of a tensor; so computed here, a tensor that wsync reads or hashes
-wrongly cannot be right by the same mistake.
+It is what endpoints call the checksum of a tensor; so computed here, a tensor that wsync reads or
+hashes wrongly cannot be right by the same mistake.
 """
 import struct
 

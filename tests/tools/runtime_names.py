@@ -7,8 +7,8 @@
 
 prints one parameter a line, "NAME SHAPE", with the local shape of rank 0; runs of layers that look
 alike are one line (model.layers.{0..47}.input_layernorm.weight 2048). It follows SGLang's modules
-(linear.py, vocab_parallel_embedding.py, fused_moe_triton, and the files in models/) and not the text
-of the maps: tests hold the two against each other. Shapes are those at loading, before kernels
+(linear.py, vocab_parallel_embedding.py, fused_moe_triton, and the files in models/) and not the
+text of the maps: tests hold the two against each other. Shapes are those at loading, before kernels
 rearrange anything. --golden prints what tests read: the model with six layers, at every division
 among 1, 2, 4 and 8 ranks, and a line "impossible" for those that SGLang refuses.
 """

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A shim that lets SGLang be imported where no wheel of its kernels can be: sgl_kernel is made of CUDA.
+"""A shim that lets SGLang be imported where no wheel of its kernels can be: sgl_kernel is made of
+CUDA.
 
-SGLang imports names of it at the top of modules, and on a CPU without AMX calls none of them, for it has
-torch's own operations instead. So every name is there, those with a capital as an empty class, and who
-calls one is told that it is a shim. SGLang 0.4 wants some modules of vllm too ($WSYNC_SHIM=vllm): kernels
-that it does not call either, and two classes instead of its own of the same name; it gets its own. Nothing
-of SGLang itself is replaced."""
+SGLang imports names of it at the top of modules, and on a CPU without AMX calls none of them, for
+it has torch's own operations instead. So every name is there, those with a capital as an empty
+class, and who calls one is told that it is a shim. SGLang 0.4 wants some modules of vllm too
+($WSYNC_SHIM=vllm): kernels that it does not call either, and two classes instead of its own of the
+same name; it gets its own. Nothing of SGLang itself is replaced."""
 import importlib.abc
 import importlib.machinery
 import os
@@ -14,7 +15,8 @@ import types
 
 SAME_IN_SGLANG = {"vllm.model_executor.layers.activation": "sglang.srt.layers.activation",
                   "vllm.model_executor.layers.layernorm": "sglang.srt.layers.layernorm"}
-VLLM = {"vllm", "vllm._custom_ops", "vllm.model_executor", "vllm.model_executor.layers", *SAME_IN_SGLANG}
+VLLM = {"vllm", "vllm._custom_ops", "vllm.model_executor", "vllm.model_executor.layers",
+        *SAME_IN_SGLANG}
 EXACTLY = VLLM if os.environ.get("WSYNC_SHIM") == "vllm" else set()
 
 
@@ -28,7 +30,8 @@ class Absent:
         return Absent(self.name + "." + name)
 
     def __call__(self, *_args, **_named):
-        raise NotImplementedError("%s is a shim of wsync's tests: there is none on a CPU" % self.name)
+        raise NotImplementedError("%s is a shim of wsync's tests: there is none on a CPU"
+                                  % self.name)
 
 
 class Module(types.ModuleType):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torchvision of PyPI with Debian's torch: its compiled operations do not load there, and it will not be
-imported without these two being known. They are declared and never called; the rest is the real one."""
+"""torchvision of PyPI with Debian's torch: its compiled operations do not load there, and it will
+not be imported without these two being known. They are declared and never called; the rest is the
+real one."""
 import os
 import sys
 
