@@ -33,29 +33,33 @@ endif
 # ---- what is there ---------------------------------------------------------------------------
 program = $(shell command -v $(firstword $(1)) 2>/dev/null)
 package = $(shell $(PKG_CONFIG) --exists $(1) 2>/dev/null && echo y)
-MISSING := $(foreach p,$(firstword $(CC)) $(firstword $(PKG_CONFIG)),$(if $(call program,$(p)),,$(p)))
+MISSING := $(foreach p,$(firstword $(CC)) $(firstword $(PKG_CONFIG)), \
+	$(if $(call program,$(p)),,$(p)))
 MISSING += $(foreach p,libcurl libcjson libxxhash,$(if $(call package,$(p)),,$(p)))
 MISSING := $(strip $(MISSING))
 HAVE_MHD := $(call package,libmicrohttpd)
 HAVE_SCDOC := $(call program,scdoc)
 
-# GPU support needs the compiler and cuda.h of the CUDA Toolkit, but no driver and no GPU. CUDA=0: build
-# without; CUDA=1: or fail. CUDA_HOME: a toolkit that is not on the path.
+# GPU support needs the compiler and cuda.h of the CUDA Toolkit, but no driver and no GPU. CUDA=0:
+# build without; CUDA=1: or fail. CUDA_HOME: a toolkit that is not on the path.
 ifneq ($(CUDA),0)
 NVCC := $(firstword $(if $(CUDA_HOME),$(wildcard $(CUDA_HOME)/bin/nvcc), \
 	$(call program,nvcc) $(wildcard /usr/local/cuda/bin/nvcc)))
 CUDA_INC := $(if $(NVCC),$(firstword $(patsubst %/cuda.h,%,$(wildcard $(addsuffix /cuda.h, \
-	$(abspath $(addprefix $(dir $(realpath $(NVCC)))../,include targets/$(shell uname -m)-linux/include)) \
+	$(abspath $(addprefix $(dir $(realpath $(NVCC)))../,include \
+		targets/$(shell uname -m)-linux/include)) \
 	/usr/include)))))
 endif
 HAVE_CUDA := $(and $(NVCC),$(CUDA_INC),y)
 ifeq ($(CUDA)$(HAVE_CUDA),1)
 $(error CUDA=1: nvcc and cuda.h are not found; CUDA_HOME=DIR says where they are)
 endif
-# From Ampere on, where bfloat16 begins; 89 and later round to FP8 in hardware. GPUs of other kinds, newer
-# ones too, compile the PTX of 90 when the kernels are loaded; older ones run what is made for 80.
+# From Ampere on, where bfloat16 begins; 89 and later round to FP8 in hardware. GPUs of other kinds,
+# newer ones too, compile the PTX of 90 when the kernels are loaded; older ones run what is made for
+# 80.
 ifeq ($(HAVE_CUDA)$(CUDA_ARCHS),y)
-CUDA_ARCHS := $(patsubst sm_%,%,$(filter sm_80 sm_89 sm_90 sm_100 sm_120,$(shell $(NVCC) --list-gpu-code)))
+CUDA_ARCHS := $(patsubst sm_%,%,$(filter sm_80 sm_89 sm_90 sm_100 sm_120, \
+	$(shell $(NVCC) --list-gpu-code)))
 endif
 CUDA_PTX = $(or $(filter 90,$(CUDA_ARCHS)),$(lastword $(CUDA_ARCHS)))
 
@@ -77,11 +81,10 @@ MHD_LIBS   := $(shell $(PKG_CONFIG) --libs libmicrohttpd 2>/dev/null)
 # cmd -> include/wsync; cmd/gateway also httpd. In lib each folder sees those above it in this
 # list, as far as its line says:
 #   base; names, model, check and transform (not each other); net, gpu (nothing of models)
-#   client, staging; group; state, diagnose (not each other); verify (neither group nor push); push; bench
-# endpoint is the other end: it sees none from client on, because each end reads the servers'
-# protocol for itself. httpd, the HTTP server of endpoint and cmd/gateway, sees base and the
-# sockets of net.
-# A folder with folders inside is one layer.
+# client, staging; group; state, diagnose (not each other); verify (neither group nor push); push;
+# bench endpoint is the other end: it sees none from client on, because each end reads the servers'
+# protocol for itself. httpd, the HTTP server of endpoint and cmd/gateway, sees base and the sockets
+# of net. A folder with folders inside is one layer.
 dirs = $(foreach d,$(1),$(addprefix -I,$(patsubst %/,%,$(wildcard lib/$(d)/ lib/$(d)/*/))))
 INC_base  = -Ilib/base
 INC_names = $(call dirs,base names)
@@ -142,7 +145,8 @@ HTTPD_LIB = $(if $(filter y,$(HAVE_MHD)),$(BUILD)/libwsync-httpd.a)
 ARCHIVES = $(ENDPOINT_LIB) $(HTTPD_LIB) $(LIB)
 BINS := $(patsubst cmd/%.c,$(BUILD)/bin/%,$(CMD_SRCS))
 UNITS := $(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(UNIT_SRCS))
-TOOLS := $(patsubst tests/tools/%.c,$(BUILD)/tests/tools/%,$(TOOL_SRCS)) $(patsubst %.c,$(BUILD)/%.so,$(SHIM_SRCS))
+TOOLS := $(patsubst tests/tools/%.c,$(BUILD)/tests/tools/%,$(TOOL_SRCS)) \
+	$(patsubst %.c,$(BUILD)/%.so,$(SHIM_SRCS))
 KERNELS := $(wildcard lib/gpu/kernels/*.cu)
 FATBINS := $(patsubst lib/gpu/kernels/%.cu,$(BUILD)/gen/lib/gpu/%.fatbin,$(KERNELS))
 GPU_TESTS := $(patsubst tests/gpu/%.c,$(BUILD)/tests/gpu/%,$(GPU_SRCS))
@@ -157,13 +161,16 @@ say = @printf '  %-5s %s\n' $(1) $(2)
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: all always lib programs left-out tests-build help deps check check-asan check-clang check-gpu check-run \
-        gpu-programs gpu-kit demo bench soak fuzz man lint format install uninstall clean bless
+.PHONY: all always lib programs left-out tests-build help deps check check-asan check-clang \
+        check-gpu check-run gpu-programs gpu-kit demo bench soak fuzz man lint format install \
+        uninstall clean bless
 
 all: programs $(if $(HAVE_SCDOC),man) left-out ## build the library, the programs and the man pages
 
 ifneq ($(MISSING),)
-ifneq ($(filter-out help deps check check-asan check-clang check-gpu gpu-kit demo bench soak lint format uninstall clean,$(or $(MAKECMDGOALS),all)),)
+SELF_SUFFICIENT := help deps check check-asan check-clang check-gpu gpu-kit demo bench soak lint \
+	format uninstall clean
+ifneq ($(filter-out $(SELF_SUFFICIENT),$(or $(MAKECMDGOALS),all)),)
 $(shell tests/setup.sh -n build)
 $(error missing: $(MISSING))
 endif
@@ -173,7 +180,8 @@ lib: $(ARCHIVES)
 programs: $(LIB) $(BINS)
 
 left-out: programs
-	@$(if $(HAVE_MHD),,echo 'not built: wsync-endpoint and wsync-gateway, which need libmicrohttpd' \
+	@$(if $(HAVE_MHD),,echo 'not built: wsync-endpoint and wsync-gateway, which need' \
+		libmicrohttpd \
 		'(install the package libmicrohttpd-dev, or make deps)' >&2)
 	@$(if $(HAVE_SCDOC),,echo 'not built: the man pages, which need scdoc' \
 		'(install the package scdoc, or make deps)' >&2)
@@ -200,14 +208,15 @@ $(BUILD)/obj/cmd/%.o: LAYER = $(INC_cmd)
 $(BUILD)/obj/cmd/gateway/%.o: LAYER = $(INC_gateway)
 $(BUILD)/obj/tests/%.o: LAYER = $(INC_tests)
 
-# An archive of what a linker has yet to compile is bound to one release of one compiler, and objcopy cannot name
-# anything in it anew (see install).
+# An archive of what a linker has yet to compile is bound to one release of one compiler, and
+# objcopy cannot name anything in it anew (see install).
 $(BUILD)/obj/lib/%.o: NO_LTO = $(if $(findstring -flto,$(CFLAGS)),-fno-lto)
 
 define compile
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
-	$(Q)$(CC) $(BASEFLAGS) $(LAYER) $(ISA) $(DEP_CFLAGS) $(CPPFLAGS) $(CFLAGS) $(NO_LTO) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(BASEFLAGS) $(LAYER) $(ISA) $(DEP_CFLAGS) $(CPPFLAGS) $(CFLAGS) $(NO_LTO) \
+		-MMD -MP -c -o $@ $<
 endef
 # Kernels for one instruction set each, chosen at run time; elsewhere these files are empty.
 ISA =
@@ -221,7 +230,8 @@ $(BUILD)/obj/%.o: %.c
 $(BUILD)/obj/%.o: $(BUILD)/gen/%.c
 	$(compile)
 
-# What was chosen last time: what depends on it is made anew when that changes, as with CUDA=0 after a build.
+# What was chosen last time: what depends on it is made anew when that changes, as with CUDA=0 after
+# a build.
 CHOSEN_sources = $(LIB_SRCS) $(ENDPOINT_SRCS) $(HTTPD_SRCS)
 CHOSEN_archs = $(CUDA_ARCHS)
 $(BUILD)/chosen-%: always
@@ -231,20 +241,22 @@ always:
 
 NVCCFLAGS = -std=c++17 -fmad=false
 
-# One fat binary for each file of kernels, taken into images.o by the assembler. Contraction is off here too.
+# One fat binary for each file of kernels, taken into images.o by the assembler. Contraction is off
+# here too.
 $(BUILD)/gen/lib/gpu/%.fatbin: lib/gpu/kernels/%.cu $(BUILD)/chosen-archs
 	@mkdir -p $(@D)
 	$(call say,NVCC,$@)
-	$(Q)$(NVCC) --fatbin $(NVCCFLAGS) -Xfatbin=-compress-all $(foreach a,$(CUDA_ARCHS),-gencode \
-		arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX) \
+	$(Q)$(NVCC) --fatbin $(NVCCFLAGS) -Xfatbin=-compress-all \
+		$(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+		-gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX) \
 		-MMD -MP -MF $@.d -o $@ $<
 
 $(BUILD)/obj/lib/gpu/images.o: LAYER = $(INC_gpu) -DWSYNC_IMAGES='"$(BUILD)/gen/lib/gpu"' \
 	-DWSYNC_ARCHS='"$(addprefix sm_,$(CUDA_ARCHS))"'
 $(BUILD)/obj/lib/gpu/images.o: $(FATBINS)
 
-# A double of the driver that runs the kernels on the CPU, one that lacks all that is about kernels, and
-# a double of NCCL.
+# A double of the driver that runs the kernels on the CPU, one that lacks all that is about kernels,
+# and a double of NCCL.
 INC_fake = -Itests -Ilib/gpu/kernels -isystem $(CUDA_INC)
 FAKE_CUDA_SRCS := $(filter-out %_nccl.c,$(wildcard tests/gpu/fake_*.c tests/gpu/host_*.c))
 PTX_SRCS := $(wildcard tests/gpu/ptx_*.c)
@@ -258,17 +270,20 @@ $(BUILD)/obj/tests/gpu/kernels/%.o: lib/gpu/kernels/%.cu
 $(BUILD)/tests/gpu/fake_cuda.so: $(call obj,$(FAKE_CUDA_SRCS) $(PTX_SRCS)) \
 		$(patsubst lib/gpu/kernels/%.cu,$(BUILD)/obj/tests/gpu/kernels/%.o,$(KERNELS))
 $(BUILD)/tests/gpu/fake_nccl.so: $(call obj,tests/gpu/fake_nccl.c tests/gpu/fake_wire_nccl.c)
-$(BUILD)/tests/gpu/fake_cuda_old.so: $(call obj,$(addprefix tests/gpu/,fake_cuda.c fake_ipc.c fake_stream.c))
+$(BUILD)/tests/gpu/fake_cuda_old.so: \
+		$(call obj,$(addprefix tests/gpu/,fake_cuda.c fake_ipc.c fake_stream.c))
 $(BUILD)/tests/gpu/%.so:
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^ -lm -ldl -pthread
 
-# The kernels' PTX, for tests: as it becomes code for GPUs that lack FP8, for those that have it, and for 100, of
-# which nvcc has another compiler. And with contraction allowed, as where a driver compiles it: the same.
+# The kernels' PTX, for tests: as it becomes code for GPUs that lack FP8, for those that have it,
+# and for 100, of which nvcc has another compiler. And with contraction allowed, as where a driver
+# compiles it: the same.
 ifeq ($(HAVE_CUDA),y)
 PTX_ARCHS := $(sort $(filter 80 90 100,$(CUDA_ARCHS)) $(CUDA_PTX))
-PTX := $(foreach a,$(PTX_ARCHS) contracted,$(KERNELS:lib/gpu/kernels/%.cu=$(BUILD)/gen/ptx/$(a)/%.ptx))
+PTX := $(foreach a,$(PTX_ARCHS) contracted, \
+	$(KERNELS:lib/gpu/kernels/%.cu=$(BUILD)/gen/ptx/$(a)/%.ptx))
 endif
 define make_ptx
 $(BUILD)/gen/ptx/$(1)/%.ptx: lib/gpu/kernels/%.cu $(BUILD)/chosen-archs
@@ -279,14 +294,16 @@ endef
 $(foreach a,$(PTX_ARCHS),$(eval $(call make_ptx,$(a),$(NVCCFLAGS) -arch=compute_$(a))))
 $(eval $(call make_ptx,contracted,$(NVCCFLAGS:%false=%true) -arch=compute_$(CUDA_PTX)))
 
-# The built-in maps as one array of strings, in the order of their names. The directory is named too, so
-# that a map which is taken away is noticed. "\?" because two of them could begin a trigraph.
+# The built-in maps as one array of strings, in the order of their names. The directory is named
+# too, so that a map which is taken away is noticed. "\?" because two of them could begin a
+# trigraph.
 $(BUILD)/gen/lib/names/builtin_maps.c: $(FAMILIES) lib/names/families
 	@mkdir -p $(@D)
 	$(call say,GEN,$@)
 	$(Q)awk 'BEGIN { print "#include \"rules.h\""; \
 			print "const struct ws_builtin_map ws_builtin_maps[] = {" } \
-		FNR == 1 { n = split(FILENAME, path, "/"); printf "%s{ \"%s\",\n", more, path[n]; more = "},\n" } \
+		FNR == 1 { n = split(FILENAME, path, "/"); \
+			printf "%s{ \"%s\",\n", more, path[n]; more = "},\n" } \
 		{ gsub(/\\/, "&&"); gsub(/["?]/, "\\\\&"); printf "\"%s\\n\"\n", $$0 } \
 		END { print more "{ 0, 0 } };" }' $(FAMILIES) >$@
 
@@ -303,7 +320,8 @@ linked = $(filter %.o,$^) $(filter $^,$(ARCHIVES))
 $(BUILD)/bin/wsync-endpoint $(BUILD)/bin/wsync-gateway: LIBS += $(MHD_LIBS)
 $(BUILD)/bin/wsync-endpoint $(BUILD)/bin/wsync-gateway: $(HTTPD_LIB)
 $(BUILD)/bin/wsync-endpoint $(BUILD)/tests/gpu/test_outlet: $(ENDPOINT_LIB)
-# A program of several files has the others in a directory of its name: cmd/verify/ is wsync-verify's.
+# A program of several files has the others in a directory of its name: cmd/verify/ is
+# wsync-verify's.
 .SECONDEXPANSION:
 $(BUILD)/bin/wsync-%: $(BUILD)/obj/cmd/wsync-%.o $$(call obj,$$(sort $$(wildcard cmd/$$*/*.c))) \
 		$(call obj,$(COMMON_SRCS)) $(LIB)
@@ -328,10 +346,12 @@ $(BUILD)/tests/tools/%.so: tests/tools/%.c
 	$(call say,LD,$@)
 	$(Q)$(CC) -std=c11 -O1 -Wall -Wextra -fPIC -shared -o $@ $< -ldl -pthread
 
-# Some of these run inside another root, which has neither libcurl nor libasan. gcc drops libraries that are not used
-# by itself on some systems, clang does not; clang links its sanitizers statically by itself.
+# Some of these run inside another root, which has neither libcurl nor libasan. gcc drops libraries
+# that are not used by itself on some systems, clang does not; clang links its sanitizers statically
+# by itself.
 $(BUILD)/tests/tools/%: LDFLAGS += -Wl,--as-needed \
-	$(if $(findstring address,$(SANITIZE)),$(if $(findstring clang,$(CC)),,-static-libasan -static-libubsan))
+	$(if $(findstring address,$(SANITIZE)), \
+	$(if $(findstring clang,$(CC)),,-static-libasan -static-libubsan))
 $(BUILD)/tests/tools/pickletool: $(ENDPOINT_LIB)
 $(BUILD)/tests/tools/%: $(BUILD)/obj/tests/tools/%.o $(LIB)
 	@mkdir -p $(@D)
@@ -347,7 +367,8 @@ $(BUILD)/tests/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(BUILD)/obj/tests/fuzz/repla
 $(BUILD)/man/%: man/%.scd
 	@mkdir -p $(@D)
 	$(call say,MAN,$@)
-	$(Q)$(if $(HAVE_SCDOC),scdoc < $< > $@,echo 'missing: scdoc (install the package scdoc, or make deps)' >&2; exit 1)
+	$(Q)$(if $(HAVE_SCDOC),scdoc < $< > $@, \
+		echo 'missing: scdoc (install the package scdoc, or make deps)' >&2; exit 1)
 
 man: $(MANS) ## build the man pages (needs scdoc)
 
@@ -358,7 +379,8 @@ man: $(MANS) ## build the man pages (needs scdoc)
 deps: ## install what the build and the tests need (root or sudo; else print the command)
 	@tests/setup.sh
 
-tests-build: programs $(UNITS) $(GPU_TESTS) $(FAKES) $(PTX) $(TOOLS) $(REPLAYS) $(if $(HAVE_SCDOC),man)
+tests-build: programs $(UNITS) $(GPU_TESTS) $(FAKES) $(PTX) $(TOOLS) $(REPLAYS) \
+		$(if $(HAVE_SCDOC),man)
 
 check: ## set up the machine, build, and run every test that needs no GPU
 	@tests/setup.sh
@@ -374,7 +396,8 @@ soak: ## SOAK_POINTS (1000) faults drawn by chance, in about six minutes; SOAK_S
 
 check-asan: ## the whole suite under AddressSanitizer and UndefinedBehaviorSanitizer
 	@tests/setup.sh
-	@$(MAKE) --no-print-directory check-run BUILD=build/asan SANITIZE=address,undefined CFLAGS="-O1 -g"
+	@$(MAKE) --no-print-directory check-run BUILD=build/asan SANITIZE=address,undefined \
+		CFLAGS="-O1 -g"
 
 check-clang: ## the whole suite built with clang
 	@tests/setup.sh
@@ -382,7 +405,7 @@ check-clang: ## the whole suite built with clang
 
 gpu-programs: $(GPU_TESTS) $(FAKES)
 
-check-gpu: ## kernels, NCCL and speed on the GPU that is here (else each test says that there is none)
+check-gpu: ## test kernels, NCCL and speed on a GPU (without one each test is skipped)
 	@tests/setup.sh gpu
 	@$(MAKE) --no-print-directory programs gpu-programs
 	@BUILD=$(BUILD) tests/gpu/check.py
@@ -419,7 +442,8 @@ format: ## clang-format on what changed (an aid; hand-aligned tables may switch 
 	clang-format -i $$(git diff --name-only HEAD -- '*.c' '*.h')
 
 # ---- installing ------------------------------------------------------------------------------
-# Directories of the user may have blanks and quotes in their names, so the recipes have them in quotes.
+# Directories of the user may have blanks and quotes in their names, so the recipes have them in
+# quotes.
 quote = '$(subst ','\'',$(1))'
 to_bin     = $(call quote,$(DESTDIR)$(bindir))
 to_lib     = $(call quote,$(DESTDIR)$(libdir))
@@ -430,8 +454,8 @@ to_zsh     = $(call quote,$(DESTDIR)$(datadir)/zsh/site-functions)
 to_fish    = $(call quote,$(DESTDIR)$(datadir)/fish/vendor_completions.d)
 to_share   = $(call quote,$(DESTDIR)$(datadir)/wsync)
 
-# An empty directory is an unset variable, and a relative one is not below DESTDIR. In a .pc file some characters
-# have a meaning.
+# An empty directory is an unset variable, and a relative one is not below DESTDIR. In a .pc file
+# some characters have a meaning.
 NOT_IN_PC := " $$ \ \#
 ifneq ($(filter install uninstall,$(MAKECMDGOALS)),)
 $(foreach d,bindir libdir includedir datadir mandir,$(if $(filter /%,$(firstword $($(d)))),,\
@@ -440,43 +464,53 @@ $(foreach c,$(NOT_IN_PC),$(if $(findstring $(c),$(libdir)$(includedir)),\
 	$(error libdir and includedir must be without $(c): pkg-config cannot read it)))
 endif
 
-# The library is static, so what it needs is not private. Paths below PREFIX are written with ${prefix}.
+# The library is static, so what it needs is not private. Paths below PREFIX are written with
+# ${prefix}.
 under_prefix = $(subst :/,/,$(subst :$(PREFIX)/,$${prefix}/,:$(1)))
 
-# Our files call each other by short names (push_begin), which in an archive every other program sees: what is
-# installed has them as ws__push_begin, so that it can meet nobody's. Debuggers go on showing the short ones.
+# Our files call each other by short names (push_begin), which in an archive every other program
+# sees: what is installed has them as ws__push_begin, so that it can meet nobody's. Debuggers go on
+# showing the short ones.
 $(BUILD)/install/libwsync.a: $(LIB)
 	@mkdir -p $(@D)
-	$(Q)$(NM) -g --defined-only $< | awk 'NF == 3 && $$3 !~ /^ws_/ { print $$3, "ws__" $$3 }' | sort -u >$@.names
+	$(Q)$(NM) -g --defined-only $< | awk \
+		'NF == 3 && $$3 !~ /^ws_/ { print $$3, "ws__" $$3 }' | sort -u >$@.names
 	$(Q)$(OBJCOPY) --redefine-syms=$@.names $< $@
 
 install: all $(BUILD)/install/libwsync.a ## install under PREFIX (/usr/local), in the root DESTDIR
-	install -d $(to_bin) $(to_lib)/pkgconfig $(to_include) $(to_bash) $(to_zsh) $(to_fish) $(to_share)/python
+	install -d $(to_bin) $(to_lib)/pkgconfig $(to_include) $(to_bash) $(to_zsh) $(to_fish) \
+		$(to_share)/python
 	install -m 755 $(BINS) $(to_bin)
 	install -m 644 $(BUILD)/install/libwsync.a $(to_lib)
 	install -m 644 $(HEADERS) $(to_include)
-	printf '%s\n' $(call quote,prefix=$(PREFIX)) $(call quote,libdir=$(call under_prefix,$(libdir))) \
+	printf '%s\n' $(call quote,prefix=$(PREFIX)) \
+		$(call quote,libdir=$(call under_prefix,$(libdir))) \
 		$(call quote,includedir=$(call under_prefix,$(includedir))) '' 'Name: wsync' \
 		'Description: push model weights into running inference servers' \
 		'Version: $(VERSION)' 'Requires: libcurl libcjson' \
 		'Libs: -L"$${libdir}" -lwsync -lm -ldl -pthread' 'Cflags: -I"$${includedir}"' \
 		> $(to_lib)/pkgconfig/wsync.pc
-	set -e; for m in $(if $(HAVE_SCDOC),$(notdir $(MANS))); do s=$${m##*.}; install -d $(to_man)/man$$s; \
+	set -e; for m in $(if $(HAVE_SCDOC),$(notdir $(MANS))); do s=$${m##*.}; \
+		install -d $(to_man)/man$$s; \
 		install -m 644 $(BUILD)/man/$$m $(to_man)/man$$s; done
 	install -m 644 completions/wsync.bash $(to_bash)/wsync
-	set -e; for p in $(notdir $(BINS)); do ln -sf wsync $(to_bash)/$$p; ln -sf wsync.fish $(to_fish)/$$p.fish; done
+	set -e; for p in $(notdir $(BINS)); do ln -sf wsync $(to_bash)/$$p; \
+		ln -sf wsync.fish $(to_fish)/$$p.fish; done
 	install -m 644 completions/_wsync $(to_zsh)
 	install -m 644 completions/wsync.fish $(to_fish)
 	install -m 644 cmd/python/wsync_manifest.py $(to_share)/python
 
-# By name, and directories only when they are empty, so that nothing of others is removed, wherever this points.
+# By name, and directories only when they are empty, so that nothing of others is removed, wherever
+# this points.
 uninstall: ## remove what install put there
 	for p in $(basename $(notdir $(filter %.c,$(EVERYTHING)))); do \
 		rm -f $(to_bin)/$$p $(to_bash)/$$p $(to_fish)/$$p.fish; done
 	rm -f $(to_lib)/libwsync.a $(to_lib)/pkgconfig/wsync.pc
 	for h in $(notdir $(wildcard include/wsync/*.h)); do rm -f $(to_include)/$$h; done
-	for m in $(basename $(notdir $(filter %.scd,$(EVERYTHING)))); do rm -f $(to_man)/man$${m##*.}/$$m; done
-	rm -f $(to_bash)/wsync $(to_zsh)/_wsync $(to_fish)/wsync.fish $(to_share)/python/wsync_manifest.py \
+	for m in $(basename $(notdir $(filter %.scd,$(EVERYTHING)))); do \
+		rm -f $(to_man)/man$${m##*.}/$$m; done
+	rm -f $(to_bash)/wsync $(to_zsh)/_wsync $(to_fish)/wsync.fish \
+		$(to_share)/python/wsync_manifest.py \
 		$(to_share)/python/__pycache__/wsync_manifest.*.pyc
 	for d in $(to_include) $(to_share)/python/__pycache__ $(to_share)/python $(to_share); do \
 		[ ! -d "$$d" ] || rmdir --ignore-fail-on-non-empty "$$d"; done
@@ -484,7 +518,8 @@ uninstall: ## remove what install put there
 clean: ## remove build/
 	rm -rf build
 
+WITH_CUDA = $(if $(HAVE_CUDA),$(NVCC) for sm $(CUDA_ARCHS),not found$(comma) built without \
+	GPU support: it needs nvcc and cuda.h (CUDA_HOME=DIR says where))
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@printf '\n  %-12s %s\n' CUDA '$(if $(HAVE_CUDA),$(NVCC) for sm $(CUDA_ARCHS),not found$(comma) built \
-		without GPU support: it needs nvcc and cuda.h (CUDA_HOME=DIR says where))'
+	@printf '\n  %-12s %s\n' CUDA '$(WITH_CUDA)'
