@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The main job, shown: a checkpoint with Qwen3-0.6B's names and shapes goes into two running endpoints of
-# two tensor-parallel ranks each. All files are under build/demo, locks too. The script removes them at its end, except
-# the checkpoint. Each run has a directory of its own, so that several can run at once.
+# The main job, shown: a checkpoint with Qwen3-0.6B's names and shapes goes into two running
+# endpoints of two tensor-parallel ranks each. All files are under build/demo, locks too. The script
+# removes them at its end, except the checkpoint. Each run has a directory of its own, so that
+# several can run at once.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${BUILD:-build}

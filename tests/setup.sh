@@ -8,7 +8,8 @@ set -euo pipefail
 show=
 if [ "${1-}" = -n ]; then show=1; shift; fi
 what=${1:-check}
-build=(gcc libc6-dev make pkg-config libcurl4-openssl-dev libcjson-dev libxxhash-dev libmicrohttpd-dev)
+build=(gcc libc6-dev make pkg-config libcurl4-openssl-dev libcjson-dev libxxhash-dev \
+    libmicrohttpd-dev)
 check=(g++ clang libcmocka-dev bats perl scdoc man-db python3 python3-torch python3-numpy curl
        mmdebstrap uidmap procps iproute2 openssl mandoc bash-completion zsh fish shellcheck
        codespell)
@@ -30,7 +31,8 @@ for p in "${packages[@]}"; do
     dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
 done
 
-# Ubuntu 24.04 has no python3-torch. Before the first `apt-get update` apt has no package lists to check.
+# Ubuntu 24.04 has no python3-torch. Before the first `apt-get update` apt has no package lists to
+# check.
 drop_missing_torch() {
     local p policy others=()
     [[ " ${missing[*]} " == *" python3-torch "* ]] || return 0
@@ -55,14 +57,16 @@ if [ -n "$show" ] || { [ -n "$as" ] && ! sudo -n true 2>/dev/null; }; then
     else
         how="Run as root:" as=
     fi
-    printf 'wsync needs some packages first. %s\n\n  %s\n\n' "$how" "${as}apt-get update && $as$apt_install ${missing[*]}" >&2
+    printf 'wsync needs some packages first. %s\n\n  %s\n\n' "$how" \
+        "${as}apt-get update && $as$apt_install ${missing[*]}" >&2
     exit 1
 fi
 echo "installing: ${missing[*]}"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 run() {
-    $as env DEBIAN_FRONTEND=noninteractive "$@" >"$log" 2>&1 </dev/null || { tail -n 20 "$log" >&2; exit 1; }
+    $as env DEBIAN_FRONTEND=noninteractive "$@" >"$log" 2>&1 </dev/null ||
+        { tail -n 20 "$log" >&2; exit 1; }
 }
 run apt-get update -q
 drop_missing_torch

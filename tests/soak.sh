@@ -10,7 +10,8 @@ log=$XDG_STATE_HOME/soak.log
 /usr/bin/python3 -u tests/peers/test_fault_matrix.py >"$log" 2>&1 &
 child=$!
 trap 'kill $child; wait $child; rm -rf "$XDG_STATE_HOME"; exit 1' INT TERM HUP
-tail -f --pid=$child "$log" 2>/dev/null | grep --line-buffered -A 8 -e '^# [0-9S]' -e '^not ok' -e Error
+tail -f --pid=$child "$log" 2>/dev/null |
+    grep --line-buffered -A 8 -e '^# [0-9S]' -e '^not ok' -e Error
 wait $child
 status=$?
 rm -rf "$XDG_STATE_HOME"

@@ -1,10 +1,11 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# wsync-bench: that each command measures what it says, and that its figures are those of its samples. How
-# fast anything is, no test asks.
+# wsync-bench: that each command measures what it says, and that its figures are those of its
+# samples. How fast anything is, no test asks.
 load helpers
 
-keys() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-bench <<<"$out"; }
+keys() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-bench \
+	<<<"$out"; }
 rows() { json "[($1) for l in lines if l['type'] == 'measure']"; }
 # Every figure of every row, computed once more from its samples.
 figures() {
@@ -18,13 +19,15 @@ for line in sys.stdin:
     assert l["min_ns"] == ns[0] and l["max_ns"] == ns[-1], l
     assert abs(l["median_ns"] - statistics.median(ns)) <= 1, l
     assert l["p99_ns"] == ns[-(-99 * len(ns) // 100) - 1], l
-    low, high = (ns[-(-25 * len(ns) // 100) - 1], ns[-(-75 * len(ns) // 100) - 1]) if len(ns) > 3 else (ns[0], ns[-1])
+    low, high = (ns[-(-25 * len(ns) // 100) - 1],
+                 ns[-(-75 * len(ns) // 100) - 1]) if len(ns) > 3 else (ns[0], ns[-1])
     assert abs(l["spread"] - (high - low) / l["median_ns"]) <= 1e-6 * (1 + l["spread"]), l
     if l["against"]:
         scale = l["bytes"] / l["against_bytes"] if l["bytes"] and l["against_bytes"] else 1
         pairs = sorted(t / o * scale for o, t in zip(l["ns"], l["against_ns"]))
         assert len(l["against_ns"]) == len(ns), l
-        for key, value in (("ratio", statistics.median(pairs)), ("ratio_min", pairs[0]), ("ratio_max", pairs[-1])):
+        for key, value in (("ratio", statistics.median(pairs)), ("ratio_min", pairs[0]),
+                           ("ratio_max", pairs[-1])):
             assert abs(l[key] - value) <= 1e-6 * value, (key, value, l)' <<<"$out"
 }
 endpoints_of() { pgrep -P "$1" -x wsync-endpoint || true; }
@@ -48,12 +51,14 @@ endpoints_of() { pgrep -P "$1" -x wsync-endpoint || true; }
 	expect_status 0
 	keys
 	figures
-	bytes=$(wsync-list-weights m --json | tail -1 | /usr/bin/python3 -c 'import json, sys; print(json.load(sys.stdin)["bytes"])')
+	bytes=$(wsync-list-weights m --json | tail -1 |
+		/usr/bin/python3 -c 'import json, sys; print(json.load(sys.stdin)["bytes"])')
 	[ "$(rows 'l["bytes"], l["against"]')" = "[($bytes, 'read(2)')]" ] || explain "$bytes bytes"
 	try wsync-bench load m --samples 1 --cold --json
 	expect_status 0
 	[ "$(rows 'l["detail"]')" = "['page cache empty']" ]
-	try wsync-bench load --model qwen3-0.6b --quantize fp8 --most 1MiB --samples 1 --warmup 0 --json
+	try wsync-bench load --model qwen3-0.6b --quantize fp8 --most 1MiB --samples 1 --warmup 0 \
+		--json
 	expect_status 0
 	[ "$(rows 'l["name"], l["against"]')" = "[('read and made', None)]" ]
 }
@@ -63,22 +68,28 @@ endpoints_of() { pgrep -P "$1" -x wsync-endpoint || true; }
 	expect_status 0
 	keys
 	figures
-	[ "$(rows 'l["name"], l["detail"]')" = "[('request', 'a new connection'), ('request', 'a kept connection'), ('fan-out', '3 endpoints at once')]" ] || explain "rows"
+	[ "$(rows 'l["name"], l["detail"]')" = \
+		"[('request', 'a new connection'), ('request', 'a kept connection'), ('fan-out', \
+'3 endpoints at once')]" ] || explain "rows"
 	try wsync-bench control -e 127.0.0.1:1 --samples 1
 	expect_status 4
 	err_has "127.0.0.1:1"
 }
 
 @test "transport: every receiver has every byte" {
-	try wsync-bench transport --receivers 3 --min-size 1 --max-size 1MiB --factor 1024 --samples 3 --check --json
+	try wsync-bench transport --receivers 3 --min-size 1 --max-size 1MiB --factor 1024 \
+		--samples 3 --check --json
 	expect_status 0
 	keys
 	figures
-	[ "$(rows 'l["bytes"], l["errors"]')" = "[(1, 0), (1024, 0), (1048576, 0)]" ] || explain "sizes"
-	try wsync-bench transport --receivers 2 --min-size 256KiB --max-size 4MiB --total 3MiB --samples 2 --check --json
+	[ "$(rows 'l["bytes"], l["errors"]')" = "[(1, 0), (1024, 0), (1048576, 0)]" ] ||
+		explain "sizes"
+	try wsync-bench transport --receivers 2 --min-size 256KiB --max-size 4MiB --total 3MiB \
+		--samples 2 --check --json
 	expect_status 0
 	figures
-	[ "$(rows 'l["bytes"], l["count"], l["errors"]')" = "[(262144, 12, 0), (1048576, 3, 0), (4194304, 1, 0)]" ] || explain "total"
+	[ "$(rows 'l["bytes"], l["count"], l["errors"]')" = \
+		"[(262144, 12, 0), (1048576, 3, 0), (4194304, 1, 0)]" ] || explain "total"
 	try wsync-bench transport --max-size 1MiB --samples 1 --check
 	out_has "checked: 1 of 1 rows, no byte is wrong"
 	try wsync-bench transport --total 1GiB --min-size 1
@@ -97,9 +108,11 @@ endpoints_of() { pgrep -P "$1" -x wsync-endpoint || true; }
 	one=$pid
 	start two wsync-bench transport --join "127.0.0.1:$port"
 	two=$pid
-	try wsync-bench transport --remote 2 --receivers 1 --listen "127.0.0.1:$port" --samples 2 --max-size 1MiB --check --json
+	try wsync-bench transport --remote 2 --receivers 1 --listen "127.0.0.1:$port" --samples 2 \
+		--max-size 1MiB --check --json
 	expect_status 0
-	[ "$(rows 'l["detail"], l["errors"], l["against"]')" = "[('gloo, 3 receivers', 0, None)]" ] || explain "rows"
+	[ "$(rows 'l["detail"], l["errors"], l["against"]')" = \
+		"[('gloo, 3 receivers', 0, None)]" ] || explain "rows"
 	wait "$one" && wait "$two"
 	grep -q "received all of it" two.out
 }
@@ -110,11 +123,13 @@ endpoints_of() { pgrep -P "$1" -x wsync-endpoint || true; }
 	expect_status 10
 	try wsync-bench transport --join 127.0.0.1:1 --timeout 1s
 	expect_status 4
-	start one wsync-bench transport --remote 1 --listen "127.0.0.1:$port" --samples 1000 --min-size 64 --max-size 64MiB \
+	start one wsync-bench transport --remote 1 --listen "127.0.0.1:$port" --samples 1000 \
+		--min-size 64 --max-size 64MiB \
 		--factor 1024 --timeout 10s
 	root=$pid
 	start two wsync-bench transport --join "127.0.0.1:$port" --timeout 10s
-	eventually 30 grep -q "gloo, 1 receiver" one.out # of 64 bytes: both are there, and large ones follow
+	# of 64 bytes: both are there, and large ones follow
+	eventually 30 grep -q "gloo, 1 receiver" one.out
 	try wsync-bench transport --join "127.0.0.1:$port" --timeout 2s
 	expect_status 5
 	err_has "are there already"
@@ -144,8 +159,10 @@ assert abs(bound["overlap"] - bound["supply_ns"] / bound["together_ns"]) < 1e-6,
 for i, whole in enumerate(total["ns"]):
     parts = sum(r["ns"][i] for r in rows.values())
     assert 0.9 * whole <= parts <= whole + 1, (i, parts, whole)' <<<"$out"
-	[ "$(json '[l["bound"] in ("source", "wire", "apply", "verify", "control") for l in lines if l["type"] == "bound"]')" = "[True]" ]
-	try wsync-bench push m --keep-group --no-alone --keep memory --verify hash --samples 2 --json
+	[ "$(json '[l["bound"] in ("source", "wire", "apply", "verify", "control") for l in lines
+		if l["type"] == "bound"]')" = "[True]" ]
+	try wsync-bench push m --keep-group --no-alone --keep memory --verify hash --samples 2 \
+		--json
 	expect_status 0
 	figures
 	[ "$(json '[l["against"] for l in lines if l.get("name") == "transfer"]')" = "[None]" ] || explain "nothing to hold it against"
@@ -153,8 +170,10 @@ for i, whole in enumerate(total["ns"]):
 }
 
 @test "what cannot be measured has no heading" {
-	for what in "push --model none" "load --model none" "load /nowhere" "control -e 127.0.0.1:1" "sweep --model none" \
-		"push --model qwen3-0.6b -e 127.0.0.1:1" "transport --remote 1 --listen 127.0.0.1:$(free_port) --timeout 100ms"; do
+	for what in "push --model none" "load --model none" "load /nowhere" \
+		"control -e 127.0.0.1:1" "sweep --model none" \
+		"push --model qwen3-0.6b -e 127.0.0.1:1" \
+		"transport --remote 1 --listen 127.0.0.1:$(free_port) --timeout 100ms"; do
 		# shellcheck disable=SC2086
 		try wsync-bench $what
 		[ "$status" != 0 ] || explain "it failed"
@@ -176,21 +195,31 @@ for i, whole in enumerate(total["ns"]):
 
 @test "sweep: all settings, and the fastest of them" {
 	llama m
-	try wsync-bench sweep m --samples 2 --buckets 64KiB --buckets 1MiB --formats none --formats flattened_bucket --json
+	try wsync-bench sweep m --samples 2 --buckets 64KiB --buckets 1MiB --formats none \
+		--formats flattened_bucket --json
 	expect_status 0
 	keys
 	figures
-	[ "$(rows 'l["name"].strip(), l["detail"]')" = "[('64KiB', 'none'), ('1MiB', 'none'), ('64KiB', 'flattened_bucket'), ('1MiB', 'flattened_bucket')]" ] || explain "rows"
-	[ "$(json 'min(l["median_ns"] for l in lines if l["type"] == "measure") == [l["total_ns"] for l in lines if l["type"] == "recommendation"][0]')" = True ] || explain "the fastest"
-	[ "$(json 'sorted(str(l["against"]) for l in lines if l["type"] == "measure")')" = "['None', 'the fastest', 'the fastest', 'the fastest']" ] ||
+	[ "$(rows 'l["name"].strip(), l["detail"]')" = \
+		"[('64KiB', 'none'), ('1MiB', 'none'), ('64KiB', 'flattened_bucket'), ('1MiB', \
+'flattened_bucket')]" ] || explain "rows"
+	[ "$(json 'min(l["median_ns"] for l in lines if l["type"] == "measure") == [l["total_ns"]
+		for l in lines if l["type"]
+		== "recommendation"][0]')" = True ] || explain "the fastest"
+	[ "$(json 'sorted(str(l["against"]) for l in lines if l["type"] == "measure")')" = \
+		"['None', 'the fastest', 'the fastest', 'the fastest']" ] ||
 		explain "in turns"
-	xargs -a m.names -d '\n' /usr/bin/python3 "$repo/tests/peers/mkst.py" --holes m/model.safetensors # zeros
-	try wsync-bench sweep m --samples 4 --buckets 64KiB --buckets 64KiB --buckets 1MiB --quantizations none --quantizations fp8 --block-size 32x32 \
+	# zeros
+	xargs -a m.names -d '\n' /usr/bin/python3 "$repo/tests/peers/mkst.py" \
+		--holes m/model.safetensors
+	try wsync-bench sweep m --samples 4 --buckets 64KiB --buckets 64KiB --buckets 1MiB \
+		--quantizations none --quantizations fp8 --block-size 32x32 \
 		--verify none
 	expect_status 0
 	out_has "fastest here, "
 	[ "$(grep -c 'of the fastest' <<<"$out")" = 5 ] || explain "the others"
-	try wsync-bench sweep m --samples 2 --buckets 64KiB --buckets 1MiB --keep-group --json # one after the other
+	# one after the other
+	try wsync-bench sweep m --samples 2 --buckets 64KiB --buckets 1MiB --keep-group --json
 	expect_status 0
 	keys
 	[ "$(rows 'l["against"]')" = "[None, None]" ] || explain "not in turns"
@@ -206,19 +235,25 @@ for i, whole in enumerate(total["ns"]):
 	try wsync-bench plan --model qwen3-0.6b --link 8Gb --endpoints 2 --json
 	expect_status 0
 	keys
-	[ "$(json '[(l["wire_bytes"], l["floor_ns"], l["expected_ns"], l["bound"]) for l in lines if l["type"] == "estimate"]')" = \
-		"[(1192099840, 1192099840, 1192099840, \"the senders' links\")]" ] || explain "1 GB/s, 1.19 GB"
-	# 470.2 GB, 50 GB/s: senders in turns, each endpoint with one link or with one for each rank.
+	[ "$(json '[(l["wire_bytes"], l["floor_ns"], l["expected_ns"], l["bound"]) for l in lines
+		if l["type"] == "estimate"]')" = \
+		"[(1192099840, 1192099840, 1192099840, \"the senders' links\")]" ] ||
+		explain "1 GB/s, 1.19 GB"
+	# 470.2 GB, 50 GB/s: senders in turns, each endpoint with one link or with one for each
+	# rank.
 	try wsync-bench plan --model qwen3-235b-a22b --senders 4 --receivers 8 --link 400Gb
 	expect_status 0
 	out_has "floor 9.40 s, expected 9.40 s, bound by the senders' links"
 	out_has "one sender after the other"
-	try wsync-bench plan --model qwen3-235b-a22b --senders 4 --endpoints 2 --tp 8 --nics 8 --link 400Gb
+	try wsync-bench plan --model qwen3-235b-a22b --senders 4 --endpoints 2 --tp 8 --nics 8 \
+		--link 400Gb
 	out_has "floor 2.35 s, expected 9.40 s, bound by the senders' links"
-	try wsync-bench plan --model qwen3-235b-a22b --senders 4 --endpoints 2 --tp 8 --nics 8 --link 400Gb --at-once
+	try wsync-bench plan --model qwen3-235b-a22b --senders 4 --endpoints 2 --tp 8 --nics 8 \
+		--link 400Gb --at-once
 	out_has "floor 2.35 s, expected 2.35 s, bound by the senders' links"
 	# FP8 is 236.4 GB of it; what is scattered goes to each of two endpoints.
-	try wsync-bench plan --model qwen3-235b-a22b --senders 4 --endpoints 2 --tp 8 --nics 8 --link 400Gb --quantize fp8 \
+	try wsync-bench plan --model qwen3-235b-a22b --senders 4 --endpoints 2 --tp 8 --nics 8 \
+		--link 400Gb --quantize fp8 \
 		--protocol ep-scatter
 	out_has "236.4 GB (220.2 GiB) sent"
 	out_has "floor 1.18 s, expected 2.36 s, bound by the senders' links"
@@ -242,7 +277,8 @@ for i, whole in enumerate(total["ns"]):
 	try wsync-bench push m --samples 100000 --time 1s --json
 	expect_status 0
 	figures
-	[ "$(json '0 < len([l for l in lines if l["type"] == "measure"][0]["ns"]) < 100000')" = True ] || explain "samples"
+	[ "$(json '0 < len([l for l in lines if l["type"] == "measure"][0]["ns"]) < 100000')" = \
+		True ] || explain "samples"
 	try wsync-bench sweep m --samples 3 --time 1ms --buckets 64KiB --buckets 1MiB
 	expect_status 0
 	out_has "of fewer than 4 samples"
@@ -259,7 +295,8 @@ for i, whole in enumerate(total["ns"]):
 		out=$(<bench.out)
 		keys
 		figures
-		[ "$(json 'len([l for l in lines if l["type"] == "measure"]) > 0, lines[-1]["error"]["code"]')" = "(True, 'cancelled')" ] ||
+		[ "$(json '(len([l for l in lines if l["type"] == "measure"]) > 0,
+			lines[-1]["error"]["code"])')" = "(True, 'cancelled')" ] ||
 			explain "$what"
 	done
 }
@@ -287,7 +324,8 @@ assert len(rows) == 2 and all(" 200 " in l for l in rows), rows'
 rows = list(csv.DictReader(sys.stdin))
 assert [r["bytes"] for r in rows] == ["1048576", "4194304"], rows
 assert all(float(r["ratio"]) > 0 and None not in r for r in rows), rows
-assert all(abs(float(r["rate"]) - 1e9 * int(r["bytes"]) / int(r["median_ns"])) < 1 for r in rows), rows' <<<"$out"
+assert all(abs(float(r["rate"]) - 1e9 * int(r["bytes"]) / int(r["median_ns"])) < 1
+           for r in rows), rows' <<<"$out"
 	try wsync-bench transport --samples 1 --csv --json
 	expect_status 2
 	try wsync-bench transport --plot rows.svg

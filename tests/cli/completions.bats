@@ -7,7 +7,8 @@ options_of() { "$bin/$1" --dump-options | awk -F '\t' '$4 != "command" { print "
 commands_of() { "$bin/$1" --dump-options | awk -F '\t' '$4 == "command" { print $1 }' | sort; }
 # "--pause abort retract in_place none", one line for each choice.
 choices_of() {
-	"$bin/$1" --dump-options | awk -F '\t' '$4 == "choice" { gsub("[|]", " ", $5); print "--" $1, $5 }'
+	"$bin/$1" --dump-options | awk \
+		-F '\t' '$4 == "choice" { gsub("[|]", " ", $5); print "--" $1, $5 }'
 }
 prepare() { export WSYNC_REGISTRY=$scratch/registry.json; }
 
@@ -46,7 +47,8 @@ needs_bash() { needs /usr/share/bash-completion/bash_completion; }
 	needs_bash
 	for p in $(programs); do
 		while read -r option choices; do
-			diff <(tr ' ' '\n' <<<"$choices" | sort) <(complete_bash "$p" "$option" "") >&2 ||
+			diff <(tr ' ' '\n' <<<"$choices" | sort) \
+				<(complete_bash "$p" "$option" "") >&2 ||
 				{ echo "$p $option" >&2; return 1; }
 		done < <(choices_of "$p")
 	done
@@ -56,7 +58,8 @@ needs_bash() { needs /usr/share/bash-completion/bash_completion; }
 	needs_bash
 	for p in $(programs); do
 		[ -n "$(commands_of "$p")" ] || continue
-		diff <(commands_of "$p") <(complete_bash "$p" "") >&2 || { echo "$p" >&2; return 1; }
+		diff <(commands_of "$p") <(complete_bash "$p" "") >&2 ||
+			{ echo "$p" >&2; return 1; }
 	done
 }
 
@@ -75,8 +78,10 @@ needs_bash() { needs /usr/share/bash-completion/bash_completion; }
 @test "bash: checkpoints, directories and synthetic models are sources" {
 	needs_bash
 	mkdir ckpt && touch b.safetensors notes.txt
-	[ "$(complete_bash wsync-list-weights "" | tr '\n' ' ')" = "b.safetensors ckpt home state " ] ||
-		[ "$(complete_bash wsync-list-weights "" | tr '\n' ' ')" = "b.safetensors ckpt home " ]
+	[ "$(complete_bash wsync-list-weights "" |
+		tr '\n' ' ')" = "b.safetensors ckpt home state " ] ||
+		[ "$(complete_bash wsync-list-weights "" |
+		tr '\n' ' ')" = "b.safetensors ckpt home " ]
 	# Readline replaces only what follows the colon.
 	complete_bash wsync-list-weights synthetic:qwen3-0 | grep -qx qwen3-0.6b
 }
@@ -99,7 +104,8 @@ needs_bash() { needs /usr/share/bash-completion/bash_completion; }
 
 # complete_fish LINE: what fish would offer, without descriptions, sorted.
 complete_fish() {
-	fish --no-config -c 'source $argv[1]/completions/wsync.fish; complete -C $argv[2]' "$repo" "$1" |
+	fish --no-config -c 'source $argv[1]/completions/wsync.fish; complete -C $argv[2]' "$repo" \
+		"$1" |
 		cut -f 1 | sort
 }
 
@@ -115,7 +121,8 @@ complete_fish() {
 	needs fish
 	for p in $(programs); do
 		while read -r option choices; do
-			diff <(tr ' ' '\n' <<<"$choices" | sort) <(complete_fish "$p $option ") >&2 ||
+			diff <(tr ' ' '\n' <<<"$choices" | sort) <(complete_fish "$p $option ") \
+				>&2 ||
 				{ echo "$p $option" >&2; return 1; }
 		done < <(choices_of "$p")
 	done
@@ -148,7 +155,8 @@ specs_zsh() {
 
 @test "zsh: the file is for every program" {
 	for p in $(programs); do
-		head -n 1 "$repo/completions/_wsync" | grep -qw -e "$p" || { echo "$p" >&2; return 1; }
+		head -n 1 "$repo/completions/_wsync" | grep -qw -e "$p" ||
+			{ echo "$p" >&2; return 1; }
 	done
 }
 
@@ -156,7 +164,8 @@ specs_zsh() {
 	needs zsh
 	for p in $(programs); do
 		diff <(options_of "$p") \
-			<(specs_zsh "$p" | sed -nE 's/^(\([^)]*\)|\*)*(--[a-z0-9-]+).*/\2/p' | sort -u) >&2 ||
+			<(specs_zsh "$p" | sed -nE 's/^(\([^)]*\)|\*)*(--[a-z0-9-]+).*/\2/p' |
+			sort -u) >&2 ||
 			{ echo "$p" >&2; return 1; }
 	done
 }
@@ -176,7 +185,8 @@ specs_zsh() {
 	for p in $(programs); do
 		[ -n "$(commands_of "$p")" ] || continue
 		diff <(commands_of "$p") \
-			<(specs_zsh "$p" | sed -nE 's/^1:command:\((.*)\)$/\1/p' | tr ' ' '\n' | sort) >&2 ||
+			<(specs_zsh "$p" | sed -nE 's/^1:command:\((.*)\)$/\1/p' | tr ' ' '\n' |
+			sort) >&2 ||
 			{ echo "$p" >&2; return 1; }
 	done
 }

@@ -40,7 +40,8 @@ asked() { tail -n 1 "$1.out"; }
 	expect_err ""
 	golden ctl-info
 	try wsync-ctl info --endpoint "$url" --json
-	[ "$(json 'lines[1]["tp_size"], lines[1]["ep_size"], lines[1]["weight_version"]')" = "(2, 2, '7')" ]
+	[ "$(json 'lines[1]["tp_size"], lines[1]["ep_size"], lines[1]["weight_version"]')" = \
+		"(2, 2, '7')" ]
 }
 
 @test "the registered endpoints are asked, or those of a pool" {
@@ -88,7 +89,8 @@ asked() { tail -n 1 "$1.out"; }
 }
 
 @test "a refusal is in the server's words, bounded and printable" {
-	engine a $'/pause_generation=400:{"success":false,"message":"no\\u001b[31m way"}' '/health=503:' \
+	engine a $'/pause_generation=400:{"success":false,"message":"no\\u001b[31m way"}' \
+		'/health=503:' \
 		'/continue_generation=401:{"error":"Unauthorized"}' '/flush_cache=400:busy'
 	try wsync-ctl pause --endpoint "$url"
 	expect_status 5
@@ -147,7 +149,8 @@ class H(http.server.BaseHTTPRequestHandler):
         ok = self.headers.get("Authorization") == "Bearer sesame"
         self.send_response(200 if ok else 401); self.end_headers()
     def log_message(self, *a): pass
-s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_address[1], flush=True); s.serve_forever()'
+s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_address[1],
+                                                       flush=True); s.serve_forever()'
 	eventually 10 test -s keyed.out
 	url=http://127.0.0.1:$(head -n 1 keyed.out)
 	try wsync-ctl health --endpoint "$url"
@@ -201,7 +204,8 @@ s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_address[1], flus
 	eventually 10 grep -q ready a.out
 	url=$(grep -o 'http://[^ ]*' a.out)
 	try wsync-ctl info -e "$url" --json
-	[ "$(json 'lines[1]["lineage"], lines[1]["capabilities"]["update"], lines[1]["capabilities"]["pause"]')" = \
+	[ "$(json '(lines[1]["lineage"], lines[1]["capabilities"]["update"],
+		lines[1]["capabilities"]["pause"])')" = \
 		"('sglang-0.4', True, False)" ]
 	try wsync-ctl info -e "$url" --lineage session
 	out_has "session"
@@ -209,14 +213,17 @@ s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_address[1], flus
 	engine b '/server_info=200:{"version":"0.5.15"}' '/model_info=200:{}' \
 		'/openapi.json=200:{"paths":{"/server_info":{},"/receive_weights":{}}}'
 	try wsync-ctl info -e "$url" --json
-	[ "$(json 'lines[1]["lineage"], lines[1]["capabilities"]["update"]')" = "('xorl-legacy', False)" ]
-	engine c '/server_info=200:{"version":"0.4.3"}' '/model_info=200:{}' '/openapi.json=200:[[[[garbage'
+	[ "$(json 'lines[1]["lineage"], lines[1]["capabilities"]["update"]')" = \
+		"('xorl-legacy', False)" ]
+	engine c '/server_info=200:{"version":"0.4.3"}' '/model_info=200:{}' \
+		'/openapi.json=200:[[[[garbage'
 	try wsync-ctl info -e "$url" --json
 	[ "$(json 'lines[1]["lineage"]')" = "sglang-0.4" ]
 }
 
 @test "sleep waits for an idle endpoint, wake says what" {
-	engine a "${well[@]}" '/release_memory_occupation=200:null' '/resume_memory_occupation=200:null'
+	engine a "${well[@]}" '/release_memory_occupation=200:null' \
+		'/resume_memory_occupation=200:null'
 	try wsync-ctl sleep --tags weights,kv_cache -e "$url"
 	expect_status 0
 	out_has "$url  asleep"
@@ -237,7 +244,8 @@ s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_address[1], flus
 }
 
 @test "a server with other names for it sleeps by these, one without them is refused" {
-	engine a '/server_info=200:{}' '/flush_cache=200:Cache flushed.' '/sleep=200:' '/wake_up=200:' \
+	engine a '/server_info=200:{}' '/flush_cache=200:Cache flushed.' '/sleep=200:' \
+		'/wake_up=200:' \
 		'/openapi.json=200:{"paths":{"/server_info":{},"/flush_cache":{},"/sleep":{},"/wake_up":{}}}'
 	try wsync-ctl sleep -e "$url"
 	expect_status 0
@@ -282,7 +290,8 @@ s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_address[1], flus
 	endpoint b
 	try wsync-ctl init-group probe -e "$first" -e "$url" --json
 	expect_status 0
-	[ "$(json '[(l["rank_offset"], l["ranks"], l["world_size"], l["group"]) for l in lines if l["type"] == "endpoint"]')" = \
+	[ "$(json '[(l["rank_offset"], l["ranks"], l["world_size"], l["group"]) for l in lines
+		if l["type"] == "endpoint"]')" = \
 		"[(1, 2, 4, 'probe'), (3, 1, 4, 'probe')]" ] || explain "the ranks"
 	try wsync-ctl init-group probe -e "$first"
 	expect_status 5

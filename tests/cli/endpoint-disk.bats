@@ -32,7 +32,8 @@ model() { /usr/bin/python3 "$repo/tests/cli/small_model.py" "$1" m; }
 	model qwen3
 	endpoint a --model m --served-model-name small
 	ask POST /update_weights_from_disk "{\"model_path\":\"$PWD/m\",\"load_format\":\"dummy\"}"
-	[[ $out == *"Failed to get model loader"*'"num_paused_requests":0'* ]] || explain "numbers made up"
+	[[ $out == *"Failed to get model loader"*'"num_paused_requests":0'* ]] ||
+		explain "numbers made up"
 	ask GET /v1/models
 	out_has '"id":"small"'
 	ask POST /update_weights_from_disk "{\"model_path\":\"$PWD/m\",\"load_format\":\"auto\"}"
@@ -47,7 +48,8 @@ model() { /usr/bin/python3 "$repo/tests/cli/small_model.py" "$1" m; }
 
 @test "it dies in the middle, and spoils a byte, when told to" {
 	model qwen3
-	endpoint a --model m --fault drop:update_weights_from_disk:1 --fault flip:update_weights_from_disk:2
+	endpoint a --model m --fault drop:update_weights_from_disk:1 \
+		--fault flip:update_weights_from_disk:2
 	ask POST /update_weights_from_disk "{\"model_path\":\"$PWD/m\"}"
 	[ "$status" != 0 ] || explain "an answer"
 	ask POST /update_weights_from_disk "{\"model_path\":\"$PWD/m\"}"

@@ -5,7 +5,8 @@
 load helpers
 
 post() { # URL BODY: the answer in $out, its status in $code
-	out=$(curl -s -m 30 -w '\n%{http_code}' -H 'Content-Type: application/json' -d "$2" "$1/generate") || true
+	out=$(curl -s -m 30 -w '\n%{http_code}' -H 'Content-Type: application/json' \
+		-d "$2" "$1/generate") || true
 	code=${out##*$'\n'}
 	out=${out%$'\n'*}
 	last="POST /generate $2"
@@ -13,10 +14,12 @@ post() { # URL BODY: the answer in $out, its status in $code
 
 # ask URL TEXT [FIELDS]: text and logprobs of prompt and answer in $said; $cached.
 ask() {
-	post "$1" "{\"text\": \"$2\", \"return_logprob\": true, \"sampling_params\": {\"max_new_tokens\": 8, \"temperature\": 0}
+	post "$1" "{\"text\": \"$2\", \"return_logprob\": true, \"sampling_params\": \
+{\"max_new_tokens\": 8, \"temperature\": 0}
 		${3:+, $3}}"
 	[ "$code" = 200 ] || explain "status $code"
-	said=$(json '(lines[0]["text"], [lines[0]["meta_info"][k + "_token_logprobs"] for k in ("input", "output")])')
+	said=$(json '(lines[0]["text"],
+		[lines[0]["meta_info"][k + "_token_logprobs"] for k in ("input", "output")])')
 	cached=$(json 'lines[0]["meta_info"]["cached_tokens"]')
 }
 

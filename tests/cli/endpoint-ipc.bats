@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# wsync-endpoint opens tensors that another process shows on a GPU: what it takes, what it refuses and how, and
-# how many handles it opens; and wsync-push --backend ipc into it, whole programs. On a double of libcuda, or with WSYNC_TEST_CUDA on a real one.
+# wsync-endpoint opens tensors that another process shows on a GPU: what it takes, what it refuses
+# and how, and how many handles it opens; and wsync-push --backend ipc into it, whole programs. On a
+# double of libcuda, or with WSYNC_TEST_CUDA on a real one.
 load helpers
 
 prepare() {
@@ -46,9 +47,11 @@ said() {
 import json, struct, sys, urllib.request as u
 sent = open("sent", "rb").read()[512 + 4096:512 + 8096]
 body = json.dumps({"name": "b.weight", "truncate_size": 1000}).encode()
-got = json.load(u.urlopen(u.Request(sys.argv[1] + "/get_weights_by_name", body, {"Content-Type": "application/json"})))
+got = json.load(u.urlopen(u.Request(sys.argv[1] + "/get_weights_by_name", body,
+                                    {"Content-Type": "application/json"})))
 want = struct.unpack("<1000f", sent)
-assert all(a is None or a != a or struct.pack("<f", a) == struct.pack("<f", b) for a, b in zip(got, want) if b == b), got[:3]
+assert all(a is None or a != a or struct.pack("<f", a) == struct.pack("<f", b) for a,
+           b in zip(got, want) if b == b), got[:3]
 EOP
 }
 
@@ -61,8 +64,10 @@ EOP
 import json, struct, sys, urllib.request as u
 sent = open("sent", "rb").read()[512 + 4096:512 + 8096]
 body = json.dumps({"name": "b.weight", "truncate_size": 1000}).encode()
-got = json.load(u.urlopen(u.Request(sys.argv[1] + "/get_weights_by_name", body, {"Content-Type": "application/json"})))
-assert any(got) and all(struct.pack("<f", a) == struct.pack("<f", b) for a, b in zip(got, struct.unpack("<1000f", sent))
+got = json.load(u.urlopen(u.Request(sys.argv[1] + "/get_weights_by_name", body,
+                                    {"Content-Type": "application/json"})))
+assert any(got) and all(struct.pack("<f", a) == struct.pack("<f", b) for a,
+                        b in zip(got, struct.unpack("<1000f", sent))
                         if a is not None and b == b), got[:3]
 EOP
 	sender never
@@ -85,13 +90,15 @@ EOP
 	sender uuid long-uuid ordinal raw torch-2.11 torch-2.13 part elements parameter empty uuid
 	expect_status 0
 	[ "$(grep -c ' 200 Success$' <<<"$out")" = 11 ] || explain "expected eleven successes"
-	[ "$(journal 'j["totals"]["handles"], j["totals"]["updates"]')" = "(1, 11)" ] || explain "$(journal 'j["totals"]')"
+	[ "$(journal 'j["totals"]["handles"], j["totals"]["updates"]')" = "(1, 11)" ] ||
+		explain "$(journal 'j["totals"]')"
 }
 
 # left N: so much of others' memory is open.
 left() {
 	[ -n "${doubles:-}" ] || return 0
-	[ "$(grep -c 'rw.*memory of the double' "/proc/$pid/maps")" = "$1" ] || explain "$(grep 'memory of the double' "/proc/$pid/maps")"
+	[ "$(grep -c 'rw.*memory of the double' "/proc/$pid/maps")" = "$1" ] ||
+		explain "$(grep 'memory of the double' "/proc/$pid/maps")"
 }
 
 @test "two buffers in turn are two handles, and no more stay open" {
@@ -99,7 +106,8 @@ left() {
 	sender two
 	expect_status 0
 	left 2
-	[ "$(journal 'j["totals"]["handles"], j["totals"]["bytes"]')" = "(2, 48576)" ] || explain "$(journal 'j["totals"]')"
+	[ "$(journal 'j["totals"]["handles"], j["totals"]["bytes"]')" = "(2, 48576)" ] ||
+		explain "$(journal 'j["totals"]')"
 	sender many uuid
 	expect_status 0
 	[ "$(grep -c ' 200 Success$' <<<"$out")" = 41 ] || explain "expected 41 successes"
@@ -190,11 +198,13 @@ changed []" ] || explain "$(grep ^changed <<<"$out")"
 
 # push OPTION...: in small buckets.
 push() {
-	try wsync-push "${source:-small.safetensors}" -e "$url" --backend ipc --bucket-size 4KiB --on-partial resume "$@"
+	try wsync-push "${source:-small.safetensors}" -e "$url" --backend ipc --bucket-size 4KiB \
+		--on-partial resume "$@"
 }
 
 small() {
-	safetensors small.safetensors a.weight:BF16:64,32 b.weight:F32:1000 c.weight:BF16:1000,33 d.weight:U8:13 \
+	safetensors small.safetensors a.weight:BF16:64,32 b.weight:F32:1000 c.weight:BF16:1000,33 \
+		d.weight:U8:13 \
 		e.weight:F16:7,7 f.weight:F8_E4M3:256,200 f.weight_scale_inv:F32:2,2 >/dev/null
 }
 
@@ -204,7 +214,8 @@ small() {
 	push --verify hash --weight-version 7
 	expect_status 0
 	out_has 'verified by hash'
-	[ "$(journal 'j["totals"]["handles"] in (1, 2), j["state"]["weight_version"], j["state"]["paused"]')" = \
+	[ "$(journal '(j["totals"]["handles"] in (1, 2), j["state"]["weight_version"],
+		j["state"]["paused"])')" = \
 		"(True, '7', False)" ] || explain "$(journal 'j["totals"]')"
 	push --verify hash --ipc-device 0
 	expect_status 0
@@ -213,13 +224,18 @@ small() {
 @test "several sources by stdin are read through two handles each" {
 	small
 	endpoint one --backend ipc
-	printf '%s\n' "$scratch/small.safetensors" "$scratch/small.safetensors" "$scratch/small.safetensors" >list
+	printf '%s\n' "$scratch/small.safetensors" "$scratch/small.safetensors" \
+		"$scratch/small.safetensors" >list
 	status=0 last=stdin
-	timeout 60 wsync-push --stdin -e "$url" --backend ipc --bucket-size 4KiB --verify hash --json <list >.out 2>.err || status=$?
+	timeout 60 wsync-push --stdin -e "$url" --backend ipc --bucket-size 4KiB --verify hash \
+		--json <list >.out 2>.err || status=$?
 	out=$(<.out) err=$(<.err)
 	expect_status 0
-	[ "$(json '[l["ok"] for l in lines if l["type"] == "result"]')" = "[True, True, True]" ] || explain "another result"
-	[ "$(journal 'j["totals"]["handles"] <= 3 * 2')" = True ] || explain "$(journal 'j["totals"]')" # two each
+	[ "$(json '[l["ok"] for l in lines if l["type"] == "result"]')" = "[True, True, True]" ] ||
+		explain "another result"
+	# two each
+	[ "$(journal 'j["totals"]["handles"] <= 3 * 2')" = True ] ||
+		explain "$(journal 'j["totals"]')"
 	left 0
 }
 

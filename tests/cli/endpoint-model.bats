@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# An endpoint with a model's parameters: what arrives lies where a server would have it, and names are
-# taken, ignored and refused as SGLang's loaders do.
+# An endpoint with a model's parameters: what arrives lies where a server would have it, and names
+# are taken, ignored and refused as SGLang's loaders do.
 load helpers
 
 small() { /usr/bin/python3 "$repo/tests/cli/small_model.py" "$@"; }
@@ -26,9 +26,12 @@ updates() {
 		expect_status 0
 		[ "$(updates '(r["tensors"], r["loaded"], r["ignored"])')" = "[(24, 24, 0)]" ]
 		asked "/list_weights?rank=$((tp - 1))"
-		[ "$(json '{w["name"]: w["shape"] for w in lines[0]["weights"]}["model.layers.1.self_attn.qkv_proj.weight"]')" = \
+		[ "$(json '{w["name"]: w["shape"]
+			for w
+			in lines[0]["weights"]}["model.layers.1.self_attn.qkv_proj.weight"]')" = \
 			"[$(((8 / tp + 2 * (tp > 2 ? 1 : 2 / tp)) * 16)), 128]" ]
-		[ "$(json '[lines[0]["message"], "received" in lines[0]]')" = "['Found 18 weights', False]" ]
+		[ "$(json '[lines[0]["message"], "received" in lines[0]]')" = \
+			"['Found 18 weights', False]" ]
 	done
 }
 
@@ -72,7 +75,9 @@ updates() {
 	small llama wrong --prefix transformer. --only '*0.self_attn.q_proj.weight'
 	try wsync-push wrong -e "$url" --verify none
 	expect_status 5
-	err_has "Failed to update parameter online: 'transformer.model.layers.0.self_attn.qkv_proj.weight'. The full weights of the ModelRunner are partially updated. Please discard the whole weights."
+	err_has "Failed to update parameter online: \
+'transformer.model.layers.0.self_attn.qkv_proj.weight'. The full weights of the ModelRunner are \
+partially updated. Please discard the whole weights."
 }
 
 @test "a tensor of another shape is refused when its bytes have come" {
@@ -81,7 +86,8 @@ updates() {
 	endpoint one --model cfg --tp 2
 	try wsync-push w.safetensors -e "$url" --verify none
 	expect_status 5
-	err_has "shape mismatch for 'model.norm.weight': the parameter is [128], the loaded weight is [127]"
+	err_has "shape mismatch for 'model.norm.weight': the parameter is [128], \
+the loaded weight is [127]"
 }
 
 @test "a model that ranks do not divide is refused at the start" {
@@ -107,10 +113,12 @@ updates() {
 }
 
 # Name and shape of every tensor in $out, sorted.
-rows() { json '"\n".join(sorted(str((t["name"], t["shape"])) for t in lines if t["type"] == "tensor"))'; }
+rows() { json '"\n".join(sorted(str((t["name"], t["shape"])) for t in lines
+	if t["type"] == "tensor"))'; }
 
 @test "every rank shows what its model implies" {
-	for family in "llama 4 1" "qwen3 8 1" "qwen3_moe 4 2" "deepseek_v3 4 4" "qwen3 2 1 --fp8"; do
+	for family in "llama 4 1" "qwen3 8 1" "qwen3_moe 4 2" "deepseek_v3 4 4" \
+		"qwen3 2 1 --fp8"; do
 		read -r name tp ep more <<<"$family"
 		# shellcheck disable=SC2086 # a word or none
 		small "$name" ck $more
@@ -119,7 +127,8 @@ rows() { json '"\n".join(sorted(str((t["name"], t["shape"])) for t in lines if t
 			try wsync-list-weights -e "$url" --rank "$rank" --json
 			expect_status 0
 			shown=$(rows)
-			try wsync-list-weights --runtime --config ck --tp "$tp" --ep "$ep" --rank "$rank" --json
+			try wsync-list-weights --runtime --config ck --tp "$tp" --ep "$ep" \
+				--rank "$rank" --json
 			expect_status 0
 			diff <(rows) <(echo "$shown") >&2
 		done
@@ -190,7 +199,9 @@ own() {
 	own fresh --tp 2
 	asked "/list_weights?prefix=model.layers.0.mlp"
 	[ "$(json '[(w["name"][19:], w["shape"], w["dtype"]) for w in lines[0]["weights"]]')" = \
-		"[('gate_up_proj.weight', [64, 96], 'float8_e4m3fn'), ('gate_up_proj.weight_scale', [1, 96], 'float32'), ('down_proj.weight', [48, 64], 'float8_e4m3fn'), ('down_proj.weight_scale', [1, 64], 'float32')]" ]
+		"[('gate_up_proj.weight', [64, 96], 'float8_e4m3fn'), \
+('gate_up_proj.weight_scale', [1, 96], 'float32'), ('down_proj.weight', [48, 64], \
+'float8_e4m3fn'), ('down_proj.weight_scale', [1, 64], 'float32')]" ]
 	asked "/list_weights?prefix=lm_head"
 	[ "$(json 'lines[0]["weights"][0]["dtype"]')" = bfloat16 ]
 }
@@ -200,15 +211,20 @@ own() {
 	for source in m/bf16 m/fp8; do
 		try wsync-push $source -e "$url" --verify none --include '*.q_proj.weight'
 		expect_status 5
-		err_has "Failed to update parameter online: 'Parameter' object has no attribute 'weight_loader'. The full weights of the ModelRunner are partially updated. Please discard the whole weights."
+		err_has "Failed to update parameter online: \
+'Parameter' object has no attribute 'weight_loader'. The full weights of the ModelRunner are \
+partially updated. Please discard the whole weights."
 		try wsync-push $source -e "$url" --verify none --include '*.down_proj.weight'
 		expect_status 5
-		err_has "Attempted to load weight (torch.Size([64, 96])) into parameter (torch.Size([48, 64]))"
+		err_has "Attempted to load weight (torch.Size([64, \
+96])) into parameter (torch.Size([48, 64]))"
 	done
 	try wsync-push m/fp8 -e "$url" --verify none --include '*.up_proj.weight_scale_inv'
 	expect_status 5
-	err_has "Failed to update parameter online: 'model.layers.0.mlp.gate_up_proj.weight_scale_inv'"
-	try wsync-push m/bf16 -e "$url" --verify none --include '*norm.weight' --include 'lm_head*' --include '*embed*'
+	err_has "Failed to update parameter online: \
+'model.layers.0.mlp.gate_up_proj.weight_scale_inv'"
+	try wsync-push m/bf16 -e "$url" --verify none --include '*norm.weight' \
+		--include 'lm_head*' --include '*embed*'
 	expect_status 9 # it arrived; what failed before has not been completed
 	[ "$(updates 'r.get("loaded")')" = "[0, 0, 0, 0, 0, 5]" ]
 }
@@ -221,7 +237,8 @@ own() {
 	expect_status 5
 	err_has "Attempted to load weight"
 	asked /weights_checker
-	[ "$(json 'list(lines[0]["ranks"][0]["checksums"])')" = "['model.layers.0.self_attn.o_proj.weight']" ]
+	[ "$(json 'list(lines[0]["ranks"][0]["checksums"])')" = \
+		"['model.layers.0.self_attn.o_proj.weight']" ]
 }
 
 @test "experts that were made FP8 while loading have no loader either" {
@@ -252,7 +269,8 @@ own() {
 	scaled m
 	try timeout 10 wsync-endpoint --listen 127.0.0.1:0 --model m/fp8 --quantization awq
 	expect_status 2
-	err_has "quantization method specified in the model config (fp8) does not match the quantization method specified in the \`quantization\` argument (awq)"
+	err_has "quantization method specified in the model config (fp8) does not match the \
+quantization method specified in the \`quantization\` argument (awq)"
 	scaled large --block 32 32
 	try timeout 10 wsync-endpoint --listen 127.0.0.1:0 --model large/fp8 --tp 2
 	expect_status 3
@@ -260,5 +278,6 @@ own() {
 	sed -i 's/"dynamic"/"static"/' m/fp8/config.json
 	try timeout 10 wsync-endpoint --listen 127.0.0.1:0 --model m/fp8
 	expect_status 3
-	err_has "the block-wise quantization only supports dynamic activation scheme for now, but got static activation scheme"
+	err_has "the block-wise quantization only supports dynamic activation scheme for now, \
+but got static activation scheme"
 }

@@ -1,11 +1,13 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# wsync-push --backend nccl into wsync-endpoint --backend nccl, whole programs: bytes that arrive, and each way
-# in which a peer can fail, with its exit code, its sentence, its deadline, and nobody left paused.
+# wsync-push --backend nccl into wsync-endpoint --backend nccl, whole programs: bytes that arrive,
+# and each way in which a peer can fail, with its exit code, its sentence, its deadline, and nobody
+# left paused.
 #
-# On doubles of libcuda and libnccl, which move bytes between processes and prove nothing about NCCL. With
-# WSYNC_TEST_CUDA (a libcuda.so.1, which a GPU stands behind; WSYNC_NCCL_LIB names a libnccl.so.2) the same on
-# the real ones, all ranks on one GPU, but for the cases that only a double can be told.
+# On doubles of libcuda and libnccl, which move bytes between processes and prove nothing about
+# NCCL. With WSYNC_TEST_CUDA (a libcuda.so.1, which a GPU stands behind; WSYNC_NCCL_LIB names a
+# libnccl.so.2) the same on the real ones, all ranks on one GPU, but for the cases that only a
+# double can be told.
 load helpers
 
 prepare() {
@@ -24,16 +26,18 @@ gpu_endpoint() {
 	urls+=(-e "$url")
 }
 
-# push OPTION...: to all of them, in small buckets; $took is how long it took, in ms. $limit s and ten more
-# for a busy machine, at most.
+# push OPTION...: to all of them, in small buckets; $took is how long it took, in ms. $limit s and
+# ten more for a busy machine, at most.
 push() {
 	local from=${EPOCHREALTIME/./}
-	try wsync-push "${source:-small.safetensors}" "${urls[@]}" --backend nccl --bucket-size 4KiB \
+	try wsync-push "${source:-small.safetensors}" "${urls[@]}" --backend nccl \
+		--bucket-size 4KiB \
 		--init-timeout "${limit}s" --bucket-timeout "${limit}s" --on-partial resume "$@"
 	took=$(((${EPOCHREALTIME/./} - from) / 1000))
 }
 
-in_time() { [ "$took" -le $(((limit + 10) * 1000)) ] || explain "took $took ms, expected at most $limit s and 10"; }
+in_time() { [ "$took" -le $(((limit + 10) * 1000)) ] ||
+	explain "took $took ms, expected at most $limit s and 10"; }
 
 # look URL EXPRESSION: of its journal, over `j`.
 look() {
@@ -48,7 +52,8 @@ nobody_is_left() {
 	for at in "${urls[@]}"; do
 		[ "$at" = -e ] && continue
 		look "$at" 0 >/dev/null 2>&1 || continue
-		[ "$(look "$at" '(j["state"]["paused"], j["state"]["groups"])')" = "(False, [])" ] ||
+		[ "$(look "$at" '(j["state"]["paused"], j["state"]["groups"])')" = \
+			"(False, [])" ] ||
 			explain "left at $at: $(look "$at" 'j["state"]')"
 	done
 }
@@ -74,18 +79,22 @@ nobody_is_left() {
 	gpu_endpoint eager --nccl-init eager
 	local eager=$url
 	gpu_endpoint lazy --nccl-init lazy
-	[ -z "${doubles:-}" ] || limit=8 # the eager one asks for the id only once it has loaded NCCL
+	# the eager one asks for the id only once it has loaded NCCL
+	[ -z "${doubles:-}" ] || limit=8
 	push --json
 	expect_status 10
-	[ "$(json '[l["cause"] for l in lines if l["type"] == "hang"]')" = "['mixed-joining']" ] || explain "another cause"
-	json '[l["likely"] for l in lines if l["type"] == "hang"][0]' | grep -q "(eager) by $eager, and with"
+	[ "$(json '[l["cause"] for l in lines if l["type"] == "hang"]')" = "['mixed-joining']" ] ||
+		explain "another cause"
+	json '[l["likely"] for l in lines if l["type"] == "hang"][0]' |
+		grep -q "(eager) by $eager, and with"
 	nobody_is_left
 }
 
 @test "what is made on the GPU is what the CPU makes, for the hash" {
 	local lora=$repo/tests/data/lora
 	gpu_endpoint one
-	safetensors made.safetensors a_proj.weight:BF16:300,257 b_proj.weight:BF16:128,256 c_proj.weight:F32:70,30 \
+	safetensors made.safetensors a_proj.weight:BF16:300,257 b_proj.weight:BF16:128,256 \
+		c_proj.weight:F32:70,30 \
 		h_proj.weight:F16:9,9 norm.weight:BF16:77 >/dev/null
 	/usr/bin/python3 "$repo/tests/cli/numbers.py" tame made.safetensors
 	source=made.safetensors
@@ -100,7 +109,8 @@ nobody_is_left() {
 	push --lora "$lora/good/plain" --verify hash -v --load-format none
 	expect_status 0
 	out_has 'verified by hash'
-	grep -q 'transform: [1-9].* made on the GPU, 0 on the CPU' <<<"$err" || explain "expected all on the GPU"
+	grep -q 'transform: [1-9].* made on the GPU, 0 on the CPU' <<<"$err" ||
+		explain "expected all on the GPU"
 	nobody_is_left
 }
 
@@ -126,8 +136,10 @@ nobody_is_left() {
 		expect_status 0
 	done
 	# Whether it joined before it had agreed to.
-	[ "$(grep -nE 'is in the communicator|POST /init' sglang-2026.err | head -n 1 | grep -c POST)" = 1 ]
-	[ "$(grep -nE 'is in the communicator|POST /init' xorl.err | head -n 1 | grep -c POST)" = 0 ]
+	[ "$(grep -nE 'is in the communicator|POST /init' sglang-2026.err | head -n 1 |
+		grep -c POST)" = 1 ]
+	[ "$(grep -nE 'is in the communicator|POST /init' xorl.err | head -n 1 |
+		grep -c POST)" = 0 ]
 }
 
 @test "two and three endpoints at once" {
@@ -141,7 +153,8 @@ nobody_is_left() {
 	gpu_endpoint three --torch 2.6
 	push --verify hash --json
 	expect_status 0
-	[ "$(json '[(e["ok"], e["state"]) for e in lines[-1]["endpoints"]]')" = "[(True, 'committed'), (True, 'committed'), (True, 'committed')]" ] ||
+	[ "$(json '[(e["ok"], e["state"]) for e in lines[-1]["endpoints"]]')" = \
+		"[(True, 'committed'), (True, 'committed'), (True, 'committed')]" ] ||
 		explain "another end"
 	nobody_is_left
 }
@@ -166,12 +179,15 @@ nobody_is_left() {
 	gpu_endpoint one
 	for i in 1 2 3; do echo "$scratch/small.safetensors	v$i"; done >list
 	status=0
-	timeout 60 wsync-push --stdin "${urls[@]}" --backend nccl --verify hash --json <list >"$scratch/.out" 2>"$scratch/.err" ||
+	timeout 60 wsync-push --stdin "${urls[@]}" --backend nccl --verify hash --json <list \
+		>"$scratch/.out" 2>"$scratch/.err" ||
 		status=$?
 	out=$(<"$scratch/.out") err=$(<"$scratch/.err") last=stdin
 	expect_status 0
-	[ "$(json '[l["ok"] for l in lines if l["type"] == "result"]')" = "[True, True, True]" ] || explain "another result"
-	[ "$(look "$url" 'sum(r["path"] == "/init_weights_update_group" for r in j["requests"]), j["state"]["weight_version"]')" = \
+	[ "$(json '[l["ok"] for l in lines if l["type"] == "result"]')" = "[True, True, True]" ] ||
+		explain "another result"
+	[ "$(look "$url" '(sum(r["path"] == "/init_weights_update_group" for r in j["requests"]),
+		j["state"]["weight_version"])')" = \
 		"(1, 'v3')" ] || explain "another group"
 	nobody_is_left
 }
@@ -195,7 +211,8 @@ nobody_is_left() {
 # ---- what fails before ----
 
 @test "an endpoint without a GPU says so when it starts, one that has none refuses the group" {
-	try env LD_LIBRARY_PATH= PATH="$PATH" wsync-endpoint --backend nccl --listen 127.0.0.1:0 --nccl-lib /nowhere/x
+	try env LD_LIBRARY_PATH= PATH="$PATH" wsync-endpoint --backend nccl --listen 127.0.0.1:0 \
+		--nccl-lib /nowhere/x
 	[ "$status" = 7 ] || [ -z "${doubles:-}" ] || explain "expected status 7"
 	try wsync-endpoint --backend nccl --listen 127.0.0.1:0 --nccl-lib /nowhere/libnccl.so.2
 	expect_status 7
@@ -216,7 +233,8 @@ nobody_is_left() {
 	for init in lazy eager; do
 		urls=()
 		# As a real server, which does not tell its version.
-		FAKE_NCCL_VERSION=22304 FAKE_NCCL_TELLS=22809 gpu_endpoint "$init" --nccl-init "$init"
+		FAKE_NCCL_VERSION=22304 FAKE_NCCL_TELLS=22809 gpu_endpoint "$init" \
+			--nccl-init "$init"
 		push
 		in_time
 		[[ $status = [56] ]] || explain "expected status 5 or 6"
@@ -228,7 +246,8 @@ nobody_is_left() {
 	push
 	expect_status 6
 	err_has "$url has NCCL 2.23.4, and 2.28.9 was loaded here"
-	[ "$(look "$url" '[r for r in j["requests"] if "init_weights" in str(r)]')" = "[]" ] || explain "it was asked to join"
+	[ "$(look "$url" '[r for r in j["requests"] if "init_weights" in str(r)]')" = "[]" ] ||
+		explain "it was asked to join"
 	nobody_is_left
 }
 
@@ -261,7 +280,8 @@ dies() {
 	in_time
 	[[ " $statuses " = *" $status "* ]] || explain "$1: expected a status of $statuses"
 	[ "$status" = 0 ] || [ -n "$err" ] || explain "$1: nothing is said"
-	case $1 in hang:wire/payload* | *:destroy*) urls=("${urls[@]:0:2}") ;; esac # the other hears nobody, or does not leave
+	# the other hears nobody, or does not leave
+	case $1 in hang:wire/payload* | *:destroy*) urls=("${urls[@]:0:2}") ;; esac
 	nobody_is_left
 }
 
@@ -312,7 +332,8 @@ dies() {
 
 @test "a push that is killed leaves nothing that repair does not mend" {
 	gpu_endpoint one --fault slow:wire/payload:2 --fault-delay 3s
-	start push wsync-push small.safetensors "${urls[@]}" --backend nccl --bucket-size 4KiB --load-format none
+	start push wsync-push small.safetensors "${urls[@]}" --backend nccl --bucket-size 4KiB \
+		--load-format none
 	eventually 20 eval '[ "$(look "$url" "j[\"totals\"][\"updates\"]")" = 1 ]'
 	kill -KILL "$pid"
 	wait "$pid" || true

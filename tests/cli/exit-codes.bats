@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Every exit code is provoked once by a real program, and its word stands at the end of the JSON stream.
+# Every exit code is provoked once by a real program, and its word stands at the end of the JSON
+# stream.
 load helpers
 
 prepare() {
@@ -13,17 +14,20 @@ prepare() {
 # expect CODE WORD: the status, the end of the stream, and one sentence on stderr.
 expect() {
 	expect_status "$1"
-	[ "$(json 'lines[-1]["type"], lines[-1]["ok"], lines[-1]["exit"], lines[-1]["error"]["code"]')" = \
+	[ "$(json '(lines[-1]["type"], lines[-1]["ok"], lines[-1]["exit"],
+		lines[-1]["error"]["code"])')" = \
 		"('end', False, $1, '$2')" ] || explain "expected an end with $1 $2"
 	err_has "$(json 'lines[-1]["error"]["message"]')"
-	grep -q "^${last%% *}: " "$scratch/.err" || explain "expected the program's name before the message"
+	grep -q "^${last%% *}: " "$scratch/.err" ||
+		explain "expected the program's name before the message"
 }
 
 @test "0: every endpoint has the new weights" {
 	endpoint one
 	try wsync-push small.safetensors -e "$url" --verify hash --json
 	expect_status 0
-	[ "$(json 'lines[-1]["ok"], lines[-1]["exit"], "error" in lines[-1]')" = "(True, 0, False)" ]
+	[ "$(json 'lines[-1]["ok"], lines[-1]["exit"], "error" in lines[-1]')" = \
+		"(True, 0, False)" ]
 }
 
 @test "1 mismatch: an endpoint holds other bytes than were sent" {
@@ -66,7 +70,8 @@ expect() {
 }
 
 @test "7 device: a data plane that this machine has not" {
-	try wsync-push small.safetensors -e 127.0.0.1:1 --backend nccl --nccl-lib /nowhere/libnccl.so.2 --json
+	try wsync-push small.safetensors -e 127.0.0.1:1 --backend nccl \
+		--nccl-lib /nowhere/libnccl.so.2 --json
 	expect 7 device
 }
 
@@ -97,9 +102,11 @@ expect() {
 	endpoint one --fault hang:update_weights_from_distributed:1
 	/usr/bin/python3 - "$url" >outcome <<-'END'
 		import signal, subprocess, sys, time
-		p = subprocess.Popen(["wsync-push", "small.safetensors", "-e", sys.argv[1], "--json", "-v"],
+		p = subprocess.Popen(["wsync-push", "small.safetensors", "-e", sys.argv[1],
+		                      "--json", "-v"],
 		                     stdout=open("out", "w"), stderr=open("err", "w"),
-		                     preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+		                     preexec_fn=lambda: signal.signal(signal.SIGINT,
+		                                                      signal.default_int_handler))
 		until = time.monotonic() + 20
 		while "pause" not in open("out").read() and time.monotonic() < until:
 		    time.sleep(0.05)

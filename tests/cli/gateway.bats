@@ -34,7 +34,8 @@ paused_by() { curl -sS "$1/wsync/journal" | grep -c pause_generation; }
 
 @test "add, list, sync, remove, at both spellings" {
 	for prefix in "" /api/v1; do
-		call $prefix/add_inference_endpoint "{\"host\":\"127.0.0.1\",\"port\":$(port_of "$one"),\"world_size\":8}"
+		call $prefix/add_inference_endpoint \
+			"{\"host\":\"127.0.0.1\",\"port\":$(port_of "$one"),\"world_size\":8}"
 		expect_code 200
 		out_has '"success":true'
 		out_has '"tp_size":1'
@@ -42,13 +43,15 @@ paused_by() { curl -sS "$1/wsync/journal" | grep -c pause_generation; }
 		expect_code 200
 		out_has '"healthy":true'
 		out_has '"count":1'
-		call $prefix/sync_inference_weights "{\"source\":\"$scratch/ckpt\",\"master_address\":\"localhost\",
+		call $prefix/sync_inference_weights \
+			"{\"source\":\"$scratch/ckpt\",\"master_address\":\"localhost\",
 			\"group_name\":\"sync_group_0\",\"buffer_size_mb\":512,\"weight_version\":\"v$prefix\"}"
 		expect_code 200
 		out_has '"success":true'
 		out_has '"state":"committed"'
 		[ "$(version_of "$one")" = "\"weight_version\":\"v$prefix\"" ]
-		call $prefix/remove_inference_endpoint "{\"host\":\"127.0.0.1\",\"port\":$(port_of "$one")}"
+		call $prefix/remove_inference_endpoint \
+			"{\"host\":\"127.0.0.1\",\"port\":$(port_of "$one")}"
 		out_has '"success":true'
 	done
 	call /remove_inference_endpoint "{\"host\":\"127.0.0.1\",\"port\":$(port_of "$one")}"
@@ -57,7 +60,8 @@ paused_by() { curl -sS "$1/wsync/journal" | grep -c pause_generation; }
 }
 
 @test "the answer claims no weight version that an endpoint did not take" {
-	proxy "$one" "if path == '/update_weight_version': answer = (200, '{\"success\":true,\"message\":\"ok\"}')"
+	proxy "$one" "if path == '/update_weight_version': answer = (200, \
+'{\"success\":true,\"message\":\"ok\"}')"
 	register "$url"
 	call /sync_inference_weights "{\"source\":\"$scratch/ckpt\",\"weight_version\":\"mine\"}"
 	expect_code 200
@@ -89,7 +93,8 @@ paused_by() { curl -sS "$1/wsync/journal" | grep -c pause_generation; }
 }
 
 @test "what is sent is what was asked for: FP8, set before or with the sync, and back" {
-	/usr/bin/python3 "$repo/tests/cli/scaled_model.py" scaled >/dev/null # of numbers, unlike ckpt
+	# of numbers, unlike ckpt
+	/usr/bin/python3 "$repo/tests/cli/scaled_model.py" scaled >/dev/null
 	register "$one"
 	call /api/v1/set_sync_quantization '{"quantization":"fp8","skip_modules":["lm_head"]}'
 	expect_code 200
@@ -106,7 +111,8 @@ paused_by() { curl -sS "$1/wsync/journal" | grep -c pause_generation; }
 	start_up two wsync-endpoint --listen 127.0.0.1:0
 	call /remove_inference_endpoint "{\"host\":\"127.0.0.1\",\"port\":$(port_of "$one")}"
 	register "$two"
-	call /sync_inference_weights "{\"source\":\"$scratch/scaled/bf16\",\"quantization\":{\"quant_method\":\"bf16\"}}"
+	call /sync_inference_weights \
+		"{\"source\":\"$scratch/scaled/bf16\",\"quantization\":{\"quant_method\":\"bf16\"}}"
 	expect_code 200
 	try wsync-list-weights -e "$two"
 	out_lacks weight_scale_inv
@@ -120,7 +126,8 @@ paused_by() { curl -sS "$1/wsync/journal" | grep -c pause_generation; }
 	call /sync_inference_weights "{\"source\":\"$scratch/ckpt\",\"pools\":[\"others\"]}"
 	expect_code 400
 	out_has "pools: no endpoint is registered in pool 'others'; known pools: default"
-	call /sync_inference_weights "{\"source\":\"$scratch/ckpt\",\"pools\":[\"default\",\"others\"]}"
+	call /sync_inference_weights \
+		"{\"source\":\"$scratch/ckpt\",\"pools\":[\"default\",\"others\"]}"
 	expect_code 400
 	out_has "'others'"
 	[ "$(paused_by "$one")" = 0 ]
@@ -128,8 +135,13 @@ paused_by() { curl -sS "$1/wsync/journal" | grep -c pause_generation; }
 
 @test "a key that is not known is refused, and the known ones are listed" {
 	register "$one"
-	local port sync="source, lora, weight_version, pause_mode, cache_invalidation_mode, flush_cache, quantization, skip_modules,"
+	local port sync="source, lora, weight_version, pause_mode, cache_invalidation_mode, \
+flush_cache, quantization, skip_modules,"
 	sync+=" master_address, master_port, group_name, buffer_size_mb, model_id"
+	local quantization="quant_method, fmt, activation_scheme, scale_fmt, weight_block_size,"
+	quantization+=" modules_to_not_convert, dequantize"
+	local source="\"source\":\"$scratch/ckpt\""
+	local host="host, port, worker_port, world_size, pool, receiver_kv_cache_dtype, sync_weights"
 	port=$(port_of "$one")
 	while IFS='|' read -r path body key known; do
 		call "$path" "$body"
@@ -138,8 +150,8 @@ paused_by() { curl -sS "$1/wsync/journal" | grep -c pause_generation; }
 	done <<-END
 		/sync_inference_weights|{"source":"$scratch/ckpt","pool":"default"}|pool|pools, $sync
 		/api/v1/sync_inference_weights|{"source":"$scratch/ckpt","Pools":["default"]}|Pools|pools, $sync
-		/sync_inference_weights|{"source":"$scratch/ckpt","quantization":{"quant_method":"bf16","block":1}}|block|quant_method, fmt, activation_scheme, scale_fmt, weight_block_size, modules_to_not_convert, dequantize
-		/add_inference_endpoint|{"host":"127.0.0.1","port":$port,"pools":["x"]}|pools|host, port, worker_port, world_size, pool, receiver_kv_cache_dtype, sync_weights, $sync
+		/sync_inference_weights|{$source,"quantization":{"quant_method":"bf16","block":1}}|block|$quantization
+		/add_inference_endpoint|{"host":"127.0.0.1","port":$port,"pools":["x"]}|pools|$host, $sync
 		/remove_inference_endpoint|{"host":"127.0.0.1","port":$port,"url":"x"}|url|host, port
 		/set_sync_quantization|{"quantisation":"fp8"}|quantisation|quantization, skip_modules
 	END
@@ -148,7 +160,8 @@ paused_by() { curl -sS "$1/wsync/journal" | grep -c pause_generation; }
 	out_has '"count":1'
 	# What xorl's clients and transformers write is known.
 	call /remove_inference_endpoint "{\"host\":\"127.0.0.1\",\"port\":$port}"
-	call /add_inference_endpoint "{\"host\":\"127.0.0.1\",\"port\":$port,\"receiver_kv_cache_dtype\":null,\"master_port\":0}"
+	call /add_inference_endpoint \
+		"{\"host\":\"127.0.0.1\",\"port\":$port,\"receiver_kv_cache_dtype\":null,\"master_port\":0}"
 	out_has '"success":true'
 	call /set_sync_quantization '{"quantization":{"quant_method":"fp8","dequantize":false}}'
 	expect_code 200
@@ -178,7 +191,8 @@ sync() {
 	curl -sS -m 120 -d "$2" "$gateway/sync_inference_weights" >"$1.answer" 2>&1 3>&- &
 	background+=($!)
 }
-add() { call /add_inference_endpoint "{\"host\":\"127.0.0.1\",\"port\":$(port_of "$1"),\"pool\":\"$2\"}"; }
+add() { call /add_inference_endpoint \
+	"{\"host\":\"127.0.0.1\",\"port\":$(port_of "$1"),\"pool\":\"$2\"}"; }
 asked_of() { curl -sS -m 10 "$1/wsync/journal" | /usr/bin/python3 -c 'import json, sys
 print(sum(r["path"] == sys.argv[1] for r in json.load(sys.stdin)["requests"]))' "$2"; }
 
@@ -193,7 +207,8 @@ print(sum(r["path"] == sys.argv[1] for r in json.load(sys.stdin)["requests"]))' 
 	exec 7>"$XDG_STATE_HOME/wsync/locks/localhost:$(port_of "$one").lock"
 	flock 7
 	local name n=0
-	sync v1 "{\"source\":\"$scratch/ckpt\",\"pools\":[\"first\"],\"weight_version\":\"v1\"}" 7>&-
+	sync v1 "{\"source\":\"$scratch/ckpt\",\"pools\":[\"first\"],\"weight_version\":\"v1\"}" \
+		7>&-
 	eventually 30 grep -q "sync: begins" gateway.json.err
 	for name in v2 v3 v4 v5; do
 		local pool=first
@@ -232,7 +247,8 @@ print(" ".join(l["weight_version"] for l in lines if l["type"] == "result"))'; }
 	eventually 30 grep -q "sync: waits for 1 before it" gateway.json.err
 	call /remove_inference_endpoint "{\"host\":\"127.0.0.1\",\"port\":$(port_of "$two")}"
 	exec 7>&-
-	eventually 60 grep -q "no endpoint is registered in pool 'second'; known pools: first" v2.answer
+	eventually 60 grep -q "no endpoint is registered in pool 'second'; known pools: first" \
+		v2.answer
 	eventually 60 grep -q '"success":true' v1.answer
 	[ "$(asked_of "$two" /pause_generation)" = 0 ]
 }
@@ -243,7 +259,8 @@ print(" ".join(l["weight_version"] for l in lines if l["type"] == "result"))'; }
 	expect_code 200
 	out_has '"pause_mode":"abort"'
 	out_has '"flush_cache":true'
-	call /sync_inference_weights "{\"source\":\"$scratch/ckpt\",\"pause_mode\":\"in_place\",\"cache_invalidation_mode\":\"none\"}"
+	call /sync_inference_weights \
+		"{\"source\":\"$scratch/ckpt\",\"pause_mode\":\"in_place\",\"cache_invalidation_mode\":\"none\"}"
 	expect_code 200
 	out_has '"pause_mode":"in_place"'
 	out_has '"flush_cache":false'
@@ -280,7 +297,8 @@ print(" ".join(l["weight_version"] for l in lines if l["type"] == "result"))'; }
 }
 
 @test "the answer of a failed sync says which endpoint has what" {
-	start_up bad wsync-endpoint --listen 127.0.0.1:0 --fault refuse:update_weights_from_distributed:1
+	start_up bad wsync-endpoint --listen 127.0.0.1:0 \
+		--fault refuse:update_weights_from_distributed:1
 	register "$one"
 	register "$bad"
 	call /sync_inference_weights "{\"source\":\"$scratch/ckpt\",\"weight_version\":\"v2\"}"
@@ -295,7 +313,9 @@ print(" ".join(l["weight_version"] for l in lines if l["type"] == "result"))'; }
 }
 
 @test "sync_weights synchronizes the one that is added" {
-	call /add_inference_endpoint "{\"host\":\"127.0.0.1\",\"port\":$(port_of "$one"),\"sync_weights\":true,\"source\":\"$scratch/ckpt\",\"weight_version\":\"a\"}"
+	call /add_inference_endpoint \
+		"{\"host\":\"127.0.0.1\",\"port\":$(port_of \
+		"$one"),\"sync_weights\":true,\"source\":\"$scratch/ckpt\",\"weight_version\":\"a\"}"
 	expect_code 200
 	out_has '"weights_synced":true'
 	[ "$(version_of "$one")" = '"weight_version":"a"' ]
@@ -308,16 +328,20 @@ print(" ".join(l["weight_version"] for l in lines if l["type"] == "result"))'; }
 	mkdir inside
 	ln -s "$scratch/ckpt" inside/link
 	cp -r "$scratch/ckpt" inside/ckpt
-	start_up gateway wsync-gateway --listen 127.0.0.1:0 --require-key-file key --allow-host '127.*' --source-root inside
+	start_up gateway wsync-gateway --listen 127.0.0.1:0 --require-key-file key \
+		--allow-host '127.*' --source-root inside
 	call /list_inference_endpoints
 	expect_code 401
 	call /health
 	expect_code 200
-	call /add_inference_endpoint '{"host":"example.org","port":1}' 'Authorization: Bearer secret'
+	call /add_inference_endpoint '{"host":"example.org","port":1}' \
+		'Authorization: Bearer secret'
 	expect_code 400
-	call /add_inference_endpoint "{\"host\":\"127.0.0.1\",\"port\":$(port_of "$one")}" 'x-api-key: secret'
+	call /add_inference_endpoint "{\"host\":\"127.0.0.1\",\"port\":$(port_of "$one")}" \
+		'x-api-key: secret'
 	out_has '"success":true'
-	for source in "$scratch/ckpt" "$scratch/inside/link" "$scratch/inside/../ckpt" /etc synthetic:qwen3-0.6b; do
+	for source in "$scratch/ckpt" "$scratch/inside/link" "$scratch/inside/../ckpt" /etc \
+		synthetic:qwen3-0.6b; do
 		call /sync_inference_weights "{\"source\":\"$source\"}" 'x-api-key: secret'
 		expect_code 400
 		out_has 'not below a directory'
@@ -339,7 +363,8 @@ print(" ".join(l["weight_version"] for l in lines if l["type"] == "result"))'; }
 	call /metrics
 	expect_code 200
 	printf '%s' "$out" >m.prom
-	[ "$(metrics 'names, len(samples["wsync_push_info"])')" = "(['wsync_build_info', 'wsync_push_info'], 0)" ]
+	[ "$(metrics 'names, len(samples["wsync_push_info"])')" = \
+		"(['wsync_build_info', 'wsync_push_info'], 0)" ]
 	register "$one"
 	call /sync_inference_weights "{\"source\":\"$scratch/ckpt\"}"
 	expect_code 200
@@ -347,10 +372,12 @@ print(" ".join(l["weight_version"] for l in lines if l["type"] == "result"))'; }
 	[ "$code" != 200 ] || explain "an endpoint that keeps no FP8 takes it"
 	call /metrics
 	printf '%s' "$out" >m.prom
-	[ "$(metrics '[v("wsync_push_runs_total", outcome=o) for o in ("success", "failure")], v("wsync_push_success")')" = \
+	[ "$(metrics '([v("wsync_push_runs_total", outcome=o) for o in ("success", "failure")],
+		v("wsync_push_success"))')" = \
 		"(['1', '1'], '0')" ]
 	[ "$(metrics "v('wsync_push_endpoint_state', endpoint='$one', state='untouched')")" = 1 ]
-	[ "$(curl -sS -o /dev/null -w '%{content_type}' "$gateway/metrics")" = "text/plain; version=0.0.4; charset=utf-8" ]
+	[ "$(curl -sS -o /dev/null -w '%{content_type}' "$gateway/metrics")" = \
+		"text/plain; version=0.0.4; charset=utf-8" ]
 	printf 'secret\n' >key
 	chmod 600 key
 	start_up gateway wsync-gateway --listen 127.0.0.1:0 --require-key-file key
@@ -358,11 +385,13 @@ print(" ".join(l["weight_version"] for l in lines if l["type"] == "result"))'; }
 	expect_code 401
 }
 
-@test "a signal ends the push that is under way, and the endpoint is resumed where that is asked for" {
+@test "a signal ends the running push, and the endpoint is resumed if asked for" {
 	start_up gateway wsync-gateway --listen 127.0.0.1:0 --on-partial resume
-	start_up slow wsync-endpoint --listen 127.0.0.1:0 --fault hang:update_weights_from_distributed:1
+	start_up slow wsync-endpoint --listen 127.0.0.1:0 \
+		--fault hang:update_weights_from_distributed:1
 	register "$slow"
-	curl -sS -m 30 -d "{\"source\":\"$scratch/ckpt\"}" "$gateway/sync_inference_weights" >/dev/null 2>&1 3>&- &
+	curl -sS -m 30 -d "{\"source\":\"$scratch/ckpt\"}" "$gateway/sync_inference_weights" \
+		>/dev/null 2>&1 3>&- &
 	background+=($!)
 	for _ in $(seq 100); do
 		[ "$(paused_by "$slow")" != 0 ] && break
@@ -378,9 +407,11 @@ print(" ".join(l["weight_version"] for l in lines if l["type"] == "result"))'; }
 }
 
 @test "a client that leaves does not end its push, and the next one is served" {
-	start_up slow wsync-endpoint --listen 127.0.0.1:0 --fault slow:update_weights_from_distributed:1
+	start_up slow wsync-endpoint --listen 127.0.0.1:0 \
+		--fault slow:update_weights_from_distributed:1
 	register "$slow"
-	curl -sS -d "{\"source\":\"$scratch/ckpt\",\"weight_version\":\"left\"}" "$gateway/sync_inference_weights" \
+	curl -sS -d "{\"source\":\"$scratch/ckpt\",\"weight_version\":\"left\"}" \
+		"$gateway/sync_inference_weights" \
 		>left.out 2>&1 3>&- &
 	local client=$!
 	is_paused() { [ "$(paused_by "$slow")" != 0 ]; }
@@ -400,7 +431,8 @@ print(" ".join(l["weight_version"] for l in lines if l["type"] == "result"))'; }
 	expect_status 0
 	[[ $out =~ ^stdout\ [1-9] ]] || explain "stdout: nothing was left out"
 	[[ $out =~ stderr\ [1-9] ]] || explain "stderr: nothing was left out"
-	try env WSYNC_REGISTRY="$scratch/another.json" /usr/bin/python3 "$repo/tests/cli/unread.py" "$one" "$scratch/ckpt" one
+	try env WSYNC_REGISTRY="$scratch/another.json" /usr/bin/python3 \
+		"$repo/tests/cli/unread.py" "$one" "$scratch/ckpt" one
 	expect_status 0
 	[[ $out =~ ^stdout\ [1-9] ]] || explain "of one pipe: nothing was left out"
 }

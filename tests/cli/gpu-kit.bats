@@ -1,16 +1,18 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# build/gpu-kit, which proves the rest where there is a GPU: it is complete, it starts on a machine that has
-# nothing, and its report is true, of a machine without a GPU and of the double of one.
+# build/gpu-kit, which proves the rest where there is a GPU: it is complete, it starts on a machine
+# that has nothing, and its report is true, of a machine without a GPU and of the double of one.
 load helpers
 
 setup_file() {
 	local build=${BUILD:-build}
 	cd "$BATS_TEST_DIRNAME/../.." || return
-	if ldd "$build/bin/wsync-push" | grep -q 'lib[au]bsan\|libasan' || grep -q __asan_init "$build/bin/wsync-push"; then
+	if ldd "$build/bin/wsync-push" | grep -q 'lib[au]bsan\|libasan' ||
+		grep -q __asan_init "$build/bin/wsync-push"; then
 		return 0 # what sanitizers link is not for other machines
 	fi
-	timeout -k 5 300 env -u MAKEFLAGS BUILD="$build" tests/gpu/kit.sh "$BATS_FILE_TMPDIR/kit" >"$BATS_FILE_TMPDIR/log" 2>&1 </dev/null || {
+	timeout -k 5 300 env -u MAKEFLAGS BUILD="$build" tests/gpu/kit.sh "$BATS_FILE_TMPDIR/kit" \
+		>"$BATS_FILE_TMPDIR/log" 2>&1 </dev/null || {
 		cat "$BATS_FILE_TMPDIR/log" >&2
 		return 1
 	}
@@ -30,7 +32,8 @@ bare() { try env -i PATH=/usr/bin:/bin WSYNC_TEST_PYTHON=/nowhere/python "$@"; }
 	ldd "$kit"/build/bin/* "$kit"/build/tests/gpu/* >libraries
 	[ -z "$(grep 'not found' libraries)" ]
 	# Of the machine's own there is libc, and nothing else.
-	awk '$3 ~ /^\// { print $3 }' libraries | grep -v "^$kit/build/bin/../lib/\|^$kit/build/tests/gpu/../../lib/" | sort -u >own
+	awk '$3 ~ /^\// { print $3 }' libraries |
+		grep -v "^$kit/build/bin/../lib/\|^$kit/build/tests/gpu/../../lib/" | sort -u >own
 	[ -z "$(grep -v '/lib\(c\|m\|dl\|rt\|pthread\|resolv\)\.so' own)" ]
 	grep -q 'a kit for .* and glibc 2' "$kit/KIT"
 }
@@ -38,12 +41,14 @@ bare() { try env -i PATH=/usr/bin:/bin WSYNC_TEST_PYTHON=/nowhere/python "$@"; }
 @test "without a GPU everything is skipped with its reason, and that is no failure" {
 	bare OUT="$scratch/report" "$kit/check.sh"
 	expect_status 0
-	[[ ${out##*$'\n'} =~ ^0\ passed,\ 0\ failed,\ [1-9][0-9]*\ skipped$ ]] || explain "another last line"
+	[[ ${out##*$'\n'} =~ ^0\ passed,\ 0\ failed,\ [1-9][0-9]*\ skipped$ ]] ||
+		explain "another last line"
 	local why='the CUDA driver cannot be loaded: libcuda.so.1'
 	[ -e "$build/tests/gpu/fake_cuda.so" ] || why='this wsync was built without CUDA'
 	out_has "test_fp8_gpu: all of it # SKIP $why"
 	out_has 'test_nccl_torch.py: all of it # SKIP /nowhere/python: No such file or directory'
-	[ "$(grep -c '^ok [0-9]* - .* # SKIP' <<<"$out")" = "$(grep -c '^ok' <<<"$out")" ] || explain "one that is no skip"
+	[ "$(grep -c '^ok [0-9]* - .* # SKIP' <<<"$out")" = "$(grep -c '^ok' <<<"$out")" ] ||
+		explain "one that is no skip"
 	grep -q "^1..$(grep -c '^ok' <<<"$out")\$" <<<"$out" || explain "another plan"
 	grep -q '^# Results without a GPU' report/RESULTS.md
 	grep -q '^| GPU | none that libcuda.so.1 would give |' report/RESULTS.md
@@ -52,9 +57,11 @@ bare() { try env -i PATH=/usr/bin:/bin WSYNC_TEST_PYTHON=/nowhere/python "$@"; }
 
 @test "on the double of libcuda the kernels' tests run from the kit" {
 	[ -e "$kit/build/tests/gpu/fake_cuda.so" ] || skip "built without CUDA"
-	bare WSYNC_TEST_CUDA="$kit/build/tests/gpu/fake_cuda.so" "$kit/check.sh" --out report test_gather test_far bench_speed
+	bare WSYNC_TEST_CUDA="$kit/build/tests/gpu/fake_cuda.so" "$kit/check.sh" \
+		--out report test_gather test_far bench_speed
 	expect_status 0
-	[[ ${out##*$'\n'} =~ ^[1-9][0-9]*\ passed,\ 0\ failed,\ 1\ skipped$ ]] || explain "another last line"
+	[[ ${out##*$'\n'} =~ ^[1-9][0-9]*\ passed,\ 0\ failed,\ 1\ skipped$ ]] ||
+		explain "another last line"
 	out_has 'ok 1 - test_far_gpu: quantizing'
 	out_has 'bench_speed.py: all of it # SKIP a double has no speed'
 	grep -q '^# Results on a double of libcuda' report/RESULTS.md
@@ -101,13 +108,15 @@ bare() { try env -i PATH=/usr/bin:/bin WSYNC_TEST_PYTHON=/nowhere/python "$@"; }
 	local signal pid
 	for signal in KILL TERM; do
 		rm -rf report tree/child
-		env -i PATH=/usr/bin:/bin WSYNC_TEST_PYTHON=/nowhere/python python3 tree/tests/gpu/check.py --out report >/dev/null &
+		env -i PATH=/usr/bin:/bin WSYNC_TEST_PYTHON=/nowhere/python python3 \
+			tree/tests/gpu/check.py --out report >/dev/null &
 		pid=$!
 		eventually 20 grep -qs 'first: its reason' report/RESULTS.md
 		kill -$signal $pid
 		wait $pid || true
 		grep -q '1 failed' report/RESULTS.md || explain "it does not say what failed"
-		[ $signal = KILL ] || eventually 20 sh -c '! kill -0 "$(cat tree/child)" 2>/dev/null'
+		[ $signal = KILL ] || eventually 20 sh \
+			-c '! kill -0 "$(cat tree/child)" 2>/dev/null'
 		kill "$(cat tree/child)" 2>/dev/null || true
 	done
 }

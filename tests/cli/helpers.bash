@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # What every bats file loads:  load helpers
 #
-# Each test runs in a fresh directory ($scratch, removed afterwards) with a home and a state of its own.
-# `try wsync-push ...` runs a program and leaves $status, $out and $err, stdout and stderr apart.
-# A golden file holds what a program printed when somebody last looked at it and found it good:
-# `make bless` writes it anew.
-# Much of this is read by the tests alone.
+# Each test runs in a fresh directory ($scratch, removed afterwards) with a home and a state of its
+# own. `try wsync-push ...` runs a program and leaves $status, $out and $err, stdout and stderr
+# apart. A golden file holds what a program printed when somebody last looked at it and found it
+# good: `make bless` writes it anew. Much of this is read by the tests alone.
 # shellcheck disable=SC2034
 bats_require_minimum_version 1.5.0
 
@@ -27,14 +26,17 @@ setup() {
 
 teardown() {
 	local pid
-	for pid in "${background[@]}"; do kill "$pid" 2>/dev/null && { kill -CONT "$pid" 2>/dev/null || :; wait "$pid" 2>/dev/null; }; done
+	for pid in "${background[@]}"; do kill "$pid" 2>/dev/null &&
+		{ kill -CONT "$pid" 2>/dev/null || :; wait "$pid" 2>/dev/null; }; done
 	cd / && rm -rf "$scratch"
 }
 
-# try COMMAND...: ended after three minutes, which only a hang takes. $status, $out, $err; never fails by itself.
+# try COMMAND...: ended after three minutes, which only a hang takes. $status, $out, $err; never
+# fails by itself.
 try() {
 	status=0
-	timeout -k 5 "${TRY_SECONDS:-180}" "$@" >"$scratch/.out" 2>"$scratch/.err" </dev/null || status=$?
+	timeout -k 5 "${TRY_SECONDS:-180}" "$@" >"$scratch/.out" 2>"$scratch/.err" </dev/null ||
+		status=$?
 	out=$(<"$scratch/.out")
 	err=$(<"$scratch/.err")
 	last="$*"
@@ -85,7 +87,8 @@ print(eval(sys.argv[1]))' "$1" <<<"$out"
 }
 
 # expect_json FILTER TEXT: what `json FILTER` prints.
-expect_json() { local got; got=$(json "$1"); [ "$got" = "$2" ] || explain "expected $1 = $2, got $got"; }
+expect_json() { local got; got=$(json "$1"); [ "$got" = "$2" ] ||
+	explain "expected $1 = $2, got $got"; }
 
 # A TCP port that nobody listens on.
 free_port() {
@@ -98,7 +101,8 @@ s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
 start() {
 	local name=$1
 	shift
-	rm -f "$scratch/$name.out" # of an earlier one: who waits for a word of this one must not find that
+	# of an earlier one: who waits for a word of this one must not find that
+	rm -f "$scratch/$name.out"
 	"$@" >"$scratch/$name.out" 2>"$scratch/$name.err" </dev/null 3>&- &
 	pid=$!
 	background+=("$pid")
@@ -117,7 +121,8 @@ eventually() {
 # safetensors FILE NAME:DTYPE:DIMS...: a file with random but reproducible bytes.
 safetensors() { /usr/bin/python3 "$repo/tests/peers/mkst.py" "$@"; }
 
-# llama DIR [SED]: a checkpoint of a tiny Llama with its config.json; SED edits its NAME:DTYPE:DIMS lines.
+# llama DIR [SED]: a checkpoint of a tiny Llama with its config.json; SED edits its NAME:DTYPE:DIMS
+# lines.
 llama() {
 	local dir=$1 l
 	mkdir -p "$dir"
@@ -130,14 +135,18 @@ llama() {
 		echo model.embed_tokens.weight:BF16:128,64
 		for l in 0 1; do
 			printf "model.layers.$l.%s\n" input_layernorm.weight:BF16:64 \
-				self_attn.q_proj.weight:BF16:64,64 self_attn.k_proj.weight:BF16:32,64 \
-				self_attn.v_proj.weight:BF16:32,64 self_attn.o_proj.weight:BF16:64,64 \
-				post_attention_layernorm.weight:BF16:64 mlp.gate_proj.weight:BF16:128,64 \
+				self_attn.q_proj.weight:BF16:64,64 \
+				self_attn.k_proj.weight:BF16:32,64 \
+				self_attn.v_proj.weight:BF16:32,64 \
+				self_attn.o_proj.weight:BF16:64,64 \
+				post_attention_layernorm.weight:BF16:64 \
+				mlp.gate_proj.weight:BF16:128,64 \
 				mlp.up_proj.weight:BF16:128,64 mlp.down_proj.weight:BF16:64,128
 		done
 		printf '%s\n' model.norm.weight:BF16:64 lm_head.weight:BF16:128,64
 	} | sed -E "${2:-}" >"$dir.names"
-	xargs -a "$dir.names" -d '\n' /usr/bin/python3 "$repo/tests/peers/mkst.py" "$dir/model.safetensors"
+	xargs -a "$dir.names" -d '\n' /usr/bin/python3 "$repo/tests/peers/mkst.py" \
+		"$dir/model.safetensors"
 }
 
 # likely_model FAMILY: a small checkpoint in m/ whose numbers are all of a likely size.
@@ -186,10 +195,12 @@ proxy() {
 	url=http://127.0.0.1:$(head -n 1 "$scratch/proxy.out")
 }
 
-# meddle URL ROUTE NUMBER COMMAND: a proxy of that endpoint. COMMAND runs once, while that request waits.
+# meddle URL ROUTE NUMBER COMMAND: a proxy of that endpoint. COMMAND runs once, while that request
+# waits.
 meddle() { proxy "$1" 'if path == args[0] and nth == int(args[1]): run(args[2])' pass "${@:2}"; }
 
-# replies BEFORE [RANKS]: a proxy of $url that changes replies. RANKS is Python that changes `ranks` of checksums.
+# replies BEFORE [RANKS]: a proxy of $url that changes replies. RANKS is Python that changes `ranks`
+# of checksums.
 replies() {
 	proxy "$url" "$1" 'if "ranks" in reply: exec(args[0], {"ranks": reply["ranks"], "kept": kept})' "${2:-pass}"
 }
@@ -197,22 +208,25 @@ replies() {
 # Every program that was built.
 programs() { basename -a "$bin"/wsync-*; }
 
-# The doubles of libcuda and libnccl, or the real ones that WSYNC_TEST_CUDA and WSYNC_NCCL_LIB name, where
-# programs of this test look for them. $doubles: they are doubles, which move bytes between processes.
+# The doubles of libcuda and libnccl, or the real ones that WSYNC_TEST_CUDA and WSYNC_NCCL_LIB name,
+# where programs of this test look for them. $doubles: they are doubles, which move bytes between
+# processes.
 gpu_libraries() {
 	mkdir lib
 	case ${WSYNC_TEST_CUDA:-} in
 	'' | *fake_cuda.so)
 		doubles=y
 		ln -s "$build/tests/gpu/fake_cuda.so" lib/libcuda.so.1
-		ln -s "$build/tests/gpu/fake_cuda.so" lib/fake_cuda.so # where the other looks for it
+		# where the other looks for it
+		ln -s "$build/tests/gpu/fake_cuda.so" lib/fake_cuda.so
 		ln -s "$build/tests/gpu/fake_nccl.so" lib/libnccl.so.2
 		unset WSYNC_NCCL_LIB
 		export FAKE_NCCL_TOGETHER=1
 		;;
 	*/*) ln -s "$WSYNC_TEST_CUDA" lib/libcuda.so.1 ;;
 	esac
-	export LD_LIBRARY_PATH=$scratch/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-lo}
+	export LD_LIBRARY_PATH=$scratch/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
+		NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-lo}
 }
 
 of_the_double() { [ -n "${doubles:-}" ] || skip "only a double can be told so"; }

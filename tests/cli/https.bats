@@ -12,7 +12,8 @@ prepare() {
 }
 
 certificate() { # NAME HOST
-	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj "/CN=$2" \
+	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 \
+		-subj "/CN=$2" \
 		-addext "subjectAltName=DNS:$2" -keyout "$1.key" -out "$1.pem" 2>/dev/null
 }
 
@@ -46,7 +47,8 @@ secured() { # ENDPOINT CERTIFICATE: sets $secure
 	# It answers in plain text, or ends the connection at once.
 	err_has "the answer is not TLS" 2>/dev/null || err_has "OpenSSL SSL_connect"
 	[[ $err == *"hint: a server that speaks plain HTTP has the URL $url"* ||
-		$err == *"hint: does this server speak https? if not, its URL is $url"* ]] || explain "no hint"
+		$err == *"hint: does this server speak https? if not, its URL is $url"* ]] ||
+		explain "no hint"
 }
 
 @test "a file that holds no certificates is said to before anybody is asked" {
@@ -56,7 +58,8 @@ secured() { # ENDPOINT CERTIFICATE: sets $secure
 		err_has "$bad"
 		err_lacks "$secure"
 	done
-	printf -- '-----BEGIN CERTIFICATE-----\nnone\n-----END CERTIFICATE-----\n' >damaged.pem # shows when it is used
+	# shows when it is used
+	printf -- '-----BEGIN CERTIFICATE-----\nnone\n-----END CERTIFICATE-----\n' >damaged.pem
 	try wsync-push small.safetensors -e "$secure" --ca-file damaged.pem
 	expect_status 3
 	err_has "damaged.pem: its certificates cannot be read"
@@ -86,6 +89,7 @@ secured() { # ENDPOINT CERTIFICATE: sets $secure
 	eventually 20 grep -q '"ready"' gateway.out
 	url=$(sed -n 's/.*"type":"ready","url":"\([^"]*\)".*/\1/p' gateway.out)
 	try wsync-register add "$secure" --ca-file known.pem
-	try curl -sS -m 30 -d "{\"source\":\"$PWD/small.safetensors\"}" "$url/sync_inference_weights"
+	try curl -sS -m 30 -d "{\"source\":\"$PWD/small.safetensors\"}" \
+		"$url/sync_inference_weights"
 	out_has '"success":true'
 }

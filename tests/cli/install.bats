@@ -1,11 +1,13 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# What is installed is complete: programs, pages, completions, and a library to build on with pkg-config.
+# What is installed is complete: programs, pages, completions, and a library to build on with
+# pkg-config.
 load helpers
 
 prepare() {
 	[ "$build" = "$repo/build" ] || skip "for the ordinary build"
-	make -C "$repo" --no-print-directory install DESTDIR="$scratch/root" PREFIX=/opt/w >install.log
+	make -C "$repo" --no-print-directory install DESTDIR="$scratch/root" PREFIX=/opt/w \
+		>install.log
 	root=$scratch/root/opt/w
 }
 
@@ -27,7 +29,8 @@ flags() {
 		if command -v scdoc >/dev/null; then [ -s "$root/share/man/man1/$p.1" ]; fi
 	done
 	[ -s "$root/share/zsh/site-functions/_wsync" ]
-	python3 -c "import sys; sys.path.append('$root/share/wsync/python'); from wsync_manifest import export"
+	python3 -c "import sys; sys.path.append('$root/share/wsync/python'); \
+from wsync_manifest import export"
 }
 
 # builds NAME LANGUAGE: NAME.c, as a program of somebody else in C or C++.
@@ -85,7 +88,8 @@ builds() {
 }
 
 @test "the library brings no names but its own into a program" {
-	foreign=$(nm -g --defined-only "$root/lib/libwsync.a" 2>nm.err | awk 'NF == 3 && $3 !~ /^ws_/')
+	foreign=$(nm -g --defined-only "$root/lib/libwsync.a" 2>nm.err |
+		awk 'NF == 3 && $3 !~ /^ws_/')
 	[ -z "$foreign" ] || { echo "$foreign" >&2; return 1; }
 	nm -g "$root/lib/libwsync.a" 2>nm.err | grep -q ' T ws_push_open$'
 }
@@ -103,10 +107,12 @@ builds() {
 }
 
 @test "what is in the archive is compiled, whoever asks for it at link time" {
-	try env -u MAKEFLAGS make -C "$repo" --no-print-directory -n lib BUILD="$scratch/lto" CFLAGS="-O2 -flto=auto"
+	try env -u MAKEFLAGS make -C "$repo" --no-print-directory \
+		-n lib BUILD="$scratch/lto" CFLAGS="-O2 -flto=auto"
 	expect_status 0
 	lines=$(grep -e ' -flto=auto .*lib/net/http/http\.c$' <<<"$out")
-	[[ $lines == *" -fno-lto "* ]] || explain "the linker is to compile lib/net/http/http.c: $lines"
+	[[ $lines == *" -fno-lto "* ]] ||
+		explain "the linker is to compile lib/net/http/http.c: $lines"
 }
 
 @test "each header stands alone, in C11 and in C++" {
@@ -132,7 +138,8 @@ builds() {
 }
 
 @test "uninstall leaves no file behind" {
-	make -C "$repo" --no-print-directory uninstall DESTDIR="$scratch/root" PREFIX=/opt/w >uninstall.log
+	make -C "$repo" --no-print-directory uninstall DESTDIR="$scratch/root" PREFIX=/opt/w \
+		>uninstall.log
 	left=$(find "$scratch/root" ! -type d)
 	[ -z "$left" ] || { echo "$left" >&2; return 1; }
 }
@@ -141,16 +148,20 @@ builds() {
 	local to="$scratch/de st" prefix="/opt/it's w"
 	local dirs=(DESTDIR="$to" PREFIX="$prefix") root="$to$prefix"
 	mkdir -p "$root/include/wsync" "$root/share/wsync" "$root/bin"
-	echo "not ours" | tee de "$root/include/wsync/other.h" "$root/share/wsync/other" "$root/bin/wsync" >st
-	everything() { find "$scratch" ! -path "$scratch/[a-z]*.log" ! -type d -exec md5sum {} + | sort; }
+	echo "not ours" | tee de "$root/include/wsync/other.h" "$root/share/wsync/other" \
+		"$root/bin/wsync" >st
+	everything() { find "$scratch" ! -path "$scratch/[a-z]*.log" ! -type d -exec md5sum {} + |
+		sort; }
 	before=$(everything)
 	make -C "$repo" --no-print-directory install "${dirs[@]}" >blanks.log
 	"$root/bin/wsync-push" --version >/dev/null
-	PYTHONDONTWRITEBYTECODE='' python3 -c "import sys; sys.path.append(sys.argv[1]); import wsync_manifest" \
+	PYTHONDONTWRITEBYTECODE='' python3 \
+		-c "import sys; sys.path.append(sys.argv[1]); import wsync_manifest" \
 		"$root/share/wsync/python"
 	export PKG_CONFIG_PATH=$root/lib/pkgconfig
 	eval "words=($(pkg-config --cflags --libs wsync))" # as a shell reads it
-	[[ " ${words[*]} " == *" -I$prefix/include "*" -L$prefix/lib "* ]] || { echo "${words[*]}" >&2; return 1; }
+	[[ " ${words[*]} " == *" -I$prefix/include "*" -L$prefix/lib "* ]] ||
+		{ echo "${words[*]}" >&2; return 1; }
 	[ "$(pkg-config --variable=libdir wsync)" = "$prefix/lib" ]
 	make -C "$repo" --no-print-directory uninstall "${dirs[@]}" >gone.log
 	diff -u <(echo "$before") <(everything)
@@ -176,17 +187,20 @@ builds() {
 }
 
 @test "without scdoc everything but the pages is installed" {
-	make -C "$repo" --no-print-directory install DESTDIR="$scratch/bare" PREFIX=/opt/w HAVE_SCDOC= >bare.log 2>bare.err
+	make -C "$repo" --no-print-directory install DESTDIR="$scratch/bare" PREFIX=/opt/w \
+		HAVE_SCDOC= >bare.log 2>bare.err
 	[ -x "$scratch/bare/opt/w/bin/wsync-push" ]
 	[ ! -e "$scratch/bare/opt/w/share/man" ]
 	grep -qxF 'not built: the man pages, which need scdoc (install the package scdoc, or make deps)' bare.err
-	try env -u MAKEFLAGS make -C "$repo" --no-print-directory HAVE_SCDOC= BUILD="$scratch/bare" "$scratch/bare/man/wsync.7"
+	try env -u MAKEFLAGS make -C "$repo" --no-print-directory HAVE_SCDOC= \
+		BUILD="$scratch/bare" "$scratch/bare/man/wsync.7"
 	expect_status 2
 	err_has 'missing: scdoc (install the package scdoc, or make deps)'
 }
 
 @test "without libmicrohttpd no test is built that needs the endpoint" {
-	try env -u MAKEFLAGS make -C "$repo" --no-print-directory -n tests-build HAVE_MHD= CUDA=0 BUILD="$scratch/bare"
+	try env -u MAKEFLAGS make -C "$repo" --no-print-directory \
+		-n tests-build HAVE_MHD= CUDA=0 BUILD="$scratch/bare"
 	expect_status 0
 	local headers='#include "(serve_.*|pickle_bucket|wsync/tool/serve)\.h"'
 	for f in $(cd "$repo" && grep -lEr "$headers" tests --include='*.c'); do
@@ -198,7 +212,8 @@ builds() {
 	compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null || skip "no package lists"
 	mkdir tools
 	printf '#!/bin/sh\nfor p; do case " $LACKS " in *" $p "*) exit 1 ;; esac; done\necho install ok installed\n' >tools/dpkg-query
-	printf '#!/bin/sh\nprintf "%%s:\\n  Installed: (none)\\n  Candidate: (none)\\n" "$2"\n' >tools/apt-cache
+	printf '#!/bin/sh\nprintf "%%s:\\n  Installed: (none)\\n  Candidate: (none)\\n" "$2"\n' \
+		>tools/apt-cache
 	printf '#!/bin/sh\nexit 1\n' >tools/apt-get
 	chmod +x tools/*
 	LACKS=python3-torch try env PATH="$PWD/tools:$PATH" "$repo/tests/setup.sh" -n

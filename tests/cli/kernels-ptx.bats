@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The kernels as nvcc made them, interpreted by the double of libcuda (tests/gpu/ptx.h), through the tests that
-# compare them with the CPU's results bit for bit. What the double notices (races, memory that was not written
-# or is not there, threads that do not meet) ends a program with 99.
+# The kernels as nvcc made them, interpreted by the double of libcuda (tests/gpu/ptx.h), through the
+# tests that compare them with the CPU's results bit for bit. What the double notices (races, memory
+# that was not written or is not there, threads that do not meet) ends a program with 99.
 #
 # PTX_TESTS="feed_made merge" is these of build/tests/gpu/test_*_gpu; else all but the long one.
 load helpers
@@ -39,7 +39,8 @@ interprets() {
 	interprets 100
 }
 
-# A driver that compiles PTX for a GPU of another kind may contract what has no .rn; the interpreter refuses it.
+# A driver that compiles PTX for a GPU of another kind may contract what has no .rn; the interpreter
+# refuses it.
 @test "contraction would change nothing" {
 	local file name
 	for file in "$ptx"/contracted/*.ptx; do

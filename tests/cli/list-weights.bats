@@ -8,7 +8,8 @@ checkpoint() {
 	safetensors ckpt/model-00001-of-00002.safetensors \
 		model.embed_tokens.weight:BF16:32,16 model.layers.0.mlp.up_proj.weight:F8_E4M3:64,16
 	safetensors ckpt/model-00002-of-00002.safetensors --seed 1 \
-		model.layers.0.mlp.up_proj.weight_scale_inv:F32:1,1 model.norm.weight:BF16:16 step:I64:
+		model.layers.0.mlp.up_proj.weight_scale_inv:F32:1,1 model.norm.weight:BF16:16 \
+		step:I64:
 	cat >ckpt/model.safetensors.index.json <<-'JSON'
 	{"metadata": {"total_size": 2096},
 	 "weight_map": {
@@ -39,23 +40,29 @@ checkpoint() {
 	safetensors ckpt/model.safetensors --seed 2 model.norm.weight:BF16:16
 	try wsync-list-weights ckpt
 	expect_status 0
-	expect_err "wsync-list-weights: warning: ckpt has model.safetensors.index.json and a model.safetensors that is \
-not in it: using the index, as SGLang does; transformers reads model.safetensors (remove the outdated one)"
+	expect_err "wsync-list-weights: warning: \
+ckpt has model.safetensors.index.json and a model.safetensors that is \
+not in it: using the index, as SGLang does; \
+transformers reads model.safetensors (remove the outdated one)"
 	out_has '5 tensors'
 	for command in "wsync-list-weights --as-sent" "wsync-push -n" "wsync-verify scales"; do
 		try $command ckpt --json
-		json 'sum("using the index" in l.get("message", "") for l in lines if l["type"] == "warning")' | grep -qx 1 ||
+		json 'sum("using the index" in l.get("message", "") for l in lines
+			if l["type"] == "warning")' | grep -qx 1 ||
 			explain "not one warning"
 	done
 	rm ckpt/model.safetensors.index.json
 	try wsync-list-weights ckpt
 	expect_status 0
-	expect_err "wsync-list-weights: warning: ckpt has model.safetensors and 2 shards without an index, the first is \
-model-00001-of-00002.safetensors: using model.safetensors only, as transformers does; SGLang reads all of them \
+	expect_err "wsync-list-weights: warning: \
+ckpt has model.safetensors and 2 shards without an index, the first is \
+model-00001-of-00002.safetensors: using model.safetensors only, as transformers does; \
+SGLang reads all of them \
 (remove the outdated ones)"
 	out_has '1 tensor,'
 	rm ckpt/model-*
-	echo '{"weight_map": {"model.norm.weight": "model.safetensors"}}' >ckpt/model.safetensors.index.json
+	echo '{"weight_map": {"model.norm.weight": "model.safetensors"}}' \
+		>ckpt/model.safetensors.index.json
 	try wsync-list-weights ckpt
 	expect_status 0
 	expect_err ""
@@ -94,12 +101,14 @@ step"
 	golden list-weights-json
 	[ "$(json 'lines[0]["schema"], lines[0]["type"], lines[-1]["type"], lines[-1]["exit"]')" = \
 		"(1, 'start', 'end', 0)" ]
-	[ "$(json 'sum(l["bytes"] for l in lines if l["type"] == "tensor") == lines[-1]["bytes"]')" = True ]
+	[ "$(json 'sum(l["bytes"] for l in lines
+		if l["type"] == "tensor") == lines[-1]["bytes"]')" = True ]
 }
 
 @test "include and exclude choose names by glob" {
 	checkpoint
-	try wsync-list-weights ckpt --format names --include '*.mlp.*' --include '*norm*' --exclude '*_inv'
+	try wsync-list-weights ckpt --format names --include '*.mlp.*' --include '*norm*' \
+		--exclude '*_inv'
 	expect_status 0
 	expect_out "model.layers.0.mlp.up_proj.weight
 model.norm.weight"
@@ -133,7 +142,8 @@ model.norm.weight"
 	expect_status 3
 	err_has "wsync-list-weights: "
 	err_has "nowhere.safetensors"
-	[ "$(json 'lines[-1]["type"], lines[-1]["ok"], lines[-1]["exit"], lines[-1]["error"]["code"]')" = \
+	[ "$(json '(lines[-1]["type"], lines[-1]["ok"], lines[-1]["exit"],
+		lines[-1]["error"]["code"])')" = \
 		"('end', False, 3, 'input')" ]
 }
 
@@ -146,10 +156,12 @@ model.norm.weight"
 }
 
 @test "what people have in the place of a checkpoint is called by its name, with what to do" {
-	printf 'version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n' >model.safetensors
+	printf 'version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n' \
+		>model.safetensors
 	try wsync-list-weights .
 	expect_status 3
-	expect_err "wsync-list-weights: ./model.safetensors: is a Git LFS pointer, not the file itself
+	expect_err "wsync-list-weights: ./model.safetensors: is a Git LFS pointer, \
+not the file itself
 hint: fetch the file with git lfs pull"
 	mkdir pickles && touch pickles/pytorch_model.bin
 	try wsync-list-weights pickles
@@ -196,13 +208,15 @@ hint: fetch the file with git lfs pull"
 	try wsync-list-weights --runtime ckpt --tp 2
 	expect_status 0
 	golden list-weights-runtime
-	try wsync-list-weights --runtime --config ckpt --tp 4 --rank 3 --include '*qkv*' --format tsv
+	try wsync-list-weights --runtime --config ckpt --tp 4 --rank 3 --include '*qkv*' \
+		--format tsv
 	expect_status 0
 	expect_out $'model.layers.0.self_attn.qkv_proj.weight\t-\t48,64\t-\nmodel.layers.1.self_attn.qkv_proj.weight\t-\t48,64\t-'
 	try wsync-list-weights --runtime ckpt --tp 2 --json
 	expect_status 0
 	[ "$(json 'lines[-1]["tensors"]')" = 15 ] || explain "count"
-	/usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-list-weights <<<"$out"
+	/usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" \
+		wsync-list-weights <<<"$out"
 }
 
 @test "sizes that no server could run at, and a family that nobody knows" {
@@ -227,20 +241,24 @@ hint: fetch the file with git lfs pull"
 }
 
 @test "as sent, names are unwrapped and fused tensors split" {
-	llama ckpt '/self_attn.[kv]_proj/d; s/^(.*self_attn.)q_proj.weight:BF16:64,64/\1qkv_proj.weight:BF16:128,64/;
+	llama ckpt '/self_attn.[kv]_proj/d;
+		s/^(.*self_attn.)q_proj.weight:BF16:64,64/\1qkv_proj.weight:BF16:128,64/;
 		s/^model.norm/model._orig_mod.norm/'
 	try wsync-list-weights --as-sent ckpt
 	expect_status 0
 	golden list-weights-as-sent
 	try wsync-list-weights --as-sent ckpt --hash --json
 	expect_status 0
-	/usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-list-weights <<<"$out"
+	/usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" \
+		wsync-list-weights <<<"$out"
 }
 
 @test "options that need another one are refused" {
 	llama ckpt
-	for words in "ckpt --tp 2" "ckpt --rank 1" "ckpt --config ckpt" "ckpt --map x" "ckpt --sharded tp=2" "--as-sent" \
-		"--as-sent --runtime ckpt" "--runtime" "--runtime ckpt --hash" "--runtime --config ckpt -e localhost:1"; do
+	for words in "ckpt --tp 2" "ckpt --rank 1" "ckpt --config ckpt" "ckpt --map x" \
+		"ckpt --sharded tp=2" "--as-sent" \
+		"--as-sent --runtime ckpt" "--runtime" "--runtime ckpt --hash" \
+		"--runtime --config ckpt -e localhost:1"; do
 		# shellcheck disable=SC2086 # words
 		try wsync-list-weights $words
 		expect_status 2
@@ -257,7 +275,8 @@ hint: fetch the file with git lfs pull"
 }
 
 weights='{"weights": [{"name": "model.norm.weight", "shape": [16], "dtype": "torch.bfloat16"},
-	{"name": "model.layers.0.mlp.gate_up_proj.weight", "shape": [128, 16], "dtype": "bfloat16"}]}'
+	{"name": "model.layers.0.mlp.gate_up_proj.weight", "shape": [128, 16],
+	"dtype": "bfloat16"}]}'
 
 @test "what an endpoint holds is listed like a checkpoint" {
 	canned a "/list_weights=200:$weights"
@@ -329,10 +348,12 @@ s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1], flush=True
 @test "a signal ends the wait, is said at once, and is what the program dies by" {
 	silent
 	for signal in INT TERM HUP; do
-		try timeout --preserve-status -s $signal 0.5 wsync-list-weights --json --endpoint "$url"
+		try timeout --preserve-status -s $signal 0.5 wsync-list-weights --json \
+			--endpoint "$url"
 		expect_status $((128 + $(kill -l $signal)))
 		err_has "wsync-list-weights: interrupted, cleaning up (again to quit at once)"
-		[ "$(json 'lines[-1]["error"]["code"]')" = cancelled ] || explain "the stream has no end"
+		[ "$(json 'lines[-1]["error"]["code"]')" = cancelled ] ||
+			explain "the stream has no end"
 	done
 }
 

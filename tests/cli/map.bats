@@ -5,7 +5,8 @@ load helpers
 
 # The N-th example of the page.
 example() {
-	awk -v n="$1" '/^```/ { on = !on; seen += on; next } on && seen == n' "$repo/man/wsync-map.5.scd"
+	awk -v n="$1" '/^```/ { on = !on; seen += on; next } on && seen == n' \
+		"$repo/man/wsync-map.5.scd"
 }
 
 # The model that the page's first example is about, as its trainer saves it.
@@ -17,12 +18,17 @@ prepare() {
 	END
 	layer=${wrapper-}actor.model.layers.0
 	safetensors ckpt/model.safetensors "${wrapper-}actor.model.embed_tokens.weight:BF16:96,64" \
-		"$layer.input_layernorm.weight:BF16:64" "$layer.post_attention_layernorm.weight:BF16:64" \
+		"$layer.input_layernorm.weight:BF16:64" \
+		"$layer.post_attention_layernorm.weight:BF16:64" \
 		"$layer.self_attn.q_norm.weight:BF16:16" "$layer.self_attn.k_norm.weight:BF16:16" \
-		"$layer.self_attn.q_proj.weight:BF16:64,64" "$layer.self_attn.k_proj.weight:BF16:32,64" \
-		"$layer.self_attn.v_proj.weight:BF16:32,64" "$layer.self_attn.o_proj.weight:BF16:64,64" \
-		"$layer.self_attn.gate_proj.weight:BF16:4,64" "$layer.mlp.gate_and_up.weight:BF16:256,64" \
-		"$layer.mlp.down_proj.weight:BF16:64,128" "${wrapper-}actor.model.norm.weight:BF16:64" \
+		"$layer.self_attn.q_proj.weight:BF16:64,64" \
+		"$layer.self_attn.k_proj.weight:BF16:32,64" \
+		"$layer.self_attn.v_proj.weight:BF16:32,64" \
+		"$layer.self_attn.o_proj.weight:BF16:64,64" \
+		"$layer.self_attn.gate_proj.weight:BF16:4,64" \
+		"$layer.mlp.gate_and_up.weight:BF16:256,64" \
+		"$layer.mlp.down_proj.weight:BF16:64,128" \
+		"${wrapper-}actor.model.norm.weight:BF16:64" \
 		"${wrapper-}actor.lm_head.weight:BF16:96,64"
 	example 1 >gated.map
 	example 2 >generic.map

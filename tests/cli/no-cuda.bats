@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Machines without NVIDIA's driver, and builds without the CUDA Toolkit: whoever asks for a GPU is told why
-# there is none, with exit code 7 and before any endpoint is spoken to; everybody else notices nothing.
+# Machines without NVIDIA's driver, and builds without the CUDA Toolkit: whoever asks for a GPU is
+# told why there is none, with exit code 7 and before any endpoint is spoken to; everybody else
+# notices nothing.
 load helpers
 
 prepare() {
@@ -12,7 +13,8 @@ prepare() {
 		export LD_LIBRARY_PATH=$scratch/lib
 	fi
 	no_driver='the CUDA driver cannot be loaded: '
-	if "$bin/wsync-push" --version | grep -q '^built without CUDA'; then no_driver='this wsync was built without CUDA'; fi
+	if "$bin/wsync-push" --version | grep -q '^built without CUDA'; \
+		then no_driver='this wsync was built without CUDA'; fi
 }
 
 # refused COMMAND...: with exit code 7 and the reason, whatever else is missing.
@@ -24,12 +26,13 @@ refused() {
 	out_lacks 'ready'
 }
 
-# Whatever of this build may be told to use a GPU. Nobody listens at that port: were it asked, the exit code
-# would be 4.
+# Whatever of this build may be told to use a GPU. Nobody listens at that port: were it asked, the
+# exit code would be 4.
 refused_everywhere() {
 	refused wsync-push small.safetensors -e http://127.0.0.1:9 --backend nccl
 	refused wsync-push small.safetensors -e http://127.0.0.1:9 --backend ipc
-	refused wsync-bench push small.safetensors --backend ipc # before endpoints of its own are started
+	# before endpoints of its own are started
+	refused wsync-bench push small.safetensors --backend ipc
 	refused wsync-bench push small.safetensors --backend nccl
 	refused wsync-bench kernels --on gpu
 	refused wsync-bench load small.safetensors --to gpu
@@ -42,14 +45,16 @@ refused_everywhere() {
 @test "whoever is told to use a GPU says that there is no driver, and asks nobody" {
 	refused_everywhere
 	refused wsync-push -n small.safetensors --backend nccl
-	refused wsync-push small.safetensors -e http://127.0.0.1:9 --backend nccl --nccl-lib /nowhere/libnccl.so.2
+	refused wsync-push small.safetensors -e http://127.0.0.1:9 --backend nccl \
+		--nccl-lib /nowhere/libnccl.so.2
 	refused wsync-push -n small.safetensors --backend nccl --quantize fp8 --gpu 1
 }
 
 @test "the last line of JSON says it too" {
 	try wsync-push small.safetensors -e http://127.0.0.1:9 --backend nccl --json
 	expect_status 7
-	[ "$(json 'lines[-1]["type"], lines[-1]["exit"], lines[-1]["error"]["code"]')" = "('end', 7, 'device')" ] ||
+	[ "$(json 'lines[-1]["type"], lines[-1]["exit"], lines[-1]["error"]["code"]')" = \
+		"('end', 7, 'device')" ] ||
 		explain "another end"
 }
 
@@ -62,14 +67,17 @@ refused_everywhere() {
 
 # ---- builds without the toolkit ----
 
-# The build of the other tests, but for what CUDA=0 changes: what is compiled alike is taken from it.
+# The build of the other tests, but for what CUDA=0 changes: what is compiled alike is taken from
+# it.
 build_without() {
 	if grep -q __asan_init "$bin/wsync-push"; then skip "for builds without sanitizers"; fi
 	without=$scratch/without
 	mkdir "$without"
 	ln -s "$build/obj" "$build/gen" "$without"
-	TRY_SECONDS=200 try env -u MAKEFLAGS make -C "$repo" --no-print-directory CUDA=0 BUILD="$without" \
-		"$without"/bin/wsync-{push,bench,gateway,endpoint} "$without"/tests/gpu/test_{none,nccl,driver}
+	TRY_SECONDS=200 try env -u MAKEFLAGS make -C "$repo" \
+		--no-print-directory CUDA=0 BUILD="$without" \
+		"$without"/bin/wsync-{push,bench,gateway,endpoint} \
+		"$without"/tests/gpu/test_{none,nccl,driver}
 	expect_status 0
 }
 
@@ -77,8 +85,11 @@ build_without() {
 	local cc
 	for cc in gcc clang; do
 		command -v "$cc" >/dev/null || continue
-		try env -u MAKEFLAGS make -C "$repo" --no-print-directory CUDA=0 CC="$cc" BUILD="$scratch/$cc" CFLAGS='-O2 -Werror' \
-			"$scratch/$cc"/obj/lib/gpu/{none,nccl,nccl_comm,nccl_find,compute}.o "$scratch/$cc"/obj/tests/gpu/test_none.o
+		try env -u MAKEFLAGS make -C "$repo" \
+			--no-print-directory CUDA=0 CC="$cc" BUILD="$scratch/$cc" \
+			CFLAGS='-O2 -Werror' \
+			"$scratch/$cc"/obj/lib/gpu/{none,nccl,nccl_comm,nccl_find,compute}.o \
+			"$scratch/$cc"/obj/tests/gpu/test_none.o
 		expect_status 0
 	done
 }

@@ -15,7 +15,8 @@ options_shown() { sed -nE 's/^  (-.,|   ) --(\[no-\])?([a-z0-9-]+).*/\3/p' | sor
 		[ "${out%%$'\n'*}" != "${out#Usage: $p}" ] || explain "no usage line"
 		out_has "Examples:"
 		out_has "  -V, --version"
-		[[ ${out##*$'\n'} =~ ^More:\ ($p\ COMMAND\ --help,\ )?$p\ --help\ all,\ man\ $p$ ]] ||
+		[[ ${out##*$'\n'} =~ \
+			^More:\ ($p\ COMMAND\ --help,\ )?$p\ --help\ all,\ man\ $p$ ]] ||
 			explain "no pointer to the rest"
 		for topic in all $(commands_of "$p"); do
 			try "$p" --help "$topic"
@@ -56,7 +57,8 @@ options_shown() { sed -nE 's/^  (-.,|   ) --(\[no-\])?([a-z0-9-]+).*/\3/p' | sor
 			try "$p" --help "$c"
 			[[ $out == "Usage: $p $c "* ]] || explain "no usage line of $c"
 			out_lacks "Commands:"
-			diff <(options_shown <<<"$out") <("$p" --dump-options | awk -F '\t' -v c="$c" \
+			diff <(options_shown <<<"$out") <("$p" --dump-options |
+				awk -F '\t' -v c="$c" \
 				'$4 != "command" && ($7 == "-" || index("," $7 ",", "," c ",")) { print $1 }' |
 				sort) >&2 || explain "options of $c"
 		done
@@ -83,7 +85,8 @@ options_shown() { sed -nE 's/^  (-.,|   ) --(\[no-\])?([a-z0-9-]+).*/\3/p' | sor
 	try wsync-ctl pause --help
 	[[ $out == "Usage: wsync-ctl pause "* ]] || explain "not the help of pause"
 	page=$out
-	for line in "--help pause" "--help=pause" "-h pause" "-e x --help pause" "pause -h" "pause -e x --help" \
+	for line in "--help pause" "--help=pause" "-h pause" "-e x --help pause" "pause -h" \
+		"pause -e x --help" \
 		"--help -e x pause" "pause extra --help"; do
 		# shellcheck disable=SC2086 # words
 		try wsync-ctl $line
@@ -100,7 +103,8 @@ options_shown() { sed -nE 's/^  (-.,|   ) --(\[no-\])?([a-z0-9-]+).*/\3/p' | sor
 	done
 	try wsync-push --help
 	page=$out
-	for line in "--help ckpt/" "ckpt/ --help" "-h ckpt/ -n" "--help --no-such-option" "all --help"; do
+	for line in "--help ckpt/" "ckpt/ --help" "-h ckpt/ -n" "--help --no-such-option" \
+		"all --help"; do
 		# shellcheck disable=SC2086 # words
 		try wsync-push $line
 		expect_status 0
@@ -120,11 +124,13 @@ options_shown() { sed -nE 's/^  (-.,|   ) --(\[no-\])?([a-z0-9-]+).*/\3/p' | sor
 		# shellcheck disable=SC2086 # words
 		try wsync-ctl $line
 		expect_status 2
-		err_has "${line%% *}: unexpected argument 'gpu7:30000', did you mean '--endpoint gpu7:30000'?"
+		err_has "${line%% *}: unexpected argument 'gpu7:30000', \
+did you mean '--endpoint gpu7:30000'?"
 	done
 	try wsync-bench control http://gpu7:30000
 	expect_status 2
-	err_has "control: unexpected argument 'http://gpu7:30000', did you mean '--endpoint http://gpu7:30000'?"
+	err_has "control: unexpected argument 'http://gpu7:30000', \
+did you mean '--endpoint http://gpu7:30000'?"
 	try wsync-bench transport gpu7:30000 # has no --endpoint
 	expect_status 2
 	err_lacks "did you mean"
@@ -139,7 +145,8 @@ options_shown() { sed -nE 's/^  (-.,|   ) --(\[no-\])?([a-z0-9-]+).*/\3/p' | sor
 		expect_status 0
 		[[ ${out%%$'\n'*} =~ ^$p\ [0-9]+\.[0-9]+\.[0-9]+$ ]] || explain "first line"
 		out_has libcurl/
-		[[ ${out##*$'\n'} =~ ^(CUDA kernels for( sm_[0-9]+)+|built without CUDA)$ ]] || explain "last line"
+		[[ ${out##*$'\n'} =~ ^(CUDA kernels for( sm_[0-9]+)+|built without CUDA)$ ]] ||
+			explain "last line"
 	done
 }
 
@@ -181,10 +188,12 @@ Try '$p --help'."
 @test "a limit of 0 is refused, and none is the word for no limit" {
 	for p in $(programs); do
 		try "$p" --dump-options
-		for o in $(awk -F '\t' '$4 == "duration" { print $1 }' <<<"$out" | grep 'timeout$'); do
+		for o in $(awk -F '\t' '$4 == "duration" { print $1 }' <<<"$out" |
+			grep 'timeout$'); do
 			try "$p" "--$o" 0
 			expect_status 2
-			err_has "--$o: invalid DURATION '0', must be more than 0; none means no limit"
+			err_has "--$o: invalid DURATION '0', must be more than 0; \
+none means no limit"
 			try "$p" "--$o" none --version
 			expect_status 0
 		done
@@ -208,7 +217,8 @@ Try '$p --help'."
 		for o in json quiet verbose color help version; do
 			grep -q "^$o	" <<<"$out" || explain "no --$o"
 		done
-		doubles=$(awk -F '\t' '$4 != "command" { print $1 } $2 != "-" { print $2 }' <<<"$out" | sort | uniq -d)
+		doubles=$(awk -F '\t' '$4 != "command" { print $1 } $2 != "-" { print $2 }' \
+			<<<"$out" | sort | uniq -d)
 		[ -z "$doubles" ] || explain "twice: $doubles"
 		# Daily letters mean the same in every program.
 		wrong=$(awk -F '\t' '($2 == "n" && $1 != "dry-run") || ($2 == "o" && $1 != "output")' <<<"$out")

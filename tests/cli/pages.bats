@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The manual says what the programs do: options, commands, exit codes, JSON keys and cross-references
-# are compared with the programs and the headers.
+# The manual says what the programs do: options, commands, exit codes, JSON keys and
+# cross-references are compared with the programs and the headers.
 load helpers
 
 # "-e, --endpoint URL", as it stands in help and pages, from the dump of the option table.
@@ -28,9 +28,13 @@ needs_scdoc() {
 
 @test "every program has a page with the sections in order" {
 	needs_scdoc
+	local found p order='^NAME;SYNOPSIS;DESCRIPTION;(COMMANDS;)?OPTIONS;EXIT STATUS;ENVIRONMENT;'
+	order+='(READING A MISMATCH;)?(FILES;)?(NOTES;)?(SEVERAL SENDERS;)?(AFTER A CRASH;)?'
+	order+='(CONCURRENT PUSHES;)?(IPC BACKEND;)?(DISK BACKEND;)?(FILES;)?(CAVEATS;)?(BUGS;)?'
+	order+='EXAMPLES;SEE ALSO;$'
 	for p in $(programs); do
 		found=$(page "$p.1" | grep -E '^[A-Z][A-Z ]*$' | tr '\n' ';')
-		[[ $found =~ ^NAME\;SYNOPSIS\;DESCRIPTION\;(COMMANDS\;)?OPTIONS\;EXIT\ STATUS\;ENVIRONMENT\;(READING\ A\ MISMATCH\;)?(FILES\;)?(NOTES\;)?(SEVERAL\ SENDERS\;)?(AFTER\ A\ CRASH\;)?(CONCURRENT\ PUSHES\;)?(IPC\ BACKEND\;)?(DISK\ BACKEND\;)?(FILES\;)?(CAVEATS\;)?(BUGS\;)?EXAMPLES\;SEE\ ALSO\;$ ]] ||
+		[[ $found =~ $order ]] ||
 			{ echo "$p: $found" >&2; return 1; }
 	done
 }
@@ -56,7 +60,8 @@ needs_scdoc() {
 	for p in $(programs); do
 		[ -n "$(wanted_commands "$p")" ] || continue
 		diff <(wanted_commands "$p") \
-			<(page "$p.1" | section COMMANDS | sed -n 's/^ \{7\}\([a-z].*\)/\1/p' | sort) >&2
+			<(page "$p.1" | section COMMANDS | sed -n 's/^ \{7\}\([a-z].*\)/\1/p' |
+			sort) >&2
 	done
 }
 
@@ -78,7 +83,9 @@ needs_scdoc() {
 		<(grep -oE '\[WS_[A-Z]+\] = "[a-z]+"' "$repo/lib/base/err.c"))
 	wanted=$(sed -nE 's/^\t(WS_[A-Z]+) *= ([0-9]+).*/\1 \2/p' "$repo/include/wsync/err.h" |
 		while read -r name number; do
-			[ "$number" != 11 ] && echo "$number $(awk -v n="$name" '$1 == n { print $2 }' <<<"$words")"
+			[ "$number" != 11 ] &&
+				echo "$number $(awk -v n="$name" '$1 == n { print $2 }' \
+				<<<"$words")"
 		done)
 	[ "$(wc -l <<<"$wanted")" = 12 ]
 	diff <(echo "$wanted") \
@@ -98,7 +105,8 @@ needs_scdoc() {
 	for f in "$repo"/man/*.scd; do
 		for ref in $(grep -oE '\*wsync[a-z-]*\*\([0-9]\)' "$f" | tr -d '*' | sort -u); do
 			name=${ref%(*} number=${ref#*(}
-			[ -f "$repo/man/$name.${number%)}.scd" ] || { echo "${f##*/}: $ref" >&2; return 1; }
+			[ -f "$repo/man/$name.${number%)}.scd" ] ||
+				{ echo "${f##*/}: $ref" >&2; return 1; }
 		done
 	done
 }
@@ -125,7 +133,8 @@ documented() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-
 	try wsync-push a.safetensors -e "$url" --verify hash --json -v
 	expect_status 1
 	documented wsync-push <<<"$out"
-	out=$(printf 'a.safetensors\t7\nmissing\n' | wsync-push -e "$url" --stdin --json 2>/dev/null) || true
+	out=$(printf 'a.safetensors\t7\nmissing\n' |
+		wsync-push -e "$url" --stdin --json 2>/dev/null) || true
 	[ "$(json '[l["type"] for l in lines].count("result")')" = 2 ]
 	documented wsync-push <<<"$out"
 }
@@ -153,7 +162,8 @@ documented() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-
 	for key in $(/usr/bin/python3 -c 'import json
 r = json.load(open("r.json"))
 print(*r, *r["endpoints"][0])'); do
-		grep -q -e "\*$key\*" "$repo/man/wsync-registry.5.scd" || { echo "$key" >&2; return 1; }
+		grep -q -e "\*$key\*" "$repo/man/wsync-registry.5.scd" ||
+			{ echo "$key" >&2; return 1; }
 	done
 }
 
@@ -170,7 +180,9 @@ print(*r, *r["endpoints"][0])'); do
 			for line in open(sys.argv[1]):
 			    if line.startswith("```"):
 			        inside = not inside
-			    elif inside and line.isascii() and line.replace("\\\\", "\\").strip() not in printed:
+			    elif inside and line.isascii() and line.replace("\\\\",
+			                                                    "\\").strip() not \
+			                                                            in printed:
 			        lost.append(line)
 			sys.exit(f"{sys.argv[1]}: not printed so:\n{''.join(lost)}" if lost else 0)
 		END

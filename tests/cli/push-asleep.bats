@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Pushes to endpoints that have released memory. A server dies of being asked for memory twice, and of weights that
-# come while theirs are released; wsync-endpoint --lineage sglang-2026 does that too.
+# Pushes to endpoints that have released memory. A server dies of being asked for memory twice, and
+# of weights that come while theirs are released; wsync-endpoint --lineage sglang-2026 does that
+# too.
 load helpers
 
 prepare() {
@@ -9,7 +10,8 @@ prepare() {
 	safetensors two.safetensors --seed 2 a:F32:64,32 b:F32:64,32 c:F32:64,32
 }
 
-# state URL FILTER: an expression over the state s in the endpoint's journal, and the paths of its requests.
+# state URL FILTER: an expression over the state s in the endpoint's journal, and the paths of its
+# requests.
 state() {
 	/usr/bin/python3 -c 'import json, sys, urllib.request
 j = json.load(urllib.request.urlopen(sys.argv[1] + "/wsync/journal", timeout=10))
@@ -25,7 +27,8 @@ expect_state() { # URL RELEASED PAUSED
 
 is_asked() { [ "$(state "$1" "paths.count('$2')")" = "$3" ]; }
 
-# asleep NAME MEMORY OPTION...: an endpoint that has the weights of one.safetensors, version 7, and released MEMORY.
+# asleep NAME MEMORY OPTION...: an endpoint that has the weights of one.safetensors, version 7, and
+# released MEMORY.
 asleep() {
 	endpoint "$1" --lineage sglang-2026 --memory-saver drop --checksums "${@:3}"
 	try wsync-push one.safetensors -e "$url" --weight-version 7
@@ -34,9 +37,11 @@ asleep() {
 	expect_status 0
 }
 
-# killed ROUTE N OPTION...: a push of two.safetensors to $url, killed when the endpoint has got that request N times.
+# killed ROUTE N OPTION...: a push of two.safetensors to $url, killed when the endpoint has got that
+# request N times.
 killed() {
-	start push wsync-push two.safetensors -e "$url" --bucket-size 8KiB --weight-version 8 "${@:3}"
+	start push wsync-push two.safetensors -e "$url" --bucket-size 8KiB \
+		--weight-version 8 "${@:3}"
 	eventually 20 is_asked "$url" "$1" "$2"
 	kill -KILL "$pid"
 	wait "$pid" || true
@@ -53,14 +58,17 @@ expect_two() { # URL
 # What a failed push to $url with both kinds of memory has left must be.
 expect_left() {
 	expect_status "$1"
-	err_has "$url: left paused: its weights were released and are not complete; still released: kv_cache"
-	err_has "hint: when the cause is gone: wsync-ctl repair --again, or push again with --asleep recorded"
+	err_has "$url: left paused: its weights were released and are not complete; \
+still released: kv_cache"
+	err_has "hint: when the cause is gone: wsync-ctl repair --again, \
+or push again with --asleep recorded"
 	expect_state "$url" "['kv_cache']" True
 }
 
 @test "weights that were woken and not sent are no weights to answer with" {
 	asleep one weights --fault hang:flush_cache:3
-	try wsync-push two.safetensors -e "$url" --asleep weights --bucket-timeout 2s --weight-version 8
+	try wsync-push two.safetensors -e "$url" --asleep weights --bucket-timeout 2s \
+		--weight-version 8
 	expect_status 10
 	err_has "left paused: its weights were released and are not complete"
 	expect_state "$url" '[]' True
@@ -78,7 +86,8 @@ expect_left() {
 	killed /flush_cache 3 --asleep weights
 	try wsync-ctl repair --json
 	expect_status 9
-	expect_json '[(l["ok"], l["state"], l["paused"], l["asleep"]) for l in lines if l["type"] == "endpoint"]' \
+	expect_json '[(l["ok"], l["state"], l["paused"], l["asleep"]) for l in lines
+		if l["type"] == "endpoint"]' \
 		"[(False, 'partial', True, None)]"
 	try wsync-ctl repair --again
 	expect_status 0
@@ -87,13 +96,16 @@ expect_left() {
 
 @test "released weights are not woken by a push that sends a part of them" {
 	asleep one weights,kv_cache
-	for part in "--include a" "--exclude c" "--sender 1/2 --lock turns" "--include a --dry-run"; do
+	for part in "--include a" "--exclude c" "--sender 1/2 --lock turns" \
+		"--include a --dry-run"; do
 		# shellcheck disable=SC2086  # words
-		try wsync-push two.safetensors -e "$url" --asleep weights,kv_cache --weight-version 8 $part
+		try wsync-push two.safetensors -e "$url" --asleep weights,kv_cache \
+			--weight-version 8 $part
 		expect_status 2
 		err_has "$url: its weights were released and have no values, and --"
 		err_has "sends only a part of them"
-		err_has "hint: push all of them; or wake them and keep the endpoint paused until every part is sent: wsync-ctl pause"
+		err_has "hint: push all of them; \
+or wake them and keep the endpoint paused until every part is sent: wsync-ctl pause"
 	done
 	expect_state "$url" "['weights', 'kv_cache']" False
 	is_asked "$url" /pause_generation 1 # of the first push
@@ -129,15 +141,18 @@ expect_left() {
 	expect_two "$url"
 }
 
-@test "a push that failed after the weights were woken is repeated by its hint, and nothing is woken twice" {
+@test "a push that failed after it woke weights is repeated without a second wake" {
 	asleep one weights,kv_cache --fault refuse:update_weights_from_distributed:3
 	try wsync-push two.safetensors -e "$url" --bucket-size 8KiB --asleep weights,kv_cache
 	expect_left 5
-	# The same command again would wake the weights again, and without --asleep the caches would stay released.
+	# The same command again would wake the weights again, and without --asleep the caches would
+	# stay released.
 	try wsync-push two.safetensors -e "$url" --asleep weights,kv_cache
 	expect_status 2
-	err_has "an earlier push left kv_cache released, with incomplete weights, and --asleep says weights,kv_cache"
-	err_has "hint: give --asleep recorded; if the server was restarted since, or others changed its memory: wsync-ctl repair --forget --endpoint $url"
+	err_has "an earlier push left kv_cache released, with incomplete weights, \
+and --asleep says weights,kv_cache"
+	err_has "hint: give --asleep recorded; if the server was restarted since, \
+or others changed its memory: wsync-ctl repair --forget --endpoint $url"
 	try wsync-push two.safetensors -e "$url"
 	expect_status 2
 	err_has "--asleep is missing"
@@ -182,8 +197,10 @@ expect_left() {
 	expect_status 0
 	out_has "resumed  committed"
 	expect_two "$url"
-	[ "$(state "$url" "[p for p in paths if p in ('/resume_memory_occupation', '/continue_generation')][-2:]")" = \
-		"['/resume_memory_occupation', '/continue_generation']" ] || explain "$(state "$url" paths)"
+	[ "$(state "$url" "[p for p in paths if p in ('/resume_memory_occupation', \
+'/continue_generation')][-2:]")" = \
+		"['/resume_memory_occupation', '/continue_generation']" ] ||
+		explain "$(state "$url" paths)"
 }
 
 @test "a push that fails when the weights are whole wakes the caches, then resumes" {
@@ -198,7 +215,8 @@ expect_left() {
 	killed /resume_memory_occupation 1 --asleep weights,kv_cache
 	try wsync-ctl repair --json
 	expect_status 9
-	expect_json '[(l["state"], l["paused"], l["asleep"]) for l in lines if l["type"] == "endpoint"]' \
+	expect_json '[(l["state"], l["paused"], l["asleep"]) for l in lines
+		if l["type"] == "endpoint"]' \
 		"[('partial', True, 'kv_cache')]"
 }
 
@@ -233,7 +251,8 @@ expect_left() {
 	asleep two weights,kv_cache --fault refuse:resume_memory_occupation:1
 	printf '%s\n' two.safetensors two.safetensors >lines
 	status=0
-	timeout 60 wsync-push --stdin -e "$first" -e "$url" --asleep weights,kv_cache --json <lines >.out 2>.err || status=$?
+	timeout 60 wsync-push --stdin -e "$first" -e "$url" --asleep weights,kv_cache --json \
+		<lines >.out 2>.err || status=$?
 	out=$(<.out) err=$(<.err)
 	expect_status 5
 	expect_json '[l["ok"] for l in lines if l["type"] == "result"]' "[False, True]"
@@ -258,21 +277,24 @@ expect_left() {
 @test "a line of --stdin says what was released since the one before" {
 	asleep one weights,kv_cache
 	mkfifo sources
-	start push bash -c "exec wsync-push --stdin -e $url --asleep weights,kv_cache --json --state-dir own <sources"
+	start push bash -c "exec wsync-push --stdin -e $url --asleep weights,kv_cache --json \
+--state-dir own <sources"
 	local push=$pid
 	exec 7>sources
 	printf 'one.safetensors\t8\n' >&7
 	eventually 20 grep -q '"type":"result"' push.out
 	try wsync-ctl sleep --tags weights,kv_cache -e "$url"
 	expect_status 0
-	printf 'two.safetensors\t9\tweights,kv_cache\none.safetensors\t\tdisk\ntwo.safetensors\n' >&7
+	printf 'two.safetensors\t9\tweights,kv_cache\none.safetensors\t\tdisk\ntwo.safetensors\n' \
+		>&7
 	exec 7>&-
 	status=0
 	wait "$push" || status=$?
 	out=$(<push.out) err=$(<push.err)
 	expect_status 2
 	expect_json '[(l["ok"], l["source"]) for l in lines if l["type"] == "result"]' \
-		"[(True, 'one.safetensors'), (True, 'two.safetensors'), (False, 'one.safetensors'), (True, 'two.safetensors')]"
+		"[(True, 'one.safetensors'), (True, 'two.safetensors'), (False, \
+'one.safetensors'), (True, 'two.safetensors')]"
 	err_has "'disk' is none of weights, kv_cache and cuda_graph"
 	expect_two "$url"
 	try wsync-ctl version -e "$url"
@@ -283,15 +305,18 @@ expect_left() {
 	asleep one weights,kv_cache
 	printf 'two.safetensors\t8\tbogus\ntwo.safetensors\t9\n' >lines
 	status=0
-	timeout 60 wsync-push --stdin -e "$url" --asleep weights,kv_cache --json <lines >.out 2>.err || status=$?
+	timeout 60 wsync-push --stdin -e "$url" --asleep weights,kv_cache --json <lines >.out \
+		2>.err || status=$?
 	out=$(<.out) err=$(<.err)
 	expect_status 2
 	expect_json '[l["ok"] for l in lines if l["type"] == "result"]' "[False, True]"
-	expect_json '[[e["state"] for e in l["endpoints"]] for l in lines if l["type"] == "end"]' "[['committed']]"
+	expect_json '[[e["state"] for e in l["endpoints"]] for l in lines if l["type"] == "end"]' \
+		"[['committed']]"
 	expect_two "$url"
 }
 
-# pipe_to OPTION...: a push of the lines of file descriptor 7, $pid; its output: push.out and push.err.
+# pipe_to OPTION...: a push of the lines of file descriptor 7, $pid; its output: push.out and
+# push.err.
 pipe_to() {
 	mkfifo sources
 	start push bash -c "exec wsync-push --stdin --json -e $url $* <sources"
@@ -302,7 +327,8 @@ has_results() { [ "$(grep -c '"type":"result"' push.out)" = "$1" ]; }
 @test "what the third field of a refused line lists is left to the next line" {
 	for next in '' $'\t\trecorded'; do
 		asleep one weights,kv_cache
-		# The lines before are refused early, by the lock of another push, and late, by their plan.
+		# The lines before are refused early, by the lock of another push, and late, by
+		# their plan.
 		mkdir -p state/wsync/locks
 		mkfifo sources
 		start push bash -c "exec wsync-push --stdin --json -e $url <sources"
@@ -318,12 +344,13 @@ has_results() { [ "$(grep -c '"type":"result"' push.out)" = "$1" ]; }
 		status=0
 		wait "$pid" || status=$?
 		out=$(<push.out) err=$(<push.err)
-		expect_json '[l["ok"] for l in lines if l["type"] == "result"]' "[False, False, True]"
+		expect_json '[l["ok"] for l in lines if l["type"] == "result"]' \
+			"[False, False, True]"
 		expect_two "$url"
 	done
 }
 
-@test "a line of --stdin forgets what the record of another push said, once that push was repaired" {
+@test "a line of --stdin forgets the record of another push that was repaired" {
 	asleep one weights,kv_cache --fault refuse:resume_memory_occupation:2
 	try wsync-push two.safetensors -e "$url" --asleep weights,kv_cache
 	expect_status 5
@@ -350,7 +377,8 @@ has_results() { [ "$(grep -c '"type":"result"' push.out)" = "$1" ]; }
 	expect_left 5
 	printf 'two.safetensors\t8\tweights\ntwo.safetensors\t9\n' >lines
 	status=0
-	timeout 60 wsync-push --stdin -e "$first" -e "$url" --asleep kv_cache --json <lines >.out 2>.err || status=$?
+	timeout 60 wsync-push --stdin -e "$first" -e "$url" --asleep kv_cache --json <lines >.out \
+		2>.err || status=$?
 	out=$(<.out) err=$(<.err)
 	expect_status 2
 	expect_json '[l["ok"] for l in lines if l["type"] == "result"]' "[False, True]"
@@ -412,7 +440,8 @@ again() {
 	wait "$push" || status=$?
 	out=$(<push.out) err=$(<push.err)
 	expect_status 3
-	expect_json '[(l["ok"], l["endpoints"][0]["state"]) for l in lines if l["type"] == "result"]' \
+	expect_json '[(l["ok"], l["endpoints"][0]["state"]) for l in lines
+		if l["type"] == "result"]' \
 		"[(False, 'partial'), (False, 'partial')]"
 	expect_state "$url" '[]' False
 	is_asked "$url" /pause_generation 0
@@ -422,9 +451,11 @@ again() {
 	asleep one weights,kv_cache --fault refuse:update_weights_from_distributed:3
 	try wsync-push two.safetensors -e "$url" --bucket-size 8KiB --asleep weights,kv_cache
 	expect_left 5
-	sed -i -e 's/,"asleep":"kv_cache"//' -e 's/"args":\[/"args":["--asleep=weights,kv_cache",/' state/wsync/pushes/*.json
+	sed -i -e 's/,"asleep":"kv_cache"//' \
+		-e 's/"args":\[/"args":["--asleep=weights,kv_cache",/' state/wsync/pushes/*.json
 	try wsync-ctl repair --again
 	expect_status 3
-	err_has "wrote --asleep=weights,kv_cache and not what is still released: it cannot be repeated from here"
+	err_has "wrote --asleep=weights,kv_cache and not what is still released: \
+it cannot be repeated from here"
 	expect_state "$url" "['kv_cache']" True
 }

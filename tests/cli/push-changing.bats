@@ -10,7 +10,8 @@ prepare() {
 	for i in 0 1 2 3 4 5 6 7 8 9; do names+=("w$i.weight:BF16:128,128"); done
 	safetensors two.safetensors "${names[@]}"
 	/usr/bin/python3 - <<-'END'
-		data = bytearray(open("two.safetensors", "rb").read()) # one: the same names, every byte differs
+		# one: the same names, every byte differs
+		data = bytearray(open("two.safetensors", "rb").read())
 		begin = 8 + int.from_bytes(data[:8], "little")
 		data[begin:] = bytes(b ^ 1 for b in data[begin:])
 		open("one.safetensors", "wb").write(data)
@@ -20,7 +21,8 @@ prepare() {
 
 overwrite="dd if=two.safetensors of=current.safetensors bs=1M conv=notrunc status=none"
 
-# refused WORDS: the push failed for that, and the endpoint is marked, not labelled, and not resumed.
+# refused WORDS: the push failed for that, and the endpoint is marked, not labelled, and not
+# resumed.
 refused() {
 	expect_status 3
 	expect_json "lines[-1]['error']['code']" input
@@ -40,7 +42,8 @@ refused() {
 	while IFS=: read -r words change; do
 		cp one.safetensors current.safetensors
 		meddle "$direct" $update 3 "$change"
-		try wsync-push current.safetensors -e "$url" --bucket-size 64KiB --weight-version new --json
+		try wsync-push current.safetensors -e "$url" --bucket-size 64KiB \
+			--weight-version new --json
 		refused "$words"
 	done <<-END
 		was overwritten:$overwrite
@@ -59,7 +62,8 @@ refused() {
 	endpoint e
 	direct=$url
 	meddle "$direct" $update 3 "$overwrite"
-	try wsync-push current.safetensors -e "$url" --bucket-size 64KiB --quantize fp8 --verify hash \
+	try wsync-push current.safetensors -e "$url" --bucket-size 64KiB --quantize fp8 \
+		--verify hash \
 		--weight-version new --json
 	refused "was overwritten"
 }
@@ -67,7 +71,8 @@ refused() {
 @test "... nor an adapter that is overwritten" {
 	llama m
 	mkdir lora
-	echo '{"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"]}' >lora/adapter_config.json
+	echo '{"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"]}' \
+		>lora/adapter_config.json
 	a=base_model.model.model.layers.0.self_attn.q_proj.lora
 	safetensors lora/adapter_model.safetensors "${a}_A.weight:F32:4,64" "${a}_B.weight:F32:64,4"
 	/usr/bin/python3 -c 'import struct
@@ -82,7 +87,8 @@ for f in ("m/model.safetensors", "lora/adapter_model.safetensors"): # no NaN
 	meddle "$direct" $update 2 "touch lora/adapter_model.safetensors"
 	try wsync-push m --lora lora -e "$url" --bucket-size 16KiB --weight-version new --json
 	expect_status 3
-	expect_json "'lora/adapter_model.safetensors: the file was overwritten' in lines[-1]['error']['message']" True
+	expect_json "'lora/adapter_model.safetensors: \
+the file was overwritten' in lines[-1]['error']['message']" True
 	expect_json "lines[-1]['endpoints'][0]['state']" partial
 }
 
@@ -92,7 +98,8 @@ for f in ("m/model.safetensors", "lora/adapter_model.safetensors"): # no NaN
 	meddle "$direct" /init_weights_update_group 1 "$overwrite"
 	try wsync-push current.safetensors -e "$url" --weight-version new --json
 	expect_status 3
-	expect_json "lines[-1]['endpoints'][0]['state'], lines[-1]['endpoints'][0]['paused']" "('untouched', False)"
+	expect_json "lines[-1]['endpoints'][0]['state'], lines[-1]['endpoints'][0]['paused']" \
+		"('untouched', False)"
 	expect_json "lines[-1]['error']['phase']" verify
 }
 
@@ -102,12 +109,13 @@ for f in ("m/model.safetensors", "lora/adapter_model.safetensors"): # no NaN
 	meddle "$direct" $update 5 "$overwrite"
 	printf '%s\n' one.safetensors current.safetensors two.safetensors >lines
 	try sh -c "wsync-push --stdin -e $url --bucket-size 128KiB --json <lines"
-	expect_json "[(l['ok'], l['exit']) for l in lines if l['type'] == 'result']" "[(True, 0), (False, 3), (True, 0)]"
+	expect_json "[(l['ok'], l['exit']) for l in lines if l['type'] == 'result']" \
+		"[(True, 0), (False, 3), (True, 0)]"
 	try wsync-verify weights two.safetensors -e "$direct"
 	expect_status 0
 }
 
-@test "--backend disk: a directory that changes while servers load it; one that was written before may" {
+@test "--backend disk: a source that changes while servers load it; a copy may change" {
 	mkdir d
 	cp one.safetensors d/model.safetensors
 	endpoint e
@@ -124,13 +132,14 @@ for f in ("m/model.safetensors", "lora/adapter_model.safetensors"): # no NaN
 	expect_status 0
 }
 
-@test "--backend disk --disk-dir: the source may change once the copy is written, before the pause too" {
+@test "--backend disk --disk-dir: the source may change once the copy is written" {
 	endpoint e --checksums
 	direct=$url
 	for how in names hash; do
 		cp one.safetensors current.safetensors
 		meddle "$direct" /pause_generation 1 "$overwrite"
-		try wsync-push current.safetensors --backend disk --disk-dir written --verify "$how" -e "$url"
+		try wsync-push current.safetensors --backend disk --disk-dir written \
+			--verify "$how" -e "$url"
 		expect_status 0
 		cmp current.safetensors two.safetensors
 		try wsync-verify weights one.safetensors -e "$direct"
@@ -141,8 +150,10 @@ for f in ("m/model.safetensors", "lora/adapter_model.safetensors"): # no NaN
 @test "--backend disk --disk-dir: the pause waits until the hashes of a slow source are computed" {
 	endpoint e --checksums
 	meddle "$url" /pause_generation 1 "$overwrite"
-	try env SLOW="pread current 200" LD_PRELOAD="$tools/hang_io.so" ASAN_OPTIONS=verify_asan_link_order=0 \
-		wsync-push current.safetensors --backend disk --disk-dir written --verify hash -e "$url"
+	try env SLOW="pread current 200" LD_PRELOAD="$tools/hang_io.so" \
+		ASAN_OPTIONS=verify_asan_link_order=0 \
+		wsync-push current.safetensors --backend disk --disk-dir written --verify hash \
+		-e "$url"
 	expect_status 0
 	cmp current.safetensors two.safetensors
 }

@@ -1,9 +1,11 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# wsync-push --backend disk: the servers load what they can read, the source or what was written for them.
+# wsync-push --backend disk: the servers load what they can read, the source or what was written for
+# them.
 load helpers
 
-# model FAMILY: a small checkpoint in m/ whose numbers are all of a likely size, and a tokenizer with it.
+# model FAMILY: a small checkpoint in m/ whose numbers are all of a likely size, and a tokenizer
+# with it.
 model() {
 	likely_model "$1"
 	echo '{"model": {}}' >m/tokenizer.json
@@ -27,8 +29,10 @@ names() { (cd "$1" && find . -mindepth 1 -printf '%P\n' | LC_ALL=C sort | tr '\n
 		[ "$lineage" != sglang-0.4 ] || pause=none
 		try wsync-push m -e "$url" --backend disk --pause "$pause" --json
 		expect_status 0
-		[ "$(json '[(l["backend"], l["protocol"], l["load_format"], l["buckets"], l["disk_path"], l["disk_bytes"])
-			for l in lines if l["type"] == "plan"]')" = "[('disk', 'disk', 'auto', 1, '$PWD/m', 0)]" ]
+		[ "$(json '[(l["backend"], l["protocol"], l["load_format"], l["buckets"],
+		l["disk_path"], l["disk_bytes"])
+			for l in lines if l["type"] == "plan"]')" = \
+				"[('disk', 'disk', 'auto', 1, '$PWD/m', 0)]" ]
 		try wsync-verify weights m -e "$url"
 		expect_status 0
 	done
@@ -92,7 +96,8 @@ with open("m/model.safetensors.index.json", "w") as f:
 	endpoint b --model m --tp 1
 	for how in "" "--disk-dir out --bucket-size 64KiB"; do
 		# shellcheck disable=SC2086  # words
-		try wsync-push m -e "$first" -e "$url" --backend disk --weight-version 7 --verify hash $how
+		try wsync-push m -e "$first" -e "$url" --backend disk --weight-version 7 \
+			--verify hash $how
 		expect_status 0
 		out_has "verified by hash, weight version 7"
 	done
@@ -118,7 +123,8 @@ with open("m/model.safetensors.index.json", "w") as f:
 	/usr/bin/python3 "$repo/tests/cli/small_model.py" qwen3 eight --fp8
 	endpoint b --model eight --tp 2
 	mkdir out
-	try wsync-push m -e "$url" --backend disk --quantize fp8 --block-size 16x16 --disk-dir out --verify hash \
+	try wsync-push m -e "$url" --backend disk --quantize fp8 --block-size 16x16 --disk-dir out \
+		--verify hash \
 		--weight-version step/12 --bucket-size 64KiB --json
 	expect_status 0
 	local dir=out/wsync-step_12
@@ -128,7 +134,8 @@ with open("m/model.safetensors.index.json", "w") as f:
 	[ "$(stat -c %a $dir/tokenizer.json $dir/convert.sh | xargs)" = "640 755" ]
 	[ "$(/usr/bin/python3 -c 'import json, sys
 c = json.load(open(sys.argv[1])); q = c.pop("quantization_config")
-print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"], c == json.load(open("m/config.json")))' \
+print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"],
+      c == json.load(open("m/config.json")))' \
 		$dir/config.json)" = "fp8 [16, 16] ['model.embed_tokens'] True" ]
 	try wsync-verify scales $dir --against m
 	expect_status 0
@@ -156,7 +163,8 @@ print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"], c 
 	safetensors one.safetensors a:F32:8 b:BF16:4,4
 	safetensors two.safetensors c:F32:8 odd:U8:3
 	endpoint b
-	try wsync-push one.safetensors two.safetensors -e "$url" --backend disk --disk-dir out --verify hash
+	try wsync-push one.safetensors two.safetensors -e "$url" --backend disk --disk-dir out \
+		--verify hash
 	expect_status 0
 	try wsync-verify weights one.safetensors two.safetensors -e "$url"
 	expect_status 0
@@ -224,15 +232,18 @@ print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"], c 
 	expect_status 5
 	[ "$(find out | wc -l)" = 1 ] || explain "what nobody has stays"
 	ln -s "$PWD/out" mount/out
-	try wsync-push m -e "$url" --backend disk --disk-dir out --disk-path "$PWD/mount/out" --weight-version 9
+	try wsync-push m -e "$url" --backend disk --disk-dir out --disk-path "$PWD/mount/out" \
+		--weight-version 9
 	expect_status 0
 	try curl -sS -m 10 "$url/model_info"
 	out_has "mount/out/wsync-9"
 	printf 'm\n' >lines
 	try bash -c 'wsync-push --stdin -e "$1" --backend disk --disk-path /x <lines' - "$url"
 	expect_status 2
-	for words in "--disk-dir out" "--disk-path /x" "--backend tensor --load-format safetensors" \
-		"--backend disk --disk-path x" "--backend disk --load-format none" "--backend disk --protocol update"; do
+	for words in "--disk-dir out" "--disk-path /x" \
+		"--backend tensor --load-format safetensors" \
+		"--backend disk --disk-path x" "--backend disk --load-format none" \
+		"--backend disk --protocol update"; do
 		# shellcheck disable=SC2086  # words
 		try wsync-push m -e "$url" $words
 		expect_status 2
@@ -249,13 +260,16 @@ print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"], c 
 	try wsync-push m -e "$url" --lineage sglang-2026 --verify none
 	expect_status 5
 	err_has "2 pipeline stages"
-	try wsync-push m -e "$url" --lineage sglang-2026 --verify none --backend disk --load-format safetensors --weight-version 3
+	try wsync-push m -e "$url" --lineage sglang-2026 --verify none --backend disk \
+		--load-format safetensors --weight-version 3
 	expect_status 0
 	out_has "Done. (3 requests were paused)"
 	grep -F '"load_format":"safetensors","flush_cache":true,"abort_all_requests":false,"recapture_cuda_graph":true}' a.out
 	grep -F '"new_version":"3"' a.out
-	canned b '/server_info=200:{"tp_size":1,"version":"0.5.15"}' '/model_info=200:{"model_path":"x"}' \
-		'/pause_generation=200:{"status":"ok"}' '/flush_cache=200:Cache flushed.' '/continue_generation=200:{"status":"ok"}' \
+	canned b '/server_info=200:{"tp_size":1,"version":"0.5.15"}' \
+		'/model_info=200:{"model_path":"x"}' \
+		'/pause_generation=200:{"status":"ok"}' '/flush_cache=200:Cache flushed.' \
+		'/continue_generation=200:{"status":"ok"}' \
 		'/update_weights_from_disk=400:{"success":false,"message":"Failed to update weights: x.\nRolling back to original weights.","num_paused_requests":0}'
 	try wsync-push m -e "$url" --lineage sglang-2026 --verify none --backend disk
 	expect_status 5
@@ -270,7 +284,8 @@ print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"], c 
 		endpoint "$kind" --model m --fault "$kind:update_weights_from_disk:1"
 		local within=30s
 		[ "$kind" != hang ] || within=5s
-		try wsync-push m -e "$first" -e "$url" --backend disk --disk-dir out --bucket-timeout $within --verify hash
+		try wsync-push m -e "$first" -e "$url" --backend disk --disk-dir out \
+			--bucket-timeout $within --verify hash
 		expect_status 9
 		err_has "1 of 2 endpoints updated"
 		out_has "committed $first"
@@ -279,7 +294,8 @@ print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"], c 
 		ls -d out/wsync-* || explain "what a server may have is gone"
 		[ "$kind" != hang ] || err_has "the server may still be loading $PWD/out/wsync-"
 		if [ "$kind" = refuse ] || [ "$kind" = drop ] || [ "$kind" = wrong-length ]; then
-			try wsync-push m -e "$first" -e "$url" --backend disk --disk-dir out --verify hash
+			try wsync-push m -e "$first" -e "$url" --backend disk --disk-dir out \
+				--verify hash
 			expect_status 0
 			[ "$(ls out | wc -l)" = 1 ]
 		fi
@@ -302,14 +318,16 @@ print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"], c 
 
 @test "ended while it writes, it leaves nothing under a name; killed, what the next one removes" {
 	endpoint a
-	local pushes=(wsync-push synthetic:qwen3-0.6b -e "$url" --backend disk --disk-dir out --bucket-size 64MiB)
+	local pushes=(wsync-push synthetic:qwen3-0.6b -e "$url" --backend disk --disk-dir out \
+		--bucket-size 64MiB)
 	for signal in TERM KILL; do
 		start "$signal" "${pushes[@]}"
 		eventually 30 bash -c 'ls out/.wsync-*/model-00001-* >/dev/null 2>&1'
 		kill -"$signal" "$pid"
 		wait "$pid" || true
 		[ -z "$(ls out)" ] || explain "half a checkpoint has a name"
-		[ "$signal" != TERM ] || [ "$(find out | wc -l)" = 1 ] || explain "something is left"
+		[ "$signal" != TERM ] || [ "$(find out | wc -l)" = 1 ] ||
+			explain "something is left"
 	done
 	[ "$(find out -name '.wsync-*' | wc -l)" -gt 0 ]
 	[[ "$(asked)" != *pause* ]]
@@ -328,7 +346,8 @@ print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"], c 
 	echo file >file
 	try wsync-push m -e "$url" --backend disk --disk-dir file
 	expect_status 8
-	try wsync-push synthetic:deepseek-v3 -e "$url" --backend disk --disk-dir /dev/shm --verify none
+	try wsync-push synthetic:deepseek-v3 -e "$url" --backend disk --disk-dir /dev/shm \
+		--verify none
 	expect_status 8
 	err_has "has room for"
 	[[ "$(asked)" != *pause* ]]

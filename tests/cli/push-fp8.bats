@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Codes of 8 bits go to servers that keep them, and weights of 16 bits to the others: a push finds out what
-# an endpoint keeps before it changes anything there.
+# Codes of 8 bits go to servers that keep them, and weights of 16 bits to the others: a push finds
+# out what an endpoint keeps before it changes anything there.
 load helpers
 
 setup_file() {
@@ -33,7 +33,8 @@ expect_untouched() {
 		# shellcheck disable=SC2086 # a path and perhaps options
 		planned $source
 		expect_status 5
-		err_has "does not keep its weights in FP8 (its config.json has no quantization_config for it)"
+		err_has "does not keep its weights in FP8 (its config.json has no \
+quantization_config for it)"
 	done
 	planned "$(m bf16)"
 	expect_status 0
@@ -53,7 +54,8 @@ expect_untouched() {
 	for verify in names none; do
 		planned "$(m bf16)" --verify "$verify"
 		expect_status 5
-		err_has "keeps its weights in FP8 with scales (by its config.json), and model.layers.0.self_attn.q_proj.weight is sent in 16 bits"
+		err_has "keeps its weights in FP8 with scales (by its config.json), \
+and model.layers.0.self_attn.q_proj.weight is sent in 16 bits"
 		err_has "hint: add --quantize fp8"
 	done
 	planned "$(m bf16)" --include '*norm.weight' --include '*embed*'
@@ -92,7 +94,8 @@ expect_untouched() {
 }
 
 @test "a quantization in a server's arguments is one that nobody can read" {
-	says args "\"quantization\":\"fp8\",\"model_path\":\"$(m bf16)\",\"json_model_override_args\":\"{\\\"quantization_config\\\": {}}\""
+	says args "\"quantization\":\"fp8\",\"model_path\":\"$(m \
+		bf16)\",\"json_model_override_args\":\"{\\\"quantization_config\\\": {}}\""
 	planned "$(m bf16)" --verify none
 	expect_status 0
 	planned "$(m bf16)" --quantize fp8 --verify none
@@ -170,7 +173,8 @@ mkst.write("scales.safetensors", [("model.layers.0.mlp.down_proj.input_scale", "
 }
 
 @test "a server that makes FP8 of what comes is sent 16 bits" {
-	says making "\"quantization\":\"fp8\",\"load_format\":\"flash_rl\",\"model_path\":\"$(m bf16)\""
+	says making "\"quantization\":\"fp8\",\"load_format\":\"flash_rl\",\"model_path\":\"$(m \
+		bf16)\""
 	planned "$(m bf16)"
 	expect_status 0
 	planned "$(m bf16)" --quantize fp8
@@ -183,7 +187,8 @@ mkst.write("scales.safetensors", [("model.layers.0.mlp.down_proj.input_scale", "
 	says plain "\"quantization\":null,\"model_path\":\"$(m fp8)\""
 	planned "$(m bf16)" --quantize fp8 --ue8m0
 	expect_status 5
-	err_has "is not known to want scales that are powers of two: its config.json has no \"scale_fmt\": \"ue8m0\""
+	err_has "is not known to want scales that are powers of two: \
+its config.json has no \"scale_fmt\": \"ue8m0\""
 	mkdir wants
 	sed 's/"quant_method"/"scale_fmt": "ue8m0", &/' "$(m fp8)/config.json" >wants/config.json
 	says wants "\"quantization\":null,\"model_path\":\"$PWD/wants\""
@@ -207,17 +212,20 @@ mkst.write("scales.safetensors", [("model.layers.0.mlp.down_proj.input_scale", "
 	err_has weight_scale_inv
 	planned other/fp8 --quantize fp8 --json
 	expect_status 0
-	[ "$(json 'lines[-1]["transform"]["quantized"], lines[-1]["transform"]["already"]')" = "(7, 0)" ]
+	[ "$(json 'lines[-1]["transform"]["quantized"], lines[-1]["transform"]["already"]')" = \
+		"(7, 0)" ]
 	planned "$(m fp8)" --quantize fp8 --json
 	expect_status 0
-	[ "$(json 'lines[-1]["transform"]["quantized"], lines[-1]["transform"]["already"]')" = "(0, 7)" ]
+	[ "$(json 'lines[-1]["transform"]["quantized"], lines[-1]["transform"]["already"]')" = \
+		"(0, 7)" ]
 	planned "$(m fp8)" --quantize fp8 --block-size 8x8
 	expect_status 1
 	err_has "weight_scale_inv"
 	expect_untouched blocks
 }
 
-# shows NAME MODEL SCALES NORM [REPLICAS]: an endpoint elsewhere, and its answers to requests for scales and norms.
+# shows NAME MODEL SCALES NORM [REPLICAS]: an endpoint elsewhere, and its answers to requests for
+# scales and norms.
 shows() {
 	start "$1" /usr/bin/python3 "$repo/tests/cli/showing.py" "${@:2}"
 	eventually 20 test -s "$scratch/$1.out"
@@ -228,7 +236,8 @@ shows() {
 	shows blocks Qwen/Qwen3-8B '[[0.5, 0.25]]' '[1.0]'
 	planned "$(m bf16)" --quantize fp8 --block-size 16x16
 	expect_status 0
-	grep -q "^/get_weights_by_name model.layers.0.self_attn.o_proj.weight_scale_inv 1$" blocks.out
+	grep -q "^/get_weights_by_name model.layers.0.self_attn.o_proj.weight_scale_inv 1$" \
+		blocks.out
 	planned "$(m bf16)"
 	expect_status 0
 	[ "$(grep -c scale_inv blocks.out)" = 1 ] # nobody wondered
@@ -257,7 +266,8 @@ shows() {
 	shows named Qwen/Qwen3-8B-FP8 '[[0.5, 0.25]]' '[1.0]'
 	planned "$(m bf16)"
 	expect_status 5
-	err_has "keeps its weights in FP8 with scales (it shows them), and model.layers.0.self_attn.q_proj.weight is sent in 16 bits"
+	err_has "keeps its weights in FP8 with scales (it shows them), \
+and model.layers.0.self_attn.q_proj.weight is sent in 16 bits"
 	shows only-named my/fp8-experiments '' '[1.0]'
 	planned "$(m bf16)"
 	expect_status 0
@@ -265,7 +275,8 @@ shows() {
 
 @test "what keeps anything is not asked" {
 	endpoint any --lineage sglang-2026
-	for options in "" "--quantize fp8 --block-size 16x16" "" "--quantize fp8 --block-size 16x16"; do
+	for options in "" "--quantize fp8 --block-size 16x16" "" \
+		"--quantize fp8 --block-size 16x16"; do
 		# shellcheck disable=SC2086 # none or several
 		try wsync-push "$(m bf16)" $options -e "$url" --verify hash
 		expect_status 0

@@ -1,15 +1,16 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# A push that waits in vain says what it saw, what that probably means and what to do; and its deadline ends it.
+# A push that waits in vain says what it saw, what that probably means and what to do; and its
+# deadline ends it.
 load helpers
 
 prepare() {
 	safetensors small.safetensors a.weight:BF16:64,64 b.weight:BF16:64,64
 }
 
-# hang COMMAND...: ends with status 10 after LIMIT (default 1) seconds, where nothing else would ever end it:
-# within ten more, which a busy machine may need. $told is the paragraph on
-# one line, for it is wrapped.
+# hang COMMAND...: ends with status 10 after LIMIT (default 1) seconds, where nothing else would
+# ever end it: within ten more, which a busy machine may need. $told is the paragraph on one line,
+# for it is wrapped.
 hang() {
 	local began=${EPOCHREALTIME/./}
 	try "$@"
@@ -23,7 +24,8 @@ told() { [[ $told == *"$1"* ]] || explain "expected among what was told: $1"; }
 
 # The keys of a hang are documented; $cause is the cause.
 documented() {
-	/usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-push <<<"$out"
+	/usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-push \
+		<<<"$out"
 	cause=$(json '[l["cause"] for l in lines if l["type"] == "hang"]')
 }
 
@@ -46,11 +48,15 @@ documented() {
 	hang wsync-push small.safetensors -e "$url" --init-timeout 1s --json
 	documented
 	[ "$cause" = "['loopback']" ] || explain "$cause"
-	[ "$(json '[l["remedy"] for l in lines if l["type"] == "hang"] == [lines[-1]["error"]["hint"]]')" = True ]
-	[ "$(json '[(l["phase"], l["option"], l["limit_ns"], l["world_size"], l["joined"], l["cancelled"],
-		[r["store"] for r in l["ranks"]], l["endpoints"][0]["state"], l["endpoints"][0]["model_info"])
+	[ "$(json '[l["remedy"] for l in lines
+		if l["type"] == "hang"] == [lines[-1]["error"]["hint"]]')" = True ]
+	[ "$(json '[(l["phase"], l["option"], l["limit_ns"], l["world_size"], l["joined"],
+	l["cancelled"],
+		[r["store"] for r in l["ranks"]], l["endpoints"][0]["state"],
+		l["endpoints"][0]["model_info"])
 		for l in lines if l["type"] == "hang"]')" = \
-		"[('init', 'init-timeout', 1000000000, 3, 0, False, ['absent', 'absent'], 'sent', 'answers')]" ]
+		"[('init', 'init-timeout', 1000000000, 3, 0, False, ['absent', 'absent'], 'sent', \
+'answers')]" ]
 }
 
 @test "a quiet push says the error and the remedy only" {
@@ -86,7 +92,8 @@ documented() {
 	first=$url
 	endpoint two --fault hang:init_weights_update_group:1
 	hang wsync-push small.safetensors -e "$first" -e "$url" --init-timeout 1s
-	[[ $told =~ "the deadline passed without an answer from http://127.0.0.1:"[0-9]+" and 1 more" ]] || explain "only one"
+	[[ $told =~ "the deadline passed without an answer from http://127.0.0.1:"[0-9]+" and 1 \
+more" ]] || explain "only one"
 }
 
 @test "one rank joins and publishes no address" {
@@ -102,7 +109,8 @@ documented() {
 	start push wsync-push small.safetensors -e "$url" --init-timeout 4s -v
 	eventually 10 grep -q "asked to join" push.err
 	start stray /usr/bin/python3 "$repo/tests/cli/stray.py" \
-		"$(sed -n 's/.*asked to join.* at 127.0.0.1:\([0-9]*\)$/\1/p' push.err)" /old/old//cpu//0/0
+		"$(sed -n 's/.*asked to join.* at 127.0.0.1:\([0-9]*\)$/\1/p' push.err)" \
+		/old/old//cpu//0/0
 	wait "${background[1]}" || status=$?
 	[ "$status" = 10 ]
 	told=$(tr -s ' \n' ' ' <push.err)
@@ -119,7 +127,8 @@ documented() {
 	eventually 20 grep -q '"ready"' far.out
 	start near /usr/bin/python3 "$repo/tests/cli/tunnel.py" near "$scratch/far.sock"
 	eventually 10 test -s near.out
-	LIMIT=2 hang wsync-push small.safetensors -e "127.0.0.1:$(<near.out)" --init-timeout 2s --json
+	LIMIT=2 hang wsync-push small.safetensors -e "127.0.0.1:$(<near.out)" --init-timeout 2s \
+		--json
 	documented
 	[ "$cause" = "['loopback']" ] || explain "$cause"
 	told "behind a tunnel"
@@ -127,7 +136,8 @@ documented() {
 
 @test "a server that takes up the update and receives nothing" {
 	endpoint one --tp 3 --fault hang:update_weights_from_distributed:2
-	hang wsync-push small.safetensors -e "$url" --bucket-size 8KiB --bucket-timeout 1s --verify none --json
+	hang wsync-push small.safetensors -e "$url" --bucket-size 8KiB --bucket-timeout 1s \
+		--verify none --json
 	documented
 	[ "$cause" = "['not-receiving']" ] || explain "$cause"
 	told "Of bucket 2 of 2, 8.00 KiB, rank 1 of $url took nothing; rank 2 of $url took nothing"
@@ -167,7 +177,9 @@ stopped() { ! grep -hvE '^[0-9]+ \(.*\) T ' /proc/"$1"/task/*/stat; }
 	eventually 5 stopped "$server"
 	echo small.safetensors >&4
 	exec 4>&-
-	sleep 2.5 # by then it was asked whether it lives; and nobody waits for a stopped process longer than that
+	# by then it was asked whether it lives; and nobody waits for a stopped process longer than
+	# that
+	sleep 2.5
 	kill -CONT "$server"
 	wait "${background[1]}" || status=$?
 	[ "$status" = 10 ]
@@ -207,7 +219,8 @@ stopped() { ! grep -hvE '^[0-9]+ \(.*\) T ' /proc/"$1"/task/*/stat; }
 	out=$(<push.out) err=$(<push.err)
 	documented
 	[ "$(json '[(l["phase"], l["message"]) for l in lines if l["type"] == "waiting"]')" = \
-		"[('init', '$(sed -n 's/^wsync-push: \(waiting .*\)/\1/p' push.err)')]" ] || explain "another line"
+		"[('init', '$(sed -n 's/^wsync-push: \(waiting .*\)/\1/p' push.err)')]" ] ||
+		explain "another line"
 	[ "$(json '[l["cancelled"] for l in lines if l["type"] == "hang"]')" = "[True]" ]
 	told=$(tr -s ' \n' ' ' <push.err)
 	[[ $told =~ "was waiting "[0-9.]+" s $who" ]] || explain "not said for what"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# A file system that stops answering (tests/tools/hang_io.c): deadlines and signals end the push all the same, and
-# the endpoints that are whole are resumed.
+# A file system that stops answering (tests/tools/hang_io.c): deadlines and signals end the push all
+# the same, and the endpoints that are whole are resumed.
 load helpers
 
 prepare() {
@@ -22,18 +22,22 @@ hung() {
 	[ -e fifo.reached ] || explain "nothing hung"
 }
 
-# ends STATE PAUSED: the end line of $out says so of the endpoint, and the endpoint itself of its pause.
+# ends STATE PAUSED: the end line of $out says so of the endpoint, and the endpoint itself of its
+# pause.
 ends() {
-	expect_json '[(l["error"]["code"], [(e["state"], e["paused"]) for e in l["endpoints"]]) for l in lines
+	expect_json '[(l["error"]["code"], [(e["state"], e["paused"]) for e in l["endpoints"]])
+	for l in lines
 		if l["type"] == "end"]' "[('timeout', [('$1', $2)])]"
 	err_has "hangs in a file system"
 	paused "$2"
 }
 
 journal() { curl -s "$url/wsync/journal"; }
-paused() { [ "$(journal | /usr/bin/python3 -c 'import json, sys; print(json.load(sys.stdin)["state"]["paused"])')" = "$1" ] ||
+paused() { [ "$(journal | /usr/bin/python3 \
+	-c 'import json, sys; print(json.load(sys.stdin)["state"]["paused"])')" = "$1" ] ||
 	explain "expected of the endpoint: paused $1"; }
-groups() { journal | /usr/bin/python3 -c 'import json, sys; print(json.load(sys.stdin)["state"]["groups"])'; }
+groups() { journal | /usr/bin/python3 \
+	-c 'import json, sys; print(json.load(sys.stdin)["state"]["groups"])'; }
 nothing_to_repair() {
 	try wsync-ctl repair
 	expect_status 0
@@ -78,7 +82,8 @@ nothing_to_repair() {
 	try wsync-ctl repair
 	expect_status 0
 	paused False
-	journal | grep -q '"path":"/resume_memory_occupation"' || explain "it was resumed without its memory"
+	journal | grep -q '"path":"/resume_memory_occupation"' ||
+		explain "it was resumed without its memory"
 	nothing_to_repair
 }
 
@@ -119,7 +124,8 @@ nothing_to_repair() {
 
 @test "a signal ends a push whose thread takes none" {
 	endpoint one
-	HANG="fadvise source 3000000" LD_PRELOAD=$tools/hang_io.so ASAN_OPTIONS=verify_asan_link_order=0 \
+	HANG="fadvise source 3000000" LD_PRELOAD=$tools/hang_io.so \
+		ASAN_OPTIONS=verify_asan_link_order=0 \
 		start push wsync-push source.safetensors -e "$url" --bucket-size 2MiB --json
 	eventually 30 test -e fifo.reached
 	kill -TERM "$pid"
@@ -127,22 +133,28 @@ nothing_to_repair() {
 	wait "$pid" || status=$?
 	expect_status 143
 	out=$(<push.out) err=$(<push.err)
-	expect_json 'lines[-1]["error"]["code"], lines[-1]["endpoints"][0]["state"]' "('cancelled', 'untouched')"
+	expect_json 'lines[-1]["error"]["code"], lines[-1]["endpoints"][0]["state"]' \
+		"('cancelled', 'untouched')"
 	paused False
 	nothing_to_repair
 }
 
-# joins FAULT OPTION...: $pid is a push that fails in its second bucket by this fault and joins the threads of its checksums, which hang in the source.
+# joins FAULT OPTION...: $pid is a push that fails in its second bucket by this fault and joins the
+# threads of its checksums, which hang in the source.
 joins() {
 	endpoint one --fault "$1:update_weights_from_distributed:2"
-	HANG="pread source 3000000" LD_PRELOAD=$tools/hang_io.so ASAN_OPTIONS=verify_asan_link_order=0 \
-		start push wsync-push source.safetensors -e "$url" --bucket-size 2MiB --verify hash --json "${@:2}"
+	HANG="pread source 3000000" LD_PRELOAD=$tools/hang_io.so \
+		ASAN_OPTIONS=verify_asan_link_order=0 \
+		start push wsync-push source.safetensors -e "$url" --bucket-size 2MiB \
+		--verify hash --json "${@:2}"
 	eventually 30 test -e fifo.reached
-	asked() { [ "$(journal | grep -o '"path":"/update_weights_from_distributed"' | wc -l)" = 2 ]; }
+	asked() { [ "$(journal | grep -o '"path":"/update_weights_from_distributed"' |
+		wc -l)" = 2 ]; }
 	eventually 30 asked
 }
 
-# The main thread of $pid wakes up ten times a second while it waits for an answer, and not at all while it joins.
+# The main thread of $pid wakes up ten times a second while it waits for an answer, and not at all
+# while it joins.
 is_still() {
 	local before
 	before=$(grep voluntary "/proc/$pid/status")
@@ -153,7 +165,8 @@ is_still() {
 @test "a failed push has time to join its threads" {
 	joins hang --bucket-timeout 10s
 	eventually 60 is_still
-	sleep 4 # longer than the 3 s of silence after a deadline, and far from the 13 s of the clean-up
+	# longer than the 3 s of silence after a deadline, and far from the 13 s of the clean-up
+	sleep 4
 	while kill -0 "$pid" 2>/dev/null; do timeout 1 sh -c ': >fifo' || true; done
 	status=0
 	wait "$pid" || status=$?
@@ -174,7 +187,8 @@ is_still() {
 
 @test "a thread that wakes up during the clean-up changes nothing any more" {
 	endpoint one --fault slow:destroy_weights_update_group:1 --fault-delay 2s
-	HANG="fadvise source 3000000" LD_PRELOAD=$tools/hang_io.so ASAN_OPTIONS=verify_asan_link_order=0 \
+	HANG="fadvise source 3000000" LD_PRELOAD=$tools/hang_io.so \
+		ASAN_OPTIONS=verify_asan_link_order=0 \
 		start push wsync-push source.safetensors -e "$url" --bucket-size 2MiB --json -t 5
 	leaving() { journal | grep -q destroy_weights_update_group; }
 	eventually 30 test -e fifo.reached
@@ -193,18 +207,22 @@ is_still() {
 	endpoint one
 	echo source.safetensors >lines
 	status=0
-	HANG="sendfile source 5000000" LD_PRELOAD=$tools/hang_io.so ASAN_OPTIONS=verify_asan_link_order=0 \
-		timeout 60 wsync-push --stdin -e "$url" --bucket-size 2MiB --json -t 5 <lines >out 2>err || status=$?
+	HANG="sendfile source 5000000" LD_PRELOAD=$tools/hang_io.so \
+		ASAN_OPTIONS=verify_asan_link_order=0 \
+		timeout 60 wsync-push --stdin -e "$url" --bucket-size 2MiB --json -t 5 <lines >out \
+		2>err || status=$?
 	out=$(<out) err=$(<err)
 	expect_status 10
-	expect_json '[(l["type"], l["exit"], l.get("results")) for l in lines if l["type"] in ("result", "end")]' \
+	expect_json '[(l["type"], l["exit"], l.get("results")) for l in lines
+		if l["type"] in ("result", "end")]' \
 		"[('result', 10, None), ('end', 10, 1)]"
 }
 
 @test "a gateway ends, since no other push could begin" {
 	endpoint one
 	local server=$url port=${url##*:}
-	HANG="fadvise source 3000000" LD_PRELOAD=$tools/hang_io.so ASAN_OPTIONS=verify_asan_link_order=0 \
+	HANG="fadvise source 3000000" LD_PRELOAD=$tools/hang_io.so \
+		ASAN_OPTIONS=verify_asan_link_order=0 \
 		start gateway wsync-gateway --listen 127.0.0.1:0 --json --bucket-size 2MiB -t 5
 	local gateway=$pid
 	eventually 20 grep -q '"ready"' gateway.out
@@ -223,22 +241,26 @@ is_still() {
 
 @test "a slow disk is not blamed on the server" {
 	endpoint one
-	try env SLOW="sendfile source 1500" LD_PRELOAD="$tools/hang_io.so" ASAN_OPTIONS=verify_asan_link_order=0 \
+	try env SLOW="sendfile source 1500" LD_PRELOAD="$tools/hang_io.so" \
+		ASAN_OPTIONS=verify_asan_link_order=0 \
 		wsync-push source.safetensors -e "$url" --bucket-size 8MiB --bucket-timeout 5 --json
 	expect_status 10
 	expect_json '[l["starved_ns"] > l["ns"] / 2 for l in lines if l["type"] == "hang"]' "[True]"
 }
 
-@test "a push of wsync-verify that hangs in a file system ends, and an endpoint without its weights stays paused" {
+@test "a push of wsync-verify that hangs in a file system ends; without weights paused" {
 	endpoint one
 	try wsync-push source.safetensors -e "$url"
 	expect_status 0
-	try env HANG="sendfile source 5000000" LD_PRELOAD="$tools/hang_io.so" ASAN_OPTIONS=verify_asan_link_order=0 \
-		wsync-verify weights source.safetensors -e "$url" --reset --yes --bucket-timeout 5s --json
+	try env HANG="sendfile source 5000000" LD_PRELOAD="$tools/hang_io.so" \
+		ASAN_OPTIONS=verify_asan_link_order=0 \
+		wsync-verify weights source.safetensors -e "$url" --reset --yes \
+		--bucket-timeout 5s --json
 	expect_status 10
 	[ -e fifo.reached ] || explain "nothing hung"
 	err_has "hangs in a file system"
-	expect_json '[(l["error"]["code"], l["endpoints"]) for l in lines if l["type"] == "end"]' "[('timeout', 1)]"
+	expect_json '[(l["error"]["code"], l["endpoints"]) for l in lines if l["type"] == "end"]' \
+		"[('timeout', 1)]"
 	paused True
 	try wsync-ctl repair
 	expect_status 9

@@ -21,13 +21,15 @@ server() {
 		'/server_info=200:{"tp_size":2,"ep_size":1,"dtype":"bfloat16","version":"0.5.9"}' \
 		'/model_info=200:{"weight_version":"7"}' '/flush_cache=200:Cache flushed.' \
 		'/pause_generation=200:{"status":"ok","message":"ok"}' \
-		'/continue_generation=200:{"status":"ok","message":"ok"}' "/update_weights_from_tensor=$1" \
+		'/continue_generation=200:{"status":"ok","message":"ok"}' \
+		"/update_weights_from_tensor=$1" \
 		'/update_weight_version=200:{"success":true,"message":"ok","new_version":"12"}'
 	eventually 10 test -s server.out
 	url=http://127.0.0.1:$(head -n 1 server.out)
 }
 
-push() { try wsync-push small.safetensors -e "$url" --backend ipc --verify none --bucket-size 4KiB "$@"; }
+push() { try wsync-push small.safetensors -e "$url" --backend ipc --verify none \
+	--bucket-size 4KiB "$@"; }
 
 # Of each update: how many elements, whether to flush; and the version.
 updates() {
@@ -58,7 +60,8 @@ updates() {
 	safetensors big.safetensors a:U8:3000000 b:U8:3000000 c:U8:3000000 d:U8:3000000 >/dev/null
 	try wsync-push -n big.safetensors --backend ipc --bucket-size 3MiB --json
 	expect_status 0
-	[ "$(json '[l["gpu_bytes"] for l in lines if l["type"] == "plan"]')" = "[10485760]" ] || explain "three buckets"
+	[ "$(json '[l["gpu_bytes"] for l in lines if l["type"] == "plan"]')" = "[10485760]" ] ||
+		explain "three buckets"
 }
 
 @test "an endpoint of another machine is refused, and nobody asked" {
@@ -98,7 +101,7 @@ updates() {
 	err_has '--gpu is for --backend nccl or ipc'
 }
 
-@test "a server that cannot open the memory is told to continue, and the user what containers want" {
+@test "a server that cannot open the memory is resumed, with a hint about containers" {
 	with_double
 	server '400:{"success":false,"message":"CUDA error: invalid resource handle"}'
 	push --on-partial resume
@@ -114,7 +117,8 @@ updates() {
 	push --trace t.json
 	expect_status 0
 	said=$(/usr/bin/python3 "$repo/tests/cli/trace_rows.py" t.json \
-		'(total("read"), total("copy"), len(of("apply")), len(of("wire")))') || explain "no trace"
+		'(total("read"), total("copy"), len(of("apply")), len(of("wire")))') ||
+		explain "no trace"
 	[ "$said" = "(8096, 8096, 2, 0)" ] || explain "$said"
 }
 
@@ -123,11 +127,13 @@ updates() {
 	endpoint first --backend ipc --tp 2
 	push --verify hash --weight-version 5 --json
 	expect_status 0
-	[ "$(json 'lines[-1]["verify"], lines[-1]["bytes"], lines[-1]["wire_bytes"], lines[-1]["endpoints"][0]["state"]')" = \
+	[ "$(json '(lines[-1]["verify"], lines[-1]["bytes"], lines[-1]["wire_bytes"],
+		lines[-1]["endpoints"][0]["state"])')" = \
 		"('hash', 8096, 16192, 'committed')" ] || explain "another end"
 	printf '%s\n' small.safetensors small.safetensors >list
 	status=0
-	timeout 60 wsync-push --stdin -e "$url" --backend ipc --verify hash --bucket-size 4KiB --json <list >out 2>err || status=$?
+	timeout 60 wsync-push --stdin -e "$url" --backend ipc --verify hash --bucket-size 4KiB \
+		--json <list >out 2>err || status=$?
 	[ "$status" = 0 ] || explain "$(cat err)"
 	[ "$(grep -c '"type":"result"' out)" = 2 ] || explain "$(cat out)"
 }
@@ -144,7 +150,8 @@ updates() {
 @test "tensors are made on the GPU that lends them, and are right" {
 	with_double
 	endpoint first --backend ipc
-	safetensors small.safetensors a_proj.weight:BF16:300,257 b_proj.weight:F16:64,64 norm.weight:BF16:77 >/dev/null
+	safetensors small.safetensors a_proj.weight:BF16:300,257 b_proj.weight:F16:64,64 \
+		norm.weight:BF16:77 >/dev/null
 	/usr/bin/python3 "$repo/tests/cli/numbers.py" tame small.safetensors
 	push -v --quantize fp8 --verify hash
 	expect_status 0
@@ -161,7 +168,8 @@ updates() {
 
 @test "wsync-bench measures it, with an endpoint of its own that reads the same GPU" {
 	with_double
-	try wsync-bench push small.safetensors --backend ipc --gpu 1 --samples 2 --bucket-size 4KiB --json
+	try wsync-bench push small.safetensors --backend ipc --gpu 1 --samples 2 \
+		--bucket-size 4KiB --json
 	expect_status 0
 	[ "$(json 'lines[-1]["ok"]')" = True ] || explain "not ok"
 }

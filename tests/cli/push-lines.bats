@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Lines of --stdin: what a line that fails early leaves of the process's own record, of the records of other pushes, and
-# of what is known to be released.
+# Lines of --stdin: what a line that fails early leaves of the process's own record, of the records
+# of other pushes, and of what is known to be released.
 load helpers
 
 prepare() {
@@ -9,7 +9,8 @@ prepare() {
 	safetensors two.safetensors --seed 2 a:F32:64,32 b:F32:64,32 c:F32:64,32
 }
 
-# lines_to OPTION...: a push to $url of the lines of file descriptor 7; its output: push.out and push.err.
+# lines_to OPTION...: a push to $url of the lines of file descriptor 7; its output: push.out and
+# push.err.
 lines_to() {
 	mkfifo sources
 	start push bash -c "exec wsync-push --stdin --json -e $url $* <sources"
@@ -29,7 +30,8 @@ no_more() {
 	out=$(<push.out) err=$(<push.err) last="push --stdin"
 	expect_status "$1"
 	shift
-	expect_json '" ".join("yes" if l["ok"] else "no" for l in lines if l["type"] == "result")' "$*"
+	expect_json '" ".join("yes" if l["ok"] else "no" for l in lines if l["type"] == "result")' \
+		"$*"
 }
 has_released() { # LIST PAUSED
 	local got
@@ -47,7 +49,8 @@ asleep() { # MEMORY OPTION...
 
 @test "a record that cannot be written any more stays as it was" {
 	endpoint one --fault refuse:update_weights_from_distributed:2
-	lines_to --bucket-size 8KiB --state-dir own "> >(cat) 2> >(cat >&2)" # the limit is for files, not for pipes
+	# the limit is for files, not for pipes
+	lines_to --bucket-size 8KiB --state-dir own "> >(cat) 2> >(cat >&2)"
 	line 1 one.safetensors
 	prlimit --pid "$push" --fsize=0
 	line 2 two.safetensors
@@ -70,7 +73,8 @@ asleep() { # MEMORY OPTION...
 	line 1 'one.safetensors\t1'
 	try wsync-push two.safetensors -e "$url" --weight-version 2
 	expect_status 0
-	try wsync-push one.safetensors -e "$url" --include '[ab]' --bucket-size 8KiB --weight-version 3
+	try wsync-push one.safetensors -e "$url" --include '[ab]' --bucket-size 8KiB \
+		--weight-version 3
 	expect_status 5
 	line 2 missing.safetensors
 	no_more 3 yes no
@@ -80,21 +84,25 @@ asleep() { # MEMORY OPTION...
 }
 
 @test "an update that a line could not end is ended before the next, or stays recorded" {
-	endpoint one --lineage session --fault hang:end_weight_update:1 --fault hang:end_weight_update:2 --fault hang:end_weight_update:3
+	endpoint one --lineage session --fault hang:end_weight_update:1 \
+		--fault hang:end_weight_update:2 --fault hang:end_weight_update:3
 	lines_to --bucket-timeout 6s
 	line 1 one.safetensors
 	line 2 missing.safetensors
-	grep -q '"middle":"session"' state/wsync/pushes/*.json || explain "$(cat state/wsync/pushes/*.json)"
+	grep -q '"middle":"session"' state/wsync/pushes/*.json ||
+		explain "$(cat state/wsync/pushes/*.json)"
 	line 3 missing.safetensors
-	grep -q '"middle":""' state/wsync/pushes/*.json || explain "$(cat state/wsync/pushes/*.json)"
+	grep -q '"middle":""' state/wsync/pushes/*.json ||
+		explain "$(cat state/wsync/pushes/*.json)"
 	line 4 two.safetensors
 	no_more 3 no no no yes
 	try wsync-ctl repair
 	expect_out "nothing to repair"
 }
 
-@test "an update that a line could not end is ended before the next, also without a state directory" {
-	endpoint one --lineage session --fault hang:end_weight_update:1 --fault hang:end_weight_update:2
+@test "an update that a line could not end is ended before the next, without records" {
+	endpoint one --lineage session --fault hang:end_weight_update:1 \
+		--fault hang:end_weight_update:2
 	unset HOME XDG_STATE_HOME
 	lines_to --bucket-timeout 6s
 	line 1 one.safetensors
@@ -102,14 +110,16 @@ asleep() { # MEMORY OPTION...
 	no_more 10 no yes
 }
 
-@test "a prepared update that a line could not complete is completed after it refused the next line" {
-	endpoint one --lineage xorl-legacy --fault hang:complete_weights_update:1 --fault hang:complete_weights_update:2 --fault hang:complete_weights_update:3
+@test "a prepared update that a line left is completed after it refused the next line" {
+	endpoint one --lineage xorl-legacy --fault hang:complete_weights_update:1 \
+		--fault hang:complete_weights_update:2 --fault hang:complete_weights_update:3
 	lines_to --bucket-timeout 6s --protocol two-phase
 	line 1 one.safetensors
 	line 2 two.safetensors
 	line 3 two.safetensors
 	no_more 5 no no yes
-	expect_json '[l["endpoints"][0]["state"] for l in lines if l["type"] == "result"]' "['partial', 'partial', 'committed']"
+	expect_json '[l["endpoints"][0]["state"] for l in lines if l["type"] == "result"]' \
+		"['partial', 'partial', 'committed']"
 	try wsync-ctl repair
 	expect_out "nothing to repair"
 }
@@ -164,7 +174,8 @@ asleep() { # MEMORY OPTION...
 }
 
 @test "a server whose weights were woken is not left as it was found, though no byte was sent" {
-	endpoint one --lineage session --memory-saver drop --fault refuse:update_weights_from_distributed:2
+	endpoint one --lineage session --memory-saver drop \
+		--fault refuse:update_weights_from_distributed:2
 	try wsync-push one.safetensors -e "$url"
 	try wsync-ctl sleep --tags weights -e "$url"
 	curl -sS -m 20 -d '{}' "$url/pause_generation" >/dev/null
@@ -172,7 +183,8 @@ asleep() { # MEMORY OPTION...
 	expect_status 5
 	err_lacks "stays paused, as it was found"
 	err_has "left paused: its weights were released and are not complete"
-	grep -q '"state":"partial","paused":true' state/wsync/pushes/*.json || explain "$(cat state/wsync/pushes/*.json)"
+	grep -q '"state":"partial","paused":true' state/wsync/pushes/*.json ||
+		explain "$(cat state/wsync/pushes/*.json)"
 }
 
 @test "a record that cannot be read is warned of" {
@@ -201,7 +213,8 @@ asleep() { # MEMORY OPTION...
 }
 
 @test "the record of a process that is between two lines can be forgotten" {
-	endpoint one --fault refuse:update_weights_from_distributed:2 --fault hang:update_weights_from_distributed:6
+	endpoint one --fault refuse:update_weights_from_distributed:2 \
+		--fault hang:update_weights_from_distributed:6
 	lines_to --bucket-size 8KiB
 	line 1 one.safetensors
 	try wsync-push two.safetensors -e "$url" --include b
@@ -222,7 +235,7 @@ asleep() { # MEMORY OPTION...
 	wait "$push" || true
 }
 
-@test "what one line lists and does not record is no contradiction for the next, also without a state directory" {
+@test "an unrecorded list of a line does not contradict the next, also without records" {
 	asleep weights
 	unset HOME XDG_STATE_HOME
 	lines_to
@@ -274,7 +287,8 @@ if path == '/server_info' and __import__('os').path.exists('$scratch/armed'): an
 	mv state/wsync/locks locks
 	: >state/wsync/locks
 	line 2 part.safetensors
-	grep -q '"state":"partial"' state/wsync/pushes/*.json || explain "$(cat state/wsync/pushes/*.json)"
+	grep -q '"state":"partial"' state/wsync/pushes/*.json ||
+		explain "$(cat state/wsync/pushes/*.json)"
 	line 3 two.safetensors
 	no_more 9 no no yes
 	rm state/wsync/locks
@@ -317,16 +331,20 @@ if path == '/server_info' and __import__('os').path.exists('$scratch/armed'): an
 }
 
 @test "a line that cannot be recorded does not make a mixture of what a record calls whole" {
-	endpoint one --fault refuse:continue_generation:1 --fault refuse:continue_generation:2 --fault refuse:continue_generation:3 --fault refuse:update_weights_from_distributed:5
+	endpoint one --fault refuse:continue_generation:1 --fault refuse:continue_generation:2 \
+		--fault refuse:continue_generation:3 \
+		--fault refuse:update_weights_from_distributed:5
 	lines_to --bucket-size 8KiB "> >(cat) 2> >(cat >&2)" # the limit is for files, not for pipes
 	line 1 one.safetensors
-	grep -q '"state":"committed","paused":true' state/wsync/pushes/*.json || explain "$(cat state/wsync/pushes/*.json)"
+	grep -q '"state":"committed","paused":true' state/wsync/pushes/*.json ||
+		explain "$(cat state/wsync/pushes/*.json)"
 	prlimit --pid "$push" --fsize=0:
 	line 2 two.safetensors
 	exec 7>&-
 	eventually 20 grep -q '"type":"end"' push.out
 	no_more 8 no no
-	expect_json '[l["endpoints"][0]["state"] for l in lines if l["type"] == "result"]' "['committed', 'untouched']"
+	expect_json '[l["endpoints"][0]["state"] for l in lines if l["type"] == "result"]' \
+		"['committed', 'untouched']"
 	err_has "make room in the state directory"
 	try wsync-ctl repair
 	expect_status 0
@@ -343,11 +361,13 @@ if path == '/destroy_weights_update_group' and not kept: kept['left'] = True; ra
 	lines_to --bucket-size 8KiB --group-name mine
 	line 1 one.safetensors
 	line 2 two.safetensors
-	grep -q '"phase":"destroy","state":"untouched","paused":false,"grouped":true' state/wsync/pushes/*.json ||
+	grep -q '"phase":"destroy","state":"untouched","paused":false,"grouped":true' \
+		state/wsync/pushes/*.json ||
 		explain "$(cat state/wsync/pushes/*.json)"
 	line 3 one.safetensors
 	no_more 5 no yes yes
-	expect_json '[l["message"] for l in lines if l["type"] == "warning" and "making a new one" in l["message"]]' "[]"
+	expect_json '[l["message"] for l in lines if l["type"] == "warning"
+		and "making a new one" in l["message"]]' "[]"
 	try wsync-ctl repair
 	expect_out "nothing to repair"
 }
@@ -393,10 +413,11 @@ if path == '/destroy_weights_update_group' and not kept: kept['left'] = True; ra
 	err_has "its weights were released and are not complete"
 }
 
-@test "a server is not called partial because the record of a line that succeeded could not be updated" {
+@test "a server is not partial because the record of a good line cannot be updated" {
 	endpoint one
 	proxy "$url" "
-if path == '/update_weights_from_distributed': run('touch held; timeout 60 sh -c \"until [ -e go ]; do sleep 0.05; done\"')"
+if path == '/update_weights_from_distributed': run('touch held; \
+timeout 60 sh -c \"until [ -e go ]; do sleep 0.05; done\"')"
 	lines_to "> >(cat) 2> >(cat >&2)" # the limit is for files, not for pipes
 	printf 'one.safetensors\n' >&7
 	eventually 20 test -e held
@@ -408,14 +429,16 @@ if path == '/update_weights_from_distributed': run('touch held; timeout 60 sh -c
 	exec 7>&-
 	eventually 20 grep -q '"type":"end"' push.out
 	no_more 3 yes no
-	expect_json '[(l["endpoints"][0]["state"], l["endpoints"][0]["paused"]) for l in lines if l["type"] == "result"]' \
+	expect_json '[(l["endpoints"][0]["state"], l["endpoints"][0]["paused"]) for l in lines
+		if l["type"] == "result"]' \
 		"[('committed', False), ('untouched', False)]"
 	try wsync-ctl repair
 	expect_out "nothing to repair"
 }
 
 @test "an update that a line could not end, and the next one did, is not ended once more" {
-	endpoint one --lineage slime --quantization compressed-tensors --fault hang:post_process_weights:2 \
+	endpoint one --lineage slime --quantization compressed-tensors \
+		--fault hang:post_process_weights:2 \
 		--fault hang:post_process_weights:3 --fault hang:post_process_weights:4
 	lines_to --bucket-timeout 6s
 	line 1 one.safetensors
@@ -424,13 +447,15 @@ if path == '/update_weights_from_distributed': run('touch held; timeout 60 sh -c
 	no_more 10 no yes yes
 	local n
 	n=$(curl -sS "$url/wsync/journal" | grep -o '"path":"/post_process_weights"' | wc -l)
-	[ "$n" = 8 ] || explain "/post_process_weights was asked $n times, not 4 and twice by each line that succeeded"
+	[ "$n" = 8 ] || explain "/post_process_weights was asked $n times, \
+not 4 and twice by each line that succeeded"
 	try wsync-ctl repair
 	expect_out "nothing to repair"
 }
 
 @test "an update that a line could not end is ended before the next, also without locks" {
-	endpoint one --lineage session --fault hang:end_weight_update:1 --fault hang:end_weight_update:2
+	endpoint one --lineage session --fault hang:end_weight_update:1 \
+		--fault hang:end_weight_update:2
 	mkdir -p state/wsync
 	: >state/wsync/locks
 	lines_to --bucket-timeout 6s
@@ -446,13 +471,16 @@ if path == '/update_weights_from_distributed': run('touch held; timeout 60 sh -c
 	try wsync-ctl sleep --tags kv_cache -e "$url"
 	line 2 'missing.safetensors\t2\tkv_cache'
 	no_more 3 yes no
-	expect_json '[l["endpoints"][0]["paused"] for l in lines if l["type"] == "result"]' "[False, False]"
+	expect_json '[l["endpoints"][0]["paused"] for l in lines if l["type"] == "result"]' \
+		"[False, False]"
 	err_lacks "left paused"
 }
 
-@test "an update that a line could not end is ended before the next, also if that could not be written" {
-	endpoint one --lineage session --fault hang:end_weight_update:1 --fault hang:end_weight_update:2
-	lines_to --bucket-timeout 6s "> >(cat) 2> >(cat >&2)" # the limit is for files, not for pipes
+@test "an update that a line could not end or record is ended before the next" {
+	endpoint one --lineage session --fault hang:end_weight_update:1 \
+		--fault hang:end_weight_update:2
+	# the limit is for files, not for pipes
+	lines_to --bucket-timeout 6s "> >(cat) 2> >(cat >&2)"
 	printf 'one.safetensors\n' >&7
 	eventually 20 eval 'curl -sS "$url/wsync/journal" | grep -q "\"path\":\"/end_weight_update\""'
 	prlimit --pid "$push" --fsize=0:

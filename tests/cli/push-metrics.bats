@@ -13,11 +13,16 @@ success_at() { metrics 'v("wsync_push_last_success_timestamp_seconds")'; }
 	endpoint a --tp 2
 	try wsync-push m -e "$url" --bucket-size 64KiB --verify hash --metrics m.prom --json
 	expect_status 0
-	is 'v("wsync_push_success"), v("wsync_push_exit_code"), v("wsync_push_endpoints")' "('1', '0', '1')"
-	is "v('wsync_push_endpoint_state', endpoint='$url', state='committed'), v('wsync_push_endpoint_success', endpoint='$url')" "('1', '1')"
-	is "v('wsync_push_endpoint_state', endpoint='$url', state='partial'), v('wsync_push_endpoint_paused', endpoint='$url')" "('0', '0')"
-	is 'v("wsync_push_verify", outcome="passed"), v("wsync_push_verify", outcome="failed")' "('1', '0')"
-	is 'v("wsync_push_info", backend="gloo", protocol="update", load_format="flattened_bucket", verify="hash")' 1
+	is 'v("wsync_push_success"), v("wsync_push_exit_code"), v("wsync_push_endpoints")' \
+		"('1', '0', '1')"
+	is "v('wsync_push_endpoint_state', endpoint='$url', state='committed'), \
+v('wsync_push_endpoint_success', endpoint='$url')" "('1', '1')"
+	is "v('wsync_push_endpoint_state', endpoint='$url', state='partial'), \
+v('wsync_push_endpoint_paused', endpoint='$url')" "('0', '0')"
+	is 'v("wsync_push_verify", outcome="passed"), v("wsync_push_verify", outcome="failed")' \
+		"('1', '0')"
+	is 'v("wsync_push_info", backend="gloo", protocol="update", load_format="flattened_bucket",
+		verify="hash")' 1
 	local version compiler
 	version=$(wsync-push --version | sed -n '1s/.* //p')
 	compiler=$(wsync-push --version | sed -n 3p)
@@ -25,12 +30,16 @@ success_at() { metrics 'v("wsync_push_last_success_timestamp_seconds")'; }
 	for key in bytes wire_bytes tensors buckets; do
 		is "v('wsync_push_$key')" "$(json "lines[-1]['$key']")"
 	done
-	is 'v("wsync_push_duration_seconds")' "$(json '"%d.%09d" % divmod(lines[-1]["ns"]["total"], 10**9)')"
+	is 'v("wsync_push_duration_seconds")' \
+		"$(json '"%d.%09d" % divmod(lines[-1]["ns"]["total"], 10**9)')"
 	is '[v("wsync_push_phase_seconds", phase=p) for p in ("transfer", "resume")]' \
-		"$(json '["%d.%09d" % divmod(lines[-1]["ns"][p], 10**9) for p in ("transfer", "resume")]')"
-	is 'v("wsync_push_timestamp_seconds") == v("wsync_push_last_success_timestamp_seconds")' True
+		"$(json '["%d.%09d" % divmod(lines[-1]["ns"][p], 10**9) for p in ("transfer",
+			"resume")]')"
+	is 'v("wsync_push_timestamp_seconds") == v("wsync_push_last_success_timestamp_seconds")' \
+		True
 	[ "$(stat -c %a m.prom)" = "$(printf '%o' $((0666 & ~$(umask))))" ]
-	[ "$(ls)" = "$(printf '%s\n' a.err a.out home m m.names m.prom state)" ] || explain "something is left: $(ls)"
+	[ "$(ls)" = "$(printf '%s\n' a.err a.out home m m.names m.prom state)" ] ||
+		explain "something is left: $(ls)"
 }
 
 @test "a push that fails says so, and when one succeeded last" {
@@ -48,7 +57,8 @@ success_at() { metrics 'v("wsync_push_last_success_timestamp_seconds")'; }
 	# Before anybody knew who is meant.
 	try wsync-push m --metrics m.prom --registry none.json
 	expect_status 2
-	is 'v("wsync_push_success"), v("wsync_push_exit_code"), v("wsync_push_endpoints")' "('0', '2', '0')"
+	is 'v("wsync_push_success"), v("wsync_push_exit_code"), v("wsync_push_endpoints")' \
+		"('0', '2', '0')"
 	[ "$(success_at)" = "$before" ]
 	try wsync-push m -e "$url" --metrics m.prom
 	is 'v("wsync_push_success")' 1
@@ -64,7 +74,8 @@ success_at() { metrics 'v("wsync_push_last_success_timestamp_seconds")'; }
 	[ "$status" != 0 ]
 	is 'v("wsync_push_success"), v("wsync_push_exit_code")' "('0', '$status')"
 	for u in "$first" "$url"; do
-		is "[v('wsync_push_endpoint_state', endpoint='$u', state=s) for s in ('untouched', 'partial', 'committed')]" \
+		is "[v('wsync_push_endpoint_state', endpoint='$u', state=s) for s in ('untouched', \
+'partial', 'committed')]" \
 			"['0', '1', '0']"
 	done
 }

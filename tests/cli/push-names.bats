@@ -40,12 +40,15 @@ asked() { curl -s "$url/wsync/journal" | grep -q "$1"; }
 	endpoint one --tp 2
 	try wsync-push ckpt -e "$url" --json
 	expect_status 1
-	[ "$(json 'lines[-1]["names"]["checked"], lines[-1]["names"]["errors"] > 0, lines[-1]["verify"]')" = \
+	[ "$(json '(lines[-1]["names"]["checked"], lines[-1]["names"]["errors"] > 0,
+		lines[-1]["verify"])')" = \
 		"(True, True, 'names')" ] || explain "end"
-	[ "$(json '{l["url"] for l in lines if l["type"] == "mismatch"}')" = "{'$url'}" ] || explain "url"
+	[ "$(json '{l["url"] for l in lines if l["type"] == "mismatch"}')" = "{'$url'}" ] ||
+		explain "url"
 	[ "$(json 'lines[-1]["endpoints"][0]["state"], lines[-1]["error"]["phase"]')" = \
 		"('untouched', 'verify')" ] || explain "state"
-	/usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-push <<<"$out"
+	/usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-push \
+		<<<"$out"
 }
 
 @test "with nothing to compare with the push goes on and says so" {
@@ -58,7 +61,8 @@ asked() { curl -s "$url/wsync/journal" | grep -q "$1"; }
 	out_lacks "names verified"
 	try wsync-push ckpt -e "$url" --json
 	expect_status 0
-	[ "$(json 'lines[-1]["names"]["checked"], lines[-1]["names"]["family"]')" = "(False, 'generic')" ] ||
+	[ "$(json 'lines[-1]["names"]["checked"], lines[-1]["names"]["family"]')" = \
+		"(False, 'generic')" ] ||
 		explain "names"
 }
 
@@ -116,7 +120,8 @@ asked() { curl -s "$url/wsync/journal" | grep -q "$1"; }
 
 @test "what each rank saved is joined on the way" {
 	llama ckpt
-	sizes='s/(q_proj.*|[kv]_proj.*|gate_proj.*|up_proj.*|embed_tokens.*|lm_head.*):([0-9]+),64$/\1:HALF\2,64/;
+	sizes='s/(q_proj.*|[kv]_proj.*|gate_proj.*|up_proj.*):([0-9]+),64$/\1:HALF\2,64/;
+		s/(embed_tokens.*|lm_head.*):([0-9]+),64$/\1:HALF\2,64/;
 		s/(o_proj.*|down_proj.*):64,([0-9]+)/\1:64,HALF\2/;
 		s/HALF128/64/; s/HALF64/32/; s/HALF32/16/'
 	for rank in 0 1; do
@@ -128,18 +133,22 @@ asked() { curl -s "$url/wsync/journal" | grep -q "$1"; }
 	expect_status 0
 	out_has "21 tensors, 176.6 KiB"
 	out_has "names verified"
-	try wsync-push shards/tp_rank_0 shards/tp_rank_1 --sharded tp=2 -e "$url" --config shards --verify hash
+	try wsync-push shards/tp_rank_0 shards/tp_rank_1 --sharded tp=2 -e "$url" --config shards \
+		--verify hash
 	expect_status 0
 }
 
 @test "ranks whose replicas differ are refused before anything is paused" {
 	llama ckpt
-	sizes='s/(q_proj.*|[kv]_proj.*|gate_proj.*|up_proj.*|embed_tokens.*|lm_head.*):([0-9]+),64$/\1:HALF\2,64/;
-		s/(o_proj.*|down_proj.*):64,([0-9]+)/\1:64,HALF\2/; s/HALF128/64/; s/HALF64/32/; s/HALF32/16/'
+	sizes='s/(q_proj.*|[kv]_proj.*|gate_proj.*|up_proj.*):([0-9]+),64$/\1:HALF\2,64/;
+		s/(embed_tokens.*|lm_head.*):([0-9]+),64$/\1:HALF\2,64/;
+		s/(o_proj.*|down_proj.*):64,([0-9]+)/\1:64,HALF\2/;
+		s/HALF128/64/; s/HALF64/32/; s/HALF32/16/'
 	for rank in 0 1; do
 		llama shards/tp_rank_$rank "$sizes"
 		cp ckpt/config.json shards/
-		/usr/bin/python3 "$repo/tests/cli/numbers.py" tame shards/tp_rank_$rank/model.safetensors
+		/usr/bin/python3 "$repo/tests/cli/numbers.py" tame \
+			shards/tp_rank_$rank/model.safetensors
 	done
 	endpoint one
 	try wsync-push shards --sharded tp=2 -e "$url" --verify hash
@@ -147,16 +156,20 @@ asked() { curl -s "$url/wsync/journal" | grep -q "$1"; }
 	try wsync-verify weights shards --sharded tp=2 -e "$url"
 	expect_status 0
 	norm=model.layers.1.input_layernorm.weight
-	/usr/bin/python3 "$repo/tests/cli/numbers.py" put shards/tp_rank_1/model.safetensors $norm 0 63 0.25
+	/usr/bin/python3 "$repo/tests/cli/numbers.py" put shards/tp_rank_1/model.safetensors $norm \
+		0 63 0.25
 	endpoint two
-	for words in "push -e $url" "push -e $url --verify none" "push -e $url --verify hash --quantize fp8 --block-size 16x16" \
-		"push -n" "push -n -e $url" "verify names -e $url" "verify names -e $url --scan" "verify weights -e $url"; do
+	for words in "push -e $url" "push -e $url --verify none" \
+		"push -e $url --verify hash --quantize fp8 --block-size 16x16" \
+		"push -n" "push -n -e $url" "verify names -e $url" "verify names -e $url --scan" \
+		"verify weights -e $url"; do
 		# shellcheck disable=SC2086 # words
 		try wsync-${words%% *} ${words#* } shards --sharded tp=2
 		expect_status 3
 		err_has "tensor '$norm': rank 1 has other bytes than rank 0"
 		err_has "(shards/tp_rank_1/model.safetensors, shards/tp_rank_0/model.safetensors)"
-		if asked pause_generation || asked update_weights_from; then explain "it was begun"; fi
+		if asked pause_generation ||
+			asked update_weights_from; then explain "it was begun"; fi
 	done
 	try wsync-push shards --sharded tp=2 -e "$url" --exclude "$norm"
 	expect_status 0
@@ -181,7 +194,8 @@ asked() { curl -s "$url/wsync/journal" | grep -q "$1"; }
 	out=$(printf 'good\nbad\ngood\n' | wsync-push -e "$url" --stdin --json 2>/dev/null) || true
 	[ "$(json '[l["ok"] for l in lines if l["type"] == "result"]')" = "[True, False, True]" ] ||
 		explain "results"
-	[ "$(curl -s "$url/wsync/journal" | grep -o list_weights | wc -l)" = 1 ] || explain "asked again"
+	[ "$(curl -s "$url/wsync/journal" | grep -o list_weights | wc -l)" = 1 ] ||
+		explain "asked again"
 }
 
 @test "names that wrappers lengthened are sent without that" {
@@ -194,14 +208,16 @@ asked() { curl -s "$url/wsync/journal" | grep -q "$1"; }
 	out_lacks _orig_mod
 }
 
-# remote DIR OPTION...: an endpoint that runs the model of DIR, which cannot be read here and is not listed.
+# remote DIR OPTION...: an endpoint that runs the model of DIR, which cannot be read here and is not
+# listed.
 remote() {
 	local dir=$1
 	shift
 	endpoint remote --model "$dir" --lineage sglang-2026 --model-path some/model "$@"
 }
 
-# another KEY VALUE: the checkpoint ckpt/ without its second layer, or with another value of its config, in other/.
+# another KEY VALUE: the checkpoint ckpt/ without its second layer, or with another value of its
+# config, in other/.
 another() {
 	rm -rf other && llama other "${3:-}"
 	sed -i -E "s/\"$1\": [^,}]*/\"$1\": $2/" other/config.json
@@ -217,10 +233,13 @@ another() {
 	grep -q 'wsync_push_verify{outcome="unknown"} 1' push.prom || explain "the metric"
 	try wsync-push ckpt -e "$url" --json
 	expect_status 0
-	expect_json 'lines[-1]["names"]["checked"], lines[-1]["names"]["own_config"]' "(False, True)"
+	expect_json 'lines[-1]["names"]["checked"], lines[-1]["names"]["own_config"]' \
+		"(False, True)"
 	expect_json 'lines[-1]["names"]["why"]' \
-		"the server's config.json cannot be read here, and the endpoint does not list its weights"
-	/usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-push <<<"$out"
+		"the server's config.json cannot be read here, \
+and the endpoint does not list its weights"
+	/usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-push \
+		<<<"$out"
 	try wsync-push ckpt -e "$url" --config ckpt
 	expect_status 0
 	out_has ", names verified"
@@ -239,22 +258,26 @@ another() {
 	another num_hidden_layers 1 /layers.1/d
 	try wsync-push other -e "$url"
 	expect_status 1
-	err_has "num_hidden_layers: the server has a model.layers.1, and other/config.json says num_hidden_layers 1"
+	err_has "num_hidden_layers: the server has a model.layers.1, \
+and other/config.json says num_hidden_layers 1"
 	try wsync-verify names other -e "$url"
 	expect_status 1
-	try wsync-push other -e "$url" --include '*layers.0*' # a part: what else the server has does not matter
+	# a part: what else the server has does not matter
+	try wsync-push other -e "$url" --include '*layers.0*'
 	expect_status 0
 	another num_hidden_layers 3
 	xargs -a <(cat other.names; sed -n 's/layers.1/layers.2/p' other.names) -d '\n' \
 		/usr/bin/python3 "$repo/tests/peers/mkst.py" other/model.safetensors
 	try wsync-push other -e "$url"
 	expect_status 1
-	err_has "the server has model.layers.0 and no model.layers.2, and other/config.json says num_hidden_layers 3"
+	err_has "the server has model.layers.0 and no model.layers.2, \
+and other/config.json says num_hidden_layers 3"
 	another hidden_size 32 's/:64$/:32/; s/:64,64/:64,32/; s/:(128|32),64/:\1,32/; s/:64,128/:32,128/; s/(o_proj.*):64,32/\1:32,64/'
 	sed -i 's/"num_key/"head_dim": 16, "num_key/' other/config.json
 	try wsync-push other -e "$url"
 	expect_status 1
-	err_has "the server's norms have more than 32 numbers, and other/config.json says hidden_size 32"
+	err_has "the server's norms have more than 32 numbers, \
+and other/config.json says hidden_size 32"
 	out_has "untouched $url"
 }
 
@@ -262,7 +285,8 @@ another() {
 	llama ckpt
 	remote ckpt
 	another num_hidden_layers 1 /layers.1/d
-	out=$(printf 'ckpt\nother\nckpt\n' | wsync-push -e "$url" --stdin --json 2>/dev/null) || true
+	out=$(printf 'ckpt\nother\nckpt\n' | wsync-push -e "$url" --stdin --json 2>/dev/null) ||
+		true
 	expect_json '[l["ok"] for l in lines if l["type"] == "result"]' "[True, False, True]"
 }
 
@@ -273,9 +297,12 @@ another() {
 	sed -i 's/LlamaForCausalLM/MistralForCausalLM/' other/config.json
 	try wsync-push other -e "$url" # the parameters are the same
 	expect_status 0
-	out_has "the server runs llama (LlamaForCausalLM), and other/config.json says mistral (MistralForCausalLM): names are compared with llama"
-	another model_type '"qwen3"' '/norm.weight:BF16:64$/p; s/^(model.layers.*)post_attention_layernorm.weight:BF16:64$/\1self_attn.q_norm.weight:BF16:16/; s/^(model.layers.*)input_layernorm.weight:BF16:64$/\1self_attn.k_norm.weight:BF16:16/'
-	sort -u other.names | xargs -d '\n' /usr/bin/python3 "$repo/tests/peers/mkst.py" other/model.safetensors
+	out_has "the server runs llama (LlamaForCausalLM), \
+and other/config.json says mistral (MistralForCausalLM): names are compared with llama"
+	another model_type '"qwen3"' \
+		'/norm.weight:BF16:64$/p; s/^(model.layers.*)post_attention_layernorm.weight:BF16:64$/\1self_attn.q_norm.weight:BF16:16/; s/^(model.layers.*)input_layernorm.weight:BF16:64$/\1self_attn.k_norm.weight:BF16:16/'
+	sort -u other.names | xargs -d '\n' /usr/bin/python3 "$repo/tests/peers/mkst.py" \
+		other/model.safetensors
 	sed -i 's/LlamaForCausalLM/Qwen3ForCausalLM/' other/config.json
 	try wsync-push other -n
 	expect_status 0

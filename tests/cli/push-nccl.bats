@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# wsync-push --backend nccl on doubles of libcuda and libnccl, against an endpoint with canned answers: what
-# the endpoint is asked, and what is said where something is missing. Bytes do not travel here.
+# wsync-push --backend nccl on doubles of libcuda and libnccl, against an endpoint with canned
+# answers: what the endpoint is asked, and what is said where something is missing. Bytes do not
+# travel here.
 load helpers
 
 prepare() {
@@ -25,20 +26,23 @@ server() {
 		'/server_info=200:{"tp_size":2,"ep_size":1,"dtype":"bfloat16","version":"0.5.9"}' \
 		'/model_info=200:{"weight_version":"7"}' '/flush_cache=200:Cache flushed.' \
 		'/pause_generation=200:{"status":"ok","message":"ok"}' \
-		'/continue_generation=200:{"status":"ok","message":"ok"}' "/init_weights_update_group=$yes" \
+		'/continue_generation=200:{"status":"ok","message":"ok"}' \
+		"/init_weights_update_group=$yes" \
 		"/update_weights_from_distributed=$yes" "/destroy_weights_update_group=$yes"
 	eventually 10 test -s server.out
 	url=http://127.0.0.1:$(head -n 1 server.out)
 }
 
-push() { try wsync-push small.safetensors -e "$url" --backend nccl --verify none --bucket-size 4KiB "$@"; }
+push() { try wsync-push small.safetensors -e "$url" --backend nccl --verify none \
+	--bucket-size 4KiB "$@"; }
 
 @test "an endpoint is asked to join over nccl, and every bucket is announced" {
 	with_doubles
 	server
 	push --json
 	expect_status 0
-	[ "$(json '[l["backend"] for l in lines if l["type"] == "plan"], lines[-1]["buckets"], lines[-1]["bytes"]')" = \
+	[ "$(json '([l["backend"] for l in lines if l["type"] == "plan"], lines[-1]["buckets"],
+		lines[-1]["bytes"])')" = \
 		"(['nccl'], 2, 8096)" ] || explain "another plan or end"
 	grep -q '/init_weights_update_group.*"world_size":3.*"backend":"nccl"' server.out
 	[ "$(grep -c '/update_weights_from_distributed' server.out)" = 2 ]
@@ -51,17 +55,20 @@ push() { try wsync-push small.safetensors -e "$url" --backend nccl --verify none
 	expect_status 0
 	out_has 'at most 8.50 KiB of the GPU, 64.0 MiB pinned'
 	try wsync-push -n small.safetensors --backend nccl --json
-	[ "$(json '[(l["gpu_bytes"], l["pinned_bytes"]) for l in lines if l["type"] == "plan"]')" = "[(8351, 67108864)]" ] ||
+	[ "$(json '[(l["gpu_bytes"], l["pinned_bytes"]) for l in lines if l["type"] == "plan"]')" \
+		= "[(8351, 67108864)]" ] ||
 		explain "other numbers"
 	try wsync-push -n small.safetensors --json
-	[ "$(json '[(l["gpu_bytes"], l["pinned_bytes"]) for l in lines if l["type"] == "plan"]')" = "[(0, 0)]" ] ||
+	[ "$(json '[(l["gpu_bytes"], l["pinned_bytes"]) for l in lines if l["type"] == "plan"]')" \
+		= "[(0, 0)]" ] ||
 		explain "gloo takes none"
 }
 
 @test "tensors are made on the GPU, or not, and it is said how many" {
 	with_doubles
 	server
-	safetensors small.safetensors a_proj.weight:BF16:300,257 b_proj.weight:F16:64,64 norm.weight:BF16:77 >/dev/null
+	safetensors small.safetensors a_proj.weight:BF16:300,257 b_proj.weight:F16:64,64 \
+		norm.weight:BF16:77 >/dev/null
 	/usr/bin/python3 "$repo/tests/cli/numbers.py" tame small.safetensors
 	push -v --quantize fp8
 	expect_status 0
@@ -73,7 +80,8 @@ push() { try wsync-push small.safetensors -e "$url" --backend nccl --verify none
 	expect_status 0
 	err_lacks 'made on the GPU'
 	try wsync-push -n small.safetensors --quantize fp8 --backend nccl --bucket-size 4KiB --json
-	[ "$(json '[(l["gpu_bytes"] - 200 * 2**20 < 0, l["pinned_bytes"] - 64 * 2**20) for l in lines if l["type"] == "plan"]')" \
+	[ "$(json '[(l["gpu_bytes"] - 200 * 2**20 < 0, l["pinned_bytes"] - 64 * 2**20)
+		for l in lines if l["type"] == "plan"]')" \
 		= "[(True, 1024)]" ] || explain "other numbers"
 	out_has '"gpu_bytes":201'
 	try wsync-push -n small.safetensors --quantize fp8 --backend gloo --transform-on gpu
@@ -99,7 +107,8 @@ push() { try wsync-push small.safetensors -e "$url" --backend nccl --verify none
 
 @test "a machine without a driver says so and asks nobody" {
 	server
-	try env LD_LIBRARY_PATH= wsync-push small.safetensors -e "$url" --backend nccl --nccl-lib /nowhere/libnccl.so.2
+	try env LD_LIBRARY_PATH= wsync-push small.safetensors -e "$url" --backend nccl \
+		--nccl-lib /nowhere/libnccl.so.2
 	expect_status 7
 	grep -q . server.out
 	[ "$(wc -l <server.out)" = 1 ] || explain "the server was asked"
@@ -138,7 +147,8 @@ push() { try wsync-push small.safetensors -e "$url" --backend nccl --verify none
 	expect_status 6
 	err_has "$url has NCCL 2.27.5, and 2.28.9 was loaded here"
 	err_has 'hint: all ranks must have one version'
-	[ "$(json 'lines[-1]["error"]["code"], lines[-1]["exit"]')" = "('data', 6)" ] || explain "another end"
+	[ "$(json 'lines[-1]["error"]["code"], lines[-1]["exit"]')" = "('data', 6)" ] ||
+		explain "another end"
 	[ "$(grep -c 'POST' server.out)" = 0 ] || explain "something was asked of it"
 	# Over gloo nobody minds.
 	try wsync-push small.safetensors -e "$url" --verify none
@@ -154,9 +164,11 @@ env | grep ^NCCL_ | sort >seen
 EOS
 	chmod +x python
 	push --nccl-from ./python
-	[ "$(cat seen)" = $'NCCL_COMM_BLOCKING=0\nNCCL_CUMEM_ENABLE=0\nNCCL_NVLS_ENABLE=0' ] || explain "seen: $(cat seen)"
+	[ "$(cat seen)" = $'NCCL_COMM_BLOCKING=0\nNCCL_CUMEM_ENABLE=0\nNCCL_NVLS_ENABLE=0' ] ||
+		explain "seen: $(cat seen)"
 	NCCL_CUMEM_ENABLE=1 NCCL_COMM_BLOCKING=1 push --nccl-from ./python
-	[ "$(cat seen)" = $'NCCL_COMM_BLOCKING=0\nNCCL_CUMEM_ENABLE=1\nNCCL_NVLS_ENABLE=0' ] || explain "seen: $(cat seen)"
+	[ "$(cat seen)" = $'NCCL_COMM_BLOCKING=0\nNCCL_CUMEM_ENABLE=1\nNCCL_NVLS_ENABLE=0' ] ||
+		explain "seen: $(cat seen)"
 }
 
 @test "what NCCL_DEBUG asks for is no line of ours, and no file is cut short by it" {
@@ -166,7 +178,8 @@ EOS
 	for NCCL_DEBUG in VERSION WARN INFO info; do
 		push --json
 		expect_status 0
-		[ "$(json 'lines[0]["type"], lines[-1]["ok"]')" = "('start', True)" ] || explain "another stream"
+		[ "$(json 'lines[0]["type"], lines[-1]["ok"]')" = "('start', True)" ] ||
+			explain "another stream"
 		out_lacks 'NCCL version'
 		err_has 'NCCL version 22809 of the double'
 		err_has 'NCCL INFO the double speaks'
@@ -186,8 +199,10 @@ EOS
 @test "a refusal of the first bucket ends the group and tells the endpoint to continue" {
 	with_doubles
 	start server /usr/bin/python3 "$repo/tests/cli/canned.py" \
-		'/server_info=200:{"tp_size":1,"dtype":"bfloat16","version":"0.5.9"}' '/model_info=200:{}' \
-		'/flush_cache=200:Cache flushed.' '/pause_generation=200:{"status":"ok"}' '/continue_generation=200:{"status":"ok"}' \
+		'/server_info=200:{"tp_size":1,"dtype":"bfloat16","version":"0.5.9"}' \
+		'/model_info=200:{}' \
+		'/flush_cache=200:Cache flushed.' '/pause_generation=200:{"status":"ok"}' \
+		'/continue_generation=200:{"status":"ok"}' \
 		'/init_weights_update_group=200:{"success":true,"message":""}' \
 		'/update_weights_from_distributed=400:{"success":false,"message":"no room"}' \
 		'/destroy_weights_update_group=200:{"success":true,"message":""}'
@@ -208,5 +223,6 @@ EOS
 	expect_status 10
 	grep -q '/update_weights_from_distributed' server.out
 	expect_json 'lines[-1]["wire_bytes"]' 0
-	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('partial', True)]"
+	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' \
+		"[('partial', True)]"
 }

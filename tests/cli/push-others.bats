@@ -10,8 +10,8 @@ buckets=(--bucket-size 4KiB --bucket-timeout 30s)
 # times PATH N: the endpoint was asked that at least N times.
 times() { [ "$(curl -sS "$url/wsync/journal" | grep -o "\"path\":\"$1\"" | wc -l)" -ge "$2" ]; }
 
-# held STEP N OPTION...: a push that stands still while it waits for the answer to the N-th request to STEP,
-# which the endpoint gives late. $pid; its output: held.out and held.err.
+# held STEP N OPTION...: a push that stands still while it waits for the answer to the N-th request
+# to STEP, which the endpoint gives late. $pid; its output: held.out and held.err.
 held() {
 	local step=$1 n=$2
 	shift 2
@@ -45,8 +45,10 @@ s = json.load(sys.stdin)["state"]; print(s["paused"], s["weight_version"])')
 @test "a push that runs within another is seen by the outer one" {
 	endpoint e
 	meddle "$url" /update_weights_from_distributed 3 \
-		"wsync-push small.safetensors -e $url --bucket-size 4KiB --state-dir inner --weight-version B"
-	try wsync-push small.safetensors -e "$url" "${buckets[@]}" --state-dir outer --weight-version A
+		"wsync-push small.safetensors -e $url --bucket-size 4KiB --state-dir inner \
+--weight-version B"
+	try wsync-push small.safetensors -e "$url" "${buckets[@]}" --state-dir outer \
+		--weight-version A
 	expect_status 5
 	err_has "its weight version is 'B', and not 'default': somebody else is at work there"
 }
@@ -54,7 +56,8 @@ s = json.load(sys.stdin)["state"]; print(s["paused"], s["weight_version"])')
 @test "a push that fails after another one has resumed its endpoint leaves it paused" {
 	endpoint e
 	meddle "$url" /update_weights_from_distributed 6 \
-		"wsync-push small.safetensors -e $url --state-dir inner; truncate -s 0 small.safetensors"
+		"wsync-push small.safetensors -e $url --state-dir inner; \
+truncate -s 0 small.safetensors"
 	try wsync-push small.safetensors -e "$url" "${buckets[@]}" --state-dir outer --json
 	expect_status 3
 	expect_state partial True default
@@ -66,25 +69,30 @@ until_there() { printf 'for _ in $(seq 600); do [ ! -e %s ] || break; sleep 0.05
 @test "a push that ends within another is seen by the other one" {
 	endpoint e
 	direct=$url
-	meddle "$direct" /update_weights_from_distributed 3 "touch second.there; $(until_there first.done)"
+	meddle "$direct" /update_weights_from_distributed 3 \
+		"touch second.there; $(until_there first.done)"
 	meddle "$direct" /update_weights_from_distributed 2 "(status=0
-		wsync-push small.safetensors -e $url --bucket-size 4KiB --state-dir second --weight-version B 2>second.err || status=\$?
+		wsync-push small.safetensors -e $url --bucket-size 4KiB --state-dir second \
+--weight-version B 2>second.err || status=\$?
 		echo \$status >second.status) & $(until_there second.there)"
-	try wsync-push small.safetensors -e "$url" "${buckets[@]}" --state-dir first --weight-version A
+	try wsync-push small.safetensors -e "$url" "${buckets[@]}" --state-dir first \
+		--weight-version A
 	expect_status 0
 	touch first.done
 	eventually 30 test -s second.status
 	[ "$(<second.status)" = 5 ] || explain "the second ended with $(<second.status)"
-	grep -q "its weight version is 'A', and not 'default': somebody else is at work there" second.err || explain "$(<second.err)"
+	grep -q "its weight version is 'A', and not 'default': somebody else is at work there" \
+		second.err || explain "$(<second.err)"
 }
 
-@test "another weight version in the middle of a push is somebody else's, and its own does not follow" {
+@test "another weight version in the middle of a push ends it without its own version" {
 	endpoint e --fault slow:update_weights_from_distributed:2 --fault-delay 4s
 	held update_weights_from_distributed 2 --weight-version mine --on-partial pause
 	relabel theirs
 	tell continue_generation '{}' # and the other push ends
 	goes_on 5
-	err_has "$url: its weight version is 'theirs', and not 'default': somebody else is at work there"
+	err_has "$url: its weight version is 'theirs', and not 'default': \
+somebody else is at work there"
 	err_has "--state-dir"
 	expect_state partial True theirs
 }
@@ -125,7 +133,8 @@ answered() { curl -sS "$url/wsync/journal" | grep -q '"weight_version":"mine"'; 
 	held init_weights_update_group 1 --weight-version mine
 	relabel theirs
 	goes_on 5
-	err_has "its weight version changed from 'default' to 'theirs' before this push began to send"
+	err_has "its weight version changed from 'default' to 'theirs' before this push began to \
+send"
 	expect_state untouched False theirs
 	! times /update_weights_from_distributed 1 || explain "weights were sent"
 	try wsync-push small.safetensors -e "$url" --weight-version mine
@@ -145,10 +154,12 @@ answered() { curl -sS "$url/wsync/journal" | grep -q '"weight_version":"mine"'; 
 	wait "$pid" || explain "$(cat p.err)"
 }
 
-records() { find "$XDG_STATE_HOME/wsync/pushes" -name '*.json' -exec grep -l '"state":"partial"' {} + | wc -l; }
+records() { find "$XDG_STATE_HOME/wsync/pushes" -name '*.json' -exec grep \
+	-l '"state":"partial"' {} + | wc -l; }
 
 @test "a line of --stdin that another push keeps out writes no record that was settled" {
-	endpoint e --fault refuse:update_weights_from_distributed:2 --fault slow:update_weights_from_distributed:10 --fault-delay 4s
+	endpoint e --fault refuse:update_weights_from_distributed:2 \
+		--fault slow:update_weights_from_distributed:10 --fault-delay 4s
 	mkfifo lines
 	start p bash -c "exec wsync-push --stdin -e $url ${buckets[*]} --json <lines"
 	local p=$pid
@@ -253,7 +264,8 @@ records() { find "$XDG_STATE_HOME/wsync/pushes" -name '*.json' -exec grep -l '"s
 @test "a partial server that somebody else has paused stays paused if the push changes nothing" {
 	endpoint e --lineage session --fault refuse:update_weights_from_distributed:2
 	direct=$url
-	proxy "$url" "if path == '/flush_cache' and __import__('os').path.exists('$scratch/armed'): answer = (500, 'no')"
+	proxy "$url" "if path == '/flush_cache' and \
+__import__('os').path.exists('$scratch/armed'): answer = (500, 'no')"
 	try wsync-push small.safetensors -e "$url" "${buckets[@]}" --on-partial resume
 	expect_status 5
 	tell pause_generation '{}'
@@ -268,7 +280,8 @@ records() { find "$XDG_STATE_HOME/wsync/pushes" -name '*.json' -exec grep -l '"s
 @test "a server whose other push ends before our pause does not stay paused" {
 	endpoint e --lineage session --fault slow:update_weights_from_distributed:2 --fault-delay 2s
 	direct=$url
-	start other bash -c "wsync-push small.safetensors -e $url --bucket-size 4KiB --state-dir other --weight-version theirs
+	start other bash -c "wsync-push small.safetensors -e $url --bucket-size 4KiB --state-dir \
+other --weight-version theirs
 		touch $scratch/other.done"
 	eventually 20 times /update_weights_from_distributed 2
 	meddle "$direct" /init_weights_update_group 1 "$(until_there "$scratch/other.done")"
@@ -290,7 +303,8 @@ records() { find "$XDG_STATE_HOME/wsync/pushes" -name '*.json' -exec grep -l '"s
 	err_lacks "somebody else"
 }
 
-# front URL [MEMBERS]: another address of that server, in $front; its /server_info has these Python members, too.
+# front URL [MEMBERS]: another address of that server, in $front; its /server_info has these Python
+# members, too.
 front() {
 	local url=$1
 	proxy "$1" pass "if path == '/server_info': reply.update(${2-})"
@@ -301,7 +315,8 @@ front() {
 	endpoint e --listen 0.0.0.0:0
 	port=${url##*:}
 	front "$url"
-	for names in "127.0.0.1 127.0.0.2" "localhost 127.0.0.3" "127.0.0.1 $(hostname)" "127.1 127.0.0.9"; do
+	for names in "127.0.0.1 127.0.0.2" "localhost 127.0.0.3" "127.0.0.1 $(hostname)" \
+		"127.1 127.0.0.9"; do
 		set -- $names
 		getent ahostsv4 "$2" | grep -q . || continue
 		try wsync-push small.safetensors -e "$1:$port" -e "$2:$port" --init-timeout 5s
@@ -341,7 +356,7 @@ print("opened=%d closed=%d" % (paths.count("/open_session"), paths.count("/close
 	[ "$opened $closed" = "1 1" ] || explain "$opened sessions were opened and $closed closed"
 }
 
-@test "where it cannot be asked whether two names are one server, the diagnosis says that they may be" {
+@test "if two names may be one server, and no request can tell, the diagnosis says so" {
 	endpoint e --listen 0.0.0.0:0
 	front "$url" dp_size=2,enable_dp_attention=True
 	a=$front
@@ -353,7 +368,8 @@ print("opened=%d closed=%d" % (paths.count("/open_session"), paths.count("/close
 
 @test "a version that an endpoint does not take is a warning, and the result does not claim it" {
 	endpoint e
-	proxy "$url" "if path == '/update_weight_version': answer = (200, '{\"success\":true,\"message\":\"ok\"}')"
+	proxy "$url" "if path == '/update_weight_version': answer = (200, \
+'{\"success\":true,\"message\":\"ok\"}')"
 	try wsync-push small.safetensors -e "$url" --weight-version mine
 	expect_status 0
 	err_has "it did not take the weight version 'mine': it says 'default', as before"

@@ -1,10 +1,11 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Weights packed in 4 bits: no server takes them in an update, so nobody is sent them by accident, and it is
-# said what they are and what unpacks them.
+# Weights packed in 4 bits: no server takes them in an update, so nobody is sent them by accident,
+# and it is said what they are and what unpacks them.
 load helpers
 
-# packed HOW: m/unsaid and m/packed, whose config.json says what they are, and m/bf16, of a server in 16 bits.
+# packed HOW: m/unsaid and m/packed, whose config.json says what they are, and m/bf16, of a server
+# in 16 bits.
 packed() {
 	rm -rf m
 	/usr/bin/python3 "$repo/tests/cli/packed_model.py" m "$1" >/dev/null
@@ -37,7 +38,8 @@ untouched() { ! grep -q POST "$1.out" || explain "expected no POST to $1"; }
 		packed "$how"
 		try wsync-verify names m/packed
 		expect_status 3
-		err_has "are stored in shapes that are not known here (--unpack sends them in 16 bits)"
+		err_has "are stored in shapes that are not known here (--unpack sends them in 16 \
+bits)"
 		try wsync-verify names m/packed --config m/bf16
 		expect_status 1
 		out_has "7 weights are packed in $how ("
@@ -55,7 +57,8 @@ untouched() { ! grep -q POST "$1.out" || explain "expected no POST to $1"; }
 		for verify in names none; do
 			try wsync-push "$source" -e "$dense" --verify "$verify"
 			expect_status 5
-			err_has "is not known to take weights packed in 4 bits, as model.layers.0.self_attn.q_proj.weight.quant_state.bitsandbytes__nf4 is sent"
+			err_has "is not known to take weights packed in 4 bits, \
+as model.layers.0.self_attn.q_proj.weight.quant_state.bitsandbytes__nf4 is sent"
 			err_has "hint: --unpack sends them in 16 bits"
 		done
 		try wsync-push "$source" -e "$url"
@@ -65,7 +68,8 @@ untouched() { ! grep -q POST "$1.out" || explain "expected no POST to $1"; }
 	packed nvfp4
 	try wsync-push m/packed -e "$dense"
 	expect_status 5
-	err_has "weights packed in 4 bits, as model.layers.0.self_attn.q_proj.weight_scale_2 is sent"
+	err_has "weights packed in 4 bits, \
+as model.layers.0.self_attn.q_proj.weight_scale_2 is sent"
 	untouched dense
 	untouched unknown
 	try wsync-push m/packed -e "$url" --verify none
@@ -79,7 +83,8 @@ untouched() { ! grep -q POST "$1.out" || explain "expected no POST to $1"; }
 		for source in m/unsaid m/packed; do
 			try wsync-push "$source" -e "$url" --unpack --verify hash --json
 			expect_status 0
-			[ "$(json 'lines[-1]["transform"]["unpacked"]')" = 7 ] || explain "7 unpacked"
+			[ "$(json 'lines[-1]["transform"]["unpacked"]')" = 7 ] ||
+				explain "7 unpacked"
 			try wsync-verify weights "$source" --unpack -e "$url"
 			expect_status 0
 		done

@@ -21,7 +21,8 @@ expect_steps() {
 
 @test "auto chooses what a server takes" {
 	likely_model qwen3
-	for pair in sglang-0.5:update sglang-2026:update xorl-legacy:update xorl:update session:session slime:update; do
+	for pair in sglang-0.5:update sglang-2026:update xorl-legacy:update xorl:update \
+		session:session slime:update; do
 		endpoint "${pair%:*}" --lineage "${pair%:*}" --model m --tp 2
 		try wsync-push m -e "$url" --json
 		expect_status 0
@@ -34,11 +35,13 @@ expect_steps() {
 	likely_model qwen3
 	for lineage in xorl-legacy xorl; do
 		endpoint $lineage --lineage $lineage --model m --tp 2
-		try wsync-push m -e "$url" --protocol two-phase --bucket-size 512KiB --weight-version 9 --json
+		try wsync-push m -e "$url" --protocol two-phase --bucket-size 512KiB \
+			--weight-version 9 --json
 		expect_status 0
 		n=$(json 'lines[-1]["buckets"]')
 		[ "$n" -gt 1 ] || explain "several buckets"
-		want=$(for ((i = 0; i < n; i++)); do printf 'prepare_weights_update complete_weights_update '; done)
+		want=$(for ((i = 0; i < n; i++)); \
+			do printf 'prepare_weights_update complete_weights_update '; done)
 		expect_steps "${want% }" "$url" prepare complete
 		holds "$url"
 		try wsync-ctl version -e "$url"
@@ -52,7 +55,8 @@ expect_steps() {
 	urls=("$url")
 	endpoint b --lineage xorl --model m --tp 2
 	urls+=("$url")
-	try wsync-push m -e "${urls[0]}" -e "${urls[1]}" --protocol two-phase --two-phase whole --bucket-size 512KiB
+	try wsync-push m -e "${urls[0]}" -e "${urls[1]}" --protocol two-phase --two-phase whole \
+		--bucket-size 512KiB
 	expect_status 0
 	err_has "stay in the servers' memory"
 	for u in "${urls[@]}"; do
@@ -76,17 +80,20 @@ expect_steps() {
 	endpoint a --lineage session --model m --tp 2
 	try wsync-push m -e "$url" --weight-version 4
 	expect_status 0
-	expect_steps "begin_weight_update update_weights_from_distributed end_weight_update update_weight_version" \
+	expect_steps "begin_weight_update update_weights_from_distributed end_weight_update \
+update_weight_version" \
 		"$url" begin_ update_weight end_w
 	holds "$url"
 	try wsync-push m -e "$url" --protocol update
 	expect_status 5
-	err_has "takes no protocol update: it has no /update_weights_from_distributed outside of a session"
+	err_has "takes no protocol update: \
+it has no /update_weights_from_distributed outside of a session"
 }
 
 @test "a session that fails in its middle is ended" {
 	likely_model qwen3
-	endpoint a --lineage session --model m --tp 1 --fault refuse:update_weights_from_distributed:2
+	endpoint a --lineage session --model m --tp 1 \
+		--fault refuse:update_weights_from_distributed:2
 	try wsync-push m -e "$url" --bucket-size 512KiB
 	expect_status 5
 	[ "$(steps "$url" begin end_ | tr -d '\n')" = "begin_weight_update end_weight_update" ] ||
@@ -102,7 +109,8 @@ expect_steps() {
 		endpoint "tp${sizes// /}" --lineage xorl-legacy --model m --tp $sizes
 		urls+=("$url")
 	done
-	try wsync-push m -e "${urls[0]}" -e "${urls[1]}" -e "${urls[2]}" --protocol ep-scatter --json --weight-version 3
+	try wsync-push m -e "${urls[0]}" -e "${urls[1]}" -e "${urls[2]}" --protocol ep-scatter \
+		--json --weight-version 3
 	expect_status 0
 	expect_json "$protocol" "['ep-scatter']"
 	expect_json 'sorted({e["state"] for e in lines[-1]["endpoints"]})' "['committed']"
@@ -196,7 +204,8 @@ expect_flushes() {
 	shift
 	out=$(curl -sS "$url/wsync/journal" | /usr/bin/python3 -c 'import json, sys
 j = json.load(sys.stdin)
-print(j["state"]["weight_version"], *[r["flush_cache"] for r in j["requests"] if "flush_cache" in r])')
+print(j["state"]["weight_version"],
+      *[r["flush_cache"] for r in j["requests"] if "flush_cache" in r])')
 	[ "$out" = "$label $*" ] || explain "expected $label $*"
 }
 
@@ -218,7 +227,8 @@ print(j["state"]["weight_version"], *[r["flush_cache"] for r in j["requests"] if
 	holds "$url"
 	out=$(<out2)
 	expect_json '[(l["sender"], l["senders"]) for l in lines if l["type"] == "plan"]' "[(2, 3)]"
-	expect_json '[lines[-1]["round"][k] for k in ("id", "senders", "had", "ended")]' "['5', 3, 3, True]"
+	expect_json '[lines[-1]["round"][k] for k in ("id", "senders", "had", "ended")]' \
+		"['5', 3, 3, True]"
 	out=$(<out1)
 	expect_json 'lines[-1]["round"]["ended"]' False
 }
@@ -230,18 +240,21 @@ print(j["state"]["weight_version"], *[r["flush_cache"] for r in j["requests"] if
 	[ ! -e turns.round ] || explain "it counts"
 	part_of 5 1
 	part_of 5 1
-	grep -q "sender 1 comes again in round 5 of 2 senders (begun .* ago by process [0-9]* on .*): its part is sent again" err1 ||
+	grep -q "sender 1 comes again in round 5 of 2 senders (begun .* ago by process [0-9]* on \
+.*): its part is sent again" err1 ||
 		explain "$(cat err1)"
 	part_of 5 2
 	expect_flushes 5 False False True
 	# The round has ended, so no other sender follows who would flush.
 	part_of 5 1
-	grep -q "comes again in round 5 .*), which had ended: its part is sent again, and flushed by itself" err1 ||
+	grep -q "comes again in round 5 .*), which had ended: its part is sent again, \
+and flushed by itself" err1 ||
 		explain "$(cat err1)"
 	expect_flushes 5 False False True True
 }
 
-# round_of OPTION... -- OPTION...: sender 1 with the first options, then sender 2 with the others, in round $step.
+# round_of OPTION... -- OPTION...: sender 1 with the first options, then sender 2 with the others,
+# in round $step.
 round_of() {
 	local one=()
 	while [ "$1" != -- ]; do one+=("$1"); shift; done
@@ -258,12 +271,14 @@ round_of() {
 	round_of --include '*layers.0.*' -- --include '*layers.1.*'
 	expect_status 9
 	err_has "round 1 of 2 senders leaves out 2 tensors, the first is model.embed_tokens.weight"
-	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('untouched', False)]"
+	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' \
+		"[('untouched', False)]"
 	expect_round 1 2 1
 	try wsync-ctl version -e "$url"
 	out_has default
 	# The one that did not send them comes again, then the one that found it.
-	round_of --include '*layers.0.*' --include '*embed*' --include model.norm.weight -- --include '*layers.1.*'
+	round_of --include '*layers.0.*' --include '*embed*' --include model.norm.weight -- \
+		--include '*layers.1.*'
 	expect_status 0
 	expect_json 'lines[-1]["round"]["ended"]' True
 	holds "$url"
@@ -276,7 +291,8 @@ round_of() {
 	err_has "leaves out 11 tensors, the first is model.layers.1."
 	# What all of them exclude is left out deliberately; '*' leaves nothing out.
 	step=3
-	round_of --include '*layers.0.*' --exclude model.norm.weight -- --include '*' --exclude model.norm.weight
+	round_of --include '*layers.0.*' --exclude model.norm.weight -- --include '*' \
+		--exclude model.norm.weight
 	expect_status 0
 	try wsync-ctl version -e "$url"
 	out_has 3
@@ -285,8 +301,10 @@ round_of() {
 # turn I OPTION...: sender I of 2 sends its half, in round $step.
 turn() {
 	local half=(--include '*layers.0.*')
-	[ "$1" = 1 ] || half=(--include '*layers.1.*' --include model.norm.weight --include '*embed*')
-	try wsync-push m -e "$url" --sender "$1/2" --lock turns --weight-version "$step" --bucket-size 64KiB --json \
+	[ "$1" = 1 ] || half=(--include '*layers.1.*' --include model.norm.weight \
+		--include '*embed*')
+	try wsync-push m -e "$url" --sender "$1/2" --lock turns --weight-version "$step" \
+		--bucket-size 64KiB --json \
 		"${half[@]}" "${@:2}"
 }
 
@@ -301,11 +319,13 @@ turn() {
 	turn 1
 	expect_status 9
 	err_has "and this push of 11 tensors is another part"
-	err_has "hint: this turn counts; if the last one does not complete the endpoint, and every sender has sent its part since"
+	err_has "hint: this turn counts; if the last one does not complete the endpoint, \
+and every sender has sent its part since"
 	expect_round 2 2 1
 	turn 2
 	expect_status 0
-	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('committed', False)]"
+	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' \
+		"[('committed', False)]"
 	holds "$url"
 	try wsync-ctl version -e "$url"
 	out_has 2
@@ -316,7 +336,8 @@ turn() {
 @test "turns do not complete a whole push that failed, however they fail themselves" {
 	likely_model qwen3
 	endpoint a --model m --fault refuse:update_weights_from_distributed:2
-	proxy "$url" "if __import__('os').path.exists('$scratch/armed') and path == '/update_weights_from_distributed': answer = (400, 'no')"
+	proxy "$url" "if __import__('os').path.exists('$scratch/armed') and path == \
+'/update_weights_from_distributed': answer = (400, 'no')"
 	try wsync-push m -e "$url" --bucket-size 64KiB
 	expect_status 5
 	step=2
@@ -330,9 +351,11 @@ turn() {
 	expect_status 9
 	turn 2
 	expect_status 9
-	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('partial', True)]"
+	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' \
+		"[('partial', True)]"
 	expect_round 2 2 1
-	# Each half is the plan of a turn above, so only the record of the whole push is left to object.
+	# Each half is the plan of a turn above, so only the record of the whole push is left to
+	# object.
 	try wsync-push m -e "$url" --include '*layers.0.*' --bucket-size 64KiB
 	expect_status 9
 	try wsync-ctl repair --forget --endpoint "$url"
@@ -350,7 +373,8 @@ turn() {
 	part_of 1 1
 	# Sender 2 of step 1 never came.
 	part_of 2 2
-	grep -q "round 2 begins, and round 1 of 2 senders (begun .* by process .*) is abandoned: sender 1 had a turn, sender 2 had none" err2 ||
+	grep -q "round 2 begins, and round 1 of 2 senders (begun .* by process .*) is abandoned: \
+sender 1 had a turn, sender 2 had none" err2 ||
 		explain "$(cat err2)"
 	expect_round 2 2 2
 	# What step 1 left is flushed by the first that notices.
@@ -372,10 +396,12 @@ turn() {
 	endpoint a --model m
 	echo '{"senders":2,"had":[1]}' >turns.round
 	part_of 7 2
-	grep -q "round 7 begins, and a round of 2 senders without an ID is abandoned: sender 1 had a turn" err2 ||
+	grep -q "round 7 begins, and a round of 2 senders without an ID is abandoned: \
+sender 1 had a turn" err2 ||
 		explain "$(cat err2)"
 	expect_round 7 2 2
-	for text in '2: 1' '' garbage '{"senders":2,"had":[1],"id":7}' '[1]' '{"id":"7","senders":1025,"had":[1]}' \
+	for text in '2: 1' '' garbage '{"senders":2,"had":[1],"id":7}' '[1]' \
+		'{"id":"7","senders":1025,"had":[1]}' \
 		'{"id":"7","senders":3,"had":[1,3]}' '{"id":"7","senders":2,"had":[9,-1,"1"]}'; do
 		printf %s "$text" >turns.round
 		rm -rf "$XDG_STATE_HOME/wsync/rounds" # else it is known that the round was replaced
@@ -388,8 +414,10 @@ turn() {
 	mkdir turns.round
 	try wsync-push m -e "$url" --sender 1/2 --lock turns --round 7 --json
 	expect_status 9
-	err_has "turn of sender 1 of 2: its part was sent, but the other senders will not know of it"
-	expect_json '(lines[-1]["error"]["code"], lines[-1]["error"]["phase"])' "('partial', 'resume')"
+	err_has "turn of sender 1 of 2: its part was sent, \
+but the other senders will not know of it"
+	expect_json '(lines[-1]["error"]["code"], lines[-1]["error"]["phase"])' \
+		"('partial', 'resume')"
 }
 
 # lost STEP I: that half ends with 9, because the round is not there any more.
@@ -400,7 +428,8 @@ lost() {
 	expect_status 9
 	err_has "turn of sender $2 of 2: round $1 of 2 senders (begun"
 	err_has "was lost; as far as is known here, sender 1 had a turn, sender 2 had none"
-	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('untouched', False)]"
+	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' \
+		"[('untouched', False)]"
 }
 
 @test "a round that was removed in the middle is found, and begins anew" {
@@ -421,7 +450,8 @@ lost() {
 	part_of 2 2
 	rm turns.round
 	part_of 3 1
-	grep -q "round 3 begins, and round 2 of 2 senders (begun .*) is abandoned: sender 2 had a turn, sender 1 had none" err1 ||
+	grep -q "round 3 begins, and round 2 of 2 senders (begun .*) is abandoned: \
+sender 2 had a turn, sender 1 had none" err1 ||
 		explain "$(cat err1)"
 	expect_flushes 1 False False True False False True
 	part_of 3 2
@@ -430,14 +460,16 @@ lost() {
 	rm turns.round
 	part_of 3 1
 	! grep -q "lost\|abandoned" err1 || explain "$(cat err1)"
-	[ "$(ls "$XDG_STATE_HOME/wsync/rounds" | wc -l)" = 1 ] || explain "$(ls "$XDG_STATE_HOME/wsync/rounds")"
+	[ "$(ls "$XDG_STATE_HOME/wsync/rounds" | wc -l)" = 1 ] ||
+		explain "$(ls "$XDG_STATE_HOME/wsync/rounds")"
 }
 
 @test "a process that had its turn finds that the round is gone before its next" {
 	likely_model qwen3
 	endpoint a --model m
 	mkfifo lines
-	start s1 timeout -k 5 40 bash -c "wsync-push --stdin -e $url --sender 1/2 --lock turns --json \
+	start s1 timeout -k 5 40 bash \
+		-c "wsync-push --stdin -e $url --sender 1/2 --lock turns --json \
 		--include '*layers.0.*' <lines"
 	exec 7<>lines
 	printf 'm\tv1\n' >&7
@@ -465,11 +497,14 @@ if __import__('os').path.exists('$scratch/moved'): url = '$b'"
 	proxy=$url
 	part_of 1 1
 	touch "$scratch/moved"
-	try wsync-push m -e "$proxy" --sender 2/2 --lock turns --weight-version 1 --json --exclude '*layers.0.*'
+	try wsync-push m -e "$proxy" --sender 2/2 --lock turns --weight-version 1 --json \
+		--exclude '*layers.0.*'
 	expect_status 9
-	err_has "$proxy: another server answers than at the turns before in round 1 of 2 senders (begun"
+	err_has "$proxy: \
+another server answers than at the turns before in round 1 of 2 senders (begun"
 	err_has "sender 1 had a turn, sender 2 had none"
-	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('untouched', False)]"
+	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' \
+		"[('untouched', False)]"
 	expect_round 1 2
 	! curl -sS "$b/wsync/journal" | grep -q pause_generation || explain "it was paused"
 	part_of 1 2
@@ -490,7 +525,8 @@ if __import__('os').path.exists('$scratch/moved'): url = '$b'"
 	b=$url
 	url=$a
 	part_of 1 1
-	try wsync-push m -e "$a" -e "$b" --sender 2/2 --lock turns --weight-version 1 --json --exclude '*layers.0.*'
+	try wsync-push m -e "$a" -e "$b" --sender 2/2 --lock turns --weight-version 1 --json \
+		--exclude '*layers.0.*'
 	expect_status 9
 	err_has "$b: it got nothing at the turns before in round 1 of 2 senders (begun"
 	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' \
@@ -498,7 +534,8 @@ if __import__('os').path.exists('$scratch/moved'): url = '$b'"
 	expect_round 1 2
 	# With both endpoints from the start; other names of this machine are the same server.
 	for sender in 1:layers.0 2:layers.1; do
-		try wsync-push m -e "$a" -e "$b" --sender "${sender%:*}/2" --lock turns --weight-version 1 \
+		try wsync-push m -e "$a" -e "$b" --sender "${sender%:*}/2" --lock turns \
+			--weight-version 1 \
 			--include "*${sender#*:}*" --exclude '*embed*' --exclude model.norm.weight
 		expect_status 0
 		a=${a/127.0.0.1/localhost}
@@ -563,14 +600,16 @@ if __import__('os').path.exists('$scratch/moved'): url = '$b'"
 	exec 7>turns 8>"$XDG_STATE_HOME/wsync/locks/localhost:1.lock"
 	flock 7
 	flock 8
-	timeout 30 wsync-push m -e localhost:1 --sender 1/2 --lock turns --round 1 --lock-wait 11s 2>turn.err >turn.out &
+	timeout 30 wsync-push m -e localhost:1 --sender 1/2 --lock turns --round 1 --lock-wait 11s \
+		2>turn.err >turn.out &
 	try timeout 30 wsync-push m -e localhost:1 --lock-wait 11s --json
 	expect_status 10
 	err_has "waiting 10 s: endpoint http://localhost:1: another process is still at work on it"
 	err_has "is still at work on it after 11.00 s"
 	out_has '"type":"waiting"'
 	wait $! && explain "the turn was taken"
-	grep -q "waiting 10 s: turn of sender 1 of 2: another process is still at work on it" turn.err ||
+	grep -q "waiting 10 s: turn of sender 1 of 2: another process is still at work on it" \
+		turn.err ||
 		explain "$(cat turn.err)"
 	exec 7>&- 8>&-
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# A server that is replaced by another one during a push, or one of several behind one address: every request is
-# answered with success, and no server has everything.
+# A server that is replaced by another one during a push, or one of several behind one address:
+# every request is answered with success, and no server has everything.
 load helpers
 
 prepare() {
@@ -19,11 +19,13 @@ dies() {
     import os, time
     os.kill($a_pid, 9)
     try:
-        while ') Z ' not in open('/proc/$a_pid/stat').read() or len(os.listdir('/proc/$a_pid/task')) > 1: time.sleep(.01)
+        while ') Z ' not in open('/proc/$a_pid/stat').read() or \
+len(os.listdir('/proc/$a_pid/task')) > 1: time.sleep(.01)
     except OSError: pass # it is gone"
 }
 
-# replaced RULE: a proxy of a; where RULE (python over path and nth) becomes true, a dies and b takes its place.
+# replaced RULE: a proxy of a; where RULE (python over path and nth) becomes true, a dies and b
+# takes its place.
 replaced() {
 	url=$a
 	replies "
@@ -46,12 +48,13 @@ refused() {
 	expect_json 'lines[-1]["endpoints"][0]["state"]' partial
 }
 
-@test "tensor: a server that is replaced between buckets is no success, and does not get the version" {
+@test "tensor: a server that is replaced between buckets fails, without the version" {
 	replaced 'path == "/update_weights_from_tensor" and nth == 3'
 	try wsync-push m -e "$url" --backend tensor --bucket-size 16KiB --weight-version new --json
 	refused transfer
 	expect_json 'lines[-1]["endpoints"][0]["paused"]' True
-	state "$b" 'j["state"]["paused"], j["state"]["weight_version"]' "(True, 'default')" # it has a part, and answers nobody
+	# it has a part, and answers nobody
+	state "$b" 'j["state"]["paused"], j["state"]["weight_version"]' "(True, 'default')"
 	try wsync-push m -e "$b" --backend tensor --bucket-size 16KiB --weight-version new
 	expect_status 0
 	state "$b" 'j["state"]["paused"], j["state"]["weight_version"]' "(False, 'new')"
@@ -94,17 +97,21 @@ if path == '/server_info': answer = 200, '{\"tp_size\":1,\"version\":\"0.5.15\"}
 	done
 }
 
-# A proxy whose patience is shorter than the server's: the server does what it was asked to, and nobody hears of it.
+# A proxy whose patience is shorter than the server's: the server does what it was asked to, and
+# nobody hears of it.
 @test "an answer of a proxy in the server's place is no refusal: the endpoint is resumed" {
 	endpoint e
 	direct=$url
 	safetensors small.safetensors a.weight:F32:64,16
 	replies 'import urllib.request
 if path == "/pause_generation":
-    urllib.request.urlopen(urllib.request.Request(url + path, b"{}", {"Content-Type": "application/json"}))
+    urllib.request.urlopen(urllib.request.Request(url + path, b"{}",
+                                                  {"Content-Type": "application/json"}))
     answer = 504, "<html>504 Gateway Time-out</html>"'
 	try wsync-push small.safetensors -e "$url" --json
 	expect_status 5
-	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('untouched', False)]"
-	curl -sS --max-time 10 "$direct/wsync/journal" | grep -q '"paused":false' || explain "left paused"
+	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' \
+		"[('untouched', False)]"
+	curl -sS --max-time 10 "$direct/wsync/journal" | grep -q '"paused":false' ||
+		explain "left paused"
 }

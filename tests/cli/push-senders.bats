@@ -9,7 +9,8 @@ split() { /usr/bin/python3 "$repo/tests/cli/split_model.py" "$@"; }
 sends() {
 	local which=$1
 	shift
-	start "${which%/*}" timeout -k 5 40 wsync-push "$@" --protocol ep-scatter --sender "$which" \
+	start "${which%/*}" timeout -k 5 40 wsync-push "$@" --protocol ep-scatter \
+		--sender "$which" \
 		--master-address 127.0.0.1 --master-port "$port"
 }
 
@@ -17,7 +18,8 @@ sends() {
 first() {
 	local n=$1
 	shift
-	try wsync-push "$@" --protocol ep-scatter --sender "1/$n" --master-address 127.0.0.1 --master-port "$port"
+	try wsync-push "$@" --protocol ep-scatter --sender "1/$n" --master-address 127.0.0.1 \
+		--master-port "$port"
 }
 
 # ended STATUS PID...: with that status.
@@ -43,7 +45,8 @@ prepare() { port=$(free_port); }
 		split m $n r
 		pids=()
 		for i in $(seq 2 $n); do sends "$i/$n" "r$i" --json; pids+=("$pid"); done
-		first $n r1 -e "${urls[0]}" -e "${urls[1]}" -e "${urls[2]}" --weight-version "v$n" --json
+		first $n r1 -e "${urls[0]}" -e "${urls[1]}" -e "${urls[2]}" --weight-version "v$n" \
+			--json
 		expect_status 0
 		expect_json 'sorted({e["state"] for e in lines[-1]["endpoints"]})' "['committed']"
 		ended 0 "${pids[@]}"
@@ -53,9 +56,11 @@ prepare() { port=$(free_port); }
 	done
 	out=$(<2.out)
 	expect_json '[(l["sender"], l["senders"]) for l in lines if l["type"] == "plan"]' "[(2, 4)]"
-	expect_json '(lines[-1]["ok"], lines[-1]["endpoints"], lines[-1]["bytes"] == lines[-1]["wire_bytes"] > 0)' \
+	expect_json '(lines[-1]["ok"], lines[-1]["endpoints"],
+		lines[-1]["bytes"] == lines[-1]["wire_bytes"] > 0)' \
 		"(True, [], True)"
-	expect_json 'sum(l["bytes"] for l in lines if l["type"] == "bucket") == lines[-1]["bytes"]' True
+	expect_json 'sum(l["bytes"] for l in lines
+		if l["type"] == "bucket") == lines[-1]["bytes"]' True
 }
 
 @test "senders that all have everything divide it among them" {
@@ -68,7 +73,8 @@ prepare() { port=$(free_port); }
 		expect_status 0
 		ended 0 "${pids[@]}"
 		sizes=$(json 'lines[-1]["wire_bytes"]')
-		for i in $(seq 2 $n); do out=$(<$i.out); sizes+=" $(json 'lines[-1]["wire_bytes"]')"; done
+		for i in $(seq 2 $n); do out=$(<$i.out); \
+			sizes+=" $(json 'lines[-1]["wire_bytes"]')"; done
 		holds "$url"
 		sizes=$sizes /usr/bin/python3 -c 'import os
 s = [int(x) for x in os.environ["sizes"].split()]
@@ -85,8 +91,10 @@ assert max(s) < 1.6 * min(s), s'
 		sends 2/2 r2 --json
 		first 2 r1 -e "$url" --weight-version new --json
 		expect_status 3
-		expect_json "'$changed/model.safetensors: the file was overwritten' in lines[-1]['error']['message']" True
-		expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('partial', True)]"
+		expect_json "'$changed/model.safetensors: \
+the file was overwritten' in lines[-1]['error']['message']" True
+		expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' \
+			"[('partial', True)]"
 		ended 3 "$pid"
 	done
 }
@@ -99,7 +107,8 @@ assert max(s) < 1.6 * min(s), s'
 	sends 2/2 r2
 	first 2 r1 -e "$url" --json
 	expect_status 5
-	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('committed', True)]"
+	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' \
+		"[('committed', True)]"
 	ended 5 "$pid"
 }
 
@@ -133,7 +142,9 @@ assert max(s) < 1.6 * min(s), s'
 		sys.path.insert(0, sys.argv[1])
 		from split_model import read, write
 		for s in "s1", "s2":
-		    write(f"{s}/model.safetensors", [t for t in read(f"{s}/model.safetensors") if t[0] != "model.norm.weight"])
+		    write(f"{s}/model.safetensors",
+		          [t for t in read(f"{s}/model.safetensors")
+		           if t[0] != "model.norm.weight"])
 	END
 	sends 2/2 s2
 	first 2 s1 -e "$url" --include '*'
@@ -146,7 +157,8 @@ assert max(s) < 1.6 * min(s), s'
 	err_has "no sender has model.embed_tokens.weight"
 	ended 5 "$pid"
 	sends 2/2 r2
-	first 2 r1 -e "$url" --exclude '*layers.0.self_attn.[qkv]_proj*' --exclude '*layers.0.self_attn.*norm*' --verify names
+	first 2 r1 -e "$url" --exclude '*layers.0.self_attn.[qkv]_proj*' \
+		--exclude '*layers.0.self_attn.*norm*' --verify names
 	[ "$status" = 0 ] || expect_status 5
 	ended "$status" "$pid"
 	/usr/bin/python3 "$repo/tests/cli/small_model.py" qwen3_moe f --dtype F32
@@ -167,7 +179,8 @@ assert max(s) < 1.6 * min(s), s'
 	expect_status 2
 	err_has "sender 1 sends round 7, and sender 2 sends round 8"
 	ended 2 "$pid"
-	grep -q "sender 1: sender 1 sends round 7, and sender 2 sends round 8" 2.err || explain "$(cat 2.err)"
+	grep -q "sender 1: sender 1 sends round 7, and sender 2 sends round 8" 2.err ||
+		explain "$(cat 2.err)"
 	# Also where sender 1 names none, and where the versions are the same.
 	sends 2/3 r2 --weight-version 7 --round job1-7
 	others=("$pid")
@@ -192,7 +205,8 @@ assert max(s) < 1.6 * min(s), s'
 	expect_status 0
 	err_lacks "do not say"
 	ended 0 "$pid"
-	try wsync-push --stdin -e "$url" --protocol ep-scatter --sender 1/2 --master-port 1 --round 7
+	try wsync-push --stdin -e "$url" --protocol ep-scatter --sender 1/2 --master-port 1 \
+		--round 7
 	expect_status 2
 	err_has "each line has its version, after a tab"
 }
@@ -243,8 +257,8 @@ assert max(s) < 1.6 * min(s), s'
 asked_for() { curl -sS "$url/wsync/journal" | grep -q "$1"; }
 child_of() { cat "/proc/$1/task/$1/children"; }
 
-# Two senders, the endpoint answers the pause after two seconds: in $leader and $other, both of them children
-# of what counts their time.
+# Two senders, the endpoint answers the pause after two seconds: in $leader and $other, both of them
+# children of what counts their time.
 until_paused() {
 	likely_model qwen3_moe
 	split m 2 r
@@ -252,7 +266,8 @@ until_paused() {
 	sends 2/2 r2 --init-timeout 4s --bucket-timeout 10s
 	other=$pid
 	start 1 timeout -k 5 40 wsync-push r1 -e "$url" --protocol ep-scatter --sender 1/2 \
-		--master-address 127.0.0.1 --master-port "$port" --init-timeout 4s --bucket-timeout 10s
+		--master-address 127.0.0.1 --master-port "$port" --init-timeout 4s \
+		--bucket-timeout 10s
 	leader=$pid
 	eventually 20 asked_for pause_generation
 }
@@ -286,13 +301,15 @@ until_paused() {
 		sys.path.insert(0, sys.argv[1])
 		from split_model import read, write
 		tensors = read("r2/model.safetensors")
-		write("r2/model.safetensors", tensors + [("model.strange.weight", "BF16", [2], b"1234")])
+		write("r2/model.safetensors", tensors
+		      + [("model.strange.weight", "BF16", [2], b"1234")])
 	END
 	endpoint a --lineage xorl-legacy --model m --tp 2
 	sends 2/2 r2
 	first 2 r1 -e "$url"
 	expect_status 0
-	err_has "1 tensor of the other senders has no place in a server and is not sent, the first model.strange.weight"
+	err_has "1 tensor of the other senders has no place in a server and is not sent, \
+the first model.strange.weight"
 	ended 0 "$pid"
 }
 
@@ -324,7 +341,8 @@ until_paused() {
 @test "an endpoint that refuses or dies ends all senders, and they may come again" {
 	likely_model qwen3_moe
 	split m 2 r
-	endpoint a --lineage xorl-legacy --model m --tp 2 --fault refuse:receive_weights_ep_scatter:1
+	endpoint a --lineage xorl-legacy --model m --tp 2 \
+		--fault refuse:receive_weights_ep_scatter:1
 	sends 2/2 r2 --bucket-timeout 10s
 	first 2 r1 -e "$url" --bucket-timeout 10s
 	expect_status 5
@@ -368,12 +386,14 @@ until_paused() {
 	start 2 timeout -k 5 40 bash -c "wsync-push --stdin --protocol ep-scatter --sender 2/2 \
 		--master-address 127.0.0.1 --master-port $port <lines2"
 	status=0
-	timeout 40 wsync-push --stdin -e "$url" --protocol ep-scatter --sender 1/2 --master-address 127.0.0.1 \
+	timeout 40 wsync-push --stdin -e "$url" --protocol ep-scatter --sender 1/2 \
+		--master-address 127.0.0.1 \
 		--master-port "$port" --json <lines1 >.out 2>.err || status=$?
 	out=$(<.out) err=$(<.err)
 	expect_status 0
 	ended 0 "$pid"
-	expect_json '[l["ok"] for l in lines if l["type"] == "result"]' "[True, True, True, True, True]"
+	expect_json '[l["ok"] for l in lines if l["type"] == "result"]' \
+		"[True, True, True, True, True]"
 	holds "$url"
 	try wsync-ctl version -e "$url"
 	out_has v5
@@ -393,7 +413,8 @@ until_paused() {
 
 @test "a dry run of several senders of one group needs the endpoints, at the first" {
 	likely_model qwen3_moe
-	try wsync-push m --dry-run --sender 1/2 --protocol ep-scatter --master-port 1 --init-timeout 1s
+	try wsync-push m --dry-run --sender 1/2 --protocol ep-scatter --master-port 1 \
+		--init-timeout 1s
 	expect_status 2
 	err_has "sender 1 of 2 needs the endpoints"
 }
@@ -409,7 +430,8 @@ over_in_time() {
 	exec 8>turns
 	flock 8
 	SECONDS=0
-	try timeout -k 5 40 wsync-push m -e localhost:1 --sender 1/2 --lock turns --round 1 --timeout 500ms
+	try timeout -k 5 40 wsync-push m -e localhost:1 --sender 1/2 --lock turns --round 1 \
+		--timeout 500ms
 	over_in_time 10
 	err_has "is still at work on it after"
 	mkdir -p "$XDG_STATE_HOME/wsync/locks"
@@ -430,8 +452,10 @@ lines() { for k in $(seq "$1"); do printf 'r%s\tv%s\n' "$2" "$k"; done; }
 	endpoint a --model m --tp 2
 	lines 20 1 >lines1
 	lines 20 2 >lines2
-	start s2 timeout -k 5 50 bash -c "wsync-push --stdin -e $url --sender 2/2 --lock turns --json <lines2"
-	start s1 timeout -k 5 50 bash -c "wsync-push --stdin -e $url --sender 1/2 --lock turns --json <lines1"
+	start s2 timeout -k 5 50 bash \
+		-c "wsync-push --stdin -e $url --sender 2/2 --lock turns --json <lines2"
+	start s1 timeout -k 5 50 bash \
+		-c "wsync-push --stdin -e $url --sender 1/2 --lock turns --json <lines1"
 	wait "${background[-1]}" "${background[-2]}" || explain "$(cat s1.err s2.err)"
 	for i in 1 2; do
 		out=$(<s$i.out) err=$(<s$i.err)
@@ -445,7 +469,8 @@ lines() { for k in $(seq "$1"); do printf 'r%s\tv%s\n' "$2" "$k"; done; }
 	try curl -sS "$url/wsync/journal"
 	out=$(/usr/bin/python3 -c 'import json, sys
 paths = [r["path"] for r in json.load(sys.stdin)["requests"]]
-print(sum("init_weights" in p for p in paths), sum("update_weights_from_distributed" in p for p in paths))' <"$scratch/.out")
+print(sum("init_weights" in p for p in paths),
+      sum("update_weights_from_distributed" in p for p in paths))' <"$scratch/.out")
 	[[ $out == "2 "* ]] || explain "groups and buckets: $out"
 }
 
@@ -458,14 +483,16 @@ print(sum("init_weights" in p for p in paths), sum("update_weights_from_distribu
 		try wsync-ctl pause -e "$url"
 		expect_status 0
 		for i in 1 2 3; do
-			try wsync-push r$i -e "$url" --pause none --sender $i/3 --lock turns --weight-version 6
+			try wsync-push r$i -e "$url" --pause none --sender $i/3 --lock turns \
+				--weight-version 6
 			expect_status 0
 		done
 		try wsync-ctl resume -e "$url"
 		expect_status 0
 		out=$(curl -sS "$url/wsync/journal" | /usr/bin/python3 -c 'import json, sys
 print(*[r["path"] for r in json.load(sys.stdin)["requests"] if "_generation" in r["path"]])')
-		[ "$out" = "/pause_generation /continue_generation" ] || explain "$lineage was asked $out"
+		[ "$out" = "/pause_generation /continue_generation" ] ||
+			explain "$lineage was asked $out"
 		holds "$url"
 		try wsync-ctl version -e "$url"
 		out_has 6
@@ -487,7 +514,8 @@ print(*[r["path"] for r in json.load(sys.stdin)["requests"] if "_generation" in 
 		    os.makedirs(f"stage{i}")
 		    shutil.copy("m/config.json", f"stage{i}")
 		    write(f"stage{i}/model.safetensors", [t for t in tensors if (
-		        0 if ".layers.0." in t[0] or "embed" in t[0] else 1 if ".layers.1." in t[0] else 2) == i])
+		        0 if ".layers.0." in t[0] or "embed" in t[0] else 1 if ".layers.1." in t[0]
+		        else 2) == i])
 	END
 	endpoint a --model m --tp 2
 	try wsync-push stage0 stage1 stage2 -e "$url" --verify hash --weight-version 9
@@ -503,7 +531,8 @@ print(*[r["path"] for r in json.load(sys.stdin)["requests"] if "_generation" in 
 		import sys
 		sys.path.insert(0, sys.argv[1])
 		from split_model import read, write
-		write("twice/model.safetensors", [t for t in read("m/model.safetensors") if t[0] == "model.norm.weight"])
+		write("twice/model.safetensors",
+		      [t for t in read("m/model.safetensors") if t[0] == "model.norm.weight"])
 	END
 	try wsync-push stage0 stage1 stage2 twice -e "$url"
 	expect_status 3

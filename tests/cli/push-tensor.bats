@@ -8,15 +8,18 @@ load helpers
 	endpoint a --model m --tp 2
 	local first=$url
 	endpoint b --model m --tp 2 --lineage sglang-2026
-	try wsync-push m -e "$first" -e "$url" --backend tensor --bucket-size 64KiB --weight-version 4 --verify hash --json
+	try wsync-push m -e "$first" -e "$url" --backend tensor --bucket-size 64KiB \
+		--weight-version 4 --verify hash --json
 	expect_status 0
-	[ "$(json '[(l["backend"], l["protocol"], l["load_format"]) for l in lines if l["type"] == "plan"]')" = \
+	[ "$(json '[(l["backend"], l["protocol"], l["load_format"]) for l in lines
+		if l["type"] == "plan"]')" = \
 		"[('tensor', 'tensor', 'flattened_bucket')]" ]
 	for u in "$first" "$url"; do
 		[ "$(/usr/bin/python3 -c 'import json, sys, urllib.request
 j = json.load(urllib.request.urlopen(sys.argv[1] + "/wsync/journal", timeout=10))
 paths = {r["path"] for r in j["requests"]}
-print("/update_weights_from_tensor" in paths, "/init_weights_update_group" in paths)' "$u")" = "True False" ]
+print("/update_weights_from_tensor" in paths, "/init_weights_update_group" in paths)' "$u")" = \
+	"True False" ]
 		try wsync-verify weights m -e "$u"
 		expect_status 0
 	done
@@ -28,7 +31,8 @@ print("/update_weights_from_tensor" in paths, "/init_weights_update_group" in pa
 asked() {
 	/usr/bin/python3 -c 'import json, sys, urllib.request
 j = json.load(urllib.request.urlopen(sys.argv[1] + "/wsync/journal", timeout=10))
-print(*[r["path"][1:] for r in j["requests"] if "weight" in r["path"] and "get_weights" not in r["path"] and r["method"] == "POST"])' "$url"
+print(*[r["path"][1:] for r in j["requests"] if "weight" in r["path"]
+        and "get_weights" not in r["path"] and r["method"] == "POST"])' "$url"
 }
 
 @test "servers with sessions get them in one, and load from disk without" {
@@ -36,7 +40,8 @@ print(*[r["path"][1:] for r in j["requests"] if "weight" in r["path"] and "get_w
 	endpoint a --lineage session --model m --tp 2
 	try wsync-push m -e "$url" --backend tensor --weight-version 3
 	expect_status 0
-	local steps="begin_weight_update update_weights_from_tensor end_weight_update update_weight_version"
+	local steps="begin_weight_update update_weights_from_tensor end_weight_update \
+update_weight_version"
 	[ "$(asked)" = "$steps" ] || explain "$(asked)"
 	try wsync-push m -e "$url" --backend disk
 	expect_status 0
@@ -54,7 +59,7 @@ print(*[r["path"][1:] for r in j["requests"] if "weight" in r["path"] and "get_w
 	expect_status 0
 }
 
-@test "servers that cannot, and options that do not go together, are refused before the first byte" {
+@test "unable servers and contradicting options are refused before the first byte" {
 	likely_model qwen3
 	for lineage in sglang-0.4 sglang-0.5; do
 		endpoint "$lineage" --lineage "$lineage"

@@ -9,7 +9,8 @@ prepare() {
 
 @test "a push" {
 	endpoint one --tp 2
-	try wsync-push small.safetensors -e "$url" --bucket-size 4KiB --weight-version 7 --verify hash
+	try wsync-push small.safetensors -e "$url" --bucket-size 4KiB --weight-version 7 \
+		--verify hash
 	expect_status 0
 	expect_err ""
 	timeless
@@ -81,7 +82,8 @@ hung() {
 		import json, os, signal, subprocess, sys, time, urllib.request
 		url = sys.argv[1]
 		p = subprocess.Popen(["wsync-push", "small.safetensors", "-e", url],
-		                     env=dict(os.environ, WSYNC_FAKE_TTY="1"), stdout=subprocess.DEVNULL,
+		                     env=dict(os.environ, WSYNC_FAKE_TTY="1"),
+		                     stdout=subprocess.DEVNULL,
 		                     stderr=subprocess.PIPE, text=True)
 		def asked(path):
 		    with urllib.request.urlopen(url + "/wsync/journal", timeout=10) as reply:

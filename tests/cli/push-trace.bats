@@ -12,7 +12,8 @@ wire_bytes() { json 'lines[-1]["wire_bytes"]'; }
 journal() {
 	/usr/bin/python3 -c 'import json, sys, urllib.request
 j = json.load(urllib.request.urlopen(sys.argv[1] + "/wsync/journal", timeout=10))
-print(sorted("%s %s %d" % (r["method"], r["path"].split("?")[0], r["status"]) for r in j["requests"]))' "$1"
+print(sorted("%s %s %d" % (r["method"], r["path"].split("?")[0], r["status"])
+             for r in j["requests"]))' "$1"
 }
 
 @test "phases, buckets, ranks and requests of a push have rows, and the sums are right" {
@@ -20,38 +21,50 @@ print(sorted("%s %s %d" % (r["method"], r["path"].split("?")[0], r["status"]) fo
 	endpoint a --tp 2
 	local first=$url
 	endpoint b --tp 1
-	try wsync-push m -e "$first" -e "$url" --bucket-size 64KiB --verify hash --trace t.json --json
+	try wsync-push m -e "$first" -e "$url" --bucket-size 64KiB --verify hash --trace t.json \
+		--json
 	expect_status 0
 	is 'total("wire rank")' "$(wire_bytes)"
 	is 'len(of("buckets"))' "$(json 'lines[-1]["buckets"]')"
-	is 'sorted({e["args"]["bucket"] for e in of("wire")}) == list(range(len(of("buckets"))))' True
-	is '[r for r in rows if r.startswith("push")], of("push")[0]["args"]["source"]' "(['push'], 'm')"
+	is 'sorted({e["args"]["bucket"] for e in of("wire")}) == list(range(len(of("buckets"))))' \
+		True
+	is '[r for r in rows if r.startswith("push")], of("push")[0]["args"]["source"]' \
+		"(['push'], 'm')"
 	# The row spans all of it.
 	is '[e["name"] for e in of("push")]' "['push', 'destroy']"
-	is 'max(e["ts"] + e["dur"] for e in spans) == of("push")[-1]["ts"] + of("push")[-1]["dur"]' True
+	is 'max(e["ts"] + e["dur"]
+		for e in spans) == of("push")[-1]["ts"] + of("push")[-1]["dur"]' True
 	# Phases without gaps, and no longer than they say.
-	is 'all(a["ts"] + a["dur"] == b["ts"] for a, b in zip(of("phases"), of("phases")[1:]) if b["name"] != "destroy")' True
-	is '{e["name"] for e in of("phases")} >= {"plan", "connect", "init", "pause", "transfer", "verify", "resume", "destroy"}' True
+	is 'all(a["ts"] + a["dur"] == b["ts"] for a,
+		b in zip(of("phases"), of("phases")[1:]) if b["name"] != "destroy")' True
+	is '{e["name"] for e in of("phases")} >= {"plan", "connect", "init", "pause", "transfer",
+		"verify", "resume", "destroy"}' True
 	is 'len(of("verify")) > 0 and not any("unfinished" in e["args"] for e in spans)' True
 	is 'other["spans_dropped"], other["program"]' "(0, 'wsync-push')"
 	for u in "$first" "$url"; do
-		is "sorted('%s %d' % (e['name'], e['args']['status']) for e in of('HTTP $u'))" "$(journal "$u")"
+		is "sorted('%s %d' % (e['name'], e['args']['status']) for e in of('HTTP $u'))" \
+			"$(journal "$u")"
 	done
 }
 
 # weights FILE NAME:DTYPE:DIMS...: numbers, none of which is infinite.
-weights() { safetensors "$@" >/dev/null && /usr/bin/python3 "$repo/tests/cli/numbers.py" tame "$1"; }
+weights() { safetensors "$@" >/dev/null &&
+	/usr/bin/python3 "$repo/tests/cli/numbers.py" tame "$1"; }
 
 @test "what is made and what is read for it has rows, of each thread" {
 	mkdir m
-	weights m/model.safetensors a.q_proj.weight:BF16:1024,1024 b.q_proj.weight:BF16:1024,1024 c.norm.weight:BF16:64
+	weights m/model.safetensors a.q_proj.weight:BF16:1024,1024 b.q_proj.weight:BF16:1024,1024 \
+		c.norm.weight:BF16:64
 	endpoint a
 	try wsync-push m -e "$url" --verify none --quantize fp8 --trace t.json --json
 	expect_status 0
 	is 'total("wire")' "$(wire_bytes)"
-	is 'sum(e["args"].get("bytes", 0) for e in of("transform") if e["name"] == "make")' $((2 * (1024 * 1024 + 8 * 8 * 4)))
-	is 'all(name.split()[:2] == ["transform", "thread"] and len(name.split()) == 3 for name in rows if name.startswith("transform"))' True
-	is 'sorted({e["args"]["tensor"] for e in of("transform")})' "['a.q_proj.weight', 'b.q_proj.weight']"
+	is 'sum(e["args"].get("bytes", 0) for e in of("transform") if e["name"] == "make")' \
+		$((2 * (1024 * 1024 + 8 * 8 * 4)))
+	is 'all(name.split()[:2] == ["transform", "thread"] and len(name.split()) == 3
+		for name in rows if name.startswith("transform"))' True
+	is 'sorted({e["args"]["tensor"] for e in of("transform")})' \
+		"['a.q_proj.weight', 'b.q_proj.weight']"
 	is '{e["name"] for e in of("transform")} == {"make", "look at values"}' True
 	is 'sorted({e["name"] for e in of("read")})' "['a.q_proj.weight', 'b.q_proj.weight']"
 	is 'total("read") >= 2 * 2 * 1024 * 1024 and of("read")[0]["args"]["file"].endswith("model.safetensors")' True
@@ -61,12 +74,15 @@ weights() { safetensors "$@" >/dev/null && /usr/bin/python3 "$repo/tests/cli/num
 	/usr/bin/python3 "$repo/tests/cli/small_model.py" qwen3_moe m
 	/usr/bin/python3 "$repo/tests/cli/numbers.py" tame m/model.safetensors
 	local pair
-	for pair in sglang-2026:update session:session xorl-legacy:two-phase xorl-legacy:receive xorl-legacy:ep-scatter; do
+	for pair in sglang-2026:update session:session xorl-legacy:two-phase xorl-legacy:receive \
+		xorl-legacy:ep-scatter; do
 		endpoint "${pair%:*}-${pair#*:}" --lineage "${pair%:*}" --model m --tp 2
-		try wsync-push m -e "$url" --protocol "${pair#*:}" --bucket-size 512KiB --trace t.json --json
+		try wsync-push m -e "$url" --protocol "${pair#*:}" --bucket-size 512KiB \
+			--trace t.json --json
 		expect_status 0
 		is 'total("wire rank")' "$(wire_bytes)"
-		is 'sorted(r for r in rows if r.startswith("wire")) in (["wire rank 1", "wire rank 2"], ["wire rank 1"])' True
+		is 'sorted(r for r in rows if r.startswith("wire")) in (["wire rank 1",
+			"wire rank 2"], ["wire rank 1"])' True
 		is 'len(of("buckets"))' "$(json 'sum(l["type"] == "bucket" for l in lines)')"
 		is 'any("unfinished" in e["args"] for e in spans)' False
 		is 'len(of("apply")) > 0' True
@@ -86,11 +102,13 @@ weights() { safetensors "$@" >/dev/null && /usr/bin/python3 "$repo/tests/cli/num
 	try wsync-push m -e "$url" --backend disk --disk-dir out --trace t.json --json
 	expect_status 0
 	is 'total("wire disk")' "$(wire_bytes)"
-	is '[e["name"] for e in of("HTTP") if "disk" in e["name"]]' "['POST /update_weights_from_disk']"
+	is '[e["name"] for e in of("HTTP") if "disk" in e["name"]]' \
+		"['POST /update_weights_from_disk']"
 	is 'len(of("apply"))' 1
 }
 
-# on_doubles OPTION...: a push of m.safetensors from a GPU that is none, to an endpoint with canned answers.
+# on_doubles OPTION...: a push of m.safetensors from a GPU that is none, to an endpoint with canned
+# answers.
 on_doubles() {
 	[ -e "$build/tests/gpu/fake_cuda.so" ] || skip "built without CUDA"
 	mkdir -p lib
@@ -101,9 +119,11 @@ on_doubles() {
 	canned server '/server_info=200:{"tp_size":2,"ep_size":1,"dtype":"bfloat16","version":"0.5.9"}' \
 		'/model_info=200:{"weight_version":"7"}' '/flush_cache=200:Cache flushed.' \
 		'/pause_generation=200:{"status":"ok","message":"ok"}' \
-		'/continue_generation=200:{"status":"ok","message":"ok"}' "/init_weights_update_group=$yes" \
+		'/continue_generation=200:{"status":"ok","message":"ok"}' \
+		"/init_weights_update_group=$yes" \
 		"/update_weights_from_distributed=$yes" "/destroy_weights_update_group=$yes"
-	LD_LIBRARY_PATH=$scratch/lib try wsync-push m.safetensors -e "$url" --verify none --bucket-size 1MiB \
+	LD_LIBRARY_PATH=$scratch/lib try wsync-push m.safetensors -e "$url" --verify none \
+		--bucket-size 1MiB \
 		--trace t.json --json "$@"
 	expect_status 0
 }
@@ -120,10 +140,14 @@ on_doubles() {
 	weights m.safetensors a.q_proj.weight:BF16:1024,1024 b.q_proj.weight:BF16:1024,1024
 	on_doubles --backend nccl --quantize fp8
 	is 'total("wire to all ranks")' "$(wire_bytes)"
-	is '[e["args"]["tensor"] for e in of("transform GPU")]' "['a.q_proj.weight', 'b.q_proj.weight']"
-	is 'total("transform GPU"), total("copy")' "($((2 * (1024 * 1024 + 256))), $((2 * 2 * 1024 * 1024)))"
+	is '[e["args"]["tensor"] for e in of("transform GPU")]' \
+		"['a.q_proj.weight', 'b.q_proj.weight']"
+	is 'total("transform GPU"), total("copy")' \
+		"($((2 * (1024 * 1024 + 256))), $((2 * 2 * 1024 * 1024)))"
 	on_doubles --backend nccl --quantize fp8 --transform-on cpu
-	is 'total("transform GPU"), sum(e["args"].get("bytes", 0) for e in of("transform thread"))' "(0, $((2 * (1024 * 1024 + 256))))"
+	is '(total("transform GPU"),
+		sum(e["args"].get("bytes", 0) for e
+		in of("transform thread")))' "(0, $((2 * (1024 * 1024 + 256))))"
 }
 
 @test "a push that is refused leaves a trace of where" {
@@ -132,13 +156,17 @@ on_doubles() {
 	try wsync-push m -e "$url" --bucket-size 64KiB --trace t.json --json
 	[ "$status" != 0 ]
 	is 'total("wire")' "$(wire_bytes)"
-	is 'len([e for e in of("phases") if "error" in e["args"]]), [e["name"] for e in of("phases") if "error" in e["args"]]' "(1, ['transfer'])"
-	is 'of("buckets")[-1]["args"]["unfinished"], "error" in of("push")[0]["args"]' "(True, True)"
-	is '[e["args"]["status"] for e in of("HTTP") if e["name"].endswith("from_distributed")]' "[200, 400]"
+	is '(len([e for e in of("phases") if "error" in e["args"]]),
+		[e["name"] for e in of("phases") if "error" in e["args"]])' "(1, ['transfer'])"
+	is 'of("buckets")[-1]["args"]["unfinished"], "error" in of("push")[0]["args"]' \
+		"(True, True)"
+	is '[e["args"]["status"] for e in of("HTTP") if e["name"].endswith("from_distributed")]' \
+		"[200, 400]"
 	# Nobody there.
 	try wsync-push m -e "http://127.0.0.1:$(free_port)" --trace t.json
 	expect_status 4
-	is '"cannot connect" in of("HTTP")[0]["args"]["error"], "status" in of("HTTP")[0]["args"]' "(True, False)"
+	is '"cannot connect" in of("HTTP")[0]["args"]["error"], "status" in of("HTTP")[0]["args"]' \
+		"(True, False)"
 }
 
 @test "one that is interrupted shows what was under way" {
@@ -152,7 +180,8 @@ on_doubles() {
 	wait "$pid" || got=$?
 	[ "$got" = 143 ]
 	is 'of("push")[0]["args"]["unfinished"]' True
-	is '[(e["name"], "status" in e["args"]) for e in of("HTTP") if e["args"].get("unfinished")]' \
+	is '[(e["name"], "status" in e["args"]) for e in of("HTTP")
+		if e["args"].get("unfinished")]' \
 		"[('POST /update_weights_from_distributed', False)]"
 	is '{e["args"].get("unfinished") for e in of("wire") if e["args"]["bucket"] == 1}' "{True}"
 	is 'of("phases")[-1]["name"]' destroy || is 'of("phases")[-1]["name"]' plan
@@ -163,7 +192,8 @@ on_doubles() {
 	endpoint a
 	try bash -c 'printf "m\nnowhere\nm\t7\n" | wsync-push --stdin --json -e "$1" --trace t.json' - "$url"
 	expect_status 3
-	is '[(e["args"]["source"], "error" in e["args"]) for e in of("push") if e["name"] == "push"]' "[('m', False), ('nowhere', True), ('m', False)]"
+	is '[(e["args"]["source"], "error" in e["args"]) for e in of("push")
+		if e["name"] == "push"]' "[('m', False), ('nowhere', True), ('m', False)]"
 	is 'total("wire")' "$(wire_bytes)"
 	is 'sum(e["name"].endswith("init_weights_update_group") for e in of("HTTP")) in (1, 2)' True
 }
@@ -172,14 +202,17 @@ on_doubles() {
 	llama m
 	try wsync-push m -n --trace t.json
 	expect_status 0
-	is '{e["name"] for e in of("phases")} <= {"plan", "connect", "verify", "resume"}, len(of("HTTP"))' "(True, 0)"
+	is '({e["name"] for e in of("phases")} <= {"plan", "connect", "verify", "resume"},
+		len(of("HTTP")))' "(True, 0)"
 	endpoint a --lineage xorl-legacy --model m --tp 2
 	local port
 	port=$(free_port)
-	start two timeout -k 5 40 wsync-push m --sender 2/2 --protocol ep-scatter --master-address 127.0.0.1 \
+	start two timeout -k 5 40 wsync-push m --sender 2/2 --protocol ep-scatter \
+		--master-address 127.0.0.1 \
 		--master-port "$port" --trace two.json --json
 	local second=$pid
-	try wsync-push m -e "$url" --sender 1/2 --protocol ep-scatter --master-address 127.0.0.1 --master-port "$port" \
+	try wsync-push m -e "$url" --sender 1/2 --protocol ep-scatter --master-address 127.0.0.1 \
+		--master-port "$port" \
 		--trace t.json --json
 	expect_status 0
 	wait "$second"

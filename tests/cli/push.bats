@@ -3,7 +3,8 @@
 load helpers
 
 prepare() {
-	safetensors small.safetensors a.weight:BF16:64,32 b.weight:F32:1000 c:U8:7 d.weight:BF16:33,5 \
+	safetensors small.safetensors a.weight:BF16:64,32 b.weight:F32:1000 c:U8:7 \
+		d.weight:BF16:33,5 \
 		e.weight:F8_E4M3:256,128 e.weight_scale_inv:F32:2,1 >/dev/null
 	try_endpoints=0
 }
@@ -26,33 +27,53 @@ expect_journal() {
 @test "a dry run without endpoints prints the plan" {
 	try wsync-push -n small.safetensors --bucket-size 4KiB --json
 	expect_status 0
-	expect_json 'lines[0]["type"], lines[0]["schema"], lines[-1]["type"], lines[-1]["ok"]' "('start', 1, 'end', True)"
+	expect_json 'lines[0]["type"], lines[0]["schema"], lines[-1]["type"], lines[-1]["ok"]' \
+		"('start', 1, 'end', True)"
 	expect_json '[l["type"] for l in lines].count("tensor")' 6
-	expect_json '[l for l in lines if l["type"] == "plan"][0]["bytes"]' "$((64*32*2 + 4000 + 7 + 33*5*2 + 256*128 + 8))"
+	expect_json '[l for l in lines if l["type"] == "plan"][0]["bytes"]' \
+		"$((64*32*2 + 4000 + 7 + 33*5*2 + 256*128 + 8))"
 }
 
 @test "a dry run says of a real run what it does" {
 	endpoint one
 	try wsync-push -n small.safetensors -e "$url" --bucket-size 4KiB --json
 	expect_status 0
-	planned=$(json '[(l["digest"], l["buckets"], l["bytes"], l["world_size"]) for l in lines if l["type"] == "plan"], [(l["index"], l["tensors"], l["bytes"], l["flush"]) for l in lines if l["type"] == "bucket"]')
-	expect_journal "$url" '[p for p in paths if p not in ("/model_info", "/server_info", "/list_weights", "/openapi.json", "/wsync/journal")]' '[]'
+	planned=$(json '([(l["digest"], l["buckets"], l["bytes"], l["world_size"]) for l in lines
+		if l["type"] == "plan"], [(l["index"], l["tensors"], l["bytes"], l["flush"]) for l
+		in lines
+                            if l["type"] == "bucket"])')
+	expect_journal "$url" '[p for p in paths if p not in ("/model_info", "/server_info",
+		"/list_weights", "/openapi.json", "/wsync/journal")]' '[]'
 	try wsync-push small.safetensors -e "$url" --bucket-size 4KiB --json
 	expect_status 0
-	expect_json '[(l["digest"], l["buckets"], l["bytes"], l["world_size"]) for l in lines if l["type"] == "plan"], [(l["index"], l["tensors"], l["bytes"], l["flush"]) for l in lines if l["type"] == "bucket"]' "$planned"
+	expect_json '([(l["digest"], l["buckets"], l["bytes"], l["world_size"]) for l in lines
+		if l["type"] == "plan"], [(l["index"], l["tensors"], l["bytes"], l["flush"]) for l
+		in lines
+                            if l["type"] == "bucket"])' "$planned"
 }
 
 @test "a push pauses, flushes with the last bucket only, resumes and destroys its group" {
 	endpoint one --tp 2
-	try wsync-push small.safetensors -e "$url" --bucket-size 4KiB --verify hash --weight-version v7 --json
+	try wsync-push small.safetensors -e "$url" --bucket-size 4KiB --verify hash \
+		--weight-version v7 --json
 	expect_status 0
-	expect_json 'lines[-1]["ok"], lines[-1]["exit"], [e["state"] for e in lines[-1]["endpoints"]]' "(True, 0, ['committed'])"
-	expect_json 'lines[-1]["tensors"], lines[-1]["weight_version"], lines[-1]["verify"]' "(6, 'v7', 'hash')"
-	expect_json 'sum(v for k, v in lines[-1]["ns"].items() if k != "total") >= 0.99 * lines[-1]["ns"]["total"]' True
-	expect_journal "$url" '[p for p in paths if p in ("/init_weights_update_group", "/pause_generation", "/flush_cache", "/weights_checker", "/update_weight_version", "/continue_generation", "/destroy_weights_update_group")]' \
-		"['/init_weights_update_group', '/pause_generation', '/flush_cache', '/weights_checker', '/update_weight_version', '/continue_generation', '/destroy_weights_update_group']"
-	expect_journal "$url" '[u["flush_cache"] for u in updates] == [False] * (len(updates) - 1) + [True], len(updates) > 2' "(True, True)"
-	expect_journal "$url" 'j["state"]["paused"], j["state"]["groups"], j["state"]["weight_version"]' "(False, [], 'v7')"
+	expect_json '(lines[-1]["ok"], lines[-1]["exit"],
+		[e["state"] for e in lines[-1]["endpoints"]])' "(True, 0, ['committed'])"
+	expect_json 'lines[-1]["tensors"], lines[-1]["weight_version"], lines[-1]["verify"]' \
+		"(6, 'v7', 'hash')"
+	expect_json 'sum(v for k,
+		v in lines[-1]["ns"].items()
+		if k != "total") >= 0.99 * lines[-1]["ns"]["total"]' True
+	expect_journal "$url" '[p for p in paths if p in ("/init_weights_update_group",
+		"/pause_generation", "/flush_cache", "/weights_checker", "/update_weight_version",
+		"/continue_generation", "/destroy_weights_update_group")]' \
+		"['/init_weights_update_group', '/pause_generation', '/flush_cache', \
+'/weights_checker', '/update_weight_version', '/continue_generation', \
+'/destroy_weights_update_group']"
+	expect_journal "$url" '([u["flush_cache"] for u in updates] == [False] * (len(updates) - 1)
+		+ [True], len(updates) > 2)' "(True, True)"
+	expect_journal "$url" '(j["state"]["paused"], j["state"]["groups"],
+		j["state"]["weight_version"])' "(False, [], 'v7')"
 }
 
 @test "several endpoints with several ranks hold the same bytes afterwards" {
@@ -65,17 +86,19 @@ expect_journal() {
 	try wsync-push small.safetensors "${urls[@]}" --verify hash --json
 	expect_status 0
 	expect_json '[l["world_size"] for l in lines if l["type"] == "plan"]' "[8]"
-	expect_json '[e["state"] for e in lines[-1]["endpoints"]]' "['committed', 'committed', 'committed']"
+	expect_json '[e["state"] for e in lines[-1]["endpoints"]]' \
+		"['committed', 'committed', 'committed']"
 }
 
-@test "without a load format every tensor is a broadcast, and dtypes that gloo refuses are refused first" {
+@test "without a load format each tensor is a broadcast; dtypes unknown to gloo are refused" {
 	endpoint one --tp 2
 	try wsync-push small.safetensors -e "$url" --load-format none
 	expect_status 5
 	err_has 'e.weight is float8_e4m3fn'
 	err_has 'flattened_bucket'
 	expect_journal "$url" '"/pause_generation" in paths' False
-	try wsync-push small.safetensors -e "$url" --load-format none --exclude 'e.*' --verify hash --json
+	try wsync-push small.safetensors -e "$url" --load-format none --exclude 'e.*' \
+		--verify hash --json
 	expect_status 0
 	expect_journal "$url" '[u["load_format"] for u in updates]' '[None]'
 }
@@ -94,7 +117,7 @@ expect_journal() {
 	expect_journal "$url" 'j["state"]["paused"], j["state"]["groups"]' '(False, [])'
 }
 
-@test "a refused bucket ends the push at once with the server's words, and who is partial stays paused" {
+@test "a refused bucket ends the push with the server's words; a partial one stays paused" {
 	endpoint one --tp 1
 	good=$url
 	endpoint two --tp 2 --fault refuse:update_weights_from_distributed:2
@@ -102,9 +125,12 @@ expect_journal() {
 	try wsync-push small.safetensors -e "$good" -e "$url" --bucket-size 4KiB --json
 	[ $((SECONDS - before)) -le 3 ]
 	expect_status 5
-	expect_json 'lines[-1]["ok"], lines[-1]["exit"], lines[-1]["error"]["code"], lines[-1]["error"]["phase"]' "(False, 5, 'refused', 'transfer')"
+	expect_json '(lines[-1]["ok"], lines[-1]["exit"], lines[-1]["error"]["code"],
+		lines[-1]["error"]["phase"])' "(False, 5, 'refused', 'transfer')"
 	expect_json "lines[-1]['error']['endpoint'] == '$url'" True
-	expect_json '[e["state"] for e in lines[-1]["endpoints"]], [e["paused"] for e in lines[-1]["endpoints"]]' "(['partial', 'partial'], [True, True])"
+	expect_json '([e["state"] for e in lines[-1]["endpoints"]],
+		[e["paused"] for e
+		in lines[-1]["endpoints"]])' "(['partial', 'partial'], [True, True])"
 	err_has 'refused on request'
 	expect_journal "$good" 'j["state"]["paused"]' True
 	expect_journal "$url" 'j["state"]["paused"]' True
@@ -115,7 +141,8 @@ expect_journal() {
 	endpoint one --fault refuse:pause_generation:1
 	try wsync-push small.safetensors -e "$url" --json
 	expect_status 5
-	expect_json '[e["state"] for e in lines[-1]["endpoints"]], lines[-1]["error"]["phase"]' "(['untouched'], 'pause')"
+	expect_json '[e["state"] for e in lines[-1]["endpoints"]], lines[-1]["error"]["phase"]' \
+		"(['untouched'], 'pause')"
 	expect_journal "$url" 'len(updates), j["state"]["groups"]' "(0, [])"
 }
 
@@ -123,7 +150,8 @@ expect_journal() {
 	endpoint one --fault refuse:update_weights_from_distributed:2
 	try wsync-push small.safetensors -e "$url" --bucket-size 4KiB --on-partial resume --json
 	expect_status 5
-	expect_json 'lines[-1]["endpoints"][0]["state"], lines[-1]["endpoints"][0]["paused"]' "('partial', False)"
+	expect_json 'lines[-1]["endpoints"][0]["state"], lines[-1]["endpoints"][0]["paused"]' \
+		"('partial', False)"
 	expect_journal "$url" 'j["state"]["paused"]' False
 	err_has 'resumed with some old and some new weights'
 }
@@ -133,25 +161,32 @@ expect_journal() {
 	endpoint one --tp 2
 	printf 'small.safetensors\tv1\nmissing.safetensors\nother.safetensors\tv3\n' >list
 	status=0
-	timeout -k 5 60 wsync-push --stdin -e "$url" --json <list >"$scratch/.out" 2>"$scratch/.err" || status=$?
+	timeout -k 5 60 wsync-push --stdin -e "$url" --json <list >"$scratch/.out" \
+		2>"$scratch/.err" || status=$?
 	out=$(<"$scratch/.out") err=$(<"$scratch/.err") last=stdin
 	expect_status 3
 	expect_json '[(l["source"], l["ok"]) for l in lines if l["type"] == "result"]' \
-		"[('small.safetensors', True), ('missing.safetensors', False), ('other.safetensors', True)]"
+		"[('small.safetensors', True), ('missing.safetensors', False), \
+('other.safetensors', True)]"
 	expect_json 'lines[-1]["type"], lines[-1]["ok"], lines[-1]["exit"]' "('end', False, 3)"
-	expect_journal "$url" 'paths.count("/init_weights_update_group"), j["state"]["weight_version"], j["state"]["groups"]' "(1, 'v3', [])"
+	expect_journal "$url" '(paths.count("/init_weights_update_group"),
+		j["state"]["weight_version"], j["state"]["groups"])' "(1, 'v3', [])"
 }
 
 @test "a line of stdin that is too long or has a NUL byte fails by itself" {
 	endpoint one
 	/usr/bin/python3 -c 'import sys
-sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + b"b" * (1 << 20) + b"\n\nsmall.safetensors\n")' >list
+sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + b"b" * (1 << 20)
+                        + b"\n\nsmall.safetensors\n")' >list
 	status=0
-	timeout -k 5 60 wsync-push --stdin -e "$url" --json <list >"$scratch/.out" 2>"$scratch/.err" || status=$?
+	timeout -k 5 60 wsync-push --stdin -e "$url" --json <list >"$scratch/.out" \
+		2>"$scratch/.err" || status=$?
 	out=$(<"$scratch/.out") err=$(<"$scratch/.err") last=stdin
 	expect_status 3
-	expect_json '[(l["source"][:15], l["error"]["message"][:29] if "error" in l else "") for l in lines if l["type"] == "result"]' \
-		"[('line 1 of stdin', 'the line has a NUL byte'), ('line 2 of stdin', 'the line is longer than 1 MiB'), $(:
+	expect_json '[(l["source"][:15], l["error"]["message"][:29] if "error" in l else "")
+		for l in lines if l["type"] == "result"]' \
+		"[('line 1 of stdin', 'the line has a NUL byte'), ('line 2 of stdin', \
+'the line is longer than 1 MiB'), $(:
 		)('bbbbbbbbbbbbbbb', 'open bbbbbbbbbbbbbbbbbbbbbbbb'), ('small.safetenso', '')]"
 	expect_json 'lines[-1]["results"], lines[-1]["exit"]' "(4, 3)"
 }
@@ -159,10 +194,12 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 @test "a standard input that cannot be read is a system error" {
 	endpoint one
 	status=0
-	timeout -k 5 60 wsync-push --stdin -e "$url" --json <. >"$scratch/.out" 2>"$scratch/.err" || status=$?
+	timeout -k 5 60 wsync-push --stdin -e "$url" --json <. >"$scratch/.out" 2>"$scratch/.err" ||
+		status=$?
 	out=$(<"$scratch/.out") err=$(<"$scratch/.err") last=stdin
 	expect_status 8
-	expect_json 'lines[-1]["type"], lines[-1]["ok"], lines[-1]["exit"], lines[-1]["error"]["message"]' \
+	expect_json '(lines[-1]["type"], lines[-1]["ok"], lines[-1]["exit"],
+		lines[-1]["error"]["message"])' \
 		"('end', False, 8, 'read standard input: Is a directory')"
 }
 
@@ -172,11 +209,13 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 		import array, fcntl, os, subprocess, sys, termios
 		r, w = os.pipe()
 		os.set_blocking(r, False)
-		p = subprocess.Popen(["wsync-push", "--stdin", "-e", sys.argv[1]], stdin=r, stdout=subprocess.DEVNULL)
+		p = subprocess.Popen(["wsync-push", "--stdin", "-e", sys.argv[1]], stdin=r,
+		                     stdout=subprocess.DEVNULL)
 		unread = array.array("i", [1])
 		def is_waiting():
 		    fcntl.ioctl(r, termios.FIONREAD, unread)
-		    return unread[0] == 0 and open("/proc/%d/stat" % p.pid).read().split(")")[1].split()[0] == "S"
+		    return unread[0] == 0 and open("/proc/%d/stat"
+		                                   % p.pid).read().split(")")[1].split()[0] == "S"
 		os.write(w, b"small.safe")
 		while p.poll() is None and not is_waiting():
 		    pass
@@ -193,15 +232,19 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 	mkdir ckpt
 	cp small.safetensors ckpt/1.safetensors
 	cp small.safetensors ckpt/11.safetensors
-	# The writer of the second line died after "ckpt/1" of "ckpt/11.safetensors", or before its newline.
+	# The writer of the second line died after "ckpt/1" of "ckpt/11.safetensors", or before its
+	# newline.
 	for line in 'ckpt\tv2' 'ckpt/11.safetensors\tv2' 'ckpt/11.safetensors\r' ' '; do
 		printf "ckpt/1.safetensors\tv1\n$line" >list
 		status=0
-		timeout -k 5 60 wsync-push --stdin -e "$url" --json <list >"$scratch/.out" 2>"$scratch/.err" || status=$?
+		timeout -k 5 60 wsync-push --stdin -e "$url" --json <list >"$scratch/.out" \
+			2>"$scratch/.err" || status=$?
 		out=$(<"$scratch/.out") err=$(<"$scratch/.err") last="stdin $line"
 		expect_status 3
-		expect_json '[(l["source"], l["ok"], l.get("error", {}).get("message", "")[:29]) for l in lines if l["type"] == "result"]' \
-			"[('ckpt/1.safetensors', True, ''), ('line 2 of stdin', False, 'the last line has no newline:')]"
+		expect_json '[(l["source"], l["ok"], l.get("error", {}).get("message", "")[:29])
+			for l in lines if l["type"] == "result"]' \
+			"[('ckpt/1.safetensors', True, ''), ('line 2 of stdin', False, \
+'the last line has no newline:')]"
 		expect_json 'lines[-1]["results"], lines[-1]["exit"]' "(2, 3)"
 		expect_journal "$url" 'j["state"]["weight_version"]' v1
 	done
@@ -215,14 +258,19 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 @test "a server that does not tell its tp_size gets no weights by ranks" {
 	local n=0 yes='200:{"success":true,"message":"Success."}'
 	for told in '' ',"tp_size":null' ',"tp_size":"2"' ',"tp_size":0'; do
-		canned "server$((n += 1))" "/server_info=200:{\"version\":\"0.5.9\"$told}" '/model_info=200:{"model_path":"x"}' \
-			"/update_weights_from_disk=$yes" "/pause_generation=$yes" "/continue_generation=$yes" \
+		canned "server$((n += 1))" "/server_info=200:{\"version\":\"0.5.9\"$told}" \
+			'/model_info=200:{"model_path":"x"}' \
+			"/update_weights_from_disk=$yes" "/pause_generation=$yes" \
+			"/continue_generation=$yes" \
 			"/flush_cache=200:Cache flushed."
 		for backend in gloo tensor; do
-			try wsync-push small.safetensors -e "$url" --backend "$backend" --init-timeout 2s
+			try wsync-push small.safetensors -e "$url" --backend "$backend" \
+				--init-timeout 2s
 			expect_status 5
-			err_has "$url does not report how many ranks it has: /server_info has no tp_size"
-			err_has "hint: is it a router or a proxy? use the address of the server itself"
+			err_has "$url does not report how many ranks it has: \
+/server_info has no tp_size"
+			err_has "hint: \
+is it a router or a proxy? use the address of the server itself"
 		done
 		try wsync-ctl info -e "$url" --json
 		expect_json 'lines[1]["tp_size"], lines[1]["dp_size"]' "(None, 1)"
@@ -233,7 +281,8 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 	cp small.safetensors whole/model.safetensors
 	try wsync-push whole -e "$url" --backend disk --verify none --json
 	expect_status 0
-	expect_json '[l["ranks"] for l in lines if l["type"] == "endpoint" and l["phase"] == "connect"]' "[0]"
+	expect_json '[l["ranks"] for l in lines if l["type"] == "endpoint"
+		and l["phase"] == "connect"]' "[0]"
 	try wsync-register add "$url" --world-size 2
 	expect_status 0
 	try wsync-register list --json
@@ -244,8 +293,10 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 	endpoint one --tp 2 --fault flip:update_weights_from_distributed:1
 	try wsync-push small.safetensors -e "$url" --verify hash --weight-version 9 --json
 	expect_status 1
-	expect_json 'len([l for l in lines if l["type"] == "mismatch"]) >= 1, lines[-1]["error"]["code"]' "(True, 'mismatch')"
-	expect_journal "$url" 'j["state"]["weight_version"], j["state"]["paused"]' "('default', True)"
+	expect_json '(len([l for l in lines if l["type"] == "mismatch"]) >= 1,
+		lines[-1]["error"]["code"])' "(True, 'mismatch')"
+	expect_journal "$url" 'j["state"]["weight_version"], j["state"]["paused"]' \
+		"('default', True)"
 }
 
 @test "requests in flight are aborted before a flush, and kept ones forbid it" {
@@ -257,7 +308,8 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 	expect_status 2
 	try wsync-push small.safetensors -e "$url" --pause retract --json
 	expect_status 5
-	expect_json 'lines[-1]["error"]["phase"], lines[-1]["endpoints"][0]["state"]' "('flush', 'untouched')"
+	expect_json 'lines[-1]["error"]["phase"], lines[-1]["endpoints"][0]["state"]' \
+		"('flush', 'untouched')"
 	expect_journal "$url" 'j["state"]["paused"], len(updates)' '(False, 0)'
 	try wsync-push small.safetensors -e "$url" --pause retract --flush never
 	expect_status 0
@@ -275,7 +327,8 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 	try wsync-push small.safetensors -e "$url" --pause retract --flush never
 	expect_status 5
 	err_has "$url: it knows one way to pause, which aborts its requests"
-	expect_journal "$url" '"/pause_generation" in paths, "/init_weights_update_group" in paths' "(False, False)"
+	expect_journal "$url" '("/pause_generation" in paths,
+		"/init_weights_update_group" in paths)' "(False, False)"
 	endpoint session --lineage session
 	try wsync-push small.safetensors -e "$url" --pause none
 	expect_status 5
@@ -302,11 +355,13 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 	err_has "is a variable of the shell not set?"
 	printf 'small.safetensors\t\nsmall.safetensors\tv2\n' >list
 	status=0
-	timeout -k 5 60 wsync-push --stdin -e "$url" --json --weight-version v1 <list >.out 2>.err || status=$?
+	timeout -k 5 60 wsync-push --stdin -e "$url" --json --weight-version v1 <list >.out \
+		2>.err || status=$?
 	out=$(<.out) err=$(<.err) last=stdin
 	expect_status 2
 	expect_json '[l["ok"] for l in lines if l["type"] == "result"]' "[False, True]"
-	expect_journal "$url" 'paths.count("/pause_generation"), j["state"]["weight_version"]' "(1, 'v2')"
+	expect_journal "$url" 'paths.count("/pause_generation"), j["state"]["weight_version"]' \
+		"(1, 'v2')"
 }
 
 @test "a missing source, endpoint or argument is said in one line" {
@@ -344,17 +399,20 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 		run /usr/bin/python3 - "$url" "${r%:*}" "${r#*:}" <<-'PY'
 			import json, signal, subprocess, sys, time, urllib.request
 			url, route, phase = sys.argv[1:]
-			p = subprocess.Popen(["wsync-push", "small.safetensors", "-e", url, "--json", "--verify", "hash"],
+			p = subprocess.Popen(["wsync-push", "small.safetensors", "-e", url,
+			                      "--json", "--verify", "hash"],
 			                     stdout=subprocess.PIPE, text=True)
 			def asked():
-			    j = json.load(urllib.request.urlopen(url + "/wsync/journal", timeout=10))
+			    j = json.load(urllib.request.urlopen(url + "/wsync/journal",
+			                                         timeout=10))
 			    return any(r["path"] == "/" + route for r in j["requests"])
 			end = time.time() + 10
 			while not asked() and time.time() < end:
 			    time.sleep(0.05)
 			p.send_signal(signal.SIGTERM)
 			lines = [json.loads(l) for l in p.communicate(timeout=20)[0].splitlines()]
-			said = [l["ok"] for l in lines if l["type"] == "endpoint" and l["phase"] == phase]
+			said = [l["ok"] for l in lines if l["type"] == "endpoint"
+			        and l["phase"] == phase]
 			print(lines[-1]["error"]["code"], lines[-1]["error"]["phase"], True in said)
 		PY
 		[ "${lines[-1]}" = "cancelled ${r#*:} False" ] || { echo "$r: $output" >&2; false; }
@@ -363,10 +421,13 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 
 @test "an endpoint is resumed although its name cannot be looked up any more" {
 	endpoint one --fault hang:update_weights_from_distributed:2
-	LOST_NAMES=$scratch/lost LD_PRELOAD=$tools/lose_names.so ASAN_OPTIONS=verify_asan_link_order=0 \
-		start push wsync-push small.safetensors -e "http://server.test:${url##*:}" --bucket-size 4KiB \
+	LOST_NAMES=$scratch/lost LD_PRELOAD=$tools/lose_names.so \
+		ASAN_OPTIONS=verify_asan_link_order=0 \
+		start push wsync-push small.safetensors -e "http://server.test:${url##*:}" \
+		--bucket-size 4KiB \
 		--bucket-timeout 5s --on-partial resume --json
-	twice() { [ "$(curl -sS "$url/wsync/journal" | grep -o '"/update_weights_from_distributed"' | wc -l)" -ge 2 ]; }
+	twice() { [ "$(curl -sS "$url/wsync/journal" |
+		grep -o '"/update_weights_from_distributed"' | wc -l)" -ge 2 ]; }
 	eventually 30 twice
 	touch lost # connections that are idle are not used for longer than 3 s
 	status=0
@@ -381,7 +442,8 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 	endpoint one --fault hang:continue_generation:1
 	try wsync-push small.safetensors -e "$url" --json
 	expect_status 0
-	expect_journal "$url" 'paths.count("/continue_generation"), j["state"]["paused"]' '(2, False)'
+	expect_journal "$url" 'paths.count("/continue_generation"), j["state"]["paused"]' \
+		'(2, False)'
 }
 
 @test "an endpoint that cannot be resumed is no success" {
@@ -391,8 +453,10 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 		--fault refuse:continue_generation:3
 	try wsync-push small.safetensors -e "$good" -e "$url" --json
 	expect_status 5
-	expect_json 'lines[-1]["error"]["phase"], lines[-1]["error"]["endpoint"]' "('resume', '$url')"
-	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('committed', False), ('committed', True)]"
+	expect_json 'lines[-1]["error"]["phase"], lines[-1]["error"]["endpoint"]' \
+		"('resume', '$url')"
+	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' \
+		"[('committed', False), ('committed', True)]"
 	err_has 'stays paused'
 	expect_journal "$good" 'j["state"]["paused"]' False
 }
@@ -402,18 +466,22 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 	endpoint one --fault refuse:update_weights_from_distributed:2
 	printf 'small.safetensors\nmissing.safetensors\n' >list
 	status=0 last=stdin
-	timeout -k 5 60 wsync-push --stdin -e "$url" --bucket-size 4KiB --on-partial pause --json <list >.out 2>.err || status=$?
+	timeout -k 5 60 wsync-push --stdin -e "$url" --bucket-size 4KiB --on-partial pause --json \
+		<list >.out 2>.err || status=$?
 	out=$(<.out) err=$(<.err)
 	expect_status 3
-	expect_json '[(e["state"], e["paused"]) for l in lines if l["type"] == "result" for e in l["endpoints"]]' \
+	expect_json '[(e["state"], e["paused"]) for l in lines if l["type"] == "result"
+		for e in l["endpoints"]]' \
 		"[('partial', True), ('partial', True)]"
 	expect_journal "$url" 'j["state"]["paused"]' True
 	endpoint two --fault refuse:update_weights_from_distributed:2
 	printf 'small.safetensors\nsmall.safetensors\n' >list
 	status=0
-	timeout -k 5 60 wsync-push --stdin -e "$url" --bucket-size 4KiB --on-partial pause --json <list >.out 2>.err || status=$?
+	timeout -k 5 60 wsync-push --stdin -e "$url" --bucket-size 4KiB --on-partial pause --json \
+		<list >.out 2>.err || status=$?
 	out=$(<.out) err=$(<.err)
-	expect_json '[(e["state"], e["paused"]) for l in lines if l["type"] == "result" for e in l["endpoints"]]' \
+	expect_json '[(e["state"], e["paused"]) for l in lines if l["type"] == "result"
+		for e in l["endpoints"]]' \
 		"[('partial', True), ('committed', False)]"
 	expect_journal "$url" 'j["state"]["paused"]' False
 }
@@ -422,9 +490,11 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 	endpoint one
 	good=$url
 	endpoint two --fault refuse:update_weight_version:1
-	try wsync-push small.safetensors -e "$good" -e "$url" --verify hash --weight-version 3 --json
+	try wsync-push small.safetensors -e "$good" -e "$url" --verify hash --weight-version 3 \
+		--json
 	expect_status 5
-	expect_json 'lines[-1]["error"]["phase"], lines[-1]["error"]["endpoint"], [e["state"] for e in lines[-1]["endpoints"]]' \
+	expect_json '(lines[-1]["error"]["phase"], lines[-1]["error"]["endpoint"],
+		[e["state"] for e in lines[-1]["endpoints"]])' \
 		"('verify', '$url', ['committed', 'committed'])"
 }
 
@@ -438,7 +508,8 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 	out=$(<.out) err=$(<.err)
 	expect_status 5
 	err_has "POST /pause_generation"
-	expect_json '[(e["state"], e["paused"]) for l in lines if l["type"] == "result" for e in l["endpoints"]]' \
+	expect_json '[(e["state"], e["paused"]) for l in lines if l["type"] == "result"
+		for e in l["endpoints"]]' \
 		"[('committed', True), ('untouched', False)]"
 	expect_journal "$url" 'j["state"]["paused"]' False
 }
@@ -447,8 +518,10 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 	endpoint one --tp 2
 	run /usr/bin/python3 - "$url" <<-'PY'
 		import json, os, signal, subprocess, sys, time
-		p = subprocess.Popen(["wsync-push", "--stdin", "-e", sys.argv[1], "--bucket-size", "16KiB", "--verify", "hash",
-		                      "--json"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+		p = subprocess.Popen(["wsync-push", "--stdin", "-e", sys.argv[1], "--bucket-size",
+		                      "16KiB", "--verify", "hash",
+		                      "--json"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+		                      text=True,
 		                     env=dict(os.environ, ASAN_OPTIONS="quarantine_size_mb=1"))
 		def push(source):
 		    p.stdin.write(source + "\n")
@@ -457,7 +530,8 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 		        pass
 		    return line["ok"]
 		def size():
-		    rss = next(int(l.split()[1]) for l in open(f"/proc/{p.pid}/status") if l.startswith("VmRSS"))
+		    rss = next(int(l.split()[1]) for l in open(f"/proc/{p.pid}/status")
+		               if l.startswith("VmRSS"))
 		    return len(os.listdir(f"/proc/{p.pid}/fd")), rss
 		good = sum(push("small.safetensors") for _ in range(20))
 		first = size()
@@ -471,7 +545,8 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 		end = json.loads(p.communicate(timeout=20)[0].splitlines()[-1])
 		ns = end["ns"]
 		whole = sum(v for k, v in ns.items() if k != "total") >= 0.99 * ns["total"]
-		print(good, last[0] <= first[0], last[1] < first[1] + 32768, whole, end["ok"], p.returncode)
+		print(good, last[0] <= first[0], last[1] < first[1] + 32768, whole, end["ok"],
+		      p.returncode)
 	PY
 	[ "${lines[-1]}" = "200 True True True False -15" ] || { echo "$output" >&2; false; }
 }
@@ -480,7 +555,8 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 	endpoint one
 	run /usr/bin/python3 - "$url" <<-'PY'
 		import json, signal, subprocess, sys
-		p = subprocess.Popen(["wsync-push", "--stdin", "-e", sys.argv[1], "--json"], stdin=subprocess.PIPE,
+		p = subprocess.Popen(["wsync-push", "--stdin", "-e", sys.argv[1], "--json"],
+		                     stdin=subprocess.PIPE,
 		                     stdout=subprocess.PIPE, text=True)
 		p.stdin.write("small.safetensors\n")
 		p.stdin.flush()
@@ -499,7 +575,8 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 	run /usr/bin/python3 - "$url" "$pid" <<-'PY'
 		import json, os, signal, subprocess, sys, time
 		url, pid = sys.argv[1], int(sys.argv[2])
-		p = subprocess.Popen(["wsync-push", "--stdin", "-e", url, "--verify", "hash", "--json"],
+		p = subprocess.Popen(["wsync-push", "--stdin", "-e", url, "--verify", "hash",
+		                      "--json"],
 		                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 		def push():
 		    start = time.time()
@@ -507,13 +584,16 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 		    p.stdin.flush()
 		    while (line := json.loads(p.stdout.readline()))["type"] != "result":
 		        pass
-		    return line["error"]["code"] if not line["ok"] else line["wire_bytes"] // line["bytes"], time.time() - start < 3
+		    return line["error"]["code"] if not line["ok"] else line["wire_bytes"] // line[
+		        "bytes"], time.time() - start < 3
 		said = [push()]
 		os.kill(pid, signal.SIGKILL)
 		said.append(push())
 		while True: # its port is free once the process is gone for good
-		    e = subprocess.Popen(["wsync-endpoint", "--listen", url[len("http://"):], "--tp", "3", "--json"],
-		                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+		    e = subprocess.Popen(["wsync-endpoint", "--listen", url[len("http://"):],
+		                          "--tp", "3", "--json"],
+		                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+		                         text=True)
 		    if any('"ready"' in line for line in e.stdout):
 		        break
 		said.append(push())
@@ -522,7 +602,8 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 		e.terminate()
 		print(said)
 	PY
-	[ "${lines[-1]}" = "[(2, True), ('unreachable', True), (2, True)]" ] || { echo "$output" >&2; false; }
+	[ "${lines[-1]}" = "[(2, True), ('unreachable', True), (2, True)]" ] ||
+		{ echo "$output" >&2; false; }
 }
 
 @test "an endpoint that vanishes from the joining ends it at once" {
@@ -533,7 +614,8 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 	try wsync-push small.safetensors -e "$good" -e "$url" --json
 	[ $((SECONDS - before)) -le 3 ]
 	expect_status 4
-	expect_json "lines[-1]['error']['phase'], lines[-1]['error']['endpoint'] == '$url'" "('init', True)"
+	expect_json "lines[-1]['error']['phase'], lines[-1]['error']['endpoint'] == '$url'" \
+		"('init', True)"
 	expect_journal "$good" 'j["state"]["groups"]' '[]'
 }
 
@@ -550,7 +632,8 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 		endpoint "again-$f" --tp 2 --fault "$f:update_weights_from_distributed:2"
 		printf 'small.safetensors\nsmall.safetensors\n' >list
 		status=0 last="--stdin, $f"
-		timeout -k 5 60 wsync-push --stdin -e "$url" --group-name mine --bucket-size 4KiB --bucket-timeout 1s --json \
+		timeout -k 5 60 wsync-push --stdin -e "$url" --group-name mine --bucket-size 4KiB \
+			--bucket-timeout 1s --json \
 			<list >.out 2>.err || status=$?
 		out=$(<.out) err=$(<.err)
 		expect_json '[l["ok"] for l in lines if l["type"] == "result"]' '[False, True]'
@@ -566,7 +649,9 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 	run /usr/bin/python3 - "$pid" "$good" "$url" <<-'PY'
 		import json, os, signal, subprocess, sys, time
 		pid, urls = int(sys.argv[1]), sys.argv[2:]
-		p = subprocess.Popen(["wsync-push", "big.safetensors", "--bucket-size", "32MiB", "--json", "--on-partial", "resume", "-e", urls[0], "-e", urls[1]],
+		p = subprocess.Popen(["wsync-push", "big.safetensors", "--bucket-size", "32MiB",
+		                      "--json", "--on-partial", "resume", "-e", urls[0], "-e",
+		                      urls[1]],
 		                     stdout=subprocess.PIPE, text=True)
 		while json.loads(p.stdout.readline())["type"] != "bucket":
 		    pass
@@ -575,7 +660,8 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 		os.truncate("big.safetensors", 1000)
 		os.kill(pid, signal.SIGCONT)
 		end = json.loads(p.communicate(timeout=20)[0].splitlines()[-1])
-		print(p.returncode, [e["state"] for e in end["endpoints"]], end["ns"]["total"] < 5e9)
+		print(p.returncode, [e["state"] for e in end["endpoints"]],
+		      end["ns"]["total"] < 5e9)
 	PY
 	[ "${lines[-1]}" = "3 ['partial', 'partial'] True" ] || { echo "$output" >&2; false; }
 	expect_journal "$good" 'j["state"]["paused"], j["state"]["groups"]' '(False, [])'
@@ -588,8 +674,10 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 	expect_status 0
 	try wsync-push small.safetensors -e "$url" --asleep weights,kv_cache --verify none
 	expect_status 0
-	expect_journal "$url" '[p for p in paths if p in ("/resume_memory_occupation", "/update_weights_from_distributed", "/continue_generation")]' \
-		"['/resume_memory_occupation', '/update_weights_from_distributed', '/resume_memory_occupation', '/continue_generation']"
+	expect_journal "$url" '[p for p in paths if p in ("/resume_memory_occupation",
+		"/update_weights_from_distributed", "/continue_generation")]' \
+		"['/resume_memory_occupation', '/update_weights_from_distributed', \
+'/resume_memory_occupation', '/continue_generation']"
 	try wsync-push small.safetensors -e "$url" --verify none
 	expect_status 0
 	try wsync-push small.safetensors -e "$url" --asleep everything
@@ -608,9 +696,12 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 	try wsync-push small.safetensors -e "$server" --asleep weights --verify hash
 	expect_status 0
 	expect_journal "$url" "$asked" "['/resume_memory_occupation', '/weights_checker']"
-	try wsync-push small.safetensors -e "$server" --verify hash # awake, it is asked before and after
+	# awake, it is asked before and after
+	try wsync-push small.safetensors -e "$server" --verify hash
 	expect_status 0
-	expect_journal "$url" "$asked" "['/resume_memory_occupation', '/weights_checker', '/weights_checker', '/weights_checker']"
+	expect_journal "$url" "$asked" \
+		"['/resume_memory_occupation', '/weights_checker', '/weights_checker', \
+'/weights_checker']"
 }
 
 @test "an update that is refused because of released weights has a hint" {
@@ -625,9 +716,11 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 	local lineage protocol route
 	while read -r lineage protocol route; do
 		endpoint "$lineage" --lineage "$lineage" --fault "flip:$route:1"
-		try wsync-push small.safetensors --exclude e.weight -e "$url" --protocol "$protocol" --verify hash --weight-version 9 --json
+		try wsync-push small.safetensors --exclude e.weight -e "$url" \
+			--protocol "$protocol" --verify hash --weight-version 9 --json
 		expect_status 1
-		expect_journal "$url" 'j["state"]["weight_version"], j["state"]["paused"]' "('default', True)"
+		expect_journal "$url" 'j["state"]["weight_version"], j["state"]["paused"]' \
+			"('default', True)"
 	done <<-END
 		xorl two-phase complete_weights_update
 		session session update_weights_from_distributed
@@ -640,9 +733,11 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 	for port in {20001..20064}; do urls+=(-e "127.0.0.1:$port"); done
 	try prlimit --nofile=64 wsync-push small.safetensors "${urls[@]}" --json
 	expect_status 8
-	[[ $err =~ "64 endpoints need about "[0-9]+" open files, and this process may have 64" ]] || explain "expected the numbers"
+	[[ $err =~ "64 endpoints need about "[0-9]+" open files, and this process may have 64" ]] ||
+		explain "expected the numbers"
 	err_has "hint: start it where it may have more: ulimit -n 512"
-	expect_json 'lines[-1]["error"]["phase"], [e["state"] for e in lines[-1]["endpoints"]].count("untouched")' "('connect', 64)"
+	expect_json '(lines[-1]["error"]["phase"],
+		[e["state"] for e in lines[-1]["endpoints"]].count("untouched"))' "('connect', 64)"
 	try prlimit --nofile=64 wsync-push -n small.safetensors "${urls[@]}"
 	expect_status 8
 }
@@ -652,7 +747,8 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 	try prlimit --nofile=80 wsync-push small.safetensors -e "$url"
 	expect_status 8
 	err_has "1 endpoint needs about "
-	expect_journal "$url" '[p for p in paths if p not in ("/model_info", "/server_info", "/list_weights", "/openapi.json", "/wsync/journal")]' '[]'
+	expect_journal "$url" '[p for p in paths if p not in ("/model_info", "/server_info",
+		"/list_weights", "/openapi.json", "/wsync/journal")]' '[]'
 	try prlimit --nofile=80 wsync-push -n small.safetensors -e "$url"
 	expect_status 0
 }

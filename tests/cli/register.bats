@@ -13,7 +13,8 @@ engine() {
 }
 
 registry() { /usr/bin/python3 -c 'import json, sys
-print(eval(sys.argv[1], {"r": json.load(open(sys.argv[2]))}))' "$1" "$XDG_STATE_HOME/wsync/registry.json"; }
+print(eval(sys.argv[1], {"r": json.load(open(sys.argv[2]))}))' "$1" \
+	"$XDG_STATE_HOME/wsync/registry.json"; }
 
 @test "the help is what it was" {
 	try wsync-register --help
@@ -59,7 +60,8 @@ print(eval(sys.argv[1], {"r": json.load(open(sys.argv[2]))}))' "$1" "$XDG_STATE_
 	try wsync-register add 127.0.0.1
 	expect_status 4
 	err_has "GET http://127.0.0.1/server_info: cannot connect: Connection refused"
-	err_has "hint: no port is given, so this was port 80: inference servers listen on 30000 unless"
+	err_has "hint: no port is given, so this was port 80: \
+inference servers listen on 30000 unless"
 	try wsync-register add "127.0.0.1:$(free_port)"
 	err_lacks "no port is given"
 }
@@ -114,7 +116,8 @@ print(eval(sys.argv[1], {"r": json.load(open(sys.argv[2]))}))' "$1" "$XDG_STATE_
 	expect_status 0
 	golden register-list
 	try wsync-register list --pool blue --json
-	[ "$(json '[(l["url"], l["tp_size"]) for l in lines if l["type"] == "endpoint"]')" = "[('$url', 4)]" ]
+	[ "$(json '[(l["url"], l["tp_size"]) for l in lines if l["type"] == "endpoint"]')" = \
+		"[('$url', 4)]" ]
 }
 
 @test "remove forgets an endpoint, and says when it was not there" {
@@ -145,12 +148,14 @@ $url  ok"
 	out_has "$url  down     GET $url/server_info: cannot connect: Connection refused"
 	err_has "2 of 2 endpoints are down or not what is registered"
 	try wsync-register check --json
-	[ "$(json '[l["state"] for l in lines if l["type"] == "endpoint"]')" = "['differs', 'down']" ]
+	[ "$(json '[l["state"] for l in lines if l["type"] == "endpoint"]')" = \
+		"['differs', 'down']" ]
 }
 
 @test "a malformed registry is named, and left as it is" {
 	mkdir -p "$XDG_STATE_HOME/wsync"
-	echo '{"version":1,"endpoints":[{"url":"a:1"},{"url":"http://a:1"}]}' >"$XDG_STATE_HOME/wsync/registry.json"
+	echo '{"version":1,"endpoints":[{"url":"a:1"},{"url":"http://a:1"}]}' \
+		>"$XDG_STATE_HOME/wsync/registry.json"
 	for command in list check "add --no-check b:1" "remove a:1"; do
 		# shellcheck disable=SC2086
 		try wsync-register $command

@@ -10,7 +10,8 @@ prepare() { safetensors small.safetensors a:F32:64,32 b:F32:64,32 c:F32:64,32; }
 leave() { # NAME OPTIONS...
 	endpoint "$1" --fault refuse:update_weights_from_distributed:2 "${@:2}"
 	status=0
-	try wsync-push small.safetensors -e "$url" --bucket-size 8KiB --on-partial pause --weight-version 7
+	try wsync-push small.safetensors -e "$url" --bucket-size 8KiB --on-partial pause \
+		--weight-version 7
 	expect_status 5
 	records=(state/wsync/pushes/*.json)
 	[ -e "${records[0]}" ] || explain "no record"
@@ -30,9 +31,11 @@ leave() { # NAME OPTIONS...
 	leave one
 	try wsync-ctl repair --json
 	expect_status 9
-	expect_json '[(l["process"], l["phase"], l["weight_version"], l["sources"], l["repeatable"]) for l in lines if l["type"] == "transaction"]' \
+	expect_json '[(l["process"], l["phase"], l["weight_version"], l["sources"], l["repeatable"])
+		for l in lines if l["type"] == "transaction"]' \
 		"[('ended', 'transfer', '7', ['small.safetensors'], True)]"
-	expect_json '[(l["state"], l["paused"], l["resumed"], l["left_group"]) for l in lines if l["type"] == "endpoint"]' \
+	expect_json '[(l["state"], l["paused"], l["resumed"], l["left_group"]) for l in lines
+		if l["type"] == "endpoint"]' \
 		"[('partial', True, False, True)]"
 	expect_json 'lines[-1]["exit"], lines[-1]["error"]["endpoint"]' "(9, '$url')"
 	mkdir elsewhere && cd elsewhere || return
@@ -45,7 +48,8 @@ leave() { # NAME OPTIONS...
 	expect_out "nothing to repair"
 }
 
-# An endpoint that takes up the request to join after the push has ended: it waits for a group that is gone.
+# An endpoint that takes up the request to join after the push has ended: it waits for a group that
+# is gone.
 late() { # OPTIONS...
 	endpoint one --fault slow:init_weights_update_group:1 --fault-delay 12s "$@"
 	try wsync-push small.safetensors -e "$url" --init-timeout 300ms
@@ -87,10 +91,12 @@ joins() { curl -sS "$url/wsync/journal" | grep -q '"groups":\["'; }
 	leave one
 	try wsync-ctl info -e "$url"
 	expect_status 0
-	[[ $out =~ "$url: paused by a push "[0-9]+" s ago (process "[0-9]+" on "[^\ ]*"), which is over: see wsync-ctl repair" ]] ||
+	[[ $out =~ "$url: paused by a push "[0-9]+" s ago (process "[0-9]+" on "[^\ ]*"), \
+which is over: see wsync-ctl repair" ]] ||
 		explain "nobody has paused it"
 	try wsync-ctl info -e "$url" --json
-	expect_json '[(l["paused_by"]["process"], l["paused_by"]["file"][-5:]) for l in lines if l["type"] == "endpoint"]' \
+	expect_json '[(l["paused_by"]["process"], l["paused_by"]["file"][-5:]) for l in lines
+		if l["type"] == "endpoint"]' \
 		"[('ended', '.json')]"
 	try wsync-ctl info -e "$url" --json --state-dir elsewhere
 	expect_json '[l["paused_by"] for l in lines if l["type"] == "endpoint"]' "[None]"
@@ -108,9 +114,11 @@ joins() { curl -sS "$url/wsync/journal" | grep -q '"groups":\["'; }
 	leave one
 	try wsync-ctl health -e "$url"
 	expect_status 0
-	[[ $out == *"healthy"*"$url: paused by a push "*", which is over: see wsync-ctl repair" ]] || explain "healthy, no more"
+	[[ $out == *"healthy"*"$url: paused by a push "*", which is over: see wsync-ctl repair" \
+		]] || explain "healthy, no more"
 	try wsync-ctl health -e "$url" --json
-	expect_json '[(l["ok"], l["paused_by"]["process"]) for l in lines if l["type"] == "endpoint"]' "[(True, 'ended')]"
+	expect_json '[(l["ok"], l["paused_by"]["process"]) for l in lines
+		if l["type"] == "endpoint"]' "[(True, 'ended')]"
 }
 
 @test "an endpoint that begins to join after its push was killed is let go" {
@@ -128,7 +136,7 @@ joins() { curl -sS "$url/wsync/journal" | grep -q '"groups":\["'; }
 	expect_out "nothing to repair"
 }
 
-@test "an endpoint that has still to join when its dead push is repaired stays recorded until it is let go" {
+@test "an endpoint that joins after the repair of its dead push stays recorded until then" {
 	endpoint one --fault slow:init_weights_update_group:1 --fault-delay 12s
 	start push wsync-push small.safetensors -e "$url"
 	eventually 20 asked 1 /init_weights_update_group
@@ -172,13 +180,15 @@ joins() { curl -sS "$url/wsync/journal" | grep -q '"groups":\["'; }
 @test "the later push is made again also where the clock was put back between them" {
 	leave one --fault hang:update_weights_from_distributed:4
 	sed -i -E 's/"began":[0-9]+/"began":99999999999/' "${records[0]}"
-	start push wsync-push small.safetensors -e "$url" --bucket-size 8KiB --weight-version 8 --json
+	start push wsync-push small.safetensors -e "$url" --bucket-size 8KiB --weight-version 8 \
+		--json
 	eventually 20 grep -q '"type":"bucket"' push.out
 	kill -KILL "$pid"
 	wait "$pid" || status=$?
 	try wsync-ctl repair --again --json
 	expect_status 0
-	expect_json '[l["weight_version"] for l in lines if l["type"] == "transaction"]' "['7', '8']"
+	expect_json '[l["weight_version"] for l in lines if l["type"] == "transaction"]' \
+		"['7', '8']"
 	try wsync-ctl version -e "$url"
 	expect_out 8
 }
@@ -191,8 +201,10 @@ joins() { curl -sS "$url/wsync/journal" | grep -q '"groups":\["'; }
 	chmod 600 state/wsync/pushes/1-1.json
 	try wsync-ctl repair --again --json
 	expect_status 0
-	expect_json '[l["weight_version"] for l in lines if l["type"] == "transaction"]' "['6', '7']"
-	expect_json '[l["file"].rsplit("/")[-1] == "1-1.json" for l in lines if l["type"] == "again"]' '[False]'
+	expect_json '[l["weight_version"] for l in lines if l["type"] == "transaction"]' \
+		"['6', '7']"
+	expect_json '[l["file"].rsplit("/")[-1] == "1-1.json" for l in lines
+		if l["type"] == "again"]' '[False]'
 	try wsync-ctl version -e "$url"
 	expect_out 7
 	try wsync-ctl repair
@@ -200,16 +212,20 @@ joins() { curl -sS "$url/wsync/journal" | grep -q '"groups":\["'; }
 }
 
 @test "of two pushes that died by different names of an endpoint only the later is made again" {
-	endpoint one --fault refuse:update_weights_from_distributed:2 --fault hang:update_weights_from_distributed:4
-	try wsync-push small.safetensors -e "${url/127.0.0.1/localhost}" --bucket-size 8KiB --weight-version 8
+	endpoint one --fault refuse:update_weights_from_distributed:2 \
+		--fault hang:update_weights_from_distributed:4
+	try wsync-push small.safetensors -e "${url/127.0.0.1/localhost}" --bucket-size 8KiB \
+		--weight-version 8
 	expect_status 5
-	start push wsync-push small.safetensors -e "$url" --bucket-size 8KiB --weight-version 9 --json
+	start push wsync-push small.safetensors -e "$url" --bucket-size 8KiB --weight-version 9 \
+		--json
 	eventually 20 grep -q '"type":"bucket"' push.out
 	kill -KILL "$pid"
 	wait "$pid" || true
 	try wsync-ctl repair --again --json
 	expect_status 0
-	expect_json '[l["weight_version"] for l in lines if l["type"] == "transaction"]' "['8', '9']"
+	expect_json '[l["weight_version"] for l in lines if l["type"] == "transaction"]' \
+		"['8', '9']"
 	expect_json 'len([l for l in lines if l["type"] == "again"])' 1
 	try wsync-ctl version -e "$url"
 	expect_out 9
@@ -232,19 +248,23 @@ joins() { curl -sS "$url/wsync/journal" | grep -q '"groups":\["'; }
 	expect_out "nothing to repair"
 }
 
-# stays_partial OPTIONS...: this push arrives, but leaves the mixture, its record and the weight version.
+# stays_partial OPTIONS...: this push arrives, but leaves the mixture, its record and the weight
+# version.
 stays_partial() {
 	local before=$(cat "${records[0]}")
 	TRY_SECONDS=30 try wsync-push "$@" -e "$url" --weight-version 8 --json
 	expect_status 9
-	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('partial', True)]"
-	expect_json 'lines[-1]["error"]["code"], lines[-1]["error"]["endpoint"]' "('partial', '$url')"
+	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' \
+		"[('partial', True)]"
+	expect_json 'lines[-1]["error"]["code"], lines[-1]["error"]["endpoint"]' \
+		"('partial', '$url')"
 	[ "$before" = "$(cat "${records[0]}")" ] || explain "the record of the earlier push changed"
 	try wsync-ctl version -e "$url"
 	out_lacks 8
 	try wsync-ctl repair
 	expect_status 9
-	err_has "hint: push everything again: wsync-ctl repair --again, or wsync-push SOURCE -e $url"
+	err_has "hint: push everything again: wsync-ctl repair --again, \
+or wsync-push SOURCE -e $url"
 }
 # completes OPTIONS...: this push ends the mixture.
 completes() {
@@ -264,7 +284,8 @@ completes() {
 	expect_status 9
 	err_has "process "
 	err_has " left a push of 3 tensors incomplete, and this push of 1 tensor is another part"
-	err_has "hint: push everything again: wsync-ctl repair --again, or wsync-push SOURCE -e $url, without --include, --exclude and --sender"
+	err_has "hint: push everything again: wsync-ctl repair --again, \
+or wsync-push SOURCE -e $url, without --include, --exclude and --sender"
 	completes small.safetensors
 }
 
@@ -282,7 +303,8 @@ if __import__('os').path.exists('$scratch/armed'):
 	try wsync-push small.safetensors -e "$url" --include a --weight-version 8 --json
 	expect_status 5
 	err_has "model_info"
-	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('partial', True)]"
+	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' \
+		"[('partial', True)]"
 	curl -sS "$direct/wsync/journal" | grep -q '"paused":true' || explain "it was resumed"
 	rm armed
 	completes small.safetensors
@@ -302,7 +324,8 @@ if os.path.exists('$scratch/after_a'):
 	expect_status 5
 }
 
-# a_is_partial: a push of b and c completes only these two, and a push of everything ends the mixture.
+# a_is_partial: a push of b and c completes only these two, and a push of everything ends the
+# mixture.
 a_is_partial() {
 	rm -f after_a
 	try wsync-push small.safetensors -e "$url" --include '[bc]' --bucket-size 8KiB
@@ -337,11 +360,14 @@ a_is_partial() {
 }
 
 @test "a part whose source changes after the transfer does not count as complete" {
-	safetensors small.safetensors {a,b,c}:U8:1048576 # large enough that only the hashes use pread(2)
+	# large enough that only the hashes use pread(2)
+	safetensors small.safetensors {a,b,c}:U8:1048576
 	leave_part --checksums
 	mkfifo fifo
-	HANG="pread small 1048576" HANG_FIFO=fifo LD_PRELOAD=$tools/hang_io.so ASAN_OPTIONS=verify_asan_link_order=0 \
-		start push timeout 60 wsync-push small.safetensors -e "$url" --include a --verify hash
+	HANG="pread small 1048576" HANG_FIFO=fifo LD_PRELOAD=$tools/hang_io.so \
+		ASAN_OPTIONS=verify_asan_link_order=0 \
+		start push timeout 60 wsync-push small.safetensors -e "$url" --include a \
+		--verify hash
 	eventually 20 grep -qr '"inherited":true' state/wsync/pushes # the transfer is over
 	touch small.safetensors
 	timeout 20 sh -c ': >fifo'
@@ -365,7 +391,8 @@ a_is_partial() {
 	expect_status 9
 	url=${url/localhost/127.0.0.1}
 	try wsync-push few.safetensors -e "$url"
-	err_has " left a push of 3 tensors incomplete, and this push of 1 tensor is smaller, without a check of its names"
+	err_has " left a push of 3 tensors incomplete, and this push of 1 tensor is smaller, \
+without a check of its names"
 	safetensors many.safetensors a:F32:64,32 b:F32:64,32 c:F32:64,32 d:F32:1
 	completes many.safetensors --bucket-size 4KiB
 }
@@ -376,7 +403,8 @@ a_is_partial() {
 	try wsync-push m -e "$url" --bucket-size 8KiB --on-partial pause
 	expect_status 5
 	records=(state/wsync/pushes/*.json)
-	sed -i -E 's/"tensors":[0-9]+,"bytes":[0-9]+/"tensors":999,"bytes":99999999/' "${records[0]}"
+	sed -i -E 's/"tensors":[0-9]+,"bytes":[0-9]+/"tensors":999,"bytes":99999999/' \
+		"${records[0]}"
 	stays_partial m --verify none
 	stays_partial m --include '*layers.0*'
 	sed -i -E 's/"tensors":[0-9]+,"bytes":[0-9]+,//; s/"files":\[[^]]*\],//; s/,"inherited":false//' "${records[0]}"
@@ -388,16 +416,20 @@ a_is_partial() {
 }
 
 @test "two parts that failed are each completed by their own push, in any order" {
-	safetensors six.safetensors a:F32:64,32 b:F32:64,32 c:F32:64,32 d:F32:64,32 e:F32:64,32 f:F32:64,32
-	endpoint one --fault refuse:update_weights_from_distributed:2 --fault refuse:update_weights_from_distributed:4 \
+	safetensors six.safetensors a:F32:64,32 b:F32:64,32 c:F32:64,32 d:F32:64,32 e:F32:64,32 \
+		f:F32:64,32
+	endpoint one --fault refuse:update_weights_from_distributed:2 \
+		--fault refuse:update_weights_from_distributed:4 \
 		--fault refuse:update_weights_from_distributed:6
 	local part parts=('[ab]' '[cd]' '[ef]')
 	for part in "${parts[@]}"; do
-		try wsync-push six.safetensors -e "$url" --include "$part" --bucket-size 8KiB --on-partial pause
+		try wsync-push six.safetensors -e "$url" --include "$part" --bucket-size 8KiB \
+			--on-partial pause
 		expect_status 5
 	done
 	for part in '[cd]' '[ef]'; do
-		try wsync-push six.safetensors -e "$url" --include "$part" --bucket-size 8KiB --weight-version 8
+		try wsync-push six.safetensors -e "$url" --include "$part" --bucket-size 8KiB \
+			--weight-version 8
 		expect_status 9
 	done
 	completes six.safetensors --include '[ab]' --bucket-size 8KiB
@@ -409,7 +441,8 @@ a_is_partial() {
 	local turn
 	for turn in 1:ab:5 2:cd:9 1:ab:0 2:cd:0; do
 		IFS=: read -r sender part expected <<<"$turn"
-		try wsync-push four.safetensors -e "$url" --sender "$sender/2" --lock L --include "[$part]" \
+		try wsync-push four.safetensors -e "$url" --sender "$sender/2" --lock L \
+			--include "[$part]" \
 			--bucket-size 8KiB --on-partial pause --weight-version 7
 		expect_status "$expected"
 	done
@@ -425,10 +458,12 @@ lines_of() {
 	endpoint "${1##*/}" --fault refuse:update_weights_from_distributed:2
 	printf 'small.safetensors\t7\nfew.safetensors\t8\n' >list
 	status=0 last=stdin
-	XDG_STATE_HOME=$1 timeout 60 wsync-push --stdin -e "$url" --bucket-size 8KiB --on-partial pause --json \
+	XDG_STATE_HOME=$1 timeout 60 wsync-push --stdin -e "$url" --bucket-size 8KiB \
+		--on-partial pause --json \
 		<list >.out 2>.err || status=$?
 	out=$(<.out) err=$(<.err)
-	expect_json '[(l["exit"], [e["state"] for e in l["endpoints"]]) for l in lines if l["type"] == "result"]' \
+	expect_json '[(l["exit"], [e["state"] for e in l["endpoints"]]) for l in lines
+		if l["type"] == "result"]' \
 		"[(5, ['partial']), (9, ['partial'])]"
 	try wsync-ctl version -e "$url"
 	out_lacks 8
@@ -438,7 +473,8 @@ lines_of() {
 	lines_of "$XDG_STATE_HOME"
 	try wsync-ctl repair --again --json
 	expect_status 0
-	expect_json '[(l["weight_version"], l["sources"]) for l in lines if l["type"] == "transaction"]' \
+	expect_json '[(l["weight_version"], l["sources"]) for l in lines
+		if l["type"] == "transaction"]' \
 		"[('7', ['small.safetensors']), ('8', ['few.safetensors'])]"
 	try wsync-ctl version -e "$url"
 	expect_out 8
@@ -464,7 +500,8 @@ lines_of() {
 	leave one
 	try wsync-ctl repair --resume-partial --json
 	expect_status 9
-	expect_json '[(l["state"], l["paused"], l["resumed"]) for l in lines if l["type"] == "endpoint"]' "[('partial', False, True)]"
+	expect_json '[(l["state"], l["paused"], l["resumed"]) for l in lines
+		if l["type"] == "endpoint"]' "[('partial', False, True)]"
 	try wsync-ctl repair --json
 	expect_status 9
 }
@@ -504,7 +541,8 @@ lines_of() {
 	head -c 200 <<<"$good" >"${records[0]}"
 	try wsync-ctl repair --again --json
 	expect_status 3
-	expect_json '[(l["process"], l["code"]) for l in lines if l["type"] == "transaction"]' "[('unreadable', 'input')]"
+	expect_json '[(l["process"], l["code"]) for l in lines if l["type"] == "transaction"]' \
+		"[('unreadable', 'input')]"
 	err_has "not JSON"
 	printf '%s' "$good" | sed 's/"args":\[/"args":["evil",/' >"${records[0]}"
 	try wsync-ctl repair --again
@@ -534,7 +572,8 @@ lines_of() {
 		-e 's/"boot_id":"[^"]*"/"boot_id":"another"/' "${records[0]}"
 	try wsync-ctl repair --json
 	expect_status 9
-	expect_json 'lines[-1]["ok"], lines[-1]["error"]["code"], lines[-1]["error"]["endpoint"]' "(False, 'partial', '$url')"
+	expect_json 'lines[-1]["ok"], lines[-1]["error"]["code"], lines[-1]["error"]["endpoint"]' \
+		"(False, 'partial', '$url')"
 	err_has "hint: repair it there; if that process is dead: wsync-ctl repair --assume-dead"
 	sed -i 's/"state":"partial"/"state":"untouched"/' "${records[0]}"
 	try wsync-ctl repair
@@ -545,7 +584,7 @@ lines_of() {
 	expect_status 9
 }
 
-@test "a push that succeeds settles older records of its endpoints, also of processes that cannot be seen" {
+@test "a push that succeeds settles older records, also of invisible processes" {
 	leave one
 	sed -i -e 's/"ended":true/"ended":false/' -e 's/"host":"[^"]*"/"host":"elsewhere"/' \
 		-e 's/"boot_id":"[^"]*"/"boot_id":"another"/' "${records[0]}"
@@ -577,7 +616,8 @@ lines_of() {
 @test "a push by another name of the endpoint completes the one that failed" {
 	endpoint one --checksums --fault refuse:update_weights_from_distributed:2
 	local other=${url/127.0.0.1/localhost}
-	try wsync-push small.safetensors -e "$other" --bucket-size 8KiB --on-partial pause --weight-version 8
+	try wsync-push small.safetensors -e "$other" --bucket-size 8KiB --on-partial pause \
+		--weight-version 8
 	expect_status 5
 	try wsync-ctl info -e "$url"
 	out_has "$url: paused by a push "
@@ -598,7 +638,7 @@ lines_of() {
 	expect_status 0
 }
 
-@test "a push that is refused before it begins leaves the record of an earlier one, to be repeated" {
+@test "a push that is refused at once leaves the record of an earlier one, to be repeated" {
 	leave one
 	try wsync-push small.safetensors -e "$url" --protocol two-phase
 	expect_status 5
@@ -646,7 +686,7 @@ lines_of() {
 	err_has "cannot be repeated from here"
 }
 
-@test "a push that fails while it reads its last bucket does not label the endpoint, and a push by hand completes it" {
+@test "a push that fails in its last bucket sets no label, and a push by hand completes it" {
 	safetensors whole.safetensors a.weight:BF16:64,64 b.weight:BF16:64,64
 	cp whole.safetensors cut.safetensors
 	endpoint one
@@ -686,7 +726,8 @@ asked() { [ "$(curl -sS --max-time 10 "$url/wsync/journal" | grep -o "\"$2\"" | 
 	exec 7>&-
 	wait "$first_pid" || true
 	out=$(<first.out)
-	expect_json '[(l["exit"], l["endpoints"][0]["paused"]) for l in lines if l["type"] == "result"]' "[(5, True), (5, False)]"
+	expect_json '[(l["exit"], l["endpoints"][0]["paused"]) for l in lines
+		if l["type"] == "result"]' "[(5, True), (5, False)]"
 	asked 3 /continue_generation || explain "resumed in the middle of another push"
 }
 
@@ -699,7 +740,8 @@ asked() { [ "$(curl -sS --max-time 10 "$url/wsync/journal" | grep -o "\"$2\"" | 
 	expect_json '[l for l in lines if l["type"] == "again"]' "[]"
 	err_has "wsync-ctl: $scratch/small.safetensors: the file changed after process "
 	err_has " pushed it as version 7"
-	err_has "hint: push the version that you mean: wsync-push SOURCE -e $url --weight-version VERSION"
+	err_has "hint: push the version that you mean: \
+wsync-push SOURCE -e $url --weight-version VERSION"
 	try wsync-ctl version -e "$url"
 	out_lacks 7
 	try wsync-ctl repair
@@ -729,7 +771,8 @@ asked() { [ "$(curl -sS --max-time 10 "$url/wsync/journal" | grep -o "\"$2\"" | 
 
 @test "a synthetic model is pushed again" {
 	endpoint one --fault refuse:update_weights_from_distributed:2
-	try wsync-push synthetic:qwen3-0.6b:7 -e "$url" --include 'model.layers.0.*' --bucket-size 8MiB --on-partial pause
+	try wsync-push synthetic:qwen3-0.6b:7 -e "$url" --include 'model.layers.0.*' \
+		--bucket-size 8MiB --on-partial pause
 	expect_status 5
 	try wsync-ctl repair --again
 	expect_status 0
@@ -767,7 +810,8 @@ if path == '/server_info' and __import__('os').path.exists('$scratch/armed'): an
 
 @test "0.0.0.0 is this machine: a part pushed to 127.0.0.1 does not complete what failed there" {
 	endpoint one --fault refuse:update_weights_from_tensor:2
-	try wsync-push small.safetensors -e "${url/127.0.0.1/0.0.0.0}" --backend tensor --bucket-size 8KiB
+	try wsync-push small.safetensors -e "${url/127.0.0.1/0.0.0.0}" --backend tensor \
+		--bucket-size 8KiB
 	expect_status 5
 	try wsync-push small.safetensors --include a -e "$url"
 	expect_status 9

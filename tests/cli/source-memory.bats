@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # cuda-ipc:MANIFEST.json as a source: weights out of the memory of another process.
 #
-# On a double of libcuda, which lends its memory between processes. With WSYNC_TEST_CUDA (a libcuda.so.1, which
-# a GPU stands behind) the same on the real one, but for the cases that only a double can be told.
+# On a double of libcuda, which lends its memory between processes. With WSYNC_TEST_CUDA (a
+# libcuda.so.1, which a GPU stands behind) the same on the real one, but for the cases that only a
+# double can be told.
 load helpers
 
 prepare() {
@@ -30,7 +31,8 @@ end_trainer() { kill "$pid" && wait "$pid" || true; }
 hashes() {
 	try wsync-list-weights --hash --json "$@"
 	expect_status 0
-	json 'sorted((l["name"], l["dtype"], l["shape"], l["hash"]) for l in lines if l["type"] == "tensor")'
+	json 'sorted((l["name"], l["dtype"], l["shape"], l["hash"]) for l in lines
+		if l["type"] == "tensor")'
 }
 
 @test "the weights of another process are listed with the bytes they have" {
@@ -83,7 +85,8 @@ hashes() {
 	trainer far ckpt/model.safetensors --config ckpt --device "${other:-0}"
 	endpoint ep --backend nccl --shared-gpu
 	for at in near far; do
-		try wsync-push "cuda-ipc:$at.json" -e "$url" --backend nccl --bucket-size 40KiB --verify hash --json
+		try wsync-push "cuda-ipc:$at.json" -e "$url" --backend nccl --bucket-size 40KiB \
+			--verify hash --json
 		expect_status 0
 		[ "$(json 'lines[-1]["bytes"]')" = 180864 ] || explain "other bytes"
 	done
@@ -104,11 +107,13 @@ shard() {
 		            rank.append((name, dtype, shape, data))
 		        elif "o_proj" in name or "down_proj" in name:
 		            row = len(data) // shape[0]
-		            half = b"".join(data[r * row + i * row // 2:][:row // 2] for r in range(shape[0]))
+		            half = b"".join(data[r * row + i * row // 2:][:row // 2]
+		                            for r in range(shape[0]))
 		            rank.append((name, dtype, [shape[0], shape[1] // 2], half))
 		        else:
 		            half = len(data) // 2
-		            rank.append((name, dtype, [shape[0] // 2, shape[1]], data[i * half:][:half]))
+		            rank.append((name, dtype, [shape[0] // 2, shape[1]],
+		                         data[i * half:][:half]))
 		for i, rank in enumerate(ranks):
 		    write(f"r{i}.safetensors", rank)
 	END
@@ -125,7 +130,8 @@ shard() {
 	for second in y z; do
 		try "${joined[@]}" cuda-ipc:x.json "cuda-ipc:$second.json" --bucket-size 90KiB
 		expect_status 0
-		try "${joined[@]}" cuda-ipc:x.json "cuda-ipc:$second.json" --quantize fp8 --block-size 16x16
+		try "${joined[@]}" cuda-ipc:x.json "cuda-ipc:$second.json" --quantize fp8 \
+			--block-size 16x16
 		expect_status 0
 	done
 	of_the_double
@@ -138,7 +144,8 @@ shard() {
 	likely_model llama
 	endpoint ep
 	trainer m m/model.safetensors
-	try wsync-push cuda-ipc:m.json --config m -e "$url" --quantize fp8 --block-size 16x16 --verify hash -v
+	try wsync-push cuda-ipc:m.json --config m -e "$url" --quantize fp8 --block-size 16x16 \
+		--verify hash -v
 	expect_status 0
 	err_has 'values: the GPU checked 14 tensors'
 	/usr/bin/python3 - "$repo/tests/cli" <<-'END'
@@ -146,19 +153,26 @@ shard() {
 		sys.path.insert(0, sys.argv[1])
 		from split_model import read, write
 		def spoil(name, data):
-		    return data[:2 * (128 * 3 + 5)] + b"\xc0\x7f" + data[2 * (128 * 3 + 6):] if "1.self_attn.q_proj" in name else data
-		write("bad.safetensors", [(n, t, s, spoil(n, d)) for n, t, s, d in read("m/model.safetensors")])
+		    if "1.self_attn.q_proj" not in name: return data
+		    at = 2 * (128 * 3 + 5)
+		    return data[:at] + b"\xc0\x7f" + data[at + 2:]
+		write("bad.safetensors",
+		      [(n, t, s, spoil(n, d)) for n, t, s, d in read("m/model.safetensors")])
 	END
 	trainer b bad.safetensors
 	for trust in "" --trust-values; do
-		try wsync-push cuda-ipc:b.json --config m -e "$url" --quantize fp8 --block-size 16x16 --json $trust
+		try wsync-push cuda-ipc:b.json --config m -e "$url" --quantize fp8 \
+			--block-size 16x16 --json $trust
 		expect_status 3
-		err_has "tensor 'model.layers.1.self_attn.q_proj.weight' has NaN at row 3, column 5 (cuda-ipc:b.json)"
-		[ "$(json 'any(l.get("phase") == "pause" for l in lines)')" = $([ "$trust" ] && echo True || echo False) ] ||
+		err_has "tensor 'model.layers.1.self_attn.q_proj.weight' has NaN at row 3, \
+column 5 (cuda-ipc:b.json)"
+		[ "$(json 'any(l.get("phase") == "pause" for l in lines)')" = $([ "$trust" ] &&
+			echo True || echo False) ] ||
 			explain "paused, or not"
 	done
 	of_the_double
-	FAKE_CUDA_REFUSE='cuLaunchKernel 0 700' try wsync-push cuda-ipc:m.json --config m -e "$url" --quantize fp8 \
+	FAKE_CUDA_REFUSE='cuLaunchKernel 0 700' try wsync-push cuda-ipc:m.json --config m \
+		-e "$url" --quantize fp8 \
 		--block-size 16x16 --verify hash -v
 	expect_status 0
 	err_has 'values: the CPU checks them: GPU 0'
@@ -168,7 +182,8 @@ shard() {
 	trainer m ckpt/model.safetensors --tied model.norm.weight=tied.weight
 	try wsync-list-weights --hash --json cuda-ipc:m.json
 	expect_status 0
-	[ "$(json 'len({l["hash"] for l in lines if l.get("name") in ("model.norm.weight", "tied.weight")})')" = 1 ]
+	[ "$(json 'len({l["hash"] for l in lines if l.get("name") in ("model.norm.weight",
+		"tied.weight")})')" = 1 ]
 }
 
 @test "a tied head that differs in the trainer's memory is found before anything is paused" {
@@ -191,7 +206,8 @@ shard() {
 	trainer x r0.safetensors
 	trainer y r1.safetensors --device "${other:-0}"
 	[ "$(hashes --as-sent --config ckpt --sharded tp=2 cuda-ipc:x.json cuda-ipc:y.json)" = \
-		"$(hashes --as-sent --config ckpt --sharded tp=2 r0.safetensors r1.safetensors)" ] || explain "joined otherwise"
+		"$(hashes --as-sent --config ckpt --sharded tp=2 r0.safetensors \
+		r1.safetensors)" ] || explain "joined otherwise"
 }
 
 @test "memory and files may be one checkpoint together" {
@@ -226,7 +242,8 @@ shard() {
 		trainer m ckpt/model.safetensors --config ckpt
 		trainer=$pid
 		endpoint ep --fault slow:update_weights_from_distributed:2 --fault-delay $delay
-		start push wsync-push cuda-ipc:m.json -e "$url" --bucket-size 100KiB --verify none --json
+		start push wsync-push cuda-ipc:m.json -e "$url" --bucket-size 100KiB --verify none \
+			--json
 		eventually 20 grep -q '"type":"bucket"' push.out
 		kill "$trainer" && wait "$trainer" || true
 		buckets=$(grep -c '"type":"bucket"' push.out)
@@ -276,7 +293,8 @@ shard() {
 
 @test "memory that cannot be shared is refused by the trainer's side" {
 	of_the_double
-	start m /usr/bin/python3 "$repo/tests/cli/exporter.py" ckpt/model.safetensors m.json --refuse
+	start m /usr/bin/python3 "$repo/tests/cli/exporter.py" ckpt/model.safetensors m.json \
+		--refuse
 	wait "$pid" && false
 	grep -q 'model.embed_tokens.weight: .*: set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False' m.err
 	[ ! -e m.json ]
@@ -292,7 +310,8 @@ shard() {
 @test "a part of a GPU is known by its own kind of number" {
 	of_the_double
 	FAKE_CUDA_MIG=1 trainer m ckpt/model.safetensors
-	grep -q '"uuid": "MIG-40404040-4040-4040-4040-404040404040"' m.json || explain "$(cat m.json)"
+	grep -q '"uuid": "MIG-40404040-4040-4040-4040-404040404040"' m.json ||
+		explain "$(cat m.json)"
 	try wsync-list-weights cuda-ipc:m.json --hash
 	expect_status 0
 }
@@ -311,7 +330,8 @@ shard() {
 	out_has '"success":true'
 	try curl -sS "$url/sync_inference_weights" -d "{\"source\":\"cuda-ipc:$scratch/m.json\"}"
 	out_has 'not below a directory'
-	try curl -sS "$url/sync_inference_weights" -d "{\"source\":\"cuda-ipc:$scratch/inside/m.json\"}"
+	try curl -sS "$url/sync_inference_weights" \
+		-d "{\"source\":\"cuda-ipc:$scratch/inside/m.json\"}"
 	out_has '"state":"committed"'
 	try wsync-verify weights ckpt -e "$ep"
 	expect_status 0
@@ -323,8 +343,10 @@ shard() {
 	try wsync-bench load cuda-ipc:m.json --samples 1 --json
 	expect_status 0
 	printf '%s\n' cuda-ipc:m.json ckpt cuda-ipc:m.json >list
-	timeout 60 wsync-push --stdin -e "$url" --verify hash --json <list >stdin.out 2>stdin.err || explain "not pushed"
-	[ "$(grep -c '"ok":true,"exit":0,"bytes":180864,"wire_bytes":180864' stdin.out)" = 3 ] || explain "$(<stdin.out)"
+	timeout 60 wsync-push --stdin -e "$url" --verify hash --json <list >stdin.out 2>stdin.err ||
+		explain "not pushed"
+	[ "$(grep -c '"ok":true,"exit":0,"bytes":180864,"wire_bytes":180864' stdin.out)" = 3 ] ||
+		explain "$(<stdin.out)"
 }
 
 @test "memory is a source where a user names it, and nowhere else" {

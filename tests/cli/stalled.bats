@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# A reader of stdout or stderr that stops reading does not delay a push, its deadlines or its clean-up. What happens at
-# signals, and at a limit of file sizes.
+# A reader of stdout or stderr that stops reading does not delay a push, its deadlines or its
+# clean-up. What happens at signals, and at a limit of file sizes.
 load helpers
 
 prepare() {
@@ -11,15 +11,17 @@ prepare() {
 # stalled OPTION... PROGRAM...: stalled.py's words are in $out.
 stalled() { try /usr/bin/python3 "$repo/tests/cli/stalled.py" "$@"; }
 
-# each WORDS OPTION...: stalled.py at the same time with each kind of reader, pushing to an endpoint of its own, the
-# second of whose three buckets never ends. All have to say WORDS. URL stands for the endpoint.
+# each WORDS OPTION...: stalled.py at the same time with each kind of reader, pushing to an endpoint
+# of its own, the second of whose three buckets never ends. All have to say WORDS. URL stands for
+# the endpoint.
 each() {
 	local how words=$1 jobs=()
 	shift
 	for how in tty stdout stderr both; do
 		endpoint "$how" --fault hang:update_weights_from_distributed:2
 		mkdir "of-$how"
-		(cd "of-$how" && exec timeout 60 /usr/bin/python3 "$repo/tests/cli/stalled.py" "--$how" --endpoint "$url" \
+		(cd "of-$how" && exec timeout 60 /usr/bin/python3 "$repo/tests/cli/stalled.py" \
+			"--$how" --endpoint "$url" \
 			"${@//URL/$url}" >said 2>&1 3>&-) &
 		jobs+=($!)
 	done
@@ -31,12 +33,14 @@ each() {
 }
 
 @test "a push whose output is stuck ends at its deadline and resumes" {
-	each $'10\nresumed []' wsync-push ../small.safetensors --bucket-size 4KiB --bucket-timeout 1s --on-partial resume -e URL -vv
+	each $'10\nresumed []' wsync-push ../small.safetensors --bucket-size 4KiB \
+		--bucket-timeout 1s --on-partial resume -e URL -vv
 }
 
 @test "a push with a progress line on a stopped terminal ends at its deadline and resumes" {
 	endpoint one --fault hang:update_weights_from_distributed:2
-	stalled --tty --endpoint "$url" wsync-push small.safetensors --bucket-size 4KiB -t 1s --on-partial resume -e "$url"
+	stalled --tty --endpoint "$url" wsync-push small.safetensors --bucket-size 4KiB -t 1s \
+		--on-partial resume -e "$url"
 	expect_out $'10\nresumed []'
 }
 
@@ -47,7 +51,8 @@ each() {
 
 @test "a second signal kills at once, whatever is stuck" {
 	endpoint one --fault hang:continue_generation:1
-	stalled --both --endpoint "$url" --at "$url" continue_generation --signal TERM --signal TERM \
+	stalled --both --endpoint "$url" --at "$url" continue_generation --signal TERM \
+		--signal TERM \
 		wsync-push small.safetensors -e "$url" -vv
 	[[ $out == $'-15\npaused '* ]] || explain "it cleaned up"
 }
@@ -61,7 +66,8 @@ each() {
 	stalled --stderr wsync-push small.safetensors -e "$url" --json -vv --weight-version 4
 	expect_out 8
 	out=$(<out)
-	expect_json 'lines[-1]["type"], lines[-1]["ok"], lines[-1]["weight_version"]' "('end', True, '4')"
+	expect_json 'lines[-1]["type"], lines[-1]["ok"], lines[-1]["weight_version"]' \
+		"('end', True, '4')"
 }
 
 # As with less(1): what is printed is all that such a program is there for.
@@ -92,13 +98,15 @@ each() {
 	safetensors many.safetensors "${names[@]}" >/dev/null
 	run /usr/bin/python3 - <<-'PY'
 		import json, os, subprocess, time
-		p = subprocess.Popen(["wsync-push", "many.safetensors", "--dry-run", "--timeout", "1s", "--json"],
+		p = subprocess.Popen(["wsync-push", "many.safetensors", "--dry-run", "--timeout",
+		                      "1s", "--json"],
 		                     stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 		first = os.read(p.stdout.fileno(), 100)
 		time.sleep(6)
 		out, err = p.communicate(timeout=60)
 		lines = [json.loads(l) for l in (first + out).splitlines()]
-		print(p.returncode, sum(l["type"] == "tensor" for l in lines), b"does not respond" in err, b"hangs" in err)
+		print(p.returncode, sum(l["type"] == "tensor" for l in lines),
+		      b"does not respond" in err, b"hangs" in err)
 	PY
 	[ "$output" = "0 3000 False False" ] || { echo "$output" >&2; false; }
 }
@@ -110,7 +118,8 @@ each() {
 		import fcntl, os, subprocess, sys, time
 		end, start = os.pipe()
 		fcntl.fcntl(start, 1031, 4096)  # F_SETPIPE_SZ
-		p = subprocess.Popen(["wsync-push", "small.safetensors", "-e", sys.argv[1], "--bucket-size", "1KiB",
+		p = subprocess.Popen(["wsync-push", "small.safetensors", "-e", sys.argv[1],
+		                      "--bucket-size", "1KiB",
 		                      "-vv"], stdout=start, stderr=start)
 		os.close(start)
 		text = b""
@@ -118,7 +127,8 @@ each() {
 		    text += chunk
 		    time.sleep(0.12 if p.poll() is None else 0)
 		lines = text.decode().splitlines()
-		print(p.wait(10), any(l.startswith("pushed ") for l in lines), "dropped here" in text.decode(), len(text) > 6000)
+		print(p.wait(10), any(l.startswith("pushed ") for l in lines),
+		      "dropped here" in text.decode(), len(text) > 6000)
 	PY
 	[ "$output" = "0 True False True" ] || { echo "$output" >&2; false; }
 }
@@ -130,7 +140,8 @@ each() {
 		url = sys.argv[1]
 		def journal():
 		    return json.load(urllib.request.urlopen(url + "/wsync/journal", timeout=10))
-		p = subprocess.Popen(["wsync-push", "small.safetensors", "-e", url, "--json"], stdout=subprocess.PIPE,
+		p = subprocess.Popen(["wsync-push", "small.safetensors", "-e", url, "--json"],
+		                     stdout=subprocess.PIPE,
 		                     stderr=subprocess.DEVNULL)
 		end = time.monotonic() + 20
 		while not any(r["path"] == "/continue_generation" for r in journal()["requests"]):
@@ -153,11 +164,13 @@ limited() { try prlimit --fsize="$1" "${@:2}"; }
 	limited 600 wsync-push small.safetensors -e "$url" --bucket-size 1KiB --json
 	expect_status 8
 	err_has "wsync-push: writing standard output: File too large"
-	last_state() { curl -sS --max-time 10 "$url/wsync/journal" | /usr/bin/python3 -c 'import json, sys
+	last_state() { curl -sS --max-time 10 "$url/wsync/journal" |
+		/usr/bin/python3 -c 'import json, sys
 s = json.load(sys.stdin)["state"]; print(s["paused"], s["groups"], s["weight_version"])'; }
 	[ "$(last_state)" = "False [] default" ] || explain "$(last_state)"
 	# Of the files that it writes itself the push needs none.
-	limited 1000 wsync-push small.safetensors -e "$url" --trace trace.json --metrics metrics.prom --weight-version 5
+	limited 1000 wsync-push small.safetensors -e "$url" --trace trace.json \
+		--metrics metrics.prom --weight-version 5
 	expect_status 0
 	err_has "--trace: write trace.json"
 	err_has "File too large"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Heads that config.json ties to the embedding (tie_word_embeddings): servers drop the head that they are sent, so
-# one that differs is an error before anything is paused, wherever its bytes come from.
+# Heads that config.json ties to the embedding (tie_word_embeddings): servers drop the head that
+# they are sent, so one that differs is an error before anything is paused, wherever its bytes come
+# from.
 load helpers
 
 head=lm_head.weight body=model.embed_tokens.weight
@@ -26,7 +27,8 @@ lost() {
 	expect_status 1
 	err_has "$lost"
 	for route in pause_generation update_weights_from; do
-		if curl -s "$url/wsync/journal" | grep -q "$route"; then explain "$route was asked for"; fi
+		if curl -s "$url/wsync/journal" |
+			grep -q "$route"; then explain "$route was asked for"; fi
 	done
 	try wsync-verify names -e "$url" "$@"
 	expect_status 1
@@ -44,7 +46,7 @@ kept() {
 	expect_status 0
 }
 
-@test "a tied head that differs ends a push before it begins, with what would be lost and what helps" {
+@test "a tied head that differs ends a push before it begins, with the loss and a remedy" {
 	llama ckpt && tie ckpt
 	endpoint one --tp 2
 	kept ckpt
@@ -55,7 +57,8 @@ kept() {
 	try wsync-push ckpt -e "$url" --verify hash --json
 	expect_status 1
 	err_has "$lost"
-	expect_json 'lines[-1]["endpoints"][0]["state"], lines[-1]["error"]["code"]' "('untouched', 'mismatch')"
+	expect_json 'lines[-1]["endpoints"][0]["state"], lines[-1]["error"]["code"]' \
+		"('untouched', 'mismatch')"
 	for words in "-n" "-n -e $url" "-n --quantize fp8 --block-size 16x16"; do
 		# shellcheck disable=SC2086 # words
 		try wsync-push ckpt $words
@@ -94,7 +97,8 @@ kept() {
 		with open("ckpt/model.safetensors", "rb") as f:
 		    f.seek(start + begin)
 		    raw = f.read(end - begin)
-		wide = b"".join(b"\1\0" + raw[i:i + 2] for i in range(0, len(raw), 2)) # rounds to the same
+		# rounds to the same
+		wide = b"".join(b"\1\0" + raw[i:i + 2] for i in range(0, len(raw), 2))
 		head, at = read("wide/model.safetensors")
 		with open("wide/model.safetensors", "r+b") as f:
 		    f.seek(at + head["lm_head.weight"]["data_offsets"][0])
@@ -124,7 +128,8 @@ kept() {
 	lost two
 	# The vocabulary is divided, and padded behind the last rank's part.
 	sizes='s/(q_proj.*|[kv]_proj.*|gate_proj.*|up_proj.*):([0-9]+),64$/\1:HALF\2,64/;
-		s/(o_proj.*|down_proj.*):64,([0-9]+)/\1:64,HALF\2/; s/HALF128/64/; s/HALF64/32/; s/HALF32/16/
+		s/(o_proj.*|down_proj.*):64,([0-9]+)/\1:64,HALF\2/;
+		s/HALF128/64/; s/HALF64/32/; s/HALF32/16/
 		s/(embed_tokens.*|lm_head.*):128,64/\1:72,64/'
 	for rank in 0 1; do
 		llama shards/tp_rank_$rank "$sizes"
@@ -149,7 +154,8 @@ kept() {
 		mkdir $module
 		echo '{"peft_type": "LORA", "r": 2, "lora_alpha": 2}' >$module/adapter_config.json
 	done
-	safetensors lm_head/adapter_model.safetensors base_model.model.lm_head.lora_A.weight:F32:2,64 \
+	safetensors lm_head/adapter_model.safetensors \
+		base_model.model.lm_head.lora_A.weight:F32:2,64 \
 		base_model.model.lm_head.lora_B.weight:F32:128,2 >/dev/null
 	safetensors model.embed_tokens/adapter_model.safetensors \
 		base_model.model.model.embed_tokens.lora_embedding_A:F32:2,128 \
@@ -179,14 +185,16 @@ kept() {
 	lost renamed --map m.map
 	# No family: config.json alone says so.
 	llama inner 's/^/language_model./' && tie inner language_model.$body language_model.$head
-	sed -i 's/LlamaForCausalLM/StrangeForConditionalGeneration/; s/"llama"/"strange"/' inner/config.json
+	sed -i 's/LlamaForCausalLM/StrangeForConditionalGeneration/; s/"llama"/"strange"/' \
+		inner/config.json
 	endpoint five
 	try wsync-push inner -e "$url"
 	expect_status 0
 	untie inner/model.safetensors language_model.$head
 	try wsync-push inner -e "$url"
 	expect_status 1
-	err_has "language_model.lm_head.weight differs from language_model.model.embed_tokens.weight"
+	err_has "language_model.lm_head.weight differs from \
+language_model.model.embed_tokens.weight"
 }
 
 @test "a source that ties nothing is not compared" {

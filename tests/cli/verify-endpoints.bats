@@ -11,7 +11,8 @@ push() { try wsync-push "$@"; expect_status 0; }
 prepare_two() {
 	llama one
 	llama two
-	xargs -a two.names -d '\n' /usr/bin/python3 "$repo/tests/peers/mkst.py" two/model.safetensors --seed 1
+	xargs -a two.names -d '\n' /usr/bin/python3 "$repo/tests/peers/mkst.py" \
+		two/model.safetensors --seed 1
 	endpoint a --model one "$@"
 	a=$url
 	endpoint b --model one --tp 2 "$@"
@@ -40,7 +41,8 @@ prepare_two() {
 	expect_status 0
 	logprobs -e "$a" before.json --json
 	expect_status 1
-	/usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-verify <<<"$out"
+	/usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-verify \
+		<<<"$out"
 	for one in --teacher-forced --batched "--teacher-forced --parallel 4"; do
 		# shellcheck disable=SC2086
 		logprobs -e "$a" -e "$b" $one
@@ -62,7 +64,8 @@ prepare_two() {
 	push two -e "$a" -e "$b"
 	logprobs -e "$a" -e "$b" --cached --json
 	expect_status 5
-	/usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-verify <<<"$out"
+	/usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-verify \
+		<<<"$out"
 	err_has "nothing was tested: no token of the prompts came from its cache"
 	logprobs -e "$a" -e "$b" --cached
 	expect_status 0
@@ -77,7 +80,8 @@ prepare_two() {
 @test "a flush that flushes nothing is found" {
 	llama one
 	llama two
-	xargs -a two.names -d '\n' /usr/bin/python3 "$repo/tests/peers/mkst.py" two/model.safetensors --seed 1
+	xargs -a two.names -d '\n' /usr/bin/python3 "$repo/tests/peers/mkst.py" \
+		two/model.safetensors --seed 1
 	endpoint e --model one --fault stale:flush_cache:1
 	push one -e "$url" --flush never
 	logprobs -e "$url" --save before.json
@@ -106,8 +110,10 @@ prepare_two() {
 	logprobs -e "$url" --batched --max-difference 1
 	expect_status 1
 	# Numbers that differ are shown so that they do.
-	first=$(sed -n 's/.*token [0-9]* (id [0-9]*): \(.*\) and \(.*\)/\1 \2/p' <<<"$out" | head -1)
-	[ -n "$first" ] && [ "${first% *}" != "${first#* }" ] || explain "not to be told apart: $first"
+	first=$(sed -n 's/.*token [0-9]* (id [0-9]*): \(.*\) and \(.*\)/\1 \2/p' <<<"$out" |
+		head -1)
+	[ -n "$first" ] && [ "${first% *}" != "${first#* }" ] ||
+		explain "not to be told apart: $first"
 	err_has "--enable-deterministic-inference"
 }
 

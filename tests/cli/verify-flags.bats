@@ -1,19 +1,24 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# wsync-verify flags: the settings of a trainer and of servers, of which canned ones say what we like.
+# wsync-verify flags: the settings of a trainer and of servers, of which canned ones say what we
+# like.
 load helpers
 
 info='{"tp_size":2,"dtype":"bfloat16","kv_cache_dtype":"auto","attention_backend":"fa3","enable_fp32_lm_head":true,"rl_on_policy_target":null,"internal_states":[{}],"version":"0.5"}'
-keys() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-verify <<<"$out"; }
+keys() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-verify \
+	<<<"$out"; }
 answers() { json '[l["key"] + " " + l["answer"] for l in lines if l["type"] == "flag"]'; }
 
 @test "a trainer whose settings a server has is answered with yes" {
 	canned one "/server_info=200:$info"
-	echo '{"lm_head_fp32": true, "rmsnorm_mode": "native", "lr": 1e-6, "rl_on_policy_target": null}' >t.json
-	try wsync-verify flags t.json --expect tp-size=2 --expect kv_cache_dtype=bf16 -e "$url" --json
+	echo '{"lm_head_fp32": true, "rmsnorm_mode": "native", "lr": 1e-6,
+		"rl_on_policy_target": null}' >t.json
+	try wsync-verify flags t.json --expect tp-size=2 --expect kv_cache_dtype=bf16 -e "$url" \
+		--json
 	expect_status 0
 	keys
-	[ "$(answers)" = "['enable_fp32_lm_head equal', 'rmsnorm_mode unshown', 'lr absent', 'rl_on_policy_target equal', 'tp_size equal', 'kv_cache_dtype chosen']" ] ||
+	[ "$(answers)" = "['enable_fp32_lm_head equal', 'rmsnorm_mode unshown', 'lr absent', \
+'rl_on_policy_target equal', 'tp_size equal', 'kv_cache_dtype chosen']" ] ||
 		explain "answers"
 	[ "$(json 'lines[-1]["settings"], lines[-1]["equal"], lines[-1]["errors"]')" = "(6, 3, 0)" ]
 }
@@ -36,7 +41,8 @@ answers() { json '[l["key"] + " " + l["answer"] for l in lines if l["type"] == "
 	try wsync-verify flags -e "$one" -e "$url" --json
 	expect_status 1
 	keys
-	[ "$(json '[(l["key"], l["expected"], l["found"]) for l in lines if l["type"] == "flag" and l["answer"] != "equal"]')" = \
+	[ "$(json '[(l["key"], l["expected"], l["found"]) for l in lines if l["type"] == "flag"
+		and l["answer"] != "equal"]')" = \
 		"[('attention_backend', 'fa3', 'triton')]" ] || explain "the difference"
 }
 
@@ -80,8 +86,10 @@ answers() { json '[l["key"] + " " + l["answer"] for l in lines if l["type"] == "
 	try wsync-verify flags t.json -e "$url" --json
 	expect_status 3
 	keys
-	err_has "t.json: nothing was compared: no endpoint shows any of its 3 settings, like 'attention_backand'"
-	[ "$(json 'lines[-1]["exit"], lines[-1]["error"]["code"]')" = "(3, 'input')" ] || explain "end"
+	err_has "t.json: nothing was compared: no endpoint shows any of its 3 settings, \
+like 'attention_backand'"
+	[ "$(json 'lines[-1]["exit"], lines[-1]["error"]["code"]')" = "(3, 'input')" ] ||
+		explain "end"
 	try wsync-verify flags t.json --expect tp_size=2 -e "$url"
 	expect_status 0
 	echo '{"lr": 1, "enable_fp32_router": false}' >t.json # off, as where it is not shown

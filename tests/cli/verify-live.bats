@@ -1,10 +1,11 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# wsync-verify logprobs and routing: servers that are asked, well-behaved and not. They are talker.py, whose
-# numbers are hashes of its seed and the tokens.
+# wsync-verify logprobs and routing: servers that are asked, well-behaved and not. They are
+# talker.py, whose numbers are hashes of its seed and the tokens.
 load helpers
 
-keys() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-verify <<<"$out"; }
+keys() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-verify \
+	<<<"$out"; }
 
 # talker NAME [KEY=VALUE]...: sets $url.
 talker() {
@@ -37,7 +38,8 @@ routing() { try wsync-verify routing "$@"; }
 	logprobs -e "$a" -e "$url" --json
 	expect_status 1
 	keys
-	[ "$(json '[(l["part"], l["prompts"], l["different"], l["good"]) for l in lines if l["type"] == "total"]')" = \
+	[ "$(json '[(l["part"], l["prompts"], l["different"], l["good"]) for l in lines
+		if l["type"] == "total"]')" = \
 		"[('prefill', 6, 6, False), ('decode', 6, 6, False)]" ] || explain "totals"
 	err_has "prompt 1: prefill: a difference of"
 	err_has "hint: $a answers with weight version 'default', $url with '8'"
@@ -86,7 +88,8 @@ print([[len(x["meta_info"][k]) for k in ("input_token_logprobs", "output_token_l
 	logprobs -e "$a" before.json --json
 	expect_status 0
 	keys
-	[ "$(json '[l["tokens"] for l in lines if l["type"] == "logprobs"]')" = "[3, 16, 2, 16, 3, 3, 2, 16]" ]
+	[ "$(json '[l["tokens"] for l in lines if l["type"] == "logprobs"]')" = \
+		"[3, 16, 2, 16, 3, 3, 2, 16]" ]
 	logprobs before.json before.json
 	expect_status 0
 	logprobs -e "$b" before.json
@@ -108,7 +111,8 @@ print([[len(x["meta_info"][k]) for k in ("input_token_logprobs", "output_token_l
 	logprobs -e "$b" --teacher-forced --json
 	expect_status 1
 	keys
-	[ "$(json '[(l["part"], l["tokens"], round(l["max"], 9)) for l in lines if l["type"] == "total"]')" = \
+	[ "$(json '[(l["part"], l["tokens"], round(l["max"], 9)) for l in lines
+		if l["type"] == "total"]')" = \
 		"[('prefill', 465, 0), ('decode', 96, 0.5)]" ] || explain "totals"
 	logprobs -e "$a" -e "$b" --teacher-forced
 	expect_status 0
@@ -133,12 +137,15 @@ print([[len(x["meta_info"][k]) for k in ("input_token_logprobs", "output_token_l
 	expect_status 0
 	logprobs -e "$b" --batched --max-difference 1
 	expect_status 1
-	err_has "in the batch: servers that promise otherwise are started with --enable-deterministic-inference"
+	err_has "in the batch: \
+servers that promise otherwise are started with --enable-deterministic-inference"
 	logprobs -e "$a" -e "$b" --batched --json
 	expect_status 1
 	keys
-	[ "$(json '[(l["second"][-5:], l["part"], l["different"]) for l in lines if l["type"] == "total"]')" = \
-		"[('${a: -5}', 'prefill', 0), ('${a: -5}', 'decode', 0), ('${b: -5}', 'prefill', 0), ('${b: -5}', 'decode', 6)]" ] ||
+	[ "$(json '[(l["second"][-5:], l["part"], l["different"]) for l in lines
+		if l["type"] == "total"]')" = \
+		"[('${a: -5}', 'prefill', 0), ('${a: -5}', 'decode', 0), ('${b: -5}', 'prefill', \
+0), ('${b: -5}', 'decode', 6)]" ] ||
 		explain "totals"
 	printf '{"text": "a", "max_new_tokens": 2}\n{"text": "b"}\n' >prompts
 	logprobs -e "$a" --batched --prompts prompts
@@ -159,7 +166,8 @@ print([[len(x["meta_info"][k]) for k in ("input_token_logprobs", "output_token_l
 	logprobs -e "$a" -e "$b" --cached --json
 	expect_status 1
 	keys
-	[ "$(json '[(l["part"], l["different"], round(l["max"], 9)) for l in lines if l["type"] == "total"]')" = \
+	[ "$(json '[(l["part"], l["different"], round(l["max"], 9)) for l in lines
+		if l["type"] == "total"]')" = \
 		"[('decode', 0, 0), ('decode', 6, 0.01)]" ] || explain "totals"
 	logprobs -e "$b" --cached --max-difference decode=0.011
 	expect_status 0
@@ -180,7 +188,8 @@ print([[len(x["meta_info"][k]) for k in ("input_token_logprobs", "output_token_l
 	expect_status 0
 	logprobs -e "$url" a.json --max-difference 0.4
 	expect_status 1
-	err_has "decode: they go apart at token 0 with tokens whose probabilities differ by 0.5, where 0.4 is allowed"
+	err_has "decode: they go apart at token 0 with tokens whose probabilities differ by 0.5, \
+where 0.4 is allowed"
 	logprobs -e "$url" a.json --mean-difference 0.6
 	expect_status 1
 	err_has "the first drawn token is another, so nothing can be compared"
@@ -206,7 +215,8 @@ print([[len(x["meta_info"][k]) for k in ("input_token_logprobs", "output_token_l
 	expect_status 0
 	keys
 	grep -q flush a.out
-	[ "$(json '[(l["cached_tokens"], l["cached_prompts"]) for l in lines if l["type"] == "asked"]')" = "[(18, 6)]" ]
+	[ "$(json '[(l["cached_tokens"], l["cached_prompts"]) for l in lines
+		if l["type"] == "asked"]')" = "[(18, 6)]" ]
 }
 
 @test "servers that do not answer as they should" {
@@ -221,7 +231,8 @@ print([[len(x["meta_info"][k]) for k in ("input_token_logprobs", "output_token_l
 		expect_status 5
 		[[ $err == *"POST /generate"* ]] || explain "no sentence"
 		case $reply in
-		400) err_has 'refused (HTTP 400): "return_logprob is not supported"' && err_has "does not return the logarithms" ;;
+		400) err_has 'refused (HTTP 400): "return_logprob is not supported"' &&
+			err_has "does not return the logarithms" ;;
 		empty) err_has "the answer has no input_token_logprobs" ;;
 		abort) err_has 'aborted the request: "paused?[31m"' ;;
 		other) err_has "the answer tells of other tokens (1) than the prompt has (1)" ;;
@@ -244,8 +255,10 @@ print([[len(x["meta_info"][k]) for k in ("input_token_logprobs", "output_token_l
 	logprobs
 	expect_status 2
 	echo '{"meta_info": {"input_token_logprobs": [], "output_token_logprobs": []}}' >a.json
-	for wrong in "a.json a.json -e h:1" "a.json a.json --prompt x" "a.json a.json --batched" "a.json -e h:1 --batched" \
-		"-e h:1 --batched --teacher-forced" "-e h:1 -e h:2 --save x" "-e h:1 a.json --teacher-forced --save x" \
+	for wrong in "a.json a.json -e h:1" "a.json a.json --prompt x" "a.json a.json --batched" \
+		"a.json -e h:1 --batched" \
+		"-e h:1 --batched --teacher-forced" "-e h:1 -e h:2 --save x" \
+		"-e h:1 a.json --teacher-forced --save x" \
 		"-e h:1 --save x --parallel 65" "-e h:1 --save x --max-new-tokens 0"; do
 		# shellcheck disable=SC2086
 		logprobs $wrong
@@ -255,8 +268,10 @@ print([[len(x["meta_info"][k]) for k in ("input_token_logprobs", "output_token_l
 	expect_status 2
 	logprobs -e h:1 a.json
 	expect_status 3
-	for line in '{' '{}' '{"text": ""}' '{"text": "a", "input_ids": [1]}' '{"input_ids": []}' '{"input_ids": [-1]}' \
-		'{"input_ids": [1.5]}' '{"input_ids": [4294967296]}' '{"text": "a", "max_new_tokens": 0}'; do
+	for line in '{' '{}' '{"text": ""}' '{"text": "a", "input_ids": [1]}' '{"input_ids": []}' \
+		'{"input_ids": [-1]}' \
+		'{"input_ids": [1.5]}' '{"input_ids": [4294967296]}' \
+		'{"text": "a", "max_new_tokens": 0}'; do
 		printf 'first\n%s\n' "$line" >prompts
 		logprobs -e h:1 --save x --prompts prompts
 		expect_status 3
@@ -278,7 +293,8 @@ moe() {
 	two "experts=8 model=$scratch" "experts=8 moved=2"
 	routing -e "$a"
 	expect_status 0
-	out_has "routing   $a: prompt 1: 39 tokens x 3 layers x 2 of 8 experts, 1 of the layers without"
+	out_has "routing   $a: prompt 1: 39 tokens x 3 layers x 2 of 8 experts, \
+1 of the layers without"
 	routing -e "$b"
 	expect_status 2
 	err_has "the model path of $b, 'hub/name', cannot be read here"
@@ -286,12 +302,14 @@ moe() {
 	routing -e "$a" -e "$url" --json
 	expect_status 0
 	keys
-	[ "$(json '[(l["rows"], l["equal"]) for l in lines if l["type"] == "agreement"][-1]')" = "(1122, 1122)" ] ||
+	[ "$(json '[(l["rows"], l["equal"]) for l in lines if l["type"] == "agreement"][-1]')" = \
+		"(1122, 1122)" ] ||
 		explain "rows"
 	routing -e "$a" -e "$b" --prompt abc --json
 	expect_status 1
 	keys
-	[ "$(json '[(l["rows"], l["equal"], l["token"], l["layer"]) for l in lines if l["type"] == "agreement"]')" = \
+	[ "$(json '[(l["rows"], l["equal"], l["token"], l["layer"]) for l in lines
+		if l["type"] == "agreement"]')" = \
 		"[(36, 34, 16, 2)]" ] || explain "rows"
 	err_has "$b: 34 of 36 rows are equal"
 	routing -e "$a" -e "$b" --min-equal 99%

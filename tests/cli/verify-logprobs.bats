@@ -3,8 +3,10 @@
 # wsync-verify logprobs: two saved answers.
 load helpers
 
-answer() { echo "{\"meta_info\": {\"input_token_logprobs\": [$2], \"output_token_logprobs\": [$3]}}" >"$1"; }
-keys() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-verify <<<"$out"; }
+answer() { echo "{\"meta_info\": {\"input_token_logprobs\": [$2], \"output_token_logprobs\": \
+[$3]}}" >"$1"; }
+keys() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-verify \
+	<<<"$out"; }
 prepare() { answer a.json '[null, 5, null], [-1.5, 6, null]' '[-0.25, 7, null], [-2, 8, null]'; }
 
 @test "the same answer is a yes, also within an array" {
@@ -20,7 +22,8 @@ decode    2 tokens, mean difference 0, largest 0"
 	try wsync-verify logprobs a.json b.json --json
 	expect_status 1
 	keys
-	[ "$(json '[(l["part"], l["tokens"], l["max"], l["same"], l["diverges"]) for l in lines[1:3]]')" = \
+	[ "$(json '[(l["part"], l["tokens"], l["max"], l["same"], l["diverges"])
+		for l in lines[1:3]]')" = \
 		"[('prefill', 1, 0, 2, False), ('decode', 1, 0.25, 1, True)]" ] || explain "parts"
 	err_has "decode: a difference of 0.25 at token 0, where 0 is allowed"
 	try wsync-verify logprobs a.json b.json --max-difference 0.25
@@ -44,7 +47,8 @@ decode    2 tokens, mean difference 0, largest 0"
 		try wsync-verify logprobs a.json b.json
 		expect_status 3
 	done
-	for text in '{}' '[]' '7' '{"meta_info": 1}' '{"meta_info": {"input_token_logprobs": 1}}'; do
+	for text in '{}' '[]' '7' '{"meta_info": 1}' \
+		'{"meta_info": {"input_token_logprobs": 1}}'; do
 		echo "$text" >b.json
 		try wsync-verify logprobs a.json b.json
 		expect_status 3

@@ -18,18 +18,21 @@ answer() {
 		exec(sys.argv[3] if len(sys.argv) > 3 else "")
 		flat = [i for token in x for row in token for i in row]
 		data = base64.b64encode(struct.pack(f"<{len(flat)}i", *flat)).decode()
-		meta = {"prompt_tokens": t - 3, "completion_tokens": 4, "cached_tokens": 2, "routed_experts": data}
+		meta = {"prompt_tokens": t - 3, "completion_tokens": 4, "cached_tokens": 2,
+		        "routed_experts": data}
 		json.dump({"text": "a", "meta_info": meta}, open(sys.argv[1], "w"))
 	END
 }
-keys() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-verify <<<"$out"; }
+keys() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-verify \
+	<<<"$out"; }
 routing() { try wsync-verify routing --config . "$@"; }
 
 @test "an answer that can be is a yes, and numpy reads what is written" {
 	answer a.json 9
 	routing a.json --npy a.npy
 	expect_status 0
-	expect_out "routing   a.json: 9 tokens x 3 layers x 2 of 8 experts, 1 of the layers without, 2 tokens as an earlier pass chose"
+	expect_out "routing   a.json: 9 tokens x 3 layers x 2 of 8 experts, \
+1 of the layers without, 2 tokens as an earlier pass chose"
 	/usr/bin/python3 - <<-'END'
 		import ast, base64, json, struct
 		raw = open("a.npy", "rb").read()
@@ -51,9 +54,11 @@ routing() { try wsync-verify routing --config . "$@"; }
 	routing a.json --json
 	expect_status 1
 	keys
-	[ "$(json '[lines[1][k] for k in ("outside", "repeated", "dense", "token", "layer")]')" = "[1, 1, 1, 4, 2]" ] ||
+	[ "$(json '[lines[1][k] for k in ("outside", "repeated", "dense", "token", "layer")]')" = \
+		"[1, 1, 1, 4, 2]" ] ||
 		explain "counts"
-	err_has "a.json: 3 rows cannot be, the first at token 4, layer 2: [8, 1]: there is no such expert"
+	err_has "a.json: 3 rows cannot be, the first at token 4, layer 2: [8, 1]: \
+there is no such expert"
 }
 
 @test "two answers agree as far as is wanted" {
@@ -65,7 +70,8 @@ routing() { try wsync-verify routing --config . "$@"; }
 	routing a.json b.json --json
 	expect_status 1
 	keys
-	[ "$(json '[lines[-2][k] for k in ("rows", "equal", "reordered", "token", "layer", "different_by_layer")]')" = \
+	[ "$(json '[lines[-2][k] for k in ("rows", "equal", "reordered", "token", "layer",
+		"different_by_layer")]')" = \
 		"[20, 18, 1, 3, 1, [0, 1, 1]]" ] || explain "agreement"
 	routing a.json b.json --min-equal 90%
 	expect_status 0

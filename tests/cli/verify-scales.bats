@@ -14,10 +14,12 @@ expect_found() {
 	local got
 	got=$(found)
 	[ "$got" = "$1" ] || explain "expected $1, got $got"
-	/usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-verify <<<"$out"
+	/usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-verify \
+		<<<"$out"
 }
 
-# flawed FLAW FINDINGS [OPTION...]: what is found in a checkpoint with this flaw; the status follows.
+# flawed FLAW FINDINGS [OPTION...]: what is found in a checkpoint with this flaw; the status
+# follows.
 flawed() {
 	local flaw=$1 want=$2
 	shift 2
@@ -34,7 +36,8 @@ flawed() {
 		try wsync-verify scales m/fp8 --against m/bf16 --json
 		expect_status 0
 		expect_found "[]"
-		expect_json '[lines[-1][k] for k in ("tensors", "quantized", "compared", "errors")]' "[19, 7, 12, 0]"
+		expect_json '[lines[-1][k] for k in ("tensors", "quantized", "compared",
+			"errors")]' "[19, 7, 12, 0]"
 	done
 }
 
@@ -49,10 +52,12 @@ flawed() {
 		assert len(made) == 7
 		for name, e in made.items():
 		    for key, x in e.items():
-		        assert abs(ours[name][key] - x) <= 1e-6 * abs(x), (name, key, ours[name][key], x)
+		        assert abs(ours[name][key] - x) <= 1e-6 * abs(x), (name, key,
+		                                                           ours[name][key], x)
 		rms = [l["rms"] / l["limit"] for l in lines if l["type"] == "compared"]
 		assert rms == sorted(rms, reverse=True)
-		assert all(l["rms"] == 0 and l["packing"] == "none" for n, l in ours.items() if n not in made)
+		assert all(l["rms"] == 0 and l["packing"] == "none" for n,
+		           l in ours.items() if n not in made)
 	END
 }
 
@@ -110,7 +115,8 @@ flawed() {
 packed() {
 	local how=$1 flaw=$2 want=$3
 	shift 3
-	rm -rf m && made=$(/usr/bin/python3 "$repo/tests/cli/packed_model.py" m "$how" ${flaw:+--flaw "$flaw"})
+	rm -rf m && made=$(/usr/bin/python3 "$repo/tests/cli/packed_model.py" m "$how" \
+		${flaw:+--flaw "$flaw"})
 	try wsync-verify scales m/packed --json "$@"
 	expect_found "$want"
 	if [[ $want == *error* ]]; then expect_status 1; else expect_status 0; fi
@@ -120,7 +126,8 @@ packed() {
 	for how in nf4 nf4-double nvfp4; do
 		packed "$how" "" "[]"
 		packed "$how" "" "[]" --against m/bf16
-		expect_json '[lines[-1][k] for k in ("quantized", "compared", "errors")]' "[7, 12, 0]"
+		expect_json '[lines[-1][k] for k in ("quantized", "compared", "errors")]' \
+			"[7, 12, 0]"
 		out="$out" made="$made" /usr/bin/python3 - "${how%-double}" <<-'END'
 			import json, os, sys
 			lines = [json.loads(l) for l in os.environ["out"].splitlines()]
@@ -130,7 +137,9 @@ packed() {
 			for name, e in made.items():
 			    assert ours[name]["packing"] == sys.argv[1]
 			    for key, x in e.items():
-			        assert abs(ours[name][key] - x) <= 1e-6 * abs(x), (name, key, ours[name][key], x)
+			        assert abs(ours[name][key] - x) <= 1e-6 * abs(x), (name, key,
+			                                                           ours[name][key],
+			                                                           x)
 			rms = [l["rms"] / l["limit"] for l in lines if l["type"] == "compared"]
 			assert rms == sorted(rms, reverse=True)
 		END
@@ -285,7 +294,8 @@ packed() {
 
 @test "a server whose replicas answer null shows no scales" {
 	scaled m
-	start replicas /usr/bin/python3 "$repo/tests/cli/showing.py" "$PWD/m/fp8" '[null, null]' '' 2
+	start replicas /usr/bin/python3 "$repo/tests/cli/showing.py" "$PWD/m/fp8" \
+		'[null, null]' '' 2
 	eventually 20 test -s replicas.out
 	try wsync-verify scales -e "http://127.0.0.1:$(head -n 1 replicas.out)"
 	expect_status 5

@@ -33,14 +33,17 @@ pushed() {
 # numbers FILE: what a server with these weights answers for m.norm.weight, the only F32 tensor.
 numbers() {
 	/usr/bin/python3 -c 'import json, struct, sys
-f = open(sys.argv[1], "rb"); size, = struct.unpack("<Q", f.read(8)); t = json.loads(f.read(size))["m.norm.weight"]
+f = open(sys.argv[1], "rb"); size, = struct.unpack("<Q",
+                                                   f.read(8)); t = json.loads(f.read(size))[
+                                                       "m.norm.weight"]
 begin, end = t["data_offsets"]; f.seek(8 + size + begin)
 print(json.dumps(struct.unpack("<100f", f.read(end - begin))))' "$1"
 }
 
 # shows NAME TEXT: a server without checksums that answers every name with this; its URL is in $url.
 shows() {
-	canned "$1" '/server_info=200:{"tp_size":1,"dtype":"auto"}' '/model_info=200:{"model_path":"m"}' \
+	canned "$1" '/server_info=200:{"tp_size":1,"dtype":"auto"}' \
+		'/model_info=200:{"model_path":"m"}' \
 		"/get_weights_by_name=200:$2"
 }
 
@@ -55,7 +58,8 @@ shows() {
 	out_has '8 checksums of 2 ranks are those of the source'
 	[ -z "$err" ] || explain "silence on stderr"
 	try wsync-verify weights a.safetensors "${urls[@]}" --json
-	expect_json '[(l["answer"], l["means"], l["ranks"], l["equal"]) for l in lines if l["type"] == "weights"]' \
+	expect_json '[(l["answer"], l["means"], l["ranks"], l["equal"]) for l in lines
+		if l["type"] == "weights"]' \
 		"[('yes', 'checksums', 1, 4), ('yes', 'checksums', 2, 8)]"
 	expect_json 'lines[-1]["ok"], lines[-1]["endpoints"], lines[-1]["equal"]' "(True, 2, 12)"
 	try wsync-verify weights a.safetensors "${urls[@]}" -q
@@ -83,8 +87,10 @@ shows() {
 	expect_status 0
 	try wsync-verify weights a.safetensors -e "$url" --json
 	expect_status 1
-	expect_json '[(l["kind"], len(l["expected"]), len(l["found"])) for l in lines if l["type"] == "mismatch"]' "[('hash', 16, 16)]"
-	expect_json 'lines[-1]["exit"], lines[-1]["error"]["code"], lines[-1]["different"], lines[-1]["equal"]' "(1, 'mismatch', 1, 7)"
+	expect_json '[(l["kind"], len(l["expected"]), len(l["found"])) for l in lines
+		if l["type"] == "mismatch"]' "[('hash', 16, 16)]"
+	expect_json '(lines[-1]["exit"], lines[-1]["error"]["code"], lines[-1]["different"],
+		lines[-1]["equal"])' "(1, 'mismatch', 1, 7)"
 	err_has 'it does not hold these weights: 7 tensors equal, 1 different, 0 missing, 0 unexpected'
 }
 
@@ -114,13 +120,14 @@ shows() {
 	expect_status 0
 }
 
-@test "what is missing and what is too much are told apart, and a part of the source expects no more" {
+@test "missing and unexpected tensors are told apart; a part of the source expects no more" {
 	pushed one
 	safetensors other.safetensors m.layers.0.up.weight:BF16:64,32 d:U8:3 >/dev/null
 	try wsync-verify weights other.safetensors -e "$url" --json
 	expect_status 1
 	expect_json 'sorted((l["kind"], l["name"]) for l in lines if l["type"] == "mismatch")' \
-		"[('missing', 'd'), ('unexpected', 'c'), ('unexpected', 'm.layers.1.up.weight'), ('unexpected', 'm.norm.weight')]"
+		"[('missing', 'd'), ('unexpected', 'c'), ('unexpected', 'm.layers.1.up.weight'), \
+('unexpected', 'm.norm.weight')]"
 	try wsync-verify weights other.safetensors -e "$url" --exclude d
 	expect_status 0
 	try wsync-verify weights a.safetensors -e "$url" --include 'm.*' --json
@@ -144,7 +151,8 @@ shows() {
 	shows server "$(numbers a.safetensors)"
 	try wsync-verify weights a.safetensors -e "$url" --include m.norm.weight --json
 	expect_status 0
-	expect_json '[(l["answer"], l["means"], l["equal"], l["algorithm"]) for l in lines if l["type"] == "weights"]' \
+	expect_json '[(l["answer"], l["means"], l["equal"], l["algorithm"]) for l in lines
+		if l["type"] == "weights"]' \
 		"[('yes', 'samples', 1, None)]"
 	try wsync-verify weights b.safetensors -e "$url" --include m.norm.weight
 	expect_status 1
@@ -165,7 +173,8 @@ shows() {
 		tail -n +$((looked + 1)) server.out | grep -o '"name":"[^"]*"' | sort >names
 		looked=$(wc -l <server.out)
 	}
-	safetensors many.safetensors $(for i in {0..39}; do echo "m.layers.$i.w:F32:4"; done) >/dev/null
+	safetensors many.safetensors $(for i in {0..39}; do echo "m.layers.$i.w:F32:4"; done) \
+		>/dev/null
 	try wsync-verify weights many.safetensors -e "$url" --samples 5
 	expect_status 5
 	err_has 'it showed none of 5 sampled parameters'
@@ -189,7 +198,8 @@ shows() {
 	shows server '["one", "two"]'
 	try wsync-verify weights a.safetensors -e "$url" --json
 	expect_status 5
-	expect_json '[(l["answer"], l["means"], l["unanswered"]) for l in lines if l["type"] == "weights"]' "[('unknown', 'none', 4)]"
+	expect_json '[(l["answer"], l["means"], l["unanswered"]) for l in lines
+		if l["type"] == "weights"]' "[('unknown', 'none', 4)]"
 	err_has 'nothing can be compared: it reports no checksums'
 	err_has 'hint: --twice'
 	endpoint two --keep none
@@ -221,12 +231,16 @@ shows() {
 	pushed two
 	try wsync-verify weights a.safetensors -e "$first" -e "$url" --twice --json
 	expect_status 0
-	expect_json '[(l["answer"], l["means"], l["equal"]) for l in lines if l["type"] == "weights"]' "[('yes', 'twice', 8), ('yes', 'twice', 4)]"
+	expect_json '[(l["answer"], l["means"], l["equal"]) for l in lines
+		if l["type"] == "weights"]' "[('yes', 'twice', 8), ('yes', 'twice', 4)]"
 	expect_json 'sorted({l["type"] for l in lines})' "['end', 'start', 'weights']"
-	expect_journal "$first" '[p for p in paths if p in ("/weights_checker", "/update_weights_from_distributed")]' \
-		"['/update_weights_from_distributed', '/weights_checker', '/update_weights_from_distributed', '/weights_checker']"
+	expect_journal "$first" '[p for p in paths if p in ("/weights_checker",
+		"/update_weights_from_distributed")]' \
+		"['/update_weights_from_distributed', '/weights_checker', \
+'/update_weights_from_distributed', '/weights_checker']"
 	expect_journal "$first" 'j["state"]["paused"], j["state"]["groups"]' '(False, [])'
-	try wsync-verify weights a.safetensors -e "$url" --twice --load-format none --bucket-size 1KiB --pause retract --flush never
+	try wsync-verify weights a.safetensors -e "$url" --twice --load-format none \
+		--bucket-size 1KiB --pause retract --flush never
 	expect_status 0
 	out_has 'a second push changed none of 4 checksums'
 }
@@ -235,7 +249,8 @@ shows() {
 	pushed one --fault flip:update_weights_from_distributed:2
 	try wsync-verify weights a.safetensors -e "$url" --twice --json
 	expect_status 1
-	expect_json '[(l["kind"], len(l["expected"]), len(l["found"])) for l in lines if l["type"] == "mismatch"]' "[('changed', 16, 16)]"
+	expect_json '[(l["kind"], len(l["expected"]), len(l["found"])) for l in lines
+		if l["type"] == "mismatch"]' "[('changed', 16, 16)]"
 	err_has 'a push of the same weights changed 1 of 4 parameters'
 	err_lacks 'most of it changed'
 	try wsync-verify weights b.safetensors -e "$url" --twice
@@ -247,7 +262,8 @@ shows() {
 	pushed one --fault refuse:update_weights_from_distributed:2
 	try wsync-verify weights a.safetensors -e "$url" --twice --json
 	expect_status 5
-	expect_json '[l["answer"] for l in lines if l["type"] == "weights"], lines[-1]["error"]["phase"]' "(['unknown'], 'transfer')"
+	expect_json '([l["answer"] for l in lines if l["type"] == "weights"],
+		lines[-1]["error"]["phase"])' "(['unknown'], 'transfer')"
 	expect_journal "$url" 'j["state"]["paused"], j["state"]["groups"]' '(False, [])'
 }
 
@@ -277,9 +293,12 @@ small() { /usr/bin/python3 "$repo/tests/cli/small_model.py" "$@"; }
 	model two
 	try wsync-verify weights ck -e "$first" -e "$url" --reset --yes --json
 	expect_status 0
-	expect_json '[(l["answer"], l["means"]) for l in lines if l["type"] == "weights"]' "[('yes', 'reset'), ('yes', 'reset')]"
-	expect_journal "$url" '[p for p in paths if p in ("/weights_checker", "/pause_generation", "/update_weights_from_distributed", "/continue_generation")][3:]' \
-		"['/weights_checker', '/pause_generation', '/weights_checker', '/weights_checker', '/update_weights_from_distributed', '/weights_checker', '/continue_generation']"
+	expect_json '[(l["answer"], l["means"]) for l in lines if l["type"] == "weights"]' \
+		"[('yes', 'reset'), ('yes', 'reset')]"
+	expect_journal "$url" '[p for p in paths if p in ("/weights_checker", "/pause_generation",
+		"/update_weights_from_distributed", "/continue_generation")][3:]' \
+		"['/weights_checker', '/pause_generation', '/weights_checker', '/weights_checker', \
+'/update_weights_from_distributed', '/weights_checker', '/continue_generation']"
 	try wsync-verify weights ck -e "$url"
 	expect_status 0
 	out_has 'are those of the source'
@@ -292,8 +311,10 @@ small() { /usr/bin/python3 "$repo/tests/cli/small_model.py" "$@"; }
 	model one
 	try wsync-verify weights ck -e "$url" --reset --yes --exclude '*.1.input_layernorm.*' --json
 	expect_status 1
-	expect_json 'sorted((l["rank"], l["name"], l["kind"]) for l in lines if l["type"] == "mismatch")' \
-		"[(0, 'model.layers.1.input_layernorm.weight', 'changed'), (1, 'model.layers.1.input_layernorm.weight', 'changed')]"
+	expect_json 'sorted((l["rank"], l["name"], l["kind"]) for l in lines
+		if l["type"] == "mismatch")' \
+		"[(0, 'model.layers.1.input_layernorm.weight', 'changed'), (1, \
+'model.layers.1.input_layernorm.weight', 'changed')]"
 	model two --lineage xorl-legacy
 	try wsync-verify weights ck -e "$url" --reset --yes --exclude '*.1.input_layernorm.*'
 	expect_status 1
@@ -302,7 +323,7 @@ small() { /usr/bin/python3 "$repo/tests/cli/small_model.py" "$@"; }
 	expect_journal "$url" 'j["state"]["paused"]' True
 }
 
-@test "after a reset that is not made good nobody answers with random weights, unless that is asked for" {
+@test "after a reset without a good push no endpoint answers, unless asked for" {
 	small qwen3 ck
 	model one --fault refuse:update_weights_from_distributed:2
 	try wsync-verify weights ck -e "$url" --reset --yes --on-partial resume --json
@@ -348,7 +369,8 @@ small() { /usr/bin/python3 "$repo/tests/cli/small_model.py" "$@"; }
 		try wsync-verify weights ck -e "$url" --reset --yes
 		expect_status 5
 		err_has 'does not say that it was done'
-		expect_journal "$server" 'j["state"]["paused"]' False # checksums say that nothing was reset; or it was not asked
+		# checksums say that nothing was reset; or it was not asked
+		expect_journal "$server" 'j["state"]["paused"]' False
 	done
 }
 
@@ -368,9 +390,11 @@ asked() { [ "$(journal "$1" "paths.count('$2') >= $3")" = True ]; }
 # expect_repair STATE PAUSED RESUMED: the endpoint's line of wsync-ctl repair.
 expect_repair() {
 	try wsync-ctl repair --json
-	expect_json '[(l["state"], l["paused"], l["resumed"]) for l in lines if l["type"] == "endpoint"]' "[('$1', $2, $3)]"
+	expect_json '[(l["state"], l["paused"], l["resumed"]) for l in lines
+		if l["type"] == "endpoint"]' "[('$1', $2, $3)]"
 }
-# killed_at PATH N FAULT: a reset that is killed while it waits for the answer to the N-th request to PATH.
+# killed_at PATH N FAULT: a reset that is killed while it waits for the answer to the N-th request
+# to PATH.
 killed_at() {
 	model one --fault "$3:$1:$2"
 	start reset wsync-verify weights ck -e "$url" --reset --yes
@@ -387,7 +411,8 @@ killed_at() {
 	try wsync-push ck -e "$url"
 	expect_status 5
 	err_has "process $pid on "
-	expect_journal "$url" 'paths.count("/update_weights_from_distributed"), j["state"]["paused"]' '(1, True)'
+	expect_journal "$url" '(paths.count("/update_weights_from_distributed"),
+		j["state"]["paused"])' '(1, True)'
 	kill -TERM "$pid"
 	status=0
 	wait "$pid" || status=$?
@@ -441,7 +466,8 @@ killed_at() {
 	small qwen3 ck
 	for k in 1 2 3 4; do
 		model one --fault "hang:weights_checker:$k"
-		TRY_SECONDS=30 try wsync-verify weights ck -e "$url" --reset --yes --bucket-timeout 3s --on-partial resume
+		TRY_SECONDS=30 try wsync-verify weights ck -e "$url" --reset --yes \
+			--bucket-timeout 3s --on-partial resume
 		expect_status 10
 		[ "$k" = 1 ] || err_has 'may hold random weights'
 		expect_journal "$url" 'j["state"]["paused"], j["state"]["groups"]' '(False, [])'
@@ -458,17 +484,20 @@ killed_at() {
 	model one --fault refuse:continue_generation:2
 	try wsync-verify weights ck -e "$url" --reset --yes
 	expect_status 0
-	expect_journal "$url" 'paths.count("/continue_generation"), j["state"]["paused"]' '(3, False)'
+	expect_journal "$url" 'paths.count("/continue_generation"), j["state"]["paused"]' \
+		'(3, False)'
 }
 
-@test "an endpoint that confirmed all weights after a reset stays paused where they were not compared" {
+@test "an endpoint that confirmed all weights after a reset stays paused if not compared" {
 	small qwen3 ck
 	model one
 	first=$url
 	model two --fault hang:update_weights_from_tensor:1
-	try wsync-verify weights ck -e "$first" -e "$url" --reset --yes --backend tensor --bucket-timeout 10s
+	try wsync-verify weights ck -e "$first" -e "$url" --reset --yes --backend tensor \
+		--bucket-timeout 10s
 	expect_status 10
-	expect_journal "$first" '[r["status"] for r in j["requests"] if r["path"] == "/update_weights_from_tensor"]' '[200]'
+	expect_journal "$first" '[r["status"] for r in j["requests"]
+		if r["path"] == "/update_weights_from_tensor"]' '[200]'
 	err_has "$first: left paused: it may hold random weights"
 	err_has "$url: left paused: it may hold random weights"
 	expect_journal "$first" 'j["state"]["paused"]' True
@@ -482,7 +511,8 @@ killed_at() {
 	expect_status 0
 	out_has 'restored every parameter of the first rank; the other 1 are not known'
 	try wsync-verify weights ck -e "$url" --reset --yes --json
-	expect_json '[(l["ranks"], l["unknown_ranks"]) for l in lines if l["type"] == "weights"]' '[(1, 1)]'
+	expect_json '[(l["ranks"], l["unknown_ranks"]) for l in lines if l["type"] == "weights"]' \
+		'[(1, 1)]'
 	model two
 	try wsync-verify weights ck -e "$url" --reset --yes
 	expect_status 0
@@ -501,7 +531,9 @@ killed_at() {
 		expect_status 5
 		err_has "${edit#*|}"
 	done
-	expect_journal "$server" 'len([p for p in paths if p == "/update_weights_from_distributed"])' 2 # none for the first
+	# none for the first
+	expect_journal "$server" 'len([p for p in paths
+		if p == "/update_weights_from_distributed"])' 2
 }
 
 @test "options of other commands are refused" {
@@ -516,9 +548,11 @@ killed_at() {
 }
 
 @test "every JSON key of wsync-verify weights is documented" {
-	documented() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-verify; }
+	documented() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" \
+		"$repo/man/wsync-json.5.scd" wsync-verify; }
 	pushed one
-	for options in "a.safetensors" "b.safetensors" "a.safetensors --twice" "a.safetensors --reset --yes" "a.safetensors -e 127.0.0.1:9"; do
+	for options in "a.safetensors" "b.safetensors" "a.safetensors --twice" \
+		"a.safetensors --reset --yes" "a.safetensors -e 127.0.0.1:9"; do
 		# shellcheck disable=SC2086 # words
 		try wsync-verify weights $options -e "$url" --json
 		documented <<<"$out"

@@ -48,13 +48,16 @@ load helpers
 	expect_status 1
 	[ "$(json 'lines[0]["command"], lines[-1]["exit"], lines[-1]["error"]["code"]')" = \
 		"('verify', 1, 'mismatch')" ] || explain "frame"
-	[ "$(json 'sum(l["type"] == "mismatch" for l in lines) == sum(lines[-1]["names"]["verdicts"].values())')" \
+	[ "$(json 'sum(l["type"] == "mismatch"
+		for l in lines) == sum(lines[-1]["names"]["verdicts"].values())')" \
 		= True ] || explain "a line each"
-	[ "$(json 'lines[-1]["names"]["checked"], lines[-1]["names"]["family"], lines[-1]["names"]["sent"]')" = \
+	[ "$(json '(lines[-1]["names"]["checked"], lines[-1]["names"]["family"],
+		lines[-1]["names"]["sent"])')" = \
 		"(True, 'llama', 21)" ] || explain "names"
 	[ "$(json '[l["near"] for l in lines if l.get("name") == "transformer.norm.weight"]')" = \
 		"['model.norm.weight']" ] || explain "near"
-	/usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-verify <<<"$out"
+	/usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-verify \
+		<<<"$out"
 }
 
 @test "heads that tp does not divide" {
@@ -116,7 +119,8 @@ load helpers
 	wsync-list-weights --runtime ckpt --tp 2 --json >two.json
 	weights=$(/usr/bin/python3 -c 'import json
 rows = [json.loads(l) for l in open("two.json")]
-print(json.dumps({"weights": [{"name": r["name"], "shape": r["shape"]} for r in rows if r["type"] == "tensor"]}))')
+print(json.dumps({"weights": [{"name": r["name"], "shape": r["shape"]} for r in rows
+                              if r["type"] == "tensor"]}))')
 	canned a '/server_info=200:{"tp_size": 2}' '/model_info=200:{"weight_version": "1"}' \
 		"/list_weights=200:$weights"
 	try wsync-verify names ckpt -e "$url"
@@ -250,7 +254,8 @@ print(json.dumps({"weights": [{"name": r["name"], "shape": r["shape"]} for r in 
 @test "usage" {
 	llama ckpt
 	for words in "" "name ckpt" "names" "names ckpt --tp 0" "names ckpt --tp x" \
-		"names ckpt -e localhost:1 --tp 2" "names ckpt --sharded tp=x" "names ckpt --sharded tp=4,ep=3"; do
+		"names ckpt -e localhost:1 --tp 2" "names ckpt --sharded tp=x" \
+		"names ckpt --sharded tp=4,ep=3"; do
 		# shellcheck disable=SC2086 # words
 		try wsync-verify $words
 		expect_status 2

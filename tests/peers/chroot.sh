@@ -35,7 +35,8 @@ mirror()
 {
 	local -a files=()
 	local f
-	for f in /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources; do
+	for f in /etc/apt/sources.list /etc/apt/sources.list.d/*.list \
+		/etc/apt/sources.list.d/*.sources; do
 		if [ -r "$f" ]; then files+=("$f"); fi
 	done
 	[ ${#files[@]} -gt 0 ] || return 0
@@ -43,8 +44,9 @@ mirror()
 	function offer(uris, suites, comps,    u, s, n, i) {
 		if (found || (" " comps " ") !~ / main /) return
 		n = split(suites, s, " ")
+		known = "^(bullseye|bookworm|trixie|forky|stable|testing|unstable|sid)$"
 		for (i = 1; i <= n; i++)
-			if (s[i] ~ /^(bullseye|bookworm|trixie|forky|stable|testing|unstable|sid)$/) {
+			if (s[i] ~ known) {
 				split(uris, u, " ")
 				if (u[1] !~ /security/) { print u[1]; found = 1 }
 				return
@@ -101,7 +103,8 @@ build()
 	fi
 	discard "$part"
 	echo "chroot.sh: making $root (1.2 GB, about a minute)" >&2
-	"${how[@]}" "$suite" "$part" "${from:-http://deb.debian.org/debian}" >"$log" 2>&1 </dev/null ||
+	"${how[@]}" "$suite" "$part" "${from:-http://deb.debian.org/debian}" >"$log" 2>&1 \
+		</dev/null ||
 		skip "mmdebstrap $suite failed: $(grep -m 1 '^E:' "$log") (log: $log)"
 }
 

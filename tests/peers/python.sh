@@ -4,10 +4,9 @@
 #
 # The machine's own python3-torch when it is that version (Debian 12 has 1.13, Debian 13 has 2.6).
 # Otherwise it lives in a root made by chroot.sh, entered in a mount namespace of its own: nothing
-# stays mounted, paths inside are the paths outside (the tree, $TMPDIR and $WSYNC_SHOW), the network is
-# the host's.
-# Every step is an exec, so the caller's child IS the Python process, and it is killed when the caller
-# dies. Exits 77 where that torch is not to be had.
+# stays mounted, paths inside are the paths outside (the tree, $TMPDIR and $WSYNC_SHOW), the network
+# is the host's. Every step is an exec, so the caller's child IS the Python process, and it is
+# killed when the caller dies. Exits 77 where that torch is not to be had.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -28,8 +27,8 @@ if [ "$version" = 1.13 ]; then
 	exit 77
 fi
 
-# Asked before the root is made, which takes minutes. A plain chroot has no mount as its /, and nothing
-# can be mounted in it that is sure not to show outside.
+# Asked before the root is made, which takes minutes. A plain chroot has no mount as its /, and
+# nothing can be mounted in it that is sure not to show outside.
 mine=(unshare --mount)
 [ "$(id -u)" = 0 ] || mine=(unshare -r --mount)
 if ! why=$("${mine[@]}" true 2>&1); then
@@ -54,4 +53,5 @@ enter='
 	exec setpriv --pdeathsig KILL chroot "$root" \
 		/bin/sh -c "cd \"\$1\" && shift && exec python3 \"\$@\"" - "$PWD" "$@"
 '
-exec "${mine[@]}" sh -c "$enter" - "$root" "$(realpath "${TMPDIR:-/tmp}")" "$tree" ${WSYNC_SHOW:+"$WSYNC_SHOW"} -- "$@"
+exec "${mine[@]}" sh -c "$enter" - "$root" "$(realpath "${TMPDIR:-/tmp}")" "$tree" \
+    ${WSYNC_SHOW:+"$WSYNC_SHOW"} -- "$@"

@@ -6,8 +6,9 @@
 #     tests/peers/sglang.sh 0.4.10.post2    with its torch 2.6
 #
 # Prints that torch's version and a directory for PYTHONPATH, under $WSYNC_CACHE or the user's cache
-# directory: 1 to 2 GB on disk. Everything is pinned in sglang/VERSION.txt, and nothing of CUDA among it:
-# what SGLang would import of that stands in sglang/ as a shim. Exits 77, saying why, where it cannot be had.
+# directory: 1 to 2 GB on disk. Everything is pinned in sglang/VERSION.txt, and nothing of CUDA
+# among it: what SGLang would import of that stands in sglang/ as a shim. Exits 77, saying why,
+# where it cannot be had.
 set -euo pipefail
 
 skip() { echo "sglang.sh: $*" >&2; exit 77; }
@@ -33,9 +34,12 @@ into()
 	shift
 	local -a where=(--platform manylinux2014_x86_64 --platform linux_x86_64 --platform any)
 	for g in 17 24 26 27 28 31 34 35 39; do where+=(--platform "manylinux_2_${g}_x86_64"); done
-	timeout 1800 python3 -m pip install --no-deps --target "$part" --only-binary :all: --implementation cp \
-		--python-version "$for" --abi "cp${for/./}" --abi abi3 --abi none "${where[@]}" "$@" \
-		>>"$log" 2>&1 </dev/null || skip "pip failed: $(grep -m 1 '^ERROR' "$log") (log: $log)"
+	timeout 1800 python3 -m pip install --no-deps --target "$part" --only-binary :all: \
+		--implementation cp \
+		--python-version "$for" --abi "cp${for/./}" --abi abi3 \
+		--abi none "${where[@]}" "$@" \
+		>>"$log" 2>&1 </dev/null ||
+		skip "pip failed: $(grep -m 1 '^ERROR' "$log") (log: $log)"
 }
 
 build()
@@ -43,13 +47,15 @@ build()
 	local python
 	python3 -m pip --version >/dev/null 2>&1 || skip "python3 has no pip"
 	[ "$(uname -m)" = x86_64 ] || skip "the pinned wheels are of x86_64"
-	python=$("$here/python.sh" "$torch" -c 'import sys; print("%d.%d" % sys.version_info[:2])') ||
+	python=$("$here/python.sh" "$torch" \
+		-c 'import sys; print("%d.%d" % sys.version_info[:2])') ||
 		skip "there is no torch $torch"
 	echo "sglang.sh: making $made (up to 2 GB, some minutes)" >&2
 	rm -rf "$part" "$log"
 	into "$python" -r "$here/sglang/$version.txt"
 	into "$wheel_for" "sglang==$version"
-	# Thousands of modules, which python.sh's Python would compile at every start; some are made for others.
+	# Thousands of modules, which python.sh's Python would compile at every start; some are made
+	# for others.
 	WSYNC_SHOW=$cache "$here/python.sh" "$torch" -m compileall -q "$part" >>"$log" 2>&1 || true
 }
 
