@@ -124,17 +124,15 @@ static const struct opt_program program = {
 	.summary = "Run an endpoint that receives weights as SGLang does, for tests and demos.",
 	.notes = "Server families differ in routes, fields, answers and in the requests that crash "
 		 "them: a request that crashes a real scheduler closes all connections and ends "
-		 "the process with status 12; lenient survives. "
-		 "Faults: refuse answers 400; hang never answers; drop closes the connection; die "
-		 "ends the process; flip changes one bit of a loaded tensor, of tensor WHAT if "
-		 "given; corrupt changes loaded weights as WHAT says (flip, truncate, drop, "
-		 "swap); "
-		 "slow waits first; garbage and wrong-length break the answer; batch-variant "
-		 "(generate, from call K on) answers batches differently; stale (flush_cache) "
-		 "flushes nothing. In requests with tensors, drop and die strike after half the "
-		 "bytes. "
-		 "wire/store, wire/connect and wire/payload are steps that can fail like routes. "
-		 "GET /wsync/journal lists the requests in order.",
+		 "the process with status 12; lenient survives. Faults: refuse answers 400; hang "
+		 "never answers; drop closes the connection; die ends the process; flip changes "
+		 "one bit of a loaded tensor, of tensor WHAT if given; corrupt changes loaded "
+		 "weights as WHAT says (flip, truncate, drop, swap); slow waits first; garbage and "
+		 "wrong-length break the answer; batch-variant (generate, from call K on) answers "
+		 "batches differently; stale (flush_cache) flushes nothing. In requests with "
+		 "tensors, drop and die strike after half the bytes. wire/store, wire/connect and "
+		 "wire/payload are steps that can fail like routes. GET /wsync/journal lists the "
+		 "requests in order.",
 	.examples = { "wsync-endpoint --tp 2 --lineage xorl",
 	              "wsync-endpoint --model qwen3-0.6b/ --tp 4",
 	              "wsync-endpoint --backend nccl --nccl-from /venv",

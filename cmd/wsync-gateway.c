@@ -76,8 +76,7 @@ static const struct opt_program program = {
 		"Answer the weight-sync requests of xorl's training server, and push checkpoints.",
 	.notes = "Routes, also below /api/v1: add_inference_endpoint, list_inference_endpoints, "
 		 "remove_inference_endpoint, sync_inference_weights, set_sync_quantization, "
-	         "health. A sync "
-		 "request names its checkpoint in \"source\".",
+		 "health. A sync request names its checkpoint in \"source\".",
 	.examples = { "wsync-gateway --source ckpt/",
 	              "curl -d '{\"source\":\"ckpt/\"}' "
 	              "http://127.0.0.1:6000/sync_inference_weights" },

@@ -46,8 +46,9 @@ done | xargs perl -MText::Tabs -ne '
     close ARGV if eof;
     END { exit $wide // 0 }' README.md CHANGELOG.md HACKING.md || failed=1
 
-# The library does not know the options of the programs: it names fields, "{pause}" (err.h). Options of others
-# are what users type at a server or a container; what follows the name of a program of ours is a command.
+# The library does not know the options of the programs: it names fields, "{pause}" (err.h). Options
+# of others are what users type at a server or a container; what follows the name of a program of
+# ours is a command.
 files 'lib/*.c' | xargs perl -0777 -ne '
     my $others = qr/--(?:enable|disable|quantization|ipc=host|pid|gpus)\b/;
     while (m{/\*.*?\*/|\x27(?:[^\x27\\]|\\.)+\x27|((?:"(?:[^"\\]|\\.)*"\s*)+)}gs) {

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Faults drawn by chance (tests/peers/test_fault_matrix.py): failures are printed, and how to repeat them; the rest is counted.
+# Faults drawn by chance (tests/peers/test_fault_matrix.py): prints failures and how to repeat them,
+# and counts the rest.
 set -u
 cd "$(dirname "$0")/.." || exit 8
 XDG_STATE_HOME=$(mktemp -d) || exit 8

@@ -34,8 +34,7 @@ int bench_rate(void *rate, const char *value, struct ws_err *err)
 			return 0;
 		}
 	return ws_err_set(err, WS_EUSAGE,
-	                  "invalid rate '%s', must be like 400Gb (bits) or 12.5GB (bytes) a "
-	                  "second",
+	                  "invalid rate '%s', must be like 400Gb (bits) or 12.5GB (bytes) a second",
 	                  value);
 }
 

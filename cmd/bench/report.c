@@ -109,8 +109,7 @@ static void csv_row(struct report *r, const struct report_row *k)
 {
 	if (!r->headed)
 		printf("stage,name,detail,bytes,count,samples,min_ns,median_ns,p99_ns,max_ns,"
-		       "against,ratio,"
-		       "ratio_min,ratio_max,errors,spread,rate\n");
+		       "against,ratio,ratio_min,ratio_max,errors,spread,rate\n");
 	r->headed = true;
 	printf("%s,%s,\"%s\",%llu,%u,%zu,%lld,%lld,%lld,%lld,", k->stage, k->name, k->detail,
 	       (unsigned long long)k->bytes, k->count, k->sum.n, (long long)k->sum.min,

@@ -173,8 +173,7 @@ void opt_print_help(const struct opt_program *p, const struct opt_command *c, bo
 	}
 	putchar('\n');
 	wrap("Exit status: 0 done, 1 the answer is no, 2 usage, others by kind of failure; see "
-	     "EXIT "
-	     "STATUS in wsync(7).",
+	     "EXIT STATUS in wsync(7).",
 	     0, 0, width);
 	printf("See %s(1).\n", p->name);
 }

@@ -147,8 +147,7 @@ int again_run(const struct ctl_job *job, const struct ws_ledger_record *rec,
 	int how = 0;
 	if (!rec->directory || !rec->n_sources)
 		return ws_err_set(err, WS_EINPUT,
-		                  "process %lld was no wsync-push: it cannot be repeated from "
-		                  "here",
+		                  "process %lld was no wsync-push: it cannot be repeated from here",
 		                  (long long)rec->process.pid);
 	for (size_t i = 0; i < rec->n_args; i++)
 		if (strncmp(rec->args[i], "--asleep", 8) == 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_load_gpu.c - a source into GPU memory through the staging buffers of pushes (gpu_stage.h), compared
- * with a plain copy of as many bytes from pinned memory, which it cannot beat. */
+/* bench_load_gpu.c - loads a source into GPU memory through the staging buffers of pushes
+ * (gpu_stage.h). Reference: a plain copy of as many bytes from pinned memory, the limit. */
 #include "gpu_stage.h"
 #include "bench_gpu.h"
 #include "bench_load.h"

@@ -239,8 +239,7 @@ bool ws_logprobs_within(const struct ws_logprobs_diff *d, enum ws_logprob_part p
 	if (exceeds(d->max, l.max))
 		snprintf(why, n,
 		         "a difference of %.6g at token %zu, where %.6g is allowed (%.9g and %.9g, "
-		         "of token "
-		         "id %" PRId64 ")",
+		         "of token id %" PRId64 ")",
 		         d->max, d->worst, l.max, d->first, d->second, d->worst_id);
 	else if (exceeds(d->mean, l.mean))
 		snprintf(why, n, "a mean difference of %.6g, where %.6g is allowed", d->mean,
@@ -255,8 +254,7 @@ bool ws_logprobs_within(const struct ws_logprobs_diff *d, enum ws_logprob_part p
 	else if (exceeds(d->apart, l.max))
 		snprintf(why, n,
 		         "they go apart at token %zu with tokens whose probabilities differ by "
-		         "%.6g, where %.6g is "
-		         "allowed",
+		         "%.6g, where %.6g is allowed",
 		         d->same, d->apart, l.max);
 	else if (d->diverges && !d->tokens && isnan(l.max))
 		snprintf(why, n, "the first drawn token is another, so nothing can be compared");

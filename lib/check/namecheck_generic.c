@@ -213,8 +213,7 @@ static int explain(const struct generic *g, const struct ws_item *item)
 		.remedy = "give the server's config.json ({config}), or its rules ({map})",
 	};
 	ws_report_add(c->report, &finding,
-	              "the server shows no parameter that this could be or be a "
-	              "part of");
+	              "the server shows no parameter that this could be or be a part of");
 	return 0;
 }
 
@@ -306,8 +305,7 @@ static void check_shown(const struct generic *g, const struct ws_weight *w, cons
 	if (v->n == 0) {
 		if (!is_of_unsent_layer(g, w))
 			report_shown(c, WS_NAME_MISSING, WS_ERROR, w,
-			             "get nothing: the server keeps what "
-			             "it has",
+			             "get nothing: the server keeps what it has",
 			             "the server shows it, and nothing is sent for it");
 		return;
 	}
@@ -316,8 +314,7 @@ static void check_shown(const struct generic *g, const struct ws_weight *w, cons
 		    "sent whole and in parts: the server takes one after the other");
 	if (!v->direct && v->shares != v->of)
 		report_shown(c, WS_NAME_PARTIAL, WS_ERROR, w, "get a part only",
-		             ws_textf("a part only is "
-		                      "sent, without %.200s",
+		             ws_textf("a part only is sent, without %.200s",
 		                      ws_text_lacking(v->stack, v->experts, v->shares).s)
 		                     .s);
 	else if (!check_experts(g, w, v))

@@ -103,8 +103,7 @@ static void check_shown_alone(struct ws_shown *s, const struct ws_param *p,
 				     "tied to the embedding, and nothing is sent for it: it keeps "
 		                     "what it has" :
 				     "the server shows a parameter that some do without, and "
-		                     "nothing is sent for "
-				     "this: it keeps what it has";
+				     "nothing is sent for this: it keeps what it has";
 		const struct ws_new_finding finding = {
 			.verdict = WS_NAME_MISSING,
 			.severity = c->opts->subset ? WS_NOTE : WS_ERROR,
@@ -112,8 +111,7 @@ static void check_shown_alone(struct ws_shown *s, const struct ws_param *p,
 			.param = w->name,
 			.rule = ws_layout_rule(s->layout, p->rule),
 			.remedy = p->tied_to ? "compare tie_word_embeddings of the server's "
-			                       "config.json with "
-			                       "this one" :
+			                       "config.json with this one" :
 			                       NULL,
 		};
 		ws_report_add(c->report, &finding, "%s", why);
@@ -242,14 +240,12 @@ static bool is_replaced_after_loading(struct ws_shown *s)
 		.name = w->name,
 		.param = p->name,
 		.remedy = "start it from a checkpoint of block FP8 and push with {quantize} fp8, "
-		          "or start it in "
-			  "16 bits",
+		          "or start it in 16 bits",
 	};
 	ws_report_add(s->c->report, &finding,
-	              "the server shows %.100s where config.json gives %.100s: it laid FP8 "
-	              "with one scale for each tensor out anew when it had loaded it, transposed "
-	              "and without "
-	              "loaders, and an update fails in the middle",
+	              "the server shows %.100s where config.json gives %.100s: it laid FP8 with "
+	              "one scale for each tensor out anew when it had loaded it, transposed and "
+	              "without loaders, and an update fails in the middle",
 	              ws_text_shape(w->n_dims, w->dims).s, ws_text_shape(p->n_dims, p->dims).s);
 	return true;
 }

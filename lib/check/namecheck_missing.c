@@ -110,8 +110,7 @@ static bool is_of_gap(struct gaps *g, size_t part)
 		                                       "for: %s", g->layers.s);
 		const struct ws_text why = ws_textf("nothing is sent for layer %" PRId64, layer);
 		report_missing(g->c, part, WS_NAME_MISSING, NULL, shared.s,
-		               "name the files of every "
-		               "pipeline stage as sources",
+		               "name the files of every pipeline stage as sources",
 		               why.s);
 		return true;
 	}
@@ -122,9 +121,8 @@ static bool is_of_gap(struct gaps *g, size_t part)
 		                                    "layer", p->expert);
 		report_missing(
 			g->c, part, WS_NAME_MISSING, NULL, shared.s,
-			"name the files of every "
-			"expert-parallel rank as sources, and compare the number of experts in "
-			"both config.json",
+			"name the files of every expert-parallel rank as sources, and compare the "
+			"number of experts in both config.json",
 			why.s);
 		return true;
 	}
@@ -156,8 +154,7 @@ static bool is_lost_scale(struct ws_check *c, size_t part)
 		.remedy = "send the scales with them, in one request",
 	};
 	ws_report_add(c->report, &finding,
-	              "%s is sent without %s: the server multiplies it by what "
-	              "it holds",
+	              "%s is sent without %s: the server multiplies it by what it holds",
 	              *ws_dtype_torch(item->dtype) ? ws_dtype_torch(item->dtype) : "it",
 	              c->parts[part].name);
 	return true;

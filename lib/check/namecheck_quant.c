@@ -53,8 +53,7 @@ static void check_weight(struct ws_check *c, const struct ws_item *item)
 		.remedy = "send the scales with them, in one request",
 	};
 	ws_report_add(c->report, &finding,
-	              "%s is sent without a scale: the server multiplies it by "
-	              "what it holds",
+	              "%s is sent without a scale: the server multiplies it by what it holds",
 	              ws_dtype_torch(item->dtype));
 }
 
@@ -150,8 +149,7 @@ static void report_packed(struct ws_check *c, const struct ws_item *item, const 
 		.rule = p ? ws_check_rule(c, p) : NULL,
 		.shared = shared.s,
 		.remedy = "{unpack} sends them in 16 bits; {quantize} fp8, for a server in FP8, "
-		          "and {adapters} "
-			  "unpack them, too",
+		          "and {adapters} unpack them, too",
 	};
 	ws_report_add(c->report, &finding, "packed in %s, and the server keeps %s", how->name,
 	              !p                        ? "no such weight" :

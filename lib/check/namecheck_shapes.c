@@ -181,8 +181,9 @@ static bool is_scale(const struct misfit *m)
 	if (!ws_scaled_name(m->part->name, weight, sizeof weight) || !q)
 		return false;
 	if (is_tensor_scale(m->part)) {
-		report_shape(m, "scales are of another scheme: the server keeps one for each tensor",
-		          "start the server from a block FP8 checkpoint, or send a checkpoint "
+		report_shape(m,
+		             "scales are of another scheme: the server keeps one for each tensor",
+		             "start the server from a block FP8 checkpoint, or send a checkpoint "
 		          "with one scale per tensor",
 		          "the server keeps one scale for the whole tensor");
 		return true;

@@ -124,8 +124,7 @@ static struct ws_text reason(const struct ws_tied *t)
 static struct ws_text remedy(const struct ws_tied *t)
 {
 	return ws_textf("{exclude} %.250s sends the embedding alone; {config} DIR names the "
-	                "config.json of a server "
-	                "that has a head of its own",
+	                "config.json of a server that has a head of its own",
 	                t->head->name);
 }
 
@@ -177,8 +176,7 @@ int ws_check_tied_pair(struct ws_check *c, const struct ws_item *head, const str
 		return -1;
 	if (same)
 		report_tied(c, head, of, WS_NOTE, NULL,
-		    "the head is tied to the embedding and equal to it: servers leave it "
-		    "aside");
+		    "the head is tied to the embedding and equal to it: servers leave it aside");
 	else
 		report_tied(c, head, of, WS_ERROR, remedy(&t).s, reason(&t).s);
 	return 0;

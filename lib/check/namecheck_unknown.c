@@ -132,8 +132,9 @@ static bool is_scale_too_many(struct ws_search *s)
 		char own[WS_CHECK_NAME];
 		snprintf(own, sizeof own, "%s_scale_inv", p->name);
 		const bool blocks = ws_check_part(s->c, own) != WS_NONE;
-		finding.shared = blocks ? "scales are of another scheme than the server's FP8 blocks"
-		        : "scales are of blocks, and the server keeps one for each tensor";
+		finding.shared =
+			blocks ? "scales are of another scheme than the server's FP8 blocks" :
+				 "scales are of blocks, and the server keeps one for each tensor";
 		finding.remedy = blocks ? "quantize in the blocks that quantization_config says"
 		        : "start the server from a block FP8 checkpoint, or send a checkpoint "
 		          "with one scale per tensor";
@@ -146,8 +147,7 @@ static bool is_scale_too_many(struct ws_search *s)
 		"scales are for a server that keeps these weights unquantized: it drops them";
 	finding.remedy = "send unquantized weights, or start the server from an FP8 checkpoint";
 	ws_report_add(s->c->report, &finding,
-	              "a scale, and the server keeps %s unquantized: it drops "
-	              "it",
+	              "a scale, and the server keeps %s unquantized: it drops it",
 	              p->name);
 	return true;
 }
@@ -206,8 +206,7 @@ static bool is_adapter(struct ws_search *s)
 	finding.shared = "names are factors of an adapter, which is no weight of the model";
 	finding.remedy = "merge the adapter into its base before sending";
 	ws_report_add(s->c->report, &finding,
-	              "a factor of an adapter (LoRA), which is no weight of "
-	              "the model");
+	              "a factor of an adapter (LoRA), which is no weight of the model");
 	return true;
 }
 
@@ -236,8 +235,7 @@ static bool is_foreign(struct ws_search *s)
 				"convert the checkpoint to Hugging Face names, or name them "
 				"in a {map} (wsync-map(5))";
 			ws_report_add(s->c->report, &finding,
-			              "%s is a name of the %s format, which "
-			              "servers do not load",
+			              "%s is a name of the %s format, which servers do not load",
 			              formats[i][0], formats[i][1]);
 			return true;
 		}
@@ -285,8 +283,7 @@ static bool is_numbered_otherwise(struct ws_search *s, const char *near)
 		         "0 to %" PRId64, n, word, last);
 		finding.remedy = "compare the config.json of the server with the checkpoint's";
 		ws_report_add(s->c->report, &finding,
-		              "config.json gives %.*s 0 to %" PRId64 ", and "
-		              "this is of %" PRId64,
+		              "config.json gives %.*s 0 to %" PRId64 ", and this is of %" PRId64,
 		              n, word, last, at);
 	} else {
 		shared = ws_textf("names are of %.*s that by config.json have no %s", n, word,
@@ -310,8 +307,7 @@ static void report_unknown(struct ws_search *s, const char *near)
 	finding.remedy = near ? "rename them, or leave them out with {exclude}"
 	                   : "leave them out with {exclude} if the server does without";
 	ws_report_add(s->c->report, &finding,
-	              "the server has no parameter of this name: it drops or "
-	              "refuses it");
+	              "the server has no parameter of this name: it drops or refuses it");
 }
 
 static void explain(struct ws_search *s)

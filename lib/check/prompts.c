@@ -141,12 +141,9 @@ static const char *const usual[] = {
 	"\xe6\x98\xa5\xe3\x81\xaf\xe3\x81\x82\xe3\x81\x91\xe3\x81\xbc\xe3\x81\xae",
 	"Explain in one sentence why the sky is blue.",
 	"Seven ferries cross the bay each morning. The first leaves at six with the bakers and the "
-	"nurses, the "
-	"second carries schoolchildren, and the third is so full of bicycles that its captain "
-	"keeps a list of "
-	"those who have to wait for the fourth. In the evening the same boats return in the other "
-	"order. "
-	"The captain of the last one",
+	"nurses, the second carries schoolchildren, and the third is so full of bicycles that its "
+	"captain keeps a list of those who have to wait for the fourth. In the evening the same "
+	"boats return in the other order. The captain of the last one",
 };
 
 int ws_prompts_add_usual(struct ws_prompts *p, struct ws_err *err)

@@ -183,16 +183,14 @@ static int fit(struct reading *r, struct ws_err *err)
 	if (counted)
 		return ws_err_set(err, WS_EMISMATCH,
 		                  "%s: routed_experts: %zu numbers are not [%" PRId64
-		                  ", %zu, %zu] for "
-		                  "%" PRId64 " tokens of prompt and %" PRId64
+		                  ", %zu, %zu] for %" PRId64 " tokens of prompt and %" PRId64
 		                  " more, the last of which is not routed",
 		                  r->what, r->n, tokens, s->layers, s->k, o->prompt_tokens,
 		                  o->completion_tokens);
 	if (r->n % each)
 		return ws_err_set(
 			err, WS_EMISMATCH,
-			"%s: routed_experts: %zu numbers do not divide by %zu layers x %zu "
-			"experts",
+			"%s: routed_experts: %zu numbers do not divide by %zu layers x %zu experts",
 			r->what, r->n, s->layers, s->k);
 	o->tokens = r->n / each;
 	return 0;

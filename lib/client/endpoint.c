@@ -78,8 +78,7 @@ static void doubt(const char *url, struct ws_err *err)
 	if (port)
 		ws_err_hint(err,
 		            "is this an SGLang server? no port is given, so port %u was asked; "
-		            "theirs is 30000 "
-		            "unless they are told otherwise",
+		            "theirs is 30000 unless they are told otherwise",
 		            port);
 	else
 		ws_err_hint(err, "is this an SGLang server, and is this its port?");

@@ -187,8 +187,7 @@ int ws_endpoint_decode_values(const char *text, size_t len, size_t most, struct 
 		           "that were asked for", route, most);
 	else
 		ws_err_set(err, WS_EREFUSED,
-		           "POST %s: the answer is no array of numbers, from byte "
-		           "%zu on",
+		           "POST %s: the answer is no array of numbers, from byte %zu on",
 		           route, r.at);
 	ws_values_free(out);
 	return -1;

@@ -139,8 +139,8 @@ static const struct row {
 	{ "missing-sender", FORMING, NULL, NULL, is_absent_sender,
 	  "not all senders have come: {who}; such a process was not started, has failed, or still "
 	  "reads its part of the source",
-	  "start all senders of a round together ({sender} I/N, the same {sender_lock}), and read the "
-	  "output of the missing one{longer}" },
+	  "start all senders of a round together ({sender} I/N, the same {sender_lock}), and read "
+	  "the output of the missing one{longer}" },
 	{ "loopback", FORMING, nobody_by_loopback, NULL, NULL,
 	  "the servers were told to connect to {address}, which is loopback: behind a tunnel, a "
 	  "container's published port, or on another host they cannot reach this store; a server "

@@ -29,8 +29,7 @@ static int open_model(struct ws_serve *s, const struct ws_serve_opts *o, struct 
 {
 	if (s->opts.tp % s->opts.ep)
 		return ws_err_set(err, WS_EUSAGE,
-		                  "%u tensor-parallel ranks do not form %u expert-parallel "
-		                  "groups",
+		                  "%u tensor-parallel ranks do not form %u expert-parallel groups",
 		                  s->opts.tp, s->opts.ep);
 	if (o->routed_experts && !(WS_IN_FROM_2026 & 1u << o->lineage))
 		return ws_err_set(err, WS_EUSAGE, "%s has no answers with routed experts",

@@ -23,16 +23,14 @@ static void hint_at(CUresult rc, struct ws_err *err)
 		{ CUDA_ERROR_NO_BINARY_FOR_GPU,
 		  "build for this GPU, for example with make CUDA_ARCHS=90" },
 		{ CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
-		  "the driver is older than the CUDA Toolkit that this was "
-		  "built with and has to compile the kernels for this GPU: name its kind, for "
-		  "example with make "
+		  "the driver is older than the CUDA Toolkit that this was built with and has to "
+		  "compile the kernels for this GPU: name its kind, for example with make "
 		  "CUDA_ARCHS=90, or take a newer driver" },
 		{ CUDA_ERROR_STUB_LIBRARY,
 		  "this libcuda is the CUDA Toolkit's, for linking only: take its "
 		  "directory out of LD_LIBRARY_PATH" },
 		{ CUDA_ERROR_SYSTEM_NOT_READY,
-		  "GPUs behind an NVSwitch want nvidia-fabricmanager to run on the "
-		  "machine" },
+		  "GPUs behind an NVSwitch want nvidia-fabricmanager to run on the machine" },
 		{ CUDA_ERROR_SYSTEM_DRIVER_MISMATCH,
 		  "libcuda and the kernel's driver are of different versions; a "
 		  "reboot, or a container's driver mount, sets that right" },
@@ -97,8 +95,7 @@ static int load_library(struct ws_cuda *c, const char *name, struct ws_err *err)
 	ws_err_set(err, WS_EDEVICE, "the CUDA driver cannot be loaded: %s", why);
 	if (strcmp(name, default_library) == 0)
 		ws_err_hint(err, "it comes with NVIDIA's driver, not with the CUDA Toolkit; in a "
-		                 "container it is "
-		                 "mounted by the runtime (docker run --gpus all)");
+		                 "container it is mounted by the runtime (docker run --gpus all)");
 	return -1;
 }
 

@@ -254,8 +254,7 @@ static const char *gloo_refuses(const struct ws_transport *t, const char *torch_
 		return NULL;
 	if (is_one_of(torch_dtype, later))
 		return "the gloo of torch before 2.1, which these servers run, broadcasts no "
-		       "tensor of "
-		       "this dtype (\"Invalid scalar type\")";
+		       "tensor of this dtype (\"Invalid scalar type\")";
 	return "torch's gloo broadcasts no tensor of this dtype (\"Invalid scalar type\")";
 }
 

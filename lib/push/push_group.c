@@ -53,8 +53,7 @@ static void note_late(struct ws_push *p)
 		if (e->grouped)
 			push_warn(p, e->url,
 			          "did not answer the request to join group %s; if it joins later, "
-			          "it blocks: "
-			          "run wsync-ctl repair then, or push again",
+			          "it blocks: run wsync-ctl repair then, or push again",
 			          p->link.name);
 	}
 	if (!any)
@@ -129,8 +128,7 @@ void push_drop_group(struct ws_push *p)
 	for (size_t i = 0; lost && i < p->opts.n_endpoints; i++)
 		if (lost[i] && !p->to.endpoints[i].disconnected)
 			push_warn(p, p->to.endpoints[i].url,
-			          "did not answer the request to leave group "
-			          "%s: it may be stuck",
+			          "did not answer the request to leave group %s: it may be stuck",
 			          name);
 	free(lost);
 }

@@ -130,8 +130,7 @@ static int check_senders(const struct ws_push_opts *o, struct ws_err *err)
 		return 0;
 	ws_err_set(err, WS_EUSAGE, "several senders need a lock, by which they take turns");
 	return ws_err_hint(err, "give all of them the same {sender_lock} FILE, or let them send at "
-	                        "once with {protocol} "
-	                        "ep-scatter");
+	                        "once with {protocol} ep-scatter");
 }
 
 static int check_disk(const struct ws_push_opts *o, struct ws_err *err)

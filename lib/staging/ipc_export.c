@@ -164,8 +164,7 @@ int ws_ipc_export_reserve(struct ws_ipc_export *l, size_t buckets, uint64_t byte
 	if (ws_gpu_alloc(l->gpu, round_up(parts * part, WS_IPC_BLOCK), &l->memory, err)) {
 		ws_err_hint(err,
 		            "%u buckets lie on the GPU at once, beside what the servers have "
-		            "there: a smaller "
-		            "{bucket_size} needs less",
+		            "there: a smaller {bucket_size} needs less",
 		            parts);
 		return -1;
 	}

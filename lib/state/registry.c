@@ -187,8 +187,8 @@ const struct ws_registry_entry *ws_registry_find(const struct ws_registry *r, co
 
 int ws_registry_check_pool(const char *pool, struct ws_err *err)
 {
-	static const char *const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	                                   "0123456789._-";
+	static const char *const allowed =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 	char shown[80];
 	const size_t n = strlen(pool);
 	if (n >= 1 && n <= 63 && strspn(pool, allowed) == n)

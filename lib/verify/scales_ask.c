@@ -87,9 +87,8 @@ static void judge_shape(struct asking *a, const struct ws_weight *w, const struc
 		return;
 	if (!strcmp(s->dtype, "int32") || !strcmp(s->dtype, "uint8")) {
 		ws_scales_say(&a->notes, order, WS_SCALES_UE8M0, WS_WARN, s->name,
-		              "the server keeps scales as %s: "
-		              "it made packed exponents (UE8M0) of them, and does not understand "
-		              "float32 any more",
+		              "the server keeps scales as %s: it made packed exponents (UE8M0) of "
+		              "them, and does not understand float32 any more",
 		              s->dtype);
 		return;
 	}
@@ -115,8 +114,7 @@ static void judge_listed(struct asking *a, const struct ws_weight *x, size_t ord
 			              "a scale without its weight");
 		else if (bits_of(w) > 8 && strcmp(w->dtype, "int32"))
 			ws_scales_say(&a->notes, order, WS_SCALES_PAIR, WS_ERROR, x->name,
-			              "a scale of a weight that is "
-			              "%s",
+			              "a scale of a weight that is %s",
 			              w->dtype);
 		else
 			judge_shape(a, w, x, order);

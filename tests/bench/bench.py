@@ -32,20 +32,21 @@ What is measured
   torch        the same job by tests/bench/torch_sender.py; starting Python and importing torch are
                left out of its time and of its CPU time (they take seconds)
   CPU          user + system time of the sending process (wsync: the whole process)
-  loopback     the same file by sendfile through one TCP connection on the loopback interface into a process
-               that discards it, under the system's congestion control and under reno: the faster of the two
+  loopback     the same file by sendfile through one TCP connection on the loopback interface into
+               a process that discards it, under the system's congestion control and under reno: the
+               faster of the two
   first byte   from the start of wsync-push's job to the first byte of weights on the wire
   ratio        reference / wsync within a pair, so above 1 is faster than the reference; median, and
                the least and greatest of all pairs. The first pair warms up and is dropped.
-  fp8          wsync-bench kernels: 16384 x 4096 bf16 in memory to FP8 in blocks of 128 x 128 in memory,
-               on one thread: against memcpy of the bf16, in turns inside one process; and against torch
-               by tests/bench/torch_fp8.py on one thread
-  overlap      the job with --quantize fp8 into an endpoint that keeps nothing: against making and hashing
-               the same tensors (wsync-list-weights --as-sent --hash) and then the job with them ready;
-               over the loopback interface, whose two ends and the quantizer share the processors, and
-               over one that is paced as a network is
-  unpack       tests/tools/unpack: a 4096 x 4096 weight from its file to fp32 in memory, on one thread:
-               against memcpy of the fp32, in turns inside one process; and against torch by
+  fp8          wsync-bench kernels: 16384 x 4096 bf16 in memory to FP8 in blocks of 128 x 128 in
+               memory, on one thread: against memcpy of the bf16, in turns inside one process; and
+               against torch by tests/bench/torch_fp8.py on one thread
+  overlap      the job with --quantize fp8 into an endpoint that keeps nothing: against making and
+               hashing the same tensors (wsync-list-weights --as-sent --hash) and then the job with
+               them ready; over the loopback interface, whose two ends and the quantizer share the
+               processors, and over one that is paced as a network is
+  unpack       tests/tools/unpack: a 4096 x 4096 weight from its file to fp32 in memory, on one
+               thread: against memcpy of the fp32, in turns inside one process; and against torch by
                tests/bench/torch_unpack.py, whose tensors are in memory already
   merge        tests/tools/mergetool: a rank-16 adapter into 32 weights of 4096 x 4096 bf16 (1 GB),
                from their files into a buffer of 64 rows, on one thread; torch by
@@ -244,7 +245,8 @@ def against_loopback(table, count):
     endpoint = OwnEndpoint()
     warm(files)
     ours, theirs = in_pairs(count, lambda: push(endpoint.url, [path]).end(),
-                            lambda: sum(min(loopcopy(f, how) for how in (b"", b"reno")) for f in files))
+                            lambda:
+                            sum(min(loopcopy(f, how) for how in (b"", b"reno")) for f in files))
     endpoint.stop()
     to = "to wsync-endpoint: "
     table.pairs(to + "time of the job", [e["ns"]["total"] / 1e9 for e in ours], theirs, seconds,
@@ -295,7 +297,8 @@ def quantizing(table, count, version):
     shape = ("16384", "4096")
 
     def ours(rule, samples):
-        run = Run([built("bin/wsync-bench"), "kernels", "--size", "128MiB", "--samples", str(samples), "--json"])
+        run = Run([built("bin/wsync-bench"), "kernels", "--size", "128MiB", "--samples",
+                   str(samples), "--json"])
         return next(row for row in map(json.loads, run.text.splitlines())
                     if row["type"] == "measure" and row["name"] == "fp8 128x128 " + rule)
     for rule in ("xorl", "slime"):
@@ -309,7 +312,8 @@ def quantizing(table, count, version):
         table.one("bf16 to fp8, torch %s: skipped" % version, str(why))
         return
     for rule in ("xorl", "slime"):
-        mine, theirs = in_pairs(count, lambda: ours(rule, 1)["median_ns"] / 1e9, lambda: torch.seconds(rule))
+        mine, theirs = in_pairs(count, lambda: ours(rule, 1)["median_ns"] / 1e9,
+                                lambda: torch.seconds(rule))
         table.pairs("bf16 to fp8 (%s): torch %s" % (rule, version), mine, theirs, seconds, ">= 4")
     lib.stop(torch.child)
 

@@ -25,7 +25,8 @@ rows() { json "[($1) for l in lines if l['type'] == 'measure']"; }
 	try wsync-bench kernels --on gpu --size 1MiB --samples 1 --warmup 0 --json
 	expect_status 0
 	keys
-	[ "$(rows 'l["detail"], l["against"], l["against_bytes"]')" = "$(/usr/bin/python3 -c 'print([("gpu", "device copy", 1 << 21)] * 14)')" ] ||
+	[ "$(rows 'l["detail"], l["against"], l["against_bytes"]')" = \
+		"$(/usr/bin/python3 -c 'print([("gpu", "device copy", 1 << 21)] * 14)')" ] ||
 		explain "rows"
 	[ "$(json '[l["against"] for l in lines if l["type"] == "roofline"]')" = "['device copy']" ]
 	[ "$(json '[(l["gpus"], l["cuda"], l["compute_capability"], l["nccl"]) for l in lines
@@ -72,7 +73,8 @@ rows() { json "[($1) for l in lines if l['type'] == 'measure']"; }
 		--bucket-size 4KiB --samples 2 --json
 	expect_status 0
 	keys
-	[ "$(json '[(l["supply_ns"] > 0, l["overlap"] > 0, l["buckets"]) for l in lines if l["type"] == "bound"]')" = \
+	[ "$(json '[(l["supply_ns"] > 0, l["overlap"] > 0, l["buckets"]) for l in lines
+		if l["type"] == "bound"]')" = \
 		"[(True, True, 2)]" ] || explain "the source"
 	[ "$(json '[l["nccl"] for l in lines if l["type"] == "machine"]')" = "['2.28.9']" ]
 	try wsync-verify weights small.safetensors -e "$url"

@@ -37,7 +37,9 @@ endpoints_of() { pgrep -P "$1" -x wsync-endpoint || true; }
 	expect_status 0
 	keys
 	figures
-	[ "$(rows 'l["name"]')" = "['hash xxh3-64', 'fp8 128x128 xorl', 'fp8 128x128 slime', 'fp8 128x128 ue8m0', 'lora rank 16 fold', 'lora rank 16 two-step', 'unpack 4 bits']" ] || explain "the kernels"
+	[ "$(rows 'l["name"]')" = "['hash xxh3-64', 'fp8 128x128 xorl', 'fp8 128x128 slime', \
+'fp8 128x128 ue8m0', 'lora rank 16 fold', 'lora rank 16 two-step', 'unpack 4 bits']" ] ||
+explain "the kernels"
 	[ "$(rows 'l.get("errors", "-")')" = "['-', 0, 0, 0, 0, 0, 0]" ] || explain "errors"
 	[ "$(rows 'len(l["ns"])')" = "[2, 2, 2, 2, 2, 2, 2]" ]
 	[ "$(json '[l["against"] for l in lines if l["type"] == "roofline"]')" = "['memcpy']" ]
@@ -165,8 +167,10 @@ for i, whole in enumerate(total["ns"]):
 		--json
 	expect_status 0
 	figures
-	[ "$(json '[l["against"] for l in lines if l.get("name") == "transfer"]')" = "[None]" ] || explain "nothing to hold it against"
-	[ "$(json '[(l["supply_ns"], l["overlap"]) for l in lines if l["type"] == "bound"]')" = "[(0, 0)]" ]
+	[ "$(json '[l["against"] for l in lines if l.get("name") == "transfer"]')" = "[None]" ] ||
+		explain "nothing to hold it against"
+	[ "$(json '[(l["supply_ns"], l["overlap"]) for l in lines if l["type"] == "bound"]')" = \
+		"[(0, 0)]" ]
 }
 
 @test "what cannot be measured has no heading" {
@@ -285,7 +289,8 @@ for i, whole in enumerate(total["ns"]):
 	try wsync-bench transport --time 1s
 	expect_status 2
 	for what in "control --local 2" "push m" "sweep m --buckets 64KiB --buckets 1MiB" \
-		"sweep m --keep-group --buckets 64KiB --buckets 1MiB" "transport --max-size 1MiB"; do
+		"sweep m --keep-group --buckets 64KiB --buckets 1MiB" \
+		"transport --max-size 1MiB"; do
 		# shellcheck disable=SC2086
 		start bench wsync-bench $what --samples 100000 --json
 		eventually 10 grep -q machine bench.out

@@ -25,7 +25,7 @@ ask() {
 
 push() { try wsync-push "$@" --verify none; expect_status 0; }
 
-@test "the same weights give the same answer over any number of ranks, another bit gives another answer" {
+@test "the same weights answer the same over any number of ranks, another bit does not" {
 	llama one
 	cp -r one two
 	/usr/bin/python3 - <<-'END'
@@ -51,7 +51,8 @@ push() { try wsync-push "$@" --verify none; expect_status 0; }
 @test "without a flush the cache keeps what old weights computed" {
 	llama one
 	llama two
-	xargs -a two.names -d '\n' /usr/bin/python3 "$repo/tests/peers/mkst.py" two/model.safetensors --seed 1
+	xargs -a two.names -d '\n' /usr/bin/python3 "$repo/tests/peers/mkst.py" \
+		two/model.safetensors --seed 1
 	endpoint fresh --model one
 	push two -e "$url"
 	ask "$url" "the quick brown fox"
@@ -73,28 +74,37 @@ push() { try wsync-push "$@" --verify none; expect_status 0; }
 
 @test "answers have the form of SGLang's" {
 	endpoint e
-	post "$url" '{"input_ids": [[104, 105], [200]], "rid": "r", "return_logprob": true, "logprob_start_len": 0,
-		"sampling_params": [{"max_new_tokens": 1, "temperature": 0}, {"max_new_tokens": 2}]}'
-	[ "$(json '[(a["meta_info"]["id"], len(a["output_ids"]), a["meta_info"]["finish_reason"]["length"]) for a in lines[0]]')" = \
+	post "$url" '{"input_ids": [[104, 105], [200]], "rid": "r", "return_logprob": true,
+	"logprob_start_len": 0,
+		"sampling_params": [{"max_new_tokens": 1, "temperature": 0},
+		{"max_new_tokens": 2}]}'
+	[ "$(json '[(a["meta_info"]["id"], len(a["output_ids"]),
+		a["meta_info"]["finish_reason"]["length"]) for a in lines[0]]')" = \
 		"[('r_0', 1, 1), ('r_1', 2, 2)]" ] || explain "two answers"
-	[ "$(json '[t[1:] for t in lines[0][0]["meta_info"]["input_token_logprobs"]], lines[0][0]["meta_info"]["input_token_logprobs"][0][0]')" = \
+	[ "$(json '([t[1:] for t in lines[0][0]["meta_info"]["input_token_logprobs"]],
+		lines[0][0]["meta_info"]["input_token_logprobs"][0][0])')" = \
 		"([[104, None], [105, None]], None)" ] || explain "prompt"
 	post "$url" '{"text": "x", "sampling_params": {"max_new_tokens": 1}}'
-	[ "$(json '[k for k in lines[0]["meta_info"] if "logprobs" in k or "experts" in k]')" = "[]" ] || explain "unasked"
+	[ "$(json '[k for k in lines[0]["meta_info"] if "logprobs" in k or "experts" in k]')" = \
+		"[]" ] || explain "unasked"
 	# The probabilities of all tokens after one prompt add up to 1.
-	post "$url" "{\"input_ids\": [$(seq -s , 0 255 | sed 's/[0-9]*/[7,&]/g')], \"return_logprob\": true, \"logprob_start_len\": 0,
+	post "$url" "{\"input_ids\": [$(seq -s , 0 255 |
+		sed 's/[0-9]*/[7,&]/g')], \"return_logprob\": true, \"logprob_start_len\": 0,
 		\"sampling_params\": {\"max_new_tokens\": 0}}"
 	[ "$(json '__import__("math").isclose(sum(__import__("math").exp(a["meta_info"]["input_token_logprobs"][1][0]) for a in lines[0]), 1, abs_tol=1e-5)')" = True ] ||
 		explain "not 1"
 	for lineage in sglang-0.4 sglang-0.5 xorl-legacy sglang-2026; do
 		endpoint "$lineage" --lineage "$lineage"
-		post "$url" '{"text": "hi", "return_logprob": true, "sampling_params": {"max_new_tokens": 1}}'
+		post "$url" '{"text": "hi", "return_logprob": true,
+			"sampling_params": {"max_new_tokens": 1}}'
 		version=$([ "$lineage" = sglang-0.4 ] && echo False || echo True)
 		last=$([ "$lineage" = sglang-2026 ] && echo '[]' || echo '[[None, 105, None]]')
-		[ "$(json '("weight_version" in lines[0]["meta_info"], lines[0]["meta_info"]["input_token_logprobs"])')" = \
+		[ "$(json '("weight_version" in lines[0]["meta_info"],
+			lines[0]["meta_info"]["input_token_logprobs"])')" = \
 			"($version, $last)" ] || explain "$lineage"
 	done
-	try wsync-endpoint --listen 127.0.0.1:0 --model one --return-routed-experts --lineage sglang-0.5
+	try wsync-endpoint --listen 127.0.0.1:0 --model one --return-routed-experts \
+		--lineage sglang-0.5
 	expect_status 2
 	err_has "sglang-0.5 has no answers with routed experts"
 }

@@ -108,7 +108,8 @@ nowhere='{"names": ["a"], "dtypes": ["int8"], "shapes": [[1]], "group_name": "no
 	wait "$pid" || status=$?
 	expect_status 12
 	out=$(<e.out) err=$(<e.err)
-	[ "$(json 'lines[-1]["ok"], lines[-1]["exit"], lines[-1]["error"]["code"]')" = "(False, 12, 'crashed')" ] ||
+	[ "$(json 'lines[-1]["ok"], lines[-1]["exit"], lines[-1]["error"]["code"]')" = \
+		"(False, 12, 'crashed')" ] ||
 		explain "expected an end that says crashed"
 	err_has "the emulated scheduler hit an exception: AssertionError: Group nowhere not in []"
 }
@@ -120,7 +121,8 @@ nowhere='{"names": ["a"], "dtypes": ["int8"], "shapes": [[1]], "group_name": "no
 	ask POST /update_weights_from_distributed "$nowhere"
 	[ "$status" = 52 ] || explain "expected an empty reply"
 	eventually 20 eval '[ "$(grep -c ready e.out)" = 2 ]'
-	[ "$(grep -o 'http://[0-9.:]*' e.out | uniq | wc -l)" = 1 ] || explain "expected the same address"
+	[ "$(grep -o 'http://[0-9.:]*' e.out | uniq | wc -l)" = 1 ] ||
+		explain "expected the same address"
 	ask GET /model_info
 	expect_http 200
 	out_has '"weight_version":"default"'
@@ -143,7 +145,8 @@ nowhere='{"names": ["a"], "dtypes": ["int8"], "shapes": [[1]], "group_name": "no
 }
 
 @test "answers are slow, garbled or cut on request" {
-	endpoint e --fault slow:health:1 --fault garbage:model_info:1 --fault wrong-length:v1/models:1 \
+	endpoint e --fault slow:health:1 --fault garbage:model_info:1 \
+		--fault wrong-length:v1/models:1 \
 		--fault-delay 300ms
 	try curl -sS -m 10 -o /dev/null -w '%{http_code} %{time_total}' "$url/health"
 	[[ $out == "200 0."[3-9]* || $out == "200 "[1-9]* ]] || explain "expected a slow answer"

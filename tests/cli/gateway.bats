@@ -141,7 +141,8 @@ flush_cache, quantization, skip_modules,"
 	local quantization="quant_method, fmt, activation_scheme, scale_fmt, weight_block_size,"
 	quantization+=" modules_to_not_convert, dequantize"
 	local source="\"source\":\"$scratch/ckpt\""
-	local host="host, port, worker_port, world_size, pool, receiver_kv_cache_dtype, sync_weights"
+	local host="host, port, worker_port, world_size, pool, receiver_kv_cache_dtype, \
+sync_weights"
 	port=$(port_of "$one")
 	while IFS='|' read -r path body key known; do
 		call "$path" "$body"

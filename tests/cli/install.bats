@@ -126,10 +126,13 @@ builds() {
 	# Whatever declares a function does so for C++ too, and the library has it.
 	without=$(grep -L 'extern "C"' $(grep -l '^[a-z].*(.*);' "$root"/include/wsync/*.h) || true)
 	[ -z "$without" ] || { echo "no extern \"C\": $without" >&2; return 1; }
-	cat alone_*.c | gcc -std=c11 -I"$root/include" -E -P -xc - | tr '\n' ' ' | sed 's/[;}]/&\n/g' |
-		grep -oP '^(?!.*\btypedef\b)(?!.*[{}]).*?\bws_\w+(?= *\()' | grep -oE 'ws_[a-z0-9_]+$' | sort -u >declared
+	cat alone_*.c | gcc -std=c11 -I"$root/include" -E -P -xc - | tr '\n' ' ' |
+		sed 's/[;}]/&\n/g' |
+		grep -oP '^(?!.*\btypedef\b)(?!.*[{}]).*?\bws_\w+(?= *\()' |
+		grep -oE 'ws_[a-z0-9_]+$' | sort -u >declared
 	[ "$(wc -l <declared)" -gt 50 ]
-	nm -g --defined-only "$root/lib/libwsync.a" 2>nm.err | awk '$2 == "T" { print $3 }' | sort -u >defined
+	nm -g --defined-only "$root/lib/libwsync.a" 2>nm.err | awk '$2 == "T" { print $3 }' |
+		sort -u >defined
 	[ -z "$(comm -23 declared defined)" ] || { comm -23 declared defined >&2; return 1; }
 }
 

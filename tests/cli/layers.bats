@@ -1,51 +1,57 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The layers of HACKING.md: which headers a folder finds, and what the library may know of the programs.
+# The layers of HACKING.md: which headers a folder finds, and what the library may know of the
+# programs.
 load helpers
 
 @test "each folder finds the headers of its layers and no others" {
-	diff - <(cd "$repo" && env -u MAKEFLAGS make -s --no-print-directory CUDA=0 --eval='show:; @printf "%s\n" $(foreach l, \
-		$(sort $(notdir $(patsubst %/,%,$(wildcard lib/*/))) cmd gateway),"$l: $(sort $(foreach d,$(patsubst \
-		-I%,%,$(INC_$l)),$(if $(filter lib/%,$d),$(word 2,$(subst /, ,$d)),$d)))")' show) >&2 <<-'END'
-		base: base
-		bench: base bench check client diagnose gpu group model names net push staging state transform verify
-		check: base check model names
-		client: base check client model names net
-		cmd: cmd/common
-		diagnose: base check client diagnose gpu group model names net staging transform
-		endpoint: base check endpoint gpu httpd model names net transform
-		gateway: httpd
-		gpu: base gpu
-		group: base check client gpu group model names net staging transform
-		httpd: base httpd net
-		model: base model names
-		names: base names
-		net: base net
-		push: base check client diagnose gpu group model names net push staging state transform verify
-		staging: base gpu model names staging transform
-		state: base check client gpu group model names net staging state transform
-		transform: base model names transform
-		verify: base check client model names net transform verify
+	diff - <(cd "$repo" && env -u MAKEFLAGS make -s --no-print-directory CUDA=0 \
+		--eval='show:; @printf "%s\n" $(foreach l, \
+		$(sort $(notdir $(patsubst %/,%,$(wildcard lib/*/))) cmd gateway),"$l: $(sort \
+		$(foreach d,$(patsubst -I%,%,$(INC_$l)), \
+		$(if $(filter lib/%,$d),$(word 2,$(subst /, ,$d)),$d)))")' show) \
+		>&2 <<-END
+base: base
+bench: base bench check client diagnose gpu group model names net push staging state transform \
+verify
+check: base check model names
+client: base check client model names net
+cmd: cmd/common
+diagnose: base check client diagnose gpu group model names net staging transform
+endpoint: base check endpoint gpu httpd model names net transform
+gateway: httpd
+gpu: base gpu
+group: base check client gpu group model names net staging transform
+httpd: base httpd net
+model: base model names
+names: base names
+net: base net
+push: base check client diagnose gpu group model names net push staging state transform verify
+staging: base gpu model names staging transform
+state: base check client gpu group model names net staging state transform
+transform: base model names transform
+verify: base check client model names net transform verify
 	END
 	# and each is compiled with its own list
 	for d in "$repo"/lib/*/; do
 		d=$(basename "$d")
-		grep -qxF "\$(BUILD)/obj/lib/$d/%.o: LAYER = \$(INC_$d)" "$repo/Makefile" || explain "no rule for lib/$d"
+		grep -qxF "\$(BUILD)/obj/lib/$d/%.o: LAYER = \$(INC_$d)" "$repo/Makefile" ||
+			explain "no rule for lib/$d"
 	done
 	! grep -rnE '#include "(\.\.|lib|cmd)/' "$repo"/{lib,include,cmd} >&2
 }
 
 @test "no two files of lib, include and cmd have one name" {
 	# To be renamed; none may be added.
-	local twice="bench.h flags.c gpu.c group.c ledger.h listing.h logprobs.c memory.h names.c nccl.c nccl.h
-		plan.c process.h push.c routing.c scales.c shards.h source.c sweep.c table.c verify.h"
+	local twice="group.c ledger.h process.h verify.h"
 	diff <(tr -s ' \t' '\n' <<<"$twice") \
 		<(find "$repo"/{lib,include,cmd} -name '*.[ch]' -printf '%f\n' | sort | uniq -d) >&2
 }
 
 # What the library's sentences have in braces, but for the facts that hang_fill.c puts there.
 fields_named() {
-	grep -rhoE --include='*.c' '"([^"\\]|\\.)*"' "$repo/lib" | grep -oE '\{[a-z][a-z_0-9]+\}' | tr -d '{}' | sort -u |
+	grep -rhoE --include='*.c' '"([^"\\]|\\.)*"' "$repo/lib" | grep -oE '\{[a-z][a-z_0-9]+\}' |
+		tr -d '{}' | sort -u |
 		grep -vxE 'who|peer|key|address|port|group|waited|still|starved|ifname|longer'
 	grep -hoE '\{ "[a-z]+_ns"' "$repo"/lib/push/{push_hang,forming}.c | grep -oE '[a-z_]+'
 }
@@ -55,8 +61,10 @@ fields_named() {
 	awk '/renamed\[\]/ { on = 1 } /^};/ { on = 0 } on' "$repo/cmd/common/ui_words.c" |
 		grep -oE '"[^"]+", "[^"]+"' | tr -d '",' >words
 	awk '/alike\[\]/ { on = 1 } /^};/ { on = 0 } on' "$repo/cmd/common/ui_words.c" |
-		grep -oE '"[^"]+"' | tr -d '"' | awk '{ option = $0; gsub("-", "_"); print $0, option }' >>words
-	loose=$(grep -rnE --include='*.c' '"([^"\\]|\\.)*[^ ("]\{('"$(paste -sd '|' named)"')\}' "$repo/lib" || true)
+		grep -oE '"[^"]+"' | tr -d '"' |
+		awk '{ option = $0; gsub("-", "_"); print $0, option }' >>words
+	loose=$(grep -rnE --include='*.c' '"([^"\\]|\\.)*[^ ("]\{('"$(paste -sd '|' named)"')\}' \
+		"$repo/lib" || true)
 	[ -z "$loose" ] || { echo "not at the beginning of a word: $loose" >&2; return 1; }
 	diff named <(cut -d ' ' -f 1 words | sort) >&2
 	known=$(for p in $(programs); do "$bin/$p" --dump-options | cut -f 1; done)

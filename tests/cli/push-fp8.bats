@@ -6,7 +6,8 @@ load helpers
 
 setup_file() {
 	/usr/bin/python3 "$BATS_TEST_DIRNAME/scaled_model.py" "$BATS_FILE_TMPDIR/m" >/dev/null
-	/usr/bin/python3 "$BATS_TEST_DIRNAME/scaled_model.py" "$BATS_FILE_TMPDIR/t" --tensor >/dev/null
+	/usr/bin/python3 "$BATS_TEST_DIRNAME/scaled_model.py" "$BATS_FILE_TMPDIR/t" --tensor \
+		>/dev/null
 }
 
 # A checkpoint in blocks of 16x16, and one with one scale for each tensor; of each also bf16.
@@ -80,7 +81,8 @@ and model.layers.0.self_attn.q_proj.weight is sent in 16 bits"
 }
 
 @test "a server that made FP8 by itself can be given nothing" {
-	says own "\"quantization\":\"fp8\",\"model_path\":\"$(m bf16)\",\"json_model_override_args\":\"{}\""
+	says own "\"quantization\":\"fp8\",\"model_path\":\"$(m \
+		bf16)\",\"json_model_override_args\":\"{}\""
 	for more in "--quantize none" "--quantize fp8"; do
 		# shellcheck disable=SC2086 # an option and its value
 		planned "$(m bf16)" $more --verify none
@@ -115,7 +117,7 @@ and model.layers.0.self_attn.q_proj.weight is sent in 16 bits"
 	expect_untouched tensors
 }
 
-@test "a checkpoint with one scale for each tensor goes as it is to a server that keeps it so, and to no other" {
+@test "a checkpoint with one scale per tensor goes to a server that keeps it so, and to no other" {
 	endpoint patched --model-path "$(t fp8)" --tp 2
 	for verify in names hash; do
 		try wsync-push "$(t fp8)" -e "$url" --verify "$verify"
@@ -124,7 +126,8 @@ and model.layers.0.self_attn.q_proj.weight is sent in 16 bits"
 	endpoint stock --model "$(t fp8)" --tp 2
 	try wsync-push "$(t fp8)" -e "$url"
 	expect_status 1
-	out_has "the server shows [32, 64] where config.json gives [64, 32]: it laid FP8 with one scale for each tensor out anew"
+	out_has "the server shows [32, 64] where config.json gives [64, 32]: \
+it laid FP8 with one scale for each tensor out anew"
 	out_has "untouched"
 	expect_untouched stock
 }
@@ -133,12 +136,14 @@ and model.layers.0.self_attn.q_proj.weight is sent in 16 bits"
 	try wsync-verify names "$(m fp8)" --config "$(t fp8)"
 	expect_status 1
 	out_has "7 scales are of blocks, and the server keeps one for each tensor"
-	out_has "the server keeps model.layers.0.self_attn.q_proj.weight with weight_scale of the whole tensor"
+	out_has "the server keeps model.layers.0.self_attn.q_proj.weight with weight_scale of the \
+whole tensor"
 	out_has "7 quantized weights are sent without their scales"
 	try wsync-verify names "$(t fp8)" --config "$(m fp8)"
 	expect_status 1
 	out_has "7 scales are of another scheme than the server's FP8 blocks"
-	out_has "the server keeps model.layers.0.self_attn.q_proj.weight with weight_scale_inv of blocks"
+	out_has "the server keeps model.layers.0.self_attn.q_proj.weight with weight_scale_inv of \
+blocks"
 	try wsync-verify names "$(t bf16)" --config "$(t fp8)"
 	expect_status 1
 	out_has "bfloat16 sent, and the server keeps float8_e4m3fn with scales"

@@ -206,7 +206,8 @@ asleep() { # MEMORY OPTION...
 	exec 7>&-
 	try wsync-ctl repair --json
 	expect_status 0
-	expect_json '[(l["state"], l["paused"], l["left_group"]) for l in lines if l["type"] == "endpoint"]' \
+	expect_json '[(l["state"], l["paused"], l["left_group"]) for l in lines
+		if l["type"] == "endpoint"]' \
 		"[('committed', False, True)]"
 	curl -sS "$url/wsync/journal" | grep -q '"groups":\[\]' || explain "still in its group"
 	[ -z "$(ls state/wsync/pushes)" ] || explain "a record stays"

@@ -110,15 +110,24 @@ data_offsets end at" \
 	for row in "w --lora $plain|tensor '$q.weight' has NaN at row 2, \
 column 3 (w/model.safetensors)" \
 		"w $blocks|tensor '$q.weight' has NaN at row 2, column 3 (w/model.safetensors)" \
-		"w $blocks --lora $plain|tensor '$q.weight' has NaN at row 2, column 3 (w/model.safetensors)" \
-		"w --quantize fp8 --block-size 8x8 --verify hash|tensor '$q.weight' has NaN at row 2, column 3 (w/model.safetensors)" \
-		"w $blocks --bucket-size 1KiB|tensor '$q.weight' has NaN at row 2, column 3 (w/model.safetensors)" \
-		"v $blocks|tensor 'model.layers.1.mlp.down_proj.weight' has an infinity at row 15, column 23 (v/model.safetensors)" \
-		"$base --lora a|tensor 'base_model.model.$q.lora_A.weight' has NaN at row 1, column 5 (a/adapter_model.safetensors)" \
-		"$base --lora $plain --lora a $blocks|tensor 'base_model.model.$q.lora_A.weight' has NaN at row 1, column 5 (a/adapter_model.safetensors)" \
-		"$base --lora b|tensor 'base_model.model.$q.lora_B.weight' has an infinity at row 15, column 0 (b/adapter_model.safetensors)" \
-		"$base --lora s|tensor 'base_model.model.lm_head.weight' has NaN at row 39, column 15 (s/adapter_model.safetensors)" \
-		"$base --correction c.safetensors|tensor '$q.correction_V' has an infinity at row 1, column 9 (c.safetensors)"; do
+		"w $blocks --lora $plain|tensor '$q.weight' has NaN at row 2, \
+column 3 (w/model.safetensors)" \
+		"w --quantize fp8 --block-size 8x8 --verify hash|tensor '$q.weight' has NaN at row \
+2, column 3 (w/model.safetensors)" \
+		"w $blocks --bucket-size 1KiB|tensor '$q.weight' has NaN at row 2, \
+column 3 (w/model.safetensors)" \
+		"v $blocks|tensor 'model.layers.1.mlp.down_proj.weight' has an infinity at row 15, \
+column 23 (v/model.safetensors)" \
+		"$base --lora a|tensor 'base_model.model.$q.lora_A.weight' has NaN at row 1, \
+column 5 (a/adapter_model.safetensors)" \
+		"$base --lora $plain --lora a $blocks|tensor 'base_model.model.$q.lora_A.weight' \
+has NaN at row 1, column 5 (a/adapter_model.safetensors)" \
+		"$base --lora b|tensor 'base_model.model.$q.lora_B.weight' has an infinity at row \
+15, column 0 (b/adapter_model.safetensors)" \
+		"$base --lora s|tensor 'base_model.model.lm_head.weight' has NaN at row 39, \
+column 15 (s/adapter_model.safetensors)" \
+		"$base --correction c.safetensors|tensor '$q.correction_V' has an infinity at row \
+1, column 9 (c.safetensors)"; do
 		# shellcheck disable=SC2086 # words
 		refused 3 "${row#*|}" ${row%%|*}
 	done
@@ -331,7 +340,8 @@ h = json.dumps({"a_proj.weight": {"dtype": "BF16", "shape": [4000000, 8192],
 f = open("huge.safetensors", "wb")
 f.write(struct.pack("<Q", len(h)) + h)
 f.truncate(8 + len(h) + n)'
-	start push wsync-push -e "$url" huge.safetensors --quantize fp8 --block-size 1048576x8192 --verify none --json
+	start push wsync-push -e "$url" huge.safetensors --quantize fp8 --block-size 1048576x8192 \
+		--verify none --json
 	eventually 20 grep -q '"phase":"init"' push.out
 	sleep 0.3
 	kill -TERM "$pid"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# What wsync-push writes down, and wsync-ctl repair where it should not simply believe it. What is left by
-# pushes that were killed is tried in tests/peers/test_fault_matrix.py.
+# What wsync-push writes down, and wsync-ctl repair where it should not simply believe it. What is
+# left by pushes that were killed is tried in tests/peers/test_fault_matrix.py.
 load helpers
 
 prepare() { safetensors small.safetensors a:F32:64,32 b:F32:64,32 c:F32:64,32; }

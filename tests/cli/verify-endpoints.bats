@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# wsync-verify logprobs and routing of wsync-endpoints, whose answers depend on the weights they were pushed.
+# wsync-verify logprobs and routing of wsync-endpoints, whose answers depend on the weights they
+# were pushed.
 load helpers
 
 logprobs() { try wsync-verify logprobs "$@"; }

@@ -69,8 +69,11 @@ def expect(rows, least):
 @suite.case("blocks of FP8 and fused merges run at %.2f of a device copy or more" % KERNELS)
 def kernels(_):
     size, samples, warmups = MEMORY
-    rows = bench("kernels", "--on", "gpu", "--size", size, "--samples", samples, "--warmup", warmups)
-    held = [row for row in rows if row["name"].startswith(("fp8 128x128", "lora rank 16 fold", "lora rank 16 two-step"))]
+    rows = bench("kernels", "--on", "gpu", "--size", size, "--samples", samples, "--warmup",
+                 warmups)
+    held = [row for row in rows
+            if row["name"].startswith(("fp8 128x128", "lora rank 16 fold",
+                                       "lora rank 16 two-step"))]
     assert len(held) == 5, held
     expect(held, KERNELS)
 

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """fault_lib.py - one push with one thing going wrong, and what must be true afterwards.
 
-A point of the matrix is PROTOCOL/STEP:CALL/KIND/VICTIM[/OPTION...]: in a push by that protocol into two
-endpoints, the victim (0 or 1) misbehaves so when that step comes for the CALL-th time. A step is a route
-or a step of the wire. Nobody keeps a list of them: a push in which all is well is run first, and what it
-asked for is what can fail. KIND is one of wsync-endpoint's faults; LATE, which is slow beyond every
-deadline; a signal that the push gets while the endpoint keeps it waiting there, or at the step after:N, N ms after its
-start; or what happens around the push meanwhile (fault_acts.py), with its variant as an OPTION. Other options: hold
-(--on-partial pause), restart (of an endpoint that died), again (repair --again), echo and twice (the signal is sent two
-times), unread (nobody reads what the push prints), and the name of a signal to send instead of the one that is the kind.
+A point of the matrix is PROTOCOL/STEP:CALL/KIND/VICTIM[/OPTION...]: in a push by that protocol into
+two endpoints, the victim (0 or 1) misbehaves so when that step comes for the CALL-th time. A step
+is a route or a step of the wire. Nobody keeps a list of them: a push in which all is well is run
+first, and what it asked for is what can fail. KIND is one of wsync-endpoint's faults; LATE, which
+is slow beyond every deadline; a signal that the push gets while the endpoint keeps it waiting
+there, or at the step after:N, N ms after its start; or what happens around the push meanwhile
+(fault_acts.py), with its variant as an OPTION. Other options: hold (--on-partial pause), restart
+(of an endpoint that died), again (repair --again), echo and twice (the signal is sent two times),
+unread (nobody reads what the push prints), and the name of a signal to send instead of the one that
+is the kind.
 
 The oracle does not take wsync's word for anything. Both endpoints hold old weights, which they read
 from disk; afterwards they are asked for checksums, and these are compared with what Python makes of
@@ -129,8 +131,10 @@ PROTOCOLS = [
     Protocol("scatter", "xorl-legacy", ["--protocol", "ep-scatter", *VERSION], family="qwen3_moe"),
     Protocol("tensor", "sglang-2026", ["--backend", "tensor", *BUCKETS, *VERSION]),
     Protocol("disk", "sglang-2026", ["--backend", "disk", *VERSION]),
-    Protocol("written", "sglang-2026", ["--backend", "disk", "--disk-dir", lib.scratch("written"), *VERSION]),
-    Protocol("asleep", "lenient", ["--asleep", "weights,kv_cache", *BUCKETS, *VERSION], before=fall_asleep),
+    Protocol("written", "sglang-2026",
+             ["--backend", "disk", "--disk-dir", lib.scratch("written"), *VERSION]),
+    Protocol("asleep", "lenient", ["--asleep", "weights,kv_cache", *BUCKETS, *VERSION],
+             before=fall_asleep),
     Protocol("process", "slime", BUCKETS + VERSION, serve=["--quantization", "compressed-tensors"]),
 ]
 
@@ -292,7 +296,8 @@ def discover(protocol):
             protocol.steps[path] = [before[path] + 1 + i for i in range(paths[path])]
     if "init_weights_update_group" in paths or "receive_weights_ep_scatter" in paths:
         protocol.steps["wire/store"] = protocol.steps["wire/connect"] = [1]
-        transfers = {"whole": 1, "receive": 1, "scatter": 0}.get(protocol.name, len(done.of("bucket")))
+        transfers = {"whole": 1, "receive": 1, "scatter": 0}.get(protocol.name,
+            len(done.of("bucket")))
         protocol.steps["wire/payload"] = list(range(1, transfers + 1))
     check_good(world, "a push in which all is well")
     world.close()
@@ -307,7 +312,8 @@ def kinds_at(step):
 def all_points(protocols):
     """In a fixed order."""
     for p in protocols:
-        yield from (Point(p, step, call, kind, victim) for step in sorted(p.steps) for call in p.steps[step]
+        yield from (Point(p, step, call, kind, victim) for step in sorted(p.steps)
+                    for call in p.steps[step]
                     for kind in kinds_at(step) for victim in (0, 1))
     yield from (Point(protocols[0], "after", ms, "SIGKILL", 0) for ms in range(0, 360, 30))
 
@@ -315,7 +321,8 @@ def all_points(protocols):
 # Boundaries at which a push is killed and interrupted in every run: which call of the step, from 0.
 BOUNDARIES = {
     "hash": {"init_weights_update_group": [0], "pause_generation": [0], "flush_cache": [0],
-             "update_weights_from_distributed": [0, 1, -1], "weights_checker": [0], "update_weight_version": [0],
+             "update_weights_from_distributed": [0, 1, -1], "weights_checker": [0],
+             "update_weight_version": [0],
              "continue_generation": [0], "destroy_weights_update_group": [0]},
     "session": {"update_weights_from_distributed": [1], "end_weight_update": [0]},
     "two-phase": {"prepare_weights_update": [1], "complete_weights_update": [1]},
@@ -325,10 +332,12 @@ BOUNDARIES = {
 
 
 def boundary_points(protocols):
-    """Those, with each kind of signal; every other signal in a transfer; and the moments at which a push is killed
-    wherever it is. Every second time that a push is killed repair is to push again."""
+    """Those, with each kind of signal; every other signal in a transfer; and the moments at which a
+    push is killed wherever it is. Every second time that a push is killed repair is to push
+    again."""
     found = [Point(p, step, p.steps[step][i], kind, 1) for p in protocols
-             for step, calls in BOUNDARIES.get(p.name, {}).items() for i in calls for kind in KINDS_OF_SIGNAL]
+             for step, calls in BOUNDARIES.get(p.name, {}).items() for i in calls
+             for kind in KINDS_OF_SIGNAL]
     found += [p for p in all_points(protocols) if p.step == "after"]
     hashed = next(p for p in protocols if p.name == "hash")
     found += [Point(hashed, "update_weights_from_distributed", 2, "SIGTERM", 1, other)
@@ -609,7 +618,8 @@ def after_kill(point, world):
         done = world.ctl("repair")
         check(done.rc in (0, 9), "%s: %s" % (attempt, done))
         told = {e["url"]: (e["state"], e["paused"]) for e in done.of("endpoint")}
-        check((done.rc == 9) == any(s == "partial" for s, _ in told.values()), "%s: %s" % (attempt, done))
+        check((done.rc == 9) == any(s == "partial" for s, _ in told.values()),
+              "%s: %s" % (attempt, done))
         for e in world.endpoints:  # of whom nothing is told all is well
             what = holds(e, world.protocol.sums)
             check(e.url in told or what != "mixed",
@@ -625,7 +635,8 @@ def run_signal(point, world):
     running = world.start(*limits("20s"), *held(point), unread=unread)
     try:
         if point.step != "after":
-            lib.await_true(lambda: len(asked(victim, route)) >= point.call, 20, "the push to be there")
+            lib.await_true(lambda: len(asked(victim, route)) >= point.call, 20,
+                           "the push to be there")
         # so that the other endpoint has done what it can
         time.sleep(point.call / 1000 if point.step == "after" else 0.1)
     finally:
@@ -700,8 +711,10 @@ def run_act(point, world):
           "its stream has no right end: %s" % done)
     states = {e["state"] for e in done.end["endpoints"]}
     codes = act.codes(point.protocol)
-    check(codes is None or done.rc in codes, "exit status %d, not one of %s: %s" % (done.rc, codes, done))
-    check((done.rc == 0) == done.end["ok"] and (done.rc or states == {"committed"}), "exit status: %s" % done)
+    check(codes is None or done.rc in codes,
+          "exit status %d, not one of %s: %s" % (done.rc, codes, done))
+    check((done.rc == 0) == done.end["ok"] and (done.rc or states == {"committed"}),
+          "exit status: %s" % done)
     check_claims(point, world, claims_of(done, world), "its end")
     held_now = {holds(e, world.protocol.sums) for e in world.endpoints}
     check(done.rc or len(held_now) == 1, "exit status 0, and they hold %s" % held_now)
@@ -714,7 +727,8 @@ def run(point):
                                                   "hang" if point.kind in SIGNALS else point.kind)
     faults = [(), ()]
     if point.kind not in fault_acts.KINDS and point.step != "after":
-        faults[point.victim] = ["--fault", "%s:%s:%d" % (kind, point.step, point.call), "--fault-delay",
+        faults[point.victim] = ["--fault", "%s:%s:%d" % (kind, point.step, point.call),
+                                "--fault-delay",
                                 "%gs" % (LATE_SECONDS if point.kind == "late" else SLOW_SECONDS)]
     world = World(point.protocol, faults, "restart" in point.options)
     try:
@@ -772,17 +786,19 @@ def attempt(point):
 
 
 def run_all(points, jobs, program):
-    """TAP, and what is needed to repeat a failure. Several at a time: they mostly wait. One that was just too slow has
-    another try alone, in as much more time as the machine needs now."""
+    """TAP, and what is needed to repeat a failure. Several at a time: they mostly wait. One that
+    was just too slow has another try alone, in as much more time as the machine needs now."""
     slow, failed, number, began = [], 0, 0, time.monotonic()
 
     def report(point, why, seconds, note=""):
         nonlocal failed, number
         number += 1
         failed += bool(why)
-        print("%sok %d - %s # %.1f s%s" % ("not " * bool(why), number, point.name, seconds, note), flush=True)
+        print("%sok %d - %s # %.1f s%s" % ("not " * bool(why), number, point.name, seconds, note),
+              flush=True)
         if why:
-            print("# FAULT_POINT=%s %s\n# %s" % (point.name, program, why.replace("\n", "\n# ")), flush=True)
+            print("# FAULT_POINT=%s %s\n# %s" % (point.name, program, why.replace("\n", "\n# ")),
+                  flush=True)
 
     print("1..%d" % len(points), flush=True)
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:

@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """test_corruption.py - does --verify hash find what an endpoint spoils, every time and by name?
 
-Rigs of one to three endpoints of every protocol are pushed to again and again, in turn honestly and with
-one corruption on request (wsync-endpoint --fault corrupt), drawn from a seed that is printed, at all ranks
-or at one. Every corruption must end the push with the status of a
-mismatch, the tensor and its rank named, the version where it was; wsync-verify must say the same; and
-no honest push may be accused. WSYNC_SEED and WSYNC_INJECTIONS (per rig) choose other runs."""
+Rigs of one to three endpoints of every protocol are pushed to again and again, in turn honestly and
+with one corruption on request (wsync-endpoint --fault corrupt), drawn from a seed that is printed,
+at all ranks or at one. Every corruption must end the push with the status of a mismatch, the tensor
+and its rank named, the version where it was; wsync-verify must say the same; and no honest push may
+be accused. WSYNC_SEED and WSYNC_INJECTIONS (per rig) choose other runs."""
 import concurrent.futures
 import os
 import random
@@ -58,7 +58,8 @@ def suits(way, kind, tps):
 
 def draw(rng, rig, tp):
     """HOW and its keys, and the tensor."""
-    how, name = rng.choice(["flip", "flip", "truncate", "drop", "swap"]), rng.choice(sorted(rig.held))
+    how, name = rng.choice(["flip", "flip", "truncate", "drop", "swap"]), \
+        rng.choice(sorted(rig.held))
     keys = []
     if how == "flip":
         keys = ["at=%d" % rng.choice([0, rng.randrange(1 << 16)])]
@@ -219,7 +220,8 @@ for each in WAYS:
 
 @suite.case("hundreds of them, of every sort")
 def totals(_):
-    print("# seed %d: %d corruptions, all found: %s; %d honest pushes" % (SEED, TOTALS["found"], ", ".join(
+    print("# seed %d: %d corruptions, all found: %s; %d honest pushes"
+          % (SEED, TOTALS["found"], ", ".join(
         "%s %d" % k for k in sorted(TOTALS["kinds"].items())), TOTALS["honest"]), flush=True)
     assert TOTALS["found"] >= 300 or PER_RIG < 6
     assert len(TOTALS["kinds"]) == 4 or PER_RIG < 6, TOTALS["kinds"]

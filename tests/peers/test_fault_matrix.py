@@ -2,9 +2,10 @@
 """Whatever goes wrong wherever: nobody that is whole stays paused, nobody is called what he is not,
 and it ends in time with the status and the words that the manual promises (fault_lib.py).
 
-A push is killed and interrupted at every boundary of its phases. Of all points FAULT_POINTS are drawn by FAULT_SEED,
-such that every step has met every kind of trouble; FAULT_POINT is one of them by its name. `make soak` sets
-SOAK_POINTS: so many, with a seed that is new each time and printed first, or SOAK_SEED.
+A push is killed and interrupted at every boundary of its phases. Of all points FAULT_POINTS are
+drawn by FAULT_SEED, such that every step has met every kind of trouble; FAULT_POINT is one of them
+by its name. `make soak` sets SOAK_POINTS: so many, with a seed that is new each time and printed
+first, or SOAK_SEED.
 """
 import os
 import random
@@ -16,7 +17,8 @@ import fault_lib
 import lib
 
 SOAK = int(os.environ.get("SOAK_POINTS") or "0")
-SEED = int(os.environ.get("SOAK_SEED") or secrets.randbelow(1 << 31)) if SOAK else int(os.environ.get("FAULT_SEED", "7"))
+SEED = int(os.environ.get("SOAK_SEED")
+           or secrets.randbelow(1 << 31)) if SOAK else int(os.environ.get("FAULT_SEED", "7"))
 COUNT = SOAK or int(os.environ.get("FAULT_POINTS", "440"))
 # What once failed and is not among what every step and kind meets.
 ALWAYS = ["single/wire.payload:1/wrong-length/0", "hash/continue_generation:1/die/0/restart",

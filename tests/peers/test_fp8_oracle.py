@@ -125,7 +125,8 @@ def cases_of_ragged_shapes(o):
     for i, (rows, cols) in enumerate(shapes):
         for dtype in (o.torch.bfloat16, o.torch.float32):
             for rule in RULES[:2]:
-                yield weights(o, rows, cols, dtype), rule, ((128, 128), (64, 32), (1, 128), (512, 512))[i % 4]
+                yield weights(o, rows, cols, dtype), rule, ((128, 128), (64, 32), (1, 128),
+                    (512, 512))[i % 4]
     for dtype in (o.torch.bfloat16, o.torch.float32):
         for rule in RULES:
             yield weights(o, 257, 385, dtype), rule, (128, 128)

@@ -197,7 +197,8 @@ def flipped(fix):
 @suite.case("--verify hash covers what was made, where it is kept as it came")
 def hashes(fix):
     with Embedded() as e:
-        for case, source, options in (("merged-to-fp8", "base", FP8 + LORA), ("merged", "base", LORA)):
+        for case, source, options in (("merged-to-fp8", "base", FP8 + LORA),
+                                      ("merged", "base", LORA)):
             result = push_checked(fix, source, e.url, *options, "--verify", "hash")
             assert result.rc == 0, result
             held = e.get("/weights_checker")["ranks"][0]["checksums"]

@@ -232,8 +232,8 @@ static void expect_difference(struct ws_http *http, struct ws_input *in,
 {
 	struct ws_err err = WS_ERR_INIT;
 	t->layers = 0; /* as if never asked */
-	assert_ok(ws_name_check_measure(http, in, t, 1, ws_deadline_in(20 * WS_NS_PER_S), NULL, &err),
-	          &err);
+	assert_ok(ws_name_check_measure(http, in, t, 1, ws_deadline_in(20 * WS_NS_PER_S), NULL,
+	                                &err), &err);
 	if (!*difference)
 		assert_string_equal(t->differs, "");
 	else if (!strstr(t->differs, difference))
@@ -284,8 +284,8 @@ SCRATCH_TEST(layers_and_width_of_a_server_are_compared)
 	server.refuses = false, server.width = 8, server.asked = 0;
 	expect_difference(http, &in, &t, "");
 	assert_int_equal(server.asked, 3);
-	assert_ok(ws_name_check_measure(http, &in, &t, 1, ws_deadline_in(20 * WS_NS_PER_S), NULL, &err),
-	          &err);
+	assert_ok(ws_name_check_measure(http, &in, &t, 1, ws_deadline_in(20 * WS_NS_PER_S), NULL,
+	                                &err), &err);
 	assert_int_equal(server.asked, 3); /* of one source once */
 	in.named = true;
 	expect_difference(http, &in, &t, "");

@@ -52,8 +52,7 @@ static int decode(const struct ws_json *body, struct ws_serve_buckets *b, struct
 	for (const struct ws_json *node = ws_json_first(list); node; node = ws_json_next(node)) {
 		if (ws_json_type(node) != WS_JSON_OBJECT)
 			return ws_err_set(err, WS_EUSAGE,
-			                  "body.buckets.%zu: Input should be a valid "
-			                  "dictionary",
+			                  "body.buckets.%zu: Input should be a valid dictionary",
 			                  b->n);
 		if (add_bucket(node, b, err))
 			return -1;

@@ -22,8 +22,7 @@ static int open_gpus(struct ws_serve_gpus *g, unsigned first, unsigned n, struct
 		           "%u tensor-parallel ranks want GPUs %u to %u, and there are %d", n,
 		           first, first + n - 1, ws_cuda_count(g->cuda));
 		return ws_err_hint(err, "NCCL takes one rank of a process on each GPU: with {tp} 1 "
-		                        "and {shared_gpu}, "
-		                        "several endpoints can be on one");
+		                        "and {shared_gpu}, several endpoints can be on one");
 	}
 	for (unsigned r = 0; r < n; r++)
 		if (ws_gpu_open(g->cuda, (int)(first + r), &g->of_rank[r], err))

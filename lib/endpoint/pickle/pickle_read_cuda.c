@@ -87,8 +87,7 @@ static int read_handle(const struct pickle_value *v, struct ws_pickle_memory *m,
 		return fail("received shareable handle is too short", err);
 	if (bytes[0] > VERSION)
 		return fail("received sharable handle from a future version of torch that this "
-		            "version does not "
-		            "know how to handle",
+		            "version does not know how to handle",
 		            err);
 	if (bytes[1] == 'e')
 		return fail("the tensor is in an expandable segment, which is not taken here", err);

@@ -35,8 +35,7 @@ static int choose_dtype(struct ws_serve_model *m, const char *name, struct ws_er
 		                  name);
 	if (ws_dtype_bits(m->dtype) < 16 || !ws_serve_converts(m->dtype, WS_DTYPE_I8))
 		return ws_err_set(err, name ? WS_EUSAGE : WS_EINPUT,
-		                  "dtype %s: parameters are of a floating "
-		                  "type of 16 bits or more",
+		                  "dtype %s: parameters are of a floating type of 16 bits or more",
 		                  ws_dtype_torch(m->dtype));
 	return 0;
 }

@@ -32,8 +32,7 @@ int ws_serve_model_check_quant(const struct ws_config *c, const char *quantizati
 		return ws_err_set(err, WS_EUSAGE,
 		                  "quantization method specified in the model config (%.40s) does "
 		                  "not match the quantization method specified in the "
-		                  "`quantization` argument "
-		                  "(%.40s)",
+		                  "`quantization` argument (%.40s)",
 		                  q->method, quantization);
 	if (strcmp(q->method, "fp8") == 0 && q->block[0] && *q->activation &&
 	    strcmp(q->activation, "dynamic"))

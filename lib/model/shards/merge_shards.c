@@ -74,8 +74,7 @@ static int not_its_own(const struct ws_shard_merge *j, const struct share *s,
                        const struct ws_part *p)
 {
 	ws_err_set(j->err, WS_EINPUT,
-	           "rank %zu: tensor '%s' %s is of an expert that at tp %u, ep %u another "
-	           "rank has",
+	           "rank %zu: tensor '%s' %s is of an expert that at tp %u, ep %u another rank has",
 	           s->rank, p->name, ws_shape_text(s->tensor->n_dims, s->tensor->dims).text, j->tp,
 	           ws_layout_options(j->layout)->ep);
 	return ws_err_hint(j->err, "say how many ranks share the experts: {sharded_tp} tp=%u,ep=M",

@@ -200,8 +200,7 @@ static int flush_waiting(struct fused_split *u)
 			missing++;
 		const char *why =
 			ws_catalog_text(u->c,
-		                       "left as it is: without its part %zu, %s, there is no "
-		                       "%s",
+		                       "left as it is: without its part %zu, %s, there is no %s",
 		                       missing + 1, w[k].join->parts[missing], w[k].name);
 		if (!why)
 			return ws_catalog_no_memory(u->err);

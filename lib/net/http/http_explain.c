@@ -163,8 +163,7 @@ static int explain_lost(const struct ws_http_flight *f, const char *what, struct
 		return -1;
 	return ws_err_hint(err,
 	                   "the server may have died or been restarted: look at its log; or it "
-	                   "speaks TLS: then its "
-	                   "URL is %s",
+	                   "speaks TLS: then its URL is %s",
 	                   other_url(call->url, other, sizeof other));
 }
 

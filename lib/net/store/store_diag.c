@@ -334,11 +334,10 @@ static void put_cause(const struct ws_store_core *core, const struct ws_store_re
 			out,
 			"All are here and none waits for anything of this store, so the delay is "
 			"elsewhere: a firewall between the ranks (they connect to each other on "
-		        "any "
-			"port), an interface that others cannot reach (NCCL_SOCKET_IFNAME, "
+			"any port), an interface that others cannot reach (NCCL_SOCKET_IFNAME, "
 			"GLOO_SOCKET_IFNAME), or a server whose default group is bound to its "
-		        "device "
-			"and which splits that communicator instead of asking for our NCCL id.");
+			"device and which splits that communicator instead of asking for our NCCL "
+			"id.");
 	}
 }
 

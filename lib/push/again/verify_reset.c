@@ -104,8 +104,7 @@ static int refuse_partial(const struct ws_push *p, struct ws_err *err)
 			continue;
 		ws_err_set(err, WS_EREFUSED,
 		           "%s: an earlier push left its weights incomplete, so {reset} has "
-		           "nothing to "
-		           "compare with",
+		           "nothing to compare with",
 		           e->url);
 		ws_err_hint(err, "push the source first: wsync-push SOURCE --endpoint %s", e->url);
 		return ws_err_where(err, NULL, e->url);

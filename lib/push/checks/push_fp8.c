@@ -185,11 +185,9 @@ static int refuse_anything(const struct ws_endpoint_info *info, enum server_quan
 			"its weights lie "
 			"transposed and without their loaders, and an update fails in the middle" :
 			"keeps FP8 with one scale for each tensor, transposed and without their "
-			"loaders: an "
-			"update fails in the middle",
+			"loaders: an update fails in the middle",
 		"start it from a checkpoint of block FP8 and push with {quantize} fp8, or start it "
-		"in "
-		"16 bits",
+		"in 16 bits",
 		err);
 }
 
@@ -213,9 +211,8 @@ static int check_codes(const struct ws_push *p, const struct ws_endpoint_info *i
 	case QUANT_MAKING:
 		return refuse_server(
 			info,
-			"makes FP8 of the 16-bit weights that it is sent (load format "
-			"flash_rl), with "
-			"scales of its own: it would take the codes and drop the scales",
+			"makes FP8 of the 16-bit weights that it is sent (load format flash_rl), "
+			"with scales of its own: it would take the codes and drop the scales",
 			"push without {quantize}, from a 16-bit checkpoint", err);
 	default:
 		return 0;
@@ -275,8 +272,7 @@ static int check_scale_format(const struct ws_endpoint_info *info, const struct 
 	if (config && strcmp(ws_config_quant(config)->scale_fmt, "ue8m0") == 0)
 		return 0;
 	ws_err_set(err, WS_EREFUSED,
-	           "%s is not known to want scales that are powers of two: its config.json "
-	           "%s",
+	           "%s is not known to want scales that are powers of two: its config.json %s",
 	           info->url, config ? "has no \"scale_fmt\": \"ue8m0\"" : "cannot be read here");
 	return ws_err_where(err, NULL, info->url);
 }

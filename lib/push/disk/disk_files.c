@@ -144,8 +144,7 @@ int ws_disk_files_are_ours(const char *path, struct ws_err *err)
 			continue;
 		ws_printable(name, sizeof name, e->d_name, strlen(e->d_name));
 		rc = ws_err_set(err, WS_ESYSTEM,
-		                "%s holds '%s', which was not written with it: it is left as it "
-		                "is",
+		                "%s holds '%s', which was not written with it: it is left as it is",
 		                path, name);
 	}
 	if (d)

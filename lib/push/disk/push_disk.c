@@ -323,13 +323,11 @@ static void explain(const struct ws_push *p, struct ws_err *e, const char *said)
 	if (e->code == WS_EREFUSED && found_nothing(said)) {
 		ws_err_wrap(e, "the server finds no checkpoint at %.300s", path);
 		ws_err_hint(e, "every node of the server must be able to read it; where it has "
-		               "another name "
-		               "there, say so with {disk_path}");
+		               "another name there, say so with {disk_path}");
 	} else if (e->code == WS_ETIMEOUT) {
 		ws_err_wrap(e, "the server may still be loading %.300s", path);
 		ws_err_hint(e, "a load cannot be stopped: push again when the server answers, and "
-		               "give it longer "
-		               "with {bucket_ns}");
+		               "give it longer with {bucket_ns}");
 	} else if (e->code == WS_EREACH) {
 		ws_err_wrap(e, "while the server was loading %.300s", path);
 	}

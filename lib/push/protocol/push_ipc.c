@@ -117,8 +117,7 @@ static void hint_at_opening(const struct push_bucket *k, struct ws_err *err)
 	if (err && k->b == 0 && !err->hint[0] &&
 	    (err->code == WS_EREFUSED || err->code == WS_EREACH))
 		ws_err_hint(err, "a server must see this process and this GPU: the same user, "
-		                 "containers with "
-		                 "--ipc=host and --pid=host, its log says more");
+		                 "containers with --ipc=host and --pid=host, its log says more");
 }
 
 static int post_bucket(struct ws_push *p, const struct push_bucket *k, struct ws_err *err)

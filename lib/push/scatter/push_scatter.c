@@ -162,8 +162,7 @@ static void warn_of_strangers(struct ws_push *p)
 	if (n)
 		push_warn(p, NULL,
 		          "%zu tensor%s of the other senders %s no place in a server and %s not "
-		          "sent, the "
-		          "first %s",
+		          "sent, the first %s",
 		          n, n == 1 ? "" : "s", n == 1 ? "has" : "have", n == 1 ? "is" : "are",
 		          first);
 }

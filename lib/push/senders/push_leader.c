@@ -130,8 +130,7 @@ static int check_round(const struct ws_push *p, unsigned i, struct ws_err *err)
 	ws_err_set(err, WS_EUSAGE, "sender %u sends round %.200s, and sender %u sends round %.200s",
 	           k, first->round, i, mine->round);
 	return ws_err_hint(err, "give all senders of one step the same {weight_version} or "
-	                        "{round}, and each step another "
-	                        "one");
+	                        "{round}, and each step another one");
 }
 
 static void warn_unnamed(struct ws_push *p)

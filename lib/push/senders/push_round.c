@@ -141,8 +141,7 @@ static int say_lost(const struct ws_push *p, struct ws_err *err)
 	           round, senders);
 	return ws_err_hint(err,
 	                   "%s.round was removed or replaced: push the parts of all senders again; "
-	                   "the round begins "
-	                   "anew",
+	                   "the round begins anew",
 	                   p->opts.sender_lock);
 }
 

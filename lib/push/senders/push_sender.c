@@ -30,8 +30,7 @@ static void warn_again(struct ws_push *p)
 	ws_round_describe(p->turn.round, round, sizeof round);
 	push_warn(p, NULL,
 	          "sender %u comes again in %s%s: its part is sent again%s. A job that starts "
-	          "again needs "
-	          "another {round} ID",
+	          "again needs another {round} ID",
 	          p->opts.sender, round, ws_round_is_half(p->turn.round) ? "" : ", which had ended",
 	          ws_round_is_half(p->turn.round) ? "" : ", and flushed by itself");
 }
@@ -256,8 +255,7 @@ static int check_left(struct ws_push *p, struct ws_err *err)
 	p->turn.round->had[p->opts.sender] = false;
 	ws_err_set(err, WS_EPARTIAL,
 	           "round %.200s of %u senders leaves out %zu tensor%s, the first is %.300s: no "
-	           "sender has "
-	           "sent %s",
+	           "sender has sent %s",
 	           p->turn.round->id, p->turn.round->senders, n, n == 1 ? "" : "s", first,
 	           n == 1 ? "it" : "them");
 	return ws_err_hint(

@@ -22,8 +22,7 @@ int push_check_ranks(const struct ws_endpoint_info *info, struct ws_err *err)
 	}
 	if (info->dp_size > 1 && !info->dp_attention) {
 		ws_err_set(err, WS_EREFUSED,
-		           "%s runs dp_size %u without dp-attention and refuses weight "
-		           "updates",
+		           "%s runs dp_size %u without dp-attention and refuses weight updates",
 		           info->url, info->dp_size);
 		return ws_err_hint(err, "give each replica its own URL, or start the server with "
 		                        "--enable-dp-attention");
@@ -104,8 +103,7 @@ static const char *how_else(const struct ws_push *p)
 	if (p->opts.format == WS_PUSH_FORMAT_NONE)
 		return "use {format} flattened_bucket, which sends bytes";
 	return "it goes as bytes in flattened buckets, which an endpoint does not know: a later "
-	       "release "
-	       "of its server does";
+	       "release of its server does";
 }
 
 int push_check_plan(struct ws_push *p, struct ws_err *err)

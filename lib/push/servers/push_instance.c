@@ -42,8 +42,7 @@ static int read_instance(struct ws_push *p, size_t i, struct ws_endpoint_call *c
 			           "%s: GET %s: the reply does not tell which server this is", url,
 			           p->to.infos[i].info_path);
 		ws_err_hint(err, "it was restarted, or several servers share this address: give "
-		                 "each server its own URL, "
-		                 "and push again");
+		                 "each server its own URL, and push again");
 	}
 	ws_err_where(err, NULL, url);
 	push_note_failure(p, i, err);

@@ -120,8 +120,7 @@ static int accuse(struct ws_err *err, const char *url, const char *what)
 {
 	ws_err_set(err, WS_EREFUSED, "%s: %s: somebody else is at work there", url, what);
 	ws_err_hint(err, "push again when the other has ended; pushes with one {state_dir} wait "
-	                 "for each other "
-	                 "({lock_wait_ns})");
+	                 "for each other ({lock_wait_ns})");
 	return ws_err_where(err, NULL, url);
 }
 
@@ -148,8 +147,7 @@ int push_others_connect(struct ws_push *p, struct ws_err *err)
 		if (e->found_stopped)
 			push_warn(p, e->url,
 			          "it is paused, but no push that is recorded here has paused it: "
-			          "somebody "
-			          "else may be at work there");
+			          "somebody else may be at work there");
 	}
 	free(seen);
 	if (rc && err)

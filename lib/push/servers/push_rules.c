@@ -28,9 +28,8 @@ static const char *refuse_pause(const struct ws_capabilities *can, enum ws_pause
 	if (pause == WS_PAUSE_NONE && can->session)
 		return set_remedy(
 			remedy, "use {pause} abort",
-			"between the begin and the end of an update its "
-			"weights are in no order to compute with, so it must not run requests "
-			"then");
+			"between the begin and the end of an update its weights are in no order to "
+			"compute with, so it must not run requests then");
 	return NULL;
 }
 
@@ -57,10 +56,8 @@ const char *ws_push_refuses(const struct ws_capabilities *can, enum ws_pause_mod
 	if (pause == WS_PAUSE_IN_PLACE && flush != WS_FLUSH_NEVER)
 		return set_remedy(
 			remedy, "use {flush} never with it, or {pause} abort",
-			"{pause} in_place keeps "
-			"the requests and their cache, and a server that holds requests refuses "
-			"a flush "
-			"or dies of it");
+			"{pause} in_place keeps the requests and their cache, and a server that "
+			"holds requests refuses a flush or dies of it");
 	if (!can)
 		return NULL;
 	if ((why = refuse_pause(can, pause, remedy)))
@@ -121,8 +118,7 @@ int push_refuse_pause(const struct ws_push *p, size_t i, bool idle, struct ws_er
 	                                  false, &remedy);
 	if (!why && p->opts.pause == WS_PAUSE_NONE && p->protocol->needs_pause) {
 		why = "while it receives by this protocol it must not run requests, and does not "
-		      "see to "
-		      "that by itself";
+		      "see to that by itself";
 		remedy = "use {pause} abort, or {protocol} update";
 	}
 	if (!why)

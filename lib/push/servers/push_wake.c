@@ -30,8 +30,7 @@ static int contradict(const struct push_endpoint *e, unsigned said, struct ws_er
 	           said ? "says " : "is missing", ws_memory_text(said));
 	ws_err_hint(err,
 	            "give {asleep} recorded; if the server was restarted since, or others changed "
-	            "its memory: "
-	            "wsync-ctl repair --forget --endpoint %s",
+	            "its memory: wsync-ctl repair --forget --endpoint %s",
 	            e->url);
 	return ws_err_where(err, NULL, e->url);
 }
@@ -55,9 +54,8 @@ static int check_whole(const struct ws_push *p, const struct push_endpoint *e, s
 		ws_err_hint(err, "push all of them first, with {asleep} recorded");
 	else
 		ws_err_hint(err, "push all of them; or wake them and keep the endpoint paused "
-		                 "until every part is sent: "
-		                 "wsync-ctl pause; wsync-ctl wake --tags weights; then push "
-		                 "without {asleep}, with {pause} none");
+		                 "until every part is sent: wsync-ctl pause; wsync-ctl wake --tags "
+		                 "weights; then push without {asleep}, with {pause} none");
 	return ws_err_where(err, NULL, e->url);
 }
 

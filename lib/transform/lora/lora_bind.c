@@ -74,8 +74,7 @@ static int wrong_rank(const struct ws_lora_module *m, int64_t of_a, int64_t of_b
 		                  "adapter module '%s': lora_A has rank %lld and lora_B has %lld",
 		                  ws_quote(m->name).text, (long long)of_a, (long long)of_b);
 	return ws_err_set(err, WS_EINPUT,
-	                  "adapter module '%s' has rank %lld, but adapter_config.json says "
-	                  "%lld",
+	                  "adapter module '%s' has rank %lld, but adapter_config.json says %lld",
 	                  ws_quote(m->name).text, (long long)of_a, (long long)rank);
 }
 

@@ -143,8 +143,7 @@ static int misfit(const struct ws_delta *d, const char *target, int64_t rows, in
                   struct ws_err *err)
 {
 	ws_err_set(err, WS_EINPUT,
-	           "adapter: '%s' and '%s' make a change of %lld x %lld, but '%s' is %lld x "
-	           "%lld",
+	           "adapter: '%s' and '%s' make a change of %lld x %lld, but '%s' is %lld x %lld",
 	           ws_quote(d->a->name).text, ws_quote(d->b->name).text, (long long)d->rows,
 	           (long long)d->cols, ws_quote(target).text, (long long)rows, (long long)cols);
 	return ws_err_hint(err,

@@ -302,8 +302,7 @@ static void judge_wanted_powers(struct ws_scales *s)
 		if (t->others)
 			ws_scales_say(&s->notes, t->order, WS_SCALES_UE8M0, WS_WARN, t->item->name,
 			              "config.json says \"scale_fmt\": \"ue8m0\", and not all its "
-			              "scales are powers of "
-			              "two");
+			              "scales are powers of two");
 	}
 }
 
@@ -322,17 +321,15 @@ static void judge_powers(struct ws_scales *s)
 	}
 	if (powers && powers == scaled && s->n_scales > 1)
 		ws_scales_say(&s->notes, 0, WS_SCALES_UE8M0, WS_NOTE, "all tensors",
-		              "all scales are powers of two, "
-		              "as UE8M0 has them, and config.json has no \"scale_fmt\": right for "
-		              "a server that wants "
-		              "these, less exact than need be for any other");
+		              "all scales are powers of two, as UE8M0 has them, and config.json "
+		              "has no \"scale_fmt\": right for a server that wants these, less "
+		              "exact than need be for any other");
 	for (size_t i = 0; powers > 0 && powers < scaled && i < s->n_tasks; i++)
 		if (s->tasks[i].powers && ws_unpack_count(s->tasks[i].packed.parts[0]) > 1)
 			ws_scales_say(&s->notes, s->tasks[i].order, WS_SCALES_UE8M0, WS_WARN,
 			              s->tasks[i].item->name,
 			              "all its scales are powers of two, as UE8M0 has them, and "
-			              "those of other tensors "
-			              "are not");
+			              "those of other tensors are not");
 }
 
 static int run(struct ws_scales *s, struct ws_scales_report *r, struct ws_err *err)

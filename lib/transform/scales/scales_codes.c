@@ -194,8 +194,7 @@ static void judge_codes(const struct walk *w, const char *name, size_t order,
 	const struct counts *c = &w->c;
 	if (c->nan)
 		ws_scales_say(notes, order, WS_SCALES_CODES, WS_ERROR, name,
-		              "%" PRIu64 " of %" PRIu64 " codes "
-		              "%s NaN",
+		              "%" PRIu64 " of %" PRIu64 " codes %s NaN",
 		              c->nan, c->codes, c->nan == 1 ? "is" : "are");
 	if (c->codes && c->zero == c->codes)
 		ws_scales_say(notes, order, WS_SCALES_CODES, WS_WARN, name, "all codes are zero");

@@ -108,10 +108,9 @@ static void judge_error(struct ws_scales *s, const struct ws_scales_task *t,
 		return; /* the latter is said already */
 	if (fits_inverted(v, largest)) {
 		ws_scales_say(&s->notes, t->order, WS_SCALES_RECIPROCAL, WS_ERROR, e->name,
-		              "the largest weight of "
-		              "a block is about %.3g, with 1 / scale it would be %.3g, and the "
-		              "source's is %.3g: "
-		              "scales multiply, and these divide",
+		              "the largest weight of a block is about %.3g, with 1 / scale it "
+		              "would be %.3g, and the source's is %.3g: scales multiply, and these "
+		              "divide",
 		              ws_scale_values_times(v), ws_scale_values_over(v), largest);
 		return;
 	}
@@ -174,8 +173,7 @@ static int compare_with(struct ws_scales *s, struct ws_scales_task *t,
 	char ours[160], theirs[160];
 	if (!source->weight || !same_shape(&t->packed, source)) {
 		ws_scales_say(&s->notes, t->order, WS_SCALES_SOURCE, WS_ERROR, t->item->name,
-		              "it is %s, and in the "
-		              "source %s",
+		              "it is %s, and in the source %s",
 		              ws_unpack_describe(t->item, ours, sizeof ours),
 		              ws_unpack_describe(t->source, theirs, sizeof theirs));
 		return 0;

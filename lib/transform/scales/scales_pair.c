@@ -50,8 +50,7 @@ static void judge_lone_scale(struct ws_scales *s, const struct ws_item *item, si
 		              "a scale without its weight: there is no %.*s", n, item->name);
 	else if (codes && ws_dtype_bits(codes->dtype) > 8 && codes->dtype != WS_DTYPE_I32)
 		ws_scales_say(&s->notes, order, WS_SCALES_PAIR, WS_ERROR, item->name,
-		              "a scale of a weight that is "
-		              "not quantized: %s is %s",
+		              "a scale of a weight that is not quantized: %s is %s",
 		              codes->name, ws_unpack_describe(codes, text, sizeof text));
 }
 
@@ -66,9 +65,8 @@ static void judge_scale_type(struct ws_scales *s, const struct ws_packed *p, siz
 		              "(float8_e8m0fnu); the server must keep them so");
 	else
 		ws_scales_say(&s->notes, order, WS_SCALES_DTYPE, WS_WARN, scale->name,
-		              "scales are %s: servers keep "
-		              "float32, and codes that were made with more exact scales are off by "
-		              "the rounding",
+		              "scales are %s: servers keep float32, and codes that were made with "
+		              "more exact scales are off by the rounding",
 		              ws_dtype_torch(scale->dtype));
 }
 
@@ -99,10 +97,8 @@ static void judge_quantized(struct ws_scales *s, const struct ws_packed *p, size
 	if (s->quant.method[0] &&
 	    ws_quant_skips(&s->quant, module_of(p->weight->name, module, sizeof module)))
 		ws_scales_say(&s->notes, order, WS_SCALES_CONFIG, WS_ERROR, p->weight->name,
-		              "it is %s, and the "
-		              "config's modules_to_not_convert says that it is not quantized: a "
-		              "server takes the "
-		              "codes for weights",
+		              "it is %s, and the config's modules_to_not_convert says that it is "
+		              "not quantized: a server takes the codes for weights",
 		              ws_packing_name(p->packing));
 	judge_scale_name(s, p, order);
 }
@@ -125,8 +121,7 @@ static void judge_plain(struct ws_scales *s, const struct ws_item *item, size_t 
 	else if (!part && ws_unpack_ends(item->name, "_proj.weight") &&
 	         !ws_quant_skips(&s->quant, module_of(item->name, module, sizeof module)))
 		ws_scales_say(&s->notes, order, WS_SCALES_CONFIG, WS_WARN, item->name,
-		              "it is %s, and the config's "
-		              "modules_to_not_convert does not name it",
+		              "it is %s, and the config's modules_to_not_convert does not name it",
 		              ws_dtype_torch(item->dtype));
 }
 
@@ -224,8 +219,7 @@ static int say_why(struct ws_scales *s, const struct ws_item *item, size_t order
 		return 0;
 	if (!any && is_8_bits(item->dtype))
 		ws_scales_say(&s->notes, order, WS_SCALES_PAIR, WS_ERROR, item->name,
-		              "%s codes without a scale: "
-		              "there is no %s_scale_inv, nor %s_scale",
+		              "%s codes without a scale: there is no %s_scale_inv, nor %s_scale",
 		              ws_dtype_torch(item->dtype), item->name, item->name);
 	else if (!any || item->dtype != WS_DTYPE_F8_E4M3)
 		ws_scales_say(&s->notes, order, WS_SCALES_UNSEEN,

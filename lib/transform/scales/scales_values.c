@@ -113,9 +113,8 @@ static void judge_sizes(const struct ws_scale_values *v, const char *name, size_
 {
 	if (ws_scale_values_inverted(v)) {
 		ws_scales_say(notes, order, WS_SCALES_RECIPROCAL, WS_ERROR, name,
-		              "the largest weight of a block "
-		              "is about %.3g, with 1 / scale it would be %.3g: scales multiply, "
-		              "and these divide",
+		              "the largest weight of a block is about %.3g, with 1 / scale it "
+		              "would be %.3g: scales multiply, and these divide",
 		              ws_scale_values_times(v), ws_scale_values_over(v));
 		return;
 	}

@@ -127,8 +127,7 @@ static void explain(const struct ws_ask *ask, struct ws_err *err)
 		return;
 	if (err->code == WS_ETIMEOUT)
 		ws_err_hint(err, "a server that is paused or asleep keeps prompts waiting, until "
-		                 "wsync-ctl resume or "
-		                 "wake; {timeout_ns} waits longer");
+		                 "wsync-ctl resume or wake; {timeout_ns} waits longer");
 	else if (err->code == WS_EREFUSED && err->native == 400 && ask->experts)
 		ws_err_hint(err, "start the server with --enable-return-routed-experts");
 	else if (err->code == WS_EREFUSED && err->native == 400)

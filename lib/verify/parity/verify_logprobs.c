@@ -32,8 +32,7 @@ static int check_answer(const struct ws_ask *ask, const struct ws_prompt *x,
 	if (drawn > ws_ask_most(ask, x))
 		return ws_err_set(
 			err, WS_EREFUSED,
-			"POST /generate: the answer has %zu drawn tokens, where %u were asked "
-			"for",
+			"POST /generate: the answer has %zu drawn tokens, where %u were asked for",
 			drawn, ws_ask_most(ask, x));
 	if (ask->as == WS_ASKED_CACHED || x->text)
 		return 0;

@@ -113,8 +113,7 @@ static int check_cached(const struct verify_logprobs *v, struct ws_err *err)
 		           told ? "no token of the prompts came from its cache"
 		                : "it does not report how many tokens came from its cache");
 		ws_err_hint(err, told ? "run it again: the prompts are in its cache now, unless it "
-		                        "was started "
-		                        "with --disable-radix-cache" :
+		                        "was started with --disable-radix-cache" :
 		                        "\"meta_info\" of its answers has no \"cached_tokens\"");
 		return ws_err_where(err, NULL, s->name);
 	}
@@ -130,8 +129,7 @@ int verify_logprobs_compare(struct verify_logprobs *v, struct ws_err *err)
 			rc = -1;
 	if (!rc && !v->tokens && (v->n_sides > 1 || verify_logprobs_alone(v->opts->how)))
 		rc = ws_err_set(err, v->ask->n_endpoints ? WS_EREFUSED : WS_EINPUT,
-		                "%s, %s: no token has a number in "
-		                "both",
+		                "%s, %s: no token has a number in both",
 		                s[0].name, s[v->n_sides > 1].name);
 	return rc ? rc : check_cached(v, err);
 }
@@ -159,7 +157,6 @@ void verify_logprobs_explain(const struct verify_logprobs *v, struct ws_err *err
 	else if (v->ask->n_endpoints && a != b && strcmp(a->name, b->name))
 		ws_err_hint(err,
 		            "both say weight version '%s': wsync-verify weights tells whether both "
-		            "hold the bytes, "
-		            "wsync-verify flags whether they compute alike",
+		            "hold the bytes, wsync-verify flags whether they compute alike",
 		            x);
 }
