@@ -88,7 +88,8 @@ build_without() {
 		try env -u MAKEFLAGS make -C "$repo" \
 			--no-print-directory CUDA=0 CC="$cc" BUILD="$scratch/$cc" \
 			CFLAGS='-O2 -Werror' \
-			"$scratch/$cc"/obj/lib/gpu/{none,nccl,nccl_comm,nccl_find,compute}.o \
+			"$scratch/$cc"/obj/lib/gpu/no_cuda.o \
+			"$scratch/$cc"/obj/lib/gpu/{nccl_library,nccl_comm,nccl_find,compute}.o \
 			"$scratch/$cc"/obj/tests/gpu/test_none.o
 		expect_status 0
 	done

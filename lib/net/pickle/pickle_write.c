@@ -127,7 +127,8 @@ static void put_listing(struct ws_buf *out, const struct ws_pickle_tensor *tenso
 	put_str(out, "metadata");
 	/* Memoizes two objects that every tensor needs, and pops them. */
 	ws_buf_add(out,
-	           "csglang.srt.weight_sync.tensor_bucket\nFlattenedTensorMetadata\nq\x000",
+	           "csglang.srt.weight_sync.tensor_bucket\nFlattenedTensorMetadata\nq\x00"
+	           "0",
 	           65);
 	ws_buf_add(out, "ctorch\nSize\nq\x01" "0", 15);
 	ws_buf_puts(out, "](");
