@@ -269,7 +269,7 @@ static int gather(struct ws_gpu_stage *f, const struct ws_stage_step *s, bool *h
 	f->no_compute =
 		f->no_compute || (!f->compute && ws_compute_open(f->gpu, &f->compute, NULL));
 	return f->no_compute ? 0 :
-	                       ws_strided_read(f->compute, ws_gpu_device(f->gpu), s->span, s->from,
+	                       ws_gpu_strided_read(f->compute, ws_gpu_device(f->gpu), s->span, s->from,
 	                                       s->n, s->to, f->stream, here, err);
 }
 

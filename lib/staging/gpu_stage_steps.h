@@ -100,7 +100,7 @@ int ws_strided_cut(const struct ws_strided *b, uint64_t from, uint64_t n, ws_str
 
 /* Queues copies of bytes [from, from+n) of a strided span to `to`. *here false: they are not on
  * this GPU, or not aligned for its kernels; then nothing was queued. */
-int ws_strided_read(struct ws_compute *c, const struct ws_cuda_device *gpu,
+int ws_gpu_strided_read(struct ws_compute *c, const struct ws_cuda_device *gpu,
                     const struct ws_span *span, uint64_t from, uint64_t n, ws_devptr to,
                     struct ws_stream *s, bool *here, struct ws_err *err);
 

@@ -118,7 +118,7 @@ static int lies_here(const struct ws_span *span, const struct ws_cuda_device *gp
 	return 0;
 }
 
-int ws_strided_read(struct ws_compute *c, const struct ws_cuda_device *gpu,
+int ws_gpu_strided_read(struct ws_compute *c, const struct ws_cuda_device *gpu,
                     const struct ws_span *span, uint64_t from, uint64_t n, ws_devptr to,
                     struct ws_stream *s, bool *here, struct ws_err *err)
 {

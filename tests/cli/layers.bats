@@ -48,6 +48,14 @@ verify: base check client model names net transform verify
 		<(find "$repo"/{lib,include,cmd} -name '*.[ch]' -printf '%f\n' | sort | uniq -d) >&2
 }
 
+@test "no two functions have one name" {
+	# A linker takes the first that an archive has.
+	nm -g --defined-only "$build"/libwsync*.a 2>nm.err | awk '$2 ~ /[TDB]/ { print $3 }' |
+		sort >names
+	grep -qx ws_push_open names
+	[ -z "$(uniq -d names)" ] || explain "$(uniq -d names)"
+}
+
 # What the library's sentences have in braces, but for the facts that hang_fill.c puts there.
 fields_named() {
 	grep -rhoE --include='*.c' '"([^"\\]|\\.)*"' "$repo/lib" | grep -oE '\{[a-z][a-z_0-9]+\}' |
