@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* tests/cli/words.bats compares both tables with the library's sentences and with the options. */
+/* tests/cli/layers.bats compares both tables with the library's sentences and with the options. */
 static const struct {
 	const char *field, *option;
 } renamed[] = {

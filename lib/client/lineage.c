@@ -163,7 +163,6 @@ static void drop_orphans(struct ws_capabilities *can)
 	can->routed_experts &= can->generate;
 }
 
-
 /* The third number of "0.5.N", or -1. Releases from 0.5.7 on are of 2026. */
 static int minor_of_05(const char *version)
 {

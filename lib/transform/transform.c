@@ -10,7 +10,6 @@
 #include "floats.h"
 #include "value_scan.h"
 #include "safetensors.h"
-#include "transform_core.h"
 #include "unpack_core.h"
 
 #include "wsync/cancel.h"

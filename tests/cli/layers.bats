@@ -56,7 +56,7 @@ verify: base check client model names net transform verify
 	[ -z "$(uniq -d names)" ] || explain "$(uniq -d names)"
 }
 
-# What the library's sentences have in braces, but for the facts that hang_fill.c puts there.
+# What the library's sentences have in braces, but for the facts that hang_fill() puts there.
 fields_named() {
 	grep -rhoE --include='*.c' '"([^"\\]|\\.)*"' "$repo/lib" | grep -oE '\{[a-z][a-z_0-9]+\}' |
 		tr -d '{}' | sort -u |

@@ -18,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-
 /* ---- receiving ---- */
 
 /* As Python slices, which end at the end. */

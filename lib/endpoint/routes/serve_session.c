@@ -10,7 +10,6 @@
 
 #include <string.h>
 
-
 static bool set_session(struct ws_serve *s, bool open)
 {
 	pthread_mutex_lock(&s->lock);

@@ -20,7 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-
 /* One rank's element. */
 struct parcel {
 	struct ws_buf pickle;

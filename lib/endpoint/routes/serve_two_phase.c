@@ -22,7 +22,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-
 struct ws_serve_prepared {
 	struct ws_serve_prepared *next; /* among the abandoned */
 	struct ws_serve *serve;

@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-
 struct ws_serve_group *ws_serve_find_group(struct ws_serve *s, const char *name)
 {
 	struct ws_serve_group *g = s->groups;

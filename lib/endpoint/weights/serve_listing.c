@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-
 static bool starts_with(const char *text, const char *prefix)
 {
 	return strncmp(text, prefix, strlen(prefix)) == 0;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "strided_read.h"
 
-
 enum {
 	RUN_MIN = 4096,    /* large enough to be read directly to its place */
 	GAP_MAX = 6 << 10, /* a smaller gap is read too: another call costs as much */

@@ -216,7 +216,7 @@ static void set_request(const struct ws_http *h, CURL *easy, struct ws_http_flig
 	curl_easy_setopt(easy, CURLOPT_WRITEDATA, (void *)f);
 	curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_header);
 	curl_easy_setopt(easy, CURLOPT_HEADERDATA, (void *)f);
-	/* to notice a redirect, which is refused */
+	/* to recognize such a reply, which is refused */
 	curl_easy_setopt(easy, CURLOPT_HTTP09_ALLOWED, 1L);
 	curl_easy_setopt(easy, CURLOPT_USERAGENT, "wsync/" WSYNC_VERSION);
 	if (strcmp(call->method, "POST")) {

@@ -125,10 +125,10 @@ static void put_listing(struct ws_buf *out, const struct ws_pickle_tensor *tenso
 {
 	uint64_t at = 0;
 	put_str(out, "metadata");
-	/* Memoizes two objects that every tensor needs, and pops them. */
+	/* Memoizes two objects that every tensor needs, and pops them. In two strings each, because
+	 * \x takes all digits that follow. */
 	ws_buf_add(out,
-	           "csglang.srt.weight_sync.tensor_bucket\nFlattenedTensorMetadata\nq\x00"
-	           "0",
+	           "csglang.srt.weight_sync.tensor_bucket\nFlattenedTensorMetadata\nq\x00" "0",
 	           65);
 	ws_buf_add(out, "ctorch\nSize\nq\x01" "0", 15);
 	ws_buf_puts(out, "](");

@@ -24,7 +24,7 @@ struct ws_store_conn {
 	struct ws_buf rx, tx;
 	size_t n_buffered;                     /* of both buffers, as counted in core->n_buffered */
 	struct ws_store_scan scan;
-	int64_t partial_since;                 /* time limit of an incomplete request; 0: none */
+	int64_t partial_since;                 /* begin of an incomplete request; 0: none */
 
 	struct ws_store_waiter waiter;
 	int64_t waits_since;

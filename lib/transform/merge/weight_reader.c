@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weight.c - numbers in, numbers out, in pieces that fit on a scratch. */
+/* weight_reader.c - numbers in, numbers out, in pieces that fit on a scratch. */
 #include "weight_reader.h"
 
 #include "factor.h"
