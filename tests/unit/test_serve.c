@@ -531,6 +531,8 @@ static void faults_are_parsed_strictly(void **state)
 		"corrupt:update_weights_from_disk:1:",
 		"corrupt:update_weights_from_disk:1:permute",
 		"corrupt:update_weights_from_disk:1:flip,at=first",
+		"corrupt:update_weights_from_disk:1:flip,at=" /* 61 digits */
+		"0000000000000000000000000000000000000000000000000000000000001",
 		"corrupt:update_weights_from_disk:1:drop,at=1",
 		"corrupt:update_weights_from_disk:1:flip,rank",
 		"corrupt:update_weights_from_disk:1:flip,rank=64",

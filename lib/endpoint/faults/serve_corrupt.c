@@ -39,7 +39,10 @@ static int parse_keys(const char *at, struct ws_serve_fault *f, struct ws_err *e
 		at++;
 		if (strncmp(at, "tensor=", 7) == 0)
 			return ws_serve_fault_set_tensor(f, at + 7, err);
-		snprintf(pair, sizeof pair, "%.*s", (int)strcspn(at, ","), at);
+		const size_t n = strcspn(at, ",");
+		if (n >= sizeof pair)
+			return ws_err_set(err, WS_EUSAGE, "no KEY=VALUE is so long");
+		snprintf(pair, sizeof pair, "%.*s", (int)n, at);
 		if (parse_key(pair, &f->corrupt, err))
 			return -1;
 	}
@@ -270,7 +273,7 @@ static uint64_t place(const struct run *r, uint64_t k)
 static void change(struct ws_serve *s, const struct ws_serve_victims *all, struct run *r)
 {
 	const struct ws_serve_corrupt *c = &all->due->corrupt;
-	const uint64_t end = c->bytes ? c->bytes : ws_dtype_bits(r->dtype) / 8;
+	const uint64_t end = c->bytes ? c->bytes : (ws_dtype_bits(r->dtype) + 7) / 8;
 	uint64_t k = c->how == WS_CORRUPT_DROP || end > r->share ? 0 : r->share - end;
 	if (c->how == WS_CORRUPT_SWAP) {
 		swap(s, all, r, c->rank);
