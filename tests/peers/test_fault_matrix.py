@@ -38,7 +38,8 @@ def choose(points, chance):
         (rest if (p.step, p.kind) in met else first).append(p)
         met.add((p.step, p.kind))
     drawn = [fault_lib.add_options(p, chance) for p in (first + rest)[:max(0, COUNT - len(always))]]
-    return (always + drawn)[:COUNT], len(met)
+    chosen = (always + drawn)[:COUNT]
+    return chosen, "%d of %d" % (len({(p.step, p.kind) for p in chosen}), len(met))
 
 
 def draw(points, chance):
@@ -61,14 +62,14 @@ def main():
     except lib.Skip as why:
         print("1..0 # SKIP %s" % why)
         return 0
-    chance, there_are, pairs = random.Random(SEED), len(points), 0
+    chance, there_are, pairs = random.Random(SEED), len(points), "any"
     if SOAK:
         chosen = draw(points, chance)
     elif "FAULT_POINT" in os.environ:
         chosen = [fault_lib.Point.parse(os.environ["FAULT_POINT"], fault_lib.PROTOCOLS)]
     else:
         chosen, pairs = choose(points, chance)
-    print("# FAULT_SEED=%d FAULT_POINTS=%d of %d, %d pairs of step and kind" % (
+    print("# FAULT_SEED=%d FAULT_POINTS=%d of %d, %s pairs of step and kind" % (
         SEED, len(chosen), there_are, pairs), flush=True)
     return fault_lib.run_all(chosen, JOBS, "tests/peers/test_fault_matrix.py")
 
