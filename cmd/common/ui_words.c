@@ -48,10 +48,10 @@ const char *ui_option(const char *field, size_t n)
 	return NULL;
 }
 
-/* Where a word begins: not within a path that was meant to be a template, "/ckpt/{model}". */
-static bool begins_word(const char *text, const char *at)
+/* A path that was meant to be a template stays as it is: "/ckpt/{model}", "{model}/ckpt". */
+static bool is_word(const char *text, const char *at, size_t n)
 {
-	return at == text || at[-1] == ' ' || at[-1] == '(';
+	return (at == text || at[-1] == ' ' || at[-1] == '(') && at[n] && at[n + 1] != '/';
 }
 
 const char *ui_words(const char *text)
@@ -64,8 +64,8 @@ const char *ui_words(const char *text)
 	char *const dst = sentences[turn++ % SENTENCES];
 	size_t used = 0;
 	for (const char *at = text; *at && used + 1 < ROOM;) {
-		const size_t n = *at == '{' && begins_word(text, at) ? strcspn(at, "}") : 0;
-		const char *option = n && at[n] ? ui_option(at + 1, n - 1) : NULL;
+		const size_t n = *at == '{' ? strcspn(at, "}") : 0;
+		const char *option = n && is_word(text, at, n) ? ui_option(at + 1, n - 1) : NULL;
 		if (option)
 			used += (size_t)snprintf(dst + used, ROOM - used, "--%s", option);
 		else

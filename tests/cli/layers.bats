@@ -71,9 +71,10 @@ fields_named() {
 	awk '/alike\[\]/ { on = 1 } /^};/ { on = 0 } on' "$repo/cmd/common/ui_words.c" |
 		grep -oE '"[^"]+"' | tr -d '"' |
 		awk '{ option = $0; gsub("-", "_"); print $0, option }' >>words
-	loose=$(grep -rnE --include='*.c' '"([^"\\]|\\.)*[^ ("]\{('"$(paste -sd '|' named)"')\}' \
+	loose=$(grep -rnE --include='*.c' \
+		'"([^"\\]|\\.)*([^ ("]\{('"$(paste -sd '|' named)"')\}|\{[a-z_]+\}/)' \
 		"$repo/lib" || true)
-	[ -z "$loose" ] || { echo "not at the beginning of a word: $loose" >&2; return 1; }
+	[ -z "$loose" ] || { echo "not a word of its own: $loose" >&2; return 1; }
 	diff named <(cut -d ' ' -f 1 words | sort) >&2
 	known=$(for p in $(programs); do "$bin/$p" --dump-options | cut -f 1; done)
 	unknown=$(cut -d ' ' -f 2 words | grep -vxF -e "$known" || true)
@@ -91,4 +92,7 @@ fields_named() {
 	expect_status 3
 	err_has "open $scratch/{model}: "
 	[[ $(json 'lines[-1]["error"]["message"]') == "open $scratch/{model}: "* ]]
+	try wsync-push "{model}/ckpt" --dry-run
+	expect_status 3
+	err_has "open {model}/ckpt: "
 }
