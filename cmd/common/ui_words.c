@@ -13,11 +13,11 @@ static const struct {
 	{ "adapter_partial", "lora-partial" }, { "adapters", "lora" },
 	{ "api_key", "api-key-file" },         { "bucket_ns", "bucket-timeout" },
 	{ "connect_ns", "connect-timeout" },   { "endpoints", "endpoint" },
-	{ "faults", "fault" },                 { "format", "load-format" },
-	{ "init_ns", "init-timeout" },         { "ipc_by_ordinal", "ipc-device" },
-	{ "limits", "max-difference" },        { "lock_wait_ns", "lock-wait" },
-	{ "nccl_library", "nccl-lib" },        { "sender_lock", "lock" },
-	{ "sharded_tp", "sharded" },           { "timeout_ns", "timeout" },
+	{ "format", "load-format" },           { "init_ns", "init-timeout" },
+	{ "ipc_by_ordinal", "ipc-device" },    { "limits", "max-difference" },
+	{ "lock_wait_ns", "lock-wait" },       { "nccl_library", "nccl-lib" },
+	{ "sender_lock", "lock" },             { "sharded_tp", "sharded" },
+	{ "timeout_ns", "timeout" },
 };
 /* Fields of the same names, but for "_". */
 static const char *const alike[] = {

@@ -205,8 +205,8 @@ static int refuse_without_weights(const struct ws_serve *s, const char *field, s
 {
 	if (s->opts.keep != WS_KEEP_NONE)
 		return 0;
-	return ws_err_set(err, WS_EREFUSED,
-	                  "%s: this endpoint keeps nothing of its weights ({keep} none)", field);
+	return ws_err_set(err, WS_EREFUSED, "%s: this endpoint keeps nothing of its weights",
+	                  field);
 }
 
 /* -1: the logprobs begin with the generated tokens; servers before 2026 begin with the last token

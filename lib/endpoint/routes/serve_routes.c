@@ -226,8 +226,7 @@ static bool misbehave(struct ws_serve_call *c, const struct route *r)
 	                   r->run == ws_serve_route_scatter || r->run == ws_serve_route_disk;
 	switch (c->fault) {
 	case WS_FAULT_REFUSE:
-		ws_serve_answer(c, false, "refused on request: {faults} refuse:%s",
-		                c->rq->path + 1);
+		ws_serve_answer(c, false, "refused on request: fault refuse:%s", c->rq->path + 1);
 		return true;
 	case WS_FAULT_HANG:
 		ws_serve_wait_stop(s);

@@ -157,7 +157,7 @@ static void scatter(struct ws_serve_call *c, const struct ws_serve_share_rq *rq)
 	int rc = s->model && s->opts.keep == WS_KEEP_MEMORY ?
 	                 0 :
 	                 ws_err_set(&err, WS_EINPUT,
-	                            "this endpoint has no parameters to receive into ({model})");
+	                            "this endpoint has no parameters to receive into");
 	if (rc == 0)
 		rc = ws_serve_scatter_plan(&x, rq, s->opts.log, &err);
 	if (rc == 0)

@@ -194,9 +194,8 @@ static void check(struct ws_serve_call *c, const char *name)
 	if (action == actions + N_ACTIONS) {
 		ws_serve_answer(c, false, "Unsupported action='%.40s'", name);
 	} else if (keep == WS_KEEP_NONE || (keep == WS_KEEP_HASH && action->bytes)) {
-		ws_serve_answer(c, false, "this endpoint keeps %s ({keep} %s)",
-		                keep == WS_KEEP_HASH ? "hashes only" : "nothing",
-		                keep == WS_KEEP_HASH ? "hash" : "none");
+		ws_serve_answer(c, false, "this endpoint keeps %s of its weights",
+		                keep == WS_KEEP_HASH ? "only hashes" : "nothing");
 	} else if (ws_serve_enter(c, false)) {
 		action->run(c);
 		ws_serve_vacate(c->serve);
