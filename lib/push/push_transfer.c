@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_transfer.c - buckets one after the other, by whatever protocol: while one moves, the
- * transport is told of the next, so that what can be fetched is. */
+/* push_transfer.c - sends one bucket after the other, by any protocol. While one moves, the
+ * transport prepares the next. */
 #include "push_protocol.h"
 
-/* Who sends from a GPU makes there what he can, unless he was told not to. */
+/* A push from a GPU computes there what it can, unless the caller wants the CPU (transform_on). */
 static bool makes_here(void *ctx, const struct ws_recipe_output *f)
 {
 	struct ws_push *p = ctx;
