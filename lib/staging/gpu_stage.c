@@ -269,8 +269,8 @@ static int gather(struct ws_gpu_stage *f, const struct ws_stage_step *s, bool *h
 	f->no_compute =
 		f->no_compute || (!f->compute && ws_compute_open(f->gpu, &f->compute, NULL));
 	return f->no_compute ? 0 :
-	                       ws_gpu_strided_read(f->compute, ws_gpu_device(f->gpu), s->span, s->from,
-	                                       s->n, s->to, f->stream, here, err);
+	                       ws_gpu_strided_read(f->compute, ws_gpu_device(f->gpu), s->span,
+	                                           s->from, s->n, s->to, f->stream, here, err);
 }
 
 /* Copies bytes that are on this GPU; turns the step into a read if they are not. */
