@@ -2,8 +2,8 @@
 /* arena.h - memory that is given back all at once, and lists in it.
  *
  * For structures that are built once and read until the end. NULL: out of memory. */
-#ifndef WS_MODEL_ARENA_H
-#define WS_MODEL_ARENA_H
+#ifndef WS_BASE_ARENA_H
+#define WS_BASE_ARENA_H
 
 #include <stddef.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_channel.h - what a sender that is not the first says to the first, and hears
  * from it, through its store. */
-#ifndef WS_PUSH_TALK_H
-#define WS_PUSH_TALK_H
+#ifndef WS_PUSH_CHANNEL_H
+#define WS_PUSH_CHANNEL_H
 
 #include "push_protocol.h"
 
