@@ -125,7 +125,7 @@ static int start_one(struct local *l, const char *program, const struct bench_co
 	snprintf(gpu, sizeof gpu, "%llu", (unsigned long long)cfg->pushing.gpu);
 	const char *argv[] = { program, "--listen", "127.0.0.1:0", "--json", "--tp", tp, "--keep",
 		               keeps[cfg->keep], NULL, "ipc", "--gpu", gpu, NULL };
-	if (cfg->pushing.backend == WS_BACKEND_IPC) /* they read the GPU that lends */
+	if (cfg->pushing.backend == WS_BACKEND_IPC) /* they read the GPU that exports */
 		argv[8] = "--backend";
 	if (pipe2(ends, O_CLOEXEC))
 		return ws_err_errno(err, "pipe");

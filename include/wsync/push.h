@@ -113,7 +113,7 @@ struct ws_push_opts {
 	const char *nccl_library;
 	/* or that of this Python, a program or a virtual environment; NULL: none */
 	const char *nccl_from;
-	unsigned gpu;               /* whose memory NCCL sends from, and IPC lends */
+	unsigned gpu;               /* whose memory NCCL sends from, and IPC exports */
 	/* of IPC: tell the servers the GPU's number, as they count, not its UUID, */
 	bool ipc_by_ordinal;
 	unsigned ipc_ordinal;       /* which is this */

@@ -44,10 +44,10 @@ int bench_load_each(struct bench_load *l, bench_load_take *take, struct ws_err *
 
 /* On into a GPU's memory, as a push that sends from there brings it. Tensors are made there, as
  * far as it has kernels for them, unless `on` says otherwise. To be closed in any case. */
-int bench_feed_open(struct bench_load *l, const struct ws_bench_gpu *to,
+int bench_stage_open(struct bench_load *l, const struct ws_bench_gpu *to,
                     enum ws_push_transform_on on, struct ws_err *err);
-int bench_feed_run(void *load, int64_t *ns, struct ws_err *err); /* as of struct bench_timed */
-void bench_feed_close(struct bench_load *l);
+int bench_stage_run(void *load, int64_t *ns, struct ws_err *err); /* as of struct bench_timed */
+void bench_stage_close(struct bench_load *l);
 /* Two more rows. */
 int bench_load_gpu(const struct ws_bench_opts *opts, struct bench_load *l,
                    const struct ws_bench_load *load, struct ws_err *err);

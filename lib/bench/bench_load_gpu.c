@@ -12,7 +12,7 @@ enum { RING = 4, PIECE = 16 << 20 };
 
 struct load_gpu {
 	struct bench_gpu g;
-	struct ws_gpu_stage feed;
+	struct ws_gpu_stage stage;
 	void *pinned[RING];
 	ws_devptr there[RING];
 };
@@ -20,21 +20,22 @@ struct load_gpu {
 static bool is_made_there(void *ctx, const struct ws_recipe_output *f)
 {
 	const struct load_gpu *x = ctx;
-	return ws_gpu_stage_computes(&x->feed, f);
+	return ws_gpu_stage_computes(&x->stage, f);
 }
 
-int bench_feed_open(struct bench_load *l, const struct ws_bench_gpu *to,
+int bench_stage_open(struct bench_load *l, const struct ws_bench_gpu *to,
                     enum ws_push_transform_on on, struct ws_err *err)
 {
 	struct load_gpu *x = l->gpu = calloc(1, sizeof *x);
 	if (!x)
 		return ws_oom(err);
-	if (bench_gpu_open(&x->g, to, l->cancel, err) || ws_gpu_stage_open(&x->feed, x->g.gpu, err))
+	if (bench_gpu_open(&x->g, to, l->cancel, err) ||
+	    ws_gpu_stage_open(&x->stage, x->g.gpu, err))
 		return -1;
 	if (!l->input.transform || on == WS_TRANSFORM_ON_CPU)
 		return 0;
 	l->elsewhere = is_made_there;
-	return ws_gpu_stage_use_kernels(&x->feed, 0, err);
+	return ws_gpu_stage_use_kernels(&x->stage, 0, err);
 }
 
 static int open_pinned(struct load_gpu *x, struct ws_err *err)
@@ -46,14 +47,14 @@ static int open_pinned(struct load_gpu *x, struct ws_err *err)
 	return 0;
 }
 
-void bench_feed_close(struct bench_load *l)
+void bench_stage_close(struct bench_load *l)
 {
 	struct load_gpu *x = l->gpu;
 	if (!x)
 		return;
 	if (x->g.gpu)
 		ws_gpu_use(x->g.gpu, NULL);
-	ws_gpu_stage_close(&x->feed);
+	ws_gpu_stage_close(&x->stage);
 	for (int i = 0; x->g.gpu && i < RING; i++) {
 		ws_gpu_free_pinned(x->g.gpu, x->pinned[i]);
 		ws_gpu_free(x->g.gpu, x->there[i]);
@@ -82,19 +83,19 @@ static int copy_pinned(void *ctx, int64_t *ns, struct ws_err *err)
 	return 0;
 }
 
-static int feed_bucket(void *load, const struct bench_bucket *k, struct ws_err *err)
+static int stage_bucket(void *load, const struct bench_bucket *k, struct ws_err *err)
 {
 	const struct bench_load *l = load;
 	struct load_gpu *x = l->gpu;
-	struct ws_staging_buffer *box = ws_gpu_stage_buffer(&x->feed, k->payloads, k->n);
+	struct ws_staging_buffer *buffer = ws_gpu_stage_buffer(&x->stage, k->payloads, k->n);
 	int rc = 0;
-	while (!rc && box->loaded < k->n)
-		rc = ws_gpu_stage_load(&x->feed, box, WS_FOREVER, l->cancel, err);
-	ws_gpu_stage_release(box); /* what comes into its memory next does so in the same stream */
+	while (!rc && buffer->loaded < k->n)
+		rc = ws_gpu_stage_load(&x->stage, buffer, WS_FOREVER, l->cancel, err);
+	ws_gpu_stage_release(buffer); /* later users of its memory are in the same stream */
 	return rc;
 }
 
-int bench_feed_run(void *ctx, int64_t *ns, struct ws_err *err)
+int bench_stage_run(void *ctx, int64_t *ns, struct ws_err *err)
 {
 	struct bench_load *l = ctx;
 	struct load_gpu *x = l->gpu;
@@ -104,8 +105,8 @@ int bench_feed_run(void *ctx, int64_t *ns, struct ws_err *err)
 	if (ws_gpu_use(x->g.gpu, err))
 		return -1;
 	const int64_t since = ws_now_ns();
-	if (bench_load_each(l, feed_bucket, err) ||
-	    ws_stream_wait(x->g.gpu, x->feed.stream, WS_FOREVER, l->cancel, err))
+	if (bench_load_each(l, stage_bucket, err) ||
+	    ws_stream_wait(x->g.gpu, x->stage.stream, WS_FOREVER, l->cancel, err))
 		return -1;
 	*ns = ws_now_ns() - since;
 	return 0;
@@ -114,7 +115,7 @@ int bench_feed_run(void *ctx, int64_t *ns, struct ws_err *err)
 static int measure_gpu(const struct ws_bench_opts *opts, struct bench_load *l, struct ws_err *err)
 {
 	const struct bench_timed pinned = { .run = copy_pinned, .ctx = l };
-	const struct bench_timed feed = { .run = bench_feed_run, .ctx = l };
+	const struct bench_timed stage = { .run = bench_stage_run, .ctx = l };
 	char name[32];
 	struct ws_bench_row row = { .stage = "load",
 		                    .name = "copied to GPU",
@@ -129,16 +130,16 @@ static int measure_gpu(const struct ws_bench_opts *opts, struct bench_load *l, s
 		                     .bytes = l->bytes,
 		                     .against = "pinned copy",
 		                     .against_bytes = l->bytes };
-	return bench_measure(opts, &row, &feed, &pinned, err);
+	return bench_measure(opts, &row, &stage, &pinned, err);
 }
 
 int bench_load_gpu(const struct ws_bench_opts *opts, struct bench_load *l,
                    const struct ws_bench_load *load, struct ws_err *err)
 {
-	const int rc = bench_feed_open(l, load->to, load->transform_on, err) ||
+	const int rc = bench_stage_open(l, load->to, load->transform_on, err) ||
 	                               open_pinned(l->gpu, err) || measure_gpu(opts, l, err) ?
 	                       -1 :
 	                       0;
-	bench_feed_close(l);
+	bench_stage_close(l);
 	return rc;
 }

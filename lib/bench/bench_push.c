@@ -58,7 +58,8 @@ static int take_supply(struct whole *w, struct ws_err *err)
 {
 	if (!w->what->alone)
 		return 0;
-	return (w->load.gpu ? bench_feed_run : bench_load_run)(&w->load, &w->ns[SUPPLY][w->n], err);
+	return (w->load.gpu ? bench_stage_run : bench_load_run)(&w->load, &w->ns[SUPPLY][w->n],
+	                                                        err);
 }
 
 /* Sample w->n, which counts once the caller raises it. */
@@ -104,7 +105,7 @@ static int open_whole(struct whole *w, const struct ws_bench_opts *opts,
 	for (int i = 1; i < TIMES; i++)
 		w->ns[i] = w->ns[i - 1] + opts->samples;
 	if (b->alone && (bench_load_open(&w->load, &load, opts->cancel, err) ||
-	                 (from_gpu && bench_feed_open(&w->load, &gpu, push->transform_on, err))))
+	                 (from_gpu && bench_stage_open(&w->load, &gpu, push->transform_on, err))))
 		return -1;
 	return b->keep ? ws_push_open(&w->push, &w->kept, err) : 0;
 }
@@ -112,7 +113,7 @@ static int open_whole(struct whole *w, const struct ws_bench_opts *opts,
 static void close_whole(struct whole *w)
 {
 	ws_push_close(w->kept);
-	bench_feed_close(&w->load);
+	bench_stage_close(&w->load);
 	bench_load_close(&w->load);
 	free(w->ns[0]);
 	*w = (struct whole){ 0 };

@@ -68,8 +68,8 @@ struct ws_transport_ops {
 	/* Begins to join the group; wait says how it went. */
 	int (*open)(const struct ws_transport_opts *opts, ws_deadline until,
 	            struct ws_transport **out, struct ws_err *err);
-	/* Will it compute what this formula says (lib/transform) by itself, where a span has it?
-	 * NULL: there is no formula. May be NULL: it computes nothing. */
+	/* Will it compute this output of a recipe (lib/transform) itself, if a span has it? NULL:
+	 * there is no recipe. May be NULL: it computes nothing. */
 	bool (*makes)(const struct ws_transport *t, const struct ws_recipe_output *f);
 	/* While that goes on: every server has agreed to join; some do so with the first
 	 * broadcast only. May be NULL. */

@@ -128,7 +128,7 @@ static void copy(struct push_guard *g, const struct ws_push *p)
 	snprintf(g->failure, sizeof g->failure, "%s", p->run.failed_why ? p->run.failed_why : "");
 	g->transport = p->link.group ? ws_group_transport(p->link.group) : NULL;
 	/* After a failure it joins workers, and GPU libraries may take long to abort. */
-	g->unsure = p->run.failed_why || p->link.nccl_version[0] || p->protocol->lends;
+	g->unsure = p->run.failed_why || p->link.nccl_version[0] || p->protocol->exports;
 	snprintf(g->group, sizeof g->group, "%s", p->link.name);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		copy_endpoint(p, i, &g->endpoints[i]);

@@ -80,8 +80,8 @@ void ws_gpu_stage_close(struct ws_gpu_stage *f)
 void ws_gpu_stage_memory(size_t buckets, uint64_t bytes, size_t payloads, uint64_t *gpu,
                          uint64_t *pinned)
 {
-	const uint64_t box = bytes + (uint64_t)payloads * (WS_GPU_STAGE_ALIGN - 1);
-	*gpu = box * (buckets < WS_GPU_STAGE_BUFFERS ? buckets : WS_GPU_STAGE_BUFFERS);
+	const uint64_t buffer = bytes + (uint64_t)payloads * (WS_GPU_STAGE_ALIGN - 1);
+	*gpu = buffer * (buckets < WS_GPU_STAGE_BUFFERS ? buckets : WS_GPU_STAGE_BUFFERS);
 	*pinned = (uint64_t)WS_RING_SLOTS * WS_RING_SLOT;
 }
 

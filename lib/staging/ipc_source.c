@@ -19,7 +19,7 @@ struct ws_ipc_source {
 	char *path;
 	struct ws_cuda *cuda;
 	int *ordinals;
-	struct ws_ipc_import *window;
+	struct ws_ipc_import *import;
 };
 
 /* ---- the process and its GPUs ---- */
@@ -84,7 +84,7 @@ static void memory_close(struct ws_ipc_source *mem)
 {
 	if (!mem)
 		return;
-	ws_ipc_import_close(mem->window);
+	ws_ipc_import_close(mem->import);
 	ws_cuda_close(mem->cuda);
 	free(mem->ordinals);
 	free(mem->path);
@@ -113,7 +113,7 @@ static int memory_open(const struct ws_manifest *m, const char *path,
 			                                 .still_valid = check_writer,
 			                                 .ctx = mem,
 			                                 .cancel = cancel };
-		rc = ws_ipc_import_open(&opts, &mem->window, err);
+		rc = ws_ipc_import_open(&opts, &mem->import, err);
 	}
 	if (rc)
 		memory_close(mem);
@@ -125,7 +125,7 @@ static int memory_open(const struct ws_manifest *m, const char *path,
 static int memory_read(struct ws_ipc_source *mem, size_t allocation, uint64_t at, void *dst,
                        size_t n, struct ws_err *err)
 {
-	return ws_ipc_import_read(mem->window, allocation, at, dst, n, err);
+	return ws_ipc_import_read(mem->import, allocation, at, dst, n, err);
 }
 
 static int memory_place(struct ws_ipc_source *mem, size_t allocation, uint64_t at,
@@ -133,7 +133,7 @@ static int memory_place(struct ws_ipc_source *mem, size_t allocation, uint64_t a
 {
 	const struct ws_manifest *m = mem->manifest;
 	ws_devptr address;
-	if (ws_ipc_import_address(mem->window, allocation, &address, err))
+	if (ws_ipc_import_address(mem->import, allocation, &address, err))
 		return -1;
 	memcpy(out->gpu, m->devices[m->allocations[allocation].device].uuid, sizeof out->gpu);
 	out->at = address + at;

@@ -8,9 +8,9 @@
 
 #include "catalog_build.h"
 #include "floats.h"
-#include "value_scan.h"
 #include "safetensors.h"
 #include "unpack_core.h"
+#include "value_scan.h"
 
 #include "wsync/cancel.h"
 #include "wsync/tool/plan.h"

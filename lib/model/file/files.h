@@ -3,8 +3,8 @@
 #ifndef WS_MODEL_FILES_H
 #define WS_MODEL_FILES_H
 
-#include "files.h"
 #include "wsync/err.h"
+
 #include <stddef.h>
 
 struct ws_file_list {

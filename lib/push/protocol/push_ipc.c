@@ -24,20 +24,20 @@ static const int64_t GRACE_NS = 500 * WS_NS_PER_MS;
 
 /* The memory is kept from one run to the next. */
 struct ipc {
-	struct ws_ipc_export *lend;
+	struct ws_ipc_export *export;
 	bool lent; /* somebody may be reading it */
 };
 
-static struct ws_ipc_export *lend_of(const struct ws_push *p)
+static struct ws_ipc_export *export_of(const struct ws_push *p)
 {
-	return ((const struct ipc *)p->own)->lend;
+	return ((const struct ipc *)p->own)->export;
 }
 
 /* ---- before ---- */
 
 int push_ipc_check_hosts(const struct ws_push *p, struct ws_err *err)
 {
-	for (size_t i = 0; p->protocol->lends && i < p->opts.n_endpoints; i++) {
+	for (size_t i = 0; p->protocol->exports && i < p->opts.n_endpoints; i++) {
 		char host[WS_HOST_MAX];
 		uint16_t port;
 		bool local = false;
@@ -73,21 +73,21 @@ static int prepare(struct ws_push *p, struct ws_err *err)
 		                                 .trace = p->opts.trace,
 		                                 .log = p->opts.log };
 	struct ipc *own = push_own(p, sizeof *own, err);
-	if (!own || (!own->lend && ws_ipc_export_open(&opts, &own->lend, err)))
+	if (!own || (!own->export && ws_ipc_export_open(&opts, &own->export, err)))
 		return -1;
-	return ws_ipc_export_reserve(own->lend, p->from.plan->n_buckets, most, err);
+	return ws_ipc_export_reserve(own->export, p->from.plan->n_buckets, most, err);
 }
 
 /* ---- buckets ---- */
 
 static bool makes(const struct ws_push *p, const struct ws_recipe_output *f)
 {
-	return ws_ipc_export_computes(lend_of(p), f);
+	return ws_ipc_export_computes(export_of(p), f);
 }
 
 static void stage(struct ws_push *p, const struct ws_payload *payloads, size_t n)
 {
-	ws_ipc_export_next(lend_of(p), payloads, n);
+	ws_ipc_export_next(export_of(p), payloads, n);
 }
 
 static int write_pickle(const struct ws_push *p, const struct push_bucket *k, uint64_t at,
@@ -95,11 +95,11 @@ static int write_pickle(const struct ws_push *p, const struct push_bucket *k, ui
 {
 	const struct ws_plan_bucket *bucket = &p->from.plan->buckets[k->b];
 	char uuid[WS_CUDA_UUID_TEXT];
-	ws_cuda_uuid_text(ws_ipc_export_device(lend_of(p)), uuid);
+	ws_cuda_uuid_text(ws_ipc_export_device(export_of(p)), uuid);
 	const struct ws_pickle_cuda where = {
-		.handle = ws_ipc_export_handle(lend_of(p)),
+		.handle = ws_ipc_export_handle(export_of(p)),
 		.at = at,
-		.room = ws_ipc_export_part_bytes(lend_of(p)),
+		.room = ws_ipc_export_part_bytes(export_of(p)),
 		.ordinal = p->opts.ipc_ordinal,
 		.uuid = p->opts.ipc_by_ordinal ? NULL : uuid + WS_CUDA_UUID_KIND,
 	};
@@ -127,7 +127,7 @@ static int post_bucket(struct ws_push *p, const struct push_bucket *k, struct ws
 	uint64_t at;
 	struct ws_buf pickle;
 	ws_buf_init(&pickle, 0);
-	int rc = ws_ipc_export_take(lend_of(p), k->payloads, k->n_payloads, until, p->opts.cancel,
+	int rc = ws_ipc_export_take(export_of(p), k->payloads, k->n_payloads, until, p->opts.cancel,
 	                            &at, err);
 	if (rc)
 		ws_err_wrap(err, "bucket %zu of %zu", k->b + 1, p->from.plan->n_buckets);
@@ -174,7 +174,7 @@ static void settle_loans(struct ws_push *p, ws_deadline until)
 }
 
 /* Before the end of a session, after which the empty bucket would be refused as any other. */
-static int end_lending(struct ws_push *p, struct ws_err *err)
+static int end_export(struct ws_push *p, struct ws_err *err)
 {
 	const int64_t since = ws_now_ns();
 	settle_loans(p, ws_deadline_in(SETTLE_NS));
@@ -193,7 +193,7 @@ static void forget(struct ws_push *p, bool ended)
 	struct ipc *own = p->own;
 	if (!ended || !own)
 		return;
-	ws_ipc_export_close(own->lend);
+	ws_ipc_export_close(own->export);
 	free(own);
 	p->own = NULL;
 }
@@ -203,14 +203,14 @@ const struct push_protocol push_ipc = {
 	.routes = "/update_weights_from_tensor for flattened buckets of bytes",
 	.takes = push_from_tensor_takes,
 	.groupless = true,
-	.lends = true,
+	.exports = true,
 	.legal = legal,
 	.prepare = prepare,
 	.makes = makes,
 	.begin = push_scope_begin,
 	.stage = stage,
 	.bucket = post_bucket,
-	.end = end_lending,
+	.end = end_export,
 	.undo = undo,
 	.forget = forget,
 };

@@ -31,7 +31,7 @@ struct push_protocol {
 	/* also to pipeline stages and to replicas: a request is the whole server's */
 	bool any_ranks;
 	bool files;           /* the servers read files by themselves: no load format, no session */
-	bool lends;           /* they read memory of a GPU of this machine */
+	bool exports;         /* they read memory of a GPU of this machine */
 	/* an update that is prepared has to be completed before the next one */
 	bool prepares;
 	/* May this plan go to these endpoints so? Asked before anybody is paused. */

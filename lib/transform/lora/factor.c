@@ -44,7 +44,7 @@ static int blame(const struct ws_item *item, uint64_t element, float value, stru
 }
 
 /* Numbers [from, from+n) of the item. */
-static const float *read_stretch(const struct grid *g, uint64_t from, size_t n, struct ws_err *err)
+static const float *read_run(const struct grid *g, uint64_t from, size_t n, struct ws_err *err)
 {
 	const size_t size = ws_dtype_bits(g->item->dtype) / 8;
 	ws_buf_reset(g->buf);
@@ -67,7 +67,7 @@ static int pick(const struct grid *g, int64_t i, int64_t n, int64_t j, int64_t m
 	const struct axis *outer = &g->outer, *inner = &g->inner;
 	const uint64_t from = g->at + (uint64_t)(i * outer->step + j * inner->step);
 	const float *x =
-		read_stretch(g, from, (size_t)((n - 1) * outer->step + (m - 1) * inner->step + 1),
+		read_run(g, from, (size_t)((n - 1) * outer->step + (m - 1) * inner->step + 1),
 	                     err);
 	if (!x)
 		return -1;

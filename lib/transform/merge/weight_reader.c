@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weight_reader.c - numbers in, numbers out, in pieces that fit on a scratch. */
+/* weight_reader.c - reads a base in pieces that fit the scratch, and checks it. */
 #include "weight_reader.h"
 
 #include "factor.h"

@@ -11,7 +11,7 @@
 
 enum { CACHE_PART = 6 };
 
-/* ---- desks ----------------------------------------------------------------------------------- */
+/* ---- scratches ------------------------------------------------------------------------------- */
 
 void *ws_scratch_take(struct ws_scratch *b, size_t n)
 {
@@ -61,12 +61,12 @@ static size_t item_of(const struct ws_pool_job *r, size_t tile)
 }
 
 /* Finds the next tile for a thread. */
-static bool find_work(struct ws_worker_pool *w, struct ws_pool_job **run, size_t *tile)
+static bool find_work(struct ws_worker_pool *w, struct ws_pool_job **job, size_t *tile)
 {
 	for (struct ws_pool_job *r = w->jobs; r; r = r->next) {
 		if (r->wanted != SIZE_MAX && r->tiles[r->wanted].state == ABSENT &&
 		    pool_make_room(w, r, r->tiles[r->wanted].room)) {
-			*run = r;
+			*job = r;
 			*tile = r->wanted;
 			return true;
 		}
@@ -78,7 +78,7 @@ static bool find_work(struct ws_worker_pool *w, struct ws_pool_job **run, size_t
 		if (!r->items[item_of(r, i)]->scan_only &&
 		    !pool_may_go_ahead(w, r, r->tiles[i].room))
 			continue;
-		*run = r;
+		*job = r;
 		*tile = i;
 		return true;
 	}

@@ -69,8 +69,8 @@ size_t ws_worker_pool_buf(const struct ws_worker_pool *w);     /* most bytes of 
 /* Counts memory that is kept between tiles. False: there is not enough. */
 bool ws_worker_pool_reserve(struct ws_worker_pool *w, uint64_t bytes);
 void ws_worker_pool_unreserve(struct ws_worker_pool *w, uint64_t bytes);
-bool ws_worker_pool_reserve_is_scarce(
-	struct ws_worker_pool *w); /* more than half of it is in use */
+/* More than half of it is in use. */
+bool ws_worker_pool_reserve_is_scarce(struct ws_worker_pool *w);
 /* The most memory in use at any time, never more than the limit; and the number of tiles made. */
 uint64_t ws_worker_pool_peak(struct ws_worker_pool *w);
 uint64_t ws_worker_pool_tiles_made(struct ws_worker_pool *w);

@@ -80,7 +80,7 @@ void pool_count_peak(struct ws_worker_pool *w);
 void *pool_find_memory(struct ws_worker_pool *w, uint32_t room);
 void pool_forget(struct ws_pool_job *r, struct tile *t);
 size_t pool_next_to_make(struct ws_pool_job *r);
-/* For a tile that is waited for: drops others, its own run's last. */
+/* For a tile that is waited for: drops others, its own job's last. */
 bool pool_make_room(struct ws_worker_pool *w, struct ws_pool_job *r, size_t n);
 /* For a tile without a waiting reader. */
 bool pool_may_go_ahead(const struct ws_worker_pool *w, const struct ws_pool_job *r, size_t n);
