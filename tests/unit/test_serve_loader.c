@@ -340,7 +340,8 @@ static void hashes_alone_know_names_and_shapes(void **state)
 	start(&(struct ws_serve_opts){ .model = ".", .tp = 2, .keep = WS_KEEP_HASH });
 	assert_null(serve->model->memory[0]);
 	assert_has(ask("/list_weights", NULL, 200, NULL), "\"data_ptr\":0");
-	assert_has(ask("/weights_checker", "{\"action\":\"snapshot\"}", 400, NULL), "keeps only hashes");
+	assert_has(ask("/weights_checker", "{\"action\":\"snapshot\"}", 400, NULL),
+	           "keeps only hashes");
 	ask("/get_weights_by_name", "{\"name\":\"model.norm.weight\"}", 400, NULL);
 	put("model.norm.weight", 32, 0);
 	put("unknown", 1, 0);
