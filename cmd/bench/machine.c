@@ -55,7 +55,7 @@ static void find_processors(struct processors *p)
 	          sizeof p->governor);
 }
 
-/* The version of the kernel's driver; "": there is none. */
+/* The version of the NVIDIA kernel driver; "" without a driver. */
 static void find_driver(char *text, size_t n)
 {
 	char line[512] = "";

@@ -8,7 +8,7 @@
  * Sentences of the library name what a caller sets by the field of the options struct, in braces:
  * "use {pause} abort, or {flush} never" is about pause and flush of struct ws_push_opts. The values
  * beside it are those of the programs. This holds for errors, hints, warnings and findings. The
- * programs print their own options instead; other text in braces is none of ours. What stands after
+ * programs print their own options instead of fields. Other text in braces is user data. Text after
  * the name of a program is a command that can be typed: "wsync-ctl repair --again". */
 #ifndef WSYNC_ERR_H
 #define WSYNC_ERR_H

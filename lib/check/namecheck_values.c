@@ -109,7 +109,7 @@ static void report_values(struct ws_check *c, const struct ws_item *item, const 
 		              ws_text_shape(item->n_dims, item->dims).s, t->first);
 		return;
 	}
-	/* -0.0 in every element is zero as well, but nobody writes that. */
+	/* A tensor of -0.0 is zero as well, but does not occur. */
 	if (t->nonzero)
 		return;
 	const bool bias = ws_ends_with(item->name, "bias");

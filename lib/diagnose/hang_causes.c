@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hang_causes.c - from the facts of a hang to its likely cause: the first row that matches.
  *
- * Rows are ordered by certainty. What was observed (a process that ended, a key of another group)
- * comes before what is concluded (nobody connected, so the address is wrong). */
+ * Rows are ordered by certainty: observations (a process ended, a key of another group) precede
+ * conclusions (no rank connected, so the address may be wrong). */
 #include "hang_core.h"
 
 #include "wsync/clock.h"
@@ -59,7 +59,7 @@ static bool is_fed_by_others(const struct ws_hang *h, size_t i)
 OF_RANK(has_joined, r->store == WS_HANG_JOINED)
 OF_RANK(has_asked, r->store == WS_HANG_ASKED)
 OF_RANK(has_left, r->store == WS_HANG_LEFT)
-/* Where some that came have no name, nobody knows which are missing. */
+/* If some ranks joined without a name, the missing ones cannot be named. */
 OF_RANK(is_absent, r->store == WS_HANG_ABSENT && is_partly_there(h, r->endpoint) &&
         !h->endpoints[r->endpoint].unnamed)
 OF_RANK(is_absent_sender, r->endpoint == h->n_endpoints && r->store == WS_HANG_ABSENT)

@@ -44,8 +44,8 @@ expect_http() { [ "${out##*$'\n'}" = "$1" ] || explain "expected HTTP status $1"
 @test "wrong options are usage errors" {
 	try wsync-endpoint --fault break:health:1
 	expect_status 2
-	err_has "fault 'break:health:1': kind is none of refuse, hang, drop, die, flip, slow, \
-garbage, wrong-length, batch-variant, stale"
+	err_has "fault 'break:health:1': unknown kind: use refuse, hang, drop, die, flip, slow, \
+garbage, wrong-length, batch-variant, stale or corrupt"
 	try wsync-endpoint --listen nowhere
 	expect_status 2
 	err_has "listen 'nowhere': not of the form HOST:PORT"

@@ -58,7 +58,7 @@ int ws_serve_corrupt_parse(const char *spec, struct ws_serve_fault *f, struct ws
 			f->corrupt.how = (enum ws_serve_corruption)i;
 			return parse_keys(spec + n, f, err);
 		}
-	return ws_err_set(err, WS_EUSAGE, "corruption is none of flip, truncate, drop, swap");
+	return ws_err_set(err, WS_EUSAGE, "unknown corruption: use flip, truncate, drop or swap");
 }
 
 int ws_serve_corrupt_check(const struct ws_serve *s, const struct ws_serve_fault *f,

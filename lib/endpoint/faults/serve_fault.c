@@ -132,8 +132,8 @@ static int parse(const char *text, enum ws_serve_lineage lineage, struct ws_serv
 	const enum ws_serve_fault_kind kind = flips ? WS_FAULT_CORRUPT : find_kind(text, n_kind);
 	if (kind == WS_FAULT_NONE)
 		return ws_err_set(err, WS_EUSAGE,
-		                  "kind is none of refuse, hang, drop, die, flip, slow, garbage, "
-		                  "wrong-length, batch-variant, stale, corrupt");
+		                  "unknown kind: use refuse, hang, drop, die, flip, slow, garbage, "
+		                  "wrong-length, batch-variant, stale or corrupt");
 	snprintf(route, sizeof route, "%.*s", (int)n, first + 1);
 	const char *known = find_step(route);
 	if (!known)
