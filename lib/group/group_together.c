@@ -360,6 +360,15 @@ static int say_late(const struct duo *d, struct ws_err *err)
 	return ws_err_where(err, NULL, silent);
 }
 
+/* The data plane sees a closed connection; the server's answer says why it was closed. */
+static void quote_answer(const struct ws_err *answer, struct ws_err *err)
+{
+	char hint[sizeof err->hint];
+	snprintf(hint, sizeof hint, "%s", err->hint);
+	ws_err_hint(err, "%s: %s%s%s", answer->endpoint, answer->msg, hint[0] ? "; " : "", hint);
+	ws_err_where(err, NULL, answer->endpoint);
+}
+
 static int say_cause(const struct duo *d, struct ws_err *err)
 {
 	const struct ws_together *w = d->w;
@@ -380,11 +389,8 @@ static int say_cause(const struct duo *d, struct ws_err *err)
 	}
 	if (d->broken && !d->gave_up)
 		ws_err_where(err, NULL, find_owner(d, err->rank));
-	if (d->broken && !d->gave_up && other && other->code != WS_ETIMEOUT) {
-		if (!err->hint[0])
-			ws_err_hint(err, "%s: %s", other->endpoint, other->msg);
-		ws_err_where(err, NULL, other->endpoint);
-	}
+	if (d->broken && !d->gave_up && other && other->code != WS_ETIMEOUT)
+		quote_answer(other, err);
 	return -1;
 }
 

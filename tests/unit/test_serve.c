@@ -570,7 +570,7 @@ static void faults_are_parsed_strictly(void **state)
 	assert_int_equal(ws_serve_fault_parse("corrupt:update_weights_from_disk:3:permute",
 	                                      WS_SERVE_LENIENT, &f, &err),
 	                 -1);
-	assert_non_null(strstr(err.msg, "none of flip, truncate, drop, swap"));
+	assert_non_null(strstr(err.msg, "use flip, truncate, drop or swap"));
 }
 
 static void die_once(void *ctx)
