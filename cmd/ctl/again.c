@@ -61,7 +61,7 @@ static void add_timeout(struct line *l, ws_deadline until)
 	add(l, "--timeout=", ms);
 }
 
-static int make_line(struct line *l, const struct ctl_job *job, const struct ws_ledger_record *rec,
+static int make_line(struct line *l, const struct ctl_job *job, const struct ws_journal_record *rec,
                      const char *const *urls, size_t n, struct ws_err *err)
 {
 	const struct ctl_config *cfg = job->cfg;
@@ -139,7 +139,7 @@ static int wait_for(pid_t pid, ws_deadline until, int *status)
 	return got == pid ? 0 : -1;
 }
 
-int again_run(const struct ctl_job *job, const struct ws_ledger_record *rec,
+int again_run(const struct ctl_job *job, const struct ws_journal_record *rec,
               const char *const *urls, size_t n, int *status, struct ws_err *err)
 {
 	struct line l = { 0 };
@@ -155,7 +155,7 @@ int again_run(const struct ctl_job *job, const struct ws_ledger_record *rec,
 			                  "process %lld wrote %s and not what is still released: "
 			                  "it cannot be repeated from here",
 			                  (long long)rec->process.pid, rec->args[i]);
-	if (ws_ledger_check_source(rec, err))
+	if (ws_journal_check_source(rec, err))
 		return -1;
 	outlet_settle(1000); /* it prints to the same terminal */
 	int rc = make_line(&l, job, rec, urls, n, err);

@@ -9,7 +9,7 @@
 #include "ui.h"
 
 #include "wsync/endpoint.h"
-#include "wsync/tool/ledger.h"
+#include "wsync/tool/journal.h"
 
 enum { CTL_NO_TIMEOUT = -1 }; /* none was given */
 
@@ -35,7 +35,7 @@ struct ctl_job {
 	struct ws_http *http;
 	ws_deadline until; /* of --timeout; without it WS_FOREVER */
 	/* shown with the answers, where who paused an endpoint matters; or NULL */
-	const struct ws_ledger_list *records;
+	const struct ws_journal_list *records;
 };
 
 /* The commands: ctx is a ctl_job. */

@@ -14,7 +14,7 @@
 struct probe {
 	struct ws_endpoint_info *infos;
 	struct ws_err *errs;
-	struct ws_ledger_list *records; /* NULL: not looked at */
+	struct ws_journal_list *records; /* NULL: not looked at */
 };
 
 static void put_info(struct ws_jw *w, const struct ws_endpoint_info *info)
@@ -178,7 +178,7 @@ static int count_failures(const struct ctl_job *job, const struct probe *p, stru
 }
 
 static int probe(struct ctl_job *job, void (*show)(struct ctl_job *, const struct probe *),
-                 struct ws_ledger_list *records, struct ws_err *err)
+                 struct ws_journal_list *records, struct ws_err *err)
 {
 	struct probe p = { calloc(job->to.n, sizeof *p.infos), calloc(job->to.n, sizeof *p.errs),
 		           records };
@@ -196,7 +196,7 @@ static int probe(struct ctl_job *job, void (*show)(struct ctl_job *, const struc
 			rc = count_failures(job, &p, err);
 		}
 	}
-	ws_ledger_list_free(records);
+	ws_journal_list_free(records);
 	free(p.infos);
 	free(p.errs);
 	return rc;
@@ -223,7 +223,7 @@ struct ws_endpoint_info *ctl_ask(struct ctl_job *job, struct ws_err *err)
 int ctl_info(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	(void)args;
-	struct ws_ledger_list records = { 0 };
+	struct ws_journal_list records = { 0 };
 	return probe(ctx, show_infos, &records, err);
 }
 

@@ -4,7 +4,7 @@
 #include "ctl.h"
 #include "run.h"
 
-#include "wsync/tool/ledger.h"
+#include "wsync/tool/journal.h"
 
 #include <stdlib.h>
 
@@ -18,8 +18,8 @@ static void note(const struct ctl_job *job, bool sleep, unsigned memory,
 	if (run_state_dir(job->cfg->state_dir, &dir, &none) == 0)
 		for (size_t i = 0; i < job->to.n; i++)
 			if (answers[i].err.code == WS_OK)
-				ws_ledger_note_memory(ws_buf_str(&dir), job->to.urls[i], memory,
-				                      sleep);
+				ws_journal_note_memory(ws_buf_str(&dir), job->to.urls[i], memory,
+				                       sleep);
 	ws_buf_free(&dir);
 }
 

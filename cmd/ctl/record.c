@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-const char *record_fate(const struct ws_ledger_entry *e)
+const char *record_fate(const struct ws_journal_entry *e)
 {
 	static const char *const names[] = { "dead", "alive", "elsewhere" };
 	return e->err.code ? "unreadable" : e->record.ended ? "ended" : names[e->fate];
@@ -26,15 +26,15 @@ char *record_age(char *dst, size_t n, int64_t since)
 	return dst;
 }
 
-void record_read(const struct ctl_job *job, struct ws_ledger_list *list)
+void record_read(const struct ctl_job *job, struct ws_journal_list *list)
 {
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_buf dir;
-	*list = (struct ws_ledger_list){ 0 };
+	*list = (struct ws_journal_list){ 0 };
 	ws_buf_init(&dir, 4095);
 	/* No place for a state directory: then there is none. */
 	if (run_state_dir(job->cfg->state_dir, &dir, &err) == 0 &&
-	    ws_ledger_list(ws_buf_str(&dir), list, &err))
+	    ws_journal_list(ws_buf_str(&dir), list, &err))
 		ui_warn(job->ui, NULL, "%s", err.msg);
 	for (size_t i = 0; i < list->n; i++)
 		if (list->items[i].err.code)
@@ -42,11 +42,11 @@ void record_read(const struct ctl_job *job, struct ws_ledger_list *list)
 	ws_buf_free(&dir);
 }
 
-const struct ws_ledger_entry *record_of_pause(const struct ws_ledger_list *list, const char *url)
+const struct ws_journal_entry *record_of_pause(const struct ws_journal_list *list, const char *url)
 {
-	const struct ws_ledger_entry *last = NULL;
+	const struct ws_journal_entry *last = NULL;
 	for (size_t i = 0; i < list->n; i++) {
-		const struct ws_ledger_entry *e = &list->items[i];
+		const struct ws_journal_entry *e = &list->items[i];
 		for (size_t k = 0; !e->err.code && k < e->record.n_endpoints; k++)
 			if (e->record.endpoints[k].paused &&
 			    ws_endpoint_same(e->record.endpoints[k].url, url))
@@ -55,7 +55,7 @@ const struct ws_ledger_entry *record_of_pause(const struct ws_ledger_list *list,
 	return last;
 }
 
-void record_put_pause(struct ws_jw *w, const struct ws_ledger_entry *e)
+void record_put_pause(struct ws_jw *w, const struct ws_journal_entry *e)
 {
 	if (!e) {
 		ws_jw_null(w, "paused_by");
@@ -71,7 +71,7 @@ void record_put_pause(struct ws_jw *w, const struct ws_ledger_entry *e)
 	ws_jw_end_object(w);
 }
 
-void record_say_pause(struct ui *ui, const char *url, const struct ws_ledger_entry *e)
+void record_say_pause(struct ui *ui, const char *url, const struct ws_journal_entry *e)
 {
 	char ago[32];
 	const char *what = e->record.ended || e->fate == WS_PROCESS_DEAD
@@ -83,10 +83,10 @@ void record_say_pause(struct ui *ui, const char *url, const struct ws_ledger_ent
 	       ui_text(e->record.process.host), what);
 }
 
-void record_say_pauses(struct ctl_job *job, const struct ws_ledger_list *list)
+void record_say_pauses(struct ctl_job *job, const struct ws_journal_list *list)
 {
 	for (size_t i = 0; i < job->to.n; i++) {
-		const struct ws_ledger_entry *e = record_of_pause(list, job->to.urls[i]);
+		const struct ws_journal_entry *e = record_of_pause(list, job->to.urls[i]);
 		if (e)
 			record_say_pause(job->ui, job->to.urls[i], e);
 	}

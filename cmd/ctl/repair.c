@@ -15,7 +15,7 @@
 struct repairs {
 	struct ctl_job *job;
 	const char *state_dir;
-	struct ws_ledger_list list;
+	struct ws_journal_list list;
 	struct ws_repair_answer **answers; /* of each entry; NULL: it was left alone */
 	struct ws_err worst;
 };
@@ -28,13 +28,13 @@ static void note_failure(struct repairs *r, const struct ws_err *err)
 
 /* ---- showing --------------------------------------------------------------------------------- */
 
-static const char *source_of(const struct ws_ledger_record *rec)
+static const char *source_of(const struct ws_journal_record *rec)
 {
 	return rec->n_sources ? rec->sources[0] : "";
 }
 
 /* The step that the farthest of its endpoints had begun. */
-static const char *phase_of(const struct ws_ledger_record *rec)
+static const char *phase_of(const struct ws_journal_record *rec)
 {
 	enum ws_phase last = WS_PHASE_PLAN;
 	for (size_t i = 0; i < rec->n_endpoints; i++)
@@ -45,16 +45,16 @@ static const char *phase_of(const struct ws_ledger_record *rec)
 
 static void put_size(struct ws_jw *w, const char *key, uint64_t n)
 {
-	if (n == WS_LEDGER_UNKNOWN)
+	if (n == WS_JOURNAL_UNKNOWN)
 		ws_jw_null(w, key);
 	else
 		ws_jw_uint(w, key, n);
 }
 
-static void put_transaction(struct ui *ui, const struct ws_ledger_entry *e)
+static void put_transaction(struct ui *ui, const struct ws_journal_entry *e)
 {
 	struct ws_jw *w = ui_line(ui, "transaction");
-	const struct ws_ledger_record *rec = &e->record;
+	const struct ws_journal_record *rec = &e->record;
 	if (!w)
 		return;
 	ws_jw_str(w, "file", e->path);
@@ -79,9 +79,9 @@ static void put_transaction(struct ui *ui, const struct ws_ledger_entry *e)
 }
 
 /* "process 4711 on trainer3, died, in its transfer, 3 min ago: ckpt/step-7" */
-static void say_transaction(struct repairs *r, const struct ws_ledger_entry *e)
+static void say_transaction(struct repairs *r, const struct ws_journal_entry *e)
 {
-	const struct ws_ledger_record *rec = &e->record;
+	const struct ws_journal_record *rec = &e->record;
 	char ago[32];
 	const char *how = e->record.ended ? "left something" :
 	                  e->fate == WS_PROCESS_ALIVE ? "is at work" :
@@ -113,7 +113,7 @@ static enum ui_color shade(const struct ws_repair_answer *a)
 	                                                             UI_GOOD;
 }
 
-static void put_endpoint(struct repairs *r, const struct ws_ledger_entry *e, size_t i,
+static void put_endpoint(struct repairs *r, const struct ws_journal_entry *e, size_t i,
                          const struct ws_repair_answer *a)
 {
 	struct ws_jw *w = ui_line(r->job->ui, "endpoint");
@@ -135,7 +135,7 @@ static void put_endpoint(struct repairs *r, const struct ws_ledger_entry *e, siz
 	ui_line_end(r->job->ui);
 }
 
-static void show_answers(struct repairs *r, const struct ws_ledger_entry *e,
+static void show_answers(struct repairs *r, const struct ws_journal_entry *e,
                          const struct ws_repair_answer *answers)
 {
 	struct table t = { .n_columns = 4 };
@@ -162,7 +162,7 @@ static void show_answers(struct repairs *r, const struct ws_ledger_entry *e,
 
 /* ---- one record ------------------------------------------------------------------------------ */
 
-static bool names_one_of(const struct ws_ledger_record *rec, const struct targets *to)
+static bool names_one_of(const struct ws_journal_record *rec, const struct targets *to)
 {
 	for (size_t i = 0; i < rec->n_endpoints; i++)
 		for (size_t k = 0; k < to->n; k++)
@@ -171,7 +171,7 @@ static bool names_one_of(const struct ws_ledger_record *rec, const struct target
 	return to->n == 0;
 }
 
-static bool is_over(const struct repairs *r, const struct ws_ledger_entry *e)
+static bool is_over(const struct repairs *r, const struct ws_journal_entry *e)
 {
 	return e->fate == WS_PROCESS_DEAD ||
 	       (e->fate == WS_PROCESS_ELSEWHERE && r->job->cfg->assume_dead) ||
@@ -179,7 +179,7 @@ static bool is_over(const struct repairs *r, const struct ws_ledger_entry *e)
 	        r->job->cfg->forget); /* it checks that the process is not at work */
 }
 
-static int repair_one(struct repairs *r, struct ws_ledger_entry *e,
+static int repair_one(struct repairs *r, struct ws_journal_entry *e,
                       struct ws_repair_answer *answers, struct ws_err *err)
 {
 	const struct ctl_config *cfg = r->job->cfg;
@@ -189,7 +189,7 @@ static int repair_one(struct repairs *r, struct ws_ledger_entry *e,
 		.until = cfg->again ? r->job->until : WS_FOREVER,
 		.cancel = &run_cancel,
 	};
-	const int rc = ws_ledger_repair(e, &opts, answers, err);
+	const int rc = ws_journal_repair(e, &opts, answers, err);
 	if (err->code != WS_ECANCELLED && err->code != WS_ESYSTEM)
 		show_answers(r, e, answers);
 	return rc;
@@ -197,17 +197,17 @@ static int repair_one(struct repairs *r, struct ws_ledger_entry *e,
 
 /* Whether its process lives cannot be seen, so nothing is done about what it may have left. That
  * is a failure, unless a later push has seen to the endpoint and only the group is left. */
-static void leave_alone(struct repairs *r, const struct ws_ledger_record *rec)
+static void leave_alone(struct repairs *r, const struct ws_journal_record *rec)
 {
 	static const char remedy[] =
 		"repair it there; if that process is dead: wsync-ctl repair --assume-dead";
-	const struct ws_ledger_endpoint *owes = NULL;
+	const struct ws_journal_endpoint *owes = NULL;
 	struct ws_err err = WS_ERR_INIT;
 	ui_warn(r->job->ui, NULL, "process %lld runs, or ran, on %s or in another container: %s",
 	        (long long)rec->process.pid, ui_text(rec->process.host), remedy);
 	for (size_t i = 0; i < rec->n_endpoints; i++) {
-		const struct ws_ledger_endpoint *e = &rec->endpoints[i];
-		if (ws_ledger_owes(e) && e->phase != WS_PHASE_DESTROY &&
+		const struct ws_journal_endpoint *e = &rec->endpoints[i];
+		if (ws_journal_owes(e) && e->phase != WS_PHASE_DESTROY &&
 		    (!owes || e->state == WS_PARTIAL))
 			owes = e;
 	}
@@ -224,7 +224,7 @@ static void leave_alone(struct repairs *r, const struct ws_ledger_record *rec)
 
 static int take_one(struct repairs *r, size_t i)
 {
-	struct ws_ledger_entry *e = &r->list.items[i];
+	struct ws_journal_entry *e = &r->list.items[i];
 	const struct ctl_config *cfg = r->job->cfg;
 	struct ws_err err = WS_ERR_INIT;
 	int rc = 0;
@@ -246,7 +246,7 @@ static int take_one(struct repairs *r, size_t i)
 	}
 	if (cfg->forget) {
 		if (!cfg->dry_run)
-			rc = ws_ledger_forget(e, r->job->to.urls, r->job->to.n, &err);
+			rc = ws_journal_forget(e, r->job->to.urls, r->job->to.n, &err);
 		/* Of all records those of pushes at work stay, as without --forget. */
 		if (rc && err.code == WS_EREFUSED && !r->job->to.n)
 			rc = 0;
@@ -261,7 +261,7 @@ static int take_one(struct repairs *r, size_t i)
 
 /* ---- pushing again --------------------------------------------------------------------------- */
 
-static void put_again(struct ui *ui, const struct ws_ledger_entry *e, int status)
+static void put_again(struct ui *ui, const struct ws_journal_entry *e, int status)
 {
 	struct ws_jw *w = ui_line(ui, "again");
 	if (!w)
@@ -275,7 +275,7 @@ static void put_again(struct ui *ui, const struct ws_ledger_entry *e, int status
 /* Does endpoint k still need what this record pushed? Not where a later push has brought other
  * weights, and only the group is left. A label that is missing where the bytes have arrived
  * means that they were not verified. */
-static bool lacks(const struct ws_ledger_record *rec, size_t k, const struct ws_repair_answer *a)
+static bool lacks(const struct ws_journal_record *rec, size_t k, const struct ws_repair_answer *a)
 {
 	if (rec->endpoints[k].phase == WS_PHASE_DESTROY)
 		return false;
@@ -284,7 +284,7 @@ static bool lacks(const struct ws_ledger_record *rec, size_t k, const struct ws_
 }
 
 /* Who was not pushed to, because it could not be asked before. */
-static int check_missed(const struct ws_ledger_record *rec, const struct ws_repair_answer *answers,
+static int check_missed(const struct ws_journal_record *rec, const struct ws_repair_answer *answers,
                         struct ws_err *err)
 {
 	for (size_t k = 0; k < rec->n_endpoints; k++) {
@@ -309,7 +309,7 @@ static int check_missed(const struct ws_ledger_record *rec, const struct ws_repa
 static bool overtaken(const struct repairs *r, size_t i, const char *url)
 {
 	for (size_t j = i + 1; j < r->list.n; j++) {
-		const struct ws_ledger_record *later = &r->list.items[j].record;
+		const struct ws_journal_record *later = &r->list.items[j].record;
 		if (!r->answers[j] || later->digest != r->list.items[i].record.digest ||
 		    !later->directory)
 			continue;
@@ -325,7 +325,7 @@ static bool overtaken(const struct repairs *r, size_t i, const char *url)
 
 /* An inherited endpoint has all of this push, on top of an incomplete one. Before that is
  * repeated it stays partial. */
-static bool is_in_vain(const struct repairs *r, const struct ws_ledger_endpoint *e)
+static bool is_in_vain(const struct repairs *r, const struct ws_journal_endpoint *e)
 {
 	return e->inherited && r->worst.code;
 }
@@ -333,8 +333,8 @@ static bool is_in_vain(const struct repairs *r, const struct ws_ledger_endpoint 
 /* To those that do not have the new weights and could be reached. */
 static int push_again(struct repairs *r, size_t i, struct ws_err *err)
 {
-	const struct ws_ledger_entry *e = &r->list.items[i];
-	const struct ws_ledger_record *rec = &e->record;
+	const struct ws_journal_entry *e = &r->list.items[i];
+	const struct ws_journal_record *rec = &e->record;
 	const char **urls = calloc(rec->n_endpoints + 1, sizeof *urls);
 	size_t n = 0;
 	int status = 0;
@@ -378,7 +378,7 @@ static void push_all_again(struct repairs *r)
 static int work(struct repairs *r, struct ws_err *err)
 {
 	const struct ctl_config *cfg = r->job->cfg;
-	if (ws_ledger_list(r->state_dir, &r->list, err))
+	if (ws_journal_list(r->state_dir, &r->list, err))
 		return -1;
 	r->answers = calloc(r->list.n + 1, sizeof *r->answers);
 	if (!r->answers)
@@ -420,7 +420,7 @@ int ctl_repair(void *ctx, const struct opt_args *args, struct ws_err *err)
 	for (size_t i = 0; r.answers && i < r.list.n; i++)
 		free(r.answers[i]);
 	free(r.answers);
-	ws_ledger_list_free(&r.list);
+	ws_journal_list_free(&r.list);
 	ws_buf_free(&dir);
 	return rc;
 }

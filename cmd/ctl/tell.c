@@ -102,13 +102,13 @@ static int tell(struct ctl_job *job, enum call what, const char *done, const cha
 int ctl_health(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	struct ctl_job *job = ctx;
-	struct ws_ledger_list records;
+	struct ws_journal_list records;
 	(void)args;
 	record_read(job, &records);
 	job->records = &records;
 	const int rc = tell(job, HEALTH, "healthy", NULL, err);
 	job->records = NULL;
-	ws_ledger_list_free(&records);
+	ws_journal_list_free(&records);
 	return rc;
 }
 

@@ -142,7 +142,7 @@ struct ws_push_opts {
 	bool list_tensors;          /* emit WS_EV_TENSOR for each planned tensor */
 	const char *api_key;        /* NULL: none */
 	const char *ca_file;        /* as ws_client_opts */
-	/* Where locks of endpoints and records of pushes are kept (ledger.h); NULL: neither.
+	/* Where locks of endpoints and records of pushes are kept (journal.h); NULL: neither.
 	 * Required: what cannot be recorded is not begun; else it is warned about. */
 	const char *state_dir;
 	bool state_required;

@@ -7,7 +7,7 @@
 #ifndef WS_BASE_PROCESS_H
 #define WS_BASE_PROCESS_H
 
-#include "wsync/tool/ledger.h"
+#include "wsync/tool/process.h"
 
 /* What /proc does not tell is 0 or "". */
 void ws_process_self(struct ws_process *out);

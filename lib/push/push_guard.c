@@ -23,7 +23,7 @@
  * hung. */
 #include "push_protocol.h"
 
-#include "ledger.h"
+#include "journal_core.h"
 #include "job.h"
 
 #include <poll.h>
@@ -59,7 +59,7 @@ struct push_guard {
 	bool owns, recorded;       /* it has claimed the endpoints; it has recorded its plan */
 	char failure[512];         /* why the push has failed already; "": it has not */
 	bool unsure;               /* a silent thread may wait for something else than a file */
-	struct ws_ledger_endpoint *endpoints;
+	struct ws_journal_endpoint *endpoints;
 	char group[128];
 	char *record;              /* path; NULL: none is written */
 	struct ws_ev_end end;
@@ -78,7 +78,7 @@ struct push_guard {
 
 /* ---- the thread of the push ------------------------------------------------------------------ */
 
-static void copy_endpoint(const struct ws_push *p, size_t i, struct ws_ledger_endpoint *out)
+static void copy_endpoint(const struct ws_push *p, size_t i, struct ws_journal_endpoint *out)
 {
 	const struct push_endpoint *e = &p->to.endpoints[i];
 	/* What has all bytes of a source that was not compared yet may be a mixture of two
@@ -110,9 +110,9 @@ static void copy_end(const struct ws_push *p, struct ws_ev_end *end)
 	end->ns[p->run.phase] += ws_now_ns() - p->run.phase_since;
 }
 
-static void copy_record(struct push_guard *g, const struct ws_ledger *ledger)
+static void copy_record(struct push_guard *g, const struct ws_journal *journal)
 {
-	const char *path = ledger ? ws_ledger_path(ledger) : NULL;
+	const char *path = journal ? ws_journal_path(journal) : NULL;
 	if (path && g->record && strcmp(path, g->record) == 0)
 		return;
 	free(g->record);
@@ -132,7 +132,7 @@ static void copy(struct push_guard *g, const struct ws_push *p)
 	snprintf(g->group, sizeof g->group, "%s", p->link.name);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		copy_endpoint(p, i, &g->endpoints[i]);
-	copy_record(g, p->recovery.ledger);
+	copy_record(g, p->recovery.journal);
 	copy_end(p, &g->end);
 }
 
@@ -174,7 +174,7 @@ void push_guard_watch(struct ws_push *p, bool on)
 
 /* ---- the clean-up ---------------------------------------------------------------------------- */
 
-typedef bool wanted_fn(const struct push_guard *g, const struct ws_ledger_endpoint *e);
+typedef bool wanted_fn(const struct push_guard *g, const struct ws_journal_endpoint *e);
 
 static size_t choose(struct push_guard *g, wanted_fn *wanted)
 {
@@ -187,13 +187,13 @@ static size_t choose(struct push_guard *g, wanted_fn *wanted)
 	return n;
 }
 
-static bool is_grouped(const struct push_guard *g, const struct ws_ledger_endpoint *e)
+static bool is_grouped(const struct push_guard *g, const struct ws_journal_endpoint *e)
 {
 	return e->grouped && g->group[0];
 }
 
 /* A server would die of the first prompt while some of its memory is released. */
-static bool is_to_resume(const struct push_guard *g, const struct ws_ledger_endpoint *e)
+static bool is_to_resume(const struct push_guard *g, const struct ws_journal_endpoint *e)
 {
 	return g->owns && e->paused && !e->asleep &&
 	       (e->state != WS_PARTIAL || g->push->opts.on_partial == WS_PARTIAL_RESUME);
@@ -215,14 +215,14 @@ static void leave_group(struct push_guard *g)
 
 static void end_middles(struct push_guard *g)
 {
-	struct ws_ledger_endpoint **those = calloc(g->push->opts.n_endpoints + 1, sizeof *those);
+	struct ws_journal_endpoint **those = calloc(g->push->opts.n_endpoints + 1, sizeof *those);
 	size_t n = 0;
 	for (size_t i = 0; those && i < g->push->opts.n_endpoints; i++)
 		if (g->owns && g->endpoints[i].middle)
 			those[n++] = &g->endpoints[i];
 	if (n)
-		ws_ledger_end_middles(g->http, those, n, g->group, ws_deadline_in(STEP_NS), NULL,
-		                      NULL);
+		ws_journal_end_middles(g->http, those, n, g->group, ws_deadline_in(STEP_NS), NULL,
+		                       NULL);
 	free(those);
 }
 
@@ -259,7 +259,7 @@ static void clean_up(struct push_guard *g, struct ws_err *why)
 static int amend(void *guard, struct ws_err *err)
 {
 	struct push_guard *g = guard;
-	return ws_ledger_amend(g->record, g->endpoints, g->push->opts.n_endpoints, err);
+	return ws_journal_amend(g->record, g->endpoints, g->push->opts.n_endpoints, err);
 }
 
 /* The file system that hangs may be that of the state directory. The record then claims too
@@ -296,7 +296,7 @@ static void fill_result(struct push_guard *g, struct ws_err *why)
 	const size_t n = g->push->opts.n_endpoints;
 	size_t committed = 0, left = 0;
 	for (size_t i = 0; i < n; i++) {
-		const struct ws_ledger_endpoint *e = &g->endpoints[i];
+		const struct ws_journal_endpoint *e = &g->endpoints[i];
 		committed += e->state == WS_COMMITTED;
 		const bool paused = e->paused || push_others_stopped(&g->push->to.endpoints[i]);
 		left += paused;

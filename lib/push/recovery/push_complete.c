@@ -7,17 +7,17 @@
  * pushes of other parts can still complete theirs. */
 #include "push_state.h"
 
-#include "ledger.h"
+#include "journal_core.h"
 
 #include <stdio.h>
 #include <string.h>
 
-void push_describe_sent(const struct ws_push *p, struct ws_ledger_sent *out)
+void push_describe_sent(const struct ws_push *p, struct ws_journal_sent *out)
 {
 	const struct ws_senders *have;
 	const struct ws_plan *all = push_leader_plan(p, &have); /* of the other senders too */
 	const bool alone = p->opts.senders < 2;
-	*out = (struct ws_ledger_sent){
+	*out = (struct ws_journal_sent){
 		.digest = p->from.plan->digest,
 		.tensors = all->n_tensors,
 		.bytes = all->bytes,
@@ -26,11 +26,11 @@ void push_describe_sent(const struct ws_push *p, struct ws_ledger_sent *out)
 	};
 }
 
-static void describe(const struct ws_ledger_record *left, const struct ws_ledger_sent *sent,
+static void describe(const struct ws_journal_record *left, const struct ws_journal_sent *sent,
                      char *dst, size_t n)
 {
 	char of[64] = "";
-	const bool known = left->tensors != WS_LEDGER_UNKNOWN;
+	const bool known = left->tensors != WS_JOURNAL_UNKNOWN;
 	if (known)
 		snprintf(of, sizeof of, " of %llu tensor%s", (unsigned long long)left->tensors,
 		         left->tensors == 1 ? "" : "s");
@@ -44,8 +44,8 @@ static void describe(const struct ws_ledger_record *left, const struct ws_ledger
 }
 
 /* The first endpoint that stays partial is the error. */
-static int keep_partial(struct ws_push *p, size_t i, const struct ws_ledger_record *left,
-                        const struct ws_ledger_sent *sent, struct ws_err *err)
+static int keep_partial(struct ws_push *p, size_t i, const struct ws_journal_record *left,
+                        const struct ws_journal_sent *sent, struct ws_err *err)
 {
 	struct push_endpoint *e = &p->to.endpoints[i];
 	push_target_event(&e->weights, PUSH_OTHERS_MISSING);
@@ -75,30 +75,30 @@ bool push_has_all(const struct push_endpoint *e)
 	return push_weights_arrived(&e->weights);
 }
 
-static int judge_record(struct ws_push *p, const struct ws_ledger_record *r,
-                        const struct ws_ledger_sent *sent, struct ws_err *err)
+static int judge_record(struct ws_push *p, const struct ws_journal_record *r,
+                        const struct ws_journal_sent *sent, struct ws_err *err)
 {
 	int rc = 0;
 	for (size_t k = 0; k < r->n_endpoints; k++) {
-		const struct ws_ledger_endpoint *left = &r->endpoints[k];
+		const struct ws_journal_endpoint *left = &r->endpoints[k];
 		for (size_t i = 0; left->state == WS_PARTIAL && i < p->opts.n_endpoints; i++)
 			if (push_has_all(&p->to.endpoints[i]) &&
 			    ws_endpoint_same(p->to.endpoints[i].url, left->url) &&
-			    !ws_ledger_completes(sent, r, left))
+			    !ws_journal_completes(sent, r, left))
 				rc = keep_partial(p, i, r, sent, err);
 	}
 	return rc;
 }
 
-static int judge_list(struct ws_push *p, const struct ws_ledger_list *list,
-                      const struct ws_ledger_sent *sent, struct ws_err *err)
+static int judge_list(struct ws_push *p, const struct ws_journal_list *list,
+                      const struct ws_journal_sent *sent, struct ws_err *err)
 {
-	const char *own = p->recovery.ledger ? ws_ledger_path(p->recovery.ledger) : NULL;
+	const char *own = p->recovery.journal ? ws_journal_path(p->recovery.journal) : NULL;
 	int rc = 0;
 	for (size_t i = 0; i < list->n; i++) {
-		const struct ws_ledger_entry *e = &list->items[i];
+		const struct ws_journal_entry *e = &list->items[i];
 		const bool ours = e->path && own && strcmp(e->path, own) == 0;
-		struct ws_ledger_record r = e->record;
+		struct ws_journal_record r = e->record;
 		if (!e->path)
 			r.directory = NULL; /* wsync-ctl repair --again does not find it */
 		if (!e->err.code && !ours && judge_record(p, &r, sent, err))
@@ -110,17 +110,17 @@ static int judge_list(struct ws_push *p, const struct ws_ledger_list *list,
 int push_complete(struct ws_push *p, struct ws_err *err)
 {
 	struct ws_err first = WS_ERR_INIT;
-	struct ws_ledger_sent sent;
-	struct ws_ledger_list list = { 0 };
+	struct ws_journal_sent sent;
+	struct ws_journal_list list = { 0 };
 	int rc = 0;
 	if (!push_select(p, push_has_all) || !p->from.plan)
 		return 0;
 	push_describe_sent(p, &sent);
-	if (p->opts.state_dir && ws_ledger_list(p->opts.state_dir, &list, NULL) == 0)
+	if (p->opts.state_dir && ws_journal_list(p->opts.state_dir, &list, NULL) == 0)
 		rc = judge_list(p, &list, &sent, &first);
 	if (judge_list(p, &p->recovery.left, &sent, &first))
 		rc = -1;
-	ws_ledger_list_free(&list);
+	ws_journal_list_free(&list);
 	if (rc && err)
 		*err = first;
 	return rc;

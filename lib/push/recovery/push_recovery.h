@@ -4,16 +4,16 @@
 #define WS_PUSH_RECOVERY_H
 
 #include "push_servers.h"
-#include "wsync/tool/ledger.h"
+#include "wsync/tool/journal.h"
 
-struct ws_ledger_endpoint;
-struct ws_ledger_sent;
+struct ws_journal_endpoint;
+struct ws_journal_sent;
 struct ws_push;
 
 struct push_recovery {
 	/* record of this run, or of the last one while its group is kept; NULL */
-	struct ws_ledger *ledger;
-	struct ws_ledger_list left; /* what earlier runs left and no file says */
+	struct ws_journal *journal;
+	struct ws_journal_list left; /* what earlier runs left and no file says */
 	bool unrecorded;            /* records should be written and cannot be */
 	struct ws_locks *locks;     /* of the endpoints; NULL: none are to be had */
 	bool claimed;               /* no other push is known to be at work there */
@@ -27,7 +27,7 @@ struct push_recovery {
 	enum ws_asleep asleep_as;
 };
 
-/* ---- push_ledger.c: one record for each run that may change endpoints ----
+/* ---- push_journal.c: one record for each run that may change endpoints ----
  * The next run of this process knows what this one left from its record only, as any other
  * process does. */
 
@@ -46,7 +46,7 @@ bool push_has_record(const struct ws_push *p);
 /* The push is closed. */
 void push_record_end(struct ws_push *p);
 /* What a record would say of this endpoint now, except for the URL. */
-void push_describe(const struct ws_push *p, size_t i, struct ws_ledger_endpoint *out);
+void push_describe(const struct ws_push *p, size_t i, struct ws_journal_endpoint *out);
 /* Adds the remedy to the failure of a push that leaves a mixture, unless it has a hint already. */
 void push_name_remedy(const struct ws_push *p, struct ws_err *err);
 
@@ -54,7 +54,7 @@ void push_name_remedy(const struct ws_push *p, struct ws_err *err);
  * An endpoint that an earlier push left partial is committed only by a push that completes it. */
 
 /* What this run sends. There is a plan. */
-void push_describe_sent(const struct ws_push *p, struct ws_ledger_sent *out);
+void push_describe_sent(const struct ws_push *p, struct ws_journal_sent *out);
 /* It has everything of this run, whatever other parts it lacks. */
 bool push_has_all(const struct push_endpoint *e);
 /* Decides about the endpoints that have all of this run. -1: one of them stays partial, and *err

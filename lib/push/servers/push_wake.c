@@ -4,7 +4,7 @@
  *
  * No server reports what it has released, and SGLang's scheduler dies of being asked for memory
  * that it did not release. So the caller says what is released, and from then on each endpoint's
- * state is followed here and in the ledger. Woken weights are garbage until a push succeeds: the
+ * state is followed here and in the journal. Woken weights are garbage until a push succeeds: the
  * endpoint is partial. An endpoint that still misses some of its memory stays paused, because it
  * would die of the first prompt. */
 #include "push_state.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_ledger.c - what a push owes to those who come after it: nobody else at its endpoints
+/* push_journal.c - what a push owes to those who come after it: nobody else at its endpoints
  * meanwhile, a record of what it may have done, and order where a push before it died.
  *
  * A state directory that cannot be written is no reason to leave servers with old weights,
@@ -7,7 +7,7 @@
  * nothing is begun without. */
 #include "push_protocol.h"
 
-#include "ledger.h"
+#include "journal_core.h"
 #include "lock.h"
 #include "process.h"
 #include "wsync/tool/memory.h"
@@ -70,7 +70,7 @@ static size_t find_endpoint(const struct ws_push *p, const char *url)
 	return i;
 }
 
-static void leave_stale_group(struct ws_push *p, const char *group, struct ws_ledger_endpoint *now,
+static void leave_stale_group(struct ws_push *p, const char *group, struct ws_journal_endpoint *now,
                               size_t n)
 {
 	size_t k = 0;
@@ -89,17 +89,17 @@ static void leave_stale_group(struct ws_push *p, const char *group, struct ws_le
 		}
 }
 
-static void end_stale_middles(struct ws_push *p, const char *group, struct ws_ledger_endpoint *now,
+static void end_stale_middles(struct ws_push *p, const char *group, struct ws_journal_endpoint *now,
                               size_t n)
 {
-	struct ws_ledger_endpoint **those = calloc(n + 1, sizeof *those);
+	struct ws_journal_endpoint **those = calloc(n + 1, sizeof *those);
 	size_t k = 0;
 	for (size_t i = 0; those && i < n; i++)
 		if (now[i].middle)
 			those[k++] = &now[i];
 	if (k)
-		ws_ledger_end_middles(p->http, those, k, group, ws_deadline_in(STALE_NS),
-		                      p->opts.cancel, NULL);
+		ws_journal_end_middles(p->http, those, k, group, ws_deadline_in(STALE_NS),
+		                       p->opts.cancel, NULL);
 	free(those);
 }
 
@@ -110,10 +110,10 @@ static ws_deadline a_quarter(ws_deadline until)
 }
 
 /* What earlier pushes have left open at our endpoints would stand in our way. */
-static void clean_up(struct ws_push *p, struct ws_ledger_entry *entry)
+static void clean_up(struct ws_push *p, struct ws_journal_entry *entry)
 {
-	const struct ws_ledger_record *r = &entry->record;
-	struct ws_ledger_endpoint *now = calloc(r->n_endpoints + 1, sizeof *now);
+	const struct ws_journal_record *r = &entry->record;
+	struct ws_journal_endpoint *now = calloc(r->n_endpoints + 1, sizeof *now);
 	size_t n = 0;
 	for (size_t k = 0; now && k < r->n_endpoints; k++)
 		if ((r->endpoints[k].grouped || r->endpoints[k].middle) &&
@@ -123,36 +123,36 @@ static void clean_up(struct ws_push *p, struct ws_ledger_entry *entry)
 	for (size_t i = 0; p->link.group && strcmp(r->group, p->link.name) == 0 && i < n; i++)
 		now[i].grouped = false;
 	if (n) {
-		ws_ledger_release_late(r, a_quarter(p->run.until), p->opts.cancel);
+		ws_journal_release_late(r, a_quarter(p->run.until), p->opts.cancel);
 		leave_stale_group(p, r->group, now, n);
 		end_stale_middles(p, r->group, now, n);
-		ws_ledger_change(entry, now, n, NULL);
+		ws_journal_change(entry, now, n, NULL);
 	}
 	free(now);
 }
 
 /* The record that this run writes, or would write. */
-static bool own_entry(const struct ws_push *p, const struct ws_ledger_entry *entry)
+static bool own_entry(const struct ws_push *p, const struct ws_journal_entry *entry)
 {
-	const char *path = p->recovery.ledger ? ws_ledger_path(p->recovery.ledger) : NULL;
+	const char *path = p->recovery.journal ? ws_journal_path(p->recovery.journal) : NULL;
 	return entry->path && path && strcmp(entry->path, path) == 0;
 }
 
 /* The record of a process that keeps its group between two sources still claims
  * the pause of the last one. */
-static bool left_paused(const struct ws_ledger_entry *entry, const struct ws_ledger_endpoint *was)
+static bool left_paused(const struct ws_journal_entry *entry, const struct ws_journal_endpoint *was)
 {
 	return was->paused &&
 	       (entry->fate != WS_PROCESS_ALIVE || was->state == WS_PARTIAL || was->asleep);
 }
 
 /* By an earlier run of this process. */
-static bool is_ours(const struct ws_ledger_record *r)
+static bool is_ours(const struct ws_journal_record *r)
 {
 	return r->process.pid == getpid() && ws_process_fate(&r->process) == WS_PROCESS_ALIVE;
 }
 
-static void warn_partial(struct ws_push *p, const char *url, const struct ws_ledger_record *r,
+static void warn_partial(struct ws_push *p, const char *url, const struct ws_journal_record *r,
                          bool woken)
 {
 	char who[64];
@@ -167,12 +167,12 @@ static void warn_partial(struct ws_push *p, const char *url, const struct ws_led
 /* A partially updated endpoint stays partial until a push succeeds. An endpoint that an earlier
  * push paused and left whole is resumed with ours. We hold the locks, so no other push is at
  * work at these endpoints, dead or alive. */
-static void inherit(struct ws_push *p, struct ws_ledger_entry *entry)
+static void inherit(struct ws_push *p, struct ws_journal_entry *entry)
 {
-	const struct ws_ledger_record *r = &entry->record;
+	const struct ws_journal_record *r = &entry->record;
 	const bool own = own_entry(p, entry);
 	for (size_t k = 0; k < r->n_endpoints; k++) {
-		const struct ws_ledger_endpoint *was = &r->endpoints[k];
+		const struct ws_journal_endpoint *was = &r->endpoints[k];
 		const size_t i = find_endpoint(p, was->url);
 		if (i == p->opts.n_endpoints)
 			continue;
@@ -203,29 +203,29 @@ static void inherit(struct ws_push *p, struct ws_ledger_entry *entry)
  * stays until a run has sent them: this run gets another record. The group goes on. */
 static void leave_woken(struct ws_push *p)
 {
-	struct ws_ledger_record *r =
-		p->recovery.ledger ? ws_ledger_record(p->recovery.ledger) : NULL;
+	struct ws_journal_record *r =
+		p->recovery.journal ? ws_journal_record(p->recovery.journal) : NULL;
 	bool woken = false;
 	if (!r)
 		return;
-	ws_ledger_reread(p->recovery.ledger);
+	ws_journal_reread(p->recovery.journal);
 	for (size_t i = 0; i < r->n_endpoints; i++)
 		woken = woken || r->endpoints[i].state == WS_PARTIAL;
 	for (size_t i = 0; woken && i < r->n_endpoints; i++)
 		r->endpoints[i].grouped = false;
 	if (woken)
-		ws_ledger_close(p->recovery.ledger, NULL);
+		ws_journal_close(p->recovery.journal, NULL);
 	if (woken)
-		p->recovery.ledger = NULL;
+		p->recovery.journal = NULL;
 }
 
 static void read_records(struct ws_push *p)
 {
-	struct ws_ledger_list list = { 0 };
+	struct ws_journal_list list = { 0 };
 	struct ws_err why = WS_ERR_INIT;
 	p->recovery.stale_began = 0;
 	leave_woken(p);
-	if (p->opts.state_dir && ws_ledger_list(p->opts.state_dir, &list, &why))
+	if (p->opts.state_dir && ws_journal_list(p->opts.state_dir, &list, &why))
 		push_warn(p, NULL, "what earlier pushes left is not known: %s", why.msg);
 	for (size_t i = 0; i < list.n; i++)
 		if (list.items[i].err.code)
@@ -235,7 +235,7 @@ static void read_records(struct ws_push *p)
 			inherit(p, &list.items[i]);
 	for (size_t i = 0; i < p->recovery.left.n; i++)
 		inherit(p, &p->recovery.left.items[i]);
-	ws_ledger_list_free(&list);
+	ws_journal_list_free(&list);
 }
 
 static int take_locks(struct ws_push *p, const char *dir, struct ws_err *err)
@@ -260,7 +260,7 @@ int push_lock_endpoints(struct ws_push *p, struct ws_err *err)
 	if (!keeps_record(p))
 		return 0;
 	if (on_disk(p)) {
-		char *dir = ws_ledger_locks(p->opts.state_dir);
+		char *dir = ws_journal_locks(p->opts.state_dir);
 		rc = dir ? take_locks(p, dir, &why) : ws_oom(&why);
 		free(dir);
 	}
@@ -288,21 +288,21 @@ void push_take_over_pauses(struct ws_push *p)
 
 /* ---- what we are about to do ----------------------------------------------------------------- */
 
-static int open_ledger(struct ws_push *p, struct ws_err *err)
+static int open_journal(struct ws_push *p, struct ws_err *err)
 {
-	if (p->recovery.ledger)
+	if (p->recovery.journal)
 		return 0;
-	if (ws_ledger_open(on_disk(p) ? p->opts.state_dir : NULL, p->opts.endpoints,
-	                   p->opts.n_endpoints, &p->recovery.ledger, err))
+	if (ws_journal_open(on_disk(p) ? p->opts.state_dir : NULL, p->opts.endpoints,
+	                    p->opts.n_endpoints, &p->recovery.journal, err))
 		return -1;
-	struct ws_ledger_record *r = ws_ledger_record(p->recovery.ledger);
+	struct ws_journal_record *r = ws_journal_record(p->recovery.journal);
 	r->directory = p->opts.again_directory;
 	r->args = p->opts.again_args;
 	r->n_args = p->opts.n_again_args;
 	return 0;
 }
 
-static enum ws_ledger_middle kind_of_middle(const struct ws_push *p, size_t i)
+static enum ws_journal_middle kind_of_middle(const struct ws_push *p, size_t i)
 {
 	switch (push_scope_of(p, i)) {
 	case PUSH_SCOPE_SESSION:
@@ -320,14 +320,14 @@ static enum ws_ledger_middle kind_of_middle(const struct ws_push *p, size_t i)
 
 /* A transfer may leave it in the middle of its protocol; afterwards one that is still there did not
  * answer. */
-static enum ws_ledger_middle middle_of(const struct ws_push *p, size_t i)
+static enum ws_journal_middle middle_of(const struct ws_push *p, size_t i)
 {
 	const bool may_be =
 		p->run.phase == WS_PHASE_TRANSFER || p->to.endpoints[i].weights.scope_open;
 	return may_be ? kind_of_middle(p, i) : WS_MIDDLE_NONE;
 }
 
-void push_describe(const struct ws_push *p, size_t i, struct ws_ledger_endpoint *out)
+void push_describe(const struct ws_push *p, size_t i, struct ws_journal_endpoint *out)
 {
 	const struct push_endpoint *e = &p->to.endpoints[i];
 	const bool pausing = p->run.phase == WS_PHASE_PAUSE && p->opts.pause != WS_PAUSE_NONE;
@@ -347,7 +347,7 @@ void push_describe(const struct ws_push *p, size_t i, struct ws_ledger_endpoint 
 
 static void describe_all(struct ws_push *p)
 {
-	struct ws_ledger_record *r = ws_ledger_record(p->recovery.ledger);
+	struct ws_journal_record *r = ws_journal_record(p->recovery.journal);
 	r->group = p->link.name;
 	r->master_host = p->link.place.host;
 	r->master_port = p->link.place.port;
@@ -357,10 +357,10 @@ static void describe_all(struct ws_push *p)
 
 static int save(struct ws_push *p, struct ws_err *err)
 {
-	if (open_ledger(p, err))
+	if (open_journal(p, err))
 		return -1;
 	describe_all(p);
-	return ws_ledger_save(p->recovery.ledger, err);
+	return ws_journal_save(p->recovery.journal, err);
 }
 
 /* Once a run is recorded, its file is the only one that knows what it may have left. If that cannot
@@ -378,8 +378,8 @@ static int record(struct ws_push *p, struct ws_err *err)
 	if (go_without(p, NOBODY_KNOWS, &why, err))
 		return -1;
 	p->recovery.unrecorded = true;
-	if (p->recovery.ledger)
-		ws_ledger_to_memory(p->recovery.ledger);
+	if (p->recovery.journal)
+		ws_journal_to_memory(p->recovery.journal);
 	return save(p, err);
 }
 
@@ -411,22 +411,22 @@ static int note_files(struct ws_push *p, struct ws_err *err)
 			uint64_t id;
 			const bool is_file = ws_source_file_id(s, k, &id);
 			if (is_file || ws_memory_path(path))
-				rc = ws_ledger_add_file(p->recovery.ledger, path,
-				                        is_file ? &id : NULL, err);
+				rc = ws_journal_add_file(p->recovery.journal, path,
+				                         is_file ? &id : NULL, err);
 		}
 	return rc;
 }
 
 static int note_source(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
-	struct ws_ledger_sent sent;
+	struct ws_journal_sent sent;
 	push_describe_sent(p, &sent);
-	if (open_ledger(p, err) ||
-	    ws_ledger_source(p->recovery.ledger, s->paths, s->n_paths, p->from.weight_version,
-	                     err) ||
+	if (open_journal(p, err) ||
+	    ws_journal_source(p->recovery.journal, s->paths, s->n_paths, p->from.weight_version,
+	                      err) ||
 	    note_files(p, err))
 		return -1;
-	struct ws_ledger_record *r = ws_ledger_record(p->recovery.ledger);
+	struct ws_journal_record *r = ws_journal_record(p->recovery.journal);
 	r->digest = sent.digest;
 	r->tensors = sent.tensors;
 	r->bytes = sent.bytes;
@@ -455,18 +455,18 @@ int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct 
 
 /* Who has begun and ended an update of that kind is in none of an earlier push. To end that once
  * more would have a server pack again what is packed. */
-static void forget_middles(const struct ws_push *p, struct ws_ledger_entry *entry)
+static void forget_middles(const struct ws_push *p, struct ws_journal_entry *entry)
 {
-	struct ws_ledger_record *r = &entry->record;
+	struct ws_journal_record *r = &entry->record;
 	for (size_t k = r->n_endpoints; k-- > 0;) { /* one that owes nothing then goes */
-		struct ws_ledger_endpoint now = r->endpoints[k];
+		struct ws_journal_endpoint now = r->endpoints[k];
 		const size_t i = find_endpoint(p, now.url);
 		if (entry->err.code || !now.middle || i == p->opts.n_endpoints ||
 		    !push_weights_arrived(&p->to.endpoints[i].weights) ||
 		    now.middle != kind_of_middle(p, i))
 			continue;
 		now.middle = r->endpoints[k].middle = WS_MIDDLE_NONE;
-		ws_ledger_change(entry, &now, 1, NULL);
+		ws_journal_change(entry, &now, 1, NULL);
 	}
 }
 
@@ -474,22 +474,22 @@ static void forget_middles(const struct ws_push *p, struct ws_ledger_entry *entr
  * failure it must also be as hard to complete: a smaller plan is completed by less. */
 static void settle_earlier(struct ws_push *p, bool ok)
 {
-	struct ws_ledger_sent sent;
-	struct ws_ledger_list list = { 0 };
+	struct ws_journal_sent sent;
+	struct ws_journal_list list = { 0 };
 	push_describe_sent(p, &sent);
 	sent.checked = sent.checked && ok;
-	if (p->opts.state_dir && (ok || ws_ledger_path(p->recovery.ledger)))
-		(void)ws_ledger_list(p->opts.state_dir, &list, NULL);
+	if (p->opts.state_dir && (ok || ws_journal_path(p->recovery.journal)))
+		(void)ws_journal_list(p->opts.state_dir, &list, NULL);
 	for (size_t i = 0; i < list.n; i++)
 		if (!own_entry(p, &list.items[i]))
 			forget_middles(p, &list.items[i]);
 	for (size_t i = 0; i < p->recovery.left.n; i++)
 		forget_middles(p, &p->recovery.left.items[i]);
 	if (list.n)
-		ws_ledger_settle(&list, ws_ledger_path(p->recovery.ledger), p->opts.endpoints,
-		                 p->opts.n_endpoints, &sent);
-	ws_ledger_settle(&p->recovery.left, NULL, p->opts.endpoints, p->opts.n_endpoints, &sent);
-	ws_ledger_list_free(&list);
+		ws_journal_settle(&list, ws_journal_path(p->recovery.journal), p->opts.endpoints,
+		                  p->opts.n_endpoints, &sent);
+	ws_journal_settle(&p->recovery.left, NULL, p->opts.endpoints, p->opts.n_endpoints, &sent);
+	ws_journal_list_free(&list);
 }
 
 void push_unlock_endpoints(struct ws_push *p, bool ok)
@@ -497,14 +497,14 @@ void push_unlock_endpoints(struct ws_push *p, bool ok)
 	/* After a success the record claims that endpoints may be paused, which is not worth
 	 * a write: to continue does no harm. Until this run has recorded its plan, the record
 	 * is that of an earlier run, whose group this one would have used. */
-	if (p->recovery.ledger && p->recovery.recorded) {
+	if (p->recovery.journal && p->recovery.recorded) {
 		describe_all(p);
 		if (p->recovery.adopts_stale)
 			settle_earlier(p, ok);
 		if (!ok) {
 			push_alive(p);
-			ws_ledger_close(p->recovery.ledger, &p->recovery.left);
-			p->recovery.ledger = NULL;
+			ws_journal_close(p->recovery.journal, &p->recovery.left);
+			p->recovery.journal = NULL;
 		}
 	}
 	p->recovery.adopts_stale = p->recovery.claimed = false;
@@ -514,23 +514,23 @@ void push_unlock_endpoints(struct ws_push *p, bool ok)
 
 bool push_has_record(const struct ws_push *p)
 {
-	return p->recovery.ledger && ws_ledger_path(p->recovery.ledger);
+	return p->recovery.journal && ws_journal_path(p->recovery.journal);
 }
 
 void push_record_end(struct ws_push *p)
 {
-	struct ws_ledger_record *r =
-		p->recovery.ledger ? ws_ledger_record(p->recovery.ledger) : NULL;
+	struct ws_journal_record *r =
+		p->recovery.journal ? ws_journal_record(p->recovery.journal) : NULL;
 	for (size_t i = 0; r && i < p->opts.n_endpoints; i++) {
 		r->endpoints[i].grouped = p->to.endpoints[i].grouped;
 		/* A run that could not be recorded was described, and has not paused it. */
 		r->endpoints[i].paused = r->endpoints[i].paused && p->to.endpoints[i].paused;
 	}
-	if (p->recovery.ledger)
-		ws_ledger_reread(p->recovery.ledger);
-	ws_ledger_close(p->recovery.ledger, NULL);
-	p->recovery.ledger = NULL;
-	ws_ledger_list_free(&p->recovery.left);
+	if (p->recovery.journal)
+		ws_journal_reread(p->recovery.journal);
+	ws_journal_close(p->recovery.journal, NULL);
+	p->recovery.journal = NULL;
+	ws_journal_list_free(&p->recovery.left);
 }
 
 void push_name_remedy(const struct ws_push *p, struct ws_err *err)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ledger_repair.c - putting in order what a dead push has left.
+/* journal_repair.c - putting in order what a dead push has left.
  *
  * What a record says is the worst that may have happened, and an endpoint is asked before it
  * is believed: where it reports the weight version that the push would have set and did not
@@ -8,7 +8,7 @@
  * caches are woken once, and weights are left to a push. An endpoint is left alone while
  * another push holds its lock. */
 #include "endpoint_call.h"
-#include "ledger.h"
+#include "journal_core.h"
 
 #include "group.h"
 #include "lock.h"
@@ -24,14 +24,14 @@ enum { JOIN_MOST_S = 30 * 60 }; /* torch's limit for joining, after which nobody
 
 struct repair {
 	const struct ws_repair_opts *opts;
-	struct ws_ledger_entry *entry;
+	struct ws_journal_entry *entry;
 	struct ws_repair_answer *answers; /* one for each endpoint, as are these */
 	struct ws_endpoint_info *infos;
 	struct ws_endpoint_answer *replies;
 	struct ws_err *errs;
 	struct ws_locks **locks;
-	struct ws_ledger_endpoint *now;
-	struct ws_ledger_endpoint **middles; /* scratch: into now */
+	struct ws_journal_endpoint *now;
+	struct ws_journal_endpoint **middles; /* scratch: into now */
 	const char **urls;                /* scratch: whom a call goes to */
 	size_t *index;
 };
@@ -62,8 +62,8 @@ static ws_deadline patience(const struct repair *r)
 /* A dry run takes none: it makes no file, and changes nothing that another push could see. */
 static int take_locks(struct repair *r, struct ws_err *err)
 {
-	const struct ws_ledger_record *rec = &r->entry->record;
-	char *dir = ws_ledger_locks(r->opts->state_dir);
+	const struct ws_journal_record *rec = &r->entry->record;
+	char *dir = ws_journal_locks(r->opts->state_dir);
 	int rc = dir ? 0 : ws_oom(err);
 	for (size_t i = 0; rc == 0 && !r->opts->dry_run && i < rec->n_endpoints; i++) {
 		struct ws_err why = WS_ERR_INIT;
@@ -93,8 +93,8 @@ static bool is_free(const struct repair *r, size_t i)
 
 /* A push that died may have committed more than it could write down; one that ended
  * has written what it knew. */
-static enum ws_endpoint_state state_of(const struct ws_ledger_record *rec,
-                                       const struct ws_ledger_endpoint *e, const char *version)
+static enum ws_endpoint_state state_of(const struct ws_journal_record *rec,
+                                       const struct ws_journal_endpoint *e, const char *version)
 {
 	const bool moved = *rec->weight_version && strcmp(version, rec->weight_version) == 0 &&
 	                   strcmp(e->version, rec->weight_version) != 0;
@@ -104,7 +104,7 @@ static enum ws_endpoint_state state_of(const struct ws_ledger_record *rec,
 static int probe(struct repair *r, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
-	const struct ws_ledger_record *rec = &r->entry->record;
+	const struct ws_journal_record *rec = &r->entry->record;
 	const size_t n = choose(r, is_free);
 	const struct ws_call to = { r->opts->http, r->urls, n, patience(r), r->opts->cancel };
 	if (n && ws_endpoint_probe_all(&to, r->infos, r->errs, &why) &&
@@ -153,8 +153,8 @@ static bool is_to_go_on(const struct repair *r, size_t i)
 	return is_whole(r, i) && r->answers[i].paused && !r->answers[i].asleep;
 }
 
-unsigned ws_ledger_release_late(const struct ws_ledger_record *r, ws_deadline until,
-                                const struct ws_cancel *cancel)
+unsigned ws_journal_release_late(const struct ws_journal_record *r, ws_deadline until,
+                                 const struct ws_cancel *cancel)
 {
 	struct ws_group_place place = { .port = r->master_port };
 	snprintf(place.host, sizeof place.host, "%s", r->master_host);
@@ -166,14 +166,13 @@ unsigned ws_ledger_release_late(const struct ws_ledger_record *r, ws_deadline un
  * servers. Whoever does not answer is resumed all the same. */
 static int leave_group(struct repair *r, struct ws_err *err)
 {
-	const struct ws_ledger_record *rec = &r->entry->record;
+	const struct ws_journal_record *rec = &r->entry->record;
 	struct ws_err why = WS_ERR_INIT;
 	const size_t n = choose(r, is_grouped);
 	if (n == 0)
 		return 0;
-	const bool came = ws_ledger_release_late(rec, patience(r), r->opts->cancel) > 0;
-	const bool pending =
-		rec->master_port && !came && time(NULL) - rec->updated < JOIN_MOST_S;
+	const bool came = ws_journal_release_late(rec, patience(r), r->opts->cancel) > 0;
+	const bool pending = rec->master_port && !came && time(NULL) - rec->updated < JOIN_MOST_S;
 	const struct ws_call to = { r->opts->http, r->urls, n, patience(r), r->opts->cancel };
 	ws_endpoint_destroy_group(&to, rec->group, r->replies, &why);
 	for (size_t k = 0; k < n; k++) {
@@ -195,15 +194,15 @@ static int leave_group(struct repair *r, struct ws_err *err)
 
 static int end_middles(struct repair *r, struct ws_err *err)
 {
-	const struct ws_ledger_record *rec = &r->entry->record;
+	const struct ws_journal_record *rec = &r->entry->record;
 	size_t n = 0;
 	for (size_t i = 0; i < rec->n_endpoints; i++) {
 		r->now[i] = rec->endpoints[i];
 		if (rec->endpoints[i].middle && is_free(r, i) && !r->answers[i].err.code)
 			r->middles[n++] = &r->now[i];
 	}
-	const int rc = n ? ws_ledger_end_middles(r->opts->http, r->middles, n, rec->group,
-	                                         patience(r), r->opts->cancel, err) :
+	const int rc = n ? ws_journal_end_middles(r->opts->http, r->middles, n, rec->group,
+	                                          patience(r), r->opts->cancel, err) :
 	                   0;
 	for (size_t i = 0; i < rec->n_endpoints; i++)
 		r->answers[i].in_middle = r->now[i].middle != WS_MIDDLE_NONE;
@@ -213,7 +212,7 @@ static int end_middles(struct repair *r, struct ws_err *err)
 /* Collects the endpoints to wake, and writes down that they are awake before the request leaves. */
 static int note_woken(struct repair *r, struct ws_waking *items, size_t *n, struct ws_err *err)
 {
-	const struct ws_ledger_record *rec = &r->entry->record;
+	const struct ws_journal_record *rec = &r->entry->record;
 	*n = 0;
 	for (size_t i = 0; i < rec->n_endpoints; i++) {
 		if (!misses_caches(r, i))
@@ -226,7 +225,7 @@ static int note_woken(struct repair *r, struct ws_waking *items, size_t *n, stru
 			                        .memory = r->answers[i].asleep };
 		r->index[(*n)++] = i;
 	}
-	return *n ? ws_ledger_amend(r->entry->path, r->now, *n, err) : 0;
+	return *n ? ws_journal_amend(r->entry->path, r->now, *n, err) : 0;
 }
 
 static int wake_caches(struct repair *r, struct ws_err *err)
@@ -274,13 +273,13 @@ static int resume(struct repair *r, struct ws_err *err)
 
 static int write_down(struct repair *r, struct ws_err *err)
 {
-	const struct ws_ledger_record *rec = &r->entry->record;
+	const struct ws_journal_record *rec = &r->entry->record;
 	size_t n = 0;
 	for (size_t i = 0; i < rec->n_endpoints; i++) {
 		struct ws_repair_answer *a = &r->answers[i];
 		if (a->busy)
 			continue;
-		struct ws_ledger_endpoint *e = &r->now[n++];
+		struct ws_journal_endpoint *e = &r->now[n++];
 		*e = rec->endpoints[i];
 		e->state = a->state;
 		e->paused = a->paused;
@@ -288,9 +287,9 @@ static int write_down(struct repair *r, struct ws_err *err)
 		e->asleep = a->asleep;
 		if (!a->in_middle)
 			e->middle = WS_MIDDLE_NONE;
-		a->settled = !ws_ledger_owes(e);
+		a->settled = !ws_journal_owes(e);
 	}
-	return n ? ws_ledger_amend(r->entry->path, r->now, n, err) : 0;
+	return n ? ws_journal_amend(r->entry->path, r->now, n, err) : 0;
 }
 
 /* ---- all together ---------------------------------------------------------------------------- */
@@ -303,7 +302,7 @@ static bool is_torn(const struct ws_repair_answer *a)
 
 static int sum_up(const struct repair *r, struct ws_err *err)
 {
-	const struct ws_ledger_record *rec = &r->entry->record;
+	const struct ws_journal_record *rec = &r->entry->record;
 	const struct ws_err *first = NULL;
 	const char *where = NULL, *stuck = NULL;
 	size_t torn = 0;
@@ -344,7 +343,7 @@ static int sum_up(const struct repair *r, struct ws_err *err)
 
 static void take_from_record(struct repair *r)
 {
-	const struct ws_ledger_record *rec = &r->entry->record;
+	const struct ws_journal_record *rec = &r->entry->record;
 	for (size_t i = 0; i < rec->n_endpoints; i++)
 		r->answers[i] = (struct ws_repair_answer){
 			.err = WS_ERR_INIT, .state = rec->endpoints[i].state,
@@ -355,8 +354,8 @@ static void take_from_record(struct repair *r)
 		};
 }
 
-int ws_ledger_repair(struct ws_ledger_entry *entry, const struct ws_repair_opts *opts,
-                     struct ws_repair_answer *answers, struct ws_err *err)
+int ws_journal_repair(struct ws_journal_entry *entry, const struct ws_repair_opts *opts,
+                      struct ws_repair_answer *answers, struct ws_err *err)
 {
 	const size_t n = entry->record.n_endpoints;
 	struct repair r = {

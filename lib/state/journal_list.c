@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ledger_list.c - reading what pushes have left, without believing more than the file system
+/* journal_list.c - reading what pushes have left, without believing more than the file system
  * says: a record decides which servers are told to go on, and what is run again. */
-#include "ledger.h"
+#include "journal_core.h"
 
 #include "file.h"
 #include "process.h"
@@ -35,12 +35,12 @@ static int check_file(const char *path, struct ws_err *err)
 	return 0;
 }
 
-void ws_ledger_read(struct ws_ledger_entry *e)
+void ws_journal_read(struct ws_journal_entry *e)
 {
 	struct ws_buf text;
-	ws_buf_init(&text, LEDGER_BYTES_MAX);
+	ws_buf_init(&text, JOURNAL_BYTES_MAX);
 	if (check_file(e->path, &e->err) == 0 && ws_file_read(e->path, &text, &e->err) == 0 &&
-	    ws_ledger_parse(e->path, ws_buf_str(&text), text.len, &e->record, &e->priv, &e->err) ==
+	    ws_journal_parse(e->path, ws_buf_str(&text), text.len, &e->record, &e->priv, &e->err) ==
 	            0)
 		e->fate = e->record.ended ? WS_PROCESS_DEAD : ws_process_fate(&e->record.process);
 	ws_buf_free(&text);
@@ -67,7 +67,7 @@ static void drop_leftover(int dir, const char *name)
 		(void)unlinkat(dir, name, 0);
 }
 
-static int add_record(struct ws_ledger_list *out, const char *pushes, const char *name,
+static int add_record(struct ws_journal_list *out, const char *pushes, const char *name,
                       struct ws_err *err)
 {
 	if (out->n >= ENTRIES_MAX)
@@ -78,20 +78,20 @@ static int add_record(struct ws_ledger_list *out, const char *pushes, const char
 			return ws_oom(err);
 		out->items = more;
 	}
-	struct ws_ledger_entry *e = &out->items[out->n];
-	*e = (struct ws_ledger_entry){ .err = WS_ERR_INIT };
+	struct ws_journal_entry *e = &out->items[out->n];
+	*e = (struct ws_journal_entry){ .err = WS_ERR_INIT };
 	if (asprintf(&e->path, "%s/%s", pushes, name) < 0) {
 		e->path = NULL;
 		return ws_oom(err);
 	}
 	out->n++;
-	ws_ledger_read(e);
+	ws_journal_read(e);
 	return 0;
 }
 
 static int by_age(const void *a, const void *b)
 {
-	const struct ws_ledger_entry *x = a, *y = b;
+	const struct ws_journal_entry *x = a, *y = b;
 	if (!x->err.code != !y->err.code)
 		return x->err.code ? 1 : -1;
 	if (x->record.began != y->record.began)
@@ -100,11 +100,11 @@ static int by_age(const void *a, const void *b)
 }
 
 /* Its push ended between our look at the directory and our look at the file. */
-static void drop_vanished(struct ws_ledger_list *list)
+static void drop_vanished(struct ws_journal_list *list)
 {
 	size_t n = 0;
 	for (size_t i = 0; i < list->n; i++) {
-		struct ws_ledger_entry *e = &list->items[i];
+		struct ws_journal_entry *e = &list->items[i];
 		if (e->err.code && access(e->path, F_OK) && errno == ENOENT)
 			free(e->path);
 		else
@@ -113,10 +113,10 @@ static void drop_vanished(struct ws_ledger_list *list)
 	list->n = n;
 }
 
-int ws_ledger_list(const char *state_dir, struct ws_ledger_list *out, struct ws_err *err)
+int ws_journal_list(const char *state_dir, struct ws_journal_list *out, struct ws_err *err)
 {
-	*out = (struct ws_ledger_list){ 0 };
-	char *pushes = ws_ledger_pushes(state_dir);
+	*out = (struct ws_journal_list){ 0 };
+	char *pushes = ws_journal_pushes(state_dir);
 	if (!pushes)
 		return ws_oom(err);
 	DIR *dir = opendir(pushes);
@@ -124,7 +124,7 @@ int ws_ledger_list(const char *state_dir, struct ws_ledger_list *out, struct ws_
 	if (!dir)
 		rc = errno == ENOENT ? 0 : ws_err_errno(err, "open %s", pushes);
 	else
-		rc = ws_ledger_check_dir(pushes, err);
+		rc = ws_journal_check_dir(pushes, err);
 	for (struct dirent *d; rc == 0 && dir && (d = readdir(dir));)
 		if (is_record(d->d_name))
 			rc = add_record(out, pushes, d->d_name, err);
@@ -134,7 +134,7 @@ int ws_ledger_list(const char *state_dir, struct ws_ledger_list *out, struct ws_
 		closedir(dir);
 	free(pushes);
 	if (rc) {
-		ws_ledger_list_free(out);
+		ws_journal_list_free(out);
 		return -1;
 	}
 	drop_vanished(out);
@@ -143,14 +143,14 @@ int ws_ledger_list(const char *state_dir, struct ws_ledger_list *out, struct ws_
 	return 0;
 }
 
-void ws_ledger_list_free(struct ws_ledger_list *list)
+void ws_journal_list_free(struct ws_journal_list *list)
 {
 	for (size_t i = 0; list && i < list->n; i++) {
 		free(list->items[i].path);
-		ws_ledger_drop(&list->items[i].record, list->items[i].priv);
+		ws_journal_drop(&list->items[i].record, list->items[i].priv);
 	}
 	if (list) {
 		free(list->items);
-		*list = (struct ws_ledger_list){ 0 };
+		*list = (struct ws_journal_list){ 0 };
 	}
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ledger_source.c - can the push of a record be repeated, or has its source changed since?
+/* journal_source.c - can the push of a record be repeated, or has its source changed since?
  *
  * A trainer saves the next checkpoint to the same path. To push that under the version of the
  * record would give other weights its name. Files are compared by inode, size, mtime and ctime.
  * The contents of memory cannot be compared, and synthetic models never change. */
-#include "ledger.h"
+#include "journal_core.h"
 
 #include "file.h"
 
@@ -15,9 +15,9 @@
 #include <unistd.h>
 
 /* Names what to type instead, with the first endpoint that needs it. */
-static int hint_by_hand(const struct ws_ledger_record *r, struct ws_err *err)
+static int hint_by_hand(const struct ws_journal_record *r, struct ws_err *err)
 {
-	const struct ws_ledger_endpoint *e = r->n_endpoints ? &r->endpoints[0] : NULL;
+	const struct ws_journal_endpoint *e = r->n_endpoints ? &r->endpoints[0] : NULL;
 	if (!err)
 		return -1;
 	for (size_t i = 0; i < r->n_endpoints; i++)
@@ -32,7 +32,7 @@ static int hint_by_hand(const struct ws_ledger_record *r, struct ws_err *err)
 	                   e ? e->url : "URL", e && e->slept ? " --asleep recorded" : "");
 }
 
-static void describe_push(const struct ws_ledger_record *r, char *dst, size_t n)
+static void describe_push(const struct ws_journal_record *r, char *dst, size_t n)
 {
 	snprintf(dst, n, "process %lld pushed it%s%.128s", (long long)r->process.pid,
 	         *r->weight_version ? " as version " : "", r->weight_version);
@@ -49,7 +49,7 @@ static int compare_id(const char *path, uint64_t *id, struct ws_err *err)
 	return 0;
 }
 
-static int check_file(const struct ws_ledger_record *r, const struct ws_ledger_file *f,
+static int check_file(const struct ws_journal_record *r, const struct ws_journal_file *f,
                       struct ws_err *err)
 {
 	char pushed[256], *path = NULL;
@@ -70,7 +70,7 @@ static int check_file(const struct ws_ledger_record *r, const struct ws_ledger_f
 	return rc;
 }
 
-int ws_ledger_check_source(const struct ws_ledger_record *r, struct ws_err *err)
+int ws_journal_check_source(const struct ws_journal_record *r, struct ws_err *err)
 {
 	int rc = 0;
 	if (!r->knows_files)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Records of pushes: written, read back, and not believed where they should not be. */
 #include "file.h"
-#include "ledger.h"
+#include "journal_core.h"
 #include "process.h"
 
 #include "scratch.h"
@@ -19,49 +19,49 @@ static const char *const SOURCE[] = { "ckpt/step 1", "synthetic:tiny:7" };
 static const char *const ARGS[] = { "--quantize=fp8", "--no-stdin" };
 
 static const uint64_t FILE_ID = UINT64_C(0x00000000deadbeef);
-static const struct ws_ledger_sent ALL = {
+static const struct ws_journal_sent ALL = {
 	.digest = 1, .tensors = 32, .bytes = 4096, .whole = true
 };
-static const struct ws_ledger_sent PART = { .digest = 1, .tensors = 32, .bytes = 4096 };
+static const struct ws_journal_sent PART = { .digest = 1, .tensors = 32, .bytes = 4096 };
 
-static struct ws_ledger *begin(void)
+static struct ws_journal *begin(void)
 {
-	struct ws_ledger *l = NULL;
-	assert_int_equal(ws_ledger_open("state", URLS, 3, &l, NULL), 0);
-	struct ws_ledger_record *r = ws_ledger_record(l);
-	assert_int_equal(ws_ledger_source(l, SOURCE, 2, "v7", NULL), 0);
+	struct ws_journal *l = NULL;
+	assert_int_equal(ws_journal_open("state", URLS, 3, &l, NULL), 0);
+	struct ws_journal_record *r = ws_journal_record(l);
+	assert_int_equal(ws_journal_source(l, SOURCE, 2, "v7", NULL), 0);
 	r->group = "wsync-01234567";
 	r->master_host = "10.0.0.7";
 	r->master_port = 30123;
 	r->digest = UINT64_C(0x123456789abcdef0);
 	r->tensors = 32;
 	r->bytes = 4096;
-	assert_int_equal(ws_ledger_add_file(l, "ckpt/step 1/a.safetensors", &FILE_ID, NULL), 0);
-	assert_int_equal(ws_ledger_add_file(l, "cuda-ipc:w.json", NULL, NULL), 0);
+	assert_int_equal(ws_journal_add_file(l, "ckpt/step 1/a.safetensors", &FILE_ID, NULL), 0);
+	assert_int_equal(ws_journal_add_file(l, "cuda-ipc:w.json", NULL, NULL), 0);
 	r->directory = "/work";
 	r->args = ARGS;
 	r->n_args = 2;
-	r->endpoints[0] = (struct ws_ledger_endpoint){ URLS[0],
-		                                       WS_PHASE_TRANSFER,
-		                                       WS_PARTIAL,
-		                                       true,
-		                                       true,
-		                                       WS_MIDDLE_SESSION,
-		                                       "v6",
-		                                       true,
-		                                       WS_MEMORY_KV_CACHE | WS_MEMORY_CUDA_GRAPH,
-		                                       false };
+	r->endpoints[0] = (struct ws_journal_endpoint){ URLS[0],
+		                                        WS_PHASE_TRANSFER,
+		                                        WS_PARTIAL,
+		                                        true,
+		                                        true,
+		                                        WS_MIDDLE_SESSION,
+		                                        "v6",
+		                                        true,
+		                                        WS_MEMORY_KV_CACHE | WS_MEMORY_CUDA_GRAPH,
+		                                        false };
 	r->endpoints[1].paused = true;
 	return l;
 }
 
 static void settle(const char *own, const char *const *urls, size_t n,
-                   const struct ws_ledger_sent *sent)
+                   const struct ws_journal_sent *sent)
 {
-	struct ws_ledger_list list;
-	assert_int_equal(ws_ledger_list("state", &list, NULL), 0);
-	ws_ledger_settle(&list, own, urls, n, sent);
-	ws_ledger_list_free(&list);
+	struct ws_journal_list list;
+	assert_int_equal(ws_journal_list("state", &list, NULL), 0);
+	ws_journal_settle(&list, own, urls, n, sent);
+	ws_journal_list_free(&list);
 }
 
 static size_t count_files(void)
@@ -75,23 +75,23 @@ static size_t count_files(void)
 	return n;
 }
 
-static struct ws_ledger_entry *only(struct ws_ledger_list *list)
+static struct ws_journal_entry *only(struct ws_journal_list *list)
 {
-	assert_int_equal(ws_ledger_list("state", list, NULL), 0);
+	assert_int_equal(ws_journal_list("state", list, NULL), 0);
 	assert_int_equal(list->n, 1);
 	return &list->items[0];
 }
 
 SCRATCH_TEST(what_is_written_is_read)
 {
-	struct ws_ledger_list list;
-	struct ws_ledger *l = begin();
+	struct ws_journal_list list;
+	struct ws_journal *l = begin();
 	assert_int_equal(count_files(), 0);
-	assert_int_equal(ws_ledger_save(l, NULL), 0);
-	const struct ws_ledger_entry *e = only(&list);
+	assert_int_equal(ws_journal_save(l, NULL), 0);
+	const struct ws_journal_entry *e = only(&list);
 	assert_int_equal(e->err.code, WS_OK);
 	assert_int_equal(e->fate, WS_PROCESS_ALIVE);
-	const struct ws_ledger_record *r = &e->record;
+	const struct ws_journal_record *r = &e->record;
 	assert_int_equal(r->process.pid, getpid());
 	assert_string_equal(r->group, "wsync-01234567");
 	assert_string_equal(r->master_host, "10.0.0.7");
@@ -114,163 +114,163 @@ SCRATCH_TEST(what_is_written_is_read)
 	assert_true(r->endpoints[1].paused && !r->endpoints[2].paused);
 	assert_true(r->endpoints[0].slept && !r->endpoints[1].slept);
 	assert_int_equal(r->endpoints[0].asleep, WS_MEMORY_KV_CACHE | WS_MEMORY_CUDA_GRAPH);
-	ws_ledger_list_free(&list);
-	ws_ledger_abandon(l);
+	ws_journal_list_free(&list);
+	ws_journal_abandon(l);
 	assert_int_equal(count_files(), 0);
 }
 
 SCRATCH_TEST(a_push_that_leaves_nothing_leaves_no_file)
 {
-	struct ws_ledger *l = begin();
-	struct ws_ledger_record *r = ws_ledger_record(l);
-	assert_int_equal(ws_ledger_save(l, NULL), 0);
+	struct ws_journal *l = begin();
+	struct ws_journal_record *r = ws_journal_record(l);
+	assert_int_equal(ws_journal_save(l, NULL), 0);
 	r->endpoints[0].state = WS_COMMITTED;
 	r->endpoints[0].paused = r->endpoints[0].grouped = r->endpoints[1].paused = false;
 	r->endpoints[0].middle = WS_MIDDLE_NONE;
 	r->endpoints[0].asleep = 0;
-	ws_ledger_close(l, NULL);
+	ws_journal_close(l, NULL);
 	assert_int_equal(count_files(), 0);
 }
 
 SCRATCH_TEST(what_is_left_stays_and_the_push_has_ended)
 {
-	struct ws_ledger_list list;
-	struct ws_ledger *l = begin();
-	assert_int_equal(ws_ledger_save(l, NULL), 0);
-	ws_ledger_close(l, NULL);
-	struct ws_ledger_entry *e = only(&list);
+	struct ws_journal_list list;
+	struct ws_journal *l = begin();
+	assert_int_equal(ws_journal_save(l, NULL), 0);
+	ws_journal_close(l, NULL);
+	struct ws_journal_entry *e = only(&list);
 	assert_int_equal(e->fate, WS_PROCESS_DEAD);
 	assert_int_equal(e->record.n_endpoints, 2); /* the third owes nothing */
 	const char *const second[] = { "http://gpu8:30000" };
-	assert_int_equal(ws_ledger_forget(e, second, 1, NULL), 0);
-	ws_ledger_list_free(&list);
+	assert_int_equal(ws_journal_forget(e, second, 1, NULL), 0);
+	ws_journal_list_free(&list);
 	e = only(&list);
 	assert_int_equal(e->record.n_endpoints, 1);
 	assert_string_equal(e->record.endpoints[0].url, URLS[0]);
-	assert_int_equal(ws_ledger_forget(e, NULL, 0, NULL), 0);
+	assert_int_equal(ws_journal_forget(e, NULL, 0, NULL), 0);
 	assert_int_equal(count_files(), 0);
-	assert_int_equal(ws_ledger_forget(e, NULL, 0, NULL), 0); /* it has gone: fine */
-	ws_ledger_list_free(&list);
+	assert_int_equal(ws_journal_forget(e, NULL, 0, NULL), 0); /* it has gone: fine */
+	ws_journal_list_free(&list);
 }
 
 SCRATCH_TEST(a_record_in_memory_goes_the_same_way)
 {
-	struct ws_ledger_list left = { 0 };
-	struct ws_ledger *l = begin();
-	assert_int_equal(ws_ledger_save(l, NULL), 0);
+	struct ws_journal_list left = { 0 };
+	struct ws_journal *l = begin();
+	assert_int_equal(ws_journal_save(l, NULL), 0);
 	assert_int_equal(count_files(), 1);
-	ws_ledger_to_memory(l);
-	assert_null(ws_ledger_path(l));
-	assert_int_equal(ws_ledger_save(l, NULL), 0);
+	ws_journal_to_memory(l);
+	assert_null(ws_journal_path(l));
+	assert_int_equal(ws_journal_save(l, NULL), 0);
 	assert_int_equal(count_files(), 0);
-	ws_ledger_close(l, &left);
+	ws_journal_close(l, &left);
 	assert_int_equal(left.n, 1);
 	assert_int_equal(left.items[0].fate, WS_PROCESS_DEAD);
 	assert_int_equal(left.items[0].record.n_endpoints, 2);
-	struct ws_ledger_endpoint now = left.items[0].record.endpoints[0];
+	struct ws_journal_endpoint now = left.items[0].record.endpoints[0];
 	now.grouped = false;
 	now.middle = WS_MIDDLE_NONE;
-	assert_int_equal(ws_ledger_change(&left.items[0], &now, 1, NULL), 0);
-	ws_ledger_settle(&left, NULL, URLS, 3, &PART);
+	assert_int_equal(ws_journal_change(&left.items[0], &now, 1, NULL), 0);
+	ws_journal_settle(&left, NULL, URLS, 3, &PART);
 	assert_int_equal(left.items[0].record.n_endpoints, 2);
 	assert_false(left.items[0].record.endpoints[0].grouped);
 	assert_false(left.items[0].record.endpoints[0].slept);
-	ws_ledger_settle(&left, NULL, URLS, 3, &ALL);
+	ws_journal_settle(&left, NULL, URLS, 3, &ALL);
 	assert_int_equal(left.n, 0);
-	ws_ledger_list_free(&left);
+	ws_journal_list_free(&left);
 }
 
 SCRATCH_TEST(settling_leaves_groups_to_be_left)
 {
-	struct ws_ledger_list list;
-	struct ws_ledger *l = begin();
-	assert_int_equal(ws_ledger_save(l, NULL), 0);
-	ws_ledger_close(l, NULL);
+	struct ws_journal_list list;
+	struct ws_journal *l = begin();
+	assert_int_equal(ws_journal_save(l, NULL), 0);
+	ws_journal_close(l, NULL);
 	settle("", URLS, 3, &PART);
 	assert_int_equal(only(&list)->record.n_endpoints, 2);
 	assert_int_equal(list.items[0].record.endpoints[0].state, WS_PARTIAL);
 	assert_false(list.items[0].record.endpoints[0].slept); /* the other push sees to that */
 	char *path = strdup(list.items[0].path);
-	ws_ledger_list_free(&list);
+	ws_journal_list_free(&list);
 	settle(path, URLS, 3, &ALL); /* its own */
 	assert_int_equal(only(&list)->record.n_endpoints, 2);
-	ws_ledger_list_free(&list);
+	ws_journal_list_free(&list);
 	free(path);
 	settle("", URLS, 3, &ALL);
-	const struct ws_ledger_record *r = &only(&list)->record;
+	const struct ws_journal_record *r = &only(&list)->record;
 	assert_int_equal(r->n_endpoints, 1);
 	assert_true(r->endpoints[0].grouped && !r->endpoints[0].paused);
 	assert_int_equal(r->endpoints[0].state, WS_UNTOUCHED);
 	assert_int_equal(r->endpoints[0].phase, WS_PHASE_DESTROY);
 	assert_true(!r->endpoints[0].slept && !r->endpoints[0].asleep);
 	assert_string_equal(r->endpoints[0].version, "v6");
-	ws_ledger_list_free(&list);
+	ws_journal_list_free(&list);
 }
 
 /* A push that succeeds holds the locks of its endpoints, so no other is at work there. */
 SCRATCH_TEST(records_are_settled_whatever_became_of_their_process)
 {
-	struct ws_ledger_list list;
-	struct ws_ledger *l = begin();
-	strcpy(ws_ledger_record(l)->process.pid_namespace, "pid:[1]");
-	assert_int_equal(ws_ledger_save(l, NULL), 0);
+	struct ws_journal_list list;
+	struct ws_journal *l = begin();
+	strcpy(ws_journal_record(l)->process.pid_namespace, "pid:[1]");
+	assert_int_equal(ws_journal_save(l, NULL), 0);
 	assert_int_equal(only(&list)->fate, WS_PROCESS_ELSEWHERE);
-	ws_ledger_list_free(&list);
+	ws_journal_list_free(&list);
 	settle("", URLS, 1, &ALL);
-	const struct ws_ledger_record *r = &only(&list)->record;
+	const struct ws_journal_record *r = &only(&list)->record;
 	/* the first has its group to leave, the others are not ours */
 	assert_int_equal(r->n_endpoints, 3);
 	assert_int_equal(r->endpoints[0].state, WS_UNTOUCHED);
 	assert_true(!r->endpoints[0].paused && r->endpoints[1].paused);
-	ws_ledger_list_free(&list);
-	ws_ledger_abandon(l);
+	ws_journal_list_free(&list);
+	ws_journal_abandon(l);
 }
 
 /* The push goes on, and must not claim again what another has settled. */
 SCRATCH_TEST(a_push_hears_that_its_record_was_settled)
 {
-	struct ws_ledger *l = begin();
-	struct ws_ledger_record *r = ws_ledger_record(l);
-	ws_ledger_reread(l); /* nothing is written yet */
+	struct ws_journal *l = begin();
+	struct ws_journal_record *r = ws_journal_record(l);
+	ws_journal_reread(l); /* nothing is written yet */
 	assert_int_equal(r->endpoints[0].state, WS_PARTIAL);
-	assert_int_equal(ws_ledger_save(l, NULL), 0);
-	ws_ledger_reread(l);
+	assert_int_equal(ws_journal_save(l, NULL), 0);
+	ws_journal_reread(l);
 	assert_true(r->endpoints[0].state == WS_PARTIAL && r->endpoints[0].paused &&
 	            r->endpoints[0].slept);
 	settle("", URLS, 3, &ALL);
-	ws_ledger_reread(l);
+	ws_journal_reread(l);
 	for (size_t i = 0; i < 3; i++)
 		assert_true(r->endpoints[i].state == WS_UNTOUCHED && !r->endpoints[i].paused &&
 		            !r->endpoints[i].slept && !r->endpoints[i].asleep);
-	ws_ledger_abandon(l);
+	ws_journal_abandon(l);
 }
 
 static unsigned asleep_now(void)
 {
-	struct ws_ledger_list list;
-	const struct ws_ledger_record *r = &only(&list)->record;
+	struct ws_journal_list list;
+	const struct ws_journal_record *r = &only(&list)->record;
 	const unsigned asleep = r->endpoints[0].slept ? r->endpoints[0].asleep : 99;
-	ws_ledger_list_free(&list);
+	ws_journal_list_free(&list);
 	return asleep;
 }
 
 SCRATCH_TEST(memory_that_others_release_or_take_back_is_noted)
 {
-	struct ws_ledger *l = begin();
+	struct ws_journal *l = begin();
 	/* no record: nothing to note */
-	ws_ledger_note_memory("state", URLS[0], WS_MEMORY_ALL, true);
-	assert_int_equal(ws_ledger_save(l, NULL), 0);
-	ws_ledger_note_memory("state", URLS[0], WS_MEMORY_KV_CACHE, false);
+	ws_journal_note_memory("state", URLS[0], WS_MEMORY_ALL, true);
+	assert_int_equal(ws_journal_save(l, NULL), 0);
+	ws_journal_note_memory("state", URLS[0], WS_MEMORY_KV_CACHE, false);
 	assert_int_equal(asleep_now(), WS_MEMORY_CUDA_GRAPH);
-	ws_ledger_note_memory("state", URLS[0], WS_MEMORY_WEIGHTS, true);
+	ws_journal_note_memory("state", URLS[0], WS_MEMORY_WEIGHTS, true);
 	assert_int_equal(asleep_now(), WS_MEMORY_CUDA_GRAPH | WS_MEMORY_WEIGHTS);
 	/* another endpoint */
-	ws_ledger_note_memory("state", "http://gpu9:1", WS_MEMORY_ALL, false);
+	ws_journal_note_memory("state", "http://gpu9:1", WS_MEMORY_ALL, false);
 	assert_int_equal(asleep_now(), WS_MEMORY_CUDA_GRAPH | WS_MEMORY_WEIGHTS);
-	ws_ledger_reread(l);
-	assert_int_equal(ws_ledger_record(l)->endpoints[0].asleep,
+	ws_journal_reread(l);
+	assert_int_equal(ws_journal_record(l)->endpoints[0].asleep,
 	                 WS_MEMORY_CUDA_GRAPH | WS_MEMORY_WEIGHTS);
-	ws_ledger_abandon(l);
+	ws_journal_abandon(l);
 }
 
 /* 127.0.0.1 and 127.0.0.2 share a lock, but may be two servers. localhost is 127.0.0.1. */
@@ -279,51 +279,51 @@ SCRATCH_TEST(another_loopback_address_is_another_endpoint)
 	static const char *const local[] = { "http://localhost:30000" },
 				 *const other[] = { "http://127.0.0.2:30000" },
 				 *const address[] = { "http://127.0.0.1:30000" };
-	struct ws_ledger_list list;
-	struct ws_ledger *l = begin();
-	struct ws_ledger_endpoint *e = &ws_ledger_record(l)->endpoints[0];
+	struct ws_journal_list list;
+	struct ws_journal *l = begin();
+	struct ws_journal_endpoint *e = &ws_journal_record(l)->endpoints[0];
 	e->url = local[0];
 	e->grouped = false;
 	e->middle = WS_MIDDLE_NONE;
-	assert_int_equal(ws_ledger_save(l, NULL), 0);
-	ws_ledger_note_memory("state", *other, WS_MEMORY_WEIGHTS, true);
+	assert_int_equal(ws_journal_save(l, NULL), 0);
+	ws_journal_note_memory("state", *other, WS_MEMORY_WEIGHTS, true);
 	assert_int_equal(asleep_now(), WS_MEMORY_KV_CACHE | WS_MEMORY_CUDA_GRAPH);
-	ws_ledger_note_memory("state", *address, WS_MEMORY_WEIGHTS, true);
+	ws_journal_note_memory("state", *address, WS_MEMORY_WEIGHTS, true);
 	assert_int_equal(asleep_now(), WS_MEMORY_ALL);
 	settle("", other, 1, &ALL);
-	assert_int_equal(ws_ledger_forget(only(&list), other, 1, NULL), 0);
-	ws_ledger_list_free(&list);
+	assert_int_equal(ws_journal_forget(only(&list), other, 1, NULL), 0);
+	ws_journal_list_free(&list);
 	assert_int_equal(only(&list)->record.endpoints[0].state, WS_PARTIAL);
-	ws_ledger_list_free(&list);
+	ws_journal_list_free(&list);
 	settle("", address, 1, &ALL);
 	assert_string_not_equal(only(&list)->record.endpoints[0].url, local[0]);
-	ws_ledger_list_free(&list);
-	ws_ledger_abandon(l);
+	ws_journal_list_free(&list);
+	ws_journal_abandon(l);
 }
 
 SCRATCH_TEST(woken_weights_are_none_until_a_push_brings_them)
 {
-	struct ws_ledger_list list;
-	struct ws_ledger *l = begin();
-	ws_ledger_record(l)->endpoints[0].state = WS_UNTOUCHED;
-	ws_ledger_record(l)->endpoints[0].asleep = WS_MEMORY_WEIGHTS;
-	assert_int_equal(ws_ledger_save(l, NULL), 0);
-	ws_ledger_note_memory("state", URLS[0], WS_MEMORY_WEIGHTS, false);
+	struct ws_journal_list list;
+	struct ws_journal *l = begin();
+	ws_journal_record(l)->endpoints[0].state = WS_UNTOUCHED;
+	ws_journal_record(l)->endpoints[0].asleep = WS_MEMORY_WEIGHTS;
+	assert_int_equal(ws_journal_save(l, NULL), 0);
+	ws_journal_note_memory("state", URLS[0], WS_MEMORY_WEIGHTS, false);
 	assert_int_equal(only(&list)->record.endpoints[0].state, WS_PARTIAL);
-	ws_ledger_list_free(&list);
+	ws_journal_list_free(&list);
 	assert_int_equal(asleep_now(), 0);
-	ws_ledger_abandon(l);
+	ws_journal_abandon(l);
 }
 
 SCRATCH_TEST(only_caches_that_a_push_left_released_are_owed)
 {
-	struct ws_ledger_endpoint e = { .url = URLS[0], .slept = true,
-		                        .asleep = WS_MEMORY_KV_CACHE };
-	assert_false(ws_ledger_owes(&e)); /* as the push found it */
+	struct ws_journal_endpoint e = { .url = URLS[0], .slept = true,
+		                         .asleep = WS_MEMORY_KV_CACHE };
+	assert_false(ws_journal_owes(&e)); /* as the push found it */
 	e.state = WS_COMMITTED;
-	assert_true(ws_ledger_owes(&e));
+	assert_true(ws_journal_owes(&e));
 	e.asleep = 0;
-	assert_false(ws_ledger_owes(&e));
+	assert_false(ws_journal_owes(&e));
 }
 
 SCRATCH_TEST(a_killed_process_is_dead_and_its_id_is_not_enough)
@@ -375,15 +375,15 @@ SCRATCH_TEST(the_name_of_a_process_cannot_forge_its_start)
 /* One file of this content; the sentence about it. */
 static void expect_disbelief(const char *text, const char *part)
 {
-	struct ws_ledger_list list;
+	struct ws_journal_list list;
 	assert_int_equal(ws_file_mkdirs("state/pushes", NULL), 0);
 	assert_int_equal(ws_file_replace("state/pushes/x.json", text, strlen(text), 0600, NULL), 0);
-	const struct ws_ledger_entry *e = only(&list);
+	const struct ws_journal_entry *e = only(&list);
 	assert_int_equal(e->err.code, WS_EINPUT);
 	assert_non_null(strstr(e->err.msg, "state/pushes/x.json: "));
 	if (!strstr(e->err.msg, part))
 		fail_msg("'%s' is not in: %s", part, e->err.msg);
-	ws_ledger_list_free(&list);
+	ws_journal_list_free(&list);
 }
 
 SCRATCH_TEST(a_file_that_is_no_record_is_said_and_left)
@@ -399,7 +399,7 @@ SCRATCH_TEST(a_file_that_is_no_record_is_said_and_left)
 
 /* Text with the first `from` replaced; parsed. */
 static int parse_twisted(const char *text, const char *from, const char *to,
-                         struct ws_ledger_record *out, void **priv)
+                         struct ws_journal_record *out, void **priv)
 {
 	struct ws_buf bad;
 	const char *at = strstr(text, from);
@@ -408,7 +408,7 @@ static int parse_twisted(const char *text, const char *from, const char *to,
 	ws_buf_add(&bad, text, (size_t)(at - text));
 	ws_buf_puts(&bad, to);
 	ws_buf_puts(&bad, at + strlen(from));
-	const int rc = ws_ledger_parse("f", bad.data, bad.len, out, priv, NULL);
+	const int rc = ws_journal_parse("f", bad.data, bad.len, out, priv, NULL);
 	ws_buf_free(&bad);
 	return rc;
 }
@@ -419,37 +419,37 @@ SCRATCH_TEST(older_records_know_neither_sizes_nor_files)
 		                                { ",\"tensors\":32", "" },
 		                                { ",\"inherited\":false", "" } };
 	struct ws_buf text;
-	struct ws_ledger *l = begin();
+	struct ws_journal *l = begin();
 	ws_buf_init(&text, 1 << 16);
-	ws_ledger_print(ws_ledger_record(l), &text);
+	ws_journal_print(ws_journal_record(l), &text);
 	for (size_t i = 0; i < sizeof older / sizeof *older; i++) {
-		struct ws_ledger_record r;
+		struct ws_journal_record r;
 		void *priv;
 		assert_int_equal(parse_twisted(text.data, older[i][0], older[i][1], &r, &priv), 0);
-		assert_true(r.tensors == (i < 2 ? WS_LEDGER_UNKNOWN : 32));
-		ws_ledger_drop(&r, priv);
+		assert_true(r.tensors == (i < 2 ? WS_JOURNAL_UNKNOWN : 32));
+		ws_journal_drop(&r, priv);
 	}
 	const char *files = strstr(text.data, "\"files\":[");
-	struct ws_ledger_record r;
+	struct ws_journal_record r;
 	struct ws_err err = WS_ERR_INIT;
 	void *priv;
 	memcpy((char *)(uintptr_t)files, "\"fires\"", 7); /* a key that nobody reads */
-	assert_int_equal(ws_ledger_parse("f", text.data, text.len, &r, &priv, NULL), 0);
+	assert_int_equal(ws_journal_parse("f", text.data, text.len, &r, &priv, NULL), 0);
 	assert_false(r.knows_files);
-	assert_fails(ws_ledger_check_source(&r, &err), &err, WS_EINPUT,
+	assert_fails(ws_journal_check_source(&r, &err), &err, WS_EINPUT,
 	             "an older wsync wrote the record");
-	ws_ledger_drop(&r, priv);
+	ws_journal_drop(&r, priv);
 	ws_buf_free(&text);
-	ws_ledger_abandon(l);
+	ws_journal_abandon(l);
 }
 
 /* Which push completes what another has left. */
 SCRATCH_TEST(only_the_same_plan_or_a_whole_one_completes_a_push)
 {
-	struct ws_ledger_endpoint e = { .url = URLS[0], .state = WS_PARTIAL };
-	struct ws_ledger_record r = { .digest = 7, .tensors = 32, .bytes = 4096 };
+	struct ws_journal_endpoint e = { .url = URLS[0], .state = WS_PARTIAL };
+	struct ws_journal_record r = { .digest = 7, .tensors = 32, .bytes = 4096 };
 	static const struct {
-		struct ws_ledger_sent sent;
+		struct ws_journal_sent sent;
 		bool known, older; /* does it complete a record with sizes, and one without? */
 	} cases[] = {
 		{ { 7, 32, 4096, false, false }, true, true },
@@ -464,48 +464,48 @@ SCRATCH_TEST(only_the_same_plan_or_a_whole_one_completes_a_push)
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		r.tensors = 32;
-		assert_int_equal(ws_ledger_completes(&cases[i].sent, &r, &e), cases[i].known);
-		r.tensors = WS_LEDGER_UNKNOWN;
-		assert_int_equal(ws_ledger_completes(&cases[i].sent, &r, &e), cases[i].older);
+		assert_int_equal(ws_journal_completes(&cases[i].sent, &r, &e), cases[i].known);
+		r.tensors = WS_JOURNAL_UNKNOWN;
+		assert_int_equal(ws_journal_completes(&cases[i].sent, &r, &e), cases[i].older);
 	}
 	e.inherited = true; /* another record says what is missing */
-	assert_true(ws_ledger_completes(&PART, &r, &e));
+	assert_true(ws_journal_completes(&PART, &r, &e));
 	e.state = WS_UNTOUCHED;
-	assert_false(ws_ledger_completes(&PART, &r, &e));
-	assert_true(ws_ledger_completes(&ALL, &r, &e));
+	assert_false(ws_journal_completes(&PART, &r, &e));
+	assert_true(ws_journal_completes(&ALL, &r, &e));
 }
 
 SCRATCH_TEST(a_smaller_push_leaves_the_record_of_a_mixture)
 {
-	struct ws_ledger_list list;
-	struct ws_ledger_sent few = ALL;
-	struct ws_ledger *l = begin();
-	assert_int_equal(ws_ledger_save(l, NULL), 0);
-	ws_ledger_close(l, NULL);
+	struct ws_journal_list list;
+	struct ws_journal_sent few = ALL;
+	struct ws_journal *l = begin();
+	assert_int_equal(ws_journal_save(l, NULL), 0);
+	ws_journal_close(l, NULL);
 	few.tensors = 3;
 	settle("", URLS, 3, &few);
-	const struct ws_ledger_record *r = &only(&list)->record;
+	const struct ws_journal_record *r = &only(&list)->record;
 	assert_int_equal(r->n_endpoints, 1); /* the other one was only paused */
 	assert_true(r->endpoints[0].state == WS_PARTIAL && r->endpoints[0].paused);
 	assert_true(r->tensors == 32 && r->bytes == 4096 && r->n_files == 2);
-	ws_ledger_list_free(&list);
+	ws_journal_list_free(&list);
 }
 
 /* A record of a push of this file, as version 7; the sentence where it is not repeated. */
-static int check_source(const struct ws_ledger_file *f, const char *directory, struct ws_err *err)
+static int check_source(const struct ws_journal_file *f, const char *directory, struct ws_err *err)
 {
-	struct ws_ledger_endpoint e = { .url = URLS[0], .state = WS_PARTIAL };
-	const struct ws_ledger_record r = { .process.pid = 4711, .weight_version = "7",
-		                            .directory = directory, .knows_files = true, .files = f,
-		                            .n_files = f ? 1 : 0, .endpoints = &e,
-		                            .n_endpoints = 1 };
+	struct ws_journal_endpoint e = { .url = URLS[0], .state = WS_PARTIAL };
+	const struct ws_journal_record r = { .process.pid = 4711, .weight_version = "7",
+		                             .directory = directory, .knows_files = true,
+		                             .files = f, .n_files = f ? 1 : 0, .endpoints = &e,
+		                             .n_endpoints = 1 };
 	*err = (struct ws_err)WS_ERR_INIT;
-	return ws_ledger_check_source(&r, err);
+	return ws_journal_check_source(&r, err);
 }
 
 SCRATCH_TEST(a_source_that_changed_is_not_pushed_again)
 {
-	struct ws_ledger_file f = { .path = "a" };
+	struct ws_journal_file f = { .path = "a" };
 	struct ws_file_id id;
 	struct ws_err err;
 	char cwd[4096];
@@ -527,7 +527,7 @@ SCRATCH_TEST(a_source_that_changed_is_not_pushed_again)
 	assert_int_equal(unlink("a"), 0);
 	assert_fails(check_source(&f, cwd, &err), &err, WS_EINPUT, "");
 	assert_non_null(strstr(err.hint, "wsync-push SOURCE"));
-	f = (struct ws_ledger_file){ .path = "cuda-ipc:w.json", .in_memory = true };
+	f = (struct ws_journal_file){ .path = "cuda-ipc:w.json", .in_memory = true };
 	assert_fails(check_source(&f, cwd, &err), &err, WS_EINPUT,
 	             "cuda-ipc:w.json: the memory may hold other weights than when process 4711");
 }
@@ -537,31 +537,31 @@ SCRATCH_TEST(a_record_of_the_first_version_knows_no_sleep)
 	static const char *const older[][2] = { { ",\"asleep\":\"kv_cache,cuda_graph\"", "" },
 		{ "\"kv_cache,cuda_graph\"", "null" } };
 	struct ws_buf text;
-	struct ws_ledger *l = begin();
+	struct ws_journal *l = begin();
 	ws_buf_init(&text, 1 << 16);
-	ws_ledger_print(ws_ledger_record(l), &text);
+	ws_journal_print(ws_journal_record(l), &text);
 	for (size_t i = 0; i < 2; i++) {
-		struct ws_ledger_record r;
+		struct ws_journal_record r;
 		void *priv;
 		assert_int_equal(parse_twisted(text.data, older[i][0], older[i][1], &r, &priv), 0);
 		assert_true(!r.endpoints[0].slept && !r.endpoints[0].asleep);
-		ws_ledger_drop(&r, priv);
+		ws_journal_drop(&r, priv);
 	}
 	ws_buf_free(&text);
-	ws_ledger_abandon(l);
+	ws_journal_abandon(l);
 }
 
 /* Every prefix of a record, and a record with each of its values replaced in turn. */
 SCRATCH_TEST(a_cut_or_twisted_record_is_refused_or_whole)
 {
 	struct ws_buf text;
-	struct ws_ledger *l = begin();
+	struct ws_journal *l = begin();
 	ws_buf_init(&text, 1 << 16);
-	ws_ledger_print(ws_ledger_record(l), &text);
+	ws_journal_print(ws_journal_record(l), &text);
 	for (size_t n = 0; n + 1 < text.len; n++) {
-		struct ws_ledger_record r;
+		struct ws_journal_record r;
 		void *priv;
-		assert_int_equal(ws_ledger_parse("f", text.data, n, &r, &priv, NULL), -1);
+		assert_int_equal(ws_journal_parse("f", text.data, n, &r, &priv, NULL), -1);
 	}
 	static const char *const twists[][2] = {
 		{ "\"transfer\"", "\"dance\"" },
@@ -596,52 +596,52 @@ SCRATCH_TEST(a_cut_or_twisted_record_is_refused_or_whole)
 		{ "\"inherited\":false", "\"inherited\":0" },
 	};
 	for (size_t i = 0; i < sizeof twists / sizeof *twists; i++) {
-		struct ws_ledger_record r;
+		struct ws_journal_record r;
 		void *priv;
 		assert_int_equal(parse_twisted(text.data, twists[i][0], twists[i][1], &r, &priv),
 		                 -1);
 	}
 	ws_buf_free(&text);
-	ws_ledger_abandon(l);
+	ws_journal_abandon(l);
 }
 
 SCRATCH_TEST(what_others_can_write_is_not_believed)
 {
-	struct ws_ledger_list list;
+	struct ws_journal_list list;
 	struct ws_err err = WS_ERR_INIT;
-	struct ws_ledger *l = begin();
-	assert_int_equal(ws_ledger_save(l, NULL), 0);
+	struct ws_journal *l = begin();
+	assert_int_equal(ws_journal_save(l, NULL), 0);
 	char *path = strdup(only(&list)->path);
-	ws_ledger_list_free(&list);
+	ws_journal_list_free(&list);
 	assert_int_equal(chmod(path, 0620), 0);
-	const struct ws_ledger_entry *e = only(&list);
+	const struct ws_journal_entry *e = only(&list);
 	assert_int_equal(e->err.code, WS_EINPUT);
 	assert_non_null(strstr(e->err.msg, "others can write it"));
-	ws_ledger_list_free(&list);
+	ws_journal_list_free(&list);
 	assert_int_equal(chmod(path, 0600), 0);
 	if (geteuid() == 0) { /* only root can give a file away */
 		assert_int_equal(chown(path, 65534, 65534), 0);
 		e = only(&list);
 		assert_non_null(strstr(e->err.msg, "belongs to another user"));
-		ws_ledger_list_free(&list);
+		ws_journal_list_free(&list);
 		assert_int_equal(chown(path, 0, 0), 0);
 	}
 	assert_int_equal(rename(path, "elsewhere.json"), 0);
 	assert_int_equal(symlink("../../elsewhere.json", path), 0);
 	e = only(&list);
 	assert_non_null(strstr(e->err.msg, "not a plain file"));
-	ws_ledger_list_free(&list);
+	ws_journal_list_free(&list);
 	assert_int_equal(chmod("state/pushes", 0777), 0);
-	assert_fails(ws_ledger_list("state", &list, &err), &err, WS_EINPUT, "");
-	struct ws_ledger *second = NULL;
-	assert_int_equal(ws_ledger_open("state", URLS, 1, &second, &err), -1);
+	assert_fails(ws_journal_list("state", &list, &err), &err, WS_EINPUT, "");
+	struct ws_journal *second = NULL;
+	assert_int_equal(ws_journal_open("state", URLS, 1, &second, &err), -1);
 	free(path);
-	ws_ledger_abandon(l);
+	ws_journal_abandon(l);
 }
 
 SCRATCH_TEST(halves_of_files_go_when_they_are_old)
 {
-	struct ws_ledger_list list;
+	struct ws_journal_list list;
 	const struct timespec old[2] = { { .tv_sec = time(NULL) - 90000 },
 		                         { .tv_sec = time(NULL) - 90000 } };
 	static const char *const names[] = { "state/pushes/1-0.json.AbCd12",
@@ -650,33 +650,33 @@ SCRATCH_TEST(halves_of_files_go_when_they_are_old)
 	for (size_t i = 0; i < 2; i++)
 		assert_int_equal(ws_file_replace(names[i], "{", 1, 0600, NULL), 0);
 	assert_int_equal(utimensat(AT_FDCWD, names[0], old, 0), 0);
-	assert_int_equal(ws_ledger_list("state", &list, NULL), 0);
+	assert_int_equal(ws_journal_list("state", &list, NULL), 0);
 	assert_int_equal(list.n, 0);
 	assert_int_equal(access(names[0], F_OK), -1);
 	assert_int_equal(access(names[1], F_OK), 0);
-	ws_ledger_list_free(&list);
+	ws_journal_list_free(&list);
 }
 
 SCRATCH_TEST(bytes_that_are_no_text_make_it_unrepeatable)
 {
 	static const char *const odd[] = { "ckpt/\xff" };
-	struct ws_ledger_list list;
-	struct ws_ledger *l = begin();
-	assert_int_equal(ws_ledger_source(l, odd, 1, NULL, NULL), 0);
-	assert_int_equal(ws_ledger_save(l, NULL), 0);
-	const struct ws_ledger_entry *e = only(&list);
+	struct ws_journal_list list;
+	struct ws_journal *l = begin();
+	assert_int_equal(ws_journal_source(l, odd, 1, NULL, NULL), 0);
+	assert_int_equal(ws_journal_save(l, NULL), 0);
+	const struct ws_journal_entry *e = only(&list);
 	assert_int_equal(e->err.code, WS_OK);
 	assert_null(e->record.directory);
-	ws_ledger_list_free(&list);
-	ws_ledger_abandon(l);
+	ws_journal_list_free(&list);
+	ws_journal_abandon(l);
 }
 
 SCRATCH_TEST(no_directory_is_no_records)
 {
-	struct ws_ledger_list list;
-	assert_int_equal(ws_ledger_list("absent", &list, NULL), 0);
+	struct ws_journal_list list;
+	assert_int_equal(ws_journal_list("absent", &list, NULL), 0);
 	assert_int_equal(list.n, 0);
-	ws_ledger_list_free(&list);
+	ws_journal_list_free(&list);
 }
 
 RUN_TESTS(NULL, NULL)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ledger_middle.c - servers that a push left in the middle of a protocol, where they
+/* journal_middle.c - servers that a push left in the middle of a protocol, where they
  * refuse every other update: the request that ends it, said by somebody who knows no
  * more than that it was begun.
  *
@@ -13,7 +13,7 @@
  * The group has been left by then, so that a completion finds the thread ended: mostly it
  * is refused, and the server is free again. No weight version goes with it, because
  * nobody knows what is loaded. */
-#include "ledger.h"
+#include "journal_core.h"
 
 #include "endpoint_call.h"
 
@@ -24,12 +24,12 @@ static const char *const names[] = { "", "session", "processing", "two-phase", "
 static const char *const paths[] = { "", "/end_weight_update", "/post_process_weights",
 	                             "/complete_weights_update", "/complete_weights_update" };
 
-const char *ws_ledger_middle_name(enum ws_ledger_middle middle)
+const char *ws_journal_middle_name(enum ws_journal_middle middle)
 {
 	return (unsigned)middle < WS_N_MIDDLES ? names[middle] : "";
 }
 
-static void write_body(enum ws_ledger_middle middle, const char *group, struct ws_buf *body)
+static void write_body(enum ws_journal_middle middle, const char *group, struct ws_buf *body)
 {
 	struct ws_jw w;
 	ws_jw_init(&w, body);
@@ -48,7 +48,7 @@ static void write_body(enum ws_ledger_middle middle, const char *group, struct w
 	ws_jw_end_object(&w);
 }
 
-static int send_ends(struct ws_http *http, struct ws_ledger_endpoint *const *those, size_t n,
+static int send_ends(struct ws_http *http, struct ws_journal_endpoint *const *those, size_t n,
                      const char *group, ws_deadline until, const struct ws_cancel *cancel,
                      struct ws_endpoint_call *calls, struct ws_buf *bodies, struct ws_err *err)
 {
@@ -70,9 +70,9 @@ static bool has_ended(struct ws_endpoint_call *call)
 	return ws_endpoint_reply(call, NULL, NULL, 0, &e) == 0 || ws_endpoint_said_no(&e);
 }
 
-int ws_ledger_end_middles(struct ws_http *http, struct ws_ledger_endpoint *const *those, size_t n,
-                          const char *group, ws_deadline until, const struct ws_cancel *cancel,
-                          struct ws_err *err)
+int ws_journal_end_middles(struct ws_http *http, struct ws_journal_endpoint *const *those, size_t n,
+                           const char *group, ws_deadline until, const struct ws_cancel *cancel,
+                           struct ws_err *err)
 {
 	struct ws_endpoint_call *calls = calloc(n + 1, sizeof *calls);
 	struct ws_buf *bodies = calloc(n + 1, sizeof *bodies);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ledger.h - what pushes have begun and not yet ended, and how what the dead left is put in order.
+/* journal.h - what pushes have begun and not yet ended, and how what the dead left is put in order.
  *
  * A push keeps a file in the directory `pushes` of its state directory. It is written before
  * anything is asked of an endpoint and again before each step, so that it says what may have
@@ -9,8 +9,8 @@
  *
  * The files of others are not believed: a record is read only from a plain file that belongs to
  * this user and that nobody else can write. */
-#ifndef WSYNC_LEDGER_H
-#define WSYNC_LEDGER_H
+#ifndef WSYNC_JOURNAL_H
+#define WSYNC_JOURNAL_H
 
 #include "wsync/cancel.h"
 #include "wsync/endpoint.h"
@@ -27,18 +27,18 @@ extern "C" {
 #endif
 
 /* What it may be in the middle of, where it refuses every other update. */
-enum ws_ledger_middle {
+enum ws_journal_middle {
 	WS_MIDDLE_NONE, WS_MIDDLE_SESSION, WS_MIDDLE_PROCESSING, WS_MIDDLE_TWO_PHASE,
 	WS_MIDDLE_TWO_PHASE_FLAT, WS_N_MIDDLES
 };
 
-struct ws_ledger_endpoint {
+struct ws_journal_endpoint {
 	const char *url;
 	enum ws_phase phase;      /* begun, and perhaps not ended */
 	enum ws_endpoint_state state; /* at worst */
 	bool paused;              /* perhaps */
 	bool grouped;             /* perhaps it is in the group */
-	enum ws_ledger_middle middle;
+	enum ws_journal_middle middle;
 	const char *version;      /* weight version before, "" unknown */
 	bool slept;               /* it had released memory, and the push has to put that right */
 	unsigned asleep; /* enum ws_memory: what is still released. A server may die of being woken
@@ -47,15 +47,15 @@ struct ws_ledger_endpoint {
 	bool inherited;
 };
 
-struct ws_ledger_file {
+struct ws_journal_file {
 	const char *path;         /* as it was opened, perhaps from `directory` on */
 	bool in_memory;           /* it names memory of a process, and has no id */
 	uint64_t id;              /* ws_source_file_id */
 };
 
-#define WS_LEDGER_UNKNOWN UINT64_MAX
+#define WS_JOURNAL_UNKNOWN UINT64_MAX
 
-struct ws_ledger_record {
+struct ws_journal_record {
 	struct ws_process process;
 	bool ended;               /* the push itself is over, whatever its process does now */
 	int64_t began, updated;   /* seconds since 1970 */
@@ -65,12 +65,12 @@ struct ws_ledger_record {
 	const char *master_host;
 	uint16_t master_port;
 	uint64_t digest;          /* of the plan, with so many tensors and bytes; */
-	uint64_t tensors, bytes;  /* WS_LEDGER_UNKNOWN: an older version wrote the record */
+	uint64_t tensors, bytes;  /* WS_JOURNAL_UNKNOWN: an older version wrote the record */
 	const char *weight_version; /* that the push would set; "" none */
 	const char *const *sources;
 	size_t n_sources;
 	/* that were read: of sources, adapters and corrections */
-	const struct ws_ledger_file *files;
+	const struct ws_journal_file *files;
 	size_t n_files;
 	bool knows_files;         /* false: an older version wrote the record */
 	/* To push again: the working directory and the options that are not about endpoints.
@@ -78,28 +78,28 @@ struct ws_ledger_record {
 	const char *directory;
 	const char *const *args;
 	size_t n_args;
-	struct ws_ledger_endpoint *endpoints;
+	struct ws_journal_endpoint *endpoints;
 	size_t n_endpoints;
 };
 
-struct ws_ledger_entry {
+struct ws_journal_entry {
 	char *path;
 	struct ws_err err;        /* WS_OK, or why the file is not believed */
 	/* of the process; WS_PROCESS_DEAD also where the push has ended */
 	enum ws_process_fate fate;
-	struct ws_ledger_record record;
+	struct ws_journal_record record;
 	void *priv;
 };
 
-struct ws_ledger_list {
-	struct ws_ledger_entry *items; /* the oldest first, those that are not believed last */
+struct ws_journal_list {
+	struct ws_journal_entry *items; /* the oldest first, those that are not believed last */
 	size_t n;
 };
 
 /* The files under this state directory; none where it does not exist. Others can write there, or it
  * belongs to somebody else: WS_EINPUT. */
-int ws_ledger_list(const char *state_dir, struct ws_ledger_list *out, struct ws_err *err);
-void ws_ledger_list_free(struct ws_ledger_list *list); /* NULL is fine */
+int ws_journal_list(const char *state_dir, struct ws_journal_list *out, struct ws_err *err);
+void ws_journal_list_free(struct ws_journal_list *list); /* NULL is fine */
 
 /* ---- repair ---- */
 
@@ -133,24 +133,24 @@ struct ws_repair_answer {
  * endpoint. answers has one for each endpoint of the record, in its order, which stays. 0:
  * nothing is left. Otherwise -1, and *err is WS_EPARTIAL if an endpoint has some old and some
  * new weights or its weights are still released, else the first failure. May be repeated. */
-int ws_ledger_repair(struct ws_ledger_entry *entry, const struct ws_repair_opts *opts,
-                     struct ws_repair_answer *answers, struct ws_err *err);
+int ws_journal_repair(struct ws_journal_entry *entry, const struct ws_repair_opts *opts,
+                      struct ws_repair_answer *answers, struct ws_err *err);
 
 /* Forgets these endpoints (none: all of them) without asking them anything. WS_EREFUSED: the
  * process of the record is at work at one of them. */
-int ws_ledger_forget(struct ws_ledger_entry *entry, const char *const *urls, size_t n,
-                     struct ws_err *err);
+int ws_journal_forget(struct ws_journal_entry *entry, const char *const *urls, size_t n,
+                      struct ws_err *err);
 
 /* Are the files that this push read unchanged, so that it can be repeated? -1: no, or that is
  * not known; *err is WS_EINPUT and names what changed. Opens each file. */
-int ws_ledger_check_source(const struct ws_ledger_record *r, struct ws_err *err);
+int ws_journal_check_source(const struct ws_journal_record *r, struct ws_err *err);
 
 /* Is there anything to repair at this endpoint? */
-bool ws_ledger_owes(const struct ws_ledger_endpoint *e);
+bool ws_journal_owes(const struct ws_journal_endpoint *e);
 
 /* This endpoint has released memory or taken it back by a request outside of pushes: corrects
  * the records that are affected, unless a push is at work there. */
-void ws_ledger_note_memory(const char *state_dir, const char *url, unsigned memory, bool released);
+void ws_journal_note_memory(const char *state_dir, const char *url, unsigned memory, bool released);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ledger_file.c - the text of a push's file, a JSON object:
+/* journal_file.c - the text of a push's file, a JSON object:
  *
  *   schema            1; a reader refuses what it does not know
  *   process           {pid, start_ticks, boot_id, pid_namespace, host}
@@ -13,7 +13,7 @@
  *                     inode, size, mtime and ctime; null: memory of a process
  *   again             {directory, args: [--option=value]}, null: cannot be repeated
  *   endpoints         [{url, phase, state, paused, grouped, middle, version, asleep, inherited}];
- * paused, grouped and middle (ledger_middle.c, "" none) mean perhaps. asleep: the memory that is
+ * paused, grouped and middle (journal_middle.c, "" none) mean perhaps. asleep: the memory that is
  * still released, "kv_cache,cuda_graph", "" none; null where none was when the push began.
  *                     inherited: partial, but it has all of this push: an earlier one is not
  * completed
@@ -21,7 +21,7 @@
  * Every key must be there and have its type, because a file that was written by hand must not be
  * acted upon. Older versions did not write tensors, bytes and files, which are unknown then,
  * asleep (null), and inherited (false). */
-#include "ledger.h"
+#include "journal_core.h"
 
 #include "wsync/tool/str.h"
 #include "wsync/tool/json_read.h"
@@ -61,18 +61,18 @@ static void print_process(struct ws_jw *w, const struct ws_process *p)
 	ws_jw_end_object(w);
 }
 
-static void print_endpoints(struct ws_jw *w, const struct ws_ledger_record *r)
+static void print_endpoints(struct ws_jw *w, const struct ws_journal_record *r)
 {
 	ws_jw_array(w, "endpoints");
 	for (size_t i = 0; i < r->n_endpoints; i++) {
-		const struct ws_ledger_endpoint *e = &r->endpoints[i];
+		const struct ws_journal_endpoint *e = &r->endpoints[i];
 		ws_jw_object(w, NULL);
 		ws_jw_str(w, "url", e->url);
 		ws_jw_str(w, "phase", ws_phase_name(e->phase));
 		ws_jw_str(w, "state", ws_endpoint_state_name(e->state));
 		ws_jw_bool(w, "paused", e->paused);
 		ws_jw_bool(w, "grouped", e->grouped);
-		ws_jw_str(w, "middle", ws_ledger_middle_name(e->middle));
+		ws_jw_str(w, "middle", ws_journal_middle_name(e->middle));
 		ws_jw_str(w, "version", e->version);
 		ws_jw_str(w, "asleep", e->slept ? ws_memory_text(e->asleep) : NULL);
 		ws_jw_bool(w, "inherited", e->inherited);
@@ -81,7 +81,7 @@ static void print_endpoints(struct ws_jw *w, const struct ws_ledger_record *r)
 	ws_jw_end_array(w);
 }
 
-static void print_files(struct ws_jw *w, const struct ws_ledger_record *r)
+static void print_files(struct ws_jw *w, const struct ws_journal_record *r)
 {
 	ws_jw_array(w, "files");
 	for (size_t i = 0; i < r->n_files; i++) {
@@ -97,7 +97,7 @@ static void print_files(struct ws_jw *w, const struct ws_ledger_record *r)
 }
 
 /* Can it be pushed again from its text? */
-static bool is_repeatable(const struct ws_ledger_record *r)
+static bool is_repeatable(const struct ws_journal_record *r)
 {
 	size_t n = r->n_files;
 	while (n && is_text(r->files[n - 1].path))
@@ -106,12 +106,12 @@ static bool is_repeatable(const struct ws_ledger_record *r)
 	       are_text(r->sources, r->n_sources) && are_text(r->args, r->n_args);
 }
 
-void ws_ledger_print(const struct ws_ledger_record *r, struct ws_buf *text)
+void ws_journal_print(const struct ws_journal_record *r, struct ws_buf *text)
 {
 	struct ws_jw w;
 	ws_jw_init(&w, text);
 	ws_jw_object(&w, NULL);
-	ws_jw_int(&w, "schema", LEDGER_SCHEMA);
+	ws_jw_int(&w, "schema", JOURNAL_SCHEMA);
 	print_process(&w, &r->process);
 	ws_jw_bool(&w, "ended", r->ended);
 	ws_jw_int(&w, "began", r->began);
@@ -124,7 +124,7 @@ void ws_ledger_print(const struct ws_ledger_record *r, struct ws_buf *text)
 		ws_jw_end_object(&w);
 	}
 	ws_jw_hex64(&w, "plan_digest", r->digest);
-	if (r->tensors != WS_LEDGER_UNKNOWN && r->bytes != WS_LEDGER_UNKNOWN) {
+	if (r->tensors != WS_JOURNAL_UNKNOWN && r->bytes != WS_JOURNAL_UNKNOWN) {
 		ws_jw_uint(&w, "tensors", r->tensors);
 		ws_jw_uint(&w, "bytes", r->bytes);
 	}
@@ -230,7 +230,7 @@ static const char *state_name(int i)
 
 static const char *middle_name(int i)
 {
-	return ws_ledger_middle_name((enum ws_ledger_middle)i);
+	return ws_journal_middle_name((enum ws_journal_middle)i);
 }
 
 static const char *memory_name(int i)
@@ -266,17 +266,18 @@ static void parse_process(struct reader *r, struct ws_process *p)
 		r->bad = in.bad;
 }
 
-static void parse_endpoint(struct reader *in, struct ws_ledger_endpoint *e)
+static void parse_endpoint(struct reader *in, struct ws_journal_endpoint *e)
 {
 	char url[WS_URL_MAX];
-	*e = (struct ws_ledger_endpoint){
+	*e = (struct ws_journal_endpoint){
 		.url = text_of(in, "url", false),
 		.phase = (enum ws_phase)choice_of(in, "phase", WS_PHASE_COUNT, phase_name),
 		.state = (enum ws_endpoint_state)choice_of(in, "state", WS_COMMITTED + 1,
 		                                           state_name),
 		.paused = truth_of(in, "paused"),
 		.grouped = truth_of(in, "grouped"),
-		.middle = (enum ws_ledger_middle)choice_of(in, "middle", WS_N_MIDDLES, middle_name),
+		.middle =
+			(enum ws_journal_middle)choice_of(in, "middle", WS_N_MIDDLES, middle_name),
 		.version = text_of(in, "version", false),
 	};
 	const struct ws_json *asleep = ws_json_get(in->object, "asleep");
@@ -290,11 +291,12 @@ static void parse_endpoint(struct reader *in, struct ws_ledger_endpoint *e)
 		in->bad = "url";
 }
 
-static void parse_endpoints(struct reader *r, struct ws_ledger_record *out)
+static void parse_endpoints(struct reader *r, struct ws_journal_record *out)
 {
 	const struct ws_json *array = member(r, "endpoints", WS_JSON_ARRAY, false);
 	const size_t n = array ? ws_json_count(array) : 0;
-	if (n > LEDGER_ENDPOINTS_MAX || !(out->endpoints = calloc(n + 1, sizeof *out->endpoints))) {
+	if (n > JOURNAL_ENDPOINTS_MAX ||
+	    !(out->endpoints = calloc(n + 1, sizeof *out->endpoints))) {
 		r->bad = r->bad ? r->bad : "endpoints";
 		return;
 	}
@@ -310,7 +312,7 @@ static void parse_endpoints(struct reader *r, struct ws_ledger_record *out)
 	}
 }
 
-static void parse_again(struct reader *r, struct ws_ledger_record *out)
+static void parse_again(struct reader *r, struct ws_journal_record *out)
 {
 	const struct ws_json *again = member(r, "again", WS_JSON_OBJECT, true);
 	struct reader in = { .object = again };
@@ -327,9 +329,9 @@ static void parse_again(struct reader *r, struct ws_ledger_record *out)
 		r->bad = in.bad;
 }
 
-static void parse_file(struct reader *in, struct ws_ledger_file *f)
+static void parse_file(struct reader *in, struct ws_journal_file *f)
 {
-	*f = (struct ws_ledger_file){ .path = text_of(in, "path", false) };
+	*f = (struct ws_journal_file){ .path = text_of(in, "path", false) };
 	const struct ws_json *id = member(in, "id", WS_JSON_STRING, true);
 	f->in_memory = !id;
 	f->id = id ? digest_of(in, "id") : 0;
@@ -338,13 +340,13 @@ static void parse_file(struct reader *in, struct ws_ledger_file *f)
 }
 
 /* Absent in records of older versions. */
-static void parse_files(struct reader *r, struct ws_ledger_record *out)
+static void parse_files(struct reader *r, struct ws_journal_record *out)
 {
 	out->knows_files = ws_json_get(r->object, "files") != NULL;
 	const struct ws_json *array =
 		out->knows_files ? member(r, "files", WS_JSON_ARRAY, false) : NULL;
 	const size_t n = array ? ws_json_count(array) : 0;
-	struct ws_ledger_file *files = n <= STRINGS_MAX ? calloc(n + 1, sizeof *files) : NULL;
+	struct ws_journal_file *files = n <= STRINGS_MAX ? calloc(n + 1, sizeof *files) : NULL;
 	out->files = files;
 	if (!files && !r->bad)
 		r->bad = "files";
@@ -363,11 +365,11 @@ static void parse_files(struct reader *r, struct ws_ledger_record *out)
 /* Absent in records of older versions. */
 static uint64_t size_of(struct reader *r, const char *key)
 {
-	return ws_json_get(r->object, key) ? (uint64_t)number_of(r, key) : WS_LEDGER_UNKNOWN;
+	return ws_json_get(r->object, key) ? (uint64_t)number_of(r, key) : WS_JOURNAL_UNKNOWN;
 }
 
 /* Absent where all endpoints answered, and in records of older versions. */
-static void parse_master(struct reader *r, struct ws_ledger_record *out)
+static void parse_master(struct reader *r, struct ws_journal_record *out)
 {
 	out->master_host = "";
 	if (!ws_json_get(r->object, "master"))
@@ -382,7 +384,7 @@ static void parse_master(struct reader *r, struct ws_ledger_record *out)
 		r->bad = in.bad;
 }
 
-static void parse_record(struct reader *r, struct ws_ledger_record *out)
+static void parse_record(struct reader *r, struct ws_journal_record *out)
 {
 	parse_process(r, &out->process);
 	out->ended = truth_of(r, "ended");
@@ -400,17 +402,17 @@ static void parse_record(struct reader *r, struct ws_ledger_record *out)
 	parse_endpoints(r, out);
 }
 
-int ws_ledger_parse(const char *path, const char *text, size_t len, struct ws_ledger_record *out,
-                    void **priv, struct ws_err *err)
+int ws_journal_parse(const char *path, const char *text, size_t len, struct ws_journal_record *out,
+                     void **priv, struct ws_err *err)
 {
 	struct ws_json *root = ws_json_parse(text, len, path, err);
-	*out = (struct ws_ledger_record){ 0 };
+	*out = (struct ws_journal_record){ 0 };
 	*priv = root;
 	if (!root)
 		return -1;
 	struct reader r = { .object = root };
 	const int64_t schema = ws_json_get_int(root, "schema", 0);
-	if (schema > LEDGER_SCHEMA)
+	if (schema > JOURNAL_SCHEMA)
 		ws_err_set(err, WS_EINPUT, "%s: schema %" PRId64 " was written by a newer wsync",
 		           path, schema);
 	else if (schema < 1 || ws_json_duplicate(root))
@@ -420,19 +422,19 @@ int ws_ledger_parse(const char *path, const char *text, size_t len, struct ws_le
 	if (r.bad)
 		ws_err_set(err, WS_EINPUT, "%s: no record of a push: '%s' is missing or wrong",
 		           path, r.bad);
-	if (schema == LEDGER_SCHEMA && !r.bad && out->sources)
+	if (schema == JOURNAL_SCHEMA && !r.bad && out->sources)
 		return 0;
-	ws_ledger_drop(out, root);
+	ws_journal_drop(out, root);
 	*priv = NULL;
 	return -1;
 }
 
-void ws_ledger_drop(struct ws_ledger_record *r, void *priv)
+void ws_journal_drop(struct ws_journal_record *r, void *priv)
 {
 	free((void *)(uintptr_t)r->sources);
 	free((void *)(uintptr_t)r->files);
 	free((void *)(uintptr_t)r->args);
 	free(r->endpoints);
 	ws_json_free(priv);
-	*r = (struct ws_ledger_record){ 0 };
+	*r = (struct ws_journal_record){ 0 };
 }

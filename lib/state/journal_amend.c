@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ledger_amend.c - changes the records of other pushes. One lock serializes the changes to all
+/* journal_amend.c - changes the records of other pushes. One lock serializes the changes to all
  * of them, and each file is read again under it: a repair and a push may change the same one. */
-#include "ledger.h"
+#include "journal_core.h"
 
 #include "file.h"
 #include "lock.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static int write_entry(struct ws_ledger_entry *e, struct ws_err *err)
+static int write_entry(struct ws_journal_entry *e, struct ws_err *err)
 {
 	if (!e->record.n_endpoints) {
 		if (unlink(e->path) && errno != ENOENT)
@@ -21,8 +21,8 @@ static int write_entry(struct ws_ledger_entry *e, struct ws_err *err)
 		return 0;
 	}
 	struct ws_buf text;
-	ws_buf_init(&text, LEDGER_BYTES_MAX);
-	ws_ledger_print(&e->record, &text);
+	ws_buf_init(&text, JOURNAL_BYTES_MAX);
+	ws_journal_print(&e->record, &text);
 	int rc = ws_buf_check(&text, e->path, err);
 	if (rc == 0)
 		rc = ws_file_replace(e->path, ws_buf_str(&text), text.len, 0600, err);
@@ -31,8 +31,8 @@ static int write_entry(struct ws_ledger_entry *e, struct ws_err *err)
 }
 
 /* By exact URL: `items` are changed copies of this record's endpoints. */
-static const struct ws_ledger_endpoint *
-find_record(const char *url, const struct ws_ledger_endpoint *items, size_t n)
+static const struct ws_journal_endpoint *
+find_record(const char *url, const struct ws_journal_endpoint *items, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		if (strcmp(items[i].url, url) == 0)
@@ -40,31 +40,31 @@ find_record(const char *url, const struct ws_ledger_endpoint *items, size_t n)
 	return NULL;
 }
 
-static void apply(struct ws_ledger_record *r, const struct ws_ledger_endpoint *now, size_t n)
+static void apply(struct ws_journal_record *r, const struct ws_journal_endpoint *now, size_t n)
 {
 	size_t kept = 0;
 	for (size_t i = 0; i < r->n_endpoints; i++) {
-		const struct ws_ledger_endpoint *news = find_record(r->endpoints[i].url, now, n);
-		struct ws_ledger_endpoint is = r->endpoints[i];
+		const struct ws_journal_endpoint *news = find_record(r->endpoints[i].url, now, n);
+		struct ws_journal_endpoint is = r->endpoints[i];
 		if (news) {
 			is = *news;
 			is.url = r->endpoints[i].url;
 			is.version = r->endpoints[i].version;
 		}
-		if (!news || ws_ledger_owes(&is))
+		if (!news || ws_journal_owes(&is))
 			r->endpoints[kept++] = is;
 	}
 	r->n_endpoints = kept;
 }
 
 /* As the file is by now, which others may have amended since we read it. */
-static int amend_locked(const char *path, const struct ws_ledger_endpoint *now, size_t n,
+static int amend_locked(const char *path, const struct ws_journal_endpoint *now, size_t n,
                         struct ws_err *err)
 {
-	struct ws_ledger_entry e = { .path = (char *)(uintptr_t)path, .err = WS_ERR_INIT };
+	struct ws_journal_entry e = { .path = (char *)(uintptr_t)path, .err = WS_ERR_INIT };
 	if (access(path, F_OK) && errno == ENOENT)
 		return 0;
-	ws_ledger_read(&e);
+	ws_journal_read(&e);
 	if (e.err.code) {
 		if (err)
 			*err = e.err;
@@ -72,12 +72,12 @@ static int amend_locked(const char *path, const struct ws_ledger_endpoint *now, 
 	}
 	apply(&e.record, now, n);
 	const int rc = write_entry(&e, err);
-	ws_ledger_drop(&e.record, e.priv);
+	ws_journal_drop(&e.record, e.priv);
 	return rc;
 }
 
-int ws_ledger_amend(const char *path, const struct ws_ledger_endpoint *now, size_t n,
-                    struct ws_err *err)
+int ws_journal_amend(const char *path, const struct ws_journal_endpoint *now, size_t n,
+                     struct ws_err *err)
 {
 	char *lock = NULL;
 	const char *slash = strrchr(path, '/');
@@ -90,11 +90,11 @@ int ws_ledger_amend(const char *path, const struct ws_ledger_endpoint *now, size
 	return rc;
 }
 
-int ws_ledger_change(struct ws_ledger_entry *e, const struct ws_ledger_endpoint *now, size_t n,
-                     struct ws_err *err)
+int ws_journal_change(struct ws_journal_entry *e, const struct ws_journal_endpoint *now, size_t n,
+                      struct ws_err *err)
 {
 	if (e->path)
-		return ws_ledger_amend(e->path, now, n, err);
+		return ws_journal_amend(e->path, now, n, err);
 	apply(&e->record, now, n);
 	return 0;
 }
@@ -107,10 +107,10 @@ static bool is_among(const char *url, const char *const *urls, size_t n)
 	return false;
 }
 
-bool ws_ledger_completes(const struct ws_ledger_sent *sent, const struct ws_ledger_record *r,
-                         const struct ws_ledger_endpoint *e)
+bool ws_journal_completes(const struct ws_journal_sent *sent, const struct ws_journal_record *r,
+                          const struct ws_journal_endpoint *e)
 {
-	const bool known = r->tensors != WS_LEDGER_UNKNOWN && r->bytes != WS_LEDGER_UNKNOWN;
+	const bool known = r->tensors != WS_JOURNAL_UNKNOWN && r->bytes != WS_JOURNAL_UNKNOWN;
 	const bool as_large = known && sent->tensors >= r->tensors && sent->bytes >= r->bytes;
 	if (sent->digest == r->digest && (as_large || !known))
 		return true;
@@ -120,41 +120,41 @@ bool ws_ledger_completes(const struct ws_ledger_sent *sent, const struct ws_ledg
 }
 
 /* sent: only endpoints that this completes; NULL: all of these. */
-static int forget(struct ws_ledger_entry *e, const char *const *urls, size_t n,
-                  const struct ws_ledger_sent *sent, struct ws_err *err)
+static int forget(struct ws_journal_entry *e, const char *const *urls, size_t n,
+                  const struct ws_journal_sent *sent, struct ws_err *err)
 {
 	const bool groups = !sent;
-	const struct ws_ledger_record *r = &e->record;
-	struct ws_ledger_endpoint *gone = calloc(r->n_endpoints + 1, sizeof *gone);
+	const struct ws_journal_record *r = &e->record;
+	struct ws_journal_endpoint *gone = calloc(r->n_endpoints + 1, sizeof *gone);
 	size_t k = 0;
 	if (!gone)
 		return ws_oom(err);
 	for (size_t i = 0; i < r->n_endpoints; i++)
 		if ((n == 0 || is_among(r->endpoints[i].url, urls, n)) &&
-		    (!sent || ws_ledger_completes(sent, r, &r->endpoints[i])))
-			gone[k++] = (struct ws_ledger_endpoint){
+		    (!sent || ws_journal_completes(sent, r, &r->endpoints[i])))
+			gone[k++] = (struct ws_journal_endpoint){
 				.url = r->endpoints[i].url, .phase = WS_PHASE_DESTROY,
 				.grouped = r->endpoints[i].grouped && !groups,
 				.middle = groups ? WS_MIDDLE_NONE : r->endpoints[i].middle,
 			};
-	const int rc = k ? ws_ledger_change(e, gone, k, err) : 0;
+	const int rc = k ? ws_journal_change(e, gone, k, err) : 0;
 	free(gone);
 	return rc;
 }
 
 /* Takes the locks of those endpoints of the record that are among the urls (n 0: of all).
  * e->path is STATE_DIR/pushes/NAME. */
-static int lock_endpoints(const struct ws_ledger_entry *e, const char *const *urls, size_t n,
+static int lock_endpoints(const struct ws_journal_entry *e, const char *const *urls, size_t n,
                           struct ws_locks **out, struct ws_err *err)
 {
-	const struct ws_ledger_record *r = &e->record;
+	const struct ws_journal_record *r = &e->record;
 	const char **those = calloc(r->n_endpoints + 1, sizeof *those);
 	char *state = strdup(e->path), *slash, *dir = NULL;
 	size_t k = 0;
 	for (int i = 0; state && i < 2 && (slash = strrchr(state, '/')); i++)
 		*slash = 0;
 	if (state)
-		dir = ws_ledger_locks(state);
+		dir = ws_journal_locks(state);
 	for (size_t i = 0; those && i < r->n_endpoints; i++)
 		if (n == 0 || is_among(r->endpoints[i].url, urls, n))
 			those[k++] = r->endpoints[i].url;
@@ -165,8 +165,8 @@ static int lock_endpoints(const struct ws_ledger_entry *e, const char *const *ur
 	return rc;
 }
 
-int ws_ledger_forget(struct ws_ledger_entry *e, const char *const *urls, size_t n,
-                     struct ws_err *err)
+int ws_journal_forget(struct ws_journal_entry *e, const char *const *urls, size_t n,
+                      struct ws_err *err)
 {
 	struct ws_locks *locks = NULL;
 	/* A process that lives, and is between two of its sources, reads its
@@ -178,40 +178,40 @@ int ws_ledger_forget(struct ws_ledger_entry *e, const char *const *urls, size_t 
 	return rc;
 }
 
-static void forget_memory(struct ws_ledger_entry *e, const char *const *urls, size_t n)
+static void forget_memory(struct ws_journal_entry *e, const char *const *urls, size_t n)
 {
 	for (size_t i = e->record.n_endpoints; i-- > 0;) { /* one that owes nothing then goes */
-		struct ws_ledger_endpoint now = e->record.endpoints[i];
+		struct ws_journal_endpoint now = e->record.endpoints[i];
 		if (!now.slept || !is_among(now.url, urls, n))
 			continue;
 		now.slept = false;
 		now.asleep = 0;
-		ws_ledger_change(e, &now, 1, NULL);
+		ws_journal_change(e, &now, 1, NULL);
 	}
 }
 
-void ws_ledger_settle(struct ws_ledger_list *list, const char *own, const char *const *urls,
-                      size_t n, const struct ws_ledger_sent *sent)
+void ws_journal_settle(struct ws_journal_list *list, const char *own, const char *const *urls,
+                       size_t n, const struct ws_journal_sent *sent)
 {
 	for (size_t i = list->n; n && i-- > 0;) {
-		struct ws_ledger_entry *e = &list->items[i];
+		struct ws_journal_entry *e = &list->items[i];
 		if (e->err.code || (e->path && own && strcmp(e->path, own) == 0))
 			continue;
 		forget_memory(e, urls, n);
 		forget(e, urls, n, sent, NULL);
 		if (e->path || e->record.n_endpoints)
 			continue;
-		ws_ledger_drop(&e->record, e->priv);
+		ws_journal_drop(&e->record, e->priv);
 		memmove(e, e + 1, (--list->n - i) * sizeof *e);
 	}
 }
 
 /* ---- memory ---- */
 
-static void note_memory(struct ws_ledger_entry *e, const char *url, unsigned memory, bool released)
+static void note_memory(struct ws_journal_entry *e, const char *url, unsigned memory, bool released)
 {
 	for (size_t i = 0; i < e->record.n_endpoints; i++) {
-		struct ws_ledger_endpoint now = e->record.endpoints[i];
+		struct ws_journal_endpoint now = e->record.endpoints[i];
 		if (!is_among(now.url, &url, 1) || (!released && !now.slept))
 			continue;
 		if (!released && now.asleep & memory & WS_MEMORY_WEIGHTS) {
@@ -220,22 +220,22 @@ static void note_memory(struct ws_ledger_entry *e, const char *url, unsigned mem
 		}
 		now.asleep = released ? now.asleep | memory : now.asleep & ~memory;
 		now.slept = true;
-		ws_ledger_amend(e->path, &now, 1, NULL);
+		ws_journal_amend(e->path, &now, 1, NULL);
 	}
 }
 
-void ws_ledger_note_memory(const char *state_dir, const char *url, unsigned memory, bool released)
+void ws_journal_note_memory(const char *state_dir, const char *url, unsigned memory, bool released)
 {
-	struct ws_ledger_list list;
+	struct ws_journal_list list;
 	struct ws_locks *locks = NULL;
-	char *dir = ws_ledger_locks(state_dir);
-	if (dir && ws_ledger_list(state_dir, &list, NULL) == 0) {
+	char *dir = ws_journal_locks(state_dir);
+	if (dir && ws_journal_list(state_dir, &list, NULL) == 0) {
 		if (list.n && ws_locks_take(dir, &url, 1, 0, NULL, &locks, NULL) == 0)
 			for (size_t i = 0; i < list.n; i++)
 				if (!list.items[i].err.code)
 					note_memory(&list.items[i], url, memory, released);
 		ws_locks_drop(locks);
-		ws_ledger_list_free(&list);
+		ws_journal_list_free(&list);
 	}
 	free(dir);
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ledger.c - the file that a push keeps: one write before each step that would have to be repaired.
+/* journal.c - the file that a push keeps: one write before each step that would have to be
+ * repaired.
  *
  * What is written is what may have happened, so that a crash at any point leaves a record that
  * claims too much rather than too little. The name carries the process id for people; random
  * digits keep the names apart. */
-#include "ledger.h"
+#include "journal_core.h"
 
 #include "file.h"
 #include "process.h"
@@ -19,13 +20,13 @@
 #include <time.h>
 #include <unistd.h>
 
-struct ws_ledger {
+struct ws_journal {
 	char *path; /* NULL: in memory */
 	bool written;
 	char **sources; /* the record's, owned */
-	struct ws_ledger_file *files;
+	struct ws_journal_file *files;
 	char *version;
-	struct ws_ledger_record record;
+	struct ws_journal_record record;
 };
 
 /* ---- places ---------------------------------------------------------------------------------- */
@@ -36,17 +37,17 @@ static char *under(const char *dir, const char *name)
 	return asprintf(&path, "%s/%s", dir, name) < 0 ? NULL : path;
 }
 
-char *ws_ledger_pushes(const char *state_dir)
+char *ws_journal_pushes(const char *state_dir)
 {
 	return under(state_dir, "pushes");
 }
 
-char *ws_ledger_locks(const char *state_dir)
+char *ws_journal_locks(const char *state_dir)
 {
 	return under(state_dir, "locks");
 }
 
-int ws_ledger_check_dir(const char *pushes, struct ws_err *err)
+int ws_journal_check_dir(const char *pushes, struct ws_err *err)
 {
 	struct stat st;
 	if (stat(pushes, &st))
@@ -66,9 +67,9 @@ int ws_ledger_check_dir(const char *pushes, struct ws_err *err)
 static int make_path(const char *state_dir, char **path, struct ws_err *err)
 {
 	uint32_t id;
-	char *pushes = ws_ledger_pushes(state_dir);
+	char *pushes = ws_journal_pushes(state_dir);
 	int rc = pushes ? 0 : ws_oom(err);
-	if (rc == 0 && (ws_file_mkdirs(pushes, err) || ws_ledger_check_dir(pushes, err)))
+	if (rc == 0 && (ws_file_mkdirs(pushes, err) || ws_journal_check_dir(pushes, err)))
 		rc = -1;
 	if (rc == 0 && getrandom(&id, sizeof id, 0) != sizeof id)
 		rc = ws_err_errno(err, "getrandom");
@@ -83,16 +84,16 @@ static int make_path(const char *state_dir, char **path, struct ws_err *err)
 
 /* ---- one push -------------------------------------------------------------------------------- */
 
-int ws_ledger_open(const char *state_dir, const char *const *urls, size_t n, struct ws_ledger **out,
-                   struct ws_err *err)
+int ws_journal_open(const char *state_dir, const char *const *urls, size_t n,
+                    struct ws_journal **out, struct ws_err *err)
 {
-	struct ws_ledger *l = calloc(1, sizeof *l);
+	struct ws_journal *l = calloc(1, sizeof *l);
 	if (!l || !(l->record.endpoints = calloc(n + 1, sizeof *l->record.endpoints))) {
 		free(l);
 		return ws_oom(err);
 	}
 	if (state_dir && make_path(state_dir, &l->path, err)) {
-		ws_ledger_abandon(l);
+		ws_journal_abandon(l);
 		return -1;
 	}
 	ws_process_self(&l->record.process);
@@ -102,17 +103,17 @@ int ws_ledger_open(const char *state_dir, const char *const *urls, size_t n, str
 	l->record.n_endpoints = n;
 	for (size_t i = 0; i < n; i++)
 		l->record.endpoints[i] =
-			(struct ws_ledger_endpoint){ .url = urls[i], .version = "" };
+			(struct ws_journal_endpoint){ .url = urls[i], .version = "" };
 	*out = l;
 	return 0;
 }
 
-struct ws_ledger_record *ws_ledger_record(struct ws_ledger *l)
+struct ws_journal_record *ws_journal_record(struct ws_journal *l)
 {
 	return &l->record;
 }
 
-static void forget_source(struct ws_ledger *l)
+static void forget_source(struct ws_journal *l)
 {
 	for (size_t i = 0; i < l->record.n_sources; i++)
 		free(l->sources[i]);
@@ -131,10 +132,10 @@ static void forget_source(struct ws_ledger *l)
 	l->record.weight_version = "";
 }
 
-int ws_ledger_source(struct ws_ledger *l, const char *const *paths, size_t n, const char *version,
-                     struct ws_err *err)
+int ws_journal_source(struct ws_journal *l, const char *const *paths, size_t n, const char *version,
+                      struct ws_err *err)
 {
-	struct ws_ledger_record *r = &l->record;
+	struct ws_journal_record *r = &l->record;
 	forget_source(l);
 	l->sources = calloc(n + 1, sizeof *l->sources);
 	l->version = strdup(version ? version : "");
@@ -148,11 +149,11 @@ int ws_ledger_source(struct ws_ledger *l, const char *const *paths, size_t n, co
 	return 0;
 }
 
-int ws_ledger_add_file(struct ws_ledger *l, const char *path, const uint64_t *id,
-                       struct ws_err *err)
+int ws_journal_add_file(struct ws_journal *l, const char *path, const uint64_t *id,
+                        struct ws_err *err)
 {
-	struct ws_ledger_record *r = &l->record;
-	struct ws_ledger_file *files = reallocarray(l->files, r->n_files + 1, sizeof *files);
+	struct ws_journal_record *r = &l->record;
+	struct ws_journal_file *files = reallocarray(l->files, r->n_files + 1, sizeof *files);
 	char *copy = strdup(path);
 	if (files)
 		r->files = l->files = files;
@@ -161,18 +162,18 @@ int ws_ledger_add_file(struct ws_ledger *l, const char *path, const uint64_t *id
 		return ws_oom(err);
 	}
 	files[r->n_files++] =
-		(struct ws_ledger_file){ .path = copy, .in_memory = !id, .id = id ? *id : 0 };
+		(struct ws_journal_file){ .path = copy, .in_memory = !id, .id = id ? *id : 0 };
 	return 0;
 }
 
-const char *ws_ledger_path(const struct ws_ledger *l)
+const char *ws_journal_path(const struct ws_journal *l)
 {
 	return l->path;
 }
 
 /* By exact URL: r is the same record as it is in its file. */
-static const struct ws_ledger_endpoint *find_member(const struct ws_ledger_record *r,
-                                                    const char *url)
+static const struct ws_journal_endpoint *find_member(const struct ws_journal_record *r,
+                                                     const char *url)
 {
 	for (size_t i = 0; i < r->n_endpoints; i++)
 		if (strcmp(r->endpoints[i].url, url) == 0)
@@ -180,18 +181,18 @@ static const struct ws_ledger_endpoint *find_member(const struct ws_ledger_recor
 	return NULL;
 }
 
-void ws_ledger_reread(struct ws_ledger *l)
+void ws_journal_reread(struct ws_journal *l)
 {
-	static const struct ws_ledger_endpoint settled;
-	struct ws_ledger_entry now = { .path = l->path, .err = WS_ERR_INIT };
+	static const struct ws_journal_endpoint settled;
+	struct ws_journal_entry now = { .path = l->path, .err = WS_ERR_INIT };
 	if (!l->written)
 		return;
 	const bool gone = access(l->path, F_OK) && errno == ENOENT;
 	if (!gone)
-		ws_ledger_read(&now);
+		ws_journal_read(&now);
 	for (size_t i = 0; !now.err.code && i < l->record.n_endpoints; i++) {
-		struct ws_ledger_endpoint *e = &l->record.endpoints[i];
-		const struct ws_ledger_endpoint *is = find_member(&now.record, e->url);
+		struct ws_journal_endpoint *e = &l->record.endpoints[i];
+		const struct ws_journal_endpoint *is = find_member(&now.record, e->url);
 		if (!is)
 			is = &settled;
 		if (is->state != WS_PARTIAL && e->state == WS_PARTIAL)
@@ -204,15 +205,15 @@ void ws_ledger_reread(struct ws_ledger *l)
 		e->slept = is->slept;
 		e->asleep = is->asleep;
 	}
-	ws_ledger_drop(&now.record, now.priv);
+	ws_journal_drop(&now.record, now.priv);
 }
 
-static int write_record(const char *path, struct ws_ledger_record *r, struct ws_err *err)
+static int write_record(const char *path, struct ws_journal_record *r, struct ws_err *err)
 {
 	struct ws_buf text;
-	ws_buf_init(&text, LEDGER_BYTES_MAX);
+	ws_buf_init(&text, JOURNAL_BYTES_MAX);
 	r->updated = time(NULL);
-	ws_ledger_print(r, &text);
+	ws_journal_print(r, &text);
 	int rc = ws_buf_check(&text, "the record of the push", err);
 	if (rc == 0)
 		rc = ws_file_replace(path, ws_buf_str(&text), text.len, 0600, err);
@@ -220,7 +221,7 @@ static int write_record(const char *path, struct ws_ledger_record *r, struct ws_
 	return rc;
 }
 
-int ws_ledger_save(struct ws_ledger *l, struct ws_err *err)
+int ws_journal_save(struct ws_journal *l, struct ws_err *err)
 {
 	if (!l->path)
 		return 0;
@@ -229,7 +230,7 @@ int ws_ledger_save(struct ws_ledger *l, struct ws_err *err)
 	return rc;
 }
 
-bool ws_ledger_owes(const struct ws_ledger_endpoint *e)
+bool ws_journal_owes(const struct ws_journal_endpoint *e)
 {
 	/* One that was asleep when the push began, and was not paused, is as it was. */
 	return e->paused || e->grouped || e->middle || e->state == WS_PARTIAL ||
@@ -237,34 +238,34 @@ bool ws_ledger_owes(const struct ws_ledger_endpoint *e)
 }
 
 /* Those that owe nothing leave the record; returns how many stay. */
-static size_t keep_owing(struct ws_ledger_record *r)
+static size_t keep_owing(struct ws_journal_record *r)
 {
 	size_t n = 0;
 	for (size_t i = 0; i < r->n_endpoints; i++)
-		if (ws_ledger_owes(&r->endpoints[i]))
+		if (ws_journal_owes(&r->endpoints[i]))
 			r->endpoints[n++] = r->endpoints[i];
 	return r->n_endpoints = n;
 }
 
 /* As text and back, so that the copy owns its strings. */
-static void copy_to(struct ws_ledger_list *left, const struct ws_ledger_record *r)
+static void copy_to(struct ws_journal_list *left, const struct ws_journal_record *r)
 {
 	struct ws_buf text;
-	struct ws_ledger_entry *more = reallocarray(left->items, left->n + 1, sizeof *more);
+	struct ws_journal_entry *more = reallocarray(left->items, left->n + 1, sizeof *more);
 	if (!more)
 		return;
 	left->items = more;
-	more[left->n] = (struct ws_ledger_entry){ .err = WS_ERR_INIT, .fate = WS_PROCESS_DEAD };
-	ws_buf_init(&text, LEDGER_BYTES_MAX);
-	ws_ledger_print(r, &text);
+	more[left->n] = (struct ws_journal_entry){ .err = WS_ERR_INIT, .fate = WS_PROCESS_DEAD };
+	ws_buf_init(&text, JOURNAL_BYTES_MAX);
+	ws_journal_print(r, &text);
 	if (!ws_buf_check(&text, "the record of the push", NULL) &&
-	    !ws_ledger_parse("", ws_buf_str(&text), text.len, &more[left->n].record,
-	                     &more[left->n].priv, NULL))
+	    !ws_journal_parse("", ws_buf_str(&text), text.len, &more[left->n].record,
+	                      &more[left->n].priv, NULL))
 		left->n++;
 	ws_buf_free(&text);
 }
 
-void ws_ledger_close(struct ws_ledger *l, struct ws_ledger_list *left)
+void ws_journal_close(struct ws_journal *l, struct ws_journal_list *left)
 {
 	if (!l)
 		return;
@@ -272,16 +273,16 @@ void ws_ledger_close(struct ws_ledger *l, struct ws_ledger_list *left)
 	if (l->path && l->written && keep_owing(&l->record)) {
 		/* If this fails, the file stays as it was written before, and claims more; and
 		 * that its push goes on. */
-		if (ws_ledger_save(l, NULL) && left)
+		if (ws_journal_save(l, NULL) && left)
 			copy_to(left, &l->record);
 		l->written = false;
 	} else if (!l->path && left && keep_owing(&l->record)) {
 		copy_to(left, &l->record);
 	}
-	ws_ledger_abandon(l);
+	ws_journal_abandon(l);
 }
 
-void ws_ledger_to_memory(struct ws_ledger *l)
+void ws_journal_to_memory(struct ws_journal *l)
 {
 	if (l->written)
 		unlink(l->path);
@@ -290,11 +291,11 @@ void ws_ledger_to_memory(struct ws_ledger *l)
 	l->path = NULL;
 }
 
-void ws_ledger_abandon(struct ws_ledger *l)
+void ws_journal_abandon(struct ws_journal *l)
 {
 	if (!l)
 		return;
-	ws_ledger_to_memory(l);
+	ws_journal_to_memory(l);
 	forget_source(l);
 	free(l->record.endpoints);
 	free(l);
