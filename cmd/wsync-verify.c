@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* wsync-verify - answers yes or no, with a reason. One file for each command, in cmd/verify/. */
-#include "verify/verify.h"
+#include "verify/verify_cmd.h"
 
 #include "main.h"
 #include "outlet.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* asking.c - prompts and endpoints, for the commands that compare what servers answer. */
-#include "verify.h"
+#include "verify_cmd.h"
 
 #include "run.h"
 

@@ -3,7 +3,7 @@
  *
  * With settings, each endpoint is compared with them; without any, every
  * endpoint against the first. */
-#include "verify.h"
+#include "verify_cmd.h"
 
 #include "run.h"
 

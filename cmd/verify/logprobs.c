@@ -3,7 +3,7 @@
  *
  * A table has all prompts where they are few, else those that are not good; below it stands the
  * sum. */
-#include "verify.h"
+#include "verify_cmd.h"
 
 #include "run.h"
 #include "table.h"

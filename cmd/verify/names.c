@@ -3,7 +3,7 @@
  *
  * A server that is named is asked what it is and what it lists; otherwise a config.json and
  * sizes, or a saved listing, stand for it. */
-#include "verify.h"
+#include "verify_cmd.h"
 
 #include "outlet.h"
 #include "run.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* routing.c - which experts were chosen: can it be, and do two sides choose the same? */
-#include "verify.h"
+#include "verify_cmd.h"
 
 #include "run.h"
 

@@ -3,7 +3,7 @@
  *
  * Of findings of one kind the first few are shown to people, and of the comparison with the
  * source the worst ten tensors; programs get all of them. */
-#include "verify.h"
+#include "verify_cmd.h"
 
 #include "run.h"
 

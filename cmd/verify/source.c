@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* source.c - opens the source of a command that compares what a push would send. */
-#include "verify.h"
+#include "verify_cmd.h"
 
 #include "run.h"
 

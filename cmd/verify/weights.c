@@ -2,7 +2,7 @@
 /* weights.c - do the endpoints hold the bytes of this source?
  *
  * Of many differences of one kind the first few are shown to people; programs get all of them. */
-#include "verify.h"
+#include "verify_cmd.h"
 
 #include "run.h"
 

@@ -8,7 +8,7 @@
 #include "wsync/tool/memory.h"
 
 #include "exported_memory.h"
-#include "process.h"
+#include "process_id.h"
 #include "ipc_import.h"
 
 #include <stdlib.h>

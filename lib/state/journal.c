@@ -8,7 +8,7 @@
 #include "journal_core.h"
 
 #include "file.h"
-#include "process.h"
+#include "process_id.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -4,7 +4,7 @@
 #include "journal_core.h"
 
 #include "file.h"
-#include "process.h"
+#include "process_id.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -2,7 +2,7 @@
 /* A record of a push that was believed is printed, and what was printed is believed again as the
  * same. The same bytes are also taken for /proc/PID/stat. */
 #include "journal_core.h"
-#include "process.h"
+#include "process_id.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 /* Records of pushes: written, read back, and not believed where they should not be. */
 #include "file.h"
 #include "journal_core.h"
-#include "process.h"
+#include "process_id.h"
 
 #include "scratch.h"
 #include "test.h"

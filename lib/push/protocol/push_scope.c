@@ -19,12 +19,12 @@ enum push_side { BEGIN, END };
 
 static bool wants_session(const struct push_endpoint *e)
 {
-	return e->bracket == PUSH_SCOPE_SESSION;
+	return e->scope == PUSH_SCOPE_SESSION;
 }
 
 static bool wants_processing(const struct push_endpoint *e)
 {
-	return e->bracket == PUSH_SCOPE_PROCESS;
+	return e->scope == PUSH_SCOPE_PROCESS;
 }
 
 static bool in_session(const struct push_endpoint *e)
@@ -40,12 +40,12 @@ static bool in_processing(const struct push_endpoint *e)
 static const struct {
 	bool (*wanted[2])(const struct push_endpoint *);
 	const char *path[2];
-} brackets[] = {
+} scopes[] = {
 	{ { wants_session, in_session }, { "/begin_weight_update", "/end_weight_update" } },
 	{ { wants_processing, in_processing },
 	  { "/post_process_weights", "/post_process_weights" } },
 };
-enum { N_BRACKETS = sizeof brackets / sizeof *brackets };
+enum { N_SCOPES = sizeof scopes / sizeof *scopes };
 
 static bool any_wants(const struct ws_push *p, bool (*wanted)(const struct push_endpoint *))
 {
@@ -74,17 +74,17 @@ static void take_answer(struct ws_push *p, size_t i, enum push_side side)
 	}
 }
 
-/* One bracket to all that want it. */
-static int send_bracket(struct ws_push *p, size_t b, enum push_side side, ws_deadline until,
-                        const struct ws_cancel *cancel, struct ws_err *err)
+/* Sends the request of one kind of scope to all endpoints that expect it. */
+static int send_scope(struct ws_push *p, size_t b, enum push_side side, ws_deadline until,
+                      const struct ws_cancel *cancel, struct ws_err *err)
 {
-	bool (*wanted)(const struct push_endpoint *) = brackets[b].wanted[side];
+	bool (*wanted)(const struct push_endpoint *) = scopes[b].wanted[side];
 	struct push_request r;
 	if (!any_wants(p, wanted))
 		return 0;
-	int rc = push_request_open(p, &r, brackets[b].path[side], err);
+	int rc = push_request_open(p, &r, scopes[b].path[side], err);
 	if (rc == 0) {
-		if (brackets[b].path[BEGIN] == brackets[b].path[END]) {
+		if (scopes[b].path[BEGIN] == scopes[b].path[END]) {
 			ws_jw_bool(&r.w, "restore_weights_before_load", side == BEGIN);
 			ws_jw_bool(&r.w, "post_process_quantization", side == END);
 		}
@@ -113,9 +113,9 @@ int push_scope_begin(struct ws_push *p, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		p->to.endpoints[i].bracket = push_scope_of(p, i);
-	for (size_t b = 0; b < N_BRACKETS; b++)
-		if (send_bracket(p, b, BEGIN, until, p->opts.cancel, err)) {
+		p->to.endpoints[i].scope = push_scope_of(p, i);
+	for (size_t b = 0; b < N_SCOPES; b++)
+		if (send_scope(p, b, BEGIN, until, p->opts.cancel, err)) {
 			push_others_refused(p, err);
 			return -1;
 		}
@@ -127,8 +127,8 @@ int push_scope_end(struct ws_push *p, struct ws_err *err)
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 	const int64_t start = ws_now_ns();
 	int rc = 0;
-	for (size_t b = 0; b < N_BRACKETS && rc == 0; b++)
-		rc = send_bracket(p, b, END, until, p->opts.cancel, err);
+	for (size_t b = 0; b < N_SCOPES && rc == 0; b++)
+		rc = send_scope(p, b, END, until, p->opts.cancel, err);
 	push_applied(p, ws_now_ns() - start);
 	return rc;
 }
@@ -136,8 +136,8 @@ int push_scope_end(struct ws_push *p, struct ws_err *err)
 void push_scope_undo(struct ws_push *p)
 {
 	const ws_deadline until = push_cleanup_deadline(p, UNDO_NS);
-	for (size_t b = 0; b < N_BRACKETS; b++)
-		send_bracket(p, b, END, until, NULL, NULL);
+	for (size_t b = 0; b < N_SCOPES; b++)
+		send_scope(p, b, END, until, NULL, NULL);
 	/* One that refuses has ended it already, or never began; one that
 	 * was silent may still begin. */
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_update.c - /update_weights_from_distributed: a request for each bucket, which the
- * server answers when it has received and loaded it; between brackets where a server
+ * server answers when it has received and loaded it; inside of an update scope where a server
  * wants them (push_scope.c).
  *
  *   {"names":[..],"dtypes":[..],"shapes":[[..],..],"group_name","flush_cache","abort_all_requests",

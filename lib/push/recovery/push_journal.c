@@ -9,7 +9,7 @@
 
 #include "journal_core.h"
 #include "lock.h"
-#include "process.h"
+#include "process_id.h"
 #include "wsync/tool/memory.h"
 
 #include <errno.h>

@@ -30,7 +30,7 @@ struct push_endpoint {
 	bool timed_out;                    /* a deadline passed without its answer */
 	bool asked, sent;                  /* by the last push_request_ask; the request left */
 	bool replaced;                     /* another server answers at its URL now */
-	enum push_scope bracket;
+	enum push_scope scope;
 	bool slept;        /* a run found memory released, and it is not whole yet */
 	unsigned asleep;   /* enum ws_memory: still released */
 	char message[256]; /* its last words that are worth reporting */

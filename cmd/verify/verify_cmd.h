@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verify.h - what the commands of wsync-verify share. */
-#ifndef WSYNC_CMD_VERIFY_H
-#define WSYNC_CMD_VERIFY_H
+/* verify_cmd.h - what the commands of wsync-verify share. */
+#ifndef WSYNC_CMD_VERIFY_CMD_H
+#define WSYNC_CMD_VERIFY_CMD_H
 
 #include "naming.h"
 #include "pushing.h"

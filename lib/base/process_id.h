@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* process.h - which process wrote something down, and whether it still runs.
+/* process_id.h - which process wrote something down, and whether it still runs.
  *
  * A process id alone is given to another process sooner or later: the start time tells
  * them apart, the boot id tells the boots apart, and the namespace tells containers apart,
  * which number on their own. */
-#ifndef WS_BASE_PROCESS_H
-#define WS_BASE_PROCESS_H
+#ifndef WS_BASE_PROCESS_ID_H
+#define WS_BASE_PROCESS_ID_H
 
 #include "wsync/tool/process.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* process.c - /proc, of which nothing is taken for granted. */
-#include "process.h"
+/* process_id.c - /proc, of which nothing is taken for granted. */
+#include "process_id.h"
 
 #include "wsync/tool/str.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* group.c - init-group and destroy-group: whether a group forms, and the end of one. */
+/* init_group.c - init-group and destroy-group: whether a group forms, and the end of one. */
 #include "ctl.h"
 #include "run.h"
 
