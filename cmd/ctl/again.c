@@ -149,12 +149,6 @@ int again_run(const struct ctl_job *job, const struct ws_journal_record *rec,
 		return ws_err_set(err, WS_EINPUT,
 		                  "process %lld was no wsync-push: it cannot be repeated from here",
 		                  (long long)rec->process.pid);
-	for (size_t i = 0; i < rec->n_args; i++)
-		if (strncmp(rec->args[i], "--asleep", 8) == 0)
-			return ws_err_set(err, WS_EINPUT,
-			                  "process %lld wrote %s and not what is still released: "
-			                  "it cannot be repeated from here",
-			                  (long long)rec->process.pid, rec->args[i]);
 	if (ws_journal_check_source(rec, err))
 		return -1;
 	outlet_settle(1000); /* it prints to the same terminal */

@@ -43,14 +43,6 @@ static const char *phase_of(const struct ws_journal_record *rec)
 	return ws_phase_name(last);
 }
 
-static void put_size(struct ws_jw *w, const char *key, uint64_t n)
-{
-	if (n == WS_JOURNAL_UNKNOWN)
-		ws_jw_null(w, key);
-	else
-		ws_jw_uint(w, key, n);
-}
-
 static void put_transaction(struct ui *ui, const struct ws_journal_entry *e)
 {
 	struct ws_jw *w = ui_line(ui, "transaction");
@@ -71,8 +63,8 @@ static void put_transaction(struct ui *ui, const struct ws_journal_entry *e)
 		ws_jw_hex64(w, "digest", rec->digest);
 		ws_jw_str(w, "weight_version", *rec->weight_version ? rec->weight_version : NULL);
 		ws_jw_strs(w, "sources", rec->sources, rec->n_sources);
-		put_size(w, "tensors", rec->tensors);
-		put_size(w, "bytes", rec->bytes);
+		ws_jw_uint(w, "tensors", rec->tensors);
+		ws_jw_uint(w, "bytes", rec->bytes);
 		ws_jw_bool(w, "repeatable", rec->directory && rec->n_sources);
 	}
 	ui_line_end(ui);

@@ -110,9 +110,8 @@ static bool is_among(const char *url, const char *const *urls, size_t n)
 bool ws_journal_completes(const struct ws_journal_sent *sent, const struct ws_journal_record *r,
                           const struct ws_journal_endpoint *e)
 {
-	const bool known = r->tensors != WS_JOURNAL_UNKNOWN && r->bytes != WS_JOURNAL_UNKNOWN;
-	const bool as_large = known && sent->tensors >= r->tensors && sent->bytes >= r->bytes;
-	if (sent->digest == r->digest && (as_large || !known))
+	const bool as_large = sent->tensors >= r->tensors && sent->bytes >= r->bytes;
+	if (sent->digest == r->digest && as_large)
 		return true;
 	if (e->state != WS_PARTIAL)
 		return sent->whole;

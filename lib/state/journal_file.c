@@ -6,21 +6,23 @@
  *   ended             the push is over
  *   began, updated    seconds since 1970
  *   group             name of the process group, null none
- *   master            {host, port}, where endpoints were told to join it and did not answer;
- * absent: all did plan_digest       16 hex digits tensors, bytes    of that plan weight_version
- * that the push would set, null none sources           [path, synthetic:... or cuda-ipc:...] files
- * [{path, id}]: what was read, of sources, adapters and corrections; id: 16 hex digits, a hash of
- *                     inode, size, mtime and ctime; null: memory of a process
+ *   master            {host, port} that endpoints were asked to join and that did not answer;
+ *                     absent: all answered
+ *   plan_digest       16 hex digits
+ *   tensors, bytes    of that plan
+ *   weight_version    that the push would set, null none
+ *   sources           [path, synthetic:... or cuda-ipc:...]
+ *   files             [{path, id}] of sources, adapters and corrections; id: 16 hex digits, a hash
+ *                     of inode, size, mtime and ctime; null: memory of a process
  *   again             {directory, args: [--option=value]}, null: cannot be repeated
  *   endpoints         [{url, phase, state, paused, grouped, middle, version, asleep, inherited}];
- * paused, grouped and middle (journal_middle.c, "" none) mean perhaps. asleep: the memory that is
- * still released, "kv_cache,cuda_graph", "" none; null where none was when the push began.
- *                     inherited: partial, but it has all of this push: an earlier one is not
- * completed
+ *                     paused, grouped and middle (journal_middle.c, "" none): perhaps; asleep: the
+ *                     memory that is still released, "kv_cache,cuda_graph", "" none, null if none
+ *                     was when the push began; inherited: partial, but it has all of this push: an
+ *                     earlier one is not completed
  *
- * Every key must be there and have its type, because a file that was written by hand must not be
- * acted upon. Older versions did not write tensors, bytes and files, which are unknown then,
- * asleep (null), and inherited (false). */
+ * Every other key must be there and have its type: wsync acts on no file that was written by
+ * hand. */
 #include "journal_core.h"
 
 #include "wsync/tool/str.h"
@@ -124,14 +126,11 @@ void ws_journal_print(const struct ws_journal_record *r, struct ws_buf *text)
 		ws_jw_end_object(&w);
 	}
 	ws_jw_hex64(&w, "plan_digest", r->digest);
-	if (r->tensors != WS_JOURNAL_UNKNOWN && r->bytes != WS_JOURNAL_UNKNOWN) {
-		ws_jw_uint(&w, "tensors", r->tensors);
-		ws_jw_uint(&w, "bytes", r->bytes);
-	}
+	ws_jw_uint(&w, "tensors", r->tensors);
+	ws_jw_uint(&w, "bytes", r->bytes);
 	ws_jw_str(&w, "weight_version", *r->weight_version ? r->weight_version : NULL);
 	ws_jw_strs(&w, "sources", r->sources, r->n_sources);
-	if (r->knows_files)
-		print_files(&w, r);
+	print_files(&w, r);
 	if (is_repeatable(r)) {
 		ws_jw_object(&w, "again");
 		ws_jw_str(&w, "directory", r->directory);
@@ -279,10 +278,9 @@ static void parse_endpoint(struct reader *in, struct ws_journal_endpoint *e)
 		.middle =
 			(enum ws_journal_middle)choice_of(in, "middle", WS_N_MIDDLES, middle_name),
 		.version = text_of(in, "version", false),
+		.inherited = truth_of(in, "inherited"),
 	};
-	const struct ws_json *asleep = ws_json_get(in->object, "asleep");
-	e->inherited = ws_json_get(in->object, "inherited") && truth_of(in, "inherited");
-	e->slept = asleep && ws_json_type(asleep) != WS_JSON_NULL;
+	e->slept = member(in, "asleep", WS_JSON_STRING, true) != NULL;
 	if (e->slept)
 		e->asleep = (unsigned)choice_of(in, "asleep", WS_MEMORY_ALL + 1, memory_name);
 	/* Requests go there: as good as one from the command line, or none. */
@@ -339,12 +337,9 @@ static void parse_file(struct reader *in, struct ws_journal_file *f)
 		in->bad = "path";
 }
 
-/* Absent in records of older versions. */
 static void parse_files(struct reader *r, struct ws_journal_record *out)
 {
-	out->knows_files = ws_json_get(r->object, "files") != NULL;
-	const struct ws_json *array =
-		out->knows_files ? member(r, "files", WS_JSON_ARRAY, false) : NULL;
+	const struct ws_json *array = member(r, "files", WS_JSON_ARRAY, false);
 	const size_t n = array ? ws_json_count(array) : 0;
 	struct ws_journal_file *files = n <= STRINGS_MAX ? calloc(n + 1, sizeof *files) : NULL;
 	out->files = files;
@@ -362,13 +357,7 @@ static void parse_files(struct reader *r, struct ws_journal_record *out)
 	}
 }
 
-/* Absent in records of older versions. */
-static uint64_t size_of(struct reader *r, const char *key)
-{
-	return ws_json_get(r->object, key) ? (uint64_t)number_of(r, key) : WS_JOURNAL_UNKNOWN;
-}
-
-/* Absent where all endpoints answered, and in records of older versions. */
+/* Absent where all endpoints answered. */
 static void parse_master(struct reader *r, struct ws_journal_record *out)
 {
 	out->master_host = "";
@@ -393,8 +382,8 @@ static void parse_record(struct reader *r, struct ws_journal_record *out)
 	out->group = text_of(r, "group", true);
 	parse_master(r, out);
 	out->digest = digest_of(r, "plan_digest");
-	out->tensors = size_of(r, "tensors");
-	out->bytes = size_of(r, "bytes");
+	out->tensors = (uint64_t)number_of(r, "tensors");
+	out->bytes = (uint64_t)number_of(r, "bytes");
 	out->weight_version = text_of(r, "weight_version", true);
 	out->sources = strings_of(r, "sources", &out->n_sources);
 	parse_files(r, out);

@@ -73,12 +73,6 @@ static int check_file(const struct ws_journal_record *r, const struct ws_journal
 int ws_journal_check_source(const struct ws_journal_record *r, struct ws_err *err)
 {
 	int rc = 0;
-	if (!r->knows_files)
-		rc = ws_err_set(
-			err, WS_EINPUT,
-			"an older wsync wrote the record of process %lld: it does not tell whether "
-			"the source has changed since",
-			(long long)r->process.pid);
 	for (size_t i = 0; rc == 0 && i < r->n_files; i++)
 		rc = check_file(r, &r->files[i], err);
 	return rc ? hint_by_hand(r, err) : 0;

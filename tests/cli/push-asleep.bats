@@ -446,16 +446,3 @@ again() {
 	expect_state "$url" '[]' False
 	is_asked "$url" /pause_generation 0
 }
-
-@test "a record that does not say what is still released is not repeated" {
-	asleep one weights,kv_cache --fault refuse:update_weights_from_distributed:3
-	try wsync-push two.safetensors -e "$url" --bucket-size 8KiB --asleep weights,kv_cache
-	expect_left 5
-	sed -i -e 's/,"asleep":"kv_cache"//' \
-		-e 's/"args":\[/"args":["--asleep=weights,kv_cache",/' state/wsync/pushes/*.json
-	try wsync-ctl repair --again
-	expect_status 3
-	err_has "wrote --asleep=weights,kv_cache and not what is still released: \
-it cannot be repeated from here"
-	expect_state "$url" "['kv_cache']" True
-}

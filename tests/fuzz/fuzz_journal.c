@@ -14,7 +14,7 @@ static void compare(const struct ws_journal_record *a, const struct ws_journal_r
 	if (a->n_endpoints != b->n_endpoints || a->n_sources != b->n_sources ||
 	    (b->directory && a->n_args != b->n_args) || (!a->directory && b->directory) ||
 	    a->digest != b->digest || a->ended != b->ended || a->process.pid != b->process.pid ||
-	    a->n_files != b->n_files || a->knows_files != b->knows_files)
+	    a->n_files != b->n_files)
 		abort();
 	for (size_t i = 0; i < a->n_endpoints; i++) {
 		const struct ws_journal_endpoint *x = &a->endpoints[i], *y = &b->endpoints[i];

@@ -99,7 +99,7 @@ SCRATCH_TEST(what_is_written_is_read)
 	assert_true(r->digest == UINT64_C(0x123456789abcdef0));
 	assert_true(r->tensors == 32 && r->bytes == 4096);
 	assert_string_equal(r->weight_version, "v7");
-	assert_true(r->knows_files && r->n_files == 2);
+	assert_true(r->n_files == 2);
 	assert_string_equal(r->files[0].path, "ckpt/step 1/a.safetensors");
 	assert_true(!r->files[0].in_memory && r->files[0].id == FILE_ID && r->files[1].in_memory);
 	assert_int_equal(r->n_sources, 2);
@@ -413,36 +413,6 @@ static int parse_twisted(const char *text, const char *from, const char *to,
 	return rc;
 }
 
-SCRATCH_TEST(older_records_know_neither_sizes_nor_files)
-{
-	static const char *const older[][2] = { { ",\"tensors\":32,\"bytes\":4096", "" },
-		                                { ",\"tensors\":32", "" },
-		                                { ",\"inherited\":false", "" } };
-	struct ws_buf text;
-	struct ws_journal *l = begin();
-	ws_buf_init(&text, 1 << 16);
-	ws_journal_print(ws_journal_record(l), &text);
-	for (size_t i = 0; i < sizeof older / sizeof *older; i++) {
-		struct ws_journal_record r;
-		void *priv;
-		assert_int_equal(parse_twisted(text.data, older[i][0], older[i][1], &r, &priv), 0);
-		assert_true(r.tensors == (i < 2 ? WS_JOURNAL_UNKNOWN : 32));
-		ws_journal_drop(&r, priv);
-	}
-	const char *files = strstr(text.data, "\"files\":[");
-	struct ws_journal_record r;
-	struct ws_err err = WS_ERR_INIT;
-	void *priv;
-	memcpy((char *)(uintptr_t)files, "\"fires\"", 7); /* a key that nobody reads */
-	assert_int_equal(ws_journal_parse("f", text.data, text.len, &r, &priv, NULL), 0);
-	assert_false(r.knows_files);
-	assert_fails(ws_journal_check_source(&r, &err), &err, WS_EINPUT,
-	             "an older wsync wrote the record");
-	ws_journal_drop(&r, priv);
-	ws_buf_free(&text);
-	ws_journal_abandon(l);
-}
-
 /* Which push completes what another has left. */
 SCRATCH_TEST(only_the_same_plan_or_a_whole_one_completes_a_push)
 {
@@ -450,24 +420,20 @@ SCRATCH_TEST(only_the_same_plan_or_a_whole_one_completes_a_push)
 	struct ws_journal_record r = { .digest = 7, .tensors = 32, .bytes = 4096 };
 	static const struct {
 		struct ws_journal_sent sent;
-		bool known, older; /* does it complete a record with sizes, and one without? */
+		bool completes;
 	} cases[] = {
-		{ { 7, 32, 4096, false, false }, true, true },
-		{ { 7, 32, 4096, true, false }, true, true },
-		{ { 7, 31, 4095, false, false }, false, true }, /* fewer senders of one group */
-		{ { 8, 32, 4096, false, false }, false, false },
-		{ { 8, 99, 9999, false, true }, false, false },
-		{ { 8, 32, 4096, true, false }, true, false },
-		{ { 8, 31, 9999, true, false }, false, false },
-		{ { 8, 99, 4095, true, false }, false, false },
-		{ { 8, 3, 12, true, true }, true, true },
+		{ { 7, 32, 4096, false, false }, true },
+		{ { 7, 32, 4096, true, false }, true },
+		{ { 7, 31, 4095, false, false }, false }, /* fewer senders of one group */
+		{ { 8, 32, 4096, false, false }, false },
+		{ { 8, 99, 9999, false, true }, false },
+		{ { 8, 32, 4096, true, false }, true },
+		{ { 8, 31, 9999, true, false }, false },
+		{ { 8, 99, 4095, true, false }, false },
+		{ { 8, 3, 12, true, true }, true },
 	};
-	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		r.tensors = 32;
-		assert_int_equal(ws_journal_completes(&cases[i].sent, &r, &e), cases[i].known);
-		r.tensors = WS_JOURNAL_UNKNOWN;
-		assert_int_equal(ws_journal_completes(&cases[i].sent, &r, &e), cases[i].older);
-	}
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		assert_int_equal(ws_journal_completes(&cases[i].sent, &r, &e), cases[i].completes);
 	e.inherited = true; /* another record says what is missing */
 	assert_true(ws_journal_completes(&PART, &r, &e));
 	e.state = WS_UNTOUCHED;
@@ -496,8 +462,8 @@ static int check_source(const struct ws_journal_file *f, const char *directory, 
 {
 	struct ws_journal_endpoint e = { .url = URLS[0], .state = WS_PARTIAL };
 	const struct ws_journal_record r = { .process.pid = 4711, .weight_version = "7",
-		                             .directory = directory, .knows_files = true,
-		                             .files = f, .n_files = f ? 1 : 0, .endpoints = &e,
+		                             .directory = directory, .files = f,
+		                             .n_files = f ? 1 : 0, .endpoints = &e,
 		                             .n_endpoints = 1 };
 	*err = (struct ws_err)WS_ERR_INIT;
 	return ws_journal_check_source(&r, err);
@@ -530,25 +496,6 @@ SCRATCH_TEST(a_source_that_changed_is_not_pushed_again)
 	f = (struct ws_journal_file){ .path = "cuda-ipc:w.json", .in_memory = true };
 	assert_fails(check_source(&f, cwd, &err), &err, WS_EINPUT,
 	             "cuda-ipc:w.json: the memory may hold other weights than when process 4711");
-}
-
-SCRATCH_TEST(a_record_of_the_first_version_knows_no_sleep)
-{
-	static const char *const older[][2] = { { ",\"asleep\":\"kv_cache,cuda_graph\"", "" },
-		{ "\"kv_cache,cuda_graph\"", "null" } };
-	struct ws_buf text;
-	struct ws_journal *l = begin();
-	ws_buf_init(&text, 1 << 16);
-	ws_journal_print(ws_journal_record(l), &text);
-	for (size_t i = 0; i < 2; i++) {
-		struct ws_journal_record r;
-		void *priv;
-		assert_int_equal(parse_twisted(text.data, older[i][0], older[i][1], &r, &priv), 0);
-		assert_true(!r.endpoints[0].slept && !r.endpoints[0].asleep);
-		ws_journal_drop(&r, priv);
-	}
-	ws_buf_free(&text);
-	ws_journal_abandon(l);
 }
 
 /* Every prefix of a record, and a record with each of its values replaced in turn. */
@@ -594,6 +541,10 @@ SCRATCH_TEST(a_cut_or_twisted_record_is_refused_or_whole)
 		{ "00000000deadbeef", "deadbeef" },
 		{ "\"ckpt/step 1/a.safetensors\"", "\"\"" },
 		{ "\"inherited\":false", "\"inherited\":0" },
+		{ ",\"inherited\":false", "" },
+		{ ",\"asleep\":\"kv_cache,cuda_graph\"", "" },
+		{ ",\"tensors\":32", "" },
+		{ "\"files\"", "\"fires\"" },
 	};
 	for (size_t i = 0; i < sizeof twists / sizeof *twists; i++) {
 		struct ws_journal_record r;

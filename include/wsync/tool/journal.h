@@ -53,8 +53,6 @@ struct ws_journal_file {
 	uint64_t id;              /* ws_source_file_id */
 };
 
-#define WS_JOURNAL_UNKNOWN UINT64_MAX
-
 struct ws_journal_record {
 	struct ws_process process;
 	bool ended;               /* the push itself is over, whatever its process does now */
@@ -64,15 +62,14 @@ struct ws_journal_record {
 	 * all have. */
 	const char *master_host;
 	uint16_t master_port;
-	uint64_t digest;          /* of the plan, with so many tensors and bytes; */
-	uint64_t tensors, bytes;  /* WS_JOURNAL_UNKNOWN: an older version wrote the record */
+	uint64_t digest;          /* of the plan */
+	uint64_t tensors, bytes;  /* of the plan */
 	const char *weight_version; /* that the push would set; "" none */
 	const char *const *sources;
 	size_t n_sources;
 	/* that were read: of sources, adapters and corrections */
 	const struct ws_journal_file *files;
 	size_t n_files;
-	bool knows_files;         /* false: an older version wrote the record */
 	/* To push again: the working directory and the options that are not about endpoints.
 	 * NULL: it was no wsync-push, and cannot be repeated from here. */
 	const char *directory;
@@ -141,8 +138,7 @@ int ws_journal_repair(struct ws_journal_entry *entry, const struct ws_repair_opt
 int ws_journal_forget(struct ws_journal_entry *entry, const char *const *urls, size_t n,
                       struct ws_err *err);
 
-/* Are the files that this push read unchanged, so that it can be repeated? -1: no, or that is
- * not known; *err is WS_EINPUT and names what changed. Opens each file. */
+/* Are the files that this push read unchanged, so that it can be repeated? -1: no; *err is WS_EINPUT and names what changed. Opens each file. */
 int ws_journal_check_source(const struct ws_journal_record *r, struct ws_err *err);
 
 /* Is there anything to repair at this endpoint? */

@@ -29,18 +29,13 @@ void push_describe_sent(const struct ws_push *p, struct ws_journal_sent *out)
 static void describe(const struct ws_journal_record *left, const struct ws_journal_sent *sent,
                      char *dst, size_t n)
 {
-	char of[64] = "";
-	const bool known = left->tensors != WS_JOURNAL_UNKNOWN;
-	if (known)
-		snprintf(of, sizeof of, " of %llu tensor%s", (unsigned long long)left->tensors,
-		         left->tensors == 1 ? "" : "s");
 	snprintf(dst, n,
-	         "process %lld left a push%s incomplete, and this push of %llu tensor%s is %s",
-	         (long long)left->process.pid, of, (unsigned long long)sent->tensors,
+	         "process %lld left a push of %llu tensor%s incomplete, and this push of %llu "
+	         "tensor%s is %s",
+	         (long long)left->process.pid, (unsigned long long)left->tensors,
+	         left->tensors == 1 ? "" : "s", (unsigned long long)sent->tensors,
 	         sent->tensors == 1 ? "" : "s",
-	         !sent->whole ? "another part" :
-	         known        ? "smaller, without a check of its names" :
-	                        "not known to have all names of the server");
+	         sent->whole ? "smaller, without a check of its names" : "another part");
 }
 
 /* The first endpoint that stays partial is the error. */
