@@ -174,24 +174,6 @@ void push_guard_watch(struct ws_push *p, bool on)
 
 /* ---- the clean-up ---------------------------------------------------------------------------- */
 
-typedef bool wanted_fn(const struct push_guard *g, const struct ws_journal_endpoint *e);
-
-static size_t choose(struct push_guard *g, wanted_fn *wanted)
-{
-	size_t n = 0;
-	for (size_t i = 0; i < g->push->opts.n_endpoints; i++)
-		if (wanted(g, &g->endpoints[i])) {
-			g->urls[n] = g->endpoints[i].url;
-			g->index[n++] = i;
-		}
-	return n;
-}
-
-static bool is_grouped(const struct push_guard *g, const struct ws_journal_endpoint *e)
-{
-	return e->grouped && g->group[0];
-}
-
 /* A server would die of the first prompt while some of its memory is released. */
 static bool is_to_resume(const struct push_guard *g, const struct ws_journal_endpoint *e)
 {
@@ -199,37 +181,21 @@ static bool is_to_resume(const struct push_guard *g, const struct ws_journal_end
 	       (e->state != WS_PARTIAL || g->push->opts.on_partial == WS_PARTIAL_RESUME);
 }
 
-static void leave_group(struct push_guard *g)
+static size_t choose_paused(struct push_guard *g)
 {
-	const size_t n = choose(g, is_grouped);
-	if (!n)
-		return;
-	const struct ws_call to = { g->http, g->urls, n, ws_deadline_in(STEP_NS), NULL };
-	ws_endpoint_destroy_group(&to, g->group, g->answers, NULL);
-	for (size_t k = 0; k < n; k++) {
-		const struct ws_err *said = &g->answers[k].err;
-		g->endpoints[g->index[k]].grouped =
-			said->code != WS_OK && !ws_endpoint_said_no(said);
-	}
-}
-
-static void end_middles(struct push_guard *g)
-{
-	struct ws_journal_endpoint **those = calloc(g->push->opts.n_endpoints + 1, sizeof *those);
 	size_t n = 0;
-	for (size_t i = 0; those && i < g->push->opts.n_endpoints; i++)
-		if (g->owns && g->endpoints[i].middle)
-			those[n++] = &g->endpoints[i];
-	if (n)
-		ws_journal_end_middles(g->http, those, n, g->group, ws_deadline_in(STEP_NS), NULL,
-		                       NULL);
-	free(those);
+	for (size_t i = 0; i < g->push->opts.n_endpoints; i++)
+		if (is_to_resume(g, &g->endpoints[i])) {
+			g->urls[n] = g->endpoints[i].url;
+			g->index[n++] = i;
+		}
+	return n;
 }
 
 static void resume(struct push_guard *g)
 {
 	size_t n;
-	for (int try = 0; try < RESUME_TRIES && (n = choose(g, is_to_resume)) > 0; try++) {
+	for (int try = 0; try < RESUME_TRIES && (n = choose_paused(g)) > 0; try++) {
 		const struct ws_call to = { g->http, g->urls, n, ws_deadline_in(STEP_NS), NULL };
 		ws_endpoint_resume(&to, g->answers, NULL);
 		for (size_t k = 0; k < n; k++)
@@ -250,8 +216,11 @@ static void clean_up(struct push_guard *g, struct ws_err *why)
 		ws_err_wrap(why, "the endpoints were not cleaned up");
 		return;
 	}
-	leave_group(g);
-	end_middles(g);
+	ws_journal_leave_group(g->http, g->endpoints, o->n_endpoints, g->group,
+	                       ws_deadline_in(STEP_NS), NULL);
+	if (g->owns)
+		ws_journal_end_middles(g->http, g->endpoints, o->n_endpoints, g->group,
+		                       ws_deadline_in(STEP_NS), NULL, NULL);
 	resume(g);
 	ws_client_close(g->http);
 }

@@ -170,13 +170,12 @@ const char *ws_journal_path(const struct ws_journal *l)
 	return l->path;
 }
 
-/* By exact URL: r is the same record as it is in its file. */
-static const struct ws_journal_endpoint *find_member(const struct ws_journal_record *r,
-                                                     const char *url)
+const struct ws_journal_endpoint *ws_journal_find(const struct ws_journal_endpoint *items, size_t n,
+                                                  const char *url)
 {
-	for (size_t i = 0; i < r->n_endpoints; i++)
-		if (strcmp(r->endpoints[i].url, url) == 0)
-			return &r->endpoints[i];
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(items[i].url, url) == 0)
+			return &items[i];
 	return NULL;
 }
 
@@ -191,7 +190,8 @@ void ws_journal_reread(struct ws_journal *l)
 		ws_journal_read(&now);
 	for (size_t i = 0; !now.err.code && i < l->record.n_endpoints; i++) {
 		struct ws_journal_endpoint *e = &l->record.endpoints[i];
-		const struct ws_journal_endpoint *is = find_member(&now.record, e->url);
+		const struct ws_journal_endpoint *is =
+			ws_journal_find(now.record.endpoints, now.record.n_endpoints, e->url);
 		if (!is)
 			is = &settled;
 		if (is->state != WS_PARTIAL && e->state == WS_PARTIAL)
@@ -207,11 +207,10 @@ void ws_journal_reread(struct ws_journal *l)
 	ws_journal_drop(&now.record, now.priv);
 }
 
-static int write_record(const char *path, struct ws_journal_record *r, struct ws_err *err)
+int ws_journal_write(const char *path, const struct ws_journal_record *r, struct ws_err *err)
 {
 	struct ws_buf text;
 	ws_buf_init(&text, JOURNAL_BYTES_MAX);
-	r->updated = time(NULL);
 	ws_journal_print(r, &text);
 	int rc = ws_buf_check(&text, "the record of the push", err);
 	if (rc == 0)
@@ -224,7 +223,8 @@ int ws_journal_save(struct ws_journal *l, struct ws_err *err)
 {
 	if (!l->path)
 		return 0;
-	const int rc = write_record(l->path, &l->record, err);
+	l->record.updated = time(NULL);
+	const int rc = ws_journal_write(l->path, &l->record, err);
 	l->written = l->written || rc == 0;
 	return rc;
 }

@@ -20,31 +20,14 @@ static int write_entry(struct ws_journal_entry *e, struct ws_err *err)
 			return ws_err_errno(err, "remove %s", e->path);
 		return 0;
 	}
-	struct ws_buf text;
-	ws_buf_init(&text, JOURNAL_BYTES_MAX);
-	ws_journal_print(&e->record, &text);
-	int rc = ws_buf_check(&text, e->path, err);
-	if (rc == 0)
-		rc = ws_file_replace(e->path, ws_buf_str(&text), text.len, 0600, err);
-	ws_buf_free(&text);
-	return rc;
-}
-
-/* By exact URL: `items` are changed copies of this record's endpoints. */
-static const struct ws_journal_endpoint *
-find_record(const char *url, const struct ws_journal_endpoint *items, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		if (strcmp(items[i].url, url) == 0)
-			return &items[i];
-	return NULL;
+	return ws_journal_write(e->path, &e->record, err);
 }
 
 static void apply(struct ws_journal_record *r, const struct ws_journal_endpoint *now, size_t n)
 {
 	size_t kept = 0;
 	for (size_t i = 0; i < r->n_endpoints; i++) {
-		const struct ws_journal_endpoint *news = find_record(r->endpoints[i].url, now, n);
+		const struct ws_journal_endpoint *news = ws_journal_find(now, n, r->endpoints[i].url);
 		struct ws_journal_endpoint is = r->endpoints[i];
 		if (news) {
 			is = *news;

@@ -38,11 +38,14 @@ void ws_journal_close(struct ws_journal *l, struct ws_journal_list *left); /* l 
 void ws_journal_abandon(struct ws_journal *l); /* NULL is fine */
 
 const char *ws_journal_middle_name(enum ws_journal_middle middle); /* "" none */
-/* Ends what these are in the middle of, none being WS_MIDDLE_NONE; those that answered are out
- * of it then. -1: cancelled or system. */
-int ws_journal_end_middles(struct ws_http *http, struct ws_journal_endpoint *const *those, size_t n,
+/* Ends the updates that these endpoints may be in the middle of. `middle` is cleared where one
+ * answered. -1: cancelled or system. */
+int ws_journal_end_middles(struct ws_http *http, struct ws_journal_endpoint *those, size_t n,
                            const char *group, ws_deadline until, const struct ws_cancel *cancel,
                            struct ws_err *err);
+/* Asks those that may be in the group to leave it. `grouped` is cleared where one answered. */
+void ws_journal_leave_group(struct ws_http *http, struct ws_journal_endpoint *those, size_t n,
+                            const char *group, ws_deadline until, const struct ws_cancel *cancel);
 
 /* Ranks of those that did not answer may come to the group of this record only now: they are let
  * go. Returns how many came; at once where all had answered. */
@@ -88,6 +91,11 @@ void ws_journal_settle(struct ws_journal_list *list, const char *own, const char
 
 /* ---- text ---- */
 
+/* The endpoint of this exact URL, as records of one push have it; NULL: none. */
+const struct ws_journal_endpoint *ws_journal_find(const struct ws_journal_endpoint *items, size_t n,
+                                                  const char *url);
+/* Replaces the file at path. */
+int ws_journal_write(const char *path, const struct ws_journal_record *r, struct ws_err *err);
 void ws_journal_print(const struct ws_journal_record *r, struct ws_buf *text);
 /* path is for messages. What *out points to lives until ws_journal_drop. */
 int ws_journal_parse(const char *path, const char *text, size_t len, struct ws_journal_record *out,

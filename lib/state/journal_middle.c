@@ -48,15 +48,17 @@ static void write_body(enum ws_journal_middle middle, const char *group, struct 
 	ws_jw_end_object(&w);
 }
 
-static int send_ends(struct ws_http *http, struct ws_journal_endpoint *const *those, size_t n,
+static int send_ends(struct ws_http *http, const struct ws_journal_endpoint *those, size_t n,
                      const char *group, ws_deadline until, const struct ws_cancel *cancel,
                      struct ws_endpoint_call *calls, struct ws_buf *bodies, struct ws_err *err)
 {
 	for (size_t i = 0; i < n; i++) {
 		ws_buf_init(&bodies[i], 4096);
-		write_body(those[i]->middle, group, &bodies[i]);
+		if (!those[i].middle)
+			continue;
+		write_body(those[i].middle, group, &bodies[i]);
 		if (ws_buf_check(&bodies[i], "request", err) ||
-		    ws_endpoint_prepare(&calls[i], those[i]->url, "POST", paths[those[i]->middle],
+		    ws_endpoint_prepare(&calls[i], those[i].url, "POST", paths[those[i].middle],
 		                        &bodies[i], until, err))
 			return -1;
 	}
@@ -70,7 +72,7 @@ static bool has_ended(struct ws_endpoint_call *call)
 	return ws_endpoint_reply(call, NULL, NULL, 0, &e) == 0 || ws_endpoint_said_no(&e);
 }
 
-int ws_journal_end_middles(struct ws_http *http, struct ws_journal_endpoint *const *those, size_t n,
+int ws_journal_end_middles(struct ws_http *http, struct ws_journal_endpoint *those, size_t n,
                            const char *group, ws_deadline until, const struct ws_cancel *cancel,
                            struct ws_err *err)
 {
@@ -80,12 +82,33 @@ int ws_journal_end_middles(struct ws_http *http, struct ws_journal_endpoint *con
 	if (rc == 0)
 		rc = send_ends(http, those, n, group, until, cancel, calls, bodies, err);
 	for (size_t i = 0; calls && bodies && i < n; i++) {
-		if (rc == 0 && has_ended(&calls[i]))
-			those[i]->middle = WS_MIDDLE_NONE;
+		if (rc == 0 && those[i].middle && has_ended(&calls[i]))
+			those[i].middle = WS_MIDDLE_NONE;
 		ws_endpoint_call_free(&calls[i]);
 		ws_buf_free(&bodies[i]);
 	}
 	free(calls);
 	free(bodies);
 	return rc;
+}
+
+void ws_journal_leave_group(struct ws_http *http, struct ws_journal_endpoint *those, size_t n,
+                            const char *group, ws_deadline until, const struct ws_cancel *cancel)
+{
+	struct ws_endpoint_answer *answers = calloc(n + 1, sizeof *answers);
+	const char **urls = calloc(n + 1, sizeof *urls);
+	size_t k = 0;
+	for (size_t i = 0; answers && urls && *group && i < n; i++)
+		if (those[i].grouped)
+			urls[k++] = those[i].url;
+	const struct ws_call to = { http, urls, k, until, cancel };
+	if (k)
+		ws_endpoint_destroy_group(&to, group, answers, NULL);
+	for (size_t i = n; k && i-- > 0;)
+		if (those[i].grouped) {
+			const struct ws_err *said = &answers[--k].err;
+			those[i].grouped = said->code != WS_OK && !ws_endpoint_said_no(said);
+		}
+	free(answers);
+	free(urls);
 }

@@ -31,7 +31,6 @@ struct repair {
 	struct ws_err *errs;
 	struct ws_locks **locks;
 	struct ws_journal_endpoint *now;
-	struct ws_journal_endpoint **middles; /* scratch: into now */
 	const char **urls;                /* scratch: whom a call goes to */
 	size_t *index;
 };
@@ -192,20 +191,22 @@ static int leave_group(struct repair *r, struct ws_err *err)
 	return -1;
 }
 
+static bool is_in_middle(const struct repair *r, size_t i)
+{
+	return r->answers[i].in_middle && is_free(r, i) && !r->answers[i].err.code;
+}
+
 static int end_middles(struct repair *r, struct ws_err *err)
 {
 	const struct ws_journal_record *rec = &r->entry->record;
-	size_t n = 0;
-	for (size_t i = 0; i < rec->n_endpoints; i++) {
-		r->now[i] = rec->endpoints[i];
-		if (rec->endpoints[i].middle && is_free(r, i) && !r->answers[i].err.code)
-			r->middles[n++] = &r->now[i];
-	}
-	const int rc = n ? ws_journal_end_middles(r->opts->http, r->middles, n, rec->group,
-	                                          patience(r), r->opts->cancel, err) :
+	const size_t n = choose(r, is_in_middle);
+	for (size_t k = 0; k < n; k++)
+		r->now[k] = rec->endpoints[r->index[k]];
+	const int rc = n ? ws_journal_end_middles(r->opts->http, r->now, n, rec->group, patience(r),
+	                                          r->opts->cancel, err) :
 	                   0;
-	for (size_t i = 0; i < rec->n_endpoints; i++)
-		r->answers[i].in_middle = r->now[i].middle != WS_MIDDLE_NONE;
+	for (size_t k = 0; k < n; k++)
+		r->answers[r->index[k]].in_middle = r->now[k].middle != WS_MIDDLE_NONE;
 	return rc;
 }
 
@@ -369,12 +370,10 @@ int ws_journal_repair(struct ws_journal_entry *entry, const struct ws_repair_opt
 		.now = calloc(n + 1, sizeof *r.now),
 		.urls = calloc(n + 1, sizeof *r.urls),
 		.index = calloc(n + 1, sizeof *r.index),
-		.middles = calloc(n + 1, sizeof *r.middles),
 	};
 	int rc = -1;
 	take_from_record(&r);
-	if (!r.infos || !r.replies || !r.errs || !r.locks || !r.now || !r.urls || !r.index ||
-	    !r.middles) {
+	if (!r.infos || !r.replies || !r.errs || !r.locks || !r.now || !r.urls || !r.index) {
 		ws_oom(err);
 		goto out;
 	}
@@ -402,6 +401,5 @@ out:
 	free(r.now);
 	free(r.urls);
 	free(r.index);
-	free(r.middles);
 	return rc;
 }

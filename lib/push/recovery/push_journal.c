@@ -70,39 +70,6 @@ static size_t find_endpoint(const struct ws_push *p, const char *url)
 	return i;
 }
 
-static void leave_stale_group(struct ws_push *p, const char *group, struct ws_journal_endpoint *now,
-                              size_t n)
-{
-	size_t k = 0;
-	for (size_t i = 0; i < n; i++)
-		if (now[i].grouped && *group)
-			p->to.call.urls[k++] = now[i].url;
-	const struct ws_call to = { p->http, p->to.call.urls, k, ws_deadline_in(STALE_NS),
-		                    p->opts.cancel };
-	if (k)
-		ws_endpoint_destroy_group(&to, group, p->to.call.answers, NULL);
-	k = 0;
-	for (size_t i = 0; i < n; i++)
-		if (now[i].grouped && *group) {
-			const struct ws_err *said = &p->to.call.answers[k++].err;
-			now[i].grouped = said->code != WS_OK && !ws_endpoint_said_no(said);
-		}
-}
-
-static void end_stale_middles(struct ws_push *p, const char *group, struct ws_journal_endpoint *now,
-                              size_t n)
-{
-	struct ws_journal_endpoint **those = calloc(n + 1, sizeof *those);
-	size_t k = 0;
-	for (size_t i = 0; those && i < n; i++)
-		if (now[i].middle)
-			those[k++] = &now[i];
-	if (k)
-		ws_journal_end_middles(p->http, those, k, group, ws_deadline_in(STALE_NS),
-		                       p->opts.cancel, NULL);
-	free(those);
-}
-
 /* Of the time that is left. */
 static ws_deadline a_quarter(ws_deadline until)
 {
@@ -124,8 +91,10 @@ static void clean_up(struct ws_push *p, struct ws_journal_entry *entry)
 		now[i].grouped = false;
 	if (n) {
 		ws_journal_release_late(r, a_quarter(p->run.until), p->opts.cancel);
-		leave_stale_group(p, r->group, now, n);
-		end_stale_middles(p, r->group, now, n);
+		ws_journal_leave_group(p->http, now, n, r->group, ws_deadline_in(STALE_NS),
+		                       p->opts.cancel);
+		ws_journal_end_middles(p->http, now, n, r->group, ws_deadline_in(STALE_NS),
+		                       p->opts.cancel, NULL);
 		ws_journal_change(entry, now, n, NULL);
 	}
 	free(now);
