@@ -26,11 +26,6 @@ enum { NAMES_TRIED = 10000, LABEL_MAX = 64, HEX = 16 };
 
 static const char hidden[] = ".wsync-", lock_end[] = ".lock";
 
-static int no_memory(const char *dir, struct ws_err *err)
-{
-	return ws_err_set(err, WS_ESYSTEM, "write %s: out of memory", dir);
-}
-
 /* ---- room ---- */
 
 int ws_disk_room(const char *dir, uint64_t bytes, struct ws_err *err)
@@ -100,11 +95,11 @@ static int draw_name(struct ws_disk *d, const char *dir, struct ws_err *err)
 	d->tmp = d->lock = NULL;
 	if (asprintf(&d->tmp, "%s/%s%016" PRIx64, dir, hidden, number) < 0) {
 		d->tmp = NULL;
-		return no_memory(dir, err);
+		return ws_oom(err);
 	}
 	if (asprintf(&d->lock, "%s%s", d->tmp, lock_end) < 0) {
 		d->lock = NULL;
-		return no_memory(dir, err);
+		return ws_oom(err);
 	}
 	return 0;
 }
@@ -159,7 +154,7 @@ int ws_disk_begin(struct ws_disk *d, const char *dir, struct ws_err *err)
 	bury_the_dead(dir);
 	d->dir = strdup(dir);
 	if (!d->dir)
-		return no_memory(dir, err);
+		return ws_oom(err);
 	if (take_name(d, dir, err)) {
 		ws_disk_end(d);
 		return -1;
@@ -203,7 +198,7 @@ static int try_name(struct ws_disk *d, const char *name, struct ws_err *err)
 	char *path = NULL;
 	struct stat st;
 	if (asprintf(&path, "%s/%s", d->dir, name) < 0)
-		return no_memory(d->dir, err);
+		return ws_oom(err);
 	int rc = lstat(path, &st) == 0 ? 1 : 0;
 	if (rc == 0 && rename(d->tmp, path))
 		rc = errno == EEXIST || errno == ENOTEMPTY || errno == ENOTDIR ?
@@ -233,7 +228,7 @@ int ws_disk_publish(struct ws_disk *d, const struct ws_disk_note *note, char **n
 	ws_file_sync_directory(d->dir);
 	release_name(d);
 	*name = strdup(numbered);
-	return *name ? 0 : no_memory(d->dir, err);
+	return *name ? 0 : ws_oom(err);
 }
 
 /* ---- removing ---- */
@@ -245,7 +240,7 @@ int ws_disk_remove(const char *dir, const char *name, struct ws_err *err)
 	int rc = -1;
 	if (asprintf(&path, "%s/%s", dir, name) < 0) {
 		path = NULL;
-		no_memory(dir, err);
+		ws_oom(err);
 		goto out;
 	}
 	if (ws_disk_files_are_ours(path, err) || take_name(&d, dir, err))

@@ -464,10 +464,4 @@ const struct push_protocol push_disk = {
 	.forget = forget,
 };
 
-static const char *refuse_nothing(const struct ws_transport *t, const char *dtype, bool flattened)
-{
-	(void)t, (void)dtype, (void)flattened;
-	return NULL;
-}
-
-const struct ws_transport_ops push_disk_transport = { .name = "disk", .refuses = refuse_nothing };
+const struct ws_transport_ops push_disk_transport = { .name = "disk" };

@@ -131,10 +131,3 @@ bool push_from_tensor_takes(const struct ws_capabilities *can)
 {
 	return can->from_tensor && can->load_format && can->mixed_bucket;
 }
-
-const char *push_from_tensor_refuses(const struct ws_transport *t, const char *dtype,
-                                     bool flattened)
-{
-	(void)t, (void)dtype, (void)flattened;
-	return NULL;
-}

@@ -24,8 +24,4 @@ int push_from_tensor(struct ws_push *p, const struct push_bucket *k, const struc
  * were given before, or errs of the push say whose are not. */
 int push_from_tensor_empty(struct ws_push *p, ws_deadline until, struct ws_err *err);
 
-/* Of the transport's vtable, where nothing is sent by one. */
-const char *push_from_tensor_refuses(const struct ws_transport *t, const char *dtype,
-                                     bool flattened);
-
 #endif

@@ -219,5 +219,4 @@ const struct ws_transport_ops push_ipc_transport = {
 	.name = "ipc",
 	.check = ws_ipc_export_check,
 	.memory = ws_ipc_export_memory,
-	.refuses = push_from_tensor_refuses,
 };

@@ -106,5 +106,4 @@ const struct push_protocol push_tensor = {
 	.undo = push_scope_undo,
 };
 
-const struct ws_transport_ops push_tensor_transport = { .name = "tensor",
-	                                                .refuses = push_from_tensor_refuses };
+const struct ws_transport_ops push_tensor_transport = { .name = "tensor" };

@@ -18,20 +18,15 @@ static void *grow(void *items, size_t n, size_t size)
 	return n & (n - 1) ? items : reallocarray(items, n ? 2 * n : 1, size);
 }
 
-static int no_memory(struct ws_err *err)
-{
-	return ws_oom(err);
-}
-
 int ws_parts_add(struct ws_parts *p, const char *name, bool sent, struct ws_err *err)
 {
 	struct ws_part_tensor *more = grow(p->tensors, p->n_tensors, sizeof *more);
 	if (!more)
-		return no_memory(err);
+		return ws_oom(err);
 	p->tensors = more;
 	char *copy = strdup(name);
 	if (!copy)
-		return no_memory(err);
+		return ws_oom(err);
 	p->tensors[p->n_tensors++] = (struct ws_part_tensor){ copy, sent };
 	return 0;
 }
@@ -90,11 +85,11 @@ int ws_parts_set_server(struct ws_parts *p, const char *url, uint64_t instance, 
 	}
 	struct ws_part_server *more = grow(p->servers, p->n_servers, sizeof *more);
 	if (!more)
-		return no_memory(err);
+		return ws_oom(err);
 	p->servers = more;
 	char *copy = strdup(url);
 	if (!copy)
-		return no_memory(err);
+		return ws_oom(err);
 	p->servers[p->n_servers++] = (struct ws_part_server){ copy, instance };
 	return 0;
 }

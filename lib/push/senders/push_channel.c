@@ -82,14 +82,20 @@ static int connect_store(struct push_channel *t, ws_deadline until, struct ws_er
 	return 0;
 }
 
-static int tell_list(struct push_channel *t, const struct ws_sender_list *list, struct ws_err *err)
+static int put_value(struct push_channel *t, const char *what, const struct ws_buf *value,
+                     struct ws_err *err)
 {
 	char key[WS_SENDERS_KEY];
+	ws_senders_key(key, t->p->opts.sender, what);
+	return ws_senders_put(&t->kv, key, value, ws_deadline_in(ASK_NS), err);
+}
+
+static int tell_list(struct push_channel *t, const struct ws_sender_list *list, struct ws_err *err)
+{
 	struct ws_buf text;
 	ws_buf_init(&text, 0);
 	ws_senders_write_list(list, &text);
-	ws_senders_key(key, list->sender, "list");
-	const int rc = ws_senders_put(&t->kv, key, &text, ws_deadline_in(ASK_NS), err);
+	const int rc = put_value(t, "list", &text, err);
 	ws_buf_free(&text);
 	return rc;
 }
@@ -144,35 +150,24 @@ int push_channel_end(struct push_channel *t, ws_deadline until, struct ws_err *e
 
 void push_channel_failure(struct push_channel *t, const struct ws_err *why)
 {
-	char key[WS_SENDERS_KEY];
 	struct ws_buf text;
 	if (!t->store)
 		return;
 	ws_buf_init(&text, 0);
 	ws_senders_write_end(&text, why);
-	ws_senders_key(key, t->p->opts.sender, "failed");
-	ws_senders_put(&t->kv, key, &text, ws_deadline_in(ASK_NS), NULL);
+	put_value(t, "failed", &text, NULL);
 	ws_buf_free(&text);
-}
-
-static int put_word(struct push_channel *t, const char *word, struct ws_err *err)
-{
-	char key[WS_SENDERS_KEY];
-	struct ws_buf nothing;
-	ws_buf_init(&nothing, 0);
-	ws_senders_key(key, t->p->opts.sender, word);
-	const int rc = ws_senders_put(&t->kv, key, &nothing, ws_deadline_in(ASK_NS), err);
-	ws_buf_free(&nothing);
-	return rc;
 }
 
 int push_channel_sent(struct push_channel *t, struct ws_err *err)
 {
-	return put_word(t, "sent", err);
+	const struct ws_buf nothing = { 0 };
+	return put_value(t, "sent", &nothing, err);
 }
 
 void push_channel_bye(struct push_channel *t)
 {
+	const struct ws_buf nothing = { 0 };
 	if (t->store)
-		(void)put_word(t, "bye", NULL);
+		(void)put_value(t, "bye", &nothing, NULL);
 }

@@ -165,26 +165,25 @@ static int take_list(struct ws_push *p, unsigned i, struct ws_buf *text, struct 
 	return check_round(p, i, err);
 }
 
-static int wait_for_list(struct ws_push *p, unsigned i, ws_deadline until, struct ws_buf *text,
-                         struct ws_err *err)
+/* Waits for a value of sender i, unless another sender fails meanwhile. */
+static int wait_for_value(struct ws_push *p, unsigned i, const char *what, ws_deadline until,
+                          struct ws_buf *value, struct ws_err *err)
 {
 	char key[WS_SENDERS_KEY];
-	ws_senders_key(key, i, "list");
-	for (;;) {
-		struct ws_err why = WS_ERR_INIT;
+	struct ws_err why;
+	ws_senders_key(key, i, what);
+	do {
 		const ws_deadline slice = ws_deadline_min(until, ws_deadline_in(SLICE_NS));
-		if (ws_senders_get(&p->turn.lead->kv, key, slice, p->opts.cancel, text, &why) == 0)
-			return take_list(p, i, text, err);
-		if (why.code != WS_ETIMEOUT) {
-			if (err)
-				*err = why;
-			return -1;
-		}
+		why = (struct ws_err)WS_ERR_INIT;
+		if (ws_senders_get(&p->turn.lead->kv, key, slice, p->opts.cancel, value, &why) == 0)
+			return 0;
+		push_alive(p);
 		if (push_leader_watch(p, err))
 			return -1;
-		if (ws_deadline_passed(until))
-			return ws_err_set(err, WS_ETIMEOUT, "sender %u did not come", i);
-	}
+	} while (why.code == WS_ETIMEOUT && !ws_deadline_passed(until));
+	if (err)
+		*err = why;
+	return why.code == WS_ECANCELLED ? -1 : ws_err_wrap(err, "no answer from sender %u", i);
 }
 
 /* The others come in any order: those who are here are known before anybody is missed. */
@@ -230,7 +229,8 @@ int push_leader_gather(struct ws_push *p, struct ws_err *err)
 	ws_buf_init(&text, 0);
 	int rc = 0;
 	for (unsigned i = 2; rc == 0 && i <= p->opts.senders; i++) {
-		rc = wait_for_list(p, i, until, &text, err);
+		rc = wait_for_value(p, i, "list", until, &text, err) ||
+		                     take_list(p, i, &text, err) ? -1 : 0;
 		if (rc && err && err->code == WS_ETIMEOUT && ws_deadline_passed(until)) {
 			take_present(p, &text);
 			rc = name_missing(p, ws_now_ns() - start, err);
@@ -266,26 +266,6 @@ int push_leader_share(struct ws_push *p, struct ws_err *err)
 	return rc;
 }
 
-static int wait_for_sent(struct ws_push *p, unsigned i, ws_deadline until, struct ws_buf *text,
-                         struct ws_err *err)
-{
-	char key[WS_SENDERS_KEY];
-	struct ws_err why;
-	ws_senders_key(key, i, "sent");
-	do {
-		const ws_deadline slice = ws_deadline_min(until, ws_deadline_in(SLICE_NS));
-		why = (struct ws_err)WS_ERR_INIT;
-		if (ws_senders_get(&p->turn.lead->kv, key, slice, p->opts.cancel, text, &why) == 0)
-			return 0;
-		push_alive(p);
-		if (push_leader_watch(p, err))
-			return -1;
-	} while (why.code == WS_ETIMEOUT && !ws_deadline_passed(until));
-	if (err)
-		*err = why;
-	return ws_err_wrap(err, "sender %u did not confirm its share", i);
-}
-
 int push_leader_sent(struct ws_push *p, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
@@ -293,7 +273,7 @@ int push_leader_sent(struct ws_push *p, struct ws_err *err)
 	int rc = 0;
 	ws_buf_init(&text, 0);
 	for (unsigned i = 2; p->turn.lead && rc == 0 && i <= p->opts.senders; i++)
-		rc = wait_for_sent(p, i, until, &text, err);
+		rc = wait_for_value(p, i, "sent", until, &text, err);
 	p->run.commits_void |= rc != 0;
 	ws_buf_free(&text);
 	return rc;

@@ -7,7 +7,8 @@
  *     word   number of sends, then for each
  *       word   rank, word of how many stripes, then for each
  *         word   number of a tensor in the sender's own list; all ones: zeros, and a word of their
- * bytes word   for each dimension where its box begins, then for each how long it is */
+ *                bytes
+ *         word   for each dimension where its box begins, then for each how long it is */
 #include "senders.h"
 
 #include "senders_wire.h"

@@ -111,7 +111,7 @@ int push_check_plan(struct ws_push *p, struct ws_err *err)
 	const struct ws_plan *plan = p->from.plan;
 	const struct ws_transport *t = p->link.group ? ws_group_transport(p->link.group) : NULL;
 	const bool flattened = plan->format == WS_FORMAT_FLATTENED;
-	for (size_t i = 0; i < plan->n_tensors; i++) {
+	for (size_t i = 0; p->link.transport->refuses && i < plan->n_tensors; i++) {
 		const char *dtype = ws_dtype_torch(plan->tensors[i].dtype);
 		const char *why = p->link.transport->refuses(t, dtype, flattened);
 		if (!why)
