@@ -6,18 +6,15 @@
  * or in a worker that it joins. The endpoints would stay paused for as long. So a second thread,
  * the guard, watches the first one:
  *
- * - The thread of the push calls push_alive before and after whatever may block,
- * ten times a second while it
- *   waits for HTTP and the data plane. Each call copies what the guard must know: which endpoints
- * are paused, partial or in the group.
- * - Once a deadline has passed or the push was cancelled, three seconds
- * without such a call mean that it
- *   hangs. So does a thread that uses no processor at all for --bucket-timeout.
- * - The guard then takes the lock and never gives it back: a thread that wakes
- * up later stops at its next
- *   push_alive and changes nothing. From there on the guard owns the endpoints. It shuts the
- * connections of the data plane, destroys the group, resumes the endpoints that are whole, writes
- * the record, and hands the result to the caller, who ends the process.
+ * - The thread of the push calls push_alive before and after every call that may block, and ten
+ *   times a second while it waits for HTTP and the data plane. Each call copies what the guard must
+ *   know: which endpoints are paused, partial or in the group.
+ * - Once a deadline has passed or the push was cancelled, three seconds without such a call mean
+ *   that it hangs. So does a thread that uses no processor at all for --bucket-timeout.
+ * - The guard then takes the lock and never gives it back: a thread that wakes up later stops at its
+ *   next push_alive and changes nothing. From there on the guard owns the endpoints. It shuts the
+ *   connections of the data plane, destroys the group, resumes the endpoints that are whole, writes
+ *   the record, and hands the result to the caller, who ends the process.
  *
  * Silence is counted in turns of the guard and not in time: a process that was stopped is not
  * hung. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_hang.c - what the push tells to who watches it (explain.h). */
+/* push_hang.c - opens the watchdog of a push (explain.h), and gives it the limits of each phase. */
 #include "push_state.h"
 
 static void alive(void *ctx, ws_deadline due)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_open.c - a push before its first run and after its last: what the
- * options say, and what is held. */
+/* push_open.c - opens and closes a push: checks its options, and allocates and frees its state. */
 #include "push_protocol.h"
 
 #include "ipc_export.h"
@@ -13,7 +12,7 @@
 /* of --backend tensor, at most: a request holds it once per rank */
 enum { TENSOR_BUCKET = 16 << 20 };
 
-/* How bytes go, and what that says of the protocol and of the buckets. */
+/* Sets the transport, and what follows from it for the protocol and the bucket size. */
 static void choose_backend(struct ws_push *p)
 {
 	struct ws_push_opts *o = &p->opts;
@@ -205,7 +204,7 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 	return 0;
 }
 
-/* For comparing it with what endpoints say of theirs. */
+/* Notes the version of NCCL here, to compare it with those of the endpoints. */
 static int note_nccl(struct ws_push *p, struct ws_err *err)
 {
 	const struct ws_nccl_opts opts = { .library = p->link.gpu.nccl };
@@ -220,7 +219,7 @@ static int note_nccl(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-/* Is what is computed computed where it is sent from? */
+/* Decides whether the GPU that sends computes the transforms. */
 static int choose_maker(struct ws_push *p, struct ws_err *err)
 {
 	const struct ws_push_opts *o = &p->opts;
@@ -236,7 +235,7 @@ static int choose_maker(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-/* What this machine lacks is said before anybody is spoken to. */
+/* Checks what this machine needs, before the first request. */
 static int check_transport(struct ws_push *p, struct ws_err *err)
 {
 	static const int64_t ASKING_NS = 30 * WS_NS_PER_S;

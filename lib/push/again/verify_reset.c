@@ -4,8 +4,9 @@
  * before has not been written.
  *
  *   with checksums      checksum, pause, reset_tensors, checksum, transfer, checksum, resume: all
- * ranks without             snapshot, pause, reset_tensors, compare, transfer, compare, resume:
- * SGLang reports the first rank alone then
+ *                       ranks
+ *   without             snapshot, pause, reset_tensors, compare, transfer, compare, resume: SGLang
+ *                       reports the first rank alone then
  *
  * The second answer must differ from the first on every rank, or nothing was reset.
  *

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_ipc.c - weights that servers of this machine read out of our GPU memory: CUDA IPC.
- * Nothing is sent; a request says where a bucket lies, for all ranks alike
- * (push_from_tensor.c, pickle.h).
+/* push_ipc.c - servers of this machine read the weights from our GPU memory by CUDA IPC. Nothing is
+ * sent; a request names the place of a bucket, the same for all ranks (push_from_tensor.c,
+ * pickle.h).
  *
- * Nobody tells when a rank has read. A server answers when one of its ranks has loaded a bucket
- * and all have met afterwards; torch waits for a rank's copies only when that drops the tensor.
- * So a bucket's memory is not touched again before the request of the bucket after it was
- * answered (ipc_export.h), and after the last one an empty bucket is posted: whoever loads that has
- * dropped what was before. The same is asked of everybody after a failure, when a server may be
- * in the middle of one, for a bounded time; only then memory may become another's. */
+ * No request tells when a rank has read a bucket. A server answers when one of its ranks has loaded
+ * the bucket and all have met afterwards; torch waits for a rank's copies only when the rank drops
+ * the tensor. So the memory of a bucket is reused only after the server answered the request of the
+ * next bucket (ipc_export.h). After the last bucket an empty one is posted: a server that loads it
+ * has dropped the one before. After a failure all servers get the empty bucket too, and have a
+ * bounded time for it; only then the memory is freed. */
 #include "push_from_tensor.h"
 
 #include "ipc_export.h"
@@ -19,13 +19,13 @@
 #include <time.h>
 
 static const int64_t SETTLE_NS = 10 * WS_NS_PER_S;
-/* What a server is given that did not load the empty bucket and is there all the same. */
+/* For a server that refused the empty bucket and still runs. */
 static const int64_t GRACE_NS = 500 * WS_NS_PER_MS;
 
 /* The memory is kept from one run to the next. */
 struct ipc {
 	struct ws_ipc_export *export;
-	bool lent; /* somebody may be reading it */
+	bool lent; /* a server may be reading it */
 };
 
 static struct ws_ipc_export *export_of(const struct ws_push *p)
@@ -62,7 +62,7 @@ static int legal(struct ws_push *p, struct ws_err *err)
 	return push_from_tensor_check_ranks(p, err);
 }
 
-/* Nobody is paused yet, so that a GPU which has no room harms nobody. */
+/* No endpoint is paused yet, so a GPU without room does no harm. */
 static int prepare(struct ws_push *p, struct ws_err *err)
 {
 	uint64_t most = 0;
@@ -111,7 +111,7 @@ static int write_pickle(const struct ws_push *p, const struct push_bucket *k, ui
 	return ws_buf_check(out, "bucket", err);
 }
 
-/* Of the first bucket: why it may have been refused, by a server that cannot open it. */
+/* The first bucket: a server that refuses it may be unable to open the memory. */
 static void hint_at_opening(const struct push_bucket *k, struct ws_err *err)
 {
 	if (err && k->b == 0 && !err->hint[0] &&
@@ -150,7 +150,7 @@ static int post_bucket(struct ws_push *p, const struct push_bucket *k, struct ws
 
 /* ---- afterwards ---- */
 
-/* Until nobody reads what was lent, or too long. */
+/* Waits until no server reads the memory, or until the deadline. */
 static void settle_loans(struct ws_push *p, ws_deadline until)
 {
 	struct ipc *own = p->own;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_scope.c - what some servers want to hear before and after a whole update.
+/* push_scope.c - requests that some servers expect before and after an update.
  *
- *   POST /begin_weight_update {}, POST /end_weight_update {}: servers with sessions refuse an
- * update outside of one, but for one from disk; the first makes packed weights loadable again, the
- * second packs them. POST /post_process_weights
- * {"restore_weights_before_load","post_process_quantization"}: slime's servers, to the same end,
- * and only with compressed-tensors.
+ *   POST /begin_weight_update {}   Servers with sessions refuse an update outside of one, except
+ *   POST /end_weight_update {}     from disk. The first makes packed weights loadable again, the
+ *                                  second packs them.
+ *   POST /post_process_weights {"restore_weights_before_load","post_process_quantization"}
+ *                                  The same of slime's servers, with compressed-tensors only.
  *
- * Where one was begun its end is said whatever happened: in a server that never hears it every
- * later update fails, and its weights cannot be computed with. */
+ * A scope that was begun is always ended: a server that never gets the end refuses every later
+ * update, and cannot compute with its weights. */
 #include "push_protocol.h"
 
 #include <string.h>

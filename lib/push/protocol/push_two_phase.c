@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_two_phase.c - xorl's forks: what is announced first, is broadcast while no request is in
- * flight, and comes to life by one more request.
+/* push_two_phase.c - xorl's forks: one request announces the tensors, the broadcasts follow while
+ * no request is in flight, and another request loads them.
  *
  *   POST /prepare_weights_update
- * {"names","dtypes","shapes","group_name","transport","load_format"}, or
- *   {"buckets":[{"names","dtypes","shapes"},..],"num_buckets",..}: a thread of each rank allocates
- * and begins to receive. The broadcasts. POST /complete_weights_update
- * {"group_name","flush_cache","transport", "run_post_process_weights","load_format"}: the thread is
- * joined, the weights are loaded.
+ *     {"names","dtypes","shapes","group_name","transport","load_format"}, or
+ *     {"buckets":[{"names","dtypes","shapes"},..],"num_buckets",..}
+ *       a thread of each rank allocates memory and begins to receive
+ *   the broadcasts
+ *   POST /complete_weights_update
+ *     {"group_name","flush_cache","transport","run_post_process_weights","load_format"}
+ *       the thread is joined, and the weights are loaded
  *
- * With all buckets in one such update a server changes all its weights or none, but has room for
- * both. What was prepared must be completed, also in vain, or the next prepare is refused: its
- * thread ends with an error once the group is gone, which is when undo comes. */
+ * With all buckets in one update a server changes all its weights or none, and needs memory for
+ * both. Each prepare needs its complete, also after a failure, or the server refuses the next
+ * prepare. Its thread ends with an error once the group is gone, and then undo completes it. */
 #include "push_protocol.h"
 
 #include <string.h>
@@ -19,9 +21,9 @@
 static const int64_t UNDO_NS = 3 * WS_NS_PER_S;
 
 struct two_phase {
-	bool moving;    /* what was prepared has begun to be broadcast, */
-	bool completes; /* completes the weights, */
-	bool ours;      /* and is what was meant to be sent */
+	bool moving;    /* the broadcast of the prepared buckets has begun */
+	bool completes; /* these buckets are the last */
+	bool ours;      /* the broadcast had the bytes of the source */
 };
 
 static bool is_whole(const struct ws_push *p)
@@ -41,7 +43,7 @@ static ws_deadline soon(const struct ws_push *p)
 
 /* ---- prepare --------------------------------------------------------------------------------- */
 
-/* What both requests say. */
+/* The members of both requests. */
 static void write_rest(const struct ws_push *p, struct ws_jw *w)
 {
 	ws_jw_str(w, "group_name", p->link.name);
@@ -69,7 +71,7 @@ static int prepare(struct ws_push *p, size_t b, struct ws_err *err)
 		}
 		push_request_note(p, &r);
 	}
-	if (rc) /* what undo completes then has no weights */
+	if (rc) /* then undo completes an update without weights */
 		((struct two_phase *)p->own)->ours = false;
 	if (rc && err && strstr(err->msg, "already in progress"))
 		ws_err_hint(err, "an update before this one was prepared and never completed: POST "
@@ -88,7 +90,7 @@ static void write_complete(const struct ws_push *p, struct ws_jw *w, bool flush)
 	write_rest(p, w);
 }
 
-/* ours: what was broadcast was what was meant; last: with it the endpoint has everything. */
+/* ours: the broadcast had the bytes of the source; last: with it the endpoint has everything. */
 static void report_completes(struct ws_push *p, bool ours, bool last)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
@@ -200,7 +202,7 @@ static void undo(struct ws_push *p)
 		report_completes(p, t->ours, t->completes);
 	}
 	push_request_close(p, &r);
-	/* What a silent one may still begin is left for the record. */
+	/* A silent endpoint may still begin it: the record keeps that. */
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->to.endpoints[i];
 		if (!e->timed_out || p->to.errs[i].code == WS_EREACH)

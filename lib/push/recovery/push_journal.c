@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_journal.c - what a push owes to those who come after it: nobody else at its endpoints
- * meanwhile, a record of what it may have done, and order where a push before it died.
+/* push_journal.c - locks the endpoints, records what this push may change, and adopts what earlier
+ * pushes left.
  *
- * A state directory that cannot be written is no reason to leave servers with old weights,
- * so it is a warning; where the caller has named the directory, he relies on it, and
- * nothing is begun without. */
+ * A state directory that cannot be written is a warning, because servers would otherwise keep old
+ * weights. If the caller named the directory, it is an error, and nothing is begun. */
 #include "push_protocol.h"
 
 #include "journal_core.h"
@@ -37,7 +36,7 @@ static bool on_disk(const struct ws_push *p)
 	return p->opts.state_dir && !p->recovery.unrecorded;
 }
 
-/* -1 where nothing may be begun like this. */
+/* Warns that there is no record; -1: the push must not begin without one. */
 static int go_without(struct ws_push *p, const char *what, const struct ws_err *why,
                       struct ws_err *err)
 {
@@ -53,7 +52,7 @@ static int go_without(struct ws_push *p, const char *what, const struct ws_err *
 	return 0;
 }
 
-/* ---- what others have left ------------------------------------------------------------------- */
+/* ---- earlier pushes -------------------------------------------------------------------------- */
 
 /* The endpoint of this push that a record calls url: its exact URL, else another
  * URL of the same endpoint. */
@@ -76,7 +75,7 @@ static ws_deadline a_quarter(ws_deadline until)
 	return until == WS_FOREVER ? until : ws_deadline_in(ws_deadline_left(until) / 4);
 }
 
-/* What earlier pushes have left open at our endpoints would stand in our way. */
+/* Ends groups and updates that earlier pushes left open at our endpoints: they block this push. */
 static void clean_up(struct ws_push *p, struct ws_journal_entry *entry)
 {
 	const struct ws_journal_record *r = &entry->record;
@@ -255,7 +254,7 @@ void push_take_over_pauses(struct ws_push *p)
 	}
 }
 
-/* ---- what we are about to do ----------------------------------------------------------------- */
+/* ---- the record of this push ----------------------------------------------------------------- */
 
 static int open_journal(struct ws_push *p, struct ws_err *err)
 {

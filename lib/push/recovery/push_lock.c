@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_lock.c - waits for what another process has: an endpoint, or the turn of a sender.
- * Whoever looks on learns after 10 s of silence who has it, after twice that again, and then
- * once a minute, as of servers that are waited for (explain.c). */
+/* push_lock.c - waits for an endpoint or a turn that another process has. Events name that process
+ * after 10 s, then at twice the interval each time, up to once a minute (as explain.c). */
 #include "push_state.h"
 
 #include "wsync/tool/str.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_channel.h - what a sender that is not the first says to the first, and hears
- * from it, through its store. */
+/* push_channel.h - messages between a sender that is not the first and the first one, through the
+ * store of the first. */
 #ifndef WS_PUSH_CHANNEL_H
 #define WS_PUSH_CHANNEL_H
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_leader.c - the first of several senders of one group: it hosts their store,
- * learns there what each has, says what each is to send, and how it ended. With the
- * endpoints it alone speaks.
+/* push_leader.c - the first of several senders of one group: it hosts their store, collects there
+ * what each has, assigns what each sends, and reports how the push ended. It alone sends requests
+ * to the endpoints.
  *
- * The others are lost when their connection to the store ends, so each keeps it
- * until it has read the end. */
+ * A sender counts as lost when its connection to the store ends, so each keeps it until it has
+ * read the end. */
 #include "push_protocol.h"
 
 #include "senders.h"

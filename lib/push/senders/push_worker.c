@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_worker.c - a sender that is not the first: it tells the first what it has, sends
- * what that one asks for, and learns from it how the push ended. It speaks with no
- * endpoint but through the group.
+/* push_worker.c - a sender that is not the first: it lists its tensors to the first, sends its
+ * share, and learns from the first how the push ended. It reaches endpoints through the group only.
  *
- * The sending has a thread of its own; this one waits for the end meanwhile, which is the only
- * way to learn early that somebody else has failed. */
+ * A thread of its own sends; this one waits for the end meanwhile, and so learns early that another
+ * sender has failed. */
 #include "push_channel.h"
 
 #include "gloo.h"

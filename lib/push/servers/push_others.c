@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_others.c - does somebody else push to our endpoints at the same time?
+/* push_others.c - does another push change our endpoints at the same time?
  *
- * Locks keep apart pushes that share a state directory. Other pushes, and operators, are seen
- * only by what a server tells without being changed:
+ * Locks separate pushes that share a state directory. Other pushes, and operators, show only in
+ * requests that change nothing:
  *
- *   GET /model_info   its weight version. Until we set ours, it must stay the one that was there
- * after our pause; afterwards it must be ours. GET /ready        200, or 503 while it is paused
- * (sglang since 0.5.20; asked where updates stand in sessions, which came with the next release).
- * Paused before our pause: another push may be at work. Not paused after it: somebody has resumed
- * it.
+ *   GET /model_info   the weight version. Until we set ours it must stay the version that it was
+ *                     after our pause; afterwards it must be ours.
+ *   GET /ready        200, or 503 while the server is paused (sglang since 0.5.20; sent to servers
+ *                     with sessions, which came with the next release). Paused before our pause:
+ *                     another push may be at work. Not paused after it: another one resumed it.
  *
- * Asked after our pause, before the request that sets our version, and after it. An endpoint
- * that changed between may hold weights of both pushes: it is partial, whatever it answered us. */
+ * Both are sent after our pause, before the request that sets our version, and after it. An
+ * endpoint that changed in between may have weights of both pushes: it is partial, whatever it
+ * answered to us. */
 #include "push_protocol.h"
 
 #include "wsync/tool/str.h"
@@ -251,7 +252,8 @@ static bool compare(struct ws_push *p, size_t i, const struct seen *s, bool ours
 	return true;
 }
 
-int push_others_check(struct ws_push *p, bool ours, struct ws_err *err)
+/* ours: our weight version is set. */
+static int check_others(struct ws_push *p, bool ours, struct ws_err *err)
 {
 	struct seen *seen = NULL;
 	int rc = observe(p, true, &seen, err);
@@ -276,10 +278,10 @@ int push_others_check(struct ws_push *p, bool ours, struct ws_err *err)
 
 int push_others_end(struct ws_push *p, struct ws_err *err)
 {
-	if (push_others_check(p, false, err))
+	if (check_others(p, false, err))
 		return -1;
 	p->run.incomplete = push_complete(p, err) != 0;
 	if (p->run.incomplete || push_set_version(p, err))
 		return -1;
-	return p->from.weight_version ? push_others_check(p, true, err) : 0;
+	return p->from.weight_version ? check_others(p, true, err) : 0;
 }

@@ -13,7 +13,7 @@ static const char *set_remedy(const char **remedy, const char *hint, const char 
 	return why;
 }
 
-/* What of the pause alone cannot be. */
+/* Why this pause is impossible, whatever the flush; NULL: it is possible. */
 static const char *refuse_pause(const struct ws_capabilities *can, enum ws_pause_mode pause,
                                 const char **remedy)
 {

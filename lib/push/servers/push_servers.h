@@ -138,9 +138,8 @@ bool push_others_stopped(const struct push_endpoint *e);
 void push_others_leave(struct ws_push *p);
 /* Once the endpoints are paused. */
 int push_others_begin(struct ws_push *p, struct ws_err *err);
-/* ours: our weight version is set. An endpoint at which somebody was at work becomes partial. */
-int push_others_check(struct ws_push *p, bool ours, struct ws_err *err);
-/* Sets the weight version, between two checks. */
+/* Sets the weight version, between two checks. An endpoint that another push or an operator changed
+ * becomes partial. */
 int push_others_end(struct ws_push *p, struct ws_err *err);
 
 /* ---- push_instance.c: are the endpoints still the servers that were detected? ----

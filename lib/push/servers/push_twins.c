@@ -2,17 +2,16 @@
 /* push_twins.c - do two of our URLs lead to one server? It would be asked to join the group
  * twice, and the group would never form.
  *
- * Addresses do not tell: one server has several, and a proxy shows several servers at
- * one. So the servers are asked. Two of different instances (instance.h) are two. Where
- * the instance is the same, because somebody has set the seed, something is done that
- * changes nothing and that shows:
+ * Addresses do not show it: a server may have several, and a proxy shows several servers at one.
+ * Servers of different instances (instance.h) are two. Where the instance is the same, because the
+ * operator set the seed, all suspects open a session with one fresh ID, which changes nothing:
  *
- *   POST /open_session {"capacity_of_str_len", "session_id"} -> 200 and the ID, or 400 "... a
- * session with the same id is still open"; POST /close_session {"session_id"}
+ *   POST /open_session {"capacity_of_str_len", "session_id"}
+ *       200 and the ID, or 400 "... a session with the same id is still open"
+ *   POST /close_session {"session_id"}
  *
- * All suspects open a session with one fresh ID. A server that has it open already
- * was asked before, by its other name. A session is a name for a chat's cache; this
- * one is closed at once, unused. */
+ * A server that has the ID open already was asked before, by its other URL. A session is the name
+ * of a chat's cache; this one is closed at once, unused. */
 #include "push_protocol.h"
 
 #include <stdio.h>

@@ -2,11 +2,10 @@
 /* push_wake.c - endpoints that have released memory: their weights are woken after the pause,
  * before anything is sent, and the rest when the weights are whole again.
  *
- * No server reports what it has released, and SGLang's scheduler dies of being asked for memory
- * that it did not release. So the caller says what is released, and from then on each endpoint's
- * state is followed here and in the journal. Woken weights are garbage until a push succeeds: the
- * endpoint is partial. An endpoint that still misses some of its memory stays paused, because it
- * would die of the first prompt. */
+ * No server reports its released memory, and SGLang's scheduler crashes when it is asked to wake
+ * memory that is awake. So the caller lists the memory, and from then on this file and the journal
+ * keep each endpoint's state. Woken weights are garbage until a push succeeds: the endpoint is
+ * partial. An endpoint that still lacks memory stays paused: the first prompt would crash it. */
 #include "push_state.h"
 
 #include <stdio.h>
@@ -128,7 +127,7 @@ static void take_answers(struct ws_push *p, const struct ws_waking *items, size_
 	}
 }
 
-/* Of `memory`, what each of those that are wanted has released. */
+/* Wakes the part of `memory` that each wanted endpoint (NULL: all) has released. */
 static int wake_those(struct ws_push *p,
                       bool (*wanted)(const struct ws_push *, const struct push_endpoint *),
                       unsigned memory, ws_deadline until, const struct ws_cancel *cancel,
@@ -139,7 +138,7 @@ static int wake_those(struct ws_push *p,
 	int rc = items ? 0 : ws_oom(err);
 	for (size_t i = 0; rc == 0 && i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->to.endpoints[i];
-		if (!(e->asleep & memory) || !wanted(p, e))
+		if (!(e->asleep & memory) || (wanted && !wanted(p, e)))
 			continue;
 		items[n] = (struct ws_waking){ .url = e->url,
 			                       .info = &p->to.infos[i],
@@ -159,17 +158,10 @@ static int wake_those(struct ws_push *p,
 	return rc;
 }
 
-static bool any(const struct ws_push *p, const struct push_endpoint *e)
-{
-	(void)p;
-	(void)e;
-	return true;
-}
-
 int push_wake_weights(struct ws_push *p, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
-	if (wake_those(p, any, WS_MEMORY_WEIGHTS, until, p->opts.cancel, err) == 0)
+	if (wake_those(p, NULL, WS_MEMORY_WEIGHTS, until, p->opts.cancel, err) == 0)
 		return 0;
 	err->hint[0] = 0; /* push_name_remedy */
 	return -1;
@@ -214,9 +206,9 @@ int push_wake_caches(struct ws_push *p, bool ok, struct ws_err *err)
 	return -1;
 }
 
-/* ---- telling --------------------------------------------------------------------------------- */
+/* ---- hints ----------------------------------------------------------------------------------- */
 
-/* What servers say when they are told to write into memory that they have released. */
+/* The errors of servers that write into memory that they have released. */
 static bool speaks_of_memory(const char *text)
 {
 	return strstr(text, "illegal memory access") || strstr(text, "released") ||
