@@ -11,10 +11,10 @@
  *   know: which endpoints are paused, partial or in the group.
  * - Once a deadline has passed or the push was cancelled, three seconds without such a call mean
  *   that it hangs. So does a thread that uses no processor at all for --bucket-timeout.
- * - The guard then takes the lock and never gives it back: a thread that wakes up later stops at its
- *   next push_alive and changes nothing. From there on the guard owns the endpoints. It shuts the
- *   connections of the data plane, destroys the group, resumes the endpoints that are whole, writes
- *   the record, and hands the result to the caller, who ends the process.
+ * - The guard then takes the lock and never gives it back: a thread that wakes up later stops at
+ *   its next push_alive and changes nothing. From there on the guard owns the endpoints: it shuts
+ *   the connections of the data plane, destroys the group, resumes the endpoints that are whole,
+ *   writes the record, and hands the result to the caller, who ends the process.
  *
  * Silence is counted in turns of the guard and not in time: a process that was stopped is not
  * hung. */

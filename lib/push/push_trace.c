@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_trace.c - the rows of a push in a trace: sources, phases, buckets, loads of servers. The rows
- * of reading, computing and sending are written elsewhere. */
+/* push_trace.c - the rows of a push in a trace: sources, phases, buckets, loads of servers. The
+ * rows of reading, computing and sending are written elsewhere. */
 #include "push_protocol.h"
 
 #include <stdio.h>

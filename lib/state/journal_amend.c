@@ -27,7 +27,8 @@ static void apply(struct ws_journal_record *r, const struct ws_journal_endpoint 
 {
 	size_t kept = 0;
 	for (size_t i = 0; i < r->n_endpoints; i++) {
-		const struct ws_journal_endpoint *news = ws_journal_find(now, n, r->endpoints[i].url);
+		const struct ws_journal_endpoint *news =
+			ws_journal_find(now, n, r->endpoints[i].url);
 		struct ws_journal_endpoint is = r->endpoints[i];
 		if (news) {
 			is = *news;

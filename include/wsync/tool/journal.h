@@ -138,7 +138,8 @@ int ws_journal_repair(struct ws_journal_entry *entry, const struct ws_repair_opt
 int ws_journal_forget(struct ws_journal_entry *entry, const char *const *urls, size_t n,
                       struct ws_err *err);
 
-/* Are the files that this push read unchanged, so that it can be repeated? -1: no; *err is WS_EINPUT and names what changed. Opens each file. */
+/* Are the files that this push read unchanged, so that it can be repeated? -1: no; *err is
+ * WS_EINPUT and names the file that changed. Opens each file. */
 int ws_journal_check_source(const struct ws_journal_record *r, struct ws_err *err);
 
 /* Is there anything to repair at this endpoint? */
