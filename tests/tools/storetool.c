@@ -60,8 +60,9 @@ static void print_report(struct ws_store *s, struct ws_buf *out)
 	ws_buf_printf(out, "joined=%u refused=%u", r.joined, r.refused);
 	for (size_t i = 0; i < r.n_peers; i++) {
 		const struct ws_store_peer *p = &r.peers[i];
-		ws_buf_printf(out, " %c%s%s:rank=%d", p->epoch, p->joined ? "+" : "-",
-		              p->connected ? "" : "gone", p->rank);
+		ws_buf_printf(out, " %c%s%s:rank=%d%s%s", p->epoch, p->joined ? "+" : "-",
+		              p->connected ? "" : "gone", p->rank, *p->waits_for ? ":" : "",
+		              p->waits_for);
 	}
 	ws_store_report_fini(&r);
 }
@@ -78,8 +79,6 @@ static void serve_command(struct ws_store *s, const char *const *w)
 		rc = ws_store_get(s, w[1], soon(w[2]), NULL, &out, &err);
 	} else if (strcmp(w[0], "report") == 0) {
 		print_report(s, &out);
-	} else if (strcmp(w[0], "explain") == 0) {
-		ws_store_explain(s, &out);
 	} else if (strcmp(w[0], "trouble") == 0) {
 		rc = ws_store_trouble(s, &err);
 	} else if (strcmp(w[0], "gloo") == 0) {

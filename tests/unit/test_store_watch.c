@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_store_watch.c - what the store concludes from keys, and what it tells an operator. */
+/* test_store_watch.c - what the store concludes from keys, and what it reports of peers. */
 #include "store_feed.h"
 
 static enum ws_store_key kind(const char *key, const char *group)
@@ -254,73 +254,26 @@ TEST(rank_0_is_emulated_where_torch_needs_it)
 	ws_store_core_fini(&core);
 }
 
-static void explains(const char *const *parts)
+TEST(the_report_shows_each_wait)
 {
-	struct ws_buf b;
-	ws_buf_init(&b, 0);
-	ws_store_core_explain(&core, 29600, &b);
-	for (; *parts; parts++)
-		if (!strstr(ws_buf_str(&b), *parts))
-			fail_msg("\"%s\" is not in \"%s\"", *parts, ws_buf_str(&b));
-	assert_null(strchr(ws_buf_str(&b), '\n'));
-	print_message("# %s\n", ws_buf_str(&b));
-	ws_buf_free(&b);
-}
-
-#define EXPLAINS(...) explains((const char *const[]){ __VA_ARGS__, NULL })
-
-TEST(the_paragraph_fits_the_situation)
-{
-	core_open(&core, 4, "G");
-	EXPLAINS("0 of 3 peers have joined", "port 29600", "Nobody has reached us", "loopback");
-
-	struct ws_store_conn *a = peer_of(&core, 'C', "10.0.0.2:1");
-	struct ws_store_conn *b = peer_of(&core, 'A', "10.0.0.3:1");
-	EXPLAINS("2 of 3 peers have joined", "10.0.0.2:1, torch 2.2 or later",
-	         "10.0.0.3:1, torch 2.0 or older", "Whoever is missing");
-
-	core.now = ws_now_ns() - 72 * WS_NS_PER_S;
-	send_wait(a, 'C', "/G/G//cuda//0");
-	EXPLAINS("Waiting for \"/G/G//cuda//0\" (the NCCL id), up to 72.0", "already: 10.0.0.2:1");
-
-	struct ws_store_conn *c = peer_of(&core, 'C', "10.0.0.4:1");
-	EXPLAINS("3 of 3", "The NCCL id is set by us, and we have not set it");
-	send_wait(c, 'C', "/G/G//cpu//0/2");
-	send_wait(a, 'C', "/G/G//cpu//0/2");
-	EXPLAINS("already: 10.0.0.2:1; 10.0.0.4:1. ", "All wait for rank 2 to publish");
-	send_wait(b, 'A', "/G2/G2/7");
-	EXPLAINS("\"/G2/G2/7\" does not belong to group 'G'");
-	send_wait(b, 'A', "/G/x\033[2Jy");
-	EXPLAINS("know nothing of \"/G/x?[2Jy\"");
-	talk(a, "0c", "01");
-	talk(c, "0c", "01");
-	send_wait(b, 'A', "init/");
-	ws_store_conn_sent(b, b->tx.len);
-	EXPLAINS("All are here and none waits", "NCCL_SOCKET_IFNAME");
-
-	send_set(a, 'C', "/G/G//cpu//0/1", "blob", 4);
-	EXPLAINS("rank 1 (10.0.0.2:1, torch 2.2 or later)",
-	         "No gloo address has come from rank 2, 3.");
-	ws_store_conn_close(c);
-	EXPLAINS("Gone again: 10.0.0.4:1", "The cause: the peer at 10.0.0.4:1 left the rendezvous.",
-	         "Remedy: see that server's log");
-	ws_store_core_fini(&core);
-}
-
-TEST(hundreds_of_peers_fit_into_a_paragraph)
-{
-	core_open(&core, 501, "G");
-	for (int i = 0; i < 500; i++) {
-		char address[32];
-		snprintf(address, sizeof address, "10.0.%d.%d:1", i / 250, i % 250);
-		send_wait(peer_of(&core, 'C', address), 'C', "/G/G//cuda//0");
+	static const struct { const char *key, *shown; bool foreign; } cases[] = {
+		{ "/G/G//cuda//0", "/G/G//cuda//0", false },
+		{ "/G2/G2/7", "/G2/G2/7", true },
+		{ "/G/x\033[2Jy", "/G/x?[2Jy", false },
+	};
+	core_open(&core, 3, "G");
+	struct ws_store_conn *c = peer_of(&core, 'C', "10.0.0.2:1");
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct ws_store_report r;
+		send_wait(c, 'C', cases[i].key);
+		assert_int_equal(ws_store_core_report(&core, &r, NULL), 0);
+		assert_int_equal(r.joined, 1);
+		assert_int_equal(r.n_peers, 1);
+		assert_string_equal(r.peers[0].waits_for, cases[i].shown);
+		assert_int_equal(r.peers[0].foreign, cases[i].foreign);
+		assert_true(r.peers[0].connected);
+		ws_store_report_fini(&r);
 	}
-	EXPLAINS("500 of 500 peers", "; and 492 more. ");
-	struct ws_buf b;
-	ws_buf_init(&b, 0);
-	ws_store_core_explain(&core, 29600, &b);
-	assert_true(b.len < 2000);
-	ws_buf_free(&b);
 	ws_store_core_fini(&core);
 }
 

@@ -40,7 +40,7 @@ struct ws_store {
 	pthread_cond_t nobody_waits, round_over;
 	uint64_t rounds;           /* number of event batches that the thread has handled */
 	struct waiting *waiting;
-	int listener, epoll, wake, trouble;
+	int listener, epoll, wake;
 	uint16_t port;
 	pthread_t thread;
 	bool running, listening;
@@ -64,8 +64,6 @@ static void drain_fd(int fd)
 static void on_change(void *ctx)
 {
 	struct ws_store *s = ctx;
-	if (s->core.trouble.code != WS_OK)
-		signal_fd(s->trouble);
 	for (const struct waiting *w = s->waiting; w; w = w->next)
 		signal_fd(w->fd);
 }
@@ -237,8 +235,7 @@ static int open_descriptors(struct ws_store *s, const struct ws_store_opts *opts
 		return ws_err_wrap(err, "store");
 	s->epoll = epoll_create1(EPOLL_CLOEXEC);
 	s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	s->trouble = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (s->epoll < 0 || s->wake < 0 || s->trouble < 0 ||
+	if (s->epoll < 0 || s->wake < 0 ||
 	    watch(s, EPOLL_CTL_ADD, s->listener, EPOLLIN, &s->listener) ||
 	    watch(s, EPOLL_CTL_ADD, s->wake, EPOLLIN, &s->wake))
 		return ws_err_errno(err, "store");
@@ -255,7 +252,7 @@ int ws_store_open(const struct ws_store_opts *opts, struct ws_store **out, struc
 		free(s);
 		return -1;
 	}
-	s->listener = s->epoll = s->wake = s->trouble = -1;
+	s->listener = s->epoll = s->wake = -1;
 	s->core.changed = on_change;
 	s->core.ctx = s;
 	pthread_mutex_init(&s->lock, NULL);
@@ -306,7 +303,6 @@ void ws_store_close(struct ws_store *s)
 	ws_store_core_fini(&s->core);
 	close_fd(s->epoll);
 	close_fd(s->wake);
-	close_fd(s->trouble);
 	pthread_cond_destroy(&s->nobody_waits);
 	pthread_cond_destroy(&s->round_over);
 	pthread_mutex_destroy(&s->lock);
@@ -421,13 +417,6 @@ int ws_store_report(struct ws_store *s, struct ws_store_report *out, struct ws_e
 	return rc;
 }
 
-void ws_store_explain(struct ws_store *s, struct ws_buf *out)
-{
-	pthread_mutex_lock(&s->lock);
-	ws_store_core_explain(&s->core, s->port, out);
-	pthread_mutex_unlock(&s->lock);
-}
-
 int ws_store_lost_sender(struct ws_store *s, struct ws_err *err)
 {
 	int rc = 0;
@@ -440,11 +429,6 @@ int ws_store_lost_sender(struct ws_store *s, struct ws_err *err)
 	if (rc)
 		ws_err_hint(err, "see what that sender said: it failed or was killed");
 	return rc;
-}
-
-int ws_store_trouble_fd(const struct ws_store *s)
-{
-	return s->trouble;
 }
 
 int ws_store_trouble(struct ws_store *s, struct ws_err *err)

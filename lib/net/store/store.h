@@ -73,9 +73,6 @@ struct ws_store_peer {
 	int rank;              /* from its gloo keys; -1: unknown */
 	unsigned sender;       /* from WS_STORE_SENDER; 0: not a sender */
 	char waits_for[128];   /* first missing key of its WAIT, printable; "" */
-	enum ws_store_key waits_kind;
-	int64_t waits_ns;      /* duration of the wait so far */
-	uint64_t requests;
 };
 
 struct ws_store_report {
@@ -87,14 +84,9 @@ struct ws_store_report {
 
 int ws_store_report(struct ws_store *s, struct ws_store_report *out, struct ws_err *err);
 void ws_store_report_fini(struct ws_store_report *r); /* NULL is fine */
-/* Appends a paragraph for an operator to *out: who joined, who is missing, who waits for what
- * and since when, and the likely cause. */
-void ws_store_explain(struct ws_store *s, struct ws_buf *out);
 
-/* Readable after an event that cannot succeed (DETAIL wrapper, scalable init, a peer of torch
- * 2.1 in a gloo group, a peer too many, a joined peer that left); ws_store_trouble then returns
- * -1 and the message, else 0. */
-int ws_store_trouble_fd(const struct ws_store *s);
+/* -1 and the message after an event that cannot succeed (DETAIL wrapper, scalable init, a peer of
+ * torch 2.1 in a gloo group, a peer too many, a joined peer that left), else 0. */
 int ws_store_trouble(struct ws_store *s, struct ws_err *err);
 /* Returns when all data that had arrived before the call is handled, closed connections
  * included. */

@@ -226,7 +226,6 @@ static bool execute_one(struct ws_store_conn *c, size_t *at)
 	case WS_SCAN_DONE:
 		break;
 	}
-	c->requests++;
 	c->silent = c->silent && c->scan.op == WS_OP_WATCH_KEY;
 	log_request(c, (struct ws_store_fields){ data + 1 });
 	ws_store_exec(c, c->scan.op, (struct ws_store_fields){ data + 1 });

@@ -3,7 +3,7 @@
  *
  * store.c moves bytes between sockets and these buffers under one lock; tests and the fuzzer
  * feed them from memory. store_conn.c keeps connections and their limits, store_exec.c executes
- * requests, store_watch.c draws conclusions from keys, and store_diag.c turns them into text. */
+ * requests, store_watch.c draws conclusions from keys, and store_diag.c reports them. */
 #ifndef WS_NET_STORE_CORE_H
 #define WS_NET_STORE_CORE_H
 
@@ -27,7 +27,6 @@ struct ws_store_conn {
 	int64_t partial_since;                 /* begin of an incomplete request; 0: none */
 
 	struct ws_store_waiter waiter;
-	int64_t waits_since;
 
 	/* for store.c: wants a signal when there is room to send */
 	bool polls_output;
@@ -39,7 +38,6 @@ struct ws_store_conn {
 	int64_t gloo_since;                    /* a gloo peer whose epoch is unknown; else 0 */
 	int rank;                              /* -1: unknown */
 	unsigned sender;                       /* 0: not a sender */
-	uint64_t requests;
 };
 
 struct ws_store_core {
@@ -132,7 +130,6 @@ bool ws_store_key_has(struct ws_bytes key, const char *part);
 /* Saves the report of a joined peer that outlives its connection. */
 void ws_store_remember_left(const struct ws_store_conn *c);
 
-void ws_store_core_explain(const struct ws_store_core *core, uint16_t port, struct ws_buf *out);
 int ws_store_core_report(const struct ws_store_core *core, struct ws_store_report *out,
                          struct ws_err *err);
 

@@ -174,7 +174,6 @@ static void exec_wait(struct ws_store_conn *c, struct ws_store_fields f)
 	ws_store_keys_forget(&c->core->keys, &c->waiter);
 	if (stored(c, ws_store_keys_wait(&c->core->keys, &c->waiter, f, (size_t)n)))
 		return;
-	c->waits_since = c->core->now;
 	if (c->waiter.n_missing == 0)
 		ws_store_put_u8(&c->tx, WS_STORE_WOKEN);
 }
@@ -268,7 +267,6 @@ static void exec_barrier(struct ws_store_conn *c, struct ws_store_fields f)
 	if (add_to(c, key, 1, &arrived) ||
 	    stored(c, ws_store_keys_arrive(&c->core->keys, &c->waiter, key)))
 		return;
-	c->waits_since = c->core->now;
 	if (arrived >= world_size)
 		ws_store_keys_release(&c->core->keys, key);
 }
