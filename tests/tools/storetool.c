@@ -104,8 +104,6 @@ static void client_command(struct ws_store_client *c, const char *const *w)
 	ws_buf_init(&out, 0);
 	if (strcmp(w[0], "set") == 0) {
 		rc = ws_store_client_set(c, w[1], w[2], strlen(w[2]), until, &err);
-	} else if (strcmp(w[0], "append") == 0) {
-		rc = ws_store_client_append(c, w[1], w[2], strlen(w[2]), until, &err);
 	} else if (strcmp(w[0], "get") == 0) {
 		rc = ws_store_client_get(c, w[1], soon(w[2]), &out, &err);
 	} else if (strcmp(w[0], "wait") == 0) {
@@ -119,13 +117,6 @@ static void client_command(struct ws_store_client *c, const char *const *w)
 	} else if (strcmp(w[0], "add") == 0) {
 		rc = ws_store_client_add(c, w[1], strtoll(w[2], NULL, 10), until, &number, &err);
 		ws_buf_printf(&out, "%" PRId64, number);
-	} else if (strcmp(w[0], "count") == 0) {
-		rc = ws_store_client_count(c, until, &number, &err);
-		ws_buf_printf(&out, "%" PRId64, number);
-	} else if (strcmp(w[0], "compare_set") == 0) {
-		const char *expected = strcmp(w[2], "-") == 0 ? "" : w[2];
-		rc = ws_store_client_compare_set(c, w[1], expected, strlen(expected), w[3],
-		                                 strlen(w[3]), until, &out, &err);
 	} else {
 		rc = ws_err_set(&err, WS_EUSAGE, "no such command");
 	}

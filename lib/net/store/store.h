@@ -141,15 +141,7 @@ int ws_store_client_wait(struct ws_store_client *c, const char *const *keys, siz
                          ws_deadline until, struct ws_err *err);
 int ws_store_client_check(struct ws_store_client *c, const char *const *keys, size_t n,
                           ws_deadline until, bool *all, struct ws_err *err);
-int ws_store_client_compare_set(struct ws_store_client *c, const char *key,
-                                const void *expected, size_t n_expected, const void *desired,
-                                size_t n_desired, ws_deadline until, struct ws_buf *current,
-                                struct ws_err *err);
 int ws_store_client_delete(struct ws_store_client *c, const char *key, ws_deadline until,
                            bool *deleted, struct ws_err *err);
-int ws_store_client_count(struct ws_store_client *c, ws_deadline until, int64_t *n,
-                          struct ws_err *err);
-int ws_store_client_append(struct ws_store_client *c, const char *key, const void *value, size_t n,
-                           ws_deadline until, struct ws_err *err);
 
 #endif

@@ -265,20 +265,6 @@ int ws_store_client_set(struct ws_store_client *c, const char *key, const void *
 	return send_request(c, until, err);
 }
 
-int ws_store_client_append(struct ws_store_client *c, const char *key, const void *value, size_t n,
-                           ws_deadline until, struct ws_err *err)
-{
-	/* In epoch A only snapshots between torch 2.0 and 2.1 have it. */
-	if (c->epoch == WS_EPOCH_A)
-		return ws_err_set(err, WS_EUSAGE,
-		                  "%s: stores of torch 2.0 and older do not know APPEND", c->name);
-	if (begin(c, WS_OP_APPEND, err))
-		return -1;
-	put_text(c, key);
-	ws_store_put_bytes(&c->out, value, n);
-	return send_request(c, until, err);
-}
-
 int ws_store_client_add(struct ws_store_client *c, const char *key, int64_t delta,
                         ws_deadline until, int64_t *value, struct ws_err *err)
 {
@@ -374,19 +360,6 @@ int ws_store_client_check(struct ws_store_client *c, const char *const *keys, si
 	return 0;
 }
 
-int ws_store_client_compare_set(struct ws_store_client *c, const char *key,
-                                const void *expected, size_t n_expected, const void *desired,
-                                size_t n_desired, ws_deadline until, struct ws_buf *current,
-                                struct ws_err *err)
-{
-	if (begin(c, WS_OP_COMPARE_SET, err))
-		return -1;
-	put_text(c, key);
-	ws_store_put_bytes(&c->out, expected, n_expected);
-	ws_store_put_bytes(&c->out, desired, n_desired);
-	return send_request(c, until, err) ? -1 : receive_bytes(c, until, current, err);
-}
-
 int ws_store_client_delete(struct ws_store_client *c, const char *key, ws_deadline until,
                            bool *deleted, struct ws_err *err)
 {
@@ -398,12 +371,4 @@ int ws_store_client_delete(struct ws_store_client *c, const char *key, ws_deadli
 		return -1;
 	*deleted = n > 0;
 	return 0;
-}
-
-int ws_store_client_count(struct ws_store_client *c, ws_deadline until, int64_t *n,
-                          struct ws_err *err)
-{
-	if (begin(c, WS_OP_GETNUMKEYS, err))
-		return -1;
-	return send_request(c, until, err) ? -1 : receive_i64(c, until, n, err);
 }
