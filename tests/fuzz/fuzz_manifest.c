@@ -40,8 +40,6 @@ static void require_sound(const struct ws_manifest *m, size_t size)
 		last = t;
 	}
 	require(m->process.pid > 0 && m->process.start_ticks > 0);
-	for (size_t i = 0; i < m->list.n_metadata; i++)
-		require(strlen(m->list.metadata[i].key) + strlen(m->list.metadata[i].value) < size);
 	require(!m->config || strlen(m->config) < size);
 }
 

@@ -235,20 +235,4 @@ SCRATCH_TEST(one_shard_of_forty_that_changes_is_detected)
 	ws_source_close(s);
 }
 
-SCRATCH_TEST(metadata_is_handed_out_in_order)
-{
-	static const char header[] = "{\"__metadata__\":{\"format\":\"pt\",\"a\":\"b\"}}";
-	char file[64] = { sizeof header - 1 };
-	memcpy(file + 8, header, sizeof header - 1);
-	put_bytes("a.safetensors", file, 8 + sizeof header - 1);
-	struct ws_source *s = open_one("a.safetensors");
-	const char *value = NULL;
-	assert_string_equal(ws_source_metadata(s, 0, 0, &value), "format");
-	assert_string_equal(value, "pt");
-	assert_string_equal(ws_source_metadata(s, 0, 1, &value), "a");
-	assert_null(ws_source_metadata(s, 0, 2, &value));
-	assert_null(ws_source_metadata(s, 1, 0, &value));
-	ws_source_close(s);
-}
-
 RUN_TESTS(NULL, NULL)

@@ -31,9 +31,7 @@ struct part {
 	char *name;
 	int fd;                /* -1: no file */
 	struct ws_file_id id;  /* of the file before the first read */
-	struct ws_pair *metadata;
-	size_t n_metadata;
-	char *text; /* owns the names of its tensors and its metadata */
+	char *text; /* owns the names of its tensors */
 	struct ws_exported *exported; /* NULL: a file */
 	size_t first; /* of its tensors */
 };
@@ -73,10 +71,7 @@ static int append(struct ws_source *s, struct ws_safetensors *st, struct ws_err 
 		*t = st->tensors[i];
 		t->file = (uint32_t)(s->n_parts - 1);
 	}
-	part->metadata = st->metadata;
-	part->n_metadata = st->n_metadata;
 	part->text = st->text;
-	st->metadata = NULL;
 	st->text = NULL;
 	return 0;
 }
@@ -278,7 +273,6 @@ void ws_source_close(struct ws_source *s)
 			close(s->parts[i].fd);
 		ws_exported_close(s->parts[i].exported);
 		free(s->parts[i].name);
-		free(s->parts[i].metadata);
 		free(s->parts[i].text);
 	}
 	for (size_t i = 0; i < s->n_warnings; i++)
@@ -328,14 +322,6 @@ bool ws_source_file_id(const struct ws_source *s, size_t i, uint64_t *id)
 		return false;
 	*id = ws_file_id_hash(&s->parts[i].id);
 	return true;
-}
-
-const char *ws_source_metadata(const struct ws_source *s, size_t file, size_t i, const char **value)
-{
-	if (file >= s->n_parts || i >= s->parts[file].n_metadata)
-		return NULL;
-	*value = s->parts[file].metadata[i].value;
-	return s->parts[file].metadata[i].key;
 }
 
 const char *ws_source_config_dir(const struct ws_source *s)

@@ -323,8 +323,8 @@ static int read_config(struct ws_scan *s, const char *name, void *into)
 
 static int read_metadata(struct ws_scan *s, const char *name, void *into)
 {
-	struct ws_safetensors *list = &((struct ws_manifest_reader *)into)->m->list;
-	return ws_entry_pairs(s, name, &list->metadata, &list->n_metadata);
+	(void)into;
+	return ws_entry_texts(s, name);
 }
 
 /* Checked first, so that another version is not reported as an error in a field. */

@@ -39,10 +39,10 @@ int ws_entry_shape(struct ws_scan *s, struct ws_tensor *t)
 	return more;
 }
 
-int ws_entry_pairs(struct ws_scan *s, const char *what, struct ws_pair **pairs, size_t *n)
+int ws_entry_texts(struct ws_scan *s, const char *what)
 {
 	char value_of[64];
-	size_t items = 0, cap = 0;
+	size_t items = 0;
 	int more;
 	snprintf(value_of, sizeof value_of, "value in %s", what);
 	if (ws_scan_open(s, '{', what))
@@ -51,11 +51,6 @@ int ws_entry_pairs(struct ws_scan *s, const char *what, struct ws_pair **pairs, 
 		char *key, *value;
 		if (ws_scan_key(s, &key) || ws_scan_string(s, value_of, &value))
 			return -1;
-		struct ws_pair *p = ws_entry_grow(*pairs, *n, &cap, sizeof *p);
-		if (!p)
-			return ws_scan_no_memory(s);
-		*pairs = p;
-		p[(*n)++] = (struct ws_pair){ key, value };
 	}
 	return more;
 }

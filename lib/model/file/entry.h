@@ -6,10 +6,6 @@
 #include "scan.h"
 #include "wsync/tool/source.h"
 
-struct ws_pair {
-	const char *key, *value;
-};
-
 enum { WS_MAX_NAME = 4096 }; /* limit of a tensor's name in bytes */
 
 /* Checks that a name is not empty, not too long, and free of control characters. at: its
@@ -17,8 +13,8 @@ enum { WS_MAX_NAME = 4096 }; /* limit of a tensor's name in bytes */
 int ws_entry_name(const struct ws_scan *s, const char *name, unsigned long long at);
 /* Reads an array of at most WS_MAX_DIMS integers. */
 int ws_entry_shape(struct ws_scan *s, struct ws_tensor *t);
-/* Reads an object of texts; `what` names it ("metadata"). Free *pairs also after a failure. */
-int ws_entry_pairs(struct ws_scan *s, const char *what, struct ws_pair **pairs, size_t *n);
+/* Checks that an object has texts only; `what` names it ("metadata"). */
+int ws_entry_texts(struct ws_scan *s, const char *what);
 /* Grows an array by one; returns the new pointer, NULL: out of memory. */
 void *ws_entry_grow(void *old, size_t n, size_t *cap, size_t element);
 

@@ -130,7 +130,7 @@ static int read_metadata(struct reader *r)
 		return ws_scan_refuse(&r->scan, "__metadata__ twice, again at byte %llu",
 		                      ws_scan_here(&r->scan));
 	r->metadata_seen = true;
-	return ws_entry_pairs(&r->scan, "__metadata__", &r->st->metadata, &r->st->n_metadata);
+	return ws_entry_texts(&r->scan, "__metadata__");
 }
 
 static int by_offset(const void *a, const void *b)
@@ -296,7 +296,6 @@ void ws_safetensors_free(struct ws_safetensors *st)
 	if (!st)
 		return;
 	free(st->tensors);
-	free(st->metadata);
 	free(st->text);
 	*st = (struct ws_safetensors)WS_SAFETENSORS_INIT;
 }

@@ -13,12 +13,10 @@
 struct ws_safetensors {
 	struct ws_tensor *tensors; /* in order of offset; .file is 0 */
 	size_t n_tensors;
-	struct ws_pair *metadata;  /* as in the file */
-	size_t n_metadata;
-	char *text;                /* names and metadata point into it */
+	char *text;                /* names point into it */
 };
 
-#define WS_SAFETENSORS_INIT { 0, 0, 0, 0, 0 }
+#define WS_SAFETENSORS_INIT { 0, 0, 0 }
 
 /* Reads the header of an open file of `size` bytes; path names it in messages. */
 int ws_safetensors_read(int fd, const char *path, uint64_t size, struct ws_safetensors *out,
