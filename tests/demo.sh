@@ -51,7 +51,7 @@ start_endpoint() { # sets $url
 
 exec 9>"$dir/lock"
 flock 9
-if [ ! -f "$dir/ckpt/model.safetensors" ]; then
+if [ ! -f "$dir/ckpt/config.json" ]; then
     echo "writing a checkpoint with Qwen3-0.6B's names and shapes to $dir/ckpt (1.2 GB) ..."
     "$build/tests/tools/mkcheckpoint" "$model" "$dir/ckpt"
 fi

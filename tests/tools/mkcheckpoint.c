@@ -5,11 +5,14 @@
  * model gets the config.json that belongs to it. */
 #include "checkpoint.h"
 #include "file.h"
+#include "payloads.h"
+#include "plan_files.h"
 #include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int write_config(const char *source, const char *dir, struct ws_err *err)
 {
@@ -29,6 +32,47 @@ static int write_config(const char *source, const char *dir, struct ws_err *err)
 	return rc;
 }
 
+static int tick(void *ctx, uint64_t bytes, struct ws_err *err)
+{
+	(void)ctx, (void)bytes, (void)err;
+	return 0;
+}
+
+static int write_files(const struct ws_plan *p, const char *dir, struct ws_err *err)
+{
+	int rc = ws_file_mkdirs(dir, err);
+	for (size_t b = 0; rc == 0 && b < p->n_buckets; b++) {
+		struct ws_payload *payloads;
+		char name[WS_PLAN_FILE_NAME], path[4096];
+		size_t n;
+		/* An interrupted run may have left it. */
+		snprintf(path, sizeof path, "%s/%s", dir, ws_plan_file_name(p, b, name));
+		unlink(path);
+		if (ws_plan_payloads(p, b, &payloads, &n, err))
+			return -1;
+		rc = ws_plan_file_write(p, b, payloads, n, dir, tick, NULL, err);
+		ws_plan_payloads_free(payloads, n);
+	}
+	return rc == 0 ? ws_plan_index_write(p, dir, err) : rc;
+}
+
+static int write_checkpoint(const struct ws_source *s, const char *dir, uint64_t shard_bytes,
+                            struct ws_err *err)
+{
+	const struct ws_plan_opts opts = { .format = WS_FORMAT_FLATTENED,
+	                                   .bucket_size = shard_bytes ? shard_bytes : UINT64_MAX };
+	struct ws_catalog *items = NULL;
+	struct ws_plan *p = NULL;
+	int rc = ws_catalog_make(&s, 1, &(struct ws_catalog_opts){ 0 }, &items, err);
+	if (rc == 0)
+		rc = ws_plan_make(items, &opts, &p, err);
+	if (rc == 0)
+		rc = write_files(p, dir, err);
+	ws_plan_free(p);
+	ws_catalog_free(items);
+	return rc;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc < 3 || argc > 4) {
@@ -43,7 +87,7 @@ int main(int argc, char **argv)
 	if (rc == 0)
 		rc = ws_source_open(&source, 1, &s, &err);
 	if (rc == 0)
-		rc = ws_checkpoint_write(s, argv[2], shard_bytes, &err);
+		rc = write_checkpoint(s, argv[2], shard_bytes, &err);
 	if (rc == 0)
 		rc = write_config(source, argv[2], &err);
 	ws_source_close(s);
