@@ -87,7 +87,7 @@ def counters(store):
     assert store.add("n", -6) == -1
 
 
-# Queues are missing: a client without libuv, as Debian builds it, refuses them by itself.
+# Queues are missing: process groups do not use them, and our store refuses them.
 def ops(port):
     store = client(port)
     plain = [

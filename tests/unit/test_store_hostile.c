@@ -38,8 +38,6 @@ TEST(our_keys_cannot_be_written_from_outside)
 		"09 0300000000000000 \"/id\" 0100000000000000 \"x\"",
 		/* MULTI_SET */
 		"0b 0100000000000000 0300000000000000 \"/id\" 0100000000000000 \"x\"",
-		/* PUSH */
-		"0e 0300000000000000 \"/id\" 0100000000000000 \"x\"",
 		/* BARRIER */
 		"12 0300000000000000 \"/id\" 0100000000000000",
 	};
@@ -214,7 +212,7 @@ TEST(the_account_of_bytes_balances)
 		struct ws_buf b;
 		ws_buf_init(&b, 0);
 		snprintf(key, sizeof key, "/%d", rand() % KEYS);
-		static const unsigned char ops[] = { 1, 2, 6, 8, 9, 14, 15, 12, 18, 6 };
+		static const unsigned char ops[] = { 1, 2, 6, 8, 9, 12, 18, 6 };
 		const unsigned op = ops[rand() % (int)sizeof ops];
 		ws_store_put_u8(&b, op);
 		if (op == 6)
@@ -225,7 +223,7 @@ TEST(the_account_of_bytes_balances)
 			put_str(&b, "/0");
 			put_str(&b, "/1");
 		}
-		if (op == 1 || op == 2 || op == 9 || op == 14)
+		if (op == 1 || op == 2 || op == 9)
 			ws_store_put_bytes(&b, "12345", (size_t)(rand() % 6));
 		if (op == 2)
 			ws_store_put_bytes(&b, "12345", 5);
@@ -249,9 +247,6 @@ TEST(the_account_of_bytes_balances)
 		char key[16];
 		snprintf(key, sizeof key, "/%d", k);
 		ws_store_keys_delete(&core.keys, text(key));
-		struct ws_store_entry *e;
-		while ((e = ws_store_keys_find(&core.keys, text(key))))
-			ws_store_keys_pop(&core.keys, e);
 	}
 	assert_int_equal(core.keys.bytes, 0);
 	assert_int_equal(core.keys.n_entries, 0);

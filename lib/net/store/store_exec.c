@@ -221,29 +221,6 @@ static void exec_multi_set(struct ws_store_conn *c, struct ws_store_fields f)
 	}
 }
 
-static void exec_queue_push(struct ws_store_conn *c, struct ws_store_fields f)
-{
-	const struct ws_bytes key = ws_store_take_bytes(&f);
-	if (may_write(c, key))
-		stored(c, ws_store_keys_push(&c->core->keys, key, ws_store_take_bytes(&f)));
-}
-
-static void exec_queue_pop(struct ws_store_conn *c, struct ws_store_fields f)
-{
-	struct ws_store_entry *e = find(c, ws_store_take_bytes(&f));
-	ws_store_put_i64(&c->tx, e ? (int64_t)e->n_items : 0);
-	if (!e || !e->first)
-		return;
-	ws_store_put_bytes(&c->tx, e->first->data, e->first->n);
-	ws_store_keys_pop(&c->core->keys, e);
-}
-
-static void exec_queue_len(struct ws_store_conn *c, struct ws_store_fields f)
-{
-	const struct ws_store_entry *e = find(c, ws_store_take_bytes(&f));
-	ws_store_put_i64(&c->tx, e ? (int64_t)e->n_items : 0);
-}
-
 static void put_key(void *ctx, const struct ws_store_entry *e)
 {
 	ws_store_put_bytes(ctx, e->key, e->n_key);
@@ -281,9 +258,8 @@ void ws_store_exec(struct ws_store_conn *c, enum ws_store_op op, struct ws_store
 		[WS_OP_WATCH_KEY] = exec_watch,       [WS_OP_DELETE_KEY] = exec_delete,
 		[WS_OP_APPEND] = exec_append,         [WS_OP_MULTI_GET] = exec_multi_get,
 		[WS_OP_MULTI_SET] = exec_multi_set,   [WS_OP_CANCEL_WAIT] = exec_cancel_wait,
-		[WS_OP_PING] = exec_ping,             [WS_OP_QUEUE_PUSH] = exec_queue_push,
-		[WS_OP_QUEUE_POP] = exec_queue_pop,   [WS_OP_QUEUE_LEN] = exec_queue_len,
-		[WS_OP_LIST_KEYS] = exec_list,        [WS_OP_BARRIER] = exec_barrier,
+		[WS_OP_PING] = exec_ping,             [WS_OP_LIST_KEYS] = exec_list,
+		[WS_OP_BARRIER] = exec_barrier,
 	};
 	exec[op](c, f);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_keys.c - a chained hash table whose entries also have the queues of waiters.
+/* store_keys.c - a chained hash table whose entries also have their waiters.
  *
  * Waking takes one step for each waiter and waiting one for each key, however many there are: a
  * wait is linked into its entry, and the waiter only counts its missing keys. */
@@ -68,22 +68,12 @@ static int charge(struct ws_store_keys *k, size_t n)
 	return 0;
 }
 
-static void free_items(struct ws_store_entry *e)
-{
-	while (e->first) {
-		struct ws_store_item *next = e->first->next;
-		free(e->first);
-		e->first = next;
-	}
-}
-
 void ws_store_keys_fini(struct ws_store_keys *k)
 {
 	for (size_t i = 0; k->slots && i < k->n_slots; i++) {
 		for (struct ws_store_entry *e = k->slots[i], *next; e; e = next) {
 			next = e->next;
 			assert(!e->waits.first && !e->arrived.first);
-			free_items(e);
 			free(e->value);
 			free(e);
 		}
@@ -155,7 +145,7 @@ static struct ws_store_entry *make_entry(struct ws_store_keys *k, struct ws_byte
 	return e;
 }
 
-/* Frees an entry without value, queue and waiters. */
+/* Frees an entry without value and waiters. */
 static void tidy(struct ws_store_keys *k, struct ws_store_entry *e)
 {
 	if (ws_store_entry_there(e) || e->waits.first || e->arrived.first)
@@ -183,9 +173,9 @@ static void end_waiting(struct ws_store_keys *k, struct ws_store_waiter *who)
 	*who = (struct ws_store_waiter){ .waits = NULL };
 }
 
-static void wake(struct ws_store_keys *k, struct ws_store_waits *list, size_t most)
+static void wake(struct ws_store_keys *k, struct ws_store_waits *list)
 {
-	while (list->first && most--) {
+	while (list->first) {
 		struct ws_store_wait *w = list->first;
 		struct ws_store_waiter *who = w->who;
 		unlink_wait(list, w);
@@ -205,7 +195,7 @@ static void appear(struct ws_store_keys *k, struct ws_store_entry *e)
 		if (k->appeared)
 			k->appeared(k->ctx);
 	}
-	wake(k, &e->waits, SIZE_MAX);
+	wake(k, &e->waits);
 }
 
 int ws_store_keys_set(struct ws_store_keys *k, struct ws_bytes key, struct ws_bytes value)
@@ -253,41 +243,6 @@ int ws_store_keys_append(struct ws_store_keys *k, struct ws_bytes key, struct ws
 	}
 	appear(k, e);
 	return 0;
-}
-
-int ws_store_keys_push(struct ws_store_keys *k, struct ws_bytes key, struct ws_bytes value)
-{
-	struct ws_store_entry *e = make_entry(k, key);
-	if (!e)
-		return -1;
-	struct ws_store_item *item = NULL;
-	if (charge(k, sizeof *item + value.n) == 0 && !(item = malloc(sizeof *item + value.n)))
-		k->bytes -= sizeof *item + value.n;
-	if (!item) {
-		tidy(k, e);
-		return -1;
-	}
-	item->next = NULL;
-	item->n = value.n;
-	if (value.n)
-		memcpy(item->data, value.data, value.n);
-	*(e->last ? &e->last->next : &e->first) = item;
-	e->last = item;
-	e->n_items++;
-	wake(k, &e->waits, 1);
-	return 0;
-}
-
-void ws_store_keys_pop(struct ws_store_keys *k, struct ws_store_entry *e)
-{
-	struct ws_store_item *item = e->first;
-	e->first = item->next;
-	if (!e->first)
-		e->last = NULL;
-	e->n_items--;
-	k->bytes -= sizeof *item + item->n;
-	free(item);
-	tidy(k, e);
 }
 
 bool ws_store_keys_delete(struct ws_store_keys *k, struct ws_bytes key)
@@ -365,7 +320,7 @@ void ws_store_keys_release(struct ws_store_keys *k, struct ws_bytes key)
 	struct ws_store_entry *e = ws_store_keys_find(k, key);
 	if (!e)
 		return;
-	wake(k, &e->arrived, SIZE_MAX);
+	wake(k, &e->arrived);
 	tidy(k, e);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_keys.h - the keys of a store: values, queues and waiters.
+/* store_keys.h - the keys of a store: values and waiters.
  *
- * An entry exists while its key has a value, a queue or a waiter. All of it, waiters included,
+ * An entry exists while its key has a value or a waiter. All of it, waiters included,
  * counts against one limit of bytes, because untrusted peers determine the amount. */
 #ifndef WS_NET_STORE_KEYS_H
 #define WS_NET_STORE_KEYS_H
@@ -31,20 +31,12 @@ struct ws_store_waits {
 	struct ws_store_wait *first, *last;
 };
 
-struct ws_store_item { /* items of a queue */
-	struct ws_store_item *next;
-	size_t n;
-	char data[];
-};
-
 struct ws_store_entry {
 	struct ws_store_entry *next; /* next in its slot */
 	uint64_t hash;
 	bool has_value, once;
 	char *value;                 /* may be NULL while n_value is 0 */
 	size_t n_value;
-	struct ws_store_item *first, *last;
-	size_t n_items;
 	struct ws_store_waits waits;   /* waiters for the key */
 	struct ws_store_waits arrived; /* waiters at the barrier of this name */
 	size_t n_key;
@@ -70,7 +62,7 @@ void ws_store_keys_fini(struct ws_store_keys *k);
 struct ws_store_entry *ws_store_keys_find(const struct ws_store_keys *k, struct ws_bytes key);
 static inline bool ws_store_entry_there(const struct ws_store_entry *e)
 {
-	return e && (e->has_value || e->n_items);
+	return e && e->has_value;
 }
 static inline struct ws_bytes ws_store_entry_value(const struct ws_store_entry *e)
 {
@@ -78,12 +70,9 @@ static inline struct ws_bytes ws_store_entry_value(const struct ws_store_entry *
 }
 
 /* These return -1, without a change, if the limit or memory is exhausted. A new key wakes all
- * its waiters, a queued item only the first. */
+ * its waiters. */
 int ws_store_keys_set(struct ws_store_keys *k, struct ws_bytes key, struct ws_bytes value);
 int ws_store_keys_append(struct ws_store_keys *k, struct ws_bytes key, struct ws_bytes value);
-int ws_store_keys_push(struct ws_store_keys *k, struct ws_bytes key, struct ws_bytes value);
-/* true: the queue has items */
-void ws_store_keys_pop(struct ws_store_keys *k, struct ws_store_entry *e);
 /* true: there was a value */
 bool ws_store_keys_delete(struct ws_store_keys *k, struct ws_bytes key);
 

@@ -28,9 +28,6 @@ static const struct {
 	[WS_OP_MULTI_SET]   = { "MULTI_SET",   "M",   11, 10, 11 },
 	[WS_OP_CANCEL_WAIT] = { "CANCEL_WAIT", "",    12, 11, 12 },
 	[WS_OP_PING]        = { "PING",        "u",   -1, -1, 13 },
-	[WS_OP_QUEUE_PUSH]  = { "QUEUE_PUSH",  "kv",  -1, -1, 14 },
-	[WS_OP_QUEUE_POP]   = { "QUEUE_POP",   "k",   -1, -1, 15 },
-	[WS_OP_QUEUE_LEN]   = { "QUEUE_LEN",   "k",   -1, -1, 16 },
 	[WS_OP_LIST_KEYS]   = { "LIST_KEYS",   "",    -1, -1, 17 },
 	[WS_OP_BARRIER]     = { "BARRIER",     "kq",  -1, -1, 18 },
 };

@@ -25,11 +25,10 @@
  *   MULTI_SET    11   10   11   M       none
  *   CANCEL_WAIT  12   11   12           u8 1
  *   PING          -    -   13   u       the same u32
- *   QUEUE_PUSH    -    -   14   kv      none
- *   QUEUE_POP     -    -   15   k       i64 length before; if > 0, v
- *   QUEUE_LEN     -    -   16   k       i64
  *   LIST_KEYS     -    -   17           i64 n, then n keys
  *   BARRIER       -    -   18   kq      u8 0, when q have arrived
+ *
+ * 14 to 16 are queues, which process groups do not use: refused.
  *
  * Epoch A is torch up to 2.0 (its 9 to 12 only in snapshots before 2.1), B is 2.1, C is 2.2 and
  * later. A C client opens with VALIDATE; A and B look alike up to opcode 6. An A client opens a
@@ -56,8 +55,7 @@ enum {
 enum ws_store_op {
 	WS_OP_VALIDATE, WS_OP_SET, WS_OP_COMPARE_SET, WS_OP_GET, WS_OP_ADD, WS_OP_CHECK, WS_OP_WAIT,
 	WS_OP_GETNUMKEYS, WS_OP_WATCH_KEY, WS_OP_DELETE_KEY, WS_OP_APPEND, WS_OP_MULTI_GET,
-	WS_OP_MULTI_SET, WS_OP_CANCEL_WAIT, WS_OP_PING, WS_OP_QUEUE_PUSH, WS_OP_QUEUE_POP,
-	WS_OP_QUEUE_LEN, WS_OP_LIST_KEYS, WS_OP_BARRIER,
+	WS_OP_MULTI_SET, WS_OP_CANCEL_WAIT, WS_OP_PING, WS_OP_LIST_KEYS, WS_OP_BARRIER,
 	WS_OP_COUNT
 };
 
