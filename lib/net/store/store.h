@@ -118,7 +118,6 @@ struct ws_store_client_opts {
 	uint16_t port;
 	char epoch;        /* 'C' (also 0), or 'A' or 'B' for an older torch */
 	bool no_join;      /* do not ADD init/ */
-	bool no_ping;      /* torch 2.2-2.4 hosts do not know PING */
 };
 
 /* Retries refused connections with back-off until the deadline; then WS_EREACH. */

@@ -115,8 +115,7 @@ static int receive_bytes(struct ws_store_client *c, ws_deadline until, struct ws
 
 /* ---- connecting ---- */
 
-static int shake_hands(struct ws_store_client *c, const struct ws_store_client_opts *opts,
-                       ws_deadline until, struct ws_err *err)
+static int shake_hands(struct ws_store_client *c, ws_deadline until, struct ws_err *err)
 {
 	const uint32_t nonce = (uint32_t)getpid();
 	uint32_t echo;
@@ -125,9 +124,7 @@ static int shake_hands(struct ws_store_client *c, const struct ws_store_client_o
 	if (begin(c, WS_OP_VALIDATE, err))
 		return -1;
 	ws_store_put_u32(&c->out, WS_STORE_MAGIC);
-	if (send_request(c, until, err) || opts->no_ping)
-		return opts->no_ping && !c->broken ? 0 : -1;
-	if (begin(c, WS_OP_PING, err))
+	if (send_request(c, until, err) || begin(c, WS_OP_PING, err))
 		return -1;
 	ws_store_put_u32(&c->out, nonce);
 	if (send_request(c, until, err) || receive(c, &echo, sizeof echo, until, err)) {
@@ -221,7 +218,7 @@ int ws_store_connect(const struct ws_store_client_opts *opts, ws_deadline until,
 	if (ws_cancel_init(&c->abort, err))
 		goto fail;
 	c->fd = connect_patiently(opts, until, cancel, c->name, err);
-	if (c->fd < 0 || shake_hands(c, opts, until, err))
+	if (c->fd < 0 || shake_hands(c, until, err))
 		goto fail;
 	if (!opts->no_join && ws_store_client_add(c, "init/", 1, until, &joined, err))
 		goto fail;
