@@ -100,7 +100,7 @@ WITH_SHARDS(what_is_one_run_of_a_rank_is_not_copied)
 	save(&how);
 	assert_int_equal(open_ranks(&how, &in, &err), 0);
 	size_t copied;
-	const size_t views = ws_catalog_views(in.catalog, &copied);
+	const size_t views = count_views(in.catalog, &copied);
 	/* Norms and the router are whole; only what is divided along its columns is copied. */
 	assert_int_equal(views, checkpoint.n - 9 - 1);
 	assert_int_equal(copied, 2 + 1 + EXPERTS);

@@ -4,6 +4,7 @@
 #ifndef TESTS_TINY_MOE_H
 #define TESTS_TINY_MOE_H
 
+#include "view.h"
 #include "tensors.h"
 
 enum { HIDDEN = 32, HEADS = 8, KV = 2, DIM = 6, INNER = 40, MID = 24, EXPERTS = 4, VOCAB = 100 };
@@ -90,6 +91,18 @@ static const struct tensor *expert(const struct tensors *set, int64_t e, const c
 	char name[128];
 	snprintf(name, sizeof name, "model.layers.1.mlp.experts.%d.%s_proj.weight", (int)e, which);
 	return tensors_find(set, name);
+}
+
+/* Items that are views, and of those the ones whose bytes must be copied. */
+static inline size_t count_views(const struct ws_catalog *c, size_t *copied)
+{
+	const struct ws_item *item;
+	size_t n = *copied = 0;
+	for (size_t i = 0; (item = ws_catalog_item(c, i)); i++) {
+		n += item->view != NULL;
+		*copied += item->view && ws_view_copied(item);
+	}
+	return n;
 }
 
 #endif

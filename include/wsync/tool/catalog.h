@@ -78,7 +78,6 @@ void ws_catalog_free(struct ws_catalog *c); /* NULL is fine */
 size_t ws_catalog_count(const struct ws_catalog *c);
 const struct ws_item *ws_catalog_item(const struct ws_catalog *c, size_t i);
 const struct ws_item *ws_catalog_find(const struct ws_catalog *c, const char *name); /* NULL */
-uint64_t ws_catalog_bytes(const struct ws_catalog *c);
 /* The number of a source among those that the catalog was made of: the rank, of a sharded one. */
 size_t ws_catalog_source(const struct ws_catalog *c, const struct ws_source *source);
 /* Source i of everything that items are made of: sources, adapters and
@@ -87,9 +86,6 @@ const struct ws_source *ws_catalog_source_at(const struct ws_catalog *c, size_t 
 /* ws_source_check of everything that items are made of: sources, and a transform's
  * adapters and corrections. */
 int ws_catalog_check(const struct ws_catalog *c, struct ws_err *err);
-/* Items that are views, and of those the ones whose bytes must be copied (not file runs >= 4
- * KiB). */
-size_t ws_catalog_views(const struct ws_catalog *c, size_t *copied);
 
 /* Copies bytes [at, at+n) of the item; rising calls are fast, from one thread faster than from
  * several. XXH3-64 of all of them. */

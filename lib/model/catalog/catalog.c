@@ -30,7 +30,7 @@ const char *ws_catalog_text(struct ws_catalog *c, const char *fmt, ...)
 
 /* ---- adding ---------------------------------------------------------------------------------- */
 
-static int append(struct ws_catalog *c, const struct ws_item *item, struct ws_err *err)
+int ws_catalog_add_item(struct ws_catalog *c, const struct ws_item *item, struct ws_err *err)
 {
 	if (c->n_items == c->cap) {
 		const size_t cap = c->cap ? c->cap * 2 : 256;
@@ -41,7 +41,6 @@ static int append(struct ws_catalog *c, const struct ws_item *item, struct ws_er
 		c->cap = cap;
 	}
 	c->items[c->n_items++] = *item;
-	c->bytes += item->bytes;
 	return 0;
 }
 
@@ -61,7 +60,7 @@ int ws_catalog_add(struct ws_catalog *c, const struct ws_source *s, const struct
 	struct ws_item item = whole(s, t);
 	item.name = name;
 	item.made = made;
-	return append(c, &item, err);
+	return ws_catalog_add_item(c, &item, err);
 }
 
 static bool is_whole(const struct ws_item *item, const struct ws_pieces *pieces)
@@ -104,9 +103,7 @@ int ws_catalog_add_view(struct ws_catalog *c, struct ws_item item, unsigned axis
 {
 	if (ws_catalog_view(c, &item, axis, pieces, err))
 		return -1;
-	c->n_views += item.view != NULL;
-	c->n_copied += item.view && ws_view_copied(&item);
-	return append(c, &item, err);
+	return ws_catalog_add_item(c, &item, err);
 }
 
 /* ---- making ---------------------------------------------------------------------------------- */
@@ -121,7 +118,6 @@ static int add_whole_source(struct ws_catalog *c, struct ws_err *err)
 		return ws_catalog_no_memory(err);
 	for (; c->n_items < c->cap; c->n_items++)
 		c->items[c->n_items] = whole(s, ws_source_tensor(s, c->n_items));
-	c->bytes = ws_source_bytes(s);
 	return 0;
 }
 
@@ -164,17 +160,6 @@ int ws_catalog_use(struct ws_catalog *c, const struct ws_source *source, struct 
 		return ws_catalog_no_memory(err);
 	c->sources = sources;
 	c->sources[c->n_sources++] = source;
-	return 0;
-}
-
-int ws_catalog_add_item(struct ws_catalog *c, const struct ws_item *item, struct ws_err *err)
-{
-	if (append(c, item, err))
-		return -1;
-	if (item->view && !item->computed) {
-		c->n_views++;
-		c->n_copied += ws_view_copied(item);
-	}
 	return 0;
 }
 
@@ -239,11 +224,6 @@ const struct ws_item *ws_catalog_find(const struct ws_catalog *c, const char *na
 	return t ? &c->items[t - ws_source_tensor(c->sources[0], 0)] : NULL;
 }
 
-uint64_t ws_catalog_bytes(const struct ws_catalog *c)
-{
-	return c->bytes;
-}
-
 size_t ws_catalog_source(const struct ws_catalog *c, const struct ws_source *source)
 {
 	size_t i = 0;
@@ -264,11 +244,4 @@ int ws_catalog_check(const struct ws_catalog *c, struct ws_err *err)
 		if (ws_source_check(c->sources[i], err))
 			return -1;
 	return 0;
-}
-
-size_t ws_catalog_views(const struct ws_catalog *c, size_t *copied)
-{
-	if (copied)
-		*copied = c->n_copied;
-	return c->n_views;
 }

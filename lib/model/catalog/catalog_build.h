@@ -24,12 +24,10 @@ struct ws_catalog {
 	size_t n_sources;
 	struct ws_item *items;
 	size_t n_items, cap;
-	uint64_t bytes;
 	bool plain;                /* items are the source's tensors, in their order */
 	struct ws_names names;     /* otherwise */
 	struct ws_arena arena;     /* names, words, views */
 	struct ws_reader *reader;
-	size_t n_views, n_copied;
 	struct ws_replica *replicas; /* by item */
 	size_t n_replicas, cap_replicas;
 };
