@@ -49,7 +49,6 @@ static inline void put_text(const char *path, const char *text)
 	put_bytes(path, text, strlen(text));
 }
 
-#define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_enter, scratch_leave)
 #define SCRATCH_TEST(name) TEST_BETWEEN(name, scratch_enter, scratch_leave)
 
 #endif

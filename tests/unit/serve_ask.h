@@ -3,16 +3,9 @@
 #ifndef TESTS_SERVE_ASK_H
 #define TESTS_SERVE_ASK_H
 
-#include "serve_core.h"
 #include "serve_call.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "serve_core.h"
+#include "test.h"
 
 static struct ws_serve *serve;
 static struct ws_serve_reply reply;
@@ -79,6 +72,6 @@ static inline void assert_said(const char *part)
 		fail_msg("'%s' lacks '%s'", said(), part);
 }
 
-#define T(test) cmocka_unit_test_teardown(test, tear_down)
+#define ASKING(name) TEST_BETWEEN(name, NULL, tear_down)
 
 #endif

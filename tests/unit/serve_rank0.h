@@ -9,15 +9,9 @@
 #include "http.h"
 #include "serve_core.h"
 #include "store.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static struct ws_serve *serve;
 static struct ws_store *store;
@@ -266,5 +260,7 @@ static inline int tear_down(void **state)
 	ws_cancel_fini(&cancel);
 	return 0;
 }
+
+#define RANK0_TEST(name) TEST_BETWEEN(name, set_up, tear_down)
 
 #endif

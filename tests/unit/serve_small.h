@@ -7,14 +7,7 @@
 #include "serve_model.h"
 
 #include "scratch.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 static struct ws_serve_model *model;
 static unsigned tp, ep;
@@ -53,10 +46,7 @@ static const char deepseek[] =
 
 static void write_config(const char *config)
 {
-	FILE *f = fopen("config.json", "w");
-	assert_non_null(f);
-	assert_int_equal(fputs(config, f) >= 0, true);
-	fclose(f);
+	put_text("config.json", config);
 }
 
 static void open_model(const char *config, unsigned with_tp, unsigned with_ep)
@@ -179,6 +169,6 @@ static int close_scratch(void **state)
 	return scratch_leave(state);
 }
 
-#define WITH_MODEL(test) cmocka_unit_test_setup_teardown(test, scratch_enter, close_scratch)
+#define WITH_MODEL(name) TEST_BETWEEN(name, scratch_enter, close_scratch)
 
 #endif

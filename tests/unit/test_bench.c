@@ -1,18 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The figures of wsync-bench: made of samples, and on paper. */
 #include "bench_samples.h"
+#include "test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-static void figures_are_those_of_the_sorted_samples(void **state)
+TEST(figures_are_those_of_the_sorted_samples)
 {
-	(void)state;
 	struct ws_bench_sum s;
 	ws_bench_sum((const int64_t[]){ 5 }, 1, &s);
 	assert_int_equal(s.min, 5);
@@ -28,9 +20,8 @@ static void figures_are_those_of_the_sorted_samples(void **state)
 	assert_int_equal(s.median, 5);
 }
 
-static void p99_is_the_nearest_rank(void **state)
+TEST(p99_is_the_nearest_rank)
 {
-	(void)state;
 	int64_t ns[1000];
 	struct ws_bench_sum s;
 	for (int i = 0; i < 1000; i++)
@@ -44,9 +35,8 @@ static void p99_is_the_nearest_rank(void **state)
 	assert_int_equal(s.max, 1000);
 }
 
-static void ratios_are_of_pairs_and_of_rates(void **state)
+TEST(ratios_are_of_pairs_and_of_rates)
 {
-	(void)state;
 	const int64_t ours[] = { 100, 200, 50 }, theirs[] = { 200, 200, 200 };
 	struct ws_bench_ratio r;
 	struct ws_bench_row row = { .ns = ours,
@@ -69,9 +59,8 @@ static void ratios_are_of_pairs_and_of_rates(void **state)
 	assert_false(ws_bench_ratio(&row, &r));
 }
 
-static void the_middle_half_says_how_noisy_it_was(void **state)
+TEST(the_middle_half_says_how_noisy_it_was)
 {
-	(void)state;
 	struct ws_bench_sum s;
 	ws_bench_sum((const int64_t[]){ 100 }, 1, &s);
 	assert_float_equal(s.spread, 0, 1e-9);
@@ -156,9 +145,8 @@ static int measure(struct ws_bench_opts o, struct script *s, struct script *othe
 	return rc ? (int)err.code : 0;
 }
 
-static void warm_ups_are_dropped(void **state)
+TEST(warm_ups_are_dropped)
 {
-	(void)state;
 	struct seen seen;
 	assert_int_equal(measure((struct ws_bench_opts){ .samples = 5, .warmups = 2 },
 	                         &(struct script){ 0 }, &(struct script){ 0 }, &seen),
@@ -172,9 +160,8 @@ static void warm_ups_are_dropped(void **state)
 	assert_int_equal(seen.first_other, 3);
 }
 
-static void what_was_taken_before_a_failure_is_told(void **state)
+TEST(what_was_taken_before_a_failure_is_told)
 {
-	(void)state;
 	struct seen seen;
 	const struct ws_bench_opts o = { .samples = 5, .warmups = 1 };
 	assert_int_equal(measure(o, &(struct script){ .fails_at = 5 }, &(struct script){ 0 },
@@ -194,9 +181,8 @@ static void what_was_taken_before_a_failure_is_told(void **state)
 	assert_int_equal(seen.rows, 0); /* only to warm up */
 }
 
-static void no_sample_is_begun_when_the_time_is_over(void **state)
+TEST(no_sample_is_begun_when_the_time_is_over)
 {
-	(void)state;
 	struct seen seen;
 	struct ws_bench_opts o = { .samples = 1000, .warmups = 1, .most_ns = 1 };
 	assert_int_equal(measure(o, &(struct script){ .each_ns = 1000000 }, NULL, &seen), 0);
@@ -223,9 +209,8 @@ static struct ws_bench_estimate on_paper(struct ws_bench_topology t)
 
 #define SECONDS(x) ((int64_t)((x) * 1e9))
 
-static void a_ring_is_bound_by_the_receivers_link(void **state)
+TEST(a_ring_is_bound_by_the_receivers_link)
 {
-	(void)state;
 	const struct ws_bench_estimate e = on_paper((struct ws_bench_topology){ .senders = 4,
 	                                                                        .endpoints = 8,
 	                                                                        .ranks = 8,
@@ -239,9 +224,8 @@ static void a_ring_is_bound_by_the_receivers_link(void **state)
 	assert_string_equal(e.bound, "the receivers' links");
 }
 
-static void a_tree_sends_a_copy_to_each_child(void **state)
+TEST(a_tree_sends_a_copy_to_each_child)
 {
-	(void)state;
 	const struct ws_bench_estimate e = on_paper((struct ws_bench_topology){
 		.senders = 1, .endpoints = 7, .ranks = 1, .link = 10 * GB, .tree = true });
 	assert_int_equal(e.copies, 3); /* 8 ranks: 1, 2, 4 */
@@ -253,9 +237,8 @@ static void a_tree_sends_a_copy_to_each_child(void **state)
 	assert_int_equal(two.copies, 1);
 }
 
-static void stages_overlap_or_add_up(void **state)
+TEST(stages_overlap_or_add_up)
 {
-	(void)state;
 	struct ws_bench_topology t = { .senders = 2,
 		                       .endpoints = 1,
 		                       .ranks = 1,
@@ -281,9 +264,8 @@ static void stages_overlap_or_add_up(void **state)
 	assert_string_equal(on_paper(t).bound, "requests");
 }
 
-static void senders_in_turns_are_as_fast_as_one(void **state)
+TEST(senders_in_turns_are_as_fast_as_one)
 {
-	(void)state;
 	struct ws_bench_topology t = { .senders = 4,
 		                       .endpoints = 1,
 		                       .ranks = 8,
@@ -305,9 +287,8 @@ static void senders_in_turns_are_as_fast_as_one(void **state)
 	assert_int_equal(e.control_ns, SECONDS(1));
 }
 
-static void what_is_scattered_goes_to_every_endpoint_by_itself(void **state)
+TEST(what_is_scattered_goes_to_every_endpoint_by_itself)
 {
-	(void)state;
 	const struct ws_bench_estimate e = on_paper((struct ws_bench_topology){ .senders = 4,
 	                                                                        .endpoints = 2,
 	                                                                        .ranks = 8,
@@ -323,9 +304,8 @@ static void what_is_scattered_goes_to_every_endpoint_by_itself(void **state)
 	assert_string_equal(e.bound, "loading");
 }
 
-static void a_single_bucket_overlaps_with_nothing(void **state)
+TEST(a_single_bucket_overlaps_with_nothing)
 {
-	(void)state;
 	const struct ws_bench_topology t = { .senders = 1,
 		                             .endpoints = 1,
 		                             .ranks = 1,
@@ -338,22 +318,4 @@ static void a_single_bucket_overlaps_with_nothing(void **state)
 	assert_int_equal(e.expected_ns, SECONDS(1.05));
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(figures_are_those_of_the_sorted_samples),
-		cmocka_unit_test(p99_is_the_nearest_rank),
-		cmocka_unit_test(ratios_are_of_pairs_and_of_rates),
-		cmocka_unit_test(the_middle_half_says_how_noisy_it_was),
-		cmocka_unit_test(warm_ups_are_dropped),
-		cmocka_unit_test(what_was_taken_before_a_failure_is_told),
-		cmocka_unit_test(no_sample_is_begun_when_the_time_is_over),
-		cmocka_unit_test(a_ring_is_bound_by_the_receivers_link),
-		cmocka_unit_test(a_tree_sends_a_copy_to_each_child),
-		cmocka_unit_test(stages_overlap_or_add_up),
-		cmocka_unit_test(senders_in_turns_are_as_fast_as_one),
-		cmocka_unit_test(what_is_scattered_goes_to_every_endpoint_by_itself),
-		cmocka_unit_test(a_single_bucket_overlaps_with_nothing),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,16 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From made evidence to the likely cause: each row of the table, and what stands before what. */
+#include "test.h"
 #include "wsync/clock.h"
 #include "wsync/tool/hang.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { MAX = 8 };
 
@@ -124,9 +116,8 @@ static void told_briefly(const struct scene *s, const char *whole)
 
 /* ---- forming ---- */
 
-static void nobody_came_to_a_loopback_address(void **state)
+TEST(nobody_came_to_a_loopback_address)
 {
-	(void)state;
 	struct scene *s = scene(WS_HANG_FORMING, 1, 2);
 	s->h.loopback = true;
 	strcpy(s->h.address, "127.0.0.1");
@@ -136,9 +127,8 @@ static void nobody_came_to_a_loopback_address(void **state)
 	told(s, "not at the store: ranks 1, 2 of http://a:1");
 }
 
-static void nobody_came_to_a_good_address(void **state)
+TEST(nobody_came_to_a_good_address)
 {
-	(void)state;
 	struct scene *s = scene(WS_HANG_FORMING, 2, 2);
 	expect(s, "store-unreached", "10.0.0.1 port 4711");
 	assert_non_null(strstr(s->h.remedy, "{init_ns} gives it longer"));
@@ -146,9 +136,8 @@ static void nobody_came_to_a_good_address(void **state)
 	                "at the store");
 }
 
-static void some_ranks_of_an_endpoint_are_missing(void **state)
+TEST(some_ranks_of_an_endpoint_are_missing)
 {
-	(void)state;
 	struct scene *s = scene(WS_HANG_FORMING, 2, 4);
 	come(s, 1, 5, WS_HANG_ASKED, WS_HANG_APART);
 	come(s, 8, 8, WS_HANG_ASKED, WS_HANG_APART);
@@ -156,9 +145,8 @@ static void some_ranks_of_an_endpoint_are_missing(void **state)
 	told_briefly(s, "waiting 10 s for ranks 6, 7 of http://b:1: not at the store");
 }
 
-static void of_an_endpoint_whose_ranks_are_not_told_apart_some_are_missing(void **state)
+TEST(of_an_endpoint_whose_ranks_are_not_told_apart_some_are_missing)
 {
-	(void)state;
 	struct scene *s = scene(WS_HANG_FORMING, 1, 4);
 	strcpy(s->h.backend, "nccl");
 	s->h.joined = s->endpoints[0].unnamed = 3;
@@ -170,18 +158,16 @@ static void of_an_endpoint_whose_ranks_are_not_told_apart_some_are_missing(void 
 	told(s, "not known which: 3 of the 4 ranks of http://a:1");
 }
 
-static void one_endpoint_stayed_away(void **state)
+TEST(one_endpoint_stayed_away)
 {
-	(void)state;
 	struct scene *s = scene(WS_HANG_FORMING, 3, 2);
 	come(s, 1, 4, WS_HANG_ASKED, WS_HANG_APART);
 	expect(s, "missing-endpoint", "no process of http://c:1 has");
 	assert_non_null(strstr(s->h.remedy, "10.0.0.1 port 4711"));
 }
 
-static void whose_are_missing_is_not_known_where_endpoints_share_an_address(void **state)
+TEST(whose_are_missing_is_not_known_where_endpoints_share_an_address)
 {
-	(void)state;
 	struct scene *s = scene(WS_HANG_FORMING, 2, 2);
 	strcpy(s->h.backend, "nccl");
 	s->h.joined = s->h.loose = 3;
@@ -194,18 +180,16 @@ static void whose_are_missing_is_not_known_where_endpoints_share_an_address(void
 	told_briefly(s, "waiting 10 s for 1 more ranks at 10.0.0.1 port 4711: 3 of 4 have come");
 }
 
-static void a_rank_came_and_left(void **state)
+TEST(a_rank_came_and_left)
 {
-	(void)state;
 	struct scene *s = scene(WS_HANG_FORMING, 1, 4);
 	come(s, 1, 4, WS_HANG_ASKED, WS_HANG_APART);
 	s->ranks[2].store = WS_HANG_LEFT;
 	expect(s, "rank-left", "rank 3 of http://a:1");
 }
 
-static void another_sender_has_not_come(void **state)
+TEST(another_sender_has_not_come)
 {
-	(void)state;
 	struct scene *s = scene(WS_HANG_FORMING, 1, 3);
 	s->endpoints[0].n_ranks = 2;
 	s->endpoints[0].rank_offset = 2;
@@ -216,9 +200,8 @@ static void another_sender_has_not_come(void **state)
 	told(s, "not at the store: rank 1 of the senders");
 }
 
-static void somebody_asks_for_another_group(void **state)
+TEST(somebody_asks_for_another_group)
 {
-	(void)state;
 	struct scene *s = scene(WS_HANG_FORMING, 1, 1);
 	s->h.joined = 1;
 	s->h.n_peers = 1;
@@ -231,18 +214,16 @@ static void somebody_asks_for_another_group(void **state)
 	told(s, "of another group");
 }
 
-static void one_joined_and_published_nothing(void **state)
+TEST(one_joined_and_published_nothing)
 {
-	(void)state;
 	struct scene *s = scene(WS_HANG_FORMING, 1, 2);
 	come(s, 1, 1, WS_HANG_JOINED, WS_HANG_APART);
 	come(s, 2, 2, WS_HANG_ASKED, WS_HANG_APART);
 	expect(s, "not-published", "published a gloo address");
 }
 
-static void one_joined_and_never_asked_for_the_nccl_id(void **state)
+TEST(one_joined_and_never_asked_for_the_nccl_id)
 {
-	(void)state;
 	struct scene *s = scene(WS_HANG_FORMING, 1, 2);
 	strcpy(s->h.backend, "nccl");
 	come(s, 1, 1, WS_HANG_JOINED, WS_HANG_APART);
@@ -250,9 +231,8 @@ static void one_joined_and_never_asked_for_the_nccl_id(void **state)
 	expect(s, "id-not-asked", "bound to its device");
 }
 
-static void eager_ones_and_lazy_ones_wait_for_each_other(void **state)
+TEST(eager_ones_and_lazy_ones_wait_for_each_other)
 {
-	(void)state;
 	struct scene *s = scene(WS_HANG_FORMING, 3, 2);
 	strcpy(s->h.backend, "nccl");
 	come(s, 1, 2, WS_HANG_JOINED, WS_HANG_APART);
@@ -280,9 +260,8 @@ static void eager_ones_and_lazy_ones_wait_for_each_other(void **state)
 	expect(s, "not-published", "published a gloo address");
 }
 
-static void all_met_and_did_not_connect(void **state)
+TEST(all_met_and_did_not_connect)
 {
-	(void)state;
 	struct scene *s = scene(WS_HANG_FORMING, 1, 3);
 	come(s, 1, 2, WS_HANG_ASKED, WS_HANG_LINKED);
 	come(s, 3, 3, WS_HANG_ASKED, WS_HANG_APART);
@@ -295,9 +274,8 @@ static void all_met_and_did_not_connect(void **state)
 	assert_string_equal(s->h.cause, "data-plane");
 }
 
-static void nccl_does_not_come_about(void **state)
+TEST(nccl_does_not_come_about)
 {
-	(void)state;
 	struct scene *s = scene(WS_HANG_FORMING, 1, 2);
 	strcpy(s->h.backend, "nccl");
 	come(s, 1, 2, WS_HANG_ASKED, WS_HANG_LINK_UNKNOWN);
@@ -305,9 +283,8 @@ static void nccl_does_not_come_about(void **state)
 	assert_non_null(strstr(s->h.remedy, "NCCL_SOCKET_IFNAME"));
 }
 
-static void the_group_stands_and_the_answer_is_missing(void **state)
+TEST(the_group_stands_and_the_answer_is_missing)
 {
-	(void)state;
 	struct scene *s = scene(WS_HANG_FORMING, 2, 1);
 	come(s, 1, 2, WS_HANG_ASKED, WS_HANG_LINKED);
 	s->endpoints[0].request = WS_HANG_ANSWERED;
@@ -319,9 +296,8 @@ static void the_group_stands_and_the_answer_is_missing(void **state)
 
 /* ---- whatever is waited for ---- */
 
-static void what_was_seen_of_a_server_comes_first(void **state)
+TEST(what_was_seen_of_a_server_comes_first)
 {
-	(void)state;
 	struct scene *s = scene(WS_HANG_FORMING, 2, 1);
 	s->endpoints[1].front = s->endpoints[1].health = WS_HANG_SILENT;
 	expect(s, "server-stopped", "http://b:1 takes connections and answers nothing");
@@ -332,9 +308,8 @@ static void what_was_seen_of_a_server_comes_first(void **state)
 	expect(s, "server-gone", "at http://b:1 any more");
 }
 
-static void no_connection_and_a_request_that_is_not_read(void **state)
+TEST(no_connection_and_a_request_that_is_not_read)
 {
-	(void)state;
 	struct scene *s = scene(WS_HANG_ANSWER, 1, 0);
 	s->endpoints[0].request = WS_HANG_CONNECTING;
 	s->h.phase = WS_PHASE_CONNECT;
@@ -344,9 +319,8 @@ static void no_connection_and_a_request_that_is_not_read(void **state)
 	expect(s, "slow-request", "http://a:1 had not read");
 }
 
-static void an_answer_by_phase(void **state)
+TEST(an_answer_by_phase)
 {
-	(void)state;
 	static const struct {
 		enum ws_phase phase;
 		const char *cause;
@@ -364,9 +338,8 @@ static void an_answer_by_phase(void **state)
 	}
 }
 
-static void our_own_work_and_nothing_at_all(void **state)
+TEST(our_own_work_and_nothing_at_all)
 {
-	(void)state;
 	struct scene *s = scene(WS_HANG_OURSELVES, 1, 0);
 	s->endpoints[0].request = WS_HANG_ANSWERED;
 	expect(s, "own-work", "our own work");
@@ -379,9 +352,8 @@ static void our_own_work_and_nothing_at_all(void **state)
 
 /* ---- moving ---- */
 
-static void the_source_is_slow(void **state)
+TEST(the_source_is_slow)
 {
-	(void)state;
 	struct scene *s = moving(1, 2);
 	s->ranks[0].taken = s->ranks[1].taken = 1000;
 	s->h.starved_ns = 8 * WS_NS_PER_S;
@@ -392,9 +364,8 @@ static void the_source_is_slow(void **state)
 	expect(s, "stalled", "for 9.00 s");
 }
 
-static void a_rank_takes_nothing_a_part_or_slowly(void **state)
+TEST(a_rank_takes_nothing_a_part_or_slowly)
 {
-	(void)state;
 	struct scene *s = moving(2, 2);
 	s->ranks[3].taken = 0;
 	expect(s, "not-receiving", "rank 4 of http://b:1");
@@ -412,9 +383,8 @@ static void a_rank_takes_nothing_a_part_or_slowly(void **state)
 	expect(s, "link-broke", "rank 4 of http://b:1");
 }
 
-static void all_is_taken_and_not_answered(void **state)
+TEST(all_is_taken_and_not_answered)
 {
-	(void)state;
 	struct scene *s = moving(2, 1);
 	s->endpoints[0].request = WS_HANG_ANSWERED;
 	s->endpoints[1].buckets = 2;
@@ -426,40 +396,11 @@ static void all_is_taken_and_not_answered(void **state)
 	expect(s, "link-broke", "http://a:1 broke the connection");
 }
 
-static void bytes_come_through_another_server(void **state)
+TEST(bytes_come_through_another_server)
 {
-	(void)state;
 	struct scene *s = moving(3, 1);
 	s->endpoints[0].request = s->endpoints[1].request = WS_HANG_ANSWERED;
 	expect(s, "downstream", "http://c:1, which gets them from ranks of other servers");
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(nobody_came_to_a_loopback_address),
-		cmocka_unit_test(nobody_came_to_a_good_address),
-		cmocka_unit_test(some_ranks_of_an_endpoint_are_missing),
-		cmocka_unit_test(of_an_endpoint_whose_ranks_are_not_told_apart_some_are_missing),
-		cmocka_unit_test(one_endpoint_stayed_away),
-		cmocka_unit_test(whose_are_missing_is_not_known_where_endpoints_share_an_address),
-		cmocka_unit_test(a_rank_came_and_left),
-		cmocka_unit_test(another_sender_has_not_come),
-		cmocka_unit_test(somebody_asks_for_another_group),
-		cmocka_unit_test(one_joined_and_published_nothing),
-		cmocka_unit_test(one_joined_and_never_asked_for_the_nccl_id),
-		cmocka_unit_test(eager_ones_and_lazy_ones_wait_for_each_other),
-		cmocka_unit_test(all_met_and_did_not_connect),
-		cmocka_unit_test(nccl_does_not_come_about),
-		cmocka_unit_test(the_group_stands_and_the_answer_is_missing),
-		cmocka_unit_test(what_was_seen_of_a_server_comes_first),
-		cmocka_unit_test(no_connection_and_a_request_that_is_not_read),
-		cmocka_unit_test(an_answer_by_phase),
-		cmocka_unit_test(our_own_work_and_nothing_at_all),
-		cmocka_unit_test(the_source_is_slow),
-		cmocka_unit_test(a_rank_takes_nothing_a_part_or_slowly),
-		cmocka_unit_test(all_is_taken_and_not_answered),
-		cmocka_unit_test(bytes_come_through_another_server),
-	};
-	return cmocka_run_group_tests_name("hang", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -10,9 +10,8 @@ static const char validation[] = "{\"object\":\"error\",\"message\":\"1 validati
 
 /* ---- the frame ---- */
 
-static void unknown_paths_and_methods_answer_like_fastapi(void **state)
+ASKING(unknown_paths_and_methods_answer_like_fastapi)
 {
-	(void)state;
 	start((struct ws_serve_opts){ 0 });
 	assert_int_equal(ask("POST", "/begin_weight_update", "{}"), 404);
 	assert_string_equal(said(), "{\"detail\":\"Not Found\"}");
@@ -24,9 +23,8 @@ static void unknown_paths_and_methods_answer_like_fastapi(void **state)
 	assert_int_equal(ask("GET", "health", NULL), 404);
 }
 
-static void information_tells_what_was_configured(void **state)
+ASKING(information_tells_what_was_configured)
 {
-	(void)state;
 	start((struct ws_serve_opts){ .tp = 3, .model_path = "m/\"odd\"", .quantization = "fp8",
 	                               .served_model_name = "served" });
 	assert_int_equal(ask("GET", "/model_info", NULL), 200);
@@ -42,11 +40,10 @@ static void information_tells_what_was_configured(void **state)
 	assert_said("\"/update_weights_from_distributed\":{\"post\":{");
 }
 
-static void bodies_that_are_no_objects_are_validation_errors(void **state)
+ASKING(bodies_that_are_no_objects_are_validation_errors)
 {
 	static const char *const bodies[] = { NULL, "", "{", "[]", "3", "{}x", "{\"mode\":1}",
 		                              "{\"mode\":\"abort\\u0000\"}", "{\"mode\":null}" };
-	(void)state;
 	start((struct ws_serve_opts){ 0 });
 	for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++) {
 		assert_int_equal(ask("POST", "/pause_generation", bodies[i]), 400);
@@ -56,11 +53,10 @@ static void bodies_that_are_no_objects_are_validation_errors(void **state)
 	assert_false(serve->paused);
 }
 
-static void a_key_opens_everything_but_health_is_always_open(void **state)
+ASKING(a_key_opens_everything_but_health_is_always_open)
 {
 	char path[] = "/tmp/wsync-test-key-XXXXXX";
 	const int fd = mkstemp(path);
-	(void)state;
 	assert_true(fd >= 0);
 	assert_int_equal(write(fd, "sesame\n", 7), 7);
 	close(fd);
@@ -90,9 +86,8 @@ static void a_key_opens_everything_but_health_is_always_open(void **state)
 
 /* ---- pausing and flushing ---- */
 
-static void a_flush_needs_an_idle_scheduler(void **state)
+ASKING(a_flush_needs_an_idle_scheduler)
 {
-	(void)state;
 	start((struct ws_serve_opts){ .busy = 2 });
 	assert_int_equal(ask("GET", "/flush_cache", NULL), 400);
 	assert_int_equal(ask("POST", "/pause_generation", "{\"mode\":\"in_place\"}"), 200);
@@ -119,9 +114,8 @@ static const char *timeout_query(const void *ctx, const char *key)
 	return strcmp(key, "timeout") == 0 ? ctx : NULL;
 }
 
-static void a_flush_may_wait_for_idleness(void **state)
+ASKING(a_flush_may_wait_for_idleness)
 {
-	(void)state;
 	start((struct ws_serve_opts){ .busy = 1 });
 	struct ws_serve_request rq = { .method = "GET", .path = "/flush_cache", .body = "",
 		                       .query = timeout_query, .query_ctx = "0.1" };
@@ -136,9 +130,8 @@ static void a_flush_may_wait_for_idleness(void **state)
 	assert_said("query.timeout");
 }
 
-static void a_new_version_aborts_requests_unless_told_not_to(void **state)
+ASKING(a_new_version_aborts_requests_unless_told_not_to)
 {
-	(void)state;
 	start((struct ws_serve_opts){ .busy = 1 });
 	assert_int_equal(ask("POST", "/update_weight_version", "{}"), 400);
 	assert_int_equal(ask("POST", "/update_weight_version",
@@ -168,9 +161,8 @@ static void *enter_late(void *arg)
 	return NULL;
 }
 
-static void an_update_outside_of_a_pause_waits_for_running_requests(void **state)
+ASKING(an_update_outside_of_a_pause_waits_for_running_requests)
 {
-	(void)state;
 	start((struct ws_serve_opts){ .busy = 1 });
 	struct late l = { 0 };
 	assert_int_equal(pthread_create(&l.thread, NULL, enter_late, &l), 0);
@@ -184,7 +176,7 @@ static void an_update_outside_of_a_pause_waits_for_running_requests(void **state
 
 /* ---- groups and updates, as far as they go without a network ---- */
 
-static void init_requests_are_checked_field_by_field(void **state)
+ASKING(init_requests_are_checked_field_by_field)
 {
 	static const struct { const char *body, *says;
 	} cases[] = {
@@ -223,7 +215,6 @@ static void init_requests_are_checked_field_by_field(void **state)
 		  "size\":3,\"backend\":\"gloo\"}",
 		  "control character" },
 	};
-	(void)state;
 	start((struct ws_serve_opts){ .tp = 2 });
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		assert_int_equal(ask("POST", "/init_weights_update_group", cases[i].body), 400);
@@ -232,9 +223,8 @@ static void init_requests_are_checked_field_by_field(void **state)
 	assert_null(serve->groups);
 }
 
-static void an_init_that_reaches_nobody_is_refused_and_leaves_no_group(void **state)
+ASKING(an_init_that_reaches_nobody_is_refused_and_leaves_no_group)
 {
-	(void)state;
 	start((struct ws_serve_opts){ .tp = 2, .init_ns = 200 * WS_NS_PER_MS });
 	assert_int_equal(
 		ask("POST", "/init_weights_update_group",
@@ -245,9 +235,8 @@ static void an_init_that_reaches_nobody_is_refused_and_leaves_no_group(void **st
 	assert_null(serve->groups);
 }
 
-static void groups_that_do_not_exist_are_named(void **state)
+ASKING(groups_that_do_not_exist_are_named)
 {
-	(void)state;
 	start((struct ws_serve_opts){ 0 });
 	assert_int_equal(ask("POST", "/destroy_weights_update_group", "{\"group_name\":\"g\"}"),
 	                 400);
@@ -284,11 +273,10 @@ static int load(const char *body)
 	return rc;
 }
 
-static void an_update_has_upstreams_defaults(void **state)
+ASKING(an_update_has_upstreams_defaults)
 {
 	struct ws_serve_update u;
 	struct ws_json *root;
-	(void)state;
 	start((struct ws_serve_opts){ 0 });
 	assert_int_equal(
 		check("{\"names\":[\"a\",\"b\"],\"dtypes\":[\"bfloat16\",\"long\"],"
@@ -308,7 +296,7 @@ static void an_update_has_upstreams_defaults(void **state)
 	ws_json_free(root);
 }
 
-static void updates_are_refused_with_torchs_words(void **state)
+ASKING(updates_are_refused_with_torchs_words)
 {
 	static const struct { const char *body, *says;
 	} cases[] = {
@@ -346,7 +334,6 @@ static void updates_are_refused_with_torchs_words(void **state)
 		{ "{\"names\":[],\"dtypes\":[],\"shapes\":[],\"flush_cache\":\"maybe\"}",
 		  "valid boolean" },
 	};
-	(void)state;
 	start((struct ws_serve_opts){ 0 });
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		assert_int_equal(load(cases[i].body), -1);
@@ -357,9 +344,8 @@ static void updates_are_refused_with_torchs_words(void **state)
 	                      "\"shapes\":[[4],[1]],\"load_format\":\"flattened_bucket\"}"), 0);
 }
 
-static void old_torch_refuses_more(void **state)
+ASKING(old_torch_refuses_more)
 {
-	(void)state;
 	start((struct ws_serve_opts){ .torch = WS_TORCH_1_13 });
 	assert_int_equal(load("{\"names\":[\"a\"],\"dtypes\":[\"bfloat16\"],\"shapes\":[[1]]}"),
 	                 -1);
@@ -385,7 +371,7 @@ static void fill_slots(struct ws_serve_slot *slots, char (*names)[16], size_t n)
 	}
 }
 
-static void weights_are_found_and_keep_their_place(void **state)
+ASKING(weights_are_found_and_keep_their_place)
 {
 	enum { N = 1000 };
 	static struct ws_serve_slot slots[N];
@@ -393,7 +379,6 @@ static void weights_are_found_and_keep_their_place(void **state)
 	struct ws_serve_weights w = { 0 };
 	uint8_t *block = NULL;
 	uint64_t duplicates = 9;
-	(void)state;
 	fill_slots(slots, names, N);
 	assert_int_equal(ws_serve_weights_reserve(&w, slots, N, &block, &err), 0);
 	assert_non_null(block);
@@ -417,12 +402,11 @@ static void weights_are_found_and_keep_their_place(void **state)
 	ws_serve_weights_fini(&w);
 }
 
-static void a_tensor_that_changes_its_shape_does_not_load(void **state)
+ASKING(a_tensor_that_changes_its_shape_does_not_load)
 {
 	struct ws_serve_slot slot = { .name = "a", .dtype = WS_DTYPE_F32, .n_dims = 2,
 		                      .dims = { 2, 3 }, .bytes = 24 };
 	uint64_t duplicates = 0;
-	(void)state;
 	start((struct ws_serve_opts){ 0 });
 	assert_int_equal(ws_serve_weights_commit(&serve->weights, &slot, 1, NULL, 1, &duplicates,
 	                                         &err),
@@ -436,7 +420,7 @@ static void a_tensor_that_changes_its_shape_does_not_load(void **state)
 	assert_int_equal(load("{\"names\":[\"a\"],\"dtypes\":[\"int32\"],\"shapes\":[[2,3]]}"), 0);
 }
 
-static void a_tensor_that_changes_its_type_moves_where_it_must(void **state)
+ASKING(a_tensor_that_changes_its_type_moves_where_it_must)
 {
 	struct ws_serve_slot slot = {
 		.name = "a", .dtype = WS_DTYPE_F8_E4M3, .n_dims = 1, .dims = { 8 }, .bytes = 8
@@ -445,7 +429,6 @@ static void a_tensor_that_changes_its_type_moves_where_it_must(void **state)
 	uint8_t *block, *places[4];
 	uint64_t duplicates = 0;
 	static const uint64_t bytes[] = { 8, 16, 8, 16 };
-	(void)state;
 	for (size_t i = 0; i < 4; i++) {
 		slot.bytes = bytes[i];
 		slot.dtype = bytes[i] == 8 ? WS_DTYPE_F8_E4M3 : WS_DTYPE_BF16;
@@ -464,7 +447,7 @@ static void a_tensor_that_changes_its_type_moves_where_it_must(void **state)
 	ws_serve_weights_fini(&w);
 }
 
-static void the_checker_names_its_algorithm(void **state)
+ASKING(the_checker_names_its_algorithm)
 {
 	struct ws_serve_slot slots[] = {
 		{ .name = "b",
@@ -481,7 +464,6 @@ static void the_checker_names_its_algorithm(void **state)
 		  .hash = 1 },
 	};
 	uint64_t duplicates = 0;
-	(void)state;
 	start((struct ws_serve_opts){ .tp = 2, .keep = WS_KEEP_HASH });
 	assert_int_equal(ws_serve_weights_commit(&serve->weights, slots, 2, NULL, 1, &duplicates,
 	                                         &err),
@@ -502,7 +484,7 @@ static void the_checker_names_its_algorithm(void **state)
 
 /* ---- faults and the journal ---- */
 
-static void faults_are_parsed_strictly(void **state)
+ASKING(faults_are_parsed_strictly)
 {
 	static const char *const bad[] = {
 		"",
@@ -540,7 +522,6 @@ static void faults_are_parsed_strictly(void **state)
 		"corrupt:update_weights_from_disk:1:drop,tensor=",
 	};
 	struct ws_serve_fault f;
-	(void)state;
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
 		assert_int_equal(ws_serve_fault_parse(bad[i], WS_SERVE_LENIENT, &f, &err), -1);
 	assert_int_equal(ws_serve_fault_parse("hang:v1/models:12", WS_SERVE_LENIENT, &f, &err), 0);
@@ -578,13 +559,12 @@ static void die_once(void *ctx)
 	++*(int *)ctx;
 }
 
-static void faults_strike_at_their_call_only(void **state)
+ASKING(faults_strike_at_their_call_only)
 {
 	static const char *const faults[] = {
 		"refuse:continue_generation:2", "drop:pause_generation:1", "die:health:3",
 	};
 	int deaths = 0;
-	(void)state;
 	start((struct ws_serve_opts){
 		.faults = faults, .n_faults = 3, .die = die_once, .ctx = &deaths });
 	assert_int_equal(ask("POST", "/continue_generation", "{}"), 200);
@@ -603,9 +583,8 @@ static void faults_strike_at_their_call_only(void **state)
 	assert_int_equal(deaths, 1);
 }
 
-static void the_journal_keeps_order_and_flags(void **state)
+ASKING(the_journal_keeps_order_and_flags)
 {
-	(void)state;
 	start((struct ws_serve_opts){ 0 });
 	ask("POST", "/pause_generation", "{\"mode\":\"retract\"}");
 	ask("POST", "/update_weights_from_distributed",
@@ -631,11 +610,10 @@ static void the_journal_keeps_order_and_flags(void **state)
 	ws_json_free(root);
 }
 
-static void addresses_to_listen_on_are_checked(void **state)
+ASKING(addresses_to_listen_on_are_checked)
 {
 	static const char *const bad[] = { "",       "host",       ":1",     "host:",
 		                           "host:x", "host:65536", "::1:80", "[::1]" };
-	(void)state;
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		const struct ws_serve_opts o = { .listen = bad[i] };
 		assert_int_equal(ws_serve_new(&o, &serve, &err), -1);
@@ -646,31 +624,4 @@ static void addresses_to_listen_on_are_checked(void **state)
 	assert_int_equal(serve->port, 80);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		T(unknown_paths_and_methods_answer_like_fastapi),
-		T(information_tells_what_was_configured),
-		T(bodies_that_are_no_objects_are_validation_errors),
-		T(a_key_opens_everything_but_health_is_always_open),
-		T(a_flush_needs_an_idle_scheduler),
-		T(a_flush_may_wait_for_idleness),
-		T(a_new_version_aborts_requests_unless_told_not_to),
-		T(an_update_outside_of_a_pause_waits_for_running_requests),
-		T(init_requests_are_checked_field_by_field),
-		T(an_init_that_reaches_nobody_is_refused_and_leaves_no_group),
-		T(groups_that_do_not_exist_are_named),
-		T(an_update_has_upstreams_defaults),
-		T(updates_are_refused_with_torchs_words),
-		T(old_torch_refuses_more),
-		T(weights_are_found_and_keep_their_place),
-		T(a_tensor_that_changes_its_shape_does_not_load),
-		T(a_tensor_that_changes_its_type_moves_where_it_must),
-		T(the_checker_names_its_algorithm),
-		T(faults_are_parsed_strictly),
-		T(faults_strike_at_their_call_only),
-		T(the_journal_keeps_order_and_flags),
-		T(addresses_to_listen_on_are_checked),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

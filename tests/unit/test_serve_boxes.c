@@ -2,14 +2,9 @@
 /* Copying boxes of tensors, whole or in pieces, and rounding their elements. */
 #include "number.h"
 #include "serve_boxes.h"
+#include "test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static unsigned noise = 1;
 static unsigned next(unsigned below)
@@ -36,10 +31,9 @@ static void make_random_boxes(struct ws_serve_boxes *b, int64_t *dims, struct ws
 	ws_serve_boxes_make(b, 3, dims, from, 3, local, to, 2, transposed);
 }
 
-static void any_box_is_copied_in_any_pieces(void **state)
+TEST(any_box_is_copied_in_any_pieces)
 {
 	uint8_t whole[2 * 125], back[2 * 125], local[2 * 512], want[2 * 512];
-	(void)state;
 	for (int round = 0; round < 20000; round++) {
 		struct ws_serve_boxes b;
 		struct ws_box from, to;
@@ -80,11 +74,10 @@ static void any_box_is_copied_in_any_pieces(void **state)
 	}
 }
 
-static void sixteen_bits_survive_a_round_trip(void **state)
+TEST(sixteen_bits_survive_a_round_trip)
 {
 	static const enum ws_dtype types[] = { WS_DTYPE_F16, WS_DTYPE_BF16, WS_DTYPE_F8_E4M3,
 		                               WS_DTYPE_F8_E5M2 };
-	(void)state;
 	for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
 		for (uint32_t bits = 0; bits < 1u << ws_dtype_bits(types[i]); bits++) {
 			uint16_t back = 0, from = (uint16_t)bits;
@@ -98,9 +91,8 @@ static void sixteen_bits_survive_a_round_trip(void **state)
 		}
 }
 
-static void rounding_is_to_nearest_even(void **state)
+TEST(rounding_is_to_nearest_even)
 {
-	(void)state;
 	for (int i = 0; i < 200000; i++) {
 		const uint32_t bits = next(1 << 16) << 16 | next(1 << 16);
 		float x;
@@ -122,12 +114,4 @@ static void rounding_is_to_nearest_even(void **state)
 	assert_memory_equal(e4m3, want, 7);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(any_box_is_copied_in_any_pieces),
-		cmocka_unit_test(sixteen_bits_survive_a_round_trip),
-		cmocka_unit_test(rounding_is_to_nearest_even),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -4,9 +4,8 @@
 
 /* ---- weights arrive ---- */
 
-static void both_formats_arrive_and_hashes_are_kept_without_the_bytes(void **state)
+RANK0_TEST(both_formats_arrive_and_hashes_are_kept_without_the_bytes)
 {
-	(void)state;
 	start(&(struct ws_serve_opts){ .tp = 3, .keep = WS_KEEP_HASH });
 	form();
 	update(tensors, "", 200, "Succeeded to update parameter online.\"");
@@ -29,10 +28,9 @@ static void both_formats_arrive_and_hashes_are_kept_without_the_bytes(void **sta
 
 /* ---- the order of side effects ---- */
 
-static void health_answers_while_a_group_forms(void **state)
+RANK0_TEST(health_answers_while_a_group_forms)
 {
 	struct post init, p;
-	(void)state;
 	start(&(struct ws_serve_opts){ 0 });
 	begin_init(&init);
 	await_receiving();
@@ -45,10 +43,9 @@ static void health_answers_while_a_group_forms(void **state)
 	get(&p, "/health_generate", 200, "");
 }
 
-static void a_group_name_is_taken_once(void **state)
+RANK0_TEST(a_group_name_is_taken_once)
 {
 	struct post p;
-	(void)state;
 	start(&(struct ws_serve_opts){ 0 });
 	form();
 	begin_init(&p);
@@ -58,9 +55,8 @@ static void a_group_name_is_taken_once(void **state)
 	     "Group h not in ['g']");
 }
 
-static void a_flush_that_fails_leaves_the_weights_live(void **state)
+RANK0_TEST(a_flush_that_fails_leaves_the_weights_live)
 {
-	(void)state;
 	start(&(struct ws_serve_opts){ .busy = 1 });
 	form();
 	post("/pause_generation", "{\"mode\":\"retract\"}", 200, "ok");
@@ -74,12 +70,11 @@ static void a_flush_that_fails_leaves_the_weights_live(void **state)
 
 /* ---- trouble ---- */
 
-static void a_dropped_update_breaks_the_broadcast(void **state)
+RANK0_TEST(a_dropped_update_breaks_the_broadcast)
 {
 	static const char *const faults[] = { "drop:update_weights_from_distributed:1" };
 	struct post p;
 	struct ws_err err = WS_ERR_INIT;
-	(void)state;
 	start(&(struct ws_serve_opts){ .tp = 2, .faults = faults, .n_faults = 1 });
 	form();
 	begin(&p, "POST", "/update_weights_from_distributed", "{%s}", tensors);
@@ -90,10 +85,9 @@ static void a_dropped_update_breaks_the_broadcast(void **state)
 	get(&p, "/wsync/journal", 200, "\"fault\":\"drop\"");
 }
 
-static void a_sender_that_dies_is_reported_as_partially_updated(void **state)
+RANK0_TEST(a_sender_that_dies_is_reported_as_partially_updated)
 {
 	struct post p;
-	(void)state;
 	start(&(struct ws_serve_opts){ .tp = 2 });
 	form();
 	begin(&p, "POST", "/update_weights_from_distributed", "{%s}", tensors);
@@ -105,10 +99,9 @@ static void a_sender_that_dies_is_reported_as_partially_updated(void **state)
 	post("/destroy_weights_update_group", "{\"group_name\":\"g\"}", 200, "Succeeded");
 }
 
-static void a_stop_ends_whatever_waits(void **state)
+RANK0_TEST(a_stop_ends_whatever_waits)
 {
 	struct post init, flush;
-	(void)state;
 	start(&(struct ws_serve_opts){ .tp = 2 });
 	begin_init(&init);
 	await_receiving();
@@ -126,10 +119,9 @@ static void a_stop_ends_whatever_waits(void **state)
 
 /* ---- receive_weights of xorl-legacy ---- */
 
-static void types_are_few(void **state)
+RANK0_TEST(types_are_few)
 {
 	static const char *const types[] = { "float8_e4m3fn", "uint8", "float64" };
-	(void)state;
 	start(&(struct ws_serve_opts){ .lineage = WS_SERVE_XORL_LEGACY });
 	form();
 	for (size_t i = 0; i < 3; i++) {
@@ -143,9 +135,8 @@ static void types_are_few(void **state)
 	}
 }
 
-static void both_fields_are_required_and_the_group_too(void **state)
+RANK0_TEST(both_fields_are_required_and_the_group_too)
 {
-	(void)state;
 	start(&(struct ws_serve_opts){ .lineage = WS_SERVE_XORL_LEGACY, .busy = 1 });
 	post("/receive_weights", "{\"buckets\":[]}", 400, "body.num_buckets: Field required");
 	post("/receive_weights", "{\"num_buckets\":0}", 400, "body.buckets: Field required");
@@ -159,19 +150,4 @@ static void both_fields_are_required_and_the_group_too(void **state)
 	     400, "Cannot free KV cache");
 }
 
-#define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		T(both_formats_arrive_and_hashes_are_kept_without_the_bytes),
-		T(health_answers_while_a_group_forms),
-		T(a_group_name_is_taken_once),
-		T(a_flush_that_fails_leaves_the_weights_live),
-		T(a_dropped_update_breaks_the_broadcast),
-		T(a_sender_that_dies_is_reported_as_partially_updated),
-		T(a_stop_ends_whatever_waits),
-		T(types_are_few),
-		T(both_fields_are_required_and_the_group_too),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

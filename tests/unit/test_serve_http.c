@@ -3,23 +3,15 @@
 #include "serve_http.h"
 
 #include "sock.h"
+#include "test.h"
 #include "wsync/clock.h"
 
 #include <poll.h>
 #include <semaphore.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define LONG (60 * WS_NS_PER_S) /* no test waits so long unless it fails */
 
@@ -77,6 +69,8 @@ static int tear_down(void **state)
 	sem_destroy(&released);
 	return 0;
 }
+
+#define SERVED(name) TEST_BETWEEN(name, set_up, tear_down)
 
 /* A connection on which this was sent. */
 static int dial(const char *text)
@@ -140,9 +134,8 @@ static size_t many(void)
 	return files.rlim_cur > WANTED + OTHERS ? WANTED : (size_t)files.rlim_cur - OTHERS;
 }
 
-static void clients_that_are_silent_keep_nobody_out(void **state)
+SERVED(clients_that_are_silent_keep_nobody_out)
 {
-	(void)state;
 	const size_t n = many();
 	int *fds = calloc(n, sizeof *fds);
 	start(0);
@@ -164,10 +157,9 @@ static void clients_that_are_silent_keep_nobody_out(void **state)
 	free(fds);
 }
 
-static void a_request_that_does_not_end_is_cut_and_one_that_is_worked_on_is_not(void **state)
+SERVED(a_request_that_does_not_end_is_cut_and_one_that_is_worked_on_is_not)
 {
 	char text[256];
-	(void)state;
 	start(200 * WS_NS_PER_MS);
 	const int held = dial("GET /hold HTTP/1.1\r\nHost: a\r\n\r\n");
 	sem_wait(&arrived);
@@ -188,14 +180,13 @@ static void a_request_that_does_not_end_is_cut_and_one_that_is_worked_on_is_not(
 	assert_int_equal(atomic_load(&handled), 1);
 }
 
-static void a_request_with_two_lengths_is_the_last(void **state)
+SERVED(a_request_with_two_lengths_is_the_last)
 {
 	static const char *const lengths[] = {
 		"Content-Length: 5\r\nTransfer-Encoding: chunked",
 		"Content-Length: 5\r\nContent-Length: 5",
 		"transfer-encoding: chunked\r\ncontent-length: 0",
 	};
-	(void)state;
 	start(0);
 	for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
 		char text[512];
@@ -209,13 +200,4 @@ static void a_request_with_two_lengths_is_the_last(void **state)
 	assert_served();
 }
 
-int main(void)
-{
-#define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-	const struct CMUnitTest tests[] = {
-		T(clients_that_are_silent_keep_nobody_out),
-		T(a_request_that_does_not_end_is_cut_and_one_that_is_worked_on_is_not),
-		T(a_request_with_two_lengths_is_the_last),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

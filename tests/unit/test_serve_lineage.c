@@ -16,7 +16,7 @@ static const char *name_of(unsigned lineage)
 }
 
 /* In the order of enum ws_serve_lineage: y is there, . is 404, 5 is 405. */
-static void routes_are_those_of_the_lineage(void **state)
+ASKING(routes_are_those_of_the_lineage)
 {
 	static const struct {
 		const char *method, *path, *there;
@@ -38,7 +38,6 @@ static void routes_are_those_of_the_lineage(void **state)
 		{ "GET", "/list_weights", "y...y..." },
 		{ "POST", "/list_weights", "y...5..." },
 	};
-	(void)state;
 	for (unsigned l = 0; l < WS_SERVE_N_LINEAGES; l++) {
 		start_as((enum ws_serve_lineage)l, 0);
 		for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -51,9 +50,8 @@ static void routes_are_those_of_the_lineage(void **state)
 	}
 }
 
-static void versions_tell_lineages_apart_where_servers_tell_them(void **state)
+ASKING(versions_tell_lineages_apart_where_servers_tell_them)
 {
-	(void)state;
 	start_as(WS_SERVE_SGLANG_0_4, 0);
 	assert_int_equal(ask("GET", "/get_server_info", ""), 200);
 	assert_said("\"version\":\"0.4.6+wsync.");
@@ -66,9 +64,8 @@ static void versions_tell_lineages_apart_where_servers_tell_them(void **state)
 
 #define UPDATE "{\"names\":[\"a\"],\"dtypes\":[\"int8\"],\"shapes\":[[1]],\"group_name\":\"g\"}"
 
-static void a_missing_group_kills_all_but_two(void **state)
+ASKING(a_missing_group_kills_all_but_two)
 {
-	(void)state;
 	for (unsigned l = 0; l < WS_SERVE_N_LINEAGES; l++) {
 		if (l == WS_SERVE_SESSION)
 			continue;
@@ -90,9 +87,8 @@ static void a_missing_group_kills_all_but_two(void **state)
 	}
 }
 
-static void an_old_pause_reads_no_body_and_aborts(void **state)
+ASKING(an_old_pause_reads_no_body_and_aborts)
 {
-	(void)state;
 	start_as(WS_SERVE_SGLANG_0_5, 3);
 	assert_int_equal(ask("POST", "/pause_generation", "{\"mode\":\"retract\"}"), 200);
 	assert_int_equal(serve->mode, WS_PAUSE_ABORT);
@@ -102,9 +98,8 @@ static void an_old_pause_reads_no_body_and_aborts(void **state)
 	assert_false(serve->paused);
 }
 
-static void a_flush_reads_its_timeout_where_it_knows_one(void **state)
+ASKING(a_flush_reads_its_timeout_where_it_knows_one)
 {
-	(void)state;
 	start_as(WS_SERVE_XORL_LEGACY, 0);
 	assert_int_equal(ask("GET", "/flush_cache", ""), 200);
 	start_as(WS_SERVE_XORL, 0);
@@ -124,7 +119,7 @@ static void decode(enum ws_serve_lineage lineage, struct ws_serve_update *u, str
 	                 0);
 }
 
-static void unknown_fields_are_ignored(void **state)
+ASKING(unknown_fields_are_ignored)
 {
 	static const struct {
 		enum ws_serve_lineage lineage;
@@ -137,7 +132,6 @@ static void unknown_fields_are_ignored(void **state)
 		{ WS_SERVE_XORL_LEGACY, true, true, true },
 		{ WS_SERVE_XORL, true, true, false },
 	};
-	(void)state;
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		struct ws_serve_update u;
 		struct ws_json *root = NULL;
@@ -151,9 +145,8 @@ static void unknown_fields_are_ignored(void **state)
 	}
 }
 
-static void the_checker_of_xorl_legacy_wants_an_action(void **state)
+ASKING(the_checker_of_xorl_legacy_wants_an_action)
 {
-	(void)state;
 	start_as(WS_SERVE_XORL_LEGACY, 0);
 	assert_int_equal(ask("POST", "/weights_checker", "{}"), 400);
 	assert_said("body.action: Field required");
@@ -163,7 +156,7 @@ static void the_checker_of_xorl_legacy_wants_an_action(void **state)
 	assert_said("\"ranks\":[");
 }
 
-static void health_tells_of_an_update_or_not(void **state)
+ASKING(health_tells_of_an_update_or_not)
 {
 	static const struct {
 		enum ws_serve_lineage lineage;
@@ -174,7 +167,6 @@ static void health_tells_of_an_update_or_not(void **state)
 		{ WS_SERVE_SGLANG_2026, 200, 503 }, { WS_SERVE_XORL_LEGACY, 200, 200 },
 		{ WS_SERVE_XORL, 200, 503 },
 	};
-	(void)state;
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		start_as(rows[i].lineage, 0);
 		assert_true(ws_serve_occupy(serve, true));
@@ -185,29 +177,14 @@ static void health_tells_of_an_update_or_not(void **state)
 	}
 }
 
-static void faults_are_for_routes_that_there_are(void **state)
+ASKING(faults_are_for_routes_that_there_are)
 {
 	struct ws_serve_fault f;
 	struct ws_err err = WS_ERR_INIT;
-	(void)state;
 	assert_int_equal(ws_serve_fault_parse("hang:list_weights:1", WS_SERVE_XORL, &f, &err), -1);
 	assert_int_equal(ws_serve_fault_parse("hang:list_weights:1", WS_SERVE_XORL_LEGACY, &f,
 	                                      &err),
 	                 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		T(routes_are_those_of_the_lineage),
-		T(versions_tell_lineages_apart_where_servers_tell_them),
-		T(a_missing_group_kills_all_but_two),
-		T(an_old_pause_reads_no_body_and_aborts),
-		T(a_flush_reads_its_timeout_where_it_knows_one),
-		T(unknown_fields_are_ignored),
-		T(the_checker_of_xorl_legacy_wants_an_action),
-		T(health_tells_of_an_update_or_not),
-		T(faults_are_for_routes_that_there_are),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

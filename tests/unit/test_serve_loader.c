@@ -5,9 +5,6 @@
 #include "serve_small.h"
 
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* ---- names ---- */
 
@@ -26,9 +23,8 @@ static void assert_fate(const char *name, enum ws_serve_fate fate, const char *s
 		fail_msg("%s: fate %d, '%s'", name, (int)v.fate, v.why);
 }
 
-static void llama_logs_unknown_names_but_for_its_fragments(void **state)
+WITH_MODEL(llama_logs_unknown_names_but_for_its_fragments)
 {
-	(void)state;
 	open_model(llama, 2, 1);
 	assert_fate("model.norm.weight", WS_FATE_LOAD, NULL);
 	assert_fate("model.layers.0.self_attn.qkv_proj.weight", WS_FATE_LOAD, NULL);
@@ -43,9 +39,8 @@ static void llama_logs_unknown_names_but_for_its_fragments(void **state)
 	assert_fate("", WS_FATE_IGNORE, NULL);
 }
 
-static void qwen3_finds_fragments_in_fused_names(void **state)
+WITH_MODEL(qwen3_finds_fragments_in_fused_names)
 {
-	(void)state;
 	open_model(qwen3, 1, 1);
 	assert_fate("model.layers.0.mlp.gate_up_proj.weight", WS_FATE_REFUSE,
 	            "'model.layers.0.mlp.gate_gate_up_proj.weight'");
@@ -54,9 +49,8 @@ static void qwen3_finds_fragments_in_fused_names(void **state)
 	assert_fate("lm_head.weight", WS_FATE_IGNORE, NULL);
 }
 
-static void qwen3_moe_says_nothing(void **state)
+WITH_MODEL(qwen3_moe_says_nothing)
 {
-	(void)state;
 	open_model(qwen3_moe, 1, 1);
 	assert_fate("model.layers.0.self_attn.qkv_proj.weight", WS_FATE_IGNORE, "");
 	assert_fate("layers.0.self_attn.q_proj.weight", WS_FATE_IGNORE, "");
@@ -64,11 +58,10 @@ static void qwen3_moe_says_nothing(void **state)
 	assert_fate("model.layers.1.mlp.experts.w13_weight", WS_FATE_REFUSE, NULL);
 }
 
-static void deepseek_misses_the_gate_and_forgets_half_a_pair(void **state)
+WITH_MODEL(deepseek_misses_the_gate_and_forgets_half_a_pair)
 {
 	static const char q_a[] = "model.layers.1.self_attn.q_a_proj.weight";
 	static const char kv_a[] = "model.layers.1.self_attn.kv_a_proj_with_mqa.weight";
-	(void)state;
 	open_model(deepseek, 2, 1);
 	assert_fate("layers.0.mlp.gate_proj.weight", WS_FATE_REFUSE,
 	            "'layers.0.mlp.gate_up_proj.weight'");
@@ -92,9 +85,8 @@ static void deepseek_misses_the_gate_and_forgets_half_a_pair(void **state)
 
 /* ---- what is refused, and when ---- */
 
-static void what_stands_before_the_wrong_tensor_is_loaded(void **state)
+WITH_MODEL(what_stands_before_the_wrong_tensor_is_loaded)
 {
-	(void)state;
 	open_model(llama, 2, 1);
 	put("model.layers.0.input_layernorm.weight", 48, 0);
 	put("unheard.of", 3, 0);
@@ -111,9 +103,8 @@ static void what_stands_before_the_wrong_tensor_is_loaded(void **state)
 	assert_false(state_of("model.norm.weight")->loaded);
 }
 
-static void a_type_that_is_no_number_is_refused(void **state)
+WITH_MODEL(a_type_that_is_no_number_is_refused)
 {
-	(void)state;
 	open_model(llama, 2, 1);
 	put("model.norm.weight", 48, 0);
 	tensors[0].slot.dtype = WS_DTYPE_C64;
@@ -126,11 +117,10 @@ static void a_type_that_is_no_number_is_refused(void **state)
 		"bfloat16");
 }
 
-static void a_hash_shows_which_rank_has_another_copy(void **state)
+WITH_MODEL(a_hash_shows_which_rank_has_another_copy)
 {
 	struct ws_serve_gather g;
 	uint64_t before[2], after[2];
-	(void)state;
 	open_model(llama, 2, 1);
 	put("model.norm.weight", 48, 0);
 	assert_false(send());
@@ -171,6 +161,8 @@ static int stop(void **state)
 	return scratch_leave(state);
 }
 
+#define WITH_ROUTES(name) TEST_BETWEEN(name, scratch_enter, stop)
+
 static const char *asked_rank(const void *ctx, const char *key)
 {
 	return strcmp(key, "rank") == 0 ? ctx : NULL;
@@ -207,9 +199,8 @@ static void assert_has(const char *in, const char *part)
 		fail_msg("'%s' lacks '%s'", in, part);
 }
 
-static void information_is_that_of_the_config(void **state)
+WITH_ROUTES(information_is_that_of_the_config)
 {
-	(void)state;
 	write_config(qwen3_moe);
 	start(&(struct ws_serve_opts){ .model = ".", .tp = 4, .ep = 2 });
 	const char *said = ask("/server_info", NULL, 200, NULL);
@@ -223,10 +214,9 @@ static void information_is_that_of_the_config(void **state)
 	           "\"model_type\":\"qwen3_moe\",\"architectures\":[\"Qwen3MoeForCausalLM\"]");
 }
 
-static void a_dtype_replaces_that_of_the_config(void **state)
+WITH_ROUTES(a_dtype_replaces_that_of_the_config)
 {
 	struct ws_err err = WS_ERR_INIT;
-	(void)state;
 	write_config(deepseek);
 	start(&(struct ws_serve_opts){ .model = ".", .dtype = "half" });
 	assert_has(ask("/server_info", NULL, 200, NULL), "\"dtype\":\"half\"");
@@ -238,9 +228,8 @@ static void a_dtype_replaces_that_of_the_config(void **state)
 	assert_int_equal(err.code, WS_EUSAGE);
 }
 
-static void a_listing_shows_local_shapes_of_the_rank(void **state)
+WITH_ROUTES(a_listing_shows_local_shapes_of_the_rank)
 {
-	(void)state;
 	write_config(qwen3);
 	start(&(struct ws_serve_opts){ .model = ".", .tp = 8 });
 	const char *said = ask("/list_weights", NULL, 200, "7");
@@ -257,10 +246,9 @@ static void a_listing_shows_local_shapes_of_the_rank(void **state)
 	assert_has(ask("/list_weights", NULL, 200, NULL), "\"received\":true");
 }
 
-static void checksums_are_of_what_was_loaded(void **state)
+WITH_ROUTES(checksums_are_of_what_was_loaded)
 {
 	char want[80];
-	(void)state;
 	write_config(qwen3);
 	start(&(struct ws_serve_opts){ .model = ".", .tp = 2 });
 	assert_has(ask("/weights_checker", NULL, 200, NULL), "\"checksums\":{}");
@@ -276,9 +264,8 @@ static void checksums_are_of_what_was_loaded(void **state)
 	assert_has(said, names);
 }
 
-static void a_reset_is_found_by_compare(void **state)
+WITH_ROUTES(a_reset_is_found_by_compare)
 {
-	(void)state;
 	write_config(qwen3_moe);
 	start(&(struct ws_serve_opts){ .model = ".", .tp = 2, .ep = 2 });
 	put_all();
@@ -303,10 +290,9 @@ static void a_reset_is_found_by_compare(void **state)
 	assert_null(strstr(said, "name=model."));
 }
 
-static void numbers_are_rows_of_the_full_tensor(void **state)
+WITH_ROUTES(numbers_are_rows_of_the_full_tensor)
 {
 	char want[400] = "[[", one[32];
-	(void)state;
 	write_config(qwen3);
 	start(&(struct ws_serve_opts){ .model = ".", .tp = 4 });
 	put_all();
@@ -333,9 +319,8 @@ static void numbers_are_rows_of_the_full_tensor(void **state)
 	assert_has(ask("/get_weights_by_name", "{}", 400, NULL), "body.name: Field required");
 }
 
-static void hashes_alone_know_names_and_shapes(void **state)
+WITH_ROUTES(hashes_alone_know_names_and_shapes)
 {
-	(void)state;
 	write_config(qwen3);
 	start(&(struct ws_serve_opts){ .model = ".", .tp = 2, .keep = WS_KEEP_HASH });
 	assert_null(serve->model->memory[0]);
@@ -349,25 +334,4 @@ static void hashes_alone_know_names_and_shapes(void **state)
 	assert_int_equal(load.loaded, 1);
 }
 
-#define WITH_ROUTES(test) cmocka_unit_test_setup_teardown(test, scratch_enter, stop)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		WITH_MODEL(llama_logs_unknown_names_but_for_its_fragments),
-		WITH_MODEL(qwen3_finds_fragments_in_fused_names),
-		WITH_MODEL(qwen3_moe_says_nothing),
-		WITH_MODEL(deepseek_misses_the_gate_and_forgets_half_a_pair),
-		WITH_MODEL(what_stands_before_the_wrong_tensor_is_loaded),
-		WITH_MODEL(a_type_that_is_no_number_is_refused),
-		WITH_MODEL(a_hash_shows_which_rank_has_another_copy),
-		WITH_ROUTES(information_is_that_of_the_config),
-		WITH_ROUTES(a_dtype_replaces_that_of_the_config),
-		WITH_ROUTES(a_listing_shows_local_shapes_of_the_rank),
-		WITH_ROUTES(checksums_are_of_what_was_loaded),
-		WITH_ROUTES(a_reset_is_found_by_compare),
-		WITH_ROUTES(numbers_are_rows_of_the_full_tensor),
-		WITH_ROUTES(hashes_alone_know_names_and_shapes),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

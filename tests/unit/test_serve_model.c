@@ -6,9 +6,6 @@
 #include "serve_small.h"
 
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* ---- what must be there ---- */
 
@@ -276,9 +273,8 @@ static void load_all(const char *config, unsigned with_tp, unsigned with_ep)
 	assert_int_equal(load.loaded + load.ignored, n);
 }
 
-static void llama_lies_in_memory_as_defined(void **state)
+WITH_MODEL(llama_lies_in_memory_as_defined)
 {
-	(void)state;
 	for (unsigned with = 1; with <= 4; with *= 2) {
 		load_all(llama, with, 1);
 		for (int l = 0; l < 2; l++) {
@@ -295,9 +291,8 @@ static void llama_lies_in_memory_as_defined(void **state)
 	}
 }
 
-static void qwen3_replicates_heads_and_ties_its_head(void **state)
+WITH_MODEL(qwen3_replicates_heads_and_ties_its_head)
 {
-	(void)state;
 	for (unsigned with = 1; with <= 8; with *= 2) {
 		load_all(qwen3, with, 1);
 		for (int l = 0; l < 2; l++) {
@@ -315,11 +310,10 @@ static void qwen3_replicates_heads_and_ties_its_head(void **state)
 	}
 }
 
-static void qwen3_moe_divides_experts_by_both_sizes(void **state)
+WITH_MODEL(qwen3_moe_divides_experts_by_both_sizes)
 {
 	static const unsigned sizes[][2] = { { 1, 1 }, { 2, 1 }, { 2, 2 },
 		                             { 4, 2 }, { 8, 2 }, { 8, 8 } };
-	(void)state;
 	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
 		load_all(qwen3_moe, sizes[i][0], sizes[i][1]);
 		for (int l = 0; l < 2; l++) {
@@ -353,10 +347,9 @@ static void expect_bias(const char *name, int64_t n)
 	n_expected++;
 }
 
-static void deepseek_keeps_its_latent_projections_whole(void **state)
+WITH_MODEL(deepseek_keeps_its_latent_projections_whole)
 {
 	static const unsigned sizes[][2] = { { 1, 1 }, { 2, 1 }, { 4, 4 }, { 8, 2 } };
-	(void)state;
 	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
 		load_all(deepseek, sizes[i][0], sizes[i][1]);
 		for (int l = 0; l < 2; l++) {
@@ -386,11 +379,10 @@ static void deepseek_keeps_its_latent_projections_whole(void **state)
 	}
 }
 
-static void a_fused_tensor_is_divided_like_its_parts(void **state)
+WITH_MODEL(a_fused_tensor_is_divided_like_its_parts)
 {
 	static const char *const parts[] = { "q_proj", "k_proj", "v_proj" };
 	static const int64_t rows[] = { 48, 24, 24 };
-	(void)state;
 	open_model(llama, 4, 1);
 	put("model.layers.0.self_attn.qkv_proj.weight", 96, 48);
 	uint8_t *at = tensors[0].bytes;
@@ -408,11 +400,10 @@ static void a_fused_tensor_is_divided_like_its_parts(void **state)
 	assert_true(send());
 }
 
-static void other_floating_types_are_rounded(void **state)
+WITH_MODEL(other_floating_types_are_rounded)
 {
 	static const enum ws_dtype types[] = { WS_DTYPE_F32, WS_DTYPE_F16, WS_DTYPE_F64 };
 	static const int64_t dims[] = { 48, 64 };
-	(void)state;
 	open_model(llama, 2, 1);
 	for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
 		struct ws_serve_gather g;
@@ -431,9 +422,8 @@ static void other_floating_types_are_rounded(void **state)
 	}
 }
 
-static void padding_is_written_by_every_load(void **state)
+WITH_MODEL(padding_is_written_by_every_load)
 {
-	(void)state;
 	open_model(qwen3, 8, 1);
 	for (unsigned r = 0; r < tp; r++)
 		memset(model->memory[r], 0x55, (size_t)model->rank_bytes[r]);
@@ -451,16 +441,4 @@ static void padding_is_written_by_every_load(void **state)
 	assert_true(before[0] != after[0]);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		WITH_MODEL(llama_lies_in_memory_as_defined),
-		WITH_MODEL(qwen3_replicates_heads_and_ties_its_head),
-		WITH_MODEL(qwen3_moe_divides_experts_by_both_sizes),
-		WITH_MODEL(deepseek_keeps_its_latent_projections_whole),
-		WITH_MODEL(a_fused_tensor_is_divided_like_its_parts),
-		WITH_MODEL(other_floating_types_are_rounded),
-		WITH_MODEL(padding_is_written_by_every_load),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -102,10 +102,7 @@ static void *train(void *arg)
 static void start_model(enum ws_serve_keep keep)
 {
 	struct ws_err err = WS_ERR_INIT;
-	FILE *f = fopen("config.json", "w");
-	assert_non_null(f);
-	assert_true(fputs(config, f) >= 0);
-	fclose(f);
+	put_text("config.json", config);
 	const struct ws_serve_opts o = { .listen = "127.0.0.1:0",
 		                         .tp = TP,
 		                         .model = ".",
@@ -122,60 +119,18 @@ static void start_model(enum ws_serve_keep keep)
 		fail_msg("%s", err.msg);
 }
 
-static void names_json(struct ws_buf *out)
+/* The names fit into the body of a post. */
+static void begin_call(struct post *p)
 {
-	for (size_t i = 0; i < 4; i++)
-		ws_buf_printf(out, "\"%s\",", experts[i]);
-	for (size_t i = 0; i < 3; i++)
-		ws_buf_printf(out, "\"%s\"%s", others[i], i < 2 ? "," : "");
-}
-
-struct scatter_call {
-	pthread_t thread;
-	struct ws_buf body;
-	long status;
-	char reply[1024];
-};
-
-static void *run_call(void *arg)
-{
-	struct scatter_call *c = arg;
-	struct ws_http *http = NULL;
-	struct ws_err err;
-	char url[400];
-	snprintf(url, sizeof url, "%s/receive_weights_ep_scatter", ws_serve_url(serve));
-	const struct ws_http_opts opts = { 0 };
-	struct ws_http_call call = { .method = "POST", .url = url, .body = ws_buf_str(&c->body),
-		                     .body_len = c->body.len, .until = soon() };
-	struct ws_http_call *calls[] = { &call };
-	if (ws_http_open(&opts, &http, &err) == 0 && ws_http_run(http, calls, 1, NULL, &err) == 0) {
-		c->status = call.err.code ? -1 : call.status;
-		snprintf(c->reply, sizeof c->reply, "%s", ws_buf_str(&call.reply));
-		ws_buf_free(&call.reply);
-	}
-	ws_http_close(http);
-	return NULL;
-}
-
-static void begin_call(struct scatter_call *c)
-{
-	*c = (struct scatter_call){ 0 };
-	ws_buf_init(&c->body, 0);
-	ws_buf_puts(&c->body, "{\"weight_names\":[");
-	names_json(&c->body);
-	ws_buf_printf(&c->body,
-	              "],\"group_name\":\"s\",\"training_world_size\":2,\"num_experts_per_rank\":4,"
-	              "\"master_address\":\"127.0.0.1\",\"master_port\":%u}",
-	              (unsigned)ws_store_port(store));
-	assert_int_equal(pthread_create(&c->thread, NULL, run_call, c), 0);
-}
-
-static void end_call(struct scatter_call *c, long status, const char *says)
-{
-	pthread_join(c->thread, NULL);
-	ws_buf_free(&c->body);
-	if (c->status != status || !strstr(c->reply, says))
-		fail_msg("status %ld, '%s'; expected %ld, '%s'", c->status, c->reply, status, says);
+	char names[512];
+	int n = 0;
+	for (size_t i = 0; i < 7; i++)
+		n += snprintf(names + n, sizeof names - (size_t)n, "%s\"%s\"", i ? "," : "",
+		              i < 4 ? experts[i] : others[i - 4]);
+	begin(p, "POST", "/receive_weights_ep_scatter",
+	      "{\"weight_names\":[%s],\"group_name\":\"s\",\"training_world_size\":2,"
+	      "\"num_experts_per_rank\":4,\"master_address\":\"127.0.0.1\",\"master_port\":%u}",
+	      names, (unsigned)ws_store_port(store));
 }
 
 static void assert_param(const char *name)
@@ -193,14 +148,32 @@ static void assert_param(const char *name)
 	}
 }
 
+static char *dir;
+
+static int enter(void **state)
+{
+	void *scratch = NULL;
+	if (set_up(state) || scratch_enter(&scratch))
+		return -1;
+	dir = scratch;
+	return 0;
+}
+
+static int leave(void **state)
+{
+	void *scratch = dir;
+	return tear_down(state) || scratch_leave(&scratch) ? -1 : 0;
+}
+
+#define SCATTER_TEST(name) TEST_BETWEEN(name, enter, leave)
+
 /* With plans see push-protocols.bats and test_endpoint_torch.py. */
-static void without_plans_experts_are_cut_evenly(void **state)
+SCATTER_TEST(without_plans_experts_are_cut_evenly)
 {
 	struct trainer trainers[TRAINERS];
-	struct scatter_call c;
-	(void)state;
+	struct post p;
 	start_model(WS_KEEP_MEMORY);
-	begin_call(&c);
+	begin_call(&p);
 	for (unsigned r = 0; r < TRAINERS; r++) {
 		trainers[r] = (struct trainer){ .rank = r };
 		assert_int_equal(pthread_create(&trainers[r].thread, NULL, train, &trainers[r]), 0);
@@ -210,7 +183,7 @@ static void without_plans_experts_are_cut_evenly(void **state)
 		if (trainers[r].rc)
 			print_error("trainer %u: %s\n", r, trainers[r].err.msg);
 	}
-	end_call(&c, 200, "Updated 7 params in-place from 2 EP ranks (2-phase batched)");
+	end(&p, 200, "Updated 7 params in-place from 2 EP ranks (2-phase batched)");
 	for (size_t i = 0; i < 4; i++)
 		assert_param(experts[i]);
 	for (size_t i = 0; i < 3; i++)
@@ -220,7 +193,7 @@ static void without_plans_experts_are_cut_evenly(void **state)
 	assert_true(serve->model->n_loaded > 4 * EXPERTS);
 }
 
-static void requests_are_checked_before_anybody_is_waited_for(void **state)
+SCATTER_TEST(requests_are_checked_before_anybody_is_waited_for)
 {
 	static const struct {
 		const char *body, *says;
@@ -245,44 +218,15 @@ static void requests_are_checked_before_anybody_is_waited_for(void **state)
 		{ "{\"weight_names\":[\"model.norm.weight\"]}",
 		  "master_address and master_port are needed" },
 	};
-	(void)state;
 	start_model(WS_KEEP_MEMORY);
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
 		post("/receive_weights_ep_scatter", rows[i].body, 400, rows[i].says);
 }
 
-static void without_parameters_nothing_can_be_received(void **state)
+SCATTER_TEST(without_parameters_nothing_can_be_received)
 {
-	(void)state;
 	start_model(WS_KEEP_HASH);
 	post("/receive_weights_ep_scatter", "{\"weight_names\":[]}", 400, "has no parameters");
 }
 
-static char *dir;
-
-static int enter(void **state)
-{
-	void *scratch = NULL;
-	if (set_up(state) || scratch_enter(&scratch))
-		return -1;
-	dir = scratch;
-	return 0;
-}
-
-static int leave(void **state)
-{
-	void *scratch = dir;
-	return tear_down(state) || scratch_leave(&scratch) ? -1 : 0;
-}
-
-#define TEST(f) cmocka_unit_test_setup_teardown(f, enter, leave)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		TEST(without_plans_experts_are_cut_evenly),
-		TEST(requests_are_checked_before_anybody_is_waited_for),
-		TEST(without_parameters_nothing_can_be_received),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -9,9 +9,8 @@ static unsigned call(const char *path, const char *body)
 
 #define UPDATE "{\"names\":[\"a\"],\"dtypes\":[\"int8\"],\"shapes\":[[1]],\"group_name\":\"g\"}"
 
-static void an_update_needs_a_session(void **state)
+ASKING(an_update_needs_a_session)
 {
-	(void)state;
 	start((struct ws_serve_opts){ .lineage = WS_SERVE_SESSION });
 	assert_int_equal(call("/update_weights_from_distributed", UPDATE), 400);
 	assert_said("update_weights_from_distributed must run between begin_weight_update() and "
@@ -28,9 +27,8 @@ static void an_update_needs_a_session(void **state)
 	assert_non_null(strstr(killed_by, "Group g not in"));
 }
 
-static void a_session_ends_once(void **state)
+ASKING(a_session_ends_once)
 {
-	(void)state;
 	start((struct ws_serve_opts){ .lineage = WS_SERVE_SESSION });
 	assert_int_equal(call("/end_weight_update", "{}"), 400);
 	assert_said("no weight-update session is open; call begin_weight_update() first");
@@ -41,9 +39,8 @@ static void a_session_ends_once(void **state)
 	assert_int_equal(call("/end_weight_update", "{}"), 404);
 }
 
-static void slime_processes_and_tells_its_version(void **state)
+ASKING(slime_processes_and_tells_its_version)
 {
-	(void)state;
 	start((struct ws_serve_opts){ .lineage = WS_SERVE_SLIME });
 	assert_int_equal(call("/post_process_weights", "{\"restore_weights_before_load\":true}"),
 	                 200);
@@ -78,13 +75,12 @@ static unsigned count_sevens(void)
 	return n;
 }
 
-static void released_weights_are_gone_with_a_memory_saver(void **state)
+ASKING(released_weights_are_gone_with_a_memory_saver)
 {
 	static const struct {
 		bool saver, backup;
 		unsigned stay;
 	} rows[] = { { false, false, 12388 }, { true, false, 0 }, { true, true, 12388 } };
-	(void)state;
 	for (size_t i = 0; i < 3; i++) {
 		start((struct ws_serve_opts){ .lineage = WS_SERVE_SGLANG_2026,
 		                              .memory_saver = rows[i].saver,
@@ -104,9 +100,8 @@ static void released_weights_are_gone_with_a_memory_saver(void **state)
 	}
 }
 
-static void a_release_while_busy_kills(void **state)
+ASKING(a_release_while_busy_kills)
 {
-	(void)state;
 	start((struct ws_serve_opts){ .lineage = WS_SERVE_XORL, .busy = 1 });
 	assert_int_equal(call("/release_memory_occupation", "{}"), 0);
 	assert_non_null(strstr(killed_by, "should be called only when server is idle"));
@@ -115,9 +110,8 @@ static void a_release_while_busy_kills(void **state)
 	assert_said("should be called only when server is idle");
 }
 
-static void a_resume_of_what_is_there_kills(void **state)
+ASKING(a_resume_of_what_is_there_kills)
 {
-	(void)state;
 	start((struct ws_serve_opts){ .lineage = WS_SERVE_XORL_LEGACY });
 	assert_int_equal(call("/release_memory_occupation", "{\"tags\":[\"kv_cache\"]}"), 200);
 	assert_int_equal(call("/resume_memory_occupation", "{\"tags\":[\"kv_cache\",\"weights\"]}"),
@@ -129,9 +123,8 @@ static void a_resume_of_what_is_there_kills(void **state)
 	assert_int_equal(call("/resume_memory_occupation", "{\"tags\":[3]}"), 400);
 }
 
-static void an_update_into_released_weights_kills(void **state)
+ASKING(an_update_into_released_weights_kills)
 {
-	(void)state;
 	start((struct ws_serve_opts){ .lineage = WS_SERVE_SGLANG_2026, .memory_saver = true });
 	assert_int_equal(call("/release_memory_occupation", "{}"), 200);
 	assert_int_equal(call("/update_weights_from_distributed", UPDATE), 0);
@@ -143,9 +136,8 @@ static void an_update_into_released_weights_kills(void **state)
 	assert_non_null(strstr(killed_by, "Group g not in"));
 }
 
-static void the_lenient_one_sleeps_and_wakes(void **state)
+ASKING(the_lenient_one_sleeps_and_wakes)
 {
-	(void)state;
 	start((struct ws_serve_opts){ .memory_saver = true });
 	assert_int_equal(call("/sleep", "{}"), 200);
 	assert_int_equal(serve->released, 7);
@@ -156,9 +148,8 @@ static void the_lenient_one_sleeps_and_wakes(void **state)
 	assert_int_equal(call("/sleep", "{}"), 404);
 }
 
-static void openapi_tells_the_fields(void **state)
+ASKING(openapi_tells_the_fields)
 {
-	(void)state;
 	start((struct ws_serve_opts){ .lineage = WS_SERVE_SESSION });
 	assert_int_equal(call("/openapi.json", ""), 200);
 	assert_said(
@@ -179,18 +170,4 @@ static void openapi_tells_the_fields(void **state)
 	assert_said("\"/prepare_weights_update\":{\"post\":{}}");
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		T(an_update_needs_a_session),
-		T(a_session_ends_once),
-		T(slime_processes_and_tells_its_version),
-		T(released_weights_are_gone_with_a_memory_saver),
-		T(a_release_while_busy_kills),
-		T(a_resume_of_what_is_there_kills),
-		T(an_update_into_released_weights_kills),
-		T(the_lenient_one_sleeps_and_wakes),
-		T(openapi_tells_the_fields),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

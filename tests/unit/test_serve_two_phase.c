@@ -36,9 +36,18 @@ static void send_all(void)
 		fail_msg("%s", err.msg);
 }
 
-static void ready_means_that_the_scheduler_is_free(void **state)
+static void send_bytes(const void *from, size_t n)
 {
-	(void)state;
+	struct ws_err err = WS_ERR_INIT;
+	const struct ws_span span = {
+		.length = n, .fd = -1, .fill = fill, .ctx = (void *)(uintptr_t)from
+	};
+	assert_ok(ws_gloo_send(gloo, &(struct ws_payload){ n, &span, 1 }, 1, soon(), &cancel, &err),
+	          &err);
+}
+
+RANK0_TEST(ready_means_that_the_scheduler_is_free)
+{
 	start(&legacy);
 	form();
 	prepare(flat, 200, "{\"status\":\"ready\",\"success\":true,\"message\":");
@@ -51,9 +60,8 @@ static void ready_means_that_the_scheduler_is_free(void **state)
 	assert_non_null(ws_serve_weights_find(&serve->weights, "w.a"));
 }
 
-static void refusals_have_the_servers_words(void **state)
+RANK0_TEST(refusals_have_the_servers_words)
 {
-	(void)state;
 	start(&xorl);
 	prepare(flat, 400, "Group 'g' is not initialized.");
 	complete(done, 400, "No weight update is in progress.");
@@ -76,18 +84,16 @@ static void refusals_have_the_servers_words(void **state)
 	complete(done, 200, "Success");
 }
 
-static void legacy_has_its_own_words(void **state)
+RANK0_TEST(legacy_has_its_own_words)
 {
-	(void)state;
 	start(&legacy);
 	complete(done, 400, "No weight update in progress. Call prepare_weights_update first.");
 	prepare(flat, 400, "{\"status\":\"error\",\"success\":false,");
 }
 
-static void a_late_sender_is_forgotten_by_legacy(void **state)
+RANK0_TEST(a_late_sender_is_forgotten_by_legacy)
 {
 	const struct ws_serve_opts opts = hasty(WS_SERVE_XORL_LEGACY);
-	(void)state;
 	start(&opts);
 	form();
 	prepare(flat, 200, "Ready");
@@ -102,11 +108,10 @@ static void a_late_sender_is_forgotten_by_legacy(void **state)
 	assert_checksums();
 }
 
-static void a_late_sender_leaves_xorl_prepared(void **state)
+RANK0_TEST(a_late_sender_leaves_xorl_prepared)
 {
 	const struct ws_serve_opts opts = hasty(WS_SERVE_XORL);
 	struct post p;
-	(void)state;
 	start(&opts);
 	form();
 	prepare(flat, 200, "Ready");
@@ -118,9 +123,8 @@ static void a_late_sender_leaves_xorl_prepared(void **state)
 	get(&p, "/wsync/journal", 200, "\"prepared\":false");
 }
 
-static void a_destroyed_group_ends_the_receive(void **state)
+RANK0_TEST(a_destroyed_group_ends_the_receive)
 {
-	(void)state;
 	start(&xorl);
 	form();
 	prepare(flat, 200, "Ready");
@@ -130,18 +134,13 @@ static void a_destroyed_group_ends_the_receive(void **state)
 	complete(done, 400, "No weight update is in progress.");
 }
 
-static void an_unknown_load_format_is_refused_by_xorl_at_the_end(void **state)
+RANK0_TEST(an_unknown_load_format_is_refused_by_xorl_at_the_end)
 {
-	(void)state;
 	start(&xorl);
 	form();
 	prepare("{\"names\":[\"w.d\"],\"dtypes\":[\"uint8\"],\"shapes\":[[5]],\"group_name\":\"g\","
 	        "\"load_format\":\"hybrid\"}", 200, "Ready");
-	struct ws_err err = WS_ERR_INIT;
-	struct ws_span span;
-	make_span(&span, 3);
-	assert_int_equal(ws_gloo_send(gloo, &(struct ws_payload){ lengths[3], &span, 1 }, 1, soon(),
-	                              &cancel, &err), 0);
+	send_bytes(bytes_of(3), lengths[3]);
 	complete(done, 400, "Unknown load_format=hybrid");
 }
 
@@ -151,30 +150,18 @@ static const char config[] = "{\"architectures\":[\"LlamaForCausalLM\"],\"model_
                              "\"num_attention_heads\":8,"
 			     "\"num_key_value_heads\":4,\"vocab_size\":64}";
 
-static void send_first(size_t n)
-{
-	struct ws_err err = WS_ERR_INIT;
-	const struct ws_span span = { .length = n, .fd = -1, .fill = fill, .ctx = bytes };
-	assert_int_equal(ws_gloo_send(gloo, &(struct ws_payload){ n, &span, 1 }, 1, soon(), &cancel,
-	                              &err),
-	                 0);
-}
-
-static void direct_goes_past_the_loader(void **state)
+RANK0_TEST(direct_goes_past_the_loader)
 {
 	void *dir = NULL;
-	(void)state;
 	assert_int_equal(scratch_enter(&dir), 0);
-	FILE *f = fopen("config.json", "w");
-	assert_true(f && fputs(config, f) >= 0);
-	fclose(f);
+	put_text("config.json", config);
 	start(&(struct ws_serve_opts){ .lineage = WS_SERVE_XORL, .model = "." });
 	assert_int_equal(scratch_leave(&dir), 0);
 	form();
 	prepare("{\"names\":[\"model.layers.0.mlp.gate_up_proj.weight\"],\"dtypes\":[\"bfloat16\"],"
 	        "\"shapes\":[[128,32]],\"group_name\":\"g\",\"load_format\":\"direct\"}",
 	        200, "Ready");
-	send_first(128 * 32 * 2);
+	send_bytes(bytes, 128 * 32 * 2);
 	complete(done, 200, "Success");
 	const struct ws_layout *l = serve->model->layout;
 	const struct ws_param *p =
@@ -184,18 +171,17 @@ static void direct_goes_past_the_loader(void **state)
 	prepare("{\"names\":[\"model.layers.0.mlp.gate_proj.weight\"],\"dtypes\":[\"bfloat16\"],"
 	        "\"shapes\":[[64,32]],\"group_name\":\"g\",\"load_format\":\"direct\"}",
 	        200, "Ready");
-	send_first(64 * 32 * 2);
+	send_bytes(bytes, 64 * 32 * 2);
 	complete(done, 400, "'model.layers.0.mlp.gate_proj.weight'");
 	prepare("{\"names\":[\"model.norm.weight\"],\"dtypes\":[\"bfloat16\"],"
 	        "\"shapes\":[[16]],\"group_name\":\"g\",\"load_format\":\"direct\"}", 200, "Ready");
-	send_first(16 * 2);
+	send_bytes(bytes, 16 * 2);
 	complete(done, 400,
 	         "Attempted to load weight (torch.Size([16])) into parameter (torch.Size([32]))");
 }
 
-static void a_stop_ends_a_prepared_receive(void **state)
+RANK0_TEST(a_stop_ends_a_prepared_receive)
 {
-	(void)state;
 	start(&xorl);
 	form();
 	prepare(flat, 200, "Ready");
@@ -205,20 +191,4 @@ static void a_stop_ends_a_prepared_receive(void **state)
 	assert_true(ws_now_ns() - t0 < 2 * WS_NS_PER_S);
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		TEST(ready_means_that_the_scheduler_is_free),
-		TEST(refusals_have_the_servers_words),
-		TEST(legacy_has_its_own_words),
-		TEST(a_late_sender_is_forgotten_by_legacy),
-		TEST(a_late_sender_leaves_xorl_prepared),
-		TEST(a_destroyed_group_ends_the_receive),
-		TEST(an_unknown_load_format_is_refused_by_xorl_at_the_end),
-		TEST(direct_goes_past_the_loader),
-		TEST(a_stop_ends_a_prepared_receive),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

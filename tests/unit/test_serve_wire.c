@@ -39,10 +39,9 @@ static void join_fails(const char *fault, const char *ours, const char *theirs)
 	serve = NULL;
 }
 
-static void a_store_that_meets_garbage_goes_on_without_that_rank(void **state)
+RANK0_TEST(a_store_that_meets_garbage_goes_on_without_that_rank)
 {
 	static const char *const kinds[] = { "refuse", "hang", "drop", "garbage", "wrong-length" };
-	(void)state;
 	for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
 		char fault[64], theirs[64];
 		snprintf(fault, sizeof fault, "%s:wire/store:1", kinds[i]);
@@ -51,9 +50,8 @@ static void a_store_that_meets_garbage_goes_on_without_that_rank(void **state)
 	}
 }
 
-static void an_address_that_is_none_is_found_out(void **state)
+RANK0_TEST(an_address_that_is_none_is_found_out)
 {
-	(void)state;
 	join_fails("garbage:wire/connect:1", "what rank 1 published", "fault garbage");
 	join_fails("wrong-length:wire/connect:1", "cut short", "fault wrong-length");
 	join_fails("hang:wire/connect:1", "deadline", "fault hang");
@@ -81,7 +79,7 @@ static bool payload_fails(const char *fault, const char *ours)
 
 /* The rank closes its connection at once. Bytes of ours that it has not read make that a reset,
  * which may overtake its last message: then once more. */
-static void a_length_that_is_wrong_is_found_out(void **state)
+RANK0_TEST(a_length_that_is_wrong_is_found_out)
 {
 	bool found = false;
 	for (int i = 0; i < 10 && !found; i++) {
@@ -95,19 +93,17 @@ static void a_length_that_is_wrong_is_found_out(void **state)
 	assert_true(found);
 }
 
-static void garbage_among_the_bytes_is_found_out(void **state)
+RANK0_TEST(garbage_among_the_bytes_is_found_out)
 {
-	(void)state;
 	assert_true(payload_fails("garbage:wire/payload:1", "message"));
 }
 
-static void a_connection_may_break_among_the_bytes(void **state)
+RANK0_TEST(a_connection_may_break_among_the_bytes)
 {
 	static const char *const faults[] = { "drop:wire/payload:1" };
 	const struct ws_serve_opts opts = with(faults);
 	struct ws_err err = WS_ERR_INIT;
 	struct post p;
-	(void)state;
 	start(&opts);
 	form();
 	begin(&p, "POST", "/update_weights_from_distributed", "{%s,\"flush_cache\":false}",
@@ -116,13 +112,12 @@ static void a_connection_may_break_among_the_bytes(void **state)
 	end(&p, -1, "");
 }
 
-static void a_receiver_that_hangs_is_waited_for_until_the_deadline(void **state)
+RANK0_TEST(a_receiver_that_hangs_is_waited_for_until_the_deadline)
 {
 	static const char *const faults[] = { "hang:wire/payload:1" };
 	const struct ws_serve_opts opts = with(faults);
 	struct ws_err err = WS_ERR_INIT;
 	struct post p;
-	(void)state;
 	start(&opts);
 	serve->opts.receive_ns = 500 * WS_NS_PER_MS;
 	form();
@@ -132,17 +127,4 @@ static void a_receiver_that_hangs_is_waited_for_until_the_deadline(void **state)
 	end(&p, 400, "fault hang");
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		TEST(a_store_that_meets_garbage_goes_on_without_that_rank),
-		TEST(an_address_that_is_none_is_found_out),
-		TEST(a_length_that_is_wrong_is_found_out),
-		TEST(garbage_among_the_bytes_is_found_out),
-		TEST(a_connection_may_break_among_the_bytes),
-		TEST(a_receiver_that_hangs_is_waited_for_until_the_deadline),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)
