@@ -5,19 +5,29 @@
 
 TEST(figures_are_those_of_the_sorted_samples)
 {
-	struct ws_bench_sum s;
-	ws_bench_sum((const int64_t[]){ 5 }, 1, &s);
-	assert_int_equal(s.min, 5);
-	assert_int_equal(s.median, 5);
-	assert_int_equal(s.p99, 5);
-	assert_int_equal(s.max, 5);
-	ws_bench_sum((const int64_t[]){ 9, 1, 5, 3 }, 4, &s);
-	assert_int_equal(s.n, 4);
-	assert_int_equal(s.min, 1);
-	assert_int_equal(s.median, 4); /* between 3 and 5 */
-	assert_int_equal(s.p99, 9);
-	ws_bench_sum((const int64_t[]){ 9, 1, 5 }, 3, &s);
-	assert_int_equal(s.median, 5);
+	static const struct {
+		size_t n;
+		int64_t ns[5], min, median, p99, max;
+		double spread;
+	} cases[] = {
+		{ 1, { 5 }, 5, 5, 5, 5, 0 },
+		{ 2, { 0, 0 }, 0, 0, 0, 0, 0 },
+		/* too few for halves: the spread is of all of them */
+		{ 3, { 100, 160, 80 }, 80, 100, 160, 160, 0.8 },
+		{ 4, { 10, 30, 10, 50 }, 10, 20, 50, 50, 1 },
+		/* one far off on each side counts for nothing */
+		{ 5, { 100, 900, 90, 110, 10 }, 10, 100, 900, 900, 0.2 },
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct ws_bench_sum s;
+		ws_bench_sum(cases[i].ns, cases[i].n, &s);
+		assert_int_equal(s.n, cases[i].n);
+		assert_int_equal(s.min, cases[i].min);
+		assert_int_equal(s.median, cases[i].median);
+		assert_int_equal(s.p99, cases[i].p99);
+		assert_int_equal(s.max, cases[i].max);
+		assert_float_equal(s.spread, cases[i].spread, 1e-9);
+	}
 }
 
 TEST(p99_is_the_nearest_rank)
@@ -57,21 +67,6 @@ TEST(ratios_are_of_pairs_and_of_rates)
 	assert_float_equal(r.median, 2, 1e-9);
 	row.against = NULL;
 	assert_false(ws_bench_ratio(&row, &r));
-}
-
-TEST(the_middle_half_says_how_noisy_it_was)
-{
-	struct ws_bench_sum s;
-	ws_bench_sum((const int64_t[]){ 100 }, 1, &s);
-	assert_float_equal(s.spread, 0, 1e-9);
-	/* too few for halves: all of them */
-	ws_bench_sum((const int64_t[]){ 100, 160, 80 }, 3, &s);
-	assert_float_equal(s.spread, 0.8, 1e-9);
-	/* one far off on each side counts for nothing */
-	ws_bench_sum((const int64_t[]){ 100, 900, 90, 110, 10 }, 5, &s);
-	assert_float_equal(s.spread, 0.2, 1e-9);
-	ws_bench_sum((const int64_t[]){ 0, 0 }, 2, &s);
-	assert_float_equal(s.spread, 0, 1e-9);
 }
 
 /* ---- taking samples ---- */
@@ -148,9 +143,8 @@ static int measure(struct ws_bench_opts o, struct script *s, struct script *othe
 TEST(warm_ups_are_dropped)
 {
 	struct seen seen;
-	assert_int_equal(measure((struct ws_bench_opts){ .samples = 5, .warmups = 2 },
-	                         &(struct script){ 0 }, &(struct script){ 0 }, &seen),
-	                 0);
+	const struct ws_bench_opts o = { .samples = 5, .warmups = 2 };
+	assert_int_equal(measure(o, &(struct script){ 0 }, &(struct script){ 0 }, &seen), 0);
 	assert_int_equal(seen.rows, 1);
 	assert_int_equal(seen.n, 5);
 	assert_int_equal(seen.turns, 7);
@@ -198,110 +192,79 @@ TEST(no_sample_is_begun_when_the_time_is_over)
 
 /* ---- on paper ---- */
 
-static const double GB = 1e9;
-
-static struct ws_bench_estimate on_paper(struct ws_bench_topology t)
-{
-	struct ws_bench_estimate e;
-	ws_bench_estimate(&t, UINT64_C(200) * 1000000000, UINT64_C(100) * 1000000000, 10, &e);
-	return e;
-}
-
+#define GB 1e9
 #define SECONDS(x) ((int64_t)((x) * 1e9))
 
-TEST(a_ring_is_bound_by_the_receivers_link)
-{
-	const struct ws_bench_estimate e = on_paper((struct ws_bench_topology){ .senders = 4,
-	                                                                        .endpoints = 8,
-	                                                                        .ranks = 8,
-	                                                                        .link = 50 * GB,
-	                                                                        .at_once = true });
-	assert_int_equal(e.copies, 1);
-	assert_int_equal(e.send_ns, SECONDS(0.5));
-	assert_int_equal(e.receive_ns, SECONDS(2));
-	assert_int_equal(e.floor_ns, SECONDS(2));
-	assert_int_equal(e.expected_ns, SECONDS(2));
-	assert_string_equal(e.bound, "the receivers' links");
-}
-
-TEST(a_tree_sends_a_copy_to_each_child)
-{
-	const struct ws_bench_estimate e = on_paper((struct ws_bench_topology){
-		.senders = 1, .endpoints = 7, .ranks = 1, .link = 10 * GB, .tree = true });
-	assert_int_equal(e.copies, 3); /* 8 ranks: 1, 2, 4 */
-	assert_int_equal(e.send_ns, SECONDS(30));
-	assert_int_equal(e.receive_ns, SECONDS(10));
-	assert_string_equal(e.bound, "the senders' links");
-	const struct ws_bench_estimate two = on_paper((struct ws_bench_topology){
-		.senders = 1, .endpoints = 1, .ranks = 1, .link = 10 * GB, .tree = true });
-	assert_int_equal(two.copies, 1);
-}
-
-TEST(stages_overlap_or_add_up)
-{
-	struct ws_bench_topology t = { .senders = 2,
-		                       .endpoints = 1,
-		                       .ranks = 1,
-		                       .link = 100 * GB,
-		                       .source = 10 * GB,
-		                       .make = 20 * GB,
-		                       .apply = 50 * GB,
-		                       .at_once = true,
-		                       .bucket_ns = SECONDS(0.1),
-		                       .fixed_ns = SECONDS(0.5) };
-	struct ws_bench_estimate e = on_paper(t);
-	assert_int_equal(e.read_ns, SECONDS(10));
-	assert_int_equal(e.make_ns, SECONDS(5));
-	assert_int_equal(e.apply_ns, SECONDS(2));
-	assert_int_equal(e.control_ns, SECONDS(1.5));
+/* 100 GB in 10 buckets, of a source of 200 GB; figures in seconds, of which 0 is not compared. */
+static const struct paper {
+	const char *name;
+	struct ws_bench_topology t;
+	unsigned copies;
+	double send, receive, read, make, apply, control, floor, expected;
+	const char *bound;
+} papers[] = {
+	{ .name = "a ring is bound by the receivers' link",
+	  .t = { .senders = 4, .endpoints = 8, .ranks = 8, .link = 50 * GB, .at_once = true },
+	  .copies = 1, .send = 0.5, .receive = 2, .floor = 2, .expected = 2,
+	  .bound = "the receivers' links" },
+	{ .name = "a tree of 8 ranks, 1, 2 and 4, sends a copy to each child",
+	  .t = { .senders = 1, .endpoints = 7, .ranks = 1, .link = 10 * GB, .tree = true },
+	  .copies = 3, .send = 30, .receive = 10, .bound = "the senders' links" },
+	{ .name = "a tree of two ranks",
+	  .t = { .senders = 1, .endpoints = 1, .ranks = 1, .link = 10 * GB, .tree = true },
+	  .copies = 1 },
 	/* The longest of 5 buckets for each sender, and one bucket through the others: 8 / 5. */
-	assert_int_equal(e.expected_ns, SECONDS(10 + 1.6 + 1.5));
-	assert_string_equal(e.bound, "source");
-	t.serial = true;
-	e = on_paper(t);
-	assert_int_equal(e.expected_ns, SECONDS(10 + 5 + 1 + 2 + 1.5));
-	t.bucket_ns = SECONDS(2);
-	assert_string_equal(on_paper(t).bound, "requests");
+	{ .name = "stages overlap", .t = { .senders = 2, .endpoints = 1, .ranks = 1,
+	  .link = 100 * GB, .source = 10 * GB, .make = 20 * GB, .apply = 50 * GB, .at_once = true,
+	  .bucket_ns = SECONDS(0.1), .fixed_ns = SECONDS(0.5) },
+	  .read = 10, .make = 5, .apply = 2, .control = 1.5, .expected = 10 + 1.6 + 1.5,
+	  .bound = "source" },
+	{ .name = "stages add up", .t = { .senders = 2, .endpoints = 1, .ranks = 1,
+	  .link = 100 * GB, .source = 10 * GB, .make = 20 * GB, .apply = 50 * GB, .at_once = true,
+	  .bucket_ns = SECONDS(0.1), .fixed_ns = SECONDS(0.5), .serial = true },
+	  .expected = 10 + 5 + 1 + 2 + 1.5 },
+	{ .name = "slow requests", .t = { .senders = 2, .endpoints = 1, .ranks = 1,
+	  .link = 100 * GB, .source = 10 * GB, .make = 20 * GB, .apply = 50 * GB, .at_once = true,
+	  .bucket_ns = SECONDS(2), .fixed_ns = SECONDS(0.5), .serial = true },
+	  .bound = "requests" },
+	/* Each makes a group of its own; the floor is that of all links at once. */
+	{ .name = "senders in turns are as fast as one", .t = { .senders = 4, .endpoints = 1,
+	  .ranks = 8, .nics = 8, .link = 50 * GB, .source = 100 * GB, .fixed_ns = SECONDS(1) },
+	  .send = 2, .read = 2, .receive = 0.25, .control = 4, .floor = 0.5 },
+	{ .name = "senders at once", .t = { .senders = 4, .endpoints = 1, .ranks = 8, .nics = 8,
+	  .link = 50 * GB, .source = 100 * GB, .fixed_ns = SECONDS(1), .at_once = true },
+	  .send = 0.5, .read = 0.5, .control = 1 },
+	/* Each rank loads an eighth. */
+	{ .name = "what is scattered goes to every endpoint by itself", .t = { .senders = 4,
+	  .endpoints = 2, .ranks = 8, .nics = 8, .link = 50 * GB, .apply = 10 * GB,
+	  .scatter = true }, .copies = 2, .send = 1, .receive = 0.25, .apply = 1.25, .floor = 0.5,
+	  .bound = "loading" },
+};
+
+static void check_seconds(const struct paper *p, const char *what, int64_t ns, double seconds)
+{
+	if (seconds > 0 && ns != SECONDS(seconds))
+		fail_msg("%s: %s takes %lld ns, not %g s", p->name, what, (long long)ns, seconds);
 }
 
-TEST(senders_in_turns_are_as_fast_as_one)
+TEST(estimates_are_those_worked_out_on_paper)
 {
-	struct ws_bench_topology t = { .senders = 4,
-		                       .endpoints = 1,
-		                       .ranks = 8,
-		                       .nics = 8,
-		                       .link = 50 * GB,
-		                       .source = 100 * GB,
-		                       .fixed_ns = SECONDS(1) };
-	struct ws_bench_estimate e = on_paper(t);
-	assert_int_equal(e.send_ns, SECONDS(2));
-	assert_int_equal(e.read_ns, SECONDS(2));
-	assert_int_equal(e.receive_ns, SECONDS(0.25));
-	assert_int_equal(e.control_ns, SECONDS(4)); /* each makes a group of its own */
-	assert_int_equal(e.floor_ns, SECONDS(0.5)); /* all links at once */
-	assert_true(e.turns);
-	t.at_once = true;
-	e = on_paper(t);
-	assert_int_equal(e.send_ns, SECONDS(0.5));
-	assert_int_equal(e.read_ns, SECONDS(0.5));
-	assert_int_equal(e.control_ns, SECONDS(1));
-}
-
-TEST(what_is_scattered_goes_to_every_endpoint_by_itself)
-{
-	const struct ws_bench_estimate e = on_paper((struct ws_bench_topology){ .senders = 4,
-	                                                                        .endpoints = 2,
-	                                                                        .ranks = 8,
-	                                                                        .nics = 8,
-	                                                                        .link = 50 * GB,
-	                                                                        .apply = 10 * GB,
-	                                                                        .scatter = true });
-	assert_int_equal(e.copies, 2);
-	assert_int_equal(e.send_ns, SECONDS(1));
-	assert_int_equal(e.receive_ns, SECONDS(0.25));
-	assert_int_equal(e.apply_ns, SECONDS(1.25)); /* an eighth for each rank */
-	assert_int_equal(e.floor_ns, SECONDS(0.5));
-	assert_string_equal(e.bound, "loading");
+	for (size_t i = 0; i < sizeof papers / sizeof *papers; i++) {
+		const struct paper *p = &papers[i];
+		struct ws_bench_estimate e;
+		ws_bench_estimate(&p->t, UINT64_C(200000000000), UINT64_C(100000000000), 10, &e);
+		check_seconds(p, "sending", e.send_ns, p->send);
+		check_seconds(p, "receiving", e.receive_ns, p->receive);
+		check_seconds(p, "reading", e.read_ns, p->read);
+		check_seconds(p, "making", e.make_ns, p->make);
+		check_seconds(p, "applying", e.apply_ns, p->apply);
+		check_seconds(p, "control", e.control_ns, p->control);
+		check_seconds(p, "the floor", e.floor_ns, p->floor);
+		check_seconds(p, "all of it", e.expected_ns, p->expected);
+		if ((p->copies && e.copies != p->copies) || (p->bound && strcmp(e.bound, p->bound)))
+			fail_msg("%s: %u copies, bound by %s", p->name, e.copies, e.bound);
+		assert_int_equal(e.turns, p->t.senders > 1 && !p->t.at_once && !p->t.scatter);
+	}
 }
 
 TEST(a_single_bucket_overlaps_with_nothing)
