@@ -85,20 +85,6 @@ SCRATCH_TEST(a_name_is_given_once)
 	assert_int_equal(count(), 7);
 }
 
-SCRATCH_TEST(what_was_not_published_is_gone)
-{
-	struct ws_disk d;
-	struct ws_err err = WS_ERR_INIT;
-	char path[4200];
-	assert_int_equal(ws_disk_begin(&d, "out", &err), 0);
-	snprintf(path, sizeof path, "%s/half", d.tmp);
-	put(path, "bytes");
-	assert_int_equal(count(), 2);
-	ws_disk_end(&d);
-	assert_int_equal(count(), 0);
-	ws_disk_end(&d);
-}
-
 SCRATCH_TEST(what_the_dead_left_is_removed_and_the_living_are_not)
 {
 	struct ws_disk alive, other;
@@ -126,20 +112,6 @@ SCRATCH_TEST(what_the_dead_left_is_removed_and_the_living_are_not)
 	assert_true(there(alive.tmp));
 	ws_disk_end(&alive);
 	assert_int_equal(count(), 2);
-}
-
-SCRATCH_TEST(old_ones_go_where_nobody_needs_them)
-{
-	publish_and_forget("1", 2);
-	publish_and_forget("2", 1);
-	publish_and_forget("3", 1);
-	ws_disk_prune("out", NULL, 1, urls, 1, NULL, NULL);
-	assert_true(there("out/wsync-1") && !there("out/wsync-2") && there("out/wsync-3"));
-	publish_and_forget("4", 2);
-	ws_disk_prune("out", NULL, 2, urls, 2, NULL, NULL);
-	assert_true(!there("out/wsync-1") && there("out/wsync-3") && there("out/wsync-4"));
-	ws_disk_prune("out", NULL, 0, urls, 2, NULL, NULL);
-	assert_int_equal(count(), 0);
 }
 
 static void tell(void *told, const struct ws_err *why)
@@ -201,14 +173,6 @@ SCRATCH_TEST(what_could_not_be_removed_is_removed_later)
 	assert_int_equal(ws_disk_begin(&d, "out", &err), 0);
 	ws_disk_end(&d);
 	assert_int_equal(count(), 0);
-}
-
-SCRATCH_TEST(too_little_room_is_said)
-{
-	struct ws_err err = WS_ERR_INIT;
-	assert_int_equal(ws_disk_room(".", 1, &err), 0);
-	assert_int_equal(ws_disk_room("not/there/yet", UINT64_MAX, &err), 0);
-	assert_fails(ws_disk_room(".", UINT64_MAX, &err), &err, WS_ESYSTEM, "has room for");
 }
 
 /* ---- a plan as files ---- */

@@ -523,22 +523,6 @@ TEST(ranks_of_real_servers_are_taken)
 	}
 }
 
-TEST(a_missing_rank_is_named)
-{
-	static const char *const infos[] = { "{\"rank\":3}", "{\"rank\":0}", "{\"rank\":9}" };
-	const struct ws_endpoint_info info = {
-		.url = "http://x", .tp_size = 4, .pp_size = 1, .dp_size = 1
-	};
-	struct ws_checksums sums;
-	struct ws_err err;
-	assert_int_equal(read_ranks(infos, 3, &sums, &err), 0);
-	assert_int_equal(ws_checksums_whole(&sums, &info, &err), -1);
-	assert_string_equal(
-		err.msg, "http://x: /weights_checker reports 3 of its 4 ranks: missing: rank 1, 2; "
-			 "too many: rank 9");
-	ws_checksums_free(&sums);
-}
-
 /* One rank of a server that does not tell its tp_size may be one of many. */
 TEST(ranks_that_are_not_told_are_never_whole)
 {
@@ -582,7 +566,6 @@ static char base[2][64];
 static const char *urls[2] = { base[0], base[1] };
 static struct ws_http *http;
 static atomic_bool many_names;
-static atomic_int busy;      /* how often a flush is refused yet */
 static char last_body[2][256];
 
 static const char *old_names(const char *path)
@@ -640,9 +623,7 @@ static const char *route(struct tiny *t, const char *method, const char *path, c
 		return "{\"message\":\"done\",\"status\":\"ok\"}";
 	if (!strcmp(path, "/update_weight_version") && !i)
 		return "{\"success\":true,\"message\":\"Weight version updated to 8\"}";
-	if (!strcmp(path, "/flush_cache") && atomic_fetch_sub(&busy, 1) <= 0)
-		return "Cache flushed.";
-	*status = strcmp(path, "/flush_cache") ? 404 : 400;
+	*status = 404;
 	return "{\"detail\":\"no\"}";
 }
 
@@ -655,7 +636,6 @@ static int set_up(void **state)
 		engines[i].route = route;
 		tiny_url(&engines[i], "", base[i], sizeof base[i]);
 	}
-	busy = 0;
 	return ws_client_open(&(struct ws_client_opts){ .api_key = NULL }, &http, &err);
 }
 
@@ -714,19 +694,6 @@ CALL(a_probe_tells_which_endpoint_failed)
 	assert_int_equal(err.code, WS_EREFUSED);
 	assert_string_equal(err.endpoint, base[1]);
 	assert_non_null(strstr(err.msg, "no JSON object"));
-}
-
-CALL(lifecycle_calls_reach_every_endpoint)
-{
-	struct ws_endpoint_answer a[2];
-	struct ws_err err;
-	assert_int_equal(ws_endpoint_health(call_to(2), a, &err), 0);
-	assert_int_equal(ws_endpoint_pause(call_to(2), WS_PAUSE_IN_PLACE, a, &err), 0);
-	assert_string_equal(last_body[1], "{\"mode\":\"in_place\"}");
-	assert_string_equal(a[1].message, "done");
-	assert_int_equal(ws_endpoint_resume(call_to(2), a, &err), 0);
-	assert_string_equal(last_body[0], "{}");
-	assert_true(a[0].ns > 0);
 }
 
 /* Where the reply is lost with the connection, the error is that. */
@@ -789,19 +756,6 @@ CALL(a_request_that_cannot_be_made_is_an_answer_of_each)
 	free(version);
 }
 
-CALL(a_flush_waits_for_idleness)
-{
-	struct ws_endpoint_answer a[2];
-	struct ws_err err;
-	busy = 3;
-	assert_int_equal(ws_endpoint_flush(call_to(2), soon(), a, &err), 0);
-	assert_string_equal(a[0].message, "Cache flushed.");
-	busy = 2;
-	assert_int_equal(ws_endpoint_flush(call_to(2), 0, a, &err), -1);
-	assert_int_equal(err.code, WS_EREFUSED);
-	assert_non_null(strstr(err.hint, "mode abort"));
-}
-
 static int list_one(const char *prefix, struct ws_weight_list *list, struct ws_err *err)
 {
 	struct ws_err one;
@@ -841,20 +795,6 @@ CALL(what_endpoints_say_alike_is_kept_once)
 	ws_checksums_free(&sums[1]);
 	assert_string_equal(sums[0].ranks[0].items[0].name, "w");
 	ws_checksums_free(&sums[0]);
-}
-
-CALL(checksums_come_by_rank)
-{
-	struct ws_checksums sums[2];
-	struct ws_err errs[2], err;
-	assert_int_equal(ws_endpoint_checksums(call_to(2), sums, errs, &err), 0);
-	assert_string_equal(sums[1].algorithm, "xxh3-64");
-	assert_int_equal(sums[1].n_ranks, 1);
-	assert_int_equal(sums[1].ranks[0].rank, 3);
-	assert_string_equal(sums[1].ranks[0].items[0].name, "w");
-	assert_true(sums[1].ranks[0].items[0].value == UINT64_C(0x00112233445566ff));
-	ws_checksums_free(&sums[0]);
-	ws_checksums_free(&sums[1]);
 }
 
 CALL(the_names_of_checksums_are_a_list_without_shapes)

@@ -109,45 +109,6 @@ static void expect_place(const char *name, unsigned rank, const char *expected)
 
 #define LAYER0 "model.layers.0."
 
-TEST(qwen3_30b_at_tp_2_is_what_the_server_lists)
-{
-	make_layout(QWEN3_30B, (struct ws_layout_opts){ .tp = 2 });
-	expect_param("model.embed_tokens.weight", "75968 2048");
-	expect_param(LAYER0 "self_attn.qkv_proj.weight", "2560 2048");
-	expect_param(LAYER0 "self_attn.o_proj.weight", "2048 2048");
-	expect_param(LAYER0 "self_attn.q_norm.weight", "128");
-	expect_param(LAYER0 "mlp.gate.weight", "128 2048");
-	expect_param(LAYER0 "mlp.experts.w13_weight", "128 768 2048");
-	expect_param(LAYER0 "mlp.experts.w2_weight", "128 2048 384");
-	expect_part(LAYER0 "self_attn.k_proj.weight", "512 2048",
-	            LAYER0 "self_attn.qkv_proj.weight");
-	expect_part(LAYER0 "mlp.experts.7.up_proj.weight", "768 2048",
-	            LAYER0 "mlp.experts.w13_weight");
-	assert_null(ws_layout_find_part(layout, LAYER0 "self_attn.qkv_proj.weight"));
-	assert_null(ws_layout_find_param(layout, LAYER0 "self_attn.q_proj.weight"));
-	expect_place(LAYER0 "self_attn.q_proj.weight", 1, "2048 0 + 2048 2048 -> 0 0 + 2048 2048");
-	expect_place(LAYER0 "self_attn.k_proj.weight", 1, "256 0 + 256 2048 -> 2048 0 + 256 2048");
-	expect_place(LAYER0 "self_attn.v_proj.weight", 1, "256 0 + 256 2048 -> 2304 0 + 256 2048");
-	expect_place(LAYER0 "self_attn.o_proj.weight", 1, "0 2048 + 2048 2048 -> 0 0 + 2048 2048");
-	expect_place(LAYER0 "self_attn.q_norm.weight", 1, "0 + 128 -> 0 + 128");
-	expect_place(LAYER0 "mlp.experts.7.gate_proj.weight", 1,
-	             "384 0 + 384 2048 -> 7 0 0 + 1 384 2048");
-	expect_place(LAYER0 "mlp.experts.7.up_proj.weight", 1,
-	             "384 0 + 384 2048 -> 7 384 0 + 1 384 2048");
-	expect_place(LAYER0 "mlp.experts.7.down_proj.weight", 1,
-	             "0 384 + 2048 384 -> 7 0 0 + 1 2048 384");
-}
-
-TEST(fewer_key_heads_than_ranks_are_replicated)
-{
-	make_layout(QWEN3_30B, (struct ws_layout_opts){ .tp = 8 });
-	expect_param(LAYER0 "self_attn.qkv_proj.weight", "768 2048");
-	expect_place(LAYER0 "self_attn.k_proj.weight", 0, "0 0 + 128 2048 -> 512 0 + 128 2048");
-	expect_place(LAYER0 "self_attn.k_proj.weight", 1, "0 0 + 128 2048 -> 512 0 + 128 2048");
-	expect_place(LAYER0 "self_attn.v_proj.weight", 7, "384 0 + 128 2048 -> 640 0 + 128 2048");
-	expect_place(LAYER0 "self_attn.q_proj.weight", 7, "3584 0 + 512 2048 -> 0 0 + 512 2048");
-}
-
 TEST(attention_has_a_tp_of_its_own)
 {
 	make_layout(QWEN3_30B, (struct ws_layout_opts){ .tp = 8, .attention_tp = 2, .rank = 3 });
@@ -181,22 +142,6 @@ TEST(experts_are_divided_by_ep_first)
 	"{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",\"hidden_size\":512," \
 	"\"intermediate_size\":1024,\"num_hidden_layers\":1,\"num_attention_heads\":8," \
 	"\"num_key_value_heads\":2,\"vocab_size\":" vocab more "}"
-
-TEST(vocabularies_are_padded_to_a_multiple_of_64)
-{
-	make_layout(LLAMA("32001", ""), (struct ws_layout_opts){ .tp = 4 });
-	expect_param("model.embed_tokens.weight", "8016 512");
-	expect_part("model.embed_tokens.weight", "32001 512", "model.embed_tokens.weight");
-	expect_place("model.embed_tokens.weight", 0, "0 0 + 8016 512 -> 0 0 + 8016 512");
-	expect_place("lm_head.weight", 3, "24048 0 + 7953 512 -> 0 0 + 7953 512");
-	make_layout(LLAMA("65", ""), (struct ws_layout_opts){ .tp = 8 });
-	expect_param("lm_head.weight", "16 512");
-	expect_place("lm_head.weight", 4, "64 0 + 1 512 -> 0 0 + 1 512");
-	expect_place("lm_head.weight", 5, "65 0 + 0 512 -> 0 0 + 0 512");
-	make_layout(LLAMA("151936", ""), (struct ws_layout_opts){ .tp = 3 });
-	expect_param("lm_head.weight", "50688 512");
-	expect_place("lm_head.weight", 2, "101376 0 + 50560 512 -> 0 0 + 50560 512");
-}
 
 TEST(a_tied_head_is_the_embedding_and_optional)
 {

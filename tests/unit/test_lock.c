@@ -84,14 +84,6 @@ SCRATCH_TEST(what_is_no_lock_is_left_as_it_is)
 	}
 }
 
-SCRATCH_TEST(the_dead_hold_nothing)
-{
-	struct ws_locks *l = NULL;
-	kill_holder(hold(AB, 2));
-	assert_int_equal(ws_locks_take("locks", BA, 2, 0, NULL, &l, NULL), 0);
-	ws_locks_drop(l);
-}
-
 SCRATCH_TEST(waiting_ends_when_the_holder_does)
 {
 	struct ws_locks *l = NULL;

@@ -71,33 +71,12 @@ static struct ws_metrics *open_metrics(void)
 	return m;
 }
 
-TEST(a_success_is_told)
+TEST(labels_are_escaped_and_numbers_whole)
 {
 	struct ws_metrics *m = open_metrics();
-	assert_false(ws_metrics_known(m));
-	hear_plan(m, false);
 	hear_end(m, WS_EV_END, NULL);
-	assert_true(ws_metrics_known(m));
 	write_text(m);
-	has("wsync_push_success 1");
-	has("wsync_push_exit_code 0");
-	has("wsync_push_info{backend=\"gloo\",protocol=\"update\",load_format=\"none\",verify="
-	    "\"hash\"} 1");
 	has("wsync_push_bytes 18446744073709551615");
-	has("wsync_push_duration_seconds 1.500000001");
-	has("wsync_push_phase_seconds{phase=\"pause\"} 0.000000007");
-	has("wsync_push_verify{outcome=\"passed\"} 1");
-	has("wsync_push_endpoint_state{endpoint=\"http://x:1\",state=\"committed\"} 1");
-	has("wsync_push_runs_total{outcome=\"success\"} 1");
-	lacks("first_byte");
-	ws_metrics_close(m);
-}
-
-TEST(labels_are_escaped)
-{
-	struct ws_metrics *m = open_metrics();
-	hear_end(m, WS_EV_END, NULL);
-	write_text(m);
 	has("wsync_push_endpoint_paused{endpoint=\"http://"
 	    "a\\\"b\\\\c\\nd\xef\xbf\xbd\xef\xbf\xbd\xc3\xa9\"} 1");
 	ws_metrics_close(m);
@@ -189,17 +168,6 @@ TEST(the_last_success_is_taken_over)
 	/* clang-format on */
 	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
 		recall(others[i], NULL);
-}
-
-TEST(a_success_replaces_what_was_taken_over)
-{
-	struct ws_metrics *m = open_metrics();
-	static const char before[] = NAME " 1.000000000\n";
-	ws_metrics_recall(m, before, sizeof before - 1);
-	hear_end(m, WS_EV_END, NULL);
-	write_text(m);
-	lacks(NAME " 1.0");
-	ws_metrics_close(m);
 }
 
 int main(void)

@@ -696,22 +696,6 @@ SCRATCH_TEST(a_tie_flag_at_the_wrong_level_is_told)
 	           "config.json: servers that read \"true\" drop the lm_head.weight that is sent");
 }
 
-/* 60: I-45 NeMo-RL#2471: found when sources are opened, before there is anything to check. */
-SCRATCH_TEST(a_name_in_two_shards_is_refused)
-{
-	static const char *const paths[] = { "a.safetensors", "b.safetensors" };
-	struct ws_source *s = NULL;
-	struct list l = tiny();
-	struct ws_err err;
-	list_write(&l, paths[0]);
-	l.n = 1;
-	list_write(&l, paths[1]);
-	assert_fails_with(ws_source_open(paths, 2, &s, &err), &err, WS_EINPUT,
-	                  "tensor 'model.embed_tokens.weight' is in both a.safetensors and "
-	                  "b.safetensors");
-	list_free(&l);
-}
-
 /* A plan whose buckets break between the two names. */
 static void check_buckets(struct checked *k, const char *first, const char *second)
 {

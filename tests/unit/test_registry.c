@@ -54,82 +54,6 @@ static bool add(const char *url)
 	return updated;
 }
 
-CASE(no_file_is_an_empty_registry)
-{
-	struct ws_registry r;
-	struct ws_err err = WS_ERR_INIT;
-	assert_int_equal(ws_registry_load(path, &r, &err), 0);
-	assert_int_equal(r.n, 0);
-	ws_registry_free(&r);
-}
-
-CASE(what_was_added_is_read_back)
-{
-	struct ws_registry r;
-	struct ws_err err;
-	struct stat st;
-	assert_false(add("gpu7:30000"));
-	assert_false(add("[::1]:30000"));
-	assert_int_equal(ws_registry_load(path, &r, &err), 0);
-	assert_int_equal(r.n, 2);
-	assert_string_equal(r.items[0].url, "http://gpu7:30000");
-	assert_string_equal(r.items[0].host, "gpu7");
-	assert_int_equal(r.items[0].port, 30000);
-	assert_string_equal(r.items[0].pool, "default");
-	assert_string_equal(r.items[0].dtype, "bfloat16");
-	assert_int_equal(r.items[0].world_size, 2);
-	assert_int_equal(strlen(r.items[0].added_at), 20);
-	assert_string_equal(r.items[1].host, "::1");
-	ws_registry_free(&r);
-	assert_int_equal(stat(path, &st), 0);
-	assert_int_equal(st.st_mode & 0777, 0600);
-	*strrchr(path, '/') = '\0';
-	assert_int_equal(stat(path, &st), 0);
-	assert_int_equal(st.st_mode & 0777, 0700);
-}
-
-CASE(an_endpoint_is_there_once)
-{
-	struct ws_registry r;
-	struct ws_err err;
-	assert_false(add("http://gpu7:80"));
-	assert_false(add("http://gpu8"));
-	struct ws_registry_entry e = entry("http://GPU7/");
-	bool updated;
-	snprintf(e.pool, sizeof e.pool, "blue");
-	assert_int_equal(ws_registry_add(path, &e, soon(), NULL, &updated, &err), 0);
-	assert_true(updated);
-	assert_int_equal(ws_registry_load(path, &r, &err), 0);
-	assert_int_equal(r.n, 2);
-	assert_string_equal(r.items[0].url, "http://gpu7");
-	assert_string_equal(r.items[0].pool, "blue");
-	ws_registry_free(&r);
-	e.pool[0] = '\0';
-	assert_int_equal(ws_registry_add(path, &e, soon(), NULL, &updated, &err), 0);
-	assert_string_equal(e.pool, "blue");
-	assert_string_equal(e.host, "gpu7");
-	assert_int_equal(ws_registry_load(path, &r, &err), 0);
-	assert_string_equal(r.items[0].pool, "blue");
-	assert_int_equal(strlen(r.items[0].added_at), 20);
-	ws_registry_free(&r);
-}
-
-CASE(removing_leaves_the_others)
-{
-	struct ws_registry r;
-	struct ws_err err;
-	add("a:1");
-	add("b:2");
-	add("c:3");
-	assert_int_equal(ws_registry_remove(path, "http://b:2", soon(), NULL, &err), 0);
-	assert_fails(ws_registry_remove(path, "http://b:2", soon(), NULL, &err), &err, WS_EINPUT,
-	             "http://b:2: not registered");
-	assert_int_equal(ws_registry_load(path, &r, &err), 0);
-	assert_int_equal(r.n, 2);
-	assert_string_equal(r.items[1].url, "http://c:3");
-	ws_registry_free(&r);
-}
-
 static void write_file(const char *text)
 {
 	struct ws_err err;
@@ -224,34 +148,6 @@ CASE(notes_nested_too_deeply_are_refused_not_lost)
 	write_file(text);
 	assert_fails(ws_registry_add(path, &e, soon(), NULL, &updated, &err), &err, WS_EINPUT,
 	             "\"note\" is nested too deeply");
-}
-
-CASE(many_writers_lose_nothing)
-{
-	enum { WRITERS = 8, EACH = 5 };
-	pid_t pids[WRITERS];
-	for (int w = 0; w < WRITERS; w++) {
-		if ((pids[w] = fork()))
-			continue;
-		int failed = 0;
-		for (int i = 0; i < EACH; i++) {
-			struct ws_registry_entry e = { .pool = "p" };
-			bool updated;
-			snprintf(e.url, sizeof e.url, "http://w%d:%d", w, 1000 + i);
-			failed |= ws_registry_add(path, &e, soon(), NULL, &updated, NULL);
-		}
-		_exit(failed ? 1 : 0);
-	}
-	for (int w = 0; w < WRITERS; w++) {
-		int status;
-		assert_int_equal(waitpid(pids[w], &status, 0), pids[w]);
-		assert_int_equal(status, 0);
-	}
-	struct ws_registry r;
-	struct ws_err err;
-	assert_int_equal(ws_registry_load(path, &r, &err), 0);
-	assert_int_equal(r.n, WRITERS * EACH);
-	ws_registry_free(&r);
 }
 
 CASE(a_killed_writer_leaves_a_whole_file)

@@ -99,42 +99,6 @@ TEST(what_is_no_routing_is_refused)
 	                           "\"completion_tokens\":0}}", &r), WS_EMISMATCH);
 }
 
-TEST(rows_that_cannot_be_are_counted)
-{
-	const struct ws_routing_shape shape = small();
-	int32_t ids[] = { 0, 0, 1, 2, 0, 1, 2, 2, 0, 0, 4, 1, 0, 0, -1, 0 };
-	const struct ws_routing r = { .ids = ids, .tokens = 4, .layers = 2, .k = 2 };
-	struct ws_routing_check c;
-	ws_routing_check(&r, &shape, &c);
-	assert_int_equal(c.dense, 1);
-	assert_int_equal(c.repeated, 1);
-	assert_int_equal(c.outside, 2);
-	assert_int_equal(c.token, 1);
-	assert_int_equal(c.layer, 0);
-	assert_string_equal(c.reason, "[0, 1]: this layer has no experts, and its row is not zero");
-}
-
-TEST(equal_rows_are_told_from_reordered_ones)
-{
-	const struct ws_routing_shape shape = small();
-	int32_t x[] = { 0, 0, 1, 2, 0, 0, 3, 2, 0, 0, 0, 1 },
-		y[] = { 0, 0, 1, 2, 0, 0, 2, 3, 0, 0, 0, 2 };
-	const struct ws_routing a = { .ids = x, .tokens = 3, .layers = 2, .k = 2 };
-	const struct ws_routing b = { .ids = y, .tokens = 3, .layers = 2, .k = 2 };
-	struct ws_routing_diff d;
-	assert_int_equal(ws_routing_compare(&a, &b, &shape, &d, NULL), 0);
-	assert_int_equal(d.rows, 3);
-	assert_int_equal(d.equal, 1);
-	assert_int_equal(d.reordered, 1);
-	assert_int_equal(d.by_layer[1], 2);
-	assert_int_equal(d.token, 1);
-	assert_int_equal(d.layer, 1);
-	ws_routing_diff_free(&d);
-	assert_int_equal(ws_routing_compare(&a, &a, &shape, &d, NULL), 0);
-	assert_false(d.differs);
-	ws_routing_diff_free(&d);
-}
-
 TEST(the_shape_of_a_model_comes_from_its_config)
 {
 	static const struct {

@@ -158,22 +158,6 @@ TEST(what_is_told_late_is_put_where_there_is_room)
 	ws_trace_close(t);
 }
 
-TEST(what_never_ended_is_written_as_unfinished)
-{
-	struct ws_trace *t = open_trace(0);
-	ws_trace_begin(t, &(struct ws_trace_what){ .row = WS_TRACE_PHASES, .name = "transfer" });
-	ws_trace_end(t,
-	             ws_trace_begin(t, &(struct ws_trace_what){ .row = WS_TRACE_WIRE,
-	                                                        .of = "rank 1" }),
-	             &(struct ws_trace_end){ .bytes = 5, .unfinished = true });
-	struct read r = read_trace(t);
-	assert_int_equal(r.n, 2);
-	for (size_t i = 0; i < r.n; i++)
-		assert_true(ws_json_get_bool(r.events[i].args, "unfinished", false));
-	free_read(&r);
-	ws_trace_close(t);
-}
-
 TEST(the_newest_are_kept_and_phases_longest)
 {
 	enum { KEPT = 64, TILES = 1000 };
@@ -247,21 +231,6 @@ TEST(names_of_others_are_escaped_and_cut)
 	assert_memory_equal(ws_json_get_string(r.events[0].args, "tensor", ""),
 	                    "a\"b\\c\n\x01\xef\xbf\xbd ", 11);
 	assert_true(strlen(ws_json_get_string(r.events[1].json, "name", "")) < 100);
-	free_read(&r);
-	ws_trace_close(t);
-}
-
-TEST(without_a_trace_nothing_happens)
-{
-	const uint64_t s = ws_trace_begin(NULL, &(struct ws_trace_what){ .row = WS_TRACE_READ });
-	assert_int_equal(s, 0);
-	ws_trace_end(NULL, s, NULL);
-	ws_trace_bucket(NULL, 1);
-	ws_trace_close(NULL);
-	struct ws_trace *t = open_trace(1);
-	ws_trace_end(t, 0, NULL);
-	struct read r = read_trace(t);
-	assert_int_equal(r.n, 0);
 	free_read(&r);
 	ws_trace_close(t);
 }
