@@ -134,7 +134,7 @@ static void add_packed(void)
 /* An adapter's directory. */
 static void write_adapter(const char *dir, int rank)
 {
-	struct packed_file f;
+	struct opened_file f;
 	char names[3][2][80], path[80];
 	static const struct {
 		const char *module;
@@ -149,7 +149,7 @@ static void write_adapter(const char *dir, int rank)
 		add_floats(names[i][1], (size_t)(of[i].rows * rank), shape);
 	}
 	write_packed(&f, parts, n_parts);
-	close_packed(&f);
+	close_file(&f);
 	drop_parts();
 	assert_int_equal(mkdir(dir, 0700), 0);
 	snprintf(path, sizeof path, "%s/adapter_model.safetensors", dir);
@@ -245,7 +245,7 @@ static const struct how ways[] = {
 	{ 128 << 10, 1, WS_FORMAT_TENSORS, true },
 };
 
-static struct packed_file file;
+static struct opened_file file;
 
 /* how many are made here with all the scratch one could want */
 static void compare(const struct ws_transform_opts *opts, size_t here, size_t elsewhere)
@@ -290,7 +290,7 @@ SCRATCH_TEST(fp8_of_any_blocks)
 	        12, 2);
 	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8, .block = { 1000, 64 } },
 	        12, 2);
-	close_packed(&file);
+	close_file(&file);
 }
 
 SCRATCH_TEST(unpacked_bases)
@@ -299,7 +299,7 @@ SCRATCH_TEST(unpacked_bases)
 	compare(&(struct ws_transform_opts){ .unpack = true }, 7, 0);
 	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8, .block = { 64, 64 } }, 12,
 	        0);
-	close_packed(&file);
+	close_file(&file);
 }
 
 /* Whose product with anything overflows. */
@@ -319,7 +319,7 @@ SCRATCH_TEST(a_nested_block_of_any_size)
 	compare(&(struct ws_transform_opts){ .unpack = true }, 1, 0);
 	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8, .block = { 16, 16 } }, 2,
 	        0);
-	close_packed(&file);
+	close_file(&file);
 }
 
 SCRATCH_TEST(merged_changes)
@@ -341,7 +341,7 @@ SCRATCH_TEST(merged_changes)
 		o.n_adapters = 5;
 		compare(&o, 22 - 2 * elsewhere, 2 + 2 * elsewhere);
 	}
-	close_packed(&file);
+	close_file(&file);
 }
 
 /* ---- what is no number ---- */
@@ -414,7 +414,7 @@ SCRATCH_TEST(a_number_that_is_none_has_the_sentence_of_the_cpu)
 		"tensor 'a_proj.weight' has NaN at row 200, column 13 (x.safetensors)"));
 	ws_plan_free(p);
 	ws_transform_free(t);
-	close_packed(&file);
+	close_file(&file);
 }
 
 /* So large that a sum might be none: the CPU looks, and makes the same bytes. */
@@ -437,7 +437,7 @@ SCRATCH_TEST(what_only_might_be_none_is_made_by_the_cpu)
 	assert_int_equal(m.here, 9);
 	ws_plan_free(p);
 	ws_transform_free(t);
-	close_packed(&file);
+	close_file(&file);
 }
 
 SCRATCH_TEST(every_call_of_the_driver_may_fail)
@@ -467,7 +467,7 @@ SCRATCH_TEST(every_call_of_the_driver_may_fail)
 	assert_true(n > 100);
 	ws_plan_free(p);
 	ws_transform_free(t);
-	close_packed(&file);
+	close_file(&file);
 }
 
 /* No more than was said: the ring, the box, the scratch and its records. */
@@ -493,7 +493,7 @@ SCRATCH_TEST(no_more_memory_is_taken_than_was_said)
 	assert_true(taken[1] == said[1]);
 	ws_plan_free(p);
 	ws_transform_free(t);
-	close_packed(&file);
+	close_file(&file);
 }
 
 /* A real driver is not told how to behave. */

@@ -8,6 +8,7 @@
 #define TESTS_NAME_LIST_H
 
 #include "scratch.h"
+#include "tensor_file.h"
 #include "test.h"
 #include "wsync/tool/namecheck.h"
 
@@ -211,28 +212,10 @@ static struct ws_config *config_read(const char *root, const char *model, int de
 
 static void list_write(const struct list *l, const char *path)
 {
-	uint64_t at = 0, bytes;
-	FILE *f = fopen(path, "w");
-	assert_non_null(f);
-	fputs("        {", f);
-	for (size_t i = 0; i < l->n; i++) {
-		const struct entry *e = &l->e[i];
-		assert_true(ws_dtype_bytes(e->dtype, e->n_dims, e->dims, &bytes));
-		fprintf(f, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[", i ? "," : "", e->name,
-		        ws_dtype_safetensors(e->dtype));
-		for (unsigned d = 0; d < e->n_dims; d++)
-			fprintf(f, "%s%lld", d ? "," : "", (long long)e->dims[d]);
-		fprintf(f, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)at,
-		        (unsigned long long)(at + bytes));
-		at += bytes;
-	}
-	fputs("}", f);
-	const uint64_t header = (uint64_t)ftell(f) - 8;
-	rewind(f);
-	for (unsigned i = 0; i < 8; i++)
-		fputc((int)(header >> (8 * i) & 0xff), f);
-	assert_int_equal(fclose(f), 0);
-	assert_int_equal(truncate(path, (off_t)(8 + header + at)), 0);
+	struct tensor_file t = tensor_file_begin(path);
+	for (size_t i = 0; i < l->n; i++)
+		tensor_file_add(&t, l->e[i].name, l->e[i].dtype, l->e[i].n_dims, l->e[i].dims);
+	tensor_file_end(&t);
 }
 
 /* ---- a check from end to end ---- */

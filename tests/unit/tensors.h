@@ -5,6 +5,7 @@
 #define TESTS_TENSORS_H
 
 #include "scratch.h"
+#include "tensor_file.h"
 #include "test.h"
 #include "wsync/tool/catalog.h"
 
@@ -103,34 +104,14 @@ static void copy_element(const struct tensor *to, int64_t a, int64_t b, int64_t 
 /* One file; returns nothing but the file. */
 static void tensors_write(const struct tensors *set, const char *path)
 {
-	char *header = malloc(256 * set->n + 16);
-	size_t len = 0, at = 0;
-	assert_non_null(header);
-	header[len++] = '{';
-	for (size_t i = 0; i < set->n; i++) {
-		const struct tensor *t = &set->v[i];
-		const size_t bytes = (size_t)elements(t) * ELEMENT;
-		len += (size_t)sprintf(header + len, "%s\"%s\":{\"dtype\":\"BF16\",\"shape\":[",
-		                       i ? "," : "", t->name);
-		for (int d = 0; d < t->n; d++)
-			len += (size_t)sprintf(header + len, "%s%lld", d ? "," : "",
-			                       (long long)t->dims[d]);
-		len += (size_t)sprintf(header + len, "],\"data_offsets\":[%zu,%zu]}", at,
-		                       at + bytes);
-		at += bytes;
-	}
-	header[len++] = '}';
-	const uint64_t n = len;
-	FILE *f = fopen(path, "wb");
-	assert_non_null(f);
-	assert_int_equal(fwrite(&n, 1, 8, f), 8); /* these tests run on little-endian machines */
-	assert_int_equal(fwrite(header, 1, len, f), len);
-	for (size_t i = 0; i < set->n; i++) {
-		const size_t bytes = (size_t)elements(&set->v[i]) * ELEMENT;
-		assert_int_equal(fwrite(set->v[i].bytes, 1, bytes, f), bytes);
-	}
-	assert_int_equal(fclose(f), 0);
-	free(header);
+	struct tensor_file out = tensor_file_begin(path);
+	for (size_t i = 0; i < set->n; i++)
+		tensor_file_add(&out, set->v[i].name, WS_DTYPE_BF16, (unsigned)set->v[i].n,
+		                set->v[i].dims);
+	tensor_file_data(&out);
+	for (size_t i = 0; i < set->n; i++)
+		fwrite(set->v[i].bytes, ELEMENT, (size_t)elements(&set->v[i]), out.f);
+	tensor_file_end(&out);
 }
 
 /* The item is that tensor, in shape and in every byte. */

@@ -8,6 +8,7 @@
 #include "payloads.h"
 #include "plan_files.h"
 #include "scratch.h"
+#include "tensor_file.h"
 #include "test.h"
 
 #include <errno.h>
@@ -204,18 +205,14 @@ static void write_plan(const struct ws_plan *p, const char *dir)
 
 static void write_source(void)
 {
-	static const char header[] =
-		"{\"a\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]},"
-		"\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[3,11]},"
-		"\"c\":{\"dtype\":\"BF16\",\"shape\":[5,1],\"data_offsets\":[11,21]}}";
-	char file[512];
-	uint64_t n = sizeof header - 1;
-	memcpy(file, &n, 8);
-	memcpy(file + 8, header, n);
-	for (size_t i = 0; i < 21; i++)
-		file[8 + n + i] = (char)(i + 1);
-	struct ws_err err = WS_ERR_INIT;
-	assert_int_equal(ws_file_make("s.safetensors", file, 8 + n + 21, &err), 0);
+	struct tensor_file out = tensor_file_begin("s.safetensors");
+	tensor_file_entry(&out, "a", "U8", "[3]", 3);
+	tensor_file_entry(&out, "b", "F32", "[2]", 8);
+	tensor_file_entry(&out, "c", "BF16", "[5,1]", 10);
+	tensor_file_data(&out);
+	for (int i = 1; i <= 21; i++)
+		fputc(i, out.f);
+	tensor_file_end(&out);
 }
 
 static struct ws_source *open_source(const char *path)
@@ -231,10 +228,7 @@ SCRATCH_TEST(a_plan_as_files_is_the_same_checkpoint)
 	static const uint64_t sizes[] = { 1 << 20, 12, 1 };
 	struct ws_err err = WS_ERR_INIT;
 	write_source();
-	struct ws_source *s = open_source("s.safetensors");
-	const struct ws_source *const sources[] = { s };
-	struct ws_catalog *c = NULL;
-	assert_int_equal(ws_catalog_make(sources, 1, &(struct ws_catalog_opts){ 0 }, &c, &err), 0);
+	struct opened_file f = open_file("s.safetensors");
 	for (size_t i = 0; i < 3; i++) {
 		char dir[16];
 		struct ws_plan *p = NULL;
@@ -242,16 +236,16 @@ SCRATCH_TEST(a_plan_as_files_is_the_same_checkpoint)
 		assert_int_equal(mkdir(dir, 0700), 0);
 		const struct ws_plan_opts opts = { .bucket_size = sizes[i],
 			                           .format = WS_FORMAT_FLATTENED };
-		assert_int_equal(ws_plan_make(c, &opts, &p, &err), 0);
+		assert_int_equal(ws_plan_make(f.catalog, &opts, &p, &err), 0);
 		write_plan(p, dir);
 		struct ws_source *back = open_source(dir);
 		assert_int_equal(ws_source_count(back), 3);
 		for (size_t k = 0; k < 3; k++) {
-			const struct ws_tensor *t = ws_source_tensor(s, k),
+			const struct ws_tensor *t = ws_source_tensor(f.source, k),
 					       *u = ws_source_find(back, t->name);
 			uint64_t was, is;
 			assert_non_null(u);
-			assert_ok(ws_source_hash(s, t, &was, &err) | ws_source_hash(back, u, &is,
+			assert_ok(ws_source_hash(f.source, t, &was, &err) | ws_source_hash(back, u, &is,
 			                         &err), &err);
 			assert_true(was == is && t->dtype == u->dtype && t->n_dims == u->n_dims);
 		}
@@ -260,8 +254,7 @@ SCRATCH_TEST(a_plan_as_files_is_the_same_checkpoint)
 	}
 	assert_true(there("d0/model.safetensors") && !there("d0/model.safetensors.index.json"));
 	assert_true(there("d2/model-00003-of-00003.safetensors"));
-	ws_catalog_free(c);
-	ws_source_close(s);
+	close_file(&f);
 }
 
 RUN_TESTS(NULL, NULL)

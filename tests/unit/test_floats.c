@@ -221,7 +221,7 @@ TEST(sums_are_rounded_once_or_twice_as_was_asked)
 /* ---- factors --------------------------------------------------------------------------------- */
 
 /* Number i of the file is i % 2039, which all of the types have. */
-static const struct ws_item *write_numbers(struct packed_file *f, enum ws_dtype dtype, size_t n)
+static const struct ws_item *write_numbers(struct opened_file *f, enum ws_dtype dtype, size_t n)
 {
 	static const char *const names[] = {
 		[WS_DTYPE_BF16] = "BF16", [WS_DTYPE_F16] = "F16", [WS_DTYPE_F32] = "F32"
@@ -276,7 +276,7 @@ SCRATCH_TEST(factors_are_read_however_they_lie)
 		{ 3, 3, 1, 17000 },     { 2, 20000, 20000, 1 },
 	};
 	for (int k = 0; k < 3; k++) {
-		struct packed_file f;
+		struct opened_file f;
 		const struct ws_item *item = write_numbers(&f, dtypes[k], 60000);
 		for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
 			const struct ws_factor x = { item, 17, ways[w].row, ways[w].col };
@@ -285,14 +285,14 @@ SCRATCH_TEST(factors_are_read_however_they_lie)
 			check_factor(&x, dtypes[k], i, ways[w].rows - i, j, ways[w].cols - j);
 			check_factor(&x, dtypes[k], i, 1, j, 1);
 		}
-		close_packed(&f);
+		close_file(&f);
 	}
 }
 
 SCRATCH_TEST(a_number_that_is_none_is_named_only_where_it_is_read)
 {
 	float x[40] = { 0 }, out[40];
-	struct packed_file f;
+	struct opened_file f;
 	struct ws_buf buf = { .max = 0 };
 	struct ws_err err = WS_ERR_INIT;
 	x[23] = -INFINITY;
@@ -308,7 +308,7 @@ SCRATCH_TEST(a_number_that_is_none_is_named_only_where_it_is_read)
 	assert_int_equal(ws_factor_read(&odd, 0, 4, 0, 5, out, &buf, &err), -1);
 	assert_int_equal(ws_factor_read(&odd, 0, 2, 0, 5, out, &buf, &err), 0);
 	ws_buf_free(&buf);
-	close_packed(&f);
+	close_file(&f);
 }
 
 /* ---- corrections ----------------------------------------------------------------------------- */
@@ -317,10 +317,10 @@ static int correct(const struct part *parts, size_t n, struct ws_err *err)
 {
 	static const uint16_t numbers[60];
 	static const struct part base[] = { { "a.weight", "BF16", "[6,10]", numbers, 120 } };
-	struct packed_file f;
+	struct opened_file f;
 	struct ws_transform *t = NULL;
 	write_packed(&f, parts, n);
-	close_packed(&f);
+	close_file(&f);
 	assert_int_equal(rename("x.safetensors", "c.safetensors"), 0);
 	write_packed(&f, base, 1);
 	const struct ws_transform_opts o = { .correction = "c.safetensors", .scratch = 16 << 20,
@@ -341,7 +341,7 @@ static int correct(const struct part *parts, size_t n, struct ws_err *err)
 		assert_string_equal(report.largest_name, ""); /* the base is zero: no share of it */
 	}
 	ws_transform_free(t);
-	close_packed(&f);
+	close_file(&f);
 	return rc;
 }
 

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Adapters: their names taken apart, their patterns, what they bind to, and why they do not.
  * That the numbers are right is for tests/peers/test_lora_oracle.py. */
-#include "scratch.h"
-
 #include "factor.h"
 #include "lora_priv.h"
-
+#include "scratch.h"
+#include "tensor_file.h"
 #include "test.h"
 #include "wsync/tool/input.h"
 
@@ -440,29 +439,16 @@ TEST(factors_are_read_by_their_steps)
 SCRATCH_TEST(steps_of_all_sizes_are_read)
 {
 	enum { N = 300000 };
-	struct { char header[8]; uint16_t codes[N]; } *file = calloc(1, sizeof *file);
-	char header[200];
-	const int n =
-		snprintf(header, sizeof header,
-	                 "{\"t\":{\"dtype\":\"BF16\",\"shape\":[%d,1],\"data_offsets\":[0,%d]}}", N,
-	                 2 * N);
+	uint16_t *codes = calloc(N, sizeof *codes);
+	struct tensor_file out = tensor_file_begin("t.safetensors");
+	tensor_file_add(&out, "t", WS_DTYPE_BF16, 2, (const int64_t[]){ N, 1 });
+	tensor_file_data(&out);
 	for (int i = 0; i < N; i++)
-		file->codes[i] = (uint16_t)((unsigned)i * 40503u & 0xbfff);
-	FILE *f = fopen("t.safetensors", "wb");
-	const uint64_t size = (uint64_t)n;
-	fwrite(&size, 8, 1, f);
-	fwrite(header, (size_t)n, 1, f);
-	fwrite(file->codes, 2, N, f);
-	fclose(f);
-	const char *paths[] = { "t.safetensors" };
-	const struct ws_catalog_opts as_it_is = { .family = NULL };
-	struct ws_source *s;
-	struct ws_catalog *c;
-	struct ws_err err = WS_ERR_INIT;
-	assert_int_equal(ws_source_open(paths, 1, &s, &err), 0);
-	assert_ok(ws_catalog_make((const struct ws_source *const *)&s, 1, &as_it_is, &c, &err),
-	          &err);
-	const struct ws_item *t = ws_catalog_item(c, 0);
+		codes[i] = (uint16_t)((unsigned)i * 40503u & 0xbfff);
+	fwrite(codes, 2, N, out.f);
+	tensor_file_end(&out);
+	struct opened_file f = open_file("t.safetensors");
+	const struct ws_item *t = ws_catalog_item(f.catalog, 0);
 	static const int64_t steps[][4] = {
 		/* rank, cols, steps of them */
 		{ 3, 100000, 100000, 1 }, { 100, 3, 1, 100 }, { 2, 7, 3, 40000 },
@@ -474,9 +460,8 @@ SCRATCH_TEST(steps_of_all_sizes_are_read)
 		                               .a_col = steps[i][3], .b_row = 1, .b_col = 1,
 		                               .rows = 1, .cols = steps[i][1],
 		                               .rank = steps[i][0] });
-	ws_catalog_free(c);
-	ws_source_close(s);
-	free(file);
+	close_file(&f);
+	free(codes);
 }
 
 static void double_shape(void *ctx, const struct ws_item *item, int64_t *rows, int64_t *cols)

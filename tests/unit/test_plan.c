@@ -5,70 +5,29 @@
 #include "hash.h"
 #include "payloads.h"
 #include "scratch.h"
+#include "tensor_file.h"
 #include "test.h"
 
 #include <unistd.h>
 
-/* Writes a checkpoint one tensor at a time; its data is a hole in the file. */
-struct draft {
-	char text[1 << 16];
-	size_t len;
-	uint64_t data;
-};
-
-static void begin(struct draft *d)
+/* A checkpoint is written one tensor at a time; its data is a hole in the file. */
+static void begin(struct tensor_file *d)
 {
-	d->text[0] = '{';
-	d->len = 1;
-	d->data = 0;
+	*d = tensor_file_begin("x.safetensors");
 }
 
-static void add(struct draft *d, const char *name, const char *dtype, unsigned bits,
+static void add(struct tensor_file *d, const char *name, const char *dtype, unsigned bits,
                 unsigned elements)
 {
-	const uint64_t end = d->data + (uint64_t)elements * bits / 8;
-	d->len += (size_t)
-		snprintf(d->text + d->len, sizeof d->text - d->len,
-	                 "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%u],\"data_offsets\":[%llu,%llu]}",
-	                 d->len > 1 ? "," : "", name, dtype, elements, (unsigned long long)d->data,
-	                 (unsigned long long)end);
-	assert_true(d->len < sizeof d->text - 1);
-	d->data = end;
+	char shape[16];
+	snprintf(shape, sizeof shape, "[%u]", elements);
+	tensor_file_entry(d, name, dtype, shape, (uint64_t)elements * bits / 8);
 }
 
-/* A checkpoint and what it comes to, as the tests want it: the same. */
-struct draft_source {
-	struct ws_source *source;
-	struct ws_catalog *catalog;
-};
-
-static struct draft_source finish(struct draft *d)
+static struct opened_file finish(struct tensor_file *d)
 {
-	static const char path[] = "x.safetensors";
-	const char *paths[] = { path };
-	struct draft_source s = { 0 };
-	struct ws_err err = WS_ERR_INIT;
-	d->text[d->len++] = '}';
-	uint8_t length[8];
-	for (int i = 0; i < 8; i++)
-		length[i] = (uint8_t)((uint64_t)d->len >> 8 * i);
-	FILE *f = fopen(path, "wb");
-	assert_non_null(f);
-	assert_int_equal(fwrite(length, 1, 8, f), 8);
-	assert_int_equal(fwrite(d->text, 1, d->len, f), d->len);
-	assert_int_equal(fclose(f), 0);
-	assert_int_equal(truncate(path, (off_t)(8 + d->len + d->data)), 0);
-	if (ws_source_open(paths, 1, &s.source, &err) ||
-	    ws_catalog_make((const struct ws_source *const *)&s.source, 1,
-	                    &(struct ws_catalog_opts){ 0 }, &s.catalog, &err))
-		fail_msg("%s", err.msg);
-	return s;
-}
-
-static void drop(struct draft_source *s)
-{
-	ws_catalog_free(s->catalog);
-	ws_source_close(s->source);
+	tensor_file_end(d);
+	return open_file("x.safetensors");
 }
 
 static struct ws_plan *plan_of(const struct ws_catalog *c, const struct ws_plan_opts *opts)
@@ -92,14 +51,14 @@ static void assert_order(const struct ws_plan *p, const char *want)
 
 SCRATCH_TEST(buckets_are_filled_in_order)
 {
-	struct draft d;
+	struct tensor_file d;
 	begin(&d);
 	add(&d, "a", "U8", 8, 6);
 	add(&d, "b", "U8", 8, 4);
 	add(&d, "c", "U8", 8, 1);
 	add(&d, "big", "U8", 8, 11);
 	add(&d, "d", "U8", 8, 10);
-	struct draft_source s = finish(&d);
+	struct opened_file s = finish(&d);
 	struct ws_plan *p = plan_of(s.catalog, &(struct ws_plan_opts){ .bucket_size = 10 });
 	assert_order(p, "a b | c | big | d");
 	assert_int_equal(p->bytes, 32);
@@ -111,12 +70,12 @@ SCRATCH_TEST(buckets_are_filled_in_order)
 	assert_int_equal(p->bucket_size, 512 << 20);
 	ws_plan_free(p);
 	ws_plan_free(NULL);
-	drop(&s);
+	close_file(&s);
 }
 
 SCRATCH_TEST(partners_travel_together)
 {
-	struct draft d;
+	struct tensor_file d;
 	begin(&d);
 	add(&d, "l.1.kv_a_proj_with_mqa.weight_scale_inv", "F32", 32, 1);
 	add(&d, "x.weight", "F8_E4M3", 8, 4);
@@ -126,7 +85,7 @@ SCRATCH_TEST(partners_travel_together)
 	add(&d, "l.1.q_a_proj.weight_scale_inv", "F32", 32, 1);
 	add(&d, "l.1.kv_a_proj_with_mqa.weight", "F8_E4M3", 8, 4);
 	add(&d, "x.bias", "F32", 32, 1);
-	struct draft_source s = finish(&d);
+	struct opened_file s = finish(&d);
 	struct ws_plan *p = plan_of(s.catalog, &(struct ws_plan_opts){ .bucket_size = 8 });
 	assert_order(p, "l.1.kv_a_proj_with_mqa.weight_scale_inv l.1.q_a_proj.weight "
 	             "l.1.q_a_proj.weight_scale_inv l.1.kv_a_proj_with_mqa.weight | "
@@ -138,18 +97,18 @@ SCRATCH_TEST(partners_travel_together)
 	             "l.1.q_a_proj.weight_scale_inv l.1.kv_a_proj_with_mqa.weight | "
 	             "x.weight x.weight_scale | l.2.q_a_proj.weight x.bias");
 	ws_plan_free(p);
-	drop(&s);
+	close_file(&s);
 }
 
 SCRATCH_TEST(only_a_bucket_with_misplaced_views_is_put_in_another_order)
 {
-	struct draft d;
+	struct tensor_file d;
 	begin(&d);
 	add(&d, "a.weight", "F8_E4M3", 8, 8);
 	add(&d, "a.weight_scale_inv", "F32", 32, 1);
 	add(&d, "b.weight", "F8_E4M3", 8, 7);
 	add(&d, "b.weight_scale_inv", "F32", 32, 1);
-	struct draft_source s = finish(&d);
+	struct opened_file s = finish(&d);
 	struct ws_plan *p =
 		plan_of(s.catalog,
 	                &(struct ws_plan_opts){ .bucket_size = 12, .format = WS_FORMAT_FLATTENED });
@@ -158,18 +117,18 @@ SCRATCH_TEST(only_a_bucket_with_misplaced_views_is_put_in_another_order)
 	p = plan_of(s.catalog, &(struct ws_plan_opts){ .format = WS_FORMAT_FLATTENED });
 	assert_order(p, "a.weight_scale_inv b.weight_scale_inv a.weight b.weight");
 	ws_plan_free(p);
-	drop(&s);
+	close_file(&s);
 }
 
 SCRATCH_TEST(patterns_choose_and_empty_tensors_stay)
 {
-	struct draft d;
+	struct tensor_file d;
 	begin(&d);
 	add(&d, "model.a.weight", "BF16", 16, 2);
 	add(&d, "model.b.weight", "BF16", 16, 2);
 	add(&d, "model.none", "BF16", 16, 0);
 	add(&d, "odd", "F4", 4, 4);
-	struct draft_source s = finish(&d);
+	struct opened_file s = finish(&d);
 	static const char *const model[] = { "model.*" }, *const b[] = { "*.b.*" },
 				 *const all[] = { "*" };
 	static const char *const typo[] = { "model.*", "modle.*" };
@@ -192,7 +151,7 @@ SCRATCH_TEST(patterns_choose_and_empty_tensors_stay)
 	assert_fails_with(ws_plan_make(s.catalog, &opts, &p, &err), &err, WS_EINPUT,
 	                  "tensor 'odd': no server can receive F4, which torch has no type for");
 	assert_string_equal(err.hint, "leave it out with an exclude pattern");
-	drop(&s);
+	close_file(&s);
 }
 
 static uint64_t digest_of(const struct ws_catalog *c, struct ws_plan_opts opts)
@@ -205,11 +164,11 @@ static uint64_t digest_of(const struct ws_catalog *c, struct ws_plan_opts opts)
 
 SCRATCH_TEST(the_digest_covers_all_but_the_bytes)
 {
-	struct draft d;
+	struct tensor_file d;
 	begin(&d);
 	add(&d, "a", "BF16", 16, 2);
 	add(&d, "b", "BF16", 16, 2);
-	struct draft_source s = finish(&d);
+	struct opened_file s = finish(&d);
 	const struct ws_plan_opts opts = { .bucket_size = 8 };
 	const uint64_t first = digest_of(s.catalog, opts);
 	assert_true(first == digest_of(s.catalog, opts));
@@ -217,7 +176,7 @@ SCRATCH_TEST(the_digest_covers_all_but_the_bytes)
 	assert_true(first != digest_of(s.catalog, (struct ws_plan_opts){ .bucket_size = 4 }));
 	assert_true(first !=
 	            digest_of(s.catalog, (struct ws_plan_opts){ .format = WS_FORMAT_FLATTENED }));
-	drop(&s);
+	close_file(&s);
 	static const struct {
 		const char *name, *dtype;
 		unsigned bits, n;
@@ -229,18 +188,18 @@ SCRATCH_TEST(the_digest_covers_all_but_the_bytes)
 		add(&d, others[i].name, others[i].dtype, others[i].bits, others[i].n);
 		s = finish(&d);
 		assert_true(first != digest_of(s.catalog, opts));
-		drop(&s);
+		close_file(&s);
 	}
 }
 
 SCRATCH_TEST(neighbours_in_a_file_become_one_span)
 {
-	struct draft d;
+	struct tensor_file d;
 	begin(&d);
 	add(&d, "a", "F32", 32, 1);
 	add(&d, "b", "U8", 8, 3);
 	add(&d, "c", "F32", 32, 1);
-	struct draft_source s = finish(&d);
+	struct opened_file s = finish(&d);
 	struct ws_plan *p =
 		plan_of(s.catalog, &(struct ws_plan_opts){ .format = WS_FORMAT_FLATTENED });
 	struct ws_payload *payloads;
@@ -270,7 +229,7 @@ SCRATCH_TEST(neighbours_in_a_file_become_one_span)
 	assert_true(hash == ws_hash64("\0\0", 3));
 	ws_plan_payloads_free(payloads, n);
 	ws_plan_free(p);
-	drop(&s);
+	close_file(&s);
 }
 
 /* ---- random checkpoints ---- */
@@ -283,7 +242,7 @@ static uint32_t pick(uint32_t n)
 	return (seed >> 8) % n;
 }
 
-static struct draft_source random_source(struct draft *d)
+static struct opened_file random_source(struct tensor_file *d)
 {
 	static const struct {
 		const char *name;
@@ -377,10 +336,10 @@ static void check_members(const struct ws_plan *p)
 
 SCRATCH_TEST(random_checkpoints_keep_the_rules)
 {
-	struct draft d;
+	struct tensor_file d;
 	for (uint32_t round = 0; round < 1000; round++) {
 		seed = round;
-		struct draft_source s = random_source(&d);
+		struct opened_file s = random_source(&d);
 		const struct ws_plan_opts opts = { .bucket_size = 1 + pick(500),
 			                           .format = (enum ws_load_format)pick(2) };
 		struct ws_plan *p = plan_of(s.catalog, &opts);
@@ -388,7 +347,7 @@ SCRATCH_TEST(random_checkpoints_keep_the_rules)
 		check_members(p);
 		assert_true(p->digest == digest_of(s.catalog, opts));
 		ws_plan_free(p);
-		drop(&s);
+		close_file(&s);
 	}
 }
 

@@ -3,6 +3,7 @@
  * checkpoint and under those of the server. Divided here element by element, by the layout's
  * boxes. */
 #include "scratch.h"
+#include "tensor_file.h"
 #include "test.h"
 #include "wsync/tool/catalog.h"
 
@@ -96,30 +97,13 @@ static void copy_box(const struct tensor *to, const struct ws_box *b, bool swapp
 
 static void write_file(const char *path, const struct tensor *v, size_t n)
 {
-	char *header = malloc(256 * n + 16);
-	size_t len = 0, at = 0;
-	assert_non_null(header);
-	header[len++] = '{';
-	for (size_t i = 0; i < n; i++) {
-		len += (size_t)sprintf(header + len, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[",
-		                       i ? "," : "", v[i].name, ws_dtype_safetensors(v[i].dtype));
-		for (unsigned d = 0; d < v[i].n; d++)
-			len += (size_t)sprintf(header + len, "%s%lld", d ? "," : "",
-			                       (long long)v[i].dims[d]);
-		len += (size_t)sprintf(header + len, "],\"data_offsets\":[%zu,%zu]}", at,
-		                       at + (size_t)size_of(&v[i]));
-		at += (size_t)size_of(&v[i]);
-	}
-	header[len++] = '}';
-	const uint64_t length = len;
-	FILE *f = fopen(path, "wb");
-	assert_non_null(f);
-	fwrite(&length, 1, 8, f);
-	fwrite(header, 1, len, f);
+	struct tensor_file out = tensor_file_begin(path);
 	for (size_t i = 0; i < n; i++)
-		fwrite(v[i].bytes, 1, size_of(&v[i]), f);
-	assert_int_equal(fclose(f), 0);
-	free(header);
+		tensor_file_add(&out, v[i].name, v[i].dtype, v[i].n, v[i].dims);
+	tensor_file_data(&out);
+	for (size_t i = 0; i < n; i++)
+		fwrite(v[i].bytes, 1, size_of(&v[i]), out.f);
+	tensor_file_end(&out);
 }
 
 /* ---- dividing ---- */

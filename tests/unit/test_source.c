@@ -3,6 +3,7 @@
 #include "checkpoint.h"
 #include "hash.h"
 #include "scratch.h"
+#include "tensor_file.h"
 #include "test.h"
 #include "wsync/tool/source.h"
 
@@ -12,19 +13,13 @@
 /* A file with tensors of four bytes each, which hold the tensor's name. */
 static void write_tensors(const char *path, const char *const *names)
 {
-	char file[4096] = { 0 }, *p = file + 8;
-	size_t n = 0;
-	*p++ = '{';
-	for (; names[n]; n++)
-		p += sprintf(
-			p, "%s\"%s\":{\"dtype\":\"U8\",\"shape\":[2,2],\"data_offsets\":[%zu,%zu]}",
-			n ? "," : "", names[n], n * 4, n * 4 + 4);
-	*p++ = '}';
-	file[0] = (char)((p - file - 8) & 0xff);
-	file[1] = (char)((p - file - 8) >> 8);
-	for (size_t i = 0; i < n; i++, p += 4)
-		strncpy(p, names[i], 4);
-	put_bytes(path, file, (size_t)(p - file));
+	struct tensor_file out = tensor_file_begin(path);
+	for (size_t i = 0; names[i]; i++)
+		tensor_file_entry(&out, names[i], "U8", "[2,2]", 4);
+	tensor_file_data(&out);
+	for (size_t i = 0; names[i]; i++)
+		fseek(out.f, 4 - fprintf(out.f, "%.4s", names[i]), SEEK_CUR);
+	tensor_file_end(&out);
 }
 
 #define TENSORS(path, ...) write_tensors(path, (const char *const[]){ __VA_ARGS__, NULL })

@@ -56,9 +56,9 @@ TEST(bitsandbytes_own_bytes_come_to_its_own_numbers)
 {
 	static const char *const names[] = { "plain.weight", "twice.weight", "half.weight" };
 	static const char *const levels[] = { "scalar", "avx2" };
-	struct packed_file f;
+	struct opened_file f;
 	struct ws_err err = WS_ERR_INIT;
-	open_packed(&f, "tests/data/unpack/bitsandbytes.safetensors");
+	f = open_file("tests/data/unpack/bitsandbytes.safetensors");
 	for (size_t i = 0; i < COUNT(names) * COUNT(levels); i++) {
 		const char *name = names[i / COUNT(levels)];
 		struct ws_packed p, expected;
@@ -82,7 +82,7 @@ TEST(bitsandbytes_own_bytes_come_to_its_own_numbers)
 		ws_packed_free(&p);
 		ws_packed_free(&expected);
 	}
-	close_packed(&f);
+	close_file(&f);
 }
 
 SCRATCH_TEST(every_tensor_is_a_weight_or_a_part_of_one)
@@ -107,7 +107,7 @@ SCRATCH_TEST(every_tensor_is_a_weight_or_a_part_of_one)
 	static const char want[] = "F..N..."        /* FP8 and its parts, NVFP4 and its */
 	                           "-----"          /* what has no packing, whatever it is called */
 	                           "---";           /* MXFP4 and integers, as they are */
-	struct packed_file f;
+	struct opened_file f;
 	struct ws_packed p;
 	struct ws_err err = WS_ERR_INIT;
 	write_packed(&f, parts, COUNT(parts));
@@ -124,7 +124,7 @@ SCRATCH_TEST(every_tensor_is_a_weight_or_a_part_of_one)
 	assert_string_equal(p.parts[1]->name, "b.weight_scale_2");
 	assert_string_equal(p.parts[2]->name, "b.input_scale");
 	assert_null(p.parts[3]);
-	close_packed(&f);
+	close_file(&f);
 }
 
 SCRATCH_TEST(blocks_are_as_large_as_config_or_shapes_say)
@@ -146,7 +146,7 @@ SCRATCH_TEST(blocks_are_as_large_as_config_or_shapes_say)
 			parts[k].n = (size_t)(d[0] * d[1] * d[2]) * (k ? 4 : 1);
 		}
 		const struct ws_quant config = { .block = { cases[i].told, cases[i].told } };
-		struct packed_file f;
+		struct opened_file f;
 		struct ws_packed p;
 		struct ws_err err = WS_ERR_INIT;
 		write_packed(&f, parts, 2);
@@ -154,7 +154,7 @@ SCRATCH_TEST(blocks_are_as_large_as_config_or_shapes_say)
 		if (p.bn != cases[i].bn || p.bk != cases[i].bk)
 			fail_msg("%s %s: %ld x %ld", cases[i].shape, cases[i].scales, (long)p.bn,
 			         (long)p.bk);
-		close_packed(&f);
+		close_file(&f);
 	}
 }
 
@@ -169,7 +169,7 @@ SCRATCH_TEST(empty_tensors_have_no_rows_to_read)
 		{ "d.weight", "F8_E4M3", "[0,8]", NULL, 0 },
 		{ "d.weight_scale", "F32", "[]", NULL, 4 },
 	};
-	struct packed_file f;
+	struct opened_file f;
 	struct ws_buf scratch = { .max = 0 };
 	struct ws_err err = WS_ERR_INIT;
 	write_packed(&f, parts, COUNT(parts));
@@ -180,7 +180,7 @@ SCRATCH_TEST(empty_tensors_have_no_rows_to_read)
 			fail_msg("%s", err.msg);
 		ws_packed_free(&p);
 	}
-	close_packed(&f);
+	close_file(&f);
 }
 
 /* ---- what is refused ---- */
@@ -188,7 +188,7 @@ SCRATCH_TEST(empty_tensors_have_no_rows_to_read)
 static void expect_sentence(const struct part *parts, size_t n, const struct ws_quant *config,
                             const char *sentence)
 {
-	struct packed_file f;
+	struct opened_file f;
 	struct ws_packed p = { .packing = WS_PACK_NONE };
 	struct ws_err err = WS_ERR_INIT;
 	write_packed(&f, parts, n);
@@ -196,7 +196,7 @@ static void expect_sentence(const struct part *parts, size_t n, const struct ws_
 		fail_msg("%s was taken, not: %s", parts[0].name, sentence);
 	assert_int_equal(err.code, WS_EINPUT);
 	assert_string_equal(err.msg, sentence);
-	close_packed(&f);
+	close_file(&f);
 }
 
 #define EXPECT(sentence, ...) \
@@ -372,7 +372,7 @@ SCRATCH_TEST(mxfp4_is_sent_as_it_is_and_has_no_numbers)
 {
 	const struct part parts[] = { { "e.down_proj_blocks", "U8", "[2,16]", NULL, 32 },
 		                      { "e.down_proj_scales", "U8", "[2,1]", NULL, 2 } };
-	struct packed_file f;
+	struct opened_file f;
 	struct ws_packed p;
 	struct ws_buf scratch = { .max = 0 };
 	struct ws_err err = WS_ERR_INIT;
@@ -382,12 +382,12 @@ SCRATCH_TEST(mxfp4_is_sent_as_it_is_and_has_no_numbers)
 	assert_fails_with(ws_packed_rows(&p, 0, 2, x, &scratch, &err), &err, WS_EINPUT,
 	                  "e.down_proj_blocks is uint8 [2, 16], whose numbers are not known: MXFP4 "
 	                  "is sent as it is");
-	close_packed(&f);
+	close_file(&f);
 }
 
 static void expect_bad_rows(const struct part *parts, size_t n, const char *sentence)
 {
-	struct packed_file f;
+	struct opened_file f;
 	struct ws_packed p;
 	struct ws_buf scratch = { .max = 0 };
 	struct ws_err err = WS_ERR_INIT;
@@ -400,7 +400,7 @@ static void expect_bad_rows(const struct part *parts, size_t n, const char *sent
 	free(x);
 	ws_buf_free(&scratch);
 	ws_packed_free(&p);
-	close_packed(&f);
+	close_file(&f);
 }
 
 #define EXPECT_ROWS(sentence, ...) \
@@ -565,12 +565,12 @@ static void *read_rows(void *arg)
 
 TEST(threads_read_rows_of_one_weight)
 {
-	struct packed_file f;
+	struct opened_file f;
 	struct ws_packed p;
 	struct ws_err err = WS_ERR_INIT;
 	struct reader r[4];
 	pthread_t t[4];
-	open_packed(&f, "tests/data/unpack/bitsandbytes.safetensors");
+	f = open_file("tests/data/unpack/bitsandbytes.safetensors");
 	assert_int_equal(find_packed(&f, "twice.weight", NULL, &p, &err), 0);
 	float *want = all_rows(&p);
 	for (int i = 0; i < 4; i++) {
@@ -583,7 +583,7 @@ TEST(threads_read_rows_of_one_weight)
 	}
 	free(want);
 	ws_packed_free(&p);
-	close_packed(&f);
+	close_file(&f);
 }
 
 RUN_TESTS(NULL, NULL)

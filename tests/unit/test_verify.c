@@ -3,6 +3,7 @@
  * nothing. */
 #include "number.h"
 #include "scratch.h"
+#include "tensor_file.h"
 #include "test.h"
 #include "tiny_http.h"
 #include "verify_state.h"
@@ -20,31 +21,21 @@ static float value_of(int layer, int i)
 
 static void write_checkpoint(const char *path)
 {
-	char head[2048];
-	size_t n = 0, at = 0;
+	struct tensor_file out = tensor_file_begin(path);
 	for (int l = 0; l < LAYERS; l++) {
-		const size_t weight = at + sizeof(float) * ROWS * COLUMNS;
-		const size_t norm = weight + sizeof(float) * ROWS;
-		n += (size_t)snprintf(head + n, sizeof head - n,
-		                      "%s\"layers.%d.up.weight\":{\"dtype\":\"F32\",\"shape\":[8,6]"
-		                      ",\"data_offsets\":[%zu,%zu]},"
-		                      "\"layers.%d.norm.weight\":{\"dtype\":\"F32\",\"shape\":[8],"
-		                      "\"data_offsets\":[%zu,%zu]}",
-		                      l ? "," : "{", l, at, weight, l, weight, norm);
-		at = norm;
+		char name[32];
+		snprintf(name, sizeof name, "layers.%d.up.weight", l);
+		tensor_file_add(&out, name, WS_DTYPE_F32, 2, (const int64_t[]){ ROWS, COLUMNS });
+		snprintf(name, sizeof name, "layers.%d.norm.weight", l);
+		tensor_file_add(&out, name, WS_DTYPE_F32, 1, (const int64_t[]){ ROWS });
 	}
-	n += (size_t)snprintf(head + n, sizeof head - n, "}");
-	const uint64_t len = n;
-	FILE *f = fopen(path, "wb");
-	assert_non_null(f);
-	fwrite(&len, sizeof len, 1, f);
-	fwrite(head, 1, n, f);
+	tensor_file_data(&out);
 	for (int l = 0; l < LAYERS; l++)
 		for (int i = 0; i < PER_LAYER; i++) {
 			const float v = value_of(l, i);
-			fwrite(&v, sizeof v, 1, f);
+			fwrite(&v, sizeof v, 1, out.f);
 		}
-	assert_int_equal(fclose(f), 0);
+	tensor_file_end(&out);
 }
 
 /* ---- servers ---- */

@@ -57,7 +57,7 @@ static float *random_scales(size_t n)
 }
 
 /* Codes with one scale for each element of `block` columns, of one packing. */
-static void write_long(struct packed_file *f, enum ws_packing packing, int64_t rows, int64_t cols,
+static void write_long(struct opened_file *f, enum ws_packing packing, int64_t rows, int64_t cols,
                        int64_t block)
 {
 	char shapes[5][64], state[200];
@@ -102,7 +102,7 @@ static void write_long(struct packed_file *f, enum ws_packing packing, int64_t r
 	free(scales);
 }
 
-static uint16_t *numbers_of(const struct packed_file *f, size_t n)
+static uint16_t *numbers_of(const struct opened_file *f, size_t n)
 {
 	struct ws_packed p;
 	struct ws_err err = WS_ERR_INIT;
@@ -120,7 +120,7 @@ static uint16_t *numbers_of(const struct packed_file *f, size_t n)
 	return out;
 }
 
-static struct ws_transform *unpack_long(const struct packed_file *f, enum ws_quantize quantize,
+static struct ws_transform *unpack_long(const struct opened_file *f, enum ws_quantize quantize,
                                         unsigned threads)
 {
 	/* A correction file that is empty makes FP8 bases dense too. */
@@ -170,7 +170,7 @@ SCRATCH_TEST(rows_as_long_as_the_scratch_takes_are_unpacked)
 		{ WS_PACK_NF4, 64 }, { WS_PACK_NVFP4, 16 }, { WS_PACK_FP8, 128 }, { WS_PACK_FP8, 1 }
 	};
 	for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-		struct packed_file f;
+		struct opened_file f;
 		const size_t n = (size_t)ROWS * LONG;
 		write_long(&f, kinds[k].packing, ROWS, LONG, kinds[k].block);
 		uint16_t *want = numbers_of(&f, n);
@@ -188,7 +188,7 @@ SCRATCH_TEST(rows_as_long_as_the_scratch_takes_are_unpacked)
 		assert_int_equal(report.unpacked, 1);
 		ws_transform_free(t);
 		free(want), free(got), free(codes), free(scales);
-		close_packed(&f);
+		close_file(&f);
 	}
 }
 
@@ -196,7 +196,7 @@ SCRATCH_TEST(longer_ones_are_refused_by_name)
 {
 	static const enum ws_packing kinds[] = { WS_PACK_NF4, WS_PACK_NVFP4, WS_PACK_FP8 };
 	for (size_t k = 0; k < 3; k++) {
-		struct packed_file f;
+		struct opened_file f;
 		struct ws_err err = WS_ERR_INIT;
 		struct ws_transform *t;
 		const struct ws_transform_opts o = { .quantize = WS_QUANTIZE_FP8, .threads = 1,
@@ -211,7 +211,7 @@ SCRATCH_TEST(longer_ones_are_refused_by_name)
 		assert_int_equal(ws_transform_make(f.catalog, &more, &t, &err), 0);
 		assert_int_equal(ws_transform_check(t, NULL, NULL, &err), 0);
 		ws_transform_free(t);
-		close_packed(&f);
+		close_file(&f);
 	}
 }
 
@@ -219,7 +219,7 @@ SCRATCH_TEST(longer_ones_are_refused_by_name)
  * once are more than its codes. */
 SCRATCH_TEST(tiny_blocks_fit_a_small_scratch)
 {
-	struct packed_file f;
+	struct opened_file f;
 	const int64_t rows = 700, cols = 600;
 	const size_t n = (size_t)(rows * cols);
 	write_long(&f, WS_PACK_FP8, rows, cols, 1);
@@ -230,13 +230,13 @@ SCRATCH_TEST(tiny_blocks_fit_a_small_scratch)
 	ws_transform_free(t);
 	free(want);
 	free(got);
-	close_packed(&f);
+	close_file(&f);
 }
 
 /* Scales that are fine in fp32 and too large for the type that the numbers are wanted in. */
 SCRATCH_TEST(numbers_beyond_their_type_are_named_without_any_merge)
 {
-	struct packed_file f;
+	struct opened_file f;
 	const uint8_t codes[2] = { 0x10, 0x7e };
 	const float scale = 3e38f / 400;
 	const struct part parts[] = { { "a.weight", "F8_E4M3", "[1,2]", codes, 2 },
@@ -250,7 +250,7 @@ SCRATCH_TEST(numbers_beyond_their_type_are_named_without_any_merge)
 	uint16_t out[2];
 	assert_ok(ws_item_read(ws_catalog_item(ws_transform_catalog(t), 0), 0, out, 4, &err), &err);
 	ws_transform_free(t);
-	close_packed(&f);
+	close_file(&f);
 	const float larger = 3.4e38f / 448;
 	const struct part worse[] = { { "a.weight", "F8_E4M3", "[1,2]", codes, 2 },
 		                      { "a.weight_scale_inv", "F32", "[1,1]", &larger, 4 } };
@@ -260,7 +260,7 @@ SCRATCH_TEST(numbers_beyond_their_type_are_named_without_any_merge)
 	                               &err), &err, WS_EINPUT,
 	                  "tensor 'a.weight' has an infinity at row 0, column 1 (x.safetensors)");
 	ws_transform_free(t);
-	close_packed(&f);
+	close_file(&f);
 }
 
 /* ---- changes --------------------------------------------------------------------------------- */
@@ -268,7 +268,7 @@ SCRATCH_TEST(numbers_beyond_their_type_are_named_without_any_merge)
 enum { MOST_DELTAS = 40 };
 
 struct changes {
-	struct packed_file f;
+	struct opened_file f;
 	struct ws_worker_pool *works;
 	struct ws_scratch desk;
 	struct ws_weight_reader w;
@@ -329,7 +329,7 @@ static void tear_down(struct changes *c)
 	ws_buf_free(&c->desk.buf);
 	free(c->desk.bytes), free(c->desk.factor_cache);
 	ws_worker_pool_free(c->works);
-	close_packed(&c->f);
+	close_file(&c->f);
 	free(c->numbers), free(c->a), free(c->b);
 }
 

@@ -6,7 +6,7 @@
 #define WS_TESTS_TRAINER_LISTS_H
 
 #include "golden_layout.h"
-#include "hollow.h"
+#include "tensor_file.h"
 
 static const struct model {
 	const char *name;
@@ -153,20 +153,21 @@ static void write_list(const struct model *m, const struct trainer *trainer, int
 	char file[128];
 	int64_t layers;
 	struct list l = { .model = m, .trainer = trainer, .depth = depth };
-	struct hollow h;
 	struct ws_config *config = read_config(m->name, 0);
 	assert_true(ws_config_int(config, "num_hidden_layers", &layers));
 	ws_config_free(config);
 	l.layers = (int)layers;
 	snprintf(file, sizeof file, "%s.hf", m->name);
 	assert_true(golden_each(file, add_line, &l));
-	assert_true(hollow_begin(&h, path));
+	struct tensor_file out = tensor_file_begin(path);
 	for (size_t i = 0; i < l.n; i++) {
 		if (l.t[i].stacked)
 			stack_tensor(&l, &l.t[i]);
-		assert_true(hollow_add(&h, l.t[i].name, l.t[i].dtype, l.t[i].n_dims, l.t[i].dims));
+		enum ws_dtype dtype;
+		assert_true(ws_dtype_from_safetensors(l.t[i].dtype, &dtype));
+		tensor_file_add(&out, l.t[i].name, dtype, l.t[i].n_dims, l.t[i].dims);
 	}
-	assert_true(hollow_end(&h));
+	tensor_file_end(&out);
 	free(l.t);
 }
 
