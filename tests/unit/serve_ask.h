@@ -72,6 +72,15 @@ static inline void assert_said(const char *part)
 		fail_msg("'%s' lacks '%s'", said(), part);
 }
 
+static inline void answers(const char *method, const char *path, const char *body, unsigned status,
+                           const char *part)
+{
+	const unsigned is = ask(method, path, body);
+	if (is != status)
+		fail_msg("%s %s: %u, not %u: %s", method, path, is, status, said());
+	assert_said(part);
+}
+
 #define ASKING(name) TEST_BETWEEN(name, NULL, tear_down)
 
 #endif

@@ -116,6 +116,68 @@ static void told_briefly(const struct scene *s, const char *whole)
 
 /* ---- forming ---- */
 
+/* Ranks of whom nobody knows which they are. */
+static void come_nameless(struct scene *s, size_t n)
+{
+	s->h.joined = (unsigned)n;
+	s->h.n_peers = n;
+	for (size_t i = 0; i < n; i++)
+		s->peers[i] =
+			(struct ws_hang_peer){ .joined = true, .connected = true, .asked = true };
+}
+
+static const struct forming {
+	size_t endpoints;
+	unsigned ranks;
+	const char *backend;
+	struct { size_t from, to; enum ws_hang_store store; enum ws_hang_link link; } come[2];
+	size_t answered;              /* endpoints whose request was answered */
+	const char *cause, *likely, *remedy, *brief;
+} formings[] = {
+	/* nobody came to a good address */
+	{ 2, 2, "gloo", .cause = "store-unreached", .likely = "10.0.0.1 port 4711",
+	  .remedy = "{init_ns} gives it longer", .brief = "waiting 10 s for ranks 1, 2 of "
+	  "http://a:1; ranks 3, 4 of http://b:1: not at the store" },
+	{ 2, 4, "gloo", { { 1, 5, WS_HANG_ASKED, WS_HANG_APART },
+	                  { 8, 8, WS_HANG_ASKED, WS_HANG_APART } },
+	  .cause = "missing-ranks", .likely = "but not ranks 6, 7 of http://b:1",
+	  .brief = "waiting 10 s for ranks 6, 7 of http://b:1: not at the store" },
+	{ 3, 2, "gloo", { { 1, 4, WS_HANG_ASKED, WS_HANG_APART } }, .cause = "missing-endpoint",
+	  .likely = "no process of http://c:1 has", .remedy = "10.0.0.1 port 4711" },
+	{ 1, 2, "gloo", { { 1, 1, WS_HANG_JOINED, WS_HANG_APART },
+	                  { 2, 2, WS_HANG_ASKED, WS_HANG_APART } },
+	  .cause = "not-published", .likely = "published a gloo address" },
+	{ 1, 2, "nccl", { { 1, 1, WS_HANG_JOINED, WS_HANG_APART },
+	                  { 2, 2, WS_HANG_ASKED, WS_HANG_APART } },
+	  .cause = "id-not-asked", .likely = "bound to its device" },
+	{ 1, 2, "nccl", { { 1, 2, WS_HANG_ASKED, WS_HANG_LINK_UNKNOWN } }, .cause = "data-plane",
+	  .likely = "communicator", .remedy = "NCCL_SOCKET_IFNAME" },
+	/* the group stands, and an answer is missing */
+	{ 2, 1, "gloo", { { 1, 2, WS_HANG_ASKED, WS_HANG_LINKED } }, 1, "after-forming",
+	  "but http://b:1 has not answered", .brief = "waiting 10 s for http://b:1: "
+	  "POST /init_weights_update_group sent, no answer" },
+};
+
+TEST(who_has_come_so_far_tells_the_cause)
+{
+	for (size_t i = 0; i < sizeof formings / sizeof *formings; i++) {
+		const struct forming *f = &formings[i];
+		struct scene *s = scene(WS_HANG_FORMING, f->endpoints, f->ranks);
+		strcpy(s->h.backend, f->backend);
+		for (size_t k = 0; k < 2 && f->come[k].from; k++)
+			come(s, f->come[k].from, f->come[k].to, f->come[k].store, f->come[k].link);
+		for (size_t k = 0; k < f->answered; k++) {
+			s->endpoints[k].request = WS_HANG_ANSWERED;
+			s->endpoints[k].status = 200;
+		}
+		expect(s, f->cause, f->likely);
+		if (f->remedy)
+			assert_non_null(strstr(s->h.remedy, f->remedy));
+		if (f->brief)
+			told_briefly(s, f->brief);
+	}
+}
+
 TEST(nobody_came_to_a_loopback_address)
 {
 	struct scene *s = scene(WS_HANG_FORMING, 1, 2);
@@ -127,55 +189,23 @@ TEST(nobody_came_to_a_loopback_address)
 	told(s, "not at the store: ranks 1, 2 of http://a:1");
 }
 
-TEST(nobody_came_to_a_good_address)
-{
-	struct scene *s = scene(WS_HANG_FORMING, 2, 2);
-	expect(s, "store-unreached", "10.0.0.1 port 4711");
-	assert_non_null(strstr(s->h.remedy, "{init_ns} gives it longer"));
-	told_briefly(s, "waiting 10 s for ranks 1, 2 of http://a:1; ranks 3, 4 of http://b:1: not "
-	                "at the store");
-}
-
-TEST(some_ranks_of_an_endpoint_are_missing)
-{
-	struct scene *s = scene(WS_HANG_FORMING, 2, 4);
-	come(s, 1, 5, WS_HANG_ASKED, WS_HANG_APART);
-	come(s, 8, 8, WS_HANG_ASKED, WS_HANG_APART);
-	expect(s, "missing-ranks", "but not ranks 6, 7 of http://b:1");
-	told_briefly(s, "waiting 10 s for ranks 6, 7 of http://b:1: not at the store");
-}
-
 TEST(of_an_endpoint_whose_ranks_are_not_told_apart_some_are_missing)
 {
 	struct scene *s = scene(WS_HANG_FORMING, 1, 4);
 	strcpy(s->h.backend, "nccl");
-	s->h.joined = s->endpoints[0].unnamed = 3;
-	s->h.n_peers = 3;
-	for (size_t i = 0; i < 3; i++)
-		s->peers[i] =
-			(struct ws_hang_peer){ .joined = true, .connected = true, .asked = true };
+	s->endpoints[0].unnamed = 3;
+	come_nameless(s, 3);
 	expect(s, "missing-ranks", "but not some ranks of http://a:1");
 	told(s, "not known which: 3 of the 4 ranks of http://a:1");
-}
-
-TEST(one_endpoint_stayed_away)
-{
-	struct scene *s = scene(WS_HANG_FORMING, 3, 2);
-	come(s, 1, 4, WS_HANG_ASKED, WS_HANG_APART);
-	expect(s, "missing-endpoint", "no process of http://c:1 has");
-	assert_non_null(strstr(s->h.remedy, "10.0.0.1 port 4711"));
 }
 
 TEST(whose_are_missing_is_not_known_where_endpoints_share_an_address)
 {
 	struct scene *s = scene(WS_HANG_FORMING, 2, 2);
 	strcpy(s->h.backend, "nccl");
-	s->h.joined = s->h.loose = 3;
-	s->h.n_peers = 3;
+	s->h.loose = 3;
+	come_nameless(s, 3);
 	s->endpoints[0].request = WS_HANG_ANSWERED;
-	for (size_t i = 0; i < 3; i++)
-		s->peers[i] =
-			(struct ws_hang_peer){ .joined = true, .connected = true, .asked = true };
 	expect(s, "not-taken-up", "and http://b:1 has not answered");
 	told_briefly(s, "waiting 10 s for 1 more ranks at 10.0.0.1 port 4711: 3 of 4 have come");
 }
@@ -214,23 +244,6 @@ TEST(somebody_asks_for_another_group)
 	told(s, "of another group");
 }
 
-TEST(one_joined_and_published_nothing)
-{
-	struct scene *s = scene(WS_HANG_FORMING, 1, 2);
-	come(s, 1, 1, WS_HANG_JOINED, WS_HANG_APART);
-	come(s, 2, 2, WS_HANG_ASKED, WS_HANG_APART);
-	expect(s, "not-published", "published a gloo address");
-}
-
-TEST(one_joined_and_never_asked_for_the_nccl_id)
-{
-	struct scene *s = scene(WS_HANG_FORMING, 1, 2);
-	strcpy(s->h.backend, "nccl");
-	come(s, 1, 1, WS_HANG_JOINED, WS_HANG_APART);
-	come(s, 2, 2, WS_HANG_ASKED, WS_HANG_APART);
-	expect(s, "id-not-asked", "bound to its device");
-}
-
 TEST(eager_ones_and_lazy_ones_wait_for_each_other)
 {
 	struct scene *s = scene(WS_HANG_FORMING, 3, 2);
@@ -243,13 +256,11 @@ TEST(eager_ones_and_lazy_ones_wait_for_each_other)
 	/* Who is whose is not known where they share an address. */
 	s = scene(WS_HANG_FORMING, 2, 1);
 	strcpy(s->h.backend, "nccl");
-	s->h.joined = s->h.loose = 2;
-	s->h.n_peers = 2;
+	s->h.loose = 2;
+	come_nameless(s, 2);
+	s->peers[1].asked = false;
 	s->endpoints[1].request = WS_HANG_ANSWERED;
 	s->endpoints[1].status = 200;
-	for (size_t i = 0; i < 2; i++)
-		s->peers[i] =
-			(struct ws_hang_peer){ .joined = true, .connected = true, .asked = i == 0 };
 	expect(s, "mixed-joining", "http://a:1");
 	s->endpoints[1].status = 400; /* it has refused, and waits for nobody */
 	expect(s, "id-not-asked", "bound to its device");
@@ -272,26 +283,6 @@ TEST(all_met_and_did_not_connect)
 	s->ranks[2].store = WS_HANG_ASKED;
 	ws_hang_find_cause(&s->h);
 	assert_string_equal(s->h.cause, "data-plane");
-}
-
-TEST(nccl_does_not_come_about)
-{
-	struct scene *s = scene(WS_HANG_FORMING, 1, 2);
-	strcpy(s->h.backend, "nccl");
-	come(s, 1, 2, WS_HANG_ASKED, WS_HANG_LINK_UNKNOWN);
-	expect(s, "data-plane", "communicator");
-	assert_non_null(strstr(s->h.remedy, "NCCL_SOCKET_IFNAME"));
-}
-
-TEST(the_group_stands_and_the_answer_is_missing)
-{
-	struct scene *s = scene(WS_HANG_FORMING, 2, 1);
-	come(s, 1, 2, WS_HANG_ASKED, WS_HANG_LINKED);
-	s->endpoints[0].request = WS_HANG_ANSWERED;
-	s->endpoints[0].status = 200;
-	expect(s, "after-forming", "but http://b:1 has not answered");
-	told_briefly(
-		s, "waiting 10 s for http://b:1: POST /init_weights_update_group sent, no answer");
 }
 
 /* ---- whatever is waited for ---- */

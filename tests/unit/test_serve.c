@@ -27,15 +27,12 @@ ASKING(information_tells_what_was_configured)
 {
 	start((struct ws_serve_opts){ .tp = 3, .model_path = "m/\"odd\"", .quantization = "fp8",
 	                               .served_model_name = "served" });
-	assert_int_equal(ask("GET", "/model_info", NULL), 200);
-	assert_said("\"model_path\":\"m/\\\"odd\\\"\"");
+	answers("GET", "/model_info", NULL, 200, "\"model_path\":\"m/\\\"odd\\\"\"");
 	assert_said("\"weight_version\":\"default\"");
-	assert_int_equal(ask("GET", "/get_server_info", NULL), 200);
-	assert_said("\"tp_size\":3");
+	answers("GET", "/get_server_info", NULL, 200, "\"tp_size\":3");
 	assert_said("\"quantization\":\"fp8\"");
 	assert_said("\"dtype\":\"bfloat16\"");
-	assert_int_equal(ask("GET", "/v1/models", NULL), 200);
-	assert_said("\"id\":\"served\"");
+	answers("GET", "/v1/models", NULL, 200, "\"id\":\"served\"");
 	assert_int_equal(ask("GET", "/openapi.json", NULL), 200);
 	assert_said("\"/update_weights_from_distributed\":{\"post\":{");
 }
@@ -226,12 +223,10 @@ ASKING(init_requests_are_checked_field_by_field)
 ASKING(an_init_that_reaches_nobody_is_refused_and_leaves_no_group)
 {
 	start((struct ws_serve_opts){ .tp = 2, .init_ns = 200 * WS_NS_PER_MS });
-	assert_int_equal(
-		ask("POST", "/init_weights_update_group",
-	            "{\"master_address\":\"127.0.0.1\",\"master_port\":1,\"rank_offset\":1,"
-	            "\"world_size\":3,\"backend\":\"gloo\",\"group_name\":\"g\"}"),
-		400);
-	assert_said("Failed to initialize custom process group: rank ");
+	answers("POST", "/init_weights_update_group",
+		"{\"master_address\":\"127.0.0.1\",\"master_port\":1,\"rank_offset\":1,"
+		"\"world_size\":3,\"backend\":\"gloo\",\"group_name\":\"g\"}", 400,
+		"Failed to initialize custom process group: rank ");
 	assert_null(serve->groups);
 }
 
@@ -568,8 +563,7 @@ ASKING(faults_strike_at_their_call_only)
 	start((struct ws_serve_opts){
 		.faults = faults, .n_faults = 3, .die = die_once, .ctx = &deaths });
 	assert_int_equal(ask("POST", "/continue_generation", "{}"), 200);
-	assert_int_equal(ask("POST", "/continue_generation", "{}"), 400);
-	assert_said("refused on request");
+	answers("POST", "/continue_generation", "{}", 400, "refused on request");
 	assert_int_equal(ask("POST", "/continue_generation", "{}"), 200);
 	ask("POST", "/pause_generation", "{}");
 	assert_true(reply.drop);

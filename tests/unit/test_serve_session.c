@@ -18,10 +18,8 @@ ASKING(an_update_needs_a_session)
 	assert_int_equal(call("/begin_weight_update", "{\"selector\":\"some\"}"), 400);
 	assert_int_equal(call("/begin_weight_update", "{}"), 200);
 	assert_said("{\"success\":true,\"message\":\"Success\"}");
-	assert_int_equal(call("/begin_weight_update", "{}"), 400);
-	assert_said("already open");
-	assert_int_equal(call("/wsync/journal", ""), 200);
-	assert_said("\"session\":true");
+	answers("POST", "/begin_weight_update", "{}", 400, "already open");
+	answers("GET", "/wsync/journal", "", 200, "\"session\":true");
 	/* Past the session it is the missing group that kills. */
 	assert_int_equal(call("/update_weights_from_distributed", UPDATE), 0);
 	assert_non_null(strstr(killed_by, "Group g not in"));
@@ -46,8 +44,7 @@ ASKING(slime_processes_and_tells_its_version)
 	                 200);
 	assert_int_equal(call("/post_process_weights", "{\"post_process_quantization\":3}"), 400);
 	assert_int_equal(call("/update_weight_version", "{\"new_version\":\"9\"}"), 200);
-	assert_int_equal(call("/get_weight_version", ""), 200);
-	assert_said("{\"weight_version\":\"9\"}");
+	answers("GET", "/get_weight_version", "", 200, "{\"weight_version\":\"9\"}");
 }
 
 /* One tensor of three pages and a bit, as if it had been received. */
@@ -151,10 +148,8 @@ ASKING(the_lenient_one_sleeps_and_wakes)
 ASKING(openapi_tells_the_fields)
 {
 	start((struct ws_serve_opts){ .lineage = WS_SERVE_SESSION });
-	assert_int_equal(call("/openapi.json", ""), 200);
-	assert_said(
-		"\"/"
-	        "flush_cache\":{\"get\":{\"parameters\":[{\"name\":\"timeout\",\"in\":\"query\"");
+	answers("GET", "/openapi.json", "", 200, "\"/"
+		"flush_cache\":{\"get\":{\"parameters\":[{\"name\":\"timeout\",\"in\":\"query\"");
 	assert_said("{\"$ref\":\"#/components/schemas/update_weights_from_distributed\"}");
 	assert_said("\"load_format\":{}");
 	assert_said("\"selector\":{}");
@@ -165,8 +160,7 @@ ASKING(openapi_tells_the_fields)
 	            "\"dtypes\":{},\"shapes\":{},\"group_name\":{},\"flush_cache\":{},"
 	            "\"abort_all_requests\":{},\"weight_version\":{}}}"); /* no load_format */
 	start((struct ws_serve_opts){ .lineage = WS_SERVE_XORL });
-	assert_int_equal(call("/openapi.json", ""), 200);
-	assert_said("\"schemas\":{}");
+	answers("GET", "/openapi.json", "", 200, "\"schemas\":{}");
 	assert_said("\"/prepare_weights_update\":{\"post\":{}}");
 }
 
