@@ -3,30 +3,46 @@
 # The three completion files are run in their shells: they offer what the programs' own tables have.
 load helpers
 
-options_of() { "$bin/$1" --dump-options | awk -F '\t' '$4 != "command" { print "--" $1 }' | sort; }
-commands_of() { "$bin/$1" --dump-options | awk -F '\t' '$4 == "command" { print $1 }' | sort; }
-# "--pause abort retract in_place none", one line for each choice.
-choices_of() {
-	"$bin/$1" --dump-options | awk \
-		-F '\t' '$4 == "choice" { gsub("[|]", " ", $5); print "--" $1, $5 }'
+# wanted: "LINE<TAB>WORD" for what a program's table offers where a line ends so.
+wanted() {
+	local p
+	for p in $(programs); do
+		"$bin/$p" --dump-options | awk -F '\t' -v p="$p" '
+			$4 == "command" { print p " \t" $1; next }
+			{ print p " --\t--" $1 }
+			$4 == "choice" { n = split($5, of, "|")
+			                 for (i = 1; i <= n; i++) print p " --" $1 " \t" of[i] }'
+	done | sort
+}
+# offers_as_wanted COMPLETE: that command, given the lines, offers every word and no other.
+offers_as_wanted() {
+	wanted >wanted
+	cut -f 1 wanted | uniq >lines
+	grep -q . lines
+	"$1" <lines | sort >offered
+	diff wanted offered >&2
 }
 prepare() { export WSYNC_REGISTRY=$scratch/registry.json; }
 
 # ---- bash ----
 
-# complete_bash WORD...: what bash would offer for the last word, sorted.
-complete_bash() {
+# bash_offers <LINES: "LINE<TAB>WORD" for each word that bash would offer.
+bash_offers() {
 	bash --norc -c '
 		. /usr/share/bash-completion/bash_completion
 		. "$1/completions/wsync.bash"
-		COMP_LINE="${*:2}" COMP_POINT=${#COMP_LINE}
-		# As readline does it: : and = are words of their own.
-		mapfile -t COMP_WORDS < <(sed "s/[:=]/\n&\n/g; s/ /\n/g" <<<"$COMP_LINE" | sed "1!{/^$/d}")
-		[[ $COMP_LINE == *" " || ${#COMP_WORDS[@]} = 0 ]] && COMP_WORDS+=("")
-		COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
-		_wsync "${COMP_WORDS[0]}" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
-		printf "%s\n" "${COMPREPLY[@]}"' bash "$repo" "$@" | sort
+		while IFS= read -r COMP_LINE; do
+			COMP_POINT=${#COMP_LINE}
+			# As readline does it: : and = are words of their own.
+			mapfile -t COMP_WORDS < <(sed "s/[:=]/\n&\n/g; s/ /\n/g" <<<"$COMP_LINE" | sed "1!{/^$/d}")
+			[[ $COMP_LINE == *" " || ${#COMP_WORDS[@]} = 0 ]] && COMP_WORDS+=("")
+			COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) COMPREPLY=()
+			_wsync "${COMP_WORDS[0]}" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}" </dev/null
+			printf "$COMP_LINE\t%s\n" "${COMPREPLY[@]}"
+		done' bash "$repo"
 }
+# complete_bash LINE: the words alone, sorted.
+complete_bash() { bash_offers <<<"$1" | cut -f 2 | sort; }
 
 needs() {
 	local what
@@ -36,121 +52,87 @@ needs() {
 }
 needs_bash() { needs /usr/share/bash-completion/bash_completion; }
 
-@test "bash: every option of every program, and no other" {
+@test "bash: every option, choice and command of every program, and no other" {
 	needs_bash
-	for p in $(programs); do
-		diff <(options_of "$p") <(complete_bash "$p" --) >&2 || { echo "$p" >&2; return 1; }
-	done
-}
-
-@test "bash: the choices of every option" {
-	needs_bash
-	for p in $(programs); do
-		while read -r option choices; do
-			diff <(tr ' ' '\n' <<<"$choices" | sort) \
-				<(complete_bash "$p" "$option" "") >&2 ||
-				{ echo "$p $option" >&2; return 1; }
-		done < <(choices_of "$p")
-	done
-}
-
-@test "bash: the commands of every program" {
-	needs_bash
-	for p in $(programs); do
-		[ -n "$(commands_of "$p")" ] || continue
-		diff <(commands_of "$p") <(complete_bash "$p" "") >&2 ||
-			{ echo "$p" >&2; return 1; }
-	done
+	offers_as_wanted bash_offers
 }
 
 @test "bash: part of a value after an equals sign" {
 	needs_bash
-	[ "$(complete_bash wsync-list-weights --format=ta)" = table ]
+	[ "$(complete_bash "wsync-list-weights --format=ta")" = table ]
 }
 
 @test "bash: tensor names of a source on the line" {
 	needs_bash
 	safetensors a.safetensors model.norm.weight:F32:2 lm_head.weight:F32:2
-	[ "$(complete_bash wsync-list-weights a.safetensors --include mod)" = model.norm.weight ]
-	[ "$(complete_bash wsync-list-weights --include mod)" = "" ]
+	[ "$(complete_bash "wsync-list-weights a.safetensors --include mod")" = model.norm.weight ]
+	[ "$(complete_bash "wsync-list-weights --include mod")" = "" ]
 }
 
 @test "bash: checkpoints, directories and synthetic models are sources" {
 	needs_bash
 	mkdir ckpt && touch b.safetensors notes.txt
-	[ "$(complete_bash wsync-list-weights "" |
-		tr '\n' ' ')" = "b.safetensors ckpt home state " ] ||
-		[ "$(complete_bash wsync-list-weights "" |
-		tr '\n' ' ')" = "b.safetensors ckpt home " ]
+	[[ $(complete_bash "wsync-list-weights " | tr '\n' ' ') = "b.safetensors ckpt home "* ]]
 	# Readline replaces only what follows the colon.
-	complete_bash wsync-list-weights synthetic:qwen3-0 | grep -qx qwen3-0.6b
+	complete_bash "wsync-list-weights synthetic:qwen3-0" | grep -qx qwen3-0.6b
 }
 
 @test "bash: memory of a GPU is a source by its manifest" {
 	needs_bash
 	touch m.json
-	[ "$(complete_bash wsync-push cuda-i | tr '\n' ' ')" = "cuda-ipc: " ]
-	[ "$(complete_bash wsync-push cuda-ipc:m | tr '\n' ' ')" = "m.json " ]
+	[ "$(complete_bash "wsync-push cuda-i" | tr '\n' ' ')" = "cuda-ipc: " ]
+	[ "$(complete_bash "wsync-push cuda-ipc:m" | tr '\n' ' ')" = "m.json " ]
 }
 
 @test "bash: endpoints of the registry" {
 	needs_bash
 	[ -x "$bin/wsync-register" ] || skip "not built"
 	"$bin/wsync-register" add --no-check gpu7:30000 >/dev/null
-	complete_bash wsync-list-weights --endpoint "" | grep -qx http://gpu7:30000
+	complete_bash "wsync-list-weights --endpoint " | grep -qx http://gpu7:30000
 }
 
 # ---- fish ----
 
-# complete_fish LINE: what fish would offer, without descriptions, sorted.
-complete_fish() {
-	fish --no-config -c 'source $argv[1]/completions/wsync.fish; complete -C $argv[2]' "$repo" \
-		"$1" |
-		cut -f 1 | sort
+# fish_offers <LINES: "LINE<TAB>WORD" for each word that fish would offer; where options are asked
+# for, the words are options.
+fish_offers() {
+	fish --no-config -c 'source $argv[1]/completions/wsync.fish
+		while read -l line
+			set -l words (complete -C $line </dev/null | string split -f 1 \t)
+			string match -q "* --" -- $line; and set words (string match -- "--*" $words)
+			printf "$line\t%s\n" $words
+		end' "$repo"
 }
 
-@test "fish: every option of every program, and no other" {
+@test "fish: every option, choice and command of every program, and no other" {
 	needs fish
-	for p in $(programs); do
-		diff <(options_of "$p") <(complete_fish "$p --" | grep '^--') >&2 ||
-			{ echo "$p" >&2; return 1; }
-	done
-}
-
-@test "fish: the choices of every option" {
-	needs fish
-	for p in $(programs); do
-		while read -r option choices; do
-			diff <(tr ' ' '\n' <<<"$choices" | sort) <(complete_fish "$p $option ") \
-				>&2 ||
-				{ echo "$p $option" >&2; return 1; }
-		done < <(choices_of "$p")
-	done
-}
-
-@test "fish: the commands of every program" {
-	needs fish
-	for p in $(programs); do
-		[ -n "$(commands_of "$p")" ] || continue
-		diff <(commands_of "$p") <(complete_fish "$p ") >&2 || { echo "$p" >&2; return 1; }
-	done
+	offers_as_wanted fish_offers
 }
 
 @test "fish: tensor names of a source on the line" {
 	needs fish
 	safetensors a.safetensors model.norm.weight:F32:2 lm_head.weight:F32:2
-	[ "$(complete_fish "wsync-list-weights a.safetensors --include mod")" = model.norm.weight ]
+	[ "$(fish_offers <<<"wsync-list-weights a.safetensors --include mod" | cut -f 2)" = model.norm.weight ]
 }
 
 # ---- zsh ----
 
-# specs_zsh PROGRAM: the specifications that the file hands to _arguments, one a line.
-specs_zsh() {
+# zsh_offers <LINES: the same from the specifications that the file hands to _arguments.
+zsh_offers() {
 	zsh -f -c '
-		_arguments() { print -rl -- "$@" }
+		_arguments() { print -rl -- "$service	"${^@} }
 		_call_program() { shift; "$@" }
-		service=$2 words=($2 "") CURRENT=2
-		. $1/completions/_wsync' zsh "$repo" "$1"
+		for service in ${@:2}; do (
+			words=($service "") CURRENT=2
+			. $1/completions/_wsync
+		) done' zsh "$repo" $(programs) | perl -ne '
+		($p, $_) = /^(\S+)\t(.*)/ or next;
+		print map "$p \t$_\n", split / /, $1 if /^1:command:\((.*)\)$/;
+		s/^(\([^)]*\)|\*)*(--[a-z0-9-]+)// or next;
+		$option = $2;
+		print "$p --\t$option\n";
+		print map "$p $option \t$_\n", split / /, $1 if /:\(([^)]*)\)$/' |
+		sort -u | awk -F '\t' 'NR == FNR { asked[$0]; next } $1 in asked' lines -
 }
 
 @test "zsh: the file is for every program" {
@@ -160,35 +142,9 @@ specs_zsh() {
 	done
 }
 
-@test "zsh: every option of every program, and no other" {
+@test "zsh: every option, choice and command of every program, and no other" {
 	needs zsh
-	for p in $(programs); do
-		diff <(options_of "$p") \
-			<(specs_zsh "$p" | sed -nE 's/^(\([^)]*\)|\*)*(--[a-z0-9-]+).*/\2/p' |
-			sort -u) >&2 ||
-			{ echo "$p" >&2; return 1; }
-	done
-}
-
-@test "zsh: the choices of every option" {
-	needs zsh
-	for p in $(programs); do
-		while read -r option choices; do
-			specs_zsh "$p" | grep -qE -e "^[*]?$option\[.*:\($choices\)$" ||
-				{ echo "$p $option: $choices" >&2; return 1; }
-		done < <(choices_of "$p")
-	done
-}
-
-@test "zsh: the commands of every program" {
-	needs zsh
-	for p in $(programs); do
-		[ -n "$(commands_of "$p")" ] || continue
-		diff <(commands_of "$p") \
-			<(specs_zsh "$p" | sed -nE 's/^1:command:\((.*)\)$/\1/p' | tr ' ' '\n' |
-			sort) >&2 ||
-			{ echo "$p" >&2; return 1; }
-	done
+	offers_as_wanted zsh_offers
 }
 
 # A real zsh on a terminal of its own, with completion loaded, is given a line and a tab.
