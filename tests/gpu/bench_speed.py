@@ -82,9 +82,10 @@ def kernels(_):
             % LOAD)
 def load(_):
     path = lib.scratch("large.safetensors")
-    # 2 GiB
-    mkst.write(path, [("w%d" % i, "BF16", (1024, 64 if TRY else 65536)) for i in range(16)], 1)
-    rows = bench("load", path, "--to", "gpu", "--samples", MEMORY[1], "--warmup", MEMORY[2])
+    # 2 GiB, which nobody needs to write where 2 MiB find no GPU
+    for columns in (64,) if TRY else (64, 65536):
+        mkst.write(path, [("w%d" % i, "BF16", (1024, columns)) for i in range(16)], 1)
+        rows = bench("load", path, "--to", "gpu", "--samples", MEMORY[1], "--warmup", MEMORY[2])
     os.unlink(path)
     expect([row for row in rows if row["name"] == "read to GPU"], LOAD)
 
