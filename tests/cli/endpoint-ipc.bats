@@ -23,14 +23,8 @@ sender() {
 		"$BATS_TEST_DIRNAME/ipc_sender.py" "$url" "$@"
 }
 
-journal() {
-	/usr/bin/python3 -c 'import json, sys, urllib.request as u
-j = json.load(u.urlopen(sys.argv[1] + "/wsync/journal", timeout=10))
-print(eval(sys.argv[2]))' "$url" "$1"
-}
-
 # A request is in work.
-asked() { [ "$(journal 'j["state"]["busy"]')" = True ]; }
+asked() { [ "$(journal "$url" 'j["state"]["busy"]')" = True ]; }
 
 # said CASE STATUS TEXT
 said() {
@@ -90,8 +84,8 @@ EOP
 	sender uuid long-uuid ordinal raw torch-2.11 torch-2.13 part elements parameter empty uuid
 	expect_status 0
 	[ "$(grep -c ' 200 Success$' <<<"$out")" = 11 ] || explain "expected eleven successes"
-	[ "$(journal 'j["totals"]["handles"], j["totals"]["updates"]')" = "(1, 11)" ] ||
-		explain "$(journal 'j["totals"]')"
+	[ "$(journal "$url" 'j["totals"]["handles"], j["totals"]["updates"]')" = "(1, 11)" ] ||
+		explain "$(journal "$url" 'j["totals"]')"
 }
 
 # left N: so much of others' memory is open.
@@ -106,8 +100,8 @@ left() {
 	sender two
 	expect_status 0
 	left 2
-	[ "$(journal 'j["totals"]["handles"], j["totals"]["bytes"]')" = "(2, 48576)" ] ||
-		explain "$(journal 'j["totals"]')"
+	[ "$(journal "$url" 'j["totals"]["handles"], j["totals"]["bytes"]')" = "(2, 48576)" ] ||
+		explain "$(journal "$url" 'j["totals"]')"
 	sender many uuid
 	expect_status 0
 	[ "$(grep -c ' 200 Success$' <<<"$out")" = 41 ] || explain "expected 41 successes"
@@ -214,9 +208,9 @@ small() {
 	push --verify hash --weight-version 7
 	expect_status 0
 	out_has 'verified by hash'
-	[ "$(journal '(j["totals"]["handles"] in (1, 2), j["state"]["weight_version"],
+	[ "$(journal "$url" '(j["totals"]["handles"] in (1, 2), j["state"]["weight_version"],
 		j["state"]["paused"])')" = \
-		"(True, '7', False)" ] || explain "$(journal 'j["totals"]')"
+		"(True, '7', False)" ] || explain "$(journal "$url" 'j["totals"]')"
 	push --verify hash --ipc-device 0
 	expect_status 0
 }
@@ -226,16 +220,14 @@ small() {
 	endpoint one --backend ipc
 	printf '%s\n' "$scratch/small.safetensors" "$scratch/small.safetensors" \
 		"$scratch/small.safetensors" >list
-	status=0 last=stdin
-	timeout 60 wsync-push --stdin -e "$url" --backend ipc --bucket-size 4KiB --verify hash \
-		--json <list >.out 2>.err || status=$?
-	out=$(<.out) err=$(<.err)
+	STDIN=list try wsync-push --stdin -e "$url" --backend ipc --bucket-size 4KiB --verify \
+		hash --json
 	expect_status 0
 	[ "$(json '[l["ok"] for l in lines if l["type"] == "result"]')" = "[True, True, True]" ] ||
 		explain "another result"
 	# two each
-	[ "$(journal 'j["totals"]["handles"] <= 3 * 2')" = True ] ||
-		explain "$(journal 'j["totals"]')"
+	[ "$(journal "$url" 'j["totals"]["handles"] <= 3 * 2')" = True ] ||
+		explain "$(journal "$url" 'j["totals"]')"
 	left 0
 }
 
@@ -258,11 +250,11 @@ small() {
 	push
 	expect_status 5
 	err_has 'this endpoint has none'
-	[ "$(journal 'j["state"]["paused"]')" = False ] || explain "left paused"
+	[ "$(journal "$url" 'j["state"]["paused"]')" = False ] || explain "left paused"
 	endpoint refuses --backend ipc --fault refuse:update_weights_from_tensor:3
 	push
 	[[ $status = [59] ]] || explain "expected status 5 or 9"
-	[ "$(journal 'j["state"]["paused"]')" = False ] || explain "left paused"
+	[ "$(journal "$url" 'j["state"]["paused"]')" = False ] || explain "left paused"
 	endpoint dies --backend ipc --fault die:update_weights_from_tensor:2
 	push
 	[[ $status = [469] ]] || explain "expected status 4, 6 or 9"

@@ -39,22 +39,15 @@ push() {
 in_time() { [ "$took" -le $(((limit + 10) * 1000)) ] ||
 	explain "took $took ms, expected at most $limit s and 10"; }
 
-# look URL EXPRESSION: of its journal, over `j`.
-look() {
-	/usr/bin/python3 -c 'import json, sys, urllib.request as u
-j = json.load(u.urlopen(sys.argv[1] + "/wsync/journal", timeout=10))
-print(eval(sys.argv[2]))' "$1" "$2"
-}
-
 # Those that live are not paused and in no group.
 nobody_is_left() {
 	local at
 	for at in "${urls[@]}"; do
 		[ "$at" = -e ] && continue
-		look "$at" 0 >/dev/null 2>&1 || continue
-		[ "$(look "$at" '(j["state"]["paused"], j["state"]["groups"])')" = \
+		journal "$at" 0 >/dev/null 2>&1 || continue
+		[ "$(journal "$at" '(j["state"]["paused"], j["state"]["groups"])')" = \
 			"(False, [])" ] ||
-			explain "left at $at: $(look "$at" 'j["state"]')"
+			explain "left at $at: $(journal "$at" 'j["state"]')"
 	done
 }
 
@@ -71,7 +64,7 @@ nobody_is_left() {
 			out_has 'verified by hash'
 		done
 		nobody_is_left
-		[ "$(look "$url" 'j["totals"]["tensors"]')" = 10 ] || explain "other tensors"
+		[ "$(journal "$url" 'j["totals"]["tensors"]')" = 10 ] || explain "other tensors"
 	done
 }
 
@@ -178,15 +171,11 @@ nobody_is_left() {
 	local i
 	gpu_endpoint one
 	for i in 1 2 3; do echo "$scratch/small.safetensors	v$i"; done >list
-	status=0
-	timeout 60 wsync-push --stdin "${urls[@]}" --backend nccl --verify hash --json <list \
-		>"$scratch/.out" 2>"$scratch/.err" ||
-		status=$?
-	out=$(<"$scratch/.out") err=$(<"$scratch/.err") last=stdin
+	STDIN=list try wsync-push --stdin "${urls[@]}" --backend nccl --verify hash --json
 	expect_status 0
 	[ "$(json '[l["ok"] for l in lines if l["type"] == "result"]')" = "[True, True, True]" ] ||
 		explain "another result"
-	[ "$(look "$url" '(sum(r["path"] == "/init_weights_update_group" for r in j["requests"]),
+	[ "$(journal "$url" '(sum(r["path"] == "/init_weights_update_group" for r in j["requests"]),
 		j["state"]["weight_version"])')" = \
 		"(1, 'v3')" ] || explain "another group"
 	nobody_is_left
@@ -246,7 +235,7 @@ nobody_is_left() {
 	push
 	expect_status 6
 	err_has "$url has NCCL 2.23.4, and 2.28.9 was loaded here"
-	[ "$(look "$url" '[r for r in j["requests"] if "init_weights" in str(r)]')" = "[]" ] ||
+	[ "$(journal "$url" '[r for r in j["requests"] if "init_weights" in str(r)]')" = "[]" ] ||
 		explain "it was asked to join"
 	nobody_is_left
 }
@@ -324,7 +313,7 @@ dies() {
 	push
 	[ "$status" != 0 ] || explain "expected a failure"
 	in_time
-	eventually 10 look "$url" 0
+	eventually 10 journal "$url" 0
 	push --verify hash
 	expect_status 0
 	nobody_is_left
@@ -334,13 +323,13 @@ dies() {
 	gpu_endpoint one --fault slow:wire/payload:2 --fault-delay 3s
 	start push wsync-push small.safetensors "${urls[@]}" --backend nccl --bucket-size 4KiB \
 		--load-format none
-	eventually 20 eval '[ "$(look "$url" "j[\"totals\"][\"updates\"]")" = 1 ]'
+	eventually 20 eval '[ "$(journal "$url" "j[\"totals\"][\"updates\"]")" = 1 ]'
 	kill -KILL "$pid"
 	wait "$pid" || true
 	try wsync-ctl repair --again
 	expect_status 0
 	nobody_is_left
-	[ "$(look "$url" 'j["totals"]["distinct"]')" = 5 ]
+	[ "$(journal "$url" 'j["totals"]["distinct"]')" = 5 ]
 }
 
 @test "a GPU out of memory, at each allocation of the endpoint" {

@@ -104,10 +104,7 @@ nowhere='{"names": ["a"], "dtypes": ["int8"], "shapes": [[1]], "group_name": "no
 	endpoint e --lineage sglang-2026
 	ask POST /update_weights_from_distributed "$nowhere"
 	[ "$status" = 52 ] || explain "expected an empty reply"
-	status=0
-	wait "$pid" || status=$?
-	expect_status 12
-	out=$(<e.out) err=$(<e.err)
+	finished e 12
 	[ "$(json 'lines[-1]["ok"], lines[-1]["exit"], lines[-1]["error"]["code"]')" = \
 		"(False, 12, 'crashed')" ] ||
 		explain "expected an end that says crashed"

@@ -194,8 +194,6 @@ sync() {
 }
 add() { call /add_inference_endpoint \
 	"{\"host\":\"127.0.0.1\",\"port\":$(port_of "$1"),\"pool\":\"$2\"}"; }
-asked_of() { curl -sS -m 10 "$1/wsync/journal" | /usr/bin/python3 -c 'import json, sys
-print(sum(r["path"] == sys.argv[1] for r in json.load(sys.stdin)["requests"]))' "$2"; }
 
 @test "syncs run in the order of their requests, with the endpoints that are registered then" {
 	start_up two wsync-endpoint --listen 127.0.0.1:0
@@ -231,7 +229,7 @@ print(" ".join(l["weight_version"] for l in lines if l["type"] == "result"))'; }
 	all_ended() { [ "$(ended)" = "v1 v2 v3 v4 v5" ]; }
 	eventually 30 all_ended || explain "$(ended)"
 	[ "$(version_of "$two")" = '"weight_version":"v3"' ]
-	[ "$(asked_of "$gone" /pause_generation)" = 0 ]
+	expect_journal "$gone" 'paths.count("/pause_generation")' 0
 }
 
 @test "a sync whose endpoint is removed while it waits is refused" {
@@ -251,7 +249,7 @@ print(" ".join(l["weight_version"] for l in lines if l["type"] == "result"))'; }
 	eventually 60 grep -q "no endpoint is registered in pool 'second'; known pools: first" \
 		v2.answer
 	eventually 60 grep -q '"success":true' v1.answer
-	[ "$(asked_of "$two" /pause_generation)" = 0 ]
+	expect_journal "$two" 'paths.count("/pause_generation")' 0
 }
 
 @test "a flush never meets a pause that a server does not survive" {

@@ -32,11 +32,11 @@ teardown() {
 }
 
 # try COMMAND...: ended after three minutes, which only a hang takes. $status, $out, $err; never
-# fails by itself.
+# fails by itself. STDIN is the file that it reads.
 try() {
 	status=0
-	timeout -k 5 "${TRY_SECONDS:-180}" "$@" >"$scratch/.out" 2>"$scratch/.err" </dev/null ||
-		status=$?
+	timeout -k 5 "${TRY_SECONDS:-180}" "$@" >"$scratch/.out" 2>"$scratch/.err" \
+		<"${STDIN:-/dev/null}" || status=$?
 	out=$(<"$scratch/.out")
 	err=$(<"$scratch/.err")
 	last="$*"
@@ -118,6 +118,14 @@ eventually() {
 	done
 }
 
+# finished NAME STATUS [PID]: what `start` began as NAME, the latest unless PID says which, ends so.
+finished() {
+	status=0
+	wait "${3:-$pid}" || status=$?
+	out=$(<"$scratch/$1.out") err=$(<"$scratch/$1.err") last=$1
+	expect_status "$2"
+}
+
 # safetensors FILE NAME:DTYPE:DIMS...: a file with random but reproducible bytes.
 safetensors() { /usr/bin/python3 "$repo/tests/peers/mkst.py" "$@"; }
 
@@ -187,6 +195,34 @@ endpoint() {
 	eventually 20 grep -q '"ready"' "$scratch/$name.out"
 	url=$(sed -n 's/.*"type":"ready".*"url":"\([^"]*\)".*/\1/p' "$scratch/$name.out")
 }
+
+# journal URL EXPRESSION: over the endpoint's journal j, its state s, the paths of its requests, and
+# its updates over a group.
+journal() {
+	curl -sS --max-time 10 "$1/wsync/journal" | /usr/bin/python3 -c 'import json, sys
+j = json.load(sys.stdin)
+s, paths = j["state"], [r["path"] for r in j["requests"]]
+updates = [r for r in j["requests"] if r["path"] == "/update_weights_from_distributed"]
+print(eval("(" + sys.argv[1] + ")"))' "$2"
+}
+
+# expect_journal URL EXPRESSION TEXT: what `journal URL EXPRESSION` prints.
+expect_journal() { local got; got=$(journal "$1" "$2"); [ "$got" = "$3" ] ||
+	explain "expected of $1: $2 = $3, got $got"; }
+
+# requested PATH [N]: endpoint $url has had at least N requests to it.
+requested() { [ "$(curl -sS --max-time 10 "$url/wsync/journal" | grep -o "\"path\":\"$1\"" |
+	wc -l)" -ge "${2:-1}" ]; }
+
+# lines_to OPTION...: a push to $url, as push, of the lines of file descriptor 7.
+lines_to() {
+	[ -p sources ] || mkfifo sources
+	start push bash -c "exec wsync-push --stdin --json -e $url $* <sources"
+	push=$pid
+	exec 7>sources
+}
+# results N: that push has ended so many lines.
+results() { [ "$(grep -c '"type":"result"' push.out)" = "$1" ]; }
 
 # proxy URL BEFORE [AFTER [ARG...]]: a proxy of that endpoint (proxy.py); its URL is in $url then.
 proxy() {

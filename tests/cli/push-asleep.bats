@@ -10,22 +10,11 @@ prepare() {
 	safetensors two.safetensors --seed 2 a:F32:64,32 b:F32:64,32 c:F32:64,32
 }
 
-# state URL FILTER: an expression over the state s in the endpoint's journal, and the paths of its
-# requests.
-state() {
-	/usr/bin/python3 -c 'import json, sys, urllib.request
-j = json.load(urllib.request.urlopen(sys.argv[1] + "/wsync/journal", timeout=10))
-s, paths = j["state"], [r["path"] for r in j["requests"]]
-print(eval(sys.argv[2]))' "$1" "$2"
-}
-
 expect_state() { # URL RELEASED PAUSED
-	local got
-	got=$(state "$1" 's["released"], s["paused"]')
-	[ "$got" = "($2, $3)" ] || explain "expected of $1: ($2, $3), got $got"
+	expect_journal "$1" 's["released"], s["paused"]' "($2, $3)"
 }
 
-is_asked() { [ "$(state "$1" "paths.count('$2')")" = "$3" ]; }
+is_asked() { [ "$(journal "$1" "paths.count('$2')")" = "$3" ]; }
 
 # asleep NAME MEMORY OPTION...: an endpoint that has the weights of one.safetensors, version 7, and
 # released MEMORY.
@@ -197,10 +186,10 @@ or others changed its memory: wsync-ctl repair --forget --endpoint $url"
 	expect_status 0
 	out_has "resumed  committed"
 	expect_two "$url"
-	[ "$(state "$url" "[p for p in paths if p in ('/resume_memory_occupation', \
+	[ "$(journal "$url" "[p for p in paths if p in ('/resume_memory_occupation', \
 '/continue_generation')][-2:]")" = \
 		"['/resume_memory_occupation', '/continue_generation']" ] ||
-		explain "$(state "$url" paths)"
+		explain "$(journal "$url" paths)"
 }
 
 @test "a push that fails when the weights are whole wakes the caches, then resumes" {
@@ -250,10 +239,8 @@ or others changed its memory: wsync-ctl repair --forget --endpoint $url"
 	local first=$url
 	asleep two weights,kv_cache --fault refuse:resume_memory_occupation:1
 	printf '%s\n' two.safetensors two.safetensors >lines
-	status=0
-	timeout 60 wsync-push --stdin -e "$first" -e "$url" --asleep weights,kv_cache --json \
-		<lines >.out 2>.err || status=$?
-	out=$(<.out) err=$(<.err)
+	STDIN=lines try wsync-push --stdin -e "$first" -e "$url" --asleep weights,kv_cache \
+		--json
 	expect_status 5
 	expect_json '[l["ok"] for l in lines if l["type"] == "result"]' "[False, True]"
 	expect_two "$first"
@@ -276,11 +263,7 @@ or others changed its memory: wsync-ctl repair --forget --endpoint $url"
 
 @test "a line of --stdin says what was released since the one before" {
 	asleep one weights,kv_cache
-	mkfifo sources
-	start push bash -c "exec wsync-push --stdin -e $url --asleep weights,kv_cache --json \
---state-dir own <sources"
-	local push=$pid
-	exec 7>sources
+	lines_to --asleep weights,kv_cache --state-dir own
 	printf 'one.safetensors\t8\n' >&7
 	eventually 20 grep -q '"type":"result"' push.out
 	try wsync-ctl sleep --tags weights,kv_cache -e "$url"
@@ -288,10 +271,7 @@ or others changed its memory: wsync-ctl repair --forget --endpoint $url"
 	printf 'two.safetensors\t9\tweights,kv_cache\none.safetensors\t\tdisk\ntwo.safetensors\n' \
 		>&7
 	exec 7>&-
-	status=0
-	wait "$push" || status=$?
-	out=$(<push.out) err=$(<push.err)
-	expect_status 2
+	finished push 2 "$push"
 	expect_json '[(l["ok"], l["source"]) for l in lines if l["type"] == "result"]' \
 		"[(True, 'one.safetensors'), (True, 'two.safetensors'), (False, \
 'one.safetensors'), (True, 'two.safetensors')]"
@@ -304,10 +284,7 @@ or others changed its memory: wsync-ctl repair --forget --endpoint $url"
 @test "a line of --stdin that is refused leaves --asleep to the next line" {
 	asleep one weights,kv_cache
 	printf 'two.safetensors\t8\tbogus\ntwo.safetensors\t9\n' >lines
-	status=0
-	timeout 60 wsync-push --stdin -e "$url" --asleep weights,kv_cache --json <lines >.out \
-		2>.err || status=$?
-	out=$(<.out) err=$(<.err)
+	STDIN=lines try wsync-push --stdin -e "$url" --asleep weights,kv_cache --json
 	expect_status 2
 	expect_json '[l["ok"] for l in lines if l["type"] == "result"]' "[False, True]"
 	expect_json '[[e["state"] for e in l["endpoints"]] for l in lines if l["type"] == "end"]' \
@@ -315,24 +292,13 @@ or others changed its memory: wsync-ctl repair --forget --endpoint $url"
 	expect_two "$url"
 }
 
-# pipe_to OPTION...: a push of the lines of file descriptor 7, $pid; its output: push.out and
-# push.err.
-pipe_to() {
-	mkfifo sources
-	start push bash -c "exec wsync-push --stdin --json -e $url $* <sources"
-	exec 7>sources
-}
-has_results() { [ "$(grep -c '"type":"result"' push.out)" = "$1" ]; }
-
 @test "what the third field of a refused line lists is left to the next line" {
 	for next in '' $'\t\trecorded'; do
 		asleep one weights,kv_cache
 		# The lines before are refused early, by the lock of another push, and late, by
 		# their plan.
 		mkdir -p state/wsync/locks
-		mkfifo sources
-		start push bash -c "exec wsync-push --stdin --json -e $url <sources"
-		exec 7>sources
+		lines_to
 		exec 8>"state/wsync/locks/localhost:${url##*:}.lock"
 		flock 8
 		printf 'two.safetensors\t8\tweights,kv_cache\n' >&7
@@ -340,10 +306,7 @@ has_results() { [ "$(grep -c '"type":"result"' push.out)" = "$1" ]; }
 		exec 8>&-
 		printf 'missing.safetensors\ntwo.safetensors%s\n' "$next" >&7
 		exec 7>&-
-		rm sources
-		status=0
-		wait "$pid" || status=$?
-		out=$(<push.out) err=$(<push.err)
+		finished push 3
 		expect_json '[l["ok"] for l in lines if l["type"] == "result"]' \
 			"[False, False, True]"
 		expect_two "$url"
@@ -354,14 +317,14 @@ has_results() { [ "$(grep -c '"type":"result"' push.out)" = "$1" ]; }
 	asleep one weights,kv_cache --fault refuse:resume_memory_occupation:2
 	try wsync-push two.safetensors -e "$url" --asleep weights,kv_cache
 	expect_status 5
-	pipe_to --asleep recorded
+	lines_to --asleep recorded
 	printf 'missing.safetensors\n' >&7
-	eventually 20 has_results 1
+	eventually 20 results 1
 	try wsync-push two.safetensors -e "$url" --asleep recorded
 	expect_status 0
 	# The server dies of being asked to wake its caches once more.
 	printf 'two.safetensors\n' >&7
-	eventually 30 has_results 2
+	eventually 30 results 2
 	exec 7>&-
 	wait "$pid" || true
 	out=$(<push.out)
@@ -376,10 +339,7 @@ has_results() { [ "$(grep -c '"type":"result"' push.out)" = "$1" ]; }
 	try wsync-push two.safetensors -e "$url" --bucket-size 8KiB --asleep weights,kv_cache
 	expect_left 5
 	printf 'two.safetensors\t8\tweights\ntwo.safetensors\t9\n' >lines
-	status=0
-	timeout 60 wsync-push --stdin -e "$first" -e "$url" --asleep kv_cache --json <lines >.out \
-		2>.err || status=$?
-	out=$(<.out) err=$(<.err)
+	STDIN=lines try wsync-push --stdin -e "$first" -e "$url" --asleep kv_cache --json
 	expect_status 2
 	expect_json '[l["ok"] for l in lines if l["type"] == "result"]' "[False, True]"
 	expect_two "$first"
@@ -426,20 +386,14 @@ again() {
 @test "a line of --stdin that fails before its pause does not pause a server that was restarted" {
 	endpoint one --fault refuse:update_weights_from_distributed:2
 	local server=$pid
-	mkfifo sources
-	start push bash -c "exec wsync-push --stdin -e $url --bucket-size 8KiB --json <sources"
-	local push=$pid
-	exec 7>sources
+	lines_to --bucket-size 8KiB
 	printf 'two.safetensors\n' >&7
 	eventually 20 grep -q '"type":"result"' push.out
 	expect_state "$url" '[]' True
 	again "$server" 7>&-
 	printf 'absent.safetensors\n' >&7
 	exec 7>&-
-	status=0
-	wait "$push" || status=$?
-	out=$(<push.out) err=$(<push.err)
-	expect_status 3
+	finished push 3 "$push"
 	expect_json '[(l["ok"], l["endpoints"][0]["state"]) for l in lines
 		if l["type"] == "result"]' \
 		"[(False, 'partial'), (False, 'partial')]"

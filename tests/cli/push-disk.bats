@@ -12,11 +12,7 @@ model() {
 }
 
 # What endpoint $url was asked: the paths, in order.
-asked() {
-	/usr/bin/python3 -c 'import json, sys, urllib.request
-j = json.load(urllib.request.urlopen(sys.argv[1] + "/wsync/journal", timeout=10))
-print(" ".join(r["path"][1:] for r in j["requests"] if r["method"] == "POST"))' "$url"
-}
+asked() { journal "$url" '" ".join(r["path"][1:] for r in j["requests"] if r["method"] == "POST")'; }
 
 # Names in a directory, hidden ones too.
 names() { (cd "$1" && find . -mindepth 1 -printf '%P\n' | LC_ALL=C sort | tr '\n' ' '); }

@@ -12,13 +12,13 @@ prepare() {
 	export HANG_FIFO=$scratch/fifo
 }
 
+# hangs COMMAND...: with that library, which HANG or SLOW tells what to do.
+hangs() { LD_PRELOAD="$tools/hang_io.so" ASAN_OPTIONS=verify_asan_link_order=0 "$@"; }
+
 # hung WHAT OPTION...: a push whose file system hangs as WHAT says, into $url.
 hung() {
-	local what=$1
-	shift
 	rm -f fifo.reached
-	try env HANG="$what" LD_PRELOAD="$tools/hang_io.so" ASAN_OPTIONS=verify_asan_link_order=0 \
-		wsync-push source.safetensors -e "$url" --bucket-size 2MiB --json "$@"
+	HANG=$1 hangs try wsync-push source.safetensors -e "$url" --bucket-size 2MiB --json "${@:2}"
 	[ -e fifo.reached ] || explain "nothing hung"
 }
 
@@ -32,12 +32,7 @@ ends() {
 	paused "$2"
 }
 
-journal() { curl -s "$url/wsync/journal"; }
-paused() { [ "$(journal | /usr/bin/python3 \
-	-c 'import json, sys; print(json.load(sys.stdin)["state"]["paused"])')" = "$1" ] ||
-	explain "expected of the endpoint: paused $1"; }
-groups() { journal | /usr/bin/python3 \
-	-c 'import json, sys; print(json.load(sys.stdin)["state"]["groups"])'; }
+paused() { expect_journal "$url" 's["paused"]' "$1"; }
 nothing_to_repair() {
 	try wsync-ctl repair
 	expect_status 0
@@ -49,7 +44,7 @@ nothing_to_repair() {
 	hung "sendfile source 5000000" -t 5
 	expect_status 10
 	ends partial True
-	[ "$(groups)" = "[]" ] || explain "the group was not destroyed"
+	expect_journal "$url" 's["groups"]' '[]'
 	unset HANG
 	try wsync-push source.safetensors -e "$url"
 	expect_status 0
@@ -82,7 +77,7 @@ nothing_to_repair() {
 	try wsync-ctl repair
 	expect_status 0
 	paused False
-	journal | grep -q '"path":"/resume_memory_occupation"' ||
+	requested /resume_memory_occupation ||
 		explain "it was resumed without its memory"
 	nothing_to_repair
 }
@@ -93,7 +88,7 @@ nothing_to_repair() {
 	hung "fadvise source 3000000" -t 5
 	expect_status 10
 	ends untouched True
-	! journal | grep -q '"path":"/continue_generation"' || explain "it was resumed"
+	! requested /continue_generation || explain "it was resumed"
 	nothing_to_repair
 }
 
@@ -124,15 +119,11 @@ nothing_to_repair() {
 
 @test "a signal ends a push whose thread takes none" {
 	endpoint one
-	HANG="fadvise source 3000000" LD_PRELOAD=$tools/hang_io.so \
-		ASAN_OPTIONS=verify_asan_link_order=0 \
-		start push wsync-push source.safetensors -e "$url" --bucket-size 2MiB --json
+	HANG="fadvise source 3000000" hangs start push wsync-push source.safetensors -e "$url" \
+		--bucket-size 2MiB --json
 	eventually 30 test -e fifo.reached
 	kill -TERM "$pid"
-	status=0
-	wait "$pid" || status=$?
-	expect_status 143
-	out=$(<push.out) err=$(<push.err)
+	finished push 143
 	expect_json 'lines[-1]["error"]["code"], lines[-1]["endpoints"][0]["state"]' \
 		"('cancelled', 'untouched')"
 	paused False
@@ -143,14 +134,10 @@ nothing_to_repair() {
 # threads of its checksums, which hang in the source.
 joins() {
 	endpoint one --fault "$1:update_weights_from_distributed:2"
-	HANG="pread source 3000000" LD_PRELOAD=$tools/hang_io.so \
-		ASAN_OPTIONS=verify_asan_link_order=0 \
-		start push wsync-push source.safetensors -e "$url" --bucket-size 2MiB \
-		--verify hash --json "${@:2}"
+	HANG="pread source 3000000" hangs start push wsync-push source.safetensors -e "$url" \
+		--bucket-size 2MiB --verify hash --json "${@:2}"
 	eventually 30 test -e fifo.reached
-	asked() { [ "$(journal | grep -o '"path":"/update_weights_from_distributed"' |
-		wc -l)" = 2 ]; }
-	eventually 30 asked
+	eventually 30 requested /update_weights_from_distributed 2
 }
 
 # The main thread of $pid wakes up ten times a second while it waits for an answer, and not at all
@@ -168,49 +155,35 @@ is_still() {
 	# longer than the 3 s of silence after a deadline, and far from the 13 s of the clean-up
 	sleep 4
 	while kill -0 "$pid" 2>/dev/null; do timeout 1 sh -c ': >fifo' || true; done
-	status=0
-	wait "$pid" || status=$?
-	out=$(<push.out) err=$(<push.err) last=push
-	expect_status 10
+	finished push 10
 	err_has "bucket 2 of 4: the deadline passed without an answer from $url"
 	err_lacks "hangs in a file system"
 }
 
 @test "a failed push whose threads do not end says that it does not respond" {
 	joins refuse --bucket-timeout 5s
-	status=0
-	wait "$pid" || status=$?
-	out=$(<push.out) err=$(<push.err) last=push
-	expect_status 10
+	finished push 10
 	err_has "the deadline passed while this process does not respond"
 }
 
 @test "a thread that wakes up during the clean-up changes nothing any more" {
 	endpoint one --fault slow:destroy_weights_update_group:1 --fault-delay 2s
-	HANG="fadvise source 3000000" LD_PRELOAD=$tools/hang_io.so \
-		ASAN_OPTIONS=verify_asan_link_order=0 \
-		start push wsync-push source.safetensors -e "$url" --bucket-size 2MiB --json -t 5
-	leaving() { journal | grep -q destroy_weights_update_group; }
+	HANG="fadvise source 3000000" hangs start push wsync-push source.safetensors -e "$url" \
+		--bucket-size 2MiB --json -t 5
 	eventually 30 test -e fifo.reached
-	eventually 30 leaving
+	eventually 30 requested /destroy_weights_update_group
 	: >fifo
-	status=0
-	wait "$pid" || status=$?
-	expect_status 10
-	out=$(<push.out) err=$(<push.err)
+	finished push 10
 	ends untouched False
-	journal >journal
-	run ! grep -q update_weights_from_distributed journal
+	! requested /update_weights_from_distributed || explain "it went on"
 }
 
 @test "with --stdin the line and the end are told" {
 	endpoint one
 	echo source.safetensors >lines
 	status=0
-	HANG="sendfile source 5000000" LD_PRELOAD=$tools/hang_io.so \
-		ASAN_OPTIONS=verify_asan_link_order=0 \
-		timeout 60 wsync-push --stdin -e "$url" --bucket-size 2MiB --json -t 5 <lines >out \
-		2>err || status=$?
+	HANG="sendfile source 5000000" hangs timeout 60 wsync-push --stdin -e "$url" \
+		--bucket-size 2MiB --json -t 5 <lines >out 2>err || status=$?
 	out=$(<out) err=$(<err)
 	expect_status 10
 	expect_json '[(l["type"], l["exit"], l.get("results")) for l in lines
@@ -221,19 +194,15 @@ is_still() {
 @test "a gateway ends, since no other push could begin" {
 	endpoint one
 	local server=$url port=${url##*:}
-	HANG="fadvise source 3000000" LD_PRELOAD=$tools/hang_io.so \
-		ASAN_OPTIONS=verify_asan_link_order=0 \
-		start gateway wsync-gateway --listen 127.0.0.1:0 --json --bucket-size 2MiB -t 5
+	HANG="fadvise source 3000000" hangs start gateway wsync-gateway --listen 127.0.0.1:0 \
+		--json --bucket-size 2MiB -t 5
 	local gateway=$pid
 	eventually 20 grep -q '"ready"' gateway.out
 	local at
 	at=$(sed -n 's/.*"type":"ready".*"url":"\([^"]*\)".*/\1/p' gateway.out)
 	curl -s -d "{\"host\":\"127.0.0.1\",\"port\":$port}" "$at/add_inference_endpoint" >/dev/null
 	run ! curl -s -d "{\"source\":\"$scratch/source.safetensors\"}" "$at/sync_inference_weights"
-	status=0
-	wait "$gateway" || status=$?
-	out=$(<gateway.out) err=$(<gateway.err)
-	expect_status 10
+	finished gateway 10 "$gateway"
 	err_has "hangs in a file system"
 	url=$server
 	paused False
@@ -241,9 +210,8 @@ is_still() {
 
 @test "a slow disk is not blamed on the server" {
 	endpoint one
-	try env SLOW="sendfile source 1500" LD_PRELOAD="$tools/hang_io.so" \
-		ASAN_OPTIONS=verify_asan_link_order=0 \
-		wsync-push source.safetensors -e "$url" --bucket-size 8MiB --bucket-timeout 5 --json
+	SLOW="sendfile source 1500" hangs try wsync-push source.safetensors -e "$url" \
+		--bucket-size 8MiB --bucket-timeout 5 --json
 	expect_status 10
 	expect_json '[l["starved_ns"] > l["ns"] / 2 for l in lines if l["type"] == "hang"]' "[True]"
 }
@@ -252,9 +220,8 @@ is_still() {
 	endpoint one
 	try wsync-push source.safetensors -e "$url"
 	expect_status 0
-	try env HANG="sendfile source 5000000" LD_PRELOAD="$tools/hang_io.so" \
-		ASAN_OPTIONS=verify_asan_link_order=0 \
-		wsync-verify weights source.safetensors -e "$url" --reset --yes \
+	HANG="sendfile source 5000000" hangs try wsync-verify weights source.safetensors \
+		-e "$url" --reset --yes \
 		--bucket-timeout 5s --json
 	expect_status 10
 	[ -e fifo.reached ] || explain "nothing hung"

@@ -9,36 +9,20 @@ prepare() {
 	safetensors two.safetensors --seed 2 a:F32:64,32 b:F32:64,32 c:F32:64,32
 }
 
-# lines_to OPTION...: a push to $url of the lines of file descriptor 7; its output: push.out and
-# push.err.
-lines_to() {
-	mkfifo sources
-	start push bash -c "exec wsync-push --stdin --json -e $url $* <sources"
-	push=$pid
-	exec 7>sources
-}
 # line N TEXT: the N-th line, and its result.
 line() {
 	printf '%b\n' "$2" >&7
-	eventually 30 eval "[ \"\$(grep -c '\"type\":\"result\"' push.out)\" = $1 ]"
+	eventually 30 results "$1"
 }
 # no_more STATUS RESULT...: the end, with each line's success.
 no_more() {
 	exec 7>&-
-	status=0
-	wait "$push" || status=$?
-	out=$(<push.out) err=$(<push.err) last="push --stdin"
-	expect_status "$1"
+	finished push "$1" "$push"
 	shift
 	expect_json '" ".join("yes" if l["ok"] else "no" for l in lines if l["type"] == "result")' \
 		"$*"
 }
-has_released() { # LIST PAUSED
-	local got
-	got=$(curl -sS "$url/wsync/journal" | /usr/bin/python3 -c 'import json, sys
-s = json.load(sys.stdin)["state"]; print(s["released"], s["paused"])')
-	[ "$got" = "$1 $2" ] || explain "expected $1 $2, got $got"
-}
+has_released() { expect_journal "$url" 's["released"], s["paused"]' "($1, $2)"; } # LIST PAUSED
 asleep() { # MEMORY OPTION...
 	endpoint one --lineage sglang-2026 --memory-saver drop --checksums "${@:2}"
 	try wsync-push one.safetensors -e "$url" --weight-version 7
@@ -226,7 +210,7 @@ asleep() { # MEMORY OPTION...
 	expect_status 0
 	# At work it is left alone.
 	printf 'two.safetensors\n' >&7
-	eventually 20 eval '[ "$(curl -sS "$url/wsync/journal" | grep -o "\"path\":\"/update_weights_from_distributed\"" | wc -l)" -ge 6 ]'
+	eventually 20 requested /update_weights_from_distributed 6
 	try wsync-ctl repair --forget --endpoint "$url"
 	expect_status 5
 	err_has "is at work on it"
@@ -447,9 +431,8 @@ timeout 60 sh -c \"until [ -e go ]; do sleep 0.05; done\"')"
 	line 3 one.safetensors
 	no_more 10 no yes yes
 	local n
-	n=$(curl -sS "$url/wsync/journal" | grep -o '"path":"/post_process_weights"' | wc -l)
-	[ "$n" = 8 ] || explain "/post_process_weights was asked $n times, \
-not 4 and twice by each line that succeeded"
+	# 4, and twice by each line that succeeded
+	expect_journal "$url" 'paths.count("/post_process_weights")' 8
 	try wsync-ctl repair
 	expect_out "nothing to repair"
 }
@@ -483,7 +466,7 @@ not 4 and twice by each line that succeeded"
 	# the limit is for files, not for pipes
 	lines_to --bucket-timeout 6s "> >(cat) 2> >(cat >&2)"
 	printf 'one.safetensors\n' >&7
-	eventually 20 eval 'curl -sS "$url/wsync/journal" | grep -q "\"path\":\"/end_weight_update\""'
+	eventually 20 requested /end_weight_update
 	prlimit --pid "$push" --fsize=0:
 	eventually 30 grep -q '"type":"result"' push.out
 	prlimit --pid "$push" --fsize=unlimited:

@@ -92,23 +92,20 @@ v('wsync_push_endpoint_paused', endpoint='$url')" "('0', '0')"
 @test "with --stdin the file is written after each line" {
 	llama m
 	endpoint a
-	mkfifo lines
-	start push bash -c 'exec wsync-push --stdin -e "$1" --metrics m.prom <lines' - "$url"
-	exec 9>lines
-	echo m >&9
+	lines_to --metrics m.prom
+	echo m >&7
 	eventually 20 test -s m.prom
 	is 'v("wsync_push_runs_total", outcome="success"), v("wsync_push_success")' "('1', '1')"
 	local before
 	before=$(success_at)
-	echo nowhere >&9
+	echo nowhere >&7
 	eventually 20 grep -q '^wsync_push_success 0' m.prom
 	is 'v("wsync_push_exit_code"), v("wsync_push_runs_total", outcome="failure")' "('3', '1')"
 	[ "$(success_at)" = "$before" ]
-	echo m >&9
+	echo m >&7
 	eventually 20 grep -q '^wsync_push_success 1' m.prom
-	exec 9>&-
-	wait "$pid" || status=$?
-	[ "$status" = 3 ] # of the line that failed
+	exec 7>&-
+	finished push 3 # of the line that failed
 	is 'v("wsync_push_runs_total", outcome="success")' 2
 }
 
@@ -137,13 +134,11 @@ v('wsync_push_endpoint_paused', endpoint='$url')" "('0', '0')"
 	llama m
 	endpoint a
 	mkdir there
-	mkfifo lines
-	start push bash -c 'exec wsync-push --stdin --json -e "$1" --metrics there/m.prom --trace there/t.json <lines' - "$url"
-	exec 9>lines
+	lines_to --metrics there/m.prom --trace there/t.json
 	eventually 20 grep -q '"start"' push.out
 	rm -r there
-	echo m >&9
-	exec 9>&-
+	echo m >&7
+	exec 7>&-
 	wait "$pid"
 	grep -q '"type":"warning".*--metrics: create' push.out
 	grep -q '"type":"warning".*--trace: create' push.out

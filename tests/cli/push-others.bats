@@ -7,26 +7,20 @@ prepare() { safetensors small.safetensors {a,b,c,d,e,f}.weight:F32:64,16 >/dev/n
 
 buckets=(--bucket-size 4KiB --bucket-timeout 30s)
 
-# times PATH N: the endpoint was asked that at least N times.
-times() { [ "$(curl -sS "$url/wsync/journal" | grep -o "\"path\":\"$1\"" | wc -l)" -ge "$2" ]; }
-
 # held STEP N OPTION...: a push that stands still while it waits for the answer to the N-th request
 # to STEP, which the endpoint gives late. $pid; its output: held.out and held.err.
 held() {
 	local step=$1 n=$2
 	shift 2
 	start held wsync-push small.safetensors -e "$url" "${buckets[@]}" --json "$@"
-	eventually 20 times "/$step" "$n"
+	eventually 20 requested "/$step" "$n"
 	kill -STOP "$pid"
 }
 
 # goes_on STATUS: the push does, and ends so.
 goes_on() {
 	kill -CONT "$pid"
-	status=0
-	wait "$pid" || status=$?
-	out=$(<held.out) err=$(<held.err) last=held
-	expect_status "$1"
+	finished held "$1"
 }
 
 # tell PATH BODY: what somebody else does.
@@ -36,10 +30,7 @@ relabel() { tell update_weight_version "{\"new_version\":\"$1\",\"abort_all_requ
 # expect_state STATE PAUSED LABEL: as the push says of the endpoint, and as it is.
 expect_state() {
 	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('$1', $2)]"
-	local got
-	got=$(curl -sS "$url/wsync/journal" | /usr/bin/python3 -c 'import json, sys
-s = json.load(sys.stdin)["state"]; print(s["paused"], s["weight_version"])')
-	[ "$got" = "$2 $3" ] || explain "the endpoint: $got, expected $2 $3"
+	expect_journal "$url" 's["paused"], s["weight_version"]' "($2, '$3')"
 }
 
 @test "a push that runs within another is seen by the outer one" {
@@ -136,22 +127,20 @@ answered() { curl -sS "$url/wsync/journal" | grep -q '"weight_version":"mine"'; 
 	err_has "its weight version changed from 'default' to 'theirs' before this push began to \
 send"
 	expect_state untouched False theirs
-	! times /update_weights_from_distributed 1 || explain "weights were sent"
+	! requested /update_weights_from_distributed 1 || explain "weights were sent"
 	try wsync-push small.safetensors -e "$url" --weight-version mine
 	expect_status 0
 }
 
 @test "between two lines of --stdin anybody may set a version" {
 	endpoint e
-	mkfifo lines
-	start p bash -c "exec wsync-push --stdin -e $url --json <lines"
-	exec 8>lines
-	echo small.safetensors >&8
-	eventually 20 grep -q '"result"' p.out
+	lines_to
+	echo small.safetensors >&7
+	eventually 20 results 1
 	relabel theirs
-	echo small.safetensors >&8
-	exec 8>&-
-	wait "$pid" || explain "$(cat p.err)"
+	echo small.safetensors >&7
+	exec 7>&-
+	finished push 0
 }
 
 records() { find "$XDG_STATE_HOME/wsync/pushes" -name '*.json' -exec grep \
@@ -160,24 +149,21 @@ records() { find "$XDG_STATE_HOME/wsync/pushes" -name '*.json' -exec grep \
 @test "a line of --stdin that another push keeps out writes no record that was settled" {
 	endpoint e --fault refuse:update_weights_from_distributed:2 \
 		--fault slow:update_weights_from_distributed:10 --fault-delay 4s
-	mkfifo lines
-	start p bash -c "exec wsync-push --stdin -e $url ${buckets[*]} --json <lines"
-	local p=$pid
-	exec 8>lines
-	echo small.safetensors >&8
-	eventually 20 grep -q '"result"' p.out
+	lines_to "${buckets[@]}"
+	echo small.safetensors >&7
+	eventually 20 results 1
 	[ "$(records)" = 1 ] || explain "the first line left no record"
 	try wsync-push small.safetensors -e "$url" "${buckets[@]}"
 	expect_status 0
 	[ "$(records)" = 0 ] || explain "the record was not settled"
-	held update_weights_from_distributed 10 8>&-
+	held update_weights_from_distributed 10 7>&-
 	local held=$pid
-	echo small.safetensors >&8
-	exec 8>&-
-	wait "$p" || true
+	echo small.safetensors >&7
+	exec 7>&-
+	wait "$push" || true
 	pid=$held
 	goes_on 0
-	out=$(<p.out) err=$(<p.err)
+	out=$(<push.out) err=$(<push.err)
 	expect_json '[l["exit"] for l in lines if l["type"] == "result"]' "[5, 5]"
 	err_has "at work on it"
 	try wsync-ctl repair
@@ -218,7 +204,7 @@ records() { find "$XDG_STATE_HOME/wsync/pushes" -name '*.json' -exec grep \
 	err_has "another push has begun an update there"
 	err_has "stays paused, as it was found"
 	expect_state untouched True default
-	! times /continue_generation 1 || explain "it was resumed"
+	! requested /continue_generation 1 || explain "it was resumed"
 	# Paused by hand, and nobody at work: a warning.
 	tell end_weight_update '{}'
 	try wsync-push small.safetensors -e "$url" --json
@@ -236,15 +222,12 @@ records() { find "$XDG_STATE_HOME/wsync/pushes" -name '*.json' -exec grep \
 	endpoint e --lineage session --fault slow:flush_cache:1 --fault-delay 4s
 	tell pause_generation '{}'
 	start p wsync-push small.safetensors -e "$url" --json
-	eventually 20 times /flush_cache 1
+	eventually 20 requested /flush_cache 1
 	kill -TERM "$pid"
-	status=0
-	wait "$pid" || status=$?
-	out=$(<p.out) err=$(<p.err) last=push
-	expect_status 143
+	finished p 143
 	err_has "stays paused, as it was found"
 	expect_state untouched True default
-	! times /continue_generation 1 || explain "it was resumed"
+	! requested /continue_generation 1 || explain "it was resumed"
 	try wsync-ctl repair
 	expect_out "nothing to repair"
 }
@@ -283,7 +266,7 @@ __import__('os').path.exists('$scratch/armed'): answer = (500, 'no')"
 	start other bash -c "wsync-push small.safetensors -e $url --bucket-size 4KiB --state-dir \
 other --weight-version theirs
 		touch $scratch/other.done"
-	eventually 20 times /update_weights_from_distributed 2
+	eventually 20 requested /update_weights_from_distributed 2
 	meddle "$direct" /init_weights_update_group 1 "$(until_there "$scratch/other.done")"
 	try wsync-push small.safetensors -e "$url" --state-dir mine --weight-version mine --json
 	expect_status 5
@@ -297,7 +280,7 @@ other --weight-version theirs
 	held update_weights_from_distributed 2
 	kill -KILL "$pid"
 	wait "$pid" || true
-	eventually 20 eval '! times /update_weights_from_distributed 3'
+	eventually 20 eval '! requested /update_weights_from_distributed 3'
 	try wsync-push small.safetensors -e "$url" --json
 	expect_status 0
 	err_lacks "somebody else"
@@ -328,7 +311,7 @@ front() {
 	try wsync-push small.safetensors -e "$url" -e "$front" --init-timeout 5s
 	expect_status 2
 	err_has "are one server"
-	! times /init_weights_update_group 1 || explain "it was asked to join"
+	! requested /init_weights_update_group 1 || explain "it was asked to join"
 	# Other names of 127.0.0.1 need no question.
 	for other in 127.1 '[::ffff:127.0.0.1]' 0.0.0.0 '[::1]' '[::]' localhost; do
 		try wsync-push small.safetensors -e "127.0.0.1:$port" -e "$other:$port"
@@ -350,10 +333,7 @@ front() {
 	front "$url" random_seed=42,port=30000,host="'0.0.0.0'"
 	try wsync-push small.safetensors -e "$a" -e "$front"
 	expect_status 0
-	eval "$(curl -sS "$url/wsync/journal" | /usr/bin/python3 -c 'import json, sys
-paths = [r["path"] for r in json.load(sys.stdin)["requests"]]
-print("opened=%d closed=%d" % (paths.count("/open_session"), paths.count("/close_session")))')"
-	[ "$opened $closed" = "1 1" ] || explain "$opened sessions were opened and $closed closed"
+	expect_journal "$url" 'paths.count("/open_session"), paths.count("/close_session")' "(1, 1)"
 }
 
 @test "if two names may be one server, and no request can tell, the diagnosis says so" {

@@ -7,10 +7,7 @@ protocol='[l["protocol"] for l in lines if l["type"] == "plan"]'
 
 # steps URL WORD...: what was asked of the endpoint under these words, in order.
 steps() {
-	/usr/bin/python3 -c 'import json, sys, urllib.request
-j = json.load(urllib.request.urlopen(sys.argv[1] + "/wsync/journal", timeout=10))
-paths = [r["path"][1:] for r in j["requests"]]
-print(*[p for p in paths if any(w in p for w in sys.argv[2:])])' "$@"
+	journal "$1" "' '.join(p[1:] for p in paths if any(w in p[1:] for w in '${*:2}'.split()))"
 }
 expect_steps() {
 	local want=$1 got
@@ -202,11 +199,8 @@ expect_round() {
 expect_flushes() {
 	local label=$1
 	shift
-	out=$(curl -sS "$url/wsync/journal" | /usr/bin/python3 -c 'import json, sys
-j = json.load(sys.stdin)
-print(j["state"]["weight_version"],
-      *[r["flush_cache"] for r in j["requests"] if "flush_cache" in r])')
-	[ "$out" = "$label $*" ] || explain "expected $label $*"
+	expect_journal "$url" '" ".join([s["weight_version"]]
+		+ [str(r["flush_cache"]) for r in j["requests"] if "flush_cache" in r])' "$label $*"
 }
 
 @test "several senders take turns, and the last flushes and says the version" {
@@ -467,20 +461,13 @@ sender 2 had a turn, sender 1 had none" err1 ||
 @test "a process that had its turn finds that the round is gone before its next" {
 	likely_model qwen3
 	endpoint a --model m
-	mkfifo lines
-	start s1 timeout -k 5 40 bash \
-		-c "wsync-push --stdin -e $url --sender 1/2 --lock turns --json \
-		--include '*layers.0.*' <lines"
-	exec 7<>lines
+	lines_to --sender 1/2 --lock turns --include "'*layers.0.*'"
 	printf 'm\tv1\n' >&7
-	eventually 20 grep -q '"type":"result"' s1.out
+	eventually 20 results 1
 	rm turns.round
 	printf 'm\tv2\nm\tv3\n' >&7
 	exec 7>&-
-	status=0
-	wait "$pid" || status=$?
-	out=$(<s1.out) err=$(<s1.err)
-	expect_status 9
+	finished push 9
 	expect_json '[l["exit"] for l in lines if l["type"] == "result"]' "[0, 9, 0]"
 	err_has "round v1 of 2 senders"
 }

@@ -34,12 +34,6 @@ if ($1) and not kept:$(dies)
 if kept: url = kept['url']"
 }
 
-# state URL EXPRESSION: of the server's journal, j.
-state() {
-	try curl -s "$1/wsync/journal"
-	expect_json "(lambda j: ($2))(lines[0])" "$3"
-}
-
 # refused PHASE: the push failed in that phase, and says why.
 refused() {
 	expect_status 4
@@ -54,10 +48,10 @@ refused() {
 	refused transfer
 	expect_json 'lines[-1]["endpoints"][0]["paused"]' True
 	# it has a part, and answers nobody
-	state "$b" 'j["state"]["paused"], j["state"]["weight_version"]' "(True, 'default')"
+	expect_journal "$b" 'j["state"]["paused"], j["state"]["weight_version"]' "(True, 'default')"
 	try wsync-push m -e "$b" --backend tensor --bucket-size 16KiB --weight-version new
 	expect_status 0
-	state "$b" 'j["state"]["paused"], j["state"]["weight_version"]' "(False, 'new')"
+	expect_journal "$b" 'j["state"]["paused"], j["state"]["weight_version"]' "(False, 'new')"
 }
 
 @test "a server that is replaced when it is to be resumed is no success, by any way of sending" {

@@ -15,11 +15,8 @@ load helpers
 		if l["type"] == "plan"]')" = \
 		"[('tensor', 'tensor', 'flattened_bucket')]" ]
 	for u in "$first" "$url"; do
-		[ "$(/usr/bin/python3 -c 'import json, sys, urllib.request
-j = json.load(urllib.request.urlopen(sys.argv[1] + "/wsync/journal", timeout=10))
-paths = {r["path"] for r in j["requests"]}
-print("/update_weights_from_tensor" in paths, "/init_weights_update_group" in paths)' "$u")" = \
-	"True False" ]
+		expect_journal "$u" '"/update_weights_from_tensor" in paths,
+			"/init_weights_update_group" in paths' "(True, False)"
 		try wsync-verify weights m -e "$u"
 		expect_status 0
 	done
@@ -29,10 +26,8 @@ print("/update_weights_from_tensor" in paths, "/init_weights_update_group" in pa
 
 # What endpoint $url was asked about its weights: the paths, in order.
 asked() {
-	/usr/bin/python3 -c 'import json, sys, urllib.request
-j = json.load(urllib.request.urlopen(sys.argv[1] + "/wsync/journal", timeout=10))
-print(*[r["path"][1:] for r in j["requests"] if "weight" in r["path"]
-        and "get_weights" not in r["path"] and r["method"] == "POST"])' "$url"
+	journal "$url" '" ".join(r["path"][1:] for r in j["requests"] if "weight" in r["path"]
+		and "get_weights" not in r["path"] and r["method"] == "POST")'
 }
 
 @test "servers with sessions get them in one, and load from disk without" {

@@ -9,12 +9,8 @@ rows() { /usr/bin/python3 "$repo/tests/cli/trace_rows.py" t.json "$1"; }
 is() { [ "$(rows "$1")" = "$2" ] || explain "$1 is $(rows "$1"), not $2"; }
 wire_bytes() { json 'lines[-1]["wire_bytes"]'; }
 # Requests of a journal as "METHOD PATH STATUS", sorted.
-journal() {
-	/usr/bin/python3 -c 'import json, sys, urllib.request
-j = json.load(urllib.request.urlopen(sys.argv[1] + "/wsync/journal", timeout=10))
-print(sorted("%s %s %d" % (r["method"], r["path"].split("?")[0], r["status"])
-             for r in j["requests"]))' "$1"
-}
+requests_of() { journal "$1" 'sorted("%s %s %d" % (r["method"], r["path"].split("?")[0],
+	r["status"]) for r in j["requests"])'; }
 
 @test "phases, buckets, ranks and requests of a push have rows, and the sums are right" {
 	llama m
@@ -43,7 +39,7 @@ print(sorted("%s %s %d" % (r["method"], r["path"].split("?")[0], r["status"])
 	is 'other["spans_dropped"], other["program"]' "(0, 'wsync-push')"
 	for u in "$first" "$url"; do
 		is "sorted('%s %d' % (e['name'], e['args']['status']) for e in of('HTTP $u'))" \
-			"$(journal "$u")"
+			"$(requests_of "$u")"
 	done
 }
 

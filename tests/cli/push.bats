@@ -9,21 +9,6 @@ prepare() {
 	try_endpoints=0
 }
 
-# journal URL FILTER: an expression over the endpoint's journal j.
-journal() {
-	/usr/bin/python3 -c 'import json, sys, urllib.request
-j = json.load(urllib.request.urlopen(sys.argv[1] + "/wsync/journal", timeout=10))
-paths = [r["path"] for r in j["requests"]]
-updates = [r for r in j["requests"] if r["path"] == "/update_weights_from_distributed"]
-print(eval(sys.argv[2]))' "$1" "$2"
-}
-
-expect_journal() {
-	local got
-	got=$(journal "$1" "$2")
-	[ "$got" = "$3" ] || explain "expected of $1: $2 = $3, got $got"
-}
-
 @test "a dry run without endpoints prints the plan" {
 	try wsync-push -n small.safetensors --bucket-size 4KiB --json
 	expect_status 0
@@ -160,10 +145,7 @@ expect_journal() {
 	safetensors other.safetensors a.weight:BF16:64,32 >/dev/null
 	endpoint one --tp 2
 	printf 'small.safetensors\tv1\nmissing.safetensors\nother.safetensors\tv3\n' >list
-	status=0
-	timeout -k 5 60 wsync-push --stdin -e "$url" --json <list >"$scratch/.out" \
-		2>"$scratch/.err" || status=$?
-	out=$(<"$scratch/.out") err=$(<"$scratch/.err") last=stdin
+	STDIN=list try wsync-push --stdin -e "$url" --json
 	expect_status 3
 	expect_json '[(l["source"], l["ok"]) for l in lines if l["type"] == "result"]' \
 		"[('small.safetensors', True), ('missing.safetensors', False), \
@@ -178,10 +160,7 @@ expect_journal() {
 	/usr/bin/python3 -c 'import sys
 sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + b"b" * (1 << 20)
                         + b"\n\nsmall.safetensors\n")' >list
-	status=0
-	timeout -k 5 60 wsync-push --stdin -e "$url" --json <list >"$scratch/.out" \
-		2>"$scratch/.err" || status=$?
-	out=$(<"$scratch/.out") err=$(<"$scratch/.err") last=stdin
+	STDIN=list try wsync-push --stdin -e "$url" --json
 	expect_status 3
 	expect_json '[(l["source"][:15], l["error"]["message"][:29] if "error" in l else "")
 		for l in lines if l["type"] == "result"]' \
@@ -193,10 +172,7 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 
 @test "a standard input that cannot be read is a system error" {
 	endpoint one
-	status=0
-	timeout -k 5 60 wsync-push --stdin -e "$url" --json <. >"$scratch/.out" 2>"$scratch/.err" ||
-		status=$?
-	out=$(<"$scratch/.out") err=$(<"$scratch/.err") last=stdin
+	STDIN=. try wsync-push --stdin -e "$url" --json
 	expect_status 8
 	expect_json '(lines[-1]["type"], lines[-1]["ok"], lines[-1]["exit"],
 		lines[-1]["error"]["message"])' \
@@ -236,10 +212,7 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 	# newline.
 	for line in 'ckpt\tv2' 'ckpt/11.safetensors\tv2' 'ckpt/11.safetensors\r' ' '; do
 		printf "ckpt/1.safetensors\tv1\n$line" >list
-		status=0
-		timeout -k 5 60 wsync-push --stdin -e "$url" --json <list >"$scratch/.out" \
-			2>"$scratch/.err" || status=$?
-		out=$(<"$scratch/.out") err=$(<"$scratch/.err") last="stdin $line"
+		STDIN=list try wsync-push --stdin -e "$url" --json
 		expect_status 3
 		expect_json '[(l["source"], l["ok"], l.get("error", {}).get("message", "")[:29])
 			for l in lines if l["type"] == "result"]' \
@@ -354,10 +327,7 @@ is it a router or a proxy? use the address of the server itself"
 	err_has "the weight version is empty"
 	err_has "is a variable of the shell not set?"
 	printf 'small.safetensors\t\nsmall.safetensors\tv2\n' >list
-	status=0
-	timeout -k 5 60 wsync-push --stdin -e "$url" --json --weight-version v1 <list >.out \
-		2>.err || status=$?
-	out=$(<.out) err=$(<.err) last=stdin
+	STDIN=list try wsync-push --stdin -e "$url" --json --weight-version v1
 	expect_status 2
 	expect_json '[l["ok"] for l in lines if l["type"] == "result"]' "[False, True]"
 	expect_journal "$url" 'paths.count("/pause_generation"), j["state"]["weight_version"]' \
@@ -426,14 +396,9 @@ is it a router or a proxy? use the address of the server itself"
 		start push wsync-push small.safetensors -e "http://server.test:${url##*:}" \
 		--bucket-size 4KiB \
 		--bucket-timeout 5s --on-partial resume --json
-	twice() { [ "$(curl -sS "$url/wsync/journal" |
-		grep -o '"/update_weights_from_distributed"' | wc -l)" -ge 2 ]; }
-	eventually 30 twice
+	eventually 30 requested /update_weights_from_distributed 2
 	touch lost # connections that are idle are not used for longer than 3 s
-	status=0
-	wait "$pid" || status=$?
-	out=$(<push.out) err=$(<push.err)
-	expect_status 10
+	finished push 10
 	expect_json 'lines[-1]["endpoints"][0]["paused"]' False
 	expect_journal "$url" 'j["state"]["paused"], j["state"]["groups"]' '(False, [])'
 }
@@ -465,10 +430,7 @@ is it a router or a proxy? use the address of the server itself"
 	# A first source that changes the endpoint and fails, a second that cannot even be read.
 	endpoint one --fault refuse:update_weights_from_distributed:2
 	printf 'small.safetensors\nmissing.safetensors\n' >list
-	status=0 last=stdin
-	timeout -k 5 60 wsync-push --stdin -e "$url" --bucket-size 4KiB --on-partial pause --json \
-		<list >.out 2>.err || status=$?
-	out=$(<.out) err=$(<.err)
+	STDIN=list try wsync-push --stdin -e "$url" --bucket-size 4KiB --on-partial pause --json
 	expect_status 3
 	expect_json '[(e["state"], e["paused"]) for l in lines if l["type"] == "result"
 		for e in l["endpoints"]]' \
@@ -476,10 +438,7 @@ is it a router or a proxy? use the address of the server itself"
 	expect_journal "$url" 'j["state"]["paused"]' True
 	endpoint two --fault refuse:update_weights_from_distributed:2
 	printf 'small.safetensors\nsmall.safetensors\n' >list
-	status=0
-	timeout -k 5 60 wsync-push --stdin -e "$url" --bucket-size 4KiB --on-partial pause --json \
-		<list >.out 2>.err || status=$?
-	out=$(<.out) err=$(<.err)
+	STDIN=list try wsync-push --stdin -e "$url" --bucket-size 4KiB --on-partial pause --json
 	expect_json '[(e["state"], e["paused"]) for l in lines if l["type"] == "result"
 		for e in l["endpoints"]]' \
 		"[('partial', True), ('committed', False)]"
@@ -503,9 +462,7 @@ is it a router or a proxy? use the address of the server itself"
 	for i in 1 2 3; do faults+=(--fault "refuse:continue_generation:$i"); done
 	endpoint one "${faults[@]}"
 	printf 'small.safetensors\n%.0s' 1 2 >list
-	status=0 last=stdin
-	timeout -k 5 60 wsync-push --stdin -e "$url" --json <list >.out 2>.err || status=$?
-	out=$(<.out) err=$(<.err)
+	STDIN=list try wsync-push --stdin -e "$url" --json
 	expect_status 5
 	err_has "POST /pause_generation"
 	expect_json '[(e["state"], e["paused"]) for l in lines if l["type"] == "result"
@@ -631,11 +588,8 @@ is it a router or a proxy? use the address of the server itself"
 	for f in drop refuse hang; do
 		endpoint "again-$f" --tp 2 --fault "$f:update_weights_from_distributed:2"
 		printf 'small.safetensors\nsmall.safetensors\n' >list
-		status=0 last="--stdin, $f"
-		timeout -k 5 60 wsync-push --stdin -e "$url" --group-name mine --bucket-size 4KiB \
-			--bucket-timeout 1s --json \
-			<list >.out 2>.err || status=$?
-		out=$(<.out) err=$(<.err)
+		STDIN=list try wsync-push --stdin -e "$url" --group-name mine --bucket-size 4KiB \
+			--bucket-timeout 1s --json
 		expect_json '[l["ok"] for l in lines if l["type"] == "result"]' '[False, True]'
 		expect_journal "$url" 'j["state"]["groups"]' '[]'
 	done
@@ -769,9 +723,7 @@ is it a router or a proxy? use the address of the server itself"
 	expect_status 0
 	err_lacks "weight version"
 	printf 'a.safetensors\na.safetensors\n' >lines
-	status=0
-	timeout -k 5 60 wsync-push -e "$url" --stdin <lines >.out 2>.err || status=$?
-	out=$(<.out) err=$(<.err) last=--stdin
+	STDIN=lines try wsync-push -e "$url" --stdin
 	expect_status 0
 	[ "$(grep -c "$url: its weight version stays '7'" .err)" = 1 ] || explain "one warning"
 	try wsync-verify weights a.safetensors -e "$url" --twice

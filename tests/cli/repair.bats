@@ -124,7 +124,7 @@ which is over: see wsync-ctl repair" ]] ||
 @test "an endpoint that begins to join after its push was killed is let go" {
 	endpoint one --tp 2 --fault slow:init_weights_update_group:1
 	start push wsync-push small.safetensors -e "$url"
-	eventually 20 asked 1 /init_weights_update_group
+	eventually 20 requested /init_weights_update_group 1
 	kill -KILL "$pid"
 	wait "$pid" || true
 	eventually 20 joins
@@ -139,7 +139,7 @@ which is over: see wsync-ctl repair" ]] ||
 @test "an endpoint that joins after the repair of its dead push stays recorded until then" {
 	endpoint one --fault slow:init_weights_update_group:1 --fault-delay 12s
 	start push wsync-push small.safetensors -e "$url"
-	eventually 20 asked 1 /init_weights_update_group
+	eventually 20 requested /init_weights_update_group 1
 	kill -KILL "$pid"
 	wait "$pid" || true
 	try wsync-ctl repair
@@ -159,7 +159,7 @@ which is over: see wsync-ctl repair" ]] ||
 	endpoint one --fault hang:update_weights_from_distributed:2
 	start first wsync-push small.safetensors -e "$url" --bucket-size 8KiB --weight-version 7
 	local first=$pid
-	eventually 20 asked 2 /update_weights_from_distributed
+	eventually 20 requested /update_weights_from_distributed 2
 	try wsync-push small.safetensors -e "$url"
 	expect_status 5
 	err_has "process $first "
@@ -371,10 +371,7 @@ a_is_partial() {
 	eventually 20 grep -qr '"inherited":true' state/wsync/pushes # the transfer is over
 	touch small.safetensors
 	timeout 20 sh -c ': >fifo'
-	status=0
-	wait "$pid" || status=$?
-	out=$(<push.out) err=$(<push.err) last=push
-	expect_status 3
+	finished push 3
 	err_has "the file was overwritten"
 	a_is_partial
 }
@@ -452,11 +449,8 @@ lines_of() {
 	safetensors few.safetensors a:F32:64,32
 	endpoint "${1##*/}" --fault refuse:update_weights_from_distributed:2
 	printf 'small.safetensors\t7\nfew.safetensors\t8\n' >list
-	status=0 last=stdin
-	XDG_STATE_HOME=$1 timeout 60 wsync-push --stdin -e "$url" --bucket-size 8KiB \
-		--on-partial pause --json \
-		<list >.out 2>.err || status=$?
-	out=$(<.out) err=$(<.err)
+	XDG_STATE_HOME=$1 STDIN=list try wsync-push --stdin -e "$url" --bucket-size 8KiB \
+		--on-partial pause --json
 	expect_json '[(l["exit"], [e["state"] for e in l["endpoints"]]) for l in lines
 		if l["type"] == "result"]' \
 		"[(5, ['partial']), (9, ['partial'])]"
@@ -645,10 +639,7 @@ lines_of() {
 
 @test "a push that failed and goes on does not claim what another has settled" {
 	endpoint one --fault refuse:update_weights_from_distributed:2
-	mkfifo sources
-	start push bash -c "exec wsync-push --stdin -e $url --bucket-size 8KiB --json <sources"
-	local push=$pid
-	exec 7>sources
+	lines_to --bucket-size 8KiB
 	printf 'small.safetensors\n' >&7
 	eventually 20 grep -q '"type":"result"' push.out
 	try wsync-push small.safetensors -e "$url" --weight-version 8
@@ -703,27 +694,21 @@ lines_of() {
 	out_has 7
 }
 
-# asked N ROUTE: the endpoint has had N requests to it.
-asked() { [ "$(curl -sS --max-time 10 "$url/wsync/journal" | grep -o "\"$2\"" | wc -l)" = "$1" ]; }
-
 @test "a line of --stdin that finds the endpoint locked does not resume it under the other push" {
 	endpoint one --fault refuse:continue_generation:1 --fault refuse:continue_generation:2 \
 		--fault refuse:continue_generation:3 --fault hang:update_weights_from_distributed:2
-	mkfifo lines
-	start first sh -c "wsync-push --stdin -e $url --json <lines"
-	first_pid=$pid
-	exec 7>lines
+	lines_to
 	echo small.safetensors >&7
-	eventually 20 grep -q '"type":"result"' first.out
+	eventually 20 results 1
 	start second wsync-push small.safetensors -e "$url" 7>&-
-	eventually 20 asked 2 /update_weights_from_distributed
+	eventually 20 requested /update_weights_from_distributed 2
 	echo small.safetensors >&7
 	exec 7>&-
-	wait "$first_pid" || true
-	out=$(<first.out)
+	wait "$push" || true
+	out=$(<push.out)
 	expect_json '[(l["exit"], l["endpoints"][0]["paused"]) for l in lines
 		if l["type"] == "result"]' "[(5, True), (5, False)]"
-	asked 3 /continue_generation || explain "resumed in the middle of another push"
+	expect_journal "$url" 'paths.count("/continue_generation")' 3 || explain "resumed in the middle of another push"
 }
 
 @test "a source that was overwritten since is not pushed again under its old version" {
@@ -782,9 +767,7 @@ wsync-push SOURCE -e $url --weight-version VERSION"
 	proxy "$url" "
 if path == '/update_weights_from_distributed' and nth == 2: answer = (400, 'no')
 if path == '/server_info' and __import__('os').path.exists('$scratch/armed'): answer = (500, 'no')"
-	mkfifo sources
-	start push bash -c "exec wsync-push --stdin --json -e $url --backend tensor <sources"
-	exec 7>sources
+	lines_to --backend tensor
 	printf 'few.safetensors\n' >&7
 	eventually 20 grep -q '"type":"result"' push.out
 	try wsync-push small.safetensors -e "$url" --bucket-size 8KiB

@@ -10,19 +10,6 @@ prepare() {
 		m.layers.1.up.weight:BF16:64,32 m.norm.weight:F32:100 c:U8:7 >/dev/null
 }
 
-# journal URL FILTER: an expression over the endpoint's journal j.
-journal() {
-	/usr/bin/python3 -c 'import json, sys, urllib.request
-j = json.load(urllib.request.urlopen(sys.argv[1] + "/wsync/journal", timeout=10))
-paths = [r["path"] for r in j["requests"]]
-print(eval(sys.argv[2]))' "$1" "$2"
-}
-expect_journal() {
-	local got
-	got=$(journal "$1" "$2")
-	[ "$got" = "$3" ] || explain "expected of $1: $2 = $3, got $got"
-}
-
 # pushed NAME OPTION...: an endpoint that holds a.safetensors; its URL is in $url.
 pushed() {
 	endpoint "$@"
@@ -385,8 +372,6 @@ small() { /usr/bin/python3 "$repo/tests/cli/small_model.py" "$@"; }
 	expect_journal "$server" 'j["state"]["paused"]' True
 }
 
-# asked URL PATH N: the endpoint was asked that at least N times.
-asked() { [ "$(journal "$1" "paths.count('$2') >= $3")" = True ]; }
 # expect_repair STATE PAUSED RESUMED: the endpoint's line of wsync-ctl repair.
 expect_repair() {
 	try wsync-ctl repair --json
@@ -398,7 +383,7 @@ expect_repair() {
 killed_at() {
 	model one --fault "$3:$1:$2"
 	start reset wsync-verify weights ck -e "$url" --reset --yes
-	eventually 30 asked "$url" "/$1" "$2"
+	eventually 30 requested "/$1" "$2"
 	kill -KILL "$pid"
 	wait "$pid" || true
 }
@@ -407,7 +392,7 @@ killed_at() {
 	small qwen3 ck
 	model one --fault hang:weights_checker:2
 	start reset wsync-verify weights ck -e "$url" --reset --yes --on-partial resume
-	eventually 30 asked "$url" /weights_checker 2
+	eventually 30 requested /weights_checker 2
 	try wsync-push ck -e "$url"
 	expect_status 5
 	err_has "process $pid on "
@@ -419,7 +404,7 @@ killed_at() {
 	expect_status 143
 	model two --fault hang:update_weights_from_distributed:2
 	start push wsync-push ck -e "$url"
-	eventually 30 asked "$url" /update_weights_from_distributed 2
+	eventually 30 requested /update_weights_from_distributed 2
 	try wsync-verify weights ck -e "$url" --reset --yes
 	expect_status 5
 	err_has "process $pid on "
