@@ -28,10 +28,9 @@ rows() { json "[($1) for l in lines if l['type'] == 'measure']"; }
 	[ "$(rows 'l["detail"], l["against"], l["against_bytes"]')" = \
 		"$(/usr/bin/python3 -c 'print([("gpu", "device copy", 1 << 21)] * 14)')" ] ||
 		explain "rows"
-	[ "$(json '[l["against"] for l in lines if l["type"] == "roofline"]')" = "['device copy']" ]
-	[ "$(json '[(l["gpus"], l["cuda"], l["compute_capability"], l["nccl"]) for l in lines
-		if l["type"] == "machine"]')" = "[(2, '13.0', '9.0', None)]" ] ||
-		explain "the machine"
+	expect_json '[l["against"] for l in lines if l["type"] == "roofline"]' "['device copy']"
+	expect_json '[(l["gpus"], l["cuda"], l["compute_capability"], l["nccl"]) for l in lines
+		if l["type"] == "machine"]' "[(2, '13.0', '9.0', None)]"
 	try wsync-bench kernels --on gpu --check
 	expect_status 2
 	err_has "make check-gpu"
@@ -73,10 +72,9 @@ rows() { json "[($1) for l in lines if l['type'] == 'measure']"; }
 		--bucket-size 4KiB --samples 2 --json
 	expect_status 0
 	keys
-	[ "$(json '[(l["supply_ns"] > 0, l["overlap"] > 0, l["buckets"]) for l in lines
-		if l["type"] == "bound"]')" = \
-		"[(True, True, 2)]" ] || explain "the source"
-	[ "$(json '[l["nccl"] for l in lines if l["type"] == "machine"]')" = "['2.28.9']" ]
+	expect_json '[(l["supply_ns"] > 0, l["overlap"] > 0, l["buckets"]) for l in lines
+		if l["type"] == "bound"]' "[(True, True, 2)]"
+	expect_json '[l["nccl"] for l in lines if l["type"] == "machine"]' "['2.28.9']"
 	try wsync-verify weights small.safetensors -e "$url"
 	expect_status 0
 }
@@ -93,8 +91,8 @@ rows() { json "[($1) for l in lines if l['type'] == 'measure']"; }
 		"$(/usr/bin/python3 -c 'print([
 (n, 0, 3, "bare ncclBroadcast", "nccl, 2 receivers") for n in (1, 1024, 1 << 20)])')" ] ||
 	explain "rows"
-	[ "$(json '[(l["nccl"], l["gpus"]) for l in lines if l["type"] == "machine"]')" = \
-		"[('2.28.9', 2)]" ]
+	expect_json '[(l["nccl"], l["gpus"]) for l in lines if l["type"] == "machine"]' \
+		"[('2.28.9', 2)]"
 	try wsync-bench transport --backend nccl --gpu 1 --nccl-lib "$scratch/lib/libnccl.so.2" \
 		--samples 1 --max-size 1MiB
 	expect_status 0

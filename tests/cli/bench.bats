@@ -42,7 +42,7 @@ endpoints_of() { pgrep -P "$1" -x wsync-endpoint || true; }
 explain "the kernels"
 	[ "$(rows 'l.get("errors", "-")')" = "['-', 0, 0, 0, 0, 0, 0]" ] || explain "errors"
 	[ "$(rows 'len(l["ns"])')" = "[2, 2, 2, 2, 2, 2, 2]" ]
-	[ "$(json '[l["against"] for l in lines if l["type"] == "roofline"]')" = "['memcpy']" ]
+	expect_json '[l["against"] for l in lines if l["type"] == "roofline"]' "['memcpy']"
 	try wsync-bench kernels --size 2TiB
 	expect_status 2
 }
@@ -161,16 +161,15 @@ assert abs(bound["overlap"] - bound["supply_ns"] / bound["together_ns"]) < 1e-6,
 for i, whole in enumerate(total["ns"]):
     parts = sum(r["ns"][i] for r in rows.values())
     assert 0.9 * whole <= parts <= whole + 1, (i, parts, whole)' <<<"$out"
-	[ "$(json '[l["bound"] in ("source", "wire", "apply", "verify", "control") for l in lines
-		if l["type"] == "bound"]')" = "[True]" ]
+	expect_json '[l["bound"] in ("source", "wire", "apply", "verify", "control") for l in lines
+		if l["type"] == "bound"]' "[True]"
 	try wsync-bench push m --keep-group --no-alone --keep memory --verify hash --samples 2 \
 		--json
 	expect_status 0
 	figures
-	[ "$(json '[l["against"] for l in lines if l.get("name") == "transfer"]')" = "[None]" ] ||
-		explain "nothing to hold it against"
-	[ "$(json '[(l["supply_ns"], l["overlap"]) for l in lines if l["type"] == "bound"]')" = \
-		"[(0, 0)]" ]
+	expect_json '[l["against"] for l in lines if l.get("name") == "transfer"]' "[None]"
+	expect_json '[(l["supply_ns"], l["overlap"]) for l in lines if l["type"] == "bound"]' \
+		"[(0, 0)]"
 }
 
 @test "what cannot be measured has no heading" {
@@ -207,12 +206,11 @@ for i, whole in enumerate(total["ns"]):
 	[ "$(rows 'l["name"].strip(), l["detail"]')" = \
 		"[('64KiB', 'none'), ('1MiB', 'none'), ('64KiB', 'flattened_bucket'), ('1MiB', \
 'flattened_bucket')]" ] || explain "rows"
-	[ "$(json 'min(l["median_ns"] for l in lines if l["type"] == "measure") == [l["total_ns"]
+	expect_json 'min(l["median_ns"] for l in lines if l["type"] == "measure") == [l["total_ns"]
 		for l in lines if l["type"]
-		== "recommendation"][0]')" = True ] || explain "the fastest"
-	[ "$(json 'sorted(str(l["against"]) for l in lines if l["type"] == "measure")')" = \
-		"['None', 'the fastest', 'the fastest', 'the fastest']" ] ||
-		explain "in turns"
+		== "recommendation"][0]' True
+	expect_json 'sorted(str(l["against"]) for l in lines if l["type"] == "measure")' \
+		"['None', 'the fastest', 'the fastest', 'the fastest']"
 	# zeros
 	xargs -a m.names -d '\n' /usr/bin/python3 "$repo/tests/peers/mkst.py" \
 		--holes m/model.safetensors
@@ -239,10 +237,9 @@ for i, whole in enumerate(total["ns"]):
 	try wsync-bench plan --model qwen3-0.6b --link 8Gb --endpoints 2 --json
 	expect_status 0
 	keys
-	[ "$(json '[(l["wire_bytes"], l["floor_ns"], l["expected_ns"], l["bound"]) for l in lines
-		if l["type"] == "estimate"]')" = \
-		"[(1192099840, 1192099840, 1192099840, \"the senders' links\")]" ] ||
-		explain "1 GB/s, 1.19 GB"
+	expect_json '[(l["wire_bytes"], l["floor_ns"], l["expected_ns"], l["bound"]) for l in lines
+		if l["type"] == "estimate"]' \
+		"[(1192099840, 1192099840, 1192099840, \"the senders' links\")]"
 	# 470.2 GB, 50 GB/s: senders in turns, each endpoint with one link or with one for each
 	# rank.
 	try wsync-bench plan --model qwen3-235b-a22b --senders 4 --receivers 8 --link 400Gb
@@ -281,8 +278,7 @@ for i, whole in enumerate(total["ns"]):
 	try wsync-bench push m --samples 100000 --time 1s --json
 	expect_status 0
 	figures
-	[ "$(json '0 < len([l for l in lines if l["type"] == "measure"][0]["ns"]) < 100000')" = \
-		True ] || explain "samples"
+	expect_json '0 < len([l for l in lines if l["type"] == "measure"][0]["ns"]) < 100000' True
 	try wsync-bench sweep m --samples 3 --time 1ms --buckets 64KiB --buckets 1MiB
 	expect_status 0
 	out_has "of fewer than 4 samples"
@@ -300,9 +296,8 @@ for i, whole in enumerate(total["ns"]):
 		out=$(<bench.out)
 		keys
 		figures
-		[ "$(json '(len([l for l in lines if l["type"] == "measure"]) > 0,
-			lines[-1]["error"]["code"])')" = "(True, 'cancelled')" ] ||
-			explain "$what"
+		expect_json '(len([l for l in lines if l["type"] == "measure"]) > 0,
+			lines[-1]["error"]["code"])' "(True, 'cancelled')"
 	done
 }
 

@@ -40,8 +40,8 @@ asked() { tail -n 1 "$1.out"; }
 	expect_err ""
 	golden ctl-info
 	try wsync-ctl info --endpoint "$url" --json
-	[ "$(json 'lines[1]["tp_size"], lines[1]["ep_size"], lines[1]["weight_version"]')" = \
-		"(2, 2, '7')" ]
+	expect_json 'lines[1]["tp_size"], lines[1]["ep_size"], lines[1]["weight_version"]' \
+		"(2, 2, '7')"
 }
 
 @test "the registered endpoints are asked, or those of a pool" {
@@ -204,21 +204,20 @@ s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_address[1],
 	eventually 10 grep -q ready a.out
 	url=$(grep -o 'http://[^ ]*' a.out)
 	try wsync-ctl info -e "$url" --json
-	[ "$(json '(lines[1]["lineage"], lines[1]["capabilities"]["update"],
-		lines[1]["capabilities"]["pause"])')" = \
-		"('sglang-0.4', True, False)" ]
+	expect_json '(lines[1]["lineage"], lines[1]["capabilities"]["update"],
+		lines[1]["capabilities"]["pause"])' "('sglang-0.4', True, False)"
 	try wsync-ctl info -e "$url" --lineage session
 	out_has "session"
 	out_has "weights   update destroy session"
 	engine b '/server_info=200:{"version":"0.5.15"}' '/model_info=200:{}' \
 		'/openapi.json=200:{"paths":{"/server_info":{},"/receive_weights":{}}}'
 	try wsync-ctl info -e "$url" --json
-	[ "$(json 'lines[1]["lineage"], lines[1]["capabilities"]["update"]')" = \
-		"('xorl-legacy', False)" ]
+	expect_json 'lines[1]["lineage"], lines[1]["capabilities"]["update"]' \
+		"('xorl-legacy', False)"
 	engine c '/server_info=200:{"version":"0.4.3"}' '/model_info=200:{}' \
 		'/openapi.json=200:[[[[garbage'
 	try wsync-ctl info -e "$url" --json
-	[ "$(json 'lines[1]["lineage"]')" = "sglang-0.4" ]
+	expect_json 'lines[1]["lineage"]' "sglang-0.4"
 }
 
 @test "sleep waits for an idle endpoint, wake says what" {
@@ -290,9 +289,8 @@ s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_address[1],
 	endpoint b
 	try wsync-ctl init-group probe -e "$first" -e "$url" --json
 	expect_status 0
-	[ "$(json '[(l["rank_offset"], l["ranks"], l["world_size"], l["group"]) for l in lines
-		if l["type"] == "endpoint"]')" = \
-		"[(1, 2, 4, 'probe'), (3, 1, 4, 'probe')]" ] || explain "the ranks"
+	expect_json '[(l["rank_offset"], l["ranks"], l["world_size"], l["group"]) for l in lines
+		if l["type"] == "endpoint"]' "[(1, 2, 4, 'probe'), (3, 1, 4, 'probe')]"
 	try wsync-ctl init-group probe -e "$first"
 	expect_status 5
 	err_has "already been created"

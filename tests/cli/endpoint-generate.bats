@@ -78,30 +78,28 @@ push() { try wsync-push "$@" --verify none; expect_status 0; }
 	"logprob_start_len": 0,
 		"sampling_params": [{"max_new_tokens": 1, "temperature": 0},
 		{"max_new_tokens": 2}]}'
-	[ "$(json '[(a["meta_info"]["id"], len(a["output_ids"]),
-		a["meta_info"]["finish_reason"]["length"]) for a in lines[0]]')" = \
-		"[('r_0', 1, 1), ('r_1', 2, 2)]" ] || explain "two answers"
-	[ "$(json '([t[1:] for t in lines[0][0]["meta_info"]["input_token_logprobs"]],
-		lines[0][0]["meta_info"]["input_token_logprobs"][0][0])')" = \
-		"([[104, None], [105, None]], None)" ] || explain "prompt"
+	expect_json '[(a["meta_info"]["id"], len(a["output_ids"]),
+		a["meta_info"]["finish_reason"]["length"]) for a in lines[0]]' \
+		"[('r_0', 1, 1), ('r_1', 2, 2)]"
+	expect_json '([t[1:] for t in lines[0][0]["meta_info"]["input_token_logprobs"]],
+		lines[0][0]["meta_info"]["input_token_logprobs"][0][0])' \
+		"([[104, None], [105, None]], None)"
 	post "$url" '{"text": "x", "sampling_params": {"max_new_tokens": 1}}'
-	[ "$(json '[k for k in lines[0]["meta_info"] if "logprobs" in k or "experts" in k]')" = \
-		"[]" ] || explain "unasked"
+	expect_json '[k for k in lines[0]["meta_info"] if "logprobs" in k or "experts" in k]' "[]"
 	# The probabilities of all tokens after one prompt add up to 1.
 	post "$url" "{\"input_ids\": [$(seq -s , 0 255 |
 		sed 's/[0-9]*/[7,&]/g')], \"return_logprob\": true, \"logprob_start_len\": 0,
 		\"sampling_params\": {\"max_new_tokens\": 0}}"
-	[ "$(json '__import__("math").isclose(sum(__import__("math").exp(a["meta_info"]["input_token_logprobs"][1][0]) for a in lines[0]), 1, abs_tol=1e-5)')" = True ] ||
-		explain "not 1"
+	expect_json '__import__("math").isclose(sum(__import__("math").exp(a["meta_info"]["input_token_logprobs"][1][0]) for a in lines[0]), 1, abs_tol=1e-5)' \
+		True
 	for lineage in sglang-0.4 sglang-0.5 xorl-legacy sglang-2026; do
 		endpoint "$lineage" --lineage "$lineage"
 		post "$url" '{"text": "hi", "return_logprob": true,
 			"sampling_params": {"max_new_tokens": 1}}'
 		version=$([ "$lineage" = sglang-0.4 ] && echo False || echo True)
 		last=$([ "$lineage" = sglang-2026 ] && echo '[]' || echo '[[None, 105, None]]')
-		[ "$(json '("weight_version" in lines[0]["meta_info"],
-			lines[0]["meta_info"]["input_token_logprobs"])')" = \
-			"($version, $last)" ] || explain "$lineage"
+		expect_json '("weight_version" in lines[0]["meta_info"],
+			lines[0]["meta_info"]["input_token_logprobs"])' "($version, $last)"
 	done
 	try wsync-endpoint --listen 127.0.0.1:0 --model one --return-routed-experts \
 		--lineage sglang-0.5

@@ -223,8 +223,7 @@ small() {
 	STDIN=list try wsync-push --stdin -e "$url" --backend ipc --bucket-size 4KiB --verify \
 		hash --json
 	expect_status 0
-	[ "$(json '[l["ok"] for l in lines if l["type"] == "result"]')" = "[True, True, True]" ] ||
-		explain "another result"
+	expect_json '[l["ok"] for l in lines if l["type"] == "result"]' "[True, True, True]"
 	# two each
 	[ "$(journal "$url" 'j["totals"]["handles"] <= 3 * 2')" = True ] ||
 		explain "$(journal "$url" 'j["totals"]')"

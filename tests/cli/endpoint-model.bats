@@ -30,8 +30,8 @@ updates() {
 			for w
 			in lines[0]["weights"]}["model.layers.1.self_attn.qkv_proj.weight"]')" = \
 			"[$(((8 / tp + 2 * (tp > 2 ? 1 : 2 / tp)) * 16)), 128]" ]
-		[ "$(json '[lines[0]["message"], "received" in lines[0]]')" = \
-			"['Found 18 weights', False]" ]
+		expect_json '[lines[0]["message"], "received" in lines[0]]' \
+			"['Found 18 weights', False]"
 	done
 }
 
@@ -109,7 +109,7 @@ the loaded weight is [127]"
 	grep -qx 'qwen3: 18 parameters, .* of memory as they are written' one.out
 	endpoint two --model ck
 	out=$(<two.out)
-	[ "$(json 'sorted(lines[1])')" = "['bytes', 'family', 'params', 'type', 'url']" ]
+	expect_json 'sorted(lines[1])' "['bytes', 'family', 'params', 'type', 'url']"
 }
 
 # Name and shape of every tensor in $out, sorted.
@@ -150,10 +150,10 @@ silent() { endpoint "$1" --model "$2" --model-path elsewhere --quantization ""; 
 	expect_status 0
 	[ "$(updates '(r["loaded"], r["ignored"])')" = "[(2, 2)]" ]
 	asked "/list_weights?prefix=model.layers.0.mlp.down_proj"
-	[ "$(json '[w["dtype"] for w in lines[0]["weights"]]')" = "['bfloat16']" ]
+	expect_json '[w["dtype"] for w in lines[0]["weights"]]' "['bfloat16']"
 	# As large as codes are, not as weights are.
 	asked /get_weights_by_name '{"name":"model.layers.0.mlp.down_proj.weight","truncate_size":64}'
-	[ "$(json 'max(abs(x) for row in lines[0] for x in row if x is not None) > 1')" = True ]
+	expect_json 'max(abs(x) for row in lines[0] for x in row if x is not None) > 1' True
 }
 
 @test "scales of a fused parameter that has none are refused" {
@@ -171,11 +171,11 @@ silent() { endpoint "$1" --model "$2" --model-path elsewhere --quantization ""; 
 	expect_status 0
 	[ "$(updates '(r["status"], r["loaded"], r["ignored"])')" = "[(200, 12, 0)]" ]
 	asked "/list_weights?prefix=model.layers.0.mlp.down_proj"
-	[ "$(json '[w["dtype"] for w in lines[0]["weights"]]')" = "['float8_e4m3fn', 'float32']" ]
+	expect_json '[w["dtype"] for w in lines[0]["weights"]]' "['float8_e4m3fn', 'float32']"
 	asked /get_weights_by_name '{"name":"model.layers.0.mlp.down_proj.weight","truncate_size":16}'
 	# Numbers of E4M3 near 0.05: sixteenths of powers of two, and steps of 2^-9 below 2^-6.
-	[ "$(json 'all(x * 512 == round(x * 512) for row in lines[0] for x in row)')" = True ]
-	[ "$(json '0.01 < max(abs(x) for row in lines[0] for x in row) < 0.5')" = True ]
+	expect_json 'all(x * 512 == round(x * 512) for row in lines[0] for x in row)' True
+	expect_json '0.01 < max(abs(x) for row in lines[0] for x in row) < 0.5' True
 }
 
 @test "scales of another shape are refused" {
@@ -203,7 +203,7 @@ own() {
 ('gate_up_proj.weight_scale', [1, 96], 'float32'), ('down_proj.weight', [48, 64], \
 'float8_e4m3fn'), ('down_proj.weight_scale', [1, 64], 'float32')]" ]
 	asked "/list_weights?prefix=lm_head"
-	[ "$(json 'lines[0]["weights"][0]["dtype"]')" = bfloat16 ]
+	expect_json 'lines[0]["weights"][0]["dtype"]' bfloat16
 }
 
 @test "what was made FP8 while loading takes neither codes nor weights" {
@@ -237,18 +237,18 @@ partially updated. Please discard the whole weights."
 	expect_status 5
 	err_has "Attempted to load weight"
 	asked /weights_checker
-	[ "$(json 'list(lines[0]["ranks"][0]["checksums"])')" = \
-		"['model.layers.0.self_attn.o_proj.weight']" ]
+	expect_json 'list(lines[0]["ranks"][0]["checksums"])' \
+		"['model.layers.0.self_attn.o_proj.weight']"
 }
 
 @test "experts that were made FP8 while loading have no loader either" {
 	small qwen3_moe ck
 	endpoint moe --model ck --model-path elsewhere --quantization fp8 --tp 2
 	asked "/list_weights?prefix=model.layers.1.mlp.experts.w13"
-	[ "$(json '[(w["shape"], w["dtype"]) for w in lines[0]["weights"]]')" = \
-		"[([8, 32, 128], 'float8_e4m3fn'), ([8], 'float32')]" ]
+	expect_json '[(w["shape"], w["dtype"]) for w in lines[0]["weights"]]' \
+		"[([8, 32, 128], 'float8_e4m3fn'), ([8], 'float32')]"
 	asked "/list_weights?prefix=model.layers.1.mlp.gate"
-	[ "$(json 'lines[0]["weights"][0]["dtype"]')" = bfloat16 ]
+	expect_json 'lines[0]["weights"][0]["dtype"]' bfloat16
 	try wsync-push ck -e "$url" --verify none --include '*.experts.3.down_proj.weight'
 	expect_status 5
 	err_has "'Parameter' object has no attribute 'weight_loader'"
@@ -258,8 +258,8 @@ partially updated. Please discard the whole weights."
 	scaled m --tensor
 	endpoint tensors --model m/fp8 --model-path elsewhere --quantization fp8
 	asked "/list_weights?prefix=model.layers.0.mlp.down_proj"
-	[ "$(json '[(w["shape"], w["dtype"]) for w in lines[0]["weights"]]')" = \
-		"[([96, 64], 'float8_e4m3fn'), ([64, 1], 'float32')]" ]
+	expect_json '[(w["shape"], w["dtype"]) for w in lines[0]["weights"]]' \
+		"[([96, 64], 'float8_e4m3fn'), ([64, 1], 'float32')]"
 	try wsync-push m/fp8 -e "$url" --verify none --include '*.q_proj.*'
 	expect_status 5
 	err_has "'Parameter' object has no attribute 'weight_loader'"

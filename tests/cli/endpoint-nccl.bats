@@ -76,8 +76,7 @@ nobody_is_left() {
 	[ -z "${doubles:-}" ] || limit=8
 	push --json
 	expect_status 10
-	[ "$(json '[l["cause"] for l in lines if l["type"] == "hang"]')" = "['mixed-joining']" ] ||
-		explain "another cause"
+	expect_json '[l["cause"] for l in lines if l["type"] == "hang"]' "['mixed-joining']"
 	json '[l["likely"] for l in lines if l["type"] == "hang"][0]' |
 		grep -q "(eager) by $eager, and with"
 	nobody_is_left
@@ -146,9 +145,8 @@ nobody_is_left() {
 	gpu_endpoint three --torch 2.6
 	push --verify hash --json
 	expect_status 0
-	[ "$(json '[(e["ok"], e["state"]) for e in lines[-1]["endpoints"]]')" = \
-		"[(True, 'committed'), (True, 'committed'), (True, 'committed')]" ] ||
-		explain "another end"
+	expect_json '[(e["ok"], e["state"]) for e in lines[-1]["endpoints"]]' \
+		"[(True, 'committed'), (True, 'committed'), (True, 'committed')]"
 	nobody_is_left
 }
 
@@ -173,8 +171,7 @@ nobody_is_left() {
 	for i in 1 2 3; do echo "$scratch/small.safetensors	v$i"; done >list
 	STDIN=list try wsync-push --stdin "${urls[@]}" --backend nccl --verify hash --json
 	expect_status 0
-	[ "$(json '[l["ok"] for l in lines if l["type"] == "result"]')" = "[True, True, True]" ] ||
-		explain "another result"
+	expect_json '[l["ok"] for l in lines if l["type"] == "result"]' "[True, True, True]"
 	[ "$(journal "$url" '(sum(r["path"] == "/init_weights_update_group" for r in j["requests"]),
 		j["state"]["weight_version"])')" = \
 		"(1, 'v3')" ] || explain "another group"

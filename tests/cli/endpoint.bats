@@ -105,9 +105,8 @@ nowhere='{"names": ["a"], "dtypes": ["int8"], "shapes": [[1]], "group_name": "no
 	ask POST /update_weights_from_distributed "$nowhere"
 	[ "$status" = 52 ] || explain "expected an empty reply"
 	finished e 12
-	[ "$(json 'lines[-1]["ok"], lines[-1]["exit"], lines[-1]["error"]["code"]')" = \
-		"(False, 12, 'crashed')" ] ||
-		explain "expected an end that says crashed"
+	expect_json 'lines[-1]["ok"], lines[-1]["exit"], lines[-1]["error"]["code"]' \
+		"(False, 12, 'crashed')"
 	err_has "the emulated scheduler hit an exception: AssertionError: Group nowhere not in []"
 }
 

@@ -14,9 +14,8 @@ prepare() {
 # expect CODE WORD: the status, the end of the stream, and one sentence on stderr.
 expect() {
 	expect_status "$1"
-	[ "$(json '(lines[-1]["type"], lines[-1]["ok"], lines[-1]["exit"],
-		lines[-1]["error"]["code"])')" = \
-		"('end', False, $1, '$2')" ] || explain "expected an end with $1 $2"
+	expect_json '(lines[-1]["type"], lines[-1]["ok"], lines[-1]["exit"],
+		lines[-1]["error"]["code"])' "('end', False, $1, '$2')"
 	err_has "$(json 'lines[-1]["error"]["message"]')"
 	grep -q "^${last%% *}: " "$scratch/.err" ||
 		explain "expected the program's name before the message"
@@ -26,8 +25,7 @@ expect() {
 	endpoint one
 	try wsync-push small.safetensors -e "$url" --verify hash --json
 	expect_status 0
-	[ "$(json 'lines[-1]["ok"], lines[-1]["exit"], "error" in lines[-1]')" = \
-		"(True, 0, False)" ]
+	expect_json 'lines[-1]["ok"], lines[-1]["exit"], "error" in lines[-1]' "(True, 0, False)"
 }
 
 @test "1 mismatch: an endpoint holds other bytes than were sent" {
@@ -115,7 +113,7 @@ expect() {
 	END
 	out=$(<out) err=$(<err) last=wsync-push status=$(<outcome)
 	expect_status -2
-	[ "$(json 'lines[-1]["type"], lines[-1]["ok"], lines[-1]["error"]["code"]')" = \
-		"('end', False, 'cancelled')" ] || explain "expected an end that says cancelled"
+	expect_json 'lines[-1]["type"], lines[-1]["ok"], lines[-1]["error"]["code"]' \
+		"('end', False, 'cancelled')"
 	err_has "interrupted, cleaning up"
 }

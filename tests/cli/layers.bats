@@ -84,7 +84,7 @@ fields_named() {
 	expect_status 2
 	expect_err "wsync-push: --disk-dir and --disk-path are for --backend disk"
 	try wsync-push synthetic:qwen3-0.6b --dry-run --ipc-device 1 --json
-	[ "$(json 'lines[-1]["error"]["message"]')" = "--ipc-device is for --backend ipc" ]
+	expect_json 'lines[-1]["error"]["message"]' "--ipc-device is for --backend ipc"
 	# a path that should have been a template stays as it is
 	try wsync-push "$scratch/{model}" --dry-run --json
 	expect_status 3

@@ -99,10 +99,10 @@ step"
 	try wsync-list-weights ckpt --json --hash
 	expect_status 0
 	golden list-weights-json
-	[ "$(json 'lines[0]["schema"], lines[0]["type"], lines[-1]["type"], lines[-1]["exit"]')" = \
-		"(1, 'start', 'end', 0)" ]
-	[ "$(json 'sum(l["bytes"] for l in lines
-		if l["type"] == "tensor") == lines[-1]["bytes"]')" = True ]
+	expect_json 'lines[0]["schema"], lines[0]["type"], lines[-1]["type"], lines[-1]["exit"]' \
+		"(1, 'start', 'end', 0)"
+	expect_json 'sum(l["bytes"] for l in lines
+		if l["type"] == "tensor") == lines[-1]["bytes"]' True
 }
 
 @test "include and exclude choose names by glob" {
@@ -142,9 +142,8 @@ model.norm.weight"
 	expect_status 3
 	err_has "wsync-list-weights: "
 	err_has "nowhere.safetensors"
-	[ "$(json '(lines[-1]["type"], lines[-1]["ok"], lines[-1]["exit"],
-		lines[-1]["error"]["code"])')" = \
-		"('end', False, 3, 'input')" ]
+	expect_json '(lines[-1]["type"], lines[-1]["ok"], lines[-1]["exit"],
+		lines[-1]["error"]["code"])' "('end', False, 3, 'input')"
 }
 
 @test "a truncated file is status 3 and names the file" {
@@ -199,8 +198,8 @@ hint: fetch the file with git lfs pull"
 	try wsync-list-weights --json --endpoint "127.0.0.1:$port" --connect-timeout 2s
 	expect_status 4
 	err_has "127.0.0.1:$port"
-	[ "$(json 'lines[-1]["error"]["code"], lines[-1]["error"]["endpoint"]')" = \
-		"('unreachable', 'http://127.0.0.1:$port')" ]
+	expect_json 'lines[-1]["error"]["code"], lines[-1]["error"]["endpoint"]' \
+		"('unreachable', 'http://127.0.0.1:$port')"
 }
 
 @test "what a server should show is derived from a config, for any rank of any size" {
@@ -214,7 +213,7 @@ hint: fetch the file with git lfs pull"
 	expect_out $'model.layers.0.self_attn.qkv_proj.weight\t-\t48,64\t-\nmodel.layers.1.self_attn.qkv_proj.weight\t-\t48,64\t-'
 	try wsync-list-weights --runtime ckpt --tp 2 --json
 	expect_status 0
-	[ "$(json 'lines[-1]["tensors"]')" = 15 ] || explain "count"
+	expect_json 'lines[-1]["tensors"]' 15
 	/usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" \
 		wsync-list-weights <<<"$out"
 }
@@ -296,7 +295,7 @@ weights='{"weights": [{"name": "model.norm.weight", "shape": [16], "dtype": "tor
 	expect_out "x  -  [2, 3]           -
 1 tensor"
 	try wsync-list-weights --endpoint "$url" --json
-	[ "$(json 'lines[1]["dtype"], lines[1]["bytes"]')" = "(None, None)" ] || explain "nulls"
+	expect_json 'lines[1]["dtype"], lines[1]["bytes"]' "(None, None)"
 }
 
 @test "an older endpoint that takes only POST is asked by POST" {
@@ -352,8 +351,7 @@ s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1], flush=True
 			--endpoint "$url"
 		expect_status $((128 + $(kill -l $signal)))
 		err_has "wsync-list-weights: interrupted, cleaning up (again to quit at once)"
-		[ "$(json 'lines[-1]["error"]["code"]')" = cancelled ] ||
-			explain "the stream has no end"
+		expect_json 'lines[-1]["error"]["code"]' cancelled
 	done
 }
 

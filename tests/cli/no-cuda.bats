@@ -53,9 +53,8 @@ refused_everywhere() {
 @test "the last line of JSON says it too" {
 	try wsync-push small.safetensors -e http://127.0.0.1:9 --backend nccl --json
 	expect_status 7
-	[ "$(json 'lines[-1]["type"], lines[-1]["exit"], lines[-1]["error"]["code"]')" = \
-		"('end', 7, 'device')" ] ||
-		explain "another end"
+	expect_json 'lines[-1]["type"], lines[-1]["exit"], lines[-1]["error"]["code"]' \
+		"('end', 7, 'device')"
 }
 
 @test "who asks for no GPU notices nothing" {

@@ -135,7 +135,7 @@ documented() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-
 	documented wsync-push <<<"$out"
 	out=$(printf 'a.safetensors\t7\nmissing\n' |
 		wsync-push -e "$url" --stdin --json 2>/dev/null) || true
-	[ "$(json '[l["type"] for l in lines].count("result")')" = 2 ]
+	expect_json '[l["type"] for l in lines].count("result")' 2
 	documented wsync-push <<<"$out"
 }
 

@@ -25,10 +25,10 @@ names() { (cd "$1" && find . -mindepth 1 -printf '%P\n' | LC_ALL=C sort | tr '\n
 		[ "$lineage" != sglang-0.4 ] || pause=none
 		try wsync-push m -e "$url" --backend disk --pause "$pause" --json
 		expect_status 0
-		[ "$(json '[(l["backend"], l["protocol"], l["load_format"], l["buckets"],
+		expect_json '[(l["backend"], l["protocol"], l["load_format"], l["buckets"],
 		l["disk_path"], l["disk_bytes"])
-			for l in lines if l["type"] == "plan"]')" = \
-				"[('disk', 'disk', 'auto', 1, '$PWD/m', 0)]" ]
+			for l in lines if l["type"] == "plan"]' \
+			"[('disk', 'disk', 'auto', 1, '$PWD/m', 0)]"
 		try wsync-verify weights m -e "$url"
 		expect_status 0
 	done
@@ -124,7 +124,7 @@ with open("m/model.safetensors.index.json", "w") as f:
 		--weight-version step/12 --bucket-size 64KiB --json
 	expect_status 0
 	local dir=out/wsync-step_12
-	[ "$(json '[l["disk_path"] for l in lines if l["type"] == "plan"]')" = "['$PWD/$dir']" ]
+	expect_json '[l["disk_path"] for l in lines if l["type"] == "plan"]' "['$PWD/$dir']"
 	[ "$(names out | tr ' ' '\n' | grep -v /)" = "wsync-step_12" ]
 	cmp m/tokenizer.json $dir/tokenizer.json
 	[ "$(stat -c %a $dir/tokenizer.json $dir/convert.sh | xargs)" = "640 755" ]

@@ -217,12 +217,12 @@ its config.json has no \"scale_fmt\": \"ue8m0\""
 	err_has weight_scale_inv
 	planned other/fp8 --quantize fp8 --json
 	expect_status 0
-	[ "$(json 'lines[-1]["transform"]["quantized"], lines[-1]["transform"]["already"]')" = \
-		"(7, 0)" ]
+	expect_json 'lines[-1]["transform"]["quantized"], lines[-1]["transform"]["already"]' \
+		"(7, 0)"
 	planned "$(m fp8)" --quantize fp8 --json
 	expect_status 0
-	[ "$(json 'lines[-1]["transform"]["quantized"], lines[-1]["transform"]["already"]')" = \
-		"(0, 7)" ]
+	expect_json 'lines[-1]["transform"]["quantized"], lines[-1]["transform"]["already"]' \
+		"(0, 7)"
 	planned "$(m fp8)" --quantize fp8 --block-size 8x8
 	expect_status 1
 	err_has "weight_scale_inv"

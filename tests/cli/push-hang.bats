@@ -48,8 +48,8 @@ documented() {
 	hang wsync-push small.safetensors -e "$url" --init-timeout 1s --json
 	documented
 	[ "$cause" = "['loopback']" ] || explain "$cause"
-	[ "$(json '[l["remedy"] for l in lines
-		if l["type"] == "hang"] == [lines[-1]["error"]["hint"]]')" = True ]
+	expect_json '[l["remedy"] for l in lines
+		if l["type"] == "hang"] == [lines[-1]["error"]["hint"]]' True
 	[ "$(json '[(l["phase"], l["option"], l["limit_ns"], l["world_size"], l["joined"],
 	l["cancelled"],
 		[r["store"] for r in l["ranks"]], l["endpoints"][0]["state"],
@@ -221,7 +221,7 @@ stopped() { ! grep -hvE '^[0-9]+ \(.*\) T ' /proc/"$1"/task/*/stat; }
 	[ "$(json '[(l["phase"], l["message"]) for l in lines if l["type"] == "waiting"]')" = \
 		"[('init', '$(sed -n 's/^wsync-push: \(waiting .*\)/\1/p' push.err)')]" ] ||
 		explain "another line"
-	[ "$(json '[l["cancelled"] for l in lines if l["type"] == "hang"]')" = "[True]" ]
+	expect_json '[l["cancelled"] for l in lines if l["type"] == "hang"]' "[True]"
 	told=$(tr -s ' \n' ' ' <push.err)
 	[[ $told =~ "was waiting "[0-9.]+" s $who" ]] || explain "not said for what"
 }

@@ -60,8 +60,7 @@ updates() {
 	safetensors big.safetensors a:U8:3000000 b:U8:3000000 c:U8:3000000 d:U8:3000000 >/dev/null
 	try wsync-push -n big.safetensors --backend ipc --bucket-size 3MiB --json
 	expect_status 0
-	[ "$(json '[l["gpu_bytes"] for l in lines if l["type"] == "plan"]')" = "[10485760]" ] ||
-		explain "three buckets"
+	expect_json '[l["gpu_bytes"] for l in lines if l["type"] == "plan"]' "[10485760]"
 }
 
 @test "an endpoint of another machine is refused, and nobody asked" {
@@ -127,9 +126,8 @@ updates() {
 	endpoint first --backend ipc --tp 2
 	push --verify hash --weight-version 5 --json
 	expect_status 0
-	[ "$(json '(lines[-1]["verify"], lines[-1]["bytes"], lines[-1]["wire_bytes"],
-		lines[-1]["endpoints"][0]["state"])')" = \
-		"('hash', 8096, 16192, 'committed')" ] || explain "another end"
+	expect_json '(lines[-1]["verify"], lines[-1]["bytes"], lines[-1]["wire_bytes"],
+		lines[-1]["endpoints"][0]["state"])' "('hash', 8096, 16192, 'committed')"
 	printf '%s\n' small.safetensors small.safetensors >list
 	status=0
 	timeout 60 wsync-push --stdin -e "$url" --backend ipc --verify hash --bucket-size 4KiB \
@@ -171,5 +169,5 @@ updates() {
 	try wsync-bench push small.safetensors --backend ipc --gpu 1 --samples 2 \
 		--bucket-size 4KiB --json
 	expect_status 0
-	[ "$(json 'lines[-1]["ok"]')" = True ] || explain "not ok"
+	expect_json 'lines[-1]["ok"]' True
 }

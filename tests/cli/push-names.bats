@@ -40,13 +40,11 @@ asked() { curl -s "$url/wsync/journal" | grep -q "$1"; }
 	endpoint one --tp 2
 	try wsync-push ckpt -e "$url" --json
 	expect_status 1
-	[ "$(json '(lines[-1]["names"]["checked"], lines[-1]["names"]["errors"] > 0,
-		lines[-1]["verify"])')" = \
-		"(True, True, 'names')" ] || explain "end"
-	[ "$(json '{l["url"] for l in lines if l["type"] == "mismatch"}')" = "{'$url'}" ] ||
-		explain "url"
-	[ "$(json 'lines[-1]["endpoints"][0]["state"], lines[-1]["error"]["phase"]')" = \
-		"('untouched', 'verify')" ] || explain "state"
+	expect_json '(lines[-1]["names"]["checked"], lines[-1]["names"]["errors"] > 0,
+		lines[-1]["verify"])' "(True, True, 'names')"
+	expect_json '{l["url"] for l in lines if l["type"] == "mismatch"}' "{'$url'}"
+	expect_json 'lines[-1]["endpoints"][0]["state"], lines[-1]["error"]["phase"]' \
+		"('untouched', 'verify')"
 	/usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-push \
 		<<<"$out"
 }
@@ -61,9 +59,8 @@ asked() { curl -s "$url/wsync/journal" | grep -q "$1"; }
 	out_lacks "names verified"
 	try wsync-push ckpt -e "$url" --json
 	expect_status 0
-	[ "$(json 'lines[-1]["names"]["checked"], lines[-1]["names"]["family"]')" = \
-		"(False, 'generic')" ] ||
-		explain "names"
+	expect_json 'lines[-1]["names"]["checked"], lines[-1]["names"]["family"]' \
+		"(False, 'generic')"
 }
 
 @test "a config that merely lies there and does not suit is no error of the push" {
@@ -192,8 +189,7 @@ asked() { curl -s "$url/wsync/journal" | grep -q "$1"; }
 	llama bad 's/^model\./transformer./'
 	endpoint one
 	out=$(printf 'good\nbad\ngood\n' | wsync-push -e "$url" --stdin --json 2>/dev/null) || true
-	[ "$(json '[l["ok"] for l in lines if l["type"] == "result"]')" = "[True, False, True]" ] ||
-		explain "results"
+	expect_json '[l["ok"] for l in lines if l["type"] == "result"]' "[True, False, True]"
 	[ "$(curl -s "$url/wsync/journal" | grep -o list_weights | wc -l)" = 1 ] ||
 		explain "asked again"
 }

@@ -41,9 +41,8 @@ push() { try wsync-push small.safetensors -e "$url" --backend nccl --verify none
 	server
 	push --json
 	expect_status 0
-	[ "$(json '([l["backend"] for l in lines if l["type"] == "plan"], lines[-1]["buckets"],
-		lines[-1]["bytes"])')" = \
-		"(['nccl'], 2, 8096)" ] || explain "another plan or end"
+	expect_json '([l["backend"] for l in lines if l["type"] == "plan"], lines[-1]["buckets"],
+		lines[-1]["bytes"])' "(['nccl'], 2, 8096)"
 	grep -q '/init_weights_update_group.*"world_size":3.*"backend":"nccl"' server.out
 	[ "$(grep -c '/update_weights_from_distributed' server.out)" = 2 ]
 	[ "$(grep -c '/destroy_weights_update_group' server.out)" = 1 ]
@@ -147,8 +146,7 @@ push() { try wsync-push small.safetensors -e "$url" --backend nccl --verify none
 	expect_status 6
 	err_has "$url has NCCL 2.27.5, and 2.28.9 was loaded here"
 	err_has 'hint: all ranks must have one version'
-	[ "$(json 'lines[-1]["error"]["code"], lines[-1]["exit"]')" = "('data', 6)" ] ||
-		explain "another end"
+	expect_json 'lines[-1]["error"]["code"], lines[-1]["exit"]' "('data', 6)"
 	[ "$(grep -c 'POST' server.out)" = 0 ] || explain "something was asked of it"
 	# Over gloo nobody minds.
 	try wsync-push small.safetensors -e "$url" --verify none
@@ -178,8 +176,7 @@ EOS
 	for NCCL_DEBUG in VERSION WARN INFO info; do
 		push --json
 		expect_status 0
-		[ "$(json 'lines[0]["type"], lines[-1]["ok"]')" = "('start', True)" ] ||
-			explain "another stream"
+		expect_json 'lines[0]["type"], lines[-1]["ok"]' "('start', True)"
 		out_lacks 'NCCL version'
 		err_has 'NCCL version 22809 of the double'
 		err_has 'NCCL INFO the double speaks'

@@ -83,8 +83,7 @@ as model.layers.0.self_attn.q_proj.weight_scale_2 is sent"
 		for source in m/unsaid m/packed; do
 			try wsync-push "$source" -e "$url" --unpack --verify hash --json
 			expect_status 0
-			[ "$(json 'lines[-1]["transform"]["unpacked"]')" = 7 ] ||
-				explain "7 unpacked"
+			expect_json 'lines[-1]["transform"]["unpacked"]' 7
 			try wsync-verify weights "$source" --unpack -e "$url"
 			expect_status 0
 		done

@@ -11,9 +11,8 @@ load helpers
 	try wsync-push m -e "$first" -e "$url" --backend tensor --bucket-size 64KiB \
 		--weight-version 4 --verify hash --json
 	expect_status 0
-	[ "$(json '[(l["backend"], l["protocol"], l["load_format"]) for l in lines
-		if l["type"] == "plan"]')" = \
-		"[('tensor', 'tensor', 'flattened_bucket')]" ]
+	expect_json '[(l["backend"], l["protocol"], l["load_format"]) for l in lines
+		if l["type"] == "plan"]' "[('tensor', 'tensor', 'flattened_bucket')]"
 	for u in "$first" "$url"; do
 		expect_journal "$u" '"/update_weights_from_tensor" in paths,
 			"/init_weights_update_group" in paths' "(True, False)"

@@ -155,9 +155,8 @@ with its change it is beyond the range of bfloat16 at row 7, column 5" \
 	expect_status 3
 	err_has "tensor 'model.layers.1.mlp.up_proj.weight' has NaN at row 2, \
 column 3 (w/model.safetensors)"
-	[ "$(json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]')" = \
-		"[('partial', False)]" ] ||
-		explain "not partial and resumed"
+	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' \
+		"[('partial', False)]"
 	[[ $(state) == "False v7 []"* ]] || explain "left paused, or in a group"
 }
 
@@ -217,8 +216,7 @@ factors of rank 2000 do not fit into the scratch" \
 	try wsync-push -e "$url" wide.safetensors --correction c.safetensors --verify none \
 		--scratch 1GiB --json
 	expect_status 0
-	[ "$(json '0 < lines[-1]["transform"]["scratch_bytes"] <= 1 << 30')" = True ] ||
-		explain "scratch"
+	expect_json '0 < lines[-1]["transform"]["scratch_bytes"] <= 1 << 30' True
 }
 
 @test "what is sent does not depend on the scratch" {
@@ -235,8 +233,7 @@ factors of rank 2000 do not fit into the scratch" \
 @test "the hash of what is made is that of what was sent, and a flipped byte shows" {
 	try wsync-push -e "$url" "$base" --lora "$lora/good/plain" --verify hash --json
 	expect_status 0
-	[ "$(json 'lines[-1]["verify"], lines[-1]["transform"]["bound"]')" = "('hash', 14)" ] ||
-		explain "not so"
+	expect_json 'lines[-1]["verify"], lines[-1]["transform"]["bound"]' "('hash', 14)"
 	endpoint bad --fault flip:update_weights_from_distributed:1
 	try wsync-push -e "$url" "$base" --lora "$lora/good/plain" --include "*.q_proj.weight" \
 		--verify hash

@@ -39,8 +39,8 @@ print(eval(sys.argv[1], {"r": json.load(open(sys.argv[2]))}))' "$1" \
 	try wsync-register add "$url" --pool blue
 	try wsync-register add "$url" --json
 	expect_status 0
-	[ "$(json '[l["type"] for l in lines]')" = "['start', 'endpoint', 'end']" ]
-	[ "$(json 'lines[1]["updated"], lines[1]["pool"]')" = "(True, 'blue')" ]
+	expect_json '[l["type"] for l in lines]' "['start', 'endpoint', 'end']"
+	expect_json 'lines[1]["updated"], lines[1]["pool"]' "(True, 'blue')"
 	[ "$(registry 'len(r["endpoints"])')" = 1 ]
 }
 
@@ -116,8 +116,8 @@ inference servers listen on 30000 unless"
 	expect_status 0
 	golden register-list
 	try wsync-register list --pool blue --json
-	[ "$(json '[(l["url"], l["tp_size"]) for l in lines if l["type"] == "endpoint"]')" = \
-		"[('$url', 4)]" ]
+	expect_json '[(l["url"], l["tp_size"]) for l in lines if l["type"] == "endpoint"]' \
+		"[('$url', 4)]"
 }
 
 @test "remove forgets an endpoint, and says when it was not there" {
@@ -148,8 +148,7 @@ $url  ok"
 	out_has "$url  down     GET $url/server_info: cannot connect: Connection refused"
 	err_has "2 of 2 endpoints are down or not what is registered"
 	try wsync-register check --json
-	[ "$(json '[l["state"] for l in lines if l["type"] == "endpoint"]')" = \
-		"['differs', 'down']" ]
+	expect_json '[l["state"] for l in lines if l["type"] == "endpoint"]' "['differs', 'down']"
 }
 
 @test "a malformed registry is named, and left as it is" {

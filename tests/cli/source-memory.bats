@@ -88,7 +88,7 @@ hashes() {
 		try wsync-push "cuda-ipc:$at.json" -e "$url" --backend nccl --bucket-size 40KiB \
 			--verify hash --json
 		expect_status 0
-		[ "$(json 'lines[-1]["bytes"]')" = 180864 ] || explain "other bytes"
+		expect_json 'lines[-1]["bytes"]' 180864
 	done
 	try wsync-push cuda-ipc:near.json -e "$url" --backend nccl --load-format none --verify hash
 	expect_status 0
@@ -182,8 +182,8 @@ column 5 (cuda-ipc:b.json)"
 	trainer m ckpt/model.safetensors --tied model.norm.weight=tied.weight
 	try wsync-list-weights --hash --json cuda-ipc:m.json
 	expect_status 0
-	[ "$(json 'len({l["hash"] for l in lines if l.get("name") in ("model.norm.weight",
-		"tied.weight")})')" = 1 ]
+	expect_json 'len({l["hash"] for l in lines if l.get("name") in ("model.norm.weight",
+		"tied.weight")})' 1
 }
 
 @test "a tied head that differs in the trainer's memory is found before anything is paused" {
@@ -254,7 +254,7 @@ column 5 (cuda-ipc:b.json)"
 	out=$(<push.out) err=$(<push.err)
 	expect_status 3
 	err_has "(pid $trainer) has ended: its memory is gone"
-	[ "$(json 'lines[-1]["endpoints"][0]["state"]')" = partial ] || explain "another state"
+	expect_json 'lines[-1]["endpoints"][0]["state"]' partial
 }
 
 @test "another machine's memory is not to be had" {

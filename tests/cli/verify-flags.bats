@@ -20,7 +20,7 @@ answers() { json '[l["key"] + " " + l["answer"] for l in lines if l["type"] == "
 	[ "$(answers)" = "['enable_fp32_lm_head equal', 'rmsnorm_mode unshown', 'lr absent', \
 'rl_on_policy_target equal', 'tp_size equal', 'kv_cache_dtype chosen']" ] ||
 		explain "answers"
-	[ "$(json 'lines[-1]["settings"], lines[-1]["equal"], lines[-1]["errors"]')" = "(6, 3, 0)" ]
+	expect_json 'lines[-1]["settings"], lines[-1]["equal"], lines[-1]["errors"]' "(6, 3, 0)"
 }
 
 @test "another value, and a setting that is not shown, are two kinds of no" {
@@ -41,9 +41,8 @@ answers() { json '[l["key"] + " " + l["answer"] for l in lines if l["type"] == "
 	try wsync-verify flags -e "$one" -e "$url" --json
 	expect_status 1
 	keys
-	[ "$(json '[(l["key"], l["expected"], l["found"]) for l in lines if l["type"] == "flag"
-		and l["answer"] != "equal"]')" = \
-		"[('attention_backend', 'fa3', 'triton')]" ] || explain "the difference"
+	expect_json '[(l["key"], l["expected"], l["found"]) for l in lines if l["type"] == "flag"
+		and l["answer"] != "equal"]' "[('attention_backend', 'fa3', 'triton')]"
 }
 
 @test "an endpoint that is not there does not hide a no of another" {
@@ -88,8 +87,7 @@ answers() { json '[l["key"] + " " + l["answer"] for l in lines if l["type"] == "
 	keys
 	err_has "t.json: nothing was compared: no endpoint shows any of its 3 settings, \
 like 'attention_backand'"
-	[ "$(json 'lines[-1]["exit"], lines[-1]["error"]["code"]')" = "(3, 'input')" ] ||
-		explain "end"
+	expect_json 'lines[-1]["exit"], lines[-1]["error"]["code"]' "(3, 'input')"
 	try wsync-verify flags t.json --expect tp_size=2 -e "$url"
 	expect_status 0
 	echo '{"lr": 1, "enable_fp32_router": false}' >t.json # off, as where it is not shown

@@ -38,9 +38,8 @@ routing() { try wsync-verify routing "$@"; }
 	logprobs -e "$a" -e "$url" --json
 	expect_status 1
 	keys
-	[ "$(json '[(l["part"], l["prompts"], l["different"], l["good"]) for l in lines
-		if l["type"] == "total"]')" = \
-		"[('prefill', 6, 6, False), ('decode', 6, 6, False)]" ] || explain "totals"
+	expect_json '[(l["part"], l["prompts"], l["different"], l["good"]) for l in lines
+		if l["type"] == "total"]' "[('prefill', 6, 6, False), ('decode', 6, 6, False)]"
 	err_has "prompt 1: prefill: a difference of"
 	err_has "hint: $a answers with weight version 'default', $url with '8'"
 	err_has "warning: $url: answers with weight version '8', $a with 'default'"
@@ -88,8 +87,8 @@ print([[len(x["meta_info"][k]) for k in ("input_token_logprobs", "output_token_l
 	logprobs -e "$a" before.json --json
 	expect_status 0
 	keys
-	[ "$(json '[l["tokens"] for l in lines if l["type"] == "logprobs"]')" = \
-		"[3, 16, 2, 16, 3, 3, 2, 16]" ]
+	expect_json '[l["tokens"] for l in lines if l["type"] == "logprobs"]' \
+		"[3, 16, 2, 16, 3, 3, 2, 16]"
 	logprobs before.json before.json
 	expect_status 0
 	logprobs -e "$b" before.json
@@ -111,9 +110,8 @@ print([[len(x["meta_info"][k]) for k in ("input_token_logprobs", "output_token_l
 	logprobs -e "$b" --teacher-forced --json
 	expect_status 1
 	keys
-	[ "$(json '[(l["part"], l["tokens"], round(l["max"], 9)) for l in lines
-		if l["type"] == "total"]')" = \
-		"[('prefill', 465, 0), ('decode', 96, 0.5)]" ] || explain "totals"
+	expect_json '[(l["part"], l["tokens"], round(l["max"], 9)) for l in lines
+		if l["type"] == "total"]' "[('prefill', 465, 0), ('decode', 96, 0.5)]"
 	logprobs -e "$a" -e "$b" --teacher-forced
 	expect_status 0
 	logprobs -e "$b" -e "$a" --teacher-forced --max-difference decode=0.6
@@ -122,8 +120,8 @@ print([[len(x["meta_info"][k]) for k in ("input_token_logprobs", "output_token_l
 	talker c seed=1
 	logprobs -e "$a" -e "$url" --teacher-forced --json
 	expect_status 1
-	[ "$(json '[(l["tokens"], l["diverges"]) for l in lines if l["type"] == "total"]')" = \
-		"[(465, False), (96, False)]" ] || explain "totals"
+	expect_json '[(l["tokens"], l["diverges"]) for l in lines if l["type"] == "total"]' \
+		"[(465, False), (96, False)]"
 	logprobs -e "$a" --save a.json
 	logprobs -e "$a" a.json --teacher-forced
 	expect_status 0
@@ -166,9 +164,8 @@ servers that promise otherwise are started with --enable-deterministic-inference
 	logprobs -e "$a" -e "$b" --cached --json
 	expect_status 1
 	keys
-	[ "$(json '[(l["part"], l["different"], round(l["max"], 9)) for l in lines
-		if l["type"] == "total"]')" = \
-		"[('decode', 0, 0), ('decode', 6, 0.01)]" ] || explain "totals"
+	expect_json '[(l["part"], l["different"], round(l["max"], 9)) for l in lines
+		if l["type"] == "total"]' "[('decode', 0, 0), ('decode', 6, 0.01)]"
 	logprobs -e "$b" --cached --max-difference decode=0.011
 	expect_status 0
 }
@@ -215,8 +212,8 @@ where 0.4 is allowed"
 	expect_status 0
 	keys
 	grep -q flush a.out
-	[ "$(json '[(l["cached_tokens"], l["cached_prompts"]) for l in lines
-		if l["type"] == "asked"]')" = "[(18, 6)]" ]
+	expect_json '[(l["cached_tokens"], l["cached_prompts"]) for l in lines
+		if l["type"] == "asked"]' "[(18, 6)]"
 }
 
 @test "servers that do not answer as they should" {
@@ -302,15 +299,13 @@ moe() {
 	routing -e "$a" -e "$url" --json
 	expect_status 0
 	keys
-	[ "$(json '[(l["rows"], l["equal"]) for l in lines if l["type"] == "agreement"][-1]')" = \
-		"(1122, 1122)" ] ||
-		explain "rows"
+	expect_json '[(l["rows"], l["equal"]) for l in lines if l["type"] == "agreement"][-1]' \
+		"(1122, 1122)"
 	routing -e "$a" -e "$b" --prompt abc --json
 	expect_status 1
 	keys
-	[ "$(json '[(l["rows"], l["equal"], l["token"], l["layer"]) for l in lines
-		if l["type"] == "agreement"]')" = \
-		"[(36, 34, 16, 2)]" ] || explain "rows"
+	expect_json '[(l["rows"], l["equal"], l["token"], l["layer"]) for l in lines
+		if l["type"] == "agreement"]' "[(36, 34, 16, 2)]"
 	err_has "$b: 34 of 36 rows are equal"
 	routing -e "$a" -e "$b" --min-equal 99%
 	expect_status 1

@@ -22,9 +22,8 @@ decode    2 tokens, mean difference 0, largest 0"
 	try wsync-verify logprobs a.json b.json --json
 	expect_status 1
 	keys
-	[ "$(json '[(l["part"], l["tokens"], l["max"], l["same"], l["diverges"])
-		for l in lines[1:3]]')" = \
-		"[('prefill', 1, 0, 2, False), ('decode', 1, 0.25, 1, True)]" ] || explain "parts"
+	expect_json '[(l["part"], l["tokens"], l["max"], l["same"], l["diverges"])
+		for l in lines[1:3]]' "[('prefill', 1, 0, 2, False), ('decode', 1, 0.25, 1, True)]"
 	err_has "decode: a difference of 0.25 at token 0, where 0 is allowed"
 	try wsync-verify logprobs a.json b.json --max-difference 0.25
 	expect_status 0

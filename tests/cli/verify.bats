@@ -46,16 +46,15 @@ load helpers
 	llama ckpt 's/^model\./transformer./'
 	try wsync-verify names ckpt --tp 2 --json
 	expect_status 1
-	[ "$(json 'lines[0]["command"], lines[-1]["exit"], lines[-1]["error"]["code"]')" = \
-		"('verify', 1, 'mismatch')" ] || explain "frame"
+	expect_json 'lines[0]["command"], lines[-1]["exit"], lines[-1]["error"]["code"]' \
+		"('verify', 1, 'mismatch')"
 	[ "$(json 'sum(l["type"] == "mismatch"
 		for l in lines) == sum(lines[-1]["names"]["verdicts"].values())')" \
 		= True ] || explain "a line each"
-	[ "$(json '(lines[-1]["names"]["checked"], lines[-1]["names"]["family"],
-		lines[-1]["names"]["sent"])')" = \
-		"(True, 'llama', 21)" ] || explain "names"
-	[ "$(json '[l["near"] for l in lines if l.get("name") == "transformer.norm.weight"]')" = \
-		"['model.norm.weight']" ] || explain "near"
+	expect_json '(lines[-1]["names"]["checked"], lines[-1]["names"]["family"],
+		lines[-1]["names"]["sent"])' "(True, 'llama', 21)"
+	expect_json '[l["near"] for l in lines if l.get("name") == "transformer.norm.weight"]' \
+		"['model.norm.weight']"
 	/usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-verify \
 		<<<"$out"
 }
