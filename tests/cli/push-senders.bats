@@ -5,6 +5,14 @@ load helpers
 
 split() { /usr/bin/python3 "$repo/tests/cli/split_model.py" "$@"; }
 
+# edit FROM TO EXPRESSION: the model in TO has these of the tensors of the model in FROM.
+edit() {
+	PYTHONPATH=$repo/tests/cli /usr/bin/python3 -c 'import sys
+from split_model import read, write
+tensors = read(sys.argv[1] + "/model.safetensors")
+write(sys.argv[2] + "/model.safetensors", eval(sys.argv[3]))' "$@"
+}
+
 # sends I/N SOURCE OPTION...: that sender, in the background. Its output: I.out and I.err.
 sends() {
 	local which=$1
@@ -34,6 +42,13 @@ ended() {
 }
 
 prepare() { port=$(free_port); }
+
+# server [OPTION...]: an endpoint at $url with the model in m/, whose halves are r1/ and r2/.
+server() {
+	likely_model qwen3_moe
+	split m 2 r
+	endpoint a --lineage xorl-legacy --model m --tp 2 "$@"
+}
 
 @test "several senders, each with the experts it trained, into servers of several sizes" {
 	likely_model qwen3_moe
@@ -83,9 +98,7 @@ assert max(s) < 1.6 * min(s), s'
 }
 
 @test "a source of any sender that changes while it is sent is no success" {
-	likely_model qwen3_moe
-	split m 2 r
-	endpoint e --lineage xorl-legacy --model m --tp 2
+	server
 	for changed in r1 r2; do
 		meddle "$url" /receive_weights_ep_scatter 1 "touch $changed/model.safetensors"
 		sends 2/2 r2 --json
@@ -100,9 +113,7 @@ the file was overwritten' in lines[-1]['error']['message']" True
 }
 
 @test "an endpoint that cannot be resumed is a failure of all senders" {
-	likely_model qwen3_moe
-	split m 2 r
-	endpoint e --lineage xorl-legacy --model m --tp 2 --fault refuse:continue_generation:1 \
+	server --fault refuse:continue_generation:1 \
 		--fault refuse:continue_generation:2 --fault refuse:continue_generation:3
 	sends 2/2 r2
 	first 2 r1 -e "$url" --json
@@ -113,9 +124,7 @@ the file was overwritten' in lines[-1]['error']['message']" True
 }
 
 @test "what a sender that is not the first says" {
-	likely_model qwen3_moe
-	endpoint a --lineage xorl-legacy --model m --tp 2
-	split m 2 r
+	server
 	sends 2/2 r2 -v
 	first 2 r1 -e "$url"
 	expect_status 0
@@ -126,9 +135,7 @@ the file was overwritten' in lines[-1]['error']['message']" True
 }
 
 @test "what no sender has, or two have otherwise, is refused before anybody is paused" {
-	likely_model qwen3_moe
-	endpoint a --lineage xorl-legacy --model m --tp 2
-	split m 2 r
+	server
 	sends 2/2 r2 --exclude '*experts.7.up_proj*'
 	first 2 r1 -e "$url"
 	expect_status 5
@@ -137,15 +144,7 @@ the file was overwritten' in lines[-1]['error']['message']" True
 	grep -q "sender 1: .*goes as a whole" 2.err || explain "$(cat 2.err)"
 	# What an --include of everything leaves out is missed as without it.
 	split m 2 s
-	/usr/bin/python3 - "$repo/tests/cli" <<-'END'
-		import sys
-		sys.path.insert(0, sys.argv[1])
-		from split_model import read, write
-		for s in "s1", "s2":
-		    write(f"{s}/model.safetensors",
-		          [t for t in read(f"{s}/model.safetensors")
-		           if t[0] != "model.norm.weight"])
-	END
+	for i in s1 s2; do edit $i $i '[t for t in tensors if t[0] != "model.norm.weight"]'; done
 	sends 2/2 s2
 	first 2 s1 -e "$url" --include '*'
 	expect_status 5
@@ -171,9 +170,7 @@ the file was overwritten' in lines[-1]['error']['message']" True
 }
 
 @test "senders of two steps do not make one push" {
-	likely_model qwen3_moe
-	endpoint a --lineage xorl-legacy --model m --tp 2
-	split m 2 r
+	server
 	sends 2/2 r2 --weight-version 8
 	first 2 r1 -e "$url" --weight-version 7
 	expect_status 2
@@ -193,7 +190,7 @@ the file was overwritten' in lines[-1]['error']['message']" True
 	expect_status 2
 	err_has "sender 2 sends round job1-7, and sender 3 sends round job2-7"
 	ended 2 "${others[@]}"
-	! asked_for pause_generation || explain "somebody was paused"
+	! requested /pause_generation || explain "somebody was paused"
 	# One that names none cannot be compared.
 	sends 2/2 r2
 	first 2 r1 -e "$url" --weight-version 7
@@ -233,16 +230,14 @@ the file was overwritten' in lines[-1]['error']['message']" True
 	endpoint a --lineage xorl-legacy --model m --tp 2
 	sends 2/3 r2
 	dying=$pid
-	start 1 timeout -k 5 40 wsync-push r1 -e "$url" --protocol ep-scatter --sender 1/3 \
-		--master-address 127.0.0.1 --master-port "$port"
+	sends 1/3 r1 -e "$url"
 	leader=$pid
 	sleep 0.7
 	kill -KILL $(cat /proc/$dying/task/$dying/children)
 	ended 6 "$leader"
 	grep -q "sender 2 (127.0.0.1:[0-9]*) left the rendezvous" 1.err || explain "$(cat 1.err)"
 	# And the first.
-	start 1 timeout -k 5 40 wsync-push r1 -e "$url" --protocol ep-scatter --sender 1/3 \
-		--master-address 127.0.0.1 --master-port "$port"
+	sends 1/3 r1 -e "$url"
 	leader=$pid
 	sends 2/3 r2 --init-timeout 3s
 	sleep 0.7
@@ -254,22 +249,17 @@ the file was overwritten' in lines[-1]['error']['message']" True
 	expect_status 0
 }
 
-asked_for() { curl -sS "$url/wsync/journal" | grep -q "$1"; }
 child_of() { cat "/proc/$1/task/$1/children"; }
 
 # Two senders, the endpoint answers the pause after two seconds: in $leader and $other, both of them
 # children of what counts their time.
 until_paused() {
-	likely_model qwen3_moe
-	split m 2 r
-	endpoint a --lineage xorl-legacy --model m --tp 2 --fault slow:pause_generation:1
+	server --fault slow:pause_generation:1
 	sends 2/2 r2 --init-timeout 4s --bucket-timeout 10s
 	other=$pid
-	start 1 timeout -k 5 40 wsync-push r1 -e "$url" --protocol ep-scatter --sender 1/2 \
-		--master-address 127.0.0.1 --master-port "$port" --init-timeout 4s \
-		--bucket-timeout 10s
+	sends 1/2 r1 -e "$url" --init-timeout 4s --bucket-timeout 10s
 	leader=$pid
-	eventually 20 asked_for pause_generation
+	eventually 20 requested /pause_generation
 }
 
 @test "a sender that dies while the endpoints are paused: they are resumed" {
@@ -277,7 +267,7 @@ until_paused() {
 	kill -KILL $(child_of $other)
 	ended 6 "$leader"
 	grep -q "sender 2 (127.0.0.1:[0-9]*) left the rendezvous" 1.err || explain "$(cat 1.err)"
-	asked_for continue_generation || explain "nobody was resumed"
+	requested /continue_generation || explain "nobody was resumed"
 	sends 2/2 r2
 	first 2 r1 -e "$url"
 	expect_status 0
@@ -290,20 +280,13 @@ until_paused() {
 	ended 143 "$other"
 	ended 6 "$leader"
 	grep -q "sender 2: .*cancelled" 1.err || explain "$(cat 1.err)"
-	asked_for continue_generation || explain "nobody was resumed"
+	requested /continue_generation || explain "nobody was resumed"
 }
 
 @test "what only another sender has, and no server, is warned about" {
 	likely_model qwen3_moe
 	split m 2 r
-	/usr/bin/python3 - "$repo/tests/cli" <<-'END'
-		import sys
-		sys.path.insert(0, sys.argv[1])
-		from split_model import read, write
-		tensors = read("r2/model.safetensors")
-		write("r2/model.safetensors", tensors
-		      + [("model.strange.weight", "BF16", [2], b"1234")])
-	END
+	edit r2 r2 'tensors + [("model.strange.weight", "BF16", [2], b"1234")]'
 	endpoint a --lineage xorl-legacy --model m --tp 2
 	sends 2/2 r2
 	first 2 r1 -e "$url"
@@ -318,7 +301,7 @@ the first model.strange.weight"
 	kill -STOP $(child_of $other)
 	ended 10 "$leader"
 	grep -q "sender 2\|rank 1" 1.err || explain "$(cat 1.err)"
-	asked_for continue_generation || explain "nobody was resumed"
+	requested /continue_generation || explain "nobody was resumed"
 	kill -CONT $(child_of $other)
 	got=0
 	wait "$other" || got=$?
@@ -332,23 +315,20 @@ the first model.strange.weight"
 	grep -q "sender 1 is gone" 2.err || explain "$(cat 2.err)"
 	try wsync-ctl repair
 	expect_status 0
-	asked_for continue_generation || explain "nobody was resumed"
+	requested /continue_generation || explain "nobody was resumed"
 	sends 2/2 r2
 	first 2 r1 -e "$url"
 	expect_status 0
 }
 
 @test "an endpoint that refuses or dies ends all senders, and they may come again" {
-	likely_model qwen3_moe
-	split m 2 r
-	endpoint a --lineage xorl-legacy --model m --tp 2 \
-		--fault refuse:receive_weights_ep_scatter:1
+	server --fault refuse:receive_weights_ep_scatter:1
 	sends 2/2 r2 --bucket-timeout 10s
 	first 2 r1 -e "$url" --bucket-timeout 10s
 	expect_status 5
 	ended 5 "$pid"
 	grep -q "sender 1: " 2.err || explain "$(cat 2.err)"
-	asked_for destroy_weights_update_group || explain "it may have joined before it refused"
+	requested /destroy_weights_update_group || explain "it may have joined before it refused"
 	sends 2/2 r2
 	first 2 r1 -e "$url"
 	expect_status 0
@@ -363,9 +343,7 @@ the first model.strange.weight"
 }
 
 @test "a dry run of all of them says what each would send" {
-	likely_model qwen3_moe
-	split m 2 r
-	endpoint a --lineage xorl-legacy --model m --tp 2
+	server
 	sends 2/2 r2 --dry-run
 	first 2 r1 -e "$url" --dry-run
 	expect_status 0
@@ -379,9 +357,7 @@ the first model.strange.weight"
 }
 
 @test "push after push by --stdin" {
-	likely_model qwen3_moe
-	split m 2 r
-	endpoint a --lineage xorl-legacy --model m --tp 2
+	server
 	for i in 1 2; do for k in 1 2 3 4 5; do printf 'r%s\tv%s\n' "$i" "$k"; done >lines$i; done
 	start 2 timeout -k 5 40 bash -c "wsync-push --stdin --protocol ep-scatter --sender 2/2 \
 		--master-address 127.0.0.1 --master-port $port <lines2"
@@ -462,12 +438,8 @@ lines() { for k in $(seq "$1"); do printf 'r%s\tv%s\n' "$2" "$k"; done; }
 	holds "$url"
 	try wsync-ctl version -e "$url"
 	out_has v20
-	# One group for each sender, and no turn was sent twice.
-	out=$(curl -sS "$url/wsync/journal" | /usr/bin/python3 -c 'import json, sys
-paths = [r["path"] for r in json.load(sys.stdin)["requests"]]
-print(sum("init_weights" in p for p in paths),
-      sum("update_weights_from_distributed" in p for p in paths))' <"$scratch/.out")
-	[[ $out == "2 "* ]] || explain "groups and buckets: $out"
+	# one group for each sender
+	expect_journal "$url" 'sum("init_weights" in p for p in paths)' 2
 }
 
 @test "endpoints paused around all turns answer nobody between them" {
@@ -499,18 +471,12 @@ print(sum("init_weights" in p for p in paths),
 
 @test "the stages of a pipeline are one checkpoint, and a name is in one of them" {
 	likely_model qwen3_moe
-	/usr/bin/python3 - "$repo/tests/cli" <<-'END'
-		import os, shutil, sys
-		sys.path.insert(0, sys.argv[1])
-		from split_model import read, write
-		tensors = read("m/model.safetensors")
-		for i in range(3):
-		    os.makedirs(f"stage{i}")
-		    shutil.copy("m/config.json", f"stage{i}")
-		    write(f"stage{i}/model.safetensors", [t for t in tensors if (
-		        0 if ".layers.0." in t[0] or "embed" in t[0] else 1 if ".layers.1." in t[0]
-		        else 2) == i])
-	END
+	for i in 0 1 2; do
+		mkdir stage$i
+		cp m/config.json stage$i
+		edit m stage$i "[t for t in tensors if $i == (0 if '.layers.0.' in t[0]
+			or 'embed' in t[0] else 1 if '.layers.1.' in t[0] else 2)]"
+	done
 	endpoint a --model m --tp 2
 	try wsync-push stage0 stage1 stage2 -e "$url" --verify hash --weight-version 9
 	expect_status 0
@@ -521,13 +487,7 @@ print(sum("init_weights" in p for p in paths),
 	out_has "lm_head.weight"
 	mkdir twice
 	cp m/config.json twice
-	/usr/bin/python3 - "$repo/tests/cli" <<-'END'
-		import sys
-		sys.path.insert(0, sys.argv[1])
-		from split_model import read, write
-		write("twice/model.safetensors",
-		      [t for t in read("m/model.safetensors") if t[0] == "model.norm.weight"])
-	END
+	edit m twice '[t for t in tensors if t[0] == "model.norm.weight"]'
 	try wsync-push stage0 stage1 stage2 twice -e "$url"
 	expect_status 3
 	err_has "model.norm.weight"
