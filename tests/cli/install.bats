@@ -29,7 +29,7 @@ flags() {
 		if command -v scdoc >/dev/null; then [ -s "$root/share/man/man1/$p.1" ]; fi
 	done
 	[ -s "$root/share/zsh/site-functions/_wsync" ]
-	python3 -c "import sys; sys.path.append('$root/share/wsync/python'); \
+	/usr/bin/python3 -c "import sys; sys.path.append('$root/share/wsync/python'); \
 from wsync_manifest import export"
 }
 
@@ -158,7 +158,7 @@ builds() {
 	before=$(everything)
 	make -C "$repo" --no-print-directory install "${dirs[@]}" >blanks.log
 	"$root/bin/wsync-push" --version >/dev/null
-	PYTHONDONTWRITEBYTECODE='' python3 \
+	PYTHONDONTWRITEBYTECODE='' /usr/bin/python3 \
 		-c "import sys; sys.path.append(sys.argv[1]); import wsync_manifest" \
 		"$root/share/wsync/python"
 	export PKG_CONFIG_PATH=$root/lib/pkgconfig

@@ -15,9 +15,12 @@ wanted_commands() {
 		awk -F '\t' '$4 == "command" { print $1 ($3 == "-" ? "" : " " $3) }' | sort
 }
 
-# A page as plain text: page FILE.SECTION.
+# A page as plain text: page FILE.SECTION. It is made once.
 page() {
-	scdoc <"$repo/man/$1.scd" | mandoc -T ascii -O width=200 | sed $'s/.\b//g'
+	local text=$BATS_FILE_TMPDIR/$1
+	[ -e "$text" ] ||
+		scdoc <"$repo/man/$1.scd" | mandoc -T ascii -O width=200 | sed $'s/.\b//g' >"$text"
+	cat "$text"
 }
 # section TITLE, of a page on stdin.
 section() { awk -v t="$1" '/^[A-Z]/ { on = $0 == t; next } on'; }
@@ -173,7 +176,7 @@ print(*r, *r["endpoints"][0])'); do
 	local f
 	for f in "$repo"/man/*.scd; do
 		page "$(basename "$f" .scd)" >printed
-		python3 - "$f" <<-'END'
+		/usr/bin/python3 - "$f" <<-'END'
 			import sys
 			printed = {line.strip() for line in open("printed")}
 			inside, lost = False, []

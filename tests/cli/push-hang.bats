@@ -29,9 +29,11 @@ documented() {
 	cause=$(json '[l["cause"] for l in lines if l["type"] == "hang"]')
 }
 
-@test "an endpoint that does not begin to join: nobody came to a loopback address" {
+@test "an endpoint that does not begin to join: nobody came to a loopback address; also as JSON" {
 	endpoint one --tp 2 --fault hang:init_weights_update_group:1
-	hang wsync-push small.safetensors -e "$url" --init-timeout 1s
+	hang wsync-push small.safetensors -e "$url" --init-timeout 1s --json
+	documented
+	[ "$cause" = "['loopback']" ] || explain "$cause"
 	told "0 of 2 ranks have joined group wsync-"
 	told "not at the store: ranks 1, 2 of $url"
 	told "$url: POST /init_weights_update_group sent, no answer in"
@@ -41,13 +43,6 @@ documented() {
 	err_lacks hint:
 	[ "$(grep -c "^  [flt]" <<<"$err")" -ge 3 ]
 	[ "$(wc -L <<<"$(grep '^  ' <<<"$err")")" -le 80 ]
-}
-
-@test "with --json the hang is a line whose remedy is the hint of the error" {
-	endpoint one --tp 2 --fault hang:init_weights_update_group:1
-	hang wsync-push small.safetensors -e "$url" --init-timeout 1s --json
-	documented
-	[ "$cause" = "['loopback']" ] || explain "$cause"
 	expect_json '[l["remedy"] for l in lines
 		if l["type"] == "hang"] == [lines[-1]["error"]["hint"]]' True
 	[ "$(json '[(l["phase"], l["option"], l["limit_ns"], l["world_size"], l["joined"],
