@@ -43,7 +43,7 @@ options_shown() { sed -nE 's/^  (-.,|   ) --(\[no-\])?([a-z0-9-]+).*/\3/p' | sor
 				# Examples are not wrapped: they fit 80 columns.
 				# shellcheck disable=SC2086 # none or one word
 				COLUMNS=$width "$p" --help $topic | awk -v width=$width '
-					BEGIN { w = width } /^Examples:/ { w = 80 } /^$/ { w = width }
+					NR == 1 || /^$/ { w = width } /^Examples:/ { w = 80 }
 					length($0) > w { print; wide = 1 } END { exit wide }' >&2 ||
 					{ echo "$p $topic: wider than $width" >&2; return 1; }
 			done
