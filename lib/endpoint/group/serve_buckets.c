@@ -6,11 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int out_of_memory(struct ws_err *err)
-{
-	return ws_oom(err);
-}
-
 /* Appends the tensors of one bucket. */
 static int add_bucket(const struct ws_json *node, struct ws_serve_buckets *b, struct ws_err *err)
 {
@@ -22,7 +17,7 @@ static int add_bucket(const struct ws_json *node, struct ws_serve_buckets *b, st
 	struct ws_serve_slot *slots = realloc(b->all.slots, (b->all.n + one.n + 1) * sizeof *slots);
 	if (!slots) {
 		ws_serve_update_fini(&one);
-		return out_of_memory(err);
+		return ws_oom(err);
 	}
 	b->all.slots = slots;
 	memcpy(slots + b->all.n, one.slots, one.n * sizeof *slots);
@@ -46,7 +41,7 @@ static int decode(const struct ws_json *body, struct ws_serve_buckets *b, struct
 		return ws_err_set(err, WS_EUSAGE, "body.buckets: Input should be a valid list");
 	b->buckets = calloc(many ? ws_json_count(list) + 1 : 1, sizeof *b->buckets);
 	if (!b->buckets)
-		return out_of_memory(err);
+		return ws_oom(err);
 	if (!many)
 		return given(body, "names") ? add_bucket(body, b, err) : 0;
 	for (const struct ws_json *node = ws_json_first(list); node; node = ws_json_next(node)) {

@@ -44,11 +44,6 @@ const struct pickle_value *pickle_cuda_args(const struct pickle *p, const struct
 	                             "_rebuild_cuda_tensor_modified");
 }
 
-static bool is_class(const struct pickle_value *v, const char *module, const char *name)
-{
-	return pickle_is_global(v, module, name);
-}
-
 /* Each of these is an integer, bytes or a truth value; None is none of them. */
 static int check_kinds(const struct pickle *p, const struct pickle_value *args, struct ws_err *err)
 {
@@ -175,12 +170,13 @@ int pickle_read_cuda(const struct pickle *p, const struct pickle_value *args,
 		                  ARGUMENTS, args->n);
 	const struct pickle_value *cls = pickle_child(p, args, CLASS),
 				  *storage = pickle_child(p, args, STORAGE);
-	if (!is_class(cls, "torch", "Tensor") && !is_class(cls, "torch.nn.parameter", "Parameter"))
+	if (!pickle_is_global(cls, "torch", "Tensor") &&
+	    !pickle_is_global(cls, "torch.nn.parameter", "Parameter"))
 		return fail("flattened_tensor is of a class that is no tensor's", err);
-	if (!is_class(storage, "torch.storage", "TypedStorage") &&
-	    !is_class(storage, "torch.storage", "UntypedStorage"))
+	if (!pickle_is_global(storage, "torch.storage", "TypedStorage") &&
+	    !pickle_is_global(storage, "torch.storage", "UntypedStorage"))
 		return fail("flattened_tensor has a storage of no known class", err);
-	if (!is_class(pickle_child(p, args, DTYPE), "torch", "uint8"))
+	if (!pickle_is_global(pickle_child(p, args, DTYPE), "torch", "uint8"))
 		return fail("flattened_tensor is not of torch.uint8", err);
 	if (pickle_child(p, args, HANDLE)->kind == PICKLE_NONE)
 		return read_nothing(p, args, out, err);
