@@ -49,7 +49,7 @@ def group(suite, tps, tensors, options, title):
 
 
 def suite_for(version):
-    suite = lib.Suite(300)
+    suite = lib.Suite()
 
     @suite.case("the endpoints take what torch's own rank 0 sends (control)")
     def control(fix):

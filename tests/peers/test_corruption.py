@@ -188,7 +188,7 @@ def run_rig(way, kind, tps, seed):
     return found, PER_RIG, kinds
 
 
-suite = lib.Suite(600)
+suite = lib.Suite()
 
 
 def case(way):

@@ -103,7 +103,7 @@ def check_scatter(version):
                 for r in e.get("/wsync/checksums")["ranks"]] == [expected_hashes(path)] * 2
 
 
-suite = Suite(240)
+suite = Suite()
 for VERSION in ("1.13", "2.6", "2.14"):
     for FORMAT in ("none", "flattened_bucket"):
         if (VERSION, FORMAT) == ("2.14", "none"):

@@ -25,7 +25,7 @@ ALWAYS = ["single/wire.payload:1/wrong-length/0", "hash/continue_generation:1/di
           "scatter/pause_generation:1/drop/1", "update/pause_generation:1/garbage/0",
           "session/begin_weight_update:2/late/0", "asleep/resume_memory_occupation:1/refuse/1",
           "scatter/wire.store:1/garbage/0", "receive/receive_weights:1/freeze/1"]
-SECONDS, JOBS = 900, int(os.environ.get("FAULT_JOBS", "8"))
+SECONDS, JOBS = 1800, int(os.environ.get("FAULT_JOBS", "8"))
 
 
 def choose(points, chance):

@@ -12,7 +12,7 @@ import sys
 import lib
 import mkst
 
-suite = lib.Suite(150)
+suite = lib.Suite()
 BUCKET = 512 << 20
 POOL = [1] * 6 + [2]
 

@@ -146,7 +146,7 @@ def put_down(endpoints):
         stop(e.child)
 
 
-suite = Suite(240)
+suite = Suite()
 
 
 @suite.case("200 pushes with hashes, with sources that are missing and an endpoint that refuses in "

@@ -272,7 +272,7 @@ class Fixture:
         assert checksums_after(self.loaded, paths, "--verify", "names", *options) == self.params
 
 
-suite = Suite(120)
+suite = Suite()
 
 
 @suite.case("fused, transposed and wrapped")

@@ -17,7 +17,7 @@ import make  # noqa: E402
 
 DATA = os.path.join(lib.TREE, "tests", "data", "lora")
 HERE = os.path.dirname(os.path.abspath(__file__))
-suite = lib.Suite(240, "tests/tools/mergetool")
+suite = lib.Suite("tests/tools/mergetool")
 
 
 def python(*args):

@@ -274,7 +274,7 @@ def run_all(jobs):
         return {key: r.result() for key, r in running.items()}
 
 
-suite = lib.Suite(600)
+suite = lib.Suite()
 
 
 @suite.case("a lineage by itself: each protocol and load format, to one, two and three endpoints")

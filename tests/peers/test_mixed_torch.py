@@ -10,7 +10,7 @@ import threading
 import lib
 import mkst
 
-suite = lib.Suite(100)
+suite = lib.Suite()
 
 
 class Fixture:

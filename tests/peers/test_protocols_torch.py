@@ -13,7 +13,7 @@ import urllib.request
 import lib
 import mkst
 
-suite = lib.Suite(300)
+suite = lib.Suite()
 # numbers: of a bucket that takes a while, of one beyond the sockets' buffers
 HUGE, LARGE = 64 << 20, 4 << 20
 TENSORS = [("model.layers.%d.%s.weight" % (i, n), "F32", (300 + i, 511))

@@ -20,7 +20,7 @@ CLI = os.path.join(lib.TREE, "tests", "cli")
 sys.path.insert(0, CLI)
 from split_model import read  # noqa: E402
 
-suite = lib.Suite(300)
+suite = lib.Suite()
 VERSIONS = ("1.13", "2.6", "2.14")
 H, I, MOE, HEADS, KV, HEAD, VOCAB, EXPERTS, LAYERS = 64, 128, 48, 8, 4, 8, 256, 8, 3
 CONFIG = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe",

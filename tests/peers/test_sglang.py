@@ -181,7 +181,7 @@ def push(server, path, *options, rc=0):
 
 # ---- cases, each for every server
 
-suite = lib.Suite(900)
+suite = lib.Suite()
 
 
 @suite.case("a server is what its routes show")

@@ -33,7 +33,7 @@ CASES = [
     ("identity", "fp8", FP8),
     ("requantized", "fp8", ("--quantize", "fp8", "--block-size", "32x64")),
 ]
-suite = lib.Suite(240)
+suite = lib.Suite()
 
 
 class Fixture:

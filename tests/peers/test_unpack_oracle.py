@@ -35,7 +35,7 @@ def run(argv, seconds):
     return subprocess.CompletedProcess(argv, child.returncode, out, err)
 
 
-suite = lib.Suite(1500, "tests/tools/unpack")
+suite = lib.Suite("tests/tools/unpack")
 
 
 def unpack(oracle, level):
