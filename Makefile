@@ -222,7 +222,6 @@ endef
 ISA =
 ifeq ($(shell uname -m),x86_64)
 $(BUILD)/obj/%_avx2.o: ISA = -mavx2 -mfma -mf16c
-$(BUILD)/obj/%_avx512.o: ISA = -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c
 endif
 
 $(BUILD)/obj/%.o: %.c

@@ -4,10 +4,12 @@
  *
  * Input, output and the copy are touched before the first sample, so that no sample faults in a
  * page. */
+#include "floats.h"
 #include "fp8.h"
 #include "hash.h"
 #include "lowrank.h"
 #include "bench_samples.h"
+#include "simd.h"
 #include "unpack_core.h"
 
 #include <stdio.h>
@@ -25,7 +27,6 @@ struct kernels {
 	uint8_t *out;      /* at most 4 bytes for each number */
 	uint8_t *expected; /* check: the same by plain C */
 	float *scales, *a, *b, *w, *delta; /* w, delta: of a band of rows */
-	const struct ws_unpack_kernels *unpack;
 	const struct kernel *at;
 	uint64_t hash;
 };
@@ -95,7 +96,6 @@ static int open_kernels(struct kernels *k, uint64_t size, struct ws_err *err)
 	if (!k->x)
 		return -1;
 	k->count = (size_t)k->rows * BENCH_COLS;
-	k->unpack = ws_unpack_kernels();
 	const size_t n_scales = k->count / BENCH_NIBBLES + CELLS, n_b = (size_t)k->rows * RANK;
 	k->copy = malloc(2 * k->count);
 	k->out = malloc(4 * k->count);
@@ -123,7 +123,7 @@ static int open_kernels(struct kernels *k, uint64_t size, struct ws_err *err)
 struct kernel {
 	const char *name;
 	int (*run)(struct kernels *k, struct ws_err *err);
-	const char *(*level)(void); /* NULL: there is one version */
+	bool simd; /* there are versions for instruction sets */
 	/* bytes for each number: read, in halves; and made, 0: no bytes that could be checked */
 	unsigned reads, makes;
 	struct ws_fp8_rule rule;
@@ -164,8 +164,7 @@ static int run_merge(struct kernels *k, struct ws_err *err)
 	for (int64_t row = 0; row < k->rows; row += BAND) {
 		const int64_t rows = k->rows - row < BAND ? k->rows - row : BAND;
 		const size_t at = (size_t)row * BENCH_COLS;
-		k->unpack->widen_bf16((const uint8_t *)(k->x + at), (size_t)rows * BENCH_COLS,
-		                      k->w);
+		ws_floats_read(WS_DTYPE_BF16, k->x + at, (size_t)rows * BENCH_COLS, k->w);
 		ws_lowrank_tile(&l, row, rows, 0, BENCH_COLS, k->delta, BENCH_COLS);
 		ws_merge_bf16(k->w, BENCH_COLS, k->delta, BENCH_COLS, rows, BENCH_COLS,
 		              k->at->two_step, out + at, BENCH_COLS, &max_delta, &max_w);
@@ -183,24 +182,19 @@ static int run_unpack(struct kernels *k, struct ws_err *err)
 	const struct ws_nibbles s = { .codes = (const uint8_t *)k->x, .high_first = true,
 		                      .levels = levels, .scales = k->scales,
 		                      .block = BENCH_NIBBLES };
-	k->unpack->nibbles(&s, 0, (int64_t)k->count, (float *)(void *)k->out);
+	ws_unpack_kernels()->nibbles(&s, 0, (int64_t)k->count, (float *)(void *)k->out);
 	return 0;
 }
 
-static const char *unpack_level(void)
-{
-	return ws_unpack_kernels()->level;
-}
-
-#define FP8(scale, exponents) run_fp8, ws_fp8_level, 4, 1, .rule = { scale, exponents, B, B }
+#define FP8(scale, exponents) run_fp8, true, 4, 1, .rule = { scale, exponents, B, B }
 static const struct kernel table[] = {
-	{ "hash xxh3-64", run_hash, NULL, 4, 0, .two_step = false },
+	{ "hash xxh3-64", run_hash, false, 4, 0, .two_step = false },
 	{ "fp8 128x128 xorl", FP8(WS_SCALE_XORL, false) },
 	{ "fp8 128x128 slime", FP8(WS_SCALE_SLIME, false) },
 	{ "fp8 128x128 ue8m0", FP8(WS_SCALE_XORL, true) },
-	{ "lora rank 16 fold", run_merge, ws_lowrank_level, 4, 2, .two_step = false },
-	{ "lora rank 16 two-step", run_merge, ws_lowrank_level, 4, 2, .two_step = true },
-	{ "unpack 4 bits", run_unpack, unpack_level, 1, 4, .two_step = false },
+	{ "lora rank 16 fold", run_merge, true, 4, 2, .two_step = false },
+	{ "lora rank 16 two-step", run_merge, true, 4, 2, .two_step = true },
+	{ "unpack 4 bits", run_unpack, true, 1, 4, .two_step = false },
 };
 
 /* ---- time and check -------------------------------------------------------------------------- */
@@ -234,16 +228,11 @@ static int time_kernel(void *ctx, int64_t *ns, struct ws_err *err)
 static int check_kernel(void *ctx, int64_t *errors, struct ws_err *err)
 {
 	struct kernels *k = ctx, plain = *k;
-	char fp8[16], lowrank[16];
-	snprintf(fp8, sizeof fp8, "%s", ws_fp8_level());
-	snprintf(lowrank, sizeof lowrank, "%s", ws_lowrank_level());
-	ws_fp8_set_level("scalar");
-	ws_lowrank_set_level("scalar");
+	const char *const level = ws_simd_level();
+	ws_simd_set_level("scalar");
 	plain.out = k->expected;
-	plain.unpack = &ws_unpack_scalar;
 	const int rc = k->at->run(&plain, err);
-	ws_fp8_set_level(fp8);
-	ws_lowrank_set_level(lowrank);
+	ws_simd_set_level(level);
 	*errors = 0;
 	for (size_t i = 0; i < k->at->makes * k->count; i++)
 		*errors += k->out[i] != k->expected[i];
@@ -260,7 +249,7 @@ int ws_bench_kernels(const struct ws_bench_opts *opts, uint64_t size, struct ws_
 		const struct bench_timed timed = { time_kernel, e->makes ? check_kernel : NULL,
 			                           &k };
 		struct ws_bench_row row = { .stage = "kernels", .name = e->name,
-			                    .detail = e->level ? e->level() : "",
+			                    .detail = e->simd ? ws_simd_level() : "",
 			                    .bytes = k.count / 2 * (e->reads + 2 * e->makes),
 			                    .against = "memcpy", .against_bytes = 4 * k.count };
 		rc = bench_measure(opts, &row, &timed, &copy, err);

@@ -2,6 +2,7 @@
 /* A few tensors, quantized or not: lines of tensor_lines.h, an empty one, and their
  * bytes. What is found must fit its tensors, and its rows must be the same whole, one
  * by one, and by both levels. */
+#include "simd.h"
 #include "unpack.h"
 
 #include "fuzz/tensor_lines.h"
@@ -15,7 +16,7 @@ static float *rows_of(const struct ws_packed *p, const char *level, int64_t step
 {
 	struct ws_buf scratch = { .max = 0 };
 	float *x = malloc((size_t)(p->rows * p->cols) * sizeof *x + 1);
-	int rc = x && ws_unpack_set_level(level) ? 0 : -1;
+	int rc = x && ws_simd_set_level(level) ? 0 : -1;
 	for (int64_t row = 0; row < p->rows && rc == 0; row += step)
 		rc = ws_packed_rows(p, row, step < p->rows - row ? step : p->rows - row,
 		                    x + row * p->cols, &scratch, err);
@@ -35,7 +36,7 @@ static void compare_rows(const struct ws_packed *p)
 	float *y = rows_of(p, "scalar", 1, NULL);
 	require(!x == !y && (!x || memcmp(x, y, n) == 0));
 	free(y);
-	if (ws_unpack_set_level("avx2")) {
+	if (ws_simd_set_level("avx2")) {
 		y = rows_of(p, "avx2", 3, NULL);
 		require(!x == !y && (!x || memcmp(x, y, n) == 0));
 		free(y);

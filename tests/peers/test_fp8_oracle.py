@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-LEVELS = ("scalar", "avx2") + (("avx512",) if os.environ.get("WSYNC_TEST_AVX512") else ())
+LEVELS = ("scalar", "avx2")
 LEAST = {"xorl": 1e-12, "slime": 1e-10}
 
 

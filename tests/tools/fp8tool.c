@@ -3,10 +3,11 @@
  *
  * Reads requests from stdin to its end, each a line and then the numbers,
  * little-endian, row by row:
- *   TYPE RULE LEVEL ROWS COLS BN BK      f32|bf16 xorl|slime[+ue8m0] scalar|avx2|avx512|-
+ *   TYPE RULE LEVEL ROWS COLS BN BK      f32|bf16 xorl|slime[+ue8m0] scalar|avx2|-
  * and answers "ok\n", the codes, the scales [ceil(ROWS/BN), ceil(COLS/BK)] as fp32; or
  * "bad ROW COL\n"; or "no\n" where the machine lacks the level. */
 #include "fp8.h"
+#include "simd.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,7 +73,7 @@ static void answer(const struct request *q)
 	if (!in || !codes || !scales || fread(in, wide ? 4 : 2, n, stdin) != n)
 		exit(3);
 	numbers = in;
-	if (strcmp(q->level, "-") != 0 && !ws_fp8_set_level(q->level)) {
+	if (strcmp(q->level, "-") != 0 && !ws_simd_set_level(q->level)) {
 		puts("no");
 	} else if (!quantize(q, codes, scales, &bad)) {
 		printf("bad %lld %lld\n", (long long)bad.row, (long long)bad.col);

@@ -5,6 +5,8 @@
  * unpack --time SOURCE [LEVEL] unpacks all of them again and again, some 256 KiB
  * of fp32 at once, in turns
  *                              with copying what that makes, and says as JSON how long each took */
+#include "floats.h"
+#include "simd.h"
 #include "unpack.h"
 
 #include "wsync/clock.h"
@@ -108,10 +110,15 @@ static int dump(struct job *j, size_t i, const char *dir, struct ws_err *err)
 	}
 	if (rc == 0)
 		rc = write_floats(dir, i, "f32", x, n, err);
+	void *sent = malloc(n * sizeof *x + 1);
+	if (rc == 0 && !sent)
+		rc = ws_oom(err);
 	if (rc == 0) {
-		ws_packed_round(p->dtype, x, n);
+		ws_floats_write(p->dtype, x, n, sent);
+		ws_floats_read(p->dtype, sent, n, x);
 		rc = write_floats(dir, i, "rounded", x, n, err);
 	}
+	free(sent);
 	free(x);
 	return rc;
 }
@@ -165,7 +172,7 @@ static int time_passes(struct job *j, float *x, const float *from, size_t bytes,
 	qsort(ours, ROUNDS, sizeof *ours, by_size);
 	qsort(copies, ROUNDS, sizeof *copies, by_size);
 	printf("{\"level\":\"%s\",\"bytes\":%zu,\"seconds\":%.9f,\"memcpy_seconds\":%.9f}\n",
-	       ws_unpack_level(), bytes, (double)ours[ROUNDS / 2] / 1e9,
+	       ws_simd_level(), bytes, (double)ours[ROUNDS / 2] / 1e9,
 	       (double)copies[ROUNDS / 2] / 1e9);
 	return 0;
 }
@@ -195,7 +202,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: unpack SOURCE DIR [LEVEL], unpack --time SOURCE [LEVEL]\n");
 		return WS_EUSAGE;
 	}
-	if (argc > 3 && !ws_unpack_set_level(argv[3])) {
+	if (argc > 3 && !ws_simd_set_level(argv[3])) {
 		fprintf(stderr, "unpack: this machine has no %s\n", argv[3]);
 		return 77;
 	}

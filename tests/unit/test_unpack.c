@@ -3,6 +3,8 @@
  * against bitsandbytes' own here, and against torch's in tests/peers/test_unpack_oracle.py. */
 #include "packed_file.h"
 
+#include "floats.h"
+#include "simd.h"
 #include "unpack_core.h"
 
 #include <math.h>
@@ -52,6 +54,16 @@ static void assert_same(const char *what, const float *got, const float *want, s
 			         (double)want[i]);
 }
 
+/* As the numbers of a weight are rounded before they are sent. */
+static void round_to(enum ws_dtype dtype, float *x, size_t n)
+{
+	void *stored = malloc(n * sizeof *x + 1);
+	assert_non_null(stored);
+	ws_floats_write(dtype, x, n, stored);
+	ws_floats_read(dtype, stored, n, x);
+	free(stored);
+}
+
 TEST(bitsandbytes_own_bytes_come_to_its_own_numbers)
 {
 	static const char *const names[] = { "plain.weight", "twice.weight", "half.weight" };
@@ -63,7 +75,7 @@ TEST(bitsandbytes_own_bytes_come_to_its_own_numbers)
 		const char *name = names[i / COUNT(levels)];
 		struct ws_packed p, expected;
 		char want[64];
-		if (!ws_unpack_set_level(levels[i % COUNT(levels)]))
+		if (!ws_simd_set_level(levels[i % COUNT(levels)]))
 			continue;
 		snprintf(want, sizeof want, "expected.%s", name);
 		if (find_packed(&f, name, NULL, &p, &err) ||
@@ -75,7 +87,7 @@ TEST(bitsandbytes_own_bytes_come_to_its_own_numbers)
 		assert_int_equal(p.cols, expected.cols);
 		assert_int_equal(p.dtype, expected.dtype);
 		float *x = all_rows(&p), *y = all_rows(&expected);
-		ws_packed_round(p.dtype, x, (size_t)(p.rows * p.cols));
+		round_to(p.dtype, x, (size_t)(p.rows * p.cols));
 		assert_same(name, x, y, (size_t)(p.rows * p.cols));
 		free(x);
 		free(y);
@@ -440,7 +452,7 @@ TEST(both_levels_decode_nibbles_alike)
 	enum { N = 1 << 14 };
 	static uint8_t codes[N / 2];
 	static float scales[N / 16], levels[16], a[N], b[N];
-	if (!ws_unpack_set_level("avx2"))
+	if (!ws_simd_set_level("avx2"))
 		return;
 	for (size_t i = 0; i < sizeof codes; i++)
 		codes[i] = (uint8_t)(i < 256 ? i : random64());
@@ -462,7 +474,7 @@ TEST(both_levels_decode_e4m3_alike)
 {
 	static uint8_t codes[2048];
 	static float scales[2048], a[2048], b[2048];
-	if (!ws_unpack_set_level("avx2"))
+	if (!ws_simd_set_level("avx2"))
 		return;
 	for (size_t i = 0; i < COUNT(scales); i++) {
 		codes[i] = (uint8_t)((i & 127) == 127 ? i & 128 : i);
@@ -481,14 +493,14 @@ TEST(both_levels_decode_e4m3_alike)
 }
 
 /* All sixteen-bit patterns, read through the upper end of the result as tensors are. */
-TEST(both_levels_widen_and_round_alike)
+TEST(both_levels_widen_alike)
 {
 	enum { N = 65536 + 5 };
 	const struct ws_unpack_kernels *const s = &ws_unpack_scalar;
 	float *a = malloc(N * sizeof *a), *b = malloc(N * sizeof *b);
 	assert_true(a && b);
-	if (!ws_unpack_set_level("avx2"))
-		ws_unpack_set_level("scalar");
+	if (!ws_simd_set_level("avx2"))
+		ws_simd_set_level("scalar");
 	const struct ws_unpack_kernels *const k = ws_unpack_kernels();
 	for (int half = 0; half < 2; half++) {
 		uint8_t *const x = (uint8_t *)(a + N) - 2 * N, *const y =
@@ -502,37 +514,8 @@ TEST(both_levels_widen_and_round_alike)
 		(half ? k->widen_f16 : k->widen_bf16)(y, N, b);
 		assert_memory_equal(a, b, N * sizeof *a);
 	}
-	for (int round = 0; round < 20; round++) {
-		for (size_t i = 0; i < N; i++) {
-			const uint32_t bits = (uint32_t)random64();
-			memcpy(&a[i], &bits, 4);
-			if (!isfinite(a[i]) || round == 0)
-				a[i] = ldexpf((float)pick(1 << 14) - 8192, (int)pick(44) - 30);
-		}
-		memcpy(b, a, N * sizeof *a);
-		(round % 2 ? s->round_f16 : s->round_bf16)(a, N);
-		(round % 2 ? k->round_f16 : k->round_bf16)(b, N);
-		assert_memory_equal(a, b, N * sizeof *a);
-	}
 	free(a);
 	free(b);
-}
-
-TEST(rounding_is_to_the_nearest_and_ties_to_even)
-{
-	const float x[] = { 1.00390625f,   1.01171875f, -1.00390637f,
-		            3.3895314e38f, -0.0f,       0x1p-126f * 1.5f };
-	const float bf[] = { 1.0f, 1.015625f, -1.0078125f, 3.3895314e38f, -0.0f, 0x1p-126f * 1.5f };
-	const float y[] = { 1.00048828f, 1.00146484f, 65519.0f, 65520.0f,
-		            0x1p-25f,    0x1.8p-25f,  -0x1p-14f };
-	const float h[] = { 1.0f, 1.00195312f, 65504.0f, INFINITY, 0.0f, 0x1p-24f, -0x1p-14f };
-	float got[8];
-	memcpy(got, x, sizeof x);
-	ws_packed_round(WS_DTYPE_BF16, got, COUNT(x));
-	assert_same("bfloat16", got, bf, COUNT(x));
-	memcpy(got, y, sizeof y);
-	ws_packed_round(WS_DTYPE_F16, got, COUNT(y));
-	assert_same("float16", got, h, COUNT(y));
 }
 
 /* ---- several threads ---- */

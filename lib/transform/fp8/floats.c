@@ -1,70 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "floats.h"
 
+#include "float_bits.h"
+#include "unpack_core.h"
+
 #include <math.h>
 #include <string.h>
 
 enum { BLOCK = 256 }; /* of constant length, for the compiler to make vectors of */
-
-static uint32_t bits_of(float x)
-{
-	uint32_t u;
-	memcpy(&u, &x, sizeof u);
-	return u;
-}
-
-static float float_of(uint32_t u)
-{
-	float x;
-	memcpy(&x, &u, sizeof x);
-	return x;
-}
 
 bool ws_floats_known(enum ws_dtype dtype)
 {
 	return dtype == WS_DTYPE_BF16 || dtype == WS_DTYPE_F16 || dtype == WS_DTYPE_F32;
 }
 
-static uint16_t to_bf16(float x)
-{
-	const uint32_t u = bits_of(x);
-	if (x != x)
-		return (uint16_t)(u >> 16 | 0x40);
-	return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
-}
-
 static uint16_t to_f16(float x)
 {
-	const uint32_t u = bits_of(x), sign = u >> 16 & 0x8000, a = u & 0x7fffffff;
+	const uint32_t u = ws_float_bits(x), sign = u >> 16 & 0x8000, a = u & 0x7fffffff;
 	if (a > 0x7f800000)
 		return (uint16_t)(sign | 0x7e00 | (a >> 13 & 0x3ff));
 	if (a >= 0x477ff000) /* from 65520 on */
 		return (uint16_t)(sign | 0x7c00);
 	/* subnormals are steps of 2^-24, half a unit of 0.5's last place twice */
 	if (a < 0x38800000)
-		return (uint16_t)(sign | (bits_of(float_of(a) + 0.5f) - bits_of(0.5f)));
+		return (uint16_t)(sign | (ws_float_bits(ws_float_of(a) + 0.5f) - ws_float_bits(0.5f)));
 	return (uint16_t)(sign | (a - (UINT32_C(112) << 23) + 0xfff + (a >> 13 & 1)) >> 13);
-}
-
-static float from_f16(uint16_t h)
-{
-	const uint32_t sign = (uint32_t)(h & 0x8000) << 16, m = h & 0x3ff, e = h >> 10 & 31;
-	if (e == 0)
-		return float_of(sign | bits_of((float)m * 0x1p-24f));
-	return float_of(sign | (e == 31 ? 0x7f800000 : (e + 112) << 23) | m << 13);
 }
 
 void ws_floats_read(enum ws_dtype dtype, const void *src, size_t n, float *dst)
 {
-	const uint16_t *h = src;
 	if (dtype == WS_DTYPE_F32)
 		memcpy(dst, src, n * sizeof *dst);
 	else if (dtype == WS_DTYPE_BF16)
-		for (size_t i = 0; i < n; i++)
-			dst[i] = float_of((uint32_t)h[i] << 16);
+		ws_unpack_kernels()->widen_bf16(src, n, dst);
 	else
-		for (size_t i = 0; i < n; i++)
-			dst[i] = from_f16(h[i]);
+		ws_unpack_kernels()->widen_f16(src, n, dst);
 }
 
 void ws_floats_write(enum ws_dtype dtype, const float *src, size_t n, void *dst)
@@ -74,7 +44,7 @@ void ws_floats_write(enum ws_dtype dtype, const float *src, size_t n, void *dst)
 		memmove(dst, src, n * sizeof *src);
 	else if (dtype == WS_DTYPE_BF16)
 		for (size_t i = 0; i < n; i++)
-			h[i] = to_bf16(src[i]);
+			h[i] = ws_to_bf16(src[i]);
 	else
 		for (size_t i = 0; i < n; i++)
 			h[i] = to_f16(src[i]);

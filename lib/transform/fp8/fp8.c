@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fp8.c - E4M3 in plain C, which defines the bits, and the choice of an instruction set.
+/* fp8.c - E4M3 in plain C, which defines the bits.
  *
  *   code   s eeee mmm: (-1)^s * 2^(e-7) * 1.mmm; e 0: (-1)^s * 2^-6 * 0.mmm; s 1111 111: NaN
  *
@@ -7,10 +7,11 @@
  * mantissa is the next exponent, in subnormals too. */
 #include "fp8.h"
 
+#include "float_bits.h"
 #include "fp8_rows.h"
+#include "simd.h"
 
 #include <math.h>
-#include <stdatomic.h>
 #include <string.h>
 
 enum {
@@ -18,20 +19,6 @@ enum {
 	SMALLEST_NORMAL = 0x3c800000, /* 2^-6 */
 	HALF_A_STEP = 0x3a800000     /* 2^-10: a tie between zero and the least subnormal */
 };
-
-static uint32_t bits_of(float x)
-{
-	uint32_t bits;
-	memcpy(&bits, &x, sizeof bits);
-	return bits;
-}
-
-static float float_of(uint32_t bits)
-{
-	float x;
-	memcpy(&x, &bits, sizeof x);
-	return x;
-}
 
 /* v / 2^n to the nearest integer, halves to even. */
 static uint32_t shift_to_even(uint32_t v, unsigned n)
@@ -41,7 +28,7 @@ static uint32_t shift_to_even(uint32_t v, unsigned n)
 
 uint8_t ws_fp8_from_float(float x)
 {
-	const uint32_t bits = bits_of(x), magnitude = bits & 0x7fffffff;
+	const uint32_t bits = ws_float_bits(x), magnitude = bits & 0x7fffffff;
 	const uint32_t sign = bits >> 24 & 0x80;
 	if (magnitude >= LARGEST)
 		return (uint8_t)(sign | (magnitude > 0x7f800000 ? 0x7f : 0x7e));
@@ -94,7 +81,7 @@ static float f32_at(const void *x, size_t i)
 
 static float bf16_at(const void *x, size_t i)
 {
-	return float_of((uint32_t)((const uint16_t *)x)[i] << 16);
+	return ws_float_of((uint32_t)((const uint16_t *)x)[i] << 16);
 }
 
 #define ROWS(type) \
@@ -102,7 +89,7 @@ static float bf16_at(const void *x, size_t i)
 	{ \
 		uint32_t amax = 0; \
 		for (size_t i = 0; i < n; i++) { \
-			const uint32_t magnitude = bits_of(type##_at(x, i)) & 0x7fffffff; \
+			const uint32_t magnitude = ws_float_bits(type##_at(x, i)) & 0x7fffffff; \
 			amax = magnitude > amax ? magnitude : amax; \
 		} \
 		return amax; \
@@ -121,50 +108,16 @@ static float bf16_at(const void *x, size_t i)
 ROWS(f32)
 ROWS(bf16)
 
-static const struct ws_fp8_level scalar = {
-	"scalar",
+const struct ws_fp8_kernels ws_fp8_scalar = {
 	{ amax_f32, codes_f32 },
 	{ amax_bf16, codes_bf16 },
 };
 
-/* ---- levels ---------------------------------------------------------------------------------- */
-
-static const struct ws_fp8_level *get_scalar(void)
+const struct ws_fp8_kernels *ws_fp8_kernels(void)
 {
-	return &scalar;
-}
-
-/* AVX-512 comes behind what every machine with it has too, so it is taken on request only, until
- * its code has run on one (WSYNC_TEST_AVX512=1 make check). */
-static const struct ws_fp8_level *(*const levels[])(void) = { ws_fp8_avx2, ws_fp8_avx512,
-	                                                      get_scalar };
-enum { N_LEVELS = sizeof levels / sizeof levels[0] };
-
-static const struct ws_fp8_level *_Atomic chosen;
-
-/* Threads that come first together choose the same. */
-const struct ws_fp8_level *ws_fp8_chosen(void)
-{
-	const struct ws_fp8_level *l = atomic_load_explicit(&chosen, memory_order_relaxed);
-	for (size_t i = 0; !l && i < N_LEVELS; i++)
-		if ((l = levels[i]()))
-			atomic_store_explicit(&chosen, l, memory_order_relaxed);
-	return l;
-}
-
-const char *ws_fp8_level(void)
-{
-	return ws_fp8_chosen()->name;
-}
-
-bool ws_fp8_set_level(const char *level)
-{
-	for (size_t i = 0; i < N_LEVELS; i++) {
-		const struct ws_fp8_level *l = levels[i]();
-		if (l && strcmp(l->name, level) == 0) {
-			atomic_store_explicit(&chosen, l, memory_order_relaxed);
-			return true;
-		}
-	}
-	return false;
+#ifdef __x86_64__
+	if (ws_simd_avx2())
+		return &ws_fp8_avx2;
+#endif
+	return &ws_fp8_scalar;
 }

@@ -48,9 +48,4 @@ void ws_fp8_codes_bf16(const struct ws_fp8_rule *r, const uint16_t *x, size_t st
 void ws_fp8_decode_row(const uint8_t *codes, int64_t col, int64_t cols, int64_t bk,
                        const float *scales, float *out);
 
-/* "scalar", "avx2", "avx512": what is used; setting one that the machine lacks is refused (tests).
- * avx512 has not run on hardware yet and is never chosen by itself. */
-const char *ws_fp8_level(void);
-bool ws_fp8_set_level(const char *level);
-
 #endif

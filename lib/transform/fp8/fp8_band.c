@@ -6,6 +6,7 @@
  * band is in a cache by then, and each block needs some preparation. */
 #include "fp8.h"
 
+#include "float_bits.h"
 #include "fp8_rows.h"
 
 #include <string.h>
@@ -22,14 +23,14 @@ struct band {
 static struct band band_f32(const float *x, size_t stride, int64_t rows, int64_t cols)
 {
 	return (struct band){
-		&ws_fp8_chosen()->f32, (const uint8_t *)x, 4, stride * 4, rows, cols
+		&ws_fp8_kernels()->f32, (const uint8_t *)x, 4, stride * 4, rows, cols
 	};
 }
 
 static struct band band_bf16(const uint16_t *x, size_t stride, int64_t rows, int64_t cols)
 {
 	return (struct band){
-		&ws_fp8_chosen()->bf16, (const uint8_t *)x, 2, stride * 2, rows, cols
+		&ws_fp8_kernels()->bf16, (const uint8_t *)x, 2, stride * 2, rows, cols
 	};
 }
 
@@ -43,13 +44,6 @@ static int64_t width(const struct band *b, int64_t col, int64_t bk)
 	return b->cols - col < bk ? b->cols - col : bk;
 }
 
-static uint32_t bits_of(float x)
-{
-	uint32_t bits;
-	memcpy(&bits, &x, sizeof bits);
-	return bits;
-}
-
 /* ---- scales ---------------------------------------------------------------------------------- */
 
 float ws_fp8_scale(const struct ws_fp8_rule *r, float amax)
@@ -58,7 +52,7 @@ float ws_fp8_scale(const struct ws_fp8_rule *r, float amax)
 	const float scale = (amax > least ? amax : least) / 448;
 	if (!r->ue8m0)
 		return scale;
-	const uint32_t up = (bits_of(scale) + 0x7fffff) & 0x7f800000;
+	const uint32_t up = (ws_float_bits(scale) + 0x7fffff) & 0x7f800000;
 	float power;
 	memcpy(&power, &up, sizeof power);
 	return power;
@@ -86,7 +80,7 @@ static bool raise_blocks(const struct band *b, int64_t bk, float *amax, struct w
 			const uint32_t bits =
 				b->rows_of->amax(at(b, row, col), (size_t)width(b, col, bk));
 			finite = finite && bits < INFINITE;
-			if (bits > bits_of(amax[block]))
+			if (bits > ws_float_bits(amax[block]))
 				memcpy(&amax[block], &bits, sizeof bits);
 		}
 	if (!finite)

@@ -27,15 +27,12 @@ struct ws_fp8_rows {
 	void (*codes)(const struct ws_fp8_block *b);
 };
 
-struct ws_fp8_level {
-	const char *name;
+struct ws_fp8_kernels {
 	struct ws_fp8_rows f32, bf16;
 };
 
-/* NULL where the compiler's target or this processor lacks it. */
-const struct ws_fp8_level *ws_fp8_avx2(void);
-const struct ws_fp8_level *ws_fp8_avx512(void);
-
-const struct ws_fp8_level *ws_fp8_chosen(void);
+extern const struct ws_fp8_kernels ws_fp8_scalar;
+extern const struct ws_fp8_kernels ws_fp8_avx2; /* x86-64 only */
+const struct ws_fp8_kernels *ws_fp8_kernels(void);
 
 #endif

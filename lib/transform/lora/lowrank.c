@@ -1,41 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lowrank.c - B @ A of low rank, and its addition, in plain C; chooses a faster implementation.
+/* lowrank.c - B @ A of low rank, and its addition, in plain C.
  *
  * Vectors run along the columns: each element has its own sum over the ranks, in the same order and
  * with the same roundings, whatever the width of a vector. This file is the reference. */
 #include "lowrank.h"
+#include "float_bits.h"
 #include "lowrank_simd.h"
+#include "simd.h"
 
 #include <math.h>
-#include <stdatomic.h>
 #include <string.h>
 
 enum { WIDTH = 16,     /* of the plain C */
        MAX_RANK = 128, /* ranks packed at a time: a strip has at most 16 KiB, half of an L1 cache */
        PANEL = 64,     /* columns packed at a time: a few lines of each row of A, not one */
        TAIL_ROWS = 32 };
-
-static uint32_t bits_of(float x)
-{
-	uint32_t bits;
-	memcpy(&bits, &x, sizeof bits);
-	return bits;
-}
-
-static float from_bits(uint32_t bits)
-{
-	float x;
-	memcpy(&x, &bits, sizeof x);
-	return x;
-}
-
-static uint16_t to_bf16(float x)
-{
-	const uint32_t bits = bits_of(x);
-	if ((bits & 0x7fffffff) > 0x7f800000)
-		return (uint16_t)(bits >> 16 | 0x40);
-	return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
 
 static void strip_scalar(const struct ws_strip *s)
 {
@@ -53,7 +32,7 @@ static void strip_scalar(const struct ws_strip *s)
 
 static void raise_to(uint32_t *max, float x)
 {
-	const uint32_t bits = bits_of(x) & 0x7fffffff;
+	const uint32_t bits = ws_float_bits(x) & 0x7fffffff;
 	if (bits > *max)
 		*max = bits;
 }
@@ -63,64 +42,22 @@ static void merge_scalar(const struct ws_merge_row *m, uint32_t max[2])
 	for (int64_t j = 0; j < m->m; j++) {
 		float d = m->delta[j];
 		if (m->two_step)
-			d = from_bits((uint32_t)to_bf16(d) << 16);
+			d = ws_float_of((uint32_t)ws_to_bf16(d) << 16);
 		raise_to(&max[0], d);
 		raise_to(&max[1], m->w[j]);
-		m->out[j] = to_bf16(m->w[j] + d);
+		m->out[j] = ws_to_bf16(m->w[j] + d);
 	}
 }
 
 const struct ws_lowrank_ops ws_lowrank_scalar = { WIDTH, strip_scalar, merge_scalar };
 
-static const struct level {
-	const char *name;
-	const struct ws_lowrank_ops *ops;
-} levels[] = {
-#if defined(__x86_64__)
-	{ "avx2", &ws_lowrank_avx2 },
-	{ "avx512", &ws_lowrank_avx512 }, /* on request only, until it has run; see fp8.c */
+static const struct ws_lowrank_ops *choose_ops(void)
+{
+#ifdef __x86_64__
+	if (ws_simd_avx2())
+		return &ws_lowrank_avx2;
 #endif
-	{ "scalar", &ws_lowrank_scalar },
-};
-
-static bool machine_has(const struct level *l)
-{
-#if defined(__x86_64__)
-	if (l->ops == &ws_lowrank_avx512)
-		return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-		       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-	if (l->ops == &ws_lowrank_avx2)
-		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-#endif
-	return l->ops == &ws_lowrank_scalar;
-}
-
-static _Atomic(const struct level *) chosen;
-
-static const struct level *choose(void)
-{
-	const struct level *l = atomic_load_explicit(&chosen, memory_order_relaxed);
-	if (l)
-		return l;
-	for (l = levels; !machine_has(l);)
-		l++;
-	atomic_store_explicit(&chosen, l, memory_order_relaxed);
-	return l;
-}
-
-const char *ws_lowrank_level(void)
-{
-	return choose()->name;
-}
-
-bool ws_lowrank_set_level(const char *level)
-{
-	for (size_t i = 0; i < sizeof levels / sizeof *levels; i++)
-		if (strcmp(levels[i].name, level) == 0 && machine_has(&levels[i])) {
-			atomic_store_explicit(&chosen, &levels[i], memory_order_relaxed);
-			return true;
-		}
-	return false;
+	return &ws_lowrank_scalar;
 }
 
 /* Columns [col, col + m) of ranks [first, first + n), strip behind strip. */
@@ -181,7 +118,7 @@ static void run_strips(const struct ws_lowrank_ops *ops, const struct ws_strip *
 void ws_lowrank_tile(const struct ws_lowrank *l, int64_t row, int64_t n, int64_t col, int64_t m,
                      float *delta, size_t stride)
 {
-	const struct ws_lowrank_ops *ops = choose()->ops;
+	const struct ws_lowrank_ops *ops = choose_ops();
 	_Alignas(64) float packed[MAX_RANK * PANEL];
 	for (int64_t j = 0; j < m; j += PANEL) {
 		const int64_t width = m - j < PANEL ? m - j : PANEL;
@@ -211,7 +148,7 @@ void ws_merge_bf16(const float *w, size_t w_stride, const float *delta, size_t d
                    int64_t n, int64_t m, int two_step, uint16_t *out, size_t out_stride,
                    float *max_delta, float *max_w)
 {
-	const struct ws_lowrank_ops *ops = choose()->ops;
+	const struct ws_lowrank_ops *ops = choose_ops();
 	uint32_t max[2] = { 0, 0 };
 	for (int64_t i = 0; i < n; i++) {
 		const struct ws_merge_row r = {
@@ -220,6 +157,6 @@ void ws_merge_bf16(const float *w, size_t w_stride, const float *delta, size_t d
 		};
 		ops->merge(&r, max);
 	}
-	*max_delta = from_bits(max[0]);
-	*max_w = from_bits(max[1]);
+	*max_delta = ws_float_of(max[0]);
+	*max_w = ws_float_of(max[1]);
 }

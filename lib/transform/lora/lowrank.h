@@ -28,9 +28,4 @@ void ws_merge_bf16(const float *w, size_t w_stride, const float *delta, size_t d
                    int64_t n, int64_t m, int two_step, uint16_t *out, size_t out_stride,
                    float *max_delta, float *max_w);
 
-/* "scalar", "avx2", "avx512": the code in use. Setting one that the machine lacks fails (tests).
- * avx512 has not run on hardware yet and is never chosen automatically. */
-const char *ws_lowrank_level(void);
-bool ws_lowrank_set_level(const char *level);
-
 #endif

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { WS_MAX_WIDTH = 32 };
+enum { WS_MAX_WIDTH = 16 };
 
 /* n rows of one strip of `width` columns. a is [rank][width], packed, so that its rows do
  * not fall into the same few cache sets; sums go on from what is in out where `goes_on`,
@@ -39,7 +39,7 @@ struct ws_lowrank_ops {
 
 extern const struct ws_lowrank_ops ws_lowrank_scalar;
 #if defined(__x86_64__)
-extern const struct ws_lowrank_ops ws_lowrank_avx2, ws_lowrank_avx512;
+extern const struct ws_lowrank_ops ws_lowrank_avx2;
 #endif
 
 #endif

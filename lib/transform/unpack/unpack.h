@@ -18,7 +18,7 @@
  *          absmax = nested_quant_map[code] * nested_absmax + nested_offset
  *
  * All products and sums are fp32, each rounded once. The libraries of these formats then round to
- * 16 bits; ws_packed_round does that, ws_packed_rows does not. A negative zero of E2M1 or E4M3
+ * 16 bits; ws_packed_rows does not. A negative zero of E2M1 or E4M3
  * stays negative. */
 #ifndef WS_TRANSFORM_UNPACK_H
 #define WS_TRANSFORM_UNPACK_H
@@ -65,13 +65,5 @@ void ws_packed_free(struct ws_packed *p); /* zeros are fine */
  * codes or scales or as their product, is WS_EINPUT naming the tensor and place. */
 int ws_packed_rows(const struct ws_packed *p, int64_t row, int64_t n, float *out,
                    struct ws_buf *scratch, struct ws_err *err);
-
-/* n numbers to the nearest that dtype has (BF16, F16; ties to even), still
- * as fp32; others: no change. */
-void ws_packed_round(enum ws_dtype dtype, float *x, size_t n);
-
-/* "scalar" or "avx2": the code in use. Setting one that the machine lacks fails (for tests). */
-const char *ws_unpack_level(void);
-bool ws_unpack_set_level(const char *level);
 
 #endif

@@ -115,31 +115,6 @@ static void widen_f16(const uint8_t *src, size_t n, float *out)
 	ws_unpack_scalar.widen_f16(src + 2 * i, n - i, out + i);
 }
 
-static void round_bf16(float *x, size_t n)
-{
-	const __m256i half = _mm256_set1_epi32(0x7fff), one = _mm256_set1_epi32(1);
-	const __m256i upper = _mm256_set1_epi32((int)0xffff0000);
-	size_t i = 0;
-	for (; i + 8 <= n; i += 8) {
-		const __m256i b = _mm256_castps_si256(_mm256_loadu_ps(x + i));
-		const __m256i even = _mm256_and_si256(_mm256_srli_epi32(b, 16), one);
-		const __m256i sum = _mm256_add_epi32(_mm256_add_epi32(b, half), even);
-		_mm256_storeu_ps(x + i, _mm256_castsi256_ps(_mm256_and_si256(sum, upper)));
-	}
-	ws_unpack_scalar.round_bf16(x + i, n - i);
-}
-
-static void round_f16(float *x, size_t n)
-{
-	size_t i = 0;
-	for (; i + 8 <= n; i += 8) {
-		const __m128i h = _mm256_cvtps_ph(_mm256_loadu_ps(x + i),
-		                                  _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-		_mm256_storeu_ps(x + i, _mm256_cvtph_ps(h));
-	}
-	ws_unpack_scalar.round_f16(x + i, n - i);
-}
-
 static bool all_finite(const float *x, size_t n)
 {
 	const __m256i exponent = _mm256_set1_epi32(0x7f800000);
@@ -154,8 +129,7 @@ static bool all_finite(const float *x, size_t n)
 }
 
 const struct ws_unpack_kernels ws_unpack_avx2 = {
-	"avx2",    decode_nibbles, decode_e4m3, widen_bf16,
-	widen_f16, round_bf16,     round_f16,   all_finite,
+	decode_nibbles, decode_e4m3, widen_bf16, widen_f16, all_finite,
 };
 #else
 typedef int nothing_here; /* C wants a declaration */

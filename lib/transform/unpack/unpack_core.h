@@ -84,7 +84,6 @@ struct ws_nibbles {
 };
 
 struct ws_unpack_kernels {
-	const char *level;
 	/* out[i] = levels[code] * scale of element first + i */
 	void (*nibbles)(const struct ws_nibbles *s, int64_t first, int64_t n, float *out);
 	/* The codes or src of the rest may be the upper end of what out has room for. */
@@ -93,8 +92,6 @@ struct ws_unpack_kernels {
 	             float *out);
 	void (*widen_bf16)(const uint8_t *src, size_t n, float *out);
 	void (*widen_f16)(const uint8_t *src, size_t n, float *out);
-	void (*round_bf16)(float *x, size_t n);
-	void (*round_f16)(float *x, size_t n);
 	bool (*finite)(const float *x, size_t n);
 };
 

@@ -78,14 +78,6 @@ int ws_unpack_check(const struct ws_item *item, const char *what, const float *x
 	                                "infinity");
 }
 
-void ws_packed_round(enum ws_dtype dtype, float *x, size_t n)
-{
-	if (dtype == WS_DTYPE_BF16)
-		ws_unpack_kernels()->round_bf16(x, n);
-	if (dtype == WS_DTYPE_F16)
-		ws_unpack_kernels()->round_f16(x, n);
-}
-
 uint64_t ws_unpack_count(const struct ws_item *item)
 {
 	return item->bytes * 8 / ws_dtype_bits(item->dtype);
