@@ -7,13 +7,11 @@
  * bench_kernels.c. */
 #include "compute.h"
 #include "bench_gpu.h"
-#include "kernels/args.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { TIMES = 4, RANK = 64, SPANS = 64, NVFP4 = 16, B = BENCH_BLOCK };
-static const uint64_t SCRATCH = 64 << 20;
+enum { TIMES = 4, RANK = 64, NVFP4 = 16, B = BENCH_BLOCK };
 static const int64_t WAKE_NS = WS_NS_PER_S / 4;
 
 struct gpu_kernels {
@@ -24,8 +22,7 @@ struct gpu_kernels {
 	uint64_t count; /* numbers */
 	/* a: A and B of adapters; codes: one byte for each number, E4M3 or two of 4 bits; small:
 	 * one E4M3 scale for NVFP4 numbers; made: scales that a kernel finds */
-	ws_devptr x, codes, a, scales, small, out, made, record, scratch, spans;
-	uint64_t scratch_bytes, chunks;
+	ws_devptr x, codes, a, scales, small, out, made, record;
 };
 
 struct gpu_kernel {
@@ -77,14 +74,6 @@ static int start_merge(struct gpu_kernels *k, struct ws_err *err)
 	return ws_compute_merge(k->compute, &job, k->g.stream, err);
 }
 
-static int start_chain(struct gpu_kernels *k, struct ws_err *err)
-{
-	const struct ws_chain_job job = { .merge = merge_job(k), .fp8 = fp8_job(k),
-		                          .scratch = k->scratch,
-		                          .scratch_bytes = k->scratch_bytes };
-	return ws_compute_chain(k->compute, &job, k->g.stream, err);
-}
-
 static int start_unpack(struct gpu_kernels *k, struct ws_err *err)
 {
 	const bool nf4 = k->at->kind == WS_UNPACK_NF4, nvfp4 = k->at->kind == WS_UNPACK_NVFP4;
@@ -113,11 +102,6 @@ static int start_transpose(struct gpu_kernels *k, struct ws_err *err)
 	return ws_compute_gather(k->compute, &job, k->g.stream, err);
 }
 
-static int start_flatten(struct gpu_kernels *k, struct ws_err *err)
-{
-	return ws_compute_flatten(k->compute, k->spans, SPANS, k->chunks, k->g.stream, err);
-}
-
 static int start_scan(struct gpu_kernels *k, struct ws_err *err)
 {
 	const struct ws_largest_job job = { .src = k->x, .size = 2, .mask = 0x7fff, .n_dims = 1,
@@ -139,13 +123,11 @@ static const struct gpu_kernel kernels[] = {
 	{ "lora rank 16 fold", start_merge, 4, .rank = 16 },
 	{ "lora rank 16 two-step", start_merge, 4, .rank = 16, .two_step = true },
 	{ "lora rank 64 fold", start_merge, 4, .rank = RANK },
-	{ "lora rank 16 to fp8", start_chain, 3, .rank = 16 },
 	{ "unpack fp8", start_unpack, 3, .kind = WS_UNPACK_FP8 },
 	{ "unpack nvfp4", start_unpack, 2.5 + 1.0 / NVFP4, .kind = WS_UNPACK_NVFP4 },
 	{ "unpack nf4", start_unpack, 2.5 + 4.0 / BENCH_NIBBLES, .kind = WS_UNPACK_NF4 },
 	{ "gather half of each row", start_halves, .moves = 2 },
 	{ "transpose", start_transpose, .moves = 4 },
-	{ "flatten", start_flatten, .moves = 4 },
 	{ "look for NaN", start_scan, .moves = 2 },
 };
 static const struct gpu_kernel copy = { "device copy", start_copy, .moves = 4 };
@@ -204,27 +186,10 @@ static int put_floats(struct gpu_kernels *k, ws_devptr *to, uint64_t n, struct w
 	return rc;
 }
 
-/* A bucket: x in pieces of two sizes, in the opposite order. */
-static int put_spans(struct gpu_kernels *k, struct ws_err *err)
-{
-	struct ws_flatten_span spans[SPANS] = { { 0 } };
-	const uint64_t each = k->count / SPANS, shift = BENCH_COLS / 4;
-	for (unsigned i = 0; i < SPANS; i++) {
-		const uint64_t from = i * each + (i % 2 ? shift : 0);
-		const uint64_t end = (i + 1) * each + (i % 2 ? 0 : shift);
-		spans[i] = (struct ws_flatten_span){ .src = k->x + 2 * from,
-			                             .dst = k->out + 2 * (k->count - end),
-			                             .bytes = 2 * (end - from) };
-	}
-	k->chunks = ws_flatten_count(spans, SPANS);
-	return put(k, &k->spans, spans, sizeof spans, err) || bench_gpu_wait(&k->g, err) ? -1 : 0;
-}
-
 static int put_all(struct gpu_kernels *k, uint16_t *x, struct ws_err *err)
 {
 	const uint64_t n = k->count;
 	uint8_t *const codes = (uint8_t *)x;
-	k->scratch_bytes = 2 * n < SCRATCH ? 2 * n : SCRATCH;
 	if (put(k, &k->x, x, 2 * n, err) || bench_gpu_wait(&k->g, err))
 		return -1;
 	for (uint64_t i = 0; i < n; i++)
@@ -234,15 +199,14 @@ static int put_all(struct gpu_kernels *k, uint16_t *x, struct ws_err *err)
 	       put_floats(k, &k->scales, n / BENCH_NIBBLES, err) ||
 	       put(k, &k->out, NULL, 2 * n, err) || put(k, &k->made, NULL, n / B * 4, err) ||
 	       put(k, &k->record, NULL, WS_RECORD_BYTES, err) ||
-	       put(k, &k->scratch, NULL, k->scratch_bytes, err) || put_spans(k, err) ||
 	       ws_record_clear(k->compute, k->record, k->g.stream, err) ||
 	       bench_gpu_wait(&k->g, err) ? -1 : 0;
 }
 
 static void close_kernels(struct gpu_kernels *k)
 {
-	const ws_devptr arrays[] = { k->x,   k->codes, k->a,      k->scales,  k->small,
-		                     k->out, k->made,  k->record, k->scratch, k->spans };
+	const ws_devptr arrays[] = { k->x,     k->codes, k->a,    k->scales,
+		                     k->small, k->out,   k->made, k->record };
 	for (size_t i = 0; k->g.gpu && i < sizeof arrays / sizeof *arrays; i++)
 		ws_gpu_free(k->g.gpu, arrays[i]);
 	ws_compute_close(k->compute);

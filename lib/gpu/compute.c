@@ -162,6 +162,7 @@ int ws_compute_merge(struct ws_compute *c, const struct ws_merge_job *job, struc
 {
 	const struct ws_matrix *w = &job->w;
 	assert_matrix(w);
+	assert(w->dtype == WS_DTYPE_BF16);
 	assert(job->out_stride >= w->cols && job->n_terms > 0 && job->n_terms <= WS_MERGE_MOST);
 	assert(job->n_terms == 1 || !job->two_step);
 	struct ws_merge_args m = {
@@ -182,11 +183,9 @@ int ws_compute_merge(struct ws_compute *c, const struct ws_merge_job *job, struc
 		m.terms[i].scale = job->terms[i].scale;
 	}
 	const uint64_t tiles = parts(w->rows, WS_MERGE_ROWS) * parts(w->cols, WS_MERGE_COLS);
-	const bool is_f32 = w->dtype == WS_DTYPE_F32;
-	const enum ws_kernel_id one = is_f32 ? WS_KERNEL_merge_f32 : WS_KERNEL_merge_bf16;
-	const enum ws_kernel_id several = is_f32 ? WS_KERNEL_merges_f32 : WS_KERNEL_merges_bf16;
-	return ws_compute_run(c, job->n_terms == 1 ? one : several, tiles, WS_MERGE_THREADS, &m, s,
-	                      err);
+	return ws_compute_run(c,
+	                      job->n_terms == 1 ? WS_KERNEL_merge_bf16 : WS_KERNEL_merges_bf16,
+	                      tiles, WS_MERGE_THREADS, &m, s, err);
 }
 
 static void fill_nf4(const struct ws_unpack_job *job, struct ws_unpack_args *a)

@@ -58,7 +58,7 @@ struct ws_fp8_job {
 int ws_compute_fp8(struct ws_compute *c, const struct ws_fp8_job *job, struct ws_stream *s,
                    struct ws_err *err);
 
-/* out = bf16(w + scale * b @ a), as lib/transform/lora/lowrank.h; out may be w if w is bf16. The
+/* out = bf16(w + scale * b @ a), as lib/transform/lora/lowrank.h; w is bf16, and out may be w. The
  * deltas of several terms are summed before they are added to w; two_step rounds each delta and
  * takes one term at a time. A delta that is not finite shows in max_delta of the record. */
 enum { WS_MERGE_MOST = 4 };
@@ -77,17 +77,6 @@ struct ws_merge_job {
 	ws_devptr record;
 };
 int ws_compute_merge(struct ws_compute *c, const struct ws_merge_job *job, struct ws_stream *s,
-                     struct ws_err *err);
-
-/* Both: codes = fp8(bf16(w + deltas)), a band of rows at a time through the scratch memory. */
-struct ws_chain_job {
-	struct ws_merge_job merge; /* its out is not used */
-	struct ws_fp8_job fp8;     /* its x and record are not used */
-	ws_devptr scratch;         /* a multiple of 16 */
-	uint64_t scratch_bytes;    /* ws_chain_least or more; 64 MiB keep a GPU at work */
-};
-uint64_t ws_chain_least(const struct ws_chain_job *job);
-int ws_compute_chain(struct ws_compute *c, const struct ws_chain_job *job, struct ws_stream *s,
                      struct ws_err *err);
 
 enum ws_unpack_kind { WS_UNPACK_FP8, WS_UNPACK_NVFP4, WS_UNPACK_NF4 };
@@ -142,13 +131,5 @@ struct ws_gather_job {
 };
 int ws_compute_gather(struct ws_compute *c, const struct ws_gather_job *job, struct ws_stream *s,
                       struct ws_err *err);
-
-/* Copies many spans of bytes in one launch, as for a bucket. The caller fills an array of
- * ws_flatten_span (kernels/args.h) except `first`, which ws_flatten_count sets, and copies the
- * array to the device. ws_flatten_count returns the chunks. */
-struct ws_flatten_span;
-uint64_t ws_flatten_count(struct ws_flatten_span *spans, size_t n);
-int ws_compute_flatten(struct ws_compute *c, ws_devptr spans, size_t n, uint64_t chunks,
-                       struct ws_stream *s, struct ws_err *err);
 
 #endif

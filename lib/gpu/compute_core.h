@@ -11,11 +11,10 @@
 /* clang-format off */
 #define WS_KERNELS(K) \
 	K(fp8_block_bf16, FP8)    K(fp8_block_f32, FP8) \
-	K(merge_bf16, LOWRANK)    K(merge_f32, LOWRANK) \
-	K(merges_bf16, LOWRANK)   K(merges_f32, LOWRANK) \
+	K(merge_bf16, LOWRANK)    K(merges_bf16, LOWRANK) \
 	K(unpack_fp8, UNPACK)     K(unpack_nvfp4, UNPACK)   K(unpack_nf4, UNPACK) \
 	K(gather_1, GATHER)       K(gather_2, GATHER)       K(gather_4, GATHER) \
-	K(gather_8, GATHER)       K(gather_16, GATHER)      K(flatten, GATHER) \
+	K(gather_8, GATHER)       K(gather_16, GATHER) \
 	K(transpose_1, GATHER)    K(transpose_2, GATHER)    K(transpose_4, GATHER) \
 	K(transpose_8, GATHER) \
 	K(largest_1, VALUES)      K(largest_2, VALUES)      K(largest_4, VALUES)

@@ -138,23 +138,3 @@ int ws_compute_gather(struct ws_compute *c, const struct ws_gather_job *job, str
 		b.a.count / WS_GATHER_THREADS + (b.a.count % WS_GATHER_THREADS != 0);
 	return ws_compute_run(c, id, blocks, WS_GATHER_THREADS, &b.a, s, err);
 }
-
-/* ---- many into one ---- */
-
-uint64_t ws_flatten_count(struct ws_flatten_span *spans, size_t n)
-{
-	uint64_t chunks = 0;
-	for (size_t i = 0; i < n; i++) {
-		spans[i].first = chunks;
-		chunks += spans[i].bytes / WS_FLATTEN_CHUNK +
-		          (spans[i].bytes % WS_FLATTEN_CHUNK != 0);
-	}
-	return chunks;
-}
-
-int ws_compute_flatten(struct ws_compute *c, ws_devptr spans, size_t n, uint64_t chunks,
-                       struct ws_stream *s, struct ws_err *err)
-{
-	const struct ws_flatten_args a = { .spans = spans, .n_spans = n };
-	return ws_compute_run(c, WS_KERNEL_flatten, chunks, WS_FLATTEN_THREADS, &a, s, err);
-}

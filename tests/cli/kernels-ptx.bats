@@ -61,13 +61,13 @@ same_kernels() {
 
 @test "a kernel that cannot be run is not passed over" {
 	mkdir empty broken
-	FAKE_CUDA_PTX=empty try "$build/tests/gpu/test_chain_gpu"
+	FAKE_CUDA_PTX=empty try "$build/tests/gpu/test_merge_gpu"
 	expect_status 99
 	err_has 'is in none of the files of FAKE_CUDA_PTX'
 	for file in "$ptx"/contracted/*.ptx; do
 		sed '0,/max\.u32/s//max.u33/' "$file" >"broken/${file##*/}"
 	done
-	FAKE_CUDA_PTX=broken try "$build/tests/gpu/test_chain_gpu"
+	FAKE_CUDA_PTX=broken try "$build/tests/gpu/test_merge_gpu"
 	expect_status 99
 	err_has 'unknown instruction: max.u33'
 }

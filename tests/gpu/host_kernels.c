@@ -7,21 +7,16 @@
 #include <stddef.h>
 #include <string.h>
 
-#define KERNELS(K)                                                                                 \
-	K(fp8_block_bf16, ws_fp8_args)                                                             \
-	K(fp8_block_f32, ws_fp8_args)                                                              \
-	K(merge_bf16, ws_merge_args) K(merge_f32, ws_merge_args) K(merges_bf16, ws_merge_args) K(  \
-		merges_f32, ws_merge_args) K(unpack_fp8, ws_unpack_args)                           \
-		K(unpack_nvfp4, ws_unpack_args) K(unpack_nf4, ws_unpack_args) K(                   \
-			gather_1, ws_gather_args) K(gather_2, ws_gather_args) K(gather_4,          \
-	                                                                        ws_gather_args)    \
-			K(gather_8, ws_gather_args) K(gather_16, ws_gather_args) K(transpose_1,    \
-	                                                                           ws_gather_args) \
-				K(transpose_2, ws_gather_args) K(transpose_4, ws_gather_args)      \
-					K(transpose_8, ws_gather_args) K(flatten, ws_flatten_args) \
-						K(largest_1, ws_values_args)                       \
-							K(largest_2, ws_values_args)               \
-								K(largest_4, ws_values_args)
+#define KERNELS(K) \
+	K(fp8_block_bf16, ws_fp8_args) K(fp8_block_f32, ws_fp8_args) \
+	K(merge_bf16, ws_merge_args) K(merges_bf16, ws_merge_args) \
+	K(unpack_fp8, ws_unpack_args) K(unpack_nvfp4, ws_unpack_args) \
+	K(unpack_nf4, ws_unpack_args) \
+	K(gather_1, ws_gather_args) K(gather_2, ws_gather_args) K(gather_4, ws_gather_args) \
+	K(gather_8, ws_gather_args) K(gather_16, ws_gather_args) \
+	K(transpose_1, ws_gather_args) K(transpose_2, ws_gather_args) \
+	K(transpose_4, ws_gather_args) K(transpose_8, ws_gather_args) \
+	K(largest_1, ws_values_args) K(largest_2, ws_values_args) K(largest_4, ws_values_args)
 
 #define CALL(kernel, type) \
 	void kernel(const struct type args); \

@@ -3,7 +3,6 @@
 #include "on_gpu.h"
 #include "hard.h"
 
-#include "kernels/args.h"
 #include "test.h"
 
 static struct on_gpu gpu;
@@ -114,39 +113,6 @@ TEST(random_boxes)
 		}
 		compare(j);
 	}
-}
-
-TEST(spans_of_all_lengths_into_a_bucket)
-{
-	enum { N = 40 };
-	struct ws_flatten_span spans[N];
-	const ws_devptr src = on_gpu_put(&gpu, source, SPACE), dst = on_gpu_put(&gpu, got, SPACE);
-	uint64_t at = 0;
-	memcpy(want, got, SPACE);
-	for (int i = 0; i < N; i++) {
-		static const uint64_t lengths[] = {
-			0, 1, 2, 16, 100, 4096, WS_FLATTEN_CHUNK, WS_FLATTEN_CHUNK + 1
-		};
-		const uint64_t n = i == 7 ? 70001 : lengths[hard_next() % (i % 3 ? 6 : 8)];
-		/* aligned to 16, or to less, or to nothing */
-		const uint64_t to = i % 2 == 0 ? 16 : 1u << i % 8 / 2;
-		const uint64_t from = hard_next() % 100 * to;
-		at += (to - at % to) % to + hard_next() % 5 * (to == 1);
-		if (at + n > SPACE || from + n > SPACE) {
-			spans[i] = (struct ws_flatten_span){ src, dst, 0, 0 };
-			continue;
-		}
-		spans[i] = (struct ws_flatten_span){ src + from, dst + at, n, 0 };
-		memcpy(want + at, source + from, n);
-		at += n;
-	}
-	const uint64_t chunks = ws_flatten_count(spans, N);
-	assert_true(chunks > N / 2);
-	ON_GPU(ws_compute_flatten(gpu.compute, on_gpu_put(&gpu, spans, sizeof spans), N, chunks,
-	                          gpu.stream, &err));
-	on_gpu_get(&gpu, got, dst, SPACE);
-	assert_memory_equal(got, want, SPACE);
-	on_gpu_release(&gpu);
 }
 
 RUN_ON_GPU(gpu)

@@ -75,13 +75,4 @@ struct ws_values_args {
 	uint32_t mask;              /* bits of an element without its sign */
 };
 
-enum { WS_FLATTEN_CHUNK = 32 << 10, WS_FLATTEN_THREADS = 256 };
-struct ws_flatten_span {
-	uint64_t src, dst, bytes;
-	uint64_t first; /* number of chunks in the spans before this one */
-};
-struct ws_flatten_args {
-	uint64_t spans, n_spans;
-};
-
 #endif

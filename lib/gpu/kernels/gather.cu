@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gather.cu - strided copies, transposes, and many tensors into one bucket.
+/* gather.cu - strided copies and transposes.
  *
  *   gather_N     strided copy, N bytes an element; compute_gather.c merges axes and widens
  *                elements as far as possible, so that a slice of rows moves 16 bytes a thread
  *   transpose_N  axis 0 is contiguous in src, axis 1 in dst; goes through tiles of 64 x 64 in
- *                shared memory
- *   flatten      copies spans of bytes, 32 KiB for each block of threads */
+ *                shared memory */
 #include "numbers.h"
 
-enum { THREADS = WS_GATHER_THREADS, TILE = WS_TRANSPOSE_TILE, CHUNK = WS_FLATTEN_CHUNK };
+enum { THREADS = WS_GATHER_THREADS, TILE = WS_TRANSPOSE_TILE };
 
 struct offsets {
 	int64_t read, write;
@@ -73,45 +72,3 @@ TRANSPOSE_KERNEL(transpose_1, uint8_t)
 TRANSPOSE_KERNEL(transpose_2, uint16_t)
 TRANSPOSE_KERNEL(transpose_4, uint32_t)
 TRANSPOSE_KERNEL(transpose_8, uint2)
-
-/* ---- many into one ---- */
-
-/* The last span that begins at or before this chunk. An empty span shares its first chunk with
- * the span after it. */
-INLINE struct ws_flatten_span span_of(const struct ws_flatten_args a, uint64_t chunk)
-{
-	const struct ws_flatten_span *spans = (const struct ws_flatten_span *)(uintptr_t)a.spans;
-	uint64_t low = 0, high = a.n_spans;
-	while (high - low > 1) {
-		const uint64_t middle = low + (high - low) / 2;
-		if (spans[middle].first <= chunk)
-			low = middle;
-		else
-			high = middle;
-	}
-	return spans[low];
-}
-
-KERNEL(WS_FLATTEN_THREADS) flatten(const struct ws_flatten_args a)
-{
-	const struct ws_flatten_span s = span_of(a, blockIdx.x);
-	const uint64_t at = (blockIdx.x - s.first) * CHUNK;
-	const uint64_t n = min((uint64_t)CHUNK, s.bytes - at);
-	const uint64_t src = s.src + at, dst = s.dst + at;
-	uint64_t done = 0;
-	if ((src | dst) % 16 == 0) {
-		const uint4 *from = (const uint4 *)(uintptr_t)src;
-		uint4 *to = (uint4 *)(uintptr_t)dst;
-		for (uint64_t i = threadIdx.x; i < n / 16; i += WS_FLATTEN_THREADS)
-			to[i] = from[i];
-		done = n / 16 * 16;
-	} else if ((src | dst) % 4 == 0) {
-		const uint32_t *from = (const uint32_t *)(uintptr_t)src;
-		uint32_t *to = (uint32_t *)(uintptr_t)dst;
-		for (uint64_t i = threadIdx.x; i < n / 4; i += WS_FLATTEN_THREADS)
-			to[i] = from[i];
-		done = n / 4 * 4;
-	}
-	for (uint64_t i = done + threadIdx.x; i < n; i += WS_FLATTEN_THREADS)
-		((uint8_t *)(uintptr_t)dst)[i] = ((const uint8_t *)(uintptr_t)src)[i];
-}

@@ -143,38 +143,23 @@ INLINE uint32_t merge(const struct ws_merge_args m, uint32_t w, float delta, uin
 
 /* Eight elements of a row, one of them at a time. */
 INLINE void merge_some(const struct ws_merge_args m, const struct place p, int i,
-                       const struct sums *s, uint32_t *max_delta, uint32_t *max_w,
-                       const uint32_t size)
+                       const struct sums *s, uint32_t *max_delta, uint32_t *max_w)
 {
-	const int64_t at = (p.row + i) * m.w_stride + p.col;
+	const uint16_t *w = (const uint16_t *)(uintptr_t)m.w + (p.row + i) * m.w_stride + p.col;
 	uint16_t *out = (uint16_t *)(uintptr_t)m.out + (p.row + i) * m.out_stride + p.col;
 	UNROLL
 	for (int j = 0; j < EACH; j++) {
 		if (j >= p.cols)
 			continue;
-		const uint32_t w = size == 2 ? (uint32_t)((const uint16_t *)(uintptr_t)m.w)[at + j]
-		                                       << 16 :
-		                               ((const uint32_t *)(uintptr_t)m.w)[at + j];
-		out[j] = (uint16_t)merge(m, w, s->at[i][j], max_delta, max_w);
+		out[j] = (uint16_t)merge(m, (uint32_t)w[j] << 16, s->at[i][j], max_delta, max_w);
 	}
 }
 
 /* Eight elements of a row, loaded and stored as a whole. */
-struct eight {
-	uint4 v[2]; /* bf16 uses the first */
-};
-
-INLINE struct eight load_eight(const struct ws_merge_args m, const struct place p, int i,
-                               const uint32_t size)
+INLINE uint4 load_eight(const struct ws_merge_args m, const struct place p, int i)
 {
-	const uint4 *at =
-		(const uint4 *)(uintptr_t)(m.w +
-	                                   (uint64_t)((p.row + i) * m.w_stride + p.col) * size);
-	struct eight w;
-	w.v[0] = at[0];
-	if (size == 4)
-		w.v[1] = at[1];
-	return w;
+	return *(const uint4 *)(uintptr_t)(m.w +
+	                                   (uint64_t)((p.row + i) * m.w_stride + p.col) * 2);
 }
 
 INLINE uint32_t merge_two(const struct ws_merge_args m, uint32_t w0, uint32_t w1, const float *sums,
@@ -185,30 +170,22 @@ INLINE uint32_t merge_two(const struct ws_merge_args m, uint32_t w0, uint32_t w1
 }
 
 INLINE void merge_eight(const struct ws_merge_args m, const struct place p, int i,
-                        const struct sums *s, const struct eight w, uint32_t *max_delta,
-                        uint32_t *max_w, const uint32_t size)
+                        const struct sums *s, const uint4 v, uint32_t *max_delta,
+                        uint32_t *max_w)
 {
 	const float *t = s->at[i];
-	const uint4 v = w.v[0], u = w.v[1];
 	const uint32_t upper = 0xffff0000u;
 	uint4 out;
-	if (size == 2) {
-		out.x = merge_two(m, v.x << 16, v.x & upper, t, max_delta, max_w);
-		out.y = merge_two(m, v.y << 16, v.y & upper, t + 2, max_delta, max_w);
-		out.z = merge_two(m, v.z << 16, v.z & upper, t + 4, max_delta, max_w);
-		out.w = merge_two(m, v.w << 16, v.w & upper, t + 6, max_delta, max_w);
-	} else {
-		out.x = merge_two(m, v.x, v.y, t, max_delta, max_w);
-		out.y = merge_two(m, v.z, v.w, t + 2, max_delta, max_w);
-		out.z = merge_two(m, u.x, u.y, t + 4, max_delta, max_w);
-		out.w = merge_two(m, u.z, u.w, t + 6, max_delta, max_w);
-	}
+	out.x = merge_two(m, v.x << 16, v.x & upper, t, max_delta, max_w);
+	out.y = merge_two(m, v.y << 16, v.y & upper, t + 2, max_delta, max_w);
+	out.z = merge_two(m, v.z << 16, v.z & upper, t + 4, max_delta, max_w);
+	out.w = merge_two(m, v.w << 16, v.w & upper, t + 6, max_delta, max_w);
 	*(uint4 *)(uintptr_t)(m.out + (uint64_t)((p.row + i) * m.out_stride + p.col) * 2) = out;
 }
 
-INLINE uint32_t is_whole(const struct ws_merge_args m, const struct place p, const int64_t size)
+INLINE uint32_t is_whole(const struct ws_merge_args m, const struct place p)
 {
-	return p.rows >= DOWN && p.cols >= EACH && m.w % 16 == 0 && m.w_stride * size % 16 == 0 &&
+	return p.rows >= DOWN && p.cols >= EACH && m.w % 16 == 0 && m.w_stride % 8 == 0 &&
 	       m.out % 16 == 0 && m.out_stride % 8 == 0;
 }
 
@@ -224,7 +201,7 @@ INLINE void tell_largest(const struct ws_merge_args m, uint32_t max_delta, uint3
 	}
 }
 
-INLINE void merge_tile(const struct ws_merge_args m, const uint32_t size, const uint32_t most)
+INLINE void merge_tile(const struct ws_merge_args m, const uint32_t most)
 {
 	const int64_t across = (m.cols + COLS - 1) / COLS, down = blockIdx.x / across;
 	const int64_t row = down * ROWS, col = (blockIdx.x - down * across) * COLS;
@@ -233,32 +210,30 @@ INLINE void merge_tile(const struct ws_merge_args m, const uint32_t size, const 
 	p.col = col + threadIdx.x % ACROSS * EACH;
 	p.rows = m.rows - p.row;
 	p.cols = m.cols - p.col;
-	const uint32_t whole = is_whole(m, p, size);
-	struct eight w[DOWN];
+	const uint32_t whole = is_whole(m, p);
+	uint4 w[DOWN];
 	struct sums s;
 	uint32_t max_delta = 0, max_w = 0;
 	UNROLL
 	for (int i = 0; i < DOWN; i++)
 		if (whole)
-			w[i] = load_eight(m, p, i, size);
+			w[i] = load_eight(m, p, i);
 	make_deltas(m, row, col, &s, most);
 	UNROLL
 	for (int i = 0; i < DOWN; i++) {
 		if (whole)
-			merge_eight(m, p, i, &s, w[i], &max_delta, &max_w, size);
+			merge_eight(m, p, i, &s, w[i], &max_delta, &max_w);
 		else if (i < p.rows)
-			merge_some(m, p, i, &s, &max_delta, &max_w, size);
+			merge_some(m, p, i, &s, &max_delta, &max_w);
 	}
 	tell_largest(m, max_delta, max_w);
 }
 
 /* One term, the usual case, and up to four, which need more registers. */
-#define MERGE_KERNEL(name, size, most) \
+#define MERGE_KERNEL(name, most) \
 	KERNEL(WS_MERGE_THREADS) name(const struct ws_merge_args m) \
 	{ \
-		merge_tile(m, size, most); \
+		merge_tile(m, most); \
 	}
-MERGE_KERNEL(merge_bf16, 2, 1)
-MERGE_KERNEL(merge_f32, 4, 1)
-MERGE_KERNEL(merges_bf16, 2, WS_MERGE_TERMS)
-MERGE_KERNEL(merges_f32, 4, WS_MERGE_TERMS)
+MERGE_KERNEL(merge_bf16, 1)
+MERGE_KERNEL(merges_bf16, WS_MERGE_TERMS)
