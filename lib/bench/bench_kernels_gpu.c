@@ -37,54 +37,40 @@ struct gpu_kernel {
 
 /* ---- the kernels ----------------------------------------------------------------------------- */
 
-static struct ws_matrix matrix_of(const struct gpu_kernels *k)
-{
-	return (struct ws_matrix){ k->x, WS_DTYPE_BF16, k->rows, BENCH_COLS, BENCH_COLS };
-}
-
-static struct ws_fp8_job fp8_job(const struct gpu_kernels *k)
-{
-	return (struct ws_fp8_job){ .x = matrix_of(k), .rule = k->at->rule, .ue8m0 = k->at->ue8m0,
-		                    .block = { B, B }, .codes = k->out, .codes_stride = BENCH_COLS,
-		                    .scales = k->made, .record = k->record };
-}
-
-static struct ws_merge_job merge_job(const struct gpu_kernels *k)
-{
-	return (struct ws_merge_job){
-		.w = matrix_of(k),
-		.terms = { { k->a, k->a + (uint64_t)RANK * BENCH_COLS * 4, k->at->rank, 2.0f } },
-		.n_terms = 1,
-		.two_step = k->at->two_step,
-		.out = k->out,
-		.out_stride = BENCH_COLS,
-		.record = k->record,
-	};
-}
-
 static int start_fp8(struct gpu_kernels *k, struct ws_err *err)
 {
-	const struct ws_fp8_job job = fp8_job(k);
-	return ws_compute_fp8(k->compute, &job, k->g.stream, err);
+	const struct ws_fp8_args args = {
+		.x = k->x, .codes = k->out, .scales = k->made, .found = k->record,
+		.rows = k->rows, .cols = BENCH_COLS, .stride = BENCH_COLS,
+		.codes_stride = BENCH_COLS, .bn = B, .bk = B,
+		.slime = k->at->rule == WS_SCALE_SLIME, .ue8m0 = k->at->ue8m0,
+	};
+	return ws_compute_fp8(k->compute, false, &args, k->g.stream, err);
 }
 
 static int start_merge(struct gpu_kernels *k, struct ws_err *err)
 {
-	const struct ws_merge_job job = merge_job(k);
-	return ws_compute_merge(k->compute, &job, k->g.stream, err);
+	const struct ws_merge_args args = {
+		.w = k->x, .out = k->out, .found = k->record, .rows = k->rows, .cols = BENCH_COLS,
+		.w_stride = BENCH_COLS, .out_stride = BENCH_COLS,
+		.terms = { { k->a, k->a + (uint64_t)RANK * BENCH_COLS * 4, k->at->rank, 2.0f, 0 } },
+		.n_terms = 1, .two_step = k->at->two_step,
+	};
+	return ws_compute_merge(k->compute, &args, k->g.stream, err);
 }
 
 static int start_unpack(struct gpu_kernels *k, struct ws_err *err)
 {
-	const bool nf4 = k->at->kind == WS_UNPACK_NF4, nvfp4 = k->at->kind == WS_UNPACK_NVFP4;
-	struct ws_unpack_job job = { .kind = k->at->kind, .codes = k->codes, .rows = k->rows,
-		                     .cols = BENCH_COLS, .scales = nvfp4 ? k->small : k->scales,
-		                     .block = { B, nf4 ? BENCH_NIBBLES : B },
-		                     .tensor_scale = 0.75f, .out = k->out,
-		                     .dtype = WS_DTYPE_BF16, .record = k->record };
+	const enum ws_unpack_kind kind = k->at->kind;
+	struct ws_unpack_args args = {
+		.codes = k->codes, .scales = kind == WS_UNPACK_NVFP4 ? k->small : k->scales,
+		.out = k->out, .found = k->record, .rows = k->rows, .cols = BENCH_COLS, .bn = B,
+		.bk = kind == WS_UNPACK_NF4 ? BENCH_NIBBLES : B, .to_bf16 = 1,
+		.offset = kind == WS_UNPACK_NVFP4 ? 0.75f : 0,
+	};
 	for (int i = 0; i < 16; i++)
-		job.levels[i] = (float)(i - 8) / 8;
-	return ws_compute_unpack(k->compute, &job, k->g.stream, err);
+		args.levels[i] = (float)(i - 8) / 8;
+	return ws_compute_unpack(k->compute, kind, &args, k->g.stream, err);
 }
 
 static int start_halves(struct gpu_kernels *k, struct ws_err *err)

@@ -8,7 +8,6 @@
 #include <string.h>
 
 _Static_assert(WS_RECORD_BYTES == sizeof(struct ws_found), "the record of the kernels");
-_Static_assert((int)WS_MERGE_MOST == (int)WS_MERGE_TERMS, "the terms of a merge");
 
 enum image { FP8, LOWRANK, UNPACK, GATHER, VALUES, N_IMAGES };
 static const char *const image_names[N_IMAGES] = { "fp8", "lowrank", "unpack", "gather", "values" };
@@ -89,17 +88,6 @@ static uint64_t parts(int64_t n, int64_t part)
 	return (uint64_t)(n / part + (n % part != 0));
 }
 
-static bool is_number(enum ws_dtype dtype)
-{
-	return dtype == WS_DTYPE_F32 || dtype == WS_DTYPE_BF16;
-}
-
-static void assert_matrix(const struct ws_matrix *m)
-{
-	assert(is_number(m->dtype) && m->rows >= 0 && m->cols >= 0 && m->stride >= m->cols);
-	(void)m;
-}
-
 /* ---- records ---- */
 
 int ws_record_clear(struct ws_compute *c, ws_devptr record, struct ws_stream *s, struct ws_err *err)
@@ -129,96 +117,42 @@ void ws_record_read(const void *bytes, int64_t cols, struct ws_record *out)
 
 /* ---- transforms ---- */
 
-int ws_compute_fp8(struct ws_compute *c, const struct ws_fp8_job *job, struct ws_stream *s,
-                   struct ws_err *err)
+int ws_compute_fp8(struct ws_compute *c, bool is_f32, const struct ws_fp8_args *a,
+                   struct ws_stream *s, struct ws_err *err)
 {
-	const struct ws_matrix *x = &job->x;
-	assert_matrix(x);
-	assert(job->block[0] > 0 && job->block[1] > 0 && job->codes_stride >= x->cols);
-	const struct ws_fp8_args a = {
-		.x = x->at,
-		.codes = job->codes,
-		.scales = job->scales,
-		.found = job->record,
-		.rows = x->rows,
-		.cols = x->cols,
-		.stride = x->stride,
-		.codes_stride = job->codes_stride,
-		.bn = job->block[0],
-		.bk = job->block[1],
-		.first_row = job->row,
-		.slime = job->rule == WS_SCALE_SLIME,
-		.ue8m0 = job->ue8m0,
-	};
-	const uint64_t blocks = parts(x->rows, a.bn) * parts(x->cols, a.bk);
-	return ws_compute_run(c,
-	                      x->dtype == WS_DTYPE_F32 ? WS_KERNEL_fp8_block_f32 :
-	                                                 WS_KERNEL_fp8_block_bf16,
-	                      blocks, WS_FP8_THREADS, &a, s, err);
+	assert(a->rows >= 0 && a->cols >= 0 && a->stride >= a->cols);
+	assert(a->bn > 0 && a->bk > 0 && a->codes_stride >= a->cols);
+	const uint64_t blocks = parts(a->rows, a->bn) * parts(a->cols, a->bk);
+	return ws_compute_run(c, is_f32 ? WS_KERNEL_fp8_block_f32 : WS_KERNEL_fp8_block_bf16,
+	                      blocks, WS_FP8_THREADS, a, s, err);
 }
 
-int ws_compute_merge(struct ws_compute *c, const struct ws_merge_job *job, struct ws_stream *s,
+int ws_compute_merge(struct ws_compute *c, const struct ws_merge_args *a, struct ws_stream *s,
                      struct ws_err *err)
 {
-	const struct ws_matrix *w = &job->w;
-	assert_matrix(w);
-	assert(w->dtype == WS_DTYPE_BF16);
-	assert(job->out_stride >= w->cols && job->n_terms > 0 && job->n_terms <= WS_MERGE_MOST);
-	assert(job->n_terms == 1 || !job->two_step);
-	struct ws_merge_args m = {
-		.w = w->at,
-		.out = job->out,
-		.found = job->record,
-		.rows = w->rows,
-		.cols = w->cols,
-		.w_stride = w->stride,
-		.out_stride = job->out_stride,
-		.n_terms = job->n_terms,
-		.two_step = job->two_step,
-	};
-	for (unsigned i = 0; i < job->n_terms; i++) {
-		m.terms[i].a = job->terms[i].a;
-		m.terms[i].b = job->terms[i].b;
-		m.terms[i].rank = job->terms[i].rank;
-		m.terms[i].scale = job->terms[i].scale;
-	}
-	const uint64_t tiles = parts(w->rows, WS_MERGE_ROWS) * parts(w->cols, WS_MERGE_COLS);
-	return ws_compute_run(c,
-	                      job->n_terms == 1 ? WS_KERNEL_merge_bf16 : WS_KERNEL_merges_bf16,
-	                      tiles, WS_MERGE_THREADS, &m, s, err);
+	assert(a->rows >= 0 && a->cols >= 0 && a->w_stride >= a->cols && a->out_stride >= a->cols);
+	assert(a->n_terms > 0 && a->n_terms <= WS_MERGE_TERMS);
+	assert(a->n_terms == 1 || !a->two_step);
+	const uint64_t tiles = parts(a->rows, WS_MERGE_ROWS) * parts(a->cols, WS_MERGE_COLS);
+	return ws_compute_run(c, a->n_terms == 1 ? WS_KERNEL_merge_bf16 : WS_KERNEL_merges_bf16,
+	                      tiles, WS_MERGE_THREADS, a, s, err);
 }
 
-static void fill_nf4(const struct ws_unpack_job *job, struct ws_unpack_args *a)
-{
-	assert(job->block[1] > 0 && job->nested_block >= 0 && job->nested_block <= INT32_MAX);
-	a->cols *= a->rows; /* one long vector */
-	a->rows = 1;
-	a->nested_block = (uint32_t)job->nested_block;
-	a->nested = job->nested;
-	a->map = job->map;
-	a->offset = job->nested_offset;
-	memcpy(a->levels, job->levels, sizeof a->levels);
-}
-
-int ws_compute_unpack(struct ws_compute *c, const struct ws_unpack_job *job, struct ws_stream *s,
-                      struct ws_err *err)
+int ws_compute_unpack(struct ws_compute *c, enum ws_unpack_kind kind,
+                      const struct ws_unpack_args *args, struct ws_stream *s, struct ws_err *err)
 {
 	static const enum ws_kernel_id ids[] = { WS_KERNEL_unpack_fp8, WS_KERNEL_unpack_nvfp4,
 		                                 WS_KERNEL_unpack_nf4 };
-	assert(is_number(job->dtype) && job->rows >= 0 && job->cols >= 0);
-	if (job->rows == 0 || job->cols == 0)
+	struct ws_unpack_args a = *args;
+	assert(a.rows >= 0 && a.cols >= 0);
+	if (a.rows == 0 || a.cols == 0)
 		return 0;
-	struct ws_unpack_args a = {
-		.codes = job->codes, .scales = job->scales, .out = job->out, .found = job->record,
-		.rows = job->rows, .cols = job->cols, .bn = job->block[0], .bk = job->block[1],
-		.each = job->each ? job->each : job->rows, .to_bf16 = job->dtype == WS_DTYPE_BF16,
-		.offset = job->tensor_scale,
-	};
-	if (job->kind == WS_UNPACK_NF4)
-		fill_nf4(job, &a);
-	else
-		assert(job->kind == WS_UNPACK_NVFP4 ? job->cols % 2 == 0 :
-		                                      a.bn > 0 && a.bk > 0 && a.each > 0);
+	assert(kind == WS_UNPACK_NVFP4 ? a.cols % 2 == 0 : a.bn > 0 && a.bk > 0);
+	a.each = a.each ? a.each : a.rows;
+	if (kind == WS_UNPACK_NF4) { /* one long vector */
+		a.cols *= a.rows;
+		a.rows = 1;
+	}
 	const uint64_t blocks = parts(a.rows * a.cols, WS_UNPACK_THREADS * WS_UNPACK_EACH);
-	return ws_compute_run(c, ids[job->kind], blocks, WS_UNPACK_THREADS, &a, s, err);
+	return ws_compute_run(c, ids[kind], blocks, WS_UNPACK_THREADS, &a, s, err);
 }

@@ -8,6 +8,7 @@
 #define WS_GPU_COMPUTE_H
 
 #include "cuda_driver.h"
+#include "kernels/args.h"
 
 #include "wsync/dtype.h"
 #include "wsync/transform.h"
@@ -36,71 +37,19 @@ void ws_record_read(const void *bytes, int64_t cols, struct ws_record *out);
 
 /* ---- transforms ---- */
 
-/* Row-major; row r begins r * stride elements after at. */
-struct ws_matrix {
-	ws_devptr at;
-	enum ws_dtype dtype; /* F32 or BF16 */
-	int64_t rows, cols, stride;
-};
+/* As lib/transform/fp8/fp8.h; x is F32 or BF16. */
+int ws_compute_fp8(struct ws_compute *c, bool is_f32, const struct ws_fp8_args *a,
+                   struct ws_stream *s, struct ws_err *err);
 
-/* As lib/transform/fp8/fp8.h. */
-struct ws_fp8_job {
-	struct ws_matrix x;
-	enum ws_scale_rule rule;
-	bool ue8m0;
-	int64_t block[2];
-	ws_devptr codes; /* row r at r * codes_stride */
-	int64_t codes_stride;
-	ws_devptr scales; /* fp32, ceil(rows / block[0]) x ceil(cols / block[1]) */
-	ws_devptr record;
-	int64_t row; /* of its tensor, that x begins with: for the record */
-};
-int ws_compute_fp8(struct ws_compute *c, const struct ws_fp8_job *job, struct ws_stream *s,
-                   struct ws_err *err);
-
-/* out = bf16(w + scale * b @ a), as lib/transform/lora/lowrank.h; w is bf16, and out may be w. The
- * deltas of several terms are summed before they are added to w; two_step rounds each delta and
- * takes one term at a time. A delta that is not finite shows in max_delta of the record. */
-enum { WS_MERGE_MOST = 4 };
-struct ws_merge_term {
-	ws_devptr a, b; /* fp32, dense: [rank, cols], [rows, rank] */
-	int64_t rank;
-	float scale;
-};
-struct ws_merge_job {
-	struct ws_matrix w;
-	struct ws_merge_term terms[WS_MERGE_MOST];
-	unsigned n_terms; /* 1 or more */
-	bool two_step;
-	ws_devptr out; /* bf16 */
-	int64_t out_stride;
-	ws_devptr record;
-};
-int ws_compute_merge(struct ws_compute *c, const struct ws_merge_job *job, struct ws_stream *s,
+/* out = bf16(w + scale * b @ a), as lib/transform/lora/lowrank.h. A delta that is not finite shows
+ * in max_delta of the record. */
+int ws_compute_merge(struct ws_compute *c, const struct ws_merge_args *a, struct ws_stream *s,
                      struct ws_err *err);
 
-enum ws_unpack_kind { WS_UNPACK_FP8, WS_UNPACK_NVFP4, WS_UNPACK_NF4 };
-
 /* As lib/transform/unpack/unpack.h. Codes and results are dense. */
-struct ws_unpack_job {
-	enum ws_unpack_kind kind;
-	ws_devptr codes;
-	/* fp8: fp32; nvfp4: E4M3; nf4: fp32, or bytes where they are nested */
-	ws_devptr scales;
-	int64_t rows, cols;      /* of the numbers */
-	int64_t each;            /* fp8: rows of one matrix of a stack; 0: all */
-	int64_t block[2];        /* fp8; nf4: block[1] elements */
-	float tensor_scale;      /* nvfp4 */
-	float levels[16];        /* nf4 */
-	int64_t nested_block;    /* nf4: scales under one nested scale; 0: not nested */
-	ws_devptr nested, map;   /* fp32 each; map has 256 */
-	float nested_offset;
-	ws_devptr out;
-	enum ws_dtype dtype;     /* F32, or BF16 rounded from that */
-	ws_devptr record;
-};
-int ws_compute_unpack(struct ws_compute *c, const struct ws_unpack_job *job, struct ws_stream *s,
-                      struct ws_err *err);
+enum ws_unpack_kind { WS_UNPACK_FP8, WS_UNPACK_NVFP4, WS_UNPACK_NF4 };
+int ws_compute_unpack(struct ws_compute *c, enum ws_unpack_kind kind,
+                      const struct ws_unpack_args *args, struct ws_stream *s, struct ws_err *err);
 
 /* ---- values ---- */
 

@@ -5,8 +5,6 @@
 
 #include "compute.h"
 
-#include "kernels/args.h"
-
 /* Name and image. */
 /* clang-format off */
 #define WS_KERNELS(K) \

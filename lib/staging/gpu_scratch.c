@@ -105,11 +105,11 @@ int ws_gpu_scratch_run(struct ws_gpu_scratch *d, const struct ws_stage_steps *st
 		d->begun[s->job % WS_GPU_SCRATCH_RECORDS] = ws_now_ns();
 		return ws_record_clear(d->compute, steps->jobs[s->job].record, stream, err);
 	case WS_STAGE_UNPACK:
-		return ws_compute_unpack(d->compute, &s->unpack, stream, err);
+		return ws_compute_unpack(d->compute, s->packing, &s->unpack, stream, err);
 	case WS_STAGE_MERGE:
 		return ws_compute_merge(d->compute, &s->merge, stream, err);
 	case WS_STAGE_FP8:
-		return ws_compute_fp8(d->compute, &s->fp8, stream, err);
+		return ws_compute_fp8(d->compute, s->is_f32, &s->fp8, stream, err);
 	case WS_STAGE_FINISH:
 		return queue_result(d, &steps->jobs[s->job], s->job, stream, err);
 	default:

@@ -255,18 +255,17 @@ static int add_read(const struct layout *g, int64_t row, int64_t n, struct ws_er
 	                  numbers_at(g, row), err);
 }
 
-static void fill_fp8(const struct layout *g, struct ws_unpack_job *j, int64_t row, int64_t n)
+static void fill_fp8(const struct layout *g, struct ws_unpack_args *j, int64_t row, int64_t n)
 {
 	const struct ws_transform_recipe *f = g->f;
 	const int64_t down = parts(f->each, f->bn), across = parts(f->cols, f->bk);
-	j->kind = WS_UNPACK_FP8;
 	j->each = n;
-	j->block[0] = f->bn;
-	j->block[1] = f->bk;
+	j->bn = f->bn;
+	j->bk = f->bk;
 	j->scales = part_at(g, TABLE);
 	if (f->n_scales == 1) {
-		j->block[0] = n;
-		j->block[1] = f->cols;
+		j->bn = n;
+		j->bk = f->cols;
 	} else if (n == f->rows) {
 		j->each = f->each;
 	} else {
@@ -275,34 +274,32 @@ static void fill_fp8(const struct layout *g, struct ws_unpack_job *j, int64_t ro
 	}
 }
 
-static int add_nvfp4(const struct layout *g, struct ws_unpack_job *j, int64_t row, int64_t n,
+static int add_nvfp4(const struct layout *g, struct ws_unpack_args *j, int64_t row, int64_t n,
                      struct ws_err *err)
 {
 	const uint64_t across = (uint64_t)parts(g->f->cols, 16);
-	j->kind = WS_UNPACK_NVFP4;
 	j->scales = part_at(g, SCALES);
-	j->tensor_scale = g->f->tensor_scale;
+	j->offset = g->f->tensor_scale;
 	return read_range(g, &g->f->scales, (uint64_t)row * across, (uint64_t)n * across, j->scales,
 	                  err);
 }
 
 /* A band begins at a block, and at a nested block. */
-static int add_nf4(const struct layout *g, struct ws_unpack_job *j, int64_t row, int64_t n,
+static int add_nf4(const struct layout *g, struct ws_unpack_args *j, int64_t row, int64_t n,
                    struct ws_err *err)
 {
 	const struct ws_transform_recipe *f = g->f;
 	const uint64_t size = f->nested_block ? 1 : sizeof(float);
 	const uint64_t first = (uint64_t)(row * f->cols / f->bk),
 		       blocks = (uint64_t)parts(n * f->cols, f->bk);
-	j->kind = WS_UNPACK_NF4;
 	j->scales = part_at(g, SCALES);
-	j->block[0] = 1;
-	j->block[1] = f->bk;
+	j->bn = 1;
+	j->bk = f->bk;
 	memcpy(j->levels, f->levels, sizeof j->levels);
-	j->nested_block = f->nested_block;
+	j->nested_block = (uint32_t)f->nested_block;
 	j->nested = part_at(g, NESTED);
 	j->map = part_at(g, NESTED_MAP);
-	j->nested_offset = f->nested_offset;
+	j->offset = f->nested_offset;
 	if (read_range(g, &f->scales, first * size, blocks * size, j->scales, err))
 		return -1;
 	if (!f->nested_block)
@@ -316,14 +313,19 @@ static int add_nf4(const struct layout *g, struct ws_unpack_job *j, int64_t row,
 static int add_unpack(const struct layout *g, int64_t row, int64_t n, struct ws_err *err)
 {
 	const struct ws_transform_recipe *f = g->f;
-	struct ws_stage_step step = { .kind = WS_STAGE_UNPACK };
-	struct ws_unpack_job *j = &step.unpack;
-	*j = (struct ws_unpack_job){ .codes = part_at(g, RAW),
-		                     .rows = n,
-		                     .cols = f->cols,
-		                     .out = numbers_at(g, row),
-		                     .dtype = f->dtype,
-		                     .record = g->m->record };
+	struct ws_stage_step step = {
+		.kind = WS_STAGE_UNPACK,
+		.packing = f->packing == WS_PACK_FP8   ? WS_UNPACK_FP8 :
+		           f->packing == WS_PACK_NVFP4 ? WS_UNPACK_NVFP4 :
+		                                         WS_UNPACK_NF4,
+		.unpack = { .codes = part_at(g, RAW),
+		            .rows = n,
+		            .cols = f->cols,
+		            .out = numbers_at(g, row),
+		            .to_bf16 = f->dtype == WS_DTYPE_BF16,
+		            .found = g->m->record },
+	};
+	struct ws_unpack_args *j = &step.unpack;
 	uint64_t from = (uint64_t)row * (uint64_t)f->cols, bytes = (uint64_t)n * (uint64_t)f->cols;
 	int rc = 0;
 	if (f->packing == WS_PACK_FP8) {
@@ -368,18 +370,13 @@ static int add_factors(struct layout *g, int64_t begin, int64_t row, int64_t n,
 }
 
 /* One launch sums all terms; with two_step there is one launch for each. */
-static int add_launches(const struct layout *g, const struct ws_matrix *w,
+static int add_launches(const struct layout *g, const struct ws_merge_args *rows,
                         const struct ws_merge_term *terms, unsigned n, struct ws_err *err)
 {
 	const unsigned at_once = g->f->two_step ? 1 : n;
 	for (unsigned i = 0; i < n; i += at_once) {
-		struct ws_stage_step step = { .kind = WS_STAGE_MERGE,
-			                      .merge = { .w = *w,
-			                                 .n_terms = at_once,
-			                                 .two_step = g->f->two_step,
-			                                 .out = w->at,
-			                                 .out_stride = w->stride,
-			                                 .record = g->m->record } };
+		struct ws_stage_step step = { .kind = WS_STAGE_MERGE, .merge = *rows };
+		step.merge.n_terms = at_once;
 		memcpy(step.merge.terms, terms + i, at_once * sizeof *terms);
 		if (ws_stage_steps_add(g->steps, &step, err))
 			return -1;
@@ -395,11 +392,18 @@ static int add_merge(struct layout *g, int64_t first, int64_t n, struct ws_merge
 		unsigned n_terms;
 		find_alike(g->f, row, &begin, &end);
 		end = least(end, first + n);
-		const struct ws_matrix w = { numbers_at(g, first) +
-			                             (uint64_t)((row - first) * g->f->cols) * 2,
-			                     WS_DTYPE_BF16, end - row, g->f->cols, g->f->cols };
+		const ws_devptr at =
+			numbers_at(g, first) + (uint64_t)((row - first) * g->f->cols) * 2;
+		const struct ws_merge_args rows = { .w = at,
+			                            .out = at,
+			                            .found = g->m->record,
+			                            .rows = end - row,
+			                            .cols = g->f->cols,
+			                            .w_stride = g->f->cols,
+			                            .out_stride = g->f->cols,
+			                            .two_step = g->f->two_step };
 		if (add_factors(g, begin, row, end - row, terms, &n_terms, err) ||
-		    add_launches(g, &w, terms, n_terms, err))
+		    add_launches(g, &rows, terms, n_terms, err))
 			return -1;
 	}
 	return 0;
@@ -413,15 +417,20 @@ static int add_fp8(const struct layout *g, int64_t row, int64_t n, struct ws_err
 	const uint64_t scales = (uint64_t)(row / r->bn * parts(f->cols, r->bk)) * sizeof(float);
 	const struct ws_stage_step step = {
 		.kind = WS_STAGE_FP8,
-		.fp8 = { .x = { numbers_at(g, row), f->dtype, n, f->cols, f->cols },
-		         .rule = r->rule,
+		.is_f32 = f->dtype == WS_DTYPE_F32,
+		.fp8 = { .x = numbers_at(g, row),
+		         .rows = n,
+		         .cols = f->cols,
+		         .stride = f->cols,
+		         .slime = r->rule == WS_SCALE_SLIME,
 		         .ue8m0 = r->ue8m0,
-		         .block = { r->bn, r->bk },
+		         .bn = r->bn,
+		         .bk = r->bk,
 		         .codes = g->m->to[0] ? g->m->to[0] + codes : part_at(g, CODES_OUT),
 		         .codes_stride = f->cols,
 		         .scales = (g->m->to[1] ? g->m->to[1] : part_at(g, SCALES_OUT)) + scales,
-		         .record = g->m->record,
-		         .row = row },
+		         .found = g->m->record,
+		         .first_row = row },
 	};
 	return ws_stage_steps_add(g->steps, &step, err);
 }

@@ -43,9 +43,15 @@ struct ws_stage_step {
 		};
 		size_t job;
 		unsigned half;
-		struct ws_unpack_job unpack;
-		struct ws_merge_job merge;
-		struct ws_fp8_job fp8;
+		struct {
+			struct ws_unpack_args unpack;
+			enum ws_unpack_kind packing;
+		};
+		struct ws_merge_args merge;
+		struct {
+			struct ws_fp8_args fp8;
+			bool is_f32;
+		};
 	};
 };
 

@@ -498,27 +498,31 @@ TEST_BETWEEN(a_job_is_one_launch_of_the_right_size, begin, end)
 	struct on_gpu gpu;
 	assert_true(on_gpu_open(&gpu));
 	static uint16_t x[200 * 300];
-	struct ws_fp8_job job = {
-		.x = { on_gpu_put(&gpu, x, sizeof x), WS_DTYPE_BF16, 200, 300, 300 },
-		.block = { 128, 128 },
+	struct ws_fp8_args a = {
+		.x = on_gpu_put(&gpu, x, sizeof x),
 		.codes = on_gpu_new(&gpu, 60000),
-		.codes_stride = 300,
 		.scales = on_gpu_new(&gpu, 24),
-		.record = on_gpu_record(&gpu),
+		.found = on_gpu_record(&gpu),
+		.rows = 200,
+		.cols = 300,
+		.stride = 300,
+		.codes_stride = 300,
+		.bn = 128,
+		.bk = 128,
 	};
 	fake->reset();
-	ON_GPU(ws_compute_fp8(gpu.compute, &job, NULL, &err));
+	ON_GPU(ws_compute_fp8(gpu.compute, false, &a, NULL, &err));
 	assert_string_equal(fake->record(), "cuLaunchKernel fp8_block_bf16 6 256\n");
-	job.x.rows = 0;
+	a.rows = 0;
 	fake->reset();
-	ON_GPU(ws_compute_fp8(gpu.compute, &job, NULL, &err));
+	ON_GPU(ws_compute_fp8(gpu.compute, false, &a, NULL, &err));
 	assert_string_equal(fake->record(), "");
 	struct ws_err told = WS_ERR_INIT;
-	job.x.rows = INT64_C(1) << 40;
-	assert_fails(ws_compute_fp8(gpu.compute, &job, NULL, &told), &told, WS_EINPUT, "");
+	a.rows = INT64_C(1) << 40;
+	assert_fails(ws_compute_fp8(gpu.compute, false, &a, NULL, &told), &told, WS_EINPUT, "");
 	fake->refuse("cuLaunchKernel", 0, ILLEGAL_ADDRESS);
-	job.x.rows = 200;
-	assert_int_equal(ws_compute_fp8(gpu.compute, &job, NULL, &told), -1);
+	a.rows = 200;
+	assert_int_equal(ws_compute_fp8(gpu.compute, false, &a, NULL, &told), -1);
 	assert_says(&told, "starting kernel fp8_block_bf16: CUDA_ERROR_ILLEGAL_ADDRESS");
 	on_gpu_close(&gpu);
 	assert_int_equal(fake->live(), 0);

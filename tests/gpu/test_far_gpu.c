@@ -31,15 +31,14 @@ TEST(quantizing)
 	uint8_t want[COLS], got[COLS];
 	float scale;
 	struct ws_fp8_bad bad;
-	const struct ws_fp8_job job = {
-		.x = { put_far(), WS_DTYPE_BF16, ROWS, COLS, APART },
-		.block = { 128, 128 },
+	const struct ws_fp8_args job = {
+		.x = put_far(), .rows = ROWS, .cols = COLS, .stride = APART, .bn = 128, .bk = 128,
 		.codes = on_gpu_new(&gpu, (uint64_t)((ROWS - 1) * APART + COLS)),
 		.codes_stride = APART,
 		.scales = on_gpu_new(&gpu, 4),
-		.record = on_gpu_record(&gpu),
+		.found = on_gpu_record(&gpu),
 	};
-	ON_GPU(ws_compute_fp8(gpu.compute, &job, gpu.stream, &err));
+	ON_GPU(ws_compute_fp8(gpu.compute, false, &job, gpu.stream, &err));
 	assert_true(ws_fp8_scales_bf16(&r, x[0], COLS, ROWS, COLS, &scale, &bad));
 	for (uint64_t i = 0; i < ROWS; i++) {
 		ws_fp8_codes_bf16(&r, x[i], COLS, 1, COLS, &scale, want, COLS);
@@ -56,13 +55,14 @@ TEST(merging)
 	const ws_devptr w = put_far();
 	for (int i = 0; i < COLS; i++)
 		a[i] = 0.25f * (float)i;
-	const struct ws_merge_job job = {
-		.w = { w, WS_DTYPE_BF16, ROWS, COLS, APART },
+	const struct ws_merge_args job = {
+		.w = w, .rows = ROWS, .cols = COLS, .w_stride = APART,
 		.n_terms = 1,
-		.terms = { { on_gpu_put(&gpu, a, sizeof a), on_gpu_put(&gpu, b, sizeof b), 1, 1 } },
+		.terms = { { on_gpu_put(&gpu, a, sizeof a), on_gpu_put(&gpu, b, sizeof b), 1, 1,
+		             0 } },
 		.out = w,
 		.out_stride = APART,
-		.record = on_gpu_record(&gpu),
+		.found = on_gpu_record(&gpu),
 	};
 	ON_GPU(ws_compute_merge(gpu.compute, &job, gpu.stream, &err));
 	for (uint64_t i = 0; i < ROWS; i++) {

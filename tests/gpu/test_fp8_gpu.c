@@ -63,22 +63,22 @@ static struct ws_record start(const struct ws_fp8_rule *r, const void *x, bool i
                               const struct shape *s, ws_devptr codes, ws_devptr scales)
 {
 	const size_t size = is_f32 ? 4 : 2;
-	const struct ws_fp8_job job = {
-		.x = { .at = on_gpu_put(&gpu, x, (size_t)(s->rows * s->stride) * size),
-		       .dtype = is_f32 ? WS_DTYPE_F32 : WS_DTYPE_BF16,
-		       .rows = s->rows,
-		       .cols = s->cols,
-		       .stride = s->stride },
-		.rule = r->rule,
+	const struct ws_fp8_args args = {
+		.x = on_gpu_put(&gpu, x, (size_t)(s->rows * s->stride) * size),
+		.rows = s->rows,
+		.cols = s->cols,
+		.stride = s->stride,
+		.slime = r->rule == WS_SCALE_SLIME,
 		.ue8m0 = r->ue8m0,
-		.block = { r->bn, r->bk },
+		.bn = r->bn,
+		.bk = r->bk,
 		.codes = codes,
 		.codes_stride = s->cols,
 		.scales = scales,
-		.record = on_gpu_record(&gpu),
+		.found = on_gpu_record(&gpu),
 	};
-	ON_GPU(ws_compute_fp8(gpu.compute, &job, gpu.stream, &err));
-	return on_gpu_read_record(&gpu, job.record, s->cols);
+	ON_GPU(ws_compute_fp8(gpu.compute, is_f32, &args, gpu.stream, &err));
+	return on_gpu_read_record(&gpu, args.found, s->cols);
 }
 
 static void compare(const struct ws_fp8_rule *r, const void *x, bool is_f32, const struct shape *s)

@@ -66,23 +66,22 @@ static uint16_t *on_gpu(const struct problem *p, struct ws_record *found)
 {
 	const size_t n = (size_t)(p->rows * p->w_stride), n_out = (size_t)(p->rows * p->out_stride);
 	uint16_t *out = test_calloc(n_out, sizeof *out);
-	const struct ws_merge_job job = {
-		.w = { .at = on_gpu_put(&gpu, p->w, n * 2),
-		       .dtype = WS_DTYPE_BF16,
-		       .rows = p->rows,
-		       .cols = p->cols,
-		       .stride = p->w_stride },
+	const struct ws_merge_args job = {
+		.w = on_gpu_put(&gpu, p->w, n * 2),
+		.rows = p->rows,
+		.cols = p->cols,
+		.w_stride = p->w_stride,
 		.terms = { { on_gpu_put(&gpu, p->a, (size_t)(p->rank * p->cols) * 4),
 		             on_gpu_put(&gpu, p->b, (size_t)(p->rows * p->rank) * 4), p->rank,
-		             p->scale } },
+		             p->scale, 0 } },
 		.n_terms = 1,
 		.two_step = p->two_step,
 		.out = on_gpu_put(&gpu, out, n_out * 2),
 		.out_stride = p->out_stride,
-		.record = on_gpu_record(&gpu),
+		.found = on_gpu_record(&gpu),
 	};
 	ON_GPU(ws_compute_merge(gpu.compute, &job, gpu.stream, &err));
-	*found = on_gpu_read_record(&gpu, job.record, p->cols);
+	*found = on_gpu_read_record(&gpu, job.found, p->cols);
 	on_gpu_get(&gpu, out, job.out, n_out * 2);
 	return out;
 }
@@ -152,13 +151,13 @@ TEST(sums_that_vanish_keep_their_sign)
 	static const uint16_t w = 0x8000;
 	static const float a = 1e-30f, b = -1e-30f;
 	uint16_t out = 0;
-	const struct ws_merge_job job = {
-		.w = { on_gpu_put(&gpu, &w, 2), WS_DTYPE_BF16, 1, 1, 1 },
+	const struct ws_merge_args job = {
+		.w = on_gpu_put(&gpu, &w, 2), .rows = 1, .cols = 1, .w_stride = 1,
 		.n_terms = 1,
-		.terms = { { on_gpu_put(&gpu, &a, 4), on_gpu_put(&gpu, &b, 4), 1, 1 } },
+		.terms = { { on_gpu_put(&gpu, &a, 4), on_gpu_put(&gpu, &b, 4), 1, 1, 0 } },
 		.out = on_gpu_new(&gpu, 2),
 		.out_stride = 1,
-		.record = on_gpu_record(&gpu),
+		.found = on_gpu_record(&gpu),
 	};
 	ON_GPU(ws_compute_merge(gpu.compute, &job, gpu.stream, &err));
 	on_gpu_get(&gpu, &out, job.out, 2);
@@ -176,13 +175,14 @@ TEST(the_result_may_take_the_place_of_the_weights)
 	make_w(&p);
 	uint16_t *want = on_cpu(&p, &max_delta, &max_w), *got = test_malloc(40000);
 	const ws_devptr w = on_gpu_put(&gpu, p.w, 40000);
-	const struct ws_merge_job job = {
-		.w = { w, WS_DTYPE_BF16, 100, 200, 200 },
+	const struct ws_merge_args job = {
+		.w = w, .rows = 100, .cols = 200, .w_stride = 200,
 		.n_terms = 1,
-		.terms = { { on_gpu_put(&gpu, p.a, 3200), on_gpu_put(&gpu, p.b, 1600), 4, 0.5f } },
+		.terms = { { on_gpu_put(&gpu, p.a, 3200), on_gpu_put(&gpu, p.b, 1600), 4, 0.5f,
+		             0 } },
 		.out = w,
 		.out_stride = 200,
-		.record = on_gpu_record(&gpu),
+		.found = on_gpu_record(&gpu),
 	};
 	ON_GPU(ws_compute_merge(gpu.compute, &job, gpu.stream, &err));
 	on_gpu_get(&gpu, got, w, 40000);
@@ -210,29 +210,30 @@ static void add_up(const struct ws_lowrank *l, size_t n_terms, float *sum)
 TEST(deltas_of_several_pairs_are_added_up_first)
 {
 	struct problem p = { .rows = R, .cols = C, .rank = 33, .w_stride = C, .out_stride = C };
-	struct ws_merge_job job = { .n_terms = WS_MERGE_MOST, .out_stride = C };
-	struct ws_lowrank l[WS_MERGE_MOST];
+	struct ws_merge_args job = { .n_terms = WS_MERGE_TERMS, .rows = R, .cols = C,
+		                     .w_stride = C, .out_stride = C };
+	struct ws_lowrank l[WS_MERGE_TERMS];
 	float sum[R * C], max_delta, max_w;
 	uint16_t want[R * C], got[R * C];
 	make_w(&p);
-	for (int k = 0; k < WS_MERGE_MOST; k++) {
+	for (int k = 0; k < WS_MERGE_TERMS; k++) {
 		l[k] = (struct ws_lowrank){ some(33 * C), some(R * 33), 3 + 10 * k, C,
 			                    0.25f * (float)(k + 1) };
 		job.terms[k] = (struct ws_merge_term){ on_gpu_put(&gpu, l[k].a, 33 * C * 4),
 			                               on_gpu_put(&gpu, l[k].b, R * 33 * 4),
-			                               l[k].rank, l[k].scale };
+			                               l[k].rank, l[k].scale, 0 };
 	}
-	add_up(l, WS_MERGE_MOST, sum);
+	add_up(l, WS_MERGE_TERMS, sum);
 	ws_merge_bf16(p.w_wide, C, sum, C, R, C, false, want, C, &max_delta, &max_w);
-	job.w = (struct ws_matrix){ on_gpu_put(&gpu, p.w, sizeof want), WS_DTYPE_BF16, R, C, C };
+	job.w = on_gpu_put(&gpu, p.w, sizeof want);
 	job.out = on_gpu_new(&gpu, sizeof got);
-	job.record = on_gpu_record(&gpu);
+	job.found = on_gpu_record(&gpu);
 	ON_GPU(ws_compute_merge(gpu.compute, &job, gpu.stream, &err));
 	on_gpu_get(&gpu, got, job.out, sizeof got);
 	for (size_t i = 0; i < R * C; i++)
 		assert_true(same_bf16(got[i], want[i]));
-	assert_true(same_bits(on_gpu_read_record(&gpu, job.record, C).max_delta, max_delta));
-	for (int k = 0; k < WS_MERGE_MOST; k++) {
+	assert_true(same_bits(on_gpu_read_record(&gpu, job.found, C).max_delta, max_delta));
+	for (int k = 0; k < WS_MERGE_TERMS; k++) {
 		test_free((void *)(uintptr_t)l[k].a);
 		test_free((void *)(uintptr_t)l[k].b);
 	}

@@ -17,16 +17,16 @@ static uint16_t round_bf16(float x)
 	return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-static void run_and_compare(struct ws_unpack_job job, const float *want)
+static void run_and_compare(enum ws_unpack_kind kind, struct ws_unpack_args job, const float *want)
 {
 	const size_t n = (size_t)(job.rows * job.cols);
 	uint8_t *got = test_malloc(n * 4);
 	for (int half = 0; half < 2; half++) {
-		job.dtype = half ? WS_DTYPE_BF16 : WS_DTYPE_F32;
+		job.to_bf16 = (uint32_t)half;
 		job.out = on_gpu_new(&gpu, n * 4);
-		job.record = on_gpu_record(&gpu);
-		ON_GPU(ws_compute_unpack(gpu.compute, &job, gpu.stream, &err));
-		assert_false(on_gpu_read_record(&gpu, job.record, job.cols).bad);
+		job.found = on_gpu_record(&gpu);
+		ON_GPU(ws_compute_unpack(gpu.compute, kind, &job, gpu.stream, &err));
+		assert_false(on_gpu_read_record(&gpu, job.found, job.cols).bad);
 		on_gpu_get(&gpu, got, job.out, n * (half ? 2 : 4));
 		for (size_t i = 0; i < n; i++) {
 			uint32_t bits = 0;
@@ -84,11 +84,11 @@ static void compare_fp8(const struct stack *s)
 		ws_fp8_decode_row(codes + r * s->cols, 0, s->cols, s->bk,
 		                  scales + (r / s->each * down + r % s->each / s->bn) * across,
 		                  want + r * s->cols);
-	run_and_compare((struct ws_unpack_job){ .kind = WS_UNPACK_FP8,
-	                                        .codes = on_gpu_put(&gpu, codes, n),
-	                                        .scales = on_gpu_put(&gpu, scales, n_scales * 4),
-	                                        .rows = rows, .cols = s->cols, .each = s->each,
-	                                        .block = { s->bn, s->bk } },
+	run_and_compare(WS_UNPACK_FP8,
+	                (struct ws_unpack_args){ .codes = on_gpu_put(&gpu, codes, n),
+	                                         .scales = on_gpu_put(&gpu, scales, n_scales * 4),
+	                                         .rows = rows, .cols = s->cols, .each = s->each,
+	                                         .bn = s->bn, .bk = s->bk },
 	                want);
 	test_free(codes);
 	test_free(scales);
@@ -128,14 +128,10 @@ TEST(nvfp4_of_all_shapes)
 				                        .block = 16 };
 			ws_unpack_scalar.nibbles(&row, 0, cols, want + r * cols);
 		}
-		run_and_compare((struct ws_unpack_job){ .kind = WS_UNPACK_NVFP4,
-		                                        .codes = on_gpu_put(&gpu, codes, n / 2),
-		                                        .scales =
-		                                                on_gpu_put(&gpu, scales, n_scales),
-		                                        .rows = rows,
-		                                        .cols = cols,
-		                                        .tensor_scale = all },
-		                want);
+		const struct ws_unpack_args job = { .codes = on_gpu_put(&gpu, codes, n / 2),
+			                            .scales = on_gpu_put(&gpu, scales, n_scales),
+			                            .rows = rows, .cols = cols, .offset = all };
+		run_and_compare(WS_UNPACK_NVFP4, job, want);
 		test_free(codes);
 		test_free(scales);
 		test_free(want);
@@ -178,17 +174,16 @@ static void compare_nf4(int64_t rows, int64_t cols, size_t block, size_t nested_
 	const struct ws_nibbles all = { .codes = f.codes, .high_first = true, .levels = f.levels,
 		                        .scales = f.scales, .block = (int64_t)block };
 	ws_unpack_scalar.nibbles(&all, 0, (int64_t)f.n, want);
-	struct ws_unpack_job job = { .kind = WS_UNPACK_NF4,
-		                     .codes = on_gpu_put(&gpu, f.codes, (f.n + 1) / 2),
-		                     .rows = rows, .cols = cols, .block = { 1, (int64_t)block },
-		                     .nested_block = (int64_t)nested_block,
-		                     .nested_offset = f.offset };
+	struct ws_unpack_args job = { .codes = on_gpu_put(&gpu, f.codes, (f.n + 1) / 2),
+		                      .rows = rows, .cols = cols, .bn = 1, .bk = (int64_t)block,
+		                      .nested_block = (uint32_t)nested_block,
+		                      .offset = f.offset };
 	memcpy(job.levels, f.levels, sizeof job.levels);
 	job.scales = nested_block ? on_gpu_put(&gpu, f.absmax, n_blocks) :
 	                            on_gpu_put(&gpu, f.scales, n_blocks * 4);
 	job.nested = on_gpu_put(&gpu, f.nested, n_blocks * 4);
 	job.map = on_gpu_put(&gpu, f.map, 256 * 4);
-	run_and_compare(job, want);
+	run_and_compare(WS_UNPACK_NF4, job, want);
 	test_free(f.codes);
 	test_free(f.absmax);
 	test_free(f.scales);
@@ -221,19 +216,18 @@ TEST(a_code_or_a_scale_that_is_no_number_is_found)
 			scales[3] = hard_float_of(0x7f800000);
 		else
 			codes[50 * 64 + 13] = codes[40 * 64 + 61] = 0xff;
-		const struct ws_unpack_job job = {
-			.kind = WS_UNPACK_FP8,
+		const struct ws_unpack_args job = {
 			.codes = on_gpu_put(&gpu, codes, 64 * 64),
 			.scales = on_gpu_put(&gpu, scales, sizeof scales),
 			.rows = 64,
 			.cols = 64,
-			.block = { 32, 32 },
+			.bn = 32,
+			.bk = 32,
 			.out = on_gpu_new(&gpu, 64 * 64 * 4),
-			.dtype = WS_DTYPE_F32,
-			.record = on_gpu_record(&gpu),
+			.found = on_gpu_record(&gpu),
 		};
-		ON_GPU(ws_compute_unpack(gpu.compute, &job, gpu.stream, &err));
-		const struct ws_record found = on_gpu_read_record(&gpu, job.record, 64);
+		ON_GPU(ws_compute_unpack(gpu.compute, WS_UNPACK_FP8, &job, gpu.stream, &err));
+		const struct ws_record found = on_gpu_read_record(&gpu, job.found, 64);
 		assert_true(found.bad);
 		assert_int_equal(found.row, in_scale ? 32 : 40);
 		assert_int_equal(found.col, in_scale ? 32 : 61);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* args.h - the argument structs of the kernels. compute.c fills them; each kernel takes one by
- * value. They compile as C11 and C++17, with the same layout on the host and the device.
+/* args.h - the argument structs of the kernels; each kernel takes one by value. They compile as C11 and C++17, with the same layout on the host and the device.
  *
  * Addresses are integers. Matrices are row-major; a stride is the distance between two rows, in
  * elements. */
@@ -21,7 +20,7 @@ struct ws_found {
 
 enum { WS_FP8_TILE = 128, WS_FP8_THREADS = 256 };
 struct ws_fp8_args {
-	uint64_t x, codes, scales, found;
+	uint64_t x, codes, scales, found; /* scales: fp32, one for each block */
 	int64_t rows, cols, stride, codes_stride;
 	int64_t bn, bk;
 	int64_t first_row; /* of x in its tensor, for `found` */
@@ -29,24 +28,27 @@ struct ws_fp8_args {
 };
 
 enum { WS_MERGE_ROWS = 64, WS_MERGE_COLS = 128, WS_MERGE_THREADS = 256, WS_MERGE_TERMS = 4 };
+struct ws_merge_term {
+	uint64_t a, b; /* fp32, dense: [rank, cols], [rows, rank] */
+	int64_t rank;
+	float scale;
+	uint32_t unused;
+};
 struct ws_merge_args {
-	uint64_t w, out, found;
+	uint64_t w, out, found; /* w and out: bf16; out may be w */
 	int64_t rows, cols, w_stride, out_stride;
-	struct {
-		uint64_t a, b;
-		int64_t rank;
-		float scale;
-		uint32_t unused;
-	} terms[WS_MERGE_TERMS]; /* their deltas are summed in this order, then added to w */
-	uint32_t n_terms, two_step;
+	struct ws_merge_term terms[WS_MERGE_TERMS]; /* their deltas are summed in this order, then
+	                                             * added to w */
+	uint32_t n_terms, two_step; /* two_step: one term, whose delta is rounded first */
 };
 
 enum { WS_UNPACK_THREADS = 256, WS_UNPACK_EACH = 8 }; /* elements of a thread */
 struct ws_unpack_args {
+	/* scales: fp8: fp32; nvfp4: E4M3; nf4: fp32, or bytes where they are nested */
 	uint64_t codes, scales, out, found;
-	int64_t rows, cols;     /* nf4: one row */
+	int64_t rows, cols;
 	int64_t bn, bk;         /* block; nf4: bk alone */
-	/* fp8: rows of one matrix of a stack, which has its own grid of scales */
+	/* fp8: rows of one matrix of a stack, which has its own grid of scales; 0: all */
 	int64_t each;
 	uint32_t to_bf16;       /* or fp32 */
 	uint32_t nested_block;  /* nf4: blocks under one nested scale; 0: scales are fp32 */
