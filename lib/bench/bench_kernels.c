@@ -144,13 +144,15 @@ static int run_fp8(struct kernels *k, struct ws_err *err)
 	struct ws_fp8_bad bad;
 	for (int64_t row = 0; row < k->rows; row += B) {
 		const int64_t rows = k->rows - row < B ? k->rows - row : B;
-		const uint16_t *x = k->x + row * BENCH_COLS;
+		const struct ws_fp8_band band = { .x = k->x + row * BENCH_COLS,
+			                          .stride = BENCH_COLS,
+			                          .rows = rows,
+			                          .cols = BENCH_COLS };
 		float *const scales = k->scales + row / B * (BENCH_COLS / B);
-		if (!ws_fp8_scales_bf16(rule, x, BENCH_COLS, rows, BENCH_COLS, scales, &bad))
+		if (!ws_fp8_scales(rule, &band, scales, &bad))
 			return ws_err_set(err, WS_EDATA, "%s: the weights hold a NaN or Inf",
 			                  k->at->name);
-		ws_fp8_codes_bf16(rule, x, BENCH_COLS, rows, BENCH_COLS, scales,
-		                  k->out + row * BENCH_COLS, BENCH_COLS);
+		ws_fp8_codes(rule, &band, scales, k->out + row * BENCH_COLS, BENCH_COLS);
 	}
 	return 0;
 }

@@ -39,9 +39,11 @@ TEST(quantizing)
 		.found = on_gpu_record(&gpu),
 	};
 	ON_GPU(ws_compute_fp8(gpu.compute, false, &job, gpu.stream, &err));
-	assert_true(ws_fp8_scales_bf16(&r, x[0], COLS, ROWS, COLS, &scale, &bad));
+	const struct ws_fp8_band all = { x, false, COLS, ROWS, COLS };
+	assert_true(ws_fp8_scales(&r, &all, &scale, &bad));
 	for (uint64_t i = 0; i < ROWS; i++) {
-		ws_fp8_codes_bf16(&r, x[i], COLS, 1, COLS, &scale, want, COLS);
+		const struct ws_fp8_band row = { x[i], false, COLS, 1, COLS };
+		ws_fp8_codes(&r, &row, &scale, want, COLS);
 		on_gpu_get(&gpu, got, job.codes + i * (uint64_t)APART, COLS);
 		assert_memory_equal(got, want, COLS);
 	}

@@ -47,15 +47,12 @@ static void on_cpu(const struct ws_fp8_rule *r, const void *x, bool is_f32, cons
 		const int64_t n = s->rows - row < r->bn ? s->rows - row : r->bn;
 		float *scales = out->scales + row / r->bn * across;
 		uint8_t *codes = out->codes + (size_t)row * cols;
-		if (is_f32) {
-			const float *band = (const float *)x + (size_t)row * stride;
-			assert_true(ws_fp8_scales_f32(r, band, stride, n, s->cols, scales, &bad));
-			ws_fp8_codes_f32(r, band, stride, n, s->cols, scales, codes, cols);
-		} else {
-			const uint16_t *band = (const uint16_t *)x + (size_t)row * stride;
-			assert_true(ws_fp8_scales_bf16(r, band, stride, n, s->cols, scales, &bad));
-			ws_fp8_codes_bf16(r, band, stride, n, s->cols, scales, codes, cols);
-		}
+		const struct ws_fp8_band band = {
+			(const char *)x + (size_t)row * stride * (is_f32 ? 4 : 2), is_f32, stride,
+			n, s->cols
+		};
+		assert_true(ws_fp8_scales(r, &band, scales, &bad));
+		ws_fp8_codes(r, &band, scales, codes, cols);
 	}
 }
 

@@ -22,43 +22,25 @@ static struct ws_fp8_rule rule;
 static bool wide;
 static const uint8_t *numbers;
 
-static const void *row_at(const struct request *q, long row)
+static struct ws_fp8_band band_at(const struct request *q, long row)
 {
-	return numbers + (size_t)(row * q->cols) * (wide ? 4 : 2);
-}
-
-static bool scale_band(const struct request *q, long row, long n, float *scales,
-                       struct ws_fp8_bad *bad)
-{
-	return wide ? ws_fp8_scales_f32(&rule, row_at(q, row), (size_t)q->cols, n, q->cols, scales,
-	                                bad) :
-	              ws_fp8_scales_bf16(&rule, row_at(q, row), (size_t)q->cols, n, q->cols, scales,
-	                                 bad);
-}
-
-static void code_band(const struct request *q, long row, long n, const float *scales,
-                      uint8_t *codes)
-{
-	const size_t stride = (size_t)q->cols;
-	if (wide)
-		ws_fp8_codes_f32(&rule, row_at(q, row), stride, n, q->cols, scales, codes, stride);
-	else
-		ws_fp8_codes_bf16(&rule, row_at(q, row), stride, n, q->cols, scales, codes, stride);
+	return (struct ws_fp8_band){ numbers + (size_t)(row * q->cols) * (wide ? 4 : 2), wide,
+		                     (size_t)q->cols, q->rows - row < q->bn ? q->rows - row : q->bn,
+		                     q->cols };
 }
 
 static bool quantize(const struct request *q, uint8_t *codes, float *scales, struct ws_fp8_bad *bad)
 {
-	const long step = q->bn, across = (q->cols + q->bk - 1) / q->bk;
-	for (long row = 0; row < q->rows; row += step) {
-		const long n = q->rows - row < step ? q->rows - row : step;
-		if (!scale_band(q, row, n, scales + row / step * across, bad)) {
+	const long across = (q->cols + q->bk - 1) / q->bk;
+	for (long row = 0; row < q->rows; row += q->bn) {
+		const struct ws_fp8_band band = band_at(q, row);
+		float *const here = scales + row / q->bn * across;
+		if (!ws_fp8_scales(&rule, &band, here, bad)) {
 			bad->row += row;
 			return false;
 		}
+		ws_fp8_codes(&rule, &band, here, codes + row * q->cols, (size_t)q->cols);
 	}
-	for (long row = 0; row < q->rows; row += step)
-		code_band(q, row, q->rows - row < step ? q->rows - row : step,
-		          scales + row / step * across, codes + row * q->cols);
 	return true;
 }
 

@@ -149,12 +149,12 @@ static void check_tensor(const struct ws_fp8_rule *r, const float *x, int64_t ro
 	for (int64_t row = 0; row < rows; row += r->bn) {
 		const int64_t high = rows - row < r->bn ? rows - row : r->bn;
 		const size_t at = (size_t)(row * cols), stride = (size_t)cols;
-		assert_true(ws_fp8_scales_f32(r, x + at, stride, high, cols, scales, &bad));
-		assert_true(ws_fp8_scales_bf16(r, narrow + at, stride, high, cols, scales + across,
-		                               &bad));
-		ws_fp8_codes_f32(r, x + at, stride, high, cols, scales, codes + at, stride);
-		ws_fp8_codes_bf16(r, narrow + at, stride, high, cols, scales + across,
-		                  codes + n + at, stride);
+		const struct ws_fp8_band wide = { x + at, true, stride, high, cols };
+		const struct ws_fp8_band half = { narrow + at, false, stride, high, cols };
+		assert_true(ws_fp8_scales(r, &wide, scales, &bad));
+		assert_true(ws_fp8_scales(r, &half, scales + across, &bad));
+		ws_fp8_codes(r, &wide, scales, codes + at, stride);
+		ws_fp8_codes(r, &half, scales + across, codes + n + at, stride);
 		for (int64_t col = 0; col < cols; col++) {
 			float amax = 0;
 			for (int64_t k = 0; k < high; k++)
@@ -218,6 +218,8 @@ TEST(what_is_no_number_is_found_with_its_place)
 	static float x[ROWS * COLS];
 	static uint16_t narrow[ROWS * COLS];
 	static const float evil[] = { NAN, -INFINITY, INFINITY };
+	const struct ws_fp8_band wide = { x, true, COLS, ROWS, COLS };
+	const struct ws_fp8_band half = { narrow, false, COLS, ROWS, COLS };
 	float scales[3];
 	struct ws_fp8_bad bad;
 	for (size_t i = 0; i < ROWS * COLS; i += 7) {
@@ -226,11 +228,8 @@ TEST(what_is_no_number_is_found_with_its_place)
 		narrow[i] = (uint16_t)(bf16_of(v) | (isnan(v) ? 1 : 0));
 		for (int way = 0; way < 2; way++) {
 			bad = (struct ws_fp8_bad){ -1, -1, 0 };
-			assert_false(
-				way == 0 ? ws_fp8_scales_f32(&xorl, x, COLS, ROWS, COLS, scales,
-			                                     &bad) :
-					   ws_fp8_scales_bf16(&slime, narrow, COLS, ROWS, COLS,
-			                                      scales, &bad));
+			assert_false(ws_fp8_scales(way ? &slime : &xorl, way ? &half : &wide,
+			                           scales, &bad));
 			assert_int_equal(bad.row, i / COLS);
 			assert_int_equal(bad.col, i % COLS);
 			assert_true(isnan(v) ? isnan(bad.value) : bad.value == v);
@@ -238,7 +237,7 @@ TEST(what_is_no_number_is_found_with_its_place)
 		x[i] = 1;
 		narrow[i] = bf16_of(1);
 	}
-	assert_true(ws_fp8_scales_f32(&xorl, x, COLS, ROWS, COLS, scales, &bad));
+	assert_true(ws_fp8_scales(&xorl, &wide, scales, &bad));
 }
 
 TEST(rows_between_are_left_alone)
@@ -251,8 +250,9 @@ TEST(rows_between_are_left_alone)
 	memset(codes, 0xcc, sizeof codes);
 	for (int i = 0; i < 64; i++)
 		x[i / 16][i % 16] = i % 16 < 5 ? (float)i : NAN;
-	assert_true(ws_fp8_scales_f32(&r, x[0], 16, 4, 5, scales, &bad));
-	ws_fp8_codes_f32(&r, x[0], 16, 4, 5, scales, codes[0], 8);
+	const struct ws_fp8_band band = { x, true, 16, 4, 5 };
+	assert_true(ws_fp8_scales(&r, &band, scales, &bad));
+	ws_fp8_codes(&r, &band, scales, codes[0], 8);
 	for (int i = 0; i < 32; i++)
 		assert_int_equal(codes[i / 8][i % 8] == 0xcc, i % 8 >= 5);
 }

@@ -111,17 +111,11 @@ static bool make(const struct run *r, const char *level, int to, bool scale_them
 {
 	assert_true(ws_simd_set_level(level));
 	const size_t stride = (size_t)r->cols;
-	if (scale_them &&
-	    !(r->wide ? ws_fp8_scales_f32(&r->rule, x, stride, r->rows, r->cols, scales[to], bad) :
-	                ws_fp8_scales_bf16(&r->rule, narrow, stride, r->rows, r->cols, scales[to],
-	                                   bad)))
+	const struct ws_fp8_band band = { r->wide ? (const void *)x : narrow, r->wide, stride,
+		                          r->rows, r->cols };
+	if (scale_them && !ws_fp8_scales(&r->rule, &band, scales[to], bad))
 		return false;
-	if (r->wide)
-		ws_fp8_codes_f32(&r->rule, x, stride, r->rows, r->cols, scales[to], codes[to],
-		                 stride);
-	else
-		ws_fp8_codes_bf16(&r->rule, narrow, stride, r->rows, r->cols, scales[to], codes[to],
-		                  stride);
+	ws_fp8_codes(&r->rule, &band, scales[to], codes[to], stride);
 	return true;
 }
 

@@ -28,20 +28,23 @@ struct ws_fp8_bad {
 	float value;
 };
 
-/* A band: rows x cols of a tensor, row r at x + r * stride; rows is at most bn and the band
- * begins at a multiple of bn. scales gets ceil(cols / bk) values. Missing elements of ragged
- * blocks count as 0. False: *bad says where; codes and scales are then undefined. */
-bool ws_fp8_scales_f32(const struct ws_fp8_rule *r, const float *x, size_t stride, int64_t rows,
-                       int64_t cols, float *scales, struct ws_fp8_bad *bad);
-bool ws_fp8_scales_bf16(const struct ws_fp8_rule *r, const uint16_t *x, size_t stride, int64_t rows,
-                        int64_t cols, float *scales, struct ws_fp8_bad *bad);
+/* rows x cols of a tensor; row r begins r * stride elements after x. rows is at most bn, and the
+ * band begins at a multiple of bn. Missing elements of ragged blocks count as 0. */
+struct ws_fp8_band {
+	const void *x;
+	bool is_f32; /* else BF16 */
+	size_t stride;
+	int64_t rows, cols;
+};
+
+/* scales gets ceil(cols / bk) values. False: *bad says where; scales are then undefined. */
+bool ws_fp8_scales(const struct ws_fp8_rule *r, const struct ws_fp8_band *b, float *scales,
+                   struct ws_fp8_bad *bad);
 /* The scale of a block with this largest magnitude. */
 float ws_fp8_scale(const struct ws_fp8_rule *r, float amax);
 /* With scales as just computed. codes: row r at codes + r * codes_stride. */
-void ws_fp8_codes_f32(const struct ws_fp8_rule *r, const float *x, size_t stride, int64_t rows,
-                      int64_t cols, const float *scales, uint8_t *codes, size_t codes_stride);
-void ws_fp8_codes_bf16(const struct ws_fp8_rule *r, const uint16_t *x, size_t stride, int64_t rows,
-                       int64_t cols, const float *scales, uint8_t *codes, size_t codes_stride);
+void ws_fp8_codes(const struct ws_fp8_rule *r, const struct ws_fp8_band *b, const float *scales,
+                  uint8_t *codes, size_t codes_stride);
 
 /* Codes back to numbers: out = code * scale of its block (fp32). cols codes of one row, the
  * first of them in column col. */

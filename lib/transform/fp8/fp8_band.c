@@ -13,33 +13,22 @@
 
 enum { INFINITE = 0x7f800000 };
 
-struct band {
-	const struct ws_fp8_rows *rows_of;
-	const uint8_t *x;
-	size_t size, stride; /* of an element and from row to row, in bytes */
-	int64_t rows, cols;
-};
-
-static struct band band_f32(const float *x, size_t stride, int64_t rows, int64_t cols)
+static const struct ws_fp8_rows *kernels_of(const struct ws_fp8_band *b)
 {
-	return (struct band){
-		&ws_fp8_kernels()->f32, (const uint8_t *)x, 4, stride * 4, rows, cols
-	};
+	return b->is_f32 ? &ws_fp8_kernels()->f32 : &ws_fp8_kernels()->bf16;
 }
 
-static struct band band_bf16(const uint16_t *x, size_t stride, int64_t rows, int64_t cols)
+static size_t size_of(const struct ws_fp8_band *b)
 {
-	return (struct band){
-		&ws_fp8_kernels()->bf16, (const uint8_t *)x, 2, stride * 2, rows, cols
-	};
+	return b->is_f32 ? sizeof(float) : sizeof(uint16_t);
 }
 
-static const uint8_t *at(const struct band *b, int64_t row, int64_t col)
+static const uint8_t *at(const struct ws_fp8_band *b, int64_t row, int64_t col)
 {
-	return b->x + (size_t)row * b->stride + (size_t)col * b->size;
+	return (const uint8_t *)b->x + ((size_t)row * b->stride + (size_t)col) * size_of(b);
 }
 
-static int64_t width(const struct band *b, int64_t col, int64_t bk)
+static int64_t width(const struct ws_fp8_band *b, int64_t col, int64_t bk)
 {
 	return b->cols - col < bk ? b->cols - col : bk;
 }
@@ -59,26 +48,27 @@ float ws_fp8_scale(const struct ws_fp8_rule *r, float amax)
 }
 
 /* The first in rows, then columns. There is one. */
-static void find_bad(const struct band *b, struct ws_fp8_bad *bad)
+static void find_bad(const struct ws_fp8_band *b, struct ws_fp8_bad *bad)
 {
+	const struct ws_fp8_rows *k = kernels_of(b);
 	bad->row = bad->col = 0;
-	while (b->rows_of->amax(at(b, bad->row, 0), (size_t)b->cols) < INFINITE)
+	while (k->amax(at(b, bad->row, 0), (size_t)b->cols) < INFINITE)
 		bad->row++;
-	while (b->rows_of->amax(at(b, bad->row, bad->col), 1) < INFINITE)
+	while (k->amax(at(b, bad->row, bad->col), 1) < INFINITE)
 		bad->col++;
 	uint32_t bits = 0;
-	memcpy((uint8_t *)&bits + 4 - b->size, at(b, bad->row, bad->col), b->size);
+	memcpy((uint8_t *)&bits + 4 - size_of(b), at(b, bad->row, bad->col), size_of(b));
 	memcpy(&bad->value, &bits, sizeof bad->value);
 }
 
 /* Raises the magnitudes of the blocks; false where something is no finite number. */
-static bool raise_blocks(const struct band *b, int64_t bk, float *amax, struct ws_fp8_bad *bad)
+static bool raise_blocks(const struct ws_fp8_band *b, int64_t bk, float *amax, struct ws_fp8_bad *bad)
 {
+	const struct ws_fp8_rows *k = kernels_of(b);
 	bool finite = true;
 	for (int64_t row = 0; row < b->rows; row++)
 		for (int64_t col = 0, block = 0; col < b->cols; col += bk, block++) {
-			const uint32_t bits =
-				b->rows_of->amax(at(b, row, col), (size_t)width(b, col, bk));
+			const uint32_t bits = k->amax(at(b, row, col), (size_t)width(b, col, bk));
 			finite = finite && bits < INFINITE;
 			if (bits > ws_float_bits(amax[block]))
 				memcpy(&amax[block], &bits, sizeof bits);
@@ -88,8 +78,8 @@ static bool raise_blocks(const struct band *b, int64_t bk, float *amax, struct w
 	return finite;
 }
 
-static bool make_scales(const struct ws_fp8_rule *r, const struct band *b, float *scales,
-                        struct ws_fp8_bad *bad)
+bool ws_fp8_scales(const struct ws_fp8_rule *r, const struct ws_fp8_band *b, float *scales,
+                   struct ws_fp8_bad *bad)
 {
 	const int64_t n = b->cols / r->bk + (b->cols % r->bk != 0);
 	for (int64_t i = 0; i < n; i++)
@@ -101,27 +91,14 @@ static bool make_scales(const struct ws_fp8_rule *r, const struct band *b, float
 	return true;
 }
 
-bool ws_fp8_scales_f32(const struct ws_fp8_rule *r, const float *x, size_t stride, int64_t rows,
-                       int64_t cols, float *scales, struct ws_fp8_bad *bad)
-{
-	const struct band b = band_f32(x, stride, rows, cols);
-	return make_scales(r, &b, scales, bad);
-}
-
-bool ws_fp8_scales_bf16(const struct ws_fp8_rule *r, const uint16_t *x, size_t stride, int64_t rows,
-                        int64_t cols, float *scales, struct ws_fp8_bad *bad)
-{
-	const struct band b = band_bf16(x, stride, rows, cols);
-	return make_scales(r, &b, scales, bad);
-}
-
 /* ---- codes ----------------------------------------------------------------------------------- */
 
-static void make_codes(const struct ws_fp8_rule *r, const struct band *b, const float *scales,
-                       uint8_t *codes, size_t codes_stride)
+void ws_fp8_codes(const struct ws_fp8_rule *r, const struct ws_fp8_band *b, const float *scales,
+                  uint8_t *codes, size_t codes_stride)
 {
+	const struct ws_fp8_rows *k = kernels_of(b);
 	const bool multiply = r->rule == WS_SCALE_SLIME;
-	struct ws_fp8_block block = { .stride = b->stride,
+	struct ws_fp8_block block = { .stride = b->stride * size_of(b),
 		                      .out_stride = codes_stride,
 		                      .multiply = multiply,
 		                      .rows = (size_t)b->rows };
@@ -130,20 +107,6 @@ static void make_codes(const struct ws_fp8_rule *r, const struct band *b, const 
 		block.cols = (size_t)width(b, col, r->bk);
 		block.by = multiply ? 1 / *scales : *scales;
 		block.out = codes + col;
-		b->rows_of->codes(&block);
+		k->codes(&block);
 	}
-}
-
-void ws_fp8_codes_f32(const struct ws_fp8_rule *r, const float *x, size_t stride, int64_t rows,
-                      int64_t cols, const float *scales, uint8_t *codes, size_t codes_stride)
-{
-	const struct band b = band_f32(x, stride, rows, cols);
-	make_codes(r, &b, scales, codes, codes_stride);
-}
-
-void ws_fp8_codes_bf16(const struct ws_fp8_rule *r, const uint16_t *x, size_t stride, int64_t rows,
-                       int64_t cols, const float *scales, uint8_t *codes, size_t codes_stride)
-{
-	const struct band b = band_bf16(x, stride, rows, cols);
-	make_codes(r, &b, scales, codes, codes_stride);
 }

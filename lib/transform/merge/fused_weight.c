@@ -40,16 +40,6 @@ static int each_rect(struct ws_fused_weight *p, int64_t at, int64_t n, size_t si
 	return 0;
 }
 
-static void codes_of(const struct ws_fused_weight *p, const struct ws_rect *r,
-                     const struct ws_numbers *x, const float *scales, uint8_t *codes, size_t stride)
-{
-	if (x->bf16)
-		ws_fp8_codes_bf16(&p->rule, x->bf16, (size_t)r->m, r->n, r->m, scales, codes,
-		                  stride);
-	else
-		ws_fp8_codes_f32(&p->rule, x->f32, (size_t)r->m, r->n, r->m, scales, codes, stride);
-}
-
 /* A piece of whole blocks: one pass gives scales and codes. */
 static bool is_whole(const struct ws_fused_weight *p, const struct ws_rect *r)
 {
@@ -65,7 +55,7 @@ static int make_piece(struct ws_fused_weight *p, const struct ws_rect *r, uint8_
 	const int64_t k = (r->col + r->m - 1) / p->rule.bk - j + 1;
 	float *scales = ws_scratch_take(scratch, (size_t)k * sizeof *scales);
 	const bool whole = is_whole(p, r);
-	struct ws_numbers x;
+	struct ws_fp8_band x;
 	const bool known = ws_fused_recall(p, b, j, k, scales);
 	if (!known && !whole && ws_fused_find_scales(p, b, j, k, scales, scratch, err))
 		return -1;
@@ -76,7 +66,7 @@ static int make_piece(struct ws_fused_weight *p, const struct ws_rect *r, uint8_
 			return -1;
 		ws_fused_remember(p, b, j, k, scales);
 	}
-	codes_of(p, r, &x, scales, codes, stride);
+	ws_fp8_codes(&p->rule, &x, scales, codes, stride);
 	return 0;
 }
 

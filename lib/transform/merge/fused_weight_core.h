@@ -10,12 +10,6 @@ struct ws_rect {
 	int64_t row, n, col, m;
 };
 
-/* Input of the FP8 kernels: bf16, or fp32. */
-struct ws_numbers {
-	const uint16_t *bf16;
-	const float *f32;
-};
-
 static inline int64_t ws_least(int64_t a, int64_t b)
 {
 	return a < b ? a : b;
@@ -37,9 +31,9 @@ int64_t ws_fused_numbers_at_once(const struct ws_fused_weight *p, const struct w
 struct ws_rect ws_fused_first_piece(const struct ws_fused_weight *p, const struct ws_rect *r,
                                     int64_t most);
 int ws_fused_load(struct ws_fused_weight *p, const struct ws_rect *r, struct ws_scratch *scratch,
-                  struct ws_numbers *out, struct ws_err *err);
+                  struct ws_fp8_band *out, struct ws_err *err);
 int ws_fused_scales_of(struct ws_fused_weight *p, const struct ws_rect *r,
-                       const struct ws_numbers *x, float *out, struct ws_err *err);
+                       const struct ws_fp8_band *x, float *out, struct ws_err *err);
 
 /* ---- scales: of band b, blocks [j, j+k) ------------------------------------------------------ */
 

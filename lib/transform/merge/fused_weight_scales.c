@@ -96,7 +96,7 @@ int64_t ws_fused_numbers_at_once(const struct ws_fused_weight *p, const struct w
 }
 
 int ws_fused_load(struct ws_fused_weight *p, const struct ws_rect *r, struct ws_scratch *scratch,
-                  struct ws_numbers *out, struct ws_err *err)
+                  struct ws_fp8_band *out, struct ws_err *err)
 {
 	const size_t n = (size_t)(r->n * r->m);
 	void *x = ws_scratch_take(scratch, n * ws_weight_size(&p->weight));
@@ -106,20 +106,21 @@ int ws_fused_load(struct ws_fused_weight *p, const struct ws_rect *r, struct ws_
 		return -1;
 	if (wide)
 		ws_floats_read(WS_DTYPE_F16, x, n, wide);
-	*out = (struct ws_numbers){ p->weight.dtype == WS_DTYPE_BF16 ? x : NULL, wide ? wide : x };
+	*out = (struct ws_fp8_band){ .x = wide ? wide : x,
+		                     .is_f32 = p->weight.dtype != WS_DTYPE_BF16,
+		                     .stride = (size_t)r->m,
+		                     .rows = r->n,
+		                     .cols = r->m };
 	return 0;
 }
 
 int ws_fused_scales_of(struct ws_fused_weight *p, const struct ws_rect *r,
-                       const struct ws_numbers *x, float *out, struct ws_err *err)
+                       const struct ws_fp8_band *x, float *out, struct ws_err *err)
 {
 	struct ws_fp8_bad bad;
-	const bool ok =
-		x->bf16 ?
-			ws_fp8_scales_bf16(&p->rule, x->bf16, (size_t)r->m, r->n, r->m, out, &bad) :
-			ws_fp8_scales_f32(&p->rule, x->f32, (size_t)r->m, r->n, r->m, out, &bad);
-	return ok ? 0 :
-	            ws_weight_blame(&p->weight, r->row + bad.row, r->col + bad.col, bad.value, err);
+	if (ws_fp8_scales(&p->rule, x, out, &bad))
+		return 0;
+	return ws_weight_blame(&p->weight, r->row + bad.row, r->col + bad.col, bad.value, err);
 }
 
 struct ws_rect ws_fused_first_piece(const struct ws_fused_weight *p, const struct ws_rect *r,
@@ -173,7 +174,7 @@ static int look(struct ws_fused_weight *p, int64_t b, int64_t j, int64_t k, floa
 			struct ws_rect r = ws_fused_first_piece(p, &rest, most);
 			r.n = col == j * bk ? r.n : ws_least(r.n, height);
 			height = col == j * bk ? r.n : height;
-			struct ws_numbers x;
+			struct ws_fp8_band x;
 			/* A later column might allow fewer rows than the first:
 			 * then it takes fewer columns. */
 			if (r.n < height)
