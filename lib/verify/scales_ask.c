@@ -166,7 +166,7 @@ static void judge_numbers(struct asking *a, const char *name, size_t order,
 {
 	struct ws_scale_values values = { .n = 0 };
 	for (size_t i = 0; i < v->n; i++)
-		ws_scale_values_add(&values, (float)v->numbers[i], -1);
+		ws_scale_values_add(&values, (float)v->numbers[i], 1, -1);
 	ws_scale_values_judge(&values, name, order, &a->notes);
 	a->report->scales += values.n;
 	a->shown += v->n > 0;

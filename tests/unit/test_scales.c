@@ -9,7 +9,7 @@ static struct ws_scale_values values_of(const float *scales, size_t n, float cod
 {
 	struct ws_scale_values v = { .n = 0 };
 	for (size_t i = 0; i < n; i++)
-		ws_scale_values_add(&v, scales[i], code);
+		ws_scale_values_add(&v, scales[i], 1, code);
 	return v;
 }
 
@@ -56,9 +56,9 @@ TEST(an_inverse_is_known_by_the_size_of_weights)
 TEST(the_second_of_two_scales_may_be_inverted)
 {
 	struct ws_scale_values right = { .n = 0 }, wrong = { .n = 0 }, one = { .n = 0 };
-	ws_scale_values_add_two(&right, 400, 0x1p-14f, 6);
-	ws_scale_values_add_two(&wrong, 400, 0x1p14f, 6);
-	ws_scale_values_add_two(&one, 0.5f, 1, 1); /* as if there were no second */
+	ws_scale_values_add(&right, 400, 0x1p-14f, 6);
+	ws_scale_values_add(&wrong, 400, 0x1p14f, 6);
+	ws_scale_values_add(&one, 0.5f, 1, 1); /* as if there were no second */
 	assert_false(ws_scale_values_inverted(&right));
 	assert_true(ws_scale_values_inverted(&wrong));
 	assert_true(fabs(ws_scale_values_times(&right) - ws_scale_values_over(&wrong)) < 1e-9);

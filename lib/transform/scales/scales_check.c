@@ -110,11 +110,6 @@ void ws_scales_report_free(struct ws_scales_report *r)
 
 /* ---- what workers need ---- */
 
-void *ws_scales_room(struct ws_buf *b, uint64_t n, struct ws_err *err)
-{
-	return ws_unpack_scratch(b, n, err);
-}
-
 static void tell_progress(struct ws_scales *s)
 {
 	const int64_t now = ws_now_ns();

@@ -98,9 +98,8 @@ static uint8_t count_piece(const uint8_t *codes, int64_t stride, int64_t rows, i
 
 struct walk {
 	const struct ws_packed *p;
-	int64_t rows, down, across; /* of one matrix; blocks */
-	bool shared;                /* one scale for all matrices */
-	uint8_t *best;              /* largest code of each block of the band */
+	struct ws_fp8_grid grid;
+	uint8_t *best; /* largest code of each block of the band */
 	struct counts c;
 	struct ws_scale_values *values;
 };
@@ -108,7 +107,7 @@ struct walk {
 static void count_band(struct walk *w, const uint8_t *codes, int64_t rows)
 {
 	const int64_t cols = w->p->cols, bk = w->p->bk;
-	for (int64_t b = 0; b < w->across; b++) {
+	for (int64_t b = 0; b < w->grid.across; b++) {
 		const int64_t width = cols - b * bk < bk ? cols - b * bk : bk;
 		const uint8_t most = count_piece(codes + b * bk, cols, rows, width, &w->c);
 		w->best[b] = most > w->best[b] ? most : w->best[b];
@@ -118,13 +117,13 @@ static void count_band(struct walk *w, const uint8_t *codes, int64_t rows)
 
 static void end_band(struct walk *w, const float *scales)
 {
-	for (int64_t b = 0; b < w->across; b++) {
+	for (int64_t b = 0; b < w->grid.across; b++) {
 		const uint8_t most = w->best[b] < LARGEST_CODE ? w->best[b] : LARGEST_CODE;
-		ws_scale_values_add(w->values, scales[b], ws_fp8_to_float(most));
+		ws_scale_values_add(w->values, scales[b], 1, ws_fp8_to_float(most));
 		w->c.blocks += most > 0;
 		w->c.slack += most > 0 && most < QUARTER;
 	}
-	memset(w->best, 0, (size_t)w->across);
+	memset(w->best, 0, (size_t)w->grid.across);
 }
 
 /* Rows [row, row + n) of one matrix, with the scales of the bands that they touch. */
@@ -133,23 +132,15 @@ static void take_rows(struct walk *w, int64_t in, int64_t n, const uint8_t *code
 {
 	const int64_t bn = w->p->bn, first = in / bn;
 	while (n > 0) {
-		const int64_t left = bn - in % bn, to_end = w->rows - in;
+		const int64_t left = bn - in % bn, to_end = w->grid.rows - in;
 		int64_t m = n < left ? n : left;
 		count_band(w, codes, m);
 		if (m == left || m == to_end)
-			end_band(w, scales + (in / bn - first) * w->across);
+			end_band(w, scales + (in / bn - first) * w->grid.across);
 		codes += m * w->p->cols;
 		in += m;
 		n -= m;
 	}
-}
-
-static int read_scales(const struct walk *w, int64_t matrix, int64_t first, int64_t n, float *out,
-                       struct ws_err *err)
-{
-	const int64_t at = w->shared ? 0 : (matrix * w->down + first) * w->across;
-	const size_t count = w->shared ? 1 : (size_t)(n * w->across);
-	return ws_unpack_floats(w->p->parts[0], (uint64_t)at, count, out, err);
 }
 
 static int walk_rows(struct ws_scales *s, struct walk *w, struct ws_scales_buffers *b, bool first,
@@ -158,14 +149,14 @@ static int walk_rows(struct ws_scales *s, struct walk *w, struct ws_scales_buffe
 	const struct ws_packed *p = w->p;
 	const int64_t most = p->cols < CHUNK ? CHUNK / p->cols : 1;
 	for (int64_t row = 0, n; row < p->rows; row += n) {
-		const int64_t in = row % w->rows, left = w->rows - in;
+		const int64_t in = row % w->grid.rows, left = w->grid.rows - in;
 		n = most < left ? most : left;
 		const int64_t band = in / p->bn, bands = (in + n - 1) / p->bn - band + 1;
 		const uint64_t bytes = (uint64_t)(n * p->cols);
-		uint8_t *codes = ws_scales_room(&b->codes, bytes, err);
-		float *scales = ws_scales_room(&b->scales,
-		                               (uint64_t)(bands * w->across) * sizeof *scales, err);
-		if (!codes || !scales || read_scales(w, row / w->rows, band, bands, scales, err) ||
+		uint8_t *codes = ws_unpack_scratch(&b->codes, bytes, err);
+		float *scales = ws_unpack_scratch(&b->scales,
+		                               (uint64_t)(bands * w->grid.across) * sizeof *scales, err);
+		if (!codes || !scales || ws_fp8_grid_scales(p, &w->grid, row / w->grid.rows, band, bands, scales, err) ||
 		    ws_item_read(p->weight, (uint64_t)row * (uint64_t)p->cols, codes, bytes, err) ||
 		    ws_scales_step(s, bytes, first, err))
 			return -1;
@@ -188,22 +179,35 @@ static bool is_clamped(const struct walk *w)
 	return w->c.largest > usual && w->c.largest > 16;
 }
 
-static void judge_codes(const struct walk *w, const char *name, size_t order,
+bool ws_scales_zero_codes(struct ws_scales_notes *notes, const struct ws_scales_task *t,
+                          uint64_t zero, uint64_t codes)
+{
+	const char *name = t->item->name;
+	if (codes && zero == codes)
+		ws_scales_say(notes, t->order, WS_SCALES_CODES, WS_WARN, name,
+		              "all codes are zero");
+	else if (codes >= 64 && zero > codes / 2)
+		ws_scales_say(notes, t->order, WS_SCALES_CODES, WS_WARN, name,
+		              "%.0f %% of the codes are zero: were the weights that small, or are "
+		              "the scales too large?",
+		              percent(zero, codes));
+	else
+		return false;
+	return true;
+}
+
+static void judge_codes(const struct walk *w, const struct ws_scales_task *t,
                         struct ws_scales_notes *notes)
 {
 	const struct counts *c = &w->c;
+	const char *name = t->item->name;
+	const size_t order = t->order;
 	if (c->nan)
 		ws_scales_say(notes, order, WS_SCALES_CODES, WS_ERROR, name,
 		              "%" PRIu64 " of %" PRIu64 " codes %s NaN",
 		              c->nan, c->codes, c->nan == 1 ? "is" : "are");
-	if (c->codes && c->zero == c->codes)
-		ws_scales_say(notes, order, WS_SCALES_CODES, WS_WARN, name, "all codes are zero");
-	else if (c->codes >= 64 && c->zero > c->codes / 2)
-		ws_scales_say(notes, order, WS_SCALES_CODES, WS_WARN, name,
-		              "%.0f %% of the codes are zero: were the "
-		              "weights that small, or are the scales too large?",
-		              percent(c->zero, c->codes));
-	else if (c->blocks > 1 && c->slack > c->blocks / 2)
+	if (!ws_scales_zero_codes(notes, t, c->zero, c->codes) && c->blocks > 1 &&
+	    c->slack > c->blocks / 2)
 		ws_scales_say(notes, order, WS_SCALES_CODES, WS_WARN, name,
 		              "%.0f %% of the blocks use less than a "
 		              "quarter of the range up to 448: the scales are larger than need be",
@@ -219,20 +223,16 @@ static int walk_fp8(struct ws_scales *s, struct ws_scales_task *t, struct ws_sca
                     bool first, struct ws_scale_values *values, struct ws_err *err)
 {
 	const struct ws_packed *p = &t->packed;
-	struct walk w = { .p = p, .values = values };
-	w.rows = p->n_dims > 1 ? p->dims[p->n_dims - 2] : 1;
+	struct walk w = { .p = p, .grid = ws_fp8_grid_of(p), .values = values };
 	if (p->rows == 0 || p->cols == 0)
 		return 0;
-	w.down = w.rows / p->bn + (w.rows % p->bn != 0);
-	w.across = p->cols / p->bk + (p->cols % p->bk != 0);
-	w.shared = ws_unpack_count(p->parts[0]) == 1;
-	w.best = ws_scales_room(&b->best, (uint64_t)w.across, err);
+	w.best = ws_unpack_scratch(&b->best, (uint64_t)w.grid.across, err);
 	if (!w.best)
 		return -1;
-	memset(w.best, 0, (size_t)w.across);
+	memset(w.best, 0, (size_t)w.grid.across);
 	if (walk_rows(s, &w, b, first, err))
 		return -1;
-	judge_codes(&w, t->item->name, t->order, &s->notes);
+	judge_codes(&w, t, &s->notes);
 	t->powers = w.c.blocks && values->powers == values->n;
 	t->others = w.c.blocks && values->powers < values->n;
 	return 0;

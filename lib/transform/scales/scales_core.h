@@ -47,10 +47,10 @@ struct ws_scale_values {
 	double smallest;
 };
 
-/* One more scale, of a block whose largest code has this magnitude; < 0: not known. */
-void ws_scale_values_add(struct ws_scale_values *v, float scale, float code);
-/* The same of a scale that is the product of two, the second of which may be the wrong way up. */
-void ws_scale_values_add_two(struct ws_scale_values *v, float scale, float second, float code);
+/* One more scale, the product of two, of a block whose largest code has this magnitude; < 0: not
+ * known. second is 1, or the tensor's scale, which may be the inverted one of the two. */
+void ws_scale_values_add(struct ws_scale_values *v, float scale, float second, float code);
+bool ws_scale_is_power(float scale); /* of two */
 /* Typical magnitudes of blocks; 0: not known. */
 double ws_scale_values_times(const struct ws_scale_values *v);
 double ws_scale_values_over(const struct ws_scale_values *v);
@@ -92,15 +92,15 @@ struct ws_scales_buffers {
 /* What a worker calls now and then: counts bytes, tells of progress (the
  * first one), -1 when cancelled. */
 int ws_scales_step(struct ws_scales *s, uint64_t bytes, bool first, struct ws_err *err);
-/* n bytes of a buffer, from its beginning; NULL: out of memory. */
-void *ws_scales_room(struct ws_buf *b, uint64_t n, struct ws_err *err);
-
 /* Findings by names and shapes; makes a task of what is to be read: 1, or 0. */
 int ws_scales_pair(struct ws_scales *s, const struct ws_item *item, size_t order,
                    struct ws_scales_task *out, struct ws_err *err);
 /* What the whole checkpoint says about its config. */
 void ws_scales_config(struct ws_scales *s, size_t n_quantized);
 
+/* Reports that all or most codes are zero; false: they are not. */
+bool ws_scales_zero_codes(struct ws_scales_notes *notes, const struct ws_scales_task *t,
+                          uint64_t zero, uint64_t codes);
 int ws_scales_codes(struct ws_scales *s, struct ws_scales_task *t, struct ws_scales_buffers *b,
                     bool first, struct ws_scale_values *values, struct ws_err *err);
 int ws_scales_nibbles(struct ws_scales *s, struct ws_scales_task *t, struct ws_scales_buffers *b,

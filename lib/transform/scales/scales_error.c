@@ -151,8 +151,8 @@ static int add_rows(struct ws_scales *s, const struct ws_scales_task *t,
 	for (int64_t row = 0, n; row < p->rows && p->cols; row += n) {
 		n = most < p->rows - row ? most : p->rows - row;
 		const uint64_t count = (uint64_t)n * (uint64_t)p->cols;
-		float *d = ws_scales_room(&b->ours, count * sizeof *d, err);
-		float *w = ws_scales_room(&b->theirs, count * sizeof *w, err);
+		float *d = ws_unpack_scratch(&b->ours, count * sizeof *d, err);
+		float *w = ws_unpack_scratch(&b->theirs, count * sizeof *w, err);
 		if (!d || !w)
 			return -1;
 		if (ws_packed_rows(p, row, n, d, &b->scratch[0], &why) ||

@@ -61,19 +61,13 @@ static float count_block(struct walk *w, const uint8_t *codes, int64_t n)
 	return most;
 }
 
-static bool is_power(float x)
-{
-	int e;
-	return x > 0 && isfinite(x) && frexpf(x, &e) == 0.5f;
-}
-
 static void add_scale(struct walk *w, float scale, float second, float most)
 {
-	w->powers += is_power(scale);
+	w->powers += ws_scale_is_power(scale);
 	if (w->twice && scale < 0 && scale > -0.1f)
 		w->values->n++; /* it was quantized, too */
 	else
-		ws_scale_values_add_two(w->values, scale, second, most);
+		ws_scale_values_add(w->values, scale, second, most);
 }
 
 static int read_scales(const struct walk *w, int64_t first, size_t n, float *out,
@@ -102,8 +96,8 @@ static int walk_blocks(struct ws_scales *s, struct walk *w, struct ws_scales_buf
 	const int64_t end = (b + n) * w->block < w->line ? (b + n) * w->block : w->line;
 	const uint64_t bytes = (uint64_t)(end - at + 1) / 2,
 		       front = (uint64_t)(line * (w->line / 2) + at / 2);
-	uint8_t *codes = ws_scales_room(&bufs->codes, bytes, err);
-	float *scales = ws_scales_room(&bufs->scales, (uint64_t)n * sizeof *scales, err), second;
+	uint8_t *codes = ws_unpack_scratch(&bufs->codes, bytes, err);
+	float *scales = ws_unpack_scratch(&bufs->scales, (uint64_t)n * sizeof *scales, err), second;
 	if (!codes || !scales || read_scales(w, line * each + b, (size_t)n, scales, err) ||
 	    read_second(w, line, &second, err) ||
 	    ws_item_read(w->p->weight, front, codes, bytes, err) ||
@@ -133,17 +127,10 @@ static int walk_lines(struct ws_scales *s, struct walk *w, struct ws_scales_buff
 static void judge_codes(const struct walk *w, const struct ws_scales_task *t,
                         struct ws_scales_notes *notes)
 {
-	const char *name = t->item->name;
-	if (w->codes && w->zero == w->codes)
-		ws_scales_say(notes, t->order, WS_SCALES_CODES, WS_WARN, name,
-		              "all codes are zero");
-	else if (w->codes >= 64 && w->zero > w->codes / 2)
-		ws_scales_say(notes, t->order, WS_SCALES_CODES, WS_WARN, name,
-		              "%.0f %% of the codes are zero: were "
-		              "the weights that small, or are the scales too large?",
-		              100.0 * (double)w->zero / (double)w->codes);
+	ws_scales_zero_codes(notes, t, w->zero, w->codes);
 	if (w->blocks > 1 && w->slack > w->blocks / 2)
-		ws_scales_say(notes, t->order, WS_SCALES_CODES, WS_WARN, name,
+		ws_scales_say(notes, t->order, WS_SCALES_CODES, WS_WARN,
+		              t->item->name,
 		              "%.0f %% of the blocks leave the end "
 		              "of the range unused: the scales are larger than need be",
 		              100.0 * (double)w->slack / (double)w->blocks);

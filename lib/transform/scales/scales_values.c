@@ -10,24 +10,20 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 static const double ABSURD = 1e3;      /* no block's largest weight is typically this */
 static const double PLAUSIBLE_LEAST = 1e-6, PLAUSIBLE_MOST = 100;
 static const double HUGE_BLOCK = 1e5, TINY_BLOCK = 1e-9;
 
-static bool is_power_of_two(float x)
+bool ws_scale_is_power(float scale)
 {
-	uint32_t bits;
-	memcpy(&bits, &x, sizeof bits);
-	const uint32_t mantissa = bits & 0x7fffff;
-	return bits >> 23 ? mantissa == 0 : (mantissa & (mantissa - 1)) == 0;
+	int e;
+	return scale > 0 && isfinite(scale) && frexpf(scale, &e) == 0.5f;
 }
 
-/* over: the largest number of the block, if the scale were inverted. */
-static void add_block(struct ws_scale_values *v, float scale, float code, double over)
+/* The largest number of a block; over: if the scale were inverted. */
+static void add_block(struct ws_scale_values *v, double times, double over)
 {
-	const double times = (double)code * scale;
 	if (!v->blocks || times > v->largest)
 		v->largest = times;
 	if (!v->blocks || times < v->smallest)
@@ -37,8 +33,10 @@ static void add_block(struct ws_scale_values *v, float scale, float code, double
 	v->log_over += log(over);
 }
 
-static void add(struct ws_scale_values *v, float scale, float code, double over)
+void ws_scale_values_add(struct ws_scale_values *v, float first, float second, float code)
 {
+	const float scale = first * second;
+	const double most = code < 0 ? 448 : (double)code;
 	v->n++;
 	v->nan += isnan(scale) != 0;
 	v->infinite += isinf(scale) != 0;
@@ -48,24 +46,13 @@ static void add(struct ws_scale_values *v, float scale, float code, double over)
 	if (!(scale > 0) || isinf(scale))
 		return;
 	v->subnormal += fpclassify(scale) == FP_SUBNORMAL;
-	v->powers += is_power_of_two(scale);
+	v->powers += ws_scale_is_power(scale);
 	if (scale > v->most)
 		v->most = scale;
 	if (v->least == 0 || scale < v->least)
 		v->least = scale;
 	if (code != 0)
-		add_block(v, scale, code < 0 ? 448 : code, over);
-}
-
-void ws_scale_values_add(struct ws_scale_values *v, float scale, float code)
-{
-	add(v, scale, code, (code < 0 ? 448 : (double)code) / scale);
-}
-
-void ws_scale_values_add_two(struct ws_scale_values *v, float scale, float second, float code)
-{
-	const double over = second == 1 ? (double)code / scale : (double)code * scale / second;
-	add(v, scale * second, code, over);
+		add_block(v, most * scale, second == 1 ? most / first : most * first / second);
 }
 
 double ws_scale_values_times(const struct ws_scale_values *v)

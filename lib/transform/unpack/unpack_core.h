@@ -50,6 +50,18 @@ int ws_nf4_parse(const char *json, size_t len, const char *what, struct ws_nf4 *
 int ws_nf4_scales(const struct ws_packed *p, int64_t first, size_t n, float *out,
                   struct ws_err *err);
 
+/* ---- fp8's scales ---- */
+
+/* Rows and columns of one matrix, in numbers and in blocks. */
+struct ws_fp8_grid {
+	int64_t rows, down, across;
+	bool shared; /* one scale for all matrices */
+};
+struct ws_fp8_grid ws_fp8_grid_of(const struct ws_packed *p);
+/* Scales of rows of blocks [first, first+n) of a matrix. */
+int ws_fp8_grid_scales(const struct ws_packed *p, const struct ws_fp8_grid *g, int64_t matrix,
+                       int64_t first, int64_t n, float *out, struct ws_err *err);
+
 /* ---- rows ---- */
 
 int ws_unpack_rows_fp8(const struct ws_packed *p, int64_t row, int64_t n, float *out,
@@ -63,7 +75,7 @@ int ws_unpack_rows_nf4(const struct ws_packed *p, int64_t row, int64_t n, float 
 enum { WS_UNPACK_CHUNK = 256 << 10 };
 
 /* n bytes of scratch; NULL: out of memory. What was there may be gone. */
-uint8_t *ws_unpack_scratch(struct ws_buf *scratch, uint64_t n, struct ws_err *err);
+void *ws_unpack_scratch(struct ws_buf *scratch, uint64_t n, struct ws_err *err);
 /* Elements [first, first+n) of an item of F32, BF16, F16, F8_E4M3 or F8_E8M0 as fp32, read
  * through the upper end of out itself. */
 int ws_unpack_floats(const struct ws_item *item, uint64_t first, size_t n, float *out,

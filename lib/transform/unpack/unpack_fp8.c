@@ -8,20 +8,14 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Rows and columns of one matrix and of its grid of scales. */
-struct grid {
-	int64_t rows, down, across;
-	bool shared; /* one number for all matrices */
-};
-
 static int64_t blocks(int64_t n, int64_t block)
 {
 	return n / block + (n % block != 0);
 }
 
-static struct grid grid_of(const struct ws_packed *p)
+struct ws_fp8_grid ws_fp8_grid_of(const struct ws_packed *p)
 {
-	struct grid g = { .rows = p->n_dims > 1 ? p->dims[p->n_dims - 2] : 1 };
+	struct ws_fp8_grid g = { .rows = p->n_dims > 1 ? p->dims[p->n_dims - 2] : 1 };
 	g.down = blocks(g.rows, p->bn);
 	g.across = blocks(p->cols, p->bk);
 	g.shared = ws_unpack_count(p->parts[0]) == 1;
@@ -119,20 +113,16 @@ int ws_unpack_find_fp8(const struct ws_catalog *c, const struct ws_quant *config
 
 /* ---- rows ---- */
 
-/* Scale rows [first, first+n) of a matrix's grid. */
-static int read_scales(const struct ws_packed *p, const struct grid *g, int64_t matrix,
-                       int64_t first, int64_t n, float *scales, struct ws_err *err)
+int ws_fp8_grid_scales(const struct ws_packed *p, const struct ws_fp8_grid *g, int64_t matrix,
+                       int64_t first, int64_t n, float *out, struct ws_err *err)
 {
 	const int64_t at = g->shared ? 0 : (matrix * g->down + first) * g->across;
 	const size_t count = g->shared ? 1 : (size_t)(n * g->across);
-	if (ws_unpack_floats(p->parts[0], (uint64_t)at, count, scales, err))
-		return -1;
-	return ws_unpack_check(p->parts[0], "scale", scales, count, matrix * g->down + first,
-	                       g->across, err);
+	return ws_unpack_floats(p->parts[0], (uint64_t)at, count, out, err);
 }
 
 /* Rows of one matrix, few enough to be read at once. */
-static int decode_rows(const struct ws_packed *p, const struct grid *g, int64_t row, int64_t n,
+static int decode_rows(const struct ws_packed *p, const struct ws_fp8_grid *g, int64_t row, int64_t n,
                        float *out, struct ws_buf *scratch, struct ws_err *err)
 {
 	const struct ws_unpack_kernels *k = ws_unpack_kernels();
@@ -142,7 +132,9 @@ static int decode_rows(const struct ws_packed *p, const struct grid *g, int64_t 
 	uint8_t *mem = ws_unpack_scratch(scratch, n_scales * sizeof(float) + n_codes, err);
 	float *scales = (float *)(void *)mem;
 	uint8_t *codes = mem + n_scales * sizeof(float);
-	if (!mem || read_scales(p, g, row / g->rows, first, bands, scales, err) ||
+	if (!mem || ws_fp8_grid_scales(p, g, row / g->rows, first, bands, scales, err) ||
+	    ws_unpack_check(p->parts[0], "scale", scales, g->shared ? 1 : n_scales,
+	                    row / g->rows * g->down + first, g->across, err) ||
 	    ws_item_read(p->weight, (uint64_t)row * (uint64_t)cols, codes, n_codes, err))
 		return -1;
 	for (int64_t r = 0; r < n; r++)
@@ -154,7 +146,7 @@ static int decode_rows(const struct ws_packed *p, const struct grid *g, int64_t 
 int ws_unpack_rows_fp8(const struct ws_packed *p, int64_t row, int64_t n, float *out,
                        struct ws_buf *scratch, struct ws_err *err)
 {
-	const struct grid g = grid_of(p);
+	const struct ws_fp8_grid g = ws_fp8_grid_of(p);
 	/* Where blocks are tiny, there are more bytes of scales than of codes. */
 	const int64_t row_bytes = p->cols + g.across * (int64_t)sizeof(float);
 	const int64_t most = row_bytes < WS_UNPACK_CHUNK ? WS_UNPACK_CHUNK / row_bytes : 1;

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-uint8_t *ws_unpack_scratch(struct ws_buf *scratch, uint64_t n, struct ws_err *err)
+void *ws_unpack_scratch(struct ws_buf *scratch, uint64_t n, struct ws_err *err)
 {
 	ws_buf_reset(scratch);
 	if (n > SIZE_MAX / 2 || ws_buf_reserve(scratch, (size_t)n)) {
@@ -15,7 +15,7 @@ uint8_t *ws_unpack_scratch(struct ws_buf *scratch, uint64_t n, struct ws_err *er
 		ws_err_set(err, WS_ESYSTEM, "unpacking: no memory for %" PRIu64 " bytes", n);
 		return NULL;
 	}
-	return (uint8_t *)scratch->data;
+	return scratch->data;
 }
 
 bool ws_unpack_is_float(enum ws_dtype dtype)
