@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Views of what is on the GPU are gathered there by a feed: random ones, whole and any range of
+/* Staging gathers views of tensors that are on the GPU: random ones, whole and any range of
  * them, against one element at a time; where they cannot be, their fill is asked. On the double
  * of libcuda, or where WSYNC_TEST_CUDA names the driver, on a GPU. */
 #include "on_gpu.h"
@@ -204,7 +204,7 @@ ON_MEMORY(any_range_of_a_view_is_cut_into_few_boxes)
 	}
 }
 
-/* ---- a feed ---- */
+/* ---- staging ---- */
 
 /* Views of falling sizes of elements, as buckets have them. */
 static uint64_t make_spans(struct ws_span spans[SPANS])
@@ -218,12 +218,12 @@ static uint64_t make_spans(struct ws_span spans[SPANS])
 	return length;
 }
 
-static int load(struct ws_gpu_stage *feed, const struct ws_payload *p, uint8_t *got,
+static int load(struct ws_gpu_stage *stage, const struct ws_payload *p, uint8_t *got,
                 struct ws_err *err)
 {
-	struct ws_staging_buffer *box = ws_gpu_stage_buffer(feed, p, 1);
-	if (ws_gpu_stage_load(feed, box, ws_deadline_in(20 * WS_NS_PER_S), NULL, err) ||
-	    ws_stream_wait(on.gpu, feed->stream, ws_deadline_in(20 * WS_NS_PER_S), NULL, err))
+	struct ws_staging_buffer *box = ws_gpu_stage_buffer(stage, p, 1);
+	if (ws_gpu_stage_load(stage, box, ws_deadline_in(20 * WS_NS_PER_S), NULL, err) ||
+	    ws_stream_wait(on.gpu, stage->stream, ws_deadline_in(20 * WS_NS_PER_S), NULL, err))
 		return -1;
 	on_gpu_get(&on, got, box->at, p->length);
 	ws_gpu_stage_release(box);
@@ -243,14 +243,14 @@ ON_MEMORY(views_are_gathered_where_they_are)
 	struct ws_span spans[SPANS];
 	uint8_t *got = malloc(SPANS * SPACE);
 	for (int i = 0; i < 20; i++) {
-		struct ws_gpu_stage feed;
+		struct ws_gpu_stage stage;
 		const struct ws_payload payload = { make_spans(spans), spans, SPANS };
 		if (fake)
 			fake->defer(i % 2);
-		ON_GPU(ws_gpu_stage_open(&feed, on.gpu, &err));
-		ON_GPU(load(&feed, &payload, got, &err));
+		ON_GPU(ws_gpu_stage_open(&stage, on.gpu, &err));
+		ON_GPU(load(&stage, &payload, got, &err));
 		assert_spans(got, spans, false);
-		ws_gpu_stage_close(&feed);
+		ws_gpu_stage_close(&stage);
 	}
 	free(got);
 }
@@ -262,7 +262,7 @@ ON_MEMORY(what_cannot_be_is_filled)
 	struct ws_span spans[SPANS];
 	uint8_t *got = malloc(SPANS * SPACE);
 	for (int i = 0; i < 4; i++) {
-		struct ws_gpu_stage feed;
+		struct ws_gpu_stage stage;
 		struct ws_payload payload = { make_spans(spans), spans, SPANS };
 		if (i == 3 && !fake)
 			break;
@@ -280,15 +280,15 @@ ON_MEMORY(what_cannot_be_is_filled)
 		/* which may lie anywhere */
 		while (i == 1 && spans[payload.n_spans - 1].strided[0].size == 1)
 			payload.length -= spans[--payload.n_spans].length;
-		ON_GPU(ws_gpu_stage_open(&feed, on.gpu, &err));
-		ON_GPU(load(&feed, &payload, got, &err));
+		ON_GPU(ws_gpu_stage_open(&stage, on.gpu, &err));
+		ON_GPU(load(&stage, &payload, got, &err));
 		const uint8_t *at = got;
 		for (size_t k = 0; k < payload.n_spans; at += payload.spans[k++].length) {
 			const struct view *v = payload.spans[k].ctx;
 			assert_memory_equal(at, v->want, payload.spans[k].length);
 			assert_true(v->filled > 0);
 		}
-		ws_gpu_stage_close(&feed);
+		ws_gpu_stage_close(&stage);
 		if (fake)
 			fake->reset();
 		for (size_t k = 0; k < TENSORS; k++) {
@@ -299,18 +299,18 @@ ON_MEMORY(what_cannot_be_is_filled)
 	free(got);
 }
 
-ON_MEMORY(a_place_that_is_gone_ends_the_feed)
+ON_MEMORY(a_place_that_is_gone_ends_the_load)
 {
-	struct ws_gpu_stage feed;
+	struct ws_gpu_stage stage;
 	struct ws_span spans[SPANS];
 	struct ws_err told = WS_ERR_INIT;
 	const struct ws_payload payload = { make_spans(spans), spans, SPANS };
 	((struct tensor *)spans[5].strided[0].ctx)->gone = true;
-	ON_GPU(ws_gpu_stage_open(&feed, on.gpu, &err));
-	assert_fails_with(ws_gpu_stage_load(&feed, ws_gpu_stage_buffer(&feed, &payload, 1),
+	ON_GPU(ws_gpu_stage_open(&stage, on.gpu, &err));
+	assert_fails_with(ws_gpu_stage_load(&stage, ws_gpu_stage_buffer(&stage, &payload, 1),
 	                                    WS_FOREVER, NULL, &told),
 	                  &told, WS_EINPUT, "it is gone");
-	ws_gpu_stage_close(&feed);
+	ws_gpu_stage_close(&stage);
 }
 
 ON_MEMORY(every_call_of_the_driver_may_fail)
@@ -320,21 +320,21 @@ ON_MEMORY(every_call_of_the_driver_may_fail)
 	const struct ws_payload payload = { make_spans(spans), spans, SPANS };
 	unsigned n = 0;
 	for (int rc = fake ? -1 : 0; rc; n++) {
-		struct ws_gpu_stage feed;
+		struct ws_gpu_stage stage;
 		struct ws_err told = WS_ERR_INIT;
 		fake->reset();
 		fake->refuse("", n, 700);
-		rc = ws_gpu_stage_open(&feed, on.gpu, &told);
+		rc = ws_gpu_stage_open(&stage, on.gpu, &told);
 		if (rc == 0) {
-			struct ws_staging_buffer *box = ws_gpu_stage_buffer(&feed, &payload, 1);
-			rc = ws_gpu_stage_load(&feed, box, ws_deadline_in(20 * WS_NS_PER_S), NULL,
+			struct ws_staging_buffer *box = ws_gpu_stage_buffer(&stage, &payload, 1);
+			rc = ws_gpu_stage_load(&stage, box, ws_deadline_in(20 * WS_NS_PER_S), NULL,
 			                       &told);
 			fake->reset();
 			if (rc == 0)
 				on_gpu_get(&on, got, box->at, payload.length);
 		}
 		assert_int_equal(told.code, rc ? WS_EDEVICE : WS_OK);
-		ws_gpu_stage_close(&feed);
+		ws_gpu_stage_close(&stage);
 	}
 	if (fake)
 		assert_spans(got, spans, false);

@@ -76,12 +76,12 @@ static void set_up_payloads(void)
 	}
 }
 
-static bool is_there(struct ws_gpu_stage *f, const struct ws_staging_buffer *b, size_t i)
+static bool is_there(struct ws_gpu_stage *stage, const struct ws_staging_buffer *b, size_t i)
 {
 	uint64_t place = 0;
 	for (size_t k = 0; k < i; k++)
 		place = ws_gpu_stage_next_offset(place, &payloads[k]);
-	ON_GPU(ws_stream_wait(gpu.gpu, f->stream, WS_FOREVER, NULL, &err));
+	ON_GPU(ws_stream_wait(gpu.gpu, stage->stream, WS_FOREVER, NULL, &err));
 	const uint8_t *at = (const uint8_t *)(uintptr_t)(b->at + place);
 	for (size_t n = 0; n < payloads[i].n_spans; n++) {
 		const struct ws_span *s = &spans[i][n];
@@ -93,9 +93,9 @@ static bool is_there(struct ws_gpu_stage *f, const struct ws_staging_buffer *b, 
 	return true;
 }
 
-/* ---- one feed ---- */
+/* ---- one stage ---- */
 
-static struct ws_gpu_stage feed;
+static struct ws_gpu_stage stage;
 static struct ws_staging_buffer *box;
 
 static int begin(void **state)
@@ -105,24 +105,24 @@ static int begin(void **state)
 	memset(&maker, 0, sizeof maker);
 	maker.bad_seed = UINT64_MAX;
 	set_up_payloads();
-	ON_GPU(ws_gpu_stage_open(&feed, gpu.gpu, &err));
-	box = ws_gpu_stage_buffer(&feed, payloads, PAYLOADS);
+	ON_GPU(ws_gpu_stage_open(&stage, gpu.gpu, &err));
+	box = ws_gpu_stage_buffer(&stage, payloads, PAYLOADS);
 	return 0;
 }
 
 static int end(void **state)
 {
 	(void)state;
-	ws_gpu_stage_close(&feed);
+	ws_gpu_stage_close(&stage);
 	return maker.together || maker.out_of_order ? -1 : 0;
 }
 
-#define ON_FEED(test) TEST_BETWEEN(test, begin, end)
+#define ON_STAGE(test) TEST_BETWEEN(test, begin, end)
 
 static int load_all(struct ws_err *err)
 {
 	while (box->loaded < PAYLOADS)
-		if (ws_gpu_stage_load(&feed, box, ws_deadline_in(20 * WS_NS_PER_S), NULL, err))
+		if (ws_gpu_stage_load(&stage, box, ws_deadline_in(20 * WS_NS_PER_S), NULL, err))
 			return -1;
 	return 0;
 }
@@ -130,12 +130,12 @@ static int load_all(struct ws_err *err)
 static void assert_all_there(void)
 {
 	for (size_t i = 0; i < PAYLOADS; i++)
-		assert_true(is_there(&feed, box, i));
+		assert_true(is_there(&stage, box, i));
 }
 
 /* ---- tests ---- */
 
-ON_FEED(all_bytes_arrive_whoever_reads_them)
+ON_STAGE(all_bytes_arrive_whoever_reads_them)
 {
 	for (int late = 0; late < 2; late++) {
 		cuda->defer(late);
@@ -144,20 +144,20 @@ ON_FEED(all_bytes_arrive_whoever_reads_them)
 		ON_GPU(load_all(&err));
 		assert_all_there();
 		ws_gpu_stage_release(box);
-		assert_ptr_equal(ws_gpu_stage_buffer(&feed, payloads, PAYLOADS), box);
+		assert_ptr_equal(ws_gpu_stage_buffer(&stage, payloads, PAYLOADS), box);
 	}
 }
 
-ON_FEED(each_payload_is_whole_when_it_is_said_to_be)
+ON_STAGE(each_payload_is_whole_when_it_is_said_to_be)
 {
 	for (size_t i = 0; i < PAYLOADS; i++) {
-		ON_GPU(ws_gpu_stage_load(&feed, box, WS_FOREVER, NULL, &err));
+		ON_GPU(ws_gpu_stage_load(&stage, box, WS_FOREVER, NULL, &err));
 		assert_int_equal(box->loaded, i + 1);
-		assert_true(is_there(&feed, box, i));
+		assert_true(is_there(&stage, box, i));
 	}
 }
 
-ON_FEED(the_first_that_fails_is_told_and_tried_again)
+ON_STAGE(the_first_that_fails_is_told_and_tried_again)
 {
 	struct ws_err told = WS_ERR_INIT;
 	maker.bad_seed = 3 * SPANS; /* payload 3 begins with a span that is made */
@@ -184,7 +184,7 @@ static void *cancel_soon(void *arg)
 	return NULL;
 }
 
-ON_FEED(it_may_be_cancelled_at_any_moment)
+ON_STAGE(it_may_be_cancelled_at_any_moment)
 {
 	unsigned cancelled = 0;
 	for (uintptr_t us = 1; us < 200000; us = us * 3 / 2 + 1) {
@@ -195,14 +195,14 @@ ON_FEED(it_may_be_cancelled_at_any_moment)
 		assert_int_equal(pthread_create(&other, NULL, cancel_soon, (void *)us), 0);
 		int rc = 0;
 		while (rc == 0 && box->loaded < PAYLOADS)
-			rc = ws_gpu_stage_load(&feed, box, WS_FOREVER, &enough, &told);
+			rc = ws_gpu_stage_load(&stage, box, WS_FOREVER, &enough, &told);
 		pthread_join(other, NULL);
 		assert_int_equal(told.code, rc ? WS_ECANCELLED : WS_OK);
 		cancelled += rc != 0;
 		ws_gpu_stage_release(box);
 		memset(spans, 0, sizeof spans); /* nobody looks at them any more */
 		set_up_payloads();
-		box = ws_gpu_stage_buffer(&feed, payloads, PAYLOADS);
+		box = ws_gpu_stage_buffer(&stage, payloads, PAYLOADS);
 	}
 	assert_true(cancelled > 0);
 	ON_GPU(load_all(&err));
@@ -210,7 +210,7 @@ ON_FEED(it_may_be_cancelled_at_any_moment)
 }
 
 /* As long as it is read, its bytes are borrowed: so it ends when the reader does, and says why. */
-ON_FEED(a_slow_reader_ends_after_the_deadline)
+ON_STAGE(a_slow_reader_ends_after_the_deadline)
 {
 	struct ws_err told = WS_ERR_INIT;
 	pthread_t other;
@@ -219,7 +219,7 @@ ON_FEED(a_slow_reader_ends_after_the_deadline)
 	assert_int_equal(pthread_create(&other, NULL, cancel_soon, (void *)(uintptr_t)200000), 0);
 	int rc = 0;
 	while (rc == 0)
-		rc = ws_gpu_stage_load(&feed, box, ws_deadline_in(WS_NS_PER_S / 20), NULL, &told);
+		rc = ws_gpu_stage_load(&stage, box, ws_deadline_in(WS_NS_PER_S / 20), NULL, &told);
 	pthread_join(other, NULL);
 	assert_int_equal(told.code, WS_ETIMEOUT);
 	assert_string_equal(told.msg, "reading took too long");
@@ -227,14 +227,14 @@ ON_FEED(a_slow_reader_ends_after_the_deadline)
 	assert_all_there();
 }
 
-ON_FEED(another_box_takes_the_ring_over)
+ON_STAGE(another_box_takes_the_ring_over)
 {
 	struct ws_payload other = { LARGE, &(struct ws_span){ .length = LARGE, .fd = file }, 1 };
-	ON_GPU(ws_gpu_stage_load(&feed, box, WS_FOREVER, NULL, &err));
-	struct ws_staging_buffer *second = ws_gpu_stage_buffer(&feed, &other, 1);
+	ON_GPU(ws_gpu_stage_load(&stage, box, WS_FOREVER, NULL, &err));
+	struct ws_staging_buffer *second = ws_gpu_stage_buffer(&stage, &other, 1);
 	assert_ptr_not_equal(second, box);
-	assert_null(ws_gpu_stage_buffer(&feed, &payloads[3], 1));
-	ON_GPU(ws_gpu_stage_load(&feed, second, WS_FOREVER, NULL, &err));
+	assert_null(ws_gpu_stage_buffer(&stage, &payloads[3], 1));
+	ON_GPU(ws_gpu_stage_load(&stage, second, WS_FOREVER, NULL, &err));
 	ON_GPU(load_all(&err));
 	assert_all_there();
 	const uint8_t *at = (const uint8_t *)(uintptr_t)second->at;
@@ -242,7 +242,7 @@ ON_FEED(another_box_takes_the_ring_over)
 		assert_true(at[j] == byte_of(4711, j));
 }
 
-ON_FEED(no_more_memory_is_taken_than_was_said)
+ON_STAGE(no_more_memory_is_taken_than_was_said)
 {
 	uint64_t most = 0, pinned = 0, bytes = 0, box_bytes = 0, host = 0;
 	unsigned long long n;
@@ -259,18 +259,18 @@ ON_FEED(no_more_memory_is_taken_than_was_said)
 	assert_true(host == pinned);
 }
 
-ON_FEED(every_call_of_the_driver_may_fail)
+ON_STAGE(every_call_of_the_driver_may_fail)
 {
 	unsigned n = 0;
 	for (int rc = -1; rc; n++) {
 		struct ws_err told = WS_ERR_INIT;
-		ws_gpu_stage_close(&feed);
+		ws_gpu_stage_close(&stage);
 		cuda->reset();
 		set_up_payloads();
 		cuda->refuse("", n, 700);
-		rc = ws_gpu_stage_open(&feed, gpu.gpu, &told);
+		rc = ws_gpu_stage_open(&stage, gpu.gpu, &told);
 		if (rc == 0) {
-			box = ws_gpu_stage_buffer(&feed, payloads, PAYLOADS);
+			box = ws_gpu_stage_buffer(&stage, payloads, PAYLOADS);
 			rc = load_all(&told);
 		}
 		assert_int_equal(told.code, rc ? WS_EDEVICE : WS_OK);

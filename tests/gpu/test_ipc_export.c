@@ -90,7 +90,7 @@ static int take(struct ws_ipc_export *l, size_t b, ws_deadline until,
 
 /* ---- what another process finds ---- */
 
-static int look(const unsigned char *handle, uint64_t at, size_t b)
+static int see(const unsigned char *handle, uint64_t at, size_t b)
 {
 	const struct ws_cuda_opts opts = { .library = on_gpu_library() };
 	struct ws_cuda *c = NULL;
@@ -113,7 +113,7 @@ static void assert_there(struct ws_ipc_export *l, uint64_t at, size_t b)
 	const pid_t pid = fork();
 	int status = -1;
 	if (pid == 0)
-		_exit(look(ws_ipc_export_handle(l), at, b));
+		_exit(see(ws_ipc_export_handle(l), at, b));
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(WIFEXITED(status));
 	assert_int_equal(WEXITSTATUS(status), 0);

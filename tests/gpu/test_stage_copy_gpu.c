@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is on the GPU already is fed from where it is, between bytes that are read or made; on
+/* What is on the GPU already is copied from where it is, between bytes that are read or made; on
  * the double of libcuda, or where WSYNC_TEST_CUDA names the driver, on a GPU. */
 #include "on_gpu.h"
 
@@ -64,38 +64,38 @@ static size_t make_spans(struct ws_span spans[PIECES])
 
 TEST(each_span_comes_from_where_it_is)
 {
-	struct ws_gpu_stage feed;
+	struct ws_gpu_stage stage;
 	struct ws_span spans[PIECES];
 	const size_t length = make_spans(spans);
 	const struct ws_payload payload = { length, spans, PIECES };
 	uint8_t *got = malloc(length), *at = got;
-	ON_GPU(ws_gpu_stage_open(&feed, on.gpu, &err));
-	struct ws_staging_buffer *box = ws_gpu_stage_buffer(&feed, &payload, 1);
-	ON_GPU(ws_gpu_stage_load(&feed, box, ws_deadline_in(20 * WS_NS_PER_S), NULL, &err));
-	ON_GPU(ws_stream_wait(on.gpu, feed.stream, ws_deadline_in(20 * WS_NS_PER_S), NULL, &err));
+	ON_GPU(ws_gpu_stage_open(&stage, on.gpu, &err));
+	struct ws_staging_buffer *box = ws_gpu_stage_buffer(&stage, &payload, 1);
+	ON_GPU(ws_gpu_stage_load(&stage, box, ws_deadline_in(20 * WS_NS_PER_S), NULL, &err));
+	ON_GPU(ws_stream_wait(on.gpu, stage.stream, ws_deadline_in(20 * WS_NS_PER_S), NULL, &err));
 	on_gpu_get(&on, got, box->at, length);
 	for (size_t i = 0; i < PIECES; at += spans[i++].length)
 		assert_memory_equal(at, pieces[i].bytes, spans[i].length);
 	assert_int_equal(pieces[1].filled + pieces[3].filled, 0);
 	assert_int_equal(pieces[1].placed, 1);
 	assert_true(pieces[0].filled && pieces[2].filled && pieces[4].filled);
-	ws_gpu_stage_close(&feed);
+	ws_gpu_stage_close(&stage);
 	free(got);
 	on_gpu_release(&on);
 }
 
-TEST(a_place_that_is_gone_ends_the_feed)
+TEST(a_place_that_is_gone_ends_the_load)
 {
-	struct ws_gpu_stage feed;
+	struct ws_gpu_stage stage;
 	struct ws_span spans[PIECES];
 	const struct ws_payload payload = { make_spans(spans), spans, PIECES };
 	struct ws_err told = WS_ERR_INIT;
 	pieces[1].at = 0;
-	ON_GPU(ws_gpu_stage_open(&feed, on.gpu, &err));
-	assert_fails_with(ws_gpu_stage_load(&feed, ws_gpu_stage_buffer(&feed, &payload, 1),
+	ON_GPU(ws_gpu_stage_open(&stage, on.gpu, &err));
+	assert_fails_with(ws_gpu_stage_load(&stage, ws_gpu_stage_buffer(&stage, &payload, 1),
 	                                    WS_FOREVER, NULL, &told),
 	                  &told, WS_EINPUT, "it is gone");
-	ws_gpu_stage_close(&feed);
+	ws_gpu_stage_close(&stage);
 	on_gpu_release(&on);
 }
 
@@ -103,23 +103,23 @@ TEST(a_place_that_is_gone_ends_the_feed)
  * gone: its owner may take it. */
 TEST(nothing_is_read_after_a_failure)
 {
-	struct ws_gpu_stage feed;
+	struct ws_gpu_stage stage;
 	struct ws_span spans[PIECES];
 	struct ws_err told = WS_ERR_INIT;
 	if (!fake)
 		skip();
 	const struct ws_payload payload = { make_spans(spans), spans, PIECES };
 	pieces[3].at = 0;
-	ON_GPU(ws_gpu_stage_open(&feed, on.gpu, &err));
+	ON_GPU(ws_gpu_stage_open(&stage, on.gpu, &err));
 	fake->defer(true);
-	assert_fails_with(ws_gpu_stage_load(&feed, ws_gpu_stage_buffer(&feed, &payload, 1),
+	assert_fails_with(ws_gpu_stage_load(&stage, ws_gpu_stage_buffer(&stage, &payload, 1),
 	                                    WS_FOREVER, NULL, &told),
 	                  &told, WS_EINPUT, "it is gone");
 	ws_gpu_free(on.gpu, on.arrays[0]); /* that of pieces[1] */
 	on.arrays[0] = 0;
 	on_gpu_release(&on);
 	assert_string_equal(fake->mistake(), "");
-	ws_gpu_stage_close(&feed);
+	ws_gpu_stage_close(&stage);
 	fake->defer(false);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a push finds when a GPU looks at its numbers is what it finds when the CPU reads
+/* What a push finds when a GPU scans its numbers is what it finds when the CPU reads
  * them: numbers that are none in every type and packing, by their names and places, and
  * where all are fine nothing is read. On the double of libcuda, or where WSYNC_TEST_CUDA
  * names the driver, on a GPU. */
@@ -371,7 +371,7 @@ static int place_number(void *ctx, struct ws_gpu_address *out, struct ws_err *er
 	return 0;
 }
 
-static void look_at_numbers(struct ws_value_scan *looks, size_t n, struct ws_gpu_value_scan *g,
+static void scan_numbers(struct ws_value_scan *scans, size_t n, struct ws_gpu_value_scan *g,
                             const struct ws_cancel *cancel)
 {
 	static struct ws_span spans[MANY];
@@ -379,17 +379,17 @@ static void look_at_numbers(struct ws_value_scan *looks, size_t n, struct ws_gpu
 		spans[i] = (struct ws_span){
 			.length = 4, .fd = -1, .ctx = &numbers[i], .gpu_address = place_number
 		};
-		looks[i] = (struct ws_value_scan){
+		scans[i] = (struct ws_value_scan){
 			.of = { .length = 4, .spans = &spans[i], .n_spans = 1 },
 			.dtype = WS_DTYPE_F32
 		};
 	}
-	ws_gpu_value_scan_run(g, looks, n, cancel);
+	ws_gpu_value_scan_run(g, scans, n, cancel);
 }
 
 ON_MEMORY(what_one_look_finds_is_not_the_next_ones)
 {
-	static struct ws_value_scan looks[MANY];
+	static struct ws_value_scan scans[MANY];
 	struct ws_gpu_value_scan g = { .library = on_gpu_library() };
 	for (size_t i = 0; i < MANY; i++)
 		numbers[i] =
@@ -397,10 +397,10 @@ ON_MEMORY(what_one_look_finds_is_not_the_next_ones)
 	numbers_at = on_gpu_put(&on, numbers, sizeof numbers);
 	if (fake)
 		fake->defer(true);
-	look_at_numbers(looks, MANY, &g, NULL);
+	scan_numbers(scans, MANY, &g, NULL);
 	assert_int_equal(g.seen, MANY);
 	for (size_t i = 0; i < MANY; i++)
-		assert_true(looks[i].seen && looks[i].largest == (MANY - i) << 8);
+		assert_true(scans[i].seen && scans[i].largest == (MANY - i) << 8);
 }
 
 static void *cancel_soon(void *arg)
@@ -415,7 +415,7 @@ static void *cancel_soon(void *arg)
 
 ON_MEMORY(a_look_at_a_gpu_that_is_stuck_is_cancelled)
 {
-	struct ws_value_scan looks[2];
+	struct ws_value_scan scans[2];
 	struct ws_cancel cancel = WS_CANCEL_INIT;
 	struct ws_gpu_value_scan g = { .library = on_gpu_library() };
 	pthread_t canceller;
@@ -425,7 +425,7 @@ ON_MEMORY(a_look_at_a_gpu_that_is_stuck_is_cancelled)
 	numbers_at = on_gpu_put(&on, numbers, sizeof numbers);
 	assert_int_equal(pthread_create(&canceller, NULL, cancel_soon, &cancel), 0);
 	fake->busy(~0u);
-	look_at_numbers(looks, 2, &g, &cancel);
+	scan_numbers(scans, 2, &g, &cancel);
 	pthread_join(canceller, NULL);
 	assert_int_equal(g.seen, 0);
 	assert_true(ws_now_ns() - begun < 3 * WS_NS_PER_S);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a feed makes on the GPU, or its double, is bit for bit what lib/transform makes: of every
+/* What staging computes on a GPU, or its double, is bit for bit what lib/transform makes: of every
  * recipe and packing, of ragged shapes, in buckets of any kind, and with so little scratch that
  * all is done in bands. Drivers that fail, and that are asked what they did, are doubles. */
 #include "on_gpu.h"
@@ -164,14 +164,14 @@ static void write_adapter(const char *dir, int rank)
 /* ---- made here and there ---- */
 
 struct made {
-	struct ws_gpu_stage feed;
+	struct ws_gpu_stage stage;
 	size_t here, elsewhere; /* tensors */
 };
 
 static bool takes(void *ctx, const struct ws_recipe_output *f)
 {
 	struct made *m = ctx;
-	const bool here = ws_gpu_stage_computes(&m->feed, f);
+	const bool here = ws_gpu_stage_computes(&m->stage, f);
 	m->here += here;
 	m->elsewhere += !here;
 	return here;
@@ -180,7 +180,7 @@ static bool takes(void *ctx, const struct ws_recipe_output *f)
 static void assert_payload(struct made *m, const struct ws_plan *p, size_t first, size_t n,
                            ws_devptr at)
 {
-	ON_GPU(ws_stream_wait(gpu.gpu, m->feed.stream, WS_FOREVER, NULL, &err));
+	ON_GPU(ws_stream_wait(gpu.gpu, m->stage.stream, WS_FOREVER, NULL, &err));
 	for (size_t i = first; i < first + n; i++) {
 		const struct ws_plan_tensor *t = &p->tensors[i];
 		uint8_t *want = malloc((size_t)t->bytes), *got = malloc((size_t)t->bytes);
@@ -203,10 +203,10 @@ static void compare_bucket(struct made *m, const struct ws_plan *p, size_t b)
 	struct ws_payload *payloads;
 	size_t n;
 	ON_GPU(ws_plan_payloads_but(p, b, takes, m, &payloads, &n, &err));
-	struct ws_staging_buffer *box = ws_gpu_stage_buffer(&m->feed, payloads, n);
+	struct ws_staging_buffer *box = ws_gpu_stage_buffer(&m->stage, payloads, n);
 	uint64_t place = 0;
 	for (size_t i = 0; i < n; i++) {
-		ON_GPU(ws_gpu_stage_load(&m->feed, box, ws_deadline_in(60 * WS_NS_PER_S), NULL,
+		ON_GPU(ws_gpu_stage_load(&m->stage, box, ws_deadline_in(60 * WS_NS_PER_S), NULL,
 		                         &err));
 		assert_payload(m, p, n == 1 ? k->first : k->first + i, n == 1 ? k->n : 1,
 		               box->at + place);
@@ -230,11 +230,11 @@ static void compare_plan(const struct ws_catalog *c, const struct how *how, stru
 	cuda->defer(how->late);
 	ON_GPU(ws_plan_make(c, &opts, &p, &err));
 	*m = (struct made){ .here = 0 };
-	ON_GPU(ws_gpu_stage_open(&m->feed, gpu.gpu, &err));
-	ON_GPU(ws_gpu_stage_use_kernels(&m->feed, how->scratch, &err));
+	ON_GPU(ws_gpu_stage_open(&m->stage, gpu.gpu, &err));
+	ON_GPU(ws_gpu_stage_use_kernels(&m->stage, how->scratch, &err));
 	for (size_t b = 0; b < p->n_buckets; b++)
 		compare_bucket(m, p, b);
-	ws_gpu_stage_close(&m->feed);
+	ws_gpu_stage_close(&m->stage);
 	ws_plan_free(p);
 }
 
@@ -361,19 +361,19 @@ static int make_all(struct made *m, const struct ws_plan *p, struct ws_err *told
 	size_t n;
 	int rc = 0;
 	*m = (struct made){ .here = 0 };
-	if (ws_gpu_stage_open(&m->feed, gpu.gpu, told) ||
-	    ws_gpu_stage_use_kernels(&m->feed, 256 << 10, told)) {
-		ws_gpu_stage_close(&m->feed);
+	if (ws_gpu_stage_open(&m->stage, gpu.gpu, told) ||
+	    ws_gpu_stage_use_kernels(&m->stage, 256 << 10, told)) {
+		ws_gpu_stage_close(&m->stage);
 		return -1;
 	}
 	ON_GPU(ws_plan_payloads_but(p, 0, takes, m, &payloads, &n, &err));
-	struct ws_staging_buffer *box = ws_gpu_stage_buffer(&m->feed, payloads, n);
+	struct ws_staging_buffer *box = ws_gpu_stage_buffer(&m->stage, payloads, n);
 	while (rc == 0 && box->loaded < n)
-		rc = ws_gpu_stage_load(&m->feed, box, ws_deadline_in(60 * WS_NS_PER_S), NULL, told);
+		rc = ws_gpu_stage_load(&m->stage, box, ws_deadline_in(60 * WS_NS_PER_S), NULL, told);
 	cuda->refuse("", 0, 0); /* nothing any more */
 	if (rc == 0)
 		assert_payload(m, p, 0, p->n_tensors, box->at);
-	ws_gpu_stage_close(&m->feed);
+	ws_gpu_stage_close(&m->stage);
 	ws_plan_payloads_free(payloads, n);
 	return rc;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of another process through a window, on the double of libcuda: any range by many
+/* Memory of another process that is imported, on the double of libcuda: any range by many
  * threads at once, and that nothing is left whatever the driver refuses. */
 #include "on_gpu.h"
 
@@ -26,7 +26,7 @@ static const struct ws_manifest manifest = {
 	.devices = two, .n_devices = 2, .allocations = allocations, .n_allocations = ALLOCATIONS
 };
 static const int ordinals[] = { 0, 1 };
-static atomic_uint looks, looks_left;
+static atomic_uint checks, checks_left;
 static struct ws_cancel cancelled;
 
 static uint8_t byte_of(size_t allocation, uint64_t at)
@@ -34,9 +34,9 @@ static uint8_t byte_of(size_t allocation, uint64_t at)
 	return (uint8_t)((at * 0x9e3779b97f4a7c15u + allocation * 77) >> 56);
 }
 
-/* ---- who lends: another process, begun before the driver is here ---- */
+/* ---- the exporter: another process, begun before the driver is here ---- */
 
-static int lend(struct ws_cuda *c, size_t i, unsigned char *handle, struct ws_err *err)
+static int export_array(struct ws_cuda *c, size_t i, unsigned char *handle, struct ws_err *err)
 {
 	struct ws_gpu *g;
 	struct ws_stream *s;
@@ -54,7 +54,7 @@ static int lend(struct ws_cuda *c, size_t i, unsigned char *handle, struct ws_er
 }
 
 /* Lives until its standard input ends, and leaves as a killed trainer does. */
-static void lend_all(int out, int in)
+static void export_all(int out, int in)
 {
 	const struct ws_cuda_opts opts = { .library = on_gpu_library() };
 	struct ws_cuda *c;
@@ -62,7 +62,7 @@ static void lend_all(int out, int in)
 	unsigned char handle[WS_IPC_HANDLE_BYTES];
 	int rc = ws_cuda_open(&opts, &c, &err);
 	for (size_t i = 0; i < ALLOCATIONS && rc == 0; i++) {
-		rc = lend(c, i, handle, &err);
+		rc = export_array(c, i, handle, &err);
 		if (rc == 0 && write(out, handle, sizeof handle) != sizeof handle)
 			rc = -1;
 	}
@@ -72,21 +72,21 @@ static void lend_all(int out, int in)
 	_exit(rc || read(in, handle, 1) < 0);
 }
 
-static pid_t lender;
-static int lender_stays;
+static pid_t exporter;
+static int exporter_stays;
 
 static bool begin_lending(void)
 {
 	int handles[2], stay[2];
-	if (pipe(handles) || pipe(stay) || (lender = fork()) < 0)
+	if (pipe(handles) || pipe(stay) || (exporter = fork()) < 0)
 		return false;
-	if (lender == 0) {
+	if (exporter == 0) {
 		close(stay[1]);
-		lend_all(handles[1], stay[0]);
+		export_all(handles[1], stay[0]);
 	}
 	close(handles[1]);
 	close(stay[0]);
-	lender_stays = stay[1];
+	exporter_stays = stay[1];
 	uint64_t base = 0;
 	for (size_t i = 0; i < ALLOCATIONS; i++) {
 		allocations[i] = (struct ws_manifest_allocation){ .device = devices[i],
@@ -102,13 +102,13 @@ static bool begin_lending(void)
 
 /* ---- who reads ---- */
 
-static int look(void *ctx, struct ws_err *err)
+static int still_valid(void *ctx, struct ws_err *err)
 {
 	(void)ctx;
-	looks++;
-	if (atomic_load(&looks_left) == 0)
+	checks++;
+	if (atomic_load(&checks_left) == 0)
 		return ws_err_set(err, WS_EINPUT, "it is gone");
-	looks_left--;
+	checks_left--;
 	return 0;
 }
 
@@ -117,7 +117,7 @@ static int open_it(struct ws_ipc_import **w, struct ws_err *err)
 	const struct ws_ipc_import_opts opts = { .manifest = &manifest,
 		                                 .cuda = driver,
 		                                 .ordinals = ordinals,
-		                                 .still_valid = look,
+		                                 .still_valid = still_valid,
 		                                 .cancel = &cancelled };
 	return ws_ipc_import_open(&opts, w, err);
 }
@@ -156,8 +156,8 @@ static int begin(void **state)
 {
 	(void)state;
 	cuda->reset();
-	looks = 0;
-	looks_left = 100000;
+	checks = 0;
+	checks_left = 100000;
 	cancelled = (struct ws_cancel)WS_CANCEL_INIT;
 	return 0;
 }
@@ -204,7 +204,7 @@ IN_ORDER(reading_on_costs_a_copy_for_each_piece)
 		handles++;
 	assert_int_equal(copies, 11);
 	assert_int_equal(handles, 1);
-	assert_true(atomic_load(&looks) >= 1);
+	assert_true(atomic_load(&checks) >= 1);
 }
 
 IN_ORDER(an_address_is_where_the_bytes_are)
@@ -227,7 +227,7 @@ IN_ORDER(what_is_gone_is_told_and_stays_gone)
 	struct ws_ipc_import *w;
 	struct ws_err told = WS_ERR_INIT;
 	ws_devptr at;
-	looks_left = 0;
+	checks_left = 0;
 	ON_GPU(open_it(&w, &err));
 	assert_fails_with(check(w, 2, 0, 100, &told), &told, WS_EINPUT, "it is gone");
 	assert_fails_with(ws_ipc_import_address(w, 0, &at, &told), &told, WS_EINPUT, "it is gone");
@@ -236,7 +236,7 @@ IN_ORDER(what_is_gone_is_told_and_stays_gone)
 	cuda->refuse("cuIpcOpenMemHandle_v2", 0, 1);
 	ON_GPU(open_it(&w, &err));
 	assert_fails_with(ws_ipc_import_address(w, 0, &at, &told), &told, WS_EINPUT, "it is gone");
-	looks_left = 1000;
+	checks_left = 1000;
 	ws_ipc_import_close(w);
 }
 
@@ -308,12 +308,12 @@ int main(void)
 	if (!cuda)
 		return 0;
 	if (!begin_lending() || !open_driver()) {
-		printf("1..1\nnot ok 1 - another process lends its memory\n");
+		printf("1..1\nnot ok 1 - another process exports its memory\n");
 		return 1;
 	}
 	const int rc = run_listed(NULL, NULL);
 	ws_cuda_close(driver);
-	close(lender_stays);
-	waitpid(lender, NULL, 0);
+	close(exporter_stays);
+	waitpid(exporter, NULL, 0);
 	return rc;
 }
