@@ -38,19 +38,13 @@ What is measured
   first byte   from the start of wsync-push's job to the first byte of weights on the wire
   ratio        reference / wsync within a pair, so above 1 is faster than the reference; median, and
                the least and greatest of all pairs. The first pair warms up and is dropped.
-  fp8          wsync-bench kernels: 16384 x 4096 bf16 in memory to FP8 in blocks of 128 x 128 in
-               memory, on one thread: against memcpy of the bf16, in turns inside one process; and
-               against torch by tests/bench/torch_fp8.py on one thread
+  kernels      wsync-bench kernels: 16384 x 4096 numbers from memory to memory, on one thread:
+               against memcpy, in turns inside one process; and against torch by
+               tests/bench/torch_kernels.py on one thread
   overlap      the job with --quantize fp8 into an endpoint that keeps nothing: against making and
                hashing the same tensors (wsync-list-weights --as-sent --hash) and then the job with
                them ready; over the loopback interface, whose two ends and the quantizer share the
                processors, and over one that is paced as a network is
-  unpack       tests/tools/unpack: a 4096 x 4096 weight from its file to fp32 in memory, on one
-               thread: against memcpy of the fp32, in turns inside one process; and against torch by
-               tests/bench/torch_unpack.py, whose tensors are in memory already
-  merge        tests/tools/mergetool: a rank-16 adapter into 32 weights of 4096 x 4096 bf16 (1 GB),
-               from their files into a buffer of 64 rows, on one thread; torch by
-               tests/bench/torch_merge.py, whose tensors are in memory already
   scale        100 buckets of one tensor of 8 KiB each into many endpoints of one rank on this
                machine, which share its processors: what a bucket takes is what the requests and
                answers around it take. `form` is ns.init; `bucket` the median of a push's buckets;
@@ -61,7 +55,7 @@ What is measured
 The page cache is warm for both sides: every file is read once before its first pair."""
 
 
-SECTIONS = ("torch", "loopback", "fp8", "overlap", "unpack", "merge", "memory", "plan", "scale")
+SECTIONS = ("torch", "loopback", "kernels", "overlap", "memory", "plan", "scale")
 
 
 class Table:
@@ -276,45 +270,47 @@ def memory(table):
 
 
 class TorchWorker:
-    """A script that does with torch what a line says, and prints how long it took."""
+    """tests/bench/torch_kernels.py, which prints how long a kernel took."""
 
-    def __init__(self, version, script, *args):
+    def __init__(self, version):
         os.environ["OMP_NUM_THREADS"] = "1"
         self.child = lib.start([os.path.join(lib.HERE, "python.sh"), version,
-                                os.path.join(HERE, script), *args],
+                                os.path.join(HERE, "torch_kernels.py"), "16384", "4096"],
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.lines = lib.Lines(self.child.stdout)
         if self.lines.next(1200) is None:
             raise lib.Skip("no torch %s (exit %s)" % (version, self.child.wait(10)))
 
-    def seconds(self, word):
-        self.child.stdin.write(word.encode() + b"\n")
+    def seconds(self, kernel):
+        self.child.stdin.write(kernel.encode() + b"\n")
         self.child.stdin.flush()
         return self.lines.next(120)["seconds"]
 
 
-def quantizing(table, count, version):
-    shape = ("16384", "4096")
+KERNELS = {"fp8 128x128 xorl": ">= 4", "fp8 128x128 slime": ">= 4", "lora rank 16 fold": ">= 2",
+           "lora rank 16 two-step": ">= 2", "unpack 4 bits": ">= 4"}
 
-    def ours(rule, samples):
+
+def kernels(table, count, version):
+    def measure(samples):
         run = Run([built("bin/wsync-bench"), "kernels", "--size", "128MiB", "--samples",
                    str(samples), "--json"])
-        return next(row for row in map(json.loads, run.text.splitlines())
-                    if row["type"] == "measure" and row["name"] == "fp8 128x128 " + rule)
-    for rule in ("xorl", "slime"):
-        row = ours(rule, 2 * count + 1)
-        what = "bf16 to fp8 (%s, %s): " % (rule, row["detail"])
-        table.pairs(what + "memcpy", [ns / 1e9 for ns in row["ns"]],
-                    [ns / 1e9 for ns in row["against_ns"]], seconds, ">= 0.5")
+        rows = map(json.loads, run.text.splitlines())
+        return {r["name"]: r for r in rows if r["type"] == "measure" and r["name"] in KERNELS}
+    for name, row in measure(2 * count + 1).items():
+        table.pairs("%s (%s): memcpy" % (name, row["detail"]), [ns / 1e9 for ns in row["ns"]],
+                    [ns / 1e9 for ns in row["against_ns"]], seconds,
+                    ">= 0.5" if "fp8" in name else "")
     try:
-        torch = TorchWorker(version, "torch_fp8.py", *shape)
+        torch = TorchWorker(version)
     except lib.Skip as why:
-        table.one("bf16 to fp8, torch %s: skipped" % version, str(why))
+        table.one("kernels, torch %s: skipped" % version, str(why))
         return
-    for rule in ("xorl", "slime"):
-        mine, theirs = in_pairs(count, lambda: ours(rule, 1)["median_ns"] / 1e9,
-                                lambda: torch.seconds(rule))
-        table.pairs("bf16 to fp8 (%s): torch %s" % (rule, version), mine, theirs, seconds, ">= 4")
+    ours, theirs = in_pairs(count, lambda: measure(1),
+                            lambda: {name: torch.seconds(name) for name in KERNELS})
+    for name, aim in KERNELS.items():
+        table.pairs("%s: torch %s" % (name, version), [o[name]["median_ns"] / 1e9 for o in ours],
+                    [t[name] for t in theirs], seconds, aim)
     lib.stop(torch.child)
 
 
@@ -372,41 +368,6 @@ def overlapping(table, count):
         overlap(table, count, path, sent, listing, LINK, link.prefix)
         link.stop()
     os.unlink(sent)
-
-
-def unpacking(table, count, version):
-    folder = lib.scratch("packed")
-    os.mkdir(folder)
-    try:
-        torch = TorchWorker(version, "torch_unpack.py", folder)
-    except lib.Skip as why:
-        table.one("unpack, torch %s: skipped" % version, str(why))
-        return
-    for kind in ("nf4", "nf4-double", "nvfp4", "fp8", "bf16"):
-        def ours(path=os.path.join(folder, kind + ".safetensors")):
-            return Run([built("tests/tools/unpack"), "--time", path]).end()
-        mine, theirs = in_pairs(count, ours, lambda which=kind: torch.seconds(which))
-        what = "%s to fp32 (%s): " % (kind, mine[0]["level"])
-        times = [r["seconds"] for r in mine]
-        table.pairs(what + "memcpy", times, [r["memcpy_seconds"] for r in mine], seconds)
-        table.pairs(what + "torch %s" % version, times, theirs, seconds, ">= 4")
-    lib.stop(torch.child)
-
-
-def merging(table, count, version):
-    folder = lib.scratch("merge")
-    try:
-        torch = TorchWorker(version, "torch_merge.py", folder)
-    except lib.Skip as why:
-        table.one("merge, torch %s: skipped" % version, str(why))
-        return
-    for how, option in (("fold", []), ("two-step", ["-2"])):
-        def ours(options=option):
-            return Run([built("tests/tools/mergetool"), *options, os.path.join(folder, "base"),
-                        os.path.join(folder, "adapter")]).end()["ns"] / 1e9
-        mine, theirs = in_pairs(count, ours, lambda which=how: torch.seconds(which))
-        table.pairs("rank-16 merge, %s: torch %s" % (how, version), mine, theirs, seconds, ">= 2")
-    lib.stop(torch.child)
 
 
 def planning(table, count):
@@ -468,14 +429,10 @@ def main():
         against_torch(table, args.pairs, args.torch)
     if "loopback" in only:
         against_loopback(table, args.pairs)
-    if "fp8" in only:
-        quantizing(table, args.pairs, args.torch)
+    if "kernels" in only:
+        kernels(table, args.pairs, args.torch)
     if "overlap" in only:
         overlapping(table, args.pairs)
-    if "unpack" in only:
-        unpacking(table, args.pairs, args.torch)
-    if "merge" in only:
-        merging(table, args.pairs, args.torch)
     if "memory" in only:
         memory(table)
     if "plan" in only:

@@ -47,6 +47,8 @@ def load(path):
     size, = struct.unpack_from("<Q", data)
     held = {}
     for name, t in json.loads(data[8:8 + size]).items():
+        if name == "__metadata__":
+            continue
         begin, end = (8 + size + x for x in t["data_offsets"])
         held[name] = torch.frombuffer(data[begin:end], dtype=DTYPES[t["dtype"]]).reshape(t["shape"])
     return held
@@ -233,18 +235,6 @@ def over_groups(a, base):
             yield name, cat([g[i] for g in groups]), None
 
 
-def over_fused(a, base):
-    linear = dict(a.linear())
-    for layer in range(2):
-        p = "model.layers.%d." % layer
-        parts = [linear.pop(p + "self_attn.%s_proj" % x) for x in "qkv"]
-        yield p + "self_attn.qkv_proj.weight", cat(parts), None
-        parts = [linear.pop(p + "mlp.%s_proj" % x) for x in ("gate", "up")]
-        yield p + "mlp.gate_up_proj.weight", cat(parts), None
-    for module, change in linear.items():
-        yield module + ".weight", change, None
-
-
 def shared(a, _base):
     for layer in range(2):
         for e in range(4):
@@ -316,11 +306,18 @@ def parameters_gpt_oss(a, _base):
 HOW = {"no_prefix": {"prefix": ""}, "infix": {"infix": ".default"}, "headless": {"strip": "model."}}
 
 
-def unstacked(base):
-    """Experts that are kept in one tensor, each by itself."""
+def separate(base):
+    """Parts and experts that are kept in one tensor, each by itself."""
     held = {}
     for name, t in base.items():
         module, _, leaf = name.rpartition(".")
+        if name.endswith(("qkv_proj.weight", "gate_up_proj.weight")):
+            module, _, leaf = module.rpartition(".")
+            rows = len(t) // 4
+            parts = (zip(("q_proj", "k_proj", "v_proj"), t.split([2 * rows, rows, rows]))
+                     if leaf == "qkv_proj" else zip(("gate_proj", "up_proj"), t.chunk(2)))
+            held.update(("%s.%s.weight" % (module, part), x) for part, x in parts)
+            continue
         if leaf not in ("gate_up_proj", "down_proj") or t.dim() != 3:
             held[name] = t
             continue
@@ -393,8 +390,7 @@ def compare(got, w, change, two_step):
 def check(job):
     merged = load(job["merged"])
     base = load(os.path.join(job["base"], "model.safetensors"))
-    if job["variant"].endswith("over_stacks"):
-        base = unstacked(base)
+    base.update(separate(base))
     sum_of = {"tensors": 0}
     for name, change, replacement in changes(job["variant"],
                                              Adapter(job["adapter"], job.get("slip")), base):
@@ -411,7 +407,8 @@ def check(job):
         sum_of["tensors"] += 1
         for key, n in counts.items():
             sum_of[key] = sum_of.get(key, 0) + n
-    return {"wrong": "nobody changes " + ", ".join(merged)} if merged else sum_of
+    changed = [name for name, t in merged.items() if not torch.equal(t, base[name])]
+    return {"wrong": "nobody changes " + ", ".join(changed)} if changed else sum_of
 
 
 # ---- sums that are hard ----

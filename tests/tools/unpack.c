@@ -1,22 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unpack SOURCE DIR [LEVEL]    writes every weight's numbers as DIR/N.f32, and
- * as DIR/N.rounded what they
- *                              are rounded to; one line of JSON for each
- * unpack --time SOURCE [LEVEL] unpacks all of them again and again, some 256 KiB
- * of fp32 at once, in turns
- *                              with copying what that makes, and says as JSON how long each took */
+/* unpack SOURCE DIR [LEVEL] - writes every weight's numbers as DIR/N.f32, and rounded to its type as
+ * DIR/N.rounded; one line of JSON for each. */
 #include "floats.h"
 #include "simd.h"
 #include "unpack.h"
 
-#include "wsync/clock.h"
 #include "wsync/tool/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-enum { ROUNDS = 9 };
 
 struct job {
 	struct ws_source *source;
@@ -131,84 +123,21 @@ static int dump_all(struct job *j, const char *dir, struct ws_err *err)
 	return 0;
 }
 
-/* ---- time ---- */
-
-static int pass(struct job *j, float *x, struct ws_err *err)
-{
-	for (size_t i = 0; i < j->n; i++) {
-		const struct ws_packed *p = &j->weights[i];
-		const int64_t step = p->cols < 65536 ? 65536 / p->cols : 1;
-		for (int64_t row = 0; row < p->rows; row += step) {
-			const int64_t n = step < p->rows - row ? step : p->rows - row;
-			if (ws_packed_rows(p, row, n, x, &j->scratch, err))
-				return -1;
-			x += n * p->cols;
-		}
-	}
-	return 0;
-}
-
-static int by_size(const void *a, const void *b)
-{
-	const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-	return (x > y) - (x < y);
-}
-
-/* Passes and copies of what they make, in turns; medians. The first pass touches the memory. */
-static int time_passes(struct job *j, float *x, const float *from, size_t bytes, struct ws_err *err)
-{
-	int64_t ours[ROUNDS], copies[ROUNDS];
-	if (pass(j, x, err))
-		return -1;
-	for (int i = 0; i < ROUNDS; i++) {
-		const int64_t began = ws_now_ns();
-		if (pass(j, x, err))
-			return -1;
-		const int64_t between = ws_now_ns();
-		memcpy(x, from, bytes);
-		copies[i] = ws_now_ns() - between;
-		ours[i] = between - began;
-	}
-	qsort(ours, ROUNDS, sizeof *ours, by_size);
-	qsort(copies, ROUNDS, sizeof *copies, by_size);
-	printf("{\"level\":\"%s\",\"bytes\":%zu,\"seconds\":%.9f,\"memcpy_seconds\":%.9f}\n",
-	       ws_simd_level(), bytes, (double)ours[ROUNDS / 2] / 1e9,
-	       (double)copies[ROUNDS / 2] / 1e9);
-	return 0;
-}
-
-static int time_all(struct job *j, struct ws_err *err)
-{
-	size_t bytes = 0;
-	for (size_t i = 0; i < j->n; i++)
-		bytes += (size_t)(j->weights[i].rows * j->weights[i].cols) * sizeof(float);
-	float *x = malloc(bytes + 1), *from = malloc(bytes + 1);
-	int rc = x && from ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
-	if (rc == 0) {
-		memset(from, 1, bytes);
-		rc = time_passes(j, x, from, bytes, err);
-	}
-	free(x);
-	free(from);
-	return rc;
-}
-
 int main(int argc, char **argv)
 {
 	struct job j = { .n = 0 };
 	struct ws_err err = WS_ERR_INIT;
-	const bool timed = argc > 1 && strcmp(argv[1], "--time") == 0;
 	if (argc < 3 || argc > 4) {
-		fprintf(stderr, "usage: unpack SOURCE DIR [LEVEL], unpack --time SOURCE [LEVEL]\n");
+		fprintf(stderr, "usage: unpack SOURCE DIR [LEVEL]\n");
 		return WS_EUSAGE;
 	}
 	if (argc > 3 && !ws_simd_set_level(argv[3])) {
 		fprintf(stderr, "unpack: this machine has no %s\n", argv[3]);
 		return 77;
 	}
-	int rc = open_job(&j, timed ? argv[2] : argv[1], &err);
+	int rc = open_job(&j, argv[1], &err);
 	if (rc == 0)
-		rc = timed ? time_all(&j, &err) : dump_all(&j, argv[2], &err);
+		rc = dump_all(&j, argv[2], &err);
 	close_job(&j);
 	if (rc == 0)
 		return 0;
