@@ -369,7 +369,8 @@ static int make_all(struct made *m, const struct ws_plan *p, struct ws_err *told
 	ON_GPU(ws_plan_payloads_but(p, 0, takes, m, &payloads, &n, &err));
 	struct ws_staging_buffer *box = ws_gpu_stage_buffer(&m->stage, payloads, n);
 	while (rc == 0 && box->loaded < n)
-		rc = ws_gpu_stage_load(&m->stage, box, ws_deadline_in(60 * WS_NS_PER_S), NULL, told);
+		rc = ws_gpu_stage_load(&m->stage, box, ws_deadline_in(60 * WS_NS_PER_S), NULL,
+		                       told);
 	cuda->refuse("", 0, 0); /* nothing any more */
 	if (rc == 0)
 		assert_payload(m, p, 0, p->n_tensors, box->at);

@@ -4,9 +4,9 @@
 
 Rigs of one to three endpoints of every protocol are pushed to again and again, in turn honestly and
 with one corruption on request (wsync-endpoint --fault corrupt), of each kind in turn, drawn from a
-seed that is printed, at all ranks or at one. Every corruption must end the push with the status of a mismatch, the tensor
-and its rank named, the version where it was; wsync-verify must say the same; and no honest push may
-be accused. WSYNC_SEED and WSYNC_INJECTIONS (per rig) choose other runs."""
+seed that is printed, at all ranks or at one. Every corruption must end the push with the status of
+a mismatch, the tensor and its rank named, the version where it was; wsync-verify must say the same;
+and no honest push may be accused. WSYNC_SEED and WSYNC_INJECTIONS (per rig) choose other runs."""
 import concurrent.futures
 import os
 import random

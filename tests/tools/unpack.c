@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unpack SOURCE DIR [LEVEL] - writes every weight's numbers as DIR/N.f32, and rounded to its type as
- * DIR/N.rounded; one line of JSON for each. */
+/* unpack SOURCE DIR [LEVEL] - writes every weight's numbers as DIR/N.f32, and rounded to its type
+ * as DIR/N.rounded; one line of JSON for each. */
 #include "floats.h"
 #include "simd.h"
 #include "unpack.h"
