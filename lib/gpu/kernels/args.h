@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* args.h - the argument structs of the kernels; each kernel takes one by value. They compile as C11 and C++17, with the same layout on the host and the device.
+/* args.h - the argument structs of the kernels; each kernel takes one by value. They compile as C11
+ * and C++17, with the same layout on the host and the device.
  *
  * Addresses are integers. Matrices are row-major; a stride is the distance between two rows, in
  * elements. */

@@ -23,7 +23,8 @@ static uint16_t to_f16(float x)
 		return (uint16_t)(sign | 0x7c00);
 	/* subnormals are steps of 2^-24, half a unit of 0.5's last place twice */
 	if (a < 0x38800000)
-		return (uint16_t)(sign | (ws_float_bits(ws_float_of(a) + 0.5f) - ws_float_bits(0.5f)));
+		return (uint16_t)(sign |
+		                  (ws_float_bits(ws_float_of(a) + 0.5f) - ws_float_bits(0.5f)));
 	return (uint16_t)(sign | (a - (UINT32_C(112) << 23) + 0xfff + (a >> 13 & 1)) >> 13);
 }
 

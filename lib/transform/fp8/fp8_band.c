@@ -62,7 +62,8 @@ static void find_bad(const struct ws_fp8_band *b, struct ws_fp8_bad *bad)
 }
 
 /* Raises the magnitudes of the blocks; false where something is no finite number. */
-static bool raise_blocks(const struct ws_fp8_band *b, int64_t bk, float *amax, struct ws_fp8_bad *bad)
+static bool raise_blocks(const struct ws_fp8_band *b, int64_t bk, float *amax,
+                         struct ws_fp8_bad *bad)
 {
 	const struct ws_fp8_rows *k = kernels_of(b);
 	bool finite = true;

@@ -154,9 +154,11 @@ static int walk_rows(struct ws_scales *s, struct walk *w, struct ws_scales_buffe
 		const int64_t band = in / p->bn, bands = (in + n - 1) / p->bn - band + 1;
 		const uint64_t bytes = (uint64_t)(n * p->cols);
 		uint8_t *codes = ws_unpack_scratch(&b->codes, bytes, err);
-		float *scales = ws_unpack_scratch(&b->scales,
-		                               (uint64_t)(bands * w->grid.across) * sizeof *scales, err);
-		if (!codes || !scales || ws_fp8_grid_scales(p, &w->grid, row / w->grid.rows, band, bands, scales, err) ||
+		float *scales =
+			ws_unpack_scratch(&b->scales,
+		                          (uint64_t)(bands * w->grid.across) * sizeof *scales, err);
+		if (!codes || !scales ||
+		    ws_fp8_grid_scales(p, &w->grid, row / w->grid.rows, band, bands, scales, err) ||
 		    ws_item_read(p->weight, (uint64_t)row * (uint64_t)p->cols, codes, bytes, err) ||
 		    ws_scales_step(s, bytes, first, err))
 			return -1;

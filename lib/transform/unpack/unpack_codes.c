@@ -52,7 +52,8 @@ static float from_half(uint16_t h)
 	const uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = (h >> 10) & 31,
 		       mantissa = h & 1023;
 	if (exponent == 31)
-		return ws_float_of(sign | 0x7f800000 | (mantissa ? mantissa << 13 | 0x00400000 : 0));
+		return ws_float_of(sign | 0x7f800000 |
+		                   (mantissa ? mantissa << 13 | 0x00400000 : 0));
 	if (exponent == 0)
 		return ws_float_of(sign | ws_float_bits((float)mantissa * 0x1p-24f));
 	return ws_float_of(sign | (exponent + 112) << 23 | mantissa << 13);

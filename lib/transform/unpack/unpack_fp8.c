@@ -122,8 +122,8 @@ int ws_fp8_grid_scales(const struct ws_packed *p, const struct ws_fp8_grid *g, i
 }
 
 /* Rows of one matrix, few enough to be read at once. */
-static int decode_rows(const struct ws_packed *p, const struct ws_fp8_grid *g, int64_t row, int64_t n,
-                       float *out, struct ws_buf *scratch, struct ws_err *err)
+static int decode_rows(const struct ws_packed *p, const struct ws_fp8_grid *g, int64_t row,
+                       int64_t n, float *out, struct ws_buf *scratch, struct ws_err *err)
 {
 	const struct ws_unpack_kernels *k = ws_unpack_kernels();
 	const int64_t cols = p->cols, in = row % g->rows, first = in / p->bn;
