@@ -40,6 +40,7 @@ struct duo {
 	bool refused;         /* an endpoint said no while the data plane was whole */
 	struct ws_err cause;  /* the refusal, or what broke the data plane */
 	bool broken;
+	bool known;           /* the store, or another sender, says what broke it */
 	/* the deadline passed; cause then is what the data plane said to it */
 	bool late;
 	ws_deadline until;
@@ -186,6 +187,7 @@ static void watch_wire(struct duo *d, int64_t start)
 	if (!d->broken && ((d->w->watch && d->w->watch(d->w->ctx, &e)) ||
 	                   (d->w->joining && ws_store_trouble(d->w->group->store, &e)))) {
 		await_reason(d, start);
+		d->known = !d->broken;
 		break_off(d, &e);
 		if (d->moving)
 			d->t->ops->abort(d->t);
@@ -366,7 +368,6 @@ static void quote_answer(const struct ws_err *answer, struct ws_err *err)
 	char hint[sizeof err->hint];
 	snprintf(hint, sizeof hint, "%s", err->hint);
 	ws_err_hint(err, "%s: %s%s%s", answer->endpoint, answer->msg, hint[0] ? "; " : "", hint);
-	ws_err_where(err, NULL, answer->endpoint);
 }
 
 static int say_cause(const struct duo *d, struct ws_err *err)
@@ -389,8 +390,12 @@ static int say_cause(const struct duo *d, struct ws_err *err)
 	}
 	if (d->broken && !d->gave_up)
 		ws_err_where(err, NULL, find_owner(d, err->rank));
-	if (d->broken && !d->gave_up && other && other->code != WS_ETIMEOUT)
-		quote_answer(other, err);
+	if (d->broken && !d->gave_up && other && other->code != WS_ETIMEOUT) {
+		/* A cause that is known has its own remedy, and the answer is a consequence. */
+		if (!err->hint[0] || (err->code == WS_EDATA && !d->known))
+			quote_answer(other, err);
+		ws_err_where(err, NULL, other->endpoint);
+	}
 	return -1;
 }
 

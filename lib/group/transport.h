@@ -99,7 +99,8 @@ struct ws_transport_ops {
 	void (*look)(const struct ws_transport *t, unsigned rank, struct ws_transport_sight *out,
 	             int64_t *starved_ns);
 	/* What keeps the receivers from taking a tensor of this dtype, by itself or in a flattened
-	 * bucket; NULL: nothing. Says more once the group is open; t may be NULL. May be NULL. */
+	 * bucket; NULL: nothing. Says more once the group is open; t may be NULL. The member may be
+	 * NULL: every dtype is taken. */
 	const char *(*refuses)(const struct ws_transport *t, const char *torch_dtype,
 	                       bool flattened);
 	/* Shuts the connections, from any thread and while the one that calls

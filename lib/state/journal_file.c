@@ -6,8 +6,7 @@
  *   ended             the push is over
  *   began, updated    seconds since 1970
  *   group             name of the process group, null none
- *   master            {host, port} that endpoints were asked to join and that did not answer;
- *                     absent: all answered
+ *   master            {host, port} where endpoints were told to join; absent: all have answered
  *   plan_digest       16 hex digits
  *   tensors, bytes    of that plan
  *   weight_version    that the push would set, null none
@@ -17,11 +16,11 @@
  *   again             {directory, args: [--option=value]}, null: cannot be repeated
  *   endpoints         [{url, phase, state, paused, grouped, middle, version, asleep, inherited}];
  *                     paused, grouped and middle (journal_middle.c, "" none): perhaps; asleep: the
- *                     memory that is still released, "kv_cache,cuda_graph", "" none, null if none
- *                     was when the push began; inherited: partial, but it has all of this push: an
- *                     earlier one is not completed
+ *                     memory that is still released, "kv_cache,cuda_graph", "" none; null: none
+ *                     was released when the push began; inherited: partial, but it has all of
+ *                     this push: an earlier one is not completed
  *
- * Every other key must be there and have its type: wsync acts on no file that was written by
+ * Every key but master must be there and have its type: wsync acts on no file that was written by
  * hand. */
 #include "journal_core.h"
 

@@ -164,6 +164,7 @@ def detail(fix):
     peers = lib.Receivers(fix.version, [1], {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
     result = lib.push(peers.endpoints, [fix.small], "--init-timeout", "20s", seconds=40)
     assert result.rc == 6 and "DETAIL" in result.stderr, result
+    assert "hint: unset TORCH_DISTRIBUTED_DEBUG" in result.stderr, result
     assert result.seconds < 15, "it took %.1f s to say so" % result.seconds
     peers.stop()
 

@@ -40,10 +40,12 @@ static int tick(void *ctx, uint64_t bytes, struct ws_err *err)
 
 static int write_files(const struct ws_plan *p, const char *dir, struct ws_err *err)
 {
+	char name[WS_PLAN_FILE_NAME], path[4096];
 	int rc = ws_file_mkdirs(dir, err);
+	snprintf(path, sizeof path, "%s/model.safetensors.index.json", dir);
+	unlink(path); /* of an earlier checkpoint: one file has no index */
 	for (size_t b = 0; rc == 0 && b < p->n_buckets; b++) {
 		struct ws_payload *payloads;
-		char name[WS_PLAN_FILE_NAME], path[4096];
 		size_t n;
 		/* An interrupted run may have left it. */
 		snprintf(path, sizeof path, "%s/%s", dir, ws_plan_file_name(p, b, name));

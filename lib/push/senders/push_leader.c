@@ -183,7 +183,10 @@ static int wait_for_value(struct ws_push *p, unsigned i, const char *what, ws_de
 	} while (why.code == WS_ETIMEOUT && !ws_deadline_passed(until));
 	if (err)
 		*err = why;
-	return why.code == WS_ECANCELLED ? -1 : ws_err_wrap(err, "no answer from sender %u", i);
+	if (why.code == WS_ECANCELLED)
+		return -1;
+	return ws_err_wrap(err, why.code == WS_ETIMEOUT ? "no answer from sender %u" : "sender %u",
+	                   i);
 }
 
 /* The others come in any order: those who are here are known before anybody is missed. */
