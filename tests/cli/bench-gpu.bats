@@ -26,7 +26,7 @@ rows() { json "[($1) for l in lines if l['type'] == 'measure']"; }
 	expect_status 0
 	keys
 	[ "$(rows 'l["detail"], l["against"], l["against_bytes"]')" = \
-		"$(/usr/bin/python3 -c 'print([("gpu", "device copy", 1 << 21)] * 14)')" ] ||
+		"$(/usr/bin/python3 -c 'print([("gpu", "device copy", 1 << 21)] * 12)')" ] ||
 		explain "rows"
 	expect_json '[l["against"] for l in lines if l["type"] == "roofline"]' "['device copy']"
 	expect_json '[(l["gpus"], l["cuda"], l["compute_capability"], l["nccl"]) for l in lines
