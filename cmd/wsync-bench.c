@@ -90,7 +90,7 @@ static const struct opt opts[] = {
 	OPT_LIMIT('t', "timeout", &cfg.timeout_ns,
 	          "time limit of a request, a broadcast, or forming the group (60s)"),
 	OPT_GROUP_FOR("Receivers", "transport plan"),
-	OPT_UINT(0, "receivers", "N", 0, 4096, &cfg.receivers,
+	OPT_UINT(0, "receivers", "N", 1, 4096, &cfg.receivers,
 	         "local receivers, or those of plan (1)", .basic = true),
 	OPT_GROUP_FOR("Transport", "transport"),
 	OPT_UINT(0, "remote", "N", 0, 4096, &cfg.remote,

@@ -338,6 +338,7 @@ static int push_lines(struct ws_push *p, struct ui *ui, struct ws_err *err)
 	size_t failed = 0;
 	enum ws_code code = WS_OK;
 	unsigned asleep = cfg.asleep;
+	ui_words_read(line);
 	for (unsigned long long n = 1; !ws_cancelled(&run_cancel); n++) {
 		struct ws_err e = WS_ERR_INIT;
 		char where[40];
@@ -464,6 +465,8 @@ static int check_usage(const struct opt_args *args)
 {
 	if (cfg.lock && strstr(cfg.lock, "://"))
 		return opt_usage(&program, "--lock URL: " LOCK_SERVICE_IS_GONE);
+	if (cfg.lock && !cfg.sender)
+		return opt_usage(&program, "--lock is for several senders: it needs --sender I/N");
 	if (cfg.from_stdin && args->n)
 		return opt_usage(&program, "--stdin takes no SOURCE");
 	if (cfg.from_stdin && cfg.pushing.disk_path && !cfg.pushing.disk_dir)

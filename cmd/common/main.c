@@ -7,6 +7,7 @@ int main_run(const struct main_program *m, int argc, char **argv)
 {
 	struct opt_args args;
 	run_start(m->program->name);
+	ui_words_typed((const char *const *)argv);
 	int status = opt_parse(m->program, argc, argv, &args);
 	if (status == OPT_GO && m->check)
 		status = m->check(&args);

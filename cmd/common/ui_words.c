@@ -48,10 +48,33 @@ const char *ui_option(const char *field, size_t n)
 	return NULL;
 }
 
+static const char *const *user_words; /* NULL-terminated, or NULL */
+static const char *user_line = "";
+
+void ui_words_typed(const char *const *words)
+{
+	user_words = words;
+}
+
+void ui_words_read(const char *line)
+{
+	user_line = line;
+}
+
+/* Does the user's own text have these n bytes, "{pause}"? Then they are not the library's. */
+static bool is_typed(const char *at, size_t n)
+{
+	const char *const *w = user_words;
+	while (w && *w && !memmem(*w, strlen(*w), at, n))
+		w++;
+	return (w && *w) || memmem(user_line, strlen(user_line), at, n);
+}
+
 /* A path that was meant to be a template stays as it is: "/ckpt/{model}", "{model}/ckpt". */
 static bool is_word(const char *text, const char *at, size_t n)
 {
-	return (at == text || at[-1] == ' ' || at[-1] == '(') && at[n] && at[n + 1] != '/';
+	return (at == text || at[-1] == ' ' || at[-1] == '(') && at[n] && at[n + 1] != '/' &&
+	       !is_typed(at, n + 1);
 }
 
 const char *ui_words(const char *text)

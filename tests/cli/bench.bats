@@ -351,6 +351,8 @@ assert all(abs(float(r["rate"]) - 1e9 * int(r["bytes"]) / int(r["median_ns"])) <
 	err_has "--min-size 2.00 MiB is more than --max-size 1.00 MiB"
 	try wsync-bench transport --max-size 0
 	expect_status 2
+	try wsync-bench transport --receivers 0
+	expect_status 2
 	try wsync-bench kernels --tp 2
 	expect_status 2
 	try wsync-bench push "$scratch/none"

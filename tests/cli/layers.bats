@@ -93,4 +93,10 @@ fields_named() {
 	try wsync-push "{model}/ckpt" --dry-run
 	expect_status 3
 	err_has "open {model}/ckpt: "
+	# and so does the name of a field
+	try wsync-push "{pause}" --dry-run
+	err_has "open {pause}: "
+	echo "{pause}" >lines
+	STDIN=lines try wsync-push --stdin --dry-run
+	err_has "open {pause}: "
 }

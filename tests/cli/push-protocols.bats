@@ -543,6 +543,9 @@ another server answers than at the turns before in round 1 of 2 senders (begun"
 	try wsync-push m -e "$url" --round 7
 	expect_status 2
 	err_has "--round is for several senders"
+	try wsync-push m -e "$url" --lock turns
+	expect_status 2
+	err_has "--lock is for several senders"
 	for o in --round --weight-version; do
 		try wsync-push --stdin -e "$url" --sender 1/2 --lock turns $o 7
 		expect_status 2
