@@ -6,7 +6,7 @@
 #include "outlet.h"
 
 static struct ctl_config cfg = {
-	.connect_ns = 10 * WS_NS_PER_S, .timeout_ns = CTL_NO_TIMEOUT, .wait_ns = 60 * WS_NS_PER_S,
+	.common.connect_ns = 10 * WS_NS_PER_S, .timeout_ns = CTL_NO_TIMEOUT, .wait_ns = 60 * WS_NS_PER_S,
 };
 
 static const char *const mode_names[] = { "abort", "retract", "in_place", NULL };
@@ -28,14 +28,12 @@ static const struct opt_command commands[] = {
 
 static const struct opt opts[] = {
 	OPT_GROUP("Endpoints"),
-	OPT_LIST('e', "endpoint", "URL", &cfg.endpoints,
+	OPT_LIST('e', "endpoint", "URL", &cfg.common.endpoints,
 	         "use this endpoint; repeatable (all registered; repair: recorded)", .basic = true),
-	OPT_STRING(0, "pool", "NAME", &cfg.pool, "use only registered endpoints of this pool",
-	           .basic = true),
+	OPT_POOL(&cfg.common),
 	OPT_REGISTRY(&cfg.common),
-	OPT_API_KEY_FILE(&cfg.common),
-	OPT_CA_FILE(&cfg.common),
-	OPT_LIMIT(0, "connect-timeout", &cfg.connect_ns, "time limit to connect (10s)"),
+	OPT_KEYS(&cfg.common),
+	OPT_CONNECT_TIMEOUT(&cfg.common),
 	OPT_LIMIT('t', "timeout", &cfg.timeout_ns,
 	          "time limit of the requests (60s), or of a whole repair --again", .basic = true),
 	OPT_GROUP_FOR("Server family", "info pause sleep wake"),
@@ -92,14 +90,13 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 		job.until = ws_deadline_in(cfg.timeout_ns);
 	ui_begin(ui);
 	/* The endpoints of a repair are the recorded ones. */
-	const bool all = args->command->run == ctl_repair && !cfg.endpoints.n && !cfg.pool;
+	const bool all = args->command->run == ctl_repair && !cfg.common.endpoints.n && !cfg.common.pool;
 	int rc = all ? targets_read_key(&job.to, &cfg.common, ui, err)
-	             : targets_find(&job.to, &cfg.endpoints, cfg.pool, &cfg.common, false, ui, err);
+	             : targets_find(&job.to, &cfg.common, false, ui, err);
 	if (!rc)
-		rc = targets_connect(&job.to, cfg.connect_ns, ui, &job.http, err);
+		rc = targets_connect(&job.to, &cfg.common, ui, err);
 	if (!rc)
 		args->command->run(&job, args, err);
-	ws_client_close(job.http);
 	targets_free(&job.to);
 }
 

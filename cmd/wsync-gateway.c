@@ -28,11 +28,11 @@ static struct {
 	const char *listen, *key_file;
 	struct opt_list sources, roots, hosts;
 	unsigned verify;
-	int64_t connect_ns, timeout_ns;
+	int64_t timeout_ns;
 } cfg = {
 	.pushing = PUSHING_DEFAULTS,
 	.listen = "127.0.0.1:6000",
-	.connect_ns = WS_PUSH_CONNECT_NS,
+	.common.connect_ns = WS_PUSH_CONNECT_NS,
 	.timeout_ns = WS_FOREVER,
 };
 
@@ -43,8 +43,7 @@ static const struct opt opts[] = {
 	OPT_STRING(0, "require-key-file", "FILE", &cfg.key_file, "require the API key in this file",
 	           .basic = true),
 	OPT_REGISTRY(&cfg.common),
-	OPT_API_KEY_FILE(&cfg.common),
-	OPT_CA_FILE(&cfg.common),
+	OPT_KEYS(&cfg.common),
 	OPT_GROUP("Sources and hosts"),
 	OPT_LIST(0, "source", "SOURCE", &cfg.sources,
 	         "SOURCE of requests that name none; several are one checkpoint", .basic = true),
@@ -61,7 +60,7 @@ static const struct opt opts[] = {
 	OPT_CHOICE(0, "verify", verifies, &cfg.verify,
 	           "check names first; hash: also compare checksums after (names)", .basic = true),
 	OPT_GROUP("Timeouts"),
-	OPT_LIMIT(0, "connect-timeout", &cfg.connect_ns, "time limit to connect (10s)"),
+	OPT_CONNECT_TIMEOUT(&cfg.common),
 	OPT_PUSHING_TIMES(&cfg.pushing),
 	OPT_LIMIT('t', "timeout", &cfg.timeout_ns, "time limit of a whole push (none)",
 	          .basic = true),
@@ -166,7 +165,7 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 		          .sharded_tp = cfg.naming.sharded_tp,
 		          .sharded_ep = cfg.naming.sharded_ep,
 		          .transform = &transform,
-		          .connect_ns = cfg.connect_ns,
+		          .connect_ns = cfg.common.connect_ns,
 		          .timeout_ns = cfg.timeout_ns == WS_FOREVER ? 0 : cfg.timeout_ns,
 		          .sink = ui->sink,
 		          .log = &ui->log,

@@ -23,7 +23,7 @@ void list_finish(struct list_job *job)
 	job->bytes += job->list.bytes;
 }
 
-static struct list_config cfg = { .connect_ns = 10 * WS_NS_PER_S, .timeout_ns = 60 * WS_NS_PER_S };
+static struct list_config cfg = { .common.connect_ns = 10 * WS_NS_PER_S, .timeout_ns = 60 * WS_NS_PER_S };
 
 static const struct opt opts[] = {
 	OPT_GROUP("List"),
@@ -52,16 +52,14 @@ static const struct opt opts[] = {
 	OPT_UINT(0, "rank", "N", 0, 65535, &cfg.rank,
 	         "tensor-parallel rank to list, with --runtime or of endpoints (0)", .basic = true),
 	OPT_GROUP("Endpoints"),
-	OPT_LIST('e', "endpoint", "URL", &cfg.endpoints,
+	OPT_LIST('e', "endpoint", "URL", &cfg.common.endpoints,
 	         "list this endpoint; repeatable (all registered)", .basic = true),
-	OPT_STRING(0, "pool", "NAME", &cfg.pool, "use only registered endpoints of this pool",
-	           .basic = true),
+	OPT_POOL(&cfg.common),
 	OPT_STRING(0, "prefix", "PREFIX", &cfg.prefix,
 	           "ask endpoints only for names that begin with PREFIX"),
 	OPT_REGISTRY(&cfg.common),
-	OPT_API_KEY_FILE(&cfg.common),
-	OPT_CA_FILE(&cfg.common),
-	OPT_LIMIT(0, "connect-timeout", &cfg.connect_ns, "time limit to connect (10s)"),
+	OPT_KEYS(&cfg.common),
+	OPT_CONNECT_TIMEOUT(&cfg.common),
 	OPT_LIMIT('t', "timeout", &cfg.timeout_ns, "time limit of one endpoint (60s)"),
 	OPT_COMMON(&cfg.common),
 	OPT_END,
@@ -84,7 +82,7 @@ static const struct opt_program program = {
 static int check_usage(const struct opt_args *args)
 {
 	const struct naming *n = &cfg.naming;
-	const bool asks = cfg.endpoints.n || cfg.pool;
+	const bool asks = cfg.common.endpoints.n || cfg.common.pool;
 	if (asks && (args->n || cfg.runtime))
 		return opt_usage(&program, "either %s or endpoints, not both",
 		                 args->n ? "SOURCE" : "--runtime");

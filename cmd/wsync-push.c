@@ -31,19 +31,19 @@ static struct {
 	struct opt_common common;
 	struct naming naming;
 	struct transforming transforming;
-	struct opt_list endpoints, include, exclude;
+	struct opt_list include, exclude;
 	struct pushing pushing;
-	const char *pool, *weight_version, *lock, *round;
+	const char *weight_version, *lock, *round;
 	unsigned asleep;
 	struct tracing tracing;
 	struct measuring measuring;
 	unsigned sender, senders;
 	unsigned verify;
 	bool from_stdin, dry_run;
-	int64_t connect_ns, timeout_ns;
+	int64_t timeout_ns;
 } cfg = {
 	.pushing = PUSHING_DEFAULTS,
-	.connect_ns = WS_PUSH_CONNECT_NS,
+	.common.connect_ns = WS_PUSH_CONNECT_NS,
 	.timeout_ns = WS_FOREVER,
 };
 
@@ -84,13 +84,11 @@ static int take_asleep(void *ctx, const char *value, struct ws_err *err)
 
 static const struct opt opts[] = {
 	OPT_GROUP("Endpoints"),
-	OPT_LIST('e', "endpoint", "URL", &cfg.endpoints,
+	OPT_LIST('e', "endpoint", "URL", &cfg.common.endpoints,
 	         "push to this server; repeatable (all registered)", .basic = true),
-	OPT_STRING(0, "pool", "NAME", &cfg.pool, "use only registered endpoints of this pool",
-	           .basic = true),
+	OPT_POOL(&cfg.common),
 	OPT_REGISTRY(&cfg.common),
-	OPT_API_KEY_FILE(&cfg.common),
-	OPT_CA_FILE(&cfg.common),
+	OPT_KEYS(&cfg.common),
 	OPT_GROUP("Source"),
 	OPT_NAMING(&cfg.naming),
 	OPT_LIST(0, "include", "GLOB", &cfg.include,
@@ -116,7 +114,7 @@ static const struct opt opts[] = {
 	OPT_CHOICE(0, "verify", verifies, &cfg.verify,
 	           "check names first; hash: also compare checksums after (names)", .basic = true),
 	OPT_GROUP("Timeouts"),
-	OPT_LIMIT(0, "connect-timeout", &cfg.connect_ns, "time limit to connect (10s)"),
+	OPT_CONNECT_TIMEOUT(&cfg.common),
 	OPT_PUSHING_TIMES(&cfg.pushing),
 	OPT_LIMIT('t', "timeout", &cfg.timeout_ns, "time limit of the whole push (none)",
 	          .basic = true),
@@ -436,7 +434,7 @@ static int push(const struct opt_args *args, const struct targets *targets, stru
 		.list_tensors = cfg.dry_run || cfg.common.verbose > 0,
 		.api_key = targets->api_key,
 		.ca_file = targets->ca_file,
-		.connect_ns = cfg.connect_ns,
+		.connect_ns = cfg.common.connect_ns,
 		.timeout_ns = cfg.timeout_ns == WS_FOREVER ? 0 : cfg.timeout_ns,
 		.sink = cfg.measuring.sink,
 		.log = &ui->log,
@@ -487,7 +485,7 @@ static int check_usage(const struct opt_args *args)
 static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 {
 	/* A dry run needs no endpoint; the registry is asked only where it is meant. */
-	const bool optional = cfg.dry_run && !cfg.pool && !cfg.common.registry;
+	const bool optional = cfg.dry_run && !cfg.common.pool && !cfg.common.registry;
 	/* Of several senders of one group only the first speaks with endpoints. */
 	const bool follows =
 		cfg.sender > 1 && !cfg.lock && cfg.pushing.protocol == WS_PROTOCOL_EP_SCATTER;
@@ -498,8 +496,7 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 	                                                                                        0;
 	if (rc == 0)
 		rc = follows ? targets_read_key(&targets, &cfg.common, ui, err) :
-		               targets_find(&targets, &cfg.endpoints, cfg.pool, &cfg.common,
-		                            optional, ui, err);
+		               targets_find(&targets, &cfg.common, optional, ui, err);
 	if (rc == 0) {
 		emit_start(ui, targets.n);
 		push(args, &targets, ui, err);

@@ -14,10 +14,9 @@
 
 struct config {
 	struct opt_common common;
-	const char *pool;
 	uint64_t world_size; /* 0: the endpoint's */
 	bool no_check;
-	int64_t connect_ns, timeout_ns;
+	int64_t timeout_ns;
 };
 
 struct job {
@@ -56,8 +55,10 @@ static int find_targets(struct job *job, const struct opt_args *args, struct pro
 		return ws_oom(err);
 	for (size_t i = 0; i < args->n; i++)
 		given.items[i] = args->v[i];
-	int rc = targets_find(&p->to, &given, args->n ? NULL : job->cfg->pool, &job->cfg->common,
-	                      true, job->ui, err);
+	struct opt_common common = job->cfg->common;
+	common.endpoints = given;
+	common.pool = args->n ? NULL : common.pool;
+	int rc = targets_find(&p->to, &common, true, job->ui, err);
 	free(given.items);
 	p->infos = calloc(p->to.n + 1, sizeof *p->infos);
 	p->errs = calloc(p->to.n + 1, sizeof *p->errs);
@@ -70,13 +71,10 @@ static int find_targets(struct job *job, const struct opt_args *args, struct pro
 static int ask(struct job *job, struct probe *p, struct ws_err *err)
 {
 	const struct config *cfg = job->cfg;
-	struct ws_http *http;
-	if (targets_connect(&p->to, cfg->connect_ns, job->ui, &http, err))
+	if (targets_connect(&p->to, &cfg->common, job->ui, err))
 		return -1;
-	const ws_deadline until = ws_deadline_in(cfg->timeout_ns);
-	const struct ws_call to = { http, p->to.urls, p->to.n, until, &run_cancel };
+	const struct ws_call to = targets_call(&p->to, cfg->timeout_ns);
 	const int rc = ws_endpoint_probe_all(&to, p->infos, p->errs, err);
-	ws_client_close(http);
 	if (!rc || (err->code != WS_ECANCELLED && err->code != WS_ESYSTEM)) {
 		*err = (struct ws_err)WS_ERR_INIT;
 		return 0;
@@ -102,7 +100,7 @@ static int fill_entry(const struct job *job, const struct probe *p, size_t i,
 	const struct config *cfg = job->cfg;
 	*e = (struct ws_registry_entry){ .world_size = (unsigned)cfg->world_size };
 	snprintf(e->url, sizeof e->url, "%s", p->to.urls[i]);
-	snprintf(e->pool, sizeof e->pool, "%s", cfg->pool ? cfg->pool : "");
+	snprintf(e->pool, sizeof e->pool, "%s", cfg->common.pool ? cfg->common.pool : "");
 	if (cfg->no_check)
 		return 0;
 	if (p->errs[i].code) {
@@ -164,7 +162,7 @@ static int do_add(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	struct job *job = ctx;
 	struct probe p = { 0 };
-	int rc = job->cfg->pool ? ws_registry_check_pool(job->cfg->pool, err) : 0;
+	int rc = job->cfg->common.pool ? ws_registry_check_pool(job->cfg->common.pool, err) : 0;
 	if (!rc)
 		rc = find_targets(job, args, &p, err);
 	if (!rc && !job->cfg->no_check)
@@ -221,7 +219,7 @@ static void list_row(struct table *t, const struct ws_registry_entry *e)
 static int do_list(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	struct job *job = ctx;
-	const char *pool = job->cfg->pool;
+	const char *pool = job->cfg->common.pool;
 	struct table t = { .n_columns = 8 };
 	struct ws_registry r;
 	(void)args;
@@ -346,7 +344,7 @@ static int do_check(void *ctx, const struct opt_args *args, struct ws_err *err)
 
 /* ---- the program ---- */
 
-static struct config cfg = { .connect_ns = 10 * WS_NS_PER_S, .timeout_ns = 30 * WS_NS_PER_S };
+static struct config cfg = { .common.connect_ns = 10 * WS_NS_PER_S, .timeout_ns = 30 * WS_NS_PER_S };
 
 static const struct opt_command commands[] = {
 	{ "add", "URL...", "detect endpoints and register them, all or none", 1, OPT_MANY, do_add },
@@ -363,13 +361,12 @@ static const struct opt opts[] = {
 	OPT_FLAG(0, "no-check", &cfg.no_check,
 	         "register without a request: the endpoint may be down"),
 	OPT_GROUP_FOR("Pool", "add list check"),
-	OPT_STRING(0, "pool", "NAME", &cfg.pool,
+	OPT_STRING(0, "pool", "NAME", &cfg.common.pool,
 	           "pool to add to (present one, else " WS_POOL_DEFAULT "), to list, to check",
 	           .basic = true),
 	OPT_GROUP_FOR("Requests", "add check"),
-	OPT_API_KEY_FILE(&cfg.common),
-	OPT_CA_FILE(&cfg.common),
-	OPT_LIMIT(0, "connect-timeout", &cfg.connect_ns, "time limit to connect (10s)"),
+	OPT_KEYS(&cfg.common),
+	OPT_CONNECT_TIMEOUT(&cfg.common),
 	OPT_LIMIT('t', "timeout", &cfg.timeout_ns, "time limit of all requests (30s)",
 	          .basic = true),
 	OPT_GROUP("Registry"),

@@ -8,7 +8,7 @@
 
 static struct verify_config cfg = {
 	.limit = 3,
-	.connect_ns = WS_PUSH_CONNECT_NS,
+	.common.connect_ns = WS_PUSH_CONNECT_NS,
 	.timeout_ns = VERIFY_NO_TIMEOUT,
 	.samples = 32,
 	.min_equal = 1,
@@ -45,14 +45,12 @@ static const struct opt opts[] = {
 	OPT_GROUP_FOR("Transforms", "names weights scales"),
 	OPT_TRANSFORMING(&cfg.transforming),
 	OPT_GROUP("Endpoints"),
-	OPT_LIST('e', "endpoint", "URL", &cfg.endpoints,
+	OPT_LIST('e', "endpoint", "URL", &cfg.common.endpoints,
 	         "use this endpoint; repeatable (all registered)", .basic = true),
-	OPT_STRING(0, "pool", "NAME", &cfg.pool, "use only registered endpoints of this pool",
-	           .basic = true),
+	OPT_POOL(&cfg.common),
 	OPT_REGISTRY(&cfg.common),
-	OPT_API_KEY_FILE(&cfg.common),
-	OPT_CA_FILE(&cfg.common),
-	OPT_LIMIT(0, "connect-timeout", &cfg.connect_ns, "time limit to connect (10s)"),
+	OPT_KEYS(&cfg.common),
+	OPT_CONNECT_TIMEOUT(&cfg.common),
 	OPT_LIMIT('t', "timeout", &cfg.timeout_ns,
 	          "time limit of the requests (60s; weights: none)", .basic = true),
 	OPT_GROUP_FOR("Server, instead of --endpoint", "names"),
@@ -140,7 +138,7 @@ static const struct opt_program program = {
 static int check_usage(const struct opt_args *args)
 {
 	(void)args;
-	if (cfg.endpoints.n && (cfg.list || cfg.tp || cfg.ep || cfg.attention_tp))
+	if (cfg.common.endpoints.n && (cfg.list || cfg.tp || cfg.ep || cfg.attention_tp))
 		return opt_usage(&program, "--%s: --endpoint tells that itself",
 		                 cfg.list ? "list" :
 		                 cfg.tp   ? "tp" :

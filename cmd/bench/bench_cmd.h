@@ -16,8 +16,7 @@ struct bench_config {
 	struct opt_common common;
 	struct transforming transforming;
 	struct pushing pushing;
-	struct opt_list endpoints;
-	const char *pool, *model, *listen, *join, *host;
+	const char *model, *listen, *join, *host;
 	uint64_t samples, warmups;
 	/* for one measurement; WS_FOREVER: as long as it takes */
 	int64_t most_ns;
@@ -30,7 +29,7 @@ struct bench_config {
 	unsigned on, to;
 	struct opt_list buckets, formats, quantize; /* sweep */
 	struct ws_bench_topology plan;
-	int64_t connect_ns, timeout_ns;
+	int64_t timeout_ns;
 };
 
 /* ---- report.c: rows, printed as they come and kept for the summary ---- */

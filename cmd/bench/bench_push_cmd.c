@@ -33,7 +33,7 @@ int whole_open(struct whole *w, struct bench_job *job, const struct opt_args *ar
 	w->push = (struct ws_push_opts){
 		.endpoints = job->urls, .n_endpoints = job->n_urls, .verify = cfg->verify,
 		.transform = &w->transform, .api_key = job->targets.api_key,
-		.ca_file = job->targets.ca_file, .connect_ns = cfg->connect_ns,
+		.ca_file = job->targets.ca_file, .connect_ns = cfg->common.connect_ns,
 		.log = &job->ui->log, .cancel = &run_cancel,
 	};
 	pushing_apply(&cfg->pushing, &w->push);

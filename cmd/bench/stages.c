@@ -32,9 +32,8 @@ struct ws_bench_opts bench_opts(struct bench_job *job)
 int bench_find_endpoints(struct bench_job *job, struct ws_err *err)
 {
 	const struct bench_config *cfg = job->cfg;
-	if (cfg->endpoints.n || cfg->pool || cfg->common.registry) {
-		if (targets_find(&job->targets, &cfg->endpoints, cfg->pool, &cfg->common, false,
-		                 job->ui, err))
+	if (cfg->common.endpoints.n || cfg->common.pool || cfg->common.registry) {
+		if (targets_find(&job->targets, &cfg->common, false, job->ui, err))
 			return -1;
 		job->urls = job->targets.urls;
 		job->n_urls = job->targets.n;

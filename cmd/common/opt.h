@@ -116,6 +116,9 @@ struct opt_common {
 	const char *registry;     /* --registry; NULL: run_registry_path finds it */
 	const char *api_key_file; /* --api-key-file; NULL: none */
 	const char *ca_file;      /* --ca-file; NULL: none */
+	struct opt_list endpoints; /* --endpoint; none: those of the registry, */
+	const char *pool;          /* --pool: of this pool; NULL: of all */
+	int64_t connect_ns;        /* --connect-timeout */
 };
 
 #define OPT_COMMON(c) \
@@ -139,12 +142,16 @@ struct opt_common {
 #define OPT_REGISTRY(c)                                                                            \
 	OPT_STRING(0, "registry", "FILE", &(c)->registry,                                          \
 	           "registry file ($WSYNC_REGISTRY, else in ~/.local/state/wsync)")
-#define OPT_API_KEY_FILE(c) \
+#define OPT_POOL(c) \
+	OPT_STRING(0, "pool", "NAME", &(c)->pool, "use only registered endpoints of this pool", \
+		.basic = true)
+#define OPT_KEYS(c) \
 	OPT_STRING(0, "api-key-file", "FILE", &(c)->api_key_file, \
-		"file with the endpoints' API key ($WSYNC_API_KEY_FILE)")
-#define OPT_CA_FILE(c)                                                                             \
-	OPT_STRING(0, "ca-file", "FILE", &(c)->ca_file,                                            \
-	           "PEM file of trusted https certificates ($WSYNC_CA_FILE)")
+		"file with the endpoints' API key ($WSYNC_API_KEY_FILE)"), \
+	OPT_STRING(0, "ca-file", "FILE", &(c)->ca_file, \
+		"PEM file of trusted https certificates ($WSYNC_CA_FILE)")
+#define OPT_CONNECT_TIMEOUT(c) \
+	OPT_LIMIT(0, "connect-timeout", &(c)->connect_ns, "time limit to connect (10s)")
 
 enum { OPT_MANY = 1 << 30 };
 

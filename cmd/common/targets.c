@@ -86,49 +86,56 @@ static int add_registered(struct targets *t, const char *path, const char *pool,
 	return rc;
 }
 
-static int ask_registry(struct targets *t, const char *pool, const struct opt_common *common,
-                        bool optional, struct ws_err *err)
+static int ask_registry(struct targets *t, const struct opt_common *common, bool optional,
+                        struct ws_err *err)
 {
 	struct ws_buf path;
 	ws_buf_init(&path, 0);
 	int rc = run_registry_path(common->registry, &path, err);
 	if (!rc)
-		rc = add_registered(t, path.data, pool, optional, err);
-	else if (optional && !pool)
+		rc = add_registered(t, path.data, common->pool, optional, err);
+	else if (optional && !common->pool)
 		rc = 0; /* no place for a registry: then there is none */
 	ws_buf_free(&path);
 	return rc;
 }
 
-int targets_find(struct targets *t, const struct opt_list *given, const char *pool,
-                 const struct opt_common *common, bool optional, struct ui *ui, struct ws_err *err)
+int targets_find(struct targets *t, const struct opt_common *common, bool optional, struct ui *ui,
+                 struct ws_err *err)
 {
+	const struct opt_list *given = &common->endpoints;
 	*t = (struct targets){ 0 };
 	for (size_t i = 0; i < given->n; i++)
 		if (add(t, given->items[i], err))
 			return -1;
-	if (given->n && pool)
+	if (given->n && common->pool)
 		return ws_err_set(err, WS_EUSAGE, "--pool: chooses among the registered endpoints, "
 		                  "but --endpoint names some already");
-	if (!given->n && ask_registry(t, pool, common, optional, err))
+	if (!given->n && ask_registry(t, common, optional, err))
 		return -1;
 	return targets_read_key(t, common, ui, err);
 }
 
-int targets_connect(const struct targets *t, int64_t connect_ns, const struct ui *ui,
-                    struct ws_http **out, struct ws_err *err)
+int targets_connect(struct targets *t, const struct opt_common *common, const struct ui *ui,
+                    struct ws_err *err)
 {
 	const struct ws_client_opts opts = {
 		.api_key = t->api_key,
 		.ca_file = t->ca_file,
-		.connect_ns = connect_ns,
+		.connect_ns = common->connect_ns,
 		.log = &ui->log,
 	};
-	return ws_client_open(&opts, out, err);
+	return ws_client_open(&opts, &t->http, err);
+}
+
+struct ws_call targets_call(const struct targets *t, int64_t ns)
+{
+	return (struct ws_call){ t->http, t->urls, t->n, ws_deadline_in(ns), &run_cancel };
 }
 
 void targets_free(struct targets *t)
 {
+	ws_client_close(t->http);
 	for (size_t i = 0; i < t->n; i++)
 		free((void *)(uintptr_t)t->urls[i]);
 	free(t->urls);

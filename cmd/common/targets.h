@@ -20,19 +20,22 @@ struct targets {
 	size_t n;
 	char *api_key;     /* NULL: none */
 	const char *ca_file; /* NULL: the system's */
+	struct ws_http *http; /* NULL before targets_connect */
 };
 
-/* The URLs given by --endpoint, else those of the registry (of one pool, where pool is not NULL).
- * None at all is WS_EUSAGE unless optional. Warns about a key file that others can read. */
-int targets_find(struct targets *t, const struct opt_list *given, const char *pool,
-                 const struct opt_common *common, bool optional, struct ui *ui, struct ws_err *err);
+/* The URLs given by --endpoint, else those of the registry (of one pool with --pool). None at all
+ * is WS_EUSAGE unless optional. Warns about a key file that others can read. */
+int targets_find(struct targets *t, const struct opt_common *common, bool optional, struct ui *ui,
+                 struct ws_err *err);
 /* The key and whom to trust alone, for a command that finds its endpoints elsewhere;
  * *t is zeroed by the caller. */
 int targets_read_key(struct targets *t, const struct opt_common *common, struct ui *ui,
                      struct ws_err *err);
-/* Connections to them. */
-int targets_connect(const struct targets *t, int64_t connect_ns, const struct ui *ui,
-                    struct ws_http **out, struct ws_err *err);
+int targets_connect(struct targets *t, const struct opt_common *common, const struct ui *ui,
+                    struct ws_err *err);
+/* Requests to all of them, which end after ns or when the program is cancelled. */
+struct ws_call targets_call(const struct targets *t, int64_t ns);
+/* Closes the connections, too. */
 void targets_free(struct targets *t);
 
 #endif

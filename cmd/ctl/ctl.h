@@ -15,12 +15,10 @@ enum { CTL_NO_TIMEOUT = -1 }; /* none was given */
 
 struct ctl_config {
 	struct opt_common common;
-	struct opt_list endpoints;
-	const char *pool;
 	unsigned mode;    /* enum ws_pause_mode */
 	unsigned lineage; /* enum ws_lineage */
 	const char *tags; /* of memory; NULL: all */
-	int64_t connect_ns, timeout_ns, wait_ns;
+	int64_t timeout_ns, wait_ns;
 	const char *master_address; /* of a group, as are these */
 	uint64_t master_port;
 	bool keep;
@@ -32,7 +30,6 @@ struct ctl_job {
 	const struct ctl_config *cfg;
 	struct ui *ui;
 	struct targets to; /* of a repair: none where all are meant */
-	struct ws_http *http;
 	ws_deadline until; /* of --timeout; without it WS_FOREVER */
 	/* shown with the answers, where who paused an endpoint matters; or NULL */
 	const struct ws_journal_list *records;

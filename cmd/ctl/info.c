@@ -184,8 +184,7 @@ static int probe(struct ctl_job *job, void (*show)(struct ctl_job *, const struc
 		           records };
 	int rc = p.infos && p.errs ? 0 : ws_oom(err);
 	if (!rc) {
-		const struct ws_call to = { job->http, job->to.urls, job->to.n,
-			                    ws_deadline_in(job->cfg->timeout_ns), &run_cancel };
+		const struct ws_call to = targets_call(&job->to, job->cfg->timeout_ns);
 		rc = ws_endpoint_probe_all(&to, p.infos, p.errs, err);
 		for (size_t i = 0; i < job->to.n; i++)
 			ws_endpoint_assume(&p.infos[i], (enum ws_lineage)job->cfg->lineage);
@@ -207,8 +206,7 @@ struct ws_endpoint_info *ctl_ask(struct ctl_job *job, struct ws_err *err)
 	struct ws_endpoint_info *infos = calloc(job->to.n, sizeof *infos);
 	struct ws_err *errs = calloc(job->to.n, sizeof *errs);
 	int rc = infos && errs ? 0 : ws_oom(err);
-	const struct ws_call to = { job->http, job->to.urls, job->to.n,
-		                    ws_deadline_in(job->cfg->timeout_ns), &run_cancel };
+	const struct ws_call to = targets_call(&job->to, job->cfg->timeout_ns);
 	if (!rc)
 		rc = ws_endpoint_probe_all(&to, infos, errs, err);
 	for (size_t i = 0; !rc && i < job->to.n; i++)

@@ -66,7 +66,7 @@ int ctl_init_group(void *ctx, const struct opt_args *args, struct ws_err *err)
 		.sink = job->ui->sink, .log = &job->ui->log, .cancel = &run_cancel,
 	};
 	struct ws_formed *f = NULL;
-	int rc = ws_forming_run(job->http, &opts, ws_deadline_in(cfg->timeout_ns), &f, err);
+	int rc = ws_forming_run(job->to.http, &opts, ws_deadline_in(cfg->timeout_ns), &f, err);
 	if (rc)
 		return -1;
 	show(job, f);
@@ -82,8 +82,7 @@ int ctl_destroy_group(void *ctx, const struct opt_args *args, struct ws_err *err
 	struct ws_endpoint_answer *answers = calloc(job->to.n, sizeof *answers);
 	if (!answers)
 		return ws_oom(err);
-	const struct ws_call to = { job->http, job->to.urls, job->to.n,
-		                    ws_deadline_in(job->cfg->timeout_ns), &run_cancel };
+	const struct ws_call to = targets_call(&job->to, job->cfg->timeout_ns);
 	const int rc = ws_endpoint_destroy_group(&to, args->v[0], answers, err);
 	if (err->code != WS_ECANCELLED && err->code != WS_ESYSTEM)
 		ctl_show_answers(job, "left", answers);

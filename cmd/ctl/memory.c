@@ -27,11 +27,10 @@ static int tell(struct ctl_job *job, bool sleep, unsigned memory,
                 const struct ws_endpoint_info *infos, struct ws_err *err)
 {
 	struct ws_endpoint_answer *answers = calloc(job->to.n, sizeof *answers);
-	const ws_deadline until = ws_deadline_in(job->cfg->timeout_ns);
 	const ws_deadline patience = ws_deadline_in(job->cfg->wait_ns);
 	if (!answers)
 		return ws_oom(err);
-	const struct ws_call to = { job->http, job->to.urls, job->to.n, until, &run_cancel };
+	const struct ws_call to = targets_call(&job->to, job->cfg->timeout_ns);
 	const int rc = sleep ? ws_endpoint_sleep(&to, infos, memory, patience, answers, err) :
 	                       ws_endpoint_wake(&to, infos, memory, answers, err);
 	if (err->code != WS_ECANCELLED && err->code != WS_ESYSTEM)

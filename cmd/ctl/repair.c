@@ -176,7 +176,7 @@ static int repair_one(struct repairs *r, struct ws_journal_entry *e,
 {
 	const struct ctl_config *cfg = r->job->cfg;
 	const struct ws_repair_opts opts = {
-		.http = r->job->http, .state_dir = r->state_dir, .dry_run = cfg->dry_run,
+		.http = r->job->to.http, .state_dir = r->state_dir, .dry_run = cfg->dry_run,
 		.resume_partial = cfg->resume_partial, .timeout_ns = cfg->timeout_ns,
 		.until = cfg->again ? r->job->until : WS_FOREVER,
 		.cancel = &run_cancel,

@@ -65,9 +65,8 @@ static int call(struct ctl_job *job, enum call what, const char *version,
                 struct ws_endpoint_answer *answers, struct ws_err *err)
 {
 	const struct ctl_config *cfg = job->cfg;
-	const ws_deadline until = ws_deadline_in(cfg->timeout_ns);
 	const ws_deadline patience = ws_deadline_in(cfg->wait_ns);
-	struct ws_call to = { job->http, job->to.urls, job->to.n, until, &run_cancel };
+	struct ws_call to = targets_call(&job->to, cfg->timeout_ns);
 	switch (what) {
 	case HEALTH:
 		return ws_endpoint_health(&to, answers, err);
@@ -76,7 +75,7 @@ static int call(struct ctl_job *job, enum call what, const char *version,
 	case RESUME:
 		return ws_endpoint_resume(&to, answers, err);
 	case FLUSH:
-		to.until = cfg->wait_ns > cfg->timeout_ns ? patience : until;
+		to.until = cfg->wait_ns > cfg->timeout_ns ? patience : to.until;
 		return ws_endpoint_flush(&to, patience, answers, err);
 	case SET_VERSION:
 		return ws_endpoint_set_version(&to, version, answers, err);

@@ -17,25 +17,28 @@ static void add_weight(struct list_job *job, const struct ws_weight *w)
 	list_add(job, &row);
 }
 
-static int list_endpoint(struct list_job *job, struct ws_http *http, const char *url, bool alone,
+static int list_endpoint(struct list_job *job, const struct targets *to, size_t i,
                          struct ws_err *err)
 {
 	const struct list_config *cfg = job->cfg;
 	struct tensors *list = &job->list;
 	struct ws_weight_list weights = { 0 };
-	const struct ws_call to = { http, &url, 1, ws_deadline_in(cfg->timeout_ns), &run_cancel };
+	const char *const url = to->urls[i];
+	struct ws_call call = targets_call(to, cfg->timeout_ns);
 	struct ws_err one;
-	if (ws_endpoint_list_all(&to, cfg->prefix, (unsigned)cfg->rank, &weights, &one, err))
+	call.urls = &url;
+	call.n = 1;
+	if (ws_endpoint_list_all(&call, cfg->prefix, (unsigned)cfg->rank, &weights, &one, err))
 		return ws_err_where(err, NULL, url);
 	const int rc = tensors_start(list, weights.n, err);
-	for (size_t i = 0; rc == 0 && i < weights.n; i++)
-		add_weight(job, &weights.items[i]);
-	if (!alone)
+	for (size_t k = 0; rc == 0 && k < weights.n; k++)
+		add_weight(job, &weights.items[k]);
+	if (to->n > 1)
 		ui_say(job->ui, "%s==> %s <==\n", job->tensors ? "\n" : "", url);
 	list->from_key = "endpoint";
 	list->from = url;
-	for (size_t i = 0; rc == 0 && i < list->n; i++)
-		tensors_print(list, &list->rows[i], NULL);
+	for (size_t k = 0; rc == 0 && k < list->n; k++)
+		tensors_print(list, &list->rows[k], NULL);
 	if (rc == 0)
 		list_finish(job);
 	ws_weight_list_free(&weights);
@@ -43,13 +46,12 @@ static int list_endpoint(struct list_job *job, struct ws_http *http, const char 
 }
 
 /* Every endpoint is asked; the first failure is the run's, the others are said on the way. */
-static int ask_endpoints(struct list_job *job, struct ws_http *http, const struct targets *to,
-                         struct ws_err *err)
+static int ask_endpoints(struct list_job *job, const struct targets *to, struct ws_err *err)
 {
 	int rc = 0;
 	for (size_t i = 0; i < to->n && !ws_cancelled(&run_cancel); i++) {
 		struct ws_err one = WS_ERR_INIT;
-		if (list_endpoint(job, http, to->urls[i], to->n == 1, &one) == 0)
+		if (list_endpoint(job, to, i, &one) == 0)
 			continue;
 		if (rc == 0)
 			*err = one;
@@ -64,13 +66,11 @@ int list_endpoints(struct list_job *job, struct ws_err *err)
 {
 	const struct list_config *cfg = job->cfg;
 	struct targets to = { 0 };
-	struct ws_http *http = NULL;
-	int rc = targets_find(&to, &cfg->endpoints, cfg->pool, &cfg->common, false, job->ui, err);
+	int rc = targets_find(&to, &cfg->common, false, job->ui, err);
 	if (rc == 0)
-		rc = targets_connect(&to, cfg->connect_ns, job->ui, &http, err);
+		rc = targets_connect(&to, &cfg->common, job->ui, err);
 	if (rc == 0)
-		rc = ask_endpoints(job, http, &to, err);
-	ws_client_close(http);
+		rc = ask_endpoints(job, &to, err);
 	targets_free(&to);
 	return rc;
 }

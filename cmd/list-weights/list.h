@@ -11,12 +11,12 @@ struct list_config {
 	struct opt_common common;
 	struct naming naming;
 	struct transforming transforming;
-	struct opt_list include, exclude, endpoints;
+	struct opt_list include, exclude;
 	unsigned format;
 	bool hash, as_sent, runtime;
-	const char *prefix, *pool;
+	const char *prefix;
 	uint64_t rank, tp, ep, attention_tp; /* 0: not given, for tp, ep and attention_tp */
-	int64_t connect_ns, timeout_ns;
+	int64_t timeout_ns;
 };
 
 struct list_job {

@@ -50,8 +50,8 @@ static int find_prompts(const struct verify_config *cfg, struct ws_prompts *p, s
 
 static const char *option_for_asking(const struct verify_config *cfg)
 {
-	return cfg->endpoints.n  ? "endpoint" :
-	       cfg->pool         ? "pool" :
+	return cfg->common.endpoints.n  ? "endpoint" :
+	       cfg->common.pool         ? "pool" :
 	       cfg->prompts.n    ? "prompt" :
 	       cfg->prompts_file ? "prompts" :
 	       cfg->save         ? "save" :
@@ -63,7 +63,7 @@ int verify_asking_open(const struct verify_job *job, const struct opt_args *args
                        struct verify_asking *a, struct ws_ask_opts *out, struct ws_err *err)
 {
 	const struct verify_config *cfg = job->cfg;
-	const bool named = cfg->endpoints.n || cfg->pool;
+	const bool named = cfg->common.endpoints.n || cfg->common.pool;
 	const bool asks = args->n < 2 && (args->n < enough || named);
 	const char *useless = asks ? NULL : option_for_asking(cfg);
 	if (useless)
@@ -71,7 +71,7 @@ int verify_asking_open(const struct verify_job *job, const struct opt_args *args
 		                  args->n > 1 ? "two files of answers" :
 		                                "a file of answers and no --endpoint");
 	if (asks &&
-	    (targets_find(&a->to, &cfg->endpoints, cfg->pool, &cfg->common, false, job->ui, err) ||
+	    (targets_find(&a->to, &cfg->common, false, job->ui, err) ||
 	     find_prompts(cfg, &a->prompts, err)))
 		return -1;
 	*out = (struct ws_ask_opts){
@@ -86,7 +86,7 @@ int verify_asking_open(const struct verify_job *job, const struct opt_args *args
 		.save = cfg->save,
 		.api_key = a->to.api_key,
 		.ca_file = a->to.ca_file,
-		.connect_ns = cfg->connect_ns,
+		.connect_ns = cfg->common.connect_ns,
 		.timeout_ns = cfg->timeout_ns == VERIFY_NO_TIMEOUT ? 0 : cfg->timeout_ns,
 		.asked = take_asked,
 		.ctx = (void *)(uintptr_t)job,

@@ -128,17 +128,15 @@ static int ask(const struct verify_job *job, struct sides *s, struct ws_err *err
 {
 	const struct verify_config *cfg = job->cfg;
 	const int64_t ns = cfg->timeout_ns == VERIFY_NO_TIMEOUT ? PATIENCE_NS : cfg->timeout_ns;
-	struct ws_http *http = NULL;
 	s->have = calloc(s->to.n, sizeof *s->have);
 	s->errs = calloc(s->to.n, sizeof *s->errs);
 	if (!s->have || !s->errs)
 		return ws_oom(err);
-	if (targets_connect(&s->to, cfg->connect_ns, job->ui, &http, err))
+	if (targets_connect(&s->to, &cfg->common, job->ui, err))
 		return -1;
-	const struct ws_call to = { http, s->to.urls, s->to.n, ws_deadline_in(ns), &run_cancel };
+	const struct ws_call to = targets_call(&s->to, ns);
 	const int rc = ws_endpoint_settings(&to, s->have, s->errs, err);
 	s->asked = true;
-	ws_client_close(http);
 	return rc;
 }
 
@@ -196,8 +194,7 @@ int verify_flags(void *ctx, const struct opt_args *args, struct ws_err *err)
 	struct sides s = { .to = { 0 } };
 	int rc = read_wanted(cfg, args, &s.want, err);
 	if (!rc)
-		rc = targets_find(&s.to, &cfg->endpoints, cfg->pool, &cfg->common, false, job->ui,
-		                  err);
+		rc = targets_find(&s.to, &cfg->common, false, job->ui, err);
 	if (!rc && !s.want.n && s.to.n < 2)
 		rc = ws_err_set(err, WS_EUSAGE,
 		                "flags: a FILE of settings, --expect KEY=VALUE or a second "

@@ -15,7 +15,6 @@
 /* What stands for the servers. */
 struct against {
 	struct targets to;
-	struct ws_http *http;
 	struct ws_endpoint_info *infos;
 	struct ws_err *errs;
 	struct ws_name_check_target *targets;
@@ -29,7 +28,6 @@ static void free_against(struct against *a)
 	free(a->targets);
 	free(a->infos);
 	free(a->errs);
-	ws_client_close(a->http);
 	targets_free(&a->to);
 }
 
@@ -41,14 +39,13 @@ static int64_t timeout_of(const struct verify_config *cfg)
 static int ask(struct verify_job *job, struct against *a, struct ws_err *err)
 {
 	const struct verify_config *cfg = job->cfg;
-	const ws_deadline until = ws_deadline_in(timeout_of(cfg));
 	const size_t n = a->to.n;
 	outlet_never_wait();
-	if (targets_connect(&a->to, cfg->connect_ns, job->ui, &a->http, err))
+	if (targets_connect(&a->to, &cfg->common, job->ui, err))
 		return -1;
-	const struct ws_call to = { a->http, a->to.urls, n, until, &run_cancel };
+	const struct ws_call to = targets_call(&a->to, timeout_of(cfg));
 	if (ws_endpoint_probe_all(&to, a->infos, a->errs, err) ||
-	    ws_name_check_ask(a->http, a->infos, n, true, until, &run_cancel, a->targets, err))
+	    ws_name_check_ask(to.http, a->infos, n, true, to.until, &run_cancel, a->targets, err))
 		return -1;
 	a->n = n;
 	return 0;
@@ -75,9 +72,9 @@ static bool is_described(const struct verify_config *cfg)
 static int find_against(struct verify_job *job, struct against *a, struct ws_err *err)
 {
 	const struct verify_config *cfg = job->cfg;
-	const bool named = cfg->endpoints.n || cfg->pool || cfg->common.registry;
+	const bool named = cfg->common.endpoints.n || cfg->common.pool || cfg->common.registry;
 	if ((named || !is_described(cfg)) &&
-	    targets_find(&a->to, &cfg->endpoints, cfg->pool, &cfg->common, !named, job->ui, err))
+	    targets_find(&a->to, &cfg->common, !named, job->ui, err))
 		return -1;
 	a->infos = calloc(a->to.n + 1, sizeof *a->infos);
 	a->errs = calloc(a->to.n + 1, sizeof *a->errs);
@@ -131,8 +128,8 @@ static int check(struct verify_job *job, const struct against *a, const struct w
 		.exclude = cfg->exclude.items,
 		.n_exclude = cfg->exclude.n,
 	};
-	if (a->http && whole &&
-	    ws_name_check_measure(a->http, in, a->targets, a->n, until, &run_cancel, err))
+	if (a->to.http && whole &&
+	    ws_name_check_measure(a->to.http, in, a->targets, a->n, until, &run_cancel, err))
 		return -1;
 	if (ws_name_check_run_all(&opts, a->targets, a->n, &job->ui->sink, sum, err))
 		return -1;

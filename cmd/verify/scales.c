@@ -303,21 +303,19 @@ static int check_endpoint(const struct verify_job *job, struct ws_http *http, co
 	return rc;
 }
 
-static int check_endpoints(const struct verify_job *job, const struct targets *to,
+static int check_endpoints(const struct verify_job *job, struct targets *to,
                            struct ws_scales_report *sum, struct ws_err *err)
 {
 	const struct verify_config *cfg = job->cfg;
 	const ws_deadline until = ws_deadline_in(
 		cfg->timeout_ns == VERIFY_NO_TIMEOUT ? 60 * WS_NS_PER_S : cfg->timeout_ns);
-	struct ws_http *http = NULL;
 	struct ws_config *config = NULL;
 	int rc = cfg->naming.config ? ws_config_open(cfg->naming.config, &config, err) : 0;
 	if (!rc)
-		rc = targets_connect(to, cfg->connect_ns, job->ui, &http, err);
-	for (size_t i = 0; http && i < to->n && !ws_cancelled(&run_cancel); i++)
-		if (check_endpoint(job, http, to->urls[i], config, until, sum, err))
+		rc = targets_connect(to, &cfg->common, job->ui, err);
+	for (size_t i = 0; to->http && i < to->n && !ws_cancelled(&run_cancel); i++)
+		if (check_endpoint(job, to->http, to->urls[i], config, until, sum, err))
 			rc = -1;
-	ws_client_close(http);
 	ws_config_free(config);
 	return rc;
 }
@@ -338,14 +336,13 @@ int verify_scales(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	const struct verify_job *job = ctx;
 	const struct verify_config *cfg = job->cfg;
-	const bool ask = cfg->endpoints.n || cfg->pool;
+	const bool ask = cfg->common.endpoints.n || cfg->common.pool;
 	const int64_t since = ws_now_ns();
 	struct ws_scales_report sum = { 0 };
 	struct targets to = { 0 };
 	int rc = check_usage(cfg, args, ask, err);
 	if (!rc && ask)
-		rc = targets_find(&to, &cfg->endpoints, cfg->pool, &cfg->common, false, job->ui,
-		                  err);
+		rc = targets_find(&to, &cfg->common, false, job->ui, err);
 	if (!rc && args->n)
 		rc = check_source(job, args, &sum, err);
 	if (ask && (!rc || err->code == WS_EMISMATCH) && check_endpoints(job, &to, &sum, err))

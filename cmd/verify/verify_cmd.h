@@ -17,8 +17,8 @@ struct verify_config {
 	struct opt_common common;
 	struct naming naming;
 	struct transforming transforming;
-	struct opt_list endpoints, include, exclude;
-	const char *pool, *list;
+	struct opt_list include, exclude;
+	const char *list;
 	uint64_t tp, ep, attention_tp; /* 0: not given */
 	uint64_t limit;
 	bool scan;
@@ -36,7 +36,7 @@ struct verify_config {
 	uint64_t max_new_tokens, parallel;
 	bool flush_first;
 	struct pushing pushing;          /* with twice and reset */
-	int64_t connect_ns, timeout_ns;
+	int64_t timeout_ns;
 };
 
 struct verify_job {

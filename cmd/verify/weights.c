@@ -208,7 +208,7 @@ static int look(struct shown *s, const struct opt_args *args, struct ws_verify_r
 		.threads = (unsigned)cfg->threads,
 		.api_key = s->to->api_key,
 		.ca_file = s->to->ca_file,
-		.connect_ns = cfg->connect_ns,
+		.connect_ns = cfg->common.connect_ns,
 		.timeout_ns = timeout_of(cfg),
 		.sink = { take_event, s },
 		.log = &s->job->ui->log,
@@ -240,7 +240,7 @@ static int push_again(struct shown *s, const struct opt_args *args,
 		.map = cfg->naming.map, .config = cfg->naming.config,
 		.sharded_tp = cfg->naming.sharded_tp, .sharded_ep = cfg->naming.sharded_ep,
 		.transform = &transform, .verify = WS_VERIFY_NONE,
-		.api_key = s->to->api_key, .ca_file = s->to->ca_file, .connect_ns = cfg->connect_ns,
+		.api_key = s->to->api_key, .ca_file = s->to->ca_file, .connect_ns = cfg->common.connect_ns,
 		.timeout_ns = timeout_of(cfg), .sink = { take_event, s }, .log = &s->job->ui->log,
 		.cancel = &run_cancel, .hung = quit_hung, .hung_ctx = s,
 	};
@@ -298,8 +298,7 @@ int verify_weights(void *ctx, const struct opt_args *args, struct ws_err *err)
 	struct shown s = { .job = job, .to = &to };
 	int rc = check_choice(cfg, err);
 	if (!rc)
-		rc = targets_find(&to, &cfg->endpoints, cfg->pool, &cfg->common, false, job->ui,
-		                  err);
+		rc = targets_find(&to, &cfg->common, false, job->ui, err);
 	if (!rc)
 		rc = ask(&s, args, err);
 	targets_free(&to);
