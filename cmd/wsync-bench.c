@@ -198,10 +198,8 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 	outlet_never_wait(); /* its endpoints end with it */
 	report_end(&job.report, args->command->run(&job, args, err) == 0 ? err : NULL);
 	struct ws_jw *w = ui_end_open(ui, err);
-	if (w) {
-		ws_jw_uint(w, "measures", job.report.n);
-		ui_line_end(ui);
-	}
+	ws_jw_uint(w, "measures", job.report.n);
+	ui_line_end(ui);
 	local_stop(&job.local);
 	targets_free(&job.targets);
 	report_free(&job.report);

@@ -184,15 +184,13 @@ static void say_ready(struct ui *ui, const struct ws_serve *s)
 	if (size.family)
 		say_size(ui, &size);
 	struct ws_jw *w = ui_line(ui, "ready");
-	if (w) {
-		ws_jw_str(w, "url", ws_serve_url(s));
-		if (size.family) {
-			ws_jw_str(w, "family", size.family);
-			ws_jw_uint(w, "params", size.params);
-			ws_jw_uint(w, "bytes", size.kept ? size.bytes : 0);
-		}
-		ui_line_end(ui);
+	ws_jw_str(w, "url", ws_serve_url(s));
+	if (size.family) {
+		ws_jw_str(w, "family", size.family);
+		ws_jw_uint(w, "params", size.params);
+		ws_jw_uint(w, "bytes", size.kept ? size.bytes : 0);
 	}
+	ui_line_end(ui);
 	ui_say(ui, "ready at %s\n", ws_serve_url(s));
 }
 

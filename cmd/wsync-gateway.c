@@ -102,10 +102,8 @@ static void say_warning(void *ctx, const char *text)
 static void say_ready(struct ui *ui, const struct ws_gateway *g)
 {
 	struct ws_jw *w = ui_line(ui, "ready");
-	if (w) {
-		ws_jw_str(w, "url", ws_gateway_url(g));
-		ui_line_end(ui);
-	}
+	ws_jw_str(w, "url", ws_gateway_url(g));
+	ui_line_end(ui);
 	ui_say(ui, "ready at %s\n", ws_gateway_url(g));
 }
 

@@ -120,11 +120,9 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 	else
 		list_endpoints(&job, err);
 	struct ws_jw *w = ui_end_open(ui, err);
-	if (w) {
-		ws_jw_uint(w, "tensors", job.tensors);
-		ws_jw_uint(w, "bytes", job.bytes);
-		ui_line_end(ui);
-	}
+	ws_jw_uint(w, "tensors", job.tensors);
+	ws_jw_uint(w, "bytes", job.bytes);
+	ui_line_end(ui);
 	tensors_free(&job.list);
 }
 

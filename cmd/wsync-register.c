@@ -123,11 +123,9 @@ static int fill_entry(const struct job *job, const struct probe *p, size_t i,
 static void tell_added(struct ui *ui, const struct ws_registry_entry *e, bool updated)
 {
 	struct ws_jw *w = ui_line(ui, "endpoint");
-	if (w) {
-		ws_registry_put(w, e);
-		ws_jw_bool(w, "updated", updated);
-		ui_line_end(ui);
-	}
+	ws_registry_put(w, e);
+	ws_jw_bool(w, "updated", updated);
+	ui_line_end(ui);
 	ui_say(ui, "%s %s in pool %s", updated ? "updated" : "added", e->url, e->pool);
 	if (e->tp_size)
 		ui_say(ui, ": %s, tp %u, %s%s%s%s%s", ui_text(e->lineage), e->tp_size,
@@ -188,23 +186,12 @@ static int do_remove(void *ctx, const struct opt_args *args, struct ws_err *err)
 		if (rc)
 			break;
 		struct ws_jw *w = ui_line(job->ui, "endpoint");
-		if (w) {
-			ws_jw_str(w, "url", url);
-			ws_jw_bool(w, "removed", true);
-			ui_line_end(job->ui);
-		}
+		ws_jw_str(w, "url", url);
+		ws_jw_bool(w, "removed", true);
+		ui_line_end(job->ui);
 		ui_say(job->ui, "removed %s\n", url);
 	}
 	return rc;
-}
-
-static void list_json(struct ui *ui, const struct ws_registry_entry *e)
-{
-	struct ws_jw *w = ui_line(ui, "endpoint");
-	if (!w)
-		return;
-	ws_registry_put(w, e);
-	ui_line_end(ui);
 }
 
 static void list_row(struct table *t, const struct ws_registry_entry *e)
@@ -231,7 +218,8 @@ static int do_list(void *ctx, const struct opt_args *args, struct ws_err *err)
 	for (size_t i = 0; i < r.n; i++) {
 		if (pool && strcmp(pool, r.items[i].pool))
 			continue;
-		list_json(job->ui, &r.items[i]);
+		ws_registry_put(ui_line(job->ui, "endpoint"), &r.items[i]);
+		ui_line_end(job->ui);
 		list_row(&t, &r.items[i]);
 	}
 	if (t.n > 1)
@@ -288,14 +276,12 @@ static bool check_one(struct job *job, struct table *t, const struct ws_registry
 		compare(e, info, text, sizeof text);
 	const char *state = failure->code ? "down" : *text ? "differs" : "ok";
 	struct ws_jw *w = ui_line(job->ui, "endpoint");
-	if (w) {
-		ws_jw_str(w, "url", e->url);
-		ws_jw_bool(w, "ok", !*text);
-		ws_jw_str(w, "state", state);
-		ws_jw_str(w, "message", *text ? text : NULL);
-		ws_jw_int(w, "ns", info->ns);
-		ui_line_end(job->ui);
-	}
+	ws_jw_str(w, "url", e->url);
+	ws_jw_bool(w, "ok", !*text);
+	ws_jw_str(w, "state", state);
+	ws_jw_str(w, "message", *text ? text : NULL);
+	ws_jw_int(w, "ns", info->ns);
+	ui_line_end(job->ui);
 	table_add(t, *text ? UI_BAD : UI_GOOD, e->url, state, text);
 	return !*text;
 }

@@ -158,8 +158,6 @@ static void put_estimate(struct bench_job *job, size_t tensors, const struct ws_
                          const struct ws_bench_estimate *e)
 {
 	struct ws_jw *w = ui_line(job->ui, "estimate");
-	if (!w)
-		return;
 	ws_jw_uint(w, "tensors", tensors);
 	ws_jw_uint(w, "read_bytes", e->read_bytes);
 	ws_jw_uint(w, "wire_bytes", e->wire_bytes);

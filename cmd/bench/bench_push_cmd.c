@@ -59,8 +59,6 @@ static int run_whole(struct whole *w, struct ws_bench_bound *bound, struct ws_er
 static void put_bound(struct bench_job *job, const struct ws_bench_bound *b)
 {
 	struct ws_jw *w = ui_line(job->ui, "bound");
-	if (!w)
-		return;
 	ws_jw_str(w, "bound", b->bound);
 	ws_jw_int(w, "total_ns", b->total_ns);
 	ws_jw_int(w, "supply_ns", b->supply_ns);

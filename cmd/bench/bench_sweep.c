@@ -112,8 +112,6 @@ static void put_choice(struct ws_jw *w, const struct choice *c)
 static void put_recommendation(const struct sweep *s, size_t best)
 {
 	struct ws_jw *w = ui_line(s->job->ui, "recommendation");
-	if (!w)
-		return;
 	put_choice(w, &s->choices[best]);
 	ws_jw_int(w, "total_ns", s->ways[best].total_ns);
 	ws_jw_array(w, "alike");

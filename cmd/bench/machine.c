@@ -121,8 +121,6 @@ static void put_machine(struct report *r, const struct processors *p, const stru
                         const char *driver)
 {
 	struct ws_jw *w = ui_line(r->ui, "machine");
-	if (!w)
-		return;
 	ws_jw_str(w, "version", ws_version());
 	ws_jw_str(w, "build", ws_build());
 	ws_jw_str(w, "processor", p->name);

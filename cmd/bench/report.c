@@ -79,8 +79,6 @@ static void put_samples(struct ws_jw *w, const char *key, const int64_t *ns, siz
 static void put_row(struct ui *ui, const struct report_row *k, const struct ws_bench_row *row)
 {
 	struct ws_jw *w = ui_line(ui, "measure");
-	if (!w)
-		return;
 	ws_jw_str(w, "stage", k->stage);
 	ws_jw_str(w, "name", k->name);
 	ws_jw_str(w, "detail", *k->detail ? k->detail : NULL);
@@ -161,14 +159,12 @@ static void say_roofline(struct report *r)
 	if (!best)
 		return;
 	struct ws_jw *w = ui_line(r->ui, "roofline");
-	if (w) {
-		ws_jw_str(w, "against", best->against);
-		ws_jw_double(w, "rate", best->against_rate);
-		ws_jw_str(w, "nearest", best->name);
-		ws_jw_uint(w, "bytes", best->bytes);
-		ws_jw_double(w, "ratio", best->ratio.median);
-		ui_line_end(r->ui);
-	}
+	ws_jw_str(w, "against", best->against);
+	ws_jw_double(w, "rate", best->against_rate);
+	ws_jw_str(w, "nearest", best->name);
+	ws_jw_uint(w, "bytes", best->bytes);
+	ws_jw_double(w, "ratio", best->ratio.median);
+	ui_line_end(r->ui);
 	char size[32];
 	if (!r->cfg->csv)
 		ui_say(r->ui, "roofline: %s at %.2f GB/s; nearest: %s of %s at %.2f of it\n",

@@ -30,6 +30,7 @@ struct ui {
 	struct ws_buf line;
 	struct ws_jw jw;
 	bool begun, ended;     /* the JSON stream */
+	bool muted;            /* the line that is written is not for stdout */
 	size_t limit;          /* of findings about names, how many of a group are shown; 0: all */
 	bool notes;            /* and whether that all is well is worth saying */
 	bool dry_run;
@@ -73,8 +74,10 @@ void ui_progress(struct ui *ui, const char *text);
 
 /* ---- JSON lines, for programs without events ----
  * All are silent without --json, so callers need not ask:
- *   ui_begin(ui); {"schema":1,"type":"start","command":"register"} struct ws_jw *w = ui_line(ui,
- * "endpoint");        NULL without --json if (w) { ws_jw_str(w, "url", url); ui_line_end(ui); }
+ *   ui_begin(ui);                                     {"schema":1,"type":"start", ...}
+ *   struct ws_jw *w = ui_line(ui, "endpoint");
+ *   ws_jw_str(w, "url", url);
+ *   ui_line_end(ui);                                  {"type":"endpoint","url":"http://gpu7:30000"}
  *   ui_end(ui, &err);                                 {"type":"end","ok":true,"exit":0}
  * ui_end begins the stream when nothing did, and does nothing when the stream has ended (by
  * WS_EV_END). To add members to the end: w = ui_end_open(ui, &err), then ui_line_end. */

@@ -12,6 +12,7 @@ static struct ws_jw *open_line(struct ui *ui, const char *type)
 	ws_buf_reset(&ui->line);
 	ws_jw_init(&ui->jw, &ui->line);
 	ws_jw_object(&ui->jw, NULL);
+	ui->muted = !ui->json;
 	if (!ui->begun)
 		ws_jw_int(&ui->jw, "schema", 1);
 	ui->begun = true;
@@ -21,7 +22,7 @@ static struct ws_jw *open_line(struct ui *ui, const char *type)
 
 void ui_line_end(struct ui *ui)
 {
-	if (!ui->json)
+	if (ui->muted)
 		return;
 	ws_jw_end_object(&ui->jw);
 	ws_buf_putc(&ui->line, '\n');
@@ -48,8 +49,6 @@ void ui_begin(struct ui *ui)
 
 struct ws_jw *ui_line(struct ui *ui, const char *type)
 {
-	if (!ui->json)
-		return NULL;
 	ui_begin(ui);
 	return open_line(ui, type);
 }
@@ -70,12 +69,9 @@ static void put_error(struct ws_jw *w, const struct ws_err *err)
 struct ws_jw *ui_end_open(struct ui *ui, const struct ws_err *err)
 {
 	const enum ws_code code = err ? err->code : WS_OK;
-	if (ui->ended)
-		return NULL;
 	struct ws_jw *w = ui_line(ui, "end");
+	ui->muted = ui->muted || ui->ended;
 	ui->ended = true;
-	if (!w)
-		return NULL;
 	ws_jw_bool(w, "ok", code == WS_OK);
 	ws_jw_int(w, "exit", code);
 	put_error(w, err);
@@ -84,8 +80,8 @@ struct ws_jw *ui_end_open(struct ui *ui, const struct ws_err *err)
 
 void ui_end(struct ui *ui, const struct ws_err *err)
 {
-	if (ui_end_open(ui, err))
-		ui_line_end(ui);
+	ui_end_open(ui, err);
+	ui_line_end(ui);
 }
 
 /* ---- events ---- */
@@ -271,8 +267,6 @@ static void json_result(struct ui *ui, const struct ws_ev_end *e)
 static void json_end(struct ui *ui, const struct ws_ev_end *e)
 {
 	struct ws_jw *w = ui_end_open(ui, e->err);
-	if (!w)
-		return;
 	put_totals(w, e);
 	if (e->n_results)
 		ws_jw_uint(w, "results", e->n_results);

@@ -46,8 +46,6 @@ static void put_info(struct ws_jw *w, const struct ws_endpoint_info *info)
 static void put_endpoint(struct ctl_job *job, const struct probe *p, size_t i)
 {
 	struct ws_jw *w = ui_line(job->ui, "endpoint");
-	if (!w)
-		return;
 	ws_jw_str(w, "url", job->to.urls[i]);
 	ws_jw_bool(w, "ok", !p->errs[i].code);
 	if (p->errs[i].code)

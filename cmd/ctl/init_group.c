@@ -16,8 +16,6 @@ static void put_member(struct ctl_job *job, const struct ws_formed *f,
                        const struct ws_formed_member *m)
 {
 	struct ws_jw *w = ui_line(job->ui, "endpoint");
-	if (!w)
-		return;
 	ws_jw_str(w, "url", m->url);
 	ws_jw_bool(w, "ok", true);
 	ws_jw_str(w, "group", f->name);

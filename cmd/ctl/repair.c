@@ -47,8 +47,6 @@ static void put_transaction(struct ui *ui, const struct ws_journal_entry *e)
 {
 	struct ws_jw *w = ui_line(ui, "transaction");
 	const struct ws_journal_record *rec = &e->record;
-	if (!w)
-		return;
 	ws_jw_str(w, "file", e->path);
 	ws_jw_str(w, "process", record_fate(e));
 	if (e->err.code) {
@@ -109,8 +107,6 @@ static void put_endpoint(struct repairs *r, const struct ws_journal_entry *e, si
                          const struct ws_repair_answer *a)
 {
 	struct ws_jw *w = ui_line(r->job->ui, "endpoint");
-	if (!w)
-		return;
 	ws_jw_str(w, "url", e->record.endpoints[i].url);
 	ws_jw_str(w, "file", e->path);
 	ws_jw_bool(w, "ok", !a->err.code && a->state != WS_PARTIAL && !(a->paused && a->asleep));
@@ -256,8 +252,6 @@ static int take_one(struct repairs *r, size_t i)
 static void put_again(struct ui *ui, const struct ws_journal_entry *e, int status)
 {
 	struct ws_jw *w = ui_line(ui, "again");
-	if (!w)
-		return;
 	ws_jw_str(w, "file", e->path);
 	ws_jw_bool(w, "ok", status == 0);
 	ws_jw_int(w, "exit", status);

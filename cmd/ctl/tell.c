@@ -20,8 +20,6 @@ void ctl_put_failure(struct ws_jw *w, const struct ws_err *err)
 static void put_answer(struct ctl_job *job, const char *url, const struct ws_endpoint_answer *a)
 {
 	struct ws_jw *w = ui_line(job->ui, "endpoint");
-	if (!w)
-		return;
 	ws_jw_str(w, "url", url);
 	ws_jw_bool(w, "ok", !a->err.code);
 	if (a->err.code)

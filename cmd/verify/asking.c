@@ -14,19 +14,17 @@ static void take_asked(void *ctx, const struct ws_asked *a)
 	struct ui *ui = ((const struct verify_job *)ctx)->ui;
 	char took[32];
 	struct ws_jw *w = ui_line(ui, "asked");
-	if (w) {
-		ws_jw_str(w, "url", a->url);
-		ws_jw_str(w, "how", ws_asked_as_name(a->as));
-		ws_jw_uint(w, "prompts", a->prompts);
-		ws_jw_int(w, "prompt_tokens", a->prompt_tokens);
-		ws_jw_int(w, "completion_tokens", a->completion_tokens);
-		ws_jw_int(w, "cached_tokens", a->cached_tokens);
-		ws_jw_int(w, "cached_prompts", a->cached_prompts);
-		ws_jw_str(w, "weight_version", *a->weight_version ? a->weight_version : NULL);
-		ws_jw_bool(w, "version_changed", a->version_changed);
-		ws_jw_int(w, "ns", a->ns);
-		ui_line_end(ui);
-	}
+	ws_jw_str(w, "url", a->url);
+	ws_jw_str(w, "how", ws_asked_as_name(a->as));
+	ws_jw_uint(w, "prompts", a->prompts);
+	ws_jw_int(w, "prompt_tokens", a->prompt_tokens);
+	ws_jw_int(w, "completion_tokens", a->completion_tokens);
+	ws_jw_int(w, "cached_tokens", a->cached_tokens);
+	ws_jw_int(w, "cached_prompts", a->cached_prompts);
+	ws_jw_str(w, "weight_version", *a->weight_version ? a->weight_version : NULL);
+	ws_jw_bool(w, "version_changed", a->version_changed);
+	ws_jw_int(w, "ns", a->ns);
+	ui_line_end(ui);
 	if (ui->json || ui->quiet)
 		return;
 	ui_head(ui, UI_PLAIN, ws_asked_as_name(a->as));

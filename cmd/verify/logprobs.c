@@ -73,8 +73,6 @@ static void put_row(struct ui *ui, const struct ws_compared *row)
 {
 	const struct ws_logprobs_diff *d = row->diff;
 	struct ws_jw *w = ui_line(ui, row->prompt ? "logprobs" : "total");
-	if (!w)
-		return;
 	ws_jw_str(w, "how", ws_logprobs_how_name(row->how));
 	ws_jw_str(w, "first", row->first);
 	ws_jw_str(w, "second", row->second);
@@ -250,12 +248,10 @@ int verify_logprobs(void *ctx, const struct opt_args *args, struct ws_err *err)
 	if (!rc)
 		rc = ws_verify_logprobs(&opts, err);
 	struct ws_jw *w = ui_end_open(s.job.ui, err);
-	if (w) {
-		ws_jw_uint(w, "files", args->n);
-		ws_jw_uint(w, "endpoints", opts.ask.n_endpoints);
-		ws_jw_int(w, "ns", ws_now_ns() - since);
-		ui_line_end(s.job.ui);
-	}
+	ws_jw_uint(w, "files", args->n);
+	ws_jw_uint(w, "endpoints", opts.ask.n_endpoints);
+	ws_jw_int(w, "ns", ws_now_ns() - since);
+	ui_line_end(s.job.ui);
 	table_free(&s.rows);
 	verify_asking_close(&asking);
 	return rc;

@@ -163,10 +163,8 @@ int verify_names(void *ctx, const struct opt_args *args, struct ws_err *err)
 		rc = check(job, &a, &in, plan, &sum, err) || verify_replicas(job, &in, err) ||
 		     ws_catalog_check(in.catalog, err) ? -1 : 0;
 	struct ws_jw *w = ui_end_open(job->ui, err);
-	if (w) {
-		ui_json_name_check(w, &sum);
-		ui_line_end(job->ui);
-	}
+	ui_json_name_check(w, &sum);
+	ui_line_end(job->ui);
 	ws_plan_free(plan);
 	ws_input_close(&in);
 	free_against(&a);

@@ -49,8 +49,6 @@ static void put_answer(struct ui *ui, const struct ws_routing_told *t)
 	const struct ws_routing *r = t->routing;
 	const struct ws_routing_check *c = t->check;
 	struct ws_jw *w = ui_line(ui, "routing");
-	if (!w)
-		return;
 	ws_jw_str(w, "file", t->name);
 	ws_jw_uint(w, "prompt", t->prompt);
 	ws_jw_uint(w, "tokens", r->tokens);
@@ -106,8 +104,6 @@ static void put_agreement(struct ui *ui, const struct ws_routing_held *h)
 {
 	const struct ws_routing_diff *d = h->diff;
 	struct ws_jw *w = ui_line(ui, "agreement");
-	if (!w)
-		return;
 	ws_jw_str(w, "first", h->first);
 	ws_jw_str(w, "second", h->second);
 	if (h->prompt)
@@ -185,12 +181,10 @@ int verify_routing(void *ctx, const struct opt_args *args, struct ws_err *err)
 	if (!rc)
 		rc = ws_verify_routing(&opts, err);
 	struct ws_jw *w = ui_end_open(s.job.ui, err);
-	if (w) {
-		ws_jw_uint(w, "files", args->n);
-		ws_jw_uint(w, "endpoints", opts.ask.n_endpoints);
-		ws_jw_int(w, "ns", ws_now_ns() - since);
-		ui_line_end(s.job.ui);
-	}
+	ws_jw_uint(w, "files", args->n);
+	ws_jw_uint(w, "endpoints", opts.ask.n_endpoints);
+	ws_jw_int(w, "ns", ws_now_ns() - since);
+	ui_line_end(s.job.ui);
 	verify_asking_close(&asking);
 	return rc;
 }
