@@ -45,6 +45,7 @@ enum ui_color { UI_PLAIN, UI_GOOD, UI_BAD, UI_WARN, UI_DIM, UI_BOLD };
 /* Escape sequences for stdout, or "" where colour is off: ui_on(ui, UI_BAD), ..., ui_off(ui). */
 const char *ui_on(const struct ui *ui, enum ui_color color);
 const char *ui_off(const struct ui *ui);
+enum ui_color ui_severity(enum ws_severity severity);
 /* "wsync-push: warning: url: text" on stderr, and a warning line with --json. url may be NULL. */
 void ui_warn(struct ui *ui, const char *url, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));

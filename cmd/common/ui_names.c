@@ -9,7 +9,7 @@
 
 enum { INDENT = 22 }; /* the column in which a group's reason begins */
 
-static enum ui_color color_of(enum ws_severity severity)
+enum ui_color ui_severity(enum ws_severity severity)
 {
 	return severity == WS_ERROR ? UI_BAD : severity == WS_WARN ? UI_WARN : UI_PLAIN;
 }
@@ -50,7 +50,7 @@ static void print_group(struct ui *ui, const struct ws_findings *f,
 	const bool all = reasons_differ(items, g->n);
 	const bool first = has_numbers(&items[0]) && !strstr(g->reason, items[0].reason);
 	const size_t shown = ui->limit && g->n > ui->limit ? ui->limit : g->n;
-	ui_head(ui, color_of(g->severity), ws_severity_name(g->severity));
+	ui_head(ui, ui_severity(g->severity), ws_severity_name(g->severity));
 	printf("%-11s %s\n", ws_verdict_name(g->verdict), ui_text(ui_words(g->reason)));
 	if (*g->remedy)
 		printf("%*sremedy: %s\n", INDENT, "", ui_text(ui_words(g->remedy)));

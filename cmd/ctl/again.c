@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* again.c - a push is many options, which only its own program understands; so that program is
  * run, with the words that it has written down itself. No shell sees them. */
-#include "again.h"
+#include "ctl.h"
 
 #include "outlet.h"
 #include "run.h"

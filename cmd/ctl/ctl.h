@@ -52,12 +52,37 @@ int ctl_version(void *ctx, const struct opt_args *args, struct ws_err *err);
 struct ws_endpoint_info *ctl_ask(struct ctl_job *job, struct ws_err *err);
 /* The label of the weights, told to all. */
 int ctl_set_version(struct ctl_job *job, const char *version, struct ws_err *err);
-/* A row, or a line of JSON, for each of the answers. */
-void ctl_show_answers(struct ctl_job *job, const char *done,
-                      const struct ws_endpoint_answer *answers);
 /* What failed, as members of an endpoint's line. */
 void ctl_put_failure(struct ws_jw *w, const struct ws_err *err);
 /* The failure of a single endpoint is the error of the run, which says it. */
 void ctl_print_unless_said(struct ctl_job *job, const struct table *t, enum ws_code first);
+
+/* ---- record.c: what pushes have written down, in words ---- */
+
+/* "dead", "alive", "elsewhere", "ended" or "unreadable". */
+const char *record_fate(const struct ws_journal_entry *e);
+/* "42 s", "7 min", "3 h" */
+char *record_age(char *dst, size_t n, int64_t since);
+
+/* The records of this user's pushes; none where there is no state directory. What cannot be read
+ * is warned about. Freed by the caller. */
+void record_read(const struct ctl_job *job, struct ws_journal_list *list);
+/* The last push that may have left this endpoint paused, or NULL. No server says whether it is. */
+const struct ws_journal_entry *record_of_pause(const struct ws_journal_list *list, const char *url);
+/* That push, as member "paused_by" of the object that is open: null where there is none. */
+void record_put_pause(struct ws_jw *w, const struct ws_journal_entry *e);
+/* And as a line: who paused url, when, and what helps. */
+void record_say_pause(struct ui *ui, const char *url, const struct ws_journal_entry *e);
+/* One for each endpoint of the job that a push has left paused. */
+void record_say_pauses(struct ctl_job *job, const struct ws_journal_list *list);
+
+/* ---- again.c: a recorded push, run once more ---- */
+
+/* Runs the wsync-push that lies beside this program, in the directory of the record, to these
+ * endpoints, and waits for it. *status is its exit status. With --json it prints nothing: stdout
+ * is ours. -1: it could not be run, or was killed, or the record cannot be repeated (WS_EINPUT).
+ * The job's deadline is the push's --timeout; one that goes on in spite of it is killed. */
+int again_run(const struct ctl_job *job, const struct ws_journal_record *rec,
+              const char *const *urls, size_t n, int *status, struct ws_err *err);
 
 #endif

@@ -2,7 +2,6 @@
 /* info.c - what the endpoints are, of which lineage, what can be asked of them,
  * and which weights they have. */
 #include "ctl.h"
-#include "record.h"
 #include "run.h"
 
 #include "wsync/tool/capabilities.h"
@@ -175,6 +174,16 @@ static int count_failures(const struct ctl_job *job, const struct probe *p, stru
 	return failed ? -1 : 0;
 }
 
+static int ask_all(struct ctl_job *job, struct ws_endpoint_info *infos, struct ws_err *errs,
+                   struct ws_err *err)
+{
+	const struct ws_call to = targets_call(&job->to, job->cfg->timeout_ns);
+	const int rc = ws_endpoint_probe_all(&to, infos, errs, err);
+	for (size_t i = 0; i < job->to.n; i++)
+		ws_endpoint_assume(&infos[i], (enum ws_lineage)job->cfg->lineage);
+	return rc;
+}
+
 static int probe(struct ctl_job *job, void (*show)(struct ctl_job *, const struct probe *),
                  struct ws_journal_list *records, struct ws_err *err)
 {
@@ -182,10 +191,7 @@ static int probe(struct ctl_job *job, void (*show)(struct ctl_job *, const struc
 		           records };
 	int rc = p.infos && p.errs ? 0 : ws_oom(err);
 	if (!rc) {
-		const struct ws_call to = targets_call(&job->to, job->cfg->timeout_ns);
-		rc = ws_endpoint_probe_all(&to, p.infos, p.errs, err);
-		for (size_t i = 0; i < job->to.n; i++)
-			ws_endpoint_assume(&p.infos[i], (enum ws_lineage)job->cfg->lineage);
+		rc = ask_all(job, p.infos, p.errs, err);
 		if (err->code != WS_ECANCELLED && err->code != WS_ESYSTEM) {
 			if (records)
 				record_read(job, records);
@@ -204,11 +210,8 @@ struct ws_endpoint_info *ctl_ask(struct ctl_job *job, struct ws_err *err)
 	struct ws_endpoint_info *infos = calloc(job->to.n, sizeof *infos);
 	struct ws_err *errs = calloc(job->to.n, sizeof *errs);
 	int rc = infos && errs ? 0 : ws_oom(err);
-	const struct ws_call to = targets_call(&job->to, job->cfg->timeout_ns);
 	if (!rc)
-		rc = ws_endpoint_probe_all(&to, infos, errs, err);
-	for (size_t i = 0; !rc && i < job->to.n; i++)
-		ws_endpoint_assume(&infos[i], (enum ws_lineage)job->cfg->lineage);
+		rc = ask_all(job, infos, errs, err);
 	free(errs);
 	if (!rc)
 		return infos;

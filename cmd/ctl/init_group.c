@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* init_group.c - init-group and destroy-group: whether a group forms, and the end of one. */
+/* init_group.c - whether a group forms. */
 #include "ctl.h"
 #include "run.h"
 
@@ -71,19 +71,5 @@ int ctl_init_group(void *ctx, const struct opt_args *args, struct ws_err *err)
 	if (cfg->keep)
 		rc = keep(f, err);
 	ws_formed_leave(f, cfg->keep, ws_deadline_in(LEAVE_NS));
-	return rc;
-}
-
-int ctl_destroy_group(void *ctx, const struct opt_args *args, struct ws_err *err)
-{
-	struct ctl_job *job = ctx;
-	struct ws_endpoint_answer *answers = calloc(job->to.n, sizeof *answers);
-	if (!answers)
-		return ws_oom(err);
-	const struct ws_call to = targets_call(&job->to, job->cfg->timeout_ns);
-	const int rc = ws_endpoint_destroy_group(&to, args->v[0], answers, err);
-	if (err->code != WS_ECANCELLED && err->code != WS_ESYSTEM)
-		ctl_show_answers(job, "left", answers);
-	free(answers);
 	return rc;
 }

@@ -3,9 +3,7 @@
  *
  * The endpoints are those of the records. The failure that a scheduler must see most is a
  * mixture of old and new weights, so that is the exit status wherever there is one. */
-#include "again.h"
 #include "ctl.h"
-#include "record.h"
 #include "run.h"
 
 #include <stdio.h>

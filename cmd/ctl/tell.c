@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tell.c - calls that are answered with yes or no, and the row that each endpoint's answer
- * makes. */
+/* tell.c - requests that change servers or check them, and a row for each answer. */
 #include "ctl.h"
-#include "record.h"
 #include "run.h"
 
 #include "wsync/push.h"
@@ -38,8 +36,8 @@ void ctl_print_unless_said(struct ctl_job *job, const struct table *t, enum ws_c
 		table_print(t, job->ui);
 }
 
-void ctl_show_answers(struct ctl_job *job, const char *done,
-                      const struct ws_endpoint_answer *answers)
+static void show_answers(struct ctl_job *job, const char *done,
+                         const struct ws_endpoint_answer *answers)
 {
 	struct table t = { .n_columns = 4 };
 	for (size_t i = 0; i < job->to.n; i++) {
@@ -57,15 +55,22 @@ void ctl_show_answers(struct ctl_job *job, const char *done,
 		record_say_pauses(job, job->records);
 }
 
-enum call { HEALTH, PAUSE, RESUME, FLUSH, SET_VERSION };
+/* What all endpoints are asked for. */
+struct request {
+	enum { HEALTH, PAUSE, RESUME, FLUSH, SET_VERSION, LEAVE, SLEEP, WAKE } what;
+	const char *done; /* the word for an endpoint that did it */
+	const char *name; /* of a version or a group */
+	unsigned memory;  /* of SLEEP and WAKE, as is infos */
+	const struct ws_endpoint_info *infos;
+};
 
-static int call(struct ctl_job *job, enum call what, const char *version,
-                struct ws_endpoint_answer *answers, struct ws_err *err)
+static int call(struct ctl_job *job, const struct request *r, struct ws_endpoint_answer *answers,
+                struct ws_err *err)
 {
 	const struct ctl_config *cfg = job->cfg;
 	const ws_deadline patience = ws_deadline_in(cfg->wait_ns);
 	struct ws_call to = targets_call(&job->to, cfg->timeout_ns);
-	switch (what) {
+	switch (r->what) {
 	case HEALTH:
 		return ws_endpoint_health(&to, answers, err);
 	case PAUSE:
@@ -76,20 +81,42 @@ static int call(struct ctl_job *job, enum call what, const char *version,
 		to.until = cfg->wait_ns > cfg->timeout_ns ? patience : to.until;
 		return ws_endpoint_flush(&to, patience, answers, err);
 	case SET_VERSION:
-		return ws_endpoint_set_version(&to, version, answers, err);
+		return ws_endpoint_set_version(&to, r->name, answers, err);
+	case LEAVE:
+		return ws_endpoint_destroy_group(&to, r->name, answers, err);
+	case SLEEP:
+		return ws_endpoint_sleep(&to, r->infos, r->memory, patience, answers, err);
+	case WAKE:
+		return ws_endpoint_wake(&to, r->infos, r->memory, answers, err);
 	}
 	return 0;
 }
 
-static int tell(struct ctl_job *job, enum call what, const char *done, const char *version,
-                struct ws_err *err)
+/* Records of pushes that have left something at these endpoints must not be outdated by it. */
+static void note_memory(const struct ctl_job *job, const struct request *r,
+                        const struct ws_endpoint_answer *answers)
+{
+	struct ws_buf dir;
+	struct ws_err none = WS_ERR_INIT;
+	ws_buf_init(&dir, 4095);
+	if (run_state_dir(job->cfg->state_dir, &dir, &none) == 0)
+		for (size_t i = 0; i < job->to.n; i++)
+			if (answers[i].err.code == WS_OK)
+				ws_journal_note_memory(ws_buf_str(&dir), job->to.urls[i],
+				                       r->memory, r->what == SLEEP);
+	ws_buf_free(&dir);
+}
+
+static int tell(struct ctl_job *job, const struct request *r, struct ws_err *err)
 {
 	struct ws_endpoint_answer *answers = calloc(job->to.n, sizeof *answers);
 	if (!answers)
 		return ws_oom(err);
-	const int rc = call(job, what, version, answers, err);
+	const int rc = call(job, r, answers, err);
 	if (err->code != WS_ECANCELLED && err->code != WS_ESYSTEM)
-		ctl_show_answers(job, done, answers);
+		show_answers(job, r->done, answers);
+	if (r->infos)
+		note_memory(job, r, answers);
 	free(answers);
 	return rc;
 }
@@ -103,7 +130,7 @@ int ctl_health(void *ctx, const struct opt_args *args, struct ws_err *err)
 	(void)args;
 	record_read(job, &records);
 	job->records = &records;
-	const int rc = tell(job, HEALTH, "healthy", NULL, err);
+	const int rc = tell(job, &(struct request){ .what = HEALTH, .done = "healthy" }, err);
 	job->records = NULL;
 	ws_journal_list_free(&records);
 	return rc;
@@ -133,23 +160,53 @@ static int check_mode(struct ctl_job *job, struct ws_err *err)
 int ctl_pause(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	(void)args;
-	return check_mode(ctx, err) ? -1 : tell(ctx, PAUSE, "paused", NULL, err);
+	return check_mode(ctx, err) ? -1 : tell(ctx, &(struct request){ .what = PAUSE, .done = "paused" }, err);
 }
 
 int ctl_resume(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	(void)args;
-	return tell(ctx, RESUME, "resumed", NULL, err);
+	return tell(ctx, &(struct request){ .what = RESUME, .done = "resumed" }, err);
 }
 
 int ctl_flush(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	(void)args;
-	return tell(ctx, FLUSH, "flushed", NULL, err);
+	return tell(ctx, &(struct request){ .what = FLUSH, .done = "flushed" }, err);
 }
 
 int ctl_set_version(struct ctl_job *job, const char *version, struct ws_err *err)
 {
-	return ws_endpoint_check_version(version, err) ||
-	       tell(job, SET_VERSION, "labelled", version, err) ? -1 : 0;
+	const struct request r = { .what = SET_VERSION, .done = "labelled", .name = version };
+	return ws_endpoint_check_version(version, err) || tell(job, &r, err) ? -1 : 0;
+}
+
+int ctl_destroy_group(void *ctx, const struct opt_args *args, struct ws_err *err)
+{
+	return tell(ctx, &(struct request){ .what = LEAVE, .done = "left", .name = args->v[0] }, err);
+}
+
+/* How that is said depends on the server, so each is asked first who it is. */
+static int change_memory(struct ctl_job *job, struct request *r, struct ws_err *err)
+{
+	r->memory = WS_MEMORY_ALL;
+	if (job->cfg->tags && ws_memory_parse(job->cfg->tags, &r->memory, err))
+		return -1;
+	struct ws_endpoint_info *infos = ctl_ask(job, err);
+	r->infos = infos;
+	const int rc = infos ? tell(job, r, err) : -1;
+	free(infos);
+	return rc;
+}
+
+int ctl_sleep(void *ctx, const struct opt_args *args, struct ws_err *err)
+{
+	(void)args;
+	return change_memory(ctx, &(struct request){ .what = SLEEP, .done = "asleep" }, err);
+}
+
+int ctl_wake(void *ctx, const struct opt_args *args, struct ws_err *err)
+{
+	(void)args;
+	return change_memory(ctx, &(struct request){ .what = WAKE, .done = "awake" }, err);
 }

@@ -43,8 +43,7 @@ static void print_flag(struct ui *ui, const struct ws_flag *f)
 {
 	if (ui->json || ui->quiet || f->verdict == WS_FLAG_EQUAL)
 		return;
-	ui_head(ui, f->severity == WS_ERROR ? UI_BAD : f->severity == WS_WARN ? UI_WARN : UI_PLAIN,
-	        ws_severity_name(f->severity));
+	ui_head(ui, ui_severity(f->severity), ws_severity_name(f->severity));
 	printf("%-9s %s: %s\n", ws_flag_verdict_name(f->verdict), ui_text(f->key), f->reason);
 }
 

@@ -18,8 +18,8 @@ enum { FEW = 10 };
 
 /* ---- values of options ---- */
 
-static int read_limit(struct ws_logprobs_limits *limits, size_t offset, const char *value,
-                      struct ws_err *err)
+/* limit is a member of the first part's limits. */
+int verify_limit(void *limit, const char *value, struct ws_err *err)
 {
 	bool part[WS_LOGPROB_PARTS] = { true, true };
 	const char *number = strchr(value, '='), *word = number ? number + 1 : value;
@@ -37,23 +37,8 @@ static int read_limit(struct ws_logprobs_limits *limits, size_t offset, const ch
 			"'%.40s' is no difference of logarithms, like 0.01 or decode=0.01", value);
 	for (unsigned p = 0; p < WS_LOGPROB_PARTS; p++)
 		if (part[p])
-			*(double *)((char *)&limits[p] + offset) = x;
+			*(double *)((char *)limit + p * sizeof(struct ws_logprobs_limits)) = x;
 	return 0;
-}
-
-int verify_max_difference(void *limits, const char *value, struct ws_err *err)
-{
-	return read_limit(limits, offsetof(struct ws_logprobs_limits, max), value, err);
-}
-
-int verify_mean_difference(void *limits, const char *value, struct ws_err *err)
-{
-	return read_limit(limits, offsetof(struct ws_logprobs_limits, mean), value, err);
-}
-
-int verify_max_k3(void *limits, const char *value, struct ws_err *err)
-{
-	return read_limit(limits, offsetof(struct ws_logprobs_limits, k3), value, err);
 }
 
 /* ---- as JSON ---- */

@@ -35,16 +35,11 @@ int verify_max_error(void *share, const char *value, struct ws_err *err)
 
 /* ---- findings ---- */
 
-static enum ui_color color_of(enum ws_severity severity)
-{
-	return severity == WS_ERROR ? UI_BAD : severity == WS_WARN ? UI_WARN : UI_PLAIN;
-}
-
 static void print_finding(struct ui *ui, const struct ws_scales_finding *f)
 {
 	if (ui->json || ui->quiet)
 		return;
-	ui_head(ui, color_of(f->severity), ws_severity_name(f->severity));
+	ui_head(ui, ui_severity(f->severity), ws_severity_name(f->severity));
 	printf("%-10s %s: ", ws_scales_verdict_name(f->verdict), ui_text(f->name));
 	printf("%s\n", ui_text(f->reason));
 }

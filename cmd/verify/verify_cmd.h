@@ -60,10 +60,9 @@ int verify_replicas(const struct verify_job *job, const struct ws_input *in, str
 /* Values of options: "128x128" to int64_t[2], "0.05" or "5%" to double. */
 int verify_max_error(void *share, const char *value, struct ws_err *err);
 int verify_min_equal(void *share, const char *value, struct ws_err *err);
-/* "0.01" for both parts, "decode=0.01" for one, to ws_logprobs_limits[WS_LOGPROB_PARTS]. */
-int verify_max_difference(void *limits, const char *value, struct ws_err *err);
-int verify_mean_difference(void *limits, const char *value, struct ws_err *err);
-int verify_max_k3(void *limits, const char *value, struct ws_err *err);
+/* "0.01" for both parts, "decode=0.01" for one, to a double of the first part's limits and the same
+ * one of the next part's. */
+int verify_limit(void *limit, const char *value, struct ws_err *err);
 
 /* Endpoints that are asked prompts: what the options say of both. Zeroed by the caller, freed by it
  * whatever happened. */
