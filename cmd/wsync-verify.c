@@ -9,7 +9,6 @@
 static struct verify_config cfg = {
 	.limit = 3,
 	.common.connect_ns = WS_PUSH_CONNECT_NS,
-	.timeout_ns = VERIFY_NO_TIMEOUT,
 	.samples = 32,
 	.min_equal = 1,
 	.limits = { WS_LOGPROBS_NO_LIMITS, WS_LOGPROBS_NO_LIMITS },

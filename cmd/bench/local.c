@@ -20,24 +20,6 @@
 
 static const int64_t READY_NS = 20 * WS_NS_PER_S;
 
-static void find_program(char *path, size_t n)
-{
-	char self[4096];
-	const ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
-	snprintf(path, n, "wsync-endpoint");
-	if (len <= 0)
-		return;
-	self[len] = 0;
-	char *slash = strrchr(self, '/');
-	if (!slash)
-		return;
-	slash[1] = 0;
-	char beside[4096 + 16];
-	snprintf(beside, sizeof beside, "%swsync-endpoint", self);
-	if (access(beside, X_OK) == 0)
-		snprintf(path, n, "%s", beside);
-}
-
 static _Noreturn void become(char *const *argv, const char *host_id, int out, pid_t parent)
 {
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -142,8 +124,9 @@ static int start_one(struct local *l, const char *program, const struct bench_co
 
 int local_start(struct local *l, const struct bench_config *cfg, struct ws_err *err)
 {
-	char program[4096 + 16];
-	find_program(program, sizeof program);
+	char program[4096];
+	if (run_beside("wsync-endpoint", program, sizeof program) || access(program, X_OK))
+		snprintf(program, sizeof program, "wsync-endpoint");
 	while (l->n < cfg->local)
 		if (start_one(l, program, cfg, err))
 			return -1;

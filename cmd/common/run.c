@@ -202,6 +202,18 @@ void run_quit(const struct ws_err *err)
 	_exit(run_finish(err));
 }
 
+int run_beside(const char *name, char *path, size_t n)
+{
+	const ssize_t len = readlink("/proc/self/exe", path, n);
+	errno = len < 0 ? errno : ENAMETOOLONG;
+	if (len < 0 || (size_t)len >= n)
+		return -1;
+	path[len] = 0;
+	char *slash = strrchr(path, '/');
+	const size_t at = slash ? (size_t)(slash + 1 - path) : 0;
+	return snprintf(path + at, n - at, "%s", name) < (int)(n - at) ? 0 : -1;
+}
+
 /* wsync's directory under $XDG_STATE_HOME or ~/.local/state; nothing where
  * there is no place for it. */
 static void put_state_dir(struct ws_buf *path)

@@ -33,6 +33,9 @@ void run_print_error(const struct ws_err *err);
  * Copied. */
 void run_explain_error(const char *paragraph, const char *hint);
 
+/* The path of the program of this name in the directory of this one. -1 and errno: not found. */
+int run_beside(const char *name, char *path, size_t n);
+
 /* The path of the registry: the given one, else $WSYNC_REGISTRY, else wsync/registry.json under
  * $XDG_STATE_HOME (when absolute) or ~/.local/state. */
 int run_registry_path(const char *given, struct ws_buf *path, struct ws_err *err);

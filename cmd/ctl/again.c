@@ -39,18 +39,6 @@ static void add(struct line *l, const char *option, const char *value)
 		l->words[l->n++] = word;
 }
 
-static int find_program(char *path, size_t n, struct ws_err *err)
-{
-	static const char name[] = "wsync-push";
-	const ssize_t len = readlink("/proc/self/exe", path, n);
-	if (len < 0 || (size_t)len + sizeof name >= n)
-		return ws_err_errno(err, "find %s", name);
-	path[len] = 0;
-	char *slash = strrchr(path, '/');
-	memcpy(slash ? slash + 1 : path, name, sizeof name);
-	return 0;
-}
-
 /* The last of an option's values counts: behind those that were recorded. */
 static void add_timeout(struct line *l, ws_deadline until)
 {
@@ -66,8 +54,8 @@ static int make_line(struct line *l, const struct ctl_job *job, const struct ws_
 {
 	const struct ctl_config *cfg = job->cfg;
 	*l = (struct line){ 0 };
-	if (find_program(l->program, sizeof l->program, err))
-		return -1;
+	if (run_beside("wsync-push", l->program, sizeof l->program))
+		return ws_err_errno(err, "find wsync-push");
 	l->words = calloc(rec->n_args + rec->n_sources + n + FIXED_WORDS, sizeof *l->words);
 	if (!l->words)
 		return ws_oom(err);

@@ -185,11 +185,6 @@ int gateway_check_keys(const struct ws_json *object, const char *where, const ch
 	                  ws_json_key(node), list);
 }
 
-ws_deadline gateway_until(const struct ws_gateway *g)
-{
-	return ws_deadline_in(g->opts.ask_ns > 0 ? g->opts.ask_ns : 10 * WS_NS_PER_S);
-}
-
 /* ---- one request ---- */
 
 static const struct route *find_route(const char *path)
@@ -271,7 +266,7 @@ static bool is_loopback(const char *host)
 
 static void warn_when_open(const struct ws_gateway *g)
 {
-	if (!g->opts.api_key && !is_loopback(g->host) && g->opts.warn)
+	if (!g->opts.api_key && !is_loopback(g->host))
 		g->opts.warn(
 			g->opts.ctx,
 			"whoever reaches this address can have any checkpoint pushed anywhere: "
@@ -303,7 +298,7 @@ int ws_gateway_start(const struct ws_gateway_opts *opts, struct ws_gateway **out
 	const struct ws_serve_handler handler = { .ctx = g, .admit = admit, .handle = handle };
 	int fd = -1;
 	if (ws_metrics_open(&g->metrics, err) || ws_cancel_init(&g->stop, err) ||
-	    ws_serve_parse_listen(opts->listen ? opts->listen : "127.0.0.1:6000", g->host, &g->port,
+	    ws_serve_parse_listen(opts->listen, g->host, &g->port,
 	                          err) ||
 	    (fd = ws_serve_listen(g->host, &g->port, g->url, err)) < 0)
 		goto fail;

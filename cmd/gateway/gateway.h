@@ -36,9 +36,8 @@ struct ws_gateway_opts {
 	 * events of each push, one push at a time, from threads of the gateway; the last is
 	 * WS_EV_RESULT. */
 	struct ws_push_opts push;
-	int64_t ask_ns;            /* timeout to detect or check an endpoint; 0: 10 s */
 	const struct ws_log *log;
-	void (*warn)(void *ctx, const char *text); /* may be NULL */
+	void (*warn)(void *ctx, const char *text);
 	void *ctx;
 };
 

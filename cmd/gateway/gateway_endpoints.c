@@ -71,6 +71,15 @@ static void answer_no(struct gateway_call *c, const char *message)
 	ws_jw_end_object(&w);
 }
 
+static int open_client(const struct ws_gateway *g, struct ws_http **out, struct ws_err *err)
+{
+	const struct ws_client_opts opts = { .api_key = g->opts.push.api_key,
+		                             .ca_file = g->opts.push.ca_file,
+		                             .connect_ns = g->opts.push.connect_ns,
+		                             .log = g->opts.log };
+	return ws_client_open(&opts, out, err);
+}
+
 /* ---- add ---- */
 
 struct adding {
@@ -123,16 +132,12 @@ static int take_request(struct gateway_call *c, struct adding *a, struct ws_err 
 static int ask(struct gateway_call *c, struct adding *a, struct ws_err *err)
 {
 	struct ws_gateway *g = c->gateway;
-	const struct ws_client_opts opts = { .api_key = g->opts.push.api_key,
-		                             .ca_file = g->opts.push.ca_file,
-		                             .connect_ns = g->opts.push.connect_ns,
-		                             .log = g->opts.log };
 	const char *const urls[] = { a->url };
 	struct ws_http *http = NULL;
 	struct ws_err answer = WS_ERR_INIT;
-	if (ws_client_open(&opts, &http, err))
+	if (open_client(g, &http, err))
 		return -1;
-	const struct ws_call to = { http, urls, 1, gateway_until(g), &g->stop };
+	const struct ws_call to = { http, urls, 1, gateway_until(), &g->stop };
 	const int rc = ws_endpoint_probe_all(&to, &a->info, &answer, err);
 	ws_client_close(http);
 	if (rc)
@@ -233,7 +238,7 @@ void gateway_add(struct gateway_call *c)
 	if (again > 0)
 		return;
 	if (again < 0 ||
-	    ws_registry_add(c->gateway->opts.registry, &a.entry, gateway_until(c->gateway),
+	    ws_registry_add(c->gateway->opts.registry, &a.entry, gateway_until(),
 	                    &c->gateway->stop, &updated, &err)) {
 		gateway_fail(c, &err);
 		return;
@@ -246,17 +251,13 @@ void gateway_add(struct gateway_call *c)
 static void ask_health(struct gateway_call *c, const struct ws_registry *r, bool *healthy)
 {
 	struct ws_gateway *g = c->gateway;
-	const struct ws_client_opts opts = { .api_key = g->opts.push.api_key,
-		                             .ca_file = g->opts.push.ca_file,
-		                             .connect_ns = g->opts.push.connect_ns,
-		                             .log = g->opts.log };
 	const char **urls = calloc(r->n + 1, sizeof *urls);
 	struct ws_endpoint_answer *answers = calloc(r->n + 1, sizeof *answers);
 	struct ws_http *http = NULL;
 	struct ws_err err = WS_ERR_INIT;
 	for (size_t i = 0; urls && i < r->n; i++)
 		urls[i] = r->items[i].url;
-	if (r->n && urls && answers && ws_client_open(&opts, &http, &err) == 0) {
+	if (r->n && urls && answers && open_client(g, &http, &err) == 0) {
 		const struct ws_call to = { http, urls, r->n, ws_deadline_in(5 * WS_NS_PER_S),
 			                    &g->stop };
 		ws_endpoint_health(&to, answers, &err);
@@ -307,7 +308,7 @@ void gateway_remove(struct gateway_call *c)
 		gateway_fail(c, &err);
 		return;
 	}
-	const int rc = ws_registry_remove(c->gateway->opts.registry, url, gateway_until(c->gateway),
+	const int rc = ws_registry_remove(c->gateway->opts.registry, url, gateway_until(),
 	                                  &c->gateway->stop, &err);
 	if (rc && err.code != WS_EINPUT) {
 		gateway_fail(c, &err);

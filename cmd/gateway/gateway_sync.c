@@ -281,8 +281,7 @@ static void take_event(void *ctx, const struct ws_event *ev)
 		ws_buf_putc(&s->warnings, '\n');
 	}
 	gateway_hear(s->call->gateway, ev);
-	if (sink->event)
-		sink->event(sink->ctx, ev);
+	sink->event(sink->ctx, ev);
 }
 
 static void put_times(struct ws_jw *w, const struct ws_ev_end *end)
@@ -382,8 +381,7 @@ static int run(struct sync *s, struct ws_err *err)
 	answer(s, &end, rc ? err : NULL);
 	const struct ws_event ev = { .type = WS_EV_RESULT, .end = end };
 	gateway_hear(s->call->gateway, &ev);
-	if (sink->event)
-		sink->event(sink->ctx, &ev);
+	sink->event(sink->ctx, &ev);
 	ws_push_close(p);
 	return rc;
 }

@@ -5,19 +5,29 @@
 
 #include "run.h"
 
-static int print_source(struct list_job *job, const struct ws_source *s, struct ws_err *err)
+/* Row i is a tensor of s, or without s an item of a catalog. */
+static int print_row(struct list_job *job, const struct ws_source *s, size_t i, struct ws_err *err)
 {
 	struct tensors *list = &job->list;
-	for (size_t i = 0; i < list->n; i++) {
-		const struct ws_tensor *t = list->rows[i].origin;
-		uint64_t hash;
-		if (ws_cancelled(&run_cancel))
-			return ws_err_set(err, WS_ECANCELLED, "interrupted");
-		if (job->cfg->hash && ws_source_hash(s, t, &hash, err))
+	const void *origin = list->rows[i].origin;
+	const struct ws_item *item = s ? NULL : origin;
+	const struct ws_tensor *t = s ? origin : item->from;
+	uint64_t hash = 0;
+	if (ws_cancelled(&run_cancel))
+		return ws_err_set(err, WS_ECANCELLED, "interrupted");
+	if (job->cfg->hash &&
+	    (s ? ws_source_hash(s, t, &hash, err) : ws_item_hash(item, &hash, err)))
+		return -1;
+	list->from = ws_source_file_name(s ? s : item->source, t->file);
+	tensors_print(list, &list->rows[i], job->cfg->hash ? &hash : NULL);
+	return 0;
+}
+
+static int print_rows(struct list_job *job, const struct ws_source *s, struct ws_err *err)
+{
+	for (size_t i = 0; i < job->list.n; i++)
+		if (print_row(job, s, i, err))
 			return -1;
-		list->from = ws_source_file_name(s, t->file);
-		tensors_print(list, &list->rows[i], job->cfg->hash ? &hash : NULL);
-	}
 	list_finish(job);
 	return 0;
 }
@@ -39,7 +49,7 @@ int list_source(struct list_job *job, const struct opt_args *args, struct ws_err
 	}
 	job->list.from_key = "file";
 	if (rc == 0)
-		rc = print_source(job, s, err);
+		rc = print_rows(job, s, err);
 	if (rc == 0 && job->cfg->hash)
 		rc = ws_source_check(s, err);
 	ws_source_close(s);
@@ -47,23 +57,6 @@ int list_source(struct list_job *job, const struct opt_args *args, struct ws_err
 }
 
 /* ---- as sent ---- */
-
-static int print_items(struct list_job *job, struct ws_err *err)
-{
-	struct tensors *list = &job->list;
-	for (size_t i = 0; i < list->n; i++) {
-		const struct ws_item *item = list->rows[i].origin;
-		uint64_t hash;
-		if (ws_cancelled(&run_cancel))
-			return ws_err_set(err, WS_ECANCELLED, "interrupted");
-		if (job->cfg->hash && ws_item_hash(item, &hash, err))
-			return -1;
-		list->from = ws_source_file_name(item->source, item->from->file);
-		tensors_print(list, &list->rows[i], job->cfg->hash ? &hash : NULL);
-	}
-	list_finish(job);
-	return 0;
-}
 
 static int list_catalog(struct list_job *job, const struct ws_catalog *c, struct ws_err *err)
 {
@@ -79,7 +72,7 @@ static int list_catalog(struct list_job *job, const struct ws_catalog *c, struct
 			.bytes = item->bytes, .made = item->made, .origin = item,
 		});
 	}
-	return print_items(job, err);
+	return print_rows(job, NULL, err);
 }
 
 int list_as_sent(struct list_job *job, const struct opt_args *args, struct ws_err *err)

@@ -61,6 +61,8 @@ int verify_asking_open(const struct verify_job *job, const struct opt_args *args
                        struct verify_asking *a, struct ws_ask_opts *out, struct ws_err *err)
 {
 	const struct verify_config *cfg = job->cfg;
+	a->since = ws_now_ns();
+	a->n_files = args->n;
 	const bool named = cfg->common.endpoints.n || cfg->common.pool;
 	const bool asks = args->n < 2 && (args->n < enough || named);
 	const char *useless = asks ? NULL : option_for_asking(cfg);
@@ -85,18 +87,24 @@ int verify_asking_open(const struct verify_job *job, const struct opt_args *args
 		.api_key = a->to.api_key,
 		.ca_file = a->to.ca_file,
 		.connect_ns = cfg->common.connect_ns,
-		.timeout_ns = cfg->timeout_ns == VERIFY_NO_TIMEOUT ? 0 : cfg->timeout_ns,
+		.timeout_ns = cfg->timeout_ns,
 		.asked = take_asked,
 		.ctx = (void *)(uintptr_t)job,
 		.sink = job->ui->sink,
 		.log = &job->ui->log,
 		.cancel = &run_cancel,
 	};
+	a->n_endpoints = a->to.n;
 	return 0;
 }
 
-void verify_asking_close(struct verify_asking *a)
+void verify_asking_close(struct verify_asking *a, struct ui *ui, const struct ws_err *err)
 {
+	struct ws_jw *w = ui_end_open(ui, err);
+	ws_jw_uint(w, "files", a->n_files);
+	ws_jw_uint(w, "endpoints", a->n_endpoints);
+	ws_jw_int(w, "ns", ws_now_ns() - a->since);
+	ui_line_end(ui);
 	targets_free(&a->to);
 	ws_prompts_free(&a->prompts);
 }

@@ -12,8 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const int64_t PATIENCE_NS = 60 * WS_NS_PER_S;
-
 struct sides {
 	struct targets to;
 	struct ws_settings want;   /* empty: the first endpoint's */
@@ -122,14 +120,13 @@ static int read_wanted(const struct verify_config *cfg, const struct opt_args *a
 static int ask(const struct verify_job *job, struct sides *s, struct ws_err *err)
 {
 	const struct verify_config *cfg = job->cfg;
-	const int64_t ns = cfg->timeout_ns == VERIFY_NO_TIMEOUT ? PATIENCE_NS : cfg->timeout_ns;
 	s->have = calloc(s->to.n, sizeof *s->have);
 	s->errs = calloc(s->to.n, sizeof *s->errs);
 	if (!s->have || !s->errs)
 		return ws_oom(err);
 	if (targets_connect(&s->to, &cfg->common, job->ui, err))
 		return -1;
-	const struct ws_call to = targets_call(&s->to, ns);
+	const struct ws_call to = targets_call(&s->to, verify_timeout(cfg));
 	const int rc = ws_endpoint_settings(&to, s->have, s->errs, err);
 	s->asked = true;
 	return rc;

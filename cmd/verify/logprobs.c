@@ -224,7 +224,6 @@ static int choose(const struct verify_config *cfg, struct ws_verify_logprobs_opt
 int verify_logprobs(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	struct shown s = { .job = *(const struct verify_job *)ctx, .rows = { .n_columns = 8 } };
-	const int64_t since = ws_now_ns();
 	struct verify_asking asking = { 0 };
 	struct ws_verify_logprobs_opts opts = { 0 };
 	int rc = verify_asking_open(&s.job, args, 2, &asking, &opts.ask, err);
@@ -232,12 +231,7 @@ int verify_logprobs(void *ctx, const struct opt_args *args, struct ws_err *err)
 		rc = choose(s.job.cfg, &opts, err);
 	if (!rc)
 		rc = ws_verify_logprobs(&opts, err);
-	struct ws_jw *w = ui_end_open(s.job.ui, err);
-	ws_jw_uint(w, "files", args->n);
-	ws_jw_uint(w, "endpoints", opts.ask.n_endpoints);
-	ws_jw_int(w, "ns", ws_now_ns() - since);
-	ui_line_end(s.job.ui);
 	table_free(&s.rows);
-	verify_asking_close(&asking);
+	verify_asking_close(&asking, s.job.ui, err);
 	return rc;
 }

@@ -31,11 +31,6 @@ static void free_against(struct against *a)
 	targets_free(&a->to);
 }
 
-static int64_t timeout_of(const struct verify_config *cfg)
-{
-	return cfg->timeout_ns == VERIFY_NO_TIMEOUT ? 60 * WS_NS_PER_S : cfg->timeout_ns;
-}
-
 static int ask(struct verify_job *job, struct against *a, struct ws_err *err)
 {
 	const struct verify_config *cfg = job->cfg;
@@ -43,7 +38,7 @@ static int ask(struct verify_job *job, struct against *a, struct ws_err *err)
 	outlet_never_wait();
 	if (targets_connect(&a->to, &cfg->common, job->ui, err))
 		return -1;
-	const struct ws_call to = targets_call(&a->to, timeout_of(cfg));
+	const struct ws_call to = targets_call(&a->to, verify_timeout(cfg));
 	if (ws_endpoint_probe_all(&to, a->infos, a->errs, err) ||
 	    ws_name_check_ask(to.http, a->infos, n, true, to.until, &run_cancel, a->targets, err))
 		return -1;
@@ -116,7 +111,7 @@ static int check(struct verify_job *job, const struct against *a, const struct w
                  const struct ws_plan *plan, struct ws_name_check_run *sum, struct ws_err *err)
 {
 	const struct verify_config *cfg = job->cfg;
-	const ws_deadline until = ws_deadline_in(timeout_of(cfg));
+	const ws_deadline until = ws_deadline_in(verify_timeout(cfg));
 	const bool whole = !cfg->include.n && !cfg->exclude.n;
 	const struct ws_name_check_run_opts opts = {
 		.input = in,

@@ -166,7 +166,6 @@ int verify_routing(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	struct shown s = { .job = *(const struct verify_job *)ctx };
 	const struct verify_config *cfg = s.job.cfg;
-	const int64_t since = ws_now_ns();
 	struct verify_asking asking = { 0 };
 	struct ws_verify_routing_opts opts = {
 		.config = cfg->naming.config,
@@ -180,11 +179,6 @@ int verify_routing(void *ctx, const struct opt_args *args, struct ws_err *err)
 		rc = check_usage(cfg, args, opts.ask.n_endpoints, err);
 	if (!rc)
 		rc = ws_verify_routing(&opts, err);
-	struct ws_jw *w = ui_end_open(s.job.ui, err);
-	ws_jw_uint(w, "files", args->n);
-	ws_jw_uint(w, "endpoints", opts.ask.n_endpoints);
-	ws_jw_int(w, "ns", ws_now_ns() - since);
-	ui_line_end(s.job.ui);
-	verify_asking_close(&asking);
+	verify_asking_close(&asking, s.job.ui, err);
 	return rc;
 }

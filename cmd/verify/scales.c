@@ -296,8 +296,7 @@ static int check_endpoints(const struct verify_job *job, struct targets *to,
                            struct ws_scales_report *sum, struct ws_err *err)
 {
 	const struct verify_config *cfg = job->cfg;
-	const ws_deadline until = ws_deadline_in(
-		cfg->timeout_ns == VERIFY_NO_TIMEOUT ? 60 * WS_NS_PER_S : cfg->timeout_ns);
+	const ws_deadline until = ws_deadline_in(verify_timeout(cfg));
 	struct ws_config *config = NULL;
 	int rc = cfg->naming.config ? ws_config_open(cfg->naming.config, &config, err) : 0;
 	if (!rc)

@@ -15,6 +15,11 @@ static void warn_unused(const struct verify_job *job, const struct ws_catalog *i
 		ui_warn(job->ui, NULL, "--exclude %.200s matches no tensor", unused);
 }
 
+int64_t verify_timeout(const struct verify_config *cfg)
+{
+	return cfg->timeout_ns ? cfg->timeout_ns : 60 * WS_NS_PER_S;
+}
+
 int verify_replicas(const struct verify_job *job, const struct ws_input *in, struct ws_err *err)
 {
 	const struct verify_config *cfg = job->cfg;

@@ -10,9 +10,6 @@
 
 #include "wsync/tool/answers.h"
 
-/* --timeout was not given: each command has its own idea. */
-#define VERIFY_NO_TIMEOUT INT64_C(-1)
-
 struct verify_config {
 	struct opt_common common;
 	struct naming naming;
@@ -36,7 +33,7 @@ struct verify_config {
 	uint64_t max_new_tokens, parallel;
 	bool flush_first;
 	struct pushing pushing;          /* with twice and reset */
-	int64_t timeout_ns;
+	int64_t timeout_ns;              /* 0: not given */
 };
 
 struct verify_job {
@@ -55,6 +52,8 @@ int verify_logprobs(void *ctx, const struct opt_args *args, struct ws_err *err);
  * fallback: a config for a source without one; NULL. */
 int verify_open_source(const struct verify_job *job, const struct opt_args *args,
                        const char *fallback, struct ws_input *in, struct ws_err *err);
+/* --timeout, or 60 s. */
+int64_t verify_timeout(const struct verify_config *cfg);
 /* Compares what several ranks saved of the same tensor; all of it with --scan. */
 int verify_replicas(const struct verify_job *job, const struct ws_input *in, struct ws_err *err);
 /* Values of options: "128x128" to int64_t[2], "0.05" or "5%" to double. */
@@ -69,11 +68,14 @@ int verify_limit(void *limit, const char *value, struct ws_err *err);
 struct verify_asking {
 	struct targets to;
 	struct ws_prompts prompts;
+	int64_t since;
+	size_t n_files, n_endpoints;
 };
 /* The arguments are files of saved answers. With two of them nobody is asked, with `enough` of
  * them only endpoints that are named. */
 int verify_asking_open(const struct verify_job *job, const struct opt_args *args, size_t enough,
                        struct verify_asking *a, struct ws_ask_opts *out, struct ws_err *err);
-void verify_asking_close(struct verify_asking *a);
+/* Ends the stream of JSON lines, too. */
+void verify_asking_close(struct verify_asking *a, struct ui *ui, const struct ws_err *err);
 
 #endif

@@ -179,9 +179,7 @@ static void put_end(struct ui *ui, const struct ws_verify_result *results, size_
 
 static int64_t timeout_of(const struct verify_config *cfg)
 {
-	return cfg->timeout_ns == VERIFY_NO_TIMEOUT || cfg->timeout_ns == WS_FOREVER ?
-	               0 :
-	               cfg->timeout_ns;
+	return cfg->timeout_ns == WS_FOREVER ? 0 : cfg->timeout_ns;
 }
 
 static int look(struct shown *s, const struct opt_args *args, struct ws_verify_result *results,
