@@ -26,7 +26,7 @@ MEMORY = ("1MiB", "1", "0") if TRY else ("256MiB", "15", "3")  # size, samples, 
 ABSENT = ("cannot be loaded", "there is no GPU", "has no libnccl.so.2", "for its NCCL",
           "built without CUDA")
 
-suite = lib.Suite(900, "bin/wsync-bench")
+suite = lib.Suite("bin/wsync-bench")
 
 
 def bench(*args, seconds=280, environment=None):

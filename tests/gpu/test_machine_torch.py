@@ -77,7 +77,7 @@ told["from the GPU"] = best(lambda: host.copy_(a, non_blocking=True), n)
 print(json.dumps(told))
 """
 
-suite = lib.Suite(400)
+suite = lib.Suite()
 
 
 class Child:

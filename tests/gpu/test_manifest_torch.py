@@ -26,7 +26,7 @@ WEIGHTS = [("embed.weight", "F32", (2000, 300)), ("layers.0.w", "BF16", (513, 10
 FLOAT8 = [("embed.weight", "F8_E4M3", (1000, 77)), ("embed.weight_scale_inv", "F32", (8, 1))]
 FLAT = ("--load-format", "flattened_bucket", "--bucket-size", "8MiB")
 
-suite = lib.Suite(900)
+suite = lib.Suite()
 
 
 class Trainer:

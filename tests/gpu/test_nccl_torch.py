@@ -23,7 +23,7 @@ FLOAT8 = [("a.weight", "F8_E4M3", (1000, 77)), ("a.weight_scale_inv", "F32", (8,
 FLAT = ("--load-format", "flattened_bucket", "--bucket-size", "1MiB")
 EACH = ("--load-format", "none", "--bucket-size", "1MiB")
 
-suite = lib.Suite(900)
+suite = lib.Suite()
 
 
 def make(name, tensors, seed=0):

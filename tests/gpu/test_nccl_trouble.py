@@ -25,7 +25,7 @@ LIMITS = ["--on-partial", "resume", "--init-timeout", "%ds" % LIMIT, "--bucket-t
 SMALL = [("a", "F32", (300, 300)), ("b", "U8", (100003,))]
 BUCKETS = [("w%d" % i, "U8", (1 << 20,)) for i in range(64)]
 
-suite = lib.Suite(900)
+suite = lib.Suite()
 
 
 def make(name, tensors):
