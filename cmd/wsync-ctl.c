@@ -6,7 +6,9 @@
 #include "outlet.h"
 
 static struct ctl_config cfg = {
-	.common.connect_ns = 10 * WS_NS_PER_S, .timeout_ns = CTL_NO_TIMEOUT, .wait_ns = 60 * WS_NS_PER_S,
+	.common.connect_ns = 10 * WS_NS_PER_S,
+	.timeout_ns = CTL_NO_TIMEOUT,
+	.wait_ns = 60 * WS_NS_PER_S,
 };
 
 static const char *const mode_names[] = { "abort", "retract", "in_place", NULL };
@@ -90,7 +92,8 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 		job.until = ws_deadline_in(cfg.timeout_ns);
 	ui_begin(ui);
 	/* The endpoints of a repair are the recorded ones. */
-	const bool all = args->command->run == ctl_repair && !cfg.common.endpoints.n && !cfg.common.pool;
+	const bool all =
+		args->command->run == ctl_repair && !cfg.common.endpoints.n && !cfg.common.pool;
 	int rc = all ? targets_read_key(&job.to, &cfg.common, ui, err)
 	             : targets_find(&job.to, &cfg.common, false, ui, err);
 	if (!rc)

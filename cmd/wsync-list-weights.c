@@ -23,7 +23,9 @@ void list_finish(struct list_job *job)
 	job->bytes += job->list.bytes;
 }
 
-static struct list_config cfg = { .common.connect_ns = 10 * WS_NS_PER_S, .timeout_ns = 60 * WS_NS_PER_S };
+static struct list_config cfg = {
+	.common.connect_ns = 10 * WS_NS_PER_S, .timeout_ns = 60 * WS_NS_PER_S,
+};
 
 static const struct opt opts[] = {
 	OPT_GROUP("List"),

@@ -330,7 +330,8 @@ static int do_check(void *ctx, const struct opt_args *args, struct ws_err *err)
 
 /* ---- the program ---- */
 
-static struct config cfg = { .common.connect_ns = 10 * WS_NS_PER_S, .timeout_ns = 30 * WS_NS_PER_S };
+static struct config cfg = { .common.connect_ns = 10 * WS_NS_PER_S,
+	                     .timeout_ns = 30 * WS_NS_PER_S };
 
 static const struct opt_command commands[] = {
 	{ "add", "URL...", "detect endpoints and register them, all or none", 1, OPT_MANY, do_add },

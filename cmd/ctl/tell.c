@@ -160,7 +160,8 @@ static int check_mode(struct ctl_job *job, struct ws_err *err)
 int ctl_pause(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	(void)args;
-	return check_mode(ctx, err) ? -1 : tell(ctx, &(struct request){ .what = PAUSE, .done = "paused" }, err);
+	const struct request r = { .what = PAUSE, .done = "paused" };
+	return check_mode(ctx, err) ? -1 : tell(ctx, &r, err);
 }
 
 int ctl_resume(void *ctx, const struct opt_args *args, struct ws_err *err)
@@ -183,7 +184,8 @@ int ctl_set_version(struct ctl_job *job, const char *version, struct ws_err *err
 
 int ctl_destroy_group(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
-	return tell(ctx, &(struct request){ .what = LEAVE, .done = "left", .name = args->v[0] }, err);
+	const struct request r = { .what = LEAVE, .done = "left", .name = args->v[0] };
+	return tell(ctx, &r, err);
 }
 
 /* How that is said depends on the server, so each is asked first who it is. */

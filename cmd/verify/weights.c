@@ -234,8 +234,9 @@ static int push_again(struct shown *s, const struct opt_args *args,
 		.map = cfg->naming.map, .config = cfg->naming.config,
 		.sharded_tp = cfg->naming.sharded_tp, .sharded_ep = cfg->naming.sharded_ep,
 		.transform = &transform, .verify = WS_VERIFY_NONE,
-		.api_key = s->to->api_key, .ca_file = s->to->ca_file, .connect_ns = cfg->common.connect_ns,
-		.timeout_ns = timeout_of(cfg), .sink = { take_event, s }, .log = &s->job->ui->log,
+		.api_key = s->to->api_key, .ca_file = s->to->ca_file,
+		.connect_ns = cfg->common.connect_ns, .timeout_ns = timeout_of(cfg),
+		.sink = { take_event, s }, .log = &s->job->ui->log,
 		.cancel = &run_cancel, .hung = quit_hung, .hung_ctx = s,
 	};
 	const struct ws_push_source source = { .paths = args->v, .n_paths = args->n };
