@@ -117,6 +117,14 @@ asked() { tail -n 1 "$1.out"; }
 	[ "$(grep -c /flush_cache a.out)" -ge 3 ]
 }
 
+@test "flush succeeds once a busy server has become idle" {
+	endpoint e
+	proxy "$url" "if path == '/flush_cache' and nth < 3: answer = (400, 'busy')"
+	try wsync-ctl flush --wait 20 -e "$url"
+	expect_status 0
+	out_has "$url  flushed"
+}
+
 @test "an endpoint that is silent is given up at the deadline" {
 	start silent /usr/bin/python3 -c 'import socket
 s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1], flush=True)
