@@ -58,6 +58,15 @@ routing() { try wsync-verify routing --config . "$@"; }
 		"[1, 1, 1, 4, 2]"
 	err_has "a.json: 3 rows cannot be, the first at token 4, layer 2: [8, 1]: \
 there is no such expert"
+	answer b.json 9 'x[6][0] = [0, 1]'
+	routing b.json
+	expect_status 1
+	err_has "the first at token 6, layer 0: [0, 1]: \
+this layer has no experts, and its row is not zero"
+	answer c.json 9 'x[5][1] = [3, 3]'
+	routing c.json
+	expect_status 1
+	err_has "the first at token 5, layer 1: [3, 3]: an expert is listed twice"
 }
 
 @test "two answers agree as far as is wanted" {
