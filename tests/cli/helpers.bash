@@ -119,9 +119,13 @@ eventually() {
 }
 
 # finished NAME STATUS [PID]: what `start` began as NAME, the latest unless PID says which, ends so.
+# Killed after three minutes, as by `try`.
 finished() {
+	local of=${3:-$pid}
+	# bash reaps its children meanwhile: tail does not wait for a zombie.
+	timeout "${TRY_SECONDS:-180}" tail -s 0.05 -f --pid "$of" /dev/null || kill -KILL "$of"
 	status=0
-	wait "${3:-$pid}" || status=$?
+	wait "$of" || status=$?
 	out=$(<"$scratch/$1.out") err=$(<"$scratch/$1.err") last=$1
 	expect_status "$2"
 }
