@@ -206,10 +206,13 @@ shows() {
 
 @test "an endpoint that does not answer ends with the deadline" {
 	endpoint one --fault hang:weights_checker:1
+	hanging=$url
+	endpoint two
 	before=$SECONDS
-	try wsync-verify weights a.safetensors -e "$url" --timeout 1
+	try wsync-verify weights a.safetensors -e "$hanging" -e "$url" --timeout 1 --json
 	expect_status 10
-	[ $((SECONDS - before)) -le 5 ]
+	[ $((SECONDS - before)) -le 15 ]
+	expect_json 'lines[-1]["error"]["endpoint"]' "$hanging"
 }
 
 @test "pushed twice: no checksum changes, and nobody stays paused" {
