@@ -544,6 +544,7 @@ SCRATCH_TEST(a_cut_or_twisted_record_is_refused_or_whole)
 		{ ",\"inherited\":false", "" },
 		{ ",\"asleep\":\"kv_cache,cuda_graph\"", "" },
 		{ ",\"tensors\":32", "" },
+		{ ",\"bytes\":4096", "" },
 		{ "\"files\"", "\"fires\"" },
 	};
 	for (size_t i = 0; i < sizeof twists / sizeof *twists; i++) {

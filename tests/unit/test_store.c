@@ -122,24 +122,35 @@ TEST(keys_are_checked_and_deleted)
 }
 
 /* Requests that our client does not make, but torch's does. */
-TEST(torch_compares_appends_and_counts)
+TEST(torch_compares_and_counts_in_all_epochs)
 {
-	struct ws_store_core core;
-	core_open(&core, 0, "g");
-	struct ws_store_conn *c = peer_of(&core, 'C', "10.0.0.2:1");
-	const char compare[] = "02 0200000000000000 \"/k\"";
 	static const struct { const char *values, *reply; } cases[] = {
 		{ "0100000000000000 \"x\" 0100000000000000 \"n\"", "0100000000000000 \"x\"" },
 		{ "0000000000000000 0100000000000000 \"f\"", "0100000000000000 \"f\"" },
 		{ "0100000000000000 \"f\" 0100000000000000 \"s\"", "0100000000000000 \"s\"" },
 		{ "0100000000000000 \"f\" 0100000000000000 \"t\"", "0100000000000000 \"s\"" },
 	};
+	static const char *const opcodes[][2] = { { "01", "06" }, { "01", "06" }, { "02", "07" } };
 	char request[160];
-	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-		snprintf(request, sizeof request, "%s %s", compare, cases[i].values);
-		talk(c, request, cases[i].reply);
-		talk(c, "07", i ? "0200000000000000" : "0100000000000000");
+	for (size_t e = 0; epochs[e]; e++) {
+		struct ws_store_core core;
+		core_open(&core, 0, "g");
+		struct ws_store_conn *c = peer_of(&core, epochs[e], "10.0.0.2:1");
+		for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+			snprintf(request, sizeof request, "%s 0200000000000000 \"/k\" %s",
+			         opcodes[e][0], cases[i].values);
+			talk(c, request, cases[i].reply);
+			talk(c, opcodes[e][1], i ? "0200000000000000" : "0100000000000000");
+		}
+		ws_store_core_fini(&core);
 	}
+}
+
+TEST(torch_appends_and_wakes)
+{
+	struct ws_store_core core;
+	core_open(&core, 0, "g");
+	struct ws_store_conn *c = peer_of(&core, 'C', "10.0.0.2:1");
 	talk(c, "09 0200000000000000 \"/a\" 0100000000000000 \"x\"", "");
 	talk(c, "09 0200000000000000 \"/a\" 0000000000000000", "");
 	talk(c, "09 0200000000000000 \"/a\" 0200000000000000 \"yz\"", "");

@@ -229,6 +229,7 @@ TEST(lengths_beyond_the_limits_are_refused_before_they_arrive)
 	scan_is_bad(WS_EPOCH_C, "0b 0000000000000080");
 	/* queues */
 	scan_is_bad(WS_EPOCH_C, "0e");
+	scan_is_bad(WS_EPOCH_C, "0f");
 	scan_is_bad(WS_EPOCH_C, "10");
 	scan_is_bad(WS_EPOCH_C, "13");
 	scan_is_bad(WS_EPOCH_C, "ff");
