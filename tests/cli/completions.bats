@@ -35,10 +35,12 @@ bash_offers() {
 		while IFS= read -r COMP_LINE; do
 			COMP_POINT=${#COMP_LINE}
 			# As readline does it: : and = are words of their own.
-			mapfile -t COMP_WORDS < <(sed "s/[:=]/\n&\n/g; s/ /\n/g" <<<"$COMP_LINE" | sed "1!{/^$/d}")
+			mapfile -t COMP_WORDS < <(sed "s/[:=]/\n&\n/g; s/ /\n/g" <<<"$COMP_LINE" |
+				sed "1!{/^$/d}")
 			[[ $COMP_LINE == *" " || ${#COMP_WORDS[@]} = 0 ]] && COMP_WORDS+=("")
 			COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) COMPREPLY=()
-			_wsync "${COMP_WORDS[0]}" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}" </dev/null
+			_wsync "${COMP_WORDS[0]}" "${COMP_WORDS[COMP_CWORD]}" \
+				"${COMP_WORDS[COMP_CWORD - 1]}" </dev/null
 			printf "$COMP_LINE\t%s\n" "${COMPREPLY[@]}"
 		done' bash "$repo"
 }
@@ -114,7 +116,8 @@ fish_offers() {
 @test "fish: tensor names of a source on the line" {
 	needs fish
 	safetensors a.safetensors model.norm.weight:F32:2 lm_head.weight:F32:2
-	[ "$(fish_offers <<<"wsync-list-weights a.safetensors --include mod" | cut -f 2)" = model.norm.weight ]
+	[ "$(fish_offers <<<"wsync-list-weights a.safetensors --include mod" | cut -f 2)" = \
+		model.norm.weight ]
 }
 
 # ---- zsh ----
@@ -156,7 +159,8 @@ zsh_offers() {
 	timeout 20 zsh -f >zsh.out 2>&1 <<-END
 		zmodload zsh/zpty
 		zpty -b shell zsh -f -i
-		zpty -w shell "PS1=; fpath=($repo/completions \\\$fpath); autoload -U compinit; compinit -u -D; echo loa''ded"
+		zpty -w shell "PS1=; fpath=($repo/completions \\\$fpath); autoload -U compinit"
+		zpty -w shell "compinit -u -D; echo loa''ded"
 		zpty -r -m shell text '*loaded*'
 		zpty -w -n shell \$'wsync-list-weights --conn\t'
 		zpty -r -m shell text '*--connect-timeout*'

@@ -12,7 +12,10 @@ model() {
 }
 
 # What endpoint $url was asked: the paths, in order.
-asked() { journal "$url" '" ".join(r["path"][1:] for r in j["requests"] if r["method"] == "POST")'; }
+asked() {
+	journal "$url" '" ".join(r["path"][1:] for r in j["requests"]
+		if r["method"] == "POST")'
+}
 
 # Names in a directory, hidden ones too.
 names() { (cd "$1" && find . -mindepth 1 -printf '%P\n' | LC_ALL=C sort | tr '\n' ' '); }
