@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -40,6 +41,14 @@ static inline int run_listed(CMFixtureFunction set_up, CMFixtureFunction tear_do
 	} \
 	static void name(__attribute__((unused)) void **state)
 #define TEST(name) TEST_BETWEEN(name, NULL, NULL)
+
+/* CPU time of this process: what others on this machine do does not count. */
+static inline int64_t cpu_ns(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
 
 /* The main of a program that does nothing else; both may be NULL. */
 #define RUN_TESTS(set_up, tear_down) \

@@ -260,7 +260,7 @@ IN_ORDER(a_wait_for_a_gpu_that_is_stuck_is_cancelled)
 	assert_int_equal(pthread_create(&canceller, NULL, cancel_soon, NULL), 0);
 	assert_fails(check(w, 0, 5, 100, &told), &told, WS_ECANCELLED, "");
 	assert_int_equal(ws_ipc_import_address(w, 2, &at, &told), -1);
-	assert_true(ws_now_ns() - begun < 2 * WS_NS_PER_S);
+	assert_true(ws_now_ns() - begun < 20 * WS_NS_PER_S);
 	pthread_join(canceller, NULL);
 	cuda->busy(0);
 	ws_ipc_import_close(w);

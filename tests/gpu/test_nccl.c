@@ -170,7 +170,7 @@ IN_ORDER(the_first_broadcast_waits_for_who_is_missing)
 	assert_int_equal(ws_comm_broadcast(c, p, 1, 0, NULL, ws_deadline_in(30 * WS_NS_PER_MS),
 	                                   NULL, &told),
 	                 -1);
-	assert_true(ws_now_ns() - since < 2 * WS_NS_PER_S);
+	assert_true(ws_now_ns() - since < 20 * WS_NS_PER_S);
 	assert_says(&told, WS_ETIMEOUT, "broadcasting took too long");
 	assert_int_equal(fake->live(), 0);
 	assert_int_equal(ws_comm_wait(c, WS_FOREVER, NULL, &told), -1);
@@ -193,7 +193,7 @@ IN_ORDER(leaving_is_aborting_where_it_cannot_end)
 	struct ws_comm *c = join();
 	fake->busy(UINT_MAX); /* a peer that does not leave */
 	ws_comm_close(c, ws_deadline_in(30 * WS_NS_PER_MS));
-	assert_true(ws_now_ns() - since < 2 * WS_NS_PER_S);
+	assert_true(ws_now_ns() - since < 20 * WS_NS_PER_S);
 	assert_null(strstr(fake->record(), "ncclCommDestroy"));
 	ws_comm_close(NULL, WS_FOREVER);
 }
@@ -366,7 +366,7 @@ TEST(a_python_that_does_not_answer_is_ended)
 	ws_cancel_set(&cancel);
 	assert_int_equal(ws_nccl_find(slow, WS_FOREVER, &cancel, path, &told), -1);
 	assert_says(&told, WS_ECANCELLED, "it was cancelled");
-	assert_true(ws_now_ns() - since < 10 * WS_NS_PER_S);
+	assert_true(ws_now_ns() - since < 20 * WS_NS_PER_S);
 }
 
 int main(void)

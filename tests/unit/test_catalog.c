@@ -390,7 +390,8 @@ IN_FAMILY(a_plan_says_what_a_view_is_made_of)
 	tensors_free(&checkpoint);
 }
 
-TEST(ninety_thousand_tensors_take_no_time)
+/* Each compared with each they take half a minute. */
+TEST(ninety_thousand_tensors_take_milliseconds)
 {
 	struct ws_err err = WS_ERR_INIT;
 	const char *path = "synthetic:deepseek-v3";
@@ -398,9 +399,9 @@ TEST(ninety_thousand_tensors_take_no_time)
 	struct ws_catalog *c = NULL;
 	const struct ws_catalog_opts none = { 0 };
 	assert_ok(ws_source_open(&path, 1, &s, &err), &err);
-	const int64_t start = ws_now_ns();
+	const int64_t start = cpu_ns();
 	assert_ok(ws_catalog_make((const struct ws_source *const *)&s, 1, &none, &c, &err), &err);
-	assert_true(ws_now_ns() - start < 500 * WS_NS_PER_MS); /* some 10 where nothing else runs */
+	assert_true(cpu_ns() - start < 5 * WS_NS_PER_S);
 	assert_int_equal(ws_catalog_count(c), ws_source_count(s));
 	ws_catalog_free(c);
 	ws_source_close(s);

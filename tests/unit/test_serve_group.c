@@ -110,7 +110,7 @@ RANK0_TEST(a_stop_ends_whatever_waits)
 	const int64_t t0 = ws_now_ns();
 	ws_serve_stop(serve);
 	serve = NULL;
-	assert_true(ws_now_ns() - t0 < 2 * WS_NS_PER_S);
+	assert_true(ws_now_ns() - t0 < 20 * WS_NS_PER_S);
 	pthread_join(init.thread, NULL);
 	pthread_join(flush.thread, NULL);
 	assert_int_not_equal(init.status, 200);

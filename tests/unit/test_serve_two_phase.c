@@ -188,7 +188,7 @@ RANK0_TEST(a_stop_ends_a_prepared_receive)
 	const int64_t t0 = ws_now_ns();
 	ws_serve_stop(serve);
 	serve = NULL;
-	assert_true(ws_now_ns() - t0 < 2 * WS_NS_PER_S);
+	assert_true(ws_now_ns() - t0 < 20 * WS_NS_PER_S);
 }
 
 RUN_TESTS(NULL, NULL)

@@ -9,7 +9,10 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <unistd.h>
+
+static sem_t answers; /* of the silent name server: one for each question that may end */
 
 /* The system's, but for a name server that is silent and for a name with two addresses, ::1
  * first. */
@@ -19,7 +22,7 @@ int getaddrinfo(const char *name, const char *service, const struct addrinfo *hi
 	int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
 	*(void **)&real = dlsym(RTLD_NEXT, "getaddrinfo");
 	if (name && strcmp(name, "silent.invalid") == 0 && !(hints->ai_flags & AI_NUMERICHOST)) {
-		poll(NULL, 0, 500);
+		sem_wait(&answers);
 		return EAI_AGAIN;
 	}
 	if (name && strcmp(name, "both.invalid") == 0 && !(hints->ai_flags & AI_NUMERICHOST)) {
@@ -33,7 +36,7 @@ TEST(a_silent_name_server_is_not_waited_for)
 {
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_cancel cancel = WS_CANCEL_INIT;
-	const int64_t start = ws_now_ns();
+	assert_int_equal(sem_init(&answers, 0, 0), 0);
 	assert_fails_with(ws_sock_connect("silent.invalid", 1, ws_deadline_in(50 * WS_NS_PER_MS),
 	                                  NULL, &err), &err, WS_ETIMEOUT,
 	                  "resolve host 'silent.invalid': the deadline passed");
@@ -41,10 +44,11 @@ TEST(a_silent_name_server_is_not_waited_for)
 	ws_cancel_set(&cancel);
 	assert_int_equal(ws_sock_connect("silent.invalid", 1, WS_FOREVER, &cancel, &err), -1);
 	assert_int_equal(err.code, WS_ECANCELLED);
-	assert_true(ws_now_ns() - start < 400 * WS_NS_PER_MS);
 	ws_cancel_fini(&cancel);
-	assert_fails(ws_sock_connect("silent.invalid", 1, ws_deadline_in(5 * WS_NS_PER_S), NULL,
-	                             &err), &err, WS_EREACH, "");
+	for (int i = 0; i < 3; i++)
+		sem_post(&answers);
+	assert_fails(ws_sock_connect("silent.invalid", 1, WS_FOREVER, NULL, &err), &err, WS_EREACH,
+	             "");
 	poll(NULL, 0, 100); /* those that were left behind are through */
 }
 
@@ -135,7 +139,7 @@ TEST(a_silent_peer_costs_the_deadline_and_no_more)
 	                          "reply of the store", &err), &err, WS_ETIMEOUT,
 	             "reply of the store");
 	const int64_t took = ws_now_ns() - start;
-	assert_true(took >= 50 * WS_NS_PER_MS && took < WS_NS_PER_S);
+	assert_true(took >= 50 * WS_NS_PER_MS && took < 20 * WS_NS_PER_S);
 	closed(&p);
 }
 
