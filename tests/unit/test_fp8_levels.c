@@ -4,6 +4,7 @@
  * WSYNC_TEST_NUMBERS=N draws about N random numbers instead of 10^8, each of which is compared
  * in two or three ways, and from 10^10 on every float there is. */
 #include "fp8.h"
+#include "fp8_rows.h"
 #include "simd.h"
 #include "test.h"
 
@@ -251,6 +252,14 @@ TEST(every_float_is_the_same)
 		scales[0][0] = 1;
 		compare(&r, false);
 	}
+}
+
+TEST(the_level_chooses_the_functions)
+{
+	assert_true(ws_simd_set_level("scalar"));
+	assert_ptr_equal(ws_fp8_kernels(), &ws_fp8_scalar);
+	assert_true(ws_simd_set_level("avx2"));
+	assert_ptr_not_equal(ws_fp8_kernels(), &ws_fp8_scalar);
 }
 
 TEST(unknown_levels_are_refused)

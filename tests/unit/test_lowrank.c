@@ -2,6 +2,7 @@
 /* Every instruction set gives the very bits of the definition, in every corner of a tile. */
 
 #include "lowrank.h"
+#include "lowrank_simd.h"
 #include "simd.h"
 #include "test.h"
 
@@ -214,6 +215,14 @@ TEST(halves_go_to_even)
 		assert_int_equal(out[4], 0x3f80);
 		assert_true(max_d == 1 && max_w == 256);
 	}
+}
+
+TEST(the_level_chooses_the_functions)
+{
+	assert_true(ws_simd_set_level("scalar"));
+	assert_ptr_equal(ws_lowrank_ops(), &ws_lowrank_scalar);
+	if (ws_simd_set_level("avx2"))
+		assert_ptr_not_equal(ws_lowrank_ops(), &ws_lowrank_scalar);
 }
 
 RUN_TESTS(NULL, NULL)

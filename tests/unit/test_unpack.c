@@ -447,6 +447,14 @@ SCRATCH_TEST(what_is_no_number_is_found_with_its_place)
 
 /* ---- kernels ---- */
 
+TEST(the_level_chooses_the_functions)
+{
+	assert_true(ws_simd_set_level("scalar"));
+	assert_ptr_equal(ws_unpack_kernels(), &ws_unpack_scalar);
+	if (ws_simd_set_level("avx2"))
+		assert_ptr_not_equal(ws_unpack_kernels(), &ws_unpack_scalar);
+}
+
 TEST(both_levels_decode_nibbles_alike)
 {
 	enum { N = 1 << 14 };

@@ -51,7 +51,7 @@ static void merge_scalar(const struct ws_merge_row *m, uint32_t max[2])
 
 const struct ws_lowrank_ops ws_lowrank_scalar = { WIDTH, strip_scalar, merge_scalar };
 
-static const struct ws_lowrank_ops *choose_ops(void)
+const struct ws_lowrank_ops *ws_lowrank_ops(void)
 {
 #ifdef __x86_64__
 	if (ws_simd_avx2())
@@ -118,7 +118,7 @@ static void run_strips(const struct ws_lowrank_ops *ops, const struct ws_strip *
 void ws_lowrank_tile(const struct ws_lowrank *l, int64_t row, int64_t n, int64_t col, int64_t m,
                      float *delta, size_t stride)
 {
-	const struct ws_lowrank_ops *ops = choose_ops();
+	const struct ws_lowrank_ops *ops = ws_lowrank_ops();
 	_Alignas(64) float packed[MAX_RANK * PANEL];
 	for (int64_t j = 0; j < m; j += PANEL) {
 		const int64_t width = m - j < PANEL ? m - j : PANEL;
@@ -148,7 +148,7 @@ void ws_merge_bf16(const float *w, size_t w_stride, const float *delta, size_t d
                    int64_t n, int64_t m, int two_step, uint16_t *out, size_t out_stride,
                    float *max_delta, float *max_w)
 {
-	const struct ws_lowrank_ops *ops = choose_ops();
+	const struct ws_lowrank_ops *ops = ws_lowrank_ops();
 	uint32_t max[2] = { 0, 0 };
 	for (int64_t i = 0; i < n; i++) {
 		const struct ws_merge_row r = {

@@ -38,8 +38,7 @@ struct ws_lowrank_ops {
 };
 
 extern const struct ws_lowrank_ops ws_lowrank_scalar;
-#if defined(__x86_64__)
-extern const struct ws_lowrank_ops ws_lowrank_avx2;
-#endif
+extern const struct ws_lowrank_ops ws_lowrank_avx2; /* x86-64 only */
+const struct ws_lowrank_ops *ws_lowrank_ops(void);
 
 #endif
