@@ -199,8 +199,12 @@ TEST(sums_are_rounded_once_or_twice_as_was_asked)
 			       1.00390625f; /* between two of the type's numbers */
 		for (int two_step = 0; two_step < 2; two_step++) {
 			float max_delta = 0, max_w = 0;
-			ws_floats_add(halves[k], w, d, 256, 256, 256, two_step, out, 256,
+			/* rows that end in the midst of a block, and one of many blocks */
+			ws_floats_add(halves[k], w, d, 300, 3, 300, two_step, out, 300,
 			              &max_delta, &max_w);
+			assert_true((double)max_w == value(halves[k], 899));
+			ws_floats_add(halves[k], w + 900, d + 900, MANY, 1, MANY - 900, two_step,
+			              out + 900, MANY, &max_delta, &max_w);
 			assert_true(isnan(max_delta) && isnan(max_w)); /* there were some */
 			for (unsigned i = 0; i < MANY; i++) {
 				const double delta =

@@ -4,7 +4,6 @@
 #include "float_bits.h"
 #include "unpack_core.h"
 
-#include <math.h>
 #include <string.h>
 
 enum { BLOCK = 256 }; /* of constant length, for the compiler to make vectors of */
@@ -53,77 +52,84 @@ void ws_floats_write(enum ws_dtype dtype, const float *src, size_t n, void *dst)
 
 /* ---- what is not finite ---------------------------------------------------------------------- */
 
-static float number_at(enum ws_dtype dtype, const void *x, size_t i)
-{
-	float out;
-	ws_floats_read(dtype, (const char *)x + i * (ws_dtype_bits(dtype) / 8), 1, &out);
-	return out;
-}
-
 /* Magnitudes sort like integers. limit: as the type has it, of F32 the upper half. */
-static bool block_is_below(enum ws_dtype dtype, const void *x, uint16_t limit)
+static inline bool are_below(enum ws_dtype dtype, const void *x, size_t n, uint16_t limit)
 {
+	const uint32_t *u = x, wide = (uint32_t)limit << 16;
+	const uint16_t *h = x;
 	uint32_t bad = 0;
-	if (dtype == WS_DTYPE_F32) {
-		const uint32_t *u = x, wide = (uint32_t)limit << 16;
-		for (int i = 0; i < BLOCK; i++)
+	uint16_t bad_half = 0;
+	if (dtype == WS_DTYPE_F32)
+		for (size_t i = 0; i < n; i++)
 			bad |= (u[i] & 0x7fffffff) >= wide;
-	} else {
-		const uint16_t *h = x;
-		uint16_t any = 0;
-		for (int i = 0; i < BLOCK; i++)
-			any |= (uint16_t)((h[i] & 0x7fff) >= limit);
-		bad = any;
-	}
-	return !bad;
+	else
+		for (size_t i = 0; i < n; i++)
+			bad_half |= (uint16_t)((h[i] & 0x7fff) >= limit);
+	return !bad && !bad_half;
 }
 
-static bool block_is_finite(enum ws_dtype dtype, const void *x)
+/* The first block that is not all below the limit; n: there is none. */
+static size_t block_beyond(enum ws_dtype dtype, const void *x, size_t n, uint16_t limit)
 {
-	return block_is_below(dtype, x, dtype == WS_DTYPE_F16 ? 0x7c00 : 0x7f80);
+	const size_t size = ws_dtype_bits(dtype) / 8;
+	const char *at = x;
+	size_t i = 0;
+	for (; n - i >= BLOCK; i += BLOCK, at += BLOCK * size)
+		if (!are_below(dtype, at, BLOCK, limit))
+			return i;
+	return are_below(dtype, at, n - i, limit) ? n : i;
 }
 
 bool ws_floats_moderate(enum ws_dtype dtype, const void *x, size_t n)
 {
-	const size_t size = ws_dtype_bits(dtype) / 8, blocks = n / BLOCK;
-	const uint16_t limit = dtype == WS_DTYPE_F16 ? 0x7800 : 0x7e80;
-	const char *at = x;
-	bool all = true;
-	for (size_t i = 0; all && i < blocks; i++, at += BLOCK * size)
-		all = block_is_below(dtype, at, limit);
-	for (size_t i = 0; all && i < n % BLOCK; i++) {
-		const float v = fabsf(number_at(dtype, at, i));
-		all = v < (dtype == WS_DTYPE_F16 ? 0x1p15f : 0x1p126f);
-	}
-	return all;
+	return block_beyond(dtype, x, n, dtype == WS_DTYPE_F16 ? 0x7800 : 0x7e80) == n;
 }
 
 bool ws_floats_finite(enum ws_dtype dtype, const void *x, size_t n, size_t *at, double *value)
 {
 	const size_t size = ws_dtype_bits(dtype) / 8;
-	for (size_t i = 0; i < n;) {
-		if (n - i >= BLOCK && block_is_finite(dtype, (const char *)x + i * size)) {
-			i += BLOCK;
-			continue;
-		}
-		for (const size_t end = n - i < BLOCK ? n : i + BLOCK; i < end; i++) {
-			const float v = number_at(dtype, x, i);
-			if (isfinite(v))
-				continue;
-			*at = i;
-			*value = v;
-			return false;
-		}
-	}
-	return true;
+	const uint16_t limit = dtype == WS_DTYPE_F16 ? 0x7c00 : 0x7f80;
+	size_t i = block_beyond(dtype, x, n, limit);
+	float v;
+	if (i == n)
+		return true;
+	while (are_below(dtype, (const char *)x + i * size, 1, limit))
+		i++;
+	ws_floats_read(dtype, (const char *)x + i * size, 1, &v);
+	*at = i;
+	*value = v;
+	return false;
 }
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-static float raised(float max, float x)
+/* NaN is above all numbers. */
+static uint32_t raised(uint32_t max, float x)
 {
-	const float a = fabsf(x);
-	return a <= max ? max : a; /* NaN is taken, and stays */
+	const uint32_t a = ws_float_bits(x) & 0x7fffffff;
+	return a > max ? a : max;
+}
+
+/* At most BLOCK numbers of a row. max: bits of the largest |delta| and |w|. */
+static void add_some(enum ws_dtype dtype, const float *w, const float *delta, size_t n,
+                     bool two_step, void *out, uint32_t max[2])
+{
+	float d[BLOCK], sum[BLOCK];
+	uint32_t raw[BLOCK]; /* of any of the types */
+	uint32_t max_delta = max[0], max_w = max[1];
+	memcpy(d, delta, n * sizeof *d);
+	if (two_step) {
+		ws_floats_write(dtype, d, n, raw);
+		ws_floats_read(dtype, raw, n, d);
+	}
+	for (size_t i = 0; i < n; i++) {
+		sum[i] = w[i] + d[i];
+		max_delta = raised(max_delta, d[i]);
+		max_w = raised(max_w, w[i]);
+	}
+	ws_floats_write(dtype, sum, n, out);
+	max[0] = max_delta;
+	max[1] = max_w;
 }
 
 void ws_floats_add(enum ws_dtype dtype, const float *w, const float *delta, size_t stride,
@@ -131,25 +137,14 @@ void ws_floats_add(enum ws_dtype dtype, const float *w, const float *delta, size
                    float *max_delta, float *max_w)
 {
 	const size_t size = ws_dtype_bits(dtype) / 8;
-	float largest_delta = *max_delta, largest_w = *max_w;
+	uint32_t max[2] = { ws_float_bits(*max_delta), ws_float_bits(*max_w) };
 	for (int64_t i = 0; i < n; i++) {
 		const float *a = w + (size_t)i * stride, *b = delta + (size_t)i * stride;
 		char *to = (char *)out + (size_t)i * out_stride * size;
-		for (int64_t j = 0; j < m; j++, to += size) {
-			float d = b[j];
-			if (two_step) {
-				uint32_t raw; /* of any of the types */
-				ws_floats_write(dtype, &d, 1, &raw);
-				ws_floats_read(dtype, &raw, 1, &d);
-			}
-			const float sum = a[j] + d;
-			ws_floats_write(dtype, &sum, 1, to);
-			if (largest_delta == largest_delta)
-				largest_delta = raised(largest_delta, d);
-			if (largest_w == largest_w)
-				largest_w = raised(largest_w, a[j]);
-		}
+		for (int64_t j = 0; j < m; j += BLOCK, to += BLOCK * size)
+			add_some(dtype, a + j, b + j, (size_t)(m - j < BLOCK ? m - j : BLOCK),
+			         two_step, to, max);
 	}
-	*max_delta = largest_delta;
-	*max_w = largest_w;
+	*max_delta = ws_float_of(max[0]);
+	*max_w = ws_float_of(max[1]);
 }
