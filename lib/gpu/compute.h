@@ -25,7 +25,7 @@ enum { WS_RECORD_BYTES = 16 };
 
 struct ws_record {
 	bool bad;                /* an element is not finite; the results are undefined */
-	int64_t row, col;        /* the first such element, row by row */
+	int64_t row, col;        /* the first such element of a launch, row by row */
 	float max_delta, max_w;  /* merges: the largest |delta|, as added, and |w| */
 };
 

@@ -429,8 +429,7 @@ static int add_fp8(const struct layout *g, int64_t row, int64_t n, struct ws_err
 		         .codes = g->m->to[0] ? g->m->to[0] + codes : part_at(g, CODES_OUT),
 		         .codes_stride = f->cols,
 		         .scales = (g->m->to[1] ? g->m->to[1] : part_at(g, SCALES_OUT)) + scales,
-		         .found = g->m->record,
-		         .first_row = row },
+		         .found = g->m->record },
 	};
 	return ws_stage_steps_add(g->steps, &step, err);
 }

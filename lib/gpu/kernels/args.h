@@ -12,8 +12,8 @@
 /* Findings beside the results. Values only rise from zero, so one record serves any number of
  * launches over one tensor. */
 struct ws_found {
-	/* ~(row * cols + col) of the first element that is not finite; 0: all are finite. The
-	 * type is atomicMax's. */
+	/* ~(row * cols + col) of the first element of a launch's matrix that is not finite; 0: all
+	 * are finite. The type is atomicMax's. */
 	unsigned long long bad;
 	uint32_t max_delta; /* bits of the largest |delta| and |w| of a merge */
 	uint32_t max_w;
@@ -24,7 +24,6 @@ struct ws_fp8_args {
 	uint64_t x, codes, scales, found; /* scales: fp32, one for each block */
 	int64_t rows, cols, stride, codes_stride;
 	int64_t bn, bk;
-	int64_t first_row; /* of x in its tensor, for `found` */
 	uint32_t slime, ue8m0;
 };
 

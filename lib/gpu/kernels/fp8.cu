@@ -100,8 +100,8 @@ INLINE void tell_all_bad(const struct ws_fp8_args a, const struct block b, const
 	for (int64_t r = threadIdx.x / 32; r < b.rows; r += WARPS)
 		for (int64_t c = threadIdx.x % 32; c < b.cols; c += 32)
 			if (magnitude(element(a, b.row + r, b.col + c, size)) >= INFINITE)
-				report_bad(a.found, (uint64_t)((a.first_row + b.row + r) * a.cols +
-				                             b.col + c));
+				report_bad(a.found,
+				           (uint64_t)((b.row + r) * a.cols + b.col + c));
 }
 
 INLINE void encode(const struct ws_fp8_args a, const struct block b, const struct scaler s,
