@@ -46,9 +46,10 @@ enum { WS_UNPACK_THREADS = 256, WS_UNPACK_EACH = 8 }; /* elements of a thread */
 struct ws_unpack_args {
 	/* scales: fp8: fp32; nvfp4: E4M3; nf4: fp32, or bytes where they are nested */
 	uint64_t codes, scales, out, found;
-	int64_t rows, cols;
+	int64_t rows, cols;     /* the kernel of nf4 gets one row of all elements */
 	int64_t bn, bk;         /* block; nf4: bk alone */
-	/* fp8: rows of one matrix of a stack, which has its own grid of scales; 0: all */
+	/* fp8: rows of one matrix of a stack, which has its own grid of scales. 0: all, for callers
+	 * of ws_compute_unpack; the kernel gets their number. */
 	int64_t each;
 	uint32_t to_bf16;       /* or fp32 */
 	uint32_t nested_block;  /* nf4: blocks under one nested scale; 0: scales are fp32 */

@@ -12,7 +12,6 @@
 #include "simd.h"
 
 #include <math.h>
-#include <string.h>
 
 enum {
 	LARGEST = 0x43e00000,        /* 448 */

@@ -10,7 +10,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 enum { BLOCKS = 1 << 14 /* read at once */ };
 

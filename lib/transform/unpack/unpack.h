@@ -18,8 +18,7 @@
  *          absmax = nested_quant_map[code] * nested_absmax + nested_offset
  *
  * All products and sums are fp32, each rounded once. The libraries of these formats then round to
- * 16 bits; ws_packed_rows does not. A negative zero of E2M1 or E4M3
- * stays negative. */
+ * 16 bits, which ws_packed_rows does not. A negative zero of E2M1 or E4M3 stays negative. */
 #ifndef WS_TRANSFORM_UNPACK_H
 #define WS_TRANSFORM_UNPACK_H
 
