@@ -4,11 +4,11 @@
 # tests that compare them with the CPU's results bit for bit. What the double notices (races, memory
 # that was not written or is not there, threads that do not meet) ends a program with 99.
 #
-# PTX_TESTS="feed_made merge" is these of build/tests/gpu/test_*_gpu; else all but the long one.
+# PTX_TESTS="stage_recipe merge" is these of build/tests/gpu/test_*_gpu; else all but the long one.
 load helpers
 
 ptx=$build/gen/ptx
-tests=${PTX_TESTS:-$(basename -s _gpu.c "$repo"/tests/gpu/test_*_gpu.c | sed 's/^test_//; /^feed_made$/d')}
+tests=${PTX_TESTS:-$(basename -s _gpu.c "$repo"/tests/gpu/test_*_gpu.c | sed 's/^test_//; /^stage_recipe$/d')}
 
 prepare() {
 	[ -d "$ptx" ] || skip 'this build has no kernels: nvcc was not found'
@@ -39,7 +39,7 @@ same_kernels() {
 }
 
 @test "as for GPUs without FP8" {
-	[ -n "${PTX_TESTS:-}" ] || ! same_kernels || tests=$(grep -xE 'chain|far|fp8' <<<"$tests")
+	[ -n "${PTX_TESTS:-}" ] || ! same_kernels || tests=$(grep -xE 'far|fp8' <<<"$tests")
 	interprets 80
 }
 
