@@ -260,6 +260,7 @@ static bool read_line(struct ws_err *err)
 			line[n++] = (char)c;
 	}
 	line[n] = 0;
+	ui_words_read(line, n);
 	if (ferror(stdin)) {
 		ws_err_errno(err, "read standard input");
 		return false;
@@ -336,7 +337,6 @@ static int push_lines(struct ws_push *p, struct ui *ui, struct ws_err *err)
 	size_t failed = 0;
 	enum ws_code code = WS_OK;
 	unsigned asleep = cfg.asleep;
-	ui_words_read(line);
 	for (unsigned long long n = 1; !ws_cancelled(&run_cancel); n++) {
 		struct ws_err e = WS_ERR_INIT;
 		char where[40];

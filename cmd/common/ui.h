@@ -63,7 +63,7 @@ const char *ui_words(const char *sentence);
 /* The arguments of the program, and a line that it reads: a field in braces that one of them has is
  * the user's text and stays as it is. Kept. */
 void ui_words_typed(const char *const *words);
-void ui_words_read(const char *line);
+void ui_words_read(const char *line, size_t n);
 /* "bucket-timeout" for the field "bucket_ns", of which n bytes count; NULL: not an option. */
 const char *ui_option(const char *field, size_t n);
 /* Columns of the terminal: $COLUMNS, what the terminal says, or 80; at least 40. */

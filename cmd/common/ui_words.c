@@ -50,15 +50,17 @@ const char *ui_option(const char *field, size_t n)
 
 static const char *const *user_words; /* NULL-terminated, or NULL */
 static const char *user_line = "";
+static size_t user_line_len; /* the program may put NULs between its fields */
 
 void ui_words_typed(const char *const *words)
 {
 	user_words = words;
 }
 
-void ui_words_read(const char *line)
+void ui_words_read(const char *line, size_t n)
 {
 	user_line = line;
+	user_line_len = n;
 }
 
 /* Does the user's own text have these n bytes, "{pause}"? Then they are not the library's. */
@@ -67,7 +69,7 @@ static bool is_typed(const char *at, size_t n)
 	const char *const *w = user_words;
 	while (w && *w && !memmem(*w, strlen(*w), at, n))
 		w++;
-	return (w && *w) || memmem(user_line, strlen(user_line), at, n);
+	return (w && *w) || memmem(user_line, user_line_len, at, n);
 }
 
 /* A path that was meant to be a template stays as it is: "/ckpt/{model}", "{model}/ckpt". */

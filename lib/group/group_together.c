@@ -3,7 +3,8 @@
  *
  * Who is blamed: a server that refused while the data plane was whole; else the data plane; else a
  * connection that was lost. Answers that come after the data plane broke are its consequence, but a
- * server's words say more than a socket, so they are waited for a moment and quoted. */
+ * server's words say more than a socket, so they are waited for a moment and quoted, unless the
+ * cause has a remedy of its own. */
 #include "group.h"
 
 #include "group_state.h"
@@ -392,7 +393,8 @@ static int say_cause(const struct duo *d, struct ws_err *err)
 		ws_err_where(err, NULL, find_owner(d, err->rank));
 	if (d->broken && !d->gave_up && other && other->code != WS_ETIMEOUT) {
 		/* A cause that is known has its own remedy, and the answer is a consequence. */
-		if (!err->hint[0] || (err->code == WS_EDATA && !d->known))
+		const bool is_socket = err->code == WS_EDATA || err->code == WS_EREACH;
+		if (!err->hint[0] || (is_socket && !d->known))
 			quote_answer(other, err);
 		ws_err_where(err, NULL, other->endpoint);
 	}

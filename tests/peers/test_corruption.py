@@ -110,7 +110,9 @@ class Rig:
         self.bad, self.buckets = [], buckets
         for i in range(PER_RIG):
             at = rng.randrange(len(self.sizes))
-            what, name = draw(rng, self, KINDS[(number * PER_RIG + i) % 4], self.sizes[at])
+            # Shifted by the way, or each kind would meet every second rig only.
+            turn = number * PER_RIG + i + list(WAYS).index(self.way)
+            what, name = draw(rng, self, KINDS[turn % 4], self.sizes[at])
             bucket = where[name] if bucketed else 0
             self.bad.append((at, (2 * i + 1) * buckets + bucket + 1, what, name))
 

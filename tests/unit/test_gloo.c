@@ -175,7 +175,7 @@ TEST(many_empty_items)
 	struct plan p = { .n = 3000, .lengths = lengths };
 	const int64_t begun = ws_now_ns();
 	broadcast(&w, &p);
-	assert_true(ws_now_ns() - begun < 20 * WS_NS_PER_S);
+	assert_true(ws_now_ns() - begun < 15 * WS_NS_PER_S);
 }
 
 TEST(a_ring_smaller_than_any_item)
