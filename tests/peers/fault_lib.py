@@ -234,10 +234,10 @@ class World:
         finally:
             self.names = names
 
-    def ctl(self, *args):
+    def ctl(self, *args, limit="5s"):
         return lib.Running([], [],
                            argv=[*self.env(), os.path.join(lib.BUILD, "bin/wsync-ctl"), *args,
-                                         "--json", "-t", "5s"]).wait(60)
+                                 "--json", "-t", limit]).wait(90)
 
     def records(self):
         where = os.path.join(self.state, "wsync/pushes")
@@ -611,7 +611,7 @@ def after_kill(point, world):
     again = "again" in point.options and world.records() \
         and point.step != "resume_memory_occupation"
     if again:
-        done = world.ctl("repair", "--again")
+        done = world.ctl("repair", "--again", limit="60s")
         check(done.rc == 0, "repair --again: %s" % done)
         check_good(world, "after repair --again")
     for attempt in ("repair", "repair once more"):
