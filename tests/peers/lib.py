@@ -12,9 +12,11 @@ import hashlib
 import json
 import mmap
 import os
+import random
 import select
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -108,6 +110,15 @@ for sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
 
 def scratch(name):
     return os.path.join(SCRATCH, name)
+
+
+def free_port():
+    """A TCP port that nobody listens on. The kernel gives other connections those from 32768 on."""
+    while True:
+        port = random.SystemRandom().randrange(20000, 32000)
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)):
+                return port
 
 
 def torch_root(version):

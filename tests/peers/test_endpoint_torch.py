@@ -3,11 +3,10 @@
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 
-from lib import BUILD, HERE, Embedded, Skip, Suite, scratch, torch_root
+from lib import BUILD, HERE, Embedded, Skip, Suite, free_port, scratch, torch_root
 
 SENDER = os.path.join(os.path.dirname(HERE), "bench", "torch_sender.py")
 # What every torch's gloo takes tensor by tensor, one tensor above a bucket. Odd sizes come last:
@@ -82,9 +81,7 @@ def check_scatter(version):
     if version != "1.13" and not os.path.isdir(torch_root(version)):
         raise Skip("torch %s is not there" % version)
     where, path = scatter_files()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     options = ["--torch", "1.13"] if version == "1.13" else []
     with Embedded("--tp", "2", "--lineage", "xorl-legacy", "--model", where, *options) as e:
         argv = [os.path.join(HERE, "python.sh"), version, os.path.join(HERE, "scatter_trainer.py")]

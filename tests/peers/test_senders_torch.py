@@ -9,7 +9,6 @@ model.
 import hashlib
 import json
 import os
-import socket
 import subprocess
 import sys
 
@@ -111,12 +110,6 @@ def described(params):
             for n, (shape, data) in params.items()}
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def send(endpoints, sources, port):
     """What each of the senders said."""
     n, running = len(sources), []
@@ -144,12 +137,12 @@ def check(fix, version):
         tp = endpoint.tp
         for senders in (1, 2, 4):
             for sources in ([fix["whole"]] * senders, fix["parts"][senders]):
-                for said in send([endpoint], sources, free_port()):
+                for said in send([endpoint], sources, lib.free_port()):
                     assert said.rc == 0, "torch %s, tp %d, %d senders: %s" % (version, tp, senders,
                         said)
                 assert endpoint.get("/received") == [described(w) for w in wanted[tp]], \
                     "torch %s, tp %d, %d senders: other bytes" % (version, tp, senders)
-    for said in send(receivers.endpoints, fix["parts"][4], free_port()):
+    for said in send(receivers.endpoints, fix["parts"][4], lib.free_port()):
         assert said.rc == 0, "torch %s, three servers at once: %s" % (version, said)
     for e in receivers.endpoints:
         assert e.get("/received") == [described(w)

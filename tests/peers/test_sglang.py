@@ -12,7 +12,6 @@ import json
 import os
 import random
 import signal
-import socket
 import struct
 import subprocess
 import sys
@@ -92,12 +91,6 @@ def numbers_of(path):
 
 # ---- a server
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 def prepare(version):
     made = subprocess.run([os.path.join(lib.HERE, "sglang.sh"), version], stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True, timeout=4000, check=False)
@@ -111,7 +104,7 @@ class Server:
     def __init__(self, version):
         torch, directory = prepare(version)
         self.version, self.new = version, version.startswith("0.5.")
-        self.url = "http://127.0.0.1:%d" % free_port()
+        self.url = "http://127.0.0.1:%d" % lib.free_port()
         self.log = open(lib.scratch("sglang-%s.err" % version), "w+")
         env = {"PYTHONPATH": os.path.join(lib.HERE, "sglang") + ":" + directory,
                "WSYNC_SHOW": os.path.dirname(directory), "WSYNC_SHIM": "" if self.new else "vllm",
