@@ -69,7 +69,7 @@ char *record_age(char *dst, size_t n, int64_t since);
 void record_read(const struct ctl_job *job, struct ws_journal_list *list);
 /* The last push that may have left this endpoint paused, or NULL. No server says whether it is. */
 const struct ws_journal_entry *record_of_pause(const struct ws_journal_list *list, const char *url);
-/* That push, as member "paused_by" of the object that is open: null where there is none. */
+/* Writes that push as member "paused_by" of the open object; null: no push paused it. */
 void record_put_pause(struct ws_jw *w, const struct ws_journal_entry *e);
 /* And as a line: who paused url, when, and what helps. */
 void record_say_pause(struct ui *ui, const char *url, const struct ws_journal_entry *e);

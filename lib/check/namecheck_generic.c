@@ -204,7 +204,7 @@ static int explain(const struct generic *g, const struct ws_item *item)
 	if (tied || is_of_other_layer(g, item) || has_wrong_prefix(c, item))
 		return tied < 0 ? -1 : 0;
 	const char *near = ws_check_near(c, item->name);
-	const struct ws_text shared = ws_textf("names like %.400s are none that the server shows: "
+	const struct ws_text shared = ws_textf("names like %.400s are not listed by the server: "
 	                                       "it drops or refuses them",
 	                                       ws_text_kind(item->name).s);
 	const struct ws_new_finding finding = {

@@ -125,7 +125,7 @@ it has no /update_weights_from_distributed outside of a session"
 	endpoint a --lineage xorl-legacy --model m --tp 2
 	try wsync-push m -e "$url" --protocol ep-scatter --exclude '*k_proj*'
 	expect_status 5
-	err_has "goes as a whole"
+	err_has "must be sent whole"
 	expect_steps "" "$url" pause scatter
 	likely_model deepseek_v3
 	endpoint b --lineage xorl-legacy --model m --tp 2

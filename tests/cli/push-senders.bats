@@ -139,9 +139,9 @@ the file was overwritten' in lines[-1]['error']['message']" True
 	sends 2/2 r2 --exclude '*experts.7.up_proj*'
 	first 2 r1 -e "$url"
 	expect_status 5
-	err_has "parameter model.layers.1.mlp.experts.w13_weight goes as a whole"
+	err_has "parameter model.layers.1.mlp.experts.w13_weight must be sent whole"
 	ended 5 "$pid"
-	grep -q "sender 1: .*goes as a whole" 2.err || explain "$(cat 2.err)"
+	grep -q "sender 1: .*must be sent whole" 2.err || explain "$(cat 2.err)"
 	# What an --include of everything leaves out is missed as without it.
 	split m 2 s
 	for i in s1 s2; do edit $i $i '[t for t in tensors if t[0] != "model.norm.weight"]'; done

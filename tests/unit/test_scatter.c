@@ -247,8 +247,8 @@ WITH_FILES(an_expert_comes_from_who_has_it)
 	ws_scatter_free(scatter);
 	scatter = NULL;
 	assert_fails_with(ws_scatter_make(&opts, &scatter, &err), &err, WS_EREFUSED,
-	                  "parameter model.layers.0.self_attn.qkv_proj.weight goes as a whole, and "
-	                  "no one sender has all that it is made of");
+	                  "parameter model.layers.0.self_attn.qkv_proj.weight must be sent whole, "
+	                  "but no sender has all of its tensors");
 	open_input(2, 2, &(struct ws_plan_opts){ 0 });
 	memset(have, 0, sizeof have);
 	for (size_t i = 0; i < plan->n_tensors; i++) {
@@ -297,10 +297,10 @@ WITH_FILES(what_would_hang_is_refused)
 	struct ws_err err = WS_ERR_INIT;
 	write_checkpoint();
 	open_input(2, 1, &(struct ws_plan_opts){ .exclude = k_proj, .n_exclude = 1 });
-	assert_refused("parameter model.layers.0.self_attn.qkv_proj.weight goes as a whole, and "
-	               "model.layers.0.self_attn.k_proj.weight is not among what is sent");
+	assert_refused("parameter model.layers.0.self_attn.qkv_proj.weight must be sent whole, but "
+	               "model.layers.0.self_attn.k_proj.weight is not sent");
 	open_input(2, 1, &(struct ws_plan_opts){ .include = k_proj, .n_include = 1 });
-	assert_refused("goes as a whole");
+	assert_refused("must be sent whole");
 	open_input(2, 1, &(struct ws_plan_opts){ 0 });
 	listing.n--;
 	assert_refused("the server has no parameter");

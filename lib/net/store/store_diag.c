@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store_diag.c - reports the state of a rendezvous: who has joined, and who waits for which key. */
+/* store_diag.c - reports a rendezvous: which ranks joined, and which keys they wait for. */
 #include "store_core.h"
 
 #include "wsync/tool/str.h"

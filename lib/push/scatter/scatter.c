@@ -161,7 +161,7 @@ static int want(const struct ws_scatter *s, const struct ws_param *p, struct ws_
 		return 0;
 	if (missing)
 		return ws_err_set(err, WS_EREFUSED,
-		                  "parameter %s goes as a whole, and %s is not among what is sent",
+		                  "parameter %s must be sent whole, but %s is not sent",
 		                  p->name, missing->name);
 	if (p->trouble)
 		return ws_err_set(err, WS_EREFUSED, "parameter %s: %s", p->name, p->trouble);

@@ -94,8 +94,8 @@ static int share_whole(struct shares *x, struct ws_scatter_entry *e, uint64_t by
 	const int sender = choose(x, &among, UINT32_MAX);
 	if (sender < 0)
 		return ws_err_set(err, WS_EREFUSED,
-		                  "parameter %s goes as a whole, and no one sender has all that "
-		                  "it is made of",
+		                  "parameter %s must be sent whole, but no sender has all of its "
+		                  "tensors",
 		                  e->param->name);
 	x->load[sender] += bytes;
 	return add_range(x, e, 0, -1, (unsigned)sender, err);

@@ -68,7 +68,7 @@ static inline bool are_below(enum ws_dtype dtype, const void *x, size_t n, uint1
 	return !bad && !bad_half;
 }
 
-/* The first block that is not all below the limit; n: there is none. */
+/* Where the first block begins that has an element at or above the limit; n: no block has one. */
 static size_t block_beyond(enum ws_dtype dtype, const void *x, size_t n, uint16_t limit)
 {
 	const size_t size = ws_dtype_bits(dtype) / 8;
