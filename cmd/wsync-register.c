@@ -253,7 +253,7 @@ static void compare(const struct ws_registry_entry *was, const struct ws_endpoin
 	snprintf(sizes[0], sizeof sizes[0], "%u", was->tp_size ? was->tp_size : was->world_size);
 	snprintf(sizes[1], sizeof sizes[1], "%u", is.tp_size);
 	if (!is.tp_size)
-		snprintf(sizes[1], sizeof sizes[1], "not told");
+		snprintf(sizes[1], sizeof sizes[1], "unknown");
 	if (was->tp_size || was->world_size)
 		note(dst, n, "tp_size", sizes[0], sizes[1]);
 	if (!was->tp_size)

@@ -188,7 +188,7 @@ int ctl_destroy_group(void *ctx, const struct opt_args *args, struct ws_err *err
 	return tell(ctx, &r, err);
 }
 
-/* How that is said depends on the server, so each is asked first who it is. */
+/* The request depends on the family of the server, which is detected first. */
 static int change_memory(struct ctl_job *job, struct request *r, struct ws_err *err)
 {
 	r->memory = WS_MEMORY_ALL;

@@ -32,7 +32,7 @@ static void take_asked(void *ctx, const struct ws_asked *a)
 	       " cached, weight version %s, %s\n",
 	       ui_text(a->url), a->prompts, a->prompts == 1 ? "" : "s", a->prompt_tokens,
 	       a->completion_tokens, a->cached_tokens,
-	       *a->weight_version ? ui_text(a->weight_version) : "not told",
+	       *a->weight_version ? ui_text(a->weight_version) : "unknown",
 	       ws_format_duration(took, sizeof took, a->ns));
 }
 

@@ -10,14 +10,14 @@ static _Atomic int chosen;
 
 static bool machine_has_avx2(void)
 {
-#ifdef __x86_64__ /* what has these two has F16C */
+#ifdef __x86_64__ /* a processor with these two has F16C as well */
 	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 #else
 	return false;
 #endif
 }
 
-/* Threads that come first together choose the same. */
+/* Several threads may choose at the same time: they choose the same. */
 bool ws_simd_avx2(void)
 {
 	int level = atomic_load_explicit(&chosen, memory_order_relaxed);

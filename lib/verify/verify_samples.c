@@ -53,7 +53,7 @@ static size_t list_types(const char *dtype, enum ws_dtype types[4])
 	size_t n = 0;
 	types[n++] = WS_DTYPE_F64; /* leaves them alone */
 	types[n++] = WS_DTYPE_F32;
-	if (!ws_dtype_from_torch(dtype, &its)) { /* "auto", or not told */
+	if (!ws_dtype_from_torch(dtype, &its)) { /* "auto", or unknown */
 		types[n++] = WS_DTYPE_BF16;
 		types[n++] = WS_DTYPE_F16;
 	} else if (its == WS_DTYPE_BF16 || its == WS_DTYPE_F16) {

@@ -52,7 +52,7 @@ int ws_store_core_report(const struct ws_store_core *core, struct ws_store_repor
 	*out = (struct ws_store_report){ .joined = core->joined, .refused = core->refused };
 	out->peers = calloc(n + 1, sizeof *out->peers);
 	if (!out->peers)
-		return ws_err_set(err, WS_ESYSTEM, "store: out of memory");
+		return ws_oom(err);
 	for (const struct ws_store_conn *c = core->first; c; c = c->next)
 		fill_peer(c, &out->peers[out->n_peers++]);
 	for (size_t i = 0; i < core->n_left; i++)

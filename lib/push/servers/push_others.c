@@ -26,7 +26,7 @@ enum ready { NOT_TOLD, PAUSED, RUNS };
 
 /* What an endpoint tells. */
 struct seen {
-	char version[sizeof ((struct ws_endpoint_info *)0)->weight_version]; /* "": not told */
+	char version[sizeof ((struct ws_endpoint_info *)0)->weight_version]; /* "": unknown */
 	enum ready ready;
 };
 

@@ -108,7 +108,7 @@ static int refuse_pair(const struct ws_push *p, size_t i, size_t k, struct ws_er
 	return ws_err_hint(err, "name it once");
 }
 
-/* i had a session open; which other one is the same server? n_endpoints: that is not told. */
+/* The endpoint that is the same server as i, which had a session open; n_endpoints: unknown. */
 static size_t find_other(struct ws_push *p, size_t i, enum answer *answers)
 {
 	bool *pair = calloc(p->opts.n_endpoints + 1, sizeof *pair);
