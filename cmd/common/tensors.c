@@ -19,8 +19,7 @@ int tensors_start(struct tensors *t, size_t most, struct ws_err *err)
 	t->n = 0;
 	t->bytes = 0;
 	t->name_width = t->dtype_width = t->shape_width = 0;
-	return t->rows ? 0 :
-	                 ws_err_set(err, WS_ESYSTEM, "list of %zu tensors: out of memory", most);
+	return t->rows ? 0 : ws_oom(err);
 }
 
 static void widen(int *width, const char *text)

@@ -221,7 +221,7 @@ int ws_file_replace(const char *path, const void *bytes, size_t n, mode_t mode, 
 {
 	char *tmp = NULL;
 	if (asprintf(&tmp, "%s.XXXXXX", path) < 0)
-		return ws_err_set(err, WS_ESYSTEM, "write %s: out of memory", path);
+		return ws_oom(err);
 	int rc = -1;
 	int fd = mkostemp(tmp, O_CLOEXEC);
 	if (fd < 0) {
@@ -300,7 +300,7 @@ int ws_file_mkdirs(const char *path, struct ws_err *err)
 {
 	char *copy = strdup(path);
 	if (!copy)
-		return ws_err_set(err, WS_ESYSTEM, "create %s: out of memory", path);
+		return ws_oom(err);
 	int rc = 0;
 	for (char *p = copy + 1; rc == 0; p++) {
 		const char c = *p;

@@ -50,7 +50,7 @@ static int find_paths(const char *path, char **target, char **tmp, struct ws_err
 		                  S_ISDIR(st.st_mode) ? "it is a directory" : "not a regular file");
 	if (asprintf(tmp, "%s.%d.tmp", *target, (int)getpid()) < 0) {
 		*tmp = NULL;
-		return ws_err_set(err, WS_ESYSTEM, "write %s: out of memory", path);
+		return ws_oom(err);
 	}
 	unlink(*tmp); /* of a process that died, and had our number */
 	return 0;

@@ -51,7 +51,7 @@ int ws_trace_open(size_t spans, struct ws_trace **out, struct ws_err *err)
 	if (!t->rings[TRACE_COARSE].spans || !t->rings[TRACE_FINE].spans || !t->open || !t->idle ||
 	    !t->rows) {
 		ws_trace_close(t);
-		return ws_err_set(err, WS_ESYSTEM, "a trace of %zu spans: out of memory", spans);
+		return ws_oom(err);
 	}
 	for (uint16_t i = TRACE_OPEN - 1; i > 0; i--)
 		t->idle[t->n_idle++] = i;

@@ -182,7 +182,7 @@ static int relate_server(struct ws_check *c, struct ws_shown *server)
 {
 	c->report = ws_report_new();
 	if (!c->report)
-		return ws_err_set(c->err, WS_ESYSTEM, "check of names: out of memory");
+		return ws_oom(c->err);
 	if (!c->layout || !c->listing || !c->listing->n)
 		return 0;
 	*server = (struct ws_shown){ .c = c, .layout = c->layout };
@@ -206,7 +206,7 @@ static int begin(struct ws_check *c)
 	c->part_meant = malloc((c->n_parts + 1) * sizeof *c->part_meant);
 	c->part_reported = calloc(c->n_parts + 1, sizeof *c->part_reported);
 	if (!c->sent || !c->sent_known || !c->part_item || !c->part_meant || !c->part_reported)
-		return ws_err_set(c->err, WS_ESYSTEM, "check of names: out of memory");
+		return ws_oom(c->err);
 	for (size_t i = 0; i < c->n_parts; i++)
 		c->part_item[i] = c->part_meant[i] = WS_NONE;
 	for (size_t i = 0; i < c->n_items; i++) {

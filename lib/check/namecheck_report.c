@@ -248,7 +248,7 @@ int ws_report_finish(struct ws_report *r, struct ws_findings *out, struct ws_err
 	if (!failed)
 		return 0;
 	ws_findings_free(out);
-	return ws_err_set(err, WS_ESYSTEM, "findings: out of memory");
+	return ws_oom(err);
 }
 
 void ws_findings_free(struct ws_findings *f)

@@ -50,7 +50,7 @@ int ws_compute_open(struct ws_gpu *g, struct ws_compute **out, struct ws_err *er
 {
 	struct ws_compute *c = calloc(1, sizeof *c);
 	if (!c)
-		return ws_err_set(err, WS_ESYSTEM, "the kernels: out of memory");
+		return ws_oom(err);
 	c->gpu = g;
 	if (load(c, err)) {
 		ws_compute_close(c);

@@ -142,7 +142,7 @@ int ws_cuda_open(const struct ws_cuda_opts *opts, struct ws_cuda **out, struct w
 	const char *name = opts && opts->library ? opts->library : default_library;
 	struct ws_cuda *c = calloc(1, sizeof *c);
 	if (!c)
-		return ws_err_set(err, WS_ESYSTEM, "the CUDA driver: out of memory");
+		return ws_oom(err);
 	if (load_library(c, name, err) || find_functions(c, name, err) || start(c, err)) {
 		ws_cuda_close(c);
 		return -1;
@@ -236,7 +236,7 @@ int ws_gpu_open(struct ws_cuda *c, int ordinal, struct ws_gpu **out, struct ws_e
 {
 	struct ws_gpu *g = calloc(1, sizeof *g);
 	if (!g)
-		return ws_err_set(err, WS_ESYSTEM, "GPU %d: out of memory", ordinal);
+		return ws_oom(err);
 	g->cuda = c;
 	g->ordinal = ordinal;
 	if (look_up(c, ordinal, &g->handle, &g->device, err) ||

@@ -57,7 +57,7 @@ int ws_comm_open(const struct ws_comm_opts *opts, struct ws_comm **out, struct w
 	assert(opts->size > 0 && opts->size <= INT32_MAX && opts->rank < opts->size);
 	struct ws_comm *c = calloc(1, sizeof *c);
 	if (!c)
-		return ws_err_set(err, WS_ESYSTEM, "NCCL: out of memory");
+		return ws_oom(err);
 	c->nccl = opts->nccl;
 	const int rc =
 		c->nccl->call.init(&c->handle, (int)opts->size, opts->id, (int)opts->rank, &config);

@@ -137,7 +137,7 @@ int ws_nccl_open(const struct ws_nccl_opts *opts, struct ws_nccl **out, struct w
 {
 	struct ws_nccl *n = calloc(1, sizeof *n);
 	if (!n)
-		return ws_err_set(err, WS_ESYSTEM, "NCCL: out of memory");
+		return ws_oom(err);
 	n->library = load_any(opts ? opts->library : NULL, err);
 	if (!n->library || find_functions(n, err))
 		goto fail;

@@ -77,7 +77,7 @@ static int read_skip(struct ws_config *c, const struct ws_json *list, const char
 		return 0;
 	c->skip = calloc(n, sizeof *c->skip);
 	if (!c->skip)
-		return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", c->path);
+		return ws_oom(err);
 	for (const struct ws_json *j = ws_json_first(list); j; j = ws_json_next(j)) {
 		const char *name = ws_json_string(j);
 		if (!name)
@@ -120,7 +120,7 @@ int ws_config_parse(const char *text, size_t n, const char *what, struct ws_conf
 {
 	struct ws_config *c = calloc(1, sizeof *c);
 	if (!c || !(c->path = strdup(what))) {
-		ws_err_set(err, WS_ESYSTEM, "%s: out of memory", what);
+		ws_oom(err);
 		goto fail;
 	}
 	if (n > MAX_FILE_BYTES) {
@@ -158,7 +158,7 @@ int ws_config_open(const char *path, struct ws_config **out, struct ws_err *err)
 		if (asprintf(&inside, "%s%sconfig.json", path,
 		             path[0] && path[strlen(path) - 1] == '/' ? "" : "/") < 0) {
 			inside = NULL;
-			ws_err_set(err, WS_ESYSTEM, "%s: out of memory", path);
+			ws_oom(err);
 			goto out;
 		}
 		path = inside;
@@ -285,7 +285,7 @@ int ws_config_set_quant(struct ws_config *c, const struct ws_quant *q, struct ws
 {
 	const char **skip = calloc(q->n_skip + 1, sizeof *skip);
 	if (!skip)
-		return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", c->path);
+		return ws_oom(err);
 	for (size_t i = 0; i < q->n_skip; i++)
 		skip[i] = q->skip[i];
 	free(c->skip);

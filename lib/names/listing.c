@@ -86,7 +86,7 @@ static int add(struct reading *r, const struct ws_weight *w, struct ws_err *err)
 		const size_t cap = r->cap ? 2 * r->cap : 256;
 		struct entry *more = realloc(r->entries, cap * sizeof *more);
 		if (!more)
-			return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", r->what);
+			return ws_oom(err);
 		r->entries = more;
 		r->cap = cap;
 	}
@@ -106,7 +106,7 @@ static int check_unique(const struct reading *r, const struct ws_weight *items, 
 	const struct ws_weight **sorted = malloc((r->n + 1) * sizeof(const struct ws_weight *));
 	int rc = 0;
 	if (!sorted)
-		return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", r->what);
+		return ws_oom(err);
 	for (size_t i = 0; i < r->n; i++)
 		sorted[i] = &items[i];
 	qsort(sorted, r->n, sizeof(const struct ws_weight *), by_name);
@@ -126,7 +126,7 @@ static int finish(struct reading *r, struct ws_weight_list *out, struct ws_err *
 		return ws_err_set(err, WS_EINPUT, "%s: lists no parameters", r->what);
 	struct ws_weight *items = malloc(r->n * sizeof *items + r->text.len);
 	if (!items)
-		return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", r->what);
+		return ws_oom(err);
 	char *text = (char *)(items + r->n);
 	memcpy(text, r->text.data, r->text.len);
 	for (size_t i = 0; i < r->n; i++) {

@@ -44,7 +44,7 @@ int ws_names_init(struct ws_names *names, const void *array, size_t stride, size
 {
 	struct ws_name_entry *e = calloc(n ? n : 1, sizeof *e);
 	if (!e)
-		return ws_err_set(err, WS_ESYSTEM, "index of %zu tensor names: out of memory", n);
+		return ws_oom(err);
 	*names = (struct ws_names){ array, stride, e, n };
 	for (size_t i = 0; i < n; i++) {
 		const char *name = name_at(names, i);

@@ -256,7 +256,7 @@ int ws_suggest_make(const char *const *names, size_t n, struct ws_suggest **out,
 		s->names = names;
 	if (!s || collect_members(s, n) || collect_kinds(s) || collect_words(s)) {
 		ws_suggest_free(s);
-		return ws_err_set(err, WS_ESYSTEM, "index of %zu names: out of memory", n);
+		return ws_oom(err);
 	}
 	*out = s;
 	return 0;

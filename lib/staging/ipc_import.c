@@ -336,7 +336,7 @@ int ws_ipc_import_open(const struct ws_ipc_import_opts *opts, struct ws_ipc_impo
 			free(w->addresses);
 		}
 		free(w);
-		return ws_err_set(err, WS_ESYSTEM, "reading memory of a GPU: out of memory");
+		return ws_oom(err);
 	}
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_condattr_init(&monotonic);

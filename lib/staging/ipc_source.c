@@ -103,7 +103,7 @@ static int memory_open(const struct ws_manifest *m, const char *path,
 	}
 	if (!mem || !mem->path || !mem->ordinals) {
 		memory_close(mem);
-		return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", path);
+		return ws_oom(err);
 	}
 	int rc = check_process(mem, err) || find_devices(mem, err) ? -1 : 0;
 	if (rc == 0) {

@@ -70,7 +70,7 @@ static int find_packed(struct ws_transform *t, struct ws_err *err)
 	struct ws_err why;
 	t->found = calloc(n + 1, sizeof *t->found);
 	if (!t->found)
-		return ws_catalog_no_memory(err);
+		return ws_oom(err);
 	for (size_t i = 0; i < n; i++) {
 		const struct ws_item *item = ws_catalog_item(t->base, i);
 		if (ws_packed_find(t->base, item, t->opts.base, &t->found[i], &why) == 0 ||
@@ -115,7 +115,7 @@ static int open_adapters(struct ws_transform *t, struct ws_err *err)
 	t->bindings = calloc(o->n_adapters + 1, sizeof *t->bindings);
 	t->sends = calloc(o->n_adapters + 1, sizeof *t->sends);
 	if (!t->adapters || !t->bindings || !t->sends)
-		return ws_catalog_no_memory(err);
+		return ws_oom(err);
 	for (size_t i = 0; i < o->n_adapters; i++) {
 		if (ws_adapter_open(o->adapters[i], &t->adapters[i], err) ||
 		    ws_catalog_use(t->catalog, ws_adapter_source(t->adapters[i]), err))
@@ -246,7 +246,7 @@ static int gather_deltas(struct ws_transform *t, const struct decision *d,
 {
 	w->deltas = ws_arena_alloc(&t->catalog->arena, (d->n_deltas + 1) * sizeof *w->deltas);
 	if (!w->deltas)
-		return ws_catalog_no_memory(err);
+		return ws_oom(err);
 	if (d->correction)
 		w->deltas[w->n_deltas++] = &d->correction->delta;
 	for (size_t k = 0; k < t->opts.n_adapters; k++) {
@@ -312,7 +312,7 @@ static int add_scales(struct ws_transform *t, const struct decision *d, struct w
 	const char *name = ws_catalog_text(t->catalog, "%s%s", d->item->name, scales_suffix);
 	const char *made = ws_catalog_text(t->catalog, "scales of %s", d->item->name);
 	if (!name || !made)
-		return ws_catalog_no_memory(err);
+		return ws_oom(err);
 	ws_transform_item_init(&c->scales, t, &p->scales, name);
 	struct ws_item item = item_of(d, &c->scales, made);
 	item.dtype = WS_DTYPE_F32;
@@ -340,7 +340,7 @@ static int add_fused(struct ws_transform *t, const struct decision *d, struct ws
 {
 	struct ws_transformed *c = ws_arena_alloc(&t->catalog->arena, sizeof *c);
 	if (!c)
-		return ws_catalog_no_memory(err);
+		return ws_oom(err);
 	struct ws_fused_weight *p = &c->fused;
 	if (fill_weight(t, d, &p->weight, err))
 		return -1;
@@ -353,7 +353,7 @@ static int add_fused(struct ws_transform *t, const struct decision *d, struct ws
 	t->end = &c->next;
 	const char *made = say_made(t, p, d);
 	if (!made)
-		return ws_catalog_no_memory(err);
+		return ws_oom(err);
 	ws_transform_item_init(&c->out, t, &p->out, d->item->name);
 	struct ws_item item = item_of(d, &c->out, made);
 	item.dtype = d->quantize ? WS_DTYPE_F8_E4M3 : p->weight.dtype;
@@ -391,7 +391,7 @@ static int make_items(struct ws_transform *t, struct ws_err *err)
 	const size_t n = ws_catalog_count(t->base);
 	struct ws_correction *corrections;
 	bool *gone = calloc(n + 1, sizeof *gone); /* parts of weights that are unpacked */
-	int rc = !gone ? ws_catalog_no_memory(err) :
+	int rc = !gone ? ws_oom(err) :
 	         ws_corrections_open(t, t->opts.correction, &corrections, err);
 	struct decision d;
 	for (size_t i = 0; i < n && rc == 0; i++) {
@@ -429,14 +429,14 @@ int ws_transform_make(const struct ws_catalog *in, const struct ws_transform_opt
 		return -1;
 	struct ws_transform *t = calloc(1, sizeof *t);
 	if (!t)
-		return ws_catalog_no_memory(err);
+		return ws_oom(err);
 	t->opts = *opts;
 	t->base = in;
 	t->end = &t->changes;
 	pthread_mutex_init(&t->last.lock, NULL);
 	t->catalog = ws_catalog_new(in->sources, in->n_sources);
 	if (!t->catalog)
-		ws_catalog_no_memory(err);
+		ws_oom(err);
 	if (!t->catalog || ws_worker_pool_new(opts->threads, opts->scratch, &t->pool, err) ||
 	    find_packed(t, err) || open_adapters(t, err) || make_items(t, err)) {
 		ws_transform_free(t);
@@ -559,7 +559,7 @@ int ws_transform_check_with(const struct ws_transform *t, const struct ws_plan *
 	const size_t most = ws_catalog_count(t->catalog) + 1;
 	struct ws_fused_weight **weights = calloc(most, sizeof *weights);
 	const struct ws_tiled **items = calloc(most, sizeof *items);
-	int rc = weights && items ? 0 : ws_catalog_no_memory(err);
+	int rc = weights && items ? 0 : ws_oom(err);
 	const size_t n = rc ? 0 : list_weights(t, plan, weights);
 	for (size_t i = 0; i < n; i++)
 		items[i] = &weights[i]->check.tiled;

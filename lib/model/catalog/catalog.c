@@ -13,11 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-int ws_catalog_no_memory(struct ws_err *err)
-{
-	return ws_err_set(err, WS_ESYSTEM, "catalog of tensors: out of memory");
-}
-
 const char *ws_catalog_text(struct ws_catalog *c, const char *fmt, ...)
 {
 	char text[1024];
@@ -36,7 +31,7 @@ int ws_catalog_add_item(struct ws_catalog *c, const struct ws_item *item, struct
 		const size_t cap = c->cap ? c->cap * 2 : 256;
 		struct ws_item *items = reallocarray(c->items, cap, sizeof *items);
 		if (!items)
-			return ws_catalog_no_memory(err);
+			return ws_oom(err);
 		c->items = items;
 		c->cap = cap;
 	}
@@ -90,7 +85,7 @@ int ws_catalog_view(struct ws_catalog *c, struct ws_item *item, unsigned axis,
 	if (!c->reader)
 		c->reader = ws_reader_new();
 	if (!view || !copy || !c->reader)
-		return ws_catalog_no_memory(err);
+		return ws_oom(err);
 	memcpy(copy, pieces->v, pieces->n * sizeof *copy);
 	*view = (struct ws_view){ .axis = axis, .pieces = copy, .n_pieces = pieces->n,
 		                  .reader = c->reader };
@@ -115,7 +110,7 @@ static int add_whole_source(struct ws_catalog *c, struct ws_err *err)
 	c->cap = ws_source_count(s);
 	c->items = malloc((c->cap + 1) * sizeof *c->items);
 	if (!c->items)
-		return ws_catalog_no_memory(err);
+		return ws_oom(err);
 	for (; c->n_items < c->cap; c->n_items++)
 		c->items[c->n_items] = whole(s, ws_source_tensor(s, c->n_items));
 	return 0;
@@ -157,7 +152,7 @@ int ws_catalog_use(struct ws_catalog *c, const struct ws_source *source, struct 
 	const struct ws_source **sources =
 		reallocarray(c->sources, c->n_sources + 1, sizeof *sources);
 	if (!sources)
-		return ws_catalog_no_memory(err);
+		return ws_oom(err);
 	c->sources = sources;
 	c->sources[c->n_sources++] = source;
 	return 0;
@@ -174,7 +169,7 @@ int ws_catalog_make(const struct ws_source *const *sources, size_t n_sources,
 {
 	struct ws_catalog *c = ws_catalog_new(sources, n_sources);
 	if (!c)
-		return ws_catalog_no_memory(err);
+		return ws_oom(err);
 	int rc;
 	if (opts->sharded)
 		rc = ws_catalog_merge_shards(c, opts, err);

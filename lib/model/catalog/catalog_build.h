@@ -32,8 +32,6 @@ struct ws_catalog {
 	size_t n_replicas, cap_replicas;
 };
 
-int ws_catalog_no_memory(struct ws_err *err); /* -1 */
-
 /* Copies into the catalog's arena; NULL: out of memory. */
 const char *ws_catalog_text(struct ws_catalog *c, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));

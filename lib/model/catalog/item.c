@@ -43,7 +43,7 @@ static int read_with(struct ws_gather_buffer *t, const struct ws_item *item, uin
                      size_t n, struct ws_err *err)
 {
 	if (!t)
-		return ws_err_set(err, WS_ESYSTEM, "reading a tensor: out of memory");
+		return ws_oom(err);
 	return ws_gather_buffer_read(t, item, 0, item->view->n_pieces, at, dst, n, err);
 }
 
@@ -99,7 +99,7 @@ static int open_hash_reader(struct hash_reader *r, const struct ws_item *item, s
 	if (item->computed)
 		return item->computed->ops->begin(&item->computed, 1, &r->reading, err);
 	r->gather = ws_gather_buffer_new();
-	return r->gather ? 0 : ws_err_set(err, WS_ESYSTEM, "hashing a tensor: out of memory");
+	return r->gather ? 0 : ws_oom(err);
 }
 
 int ws_item_hash(const struct ws_item *item, uint64_t *hash, struct ws_err *err)
@@ -111,7 +111,7 @@ int ws_item_hash(const struct ws_item *item, uint64_t *hash, struct ws_err *err)
 		return -1;
 	struct ws_hash *h = ws_hash_new();
 	uint8_t *chunk = malloc(CHUNK);
-	int rc = h && chunk ? 0 : ws_err_set(err, WS_ESYSTEM, "hashing a tensor: out of memory");
+	int rc = h && chunk ? 0 : ws_oom(err);
 	if (rc == 0)
 		rc = hash_chunks(item, &hash_reader, chunk, h, err);
 	if (rc == 0)

@@ -52,18 +52,13 @@ struct ws_source {
 	struct ws_trace *trace;    /* NULL: none */
 };
 
-static int no_memory(struct ws_err *err, const char *what)
-{
-	return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", what);
-}
-
 /* Moves the header's contents into the part. */
 static int append(struct ws_source *s, struct ws_safetensors *st, struct ws_err *err)
 {
 	struct part *part = &s->parts[s->n_parts - 1];
 	struct ws_tensor *p = reallocarray(s->tensors, s->n_tensors + st->n_tensors + 1, sizeof *p);
 	if (!p)
-		return no_memory(err, part->name);
+		return ws_oom(err);
 	s->tensors = p;
 	part->first = s->n_tensors;
 	for (size_t i = 0; i < st->n_tensors; i++) {
@@ -162,7 +157,7 @@ static int check_index(const struct ws_source *s, const struct ws_index *index, 
                        struct ws_err *err)
 {
 	bool *seen = calloc(s->n_tensors + 1, sizeof *seen);
-	int rc = seen ? 0 : no_memory(err, index->path);
+	int rc = seen ? 0 : ws_oom(err);
 	for (size_t i = 0; i < index->n_entries && rc == 0; i++)
 		rc = check_entry(s, index, first, &index->entries[i], seen, err);
 	for (size_t i = 0; i < s->n_tensors && rc == 0; i++) {
@@ -184,7 +179,7 @@ static int open_files(struct ws_source *s, const char *const *paths, size_t n, s
 		rc = ws_files_add(&list, paths[i], err);
 	if (rc == 0) {
 		s->parts = calloc(list.n_paths, sizeof *s->parts);
-		rc = s->parts ? 0 : no_memory(err, paths[0]);
+		rc = s->parts ? 0 : ws_oom(err);
 	}
 	for (size_t i = 0; i < list.n_paths && rc == 0; i++) {
 		rc = open_part(s, list.paths[i], err);
@@ -212,11 +207,11 @@ static int open_synthetic(struct ws_source *s, const char *path, const char *spe
 	struct ws_synthetic syn;
 	s->parts = calloc(1, sizeof *s->parts);
 	if (!s->parts)
-		return no_memory(err, path);
+		return ws_oom(err);
 	s->n_parts = 1;
 	s->parts[0] = (struct part){ .name = strdup(path), .fd = -1 };
 	if (!s->parts[0].name)
-		return no_memory(err, path);
+		return ws_oom(err);
 	if (ws_synthetic_make(spec, &syn, err))
 		return -1;
 	s->tensors = syn.tensors;
@@ -250,7 +245,7 @@ int ws_source_open_with(const struct ws_source_opts *opts, const char *const *pa
 			                  "sources", paths[i]);
 	struct ws_source *s = calloc(1, sizeof *s);
 	if (!s)
-		return no_memory(err, paths[0]);
+		return ws_oom(err);
 	s->memory = opts->memory;
 	s->cancel = opts->cancel;
 	const char *spec = synthetic_spec(paths[0]);
@@ -380,7 +375,7 @@ int ws_source_hash(const struct ws_source *s, const struct ws_tensor *t, uint64_
 {
 	struct ws_hash *h = ws_hash_new();
 	uint8_t *chunk = malloc(CHUNK);
-	int rc = h && chunk ? 0 : no_memory(err, t->name);
+	int rc = h && chunk ? 0 : ws_oom(err);
 	for (uint64_t at = 0; at < t->bytes && rc == 0;) {
 		const size_t n = t->bytes - at < CHUNK ? (size_t)(t->bytes - at) : CHUNK;
 		rc = ws_source_read(s, t, at, chunk, n, err);

@@ -53,7 +53,7 @@ static int check_handles(struct ws_manifest_reader *r)
 {
 	const struct ws_manifest *m = r->m;
 	const struct ws_manifest_allocation **sorted = calloc(m->n_allocations + 1, sizeof *sorted);
-	int rc = sorted ? 0 : ws_scan_no_memory(&r->scan);
+	int rc = sorted ? 0 : ws_oom(r->scan.err);
 	for (size_t i = 0; rc == 0 && i < m->n_allocations; i++)
 		sorted[i] = &m->allocations[i];
 	if (rc == 0)

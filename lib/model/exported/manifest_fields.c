@@ -44,7 +44,7 @@ static int read_list(struct ws_scan *s, const char *name, const struct list *l, 
 			return ws_scan_refuse(s, "more than %d %ss", l->most, l->what);
 		void *item = add(array, n, &cap, l->size);
 		if (!item)
-			return ws_scan_no_memory(s);
+			return ws_oom(s->err);
 		if (ws_scan_object(s, l->what, l->fields, item, NULL))
 			return -1;
 	}
@@ -264,7 +264,7 @@ static int keep(struct ws_manifest_reader *r, const struct entry *e)
 	uint64_t *of = ws_entry_grow(r->of, n, &r->of_cap, sizeof *of);
 	r->of = of ? of : r->of;
 	if (!t || !of)
-		return ws_scan_no_memory(&r->scan);
+		return ws_oom(r->scan.err);
 	t[n] = e->t;
 	of[n] = e->allocation;
 	list->n_tensors++;

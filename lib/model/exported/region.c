@@ -11,11 +11,6 @@ const char *ws_memory_path(const char *path)
 	return strncmp(path, scheme, sizeof scheme - 1) == 0 ? path + sizeof scheme - 1 : NULL;
 }
 
-static int no_memory(const char *name, struct ws_err *err)
-{
-	return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", name);
-}
-
 /* The config's path seen from here; the manifest gives it relative to itself. */
 static int find_config(const char *path, const char *config, char **out, struct ws_err *err)
 {
@@ -27,15 +22,15 @@ static int find_config(const char *path, const char *config, char **out, struct 
 		*out = strdup(config);
 	else if (asprintf(out, "%.*s%s", (int)(slash + 1 - path), path, config) < 0)
 		*out = NULL;
-	return *out ? 0 : no_memory(path, err);
+	return *out ? 0 : ws_oom(err);
 }
 
-static int find_regions(struct ws_exported *x, const char *name, struct ws_err *err)
+static int find_regions(struct ws_exported *x, struct ws_err *err)
 {
 	const struct ws_manifest *m = &x->manifest;
 	x->regions = calloc(m->list.n_tensors + 1, sizeof *x->regions);
 	if (!x->regions)
-		return no_memory(name, err);
+		return ws_oom(err);
 	for (size_t i = 0; i < m->list.n_tensors; i++) {
 		const struct ws_tensor *t = &m->list.tensors[i];
 		const size_t a = ws_manifest_find(m, t->offset);
@@ -58,10 +53,10 @@ int ws_exported_open(const char *name, const struct ws_memory_ops *ops,
 		return ws_err_set(err, WS_EUSAGE, "%s names no manifest", name);
 	struct ws_exported *x = calloc(1, sizeof *x);
 	if (!x)
-		return no_memory(name, err);
+		return ws_oom(err);
 	x->ops = ops;
 	*config = NULL;
-	if (ws_manifest_read(path, &x->manifest, err) || find_regions(x, name, err) ||
+	if (ws_manifest_read(path, &x->manifest, err) || find_regions(x, err) ||
 	    find_config(path, x->manifest.config, config, err) ||
 	    ops->open(&x->manifest, path, cancel, &x->memory, err)) {
 		ws_exported_close(x);

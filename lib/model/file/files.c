@@ -18,11 +18,6 @@
 static const char index_name[] = "model.safetensors.index.json";
 static const char single_name[] = "model.safetensors";
 
-static int no_memory(struct ws_err *err, const char *path)
-{
-	return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", path);
-}
-
 /* dir/name; NULL: out of memory. */
 static char *join(const char *dir, const char *name)
 {
@@ -47,7 +42,7 @@ static int add_path(struct ws_file_list *list, char *path, struct ws_err *err)
 	char **p = path ? reallocarray(list->paths, list->n_paths + 1, sizeof *p) : NULL;
 	if (!p) {
 		free(path);
-		return no_memory(err, "list of files");
+		return ws_oom(err);
 	}
 	list->paths = p;
 	list->paths[list->n_paths++] = path;
@@ -59,14 +54,14 @@ static int add_warning(struct ws_file_list *list, struct ws_err *err, const char
 {
 	char **p = reallocarray(list->warnings, list->n_warnings + 1, sizeof *p);
 	if (!p)
-		return no_memory(err, "list of files");
+		return ws_oom(err);
 	list->warnings = p;
 	va_list ap;
 	va_start(ap, fmt);
 	const int rc = vasprintf(&p[list->n_warnings], fmt, ap);
 	va_end(ap);
 	if (rc < 0)
-		return no_memory(err, "list of files");
+		return ws_oom(err);
 	list->n_warnings++;
 	return 0;
 }
@@ -77,11 +72,11 @@ static int add_index(struct ws_file_list *list, const char *path, const char *di
 	struct ws_index index;
 	struct ws_index *p = reallocarray(list->indices, list->n_indices + 1, sizeof *p);
 	if (!p)
-		return no_memory(err, path);
+		return ws_oom(err);
 	list->indices = p;
 	size_t *first = reallocarray(list->first_of_index, list->n_indices + 1, sizeof *first);
 	if (!first)
-		return no_memory(err, path);
+		return ws_oom(err);
 	list->first_of_index = first;
 	if (ws_index_read(path, &index, err))
 		return -1;
@@ -222,7 +217,7 @@ static int add_directory(struct ws_file_list *list, const char *dir, struct ws_e
 	char *index = join(dir, index_name), *single = join(dir, single_name);
 	int rc;
 	if (!index || !single)
-		rc = no_memory(err, dir);
+		rc = ws_oom(err);
 	else if (access(index, F_OK) == 0)
 		rc = add_index(list, index, dir, err) || warn_of_single(list, dir, single, err) ?
 		             -1 :
@@ -242,7 +237,7 @@ static int note_config(struct ws_file_list *list, const char *dir, struct ws_err
 		return 0;
 	char *config = join(dir, "config.json");
 	if (!config)
-		return no_memory(err, dir);
+		return ws_oom(err);
 	if (access(config, F_OK) == 0)
 		list->config_dir = strdup(dir);
 	free(config);
@@ -253,7 +248,7 @@ static int note_config(struct ws_file_list *list, const char *dir, struct ws_err
 static int add_memory(struct ws_file_list *list, const char *path, struct ws_err *err)
 {
 	char *dir = directory_of(ws_memory_path(path));
-	int rc = dir ? add_path(list, strdup(path), err) : no_memory(err, path);
+	int rc = dir ? add_path(list, strdup(path), err) : ws_oom(err);
 	if (rc == 0)
 		rc = note_config(list, dir, err);
 	free(dir);
@@ -273,7 +268,7 @@ int ws_files_add(struct ws_file_list *list, const char *path, struct ws_err *err
 	const bool directory = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 	char *dir = directory ? strdup(path) : directory_of(path);
 	if (!dir)
-		return no_memory(err, path);
+		return ws_oom(err);
 	int rc;
 	if (directory)
 		rc = add_directory(list, dir, err);

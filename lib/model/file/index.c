@@ -51,7 +51,7 @@ static int read_weight_map(struct ws_scan *s, struct ws_index *index)
 		struct ws_index_entry *p =
 			ws_entry_grow(index->entries, index->n_entries, &cap, sizeof *p);
 		if (!p)
-			return ws_scan_no_memory(s);
+			return ws_oom(s->err);
 		index->entries = p;
 		p[index->n_entries++] = (struct ws_index_entry){ name, shard };
 	}
@@ -67,7 +67,7 @@ static int list_shards(const struct ws_scan *s, struct ws_index *index)
 {
 	index->shards = calloc(index->n_entries, sizeof *index->shards);
 	if (!index->shards)
-		return ws_scan_no_memory(s);
+		return ws_oom(s->err);
 	for (size_t i = 0; i < index->n_entries; i++)
 		index->shards[i] = index->entries[i].shard;
 	qsort(index->shards, index->n_entries, sizeof *index->shards, by_text);
@@ -110,7 +110,7 @@ static int read_index(struct ws_scan *s, struct ws_index *index)
 static int parse_index(struct ws_scan *scan, struct ws_index *out)
 {
 	struct ws_index index = { .path = strdup(scan->path), .text = scan->text };
-	const int rc = index.path ? read_index(scan, &index) : ws_scan_no_memory(scan);
+	const int rc = index.path ? read_index(scan, &index) : ws_oom(scan->err);
 	if (rc)
 		ws_index_free(&index);
 	else

@@ -91,7 +91,7 @@ static int keep(struct reader *r, const struct ws_tensor *t)
 	struct ws_safetensors *st = r->st;
 	struct ws_tensor *p = ws_entry_grow(st->tensors, st->n_tensors, &r->tensors_cap, sizeof *p);
 	if (!p)
-		return ws_scan_no_memory(&r->scan);
+		return ws_oom(r->scan.err);
 	st->tensors = p;
 	p[st->n_tensors++] = *t;
 	return 0;
@@ -270,7 +270,7 @@ int ws_safetensors_read(int fd, const char *path, uint64_t size, struct ws_safet
 		return -1;
 	scan.text = malloc(scan.len);
 	if (!scan.text)
-		return ws_scan_no_memory(&scan);
+		return ws_oom(scan.err);
 	if (ws_file_pread(fd, path, 8, scan.text, scan.len, err)) {
 		free(scan.text);
 		return -1;

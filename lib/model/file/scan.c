@@ -34,16 +34,11 @@ int ws_scan_copy(const void *text, size_t len, const char *path, struct ws_scan 
 		.text = malloc(len ? len : 1), .len = len, .path = path, .err = err
 	};
 	if (!s.text)
-		return ws_scan_no_memory(&s);
+		return ws_oom(s.err);
 	if (len)
 		memcpy(s.text, text, len);
 	*out = s;
 	return 0;
-}
-
-int ws_scan_no_memory(const struct ws_scan *s)
-{
-	return ws_err_set(s->err, WS_ESYSTEM, "%s: out of memory", s->path);
 }
 
 int ws_scan_refuse(const struct ws_scan *s, const char *fmt, ...)

@@ -36,7 +36,6 @@ int ws_scan_copy(const void *text, size_t len, const char *path, struct ws_scan 
 /* Sets WS_EINPUT "<path>: [tensor '<name>': ]" and the reason; returns -1. */
 int ws_scan_refuse(const struct ws_scan *s, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
-int ws_scan_no_memory(const struct ws_scan *s); /* WS_ESYSTEM; -1 */
 
 /* The next byte that is no white space; 0 at the end. */
 char ws_scan_peek(struct ws_scan *s);

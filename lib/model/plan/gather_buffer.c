@@ -134,7 +134,7 @@ static int load(struct ws_gather_buffer *t, struct tile *tile, uint64_t at, size
 	if (!t->memory)
 		t->memory = malloc(TILE + WS_GATHER_BLOCK);
 	if (!t->memory)
-		return ws_err_set(err, WS_ESYSTEM, "gathering a tensor: out of memory");
+		return ws_oom(err);
 	t->have = 0;
 	t->at = choose_tile(tile, at, most);
 	if (gather_tile(tile, t->memory, t->memory + TILE, err))

@@ -102,11 +102,6 @@ static bool follows(const struct ws_span *a, const struct ws_span *b)
 	return a->fd >= 0 && a->fd == b->fd && a->offset + a->length == b->offset;
 }
 
-static int no_memory(const struct building *x)
-{
-	return ws_err_set(x->err, WS_ESYSTEM, "payload of tensor %zu: out of memory", x->tensor);
-}
-
 static int add_span(struct building *x, const struct ws_span *span)
 {
 	struct bundle *b = x->bundle;
@@ -119,7 +114,7 @@ static int add_span(struct building *x, const struct ws_span *span)
 		const size_t cap = b->cap ? b->cap * 2 : 64;
 		struct ws_span *p = reallocarray(b->spans, cap, sizeof *p);
 		if (!p)
-			return no_memory(x);
+			return ws_oom(x->err);
 		b->spans = p;
 		b->cap = cap;
 	}
@@ -135,7 +130,7 @@ static int add_fill(struct building *x, struct fill fill, struct ws_span span)
 	struct fill *f = malloc(sizeof *f);
 	if (!f) {
 		free(fill.strided);
-		return no_memory(x);
+		return ws_oom(x->err);
 	}
 	*f = fill;
 	f->bundle = b;
@@ -154,7 +149,7 @@ static int add_gathered(struct building *x, const struct ws_view_run *s)
 	return b->gather ?
 	               add_fill(x, (struct fill){ .item = s->item, .first = s->first, .n = s->n },
 	                        (struct ws_span){ .length = s->length, .fill = fill_from_view }) :
-	               no_memory(x);
+	               ws_oom(x->err);
 }
 
 /* *added false: not all of its pieces are on GPUs. */
@@ -164,13 +159,13 @@ static int add_boxes(struct building *x, const struct ws_item *item, bool *added
 	const size_t n = item->view->n_pieces;
 	struct ws_strided *boxes = calloc(n + 1, sizeof *boxes);
 	if (!boxes)
-		return no_memory(x);
+		return ws_oom(x->err);
 	*added = item->bytes && ws_view_strided(item, boxes);
 	if (!b->gather)
 		b->gather = ws_gather_buffer_new();
 	if (!*added || !b->gather) {
 		free(boxes);
-		return *added ? no_memory(x) : 0;
+		return *added ? ws_oom(x->err) : 0;
 	}
 	return add_fill(x, (struct fill){ .item = item, .n = n, .strided = boxes },
 	                (struct ws_span){ .length = item->bytes,
@@ -248,7 +243,7 @@ static int add_items(const struct ws_plan *p, const struct ws_plan_bucket *b, st
 	struct bundle *bundle = x->bundle;
 	bundle->computed = calloc(b->n, sizeof *bundle->computed);
 	if (!bundle->computed)
-		return no_memory(x);
+		return ws_oom(x->err);
 	for (size_t i = 0; i < b->n; i++) {
 		x->payload = &bundle->payloads[p->format == WS_FORMAT_FLATTENED ? 0 : i];
 		x->tensor = b->first + i;
@@ -280,7 +275,7 @@ int ws_plan_payloads_but(const struct ws_plan *p, size_t bucket, ws_elsewhere_fn
 	struct bundle *bundle = calloc(1, sizeof *bundle + n * sizeof(struct ws_payload));
 	struct building x = { .bundle = bundle, .elsewhere = elsewhere, .ctx = ctx, .err = err };
 	if (!bundle)
-		return ws_err_set(err, WS_ESYSTEM, "bucket %zu: out of memory", bucket);
+		return ws_oom(err);
 	if (add_items(p, b, &x) || begin_reading(bundle, err)) {
 		ws_plan_payloads_free(bundle->payloads, n);
 		return -1;

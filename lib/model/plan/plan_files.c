@@ -99,7 +99,7 @@ int ws_plan_file_write(const struct ws_plan *p, size_t bucket, const struct ws_p
 	int rc = -1;
 	if (!w.chunk || asprintf(&path, "%s/%s", dir, ws_plan_file_name(p, bucket, name)) < 0) {
 		path = NULL;
-		ws_err_set(err, WS_ESYSTEM, "write %s: out of memory", dir);
+		ws_oom(err);
 		goto out;
 	}
 	w.path = path;
@@ -148,7 +148,7 @@ int ws_plan_index_write(const struct ws_plan *p, const char *dir, struct ws_err 
 	int rc = ws_buf_check(&text, ws_plan_index_name, err);
 	if (rc == 0 && asprintf(&path, "%s/%s", dir, ws_plan_index_name) < 0) {
 		path = NULL;
-		rc = ws_err_set(err, WS_ESYSTEM, "write %s: out of memory", dir);
+		rc = ws_oom(err);
 	}
 	if (rc == 0)
 		rc = ws_file_make(path, text.data, text.len, err);

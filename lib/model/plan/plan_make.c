@@ -24,11 +24,6 @@ struct choice {
 	size_t order;  /* own place in the catalog */
 };
 
-static int no_memory(struct ws_err *err)
-{
-	return ws_err_set(err, WS_ESYSTEM, "plan: out of memory");
-}
-
 const char *ws_plan_unused(const struct ws_catalog *c, const char *const *patterns, size_t n,
                            size_t *next)
 {
@@ -310,7 +305,7 @@ int ws_plan_make(const struct ws_catalog *catalog, const struct ws_plan_opts *op
 		return -1;
 	struct choice *c = calloc(n_all + 1, sizeof *c);
 	struct ws_plan *p = calloc(1, sizeof *p);
-	int rc = c && p ? 0 : no_memory(err);
+	int rc = c && p ? 0 : ws_oom(err);
 	if (rc == 0) {
 		p->format = opts->format;
 		p->bucket_size = opts->bucket_size ? opts->bucket_size : default_bucket_size;
@@ -318,7 +313,7 @@ int ws_plan_make(const struct ws_catalog *catalog, const struct ws_plan_opts *op
 	}
 	if (rc == 0) {
 		p->n_skipped = n_all - n;
-		rc = build(p, catalog, c, n) ? no_memory(err) : 0;
+		rc = build(p, catalog, c, n) ? ws_oom(err) : 0;
 	}
 	free(c);
 	if (rc)

@@ -137,7 +137,7 @@ static int add_share(struct ws_shard_merge *j, const struct ws_part *p, const st
 			"rank %zu: tensor '%s' of shape %s cannot be taken apart", s->rank,
 			ws_quote(s->fused->tensor->name).text,
 			ws_shape_text(s->fused->tensor->n_dims, s->fused->tensor->dims).text);
-	return rc ? ws_catalog_no_memory(j->err) : 0;
+	return rc ? ws_oom(j->err) : 0;
 }
 
 /* Collects the shares of all ranks that should have one; none if no rank has any. */
@@ -271,7 +271,7 @@ static int add_replica(struct ws_shard_merge *j, const struct ws_part *p, const 
 	memcpy(r.own.dims, s->from.size, sizeof r.own.dims);
 	const int rc = append_pieces(j, p, s);
 	if (rc)
-		return rc > 0 ? 0 : ws_catalog_no_memory(j->err);
+		return rc > 0 ? 0 : ws_oom(j->err);
 	return ws_catalog_view(j->c, &r.own, (unsigned)axis, &j->pieces, j->err) ||
 	       ws_catalog_add_replica(j->c, &r, j->err) ? -1 : 0;
 }
@@ -311,7 +311,7 @@ static int merge_shares(struct ws_shard_merge *j, const struct ws_part *p, struc
 	item.dtype = tensor_of(s)->dtype;
 	item.made = describe_share(j, s, used, axis);
 	if (!item.made)
-		return ws_catalog_no_memory(j->err);
+		return ws_oom(j->err);
 	return ws_catalog_add_view(j->c, item, (unsigned)axis, &j->pieces, j->err) ||
 	       add_replicas(j, p, s, n, axis) ? -1 : 0;
 }
@@ -350,9 +350,9 @@ static int prepare(struct ws_shard_merge *j)
 		j->ranks[r].parts = calloc(j->n_parts + 1, sizeof *j->ranks[r].parts);
 		j->ranks[r].params = calloc(j->n_params + 1, sizeof *j->ranks[r].params);
 		if (!j->ranks[r].parts || !j->ranks[r].params)
-			return ws_catalog_no_memory(j->err);
+			return ws_oom(j->err);
 	}
-	return j->ranks ? 0 : ws_catalog_no_memory(j->err);
+	return j->ranks ? 0 : ws_oom(j->err);
 }
 
 static void drop(struct ws_shard_merge *j)
@@ -377,7 +377,7 @@ int ws_catalog_merge_shards(struct ws_catalog *c, const struct ws_catalog_opts *
 		                  "a checkpoint sharded by tp %u has %u shards, not %zu", j.tp,
 		                  j.tp, c->n_sources);
 	struct share *shares = calloc(j.tp, sizeof *shares);
-	int rc = shares ? prepare(&j) : ws_catalog_no_memory(err);
+	int rc = shares ? prepare(&j) : ws_oom(err);
 	for (size_t r = 0; r < j.tp && rc == 0; r++)
 		for (size_t i = 0; i < ws_source_count(c->sources[r]) && rc == 0; i++)
 			rc = ws_shard_merge_place(&j, r, ws_source_tensor(c->sources[r], i));

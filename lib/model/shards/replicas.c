@@ -22,7 +22,7 @@ int ws_catalog_add_replica(struct ws_catalog *c, const struct ws_replica *r, str
 		const size_t cap = c->cap_replicas ? c->cap_replicas * 2 : 256;
 		struct ws_replica *replicas = reallocarray(c->replicas, cap, sizeof *replicas);
 		if (!replicas)
-			return ws_catalog_no_memory(err);
+			return ws_oom(err);
 		c->replicas = replicas;
 		c->cap_replicas = cap;
 	}
@@ -124,7 +124,7 @@ int ws_catalog_check_replicas(const struct ws_catalog *c, const struct ws_replic
 	x.own = malloc(CHUNK);
 	x.sent = malloc(CHUNK);
 	if (!x.own || !x.sent)
-		rc = ws_catalog_no_memory(err);
+		rc = ws_oom(err);
 	for (size_t i = 0; i < c->n_replicas && rc == 0; i++) {
 		x.r = &c->replicas[i];
 		x.item = &c->items[x.r->item];

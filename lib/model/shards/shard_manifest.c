@@ -114,8 +114,7 @@ int ws_shard_manifest_parse(const char *text, size_t n, const char *path,
 	list->dir = slash ? ws_arena_text(&list->arena, path,
 	                                  slash == path ? 1 : (size_t)(slash - path)) :
 	                    ".";
-	const int rc = list->dir ? read_manifest(root, path, list, err) :
-	                           ws_err_set(err, WS_ESYSTEM, "%s: out of memory", path);
+	const int rc = list->dir ? read_manifest(root, path, list, err) : ws_oom(err);
 	ws_json_free(root);
 	return rc;
 }

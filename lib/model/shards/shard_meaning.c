@@ -40,7 +40,7 @@ static int place_fused(struct ws_shard_merge *j, size_t rank, const struct ws_te
 		                  a->param->name);
 	*place = ws_arena_alloc(&j->c->arena, sizeof **place);
 	if (!*place)
-		return ws_catalog_no_memory(j->err);
+		return ws_oom(j->err);
 	**place = *a;
 	return 0;
 }

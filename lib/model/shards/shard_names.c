@@ -90,11 +90,6 @@ static bool is_tensors(const char *name)
 	return dot && strcmp(dot, ".safetensors") == 0;
 }
 
-static int no_memory(const char *dir, struct ws_err *err)
-{
-	return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", dir);
-}
-
 static int add_entry(const char *dir, const char *name, struct ws_shard_list *list,
                      struct ws_list *seen)
 {
@@ -140,7 +135,7 @@ static int scan_shard_dir(const char *dir, struct ws_shard_list *list, struct ws
 		free(entries[i]);
 	}
 	free(entries);
-	return rc ? no_memory(dir, err) : 0;
+	return rc ? ws_oom(err) : 0;
 }
 
 static int unclear(const char *dir, const struct seen *s, unsigned tp, const char *what,
@@ -291,6 +286,6 @@ int ws_shard_names(const char *dir, struct ws_shard_list *list, struct ws_err *e
 	struct seen s = { entries.items, entries.n };
 	list->dir = ws_arena_text(&list->arena, dir, strlen(dir));
 	if (!list->dir)
-		return no_memory(dir, err);
+		return ws_oom(err);
 	return choose_kind(dir, &s, list->tp, err) ? -1 : assign(dir, &s, list, err);
 }

@@ -22,7 +22,7 @@ enum { THREADS = 8 };
 int ws_shard_make_ranks(struct ws_shard_list *list, struct ws_err *err)
 {
 	list->ranks = ws_arena_alloc(&list->arena, list->tp * sizeof *list->ranks);
-	return list->ranks ? 0 : ws_err_set(err, WS_ESYSTEM, "shards: out of memory");
+	return list->ranks ? 0 : ws_oom(err);
 }
 
 int ws_shard_add(struct ws_shard_list *list, size_t rank, const char *dir, const char *name,
@@ -33,7 +33,7 @@ int ws_shard_add(struct ws_shard_list *list, size_t rank, const char *dir, const
 	const char **place =
 		path ? ws_list_add(&list->arena, &list->ranks[rank], sizeof *place) : NULL;
 	if (!place)
-		return ws_err_set(err, WS_ESYSTEM, "shards: out of memory");
+		return ws_oom(err);
 	snprintf(path, size, "%s%s%s", dir ? dir : "", n && dir[n - 1] != '/' ? "/" : "", name);
 	*place = path;
 	return 0;
@@ -187,7 +187,7 @@ static int find_config(const char *dir, char **out, struct ws_err *err)
 	if (!dir)
 		return 0;
 	if (asprintf(&config, "%s/config.json", dir) < 0)
-		return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", dir);
+		return ws_oom(err);
 	if (access(config, F_OK) == 0)
 		*out = strdup(dir);
 	free(config);
@@ -201,7 +201,7 @@ static int open_list(const struct ws_shard_list *list, const struct ws_source_op
 	out->ep = list->ep ? list->ep : 1;
 	out->sources = calloc(list->tp, sizeof *out->sources);
 	if (!out->sources)
-		return ws_err_set(err, WS_ESYSTEM, "shards: out of memory");
+		return ws_oom(err);
 	out->n = list->tp;
 	return find_config(list->dir, &out->config_dir, err) ||
 	                       open_all(list, opts, out->sources, err) ?

@@ -58,7 +58,7 @@ static int add_part(struct fused_split *u, const struct ws_layout_match *a,
 	ws_match_text(a, &to, said, sizeof said);
 	item.made = ws_catalog_text(u->c, "%s", said);
 	if (rc < 0 || !item.made)
-		return ws_catalog_no_memory(u->err);
+		return ws_oom(u->err);
 	return ws_catalog_add_view(u->c, item, 0, &u->pieces, u->err);
 }
 
@@ -97,7 +97,7 @@ static int split_by_name(struct fused_split *u, const struct ws_tensor *t, const
 	if (known && !part) {
 		*why = ws_catalog_text(u->c, "left as it is: its shape is none that %s is known by",
 		                      name);
-		return *why ? 0 : ws_catalog_no_memory(u->err);
+		return *why ? 0 : ws_oom(u->err);
 	}
 	return 0;
 }
@@ -148,12 +148,12 @@ static int join_parts(struct fused_split *u, const struct waiting *w)
 		if (!joins_with(first, w->parts[i]))
 			return join_misfit(u, w, i);
 		if (ws_pieces_add_whole(&u->pieces, u->source, w->parts[i]))
-			return ws_catalog_no_memory(u->err);
+			return ws_oom(u->err);
 		item.dims[0] += w->parts[i]->dims[0];
 		item.made = ws_catalog_text(u->c, "%s%s %s", item.made, i ? "," : "",
 		                           ws_quote(w->parts[i]->name).text);
 		if (!item.made)
-			return ws_catalog_no_memory(u->err);
+			return ws_oom(u->err);
 	}
 	return ws_catalog_add_view(u->c, item, 0, &u->pieces, u->err);
 }
@@ -164,7 +164,7 @@ static int wait(struct fused_split *u, const struct ws_tensor *t, const char *na
 {
 	struct waiting *w = find_waiting(u, whole, j);
 	if (!w)
-		return ws_catalog_no_memory(u->err);
+		return ws_oom(u->err);
 	if (w->parts[i])
 		return ws_err_set(u->err, WS_EINPUT,
 		                  "tensor '%s': both '%s' and '%s' are its part %zu", whole,
@@ -203,7 +203,7 @@ static int flush_waiting(struct fused_split *u)
 		                       "left as it is: without its part %zu, %s, there is no %s",
 		                       missing + 1, w[k].join->parts[missing], w[k].name);
 		if (!why)
-			return ws_catalog_no_memory(u->err);
+			return ws_oom(u->err);
 		for (size_t i = 0; i < w[k].join->n_parts; i++)
 			if (w[k].parts[i] && ws_catalog_add(u->c, u->source, w[k].parts[i],
 			                                    w[k].names[i], why, u->err))
@@ -227,7 +227,7 @@ static int add_tensor(struct fused_split *u, const struct ws_tensor *t)
 {
 	const char *name = rename_of(u, t), *made = NULL;
 	if (!name)
-		return ws_catalog_no_memory(u->err);
+		return ws_oom(u->err);
 	int rc = u->layout ? split_by_name(u, t, name, &made) : 0;
 	if (rc == 0 && !made)
 		rc = join_part(u, t, name);
@@ -237,7 +237,7 @@ static int add_tensor(struct fused_split *u, const struct ws_tensor *t)
 	if (!made && name != t->name) {
 		made = ws_catalog_text(u->c, "renamed from %s", ws_quote(t->name).text);
 		if (!made)
-			return ws_catalog_no_memory(u->err);
+			return ws_oom(u->err);
 	}
 	return ws_catalog_add(u->c, u->source, t, name, made, u->err);
 }

@@ -53,7 +53,7 @@ static int parse(const char *spec, const struct ws_model **model, uint64_t *seed
 	const char *colon = strchr(spec, ':');
 	char *name = colon ? strndup(spec, (size_t)(colon - spec)) : strdup(spec);
 	if (!name)
-		return ws_err_set(err, WS_ESYSTEM, "synthetic:%s: out of memory", spec);
+		return ws_oom(err);
 	*model = ws_model_find(name, err);
 	free(name);
 	*seed = 0;
@@ -76,7 +76,7 @@ int ws_synthetic_make(const char *spec, struct ws_synthetic *out, struct ws_err 
 	f.text = syn.names = malloc(c.text);
 	if (!syn.tensors || !syn.streams || !syn.names) {
 		ws_synthetic_free(&syn);
-		return ws_err_set(err, WS_ESYSTEM, "synthetic:%s: out of memory", spec);
+		return ws_oom(err);
 	}
 	ws_model_walk(model, fill, &f);
 	*out = syn;

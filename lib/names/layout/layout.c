@@ -208,7 +208,7 @@ int ws_layout_make(const struct ws_family *f, const struct ws_config *c,
 		return -1;
 	struct ws_layout *l = calloc(1, sizeof *l);
 	if (!l)
-		return ws_err_set(err, WS_ESYSTEM, "layout: out of memory");
+		return ws_oom(err);
 	l->opts = o;
 	struct ws_build b = { .l = l, .family = f, .config = c, .err = err, .prefix = "" };
 	const int rc = fill(&b);

@@ -14,7 +14,7 @@ const char *ws_build_keep(struct ws_build *b, const char *s, const char *suffix)
 	const size_t n = strlen(s), more = strlen(suffix);
 	char *at = ws_arena_alloc(&b->l->arena, n + more + 1);
 	if (!at) {
-		ws_err_set(b->err, WS_ESYSTEM, "names of a layout: out of memory");
+		ws_oom(b->err);
 		return NULL;
 	}
 	memcpy(at, s, n);
@@ -41,7 +41,7 @@ int ws_build_grow(struct ws_build *b, void *array, size_t n, size_t *cap, size_t
 	memcpy(&old, array, sizeof old);
 	void *p = realloc(old, more * size);
 	if (!p)
-		return ws_err_set(b->err, WS_ESYSTEM, "layout of %zu entries: out of memory", more);
+		return ws_oom(b->err);
 	memcpy(array, &p, sizeof p);
 	*cap = more;
 	return 0;
@@ -149,7 +149,7 @@ int ws_build_param(struct ws_build *b, const char *module, const char *suffix,
 	if (l->cap_params != cap) {
 		struct ws_division *more = realloc(l->divisions, l->cap_params * sizeof *more);
 		if (!more)
-			return ws_err_set(b->err, WS_ESYSTEM, "layout: out of memory");
+			return ws_oom(b->err);
 		l->divisions = more;
 	}
 	const char *name = ws_build_keep(b, module, suffix);

@@ -297,7 +297,7 @@ int ws_build_linear_rule(struct ws_build *b)
 	l.bias = bias != 0;
 	struct ws_linear_part *parts = calloc(l.n_parts, sizeof *parts);
 	if (!parts)
-		return ws_err_set(b->err, WS_ESYSTEM, "layout: out of memory");
+		return ws_oom(b->err);
 	l.parts = parts;
 	int rc = read_parts(b, name, parts);
 	if (rc == 0)

@@ -248,7 +248,7 @@ int ws_expr_parse(const char *text, size_t n, struct ws_expr **out, struct ws_er
 	struct ws_expr *e =
 		calloc(1, sizeof *e + (n + 1) * sizeof *e->nodes + (n + 1) + (2 * n + 1));
 	if (!e)
-		return ws_err_set(err, WS_ESYSTEM, "expression: out of memory");
+		return ws_oom(err);
 	e->nodes = (struct ws_node *)(e + 1);
 	e->text = (char *)(e->nodes + n + 1);
 	e->names = e->text + n + 1;

@@ -23,7 +23,7 @@ static int read_builtin(struct ws_namemap *m, struct ws_err *err)
 		const int n = snprintf(name, sizeof name, "built-in %s", b->name);
 		const char *file = ws_arena_text(&m->arena, name, (size_t)n);
 		if (!file)
-			return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", name);
+			return ws_oom(err);
 		if (ws_map_read(m, file, b->text, strlen(b->text), 0, err))
 			return -1;
 	}
@@ -45,7 +45,7 @@ static int put_in_front(struct ws_namemap *m, size_t first, struct ws_err *err)
 			continue;
 		struct ws_family **slot = ws_list_add(&m->arena, &ordered, sizeof *slot);
 		if (!slot)
-			return ws_err_set(err, WS_ESYSTEM, "families: out of memory");
+			return ws_oom(err);
 		*slot = f;
 	}
 	m->families = ordered;
@@ -69,14 +69,14 @@ int ws_namemap_parse(const char *text, size_t n, const char *what, struct ws_nam
 {
 	struct ws_namemap *m = calloc(1, sizeof *m);
 	if (!m)
-		return ws_err_set(err, WS_ESYSTEM, "families: out of memory");
+		return ws_oom(err);
 	if (read_builtin(m, err))
 		goto fail;
 	if (text) {
 		const size_t first = m->families.n;
 		const char *file = ws_arena_text(&m->arena, what, strlen(what));
 		if (!file) {
-			ws_err_set(err, WS_ESYSTEM, "%s: out of memory", what);
+			ws_oom(err);
 			goto fail;
 		}
 		if (ws_map_read(m, file, text, n, first, err) || put_in_front(m, first, err))

@@ -15,7 +15,7 @@ void *ws_builder_add(struct ws_map_reader *rd, struct ws_list *l, size_t size)
 {
 	void *item = ws_list_add(&rd->line.map->arena, l, size);
 	if (!item)
-		ws_map_no_memory(&rd->line);
+		ws_oom(rd->line.err);
 	return item;
 }
 
@@ -78,7 +78,7 @@ static int begin_named(struct ws_map_reader *rd, const char *name)
 		return ws_map_bad(l, "more than %d families", WS_MAP_MAX_FAMILIES);
 	struct ws_family *f = ws_arena_alloc(&l->map->arena, sizeof *f);
 	if (!f)
-		return ws_map_no_memory(l);
+		return ws_oom(l->err);
 	*f = (struct ws_family){ .name = name, .file = l->file };
 	rd->builder = (struct ws_family_builder){ .family = f, .line = l->number };
 	return 0;
@@ -306,7 +306,7 @@ static int read_line(struct ws_map_reader *rd, const char *s, size_t n)
 		return 0;
 	l->text = l->at = ws_arena_text(&l->map->arena, s, n);
 	if (!l->text)
-		return ws_map_no_memory(l);
+		return ws_oom(l->err);
 	return ws_map_word(l, &word) ? -1 : read_words(rd, word);
 }
 

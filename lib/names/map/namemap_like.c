@@ -47,7 +47,7 @@ static int concat(struct ws_map_line *l, const void *first, size_t n_first, cons
 		return ws_map_bad(l, "family has too many lines from those it is like");
 	char *items = ws_arena_alloc(&l->map->arena, (n_first + n_second) * size);
 	if (!items)
-		return ws_map_no_memory(l);
+		return ws_oom(l->err);
 	size_t used = n_first;
 	if (n_first)
 		memcpy(items, first, n_first * size);
@@ -122,7 +122,7 @@ static int collect(struct ws_map_line *l, const struct ws_rule *rules, size_t n,
 		} else {
 			const char **slot = ws_list_add(&l->map->arena, out, sizeof *slot);
 			if (!slot || !(*slot = ws_arena_text(&l->map->arena, full->text, full->n)))
-				return ws_map_no_memory(l);
+				return ws_oom(l->err);
 		}
 		cut(full, before);
 	}
@@ -160,7 +160,7 @@ static int copy_rules(struct ws_map_line *l, const struct ws_rule *rules, size_t
 				return -1;
 			struct ws_rule *slot = ws_list_add(&l->map->arena, out, sizeof *slot);
 			if (!slot)
-				return ws_map_no_memory(l);
+				return ws_oom(l->err);
 			*slot = r;
 		}
 		cut(full, before);
@@ -174,7 +174,7 @@ static int append_rules(struct ws_map_line *l, const struct ws_rule *rules, size
 	for (size_t i = 0; i < n; i++) {
 		struct ws_rule *slot = ws_list_add(&l->map->arena, out, sizeof *slot);
 		if (!slot)
-			return ws_map_no_memory(l);
+			return ws_oom(l->err);
 		*slot = rules[i];
 	}
 	return 0;

@@ -26,11 +26,6 @@ int ws_map_bad(const struct ws_map_line *l, const char *fmt, ...)
 	return ws_err_set(l->err, WS_EINPUT, "%s:%u: %s", l->file, l->number, why);
 }
 
-int ws_map_no_memory(const struct ws_map_line *l)
-{
-	return ws_err_set(l->err, WS_ESYSTEM, "%s: out of memory", l->file);
-}
-
 static bool blank(char c)
 {
 	return c == ' ' || c == '\t';
@@ -53,7 +48,7 @@ int ws_map_word(struct ws_map_line *l, const char **out)
 	const size_t n = word_at(l->at);
 	*out = n ? ws_arena_text(&l->map->arena, l->at, n) : NULL;
 	if (n && !*out)
-		return ws_map_no_memory(l);
+		return ws_oom(l->err);
 	l->at += n;
 	return 0;
 }
@@ -83,7 +78,7 @@ int ws_map_quoted(struct ws_map_line *l, const char **out)
 	const size_t n = (size_t)(end - l->at) - 1;
 	char *text = ws_arena_text(&l->map->arena, l->at + 1, n);
 	if (!text)
-		return ws_map_no_memory(l);
+		return ws_oom(l->err);
 	ws_printable(text, n + 1, l->at + 1, n);
 	*out = text;
 	l->at = end + 1;
@@ -162,7 +157,7 @@ int ws_map_expr(struct ws_map_line *l, const char *after, const struct ws_expr *
 		return ws_map_bad(l, "a number or an expression must follow '%s'", after);
 	struct ws_expr **e = ws_list_add(&l->map->arena, &l->map->exprs, sizeof(struct ws_expr *));
 	if (!e)
-		return ws_map_no_memory(l);
+		return ws_oom(l->err);
 	if (ws_expr_parse(text, n, e, l->err))
 		return refuse_expression(l, text, n);
 	*out = *e;
@@ -210,7 +205,7 @@ static int check_variable(struct ws_map_line *l, const char *at, size_t n, struc
 		return ws_map_bad(l, "nothing here says what {%.*s} is", (int)n, at);
 	vars->room--;
 	vars->names[vars->n] = ws_arena_text(&l->map->arena, at, n);
-	return vars->names[vars->n++] ? 0 : ws_map_no_memory(l);
+	return vars->names[vars->n++] ? 0 : ws_oom(l->err);
 }
 
 static int check_segment(struct ws_map_line *l, const char *at, size_t n, struct ws_map_vars *vars)

@@ -33,7 +33,6 @@ struct ws_map_line {
 /* WS_EINPUT "FILE:LINE: ..."; returns -1. */
 int ws_map_bad(const struct ws_map_line *l, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
-int ws_map_no_memory(const struct ws_map_line *l);
 
 /* Reads the next word; *out is NULL at the end of the line. */
 int ws_map_word(struct ws_map_line *l, const char **out);

@@ -247,7 +247,7 @@ int ws_store_open(const struct ws_store_opts *opts, struct ws_store **out, struc
 {
 	struct ws_store *s = calloc(1, sizeof *s);
 	if (!s)
-		return ws_err_set(err, WS_ESYSTEM, "store: out of memory");
+		return ws_oom(err);
 	if (ws_store_core_init(&s->core, opts, err)) {
 		free(s);
 		return -1;

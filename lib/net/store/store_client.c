@@ -210,7 +210,7 @@ int ws_store_connect(const struct ws_store_client_opts *opts, ws_deadline until,
 	struct ws_store_client *c = calloc(1, sizeof *c);
 	int64_t joined;
 	if (!c)
-		return ws_err_set(err, WS_ESYSTEM, "store client: out of memory");
+		return ws_oom(err);
 	c->fd = c->twin = c->abort.fd = -1;
 	c->epoch = epoch_of(opts->epoch);
 	c->cancel = cancel;

@@ -48,7 +48,7 @@ int ws_store_core_init(struct ws_store_core *core, const struct ws_store_opts *o
 	if (!core->max_connections)
 		core->max_connections = CONNECTIONS_PER_RANK * opts->world_size + SPARE_CONNECTIONS;
 	if (opts->group && !(core->group = strdup(opts->group)))
-		return ws_err_set(err, WS_ESYSTEM, "store: out of memory");
+		return ws_oom(err);
 	if (ws_store_keys_init(&core->keys, opts->max_bytes ? opts->max_bytes : DEFAULT_MAX_BYTES,
 	                       err)) {
 		free(core->group);

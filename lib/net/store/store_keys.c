@@ -57,7 +57,7 @@ int ws_store_keys_init(struct ws_store_keys *k, size_t max_bytes, struct ws_err 
 	if (getrandom(k->secret, sizeof k->secret, 0) != (ssize_t)sizeof k->secret)
 		return ws_err_errno(err, "store: getrandom");
 	k->slots = calloc(k->n_slots, sizeof *k->slots);
-	return k->slots ? 0 : ws_err_set(err, WS_ESYSTEM, "store: out of memory");
+	return k->slots ? 0 : ws_oom(err);
 }
 
 static int charge(struct ws_store_keys *k, size_t n)

@@ -80,7 +80,7 @@ int ws_disk_files_note(const char *path, const struct ws_disk_note *note, struct
 		rc = ws_buf_check(&text, note_name, err);
 	if (rc == 0 && asprintf(&file, "%s/%s", path, note_name) < 0) {
 		file = NULL;
-		rc = ws_err_set(err, WS_ESYSTEM, "write %s: out of memory", path);
+		rc = ws_oom(err);
 	}
 	if (rc == 0)
 		rc = ws_file_make(file, text.data, text.len, err);

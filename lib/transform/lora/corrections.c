@@ -67,7 +67,7 @@ int ws_corrections_open(struct ws_transform *t, const char *path, struct ws_corr
 	size_t bound = 0;
 	*out = ws_arena_alloc(&t->catalog->arena, (ws_catalog_count(t->base) + 1) * sizeof **out);
 	if (!*out)
-		return ws_catalog_no_memory(err);
+		return ws_oom(err);
 	if (!path)
 		return 0;
 	if (ws_source_open(&path, 1, &t->correction_source, err) ||

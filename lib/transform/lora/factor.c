@@ -49,7 +49,7 @@ static const float *read_run(const struct grid *g, uint64_t from, size_t n, stru
 	const size_t size = ws_dtype_bits(g->item->dtype) / 8;
 	ws_buf_reset(g->buf);
 	if (ws_buf_reserve(g->buf, RUN * (size + sizeof(float)))) {
-		ws_err_set(err, WS_ESYSTEM, "reading tensor '%s': out of memory", g->item->name);
+		ws_oom(err);
 		return NULL;
 	}
 	float *x = (float *)(void *)g->buf->data;

@@ -13,11 +13,6 @@
 
 enum { CONFIG_BYTES = 64 << 20 };
 
-static int no_memory(struct ws_err *err, const char *dir)
-{
-	return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", dir);
-}
-
 /* ---- opening ---- */
 
 static bool is_there(const char *dir, const char *name, char *path, size_t n)
@@ -64,7 +59,7 @@ static int take_all(struct ws_adapter *a, struct ws_err *err)
 	const size_t n = ws_catalog_count(a->catalog);
 	const struct ws_item **items = calloc(n + 1, sizeof *items);
 	if (!items)
-		return no_memory(err, a->dir);
+		return ws_oom(err);
 	for (size_t i = 0; i < n; i++)
 		items[i] = ws_catalog_item(a->catalog, i);
 	const int rc = ws_adapter_take(a, items, n, err);
@@ -77,7 +72,7 @@ int ws_adapter_open(const char *dir, struct ws_adapter **out, struct ws_err *err
 	struct ws_adapter *a = calloc(1, sizeof *a);
 	if (!a || !(a->dir = strdup(dir))) {
 		free(a);
-		return no_memory(err, dir);
+		return ws_oom(err);
 	}
 	if (open_config(a, err) || open_tensors(a, err) || take_all(a, err)) {
 		ws_adapter_close(a);
@@ -137,13 +132,13 @@ static int take_one(struct ws_adapter *a, const struct ws_item *item, struct ws_
 	if (key.kind == WS_LORA_TENSOR) {
 		struct ws_lora_tensor *t = ws_list_add(&a->arena, tensors, sizeof *t);
 		if (!t || !name || (*key.other && !other))
-			return ws_err_set(err, WS_ESYSTEM, "reading an adapter: out of memory");
+			return ws_oom(err);
 		*t = (struct ws_lora_tensor){ name, other, key.headless, item };
 		return 0;
 	}
 	struct ws_lora_module *m = ws_list_add(&a->arena, modules, sizeof *m);
 	if (!m || !name)
-		return ws_err_set(err, WS_ESYSTEM, "reading an adapter: out of memory");
+		return ws_oom(err);
 	*m = (struct ws_lora_module){ .name = name, .headless = key.headless,
 		                      .embedding = key.embedding, .depth = key.depth };
 	*(key.kind == WS_LORA_A ? &m->a : &m->b) = item;

@@ -245,7 +245,7 @@ static int leave_over(struct ws_binder *b, const struct ws_item *item, struct ws
 	const struct ws_item **slot =
 		item ? ws_list_add(b->arena, &b->left_over, sizeof *slot) : NULL;
 	if (item && !slot)
-		return ws_err_set(err, WS_ESYSTEM, "binding an adapter: out of memory");
+		return ws_oom(err);
 	if (item)
 		*slot = item;
 	return 0;
@@ -366,7 +366,7 @@ static int collect(struct ws_binder *b, struct ws_bindings *out, struct ws_err *
 	struct ws_binding *items = ws_arena_alloc(b->arena, (n + 1) * sizeof *items);
 	struct ws_delta *deltas = ws_arena_alloc(b->arena, (b->n_deltas + 1) * sizeof *deltas);
 	if (!items || !deltas)
-		return ws_err_set(err, WS_ESYSTEM, "binding an adapter: out of memory");
+		return ws_oom(err);
 	out->items = items;
 	out->left_over = b->left_over.items;
 	out->n_left_over = b->left_over.n;
@@ -441,7 +441,7 @@ int ws_adapter_bind(struct ws_adapter *a, const struct ws_catalog *base,
 		               .ctx = ctx,
 		               .arena = arena };
 	*out = (struct ws_bindings){ .priv = arena };
-	int rc = arena ? 0 : ws_err_set(err, WS_ESYSTEM, "binding an adapter: out of memory");
+	int rc = arena ? 0 : ws_oom(err);
 	if (rc == 0 && (bind_modules(&b, err) || bind_tensors(&b, err)))
 		rc = -1;
 	if (rc == 0)

@@ -135,14 +135,14 @@ static int read_patterns(struct ws_lora_config *c, const struct ws_json *root, c
 		return ws_err_set(err, WS_EINPUT, "%s: %s is no object", what, key);
 	struct ws_lora_pattern *p = ws_arena_alloc(&c->arena, n * sizeof *p);
 	if (!p)
-		return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", what);
+		return ws_oom(err);
 	*(is_rank ? &c->ranks : &c->alphas) = p;
 	*(is_rank ? &c->n_ranks : &c->n_alphas) = n;
 	for (const struct ws_json *v = ws_json_first(list); v; v = ws_json_next(v), p++) {
 		const char *text = ws_json_key(v);
 		p->text = ws_arena_text(&c->arena, text, strlen(text));
 		if (!p->text)
-			return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", what);
+			return ws_oom(err);
 		if (read_pattern(v, what, key, is_rank, p, err))
 			return -1;
 	}
@@ -160,7 +160,7 @@ static int read_params(struct ws_lora_config *c, const struct ws_json *root, con
 		                  what);
 	c->params = ws_arena_alloc(&c->arena, (ws_json_count(list) + 1) * sizeof *c->params);
 	if (!c->params)
-		return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", what);
+		return ws_oom(err);
 	for (const struct ws_json *v = ws_json_first(list); v; v = ws_json_next(v)) {
 		const char *text = ws_json_string(v);
 		if (!text)
@@ -168,7 +168,7 @@ static int read_params(struct ws_lora_config *c, const struct ws_json *root, con
 			                  "%s: target_parameters is no list of names", what);
 		c->params[c->n_params] = ws_arena_text(&c->arena, text, strlen(text));
 		if (!c->params[c->n_params++])
-			return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", what);
+			return ws_oom(err);
 	}
 	return 0;
 }

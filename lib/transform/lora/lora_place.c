@@ -116,7 +116,7 @@ static int add(struct ws_binder *b, const struct ws_item *target, const struct w
 	const size_t order = b->bound.n;
 	struct ws_bound *x = ws_list_add(b->arena, &b->bound, sizeof *x);
 	if (!x)
-		return ws_err_set(err, WS_ESYSTEM, "binding an adapter: out of memory");
+		return ws_oom(err);
 	*x = (struct ws_bound){ .target = target, .replaced = replaced, .order = order };
 	if (d) {
 		x->delta = *d;

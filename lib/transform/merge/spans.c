@@ -7,18 +7,13 @@
 #include <assert.h>
 #include <stdlib.h>
 
-static int no_memory(struct ws_err *err)
-{
-	return ws_oom(err);
-}
-
 int ws_spans_add(struct ws_spans *s, const struct ws_span *span, struct ws_err *err)
 {
 	if (s->n == s->cap) {
 		const size_t cap = s->cap ? s->cap * 2 : 4;
 		struct ws_span *list = reallocarray(s->list, cap, sizeof *list);
 		if (!list)
-			return no_memory(err);
+			return ws_oom(err);
 		s->list = list;
 		s->cap = cap;
 	}
@@ -55,7 +50,7 @@ static int add_boxes(struct ws_spans *s, const struct ws_item *item, struct ws_e
 	struct ws_span span = span_of_item(item);
 	s->strided = calloc(item->view->n_pieces + 1, sizeof *s->strided);
 	if (!s->strided)
-		return no_memory(err);
+		return ws_oom(err);
 	if (!ws_view_strided(item, s->strided))
 		return 1;
 	span.strided = s->strided;
@@ -71,7 +66,7 @@ static int add_view(struct ws_spans *s, const struct ws_item *item, struct ws_er
 	if (!ws_view_copied(item)) {
 		rc = ws_view_walk(item, add_view_run, s);
 		if (rc <= 0)
-			return rc ? no_memory(err) : 0;
+			return rc ? ws_oom(err) : 0;
 		s->n = 0;
 	}
 	const struct ws_span span = span_of_item(item);

@@ -24,11 +24,6 @@ struct written {
 	struct ws_lora_term *terms;
 };
 
-static int no_memory(struct ws_err *err)
-{
-	return ws_oom(err);
-}
-
 /* ---- numbers widened to fp32 ----------------------------------------------------------------- */
 
 static int fill_floats(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *err)
@@ -161,7 +156,7 @@ static int write_terms(struct written *w, const struct ws_weight_reader *weight,
 {
 	w->terms = calloc(weight->n_deltas + 1, sizeof *w->terms);
 	if (!w->terms)
-		return no_memory(err);
+		return ws_oom(err);
 	for (size_t i = 0; i < weight->n_deltas; i++) {
 		const struct ws_delta *d = weight->deltas[i];
 		w->terms[i] = (struct ws_lora_term){
@@ -259,7 +254,7 @@ int ws_recipe_make(struct ws_fused_weight *p, struct ws_transform_recipe **out, 
 		return 0;
 	struct written *w = calloc(1, sizeof *w);
 	if (!w)
-		return no_memory(err);
+		return ws_oom(err);
 	w->fused = p;
 	if (write_all(w, p, err)) {
 		ws_recipe_free(&w->recipe);

@@ -49,7 +49,7 @@ static int find_rank(struct ws_weight_reader *w, struct ws_err *err)
 	struct edge *edges = calloc(2 * w->n_deltas + 1, sizeof *edges);
 	int64_t rank = 0;
 	if (!edges)
-		return ws_err_set(err, WS_ESYSTEM, "tensor '%s': out of memory", w->name);
+		return ws_oom(err);
 	for (size_t i = 0; i < w->n_deltas; i++) {
 		const struct ws_delta *d = w->deltas[i];
 		edges[2 * i] = (struct edge){ d->row, d->rank };

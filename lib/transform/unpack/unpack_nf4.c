@@ -49,7 +49,7 @@ static int read_state(struct ws_packed *p, struct ws_nf4 *nf4, struct ws_err *er
 		                  s->name, ws_unpack_describe(s, text, sizeof text), MAX_STATE);
 	char *json = malloc((size_t)s->bytes);
 	if (!json)
-		return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", s->name);
+		return ws_oom(err);
 	int rc = ws_item_read(s, 0, json, (size_t)s->bytes, err);
 	if (rc == 0)
 		rc = ws_nf4_parse(json, (size_t)s->bytes, s->name, nf4, p, err);
@@ -135,7 +135,7 @@ int ws_unpack_find_nf4(const struct ws_catalog *c, struct ws_packed *p, struct w
 	struct ws_nf4 *nf4 = calloc(1, sizeof *nf4);
 	p->priv = nf4;
 	if (!nf4)
-		return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", p->weight->name);
+		return ws_oom(err);
 	for (int i = 0; i < 5; i++)
 		p->parts[i] = ws_unpack_part(c, p->weight->name, part_names[i]);
 	if (read_state(p, nf4, err) || check_codes(p, err) || read_levels(p, nf4, err))
