@@ -160,16 +160,18 @@ static int run_fp8(struct kernels *k, struct ws_err *err)
 static int run_merge(struct kernels *k, struct ws_err *err)
 {
 	(void)err;
-	const struct ws_lowrank l = { k->a, k->b, RANK, BENCH_COLS, 2.0f };
 	uint16_t *const out = (uint16_t *)(void *)k->out;
-	float max_delta, max_w;
 	for (int64_t row = 0; row < k->rows; row += BAND) {
 		const int64_t rows = k->rows - row < BAND ? k->rows - row : BAND;
 		const size_t at = (size_t)row * BENCH_COLS;
 		ws_floats_read(WS_DTYPE_BF16, k->x + at, (size_t)rows * BENCH_COLS, k->w);
-		ws_lowrank_tile(&l, row, rows, 0, BENCH_COLS, k->delta, BENCH_COLS);
-		ws_merge_bf16(k->w, BENCH_COLS, k->delta, BENCH_COLS, rows, BENCH_COLS,
-		              k->at->two_step, out + at, BENCH_COLS, &max_delta, &max_w);
+		const struct ws_lowrank l = { k->a, k->b + row * RANK, RANK, BENCH_COLS, 2.0f };
+		ws_lowrank_tile(&l, rows, 0, BENCH_COLS, k->delta, BENCH_COLS);
+		struct ws_sum_tile t = { .w = k->w, .w_stride = BENCH_COLS, .delta = k->delta,
+			                 .delta_stride = BENCH_COLS, .out = out + at,
+			                 .out_stride = BENCH_COLS, .n = rows, .m = BENCH_COLS,
+			                 .two_step = k->at->two_step };
+		ws_merge_bf16(&t);
 	}
 	return 0;
 }

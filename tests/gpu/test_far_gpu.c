@@ -52,7 +52,7 @@ TEST(quantizing)
 
 TEST(merging)
 {
-	float a[COLS], b[ROWS] = { 1, 2, -3 }, delta[COLS], wide[COLS], max_delta, max_w;
+	float a[COLS], b[ROWS] = { 1, 2, -3 }, delta[COLS], wide[COLS];
 	uint16_t want[COLS], got[COLS];
 	const ws_devptr w = put_far();
 	for (int i = 0; i < COLS; i++)
@@ -71,9 +71,10 @@ TEST(merging)
 		const struct ws_lowrank l = { a, b + i, 1, COLS, 1 };
 		for (int k = 0; k < COLS; k++)
 			wide[k] = hard_float_of((uint32_t)x[i][k] << 16);
-		ws_lowrank_tile(&l, 0, 1, 0, COLS, delta, COLS);
-		ws_merge_bf16(wide, COLS, delta, COLS, 1, COLS, false, want, COLS, &max_delta,
-		              &max_w);
+		ws_lowrank_tile(&l, 1, 0, COLS, delta, COLS);
+		struct ws_sum_tile t = { .w = wide, .delta = delta, .out = want, .n = 1,
+			                 .m = COLS };
+		ws_merge_bf16(&t);
 		on_gpu_get(&gpu, got, w + 2 * i * (uint64_t)APART, sizeof got);
 		assert_memory_equal(got, want, sizeof got);
 	}

@@ -55,9 +55,14 @@ static uint16_t *on_cpu(const struct problem *p, float *max_delta, float *max_w)
 	const size_t n = (size_t)(p->rows * p->cols);
 	float *delta = test_malloc(n * sizeof *delta);
 	uint16_t *out = test_calloc((size_t)(p->rows * p->out_stride), sizeof *out);
-	ws_lowrank_tile(&l, 0, p->rows, 0, p->cols, delta, (size_t)p->cols);
-	ws_merge_bf16(p->w_wide, (size_t)p->w_stride, delta, (size_t)p->cols, p->rows, p->cols,
-	              p->two_step, out, (size_t)p->out_stride, max_delta, max_w);
+	ws_lowrank_tile(&l, p->rows, 0, p->cols, delta, (size_t)p->cols);
+	struct ws_sum_tile t = { .w = p->w_wide, .w_stride = (size_t)p->w_stride, .delta = delta,
+		                 .delta_stride = (size_t)p->cols, .out = out,
+		                 .out_stride = (size_t)p->out_stride, .n = p->rows, .m = p->cols,
+		                 .two_step = p->two_step };
+	ws_merge_bf16(&t);
+	*max_delta = t.max_delta;
+	*max_w = t.max_w;
 	test_free(delta);
 	return out;
 }
@@ -200,7 +205,7 @@ static void add_up(const struct ws_lowrank *l, size_t n_terms, float *sum)
 {
 	float *more = test_malloc(R * C * sizeof *more);
 	for (size_t k = 0; k < n_terms; k++) {
-		ws_lowrank_tile(&l[k], 0, R, 0, C, k ? more : sum, C);
+		ws_lowrank_tile(&l[k], R, 0, C, k ? more : sum, C);
 		for (size_t i = 0; k && i < R * C; i++)
 			sum[i] += more[i];
 	}
@@ -213,7 +218,7 @@ TEST(deltas_of_several_pairs_are_added_up_first)
 	struct ws_merge_args job = { .n_terms = WS_MERGE_TERMS, .rows = R, .cols = C,
 		                     .w_stride = C, .out_stride = C };
 	struct ws_lowrank l[WS_MERGE_TERMS];
-	float sum[R * C], max_delta, max_w;
+	float sum[R * C];
 	uint16_t want[R * C], got[R * C];
 	make_w(&p);
 	for (int k = 0; k < WS_MERGE_TERMS; k++) {
@@ -224,7 +229,9 @@ TEST(deltas_of_several_pairs_are_added_up_first)
 			                               l[k].rank, l[k].scale, 0 };
 	}
 	add_up(l, WS_MERGE_TERMS, sum);
-	ws_merge_bf16(p.w_wide, C, sum, C, R, C, false, want, C, &max_delta, &max_w);
+	struct ws_sum_tile t = { .w = p.w_wide, .w_stride = C, .delta = sum, .delta_stride = C,
+		                 .out = want, .out_stride = C, .n = R, .m = C };
+	ws_merge_bf16(&t);
 	job.w = on_gpu_put(&gpu, p.w, sizeof want);
 	job.out = on_gpu_new(&gpu, sizeof got);
 	job.found = on_gpu_record(&gpu);
@@ -232,7 +239,7 @@ TEST(deltas_of_several_pairs_are_added_up_first)
 	on_gpu_get(&gpu, got, job.out, sizeof got);
 	for (size_t i = 0; i < R * C; i++)
 		assert_true(same_bf16(got[i], want[i]));
-	assert_true(same_bits(on_gpu_read_record(&gpu, job.found, C).max_delta, max_delta));
+	assert_true(same_bits(on_gpu_read_record(&gpu, job.found, C).max_delta, t.max_delta));
 	for (int k = 0; k < WS_MERGE_TERMS; k++) {
 		test_free((void *)(uintptr_t)l[k].a);
 		test_free((void *)(uintptr_t)l[k].b);

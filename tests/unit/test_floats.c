@@ -198,14 +198,17 @@ TEST(sums_are_rounded_once_or_twice_as_was_asked)
 			d[i] = w[(i * 40503u + 12345u) % MANY] *
 			       1.00390625f; /* between two of the type's numbers */
 		for (int two_step = 0; two_step < 2; two_step++) {
-			float max_delta = 0, max_w = 0;
 			/* rows that end in the midst of a block, and one of many blocks */
-			ws_floats_add(halves[k], w, d, 300, 3, 300, two_step, out, 300,
-			              &max_delta, &max_w);
-			assert_true((double)max_w == value(halves[k], 899));
-			ws_floats_add(halves[k], w + 900, d + 900, MANY, 1, MANY - 900, two_step,
-			              out + 900, MANY, &max_delta, &max_w);
-			assert_true(isnan(max_delta) && isnan(max_w)); /* there were some */
+			struct ws_sum_tile t = { .w = w, .w_stride = 300, .delta = d,
+				                 .delta_stride = 300, .out = out,
+				                 .out_stride = 300, .n = 3, .m = 300,
+				                 .two_step = two_step };
+			ws_floats_add(halves[k], &t);
+			assert_true((double)t.max_w == value(halves[k], 899));
+			t.w += 900, t.delta += 900, t.out = out + 900;
+			t.n = 1, t.m = MANY - 900;
+			ws_floats_add(halves[k], &t);
+			assert_true(isnan(t.max_delta) && isnan(t.max_w)); /* there were some */
 			for (unsigned i = 0; i < MANY; i++) {
 				const double delta =
 					two_step ? value(halves[k], rounded(halves[k], d[i])) :
@@ -253,7 +256,7 @@ static void check_factor(const struct ws_factor *f, enum ws_dtype dtype, int64_t
 	struct ws_buf buf;
 	struct ws_err err = WS_ERR_INIT;
 	ws_buf_init(&buf, 128 << 10);
-	assert_ok(ws_factor_read(f, i, n, j, m, out, &buf, &err), &err);
+	assert_ok(ws_factor_read(f, &(struct ws_rect){ i, n, j, m }, out, &buf, &err), &err);
 	for (int64_t r = 0; r < n; r++)
 		for (int64_t c = 0; c < m; c++) {
 			const uint64_t at = f->at + (uint64_t)((i + r) * f->row + (j + c) * f->col);
@@ -305,12 +308,13 @@ SCRATCH_TEST(a_number_that_is_none_is_named_only_where_it_is_read)
 	const struct ws_item *item = ws_catalog_item(f.catalog, 0);
 	const struct ws_factor whole = { item, 0, 10, 1 }, even = { item, 0, 10, 2 },
 			       odd = { item, 1, 10, 2 };
-	assert_fails_with(ws_factor_read(&whole, 0, 4, 0, 10, out, &buf, &err), &err, WS_EINPUT,
+	const struct ws_rect all = { 0, 4, 0, 10 }, left = { 0, 4, 0, 5 }, two_rows = { 0, 2, 0, 5 };
+	assert_fails_with(ws_factor_read(&whole, &all, out, &buf, &err), &err, WS_EINPUT,
 	                  "tensor 'x.lora_B.weight' has an infinity at row 2, column 3 "
 	                  "(x.safetensors)");
-	assert_int_equal(ws_factor_read(&even, 0, 4, 0, 5, out, &buf, &err), 0);
-	assert_int_equal(ws_factor_read(&odd, 0, 4, 0, 5, out, &buf, &err), -1);
-	assert_int_equal(ws_factor_read(&odd, 0, 2, 0, 5, out, &buf, &err), 0);
+	assert_int_equal(ws_factor_read(&even, &left, out, &buf, &err), 0);
+	assert_int_equal(ws_factor_read(&odd, &left, out, &buf, &err), -1);
+	assert_int_equal(ws_factor_read(&odd, &two_rows, out, &buf, &err), 0);
 	ws_buf_free(&buf);
 	close_file(&f);
 }

@@ -55,8 +55,9 @@ static int read_factors(const struct ws_delta *d, float *a, float *b, struct ws_
 	const struct ws_factor of_a = ws_delta_a(d), of_b = ws_delta_b(d);
 	struct ws_buf buf;
 	ws_buf_init(&buf, 0);
-	const int rc = ws_factor_read(&of_a, 0, d->rank, 0, d->cols, a, &buf, err) ||
-	               ws_factor_read(&of_b, 0, d->rows, 0, d->rank, b, &buf, err) ? -1 : 0;
+	const struct ws_rect all_a = { 0, d->rank, 0, d->cols }, all_b = { 0, d->rows, 0, d->rank };
+	const int rc = ws_factor_read(&of_a, &all_a, a, &buf, err) ||
+	               ws_factor_read(&of_b, &all_b, b, &buf, err) ? -1 : 0;
 	ws_buf_free(&buf);
 	return rc;
 }

@@ -76,7 +76,9 @@ static void check_tile(const struct ws_lowrank *l, int64_t row, int64_t n, int64
 			continue;
 		float *out = calloc((size_t)(n + 1) * STRIDE, sizeof *out);
 		assert_non_null(out);
-		ws_lowrank_tile(l, row, n, col, m, out, STRIDE);
+		struct ws_lowrank from_row = *l;
+		from_row.b += row * l->rank;
+		ws_lowrank_tile(&from_row, n, col, m, out, STRIDE);
 		for (int64_t i = 0; i <= n; i++)
 			for (int64_t j = 0; j < STRIDE; j++) {
 				const bool inside = i < n && j < m;
@@ -121,7 +123,7 @@ TEST(sums_that_are_exact_are_exact)
 	for (size_t level = 0; level < LEVELS; level++) {
 		if (!ws_simd_set_level(levels[level]))
 			continue;
-		ws_lowrank_tile(&l, 0, N, 0, N, out, STRIDE);
+		ws_lowrank_tile(&l, N, 0, N, out, STRIDE);
 		for (int i = 0; i < N; i++)
 			for (int j = 0; j < N; j++) {
 				int sum = 0;
@@ -158,9 +160,11 @@ static void check_merge(const float *w, const float *d, int64_t n, int64_t m, si
 	for (size_t level = 0; level < LEVELS; level++) {
 		if (!ws_simd_set_level(levels[level]))
 			continue;
-		float max_d = -1, max_w = -1;
+		struct ws_sum_tile t = { .w = w, .w_stride = stride, .delta = d,
+			                 .delta_stride = stride, .out = out, .out_stride = stride,
+			                 .n = n, .m = m, .two_step = two_step };
 		memset(out, 0xee, sizeof out);
-		ws_merge_bf16(w, stride, d, stride, n, m, two_step, out, stride, &max_d, &max_w);
+		ws_merge_bf16(&t);
 		largest_d = largest_w = 0;
 		for (int64_t i = 0; i < n; i++)
 			for (size_t j = 0; j < stride; j++) {
@@ -183,8 +187,8 @@ static void check_merge(const float *w, const float *d, int64_t n, int64_t m, si
 				largest_d = size_d > largest_d ? size_d : largest_d;
 				largest_w = size_w > largest_w ? size_w : largest_w;
 			}
-		assert_int_equal(bits_of(max_d), largest_d);
-		assert_int_equal(bits_of(max_w), largest_w);
+		assert_int_equal(bits_of(t.max_delta), largest_d);
+		assert_int_equal(bits_of(t.max_w), largest_w);
 	}
 }
 
@@ -203,17 +207,17 @@ TEST(halves_go_to_even)
 {
 	const float w[] = { 1, 1, -1, 256, 1 }, d[] = { 0x1p-8f, 0x1.8p-7f, 0x1p-8f, 1, -0x1p-9f };
 	uint16_t out[5];
-	float max_d, max_w;
 	for (size_t level = 0; level < LEVELS; level++) {
 		if (!ws_simd_set_level(levels[level]))
 			continue;
-		ws_merge_bf16(w, 5, d, 5, 1, 5, 0, out, 5, &max_d, &max_w);
+		struct ws_sum_tile t = { .w = w, .delta = d, .out = out, .n = 1, .m = 5 };
+		ws_merge_bf16(&t);
 		assert_int_equal(out[0], 0x3f80); /* 1 + 2^-8 lies between 1 and 1 + 2^-7 */
 		assert_int_equal(out[1], 0x3f82);
 		assert_int_equal(out[2], 0xbf7f);
 		assert_int_equal(out[3], 0x4380);
 		assert_int_equal(out[4], 0x3f80);
-		assert_true(max_d == 1 && max_w == 256);
+		assert_true(t.max_delta == 1 && t.max_w == 256);
 	}
 }
 

@@ -373,9 +373,10 @@ static double number_at(const struct changes *c, int64_t i, int64_t j)
 static void check_rect(struct changes *c, int64_t row, int64_t n, int64_t col, int64_t m)
 {
 	uint16_t *out = malloc((size_t)(n * m) * sizeof *out);
+	const struct ws_rect r = { row, n, col, m };
 	struct ws_err err = WS_ERR_INIT;
 	c->desk.used = 0;
-	assert_ok(ws_weight_read(&c->w, row, n, col, m, false, out, &c->desk, &err), &err);
+	assert_ok(ws_weight_read(&c->w, &r, false, out, &c->desk, &err), &err);
 	for (int64_t i = 0; i < n; i++)
 		for (int64_t j = 0; j < m; j++)
 			if (out[i * m + j] != to_bf16((float)number_at(c, row + i, col + j)))

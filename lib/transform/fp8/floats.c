@@ -132,19 +132,19 @@ static void add_some(enum ws_dtype dtype, const float *w, const float *delta, si
 	max[1] = max_w;
 }
 
-void ws_floats_add(enum ws_dtype dtype, const float *w, const float *delta, size_t stride,
-                   int64_t n, int64_t m, bool two_step, void *out, size_t out_stride,
-                   float *max_delta, float *max_w)
+void ws_floats_add(enum ws_dtype dtype, struct ws_sum_tile *t)
 {
 	const size_t size = ws_dtype_bits(dtype) / 8;
-	uint32_t max[2] = { ws_float_bits(*max_delta), ws_float_bits(*max_w) };
-	for (int64_t i = 0; i < n; i++) {
-		const float *a = w + (size_t)i * stride, *b = delta + (size_t)i * stride;
-		char *to = (char *)out + (size_t)i * out_stride * size;
-		for (int64_t j = 0; j < m; j += BLOCK, to += BLOCK * size)
-			add_some(dtype, a + j, b + j, (size_t)(m - j < BLOCK ? m - j : BLOCK),
-			         two_step, to, max);
+	uint32_t max[2] = { ws_float_bits(t->max_delta), ws_float_bits(t->max_w) };
+	for (int64_t i = 0; i < t->n; i++) {
+		const float *a = t->w + (size_t)i * t->w_stride,
+			    *b = t->delta + (size_t)i * t->delta_stride;
+		char *to = (char *)t->out + (size_t)i * t->out_stride * size;
+		for (int64_t j = 0; j < t->m; j += BLOCK, to += BLOCK * size)
+			add_some(dtype, a + j, b + j,
+			         (size_t)(t->m - j < BLOCK ? t->m - j : BLOCK), t->two_step, to,
+			         max);
 	}
-	*max_delta = ws_float_of(max[0]);
-	*max_w = ws_float_of(max[1]);
+	t->max_delta = ws_float_of(max[0]);
+	t->max_w = ws_float_of(max[1]);
 }

@@ -13,10 +13,19 @@ bool ws_floats_finite(enum ws_dtype dtype, const void *x, size_t n, size_t *at, 
 /* All are finite and below 2^126 (F16: 2^15), a fourth of the range (a half): far
  * from where sums overflow. */
 bool ws_floats_moderate(enum ws_dtype dtype, const void *x, size_t n);
-/* out = w + delta, rounded to dtype once; two_step: delta is rounded to it before. w and delta
- * have one stride; *max_delta and *max_w are raised, and NaN where there is one. */
-void ws_floats_add(enum ws_dtype dtype, const float *w, const float *delta, size_t stride,
-                   int64_t n, int64_t m, bool two_step, void *out, size_t out_stride,
-                   float *max_delta, float *max_w);
+
+/* A tile of n rows and m columns: out = w + delta, rounded to out's type once; two_step: delta is
+ * rounded to it before. Strides are elements from row to row. max_delta (of the deltas as added) and
+ * max_w are raised to the largest magnitude; infinite or NaN if an element is, so checking them
+ * checks all. */
+struct ws_sum_tile {
+	const float *w, *delta;
+	void *out;
+	size_t w_stride, delta_stride, out_stride;
+	int64_t n, m;
+	bool two_step;
+	float max_delta, max_w;
+};
+void ws_floats_add(enum ws_dtype dtype, struct ws_sum_tile *t);
 
 #endif

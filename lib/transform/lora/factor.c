@@ -104,13 +104,14 @@ static int read_grid(const struct grid *g, struct ws_err *err)
 	return 0;
 }
 
-int ws_factor_read(const struct ws_factor *f, int64_t i, int64_t n, int64_t j, int64_t m,
-                   float *out, struct ws_buf *buf, struct ws_err *err)
+int ws_factor_read(const struct ws_factor *f, const struct ws_rect *r, float *out,
+                   struct ws_buf *buf, struct ws_err *err)
 {
-	const struct axis rows = { n, f->row, m }, cols = { m, f->col, 1 };
+	const struct axis rows = { r->n, f->row, r->m }, cols = { r->m, f->col, 1 };
 	const bool turned = f->row < f->col;
 	const struct grid g = { .item = f->item,
-		                .at = f->at + (uint64_t)(i * f->row) + (uint64_t)(j * f->col),
+		                .at = f->at + (uint64_t)(r->row * f->row) +
+		                      (uint64_t)(r->col * f->col),
 		                .outer = turned ? cols : rows,
 		                .inner = turned ? rows : cols,
 		                .out = out,

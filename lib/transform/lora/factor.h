@@ -17,10 +17,15 @@ struct ws_factor {
 struct ws_factor ws_delta_a(const struct ws_delta *d); /* rank x cols */
 struct ws_factor ws_delta_b(const struct ws_delta *d); /* rows x rank */
 
-/* Rows [i, i+n) and columns [j, j+m) to out[n][m], as lowrank.h wants them. Fails with
+/* A rectangle of rows [row, row+n) and columns [col, col+m). */
+struct ws_rect {
+	int64_t row, n, col, m;
+};
+
+/* A rectangle to out[n][m], as lowrank.h wants it. Fails with
  * WS_EINPUT, tensor, position and file if an element is not finite. buf is the thread's and grows
  * to 128 KiB. */
-int ws_factor_read(const struct ws_factor *f, int64_t i, int64_t n, int64_t j, int64_t m,
-                   float *out, struct ws_buf *buf, struct ws_err *err);
+int ws_factor_read(const struct ws_factor *f, const struct ws_rect *r, float *out,
+                   struct ws_buf *buf, struct ws_err *err);
 
 #endif

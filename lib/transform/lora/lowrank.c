@@ -115,8 +115,8 @@ static void run_strips(const struct ws_lowrank_ops *ops, const struct ws_strip *
 	}
 }
 
-void ws_lowrank_tile(const struct ws_lowrank *l, int64_t row, int64_t n, int64_t col, int64_t m,
-                     float *delta, size_t stride)
+void ws_lowrank_tile(const struct ws_lowrank *l, int64_t n, int64_t col, int64_t m, float *delta,
+                     size_t stride)
 {
 	const struct ws_lowrank_ops *ops = ws_lowrank_ops();
 	_Alignas(64) float packed[MAX_RANK * PANEL];
@@ -127,7 +127,7 @@ void ws_lowrank_tile(const struct ws_lowrank *l, int64_t row, int64_t n, int64_t
 			const int64_t rank = l->rank - r < MAX_RANK ? l->rank - r : MAX_RANK;
 			const struct ws_strip s = {
 				.a = packed,
-				.b = l->b + row * l->rank + r,
+				.b = l->b + r,
 				.b_stride = (size_t)l->rank,
 				.rank = rank,
 				.n = n,
@@ -144,19 +144,20 @@ void ws_lowrank_tile(const struct ws_lowrank *l, int64_t row, int64_t n, int64_t
 	}
 }
 
-void ws_merge_bf16(const float *w, size_t w_stride, const float *delta, size_t delta_stride,
-                   int64_t n, int64_t m, int two_step, uint16_t *out, size_t out_stride,
-                   float *max_delta, float *max_w)
+void ws_merge_bf16(struct ws_sum_tile *t)
 {
 	const struct ws_lowrank_ops *ops = ws_lowrank_ops();
-	uint32_t max[2] = { 0, 0 };
-	for (int64_t i = 0; i < n; i++) {
+	uint32_t max[2] = { ws_float_bits(t->max_delta), ws_float_bits(t->max_w) };
+	for (int64_t i = 0; i < t->n; i++) {
 		const struct ws_merge_row r = {
-			.w = w + (size_t)i * w_stride, .delta = delta + (size_t)i * delta_stride,
-			.out = out + (size_t)i * out_stride, .m = m, .two_step = two_step,
+			.w = t->w + (size_t)i * t->w_stride,
+			.delta = t->delta + (size_t)i * t->delta_stride,
+			.out = (uint16_t *)t->out + (size_t)i * t->out_stride,
+			.m = t->m,
+			.two_step = t->two_step,
 		};
 		ops->merge(&r, max);
 	}
-	*max_delta = ws_float_of(max[0]);
-	*max_w = ws_float_of(max[1]);
+	t->max_delta = ws_float_of(max[0]);
+	t->max_w = ws_float_of(max[1]);
 }

@@ -131,7 +131,7 @@ static int make_codes(const struct ws_tiled *t, uint64_t at, void *dst, size_t n
 static int make_dense_rect(struct ws_fused_weight *p, const struct ws_rect *r, void *dst,
                            struct ws_scratch *scratch, struct ws_err *err)
 {
-	return ws_weight_read(&p->weight, r->row, r->n, r->col, r->m, false, dst, scratch, err);
+	return ws_weight_read(&p->weight, r, false, dst, scratch, err);
 }
 
 static int make_dense(const struct ws_tiled *t, uint64_t at, void *dst, size_t n,

@@ -6,10 +6,6 @@
 
 #include "fused_weight.h"
 
-struct ws_rect {
-	int64_t row, n, col, m;
-};
-
 static inline int64_t ws_least(int64_t a, int64_t b)
 {
 	return a < b ? a : b;

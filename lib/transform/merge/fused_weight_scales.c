@@ -102,7 +102,7 @@ int ws_fused_load(struct ws_fused_weight *p, const struct ws_rect *r, struct ws_
 	void *x = ws_scratch_take(scratch, n * ws_weight_size(&p->weight));
 	float *wide =
 		p->weight.dtype == WS_DTYPE_F16 ? ws_scratch_take(scratch, n * sizeof *wide) : NULL;
-	if (ws_weight_read(&p->weight, r->row, r->n, r->col, r->m, false, x, scratch, err))
+	if (ws_weight_read(&p->weight, r, false, x, scratch, err))
 		return -1;
 	if (wide)
 		ws_floats_read(WS_DTYPE_F16, x, n, wide);
@@ -242,13 +242,13 @@ static int check_rows(struct ws_fused_weight *p, int64_t row, int64_t n, bool pl
 	                          (size_t)(ws_least(tall, n) * wide) * ws_weight_size(&p->weight));
 	int rc = 0;
 	for (int64_t i = 0; i < n && rc == 0; i += tall)
-		for (int64_t j = 0; j < cols && rc == 0; j += wide)
-			rc = stop_unwanted(scratch, err) || ws_weight_read(&p->weight, row + i,
-			                                                   ws_least(tall, n - i), j,
-			                                                   ws_least(wide, cols - j),
-			                                                   plain, x, scratch, err) ?
-			             -1 :
-			             0;
+		for (int64_t j = 0; j < cols && rc == 0; j += wide) {
+			const struct ws_rect r = { row + i, ws_least(tall, n - i), j,
+				                   ws_least(wide, cols - j) };
+			rc = stop_unwanted(scratch, err);
+			if (rc == 0)
+				rc = ws_weight_read(&p->weight, &r, plain, x, scratch, err);
+		}
 	scratch->used = used;
 	return rc;
 }

@@ -52,12 +52,14 @@ static int read_factor(const struct ws_factor *f, int64_t cols, int64_t first, i
 	int rc = 0;
 	ws_buf_init(&buf, READ_BUF);
 	while (n && rc == 0) {
-		const int64_t row = first / cols, col = first % cols, rest = cols - col;
-		const int64_t wide = rest < n ? rest : n, tall = wide == cols ? n / cols : 1;
-		rc = ws_factor_read(f, row, tall, col, wide, out, &buf, err);
-		out += tall * wide;
-		first += tall * wide;
-		n -= tall * wide;
+		struct ws_rect r = { first / cols, 1, first % cols, 0 };
+		r.m = cols - r.col < n ? cols - r.col : n;
+		if (r.m == cols)
+			r.n = n / cols;
+		rc = ws_factor_read(f, &r, out, &buf, err);
+		out += r.n * r.m;
+		first += r.n * r.m;
+		n -= r.n * r.m;
 	}
 	ws_buf_free(&buf);
 	return rc;

@@ -5,7 +5,6 @@
  * merge, because tiles of one weight follow each other. B factors are read for the current rows. */
 #include "weight_reader.h"
 
-#include "factor.h"
 #include "floats.h"
 #include "lowrank.h"
 
@@ -39,9 +38,10 @@ static int fill_factor_cache(const struct merge *g, struct ws_scratch *scratch, 
 	scratch->cache_of = NULL;
 	for (size_t k = 0; k < g->n_deltas; k++) {
 		const struct ws_factor a = ws_delta_a(g->deltas[k]);
-		if (ws_factor_read(&a, 0, g->deltas[k]->rank, g->col, g->m, to, &scratch->buf, err))
+		const struct ws_rect r = { 0, g->deltas[k]->rank, g->col, g->m };
+		if (ws_factor_read(&a, &r, to, &scratch->buf, err))
 			return -1;
-		to += g->deltas[k]->rank * g->m;
+		to += r.n * r.m;
 	}
 	scratch->cache_of = g->w;
 	memcpy(scratch->cache_at, at, sizeof at);
@@ -55,7 +55,7 @@ static void make_delta(const struct merge *g, size_t k, const float *a, const fl
 	const struct ws_lowrank l = {
 		.a = a, .b = b, .rank = d->rank, .cols = g->m, .scale = d->scale
 	};
-	ws_lowrank_tile(&l, 0, g->n, col - g->col, m, out, (size_t)g->step);
+	ws_lowrank_tile(&l, g->n, col - g->col, m, out, (size_t)g->step);
 }
 
 /* A NaN is kept. */
@@ -68,19 +68,19 @@ static void raise_to(float *max, float x)
 /* Like ws_merge_bf16, for all types, tile by tile in place. */
 static void add_to(struct merge *g, void *w, size_t stride, int64_t m)
 {
-	float max_delta = 0, max_w = 0;
-	const size_t size = ws_weight_size(g->w);
+	const size_t size = ws_weight_size(g->w), step = (size_t)g->step;
+	struct ws_sum_tile t = { .w = g->x, .w_stride = step, .delta = g->sum,
+		                 .delta_stride = step, .out = w, .out_stride = stride,
+		                 .n = g->n, .m = m, .two_step = g->w->two_step };
 	for (int64_t i = 0; i < g->n; i++)
 		ws_floats_read(g->w->dtype, (char *)w + (size_t)i * stride * size, (size_t)m,
 		               g->x + i * g->step);
 	if (g->w->dtype == WS_DTYPE_BF16)
-		ws_merge_bf16(g->x, (size_t)g->step, g->sum, (size_t)g->step, g->n, m,
-		              g->w->two_step, w, stride, &max_delta, &max_w);
+		ws_merge_bf16(&t);
 	else
-		ws_floats_add(g->w->dtype, g->x, g->sum, (size_t)g->step, g->n, m, g->w->two_step,
-		              w, stride, &max_delta, &max_w);
-	raise_to(&g->max_delta, max_delta);
-	raise_to(&g->max_w, max_w);
+		ws_floats_add(g->w->dtype, &t);
+	raise_to(&g->max_delta, t.max_delta);
+	raise_to(&g->max_w, t.max_w);
 }
 
 static void merge_columns(struct merge *g, int64_t col, int64_t m, void *w, size_t stride,
@@ -128,7 +128,8 @@ static int read_b(struct merge *g, struct ws_scratch *scratch, struct ws_err *er
 	for (size_t k = 0; k < g->n_deltas; k++) {
 		const struct ws_delta *d = g->deltas[k];
 		const struct ws_factor f = ws_delta_b(d);
-		if (ws_factor_read(&f, g->row - d->row, g->n, 0, d->rank, b, &scratch->buf, err))
+		const struct ws_rect r = { g->row - d->row, g->n, 0, d->rank };
+		if (ws_factor_read(&f, &r, b, &scratch->buf, err))
 			return -1;
 		b += g->n * d->rank;
 	}
@@ -227,21 +228,21 @@ static int merge_alike(const struct merge *all, void *x, struct ws_scratch *scra
 	return 0;
 }
 
-int ws_weight_merge(struct ws_weight_reader *w, int64_t row, int64_t n, int64_t col, int64_t m,
-                    void *x, struct ws_scratch *scratch, struct ws_err *err)
+int ws_weight_merge(struct ws_weight_reader *w, const struct ws_rect *r, void *x,
+                    struct ws_scratch *scratch, struct ws_err *err)
 {
 	const size_t used = scratch->used;
 	struct merge g = { .w = w,
 		           .deltas = ws_scratch_take(scratch, w->n_deltas * sizeof *g.deltas),
-		           .col = col,
-		           .m = m };
+		           .col = r->col,
+		           .m = r->m };
 	int rc = 0;
-	for (int64_t i = 0; i < n && rc == 0; i += g.n) {
-		g.row = row + i;
-		g.n = n - i;
+	for (int64_t i = 0; i < r->n && rc == 0; i += g.n) {
+		g.row = r->row + i;
+		g.n = r->n - i;
 		find_deltas(&g);
 		if (g.n_deltas)
-			rc = merge_alike(&g, (char *)x + (size_t)(i * m) * ws_weight_size(w),
+			rc = merge_alike(&g, (char *)x + (size_t)(i * r->m) * ws_weight_size(w),
 			                 scratch, err);
 	}
 	scratch->used = used;

@@ -2,7 +2,6 @@
 /* weight_reader.c - reads a base in pieces that fit the scratch, and checks it. */
 #include "weight_reader.h"
 
-#include "factor.h"
 #include "floats.h"
 
 #include <math.h>
@@ -100,14 +99,15 @@ int ws_weight_blame(const struct ws_weight_reader *w, int64_t row, int64_t col, 
 
 /* ---- the base -------------------------------------------------------------------------------- */
 
-static int check_finite(const struct ws_weight_reader *w, const void *x, int64_t row, int64_t n,
-                        int64_t col, int64_t m, struct ws_err *err)
+static int check_finite(const struct ws_weight_reader *w, const struct ws_rect *r, const void *x,
+                        struct ws_err *err)
 {
 	size_t at;
 	double value;
-	if (ws_floats_finite(w->dtype, x, (size_t)(n * m), &at, &value))
+	if (ws_floats_finite(w->dtype, x, (size_t)(r->n * r->m), &at, &value))
 		return 0;
-	return ws_weight_blame(w, row + (int64_t)at / m, col + (int64_t)at % m, value, err);
+	return ws_weight_blame(w, r->row + (int64_t)at / r->m, r->col + (int64_t)at % r->m, value,
+	                       err);
 }
 
 /* Elements [at, at+n) of a tensor as it lies there, converted where it is of another type. */
@@ -160,16 +160,17 @@ static int read_packed(struct ws_weight_reader *w, int64_t row, int64_t n, void 
 	return rc;
 }
 
-static int read_base(struct ws_weight_reader *w, int64_t row, int64_t n, int64_t col, int64_t m,
-                     void *dst, struct ws_scratch *scratch, struct ws_err *err)
+static int read_base(struct ws_weight_reader *w, const struct ws_rect *r, void *dst,
+                     struct ws_scratch *scratch, struct ws_err *err)
 {
 	if (!ws_weight_splits(w))
-		return read_packed(w, row, n, dst, scratch, err);
-	if (m == w->cols)
-		return read_plain(w, (uint64_t)(row * w->cols), (size_t)(n * m), dst, scratch, err);
-	for (int64_t i = 0; i < n; i++, dst = (char *)dst + (size_t)m * ws_weight_size(w))
-		if (read_plain(w, (uint64_t)((row + i) * w->cols + col), (size_t)m, dst, scratch,
-		               err))
+		return read_packed(w, r->row, r->n, dst, scratch, err);
+	if (r->m == w->cols)
+		return read_plain(w, (uint64_t)(r->row * w->cols), (size_t)(r->n * r->m), dst,
+		                  scratch, err);
+	for (int64_t i = 0; i < r->n; i++, dst = (char *)dst + (size_t)r->m * ws_weight_size(w))
+		if (read_plain(w, (uint64_t)((r->row + i) * w->cols + r->col), (size_t)r->m, dst,
+		               scratch, err))
 			return -1;
 	return 0;
 }
@@ -185,18 +186,18 @@ static void note_moderate(struct ws_weight_reader *w, const void *x, size_t n)
 	pthread_mutex_unlock(&w->lock);
 }
 
-int ws_weight_read(struct ws_weight_reader *w, int64_t row, int64_t n, int64_t col, int64_t m,
-                   bool plain, void *dst, struct ws_scratch *scratch, struct ws_err *err)
+int ws_weight_read(struct ws_weight_reader *w, const struct ws_rect *r, bool plain, void *dst,
+                   struct ws_scratch *scratch, struct ws_err *err)
 {
-	if (read_base(w, row, n, col, m, dst, scratch, err))
+	if (read_base(w, r, dst, scratch, err))
 		return -1;
 	if (!w->n_deltas && !plain && w->looked_at)
 		return 0;
-	if (check_finite(w, dst, row, n, col, m, err))
+	if (check_finite(w, r, dst, err))
 		return -1;
 	if (plain)
-		note_moderate(w, dst, (size_t)(n * m));
-	return plain || !w->n_deltas ? 0 : ws_weight_merge(w, row, n, col, m, dst, scratch, err);
+		note_moderate(w, dst, (size_t)(r->n * r->m));
+	return plain || !w->n_deltas ? 0 : ws_weight_merge(w, r, dst, scratch, err);
 }
 
 /* ---- looking ahead --------------------------------------------------------------------------- */
@@ -216,11 +217,11 @@ static int look_at(const struct ws_factor *f, int64_t rows, int64_t cols, float 
 	*max = 0;
 	for (int64_t i = 0; i < rows; i += n)
 		for (int64_t j = 0; j < cols; j += m) {
-			const int64_t tall = rows - i < n ? rows - i : n,
-				      wide = cols - j < m ? cols - j : m;
-			if (ws_factor_read(f, i, tall, j, wide, x, buf, err))
+			const struct ws_rect r = { i, rows - i < n ? rows - i : n, j,
+				                   cols - j < m ? cols - j : m };
+			if (ws_factor_read(f, &r, x, buf, err))
 				return -1;
-			raise_to_all(max, x, tall * wide);
+			raise_to_all(max, x, r.n * r.m);
 		}
 	return 0;
 }

@@ -9,7 +9,7 @@
 #ifndef WS_TRANSFORM_WEIGHT_READER_H
 #define WS_TRANSFORM_WEIGHT_READER_H
 
-#include "lora.h"
+#include "factor.h"
 #include "unpack.h"
 #include "worker_pool.h"
 
@@ -42,11 +42,11 @@ size_t ws_weight_room(const struct ws_weight_reader *w);
 size_t ws_weight_size(const struct ws_weight_reader *w);
 /* Can it read some columns? Otherwise rows are read whole. */
 bool ws_weight_splits(const struct ws_weight_reader *w);
-/* Reads rows [row, row+n), columns [col, col+m), row by row, in the weight's dtype. plain: only the
- * base, without deltas. Fails with WS_EINPUT, name, position and file if a number of the base, of
- * a factor or of their sum is not finite. Leaves the scratch as it was. */
-int ws_weight_read(struct ws_weight_reader *w, int64_t row, int64_t n, int64_t col, int64_t m,
-                   bool plain, void *dst, struct ws_scratch *scratch, struct ws_err *err);
+/* Reads a rectangle, row by row, in the weight's dtype. plain: only the base, without deltas. Fails
+ * with WS_EINPUT, name, position and file if a number of the base, of a factor or of their sum is
+ * not finite. Leaves the scratch as it was. */
+int ws_weight_read(struct ws_weight_reader *w, const struct ws_rect *r, bool plain, void *dst,
+                   struct ws_scratch *scratch, struct ws_err *err);
 /* Checks all factors. */
 int ws_weight_check_factors(struct ws_weight_reader *w, struct ws_scratch *scratch,
                             struct ws_err *err);
@@ -65,7 +65,7 @@ enum { WS_WEIGHT_LEAST_COLS = 16 }; /* columns at once, whatever the rank */
  * conversion, then one half for B factors and the other for sums of deltas. */
 size_t ws_weight_share(const struct ws_worker_pool *w);
 /* Adds the deltas to numbers that were read, in place. */
-int ws_weight_merge(struct ws_weight_reader *w, int64_t row, int64_t n, int64_t col, int64_t m,
-                    void *x, struct ws_scratch *scratch, struct ws_err *err);
+int ws_weight_merge(struct ws_weight_reader *w, const struct ws_rect *r, void *x,
+                    struct ws_scratch *scratch, struct ws_err *err);
 
 #endif
