@@ -100,6 +100,18 @@ it has no /update_weights_from_distributed outside of a session"
 	holds "$url"
 }
 
+@test "a session that was refused its end is known to be over, also beside another kind" {
+	safetensors one.safetensors a:BF16:8,8
+	endpoint a --lineage session --fault refuse:end_weight_update:1
+	local a=$url
+	endpoint b --lineage slime --quantization compressed-tensors \
+		--fault refuse:update_weights_from_distributed:1
+	try wsync-push one.safetensors -e "$a" -e "$url"
+	expect_status 5
+	err_has "refused on request: fault refuse:update_weights_from_distributed"
+	err_lacks "may still wait"
+}
+
 @test "ep-scatter: each rank is sent its own parameters, of several servers at once" {
 	likely_model qwen3_moe
 	for sizes in "1" "2" "4 --ep 2"; do

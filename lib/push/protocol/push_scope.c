@@ -75,16 +75,16 @@ static void take_answer(struct ws_push *p, size_t i, enum push_side side)
 }
 
 /* Sends the request of one kind of scope to all endpoints that expect it. */
-static int send_scope(struct ws_push *p, size_t b, enum push_side side, ws_deadline until,
+static int send_scope(struct ws_push *p, size_t kind, enum push_side side, ws_deadline until,
                       const struct ws_cancel *cancel, struct ws_err *err)
 {
-	bool (*wanted)(const struct push_endpoint *) = scopes[b].wanted[side];
+	bool (*wanted)(const struct push_endpoint *) = scopes[kind].wanted[side];
 	struct push_request r;
 	if (!any_wants(p, wanted))
 		return 0;
-	int rc = push_request_open(p, &r, scopes[b].path[side], err);
+	int rc = push_request_open(p, &r, scopes[kind].path[side], err);
 	if (rc == 0) {
-		if (scopes[b].path[BEGIN] == scopes[b].path[END]) {
+		if (scopes[kind].path[BEGIN] == scopes[kind].path[END]) {
 			ws_jw_bool(&r.w, "restore_weights_before_load", side == BEGIN);
 			ws_jw_bool(&r.w, "post_process_quantization", side == END);
 		}
@@ -114,8 +114,8 @@ int push_scope_begin(struct ws_push *p, struct ws_err *err)
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		p->to.endpoints[i].scope = push_scope_of(p, i);
-	for (size_t b = 0; b < N_SCOPES; b++)
-		if (send_scope(p, b, BEGIN, until, p->opts.cancel, err)) {
+	for (size_t kind = 0; kind < N_SCOPES; kind++)
+		if (send_scope(p, kind, BEGIN, until, p->opts.cancel, err)) {
 			push_others_refused(p, err);
 			return -1;
 		}
@@ -127,25 +127,32 @@ int push_scope_end(struct ws_push *p, struct ws_err *err)
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 	const int64_t start = ws_now_ns();
 	int rc = 0;
-	for (size_t b = 0; b < N_SCOPES && rc == 0; b++)
-		rc = send_scope(p, b, END, until, p->opts.cancel, err);
+	for (size_t kind = 0; kind < N_SCOPES && rc == 0; kind++)
+		rc = send_scope(p, kind, END, until, p->opts.cancel, err);
 	push_applied(p, ws_now_ns() - start);
 	return rc;
+}
+
+static void note_not_ended(struct ws_push *p, size_t i)
+{
+	struct push_endpoint *e = &p->to.endpoints[i];
+	if (!e->timed_out && ws_endpoint_said_no(&p->to.errs[i]))
+		push_target_event(&e->weights, PUSH_SCOPE_DROPPED);
+	else
+		push_warn(p, e->url, "may still wait for the end of its weight update: %s",
+		          p->to.errs[i].msg);
 }
 
 void push_scope_undo(struct ws_push *p)
 {
 	const ws_deadline until = push_cleanup_deadline(p, UNDO_NS);
-	for (size_t b = 0; b < N_SCOPES; b++)
-		send_scope(p, b, END, until, NULL, NULL);
-	/* One that refuses has ended it already, or never began; one that
-	 * was silent may still begin. */
-	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		struct push_endpoint *e = &p->to.endpoints[i];
-		if (!e->timed_out && ws_endpoint_said_no(&p->to.errs[i]))
-			push_target_event(&e->weights, PUSH_SCOPE_DROPPED);
-		if (e->weights.scope_open)
-			push_warn(p, e->url, "may still wait for the end of its weight update: %s",
-			          p->to.errs[i].msg);
+	for (size_t kind = 0; kind < N_SCOPES; kind++) {
+		bool (*wanted)(const struct push_endpoint *) = scopes[kind].wanted[END];
+		send_scope(p, kind, END, until, NULL, NULL);
+		/* Before the next kind is asked, which replaces all answers. One that refuses has
+		 * ended it already, or never began; one that was silent may still begin. */
+		for (size_t i = 0; i < p->opts.n_endpoints; i++)
+			if (wanted(&p->to.endpoints[i]))
+				note_not_ended(p, i);
 	}
 }
