@@ -77,7 +77,7 @@ int push_init_group(struct ws_push *p, struct ws_err *err)
 		.http = p->http,
 		.members = p->to.members,
 		.n_members = p->opts.n_endpoints,
-		.senders = push_together(p) ? p->opts.senders : 1,
+		.senders = push_sending_ranks(p),
 		.ops = p->link.transport,
 		.gpu = p->link.gpu,
 		.master_address = p->opts.master_address,

@@ -141,14 +141,44 @@ static void warn_unused(struct ws_push *p)
 		push_warn(p, NULL, "{exclude} %.200s matches no tensor", unused);
 }
 
-void push_emit_plan(struct ws_push *p)
+static void emit_tensors(struct ws_push *p, size_t b)
 {
-	unsigned world = 0;
-	warn_unused(p);
-	for (size_t i = 0; p->to.known && i < p->opts.n_endpoints; i++)
-		world += (i == 0) + p->to.members[i].ranks;
+	const struct ws_plan_bucket *bucket = &p->from.plan->buckets[b];
+	for (size_t i = bucket->first; i < bucket->first + bucket->n; i++) {
+		const struct ws_plan_tensor *t = &p->from.plan->tensors[i];
+		const struct ws_event ev = { .type = WS_EV_TENSOR,
+			                     .tensor = { .bucket = b,
+			                                 .name = t->name,
+			                                 .dtype = t->dtype,
+			                                 .n_dims = t->n_dims,
+			                                 .dims = t->dims,
+			                                 .bytes = t->bytes,
+			                                 .recipe = ws_transform_op_name(t->op) } };
+		push_emit(p, &ev);
+	}
+}
+
+static void emit_planned_bucket(struct ws_push *p, size_t b)
+{
 	const struct ws_plan *plan = p->from.plan;
 	const enum ws_push_flush flush = push_flush_when(p);
+	const bool last = b + 1 == plan->n_buckets;
+	const struct ws_event ev = {
+		.type = WS_EV_BUCKET,
+		.bucket = { .index = b, .count = plan->n_buckets,
+		            .tensors = plan->buckets[b].n, .bytes = plan->buckets[b].bytes,
+		            .flush = flush == WS_FLUSH_EVERY || (flush == WS_FLUSH_LAST && last),
+		            .planned = true }
+	};
+	push_emit(p, &ev);
+}
+
+void push_emit_plan(struct ws_push *p)
+{
+	const struct ws_member *last =
+		p->to.known && p->opts.n_endpoints ? &p->to.members[p->opts.n_endpoints - 1] : NULL;
+	warn_unused(p);
+	const struct ws_plan *plan = p->from.plan;
 	struct ws_event ev = {
 		.type = WS_EV_PLAN,
 		.plan = { .source = p->from.name,
@@ -162,7 +192,7 @@ void push_emit_plan(struct ws_push *p)
 		                  plan->format == WS_FORMAT_FLATTENED ? "flattened_bucket" : "none",
 		          .backend = p->link.transport->name,
 		          .protocol = p->protocol->name,
-		          .world_size = world,
+		          .world_size = last ? last->rank_offset + last->ranks : 0,
 		          .sender = p->opts.sender,
 		          .senders = p->opts.senders,
 		          .dry_run = p->opts.dry_run },
@@ -173,30 +203,9 @@ void push_emit_plan(struct ws_push *p)
 	warn_of_sources(p);
 	push_emit(p, &ev);
 	for (size_t b = 0; b < plan->n_buckets; b++) {
-		const struct ws_plan_bucket *bucket = &plan->buckets[b];
-		for (size_t i = bucket->first;
-		     p->opts.list_tensors && i < bucket->first + bucket->n; i++) {
-			const struct ws_plan_tensor *t = &plan->tensors[i];
-			ev = (struct ws_event){ .type = WS_EV_TENSOR,
-				                .tensor = { .bucket = b,
-				                            .name = t->name,
-				                            .dtype = t->dtype,
-				                            .n_dims = t->n_dims,
-				                            .dims = t->dims,
-				                            .bytes = t->bytes,
-				                            .recipe =
-				                                    ws_transform_op_name(t->op) } };
-			push_emit(p, &ev);
-		}
-		if (!p->opts.dry_run)
-			continue;
-		ev = (struct ws_event){ .type = WS_EV_BUCKET,
-			                .bucket = { .index = b, .count = plan->n_buckets,
-			                            .tensors = bucket->n, .bytes = bucket->bytes,
-			                            .flush = flush == WS_FLUSH_EVERY ||
-			                                     (flush == WS_FLUSH_LAST &&
-			                                      b + 1 == plan->n_buckets),
-			                            .planned = true } };
-		push_emit(p, &ev);
+		if (p->opts.list_tensors)
+			emit_tensors(p, b);
+		if (p->opts.dry_run)
+			emit_planned_bucket(p, b);
 	}
 }

@@ -63,7 +63,10 @@ server() {
 		first $n r1 -e "${urls[0]}" -e "${urls[1]}" -e "${urls[2]}" --weight-version "v$n" \
 			--json
 		expect_status 0
-		expect_json 'sorted({e["state"] for e in lines[-1]["endpoints"]})' "['committed']"
+		expect_json '(sorted({e["state"] for e in lines[-1]["endpoints"]}),
+			[l["world_size"] for l in lines if l["type"] == "plan"],
+			[l["rank_offset"] for l in lines if l.get("phase") == "connect" and "ok" in l])' \
+			"(['committed'], [$((n + 7))], [$n, $((n + 1)), $((n + 3))])"
 		ended 0 "${pids[@]}"
 		holds "${urls[@]}"
 		try wsync-ctl version -e "${urls[2]}"

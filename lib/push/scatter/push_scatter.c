@@ -70,11 +70,6 @@ static void forget(struct ws_push *p, bool ended)
 	p->own = NULL;
 }
 
-static unsigned senders(const struct ws_push *p)
-{
-	return push_together(p) ? p->opts.senders : 1;
-}
-
 /* ---- before anything is sent ----------------------------------------------------------------- */
 
 static int refuse_scatter(const struct ws_push *p, size_t i, struct ws_err *err, const char *why)
@@ -129,7 +124,7 @@ static int make_layout(struct ws_push *p, size_t i, struct ws_err *err)
 		.layout = t->layout,
 		.listing = &p->to.listed[i].listing,
 		.dtype = server_dtype(p, i),
-		.senders = senders(p),
+		.senders = push_sending_ranks(p),
 		/* What the first does not include may come from others; what it
 		 * excludes is meant to stay. */
 		.complete = p->turn.lead && !p->opts.n_exclude && p->opts.verify != WS_VERIFY_NONE,
@@ -252,7 +247,7 @@ static void write_body(struct ws_push *p, size_t i)
 	ws_jw_uint(&w, "master_port", port);
 	ws_jw_uint(&w, "rank_offset", p->to.members[i].rank_offset);
 	ws_jw_uint(&w, "total_inference_world_size",
-	           ws_group_world_size(p->link.group) - senders(p));
+	           ws_group_world_size(p->link.group) - push_sending_ranks(p));
 	ws_jw_bool(&w, "flush_cache", flush);
 	ws_jw_bool(&w, "skip_flush_cache", !flush);
 	ws_jw_bool(&w, "free_kv_cache_before_recv", false);

@@ -29,6 +29,11 @@ bool push_together(const struct ws_push *p)
 	       p->opts.protocol == WS_PROTOCOL_EP_SCATTER;
 }
 
+unsigned push_sending_ranks(const struct ws_push *p)
+{
+	return push_together(p) ? p->opts.senders : 1;
+}
+
 bool push_is_leader(const struct ws_push *p)
 {
 	return push_together(p) && p->opts.sender == 1;

@@ -59,6 +59,8 @@ int push_round_drop(struct ws_push *p, bool keep, struct ws_err *err);
 
 /* Is there one group of several senders? */
 bool push_together(const struct ws_push *p);
+/* Ranks of the group that send: the endpoints' ranks begin there. */
+unsigned push_sending_ranks(const struct ws_push *p);
 bool push_is_leader(const struct ws_push *p);
 /* Collects what each sender has. The store is open. */
 int push_leader_gather(struct ws_push *p, struct ws_err *err);

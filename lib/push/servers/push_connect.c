@@ -63,7 +63,7 @@ int push_connect(struct ws_push *p, struct ws_err *err)
 	const struct ws_call to = { p->http, p->to.call.urls, n, until, p->opts.cancel };
 	const int rc = ws_endpoint_probe_all(&to, p->to.infos, p->to.errs, err);
 	ws_http_keep_names(p->http, true);
-	unsigned offset = 1;
+	unsigned offset = push_sending_ranks(p);
 	for (size_t i = 0; i < n; i++) {
 		const unsigned tp = p->to.infos[i].tp_size ? p->to.infos[i].tp_size : 1;
 		p->to.members[i] = (struct ws_member){ .url = p->to.endpoints[i].url,
