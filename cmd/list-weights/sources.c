@@ -69,7 +69,7 @@ static int list_catalog(struct list_job *job, const struct ws_catalog *c, struct
 		list_add(job, &(struct tensors_row){
 			.name = item->name, .dtype = ws_dtype_torch(item->dtype),
 			.n_dims = item->n_dims, .dims = item->dims, .sized = true,
-			.bytes = item->bytes, .made = item->made, .origin = item,
+			.bytes = item->bytes, .made = item->derivation, .origin = item,
 		});
 	}
 	return print_rows(job, NULL, err);

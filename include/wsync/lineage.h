@@ -8,7 +8,7 @@
  * heard of gets what it shows.
  *
  * Whoever wants to know whether something can be asked of an endpoint looks at a field of struct
- * ws_capabilities, never at the lineage and never at a version. */
+ * ws_capabilities. Only lib/client looks at the lineage, and nothing at a version. */
 #ifndef WSYNC_LINEAGE_H
 #define WSYNC_LINEAGE_H
 

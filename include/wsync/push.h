@@ -2,12 +2,12 @@
 /* push.h - the main job: tensors from a source into the weights of running inference servers.
  *
  * A ws_push keeps the endpoints, their process group and the HTTP connections; ws_push_run
- * moves one source through it and may be called again (the group is kept). The life of one
- * run: plan, connect, the check of names, init (first run only), pause, flush, transfer,
- * verify, resume; ws_push_close destroys the group. Values that tensors are computed from are
- * looked at while endpoints are reached and the group is made: one that is no number ends the
- * run before anybody was paused. Whatever fails, every endpoint that was paused by us is told
- * to continue, within seconds. */
+ * sends one source and may be called again (the group is kept). The phases of a run: connect,
+ * plan, the check of names, init (first run only), verify (the values of the source), pause,
+ * flush, transfer, verify (what the servers have), resume; ws_push_close destroys the group. A
+ * value that is not finite ends the run before an endpoint is paused. Whatever fails, every
+ * endpoint that the push paused is resumed within seconds, unless it has some old and some new
+ * weights (ws_push_opts.on_partial). */
 #ifndef WSYNC_PUSH_H
 #define WSYNC_PUSH_H
 

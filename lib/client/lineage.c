@@ -32,15 +32,15 @@ int ws_lineage_parse(const char *name, enum ws_lineage *out)
 
 /* ---- the table ---- */
 
-/* Every server was seen to die of a release while it runs requests, and of a load format of tensors
- * that it does not know. */
-#define EVERY_SERVER \
+/* Every one of them was seen to die of a release while it runs requests, and of a load format of
+ * tensors that it does not know. */
+#define SGLANG_COMMON \
 	.update = true, .from_disk = true, .from_tensor = true, .flush = true, .memory = true, \
 	.get_weights = true, .generate = true, .dies_of_format = true, .dies_of_release = true
 
 /* What upstream had in the middle of 2026, which three others started from. */
 #define YEAR_2026                                                                                  \
-	EVERY_SERVER, .destroy = true, .from_ipc = true, .load_format = true,                      \
+	SGLANG_COMMON, .destroy = true, .from_ipc = true, .load_format = true,                      \
 		      .mixed_bucket = true, .weight_version = true, .abort_requests = true,        \
 		      .empty_cache = true, .pause = true, .pause_modes = true,                     \
 		      .flush_waits = true, .set_version = true, .checker = true,                   \
@@ -49,20 +49,20 @@ int ws_lineage_parse(const char *name, enum ws_lineage *out)
 
 static const struct ws_capabilities table[WS_N_LINEAGES] = {
 	[WS_LINEAGE_UNKNOWN] = {
-		EVERY_SERVER, .destroy = true, .pause = true, .set_version = true, .checker = true,
+		SGLANG_COMMON, .destroy = true, .pause = true, .set_version = true, .checker = true,
 		.late_refusal = true, .dies_of_flush = true, .dies_of_group = true,
 		.stuck_prepare = true,
 	},
-	[WS_LINEAGE_SGLANG_04] = { EVERY_SERVER, .dies_of_flush = true, .dies_of_group = true },
+	[WS_LINEAGE_SGLANG_04] = { SGLANG_COMMON, .dies_of_flush = true, .dies_of_group = true },
 	/* Whether its update knows load_format depends on the month: only a schema may say yes. */
 	[WS_LINEAGE_SGLANG_05] = {
-		EVERY_SERVER, .destroy = true, .from_ipc = true, .weight_version = true,
+		SGLANG_COMMON, .destroy = true, .from_ipc = true, .weight_version = true,
 		.abort_requests = true, .pause = true, .set_version = true, .dies_of_flush = true,
 		.dies_of_group = true,
 	},
 	[WS_LINEAGE_SGLANG_2026] = { YEAR_2026 },
 	[WS_LINEAGE_XORL_LEGACY] = {
-		EVERY_SERVER, .destroy = true, .two_phase = true, .two_phase_whole = true,
+		SGLANG_COMMON, .destroy = true, .two_phase = true, .two_phase_whole = true,
 		.receive = true, .ep_scatter = true, .load_format = true, .mixed_bucket = true,
 		.weight_version = true, .abort_requests = true, .free_kv = true, .pause = true,
 		.pause_modes = true, .set_version = true, .health_open = true, .list_weights = true,

@@ -30,7 +30,7 @@ static const int64_t STALL_NS = 5 * WS_NS_PER_S;
 
 enum { SAYING_MS = 100, TICK_MS = 100 };
 
-struct duo {
+struct joint_wait {
 	struct ws_together *w;
 	struct ws_transport *t;
 	size_t pending;       /* requests without an answer */
@@ -75,7 +75,7 @@ static void tell_failed(const struct ws_group *g, enum ws_hang_end end)
 }
 
 /* It has failed: there is still that long for what others have to say about it. */
-static void wind_up(struct duo *d, int64_t grace_ns)
+static void wind_up(struct joint_wait *d, int64_t grace_ns)
 {
 	if (d->w->joining && !d->failed_ns)
 		d->failed_ns = ws_now_ns();
@@ -89,7 +89,7 @@ static bool answered(const struct ws_endpoint_call *call)
 	return call->http.user != NULL;
 }
 
-static void collect_one(struct duo *d, size_t i)
+static void collect_one(struct joint_wait *d, size_t i)
 {
 	struct ws_together *w = d->w;
 	struct ws_endpoint_call *call = &w->calls[i];
@@ -110,14 +110,14 @@ static void collect_one(struct duo *d, size_t i)
 		snprintf(w->messages[i], sizeof w->messages[i], "%s", words);
 }
 
-static void collect(struct duo *d)
+static void collect(struct joint_wait *d)
 {
 	for (size_t i = 0; i < d->w->n; i++)
 		if (!answered(&d->w->calls[i]) && d->w->calls[i].http.done)
 			collect_one(d, i);
 }
 
-static const struct ws_err *lost_one(const struct duo *d, const struct ws_err *otherwise)
+static const struct ws_err *lost_one(const struct joint_wait *d, const struct ws_err *otherwise)
 {
 	for (size_t i = 0; i < d->w->n; i++)
 		if (d->w->errs[i].code == WS_EREACH)
@@ -125,7 +125,7 @@ static const struct ws_err *lost_one(const struct duo *d, const struct ws_err *o
 	return otherwise;
 }
 
-static void break_off(struct duo *d, const struct ws_err *why)
+static void break_off(struct joint_wait *d, const struct ws_err *why)
 {
 	if (d->late && !d->cause.code)
 		d->cause = *why;
@@ -142,7 +142,7 @@ static void break_off(struct duo *d, const struct ws_err *why)
 	wind_up(d, BROKEN_GRACE_NS);
 }
 
-static void collect_wire(struct duo *d, int64_t start)
+static void collect_wire(struct joint_wait *d, int64_t start)
 {
 	struct ws_err e = WS_ERR_INIT;
 	const int rc = d->t->ops->wait(d->t, &e);
@@ -157,7 +157,7 @@ static void collect_wire(struct duo *d, int64_t start)
 }
 
 /* A peer has left: the data plane may be about to say what for. */
-static void await_reason(struct duo *d, int64_t start)
+static void await_reason(struct joint_wait *d, int64_t start)
 {
 	struct pollfd soon = { .fd = d->t->ops->fd(d->t), .events = POLLIN };
 	if (d->moving && d->t->ops->knows_why && poll(&soon, 1, SAYING_MS) == 1)
@@ -165,7 +165,7 @@ static void await_reason(struct duo *d, int64_t start)
 }
 
 /* A lazy server joins with the first bucket; one that vanishes before keeps all from joining. */
-static bool lost_before_it_joined(const struct duo *d)
+static bool lost_before_it_joined(const struct joint_wait *d)
 {
 	const struct ws_together *w = d->w;
 	for (size_t i = 0; i < w->n; i++) {
@@ -180,7 +180,7 @@ static bool lost_before_it_joined(const struct duo *d)
 	return false;
 }
 
-static void watch_wire(struct duo *d, int64_t start)
+static void watch_wire(struct joint_wait *d, int64_t start)
 {
 	struct ws_err e = WS_ERR_INIT;
 	/* Even when we have joined: torch wraps a group after it is complete. The servers answer
@@ -213,7 +213,7 @@ static void watch_wire(struct duo *d, int64_t start)
 	}
 }
 
-static void tell_agreed(struct duo *d)
+static void tell_agreed(struct joint_wait *d)
 {
 	bool all = d->w->joining && d->moving && !d->pending && !d->told;
 	for (size_t i = 0; i < d->w->n; i++)
@@ -223,8 +223,8 @@ static void tell_agreed(struct duo *d)
 	d->told = d->told || all;
 }
 
-/* Every rank whose server has not answered yet has come to the store. */
-static bool nobody_is_coming(const struct duo *d)
+/* No rank is on its way: each one whose server has not answered has come to the store. */
+static bool nobody_is_coming(const struct joint_wait *d)
 {
 	struct ws_store_report r = { 0 };
 	size_t coming = 0, here = 0;
@@ -238,14 +238,14 @@ static bool nobody_is_coming(const struct duo *d)
 	return here >= coming;
 }
 
-static bool is_over(const struct duo *d)
+static bool is_over(const struct joint_wait *d)
 {
 	return ws_deadline_passed(d->until) ||
 	       (d->failed_ns && ws_now_ns() - d->failed_ns > REFUSED_GRACE_NS &&
 	        nobody_is_coming(d));
 }
 
-static void see_in(struct duo *d)
+static void wait_for_latecomers(struct joint_wait *d)
 {
 	const ws_deadline until = ws_deadline_in(CANCELLED_GRACE_NS);
 	d->t->ops->abort(d->t); /* or we would publish, and lead them past the store */
@@ -259,7 +259,7 @@ static void see_in(struct duo *d)
 
 /* After an abort the data plane's thread ends soon, unless it hangs in a file. The push's guard
  * sees that by the silence (push_guard.c). */
-static void await_wire(const struct duo *d)
+static void await_wire(const struct joint_wait *d)
 {
 	struct pollfd over = { .fd = d->t->ops->fd(d->t), .events = POLLIN };
 	uint64_t sent = d->t->ops->sent(d->t, NULL);
@@ -272,7 +272,7 @@ static void await_wire(const struct duo *d)
 	}
 }
 
-static void stop_all(struct duo *d, int64_t start)
+static void stop_all(struct joint_wait *d, int64_t start)
 {
 	struct ws_together *w = d->w;
 	if (d->moving) {
@@ -309,7 +309,7 @@ static bool is_complete(const struct ws_store_report *r, const struct ws_member 
 }
 
 /* The data plane knows ranks and not endpoints: the endpoint that has this rank. NULL: none has. */
-static const char *find_owner(const struct duo *d, unsigned rank)
+static const char *find_owner(const struct joint_wait *d, unsigned rank)
 {
 	for (size_t i = 0; rank && i < d->w->group->opts.n_members; i++) {
 		const struct ws_member *m = &d->w->group->opts.members[i];
@@ -322,7 +322,7 @@ static const char *find_owner(const struct duo *d, unsigned rank)
 /* Who has not answered; but others may just wait for the same one. While a group forms nobody
  * answers until all are there, so it is rather one of whose ranks nothing has come; afterwards
  * the data plane knows for whom it waited. */
-static const char *find_silent(const struct duo *d)
+static const char *find_silent(const struct joint_wait *d)
 {
 	const struct ws_together *w = d->w;
 	const char *silent = NULL, *absent = w->joining ? NULL : find_owner(d, d->cause.rank);
@@ -352,7 +352,7 @@ static const char *others(const struct ws_together *w, const char *silent, char 
 	return dst;
 }
 
-static int say_late(const struct duo *d, struct ws_err *err)
+static int say_late(const struct joint_wait *d, struct ws_err *err)
 {
 	const struct ws_together *w = d->w;
 	const char *silent = find_silent(d);
@@ -371,7 +371,7 @@ static void quote_answer(const struct ws_err *answer, struct ws_err *err)
 	ws_err_hint(err, "%s: %s%s%s", answer->endpoint, answer->msg, hint[0] ? "; " : "", hint);
 }
 
-static int say_cause(const struct duo *d, struct ws_err *err)
+static int say_cause(const struct joint_wait *d, struct ws_err *err)
 {
 	const struct ws_together *w = d->w;
 	const struct ws_err *other = NULL; /* what a server had to say about it */
@@ -401,18 +401,18 @@ static int say_cause(const struct duo *d, struct ws_err *err)
 	return -1;
 }
 
-static bool is_well(const struct duo *d)
+static bool is_well(const struct joint_wait *d)
 {
 	return !d->refused && !d->broken && !d->late && !d->lost;
 }
 
-static bool is_on(const struct duo *d)
+static bool is_on(const struct joint_wait *d)
 {
 	return !d->late && (d->moving || (d->pending && !(d->w->later && is_well(d))));
 }
 
 /* So have the requests. */
-static bool ran_late(const struct duo *d)
+static bool ran_late(const struct joint_wait *d)
 {
 	bool late = d->late;
 	for (size_t i = 0; i < d->w->n; i++)
@@ -424,7 +424,7 @@ static int run_together(struct ws_together *w, struct ws_err *err)
 {
 	struct ws_transport *t = w->group->transport;
 	const int64_t start = ws_now_ns();
-	struct duo d = { .w = w, .t = t, .moving = true, .until = w->until,
+	struct joint_wait d = { .w = w, .t = t, .moving = true, .until = w->until,
 		         .bytes = t->ops->progress(t), .moved_ns = start };
 	int rc = 0;
 	for (size_t i = 0; i < w->n; i++)
@@ -445,7 +445,7 @@ static int run_together(struct ws_together *w, struct ws_err *err)
 	if (rc < 0)
 		tell_failed(w->group, WS_HANG_CANCELLED);
 	if (rc < 0 && w->joining)
-		see_in(&d);
+		wait_for_latecomers(&d);
 	w->group->rest_since = ws_now_ns();
 	if (rc >= 0 && w->later && is_well(&d))
 		return 0;

@@ -82,8 +82,8 @@ static int form_group(struct ws_push *p, const struct ws_push_source *s, struct 
 
 /* Servers confirm what they received. That is not enough if the source changed, if the weights
  * were reset and are not known to be back, or if this push is a part and another part is
- * missing. The error of the last comes after those of the checks that follow, but no failure in
- * between may resume such an endpoint. */
+ * missing. push_complete runs twice: here it only marks endpoints as partial, so that a failure of
+ * the next checks does not resume them. Its own error is reported after those checks. */
 static void withdraw_commits(struct ws_push *p)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
@@ -185,8 +185,8 @@ void push_forget_run(struct ws_push *p)
 	ws_plan_free(p->from.plan);
 	p->from.plan = NULL;
 	ws_input_close(&p->from.input);
-	ws_config_free(p->from.server);
-	p->from.server = NULL;
+	ws_config_free(p->from.server_config);
+	p->from.server_config = NULL;
 }
 
 /* Some have the new weights and some do not: that is what a scheduler must see, whatever the

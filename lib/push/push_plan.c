@@ -71,9 +71,9 @@ int push_make_plan(struct ws_push *p, const struct ws_push_source *s, struct ws_
 	transform.n_include = p->opts.n_include;
 	transform.exclude = p->opts.exclude;
 	transform.n_exclude = p->opts.n_exclude;
-	push_find_server(p);
-	if (p->from.server && !transform.quant)
-		transform.quant = ws_config_quant(p->from.server);
+	push_find_server_config(p);
+	if (p->from.server_config && !transform.quant)
+		transform.quant = ws_config_quant(p->from.server_config);
 	if (ws_input_open(&input, &p->from.input, err))
 		return -1;
 	for (size_t i = 0; i < p->from.input.n_sources; i++)
@@ -98,7 +98,7 @@ static void find_largest(const struct ws_push *p, uint64_t *bytes, size_t *paylo
 	}
 }
 
-uint64_t push_largest_box(const struct ws_push *p)
+uint64_t push_largest_staging(const struct ws_push *p)
 {
 	uint64_t bytes, one, pinned;
 	size_t payloads;

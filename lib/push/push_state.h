@@ -36,7 +36,8 @@ struct push_material {
 	char name[1024];                   /* of the source */
 	const char *weight_version;
 	bool all_names;                    /* nothing was included or excluded */
-	struct ws_config *server; /* of an endpoint that keeps FP8, by which tensors are chosen */
+	/* of an endpoint that keeps FP8, by which tensors are chosen */
+	struct ws_config *server_config;
 	struct ws_transform_report report;
 };
 
@@ -114,7 +115,7 @@ void push_name_source(struct ws_push *p, const struct ws_push_source *s);
 int push_make_plan(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err);
 void push_emit_plan(struct ws_push *p);
 /* The GPU memory of the plan's largest bucket. */
-uint64_t push_largest_box(const struct ws_push *p);
+uint64_t push_largest_staging(const struct ws_push *p);
 
 /* ---- push_group.c ---- */
 

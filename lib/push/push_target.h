@@ -54,8 +54,8 @@ enum push_event {
  * commit, such as bytes after the last confirmation, makes it partial. */
 struct push_weights push_weights_after(struct push_weights w, enum push_event event);
 
-/* Applies it to the weights of an endpoint, which nothing else writes: that is
- * why they are const there. */
+/* Applies it to the weights of an endpoint. They are const so that no other function writes them;
+ * this one casts it away. */
 void push_target_event(const struct push_weights *w, enum push_event event);
 
 /* Does it have everything that this run sends? Then it is committed, or partial with a gap. */

@@ -19,7 +19,7 @@ static bool makes_here(void *ctx, const struct ws_recipe_output *f)
 static int open_payloads(struct ws_push *p, size_t b, struct push_bucket *k, struct ws_err *err)
 {
 	const bool on_gpu = p->link.transport->makes || p->protocol->makes;
-	return on_gpu ? ws_plan_payloads_but(p->from.plan, b, makes_here, p, &k->payloads,
+	return on_gpu ? ws_plan_payloads_for_gpu(p->from.plan, b, makes_here, p, &k->payloads,
 	                                     &k->n_payloads, err) :
 	                ws_plan_payloads(p->from.plan, b, &k->payloads, &k->n_payloads, err);
 }

@@ -301,7 +301,7 @@ static struct ws_item item_of(const struct decision *d, const struct ws_transfor
 		                .source = d->item->source,
 		                .from = d->item->from,
 		                .computed = &m->computed,
-		                .made = made };
+		                .derivation = made };
 	return item;
 }
 

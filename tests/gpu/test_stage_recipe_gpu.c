@@ -196,7 +196,7 @@ static void assert_payload(struct made *m, const struct ws_plan *p, size_t first
 		for (uint64_t k = 0; k < t->bytes; k++)
 			if (got[k] != want[k])
 				fail_msg("%s (%s): byte %llu is %02x, not %02x", t->name,
-				         t->item->made ? t->item->made : "as it is",
+				         t->item->derivation ? t->item->derivation : "as it is",
 				         (unsigned long long)k, got[k], want[k]);
 		free(want);
 		free(got);
@@ -209,7 +209,7 @@ static void compare_bucket(struct made *m, const struct ws_plan *p, size_t b)
 	const struct ws_plan_bucket *k = &p->buckets[b];
 	struct ws_payload *payloads;
 	size_t n;
-	ON_GPU(ws_plan_payloads_but(p, b, takes, m, &payloads, &n, &err));
+	ON_GPU(ws_plan_payloads_for_gpu(p, b, takes, m, &payloads, &n, &err));
 	struct ws_staging_buffer *box = ws_gpu_stage_buffer(&m->stage, payloads, n);
 	uint64_t place = 0;
 	for (size_t i = 0; i < n; i++) {
@@ -373,7 +373,7 @@ static int make_all(struct made *m, const struct ws_plan *p, struct ws_err *told
 		ws_gpu_stage_close(&m->stage);
 		return -1;
 	}
-	ON_GPU(ws_plan_payloads_but(p, 0, takes, m, &payloads, &n, &err));
+	ON_GPU(ws_plan_payloads_for_gpu(p, 0, takes, m, &payloads, &n, &err));
 	struct ws_staging_buffer *box = ws_gpu_stage_buffer(&m->stage, payloads, n);
 	while (rc == 0 && box->loaded < n)
 		rc = ws_gpu_stage_load(&m->stage, box, ws_deadline_in(60 * WS_NS_PER_S), NULL,

@@ -133,7 +133,7 @@ assert_item(const struct ws_catalog *c, const struct tensor *want)
 		fail_msg("%s: %s", want->name, err.msg);
 	if (memcmp(got, want->bytes, bytes) != 0)
 		fail_msg("%s (%s) has other bytes", want->name,
-		         item->made ? item->made : "as it is");
+		         item->derivation ? item->derivation : "as it is");
 	free(got);
 }
 

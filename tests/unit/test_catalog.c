@@ -176,7 +176,7 @@ IN_FAMILY(a_checkpoint_is_its_own_catalog)
 	assert_null(ws_catalog_find(o.catalog, "model.layers.0"));
 	assert_null(ws_catalog_item(o.catalog, checkpoint.n));
 	for (size_t i = 0; i < checkpoint.n; i++)
-		assert_null(ws_catalog_item(o.catalog, i)->made);
+		assert_null(ws_catalog_item(o.catalog, i)->derivation);
 	close_catalog(&o);
 	tensors_free(&checkpoint);
 }
@@ -195,10 +195,10 @@ IN_FAMILY(servers_own_fused_names_are_taken_apart)
 	assert_same(&trainer);
 	assert_int_equal(open_catalog(&trainer, &o, &err), 0);
 	assert_string_equal(
-		ws_catalog_find(o.catalog, "model.layers.0.self_attn.k_proj.weight")->made,
+		ws_catalog_find(o.catalog, "model.layers.0.self_attn.k_proj.weight")->derivation,
 		"rows 48..59 of model.layers.0.self_attn.qkv_proj.weight");
 	assert_string_equal(
-		ws_catalog_find(o.catalog, "model.layers.1.mlp.experts.3.up_proj.weight")->made,
+		ws_catalog_find(o.catalog, "model.layers.1.mlp.experts.3.up_proj.weight")->derivation,
 		"[3, 24..47, 0..31] of model.layers.1.mlp.experts.w13_weight");
 	size_t copied;
 	assert_int_equal(count_views(o.catalog, &copied), 12 + 2 + EXPERTS * 3);
@@ -222,10 +222,10 @@ IN_FAMILY(transposed_experts_and_query_groups_are_taken_apart)
 	assert_same(&trainer);
 	assert_int_equal(open_catalog(&trainer, &o, &err), 0);
 	assert_string_equal(
-		ws_catalog_find(o.catalog, "model.layers.1.mlp.experts.3.up_proj.weight")->made,
+		ws_catalog_find(o.catalog, "model.layers.1.mlp.experts.3.up_proj.weight")->derivation,
 		"[3, 0..31, 24..47] of model.layers.1.mlp.experts.gate_up_proj, transposed");
 	assert_string_equal(
-		ws_catalog_find(o.catalog, "model.layers.0.self_attn.v_proj.bias")->made,
+		ws_catalog_find(o.catalog, "model.layers.0.self_attn.v_proj.bias")->derivation,
 		"rows of model.layers.0.self_attn.linear_qkv.bias, where they are interleaved "
 		"in 2 groups");
 	size_t copied;
@@ -282,10 +282,10 @@ IN_FAMILY(shapes_that_fit_nothing_stay_as_they_are)
 	assert_int_equal(open_catalog(&trainer, &o, &err), 0);
 	for (size_t i = 0; i < trainer.n; i++)
 		assert_item(o.catalog, &trainer.v[i]);
-	assert_string_equal(ws_catalog_item(o.catalog, 0)->made,
+	assert_string_equal(ws_catalog_item(o.catalog, 0)->derivation,
 	                    "left as it is: its shape is none that "
 	                    "model.layers.0.self_attn.qkv_proj.weight is known by");
-	assert_null(ws_catalog_item(o.catalog, 1)->made);
+	assert_null(ws_catalog_item(o.catalog, 1)->derivation);
 	close_catalog(&o);
 	tensors_free(&trainer);
 }
@@ -347,7 +347,7 @@ IN_FAMILY(parts_of_linear_attention_are_joined)
 	assert_int_equal(ws_catalog_count(o.catalog), 4);
 	assert_item(o.catalog, &trainer.v[0]);
 	assert_string_equal(
-		ws_catalog_find(o.catalog, trainer.v[0].name)->made,
+		ws_catalog_find(o.catalog, trainer.v[0].name)->derivation,
 		"left as it is: without its part 2, **.linear_attn.k_proj.weight, there is no "
 		"model.layers.0.linear_attn.in_proj_qkv.weight");
 	close_catalog(&o);

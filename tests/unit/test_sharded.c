@@ -108,7 +108,7 @@ WITH_SHARDS(what_is_one_run_of_a_rank_is_not_copied)
 		ws_catalog_find(in.catalog, "model.layers.0.self_attn.q_proj.weight");
 	assert_int_equal(item->view->n_pieces, 4);
 	assert_string_equal(
-		item->made,
+		item->derivation,
 		"joined of 4 ranks' model.layers.0.self_attn.q_proj.weight along axis 0");
 	item = ws_catalog_find(in.catalog, "model.layers.0.self_attn.k_proj.weight");
 	assert_int_equal(item->view->n_pieces, KV);

@@ -191,7 +191,7 @@ static void check_item(const struct model *m, const struct ws_catalog *c, const 
 	assert_int_equal(ws_item_read(item, 0, got, item->bytes, &err), 0);
 	if (memcmp(got, want->bytes, item->bytes) != 0)
 		fail_msg("%s at tp %u, ep %u: %s (%s) has other bytes", m->title, m->tp, m->ep,
-		         want->name, item->made ? item->made : "as it is");
+		         want->name, item->derivation ? item->derivation : "as it is");
 	free(got);
 }
 

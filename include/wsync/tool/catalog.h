@@ -7,8 +7,7 @@
  * bytes that lie together in a file are sent from there, and only a transpose passes
  * through a bounded scratch.
  *
- * An item of a transform (transform.h) is made: it has a maker, which computes its
- * bytes when they are read. */
+ * An item of a transform (transform.h) is computed when it is read (`computed`). */
 #ifndef WSYNC_CATALOG_H
 #define WSYNC_CATALOG_H
 
@@ -46,13 +45,13 @@ struct ws_item {
 	uint64_t bytes;
 	const struct ws_source *source;
 	const struct ws_tensor *from;  /* the first tensor it is made of; for messages and order */
-	const struct ws_view *view;    /* NULL: `from`, whole and as it is, unless it is made */
+	const struct ws_view *view;    /* NULL: `from`, whole and as it is, unless it is computed */
 	/* computes its bytes; NULL: they are those of `from` or the view */
 	const struct ws_computed_item *computed;
-	const char *made; /* how: "rows 0..2047 of model.layers.0.self_attn.qkv_proj.weight",
-	                   * "renamed from _orig_mod.model.x"; or why a tensor that could have
-	                   * been taken apart was not: "left as it is: ..."; NULL when nothing
-	                   * was done */
+	/* "rows 0..2047 of model.layers.0.self_attn.qkv_proj.weight", "renamed from
+	 * _orig_mod.model.x"; or why a tensor that could have been taken apart was not: "left as
+	 * it is: ..."; NULL: nothing was done */
+	const char *derivation;
 };
 
 struct ws_catalog;

@@ -54,7 +54,7 @@ int ws_catalog_add(struct ws_catalog *c, const struct ws_source *s, const struct
 {
 	struct ws_item item = whole(s, t);
 	item.name = name;
-	item.made = made;
+	item.derivation = made;
 	return ws_catalog_add_item(c, &item, err);
 }
 
@@ -118,7 +118,7 @@ static int add_whole_source(struct ws_catalog *c, struct ws_err *err)
 
 static const char *made_of(const struct ws_item *item)
 {
-	return item->made ? item->made : "a tensor of that name";
+	return item->derivation ? item->derivation : "a tensor of that name";
 }
 
 static int build_names(struct ws_catalog *c, struct ws_err *err)

@@ -264,10 +264,10 @@ static int begin_reading(struct bundle *b, struct ws_err *err)
 int ws_plan_payloads(const struct ws_plan *p, size_t bucket, struct ws_payload **out, size_t *n_out,
                      struct ws_err *err)
 {
-	return ws_plan_payloads_but(p, bucket, NULL, NULL, out, n_out, err);
+	return ws_plan_payloads_for_gpu(p, bucket, NULL, NULL, out, n_out, err);
 }
 
-int ws_plan_payloads_but(const struct ws_plan *p, size_t bucket, ws_elsewhere_fn *elsewhere,
+int ws_plan_payloads_for_gpu(const struct ws_plan *p, size_t bucket, ws_elsewhere_fn *elsewhere,
                          void *ctx, struct ws_payload **out, size_t *n_out, struct ws_err *err)
 {
 	const struct ws_plan_bucket *b = &p->buckets[bucket];

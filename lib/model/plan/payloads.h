@@ -13,10 +13,10 @@ int ws_plan_payloads(const struct ws_plan *p, size_t bucket, struct ws_payload *
                      struct ws_err *err);
 /* The same for a data plane that sends from a GPU and computes some items there: `elsewhere` is
  * called with each such tensor and its recipe, or NULL. Items that it accepts are not computed
- * ahead, and their spans have the recipe; views of GPU memory are one span with its boxes.
+ * ahead, and their spans have the recipe; views of GPU memory are one span with its strided copies.
  * Their fill functions still work. */
 typedef bool ws_elsewhere_fn(void *ctx, const struct ws_recipe_output *f);
-int ws_plan_payloads_but(const struct ws_plan *p, size_t bucket, ws_elsewhere_fn *elsewhere,
+int ws_plan_payloads_for_gpu(const struct ws_plan *p, size_t bucket, ws_elsewhere_fn *elsewhere,
                          void *ctx, struct ws_payload **out, size_t *n_out, struct ws_err *err);
 void ws_plan_payloads_free(struct ws_payload *payloads, size_t n); /* NULL is fine */
 /* Also hashes computed tensors while they are read, so that they are computed once: the XXH3-64

@@ -309,8 +309,8 @@ static int merge_shares(struct ws_shard_merge *j, const struct ws_part *p, struc
 	if (add_shares(j, p, s, n, axis, &used))
 		return -1;
 	item.dtype = tensor_of(s)->dtype;
-	item.made = describe_share(j, s, used, axis);
-	if (!item.made)
+	item.derivation = describe_share(j, s, used, axis);
+	if (!item.derivation)
 		return ws_oom(j->err);
 	return ws_catalog_add_view(j->c, item, (unsigned)axis, &j->pieces, j->err) ||
 	       add_replicas(j, p, s, n, axis) ? -1 : 0;

@@ -56,8 +56,8 @@ static int add_part(struct fused_split *u, const struct ws_layout_match *a,
 		                  ws_shape_text(a->tensor->n_dims, a->tensor->dims).text,
 		                  part->name, ws_shape_text(part->n_dims, part->dims).text);
 	ws_match_text(a, &to, said, sizeof said);
-	item.made = ws_catalog_text(u->c, "%s", said);
-	if (rc < 0 || !item.made)
+	item.derivation = ws_catalog_text(u->c, "%s", said);
+	if (rc < 0 || !item.derivation)
 		return ws_oom(u->err);
 	return ws_catalog_add_view(u->c, item, 0, &u->pieces, u->err);
 }
@@ -142,7 +142,7 @@ static int join_parts(struct fused_split *u, const struct waiting *w)
 	struct ws_item item = { .name = w->name, .dtype = first->dtype, .n_dims = first->n_dims };
 	memcpy(item.dims, first->dims, sizeof item.dims);
 	item.dims[0] = 0;
-	item.made = "joined of";
+	item.derivation = "joined of";
 	u->pieces.n = 0;
 	for (size_t i = 0; i < w->join->n_parts; i++) {
 		if (!joins_with(first, w->parts[i]))
@@ -150,9 +150,9 @@ static int join_parts(struct fused_split *u, const struct waiting *w)
 		if (ws_pieces_add_whole(&u->pieces, u->source, w->parts[i]))
 			return ws_oom(u->err);
 		item.dims[0] += w->parts[i]->dims[0];
-		item.made = ws_catalog_text(u->c, "%s%s %s", item.made, i ? "," : "",
+		item.derivation = ws_catalog_text(u->c, "%s%s %s", item.derivation, i ? "," : "",
 		                           ws_quote(w->parts[i]->name).text);
-		if (!item.made)
+		if (!item.derivation)
 			return ws_oom(u->err);
 	}
 	return ws_catalog_add_view(u->c, item, 0, &u->pieces, u->err);

@@ -30,8 +30,8 @@ void push_names_forget(struct ws_push *p);
 
 /* ---- push_fp8.c ---- */
 
-/* Sets p->from.server for a push that quantizes. */
-void push_find_server(struct ws_push *p);
+/* Sets p->from.server_config for a push that quantizes. */
+void push_find_server_config(struct ws_push *p);
 /* Can every endpoint take what is sent, FP8 or 16 bits? */
 int push_check_fp8(struct ws_push *p, struct ws_err *err);
 

@@ -67,16 +67,16 @@ static void open_config(const struct ws_endpoint_info *info, struct ws_config **
 		*out = NULL;
 }
 
-void push_find_server(struct ws_push *p)
+void push_find_server_config(struct ws_push *p)
 {
 	const struct ws_transform_opts *o = p->opts.transform;
 	if (!o || o->quantize == WS_QUANTIZE_NONE || o->quant)
 		return;
-	for (size_t i = 0; p->to.known && !p->from.server && i < p->opts.n_endpoints; i++) {
-		open_config(&p->to.infos[i], &p->from.server);
-		if (p->from.server && strcmp(ws_config_quant(p->from.server)->method, "fp8")) {
-			ws_config_free(p->from.server);
-			p->from.server = NULL;
+	for (size_t i = 0; p->to.known && !p->from.server_config && i < p->opts.n_endpoints; i++) {
+		open_config(&p->to.infos[i], &p->from.server_config);
+		if (p->from.server_config && strcmp(ws_config_quant(p->from.server_config)->method, "fp8")) {
+			ws_config_free(p->from.server_config);
+			p->from.server_config = NULL;
 		}
 	}
 }

@@ -61,7 +61,7 @@ int push_move(struct ws_push *p, struct push_request *r, const struct push_bucke
 	return 0;
 }
 
-bool push_moved_ours(const struct push_moved *m)
+bool push_moved_source(const struct push_moved *m)
 {
 	return m->wire != WS_EINPUT && m->wire != WS_ESYSTEM;
 }

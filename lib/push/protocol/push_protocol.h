@@ -2,8 +2,9 @@
 /* push_protocol.h - how buckets get into servers: the routes of one kind of
  * server, as the push sees them.
  *
- * What a protocol remembers is p->own, and nobody else reads that. Its calls come in the order
- * legal, begin, bucket for each bucket, end; when anything fails from begin on, undo follows. */
+ * A protocol's state is p->own, which nothing else reads. Its functions are called in the order
+ * planned, legal, prepare, begin, bucket for each bucket (or transfer), end, done; if anything
+ * fails from prepare on, undo follows. */
 #ifndef WS_PUSH_PROTOCOL_H
 #define WS_PUSH_PROTOCOL_H
 
@@ -20,7 +21,7 @@ struct push_bucket {
 	size_t n_payloads;
 };
 
-/* Of the functions all but takes and bucket may be NULL: nothing to do. */
+/* Functions may be NULL (nothing to do), except takes and one of bucket and transfer. */
 struct push_protocol {
 	const char *name;     /* as in --protocol */
 	const char *routes;   /* what a server must have for it, in words */
@@ -145,7 +146,7 @@ int push_move(struct ws_push *p, struct push_request *r, const struct push_bucke
 void push_moved_tick(void *ctx);
 /* Were the bytes ours? Where they could not be had, what was begun was filled up with others,
  * and nobody who agrees knows. */
-bool push_moved_ours(const struct push_moved *m);
+bool push_moved_source(const struct push_moved *m);
 void push_moved_emit(struct ws_push *p, const struct push_bucket *k, const struct push_moved *m);
 
 #endif

@@ -73,7 +73,7 @@ static void report_answers(struct ws_push *p, bool last, const struct push_moved
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->to.endpoints[i];
 		const enum ws_code code = p->to.errs[i].code;
-		if (last && code == WS_OK && push_moved_ours(m))
+		if (last && code == WS_OK && push_moved_source(m))
 			push_target_event(&e->weights, PUSH_ACKED_LAST);
 		else if (last && e->weights.state == WS_UNTOUCHED &&
 		         !(m->wire != WS_OK && ws_endpoint_said_no(&p->to.errs[i])))

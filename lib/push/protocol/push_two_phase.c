@@ -112,7 +112,7 @@ static int complete(struct ws_push *p, const struct push_bucket *k, const struct
 		r.changes = true;
 		write_complete(p, &r.w, k->flush);
 		rc = push_request_ask(p, &r, NULL, soon(p), p->opts.cancel, err);
-		report_completes(p, push_moved_ours(m), k->last);
+		report_completes(p, push_moved_source(m), k->last);
 		push_request_note(p, &r);
 	}
 	push_request_close(p, &r);
@@ -160,7 +160,7 @@ static int move_bucket(struct ws_push *p, const struct push_bucket *k, struct ws
 		return -1;
 	t->moving = true;
 	const int rc = push_move(p, NULL, k, false, &m, err);
-	t->ours = t->ours && push_moved_ours(&m);
+	t->ours = t->ours && push_moved_source(&m);
 	if (rc)
 		return -1;
 	if ((k->last || !is_whole(p)) && complete(p, k, &m, err))

@@ -35,7 +35,7 @@ static void report_answers(struct ws_push *p, const struct push_bucket *k,
 		const enum ws_code code = p->to.errs[i].code;
 		if (unsent && code != WS_OK)
 			push_target_event(&e->weights, PUSH_REFUSED_UNSENT);
-		if (code == WS_OK && k->last && push_moved_ours(m))
+		if (code == WS_OK && k->last && push_moved_source(m))
 			push_target_event(&e->weights, PUSH_ACKED_LAST);
 	}
 }

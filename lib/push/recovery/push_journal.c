@@ -421,8 +421,8 @@ int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct 
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* Who has begun and ended an update of that kind is in none of an earlier push. To end that once
- * more would have a server pack again what is packed. */
+/* An endpoint that completed this run's update is no longer inside an earlier push's. Ending that
+ * one again would make the server pack packed weights, so the old record forgets it. */
 static void forget_middles(const struct ws_push *p, struct ws_journal_entry *entry)
 {
 	struct ws_journal_record *r = &entry->record;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_servers.h - the servers of a push: detecting them, what they can take, pausing them, and
- * resuming them on every way out. */
+ * resuming them on every way out, unless they have some old and some new weights. */
 #ifndef WS_PUSH_SERVERS_H
 #define WS_PUSH_SERVERS_H
 
@@ -27,7 +27,7 @@ struct push_endpoint {
 	bool confirmed_pause;              /* it confirmed our pause */
 	bool grouped;                      /* it was asked to join, and has not left since */
 	bool disconnected;                 /* its connection broke */
-	bool timed_out;                    /* a deadline passed without its answer */
+	bool timed_out;                    /* no answer until a deadline passed or the run was cancelled */
 	bool asked, sent;                  /* by the last push_request_ask; the request left */
 	bool replaced;                     /* another server answers at its URL now */
 	enum push_scope scope;

@@ -154,8 +154,8 @@ static int stop_unwanted(const struct ws_scratch *scratch, struct ws_err *err)
 
 /* The scale of a block is the largest scale of its parts, because every step from the largest
  * magnitude to the scale is monotonic. */
-static int look(struct ws_fused_weight *p, int64_t b, int64_t j, int64_t k, float *out,
-                struct ws_scratch *scratch, struct ws_err *err)
+static int compute_scales(struct ws_fused_weight *p, int64_t b, int64_t j, int64_t k, float *out,
+                          struct ws_scratch *scratch, struct ws_err *err)
 {
 	const int64_t bn = p->rule.bn, bk = p->rule.bk,
 		      end = ws_least((j + k) * bk, p->weight.cols);
@@ -197,14 +197,14 @@ static int look(struct ws_fused_weight *p, int64_t b, int64_t j, int64_t k, floa
 }
 
 /* Rows of a packed weight are read whole, so this computes all scales of the band. */
-static int look_at_band(struct ws_fused_weight *p, int64_t b, int64_t j, int64_t k, float *out,
-                        struct ws_scratch *scratch, struct ws_err *err)
+static int compute_band_scales(struct ws_fused_weight *p, int64_t b, int64_t j, int64_t k,
+                               float *out, struct ws_scratch *scratch, struct ws_err *err)
 {
 	if (ws_weight_splits(&p->weight) || k == p->n_blocks)
-		return look(p, b, j, k, out, scratch, err);
+		return compute_scales(p, b, j, k, out, scratch, err);
 	const size_t used = scratch->used;
 	float *all = ws_scratch_take(scratch, (size_t)p->n_blocks * sizeof *all);
-	const int rc = look(p, b, 0, p->n_blocks, all, scratch, err);
+	const int rc = compute_scales(p, b, 0, p->n_blocks, all, scratch, err);
 	if (rc == 0)
 		memcpy(out, all + j, (size_t)k * sizeof *out);
 	scratch->used = used;
@@ -217,11 +217,11 @@ int ws_fused_find_scales(struct ws_fused_weight *p, int64_t b, int64_t j, int64_
 	if (ws_fused_recall(p, b, j, k, out))
 		return 0;
 	if (!kept_scales(p))
-		return look_at_band(p, b, j, k, out, scratch, err);
+		return compute_band_scales(p, b, j, k, out, scratch, err);
 	int rc = 0;
 	pthread_mutex_lock(&p->scan);
 	if (!ws_fused_recall(p, b, j, k, out)) {
-		rc = look_at_band(p, b, j, k, out, scratch, err);
+		rc = compute_band_scales(p, b, j, k, out, scratch, err);
 		if (rc == 0)
 			ws_fused_remember(p, b, j, k, out);
 	}
@@ -263,7 +263,7 @@ static int check_band(struct ws_fused_weight *p, int64_t b, struct ws_scratch *s
 	float *scales = ws_scratch_take(scratch, (size_t)p->n_blocks * sizeof *scales);
 	const int rc = ws_fused_recall(p, b, 0, p->n_blocks, scales) ?
 	                       0 :
-	                       look(p, b, 0, p->n_blocks, scales, scratch, err);
+	                       compute_scales(p, b, 0, p->n_blocks, scales, scratch, err);
 	if (rc == 0)
 		ws_fused_remember(p, b, 0, p->n_blocks, scales);
 	scratch->used = used;

@@ -120,7 +120,7 @@ static void describe(const struct ws_computed_item *item, struct ws_buf *out)
 	const struct ws_item *base = w->packed.weight;
 	ws_buf_printf(out, "%s %s %s of %zu %s %s", part == &p->scales ? "scales" : "numbers",
 	              ws_packing_name(w->packed.packing), ws_dtype_torch(w->dtype),
-	              strlen(base->name), base->name, base->made ? base->made : "");
+	              strlen(base->name), base->name, base->derivation ? base->derivation : "");
 	if (p->quantized)
 		ws_buf_printf(out, " fp8 %lld %lld rule %d %d", (long long)p->rule.bn,
 		              (long long)p->rule.bk, p->rule.rule, p->rule.ue8m0);
