@@ -88,6 +88,8 @@ static int check_usage(const struct opt_args *args)
 	if (asks && (args->n || cfg.runtime))
 		return opt_usage(&program, "either %s or endpoints, not both",
 		                 args->n ? "SOURCE" : "--runtime");
+	if (cfg.prefix && (args->n || cfg.runtime))
+		return opt_usage(&program, "--prefix: of endpoints only");
 	if (cfg.as_sent && (cfg.runtime || !args->n))
 		return opt_usage(&program, cfg.runtime ? "either --as-sent or --runtime, not both" :
 		                                         "--as-sent: of a SOURCE only");

@@ -182,6 +182,9 @@ hint: fetch the file with git lfs pull"
 	try wsync-list-weights --hash --endpoint http://127.0.0.1:1
 	expect_status 2
 	err_has "--hash: of a SOURCE only"
+	try wsync-list-weights x.safetensors --prefix model.
+	expect_status 2
+	err_has "--prefix: of endpoints only"
 }
 
 @test "a full disk under the table is status 8" {
