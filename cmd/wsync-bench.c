@@ -190,6 +190,8 @@ static int check_usage(const struct opt_args *args)
 		return opt_usage(&program, "either --count or --total, not both");
 	if (cfg.host && !cfg.join)
 		return opt_usage(&program, "--host: with --join only");
+	if (!cfg.quantize.n && transforming_lacks(&cfg.transforming))
+		return opt_usage(&program, "%s", transforming_lacks(&cfg.transforming));
 	return OPT_GO;
 }
 

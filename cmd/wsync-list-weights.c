@@ -108,6 +108,8 @@ static int check_usage(const struct opt_args *args)
 	if (!cfg.as_sent && transforming_given(&cfg.transforming))
 		return opt_usage(&program, "--%s: with --as-sent only",
 		                 transforming_given(&cfg.transforming));
+	if (transforming_lacks(&cfg.transforming))
+		return opt_usage(&program, "%s", transforming_lacks(&cfg.transforming));
 	return OPT_GO;
 }
 

@@ -479,6 +479,8 @@ static int check_usage(const struct opt_args *args)
 	if (cfg.tracing.file && cfg.measuring.file &&
 	    strcmp(cfg.tracing.file, cfg.measuring.file) == 0)
 		return opt_usage(&program, "--trace and --metrics name the same file");
+	if (transforming_lacks(&cfg.transforming))
+		return opt_usage(&program, "%s", transforming_lacks(&cfg.transforming));
 	return OPT_GO;
 }
 

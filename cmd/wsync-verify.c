@@ -143,6 +143,8 @@ static int check_usage(const struct opt_args *args)
 		                 cfg.tp   ? "tp" :
 		                 cfg.ep   ? "ep" :
 		                            "attention-tp");
+	if (transforming_lacks(&cfg.transforming))
+		return opt_usage(&program, "%s", transforming_lacks(&cfg.transforming));
 	return OPT_GO;
 }
 

@@ -54,6 +54,12 @@ const char *transforming_given(const struct transforming *t)
 	       t->correction ? "correction" : NULL;
 }
 
+const char *transforming_lacks(const struct transforming *t)
+{
+	return t->ue8m0 && t->quantize == WS_QUANTIZE_NONE ? "--ue8m0: with --quantize fp8 only" :
+	                                                     NULL;
+}
+
 struct ws_transform_opts transforming_opts(const struct transforming *t)
 {
 	return (struct ws_transform_opts){

@@ -52,5 +52,8 @@ int transforming_scratch(void *transforming, const char *value, struct ws_err *e
 struct ws_transform_opts transforming_opts(const struct transforming *t);
 /* "--lora" when one of these options was given that says what to do; NULL: none was. */
 const char *transforming_given(const struct transforming *t);
+/* The usage error of an option that needs another one; NULL: none. The gateway's are defaults for
+ * requests, which may quantize. */
+const char *transforming_lacks(const struct transforming *t);
 
 #endif

@@ -207,6 +207,9 @@ its config.json has no \"scale_fmt\": \"ue8m0\""
 	planned "$(m bf16)" --quantize fp8 --ue8m0
 	expect_status 5
 	err_has "its config.json cannot be read here"
+	planned "$(m bf16)" --ue8m0
+	expect_status 2
+	err_has "--ue8m0: with --quantize fp8 only"
 }
 
 @test "codes of other blocks are made anew for a server that says its own" {
