@@ -172,6 +172,7 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 		.log = &ui->log,
 		.warn = say_warning,
 		.ctx = ui,
+		.reads = ui_words_read,
 	};
 	struct targets t = { 0 };
 	struct ws_buf registry;

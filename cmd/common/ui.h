@@ -60,8 +60,8 @@ const char *ui_text(const char *foreign);
  * "use --pause abort" for "use {pause} abort" (err.h). The result lasts for three more calls, the
  * text itself where it names none. */
 const char *ui_words(const char *sentence);
-/* The arguments of the program, and a line that it reads: a field in braces that one of them has is
- * the user's text and stays as it is. Kept. */
+/* The arguments of the program, and a line or request that it reads: a field in braces that one of
+ * them has is the user's text and stays as it is. Kept. */
 void ui_words_typed(const char *const *words);
 void ui_words_read(const char *line, size_t n);
 /* "bucket-timeout" for the field "bucket_ns", of which n bytes count; NULL: not an option. */

@@ -39,6 +39,9 @@ struct ws_gateway_opts {
 	const struct ws_log *log;
 	void (*warn)(void *ctx, const char *text);
 	void *ctx;
+	/* The body of the request whose push begins, which lasts until the push has ended; then "".
+	 * The events of that push may have text of it. */
+	void (*reads)(const char *body, size_t n);
 };
 
 struct ws_gateway; /* opaque */

@@ -376,6 +376,7 @@ static int run(struct sync *s, struct ws_err *err)
 	s->push.sink = (struct ws_sink){ take_event, s };
 	if (ws_push_open(&s->push, &p, err))
 		return -1;
+	s->call->gateway->opts.reads(s->call->rq->body, s->call->rq->body_len);
 	const int rc = ws_push_run(p, &source, &end, err);
 	ws_push_finish(p, &end);
 	answer(s, &end, rc ? err : NULL);
@@ -383,6 +384,7 @@ static int run(struct sync *s, struct ws_err *err)
 	gateway_hear(s->call->gateway, &ev);
 	sink->event(sink->ctx, &ev);
 	ws_push_close(p);
+	s->call->gateway->opts.reads("", 0);
 	return rc;
 }
 

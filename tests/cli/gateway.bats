@@ -307,6 +307,8 @@ print(" ".join(l["weight_version"] for l in lines if l["type"] == "result"))'; }
 	out_has '"endpoints_synced":[{'
 	call /sync_inference_weights "{\"source\":\"$scratch/ckpt\",\"weight_version\":\"\"}"
 	out_has "the weight version is empty"
+	call /sync_inference_weights '{"source":"no {config} here"}' # not a field of the library
+	eventually 10 grep -q '"message":"open no {config} here:' "$scratch/gateway.json"
 	call /sync_inference_weights "{\"source\":\"$scratch/ckpt\",\"weight_version\":\"v3\"}"
 	expect_code 200
 }
