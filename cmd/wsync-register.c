@@ -84,16 +84,6 @@ static int ask(struct job *job, struct probe *p, struct ws_err *err)
 
 /* ---- add ---- */
 
-static void describe(const struct ws_endpoint_info *info, struct ws_registry_entry *e)
-{
-	e->tp_size = info->tp_size;
-	snprintf(e->dtype, sizeof e->dtype, "%s", info->dtype);
-	snprintf(e->quantization, sizeof e->quantization, "%s", info->quantization);
-	snprintf(e->served_model, sizeof e->served_model, "%s", info->served_model);
-	snprintf(e->version, sizeof e->version, "%s", info->version);
-	snprintf(e->lineage, sizeof e->lineage, "%s", ws_lineage_name(info->lineage));
-}
-
 static int fill_entry(const struct job *job, const struct probe *p, size_t i,
                       struct ws_registry_entry *e, struct ws_err *err)
 {
@@ -110,7 +100,7 @@ static int fill_entry(const struct job *job, const struct probe *p, size_t i,
 			            "--no-check registers an endpoint that does not answer yet");
 		return -1;
 	}
-	describe(&p->infos[i], e);
+	ws_registry_describe(e, &p->infos[i]);
 	if (!e->world_size)
 		e->world_size = e->tp_size;
 	if (e->world_size == e->tp_size || !e->tp_size)
@@ -249,7 +239,7 @@ static void compare(const struct ws_registry_entry *was, const struct ws_endpoin
 	struct ws_registry_entry is = { 0 };
 	char sizes[2][16];
 	dst[0] = '\0';
-	describe(info, &is);
+	ws_registry_describe(&is, info);
 	snprintf(sizes[0], sizeof sizes[0], "%u", was->tp_size ? was->tp_size : was->world_size);
 	snprintf(sizes[1], sizeof sizes[1], "%u", is.tp_size);
 	if (!is.tp_size)

@@ -142,14 +142,8 @@ static int ask(struct gateway_call *c, struct adding *a, struct ws_err *err)
 	ws_client_close(http);
 	if (rc)
 		return -1;
-	struct ws_registry_entry *e = &a->entry;
-	e->tp_size = a->info.tp_size;
-	e->world_size = a->info.tp_size ? a->info.tp_size : (unsigned)a->world_size;
-	snprintf(e->dtype, sizeof e->dtype, "%s", a->info.dtype);
-	snprintf(e->quantization, sizeof e->quantization, "%s", a->info.quantization);
-	snprintf(e->served_model, sizeof e->served_model, "%s", a->info.served_model);
-	snprintf(e->version, sizeof e->version, "%s", a->info.version);
-	snprintf(e->lineage, sizeof e->lineage, "%s", ws_lineage_name(a->info.lineage));
+	ws_registry_describe(&a->entry, &a->info);
+	a->entry.world_size = a->entry.tp_size ? a->entry.tp_size : (unsigned)a->world_size;
 	return 0;
 }
 

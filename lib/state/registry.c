@@ -200,6 +200,16 @@ int ws_registry_check_pool(const char *pool, struct ws_err *err)
 
 /* ---- changing ---- */
 
+void ws_registry_describe(struct ws_registry_entry *e, const struct ws_endpoint_info *info)
+{
+	e->tp_size = info->tp_size;
+	snprintf(e->dtype, sizeof e->dtype, "%s", info->dtype);
+	snprintf(e->quantization, sizeof e->quantization, "%s", info->quantization);
+	snprintf(e->served_model, sizeof e->served_model, "%s", info->served_model);
+	snprintf(e->version, sizeof e->version, "%s", info->version);
+	snprintf(e->lineage, sizeof e->lineage, "%s", ws_lineage_name(info->lineage));
+}
+
 static int make_directory_of(const char *path, struct ws_err *err)
 {
 	const char *slash = strrchr(path, '/');
