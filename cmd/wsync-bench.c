@@ -8,7 +8,6 @@
 #include "run.h"
 
 /* Indexes are the values of the library's enums, and of local.c. */
-static const char *const verifies[] = { "names", "hash", "none", NULL };
 static const char *const devices[] = { "cpu", "gpu", NULL };
 static const char *const places[] = { "host", "gpu", NULL };
 static const char *const keeps[] = { "none", "hash", "memory", NULL };
@@ -116,7 +115,7 @@ static const struct opt opts[] = {
 	OPT_PUSHING_SERVERS(&cfg.pushing),
 	OPT_GROUP_FOR("Measuring a push", "push sweep"),
 	OPT_PUSHING_TIMES(&cfg.pushing),
-	OPT_CHOICE(0, "verify", verifies, &cfg.verify,
+	OPT_CHOICE(0, "verify", pushing_verifies, &cfg.pushing.verify,
 	           "checks of each push, as in wsync-push (names)"),
 	OPT_FLAG(0, "keep-group", &cfg.keep_group, "use one process group for all samples"),
 	OPT_SWITCH(0, "alone", &cfg.alone, "also measure the source alone (yes)"),

@@ -17,9 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Indexes are the values of the library's enum. */
-static const char *const verifies[] = { "names", "hash", "none", NULL };
-
 static struct {
 	struct opt_common common;
 	struct naming naming;
@@ -27,13 +24,11 @@ static struct {
 	struct pushing pushing;
 	const char *listen, *key_file;
 	struct opt_list sources, roots, hosts;
-	unsigned verify;
-	int64_t timeout_ns;
+	int64_t timeout_ns; /* 0: none */
 } cfg = {
 	.pushing = PUSHING_DEFAULTS,
 	.listen = "127.0.0.1:6000",
 	.common.connect_ns = WS_PUSH_CONNECT_NS,
-	.timeout_ns = WS_FOREVER,
 };
 
 static const struct opt opts[] = {
@@ -57,8 +52,7 @@ static const struct opt opts[] = {
 	OPT_TRANSFORMING(&cfg.transforming),
 	OPT_GROUP("Transport (defaults for requests)"),
 	OPT_PUSHING(&cfg.pushing),
-	OPT_CHOICE(0, "verify", verifies, &cfg.verify,
-	           "check names first; hash: also compare checksums after (names)", .basic = true),
+	OPT_PUSHING_VERIFY(&cfg.pushing),
 	OPT_GROUP("Timeouts"),
 	OPT_CONNECT_TIMEOUT(&cfg.common),
 	OPT_PUSHING_TIMES(&cfg.pushing),
@@ -157,18 +151,6 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 		.n_roots = cfg.roots.n,
 		.hosts = cfg.hosts.items,
 		.n_hosts = cfg.hosts.n,
-		.push = { .verify = cfg.verify,
-		          .map = cfg.naming.map,
-		          .config = cfg.naming.config,
-		          .sharded_tp = cfg.naming.sharded_tp,
-		          .sharded_ep = cfg.naming.sharded_ep,
-		          .transform = &transform,
-		          .connect_ns = cfg.common.connect_ns,
-		          .timeout_ns = cfg.timeout_ns == WS_FOREVER ? 0 : cfg.timeout_ns,
-		          .sink = ui->sink,
-		          .log = &ui->log,
-		          .hung = quit_hung,
-		          .hung_ctx = ui },
 		.log = &ui->log,
 		.warn = say_warning,
 		.ctx = ui,
@@ -181,10 +163,12 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 	ws_buf_init(&registry, PUSHING_PATH);
 	outlet_never_wait();
 	ui_begin(ui);
-	pushing_apply(&cfg.pushing, &o.push);
 	if (targets_read_key(&t, &cfg.common, ui, err) == 0) {
-		o.push.api_key = t.api_key;
-		o.push.ca_file = t.ca_file;
+		o.push = pushing_opts(&cfg.pushing, &cfg.common, &cfg.naming, &transform, &t, ui);
+		o.push.timeout_ns = cfg.timeout_ns;
+		o.push.sink = ui->sink;
+		o.push.hung = quit_hung;
+		o.push.hung_ctx = ui;
 		if (find_paths(&o, &registry, state, ui, err) == 0)
 			serve(&o, ui, err);
 	}

@@ -10,8 +10,8 @@
 
 void list_add(struct list_job *job, const struct tensors_row *row)
 {
-	const struct list_config *cfg = job->cfg;
-	if (ws_glob_choose(cfg->include.items, cfg->include.n, cfg->exclude.items, cfg->exclude.n,
+	const struct transforming *t = &job->cfg->transforming;
+	if (ws_glob_choose(t->include.items, t->include.n, t->exclude.items, t->exclude.n,
 	                   row->name))
 		tensors_add(&job->list, row);
 }
@@ -29,10 +29,10 @@ static struct list_config cfg = {
 
 static const struct opt opts[] = {
 	OPT_GROUP("List"),
-	OPT_LIST(0, "include", "GLOB", &cfg.include, "list only names that match; repeatable",
-	         .basic = true),
-	OPT_LIST(0, "exclude", "GLOB", &cfg.exclude, "skip names that match; repeatable",
-	         .basic = true),
+	OPT_LIST(0, "include", "GLOB", &cfg.transforming.include,
+	         "list only names that match; repeatable", .basic = true),
+	OPT_LIST(0, "exclude", "GLOB", &cfg.transforming.exclude,
+	         "skip names that match; repeatable", .basic = true),
 	OPT_CHOICE(0, "format", tensors_format_names, &cfg.format,
 	           "aligned, names only, or tab-separated with exact bytes (table)", .basic = true),
 	OPT_FLAG(0, "hash", &cfg.hash, "add the XXH3-64 checksum of each tensor of SOURCE",

@@ -24,27 +24,21 @@
 	"was removed with the lock service: use --lock FILE on a file system that all senders "    \
 	"share"
 
-/* Indexes are the values of the library's enum. */
-static const char *const verifies[] = { "names", "hash", "none", NULL };
-
 static struct {
 	struct opt_common common;
 	struct naming naming;
 	struct transforming transforming;
-	struct opt_list include, exclude;
 	struct pushing pushing;
 	const char *weight_version, *lock, *round;
 	unsigned asleep;
 	struct tracing tracing;
 	struct measuring measuring;
 	unsigned sender, senders;
-	unsigned verify;
 	bool from_stdin, dry_run;
-	int64_t timeout_ns;
+	int64_t timeout_ns; /* 0: none */
 } cfg = {
 	.pushing = PUSHING_DEFAULTS,
 	.common.connect_ns = WS_PUSH_CONNECT_NS,
-	.timeout_ns = WS_FOREVER,
 };
 
 static struct {
@@ -91,9 +85,10 @@ static const struct opt opts[] = {
 	OPT_KEYS(&cfg.common),
 	OPT_GROUP("Source"),
 	OPT_NAMING(&cfg.naming),
-	OPT_LIST(0, "include", "GLOB", &cfg.include,
+	OPT_LIST(0, "include", "GLOB", &cfg.transforming.include,
 	         "send only tensors whose name matches; repeatable", .basic = true),
-	OPT_LIST(0, "exclude", "GLOB", &cfg.exclude, "skip tensors whose name matches; repeatable"),
+	OPT_LIST(0, "exclude", "GLOB", &cfg.transforming.exclude,
+	         "skip tensors whose name matches; repeatable"),
 	OPT_STRING(0, "weight-version", "V", &cfg.weight_version,
 	           "version label that the servers report", .basic = true),
 	OPT_FLAG(0, "stdin", &cfg.from_stdin,
@@ -111,8 +106,7 @@ static const struct opt opts[] = {
 	           "lock file shared by all senders; only the holder sends"),
 	OPT_STRING(0, "round", "ID", &cfg.round,
 	           "name of the senders' common step (default: the weight version)"),
-	OPT_CHOICE(0, "verify", verifies, &cfg.verify,
-	           "check names first; hash: also compare checksums after (names)", .basic = true),
+	OPT_PUSHING_VERIFY(&cfg.pushing),
 	OPT_GROUP("Timeouts"),
 	OPT_CONNECT_TIMEOUT(&cfg.common),
 	OPT_PUSHING_TIMES(&cfg.pushing),
@@ -341,7 +335,8 @@ static int push_lines(struct ws_push *p, struct ui *ui, struct ws_err *err)
 		struct ws_err e = WS_ERR_INIT;
 		char where[40];
 		snprintf(where, sizeof where, "line %llu of stdin", n);
-		struct ws_ev_end refused = { .err = &e, .verify = verifies[cfg.verify] };
+		struct ws_ev_end refused = { .err = &e,
+			                     .verify = pushing_verifies[cfg.pushing.verify] };
 		if (!read_line(&e)) {
 			*err = e;
 			break;
@@ -361,7 +356,7 @@ static int push_lines(struct ws_push *p, struct ui *ui, struct ws_err *err)
 	ws_push_finish(p, &sum);
 	sum.n_endpoints = end.n_endpoints;
 	sum.endpoints = end.endpoints;
-	sum.verify = verifies[cfg.verify];
+	sum.verify = pushing_verifies[cfg.pushing.verify];
 	const bool cancelled = ws_cancelled(&run_cancel);
 	if (failed && (!err->code || cancelled))
 		ws_err_set(err, code, "%zu of %zu sources were not pushed", failed, sum.n_results);
@@ -412,41 +407,23 @@ static int push(const struct opt_args *args, const struct targets *targets, stru
                 struct ws_err *err)
 {
 	const struct ws_transform_opts transform = transforming_opts(&cfg.transforming);
-	struct ws_push_opts o = {
-		.endpoints = targets->urls,
-		.n_endpoints = targets->n,
-		.verify = cfg.verify,
-		.include = cfg.include.items,
-		.n_include = cfg.include.n,
-		.exclude = cfg.exclude.items,
-		.n_exclude = cfg.exclude.n,
-		.map = cfg.naming.map,
-		.config = cfg.naming.config,
-		.sharded_tp = cfg.naming.sharded_tp,
-		.sharded_ep = cfg.naming.sharded_ep,
-		.transform = &transform,
-		.sender = cfg.sender,
-		.senders = cfg.senders,
-		.sender_lock = cfg.lock,
-		.round = cfg.round,
-		.weight_version = cfg.weight_version,
-		.dry_run = cfg.dry_run,
-		.list_tensors = cfg.dry_run || cfg.common.verbose > 0,
-		.api_key = targets->api_key,
-		.ca_file = targets->ca_file,
-		.connect_ns = cfg.common.connect_ns,
-		.timeout_ns = cfg.timeout_ns == WS_FOREVER ? 0 : cfg.timeout_ns,
-		.sink = cfg.measuring.sink,
-		.log = &ui->log,
-		.trace = cfg.tracing.trace,
-		.cancel = &run_cancel,
-		.hung = quit_hung,
-		.hung_ctx = ui,
-	};
+	struct ws_push_opts o = pushing_opts(&cfg.pushing, &cfg.common, &cfg.naming, &transform,
+	                                     targets, ui);
 	struct ws_push *p = NULL;
 	struct again again = { 0 };
 	char state[PUSHING_PATH];
-	pushing_apply(&cfg.pushing, &o);
+	o.sender = cfg.sender;
+	o.senders = cfg.senders;
+	o.sender_lock = cfg.lock;
+	o.round = cfg.round;
+	o.weight_version = cfg.weight_version;
+	o.dry_run = cfg.dry_run;
+	o.list_tensors = cfg.dry_run || cfg.common.verbose > 0;
+	o.timeout_ns = cfg.timeout_ns;
+	o.sink = cfg.measuring.sink;
+	o.trace = cfg.tracing.trace;
+	o.hung = quit_hung;
+	o.hung_ctx = ui;
 	int rc = pushing_find_state(&cfg.pushing, state, &o, ui, err);
 	if (!rc)
 		rc = find_again(&again, &o, err);

@@ -24,7 +24,7 @@ struct bench_config {
 	uint64_t size, most;                   /* kernels; load */
 	uint64_t least_size, greatest_size, factor, receivers, remote, count, total; /* transport */
 	uint64_t local, tp;                    /* endpoints of our own */
-	unsigned keep, verify;
+	unsigned keep;
 	/* kernels: a CPU, or a GPU; load: this process, or a GPU */
 	unsigned on, to;
 	struct opt_list buckets, formats, quantize; /* sweep */

@@ -30,13 +30,10 @@ int whole_open(struct whole *w, struct bench_job *job, const struct opt_args *ar
 	    ((nccl || ipc) && bench_find_gpu(job, nccl, err)) || bench_find_endpoints(job, err))
 		return -1;
 	w->transform = transforming_opts(&cfg->transforming);
-	w->push = (struct ws_push_opts){
-		.endpoints = job->urls, .n_endpoints = job->n_urls, .verify = cfg->verify,
-		.transform = &w->transform, .api_key = job->targets.api_key,
-		.ca_file = job->targets.ca_file, .connect_ns = cfg->common.connect_ns,
-		.log = &job->ui->log, .cancel = &run_cancel,
-	};
-	pushing_apply(&cfg->pushing, &w->push);
+	w->push = pushing_opts(&cfg->pushing, &cfg->common, &(struct naming){ 0 }, &w->transform,
+	                       &job->targets, job->ui);
+	w->push.endpoints = job->urls;
+	w->push.n_endpoints = job->n_urls;
 	if (nccl) {
 		w->push.nccl_library = job->gpu.nccl;
 		w->push.nccl_from = NULL; /* has been asked */

@@ -18,6 +18,7 @@ const char *const pushing_formats[] = { "auto", "none", "flattened_bucket", "saf
 const char *const pushing_flushes[] = { "last", "never", "every", NULL };
 const char *const pushing_pauses[] = { "abort", "retract", "in_place", "none", NULL };
 const char *const pushing_partials[] = { "pause", "resume", NULL };
+const char *const pushing_verifies[] = { "names", "hash", "none", NULL };
 
 const char *pushing_nccl(const struct pushing *p)
 {
@@ -36,32 +37,32 @@ int pushing_ipc_device(void *pushing, const char *value, struct ws_err *err)
 	return 0;
 }
 
-void pushing_apply(const struct pushing *p, struct ws_push_opts *opts)
+struct ws_push_opts pushing_opts(const struct pushing *p, const struct opt_common *common,
+                                 const struct naming *naming,
+                                 const struct ws_transform_opts *transform,
+                                 const struct targets *to, const struct ui *ui)
 {
-	opts->backend = p->backend;
-	opts->protocol = p->protocol;
-	opts->two_phase = p->two_phase;
-	opts->format = p->format;
-	opts->flush = p->flush;
-	opts->pause = p->pause;
-	opts->on_partial = p->partial;
-	opts->lineage = p->lineage;
-	opts->nccl_from = p->nccl_from;
-	opts->nccl_library = p->backend == WS_BACKEND_NCCL ? pushing_nccl(p) : p->nccl_lib;
-	opts->gpu = (unsigned)p->gpu;
-	opts->ipc_by_ordinal = p->ipc_by_ordinal;
-	opts->ipc_ordinal = p->ipc_ordinal;
-	opts->transform_on = p->transform_on;
-	opts->disk_dir = p->disk_dir;
-	opts->disk_path = p->disk_path;
-	opts->disk_keep = (unsigned)p->disk_keep;
-	opts->master_address = p->master_address;
-	opts->master_port = (uint16_t)p->master_port;
-	opts->group_name = p->group_name;
-	opts->bucket_size = p->bucket_size;
-	opts->init_ns = p->init_ns;
-	opts->bucket_ns = p->bucket_ns;
-	opts->lock_wait_ns = p->lock_wait_ns;
+	return (struct ws_push_opts){
+		.endpoints = to->urls, .n_endpoints = to->n,
+		.api_key = to->api_key, .ca_file = to->ca_file,
+		.map = naming->map, .config = naming->config,
+		.sharded_tp = naming->sharded_tp, .sharded_ep = naming->sharded_ep,
+		.include = transform->include, .n_include = transform->n_include,
+		.exclude = transform->exclude, .n_exclude = transform->n_exclude,
+		.transform = transform, .transform_on = p->transform_on,
+		.backend = p->backend, .protocol = p->protocol, .two_phase = p->two_phase,
+		.format = p->format, .flush = p->flush, .pause = p->pause,
+		.on_partial = p->partial, .lineage = p->lineage, .verify = p->verify,
+		.nccl_library = p->backend == WS_BACKEND_NCCL ? pushing_nccl(p) : p->nccl_lib,
+		.nccl_from = p->nccl_from, .gpu = (unsigned)p->gpu,
+		.ipc_by_ordinal = p->ipc_by_ordinal, .ipc_ordinal = p->ipc_ordinal,
+		.disk_dir = p->disk_dir, .disk_path = p->disk_path,
+		.disk_keep = (unsigned)p->disk_keep, .bucket_size = p->bucket_size,
+		.master_address = p->master_address, .master_port = (uint16_t)p->master_port,
+		.group_name = p->group_name, .connect_ns = common->connect_ns,
+		.init_ns = p->init_ns, .bucket_ns = p->bucket_ns, .lock_wait_ns = p->lock_wait_ns,
+		.log = &ui->log, .cancel = &run_cancel,
+	};
 }
 
 int pushing_find_state(const struct pushing *p, char *path, struct ws_push_opts *opts,

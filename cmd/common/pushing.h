@@ -3,6 +3,7 @@
 #ifndef WSYNC_CMD_PUSHING_H
 #define WSYNC_CMD_PUSHING_H
 
+#include "naming.h"
 #include "opt.h"
 #include "targets.h"
 #include "ui.h"
@@ -15,6 +16,7 @@ struct pushing {
 	uint64_t master_port, bucket_size, gpu, disk_keep;
 	/* the library's enums */
 	unsigned backend, transform_on, protocol, two_phase, format, flush, pause, partial, lineage;
+	unsigned verify;
 	int64_t init_ns, bucket_ns, lock_wait_ns;
 	bool ipc_by_ordinal;
 	unsigned ipc_ordinal;
@@ -26,6 +28,7 @@ struct pushing {
 extern const char *const pushing_backends[], *const pushing_protocols[], *const pushing_formats[];
 extern const char *const pushing_two_phases[], *const pushing_transform_ons[];
 extern const char *const pushing_flushes[], *const pushing_pauses[], *const pushing_partials[];
+extern const char *const pushing_verifies[];
 
 #define OPT_PUSHING(p) \
 	OPT_PUSHING_BACKEND(p), \
@@ -78,6 +81,9 @@ extern const char *const pushing_flushes[], *const pushing_pauses[], *const push
 		OPT_STRING(0, "group-name", "NAME", &(p)->group_name,                              \
 	                   "process group name (default: wsync-<8 hex digits>, random)"),          \
 		OPT_LINEAGE(&(p)->lineage), OPT_STATE_DIR(&(p)->state_dir)
+#define OPT_PUSHING_VERIFY(p)                                                                      \
+	OPT_CHOICE(0, "verify", pushing_verifies, &(p)->verify,                                    \
+	           "check names first; hash: also compare checksums after (names)", .basic = true)
 #define OPT_PUSHING_TIMES(p) \
 	OPT_LIMIT(0, "init-timeout", &(p)->init_ns, "time limit to form the process group (10m)"), \
 	OPT_LIMIT(0, "bucket-timeout", &(p)->bucket_ns, \
@@ -89,8 +95,12 @@ int pushing_ipc_device(void *pushing, const char *value, struct ws_err *err); /*
 /* The NCCL to load, as the options or the environment say; NULL: where it usually is, or as
  * nccl_from says. Sets for it what inference servers set for theirs. */
 const char *pushing_nccl(const struct pushing *p);
-/* Only what these options say; the rest of *opts is the caller's. */
-void pushing_apply(const struct pushing *p, struct ws_push_opts *opts);
+/* What the options say of a push to these endpoints; the sink, for example, is the caller's.
+ * Include and exclude are those of the transform. */
+struct ws_push_opts pushing_opts(const struct pushing *p, const struct opt_common *common,
+                                 const struct naming *naming,
+                                 const struct ws_transform_opts *transform,
+                                 const struct targets *to, const struct ui *ui);
 /* The state directory: path, of PUSHING_PATH bytes, outlives the push. Without a place for one
  * there is none, and a warning. */
 enum { PUSHING_PATH = 4096 };

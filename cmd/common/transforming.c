@@ -67,6 +67,6 @@ struct ws_transform_opts transforming_opts(const struct transforming *t)
 		.ue8m0 = t->ue8m0, .unpack = t->unpack, .skip = t->skip.items, .n_skip = t->skip.n,
 		.adapters = t->adapters.items, .n_adapters = t->adapters.n,
 		.adapter_partial = t->partial, .rounding = t->rounding, .correction = t->correction,
-		.trust_values = t->trust, .scratch = t->scratch,
+		.trust_values = t->trust, .scratch = t->scratch, TRANSFORMING_CHOICE(t),
 	};
 }

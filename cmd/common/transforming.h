@@ -12,6 +12,7 @@ struct transforming {
 	unsigned quantize, rule, rounding; /* the library's enums */
 	int64_t block[2];
 	bool ue8m0, unpack, partial, trust;
+	struct opt_list include, exclude; /* tensors; not options of every command */
 	struct opt_list skip, adapters;
 	const char *correction;
 	uint64_t scratch;                  /* 0: not given */
@@ -46,6 +47,11 @@ extern const struct opt_gone transforming_quantize_gone[];
 	                 "skip the checks of values before the push (NaN, replicas)"),             \
 		OPT_CALL(0, "scratch", "SIZE", transforming_scratch, t,                            \
 	                 "memory limit of transforms (128MiB; at least 16MiB)")
+
+/* The members include and exclude of an options struct of the library. */
+#define TRANSFORMING_CHOICE(t)                                                                     \
+	.include = (t)->include.items, .n_include = (t)->include.n,                                \
+	.exclude = (t)->exclude.items, .n_exclude = (t)->exclude.n
 
 int transforming_block(void *transforming, const char *value, struct ws_err *err);
 int transforming_scratch(void *transforming, const char *value, struct ws_err *err);

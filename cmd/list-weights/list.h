@@ -11,7 +11,6 @@ struct list_config {
 	struct opt_common common;
 	struct naming naming;
 	struct transforming transforming;
-	struct opt_list include, exclude;
 	unsigned format;
 	bool hash, as_sent, runtime;
 	const char *prefix;

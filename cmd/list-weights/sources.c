@@ -78,13 +78,9 @@ static int list_catalog(struct list_job *job, const struct ws_catalog *c, struct
 int list_as_sent(struct list_job *job, const struct opt_args *args, struct ws_err *err)
 {
 	const struct list_config *cfg = job->cfg;
-	struct ws_transform_opts transform = transforming_opts(&cfg->transforming);
+	const struct ws_transform_opts transform = transforming_opts(&cfg->transforming);
 	struct ws_input_opts opts = naming_input(&cfg->naming, args);
 	struct ws_input in;
-	transform.include = cfg->include.items;
-	transform.n_include = cfg->include.n;
-	transform.exclude = cfg->exclude.items;
-	transform.n_exclude = cfg->exclude.n;
 	opts.transform = &transform;
 	if (naming_open(job->ui, &opts, &in, err))
 		return -1;

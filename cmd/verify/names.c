@@ -84,9 +84,7 @@ static int make_plan(const struct verify_config *cfg, const struct ws_input *in,
                      struct ws_plan **plan, struct ws_err *err)
 {
 	const struct ws_plan_opts opts = {
-		.format = WS_FORMAT_FLATTENED,
-		.include = cfg->include.items, .n_include = cfg->include.n,
-		.exclude = cfg->exclude.items, .n_exclude = cfg->exclude.n,
+		.format = WS_FORMAT_FLATTENED, TRANSFORMING_CHOICE(&cfg->transforming),
 	};
 	if (ws_plan_make(in->catalog, &opts, plan, err))
 		return -1;
@@ -112,16 +110,13 @@ static int check(struct verify_job *job, const struct against *a, const struct w
 {
 	const struct verify_config *cfg = job->cfg;
 	const ws_deadline until = ws_deadline_in(verify_timeout(cfg));
-	const bool whole = !cfg->include.n && !cfg->exclude.n;
+	const bool whole = !cfg->transforming.include.n && !cfg->transforming.exclude.n;
 	const struct ws_name_check_run_opts opts = {
 		.input = in,
 		.plan = plan,
 		.scan = cfg->scan,
 		.cancel = &run_cancel,
-		.include = cfg->include.items,
-		.n_include = cfg->include.n,
-		.exclude = cfg->exclude.items,
-		.n_exclude = cfg->exclude.n,
+		TRANSFORMING_CHOICE(&cfg->transforming),
 	};
 	if (a->to.http && whole &&
 	    ws_name_check_measure(a->to.http, in, a->targets, a->n, until, &run_cancel, err))

@@ -8,7 +8,7 @@
 
 static void warn_unused(const struct verify_job *job, const struct ws_catalog *items)
 {
-	const struct opt_list *exclude = &job->cfg->exclude;
+	const struct opt_list *exclude = &job->cfg->transforming.exclude;
 	size_t next = 0;
 	const char *unused;
 	while ((unused = ws_plan_unused(items, exclude->items, exclude->n, &next)))
@@ -24,8 +24,7 @@ int verify_replicas(const struct verify_job *job, const struct ws_input *in, str
 {
 	const struct verify_config *cfg = job->cfg;
 	const struct ws_replica_opts opts = {
-		.all = cfg->scan, .include = cfg->include.items, .n_include = cfg->include.n,
-		.exclude = cfg->exclude.items, .n_exclude = cfg->exclude.n, .cancel = &run_cancel,
+		.all = cfg->scan, TRANSFORMING_CHOICE(&cfg->transforming), .cancel = &run_cancel,
 	};
 	return cfg->transforming.trust ? 0 : ws_catalog_check_replicas(in->stored, &opts, err);
 }
@@ -35,11 +34,7 @@ int verify_open_source(const struct verify_job *job, const struct opt_args *args
 {
 	const struct verify_config *cfg = job->cfg;
 	struct ws_input_opts opts = naming_input(&cfg->naming, args);
-	struct ws_transform_opts transform = transforming_opts(&cfg->transforming);
-	transform.include = cfg->include.items;
-	transform.n_include = cfg->include.n;
-	transform.exclude = cfg->exclude.items;
-	transform.n_exclude = cfg->exclude.n;
+	const struct ws_transform_opts transform = transforming_opts(&cfg->transforming);
 	opts.transform = &transform;
 	opts.fallback = opts.fallback ? opts.fallback : fallback;
 	if (naming_open(job->ui, &opts, in, err))

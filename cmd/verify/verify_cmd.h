@@ -14,7 +14,6 @@ struct verify_config {
 	struct opt_common common;
 	struct naming naming;
 	struct transforming transforming;
-	struct opt_list include, exclude;
 	const char *list;
 	uint64_t tp, ep, attention_tp; /* 0: not given */
 	uint64_t limit;

@@ -177,11 +177,6 @@ static void put_end(struct ui *ui, const struct ws_verify_result *results, size_
 
 /* ---- asking ---- */
 
-static int64_t timeout_of(const struct verify_config *cfg)
-{
-	return cfg->timeout_ns == WS_FOREVER ? 0 : cfg->timeout_ns;
-}
-
 static int look(struct shown *s, const struct opt_args *args, struct ws_verify_result *results,
                 struct ws_err *err)
 {
@@ -193,17 +188,14 @@ static int look(struct shown *s, const struct opt_args *args, struct ws_verify_r
 		.endpoints = s->to->urls,
 		.n_endpoints = s->to->n,
 		.items = in.catalog,
-		.include = cfg->include.items,
-		.n_include = cfg->include.n,
-		.exclude = cfg->exclude.items,
-		.n_exclude = cfg->exclude.n,
+		TRANSFORMING_CHOICE(&cfg->transforming),
 		.samples = (size_t)cfg->samples,
 		.seed = cfg->seed,
 		.threads = (unsigned)cfg->threads,
 		.api_key = s->to->api_key,
 		.ca_file = s->to->ca_file,
 		.connect_ns = cfg->common.connect_ns,
-		.timeout_ns = timeout_of(cfg),
+		.timeout_ns = cfg->timeout_ns,
 		.sink = { take_event, s },
 		.log = &s->job->ui->log,
 		.cancel = &run_cancel,
@@ -227,21 +219,15 @@ static int push_again(struct shown *s, const struct opt_args *args,
 {
 	const struct verify_config *cfg = s->job->cfg;
 	const struct ws_transform_opts transform = transforming_opts(&cfg->transforming);
-	struct ws_push_opts opts = {
-		.endpoints = s->to->urls, .n_endpoints = s->to->n,
-		.include = cfg->include.items, .n_include = cfg->include.n,
-		.exclude = cfg->exclude.items, .n_exclude = cfg->exclude.n,
-		.map = cfg->naming.map, .config = cfg->naming.config,
-		.sharded_tp = cfg->naming.sharded_tp, .sharded_ep = cfg->naming.sharded_ep,
-		.transform = &transform, .verify = WS_VERIFY_NONE,
-		.api_key = s->to->api_key, .ca_file = s->to->ca_file,
-		.connect_ns = cfg->common.connect_ns, .timeout_ns = timeout_of(cfg),
-		.sink = { take_event, s }, .log = &s->job->ui->log,
-		.cancel = &run_cancel, .hung = quit_hung, .hung_ctx = s,
-	};
+	struct ws_push_opts opts = pushing_opts(&cfg->pushing, &cfg->common, &cfg->naming,
+	                                        &transform, s->to, s->job->ui);
 	const struct ws_push_source source = { .paths = args->v, .n_paths = args->n };
 	char state[PUSHING_PATH];
-	pushing_apply(&cfg->pushing, &opts);
+	opts.verify = WS_VERIFY_NONE;
+	opts.timeout_ns = cfg->timeout_ns;
+	opts.sink = (struct ws_sink){ take_event, s };
+	opts.hung = quit_hung;
+	opts.hung_ctx = s;
 	if (pushing_find_state(&cfg->pushing, state, &opts, s->job->ui, err))
 		return -1;
 	return cfg->twice ? ws_verify_twice(&opts, &source, results, err)
