@@ -112,11 +112,8 @@ static int serve(struct ws_gateway_opts *o, struct ui *ui, struct ws_err *err)
 {
 	struct ws_gateway *g = NULL;
 	char *key = NULL;
-	bool loose = false;
-	if (cfg.key_file && ws_client_read_key(cfg.key_file, &key, &loose, err))
+	if (cfg.key_file && targets_read_file(cfg.key_file, &key, ui, err))
 		return -1;
-	if (loose)
-		ui_warn(ui, NULL, "%s: others can read this key file", ui_text(cfg.key_file));
 	o->api_key = key;
 	const int rc = ws_gateway_start(o, &g, err);
 	if (rc == 0) {

@@ -48,19 +48,22 @@ static int add(struct targets *t, const char *text, struct ws_err *err)
 	return 0;
 }
 
-int targets_read_key(struct targets *t, const struct opt_common *common, struct ui *ui,
-                     struct ws_err *err)
+int targets_read_file(const char *path, char **key, struct ui *ui, struct ws_err *err)
 {
-	const char *path = run_api_key_file(common->api_key_file);
 	bool loose = false;
-	t->ca_file = run_ca_file(common->ca_file);
-	if (!path)
-		return 0;
-	if (ws_client_read_key(path, &t->api_key, &loose, err))
+	if (ws_client_read_key(path, key, &loose, err))
 		return -1;
 	if (loose)
 		ui_warn(ui, NULL, "%s: others can read this key file", ui_text(path));
 	return 0;
+}
+
+int targets_read_key(struct targets *t, const struct opt_common *common, struct ui *ui,
+                     struct ws_err *err)
+{
+	const char *path = run_api_key_file(common->api_key_file);
+	t->ca_file = run_ca_file(common->ca_file);
+	return path ? targets_read_file(path, &t->api_key, ui, err) : 0;
 }
 
 static int add_registered(struct targets *t, const char *path, const char *pool, bool optional,

@@ -31,6 +31,8 @@ int targets_find(struct targets *t, const struct opt_common *common, bool option
  * *t is zeroed by the caller. */
 int targets_read_key(struct targets *t, const struct opt_common *common, struct ui *ui,
                      struct ws_err *err);
+/* The key in a file, which the caller frees. Warns if others can read the file. */
+int targets_read_file(const char *path, char **key, struct ui *ui, struct ws_err *err);
 int targets_connect(struct targets *t, const struct opt_common *common, const struct ui *ui,
                     struct ws_err *err);
 /* Requests to all of them, which end after ns or when the program is cancelled. */
