@@ -41,7 +41,7 @@ static const struct route {
 
 /* ---- answers ---- */
 
-static struct ws_jw begin_answer(struct ws_serve_reply *rp, unsigned status)
+struct ws_jw gateway_begin(struct ws_serve_reply *rp, unsigned status)
 {
 	struct ws_jw w;
 	ws_buf_reset(&rp->body);
@@ -54,7 +54,7 @@ static struct ws_jw begin_answer(struct ws_serve_reply *rp, unsigned status)
 
 static void answer_detail(struct ws_serve_reply *rp, unsigned status, const char *text)
 {
-	struct ws_jw w = begin_answer(rp, status);
+	struct ws_jw w = gateway_begin(rp, status);
 	ws_jw_str(&w, "detail", text);
 	ws_jw_end_object(&w);
 }
@@ -75,7 +75,7 @@ static void answer_invalid(struct gateway_call *c, const char *text)
 	const char *key = text + strlen("body.");
 	const size_t n = strcspn(key, ":");
 	const char *reason = key[n] ? key + n + 2 : "invalid";
-	struct ws_jw w = begin_answer(c->rp, 422);
+	struct ws_jw w = gateway_begin(c->rp, 422);
 	ws_jw_array(&w, "detail");
 	ws_jw_object(&w, NULL);
 	ws_jw_str(&w, "type", strcmp(reason, "Field required") == 0 ? "missing" : "value_error");

@@ -49,6 +49,8 @@ struct gateway_call {
 	const struct ws_json *body;   /* an object; NULL: the route takes none */
 };
 
+/* Begins an answer of JSON, whose object the caller ends, in place of one that was begun. */
+struct ws_jw gateway_begin(struct ws_serve_reply *rp, unsigned status);
 /* FastAPI's {"detail": text}. */
 void gateway_refuse(struct gateway_call *c, unsigned status, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));

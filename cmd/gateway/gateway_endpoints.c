@@ -56,10 +56,7 @@ static void put_endpoint(struct ws_jw *w, const char *key, const struct ws_regis
 
 static struct ws_jw begin(struct gateway_call *c, bool success, const char *message)
 {
-	struct ws_jw w;
-	ws_buf_reset(&c->rp->body);
-	ws_jw_init(&w, &c->rp->body);
-	ws_jw_object(&w, NULL);
+	struct ws_jw w = gateway_begin(c->rp, 200);
 	ws_jw_bool(&w, "success", success);
 	ws_jw_str(&w, "message", message);
 	return w;
@@ -194,7 +191,6 @@ static void answer_added(struct gateway_call *c, const struct adding *a)
 		         a->world_size);
 	snprintf(text, sizeof text, "Endpoint %s:%u added%s", a->entry.host,
 	         (unsigned)a->entry.port, note);
-	c->rp->status = 200;
 	struct ws_jw w = begin(c, true, text);
 	put_endpoint(&w, "endpoint", &a->entry, &a->info, true);
 	ws_jw_bool(&w, "weights_synced", synced);
@@ -274,9 +270,7 @@ void gateway_list(struct gateway_call *c)
 	bool *healthy = calloc(r.n + 1, sizeof *healthy);
 	if (healthy)
 		ask_health(c, &r, healthy);
-	struct ws_jw w;
-	ws_jw_init(&w, &c->rp->body);
-	ws_jw_object(&w, NULL);
+	struct ws_jw w = gateway_begin(c->rp, 200);
 	ws_jw_array(&w, "endpoints");
 	for (size_t i = 0; i < r.n; i++)
 		put_endpoint(&w, NULL, &r.items[i], NULL, healthy && healthy[i]);

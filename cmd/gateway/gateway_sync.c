@@ -343,13 +343,9 @@ static void answer(struct sync *s, const struct ws_ev_end *end, const struct ws_
 {
 	const bool flushed = s->push.flush != WS_FLUSH_NEVER;
 	char text[256];
-	struct ws_jw w;
 	snprintf(text, sizeof text, "Synchronized %zu tensors with %zu endpoints", end->tensors,
 	         end->n_endpoints);
-	ws_buf_reset(&s->call->rp->body);
-	s->call->rp->status = err ? gateway_status(err) : 200;
-	ws_jw_init(&w, &s->call->rp->body);
-	ws_jw_object(&w, NULL);
+	struct ws_jw w = gateway_begin(s->call->rp, err ? gateway_status(err) : 200);
 	ws_jw_bool(&w, "success", !err);
 	ws_jw_str(&w, "message", err ? err->msg : text);
 	put_times(&w, end);
@@ -472,9 +468,7 @@ void gateway_set_quantization(struct gateway_call *c)
 		gateway_fail(c, &err);
 		return;
 	}
-	struct ws_jw w;
-	ws_jw_init(&w, &c->rp->body);
-	ws_jw_object(&w, NULL);
+	struct ws_jw w = gateway_begin(c->rp, 200);
 	gateway_quant_write(&q, &w, "quantization");
 	ws_jw_str(&w, "message", q.fp8 ? "Weights are sent in FP8 from now on" :
 	          q.known ? "Weights are sent as they are from now on"
