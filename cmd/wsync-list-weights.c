@@ -16,6 +16,16 @@ void list_add(struct list_job *job, const struct tensors_row *row)
 		tensors_add(&job->list, row);
 }
 
+void list_add_param(struct list_job *job, const char *name, const char *dtype, unsigned n_dims,
+                    const int64_t *dims)
+{
+	struct tensors_row row = { .name = name, .dtype = dtype, .n_dims = n_dims, .dims = dims };
+	enum ws_dtype known;
+	row.sized = ws_dtype_from_torch(dtype, &known) &&
+	            ws_dtype_bytes(known, n_dims, dims, &row.bytes);
+	list_add(job, &row);
+}
+
 void list_finish(struct list_job *job)
 {
 	tensors_total(&job->list);

@@ -6,17 +6,6 @@
 #include "run.h"
 #include "targets.h"
 
-static void add_weight(struct list_job *job, const struct ws_weight *w)
-{
-	struct tensors_row row = {
-		.name = w->name, .dtype = w->dtype, .n_dims = w->n_dims, .dims = w->dims,
-	};
-	enum ws_dtype dtype;
-	row.sized = ws_dtype_from_torch(w->dtype, &dtype) &&
-	            ws_dtype_bytes(dtype, w->n_dims, w->dims, &row.bytes);
-	list_add(job, &row);
-}
-
 static int list_endpoint(struct list_job *job, const struct targets *to, size_t i,
                          struct ws_err *err)
 {
@@ -31,8 +20,10 @@ static int list_endpoint(struct list_job *job, const struct targets *to, size_t 
 	if (ws_endpoint_list_all(&call, cfg->prefix, (unsigned)cfg->rank, &weights, &one, err))
 		return ws_err_where(err, NULL, url);
 	const int rc = tensors_start(list, weights.n, err);
-	for (size_t k = 0; rc == 0 && k < weights.n; k++)
-		add_weight(job, &weights.items[k]);
+	for (size_t k = 0; rc == 0 && k < weights.n; k++) {
+		const struct ws_weight *w = &weights.items[k];
+		list_add_param(job, w->name, w->dtype, w->n_dims, w->dims);
+	}
 	if (to->n > 1)
 		ui_say(job->ui, "%s==> %s <==\n", job->tensors ? "\n" : "", url);
 	list->from_key = "endpoint";

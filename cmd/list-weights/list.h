@@ -28,6 +28,9 @@ struct list_job {
 
 /* Adds it unless --include or --exclude leave it out. */
 void list_add(struct list_job *job, const struct tensors_row *row);
+/* The same for a parameter, whose dtype, as torch names it, may be unknown. */
+void list_add_param(struct list_job *job, const char *name, const char *dtype, unsigned n_dims,
+                    const int64_t *dims);
 /* Below the rows: the sum, which counts for the whole run too. */
 void list_finish(struct list_job *job);
 

@@ -12,16 +12,6 @@ static const char *dtype_of(const struct ws_layout *l, const struct ws_param *p)
 	return first && first->exact ? ws_dtype_torch(first->dtype) : "";
 }
 
-static void add_param(struct list_job *job, const struct ws_layout *l, const struct ws_param *p)
-{
-	struct tensors_row row = { .name = p->name, .dtype = dtype_of(l, p), .n_dims = p->n_dims,
-		                   .dims = p->dims };
-	enum ws_dtype dtype;
-	row.sized = ws_dtype_from_torch(row.dtype, &dtype) &&
-	            ws_dtype_bytes(dtype, p->n_dims, p->dims, &row.bytes);
-	list_add(job, &row);
-}
-
 static int list_layout(struct list_job *job, const struct ws_layout *l, struct ws_err *err)
 {
 	const char *trouble = NULL;
@@ -31,7 +21,7 @@ static int list_layout(struct list_job *job, const struct ws_layout *l, struct w
 		const struct ws_param *p = ws_layout_param(l, i);
 		trouble = trouble ? trouble : p->trouble;
 		if (!p->tied_to)
-			add_param(job, l, p);
+			list_add_param(job, p->name, dtype_of(l, p), p->n_dims, p->dims);
 	}
 	if (trouble)
 		return ws_err_set(err, WS_EMISMATCH, "no server runs so: %s", trouble);
