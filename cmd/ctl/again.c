@@ -49,6 +49,15 @@ static void add_timeout(struct line *l, ws_deadline until)
 	add(l, "--timeout=", ms);
 }
 
+/* The push works in another directory. A file that does not exist is left out. */
+static void add_path(struct line *l, const char *option, const char *path)
+{
+	char *real = path ? realpath(path, NULL) : NULL;
+	if (real)
+		add(l, option, real);
+	free(real);
+}
+
 static int make_line(struct line *l, const struct ctl_job *job, const struct ws_journal_record *rec,
                      const char *const *urls, size_t n, struct ws_err *err)
 {
@@ -67,18 +76,9 @@ static int make_line(struct line *l, const struct ctl_job *job, const struct ws_
 	add(l, "--asleep=", "recorded"); /* endpoint by endpoint, as it is by now */
 	if (*rec->weight_version)
 		add(l, "--weight-version=", rec->weight_version);
-	char *state = cfg->state_dir ? realpath(cfg->state_dir, NULL) : NULL;
-	if (state) /* it works in another directory */
-		add(l, "--state-dir=", state);
-	free(state);
-	char *key = cfg->common.api_key_file ? realpath(cfg->common.api_key_file, NULL) : NULL;
-	if (key)
-		add(l, "--api-key-file=", key);
-	free(key);
-	char *ca = cfg->common.ca_file ? realpath(cfg->common.ca_file, NULL) : NULL;
-	if (ca)
-		add(l, "--ca-file=", ca);
-	free(ca);
+	add_path(l, "--state-dir=", cfg->state_dir);
+	add_path(l, "--api-key-file=", cfg->common.api_key_file);
+	add_path(l, "--ca-file=", cfg->common.ca_file);
 	add_timeout(l, job->until);
 	if (job->ui->json || job->ui->quiet)
 		add(l, "--quiet", "");
