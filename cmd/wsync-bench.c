@@ -7,10 +7,9 @@
 #include "outlet.h"
 #include "run.h"
 
-/* Indexes are the values of the library's enums, and of local.c. */
+/* Indexes are the values of the library's enums. */
 static const char *const devices[] = { "cpu", "gpu", NULL };
 static const char *const places[] = { "host", "gpu", NULL };
-static const char *const keeps[] = { "none", "hash", "memory", NULL };
 
 static struct bench_config cfg = {
 	.samples = 9,
@@ -79,7 +78,7 @@ static const struct opt opts[] = {
 	OPT_KEYS(&cfg.common),
 	OPT_UINT(0, "local", "N", 1, LOCAL_MAX, &cfg.local,
 	         "start N local endpoints if none are given (1)", .basic = true),
-	OPT_CHOICE(0, "keep", keeps, &cfg.keep,
+	OPT_CHOICE(0, "keep", local_keeps, &cfg.keep,
 	           "part of the weights that local endpoints keep (none)"),
 	OPT_CONNECT_TIMEOUT(&cfg.common),
 	OPT_GROUP_FOR("Ranks", "control push sweep plan"),

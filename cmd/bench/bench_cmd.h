@@ -90,6 +90,7 @@ struct local {
 	const char *urls[LOCAL_MAX];
 	size_t n;
 };
+extern const char *const local_keeps[]; /* choices of --keep */
 int local_start(struct local *l, const struct bench_config *cfg, struct ws_err *err);
 /* Starts argv, with this NCCL_HOSTID if it is not NULL. out: its stdout, and its stderr is closed;
  * -1: it has no stdout, and our stderr. */

@@ -18,6 +18,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+const char *const local_keeps[] = { "none", "hash", "memory", NULL };
+
 static const int64_t READY_NS = 20 * WS_NS_PER_S;
 
 static _Noreturn void become(char *const *argv, const char *host_id, int out, pid_t parent)
@@ -100,13 +102,12 @@ static int wait_ready(int fd, char *url, size_t n, struct ws_err *err)
 static int start_one(struct local *l, const char *program, const struct bench_config *cfg,
                      struct ws_err *err)
 {
-	static const char *const keeps[] = { "none", "hash", "memory" };
 	int ends[2];
 	char tp[24], gpu[24];
 	snprintf(tp, sizeof tp, "%llu", (unsigned long long)cfg->tp);
 	snprintf(gpu, sizeof gpu, "%llu", (unsigned long long)cfg->pushing.gpu);
 	const char *argv[] = { program, "--listen", "127.0.0.1:0", "--json", "--tp", tp, "--keep",
-		               keeps[cfg->keep], NULL, "ipc", "--gpu", gpu, NULL };
+		               local_keeps[cfg->keep], NULL, "ipc", "--gpu", gpu, NULL };
 	if (cfg->pushing.backend == WS_BACKEND_IPC) /* they read the GPU that exports */
 		argv[8] = "--backend";
 	if (pipe2(ends, O_CLOEXEC))
