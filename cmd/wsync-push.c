@@ -372,8 +372,7 @@ static int push_lines(struct ws_push *p, struct ui *ui, struct ws_err *err)
 /* What `wsync-ctl repair --again` runs, but for sources, endpoints and what is of one run only. */
 struct again {
 	char directory[PUSHING_PATH];
-	char **words;
-	size_t n;
+	struct opt_list words;
 };
 
 static int find_again(struct again *a, struct ws_push_opts *o, struct ws_err *err)
@@ -386,21 +385,21 @@ static int find_again(struct again *a, struct ws_push_opts *o, struct ws_err *er
 		                    "quiet",     "verbose", "color",
 		                    "progress",  "trace",   cfg.lock ? NULL : "weight-version",
 		                    NULL };
-	if (opt_repeat(&program, command_line.argc, command_line.argv, but, &a->words, &a->n, err))
+	if (opt_repeat(&program, command_line.argc, command_line.argv, but, &a->words, err))
 		return -1;
 	if (!getcwd(a->directory, sizeof a->directory))
 		return 0; /* it was removed: then nothing can be repeated from there */
 	o->again_directory = a->directory;
-	o->again_args = (const char *const *)a->words;
-	o->n_again_args = a->n;
+	o->again_args = a->words.items;
+	o->n_again_args = a->words.n;
 	return 0;
 }
 
 static void free_again(struct again *a)
 {
-	for (size_t i = 0; i < a->n; i++)
-		free(a->words[i]);
-	free(a->words);
+	for (size_t i = 0; i < a->words.n; i++)
+		free((void *)(uintptr_t)a->words.items[i]);
+	free(a->words.items);
 }
 
 static int push(const struct opt_args *args, const struct targets *targets, struct ui *ui,

@@ -324,29 +324,27 @@ static int repeat_word(const struct opt *o, int found, char **word)
 }
 
 int opt_repeat(const struct opt_program *p, int argc, char **argv, const char *const *but,
-               char ***words, size_t *n, struct ws_err *err)
+               struct opt_list *words, struct ws_err *err)
 {
 	struct tables t;
 	int found;
 	build_tables(p, &t);
-	*n = 0;
 	/* No option gives more than one word, and each takes a byte of the line at least. */
 	size_t most = 1;
 	for (int i = 1; i < argc; i++)
 		most += strlen(argv[i]);
-	*words = calloc(most, sizeof **words);
-	if (!*words)
+	*words = (struct opt_list){ calloc(most, sizeof *words->items), 0 };
+	if (!words->items)
 		return ws_oom(err);
 	optind = 0;
 	while ((found = getopt_long(argc, argv, t.letters, t.longs, NULL)) != -1) {
 		const int row = found == '?' || found == ':' ? -1 : row_of(p, found);
 		if (row < 0 || is_one_of(p->opts[row].name, but))
 			continue;
-		if (repeat_word(&p->opts[row], found, &(*words)[*n]) < 0) {
-			(*words)[*n] = NULL;
+		char *word;
+		if (repeat_word(&p->opts[row], found, &word) < 0)
 			return ws_oom(err);
-		}
-		(*n)++;
+		words->items[words->n++] = word;
 	}
 	return 0;
 }

@@ -191,7 +191,7 @@ void opt_free(const struct opt_program *p); /* the lists */
  * "--no-name" or "--name=value", in their order, but for those named in `but` (NULL-terminated):
  * for running the program again. The caller frees the strings and the array. */
 int opt_repeat(const struct opt_program *p, int argc, char **argv, const char *const *but,
-               char ***words, size_t *n, struct ws_err *err);
+               struct opt_list *words, struct ws_err *err);
 
 /* "wsync-push: <text>" and "Try 'wsync-push --help'." on stderr; returns 2. */
 int opt_usage(const struct opt_program *p, const char *fmt, ...)

@@ -264,25 +264,16 @@ static int check_source(const struct verify_job *job, const struct opt_args *arg
 
 /* ---- endpoints ---- */
 
-static int check_endpoint(const struct verify_job *job, struct ws_http *http, const char *url,
-                          const struct ws_config *config, ws_deadline until,
-                          struct ws_scales_report *sum, struct ws_err *err)
+static int check_endpoint(const struct verify_job *job, struct ws_http *http,
+                          const struct ws_scales_ask_opts *opts, struct ws_scales_report *sum,
+                          struct ws_err *err)
 {
-	const struct verify_config *cfg = job->cfg;
 	const int64_t since = ws_now_ns();
-	const struct ws_scales_ask_opts opts = {
-		.url = url,
-		.config = config,
-		.block = { cfg->transforming.block[0], cfg->transforming.block[1] },
-		.samples = (size_t)cfg->samples,
-		.until = until,
-		.cancel = &run_cancel,
-	};
 	struct ws_scales_report r = { 0 };
 	struct ws_err why = WS_ERR_INIT;
-	int rc = ws_scales_ask(http, &opts, &r, &why);
+	int rc = ws_scales_ask(http, opts, &r, &why);
 	if (!rc)
-		rc = conclude(job, url, &r, since, sum, err);
+		rc = conclude(job, opts->url, &r, since, sum, err);
 	else if (err->code == WS_OK)
 		*err = why;
 	ws_scales_report_free(&r);
@@ -293,14 +284,22 @@ static int check_endpoints(const struct verify_job *job, struct targets *to,
                            struct ws_scales_report *sum, struct ws_err *err)
 {
 	const struct verify_config *cfg = job->cfg;
-	const ws_deadline until = ws_deadline_in(verify_timeout(cfg));
+	struct ws_scales_ask_opts opts = {
+		.block = { cfg->transforming.block[0], cfg->transforming.block[1] },
+		.samples = (size_t)cfg->samples,
+		.until = ws_deadline_in(verify_timeout(cfg)),
+		.cancel = &run_cancel,
+	};
 	struct ws_config *config = NULL;
 	int rc = cfg->naming.config ? ws_config_open(cfg->naming.config, &config, err) : 0;
 	if (!rc)
 		rc = targets_connect(to, &cfg->common, job->ui, err);
-	for (size_t i = 0; to->http && i < to->n && !ws_cancelled(&run_cancel); i++)
-		if (check_endpoint(job, to->http, to->urls[i], config, until, sum, err))
+	opts.config = config;
+	for (size_t i = 0; to->http && i < to->n && !ws_cancelled(&run_cancel); i++) {
+		opts.url = to->urls[i];
+		if (check_endpoint(job, to->http, &opts, sum, err))
 			rc = -1;
+	}
 	ws_config_free(config);
 	return rc;
 }
