@@ -33,21 +33,8 @@ static ws_deadline lock_deadline(void)
 
 /* ---- asking endpoints ---- */
 
-struct probe {
-	struct targets to;
-	struct ws_endpoint_info *infos;
-	struct ws_err *errs;
-};
-
-static void free_probe(struct probe *p)
-{
-	targets_free(&p->to);
-	free(p->infos);
-	free(p->errs);
-}
-
 /* The URLs as they were typed; those of the registry when there are none. */
-static int find_targets(struct job *job, const struct opt_args *args, struct probe *p,
+static int find_targets(struct job *job, const struct opt_args *args, struct targets *to,
                         struct ws_err *err)
 {
 	struct opt_list given = { calloc(args->n + 1, sizeof *given.items), args->n };
@@ -58,23 +45,18 @@ static int find_targets(struct job *job, const struct opt_args *args, struct pro
 	struct opt_common common = job->cfg->common;
 	common.endpoints = given;
 	common.pool = args->n ? NULL : common.pool;
-	int rc = targets_find(&p->to, &common, true, job->ui, err);
+	const int rc = targets_find(to, &common, true, job->ui, err);
 	free(given.items);
-	p->infos = calloc(p->to.n + 1, sizeof *p->infos);
-	p->errs = calloc(p->to.n + 1, sizeof *p->errs);
-	if (!rc && !(p->infos && p->errs))
-		rc = ws_oom(err);
 	return rc;
 }
 
 /* 0 even when endpoints failed: look at errs. */
-static int ask(struct job *job, struct probe *p, struct ws_err *err)
+static int ask(struct job *job, struct targets *to, struct ws_err *err)
 {
 	const struct config *cfg = job->cfg;
-	if (targets_connect(&p->to, &cfg->common, job->ui, err))
+	if (targets_connect(to, &cfg->common, job->ui, err))
 		return -1;
-	const struct ws_call to = targets_call(&p->to, cfg->timeout_ns);
-	const int rc = ws_endpoint_probe_all(&to, p->infos, p->errs, err);
+	const int rc = targets_probe(to, ws_deadline_in(cfg->timeout_ns), err);
 	if (!rc || (err->code != WS_ECANCELLED && err->code != WS_ESYSTEM)) {
 		*err = (struct ws_err)WS_ERR_INIT;
 		return 0;
@@ -84,23 +66,23 @@ static int ask(struct job *job, struct probe *p, struct ws_err *err)
 
 /* ---- add ---- */
 
-static int fill_entry(const struct job *job, const struct probe *p, size_t i,
+static int fill_entry(const struct job *job, const struct targets *to, size_t i,
                       struct ws_registry_entry *e, struct ws_err *err)
 {
 	const struct config *cfg = job->cfg;
 	*e = (struct ws_registry_entry){ .world_size = (unsigned)cfg->world_size };
-	snprintf(e->url, sizeof e->url, "%s", p->to.urls[i]);
+	snprintf(e->url, sizeof e->url, "%s", to->urls[i]);
 	snprintf(e->pool, sizeof e->pool, "%s", cfg->common.pool ? cfg->common.pool : "");
 	if (cfg->no_check)
 		return 0;
-	if (p->errs[i].code) {
-		*err = p->errs[i];
+	if (to->errs[i].code) {
+		*err = to->errs[i];
 		if (!err->hint[0])
 			ws_err_hint(err,
 			            "--no-check registers an endpoint that does not answer yet");
 		return -1;
 	}
-	ws_registry_describe(e, &p->infos[i]);
+	ws_registry_describe(e, &to->infos[i]);
 	if (!e->world_size)
 		e->world_size = e->tp_size;
 	if (e->world_size == e->tp_size || !e->tp_size)
@@ -125,22 +107,22 @@ static void tell_added(struct ui *ui, const struct ws_registry_entry *e, bool up
 	ui_say(ui, "\n");
 }
 
-static int add_all(struct job *job, const struct probe *p, struct ws_err *err)
+static int add_all(struct job *job, const struct targets *to, struct ws_err *err)
 {
 	struct ws_registry_entry e;
 	bool updated;
 	/* All or none: every endpoint is judged before the file is touched. */
-	for (size_t i = 0; i < p->to.n; i++)
-		if (fill_entry(job, p, i, &e, err))
+	for (size_t i = 0; i < to->n; i++)
+		if (fill_entry(job, to, i, &e, err))
 			return -1;
-	for (size_t i = 0; i < p->to.n; i++) {
-		if (fill_entry(job, p, i, &e, err) ||
+	for (size_t i = 0; i < to->n; i++) {
+		if (fill_entry(job, to, i, &e, err) ||
 		    ws_registry_add(job->path.data, &e, lock_deadline(), &run_cancel, &updated,
 		                    err))
 			return -1;
-		if (p->infos[i].pp_size > 1)
+		if (to->infos && to->infos[i].pp_size > 1)
 			ui_warn(job->ui, e.url, "pp_size %u: wsync-push will refuse it",
-			        p->infos[i].pp_size);
+			        to->infos[i].pp_size);
 		tell_added(job->ui, &e, updated);
 	}
 	return 0;
@@ -149,15 +131,15 @@ static int add_all(struct job *job, const struct probe *p, struct ws_err *err)
 static int do_add(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	struct job *job = ctx;
-	struct probe p = { 0 };
+	struct targets to = { 0 };
 	int rc = job->cfg->common.pool ? ws_registry_check_pool(job->cfg->common.pool, err) : 0;
 	if (!rc)
-		rc = find_targets(job, args, &p, err);
+		rc = find_targets(job, args, &to, err);
 	if (!rc && !job->cfg->no_check)
-		rc = ask(job, &p, err);
+		rc = ask(job, &to, err);
 	if (!rc)
-		rc = add_all(job, &p, err);
-	free_probe(&p);
+		rc = add_all(job, &to, err);
+	targets_free(&to);
 	return rc;
 }
 
@@ -276,45 +258,45 @@ static bool check_one(struct job *job, struct table *t, const struct ws_registry
 	return !*text;
 }
 
-static int check_all(struct job *job, const struct ws_registry *r, const struct probe *p,
+static int check_all(struct job *job, const struct ws_registry *r, const struct targets *to,
                      struct ws_err *err)
 {
 	struct table t = { .n_columns = 3 };
 	size_t bad = 0;
-	for (size_t i = 0; i < p->to.n; i++) {
+	for (size_t i = 0; i < to->n; i++) {
 		char host[256];
 		uint16_t port;
-		if (ws_endpoint_host_port(p->to.urls[i], host, &port, err))
+		if (ws_endpoint_host_port(to->urls[i], host, &port, err))
 			continue;
 		const struct ws_registry_entry *e = ws_registry_find(r, host, port);
 		/* Somebody may have removed it since. */
-		bad += e && !check_one(job, &t, e, &p->infos[i], &p->errs[i]);
+		bad += e && !check_one(job, &t, e, &to->infos[i], &to->errs[i]);
 	}
 	table_print(&t, job->ui);
 	table_free(&t);
 	if (!bad)
 		return 0;
 	ws_err_set(err, WS_EMISMATCH, "%zu of %zu endpoints are down or not what is registered",
-	           bad, p->to.n);
+	           bad, to->n);
 	return ws_err_hint(err, "wsync-register add URL registers an endpoint as it is now");
 }
 
 static int do_check(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	struct job *job = ctx;
-	struct probe p = { 0 };
+	struct targets to = { 0 };
 	struct ws_registry r = { 0 };
-	int rc = find_targets(job, args, &p, err);
+	int rc = find_targets(job, args, &to, err);
 	if (!rc)
-		rc = ask(job, &p, err);
+		rc = ask(job, &to, err);
 	if (!rc)
 		rc = ws_registry_load(job->path.data, &r, err);
 	if (!rc)
-		rc = check_all(job, &r, &p, err);
-	if (!rc && !p.to.n)
+		rc = check_all(job, &r, &to, err);
+	if (!rc && !to.n)
 		ui_say(job->ui, "no endpoint is registered in %s\n", ui_text(job->path.data));
 	ws_registry_free(&r);
-	free_probe(&p);
+	targets_free(&to);
 	return rc;
 }
 

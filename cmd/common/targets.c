@@ -136,6 +136,15 @@ struct ws_call targets_call(const struct targets *t, int64_t ns)
 	return (struct ws_call){ t->http, t->urls, t->n, ws_deadline_in(ns), &run_cancel };
 }
 
+int targets_probe(struct targets *t, ws_deadline until, struct ws_err *err)
+{
+	const struct ws_call to = { t->http, t->urls, t->n, until, &run_cancel };
+	t->infos = calloc(t->n + 1, sizeof *t->infos);
+	t->errs = calloc(t->n + 1, sizeof *t->errs);
+	return t->infos && t->errs ? ws_endpoint_probe_all(&to, t->infos, t->errs, err) :
+	                             ws_oom(err);
+}
+
 void targets_free(struct targets *t)
 {
 	ws_client_close(t->http);
@@ -143,5 +152,7 @@ void targets_free(struct targets *t)
 		free((void *)(uintptr_t)t->urls[i]);
 	free(t->urls);
 	free(t->api_key);
+	free(t->infos);
+	free(t->errs);
 	*t = (struct targets){ 0 };
 }

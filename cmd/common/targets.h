@@ -21,6 +21,8 @@ struct targets {
 	char *api_key;     /* NULL: none */
 	const char *ca_file; /* NULL: the system's */
 	struct ws_http *http; /* NULL before targets_connect */
+	struct ws_endpoint_info *infos; /* of each; NULL before targets_probe, as errs */
+	struct ws_err *errs;
 };
 
 /* The URLs given by --endpoint, else those of the registry (of one pool with --pool). None at all
@@ -37,6 +39,8 @@ int targets_connect(struct targets *t, const struct opt_common *common, const st
                     struct ws_err *err);
 /* Requests to all of them, which end after ns or when the program is cancelled. */
 struct ws_call targets_call(const struct targets *t, int64_t ns);
+/* Asks all of them what they are; fails if one does not say. */
+int targets_probe(struct targets *t, ws_deadline until, struct ws_err *err);
 /* Closes the connections, too. */
 void targets_free(struct targets *t);
 

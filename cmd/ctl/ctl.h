@@ -48,8 +48,8 @@ int ctl_destroy_group(void *ctx, const struct opt_args *args, struct ws_err *err
 int ctl_wake(void *ctx, const struct opt_args *args, struct ws_err *err);
 int ctl_version(void *ctx, const struct opt_args *args, struct ws_err *err);
 
-/* Who all of them are, to be freed by the caller; NULL: one did not say. */
-struct ws_endpoint_info *ctl_ask(struct ctl_job *job, struct ws_err *err);
+/* targets_probe, with --lineage. */
+int ctl_ask(struct ctl_job *job, struct ws_err *err);
 /* The label of the weights, told to all. */
 int ctl_set_version(struct ctl_job *job, const char *version, struct ws_err *err);
 /* What failed, as members of an endpoint's line. */

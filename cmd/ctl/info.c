@@ -10,12 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct probe {
-	struct ws_endpoint_info *infos;
-	struct ws_err *errs;
-	struct ws_journal_list *records; /* NULL: not looked at */
-};
-
 static void put_info(struct ws_jw *w, const struct ws_endpoint_info *info)
 {
 	ws_jw_str(w, "version", info->version);
@@ -42,17 +36,17 @@ static void put_info(struct ws_jw *w, const struct ws_endpoint_info *info)
 	ws_jw_int(w, "ns", info->ns);
 }
 
-static void put_endpoint(struct ctl_job *job, const struct probe *p, size_t i)
+static void put_endpoint(struct ctl_job *job, size_t i)
 {
 	struct ws_jw *w = ui_line(job->ui, "endpoint");
 	ws_jw_str(w, "url", job->to.urls[i]);
-	ws_jw_bool(w, "ok", !p->errs[i].code);
-	if (p->errs[i].code)
-		ctl_put_failure(w, &p->errs[i]);
+	ws_jw_bool(w, "ok", !job->to.errs[i].code);
+	if (job->to.errs[i].code)
+		ctl_put_failure(w, &job->to.errs[i]);
 	else
-		put_info(w, &p->infos[i]);
-	if (p->records)
-		record_put_pause(w, record_of_pause(p->records, job->to.urls[i]));
+		put_info(w, &job->to.infos[i]);
+	if (job->records)
+		record_put_pause(w, record_of_pause(job->records, job->to.urls[i]));
 	ui_line_end(job->ui);
 }
 
@@ -92,23 +86,25 @@ static bool same(const struct ws_endpoint_info *a, const struct ws_endpoint_info
 }
 
 /* Each kind of server once, however many there are. */
-static void show_capabilities(struct ctl_job *job, const struct probe *p)
+static void show_capabilities(struct ctl_job *job)
 {
-	for (size_t i = 0; i < job->to.n; i++) {
+	const struct targets *to = &job->to;
+	for (size_t i = 0; i < to->n; i++) {
 		size_t n = 0;
 		bool before = false;
-		for (size_t k = 0; k < job->to.n; k++) {
-			if (p->errs[k].code || p->errs[i].code || !same(&p->infos[i], &p->infos[k]))
+		for (size_t k = 0; k < to->n; k++) {
+			if (to->errs[k].code || to->errs[i].code ||
+			    !same(&to->infos[i], &to->infos[k]))
 				continue;
 			before |= k < i;
 			n++;
 		}
 		if (!n || before)
 			continue;
-		const struct ws_capabilities *can = &p->infos[i].can;
-		ui_say(job->ui, "\n%s", ws_lineage_name(p->infos[i].lineage));
-		if (job->to.n > 1)
-			ui_say(job->ui, " (%zu of %zu: %s%s)", n, job->to.n, job->to.urls[i],
+		const struct ws_capabilities *can = &to->infos[i].can;
+		ui_say(job->ui, "\n%s", ws_lineage_name(to->infos[i].lineage));
+		if (to->n > 1)
+			ui_say(job->ui, " (%zu of %zu: %s%s)", n, to->n, to->urls[i],
 			       n > 1 ? ", ..." : "");
 		ui_say(job->ui, "\n");
 		for (size_t k = 0; k < ws_capability_count(); k++)
@@ -117,54 +113,60 @@ static void show_capabilities(struct ctl_job *job, const struct probe *p)
 	}
 }
 
-static void show_infos(struct ctl_job *job, const struct probe *p)
+static void show_infos(struct ctl_job *job)
 {
 	struct table t = { .n_columns = 8 };
+	struct ws_journal_list records;
+	record_read(job, &records);
+	job->records = &records;
 	table_add(&t, UI_DIM, "ENDPOINT", "WEIGHTS", "TP", "DTYPE", "QUANTIZATION", "LINEAGE",
 	          "VERSION", "MODEL");
 	for (size_t i = 0; i < job->to.n; i++) {
-		const struct ws_endpoint_info *info = &p->infos[i];
+		const struct ws_endpoint_info *info = &job->to.infos[i];
 		const char *model = *info->served_model ? info->served_model : info->model_path;
 		char ranks[64];
-		put_endpoint(job, p, i);
+		put_endpoint(job, i);
 		format_ranks(ranks, sizeof ranks, info);
-		if (p->errs[i].code)
+		if (job->to.errs[i].code)
 			table_add(&t, UI_BAD, job->to.urls[i], "failed", "", "", "", "",
-			          "", ui_words(p->errs[i].msg));
+			          "", ui_words(job->to.errs[i].msg));
 		else
 			table_add(&t, UI_PLAIN, job->to.urls[i], info->weight_version, ranks,
 			          info->dtype, info->quantization,
 			          ws_lineage_name(info->lineage), info->version, model);
 	}
-	ctl_print_unless_said(job, &t, p->errs[0].code);
+	ctl_print_unless_said(job, &t, job->to.errs[0].code);
 	table_free(&t);
-	record_say_pauses(job, p->records);
-	show_capabilities(job, p);
+	record_say_pauses(job, &records);
+	show_capabilities(job);
+	job->records = NULL;
+	ws_journal_list_free(&records);
 }
 
 /* The label alone: for scripts, one bare line where there is one endpoint. */
-static void show_versions(struct ctl_job *job, const struct probe *p)
+static void show_versions(struct ctl_job *job)
 {
 	struct table t = { .n_columns = 2 };
 	for (size_t i = 0; i < job->to.n; i++) {
-		put_endpoint(job, p, i);
+		const struct ws_err *e = &job->to.errs[i];
+		put_endpoint(job, i);
 		table_add(&t, UI_PLAIN, job->to.urls[i],
-		          p->errs[i].code ? ui_words(p->errs[i].msg) : p->infos[i].weight_version);
+		          e->code ? ui_words(e->msg) : job->to.infos[i].weight_version);
 	}
 	if (job->to.n > 1)
 		table_print(&t, job->ui);
-	else if (!p->errs[0].code)
-		ui_say(job->ui, "%s\n", ui_text(p->infos[0].weight_version));
+	else if (!job->to.errs[0].code)
+		ui_say(job->ui, "%s\n", ui_text(job->to.infos[0].weight_version));
 	table_free(&t);
 }
 
 /* Some answered and some did not. */
-static int count_failures(const struct ctl_job *job, const struct probe *p, struct ws_err *err)
+static int count_failures(const struct ctl_job *job, struct ws_err *err)
 {
 	const struct ws_err first = *err;
 	size_t failed = 0;
 	for (size_t i = 0; i < job->to.n; i++)
-		failed += p->errs[i].code != WS_OK;
+		failed += job->to.errs[i].code != WS_OK;
 	if (failed && failed < job->to.n) {
 		ws_err_set(err, WS_EPARTIAL, "%zu of %zu endpoints failed: %s", failed, job->to.n,
 		           first.msg);
@@ -174,60 +176,30 @@ static int count_failures(const struct ctl_job *job, const struct probe *p, stru
 	return failed ? -1 : 0;
 }
 
-static int ask_all(struct ctl_job *job, struct ws_endpoint_info *infos, struct ws_err *errs,
-                   struct ws_err *err)
+int ctl_ask(struct ctl_job *job, struct ws_err *err)
 {
-	const struct ws_call to = targets_call(&job->to, job->cfg->timeout_ns);
-	const int rc = ws_endpoint_probe_all(&to, infos, errs, err);
-	for (size_t i = 0; i < job->to.n; i++)
-		ws_endpoint_assume(&infos[i], (enum ws_lineage)job->cfg->lineage);
+	const int rc = targets_probe(&job->to, ws_deadline_in(job->cfg->timeout_ns), err);
+	for (size_t i = 0; job->to.infos && i < job->to.n; i++)
+		ws_endpoint_assume(&job->to.infos[i], (enum ws_lineage)job->cfg->lineage);
 	return rc;
 }
 
-static int probe(struct ctl_job *job, void (*show)(struct ctl_job *, const struct probe *),
-                 struct ws_journal_list *records, struct ws_err *err)
+static int probe(struct ctl_job *job, void (*show)(struct ctl_job *), struct ws_err *err)
 {
-	struct probe p = { calloc(job->to.n, sizeof *p.infos), calloc(job->to.n, sizeof *p.errs),
-		           records };
-	int rc = p.infos && p.errs ? 0 : ws_oom(err);
-	if (!rc) {
-		rc = ask_all(job, p.infos, p.errs, err);
-		if (err->code != WS_ECANCELLED && err->code != WS_ESYSTEM) {
-			if (records)
-				record_read(job, records);
-			show(job, &p);
-			rc = count_failures(job, &p, err);
-		}
-	}
-	ws_journal_list_free(records);
-	free(p.infos);
-	free(p.errs);
-	return rc;
-}
-
-struct ws_endpoint_info *ctl_ask(struct ctl_job *job, struct ws_err *err)
-{
-	struct ws_endpoint_info *infos = calloc(job->to.n, sizeof *infos);
-	struct ws_err *errs = calloc(job->to.n, sizeof *errs);
-	int rc = infos && errs ? 0 : ws_oom(err);
-	if (!rc)
-		rc = ask_all(job, infos, errs, err);
-	free(errs);
-	if (!rc)
-		return infos;
-	free(infos);
-	return NULL;
+	ctl_ask(job, err);
+	if (err->code == WS_ECANCELLED || err->code == WS_ESYSTEM)
+		return -1;
+	show(job);
+	return count_failures(job, err);
 }
 
 int ctl_info(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	(void)args;
-	struct ws_journal_list records = { 0 };
-	return probe(ctx, show_infos, &records, err);
+	return probe(ctx, show_infos, err);
 }
 
 int ctl_version(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
-	return args->n ? ctl_set_version(ctx, args->v[0], err)
-	               : probe(ctx, show_versions, NULL, err);
+	return args->n ? ctl_set_version(ctx, args->v[0], err) : probe(ctx, show_versions, err);
 }

@@ -142,19 +142,18 @@ static int check_mode(struct ctl_job *job, struct ws_err *err)
 	const enum ws_pause_mode mode = (enum ws_pause_mode)job->cfg->mode;
 	if (mode == WS_PAUSE_ABORT)
 		return 0;
-	struct ws_endpoint_info *infos = ctl_ask(job, err);
-	const char *why = NULL;
-	for (size_t i = 0; infos && !why && i < job->to.n; i++) {
-		why = ws_push_refuses(&infos[i].can, mode, WS_FLUSH_NEVER, true, false, NULL);
+	if (ctl_ask(job, err))
+		return -1;
+	for (size_t i = 0; i < job->to.n; i++) {
+		const char *why = ws_push_refuses(&job->to.infos[i].can, mode, WS_FLUSH_NEVER, true,
+		                                  false, NULL);
 		if (!why)
 			continue;
 		ws_err_set(err, WS_EREFUSED, "%s: %s", job->to.urls[i], why);
 		ws_err_hint(err, "use --mode abort");
-		ws_err_where(err, NULL, job->to.urls[i]);
+		return ws_err_where(err, NULL, job->to.urls[i]);
 	}
-	const bool asked = infos != NULL;
-	free(infos);
-	return asked && !why ? 0 : -1;
+	return 0;
 }
 
 int ctl_pause(void *ctx, const struct opt_args *args, struct ws_err *err)
@@ -194,11 +193,10 @@ static int change_memory(struct ctl_job *job, struct request *r, struct ws_err *
 	r->memory = WS_MEMORY_ALL;
 	if (job->cfg->tags && ws_memory_parse(job->cfg->tags, &r->memory, err))
 		return -1;
-	struct ws_endpoint_info *infos = ctl_ask(job, err);
-	r->infos = infos;
-	const int rc = infos ? tell(job, r, err) : -1;
-	free(infos);
-	return rc;
+	if (ctl_ask(job, err))
+		return -1;
+	r->infos = job->to.infos;
+	return tell(job, r, err);
 }
 
 int ctl_sleep(void *ctx, const struct opt_args *args, struct ws_err *err)

@@ -15,8 +15,6 @@
 /* What stands for the servers. */
 struct against {
 	struct targets to;
-	struct ws_endpoint_info *infos;
-	struct ws_err *errs;
 	struct ws_name_check_target *targets;
 	size_t n;
 };
@@ -26,8 +24,6 @@ static void free_against(struct against *a)
 	for (size_t i = 0; a->targets && i < a->n; i++)
 		ws_name_check_target_free(&a->targets[i]);
 	free(a->targets);
-	free(a->infos);
-	free(a->errs);
 	targets_free(&a->to);
 }
 
@@ -38,9 +34,10 @@ static int ask(struct verify_job *job, struct against *a, struct ws_err *err)
 	outlet_never_wait();
 	if (targets_connect(&a->to, &cfg->common, job->ui, err))
 		return -1;
-	const struct ws_call to = targets_call(&a->to, verify_timeout(cfg));
-	if (ws_endpoint_probe_all(&to, a->infos, a->errs, err) ||
-	    ws_name_check_ask(to.http, a->infos, n, true, to.until, &run_cancel, a->targets, err))
+	const ws_deadline until = ws_deadline_in(verify_timeout(cfg));
+	if (targets_probe(&a->to, until, err) ||
+	    ws_name_check_ask(a->to.http, a->to.infos, n, true, until, &run_cancel, a->targets,
+	                      err))
 		return -1;
 	a->n = n;
 	return 0;
@@ -71,10 +68,8 @@ static int find_against(struct verify_job *job, struct against *a, struct ws_err
 	if ((named || !is_described(cfg)) &&
 	    targets_find(&a->to, &cfg->common, !named, job->ui, err))
 		return -1;
-	a->infos = calloc(a->to.n + 1, sizeof *a->infos);
-	a->errs = calloc(a->to.n + 1, sizeof *a->errs);
 	a->targets = calloc(a->to.n + 1, sizeof *a->targets);
-	if (!a->infos || !a->errs || !a->targets)
+	if (!a->targets)
 		return ws_oom(err);
 	return a->to.n ? ask(job, a, err) : describe(job, a, err);
 }
@@ -131,7 +126,7 @@ static int open_input(struct verify_job *job, const struct opt_args *args, const
 {
 	const char *fallback = NULL;
 	for (size_t i = 0; !fallback && i < a->to.n; i++)
-		fallback = ws_name_check_model_dir(&a->infos[i]);
+		fallback = ws_name_check_model_dir(&a->to.infos[i]);
 	return verify_open_source(job, args, fallback, in, err);
 }
 
