@@ -6,6 +6,7 @@
  * that NCCL takes it for another machine: then ranks may share a GPU, and use sockets. */
 #include "bench_cmd.h"
 
+#include "nccl.h"
 #include "run.h"
 
 #include <fcntl.h>
@@ -64,7 +65,7 @@ int receivers_failed(void *ctx, struct ws_err *err)
 int bench_find_nccl(struct bench_job *job, const char **out, struct ws_err *err)
 {
 	const struct pushing *p = &job->cfg->pushing;
-	*out = pushing_nccl(p);
+	*out = nccl_prepare(p->nccl_lib, p->nccl_from);
 	if (p->nccl_lib && p->nccl_from)
 		return ws_err_set(err, WS_EUSAGE, "either --nccl-lib or --nccl-from, not both");
 	if (!p->nccl_from)

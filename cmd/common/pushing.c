@@ -20,11 +20,6 @@ const char *const pushing_pauses[] = { "abort", "retract", "in_place", "none", N
 const char *const pushing_partials[] = { "pause", "resume", NULL };
 const char *const pushing_verifies[] = { "names", "hash", "none", NULL };
 
-const char *pushing_nccl(const struct pushing *p)
-{
-	return nccl_prepare(p->nccl_lib, p->nccl_from);
-}
-
 int pushing_ipc_device(void *pushing, const char *value, struct ws_err *err)
 {
 	struct pushing *p = pushing;
@@ -53,7 +48,9 @@ struct ws_push_opts pushing_opts(const struct pushing *p, const struct opt_commo
 		.backend = p->backend, .protocol = p->protocol, .two_phase = p->two_phase,
 		.format = p->format, .flush = p->flush, .pause = p->pause,
 		.on_partial = p->partial, .lineage = p->lineage, .verify = p->verify,
-		.nccl_library = p->backend == WS_BACKEND_NCCL ? pushing_nccl(p) : p->nccl_lib,
+		.nccl_library = p->backend == WS_BACKEND_NCCL ?
+		                        nccl_prepare(p->nccl_lib, p->nccl_from) :
+		                        p->nccl_lib,
 		.nccl_from = p->nccl_from, .gpu = (unsigned)p->gpu,
 		.ipc_by_ordinal = p->ipc_by_ordinal, .ipc_ordinal = p->ipc_ordinal,
 		.disk_dir = p->disk_dir, .disk_path = p->disk_path,

@@ -92,9 +92,6 @@ extern const char *const pushing_verifies[];
 		"wait for another push to the same server (0: refuse at once)")
 
 int pushing_ipc_device(void *pushing, const char *value, struct ws_err *err); /* an opt_call */
-/* The NCCL to load, as the options or the environment say; NULL: where it usually is, or as
- * nccl_from says. Sets for it what inference servers set for theirs. */
-const char *pushing_nccl(const struct pushing *p);
 /* What the options say of a push to these endpoints; the sink, for example, is the caller's.
  * Include and exclude are those of the transform. */
 struct ws_push_opts pushing_opts(const struct pushing *p, const struct opt_common *common,
