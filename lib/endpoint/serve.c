@@ -31,9 +31,9 @@ static int open_model(struct ws_serve *s, const struct ws_serve_opts *o, struct 
 		return ws_err_set(err, WS_EUSAGE,
 		                  "%u tensor-parallel ranks do not form %u expert-parallel groups",
 		                  s->opts.tp, s->opts.ep);
-	if (o->routed_experts && !(WS_IN_FROM_2026 & 1u << o->lineage))
+	if (o->routed_experts && !ws_serve_in(o->lineage, WS_IN_FROM_2026))
 		return ws_err_set(err, WS_EUSAGE, "%s has no answers with routed experts",
-		                  s->traits->name);
+		                  ws_serve_lineages[o->lineage].name);
 	if (!o->model)
 		return 0;
 	return ws_serve_model_open(o->model, s->opts.tp, s->opts.ep, o->dtype, o->quantization,
@@ -128,7 +128,6 @@ int ws_serve_new(const struct ws_serve_opts *opts, struct ws_serve **out, struct
 		return -1;
 	}
 	s->opts = *opts;
-	s->traits = ws_serve_lineage_traits(opts->lineage);
 	s->opts.tp = opts->tp ? opts->tp : 1;
 	s->opts.ep = opts->ep ? opts->ep : 1;
 	s->opts.init_ns = opts->init_ns ? opts->init_ns : 600 * WS_NS_PER_S;

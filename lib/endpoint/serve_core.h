@@ -56,7 +56,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct ws_serve_lineage_traits; /* serve_lineage.h */
 struct ws_serve_http;           /* serve_http.h */
 struct ws_serve_group;          /* serve_group.h */
 struct ws_serve_model;          /* serve_model.h */
@@ -75,7 +74,6 @@ struct ws_serve_prompt {
 };
 
 struct ws_serve {
-	const struct ws_serve_lineage_traits *traits;
 	/* strings replaced by copies below; those of the caller are gone */
 	struct ws_serve_opts opts;
 	char *tokenizer_path, *dtype, *quantization, *api_key;

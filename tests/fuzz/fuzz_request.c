@@ -102,8 +102,7 @@ static void feed_checks(const char *body, size_t n)
 		return;
 	if (ws_serve_decode_init(root, &in, &err) == 0)
 		ws_serve_check_init(endpoint(), &in, &err);
-	if (ws_serve_decode_update(root, ws_serve_lineage_traits(WS_SERVE_XORL_LEGACY), &u, &err) ==
-	    0) {
+	if (ws_serve_decode_update(root, WS_SERVE_XORL_LEGACY, &u, &err) == 0) {
 		if (ws_serve_check_update(endpoint(), &u, &err) == 0) {
 			ws_serve_check_load(endpoint(), &u, &err);
 			feed_loader(&u);

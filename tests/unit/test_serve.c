@@ -251,7 +251,7 @@ static int check(const char *body, struct ws_serve_update *u, struct ws_json **r
 	memset(&err, 0, sizeof err);
 	*root = ws_json_parse(body, strlen(body), "body", &err);
 	assert_non_null(*root);
-	if (ws_serve_decode_update(*root, serve->traits, u, &err))
+	if (ws_serve_decode_update(*root, serve->opts.lineage, u, &err))
 		return -1;
 	return ws_serve_check_update(serve, u, &err);
 }

@@ -214,7 +214,7 @@ static int refuse_without_weights(const struct ws_serve *s, const char *field, s
 static int read_logprobs(const struct ws_serve *s, struct ws_generate *g,
                          const struct ws_json *body, struct ws_err *err)
 {
-	const bool with_last = s->traits->tells_last_token;
+	const bool with_last = ws_serve_in(s->opts.lineage, WS_HAS_LAST_TOKEN);
 	bool logprobs = false;
 	int64_t start = -1;
 	if (ws_serve_field_bool(body, "return_logprob", &logprobs, err) ||

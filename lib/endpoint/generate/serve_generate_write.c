@@ -97,7 +97,7 @@ static void write_meta(struct ws_jw *w, const struct ws_serve *s, const struct w
 	ws_jw_uint(w, "length", one->n_new);
 	ws_jw_end_object(w);
 	ws_jw_uint(w, "prompt_tokens", one->n_prompt);
-	if (s->traits->update_version)
+	if (ws_serve_in(s->opts.lineage, WS_HAS_UPDATE_VERSION))
 		ws_jw_str(w, "weight_version", version);
 	if (one->logprobs) {
 		write_logprobs(w, "input_token_logprobs", g, one, one->from, middle);

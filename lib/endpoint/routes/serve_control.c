@@ -27,7 +27,7 @@ static void set_text(struct ws_serve_call *c, unsigned status, const char *text)
 /* A token would have to be generated, which a scheduler that receives weights cannot. */
 void ws_serve_route_health_generate(struct ws_serve_call *c)
 {
-	const bool bypass = c->serve->traits->health_bypass;
+	const bool bypass = c->serve->opts.lineage == WS_SERVE_XORL_LEGACY;
 	pthread_mutex_lock(&c->serve->lock);
 	c->rp->status = c->serve->receiving && !bypass ? 503 : 200;
 	pthread_mutex_unlock(&c->serve->lock);
@@ -36,7 +36,7 @@ void ws_serve_route_health_generate(struct ws_serve_call *c)
 
 void ws_serve_route_health(struct ws_serve_call *c)
 {
-	if (c->serve->traits->health_generates)
+	if (ws_serve_in(c->serve->opts.lineage, WS_HEALTH_GENERATES))
 		ws_serve_route_health_generate(c);
 	c->rp->type = "";
 }
@@ -82,14 +82,14 @@ void ws_serve_route_model_info(struct ws_serve_call *c)
 	write_path(&jw, c->serve);
 	ws_jw_bool(&jw, "is_generation", true);
 	ws_jw_null(&jw, "preferred_sampling_params");
-	if (c->serve->traits->update_version)
+	if (ws_serve_in(c->serve->opts.lineage, WS_HAS_UPDATE_VERSION))
 		write_version(&jw, c->serve);
-	if (c->serve->traits->extended_info) {
+	if (ws_serve_in(c->serve->opts.lineage, WS_HAS_EXTENDED_INFO)) {
 		ws_jw_bool(&jw, "has_image_understanding", false);
 		ws_jw_bool(&jw, "has_audio_understanding", false);
+		if (c->serve->model)
+			write_architecture(&jw, c->serve->model->config);
 	}
-	if (c->serve->traits->extended_info && c->serve->model)
-		write_architecture(&jw, c->serve->model->config);
 	ws_jw_end_object(&jw);
 }
 
@@ -155,16 +155,16 @@ void ws_serve_route_server_info(struct ws_serve_call *c)
 		ws_jw_bool(&jw, "enable_fp32_router", false);
 		ws_jw_bool(&jw, "enable_return_expert_logits", false);
 	}
-	if (s->traits->update_version)
+	if (ws_serve_in(s->opts.lineage, WS_HAS_UPDATE_VERSION))
 		write_version(&jw, s);
 	ws_jw_uint(&jw, "max_total_num_tokens", WS_GENERATE_MAX_TOKENS);
 	ws_jw_array(&jw, "internal_states");
 	ws_jw_object(&jw, NULL);
-	if (s->traits->update_version)
+	if (ws_serve_in(s->opts.lineage, WS_HAS_UPDATE_VERSION))
 		write_version(&jw, s);
 	ws_jw_end_object(&jw);
 	ws_jw_end_array(&jw);
-	ws_jw_str(&jw, "version", s->traits->version);
+	ws_jw_str(&jw, "version", ws_serve_lineages[s->opts.lineage].version);
 	ws_jw_end_object(&jw);
 }
 
@@ -271,7 +271,7 @@ static bool read_timeout(const struct ws_serve_call *c, int64_t *ns)
 {
 	const char *text = c->rq->query ? c->rq->query(c->rq->query_ctx, "timeout") : NULL;
 	*ns = 0;
-	if (!text || !c->serve->traits->flush_timeout)
+	if (!text || !ws_serve_in(c->serve->opts.lineage, WS_HAS_FLUSH_TIMEOUT))
 		return true;
 	char *end = NULL;
 	const double seconds = strtod(text, &end);

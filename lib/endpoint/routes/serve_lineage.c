@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_lineage.c - the table of lineages, and how an emulated server dies.
+/* serve_lineage.c - the names of lineages, and how an emulated server dies.
  *
  * An uncaught exception in a server's scheduler takes the whole server down: the
  * scheduler signals its parent, which kills every process. Clients see connections that close
@@ -20,56 +20,16 @@
 /* The local part of the version names this program. */
 #define OURS "+wsync." WSYNC_VERSION
 
-static const struct ws_serve_lineage_traits lineages[] = {
-	[WS_SERVE_LENIENT] = {
-		.name = "lenient", .version = "0.5.15" OURS,
-		.update_version = true, .load_format = true,
-		.pause_modes = true, .flush_timeout = true, .checksums = true, .x_api_key = true,
-		.extended_info = true, .survives = true,
-	},
-	[WS_SERVE_SGLANG_0_4] = {
-		.name = "sglang-0.4", .version = "0.4.6" OURS, .health_generates = true,
-		.tells_last_token = true,
-	},
-	[WS_SERVE_SGLANG_0_5] = {
-		.name = "sglang-0.5", .version = "0.5.4" OURS, .update_version = true,
-		.health_generates = true, .tells_last_token = true,
-	},
-	[WS_SERVE_SGLANG_2026] = {
-		.name = "sglang-2026", .version = "0.5.15" OURS, .update_version = true,
-		.load_format = true, .pause_modes = true, .flush_timeout = true, .checksums = true,
-		.x_api_key = true, .extended_info = true,
-	},
-	[WS_SERVE_XORL_LEGACY] = {
-		.name = "xorl-legacy", .version = "0.5.6" OURS, .update_version = true,
-		.load_format = true, .free_kv_cache = true, .pause_modes = true, .x_api_key = true,
-		.extended_info = true, .survives = true, .health_bypass = true,
-		.tells_last_token = true,
-	},
-	[WS_SERVE_XORL] = {
-		.name = "xorl", .version = "0.5.15" OURS,
-		.update_version = true, .load_format = true,
-		.pause_modes = true, .flush_timeout = true, .checksums = true, .x_api_key = true,
-		.extended_info = true, .stuck_prepare = true,
-	},
-	[WS_SERVE_SESSION] = {
-		.name = "session", .version = "0.5.15" OURS,
-		.update_version = true, .load_format = true,
-		.pause_modes = true, .flush_timeout = true, .checksums = true, .x_api_key = true,
-		.extended_info = true, .needs_session = true,
-	},
-	[WS_SERVE_SLIME] = {
-		.name = "slime", .version = "0.5.15" OURS,
-		.update_version = true, .load_format = true,
-		.pause_modes = true, .flush_timeout = true, .checksums = true, .x_api_key = true,
-		.extended_info = true,
-	},
+const struct ws_serve_lineage_names ws_serve_lineages[WS_SERVE_N_LINEAGES] = {
+	[WS_SERVE_LENIENT] = { "lenient", "0.5.15" OURS },
+	[WS_SERVE_SGLANG_0_4] = { "sglang-0.4", "0.4.6" OURS },
+	[WS_SERVE_SGLANG_0_5] = { "sglang-0.5", "0.5.4" OURS },
+	[WS_SERVE_SGLANG_2026] = { "sglang-2026", "0.5.15" OURS },
+	[WS_SERVE_XORL_LEGACY] = { "xorl-legacy", "0.5.6" OURS },
+	[WS_SERVE_XORL] = { "xorl", "0.5.15" OURS },
+	[WS_SERVE_SESSION] = { "session", "0.5.15" OURS },
+	[WS_SERVE_SLIME] = { "slime", "0.5.15" OURS },
 };
-
-const struct ws_serve_lineage_traits *ws_serve_lineage_traits(enum ws_serve_lineage lineage)
-{
-	return &lineages[lineage];
-}
 
 /* ---- death ---- */
 

@@ -23,35 +23,37 @@ enum {
 	WS_IN_SLIME = 1u << WS_SERVE_SLIME,
 
 	WS_IN_XORLS = WS_IN_XORL_LEGACY | WS_IN_XORL,
-	WS_IN_FROM_2026 = WS_IN_LENIENT | WS_IN_2026 | WS_IN_XORLS | WS_IN_SESSION | WS_IN_SLIME,
+	WS_IN_0_5_15 = WS_IN_LENIENT | WS_IN_2026 | WS_IN_XORL | WS_IN_SESSION | WS_IN_SLIME,
+	WS_IN_FROM_2026 = WS_IN_0_5_15 | WS_IN_XORL_LEGACY,
 	WS_IN_FROM_0_5 = WS_IN_FROM_2026 | WS_IN_0_5,
-	WS_IN_ALL = WS_IN_FROM_0_5 | WS_IN_0_4
-};
+	WS_IN_ALL = WS_IN_FROM_0_5 | WS_IN_0_4,
 
-struct ws_serve_lineage_traits {
-	const char *name;
-	const char *version;    /* what /server_info says */
-
-	/* Fields, unknown and ignored where false. */
-	bool update_version;    /* weight_version, abort_all_requests of an update */
-	bool load_format;       /* of an update, and flattened_bucket */
-	bool free_kv_cache;     /* free_kv_cache_before_recv */
-	bool pause_modes;       /* else a pause reads no body and aborts */
-	bool flush_timeout;     /* the query parameter */
-	bool checksums; /* weights_checker: else action is required, and is not "checksum" */
-	bool x_api_key;         /* beside Authorization: Bearer */
-	bool extended_info;     /* /model_info tells the architecture */
+	/* Fields that the others do not know and ignore. */
+	WS_HAS_UPDATE_VERSION = WS_IN_FROM_0_5, /* weight_version, abort_all_requests of an update */
+	WS_HAS_LOAD_FORMAT = WS_IN_FROM_2026,   /* of an update, and flattened_bucket */
+	WS_HAS_FREE_KV_CACHE = WS_IN_XORL_LEGACY, /* free_kv_cache_before_recv */
+	WS_HAS_FLUSH_TIMEOUT = WS_IN_0_5_15,    /* the query parameter */
+	/* of weights_checker; for others action is required, and is not "checksum" */
+	WS_HAS_CHECKSUMS = WS_IN_0_5_15,
+	WS_HAS_X_API_KEY = WS_IN_FROM_2026,     /* beside Authorization: Bearer */
+	WS_HAS_EXTENDED_INFO = WS_IN_FROM_2026, /* /model_info reports the architecture */
 	/* by default logprobs of a prompt begin with its last token */
-	bool tells_last_token;
+	WS_HAS_LAST_TOKEN = WS_IN_0_4 | WS_IN_0_5 | WS_IN_XORL_LEGACY,
 
 	/* Behaviour. */
-	bool survives;          /* a missing group and a failed flush are answered, not died of */
-	bool health_bypass;     /* health is 200 while weights come, whatever it would generate */
-	bool health_generates;  /* /health is /health_generate */
-	bool needs_session;     /* updates outside of begin and end are refused */
-	bool stuck_prepare;     /* a two-phase update that timed out stays prepared for ever */
+	/* a missing group and a failed flush are answered, not died of */
+	WS_SURVIVES = WS_IN_LENIENT | WS_IN_XORL_LEGACY,
+	WS_HEALTH_GENERATES = WS_IN_0_4 | WS_IN_0_5 /* /health is /health_generate */
 };
 
-const struct ws_serve_lineage_traits *ws_serve_lineage_traits(enum ws_serve_lineage lineage);
+static inline bool ws_serve_in(enum ws_serve_lineage lineage, unsigned set)
+{
+	return set & 1u << lineage;
+}
+
+/* version: for /server_info. */
+extern const struct ws_serve_lineage_names {
+	const char *name, *version;
+} ws_serve_lineages[WS_SERVE_N_LINEAGES];
 
 #endif

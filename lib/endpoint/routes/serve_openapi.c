@@ -12,8 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WITH_CHECKER = WS_IN_FROM_2026 & ~(unsigned)WS_IN_XORL_LEGACY };
-
 static const struct fields {
 	const char *route, *names;
 	unsigned lineages;
@@ -30,7 +28,7 @@ static const struct fields {
 	{ "update_weights_from_distributed", "load_format", WS_IN_FROM_2026, false },
 	{ "update_weights_from_distributed", "free_kv_cache_before_recv",
 	  WS_IN_XORL_LEGACY, false },
-	{ "update_weights_from_distributed", "torch_empty_cache", WITH_CHECKER, false },
+	{ "update_weights_from_distributed", "torch_empty_cache", WS_IN_0_5_15, false },
 	{ "update_weights_from_distributed", "selector", WS_IN_SESSION, false },
 	{ "update_weights_from_tensor",
 	  "serialized_named_tensors load_format flush_cache abort_all_requests "
@@ -61,11 +59,11 @@ static const struct fields {
 	{ "release_memory_occupation", "tags", WS_IN_ALL, false },
 	{ "resume_memory_occupation", "tags", WS_IN_ALL, false },
 	{ "update_weight_version", "new_version abort_all_requests", WS_IN_ALL, false },
-	{ "flush_cache", "timeout", WITH_CHECKER, true },
+	{ "flush_cache", "timeout", WS_IN_0_5_15, true },
 	{ "pause_generation", "mode", WS_IN_FROM_2026, false },
-	{ "continue_generation", "torch_empty_cache", WITH_CHECKER, false },
+	{ "continue_generation", "torch_empty_cache", WS_IN_0_5_15, false },
 	{ "weights_checker", "action", WS_IN_ALL, false },
-	{ "weights_checker", "allow_quant_error", WITH_CHECKER, false },
+	{ "weights_checker", "allow_quant_error", WS_IN_0_5_15, false },
 	{ "list_weights", "prefix rank", WS_IN_ALL, true },
 	{ "get_weights_by_name", "name truncate_size", WS_IN_ALL, false },
 };
@@ -73,7 +71,7 @@ static const struct fields {
 /* Endpoints with --checksums have the field that came with them. */
 static bool has_fields(const struct ws_serve *s, const struct fields *f)
 {
-	return f->lineages & 1u << s->opts.lineage ||
+	return ws_serve_in(s->opts.lineage, f->lineages) ||
 	       (s->opts.checksums && strcmp(f->names, "allow_quant_error") == 0);
 }
 

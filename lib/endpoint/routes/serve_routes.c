@@ -55,7 +55,7 @@ static const struct route {
 	{ "continue_generation", POST, BODY, ws_serve_route_continue, WS_IN_FROM_2026 },
 	{ "continue_generation", POST, NO_BODY, ws_serve_route_continue, WS_IN_0_5 },
 	{ "weights_checker", GET | POST, OPTIONAL_BODY, ws_serve_route_checker,
-	  WS_IN_FROM_2026 & ~(unsigned)WS_IN_XORL_LEGACY },
+	  WS_HAS_CHECKSUMS },
 	{ "weights_checker", POST, BODY, ws_serve_route_checker, WS_IN_XORL_LEGACY },
 	{ "list_weights", GET | POST, NO_BODY, ws_serve_route_list, WS_IN_LENIENT },
 	{ "list_weights", GET, NO_BODY, ws_serve_route_list, WS_IN_XORL_LEGACY },
@@ -70,15 +70,10 @@ static const struct route {
 enum { N_ROUTES = sizeof routes / sizeof routes[0] };
 _Static_assert((int)N_ROUTES <= (int)WS_SERVE_MAX_ROUTES, "the journal counts calls per route");
 
-static bool has_route(enum ws_serve_lineage lineage, const struct route *r)
-{
-	return r->lineages & 1u << lineage;
-}
-
 static const struct route *find_route(const char *name, enum ws_serve_lineage lineage)
 {
 	for (size_t i = 0; i < N_ROUTES; i++)
-		if (has_route(lineage, &routes[i]) && strcmp(routes[i].name, name) == 0)
+		if (ws_serve_in(lineage, routes[i].lineages) && strcmp(routes[i].name, name) == 0)
 			return &routes[i];
 	return NULL;
 }
@@ -184,7 +179,7 @@ const char *ws_serve_route_at(size_t i, enum ws_serve_lineage lineage, bool *get
                               bool *end)
 {
 	*end = i >= N_ROUTES;
-	if (*end || !has_route(lineage, &routes[i]))
+	if (*end || !ws_serve_in(lineage, routes[i].lineages))
 		return NULL;
 	*get = routes[i].methods & GET;
 	*post = routes[i].methods & POST;
@@ -198,7 +193,7 @@ bool ws_serve_admit(struct ws_serve *s, const struct ws_serve_request *rq,
 {
 	if (!s->api_key || strncmp(rq->path, "/health", 7) == 0 ||
 	    strcmp(rq->method, "OPTIONS") == 0 ||
-	    ws_serve_has_key(rq, s->api_key, s->traits->x_api_key))
+	    ws_serve_has_key(rq, s->api_key, ws_serve_in(s->opts.lineage, WS_HAS_X_API_KEY)))
 		return true;
 	answer_fixed(rp, 401, "{\"error\":\"Unauthorized\"}");
 	return false;

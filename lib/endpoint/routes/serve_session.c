@@ -25,7 +25,7 @@ bool ws_serve_may_update(struct ws_serve_call *c)
 	pthread_mutex_lock(&s->lock);
 	const bool open = s->session;
 	pthread_mutex_unlock(&s->lock);
-	if (open || !s->traits->needs_session)
+	if (open || s->opts.lineage != WS_SERVE_SESSION)
 		return true;
 	ws_serve_answer(c, false,
 	                "%s must run between begin_weight_update() and end_weight_update()",

@@ -175,7 +175,7 @@ static void give_back(const struct ws_serve *s, const struct parcels *all)
 }
 
 /* WS_EUSAGE: the web framework's refusal. */
-static int decode(const struct ws_json *body, const struct ws_serve_lineage_traits *traits,
+static int decode(const struct ws_json *body, enum ws_serve_lineage lineage,
                   struct ws_serve_update *u, const struct ws_json **list, struct ws_err *err)
 {
 	static const char key[] = "serialized_named_tensors";
@@ -188,15 +188,7 @@ static int decode(const struct ws_json *body, const struct ws_serve_lineage_trai
 	for (const struct ws_json *node = ws_json_first(*list); node; node = ws_json_next(node))
 		if (!ws_json_string(node))
 			return ws_serve_field_invalid(err, key, "Input should be a valid string");
-	if (ws_serve_field_str(body, "load_format", false, &u->load_format, err) ||
-	    ws_serve_field_bool(body, "flush_cache", &u->flush, err))
-		return -1;
-	if (traits->update_version &&
-	    (ws_serve_field_bool(body, "abort_all_requests", &u->abort_all, err) ||
-	     ws_serve_field_str(body, "weight_version", false, &u->version, err)))
-		return -1;
-	u->flattened = u->load_format && strcmp(u->load_format, "flattened_bucket") == 0;
-	return 0;
+	return ws_serve_decode_options(body, lineage, WS_IN_ALL, u, err);
 }
 
 static void run(struct ws_serve_call *c, struct parcels *all)
@@ -213,7 +205,7 @@ void ws_serve_route_tensor(struct ws_serve_call *c)
 	struct parcels all = { 0 };
 	const struct ws_json *list = NULL;
 	struct ws_err err = WS_ERR_INIT;
-	if (decode(c->body, c->serve->traits, &all.update, &list, &err))
+	if (decode(c->body, c->serve->opts.lineage, &all.update, &list, &err))
 		ws_serve_answer_invalid(c, err.msg);
 	else if (!all.update.flattened)
 		ws_serve_answer(c, false, "only load_format \"flattened_bucket\" is taken here");

@@ -225,12 +225,12 @@ static void prepare(struct ws_serve_call *c, struct ws_serve_buckets *b)
 		answer_prepare(c, true, text);
 	} else {
 		snprintf(text, sizeof text,
-		         s->traits->stuck_prepare ?
+		         s->opts.lineage == WS_SERVE_XORL ?
 		                 "Timed out waiting for the distributed-weight receiver to become "
 		                 "ready after %gs" :
 		                 "Timeout waiting for recv thread to become ready after %gs",
 		         (double)s->opts.ready_ns / (double)WS_NS_PER_S);
-		if (!s->traits->stuck_prepare)
+		if (s->opts.lineage != WS_SERVE_XORL)
 			abandon(s, p);
 		answer_prepare(c, false, text);
 	}
@@ -307,7 +307,7 @@ static void complete(struct ws_serve_call *c, struct ws_serve_update *u)
 		                "Prepared group '%.200s' does not match completion group '%.200s'.",
 		                p->group_name, u->group);
 	} else if (!await(s, &p->done, s->opts.complete_ns)) {
-		if (!s->traits->stuck_prepare)
+		if (s->opts.lineage != WS_SERVE_XORL)
 			abandon(s, p);
 		ws_serve_answer(c, false, "Weight receive timed out after %gs.",
 		                (double)s->opts.complete_ns / (double)WS_NS_PER_S);

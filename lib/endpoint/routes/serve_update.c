@@ -128,7 +128,7 @@ static void fail_without_group(struct ws_serve_call *c, const char *name)
 	for (const struct ws_serve_group *g = c->serve->groups; g; g = g->next)
 		ws_buf_printf(&known, known.len ? ", '%s'" : "'%s'", g->name);
 	pthread_mutex_unlock(&c->serve->lock);
-	if (c->serve->traits->survives)
+	if (ws_serve_in(c->serve->opts.lineage, WS_SURVIVES))
 		ws_serve_answer(c, false, "Group %s not in [%s]. %s", name, ws_buf_str(&known),
 		                remedy);
 	else
@@ -191,7 +191,7 @@ void ws_serve_route_update(struct ws_serve_call *c)
 {
 	struct ws_serve_update u;
 	struct ws_err err = WS_ERR_INIT;
-	if (ws_serve_decode_update(c->body, c->serve->traits, &u, &err)) {
+	if (ws_serve_decode_update(c->body, c->serve->opts.lineage, &u, &err)) {
 		if (err.code == WS_EUSAGE)
 			ws_serve_answer_invalid(c, err.msg);
 		else

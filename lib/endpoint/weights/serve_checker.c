@@ -204,7 +204,8 @@ static void check(struct ws_serve_call *c, const char *name)
 
 void ws_serve_route_checker(struct ws_serve_call *c)
 {
-	const bool checksums = c->serve->traits->checksums || c->serve->opts.checksums;
+	const bool checksums = ws_serve_in(c->serve->opts.lineage, WS_HAS_CHECKSUMS) ||
+	                       c->serve->opts.checksums;
 	const char *name = checksums ? "checksum" : NULL;
 	struct ws_err err = WS_ERR_INIT;
 	if (ws_serve_field_str(c->body, "action", !checksums, &name, &err))

@@ -152,35 +152,34 @@ int ws_serve_decode_lists(const struct ws_json *body, struct ws_serve_update *u,
 	return decode_slots(names, dtypes, shapes, u, err);
 }
 
-/* Fields that came after names, shapes and flush_cache: servers ignore unknown ones. */
-static int decode_later_fields(const struct ws_json *body, const struct ws_serve_lineage_traits *t,
-                               struct ws_serve_update *out, struct ws_err *err)
+int ws_serve_decode_options(const struct ws_json *body, enum ws_serve_lineage lineage,
+                            unsigned load_format, struct ws_serve_update *u, struct ws_err *err)
 {
-	if (t->update_version &&
-	    (ws_serve_field_bool(body, "abort_all_requests", &out->abort_all, err) ||
-	     ws_serve_field_str(body, "weight_version", false, &out->version, err)))
+	if (ws_serve_field_bool(body, "flush_cache", &u->flush, err) ||
+	    (ws_serve_in(lineage, WS_HAS_UPDATE_VERSION) &&
+	     (ws_serve_field_bool(body, "abort_all_requests", &u->abort_all, err) ||
+	      ws_serve_field_str(body, "weight_version", false, &u->version, err))) ||
+	    (ws_serve_in(lineage, load_format) &&
+	     ws_serve_field_str(body, "load_format", false, &u->load_format, err)))
 		return -1;
-	if (t->load_format &&
-	    ws_serve_field_str(body, "load_format", false, &out->load_format, err))
-		return -1;
-	if (t->free_kv_cache &&
-	    ws_serve_field_bool(body, "free_kv_cache_before_recv", &out->free_kv_cache, err))
-		return -1;
+	u->flattened = u->load_format && strcmp(u->load_format, "flattened_bucket") == 0;
 	return 0;
 }
 
-int ws_serve_decode_update(const struct ws_json *body, const struct ws_serve_lineage_traits *traits,
+/* Any load format but "flattened_bucket" is received tensor by tensor, without a complaint: so do
+ * the servers. */
+int ws_serve_decode_update(const struct ws_json *body, enum ws_serve_lineage lineage,
                            struct ws_serve_update *out, struct ws_err *err)
 {
 	*out = (struct ws_serve_update){ .group = "weight_update_group", .flush = true };
 	if (ws_serve_field_str(body, "group_name", false, &out->group, err) ||
-	    ws_serve_field_bool(body, "flush_cache", &out->flush, err) ||
-	    decode_later_fields(body, traits, out, err) || ws_serve_decode_lists(body, out, err)) {
+	    ws_serve_decode_options(body, lineage, WS_HAS_LOAD_FORMAT, out, err) ||
+	    (ws_serve_in(lineage, WS_HAS_FREE_KV_CACHE) &&
+	     ws_serve_field_bool(body, "free_kv_cache_before_recv", &out->free_kv_cache, err)) ||
+	    ws_serve_decode_lists(body, out, err)) {
 		ws_serve_update_fini(out);
 		return -1;
 	}
-	/* Any other format is received tensor by tensor, without a complaint: so do the servers. */
-	out->flattened = out->load_format && strcmp(out->load_format, "flattened_bucket") == 0;
 	return 0;
 }
 

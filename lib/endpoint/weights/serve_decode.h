@@ -13,7 +13,6 @@
 
 struct ws_serve;
 struct ws_serve_load;           /* serve_model.h */
-struct ws_serve_lineage_traits; /* serve_lineage.h */
 
 struct ws_serve_init {
 	const char *address, *group, *backend; /* borrowed from the JSON, as below */
@@ -37,8 +36,12 @@ struct ws_serve_update {
 
 /* WS_EUSAGE: a validation error, answered in FastAPI's shape. */
 int ws_serve_decode_init(const struct ws_json *body, struct ws_serve_init *out, struct ws_err *err);
-int ws_serve_decode_update(const struct ws_json *body, const struct ws_serve_lineage_traits *traits,
+int ws_serve_decode_update(const struct ws_json *body, enum ws_serve_lineage lineage,
                            struct ws_serve_update *out, struct ws_err *err);
+/* The fields of all updates: flush_cache, load_format in this set of lineages, and those of
+ * WS_HAS_UPDATE_VERSION. */
+int ws_serve_decode_options(const struct ws_json *body, enum ws_serve_lineage lineage,
+                            unsigned load_format, struct ws_serve_update *u, struct ws_err *err);
 void ws_serve_update_fini(struct ws_serve_update *u);
 
 /* Several buckets, received one after the other and loaded together. */

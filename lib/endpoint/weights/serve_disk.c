@@ -154,27 +154,15 @@ static void update(struct ws_serve_call *c, struct ws_serve_update *u, const cha
 	ws_source_close(source);
 }
 
-static int decode(const struct ws_serve_call *c, struct ws_serve_update *u, const char **path,
-                  struct ws_err *err)
-{
-	*u = (struct ws_serve_update){ .group = "", .flush = true, .fault = c->fault };
-	if (ws_serve_field_str(c->body, "model_path", true, path, err) ||
-	    ws_serve_field_str(c->body, "load_format", false, &u->load_format, err) ||
-	    ws_serve_field_bool(c->body, "flush_cache", &u->flush, err))
-		return -1;
-	return c->serve->traits->update_version &&
-	       (ws_serve_field_bool(c->body, "abort_all_requests", &u->abort_all, err) ||
-	        ws_serve_field_str(c->body, "weight_version", false, &u->version, err)) ? -1 : 0;
-}
-
 void ws_serve_route_disk(struct ws_serve_call *c)
 {
-	struct ws_serve_update u;
+	struct ws_serve_update u = { .group = "", .flush = true, .fault = c->fault };
 	struct ws_err err = WS_ERR_INIT;
 	const char *path = NULL;
 	bool writer = false;
 	c->counts_paused = true;
-	if (decode(c, &u, &path, &err)) {
+	if (ws_serve_field_str(c->body, "model_path", true, &path, &err) ||
+	    ws_serve_decode_options(c->body, c->serve->opts.lineage, WS_IN_ALL, &u, &err)) {
 		ws_serve_answer_invalid(c, err.msg);
 	} else if (ws_serve_begin_update(c, u.abort_all, &writer)) {
 		update(c, &u, path);
