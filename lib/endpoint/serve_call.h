@@ -14,6 +14,10 @@ struct ws_serve_call {
 	const struct ws_json *body;
 	enum ws_serve_fault_kind fault; /* those left to the route: drop, die */
 	const struct ws_serve_fault *corrupt; /* NULL: none is due */
+	/* set by the route: the body or the query has this mistake, which the validation handler
+	 * answers */
+	struct ws_err invalid;
+	bool writer;                    /* holds the model-update lock */
 	bool counts_paused;             /* the answer says how many requests were paused: none */
 	struct ws_serve_note note;
 	struct ws_json *own_body;   /* the same, to be freed; NULL: the route has taken it */
@@ -25,8 +29,6 @@ struct ws_json *ws_serve_take_body(struct ws_serve_call *c);
 /* {"success","message"} with 200 or 400. */
 void ws_serve_answer(struct ws_serve_call *c, bool success, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-/* 400 in the shape of the servers' validation handler. */
-void ws_serve_answer_invalid(struct ws_serve_call *c, const char *message);
 
 /* {"error": {"message"}}. */
 void ws_serve_answer_error(struct ws_serve_call *c, unsigned status, const char *message);
@@ -38,8 +40,8 @@ void ws_serve_crash(struct ws_serve_call *c, const char *fmt, ...)
 /* The scheduler, until ws_serve_vacate. False, and answered: the endpoint stops. */
 bool ws_serve_enter(struct ws_serve_call *c, bool receiving);
 /* The model-update lock and the scheduler. False, and answered: likewise. */
-bool ws_serve_begin_update(struct ws_serve_call *c, bool abort_all, bool *writer);
-void ws_serve_end_update(struct ws_serve_call *c, bool writer);
+bool ws_serve_begin_update(struct ws_serve_call *c, bool abort_all);
+void ws_serve_end_update(struct ws_serve_call *c);
 
 /* In the scheduler. NULL, and answered: there is no group of that name. */
 struct ws_serve_group *ws_serve_named_group(struct ws_serve_call *c, const char *name);

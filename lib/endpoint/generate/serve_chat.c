@@ -34,12 +34,9 @@ void ws_serve_route_open_chat(struct ws_serve_call *c)
 	const char *id = NULL;
 	int64_t capacity;
 	char fresh[32];
-	struct ws_err err = WS_ERR_INIT;
-	if (ws_serve_field_int(c->body, "capacity_of_str_len", &capacity, &err) ||
-	    ws_serve_field_str(c->body, "session_id", false, &id, &err)) {
-		ws_serve_answer_invalid(c, err.msg);
+	if (ws_serve_field_int(c->body, "capacity_of_str_len", &capacity, &c->invalid) ||
+	    ws_serve_field_str(c->body, "session_id", false, &id, &c->invalid))
 		return;
-	}
 	snprintf(fresh, sizeof fresh, "%016llx", (unsigned long long)ws_now_ns());
 	if (!open_chat(c->serve, id ? id : fresh)) {
 		ws_serve_answer_error(c, 400, "Failed to open the session. Check if a session with "
@@ -54,11 +51,8 @@ void ws_serve_route_open_chat(struct ws_serve_call *c)
 void ws_serve_route_close_chat(struct ws_serve_call *c)
 {
 	const char *id = NULL;
-	struct ws_err err = WS_ERR_INIT;
-	if (ws_serve_field_str(c->body, "session_id", true, &id, &err)) {
-		ws_serve_answer_invalid(c, err.msg);
+	if (ws_serve_field_str(c->body, "session_id", true, &id, &c->invalid))
 		return;
-	}
 	pthread_mutex_lock(&c->serve->lock);
 	char **place = find(c->serve, id);
 	if (place) {

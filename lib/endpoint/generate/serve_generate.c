@@ -158,7 +158,7 @@ void ws_serve_route_generate(struct ws_serve_call *c)
 	if (ws_generate_read(c->serve, c->body, &g, &err) == 0)
 		generate(c, &g);
 	else if (err.code == WS_EUSAGE)
-		ws_serve_answer_invalid(c, err.msg);
+		c->invalid = err;
 	else
 		ws_serve_answer_error(c, err.code == WS_ESYSTEM ? 500 : 400, err.msg);
 	ws_generate_free(&g);

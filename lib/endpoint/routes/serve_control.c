@@ -212,17 +212,14 @@ void ws_serve_route_pause(struct ws_serve_call *c)
 {
 	const char *const *modes = ws_serve_pause_names;
 	const char *mode = modes[WS_PAUSE_ABORT];
-	struct ws_err err = WS_ERR_INIT;
-	if (ws_serve_field_str(c->body, "mode", false, &mode, &err)) {
-		ws_serve_answer_invalid(c, err.msg);
+	if (ws_serve_field_str(c->body, "mode", false, &mode, &c->invalid))
 		return;
-	}
 	size_t i = 0;
 	while (i < 3 && strcmp(mode, modes[i]) != 0)
 		i++;
 	if (i == 3) {
-		ws_serve_answer_invalid(
-			c, "body.mode: Input should be 'abort', 'retract' or 'in_place'");
+		ws_err_set(&c->invalid, WS_EUSAGE,
+		           "body.mode: Input should be 'abort', 'retract' or 'in_place'");
 		return;
 	}
 	snprintf(c->note.mode, sizeof c->note.mode, "%s", modes[i]);
@@ -241,11 +238,9 @@ void ws_serve_route_version(struct ws_serve_call *c)
 	const char *version = NULL;
 	bool abort_all = true;
 	struct ws_err err = WS_ERR_INIT;
-	if (ws_serve_field_str(c->body, "new_version", true, &version, &err) ||
-	    ws_serve_field_bool(c->body, "abort_all_requests", &abort_all, &err)) {
-		ws_serve_answer_invalid(c, err.msg);
+	if (ws_serve_field_str(c->body, "new_version", true, &version, &c->invalid) ||
+	    ws_serve_field_bool(c->body, "abort_all_requests", &abort_all, &c->invalid))
 		return;
-	}
 	if (abort_all)
 		ws_serve_abort_requests(c->serve);
 	if (ws_serve_set_version(c->serve, version, &err)) {
@@ -287,7 +282,7 @@ void ws_serve_route_flush(struct ws_serve_call *c)
 {
 	int64_t wait_ns = 0;
 	if (!read_timeout(c, &wait_ns)) {
-		ws_serve_answer_invalid(c, "query.timeout: Input should be a valid number");
+		ws_err_set(&c->invalid, WS_EUSAGE, "query.timeout: Input should be a valid number");
 		return;
 	}
 	if (!ws_serve_occupy(c->serve, false)) {

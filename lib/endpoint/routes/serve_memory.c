@@ -157,10 +157,7 @@ static void run_with_tags(struct ws_serve_call *c,
                           bool (*work)(struct ws_serve_call *c, unsigned which))
 {
 	unsigned which = 0;
-	struct ws_err err = WS_ERR_INIT;
-	if (decode_tags(c->body, &which, &err))
-		ws_serve_answer_invalid(c, err.msg);
-	else
+	if (decode_tags(c->body, &which, &c->invalid) == 0)
 		run(c, which, work);
 }
 

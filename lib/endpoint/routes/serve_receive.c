@@ -99,13 +99,9 @@ static int decode(const struct ws_json *body, struct ws_serve_stage *st, struct 
 void ws_serve_route_receive(struct ws_serve_call *c)
 {
 	struct ws_serve_stage st = { 0 };
-	struct ws_err err = WS_ERR_INIT;
-	bool writer = false;
-	if (decode(c->body, &st, &err)) {
-		ws_serve_answer_invalid(c, err.msg);
-	} else if (ws_serve_begin_update(c, false, &writer)) {
+	if (decode(c->body, &st, &c->invalid) == 0 && ws_serve_begin_update(c, false)) {
 		receive(c, &st);
-		ws_serve_end_update(c, writer);
+		ws_serve_end_update(c);
 	}
 	ws_serve_stage_fini(&st);
 }

@@ -112,7 +112,8 @@ void ws_serve_answer(struct ws_serve_call *c, bool success, const char *fmt, ...
 	ws_printable(c->note.message, sizeof c->note.message, text, strlen(text));
 }
 
-void ws_serve_answer_invalid(struct ws_serve_call *c, const char *message)
+/* 400 in the shape of the servers' validation handler. */
+static void answer_invalid(struct ws_serve_call *c, const char *message)
 {
 	char text[1024];
 	snprintf(text, sizeof text, "1 validation error: %s", message);
@@ -151,22 +152,22 @@ bool ws_serve_enter(struct ws_serve_call *c, bool receiving)
 	return ok;
 }
 
-bool ws_serve_begin_update(struct ws_serve_call *c, bool abort_all, bool *writer)
+bool ws_serve_begin_update(struct ws_serve_call *c, bool abort_all)
 {
-	if (!ws_serve_enter_update(c->serve, abort_all, writer)) {
+	if (!ws_serve_enter_update(c->serve, abort_all, &c->writer)) {
 		ws_serve_answer(c, false, "%s", ws_serve_stops);
 		return false;
 	}
 	if (ws_serve_enter(c, true))
 		return true;
-	ws_serve_leave_update(c->serve, *writer);
+	ws_serve_leave_update(c->serve, c->writer);
 	return false;
 }
 
-void ws_serve_end_update(struct ws_serve_call *c, bool writer)
+void ws_serve_end_update(struct ws_serve_call *c)
 {
 	ws_serve_vacate(c->serve);
-	ws_serve_leave_update(c->serve, writer);
+	ws_serve_leave_update(c->serve, c->writer);
 }
 
 static void answer_fixed(struct ws_serve_reply *rp, unsigned status, const char *json)
@@ -265,14 +266,14 @@ static void run_with_body(struct ws_serve_call *c, const struct route *r)
 {
 	struct ws_err err = WS_ERR_INIT;
 	if (!c->rq->body_len && r->body == BODY) {
-		ws_serve_answer_invalid(c, "body: Field required");
+		answer_invalid(c, "body: Field required");
 		return;
 	}
 	struct ws_json *root = NULL;
 	if (c->rq->body_len && r->body != NO_BODY) {
 		root = ws_json_parse(c->rq->body, c->rq->body_len, "body", &err);
 		if (!root || ws_json_type(root) != WS_JSON_OBJECT) {
-			ws_serve_answer_invalid(
+			answer_invalid(
 				c, root ? "body: Input should be a valid dictionary or "
 					  "object to extract fields from" :
 					  err.msg);
@@ -282,6 +283,8 @@ static void run_with_body(struct ws_serve_call *c, const struct route *r)
 	}
 	c->body = c->own_body = root;
 	r->run(c);
+	if (c->invalid.code)
+		answer_invalid(c, c->invalid.msg);
 	ws_json_free(c->own_body);
 	c->body = c->own_body = NULL;
 }

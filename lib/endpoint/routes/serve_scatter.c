@@ -179,15 +179,11 @@ static void scatter(struct ws_serve_call *c, const struct ws_serve_share_rq *rq)
 void ws_serve_route_scatter(struct ws_serve_call *c)
 {
 	struct ws_serve_share_rq rq;
-	struct ws_err err = WS_ERR_INIT;
-	bool writer = false;
-	if (ws_serve_scatter_decode(c->serve, c->body, &rq, &err)) {
-		ws_serve_answer_invalid(c, err.msg);
+	if (ws_serve_scatter_decode(c->serve, c->body, &rq, &c->invalid))
 		return;
-	}
 	snprintf(c->note.group, sizeof c->note.group, "%s", rq.init.group);
-	if (ws_serve_begin_update(c, false, &writer)) {
+	if (ws_serve_begin_update(c, false)) {
 		scatter(c, &rq);
-		ws_serve_end_update(c, writer);
+		ws_serve_end_update(c);
 	}
 }

@@ -37,17 +37,14 @@ void ws_serve_route_begin(struct ws_serve_call *c)
 {
 	static const char *const selectors[] = { "target", "draft", "all" };
 	const char *selector = "all";
-	struct ws_err err = WS_ERR_INIT;
-	if (ws_serve_field_str(c->body, "selector", false, &selector, &err)) {
-		ws_serve_answer_invalid(c, err.msg);
+	if (ws_serve_field_str(c->body, "selector", false, &selector, &c->invalid))
 		return;
-	}
 	size_t i = 0;
 	while (i < 3 && strcmp(selector, selectors[i]) != 0)
 		i++;
 	if (i == 3) {
-		ws_serve_answer_invalid(
-			c, "body.selector: Input should be 'target', 'draft' or 'all'");
+		ws_err_set(&c->invalid, WS_EUSAGE,
+		           "body.selector: Input should be 'target', 'draft' or 'all'");
 	} else if (ws_serve_enter(c, false)) {
 		if (set_session(c->serve, true))
 			ws_serve_answer(c, true, "Success");
@@ -74,12 +71,10 @@ void ws_serve_route_end(struct ws_serve_call *c)
 void ws_serve_route_post_process(struct ws_serve_call *c)
 {
 	bool restore = false, process = false;
-	struct ws_err err = WS_ERR_INIT;
-	if (ws_serve_field_bool(c->body, "restore_weights_before_load", &restore, &err) ||
-	    ws_serve_field_bool(c->body, "post_process_quantization", &process, &err)) {
-		ws_serve_answer_invalid(c, err.msg);
-	} else if (ws_serve_enter(c, false)) {
-		ws_serve_answer(c, true, "Success");
-		ws_serve_vacate(c->serve);
-	}
+	if (ws_serve_field_bool(c->body, "restore_weights_before_load", &restore, &c->invalid) ||
+	    ws_serve_field_bool(c->body, "post_process_quantization", &process, &c->invalid) ||
+	    !ws_serve_enter(c, false))
+		return;
+	ws_serve_answer(c, true, "Success");
+	ws_serve_vacate(c->serve);
 }

@@ -191,28 +191,21 @@ static int decode(const struct ws_json *body, enum ws_serve_lineage lineage,
 	return ws_serve_decode_options(body, lineage, WS_IN_ALL, u, err);
 }
 
-static void run(struct ws_serve_call *c, struct parcels *all)
-{
-	bool writer = false;
-	if (ws_serve_begin_update(c, all->update.abort_all, &writer)) {
-		update(c, all);
-		ws_serve_end_update(c, writer);
-	}
-}
-
 void ws_serve_route_tensor(struct ws_serve_call *c)
 {
 	struct parcels all = { 0 };
 	const struct ws_json *list = NULL;
 	struct ws_err err = WS_ERR_INIT;
-	if (decode(c->body, c->serve->opts.lineage, &all.update, &list, &err))
-		ws_serve_answer_invalid(c, err.msg);
-	else if (!all.update.flattened)
+	if (decode(c->body, c->serve->opts.lineage, &all.update, &list, &c->invalid))
+		return;
+	if (!all.update.flattened) {
 		ws_serve_answer(c, false, "only load_format \"flattened_bucket\" is taken here");
-	else if (open_parcels(c->serve, list, &all, &err) || fill_slots(&all, &err))
+	} else if (open_parcels(c->serve, list, &all, &err) || fill_slots(&all, &err)) {
 		ws_serve_answer(c, false, "%s", err.msg);
-	else
-		run(c, &all);
+	} else if (ws_serve_begin_update(c, all.update.abort_all)) {
+		update(c, &all);
+		ws_serve_end_update(c);
+	}
 	give_back(c->serve, &all);
 	fini(&all);
 }

@@ -239,13 +239,10 @@ static void prepare(struct ws_serve_call *c, struct ws_serve_buckets *b)
 void ws_serve_route_prepare(struct ws_serve_call *c)
 {
 	struct ws_serve_buckets b;
-	struct ws_err err = WS_ERR_INIT;
 	const char *transport = "nccl_broadcast";
-	if (ws_serve_field_str(c->body, "transport", false, &transport, &err) ||
-	    ws_serve_decode_buckets(c->body, &b, &err)) {
-		ws_serve_answer_invalid(c, err.msg);
+	if (ws_serve_field_str(c->body, "transport", false, &transport, &c->invalid) ||
+	    ws_serve_decode_buckets(c->body, &b, &c->invalid))
 		return;
-	}
 	snprintf(c->note.group, sizeof c->note.group, "%s", b.all.group);
 	if (!ws_serve_occupy(c->serve, false)) {
 		answer_prepare(c, false, ws_serve_stops);
@@ -323,13 +320,10 @@ static void complete(struct ws_serve_call *c, struct ws_serve_update *u)
 void ws_serve_route_complete(struct ws_serve_call *c)
 {
 	struct ws_serve_update u = { .group = "weight_update_group", .flush = true };
-	struct ws_err err = WS_ERR_INIT;
-	if (ws_serve_field_str(c->body, "group_name", false, &u.group, &err) ||
-	    ws_serve_field_bool(c->body, "flush_cache", &u.flush, &err) ||
-	    ws_serve_field_str(c->body, "weight_version", false, &u.version, &err)) {
-		ws_serve_answer_invalid(c, err.msg);
+	if (ws_serve_field_str(c->body, "group_name", false, &u.group, &c->invalid) ||
+	    ws_serve_field_bool(c->body, "flush_cache", &u.flush, &c->invalid) ||
+	    ws_serve_field_str(c->body, "weight_version", false, &u.version, &c->invalid))
 		return;
-	}
 	snprintf(c->note.group, sizeof c->note.group, "%s", u.group);
 	if (ws_serve_enter(c, true)) {
 		complete(c, &u);

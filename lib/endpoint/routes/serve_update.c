@@ -75,7 +75,7 @@ void ws_serve_route_init(struct ws_serve_call *c)
 	struct ws_err err = WS_ERR_INIT;
 	int rc = ws_serve_decode_init(c->body, &in, &err);
 	if (rc && err.code == WS_EUSAGE) {
-		ws_serve_answer_invalid(c, err.msg);
+		c->invalid = err;
 		return;
 	}
 	snprintf(c->note.group, sizeof c->note.group, "%s", in.group);
@@ -95,11 +95,8 @@ void ws_serve_route_init(struct ws_serve_call *c)
 void ws_serve_route_destroy(struct ws_serve_call *c)
 {
 	const char *name = "weight_update_group";
-	struct ws_err err = WS_ERR_INIT;
-	if (ws_serve_field_str(c->body, "group_name", false, &name, &err)) {
-		ws_serve_answer_invalid(c, err.msg);
+	if (ws_serve_field_str(c->body, "group_name", false, &name, &c->invalid))
 		return;
-	}
 	snprintf(c->note.group, sizeof c->note.group, "%s", name);
 	if (!ws_serve_occupy(c->serve, false)) {
 		ws_serve_answer(c, false, "Failed to destroy custom process group: %s.",
@@ -193,7 +190,7 @@ void ws_serve_route_update(struct ws_serve_call *c)
 	struct ws_err err = WS_ERR_INIT;
 	if (ws_serve_decode_update(c->body, c->serve->opts.lineage, &u, &err)) {
 		if (err.code == WS_EUSAGE)
-			ws_serve_answer_invalid(c, err.msg);
+			c->invalid = err;
 		else
 			ws_serve_answer(c, false, "%s", err.msg);
 		return;
@@ -201,10 +198,9 @@ void ws_serve_route_update(struct ws_serve_call *c)
 	ws_serve_note_update(&c->note, &u);
 	u.fault = c->fault;
 	u.corrupt = c->corrupt;
-	bool writer = false;
-	if (ws_serve_begin_update(c, u.abort_all, &writer)) {
+	if (ws_serve_begin_update(c, u.abort_all)) {
 		update(c, &u);
-		ws_serve_end_update(c, writer);
+		ws_serve_end_update(c);
 	}
 	ws_serve_update_fini(&u);
 }

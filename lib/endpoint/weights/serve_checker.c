@@ -207,10 +207,9 @@ void ws_serve_route_checker(struct ws_serve_call *c)
 	const bool checksums = ws_serve_in(c->serve->opts.lineage, WS_HAS_CHECKSUMS) ||
 	                       c->serve->opts.checksums;
 	const char *name = checksums ? "checksum" : NULL;
-	struct ws_err err = WS_ERR_INIT;
-	if (ws_serve_field_str(c->body, "action", !checksums, &name, &err))
-		ws_serve_answer_invalid(c, err.msg);
-	else if (!checksums && strcmp(name, "checksum") == 0)
+	if (ws_serve_field_str(c->body, "action", !checksums, &name, &c->invalid))
+		return;
+	if (!checksums && strcmp(name, "checksum") == 0)
 		ws_serve_answer(c, false, "Unsupported action='checksum'");
 	else
 		check(c, name);

@@ -157,15 +157,12 @@ static void update(struct ws_serve_call *c, struct ws_serve_update *u, const cha
 void ws_serve_route_disk(struct ws_serve_call *c)
 {
 	struct ws_serve_update u = { .group = "", .flush = true, .fault = c->fault };
-	struct ws_err err = WS_ERR_INIT;
 	const char *path = NULL;
-	bool writer = false;
 	c->counts_paused = true;
-	if (ws_serve_field_str(c->body, "model_path", true, &path, &err) ||
-	    ws_serve_decode_options(c->body, c->serve->opts.lineage, WS_IN_ALL, &u, &err)) {
-		ws_serve_answer_invalid(c, err.msg);
-	} else if (ws_serve_begin_update(c, u.abort_all, &writer)) {
-		update(c, &u, path);
-		ws_serve_end_update(c, writer);
-	}
+	if (ws_serve_field_str(c->body, "model_path", true, &path, &c->invalid) ||
+	    ws_serve_decode_options(c->body, c->serve->opts.lineage, WS_IN_ALL, &u, &c->invalid) ||
+	    !ws_serve_begin_update(c, u.abort_all))
+		return;
+	update(c, &u, path);
+	ws_serve_end_update(c);
 }

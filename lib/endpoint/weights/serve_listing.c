@@ -130,7 +130,7 @@ void ws_serve_route_list(struct ws_serve_call *c)
 	const char *prefix = query(c, "prefix");
 	unsigned rank = 0;
 	if (!read_rank(c, &rank)) {
-		ws_serve_answer_invalid(c, "query.rank: Input should be a valid integer");
+		ws_err_set(&c->invalid, WS_EUSAGE, "query.rank: Input should be a valid integer");
 	} else if (ws_serve_enter(c, false)) {
 		write_rows(c, prefix ? prefix : "", rank);
 		ws_serve_vacate(c->serve);

@@ -135,12 +135,11 @@ void ws_serve_route_values(struct ws_serve_call *c)
 {
 	const char *name = NULL;
 	int64_t rows = 100;
-	struct ws_err err = WS_ERR_INIT;
-	if (ws_serve_field_str(c->body, "name", true, &name, &err) ||
+	if (ws_serve_field_str(c->body, "name", true, &name, &c->invalid) ||
 	    (ws_json_get(c->body, "truncate_size") &&
-	     ws_serve_field_int(c->body, "truncate_size", &rows, &err))) {
-		ws_serve_answer_invalid(c, err.msg);
-	} else if (!ws_serve_occupy(c->serve, false)) {
+	     ws_serve_field_int(c->body, "truncate_size", &rows, &c->invalid)))
+		return;
+	if (!ws_serve_occupy(c->serve, false)) {
 		c->rp->drop = true;
 	} else {
 		answer_values(c, name, rows);
