@@ -23,7 +23,7 @@
  *     serve_gpu.c, serve_nccl.c  ranks of an NCCL group and their GPUs (serve_gpu.h)
  *     serve_ipc.c            tensors in another process's GPU memory
  *     serve_intake.c         from the tensors of a request to memory (serve_intake.h)
- *     serve_buckets.c, serve_stage.c  several buckets, received before any is loaded
+ *     serve_buckets.c        several buckets, received before any is loaded
  *     serve_wire.c           faults on the wire
  *   weights/               memory
  *     serve_weights.c        tensors as received, where there is no model

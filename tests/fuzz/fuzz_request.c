@@ -110,7 +110,7 @@ static void feed_checks(const char *body, size_t n)
 		ws_serve_update_fini(&u);
 	}
 	if (ws_serve_decode_buckets(root, &b, &err) == 0) {
-		if (ws_serve_check_buckets(endpoint(), &b, &err) == 0 && b.n &&
+		if (ws_serve_stage_buckets(endpoint(), &b, &err) == 0 && b.n &&
 		    b.buckets[b.n - 1].slots + b.buckets[b.n - 1].n != b.all.slots + b.all.n)
 			abort();
 		ws_serve_buckets_fini(&b);

@@ -90,6 +90,7 @@ static int read_pickle(void)
 	struct ws_buf in;
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_pickle_bucket b;
+	uint64_t at = 0;
 	ws_buf_init(&in, 0);
 	for (size_t n = 0; (n = fread(chunk, 1, sizeof chunk, stdin)) > 0; )
 		ws_buf_add(&in, chunk, n);
@@ -104,7 +105,8 @@ static int read_pickle(void)
 		for (unsigned d = 0; d < t->n_dims; d++)
 			printf(d ? ",%" PRId64 : "%" PRId64, t->dims[d]);
 		printf(t->n_dims ? " %016" PRIx64 "\n" : "- %016" PRIx64 "\n",
-		       b.bytes ? ws_hash64(b.bytes + b.at[i], (size_t)t->bytes) : 0);
+		       b.bytes ? ws_hash64(b.bytes + at, (size_t)t->bytes) : 0);
+		at += t->bytes;
 	}
 	ws_pickle_free(&b);
 	ws_buf_free(&in);

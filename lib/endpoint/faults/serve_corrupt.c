@@ -174,8 +174,8 @@ static int add_parts(struct ws_serve_victims *v, const struct ws_serve *s, const
 }
 
 int ws_serve_corrupt_begin(struct ws_serve *s, const struct ws_serve_fault *fault,
-                           const char *const *names, size_t n, struct ws_serve_victims **out,
-                           struct ws_err *err)
+                           const struct ws_serve_slot *slots, size_t n,
+                           struct ws_serve_victims **out, struct ws_err *err)
 {
 	*out = NULL;
 	if (!fault)
@@ -185,7 +185,7 @@ int ws_serve_corrupt_begin(struct ws_serve *s, const struct ws_serve_fault *faul
 	if (v)
 		v->due = fault;
 	for (size_t i = 0; i < n && rc == 0; i++)
-		rc = s->model ? add_parts(v, s, names[i]) : add(v, s, names[i], NULL);
+		rc = s->model ? add_parts(v, s, slots[i].name) : add(v, s, slots[i].name, NULL);
 	if (rc) {
 		ws_serve_corrupt_free(v);
 		return ws_oom(err);

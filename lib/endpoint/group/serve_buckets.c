@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_buckets.c - requests that announce several buckets at once. */
+/* serve_buckets.c - requests that announce several buckets at once: their tensors are received
+ * whole before any of them is loaded. */
 #include "serve_core.h"
 #include "serve_decode.h"
 
@@ -93,11 +94,25 @@ static void cut(struct ws_serve_buckets *b)
 	}
 }
 
-int ws_serve_check_buckets(const struct ws_serve *s, struct ws_serve_buckets *b, struct ws_err *err)
+/* All of it at once, where a server takes memory bucket by bucket and keeps it. */
+int ws_serve_stage_buckets(const struct ws_serve *s, struct ws_serve_buckets *b, struct ws_err *err)
 {
-	if (ws_serve_check_update(s, &b->all, err))
+	struct ws_serve_update *all = &b->all;
+	if (ws_serve_check_update(s, all, err))
 		return -1;
 	cut(b);
+	if (s->opts.keep != WS_KEEP_MEMORY)
+		return 0;
+	b->block = malloc(all->bytes ? (size_t)all->bytes : 1);
+	if (!b->block)
+		return ws_err_set(err, WS_ESYSTEM,
+		                  "not enough memory: you tried to allocate %llu bytes",
+		                  (unsigned long long)all->bytes);
+	uint8_t *at = b->block;
+	for (size_t i = 0; i < all->n; i++) {
+		all->slots[i].data = at;
+		at += all->slots[i].bytes;
+	}
 	return 0;
 }
 
@@ -105,5 +120,6 @@ void ws_serve_buckets_fini(struct ws_serve_buckets *b)
 {
 	ws_serve_update_fini(&b->all);
 	free(b->buckets);
+	free(b->block);
 	*b = (struct ws_serve_buckets){ 0 };
 }

@@ -4,6 +4,7 @@
  * As in the servers, a tensor whose shape does not fit is refused only after its bytes were
  * received, and weights are live before the flush that may fail. */
 #include "serve_intake.h"
+#include "hash.h"
 #include "serve_call.h"
 #include "serve_lineage.h"
 #include "serve_model.h"
@@ -24,6 +25,30 @@ void ws_serve_count_update(struct ws_serve *s, const struct ws_serve_update *u,
 	s->journal.ignored += note->ignored;
 	s->journal.distinct = s->model ? s->model->n_loaded : s->weights.n;
 	pthread_mutex_unlock(&s->lock);
+}
+
+void ws_serve_put(struct ws_serve *s, struct ws_serve_update *u, size_t i, uint64_t at,
+                  const uint8_t *bytes, size_t n)
+{
+	for (unsigned r = 0; u->load && r < s->opts.tp; r++)
+		ws_serve_load_put(u->load, r, i, at, bytes, n);
+	if (!u->load && u->slots[i].data && n)
+		memcpy(u->slots[i].data + at, bytes, n);
+}
+
+int ws_serve_bring_bytes(struct ws_serve *s, void *bytes, struct ws_serve_update *u, bool keep,
+                         struct ws_err *err)
+{
+	const uint8_t *from = bytes;
+	(void)err;
+	for (size_t i = 0; keep && from && i < u->n; i++) {
+		const size_t n = (size_t)u->slots[i].bytes;
+		ws_serve_put(s, u, i, 0, from, n);
+		if (ws_serve_hashes(s))
+			u->slots[i].hash = ws_hash64(from, n);
+		from += n;
+	}
+	return 0;
 }
 
 static uint64_t current_sync(struct ws_serve *s)
@@ -97,22 +122,11 @@ static int load_into_model(struct ws_serve *s, const struct ws_serve_intake *in,
 	return rc;
 }
 
-static int find_victims(struct ws_serve *s, const struct ws_serve_update *u,
-                        struct ws_serve_victims **out, struct ws_err *err)
+int ws_serve_take_in(struct ws_serve_call *c, const struct ws_serve_intake *in,
+                     struct ws_serve_update *u, struct ws_err *err)
 {
-	const char **names = malloc((u->n + 1) * sizeof *names);
-	if (!names)
-		return ws_oom(err);
-	for (size_t i = 0; i < u->n; i++)
-		names[i] = u->slots[i].name;
-	const int rc = ws_serve_corrupt_begin(s, u->corrupt, names, u->n, out, err);
-	free(names);
-	return rc;
-}
-
-int ws_serve_take_in(struct ws_serve *s, const struct ws_serve_intake *in,
-                     struct ws_serve_update *u, struct ws_serve_note *note, struct ws_err *err)
-{
+	struct ws_serve *s = c->serve;
+	struct ws_serve_note *note = &c->note;
 	struct ws_err verdict = WS_ERR_INIT;
 	struct ws_serve_victims *victims = NULL;
 	int rc = 0;
@@ -123,7 +137,7 @@ int ws_serve_take_in(struct ws_serve *s, const struct ws_serve_intake *in,
 			*err = verdict;
 		return -1;
 	}
-	if (find_victims(s, u, &victims, err))
+	if (ws_serve_corrupt_begin(s, c->corrupt, u->slots, u->n, &victims, err))
 		return -1;
 	rc = s->model ? load_into_model(s, in, u, note, err) : keep(s, in, u, note, err);
 	if (rc) {

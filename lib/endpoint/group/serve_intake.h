@@ -7,6 +7,8 @@
 #include "serve_decode.h"
 #include "serve_journal.h"
 
+struct ws_serve_call; /* serve_call.h */
+
 /* How their bytes arrive: into u->load, or else slots[i].data where that is not NULL. keep false:
  * nowhere. */
 struct ws_serve_intake {
@@ -14,9 +16,15 @@ struct ws_serve_intake {
 	             struct ws_err *err);
 	void *ctx;
 };
+/* Of a bringer: bytes [at, at+n) of tensor i, to all ranks' parameters or to the slot's data. */
+void ws_serve_put(struct ws_serve *s, struct ws_serve_update *u, size_t i, uint64_t at,
+                  const uint8_t *bytes, size_t n);
+/* A bringer: all tensors, one after the other. bytes NULL: only their hashes are known. */
+int ws_serve_bring_bytes(struct ws_serve *s, void *bytes, struct ws_serve_update *u, bool keep,
+                         struct ws_err *err);
 /* In the scheduler: brings them and keeps them, or loads them into the model. */
-int ws_serve_take_in(struct ws_serve *s, const struct ws_serve_intake *in,
-                     struct ws_serve_update *u, struct ws_serve_note *note, struct ws_err *err);
+int ws_serve_take_in(struct ws_serve_call *c, const struct ws_serve_intake *in,
+                     struct ws_serve_update *u, struct ws_err *err);
 /* Likewise, into parameters of exactly these names, from the slots' data. Needs a model's
  * memory. */
 int ws_serve_copy_direct(struct ws_serve *s, const struct ws_serve_update *u,
@@ -24,16 +32,5 @@ int ws_serve_copy_direct(struct ws_serve *s, const struct ws_serve_update *u,
 void ws_serve_count_update(struct ws_serve *s, const struct ws_serve_update *u,
                            const struct ws_serve_note *note);
 void ws_serve_note_update(struct ws_serve_note *note, const struct ws_serve_update *u);
-
-/* Received into memory of its own, and from there to where it belongs. */
-struct ws_serve_stage {
-	struct ws_serve_buckets buckets;
-	uint8_t *block;                  /* NULL: only hashes are kept */
-};
-int ws_serve_stage_allocate(struct ws_serve *s, struct ws_serve_stage *st, struct ws_err *err);
-/* A struct ws_serve_intake's. */
-int ws_serve_stage_bring(struct ws_serve *s, void *stage, struct ws_serve_update *u, bool keep,
-                         struct ws_err *err);
-void ws_serve_stage_fini(struct ws_serve_stage *st);
 
 #endif

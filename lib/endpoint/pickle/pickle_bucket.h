@@ -20,8 +20,8 @@ struct ws_pickle_memory {
 };
 
 struct ws_pickle_bucket {
-	struct ws_pickle_tensor *tensors; /* owned, and so are their names, in `names` */
-	uint64_t *at;                     /* of each tensor in bytes */
+	/* one after the other in the bytes; owned, and so are their names, in `names` */
+	struct ws_pickle_tensor *tensors;
 	size_t n;
 	const uint8_t *bytes;             /* inside what was read; NULL: in memory of a GPU */
 	struct ws_pickle_memory memory;

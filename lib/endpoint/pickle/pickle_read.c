@@ -213,9 +213,8 @@ static int read_list(const struct pickle *p, const struct pickle_value *list,
 	if (count_names(p, list, &room, err))
 		return -1;
 	out->tensors = calloc((size_t)list->n + 1, sizeof *out->tensors);
-	out->at = calloc((size_t)list->n + 1, sizeof *out->at);
 	out->names = malloc(room + 1);
-	if (!out->tensors || !out->at || !out->names)
+	if (!out->tensors || !out->names)
 		return ws_oom(err);
 	char *names = out->names;
 	const struct pickle_cell *cells = p->cells.items;
@@ -223,7 +222,7 @@ static int read_list(const struct pickle *p, const struct pickle_value *list,
 		struct ws_pickle_tensor *t = &out->tensors[out->n];
 		if (read_metadata(p, pickle_at(p, cells[c].value), at, names, t, err))
 			return -1;
-		out->at[out->n++] = at;
+		out->n++;
 		at += t->bytes;
 		names += strlen(names) + 1;
 	}
@@ -251,7 +250,6 @@ int ws_pickle_read(const void *data, size_t n, struct ws_pickle_bucket *out, str
 void ws_pickle_free(struct ws_pickle_bucket *b)
 {
 	free(b->tensors);
-	free(b->at);
 	free(b->names);
 	*b = (struct ws_pickle_bucket){ 0 };
 }

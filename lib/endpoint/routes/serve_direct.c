@@ -24,15 +24,6 @@ static int check_shape(const struct ws_serve_model *m, const struct ws_param *p,
 		ws_dims_text(ours, sizeof ours, p->n_dims, dims));
 }
 
-static void mark_loaded(struct ws_serve_model *m, const struct ws_param *p, size_t param)
-{
-	for (size_t k = p->first; k < p->first + p->n_parts; k++) {
-		m->n_loaded += !m->parts[k].loaded;
-		m->parts[k].loaded = true;
-		m->parts[k].came_as = m->dtypes[param];
-	}
-}
-
 static int copy(struct ws_serve_model *m, const struct ws_serve_slot *slot, struct ws_err *err)
 {
 	const struct ws_param *p = ws_layout_find_param(m->layout, slot->name);
@@ -50,7 +41,7 @@ static int copy(struct ws_serve_model *m, const struct ws_serve_slot *slot, stru
 		ws_serve_convert(m->dtypes[param], ws_serve_model_at(m, param, r), slot->dtype,
 		                 slot->data, n);
 	}
-	mark_loaded(m, p, param);
+	ws_serve_mark_loaded(m, p->first, p->n_parts, m->dtypes[param]);
 	return 0;
 }
 

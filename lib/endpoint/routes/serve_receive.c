@@ -28,11 +28,11 @@ static int check_types(const struct ws_serve_update *all, struct ws_err *err)
 	return 0;
 }
 
-static int receive_each(struct ws_serve *s, struct ws_serve_group *g, struct ws_serve_stage *st,
-                        const struct ws_serve_call *c, struct ws_err *err)
+static int receive_each(struct ws_serve *s, struct ws_serve_group *g,
+                        const struct ws_serve_update *all, const struct ws_serve_call *c,
+                        struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_in(s->opts.receive_ns);
-	const struct ws_serve_update *all = &st->buckets.all;
 	for (size_t i = 0; i < all->n; i++) {
 		struct ws_serve_update one = *all;
 		one.slots = &all->slots[i];
@@ -46,10 +46,10 @@ static int receive_each(struct ws_serve *s, struct ws_serve_group *g, struct ws_
 }
 
 /* In the scheduler. */
-static void receive(struct ws_serve_call *c, struct ws_serve_stage *st)
+static void receive(struct ws_serve_call *c, struct ws_serve_buckets *b)
 {
 	struct ws_serve *s = c->serve;
-	struct ws_serve_update *all = &st->buckets.all;
+	struct ws_serve_update *all = &b->all;
 	struct ws_err err = WS_ERR_INIT;
 	if (!ws_serve_has_weights(c))
 		return;
@@ -59,17 +59,14 @@ static void receive(struct ws_serve_call *c, struct ws_serve_stage *st)
 	all->nccl = g->nccl;
 	int rc = check_types(all, &err);
 	if (rc == 0)
-		rc = ws_serve_check_buckets(s, &st->buckets, &err);
-	if (rc == 0)
-		rc = ws_serve_stage_allocate(s, st, &err);
+		rc = ws_serve_stage_buckets(s, b, &err);
 	ws_serve_note_update(&c->note, all);
 	if (rc == 0)
-		rc = receive_each(s, g, st, c, &err);
+		rc = receive_each(s, g, all, c, &err);
 	c->rp->drop = rc && (c->fault == WS_FAULT_DROP || c->fault == WS_FAULT_DIE);
-	all->corrupt = c->corrupt;
 	if (rc == 0)
-		rc = ws_serve_take_in(s, &(struct ws_serve_intake){ ws_serve_stage_bring, st }, all,
-		                      &c->note, &err);
+		rc = ws_serve_take_in(
+			c, &(struct ws_serve_intake){ ws_serve_bring_bytes, b->block }, all, &err);
 	char text[64];
 	snprintf(text, sizeof text, "Received and applied %zu weights", all->n);
 	if (rc)
@@ -78,16 +75,16 @@ static void receive(struct ws_serve_call *c, struct ws_serve_stage *st)
 		ws_serve_finish_update(c, all, text);
 }
 
-static int decode(const struct ws_json *body, struct ws_serve_stage *st, struct ws_err *err)
+static int decode(const struct ws_json *body, struct ws_serve_buckets *b, struct ws_err *err)
 {
 	static const char *const required[] = { "num_buckets", "buckets" };
 	bool recapture = true;
 	for (size_t i = 0; i < 2; i++)
 		if (!ws_json_get(body, required[i]))
 			return ws_err_set(err, WS_EUSAGE, "body.%s: Field required", required[i]);
-	if (ws_serve_decode_buckets(body, &st->buckets, err))
+	if (ws_serve_decode_buckets(body, b, err))
 		return -1;
-	struct ws_serve_update *all = &st->buckets.all;
+	struct ws_serve_update *all = &b->all;
 	all->load_format = NULL; /* there is no such field */
 	all->flattened = false;
 	all->flush = false;
@@ -98,10 +95,10 @@ static int decode(const struct ws_json *body, struct ws_serve_stage *st, struct 
 
 void ws_serve_route_receive(struct ws_serve_call *c)
 {
-	struct ws_serve_stage st = { 0 };
-	if (decode(c->body, &st, &c->invalid) == 0 && ws_serve_begin_update(c, false)) {
-		receive(c, &st);
+	struct ws_serve_buckets b = { 0 };
+	if (decode(c->body, &b, &c->invalid) == 0 && ws_serve_begin_update(c, false)) {
+		receive(c, &b);
 		ws_serve_end_update(c);
 	}
-	ws_serve_stage_fini(&st);
+	ws_serve_buckets_fini(&b);
 }

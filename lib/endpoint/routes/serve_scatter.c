@@ -77,7 +77,7 @@ static struct ws_serve_group *join(struct ws_serve *s, const struct ws_serve_sha
 }
 
 /* How many parameters, and their bytes at all ranks. */
-static size_t mark_loaded(struct ws_serve *s, const struct ws_serve_scatter *x, uint64_t *bytes)
+static size_t mark_params(struct ws_serve *s, const struct ws_serve_scatter *x, uint64_t *bytes)
 {
 	struct ws_serve_model *m = s->model;
 	const size_t n_params = ws_layout_param_count(m->layout);
@@ -95,11 +95,7 @@ static size_t mark_loaded(struct ws_serve *s, const struct ws_serve_scatter *x, 
 		n += seen && !seen[param];
 		if (seen)
 			seen[param] = true;
-		for (size_t k = p->first; k < p->first + p->n_parts; k++) {
-			m->n_loaded += !m->parts[k].loaded;
-			m->parts[k].loaded = true;
-			m->parts[k].came_as = m->dtypes[param];
-		}
+		ws_serve_mark_loaded(m, p->first, p->n_parts, m->dtypes[param]);
 	}
 	free(seen);
 	return n;
@@ -112,7 +108,7 @@ static void finish(struct ws_serve_call *c, const struct ws_serve_share_rq *rq,
 	struct ws_serve_update u = { .group = rq->init.group,
 		                     .flush = rq->flush && !rq->skip_flush };
 	char text[96];
-	u.n = mark_loaded(s, x, &u.bytes);
+	u.n = mark_params(s, x, &u.bytes);
 	ws_serve_corrupt_end(s, victims, &c->note);
 	ws_serve_note_update(&c->note, &u);
 	ws_serve_count_update(s, &u, &c->note);
@@ -127,20 +123,20 @@ static int find_victims(struct ws_serve *s, const struct ws_serve_scatter *x,
                         const struct ws_serve_fault *due, struct ws_serve_victims **out,
                         struct ws_err *err)
 {
-	const char **names = malloc((x->n + 1) * sizeof *names);
+	struct ws_serve_slot *slots = calloc(x->n + 1, sizeof *slots);
 	size_t n = 0;
-	if (!names)
+	if (!slots)
 		return ws_oom(err);
 	for (size_t i = 0; i < x->n; i++) {
 		const char *name = ws_layout_param(s->model->layout, x->pieces[i].param)->name;
 		size_t k = 0;
-		while (k < n && names[k] != name)
+		while (k < n && slots[k].name != name)
 			k++;
 		if (k == n)
-			names[n++] = name;
+			slots[n++].name = name;
 	}
-	const int rc = ws_serve_corrupt_begin(s, due, names, n, out, err);
-	free(names);
+	const int rc = ws_serve_corrupt_begin(s, due, slots, n, out, err);
+	free(slots);
 	return rc;
 }
 

@@ -8,7 +8,6 @@
  * Taken is one form of the many that servers take: flattened buckets (pickle.h), of bytes in the
  * request or, where the endpoint has GPUs, in another process's memory of one. Each rank reads
  * its own element, and all of them must hold the same tensors. */
-#include "hash.h"
 #include "base64.h"
 #include "pickle_bucket.h"
 #include "serve_gpu.h"
@@ -118,30 +117,8 @@ static int fill_slots(struct parcels *all, struct ws_err *err)
 		struct ws_serve_slot *slot = &u->slots[i];
 		*slot = (struct ws_serve_slot){ .name = t->name,
 			                        .dtype_name = ws_dtype_torch(t->dtype),
-			                        .dtype = t->dtype,
-			                        .n_dims = t->n_dims,
-			                        .bytes = t->bytes };
+			                        .n_dims = t->n_dims };
 		memcpy(slot->dims, t->dims, sizeof slot->dims);
-	}
-	return 0;
-}
-
-/* A struct ws_serve_intake's. */
-static int bring(struct ws_serve *s, void *ctx, struct ws_serve_update *u, bool keep,
-                 struct ws_err *err)
-{
-	const struct ws_pickle_bucket *b = ctx;
-	(void)err;
-	for (size_t i = 0; keep && i < u->n; i++) {
-		struct ws_serve_slot *slot = &u->slots[i];
-		const uint8_t *from = b->bytes + b->at[i];
-		const size_t n = (size_t)slot->bytes;
-		for (unsigned r = 0; u->load && r < s->opts.tp; r++)
-			ws_serve_load_put(u->load, r, i, 0, from, n);
-		if (!u->load && slot->data && n)
-			memcpy(slot->data, from, n);
-		if (ws_serve_hashes(s))
-			slot->hash = ws_hash64(from, n);
 	}
 	return 0;
 }
@@ -155,11 +132,11 @@ static void update(struct ws_serve_call *c, struct parcels *all)
 	if (!ws_serve_may_update(c) || !ws_serve_has_weights(c))
 		return;
 	int rc = ws_serve_check_update(s, u, &err) || fetch(s, all, &err) ? -1 : 0;
+	void *bytes = (void *)(uintptr_t)all->items[0].bucket.bytes; /* only read */
 	ws_serve_note_update(&c->note, u);
-	u->corrupt = c->corrupt;
 	if (rc == 0)
-		rc = ws_serve_take_in(s, &(struct ws_serve_intake){ bring, &all->items[0].bucket },
-		                      u, &c->note, &err);
+		rc = ws_serve_take_in(c, &(struct ws_serve_intake){ ws_serve_bring_bytes, bytes }, u,
+		                      &err);
 	ws_serve_ipc_fetched(s, rc || u->flush);
 	if (rc)
 		ws_serve_answer(c, false, "%s", err.msg);

@@ -28,7 +28,7 @@ struct ws_serve_prepared {
 	struct ws_serve_group *group;   /* held by the thread; gone when that is done */
 	char *group_name;
 	struct ws_json *body;           /* the names' memory */
-	struct ws_serve_stage stage;
+	struct ws_serve_buckets buckets;
 	pthread_t thread;
 	bool ready, done;               /* under the lock, like rc and err when done */
 	int rc;
@@ -49,13 +49,12 @@ static void announce(struct ws_serve_prepared *p, bool done)
 static int receive_all(struct ws_serve_prepared *p, struct ws_err *err)
 {
 	struct ws_serve *s = p->serve;
-	p->stage.buckets.all.nccl = p->group->nccl;
-	if (ws_serve_check_buckets(s, &p->stage.buckets, err) ||
-	    ws_serve_stage_allocate(s, &p->stage, err))
+	p->buckets.all.nccl = p->group->nccl;
+	if (ws_serve_stage_buckets(s, &p->buckets, err))
 		return -1;
 	announce(p, false);
-	for (size_t i = 0; i < p->stage.buckets.n; i++) {
-		struct ws_serve_update *bucket = &p->stage.buckets.buckets[i];
+	for (size_t i = 0; i < p->buckets.n; i++) {
+		struct ws_serve_update *bucket = &p->buckets.buckets[i];
 		if (ws_serve_group_receive(p->group, bucket, true,
 		                           ws_deadline_in(s->opts.receive_ns), err) ||
 		    (bucket->flattened && ws_serve_check_views(bucket, err)))
@@ -81,7 +80,7 @@ static void discard(struct ws_serve_prepared *p)
 	if (!p)
 		return;
 	pthread_join(p->thread, NULL);
-	ws_serve_stage_fini(&p->stage);
+	ws_serve_buckets_fini(&p->buckets);
 	ws_json_free(p->body);
 	free(p->group_name);
 	free(p);
@@ -131,7 +130,7 @@ static struct ws_serve_prepared *start(struct ws_serve *s, struct ws_serve_group
 	}
 	p->serve = s;
 	p->group = g;
-	p->stage.buckets = *b;
+	p->buckets = *b;
 	ws_serve_group_hold(g);
 	if (ws_thread_start(&p->thread, run, p, NULL)) {
 		ws_serve_group_release(g);
@@ -261,15 +260,14 @@ static void apply(struct ws_serve_call *c, struct ws_serve_prepared *p, struct w
 {
 	struct ws_serve *s = c->serve;
 	struct ws_err err = p->err;
-	const char *format = p->stage.buckets.all.load_format;
+	const char *format = p->buckets.all.load_format;
 	const bool direct = format && strcmp(format, "direct") == 0 &&
 	                    s->opts.lineage == WS_SERVE_XORL;
 	const bool known = !format || strcmp(format, "flattened_bucket") == 0 || direct;
 	u->load_format = format;
-	u->slots = p->stage.buckets.all.slots;
-	u->n = p->stage.buckets.all.n;
-	u->bytes = p->stage.buckets.all.bytes;
-	u->corrupt = c->corrupt;
+	u->slots = p->buckets.all.slots;
+	u->n = p->buckets.all.n;
+	u->bytes = p->buckets.all.bytes;
 	ws_serve_note_update(&c->note, u);
 	int rc = p->rc;
 	if (rc == 0 && s->opts.lineage == WS_SERVE_XORL && !known)
@@ -277,9 +275,9 @@ static void apply(struct ws_serve_call *c, struct ws_serve_prepared *p, struct w
 	if (rc == 0 && direct && s->model && s->opts.keep == WS_KEEP_MEMORY)
 		rc = ws_serve_copy_direct(s, u, &c->note, &err);
 	else if (rc == 0)
-		rc = ws_serve_take_in(s,
-		                      &(struct ws_serve_intake){ ws_serve_stage_bring, &p->stage },
-		                      u, &c->note, &err);
+		rc = ws_serve_take_in(
+			c, &(struct ws_serve_intake){ ws_serve_bring_bytes, p->buckets.block }, u,
+			&err);
 	if (rc)
 		ws_serve_answer(c, false, "%s", err.msg);
 	else

@@ -171,8 +171,7 @@ static void update(struct ws_serve_call *c, struct ws_serve_update *u)
 	int rc = ws_serve_check_update(s, u, &err);
 	ws_serve_note_update(&c->note, u);
 	if (rc == 0)
-		rc = ws_serve_take_in(s, &(struct ws_serve_intake){ receive, g }, u, &c->note,
-		                      &err);
+		rc = ws_serve_take_in(c, &(struct ws_serve_intake){ receive, g }, u, &err);
 	c->rp->drop = rc && (u->fault == WS_FAULT_DROP || u->fault == WS_FAULT_DIE);
 	if (rc)
 		ws_serve_answer(
@@ -197,7 +196,6 @@ void ws_serve_route_update(struct ws_serve_call *c)
 	}
 	ws_serve_note_update(&c->note, &u);
 	u.fault = c->fault;
-	u.corrupt = c->corrupt;
 	if (ws_serve_begin_update(c, u.abort_all)) {
 		update(c, &u);
 		ws_serve_end_update(c);

@@ -30,7 +30,6 @@ struct ws_serve_update {
 	size_t n;
 	uint64_t bytes;
 	enum ws_serve_fault_kind fault;
-	const struct ws_serve_fault *corrupt; /* due when they are loaded; NULL: nothing is */
 	struct ws_serve_load *load; /* where the bytes go instead of the slots' data; NULL: there */
 };
 
@@ -49,12 +48,14 @@ struct ws_serve_buckets {
 	struct ws_serve_update all;      /* owns the slots */
 	struct ws_serve_update *buckets; /* pieces of them */
 	size_t n;
+	uint8_t *block;                  /* of all tensors; NULL: only hashes are kept */
 	int64_t announced;               /* num_buckets */
 };
 /* "buckets" and "num_buckets", or names, dtypes and shapes for exactly one. None is no error. */
 int ws_serve_decode_buckets(const struct ws_json *body, struct ws_serve_buckets *out,
                             struct ws_err *err);
-int ws_serve_check_buckets(const struct ws_serve *s, struct ws_serve_buckets *b,
+/* Checks them, and takes memory for all. */
+int ws_serve_stage_buckets(const struct ws_serve *s, struct ws_serve_buckets *b,
                            struct ws_err *err);
 void ws_serve_buckets_fini(struct ws_serve_buckets *b);
 /* Of a request for shares: decodes and plans it, and says how many pieces

@@ -27,19 +27,15 @@ static int bring_tensor(struct ws_serve *s, const struct ws_source *source,
                         struct ws_err *err)
 {
 	const struct ws_tensor *t = ws_source_tensor(source, i);
-	struct ws_serve_slot *slot = &u->slots[i];
 	ws_hash_reset(hash);
 	for (uint64_t at = 0; at < t->bytes; at += PIECE) {
 		const size_t n = t->bytes - at < PIECE ? (size_t)(t->bytes - at) : PIECE;
 		if (ws_source_read(source, t, at, piece, n, err))
 			return -1;
-		for (unsigned r = 0; u->load && r < s->opts.tp; r++)
-			ws_serve_load_put(u->load, r, i, at, piece, n);
-		if (!u->load && slot->data)
-			memcpy(slot->data + at, piece, n);
+		ws_serve_put(s, u, i, at, piece, n);
 		ws_hash_add(hash, piece, n);
 	}
-	slot->hash = ws_hash_digest(hash);
+	u->slots[i].hash = ws_hash_digest(hash);
 	return 0;
 }
 
@@ -83,9 +79,7 @@ static int fill_slots(const struct ws_source *source, struct ws_serve_update *u,
 		struct ws_serve_slot *slot = &u->slots[i];
 		*slot = (struct ws_serve_slot){ .name = t->name,
 			                        .dtype_name = ws_dtype_torch(t->dtype),
-			                        .dtype = t->dtype,
-			                        .n_dims = t->n_dims,
-			                        .bytes = t->bytes };
+			                        .n_dims = t->n_dims };
 		memcpy(slot->dims, t->dims, sizeof slot->dims);
 	}
 	u->from_files = true;
@@ -139,10 +133,8 @@ static void update(struct ws_serve_call *c, struct ws_serve_update *u, const cha
 	if (rc == 0)
 		rc = ws_serve_check_update(s, u, &err);
 	ws_serve_note_update(&c->note, u);
-	u->corrupt = c->corrupt;
 	if (rc == 0)
-		rc = ws_serve_take_in(s, &(struct ws_serve_intake){ bring, source }, u, &c->note,
-		                      &err);
+		rc = ws_serve_take_in(c, &(struct ws_serve_intake){ bring, source }, u, &err);
 	if (rc == 0)
 		rc = take_name(s, path, &err);
 	c->rp->drop = rc && (u->fault == WS_FAULT_DROP || u->fault == WS_FAULT_DIE);

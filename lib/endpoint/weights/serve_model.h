@@ -160,6 +160,8 @@ void ws_serve_load_put(struct ws_serve_load *l, unsigned rank, size_t slot, uint
                        const uint8_t *bytes, size_t n);
 /* The parts are loaded now. *duplicates: how many came before in this sync. */
 void ws_serve_load_commit(struct ws_serve_load *l, uint64_t sync, uint64_t *duplicates);
+/* Of the model's parts [first, first+n). */
+void ws_serve_mark_loaded(struct ws_serve_model *m, size_t first, size_t n, enum ws_dtype came_as);
 void ws_serve_load_fini(struct ws_serve_load *l);
 
 #endif

@@ -276,6 +276,15 @@ void ws_serve_load_put(struct ws_serve_load *l, unsigned rank, size_t slot, uint
 
 /* ---- when all has come ---- */
 
+void ws_serve_mark_loaded(struct ws_serve_model *m, size_t first, size_t n, enum ws_dtype came_as)
+{
+	for (size_t k = first; k < first + n; k++) {
+		m->n_loaded += !m->parts[k].loaded;
+		m->parts[k].loaded = true;
+		m->parts[k].came_as = came_as;
+	}
+}
+
 void ws_serve_load_commit(struct ws_serve_load *l, uint64_t sync, uint64_t *duplicates)
 {
 	struct ws_serve_model *m = l->model;
@@ -284,11 +293,10 @@ void ws_serve_load_commit(struct ws_serve_load *l, uint64_t sync, uint64_t *dupl
 		const struct ws_serve_tensor_dest *dest = &l->dest[i];
 		bool before = false;
 		for (size_t k = dest->first; k < dest->first + dest->n; k++) {
-			struct ws_serve_part_state *state = &m->parts[k];
-			before |= state->sync == sync;
-			m->n_loaded += !state->loaded;
-			*state = (struct ws_serve_part_state){ true, dest->from, sync };
+			before |= m->parts[k].sync == sync;
+			m->parts[k].sync = sync;
 		}
+		ws_serve_mark_loaded(m, dest->first, dest->n, dest->from);
 		*duplicates += before;
 	}
 }
