@@ -220,23 +220,25 @@ void ws_serve_measure(const struct ws_serve *s, struct ws_serve_size *out)
 		out->bytes += m->rank_bytes[r];
 }
 
-/* From here on nothing waits any more: every request in work comes to an end. */
-static void wake_everything(struct ws_serve *s)
+bool ws_serve_halt(struct ws_serve *s, bool dies, const char *why)
 {
 	pthread_mutex_lock(&s->lock);
+	const bool dead = s->dead;
+	s->dead |= dies;
 	s->stopping = true;
 	for (struct ws_serve_group *g = s->groups; g; g = g->next)
-		ws_serve_group_abort(g, ws_serve_stops);
+		ws_serve_group_abort(g, why);
 	ws_serve_gpus_stop(s);
 	pthread_cond_broadcast(&s->changed);
 	pthread_mutex_unlock(&s->lock);
+	return dead;
 }
 
 void ws_serve_stop(struct ws_serve *s)
 {
 	if (!s)
 		return;
-	wake_everything(s);
+	ws_serve_halt(s, false, ws_serve_stops);
 	ws_serve_http_close(s->http);
 	ws_serve_two_phase_fini(s);
 	while (s->groups) {

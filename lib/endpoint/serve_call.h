@@ -7,6 +7,9 @@
 #include "serve_decode.h"
 #include "serve_http.h"
 
+enum { WS_SERVE_TAGS = 3 };
+extern const char *const ws_serve_tags[WS_SERVE_TAGS]; /* of memory, serve_memory.c */
+
 struct ws_serve_call {
 	struct ws_serve *serve;
 	const struct ws_serve_request *rq;
@@ -56,8 +59,10 @@ bool ws_serve_may_update(struct ws_serve_call *c);
 bool ws_serve_has_weights(struct ws_serve_call *c);
 /* In the scheduler, where anything is kept. */
 void ws_serve_answer_checksums(struct ws_serve_call *c);
-unsigned ws_serve_tag_count(void);
-const char *ws_serve_tag_name(unsigned i);
+/* The place of a word among n; n: it is none of them. */
+size_t ws_serve_find_word(const char *const *words, size_t n, const char *word);
+/* A parameter of the query, or NULL. */
+const char *ws_serve_query(const struct ws_serve_call *c, const char *key);
 
 /* ---- the table of routes, serve_routes.c ---- */
 

@@ -146,7 +146,8 @@ bool ws_serve_flush(struct ws_serve *s, int64_t wait_ns);
 bool ws_serve_is_idle(struct ws_serve *s);
 int ws_serve_set_version(struct ws_serve *s, const char *version, struct ws_err *err);
 void ws_serve_die(struct ws_serve *s); /* the fault */
-bool ws_serve_is_dead(struct ws_serve *s);
+/* From here on nothing waits any more: every request in work comes to an end. Was it dead before? */
+bool ws_serve_halt(struct ws_serve *s, bool dies, const char *why);
 void ws_serve_wait_stop(struct ws_serve *s);
 /* With the lock held: until something changes, or that. */
 void ws_serve_wait_changed(struct ws_serve *s, ws_deadline until);

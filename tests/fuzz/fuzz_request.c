@@ -2,8 +2,8 @@
 /* Bodies of requests to the embedded endpoint, one with a model and one without. The first byte
  * picks the route, the rest is the body. Nothing connects anywhere: init requests are only
  * decoded and checked, and of updates it is decided what would become of their tensors. */
-#include "serve_lineage.h"
 #include "serve_model.h"
+#include "serve_scatter.h"
 #include "serve_call.h"
 
 #include <stdio.h>
@@ -90,12 +90,21 @@ static void feed_loader(const struct ws_serve_update *u)
 	ws_serve_load_fini(&load);
 }
 
+static void feed_plan(const struct ws_json *root)
+{
+	struct ws_serve_share_rq rq;
+	struct ws_serve_scatter x = { .model = endpoint_with_model()->model };
+	struct ws_err err;
+	if (ws_serve_scatter_decode(endpoint_with_model(), root, &rq, &err) == 0)
+		ws_serve_scatter_plan(&x, &rq, NULL, &err);
+	ws_serve_scatter_fini(&x);
+}
+
 static void feed_checks(const char *body, size_t n)
 {
 	struct ws_serve_init in;
 	struct ws_serve_update u;
 	struct ws_serve_buckets b;
-	size_t pieces;
 	struct ws_err err;
 	struct ws_json *root = ws_json_parse(body, n, "body", &err);
 	if (!root)
@@ -115,7 +124,7 @@ static void feed_checks(const char *body, size_t n)
 			abort();
 		ws_serve_buckets_fini(&b);
 	}
-	ws_serve_plan_scatter(endpoint_with_model(), root, &pieces, &err);
+	feed_plan(root);
 	ws_json_free(root);
 }
 

@@ -31,10 +31,8 @@ static const char *const steps[] = { "wire/store", "wire/connect", "wire/payload
 
 static const char *find_step(const char *name)
 {
-	for (size_t i = 0; i < WS_WIRE_STEPS; i++)
-		if (strcmp(steps[i], name) == 0)
-			return steps[i];
-	return NULL;
+	const size_t i = ws_serve_find_word(steps, WS_WIRE_STEPS, name);
+	return i < WS_WIRE_STEPS ? steps[i] : NULL;
 }
 
 /* Where tensors are loaded. */
@@ -48,10 +46,8 @@ static bool can_corrupt(const char *route)
 		"receive_weights",
 		"receive_weights_ep_scatter",
 	};
-	size_t i = 0;
-	while (i < sizeof all / sizeof all[0] && strcmp(all[i], route) != 0)
-		i++;
-	return i < sizeof all / sizeof all[0];
+	const size_t n = sizeof all / sizeof all[0];
+	return ws_serve_find_word(all, n, route) < n;
 }
 
 enum ws_serve_fault_kind ws_serve_wire_fault(struct ws_serve *s, enum ws_serve_wire step)

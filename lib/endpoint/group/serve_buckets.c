@@ -36,14 +36,13 @@ static bool given(const struct ws_json *body, const char *key)
 
 static int decode(const struct ws_json *body, struct ws_serve_buckets *b, struct ws_err *err)
 {
-	const struct ws_json *list = ws_json_get(body, "buckets");
-	const bool many = given(body, "buckets");
-	if (many && ws_json_type(list) != WS_JSON_ARRAY)
-		return ws_err_set(err, WS_EUSAGE, "body.buckets: Input should be a valid list");
-	b->buckets = calloc(many ? ws_json_count(list) + 1 : 1, sizeof *b->buckets);
+	const struct ws_json *list;
+	if (ws_serve_field_list(body, "buckets", false, &list, err))
+		return -1;
+	b->buckets = calloc(list ? ws_json_count(list) + 1 : 1, sizeof *b->buckets);
 	if (!b->buckets)
 		return ws_oom(err);
-	if (!many)
+	if (!list)
 		return given(body, "names") ? add_bucket(body, b, err) : 0;
 	for (const struct ws_json *node = ws_json_first(list); node; node = ws_json_next(node)) {
 		if (ws_json_type(node) != WS_JSON_OBJECT)

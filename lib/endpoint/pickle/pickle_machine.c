@@ -28,12 +28,12 @@ static const struct {
 
 /* ---- the program's bytes ---- */
 
-static int take(struct pickle *p, size_t n, const uint8_t **out, struct ws_err *err)
+static int take(struct pickle *p, uint64_t n, const uint8_t **out, struct ws_err *err)
 {
 	if (n > p->len - p->at)
 		return pickle_fail(p, "cut short", err);
 	*out = p->data + p->at;
-	p->at += n;
+	p->at += (size_t)n;
 	return 0;
 }
 
@@ -91,7 +91,7 @@ static int push_long(struct pickle *p, struct ws_err *err)
 			n |= UINT64_MAX << 8 * len;
 		return push_int(p, PICKLE_INT, (int64_t)n, err);
 	}
-	if (take(p, (size_t)len, &at, err))
+	if (take(p, len, &at, err))
 		return -1;
 	struct pickle_value *v = pickle_push(p, PICKLE_BIG, err);
 	if (!v)
@@ -106,11 +106,7 @@ static int push_text(struct pickle *p, enum pickle_kind kind, unsigned length_by
 {
 	uint64_t n = 0;
 	const uint8_t *at = NULL;
-	if (take_number(p, length_bytes, &n, err))
-		return -1;
-	if (n > p->len - p->at)
-		return pickle_fail(p, "cut short", err);
-	if (take(p, (size_t)n, &at, err))
+	if (take_number(p, length_bytes, &n, err) || take(p, n, &at, err))
 		return -1;
 	struct pickle_value *v = pickle_push(p, kind, err);
 	if (!v)

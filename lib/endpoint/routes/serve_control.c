@@ -214,9 +214,7 @@ void ws_serve_route_pause(struct ws_serve_call *c)
 	const char *mode = modes[WS_PAUSE_ABORT];
 	if (ws_serve_field_str(c->body, "mode", false, &mode, &c->invalid))
 		return;
-	size_t i = 0;
-	while (i < 3 && strcmp(mode, modes[i]) != 0)
-		i++;
+	const size_t i = ws_serve_find_word(modes, 3, mode);
 	if (i == 3) {
 		ws_err_set(&c->invalid, WS_EUSAGE,
 		           "body.mode: Input should be 'abort', 'retract' or 'in_place'");
@@ -264,7 +262,7 @@ void ws_serve_route_version(struct ws_serve_call *c)
 /* The query parameter timeout, in seconds; false: no number. */
 static bool read_timeout(const struct ws_serve_call *c, int64_t *ns)
 {
-	const char *text = c->rq->query ? c->rq->query(c->rq->query_ctx, "timeout") : NULL;
+	const char *text = ws_serve_query(c, "timeout");
 	*ns = 0;
 	if (!text || !ws_serve_in(c->serve->opts.lineage, WS_HAS_FLUSH_TIMEOUT))
 		return true;

@@ -138,9 +138,9 @@ static void write_state(struct ws_jw *w, const struct ws_serve *s)
 	ws_jw_bool(w, "prepared", s->prepared != NULL);
 	ws_jw_bool(w, "session", s->session);
 	ws_jw_array(w, "released");
-	for (unsigned i = 0; i < ws_serve_tag_count(); i++)
+	for (unsigned i = 0; i < WS_SERVE_TAGS; i++)
 		if (s->released & 1u << i)
-			ws_jw_str(w, NULL, ws_serve_tag_name(i));
+			ws_jw_str(w, NULL, ws_serve_tags[i]);
 	ws_jw_end_array(w);
 	ws_jw_end_object(w);
 }

@@ -7,8 +7,6 @@
 #include "serve_lineage.h"
 
 #include "serve_call.h"
-#include "serve_gpu.h"
-#include "serve_group.h"
 
 #include "wsync/tool/str.h"
 #include "wsync/version.h"
@@ -36,24 +34,8 @@ const struct ws_serve_lineage_names ws_serve_lineages[WS_SERVE_N_LINEAGES] = {
 /* One dies once. */
 static void die_of(struct ws_serve *s, const char *why)
 {
-	pthread_mutex_lock(&s->lock);
-	const bool first = !s->dead;
-	s->dead = s->stopping = true;
-	for (struct ws_serve_group *g = s->groups; g; g = g->next)
-		ws_serve_group_abort(g, why);
-	ws_serve_gpus_stop(s);
-	pthread_cond_broadcast(&s->changed);
-	pthread_mutex_unlock(&s->lock);
-	if (first && s->opts.crash)
+	if (!ws_serve_halt(s, true, why) && s->opts.crash)
 		s->opts.crash(s->opts.ctx, why);
-}
-
-bool ws_serve_is_dead(struct ws_serve *s)
-{
-	pthread_mutex_lock(&s->lock);
-	const bool dead = s->dead;
-	pthread_mutex_unlock(&s->lock);
-	return dead;
 }
 
 void ws_serve_crash(struct ws_serve_call *c, const char *fmt, ...)

@@ -14,8 +14,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static const char *const tags[] = { "weights", "kv_cache", "cuda_graph" };
-enum { N_TAGS = sizeof tags / sizeof tags[0], ALL_TAGS = (1u << N_TAGS) - 1 };
+const char *const ws_serve_tags[WS_SERVE_TAGS] = { "weights", "kv_cache", "cuda_graph" };
+enum { ALL_TAGS = (1u << WS_SERVE_TAGS) - 1 };
 
 /* ---- weights that go ---- */
 
@@ -70,23 +70,10 @@ bool ws_serve_has_weights(struct ws_serve_call *c)
 	return !gone;
 }
 
-unsigned ws_serve_tag_count(void)
-{
-	return N_TAGS;
-}
-
-const char *ws_serve_tag_name(unsigned i)
-{
-	return tags[i];
-}
-
 /* Servers accept unknown tags and do nothing with them. */
 static unsigned tag_of(const char *name)
 {
-	for (unsigned i = 0; i < N_TAGS; i++)
-		if (strcmp(name, tags[i]) == 0)
-			return 1u << i;
-	return 0;
+	return 1u << ws_serve_find_word(ws_serve_tags, WS_SERVE_TAGS, name) & ALL_TAGS;
 }
 
 static int decode_tags(const struct ws_json *body, unsigned *out, struct ws_err *err)
@@ -133,10 +120,10 @@ static bool resume(struct ws_serve_call *c, unsigned which)
 	if (!missing)
 		s->released &= ~which;
 	pthread_mutex_unlock(&s->lock);
-	for (unsigned i = 0; i < N_TAGS; i++)
+	for (unsigned i = 0; i < WS_SERVE_TAGS; i++)
 		if (missing & 1u << i) {
 			char why[40] = "KeyError: '";
-			strcat(strcat(why, tags[i]), "'");
+			strcat(strcat(why, ws_serve_tags[i]), "'");
 			fail(c, why);
 			return false;
 		}
@@ -179,6 +166,6 @@ void ws_serve_route_sleep(struct ws_serve_call *c)
 /* Of what sleeps: waking twice is no error here. */
 void ws_serve_route_wake(struct ws_serve_call *c)
 {
-	const char *text = c->rq->query ? c->rq->query(c->rq->query_ctx, "tags") : NULL;
+	const char *text = ws_serve_query(c, "tags");
 	run(c, (text ? tag_of(text) : ALL_TAGS) & c->serve->released, resume);
 }

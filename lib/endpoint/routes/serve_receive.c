@@ -16,15 +16,11 @@ static int check_types(const struct ws_serve_update *all, struct ws_err *err)
 {
 	static const char *const known[] = { "float32", "float16", "bfloat16",
 		                             "int8",    "int32",   "int64" };
-	for (size_t i = 0; i < all->n; i++) {
-		size_t k = 0;
-		while (k < sizeof known / sizeof known[0] &&
-		       strcmp(all->slots[i].dtype_name, known[k]) != 0)
-			k++;
-		if (k == sizeof known / sizeof known[0])
+	const size_t n = sizeof known / sizeof known[0];
+	for (size_t i = 0; i < all->n; i++)
+		if (ws_serve_find_word(known, n, all->slots[i].dtype_name) == n)
 			return ws_err_set(err, WS_EINPUT, "Unknown dtype: %.100s",
 			                  all->slots[i].dtype_name);
-	}
 	return 0;
 }
 

@@ -142,6 +142,19 @@ void ws_serve_answer_error(struct ws_serve_call *c, unsigned status, const char 
 	ws_jw_end_object(&jw);
 }
 
+size_t ws_serve_find_word(const char *const *words, size_t n, const char *word)
+{
+	size_t i = 0;
+	while (i < n && strcmp(words[i], word) != 0)
+		i++;
+	return i;
+}
+
+const char *ws_serve_query(const struct ws_serve_call *c, const char *key)
+{
+	return c->rq->query ? c->rq->query(c->rq->query_ctx, key) : NULL;
+}
+
 const char ws_serve_stops[] = "the endpoint stops";
 
 bool ws_serve_enter(struct ws_serve_call *c, bool receiving)
@@ -310,6 +323,8 @@ static void end_note(struct ws_serve_call *c, size_t place)
 {
 	struct ws_serve *s = c->serve;
 	pthread_mutex_lock(&s->lock);
+	/* Whatever killed the scheduler takes the answers of all others with it. */
+	c->rp->drop |= s->dead;
 	c->note.ns = ws_now_ns() - s->started_ns - c->note.at_ns;
 	c->note.status = c->rp->drop ? 0 : c->rp->status;
 	ws_serve_journal_end(&s->journal, place, &c->note);
@@ -356,7 +371,5 @@ void ws_serve_handle(struct ws_serve *s, const struct ws_serve_request *rq,
 	}
 	if (rp->body.failed)
 		answer_fixed(rp, 500, "{\"detail\":\"Internal Server Error\"}");
-	/* Whatever killed the scheduler takes the answers of all others with it. */
-	rp->drop |= ws_serve_is_dead(s);
 	end_note(&c, place);
 }

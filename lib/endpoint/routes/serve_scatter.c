@@ -66,7 +66,7 @@ static struct ws_serve_group *join(struct ws_serve *s, const struct ws_serve_sha
 	struct ws_serve_group *g = ws_serve_find_group(s, rq->init.group);
 	if (g)
 		return g;
-	if (!rq->with_address)
+	if (!rq->init.address || !rq->init.port)
 		ws_err_set(err, WS_EINPUT,
 		           "group '%.100s' does not exist, and to create it master_address "
 		           "and master_port are needed",

@@ -27,9 +27,8 @@ struct ws_serve_scatter {
 struct ws_serve_share_rq {
 	struct ws_serve_init init;
 	const struct ws_json *names, *experts, *others;
-	int64_t world, per_rank, total, inference_tp, batch;
+	int64_t world, per_rank, batch;
 	bool flush, skip_flush, free_kv;
-	bool with_address;
 };
 
 int ws_serve_scatter_decode(const struct ws_serve *s, const struct ws_json *body,

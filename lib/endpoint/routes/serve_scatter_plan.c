@@ -189,21 +189,6 @@ int ws_serve_scatter_plan(struct ws_serve_scatter *x, const struct ws_serve_shar
 
 /* ---- the request ---- */
 
-static int decode_list(const struct ws_json *body, const char *key, bool required,
-                       const struct ws_json **out, struct ws_err *err)
-{
-	const struct ws_json *node = ws_json_get(body, key);
-	*out = NULL;
-	if (!node && required)
-		return ws_err_set(err, WS_EUSAGE, "body.%s: Field required", key);
-	if (!node || (!required && ws_json_type(node) == WS_JSON_NULL))
-		return 0;
-	if (ws_json_type(node) != WS_JSON_ARRAY)
-		return ws_err_set(err, WS_EUSAGE, "body.%s: Input should be a valid list", key);
-	*out = node;
-	return 0;
-}
-
 static int decode_int(const struct ws_json *body, const char *key, int64_t lo, int64_t hi,
                       int64_t *out, struct ws_err *err)
 {
@@ -230,7 +215,6 @@ static int decode_group(const struct ws_serve *s, const struct ws_json *body,
 	    decode_int(body, "rank_offset", 1, WS_SERVE_MAX_WORLD, &offset, err) ||
 	    decode_int(body, "total_inference_world_size", 1, WS_SERVE_MAX_WORLD, &tp, err))
 		return -1;
-	rq->with_address = rq->init.address && port;
 	rq->init.backend = "gloo";
 	rq->init.port = (uint16_t)port;
 	rq->init.rank_offset = (unsigned)offset;
@@ -242,21 +226,20 @@ int ws_serve_scatter_decode(const struct ws_serve *s, const struct ws_json *body
                             struct ws_serve_share_rq *rq, struct ws_err *err)
 {
 	bool recapture = false;
+	int64_t unused; /* other numbers that are checked */
 	*rq = (struct ws_serve_share_rq){ .init = { .group = "ep_scatter_group" },
 		                          .world = 8,
 		                          .per_rank = 16,
-		                          .total = 128,
-		                          .inference_tp = 8,
 		                          .batch = 50,
 		                          .flush = true };
-	return decode_list(body, "weight_names", true, &rq->names, err) || check_names(rq, err) ||
+	return ws_serve_field_list(body, "weight_names", true, &rq->names, err) || check_names(rq, err) ||
 	       decode_int(body, "training_world_size", 1, WS_SERVE_MAX_WORLD, &rq->world, err) ||
 	       decode_int(body, "num_experts_per_rank", 1, INT32_MAX, &rq->per_rank, err) ||
-	       decode_int(body, "total_num_experts", 1, INT32_MAX, &rq->total, err) ||
-	       decode_int(body, "inference_tp_size", 1, INT32_MAX, &rq->inference_tp, err) ||
+	       decode_int(body, "total_num_experts", 1, INT32_MAX, &unused, err) ||
+	       decode_int(body, "inference_tp_size", 1, INT32_MAX, &unused, err) ||
 	       decode_int(body, "non_expert_batch_size", 1, INT32_MAX, &rq->batch, err) ||
-	       decode_list(body, "expert_transfer_plan", false, &rq->experts, err) ||
-	       decode_list(body, "non_expert_transfer_plan", false, &rq->others, err) ||
+	       ws_serve_field_list(body, "expert_transfer_plan", false, &rq->experts, err) ||
+	       ws_serve_field_list(body, "non_expert_transfer_plan", false, &rq->others, err) ||
 	       ws_serve_field_bool(body, "flush_cache", &rq->flush, err) ||
 	       ws_serve_field_bool(body, "skip_flush_cache", &rq->skip_flush, err) ||
 	       ws_serve_field_bool(body, "free_kv_cache_before_recv", &rq->free_kv, err) ||
@@ -269,17 +252,4 @@ void ws_serve_scatter_fini(struct ws_serve_scatter *x)
 	free(x->pieces);
 	free(x->ends);
 	*x = (struct ws_serve_scatter){ 0 };
-}
-
-int ws_serve_plan_scatter(const struct ws_serve *s, const struct ws_json *body, size_t *pieces,
-                          struct ws_err *err)
-{
-	struct ws_serve_share_rq rq;
-	struct ws_serve_scatter x = { .model = s->model };
-	int rc = ws_serve_scatter_decode(s, body, &rq, err);
-	if (rc == 0)
-		rc = ws_serve_scatter_plan(&x, &rq, s->opts.log, err);
-	*pieces = x.n;
-	ws_serve_scatter_fini(&x);
-	return rc;
 }

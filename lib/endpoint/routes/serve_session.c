@@ -39,10 +39,7 @@ void ws_serve_route_begin(struct ws_serve_call *c)
 	const char *selector = "all";
 	if (ws_serve_field_str(c->body, "selector", false, &selector, &c->invalid))
 		return;
-	size_t i = 0;
-	while (i < 3 && strcmp(selector, selectors[i]) != 0)
-		i++;
-	if (i == 3) {
+	if (ws_serve_find_word(selectors, 3, selector) == 3) {
 		ws_err_set(&c->invalid, WS_EUSAGE,
 		           "body.selector: Input should be 'target', 'draft' or 'all'");
 	} else if (ws_serve_enter(c, false)) {

@@ -157,11 +157,8 @@ static int decode(const struct ws_json *body, enum ws_serve_lineage lineage,
 {
 	static const char key[] = "serialized_named_tensors";
 	*u = (struct ws_serve_update){ .group = "", .flush = true };
-	*list = ws_json_get(body, key);
-	if (!*list)
-		return ws_serve_field_missing(err, key);
-	if (ws_json_type(*list) != WS_JSON_ARRAY)
-		return ws_serve_field_invalid(err, key, "Input should be a valid list");
+	if (ws_serve_field_list(body, key, true, list, err))
+		return -1;
 	for (const struct ws_json *node = ws_json_first(*list); node; node = ws_json_next(node))
 		if (!ws_json_string(node))
 			return ws_serve_field_invalid(err, key, "Input should be a valid string");

@@ -26,14 +26,18 @@ struct ws_serve_prepared {
 	struct ws_serve_prepared *next; /* among the abandoned */
 	struct ws_serve *serve;
 	struct ws_serve_group *group;   /* held by the thread; gone when that is done */
-	char *group_name;
-	struct ws_json *body;           /* the names' memory */
+	struct ws_json *body;           /* the memory of names, that of the group too */
 	struct ws_serve_buckets buckets;
 	pthread_t thread;
-	bool ready, done;               /* under the lock, like rc and err when done */
-	int rc;
-	struct ws_err err;
+	bool ready, done;               /* under the lock, like err when done */
+	struct ws_err err;              /* code 0: none */
 };
+
+/* Else xorl-legacy. */
+static bool is_xorl(const struct ws_serve *s)
+{
+	return s->opts.lineage == WS_SERVE_XORL;
+}
 
 /* ---- the thread ---- */
 
@@ -66,9 +70,7 @@ static int receive_all(struct ws_serve_prepared *p, struct ws_err *err)
 static void *run(void *arg)
 {
 	struct ws_serve_prepared *p = arg;
-	struct ws_err err = WS_ERR_INIT;
-	p->rc = receive_all(p, &err);
-	p->err = err;
+	receive_all(p, &p->err);
 	ws_serve_group_release(p->group);
 	announce(p, true);
 	return NULL;
@@ -82,7 +84,6 @@ static void discard(struct ws_serve_prepared *p)
 	pthread_join(p->thread, NULL);
 	ws_serve_buckets_fini(&p->buckets);
 	ws_json_free(p->body);
-	free(p->group_name);
 	free(p);
 }
 
@@ -123,8 +124,7 @@ static struct ws_serve_prepared *start(struct ws_serve *s, struct ws_serve_group
                                        struct ws_serve_buckets *b, struct ws_err *err)
 {
 	struct ws_serve_prepared *p = calloc(1, sizeof *p);
-	if (!p || !(p->group_name = strdup(b->all.group))) {
-		free(p);
+	if (!p) {
 		ws_oom(err);
 		return NULL;
 	}
@@ -134,7 +134,6 @@ static struct ws_serve_prepared *start(struct ws_serve *s, struct ws_serve_group
 	ws_serve_group_hold(g);
 	if (ws_thread_start(&p->thread, run, p, NULL)) {
 		ws_serve_group_release(g);
-		free(p->group_name);
 		free(p);
 		ws_err_set(err, WS_ESYSTEM, "can't start new thread");
 		return NULL;
@@ -150,7 +149,7 @@ static struct ws_serve_prepared *start(struct ws_serve *s, struct ws_serve_group
 
 static void answer_prepare(struct ws_serve_call *c, bool success, const char *text)
 {
-	if (c->serve->opts.lineage == WS_SERVE_XORL) {
+	if (is_xorl(c->serve)) {
 		ws_serve_answer(c, success, "%s", text);
 		return;
 	}
@@ -171,18 +170,18 @@ static bool may_prepare(struct ws_serve_call *c, const struct ws_serve_buckets *
 {
 	const struct ws_serve *s = c->serve;
 	char text[512] = "";
-	if (s->opts.lineage == WS_SERVE_XORL && strcmp(transport, "nccl") != 0 &&
+	if (is_xorl(s) && strcmp(transport, "nccl") != 0 &&
 	    strcmp(transport, "nccl_broadcast") != 0)
 		snprintf(text, sizeof text,
 		         "prepare_weights_update on this migrated foundation supports "
 		         "only NCCL broadcast transport, got '%.100s'",
 		         transport);
-	else if (s->opts.lineage == WS_SERVE_XORL && b->announced != (int64_t)b->n)
+	else if (is_xorl(s) && b->announced != (int64_t)b->n)
 		snprintf(text, sizeof text, "num_buckets is %lld, but there are %zu buckets",
 		         (long long)b->announced, b->n);
 	else if (!ws_serve_find_group(c->serve, b->all.group))
 		snprintf(text, sizeof text,
-		         s->opts.lineage == WS_SERVE_XORL ?
+		         is_xorl(s) ?
 		                 "Group '%.200s' is not initialized. Call "
 		                 "init_weights_update_group first." :
 		                 "Group %.200s is unknown. Please call `init_weights_update_group` "
@@ -215,7 +214,7 @@ static void prepare(struct ws_serve_call *c, struct ws_serve_buckets *b)
 	p->body = ws_serve_take_body(c);
 	const bool begun = await(s, &p->ready, s->opts.ready_ns);
 	pthread_mutex_lock(&s->lock);
-	const bool failed = p->done && p->rc;
+	const bool failed = p->done && p->err.code;
 	pthread_mutex_unlock(&s->lock);
 	if (failed) {
 		answer_prepare(c, false, p->err.msg);
@@ -224,12 +223,12 @@ static void prepare(struct ws_serve_call *c, struct ws_serve_buckets *b)
 		answer_prepare(c, true, text);
 	} else {
 		snprintf(text, sizeof text,
-		         s->opts.lineage == WS_SERVE_XORL ?
+		         is_xorl(s) ?
 		                 "Timed out waiting for the distributed-weight receiver to become "
 		                 "ready after %gs" :
 		                 "Timeout waiting for recv thread to become ready after %gs",
 		         (double)s->opts.ready_ns / (double)WS_NS_PER_S);
-		if (s->opts.lineage != WS_SERVE_XORL)
+		if (!is_xorl(s))
 			abandon(s, p);
 		answer_prepare(c, false, text);
 	}
@@ -261,16 +260,15 @@ static void apply(struct ws_serve_call *c, struct ws_serve_prepared *p, struct w
 	struct ws_serve *s = c->serve;
 	struct ws_err err = p->err;
 	const char *format = p->buckets.all.load_format;
-	const bool direct = format && strcmp(format, "direct") == 0 &&
-	                    s->opts.lineage == WS_SERVE_XORL;
+	const bool direct = format && strcmp(format, "direct") == 0 && is_xorl(s);
 	const bool known = !format || strcmp(format, "flattened_bucket") == 0 || direct;
 	u->load_format = format;
 	u->slots = p->buckets.all.slots;
 	u->n = p->buckets.all.n;
 	u->bytes = p->buckets.all.bytes;
 	ws_serve_note_update(&c->note, u);
-	int rc = p->rc;
-	if (rc == 0 && s->opts.lineage == WS_SERVE_XORL && !known)
+	int rc = err.code ? -1 : 0;
+	if (rc == 0 && is_xorl(s) && !known)
 		rc = ws_err_set(&err, WS_EINPUT, "Unknown load_format=%.100s", format);
 	if (rc == 0 && direct && s->model && s->opts.keep == WS_KEEP_MEMORY)
 		rc = ws_serve_copy_direct(s, u, &c->note, &err);
@@ -281,7 +279,7 @@ static void apply(struct ws_serve_call *c, struct ws_serve_prepared *p, struct w
 	if (rc)
 		ws_serve_answer(c, false, "%s", err.msg);
 	else
-		ws_serve_finish_update(c, u, s->opts.lineage == WS_SERVE_XORL ? "Success" :
+		ws_serve_finish_update(c, u, is_xorl(s) ? "Success" :
 		                       "Succeeded to update weights via two-phase protocol.");
 }
 
@@ -289,20 +287,19 @@ static void apply(struct ws_serve_call *c, struct ws_serve_prepared *p, struct w
 static void complete(struct ws_serve_call *c, struct ws_serve_update *u)
 {
 	struct ws_serve *s = c->serve;
-	const bool legacy = s->opts.lineage == WS_SERVE_XORL_LEGACY;
 	struct ws_serve_prepared *p = s->prepared;
 	if (p && !ws_serve_has_weights(c))
 		return;
 	if (!p) {
-		ws_serve_answer(c, false, legacy ? "No weight update in progress. Call "
-		                                   "prepare_weights_update first." :
-		                                   "No weight update is in progress.");
-	} else if (!legacy && strcmp(p->group_name, u->group) != 0) {
+		ws_serve_answer(c, false, is_xorl(s) ?
+		                "No weight update is in progress." :
+		                "No weight update in progress. Call prepare_weights_update first.");
+	} else if (is_xorl(s) && strcmp(p->buckets.all.group, u->group) != 0) {
 		ws_serve_answer(c, false,
 		                "Prepared group '%.200s' does not match completion group '%.200s'.",
-		                p->group_name, u->group);
+		                p->buckets.all.group, u->group);
 	} else if (!await(s, &p->done, s->opts.complete_ns)) {
-		if (s->opts.lineage != WS_SERVE_XORL)
+		if (!is_xorl(s))
 			abandon(s, p);
 		ws_serve_answer(c, false, "Weight receive timed out after %gs.",
 		                (double)s->opts.complete_ns / (double)WS_NS_PER_S);

@@ -17,13 +17,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int field_list(const struct ws_json *body, const char *key, const struct ws_json **out,
-                      struct ws_err *err)
+int ws_serve_field_list(const struct ws_json *body, const char *key, bool required,
+                        const struct ws_json **out, struct ws_err *err)
 {
 	*out = ws_json_get(body, key);
-	if (!*out)
+	if (!*out && required)
 		return ws_serve_field_missing(err, key);
-	if (ws_json_type(*out) != WS_JSON_ARRAY)
+	if (!required && ws_json_type(*out) == WS_JSON_NULL)
+		*out = NULL;
+	if (*out && ws_json_type(*out) != WS_JSON_ARRAY)
 		return ws_serve_field_invalid(err, key, "Input should be a valid list");
 	return 0;
 }
@@ -135,8 +137,9 @@ static int decode_slots(const struct ws_json *names, const struct ws_json *dtype
 int ws_serve_decode_lists(const struct ws_json *body, struct ws_serve_update *u, struct ws_err *err)
 {
 	const struct ws_json *names = NULL, *dtypes = NULL, *shapes = NULL;
-	if (field_list(body, "names", &names, err) || field_list(body, "dtypes", &dtypes, err) ||
-	    field_list(body, "shapes", &shapes, err))
+	if (ws_serve_field_list(body, "names", true, &names, err) ||
+	    ws_serve_field_list(body, "dtypes", true, &dtypes, err) ||
+	    ws_serve_field_list(body, "shapes", true, &shapes, err))
 		return -1;
 	const size_t n = ws_json_count(names);
 	/* Servers zip the lists and drop the tail silently, which no sender wants. */

@@ -58,11 +58,10 @@ int ws_serve_decode_buckets(const struct ws_json *body, struct ws_serve_buckets 
 int ws_serve_stage_buckets(const struct ws_serve *s, struct ws_serve_buckets *b,
                            struct ws_err *err);
 void ws_serve_buckets_fini(struct ws_serve_buckets *b);
-/* Of a request for shares: decodes and plans it, and says how many pieces
- * that makes. Needs a model. */
-int ws_serve_plan_scatter(const struct ws_serve *s, const struct ws_json *body, size_t *pieces,
-                          struct ws_err *err);
 
+/* *out NULL: it is not required, and absent or null. */
+int ws_serve_field_list(const struct ws_json *body, const char *key, bool required,
+                        const struct ws_json **out, struct ws_err *err);
 int ws_serve_decode_lists(const struct ws_json *body, struct ws_serve_update *u,
                           struct ws_err *err);
 /* Refusals by torch and the loader that need the request alone, before a byte is received. */

@@ -13,11 +13,6 @@ static bool starts_with(const char *text, const char *prefix)
 	return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
-static const char *query(const struct ws_serve_call *c, const char *key)
-{
-	return c->rq->query ? c->rq->query(c->rq->query_ctx, key) : NULL;
-}
-
 /* One row of a listing. */
 struct row {
 	const char *name;
@@ -112,7 +107,7 @@ static void write_rows(struct ws_serve_call *c, const char *prefix, unsigned ran
 /* A rank that does not exist reads as rank 0, as where servers take the first answer that came. */
 static bool read_rank(const struct ws_serve_call *c, unsigned *rank)
 {
-	const char *text = query(c, "rank");
+	const char *text = ws_serve_query(c, "rank");
 	char *end = NULL;
 	*rank = 0;
 	if (!text)
@@ -127,7 +122,7 @@ static bool read_rank(const struct ws_serve_call *c, unsigned *rank)
 
 void ws_serve_route_list(struct ws_serve_call *c)
 {
-	const char *prefix = query(c, "prefix");
+	const char *prefix = ws_serve_query(c, "prefix");
 	unsigned rank = 0;
 	if (!read_rank(c, &rank)) {
 		ws_err_set(&c->invalid, WS_EUSAGE, "query.rank: Input should be a valid integer");

@@ -148,6 +148,12 @@ static int map_memory(struct ws_serve_model *m, struct ws_err *err)
 	return 0;
 }
 
+static int make_parts(struct ws_serve_model *m, struct ws_err *err)
+{
+	m->parts = calloc(ws_layout_part_count(m->layout) + 1, sizeof *m->parts);
+	return m->parts ? 0 : ws_oom(err);
+}
+
 int ws_serve_model_open(const char *dir, unsigned tp, unsigned ep, const char *dtype,
                         const char *quantization, bool memory, struct ws_serve_model **out,
                         struct ws_err *err)
@@ -158,29 +164,15 @@ int ws_serve_model_open(const char *dir, unsigned tp, unsigned ep, const char *d
 		return ws_oom(err);
 	}
 	m->tp = tp;
-	m->ep = ep ? ep : 1;
+	m->ep = ep;
 	m->n_layers = INT64_MAX;
-	int rc = tp % m->ep ?
-	                 ws_err_set(err, WS_EUSAGE, "tp %u does not divide by ep %u", tp, m->ep) :
-	                 0;
-	if (rc == 0)
-		rc = ws_config_open(dir, &m->config, err);
-	if (rc == 0)
-		rc = choose_dtype(m, dtype, err) ||
-		                     ws_serve_model_check_quant(m->config, quantization, err) ?
-		             -1 :
-		             0;
-	if (rc == 0)
-		rc = ws_namemap_open(NULL, &m->map, err);
-	if (rc == 0)
-		rc = make_layout(m, quantization, err) || type_params(m, err) ? -1 : 0;
-	if (rc == 0 && ws_serve_model_is_read_only(m->config, quantization))
-		rc = ws_serve_model_find_read_only(m, err);
-	if (rc == 0)
-		rc = place_params(m, err) || (memory && map_memory(m, err)) ? -1 : 0;
-	if (rc == 0 && !(m->parts = calloc(ws_layout_part_count(m->layout) + 1, sizeof *m->parts)))
-		rc = ws_oom(err);
-	if (rc) {
+	if (ws_config_open(dir, &m->config, err) || choose_dtype(m, dtype, err) ||
+	    ws_serve_model_check_quant(m->config, quantization, err) ||
+	    ws_namemap_open(NULL, &m->map, err) || make_layout(m, quantization, err) ||
+	    type_params(m, err) ||
+	    (ws_serve_model_is_read_only(m->config, quantization) &&
+	     ws_serve_model_find_read_only(m, err)) ||
+	    place_params(m, err) || (memory && map_memory(m, err)) || make_parts(m, err)) {
 		ws_serve_model_close(m);
 		return -1;
 	}
