@@ -57,6 +57,8 @@ void ws_serve_finish_update(struct ws_serve_call *c, const struct ws_serve_updat
 bool ws_serve_may_update(struct ws_serve_call *c);
 /* In the scheduler. False, and answered: they were released. */
 bool ws_serve_has_weights(struct ws_serve_call *c);
+/* "weight_version", of now. */
+void ws_serve_write_version(struct ws_jw *jw, struct ws_serve *s);
 /* In the scheduler, where anything is kept. */
 void ws_serve_answer_checksums(struct ws_serve_call *c);
 /* The place of a word among n; n: it is none of them. */
@@ -73,9 +75,15 @@ bool ws_serve_admit(struct ws_serve *s, const struct ws_serve_request *rq,
 void ws_serve_handle(struct ws_serve *s, const struct ws_serve_request *rq,
                      struct ws_serve_reply *rp);
 
-/* Route i of the table, NULL where that lineage does not have it. i beyond the last: *end. */
-const char *ws_serve_route_at(size_t i, enum ws_serve_lineage lineage, bool *get, bool *post,
-                              bool *end);
+enum { WS_SERVE_GET = 1, WS_SERVE_POST = 2 }; /* methods */
+/* A name may be there twice, for different lineages. The last one has no name. */
+extern const struct ws_serve_route {
+	const char *name;  /* the path without its first slash */
+	unsigned methods;
+	unsigned body;     /* required, optional, or 0: not read */
+	void (*run)(struct ws_serve_call *c);
+	unsigned lineages; /* that have it */
+} ws_serve_routes[];
 /* The route's canonical name (no slash), or NULL where that lineage has no such route. */
 const char *ws_serve_route_name(const char *name, enum ws_serve_lineage lineage);
 

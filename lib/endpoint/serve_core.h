@@ -144,7 +144,8 @@ void ws_serve_prompts_forget(struct ws_serve *s); /* empties the cache of prompt
 /* Waits up to wait_ns for idleness. False: requests were running or waiting. */
 bool ws_serve_flush(struct ws_serve *s, int64_t wait_ns);
 bool ws_serve_is_idle(struct ws_serve *s);
-int ws_serve_set_version(struct ws_serve *s, const char *version, struct ws_err *err);
+/* Replaces a text of the endpoint, which the lock guards. */
+int ws_serve_set_text(struct ws_serve *s, char **at, const char *text, struct ws_err *err);
 void ws_serve_die(struct ws_serve *s); /* the fault */
 /* From here on nothing waits any more: every request in work comes to an end. Was it dead before? */
 bool ws_serve_halt(struct ws_serve *s, bool dies, const char *why);

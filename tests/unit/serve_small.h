@@ -158,7 +158,7 @@ static bool send(void)
 			}
 	ws_serve_load_commit(&load, 1, &duplicates);
 	drop_tensors();
-	return load.refused;
+	return load.why.code != 0;
 }
 
 static int close_scratch(void **state)

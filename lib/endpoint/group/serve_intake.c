@@ -114,7 +114,7 @@ static int load_into_model(struct ws_serve *s, const struct ws_serve_intake *in,
 		ws_serve_load_commit(&load, current_sync(s), &note->duplicates);
 		rc = s->opts.keep == WS_KEEP_MEMORY ? 0 : commit_hashes(s, u, &load, err);
 	}
-	if (rc == 0 && load.refused) {
+	if (rc == 0 && load.why.code) {
 		*err = load.why;
 		rc = -1;
 	}
@@ -181,7 +181,8 @@ void ws_serve_finish_update(struct ws_serve_call *c, const struct ws_serve_updat
 		else
 			ws_serve_crash(c,
 			               "AssertionError: Cache flush failed after updating weights");
-	} else if (u->version && ws_serve_set_version(s, u->version, &err)) {
+	} else if (u->version &&
+	           ws_serve_set_text(s, &s->weight_version, u->version, &err)) {
 		ws_serve_answer(c, false, "%s", err.msg);
 	} else if (u->version) {
 		ws_serve_answer(c, true, "%s Weight version updated to %s.", success, u->version);

@@ -2,7 +2,6 @@
 /* serve_direct.c - load_format "direct": tensors are copied into the parameters of
  * exactly these names, without the model's loader. The shape is that of the rank's own
  * share, and all ranks get the same. */
-#include "dims.h"
 #include "serve_intake.h"
 #include "serve_model.h"
 
@@ -13,15 +12,10 @@ static int check_shape(const struct ws_serve_model *m, const struct ws_param *p,
                        const struct ws_serve_slot *slot, struct ws_err *err)
 {
 	int64_t dims[WS_MAX_DIMS];
-	char ours[160], theirs[160];
 	ws_layout_dims(m->layout, p, rank, dims);
 	if (p->n_dims == slot->n_dims && memcmp(dims, slot->dims, p->n_dims * sizeof dims[0]) == 0)
 		return 0;
-	return ws_err_set(
-		err, WS_EINPUT,
-		"Attempted to load weight (torch.Size(%s)) into parameter (torch.Size(%s))",
-		ws_dims_text(theirs, sizeof theirs, slot->n_dims, slot->dims),
-		ws_dims_text(ours, sizeof ours, p->n_dims, dims));
+	return ws_serve_refuse_shape(slot, p->n_dims, dims, err);
 }
 
 static int copy(struct ws_serve_model *m, const struct ws_serve_slot *slot, struct ws_err *err)

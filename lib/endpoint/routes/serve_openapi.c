@@ -158,30 +158,26 @@ static void write_schema(struct ws_jw *jw, const char *route, const struct ws_se
 
 static void write_paths(struct ws_jw *jw, const struct ws_serve *s)
 {
-	bool get = false, post = false, end = false;
-	for (size_t i = 0; !end; i++) {
+	for (const struct ws_serve_route *r = ws_serve_routes; r->name; r++) {
 		char path[64];
-		const char *name = ws_serve_route_at(i, s->opts.lineage, &get, &post, &end);
-		if (!name)
+		if (!ws_serve_in(s->opts.lineage, r->lineages))
 			continue;
-		snprintf(path, sizeof path, "/%s", name);
+		snprintf(path, sizeof path, "/%s", r->name);
 		ws_jw_object(jw, path);
-		if (get)
-			write_method(jw, "get", name, s);
-		if (post)
-			write_method(jw, "post", name, s);
+		if (r->methods & WS_SERVE_GET)
+			write_method(jw, "get", r->name, s);
+		if (r->methods & WS_SERVE_POST)
+			write_method(jw, "post", r->name, s);
 		ws_jw_end_object(jw);
 	}
 }
 
 static void write_schemas(struct ws_jw *jw, const struct ws_serve *s)
 {
-	bool get = false, post = false, end = false;
-	for (size_t i = 0; !end && s->opts.lineage != WS_SERVE_XORL; i++) {
-		const char *name = ws_serve_route_at(i, s->opts.lineage, &get, &post, &end);
-		if (name)
-			write_schema(jw, name, s);
-	}
+	for (const struct ws_serve_route *r = ws_serve_routes;
+	     r->name && s->opts.lineage != WS_SERVE_XORL; r++)
+		if (ws_serve_in(s->opts.lineage, r->lineages))
+			write_schema(jw, r->name, s);
 }
 
 void ws_serve_route_openapi(struct ws_serve_call *c)

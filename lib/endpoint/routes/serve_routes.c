@@ -12,17 +12,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { GET = 1, POST = 2 };
-enum body { NO_BODY, BODY, OPTIONAL_BODY };
+enum { GET = WS_SERVE_GET, POST = WS_SERVE_POST };
+enum { NO_BODY, BODY, OPTIONAL_BODY };
 
-/* A name may stand here twice, for different lineages. */
-static const struct route {
-	const char *name;  /* the path without its first slash */
-	unsigned methods;
-	enum body body;
-	void (*run)(struct ws_serve_call *c);
-	unsigned lineages; /* that have it */
-} routes[] = {
+const struct ws_serve_route ws_serve_routes[] = {
 	{ "health", GET, NO_BODY, ws_serve_route_health, WS_IN_ALL },
 	{ "health_generate", GET, NO_BODY, ws_serve_route_health_generate, WS_IN_ALL },
 	{ "ready", GET, NO_BODY, ws_serve_route_ready, WS_IN_SESSION },
@@ -66,21 +59,21 @@ static const struct route {
 	{ "openapi.json", GET, NO_BODY, ws_serve_route_openapi, WS_IN_ALL },
 	{ "wsync/checksums", GET, NO_BODY, ws_serve_route_checksums, WS_IN_ALL },
 	{ "wsync/journal", GET, NO_BODY, ws_serve_route_journal, WS_IN_ALL },
+	{ NULL, 0, NO_BODY, NULL, 0 },
 };
-enum { N_ROUTES = sizeof routes / sizeof routes[0] };
-_Static_assert((int)N_ROUTES <= (int)WS_SERVE_MAX_ROUTES, "the journal counts calls per route");
+_Static_assert(sizeof ws_serve_routes / sizeof ws_serve_routes[0] <= (size_t)WS_SERVE_MAX_ROUTES, "the journal counts calls per route");
 
-static const struct route *find_route(const char *name, enum ws_serve_lineage lineage)
+static const struct ws_serve_route *find_route(const char *name, enum ws_serve_lineage lineage)
 {
-	for (size_t i = 0; i < N_ROUTES; i++)
-		if (ws_serve_in(lineage, routes[i].lineages) && strcmp(routes[i].name, name) == 0)
-			return &routes[i];
-	return NULL;
+	const struct ws_serve_route *r = ws_serve_routes;
+	while (r->name && !(ws_serve_in(lineage, r->lineages) && strcmp(r->name, name) == 0))
+		r++;
+	return r->name ? r : NULL;
 }
 
 const char *ws_serve_route_name(const char *name, enum ws_serve_lineage lineage)
 {
-	const struct route *r = find_route(name, lineage);
+	const struct ws_serve_route *r = find_route(name, lineage);
 	return r ? r->name : NULL;
 }
 
@@ -189,17 +182,6 @@ static void answer_fixed(struct ws_serve_reply *rp, unsigned status, const char 
 	ws_buf_puts(&rp->body, json);
 }
 
-const char *ws_serve_route_at(size_t i, enum ws_serve_lineage lineage, bool *get, bool *post,
-                              bool *end)
-{
-	*end = i >= N_ROUTES;
-	if (*end || !ws_serve_in(lineage, routes[i].lineages))
-		return NULL;
-	*get = routes[i].methods & GET;
-	*post = routes[i].methods & POST;
-	return routes[i].name;
-}
-
 /* ---- the key ---- */
 
 bool ws_serve_admit(struct ws_serve *s, const struct ws_serve_request *rq,
@@ -216,9 +198,9 @@ bool ws_serve_admit(struct ws_serve *s, const struct ws_serve_request *rq,
 /* ---- one request ---- */
 
 /* NULL: none is. */
-static const struct ws_serve_fault *due_fault(struct ws_serve *s, const struct route *r)
+static const struct ws_serve_fault *due_fault(struct ws_serve *s, const struct ws_serve_route *r)
 {
-	const uint64_t call = ++s->journal.calls[r - routes];
+	const uint64_t call = ++s->journal.calls[r - ws_serve_routes];
 	for (size_t i = 0; i < s->n_faults; i++)
 		if (strcmp(s->faults[i].route, r->name) == 0 &&
 		    (s->faults[i].call == call ||
@@ -228,7 +210,7 @@ static const struct ws_serve_fault *due_fault(struct ws_serve *s, const struct r
 }
 
 /* True: the fault was the answer. Those that strike in the middle of an update are left to it. */
-static bool misbehave(struct ws_serve_call *c, const struct route *r)
+static bool misbehave(struct ws_serve_call *c, const struct ws_serve_route *r)
 {
 	struct ws_serve *s = c->serve;
 	const bool later = r->run == ws_serve_route_update || r->run == ws_serve_route_receive ||
@@ -275,7 +257,7 @@ struct ws_json *ws_serve_take_body(struct ws_serve_call *c)
 	return body;
 }
 
-static void run_with_body(struct ws_serve_call *c, const struct route *r)
+static void run_with_body(struct ws_serve_call *c, const struct ws_serve_route *r)
 {
 	struct ws_err err = WS_ERR_INIT;
 	if (!c->rq->body_len && r->body == BODY) {
@@ -302,7 +284,7 @@ static void run_with_body(struct ws_serve_call *c, const struct route *r)
 	c->body = c->own_body = NULL;
 }
 
-static size_t begin_note(struct ws_serve_call *c, const struct route *r)
+static size_t begin_note(struct ws_serve_call *c, const struct ws_serve_route *r)
 {
 	struct ws_serve *s = c->serve;
 	struct ws_serve_note *n = &c->note;
@@ -333,10 +315,10 @@ static void end_note(struct ws_serve_call *c, size_t place)
 	       c->note.message);
 }
 
-static const struct route *match(const struct ws_serve *s, const struct ws_serve_request *rq,
+static const struct ws_serve_route *match(const struct ws_serve *s, const struct ws_serve_request *rq,
                                  struct ws_serve_reply *rp)
 {
-	const struct route *r =
+	const struct ws_serve_route *r =
 		rq->path[0] == '/' ? find_route(rq->path + 1, s->opts.lineage) : NULL;
 	const unsigned method = strcmp(rq->method, "GET") == 0    ? GET
 	                        : strcmp(rq->method, "POST") == 0 ? POST : 0;
@@ -359,7 +341,7 @@ void ws_serve_handle(struct ws_serve *s, const struct ws_serve_request *rq,
 	if (!ws_serve_admit(s, rq, rp))
 		return;
 	struct ws_serve_call c = { .serve = s, .rq = rq, .rp = rp };
-	const struct route *r = match(s, rq, rp);
+	const struct ws_serve_route *r = match(s, rq, rp);
 	if (r && r->run == ws_serve_route_journal) {
 		r->run(&c); /* the journal does not list requests for itself */
 		return;

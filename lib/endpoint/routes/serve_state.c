@@ -139,14 +139,14 @@ bool ws_serve_flush(struct ws_serve *s, int64_t wait_ns)
 	return idle;
 }
 
-int ws_serve_set_version(struct ws_serve *s, const char *version, struct ws_err *err)
+int ws_serve_set_text(struct ws_serve *s, char **at, const char *text, struct ws_err *err)
 {
-	char *copy = strdup(version);
+	char *copy = strdup(text);
 	if (!copy)
 		return ws_oom(err);
 	pthread_mutex_lock(&s->lock);
-	free(s->weight_version);
-	s->weight_version = copy;
+	free(*at);
+	*at = copy;
 	pthread_mutex_unlock(&s->lock);
 	return 0;
 }

@@ -115,11 +115,14 @@ void ws_serve_route_destroy(struct ws_serve_call *c)
 
 /* ---- updates ---- */
 
-/* An assertion: some servers catch it, most do not. */
-static void fail_without_group(struct ws_serve_call *c, const char *name)
+/* Without it an assertion fails: some servers catch it, most do not. */
+struct ws_serve_group *ws_serve_named_group(struct ws_serve_call *c, const char *name)
 {
 	static const char remedy[] = "Please call `init_weights_update_group` first.";
+	struct ws_serve_group *found = ws_serve_find_group(c->serve, name);
 	struct ws_buf known;
+	if (found)
+		return found;
 	ws_buf_init(&known, 1 << 16);
 	pthread_mutex_lock(&c->serve->lock);
 	for (const struct ws_serve_group *g = c->serve->groups; g; g = g->next)
@@ -132,14 +135,7 @@ static void fail_without_group(struct ws_serve_call *c, const char *name)
 		ws_serve_crash(c, "AssertionError: Group %.100s not in [%.200s]. %s", name,
 		               ws_buf_str(&known), remedy);
 	ws_buf_free(&known);
-}
-
-struct ws_serve_group *ws_serve_named_group(struct ws_serve_call *c, const char *name)
-{
-	struct ws_serve_group *g = ws_serve_find_group(c->serve, name);
-	if (!g)
-		fail_without_group(c, name);
-	return g;
+	return NULL;
 }
 
 bool ws_serve_may_free_kv(struct ws_serve_call *c, bool free_kv_cache)

@@ -86,25 +86,6 @@ static int fill_slots(const struct ws_source *source, struct ws_serve_update *u,
 	return 0;
 }
 
-/* What the endpoint says it runs. */
-static int take_name(struct ws_serve *s, const char *path, struct ws_err *err)
-{
-	char *model = strdup(path), *served = strdup(path);
-	if (!model || !served) {
-		free(model);
-		free(served);
-		return ws_oom(err);
-	}
-	pthread_mutex_lock(&s->lock);
-	char *const old[] = { s->model_path, s->served_model_name };
-	s->model_path = model;
-	s->served_model_name = served;
-	pthread_mutex_unlock(&s->lock);
-	free(old[0]);
-	free(old[1]);
-	return 0;
-}
-
 /* Servers have one loader for this; the others make numbers up, or read elsewhere. */
 static bool has_loader(const char *format)
 {
@@ -136,7 +117,8 @@ static void update(struct ws_serve_call *c, struct ws_serve_update *u, const cha
 	if (rc == 0)
 		rc = ws_serve_take_in(c, &(struct ws_serve_intake){ bring, source }, u, &err);
 	if (rc == 0)
-		rc = take_name(s, path, &err);
+		rc = ws_serve_set_text(s, &s->model_path, path, &err) ||
+		     ws_serve_set_text(s, &s->served_model_name, path, &err) ? -1 : 0;
 	c->rp->drop = rc && (u->fault == WS_FAULT_DROP || u->fault == WS_FAULT_DIE);
 	if (rc)
 		ws_serve_answer(c, false, "Failed to update weights: %s.", err.msg);

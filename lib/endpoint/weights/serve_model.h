@@ -145,11 +145,13 @@ struct ws_serve_load {
 	uint64_t loaded, ignored;
 	char *ignored_names;          /* of the first ones, each ended by a NUL; NULL: none */
 	size_t ignored_len;
-	bool refused;                 /* by the tensor behind those that are loaded */
-	struct ws_err why;            /* refused */
+	struct ws_err why;            /* the tensor behind those that are loaded is refused */
 	struct ws_serve_cursor cursors[WS_SERVE_MAX_TP];
 };
 
+/* In the words of the default loader. dims: the parameter's. */
+int ws_serve_refuse_shape(const struct ws_serve_slot *slot, unsigned n_dims, const int64_t *dims,
+                          struct ws_err *err);
 /* Decides what becomes of every tensor. -1: out of memory. */
 int ws_serve_load_begin(struct ws_serve_load *l, struct ws_serve_model *m,
                         const struct ws_serve_update *u, const struct ws_log *log,

@@ -10,24 +10,21 @@
 #include "dims.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- deciding ---- */
 
-static int refuse(struct ws_serve_load *l, const char *fmt, ...)
-	__attribute__((format(printf, 2, 3)));
-static int refuse(struct ws_serve_load *l, const char *fmt, ...)
+int ws_serve_refuse_shape(const struct ws_serve_slot *slot, unsigned n_dims, const int64_t *dims,
+                          struct ws_err *err)
 {
-	char text[512];
-	va_list ap;
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof text, fmt, ap);
-	va_end(ap);
-	l->refused = true;
-	return ws_err_set(&l->why, WS_EINPUT, "%s", text);
+	char ours[160], theirs[160];
+	return ws_err_set(
+		err, WS_EINPUT,
+		"Attempted to load weight (torch.Size(%s)) into parameter (torch.Size(%s))",
+		ws_dims_text(theirs, sizeof theirs, slot->n_dims, slot->dims),
+		ws_dims_text(ours, sizeof ours, n_dims, dims));
 }
 
 /* The full shape under that name: a part's, or that of all parts one after the other. */
@@ -56,14 +53,9 @@ static int check_read_only(struct ws_serve_load *l, const struct ws_serve_slot *
 {
 	const size_t param = ws_layout_part(l->model->layout, v->first)->param;
 	int64_t dims[WS_MAX_DIMS];
-	char ours[160], theirs[160];
 	const unsigned n_dims = ws_serve_read_only_dims(l->model, param, v->scale, 0, dims);
-	if (same_shape(n_dims, dims, slot))
-		return 0;
-	return refuse(l,
-	              "Attempted to load weight (torch.Size(%s)) into parameter (torch.Size(%s))",
-	              ws_dims_text(theirs, sizeof theirs, slot->n_dims, slot->dims),
-	              ws_dims_text(ours, sizeof ours, n_dims, dims));
+	return same_shape(n_dims, dims, slot) ?
+	               0 : ws_serve_refuse_shape(slot, n_dims, dims, &l->why);
 }
 
 /* Can this tensor be copied into the parameter of its name? */
@@ -75,14 +67,15 @@ static int check_fit(struct ws_serve_load *l, const struct ws_serve_slot *slot,
 	char ours[160], theirs[160];
 	shape_of(l->model, v, &n_dims, dims);
 	if (!same_shape(n_dims, dims, slot))
-		return refuse(
-			l,
+		return ws_err_set(
+			&l->why, WS_EINPUT,
 			"shape mismatch for '%.200s': the parameter is %s, the loaded weight is %s",
 			slot->name, ws_dims_text(ours, sizeof ours, n_dims, dims),
 			ws_dims_text(theirs, sizeof theirs, slot->n_dims, slot->dims));
 	if (!ws_serve_converts(to, slot->dtype))
-		return refuse(l, "'%.200s' is %s and cannot be copied into a parameter of %s",
-		              slot->name, slot->dtype_name, ws_dtype_torch(to));
+		return ws_err_set(&l->why, WS_EINPUT,
+		                  "'%.200s' is %s and cannot be copied into a parameter of %s",
+		                  slot->name, slot->dtype_name, ws_dtype_torch(to));
 	return 0;
 }
 
@@ -134,7 +127,7 @@ static int decide(struct ws_serve_load *l, const struct ws_serve_update *u, size
 		         slot->name);
 	}
 	if (v.fate == WS_FATE_REFUSE)
-		return refuse(l, "%s", v.why);
+		return ws_err_set(&l->why, WS_EINPUT, "%s", v.why);
 	if (v.fate == WS_FATE_IGNORE) {
 		ignore(l, slot->name, v.why, log);
 		return 0;
