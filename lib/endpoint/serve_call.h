@@ -22,6 +22,7 @@ struct ws_serve_call {
 	struct ws_err invalid;
 	bool writer;                    /* holds the model-update lock */
 	bool counts_paused;             /* the answer says how many requests were paused: none */
+	bool tells_status;              /* the answer begins with "ready" or "error" */
 	struct ws_serve_note note;
 	struct ws_json *own_body;   /* the same, to be freed; NULL: the route has taken it */
 };

@@ -7,6 +7,7 @@
 #include "wsync/err.h"
 #include "wsync/tool/serve.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum ws_serve_fault_kind {
@@ -51,6 +52,11 @@ enum ws_serve_wire {
 /* Counts the step. What is due now, or NONE. */
 enum ws_serve_fault_kind ws_serve_wire_fault(struct ws_serve *s, enum ws_serve_wire step);
 void ws_serve_linger(struct ws_serve *s); /* for what "slow" takes, or until the endpoint stops */
+/* In the middle of things: the endpoint or the connection goes, without an answer. */
+static inline bool ws_serve_fault_ends(enum ws_serve_fault_kind kind)
+{
+	return kind == WS_FAULT_DROP || kind == WS_FAULT_DIE;
+}
 const char *ws_serve_fault_name(enum ws_serve_fault_kind kind);
 int ws_serve_fault_set_tensor(struct ws_serve_fault *f, const char *glob, struct ws_err *err);
 

@@ -15,7 +15,6 @@ struct ws_serve_rank {
 	unsigned tp_rank;
 	struct ws_store_client *client; /* published under the lock of the endpoint */
 	struct ws_gloo *gloo;           /* likewise */
-	struct ws_gloo_kv kv;           /* the client, as gloo sees it */
 	struct ws_serve_nccl *nccl;     /* instead of gloo */
 	char prefix[512];
 

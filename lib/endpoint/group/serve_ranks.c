@@ -20,16 +20,14 @@
 static int kv_set(void *ctx, const char *key, const void *value, size_t n, ws_deadline until,
                   struct ws_err *err)
 {
-	struct ws_serve_rank *r = ctx;
-	return ws_store_client_set(r->client, key, value, n, until, err);
+	return ws_store_client_set(ctx, key, value, n, until, err);
 }
 
 static int kv_get(void *ctx, const char *key, ws_deadline until, const struct ws_cancel *cancel,
                   struct ws_buf *value, struct ws_err *err)
 {
-	struct ws_serve_rank *r = ctx;
 	(void)cancel; /* ws_store_client_abort ends this wait */
-	return ws_store_client_get(r->client, key, until, value, err);
+	return ws_store_client_get(ctx, key, until, value, err);
 }
 
 static int connect_store(struct ws_serve_rank *r, struct ws_err *err)
@@ -58,12 +56,13 @@ static int open_mesh(struct ws_serve_rank *r, struct ws_err *err)
 	if (ws_host_local_toward(g->address, host, sizeof host, err))
 		return -1;
 	const bool old = s->opts.torch == WS_TORCH_1_13;
+	const struct ws_gloo_kv kv = { r->client, kv_set, kv_get };
 	const struct ws_gloo_opts opts = {
 		.rank = g->rank_offset + r->tp_rank,
 		.size = g->world_size,
 		.layout = old ? WS_GLOO_G1 : WS_GLOO_G2B,
 		.prefix = r->prefix,
-		.kv = &r->kv,
+		.kv = &kv,
 		.host = host,
 		.log = s->opts.log,
 	};
@@ -94,7 +93,6 @@ static int join(struct ws_serve_rank *r, struct ws_err *err)
 	if (fault != WS_FAULT_NONE && fault != WS_FAULT_DROP &&
 	    ws_serve_spoil_joining(r, fault, err))
 		return -1;
-	r->kv = (struct ws_gloo_kv){ r, kv_set, kv_get };
 	if (open_mesh(r, err))
 		return -1;
 	/* The mesh stands, and falls at once. */

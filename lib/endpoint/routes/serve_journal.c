@@ -117,16 +117,11 @@ static void write_totals(struct ws_jw *w, const struct ws_serve_journal *j, bool
 	ws_jw_end_object(w);
 }
 
-static const char *mode_name(const struct ws_serve *s)
-{
-	return s->paused ? ws_serve_pause_names[s->mode] : NULL;
-}
-
 static void write_state(struct ws_jw *w, const struct ws_serve *s)
 {
 	ws_jw_object(w, "state");
 	ws_jw_bool(w, "paused", s->paused);
-	ws_jw_str(w, "mode", mode_name(s));
+	ws_jw_str(w, "mode", s->paused ? ws_serve_pause_names[s->mode] : NULL);
 	ws_jw_bool(w, "busy", s->occupied);
 	ws_jw_uint(w, "running", s->running);
 	ws_jw_uint(w, "waiting", s->waiting);

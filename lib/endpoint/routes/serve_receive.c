@@ -59,7 +59,7 @@ static void receive(struct ws_serve_call *c, struct ws_serve_buckets *b)
 	ws_serve_note_update(&c->note, all);
 	if (rc == 0)
 		rc = receive_each(s, g, all, c, &err);
-	c->rp->drop = rc && (c->fault == WS_FAULT_DROP || c->fault == WS_FAULT_DIE);
+	c->rp->drop = rc && ws_serve_fault_ends(c->fault);
 	if (rc == 0)
 		rc = ws_serve_take_in(
 			c, &(struct ws_serve_intake){ ws_serve_bring_bytes, b->block }, all, &err);

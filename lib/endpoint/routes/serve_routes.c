@@ -97,6 +97,8 @@ void ws_serve_answer(struct ws_serve_call *c, bool success, const char *fmt, ...
 	struct ws_jw jw;
 	ws_jw_init(&jw, &c->rp->body);
 	ws_jw_object(&jw, NULL);
+	if (c->tells_status)
+		ws_jw_str(&jw, "status", success ? "ready" : "error");
 	ws_jw_bool(&jw, "success", success);
 	ws_jw_str(&jw, "message", text);
 	if (c->counts_paused)
@@ -224,11 +226,9 @@ static bool misbehave(struct ws_serve_call *c, const struct ws_serve_route *r)
 		c->rp->drop = true;
 		return true;
 	case WS_FAULT_DIE:
-		if (!later)
-			ws_serve_die(s);
-		c->rp->drop = !later;
-		return !later;
 	case WS_FAULT_DROP:
+		if (!later && c->fault == WS_FAULT_DIE)
+			ws_serve_die(s);
 		c->rp->drop = !later;
 		return !later;
 	case WS_FAULT_SLOW:

@@ -40,7 +40,7 @@ static void place(const struct ws_serve_scatter *x, unsigned rank, const struct 
 static int receive(struct ws_serve_rank *r, struct ws_err *err)
 {
 	const struct ws_serve_scatter *x = r->group->job;
-	const bool strikes = x->fault == WS_FAULT_DROP || x->fault == WS_FAULT_DIE;
+	const bool strikes = ws_serve_fault_ends(x->fault);
 	struct ws_gloo_transfer *t = calloc(x->n + 1, sizeof *t);
 	int rc = t ? 0 : ws_oom(err);
 	size_t at = 0;
@@ -162,7 +162,7 @@ static void scatter(struct ws_serve_call *c, const struct ws_serve_share_rq *rq)
 		rc = find_victims(s, &x, c->corrupt, &victims, &err);
 	if (rc == 0)
 		rc = ws_serve_group_work(g, receive, &x, ws_deadline_in(s->opts.receive_ns), &err);
-	c->rp->drop = rc && g && (c->fault == WS_FAULT_DROP || c->fault == WS_FAULT_DIE);
+	c->rp->drop = rc && g && ws_serve_fault_ends(c->fault);
 	if (rc) {
 		ws_serve_corrupt_free(victims);
 		ws_serve_answer(c, false, "%s", err.msg);

@@ -16,8 +16,6 @@
 #include "serve_model.h"
 #include "job.h"
 
-#include "wsync/tool/str.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,55 +145,36 @@ static struct ws_serve_prepared *start(struct ws_serve *s, struct ws_serve_group
 
 /* ---- prepare ---- */
 
-static void answer_prepare(struct ws_serve_call *c, bool success, const char *text)
-{
-	if (is_xorl(c->serve)) {
-		ws_serve_answer(c, success, "%s", text);
-		return;
-	}
-	struct ws_jw jw;
-	c->rp->status = success ? 200 : 400;
-	ws_jw_init(&jw, &c->rp->body);
-	ws_jw_object(&jw, NULL);
-	ws_jw_str(&jw, "status", success ? "ready" : "error");
-	ws_jw_bool(&jw, "success", success);
-	ws_jw_str(&jw, "message", text);
-	ws_jw_end_object(&jw);
-	ws_printable(c->note.message, sizeof c->note.message, text, strlen(text));
-}
-
 /* Refusals before a thread is started. False: refused and answered. */
 static bool may_prepare(struct ws_serve_call *c, const struct ws_serve_buckets *b,
                         const char *transport)
 {
 	const struct ws_serve *s = c->serve;
-	char text[512] = "";
 	if (is_xorl(s) && strcmp(transport, "nccl") != 0 &&
 	    strcmp(transport, "nccl_broadcast") != 0)
-		snprintf(text, sizeof text,
-		         "prepare_weights_update on this migrated foundation supports "
-		         "only NCCL broadcast transport, got '%.100s'",
-		         transport);
+		ws_serve_answer(c, false,
+		                "prepare_weights_update on this migrated foundation supports "
+		                "only NCCL broadcast transport, got '%.100s'",
+		                transport);
 	else if (is_xorl(s) && b->announced != (int64_t)b->n)
-		snprintf(text, sizeof text, "num_buckets is %lld, but there are %zu buckets",
-		         (long long)b->announced, b->n);
+		ws_serve_answer(c, false, "num_buckets is %lld, but there are %zu buckets",
+		                (long long)b->announced, b->n);
 	else if (!ws_serve_find_group(c->serve, b->all.group))
-		snprintf(text, sizeof text,
-		         is_xorl(s) ?
-		                 "Group '%.200s' is not initialized. Call "
-		                 "init_weights_update_group first." :
-		                 "Group %.200s is unknown. Please call `init_weights_update_group` "
-		                 "first.",
-		         b->all.group);
+		ws_serve_answer(c, false,
+		                is_xorl(s) ? "Group '%.200s' is not initialized. Call "
+		                             "init_weights_update_group first." :
+		                             "Group %.200s is unknown. Please call "
+		                             "`init_weights_update_group` first.",
+		                b->all.group);
 	else if (!b->n)
-		snprintf(text, sizeof text,
-		         "prepare_weights_update requires at least one weight bucket");
+		ws_serve_answer(c, false,
+		                "prepare_weights_update requires at least one weight bucket");
 	else if (s->prepared)
-		snprintf(text, sizeof text, "A weight update is already in progress. "
-		         "Call complete_weights_update first.");
-	if (text[0])
-		answer_prepare(c, false, text);
-	return !text[0];
+		ws_serve_answer(c, false, "A weight update is already in progress. "
+		                "Call complete_weights_update first.");
+	else
+		return true;
+	return false;
 }
 
 /* In the scheduler. */
@@ -204,11 +183,10 @@ static void prepare(struct ws_serve_call *c, struct ws_serve_buckets *b)
 	b->all.fault = c->fault;
 	struct ws_serve *s = c->serve;
 	struct ws_err err = WS_ERR_INIT;
-	char text[sizeof err.msg];
 	const size_t n = b->n;
 	struct ws_serve_prepared *p = start(s, ws_serve_find_group(s, b->all.group), b, &err);
 	if (!p) {
-		answer_prepare(c, false, err.msg);
+		ws_serve_answer(c, false, "%s", err.msg);
 		return;
 	}
 	p->body = ws_serve_take_body(c);
@@ -217,20 +195,18 @@ static void prepare(struct ws_serve_call *c, struct ws_serve_buckets *b)
 	const bool failed = p->done && p->err.code;
 	pthread_mutex_unlock(&s->lock);
 	if (failed) {
-		answer_prepare(c, false, p->err.msg);
+		ws_serve_answer(c, false, "%s", p->err.msg);
 	} else if (begun) {
-		snprintf(text, sizeof text, "Ready to receive %zu weight bucket(s).", n);
-		answer_prepare(c, true, text);
+		ws_serve_answer(c, true, "Ready to receive %zu weight bucket(s).", n);
 	} else {
-		snprintf(text, sizeof text,
-		         is_xorl(s) ?
-		                 "Timed out waiting for the distributed-weight receiver to become "
-		                 "ready after %gs" :
-		                 "Timeout waiting for recv thread to become ready after %gs",
-		         (double)s->opts.ready_ns / (double)WS_NS_PER_S);
 		if (!is_xorl(s))
 			abandon(s, p);
-		answer_prepare(c, false, text);
+		ws_serve_answer(c, false,
+		                is_xorl(s) ? "Timed out waiting for the distributed-weight receiver "
+		                             "to become ready after %gs" :
+		                             "Timeout waiting for recv thread to become ready after "
+		                             "%gs",
+		                (double)s->opts.ready_ns / (double)WS_NS_PER_S);
 	}
 }
 
@@ -238,13 +214,12 @@ void ws_serve_route_prepare(struct ws_serve_call *c)
 {
 	struct ws_serve_buckets b;
 	const char *transport = "nccl_broadcast";
+	c->tells_status = !is_xorl(c->serve);
 	if (ws_serve_field_str(c->body, "transport", false, &transport, &c->invalid) ||
 	    ws_serve_decode_buckets(c->body, &b, &c->invalid))
 		return;
 	snprintf(c->note.group, sizeof c->note.group, "%s", b.all.group);
-	if (!ws_serve_occupy(c->serve, false)) {
-		answer_prepare(c, false, ws_serve_stops);
-	} else {
+	if (ws_serve_enter(c, false)) {
 		if (may_prepare(c, &b, transport))
 			prepare(c, &b);
 		ws_serve_vacate(c->serve);

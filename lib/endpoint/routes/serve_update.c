@@ -168,7 +168,7 @@ static void update(struct ws_serve_call *c, struct ws_serve_update *u)
 	ws_serve_note_update(&c->note, u);
 	if (rc == 0)
 		rc = ws_serve_take_in(c, &(struct ws_serve_intake){ receive, g }, u, &err);
-	c->rp->drop = rc && (u->fault == WS_FAULT_DROP || u->fault == WS_FAULT_DIE);
+	c->rp->drop = rc && ws_serve_fault_ends(u->fault);
 	if (rc)
 		ws_serve_answer(
 			c, false,

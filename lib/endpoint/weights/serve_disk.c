@@ -44,7 +44,7 @@ static int strike(struct ws_serve *s, const struct ws_serve_update *u, struct ws
 {
 	if (u->fault == WS_FAULT_DIE)
 		ws_serve_die(s);
-	return u->fault == WS_FAULT_DIE || u->fault == WS_FAULT_DROP ?
+	return ws_serve_fault_ends(u->fault) ?
 	       ws_err_set(err, WS_EDATA, "struck by a fault") : 0;
 }
 
@@ -119,7 +119,7 @@ static void update(struct ws_serve_call *c, struct ws_serve_update *u, const cha
 	if (rc == 0)
 		rc = ws_serve_set_text(s, &s->model_path, path, &err) ||
 		     ws_serve_set_text(s, &s->served_model_name, path, &err) ? -1 : 0;
-	c->rp->drop = rc && (u->fault == WS_FAULT_DROP || u->fault == WS_FAULT_DIE);
+	c->rp->drop = rc && ws_serve_fault_ends(u->fault);
 	if (rc)
 		ws_serve_answer(c, false, "Failed to update weights: %s.", err.msg);
 	else

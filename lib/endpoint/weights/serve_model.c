@@ -107,10 +107,8 @@ static void share_memory(struct ws_serve_model *m, size_t i)
 	if (!p->tied_to)
 		return;
 	const struct ws_param *other = ws_layout_find_param(m->layout, p->tied_to);
-	for (size_t k = 0; k < ws_layout_param_count(m->layout); k++)
-		if (ws_layout_param(m->layout, k) == other)
-			memcpy(&m->offsets[i * m->tp], &m->offsets[k * m->tp],
-			       m->tp * sizeof *m->offsets);
+	const size_t k = other ? (size_t)(other - ws_layout_param(m->layout, 0)) : i;
+	memmove(&m->offsets[i * m->tp], &m->offsets[k * m->tp], m->tp * sizeof *m->offsets);
 }
 
 static int place_params(struct ws_serve_model *m, struct ws_err *err)
