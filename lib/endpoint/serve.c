@@ -10,7 +10,6 @@
 #include "sock.h"
 #include "wsync/tool/str.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>

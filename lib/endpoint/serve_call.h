@@ -17,8 +17,8 @@ struct ws_serve_call {
 	const struct ws_json *body;
 	enum ws_serve_fault_kind fault; /* those left to the route: drop, die */
 	const struct ws_serve_fault *corrupt; /* NULL: none is due */
-	/* set by the route: the body or the query has this mistake, which the validation handler
-	 * answers */
+	/* set by the route: why the body or the query is refused, in the shape of the servers'
+	 * validation handler */
 	struct ws_err invalid;
 	bool writer;                    /* holds the model-update lock */
 	bool counts_paused;             /* the answer says how many requests were paused: none */

@@ -147,7 +147,8 @@ bool ws_serve_is_idle(struct ws_serve *s);
 /* Replaces a text of the endpoint, which the lock guards. */
 int ws_serve_set_text(struct ws_serve *s, char **at, const char *text, struct ws_err *err);
 void ws_serve_die(struct ws_serve *s); /* the fault */
-/* From here on nothing waits any more: every request in work comes to an end. Was it dead before? */
+/* From here on nothing waits any more: every request in work comes to an end. Returns whether the
+ * emulated scheduler was dead before. */
 bool ws_serve_halt(struct ws_serve *s, bool dies, const char *why);
 void ws_serve_wait_stop(struct ws_serve *s);
 /* With the lock held: until something changes, or that. */

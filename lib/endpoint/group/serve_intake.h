@@ -16,10 +16,12 @@ struct ws_serve_intake {
 	             struct ws_err *err);
 	void *ctx;
 };
-/* Of a bringer: bytes [at, at+n) of tensor i, to all ranks' parameters or to the slot's data. */
+/* For a bring function: copies bytes [at, at+n) of tensor i to all ranks' parameters or to the
+ * slot's data. */
 void ws_serve_put(struct ws_serve *s, struct ws_serve_update *u, size_t i, uint64_t at,
                   const uint8_t *bytes, size_t n);
-/* A bringer: all tensors, one after the other. bytes NULL: only their hashes are known. */
+/* A bring function: bytes has all tensors, one after the other. NULL: only their hashes are
+ * known. */
 int ws_serve_bring_bytes(struct ws_serve *s, void *bytes, struct ws_serve_update *u, bool keep,
                          struct ws_err *err);
 /* In the scheduler: brings them and keeps them, or loads them into the model. */

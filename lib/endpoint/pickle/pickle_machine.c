@@ -5,7 +5,6 @@
 
 #include "wsync/tool/str.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* Enough for a bucket of tensors and for what torch.save says of one; dtypes

@@ -70,7 +70,7 @@ const struct pickle_value *pickle_call_of(const struct pickle *p, const struct p
 /* ---- shared by pickle_read.c and pickle_read_cuda.c ---- */
 
 struct ws_pickle_bucket; /* pickle_bucket.h */
-int pickle_refuse(const char *why, struct ws_err *err);
+int pickle_bad(const char *why, struct ws_err *err);
 /* One dimension of bytes next to each other, and how many. */
 bool pickle_is_flat(const struct pickle *p, const struct pickle_value *size,
                     const struct pickle_value *stride, uint64_t *n);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-int pickle_refuse(const char *why, struct ws_err *err)
+int pickle_bad(const char *why, struct ws_err *err)
 {
 	return ws_err_set(err, WS_EINPUT, "pickle: %s", why);
 }
@@ -74,15 +74,15 @@ static int read_storage(const struct pickle_value *saved, struct ws_pickle_bucke
 		if (rc)
 			return -1;
 		if (!good)
-			return pickle_refuse("what torch.save made is no storage of bytes on the CPU", err);
+			return pickle_bad("what torch.save made is no storage of bytes on the CPU", err);
 	}
 	uint64_t length = 0;
 	if (saved->len - at < 8)
-		return pickle_refuse("what torch.save made is cut short", err);
+		return pickle_bad("what torch.save made is cut short", err);
 	for (unsigned i = 0; i < 8; i++)
 		length |= (uint64_t)data[at + i] << 8 * i;
 	if (length != saved->len - at - 8 || announced < 0 || length != (uint64_t)announced)
-		return pickle_refuse("what torch.save made has another length than it says", err);
+		return pickle_bad("what torch.save made has another length than it says", err);
 	out->bytes = data + at + 8;
 	out->length = length;
 	return 0;
@@ -118,7 +118,7 @@ static int read_flat(const struct pickle *p, const struct pickle_value *v,
 		pickle_call_of(p, pickle_child(p, args, 0), "torch.storage", "_load_from_bytes");
 	const struct pickle_value *saved = pickle_child(p, load, 0);
 	if (!saved || saved->kind != PICKLE_BYTES)
-		return pickle_refuse(
+		return pickle_bad(
 			"flattened_tensor is no tensor in host memory, nor one shared from a GPU",
 			err);
 	if (read_storage(saved, out, err))
@@ -127,7 +127,7 @@ static int read_flat(const struct pickle *p, const struct pickle_value *v,
 	if (!is_int(pickle_child(p, args, 1), 0) ||
 	    !pickle_is_flat(p, pickle_child(p, args, 2), pickle_child(p, args, 3), &n) ||
 	    n != out->length)
-		return pickle_refuse("flattened_tensor is not all of its storage in one dimension", err);
+		return pickle_bad("flattened_tensor is not all of its storage in one dimension", err);
 	return 0;
 }
 
@@ -140,12 +140,12 @@ static int read_shape(const struct pickle *p, const struct pickle_value *shape,
 	if (size)
 		shape = pickle_child(p, size, 0);
 	if (!shape || shape->kind != PICKLE_TUPLE || shape->n > WS_MAX_DIMS)
-		return pickle_refuse("metadata has no shape of at most 8 dimensions", err);
+		return pickle_bad("metadata has no shape of at most 8 dimensions", err);
 	t->n_dims = shape->n;
 	for (uint32_t d = 0; d < shape->n; d++) {
 		const struct pickle_value *dim = pickle_child(p, shape, d);
 		if (dim->kind != PICKLE_INT || dim->integer < 0)
-			return pickle_refuse("metadata has a shape of other things than lengths", err);
+			return pickle_bad("metadata has a shape of other things than lengths", err);
 		t->dims[d] = dim->integer;
 	}
 	return 0;
@@ -156,11 +156,11 @@ static int read_dtype(const struct pickle_value *v, struct ws_pickle_tensor *t, 
 	char name[32];
 	if (!v || v->kind != PICKLE_GLOBAL || v->len != 5 || memcmp(v->text, "torch", 5) != 0 ||
 	    v->name_len >= sizeof name)
-		return pickle_refuse("metadata has no dtype of torch", err);
+		return pickle_bad("metadata has no dtype of torch", err);
 	memcpy(name, v->name, v->name_len);
 	name[v->name_len] = 0;
 	if (strlen(name) != v->name_len || !ws_dtype_from_torch(name, &t->dtype))
-		return pickle_refuse("metadata has a dtype that is not known", err);
+		return pickle_bad("metadata has a dtype that is not known", err);
 	return 0;
 }
 
@@ -170,7 +170,7 @@ static int read_metadata(const struct pickle *p, const struct pickle_value *v, u
 	const struct pickle_value *state = v->kind == PICKLE_OBJECT ? pickle_child(p, v, 1) : NULL;
 	const struct pickle_value *name = pickle_get(p, state, "name");
 	if (!name || name->kind != PICKLE_STR || memchr(name->text, 0, name->len))
-		return pickle_refuse("metadata without a name", err);
+		return pickle_bad("metadata without a name", err);
 	memcpy(names, name->text, name->len);
 	names[name->len] = 0;
 	t->name = names;
@@ -180,7 +180,7 @@ static int read_metadata(const struct pickle *p, const struct pickle_value *v, u
 	if (!ws_dtype_bytes(t->dtype, t->n_dims, t->dims, &t->bytes) || t->bytes > INT64_MAX - at ||
 	    !is_int(pickle_get(p, state, "start_idx"), (int64_t)at) ||
 	    !is_int(pickle_get(p, state, "end_idx"), (int64_t)(at + t->bytes)))
-		return pickle_refuse("metadata places a tensor elsewhere than behind the one before", err);
+		return pickle_bad("metadata places a tensor elsewhere than behind the one before", err);
 	return 0;
 }
 
@@ -198,7 +198,7 @@ static int count_names(const struct pickle *p, const struct pickle_value *list, 
 		if (name && name->kind == PICKLE_STR)
 			*out += name->len + 1;
 		if (*out > (size_t)1 << 28)
-			return pickle_refuse("metadata has more names than are taken", err);
+			return pickle_bad("metadata has more names than are taken", err);
 	}
 	return 0;
 }
@@ -209,7 +209,7 @@ static int read_list(const struct pickle *p, const struct pickle_value *list,
 	size_t room = 0;
 	uint64_t at = 0;
 	if (!list || list->kind != PICKLE_LIST)
-		return pickle_refuse("no list of metadata", err);
+		return pickle_bad("no list of metadata", err);
 	if (count_names(p, list, &room, err))
 		return -1;
 	out->tensors = calloc((size_t)list->n + 1, sizeof *out->tensors);
@@ -228,7 +228,7 @@ static int read_list(const struct pickle *p, const struct pickle_value *list,
 	}
 	return at == out->length ?
 	               0 :
-	               pickle_refuse("metadata tells of more or fewer bytes than there are", err);
+	               pickle_bad("metadata tells of more or fewer bytes than there are", err);
 }
 
 int ws_pickle_read(const void *data, size_t n, struct ws_pickle_bucket *out, struct ws_err *err)

@@ -5,7 +5,6 @@
 #include "pickle_bucket.h"
 #include "pickle_machine.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -74,15 +73,15 @@ static int read_handle(const struct pickle_value *v, struct ws_pickle_memory *m,
 		return 0;
 	}
 	if (v->len < 2)
-		return pickle_refuse("received shareable handle is too short", err);
+		return pickle_bad("received shareable handle is too short", err);
 	if (bytes[0] > VERSION)
-		return pickle_refuse("received sharable handle from a future version of torch that this "
-		            "version does not know how to handle",
-		            err);
+		return pickle_bad("received sharable handle from a future version of torch that "
+		                  "this version does not know how to handle",
+		                  err);
 	if (bytes[1] == 'e')
-		return pickle_refuse("the tensor is in an expandable segment, which is not taken here", err);
+		return pickle_bad("the tensor is in an expandable segment, which is not taken here", err);
 	if (bytes[1] != 'c' || v->len != 2 + HANDLE_BYTES)
-		return pickle_refuse("unexpected or illegal type or length of a shareable handle", err);
+		return pickle_bad("unexpected or illegal type or length of a shareable handle", err);
 	m->handle = bytes + 2;
 	return 0;
 }
@@ -95,7 +94,7 @@ static int read_device(const struct pickle_value *v, struct ws_pickle_memory *m,
 		return 0;
 	}
 	if (v->kind != PICKLE_STR || v->len >= sizeof m->uuid || memchr(v->text, 0, v->len))
-		return pickle_refuse("a device that is neither a number nor a UUID", err);
+		return pickle_bad("a device that is neither a number nor a UUID", err);
 	memcpy(m->uuid, v->text, v->len);
 	m->uuid[v->len] = '\0';
 	return 0;
@@ -109,7 +108,7 @@ static int read_event(const struct pickle *p, const struct pickle_value *args,
 	if (!pickle_child(p, args, WAITS)->integer)
 		return 0;
 	if (event->len != HANDLE_BYTES)
-		return pickle_refuse("the handle of an event to wait for has not 64 bytes", err);
+		return pickle_bad("the handle of an event to wait for has not 64 bytes", err);
 	m->event = (const unsigned char *)event->text;
 	return 0;
 }
@@ -132,12 +131,12 @@ static int read_place(const struct pickle *p, const struct pickle_value *args,
 		      at = pickle_child(p, args, AT)->integer;
 	const int64_t first = pickle_child(p, args, ELEMENTS)->integer; /* elements are bytes */
 	if (storage < 0 || at < 0 || first < 0 || first > storage || at > INT64_MAX - storage)
-		return pickle_refuse("flattened_tensor has a size or an offset that nothing has", err);
+		return pickle_bad("flattened_tensor has a size or an offset that nothing has", err);
 	if (!pickle_is_flat(p, pickle_child(p, args, SIZE), pickle_child(p, args, STRIDE),
 	                    &out->length))
-		return pickle_refuse("flattened_tensor has not one dimension of bytes", err);
+		return pickle_bad("flattened_tensor has not one dimension of bytes", err);
 	if (out->length > (uint64_t)(storage - first))
-		return pickle_refuse("flattened_tensor goes on behind its storage", err);
+		return pickle_bad("flattened_tensor goes on behind its storage", err);
 	out->memory.at = (uint64_t)(at + first);
 	return 0;
 }
@@ -151,7 +150,7 @@ static int read_nothing(const struct pickle *p, const struct pickle_value *args,
 	if (bytes->kind != PICKLE_INT || bytes->integer != 0 ||
 	    !pickle_is_flat(p, pickle_child(p, args, SIZE), pickle_child(p, args, STRIDE), &n) ||
 	    n != 0)
-		return pickle_refuse("flattened_tensor has bytes, and nothing that says where", err);
+		return pickle_bad("flattened_tensor has bytes, and nothing that says where", err);
 	out->bytes = p->data;
 	return 0;
 }
@@ -167,12 +166,12 @@ int pickle_read_cuda(const struct pickle *p, const struct pickle_value *args,
 				  *storage = pickle_child(p, args, STORAGE);
 	if (!pickle_is_global(cls, "torch", "Tensor") &&
 	    !pickle_is_global(cls, "torch.nn.parameter", "Parameter"))
-		return pickle_refuse("flattened_tensor is of a class that is no tensor's", err);
+		return pickle_bad("flattened_tensor is of a class that is no tensor's", err);
 	if (!pickle_is_global(storage, "torch.storage", "TypedStorage") &&
 	    !pickle_is_global(storage, "torch.storage", "UntypedStorage"))
-		return pickle_refuse("flattened_tensor has a storage of no known class", err);
+		return pickle_bad("flattened_tensor has a storage of no known class", err);
 	if (!pickle_is_global(pickle_child(p, args, DTYPE), "torch", "uint8"))
-		return pickle_refuse("flattened_tensor is not of torch.uint8", err);
+		return pickle_bad("flattened_tensor is not of torch.uint8", err);
 	if (pickle_child(p, args, HANDLE)->kind == PICKLE_NONE)
 		return read_nothing(p, args, out, err);
 	if (check_kinds(p, args, err) ||

@@ -5,7 +5,6 @@
 #include "serve_intake.h"
 #include "serve_model.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static int check_shape(const struct ws_serve_model *m, const struct ws_param *p, unsigned rank,

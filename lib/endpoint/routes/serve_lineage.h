@@ -29,7 +29,8 @@ enum {
 	WS_IN_ALL = WS_IN_FROM_0_5 | WS_IN_0_4,
 
 	/* Fields that the others do not know and ignore. */
-	WS_HAS_UPDATE_VERSION = WS_IN_FROM_0_5, /* weight_version, abort_all_requests of an update */
+	/* weight_version and abort_all_requests of an update */
+	WS_HAS_UPDATE_VERSION = WS_IN_FROM_0_5,
 	WS_HAS_LOAD_FORMAT = WS_IN_FROM_2026,   /* of an update, and flattened_bucket */
 	WS_HAS_FREE_KV_CACHE = WS_IN_XORL_LEGACY, /* free_kv_cache_before_recv */
 	WS_HAS_FLUSH_TIMEOUT = WS_IN_0_5_15,    /* the query parameter */

@@ -7,7 +7,6 @@
  * an update into weights that are not there. /sleep and /wake_up, which are another server's,
  * are the same for all tags. */
 #include "serve_call.h"
-#include "serve_lineage.h"
 #include "serve_model.h"
 
 #include <string.h>

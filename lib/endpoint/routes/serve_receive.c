@@ -6,11 +6,8 @@
 #include "serve_call.h"
 #include "serve_group.h"
 #include "serve_intake.h"
-#include "serve_lineage.h"
-#include "serve_model.h"
 
 #include <stdio.h>
-#include <string.h>
 
 static int check_types(const struct ws_serve_update *all, struct ws_err *err)
 {

@@ -61,7 +61,8 @@ const struct ws_serve_route ws_serve_routes[] = {
 	{ "wsync/journal", GET, NO_BODY, ws_serve_route_journal, WS_IN_ALL },
 	{ NULL, 0, NO_BODY, NULL, 0 },
 };
-_Static_assert(sizeof ws_serve_routes / sizeof ws_serve_routes[0] <= (size_t)WS_SERVE_MAX_ROUTES, "the journal counts calls per route");
+_Static_assert(sizeof ws_serve_routes / sizeof ws_serve_routes[0] <= (size_t)WS_SERVE_MAX_ROUTES,
+               "the journal counts calls per route");
 
 static const struct ws_serve_route *find_route(const char *name, enum ws_serve_lineage lineage)
 {
@@ -315,8 +316,9 @@ static void end_note(struct ws_serve_call *c, size_t place)
 	       c->note.message);
 }
 
-static const struct ws_serve_route *match(const struct ws_serve *s, const struct ws_serve_request *rq,
-                                 struct ws_serve_reply *rp)
+static const struct ws_serve_route *match(const struct ws_serve *s,
+                                          const struct ws_serve_request *rq,
+                                          struct ws_serve_reply *rp)
 {
 	const struct ws_serve_route *r =
 		rq->path[0] == '/' ? find_route(rq->path + 1, s->opts.lineage) : NULL;

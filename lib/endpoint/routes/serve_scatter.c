@@ -9,7 +9,6 @@
 #include "serve_scatter.h"
 #include "serve_call.h"
 #include "serve_intake.h"
-#include "serve_lineage.h"
 #include "serve_rank.h"
 
 #include "gloo.h"

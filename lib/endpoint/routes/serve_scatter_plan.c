@@ -8,7 +8,6 @@
  * another. */
 #include "serve_scatter.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -232,7 +231,8 @@ int ws_serve_scatter_decode(const struct ws_serve *s, const struct ws_json *body
 		                          .per_rank = 16,
 		                          .batch = 50,
 		                          .flush = true };
-	return ws_serve_field_list(body, "weight_names", true, &rq->names, err) || check_names(rq, err) ||
+	return ws_serve_field_list(body, "weight_names", true, &rq->names, err) ||
+	       check_names(rq, err) ||
 	       decode_int(body, "training_world_size", 1, WS_SERVE_MAX_WORLD, &rq->world, err) ||
 	       decode_int(body, "num_experts_per_rank", 1, INT32_MAX, &rq->per_rank, err) ||
 	       decode_int(body, "total_num_experts", 1, INT32_MAX, &unused, err) ||

@@ -6,9 +6,6 @@
  * again, the last one packs them anew. Nothing is packed here, but order and refusals are as
  * there: texts of sessions are sglang 0.5.23's, whose updates from disk want none. */
 #include "serve_call.h"
-#include "serve_lineage.h"
-
-#include <string.h>
 
 static bool set_session(struct ws_serve *s, bool open)
 {

@@ -12,7 +12,6 @@
 #include "serve_call.h"
 #include "serve_group.h"
 #include "serve_intake.h"
-#include "serve_lineage.h"
 #include "serve_model.h"
 #include "job.h"
 
@@ -202,10 +201,10 @@ static void prepare(struct ws_serve_call *c, struct ws_serve_buckets *b)
 		if (!is_xorl(s))
 			abandon(s, p);
 		ws_serve_answer(c, false,
-		                is_xorl(s) ? "Timed out waiting for the distributed-weight receiver "
-		                             "to become ready after %gs" :
-		                             "Timeout waiting for recv thread to become ready after "
-		                             "%gs",
+		                is_xorl(s) ? "Timed out waiting for the distributed-weight "
+		                             "receiver to become ready after %gs" :
+		                             "Timeout waiting for recv thread to become ready "
+		                             "after %gs",
 		                (double)s->opts.ready_ns / (double)WS_NS_PER_S);
 	}
 }

@@ -7,7 +7,6 @@
 #include "serve_group.h"
 #include "serve_intake.h"
 #include "serve_lineage.h"
-#include "serve_model.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -13,7 +13,6 @@
 #include "serve_lineage.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -8,7 +8,6 @@
 
 #include "wsync/tool/str.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

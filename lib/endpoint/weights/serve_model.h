@@ -49,7 +49,8 @@ struct ws_serve_model {
 	size_t n_loaded;            /* parts that came at least once */
 };
 
-/* dir: that of the config.json. tp: a multiple of ep. dtype: a name of torch's, NULL: as the config says.
+/* dir: that of the config.json. tp: a multiple of ep.
+ * dtype: a name of torch's, NULL: as the config says.
  * quantization: the server's option, NULL or "": none. */
 int ws_serve_model_open(const char *dir, unsigned tp, unsigned ep, const char *dtype,
                         const char *quantization, bool memory, struct ws_serve_model **out,
