@@ -74,7 +74,8 @@ static int read_storage(const struct pickle_value *saved, struct ws_pickle_bucke
 		if (rc)
 			return -1;
 		if (!good)
-			return pickle_bad("what torch.save made is no storage of bytes on the CPU", err);
+			return pickle_bad("what torch.save made is no storage of bytes on the CPU",
+			                  err);
 	}
 	uint64_t length = 0;
 	if (saved->len - at < 8)
@@ -127,7 +128,8 @@ static int read_flat(const struct pickle *p, const struct pickle_value *v,
 	if (!is_int(pickle_child(p, args, 1), 0) ||
 	    !pickle_is_flat(p, pickle_child(p, args, 2), pickle_child(p, args, 3), &n) ||
 	    n != out->length)
-		return pickle_bad("flattened_tensor is not all of its storage in one dimension", err);
+		return pickle_bad("flattened_tensor is not all of its storage in one dimension",
+		                  err);
 	return 0;
 }
 
@@ -180,7 +182,8 @@ static int read_metadata(const struct pickle *p, const struct pickle_value *v, u
 	if (!ws_dtype_bytes(t->dtype, t->n_dims, t->dims, &t->bytes) || t->bytes > INT64_MAX - at ||
 	    !is_int(pickle_get(p, state, "start_idx"), (int64_t)at) ||
 	    !is_int(pickle_get(p, state, "end_idx"), (int64_t)(at + t->bytes)))
-		return pickle_bad("metadata places a tensor elsewhere than behind the one before", err);
+		return pickle_bad("metadata places a tensor elsewhere than behind the one before",
+		                  err);
 	return 0;
 }
 

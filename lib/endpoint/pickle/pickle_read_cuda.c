@@ -79,9 +79,11 @@ static int read_handle(const struct pickle_value *v, struct ws_pickle_memory *m,
 		                  "this version does not know how to handle",
 		                  err);
 	if (bytes[1] == 'e')
-		return pickle_bad("the tensor is in an expandable segment, which is not taken here", err);
+		return pickle_bad("the tensor is in an expandable segment, which is not taken here",
+		                  err);
 	if (bytes[1] != 'c' || v->len != 2 + HANDLE_BYTES)
-		return pickle_bad("unexpected or illegal type or length of a shareable handle", err);
+		return pickle_bad("unexpected or illegal type or length of a shareable handle",
+		                  err);
 	m->handle = bytes + 2;
 	return 0;
 }
