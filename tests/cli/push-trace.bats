@@ -169,8 +169,7 @@ on_doubles() {
 	llama m
 	endpoint a --tp 2 --fault hang:update_weights_from_distributed:2
 	start push wsync-push m -e "$url" --bucket-size 64KiB --trace t.json --json
-	eventually 20 grep -q '"type":"bucket"' push.out
-	sleep 0.3
+	eventually 20 requested /update_weights_from_distributed 2
 	kill -TERM "$pid"
 	local got=0
 	wait "$pid" || got=$?
@@ -272,8 +271,7 @@ on_doubles() {
 	llama m
 	endpoint a --tp 2 --fault hang:update_weights_from_distributed:2
 	start push wsync-push m -e "$url" --bucket-size 64KiB --trace t.json --metrics m.prom --json
-	eventually 20 grep -q '"type":"bucket"' push.out
-	sleep 0.3
+	eventually 20 requested /update_weights_from_distributed 2
 	kill -KILL "$pid"
 	wait "$pid" || true
 	echo evidence >t.json

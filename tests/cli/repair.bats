@@ -182,7 +182,7 @@ which is over: see wsync-ctl repair" ]] ||
 	sed -i -E 's/"began":[0-9]+/"began":99999999999/' "${records[0]}"
 	start push wsync-push small.safetensors -e "$url" --bucket-size 8KiB --weight-version 8 \
 		--json
-	eventually 20 grep -q '"type":"bucket"' push.out
+	eventually 20 requested /update_weights_from_distributed 4
 	kill -KILL "$pid"
 	wait "$pid" || status=$?
 	try wsync-ctl repair --again --json
@@ -219,7 +219,7 @@ which is over: see wsync-ctl repair" ]] ||
 	expect_status 5
 	start push wsync-push small.safetensors -e "$url" --bucket-size 8KiB --weight-version 9 \
 		--json
-	eventually 20 grep -q '"type":"bucket"' push.out
+	eventually 20 requested /update_weights_from_distributed 4
 	kill -KILL "$pid"
 	wait "$pid" || true
 	try wsync-ctl repair --again --json
