@@ -1,19 +1,25 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""store_peer.py - what a torch process does with a TCPStore; run by test_store.py through
-python.sh.
+"""store_peer.py - what torch processes do with a TCPStore; run by test_store.py through python.sh.
 
-    store_peer.py ops PORT every operation that this torch has, one TAP line each store_peer.py host
-    hosts a store until stdin ends store_peer.py get PORT KEY waits for a key store_peer.py gloo
-    PORT RANK WORLD GROUP joins a gloo group as SGLang does
+Torch is imported once, which takes seconds. Each line of stdin makes a fork of its own:
 
-All but ops answer with one line of JSON.
+    ops PORT                    every operation that this torch has
+    host                        hosts a store until it is ended
+    get PORT KEY                waits for a key
+    gloo PORT RANK WORLD GROUP  joins a gloo group as SGLang does
+
+They answer with lines of JSON, the last of which says why it failed, if it did. A line "end" ends
+all of them.
 """
 import datetime
 import json
+import os
+import signal
 import sys
 import time
 
+import receiver
 import torch
 import torch.distributed as dist
 
@@ -119,7 +125,7 @@ def host():
     say(port=store.port)
     store.set("from_torch", "hello")
     say(got=store.get("from_us").decode(), joined=store.get("counter").decode())
-    sys.stdin.read()
+    signal.pause()
 
 
 def get(port, key):
@@ -131,12 +137,35 @@ def get(port, key):
 
 
 def gloo(port, rank, world, group):
-    import receiver
     peer = receiver.Rank(0, "none")
     peer.init_weights_update_group({
         "group_name": group, "world_size": int(world), "rank_offset": int(rank), "backend": "gloo",
         "master_address": "127.0.0.1", "master_port": int(port)})
 
 
+def fork(act, args):
+    pid = os.fork()
+    if pid:
+        return pid
+    receiver.die_with_parent()
+    say(end=raises(lambda: act(*args)))
+    os._exit(0)
+
+
+def main():
+    acts, forks = {"ops": ops, "host": host, "get": get, "gloo": gloo}, []
+    say(torch=torch.__version__)
+    for line in sys.stdin:
+        name, *args = line.split()
+        if name in acts:
+            forks.append(fork(acts[name], args))
+            continue
+        for pid in forks:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        forks = []
+        say(ended=True)
+
+
 if __name__ == "__main__":
-    {"ops": ops, "host": host, "get": get, "gloo": gloo}[sys.argv[1]](*sys.argv[2:])
+    main()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Our TCPStore with clients of real torch, and our client with stores that real torch hosts."""
+import contextlib
 import os
 import subprocess
 import sys
@@ -21,9 +22,12 @@ class Process:
     def next(self, seconds=60):
         return self.lines.next(seconds)
 
-    def ask(self, *words, seconds=30):
+    def say(self, *words):
         self.child.stdin.write((" ".join(map(str, words)) + "\n").encode())
         self.child.stdin.flush()
+
+    def ask(self, *words, seconds=30):
+        self.say(*words)
         return self.next(seconds)
 
     def text(self, *words, seconds=30):
@@ -44,55 +48,67 @@ def serve(world, group="g"):
     return store
 
 
-def torch(version, *argv, env=None):
-    return Process([os.path.join(lib.HERE, "python.sh"), version,
-                    os.path.join(lib.HERE, "store_peer.py"), *map(str, argv)], env)
+@contextlib.contextmanager
+def forks(peer, *roles):
+    """Of a torch process, one for each role (store_peer.py)."""
+    for role in roles:
+        peer.say(*role)
+    try:
+        yield peer
+    finally:
+        peer.say("end")
+        while "ended" not in peer.next():
+            pass
 
 
-def missing_torch():
-    """version -> why it is not to be had, or None. The first time this may make its root."""
-    missing = {}
+def start_torch():
+    """version -> its torch process, or why it is not to be had. The first time this may make its
+    root."""
+    peers = {}
     for version in VERSIONS:
-        done = subprocess.run([os.path.join(lib.HERE, "python.sh"), version, "-c", "import torch"],
-                              capture_output=True, text=True, timeout=1200, check=False)
-        missing[version] = (done.stderr.strip() or "exit %d" % done.returncode).split("\n")[-1] \
-            if done.returncode else None
-    return missing
+        peer = peers[version] = Process([os.path.join(lib.HERE, "python.sh"), version,
+                                         os.path.join(lib.HERE, "store_peer.py")])
+        if peer.next(1200) is None:
+            status, why = peer.child.wait(10), peer.child.stderr.read().decode().strip()
+            if status != 77:
+                raise RuntimeError("store_peer.py: exit %d: %s" % (status, why))
+            peers[version] = why.split("\n")[-1]
+    return peers
 
 
 def cases_for(suite, version, epoch):
     def case(title):
         def wrap(function):
             @suite.case("torch %s: %s" % (version, title))
-            def run(missing):
-                if missing[version]:
-                    raise lib.Skip(missing[version])
-                function()
+            def run(peers):
+                if isinstance(peers[version], str):
+                    raise lib.Skip(peers[version])
+                function(peers[version])
             return run
         return wrap
 
     @case("every operation of its client")
-    def operations():
-        with serve(0) as store, torch(version, "ops", store.port) as peer:
+    def operations(torch):
+        with serve(0) as store, forks(torch, ("ops", store.port)) as peer:
             done = 0
-            while (line := peer.next(120)) is not None:
+            while "end" not in (line := peer.next(120)):
                 assert not line["why"], line
                 done += 1
-            assert done >= 6, done
+            assert done >= 6 and not line["end"], (done, line)
             report = store.text("report")
             assert "joined=%d" % (2 if epoch == "A" else 1) in report, report
 
     @case("is recognised, and its wait reported")
-    def waits():
-        with serve(3) as store, torch(version, "get", store.port, "nobody/sets/this") as peer:
+    def waits(torch):
+        with serve(3) as store, forks(torch, ("get", store.port, "nobody/sets/this")) as peer:
             assert peer.next(120)["joined"]
             lib.await_true(lambda: "nobody/sets/this" in store.text("report"), 10, "the wait")
             assert "joined=1" in store.text("report")
             assert " %s+:rank=-1" % epoch in store.text("report"), store.text("report")
 
     @case("fails at once when the store closes")
-    def closed():
-        with serve(3) as store, torch(version, "get", store.port, "never") as peer:
+    def closed(torch):
+        with serve(3) as store, forks(torch, ("get", store.port, "never")) as peer:
             assert peer.next(120)["joined"]
             lib.await_true(lambda: "/never" in store.text("report"), 10, "the wait")
             store.child.stdin.close()
@@ -100,28 +116,28 @@ def cases_for(suite, version, epoch):
             assert line["why"] and line["seconds"] < 10, line
 
     @case("gets what we set, and we see it go")
-    def gets():
-        with serve(3) as store, torch(version, "get", store.port, "late") as peer:
+    def gets(torch):
+        with serve(3) as store, forks(torch, ("get", store.port, "late")) as peer:
             assert peer.next(120)["joined"]
             store.text("set", "/late", "value", "once")
             assert peer.next(30)["why"] == ""
-            peer.child.wait(30)
+            assert peer.next(30) == {"end": ""}
             lib.await_true(lambda: "error" in store.ask("trouble"), 10, "the trouble")
             answer = store.ask("trouble")
             assert answer["code"] == "data" and "left the rendezvous" in answer["error"], answer
 
     @case("tells prefix, layout and rank of its gloo group")
-    def gloo():
-        with serve(3, "grp") as store, torch(version, "gloo", store.port, 1, 3, "grp"), \
-                torch(version, "gloo", store.port, 2, 3, "grp"):
+    def gloo(torch):
+        with serve(3, "grp") as store, forks(
+                torch, *(("gloo", store.port, rank, 3, "grp") for rank in (1, 2))):
             prefix = "/grp/grp/0/" if version == "1.13" else "/grp/grp//cpu//0/"
             assert store.text("gloo", 120, seconds=130) == "%s %s" % (prefix, epoch)
             assert " %s+:rank=1" % epoch in store.text("report"), store.text("report")
             assert store.text("trouble") == "", store.ask("trouble")
 
     @case("hosts a store for our client")
-    def hosts():
-        with torch(version, "host") as there:
+    def hosts(torch):
+        with forks(torch, ("host",)) as there:
             port = there.next(120)["port"]
             with Process([TOOL, "client", str(port), epoch]) as c:
                 assert c.next() == {"text": ""}, "connect"
@@ -144,7 +160,7 @@ def main():
     suite = lib.Suite("tests/tools/storetool")
     for version, epoch in VERSIONS.items():
         cases_for(suite, version, epoch)
-    return suite.main(missing_torch)
+    return suite.main(start_torch)
 
 
 if __name__ == "__main__":
