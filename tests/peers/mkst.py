@@ -5,12 +5,15 @@
 Contents are random bytes drawn from the seed, which repeat after 16 MiB but for 8 bytes; with
 --holes they are zeros that take no disk. The layout: u64 length of the header, the header in JSON
 padded with spaces to a multiple of 8, then the tensors back to back in the order given.
+
+It is started so often that its imports count: argparse, json and random take twice as long as the
+rest.
 """
-import argparse
-import json
 import math
-import random
 import struct
+import sys
+from _json import encode_basestring_ascii as quoted
+from _random import Random
 
 SIZE = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "I16": 2, "F16": 2, "BF16": 2,
         "I32": 4, "F32": 4, "I64": 8, "F64": 8}
@@ -19,12 +22,13 @@ CHUNK = 16 << 20
 
 def write(path, tensors, seed=0, holes=False):
     """tensors: (name, safetensors dtype, shape)."""
-    header, at = {}, 0
+    header, at = [], 0
     for name, dtype, shape in tensors:
         size = SIZE[dtype] * math.prod(shape)
-        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + size]}
+        header.append('%s: {"dtype": "%s", "shape": %s, "data_offsets": %s}' % (
+            quoted(name), dtype, list(shape), [at, at + size]))
         at += size
-    text = json.dumps(header).encode()
+    text = b"{%s}" % ", ".join(header).encode()
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text)
@@ -32,26 +36,28 @@ def write(path, tensors, seed=0, holes=False):
             f.truncate(f.tell() + at)
             return
         # One chunk of random bytes, told apart by its number: a gigabyte must not take seconds.
-        block = bytearray(random.Random(seed).randbytes(min(at, CHUNK)))
+        size = min(at, CHUNK)
+        block = bytearray(Random(seed).getrandbits(8 * size).to_bytes(size, "little"))
         for done in range(0, at, CHUNK):
             if done:
                 struct.pack_into("<Q", block, 0, done)
             f.write(block[:at - done])
 
 
-def main():
-    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    p.add_argument("out")
-    p.add_argument("tensors", nargs="+", metavar="NAME:DTYPE:DIMS")
-    p.add_argument("--seed", type=int, default=0)
-    p.add_argument("--holes", action="store_true")
-    args = p.parse_args()
-    tensors = []
-    for text in args.tensors:
-        name, dtype, dims = text.rsplit(":", 2)
-        tensors.append((name, dtype, [int(d) for d in dims.split(",") if d]))
-    write(args.out, tensors, args.seed, args.holes)
+def main(args):
+    holes, seed = "--holes" in args, 0
+    if holes:
+        args.remove("--holes")
+    if "--seed" in args:
+        at = args.index("--seed")
+        seed = int(args[at + 1])
+        del args[at:at + 2]
+    out, *texts = args
+    assert texts, __doc__
+    parts = [text.rsplit(":", 2) for text in texts]
+    write(out, [(name, dtype, [int(d) for d in dims.split(",") if d])
+                for name, dtype, dims in parts], seed, holes)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
