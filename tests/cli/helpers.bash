@@ -14,7 +14,10 @@ case $build in /*) ;; *) build=$repo/$build ;; esac
 bin=$build/bin
 tools=$build/tests/tools
 
+# bats notes the line before every command, so as to name the one that failed. That was a third of
+# the CPU time of its shells; after set +T it does so in the test itself, not in what that calls.
 setup() {
+	set +T
 	scratch=$(mktemp -d "${TMPDIR:-/tmp}/wsync-cli.XXXXXX")
 	cd "$scratch" || return
 	export HOME=$scratch/home XDG_STATE_HOME=$scratch/state PATH=$bin:$PATH
@@ -81,7 +84,7 @@ timeless() {
 
 # json FILTER: python's view of $out as JSON lines; FILTER is an expression over `lines`, printed.
 json() {
-	/usr/bin/python3 -c 'import json, sys
+	/usr/bin/python3 -S -c 'import json, sys
 lines = [json.loads(l) for l in sys.stdin]
 print(eval(sys.argv[1]))' "$1" <<<"$out"
 }
@@ -109,13 +112,15 @@ start() {
 	background+=("$pid")
 }
 
-# eventually SECONDS COMMAND...: until it succeeds.
+# eventually SECONDS COMMAND...: until it succeeds. A pause is a read from a FIFO that nobody writes
+# to: no process is started for it, as for sleep(1).
 eventually() {
-	local end=$((SECONDS + $1))
+	local end=$((SECONDS + $1)) nothing
 	shift
 	until "$@"; do
 		[ "$SECONDS" -lt "$end" ] || { echo "never: $*" >&2; return 1; }
-		sleep 0.05
+		[ -p "$scratch/.pause" ] || mkfifo "$scratch/.pause"
+		read -rt 0.05 nothing <>"$scratch/.pause" || :
 	done
 }
 
@@ -132,7 +137,7 @@ finished() {
 }
 
 # safetensors FILE NAME:DTYPE:DIMS...: a file with random but reproducible bytes.
-safetensors() { /usr/bin/python3 "$repo/tests/peers/mkst.py" "$@"; }
+safetensors() { /usr/bin/python3 -S "$repo/tests/peers/mkst.py" "$@"; }
 
 # llama DIR [SED]: a checkpoint of a tiny Llama with its config.json; SED edits its NAME:DTYPE:DIMS
 # lines.
@@ -158,14 +163,14 @@ llama() {
 		done
 		printf '%s\n' model.norm.weight:BF16:64 lm_head.weight:BF16:128,64
 	} | sed -E "${2:-}" >"$dir.names"
-	xargs -a "$dir.names" -d '\n' /usr/bin/python3 "$repo/tests/peers/mkst.py" \
+	xargs -a "$dir.names" -d '\n' /usr/bin/python3 -S "$repo/tests/peers/mkst.py" \
 		"$dir/model.safetensors"
 }
 
 # likely_model FAMILY: a small checkpoint in m/ whose numbers are all of a likely size.
 likely_model() {
-	/usr/bin/python3 "$repo/tests/cli/small_model.py" "$1" m
-	/usr/bin/python3 -c 'import struct
+	/usr/bin/python3 -S "$repo/tests/cli/small_model.py" "$1" m
+	/usr/bin/python3 -S -c 'import struct
 with open("m/model.safetensors", "r+b") as f:
 	data = bytearray(f.read())
 	begin = 8 + struct.unpack_from("<Q", data)[0]
@@ -187,7 +192,7 @@ holds() {
 canned() {
 	local name=$1
 	shift
-	start "$name" /usr/bin/python3 "$repo/tests/cli/canned.py" "$@"
+	start "$name" /usr/bin/python3 -S "$repo/tests/cli/canned.py" "$@"
 	eventually 20 test -s "$scratch/$name.out"
 	url=http://127.0.0.1:$(head -n 1 "$scratch/$name.out")
 }
@@ -204,7 +209,7 @@ endpoint() {
 # journal URL EXPRESSION: over the endpoint's journal j, its state s, the paths of its requests, and
 # its updates over a group.
 journal() {
-	curl -sS --max-time 10 "$1/wsync/journal" | /usr/bin/python3 -c 'import json, sys
+	curl -sS --max-time 10 "$1/wsync/journal" | /usr/bin/python3 -S -c 'import json, sys
 j = json.load(sys.stdin)
 s, paths = j["state"], [r["path"] for r in j["requests"]]
 updates = [r for r in j["requests"] if r["path"] == "/update_weights_from_distributed"]
@@ -231,7 +236,7 @@ results() { [ "$(grep -c '"type":"result"' push.out)" = "$1" ]; }
 
 # proxy URL BEFORE [AFTER [ARG...]]: a proxy of that endpoint (proxy.py); its URL is in $url then.
 proxy() {
-	start proxy /usr/bin/python3 "$repo/tests/cli/proxy.py" "$@"
+	start proxy /usr/bin/python3 -S "$repo/tests/cli/proxy.py" "$@"
 	eventually 20 test -s "$scratch/proxy.out"
 	url=http://127.0.0.1:$(head -n 1 "$scratch/proxy.out")
 }
