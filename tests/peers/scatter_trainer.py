@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One of several trainers that hold experts: scatter_trainer.py RANK WORLD PORT URL FILE.
+"""Trainers that hold experts, forks of one that imports torch: scatter_trainer.py WORLD PORT URL
+FILE.
 
 Rank 0 hosts the store and makes the request. All send their share of the experts of FILE to every
 rank of the endpoint as torch does it (batch_isend_irecv), in the layout of a server: gate rows,
@@ -13,6 +14,7 @@ import threading
 import traceback
 import urllib.request
 
+import receiver
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
@@ -62,9 +64,7 @@ def shard(tensors, layer, e, which, r):
     return tensors[module + "down_proj.weight"].chunk(TP, 1)[r]
 
 
-def main():
-    rank, world, port = (int(a) for a in sys.argv[1:4])
-    url, path = sys.argv[4:]
+def train(rank, world, port, url, path):
     tensors = {n: raw.clone().view(getattr(torch, dtype)).reshape(shape)
                for n, dtype, shape, raw in read_tensors(path)}
     layers = sorted({int(n.split(".")[2]) for n in tensors if ".experts." in n})
@@ -100,11 +100,28 @@ def main():
         print(answer["message"])
 
 
-if __name__ == "__main__":
+def exit_status(rank, world, port, url, path):
     try:
-        main()
+        train(rank, int(world), int(port), url, path)
     except BaseException:  # pylint: disable=broad-except
         traceback.print_exc()
-        os._exit(1)  # not waiting for requests that nobody will answer
+        return 1
     sys.stdout.flush()
-    os._exit(0)  # nor for torch to take leave of peers
+    return 0
+
+
+def main():
+    forks = []
+    for rank in range(1, int(sys.argv[1])):
+        forks.append(os.fork())
+        if not forks[-1]:
+            receiver.die_with_parent()
+            os._exit(exit_status(rank, *sys.argv[1:]))
+    failed = exit_status(0, *sys.argv[1:])
+    for pid in forks:
+        failed |= os.waitpid(pid, 0)[1]
+    os._exit(failed != 0)  # not waiting for torch to take leave of peers
+
+
+if __name__ == "__main__":
+    main()
