@@ -136,8 +136,14 @@ finished() {
 	expect_status "$2"
 }
 
-# safetensors FILE NAME:DTYPE:DIMS...: a file with random but reproducible bytes.
-safetensors() { /usr/bin/python3 -S "$repo/tests/peers/mkst.py" "$@"; }
+# safetensors FILE NAME:DTYPE:DIMS...: a file with random but reproducible bytes, which is made once
+# for all tests of a bats file.
+safetensors() {
+	local made
+	made=$BATS_FILE_TMPDIR/$(cksum <<<"${*:2}")
+	[ -e "$made" ] || /usr/bin/python3 -S "$repo/tests/peers/mkst.py" "$made" "${@:2}"
+	cp "$made" "$1"
+}
 
 # llama DIR [SED]: a checkpoint of a tiny Llama with its config.json; SED edits its NAME:DTYPE:DIMS
 # lines.
@@ -220,9 +226,16 @@ print(eval("(" + sys.argv[1] + ")"))' "$2"
 expect_journal() { local got; got=$(journal "$1" "$2"); [ "$got" = "$3" ] ||
 	explain "expected of $1: $2 = $3, got $got"; }
 
+# shown: the journal of endpoint $url, for what asks again and again: curl takes long to start.
+shown() (
+	at=${url#http://}
+	exec 8<>"/dev/tcp/${at/://}"
+	printf 'GET /wsync/journal HTTP/1.0\r\n\r\n' >&8
+	exec timeout 10 cat <&8
+)
+
 # requested PATH [N]: endpoint $url has had at least N requests to it.
-requested() { [ "$(curl -sS --max-time 10 "$url/wsync/journal" | grep -o "\"path\":\"$1\"" |
-	wc -l)" -ge "${2:-1}" ]; }
+requested() { [ "$(shown | grep -o "\"path\":\"$1\"" | wc -l)" -ge "${2:-1}" ]; }
 
 # lines_to OPTION...: a push to $url, as push, of the lines of file descriptor 7.
 lines_to() {

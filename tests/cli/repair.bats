@@ -58,7 +58,7 @@ late() { # OPTIONS...
 	records=(state/wsync/pushes/*.json)
 	[ -e "${records[0]}" ] || explain "no record"
 }
-joins() { curl -sS "$url/wsync/journal" | grep -q '"groups":\["'; }
+joins() { shown | grep -q '"groups":\["'; }
 
 @test "an endpoint that joins when the push is over is freed by the next push" {
 	late --tp 2

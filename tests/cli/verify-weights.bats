@@ -3,6 +3,10 @@
 # wsync-verify weights: do the endpoints hold the bytes of this source?
 load helpers
 
+setup_file() {
+	/usr/bin/python3 -S "$repo/tests/cli/small_model.py" qwen3 "$BATS_FILE_TMPDIR/ck"
+}
+
 prepare() {
 	safetensors a.safetensors m.layers.0.up.weight:BF16:64,32 m.layers.1.up.weight:BF16:64,32 \
 		m.norm.weight:F32:100 c:U8:7 >/dev/null
@@ -270,14 +274,13 @@ shows() {
 
 # model NAME OPTION...: an endpoint with the parameters of the model in ck, which it holds.
 model() {
+	[ -d ck ] || cp -r "$BATS_FILE_TMPDIR/ck" .
 	endpoint "$1" --model ck --tp 2 "${@:2}"
 	try wsync-push ck -e "$url"
 	expect_status 0
 }
-small() { /usr/bin/python3 "$repo/tests/cli/small_model.py" "$@"; }
 
 @test "a push onto random weights restores every parameter, and nobody answers meanwhile" {
-	small qwen3 ck
 	model one
 	first=$url
 	model two
@@ -297,7 +300,6 @@ small() { /usr/bin/python3 "$repo/tests/cli/small_model.py" "$@"; }
 }
 
 @test "a parameter that a push leaves out is named, by checksums or by the server" {
-	small qwen3 ck
 	model one
 	try wsync-verify weights ck -e "$url" --reset --yes --exclude '*.1.input_layernorm.*' --json
 	expect_status 1
@@ -314,7 +316,6 @@ small() { /usr/bin/python3 "$repo/tests/cli/small_model.py" "$@"; }
 }
 
 @test "after a reset without a good push no endpoint answers, unless asked for" {
-	small qwen3 ck
 	model one --fault refuse:update_weights_from_distributed:2
 	try wsync-verify weights ck -e "$url" --reset --yes --on-partial resume --json
 	expect_status 5
@@ -346,7 +347,6 @@ small() { /usr/bin/python3 "$repo/tests/cli/small_model.py" "$@"; }
 
 @test "a reset that was not done is no yes" {
 	local lineage
-	small qwen3 ck
 	for lineage in sglang-2026 xorl-legacy; do
 		model one --lineage "$lineage"
 		server=$url
@@ -365,7 +365,6 @@ small() { /usr/bin/python3 "$repo/tests/cli/small_model.py" "$@"; }
 }
 
 @test "a reset of one rank alone is no yes" {
-	small qwen3 ck
 	model one
 	server=$url
 	replies pass 'ranks[1] = kept.setdefault(1, ranks[1])'
@@ -392,7 +391,6 @@ killed_at() {
 }
 
 @test "a reset and a push keep each other away" {
-	small qwen3 ck
 	model one --fault hang:weights_checker:2
 	start reset wsync-verify weights ck -e "$url" --reset --yes --on-partial resume
 	eventually 30 requested /weights_checker 2
@@ -415,7 +413,6 @@ killed_at() {
 }
 
 @test "a reset that was killed is put in order by repair and by a push" {
-	small qwen3 ck
 	killed_at weights_checker 3 hang
 	expect_journal "$url" 'j["state"]["paused"]' True
 	expect_repair partial True False
@@ -434,14 +431,12 @@ killed_at() {
 }
 
 @test "a reset that was killed while it judged is no success for repair" {
-	small qwen3 ck
 	killed_at weights_checker 4 hang
 	expect_repair partial True False
 	expect_status 9
 }
 
 @test "an endpoint whose reset was killed before it began is resumed by repair" {
-	small qwen3 ck
 	killed_at flush_cache 2 hang
 	expect_journal "$url" 'j["state"]["paused"]' True
 	expect_repair untouched False True
@@ -451,7 +446,6 @@ killed_at() {
 
 @test "every request of a reset ends with the bucket timeout" {
 	local k
-	small qwen3 ck
 	for k in 1 2 3 4; do
 		model one --fault "hang:weights_checker:$k"
 		TRY_SECONDS=30 try wsync-verify weights ck -e "$url" --reset --yes \
@@ -468,7 +462,6 @@ killed_at() {
 }
 
 @test "after a reset an endpoint that refuses to be resumed is asked again" {
-	small qwen3 ck
 	model one --fault refuse:continue_generation:2
 	try wsync-verify weights ck -e "$url" --reset --yes
 	expect_status 0
@@ -477,7 +470,6 @@ killed_at() {
 }
 
 @test "an endpoint that confirmed all weights after a reset stays paused if not compared" {
-	small qwen3 ck
 	model one
 	first=$url
 	model two --fault hang:update_weights_from_tensor:1
@@ -493,7 +485,6 @@ killed_at() {
 }
 
 @test "a server that compares by itself tells of its first rank alone" {
-	small qwen3 ck
 	model one --lineage xorl-legacy
 	try wsync-verify weights ck -e "$url" --reset --yes
 	expect_status 0
