@@ -3,7 +3,7 @@
 #include "ctl.h"
 #include "run.h"
 
-#include "wsync/tool/forming.h"
+#include "wsync/tool/group_test.h"
 #include "wsync/tool/str.h"
 
 #include <poll.h>
@@ -12,8 +12,8 @@
 
 static const int64_t LEAVE_NS = 10 * WS_NS_PER_S;
 
-static void put_member(struct ctl_job *job, const struct ws_formed *f,
-                       const struct ws_formed_member *m)
+static void put_member(struct ctl_job *job, const struct ws_group_test *f,
+                       const struct ws_group_test_member *m)
 {
 	struct ws_jw *w = ui_line(job->ui, "endpoint");
 	ws_jw_str(w, "url", m->url);
@@ -26,11 +26,11 @@ static void put_member(struct ctl_job *job, const struct ws_formed *f,
 	ui_line_end(job->ui);
 }
 
-static void show(struct ctl_job *job, const struct ws_formed *f)
+static void show(struct ctl_job *job, const struct ws_group_test *f)
 {
 	struct table t = { .n_columns = 4 };
 	for (size_t i = 0; i < f->n; i++) {
-		const struct ws_formed_member *m = &f->members[i];
+		const struct ws_group_test_member *m = &f->members[i];
 		char took[32], ranks[64];
 		put_member(job, f, m);
 		ws_format_duration(took, sizeof took, m->ns);
@@ -43,11 +43,11 @@ static void show(struct ctl_job *job, const struct ws_formed *f)
 }
 
 /* Until a signal comes, or a server goes. */
-static int keep(const struct ws_formed *f, struct ws_err *err)
+static int keep(const struct ws_group_test *f, struct ws_err *err)
 {
 	struct pollfd stop = { .fd = ws_cancel_fd(&run_cancel), .events = POLLIN };
 	while (!ws_cancelled(&run_cancel)) {
-		if (ws_formed_broken(f))
+		if (ws_group_test_broken(f))
 			return ws_err_set(err, WS_EDATA, "a peer left group %s", f->name);
 		poll(&stop, 1, 200);
 	}
@@ -58,18 +58,18 @@ int ctl_init_group(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	struct ctl_job *job = ctx;
 	const struct ctl_config *cfg = job->cfg;
-	const struct ws_forming_opts opts = {
+	const struct ws_group_test_opts opts = {
 		.urls = job->to.urls, .n = job->to.n, .name = args->n ? args->v[0] : NULL,
 		.master_address = cfg->master_address, .master_port = (uint16_t)cfg->master_port,
 		.sink = job->ui->sink, .log = &job->ui->log, .cancel = &run_cancel,
 	};
-	struct ws_formed *f = NULL;
-	int rc = ws_forming_run(job->to.http, &opts, ws_deadline_in(cfg->timeout_ns), &f, err);
+	struct ws_group_test *f = NULL;
+	int rc = ws_group_test_run(job->to.http, &opts, ws_deadline_in(cfg->timeout_ns), &f, err);
 	if (rc)
 		return -1;
 	show(job, f);
 	if (cfg->keep)
 		rc = keep(f, err);
-	ws_formed_leave(f, cfg->keep, ws_deadline_in(LEAVE_NS));
+	ws_group_test_leave(f, cfg->keep, ws_deadline_in(LEAVE_NS));
 	return rc;
 }

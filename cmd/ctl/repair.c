@@ -114,7 +114,7 @@ static void put_endpoint(struct repairs *r, const struct ws_journal_entry *e, si
 	ws_jw_bool(w, "resumed", a->resumed);
 	ws_jw_bool(w, "paused", a->paused);
 	ws_jw_bool(w, "left_group", a->left_group);
-	ws_jw_bool(w, "in_protocol", a->in_middle);
+	ws_jw_bool(w, "in_protocol", a->in_update);
 	ws_jw_str(w, "asleep", a->asleep ? ws_memory_text(a->asleep) : NULL);
 	if (a->err.code)
 		ctl_put_failure(w, &a->err);
@@ -139,7 +139,7 @@ static void show_answers(struct repairs *r, const struct ws_journal_entry *e,
 		          !a->left_group       ? "did not leave the group" :
 		          a->may_join ? "may still take up the request to join: repair again if it "
 		                        "stops answering" :
-		          a->in_middle ? "did not end its update" :
+		          a->in_update ? "did not end its update" :
 		                         released);
 	}
 	table_print(&t, r->job->ui);

@@ -25,7 +25,7 @@ struct ws_group_place {
 
 struct ws_together;
 
-/* Follows the waits of a group (explain.h does). All functions must be there. */
+/* Follows the waits of a group (watchdog.h does). All functions must be there. */
 struct ws_group_watch {
 	void (*begins)(void *ctx, const struct ws_together *w);
 	void (*moved)(void *ctx);                        /* bytes were sent */

@@ -160,7 +160,7 @@ static void collect_wire(struct joint_wait *d, int64_t start)
 static void await_reason(struct joint_wait *d, int64_t start)
 {
 	struct pollfd soon = { .fd = d->t->ops->fd(d->t), .events = POLLIN };
-	if (d->moving && d->t->ops->knows_why && poll(&soon, 1, SAYING_MS) == 1)
+	if (d->moving && d->t->ops->has_error_detail && poll(&soon, 1, SAYING_MS) == 1)
 		collect_wire(d, start);
 }
 
@@ -169,12 +169,12 @@ static bool lost_before_it_joined(const struct joint_wait *d)
 {
 	const struct ws_together *w = d->w;
 	for (size_t i = 0; i < w->n; i++) {
-		struct ws_transport_sight sight = { .link = WS_HANG_LINKED };
+		struct ws_rank_status status = { .link = WS_HANG_LINKED };
 		int64_t starved_ns;
 		if (w->errs[i].code == WS_EREACH && d->t->ops->look)
-			d->t->ops->look(d->t, w->group->opts.members[i].rank_offset, &sight,
+			d->t->ops->look(d->t, w->group->opts.members[i].rank_offset, &status,
 			                &starved_ns);
-		if (sight.link == WS_HANG_APART)
+		if (status.link == WS_HANG_APART)
 			return true;
 	}
 	return false;

@@ -48,7 +48,7 @@ struct ws_transport_send {
 };
 
 /* What is known of one rank. */
-struct ws_transport_sight {
+struct ws_rank_status {
 	enum ws_hang_link link;
 	/* bytes of the work at hand that go from us to it, and that have left */
 	uint64_t due, sent;
@@ -56,7 +56,7 @@ struct ws_transport_sight {
 
 struct ws_transport_ops {
 	const char *name; /* "gloo": ours, and what /init_weights_update_group is told */
-	bool knows_why;    /* what makes a peer leave shows here too, in better words */
+	bool has_error_detail;    /* what makes a peer leave shows here too, in better words */
 	int64_t settle_ns; /* what receivers need between the last broadcast and the group's end */
 	/* Could it be opened on this machine? Asked before anybody is spoken to. May be NULL:
 	 * yes. */
@@ -96,7 +96,7 @@ struct ws_transport_ops {
 	uint64_t (*sent)(const struct ws_transport *t, int64_t *first_ns);
 	/* While the work goes on and when it has failed; *starved_ns: how long of it receivers were
 	 * ready and there was nothing to send. May be NULL. */
-	void (*look)(const struct ws_transport *t, unsigned rank, struct ws_transport_sight *out,
+	void (*look)(const struct ws_transport *t, unsigned rank, struct ws_rank_status *out,
 	             int64_t *starved_ns);
 	/* What keeps the receivers from taking a tensor of this dtype, by itself or in a flattened
 	 * bucket; NULL: nothing. Says more once the group is open; t may be NULL. The member may be

@@ -209,7 +209,7 @@ static uint64_t due_to(const struct gloo *g, unsigned rank)
 	return due;
 }
 
-static void gloo_look(const struct ws_transport *t, unsigned rank, struct ws_transport_sight *out,
+static void gloo_look(const struct ws_transport *t, unsigned rank, struct ws_rank_status *out,
                       int64_t *starved_ns)
 {
 	static const enum ws_hang_link links[] = {

@@ -213,12 +213,12 @@ static int nccl_wait(struct ws_transport *t, struct ws_err *err)
 }
 
 /* A communicator stands or does not, and nobody tells with whom. */
-static void nccl_look(const struct ws_transport *t, unsigned rank, struct ws_transport_sight *out,
+static void nccl_look(const struct ws_transport *t, unsigned rank, struct ws_rank_status *out,
                       int64_t *starved_ns)
 {
 	const struct nccl *n = (const struct nccl *)t;
 	(void)rank;
-	*out = (struct ws_transport_sight){ .link = atomic_load(&n->stands) ? WS_HANG_LINKED :
+	*out = (struct ws_rank_status){ .link = atomic_load(&n->stands) ? WS_HANG_LINKED :
 		                                                              WS_HANG_APART };
 	*starved_ns = 0;
 }
@@ -293,7 +293,7 @@ static void nccl_close(struct ws_transport *t)
 
 const struct ws_transport_ops ws_transport_nccl = {
 	.name = "nccl",
-	.knows_why = true,
+	.has_error_detail = true,
 	.check = nccl_check,
 	.memory = nccl_memory,
 	.open = nccl_open,

@@ -262,7 +262,7 @@ static void note_failure(struct ws_push *p, struct ws_err *err)
 	/* The deadline of the step that failed has passed, or may pass
 	 * while its threads are joined. */
 	push_alive_until(p, ws_deadline_in(PUSH_CLEAN_UP_S * WS_NS_PER_S));
-	ws_explain_failed(p->watch.explain, err);
+	ws_watchdog_failed(p->watch.watchdog, err);
 	push_hash_end(p);
 	push_values_end(p);
 	push_hint_asleep(p, err);
@@ -289,7 +289,7 @@ static int note_resume_failure(struct ws_push *p, const struct ws_err *why, stru
 {
 	*err = *why;
 	ws_err_where(err, ws_phase_name(WS_PHASE_RESUME), NULL);
-	ws_explain_failed(p->watch.explain, err);
+	ws_watchdog_failed(p->watch.watchdog, err);
 	return -1;
 }
 
@@ -335,7 +335,7 @@ static void close_books(struct ws_push *p, bool ok, struct ws_err *err)
 	if (!ok) {
 		note_partial(p, err);
 		push_name_remedy(p, err);
-		ws_explain_finish(p->watch.explain, err);
+		ws_watchdog_finish(p->watch.watchdog, err);
 	}
 	list_endpoints(p);
 	if (p->protocol->done)

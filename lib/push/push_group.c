@@ -89,7 +89,7 @@ int push_init_group(struct ws_push *p, struct ws_err *err)
 		.place = &p->link.place,
 		.bound = record_place,
 		.bound_ctx = p,
-		.watch = &ws_explain_group, .watch_ctx = p->watch.explain,
+		.watch = &ws_watchdog_group, .watch_ctx = p->watch.watchdog,
 		.trace = p->opts.trace,
 	};
 	if (ws_group_open(&opts, ws_deadline_min(p->run.until, ws_deadline_in(p->opts.init_ns)),

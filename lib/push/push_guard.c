@@ -86,7 +86,7 @@ static void copy_endpoint(const struct ws_push *p, size_t i, struct ws_journal_e
 	out->url = e->url;
 	out->state = unsure ? WS_PARTIAL : e->weights.state;
 	if (!e->weights.scope_open && !p->run.weights_dirty)
-		out->middle = WS_MIDDLE_NONE;
+		out->open_update = WS_UPDATE_NONE;
 	out->paused = out->paused && !push_others_stopped(e) &&
 	              !(e->found_paused && !e->paused); /* that is in the record of another push */
 }
@@ -216,7 +216,7 @@ static void clean_up(struct push_guard *g, struct ws_err *why)
 	ws_journal_leave_group(g->http, g->endpoints, o->n_endpoints, g->group,
 	                       ws_deadline_in(STEP_NS), NULL);
 	if (g->owns)
-		ws_journal_end_middles(g->http, g->endpoints, o->n_endpoints, g->group,
+		ws_journal_end_updates(g->http, g->endpoints, o->n_endpoints, g->group,
 		                       ws_deadline_in(STEP_NS), NULL, NULL);
 	resume(g);
 	ws_client_close(g->http);
@@ -225,7 +225,7 @@ static void clean_up(struct push_guard *g, struct ws_err *why)
 static int amend(void *guard, struct ws_err *err)
 {
 	struct push_guard *g = guard;
-	return ws_journal_amend(g->record, g->endpoints, g->push->opts.n_endpoints, err);
+	return ws_journal_update(g->record, g->endpoints, g->push->opts.n_endpoints, err);
 }
 
 /* The file system that hangs may be that of the state directory. The record then claims too

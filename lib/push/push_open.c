@@ -311,7 +311,7 @@ void ws_push_close(struct ws_push *p)
 	push_guard_watch(p, true);
 	push_record_end(p);
 	push_guard_close(p);
-	ws_explain_close(p->watch.explain);
+	ws_watchdog_close(p->watch.watchdog);
 	ws_client_close(p->http);
 	push_forget_own(p, true);
 	free(p->link.nccl_path);

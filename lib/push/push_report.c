@@ -38,7 +38,7 @@ void push_emit(struct ws_push *p, const struct ws_event *ev)
 {
 	push_alive(p);
 	if (ev->type != WS_EV_PROGRESS)
-		ws_explain_heard(p->watch.explain);
+		ws_watchdog_touch(p->watch.watchdog);
 	if (p->opts.sink.event)
 		p->opts.sink.event(p->opts.sink.ctx, ev);
 }

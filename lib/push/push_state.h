@@ -2,14 +2,15 @@
 /* push_state.h - the state of a push, and what the files of this folder share: push.c has the
  * phases of a run, push_open.c opens and closes, push_plan.c plans what is sent, push_group.c forms
  * the group, push_transfer.c sends the buckets, push_target.c decides what weights an endpoint has,
- * push_report.c and push_trace.c report, push_hang.c and push_guard.c notice that nothing moves.
+ * push_report.c and push_trace.c report, push_watchdog.c and push_guard.c notice that nothing
+ * moves.
  *
  * The folders have headers of their own: push_servers.h, push_checks.h, push_recovery.h,
  * push_senders.h, push_protocol.h, scatter.h, disk.h. */
 #ifndef WS_PUSH_STATE_H
 #define WS_PUSH_STATE_H
 
-#include "explain.h"
+#include "watchdog.h"
 #include "payloads.h"
 #include "push_checks.h"
 #include "push_recovery.h"
@@ -77,7 +78,7 @@ struct push_run {
 
 /* Who follows the push. */
 struct push_watch {
-	struct ws_explain *explain;        /* what is waited for, and why it does not come */
+	struct ws_watchdog *watchdog;      /* what is waited for, and why it does not come */
 	struct push_guard *guard;          /* watches the thread of the push; NULL: nothing does */
 	int (*step)(void *ctx, struct ws_push *p, enum push_step step,
 	            struct ws_err *err); /* NULL: none */
@@ -183,7 +184,7 @@ void push_alive(struct ws_push *p);
 /* Likewise; due: the deadline of what begins now, until the next such call. */
 void push_alive_until(struct ws_push *p, ws_deadline due);
 
-/* ---- push_hang.c ---- */
+/* ---- push_watchdog.c ---- */
 
 int push_hang_open(struct ws_push *p, struct ws_err *err);
 /* A phase has just begun. */

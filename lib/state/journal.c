@@ -200,7 +200,7 @@ void ws_journal_reread(struct ws_journal *l)
 			e->state = WS_PARTIAL; /* its weights were woken */
 		e->paused = e->paused && is->paused;
 		e->grouped = e->grouped && is->grouped;
-		e->middle = is->middle ? e->middle : WS_MIDDLE_NONE;
+		e->open_update = is->open_update ? e->open_update : WS_UPDATE_NONE;
 		e->slept = is->slept;
 		e->asleep = is->asleep;
 	}
@@ -232,7 +232,7 @@ int ws_journal_save(struct ws_journal *l, struct ws_err *err)
 bool ws_journal_owes(const struct ws_journal_endpoint *e)
 {
 	/* One that was asleep when the push began, and was not paused, is as it was. */
-	return e->paused || e->grouped || e->middle || e->state == WS_PARTIAL ||
+	return e->paused || e->grouped || e->open_update || e->state == WS_PARTIAL ||
 	       (e->state == WS_COMMITTED && e->asleep);
 }
 

@@ -37,10 +37,10 @@ void ws_journal_close(struct ws_journal *l, struct ws_journal_list *left); /* l 
 /* Removes the file. */
 void ws_journal_abandon(struct ws_journal *l); /* NULL is fine */
 
-const char *ws_journal_middle_name(enum ws_journal_middle middle); /* "" none */
+const char *ws_open_update_name(enum ws_open_update open_update); /* "" none */
 /* Ends the updates that these endpoints may be in the middle of. `middle` is cleared where one
  * answered. -1: cancelled or system. */
-int ws_journal_end_middles(struct ws_http *http, struct ws_journal_endpoint *those, size_t n,
+int ws_journal_end_updates(struct ws_http *http, struct ws_journal_endpoint *those, size_t n,
                            const char *group, ws_deadline until, const struct ws_cancel *cancel,
                            struct ws_err *err);
 /* Asks those that may be in the group to leave it. `grouped` is cleared where one answered. */
@@ -63,8 +63,8 @@ void ws_journal_read(struct ws_journal_entry *entry);
 /* Writes all of these endpoints but url and version into the file of another push. An
  * endpoint that owes nothing is removed, and the file with the last one. A file that
  * no longer exists is fine. */
-int ws_journal_amend(const char *path, const struct ws_journal_endpoint *now, size_t n,
-                     struct ws_err *err);
+int ws_journal_update(const char *path, const struct ws_journal_endpoint *now, size_t n,
+                      struct ws_err *err);
 /* The same for an entry of a list: its file, or, if its path is NULL, its record in memory. */
 int ws_journal_change(struct ws_journal_entry *e, const struct ws_journal_endpoint *now, size_t n,
                       struct ws_err *err);
@@ -86,8 +86,8 @@ bool ws_journal_completes(const struct ws_journal_sent *sent, const struct ws_jo
  * other push is at work there. An endpoint with a group that was not left yet stays in its
  * record, in the phase destroy, and is not pushed to again. The other records keep all but the
  * memory, because only one record may say which memory to wake. */
-void ws_journal_settle(struct ws_journal_list *list, const char *own, const char *const *urls,
-                       size_t n, const struct ws_journal_sent *sent);
+void ws_journal_clear(struct ws_journal_list *list, const char *own, const char *const *urls,
+                      size_t n, const struct ws_journal_sent *sent);
 
 /* ---- text ---- */
 

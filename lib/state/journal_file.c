@@ -15,7 +15,7 @@
  *                     of inode, size, mtime and ctime; null: memory of a process
  *   again             {directory, args: [--option=value]}, null: cannot be repeated
  *   endpoints         [{url, phase, state, paused, grouped, middle, version, asleep, inherited}];
- *                     paused, grouped and middle (journal_middle.c, "" none): perhaps; asleep: the
+ *                     paused, grouped and middle (the open update, "" none): perhaps; asleep: the
  *                     memory that is still released, "kv_cache,cuda_graph", "" none; null: none
  *                     was released when the push began; inherited: partial, but it has all of
  *                     this push: an earlier one is not completed
@@ -73,7 +73,7 @@ static void print_endpoints(struct ws_jw *w, const struct ws_journal_record *r)
 		ws_jw_str(w, "state", ws_endpoint_state_name(e->state));
 		ws_jw_bool(w, "paused", e->paused);
 		ws_jw_bool(w, "grouped", e->grouped);
-		ws_jw_str(w, "middle", ws_journal_middle_name(e->middle));
+		ws_jw_str(w, "middle", ws_open_update_name(e->open_update));
 		ws_jw_str(w, "version", e->version);
 		ws_jw_str(w, "asleep", e->slept ? ws_memory_text(e->asleep) : NULL);
 		ws_jw_bool(w, "inherited", e->inherited);
@@ -228,7 +228,7 @@ static const char *state_name(int i)
 
 static const char *middle_name(int i)
 {
-	return ws_journal_middle_name((enum ws_journal_middle)i);
+	return ws_open_update_name((enum ws_open_update)i);
 }
 
 static const char *memory_name(int i)
@@ -274,8 +274,8 @@ static void parse_endpoint(struct reader *in, struct ws_journal_endpoint *e)
 		                                           state_name),
 		.paused = truth_of(in, "paused"),
 		.grouped = truth_of(in, "grouped"),
-		.middle =
-			(enum ws_journal_middle)choice_of(in, "middle", WS_N_MIDDLES, middle_name),
+		.open_update =
+			(enum ws_open_update)choice_of(in, "middle", WS_N_OPEN_UPDATES, middle_name),
 		.version = text_of(in, "version", false),
 		.inherited = truth_of(in, "inherited"),
 	};

@@ -193,7 +193,7 @@ static int leave_group(struct repair *r, struct ws_err *err)
 
 static bool is_in_middle(const struct repair *r, size_t i)
 {
-	return r->answers[i].in_middle && is_free(r, i) && !r->answers[i].err.code;
+	return r->answers[i].in_update && is_free(r, i) && !r->answers[i].err.code;
 }
 
 static int end_middles(struct repair *r, struct ws_err *err)
@@ -202,11 +202,11 @@ static int end_middles(struct repair *r, struct ws_err *err)
 	const size_t n = choose(r, is_in_middle);
 	for (size_t k = 0; k < n; k++)
 		r->now[k] = rec->endpoints[r->index[k]];
-	const int rc = n ? ws_journal_end_middles(r->opts->http, r->now, n, rec->group, patience(r),
+	const int rc = n ? ws_journal_end_updates(r->opts->http, r->now, n, rec->group, patience(r),
 	                                          r->opts->cancel, err) :
 	                   0;
 	for (size_t k = 0; k < n; k++)
-		r->answers[r->index[k]].in_middle = r->now[k].middle != WS_MIDDLE_NONE;
+		r->answers[r->index[k]].in_update = r->now[k].open_update != WS_UPDATE_NONE;
 	return rc;
 }
 
@@ -226,7 +226,7 @@ static int note_woken(struct repair *r, struct ws_waking *items, size_t *n, stru
 			                        .memory = r->answers[i].asleep };
 		r->index[(*n)++] = i;
 	}
-	return *n ? ws_journal_amend(r->entry->path, r->now, *n, err) : 0;
+	return *n ? ws_journal_update(r->entry->path, r->now, *n, err) : 0;
 }
 
 static int wake_caches(struct repair *r, struct ws_err *err)
@@ -286,11 +286,11 @@ static int write_down(struct repair *r, struct ws_err *err)
 		e->paused = a->paused;
 		e->grouped = !a->left_group || a->may_join;
 		e->asleep = a->asleep;
-		if (!a->in_middle)
-			e->middle = WS_MIDDLE_NONE;
+		if (!a->in_update)
+			e->open_update = WS_UPDATE_NONE;
 		a->settled = !ws_journal_owes(e);
 	}
-	return n ? ws_journal_amend(r->entry->path, r->now, n, err) : 0;
+	return n ? ws_journal_update(r->entry->path, r->now, n, err) : 0;
 }
 
 /* ---- all together ---------------------------------------------------------------------------- */
@@ -316,7 +316,7 @@ static int sum_up(const struct repair *r, struct ws_err *err)
 		}
 		if (a->err.code && !first)
 			first = &a->err;
-		if (!a->busy && !a->err.code && (!a->left_group || a->in_middle) && !stuck)
+		if (!a->busy && !a->err.code && (!a->left_group || a->in_update) && !stuck)
 			stuck = rec->endpoints[i].url;
 	}
 	if (torn) {
@@ -350,7 +350,7 @@ static void take_from_record(struct repair *r)
 			.err = WS_ERR_INIT, .state = rec->endpoints[i].state,
 			.paused = rec->endpoints[i].paused,
 			.left_group = !rec->endpoints[i].grouped || !*rec->group,
-			.in_middle = rec->endpoints[i].middle != WS_MIDDLE_NONE,
+			.in_update = rec->endpoints[i].open_update != WS_UPDATE_NONE,
 			.asleep = rec->endpoints[i].asleep,
 		};
 }

@@ -59,7 +59,7 @@ fields_named() {
 	grep -rhoE --include='*.c' '"([^"\\]|\\.)*"' "$repo/lib" | grep -oE '\{[a-z][a-z_0-9]+\}' |
 		tr -d '{}' | sort -u |
 		grep -vxE 'who|peer|key|address|port|group|waited|still|starved|ifname|longer'
-	grep -hoE '\{ "[a-z]+_ns"' "$repo"/lib/push/{push_hang,forming}.c | grep -oE '[a-z_]+'
+	grep -hoE '\{ "[a-z]+_ns"' "$repo"/lib/push/{push_watchdog,group_test}.c | grep -oE '[a-z_]+'
 }
 
 @test "the programs have an option for each field that the library names" {

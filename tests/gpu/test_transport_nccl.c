@@ -300,10 +300,10 @@ IN_ORDER(who_never_joins_leaves_us_apart)
 	assert_fails_with(t->ops->wait(t, &told), &told, WS_ETIMEOUT,
 	                  "joining the communicator took too long");
 	/* Who is missing, the store knows; of us it is asked whether the communicator stands. */
-	struct ws_transport_sight sight;
+	struct ws_rank_status status;
 	int64_t starved;
-	t->ops->look(t, 1, &sight, &starved);
-	assert_int_equal(sight.link, WS_HANG_APART);
+	t->ops->look(t, 1, &status, &starved);
+	assert_int_equal(status.link, WS_HANG_APART);
 	t->ops->close(t);
 }
 

@@ -283,7 +283,7 @@ static int a_child_that_reads_late(struct member *m)
  * its socket, and whether the child starves is asked then too. */
 TEST(nobody_looks_behind_the_last_item)
 {
-	struct ws_gloo_sight ranks[2] = { 0 };
+	struct ws_gloo_rank_status ranks[2] = { 0 };
 	struct ws_gloo_watch watch = { .ranks = ranks };
 	struct world w = { .size = 2, .watch = &watch, .role = a_child_that_reads_late };
 	world_run(&w);

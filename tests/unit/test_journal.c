@@ -46,7 +46,7 @@ static struct ws_journal *begin(void)
 		                                        WS_PARTIAL,
 		                                        true,
 		                                        true,
-		                                        WS_MIDDLE_SESSION,
+		                                        WS_UPDATE_SESSION,
 		                                        "v6",
 		                                        true,
 		                                        WS_MEMORY_KV_CACHE | WS_MEMORY_CUDA_GRAPH,
@@ -60,7 +60,7 @@ static void settle(const char *own, const char *const *urls, size_t n,
 {
 	struct ws_journal_list list;
 	assert_int_equal(ws_journal_list("state", &list, NULL), 0);
-	ws_journal_settle(&list, own, urls, n, sent);
+	ws_journal_clear(&list, own, urls, n, sent);
 	ws_journal_list_free(&list);
 }
 
@@ -126,7 +126,7 @@ SCRATCH_TEST(a_push_that_leaves_nothing_leaves_no_file)
 	assert_int_equal(ws_journal_save(l, NULL), 0);
 	r->endpoints[0].state = WS_COMMITTED;
 	r->endpoints[0].paused = r->endpoints[0].grouped = r->endpoints[1].paused = false;
-	r->endpoints[0].middle = WS_MIDDLE_NONE;
+	r->endpoints[0].open_update = WS_UPDATE_NONE;
 	r->endpoints[0].asleep = 0;
 	ws_journal_close(l, NULL);
 	assert_int_equal(count_files(), 0);
@@ -169,13 +169,13 @@ SCRATCH_TEST(a_record_in_memory_goes_the_same_way)
 	assert_int_equal(left.items[0].record.n_endpoints, 2);
 	struct ws_journal_endpoint now = left.items[0].record.endpoints[0];
 	now.grouped = false;
-	now.middle = WS_MIDDLE_NONE;
+	now.open_update = WS_UPDATE_NONE;
 	assert_int_equal(ws_journal_change(&left.items[0], &now, 1, NULL), 0);
-	ws_journal_settle(&left, NULL, URLS, 3, &PART);
+	ws_journal_clear(&left, NULL, URLS, 3, &PART);
 	assert_int_equal(left.items[0].record.n_endpoints, 2);
 	assert_false(left.items[0].record.endpoints[0].grouped);
 	assert_false(left.items[0].record.endpoints[0].slept);
-	ws_journal_settle(&left, NULL, URLS, 3, &ALL);
+	ws_journal_clear(&left, NULL, URLS, 3, &ALL);
 	assert_int_equal(left.n, 0);
 	ws_journal_list_free(&left);
 }
@@ -284,7 +284,7 @@ SCRATCH_TEST(another_loopback_address_is_another_endpoint)
 	struct ws_journal_endpoint *e = &ws_journal_record(l)->endpoints[0];
 	e->url = local[0];
 	e->grouped = false;
-	e->middle = WS_MIDDLE_NONE;
+	e->open_update = WS_UPDATE_NONE;
 	assert_int_equal(ws_journal_save(l, NULL), 0);
 	ws_journal_note_memory("state", *other, WS_MEMORY_WEIGHTS, true);
 	assert_int_equal(asleep_now(), WS_MEMORY_KV_CACHE | WS_MEMORY_CUDA_GRAPH);

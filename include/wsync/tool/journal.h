@@ -27,9 +27,9 @@ extern "C" {
 #endif
 
 /* What it may be in the middle of, where it refuses every other update. */
-enum ws_journal_middle {
-	WS_MIDDLE_NONE, WS_MIDDLE_SESSION, WS_MIDDLE_PROCESSING, WS_MIDDLE_TWO_PHASE,
-	WS_MIDDLE_TWO_PHASE_FLAT, WS_N_MIDDLES
+enum ws_open_update {
+	WS_UPDATE_NONE, WS_UPDATE_SESSION, WS_UPDATE_PROCESSING, WS_UPDATE_TWO_PHASE,
+	WS_UPDATE_TWO_PHASE_FLAT, WS_N_OPEN_UPDATES
 };
 
 struct ws_journal_endpoint {
@@ -38,7 +38,7 @@ struct ws_journal_endpoint {
 	enum ws_endpoint_state state; /* at worst */
 	bool paused;              /* perhaps */
 	bool grouped;             /* perhaps it is in the group */
-	enum ws_journal_middle middle;
+	enum ws_open_update open_update;
 	const char *version;      /* weight version before, "" unknown */
 	bool slept;               /* it had released memory, and the push has to put that right */
 	unsigned asleep; /* enum ws_memory: what is still released. A server may die of being woken
@@ -120,7 +120,7 @@ struct ws_repair_answer {
 	unsigned asleep;          /* enum ws_memory: still released, so it stays paused */
 	bool left_group;          /* it is no longer in the group */
 	bool may_join;            /* it may still take up the request to join, and stays recorded */
-	bool in_middle;           /* of a protocol, and did not answer the request to end it */
+	bool in_update;           /* of a protocol, and did not answer the request to end it */
 	bool settled;             /* nothing is left to repair: the record forgets it */
 };
 

@@ -39,14 +39,14 @@ struct ws_gloo_kv {
 
 /* Progress of the other ranks, for a thread that watches a call, or after a failure. Allocated
  * and zeroed by the caller. */
-struct ws_gloo_sight {
+struct ws_gloo_rank_status {
 	_Atomic int stage;          /* enum ws_gloo_stage */
 	/* payload bytes of the current or last send that left for the rank */
 	_Atomic uint64_t sent;
 };
 enum ws_gloo_stage { WS_GLOO_UNSEEN, WS_GLOO_PUBLISHED, WS_GLOO_CONNECTED, WS_GLOO_LOST };
 struct ws_gloo_watch {
-	struct ws_gloo_sight *ranks; /* `size` entries; our own is unused */
+	struct ws_gloo_rank_status *ranks; /* `size` entries; our own is unused */
 	/* the send's thread is writing to sockets; 0: it waits for them */
 	_Atomic int64_t serving_since;
 	/* of that send: time in which a rank was ready but no data was */

@@ -33,8 +33,8 @@ int push_move(struct ws_push *p, struct push_request *r, const struct push_bucke
 	char what[64];
 	snprintf(what, sizeof what, "bucket %zu of %zu", k->b + 1, p->from.plan->n_buckets);
 	*m = (struct push_moved){ 0 };
-	ws_explain_bucket(p->watch.explain, k->b, p->from.plan->n_buckets,
-	                  p->from.plan->buckets[k->b].bytes, k->flush);
+	ws_watchdog_bucket(p->watch.watchdog, k->b, p->from.plan->n_buckets,
+	                   p->from.plan->buckets[k->b].bytes, k->flush);
 	push_alive(p); /* before the first byte leaves */
 	if (t->ops->send_bucket(t, k->payloads, k->n_payloads, until, err))
 		return -1;
@@ -79,6 +79,6 @@ void push_moved_emit(struct ws_push *p, const struct push_bucket *k, const struc
 		            .ns = m->ns,
 		            .wire_ns = m->wire_ns },
 	};
-	ws_explain_arrived(p->watch.explain);
+	ws_watchdog_arrived(p->watch.watchdog);
 	push_emit(p, &ev);
 }

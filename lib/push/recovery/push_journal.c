@@ -82,7 +82,7 @@ static void clean_up(struct ws_push *p, struct ws_journal_entry *entry)
 	struct ws_journal_endpoint *now = calloc(r->n_endpoints + 1, sizeof *now);
 	size_t n = 0;
 	for (size_t k = 0; now && k < r->n_endpoints; k++)
-		if ((r->endpoints[k].grouped || r->endpoints[k].middle) &&
+		if ((r->endpoints[k].grouped || r->endpoints[k].open_update) &&
 		    find_endpoint(p, r->endpoints[k].url) < p->opts.n_endpoints)
 			now[n++] = r->endpoints[k];
 	/* Where our own group has that name, it has left that of the record. */
@@ -92,7 +92,7 @@ static void clean_up(struct ws_push *p, struct ws_journal_entry *entry)
 		ws_journal_release_late(r, a_quarter(p->run.until), p->opts.cancel);
 		ws_journal_leave_group(p->http, now, n, r->group, ws_deadline_in(STALE_NS),
 		                       p->opts.cancel);
-		ws_journal_end_middles(p->http, now, n, r->group, ws_deadline_in(STALE_NS),
+		ws_journal_end_updates(p->http, now, n, r->group, ws_deadline_in(STALE_NS),
 		                       p->opts.cancel, NULL);
 		ws_journal_change(entry, now, n, NULL);
 	}
@@ -270,29 +270,29 @@ static int open_journal(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-static enum ws_journal_middle kind_of_middle(const struct ws_push *p, size_t i)
+static enum ws_open_update kind_of_update(const struct ws_push *p, size_t i)
 {
 	switch (push_scope_of(p, i)) {
 	case PUSH_SCOPE_SESSION:
-		return WS_MIDDLE_SESSION;
+		return WS_UPDATE_SESSION;
 	case PUSH_SCOPE_PROCESS:
-		return WS_MIDDLE_PROCESSING;
+		return WS_UPDATE_PROCESSING;
 	case PUSH_SCOPE_NONE:
 		break;
 	}
 	if (!p->protocol->prepares)
-		return WS_MIDDLE_NONE;
-	return p->from.format == WS_FORMAT_FLATTENED ? WS_MIDDLE_TWO_PHASE_FLAT :
-	                                               WS_MIDDLE_TWO_PHASE;
+		return WS_UPDATE_NONE;
+	return p->from.format == WS_FORMAT_FLATTENED ? WS_UPDATE_TWO_PHASE_FLAT :
+	                                               WS_UPDATE_TWO_PHASE;
 }
 
 /* A transfer may leave it in the middle of its protocol; afterwards one that is still there did not
  * answer. */
-static enum ws_journal_middle middle_of(const struct ws_push *p, size_t i)
+static enum ws_open_update open_update_of(const struct ws_push *p, size_t i)
 {
 	const bool may_be =
 		p->run.phase == WS_PHASE_TRANSFER || p->to.endpoints[i].weights.scope_open;
-	return may_be ? kind_of_middle(p, i) : WS_MIDDLE_NONE;
+	return may_be ? kind_of_update(p, i) : WS_UPDATE_NONE;
 }
 
 void push_describe(const struct ws_push *p, size_t i, struct ws_journal_endpoint *out)
@@ -306,7 +306,7 @@ void push_describe(const struct ws_push *p, size_t i, struct ws_journal_endpoint
 	                     e->weights.state;
 	out->paused = e->paused || e->found_paused || pausing;
 	out->grouped = e->grouped;
-	out->middle = middle_of(p, i);
+	out->open_update = open_update_of(p, i);
 	out->version = p->to.infos[i].weight_version;
 	out->inherited = e->weights.gap;
 	out->slept = push_is_asleep(e);
@@ -423,17 +423,17 @@ int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct 
 
 /* An endpoint that completed this run's update is no longer inside an earlier push's. Ending that
  * one again would make the server pack packed weights, so the old record forgets it. */
-static void forget_middles(const struct ws_push *p, struct ws_journal_entry *entry)
+static void forget_updates(const struct ws_push *p, struct ws_journal_entry *entry)
 {
 	struct ws_journal_record *r = &entry->record;
 	for (size_t k = r->n_endpoints; k-- > 0;) { /* one that owes nothing then goes */
 		struct ws_journal_endpoint now = r->endpoints[k];
 		const size_t i = find_endpoint(p, now.url);
-		if (entry->err.code || !now.middle || i == p->opts.n_endpoints ||
+		if (entry->err.code || !now.open_update || i == p->opts.n_endpoints ||
 		    !push_weights_arrived(&p->to.endpoints[i].weights) ||
-		    now.middle != kind_of_middle(p, i))
+		    now.open_update != kind_of_update(p, i))
 			continue;
-		now.middle = r->endpoints[k].middle = WS_MIDDLE_NONE;
+		now.open_update = r->endpoints[k].open_update = WS_UPDATE_NONE;
 		ws_journal_change(entry, &now, 1, NULL);
 	}
 }
@@ -450,13 +450,13 @@ static void settle_earlier(struct ws_push *p, bool ok)
 		(void)ws_journal_list(p->opts.state_dir, &list, NULL);
 	for (size_t i = 0; i < list.n; i++)
 		if (!own_entry(p, &list.items[i]))
-			forget_middles(p, &list.items[i]);
+			forget_updates(p, &list.items[i]);
 	for (size_t i = 0; i < p->recovery.left.n; i++)
-		forget_middles(p, &p->recovery.left.items[i]);
+		forget_updates(p, &p->recovery.left.items[i]);
 	if (list.n)
-		ws_journal_settle(&list, ws_journal_path(p->recovery.journal), p->opts.endpoints,
-		                  p->opts.n_endpoints, &sent);
-	ws_journal_settle(&p->recovery.left, NULL, p->opts.endpoints, p->opts.n_endpoints, &sent);
+		ws_journal_clear(&list, ws_journal_path(p->recovery.journal), p->opts.endpoints,
+		                 p->opts.n_endpoints, &sent);
+	ws_journal_clear(&p->recovery.left, NULL, p->opts.endpoints, p->opts.n_endpoints, &sent);
 	ws_journal_list_free(&list);
 }
 

@@ -367,8 +367,8 @@ static int move_batch(struct ws_push *p, size_t k, struct batch *b, struct ws_er
 	const int64_t start = ws_now_ns();
 	char what[64];
 	snprintf(what, sizeof what, "batch %zu of %zu", k + 1, own(p)->n_batches);
-	ws_explain_bucket(p->watch.explain, k, own(p)->n_batches, b->bytes,
-	                  last && push_flush_when(p) != WS_FLUSH_NEVER);
+	ws_watchdog_bucket(p->watch.watchdog, k, own(p)->n_batches, b->bytes,
+	                   last && push_flush_when(p) != WS_FLUSH_NEVER);
 	if (t->ops->send_each(t, b->sends, b->n, until, err))
 		return -1;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
@@ -393,7 +393,7 @@ static int move_batch(struct ws_push *p, size_t k, struct batch *b, struct ws_er
 		report_answers(p, last, w.wire);
 	if (rc)
 		return err && err->code == WS_ETIMEOUT ? -1 : ws_err_wrap(err, "%s", what);
-	ws_explain_arrived(p->watch.explain);
+	ws_watchdog_arrived(p->watch.watchdog);
 	emit_batch(p, k, b, &w, ns);
 	return 0;
 }

@@ -15,9 +15,9 @@ bool ws_floats_finite(enum ws_dtype dtype, const void *x, size_t n, size_t *at, 
 bool ws_floats_moderate(enum ws_dtype dtype, const void *x, size_t n);
 
 /* A tile of n rows and m columns: out = w + delta, rounded to out's type once; two_step: delta is
- * rounded to it before. Strides are elements from row to row. max_delta (of the deltas as added) and
- * max_w are raised to the largest magnitude; infinite or NaN if an element is, so checking them
- * checks all. */
+ * rounded to it before. Strides are elements from row to row. max_delta (of the deltas as added)
+ * and max_w are raised to the largest magnitude; infinite or NaN if an element is, so checking
+ * them checks all. */
 struct ws_sum_tile {
 	const float *w, *delta;
 	void *out;

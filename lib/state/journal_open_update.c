@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* journal_middle.c - servers that a push left in the middle of a protocol, where they
+/* journal_open_update.c - servers that a push left in the middle of a protocol, where they
  * refuse every other update: the request that ends it, said by somebody who knows no
  * more than that it was begun.
  *
@@ -24,25 +24,25 @@ static const char *const names[] = { "", "session", "processing", "two-phase", "
 static const char *const paths[] = { "", "/end_weight_update", "/post_process_weights",
 	                             "/complete_weights_update", "/complete_weights_update" };
 
-const char *ws_journal_middle_name(enum ws_journal_middle middle)
+const char *ws_open_update_name(enum ws_open_update open_update)
 {
-	return (unsigned)middle < WS_N_MIDDLES ? names[middle] : "";
+	return (unsigned)open_update < WS_N_OPEN_UPDATES ? names[open_update] : "";
 }
 
-static void write_body(enum ws_journal_middle middle, const char *group, struct ws_buf *body)
+static void write_body(enum ws_open_update open_update, const char *group, struct ws_buf *body)
 {
 	struct ws_jw w;
 	ws_jw_init(&w, body);
 	ws_jw_object(&w, NULL);
-	if (middle == WS_MIDDLE_PROCESSING) {
+	if (open_update == WS_UPDATE_PROCESSING) {
 		ws_jw_bool(&w, "restore_weights_before_load", false);
 		ws_jw_bool(&w, "post_process_quantization", true);
-	} else if (middle != WS_MIDDLE_SESSION) {
+	} else if (open_update != WS_UPDATE_SESSION) {
 		ws_jw_str(&w, "group_name", group);
 		ws_jw_bool(&w, "flush_cache", false);
 		ws_jw_bool(&w, "run_post_process_weights", false);
 		ws_jw_str(&w, "transport", "nccl_broadcast");
-		if (middle == WS_MIDDLE_TWO_PHASE_FLAT)
+		if (open_update == WS_UPDATE_TWO_PHASE_FLAT)
 			ws_jw_str(&w, "load_format", "flattened_bucket");
 	}
 	ws_jw_end_object(&w);
@@ -54,11 +54,11 @@ static int send_ends(struct ws_http *http, const struct ws_journal_endpoint *tho
 {
 	for (size_t i = 0; i < n; i++) {
 		ws_buf_init(&bodies[i], 4096);
-		if (!those[i].middle)
+		if (!those[i].open_update)
 			continue;
-		write_body(those[i].middle, group, &bodies[i]);
+		write_body(those[i].open_update, group, &bodies[i]);
 		if (ws_buf_check(&bodies[i], "request", err) ||
-		    ws_endpoint_prepare(&calls[i], those[i].url, "POST", paths[those[i].middle],
+		    ws_endpoint_prepare(&calls[i], those[i].url, "POST", paths[those[i].open_update],
 		                        &bodies[i], until, err))
 			return -1;
 	}
@@ -72,7 +72,7 @@ static bool has_ended(struct ws_endpoint_call *call)
 	return ws_endpoint_reply(call, NULL, NULL, 0, &e) == 0 || ws_endpoint_said_no(&e);
 }
 
-int ws_journal_end_middles(struct ws_http *http, struct ws_journal_endpoint *those, size_t n,
+int ws_journal_end_updates(struct ws_http *http, struct ws_journal_endpoint *those, size_t n,
                            const char *group, ws_deadline until, const struct ws_cancel *cancel,
                            struct ws_err *err)
 {
@@ -82,8 +82,8 @@ int ws_journal_end_middles(struct ws_http *http, struct ws_journal_endpoint *tho
 	if (rc == 0)
 		rc = send_ends(http, those, n, group, until, cancel, calls, bodies, err);
 	for (size_t i = 0; calls && bodies && i < n; i++) {
-		if (rc == 0 && those[i].middle && has_ended(&calls[i]))
-			those[i].middle = WS_MIDDLE_NONE;
+		if (rc == 0 && those[i].open_update && has_ended(&calls[i]))
+			those[i].open_update = WS_UPDATE_NONE;
 		ws_endpoint_call_free(&calls[i]);
 		ws_buf_free(&bodies[i]);
 	}

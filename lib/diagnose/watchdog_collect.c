@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* explain_collect.c - the evidence, as it lies about at this moment: requests,
+/* watchdog_collect.c - the evidence, as it lies about at this moment: requests,
  * the store, the data plane. */
-#include "explain_state.h"
+#include "watchdog_state.h"
 
 #include "group_state.h"
 #include "sock.h"
@@ -15,7 +15,7 @@ enum { PEERS = 64 };
 
 /* ---- endpoints ------------------------------------------------------------------------------- */
 
-static int add_endpoints(const struct ws_explain *x, struct ws_hang *h)
+static int add_endpoints(const struct ws_watchdog *x, struct ws_hang *h)
 {
 	h->endpoints = calloc(x->opts.n + 1, sizeof *h->endpoints);
 	if (!h->endpoints)
@@ -23,7 +23,7 @@ static int add_endpoints(const struct ws_explain *x, struct ws_hang *h)
 	h->n_endpoints = x->opts.n;
 	h->endpoints[x->opts.n].url = "the senders";
 	for (size_t i = 0; i < x->opts.n; i++) {
-		const struct explain_seen *s = &x->seen[i];
+		const struct watchdog_seen *s = &x->seen[i];
 		struct ws_hang_endpoint *e = &h->endpoints[i];
 		*e = (struct ws_hang_endpoint){ .url = x->opts.urls[i], .request = s->request,
 			                        .request_ns = s->ns, .status = s->status,
@@ -70,7 +70,7 @@ static void look_at_transport(const struct ws_group *g, struct ws_hang *h)
 {
 	const struct ws_transport *t = g->transport;
 	for (size_t i = 0; t && t->ops->look && i < h->n_ranks; i++) {
-		struct ws_transport_sight s = { .link = WS_HANG_LINK_UNKNOWN };
+		struct ws_rank_status s = { .link = WS_HANG_LINK_UNKNOWN };
 		t->ops->look(t, (unsigned)i + 1, &s, &h->starved_ns);
 		h->ranks[i].link = s.link;
 		h->ranks[i].due = s.due;
@@ -90,7 +90,7 @@ static bool is_from(const char *peer, const char *address)
 }
 
 /* Of the only endpoint with its address. */
-static void attribute(const struct ws_explain *x, const struct ws_store_peer *p, struct ws_hang *h)
+static void attribute(const struct ws_watchdog *x, const struct ws_store_peer *p, struct ws_hang *h)
 {
 	size_t found = 0, whose = 0;
 	for (size_t i = 0; i < h->n_endpoints; i++)
@@ -113,7 +113,7 @@ static void note_rank(const struct ws_store_peer *p, struct ws_hang_rank *r)
 	memcpy(r->waits_for, p->waits_for, sizeof r->waits_for);
 }
 
-static void note_peer(const struct ws_explain *x, const struct ws_store_peer *p, struct ws_hang *h)
+static void note_peer(const struct ws_watchdog *x, const struct ws_store_peer *p, struct ws_hang *h)
 {
 	if (!p->joined && p->epoch == '?')
 		return; /* the second connection of an old torch, or it has not said anything */
@@ -131,7 +131,7 @@ static void note_peer(const struct ws_explain *x, const struct ws_store_peer *p,
 }
 
 /* As many that have not said which they are as there are missing: then it is they. */
-static void name_the_rest(const struct ws_explain *x, size_t i, struct ws_hang *h)
+static void name_the_rest(const struct ws_watchdog *x, size_t i, struct ws_hang *h)
 {
 	struct ws_hang_endpoint *e = &h->endpoints[i];
 	unsigned absent = 0, asked = 0;
@@ -147,7 +147,7 @@ static void name_the_rest(const struct ws_explain *x, size_t i, struct ws_hang *
 	e->unnamed = 0;
 }
 
-static int look_at_store(const struct ws_explain *x, const struct ws_group *g, struct ws_hang *h)
+static int look_at_store(const struct ws_watchdog *x, const struct ws_group *g, struct ws_hang *h)
 {
 	struct ws_store_report r = { 0 };
 	h->peers = calloc(PEERS, sizeof *h->peers);
@@ -168,7 +168,7 @@ static int look_at_store(const struct ws_explain *x, const struct ws_group *g, s
 	return 0;
 }
 
-static int look_at_group(const struct ws_explain *x, struct ws_hang *h)
+static int look_at_group(const struct ws_watchdog *x, struct ws_hang *h)
 {
 	const struct ws_together *w = x->wait;
 	const struct ws_group *g = w->group;
@@ -202,16 +202,16 @@ static int look_at_group(const struct ws_explain *x, struct ws_hang *h)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static bool has_just_passed(const struct ws_explain_limit *l, int64_t waited_ns)
+static bool has_just_passed(const struct ws_watchdog_limit *l, int64_t waited_ns)
 {
 	const int64_t off = waited_ns > l->ns ? waited_ns - l->ns : l->ns - waited_ns;
 	return l->until ? ws_deadline_passed(l->until) : off < l->ns / 20 + WS_NS_PER_S / 4;
 }
 
 /* Which of the limits it was: one whose time has just passed, else the likeliest. */
-static void name_limit(const struct ws_explain *x, struct ws_hang *h)
+static void name_limit(const struct ws_watchdog *x, struct ws_hang *h)
 {
-	const struct ws_explain_limit *best = x->n_limits ? &x->limits[0] : NULL;
+	const struct ws_watchdog_limit *best = x->n_limits ? &x->limits[0] : NULL;
 	for (size_t i = x->n_limits; i > 0; i--)
 		if (has_just_passed(&x->limits[i - 1], h->waited_ns))
 			best = &x->limits[i - 1];
@@ -221,7 +221,7 @@ static void name_limit(const struct ws_explain *x, struct ws_hang *h)
 	}
 }
 
-int explain_collect(struct ws_explain *x, enum ws_hang_end end, struct ws_hang *h)
+int watchdog_collect(struct ws_watchdog *x, enum ws_hang_end end, struct ws_hang *h)
 {
 	*h = (struct ws_hang){ .end = end, .phase = x->phase };
 	if (add_endpoints(x, h))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* journal_amend.c - changes the records of other pushes. One lock serializes the changes to all
+/* journal_update.c - changes the records of other pushes. One lock serializes the changes to all
  * of them, and each file is read again under it: a repair and a push may change the same one. */
 #include "journal_core.h"
 
@@ -42,8 +42,8 @@ static void apply(struct ws_journal_record *r, const struct ws_journal_endpoint 
 }
 
 /* As the file is by now, which others may have amended since we read it. */
-static int amend_locked(const char *path, const struct ws_journal_endpoint *now, size_t n,
-                        struct ws_err *err)
+static int update_locked(const char *path, const struct ws_journal_endpoint *now, size_t n,
+                         struct ws_err *err)
 {
 	struct ws_journal_entry e = { .path = (char *)(uintptr_t)path, .err = WS_ERR_INIT };
 	if (access(path, F_OK) && errno == ENOENT)
@@ -60,15 +60,15 @@ static int amend_locked(const char *path, const struct ws_journal_endpoint *now,
 	return rc;
 }
 
-int ws_journal_amend(const char *path, const struct ws_journal_endpoint *now, size_t n,
-                     struct ws_err *err)
+int ws_journal_update(const char *path, const struct ws_journal_endpoint *now, size_t n,
+                      struct ws_err *err)
 {
 	char *lock = NULL;
 	const char *slash = strrchr(path, '/');
 	if (asprintf(&lock, "%.*s/.lock", slash ? (int)(slash - path) : 1, slash ? path : ".") < 0)
 		return ws_oom(err);
 	const int fd = ws_file_lock(lock, ws_deadline_in(5 * WS_NS_PER_S), NULL, err);
-	const int rc = fd < 0 ? -1 : amend_locked(path, now, n, err);
+	const int rc = fd < 0 ? -1 : update_locked(path, now, n, err);
 	ws_file_unlock(fd);
 	free(lock);
 	return rc;
@@ -78,7 +78,7 @@ int ws_journal_change(struct ws_journal_entry *e, const struct ws_journal_endpoi
                       struct ws_err *err)
 {
 	if (e->path)
-		return ws_journal_amend(e->path, now, n, err);
+		return ws_journal_update(e->path, now, n, err);
 	apply(&e->record, now, n);
 	return 0;
 }
@@ -118,7 +118,7 @@ static int forget(struct ws_journal_entry *e, const char *const *urls, size_t n,
 			gone[k++] = (struct ws_journal_endpoint){
 				.url = r->endpoints[i].url, .phase = WS_PHASE_DESTROY,
 				.grouped = r->endpoints[i].grouped && !groups,
-				.middle = groups ? WS_MIDDLE_NONE : r->endpoints[i].middle,
+				.open_update = groups ? WS_UPDATE_NONE : r->endpoints[i].open_update,
 			};
 	const int rc = k ? ws_journal_change(e, gone, k, err) : 0;
 	free(gone);
@@ -173,8 +173,8 @@ static void forget_memory(struct ws_journal_entry *e, const char *const *urls, s
 	}
 }
 
-void ws_journal_settle(struct ws_journal_list *list, const char *own, const char *const *urls,
-                       size_t n, const struct ws_journal_sent *sent)
+void ws_journal_clear(struct ws_journal_list *list, const char *own, const char *const *urls,
+                      size_t n, const struct ws_journal_sent *sent)
 {
 	for (size_t i = list->n; n && i-- > 0;) {
 		struct ws_journal_entry *e = &list->items[i];
@@ -203,7 +203,7 @@ static void note_memory(struct ws_journal_entry *e, const char *url, unsigned me
 		}
 		now.asleep = released ? now.asleep | memory : now.asleep & ~memory;
 		now.slept = true;
-		ws_journal_amend(e->path, &now, 1, NULL);
+		ws_journal_update(e->path, &now, 1, NULL);
 	}
 }
 

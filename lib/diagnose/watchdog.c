@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "explain_state.h"
+#include "watchdog_state.h"
 
 #include "wsync/clock.h"
 
@@ -7,15 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const int64_t PATIENCE_NS = 10 * WS_NS_PER_S;
+static const int64_t REPORT_NS = 10 * WS_NS_PER_S;
 static const int64_t SLOWEST_PACE_NS = 60 * WS_NS_PER_S;
 /* Who interrupts a wait that has hardly begun knows what was going on. */
 static const int64_t WORTH_TELLING_NS = 2 * WS_NS_PER_S;
 
 /* ---- requests that go by --------------------------------------------------------------------- */
 
-static struct explain_seen *seen_of(struct ws_explain *x, const struct ws_http_call *call,
-                                    size_t *n_url)
+static struct watchdog_seen *seen_of(struct ws_watchdog *x, const struct ws_http_call *call,
+                                     size_t *n_url)
 {
 	for (size_t i = 0; i < x->opts.n; i++) {
 		*n_url = strlen(x->opts.urls[i]);
@@ -40,9 +40,9 @@ static enum ws_hang_request request_of(const struct ws_http_call *call)
 
 static void see(void *ctx, const struct ws_http_call *call)
 {
-	struct ws_explain *x = ctx;
+	struct ws_watchdog *x = ctx;
 	size_t n_url;
-	struct explain_seen *s = call->user == x ? NULL : seen_of(x, call, &n_url);
+	struct watchdog_seen *s = call->user == x ? NULL : seen_of(x, call, &n_url);
 	if (!s)
 		return;
 	const char *path = call->url + n_url;
@@ -56,26 +56,26 @@ static void see(void *ctx, const struct ws_http_call *call)
 
 /* ---- silence --------------------------------------------------------------------------------- */
 
-static int64_t patience(const struct ws_explain *x)
+static int64_t report_interval(const struct ws_watchdog *x)
 {
-	return x->opts.patience_ns > 0 ? x->opts.patience_ns : PATIENCE_NS;
+	return x->opts.report_ns > 0 ? x->opts.report_ns : REPORT_NS;
 }
 
-void ws_explain_heard(struct ws_explain *x)
+void ws_watchdog_touch(struct ws_watchdog *x)
 {
 	if (!x)
 		return;
-	x->pace_ns = patience(x);
+	x->pace_ns = report_interval(x);
 	x->tell_at = ws_now_ns() + x->pace_ns;
 }
 
-static void tell_waiting(struct ws_explain *x)
+static void tell_waiting(struct ws_watchdog *x)
 {
 	struct ws_hang h = { .endpoints = NULL };
 	struct ws_buf text;
 	ws_buf_init(&text, 16384);
 	ws_http_each(x->opts.http, see, x);
-	if (explain_collect(x, WS_HANG_WAITING, &h) == 0) {
+	if (watchdog_collect(x, WS_HANG_WAITING, &h) == 0) {
 		ws_hang_tell_briefly(&h, &text);
 		const struct ws_event ev = { .type = WS_EV_WAITING,
 			                     .waiting = { .phase = x->phase, .ns = h.waited_ns,
@@ -86,7 +86,7 @@ static void tell_waiting(struct ws_explain *x)
 	ws_hang_fini(&h);
 }
 
-void ws_explain_alive(struct ws_explain *x, ws_deadline due)
+void ws_watchdog_alive(struct ws_watchdog *x, ws_deadline due)
 {
 	if (x && x->opts.alive)
 		x->opts.alive(x->opts.ctx, due);
@@ -95,9 +95,9 @@ void ws_explain_alive(struct ws_explain *x, ws_deadline due)
 /* Said again after twice the time, and at least once a minute. */
 static void turn(void *ctx)
 {
-	struct ws_explain *x = ctx;
+	struct ws_watchdog *x = ctx;
 	const int64_t now = ws_now_ns();
-	ws_explain_alive(x, 0);
+	ws_watchdog_alive(x, 0);
 	if (now < x->tell_at || x->caught || !x->opts.sink.event)
 		return;
 	x->tell_at = now + x->pace_ns;
@@ -105,31 +105,32 @@ static void turn(void *ctx)
 	tell_waiting(x);
 }
 
-static void forget(struct ws_explain *x)
+static void forget(struct ws_watchdog *x)
 {
-	explain_probe_end(x, NULL);
+	watchdog_probe_end(x, NULL);
 	ws_hang_fini(&x->hang);
 	x->caught = false;
 }
 
 /* ---- what is told to us ---------------------------------------------------------------------- */
 
-int ws_explain_open(const struct ws_explain_opts *opts, struct ws_explain **out, struct ws_err *err)
+int ws_watchdog_open(const struct ws_watchdog_opts *opts, struct ws_watchdog **out,
+                     struct ws_err *err)
 {
-	struct ws_explain *x = calloc(1, sizeof *x);
+	struct ws_watchdog *x = calloc(1, sizeof *x);
 	if (!x || !(x->seen = calloc(opts->n + 1, sizeof *x->seen))) {
 		free(x);
 		return ws_oom(err);
 	}
 	x->opts = *opts;
 	x->phase_since = ws_now_ns();
-	ws_explain_heard(x);
+	ws_watchdog_touch(x);
 	ws_http_watch(opts->http, &(struct ws_http_watch){ turn, see, x });
 	*out = x;
 	return 0;
 }
 
-void ws_explain_close(struct ws_explain *x)
+void ws_watchdog_close(struct ws_watchdog *x)
 {
 	if (!x)
 		return;
@@ -139,19 +140,19 @@ void ws_explain_close(struct ws_explain *x)
 	free(x);
 }
 
-void ws_explain_phase(struct ws_explain *x, enum ws_phase phase,
-                      const struct ws_explain_limit *limits, size_t n)
+void ws_watchdog_phase(struct ws_watchdog *x, enum ws_phase phase,
+                       const struct ws_watchdog_limit *limits, size_t n)
 {
 	if (!x)
 		return;
 	x->phase = phase;
 	x->phase_since = ws_now_ns();
-	x->n_limits = n < EXPLAIN_LIMITS ? n : EXPLAIN_LIMITS;
+	x->n_limits = n < WATCHDOG_LIMITS ? n : WATCHDOG_LIMITS;
 	memcpy(x->limits, limits, x->n_limits * sizeof *limits);
-	ws_explain_heard(x);
+	ws_watchdog_touch(x);
 }
 
-void ws_explain_bucket(struct ws_explain *x, size_t b, size_t n, uint64_t bytes, bool flush)
+void ws_watchdog_bucket(struct ws_watchdog *x, size_t b, size_t n, uint64_t bytes, bool flush)
 {
 	if (!x)
 		return;
@@ -163,7 +164,7 @@ void ws_explain_bucket(struct ws_explain *x, size_t b, size_t n, uint64_t bytes,
 	x->flush = flush;
 }
 
-void ws_explain_arrived(struct ws_explain *x)
+void ws_watchdog_arrived(struct ws_watchdog *x)
 {
 	if (x)
 		x->n_arrived = x->bucket + 1;
@@ -171,7 +172,7 @@ void ws_explain_arrived(struct ws_explain *x)
 
 static void wait_begins(void *ctx, const struct ws_together *w)
 {
-	struct ws_explain *x = ctx;
+	struct ws_watchdog *x = ctx;
 	if (!x)
 		return;
 	x->wait = w;
@@ -180,31 +181,31 @@ static void wait_begins(void *ctx, const struct ws_together *w)
 
 static void wait_moved(void *ctx)
 {
-	struct ws_explain *x = ctx;
+	struct ws_watchdog *x = ctx;
 	if (!x)
 		return;
 	x->moved_at = ws_now_ns();
-	ws_explain_heard(x);
+	ws_watchdog_touch(x);
 }
 
 static void wait_alive(void *ctx, ws_deadline due)
 {
-	ws_explain_alive(ctx, due);
+	ws_watchdog_alive(ctx, due);
 }
 
 static void wait_failed(void *ctx, enum ws_hang_end end)
 {
-	ws_explain_catch(ctx, end);
+	ws_watchdog_snapshot(ctx, end);
 }
 
 static void wait_ends(void *ctx)
 {
-	struct ws_explain *x = ctx;
+	struct ws_watchdog *x = ctx;
 	if (x)
 		x->wait = NULL;
 }
 
-const struct ws_group_watch ws_explain_group = {
+const struct ws_group_watch ws_watchdog_group = {
 	.begins = wait_begins,
 	.moved = wait_moved,
 	.alive = wait_alive,
@@ -214,27 +215,27 @@ const struct ws_group_watch ws_explain_group = {
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-void ws_explain_catch(struct ws_explain *x, enum ws_hang_end end)
+void ws_watchdog_snapshot(struct ws_watchdog *x, enum ws_hang_end end)
 {
 	if (!x || x->caught)
 		return;
 	ws_http_each(x->opts.http, see, x);
-	if (explain_collect(x, end, &x->hang))
+	if (watchdog_collect(x, end, &x->hang))
 		return;
 	x->caught = true;
 	/* One that has not answered the first of all requests would not answer these. */
 	if (end == WS_HANG_DEADLINE && x->phase != WS_PHASE_CONNECT)
-		explain_probe_begin(x, &x->hang);
+		watchdog_probe_begin(x, &x->hang);
 }
 
-void ws_explain_failed(struct ws_explain *x, const struct ws_err *err)
+void ws_watchdog_failed(struct ws_watchdog *x, const struct ws_err *err)
 {
 	if (!x)
 		return;
 	if (err->code == WS_ETIMEOUT)
-		ws_explain_catch(x, WS_HANG_DEADLINE);
+		ws_watchdog_snapshot(x, WS_HANG_DEADLINE);
 	else if (err->code == WS_ECANCELLED)
-		ws_explain_catch(x, WS_HANG_CANCELLED);
+		ws_watchdog_snapshot(x, WS_HANG_CANCELLED);
 	else
 		forget(x);
 }
@@ -247,11 +248,11 @@ static bool is_worth_it(const struct ws_hang *h)
 	return h->end == WS_HANG_DEADLINE || h->waited_ns > WORTH_TELLING_NS;
 }
 
-void ws_explain_finish(struct ws_explain *x, struct ws_err *err)
+void ws_watchdog_finish(struct ws_watchdog *x, struct ws_err *err)
 {
 	if (!x || !x->caught)
 		return;
-	explain_probe_end(x, &x->hang);
+	watchdog_probe_end(x, &x->hang);
 	if (is_worth_it(&x->hang)) {
 		const struct ws_event ev = { .type = WS_EV_HANG, .hang = &x->hang };
 		ws_hang_find_cause(&x->hang);

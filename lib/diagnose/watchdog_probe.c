@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* explain_probe.c - is it alive? Two requests that change nothing to each endpoint that is
+/* watchdog_probe.c - is it alive? Two requests that change nothing to each endpoint that is
  * waited for, while the caller cleans up: one that the HTTP side answers by itself, and the
  * health, for which some servers ask their scheduler. */
-#include "explain_state.h"
+#include "watchdog_state.h"
 
 #include "hang_core.h"
 
@@ -13,14 +13,14 @@ static const int64_t PROBE_NS = WS_NS_PER_S;
 enum { PROBED_AT_MOST = 64, PROBES = 2 };
 static const char *const paths[PROBES] = { "/model_info", "/health" };
 
-struct explain_probes {
+struct watchdog_probes {
 	size_t n;
 	size_t endpoint[PROBED_AT_MOST];
 	struct ws_endpoint_call calls[PROBED_AT_MOST][PROBES];
 	ws_deadline until;
 };
 
-static void start_probe(struct ws_explain *x, struct explain_probes *p, size_t i)
+static void start_probe(struct ws_watchdog *x, struct watchdog_probes *p, size_t i)
 {
 	const size_t at = p->n++;
 	p->endpoint[at] = i;
@@ -31,9 +31,9 @@ static void start_probe(struct ws_explain *x, struct explain_probes *p, size_t i
 	}
 }
 
-void explain_probe_begin(struct ws_explain *x, const struct ws_hang *h)
+void watchdog_probe_begin(struct ws_watchdog *x, const struct ws_hang *h)
 {
-	struct explain_probes *p = calloc(1, sizeof *p);
+	struct watchdog_probes *p = calloc(1, sizeof *p);
 	if (!p)
 		return; /* then the others of the facts must do */
 	p->until = ws_deadline_in(PROBE_NS);
@@ -43,7 +43,7 @@ void explain_probe_begin(struct ws_explain *x, const struct ws_hang *h)
 	x->probes = p;
 }
 
-static bool all_done(const struct explain_probes *p)
+static bool all_done(const struct watchdog_probes *p)
 {
 	for (size_t i = 0; i < p->n; i++)
 		for (size_t k = 0; k < PROBES; k++)
@@ -61,9 +61,9 @@ static enum ws_hang_probe outcome(const struct ws_http_call *call)
 	return call->done && call->err.code == WS_EREACH ? WS_HANG_REFUSED : WS_HANG_UNREACHED;
 }
 
-void explain_probe_end(struct ws_explain *x, struct ws_hang *h)
+void watchdog_probe_end(struct ws_watchdog *x, struct ws_hang *h)
 {
-	struct explain_probes *p = x->probes;
+	struct watchdog_probes *p = x->probes;
 	if (!p)
 		return;
 	while (h && !all_done(p) && !ws_deadline_passed(p->until))

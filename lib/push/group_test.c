@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wsync/tool/forming.h"
+#include "wsync/tool/group_test.h"
 
-#include "explain.h"
+#include "watchdog.h"
 #include "group.h"
 #include "push_state.h"
 
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 struct held {
-	struct ws_formed base;
+	struct ws_group_test base;
 	struct ws_endpoint_info *infos;
 	struct ws_err *errs;
 	struct ws_member *members;
@@ -46,7 +46,7 @@ static struct held *new_held(size_t n, struct ws_err *err)
 	return NULL;
 }
 
-static int probe_members(struct held *h, struct ws_http *http, const struct ws_forming_opts *o,
+static int probe_members(struct held *h, struct ws_http *http, const struct ws_group_test_opts *o,
                          ws_deadline until, struct ws_err *err)
 {
 	const struct ws_call to = { http, o->urls, o->n, until, o->cancel };
@@ -61,71 +61,71 @@ static int probe_members(struct held *h, struct ws_http *http, const struct ws_f
 	return 0;
 }
 
-static int form(struct held *h, struct ws_http *http, const struct ws_forming_opts *o,
-                struct ws_explain *x, ws_deadline until, struct ws_err *err)
+static int form(struct held *h, struct ws_http *http, const struct ws_group_test_opts *o,
+                struct ws_watchdog *x, ws_deadline until, struct ws_err *err)
 {
 	const struct ws_group_opts opts = {
 		.http = http, .members = h->members, .n_members = o->n, .ops = &ws_transport_gloo,
 		.master_address = o->master_address, .master_port = o->master_port, .name = o->name,
-		.log = o->log, .cancel = o->cancel, .watch = &ws_explain_group, .watch_ctx = x,
+		.log = o->log, .cancel = o->cancel, .watch = &ws_watchdog_group, .watch_ctx = x,
 	};
 	if (ws_group_open(&opts, until, &h->group, err))
 		return -1;
 	snprintf(h->base.name, sizeof h->base.name, "%s", ws_group_name(h->group));
 	h->base.world_size = ws_group_world_size(h->group);
 	for (size_t i = 0; i < o->n; i++)
-		h->base.members[i] = (struct ws_formed_member){
+		h->base.members[i] = (struct ws_group_test_member){
 			.url = o->urls[i], .rank_offset = h->members[i].rank_offset,
 			.ranks = h->members[i].ranks, .ns = h->members[i].ns,
 		};
 	return 0;
 }
 
-static int ask_and_form(struct held *h, struct ws_http *http, const struct ws_forming_opts *o,
-                        struct ws_explain *x, ws_deadline until, struct ws_err *err)
+static int ask_and_form(struct held *h, struct ws_http *http, const struct ws_group_test_opts *o,
+                        struct ws_watchdog *x, ws_deadline until, struct ws_err *err)
 {
-	const struct ws_explain_limit limit = { "timeout_ns", ws_deadline_left(until), until };
-	ws_explain_phase(x, WS_PHASE_CONNECT, &limit, 1);
+	const struct ws_watchdog_limit limit = { "timeout_ns", ws_deadline_left(until), until };
+	ws_watchdog_phase(x, WS_PHASE_CONNECT, &limit, 1);
 	if (probe_members(h, http, o, until, err))
 		return ws_err_where(err, ws_phase_name(WS_PHASE_CONNECT), NULL);
-	ws_explain_phase(x, WS_PHASE_INIT, &limit, 1);
+	ws_watchdog_phase(x, WS_PHASE_INIT, &limit, 1);
 	if (form(h, http, o, x, until, err))
 		return ws_err_where(err, ws_phase_name(WS_PHASE_INIT), NULL);
 	return 0;
 }
 
-int ws_forming_run(struct ws_http *http, const struct ws_forming_opts *opts, ws_deadline until,
-                   struct ws_formed **out, struct ws_err *err)
+int ws_group_test_run(struct ws_http *http, const struct ws_group_test_opts *opts,
+                      ws_deadline until, struct ws_group_test **out, struct ws_err *err)
 {
-	const struct ws_explain_opts watch = { .http = http, .urls = opts->urls, .n = opts->n,
+	const struct ws_watchdog_opts watch = { .http = http, .urls = opts->urls, .n = opts->n,
 		                               .sink = opts->sink };
 	struct ws_err why = WS_ERR_INIT;
-	struct ws_explain *x = NULL;
+	struct ws_watchdog *x = NULL;
 	struct held *h = new_held(opts->n, err);
-	if (!h || ws_explain_open(&watch, &x, err)) {
+	if (!h || ws_watchdog_open(&watch, &x, err)) {
 		free_held(h);
 		return -1;
 	}
 	const int rc = ask_and_form(h, http, opts, x, until, &why);
 	if (rc) {
-		ws_explain_failed(x, &why);
-		ws_explain_finish(x, &why);
+		ws_watchdog_failed(x, &why);
+		ws_watchdog_finish(x, &why);
 		if (err)
 			*err = why;
 		free_held(h);
 	} else {
 		*out = &h->base;
 	}
-	ws_explain_close(x);
+	ws_watchdog_close(x);
 	return rc;
 }
 
-bool ws_formed_broken(const struct ws_formed *f)
+bool ws_group_test_broken(const struct ws_group_test *f)
 {
 	return !ws_group_alive(((const struct held *)f->priv)->group);
 }
 
-void ws_formed_leave(struct ws_formed *f, bool destroy, ws_deadline until)
+void ws_group_test_leave(struct ws_group_test *f, bool destroy, ws_deadline until)
 {
 	if (!f)
 		return;

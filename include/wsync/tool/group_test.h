@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* forming.h - a process group without a push: to see whether and how it forms.
+/* group_test.h - a process group without a push: to see whether and how it forms.
  *
  * The group is over gloo, with us as rank 0, and hosts its store for as long as it is held.
  * Servers know a group by its name until they are asked to leave it (ws_endpoint_destroy_group),
  * also one whose rank 0 has gone. */
-#ifndef WSYNC_FORMING_H
-#define WSYNC_FORMING_H
+#ifndef WSYNC_GROUP_TEST_H
+#define WSYNC_GROUP_TEST_H
 
 #include "wsync/cancel.h"
 #include "wsync/endpoint.h"
@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-struct ws_forming_opts {
+struct ws_group_test_opts {
 	const char *const *urls;
 	size_t n;
 	const char *name;           /* NULL: wsync-<8 hex> */
@@ -28,27 +28,27 @@ struct ws_forming_opts {
 	const struct ws_cancel *cancel;
 };
 
-struct ws_formed_member {
+struct ws_group_test_member {
 	const char *url;
 	unsigned rank_offset, ranks;
 	int64_t ns;                 /* from the request to its answer */
 };
 
-struct ws_formed {
+struct ws_group_test {
 	char name[128];
 	unsigned world_size;        /* with us */
-	struct ws_formed_member *members; /* as in urls */
+	struct ws_group_test_member *members; /* as in urls */
 	size_t n;
 	void *priv;
 };
 
 /* Asks who the endpoints are, and has all of them join at once. */
-int ws_forming_run(struct ws_http *http, const struct ws_forming_opts *opts, ws_deadline until,
-                   struct ws_formed **out, struct ws_err *err);
+int ws_group_test_run(struct ws_http *http, const struct ws_group_test_opts *opts,
+                      ws_deadline until, struct ws_group_test **out, struct ws_err *err);
 /* A peer has left. */
-bool ws_formed_broken(const struct ws_formed *f);
+bool ws_group_test_broken(const struct ws_group_test *f);
 /* Leaves; and with `destroy` asks the endpoints to leave as well, until then. NULL is fine. */
-void ws_formed_leave(struct ws_formed *f, bool destroy, ws_deadline until);
+void ws_group_test_leave(struct ws_group_test *f, bool destroy, ws_deadline until);
 
 #ifdef __cplusplus
 }

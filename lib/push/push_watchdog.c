@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_hang.c - opens the watchdog of a push (explain.h), and gives it the limits of each phase. */
+/* push_watchdog.c - opens the watchdog of a push (watchdog.h), and gives it the limits of each
+ * phase. */
 #include "push_state.h"
 
 static void alive(void *ctx, ws_deadline due)
@@ -12,18 +13,18 @@ static void alive(void *ctx, ws_deadline due)
 
 int push_hang_open(struct ws_push *p, struct ws_err *err)
 {
-	const struct ws_explain_opts o = { .http = p->http, .urls = p->opts.endpoints,
+	const struct ws_watchdog_opts o = { .http = p->http, .urls = p->opts.endpoints,
 		                           .n = p->opts.n_endpoints, .sink = p->opts.sink,
 		                           .alive = alive, .ctx = p };
-	return ws_explain_open(&o, &p->watch.explain, err);
+	return ws_watchdog_open(&o, &p->watch.watchdog, err);
 }
 
 void push_hang_phase(struct ws_push *p)
 {
-	const struct ws_explain_limit connect = { "connect_ns", p->opts.connect_ns, 0 };
-	const struct ws_explain_limit init = { "init_ns", p->opts.init_ns, 0 };
-	const struct ws_explain_limit bucket = { "bucket_ns", p->opts.bucket_ns, 0 };
-	struct ws_explain_limit limits[3] = { bucket, connect };
+	const struct ws_watchdog_limit connect = { "connect_ns", p->opts.connect_ns, 0 };
+	const struct ws_watchdog_limit init = { "init_ns", p->opts.init_ns, 0 };
+	const struct ws_watchdog_limit bucket = { "bucket_ns", p->opts.bucket_ns, 0 };
+	struct ws_watchdog_limit limits[3] = { bucket, connect };
 	size_t n = 2;
 	if (p->run.phase == WS_PHASE_INIT)
 		limits[0] = init;
@@ -33,6 +34,6 @@ void push_hang_phase(struct ws_push *p)
 		n = 0; /* these have limits of their own, which nobody can set */
 	if (n && p->run.until != WS_FOREVER)
 		limits[n++] =
-			(struct ws_explain_limit){ "timeout_ns", p->opts.timeout_ns, p->run.until };
-	ws_explain_phase(p->watch.explain, p->run.phase, limits, n);
+			(struct ws_watchdog_limit){ "timeout_ns", p->opts.timeout_ns, p->run.until };
+	ws_watchdog_phase(p->watch.watchdog, p->run.phase, limits, n);
 }

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* watchdog_state.h - what watchdog.c, watchdog_collect.c and watchdog_probe.c share. */
+#ifndef WS_DIAGNOSE_WATCHDOG_STATE_H
+#define WS_DIAGNOSE_WATCHDOG_STATE_H
+
+#include "watchdog.h"
+
+enum { WATCHDOG_LIMITS = 4 };
+
+/* The last request to one endpoint. */
+struct watchdog_seen {
+	enum ws_hang_request request;
+	char route[80], address[48];
+	int64_t ns;
+	long status;
+};
+
+struct watchdog_probes;
+
+struct ws_watchdog {
+	struct ws_watchdog_opts opts;
+	struct watchdog_seen *seen;       /* per endpoint */
+	enum ws_phase phase;
+	struct ws_watchdog_limit limits[WATCHDOG_LIMITS];
+	size_t n_limits;
+	int64_t phase_since;
+	size_t bucket, buckets, n_arrived;
+	uint64_t bytes;
+	bool flush;
+	const struct ws_together *wait;  /* NULL: none of a group's */
+	int64_t wait_since, moved_at;
+	/* when the next line is due, and how long it is to the one after */
+	int64_t tell_at, pace_ns;
+	bool caught;
+	struct ws_hang hang;             /* what was */
+	struct watchdog_probes *probes;   /* NULL: none are on their way */
+};
+
+/* watchdog_collect.c: all that is to be seen now. The caller frees it. -1: out of memory. */
+int watchdog_collect(struct ws_watchdog *x, enum ws_hang_end end, struct ws_hang *h);
+
+/* watchdog_probe.c: the endpoints that are waited for are asked whether they live; their requests
+ * are marked by x as their user. */
+void watchdog_probe_begin(struct ws_watchdog *x, const struct ws_hang *h);
+void watchdog_probe_end(struct ws_watchdog *x, struct ws_hang *h); /* into it */
+
+#endif
