@@ -275,7 +275,7 @@ int ws_push_open(const struct ws_push_opts *opts, struct ws_push **out, struct w
 		                              .connect_ns = opts->connect_ns,
 		                              .log = opts->log, .trace = opts->trace };
 	if (take_opts(p, opts, err) || check_transport(p, err) ||
-	    ws_client_open(&copts, &p->http, err) || push_hang_open(p, err) ||
+	    ws_client_open(&copts, &p->http, err) || push_watchdog_open(p, err) ||
 	    push_guard_open(p, err)) {
 		ws_push_close(p);
 		return -1;

@@ -24,7 +24,7 @@ void push_enter(struct ws_push *p, enum ws_phase phase)
 	p->run.phase = phase;
 	p->run.phase_since = now;
 	push_trace_phase(p);
-	push_hang_phase(p);
+	push_watchdog_phase(p);
 	push_alive_until(p, step_limit(p));
 }
 

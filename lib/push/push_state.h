@@ -186,8 +186,8 @@ void push_alive_until(struct ws_push *p, ws_deadline due);
 
 /* ---- push_watchdog.c ---- */
 
-int push_hang_open(struct ws_push *p, struct ws_err *err);
+int push_watchdog_open(struct ws_push *p, struct ws_err *err);
 /* A phase has just begun. */
-void push_hang_phase(struct ws_push *p);
+void push_watchdog_phase(struct ws_push *p);
 
 #endif

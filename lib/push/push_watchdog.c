@@ -11,7 +11,7 @@ static void alive(void *ctx, ws_deadline due)
 		push_alive(ctx);
 }
 
-int push_hang_open(struct ws_push *p, struct ws_err *err)
+int push_watchdog_open(struct ws_push *p, struct ws_err *err)
 {
 	const struct ws_watchdog_opts o = { .http = p->http, .urls = p->opts.endpoints,
 		                           .n = p->opts.n_endpoints, .sink = p->opts.sink,
@@ -19,7 +19,7 @@ int push_hang_open(struct ws_push *p, struct ws_err *err)
 	return ws_watchdog_open(&o, &p->watch.watchdog, err);
 }
 
-void push_hang_phase(struct ws_push *p)
+void push_watchdog_phase(struct ws_push *p)
 {
 	const struct ws_watchdog_limit connect = { "connect_ns", p->opts.connect_ns, 0 };
 	const struct ws_watchdog_limit init = { "init_ns", p->opts.init_ns, 0 };
