@@ -120,8 +120,8 @@ static int open_bucket(const struct bench_load *l, size_t b, struct bench_bucket
 	*k = (struct bench_bucket){ 0 };
 	if (b >= l->n_buckets)
 		return 0;
-	return l->elsewhere ? ws_plan_payloads_for_gpu(l->plan, b, l->elsewhere, l->gpu, &k->payloads,
-	                                           &k->n, err) :
+	return l->elsewhere ? ws_plan_payloads_for_gpu(l->plan, b, l->elsewhere, l->gpu,
+	                                               &k->payloads, &k->n, err) :
 	                      ws_plan_payloads(l->plan, b, &k->payloads, &k->n, err);
 }
 

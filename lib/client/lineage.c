@@ -32,15 +32,15 @@ int ws_lineage_parse(const char *name, enum ws_lineage *out)
 
 /* ---- the table ---- */
 
-/* Every one of them was seen to die of a release while it runs requests, and of a load format of
- * tensors that it does not know. */
+/* All these servers were seen to die of a release while they run requests, and of a load format of
+ * tensors that they do not know. */
 #define SGLANG_COMMON \
 	.update = true, .from_disk = true, .from_tensor = true, .flush = true, .memory = true, \
 	.get_weights = true, .generate = true, .dies_of_format = true, .dies_of_release = true
 
 /* What upstream had in the middle of 2026, which three others started from. */
 #define YEAR_2026                                                                                  \
-	SGLANG_COMMON, .destroy = true, .from_ipc = true, .load_format = true,                      \
+	SGLANG_COMMON, .destroy = true, .from_ipc = true, .load_format = true,                     \
 		      .mixed_bucket = true, .weight_version = true, .abort_requests = true,        \
 		      .empty_cache = true, .pause = true, .pause_modes = true,                     \
 		      .flush_waits = true, .set_version = true, .checker = true,                   \
@@ -49,8 +49,8 @@ int ws_lineage_parse(const char *name, enum ws_lineage *out)
 
 static const struct ws_capabilities table[WS_N_LINEAGES] = {
 	[WS_LINEAGE_UNKNOWN] = {
-		SGLANG_COMMON, .destroy = true, .pause = true, .set_version = true, .checker = true,
-		.late_refusal = true, .dies_of_flush = true, .dies_of_group = true,
+		SGLANG_COMMON, .destroy = true, .pause = true, .set_version = true,
+		.checker = true, .late_refusal = true, .dies_of_flush = true, .dies_of_group = true,
 		.stuck_prepare = true,
 	},
 	[WS_LINEAGE_SGLANG_04] = { SGLANG_COMMON, .dies_of_flush = true, .dies_of_group = true },

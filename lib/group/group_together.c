@@ -425,7 +425,7 @@ static int run_together(struct ws_together *w, struct ws_err *err)
 	struct ws_transport *t = w->group->transport;
 	const int64_t start = ws_now_ns();
 	struct joint_wait d = { .w = w, .t = t, .moving = true, .until = w->until,
-		         .bytes = t->ops->progress(t), .moved_ns = start };
+		                .bytes = t->ops->progress(t), .moved_ns = start };
 	int rc = 0;
 	for (size_t i = 0; i < w->n; i++)
 		d.pending += !answered(&w->calls[i]);

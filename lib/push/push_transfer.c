@@ -20,7 +20,7 @@ static int open_payloads(struct ws_push *p, size_t b, struct push_bucket *k, str
 {
 	const bool on_gpu = p->link.transport->makes || p->protocol->makes;
 	return on_gpu ? ws_plan_payloads_for_gpu(p->from.plan, b, makes_here, p, &k->payloads,
-	                                     &k->n_payloads, err) :
+	                                         &k->n_payloads, err) :
 	                ws_plan_payloads(p->from.plan, b, &k->payloads, &k->n_payloads, err);
 }
 

@@ -197,8 +197,9 @@ IN_FAMILY(servers_own_fused_names_are_taken_apart)
 	assert_string_equal(
 		ws_catalog_find(o.catalog, "model.layers.0.self_attn.k_proj.weight")->derivation,
 		"rows 48..59 of model.layers.0.self_attn.qkv_proj.weight");
+	const char *up = "model.layers.1.mlp.experts.3.up_proj.weight";
 	assert_string_equal(
-		ws_catalog_find(o.catalog, "model.layers.1.mlp.experts.3.up_proj.weight")->derivation,
+		ws_catalog_find(o.catalog, up)->derivation,
 		"[3, 24..47, 0..31] of model.layers.1.mlp.experts.w13_weight");
 	size_t copied;
 	assert_int_equal(count_views(o.catalog, &copied), 12 + 2 + EXPERTS * 3);
@@ -221,8 +222,9 @@ IN_FAMILY(transposed_experts_and_query_groups_are_taken_apart)
 	              "model.layers.1.mlp.experts.down_proj", true);
 	assert_same(&trainer);
 	assert_int_equal(open_catalog(&trainer, &o, &err), 0);
+	const char *up = "model.layers.1.mlp.experts.3.up_proj.weight";
 	assert_string_equal(
-		ws_catalog_find(o.catalog, "model.layers.1.mlp.experts.3.up_proj.weight")->derivation,
+		ws_catalog_find(o.catalog, up)->derivation,
 		"[3, 0..31, 24..47] of model.layers.1.mlp.experts.gate_up_proj, transposed");
 	assert_string_equal(
 		ws_catalog_find(o.catalog, "model.layers.0.self_attn.v_proj.bias")->derivation,

@@ -308,7 +308,8 @@ SCRATCH_TEST(a_number_that_is_none_is_named_only_where_it_is_read)
 	const struct ws_item *item = ws_catalog_item(f.catalog, 0);
 	const struct ws_factor whole = { item, 0, 10, 1 }, even = { item, 0, 10, 2 },
 			       odd = { item, 1, 10, 2 };
-	const struct ws_rect all = { 0, 4, 0, 10 }, left = { 0, 4, 0, 5 }, two_rows = { 0, 2, 0, 5 };
+	const struct ws_rect all = { 0, 4, 0, 10 }, left = { 0, 4, 0, 5 },
+			     two_rows = { 0, 2, 0, 5 };
 	assert_fails_with(ws_factor_read(&whole, &all, out, &buf, &err), &err, WS_EINPUT,
 	                  "tensor 'x.lora_B.weight' has an infinity at row 2, column 3 "
 	                  "(x.safetensors)");

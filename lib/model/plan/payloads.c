@@ -268,7 +268,8 @@ int ws_plan_payloads(const struct ws_plan *p, size_t bucket, struct ws_payload *
 }
 
 int ws_plan_payloads_for_gpu(const struct ws_plan *p, size_t bucket, ws_elsewhere_fn *elsewhere,
-                         void *ctx, struct ws_payload **out, size_t *n_out, struct ws_err *err)
+                             void *ctx, struct ws_payload **out, size_t *n_out,
+                             struct ws_err *err)
 {
 	const struct ws_plan_bucket *b = &p->buckets[bucket];
 	const size_t n = p->format == WS_FORMAT_FLATTENED ? 1 : b->n;

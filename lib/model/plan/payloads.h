@@ -17,7 +17,8 @@ int ws_plan_payloads(const struct ws_plan *p, size_t bucket, struct ws_payload *
  * Their fill functions still work. */
 typedef bool ws_elsewhere_fn(void *ctx, const struct ws_recipe_output *f);
 int ws_plan_payloads_for_gpu(const struct ws_plan *p, size_t bucket, ws_elsewhere_fn *elsewhere,
-                         void *ctx, struct ws_payload **out, size_t *n_out, struct ws_err *err);
+                             void *ctx, struct ws_payload **out, size_t *n_out,
+                             struct ws_err *err);
 void ws_plan_payloads_free(struct ws_payload *payloads, size_t n); /* NULL is fine */
 /* Also hashes computed tensors while they are read, so that they are computed once: the XXH3-64
  * of tensor i of the plan is stored in hashes[i] (borrowed) after its last byte. Tensors of

@@ -151,7 +151,7 @@ static int join_parts(struct fused_split *u, const struct waiting *w)
 			return ws_oom(u->err);
 		item.dims[0] += w->parts[i]->dims[0];
 		item.derivation = ws_catalog_text(u->c, "%s%s %s", item.derivation, i ? "," : "",
-		                           ws_quote(w->parts[i]->name).text);
+		                                  ws_quote(w->parts[i]->name).text);
 		if (!item.derivation)
 			return ws_oom(u->err);
 	}

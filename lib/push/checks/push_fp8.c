@@ -73,11 +73,12 @@ void push_find_server_config(struct ws_push *p)
 	if (!o || o->quantize == WS_QUANTIZE_NONE || o->quant)
 		return;
 	for (size_t i = 0; p->to.known && !p->from.server_config && i < p->opts.n_endpoints; i++) {
-		open_config(&p->to.infos[i], &p->from.server_config);
-		if (p->from.server_config && strcmp(ws_config_quant(p->from.server_config)->method, "fp8")) {
-			ws_config_free(p->from.server_config);
-			p->from.server_config = NULL;
-		}
+		struct ws_config *config;
+		open_config(&p->to.infos[i], &config);
+		if (config && strcmp(ws_config_quant(config)->method, "fp8") == 0)
+			p->from.server_config = config;
+		else
+			ws_config_free(config);
 	}
 }
 

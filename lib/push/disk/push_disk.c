@@ -255,8 +255,8 @@ static int prepare(struct ws_push *p, struct ws_err *err)
 static int legal(struct ws_push *p, struct ws_err *err)
 {
 	(void)err;
-	const bool powers =
-		p->from.server_config && strcmp(ws_config_quant(p->from.server_config)->scale_fmt, "ue8m0") == 0;
+	const struct ws_config *config = p->from.server_config;
+	const bool powers = config && strcmp(ws_config_quant(config)->scale_fmt, "ue8m0") == 0;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		const bool packed = strcmp(p->to.infos[i].quantization, "compressed-tensors") == 0;
 		if (packed || powers)

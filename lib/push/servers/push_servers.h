@@ -27,7 +27,7 @@ struct push_endpoint {
 	bool confirmed_pause;              /* it confirmed our pause */
 	bool grouped;                      /* it was asked to join, and has not left since */
 	bool disconnected;                 /* its connection broke */
-	bool timed_out;                    /* no answer until a deadline passed or the run was cancelled */
+	bool timed_out;                    /* no answer before a deadline or a cancel */
 	bool asked, sent;                  /* by the last push_request_ask; the request left */
 	bool replaced;                     /* another server answers at its URL now */
 	enum push_scope scope;
