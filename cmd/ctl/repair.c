@@ -339,6 +339,9 @@ static int push_again(struct repairs *r, size_t i, struct ws_err *err)
 	if (!rc && status)
 		rc = ws_err_set(err, (enum ws_code)status, "pushing %s again failed",
 		                source_of(rec));
+	if (status == WS_EUSAGE)
+		ws_err_hint(err, "wsync-push refuses an option that was recorded, maybe by another "
+		                 "version: push by hand, without it");
 	if (!rc)
 		rc = check_missed(rec, r->answers[i], err);
 	free(urls);

@@ -231,6 +231,22 @@ which is over: see wsync-ctl repair" ]] ||
 	expect_out 9
 }
 
+@test "an option that wsync-push does not take any more is named, and nothing is lost" {
+	leave one
+	sed -i 's/"args":\[/&"--ue8m0",/' "${records[0]}"
+	try wsync-ctl repair --again
+	expect_status 2
+	err_has "--ue8m0: with --quantize fp8 only"
+	err_has "hint: wsync-push refuses an option that was recorded, maybe by another version: \
+push by hand, without it"
+	try wsync-ctl repair
+	expect_status 9
+	try wsync-push small.safetensors -e "$url"
+	expect_status 0
+	try wsync-ctl repair
+	expect_out "nothing to repair"
+}
+
 @test "--timeout bounds a repair and the pushes that it repeats" {
 	leave one --fault hang:update_weights_from_distributed:3
 	local began=$SECONDS
