@@ -92,8 +92,8 @@ extern const char *const pushing_verifies[];
 		"wait for another push to the same server (0: refuse at once)")
 
 int pushing_ipc_device(void *pushing, const char *value, struct ws_err *err); /* an opt_call */
-/* What the options say of a push to these endpoints; the sink, for example, is the caller's.
- * Include and exclude are those of the transform. */
+/* The library's options of a push to these endpoints. The caller sets the sink, the timeout and
+ * what else is its own; all that the arguments point to must outlive the push. */
 struct ws_push_opts pushing_opts(const struct pushing *p, const struct opt_common *common,
                                  const struct naming *naming,
                                  const struct ws_transform_opts *transform,

@@ -39,7 +39,8 @@ int targets_connect(struct targets *t, const struct opt_common *common, const st
                     struct ws_err *err);
 /* Requests to all of them, which end after ns or when the program is cancelled. */
 struct ws_call targets_call(const struct targets *t, int64_t ns);
-/* Asks all of them what they are; fails if one does not say. */
+/* Detects all of them, once; fails if one does not answer. Then infos and errs are set too, unless
+ * memory ran out. */
 int targets_probe(struct targets *t, ws_deadline until, struct ws_err *err);
 /* Closes the connections, too. */
 void targets_free(struct targets *t);

@@ -39,8 +39,8 @@ struct ws_gateway_opts {
 	const struct ws_log *log;
 	void (*warn)(void *ctx, const char *text);
 	void *ctx;
-	/* The body of the request whose push begins, which lasts until the push has ended; then "".
-	 * The events of that push may have text of it. */
+	/* Called with the body of a request when its push begins, and with "" when the push has
+	 * ended: events between them may quote the body. */
 	void (*reads)(const char *body, size_t n);
 };
 

@@ -49,7 +49,7 @@ struct gateway_call {
 	const struct ws_json *body;   /* an object; NULL: the route takes none */
 };
 
-/* Begins an answer of JSON, whose object the caller ends, in place of one that was begun. */
+/* Begins a JSON answer and its object, which the caller ends. Drops an answer that was begun. */
 struct ws_jw gateway_begin(struct ws_serve_reply *rp, unsigned status);
 /* FastAPI's {"detail": text}. */
 void gateway_refuse(struct gateway_call *c, unsigned status, const char *fmt, ...)

@@ -58,7 +58,7 @@ const struct ws_registry_entry *ws_registry_find(const struct ws_registry *r, co
 /* A pool is named by 1 to 63 letters, digits, '.', '_' and '-'; anything else is WS_EUSAGE. */
 int ws_registry_check_pool(const char *pool, struct ws_err *err);
 
-/* What an endpoint says of itself, for the entry: tp_size, lineage and texts. */
+/* Copies tp_size, lineage, dtype, quantization, model and version of a probe into the entry. */
 void ws_registry_describe(struct ws_registry_entry *e, const struct ws_endpoint_info *info);
 
 /* Adds an entry or replaces that of its (host, port), whose added_at stays; *updated says which.

@@ -144,8 +144,8 @@ int push_move(struct ws_push *p, struct push_request *r, const struct push_bucke
               struct push_moved *m, struct ws_err *err);
 /* The tick of a push_move: says how far it has come. */
 void push_moved_tick(void *ctx);
-/* Were the bytes ours? Where they could not be had, what was begun was filled up with others,
- * and nobody who agrees knows. */
+/* False: the source could not be read, and the broadcast was filled with other bytes. Servers
+ * confirm those all the same. */
 bool push_moved_source(const struct push_moved *m);
 void push_moved_emit(struct ws_push *p, const struct push_bucket *k, const struct push_moved *m);
 
