@@ -58,8 +58,6 @@ void ws_serve_finish_update(struct ws_serve_call *c, const struct ws_serve_updat
 bool ws_serve_may_update(struct ws_serve_call *c);
 /* In the scheduler. False, and answered: they were released. */
 bool ws_serve_has_weights(struct ws_serve_call *c);
-/* "weight_version", of now. */
-void ws_serve_write_version(struct ws_jw *jw, struct ws_serve *s);
 /* In the scheduler, where anything is kept. */
 void ws_serve_answer_checksums(struct ws_serve_call *c);
 /* The place of a word among n; n: it is none of them. */

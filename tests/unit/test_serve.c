@@ -143,6 +143,38 @@ ASKING(a_new_version_aborts_requests_unless_told_not_to)
 	assert_said("\"weight_version\":\"v8\"");
 }
 
+static void *change_version(void *stop)
+{
+	struct ws_err failed;
+	for (unsigned i = 0; !*(_Atomic bool *)stop; i++)
+		ws_serve_set_text(serve, &serve->weight_version, i % 2 ? "new" : "old", &failed);
+	return NULL;
+}
+
+ASKING(one_answer_has_one_version)
+{
+	static const char first[] =
+		"{\"sampling_params\":{\"max_new_tokens\":1},\"input_ids\":[[1]";
+	char body[sizeof first + 511 * 4 + 2];
+	_Atomic bool stop = false;
+	bool mixed = false;
+	pthread_t thread;
+	size_t len = (size_t)snprintf(body, sizeof body, "%s", first);
+	for (unsigned i = 1; i < 512; i++)
+		len += (size_t)snprintf(body + len, sizeof body - len, ",[1]");
+	snprintf(body + len, sizeof body - len, "]}");
+	start((struct ws_serve_opts){ 0 });
+	assert_int_equal(pthread_create(&thread, NULL, change_version, &stop), 0);
+	for (unsigned i = 0; i < 100 && !mixed; i++) {
+		const unsigned status = ask("POST", "/generate", body);
+		mixed = status != 200 || (strstr(said(), "\"weight_version\":\"old\"") &&
+		                          strstr(said(), "\"weight_version\":\"new\""));
+	}
+	stop = true;
+	pthread_join(thread, NULL);
+	assert_false(mixed);
+}
+
 struct late {
 	pthread_t thread;
 	_Atomic bool entered;

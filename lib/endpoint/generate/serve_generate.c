@@ -9,6 +9,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- probabilities ---- */
 
@@ -123,21 +124,32 @@ static bool enter(struct ws_serve *s)
 	return ok;
 }
 
+/* One for the whole answer: update_weight_version does not wait for the scheduler. */
+static char *copy_version(struct ws_serve *s)
+{
+	pthread_mutex_lock(&s->lock);
+	char *version = strdup(s->weight_version);
+	pthread_mutex_unlock(&s->lock);
+	return version;
+}
+
 static void generate(struct ws_serve_call *c, struct ws_generate *g)
 {
 	struct ws_serve *s = c->serve;
+	char *version = NULL;
 	if (!enter(s)) {
 		c->rp->drop = true;
 		return;
 	}
 	g->variant = g->n > 1 && c->fault == WS_FAULT_BATCH_VARIANT;
 	if (ws_serve_has_weights(c)) {
-		if (run_all(s, g))
+		if (run_all(s, g) || !(version = copy_version(s)))
 			ws_serve_answer_error(c, 500, "out of memory");
 		else
-			ws_generate_write(c, g);
+			ws_generate_write(c, g, version);
 	}
 	ws_serve_vacate(s);
+	free(version);
 }
 
 void ws_serve_route_generate(struct ws_serve_call *c)

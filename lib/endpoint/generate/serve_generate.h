@@ -54,7 +54,7 @@ void ws_generate_free(struct ws_generate *g);
 double ws_generate_logprob(const struct ws_generate *g, uint64_t state, int32_t token);
 /* The first of routing.k consecutive experts of that layer. */
 size_t ws_generate_expert(const struct ws_generate *g, uint64_t state, size_t layer);
-void ws_generate_write(struct ws_serve_call *c, const struct ws_generate *g);
+void ws_generate_write(struct ws_serve_call *c, const struct ws_generate *g, const char *version);
 
 /* The cache, in the scheduler. Copies the states of the longest prefix that is in the cache, of at
  * most n tokens, and returns its length. */

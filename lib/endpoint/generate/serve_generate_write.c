@@ -86,8 +86,8 @@ static void write_experts(struct ws_jw *w, const struct ws_generate *g,
 	ws_buf_free(&text);
 }
 
-static void write_meta(struct ws_jw *w, struct ws_serve *s, const struct ws_generate *g,
-                       const struct ws_generate_one *one)
+static void write_meta(struct ws_jw *w, const struct ws_serve *s, const struct ws_generate *g,
+                       const struct ws_generate_one *one, const char *version)
 {
 	const size_t middle = one->n_prompt, end = middle + one->n_new;
 	ws_jw_object(w, "meta_info");
@@ -98,7 +98,7 @@ static void write_meta(struct ws_jw *w, struct ws_serve *s, const struct ws_gene
 	ws_jw_end_object(w);
 	ws_jw_uint(w, "prompt_tokens", one->n_prompt);
 	if (ws_serve_in(s->opts.lineage, WS_HAS_UPDATE_VERSION))
-		ws_serve_write_version(w, s);
+		ws_jw_str(w, "weight_version", version);
 	if (one->logprobs) {
 		write_logprobs(w, "input_token_logprobs", g, one, one->from, middle);
 		write_logprobs(w, "output_token_logprobs", g, one, middle, end);
@@ -111,7 +111,7 @@ static void write_meta(struct ws_jw *w, struct ws_serve *s, const struct ws_gene
 	ws_jw_end_object(w);
 }
 
-void ws_generate_write(struct ws_serve_call *c, const struct ws_generate *g)
+void ws_generate_write(struct ws_serve_call *c, const struct ws_generate *g, const char *version)
 {
 	struct ws_jw w;
 	ws_jw_init(&w, &c->rp->body);
@@ -120,7 +120,7 @@ void ws_generate_write(struct ws_serve_call *c, const struct ws_generate *g)
 	for (size_t i = 0; i < g->n; i++) {
 		ws_jw_object(&w, NULL);
 		write_text(&w, &g->items[i]);
-		write_meta(&w, c->serve, g, &g->items[i]);
+		write_meta(&w, c->serve, g, &g->items[i], version);
 		ws_jw_end_object(&w);
 	}
 	if (g->list)

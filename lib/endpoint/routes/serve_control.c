@@ -50,7 +50,7 @@ void ws_serve_route_ready(struct ws_serve_call *c)
 	c->rp->type = "";
 }
 
-void ws_serve_write_version(struct ws_jw *jw, struct ws_serve *s)
+static void write_version(struct ws_jw *jw, struct ws_serve *s)
 {
 	pthread_mutex_lock(&s->lock);
 	ws_jw_str(jw, "weight_version", s->weight_version);
@@ -83,7 +83,7 @@ void ws_serve_route_model_info(struct ws_serve_call *c)
 	ws_jw_bool(&jw, "is_generation", true);
 	ws_jw_null(&jw, "preferred_sampling_params");
 	if (ws_serve_in(c->serve->opts.lineage, WS_HAS_UPDATE_VERSION))
-		ws_serve_write_version(&jw, c->serve);
+		write_version(&jw, c->serve);
 	if (ws_serve_in(c->serve->opts.lineage, WS_HAS_EXTENDED_INFO)) {
 		ws_jw_bool(&jw, "has_image_understanding", false);
 		ws_jw_bool(&jw, "has_audio_understanding", false);
@@ -116,7 +116,7 @@ void ws_serve_route_weight_version(struct ws_serve_call *c)
 	struct ws_jw jw;
 	ws_jw_init(&jw, &c->rp->body);
 	ws_jw_object(&jw, NULL);
-	ws_serve_write_version(&jw, c->serve);
+	write_version(&jw, c->serve);
 	ws_jw_end_object(&jw);
 }
 
@@ -156,12 +156,12 @@ void ws_serve_route_server_info(struct ws_serve_call *c)
 		ws_jw_bool(&jw, "enable_return_expert_logits", false);
 	}
 	if (ws_serve_in(s->opts.lineage, WS_HAS_UPDATE_VERSION))
-		ws_serve_write_version(&jw, s);
+		write_version(&jw, s);
 	ws_jw_uint(&jw, "max_total_num_tokens", WS_GENERATE_MAX_TOKENS);
 	ws_jw_array(&jw, "internal_states");
 	ws_jw_object(&jw, NULL);
 	if (ws_serve_in(s->opts.lineage, WS_HAS_UPDATE_VERSION))
-		ws_serve_write_version(&jw, s);
+		write_version(&jw, s);
 	ws_jw_end_object(&jw);
 	ws_jw_end_array(&jw);
 	ws_jw_str(&jw, "version", ws_serve_lineages[s->opts.lineage].version);
