@@ -112,9 +112,9 @@ asked() { tail -n 1 "$1.out"; }
 
 @test "flush asks a busy server again until it gives up" {
 	engine a '/flush_cache=400:busy'
-	try wsync-ctl flush --wait 1.2 --endpoint "$url"
+	try wsync-ctl flush --wait 6 --endpoint "$url"
 	expect_status 5
-	[ "$(grep -c /flush_cache a.out)" -ge 3 ]
+	[ "$(grep -c /flush_cache a.out)" -ge 2 ] || explain "it asked once"
 }
 
 @test "flush succeeds once a busy server has become idle" {
