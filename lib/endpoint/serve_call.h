@@ -41,7 +41,7 @@ void ws_serve_answer_error(struct ws_serve_call *c, unsigned status, const char 
 void ws_serve_crash(struct ws_serve_call *c, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* The scheduler, until ws_serve_vacate. False, and answered: the endpoint stops. */
+/* The scheduler, until ws_serve_release. False, and answered: the endpoint stops. */
 bool ws_serve_enter(struct ws_serve_call *c, bool receiving);
 /* The model-update lock and the scheduler. False, and answered: likewise. */
 bool ws_serve_begin_update(struct ws_serve_call *c, bool abort_all);

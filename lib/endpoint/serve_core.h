@@ -22,7 +22,7 @@
  *     serve_ranks.c          tensor-parallel ranks: store client, gloo mesh, receiving
  *     serve_gpu.c, serve_nccl.c  ranks of an NCCL group and their GPUs (serve_gpu.h)
  *     serve_ipc.c            tensors in another process's GPU memory
- *     serve_intake.c         from the tensors of a request to memory (serve_intake.h)
+ *     serve_fetch.c         from the tensors of a request to memory (serve_fetch.h)
  *     serve_buckets.c        several buckets, received before any is loaded
  *     serve_wire.c           faults on the wire
  *   weights/               memory
@@ -116,7 +116,7 @@ struct ws_serve {
 	struct ws_serve_weights weights; /* used in the scheduler only, as the following */
 	struct ws_serve_model *model;    /* NULL: tensors keep the names they were sent with */
 	struct ws_serve_snapshot *snapshot; /* serve_checker.c; NULL: none was made */
-	uint64_t weights_hash;           /* before the last ws_serve_stir */
+	uint64_t weights_hash;           /* before the last ws_serve_mark_dirty */
 	struct ws_serve_prompt prompts[WS_SERVE_MAX_PROMPTS]; /* a ring */
 	size_t next_prompt;
 };
@@ -126,8 +126,8 @@ int ws_serve_new(const struct ws_serve_opts *opts, struct ws_serve **out, struct
 
 extern const char ws_serve_stops[]; /* "the endpoint stops" */
 /* The scheduler runs one thing at a time. False: the endpoint stops. */
-bool ws_serve_occupy(struct ws_serve *s, bool receiving);
-void ws_serve_vacate(struct ws_serve *s);
+bool ws_serve_acquire(struct ws_serve *s, bool receiving);
+void ws_serve_release(struct ws_serve *s);
 /* The model-update lock, or none while paused. Waits for running requests, as long as it takes. */
 bool ws_serve_enter_update(struct ws_serve *s, bool abort_all, bool *writer);
 void ws_serve_leave_update(struct ws_serve *s, bool writer);
@@ -136,7 +136,7 @@ bool ws_serve_pause(struct ws_serve *s, enum ws_pause_mode mode);
 extern const char *const ws_serve_pause_names[3]; /* of the modes that servers have */
 bool ws_serve_continue(struct ws_serve *s);
 /* In the scheduler: the weights may have changed, so their hash is computed again. */
-void ws_serve_stir(struct ws_serve *s);
+void ws_serve_mark_dirty(struct ws_serve *s);
 /* In the scheduler: of the names and bytes of all weights, over however many ranks. -1: out of
  * memory. */
 int ws_serve_hash_weights(const struct ws_serve *s, uint64_t *out);

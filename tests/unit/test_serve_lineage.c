@@ -164,10 +164,10 @@ ASKING(health_tells_of_an_update_or_not)
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		start_as(rows[i].lineage, 0);
-		assert_true(ws_serve_occupy(serve, true));
+		assert_true(ws_serve_acquire(serve, true));
 		assert_int_equal(ask("GET", "/health", ""), rows[i].health);
 		assert_int_equal(ask("GET", "/health_generate", ""), rows[i].generate);
-		ws_serve_vacate(serve);
+		ws_serve_release(serve);
 		assert_int_equal(ask("GET", "/health", ""), 200);
 	}
 }

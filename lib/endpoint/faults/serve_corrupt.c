@@ -87,7 +87,7 @@ struct victim {
 };
 
 /* The tensors of one request. */
-struct ws_serve_victims {
+struct ws_serve_corrupted {
 	const struct ws_serve_fault *due;
 	struct victim *items;
 	size_t n;
@@ -130,7 +130,7 @@ static void write_tensor(struct ws_serve *s, const struct victim *v, int rank, c
 
 /* ---- before the load ---- */
 
-void ws_serve_corrupt_free(struct ws_serve_victims *v)
+void ws_serve_corrupt_free(struct ws_serve_corrupted *v)
 {
 	for (size_t i = 0; v && i < v->n; i++)
 		free(v->items[i].old);
@@ -139,7 +139,7 @@ void ws_serve_corrupt_free(struct ws_serve_victims *v)
 	free(v);
 }
 
-static int add(struct ws_serve_victims *v, const struct ws_serve *s, const char *name,
+static int add(struct ws_serve_corrupted *v, const struct ws_serve *s, const char *name,
                const struct ws_part *part)
 {
 	const enum ws_serve_corruption how = v->due->corrupt.how;
@@ -158,7 +158,7 @@ static int add(struct ws_serve_victims *v, const struct ws_serve *s, const char 
 
 /* The parts of a model that have this name, or are in the server's parameter of this name. The
  * loader ignores other names. */
-static int add_parts(struct ws_serve_victims *v, const struct ws_serve *s, const char *name)
+static int add_parts(struct ws_serve_corrupted *v, const struct ws_serve *s, const char *name)
 {
 	const struct ws_layout *l = s->model->layout;
 	const struct ws_part *part = ws_layout_find_part(l, name);
@@ -175,12 +175,12 @@ static int add_parts(struct ws_serve_victims *v, const struct ws_serve *s, const
 
 int ws_serve_corrupt_begin(struct ws_serve *s, const struct ws_serve_fault *fault,
                            const struct ws_serve_slot *slots, size_t n,
-                           struct ws_serve_victims **out, struct ws_err *err)
+                           struct ws_serve_corrupted **out, struct ws_err *err)
 {
 	*out = NULL;
 	if (!fault)
 		return 0;
-	struct ws_serve_victims *v = calloc(1, sizeof *v);
+	struct ws_serve_corrupted *v = calloc(1, sizeof *v);
 	int rc = v ? 0 : -1;
 	if (v)
 		v->due = fault;
@@ -244,7 +244,7 @@ static bool write_back(struct ws_serve *s, const struct run *r, int rank)
 }
 
 /* The first other tensor of the request of this type and shape that has other bytes. */
-static void swap(struct ws_serve *s, const struct ws_serve_victims *all, struct run *r, int rank)
+static void swap(struct ws_serve *s, const struct ws_serve_corrupted *all, struct run *r, int rank)
 {
 	bool found = false;
 	for (size_t i = 0; i < all->n && !found; i++) {
@@ -270,7 +270,7 @@ static uint64_t place(const struct run *r, uint64_t k)
 	return r->share == r->n ? k : ws_serve_boxes_whole(&r->boxes, k);
 }
 
-static void change(struct ws_serve *s, const struct ws_serve_victims *all, struct run *r)
+static void change(struct ws_serve *s, const struct ws_serve_corrupted *all, struct run *r)
 {
 	const struct ws_serve_corrupt *c = &all->due->corrupt;
 	const uint64_t end = c->bytes ? c->bytes : (ws_dtype_bits(r->dtype) + 7) / 8;
@@ -288,7 +288,7 @@ static void change(struct ws_serve *s, const struct ws_serve_victims *all, struc
 }
 
 /* The last tensor that matches and can be changed. */
-void ws_serve_corrupt_end(struct ws_serve *s, struct ws_serve_victims *v,
+void ws_serve_corrupt_end(struct ws_serve *s, struct ws_serve_corrupted *v,
                           struct ws_serve_note *note)
 {
 	for (size_t i = v ? v->n : 0; i-- > 0 && !note->corrupted[0]; ) {

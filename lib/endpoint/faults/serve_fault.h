@@ -66,17 +66,17 @@ int ws_serve_corrupt_parse(const char *spec, struct ws_serve_fault *f, struct ws
 int ws_serve_corrupt_check(const struct ws_serve *s, const struct ws_serve_fault *f,
                            struct ws_err *err);
 /* The tensors of one request, which lasts longer than they. In the scheduler, all three. */
-struct ws_serve_victims;
+struct ws_serve_corrupted;
 struct ws_serve_note; /* serve_journal.h */
 struct ws_serve_slot; /* serve_weights.h; only their names are read */
 /* Before they are loaded: copies what will be needed. *out NULL: no fault is due, as with fault
  * NULL. */
 int ws_serve_corrupt_begin(struct ws_serve *s, const struct ws_serve_fault *fault,
                            const struct ws_serve_slot *slots, size_t n,
-                           struct ws_serve_victims **out, struct ws_err *err);
+                           struct ws_serve_corrupted **out, struct ws_err *err);
 /* After that: corrupts one, and notes its name. Takes v (NULL is fine). */
-void ws_serve_corrupt_end(struct ws_serve *s, struct ws_serve_victims *v,
+void ws_serve_corrupt_end(struct ws_serve *s, struct ws_serve_corrupted *v,
                           struct ws_serve_note *note);
-void ws_serve_corrupt_free(struct ws_serve_victims *v); /* NULL is fine: the load failed */
+void ws_serve_corrupt_free(struct ws_serve_corrupted *v); /* NULL is fine: the load failed */
 
 #endif

@@ -68,7 +68,7 @@ static int hash_weights(struct ws_serve *s)
 	pthread_mutex_unlock(&s->lock);
 	if (!stirred || ws_serve_hash_weights(s, &s->weights_hash) == 0)
 		return 0;
-	ws_serve_stir(s);
+	ws_serve_mark_dirty(s);
 	return -1;
 }
 
@@ -148,7 +148,7 @@ static void generate(struct ws_serve_call *c, struct ws_generate *g)
 		else
 			ws_generate_write(c, g, version);
 	}
-	ws_serve_vacate(s);
+	ws_serve_release(s);
 	free(version);
 }
 

@@ -283,12 +283,12 @@ void ws_serve_route_flush(struct ws_serve_call *c)
 		ws_err_set(&c->invalid, WS_EUSAGE, "query.timeout: Input should be a valid number");
 		return;
 	}
-	if (!ws_serve_occupy(c->serve, false)) {
+	if (!ws_serve_acquire(c->serve, false)) {
 		c->rp->drop = true;
 		return;
 	}
 	const bool flushed = c->fault == WS_FAULT_STALE || ws_serve_flush(c->serve, wait_ns);
-	ws_serve_vacate(c->serve);
+	ws_serve_release(c->serve);
 	if (flushed)
 		set_text(c, 200, "Cache flushed.\n");
 	else

@@ -2,7 +2,7 @@
 /* serve_direct.c - load_format "direct": tensors are copied into the parameters of
  * exactly these names, without the model's loader. The shape is that of the rank's own
  * share, and all ranks get the same. */
-#include "serve_intake.h"
+#include "serve_fetch.h"
 #include "serve_model.h"
 
 #include <string.h>

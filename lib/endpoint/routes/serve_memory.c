@@ -104,7 +104,7 @@ static bool release(struct ws_serve_call *c, unsigned which)
 	}
 	if (which & 1u && s->opts.memory_saver && !s->opts.cpu_backup)
 		drop_weights(s);
-	ws_serve_stir(s);
+	ws_serve_mark_dirty(s);
 	pthread_mutex_lock(&s->lock);
 	s->released |= which;
 	pthread_mutex_unlock(&s->lock);
@@ -136,7 +136,7 @@ static void run(struct ws_serve_call *c, unsigned which,
 		return;
 	if (work(c, which))
 		ws_buf_puts(&c->rp->body, "null");
-	ws_serve_vacate(c->serve);
+	ws_serve_release(c->serve);
 }
 
 static void run_with_tags(struct ws_serve_call *c,

@@ -5,7 +5,7 @@
  * they are loaded in one call. Types are few, and the cache is not flushed unless asked. */
 #include "serve_call.h"
 #include "serve_group.h"
-#include "serve_intake.h"
+#include "serve_fetch.h"
 
 #include <stdio.h>
 
@@ -58,8 +58,8 @@ static void receive(struct ws_serve_call *c, struct ws_serve_buckets *b)
 		rc = receive_each(s, g, all, c, &err);
 	c->rp->drop = rc && ws_serve_fault_ends(c->fault);
 	if (rc == 0)
-		rc = ws_serve_take_in(
-			c, &(struct ws_serve_intake){ ws_serve_bring_bytes, b->block }, all, &err);
+		rc = ws_serve_fetch_all(
+			c, &(struct ws_serve_fetch){ ws_serve_fetch_bytes, b->block }, all, &err);
 	char text[64];
 	snprintf(text, sizeof text, "Received and applied %zu weights", all->n);
 	if (rc)

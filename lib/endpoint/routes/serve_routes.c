@@ -155,7 +155,7 @@ const char ws_serve_stops[] = "the endpoint stops";
 
 bool ws_serve_enter(struct ws_serve_call *c, bool receiving)
 {
-	const bool ok = ws_serve_occupy(c->serve, receiving);
+	const bool ok = ws_serve_acquire(c->serve, receiving);
 	if (!ok)
 		ws_serve_answer(c, false, "%s", ws_serve_stops);
 	return ok;
@@ -175,7 +175,7 @@ bool ws_serve_begin_update(struct ws_serve_call *c, bool abort_all)
 
 void ws_serve_end_update(struct ws_serve_call *c)
 {
-	ws_serve_vacate(c->serve);
+	ws_serve_release(c->serve);
 	ws_serve_leave_update(c->serve, c->writer);
 }
 

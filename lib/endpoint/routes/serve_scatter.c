@@ -8,7 +8,7 @@
  * learn; nothing is computed anew from what came. */
 #include "serve_scatter.h"
 #include "serve_call.h"
-#include "serve_intake.h"
+#include "serve_fetch.h"
 #include "serve_rank.h"
 
 #include "gloo.h"
@@ -101,14 +101,14 @@ static size_t mark_params(struct ws_serve *s, const struct ws_serve_scatter *x, 
 }
 
 static void finish(struct ws_serve_call *c, const struct ws_serve_share_rq *rq,
-                   const struct ws_serve_scatter *x, struct ws_serve_victims *victims)
+                   const struct ws_serve_scatter *x, struct ws_serve_corrupted *corrupted)
 {
 	struct ws_serve *s = c->serve;
 	struct ws_serve_update u = { .group = rq->init.group,
 		                     .flush = rq->flush && !rq->skip_flush };
 	char text[96];
 	u.n = mark_params(s, x, &u.bytes);
-	ws_serve_corrupt_end(s, victims, &c->note);
+	ws_serve_corrupt_end(s, corrupted, &c->note);
 	ws_serve_note_update(&c->note, &u);
 	ws_serve_count_update(s, &u, &c->note);
 	snprintf(text, sizeof text,
@@ -118,9 +118,9 @@ static void finish(struct ws_serve_call *c, const struct ws_serve_share_rq *rq,
 }
 
 /* Each parameter once, however many pieces it comes in. */
-static int find_victims(struct ws_serve *s, const struct ws_serve_scatter *x,
-                        const struct ws_serve_fault *due, struct ws_serve_victims **out,
-                        struct ws_err *err)
+static int find_corrupted(struct ws_serve *s, const struct ws_serve_scatter *x,
+                          const struct ws_serve_fault *due, struct ws_serve_corrupted **out,
+                          struct ws_err *err)
 {
 	struct ws_serve_slot *slots = calloc(x->n + 1, sizeof *slots);
 	size_t n = 0;
@@ -146,7 +146,7 @@ static void scatter(struct ws_serve_call *c, const struct ws_serve_share_rq *rq)
 	struct ws_serve_scatter x = { .model = s->model, .fault = c->fault };
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_serve_group *g = NULL;
-	struct ws_serve_victims *victims = NULL;
+	struct ws_serve_corrupted *corrupted = NULL;
 	if (!ws_serve_has_weights(c) || !ws_serve_may_free_kv(c, rq->free_kv))
 		return;
 	int rc = s->model && s->opts.keep == WS_KEEP_MEMORY ?
@@ -158,15 +158,15 @@ static void scatter(struct ws_serve_call *c, const struct ws_serve_share_rq *rq)
 	if (rc == 0)
 		rc = (g = join(s, rq, &err)) ? 0 : -1;
 	if (rc == 0)
-		rc = find_victims(s, &x, c->corrupt, &victims, &err);
+		rc = find_corrupted(s, &x, c->corrupt, &corrupted, &err);
 	if (rc == 0)
 		rc = ws_serve_group_work(g, receive, &x, ws_deadline_in(s->opts.receive_ns), &err);
 	c->rp->drop = rc && g && ws_serve_fault_ends(c->fault);
 	if (rc) {
-		ws_serve_corrupt_free(victims);
+		ws_serve_corrupt_free(corrupted);
 		ws_serve_answer(c, false, "%s", err.msg);
 	} else {
-		finish(c, rq, &x, victims);
+		finish(c, rq, &x, corrupted);
 	}
 	ws_serve_scatter_fini(&x);
 }

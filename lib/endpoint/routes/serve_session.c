@@ -45,7 +45,7 @@ void ws_serve_route_begin(struct ws_serve_call *c)
 		else
 			ws_serve_answer(c, false, "a weight-update session is already open; call "
 			                "end_weight_update() first");
-		ws_serve_vacate(c->serve);
+		ws_serve_release(c->serve);
 	}
 }
 
@@ -59,7 +59,7 @@ void ws_serve_route_end(struct ws_serve_call *c)
 		ws_serve_answer(c, false,
 		                "no weight-update session is open; call begin_weight_update() "
 		                "first");
-	ws_serve_vacate(c->serve);
+	ws_serve_release(c->serve);
 }
 
 void ws_serve_route_post_process(struct ws_serve_call *c)
@@ -70,5 +70,5 @@ void ws_serve_route_post_process(struct ws_serve_call *c)
 	    !ws_serve_enter(c, false))
 		return;
 	ws_serve_answer(c, true, "Success");
-	ws_serve_vacate(c->serve);
+	ws_serve_release(c->serve);
 }

@@ -16,7 +16,7 @@ static void announce(struct ws_serve *s)
 	pthread_mutex_unlock(&s->lock);
 }
 
-bool ws_serve_occupy(struct ws_serve *s, bool receiving)
+bool ws_serve_acquire(struct ws_serve *s, bool receiving)
 {
 	pthread_mutex_lock(&s->lock);
 	while (s->occupied && !s->stopping)
@@ -31,14 +31,14 @@ bool ws_serve_occupy(struct ws_serve *s, bool receiving)
 	return ok;
 }
 
-void ws_serve_vacate(struct ws_serve *s)
+void ws_serve_release(struct ws_serve *s)
 {
 	pthread_mutex_lock(&s->lock);
 	s->occupied = s->receiving = false;
 	announce(s);
 }
 
-void ws_serve_stir(struct ws_serve *s)
+void ws_serve_mark_dirty(struct ws_serve *s)
 {
 	pthread_mutex_lock(&s->lock);
 	s->stirred = true;

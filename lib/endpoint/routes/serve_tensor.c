@@ -12,7 +12,7 @@
 #include "pickle_bucket.h"
 #include "serve_gpu.h"
 #include "serve_call.h"
-#include "serve_intake.h"
+#include "serve_fetch.h"
 #include "serve_lineage.h"
 
 #include <stdlib.h>
@@ -134,8 +134,8 @@ static void update(struct ws_serve_call *c, struct parcels *all)
 	void *bytes = (void *)(uintptr_t)all->items[0].bucket.bytes; /* only read */
 	ws_serve_note_update(&c->note, u);
 	if (rc == 0)
-		rc = ws_serve_take_in(
-			c, &(struct ws_serve_intake){ ws_serve_bring_bytes, bytes }, u, &err);
+		rc = ws_serve_fetch_all(
+			c, &(struct ws_serve_fetch){ ws_serve_fetch_bytes, bytes }, u, &err);
 	ws_serve_ipc_fetched(s, rc || u->flush);
 	if (rc)
 		ws_serve_answer(c, false, "%s", err.msg);

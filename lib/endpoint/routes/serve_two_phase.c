@@ -11,7 +11,7 @@
  * stays prepared for ever with xorl. */
 #include "serve_call.h"
 #include "serve_group.h"
-#include "serve_intake.h"
+#include "serve_fetch.h"
 #include "serve_model.h"
 #include "job.h"
 
@@ -221,7 +221,7 @@ void ws_serve_route_prepare(struct ws_serve_call *c)
 	if (ws_serve_enter(c, false)) {
 		if (may_prepare(c, &b, transport))
 			prepare(c, &b);
-		ws_serve_vacate(c->serve);
+		ws_serve_release(c->serve);
 	}
 	ws_serve_buckets_fini(&b);
 }
@@ -247,8 +247,8 @@ static void apply(struct ws_serve_call *c, struct ws_serve_prepared *p, struct w
 	if (rc == 0 && direct && s->model && s->opts.keep == WS_KEEP_MEMORY)
 		rc = ws_serve_copy_direct(s, u, &c->note, &err);
 	else if (rc == 0)
-		rc = ws_serve_take_in(
-			c, &(struct ws_serve_intake){ ws_serve_bring_bytes, p->buckets.block }, u,
+		rc = ws_serve_fetch_all(
+			c, &(struct ws_serve_fetch){ ws_serve_fetch_bytes, p->buckets.block }, u,
 			&err);
 	if (rc)
 		ws_serve_answer(c, false, "%s", err.msg);
@@ -296,6 +296,6 @@ void ws_serve_route_complete(struct ws_serve_call *c)
 	snprintf(c->note.group, sizeof c->note.group, "%s", u.group);
 	if (ws_serve_enter(c, true)) {
 		complete(c, &u);
-		ws_serve_vacate(c->serve);
+		ws_serve_release(c->serve);
 	}
 }

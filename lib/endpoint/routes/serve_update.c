@@ -5,7 +5,7 @@
  * whole group is there, the scheduler waiting meanwhile. */
 #include "serve_call.h"
 #include "serve_group.h"
-#include "serve_intake.h"
+#include "serve_fetch.h"
 #include "serve_lineage.h"
 
 #include <stdio.h>
@@ -78,9 +78,9 @@ void ws_serve_route_init(struct ws_serve_call *c)
 		return;
 	}
 	snprintf(c->note.group, sizeof c->note.group, "%s", in.group);
-	if (rc == 0 && ws_serve_occupy(c->serve, true)) {
+	if (rc == 0 && ws_serve_acquire(c->serve, true)) {
 		rc = ws_serve_form_group(c->serve, &in, &err);
-		ws_serve_vacate(c->serve);
+		ws_serve_release(c->serve);
 	} else if (rc == 0) {
 		rc = ws_err_set(&err, WS_ECANCELLED, "%s", ws_serve_stops);
 	}
@@ -97,7 +97,7 @@ void ws_serve_route_destroy(struct ws_serve_call *c)
 	if (ws_serve_field_str(c->body, "group_name", false, &name, &c->invalid))
 		return;
 	snprintf(c->note.group, sizeof c->note.group, "%s", name);
-	if (!ws_serve_occupy(c->serve, false)) {
+	if (!ws_serve_acquire(c->serve, false)) {
 		ws_serve_answer(c, false, "Failed to destroy custom process group: %s.",
 		                ws_serve_stops);
 		return;
@@ -105,7 +105,7 @@ void ws_serve_route_destroy(struct ws_serve_call *c)
 	struct ws_serve_group *g = ws_serve_find_group(c->serve, name);
 	if (g)
 		unlist_group(c->serve, g);
-	ws_serve_vacate(c->serve);
+	ws_serve_release(c->serve);
 	if (g)
 		ws_serve_answer(c, true, "Succeeded to destroy custom process group.");
 	else
@@ -166,7 +166,7 @@ static void update(struct ws_serve_call *c, struct ws_serve_update *u)
 	int rc = ws_serve_check_update(s, u, &err);
 	ws_serve_note_update(&c->note, u);
 	if (rc == 0)
-		rc = ws_serve_take_in(c, &(struct ws_serve_intake){ receive, g }, u, &err);
+		rc = ws_serve_fetch_all(c, &(struct ws_serve_fetch){ receive, g }, u, &err);
 	c->rp->drop = rc && ws_serve_fault_ends(u->fault);
 	if (rc)
 		ws_serve_answer(

@@ -120,7 +120,7 @@ static void answer_reset(struct ws_serve_call *c)
 		const struct cell cell = cell_at(c->serve, i);
 		spoil(&cell, &state);
 	}
-	ws_serve_stir(c->serve);
+	ws_serve_mark_dirty(c->serve);
 	ws_serve_answer(c, true, "Success.");
 }
 
@@ -198,7 +198,7 @@ static void check(struct ws_serve_call *c, const char *name)
 		                keep == WS_KEEP_HASH ? "only hashes" : "nothing");
 	} else if (ws_serve_enter(c, false)) {
 		action->run(c);
-		ws_serve_vacate(c->serve);
+		ws_serve_release(c->serve);
 	}
 }
 

@@ -10,7 +10,7 @@
  * by its path and its name. */
 #include "hash.h"
 #include "serve_call.h"
-#include "serve_intake.h"
+#include "serve_fetch.h"
 #include "serve_lineage.h"
 #include "serve_model.h"
 
@@ -22,7 +22,7 @@
 enum { PIECE = 1 << 20 };
 
 /* One tensor, piece by piece. */
-static int bring_tensor(struct ws_serve *s, const struct ws_source *source,
+static int fetch_tensor(struct ws_serve *s, const struct ws_source *source,
                         struct ws_serve_update *u, size_t i, uint8_t *piece, struct ws_hash *hash,
                         struct ws_err *err)
 {
@@ -48,7 +48,7 @@ static int strike(struct ws_serve *s, const struct ws_serve_update *u, struct ws
 	       ws_err_set(err, WS_EDATA, "struck by a fault") : 0;
 }
 
-/* A struct ws_serve_intake's. */
+/* A struct ws_serve_fetch's. */
 static int bring(struct ws_serve *s, void *ctx, struct ws_serve_update *u, bool keep,
                  struct ws_err *err)
 {
@@ -60,7 +60,7 @@ static int bring(struct ws_serve *s, void *ctx, struct ws_serve_update *u, bool 
 		if (i == u->n / 2)
 			rc = strike(s, u, err);
 		if (rc == 0)
-			rc = bring_tensor(s, source, u, i, piece, hash, err);
+			rc = fetch_tensor(s, source, u, i, piece, hash, err);
 	}
 	ws_hash_free(hash);
 	free(piece);
@@ -115,7 +115,7 @@ static void update(struct ws_serve_call *c, struct ws_serve_update *u, const cha
 		rc = ws_serve_check_update(s, u, &err);
 	ws_serve_note_update(&c->note, u);
 	if (rc == 0)
-		rc = ws_serve_take_in(c, &(struct ws_serve_intake){ bring, source }, u, &err);
+		rc = ws_serve_fetch_all(c, &(struct ws_serve_fetch){ bring, source }, u, &err);
 	if (rc == 0)
 		rc = ws_serve_set_text(s, &s->model_path, path, &err) ||
 		     ws_serve_set_text(s, &s->served_model_name, path, &err) ? -1 : 0;

@@ -128,6 +128,6 @@ void ws_serve_route_list(struct ws_serve_call *c)
 		ws_err_set(&c->invalid, WS_EUSAGE, "query.rank: Input should be a valid integer");
 	} else if (ws_serve_enter(c, false)) {
 		write_rows(c, prefix ? prefix : "", rank);
-		ws_serve_vacate(c->serve);
+		ws_serve_release(c->serve);
 	}
 }

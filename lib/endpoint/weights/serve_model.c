@@ -49,7 +49,7 @@ static int make_layout(struct ws_serve_model *m, const char *quantization, struc
 	const struct ws_layout_opts opts = { .tp = m->tp, .ep = m->ep, .unquantized = read_only };
 	if (ws_layout_make(f, m->config, &opts, &m->layout, err))
 		return -1;
-	m->manner = ws_serve_manner_of(ws_family_name(f));
+	m->rules = ws_serve_loader_rules_of(ws_family_name(f));
 	for (size_t i = 0; i < ws_layout_param_count(m->layout); i++) {
 		const struct ws_param *p = ws_layout_param(m->layout, i);
 		if (p->trouble)

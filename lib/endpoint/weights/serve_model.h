@@ -29,13 +29,13 @@ struct ws_serve_part_state {
 };
 
 /* How a loader treats names that are not in the checkpoint. */
-struct ws_serve_manner;
+struct ws_serve_loader_rules;
 
 struct ws_serve_model {
 	struct ws_config *config;
 	struct ws_namemap *map;
 	struct ws_layout *layout;
-	const struct ws_serve_manner *manner;
+	const struct ws_serve_loader_rules *rules;
 	unsigned tp, ep;
 	enum ws_dtype dtype;        /* of parameters that are not quantized */
 	int64_t n_layers;           /* layers from here on belong to no target model */
@@ -104,14 +104,14 @@ size_t ws_serve_read_only_scale(const struct ws_serve_model *m, const char *name
 
 /* ---- names ---- */
 
-enum ws_serve_fate {
-	WS_FATE_LOAD,    /* into parts [first, first+n) */
-	WS_FATE_IGNORE,  /* without a word or with a line in the log; success */
-	WS_FATE_REFUSE   /* an exception in the loader */
+enum ws_serve_load_action {
+	WS_ACTION_LOAD,    /* into parts [first, first+n) */
+	WS_ACTION_IGNORE,  /* without a word or with a line in the log; success */
+	WS_ACTION_REFUSE   /* an exception in the loader */
 };
 
-struct ws_serve_verdict {
-	enum ws_serve_fate fate;
+struct ws_serve_load_decision {
+	enum ws_serve_load_action action;
 	size_t first, n;     /* parts of the layout; several when the name is a fused parameter's */
 	bool alone;          /* loaded only when all parts of its param are in one request */
 	/* loaded only where its shape happens to be that of the read-only param, its scales */
@@ -119,9 +119,9 @@ struct ws_serve_verdict {
 	char why[512];       /* IGNORE: for the log; REFUSE: the exception's text */
 };
 
-const struct ws_serve_manner *ws_serve_manner_of(const char *family);
-void ws_serve_model_judge(const struct ws_serve_model *m, const char *name,
-                          struct ws_serve_verdict *out);
+const struct ws_serve_loader_rules *ws_serve_loader_rules_of(const char *family);
+void ws_serve_model_decide(const struct ws_serve_model *m, const char *name,
+                           struct ws_serve_load_decision *out);
 
 /* ---- an update ---- */
 

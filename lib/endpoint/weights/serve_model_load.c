@@ -28,7 +28,7 @@ int ws_serve_refuse_shape(const struct ws_serve_slot *slot, unsigned n_dims, con
 }
 
 /* The full shape under that name: a part's, or that of all parts one after the other. */
-static void shape_of(const struct ws_serve_model *m, const struct ws_serve_verdict *v,
+static void shape_of(const struct ws_serve_model *m, const struct ws_serve_load_decision *v,
                      unsigned *n_dims, int64_t *dims)
 {
 	const struct ws_part *first = ws_layout_part(m->layout, v->first);
@@ -49,7 +49,7 @@ static bool same_shape(unsigned n, const int64_t *dims, const struct ws_serve_sl
 /* The default loader compares whole tensors with what a rank has, and takes
  * whatever is of that shape. */
 static int check_read_only(struct ws_serve_load *l, const struct ws_serve_slot *slot,
-                       const struct ws_serve_verdict *v)
+                       const struct ws_serve_load_decision *v)
 {
 	const size_t param = ws_layout_part(l->model->layout, v->first)->param;
 	int64_t dims[WS_MAX_DIMS];
@@ -60,7 +60,7 @@ static int check_read_only(struct ws_serve_load *l, const struct ws_serve_slot *
 
 /* Can this tensor be copied into the parameter of its name? */
 static int check_fit(struct ws_serve_load *l, const struct ws_serve_slot *slot,
-                     const struct ws_serve_verdict *v, enum ws_dtype to)
+                     const struct ws_serve_load_decision *v, enum ws_dtype to)
 {
 	int64_t dims[WS_MAX_DIMS];
 	unsigned n_dims = 0;
@@ -119,16 +119,16 @@ static int decide(struct ws_serve_load *l, const struct ws_serve_update *u, size
 {
 	const struct ws_serve_model *m = l->model;
 	const struct ws_serve_slot *slot = &u->slots[i];
-	struct ws_serve_verdict v;
-	ws_serve_model_judge(m, slot->name, &v);
-	if (v.fate == WS_FATE_LOAD && v.alone && !all_present(m, u, v.first)) {
-		v.fate = WS_FATE_IGNORE;
+	struct ws_serve_load_decision v;
+	ws_serve_model_decide(m, slot->name, &v);
+	if (v.action == WS_ACTION_LOAD && v.alone && !all_present(m, u, v.first)) {
+		v.action = WS_ACTION_IGNORE;
 		snprintf(v.why, sizeof v.why, "%.200s came without its partner and is forgotten",
 		         slot->name);
 	}
-	if (v.fate == WS_FATE_REFUSE)
+	if (v.action == WS_ACTION_REFUSE)
 		return ws_err_set(&l->why, WS_EINPUT, "%s", v.why);
-	if (v.fate == WS_FATE_IGNORE) {
+	if (v.action == WS_ACTION_IGNORE) {
 		ignore(l, slot->name, v.why, log);
 		return 0;
 	}

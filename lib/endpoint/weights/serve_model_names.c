@@ -27,7 +27,7 @@ enum {
 	SAYS = 2    /* other unknown names are logged; else skipped */
 };
 
-struct ws_serve_manner {
+struct ws_serve_loader_rules {
 	const char *families[8];
 	unsigned is;
 	struct fragment fragments[6]; /* in the loader's order, ended by NULL */
@@ -37,7 +37,7 @@ struct ws_serve_manner {
                  { dot "v_proj", dot "qkv_proj" }
 #define GATE_UP(dot) { dot "gate_proj", dot "gate_up_proj" }, { dot "up_proj", dot "gate_up_proj" }
 
-static const struct ws_serve_manner manners[] = {
+static const struct ws_serve_loader_rules rules[] = {
 	/* First: the default for models that are not in the table. */
 	{ { "llama", "mistral" }, STRICT | SAYS, { QKV("."), GATE_UP(".") } },
 	{ { "qwen2", "qwen3" }, STRICT | SAYS, { QKV(""), GATE_UP("") } },
@@ -47,23 +47,23 @@ static const struct ws_serve_manner manners[] = {
 	{ { "gpt_oss" }, STRICT | SAYS, { QKV("") } },
 };
 
-const struct ws_serve_manner *ws_serve_manner_of(const char *family)
+const struct ws_serve_loader_rules *ws_serve_loader_rules_of(const char *family)
 {
-	for (size_t i = 0; i < sizeof manners / sizeof manners[0]; i++)
-		for (size_t k = 0; manners[i].families[k]; k++)
-			if (strcmp(manners[i].families[k], family) == 0)
-				return &manners[i];
-	return &manners[0];
+	for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
+		for (size_t k = 0; rules[i].families[k]; k++)
+			if (strcmp(rules[i].families[k], family) == 0)
+				return &rules[i];
+	return &rules[0];
 }
 
-__attribute__((format(printf, 3, 4)))
-static void decide(struct ws_serve_verdict *v, enum ws_serve_fate fate, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static void
+decide(struct ws_serve_load_decision *v, enum ws_serve_load_action action, const char *fmt, ...)
 {
 	va_list ap;
 	va_start(ap, fmt);
 	vsnprintf(v->why, sizeof v->why, fmt, ap);
 	va_end(ap);
-	v->fate = fate;
+	v->action = action;
 }
 
 static bool has(const char *text, const char *part)
@@ -88,21 +88,21 @@ static bool is_read_only(const struct ws_serve_model *m, const struct ws_param *
 /* What has no loader fails where one is asked for: for the parts of what is fused, and for
  * experts. */
 static void mark_read_only(const struct ws_serve_model *m, const struct ws_param *param, bool whole,
-                        struct ws_serve_verdict *v)
+                        struct ws_serve_load_decision *v)
 {
 	v->read_only = is_read_only(m, param);
 	if (!v->read_only)
 		return;
 	if (param->n_parts > 1 && !whole)
-		decide(v, WS_FATE_REFUSE, "'Parameter' object has no attribute 'weight_loader'");
+		decide(v, WS_ACTION_REFUSE, "'Parameter' object has no attribute 'weight_loader'");
 }
 
-static void judge_part(const struct ws_serve_model *m, size_t i, struct ws_serve_verdict *v)
+static void decide_part(const struct ws_serve_model *m, size_t i, struct ws_serve_load_decision *v)
 {
 	const struct ws_part *part = ws_layout_part(m->layout, i);
 	const struct ws_param *param = ws_layout_param(m->layout, part->param);
 	if (param->tied_to) {
-		decide(v, WS_FATE_IGNORE, "%.200s is tied to %.200s", part->name, param->tied_to);
+		decide(v, WS_ACTION_IGNORE, "%.200s is tied to %.200s", part->name, param->tied_to);
 		return;
 	}
 	v->first = i;
@@ -112,19 +112,19 @@ static void judge_part(const struct ws_serve_model *m, size_t i, struct ws_serve
 }
 
 /* A whole fused parameter under the server's own name. */
-static void judge_param(const struct ws_serve_model *m, const struct ws_param *p,
-                        struct ws_serve_verdict *v)
+static void decide_param(const struct ws_serve_model *m, const struct ws_param *p,
+                         struct ws_serve_load_decision *v)
 {
 	const struct ws_part *first = p->n_parts ? ws_layout_part(m->layout, p->first) : NULL;
 	if (p->tied_to || !first)
-		decide(v, WS_FATE_IGNORE, "%.200s is tied to %.200s", p->name,
+		decide(v, WS_ACTION_IGNORE, "%.200s is tied to %.200s", p->name,
 		       p->tied_to ? p->tied_to : "");
 	else if (first->split == WS_SPLIT_EXPERT && !is_read_only(m, p))
-		decide(v, WS_FATE_REFUSE, "FusedMoE.weight_loader() missing 3 required positional "
+		decide(v, WS_ACTION_REFUSE, "FusedMoE.weight_loader() missing 3 required positional "
 		       "arguments: 'weight_name', 'shard_id', and 'expert_id'");
 	else if (waits_for_partner(
 			 p->name)) /* its own name has the fragment, and no partner ever comes */
-		decide(v, WS_FATE_IGNORE, "%.200s waits for a partner that does not exist",
+		decide(v, WS_ACTION_IGNORE, "%.200s waits for a partner that does not exist",
 		       p->name);
 	v->first = p->first;
 	v->n = p->n_parts;
@@ -133,8 +133,8 @@ static void judge_param(const struct ws_serve_model *m, const struct ws_param *p
 
 /* The scales of a read-only parameter, which are a parameter as plain as itself.
  * True: the name is theirs. */
-static bool judge_scale(const struct ws_serve_model *m, const char *name, bool replaced,
-                        struct ws_serve_verdict *v)
+static bool decide_scale(const struct ws_serve_model *m, const char *name, bool replaced,
+                         struct ws_serve_load_decision *v)
 {
 	const size_t i = ws_serve_read_only_scale(m, name);
 	if (i == SIZE_MAX)
@@ -144,7 +144,7 @@ static bool judge_scale(const struct ws_serve_model *m, const char *name, bool r
 	v->first = p->first;
 	v->n = p->n_parts;
 	if (replaced)
-		decide(v, WS_FATE_REFUSE, "'Parameter' object has no attribute 'weight_loader'");
+		decide(v, WS_ACTION_REFUSE, "'Parameter' object has no attribute 'weight_loader'");
 	return true;
 }
 
@@ -179,11 +179,11 @@ static void replace(char *dst, size_t n, const char *text, const struct fragment
 }
 
 /* True: the fragments decided. */
-static bool judge_fragments(const struct ws_serve_model *m, const char *name,
-                            struct ws_serve_verdict *v)
+static bool decide_fragments(const struct ws_serve_model *m, const char *name,
+                             struct ws_serve_load_decision *v)
 {
 	char mapped[400];
-	const struct fragment *f = m->manner->fragments;
+	const struct fragment *f = m->rules->fragments;
 	if (has(name, "mlp.experts"))
 		return false;
 	while (f->from && !has(name, f->from))
@@ -193,44 +193,44 @@ static bool judge_fragments(const struct ws_serve_model *m, const char *name,
 	replace(mapped, sizeof mapped, name, f);
 	if (ws_layout_find_param(m->layout, mapped))
 		return false;
-	if (judge_scale(m, mapped, true, v))
+	if (decide_scale(m, mapped, true, v))
 		return true;
-	if ((m->manner->is & STRICT) && !ws_ends_with(name, ".bias"))
-		decide(v, WS_FATE_REFUSE, "'%s'", mapped); /* str(KeyError) */
+	if ((m->rules->is & STRICT) && !ws_ends_with(name, ".bias"))
+		decide(v, WS_ACTION_REFUSE, "'%s'", mapped); /* str(KeyError) */
 	else
-		decide(v, WS_FATE_IGNORE, "%s", "");
+		decide(v, WS_ACTION_IGNORE, "%s", "");
 	return true;
 }
 
-void ws_serve_model_judge(const struct ws_serve_model *m, const char *name,
-                          struct ws_serve_verdict *v)
+void ws_serve_model_decide(const struct ws_serve_model *m, const char *name,
+                           struct ws_serve_load_decision *v)
 {
-	*v = (struct ws_serve_verdict){ .fate = WS_FATE_LOAD };
+	*v = (struct ws_serve_load_decision){ .action = WS_ACTION_LOAD };
 	int64_t layer = 0;
 	const struct ws_part *part = ws_layout_find_part(m->layout, name);
 	if (part) {
-		judge_part(m, (size_t)(part - ws_layout_part(m->layout, 0)), v);
+		decide_part(m, (size_t)(part - ws_layout_part(m->layout, 0)), v);
 		return;
 	}
 	const char *reason = ws_layout_skips(m->layout, name);
 	if (reason) {
-		decide(v, WS_FATE_IGNORE, "skipping %.200s: %.200s", name, reason);
+		decide(v, WS_ACTION_IGNORE, "skipping %.200s: %.200s", name, reason);
 		return;
 	}
 	if (layer_of(name, &layer) && layer >= m->n_layers) {
-		decide(v, WS_FATE_IGNORE, "skipping %.200s: the model has %lld layers", name,
+		decide(v, WS_ACTION_IGNORE, "skipping %.200s: the model has %lld layers", name,
 		       (long long)m->n_layers);
 		return;
 	}
-	if (judge_fragments(m, name, v))
+	if (decide_fragments(m, name, v))
 		return;
-	if (judge_scale(m, name, false, v))
+	if (decide_scale(m, name, false, v))
 		return;
 	const struct ws_param *param = ws_layout_find_param(m->layout, name);
 	if (param)
-		judge_param(m, param, v);
-	else if ((m->manner->is & SAYS) && !ws_ends_with(name, ".bias"))
-		decide(v, WS_FATE_IGNORE, "Parameter %.200s not found in params_dict", name);
+		decide_param(m, param, v);
+	else if ((m->rules->is & SAYS) && !ws_ends_with(name, ".bias"))
+		decide(v, WS_ACTION_IGNORE, "Parameter %.200s not found in params_dict", name);
 	else
-		decide(v, WS_FATE_IGNORE, "%s", "");
+		decide(v, WS_ACTION_IGNORE, "%s", "");
 }

@@ -139,10 +139,10 @@ void ws_serve_route_values(struct ws_serve_call *c)
 	    (ws_json_get(c->body, "truncate_size") &&
 	     ws_serve_field_int(c->body, "truncate_size", &rows, &c->invalid)))
 		return;
-	if (!ws_serve_occupy(c->serve, false)) {
+	if (!ws_serve_acquire(c->serve, false)) {
 		c->rp->drop = true;
 	} else {
 		answer_values(c, name, rows);
-		ws_serve_vacate(c->serve);
+		ws_serve_release(c->serve);
 	}
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_intake.c - what becomes of the tensors of a request, however their bytes arrive.
+/* serve_fetch.c - what becomes of the tensors of a request, however their bytes arrive.
  *
  * As in the servers, a tensor whose shape does not fit is refused only after its bytes were
  * received, and weights are live before the flush that may fail. */
-#include "serve_intake.h"
+#include "serve_fetch.h"
 #include "hash.h"
 #include "serve_call.h"
 #include "serve_lineage.h"
@@ -36,7 +36,7 @@ void ws_serve_put(struct ws_serve *s, struct ws_serve_update *u, size_t i, uint6
 		memcpy(u->slots[i].data + at, bytes, n);
 }
 
-int ws_serve_bring_bytes(struct ws_serve *s, void *bytes, struct ws_serve_update *u, bool keep,
+int ws_serve_fetch_bytes(struct ws_serve *s, void *bytes, struct ws_serve_update *u, bool keep,
                          struct ws_err *err)
 {
 	const uint8_t *from = bytes;
@@ -60,14 +60,14 @@ static uint64_t current_sync(struct ws_serve *s)
 }
 
 /* Keeps every tensor under its name. */
-static int keep(struct ws_serve *s, const struct ws_serve_intake *in, struct ws_serve_update *u,
+static int keep(struct ws_serve *s, const struct ws_serve_fetch *in, struct ws_serve_update *u,
                 struct ws_serve_note *note, struct ws_err *err)
 {
 	uint8_t *block = NULL;
 	if (s->opts.keep == WS_KEEP_MEMORY &&
 	    ws_serve_weights_reserve(&s->weights, u->slots, u->n, &block, err))
 		return -1;
-	if (in->bring(s, in->ctx, u, true, err)) {
+	if (in->fetch(s, in->ctx, u, true, err)) {
 		free(block);
 		return -1;
 	}
@@ -94,7 +94,7 @@ static int commit_hashes(struct ws_serve *s, const struct ws_serve_update *u,
 }
 
 /* Loads into the parameters of the model. */
-static int load_into_model(struct ws_serve *s, const struct ws_serve_intake *in,
+static int load_into_model(struct ws_serve *s, const struct ws_serve_fetch *in,
                            struct ws_serve_update *u, struct ws_serve_note *note,
                            struct ws_err *err)
 {
@@ -107,7 +107,7 @@ static int load_into_model(struct ws_serve *s, const struct ws_serve_intake *in,
 	note->ignored_len = load.ignored_len;
 	load.ignored_names = NULL;
 	u->load = s->opts.keep == WS_KEEP_MEMORY ? &load : NULL;
-	int rc = in->bring(s, in->ctx, u, true, err);
+	int rc = in->fetch(s, in->ctx, u, true, err);
 	u->load = NULL;
 	if (rc == 0) {
 		note->loaded = load.loaded;
@@ -122,29 +122,29 @@ static int load_into_model(struct ws_serve *s, const struct ws_serve_intake *in,
 	return rc;
 }
 
-int ws_serve_take_in(struct ws_serve_call *c, const struct ws_serve_intake *in,
-                     struct ws_serve_update *u, struct ws_err *err)
+int ws_serve_fetch_all(struct ws_serve_call *c, const struct ws_serve_fetch *in,
+                       struct ws_serve_update *u, struct ws_err *err)
 {
 	struct ws_serve *s = c->serve;
 	struct ws_serve_note *note = &c->note;
 	struct ws_err verdict = WS_ERR_INIT;
-	struct ws_serve_victims *victims = NULL;
+	struct ws_serve_corrupted *corrupted = NULL;
 	int rc = 0;
 	if (ws_serve_check_load(s, u, &verdict)) {
 		/* The loader would find this when the bytes have come. */
-		rc = in->bring(s, in->ctx, u, false, err);
+		rc = in->fetch(s, in->ctx, u, false, err);
 		if (rc == 0)
 			*err = verdict;
 		return -1;
 	}
-	if (ws_serve_corrupt_begin(s, c->corrupt, u->slots, u->n, &victims, err))
+	if (ws_serve_corrupt_begin(s, c->corrupt, u->slots, u->n, &corrupted, err))
 		return -1;
 	rc = s->model ? load_into_model(s, in, u, note, err) : keep(s, in, u, note, err);
 	if (rc) {
-		ws_serve_corrupt_free(victims);
+		ws_serve_corrupt_free(corrupted);
 		return -1;
 	}
-	ws_serve_corrupt_end(s, victims, note);
+	ws_serve_corrupt_end(s, corrupted, note);
 	ws_serve_count_update(s, u, note);
 	return 0;
 }

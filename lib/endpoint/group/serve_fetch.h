@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_intake.h - the tensors of a request on their way to where they
+/* serve_fetch.h - the tensors of a request on their way to where they
  * belong, whichever way they come. */
-#ifndef WS_ENDPOINT_SERVE_INTAKE_H
-#define WS_ENDPOINT_SERVE_INTAKE_H
+#ifndef WS_ENDPOINT_SERVE_FETCH_H
+#define WS_ENDPOINT_SERVE_FETCH_H
 
 #include "serve_decode.h"
 #include "serve_journal.h"
@@ -11,8 +11,8 @@ struct ws_serve_call; /* serve_call.h */
 
 /* How their bytes arrive: into u->load, or else slots[i].data where that is not NULL. keep false:
  * nowhere. */
-struct ws_serve_intake {
-	int (*bring)(struct ws_serve *s, void *ctx, struct ws_serve_update *u, bool keep,
+struct ws_serve_fetch {
+	int (*fetch)(struct ws_serve *s, void *ctx, struct ws_serve_update *u, bool keep,
 	             struct ws_err *err);
 	void *ctx;
 };
@@ -22,11 +22,11 @@ void ws_serve_put(struct ws_serve *s, struct ws_serve_update *u, size_t i, uint6
                   const uint8_t *bytes, size_t n);
 /* A bring function: bytes has all tensors, one after the other. NULL: only their hashes are
  * known. */
-int ws_serve_bring_bytes(struct ws_serve *s, void *bytes, struct ws_serve_update *u, bool keep,
+int ws_serve_fetch_bytes(struct ws_serve *s, void *bytes, struct ws_serve_update *u, bool keep,
                          struct ws_err *err);
 /* In the scheduler: brings them and keeps them, or loads them into the model. */
-int ws_serve_take_in(struct ws_serve_call *c, const struct ws_serve_intake *in,
-                     struct ws_serve_update *u, struct ws_err *err);
+int ws_serve_fetch_all(struct ws_serve_call *c, const struct ws_serve_fetch *in,
+                       struct ws_serve_update *u, struct ws_err *err);
 /* Likewise, into parameters of exactly these names, from the slots' data. Needs a model's
  * memory. */
 int ws_serve_copy_direct(struct ws_serve *s, const struct ws_serve_update *u,
