@@ -124,19 +124,6 @@ static void wire_close(struct wire *w)
 
 /* ---- the broadcasts -------------------------------------------------------------------------- */
 
-static int kv_set(void *ctx, const char *key, const void *value, size_t n, ws_deadline until,
-                  struct ws_err *err)
-{
-	(void)until; /* our own store answers at once */
-	return ws_store_set(ctx, key, value, n, true, err);
-}
-
-static int kv_get(void *ctx, const char *key, ws_deadline until, const struct ws_cancel *cancel,
-                  struct ws_buf *value, struct ws_err *err)
-{
-	return ws_store_get(ctx, key, until, cancel, value, err);
-}
-
 static int open_gloo(struct bench_root *r, ws_deadline until, struct ws_err *err)
 {
 	struct gloo_root *g = calloc(1, sizeof *g);
@@ -144,7 +131,7 @@ static int open_gloo(struct bench_root *r, ws_deadline until, struct ws_err *err
 		return ws_oom(err);
 	r->of_plane = g;
 	g->wire = (struct wire){ .listener = -1, .from = -1, .to = -1 };
-	const struct ws_gloo_kv kv = { .ctx = r->store, .set = kv_set, .get = kv_get };
+	const struct ws_gloo_kv kv = ws_gloo_kv_store(r->store);
 	const struct ws_gloo_opts gloo = { .rank = 0, .size = r->world, .layout = WS_GLOO_G2B,
 		                           .prefix = BENCH_GLOO, .kv = &kv, .host = r->what->host,
 		                           .log = r->opts->log };

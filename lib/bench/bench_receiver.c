@@ -70,22 +70,9 @@ static int parse_config(const char *text, struct config *c, struct ws_err *err)
 	return 0;
 }
 
-static int kv_set(void *ctx, const char *key, const void *value, size_t n, ws_deadline until,
-                  struct ws_err *err)
-{
-	return ws_store_client_set(ctx, key, value, n, until, err);
-}
-
-static int kv_get(void *ctx, const char *key, ws_deadline until, const struct ws_cancel *cancel,
-                  struct ws_buf *value, struct ws_err *err)
-{
-	(void)cancel; /* the connection is closed by whoever cancels */
-	return ws_store_client_get(ctx, key, until, value, err);
-}
-
 static int join_gloo(struct joined *j, ws_deadline until, struct ws_err *err)
 {
-	const struct ws_gloo_kv kv = { .ctx = j->client, .set = kv_set, .get = kv_get };
+	const struct ws_gloo_kv kv = ws_gloo_kv_client(j->client);
 	const struct ws_gloo_opts gloo = { .rank = j->rank,
 		                           .size = j->config.world,
 		                           .layout = WS_GLOO_G2B,

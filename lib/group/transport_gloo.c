@@ -38,19 +38,6 @@ struct gloo {
 
 static void gloo_close(struct ws_transport *t);
 
-static int kv_set(void *ctx, const char *key, const void *value, size_t n, ws_deadline until,
-                  struct ws_err *err)
-{
-	(void)until; /* our own store answers at once */
-	return ws_store_set(ctx, key, value, n, false, err);
-}
-
-static int kv_get(void *ctx, const char *key, ws_deadline until, const struct ws_cancel *cancel,
-                  struct ws_buf *value, struct ws_err *err)
-{
-	return ws_store_get(ctx, key, until, cancel, value, err);
-}
-
 static int tell_senders(const struct gloo *g, struct ws_err *err)
 {
 	char text[sizeof g->seen.prefix + 1];
@@ -90,7 +77,7 @@ static int gloo_open(const struct ws_transport_opts *opts, ws_deadline until,
 	g->base.ops = &ws_transport_gloo;
 	g->opts = *opts;
 	g->until = until;
-	g->kv = (struct ws_gloo_kv){ .ctx = opts->store, .set = kv_set, .get = kv_get };
+	g->kv = ws_gloo_kv_store(opts->store);
 	g->job.fd = -1;
 	g->stop = (struct ws_cancel)WS_CANCEL_INIT;
 	g->host = strdup(opts->host);

@@ -88,23 +88,6 @@ static inline void post(const char *path, const char *body, long status, const c
 
 /* ---- rank 0 ---- */
 
-static inline int kv_set(void *ctx, const char *key, const void *value, size_t n, ws_deadline until,
-                  struct ws_err *err)
-{
-	(void)ctx;
-	(void)until;
-	return ws_store_set(store, key, value, n, false, err);
-}
-
-static inline int kv_get(void *ctx, const char *key, ws_deadline until, const struct ws_cancel *c,
-                  struct ws_buf *value, struct ws_err *err)
-{
-	(void)ctx;
-	return ws_store_get(store, key, until, c, value, err);
-}
-
-static const struct ws_gloo_kv kv = { NULL, kv_set, kv_get };
-
 static inline void start(const struct ws_serve_opts *opts)
 {
 	struct ws_err err = WS_ERR_INIT;
@@ -130,7 +113,7 @@ static inline void begin_init(struct post *p)
 static inline void await_receiving(void)
 {
 	bool receiving = false;
-	for (int i = 0; i < 100 && !receiving; i++) {
+	for (int i = 0; i < 1500 && !receiving; i++) {
 		usleep(10000);
 		pthread_mutex_lock(&serve->lock);
 		receiving = serve->receiving;
@@ -144,6 +127,7 @@ static inline void form(void)
 	struct ws_err err = WS_ERR_INIT;
 	struct post p;
 	begin_init(&p);
+	const struct ws_gloo_kv kv = ws_gloo_kv_store(store);
 	const struct ws_gloo_opts go = {
 		.rank = 0, .size = 1 + serve->opts.tp, .prefix = "/g/g//cpu//0/", .kv = &kv,
 		.host = "127.0.0.1",

@@ -180,7 +180,7 @@ TEST(long_values_go_in_pieces)
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_buf value, got;
 	assert_int_equal(ws_store_open(&opts, &store, &err), 0);
-	const struct ws_gloo_kv kv = ws_senders_kv(store);
+	const struct ws_gloo_kv kv = ws_gloo_kv_store(store);
 	ws_buf_init(&value, 0);
 	ws_buf_init(&got, 0);
 	for (size_t n = 0; n <= 9u << 20; n += (9u << 20) / 3) {

@@ -88,6 +88,7 @@ static void *train(void *arg)
 {
 	struct trainer *t = arg;
 	struct ws_gloo *mesh = NULL;
+	const struct ws_gloo_kv kv = ws_gloo_kv_store(store);
 	const struct ws_gloo_opts go = {
 		.rank = t->rank, .size = TRAINERS + TP, .prefix = "/s/s//cpu//0/", .kv = &kv,
 		.host = "127.0.0.1",

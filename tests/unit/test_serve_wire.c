@@ -13,6 +13,7 @@ static struct ws_serve_opts with(const char *const *fault)
 static int try_form(struct post *p, struct ws_err *err)
 {
 	begin_init(p);
+	const struct ws_gloo_kv kv = ws_gloo_kv_store(store);
 	const struct ws_gloo_opts go = { .rank = 0, .size = 2, .prefix = "/g/g//cpu//0/", .kv = &kv,
 		                         .host = "127.0.0.1" };
 	return ws_gloo_open(&go, ws_deadline_in(WS_NS_PER_S), &cancel, &gloo, err);

@@ -17,19 +17,6 @@
 
 /* ---- joining ---- */
 
-static int kv_set(void *ctx, const char *key, const void *value, size_t n, ws_deadline until,
-                  struct ws_err *err)
-{
-	return ws_store_client_set(ctx, key, value, n, until, err);
-}
-
-static int kv_get(void *ctx, const char *key, ws_deadline until, const struct ws_cancel *cancel,
-                  struct ws_buf *value, struct ws_err *err)
-{
-	(void)cancel; /* ws_store_client_abort ends this wait */
-	return ws_store_client_get(ctx, key, until, value, err);
-}
-
 static int connect_store(struct ws_serve_rank *r, struct ws_err *err)
 {
 	struct ws_serve *s = r->group->serve;
@@ -56,7 +43,7 @@ static int open_mesh(struct ws_serve_rank *r, struct ws_err *err)
 	if (ws_host_local_toward(g->address, host, sizeof host, err))
 		return -1;
 	const bool old = s->opts.torch == WS_TORCH_1_13;
-	const struct ws_gloo_kv kv = { r->client, kv_set, kv_get };
+	const struct ws_gloo_kv kv = ws_gloo_kv_client(r->client);
 	const struct ws_gloo_opts opts = {
 		.rank = g->rank_offset + r->tp_rank,
 		.size = g->world_size,

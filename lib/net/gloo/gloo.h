@@ -37,6 +37,11 @@ struct ws_gloo_kv {
 	           struct ws_buf *value, struct ws_err *err);
 };
 
+struct ws_store;
+struct ws_store_client;
+struct ws_gloo_kv ws_gloo_kv_store(struct ws_store *s); /* of the process that hosts it */
+struct ws_gloo_kv ws_gloo_kv_client(struct ws_store_client *c);
+
 /* Progress of the other ranks, for a thread that watches a call, or after a failure. Allocated
  * and zeroed by the caller. */
 struct ws_gloo_rank_status {

@@ -228,7 +228,7 @@ int push_leader_gather(struct ws_push *p, struct ws_err *err)
 	if (!p->turn.lead ||
 	    !(p->turn.lead->lists = calloc(p->opts.senders, sizeof *p->turn.lead->lists)))
 		return ws_oom(err);
-	p->turn.lead->kv = ws_senders_kv(ws_group_store(p->link.group));
+	p->turn.lead->kv = ws_gloo_kv_store(ws_group_store(p->link.group));
 	if (ws_senders_list(p->from.plan, &p->turn.lead->lists[0], err))
 		return -1;
 	p->turn.lead->lists[0].sender = 1;

@@ -29,24 +29,6 @@ void ws_senders_share_key(char key[WS_SENDERS_KEY], unsigned i)
 	snprintf(key, WS_SENDERS_KEY, "wsync/share/%u", i);
 }
 
-static int own_set(void *ctx, const char *key, const void *value, size_t n, ws_deadline until,
-                   struct ws_err *err)
-{
-	(void)until; /* it answers at once */
-	return ws_store_set(ctx, key, value, n, false, err);
-}
-
-static int own_get(void *ctx, const char *key, ws_deadline until, const struct ws_cancel *cancel,
-                   struct ws_buf *value, struct ws_err *err)
-{
-	return ws_store_get(ctx, key, until, cancel, value, err);
-}
-
-struct ws_gloo_kv ws_senders_kv(struct ws_store *s)
-{
-	return (struct ws_gloo_kv){ .ctx = s, .set = own_set, .get = own_get };
-}
-
 int ws_senders_put(const struct ws_gloo_kv *kv, const char *key, const struct ws_buf *value,
                    ws_deadline until, struct ws_err *err)
 {

@@ -21,9 +21,6 @@ void ws_senders_key(char key[WS_SENDERS_KEY], unsigned i, const char *what);
 /* By the first, for sender i. */
 void ws_senders_share_key(char key[WS_SENDERS_KEY], unsigned i);
 
-/* The first's own way to the store that it hosts. */
-struct ws_gloo_kv ws_senders_kv(struct ws_store *s);
-
 /* Values of any length, in pieces that a store takes. get waits. */
 int ws_senders_put(const struct ws_gloo_kv *kv, const char *key, const struct ws_buf *value,
                    ws_deadline until, struct ws_err *err);
