@@ -36,8 +36,9 @@ def write(path, tensors, seed=0, holes=False):
             f.truncate(f.tell() + at)
             return
         # One chunk of random bytes, told apart by its number: a gigabyte must not take seconds.
-        size = min(at, CHUNK)
-        block = bytearray(Random(seed).getrandbits(8 * size).to_bytes(size, "little"))
+        random, size = Random(), min(at, CHUNK)
+        random.seed(seed)
+        block = bytearray(random.getrandbits(8 * size).to_bytes(size, "little"))
         for done in range(0, at, CHUNK):
             if done:
                 struct.pack_into("<Q", block, 0, done)
