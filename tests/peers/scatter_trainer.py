@@ -117,10 +117,8 @@ def main():
         if not forks[-1]:
             receiver.die_with_parent()
             os._exit(exit_status(rank, *sys.argv[1:]))
-    failed = exit_status(0, *sys.argv[1:])
-    for pid in forks:
-        failed |= os.waitpid(pid, 0)[1]
-    os._exit(failed != 0)  # not waiting for torch to take leave of peers
+    failed = exit_status(0, *sys.argv[1:]) or any(os.waitpid(pid, 0)[1] for pid in forks)
+    os._exit(failed)  # not waiting for torch to take leave of peers, nor for a fork of a failed one
 
 
 if __name__ == "__main__":
