@@ -15,9 +15,9 @@ bin=$build/bin
 tools=$build/tests/tools
 
 # bats notes the line before every command, so as to name the one that failed. That was a third of
-# the CPU time of its shells; after set +T it does so in the test itself, not in what that calls.
+# the CPU time of its shells; now it does so in the test itself, not in what that calls.
 setup() {
-	set +T
+	trap '[[ ${FUNCNAME[0]} != @(setup|"$BATS_TEST_NAME") ]] || bats_debug_trap "$BASH_SOURCE"' DEBUG
 	scratch=$(mktemp -d "${TMPDIR:-/tmp}/wsync-cli.XXXXXX")
 	cd "$scratch" || return
 	export HOME=$scratch/home XDG_STATE_HOME=$scratch/state PATH=$bin:$PATH
