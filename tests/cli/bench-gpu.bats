@@ -50,8 +50,7 @@ rows() { json "[($1) for l in lines if l['type'] == 'measure']"; }
 	out_has "Double 1"
 	out_has "page cache empty"
 	# zeros
-	xargs -a m.names -d '\n' /usr/bin/python3 "$repo/tests/peers/mkst.py" \
-		--holes m/model.safetensors
+	llama m '' --holes
 	for where in auto cpu; do
 		try wsync-bench load m --to gpu --quantize fp8 --transform-on "$where" --samples 1
 		expect_status 0

@@ -212,8 +212,7 @@ for i, whole in enumerate(total["ns"]):
 	expect_json 'sorted(str(l["against"]) for l in lines if l["type"] == "measure")' \
 		"['None', 'the fastest', 'the fastest', 'the fastest']"
 	# zeros
-	xargs -a m.names -d '\n' /usr/bin/python3 "$repo/tests/peers/mkst.py" \
-		--holes m/model.safetensors
+	llama m '' --holes
 	try wsync-bench sweep m --samples 4 --buckets 64KiB --buckets 64KiB --buckets 1MiB \
 		--quantizations none --quantizations fp8 --block-size 32x32 \
 		--verify none

@@ -50,9 +50,7 @@ push() { try wsync-push "$@" --verify none; expect_status 0; }
 
 @test "without a flush the cache keeps what old weights computed" {
 	llama one
-	llama two
-	xargs -a two.names -d '\n' /usr/bin/python3 "$repo/tests/peers/mkst.py" \
-		two/model.safetensors --seed 1
+	llama two '' --seed 1
 	endpoint fresh --model one
 	push two -e "$url"
 	ask "$url" "the quick brown fox"

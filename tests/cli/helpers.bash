@@ -145,8 +145,8 @@ safetensors() {
 	cp "$made" "$1"
 }
 
-# llama DIR [SED]: a checkpoint of a tiny Llama with its config.json; SED edits its NAME:DTYPE:DIMS
-# lines.
+# llama DIR [SED [OPTION...]]: a checkpoint of a tiny Llama with its config.json; SED edits its
+# NAME:DTYPE:DIMS lines, the options are those of mkst.py.
 llama() {
 	local dir=$1 l
 	mkdir -p "$dir"
@@ -170,7 +170,7 @@ llama() {
 		printf '%s\n' model.norm.weight:BF16:64 lm_head.weight:BF16:128,64
 	} | sed -E "${2:-}" >"$dir.names"
 	xargs -a "$dir.names" -d '\n' /usr/bin/python3 -S "$repo/tests/peers/mkst.py" \
-		"$dir/model.safetensors"
+		"$dir/model.safetensors" "${@:3}"
 }
 
 # likely_model FAMILY: a small checkpoint in m/ whose numbers are all of a likely size.

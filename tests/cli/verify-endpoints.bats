@@ -11,9 +11,7 @@ push() { try wsync-push "$@"; expect_status 0; }
 # Two checkpoints of one model, one and two, and two endpoints, $a and $b.
 prepare_two() {
 	llama one
-	llama two
-	xargs -a two.names -d '\n' /usr/bin/python3 "$repo/tests/peers/mkst.py" \
-		two/model.safetensors --seed 1
+	llama two '' --seed 1
 	endpoint a --model one "$@"
 	a=$url
 	endpoint b --model one --tp 2 "$@"
@@ -80,9 +78,7 @@ prepare_two() {
 
 @test "a flush that flushes nothing is found" {
 	llama one
-	llama two
-	xargs -a two.names -d '\n' /usr/bin/python3 "$repo/tests/peers/mkst.py" \
-		two/model.safetensors --seed 1
+	llama two '' --seed 1
 	endpoint e --model one --fault stale:flush_cache:1
 	push one -e "$url" --flush never
 	logprobs -e "$url" --save before.json
