@@ -142,7 +142,7 @@ safetensors() {
 	local made
 	made=$BATS_FILE_TMPDIR/$(cksum <<<"${*:2}")
 	[ -e "$made" ] || /usr/bin/python3 -S "$repo/tests/peers/mkst.py" "$made" "${@:2}"
-	cp "$made" "$1"
+	cp -T "$made" "$1"
 }
 
 # llama DIR [SED [OPTION...]]: a checkpoint of a tiny Llama with its config.json; SED edits its
@@ -229,7 +229,7 @@ expect_journal() { local got; got=$(journal "$1" "$2"); [ "$got" = "$3" ] ||
 # shown: the journal of endpoint $url, for what asks again and again: curl takes long to start.
 shown() (
 	at=${url#http://}
-	exec 8<>"/dev/tcp/${at/://}"
+	exec 8<>"/dev/tcp/${at/://}" || exit # a test may have an 8 of its own
 	printf 'GET /wsync/journal HTTP/1.0\r\n\r\n' >&8
 	exec timeout 10 cat <&8
 )
