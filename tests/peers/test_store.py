@@ -14,8 +14,8 @@ TOOL = os.path.join(lib.BUILD, "tests", "tools", "storetool")
 class Process:
     """A child that speaks lines of JSON; commands go to its stdin."""
 
-    def __init__(self, argv, env=None):
-        self.child = lib.start(argv, env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    def __init__(self, argv):
+        self.child = lib.start(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE)
         self.lines = lib.Lines(self.child.stdout)
 
