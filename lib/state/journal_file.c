@@ -274,8 +274,8 @@ static void parse_endpoint(struct reader *in, struct ws_journal_endpoint *e)
 		                                           state_name),
 		.paused = truth_of(in, "paused"),
 		.grouped = truth_of(in, "grouped"),
-		.open_update =
-			(enum ws_open_update)choice_of(in, "middle", WS_N_OPEN_UPDATES, middle_name),
+		.open_update = (enum ws_open_update)choice_of(in, "middle", WS_N_OPEN_UPDATES,
+		                                              middle_name),
 		.version = text_of(in, "version", false),
 		.inherited = truth_of(in, "inherited"),
 	};

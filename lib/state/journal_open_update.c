@@ -58,8 +58,8 @@ static int send_ends(struct ws_http *http, const struct ws_journal_endpoint *tho
 			continue;
 		write_body(those[i].open_update, group, &bodies[i]);
 		if (ws_buf_check(&bodies[i], "request", err) ||
-		    ws_endpoint_prepare(&calls[i], those[i].url, "POST", paths[those[i].open_update],
-		                        &bodies[i], until, err))
+		    ws_endpoint_prepare(&calls[i], those[i].url, "POST",
+		                        paths[those[i].open_update], &bodies[i], until, err))
 			return -1;
 	}
 	return ws_endpoint_run(http, calls, n, cancel, err);

@@ -118,7 +118,8 @@ static int forget(struct ws_journal_entry *e, const char *const *urls, size_t n,
 			gone[k++] = (struct ws_journal_endpoint){
 				.url = r->endpoints[i].url, .phase = WS_PHASE_DESTROY,
 				.grouped = r->endpoints[i].grouped && !groups,
-				.open_update = groups ? WS_UPDATE_NONE : r->endpoints[i].open_update,
+				.open_update =
+					groups ? WS_UPDATE_NONE : r->endpoints[i].open_update,
 			};
 	const int rc = k ? ws_journal_change(e, gone, k, err) : 0;
 	free(gone);

@@ -120,8 +120,9 @@ static void decide_param(const struct ws_serve_model *m, const struct ws_param *
 		decide(v, WS_ACTION_IGNORE, "%.200s is tied to %.200s", p->name,
 		       p->tied_to ? p->tied_to : "");
 	else if (first->split == WS_SPLIT_EXPERT && !is_read_only(m, p))
-		decide(v, WS_ACTION_REFUSE, "FusedMoE.weight_loader() missing 3 required positional "
-		       "arguments: 'weight_name', 'shard_id', and 'expert_id'");
+		decide(v, WS_ACTION_REFUSE,
+		       "FusedMoE.weight_loader() missing 3 required positional arguments: "
+		       "'weight_name', 'shard_id', and 'expert_id'");
 	else if (waits_for_partner(
 			 p->name)) /* its own name has the fragment, and no partner ever comes */
 		decide(v, WS_ACTION_IGNORE, "%.200s waits for a partner that does not exist",
