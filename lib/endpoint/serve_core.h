@@ -105,7 +105,7 @@ struct ws_serve {
 	unsigned running, waiting; /* emulated requests */
 	char *weight_version;
 	char *model_path, *served_model_name; /* of the last checkpoint loaded from disk */
-	bool stirred;              /* the weights may have changed since weights_hash */
+	bool dirty;                /* the weights may have changed since weights_hash */
 	struct ws_serve_group *groups;
 	struct ws_serve_prepared *prepared;  /* serve_two_phase.c; NULL: none is */
 	struct ws_serve_prepared *abandoned; /* they received too long */

@@ -15,47 +15,47 @@ static const struct ws_serve_part_state *state_of(const char *name)
 	return &model->parts[p - ws_layout_part(model->layout, 0)];
 }
 
-static void assert_fate(const char *name, enum ws_serve_load_action fate, const char *says)
+static void assert_action(const char *name, enum ws_serve_load_action action, const char *says)
 {
 	struct ws_serve_load_decision v;
 	ws_serve_model_decide(model, name, &v);
-	if (v.action != fate || (says && strcmp(v.why, says) != 0))
-		fail_msg("%s: fate %d, '%s'", name, (int)v.action, v.why);
+	if (v.action != action || (says && strcmp(v.why, says) != 0))
+		fail_msg("%s: action %d, '%s'", name, (int)v.action, v.why);
 }
 
 WITH_MODEL(llama_logs_unknown_names_but_for_its_fragments)
 {
 	open_model(llama, 2, 1);
-	assert_fate("model.norm.weight", WS_ACTION_LOAD, NULL);
-	assert_fate("model.layers.0.self_attn.qkv_proj.weight", WS_ACTION_LOAD, NULL);
-	assert_fate("model.layers.1.mlp.gate_up_proj.weight", WS_ACTION_LOAD, NULL);
-	assert_fate("transformer.norm.weight", WS_ACTION_IGNORE,
-	            "Parameter transformer.norm.weight not found in params_dict");
-	assert_fate("module.model.layers.0.self_attn.q_proj.weight", WS_ACTION_REFUSE,
-	            "'module.model.layers.0.self_attn.qkv_proj.weight'");
-	assert_fate("model.layers.0.self_attn.q_proj.bias", WS_ACTION_IGNORE, "");
-	assert_fate("model.layers.0.self_attn.rotary_emb.inv_freq", WS_ACTION_IGNORE, NULL);
-	assert_fate("model.layers.2.mlp.up_proj.weight", WS_ACTION_IGNORE, NULL);
-	assert_fate("", WS_ACTION_IGNORE, NULL);
+	assert_action("model.norm.weight", WS_ACTION_LOAD, NULL);
+	assert_action("model.layers.0.self_attn.qkv_proj.weight", WS_ACTION_LOAD, NULL);
+	assert_action("model.layers.1.mlp.gate_up_proj.weight", WS_ACTION_LOAD, NULL);
+	assert_action("transformer.norm.weight", WS_ACTION_IGNORE,
+	              "Parameter transformer.norm.weight not found in params_dict");
+	assert_action("module.model.layers.0.self_attn.q_proj.weight", WS_ACTION_REFUSE,
+	              "'module.model.layers.0.self_attn.qkv_proj.weight'");
+	assert_action("model.layers.0.self_attn.q_proj.bias", WS_ACTION_IGNORE, "");
+	assert_action("model.layers.0.self_attn.rotary_emb.inv_freq", WS_ACTION_IGNORE, NULL);
+	assert_action("model.layers.2.mlp.up_proj.weight", WS_ACTION_IGNORE, NULL);
+	assert_action("", WS_ACTION_IGNORE, NULL);
 }
 
 WITH_MODEL(qwen3_finds_fragments_in_fused_names)
 {
 	open_model(qwen3, 1, 1);
-	assert_fate("model.layers.0.mlp.gate_up_proj.weight", WS_ACTION_REFUSE,
-	            "'model.layers.0.mlp.gate_gate_up_proj.weight'");
-	assert_fate("model.layers.0.self_attn.qkv_proj.weight", WS_ACTION_REFUSE,
-	            "'model.layers.0.self_attn.qkqkv_proj.weight'");
-	assert_fate("lm_head.weight", WS_ACTION_IGNORE, NULL);
+	assert_action("model.layers.0.mlp.gate_up_proj.weight", WS_ACTION_REFUSE,
+	              "'model.layers.0.mlp.gate_gate_up_proj.weight'");
+	assert_action("model.layers.0.self_attn.qkv_proj.weight", WS_ACTION_REFUSE,
+	              "'model.layers.0.self_attn.qkqkv_proj.weight'");
+	assert_action("lm_head.weight", WS_ACTION_IGNORE, NULL);
 }
 
 WITH_MODEL(qwen3_moe_says_nothing)
 {
 	open_model(qwen3_moe, 1, 1);
-	assert_fate("model.layers.0.self_attn.qkv_proj.weight", WS_ACTION_IGNORE, "");
-	assert_fate("layers.0.self_attn.q_proj.weight", WS_ACTION_IGNORE, "");
-	assert_fate("model.layers.1.mlp.experts.8.up_proj.weight", WS_ACTION_IGNORE, "");
-	assert_fate("model.layers.1.mlp.experts.w13_weight", WS_ACTION_REFUSE, NULL);
+	assert_action("model.layers.0.self_attn.qkv_proj.weight", WS_ACTION_IGNORE, "");
+	assert_action("layers.0.self_attn.q_proj.weight", WS_ACTION_IGNORE, "");
+	assert_action("model.layers.1.mlp.experts.8.up_proj.weight", WS_ACTION_IGNORE, "");
+	assert_action("model.layers.1.mlp.experts.w13_weight", WS_ACTION_REFUSE, NULL);
 }
 
 WITH_MODEL(deepseek_misses_the_gate_and_forgets_half_a_pair)
@@ -63,12 +63,12 @@ WITH_MODEL(deepseek_misses_the_gate_and_forgets_half_a_pair)
 	static const char q_a[] = "model.layers.1.self_attn.q_a_proj.weight";
 	static const char kv_a[] = "model.layers.1.self_attn.kv_a_proj_with_mqa.weight";
 	open_model(deepseek, 2, 1);
-	assert_fate("layers.0.mlp.gate_proj.weight", WS_ACTION_REFUSE,
-	            "'layers.0.mlp.gate_up_proj.weight'");
-	assert_fate("layers.0.self_attn.o_proj.weight", WS_ACTION_IGNORE, NULL);
-	assert_fate("model.layers.2.embed_tokens.weight", WS_ACTION_IGNORE, NULL);
-	assert_fate("model.layers.1.self_attn.fused_qkv_a_proj_with_mqa.weight", WS_ACTION_IGNORE,
-	            NULL);
+	assert_action("layers.0.mlp.gate_proj.weight", WS_ACTION_REFUSE,
+	              "'layers.0.mlp.gate_up_proj.weight'");
+	assert_action("layers.0.self_attn.o_proj.weight", WS_ACTION_IGNORE, NULL);
+	assert_action("model.layers.2.embed_tokens.weight", WS_ACTION_IGNORE, NULL);
+	assert_action("model.layers.1.self_attn.fused_qkv_a_proj_with_mqa.weight", WS_ACTION_IGNORE,
+	              NULL);
 	put(q_a, 24, 32);
 	assert_false(send());
 	put(kv_a, 18, 32);

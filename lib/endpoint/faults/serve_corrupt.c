@@ -79,7 +79,7 @@ int ws_serve_corrupt_check(const struct ws_serve *s, const struct ws_serve_fault
 
 /* ---- tensors in memory ---- */
 
-struct victim {
+struct candidate {
 	const char *name;           /* borrowed */
 	const struct ws_part *part; /* NULL: the endpoint has no model */
 	uint8_t *old;               /* before the load; NULL: not needed */
@@ -89,11 +89,12 @@ struct victim {
 /* The tensors of one request. */
 struct ws_serve_corrupted {
 	const struct ws_serve_fault *due;
-	struct victim *items;
+	struct candidate *items;
 	size_t n;
 };
 
-static uint8_t *read_tensor(const struct ws_serve *s, const struct victim *v, int rank, uint64_t *n)
+static uint8_t *read_tensor(const struct ws_serve *s, const struct candidate *v, int rank,
+                            uint64_t *n)
 {
 	const struct ws_serve_model *m = s->model;
 	const struct ws_serve_weight *w = m ? NULL : ws_serve_weights_find(&s->weights, v->name);
@@ -112,8 +113,8 @@ static uint8_t *read_tensor(const struct ws_serve *s, const struct victim *v, in
 	return whole;
 }
 
-static void write_tensor(struct ws_serve *s, const struct victim *v, int rank, const uint8_t *bytes,
-                         uint64_t n)
+static void write_tensor(struct ws_serve *s, const struct candidate *v, int rank,
+                         const uint8_t *bytes, uint64_t n)
 {
 	struct ws_serve_model *m = s->model;
 	if (!m)
@@ -143,12 +144,12 @@ static int add(struct ws_serve_corrupted *v, const struct ws_serve *s, const cha
                const struct ws_part *part)
 {
 	const enum ws_serve_corruption how = v->due->corrupt.how;
-	struct victim *items = realloc(v->items, (v->n + 1) * sizeof *items);
+	struct candidate *items = realloc(v->items, (v->n + 1) * sizeof *items);
 	if (!items)
 		return -1;
 	v->items = items;
-	struct victim *new = &items[v->n++];
-	*new = (struct victim){ .name = name, .part = part };
+	struct candidate *new = &items[v->n++];
+	*new = (struct candidate){ .name = name, .part = part };
 	if ((how != WS_CORRUPT_DROP && how != WS_CORRUPT_TRUNCATE) ||
 	    !ws_glob_match(v->due->tensor, name))
 		return 0;
@@ -198,7 +199,7 @@ int ws_serve_corrupt_begin(struct ws_serve *s, const struct ws_serve_fault *faul
 
 /* One tensor in work: the whole of it, or the share of one rank, whose bytes are at `boxes`. */
 struct run {
-	const struct victim *v;
+	const struct candidate *v;
 	enum ws_dtype dtype;
 	unsigned n_dims;
 	const int64_t *dims;
@@ -209,7 +210,7 @@ struct run {
 };
 
 /* False: there is nothing to change. */
-static bool open_run(const struct ws_serve *s, const struct victim *v, int rank, struct run *out)
+static bool open_run(const struct ws_serve *s, const struct candidate *v, int rank, struct run *out)
 {
 	const struct ws_serve_weight *w =
 		s->model ? NULL : ws_serve_weights_find(&s->weights, v->name);

@@ -63,10 +63,10 @@ size_t ws_generate_expert(const struct ws_generate *g, uint64_t state, size_t la
 static int hash_weights(struct ws_serve *s)
 {
 	pthread_mutex_lock(&s->lock);
-	const bool stirred = s->stirred;
-	s->stirred = false;
+	const bool dirty = s->dirty;
+	s->dirty = false;
 	pthread_mutex_unlock(&s->lock);
-	if (!stirred || ws_serve_hash_weights(s, &s->weights_hash) == 0)
+	if (!dirty || ws_serve_hash_weights(s, &s->weights_hash) == 0)
 		return 0;
 	ws_serve_mark_dirty(s);
 	return -1;

@@ -127,14 +127,14 @@ int ws_serve_fetch_all(struct ws_serve_call *c, const struct ws_serve_fetch *in,
 {
 	struct ws_serve *s = c->serve;
 	struct ws_serve_note *note = &c->note;
-	struct ws_err verdict = WS_ERR_INIT;
+	struct ws_err refusal = WS_ERR_INIT;
 	struct ws_serve_corrupted *corrupted = NULL;
 	int rc = 0;
-	if (ws_serve_check_load(s, u, &verdict)) {
+	if (ws_serve_check_load(s, u, &refusal)) {
 		/* The loader would find this when the bytes have come. */
 		rc = in->fetch(s, in->ctx, u, false, err);
 		if (rc == 0)
-			*err = verdict;
+			*err = refusal;
 		return -1;
 	}
 	if (ws_serve_corrupt_begin(s, c->corrupt, u->slots, u->n, &corrupted, err))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_fetch.h - the tensors of a request on their way to where they
- * belong, whichever way they come. */
+/* serve_fetch.h - fetches the tensors of a request, by any route, and keeps them or loads them into
+ * the model. */
 #ifndef WS_ENDPOINT_SERVE_FETCH_H
 #define WS_ENDPOINT_SERVE_FETCH_H
 
@@ -9,22 +9,22 @@
 
 struct ws_serve_call; /* serve_call.h */
 
-/* How their bytes arrive: into u->load, or else slots[i].data where that is not NULL. keep false:
- * nowhere. */
+/* Fetches their bytes into u->load, or else into slots[i].data where that is not NULL. keep false:
+ * the bytes are not kept. */
 struct ws_serve_fetch {
 	int (*fetch)(struct ws_serve *s, void *ctx, struct ws_serve_update *u, bool keep,
 	             struct ws_err *err);
 	void *ctx;
 };
-/* For a bring function: copies bytes [at, at+n) of tensor i to all ranks' parameters or to the
+/* For a fetch function: copies bytes [at, at+n) of tensor i to all ranks' parameters or to the
  * slot's data. */
 void ws_serve_put(struct ws_serve *s, struct ws_serve_update *u, size_t i, uint64_t at,
                   const uint8_t *bytes, size_t n);
-/* A bring function: bytes has all tensors, one after the other. NULL: only their hashes are
+/* A fetch function: bytes has all tensors, one after the other. NULL: only their hashes are
  * known. */
 int ws_serve_fetch_bytes(struct ws_serve *s, void *bytes, struct ws_serve_update *u, bool keep,
                          struct ws_err *err);
-/* In the scheduler: brings them and keeps them, or loads them into the model. */
+/* In the scheduler: fetches them and keeps them, or loads them into the model. */
 int ws_serve_fetch_all(struct ws_serve_call *c, const struct ws_serve_fetch *in,
                        struct ws_serve_update *u, struct ws_err *err);
 /* Likewise, into parameters of exactly these names, from the slots' data. Needs a model's

@@ -25,7 +25,7 @@ bool ws_serve_acquire(struct ws_serve *s, bool receiving)
 	if (ok) {
 		s->occupied = true;
 		s->receiving = receiving;
-		s->stirred |= receiving;
+		s->dirty |= receiving;
 	}
 	pthread_mutex_unlock(&s->lock);
 	return ok;
@@ -41,7 +41,7 @@ void ws_serve_release(struct ws_serve *s)
 void ws_serve_mark_dirty(struct ws_serve *s)
 {
 	pthread_mutex_lock(&s->lock);
-	s->stirred = true;
+	s->dirty = true;
 	pthread_mutex_unlock(&s->lock);
 }
 

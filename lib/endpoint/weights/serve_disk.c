@@ -49,8 +49,8 @@ static int strike(struct ws_serve *s, const struct ws_serve_update *u, struct ws
 }
 
 /* A struct ws_serve_fetch's. */
-static int bring(struct ws_serve *s, void *ctx, struct ws_serve_update *u, bool keep,
-                 struct ws_err *err)
+static int fetch_checkpoint(struct ws_serve *s, void *ctx, struct ws_serve_update *u, bool keep,
+                            struct ws_err *err)
 {
 	const struct ws_source *source = ctx;
 	uint8_t *piece = malloc(PIECE);
@@ -115,7 +115,8 @@ static void update(struct ws_serve_call *c, struct ws_serve_update *u, const cha
 		rc = ws_serve_check_update(s, u, &err);
 	ws_serve_note_update(&c->note, u);
 	if (rc == 0)
-		rc = ws_serve_fetch_all(c, &(struct ws_serve_fetch){ bring, source }, u, &err);
+		rc = ws_serve_fetch_all(c, &(struct ws_serve_fetch){ fetch_checkpoint, source }, u,
+		                        &err);
 	if (rc == 0)
 		rc = ws_serve_set_text(s, &s->model_path, path, &err) ||
 		     ws_serve_set_text(s, &s->served_model_name, path, &err) ? -1 : 0;
