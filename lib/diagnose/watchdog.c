@@ -9,7 +9,7 @@
 
 static const int64_t REPORT_NS = 10 * WS_NS_PER_S;
 static const int64_t SLOWEST_PACE_NS = 60 * WS_NS_PER_S;
-/* Who interrupts a wait that has hardly begun knows what was going on. */
+/* A shorter wait that the user interrupts is not reported. */
 static const int64_t WORTH_TELLING_NS = 2 * WS_NS_PER_S;
 
 /* ---- requests that go by --------------------------------------------------------------------- */
@@ -92,13 +92,13 @@ void ws_watchdog_alive(struct ws_watchdog *x, ws_deadline due)
 		x->opts.alive(x->opts.ctx, due);
 }
 
-/* Said again after twice the time, and at least once a minute. */
+/* The pause between two events doubles, up to a minute. */
 static void turn(void *ctx)
 {
 	struct ws_watchdog *x = ctx;
 	const int64_t now = ws_now_ns();
 	ws_watchdog_alive(x, 0);
-	if (now < x->tell_at || x->caught || !x->opts.sink.event)
+	if (now < x->tell_at || x->has_snapshot || !x->opts.sink.event)
 		return;
 	x->tell_at = now + x->pace_ns;
 	x->pace_ns = x->pace_ns < SLOWEST_PACE_NS / 2 ? 2 * x->pace_ns : SLOWEST_PACE_NS;
@@ -109,10 +109,10 @@ static void forget(struct ws_watchdog *x)
 {
 	watchdog_probe_end(x, NULL);
 	ws_hang_fini(&x->hang);
-	x->caught = false;
+	x->has_snapshot = false;
 }
 
-/* ---- what is told to us ---------------------------------------------------------------------- */
+/* ---- calls from the operation ---------------------------------------------------------------- */
 
 int ws_watchdog_open(const struct ws_watchdog_opts *opts, struct ws_watchdog **out,
                      struct ws_err *err)
@@ -217,12 +217,12 @@ const struct ws_group_watch ws_watchdog_group = {
 
 void ws_watchdog_snapshot(struct ws_watchdog *x, enum ws_hang_end end)
 {
-	if (!x || x->caught)
+	if (!x || x->has_snapshot)
 		return;
 	ws_http_each(x->opts.http, see, x);
 	if (watchdog_collect(x, end, &x->hang))
 		return;
-	x->caught = true;
+	x->has_snapshot = true;
 	/* One that has not answered the first of all requests would not answer these. */
 	if (end == WS_HANG_DEADLINE && x->phase != WS_PHASE_CONNECT)
 		watchdog_probe_begin(x, &x->hang);
@@ -250,7 +250,7 @@ static bool is_worth_it(const struct ws_hang *h)
 
 void ws_watchdog_finish(struct ws_watchdog *x, struct ws_err *err)
 {
-	if (!x || !x->caught)
+	if (!x || !x->has_snapshot)
 		return;
 	watchdog_probe_end(x, &x->hang);
 	if (is_worth_it(&x->hang)) {

@@ -19,7 +19,7 @@ struct ws_watchdog_opts {
 	const char *const *urls; /* borrowed */
 	size_t n;
 	struct ws_sink sink;
-	int64_t report_ns;     /* silence before the first event; 0: 10 s */
+	int64_t report_ns;       /* silence before the first event; 0: 10 s */
 	/* Called before each request, and at least once a second while waiting. due: the
 	 * deadline of the current step; 0: unchanged. May be NULL. */
 	void (*alive)(void *ctx, ws_deadline due);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* watchdog_collect.c - the evidence, as it lies about at this moment: requests,
- * the store, the data plane. */
+/* watchdog_collect.c - collects the facts of this moment: requests, the store, the data plane. */
 #include "watchdog_state.h"
 
 #include "group_state.h"

@@ -19,7 +19,7 @@ struct watchdog_probes;
 
 struct ws_watchdog {
 	struct ws_watchdog_opts opts;
-	struct watchdog_seen *seen;       /* per endpoint */
+	struct watchdog_seen *seen;      /* per endpoint */
 	enum ws_phase phase;
 	struct ws_watchdog_limit limits[WATCHDOG_LIMITS];
 	size_t n_limits;
@@ -29,19 +29,19 @@ struct ws_watchdog {
 	bool flush;
 	const struct ws_together *wait;  /* NULL: none of a group's */
 	int64_t wait_since, moved_at;
-	/* when the next line is due, and how long it is to the one after */
+	/* when the next event is due, and the time from it to the one after */
 	int64_t tell_at, pace_ns;
-	bool caught;
-	struct ws_hang hang;             /* what was */
-	struct watchdog_probes *probes;   /* NULL: none are on their way */
+	bool has_snapshot;
+	struct ws_hang hang;             /* the snapshot */
+	struct watchdog_probes *probes;  /* NULL: none are under way */
 };
 
-/* watchdog_collect.c: all that is to be seen now. The caller frees it. -1: out of memory. */
+/* watchdog_collect.c: the facts of this moment. The caller frees them. -1: out of memory. */
 int watchdog_collect(struct ws_watchdog *x, enum ws_hang_end end, struct ws_hang *h);
 
-/* watchdog_probe.c: the endpoints that are waited for are asked whether they live; their requests
- * are marked by x as their user. */
+/* watchdog_probe.c: asks the endpoints that are waited for whether they live. The user of these
+ * requests is x. */
 void watchdog_probe_begin(struct ws_watchdog *x, const struct ws_hang *h);
-void watchdog_probe_end(struct ws_watchdog *x, struct ws_hang *h); /* into it */
+void watchdog_probe_end(struct ws_watchdog *x, struct ws_hang *h); /* the results, into h */
 
 #endif

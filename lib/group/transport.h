@@ -56,7 +56,7 @@ struct ws_rank_status {
 
 struct ws_transport_ops {
 	const char *name; /* "gloo": ours, and what /init_weights_update_group is told */
-	bool has_error_detail;    /* what makes a peer leave shows here too, in better words */
+	bool has_error_detail; /* its error says better than an answer why a peer left */
 	int64_t settle_ns; /* what receivers need between the last broadcast and the group's end */
 	/* Could it be opened on this machine? Asked before anybody is spoken to. May be NULL:
 	 * yes. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wsync/tool/group_test.h"
 
-#include "watchdog.h"
 #include "group.h"
 #include "push_state.h"
+#include "watchdog.h"
 
 #include <stdio.h>
 #include <stdlib.h>

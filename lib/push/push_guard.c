@@ -222,7 +222,7 @@ static void clean_up(struct push_guard *g, struct ws_err *why)
 	ws_client_close(g->http);
 }
 
-static int amend(void *guard, struct ws_err *err)
+static int update_record(void *guard, struct ws_err *err)
 {
 	struct push_guard *g = guard;
 	return ws_journal_update(g->record, g->endpoints, g->push->opts.n_endpoints, err);
@@ -236,7 +236,7 @@ static void write_record(struct push_guard *g)
 	if (!g->record || !g->recorded || ws_job_init(&g->job, NULL))
 		return;
 	/* Not joined: it may hang, and the process is about to end. */
-	if (ws_job_start(&g->job, amend, g, NULL) == 0)
+	if (ws_job_start(&g->job, update_record, g, NULL) == 0)
 		poll(&(struct pollfd){ .fd = g->job.fd, .events = POLLIN }, 1, RECORD_MS);
 }
 

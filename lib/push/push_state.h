@@ -10,12 +10,12 @@
 #ifndef WS_PUSH_STATE_H
 #define WS_PUSH_STATE_H
 
-#include "watchdog.h"
 #include "payloads.h"
 #include "push_checks.h"
 #include "push_recovery.h"
 #include "push_senders.h"
 #include "push_servers.h"
+#include "watchdog.h"
 
 struct push_guard;
 
@@ -78,7 +78,7 @@ struct push_run {
 
 /* Who follows the push. */
 struct push_watch {
-	struct ws_watchdog *watchdog;      /* what is waited for, and why it does not come */
+	struct ws_watchdog *watchdog;      /* observes the waits, and finds why one fails */
 	struct push_guard *guard;          /* watches the thread of the push; NULL: nothing does */
 	int (*step)(void *ctx, struct ws_push *p, enum push_step step,
 	            struct ws_err *err); /* NULL: none */

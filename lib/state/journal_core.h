@@ -28,7 +28,7 @@ int ws_journal_add_file(struct ws_journal *l, const char *path, const uint64_t *
                         struct ws_err *err);
 /* Replaces the file, and returns when that has reached the disk. In memory: does nothing. */
 int ws_journal_save(struct ws_journal *l, struct ws_err *err);
-/* Takes over what others have changed in the file since it was saved: a push that settled it,
+/* Takes over what others have changed in the file since it was saved: a push that cleared it,
  * and wsync-ctl sleep and wake. */
 void ws_journal_reread(struct ws_journal *l);
 /* The push is over. If nothing is left to repair, the file is removed, else it is written a last
@@ -38,8 +38,8 @@ void ws_journal_close(struct ws_journal *l, struct ws_journal_list *left); /* l 
 void ws_journal_abandon(struct ws_journal *l); /* NULL is fine */
 
 const char *ws_open_update_name(enum ws_open_update open_update); /* "" none */
-/* Ends the updates that these endpoints may be in the middle of. `middle` is cleared where one
- * answered. -1: cancelled or system. */
+/* Ends the open updates of these endpoints. `open_update` is cleared where one answered. -1:
+ * cancelled or system. */
 int ws_journal_end_updates(struct ws_http *http, struct ws_journal_endpoint *those, size_t n,
                            const char *group, ws_deadline until, const struct ws_cancel *cancel,
                            struct ws_err *err);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* journal_open_update.c - servers that a push left in the middle of a protocol, where they
- * refuse every other update: the request that ends it, said by somebody who knows no
- * more than that it was begun.
+/* journal_open_update.c - ends the update that a push left open on a server, which refuses every
+ * other update until then. Only the kind of the update is known:
  *
  *   session           POST /end_weight_update {}
  *   processing        POST /post_process_weights {"restore_weights_before_load":false,

@@ -41,7 +41,7 @@ static void apply(struct ws_journal_record *r, const struct ws_journal_endpoint 
 	r->n_endpoints = kept;
 }
 
-/* As the file is by now, which others may have amended since we read it. */
+/* Reads the file again, because others may have changed it. */
 static int update_locked(const char *path, const struct ws_journal_endpoint *now, size_t n,
                          struct ws_err *err)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* group_test.h - a process group without a push: to see whether and how it forms.
+/* group_test.h - forms a process group without a push, to test that one forms.
  *
- * The group is over gloo, with us as rank 0, and hosts its store for as long as it is held.
+ * The group is over gloo. This process is rank 0 and hosts the store until ws_group_test_leave.
  * Servers know a group by its name until they are asked to leave it (ws_endpoint_destroy_group),
- * also one whose rank 0 has gone. */
+ * also after rank 0 has gone. */
 #ifndef WSYNC_GROUP_TEST_H
 #define WSYNC_GROUP_TEST_H
 
@@ -23,7 +23,7 @@ struct ws_group_test_opts {
 	const char *name;           /* NULL: wsync-<8 hex> */
 	const char *master_address; /* NULL: the address this machine uses toward the endpoints */
 	uint16_t master_port;       /* 0: any */
-	struct ws_sink sink;        /* told what is waited for, and why in vain */
+	struct ws_sink sink;        /* gets WS_EV_WAITING and WS_EV_HANG */
 	const struct ws_log *log;
 	const struct ws_cancel *cancel;
 };
@@ -42,12 +42,12 @@ struct ws_group_test {
 	void *priv;
 };
 
-/* Asks who the endpoints are, and has all of them join at once. */
+/* Detects the endpoints, and lets all of them join at once. */
 int ws_group_test_run(struct ws_http *http, const struct ws_group_test_opts *opts,
                       ws_deadline until, struct ws_group_test **out, struct ws_err *err);
 /* A peer has left. */
 bool ws_group_test_broken(const struct ws_group_test *f);
-/* Leaves; and with `destroy` asks the endpoints to leave as well, until then. NULL is fine. */
+/* Leaves. destroy: asks the endpoints to leave first, until the deadline. NULL is fine. */
 void ws_group_test_leave(struct ws_group_test *f, bool destroy, ws_deadline until);
 
 #ifdef __cplusplus

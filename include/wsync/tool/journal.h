@@ -26,7 +26,7 @@
 extern "C" {
 #endif
 
-/* What it may be in the middle of, where it refuses every other update. */
+/* The update that a push may have left open. The server refuses every other until it ends. */
 enum ws_open_update {
 	WS_UPDATE_NONE, WS_UPDATE_SESSION, WS_UPDATE_PROCESSING, WS_UPDATE_TWO_PHASE,
 	WS_UPDATE_TWO_PHASE_FLAT, WS_N_OPEN_UPDATES
