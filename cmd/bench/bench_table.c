@@ -29,9 +29,8 @@ static void define_samples(struct report *r)
 	ui_say(r->ui, "%llu sample%s after %llu to warm up%s: the least, the median and %s of n.\n",
 	       samples, samples == 1 ? "" : "s", warmups, within,
 	       has_p99(r) ? "p99 (nearest rank)" : "the greatest");
-	ui_say(r->ui, "~: noisy, the middle half of them (of fewer than 4: all) lies further apart "
-	              "than a quarter of the\n"
-	              "median. GB is 10^9 bytes, MiB 2^20.\n");
+	ui_say(r->ui, "~: noisy, the middle half of the samples (below 4: all) is wider than a "
+	              "quarter\nof the median. GB is 10^9 bytes, MiB 2^20.\n");
 }
 
 void table_define(struct report *r)

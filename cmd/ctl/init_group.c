@@ -34,8 +34,12 @@ static void show(struct ctl_job *job, const struct ws_group_test *f)
 		char took[32], ranks[64];
 		put_member(job, f, m);
 		ws_format_duration(took, sizeof took, m->ns);
-		snprintf(ranks, sizeof ranks, "ranks %u to %u of %u", m->rank_offset,
-		         m->rank_offset + m->ranks - 1, f->world_size);
+		if (m->ranks == 1)
+			snprintf(ranks, sizeof ranks, "rank %u of %u", m->rank_offset,
+			         f->world_size);
+		else
+			snprintf(ranks, sizeof ranks, "ranks %u to %u of %u", m->rank_offset,
+			         m->rank_offset + m->ranks - 1, f->world_size);
 		table_add(&t, UI_GOOD, m->url, f->name, took, ranks);
 	}
 	table_print(&t, job->ui);

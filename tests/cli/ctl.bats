@@ -321,6 +321,7 @@ s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_address[1],
 	[ "$status" = 143 ] || explain "expected 143"
 	try wsync-ctl init-group mine -e "$url"
 	expect_status 0
+	out_has "rank 1 of 2"
 }
 
 @test "a group that is kept and loses an endpoint ends with status 6" {
