@@ -84,7 +84,7 @@ class Served(lib.Endpoint):
                                 "--tp", str(tp), *where, *options],
                                 for_double() if ON_DOUBLE else None,
                                stdout=subprocess.PIPE)
-        ready = lib.Lines(self.child.stdout).next(180)
+        ready = lib.Lines(self.child.stdout).next()
         assert ready, "the endpoint does not start"
         super().__init__(ready)
 
@@ -101,9 +101,8 @@ class Served(lib.Endpoint):
         self.stop()
 
 
-def push(endpoints, paths, *options, seconds=120):
-    return lib.push(endpoints, paths, "--backend", "ipc", "--on-partial", "resume", *options,
-                    seconds=seconds)
+def push(endpoints, paths, *options):
+    return lib.push(endpoints, paths, "--backend", "ipc", "--on-partial", "resume", *options)
 
 
 def check(endpoints, path, *options):
@@ -169,10 +168,10 @@ def session(_fix):
         session = lib.Session([e], "--backend", "ipc", "--bucket-size", "1MiB")
         for i in range(3):
             path = make("push%d" % i, PLAIN, seed=100 + i)
-            result = session.push(path, 60)
+            result = session.push(path)
             assert result and result["ok"], result
             lib.check_held([e], lib.oracle(path))
-        rc, end = session.close(30)
+        rc, end = session.close()
         assert rc == 0 and end["ok"], end
         assert [rank["handles"] for rank in e.opened()] == [1, 1], e.opened()
 
@@ -218,10 +217,10 @@ def signalled(_fix):
     with Served(2, "--slow-at", "3") as e:
         running = lib.Running([e], [make("many", MANY)], "--backend", "ipc", "--on-partial",
                               "resume", "--bucket-size", "700KiB")
-        lib.await_true(lambda: e.steps().count("/update_weights_from_tensor") == 3, 60,
+        lib.await_true(lambda: e.steps().count("/update_weights_from_tensor") == 3,
                        "the third bucket")
         running.child.send_signal(signal.SIGTERM)
-        result = running.wait(30)
+        result = running.wait()
         assert result.rc == -signal.SIGTERM, result
         # The bucket that was asked for, and the empty one after it, which waited for its turn.
         updates = [s for s in e.journal() if s["path"] == "/update_weights_from_tensor"]
@@ -290,7 +289,7 @@ def moving(result):
 
 
 def best_of_three(endpoint, source, *options):
-    results = [push([endpoint], [source], *options, seconds=400) for _ in range(3)]
+    results = [push([endpoint], [source], *options) for _ in range(3)]
     assert all(r.rc == 0 for r in results), results
     return min(map(moving, results))
 
@@ -299,12 +298,12 @@ def best_of_three(endpoint, source, *options):
 def speed(_fix):
     if ON_DOUBLE:
         raise lib.Skip("its memory is the host's")
-    memory = lib.Lines(on_torch(MEMORY).stdout).next(180)
+    memory = lib.Lines(on_torch(MEMORY).stdout).next()
     n = 16 if memory >= 48 << 30 else max(2, memory >> 32)
-    copied = lib.Lines(on_torch(COPY, n * PIECE).stdout).next(180)
+    copied = lib.Lines(on_torch(COPY, n * PIECE).stdout).next()
     trainer = on_torch(TRAINER, n, PIECE, os.path.join(lib.TREE, "cmd/python"),
                        lib.scratch("m.json"))
-    manifest = lib.Lines(trainer.stdout).next(180)
+    manifest = lib.Lines(trainer.stdout).next()
     assert manifest, "the weights cannot be exported"
     with Served() as e:
         http = best_of_three(e, make("small", [("s%d" % i, "U8", (1,)) for i in range(n)]),

@@ -90,8 +90,8 @@ class Child:
                                stdout=subprocess.PIPE, stderr=self.err)
         self.lines = lib.Lines(self.child.stdout)
 
-    def next(self, seconds):
-        said = self.lines.next(seconds)
+    def next(self):
+        said = self.lines.next()
         assert said is not None, "it died"  # its stderr is shown
         return said
 
@@ -117,11 +117,11 @@ def tell_nccl(path):
 def broadcast(_fix):
     env = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": lib.scratch("machine-nccl-0.err")}
     with Child("machine-0", JOIN, 0, DEVICE, 0, env=env) as first:
-        port = first.next(120)
+        port = first.next()
         env["NCCL_DEBUG_FILE"] = lib.scratch("machine-nccl-1.err")
         with Child("machine-1", JOIN, 1, DEVICE, port, env=env) as second:
-            second.next(120)
-            told = [child.next(60) for child in (first, second)]
+            second.next()
+            told = [child.next() for child in (first, second)]
     print("# 64 MiB in %.1f ms, the first in %.1f ms: %.2f GB/s" % (
         told[1]["best"] * 1e3, told[1]["first"] * 1e3, (1 << 26) / told[1]["best"] / 1e9))
     if not ON_CPU:
@@ -135,9 +135,9 @@ def ipc(_fix):
         raise lib.Skip("only a GPU's memory is opened so")
     path = lib.scratch("tensor.pickle")
     with Child("shows", SHOW, DEVICE, path) as shows:
-        print("# torch shows it by %s" % json.dumps(shows.next(120)))
+        print("# torch shows it by %s" % json.dumps(shows.next()))
         with Child("sees", SEE, DEVICE, path) as sees:
-            assert sees.next(120) is True, "other bytes"
+            assert sees.next() is True, "other bytes"
 
 
 @suite.case("copies of 1 GiB, best of 20")
@@ -145,7 +145,7 @@ def copies(_fix):
     if ON_CPU:
         raise lib.Skip("only a GPU has two memories")
     with Child("copies", COPY, DEVICE) as child:
-        for name, (moved, seconds) in child.next(180).items():
+        for name, (moved, seconds) in child.next().items():
             print("# %-30s %8.1f GB/s" % (name, moved / seconds / 1e9))
 
 

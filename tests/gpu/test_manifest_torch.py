@@ -41,7 +41,7 @@ class Trainer:
                                     self.manifest, *options],
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err)
         self.lines = lib.Lines(self.child.stdout)
-        self.said = self.lines.next(120)
+        self.said = self.lines.next()
         if self.said is None:
             with open(os.path.join(self.place, "trainer.err"), encoding="utf-8") as err:
                 raise AssertionError("the trainer died: " + err.read())
@@ -50,7 +50,7 @@ class Trainer:
     def tell(self, order):
         self.child.stdin.write(order.encode() + b"\n")
         self.child.stdin.flush()
-        return self.lines.next(60)
+        return self.lines.next()
 
     def expected(self):
         """What receivers must hold: the file, under the tied name too, without what is empty."""
@@ -78,7 +78,7 @@ def hashes(source):
 @suite.case("a state_dict reaches torch, byte for byte")
 def reaches(fix):
     with Trainer() as trainer:
-        result = lib.push(fix.peers.endpoints, [trainer.source], *OVER, *FLAT, seconds=180)
+        result = lib.push(fix.peers.endpoints, [trainer.source], *OVER, *FLAT)
         assert result.rc == 0 and result.end["ok"], result
         lib.check_held(fix.peers.endpoints, trainer.expected())
 
@@ -90,7 +90,7 @@ def small_types(fix):
     with Trainer(FLOAT8) as trainer:
         for over in (OVER, ["--backend", "gloo"]) if fix.gloo else (OVER,):
             endpoints = (fix.gloo if "gloo" in over else fix.peers).endpoints
-            result = lib.push(endpoints, [trainer.source], *over, *FLAT, seconds=180)
+            result = lib.push(endpoints, [trainer.source], *over, *FLAT)
             assert result.rc == 0 and result.end["ok"], result
             lib.check_held(endpoints, trainer.expected())
 
@@ -113,10 +113,10 @@ def session(fix):
     with Trainer() as trainer:
         session = lib.Session(fix.peers.endpoints, *OVER, *FLAT)
         for _ in range(2):
-            result = session.push(trainer.source, 180)
+            result = session.push(trainer.source)
             assert result and result["ok"], result
             lib.check_held(fix.peers.endpoints, trainer.expected())
-        rc, end = session.close(60)
+        rc, end = session.close()
         assert rc == 0 and end["ok"], end
 
 
@@ -136,7 +136,7 @@ def killed(_fix):
     with Trainer() as trainer:
         pid = trainer.child.pid
         os.kill(pid, signal.SIGKILL)
-        trainer.child.wait(30)
+        trainer.child.wait(lib.PATIENCE)
         rc, _, said = hashes(trainer.source)
         assert rc == 3 and "(pid %d) has ended: its memory is gone" % pid in said, (rc, said)
 

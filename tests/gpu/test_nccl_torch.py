@@ -34,7 +34,7 @@ def make(name, tensors, seed=0):
 
 def check(endpoints, name, tensors, *options):
     path = make(name, tensors, seed=len(options))
-    result = lib.push(endpoints, [path], *OVER, *options, seconds=180)
+    result = lib.push(endpoints, [path], *OVER, *options)
     assert result.rc == 0 and result.end["ok"], result
     lib.check_held(endpoints, lib.oracle(path))
     return result
@@ -88,10 +88,10 @@ def session(fix):
     session = lib.Session(endpoints, *OVER, *FLAT)
     for i in range(3):
         path = make("push%d" % i, PLAIN, seed=100 + i)
-        result = session.push(path, 180)
+        result = session.push(path)
         assert result and result["ok"], result
         lib.check_held(endpoints, lib.oracle(path))
-    rc, end = session.close(60)
+    rc, end = session.close()
     assert rc == 0 and end["ok"], end
 
 
@@ -102,11 +102,11 @@ def death(fix):
     mkst.write(path, [("w%d" % i, "F32", (1 << 16, 1024)) for i in range(16)], holes=True)
     push = lib.Running(peers.endpoints, [path], *OVER, "--on-partial", "resume", "--bucket-size",
                        "256MiB", "--bucket-timeout", "60")
-    lib.await_true(lambda: "/update_weights_from_distributed" in peers.endpoints[0].steps(), 120,
+    lib.await_true(lambda: "/update_weights_from_distributed" in peers.endpoints[0].steps(),
                    "a bucket")
     time.sleep(0.3)
     os.kill(peers.endpoints[1].ranks[1], signal.SIGKILL)
-    result = push.wait(150)
+    result = push.wait()
     assert result.rc in (5, 6, 9, 10), result  # 5: the other server was faster to say it
     assert result.end["error"]["message"], result
     peers.stop()

@@ -54,7 +54,7 @@ class Rival:
         self.world = world
 
     def act(self, _):
-        self.world.rival().wait(30)
+        self.world.rival().wait()
 
     def codes(self, _):
         return None
@@ -94,7 +94,7 @@ def run(kind, point, world, number, start):
 
     def do(request):
         if request["path"] == "/" + point.step and request["nth"] == number:
-            begun.wait(20)
+            begun.wait(lib.PATIENCE)
             act.act(running[0].child.pid)
 
     victim = world.endpoints[point.victim]
@@ -105,6 +105,6 @@ def run(kind, point, world, number, start):
     try:
         running.append(start())
         begun.set()
-        return act, running[0].wait(60)
+        return act, running[0].wait()
     finally:
         world.source = world.protocol.new

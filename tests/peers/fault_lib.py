@@ -52,8 +52,8 @@ resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # SIGQUIT
 GRACE = 1.5  # seconds more, for a reader that does not read
 PLAIN = [("t%02d" % i, "F32", (64, 32)) for i in range(12)]
 BUCKETS = ["--bucket-size", "32KiB"]
-PATIENCE = [a for what in ("init", "receive", "ready", "complete")
-            for a in ("--%s-timeout" % what, "5s")]
+SERVER_LIMITS = [a for what in ("init", "receive", "ready", "complete")
+                 for a in ("--%s-timeout" % what, "5s")]
 VERSION = ["--weight-version", "new"]
 
 
@@ -181,7 +181,7 @@ class World:
         self.source = protocol.new  # what is pushed
         self.proxies, self.names = [], {}  # URLs that the push is told instead
         for fault in faults:
-            argv = ["--lineage", protocol.lineage, *protocol.serve, *PATIENCE, *fault]
+            argv = ["--lineage", protocol.lineage, *protocol.serve, *SERVER_LIMITS, *fault]
             self.endpoints.append(lib.Embedded(*argv, *(["--restart-on-death"] if restart else [])))
         for e in self.endpoints:
             self.load_old(e)
@@ -237,7 +237,7 @@ class World:
     def ctl(self, *args, limit="5s"):
         return lib.Running([], [],
                            argv=[*self.env(), os.path.join(lib.BUILD, "bin/wsync-ctl"), *args,
-                                 "--json", "-t", limit]).wait(90)
+                                 "--json", "-t", limit]).wait()
 
     def records(self):
         where = os.path.join(self.state, "wsync/pushes")
@@ -272,7 +272,7 @@ def give_time(protocol):
     """A push that fails asks for little more than one in which all is well, which takes 0.2 s on an
     idle machine."""
     world = World(protocol)
-    protocol.slack = SLACK + 3 * world.start().wait(60).seconds
+    protocol.slack = SLACK + 3 * world.start().wait().seconds
     world.close()
 
 
@@ -285,7 +285,7 @@ def discover(protocol):
     world = World(protocol)
     seen = len(journal(world.endpoints[0])["requests"])
     assert all(holds(e, protocol.sums) == "old" for e in world.endpoints), protocol.name
-    done = world.start().wait(20)
+    done = world.start().wait()
     assert done.rc == 0, "%s: %s" % (protocol.name, done)
     requests = journal(world.endpoints[0])["requests"]
     paths = [r["path"][1:] for r in requests]
@@ -567,7 +567,7 @@ def follow(point, world):
             if rest:
                 e.post("/resume_memory_occupation", {"tags": sorted(rest)})
     for attempt in range(6):  # a server of torch that waits in vain takes its time to notice
-        done = world.start("-t", "15s", *limits("10s"), options=options).wait(40)
+        done = world.start("-t", "15s", *limits("10s"), options=options).wait()
         if done.rc == 0 or attempt == 5:
             break
         time.sleep(1)
@@ -595,7 +595,7 @@ def answers(e):
 def settle(point, world, began):
     """Until a slow endpoint has done what it was asked to."""
     if "restart" in point.options:
-        lib.await_true(lambda: answers(world.endpoints[point.victim]), 10,
+        lib.await_true(lambda: answers(world.endpoints[point.victim]),
                        "the endpoint to come back")
     if point.kind == "late":
         time.sleep(max(0, began + DEADLINE + LATE_SECONDS + 1 - time.monotonic()))
@@ -635,7 +635,7 @@ def run_signal(point, world):
     running = world.start(*limits("20s"), *held(point), unread=unread)
     try:
         if point.step != "after":
-            lib.await_true(lambda: len(asked(victim, route)) >= point.call, 20,
+            lib.await_true(lambda: len(asked(victim, route)) >= point.call,
                            "the push to be there")
         # so that the other endpoint has done what it can
         time.sleep(point.call / 1000 if point.step == "after" else 0.1)
@@ -649,7 +649,7 @@ def run_signal(point, world):
         if "twice" in point.options:
             time.sleep(0.4)
             os.kill(running.child.pid, number)
-        done = running.wait(30)
+        done = running.wait()
     check(done.rc == -number or (point.step == "after" and done.rc == 0),
           "it did not die by signal %d: %s" % (number, done))
     took = time.monotonic() - began
@@ -679,10 +679,10 @@ def run_fault(point, world):
     victim = world.endpoints[point.victim]
     if point.kind == "freeze":
         lib.await_true(lambda: len(asked(victim, "/" + point.step)) >= point.call or
-                       running.child.poll() is not None, 20, "the push to be there")
+                       running.child.poll() is not None, "the push to be there")
         os.kill(victim.child.pid, signal.SIGSTOP)
     try:
-        done = running.wait(60)
+        done = running.wait()
     finally:
         if point.kind == "freeze":
             os.kill(victim.child.pid, signal.SIGCONT)

@@ -31,6 +31,9 @@ TORCH_NAME = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "F8_E4M3": "float8_e4
               "F8_E5M2": "float8_e5m2", "I16": "int16", "F16": "float16", "BF16": "bfloat16",
               "I32": "int32", "F32": "float32", "I64": "int64", "F64": "float64"}
 
+# Seconds, of every wait: far more than a step takes on the slowest machine. Only a hang uses it up.
+PATIENCE = 1200
+
 
 class Skip(Exception):
     """This case, or raised by a suite's set-up all of it, cannot run here."""
@@ -42,7 +45,7 @@ class Lines:
     def __init__(self, pipe):
         self.fd, self.rest = pipe.fileno(), b""
 
-    def next(self, seconds):
+    def next(self, seconds=PATIENCE):
         """The next line's value; None at the end of the stream."""
         until = time.monotonic() + seconds
         while b"\n" not in self.rest:
@@ -57,11 +60,11 @@ class Lines:
         return json.loads(line)
 
 
-def await_true(question, seconds, what):
-    until = time.monotonic() + seconds
+def await_true(question, what):
+    until = time.monotonic() + PATIENCE
     while not question():
         if time.monotonic() > until:
-            raise TimeoutError("%s: not within %g s" % (what, seconds))
+            raise TimeoutError("%s: not within %g s" % (what, PATIENCE))
         time.sleep(0.005)
 
 
@@ -86,7 +89,7 @@ def start(argv, env=None, **how):
 def stop(child):
     if child.poll() is None:
         child.kill()
-    child.wait(10)
+    child.wait(PATIENCE)
     CHILDREN.remove(child)
     for pipe in (child.stdin, child.stdout, child.stderr):
         if pipe:
@@ -133,7 +136,7 @@ class Endpoint:
         self.url, self.tp = ready["url"], ready["tp"]
         self.pid, self.ranks = ready["pid"], ready["ranks"]
 
-    def get(self, path, seconds=60):
+    def get(self, path, seconds=PATIENCE):
         with urllib.request.urlopen(self.url + path, timeout=seconds) as reply:
             return json.load(reply)
 
@@ -149,16 +152,14 @@ class Receivers:
     """Torch endpoints: Receivers("2.6", [1, 2]) has .endpoints of one and of two ranks. python: an
     interpreter that has torch, whichever that is."""
 
-    def __init__(self, version, tps, env=None, options=(), ready_seconds=120, python=None):
+    def __init__(self, version, tps, env=None, options=(), python=None):
         self.err = open(scratch("receivers-%d.err" % len(os.listdir(SCRATCH))), "w+")
         run = [python] if python else [os.path.join(HERE, "python.sh"), version]
         argv = run + [os.path.join(HERE, "receiver.py"), "--tp", ",".join(map(str, tps)), *options]
         self.child = start(argv, env, stdout=subprocess.PIPE, stderr=self.err)
         lines, ready = Lines(self.child.stdout), []
         while len(ready) < len(tps):
-            # The first may make the root; and a first import of torch with CUDA reads gigabytes.
-            line = lines.next(max(ready_seconds, 1200 if not python else 300) if not ready
-                              else ready_seconds)
+            line = lines.next()  # the first may make the root, or read gigabytes of torch
             if line is None:
                 self.give_up()
             ready.append(line)
@@ -168,7 +169,7 @@ class Receivers:
         assert [e.tp for e in self.endpoints] == list(tps), ready
 
     def give_up(self):
-        status = self.child.wait(10)
+        status = self.child.wait(PATIENCE)
         self.err.seek(0)
         text = self.err.read().strip()
         if status == 77:
@@ -194,16 +195,16 @@ class Embedded:
         self.child = start([os.path.join(BUILD, "bin", "wsync-endpoint"), "--listen", "127.0.0.1:0",
                             "--json", *options], stdout=subprocess.PIPE)
         lines = Lines(self.child.stdout)
-        assert lines.next(20)["type"] == "start"
-        self.url = lines.next(20)["url"]
+        assert lines.next()["type"] == "start"
+        self.url = lines.next()["url"]
 
     def get(self, path):
-        with urllib.request.urlopen(self.url + path, timeout=20) as reply:
+        with urllib.request.urlopen(self.url + path, timeout=PATIENCE) as reply:
             return json.load(reply)
 
     def post(self, path, body):
         request = urllib.request.Request(self.url + path, json.dumps(body).encode())
-        with urllib.request.urlopen(request, timeout=20) as reply:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as reply:
             return json.load(reply)
 
     def __enter__(self):
@@ -258,12 +259,12 @@ class Running:
         self.child = start(argv or push_argv(endpoints, paths, options), push_env(),
                            stdin=subprocess.DEVNULL, stdout=to[0], stderr=to[1], text=True)
 
-    def wait(self, seconds=60):
-        """A push that is still running after that many seconds is a failure."""
+    def wait(self):
+        """A push that never ends is a failure."""
         try:
-            out, err = self.child.communicate(timeout=seconds)
+            out, err = self.child.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired as e:
-            raise AssertionError("it still ran after %g s" % seconds) from e
+            raise AssertionError("it still ran after %g s" % PATIENCE) from e
         finally:
             stop(self.child)
             for pipe in self.pipes:
@@ -272,16 +273,16 @@ class Running:
         return Push(self.child.returncode, out or "", err or "", time.monotonic() - self.began)
 
 
-def push(endpoints, paths, *options, seconds=60):
-    return Running(endpoints, paths, *options).wait(seconds)
+def push(endpoints, paths, *options):
+    return Running(endpoints, paths, *options).wait()
 
 
-def run_program(name, args, endpoints, seconds=60):
+def run_program(name, args, endpoints):
     """Another of the programs, with --json among args; the outcome is like a push's."""
     argv = [os.path.join(BUILD, "bin", name), *args]
     for e in endpoints:
         argv += ["--endpoint", e.url]
-    return Running(endpoints, [], argv=argv).wait(seconds)
+    return Running(endpoints, [], argv=argv).wait()
 
 
 def forget(endpoints):
@@ -298,21 +299,21 @@ class Session:
                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr)
         self.lines = Lines(self.child.stdout)
 
-    def push(self, source, seconds=60):
+    def push(self, source):
         self.child.stdin.write(source.encode() + b"\n")
         self.child.stdin.flush()
-        return self.wait("result", seconds)
+        return self.wait("result")
 
-    def wait(self, kind, seconds):
+    def wait(self, kind):
         while True:
-            event = self.lines.next(seconds)
+            event = self.lines.next()
             if event is None or event["type"] == kind:
                 return event
 
-    def close(self, seconds=30):
+    def close(self):
         self.child.stdin.close()
-        end = self.wait("end", seconds)
-        rc = self.child.wait(seconds)
+        end = self.wait("end")
+        rc = self.child.wait(PATIENCE)
         stop(self.child)
         return rc, end
 

@@ -59,7 +59,8 @@ def suite_for(version):
                 os.path.join(lib.TREE, "tests", "bench", "torch_sender.py"), path]
         for e in endpoints:
             argv += ["--endpoint", e.url]
-        done = subprocess.run(argv, timeout=60, capture_output=True, text=True, check=False)
+        done = subprocess.run(argv, timeout=lib.PATIENCE, capture_output=True, text=True,
+                              check=False)
         assert done.returncode == 0, done.stderr
         lib.check_held(endpoints, lib.oracle(path))
 

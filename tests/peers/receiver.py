@@ -84,8 +84,8 @@ class Rank:
         group = self.groups[body["group_name"]]
         self.prepared = Prepared(body, lambda bucket: self.receive(
             bucket, body.get("load_format"), group))
-        if not self.prepared.ready.wait(60):
-            raise RuntimeError("Timeout waiting for recv thread to become ready after 60s")
+        if not self.prepared.ready.wait(1200):
+            raise RuntimeError("Timeout waiting for recv thread to become ready")
 
     def complete_weights_update(self, body):
         if not self.prepared:

@@ -49,7 +49,7 @@ def request(url, port, world, plan, others, answer):
     try:
         asked = urllib.request.Request(url + "/receive_weights_ep_scatter",
                                        json.dumps(body).encode())
-        with urllib.request.urlopen(asked, timeout=30) as reply:
+        with urllib.request.urlopen(asked, timeout=1200) as reply:
             answer.update(json.load(reply))
     except Exception as e:  # pylint: disable=broad-except
         answer["message"] = getattr(e, "read", lambda: str(e))()
@@ -94,7 +94,7 @@ def train(rank, world, port, url, path):
                                             for r in range(TP)]):
             work.wait()
     if thread:
-        thread.join(30)
+        thread.join(1200)
         if not answer.get("success"):
             raise SystemExit("refused: %s" % answer)
         print(answer["message"])

@@ -35,9 +35,12 @@ def say(**what):
 PLAIN = {"use_libuv": False} if VERSION >= (2, 4) else {}
 
 
-def client(port, seconds=20):
-    return dist.TCPStore("127.0.0.1", int(port), 3, False, datetime.timedelta(seconds=seconds),
-                         **PLAIN)
+# Nothing waits that long but a hang, as in lib.py.
+PATIENCE = datetime.timedelta(seconds=1200)
+
+
+def client(port):
+    return dist.TCPStore("127.0.0.1", int(port), 3, False, PATIENCE, **PLAIN)
 
 
 def raises(function):
@@ -51,7 +54,7 @@ def raises(function):
 def wait_in_vain(store, port):
     before = time.monotonic()
     why = raises(lambda: store.wait(["never"], datetime.timedelta(milliseconds=200)))
-    assert why and 0.1 < time.monotonic() - before < 5, why
+    assert why and time.monotonic() - before > 0.1, why
     if VERSION < (2, 1):
         store = client(port)  # it does not survive a time-out
     store.set("after", "timeout")
@@ -121,8 +124,7 @@ def ops(port):
 
 
 def host():
-    store = dist.TCPStore("127.0.0.1", 0, 2, True, datetime.timedelta(seconds=20),
-                          wait_for_workers=False, **PLAIN)
+    store = dist.TCPStore("127.0.0.1", 0, 2, True, PATIENCE, wait_for_workers=False, **PLAIN)
     say(port=store.port)
     store.set("from_torch", "hello")
     say(got=store.get("from_us").decode(), joined=store.get("counter").decode())
@@ -130,7 +132,7 @@ def host():
 
 
 def get(port, key):
-    store = client(port, 60)
+    store = client(port)
     say(joined=True)
     before = time.monotonic()
     why = raises(lambda: store.get(key))

@@ -59,7 +59,7 @@ def read(path):
 
 def mkcheckpoint(*args):
     tool = os.path.join(os.environ.get("BUILD", "build"), "tests/tools/mkcheckpoint")
-    return subprocess.run([tool, *args], timeout=60, stderr=subprocess.PIPE, text=True)
+    return subprocess.run([tool, *args], timeout=1200, stderr=subprocess.PIPE, text=True)
 
 
 def main():

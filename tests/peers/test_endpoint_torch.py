@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-from lib import BUILD, HERE, Embedded, Skip, Suite, free_port, scratch, torch_root
+from lib import BUILD, HERE, PATIENCE, Embedded, Skip, Suite, free_port, scratch, torch_root
 
 SENDER = os.path.join(os.path.dirname(HERE), "bench", "torch_sender.py")
 # What every torch's gloo takes tensor by tensor, one tensor above a bucket. Odd sizes come last:
@@ -17,7 +17,7 @@ TENSORS = ["a.long:I64:77", "b.weight:F32:700,100", "c.scale:F32:1", "d.weight:F
 def expected_hashes(path):
     out = subprocess.run([os.path.join(BUILD, "bin", "wsync-list-weights"), "--hash", "--json",
                           path],
-                         check=True, timeout=20, stdout=subprocess.PIPE).stdout
+                         check=True, timeout=PATIENCE, stdout=subprocess.PIPE).stdout
     lines = [json.loads(line) for line in out.splitlines()]
     return {t["name"]: t["hash"] for t in lines if t["type"] == "tensor"}
 
@@ -29,7 +29,7 @@ def send(version, path, urls, load_format):
             "--bucket-size", str(1 << 20), path]
     for url in urls:
         argv += ["--endpoint", url]
-    sent = subprocess.run(argv, timeout=60, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    sent = subprocess.run(argv, timeout=PATIENCE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           text=True,
                           check=False)
     if sent.returncode == 77:
@@ -72,7 +72,7 @@ def scatter_files():
     path = os.path.join(where, "experts.safetensors")
     subprocess.run([sys.executable, os.path.join(HERE, "mkst.py"), path, *names,
                     "model.norm.weight:BF16:64"],
-                   check=True, timeout=20)
+                   check=True, timeout=PATIENCE)
     return where, path
 
 
@@ -85,7 +85,7 @@ def check_scatter(version):
     with Embedded("--tp", "2", "--lineage", "xorl-legacy", "--model", where, *options) as e:
         argv = [os.path.join(HERE, "python.sh"), version, os.path.join(HERE, "scatter_trainer.py"),
                 "2", str(port), e.url, path]
-        done = subprocess.run(argv, timeout=50, capture_output=True, text=True, check=False)
+        done = subprocess.run(argv, timeout=PATIENCE, capture_output=True, text=True, check=False)
         if done.returncode == 77:
             raise Skip(done.stderr.strip().split("\n")[-1])
         assert done.returncode == 0, done
@@ -110,7 +110,7 @@ for VERSION in ("1.13", "2.6", "2.14"):
 def set_up():
     path = scratch("pushed.safetensors")
     subprocess.run([sys.executable, os.path.join(HERE, "mkst.py"), path, *TENSORS], check=True,
-                   timeout=20)
+                   timeout=PATIENCE)
     return path
 
 

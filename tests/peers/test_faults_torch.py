@@ -46,7 +46,7 @@ def start_and_stall(fix, victim, others, *options):
     running = lib.Running([victim] + others, [fix.big], "--on-partial", "resume", "--load-format",
                           "flattened_bucket",
                           *options)
-    lib.await_true(lambda: "/update_weights_from_distributed" in victim.steps(), 30, "first bucket")
+    lib.await_true(lambda: "/update_weights_from_distributed" in victim.steps(), "first bucket")
     os.kill(victim.ranks[0], signal.SIGSTOP)
     return running, before
 
@@ -61,7 +61,7 @@ def check_resumed(endpoints, before):
 
 def check_usable(fix, *endpoints):
     lib.forget(endpoints)
-    result = lib.push(endpoints, [fix.small], seconds=30)
+    result = lib.push(endpoints, [fix.small])
     assert result.rc == 0, result
 
 
@@ -70,7 +70,7 @@ def one_of_two(fix):
     victim, other = fix.spend(), fix.stay()
     running, before = start_and_stall(fix, victim, [other], "--bucket-size", "512MiB")
     os.kill(victim.pid, signal.SIGKILL)
-    result = running.wait(20)
+    result = running.wait()
     assert result.rc == 6 and not result.end["ok"], result
     check_resumed([other], before)
     check_usable(fix, other)
@@ -83,9 +83,9 @@ def committed(fix):
     running, before = start_and_stall(fix, victim, [other], "--bucket-size", "2GiB")
     lib.await_true(lambda: [j["status"] for j in other.journal()[before[0]:]
                             if j["path"] == "/update_weights_from_distributed"] == [200],
-                   30, "the other endpoint's answer")
+                   "the other endpoint's answer")
     os.kill(victim.pid, signal.SIGKILL)
-    result = running.wait(20)
+    result = running.wait()
     assert result.rc == 9 and not result.end["ok"], result
     states = {e["url"]: e["state"] for e in result.end["endpoints"]}
     assert states[other.url] == "committed" and states[victim.url] != "committed", states
@@ -95,11 +95,11 @@ def committed(fix):
 @suite.case("a rank that stalls: exit 10 when --bucket-timeout is over, the other is resumed")
 def stalled(fix):
     victim, other = fix.spend(), fix.stay()
-    # Long enough for the other's 512 MiB on a busy machine.
-    running, before = start_and_stall(fix, victim, [other], "--bucket-timeout", "10s",
-                                      "--bucket-size", "512MiB")
+    # Long enough for the other's 256 MiB on a busy machine.
+    running, before = start_and_stall(fix, victim, [other], "--bucket-timeout", "20s",
+                                      "--bucket-size", "256MiB")
     try:
-        result = running.wait(40)
+        result = running.wait()
     finally:
         os.kill(victim.pid, signal.SIGKILL)
     assert result.rc == 10 and not result.end["ok"], result
@@ -117,7 +117,7 @@ def terminated(fix):
     running, before = start_and_stall(fix, victim, [other])
     running.child.terminate()
     os.kill(victim.ranks[0], signal.SIGCONT)
-    result = running.wait(30)
+    result = running.wait()
     assert result.rc == -signal.SIGTERM, result
     check_resumed([victim, other], [first] + before)
     check_usable(fix, victim, other)
@@ -129,12 +129,12 @@ def refused(fix):
     peers = lib.Receivers(fix.version, [1], options=["--refuse"])
     before = len(other.journal())
     result = lib.push(peers.endpoints + [other], [fix.big], "--on-partial", "resume",
-                      "--bucket-size", "512MiB", seconds=30)
+                      "--bucket-size", "512MiB")
     assert result.rc == 5 and "refused as told" in result.stderr, result
     check_resumed(peers.endpoints + [other], [0, before])
     # gloo waits half an hour for the rest of a payload whose connection was closed in its middle.
     lib.await_true(lambda: all(j["status"] for j in other.journal()),
-                   10, "the other endpoint's answers")
+                   "the other endpoint's answers")
     check_usable(fix, other)
     peers.stop()
 
@@ -146,14 +146,14 @@ def killed(fix):
     result = session.push(fix.small)
     assert result["ok"], result
     session.child.kill()
-    result = lib.push([other], [fix.small], seconds=30)
+    result = lib.push([other], [fix.small])
     assert result.rc == 0, result
 
 
 @suite.case("a rank that joins under another group's name is told from its key")
 def other_group(fix):
     peers = lib.Receivers(fix.version, [1], options=["--group", "another"])
-    result = lib.push(peers.endpoints, [fix.small], "--init-timeout", "5s", seconds=40)
+    result = lib.push(peers.endpoints, [fix.small], "--init-timeout", "10s")
     assert result.rc == 10 and result.of("hang")[0]["cause"] == "other-group", result
     assert "/another/another/" in result.of("hang")[0]["likely"], result
     peers.stop()
@@ -162,10 +162,10 @@ def other_group(fix):
 @suite.case("TORCH_DISTRIBUTED_DEBUG=DETAIL on the endpoint is recognised and named")
 def detail(fix):
     peers = lib.Receivers(fix.version, [1], {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
-    result = lib.push(peers.endpoints, [fix.small], "--init-timeout", "20s", seconds=40)
+    result = lib.push(peers.endpoints, [fix.small], "--init-timeout", "10m")
     assert result.rc == 6 and "DETAIL" in result.stderr, result
     assert "hint: unset TORCH_DISTRIBUTED_DEBUG" in result.stderr, result
-    assert result.seconds < 15, "it took %.1f s to say so" % result.seconds
+    assert result.seconds < 300, "it took %.1f s to say so" % result.seconds
     peers.stop()
 
 

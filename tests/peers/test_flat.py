@@ -14,8 +14,8 @@ import subprocess
 import sys
 import urllib.request
 
-from lib import BUILD, TREE, Embedded, Session, Suite, await_true, is_sanitized, scratch, start, \
-    stop
+from lib import BUILD, PATIENCE, TREE, Embedded, Session, Suite, await_true, is_sanitized, \
+    scratch, start, stop
 import mkst
 
 MISSING = "nowhere.safetensors"
@@ -34,7 +34,7 @@ def model():
     if not os.path.exists(path):
         subprocess.run([sys.executable, os.path.join(TREE, "tests", "cli", "small_model.py"),
                         "qwen3",
-                        folder], check=True, timeout=30)
+                        folder], check=True, timeout=PATIENCE)
         with open(path, "r+b") as f, mmap.mmap(f.fileno(), 0) as data:
             begin = 8 + int.from_bytes(data[:8], "little")
             # no NaN, and none above 2
@@ -226,12 +226,12 @@ class Gateway:
             with open(said, encoding="utf-8") as f:
                 self.url = next((json.loads(line)["url"] for line in f if '"ready"' in line), None)
             return self.url
-        await_true(ready, 20, "the gateway")
+        await_true(ready, "the gateway")
 
     def post(self, path, body):
         request = urllib.request.Request(self.url + path, json.dumps(body).encode())
         try:
-            with urllib.request.urlopen(request, timeout=60) as reply:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as reply:
                 return json.load(reply)
         except urllib.error.HTTPError as refused:
             with refused:

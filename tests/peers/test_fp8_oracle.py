@@ -32,7 +32,7 @@ class Oracle:
             sent.append(("%s %s %s %d %d %d %d\n" % (kind, rule, level, *x.shape, *block)).encode())
             sent.append(self.raw(x))
         done = subprocess.run([self.tool], input=b"".join(sent), stdout=subprocess.PIPE,
-                              timeout=100, check=True)
+                              timeout=1200, check=True)
         out, at, answers = done.stdout, 0, []
         for x, rule, level, (bn, bk) in requests:
             end = out.index(b"\n", at)

@@ -15,7 +15,7 @@ import struct
 import sys
 import urllib.request
 
-from lib import BUILD, Lines, Session, Suite, push, scratch, start, stop
+from lib import BUILD, PATIENCE, Lines, Session, Suite, push, scratch, start, stop
 
 HIDDEN, HEADS, KV, DIM, INNER, MID, EXPERTS, VOCAB = 256, 8, 2, 32, 512, 64, 8, 1000
 CONFIG = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe",
@@ -231,12 +231,12 @@ class Embedded:
         self.child = start([os.path.join(BUILD, "bin", "wsync-endpoint"), "--listen", "127.0.0.1:0",
                             "--json", *options], stdout=-1)
         lines = Lines(self.child.stdout)
-        assert lines.next(20)["type"] == "start"
-        self.url = lines.next(20)["url"]
+        assert lines.next()["type"] == "start"
+        self.url = lines.next()["url"]
 
     def checksums(self):
         with urllib.request.urlopen(self.url + "/weights_checker?action=checksum",
-                                    timeout=20) as reply:
+                                    timeout=PATIENCE) as reply:
             return [rank["checksums"] for rank in json.load(reply)["ranks"]]
 
     def __enter__(self):

@@ -37,7 +37,7 @@ class Oracle:
     def ask(self, job):
         self.child.stdin.write(json.dumps(job).encode() + b"\n")
         self.child.stdin.flush()
-        return self.lines.next(60)
+        return self.lines.next()
 
     def merge(self, variant, base, adapter, two_step):
         """Pushes to disk; the checkpoint holds what any push would send."""
@@ -62,7 +62,7 @@ class Oracle:
 
 def set_up():
     done = subprocess.run(python("make", lib.scratch("hard")), capture_output=True, text=True,
-                          timeout=1200)
+                          timeout=lib.PATIENCE)
     if done.returncode == 77:
         raise lib.Skip(done.stderr.strip().split("\n")[-1])
     assert done.returncode == 0, done.stderr

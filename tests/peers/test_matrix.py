@@ -234,7 +234,7 @@ def check_flushes(new, flush, flushed):
 
 def has_disk():
     text = subprocess.run([os.path.join(lib.BUILD, "bin", "wsync-push"), "--help=all"],
-                          capture_output=True, text=True, check=True, timeout=20).stdout
+                          capture_output=True, text=True, check=True, timeout=lib.PATIENCE).stdout
     return "disk" in text.split("--backend")[1].split("--gpu")[0]
 
 

@@ -26,7 +26,7 @@ class Fixture:
 @suite.case("torch 1.13 and 2.6 speak different gloo: exit 6 within seconds, both still usable")
 def strangers(fix):
     endpoints = fix.endpoints("1.13", "2.6")
-    result = lib.push(endpoints, [fix.file], seconds=20)
+    result = lib.push(endpoints, [fix.file])
     assert result.rc == 6 and "same torch" in result.stderr, result
     for e in endpoints:
         assert "/update_weights_from_distributed" not in e.steps(), e.steps()
@@ -50,10 +50,10 @@ def late(rank, seconds):
 def latecomer(fix):
     endpoints = fix.endpoints("1.13", "2.6")
     with late(endpoints[-1].ranks[1], 3):
-        result = lib.push(endpoints, [fix.file], seconds=20)
+        result = lib.push(endpoints, [fix.file])
     assert result.rc == 6 and result.seconds > 2.5, result
     for version in fix.peers:
-        result = lib.push(fix.endpoints(version), [fix.file], seconds=20)
+        result = lib.push(fix.endpoints(version), [fix.file])
         assert result.rc == 0, result
 
 
@@ -63,12 +63,12 @@ def interrupted(fix):
     before = len(endpoints[-1].journal())
     with late(endpoints[-1].ranks[1], 2):
         running = lib.Running(endpoints, [fix.file])
-        lib.await_true(lambda: "/init_weights_update_group" in endpoints[-1].steps(before), 20,
+        lib.await_true(lambda: "/init_weights_update_group" in endpoints[-1].steps(before),
                        "the request to join")
         os.kill(running.child.pid, signal.SIGINT)
-        result = running.wait(20)
+        result = running.wait()
     assert result.rc == -signal.SIGINT, result
-    result = lib.push(endpoints, [fix.file], seconds=20)
+    result = lib.push(endpoints, [fix.file])
     assert result.rc == 0, result
 
 

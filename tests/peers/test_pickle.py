@@ -66,8 +66,8 @@ def lines(wanted):
 
 
 def ask(tool, what, data):
-    return subprocess.run([tool, *what.split()], input=data, stdout=subprocess.PIPE, timeout=60,
-                          check=True).stdout
+    return subprocess.run([tool, *what.split()], input=data, stdout=subprocess.PIPE,
+                          timeout=1200, check=True).stdout
 
 
 def raw(torch, x):
@@ -229,7 +229,7 @@ def main():
         argv = ["setpriv", "--pdeathsig", "KILL", os.path.join(HERE, "python.sh"), version,
                 __file__, tool]
         done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                              timeout=600)
+                              timeout=1200)
         if done.returncode == 77:
             for _ in range(5):
                 print("ok # SKIP " + done.stderr.strip().split("\n")[-1])

@@ -61,7 +61,7 @@ def nothing_received(fix):
 
 def check_usable(fix, *endpoints):
     """As they are: by the protocol that they had trouble with."""
-    result = lib.push(endpoints, [fix.floats], "--protocol", "two-phase", seconds=30)
+    result = lib.push(endpoints, [fix.floats], "--protocol", "two-phase")
     assert result.rc == 0, result
     lib.check_held(endpoints, lib.oracle(fix.floats))
 
@@ -131,10 +131,10 @@ def check_undone(fix, name):
         running = lib.Running([victim, other], [fix.large], "--protocol", "two-phase",
                               "--bucket-size",
                               "16MiB")
-        lib.await_true(lambda: is_prepared(victim) and is_prepared(other), 60, "first bucket")
+        lib.await_true(lambda: is_prepared(victim) and is_prepared(other), "first bucket")
         os.kill(victim.pid, signal.SIGKILL)
-        lib.await_true(lambda: is_gone(victim.ranks[0]), 60, "end of its rank")
-    result = running.wait(60)
+        lib.await_true(lambda: is_gone(victim.ranks[0]), "end of its rank")
+    result = running.wait()
     assert result.rc in (4, 6), result
     assert steps_of(other, before[other], TWO_PHASE) == list(TWO_PHASE), other.steps(before[other])
     states = {e["url"]: e["state"] for e in result.end["endpoints"]}
@@ -162,13 +162,13 @@ def prepared(fix):
     assert first.push(fix.floats)["ok"]
     body = {"names": ["x"], "dtypes": ["float32"], "shapes": [[4]], "group_name": "first"}
     ask = urllib.request.Request(busy.url + TWO_PHASE[0], json.dumps(body).encode())
-    assert json.load(urllib.request.urlopen(ask, timeout=10))["success"]
+    assert json.load(urllib.request.urlopen(ask, timeout=lib.PATIENCE))["success"]
     result = lib.push([busy, other], [fix.bytes], "--protocol", "two-phase")
     assert result.rc == 5 and "already in progress" in result.stderr, result
     assert "restart" in result.stderr, result
     assert steps_of(other, before, TWO_PHASE) == list(TWO_PHASE), other.steps(before)
     first.child.stdin.close()
-    first.child.wait(20)
+    first.child.wait(lib.PATIENCE)
     check_usable(fix, other)
 
 
@@ -217,10 +217,10 @@ def session_cancelled(fix):
         before = len(endpoint.journal())
         running = lib.Running([endpoint], [fix.huge], "--bucket-size", "256MiB", "--on-partial",
                               "resume")
-        lib.await_true(lambda n=before: "/update_weights_from_distributed" in endpoint.steps(n), 30,
+        lib.await_true(lambda n=before: "/update_weights_from_distributed" in endpoint.steps(n),
                        "bucket")
         running.child.send_signal(signal.SIGINT)
-        result = running.wait(60)
+        result = running.wait()
         if result.rc != 0:
             break
     assert result.rc == -signal.SIGINT, result

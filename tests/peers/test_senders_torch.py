@@ -115,14 +115,13 @@ def send(endpoints, sources, port):
     n, running = len(sources), []
     for i in reversed(range(n)):
         argv = [os.path.join(lib.BUILD, "bin", "wsync-push"), sources[i], "--json", "--protocol",
-                "ep-scatter",
-                "--init-timeout", "40s", "--master-address", "127.0.0.1", "--master-port",
-                str(port)]
+                "ep-scatter", "--init-timeout", "10m", "--master-address", "127.0.0.1",
+                "--master-port", str(port)]
         argv += ["--sender", "%d/%d" % (i + 1, n)] if n > 1 else []
         for e in endpoints if i == 0 else []:
             argv += ["--endpoint", e.url]
         running.append(lib.Running([], [], argv=argv))
-    return [r.wait(60) for r in running]
+    return [r.wait() for r in running]
 
 
 def check(fix, version):
@@ -169,8 +168,7 @@ def set_up():
     for n in (1, 2, 4):
         base = lib.scratch("part-%d-" % n)
         subprocess.run([sys.executable, os.path.join(CLI, "split_model.py"), whole, str(n), base],
-                       check=True,
-                       timeout=20)
+                       check=True, timeout=lib.PATIENCE)
         parts[n] = [base + str(i + 1) for i in range(n)]
     return {"whole": whole, "parts": parts}
 

@@ -120,31 +120,31 @@ class Server:
         # A group of its own: what it starts ends with it.
         self.child = lib.start(argv, env, stdout=self.log, stderr=self.log, start_new_session=True)
 
-    def await_ready(self, seconds):
+    def await_ready(self):
         def ready():
             assert self.child.poll() is None, "sglang %s ended with %d" % (self.version,
                 self.child.returncode)
             self.log.flush()
             with open(self.log.name, errors="replace") as f:
                 return "ready to roll" in f.read()
-        lib.await_true(ready, seconds, "sglang %s" % self.version)
+        lib.await_true(ready, "sglang %s" % self.version)
 
     def stop(self):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.child.pid, signal.SIGKILL)
         lib.stop(self.child)
 
-    def post(self, path, body, seconds=60):
+    def post(self, path, body):
         request = urllib.request.Request(self.url + path, json.dumps(body).encode(),
                                          {"Content-Type": "application/json"})
         try:
-            with urllib.request.urlopen(request, timeout=seconds) as reply:
+            with urllib.request.urlopen(request, timeout=lib.PATIENCE) as reply:
                 return reply.status, json.loads(reply.read() or "null")
         except urllib.error.HTTPError as e:
             return e.code, json.loads(e.read() or "null")
 
     def model_info(self):
-        with urllib.request.urlopen(self.url + "/get_model_info", timeout=20) as reply:
+        with urllib.request.urlopen(self.url + "/get_model_info", timeout=lib.PATIENCE) as reply:
             return json.load(reply)
 
     def check_holds(self, path):
@@ -161,9 +161,9 @@ class Server:
             "max_new_tokens": tokens, "temperature": 0, "ignore_eos": True}}, **more))
 
 
-def run(program, server, *args, rc=0, seconds=120):
+def run(program, server, *args, rc=0):
     argv = [os.path.join(lib.BUILD, "bin", program), *args, "--endpoint", server.url, "--json"]
-    result = lib.Running([], [], argv=argv).wait(seconds)
+    result = lib.Running([], [], argv=argv).wait()
     assert result.rc == rc, "%s %s: %s" % (program, " ".join(args), result)
     return result
 
@@ -263,7 +263,7 @@ def under_load(servers):
             time.sleep(0.5)
             push(s, make(seed), *options)
             for t in asking:
-                t.join(120)
+                t.join(lib.PATIENCE)
             assert len(answers) == 3, "%s: %d answers" % (options, len(answers))
             s.check_holds(make(seed))
             status, reply = s.generate(4)
@@ -317,7 +317,7 @@ def start_all(servers):
         servers.append(Server(version))
     try:
         for s in servers:
-            s.await_ready(900)
+            s.await_ready()
     except (AssertionError, TimeoutError):
         lib.show_logs(began)
         raise

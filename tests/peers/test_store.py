@@ -19,19 +19,19 @@ class Process:
                                stderr=subprocess.PIPE)
         self.lines = lib.Lines(self.child.stdout)
 
-    def next(self, seconds=60):
-        return self.lines.next(seconds)
+    def next(self):
+        return self.lines.next()
 
     def say(self, *words):
         self.child.stdin.write((" ".join(map(str, words)) + "\n").encode())
         self.child.stdin.flush()
 
-    def ask(self, *words, seconds=30):
+    def ask(self, *words):
         self.say(*words)
-        return self.next(seconds)
+        return self.next()
 
-    def text(self, *words, seconds=30):
-        answer = self.ask(*words, seconds=seconds)
+    def text(self, *words):
+        answer = self.ask(*words)
         assert "text" in answer, (words, answer)
         return answer["text"]
 
@@ -68,7 +68,7 @@ def start_torch():
     for version in VERSIONS:
         peer = peers[version] = Process([os.path.join(lib.HERE, "python.sh"), version,
                                          os.path.join(lib.HERE, "store_peer.py")])
-        if peer.next(1200) is None:
+        if peer.next() is None:
             status, why = peer.child.wait(10), peer.child.stderr.read().decode().strip()
             if status != 77:
                 raise RuntimeError("store_peer.py: exit %d: %s" % (status, why))
@@ -91,7 +91,7 @@ def cases_for(suite, version, epoch):
     def operations(torch):
         with serve(0) as store, forks(torch, ("ops", store.port)) as peer:
             done = 0
-            while "end" not in (line := peer.next(120)):
+            while "end" not in (line := peer.next()):
                 assert not line["why"], line
                 done += 1
             assert done >= 6 and not line["end"], (done, line)
@@ -101,28 +101,28 @@ def cases_for(suite, version, epoch):
     @case("is recognised, and its wait reported")
     def waits(torch):
         with serve(3) as store, forks(torch, ("get", store.port, "nobody/sets/this")) as peer:
-            assert peer.next(120)["joined"]
-            lib.await_true(lambda: "nobody/sets/this" in store.text("report"), 10, "the wait")
+            assert peer.next()["joined"]
+            lib.await_true(lambda: "nobody/sets/this" in store.text("report"), "the wait")
             assert "joined=1" in store.text("report")
             assert " %s+:rank=-1" % epoch in store.text("report"), store.text("report")
 
     @case("fails at once when the store closes")
     def closed(torch):
         with serve(3) as store, forks(torch, ("get", store.port, "never")) as peer:
-            assert peer.next(120)["joined"]
-            lib.await_true(lambda: "/never" in store.text("report"), 10, "the wait")
+            assert peer.next()["joined"]
+            lib.await_true(lambda: "/never" in store.text("report"), "the wait")
             store.child.stdin.close()
-            line = peer.next(10)
-            assert line["why"] and line["seconds"] < 10, line
+            line = peer.next()
+            assert line["why"] and line["seconds"] < lib.PATIENCE / 2, line
 
     @case("gets what we set, and we see it go")
     def gets(torch):
         with serve(3) as store, forks(torch, ("get", store.port, "late")) as peer:
-            assert peer.next(120)["joined"]
+            assert peer.next()["joined"]
             store.text("set", "/late", "value", "once")
-            assert peer.next(30)["why"] == ""
-            assert peer.next(30) == {"end": ""}
-            lib.await_true(lambda: "error" in store.ask("trouble"), 10, "the trouble")
+            assert peer.next()["why"] == ""
+            assert peer.next() == {"end": ""}
+            lib.await_true(lambda: "error" in store.ask("trouble"), "the trouble")
             answer = store.ask("trouble")
             assert answer["code"] == "data" and "left the rendezvous" in answer["error"], answer
 
@@ -131,14 +131,14 @@ def cases_for(suite, version, epoch):
         with serve(3, "grp") as store, forks(
                 torch, *(("gloo", store.port, rank, 3, "grp") for rank in (1, 2))):
             prefix = "/grp/grp/0/" if version == "1.13" else "/grp/grp//cpu//0/"
-            assert store.text("gloo", 120, seconds=130) == "%s %s" % (prefix, epoch)
+            assert store.text("gloo", lib.PATIENCE) == "%s %s" % (prefix, epoch)
             assert " %s+:rank=1" % epoch in store.text("report"), store.text("report")
             assert store.text("trouble") == "", store.ask("trouble")
 
     @case("hosts a store for our client")
     def hosts(torch):
         with forks(torch, ("host",)) as there:
-            port = there.next(120)["port"]
+            port = there.next()["port"]
             with Process([TOOL, "client", str(port), epoch]) as c:
                 assert c.next() == {"text": ""}, "connect"
                 assert c.text("get", "init/") == "1"
@@ -153,7 +153,7 @@ def cases_for(suite, version, epoch):
                     assert answer["code"] == "timeout", answer
                 assert c.text("get", "/from_torch") == "hello"
                 c.text("set", "/from_us", "hi")
-                assert there.next(20) == {"got": "hi", "joined": "42"}
+                assert there.next() == {"got": "hi", "joined": "42"}
 
 
 def main():

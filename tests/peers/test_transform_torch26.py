@@ -41,7 +41,7 @@ class Fixture:
         self.top = lib.scratch("transform")
         done = subprocess.run([os.path.join(lib.HERE, "python.sh"), "2.6",
                                os.path.join(lib.HERE, "transform_oracle.py"), self.top],
-                              capture_output=True, text=True, timeout=1200, check=False)
+                              capture_output=True, text=True, timeout=lib.PATIENCE, check=False)
         if done.returncode == 77:
             raise lib.Skip(done.stderr.strip().split("\n")[-1])
         assert done.returncode == 0, done.stderr
@@ -75,7 +75,7 @@ for one in CASES:
 def push_checked(fix, source, url, *options):
     argv = [os.path.join(lib.BUILD, "bin", "wsync-push"), fix.path(source), "--endpoint", url,
             "--backend", "gloo", "--json", *fix.options(options)]
-    return lib.Running([], [], argv=argv).wait(60)
+    return lib.Running([], [], argv=argv).wait()
 
 
 CHAIN = LORA + CORRECTION + FP8
@@ -115,7 +115,7 @@ def tensors(path):
 def file_hashes(path):
     listed = subprocess.run([os.path.join(lib.BUILD, "bin", "wsync-list-weights"), "--hash",
                              "--json", path],
-                            check=True, timeout=20, stdout=subprocess.PIPE)
+                            check=True, timeout=lib.PATIENCE, stdout=subprocess.PIPE)
     return {r["name"]: r["hash"] for r in map(json.loads, listed.stdout.splitlines())
             if r["type"] == "tensor"}
 
@@ -206,7 +206,7 @@ def hashes(fix):
             assert {n: held[n] for n in expected} == expected, case
         as_sent = subprocess.run(
             [os.path.join(lib.BUILD, "bin", "wsync-list-weights"), "--as-sent", "--hash", "--json",
-             fix.path("base"), *FP8, "--lora", fix.path("lora")], check=True, timeout=20,
+             fix.path("base"), *FP8, "--lora", fix.path("lora")], check=True, timeout=lib.PATIENCE,
             stdout=subprocess.PIPE)
         sent = {r["name"]: r["hash"] for r in map(json.loads, as_sent.stdout.splitlines())
                 if r["type"] == "tensor"}

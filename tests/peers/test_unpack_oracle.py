@@ -18,7 +18,7 @@ class Oracle:
         os.mkdir(self.dir)
         done = run([os.path.join(lib.HERE, "python.sh"), "2.6",
                     os.path.join(lib.HERE, "unpack_oracle.py"),
-                    self.dir], 1200)
+                    self.dir])
         if done.returncode == 77:
             raise lib.Skip(done.stderr.strip().split("\n")[-1])
         assert done.returncode == 0, done.stderr
@@ -26,10 +26,10 @@ class Oracle:
         self.source = os.path.join(self.dir, "base.safetensors")
 
 
-def run(argv, seconds):
+def run(argv):
     child = lib.start(argv, None, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        out, err = child.communicate(timeout=seconds)
+        out, err = child.communicate(timeout=lib.PATIENCE)
     finally:
         lib.stop(child)
     return subprocess.CompletedProcess(argv, child.returncode, out, err)
@@ -41,7 +41,7 @@ suite = lib.Suite("tests/tools/unpack")
 def unpack(oracle, level):
     out = lib.scratch("unpacked-" + level)
     os.mkdir(out)
-    done = run([TOOL, oracle.source, out, level], 60)
+    done = run([TOOL, oracle.source, out, level])
     if done.returncode == 77:
         raise lib.Skip(done.stderr.strip())
     assert done.returncode == 0, done.stderr
