@@ -143,7 +143,7 @@ rows() { json "[($1) for l in lines if l['type'] == 'measure']"; }
 		--timeout 20s
 	bench=$pid
 	receivers() { pgrep -P "$bench" || true; }
-	eventually 20 bash -c "pgrep -P $bench >/dev/null"
+	eventually bash -c "pgrep -P $bench >/dev/null"
 	sleep 0.5
 	kill -9 "$(receivers)"
 	status=0

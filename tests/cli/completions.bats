@@ -156,7 +156,7 @@ zsh_offers() {
 @test "zsh: a line on a terminal is completed" {
 	needs zsh
 	/usr/bin/python3 -c 'import os; os.openpty()' 2>/dev/null || skip "no pseudo-terminals here"
-	timeout 20 zsh -f >zsh.out 2>&1 <<-END
+	timeout 180 zsh -f >zsh.out 2>&1 <<-END
 		zmodload zsh/zpty
 		zpty -b shell zsh -f -i
 		zpty -w shell "PS1=; fpath=($repo/completions \\\$fpath); autoload -U compinit"

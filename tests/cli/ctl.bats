@@ -8,7 +8,7 @@ engine() {
 	local name=$1
 	shift
 	start "$name" /usr/bin/python3 "$repo/tests/cli/canned.py" "$@"
-	eventually 10 test -s "$name.out"
+	eventually test -s "$name.out"
 	url=http://127.0.0.1:$(head -n 1 "$name.out")
 }
 
@@ -129,18 +129,18 @@ asked() { tail -n 1 "$1.out"; }
 	start silent /usr/bin/python3 -c 'import socket
 s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1], flush=True)
 while True: c = s.accept(); globals().setdefault("kept", []).append(c)'
-	eventually 10 test -s silent.out
+	eventually test -s silent.out
 	SECONDS=0
 	try wsync-ctl health --timeout 500ms --endpoint "127.0.0.1:$(head -n 1 silent.out)"
 	expect_status 10
 	err_has "no complete answer after"
-	[ "$SECONDS" -lt 5 ]
+	[ "$SECONDS" -lt 30 ]
 }
 
 @test "an interrupt ends it by the signal" {
 	start silent /usr/bin/python3 -c 'import socket, time
 s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1], flush=True); time.sleep(60)'
-	eventually 10 test -s silent.out
+	eventually test -s silent.out
 	start ctl wsync-ctl health --endpoint "127.0.0.1:$(head -n 1 silent.out)"
 	sleep 0.5
 	kill -TERM "$pid"
@@ -159,7 +159,7 @@ class H(http.server.BaseHTTPRequestHandler):
     def log_message(self, *a): pass
 s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_address[1],
                                                        flush=True); s.serve_forever()'
-	eventually 10 test -s keyed.out
+	eventually test -s keyed.out
 	url=http://127.0.0.1:$(head -n 1 keyed.out)
 	try wsync-ctl health --endpoint "$url"
 	expect_status 5
@@ -179,7 +179,7 @@ s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_address[1],
 
 @test "an endpoint that is paused, flushed, labelled and resumed tells so in its journal" {
 	start real wsync-endpoint --listen 127.0.0.1:0 --json --tp 2
-	eventually 10 grep -q '"ready"' real.out
+	eventually grep -q '"ready"' real.out
 	url=$(sed -n 's/.*"type":"ready".*"url":"\([^"]*\)".*/\1/p' real.out)
 	wsync-register add -q "$url"
 	wsync-ctl pause -q && wsync-ctl flush -q && wsync-ctl version -q 12 && wsync-ctl resume -q
@@ -196,7 +196,7 @@ s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_address[1],
 
 @test "a busy endpoint is flushed once it was paused" {
 	start real wsync-endpoint --listen 127.0.0.1:0 --json --busy 2
-	eventually 10 grep -q '"ready"' real.out
+	eventually grep -q '"ready"' real.out
 	url=$(sed -n 's/.*"type":"ready".*"url":"\([^"]*\)".*/\1/p' real.out)
 	try wsync-ctl flush --wait 0 -e "$url"
 	expect_status 5
@@ -209,7 +209,7 @@ s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_address[1],
 
 @test "info tells the lineage, by the routes where there are any to see" {
 	start a wsync-endpoint --listen 127.0.0.1:0 --lineage sglang-0.4
-	eventually 10 grep -q ready a.out
+	eventually grep -q ready a.out
 	url=$(grep -o 'http://[^ ]*' a.out)
 	try wsync-ctl info -e "$url" --json
 	expect_json '(lines[1]["lineage"], lines[1]["capabilities"]["update"],
@@ -270,7 +270,7 @@ s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_address[1],
 
 @test "an endpoint that runs requests is not killed by a sleep" {
 	start a wsync-endpoint --listen 127.0.0.1:0 --lineage sglang-2026 --busy 1
-	eventually 10 grep -q ready a.out
+	eventually grep -q ready a.out
 	url=$(grep -o 'http://[^ ]*' a.out)
 	try wsync-ctl sleep --wait 0 -e "$url"
 	expect_status 5
@@ -285,7 +285,7 @@ s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_address[1],
 
 @test "an endpoint that refuses to be woken may not sleep" {
 	start a wsync-endpoint --listen 127.0.0.1:0
-	eventually 10 grep -q ready a.out
+	eventually grep -q ready a.out
 	try wsync-ctl wake -e "$(grep -o 'http://[^ ]*' a.out)"
 	expect_status 5
 	err_has "does it sleep?"
@@ -314,7 +314,7 @@ s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_address[1],
 	endpoint a
 	start keeper "$bin/wsync-ctl" init-group mine --keep -e "$url"
 	keeper=$pid
-	eventually 20 grep -q mine keeper.out
+	eventually grep -q mine keeper.out
 	kill -TERM "$keeper"
 	status=0
 	wait "$keeper" || status=$?
@@ -329,7 +329,7 @@ s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_address[1],
 	server=$pid
 	start keeper "$bin/wsync-ctl" init-group mine --keep -e "$url"
 	keeper=$pid
-	eventually 20 grep -q mine keeper.out
+	eventually grep -q mine keeper.out
 	kill -KILL "$server"
 	status=0
 	wait "$keeper" || status=$?
@@ -339,7 +339,7 @@ s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_address[1],
 
 @test "a mode of pausing that a server does not know is refused, not ignored" {
 	start a wsync-endpoint --listen 127.0.0.1:0 --lineage sglang-0.5
-	eventually 10 grep -q ready a.out
+	eventually grep -q ready a.out
 	url=$(grep -o 'http://[^ ]*' a.out)
 	try wsync-ctl pause --mode retract -e "$url"
 	expect_status 5

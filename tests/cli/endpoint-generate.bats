@@ -171,5 +171,5 @@ push() { try wsync-push "$@" --verify none; expect_status 0; }
 	[ ! -s waiting.out ] || explain "answered"
 	try wsync-ctl resume -e "$url"
 	expect_status 0
-	eventually 20 grep -q '"finish_reason"' waiting.out
+	eventually grep -q '"finish_reason"' waiting.out
 }

@@ -105,7 +105,7 @@ the loaded weight is [127]"
 @test "what a model comes to is said at the start" {
 	small qwen3 ck
 	start one wsync-endpoint --listen 127.0.0.1:0 --model ck --tp 2
-	eventually 20 grep -q '^ready at' one.out
+	eventually grep -q '^ready at' one.out
 	grep -qx 'qwen3: 18 parameters, .* of memory as they are written' one.out
 	endpoint two --model ck
 	out=$(<two.out)
@@ -267,16 +267,16 @@ partially updated. Please discard the whole weights."
 
 @test "an endpoint does not start with what a server does not start with" {
 	scaled m
-	try timeout 10 wsync-endpoint --listen 127.0.0.1:0 --model m/fp8 --quantization awq
+	try wsync-endpoint --listen 127.0.0.1:0 --model m/fp8 --quantization awq
 	expect_status 2
 	err_has "quantization method specified in the model config (fp8) does not match the \
 quantization method specified in the \`quantization\` argument (awq)"
 	scaled large --block 32 32
-	try timeout 10 wsync-endpoint --listen 127.0.0.1:0 --model large/fp8 --tp 2
+	try wsync-endpoint --listen 127.0.0.1:0 --model large/fp8 --tp 2
 	expect_status 3
 	err_has "k_proj: 16 rows of 32 at each rank are no multiple of the FP8 block's 32"
 	sed -i 's/"dynamic"/"static"/' m/fp8/config.json
-	try timeout 10 wsync-endpoint --listen 127.0.0.1:0 --model m/fp8
+	try wsync-endpoint --listen 127.0.0.1:0 --model m/fp8
 	expect_status 3
 	err_has "the block-wise quantization only supports dynamic activation scheme for now, \
 but got static activation scheme"

@@ -310,7 +310,7 @@ dies() {
 	push
 	[ "$status" != 0 ] || explain "expected a failure"
 	in_time
-	eventually 10 journal "$url" 0
+	eventually journal "$url" 0
 	push --verify hash
 	expect_status 0
 	nobody_is_left
@@ -320,7 +320,7 @@ dies() {
 	gpu_endpoint one --fault slow:wire/payload:2 --fault-delay 3s
 	start push wsync-push small.safetensors "${urls[@]}" --backend nccl --bucket-size 4KiB \
 		--load-format none
-	eventually 20 eval '[ "$(journal "$url" "j[\"totals\"][\"updates\"]")" = 1 ]'
+	eventually eval '[ "$(journal "$url" "j[\"totals\"][\"updates\"]")" = 1 ]'
 	kill -KILL "$pid"
 	wait "$pid" || true
 	try wsync-ctl repair --again

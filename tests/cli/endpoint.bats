@@ -6,7 +6,7 @@ load helpers
 # ready ARGUMENT...: starts an endpoint on a free port; sets $url.
 ready() {
 	start endpoint wsync-endpoint --listen 127.0.0.1:0 --json "$@"
-	eventually 20 grep -q '"ready"' endpoint.out
+	eventually grep -q '"ready"' endpoint.out
 	url=$(sed -n 's/.*"url":"\([^"]*\)".*/\1/p' endpoint.out)
 }
 
@@ -19,7 +19,7 @@ expect_http() { [ "${out##*$'\n'}" = "$1" ] || explain "expected HTTP status $1"
 
 @test "the endpoint says that it is ready and ends by the signal it got" {
 	start endpoint wsync-endpoint --listen 127.0.0.1:0
-	eventually 20 grep -q '^ready at http://127\.0\.0\.1:[0-9]*$' endpoint.out
+	eventually grep -q '^ready at http://127\.0\.0\.1:[0-9]*$' endpoint.out
 	kill -TERM "$pid"
 	status=0
 	wait "$pid" || status=$?
@@ -59,7 +59,7 @@ garbage, wrong-length, batch-variant, stale or corrupt"
 
 @test "an open endpoint on every interface is warned about" {
 	start endpoint wsync-endpoint --listen 0.0.0.0:0
-	eventually 20 grep -q ready endpoint.out
+	eventually grep -q ready endpoint.out
 	grep -q 'wsync-endpoint: warning: .*--api-key-file' endpoint.err
 }
 
@@ -70,7 +70,7 @@ garbage, wrong-length, batch-variant, stale or corrupt"
 	ask GET /health
 	expect_http 200
 	kill -TERM "$pid"
-	eventually 5 sh -c "! kill -0 $pid 2>/dev/null"
+	eventually sh -c "! kill -0 $pid 2>/dev/null"
 }
 
 @test "a fault that dies ends the process at once" {
@@ -116,7 +116,7 @@ nowhere='{"names": ["a"], "dtypes": ["int8"], "shapes": [[1]], "group_name": "no
 	expect_http 200
 	ask POST /update_weights_from_distributed "$nowhere"
 	[ "$status" = 52 ] || explain "expected an empty reply"
-	eventually 20 eval '[ "$(grep -c ready e.out)" = 2 ]'
+	eventually eval '[ "$(grep -c ready e.out)" = 2 ]'
 	[ "$(grep -o 'http://[0-9.:]*' e.out | uniq | wc -l)" = 1 ] ||
 		explain "expected the same address"
 	ask GET /model_info
@@ -135,7 +135,7 @@ nowhere='{"names": ["a"], "dtypes": ["int8"], "shapes": [[1]], "group_name": "no
 	endpoint e --restart-on-death --fault die:health:1
 	ask GET /health
 	[ "$status" = 52 ] || explain "expected an empty reply"
-	eventually 20 eval '[ "$(grep -c ready e.out)" = 2 ]'
+	eventually eval '[ "$(grep -c ready e.out)" = 2 ]'
 	ask GET /health
 	expect_http 200
 }

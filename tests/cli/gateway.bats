@@ -9,7 +9,7 @@ start_up() { # start_up VARIABLE PROGRAM...
 	rm -f "$log" # of an earlier one, whose line would be found
 	"$@" --json >"$log" 2>"$log.err" 3>&- &
 	background+=($!)
-	eventually 30 grep -q '"ready"' "$log" || explain "$name: $(<"$log.err")"
+	eventually grep -q '"ready"' "$log" || explain "$name: $(<"$log.err")"
 	printf -v "$name" '%s' "$(sed -n 's/.*"type":"ready","url":"\([^"]*\)".*/\1/p' "$log")"
 	[ -n "${!name}" ] || explain "no $name: $(<"$log.err")"
 }
@@ -208,26 +208,26 @@ add() { call /add_inference_endpoint \
 	local name n=0
 	sync v1 "{\"source\":\"$scratch/ckpt\",\"pools\":[\"first\"],\"weight_version\":\"v1\"}" \
 		7>&-
-	eventually 30 grep -q "sync: begins" gateway.json.err
+	eventually grep -q "sync: begins" gateway.json.err
 	for name in v2 v3 v4 v5; do
 		local pool=first
 		[ $name != v3 ] || pool=second
 		sync $name "{\"source\":\"$scratch/ckpt\",\"pools\":[\"$pool\"],\"weight_version\":\"$name\"}" 7>&-
 		n=$((n + 1))
-		eventually 30 grep -q "sync: waits for $n before it" gateway.json.err
+		eventually grep -q "sync: waits for $n before it" gateway.json.err
 	done
 	add "$two" second
 	call /remove_inference_endpoint "{\"host\":\"127.0.0.1\",\"port\":$(port_of "$gone")}"
 	out_has '"success":true'
 	exec 7>&-
 	for name in v1 v2 v3 v4 v5; do
-		eventually 60 grep -q '"success":true' $name.answer
+		eventually grep -q '"success":true' $name.answer
 	done
 	ended() { /usr/bin/python3 -c 'import json
 lines = [json.loads(l) for l in open("gateway.json") if l.endswith("}\n")]
 print(" ".join(l["weight_version"] for l in lines if l["type"] == "result"))'; }
 	all_ended() { [ "$(ended)" = "v1 v2 v3 v4 v5" ]; }
-	eventually 30 all_ended || explain "$(ended)"
+	eventually all_ended || explain "$(ended)"
 	[ "$(version_of "$two")" = '"weight_version":"v3"' ]
 	expect_journal "$gone" 'paths.count("/pause_generation")' 0
 }
@@ -241,14 +241,14 @@ print(" ".join(l["weight_version"] for l in lines if l["type"] == "result"))'; }
 	exec 7>"$XDG_STATE_HOME/wsync/locks/localhost:$(port_of "$one").lock"
 	flock 7
 	sync v1 "{\"source\":\"$scratch/ckpt\",\"pools\":[\"first\"]}" 7>&-
-	eventually 30 grep -q "sync: begins" gateway.json.err
+	eventually grep -q "sync: begins" gateway.json.err
 	sync v2 "{\"source\":\"$scratch/ckpt\",\"pools\":[\"second\"]}" 7>&-
-	eventually 30 grep -q "sync: waits for 1 before it" gateway.json.err
+	eventually grep -q "sync: waits for 1 before it" gateway.json.err
 	call /remove_inference_endpoint "{\"host\":\"127.0.0.1\",\"port\":$(port_of "$two")}"
 	exec 7>&-
-	eventually 60 grep -q "no endpoint is registered in pool 'second'; known pools: first" \
+	eventually grep -q "no endpoint is registered in pool 'second'; known pools: first" \
 		v2.answer
-	eventually 60 grep -q '"success":true' v1.answer
+	eventually grep -q '"success":true' v1.answer
 	expect_journal "$two" 'paths.count("/pause_generation")' 0
 }
 
@@ -308,7 +308,7 @@ print(" ".join(l["weight_version"] for l in lines if l["type"] == "result"))'; }
 	call /sync_inference_weights "{\"source\":\"$scratch/ckpt\",\"weight_version\":\"\"}"
 	out_has "the weight version is empty"
 	call /sync_inference_weights '{"source":"no {config} here"}' # not a field of the library
-	eventually 10 grep -q '"message":"open no {config} here:' "$scratch/gateway.json"
+	eventually grep -q '"message":"open no {config} here:' "$scratch/gateway.json"
 	call /sync_inference_weights "{\"source\":\"$scratch/ckpt\",\"weight_version\":\"v3\"}"
 	expect_code 200
 }
@@ -416,11 +416,11 @@ print(" ".join(l["weight_version"] for l in lines if l["type"] == "result"))'; }
 		>left.out 2>&1 3>&- &
 	local client=$!
 	is_paused() { [ "$(paused_by "$slow")" != 0 ]; }
-	eventually 60 is_paused
+	eventually is_paused
 	kill "$client"
 	wait "$client" || true
 	was_left() { version_of "$slow" | grep -q '"left"'; }
-	eventually 60 was_left
+	eventually was_left
 	call /sync_inference_weights "{\"source\":\"$scratch/ckpt\",\"weight_version\":\"next\"}"
 	expect_code 200
 	out_has '"success":true'

@@ -111,11 +111,11 @@ bare() { try env -i PATH=/usr/bin:/bin WSYNC_TEST_PYTHON=/nowhere/python "$@"; }
 		env -i PATH=/usr/bin:/bin WSYNC_TEST_PYTHON=/nowhere/python python3 \
 			tree/tests/gpu/check.py --out report >/dev/null &
 		pid=$!
-		eventually 20 grep -qs 'first: its reason' report/RESULTS.md
+		eventually grep -qs 'first: its reason' report/RESULTS.md
 		kill -$signal $pid
 		wait $pid || true
 		grep -q '1 failed' report/RESULTS.md || explain "it does not say what failed"
-		[ $signal = KILL ] || eventually 20 sh \
+		[ $signal = KILL ] || eventually sh \
 			-c '! kill -0 "$(cat tree/child)" 2>/dev/null'
 		kill "$(cat tree/child)" 2>/dev/null || true
 	done

@@ -112,11 +112,10 @@ start() {
 	background+=("$pid")
 }
 
-# eventually SECONDS COMMAND...: until it succeeds. A pause is a read from a FIFO that nobody writes
-# to: no process is started for it, as for sleep(1).
+# eventually COMMAND...: until it succeeds, for three minutes as in `try`. A pause is a read from a
+# FIFO that nobody writes to: no process is started for it, as for sleep(1).
 eventually() {
-	local end=$((SECONDS + $1)) nothing
-	shift
+	local end=$((SECONDS + 180)) nothing
 	until "$@"; do
 		[ "$SECONDS" -lt "$end" ] || { echo "never: $*" >&2; return 1; }
 		[ -p "$scratch/.pause" ] || mkfifo "$scratch/.pause"
@@ -199,7 +198,7 @@ canned() {
 	local name=$1
 	shift
 	start "$name" /usr/bin/python3 -S "$repo/tests/cli/canned.py" "$@"
-	eventually 20 test -s "$scratch/$name.out"
+	eventually test -s "$scratch/$name.out"
 	url=http://127.0.0.1:$(head -n 1 "$scratch/$name.out")
 }
 
@@ -208,7 +207,7 @@ endpoint() {
 	local name=$1
 	shift
 	start "$name" wsync-endpoint --listen 127.0.0.1:0 --json "$@"
-	eventually 20 grep -q '"ready"' "$scratch/$name.out"
+	eventually grep -q '"ready"' "$scratch/$name.out"
 	url=$(sed -n 's/.*"type":"ready".*"url":"\([^"]*\)".*/\1/p' "$scratch/$name.out")
 }
 
@@ -231,7 +230,7 @@ shown() (
 	at=${url#http://}
 	exec 8<>"/dev/tcp/${at/://}" || exit # a test may have an 8 of its own
 	printf 'GET /wsync/journal HTTP/1.0\r\n\r\n' >&8
-	exec timeout 10 cat <&8
+	exec timeout 180 cat <&8
 )
 
 # requested PATH [N]: endpoint $url has had at least N requests to it.
@@ -250,7 +249,7 @@ results() { [ "$(grep -c '"type":"result"' push.out)" = "$1" ]; }
 # proxy URL BEFORE [AFTER [ARG...]]: a proxy of that endpoint (proxy.py); its URL is in $url then.
 proxy() {
 	start proxy /usr/bin/python3 -S "$repo/tests/cli/proxy.py" "$@"
-	eventually 20 test -s "$scratch/proxy.out"
+	eventually test -s "$scratch/proxy.out"
 	url=http://127.0.0.1:$(head -n 1 "$scratch/proxy.out")
 }
 

@@ -19,7 +19,7 @@ certificate() { # NAME HOST
 
 secured() { # ENDPOINT CERTIFICATE: sets $secure
 	start "$1-tls" /usr/bin/python3 "$repo/tests/cli/tls.py" "$url" "$2.pem" "$2.key"
-	eventually 20 test -s "$1-tls.out"
+	eventually test -s "$1-tls.out"
 	secure=https://localhost:$(head -n 1 "$1-tls.out")
 }
 
@@ -86,7 +86,7 @@ secured() { # ENDPOINT CERTIFICATE: sets $secure
 
 @test "a gateway asks and pushes by https" {
 	start gateway wsync-gateway --listen 127.0.0.1:0 --json --ca-file known.pem
-	eventually 20 grep -q '"ready"' gateway.out
+	eventually grep -q '"ready"' gateway.out
 	url=$(sed -n 's/.*"type":"ready","url":"\([^"]*\)".*/\1/p' gateway.out)
 	try wsync-register add "$secure" --ca-file known.pem
 	try curl -sS -m 30 -d "{\"source\":\"$PWD/small.safetensors\"}" \

@@ -343,7 +343,7 @@ weights='{"weights": [{"name": "model.norm.weight", "shape": [16], "dtype": "tor
 silent() {
 	start silent /usr/bin/python3 -c 'import socket, time
 s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1], flush=True); time.sleep(100)'
-	eventually 20 test -s silent.out
+	eventually test -s silent.out
 	url=http://127.0.0.1:$(<silent.out)
 }
 

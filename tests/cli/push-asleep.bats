@@ -31,7 +31,7 @@ asleep() {
 killed() {
 	start push wsync-push two.safetensors -e "$url" --bucket-size 8KiB \
 		--weight-version 8 "${@:3}"
-	eventually 20 is_asked "$url" "$1" "$2"
+	eventually is_asked "$url" "$1" "$2"
 	kill -KILL "$pid"
 	wait "$pid" || true
 }
@@ -265,7 +265,7 @@ or others changed its memory: wsync-ctl repair --forget --endpoint $url"
 	asleep one weights,kv_cache
 	lines_to --asleep weights,kv_cache --state-dir own
 	printf 'one.safetensors\t8\n' >&7
-	eventually 20 grep -q '"type":"result"' push.out
+	eventually grep -q '"type":"result"' push.out
 	try wsync-ctl sleep --tags weights,kv_cache -e "$url"
 	expect_status 0
 	printf 'two.safetensors\t9\tweights,kv_cache\none.safetensors\t\tdisk\ntwo.safetensors\n' \
@@ -302,7 +302,7 @@ or others changed its memory: wsync-ctl repair --forget --endpoint $url"
 		exec 8>"state/wsync/locks/localhost:${url##*:}.lock"
 		flock 8
 		printf 'two.safetensors\t8\tweights,kv_cache\n' >&7
-		eventually 20 grep -q '"type":"result"' push.out
+		eventually grep -q '"type":"result"' push.out
 		exec 8>&-
 		printf 'missing.safetensors\ntwo.safetensors%s\n' "$next" >&7
 		exec 7>&-
@@ -319,12 +319,12 @@ or others changed its memory: wsync-ctl repair --forget --endpoint $url"
 	expect_status 5
 	lines_to --asleep recorded
 	printf 'missing.safetensors\n' >&7
-	eventually 20 results 1
+	eventually results 1
 	try wsync-push two.safetensors -e "$url" --asleep recorded
 	expect_status 0
 	# The server dies of being asked to wake its caches once more.
 	printf 'two.safetensors\n' >&7
-	eventually 30 results 2
+	eventually results 2
 	exec 7>&-
 	wait "$pid" || true
 	out=$(<push.out)
@@ -388,7 +388,7 @@ again() {
 	local server=$pid
 	lines_to --bucket-size 8KiB
 	printf 'two.safetensors\n' >&7
-	eventually 20 grep -q '"type":"result"' push.out
+	eventually grep -q '"type":"result"' push.out
 	expect_state "$url" '[]' True
 	again "$server" 7>&-
 	printf 'absent.safetensors\n' >&7

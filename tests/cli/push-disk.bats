@@ -321,7 +321,7 @@ print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"],
 		--bucket-size 64MiB)
 	for signal in TERM KILL; do
 		start "$signal" "${pushes[@]}"
-		eventually 30 bash -c 'ls out/.wsync-*/model-00001-* >/dev/null 2>&1'
+		eventually bash -c 'ls out/.wsync-*/model-00001-* >/dev/null 2>&1'
 		kill -"$signal" "$pid"
 		wait "$pid" || true
 		[ -z "$(ls out)" ] || explain "half a checkpoint has a name"

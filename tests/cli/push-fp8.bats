@@ -236,7 +236,7 @@ its config.json has no \"scale_fmt\": \"ue8m0\""
 # scales and norms.
 shows() {
 	start "$1" /usr/bin/python3 "$repo/tests/cli/showing.py" "${@:2}"
-	eventually 20 test -s "$scratch/$1.out"
+	eventually test -s "$scratch/$1.out"
 	url=http://127.0.0.1:$(head -n 1 "$scratch/$1.out")
 }
 

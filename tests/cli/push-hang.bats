@@ -102,7 +102,7 @@ more" ]] || explain "only one"
 @test "a process of another group is at the store" {
 	endpoint one --fault hang:init_weights_update_group:1
 	start push wsync-push small.safetensors -e "$url" --init-timeout 4s -v
-	eventually 10 grep -q "asked to join" push.err
+	eventually grep -q "asked to join" push.err
 	start stray /usr/bin/python3 "$repo/tests/cli/stray.py" \
 		"$(sed -n 's/.*asked to join.* at 127.0.0.1:\([0-9]*\)$/\1/p' push.err)" \
 		/old/old//cpu//0/0
@@ -119,9 +119,9 @@ more" ]] || explain "only one"
 	unshare -rn true 2>/dev/null || skip "no network of one's own without privileges"
 	start far unshare -rn /usr/bin/python3 "$repo/tests/cli/tunnel.py" far "$scratch/far.sock" \
 		"$bin/wsync-endpoint" --listen 127.0.0.1:30000 --init-timeout 20s --json
-	eventually 20 grep -q '"ready"' far.out
+	eventually grep -q '"ready"' far.out
 	start near /usr/bin/python3 "$repo/tests/cli/tunnel.py" near "$scratch/far.sock"
-	eventually 10 test -s near.out
+	eventually test -s near.out
 	LIMIT=2 hang wsync-push small.safetensors -e "127.0.0.1:$(<near.out)" --init-timeout 2s \
 		--json
 	documented
@@ -167,9 +167,9 @@ stopped() { ! grep -hvE '^[0-9]+ \(.*\) T ' /proc/"$1"/task/*/stat; }
 	background+=("$!")
 	exec 4>sources
 	echo small.safetensors >&4
-	eventually 20 grep -q '"type":"result"' push.out
+	eventually grep -q '"type":"result"' push.out
 	kill -STOP "$server"
-	eventually 5 stopped "$server"
+	eventually stopped "$server"
 	echo small.safetensors >&4
 	exec 4>&-
 	# by then it was asked whether it lives; and nobody waits for a stopped process longer than
@@ -207,7 +207,7 @@ stopped() { ! grep -hvE '^[0-9]+ \(.*\) T ' /proc/"$1"/task/*/stat; }
 	endpoint one --tp 2 --fault hang:init_weights_update_group:1
 	start push wsync-push small.safetensors -e "$url" --json
 	local who="for ranks 1, 2 of $url: not at the store" time
-	eventually 60 grep -q "^wsync-push: waiting [0-9]* s $who" push.err
+	eventually grep -q "^wsync-push: waiting [0-9]* s $who" push.err
 	kill -TERM "$pid"
 	wait "$pid" || status=$?
 	[ "$status" = 143 ]

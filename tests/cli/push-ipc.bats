@@ -24,7 +24,7 @@ server() {
 		'/continue_generation=200:{"status":"ok","message":"ok"}' \
 		"/update_weights_from_tensor=$1" \
 		'/update_weight_version=200:{"success":true,"message":"ok","new_version":"12"}'
-	eventually 10 test -s server.out
+	eventually test -s server.out
 	url=http://127.0.0.1:$(head -n 1 server.out)
 }
 
@@ -130,7 +130,7 @@ updates() {
 		lines[-1]["endpoints"][0]["state"])' "('hash', 8096, 16192, 'committed')"
 	printf '%s\n' small.safetensors small.safetensors >list
 	status=0
-	timeout 60 wsync-push --stdin -e "$url" --backend ipc --verify hash --bucket-size 4KiB \
+	timeout 600 wsync-push --stdin -e "$url" --backend ipc --verify hash --bucket-size 4KiB \
 		--json <list >out 2>err || status=$?
 	[ "$status" = 0 ] || explain "$(cat err)"
 	[ "$(grep -c '"type":"result"' out)" = 2 ] || explain "$(cat out)"

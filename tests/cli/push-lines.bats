@@ -12,7 +12,7 @@ prepare() {
 # line N TEXT: the N-th line, and its result.
 line() {
 	printf '%b\n' "$2" >&7
-	eventually 30 results "$1"
+	eventually results "$1"
 }
 # no_more STATUS RESULT...: the end, with each line's success.
 no_more() {
@@ -39,7 +39,7 @@ asleep() { # MEMORY OPTION...
 	prlimit --pid "$push" --fsize=0
 	line 2 two.safetensors
 	exec 7>&-
-	eventually 20 grep -q '"type":"end".*"exit":8' push.out
+	eventually grep -q '"type":"end".*"exit":8' push.out
 	wait "$push" || true
 	try wsync-ctl repair --state-dir own
 	expect_status 9
@@ -130,7 +130,7 @@ asleep() { # MEMORY OPTION...
 	prlimit --pid "$push" --fsize=unlimited:
 	line 3 two.safetensors
 	exec 7>&-
-	eventually 20 grep -q '"type":"end"' push.out
+	eventually grep -q '"type":"end"' push.out
 	no_more 8 yes no yes
 	has_released '[]' False
 }
@@ -210,7 +210,7 @@ asleep() { # MEMORY OPTION...
 	expect_status 0
 	# At work it is left alone.
 	printf 'two.safetensors\n' >&7
-	eventually 20 requested /update_weights_from_distributed 6
+	eventually requested /update_weights_from_distributed 6
 	try wsync-ctl repair --forget --endpoint "$url"
 	expect_status 5
 	err_has "is at work on it"
@@ -309,7 +309,7 @@ if path == '/server_info' and __import__('os').path.exists('$scratch/armed'): an
 	line 2 two.safetensors
 	prlimit --pid "$push" --fsize=unlimited:
 	exec 7>&-
-	eventually 20 grep -q '"type":"end"' push.out
+	eventually grep -q '"type":"end"' push.out
 	no_more 8 yes no
 	try wsync-ctl repair --state-dir own
 	expect_out "nothing to repair"
@@ -326,7 +326,7 @@ if path == '/server_info' and __import__('os').path.exists('$scratch/armed'): an
 	prlimit --pid "$push" --fsize=0:
 	line 2 two.safetensors
 	exec 7>&-
-	eventually 20 grep -q '"type":"end"' push.out
+	eventually grep -q '"type":"end"' push.out
 	no_more 8 no no
 	expect_json '[l["endpoints"][0]["state"] for l in lines if l["type"] == "result"]' \
 		"['committed', 'untouched']"
@@ -402,17 +402,17 @@ if path == '/destroy_weights_update_group' and not kept: kept['left'] = True; ra
 	endpoint one
 	proxy "$url" "
 if path == '/update_weights_from_distributed': run('touch held; \
-timeout 60 sh -c \"until [ -e go ]; do sleep 0.05; done\"')"
+timeout 600 sh -c \"until [ -e go ]; do sleep 0.05; done\"')"
 	lines_to "> >(cat) 2> >(cat >&2)" # the limit is for files, not for pipes
 	printf 'one.safetensors\n' >&7
-	eventually 20 test -e held
+	eventually test -e held
 	prlimit --pid "$push" --fsize=0:
 	touch go
-	eventually 20 grep -q '"type":"result"' push.out
+	eventually grep -q '"type":"result"' push.out
 	prlimit --pid "$push" --fsize=unlimited:
 	line 2 missing.safetensors
 	exec 7>&-
-	eventually 20 grep -q '"type":"end"' push.out
+	eventually grep -q '"type":"end"' push.out
 	no_more 3 yes no
 	expect_json '[(l["endpoints"][0]["state"], l["endpoints"][0]["paused"]) for l in lines
 		if l["type"] == "result"]' \
@@ -466,13 +466,13 @@ timeout 60 sh -c \"until [ -e go ]; do sleep 0.05; done\"')"
 	# the limit is for files, not for pipes
 	lines_to --bucket-timeout 6s "> >(cat) 2> >(cat >&2)"
 	printf 'one.safetensors\n' >&7
-	eventually 20 requested /end_weight_update
+	eventually requested /end_weight_update
 	prlimit --pid "$push" --fsize=0:
-	eventually 30 grep -q '"type":"result"' push.out
+	eventually grep -q '"type":"result"' push.out
 	prlimit --pid "$push" --fsize=unlimited:
 	line 2 two.safetensors
 	exec 7>&-
-	eventually 20 grep -q '"type":"end"' push.out
+	eventually grep -q '"type":"end"' push.out
 	no_more 10 no yes
 	try wsync-ctl repair # the file still names the group that was left
 	expect_status 0

@@ -94,16 +94,16 @@ v('wsync_push_endpoint_paused', endpoint='$url')" "('0', '0')"
 	endpoint a
 	lines_to --metrics m.prom
 	echo m >&7
-	eventually 20 test -s m.prom
+	eventually test -s m.prom
 	is 'v("wsync_push_runs_total", outcome="success"), v("wsync_push_success")' "('1', '1')"
 	local before
 	before=$(success_at)
 	echo nowhere >&7
-	eventually 20 grep -q '^wsync_push_success 0' m.prom
+	eventually grep -q '^wsync_push_success 0' m.prom
 	is 'v("wsync_push_exit_code"), v("wsync_push_runs_total", outcome="failure")' "('3', '1')"
 	[ "$(success_at)" = "$before" ]
 	echo m >&7
-	eventually 20 grep -q '^wsync_push_success 1' m.prom
+	eventually grep -q '^wsync_push_success 1' m.prom
 	exec 7>&-
 	finished push 3 # of the line that failed
 	is 'v("wsync_push_runs_total", outcome="success")' 2
@@ -135,7 +135,7 @@ v('wsync_push_endpoint_paused', endpoint='$url')" "('0', '0')"
 	endpoint a
 	mkdir there
 	lines_to --metrics there/m.prom --trace there/t.json
-	eventually 20 grep -q '"start"' push.out
+	eventually grep -q '"start"' push.out
 	rm -r there
 	echo m >&7
 	exec 7>&-

@@ -29,7 +29,7 @@ server() {
 		'/continue_generation=200:{"status":"ok","message":"ok"}' \
 		"/init_weights_update_group=$yes" \
 		"/update_weights_from_distributed=$yes" "/destroy_weights_update_group=$yes"
-	eventually 10 test -s server.out
+	eventually test -s server.out
 	url=http://127.0.0.1:$(head -n 1 server.out)
 }
 
@@ -203,7 +203,7 @@ EOS
 		'/init_weights_update_group=200:{"success":true,"message":""}' \
 		'/update_weights_from_distributed=400:{"success":false,"message":"no room"}' \
 		'/destroy_weights_update_group=200:{"success":true,"message":""}'
-	eventually 10 test -s server.out
+	eventually test -s server.out
 	url=http://127.0.0.1:$(head -n 1 server.out)
 	push --json --on-partial resume
 	expect_status 5

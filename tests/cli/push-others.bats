@@ -13,7 +13,7 @@ held() {
 	local step=$1 n=$2
 	shift 2
 	start held wsync-push small.safetensors -e "$url" "${buckets[@]}" --json "$@"
-	eventually 20 requested "/$step" "$n"
+	eventually requested "/$step" "$n"
 	kill -STOP "$pid"
 }
 
@@ -70,7 +70,7 @@ until_there() { printf 'for _ in $(seq 600); do [ ! -e %s ] || break; sleep 0.05
 		--weight-version A
 	expect_status 0
 	touch first.done
-	eventually 30 test -s second.status
+	eventually test -s second.status
 	[ "$(<second.status)" = 5 ] || explain "the second ended with $(<second.status)"
 	grep -q "its weight version is 'A', and not 'default': somebody else is at work there" \
 		second.err || explain "$(<second.err)"
@@ -109,7 +109,7 @@ somebody else is at work there"
 @test "another weight version at the end than ours is somebody else's" {
 	endpoint e --fault slow:update_weight_version:1 --fault-delay 4s
 	held update_weight_version 1 --weight-version mine --verify hash
-	eventually 20 answered update_weight_version
+	eventually answered update_weight_version
 	relabel theirs
 	goes_on 5
 	err_has "its weight version is 'theirs', and not 'mine'"
@@ -136,7 +136,7 @@ send"
 	endpoint e
 	lines_to
 	echo small.safetensors >&7
-	eventually 20 results 1
+	eventually results 1
 	relabel theirs
 	echo small.safetensors >&7
 	exec 7>&-
@@ -151,7 +151,7 @@ records() { find "$XDG_STATE_HOME/wsync/pushes" -name '*.json' -exec grep \
 		--fault slow:update_weights_from_distributed:10 --fault-delay 4s
 	lines_to "${buckets[@]}"
 	echo small.safetensors >&7
-	eventually 20 results 1
+	eventually results 1
 	[ "$(records)" = 1 ] || explain "the first line left no record"
 	try wsync-push small.safetensors -e "$url" "${buckets[@]}"
 	expect_status 0
@@ -222,7 +222,7 @@ records() { find "$XDG_STATE_HOME/wsync/pushes" -name '*.json' -exec grep \
 	endpoint e --lineage session --fault slow:flush_cache:1 --fault-delay 4s
 	tell pause_generation '{}'
 	start p wsync-push small.safetensors -e "$url" --json
-	eventually 20 requested /flush_cache 1
+	eventually requested /flush_cache 1
 	kill -TERM "$pid"
 	finished p 143
 	err_has "stays paused, as it was found"
@@ -266,7 +266,7 @@ __import__('os').path.exists('$scratch/armed'): answer = (500, 'no')"
 	start other bash -c "wsync-push small.safetensors -e $url --bucket-size 4KiB --state-dir \
 other --weight-version theirs
 		touch $scratch/other.done"
-	eventually 20 requested /update_weights_from_distributed 2
+	eventually requested /update_weights_from_distributed 2
 	meddle "$direct" /init_weights_update_group 1 "$(until_there "$scratch/other.done")"
 	try wsync-push small.safetensors -e "$url" --state-dir mine --weight-version mine --json
 	expect_status 5

@@ -475,7 +475,7 @@ sender 2 had a turn, sender 1 had none" err1 ||
 	endpoint a --model m
 	lines_to --sender 1/2 --lock turns --include "'*layers.0.*'"
 	printf 'm\tv1\n' >&7
-	eventually 20 results 1
+	eventually results 1
 	rm turns.round
 	printf 'm\tv2\nm\tv3\n' >&7
 	exec 7>&-
@@ -602,9 +602,9 @@ another server answers than at the turns before in round 1 of 2 senders (begun"
 	exec 7>turns 8>"$XDG_STATE_HOME/wsync/locks/localhost:1.lock"
 	flock 7
 	flock 8
-	timeout 30 wsync-push m -e localhost:1 --sender 1/2 --lock turns --round 1 --lock-wait 11s \
-		2>turn.err >turn.out &
-	try timeout 30 wsync-push m -e localhost:1 --lock-wait 11s --json
+	timeout 600 wsync-push m -e localhost:1 --sender 1/2 --lock turns --round 1 \
+		--lock-wait 11s 2>turn.err >turn.out &
+	try wsync-push m -e localhost:1 --lock-wait 11s --json
 	expect_status 10
 	err_has "waiting 10 s: endpoint http://localhost:1: another process is still at work on it"
 	err_has "is still at work on it after 11.00 s"

@@ -169,7 +169,7 @@ on_doubles() {
 	llama m
 	endpoint a --tp 2 --fault hang:update_weights_from_distributed:2
 	start push wsync-push m -e "$url" --bucket-size 64KiB --trace t.json --json
-	eventually 20 requested /update_weights_from_distributed 2
+	eventually requested /update_weights_from_distributed 2
 	kill -TERM "$pid"
 	local got=0
 	wait "$pid" || got=$?
@@ -202,7 +202,7 @@ on_doubles() {
 	endpoint a --lineage xorl-legacy --model m --tp 2
 	local port
 	port=$(free_port)
-	start two timeout -k 5 40 wsync-push m --sender 2/2 --protocol ep-scatter \
+	start two timeout -k 5 600 wsync-push m --sender 2/2 --protocol ep-scatter \
 		--master-address 127.0.0.1 \
 		--master-port "$port" --trace two.json --json
 	local second=$pid
@@ -271,7 +271,7 @@ on_doubles() {
 	llama m
 	endpoint a --tp 2 --fault hang:update_weights_from_distributed:2
 	start push wsync-push m -e "$url" --bucket-size 64KiB --trace t.json --metrics m.prom --json
-	eventually 20 requested /update_weights_from_distributed 2
+	eventually requested /update_weights_from_distributed 2
 	kill -KILL "$pid"
 	wait "$pid" || true
 	echo evidence >t.json

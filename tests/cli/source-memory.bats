@@ -21,7 +21,7 @@ prepare() {
 # trainer NAME SOURCE OPTION...: exports to NAME.json, and lives; its process is in $pid.
 trainer() {
 	start "$1" /usr/bin/python3 "$repo/tests/cli/exporter.py" "$2" "$1.json" "${@:3}"
-	eventually 20 grep -q ready "$scratch/$1.out"
+	eventually grep -q ready "$scratch/$1.out"
 }
 
 # Its process is gone, and not only told to go.
@@ -244,7 +244,7 @@ column 5 (cuda-ipc:b.json)"
 		endpoint ep --fault slow:update_weights_from_distributed:2 --fault-delay $delay
 		start push wsync-push cuda-ipc:m.json -e "$url" --bucket-size 100KiB --verify none \
 			--json
-		eventually 20 grep -q '"type":"bucket"' push.out
+		eventually grep -q '"type":"bucket"' push.out
 		kill "$trainer" && wait "$trainer" || true
 		buckets=$(grep -c '"type":"bucket"' push.out)
 		status=0
@@ -324,7 +324,7 @@ column 5 (cuda-ipc:b.json)"
 	endpoint ep
 	local ep=$url port=${url##*:}
 	start gateway wsync-gateway --listen 127.0.0.1:0 --source-root inside --json
-	eventually 20 grep -q '"ready"' gateway.out
+	eventually grep -q '"ready"' gateway.out
 	url=$(sed -n 's/.*"type":"ready".*"url":"\([^"]*\)".*/\1/p' gateway.out)
 	try curl -sS "$url/add_inference_endpoint" -d "{\"host\":\"127.0.0.1\",\"port\":$port}"
 	out_has '"success":true'
@@ -343,7 +343,7 @@ column 5 (cuda-ipc:b.json)"
 	try wsync-bench load cuda-ipc:m.json --samples 1 --json
 	expect_status 0
 	printf '%s\n' cuda-ipc:m.json ckpt cuda-ipc:m.json >list
-	timeout 60 wsync-push --stdin -e "$url" --verify hash --json <list >stdin.out 2>stdin.err ||
+	timeout 600 wsync-push --stdin -e "$url" --verify hash --json <list >stdin.out 2>stdin.err ||
 		explain "not pushed"
 	[ "$(grep -c '"ok":true,"exit":0,"bytes":180864,"wire_bytes":180864' stdin.out)" = 3 ] ||
 		explain "$(<stdin.out)"

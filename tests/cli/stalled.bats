@@ -20,7 +20,7 @@ each() {
 	for how in tty stdout stderr both; do
 		endpoint "$how" --fault hang:update_weights_from_distributed:2
 		mkdir "of-$how"
-		(cd "of-$how" && exec timeout 60 /usr/bin/python3 "$repo/tests/cli/stalled.py" \
+		(cd "of-$how" && exec timeout 600 /usr/bin/python3 "$repo/tests/cli/stalled.py" \
 			"--$how" --endpoint "$url" \
 			"${@//URL/$url}" >said 2>&1 3>&-) &
 		jobs+=($!)

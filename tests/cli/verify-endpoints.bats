@@ -120,14 +120,14 @@ prepare_two() {
 	logprobs -e "$a" --save before.json
 	try wsync-ctl pause -e "$a"
 	expect_status 0
-	TRY_SECONDS=20 logprobs -e "$a" before.json --timeout 500ms
+	logprobs -e "$a" before.json --timeout 500ms
 	expect_status 10
 	err_has "a server that is paused or asleep keeps prompts waiting"
 	try wsync-ctl resume -e "$a"
 	logprobs -e "$a" before.json
 	expect_status 0
 	endpoint d --model one --fault hang:generate:2
-	TRY_SECONDS=20 logprobs -e "$url" --save x --timeout 500ms
+	logprobs -e "$url" --save x --timeout 500ms
 	expect_status 10
 	err_has "prompt 2: POST"
 	for fault in garbage wrong-length refuse drop; do

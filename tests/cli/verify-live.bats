@@ -12,7 +12,7 @@ talker() {
 	local name=$1
 	shift
 	start "$name" /usr/bin/python3 "$repo/tests/cli/talker.py" "$@"
-	eventually 20 test -s "$scratch/$name.out"
+	eventually test -s "$scratch/$name.out"
 	url=http://127.0.0.1:$(head -n 1 "$scratch/$name.out")
 }
 
@@ -236,7 +236,7 @@ where 0.4 is allowed"
 		esac
 	done
 	talker hang reply=hang
-	TRY_SECONDS=20 logprobs -e "$url" --save a.json --timeout 500ms
+	logprobs -e "$url" --save a.json --timeout 500ms
 	expect_status 10
 	err_has "no complete answer after"
 	err_has "wsync-ctl resume"

@@ -296,7 +296,7 @@ packed() {
 	scaled m
 	start replicas /usr/bin/python3 "$repo/tests/cli/showing.py" "$PWD/m/fp8" \
 		'[null, null]' '' 2
-	eventually 20 test -s replicas.out
+	eventually test -s replicas.out
 	try wsync-verify scales -e "http://127.0.0.1:$(head -n 1 replicas.out)"
 	expect_status 5
 	err_has "it shows neither its parameters nor numbers of scales"

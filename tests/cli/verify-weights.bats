@@ -215,7 +215,7 @@ shows() {
 	before=$SECONDS
 	try wsync-verify weights a.safetensors -e "$hanging" -e "$url" --timeout 1 --json
 	expect_status 10
-	[ $((SECONDS - before)) -le 15 ]
+	[ $((SECONDS - before)) -le 60 ]
 	expect_json 'lines[-1]["error"]["endpoint"]' "$hanging"
 }
 
@@ -385,7 +385,7 @@ expect_repair() {
 killed_at() {
 	model one --fault "$3:$1:$2"
 	start reset wsync-verify weights ck -e "$url" --reset --yes
-	eventually 30 requested "/$1" "$2"
+	eventually requested "/$1" "$2"
 	kill -KILL "$pid"
 	wait "$pid" || true
 }
@@ -393,7 +393,7 @@ killed_at() {
 @test "a reset and a push keep each other away" {
 	model one --fault hang:weights_checker:2
 	start reset wsync-verify weights ck -e "$url" --reset --yes --on-partial resume
-	eventually 30 requested /weights_checker 2
+	eventually requested /weights_checker 2
 	try wsync-push ck -e "$url"
 	expect_status 5
 	err_has "process $pid on "
@@ -405,7 +405,7 @@ killed_at() {
 	expect_status 143
 	model two --fault hang:update_weights_from_distributed:2
 	start push wsync-push ck -e "$url"
-	eventually 30 requested /update_weights_from_distributed 2
+	eventually requested /update_weights_from_distributed 2
 	try wsync-verify weights ck -e "$url" --reset --yes
 	expect_status 5
 	err_has "process $pid on "
@@ -448,14 +448,14 @@ killed_at() {
 	local k
 	for k in 1 2 3 4; do
 		model one --fault "hang:weights_checker:$k"
-		TRY_SECONDS=30 try wsync-verify weights ck -e "$url" --reset --yes \
+		try wsync-verify weights ck -e "$url" --reset --yes \
 			--bucket-timeout 3s --on-partial resume
 		expect_status 10
 		[ "$k" = 1 ] || err_has 'may hold random weights'
 		expect_journal "$url" 'j["state"]["paused"], j["state"]["groups"]' '(False, [])'
 	done
 	model two --fault hang:weights_checker:2
-	TRY_SECONDS=30 try wsync-verify weights ck -e "$url" --reset --yes --bucket-timeout 3s
+	try wsync-verify weights ck -e "$url" --reset --yes --bucket-timeout 3s
 	expect_status 10
 	err_has 'left paused: it may hold random weights'
 	expect_journal "$url" 'j["state"]["paused"]' True
