@@ -89,7 +89,7 @@ static int join_comm(struct joined *j, const char *key, struct ws_comm **out, ws
 {
 	struct ws_buf id;
 	ws_buf_init(&id, CONFIG_MAX);
-	int rc = ws_store_client_get(j->client, key, until, &id, err);
+	int rc = ws_store_client_get(j->client, key, until, j->what->cancel, &id, err);
 	if (!rc && id.len != sizeof(struct ws_nccl_id))
 		rc = ws_err_set(err, WS_EDATA, "an id of NCCL has %zu bytes, this one %zu",
 		                sizeof(struct ws_nccl_id), id.len);
@@ -122,7 +122,7 @@ static int join_group(struct joined *j, struct ws_err *err)
 	int64_t rank = 0;
 	ws_buf_init(&text, CONFIG_MAX);
 	int rc = ws_store_connect(&client, until, j->what->cancel, &j->client, err) ||
-	         ws_store_client_get(j->client, BENCH_CONFIG, until, &text, err) ||
+	         ws_store_client_get(j->client, BENCH_CONFIG, until, j->what->cancel, &text, err) ||
 	         parse_config(ws_buf_str(&text), &j->config, err) ||
 	         ws_store_client_add(j->client, BENCH_RANK, 1, until, &rank, err) ? -1 : 0;
 	ws_buf_free(&text);

@@ -140,6 +140,17 @@ explain "the kernels"
 	eventually grep -q wsync-bench two.err
 }
 
+@test "transport: SIGTERM ends a receiver that waits for the others at once" {
+	port=$(free_port)
+	start root wsync-bench transport --remote 2 --listen "127.0.0.1:$port" -vv
+	start one wsync-bench transport --join "127.0.0.1:$port"
+	one=$pid
+	eventually grep -q "WAIT wsync-bench/gloo/2" root.err
+	kill "$one"
+	finished one 143 "$one"
+	err_has "wait for the key wsync-bench/gloo/2: cancelled"
+}
+
 @test "push: phases that add up, and what bounds them" {
 	llama m
 	try wsync-bench push m --local 2 --samples 3 --json

@@ -105,9 +105,9 @@ static void client_command(struct ws_store_client *c, const char *const *w)
 	if (strcmp(w[0], "set") == 0) {
 		rc = ws_store_client_set(c, w[1], w[2], strlen(w[2]), until, &err);
 	} else if (strcmp(w[0], "get") == 0) {
-		rc = ws_store_client_get(c, w[1], soon(w[2]), &out, &err);
+		rc = ws_store_client_get(c, w[1], soon(w[2]), NULL, &out, &err);
 	} else if (strcmp(w[0], "wait") == 0) {
-		rc = ws_store_client_wait(c, &w[1], 1, soon(w[2]), &err);
+		rc = ws_store_client_wait(c, &w[1], 1, soon(w[2]), NULL, &err);
 	} else if (strcmp(w[0], "check") == 0) {
 		rc = ws_store_client_check(c, &w[1], w[2][0] ? 2 : 1, until, &yes, &err);
 		ws_buf_puts(&out, yes ? "yes" : "no");

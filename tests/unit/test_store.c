@@ -49,7 +49,7 @@ static void value_is(struct ws_store_client *c, const char *key, const char *wan
 {
 	struct ws_buf b;
 	ws_buf_init(&b, 0);
-	ok(ws_store_client_get(c, key, soon(), &b, &err));
+	ok(ws_store_client_get(c, key, soon(), NULL, &b, &err));
 	assert_int_equal(b.len, strlen(want));
 	assert_string_equal(ws_buf_str(&b), want);
 	ws_buf_free(&b);
@@ -92,7 +92,7 @@ TEST(values_are_bytes_and_counters_are_text)
 		struct ws_buf b;
 		ws_buf_init(&b, 0);
 		ok(ws_store_client_set(c, "/bytes", nul, sizeof nul, soon(), &err));
-		ok(ws_store_client_get(c, "/bytes", soon(), &b, &err));
+		ok(ws_store_client_get(c, "/bytes", soon(), NULL, &b, &err));
 		assert_int_equal(b.len, sizeof nul);
 		assert_memory_equal(b.data, nul, sizeof nul);
 		ws_buf_free(&b);
@@ -175,7 +175,7 @@ struct waiter {
 static void *wait_for_keys(void *arg)
 {
 	struct waiter *w = arg;
-	w->rc = ws_store_client_wait(w->c, w->keys, 2, w->until, &err);
+	w->rc = ws_store_client_wait(w->c, w->keys, 2, w->until, NULL, &err);
 	w->code = err.code;
 	return NULL;
 }
@@ -194,7 +194,7 @@ TEST(a_wait_ends_when_the_last_key_appears)
 		ok(ws_store_set(s, "/y", "2", 1, false, &err));
 		pthread_join(t, NULL);
 		assert_int_equal(w.rc, 0);
-		assert_int_equal(ws_store_client_wait(w.c, w.keys, 0, soon(), NULL), 0);
+		assert_int_equal(ws_store_client_wait(w.c, w.keys, 0, soon(), NULL, NULL), 0);
 		ws_store_disconnect(setter);
 		ws_store_disconnect(w.c);
 		ws_store_close(s);
@@ -234,7 +234,7 @@ TEST(a_timed_out_wait_leaves_the_client_usable_but_in_epoch_a)
 		const char *const keys[] = { "/never" };
 		for (int i = 0; i < 3; i++) {
 			const ws_deadline until = ws_deadline_in(20 * WS_NS_PER_MS);
-			assert_int_equal(ws_store_client_wait(c, keys, 1, until, &err), -1);
+			assert_int_equal(ws_store_client_wait(c, keys, 1, until, NULL, &err), -1);
 			assert_int_equal(err.code, i && *e == 'A' ? WS_EDATA : WS_ETIMEOUT);
 			if (i == 0)
 				assert_non_null(strstr(err.msg, "/never"));
@@ -275,24 +275,51 @@ TEST(a_wait_and_its_cancelling_may_cross)
 	ws_store_close(s);
 }
 
-static void *abort_soon(void *arg)
+TEST(a_cancelled_wait_leaves_the_client_usable_but_in_epoch_a)
+{
+	struct ws_store *s = store_for(0);
+	struct ws_cancel cancel = WS_CANCEL_INIT;
+	const char *const keys[] = { "/never" };
+	ws_cancel_set(&cancel);
+	for (const char *e = epochs; *e; e++) {
+		struct ws_store_client *c = client_of(s, *e);
+		assert_fails(ws_store_client_wait(c, keys, 1, WS_FOREVER, &cancel, &err), &err,
+		             WS_ECANCELLED, "/never: cancelled");
+		if (*e == 'A')
+			assert_fails(ws_store_client_set(c, "/k", "v", 1, soon(), &err), &err,
+			             WS_EDATA, "left without its reply");
+		else
+			value_is(c, "init/", *e == 'B' ? "2" : "3");
+		ws_store_disconnect(c);
+	}
+	ws_store_close(s);
+}
+
+static void *stop_soon(void *arg)
 {
 	usleep(20 * 1000);
-	ws_store_client_abort(arg);
+	ws_cancel_set(arg);
 	return NULL;
 }
 
-TEST(aborting_ends_a_wait_for_good)
+TEST(its_stop_flag_ends_a_client_for_good)
 {
 	struct ws_store *s = store_for(0);
-	struct ws_store_client *c = client_of(s, 'C');
+	struct ws_cancel stop;
+	struct ws_store_client *c = NULL;
 	const char *const keys[] = { "/never" };
 	pthread_t t;
-	pthread_create(&t, NULL, abort_soon, c);
-	assert_fails(ws_store_client_wait(c, keys, 1, WS_FOREVER, &err), &err, WS_ECANCELLED, "");
+	ok(ws_cancel_init(&stop, &err));
+	const struct ws_store_client_opts opts = { .host = "127.0.0.1", .port = ws_store_port(s),
+	                                           .stop = &stop };
+	ok(ws_store_connect(&opts, soon(), NULL, &c, &err));
+	pthread_create(&t, NULL, stop_soon, &stop);
+	assert_fails(ws_store_client_wait(c, keys, 1, WS_FOREVER, NULL, &err), &err, WS_ECANCELLED,
+	             "");
 	pthread_join(t, NULL);
 	assert_fails(ws_store_client_set(c, "/k", "v", 1, soon(), &err), &err, WS_ECANCELLED, "");
 	ws_store_disconnect(c);
+	ws_cancel_fini(&stop);
 	ws_store_close(s);
 }
 
@@ -322,7 +349,7 @@ TEST(closing_the_store_fails_everybody_at_once)
 	pthread_create(&inside, NULL, get_inside, s);
 	pthread_create(&closer, NULL, close_soon, s);
 	const int64_t start = ws_now_ns();
-	assert_fails(ws_store_client_wait(c, keys, 1, WS_FOREVER, &err), &err, WS_EDATA, "");
+	assert_fails(ws_store_client_wait(c, keys, 1, WS_FOREVER, NULL, &err), &err, WS_EDATA, "");
 	assert_true(ws_now_ns() - start < 20 * WS_NS_PER_S);
 	pthread_join(closer, NULL);
 	pthread_join(inside, NULL);

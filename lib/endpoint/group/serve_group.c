@@ -20,12 +20,9 @@ void ws_serve_group_abort(struct ws_serve_group *g, const char *why)
 		snprintf(g->trouble, sizeof g->trouble, "%s", why);
 	ws_cancel_set(&g->cancel);
 	pthread_cond_broadcast(&g->serve->changed);
-	for (unsigned i = 0; i < g->tp; i++) {
-		if (g->ranks[i].client)
-			ws_store_client_abort(g->ranks[i].client);
+	for (unsigned i = 0; i < g->tp; i++)
 		if (g->ranks[i].gloo)
 			ws_gloo_abort(g->ranks[i].gloo);
-	}
 }
 
 /* Only the first failure says why; the others were aborted. */

@@ -41,7 +41,7 @@ static int fetch_id(struct ws_serve_rank *r, struct ws_nccl_id *id, struct ws_er
 	struct ws_buf value;
 	snprintf(key, sizeof key, old ? "/%s/%s/0" : "/%s/%s//cuda//0", g->name, g->name);
 	ws_buf_init(&value, 1 << 16);
-	int rc = ws_store_client_get(r->client, key, r->until, &value, err);
+	int rc = ws_store_client_get(r->client, key, r->until, NULL, &value, err);
 	if (rc)
 		ws_err_wrap(err,
 		            "[%u] is setting up NCCL communicator and retrieving ncclUniqueId from "
@@ -71,7 +71,7 @@ static void wait_for_store(struct ws_serve_rank *r)
 {
 	struct ws_buf value;
 	ws_buf_init(&value, 1 << 16);
-	ws_store_client_get(r->client, "never", r->until, &value, NULL);
+	ws_store_client_get(r->client, "never", r->until, NULL, &value, NULL);
 	ws_buf_free(&value);
 }
 

@@ -19,20 +19,12 @@
 
 static int connect_store(struct ws_serve_rank *r, struct ws_err *err)
 {
-	struct ws_serve *s = r->group->serve;
+	const struct ws_serve_group *g = r->group;
 	const struct ws_store_client_opts opts = {
-		.host = r->group->address, .port = r->group->port,
-		.epoch = s->opts.torch == WS_TORCH_1_13 ? 'A' : 'C',
+		.host = g->address, .port = g->port, .stop = &g->cancel,
+		.epoch = g->serve->opts.torch == WS_TORCH_1_13 ? 'A' : 'C',
 	};
-	struct ws_store_client *client = NULL;
-	if (ws_store_connect(&opts, r->until, &r->group->cancel, &client, err))
-		return -1;
-	pthread_mutex_lock(&s->lock);
-	r->client = client;
-	if (ws_cancelled(&r->group->cancel))
-		ws_store_client_abort(client);
-	pthread_mutex_unlock(&s->lock);
-	return 0;
+	return ws_store_connect(&opts, r->until, &g->cancel, &r->client, err);
 }
 
 static int open_mesh(struct ws_serve_rank *r, struct ws_err *err)

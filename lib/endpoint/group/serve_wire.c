@@ -121,7 +121,7 @@ int ws_serve_spoil_joining(struct ws_serve_rank *r, enum ws_serve_fault_kind kin
 	snprintf(never, sizeof never, "%snever", r->prefix);
 	ws_buf_reset(&value);
 	if (rc == 0 && kind != WS_FAULT_DIE)
-		ws_store_client_get(r->client, never, r->until, &value, NULL);
+		ws_store_client_get(r->client, never, r->until, NULL, &value, NULL);
 	ws_buf_free(&value);
 	return rc ? rc : failed(kind, err);
 }

@@ -40,7 +40,6 @@ struct ws_gloo_kv {
 struct ws_store;
 struct ws_store_client;
 struct ws_gloo_kv ws_gloo_kv_store(struct ws_store *s); /* of the process that hosts it */
-/* Ignores `cancel`: only ws_store_client_abort ends a wait early. */
 struct ws_gloo_kv ws_gloo_kv_client(struct ws_store_client *c);
 
 /* Progress of the other ranks, for a thread that watches a call, or after a failure. Allocated

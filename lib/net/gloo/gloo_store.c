@@ -31,8 +31,7 @@ static int client_set(void *ctx, const char *key, const void *value, size_t n, w
 static int client_get(void *ctx, const char *key, ws_deadline until, const struct ws_cancel *cancel,
                       struct ws_buf *value, struct ws_err *err)
 {
-	(void)cancel; /* ws_store_client_abort ends this wait */
-	return ws_store_client_get(ctx, key, until, value, err);
+	return ws_store_client_get(ctx, key, until, cancel, value, err);
 }
 
 struct ws_gloo_kv ws_gloo_kv_client(struct ws_store_client *c)

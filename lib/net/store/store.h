@@ -118,6 +118,9 @@ struct ws_store_client_opts {
 	uint16_t port;
 	char epoch;        /* 'C' (also 0), or 'A' or 'B' for an older torch */
 	bool no_join;      /* do not ADD init/ */
+	/* borrowed until the disconnect; once set, all current and later calls fail with
+	 * WS_ECANCELLED; NULL: nothing does that */
+	const struct ws_cancel *stop;
 };
 
 /* Retries refused connections with back-off until the deadline; then WS_EREACH. */
@@ -125,19 +128,18 @@ int ws_store_connect(const struct ws_store_client_opts *opts, ws_deadline until,
                      const struct ws_cancel *cancel, struct ws_store_client **out,
                      struct ws_err *err);
 void ws_store_disconnect(struct ws_store_client *c); /* NULL is fine */
-/* From any thread: all current and later calls fail with WS_ECANCELLED. */
-void ws_store_client_abort(struct ws_store_client *c);
 
 int ws_store_client_set(struct ws_store_client *c, const char *key, const void *value, size_t n,
                         ws_deadline until, struct ws_err *err);
 /* WAIT then GET, as torch does. */
 int ws_store_client_get(struct ws_store_client *c, const char *key, ws_deadline until,
-                        struct ws_buf *value, struct ws_err *err);
+                        const struct ws_cancel *cancel, struct ws_buf *value, struct ws_err *err);
 int ws_store_client_add(struct ws_store_client *c, const char *key, int64_t delta,
                         ws_deadline until, int64_t *value, struct ws_err *err);
-/* WAIT; at the deadline CANCEL_WAIT (epochs B and C) and WS_ETIMEOUT; the client stays usable. */
+/* WAIT; at the deadline or on a cancel CANCEL_WAIT (epochs B and C), then WS_ETIMEOUT or
+ * WS_ECANCELLED; the client stays usable. cancel NULL: the client's `stop` ends the wait. */
 int ws_store_client_wait(struct ws_store_client *c, const char *const *keys, size_t n,
-                         ws_deadline until, struct ws_err *err);
+                         ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err);
 int ws_store_client_check(struct ws_store_client *c, const char *const *keys, size_t n,
                           ws_deadline until, bool *all, struct ws_err *err);
 int ws_store_client_delete(struct ws_store_client *c, const char *key, ws_deadline until,

@@ -19,7 +19,7 @@
 
 /* Immediate replies may come a little after the deadline, so that the connection stays in step:
  * the reply to CANCEL_WAIT, and the value after a late WAIT. */
-static const int64_t grace_ns = 5 * WS_NS_PER_S;
+static const int64_t grace_ns = 5 * WS_NS_PER_S, cancelled_grace_ns = WS_NS_PER_S;
 static const int64_t first_pause_ns = 20 * WS_NS_PER_MS, longest_pause_ns = WS_NS_PER_S;
 enum { REPLY_PIECE = 64 << 10 };
 
@@ -27,8 +27,7 @@ struct ws_store_client {
 	int fd, twin; /* twin: the silent second connection of epoch A */
 	enum ws_store_epoch epoch;
 	bool broken;
-	struct ws_cancel abort;
-	const struct ws_cancel *cancel; /* while connecting the caller's, then abort */
+	const struct ws_cancel *stop; /* ends every call; while connecting, that of the connect */
 	struct ws_buf out; /* request under construction */
 	char name[WS_HOST_MAX + 32]; /* "store at host:port" */
 };
@@ -39,7 +38,7 @@ struct ws_store_client {
 static int begin(struct ws_store_client *c, enum ws_store_op op, struct ws_err *err)
 {
 	const int code = ws_store_opcode(c->epoch, op);
-	if (ws_cancelled(c->cancel))
+	if (ws_cancelled(c->stop))
 		return ws_err_set(err, WS_ECANCELLED, "%s: cancelled", c->name);
 	if (c->broken)
 		return ws_err_set(err, WS_EDATA,
@@ -62,7 +61,7 @@ static int send_request(struct ws_store_client *c, ws_deadline until, struct ws_
 {
 	if (ws_buf_check(&c->out, c->name, err))
 		return -1;
-	if (ws_sock_write(c->fd, c->out.data, c->out.len, until, c->cancel, c->name, err) == 0)
+	if (ws_sock_write(c->fd, c->out.data, c->out.len, until, c->stop, c->name, err) == 0)
 		return 0;
 	c->broken = true;
 	return -1;
@@ -71,7 +70,7 @@ static int send_request(struct ws_store_client *c, ws_deadline until, struct ws_
 static int receive(struct ws_store_client *c, void *dst, size_t n, ws_deadline until,
                    struct ws_err *err)
 {
-	if (ws_sock_read(c->fd, dst, n, until, c->cancel, c->name, err) == 0)
+	if (ws_sock_read(c->fd, dst, n, until, c->stop, c->name, err) == 0)
 		return 0;
 	c->broken = true;
 	return -1;
@@ -148,7 +147,7 @@ static int open_twin(struct ws_store_client *c, const struct ws_store_client_opt
 {
 	if (c->epoch != WS_EPOCH_A)
 		return 0;
-	c->twin = ws_sock_connect(opts->host, opts->port, until, c->cancel, err);
+	c->twin = ws_sock_connect(opts->host, opts->port, until, c->stop, err);
 	return c->twin < 0 ? -1 : 0;
 }
 
@@ -211,12 +210,10 @@ int ws_store_connect(const struct ws_store_client_opts *opts, ws_deadline until,
 	int64_t joined;
 	if (!c)
 		return ws_oom(err);
-	c->fd = c->twin = c->abort.fd = -1;
+	c->fd = c->twin = -1;
 	c->epoch = epoch_of(opts->epoch);
-	c->cancel = cancel;
+	c->stop = cancel;
 	snprintf(c->name, sizeof c->name, "store at %s:%u", opts->host, opts->port);
-	if (ws_cancel_init(&c->abort, err))
-		goto fail;
 	c->fd = connect_patiently(opts, until, cancel, c->name, err);
 	if (c->fd < 0 || shake_hands(c, until, err))
 		goto fail;
@@ -224,7 +221,7 @@ int ws_store_connect(const struct ws_store_client_opts *opts, ws_deadline until,
 		goto fail;
 	if (open_twin(c, opts, until, err))
 		goto fail;
-	c->cancel = &c->abort;
+	c->stop = opts->stop;
 	*out = c;
 	return 0;
 fail:
@@ -240,14 +237,8 @@ void ws_store_disconnect(struct ws_store_client *c)
 		close(c->fd);
 	if (c->twin >= 0)
 		close(c->twin);
-	ws_cancel_fini(&c->abort);
 	ws_buf_free(&c->out);
 	free(c);
-}
-
-void ws_store_client_abort(struct ws_store_client *c)
-{
-	ws_cancel_set(&c->abort);
 }
 
 /* ---- operations ---- */
@@ -289,11 +280,13 @@ static int unexpected(struct ws_store_client *c, unsigned char got, struct ws_er
 	return ws_err_set(err, WS_EDATA, "%s: a wait was answered with %u", c->name, got);
 }
 
-/* The WAIT's reply may have crossed CANCEL_WAIT: then it comes first, and the keys exist. */
+/* The WAIT's reply may have crossed CANCEL_WAIT: then it comes first, and the keys exist. Whoever
+ * cancels is not kept for long by a store that does not answer. */
 static int give_up_waiting(struct ws_store_client *c, struct ws_err *err)
 {
-	const ws_deadline grace = ws_deadline_in(grace_ns);
-	const struct ws_err timeout = *err;
+	const struct ws_err reason = *err;
+	const ws_deadline grace =
+		ws_deadline_in(reason.code == WS_ECANCELLED ? cancelled_grace_ns : grace_ns);
 	unsigned char reply;
 	if (c->epoch == WS_EPOCH_A) {
 		c->broken = true;
@@ -309,12 +302,12 @@ static int give_up_waiting(struct ws_store_client *c, struct ws_err *err)
 	}
 	if (reply != WS_STORE_WAIT_CANCELLED)
 		return unexpected(c, reply, err);
-	*err = timeout;
+	*err = reason;
 	return -1;
 }
 
 int ws_store_client_wait(struct ws_store_client *c, const char *const *keys, size_t n,
-                         ws_deadline until, struct ws_err *err)
+                         ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
 {
 	struct ws_err local;
 	char what[WS_HOST_MAX + 200];
@@ -325,8 +318,8 @@ int ws_store_client_wait(struct ws_store_client *c, const char *const *keys, siz
 		return -1;
 	snprintf(what, sizeof what, "%s: wait for the key %.120s%s", c->name, n ? keys[0] : "",
 	         n > 1 ? " and others" : "");
-	if (ws_sock_wait(c->fd, POLLIN, until, c->cancel, what, err)) {
-		if (err->code == WS_ETIMEOUT)
+	if (ws_sock_wait(c->fd, POLLIN, until, cancel ? cancel : c->stop, what, err)) {
+		if (err->code == WS_ETIMEOUT || err->code == WS_ECANCELLED)
 			return give_up_waiting(c, err);
 		c->broken = true;
 		return -1;
@@ -337,9 +330,9 @@ int ws_store_client_wait(struct ws_store_client *c, const char *const *keys, siz
 }
 
 int ws_store_client_get(struct ws_store_client *c, const char *key, ws_deadline until,
-                        struct ws_buf *value, struct ws_err *err)
+                        const struct ws_cancel *cancel, struct ws_buf *value, struct ws_err *err)
 {
-	if (ws_store_client_wait(c, &key, 1, until, err) || begin(c, WS_OP_GET, err))
+	if (ws_store_client_wait(c, &key, 1, until, cancel, err) || begin(c, WS_OP_GET, err))
 		return -1;
 	put_text(c, key);
 	const ws_deadline end = until == WS_FOREVER || ws_deadline_left(until) > grace_ns ?

@@ -7,38 +7,7 @@
 
 enum { AGAIN_MS = 20 };
 
-static const int64_t SLICE_NS = 200 * WS_NS_PER_MS;
 static const int64_t ASK_NS = 10 * WS_NS_PER_S; /* the store answers at once */
-
-static int client_set(void *ctx, const char *key, const void *value, size_t n, ws_deadline until,
-                      struct ws_err *err)
-{
-	return ws_store_client_set(ctx, key, value, n,
-	                           ws_deadline_min(until, ws_deadline_in(ASK_NS)), err);
-}
-
-/* In slices, because a client's wait knows no cancel flag. */
-static int client_get(void *ctx, const char *key, ws_deadline until, const struct ws_cancel *cancel,
-                      struct ws_buf *value, struct ws_err *err)
-{
-	struct ws_err why = WS_ERR_INIT;
-	int rc;
-	do {
-		why = (struct ws_err)WS_ERR_INIT;
-		rc = ws_store_client_get(ctx, key, ws_deadline_min(until, ws_deadline_in(SLICE_NS)),
-		                         value, &why);
-		if (rc && ws_cancelled(cancel))
-			return ws_err_set(err, WS_ECANCELLED, "cancelled");
-	} while (rc && why.code == WS_ETIMEOUT && !ws_deadline_passed(until));
-	if (rc && err)
-		*err = why;
-	return rc;
-}
-
-struct ws_gloo_kv push_channel_kv(struct ws_store_client *c)
-{
-	return (struct ws_gloo_kv){ .ctx = c, .set = client_set, .get = client_get };
-}
 
 struct ws_store_client_opts push_channel_place(const struct ws_push *p)
 {
@@ -78,7 +47,7 @@ static int connect_store(struct push_channel *t, ws_deadline until, struct ws_er
 			"its machine must let others reach {master_port} %u",
 			t->p->opts.senders, t->p->opts.master_port);
 	}
-	t->kv = push_channel_kv(t->store);
+	t->kv = ws_gloo_kv_client(t->store);
 	return 0;
 }
 

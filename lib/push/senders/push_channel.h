@@ -19,8 +19,6 @@ struct push_channel {
 
 /* Where the store is. */
 struct ws_store_client_opts push_channel_place(const struct ws_push *p);
-/* A client as keys and values, whose waits can be cancelled. */
-struct ws_gloo_kv push_channel_kv(struct ws_store_client *c);
 bool push_channel_lost(const struct ws_err *e); /* the connection was */
 
 /* Finds the first, tells it what we have, and waits for what it wants of that. */

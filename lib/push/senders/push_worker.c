@@ -115,10 +115,8 @@ static int meet(struct follow *f, struct ws_err *err)
 	ws_buf_init(&where, 1024);
 	opts.no_join = true;
 	int rc = ws_store_connect(&opts, until, &f->stop, &own, err);
-	if (rc == 0) {
-		const struct ws_gloo_kv kv = push_channel_kv(own);
-		rc = kv.get(kv.ctx, WS_TRANSPORT_MEETING, until, &f->stop, &where, err);
-	}
+	if (rc == 0)
+		rc = ws_store_client_get(own, WS_TRANSPORT_MEETING, until, &f->stop, &where, err);
 	if (rc == 0 && where.len < 2)
 		rc = ws_err_set(err, WS_EDATA, "sender 1 does not say where to meet");
 	/* Spoken as the endpoints speak it: the first tells the layout of their gloo by that. */
@@ -129,7 +127,7 @@ static int meet(struct follow *f, struct ws_err *err)
 	                ws_host_local_toward(opts.host, host, sizeof host, err)))
 		rc = -1;
 	if (rc == 0) {
-		const struct ws_gloo_kv kv = push_channel_kv(own);
+		const struct ws_gloo_kv kv = ws_gloo_kv_client(own);
 		const struct ws_gloo_opts o = {
 			.rank = p->opts.sender - 1,
 			.size = f->share.world_size,
