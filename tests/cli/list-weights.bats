@@ -170,6 +170,9 @@ hint: fetch the file with git lfs pull"
 	try wsync-list-weights Qwen/Qwen3-0.6B
 	expect_status 3
 	err_has "hf download Qwen/Qwen3-0.6B"
+	try wsync-list-weights localhost:30000
+	expect_status 3
+	err_has "hint: a server is named by --endpoint localhost:30000"
 	try wsync-list-weights ""
 	expect_status 2
 	err_has "is a variable of the shell not set?"

@@ -79,10 +79,19 @@ static bool is_hub_name(const char *name)
 	       name[0] != '~' && !strstr(name, ".safetensors");
 }
 
+/* True for "http://host" and for "host:30000". */
+static bool is_address(const char *name)
+{
+	const char *colon = strrchr(name, ':');
+	return strstr(name, "://") || (colon && colon[1] && !colon[1 + strspn(colon + 1, "0123456789")]);
+}
+
 static int explain_open(const char *name, struct ws_err *err)
 {
 	if (err && err->native == EMFILE)
 		return ws_err_hint(err, "allow more open files with ulimit -n");
+	if (err && err->native == ENOENT && is_address(name))
+		return ws_err_hint(err, "a server is named by {endpoints} %s", name);
 	if (err && err->native == ENOENT && is_hub_name(name))
 		return ws_err_hint(err, "a model of the Hugging Face Hub has to be fetched first: "
 		                   "hf download %s", name);
