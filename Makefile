@@ -20,7 +20,6 @@ CFLAGS     ?= -O2 -g
 BUILD      ?= build
 SANITIZE   ?=
 PKG_CONFIG ?= pkg-config
-JOBS       ?= 4
 CUDA       ?= auto
 CUDA_HOME  ?=
 CUDA_ARCHS ?=
@@ -386,7 +385,7 @@ check: ## set up the machine, build, and run every test that needs no GPU
 	@$(MAKE) --no-print-directory check-run
 
 check-run: tests-build
-	$(Q)BUILD=$(BUILD) JOBS=$(JOBS) tests/run $(TESTS)
+	$(Q)BUILD=$(BUILD) tests/run $(TESTS)
 
 soak: ## SOAK_POINTS (1000) faults drawn by chance, in about six minutes; SOAK_SEED repeats a run
 	@tests/setup.sh
@@ -415,7 +414,7 @@ gpu-kit: ## build/gpu-kit: check-gpu for a machine that has a GPU, Python and no
 	+@BUILD=$(BUILD) tests/gpu/kit.sh
 
 bless: tests-build ## rewrite the golden files of the command-line tests
-	$(Q)BUILD=$(BUILD) JOBS=$(JOBS) BLESS=1 tests/run tests/cli/*.bats
+	$(Q)BUILD=$(BUILD) BLESS=1 tests/run tests/cli/*.bats
 
 demo: ## set up, build, and push a 1.2 GB checkpoint into two endpoints
 	@tests/setup.sh build
