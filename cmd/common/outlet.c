@@ -44,7 +44,8 @@ struct bytes {
 
 struct outlet {
 	int fd;
-	bool started, is_pipe;
+	bool started;
+	unsigned long count_request;  /* ioctl: bytes that it holds for its reader; 0: none */
 	size_t piece;
 	pthread_t thread;
 	sem_t wake;                   /* the thread */
@@ -133,7 +134,7 @@ static unsigned long long count_lines(const char *data, size_t n)
 static int count_unread(const struct outlet *o)
 {
 	int n = 0;
-	return ioctl(o->fd, o->is_pipe ? FIONREAD : TIOCOUTQ, &n) ? 0 : n;
+	return !o->count_request || ioctl(o->fd, o->count_request, &n) ? 0 : n;
 }
 
 /* Has the reader taken anything since it was looked at last? */
@@ -421,7 +422,8 @@ static void start(struct outlet *o)
 {
 	sigset_t all, before;
 	struct stat st;
-	o->is_pipe = fstat(o->fd, &st) == 0 && S_ISFIFO(st.st_mode);
+	if (fstat(o->fd, &st) == 0 && !S_ISREG(st.st_mode))
+		o->count_request = S_ISFIFO(st.st_mode) ? FIONREAD : TIOCOUTQ;
 	o->piece = isatty(o->fd) ? TERMINAL_PIECE : PIECE;
 	pthread_mutex_init(&o->lock, NULL);
 	if (sem_init(&o->wake, 0, 0))

@@ -28,17 +28,26 @@ int ws_thread_start(pthread_t *thread, void *(*run)(void *), void *arg, struct w
 int ws_job_init(struct ws_job *j, struct ws_err *err)
 {
 	*j = (struct ws_job){ .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) };
-	return j->fd < 0 ? ws_err_errno(err, "eventfd") : 0;
+	if (j->fd < 0)
+		return ws_err_errno(err, "eventfd");
+	sem_init(&j->go, 0, 0); /* cannot fail with these arguments */
+	return 0;
 }
 
-static void *run(void *arg)
+static void *run_calls(void *arg)
 {
 	struct ws_job *j = arg;
-	j->rc = j->fn(j->arg, &j->err);
 	const uint64_t one = 1;
-	while (write(j->fd, &one, sizeof one) < 0 && errno == EINTR)
-		continue;
-	return NULL;
+	for (;;) {
+		while (sem_wait(&j->go))
+			continue;
+		if (j->ending)
+			return NULL;
+		j->rc = j->fn(j->arg, &j->err);
+		atomic_store(&j->over, true);
+		while (write(j->fd, &one, sizeof one) < 0 && errno == EINTR)
+			continue;
+	}
 }
 
 int ws_job_start(struct ws_job *j, int (*fn)(void *, struct ws_err *), void *arg,
@@ -48,25 +57,28 @@ int ws_job_start(struct ws_job *j, int (*fn)(void *, struct ws_err *), void *arg
 	j->arg = arg;
 	j->rc = 0;
 	j->err = (struct ws_err)WS_ERR_INIT;
-	j->running = ws_thread_start(&j->thread, run, j, err) == 0;
-	return j->running ? 0 : -1;
+	atomic_store(&j->over, false);
+	if (!j->has_thread && ws_thread_start(&j->thread, run_calls, j, err))
+		return -1;
+	j->has_thread = j->running = true;
+	sem_post(&j->go);
+	return 0;
 }
 
 bool ws_job_over(const struct ws_job *j)
 {
-	struct pollfd p = { .fd = j->fd, .events = POLLIN };
-	return !j->running || poll(&p, 1, 0) > 0;
+	return !j->running || atomic_load(&j->over);
 }
 
 int ws_job_wait(struct ws_job *j, struct ws_err *err)
 {
 	if (!j->running)
 		return 0;
-	pthread_join(j->thread, NULL);
-	j->running = false;
+	/* The count is taken also where the call is over, for the next call's readers of fd. */
 	uint64_t count;
-	while (read(j->fd, &count, sizeof count) < 0 && errno == EINTR)
-		continue;
+	while (read(j->fd, &count, sizeof count) < 0)
+		poll(&(struct pollfd){ .fd = j->fd, .events = POLLIN }, 1, -1);
+	j->running = false;
 	if (j->rc && err)
 		*err = j->err;
 	return j->rc;
@@ -74,8 +86,15 @@ int ws_job_wait(struct ws_job *j, struct ws_err *err)
 
 void ws_job_fini(struct ws_job *j)
 {
+	if (j->fd < 0)
+		return;
 	ws_job_wait(j, NULL);
-	if (j->fd >= 0)
-		close(j->fd);
+	if (j->has_thread) {
+		j->ending = true;
+		sem_post(&j->go);
+		pthread_join(j->thread, NULL);
+	}
+	sem_destroy(&j->go);
+	close(j->fd);
 	j->fd = -1;
 }

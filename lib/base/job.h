@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* job.h - threads of the library; one blocking call in such a thread, with a descriptor that says
- * when it is over. */
+/* job.h - threads of the library; blocking calls in such a thread, one at a time, with a descriptor
+ * that says when a call is over. */
 #ifndef WS_BASE_JOB_H
 #define WS_BASE_JOB_H
 
 #include "wsync/err.h"
 
 #include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 /* Starts run(arg) in a thread of its own, which the caller joins or detaches. On failure *thread is
@@ -18,10 +20,15 @@
  * the handler that says why. */
 int ws_thread_start(pthread_t *thread, void *(*run)(void *), void *arg, struct ws_err *err);
 
+/* The first call starts the thread, which serves all later calls: a push has one for each bucket,
+ * and a new thread for each costs more than a small bucket. */
 struct ws_job {
-	int fd; /* eventfd: readable when the call has returned; -1: not initialised */
-	bool running;
+	int fd;       /* eventfd: readable when the call has returned; -1: not initialised */
+	bool running; /* a call that nobody has waited for */
+	bool has_thread, ending;
 	pthread_t thread;
+	sem_t go;     /* posted for a call, and for the end of the thread */
+	atomic_bool over;
 	int (*fn)(void *arg, struct ws_err *err);
 	void *arg;
 	int rc;
@@ -29,11 +36,12 @@ struct ws_job {
 };
 
 int ws_job_init(struct ws_job *j, struct ws_err *err);
-void ws_job_fini(struct ws_job *j); /* waits for a running call */
+void ws_job_fini(struct ws_job *j); /* waits for a running call, and ends the thread */
+/* The last call must have been waited for. */
 int ws_job_start(struct ws_job *j, int (*fn)(void *, struct ws_err *), void *arg,
                  struct ws_err *err);
 bool ws_job_over(const struct ws_job *j); /* the call has returned, or none runs */
-/* Joins and hands over the outcome; 0 when nothing ran. */
+/* Waits for the call and hands over its outcome; 0 when none was started. */
 int ws_job_wait(struct ws_job *j, struct ws_err *err);
 
 #endif
