@@ -7,6 +7,7 @@
 
 #include "wsync/tool/str.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,12 +49,40 @@ int ui_width(int fd)
 	return 80;
 }
 
+/* Allocated by a thread that prints. Thread-local arrays would cost every thread of the library
+ * their whole size: the C library clears them when a thread starts. */
+struct buffers {
+	unsigned turn;
+	char text[UI_BUFFERS][UI_BUFFER_SIZE];
+};
+
+static pthread_key_t buffers_key;
+
+static void make_key(void)
+{
+	(void)pthread_key_create(&buffers_key, free);
+}
+
+char *ui_buffer(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	static struct buffers of_all; /* without memory for a thread's own */
+	pthread_once(&once, make_key);
+	struct buffers *b = pthread_getspecific(buffers_key);
+	if (!b && (b = malloc(sizeof *b)) != NULL) {
+		b->turn = 0;
+		if (pthread_setspecific(buffers_key, b)) {
+			free(b);
+			b = NULL;
+		}
+	}
+	b = b ? b : &of_all;
+	return b->text[b->turn++ % UI_BUFFERS];
+}
+
 const char *ui_text(const char *foreign)
 {
-	static _Thread_local char buffers[8][UI_TEXT_MAX + 1];
-	static _Thread_local unsigned turn;
-	char *dst = buffers[turn++ % 8];
-	return ws_printable(dst, sizeof buffers[0], foreign, strlen(foreign));
+	return ws_printable(ui_buffer(), UI_TEXT_MAX + 1, foreign, strlen(foreign));
 }
 
 /* ---- colour ---- */

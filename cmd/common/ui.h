@@ -52,9 +52,13 @@ void ui_warn(struct ui *ui, const char *url, const char *fmt, ...)
 
 /* printf to stdout for people: nothing with --json or -q. */
 void ui_say(struct ui *ui, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Foreign text fit for a terminal, cut at UI_TEXT_MAX bytes, the longest name that a tensor may
- * have. The result lasts for seven more calls. */
-enum { UI_TEXT_MAX = 4096 };
+/* UI_TEXT_MAX: the longest name that a tensor may have. */
+enum { UI_TEXT_MAX = 4096, UI_BUFFER_SIZE = 2 * UI_TEXT_MAX, UI_BUFFERS = 12 };
+/* A buffer for one line, valid until the thread's next UI_BUFFERS - 1 calls of this function, which
+ * ui_text and ui_words also use. */
+char *ui_buffer(void);
+/* Foreign text fit for a terminal, cut at UI_TEXT_MAX bytes. The result lasts for seven more
+ * calls. */
 const char *ui_text(const char *foreign);
 /* A sentence of the library with the options of the programs in place of the fields that it names:
  * "use --pause abort" for "use {pause} abort" (err.h). The result lasts for three more calls, the

@@ -81,12 +81,10 @@ static bool is_word(const char *text, const char *at, size_t n)
 
 const char *ui_words(const char *text)
 {
-	enum { SENTENCES = 4, ROOM = 2 * UI_TEXT_MAX };
-	static _Thread_local char sentences[SENTENCES][ROOM];
-	static _Thread_local unsigned turn;
+	enum { ROOM = UI_BUFFER_SIZE };
 	if (!strchr(text, '{'))
 		return text;
-	char *const dst = sentences[turn++ % SENTENCES];
+	char *const dst = ui_buffer();
 	size_t used = 0;
 	for (const char *at = text; *at && used + 1 < ROOM;) {
 		const size_t n = *at == '{' ? strcspn(at, "}") : 0;
