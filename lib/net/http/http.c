@@ -95,7 +95,24 @@ static void update_call(const struct ws_http_flight *f)
 	snprintf(call->address, sizeof call->address, "%s", address ? address : "");
 }
 
-static void unlink_flight(struct ws_http_flight *f, CURLcode code)
+static CURL *take_handle(struct ws_http *h)
+{
+	return h->n_idle ? h->idle[--h->n_idle] : curl_easy_init();
+}
+
+/* reusable: the transfer succeeded. libcurl does not document what an ended or failed transfer
+ * leaves in its handle. */
+static void give_handle_back(struct ws_http *h, CURL *easy, bool reusable)
+{
+	if (!reusable || h->n_idle == WS_HTTP_IDLE_HANDLES) {
+		curl_easy_cleanup(easy);
+		return;
+	}
+	curl_easy_reset(easy);
+	h->idle[h->n_idle++] = easy;
+}
+
+static void unlink_flight(struct ws_http_flight *f, CURLcode code, bool reusable)
 {
 	struct ws_http_call *call = f->call;
 	update_call(f);
@@ -107,7 +124,7 @@ static void unlink_flight(struct ws_http_flight *f, CURLcode code)
 	if (f->next)
 		f->next->prev = f->prev;
 	curl_multi_remove_handle(f->http->multi, f->easy);
-	curl_easy_cleanup(f->easy);
+	give_handle_back(f->http, f->easy, reusable);
 	free(f);
 	call->priv = NULL;
 }
@@ -126,7 +143,7 @@ int ws_http_start(struct ws_http *h, struct ws_http_call *call, struct ws_err *e
 	assert(!call->priv);
 	assert(!strcmp(call->method, "POST") || !call->body_len);
 	struct ws_http_flight *f = calloc(1, sizeof *f);
-	CURL *easy = f ? curl_easy_init() : NULL;
+	CURL *easy = f ? take_handle(h) : NULL;
 	if (!easy) {
 		free(f);
 		return ws_oom(err);
@@ -165,7 +182,7 @@ void ws_http_drop(struct ws_http *h, struct ws_http_call *call)
 	if (!f)
 		return;
 	ws_http_trace_end(f, true);
-	unlink_flight(f, CURLE_OK);
+	unlink_flight(f, CURLE_OK, false);
 	ws_err_set(&call->err, WS_ECANCELLED, "%s %s: dropped", call->method, call->url);
 	report_ended(h, call);
 }
@@ -196,6 +213,8 @@ void ws_http_close(struct ws_http *h)
 	ws_http_watch(h, NULL);
 	while (h->flights)
 		ws_http_drop(h, h->flights->call);
+	while (h->n_idle)
+		curl_easy_cleanup(h->idle[--h->n_idle]);
 	curl_multi_cleanup(h->multi);
 	ws_http_free_headers(h);
 	free(h->ca_file);
@@ -218,7 +237,7 @@ static void finish(struct ws_http_flight *f, CURLcode code)
 		call->err.native = (int)code;
 	}
 	ws_http_trace_end(f, false);
-	unlink_flight(f, code);
+	unlink_flight(f, code, code == CURLE_OK);
 	call->done = true;
 	ws_format_duration(took, sizeof took, call->ns);
 	if (code)

@@ -12,7 +12,10 @@
 
 #include <curl/curl.h>
 
-enum { WS_HTTP_HEAD_MAX = 256 * 1024 }; /* limit of a reply's headers and trailers together */
+enum {
+	WS_HTTP_HEAD_MAX = 256 * 1024, /* limit of a reply's headers and trailers together */
+	WS_HTTP_IDLE_HANDLES = 64,
+};
 
 struct ws_http {
 	CURLM *multi;
@@ -27,6 +30,9 @@ struct ws_http {
 	const struct ws_log *log;
 	struct ws_trace *trace;
 	struct ws_http_flight *flights;
+	CURL *idle[WS_HTTP_IDLE_HANDLES]; /* of ended calls, for the next ones: curl_easy_init is
+	                                   * a tenth of a small request */
+	size_t n_idle;
 	struct ws_http_watch watch;
 };
 

@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_IDLE_S = 3, CA_FILE_MAX = 16 << 20 };
+enum { MAX_IDLE_S = 3, CA_FILE_MAX = 16 << 20, SMALL_BODY = 16 << 10 };
 
 /* ---- headers ---- */
 
@@ -230,6 +230,9 @@ static void set_request(const struct ws_http *h, CURL *easy, struct ws_http_flig
 	curl_easy_setopt(easy, CURLOPT_READFUNCTION, give_body);
 	curl_easy_setopt(easy, CURLOPT_READDATA, (void *)f);
 	curl_easy_setopt(easy, CURLOPT_HTTPHEADER, h->headers);
+	/* libcurl allocates this buffer for each request, 64 KiB unless it is told. */
+	if (call->body_len <= SMALL_BODY)
+		curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, (long)SMALL_BODY);
 	if (!call->body_len)
 		curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, 1L);
 }
