@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* group.c - binding, inviting, joining; and leaving again.
+/* group.c - forms a process group and leaves it: binds the store, invites the members, joins.
  *
- * The order is what works with every server: the store listens before anybody is told of it, all
- * members are asked at once (eager ones answer only when all have joined), and we join
+ * This order works with every server. The store listens before any member gets its address. All
+ * members are invited at once, because eager ones answer only when all have joined. We join
  * meanwhile. */
 #include "group.h"
 
@@ -19,7 +19,7 @@
 static const int64_t LOST_NS = WS_NS_PER_S;
 static const int64_t OTHERS_NS = WS_NS_PER_S / 2;
 
-/* ---- who we say we are ----------------------------------------------------------------------- */
+/* ---- our address and the group's name -------------------------------------------------------- */
 
 static int check_reachable(const struct ws_group *g, enum ws_code code, struct ws_err *err)
 {
@@ -41,7 +41,7 @@ static int check_reachable(const struct ws_group *g, enum ws_code code, struct w
 	return 0;
 }
 
-/* The address for a name: servers take names, our sockets and gloo's blobs need a literal. */
+/* Servers accept a host name; our sockets and gloo's address blobs need an address literal. */
 static int resolve(struct ws_group *g, struct ws_err *err)
 {
 	if (ws_host_local_toward(g->host, g->literal, sizeof g->literal, err))
@@ -62,7 +62,7 @@ static int choose_address(struct ws_group *g, struct ws_err *err)
 	}
 	if (given)
 		snprintf(g->host, sizeof g->host, "%s", given);
-	/* A remote endpoint decides: toward a local one every address of ours works. */
+	/* Use our address toward a remote endpoint: local ones can reach any of our addresses. */
 	for (size_t i = 0; !given && i < g->opts.n_members; i++) {
 		const char *host = g->opts.members[i].host;
 		bool local = false;
@@ -146,7 +146,8 @@ static int open_transport(struct ws_group *g, ws_deadline until, struct ws_err *
 	return g->opts.ops->open(&opts, until, &g->transport, err);
 }
 
-/* It answered, and not that it could not: what nobody can read may mean that it has. */
+/* False for a timeout or a refusal. After a proxy's error, an unreadable answer or a lost
+ * connection the member may be in the group. */
 static bool may_have_joined(const struct ws_err *said)
 {
 	return said->code == WS_OK || said->code == WS_EREACH ||
@@ -171,9 +172,9 @@ int ws_group_join(struct ws_group *g, struct ws_endpoint_call *calls, struct ws_
 		                 .what = "joining the group",
 		                 .joining = true };
 	const int rc = ws_group_together(&w, err);
-	/* If we have not joined, one that says no may have: its transfer failed when another's
-	 * connection to it closed. Those that wait for us are let go when the store closes,
-	 * and answer nothing before. */
+	/* If our join failed, a member that refuses may still be in the group: its transfer failed
+	 * when another member disconnected. Members without an answer (http.user is NULL, see
+	 * `answered` in group_together.c) wait for us until the store closes. */
 	for (size_t i = 0; i < g->opts.n_members; i++)
 		g->joined[i] = rc == 0 || (calls[i].http.user && (errs[i].code == WS_EREFUSED ||
 		                                                  may_have_joined(&errs[i])));
@@ -269,7 +270,7 @@ unsigned ws_group_release_late(const struct ws_group_place *place, const char *g
 		return 0;
 	while (!ws_deadline_passed(until) && !ws_cancelled(cancel)) {
 		const unsigned now = count_joined(s);
-		if (now > come) /* the other ranks of the same server come within moments */
+		if (now > come) /* the other ranks of the same server follow soon */
 			until = ws_deadline_min(until, ws_deadline_in(OTHERS_NS));
 		come = now;
 		poll(NULL, 0, 20);
@@ -296,7 +297,7 @@ int ws_group_open(const struct ws_group_opts *opts, ws_deadline until, struct ws
 	if (choose_address(g, err) || choose_name(g, err) || open_store(g, err) ||
 	    (opts->bound && opts->bound(opts->bound_ctx, err)) ||
 	    (!opts->own_requests && join_all(g, until, err))) {
-		/* Members that did join must not keep a rank of a group that never was. */
+		/* Members that did join must leave, because the group was not formed. */
 		ws_group_close(g, NULL, ws_deadline_in(2 * WS_NS_PER_S));
 		return -1;
 	}
@@ -304,11 +305,11 @@ int ws_group_open(const struct ws_group_opts *opts, ws_deadline until, struct ws
 	return 0;
 }
 
-/* torch destroys a gloo group with Python's lock held and waits for its threads, one of
- * which may still want that lock to let go of the last tensor: then both wait for ever,
- * and the server with them. Seen with torch 2.6 under load, when the request to destroy
- * came within milliseconds of the last answer. A thread gets the lock after 5 ms at
- * most; this is ten times that. */
+/* Waits until settle_ns have passed since the last answer. torch destroys a gloo group with
+ * Python's lock held and waits for its threads. If one of them still needs that lock to release the
+ * last tensor, the server hangs forever. Seen with torch 2.6 under load, when the request to
+ * destroy came within milliseconds of the last answer. A thread gets the lock after 5 ms at most;
+ * gloo's settle_ns is ten times that. */
 static void wait_settled(const struct ws_group *g)
 {
 	const int64_t left = g->rest_since + g->opts.ops->settle_ns - ws_now_ns();
@@ -316,7 +317,7 @@ static void wait_settled(const struct ws_group *g)
 		poll(NULL, 0, (int)(left / WS_NS_PER_MS) + 1);
 }
 
-/* Somebody who pressed Ctrl-C waits no longer than that. */
+/* Waits until *until for the answer. A cancel (Ctrl-C) shortens *until to LOST_NS from then. */
 static void await_answer(const struct ws_group *g, const struct ws_endpoint_call *call,
                          ws_deadline *until)
 {
@@ -331,7 +332,7 @@ static void await_answer(const struct ws_group *g, const struct ws_endpoint_call
 	}
 }
 
-/* Not for the want of such a group, or of such a route. */
+/* True if the server refused to leave. A missing group or a missing route is no refusal. */
 static bool would_not(const struct ws_err *said)
 {
 	return ws_endpoint_said_no(said) && said->native != 404 && said->native != 405 &&
@@ -344,14 +345,14 @@ static void note_answer(void *ctx, const struct ws_http_call *call)
 	(void)call;
 }
 
-/* Until the requests are with the servers, or with a network that takes its time. */
+/* Waits until all requests are sent, for 200 ms at most: the network may be slow. */
 static void send_off(const struct ws_group *g, const struct ws_endpoint_call *calls)
 {
 	const ws_deadline until = ws_deadline_in(200 * WS_NS_PER_MS);
 	for (bool sent = false; !sent && !ws_deadline_passed(until);) {
 		if (ws_http_wait(g->opts.http, ws_deadline_in(WS_NS_PER_MS), NULL, -1, NULL) < 0)
 			return;
-		ws_http_each(g->opts.http, note_answer, NULL); /* so that their stages are told */
+		ws_http_each(g->opts.http, note_answer, NULL); /* updates the calls' stages */
 		sent = true;
 		for (size_t i = 0; i < g->opts.n_members; i++)
 			sent = sent && (!g->joined[i] || calls[i].http.done ||
@@ -362,8 +363,8 @@ static void send_off(const struct ws_group *g, const struct ws_endpoint_call *ca
 static void ask_to_leave(struct ws_group *g, struct ws_endpoint_call *calls, struct ws_buf *body,
                          const bool *lost, ws_deadline until)
 {
-	/* Mostly it is dead; but one that lives would keep the group, and
-	 * refuse the next of its name. */
+	/* A lost server is usually gone, so its request gets 1 s. If it is alive it must leave, or
+	 * it rejects the next group of this name. */
 	const ws_deadline soon = ws_deadline_min(until, ws_deadline_in(LOST_NS));
 	struct ws_jw w;
 	ws_jw_init(&w, body);
@@ -379,7 +380,7 @@ static void ask_to_leave(struct ws_group *g, struct ws_endpoint_call *calls, str
 	send_off(g, calls);
 }
 
-/* *lost: it did not answer. */
+/* Waits for the answer to the request to leave. *lost: the member did not answer. */
 static void hear_of_leaving(struct ws_group *g, struct ws_endpoint_call *call, struct ws_member *m,
                             bool *lost, ws_deadline *until)
 {
@@ -397,8 +398,8 @@ static void hear_of_leaving(struct ws_group *g, struct ws_endpoint_call *call, s
 	ws_endpoint_call_free(call);
 }
 
-/* Destroying is asked of the servers while our own side goes down: a side that waits for the other
- * may wait for ever. */
+/* The servers destroy the group while we close our transport. If one side waited for the other to
+ * finish first, it could wait forever. */
 static void leave(struct ws_group *g, bool *lost, ws_deadline until)
 {
 	const size_t n = g->opts.n_members;
@@ -413,7 +414,7 @@ static void leave(struct ws_group *g, bool *lost, ws_deadline until)
 		g->transport->ops->close(g->transport);
 	g->transport = NULL;
 	for (size_t i = 0; i < n; i++) {
-		bool silent = false; /* also where there is nothing to leave */
+		bool silent = false; /* also for a member that is not in the group */
 		if (g->joined[i])
 			hear_of_leaving(g, &calls[i], &g->opts.members[i], &silent, &until);
 		if (lost)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* group_together.c - one wait for two worlds: HTTP answers and the data plane.
+/* group_together.c - waits for HTTP answers and the data plane at once.
  *
- * Who is blamed: a server that refused while the data plane was whole; else the data plane; else a
- * connection that was lost. Answers that come after the data plane broke are its consequence, but a
- * server's words say more than a socket, so they are waited for a moment and quoted, unless the
- * cause has a remedy of its own. */
+ * The reported cause is, in this order: a server that refused before the data plane broke; the data
+ * plane's error; a lost connection. Answers that come after the data plane broke are a consequence.
+ * But a server's message explains more than a socket error: we wait a moment for such answers and
+ * quote one, unless the cause has a hint of its own. */
 #include "group.h"
 
 #include "group_state.h"
@@ -13,19 +13,18 @@
 #include <stdio.h>
 #include <string.h>
 
-/* After the data plane broke, servers notice by their closed sockets and answer; one that does not
- * within this time is given up. */
+/* Limit for answers after the data plane broke, which servers notice by their closed sockets. */
 static const int64_t BROKEN_GRACE_NS = 20 * WS_NS_PER_S;
-/* After a refusal nobody needs to wait for the others' answers to a broadcast that was ended. */
+/* Limit for the other answers after a refusal, which aborts the broadcast. */
 static const int64_t REFUSED_GRACE_NS = WS_NS_PER_S;
-/* A rank that comes to connect when our store is closed already tries again for torch's half
- * hour, and its server answers nobody meanwhile. So a failed joining waits that long for ranks
- * that are on their way; then closing the store fails them all at once. */
+/* A rank that finds our store closed retries for torch's timeout of 30 minutes, and its server
+ * answers no requests meanwhile. So a failed join waits this long for ranks that are still coming.
+ * Closing the store then makes all of them fail at once. */
 static const int64_t LATECOMER_GRACE_NS = 10 * WS_NS_PER_S;
-/* The same for somebody who pressed Ctrl-C and waits. */
+/* The same after a cancel (Ctrl-C), when the user waits. */
 static const int64_t CANCELLED_GRACE_NS = 3 * WS_NS_PER_S;
-/* A vanished endpoint does not end the broadcast to the others as long as bytes move. (No group
- * forms without it: that is given up at once, and so is a lazy server's that was never in it.) */
+/* If an endpoint vanishes, the broadcast to the others is aborted when no bytes move for this long.
+ * It is aborted at once if the endpoint had not joined: no group forms without it. */
 static const int64_t STALL_NS = 5 * WS_NS_PER_S;
 
 enum { SAYING_MS = 100, TICK_MS = 100 };
@@ -34,19 +33,19 @@ struct joint_wait {
 	struct ws_together *w;
 	struct ws_transport *t;
 	size_t pending;       /* requests without an answer */
-	bool moving;          /* the data plane works */
-	bool told;            /* the data plane, that all have agreed to join */
+	bool moving;          /* the data plane is working */
+	bool told;            /* ops->agreed was called */
 	bool lost;            /* an endpoint vanished */
-	bool gave_up;         /* for its sake we ended the broadcast */
-	bool refused;         /* an endpoint said no while the data plane was whole */
-	struct ws_err cause;  /* the refusal, or what broke the data plane */
+	bool gave_up;         /* we aborted the broadcast because an endpoint vanished */
+	bool refused;         /* an endpoint refused before the data plane broke */
+	struct ws_err cause;  /* the refusal, or the error that broke the data plane */
 	bool broken;
-	bool known;           /* the store, or another sender, says what broke it */
-	/* the deadline passed; cause then is what the data plane said to it */
+	bool known;           /* the store or `watch` reported the cause */
+	/* the deadline passed; cause is then the data plane's error, if any */
 	bool late;
 	ws_deadline until;
-	int64_t failed_ns;    /* when a joining became hopeless; 0: it is not */
-	uint64_t bytes;       /* progress when it was last seen to move */
+	int64_t failed_ns;    /* when the join failed; 0: it has not failed */
+	uint64_t bytes;       /* progress of the data plane at moved_ns */
 	int64_t moved_ns;
 };
 
@@ -74,7 +73,7 @@ static void tell_failed(const struct ws_group *g, enum ws_hang_end end)
 		g->opts.watch->failed(g->opts.watch_ctx, end);
 }
 
-/* It has failed: there is still that long for what others have to say about it. */
+/* Limits the wait for answers after a failure: to LATECOMER_GRACE_NS in a join, else grace_ns. */
 static void wind_up(struct joint_wait *d, int64_t grace_ns)
 {
 	if (d->w->joining && !d->failed_ns)
@@ -83,7 +82,7 @@ static void wind_up(struct joint_wait *d, int64_t grace_ns)
 	                           ws_deadline_in(d->w->joining ? LATECOMER_GRACE_NS : grace_ns));
 }
 
-/* The call's user pointer marks answers that were read. */
+/* Answered means http.user != NULL: collect_one sets it when it reads the answer or error. */
 static bool answered(const struct ws_endpoint_call *call)
 {
 	return call->http.user != NULL;
@@ -131,7 +130,7 @@ static void break_off(struct joint_wait *d, const struct ws_err *why)
 		d->cause = *why;
 	if (d->refused || d->broken || d->late)
 		return;
-	/* That the broadcast was cancelled is our own doing, not the reason. */
+	/* If we aborted the broadcast, the cause is the vanished endpoint and not the abort. */
 	d->cause = d->gave_up ? *lost_one(d, why) : *why;
 	/* The data plane has the same deadline and may notice it first. */
 	if (why->code == WS_ETIMEOUT) {
@@ -149,14 +148,14 @@ static void collect_wire(struct joint_wait *d, int64_t start)
 	d->moving = false;
 	d->w->wire = e.code;
 	d->w->wire_ns = ws_now_ns() - start;
-	/* Without our bytes a refusal is but a consequence, though it was here first. */
+	/* If our own source failed, an earlier refusal is only a consequence. */
 	if (!d->w->joining && (e.code == WS_EINPUT || e.code == WS_ESYSTEM))
 		d->refused = d->broken = d->late = false;
 	if (rc)
 		break_off(d, &e);
 }
 
-/* A peer has left: the data plane may be about to say what for. */
+/* A peer has left: waits SAYING_MS for the data plane's error, which may explain why. */
 static void await_reason(struct joint_wait *d, int64_t start)
 {
 	struct pollfd soon = { .fd = d->t->ops->fd(d->t), .events = POLLIN };
@@ -164,7 +163,7 @@ static void await_reason(struct joint_wait *d, int64_t start)
 		collect_wire(d, start);
 }
 
-/* A lazy server joins with the first bucket; one that vanishes before keeps all from joining. */
+/* A lazy server joins with the first bucket. If it vanishes before, no other rank can join. */
 static bool lost_before_it_joined(const struct joint_wait *d)
 {
 	const struct ws_together *w = d->w;
@@ -183,8 +182,8 @@ static bool lost_before_it_joined(const struct joint_wait *d)
 static void watch_wire(struct joint_wait *d, int64_t start)
 {
 	struct ws_err e = WS_ERR_INIT;
-	/* Even when we have joined: torch wraps a group after it is complete. The servers answer
-	 * only when the store is closed. */
+	/* Check the store even after we have joined: torch may wrap a complete group (see
+	 * WS_KEY_PG_WRAPPER). The servers then answer only when the store is closed. */
 	if (!d->broken && ((d->w->watch && d->w->watch(d->w->ctx, &e)) ||
 	                   (d->w->joining && ws_store_trouble(d->w->group->store, &e)))) {
 		await_reason(d, start);
@@ -193,9 +192,9 @@ static void watch_wire(struct joint_wait *d, int64_t start)
 		if (d->moving)
 			d->t->ops->abort(d->t);
 	}
-	/* The data plane has the same deadline and may end first. It is collected, and so
-	 * aborted, only after the report of the hang has seen what everybody waits for:
-	 * an abort lets them all go. */
+	/* The data plane has the same deadline and may end first. Collecting its result aborts it,
+	 * which releases all ranks. So after the deadline only stop_all collects it, when the hang
+	 * report has recorded what each rank waits for. */
 	if (d->moving && !ws_deadline_passed(d->until) && readable(d->t->ops->fd(d->t)))
 		collect_wire(d, start);
 	if (!d->moving)
@@ -223,7 +222,7 @@ static void tell_agreed(struct joint_wait *d)
 	d->told = d->told || all;
 }
 
-/* No rank is on its way: each one whose server has not answered has come to the store. */
+/* True if no more ranks are coming: all ranks of servers without an answer are at the store. */
 static bool nobody_is_coming(const struct joint_wait *d)
 {
 	struct ws_store_report r = { 0 };
@@ -248,7 +247,7 @@ static bool is_over(const struct joint_wait *d)
 static void wait_for_latecomers(struct joint_wait *d)
 {
 	const ws_deadline until = ws_deadline_in(CANCELLED_GRACE_NS);
-	d->t->ops->abort(d->t); /* or we would publish, and lead them past the store */
+	d->t->ops->abort(d->t); /* else we publish, and closing the store no longer fails ranks */
 	while (d->pending && !ws_deadline_passed(until) && !nobody_is_coming(d)) {
 		const ws_deadline tick = ws_deadline_min(until, ws_deadline_in(100 * WS_NS_PER_MS));
 		if (ws_http_wait(d->w->group->opts.http, tick, NULL, -1, NULL) < 0)
@@ -257,8 +256,8 @@ static void wait_for_latecomers(struct joint_wait *d)
 	}
 }
 
-/* After an abort the data plane's thread ends soon, unless it hangs in a file. The push's guard
- * sees that by the silence (push_guard.c). */
+/* After an abort the data plane's thread ends soon, unless it hangs in a file read. push_guard.c
+ * detects a hang by missing calls of tell_alive. */
 static void await_wire(const struct joint_wait *d)
 {
 	struct pollfd over = { .fd = d->t->ops->fd(d->t), .events = POLLIN };
@@ -272,11 +271,13 @@ static void await_wire(const struct joint_wait *d)
 	}
 }
 
+/* Ends the data plane's work and drops requests without an answer. Their errs become WS_ETIMEOUT,
+ * on a cancel too, because these servers may still act. The caller's err has the cancel. */
 static void stop_all(struct joint_wait *d, int64_t start)
 {
 	struct ws_together *w = d->w;
 	if (d->moving) {
-		/* Its deadline is ours: in a moment it says who kept it waiting. */
+		/* It has the same deadline, and reports soon for which rank it waited. */
 		struct pollfd soon = { .fd = d->t->ops->fd(d->t), .events = POLLIN };
 		if (!d->late || poll(&soon, 1, SAYING_MS) != 1)
 			d->t->ops->abort(d->t);
@@ -308,7 +309,7 @@ static bool is_complete(const struct ws_store_report *r, const struct ws_member 
 	return true;
 }
 
-/* The data plane knows ranks and not endpoints: the endpoint that has this rank. NULL: none has. */
+/* Returns the URL of the endpoint that has this rank; NULL: no endpoint has it. */
 static const char *find_owner(const struct joint_wait *d, unsigned rank)
 {
 	for (size_t i = 0; rank && i < d->w->group->opts.n_members; i++) {
@@ -319,9 +320,9 @@ static const char *find_owner(const struct joint_wait *d, unsigned rank)
 	return NULL;
 }
 
-/* Who has not answered; but others may just wait for the same one. While a group forms nobody
- * answers until all are there, so it is rather one of whose ranks nothing has come; afterwards
- * the data plane knows for whom it waited. */
+/* Returns the endpoint to report as late, or NULL. While a group forms, no server answers until
+ * all ranks have joined: prefer an endpoint with a rank that has not come to the store. Later,
+ * prefer the endpoint for which the data plane waited. Else the first without an answer. */
 static const char *find_silent(const struct joint_wait *d)
 {
 	const struct ws_together *w = d->w;
@@ -340,7 +341,7 @@ static const char *find_silent(const struct joint_wait *d)
 	return absent ? absent : silent;
 }
 
-/* " and 2 more", besides this one; "" where it is the only one. */
+/* Returns " and 2 more" if other endpoints have not answered either, else "". */
 static const char *others(const struct ws_together *w, const char *silent, char *dst, size_t n)
 {
 	size_t more = 0;
@@ -374,7 +375,7 @@ static void quote_answer(const struct ws_err *answer, struct ws_err *err)
 static int say_cause(const struct joint_wait *d, struct ws_err *err)
 {
 	const struct ws_together *w = d->w;
-	const struct ws_err *other = NULL; /* what a server had to say about it */
+	const struct ws_err *other = NULL; /* first error of a server, preferably not a timeout */
 	for (size_t i = 0; i < w->n; i++)
 		if (w->errs[i].code != WS_OK && (!other || other->code == WS_ETIMEOUT))
 			other = &w->errs[i];
@@ -384,7 +385,7 @@ static int say_cause(const struct joint_wait *d, struct ws_err *err)
 		return -1;
 	*err = d->refused || d->broken ? d->cause : *other;
 	if (!w->joining && err->code == WS_EREACH) {
-		/* It was there when the transfer began: what failed is the transfer. */
+		/* The endpoint was there when the transfer began: report a failed transfer. */
 		ws_err_wrap(err, "the endpoint vanished");
 		err->code = WS_EDATA;
 		err->hint[0] = 0;
@@ -392,7 +393,7 @@ static int say_cause(const struct joint_wait *d, struct ws_err *err)
 	if (d->broken && !d->gave_up)
 		ws_err_where(err, NULL, find_owner(d, err->rank));
 	if (d->broken && !d->gave_up && other && other->code != WS_ETIMEOUT) {
-		/* A cause that is known has its own remedy, and the answer is a consequence. */
+		/* A known cause has its own hint; the answer is only its consequence. */
 		const bool is_socket = err->code == WS_EDATA || err->code == WS_EREACH;
 		if (!err->hint[0] || (is_socket && !d->known))
 			quote_answer(other, err);
@@ -411,7 +412,7 @@ static bool is_on(const struct joint_wait *d)
 	return !d->late && (d->moving || (d->pending && !(d->w->later && is_well(d))));
 }
 
-/* So have the requests. */
+/* The requests have the same deadline, so a request's timeout counts too. */
 static bool ran_late(const struct joint_wait *d)
 {
 	bool late = d->late;
@@ -450,12 +451,11 @@ static int run_together(struct ws_together *w, struct ws_err *err)
 	if (rc >= 0 && w->later && is_well(&d))
 		return 0;
 	if (rc >= 0 && ran_late(&d))
-		tell_failed(w->group, WS_HANG_DEADLINE); /* before we close what is to be seen */
+		tell_failed(w->group, WS_HANG_DEADLINE); /* before stop_all changes the state */
 	stop_all(&d, start);
 	if (rc < 0)
 		return -1;
-	/* A lost endpoint is the cause where there is one: those that are late
-	 * may only wait for its ranks. */
+	/* A lost endpoint is the cause: late endpoints may only wait for its ranks. */
 	if (ran_late(&d) && !d.refused && !d.broken && !(d.lost && !w->joining))
 		return say_late(&d, err);
 	return say_cause(&d, err);
@@ -470,7 +470,7 @@ int ws_group_together(struct ws_together *w, struct ws_err *err)
 	const int rc = run_together(w, err);
 	if (o->watch)
 		o->watch->ends(o->watch_ctx);
-	if (rc) /* of no more use, and leaving it in peace would wait for whoever hangs */
+	if (rc) /* the group is unusable, and an orderly close could wait for a rank that hangs */
 		t->ops->abort(t);
 	return rc;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transport_gloo.c - the gloo data plane behind the transport's vtable.
+/* transport_gloo.c - the gloo data plane: struct ws_transport_ops over lib/net/gloo.
  *
- * Prefix and layout are not ours to choose: the peers' keys in the store tell which torch the
- * servers run, and we publish as they do, when all of them have. They always write before they
- * read, so waiting for them cannot deadlock. */
+ * The servers determine prefix and layout: their keys in the store show which torch they run. When
+ * all servers have published, we publish in the same form. They always write before they read, so
+ * waiting for them cannot deadlock. */
 #include "transport.h"
 
 #include "gloo.h"
@@ -24,8 +24,8 @@ struct gloo {
 	struct ws_gloo_kv kv;
 	struct ws_store_gloo seen;
 	struct ws_gloo_watch watch;
-	struct ws_gloo *mesh;  /* written by the opening job, read after its wait */
-	bool joined;           /* that wait has been */
+	struct ws_gloo *mesh;  /* written by the job `join`, read after its wait */
+	bool joined;           /* the job `join` has succeeded and was waited for */
 	struct ws_job job;
 	struct ws_cancel stop; /* set by abort */
 	ws_deadline until;
@@ -33,7 +33,7 @@ struct gloo {
 	size_t n_payloads;
 	struct ws_gloo_transfer *transfers;
 	size_t n_transfers;
-	uint64_t due;          /* bytes of the broadcast at hand; 0: it is none */
+	uint64_t due;          /* bytes of the current broadcast; 0: the work is no broadcast */
 };
 
 static void gloo_close(struct ws_transport *t);
@@ -138,8 +138,7 @@ static int gloo_send_each(struct ws_transport *t, const struct ws_transport_send
 	return ws_job_start(&g->job, exchange, g, err);
 }
 
-/* Bytes of the next bucket that are not in the page cache begin to come in while this one
- * leaves. */
+/* Starts reading the next bucket's file bytes into the page cache while this bucket is sent. */
 static void gloo_stage(struct ws_transport *t, const struct ws_payload *payloads, size_t n)
 {
 	(void)t;
@@ -163,8 +162,8 @@ static int gloo_wait(struct ws_transport *t, struct ws_err *err)
 	struct gloo *g = (struct gloo *)t;
 	const int rc = ws_job_wait(&g->job, err);
 	g->joined = g->joined || (rc == 0 && g->mesh);
-	/* Peers that wait for bytes must see closed sockets: until then their servers answer
-	 * nobody. Not while the work goes on, which ends payloads that were begun (gloo_send.c). */
+	/* Peers that wait for bytes must see closed sockets: until then their servers answer no
+	 * request. Not earlier: the job first completes payloads that it began (gloo_send.c). */
 	if (g->joined && (rc || ws_cancelled(&g->stop)))
 		ws_gloo_abort(g->mesh);
 	return rc;
@@ -220,12 +219,11 @@ static bool is_one_of(const char *name, const char *const *names)
 	return *names != NULL;
 }
 
-/* torch dispatches its gloo collectives by dtype although gloo only moves bytes. Seen by
- * running: 1.13 takes float32, float64, float16, int8, uint8, int32, int64; 2.6 adds
- * bfloat16 and bool; int16 and the float8 types raise "Invalid scalar type". Debian's 2.14
- * raises it for float16 and bfloat16 too, before it receives, and nothing that is seen of a
- * peer tells it from 2.6. A flattened bucket travels as uint8, but torch before 2.1 has no
- * float8 types to view it as. */
+/* torch dispatches its gloo collectives by dtype although gloo only moves bytes. Tested: 1.13
+ * accepts float32, float64, float16, int8, uint8, int32, int64; 2.6 adds bfloat16 and bool; int16
+ * and the float8 types raise "Invalid scalar type". Debian's 2.14 raises this for float16 and
+ * bfloat16 too, before it receives. A peer shows no difference between 2.6 and Debian's 2.14. A
+ * flattened bucket is sent as uint8, but torch before 2.1 has no float8 types to view it as. */
 static const char *gloo_refuses(const struct ws_transport *t, const char *torch_dtype,
                                 bool flattened)
 {

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transport_nccl.c - the NCCL data plane behind the transport's vtable.
+/* transport_nccl.c - the NCCL data plane: struct ws_transport_ops over lib/gpu's NCCL.
  *
- * Servers of two kinds join: eager ones while they are invited, lazy ones when the first
- * bucket is announced to them. NCCL goes on joining by itself, so joining is over for us when
- * the communicator stands or when all have agreed to the invitation; the first broadcast then
- * waits for who is missing. */
+ * Eager servers join during the invitation, lazy ones when the first bucket is announced. NCCL
+ * joins in the background. So our join ends when the communicator is ready, or when all servers
+ * have accepted the invitation. Before the first broadcast nccl_send waits for missing ranks. */
 #include "transport_nccl_state.h"
 
 #include "wsync/tool/buf.h"
@@ -31,7 +30,7 @@ static void pause_a_little(void)
 
 static int publish(struct nccl *n, struct ws_err *err)
 {
-	char now[512], once[512]; /* torch 2.0 and later, and before */
+	char now[512], once[512]; /* keys of torch 2.0 and later, and of torch before 2.0 */
 	snprintf(now, sizeof now, "/%s/%s//cuda//0", n->opts.group, n->opts.group);
 	snprintf(once, sizeof once, "/%s/%s/0", n->opts.group, n->opts.group);
 	return ws_store_set(n->opts.store, now, n->id.bytes, sizeof n->id.bytes, true, err) ||
@@ -65,7 +64,7 @@ static int join(void *arg, struct ws_err *err)
 			                  "joining the communicator took too long");
 		pause_a_little();
 	}
-	ws_log(n->opts.log, 1, "nccl: %s", ready ? "the communicator stands" :
+	ws_log(n->opts.log, 1, "nccl: %s", ready ? "the communicator is ready" :
 	                                           "servers join with the first bucket");
 	return 0;
 }
@@ -174,7 +173,7 @@ static void nccl_stage(struct ws_transport *t, const struct ws_payload *payloads
 	struct nccl *n = of(t);
 	n->next = (struct sending){ payloads, count };
 	if (payloads)
-		return; /* begun when the bucket before it is fed */
+		return; /* loading starts when all payloads of the bucket before are queued */
 	nccl_end_loading_ahead(n);
 	nccl_drop_boxes_but(n, NULL);
 }
@@ -184,7 +183,7 @@ static int nccl_send_bucket(struct ws_transport *t, const struct ws_payload *pay
 {
 	struct nccl *n = of(t);
 	n->now = (struct sending){ payloads, count };
-	if (n->next.payloads == payloads) /* nothing was said of what follows */
+	if (n->next.payloads == payloads) /* the bucket after this one is not known */
 		n->next = (struct sending){ NULL, 0 };
 	n->until = until;
 	return ws_job_start(&n->job, nccl_send, n, err);
@@ -195,7 +194,7 @@ static int nccl_fd(const struct ws_transport *t)
 	return ((const struct nccl *)t)->job.fd;
 }
 
-/* Aborting is what peers notice: until then their servers answer nobody. */
+/* Peers notice only an abort: until then their servers answer no request. */
 static void give_up(struct nccl *n)
 {
 	ws_gpu_use(n->gpu, NULL);
@@ -212,7 +211,7 @@ static int nccl_wait(struct ws_transport *t, struct ws_err *err)
 	return rc;
 }
 
-/* A communicator stands or does not, and nobody tells with whom. */
+/* NCCL reports only whether the communicator is ready, and not which ranks have joined. */
 static void nccl_look(const struct ws_transport *t, unsigned rank, struct ws_rank_status *out,
                       int64_t *starved_ns)
 {
@@ -223,7 +222,7 @@ static void nccl_look(const struct ws_transport *t, unsigned rank, struct ws_ran
 	*starved_ns = 0;
 }
 
-/* Only the thread of the communicator may abort it; it does so unless it hangs itself. */
+/* Only the thread that uses the communicator may abort it, and does so unless it hangs. */
 static void nccl_cut(struct ws_transport *t)
 {
 	ws_cancel_set(&of(t)->stop);
@@ -252,7 +251,7 @@ static uint64_t nccl_sent(const struct ws_transport *t, int64_t *first_ns)
 	return atomic_load(&n->sent);
 }
 
-/* The servers broadcast what they declare; of these torch makes no NCCL type. */
+/* The servers broadcast with the declared dtype; torch has no NCCL type for these dtypes. */
 static const char *nccl_refuses(const struct ws_transport *t, const char *torch_dtype,
                                 bool flattened)
 {
@@ -275,7 +274,7 @@ static void nccl_close(struct ws_transport *t)
 	nccl_end_loading_ahead(n);
 	ws_job_fini(&n->loader);
 	if (n->gpu) {
-		/* where it fails, what is here is given back all the same */
+		/* if this fails, everything is freed all the same */
 		ws_gpu_use(n->gpu, NULL);
 		ws_comm_close(n->comm, ws_deadline_in(ws_cancelled(&n->stop) ? 0 : LEAVE_NS));
 		ws_stream_free(n->gpu, n->wire);

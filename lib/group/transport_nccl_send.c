@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transport_nccl_send.c - a bucket on its way, and the next one behind it.
+/* transport_nccl_send.c - sends a bucket and loads the next bucket meanwhile.
  *
- * A bucket's bytes go through pinned memory into one of two boxes on the GPU, and from there
- * to everybody, each payload in a broadcast of its own, never grouped, as torch asks for them.
- * While a bucket is on the wire, a second thread fills the other box with the next one. The
- * two threads never load at once: who sends ends the other's work first, and begins it anew
- * when all of its own is fed.
+ * A bucket's bytes go through pinned memory into one of two staging buffers ("boxes") on the GPU.
+ * From there each payload is sent in a broadcast of its own, never grouped, as torch receives it.
+ * While a bucket is sent, a second thread, the loader, fills the other buffer with the next
+ * bucket. The two threads never load at once: the sender stops the loader first, and starts it
+ * again when its own broadcasts are queued.
  *
- * Nothing says when a receiver has taken something; what the communicator is through with
- * counts. */
+ * NCCL does not report when a receiver has taken data, so completed broadcasts are counted. */
 #include "transport_nccl_state.h"
 
 #include <poll.h>
 
 /* ---- loading ahead ---- */
 
-/* What cannot be had is tried again, and said, when it is to be sent. */
+/* An error here is not reported: nccl_send loads the rest again, and reports its own error. */
 static int load_ahead(void *arg, struct ws_err *err)
 {
 	struct nccl *n = arg;
@@ -33,7 +32,7 @@ static int begin_loading_ahead(struct nccl *n, struct ws_err *err)
 	if (!n->next.payloads)
 		return 0;
 	n->ahead = ws_gpu_stage_buffer(&n->stage, n->next.payloads, n->next.n);
-	/* Giving memory back would wait for the wire, and for ever where a peer has died. */
+	/* To free memory waits for all work of the GPU: forever if a peer died in a broadcast. */
 	return n->ahead && !ws_gpu_stage_must_grow(n->ahead) ?
 	               ws_job_start(&n->loader, load_ahead, n, err) :
 	               0;
@@ -46,7 +45,7 @@ void nccl_end_loading_ahead(struct nccl *n)
 	n->enough = (struct ws_cancel)WS_CANCEL_INIT;
 }
 
-/* The loader has no deadline of its own. */
+/* Waits for the loader until n->until, then stops it: the loader has no deadline of its own. */
 static void await_loading_ahead(struct nccl *n)
 {
 	struct pollfd p = { .fd = n->loader.fd, .events = POLLIN };
@@ -70,7 +69,7 @@ static void notice(void *ctx)
 	ws_gpu_stage_poll_trace(ctx);
 }
 
-/* Broadcast number i of this bucket is over. */
+/* Waits for the end of broadcast i of this bucket, and counts its bytes as taken. */
 static int collect(struct nccl *n, size_t i, struct ws_err *err)
 {
 	const struct ws_comm_event done = { n->gpu, n->done[i % IN_FLIGHT], notice, &n->stage };
@@ -87,7 +86,7 @@ static int broadcast(struct nccl *n, ws_devptr at, size_t i, struct ws_err *err)
 	if (ws_gpu_event_record(n->gpu, n->fed, n->stage.stream, err) ||
 	    ws_stream_wait_event(n->gpu, n->wire, n->fed, err))
 		return -1;
-	/* Counted first: bytes may leave also where the broadcast fails while it is in progress. */
+	/* Count first: bytes may leave even if the broadcast then fails. */
 	atomic_fetch_add(&n->sent, bytes);
 	if (ws_comm_broadcast(n->comm, at, bytes, 0, n->wire, n->until, &n->stop, err))
 		return -1;
@@ -128,7 +127,7 @@ int nccl_send(void *arg, struct ws_err *err)
 	bool ready;
 	if (ws_gpu_use(n->gpu, err))
 		return -1;
-	/* Joined first, so that what a server refuses before it joins has not been sent. */
+	/* Join first: if a server refuses before it joins, no byte has been sent. */
 	if (join_at_last(n, err))
 		return -1;
 	await_loading_ahead(n);
