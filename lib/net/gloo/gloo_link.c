@@ -70,8 +70,8 @@ struct ws_gloo_note *ws_gloo_note(const struct ws_gloo_peer *p, uint32_t tag)
 	return n && n->tag == tag && !is_free(n) ? n : NULL;
 }
 
-/* Every note of the smaller table has a slot in the larger: tags that differ in the low bits
- * still do. */
+/* Each note gets a slot of its own in the larger table: tags that differ in n low bits also differ
+ * in n + 1. */
 static int grow_notes(struct ws_gloo_peer *p)
 {
 	const uint32_t n = p->n_notes ? 2 * p->n_notes : NOTES_FIRST;
@@ -125,7 +125,7 @@ static void take_note(struct ws_gloo *g, struct ws_gloo_peer *p, const struct ws
 
 /* ---- in ---- */
 
-/* Send announcements repeat what the message says, and are ignored. */
+/* Send announcements are ignored: the message itself has the same data. */
 static int take_plain(struct ws_gloo *g, struct ws_gloo_peer *p, struct ws_gloo_call *call,
                       const struct ws_gloo_message *m, struct ws_err *err)
 {

@@ -46,7 +46,7 @@ int ws_gloo_loop_open(struct ws_gloo *g, struct ws_err *err)
 	return add_fd(g, g->wake, WAKE, 0, err);
 }
 
-/* ---- newcomers ---- */
+/* ---- new connections ---- */
 
 static bool is_loopback(int fd)
 {
@@ -100,7 +100,7 @@ static void read_entrant(struct ws_gloo *g, struct ws_gloo_entrant *e)
 	if (got < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (got <= 0) {
-		drop_entrant(g, e, "closed without saying its rank");
+		drop_entrant(g, e, "closed before it sent its rank");
 		return;
 	}
 	e->n += (size_t)got;
@@ -110,7 +110,7 @@ static void read_entrant(struct ws_gloo *g, struct ws_gloo_entrant *e)
 	for (size_t i = 0; i < sizeof e->id; i++)
 		id |= (uint64_t)e->id[i] << (8 * i);
 	if (id >= g->size || id == g->rank || !is_expected(&g->peers[id])) {
-		drop_entrant(g, e, "is none of the ranks we wait for");
+		drop_entrant(g, e, "sent a rank that we do not wait for");
 		return;
 	}
 	epoll_ctl(g->epoll, EPOLL_CTL_DEL, e->fd, NULL);
@@ -128,7 +128,7 @@ static struct ws_gloo_entrant *free_entrant(struct ws_gloo *g)
 		if (e->until < oldest->until)
 			oldest = e;
 	}
-	drop_entrant(g, oldest, "was the oldest of too many without a rank");
+	drop_entrant(g, oldest, "was the oldest of too many that sent no rank");
 	return oldest;
 }
 
@@ -139,7 +139,7 @@ static int admit(struct ws_gloo *g, int fd, struct ws_err *err)
 	                               .until = ws_deadline_in(ENTRANT_S * WS_NS_PER_S) };
 	if (add_fd(g, fd, ENTRANT, (unsigned)(e - g->entrants), err))
 		return -1;
-	read_entrant(g, e); /* most send their rank at once */
+	read_entrant(g, e); /* most peers send their rank at once */
 	return 0;
 }
 
@@ -186,7 +186,7 @@ static void drop_late_entrants(struct ws_gloo *g)
 	for (size_t i = 0; i < WS_GLOO_ENTRANTS; i++) {
 		struct ws_gloo_entrant *e = &g->entrants[i];
 		if (e->fd >= 0 && ws_deadline_passed(e->until))
-			drop_entrant(g, e, "did not say its rank in time");
+			drop_entrant(g, e, "did not send its rank in time");
 	}
 }
 
@@ -285,7 +285,7 @@ int ws_gloo_turn(struct ws_gloo *g, struct ws_gloo_call *call, struct ws_err *er
 	return 0;
 }
 
-/* ---- around a call ---- */
+/* ---- begin and end of a call ---- */
 
 /* sendfile(2) has no MSG_NOSIGNAL, and a library must not let a closed socket kill its process. */
 static void hold_sigpipe(struct ws_gloo_call *call)

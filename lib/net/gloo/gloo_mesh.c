@@ -339,7 +339,7 @@ void ws_gloo_abort(struct ws_gloo *g)
 		if (g->peers[r].fd >= 0)
 			shutdown(g->peers[r].fd, SHUT_RDWR);
 	pthread_mutex_unlock(&g->lock);
-	/* The only possible failure is that it is readable already. */
+	/* The only possible failure is that the eventfd is readable already. */
 	if (write(g->wake, &one, sizeof one) < 0)
 		return;
 }

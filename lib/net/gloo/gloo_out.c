@@ -68,7 +68,7 @@ static bool is_asked_for(const struct ws_gloo_out *o, const struct ws_gloo_sourc
 
 static int announce(struct ws_gloo_out *o, const struct ws_gloo_source *s, struct ws_err *err)
 {
-	/* In batches: half a window is one packet instead of many. */
+	/* Announce in batches: half a window takes one packet instead of many. */
 	if (o->announced > o->item + WS_GLOO_WINDOW / 2)
 		return 0;
 	while (o->announced < s->n_items && o->announced < o->item + WS_GLOO_WINDOW) {
@@ -139,7 +139,7 @@ static int gather_file(struct ws_gloo_peer *peer, const struct ws_gloo_piece *p,
 	return 0;
 }
 
-/* Errors of the file, not of the connection. */
+/* True if the error is the file's and not the connection's. */
 static bool is_files_fault(int error)
 {
 	return error == EIO || error == EINVAL || error == EOVERFLOW || error == ENOMEM ||
@@ -211,8 +211,8 @@ static int send_large(struct ws_gloo *g, struct ws_gloo_out *o, struct ws_gloo_s
 			                  &(struct ws_gloo_piece){ .fd = -1, .n = piece->n }, err);
 		if (n == 0)
 			return short_file(piece, err);
-		/* Not every file system supports it; then a part of the piece goes through the
-		 * queue. */
+		/* Not every file system supports sendfile: send a part of the piece through the
+		 * queue instead. */
 		if (n < 0 && (errno == EINVAL || errno == ENOSYS)) {
 			struct ws_gloo_piece part = *piece;
 			part.n = least(part.n, QUEUE_FULL);
@@ -273,7 +273,7 @@ bool ws_gloo_out_midway(const struct ws_gloo_out *o)
 	return o->peer->fd >= 0 && (o->begun || on_the_way(o) > 0);
 }
 
-/* ---- saying how far it is ---- */
+/* ---- progress in messages ---- */
 
 char *ws_gloo_part(char *dst, size_t n, uint64_t part, uint64_t whole, size_t item)
 {

@@ -20,15 +20,15 @@ struct lane {
 	struct ws_gloo_peer *peer;
 	struct exchange *x;
 
-	size_t *send;                 /* indices of the transfers */
-	struct ws_gloo_source source; /* their number */
+	size_t *send;                 /* indices of the transfers to send */
+	struct ws_gloo_source source; /* n_items: length of `send` */
 	struct ws_gloo_out out;
 	uint8_t *tile;                /* computed bytes: [tile_at, tile_n) are not sent yet */
 	size_t tile_at, tile_n;
 
 	size_t *recv;
 	size_t n_recv, n_asked, n_begun, n_complete;
-	uint64_t got;                 /* of the receive that was begun last */
+	uint64_t got;                 /* bytes of the receive that was begun last */
 };
 
 struct exchange {
@@ -73,7 +73,7 @@ static bool make_tile(struct lane *l, const struct ws_span *span, uint64_t at)
 	if (span->fill(span->ctx, at, l->tile, l->tile_n, &l->x->made) == 0)
 		return true;
 	if (l->x->made.code == WS_OK)
-		ws_err_set(&l->x->made, WS_EINPUT, "the bytes could not be made");
+		ws_err_set(&l->x->made, WS_EINPUT, "the bytes could not be computed");
 	l->tile_n = 0;
 	return false;
 }
@@ -249,7 +249,7 @@ static int step(struct ws_gloo_call *call, bool *done, struct ws_err *err)
 		if (l->n_recv || l->source.n_items)
 			rc = step_lane(l, done, err);
 	}
-	keep_books(x); /* also after a failure: a peer that was sent something has changed */
+	keep_books(x); /* also after a failure: some peers may have received data */
 	return rc;
 }
 

@@ -6,8 +6,8 @@
  *   placed     goes to its dst, or, if small, to our own memory until all children have it;
  *   discarded  not wanted: not even copied from the socket;
  *   streamed   the rest: through a ring, in order, requested one at a time. Once such an item has
- *              begun nothing can come between, so the next one is requested then, not at its
- *              end. */
+ *              begun no other item can come between, so the next item is requested then, not at
+ *              its end. */
 #include "gloo_out.h"
 
 #include <inttypes.h>
@@ -37,8 +37,8 @@ struct receiving {
 	struct item *items;
 	size_t n, n_asked, n_begun, n_complete;
 	size_t current;               /* the arriving item; n: none */
-	size_t n_shown;               /* items that take() has had completely */
-	uint64_t shown;               /* bytes of the next item that take() has had */
+	size_t n_shown;               /* items that were passed to take() completely */
+	uint64_t shown;               /* bytes of the next item that were passed to take() */
 	/* items whose own memory is freed; items that have memory now */
 	size_t n_freed, n_kept;
 	struct ws_flow *ring;
@@ -52,7 +52,7 @@ static struct receiving *receiving_of(const struct ws_gloo_source *source)
 	return (struct receiving *)((char *)(uintptr_t)source - offsetof(struct receiving, source));
 }
 
-/* ---- asking ---- */
+/* ---- requesting items ---- */
 
 static bool is_kept(const struct receiving *r, size_t i)
 {
@@ -92,7 +92,7 @@ static int request_items(struct receiving *r, struct ws_err *err)
 	return 0;
 }
 
-/* ---- what arrives ---- */
+/* ---- received data ---- */
 
 static int wrong_length(const struct receiving *r, size_t i, uint64_t length, struct ws_err *err)
 {
@@ -226,8 +226,7 @@ static void give_back(struct receiving *r)
 	}
 }
 
-/* The announced length of the next item, if it is known and wrong: reported before the root
- * gives up. */
+/* If the next item's length is announced and wrong, reports that before the root gives up. */
 static int check_announced(const struct receiving *r, struct ws_err *err)
 {
 	const size_t i = r->n_begun;
@@ -302,7 +301,7 @@ static int step(struct ws_gloo_call *call, bool *done, struct ws_err *err)
 			return -1;
 		*done = *done && ws_gloo_out_done(o, &r->source);
 	}
-	/* Only our children's progress ends a stall, and they may just have made some. */
+	/* Only progress of our children ends a stall, and the loop above may have made some. */
 	r->call.busy = r->parent->stalled && has_room(r);
 	if (show(r, err))
 		return -1;

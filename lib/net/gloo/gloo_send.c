@@ -40,7 +40,7 @@ struct sending {
 	pthread_t producer;
 	bool producing;
 	unsigned n_out, n_lost;
-	struct ws_err loss;           /* the first one */
+	struct ws_err loss;           /* error of the first lost child */
 	uint64_t sent_before;
 	int64_t starved_since, starved_ns; /* begin of the current wait; 0: not waiting */
 	int64_t starving_since;            /* likewise, including earlier turns */
@@ -48,7 +48,7 @@ struct sending {
 	struct ws_gloo_out out[32];
 };
 
-/* ---- making bytes ---- */
+/* ---- computing bytes ---- */
 
 static int make_span(struct sending *s, const struct ws_span *span, struct ws_err *err)
 {
@@ -206,7 +206,7 @@ static bool is_hungry(struct sending *s, unsigned i)
 {
 	const struct ws_gloo_out *o = &s->out[i];
 	const void *bytes;
-	/* Behind the last item, or the last span of one, the kernel may still have unsent bytes. */
+	/* After the last item, or an item's last span, the kernel may still have unsent bytes. */
 	if (!ws_gloo_out_midway(o) || o->item >= s->source.n_items ||
 	    o->span >= s->items[o->item].n_spans)
 		return false;
@@ -214,8 +214,8 @@ static bool is_hungry(struct sending *s, unsigned i)
 	       ws_flow_peek(s->call.flow, i, &bytes) == 0;
 }
 
-/* True if every unfinished child could take data and the ring has none for any of them. (A
- * child for which it has data is the one that blocks the ring.) */
+/* True if every unfinished child could take data and the ring has no data for any of them. (If the
+ * ring has data for a child, this child blocks the ring.) */
 static bool is_starving(struct sending *s)
 {
 	bool any = false;
@@ -332,7 +332,7 @@ static void finish_begun(struct sending *s)
 		before = moved;
 		if (ws_deadline_passed(ws_deadline_min(last, stall)))
 			return;
-		/* The end of a slice is no failure: nothing reports when the last bytes are
+		/* A timeout of this slice is no failure: no event reports that the last bytes are
 		 * acknowledged. */
 		s->call.until = ws_deadline_in(FINISH_SLICE_MS * WS_NS_PER_MS);
 		if (ws_gloo_turn(s->g, &s->call, &ignored) && ignored.code != WS_ETIMEOUT)
@@ -348,7 +348,7 @@ static int run_send(struct sending *s, struct ws_err *err)
 	int rc = ws_gloo_call_run(s->g, &s->call, err);
 	if (rc) {
 		finish_begun(s);
-		keep_books(s); /* a child that was sent something must be marked as such */
+		keep_books(s); /* also after a failure: some children may have received data */
 	}
 	s->g->tag += (uint32_t)s->source.n_items;
 	if (rc == 0 && s->n_lost) {

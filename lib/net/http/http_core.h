@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* http_core.h - what the files of http.h share: the only ones that know libcurl.
+/* http_core.h - shared by the files that implement http.h, the only ones that use libcurl.
  *
  *   http.c          the calls in flight, and waiting for them
- *   http_request.c  what a call asks of libcurl: headers, body, limits
- *   http_explain.c  how a call ended, in a sentence
- *   http_trace.c    and in a trace */
+ *   http_request.c  sets up a call in libcurl: headers, body, limits
+ *   http_explain.c  turns the end of a call into an error message
+ *   http_trace.c    turns a call into a trace span */
 #ifndef WS_NET_HTTP_CORE_H
 #define WS_NET_HTTP_CORE_H
 
@@ -59,8 +59,8 @@ int ws_http_take_ca_file(struct ws_http *h, const char *path, struct ws_err *err
 /* Sets up f's handle before it starts. */
 void ws_http_prepare(struct ws_http_flight *f);
 
-/* If a retry is refused, by us or by a closed port, libcurl has forgotten what the first
- * attempt sent. */
+/* True if the call failed in a retry, refused by us or by a closed port, after the first attempt
+ * sent the request. libcurl does not report that. */
 bool ws_http_was_sent_before(const struct ws_http_flight *f, CURLcode code);
 /* The server's bit in `answered`; servers may share a bit. */
 uint64_t ws_http_server_bit(const char *url);

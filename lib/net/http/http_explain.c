@@ -213,7 +213,7 @@ int ws_http_explain(const struct ws_http_flight *f, CURLcode code, struct ws_err
 		if (ws_http_was_sent_before(f, code))
 			return explain_dead(
 				f,
-				"connection closed without an answer, and nobody listens "
+				"connection closed without an answer, and nothing listens "
 				"there any more",
 				err);
 		return explain_connect(f, err);

@@ -25,7 +25,7 @@ enum { MAX_IDLE_S = 3, CA_FILE_MAX = 16 << 20, SMALL_BODY = 16 << 10 };
 static void free_headers(struct curl_slist *list)
 {
 	for (struct curl_slist *h = list; h; h = h->next)
-		explicit_bzero(h->data, strlen(h->data)); /* one of them has the key */
+		explicit_bzero(h->data, strlen(h->data)); /* one header has the key */
 	curl_slist_free_all(list);
 }
 
@@ -216,7 +216,7 @@ static void set_request(const struct ws_http *h, CURL *easy, struct ws_http_flig
 	curl_easy_setopt(easy, CURLOPT_WRITEDATA, (void *)f);
 	curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_header);
 	curl_easy_setopt(easy, CURLOPT_HEADERDATA, (void *)f);
-	/* to recognize such a reply, which is refused */
+	/* allows a reply of HTTP/0.9, so that take_reply can recognize and refuse it */
 	curl_easy_setopt(easy, CURLOPT_HTTP09_ALLOWED, 1L);
 	curl_easy_setopt(easy, CURLOPT_USERAGENT, "wsync/" WSYNC_VERSION);
 	if (strcmp(call->method, "POST")) {

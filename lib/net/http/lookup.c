@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lookup.c - getaddrinfo with a deadline.
  *
- * The system's resolver has none: a silent name server takes half a minute for each name. So a
+ * The system's resolver has no deadline: a silent name server takes 30 s for each name. So a
  * thread resolves the name, and the caller stops waiting at its deadline. Literals need no
  * thread. The last of the two, thread or caller, frees the shared state. */
 
@@ -55,7 +55,7 @@ static void *lookup_thread(void *ctx)
 	const uint64_t one = 1;
 	resolve(l);
 	if (write(l->done, &one, sizeof one) < 0)
-		l->rc = EAI_SYSTEM; /* cannot happen: it is not full */
+		l->rc = EAI_SYSTEM; /* cannot happen: the eventfd is not full */
 	leave(l);
 	return NULL;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pickle.h - a bucket of tensors as the Python pickle that /update_weights_from_tensor takes.
  *
- * The object, as Python would make it of tensors in host memory:
+ * The object, as Python would build it from tensors in host memory:
  *
  *   {"flattened_tensor": _rebuild_tensor_v2(_load_from_bytes(B), 0, (n,), (1,), False,
  * OrderedDict()), "metadata": [FlattenedTensorMetadata, ...]}
@@ -44,8 +44,8 @@ enum { WS_PICKLE_MOST = 1 << 30 }; /* limit of one bucket's tensors in bytes */
  *   room    bytes from there on that are the tensor's storage. torch finds a storage again by
  *           handle and at, as long as something uses it, and does not make it larger: so room is
  *           the same for all buckets
- *   b"", 0  no reader counter, which torch accepts; the owner of the memory must learn otherwise
- *           when it is no longer read. torch's own senders name a counter
+ *   b"", 0  no reader counter, which torch accepts; the owner of the memory must find out in
+ *           another way when reading has ended. torch's own senders name a counter
  *           (lib/endpoint/group/serve_counter.c)
  *   False   no event to wait for: the bytes are there */
 struct ws_pickle_cuda {

@@ -29,7 +29,7 @@ static void put_int(struct ws_buf *out, int64_t v)
 	}
 }
 
-/* At most 255. */
+/* n is at most 255. */
 static void put_bytes(struct ws_buf *out, const void *bytes, size_t n)
 {
 	ws_buf_putc(out, 'C');
@@ -120,7 +120,7 @@ static void put_metadata(struct ws_buf *out, const struct ws_pickle_tensor *t, u
 	ws_buf_puts(out, "ub");
 }
 
-/* The rest of the bucket, behind its tensor. */
+/* Writes the rest of the bucket, after its tensor. */
 static void put_listing(struct ws_buf *out, const struct ws_pickle_tensor *tensors, size_t n)
 {
 	uint64_t at = 0;
@@ -151,7 +151,7 @@ void ws_pickle_end(struct ws_buf *out, const struct ws_pickle_tensor *tensors, s
 	put_listing(out, tensors, n);
 }
 
-/* ---- one whose bytes are on a GPU ---- */
+/* ---- a bucket in GPU memory ---- */
 
 enum { HANDLE = 64, HANDLE_VERSION = 1, HANDLE_CUDA_MALLOC = 'c' };
 

@@ -189,7 +189,7 @@ static void attend(struct ws_store *s)
  * the batch refers to a freed one. */
 static void handle(struct ws_store *s, const struct epoll_event *ev, int n, int64_t now)
 {
-	/* New connections first: a second one of the same client explains the first
+	/* Accept connections first: a client's second connection explains its first
 	 * (store_watch.c). */
 	accept_all(s);
 	for (int i = 0; i < n; i++) {
@@ -427,7 +427,7 @@ int ws_store_lost_sender(struct ws_store *s, struct ws_err *err)
 			                s->core.left[i].sender, s->core.left[i].address);
 	pthread_mutex_unlock(&s->lock);
 	if (rc)
-		ws_err_hint(err, "see what that sender said: it failed or was killed");
+		ws_err_hint(err, "see the output of that sender: it failed or was killed");
 	return rc;
 }
 
@@ -441,7 +441,7 @@ int ws_store_trouble(struct ws_store *s, struct ws_err *err)
 	return seen ? -1 : 0;
 }
 
-/* The current round may have begun earlier; the next one begins now. */
+/* Waits for the end of two rounds: the current one may have begun before the data arrived. */
 void ws_store_settle(struct ws_store *s)
 {
 	pthread_mutex_lock(&s->lock);

@@ -31,7 +31,7 @@ struct ws_store_opts {
 	unsigned world_size;      /* N: refuses peers beyond N-1 joins; 0: unlimited */
 	unsigned senders;         /* lower ranks are our own and other senders'; 0: 1 */
 	const char *group;        /* group name G, to recognize keys; NULL: none */
-	/* 0: 8 N + 64; beyond it the longest silent one is closed */
+	/* 0: 8 N + 64; beyond it the longest silent connection is closed */
 	unsigned max_connections;
 	size_t max_bytes;         /* stored keys and values; 0: 256 MiB */
 	int64_t request_ns;       /* limit for an incomplete request; 0: 10 s */
@@ -51,7 +51,7 @@ int ws_store_get(struct ws_store *s, const char *key, ws_deadline until,
                  const struct ws_cancel *cancel, struct ws_buf *value, struct ws_err *err);
 
 /* A peer that sets this key, followed by its number (2 for the second), is one of several
- * senders and named so. */
+ * senders; messages name it by that number. */
 #define WS_STORE_SENDER "wsync/sender/"
 
 /* The purpose of a key that a peer read or wrote; it explains silent hangs. */
@@ -98,8 +98,8 @@ int ws_store_lost_sender(struct ws_store *s, struct ws_err *err);
 /* The prefix under which the gloo peers of the group publish, which also gives the layout.
  * Waits until all of them except senders have published (without a world size: one). Until rank
  * 0 publishes, peers wait in the store, where closing it fails them at once. After that they
- * wait for each other's connections, and a missing rank blocks the others for torch's half
- * hour. Therefore this function also fails with the error of ws_store_trouble. */
+ * wait for each other's connections, and a missing rank blocks the others for torch's timeout
+ * of 30 minutes. Therefore this function also fails with the error of ws_store_trouble. */
 struct ws_store_gloo {
 	char prefix[512]; /* "/G/G//cpu//0/" or "/G/G/0/", ends in "/" */
 	char epoch;       /* 'A': layout G1; 'B': G2a; 'C': G2b */
@@ -119,7 +119,7 @@ struct ws_store_client_opts {
 	char epoch;        /* 'C' (also 0), or 'A' or 'B' for an older torch */
 	bool no_join;      /* do not ADD init/ */
 	/* borrowed until the disconnect; once set, all current and later calls fail with
-	 * WS_ECANCELLED; NULL: nothing does that */
+	 * WS_ECANCELLED; may be NULL */
 	const struct ws_cancel *stop;
 };
 

@@ -27,7 +27,7 @@ struct ws_store_client {
 	int fd, twin; /* twin: the silent second connection of epoch A */
 	enum ws_store_epoch epoch;
 	bool broken;
-	const struct ws_cancel *stop; /* ends every call; while connecting, that of the connect */
+	const struct ws_cancel *stop; /* ends every call; while connecting: ws_store_connect's */
 	struct ws_buf out; /* request under construction */
 	char name[WS_HOST_MAX + 32]; /* "store at host:port" */
 };
@@ -56,7 +56,7 @@ static void put_text(struct ws_store_client *c, const char *key)
 	ws_store_put_bytes(&c->out, key, strlen(key));
 }
 
-/* In one piece: torch's libuv server needs its VALIDATE so, and the others accept it. */
+/* Sends the request in one piece: torch's libuv server requires that for VALIDATE. */
 static int send_request(struct ws_store_client *c, ws_deadline until, struct ws_err *err)
 {
 	if (ws_buf_check(&c->out, c->name, err))
@@ -280,8 +280,8 @@ static int unexpected(struct ws_store_client *c, unsigned char got, struct ws_er
 	return ws_err_set(err, WS_EDATA, "%s: a wait was answered with %u", c->name, got);
 }
 
-/* The WAIT's reply may have crossed CANCEL_WAIT: then it comes first, and the keys exist. Whoever
- * cancels is not kept for long by a store that does not answer. */
+/* The WAIT's reply may have crossed CANCEL_WAIT: then it comes first, and the keys exist. After a
+ * cancel the grace is short, because the store may not answer. */
 static int give_up_waiting(struct ws_store_client *c, struct ws_err *err)
 {
 	const struct ws_err reason = *err;

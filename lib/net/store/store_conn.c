@@ -2,7 +2,7 @@
 /* store_conn.c - the connections of a store: their limits, and when they are closed.
  *
  * A connection is never closed in the middle of an operation: it is marked as doomed, and the
- * caller closes it when it handles the due ones. */
+ * caller closes it when it handles the due connections. */
 #include "store_core.h"
 
 #include "wsync/tool/str.h"
@@ -74,8 +74,8 @@ static bool may_have_twins(const struct ws_store_conn *c)
 	return c->scan.epoch != WS_EPOCH_NONE && c->scan.epoch != WS_EPOCH_C;
 }
 
-/* Real peers send at once; only torch 2.1 and older has silent connections. So scanners that
- * keep theirs open cannot block peers: the longest silent connection is closed. */
+/* Closes the longest silent connection, so that scanners cannot block peers. Real peers send at
+ * once; only torch 2.1 and older has silent connections. */
 static bool make_room(struct ws_store_core *core)
 {
 	struct ws_store_conn *oldest = NULL;
@@ -87,7 +87,7 @@ static bool make_room(struct ws_store_core *core)
 	}
 	if (oldest) {
 		core->refused++;
-		ws_store_conn_doom(oldest, "it says nothing, and others come");
+		ws_store_conn_doom(oldest, "it is silent, and a new connection needs its place");
 	}
 	return oldest != NULL;
 }
@@ -221,7 +221,7 @@ static bool execute_one(struct ws_store_conn *c, size_t *at)
 	case WS_SCAN_MORE:
 		return false;
 	case WS_SCAN_BAD:
-		ws_store_conn_doom(c, "it sent what no torch sends, or more than the limits allow");
+		ws_store_conn_doom(c, "it sent an invalid request, or exceeded the limits");
 		return false;
 	case WS_SCAN_DONE:
 		break;

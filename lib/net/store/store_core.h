@@ -91,12 +91,12 @@ char ws_store_conn_epoch(const struct ws_store_conn *c); /* 'A', 'B', 'C', '?' *
 
 /* ---- store_exec.c ---- */
 
-/* Executes one complete request, given from behind its opcode. Replies go to c->tx; may doom c. */
+/* Executes one complete request; f begins after its opcode. Replies go to c->tx; may doom c. */
 void ws_store_exec(struct ws_store_conn *c, enum ws_store_op op, struct ws_store_fields f);
 
 /* ---- store_watch.c ---- */
 
-/* A peer reads a key: answers the keys that only rank 0 can, and recognizes hopeless ones. */
+/* A peer reads a key: sets keys that only rank 0 can set, and detects keys that cannot work. */
 void ws_store_watch_read(struct ws_store_conn *c, struct ws_bytes key);
 /* A peer has set a key. */
 void ws_store_watch_write(struct ws_store_conn *c, struct ws_bytes key, struct ws_bytes value);
@@ -120,14 +120,14 @@ const char *ws_store_watch_name(const struct ws_store_conn *c, char *dst, size_t
 struct ws_store_gloo_key {
 	size_t n_prefix;
 	int device, rank;
-	bool ours; /* of the group in question */
+	bool ours; /* the key is of the given group */
 };
 bool ws_store_gloo_key(struct ws_bytes key, const char *group, struct ws_store_gloo_key *out);
 bool ws_store_key_has(struct ws_bytes key, const char *part);
 
 /* ---- store_diag.c ---- */
 
-/* Saves the report of a joined peer that outlives its connection. */
+/* Saves a joined peer's report, which outlives its connection. */
 void ws_store_remember_left(const struct ws_store_conn *c);
 
 int ws_store_core_report(const struct ws_store_core *core, struct ws_store_report *out,

@@ -30,7 +30,7 @@ static bool may_write(struct ws_store_conn *c, struct ws_bytes key)
 static int stored(struct ws_store_conn *c, int rc)
 {
 	if (rc)
-		ws_store_conn_doom(c, "what it sent would not fit into the store");
+		ws_store_conn_doom(c, "the data that it sent would not fit into the store");
 	return rc;
 }
 
@@ -123,7 +123,7 @@ static int add_to(struct ws_store_conn *c, struct ws_bytes key, int64_t delta, i
 	if (!may_write(c, key))
 		return -1;
 	if (read_counter(find(c, key), sum)) {
-		ws_store_conn_doom(c, "it counted on a key whose value is no number");
+		ws_store_conn_doom(c, "it sent ADD for a key whose value is not a number");
 		return -1;
 	}
 	*sum = (int64_t)((uint64_t)*sum + (uint64_t)delta); /* wraps, as in torch */

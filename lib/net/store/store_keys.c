@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* store_keys.c - a chained hash table whose entries also have their waiters.
  *
- * Waking takes one step for each waiter and waiting one for each key, however many there are: a
- * wait is linked into its entry, and the waiter only counts its missing keys. */
+ * A wake-up takes one step for each waiter, and a wait takes one step for each key: a wait is
+ * linked into its entry, and the waiter only counts its missing keys. */
 #include "store_keys.h"
 
 #include <assert.h>

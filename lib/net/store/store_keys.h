@@ -48,7 +48,7 @@ struct ws_store_keys {
 	size_t n_slots, n_entries;
 	size_t n_values;             /* keys with a value */
 	size_t bytes, max_bytes;
-	uint64_t secret[2];          /* a secret, so that nobody can aim at one slot */
+	uint64_t secret[2];          /* for the hash, so that peers cannot make keys collide */
 	/* Either may be NULL: a waiter's last missing key appeared; a key got its first value. */
 	void (*woken)(void *ctx, struct ws_store_waiter *who);
 	void (*appeared)(void *ctx);

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* store_watch.c - draws conclusions from the keys that peers use.
  *
- * A torch process that cannot work with us does not say so: it waits half an hour for a key
- * that nobody sets. The names of its keys reveal it. The first conclusion is stored as the
- * store's trouble. Two questions that only rank 0 can answer are answered here too: the
- * sequence number of gloo groups up to torch 2.0, and the store-based barrier (see
- * store_exec.c). */
+ * A torch process that cannot work with us does not report that: it waits 30 minutes for a key
+ * that is never set. The names of its keys show the reason. The first conclusion is stored as the
+ * store's trouble. Rank 0's part in two exchanges is here too: the sequence number of gloo groups
+ * up to torch 2.0, and the store-based barrier (see store_exec.c). */
 #include "store_core.h"
 
 #include "wsync/tool/str.h"
@@ -107,7 +106,7 @@ void ws_store_watch_read(struct ws_store_conn *c, struct ws_bytes key)
 		/* Out of memory leaves the peer waiting, which the report shows. */
 		ws_store_keys_set(&core->keys, key, (struct ws_bytes){ zeros, sizeof zeros });
 	else if (kind == WS_KEY_OTHER)
-		ws_log(core->log, 1, "store: %s asks for \"%s\", a key we know nothing of",
+		ws_log(core->log, 1, "store: %s asks for \"%s\", an unknown key",
 		       c->address, ws_printable(text, sizeof text, key.data, key.n));
 }
 
@@ -118,8 +117,8 @@ int ws_store_watch_join(struct ws_store_conn *c)
 		core->refused++;
 		ws_store_watch_trouble(
 			core, c->rank,
-			"count the tensor-parallel ranks of every endpoint, and see "
-			"that nobody of an earlier attempt still retries",
+			"count the tensor-parallel ranks of every endpoint, and check "
+			"that no process of an earlier attempt still retries",
 			"the peer at %s is one too many: the group has world size %u", c->address,
 			core->world_size);
 		ws_store_conn_doom(c, "the group is complete");
@@ -154,7 +153,7 @@ static void set_undecided(struct ws_store_conn *c, int64_t since)
 	c->gloo_since = since;
 }
 
-/* The layout of this peer is known: 'A', 'B' or 'C'. */
+/* Records the layout of this peer: 'A', 'B' or 'C'. */
 static void settle(struct ws_store_conn *c, char epoch)
 {
 	struct ws_store_core *core = c->core;
@@ -285,7 +284,7 @@ void ws_store_watch_left(struct ws_store_conn *c)
 	ws_store_remember_left(c);
 	ws_store_watch_trouble(
 		core, c->rank,
-		c->sender ? "see what that sender said: it failed or was killed" :
+		c->sender ? "see the output of that sender: it failed or was killed" :
 			    "see that server's log: it crashed, timed out or destroyed the group",
 		"%s left the rendezvous", ws_store_watch_name(c, name, sizeof name));
 }

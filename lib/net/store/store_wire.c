@@ -75,8 +75,8 @@ static uint32_t load_u32(const void *at)
 }
 
 /* One byte decides, unless it is 0: both a C client's VALIDATE and an older client's SET begin
- * with it. Never waits for five bytes otherwise, because 1.13 sends an opcode in a segment of
- * its own. */
+ * with 0. Other first bytes must not wait for four more, because 1.13 sends an opcode in a
+ * segment of its own. */
 static enum ws_scan find_epoch(struct ws_store_scan *s, const unsigned char *data, size_t n)
 {
 	if (data[0] == 0 && n < 5)
@@ -84,7 +84,7 @@ static enum ws_scan find_epoch(struct ws_store_scan *s, const unsigned char *dat
 	if (data[0] == 0 && load_u32(data + 1) == WS_STORE_MAGIC)
 		s->epoch = WS_EPOCH_C;
 	else if (data[0] == WATCH_KEY_OR_DELETE)
-		s->epoch = WS_EPOCH_A; /* nobody deletes before joining */
+		s->epoch = WS_EPOCH_A; /* no client deletes before it joins */
 	else
 		s->epoch = WS_EPOCH_OLD;
 	return WS_SCAN_DONE;

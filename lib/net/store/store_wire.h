@@ -32,7 +32,7 @@
  *
  * Epoch A is torch up to 2.0 (its 9 to 12 only in snapshots before 2.1), B is 2.1, C is 2.2 and
  * later. A C client opens with VALIDATE; A and B look alike up to opcode 6. An A client opens a
- * second connection on which it says nothing (or WATCH_KEY): its "twin". */
+ * second connection on which it sends nothing (or WATCH_KEY): its "twin". */
 #ifndef WS_NET_STORE_WIRE_H
 #define WS_NET_STORE_WIRE_H
 
