@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compute.c - loads the kernels, checks shapes and starts those of transforms. */
+/* compute.c - loads the kernels, checks shapes, and starts the kernels of transforms. */
 #include "compute_core.h"
 
 #include <assert.h>

@@ -29,7 +29,7 @@ struct ws_record {
 	float max_delta, max_w;  /* merges: the largest |delta|, as added, and |w| */
 };
 
-/* Sets it to zeros. One record serves all launches over one tensor. */
+/* Sets the record to zeros. One record serves all launches over one tensor. */
 int ws_record_clear(struct ws_compute *c, ws_devptr record, struct ws_stream *s,
                     struct ws_err *err);
 /* Decodes bytes that were copied out. cols: columns of the tensor. */
@@ -53,8 +53,8 @@ int ws_compute_unpack(struct ws_compute *c, enum ws_unpack_kind kind,
 
 /* ---- values ---- */
 
-/* The largest magnitude of the elements of a strided range, as bits: an element under the mask
- * (all bits but its sign). NaN and infinities are larger than every finite number. */
+/* The largest magnitude of the elements of a strided range, as bits: an element under `mask`, which
+ * has all bits except the sign. NaN and infinities are larger than every finite number. */
 struct ws_largest_job {
 	ws_devptr src;              /* a multiple of size */
 	unsigned size;              /* bytes of an element: 1, 2 or 4 */
@@ -62,7 +62,7 @@ struct ws_largest_job {
 	unsigned n_dims;
 	int64_t dims[WS_MAX_DIMS];  /* > 0 */
 	int64_t read[WS_MAX_DIMS];  /* strides in elements, >= 0 */
-	ws_devptr found;            /* 32 bits on the device, raised to it; set to 0 before */
+	ws_devptr found;            /* out: 32 bits on the device; set them to 0 before */
 };
 int ws_compute_largest(struct ws_compute *c, const struct ws_largest_job *job, struct ws_stream *s,
                        struct ws_err *err);

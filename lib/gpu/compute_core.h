@@ -5,7 +5,7 @@
 
 #include "compute.h"
 
-/* Name and image. */
+/* Each kernel's name and image. */
 /* clang-format off */
 #define WS_KERNELS(K) \
 	K(fp8_block_bf16, FP8)    K(fp8_block_f32, FP8) \

@@ -33,9 +33,9 @@ int ws_gpu_alloc_pinned(struct ws_gpu *g, uint64_t bytes, void **out, struct ws_
 	/* Portable: for every context, because reader threads fill memory that another sends. */
 	const CUresult rc = g->cuda->cu.alloc_pinned(&p, bytes, CU_MEMHOSTALLOC_PORTABLE);
 	if (ws_cuda_check_bytes(g, rc, "pinning", bytes, err)) {
-		if (rc == CUDA_ERROR_OUT_OF_MEMORY) /* not the GPU's */
-			ws_err_hint(err, "pinned memory is the host's: less of it, or a higher "
-			                 "limit of the container");
+		if (rc == CUDA_ERROR_OUT_OF_MEMORY) /* host memory, not GPU memory */
+			ws_err_hint(err, "pinned memory is the host's memory: use less of it, or "
+			                 "raise the container's limit");
 		return -1;
 	}
 	*out = p;
@@ -48,7 +48,7 @@ void ws_gpu_free_pinned(struct ws_gpu *g, void *p)
 		g->cuda->cu.free_pinned(p);
 }
 
-/* ---- copies: of 0 bytes never reach the driver, as drivers differ in how they treat them ---- */
+/* ---- copies: the driver never gets copies of 0 bytes, as drivers treat them differently ---- */
 
 int ws_gpu_copy_in(struct ws_gpu *g, ws_devptr dst, const void *src, uint64_t bytes,
                    struct ws_stream *s, struct ws_err *err)

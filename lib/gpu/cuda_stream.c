@@ -38,7 +38,7 @@ static int wait_for(struct ws_gpu *g, struct ws_stream *s, struct ws_gpu_event *
 		const CUresult rc = m ? g->cuda->cu.event_query(cu_event(m)) :
 		                        g->cuda->cu.stream_query(ws_cuda_stream(s));
 		if (rc != CUDA_ERROR_NOT_READY)
-			return ws_cuda_check(g, rc, "what was asked of it", err);
+			return ws_cuda_check(g, rc, "queued work", err);
 		if (ws_cancelled(cancel))
 			return ws_err_set(err, WS_ECANCELLED, "waiting for GPU %d was cancelled",
 			                  g->ordinal);
@@ -58,7 +58,7 @@ int ws_stream_wait(struct ws_gpu *g, struct ws_stream *s, ws_deadline until,
 
 bool ws_stream_settle(struct ws_gpu *g, struct ws_stream *s)
 {
-	struct ws_err err = WS_ERR_INIT; /* a GPU that is lost writes nothing */
+	struct ws_err err = WS_ERR_INIT; /* another error: a lost GPU writes nothing */
 	return ws_stream_wait(g, s, ws_deadline_in(2 * WS_NS_PER_S), NULL, &err) == 0 ||
 	       err.code != WS_ETIMEOUT;
 }
@@ -88,7 +88,7 @@ int ws_gpu_event_record(struct ws_gpu *g, struct ws_gpu_event *m, struct ws_stre
 int ws_gpu_event_query(struct ws_gpu *g, struct ws_gpu_event *m, bool *reached, struct ws_err *err)
 {
 	const CUresult rc = g->cuda->cu.event_query(cu_event(m));
-	if (rc != CUDA_ERROR_NOT_READY && ws_cuda_check(g, rc, "what was asked of it", err))
+	if (rc != CUDA_ERROR_NOT_READY && ws_cuda_check(g, rc, "queued work", err))
 		return -1;
 	*reached = rc == CUDA_SUCCESS;
 	return 0;

@@ -128,7 +128,7 @@ int ws_comm_broadcast(struct ws_comm *c, ws_devptr at, uint64_t bytes, unsigned 
 {
 	if (bytes == 0)
 		return 0;
-	/* A communicator that failed meanwhile would accept it and never do it. */
+	/* A communicator that has failed would accept the broadcast and never run it. */
 	if (wait_for(c, "broadcasting", until, cancel, err))
 		return -1;
 	void *p = (void *)(uintptr_t)at;
@@ -156,7 +156,7 @@ int ws_comm_wait_event(struct ws_comm *c, const struct ws_comm_event *m, ws_dead
 			return 0;
 		if (check_wait(c, what, until, cancel, err))
 			return -1;
-		pause_a_little(asked, SHORT_PAUSE_NS); /* benchmarks time broadcasts with this */
+		pause_a_little(asked, SHORT_PAUSE_NS); /* short: benchmarks time broadcasts here */
 	}
 }
 

@@ -34,7 +34,7 @@ static const char program[] =
 	"            print(file)\n"
 	"            raise SystemExit\n";
 
-/* A directory is a virtual environment. */
+/* A directory counts as a virtual environment. */
 static int interpreter_of(const char *python, char path[WS_NCCL_PATH_MAX], struct ws_err *err)
 {
 	struct stat st;
@@ -52,7 +52,7 @@ static int start(const char *path, int out, pid_t *pid)
 	posix_spawn_file_actions_t actions;
 	posix_spawnattr_t attr;
 	sigset_t none;
-	sigemptyset(&none); /* ours may be blocked in this thread */
+	sigemptyset(&none); /* this thread may block signals; the interpreter must not */
 	if (posix_spawn_file_actions_init(&actions))
 		return ENOMEM;
 	posix_spawnattr_init(&attr);

@@ -44,14 +44,14 @@ struct ws_merge_args {
 
 enum { WS_UNPACK_THREADS = 256, WS_UNPACK_EACH = 8 }; /* elements of a thread */
 struct ws_unpack_args {
-	/* scales: fp8: fp32; nvfp4: E4M3; nf4: fp32, or bytes where they are nested */
+	/* scales: fp8: fp32; nvfp4: E4M3; nf4: fp32, or bytes if they are nested */
 	uint64_t codes, scales, out, found;
 	int64_t rows, cols;     /* the kernel of nf4 gets one row of all elements */
 	int64_t bn, bk;         /* block; nf4: bk alone */
-	/* fp8: rows of one matrix of a stack, which has its own grid of scales. 0: all, for callers
-	 * of ws_compute_unpack; the kernel gets their number. */
+	/* fp8: rows of each matrix in a stack; each matrix has its own grid of scales.
+	 * ws_compute_unpack replaces 0 by the number of all rows. */
 	int64_t each;
-	uint32_t to_bf16;       /* or fp32 */
+	uint32_t to_bf16;       /* 0: to fp32 */
 	uint32_t nested_block;  /* nf4: blocks under one nested scale; 0: scales are fp32 */
 	/* nf4: nested scales; the 256 values of 8-bit scales */
 	uint64_t nested, map;
@@ -71,7 +71,7 @@ struct ws_gather_args {
 
 enum { WS_VALUES_CHUNK = 32 << 10, WS_VALUES_THREADS = 256 }; /* bytes for a block of threads */
 struct ws_values_args {
-	uint64_t src, found;        /* found: 32 bits, raised to the largest magnitude */
+	uint64_t src, found;        /* found: 32 bits; raised to the largest magnitude found */
 	int64_t rows, cols, stride; /* elements */
 	/* chunks of each row; 0: rows are short, and chunks run across them */
 	uint32_t per_row;

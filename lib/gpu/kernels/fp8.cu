@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fp8.cu - blocks of bf16 or fp32 numbers to E4M3 with one scale each, as lib/transform/fp8/fp8.h.
  *
- * One block of threads for each block of numbers.
- * A whole, aligned tile of 128 x 128 is read once and waits in registers for its scale; any
- * other block is read twice, the second time from a cache. That is its rows of codes and its
- * scale written, and at 3 bytes of memory for 2 of input it is memory that bounds it, as long as
- * the arithmetic is short: hence the division without a division (quotient). */
+ * One block of threads quantizes one block of numbers. A whole, aligned tile of 128 x 128 is read
+ * once and stays in registers until its scale is known. Any other block is read twice, the second
+ * time from a cache. For bf16, memory moves 3 bytes for 2 bytes of input, so memory is the limit
+ * if the arithmetic is short. Therefore `quotient` uses no division for each number. */
 #include "numbers.h"
 
 enum { TILE = WS_FP8_TILE, THREADS = WS_FP8_THREADS, WARPS = THREADS / 32 };
@@ -31,7 +30,7 @@ INLINE struct block block_at(const struct ws_fp8_args a)
 	return b;
 }
 
-/* Aligned loads of 16 bytes, and stores of their codes. */
+/* True if the tile allows aligned loads of 16 bytes and aligned stores of their codes. */
 INLINE uint32_t is_whole_tile(const struct ws_fp8_args a, const struct block b, const int64_t size)
 {
 	const uint64_t codes = 16u / (uint32_t)size;

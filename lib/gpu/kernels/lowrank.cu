@@ -23,11 +23,11 @@ struct sums {
 };
 
 struct place {
-	int64_t row, col;  /* of this thread's first element */
-	int64_t rows, cols; /* of its elements within the matrix; may be 0 or less */
+	int64_t row, col;  /* position of this thread's first element */
+	int64_t rows, cols; /* rows and columns of the matrix from there on; may be 0 or less */
 };
 
-/* Zeros outside the matrix; sums with them are never written. */
+/* Loads zeros outside the matrix; sums with them are never written. */
 INLINE void load_factors(const struct ws_merge_args m, const uint32_t k, int64_t row, int64_t col,
                          int64_t first, float a[CHUNK][COLS], float b[CHUNK][ROWS + PAD])
 {
@@ -141,7 +141,7 @@ INLINE uint32_t merge(const struct ws_merge_args m, uint32_t w, float delta, uin
 	return to_bf16(__fadd_rn(float_of(w), delta));
 }
 
-/* Eight elements of a row, one of them at a time. */
+/* Merges up to eight elements of a row, one at a time. */
 INLINE void merge_some(const struct ws_merge_args m, const struct place p, int i,
                        const struct sums *s, uint32_t *max_delta, uint32_t *max_w)
 {
@@ -155,7 +155,7 @@ INLINE void merge_some(const struct ws_merge_args m, const struct place p, int i
 	}
 }
 
-/* Eight elements of a row, loaded and stored as a whole. */
+/* Loads eight elements of a row at once. */
 INLINE uint4 load_eight(const struct ws_merge_args m, const struct place p, int i)
 {
 	return *(const uint4 *)(uintptr_t)(m.w +

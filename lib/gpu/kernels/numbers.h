@@ -75,9 +75,9 @@ INLINE uint32_t to_e4m3_pair(float x, float y)
 	return pair;
 }
 #else
-/* x is finite. An addition does the rounding: with 2^(e+20) added, where 2^e is the number's
- * power of two and at least 2^-6, the sum has no bits below 2^(e-3). Its last bits are the
- * mantissa with its carry, and e gives the exponent. */
+/* x is finite. An addition rounds it: the code adds 2^(e+20), where 2^e is the number's power of
+ * two and at least 2^-6. The sum has no bits below 2^(e-3). Its last bits are the mantissa with
+ * its carry, and e gives the exponent. */
 INLINE uint32_t to_e4m3(float x)
 {
 	const uint32_t sign = bits_of(x) >> 24 & 0x80, normal = 121u << 23;
@@ -108,7 +108,7 @@ INLINE uint32_t largest_of_block(uint32_t value, uint32_t *warps)
 	return all;
 }
 
-/* Element i is not finite. */
+/* Records that element i is not finite. */
 INLINE void report_bad(uint64_t found, uint64_t i)
 {
 	atomicMax(&((struct ws_found *)(uintptr_t)found)->bad, ~(unsigned long long)i);

@@ -149,7 +149,7 @@ INLINE struct element place(const struct ws_unpack_args a, uint64_t i)
 	return e;
 }
 
-/* Groups of eight in one row with one scale, loaded and stored as a whole. */
+/* True if each group of eight is in one row with one scale and can be loaded and stored at once. */
 INLINE uint32_t goes_by_eights(const struct ws_unpack_args a, const enum packing p)
 {
 	const int64_t block = p == NVFP4 ? 16 : a.bk;

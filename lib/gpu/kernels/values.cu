@@ -9,7 +9,7 @@
 
 enum { THREADS = WS_VALUES_THREADS, CHUNK = WS_VALUES_CHUNK };
 
-/* Of the elements of `size` bytes in a word. */
+/* The largest of the elements of `size` bytes in a word. */
 INLINE uint32_t largest_in(uint32_t w, uint32_t mask, const uint32_t size)
 {
 	if (size == 4)
@@ -20,7 +20,7 @@ INLINE uint32_t largest_in(uint32_t w, uint32_t mask, const uint32_t size)
 }
 
 #define LARGEST_KERNEL(name, type)                                                                 \
-	/* n contiguous elements, by all threads of a block. */                                    \
+	/* The largest of this thread's share of n contiguous elements. */                         \
 	INLINE uint32_t name##_of_run(const type *x, int64_t n, uint32_t mask)                     \
 	{                                                                                          \
 		const int64_t to_vector =                                                          \
