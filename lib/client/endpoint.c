@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* endpoint.c - connections for programs, and the probe: what is behind each URL. */
+/* endpoint.c - opens connections for programs, and detects the server behind each URL. */
 #include "endpoint_call.h"
 #include "lineage_probe.h"
 
@@ -37,8 +37,8 @@ const char *ws_pause_mode_name(enum ws_pause_mode mode)
 
 /* ---- the probe ---- */
 
-/* Two questions that have to be answered. Servers knew them by other names first; those are
- * tried on a 404. The third, what routes there are, is not waited for for long. */
+/* After a 404 to one of the first two requests its older route is tried. The third, for the list of
+ * routes, is optional and waits LINEAGE_NS at most. */
 enum { SERVER, MODEL, ROUTES, QUESTIONS };
 static const char *const paths[QUESTIONS] = { "/server_info", "/model_info", "/openapi.json" };
 static const char *const old_paths[QUESTIONS] = { "/get_server_info", "/get_model_info", NULL };
@@ -48,9 +48,9 @@ enum { OPENAPI_MAX = 4 << 20 };
 struct probe {
 	const struct ws_call *to;
 	ws_deadline lineage_until;
-	struct ws_endpoint_call *calls; /* QUESTIONS for each */
+	struct ws_endpoint_call *calls; /* QUESTIONS calls per endpoint */
 	struct ws_lineage_signs *signs;
-	bool *silent;                   /* has told nothing of its routes yet */
+	bool *silent;                   /* per endpoint: no list of its routes was received */
 };
 
 static int ask_questions(struct probe *p, struct ws_err *err)
@@ -107,7 +107,8 @@ static int read_server_info(struct ws_endpoint_call *call, struct ws_endpoint_in
 	return 0;
 }
 
-/* A server without this route still has told everything but its live weight version. */
+/* This route is optional: without it only the live weight version and the model's type are
+ * unknown. */
 static int read_model_info(struct ws_endpoint_call *call, struct ws_endpoint_info *info,
                            struct ws_err *err)
 {
@@ -129,7 +130,7 @@ static int read_model_info(struct ws_endpoint_call *call, struct ws_endpoint_inf
 	return 0;
 }
 
-/* True: the list of its routes is there, and its own. */
+/* True if endpoint i sent a list of routes that contains the route it has just answered. */
 static bool read_routes(struct probe *p, size_t i)
 {
 	const struct ws_endpoint_call *calls = &p->calls[i * QUESTIONS];
@@ -162,7 +163,7 @@ static int read_info(struct probe *p, size_t i, struct ws_endpoint_info *info, s
 	return 0;
 }
 
-/* One fork flushes by itself where it was started for training, and dies like the others. */
+/* XORL servers that were started for training flush at every update; see dies_of_flush. */
 static void settle_flush(struct ws_endpoint_info *info)
 {
 	info->can.forces_flush = info->lineage == WS_LINEAGE_XORL && info->on_policy &&

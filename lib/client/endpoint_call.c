@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* endpoint_call.c - from one request to one sentence.
+/* endpoint_call.c - sends one request and decides whether the server has done it.
  *
- * No: a status that is not 2xx; "success" that is not true; an "error"; a "status" of error.
- * Yes: a 2xx reply in the words of that route, to a request that was sent completely. The
- * routes that change a server each have an answer that says yes (the table of expected
- * answers below). A proxy's page, {} or a message alone is not it. Other routes return data,
- * which their callers check. */
+ * Failure: a status other than 2xx, a "success" other than true, an "error", a "status" of error.
+ * Success: a 2xx reply in the form of that route, to a request that was sent completely. Each
+ * route that changes a server has a form of its own (answers[]). A proxy's page, {} or a message
+ * alone does not confirm the request. Other routes return data, which their callers check. */
 #include "endpoint_call.h"
 
 #include "wsync/tool/str.h"
@@ -16,7 +15,7 @@
 
 enum { WORDS_MAX = 256 };
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
 int ws_endpoint_prepare(struct ws_endpoint_call *call, const char *url, const char *method,
                         const char *path, const struct ws_buf *body, ws_deadline until,
@@ -88,7 +87,7 @@ int ws_endpoint_take(struct ws_endpoint_call *calls, size_t n, const struct ws_e
 	return first ? -1 : 0;
 }
 
-/* ---- the server's words ---- */
+/* ---- the server's message ---- */
 
 /* Foreign text on one line: runs of blanks and line ends become one blank. */
 static void quote(char *dst, size_t n, const char *text, size_t len)
@@ -107,7 +106,7 @@ static void quote(char *dst, size_t n, const char *text, size_t len)
 	ws_printable(dst, n, line, used);
 }
 
-/* FastAPI's list of validation errors: the first one, as "body.names: field required". */
+/* Quotes the first of FastAPI's validation errors, as "body.names: field required". */
 static void quote_validation(char *dst, size_t n, const struct ws_json *detail)
 {
 	const struct ws_json *first = ws_json_first(detail);
@@ -147,13 +146,13 @@ static void find_words(const struct ws_endpoint_call *call, char *dst, size_t n)
 		quote(dst, n, words, strlen(words));
 	else if (ws_json_type(detail) == WS_JSON_ARRAY)
 		quote_validation(dst, n, detail);
-	else if (!root && reply->len && reply->data[0] != '<') /* a page of HTML says nothing */
+	else if (!root && reply->len && reply->data[0] != '<') /* skip HTML pages */
 		quote(dst, n, reply->data, reply->len);
 }
 
-/* ---- yes or no ---- */
+/* ---- failures ---- */
 
-/* An "error" that is null, false or "" reports none. */
+/* An "error" of null, false or "" is not an error. */
 static bool reports_error(const struct ws_json *root)
 {
 	const struct ws_json *error = ws_json_get(root, "error");
@@ -173,7 +172,7 @@ static bool says_no(const struct ws_json *root)
 	       !strcmp(status, "error") || !strcmp(status, "failed");
 }
 
-/* ---- how servers say yes ---- */
+/* ---- confirmations ---- */
 
 static bool has_success(const struct ws_endpoint_call *call, const char *words)
 {
@@ -194,8 +193,8 @@ static bool has_status_ok(const struct ws_endpoint_call *call, const char *words
 	return has_status(call, "ok") || has_success(call, words);
 }
 
-/* SGLang answers null; vLLM answers nothing up to 0.20, later {"status":"sleeping"} or "awake"
- * (also to a wake-up of a part). */
+/* SGLang answers null. vLLM sends an empty body up to 0.20, later {"status":"sleeping"} or "awake"
+ * (also when only a part is woken). */
 static bool is_quiet(const struct ws_endpoint_call *call, const char *words)
 {
 	const struct ws_buf *reply = &call->http.reply;
@@ -211,7 +210,7 @@ static bool has_flushed(const struct ws_endpoint_call *call, const char *words)
 	       has_success(call, words);
 }
 
-/* What a route answers when it has done what was asked; paths[] are beginnings. */
+/* How each route confirms a request; paths[] are prefixes. */
 static const struct {
 	bool (*agrees)(const struct ws_endpoint_call *call, const char *words);
 	const char *paths[11];
@@ -226,7 +225,7 @@ static const struct {
 	{ has_flushed, { "/flush_cache" } },
 };
 
-/* False: this is not the answer of a server that did what was asked. */
+/* True if the reply confirms the request, or if its route is not in answers[]. */
 static bool is_expected(const struct ws_endpoint_call *call, const char *words)
 {
 	for (size_t i = 0; i < sizeof answers / sizeof *answers; i++)
@@ -250,7 +249,7 @@ static int refuse_unexpected(const struct ws_endpoint_call *call, const char *wo
 	return -1;
 }
 
-/* A server reads a request before it acts on it: who answers sooner has not acted. */
+/* A server reads a whole request before it acts: a server that replies sooner has not acted. */
 static int refuse_early(const struct ws_endpoint_call *call, struct ws_err *err)
 {
 	ws_err_set(err, WS_EREFUSED,
@@ -307,8 +306,8 @@ static int read_status(struct ws_endpoint_call *call, const char *words, struct 
 	return is_expected(call, words) ? 0 : refuse_unexpected(call, words, err);
 }
 
-/* Proxies answer so when a server is slow or busy. The server may have got
- * the request, and obey it. */
+/* Proxies send these statuses when a server is slow or busy. The server may have received the
+ * request and may still execute it. */
 static bool is_of_a_proxy(int status)
 {
 	return status == 408 || status == 425 || status == 429 || (status >= 502 && status <= 504);

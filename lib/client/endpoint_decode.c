@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* endpoint_decode.c - the replies that carry more than yes or no.
+/* endpoint_decode.c - parses the replies that carry data.
  *
  *   GET  /server_info      flat: every server argument and "version"
  *   GET  /model_info       {"model_path","weight_version","model_type","architectures":[str],...}
@@ -9,8 +9,8 @@
  *                           "ranks":[{"checksums":{NAME: 16 hex digits or a longer digest},
  *                                     "parallelism_info":{"rank","dp_rank"}}]}
  *
- * What servers add is ignored. "received", "dtype" and "algorithm" are ours: other servers say none
- * of them. */
+ * Other fields are ignored. Only wsync-endpoint sends "received", "dtype" and "algorithm" and the
+ * fields that are marked "ours" below. */
 #include "endpoint_call.h"
 
 #include "hash.h"
@@ -76,7 +76,7 @@ void ws_endpoint_decode_server_info(const struct ws_json *root, struct ws_endpoi
 
 void ws_endpoint_decode_model_info(const struct ws_json *root, struct ws_endpoint_info *info)
 {
-	/* The live weight version; the server's arguments hold the one it started with. */
+	/* The live weight version. /server_info reports the version at the start. */
 	take_text(root, "weight_version", info->weight_version, sizeof info->weight_version);
 	take_text(root, "model_type", info->model_type, sizeof info->model_type);
 	const char *first = ws_json_string(ws_json_first(ws_json_get(root, "architectures")));
@@ -113,8 +113,8 @@ int ws_endpoint_decode_weights(const struct ws_json *root, struct ws_weight_list
 
 /* ---- checksums ---- */
 
-/* 16 hex digits are the value; of a longer digest it is a hash, which tells equal from
- * different. */
+/* 16 hex digits are the value itself. A longer digest is hashed: the hash still shows whether two
+ * digests are equal. */
 static bool parse_digest(const char *text, uint64_t *value, bool *longer)
 {
 	const size_t n = text ? strlen(text) : 0;
@@ -175,7 +175,7 @@ static int decode_kind(const struct ws_json *node, struct ws_checksum_kind *kind
 	                       "type and shape");
 }
 
-/* What servers do not say is not compared. */
+/* "tensors" is optional: without it dtypes and shapes are not compared. */
 static int decode_kinds(const struct ws_json *root, struct ws_checksums *out, struct ws_err *err)
 {
 	const struct ws_json *tensors = ws_json_get(root, "tensors");
@@ -216,7 +216,7 @@ int ws_endpoint_decode_checksums(const struct ws_json *root, struct ws_checksums
 	if (!rc)
 		rc = ws_endpoint_check_ranks(out, err) || decode_kinds(root, out, err) ? -1 : 0;
 	if (longer && !strcmp(out->algorithm, "xxh3-64"))
-		out->algorithm[0] = '\0'; /* whatever it is, it is not that */
+		out->algorithm[0] = '\0'; /* xxh3-64 has 16 digits */
 	const bool contradicts = out->contradicts;
 	if (rc)
 		ws_checksums_free(out);

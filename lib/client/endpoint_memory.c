@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* endpoint_memory.c - sleep and wake: memory that is given away and taken back.
+/* endpoint_memory.c - sleep and wake: servers release memory and take it back.
  *
  *   POST /release_memory_occupation  {"tags": ["weights", "kv_cache", "cuda_graph"]}
- *   POST /resume_memory_occupation   the same; without "tags": all there is
- *   POST /sleep                      where a server has only this: all at once
+ *   POST /resume_memory_occupation   the same; without "tags": all memory
+ *   POST /sleep                      for servers with only this route: releases all memory
  *   POST /wake_up?tags=weights
  */
 #include "endpoint_call.h"
@@ -56,7 +56,7 @@ static void write_tags(struct ws_buf *body, unsigned memory)
 	struct ws_jw w;
 	ws_jw_init(&w, body);
 	ws_jw_object(&w, NULL);
-	if (memory != WS_MEMORY_ALL) { /* a server that knows fewer tags than we do knows "all" */
+	if (memory != WS_MEMORY_ALL) { /* no "tags": all, also if a server has fewer tags */
 		ws_jw_array(&w, "tags");
 		for (unsigned i = 0; i < N_TAGS; i++)
 			if (memory & 1u << i)
@@ -66,7 +66,7 @@ static void write_tags(struct ws_buf *body, unsigned memory)
 	ws_jw_end_object(&w);
 }
 
-/* The route at one server. wake has room for the one with a query. */
+/* Chooses the route for one server. wake is room for a route with a query. */
 static int choose(const struct ws_endpoint_info *info, bool sleep, unsigned memory,
                   char *wake, const char **path, struct ws_err *err)
 {
@@ -79,7 +79,7 @@ static int choose(const struct ws_endpoint_info *info, bool sleep, unsigned memo
 		           info->url);
 	else if (sleep && memory != WS_MEMORY_ALL)
 		ws_err_set(err, WS_EREFUSED,
-		           "%s sleeps whole or not at all: its /sleep knows no tags", info->url);
+		           "%s can only sleep completely: its /sleep has no tags", info->url);
 	else if (memory != WS_MEMORY_ALL && memory & (memory - 1))
 		ws_err_set(err, WS_EREFUSED, "%s wakes one tag at a time, or everything",
 		           info->url);
@@ -95,11 +95,11 @@ static int choose(const struct ws_endpoint_info *info, bool sleep, unsigned memo
 	return ws_err_where(err, NULL, info->url);
 }
 
-/* Servers refuse, or die, when asked for what they have not given away. */
+/* Servers refuse, or die, if they are asked to take back memory that they have not released. */
 static void hint_at_sleep(struct ws_err *err)
 {
 	if (err && err->code == WS_EREFUSED && err->native && !err->hint[0])
-		ws_err_hint(err, "does it sleep? wake what does, and nothing else: wsync-ctl wake "
+		ws_err_hint(err, "has it released this? wake only released memory: wsync-ctl wake "
 		                 "--tags weights,kv_cache");
 }
 
@@ -117,7 +117,8 @@ static void close_request(struct request *r)
 	free(r->wakes);
 }
 
-/* Chooses the route at each server and writes the body. Close it in any case. */
+/* Chooses the route for each server and writes the body. Call close_request also after a
+ * failure. */
 static int open_request(struct request *r, const struct ws_call *to,
                         const struct ws_endpoint_info *infos, bool sleep, unsigned memory,
                         struct ws_err *err)
@@ -189,11 +190,11 @@ struct waking {
 	struct ws_endpoint_answer *answers;
 };
 
-/* Wakes the items with this set of memory, all at once. */
+/* Wakes all items that released exactly this memory, at once. */
 static void wake_alike(struct ws_call to, struct ws_waking *items, size_t n, unsigned memory,
                        struct waking *w)
 {
-	struct ws_err err = WS_ERR_INIT; /* also in the answers */
+	struct ws_err err = WS_ERR_INIT; /* each answer has it too */
 	to.urls = w->urls;
 	to.n = 0;
 	for (size_t i = 0; i < n; i++)
@@ -229,7 +230,7 @@ int ws_endpoint_wake_each(struct ws_http *http, struct ws_waking *items, size_t 
 			first = &items[i].answer.err;
 	if (first && err) {
 		*err = *first;
-		err->phase[0] = 0; /* the caller's */
+		err->phase[0] = 0; /* the caller sets its own phase */
 	}
 	free(w.infos);
 	free(w.urls);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* endpoint_ops.c - one lifecycle call to many endpoints at once; nothing is remembered. */
+/* endpoint_ops.c - sends one lifecycle call to many endpoints at once; keeps no state. */
 #include "endpoint_call.h"
 
 #include "wsync/tool/json.h"
@@ -9,7 +9,7 @@
 
 enum { BODY_MAX = 64 * 1024 };
 
-/* When each has answered: 0, the failure of the first, or "some did and some did not". */
+/* 0 if all succeeded, the first failure if all failed, else WS_EPARTIAL. */
 static int sum_up(const char *what, size_t n, const struct ws_endpoint_answer *answers,
                   struct ws_err *err)
 {
@@ -56,7 +56,7 @@ static void read_answer(struct ws_endpoint_call *call, const char *what,
 		ws_err_where(&answer->err, what, NULL);
 }
 
-/* The calls were cut off by *why: who had answered by then has answered. */
+/* *why ended the calls early. Reads the answers that had arrived; the other answers get *why. */
 static void read_cut_off(struct ws_endpoint_call *calls, size_t n, const char *what,
                          const struct ws_err *why, struct ws_endpoint_answer *answers)
 {
@@ -111,7 +111,7 @@ int ws_endpoint_health(const struct ws_call *to, struct ws_endpoint_answer *answ
 	return ws_endpoint_tell(to, &what, answers, err);
 }
 
-/* The one-member body of a lifecycle call; key NULL: {}. */
+/* Posts {key: value} to each endpoint; key NULL: {}. */
 static int post_each(const struct ws_call *to, const char *name, const char *path, const char *key,
                      const char *value, struct ws_endpoint_answer *answers, struct ws_err *err)
 {
@@ -168,7 +168,7 @@ int ws_endpoint_set_version(const struct ws_call *to, const char *version,
 	                 err);
 }
 
-/* In the words of every server known, which have no other sign of it. */
+/* Every known server reports this in its message only. */
 bool ws_endpoint_knew_none(const struct ws_endpoint_answer *a)
 {
 	return strstr(a->message, "does not exist") != NULL;
@@ -212,7 +212,7 @@ static bool is_busy(const struct ws_endpoint_answer *answer)
 	return answer->err.code == WS_EREFUSED && answer->err.native == 400;
 }
 
-/* Asks the busy ones again; all of them the first time. */
+/* Sends a flush to the busy endpoints; in the first round to all. */
 static int flush_round(const struct ws_call *to, struct ws_endpoint_call *calls, bool first,
                        struct ws_endpoint_answer *answers, struct ws_err *err)
 {

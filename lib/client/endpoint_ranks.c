@@ -25,7 +25,7 @@ static int refuse_ranks(struct ws_checksums *c, struct ws_err *err)
 
 /* ---- one entry ---- */
 
-/* A number that is absent keeps *out. false: it is no number of a rank. */
+/* Keeps *out if the number is absent. False: it is not a rank number. */
 static bool take_number(const struct ws_json *object, const char *key, int *out)
 {
 	const struct ws_json *node = ws_json_get(object, key);
@@ -63,9 +63,8 @@ static int by_rank(const void *a, const void *b)
 	return (x->replica > y->replica) - (x->replica < y->replica);
 }
 
-/* A server that numbers no rank gathers them in rank order, and nothing in its reply could
- * contradict that: the positions are taken for the numbers. A reply that numbers some ranks
- * and not others is refused. */
+/* A server that numbers no ranks reports them in rank order: their positions become the numbers. A
+ * reply that numbers only some of its ranks is refused. */
 static int number_ranks(struct ws_checksums *c, struct ws_err *err)
 {
 	size_t n = 0;
@@ -97,7 +96,8 @@ int ws_endpoint_check_ranks(struct ws_checksums *c, struct ws_err *err)
 
 /* ---- is every rank there? ---- */
 
-/* Ranks that are missing, or that are there too often: "1, 2, 5 and more". Returns how many. */
+/* Lists the ranks that are missing, or that occur too often: "1, 2, 5 and more". Returns their
+ * number. */
 static size_t list_ranks(const struct ws_checksums *c, uint64_t ranks, unsigned replicas,
                          bool missing, char *dst, size_t size)
 {
@@ -119,11 +119,10 @@ static size_t list_ranks(const struct ws_checksums *c, uint64_t ranks, unsigned 
 	return n;
 }
 
-/* Every SGLang that takes weights tells all of its arguments in /server_info, tp_size among
- * them, since before 0.4 (other sizes came later, so that their absence means 1). Where tp_size
- * is missing, it is not the server that answers, but a router or a proxy, or a server of
- * another kind. One rank would be a guess: with a wrong one the group never forms, or ranks are
- * neither written nor compared. */
+/* Since before 0.4 every SGLang that accepts weights reports its arguments in /server_info, tp_size
+ * among them. Other sizes came later: if one is missing, it is 1. Without tp_size, a router, a
+ * proxy or a server of another kind has answered. Assuming one rank would be a guess. If it is
+ * wrong, the group never forms, or ranks are neither written nor compared. */
 int ws_endpoint_check_tp(const struct ws_endpoint_info *info, struct ws_err *err)
 {
 	if (info->tp_size)
@@ -134,7 +133,7 @@ int ws_endpoint_check_tp(const struct ws_endpoint_info *info, struct ws_err *err
 	return ws_err_where(err, NULL, info->url);
 }
 
-/* Data-parallel attention divides one world; other replicas have a world each. */
+/* With data-parallel attention all ranks share one world; otherwise each replica has its own. */
 int ws_checksums_whole(const struct ws_checksums *c, const struct ws_endpoint_info *info,
                        struct ws_err *err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* endpoint_settings.c - what endpoints were started with, as they show it.
+/* endpoint_settings.c - reads the arguments that endpoints were started with.
  *
  *   GET /server_info (earlier /get_server_info)   flat: every argument by its name
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* endpoint_url.c - the addresses people type, in one form. Nothing is looked up. */
+/* endpoint_url.c - normalizes and compares the URLs of endpoints. No name is looked up. */
 #include "wsync/endpoint.h"
 
 #include "wsync/tool/str.h"
@@ -27,7 +27,7 @@ static int refuse_url(struct ws_err *err, const char *text, const char *why)
 	return ws_err_set(err, WS_EUSAGE, "endpoint '%s': %s", shown, why);
 }
 
-/* Everything else may stand in a path; what may stand in a host is asked of the host. */
+/* Finds characters that no part of a URL may have. take_host checks the host more strictly. */
 static const char *find_bad_character(const char *text)
 {
 	for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
@@ -111,7 +111,7 @@ static const char *split_authority(const char *at, struct parts *p)
 	return NULL;
 }
 
-/* NULL, or why the text is no endpoint. */
+/* Returns NULL, or why the text is not an endpoint. */
 static const char *split(const char *text, struct parts *p)
 {
 	*p = (struct parts){ 0 };

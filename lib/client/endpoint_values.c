@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* endpoint_values.c - the numbers of a parameter, as a server shows them.
+/* endpoint_values.c - reads the numbers of a parameter from servers.
  *
  *   POST /get_weights_by_name  {"name", "truncate_size": rows}
- *   200  nested arrays of numbers, the first rows of the tensor of that checkpoint name; with
- *        data-parallel ranks one more array around them. What is not finite is null, NaN or
- * Infinity, depending on the server's JSON writer. 400  {"error": {"message": "Get parameter by
- * name failed"}}: no such name, or a model without it. With data-parallel ranks this is 200 and
- * [null, null, ...], one for each of them
+ *   200  nested arrays of numbers: the first rows of the tensor with that checkpoint name; with
+ *        data-parallel ranks in one more array. Numbers that are not finite are null, NaN or
+ *        Infinity, depending on the server's JSON writer.
+ *   400  {"error": {"message": "Get parameter by name failed"}}: no such name, or the model does
+ *        not support this. With data-parallel ranks: 200 and [null, null, ...], one per rank.
  *
- * Read from the text and never as a tree, which would take forty times the room. */
+ * The text is parsed directly: a JSON tree would take forty times the memory. */
 #include "endpoint_call.h"
 
 #include "wsync/tool/json.h"
@@ -26,8 +26,8 @@ struct reader {
 	const char *text;
 	size_t len, at;
 	size_t most, cap;
-	locale_t c;              /* numbers have a point whatever the user's language */
-	unsigned depth;          /* arrays open */
+	locale_t c;              /* the decimal point in every locale */
+	unsigned depth;          /* number of open arrays */
 	int64_t count[MAX_DEPTH]; /* elements so far of the array open at each depth */
 	bool known[MAX_DEPTH];   /* dims[d] is known from an array that was closed */
 	int leaf;                /* depth of the numbers; -1: none seen */
@@ -124,7 +124,7 @@ static int take_leaf(struct reader *r)
 	return keep(r, value);
 }
 
-/* One value has ended: what may follow, up to the end of the outermost array. 1: that has come. */
+/* Reads the text after a value. 0: another follows; 1: the outermost array has ended; -1: wrong. */
 static int after_value(struct reader *r)
 {
 	while (r->depth) {
@@ -193,8 +193,8 @@ int ws_endpoint_decode_values(const char *text, size_t len, size_t most, struct 
 	return -1;
 }
 
-/* A parameter of one dimension, which may be NaN throughout, has an array for
- * each replica: two dimensions. */
+/* One null per replica: no values. A parameter with one dimension has two here, one array per
+ * replica, so it is not empty even if all of its numbers are NaN. */
 bool ws_values_empty(const struct ws_values *v, unsigned dp_size)
 {
 	if (v->n == 0)
@@ -215,7 +215,7 @@ void ws_values_free(struct ws_values *v)
 	*v = (struct ws_values){ 0 };
 }
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
 static int write_request(struct ws_buf *body, const char *name, uint64_t rows, struct ws_err *err)
 {

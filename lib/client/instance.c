@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* instance.c - which start of a server is it? */
+/* instance.c - identifies one start of a server. */
 #include "instance.h"
 
 #include "hash.h"
@@ -7,7 +7,8 @@
 
 enum { TEXT_MAX = 16 << 10, DEPTH_MAX = 4 };
 
-/* A value as text, the same for the same value; an object's members follow it. */
+/* Appends a value as text. Equal values give equal text. The members of objects and arrays
+ * follow. */
 static void add_text(struct ws_buf *text, const struct ws_json *node, int depth)
 {
 	const char *string = ws_json_string(node);

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* instance.h - one start of a server, told apart from its other starts and from other servers.
+/* instance.h - a number that identifies one start of a server.
  *
- * From /server_info. All of it stays the same while a server runs:
+ * It is computed from fields of /server_info that do not change while a server runs:
  *
  *   random_seed    SGLang of all versions draws it at start, unless --random-seed gives one
- *   startup_time   what the start took, phase by phase (SGLang since 2026)
- *   host, port     that it listens at, which tells servers behind one address apart
+ *   startup_time   duration of the start, phase by phase (SGLang since 2026)
+ *   host, port     the listening address, which differs between servers behind one address
  *
- * Of a server with several tokenizer processes nothing is taken: it is not known
- * that they all say the same. */
+ * A server with several tokenizer processes gets 0: its processes may report different values. */
 #ifndef WS_CLIENT_INSTANCE_H
 #define WS_CLIENT_INSTANCE_H
 
@@ -16,9 +15,8 @@
 
 #include <stdint.h>
 
-/* A number that differs where the replies come from different starts or servers; 0: the reply
- * does not tell. Equal numbers are no proof: servers on two machines may be started alike, with
- * one --random-seed, and one that was given a seed starts again with the same. */
+/* Different numbers mean different starts or servers; 0: unknown. Equal numbers are no proof: two
+ * servers, or two starts of one server, may have the same --random-seed. */
 uint64_t ws_instance_of(const struct ws_json *server_info);
 
 #endif

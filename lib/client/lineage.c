@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lineage.c - the table of lineages, and what becomes of it when routes say otherwise.
+/* lineage.c - the table of lineages, and its correction by the routes of an endpoint.
  *
- * The table is what was read off the servers' sources, each lineage at one point of its history.
- * Where a release is older or newer than that point its routes and schemas tell, and they
- * decide. */
+ * The table was read from the servers' sources, at one point of each lineage's history. The routes
+ * and schemas of an older or newer release differ from it, and they decide. */
 #include "lineage_probe.h"
 
 #include "wsync/tool/capabilities.h"
@@ -32,13 +31,13 @@ int ws_lineage_parse(const char *name, enum ws_lineage *out)
 
 /* ---- the table ---- */
 
-/* All these servers were seen to die of a release while they run requests, and of a load format of
- * tensors that they do not know. */
+/* All these servers were seen to die if memory is released while they run requests. They also die
+ * if tensors arrive in a load format that they do not know. */
 #define SGLANG_COMMON \
 	.update = true, .from_disk = true, .from_tensor = true, .flush = true, .memory = true, \
 	.get_weights = true, .generate = true, .dies_of_format = true, .dies_of_release = true
 
-/* What upstream had in the middle of 2026, which three others started from. */
+/* Upstream SGLang in the middle of 2026, from which three other lineages started. */
 #define YEAR_2026                                                                                  \
 	SGLANG_COMMON, .destroy = true, .from_ipc = true, .load_format = true,                     \
 		      .mixed_bucket = true, .weight_version = true, .abort_requests = true,        \
@@ -54,7 +53,7 @@ static const struct ws_capabilities table[WS_N_LINEAGES] = {
 		.stuck_prepare = true,
 	},
 	[WS_LINEAGE_SGLANG_04] = { SGLANG_COMMON, .dies_of_flush = true, .dies_of_group = true },
-	/* Whether its update knows load_format depends on the month: only a schema may say yes. */
+	/* load_format depends on the month of the release: only a schema can confirm it. */
 	[WS_LINEAGE_SGLANG_05] = {
 		SGLANG_COMMON, .destroy = true, .from_ipc = true, .weight_version = true,
 		.abort_requests = true, .pause = true, .set_version = true, .dies_of_flush = true,
@@ -142,9 +141,9 @@ void ws_capability_set(struct ws_capabilities *can, size_t i, bool value)
 		*field(can, i) = value;
 }
 
-/* ---- what was seen decides ---- */
+/* ---- the routes of an endpoint decide ---- */
 
-/* A field of a body is nothing without its route. */
+/* Clears the fields of requests whose route is missing. */
 static void drop_orphans(struct ws_capabilities *can)
 {
 	can->load_format &= can->update;
@@ -163,7 +162,7 @@ static void drop_orphans(struct ws_capabilities *can)
 	can->routed_experts &= can->generate;
 }
 
-/* The third number of "0.5.N", or -1. Releases from 0.5.7 on are of 2026. */
+/* The third number of "0.5.N", or -1. Releases from 0.5.7 on are from 2026. */
 static int minor_of_05(const char *version)
 {
 	int n = 0;
@@ -182,7 +181,7 @@ static void apply(enum ws_lineage lineage, const struct ws_lineage_signs *signs,
 	for (size_t i = 0; i < N_FIELDS; i++)
 		if (ws_capability_get(&signs->asked, i))
 			*field(can, i) = ws_capability_get(&signs->seen, i);
-	/* The field came before the bucket: until 0.5.5 another format is meant. */
+	/* load_format is older than the bucket: before 0.5.5 it means another format. */
 	if (lineage == WS_LINEAGE_SGLANG_05 && minor >= 0 && minor < 5)
 		can->load_format = false;
 	can->update &= !signs->one_by_one;
@@ -192,7 +191,7 @@ static void apply(enum ws_lineage lineage, const struct ws_lineage_signs *signs,
 static enum ws_lineage by_version(const char *version)
 {
 	const int minor = minor_of_05(version);
-	if (minor >= 21) /* sessions are of every release since */
+	if (minor >= 21) /* every release since has sessions */
 		return WS_LINEAGE_SESSION;
 	if (minor >= 0)
 		return minor < 7 ? WS_LINEAGE_SGLANG_05 : WS_LINEAGE_SGLANG_2026;
@@ -203,15 +202,15 @@ static enum ws_lineage by_version(const char *version)
 	return WS_LINEAGE_UNKNOWN;
 }
 
-/* Upstream by year: what a later one has, the one before has not. It can pause since 0.4.9, and
- * says its weights' version since 0.5.1. */
+/* Chooses the upstream lineage by routes that earlier releases lack. Upstream can pause since 0.4.9
+ * and reports a weight version since 0.5.1. */
 static enum ws_lineage by_year(const struct ws_lineage_signs *signs)
 {
 	const struct ws_capabilities *asked = &signs->asked, *seen = &signs->seen;
 	enum ws_lineage said = by_version(signs->version ? signs->version : "");
 	if (said == WS_LINEAGE_SESSION && !asked->session)
 		return said;
-	if (said == WS_LINEAGE_SESSION) /* its routes say otherwise */
+	if (said == WS_LINEAGE_SESSION) /* its routes have no sessions */
 		said = WS_LINEAGE_SGLANG_2026;
 	if (seen->checker || seen->pause_modes || seen->empty_cache)
 		return WS_LINEAGE_SGLANG_2026;

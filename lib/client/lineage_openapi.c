@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lineage_openapi.c - the list of routes that a server gives of itself.
+/* lineage_openapi.c - reads the list of routes that a server publishes.
  *
  *   GET /openapi.json
  *   {"paths": {"/pause_generation": {"post": {
@@ -7,22 +7,22 @@
  *        "requestBody": {"content": {"application/json": {"schema": S}}}}}},
  *    "components": {"schemas": {NAME: {"properties": {FIELD: ...}}}}}
  *
- * S is a schema, {"$ref": "#/components/schemas/NAME"}, or an anyOf of these. Servers that read
- * their bodies by themselves have routes without a schema: their fields are not known then,
- * which is something else than absent. */
+ * S is a schema, {"$ref": "#/components/schemas/NAME"}, or an anyOf of these. Servers that parse
+ * request bodies themselves publish routes without a schema: the fields of these routes are
+ * unknown, not absent. */
 #include "lineage_probe.h"
 
 #include <string.h>
 
-/* Schemas looked at for one field: bodies are one thing, or that or null. */
+/* Limit of schemas searched for one field: a body is one schema, or a union of it and null. */
 enum { MAX_SCHEMAS = 12 };
 
-#define PULL_WEIGHTS ((size_t)-1) /* no capability, but a sign */
+#define PULL_WEIGHTS ((size_t)-1) /* not a capability, but a sign of slime */
 #define CAN(f) offsetof(struct ws_capabilities, f)
 
 static const struct {
 	const char *path;
-	size_t at; /* of the capability that needs it */
+	size_t at; /* offset of the capability that needs the route */
 } paths[] = {
 	{ "/init_weights_update_group", CAN(update) },
 	{ "/update_weights_from_distributed", CAN(update) },
@@ -124,7 +124,7 @@ static const struct ws_json *follow(const struct openapi *o, const struct ws_jso
 	               ws_json_get(o->schemas, ref + sizeof prefix - 1);
 }
 
-/* A schema may refer to itself, directly or around a corner: *left limits that. */
+/* A schema may refer to itself, directly or through others: *left limits the search. */
 static enum ws_presence look_up(const struct openapi *o, const struct ws_json *schema,
                                 const char *name, int *left)
 {
@@ -166,8 +166,8 @@ static bool has_parameter(const struct ws_json *operation, const char *name)
 	return false;
 }
 
-/* Operations whose parameters are listed; one that lists none may still read the query by
- * itself. */
+/* Sets flush_waits only if "timeout" is listed: an operation that lists no parameters may still
+ * parse the query itself. */
 static void find_flush_timeout(const struct openapi *o, struct ws_lineage_signs *signs)
 {
 	const struct ws_json *flush = ws_json_get(o->routes, "/flush_cache");
@@ -176,14 +176,15 @@ static void find_flush_timeout(const struct openapi *o, struct ws_lineage_signs 
 		signs->asked.flush_waits = signs->seen.flush_waits = true;
 }
 
-/* The one came with the other. What lacks it may be older than both, or tell no fields at all. */
+/* The action "checksum" came with this field. If the field is missing, the lineage's table decides:
+ * the server may be older than both, or may publish no fields. */
 static void find_checksums(const struct openapi *o, struct ws_lineage_signs *signs)
 {
 	if (find_field(o, "/weights_checker", "allow_quant_error") == WS_PRESENT)
 		signs->asked.checksums = signs->seen.checksums = true;
 }
 
-/* sglang 0.4.6 and its neighbours: {"name","dtype","shape"}, a request for every tensor. */
+/* SGLang 0.4.6 and its neighbors take one tensor per request: {"name","dtype","shape"}. */
 static void find_one_by_one(const struct openapi *o, struct ws_lineage_signs *signs)
 {
 	static const char path[] = "/update_weights_from_distributed";

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lineage_probe.c - for servers without a list of their routes: one question for each.
+/* lineage_probe.c - for servers that publish no list of routes: sends one request per route.
  *
- * The first question is for a route that nobody has. A proxy that says yes to it, as some do to
- * every OPTIONS for the sake of browsers, says yes to everything and is not believed. */
+ * The first request is for a route that no server has. Some proxies accept every OPTIONS request
+ * for the sake of browsers. A server that accepts the first request is not queried further. */
 #include "lineage_probe.h"
 
 #include "endpoint_call.h"
@@ -14,7 +14,7 @@ static const char nowhere[] = "/wsync_asks_for_what_is_not_there";
 struct asking {
 	const struct ws_call *to;
 	struct ws_endpoint_call *calls;
-	bool *on;                        /* still asked */
+	bool *on;                        /* the endpoint is still queried */
 	enum ws_presence *found;         /* to->n rows of WS_LINEAGE_PATHS_MAX */
 };
 

@@ -261,7 +261,7 @@ s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_address[1],
 	[[ $(asked a) = "POST /wake_up?tags=weights "* ]]
 	try wsync-ctl sleep --tags weights -e "$url"
 	expect_status 5
-	err_has "sleeps whole or not at all"
+	err_has "can only sleep completely"
 	engine b '/server_info=200:{}' '/openapi.json=200:{"paths":{"/server_info":{}}}'
 	try wsync-ctl sleep -e "$url"
 	expect_status 5
@@ -288,7 +288,7 @@ s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_address[1],
 	eventually grep -q ready a.out
 	try wsync-ctl wake -e "$(grep -o 'http://[^ ]*' a.out)"
 	expect_status 5
-	err_has "does it sleep?"
+	err_has "wake only released memory"
 }
 
 @test "init-group forms a group, and destroy-group ends it" {
