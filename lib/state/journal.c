@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* journal.c - the file that a push keeps: one write before each step that would have to be
- * repaired.
+/* journal.c - writes the record of a push before each step that may need a repair.
  *
- * What is written is what may have happened, so that a crash at any point leaves a record that
- * claims too much rather than too little. The name carries the process id for people; random
- * digits keep the names apart. */
+ * The record contains everything that may have happened. After a crash at any point it claims too
+ * much rather than too little. The file's name has the process id for people, and random digits to
+ * be unique. */
 #include "journal_core.h"
 
 #include "file.h"
@@ -58,9 +57,9 @@ int ws_journal_check_dir(const char *pushes, struct ws_err *err)
 		return ws_err_set(err, WS_EINPUT, "%s: belongs to another user", pushes);
 	if (!(st.st_mode & 022))
 		return 0;
-	ws_err_set(err, WS_EINPUT, "%s: others can write there, so what it says is not believed",
+	ws_err_set(err, WS_EINPUT, "%s: others can write there, so its records are not trusted",
 	           pushes);
-	return ws_err_hint(err, "look at its files, then take that right away: chmod go-w %s",
+	return ws_err_hint(err, "check its files, then run: chmod go-w %s",
 	                   pushes);
 }
 
@@ -231,12 +230,12 @@ int ws_journal_save(struct ws_journal *l, struct ws_err *err)
 
 bool ws_journal_owes(const struct ws_journal_endpoint *e)
 {
-	/* One that was asleep when the push began, and was not paused, is as it was. */
+	/* An untouched endpoint that slept before the push, and was not paused, owes nothing. */
 	return e->paused || e->grouped || e->open_update || e->state == WS_PARTIAL ||
 	       (e->state == WS_COMMITTED && e->asleep);
 }
 
-/* Those that owe nothing leave the record; returns how many stay. */
+/* Removes the endpoints that owe nothing; returns the number of the others. */
 static size_t keep_owing(struct ws_journal_record *r)
 {
 	size_t n = 0;
@@ -246,7 +245,7 @@ static size_t keep_owing(struct ws_journal_record *r)
 	return r->n_endpoints = n;
 }
 
-/* As text and back, so that the copy owns its strings. */
+/* Prints and parses the record, so that the copy owns its strings. */
 static void copy_to(struct ws_journal_list *left, const struct ws_journal_record *r)
 {
 	struct ws_buf text;
@@ -270,8 +269,8 @@ void ws_journal_close(struct ws_journal *l, struct ws_journal_list *left)
 		return;
 	l->record.ended = true;
 	if (l->path && l->written && keep_owing(&l->record)) {
-		/* If this fails, the file stays as it was written before, and claims more; and
-		 * that its push goes on. */
+		/* If this fails, the previous file remains. It claims more than is left to repair,
+		 * and that the push still runs. */
 		if (ws_journal_save(l, NULL) && left)
 			copy_to(left, &l->record);
 		l->written = false;

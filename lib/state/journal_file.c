@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* journal_file.c - the text of a push's file, a JSON object:
  *
- *   schema            1; a reader refuses what it does not know
+ *   schema            1; a reader refuses any other value
  *   process           {pid, start_ticks, boot_id, pid_namespace, host}
  *   ended             the push is over
  *   began, updated    seconds since 1970
  *   group             name of the process group, null none
- *   master            {host, port} where endpoints were told to join; absent: all have answered
+ *   master            {host, port} address where endpoints join; absent: all have answered
  *   plan_digest       16 hex digits
  *   tensors, bytes    of that plan
  *   weight_version    that the push would set, null none
@@ -15,13 +15,13 @@
  *                     of inode, size, mtime and ctime; null: memory of a process
  *   again             {directory, args: [--option=value]}, null: cannot be repeated
  *   endpoints         [{url, phase, state, paused, grouped, middle, version, asleep, inherited}];
- *                     paused, grouped and middle (the open update, "" none): perhaps; asleep: the
- *                     memory that is still released, "kv_cache,cuda_graph", "" none; null: none
- *                     was released when the push began; inherited: partial, but it has all of
- *                     this push: an earlier one is not completed
+ *                     paused, grouped and middle (the open update, "" none): possibly; asleep: the
+ *                     memory that is still released, "kv_cache,cuda_graph", "" none; null: no
+ *                     memory was released when the push began; inherited: partial, because an
+ *                     earlier push is not completed, although this push is
  *
- * Every key but master must be there and have its type: wsync acts on no file that was written by
- * hand. */
+ * Every key but master must be there and have its type, so that wsync does not act on files that
+ * were written by hand. */
 #include "journal_core.h"
 
 #include "wsync/tool/str.h"
@@ -35,7 +35,8 @@ enum { STRINGS_MAX = 65536 };
 
 /* ---- printing -------------------------------------------------------------------------------- */
 
-/* JSON has no word for other bytes: a path of such cannot be pushed again from its record. */
+/* True if s is UTF-8. JSON cannot express other bytes, so a push with such a path cannot be
+ * repeated from its record. */
 static bool is_text(const char *s)
 {
 	size_t step = 1;
@@ -97,7 +98,7 @@ static void print_files(struct ws_jw *w, const struct ws_journal_record *r)
 	ws_jw_end_array(w);
 }
 
-/* Can it be pushed again from its text? */
+/* True if the push can be repeated from the text of its record. */
 static bool is_repeatable(const struct ws_journal_record *r)
 {
 	size_t n = r->n_files;
@@ -145,10 +146,10 @@ void ws_journal_print(const struct ws_journal_record *r, struct ws_buf *text)
 
 /* ---- parsing --------------------------------------------------------------------------------- */
 
-/* Reads members of one object, and remembers the first that is not as it should be. */
+/* Reads members of one object; records the key of the first that is missing or wrong. */
 struct reader {
 	const struct ws_json *object;
-	const char *bad; /* its key */
+	const char *bad; /* the key of that member */
 };
 
 static const struct ws_json *member(struct reader *r, const char *key, enum ws_json_type type,
@@ -204,7 +205,7 @@ static uint64_t digest_of(struct reader *r, const char *key)
 	return 0;
 }
 
-/* Index of the name that fits, or n. */
+/* Index of the matching name. If there is none: 0, and the key is bad. */
 static int choice_of(struct reader *r, const char *key, int n, const char *(*name)(int))
 {
 	const char *text = text_of(r, key, false);
@@ -282,7 +283,7 @@ static void parse_endpoint(struct reader *in, struct ws_journal_endpoint *e)
 	e->slept = member(in, "asleep", WS_JSON_STRING, true) != NULL;
 	if (e->slept)
 		e->asleep = (unsigned)choice_of(in, "asleep", WS_MEMORY_ALL + 1, memory_name);
-	/* Requests go there: as good as one from the command line, or none. */
+	/* Requests are sent to this URL: like one from the command line, it must be normalized. */
 	if (!in->bad &&
 	    (ws_endpoint_normalize(e->url, url, sizeof url, NULL) || strcmp(url, e->url) != 0))
 		in->bad = "url";
@@ -356,7 +357,7 @@ static void parse_files(struct reader *r, struct ws_journal_record *out)
 	}
 }
 
-/* Absent where all endpoints answered. */
+/* The master is absent if all endpoints have answered. */
 static void parse_master(struct reader *r, struct ws_journal_record *out)
 {
 	out->master_host = "";

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* journal_list.c - reading what pushes have left, without believing more than the file system
- * says: a record decides which servers are told to go on, and what is run again. */
+/* journal_list.c - reads the records that pushes have left. Records decide which servers are
+ * resumed and which commands run again, so only files that nobody else can write are trusted. */
 #include "journal_core.h"
 
 #include "file.h"
@@ -30,7 +30,7 @@ static int check_file(const char *path, struct ws_err *err)
 	if (st.st_uid != geteuid())
 		return ws_err_set(err, WS_EINPUT, "%s: belongs to another user", path);
 	if (st.st_mode & 022)
-		return ws_err_set(err, WS_EINPUT, "%s: others can write it, so it is not believed",
+		return ws_err_set(err, WS_EINPUT, "%s: others can write it, so it is not trusted",
 		                  path);
 	return 0;
 }
@@ -54,8 +54,8 @@ static bool is_record(const char *name)
 	return name[0] != '.' && n > 5 && strcmp(name + n - 5, ".json") == 0;
 }
 
-/* Half of a replacement, by a process that died in it: PID-XXXXXXXX.json.XXXXXX. One that
- * is a day old is nobody's. */
+/* Removes a temporary file of ws_file_replace, PID-XXXXXXXX.json.XXXXXX, that is a day old: its
+ * process died before the rename. */
 static void drop_leftover(int dir, const char *name)
 {
 	struct stat st;
@@ -99,7 +99,7 @@ static int by_age(const void *a, const void *b)
 	return strcmp(x->path, y->path);
 }
 
-/* Its push ended between our look at the directory and our look at the file. */
+/* Drops entries whose push ended, and removed its file, after the directory was read. */
 static void drop_vanished(struct ws_journal_list *list)
 {
 	size_t n = 0;

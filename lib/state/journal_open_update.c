@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* journal_open_update.c - ends the update that a push left open on a server, which refuses every
- * other update until then. Only the kind of the update is known:
+/* journal_open_update.c - ends the update that a push left open on a server. The server refuses all
+ * other updates until then. Only the kind of the update is known:
  *
  *   session           POST /end_weight_update {}
  *   processing        POST /post_process_weights {"restore_weights_before_load":false,
@@ -9,9 +9,9 @@
  *                     "run_post_process_weights":false,"transport":"nccl_broadcast"}
  *   two-phase-flat    the same with "load_format":"flattened_bucket"
  *
- * The group has been left by then, so that a completion finds the thread ended: mostly it
- * is refused, and the server is free again. No weight version goes with it, because
- * nobody knows what is loaded. */
+ * The server has left the group before, so the thread of a two-phase update has ended: usually
+ * the server refuses the completion and accepts other updates again. The request sets no weight
+ * version, because the loaded weights are unknown. */
 #include "journal_core.h"
 
 #include "endpoint_call.h"
@@ -64,7 +64,7 @@ static int send_ends(struct ws_http *http, const struct ws_journal_endpoint *tho
 	return ws_endpoint_run(http, calls, n, cancel, err);
 }
 
-/* One that refuses has ended it already, or never began. */
+/* A server that refuses has ended the update already, or never began it. */
 static bool has_ended(struct ws_endpoint_call *call)
 {
 	struct ws_err e = WS_ERR_INIT;

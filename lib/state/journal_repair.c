@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* journal_repair.c - putting in order what a dead push has left.
+/* journal_repair.c - repairs the endpoints that a dead push has left unfinished.
  *
- * What a record says is the worst that may have happened, and an endpoint is asked before it
- * is believed: where it reports the weight version that the push would have set and did not
- * have it before, everything was loaded. No server tells whether it is paused; to continue
- * is harmless where it is not. What a server has released is only known from the record:
- * caches are woken once, and weights are left to a push. An endpoint is left alone while
- * another push holds its lock. */
+ * A record states the worst that may have happened, so the endpoint is queried first. If it reports
+ * the weight version of the push, and had another one before, all weights were loaded. No server
+ * reports whether it is paused; a request to continue does no harm if it is not. Only the record
+ * shows which memory a server has released: caches are woken once, and weights are left to a
+ * push. Endpoints that another push has locked are left alone. */
 #include "endpoint_call.h"
 #include "journal_core.h"
 
@@ -20,18 +19,18 @@
 
 /* Ranks try to reach their group about once a second. */
 static const int64_t LATE_NS = 4 * WS_NS_PER_S;
-enum { JOIN_MOST_S = 30 * 60 }; /* torch's limit for joining, after which nobody waits any more */
+enum { JOIN_MOST_S = 30 * 60 }; /* torch's limit for joining; later no rank waits any more */
 
 struct repair {
 	const struct ws_repair_opts *opts;
 	struct ws_journal_entry *entry;
-	struct ws_repair_answer *answers; /* one for each endpoint, as are these */
+	struct ws_repair_answer *answers; /* one per endpoint, like the arrays below */
 	struct ws_endpoint_info *infos;
 	struct ws_endpoint_answer *replies;
 	struct ws_err *errs;
 	struct ws_locks **locks;
 	struct ws_journal_endpoint *now;
-	const char **urls;                /* scratch: whom a call goes to */
+	const char **urls;                /* scratch: the endpoints of one call */
 	size_t *index;
 };
 
@@ -56,9 +55,10 @@ static ws_deadline patience(const struct repair *r)
 	                       o->until ? o->until : WS_FOREVER);
 }
 
-/* ---- who may be spoken to -------------------------------------------------------------------- */
+/* ---- locks ----------------------------------------------------------------------------------- */
 
-/* A dry run takes none: it makes no file, and changes nothing that another push could see. */
+/* Locks the endpoints and marks those that another push has locked as busy. A dry run takes no
+ * locks: it creates no file and is invisible to other pushes. */
 static int take_locks(struct repair *r, struct ws_err *err)
 {
 	const struct ws_journal_record *rec = &r->entry->record;
@@ -88,10 +88,10 @@ static bool is_free(const struct repair *r, size_t i)
 	return !r->answers[i].busy;
 }
 
-/* ---- what is the matter with it -------------------------------------------------------------- */
+/* ---- the state of each endpoint -------------------------------------------------------------- */
 
-/* A push that died may have committed more than it could write down; one that ended
- * has written what it knew. */
+/* A push that died may have committed an endpoint without recording it. A push that ended has
+ * recorded the final state. */
 static enum ws_endpoint_state state_of(const struct ws_journal_record *rec,
                                        const struct ws_journal_endpoint *e, const char *version)
 {
@@ -125,7 +125,7 @@ static int probe(struct repair *r, struct ws_err *err)
 	return 0;
 }
 
-/* ---- what can be done about it --------------------------------------------------------------- */
+/* ---- steps of a repair ----------------------------------------------------------------------- */
 
 static bool is_grouped(const struct repair *r, size_t i)
 {
@@ -146,7 +146,7 @@ static bool misses_caches(const struct repair *r, size_t i)
 	return is_whole(r, i) && a->asleep && (a->paused || a->state == WS_COMMITTED);
 }
 
-/* A server would die of the first prompt while some of its memory is released. */
+/* While some of its memory is released, a server would die of the first prompt. */
 static bool is_to_go_on(const struct repair *r, size_t i)
 {
 	return is_whole(r, i) && r->answers[i].paused && !r->answers[i].asleep;
@@ -161,8 +161,8 @@ unsigned ws_journal_release_late(const struct ws_journal_record *r, ws_deadline 
 	                             ws_deadline_min(until, ws_deadline_in(LATE_NS)), cancel);
 }
 
-/* Before it resumes: a rank that still waits for bytes of the dead hears nothing else on some
- * servers. Whoever does not answer is resumed all the same. */
+/* Runs before the resume: on some servers a rank that waits for bytes of the dead push receives no
+ * other request. An endpoint that does not answer is resumed all the same. */
 static int leave_group(struct repair *r, struct ws_err *err)
 {
 	const struct ws_journal_record *rec = &r->entry->record;
@@ -177,10 +177,10 @@ static int leave_group(struct repair *r, struct ws_err *err)
 	for (size_t k = 0; k < n; k++) {
 		const struct ws_err *said = &r->replies[k].err;
 		struct ws_repair_answer *a = &r->answers[r->index[k]];
-		/* A server that answered and could not is one that will not do it later either. */
+		/* A server that refuses now would also refuse later, so this counts as done. */
 		a->left_group = said->code == WS_OK || ws_endpoint_said_no(said);
-		/* One that has left the group had joined it. Of the others of a push that was
-		 * killed it is not known whether they have still to. */
+		/* An endpoint that left the group had joined it. If it knows no such group, or
+		 * refuses, it may still join later. */
 		a->may_join = a->left_group && pending &&
 		              (said->code != WS_OK || ws_endpoint_knew_none(&r->replies[k]));
 	}
@@ -210,7 +210,7 @@ static int end_middles(struct repair *r, struct ws_err *err)
 	return rc;
 }
 
-/* Collects the endpoints to wake, and writes down that they are awake before the request leaves. */
+/* Collects the endpoints to wake, and records them as awake before the request is sent. */
 static int note_woken(struct repair *r, struct ws_waking *items, size_t *n, struct ws_err *err)
 {
 	const struct ws_journal_record *rec = &r->entry->record;
@@ -220,7 +220,7 @@ static int note_woken(struct repair *r, struct ws_waking *items, size_t *n, stru
 			continue;
 		r->now[*n] = rec->endpoints[i];
 		r->now[*n].state = r->answers[i].state;
-		r->now[*n].paused = true; /* so that it stays in the record until it has answered */
+		r->now[*n].paused = true; /* keeps it in the record until it answers */
 		r->now[*n].asleep = 0;
 		items[*n] = (struct ws_waking){ .url = rec->endpoints[i].url, .info = &r->infos[i],
 			                        .memory = r->answers[i].asleep };
@@ -295,7 +295,7 @@ static int write_down(struct repair *r, struct ws_err *err)
 
 /* ---- all together ---------------------------------------------------------------------------- */
 
-/* Only a push can make it whole. */
+/* True if only a push can complete its weights. */
 static bool is_torn(const struct ws_repair_answer *a)
 {
 	return !a->busy && (a->state == WS_PARTIAL || (a->paused && a->asleep & WS_MEMORY_WEIGHTS));
@@ -384,7 +384,7 @@ int ws_journal_repair(struct ws_journal_entry *entry, const struct ws_repair_opt
 		                     resume(&r, err) ?
 		             -1 :
 		             0;
-		/* What was done is written down, also when it was cut short. */
+		/* Record the changes also if the repair was cut short. */
 		if (write_down(&r, rc ? NULL : err) || rc) {
 			rc = -1;
 			goto out;

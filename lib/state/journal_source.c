@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* journal_source.c - can the push of a record be repeated, or has its source changed since?
+/* journal_source.c - checks that a push can be repeated: its source must be unchanged.
  *
- * A trainer saves the next checkpoint to the same path. To push that under the version of the
- * record would give other weights its name. Files are compared by inode, size, mtime and ctime.
- * The contents of memory cannot be compared, and synthetic models never change. */
+ * A trainer saves the next checkpoint to the same path. A repeated push would send these weights
+ * under the version of the record. Files are compared by inode, size, mtime and ctime. The
+ * contents of memory cannot be compared, and synthetic models never change. */
 #include "journal_core.h"
 
 #include "file.h"
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Names what to type instead, with the first endpoint that needs it. */
+/* Replaces the hint by a command to type, for the first endpoint that needs it. */
 static int hint_by_hand(const struct ws_journal_record *r, struct ws_err *err)
 {
 	const struct ws_journal_endpoint *e = r->n_endpoints ? &r->endpoints[0] : NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* journal_update.c - changes the records of other pushes. One lock serializes the changes to all
- * of them, and each file is read again under it: a repair and a push may change the same one. */
+/* journal_update.c - changes the records of other pushes. One lock serializes all changes. Each
+ * file is read again under the lock, because a repair and a push may change the same file. */
 #include "journal_core.h"
 
 #include "file.h"
@@ -102,7 +102,8 @@ bool ws_journal_completes(const struct ws_journal_sent *sent, const struct ws_jo
 	return e->inherited || (sent->whole && (sent->checked || as_large));
 }
 
-/* sent: only endpoints that this completes; NULL: all of these. */
+/* Forgets these endpoints (n 0: all). With sent: only those that a push of it completes, and their
+ * groups and open updates stay recorded. */
 static int forget(struct ws_journal_entry *e, const char *const *urls, size_t n,
                   const struct ws_journal_sent *sent, struct ws_err *err)
 {
@@ -126,8 +127,8 @@ static int forget(struct ws_journal_entry *e, const char *const *urls, size_t n,
 	return rc;
 }
 
-/* Takes the locks of those endpoints of the record that are among the urls (n 0: of all).
- * e->path is STATE_DIR/pushes/NAME. */
+/* Locks the endpoints of the record that are among the urls (n 0: all of them). e->path is
+ * STATE_DIR/pushes/NAME. */
 static int lock_endpoints(const struct ws_journal_entry *e, const char *const *urls, size_t n,
                           struct ws_locks **out, struct ws_err *err)
 {
@@ -153,8 +154,8 @@ int ws_journal_forget(struct ws_journal_entry *e, const char *const *urls, size_
                       struct ws_err *err)
 {
 	struct ws_locks *locks = NULL;
-	/* A process that lives, and is between two of its sources, reads its
-	 * record again before the next. */
+	/* A live process has its endpoints locked, except between two of its sources. It reads its
+	 * record again before the next source. */
 	if (e->fate == WS_PROCESS_ALIVE && lock_endpoints(e, urls, n, &locks, err))
 		return -1;
 	const int rc = forget(e, urls, n, NULL, err);
@@ -164,7 +165,7 @@ int ws_journal_forget(struct ws_journal_entry *e, const char *const *urls, size_
 
 static void forget_memory(struct ws_journal_entry *e, const char *const *urls, size_t n)
 {
-	for (size_t i = e->record.n_endpoints; i-- > 0;) { /* one that owes nothing then goes */
+	for (size_t i = e->record.n_endpoints; i-- > 0;) { /* backwards: it may be removed */
 		struct ws_journal_endpoint now = e->record.endpoints[i];
 		if (!now.slept || !is_among(now.url, urls, n))
 			continue;
@@ -199,7 +200,7 @@ static void note_memory(struct ws_journal_entry *e, const char *url, unsigned me
 		if (!is_among(now.url, &url, 1) || (!released && !now.slept))
 			continue;
 		if (!released && now.asleep & memory & WS_MEMORY_WEIGHTS) {
-			now.state = WS_PARTIAL; /* they come back as garbage */
+			now.state = WS_PARTIAL; /* woken weights are garbage */
 			now.inherited = false;
 		}
 		now.asleep = released ? now.asleep | memory : now.asleep & ~memory;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lock.c - flock(2) on a file that says who holds it: "PID HOST\n".
+/* lock.c - flock(2) on a file with the text "PID HOST\n" of its holder.
  *
- * What the file says is believed only while it is locked; between taking the lock and writing
- * there is a moment in which nobody is named. */
+ * The text counts only while the file is locked. For a moment after a process has locked the file,
+ * it has no text. */
 #include "lock.h"
 
 #include "file.h"
@@ -34,8 +34,8 @@ struct ws_locks {
 
 /* ---- one lock -------------------------------------------------------------------------------- */
 
-/* Empty, or the words of an earlier holder. Anything else is no lock, however it came to be
- * named as one, and must not be written over. */
+/* True if the file is empty or has the text of an earlier holder. Any other file was named by
+ * mistake and must not be overwritten. */
 static bool is_lock(int fd)
 {
 	char text[WORDS_MAX + 1];
@@ -84,7 +84,7 @@ int ws_lock_take(const char *path, const char *what, int64_t wait_ns,
 	if (fd >= 0 && !is_lock(fd)) {
 		ws_file_unlock(fd);
 		return ws_err_set(err, WS_ESYSTEM,
-		                  "%s: %s is a file of something else, and no lock", what, path);
+		                  "%s: %s is not a lock file", what, path);
 	}
 	if (fd >= 0) {
 		say_who(fd);
@@ -111,7 +111,7 @@ void ws_lock_drop(int fd)
 {
 	if (fd < 0)
 		return;
-	/* Its words end with it, so that the next holder is not taken for this one. */
+	/* Clear the text, so that the next holder is not mistaken for this one. */
 	(void)!ftruncate(fd, 0);
 	ws_file_unlock(fd);
 }
@@ -138,7 +138,7 @@ int ws_lock_name(const char *url, char *name, struct ws_err *err)
 	if (names_this_machine(host))
 		snprintf(host, sizeof host, "localhost");
 	const size_t len = strlen(host);
-	if (len + sizeof ":65535.lock" > WS_LOCK_NAME) /* a host may be as long as a file's name */
+	if (len + sizeof ":65535.lock" > WS_LOCK_NAME) /* a host name may exceed a file name */
 		snprintf(host, sizeof host, "%016llx", (unsigned long long)ws_hash64(host, len));
 	for (char *p = host; *p; p++)
 		if (!isalnum((unsigned char)*p) && !strchr(".-:", *p))
@@ -191,7 +191,7 @@ int ws_locks_take(const char *dir, const char *const *urls, size_t n, int64_t wa
 	if (rc == 0)
 		qsort(l->items, n, sizeof *l->items, by_name);
 	for (size_t i = 0; rc == 0 && i < n; i++) {
-		/* Names of this machine have one lock, whether they are one server or not. */
+		/* Names of this machine share one lock per port: lock it once. */
 		if (!i || by_name(&l->items[i - 1], &l->items[i]) != 0)
 			rc = take_one(dir, &l->items[i], until, wait_ns > 0, cancel, err);
 	}

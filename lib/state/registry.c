@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* registry.c - the registry as it is read and changed; registry_write.c writes it. */
+/* registry.c - reads and changes the registry; registry_write.c prints it. */
 #include "registry_file.h"
 
 #include "file.h"
@@ -43,7 +43,7 @@ static int take_size(const struct ws_json *node, const char *key, unsigned *dst,
 	return 0;
 }
 
-/* host and port stand there for other readers; they must not say something else than the URL. */
+/* host and port are there for other readers of the file; they must match the URL. */
 static int check_address(const struct ws_json *node, const struct ws_registry_entry *e,
                          struct ws_err *err)
 {
@@ -130,7 +130,7 @@ static int check_version(const char *path, const struct ws_json *root, struct ws
 static int suggest_remedy(struct ws_err *err)
 {
 	if (err && !err->hint[0] && err->code == WS_EINPUT)
-		ws_err_hint(err, "mend the file, or move it away and register the endpoints again");
+		ws_err_hint(err, "fix the file, or move it away and register the endpoints again");
 	return -1;
 }
 
@@ -293,7 +293,7 @@ int ws_registry_add(const char *path, struct ws_registry_entry *entry, ws_deadli
 		return -1;
 	if (!ws_registry_load(path, &r, err) && !put(&r, entry, updated, err))
 		rc = replace(path, &r, err);
-	entry->more = NULL; /* it is about to be freed */
+	entry->more = NULL; /* points into r, which is freed now */
 	ws_registry_free(&r);
 	ws_file_unlock(fd);
 	return rc;

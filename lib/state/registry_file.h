@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* registry_file.h - the registry's text, apart from where it is kept. */
+/* registry_file.h - parses and prints the text of the registry. */
 #ifndef WS_STATE_REGISTRY_FILE_H
 #define WS_STATE_REGISTRY_FILE_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* registry_write.c - the registry's text: what is known in a fixed order, then what was found
- * beside it, so that a newer wsync or a script may keep notes there. */
+/* registry_write.c - prints the registry: known keys in a fixed order, then unknown keys as they
+ * were read. A newer wsync or a script may keep notes in unknown keys. */
 #include "registry_file.h"
 
 #include "wsync/tool/registry_json.h"

@@ -160,7 +160,7 @@ $url  ok"
 		try wsync-register $command
 		expect_status 3
 		err_has "registry.json: endpoints[1]: http://a:1 is there twice"
-		err_has "hint: mend the file, or move it away and register the endpoints again"
+		err_has "hint: fix the file, or move it away and register the endpoints again"
 	done
 	grep -q '"http://a:1"' "$XDG_STATE_HOME/wsync/registry.json"
 }

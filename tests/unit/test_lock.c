@@ -72,7 +72,7 @@ SCRATCH_TEST(what_is_no_lock_is_left_as_it_is)
 	for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
 		put_text("file", others[i]);
 		assert_fails_with(ws_lock_take("file", "turn", 0, NULL, &err), &err, WS_ESYSTEM,
-		                  "turn: file is a file of something else, and no lock");
+		                  "turn: file is not a lock file");
 		assert_int_equal(stat("file", &st), 0);
 		assert_int_equal(st.st_size, strlen(others[i]));
 	}
