@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base64.c - three bytes are four characters. */
+/* base64.c - encodes three bytes as four characters, and back. */
 #include "base64.h"
 
 #include <stdint.h>
@@ -27,7 +27,7 @@ void ws_base64_encode(struct ws_buf *out, const void *bytes, size_t n)
 	}
 }
 
-/* -1: none of the alphabet. */
+/* -1: not in the alphabet. */
 static int value_of(char c)
 {
 	if (c >= 'A' && c <= 'Z')
@@ -45,9 +45,9 @@ int ws_base64_decode(struct ws_buf *out, const char *text, size_t n, struct ws_e
 		return ws_err_set(err, WS_EINPUT, "base64: %zu characters, not a multiple of four",
 		                  n);
 	if (!n)
-		return ws_buf_check(out, "what base64 holds", err);
+		return ws_buf_check(out, "decoded base64", err);
 	if (ws_buf_reserve(out, n / 4 * 3))
-		return ws_buf_check(out, "what base64 holds", err);
+		return ws_buf_check(out, "decoded base64", err);
 	for (size_t i = 0; i < n; i += 4) {
 		size_t pad = 0;
 		if (i + 4 == n && text[i + 3] == '=')
@@ -57,11 +57,11 @@ int ws_base64_decode(struct ws_buf *out, const char *text, size_t n, struct ws_e
 			const int six = k < 4 - pad ? value_of(text[i + k]) : 0;
 			if (six < 0)
 				return ws_err_set(err, WS_EINPUT,
-				                  "base64: character %zu is none of it", i + k);
+				                  "base64: character %zu is not allowed", i + k);
 			v = v << 6 | (uint32_t)six;
 		}
 		const char three[] = { (char)(v >> 16), (char)(v >> 8), (char)v };
 		ws_buf_add(out, three, 3 - pad);
 	}
-	return ws_buf_check(out, "what base64 holds", err);
+	return ws_buf_check(out, "decoded base64", err);
 }

@@ -8,8 +8,8 @@
 
 /* Appends; errors are collected in the buffer. */
 void ws_base64_encode(struct ws_buf *out, const void *bytes, size_t n);
-/* Appends. Strict: any other character, padding elsewhere and a cut end are WS_EINPUT; what was
- * decoded until then stays in out. */
+/* Appends. Strict: other characters, padding inside the text and a cut end are WS_EINPUT. The bytes
+ * decoded before the error stay in out. */
 int ws_base64_decode(struct ws_buf *out, const char *text, size_t n, struct ws_err *err);
 
 #endif

@@ -48,7 +48,7 @@ int ws_buf_reserve(struct ws_buf *b, size_t more)
 	size_t cap = b->cap ? b->cap : FIRST_CAP;
 	while (cap < need)
 		cap += cap / 2;
-	/* whoever counts memory by limits must not find half as much again */
+	/* callers count memory by the limit, so the capacity must not exceed it */
 	if (cap > limit_of(b) + 1)
 		cap = limit_of(b) + 1;
 	char *data = realloc(b->data, cap);

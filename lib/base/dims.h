@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Elements; of no dimensions one. -1: more than an int64_t counts. */
+/* The number of elements; 1 without dimensions. -1: it exceeds an int64_t. */
 int64_t ws_dims_product(unsigned n_dims, const int64_t *dims);
 /* "[2, 3]", cut where dst ends; returns dst. */
 char *ws_dims_text(char *dst, size_t n, unsigned n_dims, const int64_t *dims);

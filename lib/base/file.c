@@ -37,9 +37,9 @@ static bool is_later(const struct timespec *a, const struct timespec *b)
 	return a->tv_sec != b->tv_sec ? a->tv_sec > b->tv_sec : a->tv_nsec > b->tv_nsec;
 }
 
-/* File times have the resolution of the kernel's tick: a second write within the tick of the
- * first leaves no trace. Waits until the tick of the last change is over. A time in the future
- * (another machine's clock) is not waited for longer than a few ticks. */
+/* File times have the resolution of the kernel's tick: a second write within the same tick leaves
+ * no trace. Waits until the tick of the last change is over. For a time in the future (another
+ * machine's clock) it waits only a few ticks. */
 static int wait_for_tick(int fd, struct stat *st)
 {
 	struct timespec now, tick = { .tv_nsec = 10000000 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* file.h - files that are read by position, files that are replaced whole, files that are locked.
  *
- * Nothing is mapped: a mapped file that somebody cuts short kills its reader with
+ * Nothing is mapped: if somebody truncates a mapped file, its reader dies of
  * SIGBUS, and the bytes of tensors go from the page cache to the socket by
  * sendfile(2) without a mapping too. */
 #ifndef WS_BASE_FILE_H
@@ -24,8 +24,8 @@ struct ws_file_id {
 	struct timespec modified, changed; /* mtime, ctime */
 };
 
-/* Opens a regular file for reading: returns its descriptor, or -1, and fills *id. A file that
- * was changed within the current tick of the clock is waited for (some milliseconds), so that
+/* Opens a regular file for reading: returns its descriptor, or -1, and fills *id. If the file
+ * changed within the current tick of the clock, waits for the next (some milliseconds), so that
  * every later change gets another time. Not found, a directory, a FIFO and the like: WS_EINPUT;
  * permission and the rest: WS_ESYSTEM. */
 int ws_file_open(const char *path, struct ws_file_id *id, struct ws_err *err);
@@ -46,15 +46,15 @@ int ws_file_read(const char *path, struct ws_buf *out, struct ws_err *err);
  * fsync of the directory. Either the old or the new file is there at any time. */
 int ws_file_replace(const char *path, const void *bytes, size_t n, mode_t mode, struct ws_err *err);
 
-/* A new file that nobody else has, for writing, with the modes that the user's umask leaves: its
- * descriptor, or -1. */
+/* Creates a new file for writing, with the mode that the user's umask allows; fails if it exists.
+ * Returns its descriptor, or -1. */
 int ws_file_create(const char *path, struct ws_err *err);
 int ws_file_write(int fd, const char *path, const void *bytes, size_t n, struct ws_err *err);
-/* A disk that is too small says so now; a file system that cannot tell, while we write. */
+/* Reserves space, so that a full disk fails now. Some file systems can only fail while we write. */
 int ws_file_reserve(int fd, const char *path, uint64_t bytes, struct ws_err *err);
-/* Its bytes are on the disk, and it is closed in any case. */
+/* Syncs the file to the disk, and closes fd also on failure. */
 int ws_file_finish(int fd, const char *path, struct ws_err *err);
-/* All of that for a small one; what could not be finished is removed. */
+/* Creates, writes and finishes a small file; removes it on failure. */
 int ws_file_make(const char *path, const void *bytes, size_t n, struct ws_err *err);
 void ws_file_sync_directory(const char *path); /* as far as its file system can */
 

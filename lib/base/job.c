@@ -74,7 +74,7 @@ int ws_job_wait(struct ws_job *j, struct ws_err *err)
 {
 	if (!j->running)
 		return 0;
-	/* The count is taken also where the call is over, for the next call's readers of fd. */
+	/* Read the count also if the call is over: fd must not stay readable for the next call. */
 	uint64_t count;
 	while (read(j->fd, &count, sizeof count) < 0)
 		poll(&(struct pollfd){ .fd = j->fd, .events = POLLIN }, 1, -1);

@@ -24,7 +24,7 @@ int ws_thread_start(pthread_t *thread, void *(*run)(void *), void *arg, struct w
  * and a new thread for each costs more than a small bucket. */
 struct ws_job {
 	int fd;       /* eventfd: readable when the call has returned; -1: not initialised */
-	bool running; /* a call that nobody has waited for */
+	bool running; /* a call was started and not waited for yet */
 	bool has_thread, ending;
 	pthread_t thread;
 	sem_t go;     /* posted for a call, and for the end of the thread */
@@ -41,7 +41,7 @@ void ws_job_fini(struct ws_job *j); /* waits for a running call, and ends the th
 int ws_job_start(struct ws_job *j, int (*fn)(void *, struct ws_err *), void *arg,
                  struct ws_err *err);
 bool ws_job_over(const struct ws_job *j); /* the call has returned, or none runs */
-/* Waits for the call and hands over its outcome; 0 when none was started. */
+/* Waits for the call and returns its result; 0 if none was started. */
 int ws_job_wait(struct ws_job *j, struct ws_err *err);
 
 #endif

@@ -32,7 +32,7 @@ static size_t find_nul(const char *text, size_t len)
 			continue;
 		if (len - i >= 6 && memcmp(text + i, "\\u0000", 6) == 0)
 			return i;
-		i++; /* the escaped character, so that "\\\\u0000" is what it is */
+		i++; /* skip the escaped character: "\\\\u0000" has no NUL */
 	}
 	return len;
 }
@@ -296,7 +296,6 @@ void ws_jw_uint(struct ws_jw *w, const char *key, uint64_t value)
 	ws_buf_printf(w->out, "%llu", (unsigned long long)value);
 }
 
-/* Nine digits tell any two floats apart, but read as a double they are another number. */
 void ws_jw_thousandths(struct ws_jw *w, const char *key, int64_t value)
 {
 	member(w, key);
@@ -304,6 +303,7 @@ void ws_jw_thousandths(struct ws_jw *w, const char *key, int64_t value)
 	              llabs((long long)value % 1000));
 }
 
+/* Nine digits identify a float. If they read as another double, prints 17 digits. */
 void ws_jw_double(struct ws_jw *w, const char *key, double value)
 {
 	char text[32];

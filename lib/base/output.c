@@ -15,7 +15,7 @@
 
 enum { LINKS_MAX = 40 };
 
-/* Where a link leads whose file is not there yet; to free. */
+/* Follows a link to a file that does not exist yet. The caller frees the path. */
 static char *follow(const char *path)
 {
 	char to[4096];
@@ -35,14 +35,14 @@ static char *follow(const char *path)
 	return at;
 }
 
-/* Where the bytes go at last, and before; both to free. */
+/* Finds the target and the temporary file beside it; the caller frees both, also on failure. */
 static int find_paths(const char *path, char **target, char **tmp, struct ws_err *err)
 {
 	struct stat st;
 	*tmp = NULL;
 	*target = realpath(path, NULL);
 	if (!*target && errno == ENOENT)
-		*target = follow(path); /* a new one, or its directory is missing */
+		*target = follow(path); /* a new file, or its directory is missing */
 	if (!*target)
 		return ws_err_errno(err, "write %s", path);
 	if (stat(*target, &st) == 0 && !S_ISREG(st.st_mode))
@@ -52,11 +52,11 @@ static int find_paths(const char *path, char **target, char **tmp, struct ws_err
 		*tmp = NULL;
 		return ws_oom(err);
 	}
-	unlink(*tmp); /* of a process that died, and had our number */
+	unlink(*tmp); /* left by a dead process with our process id */
 	return 0;
 }
 
-/* An empty one may be replaced too: mktemp(1) makes such. */
+/* Refuses to replace other kinds of files. mktemp(1) creates an empty file: it may be replaced. */
 static int check_contents(const char *path, const char *target, const struct ws_output_kind *kind,
                           struct ws_err *err)
 {

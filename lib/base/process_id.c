@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* process_id.c - /proc, of which nothing is taken for granted. */
+/* process_id.c - reads /proc, and expects any part of it to be missing. */
 #include "process_id.h"
 
 #include "wsync/tool/str.h"
@@ -65,7 +65,7 @@ void ws_process_self(struct ws_process *out)
 	out->pid_namespace[n > 0 ? n : 0] = 0;
 	char host[sizeof out->host] = "";
 	gethostname(host, sizeof host - 1);
-	ws_printable(out->host, sizeof out->host, host, strlen(host)); /* any bytes may be a name */
+	ws_printable(out->host, sizeof out->host, host, strlen(host)); /* any bytes are possible */
 }
 
 static bool exists(const struct ws_process *p)
@@ -76,8 +76,8 @@ static bool exists(const struct ws_process *p)
 		return false;
 	if (read_stat(p->pid, &state, &ticks))
 		return access("/proc/self/stat", R_OK) !=
-		       0; /* gone meanwhile; or nothing is to be seen */
-	/* A zombie has let go of everything and does nothing more. */
+		       0; /* gone meanwhile, or /proc cannot be read */
+	/* A zombie has released all its files and locks, and runs no code. */
 	if (state == 'Z' || state == 'X')
 		return false;
 	return !p->start_ticks || ticks == p->start_ticks;

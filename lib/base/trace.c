@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trace.c - the recorder: rings of spans that have ended, a table of those that have not, and rows.
+/* trace.c - the recorder: rings of ended spans, a table of open spans, and rows.
  *
- * One lock, held for some hundred nanoseconds: spans are worth a microsecond at the very
- * least, and a push makes a few thousand of them in a second. Pages that no span was
- * written to cost no memory. */
+ * One lock is held for some hundred nanoseconds. That is cheap: a span lasts a microsecond or more,
+ * and a push records a few thousand in a second. Pages without a span cost no memory. */
 #include "trace_core.h"
 
 #include "wsync/clock.h"
@@ -100,7 +99,7 @@ static uint16_t add_row(struct ws_trace *t, const struct ws_trace_what *what, co
 	return i;
 }
 
-/* A lane where nothing is, or was, at that time; 0: there are too many. */
+/* Finds or adds a lane that has been free since that time; 0: there are too many rows. */
 static uint16_t find_row(struct ws_trace *t, const struct ws_trace_what *what, int64_t since)
 {
 	const char *of = what->of ? what->of : "";
@@ -146,7 +145,7 @@ uint64_t ws_trace_begin(struct ws_trace *t, const struct ws_trace_what *what)
 	if (!t)
 		return 0;
 	const int64_t now = ws_now_ns();
-	/* Nothing was before the trace. */
+	/* No span begins before the trace. */
 	const int64_t since = !what->since || what->since > now ? now
 	                      : what->since < t->start          ? t->start : what->since;
 	pthread_mutex_lock(&t->lock);

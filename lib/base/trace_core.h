@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trace_core.h - what the recorder (trace.c) and its writer (trace_write.c) share. */
+/* trace_core.h - shared by the recorder (trace.c) and the writer (trace_write.c). */
 #ifndef WS_BASE_TRACE_CORE_H
 #define WS_BASE_TRACE_CORE_H
 
@@ -18,7 +18,7 @@ struct trace_span {
 	char name[TRACE_NAME], about[TRACE_ABOUT], why[TRACE_WHY];
 };
 
-/* One lane. Those of a kind are a list, in the order in which they were first needed. */
+/* One lane. The lanes of a kind form a list, in the order of their first use. */
 struct trace_row {
 	enum ws_trace_row kind;
 	char of[TRACE_ABOUT];
@@ -28,21 +28,21 @@ struct trace_row {
 	uint16_t next;      /* of its kind; 0: none */
 };
 
-/* The newest that have ended: number i is at i % most. */
+/* The newest ended spans: number i is at i % most. */
 struct trace_ring {
 	struct trace_span *spans;
 	size_t most;
 	uint64_t ended;
 };
 
-/* Of what there is much, of each tile and read, has a ring of its own, or it
- * would drive out the rest. */
+/* Frequent spans (each tile and read) have a ring of their own, so that they do not displace the
+ * rest. */
 enum trace_class { TRACE_COARSE, TRACE_FINE, TRACE_CLASSES };
 
 struct ws_trace {
 	pthread_mutex_t lock;
 	int64_t start, start_unix;
-	uint64_t bucket;            /* that the push is at */
+	uint64_t bucket;            /* the current bucket of the push */
 	uint64_t lost;              /* spans that had no room while they were open */
 	struct trace_ring rings[TRACE_CLASSES];
 	struct trace_span *open;    /* TRACE_OPEN of them, [0] unused */

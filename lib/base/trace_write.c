@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trace_write.c - a trace as text, in the format of chrome://tracing:
+/* trace_write.c - prints a trace in the format of chrome://tracing; ts and dur are microseconds:
  *
  *   {"displayTimeUnit":"ms","otherData":{..},"traceEvents":[
- *     {"ph":"M","pid","tid","name":"thread_name","args":{"name"}}    a row, and its place by
+ *     {"ph":"M","pid","tid","name":"thread_name","args":{"name"}}    a row, and its position:
  *     {"ph":"M","pid","tid","name":"thread_sort_index","args":{"sort_index"}}
- *     {"ph":"X","pid","tid","ts","dur","name","cat","args":{..}}     a span, ts and dur in
- * microseconds
+ *     {"ph":"X","pid","tid","ts","dur","name","cat","args":{..}}     a span
  *   ]}
  *
  * Viewers sort by time themselves. */
@@ -42,7 +41,7 @@ static void write_meta(struct ws_jw *w, size_t tid, const char *name, const char
 	ws_jw_end_object(w);
 }
 
-/* Row i is thread i. They are shown by kind, those of a kind as they came. */
+/* Row i is thread i. Viewers show rows by kind, and rows of a kind in the order of creation. */
 static void write_row(struct ws_jw *w, const struct ws_trace *t, size_t i)
 {
 	const struct trace_row *r = &t->rows[i];
@@ -58,7 +57,7 @@ static void write_row(struct ws_jw *w, const struct ws_trace *t, size_t i)
 
 /* ---- spans ----------------------------------------------------------------------------------- */
 
-/* What the row is about. */
+/* The JSON key of the span's subject. */
 static const char *subject_of(enum ws_trace_row kind)
 {
 	switch (kind) {
