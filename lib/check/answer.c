@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* answer.c - one answer, or an array of them. A saved file of several prompts is an array whose
- * members may be arrays of one, as a server sent them. */
+/* answer.c - reads one answer, or an array of answers. A saved file of several prompts is an array.
+ * Its members may be arrays of one answer, as a server sent them. */
 #include "answer.h"
 
 #include "file.h"

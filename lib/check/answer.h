@@ -18,8 +18,8 @@ struct ws_json *ws_answer_file(const char *path, size_t most, struct ws_err *err
 const struct ws_json *ws_answer_only(const struct ws_json *root, const char *what,
                                      struct ws_err *err);
 
-/* The number of answers, and a walk over them. Messages name each `what`, with its number where
- * there are several. */
+/* The number of answers, and a walk over them. Messages begin with `what`, followed by the number
+ * of the prompt if there are several. */
 typedef int ws_answer_take(void *ctx, size_t i, const struct ws_json *answer, const char *what,
                            struct ws_err *err);
 size_t ws_answers_count(const struct ws_json *root);

@@ -33,7 +33,7 @@ const char *ws_severity_name(enum ws_severity s)
 
 /* ---- contradictions, divisions ---- */
 
-/* One level of the config may drop a head that was trained. */
+/* If the server reads "true", it drops a head that is sent. */
 static void check_tie_flag(struct ws_check *c)
 {
 	const struct ws_item *head = ws_check_sent(c, "lm_head.weight");
@@ -146,7 +146,7 @@ static void check_partners(struct ws_check *c, const struct buckets *b, const ch
 		           "request");
 	else
 		check_pair(c, b, name, partner, WS_WARN, "scales are in other buckets than their "
-		           "weights: between the requests the server has one of them old");
+		           "weights: between the requests the server has new and old ones");
 }
 
 int ws_check_plan(struct ws_check *c)
@@ -177,7 +177,7 @@ const struct ws_item *ws_check_sent(const struct ws_check *c, const char *name)
 	return item && is_chosen(c->opts, name) ? item : NULL;
 }
 
-/* The shapes in the listing decide: the layout is made again for the sizes that they show. */
+/* The shapes in the listing decide: the layout is made again for their sizes. */
 static int relate_server(struct ws_check *c, struct ws_shown *server)
 {
 	c->report = ws_report_new();
@@ -263,9 +263,9 @@ int ws_namecheck(const struct ws_namecheck_opts *opts, struct ws_findings *out, 
 	                      err };
 	*out = (struct ws_findings){ 0 };
 	if (!opts->layout && !opts->listing)
-		return ws_err_set(err, WS_EUSAGE, "names: neither the server's config nor what it "
-		                  "shows is known, so there is nothing to hold them against");
-	/* A server without a model lists what it was sent, which proves nothing. */
+		return ws_err_set(err, WS_EUSAGE, "names: cannot compare: neither the server's "
+		                  "config nor a list of its parameters is known");
+	/* A server without a model lists only received tensors, which proves nothing. */
 	c.listing = opts->listing && !opts->listing->received ? opts->listing : NULL;
 	struct ws_shown server;
 	int rc = relate_server(&c, &server);

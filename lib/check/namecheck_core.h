@@ -50,7 +50,7 @@ struct ws_check {
 	size_t n_parts;
 	const struct ws_weight_list *listing; /* NULL: none, or one that proves nothing */
 	struct ws_names shown;               /* of the listing */
-	/* the listing matched with the layout; NULL: one is missing */
+	/* the listing matched with the layout; NULL: one of the two is missing */
 	struct ws_shown *server;
 	struct ws_report *report;
 	/* of part names or listing names; made when first needed */

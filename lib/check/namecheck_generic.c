@@ -18,7 +18,7 @@
 
 enum { MAX_STRIPPED = 3, MAX_LAYERS = 4096 };
 
-/* What is sent for one listed parameter. */
+/* The tensors that are sent for one listed parameter. */
 struct cover {
 	size_t n, direct;            /* tensors, and those under its own name */
 	unsigned shares, of;         /* of the stack */

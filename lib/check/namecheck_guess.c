@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namecheck_guess.c - finds out from the listed shapes with which sizes the server was started.
+/* namecheck_guess.c - derives the sizes that the server was started with from the listed shapes.
  *
  * A server at another tp than assumed has other shapes in every layer. That is reported as one
  * finding: the sizes follow from parameters that are divided evenly, a layout is made for them,
@@ -237,7 +237,7 @@ static void report_size(struct ws_check *c, const struct evidence *w, const char
 		.remedy = "tell the check what the server was started with ({tp}, {ep})",
 	};
 	if (real != assumed)
-		ws_report_add(c->report, &finding, "what the server shows is of %s %u, not %u: %s",
+		ws_report_add(c->report, &finding, "the server's shapes are for %s %u, not %u: %s",
 		              what, real, assumed, w->why.s);
 }
 

@@ -100,7 +100,7 @@ static void report_values(struct ws_check *c, const struct ws_item *item, const 
 {
 	struct ws_new_finding finding = {
 		.verdict = WS_NAME_VALUES, .severity = WS_ERROR, .name = item->name,
-		.remedy = "look at the step that wrote the checkpoint",
+		.remedy = "check the step that wrote the checkpoint",
 	};
 	if (t->nan || t->inf) {
 		finding.shared = t->nan ? "tensors hold NaN" : "tensors hold infinities";

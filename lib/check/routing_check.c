@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* routing_check.c - the shape of a model's expert routing, impossible values in one, and the
- * comparison of two. */
+/* routing_check.c - finds the shape of a model's expert routing, checks a routing for impossible
+ * values, and compares two routings. */
 #include "wsync/tool/routing.h"
 
 #include "file.h"

@@ -193,13 +193,13 @@ static void grow(struct server *s)
 /* clang-format off */
 static const struct scene scenes[] = {
 	{ "another tp", "llama-3.1-8b", 4, { .tp = 2 }, { .tp = 4 }, 0, 1, .says = {
-	  "what the server shows is of tp 4, not 2: [4096, 3584] shown = 14336 / 4 columns" } },
+	  "the server's shapes are for tp 4, not 2: [4096, 3584] shown = 14336 / 4 columns" } },
 	{ "ep is read off the experts", "qwen3-30b-a3b", 2, { .tp = 8 }, { .tp = 8, .ep = 4 },
 	  0, 1, .says = {
-	  "what the server shows is of ep 4, not 1: [32, 2048, 384] shown = 128 / 4 experts" } },
+	  "the server's shapes are for ep 4, not 1: [32, 2048, 384] shown = 128 / 4 experts" } },
 	{ "attention tp is read off its outputs", "deepseek-v3", 4, { .tp = 8 },
 	  { .tp = 8, .attention_tp = 2 }, 0, 1, .says = {
-	  "what the server shows is of attention tp 2, not 8: [7168, 8192] shown = 16384 / 2 "
+	  "the server's shapes are for attention tp 2, not 8: [7168, 8192] shown = 16384 / 2 "
 	  "columns" } },
 	{ "fused shared experts", "deepseek-v3", 4, { .tp = 2 }, { .tp = 2, .fuse_shared = true },
 	  0, 0, .says = {
@@ -230,7 +230,7 @@ static const struct scene scenes[] = {
 	{ "another inner size at tp 1", "qwen3-0.6b", 2, { .tp = 1 }, { .tp = 1 }, 4, 0,
 	  .edits = { "intermediate_size", "1536" }, .tp_known = true },
 	{ "another inner size", "qwen3-0.6b", 2, { .tp = 1 }, { .tp = 1 }, 0, 2, .says = {
-	  "what the server shows is of attention tp 1, not 2: [1024, 2048] shown = 2048 / 1 "
+	  "the server's shapes are for attention tp 1, not 2: [1024, 2048] shown = 2048 / 1 "
 	  "columns" }, .edits = { "intermediate_size", "1536" } },
 	{ "layers of another stage", "llama-3.1-8b", 4, { .tp = 2 }, { .tp = 2 }, 12, 0, .says = {
 	  "12 parameters are of layers that the server does not show: 2 and 3" },
