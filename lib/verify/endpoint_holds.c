@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* endpoint_holds.c - what an endpoint holds: the names and shapes of its parameters, and checksums
- * of their bytes.
+/* endpoint_holds.c - reads the names and shapes of endpoints' parameters, and checksums of their
+ * bytes.
  *
- * Endpoints of one model say the same, which may be of a hundred thousand names: it is kept
- * once. */
+ * Equal replies of endpoints, perhaps of a hundred thousand names each, are kept once. */
 #include "endpoint_call.h"
 
 #include "hashes.h"
@@ -49,8 +48,7 @@ static int list_body(struct ws_buf *body, const char *prefix, unsigned rank, str
 	return ws_buf_check(body, "list_weights", err);
 }
 
-/* Those of the calls that are done and were answered 405: some descriptions of this route call it a
- * POST. */
+/* Sends GET requests, and POST after a 405: some descriptions of this route call it a POST. */
 static int ask_lists(const struct ws_call *to, struct ws_endpoint_call *calls, const char *path,
                      const struct ws_buf *body, struct ws_err *err)
 {
@@ -79,7 +77,7 @@ static int read_list(struct ws_endpoint_call *call, const char *url, struct ws_w
 	return 0;
 }
 
-/* Where an endpoint before it lists the same, their list. */
+/* Shares the list of an earlier endpoint if it is the same. */
 static void share_list(struct ws_weight_list *outs, const struct ws_err *errs, size_t i)
 {
 	struct ws_weight_list shared;
@@ -134,8 +132,7 @@ int ws_endpoint_list_all(const struct ws_call *to, const char *prefix, unsigned 
 
 /* ---- checksums ---- */
 
-/* The first of the calls before it that was answered, and read, with the same words; or i
- * itself. */
+/* The first earlier call that was read without error and has the same reply, else i. */
 static size_t find_same(const struct ws_endpoint_call *calls, const struct ws_err *errs, size_t i)
 {
 	const struct ws_http_call *mine = &calls[i].http;
@@ -206,8 +203,8 @@ static int by_name(const void *a, const void *b)
 	return strcmp(((const struct ws_weight *)a)->name, ((const struct ws_weight *)b)->name);
 }
 
-/* The names stay in the reply's JSON, which the list takes over. wsync-endpoint sums what it was
- * sent, by the names of the checkpoint: that is no list of its parameters. */
+/* The names stay in the reply's JSON, which the list takes over. wsync-endpoint reports received
+ * tensors by their checkpoint names: such a list is marked as received. */
 static int collect_names(struct ws_checksums *sums, struct ws_weight_list *out, struct ws_err *err)
 {
 	size_t n = 0, kept = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hashes.c - the threads take tensors off a common counter, so that one large tensor
- * holds up one of them. The first of them is the job that the caller waits for; it
- * starts and joins the others. */
+/* hashes.c - hashes tensors in several threads, which share a counter: a large tensor delays only
+ * one thread. The first thread is the job that the caller waits for. It starts and joins the
+ * others. */
 #include "hashes.h"
 
 #include "dims.h"
@@ -50,7 +50,7 @@ static int hash_some(void *arg, struct ws_err *err)
 	}
 }
 
-/* The others were stopped by the first that failed, so its reason is kept. */
+/* The first failure cancels the other threads, so its reason replaces theirs. */
 static void keep_reason(struct ws_err *err, const struct ws_err *why)
 {
 	if (err->code == WS_OK || err->code == WS_ECANCELLED)
@@ -154,7 +154,7 @@ static int sort_names(struct ws_hashes *h, struct ws_err *err)
 	return 0;
 }
 
-/* Reading a source a second time may take long where it does not fit into the page cache. */
+/* Reading a source a second time may take long if it does not fit into the page cache. */
 int ws_hashes_wait(struct ws_hashes *h, struct ws_http *http, ws_deadline until,
                    const struct ws_cancel *cancel, const struct ws_sink *progress,
                    struct ws_err *err)
@@ -223,7 +223,7 @@ static int by_kind_name(const void *name, const void *kind)
 	return strcmp(name, ((const struct ws_checksum_kind *)kind)->name);
 }
 
-/* A single number has any shape. */
+/* Two shapes of a single element are equal, whatever their dimensions. */
 static bool same_shape(const struct ws_plan_tensor *t, const struct ws_checksum_kind *k)
 {
 	bool single = true, same = t->n_dims == k->n_dims;
@@ -236,7 +236,7 @@ static bool same_shape(const struct ws_plan_tensor *t, const struct ws_checksum_
 	return same || single;
 }
 
-/* The bytes are equal. Were they taken for what they are? Reported if not. */
+/* Checks that the server took equal bytes for the same dtype and shape; reports it if not. */
 static bool taken_for(const struct place *at, const struct ws_checksums *sums,
                       const struct ws_plan_tensor *t)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hashes.h - XXH3-64 of everything that a plan sends, made beside other work by a few threads, and
- * compared with the checksums of a server. */
+/* hashes.h - computes XXH3-64 of every tensor of a plan in background threads, and compares the
+ * hashes with the checksums of a server. */
 #ifndef WS_VERIFY_HASHES_H
 #define WS_VERIFY_HASHES_H
 
@@ -14,7 +14,7 @@
 
 enum { WS_HASHES_MAX_THREADS = 16 };
 
-/* All zero: nothing was begun. */
+/* All zero: not begun. */
 struct ws_hashes {
 	const struct ws_plan *plan;
 	uint64_t *values;     /* one for each tensor of the plan; valid after ws_hashes_wait */
@@ -29,38 +29,38 @@ struct ws_hashes {
 	bool begun;
 };
 
-/* The plan is borrowed until the end. threads 0: one for each processor, at most 8. but_made:
- * whoever sends the plan puts the hashes of what is made into values meanwhile
+/* The plan is borrowed until the end. threads 0: one for each processor, at most 8. but_made: skips
+ * computed tensors, whose hashes the sender of the plan writes into values
  * (ws_plan_payloads_watch). trace (NULL: none) gets a span for each tensor. */
 int ws_hashes_begin(struct ws_hashes *h, const struct ws_plan *plan, unsigned threads,
                     bool but_made, struct ws_trace *trace, struct ws_err *err);
-/* Keeps http going meanwhile. May be called again: returns at once then. progress (or the
- * function in it) may be NULL. */
+/* Serves http while it waits. A second call returns at once. progress (or the function in it) may
+ * be NULL. */
 int ws_hashes_wait(struct ws_hashes *h, struct ws_http *http, ws_deadline until,
                    const struct ws_cancel *cancel, const struct ws_sink *progress,
                    struct ws_err *err);
-void ws_hashes_end(struct ws_hashes *h); /* drops what is not done */
+void ws_hashes_end(struct ws_hashes *h); /* cancels unfinished work */
 
 struct ws_hash_count {
 	/* several ranks count a tensor several times */
 	size_t equal, different, missing, unexpected;
 	size_t drafts;        /* not in the plan, and of a draft model: not compared */
-	/* of each tensor of the plan: different or missing at some rank; NULL */
+	/* by tensor of the plan: different or missing at some rank; may be NULL */
 	bool *wrong;
 };
 
-/* Adds the tensors of rank r of sums to *count and emits WS_EV_MISMATCH for each that is not
- * equal, in its bytes or, where the server tells, in the type and shape that it takes them for;
- * those that the plan does not have are unexpected only where `whole` is; a draft model's and a
- * tied head are not. Sorts the rank's items. */
+/* Counts the tensors of rank r of sums in *count. Emits WS_EV_MISMATCH for each that differs in its
+ * bytes, or in the dtype or shape that the server reports. Tensors that are not in the plan are
+ * unexpected only if `whole`; a draft model's tensors and a tied head never are. Sorts the rank's
+ * items. */
 void ws_hashes_compare(const struct ws_hashes *h, const char *url, struct ws_checksums *sums,
                        size_t r, bool whole, const struct ws_sink *sink,
                        struct ws_hash_count *count);
 
-/* "xxh3-64": the server's checksums are what we compute. */
+/* True if the algorithm is xxh3-64, which wsync computes, too. */
 bool ws_checksums_are_ours(const struct ws_checksums *c);
 
-/* Of a draft model (speculative decoding), which is beside the model in the same reply. */
+/* True for tensors of a draft model (speculative decoding), which are in the same reply. */
 bool ws_checksum_is_draft(const struct ws_checksum *c);
 
 /* By name, for qsort and bsearch over struct ws_checksum. */

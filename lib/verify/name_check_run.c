@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* name_check_run.c - decides what an input is compared with, runs the comparison, and names both.
- */
+/* name_check_run.c - chooses the layout and the listing to compare an input with, and compares. */
 #include "name_check_server.h"
 
 #include "wsync/tool/str.h"
@@ -11,8 +10,8 @@
 
 /* ---- layout ---- */
 
-/* What the server has is what its own config says: by the one that lies with a
- * source every source is right. */
+/* Prefers the server's own config, unless the user named one: every source fits the config beside
+ * it. */
 static const struct ws_config *config_of(const struct ws_input *in,
                                          const struct ws_name_check_target *t)
 {
@@ -23,8 +22,8 @@ static const struct ws_config *config_of(const struct ws_input *in,
 	return in->config && !(in->fallback && t->config) ? in->config : t->config;
 }
 
-/* Where the config is the source's, the server's family may be another: one of the same
- * parameters (mistral and llama), or one that the source does not fit. */
+/* With the source's config, the server's family may still differ: it may have the same parameters
+ * (mistral and llama), or the source does not fit it. */
 static const struct ws_family *family_of(const struct ws_input *in,
                                          const struct ws_name_check_target *t)
 {
@@ -46,7 +45,7 @@ static bool has_segment(const char *name, const char *segment)
 	return false;
 }
 
-/* Some servers keep shared experts as further routed ones; only their listing tells. */
+/* Some servers keep shared experts as further routed experts; only their listing shows it. */
 static bool fuses_shared(const struct ws_name_check_target *t)
 {
 	bool experts = false;
@@ -71,7 +70,7 @@ void ws_name_check_unknown(const struct ws_config *config, char *why, size_t n)
 		         ws_config_path(config));
 }
 
-/* The source's config lacks what the server's family needs. */
+/* The source's config lacks keys of the server's family: reports that the models differ. */
 static int refuse_family(const struct ws_input *in, const struct ws_name_check_target *t,
                          const struct ws_err *why, struct ws_err *err)
 {
@@ -104,8 +103,7 @@ int ws_name_check_layout(const struct ws_input *input, const struct ws_name_chec
 		struct ws_err e = WS_ERR_INIT;
 		if (ws_layout_make(family, config, &opts, out, &e) == 0)
 			return 0;
-		/* Nobody asked for a server's config: one that says too little is as good as
-		 * none. */
+		/* The user did not name the server's config: an incomplete one is ignored. */
 		if (config == t->config && e.code == WS_EINPUT) {
 			if (why)
 				snprintf(why, n, "%s", e.msg);
@@ -150,7 +148,8 @@ static void say_against(struct ws_name_check_run *a, const struct ws_input *inpu
 	}
 }
 
-/* What a server without a model shows is what was sent to it, which proves nothing. */
+/* True if the listing can be used, else *why. A server without a model lists received tensors
+ * only. */
 static bool is_listed(const struct ws_name_check_target *t, const char **why)
 {
 	if (!*t->listed)
@@ -164,7 +163,7 @@ static bool is_listed(const struct ws_name_check_target *t, const char **why)
 	return false;
 }
 
-/* The config that the layout is of may be the source's own, which every source fits. */
+/* False if only the source's own config was used: every source fits it. */
 static bool is_confirmed(const struct ws_name_check_run_opts *o,
                          const struct ws_name_check_target *t, bool listed)
 {
@@ -179,7 +178,7 @@ static bool sends_part(const struct ws_name_check_run_opts *o)
 	return o->part || o->n_include || o->n_exclude;
 }
 
-/* Room for two facts. model, of n bytes, is for the text of one. */
+/* Fills at most two facts. model has n bytes for the text of one of them. */
 static size_t find_facts(const struct ws_name_check_run_opts *o,
                          const struct ws_name_check_target *t, const struct ws_family *family,
                          char *model, size_t n, struct ws_server_fact *facts)
@@ -291,7 +290,7 @@ static void add_counts(struct ws_name_check_run *sum, const struct ws_name_check
 		memcpy(sum->family, one->family, sizeof sum->family);
 	}
 	sum->own_config = sum->own_config || one->own_config;
-	if (sum->checked && !one->checked) { /* the answer covers all or is none */
+	if (sum->checked && !one->checked) { /* it must hold for all endpoints */
 		sum->checked = false;
 		memcpy(sum->why, one->why, sizeof sum->why);
 	}
@@ -305,8 +304,8 @@ static void add_counts(struct ws_name_check_run *sum, const struct ws_name_check
 	f->parts = one->found.parts > f->parts ? one->found.parts : f->parts;
 }
 
-/* Errors come first; of those, what is missing is mostly the other side of something that is
- * there and has the wrong name. */
+/* Errors are sorted first. A missing name is usually the consequence of another finding, a wrong
+ * name, so the other finding is preferred. */
 static const struct ws_finding_group *find_cause(const struct ws_findings *f)
 {
 	for (size_t i = 0; i < f->n_groups && f->groups[i].severity == WS_ERROR; i++)
@@ -315,7 +314,7 @@ static const struct ws_finding_group *find_cause(const struct ws_findings *f)
 	return &f->groups[0];
 }
 
-/* The whole is said by the findings; this is what a script's log shows of them. */
+/* Makes one error of all findings, for the logs of scripts. */
 static void blame(const struct ws_name_check_run *a, const struct ws_name_check_target *t,
                   struct ws_err *err)
 {

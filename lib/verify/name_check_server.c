@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* name_check_server.c - what a server tells of its model when its config.json is on
- * another machine: model type and architecture (/model_info), and by its parameters
- * the number of layers and the width.
+/* name_check_server.c - compares the source's config with a server whose config.json is on another
+ * machine: by model type and architecture (/model_info), and by the number of layers and the width
+ * of its parameters.
  *
- *   POST /get_weights_by_name {"name": "model.layers.N.input_layernorm.weight", "truncate_size":
- * rows}
+ *   POST /get_weights_by_name {"name": "model.layers.N.input_layernorm.weight",
+ *                              "truncate_size": rows}
  *
- * Only norms are asked for: a server makes Python numbers of the whole parameter to show one row
- * of it. A head is not asked for: SGLang answers with the embedding where they are tied. Many
- * models of SGLang answer no such question at all (qwen3 in 0.5.23); then nothing is concluded. */
+ * Only norms are requested: to return one row, a server converts the whole parameter to Python
+ * numbers. The head is not requested: SGLang returns the embedding if they are tied. Many models of
+ * SGLang do not support this request at all (qwen3 in 0.5.23); then nothing is concluded. */
 #include "name_check_server.h"
 #include "endpoint_weights.h"
 
@@ -34,8 +34,7 @@ const struct ws_family *name_check_other_family(const struct ws_input *in,
 	return told && told != in->family && !in->named && ws_family_has_params(told) ? told : NULL;
 }
 
-/* text_config of a multimodal model has a name of its own, which a server of
- * the text model alone tells. */
+/* A multimodal model has another name in text_config; a server of the text model reports that. */
 static bool is_named(const struct ws_config *c, const char *word)
 {
 	return *word && (!strcmp(word, ws_config_architecture(c)) ||
@@ -79,8 +78,8 @@ struct measuring {
 	struct ws_name_check_target *targets;
 	const char *config; /* path */
 	int64_t layers, width;
-	bool *on;          /* by target: it is still asked */
-	const char **urls; /* of those */
+	bool *on;          /* by target: it is still queried */
+	const char **urls; /* of the queried targets */
 	size_t *index;
 	size_t n;
 	struct ws_values *values;
@@ -146,7 +145,7 @@ static void judge_beyond(struct measuring *m, struct ws_name_check_target *t, en
 		     m->layers, m->config, m->layers);
 }
 
-/* Those that were not compared with the same numbers before. */
+/* Chooses the targets that were not compared with these numbers before. */
 static void begin_measure(struct measuring *m, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {

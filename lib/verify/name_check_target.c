@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* name_check_target.c - what servers say of themselves: sizes, model path, the names they list. */
+/* name_check_target.c - reads the sizes, the model path and the listed names of servers. */
 #include "wsync/tool/name_check_run.h"
 
 #include "endpoint_weights.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* A model_path is a path of the server's machine, or a name on a hub: mostly not here. */
+/* model_path is a path on the server's machine or a name on a hub, so it is usually not here. */
 const char *ws_name_check_model_dir(const struct ws_endpoint_info *info)
 {
 	char path[1100];
@@ -29,12 +29,12 @@ static void describe(struct ws_name_check_target *t, const struct ws_endpoint_in
 	memcpy(t->architecture, info->architecture, sizeof t->architecture);
 	if (info->dp_attention && info->dp_size > 1 && info->tp_size % info->dp_size == 0)
 		t->attention_tp = info->tp_size / info->dp_size;
-	/* Malformed, it is none: it is not what the operator named. */
+	/* The user did not name this config, so a malformed one is ignored. */
 	const char *dir = ws_name_check_model_dir(info);
 	if (dir && ws_config_open(dir, &t->config, NULL))
 		t->config = NULL;
 	t->keeps_anything = info->keeps_anything;
-	/* Later pipeline stages hold the layers that the first one is asked for. */
+	/* A first pipeline stage lacks layers that would be requested. */
 	t->askable = !t->config && info->pp_size <= 1 && !info->keeps_anything;
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scales_ask.c - what can be told of a running server's scales.
+/* scales_ask.c - checks the scales of a running server.
  *
- * It lists names and shapes of rank 0, and shows numbers of some parameters by their names in the
- * checkpoint. Its codes it does not show, so that a scale is compared with the largest code
- * there is: a trained block has one near it. */
+ * A server lists names and shapes of rank 0, and returns numbers of some parameters by their
+ * checkpoint names. It does not return FP8 codes, so each scale is checked with the largest code:
+ * a block of a trained weight has a value near it. */
 #include "wsync/tool/scales.h"
 
 #include "endpoint_weights.h"
@@ -30,10 +30,10 @@ struct asking {
 	const struct ws_config *config;
 	struct ws_quant quant;
 	const struct ws_weight **sorted; /* the listing by name */
-	const char **names;              /* of scales that may be asked for */
+	const char **names;              /* the scales to sample */
 	size_t n_names;
 	size_t shown, refused;
-	char refusal[256];               /* the first */
+	char refusal[256];               /* the first refusal */
 };
 
 /* ---- the list ---- */
@@ -55,7 +55,7 @@ static const struct ws_weight *find(const struct asking *a, const char *name, si
 	return found ? *found : NULL;
 }
 
-/* How much longer a scale's name is than its weight's; 0: it is none. */
+/* The length by which a scale's name exceeds its weight's; 0: not a scale. */
 static size_t scale_suffix(const char *name)
 {
 	if (ws_unpack_ends(name, "_scale_inv"))
@@ -145,7 +145,7 @@ static int judge_list(struct asking *a, struct ws_err *err)
 
 /* ---- numbers ---- */
 
-/* The names of the checkpoint, where the config gives them; else those that the server lists. */
+/* Takes the checkpoint's names if the layout is known, else those that the server lists. */
 static int name_scales(struct asking *a, const struct ws_layout *layout, struct ws_err *err)
 {
 	const struct ws_weight_list *l = &a->target.listing;
@@ -211,7 +211,7 @@ static void say_unseen(struct asking *a)
 	const char *url = a->opts->url;
 	if (!*a->target.listed)
 		ws_scales_say(&a->notes, 0, WS_SCALES_UNSEEN, WS_NOTE, url,
-		              "names and shapes were not looked at: %s", a->target.unlisted);
+		              "names and shapes were not checked: %s", a->target.unlisted);
 	else if (!a->config)
 		ws_scales_say(
 			&a->notes, 0, WS_SCALES_UNSEEN, WS_NOTE, url,
@@ -219,7 +219,7 @@ static void say_unseen(struct asking *a)
 			"size, and names in the checkpoint are not known: there is no config.json");
 	ws_scales_say(&a->notes, 1, WS_SCALES_UNSEEN, WS_NOTE, url,
 	              "the first rows of %zu of %zu tensors of "
-	              "scales were looked at%s%s; codes are not shown by servers",
+	              "scales were checked%s%s; codes are not shown by servers",
 	              a->shown, a->n_names, a->refused ? ", others were refused: " : "",
 	              a->refusal);
 }
@@ -236,7 +236,7 @@ static int make_layout(struct asking *a, struct ws_namemap **map, struct ws_layo
 		return -1;
 	const struct ws_family *f = ws_namemap_find(*map, a->config);
 	if (f && ws_family_has_params(f) && ws_layout_make(f, a->config, &opts, layout, NULL))
-		*layout = NULL; /* what the server lists is known all the same */
+		*layout = NULL; /* the server's list is still known */
 	return 0;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verify.c - who offers what, and the comparison of checksums.
+/* verify.c - chooses the means of comparison for each endpoint, and compares checksums.
  *
- * The source is hashed after the endpoints have answered, and only when one of them has
- * checksums that hashes can be compared with: hashing a terabyte for nothing takes minutes. */
+ * The source is hashed after the endpoints have answered, and only if one of them has comparable
+ * checksums: hashing a terabyte takes minutes. */
 #include "verify_state.h"
 
 #include <stdio.h>
@@ -58,7 +58,7 @@ int verify_stopped(const struct verify *v, struct ws_err *err)
 	return ws_cancelled(v->opts->cancel) ? ws_err_set(err, WS_ECANCELLED, "cancelled") : 0;
 }
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
 static void fail_endpoint(struct verify *v, size_t i, const struct ws_err *e)
 {
@@ -135,7 +135,7 @@ static void compare_endpoint(struct verify *v, const struct ws_hashes *h, size_t
 	for (size_t k = 0; k < sums->n_ranks; k++)
 		ws_hashes_compare(h, v->opts->endpoints[i], sums, k, whole, &v->opts->sink, &count);
 	if (!whole)
-		count.drafts = 0; /* nor is the rest of what was left out */
+		count.drafts = 0; /* like all tensors that were not chosen */
 	if (judge_hashes(&count, &v->infos[i], sums, &v->results[i]))
 		ws_err_where(&v->results[i].err, NULL, v->opts->endpoints[i]);
 }
@@ -177,7 +177,7 @@ static int open_verify(struct verify *v, struct ws_err *err)
 	for (size_t i = 0; i < n; i++)
 		verify_begin(&v->results[i], v->opts->endpoints[i]);
 	if (!n)
-		return ws_err_set(err, WS_EUSAGE, "no endpoint to look at");
+		return ws_err_set(err, WS_EUSAGE, "no endpoint to verify");
 	v->infos = calloc(n, sizeof *v->infos);
 	v->errs = calloc(n, sizeof *v->errs);
 	v->sums = calloc(n, sizeof *v->sums);
@@ -213,7 +213,7 @@ int ws_verify_weights(const struct ws_verify_opts *opts, struct ws_verify_result
 		     verify_samples(&v, &why) || ws_catalog_check(opts->items, &why) ? -1 : 0;
 	if (rc)
 		verify_give_up(results, opts->n_endpoints, &why);
-	/* Time that has run out was spent by an endpoint, which its own result names. */
+	/* After a timeout, the result of the endpoint that spent the time names it. */
 	if (!rc || why.code == WS_ETIMEOUT)
 		rc = verify_sum_up(results, opts->n_endpoints, &why);
 	close_verify(&v);

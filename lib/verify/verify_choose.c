@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verify_choose.c - which parameters are worth a look, when only some of them can be had.
+/* verify_choose.c - chooses the parameters to sample.
  *
- * One of each kind, then one more of each, and so on; of one kind those that lie far apart. */
+ * Takes one of each kind, then one more of each, and so on. Those of one kind lie far apart. */
 #include "verify_state.h"
 
 #include "hash.h"
@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-enum { MOST_OF_A_ROW = 1 << 18 }; /* a row is the least that can be asked for */
+enum { MOST_OF_A_ROW = 1 << 18 }; /* the smallest request is one row */
 
 static uint64_t next_random(uint64_t *state)
 {
@@ -23,7 +23,7 @@ uint64_t verify_row(const struct ws_plan_tensor *t)
 {
 	uint64_t n = 1;
 	for (unsigned d = 1; d < t->n_dims; d++)
-		n *= (uint64_t)t->dims[d]; /* no overflow: of a tensor that has bytes */
+		n *= (uint64_t)t->dims[d]; /* no overflow: the tensor has bytes */
 	return n;
 }
 
@@ -33,7 +33,7 @@ static bool can_be_shown(const struct ws_plan_tensor *t)
 	       verify_row(t) <= MOST_OF_A_ROW;
 }
 
-/* The name with every number in it taken for the same: what a layer has once, or an expert. */
+/* Hashes the name with every number replaced by 0: all layers and all experts are one kind. */
 static uint64_t kind_of(const char *name)
 {
 	char kind[1024];
@@ -55,7 +55,7 @@ struct candidate {
 struct kind {
 	size_t first, n;
 	uint64_t order;   /* random */
-	uint64_t phase;   /* where among its members the next is taken, as a fraction of 2^64 */
+	uint64_t phase;   /* position of the next member, as a fraction of 2^64 */
 };
 
 static int by_kind(const void *a, const void *b)
@@ -86,7 +86,7 @@ static size_t find_kinds(const struct candidate *c, size_t n, uint64_t seed, str
 	return n_kinds;
 }
 
-/* Steps of the golden ratio: however many are taken, they lie apart. False: all are taken. */
+/* Steps by the golden ratio, so that any number of members lie apart. False: all are taken. */
 static bool take_one(struct candidate *c, struct kind *k, size_t *tensor)
 {
 	const size_t start = (size_t)(((unsigned __int128)k->phase * k->n) >> 64);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verify_samples.c - some numbers of some parameters, for servers whose checksums are not ours.
+/* verify_samples.c - compares samples of numbers, for servers without xxh3-64 checksums.
  *
- * A server shows the first rows of a parameter by its checkpoint name, in the type that it keeps:
- * ours rounded to that type must come to the same number, bit by bit. With tensor parallelism it
- * may show what its first rank holds: fewer rows, or the beginning of each row. A quantized
- * server shows codes where we have weights; that is no difference, and no agreement either. */
+ * A server returns the first rows of a parameter by its checkpoint name, in its own dtype. The
+ * source's numbers, rounded to that dtype, must be equal bit by bit. With tensor parallelism it may
+ * return the share of its first rank: fewer rows, or the beginning of each row. A quantized server
+ * returns codes for weights: these count neither as equal nor as different. */
 #include "verify_state.h"
 
 #include "endpoint_weights.h"
@@ -18,7 +18,7 @@
 /* A number is about 20 bytes of JSON. */
 enum { ABOUT = 16384, MOST_ROWS = 100 };
 
-/* ---- ours ---- */
+/* ---- the source's numbers ---- */
 
 struct sample {
 	const struct ws_plan_tensor *tensor;
@@ -51,7 +51,7 @@ static size_t list_types(const char *dtype, enum ws_dtype types[4])
 {
 	enum ws_dtype its;
 	size_t n = 0;
-	types[n++] = WS_DTYPE_F64; /* leaves them alone */
+	types[n++] = WS_DTYPE_F64; /* no rounding */
 	types[n++] = WS_DTYPE_F32;
 	if (!ws_dtype_from_torch(dtype, &its)) { /* "auto", or unknown */
 		types[n++] = WS_DTYPE_BF16;
@@ -62,13 +62,13 @@ static size_t list_types(const char *dtype, enum ws_dtype types[4])
 	return n;
 }
 
-/* What one replica shows: n_dims are the tensor's. */
+/* The numbers that one replica returned; n_dims is the tensor's. */
 struct shown {
 	const int64_t *dims;
 	const double *numbers;
 };
 
-/* A first rank has the beginning of one dimension or another. */
+/* True if the shapes fit. sharded: a first rank may have only the beginning of a dimension. */
 static bool fits(const struct sample *s, const struct shown *x, bool sharded)
 {
 	const int64_t rows = (int64_t)s->rows;
@@ -82,7 +82,7 @@ static bool fits(const struct sample *s, const struct shown *x, bool sharded)
 	return x->dims[0] > 0;
 }
 
-/* Where element i of what is shown lies among ours. */
+/* The index in s->numbers of the server's element i. */
 static size_t place_of(const struct sample *s, const struct shown *x, size_t i)
 {
 	size_t at = 0, stride = 1;
@@ -96,13 +96,13 @@ static size_t place_of(const struct sample *s, const struct shown *x, size_t i)
 
 static bool same(double ours, double shown)
 {
-	/* JSON has one word for all of them */
+	/* null stands for NaN and for both infinities */
 	return isnan(shown) ? !isfinite(ours) : ours == shown;
 }
 
 struct difference {
 	size_t n, of;
-	size_t first;     /* of what is shown */
+	size_t first;     /* index in the server's numbers */
 };
 
 static struct difference compare_as(enum ws_dtype type, const struct sample *s,
@@ -187,7 +187,8 @@ static void report_value(struct verify *v, size_t i, int rank, const struct samp
 	report(v, i, rank, s, "value", expected, found);
 }
 
-/* Weights that such a server keeps as codes; scales, norms and biases it keeps as they are. */
+/* True for weights that a quantized server keeps as codes. It keeps scales, norms and biases as
+ * sent. */
 static bool is_quantized_there(const struct ws_endpoint_info *info, const struct ws_plan_tensor *t)
 {
 	return info->quantization[0] && t->n_dims >= 2 && ws_dtype_bits(t->dtype) > 8;
@@ -199,7 +200,7 @@ static void judge_answer(struct verify *v, size_t i, const struct sample *s,
 	struct ws_verify_result *r = &v->results[i];
 	const struct ws_endpoint_info *info = &v->infos[i];
 	const unsigned n_dims = s->tensor->n_dims;
-	/* One more dimension: an answer of each data-parallel rank. */
+	/* One more dimension: one answer per data-parallel rank. */
 	const bool replicas = a->n_dims == n_dims + 1;
 	const size_t n = replicas ? (size_t)a->dims[0] : 1;
 	const bool quantized = is_quantized_there(info, s->tensor);
@@ -229,7 +230,7 @@ static void judge_answer(struct verify *v, size_t i, const struct sample *s,
 
 /* ---- all of them ---- */
 
-/* Why an endpoint shows nothing at all is told by its first refusal. */
+/* Keeps the first refusal of an endpoint, which explains why it returned no numbers. */
 static void note_failure(struct verify *v, size_t i, const struct ws_err *why, struct ws_err *first)
 {
 	struct ws_verify_result *r = &v->results[i];
@@ -251,7 +252,7 @@ static int ask_sample(struct verify *v, const struct sample *s, struct ws_values
 	for (size_t k = 0; k < n; k++)
 		if (v->infos[v->index[k]].dp_size > replicas)
 			replicas = v->infos[v->index[k]].dp_size;
-	/* Room for a server that shows more than it should, so that its shape can be told. */
+	/* Room for more numbers than expected, so that a wrong shape can be reported. */
 	const size_t most = 4 * s->n * replicas + 4096;
 	const struct ws_call to = { v->http, v->urls, n, v->until, v->opts->cancel };
 	ws_endpoint_get_weights(&to, s->tensor->name, s->rows, most, answers, v->errs, err);
@@ -271,7 +272,7 @@ static int say_nothing_to_compare(struct ws_verify_result *r, const struct ws_er
 	const size_t asked = r->incomparable + r->unanswered;
 	if (r->ranks)
 		snprintf(sums, sizeof sums, "its checksums are %s",
-		         r->algorithm[0] ? r->algorithm : "of a kind of its own");
+		         r->algorithm[0] ? r->algorithm : "of an unknown kind");
 	if (asked)
 		snprintf(samples, sizeof samples,
 		         "of %zu sampled parameters it showed %zu, quantized%s%.300s", asked,
@@ -281,11 +282,11 @@ static int say_nothing_to_compare(struct ws_verify_result *r, const struct ws_er
 		         "it showed none of %zu sampled parameters: %.300s", asked,
 		         first->code ? first->msg : "the answers are empty");
 	r->means = WS_MEANS_NONE;
-	ws_err_set(&r->err, WS_EREFUSED, "%s: nothing can be compared: %s, and %s", r->url, sums,
+	ws_err_set(&r->err, WS_EREFUSED, "%s: cannot compare: %s, and %s", r->url, sums,
 	           samples);
 	return ws_err_hint(&r->err,
-	                   "{twice} tells whether a second push changes anything, for which a "
-	                   "server's own checksums are enough");
+	                   "{twice} checks whether a second push changes anything; the "
+	                   "server's own checksums are enough for that");
 }
 
 static void judge_samples(struct ws_verify_result *r, const struct ws_err *first)

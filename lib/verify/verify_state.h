@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verify_state.h - what the files of the verification share: verify.c (who offers what, checksums),
+/* verify_state.h - shared by the files of the verification: verify.c (means, checksums),
  * verify_samples.c and verify_choose.c (numbers), verify_again.c (with a push). */
 #ifndef WS_VERIFY_STATE_H
 #define WS_VERIFY_STATE_H
@@ -13,7 +13,7 @@ struct verify {
 	const struct ws_verify_opts *opts;
 	struct ws_http *http;
 	struct ws_plan *plan;
-	struct ws_endpoint_info *infos; /* opts->n_endpoints of them, as everything below */
+	struct ws_endpoint_info *infos; /* opts->n_endpoints items, like all arrays below */
 	struct ws_err *errs;
 	struct ws_checksums *sums;
 	struct ws_verify_result *results;
@@ -22,26 +22,27 @@ struct verify {
 	ws_deadline until;
 };
 
-/* The endpoints of these means that have not failed, into urls/index; returns how many. */
+/* Puts the endpoints of these means that have not failed into urls and index; returns their
+ * number. */
 size_t verify_select(struct verify *v, enum ws_verify_means means);
 
-/* -1 with WS_ECANCELLED once somebody asked us to stop. */
+/* -1 with WS_ECANCELLED after a cancel, else 0. */
 int verify_stopped(const struct verify *v, struct ws_err *err);
 
-/* Compares samples at the endpoints whose means they are. -1: cancelled, or
- * the source cannot be read. */
+/* Compares samples at the endpoints with WS_MEANS_SAMPLES. -1: cancelled, or the source cannot be
+ * read. */
 int verify_samples(struct verify *v, struct ws_err *err);
-/* Elements of one row, of what has rows. */
+/* The number of elements of one row. */
 uint64_t verify_row(const struct ws_plan_tensor *t);
-/* At most `most` tensors of the plan that a server can show, spread over kinds and layers; the same
- * for the same seed. Returns how many; SIZE_MAX: out of memory. */
+/* Chooses at most `most` tensors of the plan that a server can return, spread over kinds and
+ * layers. Equal seeds choose equally. Returns their number; SIZE_MAX: out of memory. */
 size_t verify_choose(const struct ws_plan *plan, size_t most, uint64_t seed, size_t *chosen);
 
-/* What came of all endpoints: 0, a "no" where there is one, else the first failure. */
+/* The result of all endpoints: 0, the first mismatch if there is one, else the first failure. */
 int verify_sum_up(const struct ws_verify_result *results, size_t n, struct ws_err *err);
-/* Nothing more can be found out: whoever has said neither yes nor no has not because of *why. */
+/* Gives up: *why becomes the error of each endpoint that has none. */
 void verify_give_up(struct ws_verify_result *results, size_t n, const struct ws_err *why);
-/* The result of an endpoint about which nothing is known yet. */
+/* Initializes the result of an endpoint. */
 void verify_begin(struct ws_verify_result *r, const char *url);
 
 #endif

@@ -59,7 +59,7 @@ prepare_two() {
 	push two -e "$a" --flush never
 	logprobs -e "$a" --cached
 	expect_status 1
-	err_has "it holds what older weights computed"
+	err_has "the cache has results of older weights"
 	push two -e "$a" -e "$b"
 	logprobs -e "$a" -e "$b" --cached --json
 	expect_status 5

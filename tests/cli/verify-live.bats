@@ -135,7 +135,7 @@ print([[len(x["meta_info"][k]) for k in ("input_token_logprobs", "output_token_l
 	expect_status 0
 	logprobs -e "$b" --batched --max-difference 1
 	expect_status 1
-	err_has "in the batch: \
+	err_has "of the batch: \
 servers that promise otherwise are started with --enable-deterministic-inference"
 	logprobs -e "$a" -e "$b" --batched --json
 	expect_status 1
@@ -232,7 +232,7 @@ where 0.4 is allowed"
 			err_has "does not return the logarithms" ;;
 		empty) err_has "the answer has no input_token_logprobs" ;;
 		abort) err_has 'aborted the request: "paused?[31m"' ;;
-		other) err_has "the answer tells of other tokens (1) than the prompt has (1)" ;;
+		other) err_has "the answer has other tokens (1) than the prompt (1)" ;;
 		esac
 	done
 	talker hang reply=hang

@@ -191,7 +191,7 @@ shows() {
 	expect_status 5
 	expect_json '[(l["answer"], l["means"], l["unanswered"]) for l in lines
 		if l["type"] == "weights"]' "[('unknown', 'none', 4)]"
-	err_has 'nothing can be compared: it reports no checksums'
+	err_has 'cannot compare: it reports no checksums'
 	err_has 'hint: --twice'
 	endpoint two --keep none
 	try wsync-verify weights a.safetensors -e "$url"

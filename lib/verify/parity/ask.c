@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ask.c - so many requests at a time to each endpoint, until every prompt has its answer.
+/* ask.c - sends prompts to each endpoint, several at a time, until each prompt has its answer.
  *
  *   POST /generate  {"text" | "input_ids", "sampling_params": {"max_new_tokens", "temperature": 0},
  *                    "return_logprob": true, "logprob_start_len": 0, "return_routed_experts": true}
@@ -7,11 +7,11 @@
  *   {"text", "meta_info": {"prompt_tokens", "completion_tokens", "cached_tokens", "weight_version",
  *                          "finish_reason": {"type": "stop" | "length" | "abort", "message"}, ...}}
  *
- * Asked for the logarithms of a whole prompt, servers compute all of it; asked only for those of
- * what is drawn, they take what they can from the cache of prefixes.
+ * If the log-probabilities of the whole prompt are requested, servers compute all of it. If only
+ * those of drawn tokens are requested, servers use their prefix cache.
  *
- * A request that was in flight when its server was paused in mode abort is answered with status
- * 200 and as much as there was by then: that is no answer. */
+ * A pause in mode abort ends requests in flight with status 200 and the tokens drawn so far. Such
+ * an answer is refused. */
 #include "ask.h"
 
 #include "ask_body.h"
@@ -34,7 +34,7 @@ struct slot { /* one request */
 struct pass {
 	const struct ws_ask *ask;
 	struct ws_http *http;
-	struct slot *slots;     /* `each` of every endpoint */
+	struct slot *slots;     /* `each` slots per endpoint */
 	size_t each, busy;
 	size_t *next;           /* the prompt that each endpoint gets next */
 	struct ws_asked *asked; /* one for each endpoint */
@@ -99,7 +99,7 @@ static int take_answer(struct pass *p, const struct slot *s, size_t prompt,
 	if (!rc)
 		note(&p->asked[s->url], meta);
 	if (rc && err && err->code == WS_EINPUT)
-		err->code = WS_EREFUSED; /* nobody gave us this as input */
+		err->code = WS_EREFUSED; /* the server sent it */
 	return rc;
 }
 
@@ -120,7 +120,7 @@ static int take_batch(struct pass *p, const struct slot *s, const struct ws_json
 	return 0;
 }
 
-/* Why does a server that is up not answer, or refuse? */
+/* Adds a hint why a running server does not answer, or refuses. */
 static void explain(const struct ws_ask *ask, struct ws_err *err)
 {
 	if (*err->hint)
@@ -214,7 +214,7 @@ static void end_pass(struct pass *p)
 	free(p->asked);
 }
 
-/* ---- around it ---- */
+/* ---- before and after ---- */
 
 static int flush(struct ws_http *http, const struct ws_ask *ask, struct ws_err *err)
 {
@@ -227,25 +227,25 @@ static int flush(struct ws_http *http, const struct ws_ask *ask, struct ws_err *
 	const int rc = ws_endpoint_flush(&to, until, answers, err);
 	for (size_t i = 0; rc && i < ask->n_urls; i++)
 		if (err && err->code == WS_EPARTIAL && answers[i].err.code) {
-			*err = answers[i].err; /* nobody has half of anything */
+			*err = answers[i].err; /* a flush leaves nothing partial */
 			break;
 		}
 	free(answers);
 	return rc;
 }
 
-/* What was computed under other weights is not what these weights say. */
+/* Warns if answers may come from other weights than the reported version. */
 static void warn_of_change(const struct ws_ask *ask, const struct ws_asked *a)
 {
 	if (a->version_changed)
 		ws_ask_warn(ask->opts, a->url,
-		            "the weight version changed while it was asked, to '%s'",
+		            "the weight version changed to '%s' during the requests",
 		            a->weight_version);
 	if (a->cached_prompts && a->as == WS_ASKED_ALONE)
 		ws_ask_warn(
 			ask->opts, a->url,
-			"%lld tokens of %lld prompt%s came from the cache: what is said after them "
-			"is of the weights that filled it; {flush_first} drops it",
+			"%lld tokens of %lld prompt%s came from the cache, which may be of older "
+			"weights; {flush_first} drops it",
 			(long long)a->cached_tokens, (long long)a->cached_prompts,
 			a->cached_prompts == 1 ? "" : "s");
 	if (ask->opts->asked)

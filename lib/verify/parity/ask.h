@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ask.h - prompts to endpoints, each answer handed over as it comes. */
+/* ask.h - sends prompts to endpoints and passes on each answer as it arrives. */
 #ifndef WS_VERIFY_ASK_H
 #define WS_VERIFY_ASK_H
 
@@ -7,8 +7,8 @@
 #include "wsync/tool/answers.h"
 #include "wsync/tool/json_read.h"
 
-/* The answer of endpoint `url` to one prompt. text: as the server sent it; NULL where it came
- * with others. What is wrong with it is WS_EINPUT or WS_EREFUSED. */
+/* Takes the answer of endpoint `url` to one prompt. text: the server's text; NULL if the answer was
+ * part of a batch. A wrong answer is WS_EINPUT or WS_EREFUSED. */
 typedef int ws_ask_take(void *ctx, size_t url, size_t prompt, const struct ws_json *answer,
                         const struct ws_buf *text, struct ws_err *err);
 
@@ -17,21 +17,21 @@ struct ws_ask {
 	const char *const *urls;  /* some of the endpoints of opts */
 	size_t n_urls;
 	const struct ws_prompts *prompts;
-	enum ws_asked_as as;      /* WS_ASKED_BATCH: all prompts in one request; _CACHED: nothing is
-	                           * wanted of      the prompts themselves */
-	bool logprobs, experts;   /* what is wanted of them */
+	enum ws_asked_as as;      /* WS_ASKED_BATCH: all prompts in one request; _CACHED: no
+	                           * log-probabilities of the prompts themselves */
+	bool logprobs, experts;   /* what the answers must contain */
 	ws_ask_take *take;
 	void *ctx;
 };
 
-/* How many tokens are to be drawn after this one. */
+/* The number of tokens to draw after this prompt. */
 unsigned ws_ask_most(const struct ws_ask *ask, const struct ws_prompt *x);
 
-/* Asks all prompts of all endpoints; the first failure ends it. Warns of
- * what makes answers doubtful. */
+/* Sends all prompts to all endpoints; the first failure ends it. Warns of doubtful answers: cached
+ * tokens, or another weight version. */
 int ws_ask(struct ws_http *http, const struct ws_ask *ask, struct ws_err *err);
 
-/* ---- what both verifications begin and end with ---- */
+/* ---- shared by both verifications ---- */
 
 int ws_ask_open(const struct ws_ask_opts *opts, struct ws_http **http, struct ws_err *err);
 void ws_ask_warn(const struct ws_ask_opts *opts, const char *url, const char *fmt, ...)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ask_body.c - requests, and the answers that are kept as they came. */
+/* ask_body.c - writes requests, and saves answers unchanged. */
 #include "ask_body.h"
 
 #include "answer.h"
@@ -92,7 +92,7 @@ int ws_ask_write_body(struct ws_buf *body, const struct ws_ask *ask, size_t from
 	return ws_buf_check(body, "the prompt", err);
 }
 
-/* ---- around them ---- */
+/* ---- connections and warnings ---- */
 
 int ws_ask_open(const struct ws_ask_opts *opts, struct ws_http **http, struct ws_err *err)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verify_logprobs.c - who is asked what.
+/* verify_logprobs.c - sends the prompts of a comparison of log-probabilities.
  *
- * Sides are the files, then the endpoints. By teacher forcing only the first side draws tokens; the
- * others get its prompts with them as one prompt, for one token more, and what they say of the
- * prompt's end is what they would have said when drawing. */
+ * Sides are the files, then the endpoints. With teacher forcing only the first side draws tokens.
+ * The others get each prompt and its drawn tokens as one prompt, and draw one token more. Their
+ * values at the prompt's end are those that they would have given when drawing. */
 #include "verify_logprobs.h"
 
 #include <stdio.h>
@@ -16,7 +16,7 @@ const char *ws_logprobs_how_name(enum ws_logprobs_how how)
 	return names[how];
 }
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
 struct pass {
 	struct verify_logprobs *v;
@@ -24,7 +24,7 @@ struct pass {
 	struct logprobs_side *sides; /* of the first URL that is asked */
 };
 
-/* Is it an answer to what was asked? */
+/* Checks that the answer has the tokens that were requested. */
 static int check_answer(const struct ws_ask *ask, const struct ws_prompt *x,
                         const struct ws_logprobs *l, struct ws_err *err)
 {
@@ -39,8 +39,7 @@ static int check_answer(const struct ws_ask *ask, const struct ws_prompt *x,
 	if (n != x->n_ids || memcmp(l->part[WS_PREFILL].ids, x->ids, n * sizeof *x->ids))
 		return ws_err_set(
 			err, WS_EREFUSED,
-			"POST /generate: the answer tells of other tokens (%zu) than the prompt "
-			"has (%zu)",
+			"POST /generate: the answer has other tokens (%zu) than the prompt (%zu)",
 			n, x->n_ids);
 	return 0;
 }
@@ -64,7 +63,7 @@ static int take(void *ctx, size_t url, size_t prompt, const struct ws_json *answ
 	return 0;
 }
 
-/* The sides from `from` on, which are endpoints, `n` of them. */
+/* Sends the prompts to the `n` sides from `from` on, which must be endpoints. */
 static int ask(struct verify_logprobs *v, size_t from, size_t n, const struct ws_prompts *prompts,
                enum ws_asked_as as, struct ws_err *err)
 {
@@ -94,7 +93,7 @@ static int add_sequence(struct ws_prompts *out, const struct ws_logprobs *l, boo
 	const size_t new = drawn ? 1 : l->part[WS_DECODE].n;
 	if (!n || n + more > WS_PROMPT_TOKENS) {
 		ws_err_set(err, WS_EINPUT,
-		           "an answer tells of %zu tokens of its prompt and %zu more", n, more);
+		           "an answer has %zu tokens of its prompt and %zu more", n, more);
 		return ws_err_hint(err, "name the prompts with {prompts}");
 	}
 	int64_t *ids = malloc((n + more) * sizeof *ids);
@@ -108,7 +107,7 @@ static int add_sequence(struct ws_prompts *out, const struct ws_logprobs *l, boo
 	return rc;
 }
 
-/* Of each answer the prompt, to draw as many tokens again, or the prompt with what was drawn. */
+/* Makes a prompt of each answer: its prompt and drawn tokens, or only its prompt, to draw again. */
 static int make_prompts(const struct ws_logprobs_list *answers, bool drawn, struct ws_prompts *out,
                         struct ws_err *err)
 {
@@ -130,8 +129,8 @@ static int choose_prompts(struct verify_logprobs *v, struct ws_err *err)
 
 /* ---- teacher forcing ---- */
 
-/* What was said of the prompt with the drawn tokens becomes what would have been said when
- * drawing. */
+/* Moves the values at the end of the scored prompt, which are those of drawn tokens, to the decode
+ * part. */
 static int split(const struct ws_logprobs *from, struct ws_logprobs *l, struct ws_err *err)
 {
 	const size_t n = from->part[WS_PREFILL].n, more = from->part[WS_DECODE].n;
@@ -153,8 +152,8 @@ static int split(const struct ws_logprobs *from, struct ws_logprobs *l, struct w
 	return 0;
 }
 
-/* The scored answers replace those of the sides from `from` on; a lone endpoint is a second
- * side. */
+/* Replaces the answers of all sides but the first by scored ones. A lone endpoint becomes two
+ * sides. */
 static int score(struct verify_logprobs *v, struct ws_err *err)
 {
 	const size_t from = v->n_sides > 1 ? 1 : 0;
@@ -168,7 +167,7 @@ static int score(struct verify_logprobs *v, struct ws_err *err)
 	for (size_t s = from; !rc && s < v->n_sides; s++)
 		for (size_t i = 0; !rc && i < v->sides[s].answers.n; i++)
 			rc = split(&lone.answers.items[i], &v->sides[s].answers.items[i], err);
-	if (!from) { /* the lone one's own answers first, then what it says of them */
+	if (!from) { /* its drawn answers first, then its scored ones */
 		v->sides[1] = v->sides[0];
 		v->sides[0] = lone;
 		v->n_sides = 2;
@@ -192,7 +191,7 @@ static int check_usage(const struct ws_verify_logprobs_opts *o, struct ws_err *e
 			err, WS_EUSAGE,
 			"saved answers cannot be asked again, in a batch or with a cache");
 	if (o->how == WS_HOW_CACHED && a->flush_first)
-		return ws_err_set(err, WS_EUSAGE, "a cache that is flushed first tells nothing");
+		return ws_err_set(err, WS_EUSAGE, "a cache that is flushed first cannot be tested");
 	if (o->how != WS_HOW_ANSWERS && !a->n_endpoints)
 		return ws_err_set(err, WS_EUSAGE,
 		                  "saved answers alone can only be compared with each other");
@@ -206,8 +205,8 @@ static int check_usage(const struct ws_verify_logprobs_opts *o, struct ws_err *e
 		                  "the answers of one endpoint can be saved, not of %zu",
 		                  a->n_endpoints);
 	if (n < 2 && o->how == WS_HOW_ANSWERS && !a->save)
-		return ws_err_set(err, WS_EUSAGE, "nothing to hold %s against",
-		                  n ? "the answers" : "anything");
+		return ws_err_set(err, WS_EUSAGE, "nothing to compare %s with",
+		                  n ? "the answers" : "an answer");
 	return 0;
 }
 
@@ -238,7 +237,7 @@ static int ask_all(struct verify_logprobs *v, struct ws_err *err)
 		rc = ws_err_set(err, WS_EUSAGE, "one prompt is no batch");
 	if (!rc && v->opts->how == WS_HOW_CACHED)
 		rc = ask(v, n_files, n, v->prompts, WS_ASKED_CACHED,
-		         err); /* first: what is asked fills it */
+		         err); /* first: requests fill the cache */
 	if (!rc && draw)
 		rc = ask(v, n_files, draw, v->prompts, WS_ASKED_ALONE, err);
 	if (!rc && forced)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verify_logprobs_compare.c - answers compared with each other, and what a
- * difference may come from. */
+/* verify_logprobs_compare.c - compares answers, and explains differences. */
 #include "verify_logprobs.h"
 
 #include <stdio.h>
@@ -17,7 +16,7 @@ static void report_row(struct verify_logprobs *v, const struct ws_compared *row)
 		v->opts->compared(v->ask->ctx, row);
 }
 
-/* The first that is not good is what is told in the end. */
+/* Reports the first bad row in *err. */
 static void remember(const struct ws_compared *row, size_t n_prompts, struct ws_err *err)
 {
 	char which[32] = "";
@@ -36,7 +35,7 @@ struct pair {
 	size_t bad[WS_LOGPROB_PARTS];
 };
 
-/* Of what comes from a cache nothing is told. */
+/* With a cache, answers have no log-probabilities of the prompt. */
 static unsigned first_part(enum ws_logprobs_how how)
 {
 	return how == WS_HOW_CACHED ? WS_DECODE : WS_PREFILL;
@@ -49,7 +48,7 @@ static void compare_prompt(struct verify_logprobs *v, struct pair *x, size_t i, 
 	struct ws_logprobs_diff d[WS_LOGPROB_PARTS];
 	ws_logprobs_compare(&x->a->items[i], &x->b->items[i], d);
 	if (!v->ask->n_endpoints)
-		d[WS_DECODE].apart = 0; /* nobody knows at which temperature files were asked for */
+		d[WS_DECODE].apart = 0; /* the temperature of saved answers is unknown */
 	for (unsigned p = first_part(how); p < WS_LOGPROB_PARTS; p++) {
 		char why[256] = "";
 		struct ws_compared row = {
@@ -97,7 +96,7 @@ static int compare(struct verify_logprobs *v, const struct logprobs_side *s, str
 	return rc;
 }
 
-/* An answer without tokens from the cache tests nothing of the cache. */
+/* An answer without cached tokens does not test the cache. */
 static int check_cached(const struct verify_logprobs *v, struct ws_err *err)
 {
 	for (size_t i = 0; v->opts->how == WS_HOW_CACHED && i < v->n_sides; i++) {
@@ -134,10 +133,10 @@ int verify_logprobs_compare(struct verify_logprobs *v, struct ws_err *err)
 	return rc ? rc : check_cached(v, err);
 }
 
-static const char stale_hint[] = "its cache of prefixes helps to other numbers than its weights: "
-                                 "it holds what older weights computed, or its "
-				 "kernels differ there ({limits} decode=...); wsync-ctl "
-                                 "flush drops it, wsync-push --flush last too";
+static const char stale_hint[] = "its prefix cache gives other numbers than its weights: the "
+                                 "cache has results of older weights, or its kernels differ "
+                                 "({limits} decode=...); wsync-ctl flush drops it, wsync-push "
+                                 "--flush last too";
 
 void verify_logprobs_explain(const struct verify_logprobs *v, struct ws_err *err)
 {
@@ -146,9 +145,9 @@ void verify_logprobs_explain(const struct verify_logprobs *v, struct ws_err *err
 		return;
 	const char *x = a->answers.items[0].weight_version, *y = b->answers.items[0].weight_version;
 	if (v->opts->how == WS_HOW_BATCHED)
-		ws_err_hint(err, "what this server computes depends on what else is in the batch: "
-		                 "servers that promise "
-		                 "otherwise are started with --enable-deterministic-inference");
+		ws_err_hint(err, "this server's numbers depend on the rest of the batch: servers "
+		                 "that promise otherwise are started with "
+		                 "--enable-deterministic-inference");
 	else if (v->opts->how == WS_HOW_CACHED)
 		ws_err_hint(err, "%s", stale_hint);
 	else if (strcmp(x, y))
@@ -156,7 +155,7 @@ void verify_logprobs_explain(const struct verify_logprobs *v, struct ws_err *err
 		            a->name, x, b->name, y);
 	else if (v->ask->n_endpoints && a != b && strcmp(a->name, b->name))
 		ws_err_hint(err,
-		            "both say weight version '%s': wsync-verify weights tells whether both "
-		            "hold the bytes, wsync-verify flags whether they compute alike",
+		            "both report weight version '%s': wsync-verify weights compares their "
+		            "bytes, wsync-verify flags their settings",
 		            x);
 }

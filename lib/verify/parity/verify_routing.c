@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verify_routing.c - which experts the sides chose: can it be, and is it the same?
+/* verify_routing.c - checks that the experts that each side chose are possible, and compares them.
  *
- * Sides are the files, then the endpoints. Answers do not tell their shape: it comes from a
- * config, which of a server on this machine lies in its model path. */
+ * Sides are the files, then the endpoints. Answers do not contain their shape: it comes from a
+ * config, by default from the model path of a server on this machine. */
 #include "ask.h"
 
 #include "answer.h"
@@ -31,7 +31,7 @@ struct verify_routing {
 
 /* ---- the shape ---- */
 
-/* The directory of the model, where it can be read here; the caller frees infos, in which it is. */
+/* The model's directory, if it can be read here. It points into *info, which the caller frees. */
 static const char *find_model(struct verify_routing *v, struct ws_endpoint_info *info,
                               struct ws_err *err)
 {
@@ -47,7 +47,7 @@ static const char *find_model(struct verify_routing *v, struct ws_endpoint_info 
 	ws_err_set(
 		err, WS_EUSAGE,
 		"the model path of %s, '%.300s', cannot be read here: its config.json is needed, "
-		"for answers do not tell their shape",
+		"because answers do not contain their shape",
 		v->ask->endpoints[0], info->model_path);
 	ws_err_hint(err, "name it with {config}");
 	return NULL;
@@ -70,7 +70,7 @@ static int find_shape(struct verify_routing *v, struct ws_err *err)
 	return rc;
 }
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
 static int take_routing(void *ctx, size_t url, size_t prompt, const struct ws_json *answer,
                         const struct ws_buf *text, struct ws_err *err)
@@ -123,7 +123,7 @@ static int read_files(struct verify_routing *v, struct ws_err *err)
 	return 0;
 }
 
-/* ---- what cannot be ---- */
+/* ---- impossible values ---- */
 
 static const char *name_prompt(char *dst, size_t n, size_t prompt, size_t prompts)
 {
@@ -162,7 +162,7 @@ static int check_all(struct verify_routing *v, struct ws_err *err)
 	return rc;
 }
 
-/* ---- what differs ---- */
+/* ---- differences ---- */
 
 static bool report_diff(struct verify_routing *v, const struct routing_side *b, size_t prompt,
                         const struct ws_routing_diff *d)
@@ -176,8 +176,8 @@ static bool report_diff(struct verify_routing *v, const struct routing_side *b, 
 	return good;
 }
 
-/* Other prompts, or other numbers of drawn tokens, are not to be compared as if they were the
- * same. */
+/* Refuses answers to other prompts, or with other numbers of drawn tokens: they are not
+ * comparable. */
 static int compare_tokens(const struct routing_side *a, const struct routing_side *b, size_t i,
                           struct ws_err *err)
 {
@@ -274,7 +274,7 @@ static int begin_routing(struct verify_routing *v, struct ws_err *err)
 	return a->n_endpoints ? ws_ask_open(a, &v->http, err) : 0;
 }
 
-/* Also where it cannot be: then it is wanted all the more. */
+/* Also writes an impossible routing, which is worth a closer check. */
 static int write_npy(struct verify_routing *v, struct ws_err *err)
 {
 	const struct ws_routing_list *answers = &v->sides[0].answers;
