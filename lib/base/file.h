@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* file.h - files that are read by position, files that are replaced whole, files that are locked.
  *
- * Nothing is mapped: if somebody truncates a mapped file, its reader dies of
- * SIGBUS, and the bytes of tensors go from the page cache to the socket by
- * sendfile(2) without a mapping too. */
+ * Nothing is mapped: if somebody truncates a mapped file, its reader dies of SIGBUS. The bytes of
+ * tensors go from the page cache to the socket without a mapping, too, by sendfile(2). */
 #ifndef WS_BASE_FILE_H
 #define WS_BASE_FILE_H
 

@@ -81,11 +81,11 @@ struct ws_journal_sent {
  * not whole. */
 bool ws_journal_completes(const struct ws_journal_sent *sent, const struct ws_journal_record *r,
                           const struct ws_journal_endpoint *e);
-/* Removes these endpoints from each record that a push of `sent` completes, except `own` (a path,
- * or NULL): a later push has recorded their state. The caller holds their locks, so no other push
- * is at work there. An endpoint that has not left its group stays recorded, in phase destroy, and
- * gets no further push. Other records lose only the released memory, because only one record may
- * say which memory to wake. */
+/* Removes these endpoints from all records of the list except `own` (a path, or NULL), where a push
+ * of `sent` completes them: a later push has recorded their state. The caller holds their locks, so
+ * no other push is at work there. An endpoint that has not left its group stays recorded, in phase
+ * destroy, and gets no further push. Other records lose only the released memory, because only one
+ * record may say which memory to wake. */
 void ws_journal_clear(struct ws_journal_list *list, const char *own, const char *const *urls,
                       size_t n, const struct ws_journal_sent *sent);
 

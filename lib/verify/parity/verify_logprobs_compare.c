@@ -35,7 +35,7 @@ struct pair {
 	size_t bad[WS_LOGPROB_PARTS];
 };
 
-/* With a cache, answers have no log-probabilities of the prompt. */
+/* First part to compare: with a cache, answers have no log-probabilities of the prompt. */
 static unsigned first_part(enum ws_logprobs_how how)
 {
 	return how == WS_HOW_CACHED ? WS_DECODE : WS_PREFILL;
