@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* catalog.c - the list of items, and look-ups in it.
  *
- * Without rules every item is a tensor of the source under its own name: the source's index
- * finds it, and it costs only its entry in the list. */
+ * Without rules, every item is a tensor of the source under its own name. Look-ups then use the
+ * source's index, and the catalog builds no index of its own. */
 #include "wsync/tool/catalog.h"
 
 #include "catalog_build.h"
@@ -199,7 +199,7 @@ void ws_catalog_free(struct ws_catalog *c)
 	free(c);
 }
 
-/* ---- asking ---------------------------------------------------------------------------------- */
+/* ---- look-ups -------------------------------------------------------------------------------- */
 
 size_t ws_catalog_count(const struct ws_catalog *c)
 {

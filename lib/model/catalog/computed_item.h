@@ -2,7 +2,7 @@
 /* computed_item.h - items whose bytes are computed, as an interface for the model side.
  *
  * The implementation (lib/transform) embeds struct ws_computed_item in a struct of its own. A
- * reader of several computed items announces them in order; they are then made ahead of it. */
+ * reader announces several items in order; the implementation then computes them ahead of it. */
 #ifndef WS_MODEL_COMPUTED_ITEM_H
 #define WS_MODEL_COMPUTED_ITEM_H
 
@@ -26,12 +26,13 @@ struct ws_computed_item_ops {
 	            struct ws_err *err);
 	/* Appends everything that the bytes depend on, for the digest of a plan. */
 	void (*describe)(const struct ws_computed_item *m, struct ws_buf *out);
-	/* How to compute its bytes elsewhere; *out NULL: only `read` can. One thread. */
+	/* Returns the recipe to compute the bytes elsewhere. *out NULL: only `read` can. One
+	 * thread. */
 	int (*recipe)(const struct ws_computed_item *m, const struct ws_recipe_output **out,
 	              struct ws_err *err);
 
-	/* Announces n items, all with these operations. One thread at a time reads them, each from
-	 * its beginning, in this order; other reads are slow but correct. Never waits. */
+	/* Announces n items, all with these operations. One thread at a time reads each from its
+	 * beginning, in this order; other reads are slow but correct. Never waits. */
 	int (*begin)(const struct ws_computed_item *const *m, size_t n,
 	             struct ws_computed_read **out, struct ws_err *err);
 	int (*next)(struct ws_computed_read *g, size_t item, uint64_t at, void *dst, size_t n,

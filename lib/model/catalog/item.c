@@ -67,7 +67,7 @@ int ws_item_read(const struct ws_item *item, uint64_t at, void *dst, size_t n, s
 	return rc;
 }
 
-/* One of the two is set. */
+/* Exactly one member is set. */
 struct hash_reader {
 	struct ws_gather_buffer *gather;
 	struct ws_computed_read *reading;

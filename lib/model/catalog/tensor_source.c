@@ -30,15 +30,15 @@ enum {
 struct part {
 	char *name;
 	int fd;                /* -1: no file */
-	struct ws_file_id id;  /* of the file before the first read */
+	struct ws_file_id id;  /* identity of the file before the first read */
 	char *text; /* owns the names of its tensors */
 	struct ws_exported *exported; /* NULL: a file */
-	size_t first; /* of its tensors */
+	size_t first; /* index of the part's first tensor */
 };
 
 struct ws_source {
-	const struct ws_memory_ops *memory; /* NULL: of files only */
-	const struct ws_cancel *cancel;     /* cancels waits for it */
+	const struct ws_memory_ops *memory; /* NULL: files only */
+	const struct ws_cancel *cancel;     /* cancels waits for this memory */
 	struct ws_tensor *tensors;
 	size_t n_tensors;
 	uint64_t bytes;
@@ -47,7 +47,7 @@ struct ws_source {
 	size_t n_parts;
 	struct ws_stream *streams; /* synthetic sources: one for each tensor; else NULL */
 	char *config_dir;
-	char **warnings;           /* of ws_file_list */
+	char **warnings;           /* from ws_file_list */
 	size_t n_warnings;
 	struct ws_trace *trace;    /* NULL: none */
 };
@@ -106,7 +106,7 @@ static int open_file(struct part *part, struct ws_safetensors *st, struct ws_err
 	return ws_safetensors_read(part->fd, part->name, part->id.size, st, err);
 }
 
-/* The config named by an exporting process wins over one beside a file. */
+/* A config named by an exporting process takes precedence over a config beside a file. */
 static int open_memory(struct ws_source *s, struct part *part, struct ws_safetensors *st,
                        struct ws_err *err)
 {
@@ -230,7 +230,7 @@ static int open_synthetic(struct ws_source *s, const char *path, const char *spe
 	return build_names(s, err);
 }
 
-/* The text behind "synthetic:"; NULL: a path. */
+/* Returns the text after "synthetic:", or NULL for other paths. */
 static const char *synthetic_spec(const char *path)
 {
 	static const char scheme[] = "synthetic:";
