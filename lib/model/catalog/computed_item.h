@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* computed_item.h - items whose bytes are computed, as an interface for the model side.
  *
- * The implementation (lib/transform) embeds struct ws_computed_item in a struct of its own. A
- * reader announces several items in order; the implementation then computes them ahead of it. */
+ * The implementation (lib/transform) embeds struct ws_computed_item in a struct of its own. Several
+ * items are announced in order, and computed ahead of their reader. */
 #ifndef WS_MODEL_COMPUTED_ITEM_H
 #define WS_MODEL_COMPUTED_ITEM_H
 

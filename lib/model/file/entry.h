@@ -13,7 +13,7 @@ enum { WS_MAX_NAME = 4096 }; /* limit of a tensor's name in bytes */
 int ws_entry_name(const struct ws_scan *s, const char *name, unsigned long long at);
 /* Reads an array of at most WS_MAX_DIMS integers. */
 int ws_entry_shape(struct ws_scan *s, struct ws_tensor *t);
-/* Checks that an object has texts only; `what` names it ("metadata"). */
+/* Checks that an object has string values only; `what` names it in messages ("metadata"). */
 int ws_entry_texts(struct ws_scan *s, const char *what);
 /* Grows an array by one; returns the new pointer, NULL: out of memory. */
 void *ws_entry_grow(void *old, size_t n, size_t *cap, size_t element);

@@ -36,7 +36,7 @@ void ws_head_add(struct ws_head *h, const char *name, enum ws_dtype dtype, unsig
 	h->at += bytes;
 }
 
-/* Padded with spaces, so that the data begins at a multiple of 8. */
+/* Pads the header with spaces, so that the data begins at a multiple of 8. */
 int ws_head_end(struct ws_head *h, struct ws_err *err)
 {
 	struct ws_buf *out = h->out;

@@ -5,10 +5,10 @@
  *   bfloat16        8         7      127   infinities and NaN
  *   float16         5        10       15   infinities and NaN
  *   E5M2            5         2       15   infinities and NaN
- *   E4M3 FN         4         3        7   numbers; NaN only where the fraction is all ones too
- *   E4M3 FNUZ       4         3        8   numbers; the only NaN is what would be minus zero
- *   E5M2 FNUZ       5         2       16   numbers; likewise
- *   E8M0            8         0      127   NaN; no sign, and zero does not exist */
+ *   E4M3 FN         4         3        7   numbers; NaN only if the fraction is all ones too
+ *   E4M3 FNUZ       4         3        8   numbers; the only NaN has the bits of minus zero
+ *   E5M2 FNUZ       5         2       16   numbers; the only NaN has the bits of minus zero
+ *   E8M0            8         0      127   NaN; this type has no sign and no zero */
 #include "number.h"
 
 #include <endian.h>

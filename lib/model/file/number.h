@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* number.h - reads tensor elements as doubles, and rounds doubles to a dtype.
  *
- * A double holds every floating type of up to 53 bits of precision, so reading is exact, with
- * NaN, Inf and signed zeros; only 64-bit integers beyond 2^53 are rounded. */
+ * A double holds every floating type of up to 53 bits of precision, so reading is exact, with NaN,
+ * Inf and signed zeros. Only 64-bit integers beyond 2^53 are rounded. */
 #ifndef WS_MODEL_NUMBER_H
 #define WS_MODEL_NUMBER_H
 
@@ -19,7 +19,7 @@ void ws_number_read(enum ws_dtype dtype, const void *bytes, size_t n, double *ou
 
 double ws_number_from_f16(uint16_t bits);
 double ws_number_from_bf16(uint16_t bits);
-/* E4M3 (one NaN, no infinity; OCP "FN"), E5M2, and E8M0, which are powers of two. */
+/* E4M3 (OCP "FN": no infinity), E5M2, and E8M0, whose values are powers of two. */
 double ws_number_from_e4m3(uint8_t bits);
 double ws_number_from_e5m2(uint8_t bits);
 double ws_number_from_e8m0(uint8_t bits);

@@ -27,7 +27,7 @@ struct reader {
 	struct ws_scan scan;
 	struct ws_safetensors *st;
 	uint64_t data_at; /* offset of the data in the file */
-	uint64_t data;    /* bytes of it */
+	uint64_t data;    /* bytes of data */
 	size_t tensors_cap;
 	bool metadata_seen;
 };
@@ -36,7 +36,7 @@ struct reader {
 
 struct entry {
 	struct ws_tensor t;
-	uint64_t data; /* bytes of the tensor in the file */
+	uint64_t data; /* bytes of data in the file */
 };
 
 static int read_dtype(struct ws_scan *s, const char *name, void *into)
@@ -122,7 +122,7 @@ static int read_tensor(struct reader *r, const char *name, ull name_at)
 	return keep(r, t);
 }
 
-/* ---- the whole ---- */
+/* ---- the header ---- */
 
 static int read_metadata(struct reader *r)
 {
@@ -138,7 +138,7 @@ static int by_offset(const void *a, const void *b)
 	const struct ws_tensor *x = a, *y = b;
 	if (x->offset != y->offset)
 		return x->offset < y->offset ? -1 : 1;
-	/* An empty tensor sorts before the one that begins at the same byte. */
+	/* An empty tensor sorts before another tensor that begins at the same byte. */
 	return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
@@ -207,7 +207,7 @@ static int read_header(struct reader *r)
 	return check_twice(r) || check_layout(r) ? -1 : 0;
 }
 
-/* N, from the first bytes of a file. */
+/* Reads N, the header's length, from the first 8 bytes of a file. */
 static int header_length(const uint8_t *first, const char *path, uint64_t size, size_t *out,
                          struct ws_err *err)
 {

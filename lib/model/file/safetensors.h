@@ -33,9 +33,9 @@ struct ws_head {
 	uint64_t at; /* bytes of data so far */
 };
 
-/* Writes the length and the header to the buffer. */
+/* Begins a header in `out`; ws_head_end completes it and sets its length. */
 void ws_head_begin(struct ws_head *h, struct ws_buf *out);
-/* Adds the next tensor, whose bytes follow those of the one before. */
+/* Adds the next tensor, whose bytes follow those of the previous tensor. */
 void ws_head_add(struct ws_head *h, const char *name, enum ws_dtype dtype, unsigned n_dims,
                  const int64_t *dims, uint64_t bytes);
 int ws_head_end(struct ws_head *h, struct ws_err *err);

@@ -60,7 +60,7 @@ static int no_json(const struct ws_scan *s, size_t at, const char *why)
 	                      at >= s->len ? "the text ends early" : why);
 }
 
-/* Refuses a value of another type than `what` must have. */
+/* Refuses a value that is not of the required kind. `what` names the value. */
 static int expected(struct ws_scan *s, const char *what, const char *kind)
 {
 	if (ws_scan_peek(s) == 0)
@@ -165,7 +165,7 @@ static size_t put_utf8(char *dst, uint32_t c)
 	return 4;
 }
 
-/* Decodes \uXXXX or a pair of them, with s->at at the 'u', to dst. Returns the length, 0:
+/* Decodes \uXXXX or a surrogate pair to dst, with s->at at the 'u'. Returns the length; 0:
  * refused. */
 static size_t unescape_unicode(struct ws_scan *s, char *dst)
 {
@@ -194,8 +194,8 @@ static size_t unescape_unicode(struct ws_scan *s, char *dst)
 	return 0;
 }
 
-/* Decodes one escape, with s->at behind the backslash, to dst. Returns the length, 0: refused.
- * The output is never longer than the input, so dst may be shortly before s->at. */
+/* Decodes one escape to dst, with s->at after the backslash. Returns the length; 0: refused. The
+ * output is never longer than the input, so dst may be shortly before s->at. */
 static size_t unescape(struct ws_scan *s, char *dst)
 {
 	static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -258,7 +258,7 @@ int ws_scan_uint(struct ws_scan *s, const char *what, uint64_t *out)
 		value = value * 10 + digit;
 	}
 	const size_t digits = i - s->at;
-	/* 01 is not JSON; 1.0 and 1e3 are numbers that nobody writes for a size. */
+	/* 01 is not JSON. 1.0 and 1e3 are, but no writer uses them for sizes. */
 	if (digits == 0 || (digits > 1 && s->text[s->at] == '0') ||
 	    (i < s->len && strchr(".eE", s->text[i]) && s->text[i]))
 		return expected(s, what, kind);

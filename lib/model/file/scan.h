@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scan.h - reads JSON in place, from front to back.
  *
- * For headers and indices of checkpoints: up to 100 MB from untrusted sources. A parsed tree
- * (wsync/tool/json_read.h) takes forty times their size, keeps integers as doubles and forgets
+ * Headers and indices of checkpoints have up to 100 MB and come from untrusted sources. A parsed
+ * tree (wsync/tool/json_read.h) takes forty times their size, keeps integers as doubles and forgets
  * positions. This scanner allocates nothing, reads exact integers, and every error names its byte.
  *
- * Strings are unescaped in place and end in NUL: they live as long as the text, which is
- * changed. Calls return 0, or -1 with WS_EINPUT and a sentence with the byte's position. */
+ * Strings are unescaped in place and end in NUL: they live as long as the text, which is changed.
+ * Calls return 0, or -1 with WS_EINPUT and a sentence with the byte's position. */
 #ifndef WS_MODEL_SCAN_H
 #define WS_MODEL_SCAN_H
 
@@ -37,9 +37,9 @@ int ws_scan_copy(const void *text, size_t len, const char *path, struct ws_scan 
 int ws_scan_refuse(const struct ws_scan *s, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* The next byte that is no white space; 0 at the end. */
+/* Skips white space and returns the byte after it, without skipping that byte; 0: the end. */
 char ws_scan_peek(struct ws_scan *s);
-/* The position in the file. */
+/* Skips white space and returns the position in the file. */
 unsigned long long ws_scan_here(struct ws_scan *s);
 /* Reads the opening bracket, '{' or '['; `what` names the value in messages. */
 int ws_scan_open(struct ws_scan *s, char bracket, const char *what);
@@ -58,10 +58,9 @@ struct ws_scan_field {
 	bool optional;
 };
 
-/* Reads the fields of an object in any order, up to its closing bracket. Unknown, duplicate and
- * missing fields are refused. The table ends in an entry without a name and has at most 32
- * fields. n: items of the object already read. *seen: bit i is set if fields[i] was there; may
- * be NULL. */
+/* Reads the fields of an object in any order, up to its closing bracket. Refuses unknown, duplicate
+ * and missing fields. The table ends in an entry without a name and has at most 32 fields. n: items
+ * of the object already read. *seen: bit i is set if fields[i] was found; seen may be NULL. */
 int ws_scan_fields(struct ws_scan *s, const struct ws_scan_field *fields, size_t n, void *into,
                    unsigned *seen);
 /* The same with the opening bracket; `what` names the object in messages. */

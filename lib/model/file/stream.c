@@ -45,7 +45,7 @@ struct ws_stream ws_stream_make(uint64_t seed, const char *name, enum ws_dtype d
 		s.keep = UINT64_C(0x803fffffffffffff);
 		s.set = UINT64_C(0x3f80000000000000);
 		break;
-	case WS_DTYPE_U8: /* MXFP4 scales are exponents; other types may have any bits */
+	case WS_DTYPE_U8: /* MXFP4 scales are exponents; other U8 tensors may have any bits */
 		if (len > 7 && strcmp(name + len - 7, "_scales") == 0) {
 			s.keep = UINT64_C(0x0707070707070707);
 			s.set = UINT64_C(0x7070707070707070);

@@ -8,14 +8,13 @@
  *     z = (z ^ z >> 27) * 0x94d049bb133111eb
  *     word = ((z ^ z >> 31) & keep) | set
  *
- * (splitmix64, whose state is a counter). With mix() for the last two lines without the masks,
+ * This is splitmix64 with a counter as state. mix() is the last three lines without the masks:
  *
  *     key = mix(mix(seed + 0x9e3779b97f4a7c15) + XXH3-64(name))
  *
- * and keep and set limit every element to small finite values: BF16, F16, F32 and F64 to
- * 2^-7..2^-3 of either sign, scales (F32) to 2^-15..2^-11, positive, E4M3 to even exponents, which
- * leaves out the NaNs, and MXFP4's scales (U8 exponents) to 2^-15..2^-8. The last word is cut
- * off where the tensor ends. */
+ * keep and set limit every element to small finite values. BF16, F16, F32 and F64: 2^-7..2^-3 of
+ * either sign. Scales (F32): 2^-15..2^-11, positive. E4M3: even exponents, which excludes the NaNs.
+ * MXFP4's scales (U8 exponents): 2^-15..2^-8. The last word is cut off at the tensor's end. */
 #ifndef WS_MODEL_STREAM_H
 #define WS_MODEL_STREAM_H
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* view.c - turns strided pieces into runs of files or of GPU memory.
  *
- * For each index of the axes outside the concatenation, each piece contributes one slab of
+ * For each index of the axes outside the concatenated axis, each piece contributes one slab of
  * equal runs. */
 #include "view.h"
 
 #include "checkpoint.h"
 
-/* bytes; a smaller run costs less to copy than to send alone */
+/* bytes; a smaller run costs less to copy than to send by itself */
 static const int64_t RUN_MIN = 4096;
 
 struct walk {
@@ -46,7 +46,7 @@ static int64_t find_run(const struct walk *w, const struct ws_piece *p, unsigned
 	return run;
 }
 
-/* True if its bytes are in a file or on a GPU and can be sent from there. */
+/* True if the piece's tensor is in a file or on a GPU, and can be sent from there. */
 static bool lies_there(const struct ws_piece *p)
 {
 	struct ws_span span;
@@ -70,7 +70,7 @@ static int emit_run(const struct walk *w, const struct ws_piece *p, uint64_t at,
 	                                           .length = (uint64_t)n * w->size });
 }
 
-/* Walks the runs of one slab; axes d.. are left. */
+/* Emits the runs of one slab, over the axes [d, end). */
 static int walk_slab(const struct walk *w, const struct ws_piece *p, unsigned d, unsigned end,
                      int64_t elements, uint64_t at)
 {
@@ -89,7 +89,7 @@ static int walk_piece(const struct walk *w, const struct ws_piece *p, uint64_t a
 	return walk_slab(w, p, w->axis, end, elements, at);
 }
 
-/* Consecutive gathered pieces are one run. */
+/* Emits consecutive gathered pieces as one run. */
 static int walk_gathered(const struct walk *w, size_t first, size_t n)
 {
 	const struct ws_view *v = w->item->view;
@@ -100,7 +100,7 @@ static int walk_gathered(const struct walk *w, size_t first, size_t n)
 	return w->fn(w->ctx, &s);
 }
 
-/* Nothing outside the concatenation: each piece is decided separately. */
+/* Without axes outside the concatenated axis, each piece is sent or gathered by itself. */
 static int walk_pieces(const struct walk *w)
 {
 	const struct ws_view *v = w->item->view;
@@ -117,7 +117,7 @@ static int walk_pieces(const struct walk *w)
 	return rc;
 }
 
-/* Slabs of all pieces alternate. */
+/* For each index of the outer axes, emits one slab of every piece. */
 static int walk_slabs(const struct walk *w, unsigned d, const int64_t *index)
 {
 	const struct ws_view *v = w->item->view;
