@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SCALE_BLOCK = 128 }; /* weight_block_size of FP8 checkpoints, both ways */
+enum { SCALE_BLOCK = 128 }; /* rows and columns of weight_block_size in FP8 checkpoints */
 
 static const struct ws_model models[] = {
 	{ .name = "qwen3-0.6b", .family = WS_FAMILY_QWEN3, .hidden = 1024, .intermediate = 3072,
@@ -112,7 +112,7 @@ static void put_bf16(struct walk *w, const char *leaf, int rows, int cols)
 	put(w, leaf, WS_DTYPE_BF16, rows, cols);
 }
 
-/* The weight of a linear layer; in FP8 checkpoints in FP8 with its scales. */
+/* Emits the weight of a linear layer; FP8 checkpoints also have its scales. */
 static void put_linear(struct walk *w, const char *module, int out, int in)
 {
 	char leaf[128];
@@ -178,7 +178,7 @@ static void walk_attention(struct walk *w)
 	}
 }
 
-/* All experts of a layer in one tensor, in MXFP4: 16 bytes for 32 weights, and their scale. */
+/* Emits the MXFP4 experts of a layer, all in one tensor: 16 bytes and a scale for 32 weights. */
 static void walk_mxfp4_experts(struct walk *w)
 {
 	const struct ws_model *m = w->m;
@@ -209,7 +209,7 @@ static void walk_latent_attention(struct walk *w)
 	put_linear(w, "self_attn.o_proj", m->hidden, m->heads * m->v_dim);
 }
 
-/* A next-token-prediction layer has its own embedding and head besides a layer. */
+/* Emits what a next-token layer has in addition: its own embedding, norms, projection and head. */
 static void walk_nextn_extras(struct walk *w)
 {
 	const struct ws_model *m = w->m;

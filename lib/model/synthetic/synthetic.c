@@ -23,8 +23,8 @@ static void count(void *ctx, const char *name, enum ws_dtype dtype, unsigned n_d
 struct fill {
 	struct ws_synthetic *syn;
 	uint64_t seed;
-	char *text;    /* offset for the next name */
-	uint64_t at;   /* stream position of the next tensor */
+	char *text;    /* place of the next name */
+	uint64_t at;   /* offset of the next tensor */
 };
 
 static void fill(void *ctx, const char *name, enum ws_dtype dtype, unsigned n_dims,
@@ -46,7 +46,7 @@ static void fill(void *ctx, const char *name, enum ws_dtype dtype, unsigned n_di
 	f->at += t->bytes;
 }
 
-/* "MODEL[:SEED]" to its parts. */
+/* Splits "MODEL[:SEED]". */
 static int parse(const char *spec, const struct ws_model **model, uint64_t *seed,
                  struct ws_err *err)
 {

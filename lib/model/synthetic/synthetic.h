@@ -18,13 +18,12 @@ struct ws_synthetic {
 
 #define WS_SYNTHETIC_INIT { 0, 0, 0, 0 }
 
-/* spec is MODEL or MODEL:SEED; no seed is seed 0. */
+/* spec is MODEL or MODEL:SEED; the default seed is 0. */
 int ws_synthetic_make(const char *spec, struct ws_synthetic *out, struct ws_err *err);
 void ws_synthetic_free(struct ws_synthetic *syn); /* NULL is fine */
 
-/* the architectures that synthetic checkpoints are made of, as data.
- *
- * The numbers are those of each model's own config.json, whose names they keep. */
+/* The architectures of synthetic checkpoints. The numbers are from each model's config.json, and
+ * the members are named after its keys. */
 enum ws_model_family {
 	WS_FAMILY_LLAMA, WS_FAMILY_QWEN3, WS_FAMILY_QWEN3_MOE, WS_FAMILY_DEEPSEEK_V3,
 	WS_FAMILY_GLM4_MOE, WS_FAMILY_GPT_OSS
@@ -38,15 +37,15 @@ struct ws_model {
 	int head_dim;
 	int experts, moe_intermediate;             /* 0: dense */
 	int dense_layers;                          /* leading layers without experts */
-	int nextn_layers;                          /* behind `layers`, to predict further */
+	int nextn_layers;                          /* next-token layers, after `layers` */
 	int q_rank, kv_rank, nope_dim, rope_dim, v_dim; /* latent attention */
 	int position, eos;                         /* max_position_embeddings, eos_token_id */
 };
 
 const struct ws_model *ws_model_at(size_t i); /* NULL past the end */
-const struct ws_model *ws_model_find(const char *name, struct ws_err *err); /* or WS_EUSAGE */
+const struct ws_model *ws_model_find(const char *name, struct ws_err *err); /* NULL: WS_EUSAGE */
 
-/* Called for every tensor of a checkpoint of that model; dims are 1 to 4. */
+/* Called for every tensor of a checkpoint of that model; n_dims is 1 to 4. */
 typedef void ws_model_emit_fn(void *ctx, const char *name, enum ws_dtype dtype, unsigned n_dims,
                               const int64_t *dims);
 void ws_model_walk(const struct ws_model *m, ws_model_emit_fn *emit, void *ctx);
