@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gather_buffer.c - reads the bytes of a view in ascending order, gathered a few megabytes ahead.
  *
- * A tile is a box of the view that is one range of its bytes: a few indices of one axis, and
- * all of the axes inside it. */
+ * A tile is a box of the view with consecutive bytes: a few indices of one axis, and all indices of
+ * the axes inside it. */
 #include "view.h"
 
 #include "strided_read.h"
@@ -16,7 +16,7 @@ enum {
 };
 
 struct ws_gather_buffer {
-	uint8_t *memory;            /* a tile, and scratch memory for gathering */
+	uint8_t *memory;            /* one tile, then scratch memory for gathering */
 	const struct ws_item *item; /* the pieces whose bytes [at, at+have) are buffered */
 	size_t first;
 	uint64_t at;

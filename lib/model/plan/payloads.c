@@ -8,16 +8,16 @@
 
 #include <stdlib.h>
 
-/* The source of a span of gathered or computed bytes. */
+/* Context of a fill function: the origin of a span's gathered or computed bytes. */
 struct fill {
 	struct fill *next;
 	struct bundle *bundle;
 	const struct ws_item *item;
-	size_t first, n; /* pieces of a view; computed items: first is the index in this bucket */
-	size_t tensor;   /* of the plan */
-	struct ws_span whole; /* of a run of memory: the tensor's region, */
-	uint64_t skip;        /* and the run's offset in it */
-	struct ws_strided *strided; /* of a view */
+	size_t first, n; /* views: pieces; computed items: first is the index in bundle->computed */
+	size_t tensor;   /* index in the plan */
+	struct ws_span whole; /* runs of memory: span of the whole tensor */
+	uint64_t skip;        /* runs of memory: offset of the run in `whole` */
+	struct ws_strided *strided; /* views of GPU memory: boxes of the pieces; owned */
 };
 
 /* Allocated together with the payloads, which come last. */
@@ -26,11 +26,11 @@ struct bundle {
 	size_t n_spans, cap;
 	struct ws_gather_buffer *gather; /* shared: spans are sent one after the other */
 	struct fill *fills;
-	const struct ws_computed_item **computed; /* of the bucket, in order */
+	const struct ws_computed_item **computed; /* computed items of the bucket, in order */
 	size_t n_computed;
-	/* computes them ahead of the reader; NULL: nothing is computed */
+	/* computes these items ahead of the reader; NULL: no computed items */
 	struct ws_computed_read *reading;
-	uint64_t *hashes;         /* of the plan's tensors; NULL: not wanted */
+	uint64_t *hashes;         /* by tensor of the plan; NULL: hashes are not wanted */
 	struct ws_hash *hash;     /* hash of the current tensor */
 	struct ws_payload payloads[];
 };
@@ -96,7 +96,7 @@ static int fill_from_item(void *ctx, uint64_t at, void *dst, size_t n, struct ws
 	return ws_item_read(ctx, at, dst, n, err);
 }
 
-/* Adjacent runs of a file become one span, for one sendfile(2). */
+/* True if two runs of a file are adjacent: they become one span, for one sendfile(2). */
 static bool follows(const struct ws_span *a, const struct ws_span *b)
 {
 	return a->fd >= 0 && a->fd == b->fd && a->offset + a->length == b->offset;
@@ -123,7 +123,7 @@ static int add_span(struct building *x, const struct ws_span *span)
 	return 0;
 }
 
-/* span: length and fill function. */
+/* Takes ownership of fill.strided. The caller sets the span's length and functions. */
 static int add_fill(struct building *x, struct fill fill, struct ws_span span)
 {
 	struct bundle *b = x->bundle;
@@ -152,7 +152,7 @@ static int add_gathered(struct building *x, const struct ws_view_run *s)
 	               ws_oom(x->err);
 }
 
-/* *added false: not all of its pieces are on GPUs. */
+/* *added is false if some pieces are not on a GPU. */
 static int add_boxes(struct building *x, const struct ws_item *item, bool *added)
 {
 	struct bundle *b = x->bundle;
@@ -253,7 +253,7 @@ static int add_items(const struct ws_plan *p, const struct ws_plan_bucket *b, st
 	return 0;
 }
 
-/* Computing begins at once, so that it is ahead when the bucket is sent. */
+/* Starts computing at once, so that bytes are ready when the bucket is sent. */
 static int begin_reading(struct bundle *b, struct ws_err *err)
 {
 	if (!b->n_computed)
@@ -281,7 +281,7 @@ int ws_plan_payloads_for_gpu(const struct ws_plan *p, size_t bucket, ws_elsewher
 		ws_plan_payloads_free(bundle->payloads, n);
 		return -1;
 	}
-	/* The arrays no longer grow, so pointers to the spans are valid. */
+	/* The span array no longer grows, so pointers into it are valid. */
 	const struct ws_span *span = bundle->spans;
 	for (size_t i = 0; i < n; i++) {
 		bundle->payloads[i].spans = span;

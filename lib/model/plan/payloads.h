@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* payloads.h - the plan as the data planes see it. */
+/* payloads.h - turns buckets of a plan into payloads for the data planes. */
 #ifndef WS_MODEL_PAYLOADS_H
 #define WS_MODEL_PAYLOADS_H
 
@@ -11,10 +11,10 @@
  * outlive the arrays. */
 int ws_plan_payloads(const struct ws_plan *p, size_t bucket, struct ws_payload **out, size_t *n_out,
                      struct ws_err *err);
-/* The same for a data plane that sends from a GPU and computes some items there: `elsewhere` is
- * called with each such tensor and its recipe, or NULL. Items that it accepts are not computed
- * ahead, and their spans have the recipe; views of GPU memory are one span with its strided copies.
- * Their fill functions still work. */
+/* The same for a data plane that sends from a GPU and computes some items there. `elsewhere` gets
+ * the recipe of each computed item, or NULL, and returns true to accept the item. Accepted items
+ * are not computed ahead, and their spans have the recipe. Views of GPU memory are one span with
+ * strided copies. The fill functions of these spans still work. */
 typedef bool ws_elsewhere_fn(void *ctx, const struct ws_recipe_output *f);
 int ws_plan_payloads_for_gpu(const struct ws_plan *p, size_t bucket, ws_elsewhere_fn *elsewhere,
                              void *ctx, struct ws_payload **out, size_t *n_out,

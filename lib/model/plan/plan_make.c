@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plan_make.c - chooses tensors, keeps partners together, cuts buckets, and orders each bucket.
  *
- * Partners have the same key: the name without the parts that may differ between them. The
- * first partner in the catalog's order determines the place of all. */
+ * Partners have the same key: the name without the parts that may differ between them. The first
+ * partner in the catalog's order determines the place of all partners. */
 #include "wsync/tool/plan.h"
 
 #include "hash.h"
@@ -49,9 +49,8 @@ static int check_include(const struct ws_catalog *c, const struct ws_plan_opts *
 	                            unused, ws_catalog_count(c));
 }
 
-/* Hashes the name without "_scale_inv" or "_scale" behind ".weight", and with one name for both
- * halves of DeepSeek's fused first projection. Unrelated tensors whose keys collide only share
- * a bucket. */
+/* Hashes the name without "_scale_inv" or "_scale" after ".weight". Both halves of DeepSeek's fused
+ * first projection get the same name. Unrelated tensors whose keys collide only share a bucket. */
 static uint64_t partner_key(const char *name)
 {
 	static const char half[] = ".kv_a_proj_with_mqa.", whole[] = ".q_a_proj.";
@@ -117,7 +116,7 @@ static int by_rank(const void *a, const void *b)
 	return (x->order > y->order) - (x->order < y->order);
 }
 
-/* Falling element size, so that each tensor begins at a multiple of its element size. */
+/* Sorts by falling element size, so that each tensor begins at a multiple of its element size. */
 static int by_element(const void *a, const void *b)
 {
 	const struct choice *x = a, *y = b;
@@ -163,7 +162,7 @@ static bool is_aligned(const struct choice *c, size_t n)
 	return true;
 }
 
-/* Fills buckets in order, group by group. */
+/* Fills buckets in order, one group of partners after the other. */
 static int cut(struct ws_plan *p, const struct choice *c, size_t n)
 {
 	struct ws_plan_bucket bucket = { 0 };
@@ -216,7 +215,7 @@ static void add_number(struct ws_hash *h, uint64_t value)
 	ws_hash_add(h, &value, sizeof value);
 }
 
-/* Hashes the pieces of a view; of the source, only its index. */
+/* Hashes the pieces of a view; a source is represented by its index. */
 static void add_view(struct ws_hash *h, const struct ws_catalog *c, const struct ws_item *item)
 {
 	add_number(h, item->view->axis);

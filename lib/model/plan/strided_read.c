@@ -2,10 +2,10 @@
 #include "strided_read.h"
 
 enum {
-	RUN_MIN = 4096,    /* large enough to be read directly to its place */
+	RUN_MIN = 4096,    /* run in bytes that is worth reading directly to its place */
 	GAP_MAX = 6 << 10, /* a smaller gap is read too: another call costs as much */
 	LINE = 64,
-	SQUARE = 16        /* steps at a time, for fast transposing */
+	SQUARE = 16        /* steps are a multiple of this, for fast transposing */
 };
 
 /* One axis of the box; axes are sorted so that the last is the densest in the source. */
@@ -18,12 +18,12 @@ struct job {
 	struct axis axes[WS_MAX_DIMS];
 	unsigned n;
 	unsigned outer;    /* axes[0..outer) are walked one by one */
-	bool direct;       /* axes[outer] is read directly to its place; otherwise: */
+	bool direct;       /* true: axes[outer] is read directly to its place; false: */
 	unsigned dense;    /* axes[dense..n) are read by one call, with the gaps */
-	int64_t extent;    /* elements from the first to the last of those */
+	int64_t extent;    /* elements from the first to the last of one such read */
 	int64_t steps;     /* steps of axes[dense-1] in one block */
 	size_t pitch;      /* distance of steps in the block, in bytes */
-	bool together;     /* all steps by one call */
+	bool together;     /* one call reads all steps, with the gaps */
 	uint8_t *block;
 };
 
@@ -93,7 +93,7 @@ static void choose_reads(struct job *j)
 		j->steps = a->n;
 }
 
-/* ---- doing it -------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static int read_elements(const struct job *j, uint64_t at, void *dst, int64_t n, struct ws_err *err)
 {
@@ -101,7 +101,7 @@ static int read_elements(const struct job *j, uint64_t at, void *dst, int64_t n,
 	return ws_source_read(g->source, g->from, at * g->size, dst, (size_t)n * g->size, err);
 }
 
-/* Reads steps [first, first+n) of the axis outside the dense ones. */
+/* Reads n steps of the axis outside the dense axes, and spreads them to dst. */
 static int do_block(const struct job *j, uint64_t at, uint8_t *dst, int64_t n, struct ws_err *err)
 {
 	const struct axis *outer = j->dense ? &j->axes[j->dense - 1] : NULL;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transpose.c - memory to memory, two axes at a time.
+/* transpose.c - copies strided boxes in memory, two axes at a time.
  *
- * Where one axis is dense in the source and another in the destination, squares of 16 bytes by
- * as many rows are transposed in registers: n rows of n elements, interleaved log2(n) times with
- * the row half a square further down, are the columns. */
+ * If one axis is dense in the source and another in the destination, squares are transposed in
+ * registers. A square is n rows of n elements, 16 bytes each. log2(n) times, each row is
+ * interleaved with the row half a square below; the rows are then the columns. */
 #include "strided_read.h"
 
 #include <string.h>
@@ -55,7 +55,7 @@ SQUARE(64, ONE(64))
 
 /* ---- planes: two axes, any strides ----------------------------------------------------------- */
 
-/* Rows of the plane follow each other in dst, elements of a row in dst's denser axis. */
+/* The columns axis is the densest axis of dst, the rows axis the densest other axis of src. */
 struct plane {
 	int64_t rows, cols;
 	int64_t row_from, row_to, col_from, col_to;
@@ -111,7 +111,7 @@ static void copy_square(const struct plane *p, const uint8_t *src, uint8_t *dst)
 	}
 }
 
-/* Dense along the rows axis in src and along the columns axis in dst. */
+/* Copies a plane whose rows axis is dense in src and whose columns axis is dense in dst. */
 static void transpose(const struct plane *p, const uint8_t *src, uint8_t *dst)
 {
 	const int64_t side = 16 / p->size;
