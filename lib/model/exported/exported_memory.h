@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exported_memory.h - access to the memory of other processes, provided by whoever opens a source.
+/* exported_memory.h - access to the memory of other processes, provided by the opener of a source.
  *
- * Every call but open and close may come from any thread, several at once. */
+ * Several threads may make all calls at once, except open and close. */
 #ifndef WS_MODEL_EXPORTED_MEMORY_H
 #define WS_MODEL_EXPORTED_MEMORY_H
 
@@ -12,15 +12,15 @@
 struct ws_ipc_source; /* opaque: the memory that one manifest names */
 
 struct ws_memory_ops {
-	/* Opens the memory; fails if the process or a way to one of its devices is missing.
-	 * Borrows the manifest until close, and cancel (or NULL), which cancels every other
-	 * call. Copies path, the manifest's file, for messages. */
+	/* Opens the memory; fails if the process is gone or one of its devices cannot be reached.
+	 * Borrows the manifest until close, and cancel (or NULL), which cancels every other call.
+	 * Copies path, the manifest's file, for messages. */
 	int (*open)(const struct ws_manifest *m, const char *path, const struct ws_cancel *cancel,
 	            struct ws_ipc_source **out, struct ws_err *err);
 	/* Copies bytes [at, at+n) of an allocation to dst. The range must be inside it. */
 	int (*read)(struct ws_ipc_source *mem, size_t allocation, uint64_t at, void *dst, size_t n,
 	            struct ws_err *err);
-	/* The address of byte `at`. */
+	/* Returns the GPU address of byte `at` of an allocation. */
 	int (*gpu_address)(struct ws_ipc_source *mem, size_t allocation, uint64_t at,
 	                   struct ws_gpu_address *out, struct ws_err *err);
 	/* Checks that the process still has the memory, so that all data read since open is

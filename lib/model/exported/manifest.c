@@ -12,8 +12,8 @@
  *    "config": "DIR or config.json",               optional; relative to the manifest's directory
  *    "metadata": {"key": "value", ...}}            optional
  *
- * Every tensor is dense and row-major. Empty ones may omit allocation and offset. Unknown fields
- * are refused: a field that matters would come with another version. */
+ * Every tensor is dense and row-major. Empty tensors may omit allocation and offset. Unknown fields
+ * are refused: a new field that matters comes with another version. */
 #include "manifest.h"
 
 #include "name_index.h"
@@ -48,7 +48,7 @@ static int by_handle(const void *a, const void *b)
 	return memcmp((*x)->handle, (*y)->handle, sizeof (*x)->handle);
 }
 
-/* An allocation listed twice would be opened twice, and overlaps in it would not be seen. */
+/* Refuses an allocation listed twice: it would be opened twice, and hide overlapping tensors. */
 static int check_handles(struct ws_manifest_reader *r)
 {
 	const struct ws_manifest *m = r->m;
@@ -68,7 +68,7 @@ static int check_handles(struct ws_manifest_reader *r)
 	return rc;
 }
 
-/* Makes offsets relative to all allocations together. */
+/* Checks that tensors are inside their allocations; makes offsets count over all allocations. */
 static int check_places(struct ws_manifest_reader *r)
 {
 	struct ws_manifest *m = r->m;
@@ -105,8 +105,8 @@ static int by_place(const void *a, const void *b)
 	return strcmp(x->name, y->name);
 }
 
-/* Tied weights are the same bytes twice. Two tensors that share a part of their bytes have a
- * wrong offset, for example one counted in elements. */
+/* Tied weights share all bytes. Two tensors that share only a part of their bytes have a wrong
+ * offset, for example an offset in elements. */
 static int check_apart(struct ws_manifest_reader *r)
 {
 	const struct ws_tensor *before = NULL;

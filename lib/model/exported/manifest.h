@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* manifest.h - the list of tensors that a process keeps in the memory of its GPUs (the format:
- * manifest.c and wsync-manifest(5)). */
+/* manifest.h - the list of tensors that a process has in its GPU memory (format: manifest.c and
+ * wsync-manifest(5)). */
 #ifndef WS_MODEL_MANIFEST_H
 #define WS_MODEL_MANIFEST_H
 
@@ -20,7 +20,7 @@ struct ws_manifest_allocation {
 	uint64_t device;  /* index of devices */
 	uint8_t handle[WS_MANIFEST_HANDLE];
 	uint64_t bytes;
-	uint64_t base;    /* its first byte if all allocations are concatenated */
+	uint64_t base;    /* first byte, if all allocations are concatenated */
 };
 
 struct ws_manifest {
@@ -31,7 +31,7 @@ struct ws_manifest {
 	size_t n_allocations;
 	/* tensors in order of their offsets, which count over all allocations */
 	struct ws_safetensors list;
-	const char *config;         /* as written, in the list's text; NULL: not given */
+	const char *config;         /* as written, in list.text; NULL: not given */
 };
 
 #define WS_MANIFEST_INIT { .n_devices = 0 }
@@ -44,15 +44,15 @@ int ws_manifest_parse(const char *text, size_t len, const char *path, struct ws_
                       struct ws_err *err);
 void ws_manifest_free(struct ws_manifest *m); /* NULL is fine */
 
-/* The allocation that contains this byte. offset: of a tensor. */
+/* Returns the index of the allocation that contains this tensor offset. */
 size_t ws_manifest_find(const struct ws_manifest *m, uint64_t offset);
 
-/* ---- manifest_fields.c reads, manifest.c checks the whole ---- */
+/* ---- manifest_fields.c reads the fields, manifest.c checks them ---- */
 
 struct ws_manifest_reader {
 	struct ws_scan scan;
 	struct ws_manifest *m;
-	uint64_t *of; /* of each tensor: its allocation; to free */
+	uint64_t *of; /* allocation of each tensor; the caller frees it */
 	size_t tensors_cap, of_cap;
 };
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum { VERSION = 1, MAX_DEVICES = 64, MAX_ALLOCATIONS = 1 << 16 };
-/* limit of an allocation; their sum fits in 2^60 */
+/* limit of an allocation; the sum of all allocations is at most 2^60 */
 static const uint64_t MAX_BYTES = UINT64_C(1) << 44;
 
 typedef unsigned long long ull;
@@ -51,7 +51,7 @@ static int read_list(struct ws_scan *s, const char *name, const struct list *l, 
 	return more;
 }
 
-/* Reads a text of printable characters that fits. */
+/* Reads a string of printable characters that fits into dst. */
 static int read_text(struct ws_scan *s, const char *name, char *dst, size_t size)
 {
 	char *text, clean[256];
@@ -327,7 +327,7 @@ static int read_metadata(struct ws_scan *s, const char *name, void *into)
 	return ws_entry_texts(s, name);
 }
 
-/* Checked first, so that another version is not reported as an error in a field. */
+/* Reads the version first, so that another version is not reported as an error in a field. */
 static int read_version(struct ws_scan *s)
 {
 	size_t n = 0;

@@ -11,7 +11,7 @@ const char *ws_memory_path(const char *path)
 	return strncmp(path, scheme, sizeof scheme - 1) == 0 ? path + sizeof scheme - 1 : NULL;
 }
 
-/* The config's path seen from here; the manifest gives it relative to itself. */
+/* Resolves the config's path, which is relative to the manifest. *out NULL: no config. */
 static int find_config(const char *path, const char *config, char **out, struct ws_err *err)
 {
 	const char *slash = strrchr(path, '/');
