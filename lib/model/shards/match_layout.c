@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- which arrangements fit ------------------------------------------------------------------ */
+/* ---- matching -------------------------------------------------------------------------------- */
 
-/* Number of groups that one rank has: at least one; 0: not a whole number. */
+/* Returns the number of groups of one rank, at least one; 0: the groups do not divide. */
 static int64_t share_groups(int64_t groups, unsigned tp)
 {
 	if (groups % tp == 0)
@@ -17,7 +17,7 @@ static int64_t share_groups(int64_t groups, unsigned tp)
 	return tp % groups == 0 ? 1 : 0;
 }
 
-/* Whether each part has the same number of rows in each group. */
+/* True if each part has the same number of rows in each group. */
 static bool groups_fit(const struct ws_layout_match *a, const struct ws_match_at *at)
 {
 	const struct ws_param *q = a->param;
@@ -139,8 +139,8 @@ struct grid {
 	int64_t sizes[WS_MAX_DIMS], strides[WS_MAX_DIMS];
 };
 
-/* Finds strides for other dims over the same elements in the same order, if there are any:
- * matches groups of axes by element count; a group that is cut differently must be dense. */
+/* Finds strides for other dims over the same elements in the same order. False: there are none.
+ * Matches groups of axes by element count; the axes of a group must be dense. */
 static bool reshape(const struct grid *g, unsigned n, const int64_t *dims, int64_t *strides)
 {
 	unsigned i = 0, k = 0;
@@ -188,7 +188,7 @@ static struct grid grid_of(const struct ws_layout_match *a, const struct ws_part
 	return g;
 }
 
-/* A part of r rows begins at row A: its share of group g begins at g * R / G + A / G. */
+/* A part begins at row A of R. Its share of the g-th of G groups begins at g * R / G + A / G. */
 static int add_groups(const struct ws_layout_match *a, const struct ws_box *to,
                       struct ws_pieces *list)
 {
@@ -273,7 +273,7 @@ void ws_match_text(const struct ws_layout_match *a, const struct ws_box *to, cha
 		         is_transposed(a) ? ", transposed" : "");
 }
 
-/* The rule, and the order of axes if it is not the usual one. */
+/* Names the rule, and the order of axes if the tensor is transposed. */
 static void name_rule(const struct ws_layout *l, const struct ws_layout_match *a, char *dst,
                       size_t n)
 {

@@ -11,25 +11,25 @@ struct ws_layout_match {
 	const struct ws_param *param;
 	unsigned order[WS_MAX_DIMS];   /* axis d of the tensor is axis order[d] of the param */
 	int64_t strides[WS_MAX_DIMS];  /* of the param's axes, in elements of the tensor */
-	int64_t dims[WS_MAX_DIMS];     /* of the param at that rank */
+	int64_t dims[WS_MAX_DIMS];     /* of the param at this rank */
 	/* rows are interleaved in this many groups; 0: not interleaved */
 	int64_t groups;
 	uint32_t rule;
 };
 
-/* The rank; groups of rows are divided among the ranks of a parameter. */
+/* The rank of the tensors, and the number of ranks among which groups of rows are divided. */
 struct ws_match_at {
 	const struct ws_layout *layout;
 	unsigned rank, tp;
 };
 
-/* True if the tensor has the param's shape there, under its own name or an alias (NULL: its
- * own). */
+/* Matches a tensor with a param's shape at a rank. alias: the alias that names the tensor; NULL:
+ * the param's own name. False: the shapes differ. */
 bool ws_match_layout(const struct ws_source *source, const struct ws_tensor *t,
                 const struct ws_param *param, const struct ws_alias *alias,
                 const struct ws_match_at *at, struct ws_layout_match *out);
-/* All matches of this name, without equivalent ones; at most n. *known: the name is known,
- * whatever the tensor's shape. */
+/* Finds all matches of this name, without equivalent ones. Returns their number, at most n. *known:
+ * the name is known, with any shape. */
 size_t ws_match_layouts(const struct ws_source *source, const struct ws_tensor *t, const char *name,
                       const struct ws_match_at *at, struct ws_layout_match *out, size_t n,
                       bool *known);
@@ -42,12 +42,12 @@ struct ws_pieces {
 /* NULL: out of memory. Free with free(list->v). */
 struct ws_piece *ws_pieces_add(struct ws_pieces *list);
 
-/* Adds the whole tensor as one piece; strides for another rank stay unchanged. */
+/* Adds the whole tensor as one piece. The caller may reduce dims; the strides stay valid. */
 int ws_pieces_add_whole(struct ws_pieces *list, const struct ws_source *source,
                      const struct ws_tensor *t);
-/* Adds the tensor's pieces for box `to` of the param, which is box `from` of the part: one
- * piece, or one for each group along the part's first axis. 1: no strides can express it; -1:
- * out of memory. */
+/* Adds the tensor's pieces for box `to` of the param, which is box `from` of the part: one piece,
+ * or one for each group along the part's first axis. 1: strides cannot express the box; -1: out of
+ * memory. */
 int ws_match_pieces(const struct ws_layout_match *a, const struct ws_part *part,
                     const struct ws_box *from, const struct ws_box *to, struct ws_pieces *list);
 

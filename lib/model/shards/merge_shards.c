@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* merge_shards.c - merges the shards that ranks saved into the checkpoint that they form.
  *
- * First each tensor of each rank is identified: a part of the checkpoint, or a fused parameter
- * of that rank. Then the layout gives for each part the box of each rank. A box that several
- * ranks have is read from the first of them, and replicas.c compares the others. A part that
- * every rank has whole is not divided, whatever the layout says. */
+ * First it identifies each tensor of each rank: a part of the checkpoint, or a fused parameter of
+ * that rank. Then the layout gives the box of each rank for each part. If several ranks have the
+ * same box, the first rank's is read, and replicas.c compares the others. A part that every rank
+ * has whole is not divided, whatever the layout says. */
 #include "merge_shards.h"
 
 #include <stdlib.h>
@@ -14,9 +14,9 @@
 struct share {
 	size_t rank;
 	struct ws_box from, to;
-	const struct ws_tensor *tensor;       /* under the part's own name, or NULL: */
+	const struct ws_tensor *tensor;       /* saved under the part's own name; NULL: see fused */
 	const struct ws_layout_match *fused;
-	bool replica;                         /* other ranks have all of it */
+	bool replica;                         /* the shares before it cover it */
 };
 
 /* ---- shares ---------------------------------------------------------------------------------- */
@@ -86,8 +86,8 @@ static const struct ws_tensor *tensor_of(const struct share *s)
 	return s->tensor || !s->fused ? s->tensor : s->fused->tensor;
 }
 
-/* Trainers pad vocabularies to their own multiples, so the rows of each shard determine the
- * next one's begin. The last ranks may have only padding. */
+/* Trainers pad vocabularies to their own multiples, so the next shard begins after the rows of this
+ * shard. The last ranks may have only padding. */
 static void move_vocab(const struct ws_part *p, struct share *s, int64_t *next)
 {
 	const int64_t rows = s->tensor->dims[0], left = p->dims[0] - *next;
@@ -102,7 +102,7 @@ static bool is_whole(const struct ws_part *p, const struct share *s)
 	       same_dims(p->n_dims, s->tensor->dims, p->dims);
 }
 
-/* True if a shard under the part's own name has the shape of its box. Padding behind it is
+/* True if a shard under the part's own name has the shape of its box. Padding after the box is
  * ignored. */
 static bool fits(const struct ws_part *p, const struct share *s)
 {
@@ -116,7 +116,7 @@ static bool fits(const struct ws_part *p, const struct share *s)
 	return true;
 }
 
-/* Adds the pieces of one share, in the size of its box. > 0: its tensor cannot be split. */
+/* Adds the pieces of one share, in the size of its box. > 0: the fused tensor cannot be split. */
 static int append_pieces(struct ws_shard_merge *j, const struct ws_part *p, const struct share *s)
 {
 	const size_t before = j->pieces.n;
@@ -140,7 +140,7 @@ static int add_share(struct ws_shard_merge *j, const struct ws_part *p, const st
 	return rc ? ws_oom(j->err) : 0;
 }
 
-/* Collects the shares of all ranks that should have one; none if no rank has any. */
+/* Collects the nonempty shares of all ranks, missing ones too. *n is 0 if no rank saved a share. */
 static int collect(struct ws_shard_merge *j, const struct ws_part *p, size_t i,
                    struct share *shares, size_t *n)
 {
@@ -182,7 +182,7 @@ static int by_place(const void *a, const void *b)
 	return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* The only axis along which ranks have different boxes; -1: several. */
+/* Returns the only axis along which ranks have different boxes; -1: several axes. */
 static int find_axis(const struct ws_part *p, const struct share *s, size_t n)
 {
 	int axis = 0, found = 0;
@@ -316,7 +316,7 @@ static int merge_shares(struct ws_shard_merge *j, const struct ws_part *p, struc
 	       add_replicas(j, p, s, n, axis) ? -1 : 0;
 }
 
-/* A part that every rank has whole was not divided; a server could not have divided it either. */
+/* True if every rank has the part whole. A server cannot have divided this part either. */
 static bool all_whole(const struct ws_part *p, const struct share *s, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -341,7 +341,7 @@ static int join_part(struct ws_shard_merge *j, size_t i, struct share *shares)
 	return merge_shares(j, p, shares, n);
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- the checkpoint -------------------------------------------------------------------------- */
 
 static int prepare(struct ws_shard_merge *j)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* replicas.c - compares replicas: tensors that several ranks saved, such as norms, routers, and
- * key and value heads if there are fewer than ranks.
+/* replicas.c - compares replicas: tensors that several ranks saved, such as norms, routers, and key
+ * and value heads if there are fewer heads than ranks.
  *
- * The first rank's bytes are sent. Trainers keep replicas equal bit for bit, so a difference
- * means that the ranks were not saved at the same step, and that their divided tensors do not
- * fit together either. Norms are enough to see it: they are small and change at every step. Of
- * large replicas only both ends are read: a push does not need their bytes, and a torn file is
- * usually torn at its end. */
+ * The first rank's bytes are sent. Trainers keep replicas equal bit for bit. A difference means
+ * that the ranks were not saved at the same step, so their divided tensors do not fit together
+ * either. Norms suffice to detect it: they are small and change at every step. Large replicas are
+ * compared only at both ends: a push does not need their bytes, and a torn file is usually torn at
+ * its end. */
 #include "catalog_build.h"
 
 #include "wsync/tool/str.h"
@@ -42,7 +42,7 @@ struct comparison {
 	const struct ws_replica_opts *opts;
 	const struct ws_replica *r;
 	const struct ws_item *item;
-	/* `run` bytes of the replica are at offset + k * stride of the item */
+	/* run k of the replica, `run` bytes, is at offset + k * stride of the item */
 	uint64_t run, stride, offset;
 	unsigned char *own, *sent;    /* CHUNK each */
 	struct ws_err *err;

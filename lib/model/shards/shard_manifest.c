@@ -34,7 +34,7 @@ static int read_size(const struct ws_json *root, const char *key, const char *pa
 	return 0;
 }
 
-/* True for a relative path of plain names, without "..". */
+/* Returns NULL for a relative path without "..", else the reason to refuse it. */
 static const char *what_is_wrong(const char *file)
 {
 	char clean[1024];

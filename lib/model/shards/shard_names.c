@@ -2,8 +2,8 @@
 /* shard_names.c - finds the ranks in the file names of a directory.
  *
  * A name is words and numbers: "model-rank-2-part-0.safetensors" is model rank 2 part 0
- * safetensors. The word before a number tells whether it is a rank. If no name has such a word,
- * the place decides: the place with one number for each rank. */
+ * safetensors. The word before a number shows whether it is a rank. If no name has such a word, the
+ * ranks are the numbers at the only place with the values 0 .. tp-1. */
 #include "shard_list.h"
 
 #include "name_index.h"
@@ -82,7 +82,7 @@ static void read_numbers(struct entry *e)
 	}
 }
 
-/* ---- what is there --------------------------------------------------------------------------- */
+/* ---- directory entries ----------------------------------------------------------------------- */
 
 static bool is_tensors(const char *name)
 {
@@ -181,7 +181,7 @@ static enum clarity clearest(const struct seen *s)
 	return best;
 }
 
-/* Ranks are files or directories: the more certain ones win. */
+/* Keeps either the files or the directories: those with the more certain ranks. */
 static int choose_kind(const char *dir, struct seen *s, unsigned tp, struct ws_err *err)
 {
 	enum clarity clarity[2] = { PLACE, PLACE };
@@ -205,7 +205,7 @@ static int choose_kind(const char *dir, struct seen *s, unsigned tp, struct ws_e
 	return 0;
 }
 
-/* The number of that certainty; -1: none, or several. */
+/* Returns the only number of this clarity; -1: no number, or several. */
 static int find_number(const struct entry *e, enum clarity clarity)
 {
 	int found = -1;
@@ -237,7 +237,7 @@ static bool counts_at(const struct seen *s, size_t place, unsigned tp)
 	return fits && ranks == tp;
 }
 
-/* The place of the rank in names without a helpful word; -1: none, or several. */
+/* Returns the only place of ranks in names without a helpful word; -1: no place, or several. */
 static int find_place(const struct seen *s, unsigned tp)
 {
 	int found = -1;
@@ -251,7 +251,7 @@ static int find_place(const struct seen *s, unsigned tp)
 	return found;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- assigning ------------------------------------------------------------------------------- */
 
 static int assign(const char *dir, const struct seen *s, struct ws_shard_list *list,
                   struct ws_err *err)

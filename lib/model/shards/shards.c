@@ -45,7 +45,7 @@ static bool is_directory(const char *path)
 	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* Compares paths that differ in one number only: > 0 if the first has the higher one. */
+/* Compares paths that differ in one number only: > 0 if the first path has the higher number. */
 static int by_number(const char *a, const char *b)
 {
 	size_t i = 0;
@@ -61,7 +61,7 @@ static int by_number(const char *a, const char *b)
 	return strcmp(after_a, after_b) ? 0 : (x > y) - (x < y);
 }
 
-/* Shards merged in the wrong order have the right shapes, so later checks cannot find it. */
+/* Shards merged in the wrong order have the right shapes, so later checks cannot detect this. */
 static int check_order(const char *const *paths, size_t n, struct ws_err *err)
 {
 	for (size_t i = 1; i < n; i++) {
@@ -108,8 +108,8 @@ static bool is_same(const char *a, const char *b)
 	return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-/* One rank's file given twice has the right shapes, too. Files that are not all of a rank may
- * be shared. */
+/* Refuses a file given for two ranks: its shapes are right, too. Ranks with several files may share
+ * some of them. */
 static int check_distinct(const struct ws_shard_list *list, struct ws_err *err)
 {
 	for (size_t r = 1; r < list->tp; r++) {
@@ -122,7 +122,7 @@ static int check_distinct(const struct ws_shard_list *list, struct ws_err *err)
 	return 0;
 }
 
-/* ---- opening them ---------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 struct opening {
 	const struct ws_shard_list *list;
@@ -155,7 +155,7 @@ static void *open_some(void *arg)
 	return NULL;
 }
 
-/* If no thread can be started, one fewer works. */
+/* If a thread cannot be started, fewer threads open the ranks; this thread always does. */
 static int open_all(const struct ws_shard_list *list, const struct ws_source_opts *opts,
                     struct ws_source **sources, struct ws_err *err)
 {
@@ -179,7 +179,7 @@ static int open_all(const struct ws_shard_list *list, const struct ws_source_opt
 	return ws_err_wrap(err, "rank %zu", o.bad);
 }
 
-/* dir, if it has a config.json. */
+/* *out: a copy of dir if it has a config.json, else NULL. */
 static int find_config(const char *dir, char **out, struct ws_err *err)
 {
 	char *config = NULL;

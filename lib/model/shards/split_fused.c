@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* split_fused.c - turns tensors in a trainer's names and shapes into checkpoint tensors.
  *
- * A tensor is renamed first. If it then has the name and shape of a checkpoint tensor it stays
- * as it is, whatever else its name might mean. Otherwise it may be a fused parameter, under the
- * server's or a trainer's name, and is split; or it is a part of a checkpoint tensor and waits
- * for the other parts. */
+ * Each tensor is renamed first. A tensor with the name and shape of a checkpoint tensor then stays
+ * as it is, even if its name has another meaning too. Any other tensor may be a fused parameter,
+ * under the server's or a trainer's name, and is split. Or it is a part of a checkpoint tensor, and
+ * waits for the other parts. */
 #include "catalog_build.h"
 
 #include "rules.h"
@@ -14,7 +14,7 @@
 
 enum { MAX_NAME = 4096, MEANINGS = 8, MAX_PARTS = 16 };
 
-/* Parts of one joined tensor, in order of arrival. */
+/* The parts of one joined tensor that were found so far, in the join's order. */
 struct waiting {
 	const char *name;
 	const struct ws_join *join;
@@ -30,11 +30,11 @@ struct fused_split {
 	const struct ws_layout *layout;
 	struct ws_list waiting;
 	struct ws_pieces pieces; /* scratch */
-	bool changed;            /* some item is not just a tensor of the source at its place */
+	bool changed;            /* some item is not a tensor of the source under its own name */
 	struct ws_err *err;
 };
 
-/* ---- taking apart ---------------------------------------------------------------------------- */
+/* ---- splitting ------------------------------------------------------------------------------- */
 
 static int add_part(struct fused_split *u, const struct ws_layout_match *a,
                     const struct ws_part *part)
@@ -76,7 +76,7 @@ static bool has_shape(const struct ws_tensor *t, const struct ws_part *p)
 	return t->n_dims == p->n_dims && memcmp(t->dims, p->dims, p->n_dims * sizeof *p->dims) == 0;
 }
 
-/* 1: it was split. *why: why a tensor with a known name cannot be split; else NULL. */
+/* Returns 1 if the tensor was split. *why: why a known name cannot be split, or NULL. */
 static int split_by_name(struct fused_split *u, const struct ws_tensor *t, const char *name,
                   const char **why)
 {
@@ -158,7 +158,7 @@ static int join_parts(struct fused_split *u, const struct waiting *w)
 	return ws_catalog_add_view(u->c, item, 0, &u->pieces, u->err);
 }
 
-/* 1: it waits, or was the last part and all are joined. */
+/* Returns 1: the part waits for the others, or it was the last part and all are joined. */
 static int wait(struct fused_split *u, const struct ws_tensor *t, const char *name,
                 const struct ws_join *j, size_t i, const char *whole)
 {
@@ -188,7 +188,7 @@ static int join_part(struct fused_split *u, const struct ws_tensor *t, const cha
 	return 0;
 }
 
-/* Reports parts whose partners are missing. */
+/* Adds parts whose partners are missing as they are, with the reason as their derivation. */
 static int flush_waiting(struct fused_split *u)
 {
 	const struct waiting *w = u->waiting.items;
@@ -212,7 +212,7 @@ static int flush_waiting(struct fused_split *u)
 	return 0;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- the source ------------------------------------------------------------------------------ */
 
 static const char *rename_of(struct fused_split *u, const struct ws_tensor *t)
 {
