@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config.c - look-ups in a config.json from an untrusted source.
  *
- * The JSON stays as parsed; a look-up walks the keys of a level, whose number is limited.
- * Numbers are returned as they are: the caller, who knows their purpose, refuses absurd ones (a
- * head count of -1). */
+ * The JSON stays as parsed; a look-up walks the keys of a level, whose number is limited. Numbers
+ * are returned as they are: the caller knows their purpose and refuses absurd ones (a head count of
+ * -1). */
 #include "wsync/tool/config.h"
 
 #include "file.h"
@@ -14,8 +14,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Real files have less than 200 keys and 1000 elements. Look-ups walk them, so larger files are
- * refused. */
+/* Real files have less than 200 keys and 1000 elements. Larger files are refused, because look-ups
+ * walk all keys. */
 enum { MAX_FILE_BYTES = 16 << 20, MAX_KEYS = 4096, MAX_ELEMENTS = 65536 };
 
 struct ws_config {

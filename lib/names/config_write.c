@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config_write.c - copies the members of a JSON text and replaces one.
+/* config_write.c - copies the members of a JSON text and replaces one member.
  *
- * Members are copied as text: a number that goes through a double does not always print as
- * before. The text was parsed as JSON before, so the walk only needs to tell strings from
- * brackets. */
+ * Members are copied as text, because a number that goes through a double does not always print as
+ * before. The text is valid JSON, so the walk only needs to tell strings from brackets. */
 #include "wsync/tool/config.h"
 
 #include "wsync/tool/json_read.h"
 
 #include <string.h>
 
-/* Like the reader, skips a byte order mark. */
+/* Skips white space, and a byte order mark, like the JSON reader. */
 static const char *skip_space(const char *p)
 {
 	if (strncmp(p, "\xef\xbb\xbf", 3) == 0)
@@ -49,7 +48,7 @@ struct member {
 	size_t key_len, value_len;
 };
 
-/* Reads the member at or behind *p and moves *p behind it. False: no more. */
+/* Reads the member at or after *p and moves *p behind it. False: no more members. */
 static bool next_member(const char **p, struct member *m)
 {
 	const char *at = skip_space(*p);
@@ -95,7 +94,7 @@ static void write_quant(const struct ws_quant *q, struct ws_buf *out)
 	ws_jw_end_object(&w);
 }
 
-/* Copies a level without the members about quantization, and writes q instead; NULL: none. */
+/* Copies a level without the members about quantization, and writes q instead if it is not NULL. */
 static void write_level(const char *p, const struct ws_quant *q, bool top, struct ws_buf *out)
 {
 	const char *lead = "\n  ";

@@ -2,11 +2,11 @@
 /* listing.c - reads saved listings of weights:
  *
  *   {"weights":[{"name":..,"shape":[..],"dtype"?},..],..}    GET /list_weights
- *   {"ranks":[{"checksums":{NAME:..}},..],..}                POST /weights_checker: names alone
- *   {"type":"tensor","name":..,"dtype":..,"shape":[..],..}   lines of wsync-list-weights --json
- *   NAME  DTYPE  [4096, 2048]  16.0 MiB                      its table
- *   NAME<TAB>DTYPE<TAB>4096,2048<TAB>16777216                its --format tsv
- *   NAME                                                     its --format names: no shapes
+ *   {"ranks":[{"checksums":{NAME:..}},..],..}                POST /weights_checker: only names
+ *   {"type":"tensor","name":..,"dtype":..,"shape":[..],..}   wsync-list-weights --json
+ *   NAME  DTYPE  [4096, 2048]  16.0 MiB                      wsync-list-weights
+ *   NAME<TAB>DTYPE<TAB>4096,2048<TAB>16777216                wsync-list-weights --format tsv
+ *   NAME                                                     ... --format names: no shapes
  *
  * Names and dtypes are stored in one block behind the entries. */
 #include "listing_read.h"
@@ -197,7 +197,7 @@ static int read_weights(struct reading *r, const struct ws_json *weights, struct
 	return 0;
 }
 
-/* Reads the first rank only: the others have the same parameters. */
+/* Reads only the first rank: all ranks have the same parameters. */
 static int read_checksums(struct reading *r, const struct ws_json *ranks, struct ws_err *err)
 {
 	const struct ws_json *sums = ws_json_get(ws_json_first(ranks), "checksums");
@@ -272,7 +272,7 @@ static const char *read_shape(const char *p, struct ws_weight *w)
 	return w->n_dims ? p : NULL;
 }
 
-/* Lines of tables that are not parameters: blank ones, "==> URL <==", "310 tensors, 1.11 GiB". */
+/* True for lines of tables without a parameter: blank, "==> URL <==", "310 tensors, 1.11 GiB". */
 static bool is_decoration(const char *s)
 {
 	const size_t digits = strspn(s, "0123456789");
@@ -305,7 +305,7 @@ static int read_text_line(struct reading *r, char *s, size_t line, struct ws_err
 		if (*p && strcmp(type, "-"))
 			w.dtype = plain_dtype(type);
 		if (!*p)
-			p = type; /* end of line: this was the shape, or garbage */
+			p = type; /* end of line: this word is the shape, or invalid */
 	}
 	if (*w.dtype && !ws_dtype_from_torch(w.dtype, &dtype))
 		return bad_line(r, line, "NAME [DTYPE] SHAPE: there is no such type", err);

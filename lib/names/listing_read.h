@@ -12,8 +12,8 @@ enum { WS_MAX_SHOWN_NAME = 1024 };
  * characters. False for NULL. */
 bool ws_weight_name_ok(const char *name);
 
-/* Reads {"name","shape":[int],"dtype"?}; strings are borrowed from the node. -1: another kind
- * of object. */
+/* Reads {"name","shape":[int],"dtype"?}; strings are borrowed from the node. -1: the object is not
+ * of this kind. */
 int ws_weight_from_json(const struct ws_json *node, struct ws_weight *w);
 
 /* True if both have the same names, shapes and dtypes in the same order. */

@@ -23,7 +23,7 @@ static int by_hash(const void *a, const void *b, void *ctx)
 	return order ? order : (x->index > y->index) - (x->index < y->index);
 }
 
-/* If several names are duplicated, the first in array order is reported. */
+/* Finds a name that occurs twice; of several such names, the first in array order. */
 static int find_twice(const struct ws_names *names, size_t twice[2])
 {
 	const struct ws_name_entry *e = names->entries;
@@ -68,8 +68,8 @@ static bool is_before(const struct ws_names *names, size_t i, uint64_t hash, con
 	return e->hash < hash || (e->hash == hash && strcmp(name_at(names, e->index), name) < 0);
 }
 
-/* Finds the first entry that is not smaller. Hashes are spread evenly, so the search starts at
- * the expected place and doubles its steps; names chosen to collide cost no more than a binary
+/* Finds the first entry that is not smaller. Hashes are spread evenly, so the search starts at the
+ * expected place and doubles its steps. Names chosen to collide cost no more than a binary
  * search. */
 static size_t lower_bound(const struct ws_names *names, uint64_t hash, const char *name)
 {

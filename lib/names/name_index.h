@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* name_index.h - finds tensors, or other structs that begin with a name, by name.
  *
- * Sorted by hash, not by text, because names of a layer differ only at their ends; and sorted,
- * not in hash slots, so that names chosen to collide cost no more than others. */
+ * Entries are sorted by hash, not by text, because names of a layer differ only at their ends. They
+ * are sorted, not in hash slots, so that names chosen to collide cost no more than others. */
 #ifndef WS_NAMES_NAME_INDEX_H
 #define WS_NAMES_NAME_INDEX_H
 
@@ -26,9 +26,9 @@ struct ws_names {
 int ws_names_init(struct ws_names *names, const void *array, size_t stride, size_t n,
                   size_t twice[2], struct ws_err *err);
 void ws_names_fini(struct ws_names *names); /* NULL is fine */
-/* The first element of that name; NULL: none. */
+/* Returns the first element with that name; NULL: not found. */
 const void *ws_names_find(const struct ws_names *names, const char *name);
-/* The i-th element of that name in array order; NULL: no more. */
+/* Returns the i-th element with that name, in array order; NULL: fewer elements. */
 const void *ws_names_nth(const struct ws_names *names, const char *name, size_t i);
 
 /* An untrusted name, cut and cleaned for messages. */

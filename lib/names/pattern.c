@@ -23,7 +23,7 @@ static size_t segment(const char *s)
 	return n;
 }
 
-/* Most patterns do not match, and most of those differ in the first segment. */
+/* Compares the first segments: most patterns that do not match already differ there. */
 static bool may_begin(const char *pattern, const char *name)
 {
 	if (*pattern == '{' || *pattern == '*')
@@ -68,7 +68,7 @@ static bool match_segment(const char *pattern, size_t n_p, const char *name, siz
 	return n_p == n && memcmp(pattern, name, n) == 0;
 }
 
-/* Matches the pattern behind a leading "**" with all of name. */
+/* Matches a pattern without leading "**" with the whole name. */
 static bool match_from(const char *pattern, const char *name, struct found *f)
 {
 	for (;;) {
@@ -128,7 +128,7 @@ bool ws_pattern_match(const char *pattern, const char *name, struct ws_capture *
 	return true;
 }
 
-/* The text for a segment of a pattern; false: not captured. */
+/* Finds the text that replaces a segment of a pattern; false: not captured. */
 static bool meaning(const char *segment_at, size_t n, bool leads, const struct ws_capture *caps,
                     size_t n_caps, const char **at, size_t *len)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* quant_skips.c - which modules a quantization_config leaves unquantized.
+/* quant_skips.c - finds the modules that a quantization_config leaves unquantized.
  *
  * Quantizers and servers match the entries in different ways, some by substring. Here an entry
- * matches whole segments: "mlp.gate" does not match "mlp.gate_proj". All these ways agree on
- * that for the lists of published checkpoints. */
+ * matches whole segments: "mlp.gate" does not match "mlp.gate_proj". For the lists of published
+ * checkpoints all these ways give the same result. */
 #include "wsync/tool/config.h"
 
 #include <string.h>
@@ -31,7 +31,7 @@ static bool glob(const char *p, size_t n_p, const char *name, size_t n)
 	return i == n_p;
 }
 
-/* Matches the module or one that contains it. */
+/* True if an entry matches the module or a module that contains it. */
 static bool covers(const char *entry, size_t n, const char *module)
 {
 	const size_t len = strlen(module);

@@ -15,7 +15,7 @@
 
 enum {
 	MAX_SEGMENTS = 24,  /* longer names get no suggestion */
-	MAX_SLOTS = 4,      /* numbers per name; further ones belong to the kind */
+	MAX_SLOTS = 4,      /* numbers per name; further numbers belong to the kind */
 	MAX_KINDS = 16384,
 	MAX_ALIGNED = 2048, /* kinds tried for one name */
 	ANY = -1            /* a number that the wrong name lacks */
@@ -85,7 +85,7 @@ unsigned ws_edit_distance(const char *a, size_t n, const char *b, size_t m)
 	return row[m];
 }
 
-/* At most nine digits, so that it fits. */
+/* ANY: no number, or more than nine digits. */
 static int64_t number_of(const char *at, unsigned n)
 {
 	int64_t value = 0;
@@ -99,7 +99,7 @@ static int64_t number_of(const char *at, unsigned n)
 	return value;
 }
 
-/* 0: too many segments. */
+/* Returns the number of segments; 0: too many. */
 static unsigned split(const char *name, struct segment out[MAX_SEGMENTS])
 {
 	unsigned n = 0, slots = 0;
@@ -162,7 +162,7 @@ static int by_last_word(const void *a, const void *b)
 	return u != v ? (u < v ? -1 : 1) : (x->first > y->first) - (x->first < y->first);
 }
 
-/* Index of the word, or of the one behind its place. */
+/* Returns the index of the word, or the index at which the word would be inserted. */
 static size_t find_word(const struct ws_suggest *s, const char *at, unsigned n, bool *found)
 {
 	size_t lo = 0, hi = s->n_words;
@@ -283,7 +283,7 @@ struct query {
 	unsigned cost[MAX_SEGMENTS + 1][MAX_SEGMENTS + 1];
 };
 
-/* Words that differ in less than half of their letters are misspellings. */
+/* Words that differ in at most half of their letters are misspellings. */
 static unsigned word_cost(const struct segment *a, const struct segment *b)
 {
 	const unsigned longest = a->n > b->n ? a->n : b->n;
@@ -298,7 +298,7 @@ static unsigned replace_cost(struct query *q, unsigned i, const struct segment *
 {
 	const struct segment *a = &q->segments[i];
 	if (a->number != ANY && b->number != ANY)
-		return 0; /* decided among the members */
+		return 0; /* nearest_member adds the cost of numbers */
 	if (a->number != ANY || b->number != ANY)
 		return NEVER;
 	uint8_t *memo = &q->s->memo[i * q->s->n_words + b->word];
@@ -338,7 +338,7 @@ static unsigned align(struct query *q, const struct kind *k)
 	return q->cost[q->n][k->n_segments];
 }
 
-/* Walks the table back: which number of the name belongs to which slot of the kind. */
+/* Walks the table back to find the number of the name for each slot of the kind. */
 static void read_numbers(struct query *q, const struct kind *k, int64_t want[MAX_SLOTS])
 {
 	unsigned i = q->n, j = k->n_segments, slot = 0;
@@ -378,7 +378,7 @@ static size_t lower(const struct ws_suggest *s, size_t lo, size_t hi, unsigned s
 	return lo;
 }
 
-/* Finds the member with the nearest numbers, earlier ones first; adds their cost. */
+/* Finds the member with the nearest numbers, earlier slots first. Adds their cost to *cost. */
 static const struct member *nearest_member(const struct ws_suggest *s, const struct kind *k,
                                            const int64_t want[MAX_SLOTS], unsigned *cost)
 {
