@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layout.c - makes and owns a layout: checks its options, builds its indices, and answers look-
- * ups. */
+/* layout.c - makes and owns a layout: checks its options, builds its indices, finds names. */
 #include "layout_build.h"
 
 #include "wsync/tool/buf.h"
@@ -8,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- rules for reading -----------------------------------------------------------------------*/
+/* ---- texts of rules -------------------------------------------------------------------------- */
 
 static const char *kind_word(enum ws_rule_kind kind)
 {
@@ -73,7 +72,7 @@ static int check_options(struct ws_layout_opts *o, struct ws_err *err)
 	return 0;
 }
 
-/* The family's rules handle MXFP4; FP8 by blocks or by tensors is handled here. */
+/* Reads FP8, in blocks or by tensor. The family's rules handle MXFP4. */
 static int read_quantization(struct ws_build *b)
 {
 	const struct ws_quant *q = ws_config_quant(b->config);

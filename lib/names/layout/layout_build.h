@@ -21,18 +21,18 @@ enum {
 /* Arrangement of the parts in a parameter. */
 enum ws_form {
 	WS_FORM_ROWS,    /* stacked along the first axis */
-	/* [expert, rows, columns], with the parts of an expert stacked; for single numbers
-	 * [expert, part], or [expert] if each has one */
+	/* [expert, rows, columns], with the parts of an expert stacked; parts with one number each
+	 * are [expert, part], or [expert] for a single part */
 	WS_FORM_EXPERTS,
 	WS_FORM_SHAPED   /* a single part, reshaped or transposed */
 };
 
-/* How a parameter is divided; on an error, among one rank. Rank r has piece r % tp, and the
+/* How a parameter is divided; tp and ep are 1 if it cannot be. Rank r has piece r % tp, and the
  * experts of group r / tp % ep. */
 struct ws_division {
 	enum ws_form form;
 	unsigned tp, ep;
-	int64_t routed;           /* EXPERTS: how many are divided by ep; every rank has the rest */
+	int64_t routed;           /* EXPERTS: experts divided by ep; every rank has the rest */
 	unsigned per_expert;      /* EXPERTS: parts of each expert */
 	int axis;                 /* SHAPED: divided axis of the param; < 0: none */
 };
@@ -54,7 +54,7 @@ struct ws_layout {
 	size_t n_aliases, cap_aliases;
 	struct ws_skipped *skips;
 	size_t n_skips, cap_skips;
-	const char **rules;       /* the rule's text */
+	const char **rules;       /* texts of the rules */
 	size_t n_rules;
 	struct ws_names part_names, param_names, alias_names;
 	struct ws_arena arena;    /* every string */
@@ -73,10 +73,10 @@ struct ws_build {
 	const struct ws_scope *scope;
 	const char *prefix;            /* prefix of the open groups, without the last dot, or "" */
 	size_t steps;                  /* iterations of loops so far; bounded */
-	struct ws_shared *shared;      /* shared experts that may become further experts */
+	struct ws_shared *shared;      /* shared experts that may be fused with routed ones */
 	size_t n_shared, cap_shared;
-	bool only_shared;              /* first walk: only collects those */
-	const char *embedding;         /* first vocabulary tensor; NULL: none yet */
+	bool only_shared;              /* first walk: only collects `shared` */
+	const char *embedding;         /* first vocabulary tensor; NULL: not built yet */
 	struct ws_target *targets;     /* of the layout's aliases */
 	size_t cap_targets;
 };
@@ -96,26 +96,26 @@ struct ws_shared {
 };
 
 /* ---- layout_build.c --------------------------------------------------------------------------*/
-/* Copies a string into the layout. NULL: out of memory, err is set. */
+/* Copies a + suffix into the layout. NULL: out of memory, err is set. */
 const char *ws_build_keep(struct ws_build *b, const char *a, const char *suffix);
 const char *ws_build_keepf(struct ws_build *b, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
-/* Grows an array by doubling, so that one more fits. */
+/* Doubles an array if it is full, so that one more element fits. */
 int ws_build_grow(struct ws_build *b, void *array, size_t n, size_t *cap, size_t size);
 /* Sets an error that names the current rule. */
 int ws_build_fail(struct ws_build *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Evaluates a number of the current rule: any value; or 1 to 2^40. */
+/* Evaluates a number of the current rule. ws_build_size also checks that it is 1 to 2^40. */
 int ws_build_number(struct ws_build *b, const struct ws_expr *e, int64_t *out);
 int ws_build_size(struct ws_build *b, const struct ws_expr *e, const char *what, int64_t *out);
 int ws_build_dims(struct ws_build *b, const struct ws_expr *const *e, unsigned n, int64_t *dims);
-/* dst (WS_NAME_MAX) = prefix.name, {var} replaced. */
+/* dst (WS_NAME_MAX bytes) = prefix.name, with each {var} replaced. */
 int ws_build_name(struct ws_build *b, const char *name, char *dst);
 int ws_build_namef(struct ws_build *b, char *dst, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* Begin a parameter, add its parts in order, then end it, which computes its shape (with
- * WS_FORM_SHAPED the caller sets dims). */
+/* ws_build_param begins a parameter, ws_build_part adds its parts in order, ws_build_end computes
+ * its shape (with WS_FORM_SHAPED the caller sets dims). */
 int ws_build_param(struct ws_build *b, const char *module, const char *suffix,
                    const struct ws_division *d, const char *trouble);
 /* Completes the fields of `p` that the caller left out. */
@@ -140,7 +140,7 @@ struct ws_linear {
 int ws_build_linear(struct ws_build *b, const struct ws_linear *l);
 int ws_build_linear_rule(struct ws_build *b);
 bool ws_build_quantized(const struct ws_build *b, const char *module);
-unsigned ws_build_tp(const struct ws_build *b); /* NULL: that of the current rule */
+unsigned ws_build_tp(const struct ws_build *b); /* tp of the current rule */
 const char *ws_build_tp_word(const struct ws_build *b); /* "tp", "attention tp" */
 int64_t ws_div_up(int64_t n, int64_t by);
 
@@ -154,14 +154,14 @@ int ws_build_shared_rest(struct ws_build *b);
 int ws_build_stack_rule(struct ws_build *b);
 
 /* ---- layout_rules.c --------------------------------------------------------------------------*/
-/* Whether a rule with this dtype requires it exactly. */
+/* True if a rule with this dtype accepts no other dtype. */
 bool ws_build_exact(enum ws_dtype dtype);
 int ws_build_walk(struct ws_build *b);
 
 /* ---- layout_place.c --------------------------------------------------------------------------*/
 /* Length of one of tp pieces along the part's axis, with padding; 0 without an axis. */
 int64_t ws_part_piece(const struct ws_part *p, unsigned tp);
-/* The range of the part that piece t contains. */
+/* Computes the range of the part that piece t contains. */
 void ws_part_share(const struct ws_part *p, unsigned tp, unsigned t, int64_t *at, int64_t *size);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layout_experts.c - the experts of a rank in two tensors, w13 (gate above up) and w2 (down).
  *
- * Shared experts are a layer of their own, or follow the routed ones as further experts, which
- * every ep rank has. SGLang does the latter for a single shared expert of the same width. */
+ * Shared experts are a layer of their own. Or they follow the routed ones as further experts, which
+ * every ep rank has; SGLang does this for a single shared expert of the same width. */
 #include "layout_build.h"
 
 #include <inttypes.h>
@@ -104,7 +104,7 @@ static int build_tensor(struct ws_build *b, const struct experts *x, const char 
 	return ws_build_end(b);
 }
 
-/* One scale for each block of the weight, or one in all. */
+/* Describes the scales: one for each block of the weight, or one for the whole tensor. */
 static void describe_scale(const int64_t *block, struct expert_tensor *t)
 {
 	t->suffix = block[0] ? ".weight_scale_inv" : ".weight_scale";
@@ -118,7 +118,7 @@ static void describe_scale(const int64_t *block, struct expert_tensor *t)
 	t->part.n_dims = 1;
 	t->part.dims[0] = 1;
 	t->part.dims[1] = 0;
-	t->part.axis = -1; /* every rank with the expert has all of it */
+	t->part.axis = -1; /* every rank with the expert has the whole scale */
 }
 
 static struct expert_tensor describe(const struct ws_build *b, const struct experts *x,

@@ -2,7 +2,7 @@
 /* layout_linear.c - a linear layer: ".weight", ".bias", and for FP8 ".weight_scale_inv" (one scale
  * a block) or ".weight_scale" (one a tensor). Each may be stacked from several checkpoint tensors.
  *
- * If a division leaves a rest, the parameter's `trouble` says so with numbers; the conditions
+ * If a division has a remainder, the parameter's `trouble` reports it with numbers. The conditions
  * are those that SGLang's layers assert. Note: the parts of a stacked layer must be whole FP8
  * blocks even if nothing is divided. */
 #include "layout_build.h"
@@ -32,8 +32,8 @@ const char *ws_build_tp_word(const struct ws_build *b)
 	return ws_build_tp(b) != b->l->opts.tp ? "attention tp" : "tp";
 }
 
-/* Returns NULL or the error sentence. `shareable`: key and value heads, which several ranks may
- * have. */
+/* Returns NULL or the error sentence. `shareable`: several ranks may have the same heads (keys and
+ * values). */
 static const char *divide(struct ws_build *b, const char *module, const char *what, int64_t n,
                           int64_t heads, bool shareable)
 {
@@ -98,7 +98,7 @@ static const char *find_row_trouble(struct ws_build *b, const struct ws_linear *
 	return align_blocks(b, l->name, "columns", l->in, l->in / tp, b->quant->block[1]);
 }
 
-/* A part behind an unaligned one does not begin at a scale of its own. */
+/* A part after an unaligned part does not begin at a scale block. */
 static const char *find_replicated_trouble(struct ws_build *b, const struct ws_linear *l, bool fp8)
 {
 	const char *trouble = NULL;
@@ -108,7 +108,7 @@ static const char *find_replicated_trouble(struct ws_build *b, const struct ws_l
 	return trouble;
 }
 
-/* Servers keep all parts of a stack in one precision. */
+/* Servers keep all parts of a stack in one precision: reports a mixture. */
 static const char *find_mixture(struct ws_build *b, const struct ws_linear *l, bool fp8)
 {
 	const char *first = last_segment(l->parts[0].module);
@@ -138,7 +138,7 @@ static const char *find_trouble(struct ws_build *b, const struct ws_linear *l, b
 	}
 }
 
-/* Shared by the weight, scales and bias of one part. */
+/* Describes one part's division, which its weight, scales and bias share. */
 static struct ws_part describe(const struct ws_linear *l, const struct ws_linear_part *p)
 {
 	struct ws_part w = { .n_dims = 2, .dims = { p->out, l->in } };
@@ -191,7 +191,7 @@ static int build_scales(struct ws_build *b, const struct ws_linear *l, const str
 		return -1;
 	for (size_t i = 0; i < l->n_parts; i++) {
 		struct ws_part s = describe(l, &l->parts[i]);
-		s.dtype = WS_DTYPE_F32; /* as servers keep it; Qwen's releases have bfloat16 */
+		s.dtype = WS_DTYPE_F32; /* the servers' dtype; Qwen's releases have bfloat16 */
 		s.dims[0] = ws_div_up(s.dims[0], b->quant->block[0]);
 		s.dims[1] = ws_div_up(s.dims[1], b->quant->block[1]);
 		/* A block may contain several heads; a rank's share is whole blocks. */

@@ -14,7 +14,7 @@ int64_t ws_div_up(int64_t n, int64_t by)
 	return n / by + (n % by != 0);
 }
 
-/* Padding as servers do it: further if tp does not divide the result. */
+/* Pads like servers: to a multiple of 64, or of 64 * tp if tp does not divide the first result. */
 static int64_t pad_vocabulary(int64_t n, unsigned tp)
 {
 	const int64_t padded = ws_div_up(n, WS_VOCAB_MULTIPLE) * WS_VOCAB_MULTIPLE;
@@ -86,7 +86,7 @@ static void place_expert(const struct ws_layout *l, const struct ws_part *p, uns
 		               .size = { 1, from->size[0], from->size[1] } };
 }
 
-/* Sizes of the parts in front of it at the same rank. */
+/* Counts the rows of the parts before p at the same rank. */
 static int64_t count_rows_before(const struct ws_layout *l, const struct ws_part *p, unsigned tp,
                                  unsigned t)
 {
@@ -99,7 +99,7 @@ static int64_t count_rows_before(const struct ws_layout *l, const struct ws_part
 	return rows;
 }
 
-/* A part whose experts and axis are divided, in the param's dimensions. */
+/* Places a part in the param's dimensions; its experts and its axis may be divided. */
 static void place_shaped(const struct ws_layout *l, const struct ws_part *p, unsigned rank,
                          struct ws_box *from, struct ws_box *to)
 {

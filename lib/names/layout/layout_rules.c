@@ -13,7 +13,7 @@ static struct ws_division divide_rows(unsigned tp)
 	return (struct ws_division){ .form = WS_FORM_ROWS, .tp = tp, .ep = 1 };
 }
 
-/* Tensors without a dtype are 16-bit floats. */
+/* For a 16-bit float any floating type is accepted. */
 bool ws_build_exact(enum ws_dtype dtype)
 {
 	return dtype != WS_DTYPE_BF16 && dtype != WS_DTYPE_F16;
@@ -89,7 +89,7 @@ static int build_split(struct ws_build *b)
 	return build_single(b, name, "", &d, trouble, p);
 }
 
-/* ---- what is no parameter --------------------------------------------------------------------*/
+/* ---- aliases and skips ----------------------------------------------------------------------- */
 
 static int build_alias(struct ws_build *b)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layout_stack.c - the rule `stack`: a checkpoint tensor that is a parameter in another shape
- * with as many elements, or with its last two axes swapped. gpt-oss stores the experts of a
- * layer so. Note: if it is divided in steps (MXFP4 blocks), the last ranks have less than the
- * others. */
+/* layout_stack.c - the rule `stack`: a parameter that the checkpoint has in another shape with as
+ * many elements, or with its last two axes swapped. gpt-oss stores the experts of a layer like
+ * this. Note: if the parameter is divided in steps (MXFP4 blocks), the last ranks have less than
+ * the others. */
 #include "layout_build.h"
 
 #include "dims.h"
@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* The param's axis that begins at the same element as the part's; -1: none. */
+/* Returns the param's axis that begins at the same element as the part's axis; -1: no such axis. */
 static int find_axis(const struct ws_part *p, unsigned n_dims, const int64_t *dims)
 {
 	const int64_t front = ws_dims_product((unsigned)p->axis, p->dims);
@@ -25,8 +25,8 @@ static int find_axis(const struct ws_part *p, unsigned n_dims, const int64_t *di
 	return found;
 }
 
-/* Converts `some` of the param's n elements along its axis into the part's. False: not a whole
- * number. */
+/* Converts `some` of the part's n elements along its axis into the param's, of `whole`. False: not
+ * a whole number. */
 static bool scale(int64_t some, int64_t n, int64_t whole, int64_t *out)
 {
 	if (whole % n == 0)
@@ -38,7 +38,7 @@ static bool scale(int64_t some, int64_t n, int64_t whole, int64_t *out)
 	return true;
 }
 
-/* A transposed part is compared in the param's order. */
+/* Returns the part with its axes in the param's order. */
 static struct ws_part turn(const struct ws_part *p)
 {
 	struct ws_part turned = *p;
@@ -69,7 +69,7 @@ static int read_axis(struct ws_build *b, struct ws_part *p)
 	return 0;
 }
 
-/* Reads both shapes, and which axis of the param matches the part's. */
+/* Reads both shapes, and finds the axis of the param that matches the part's. */
 static int read_stack(struct ws_build *b, struct ws_part *p, struct ws_param *shape,
                       struct ws_division *d)
 {
