@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* expr.h - integer expressions over the numbers of a config.
  *
- *   expr    := either { "??" either }             the first whose names are all known
+ *   expr    := either { "??" either }             the first operand whose names are all known
  *   either  := both { "or" both }                 0 or 1
  *   both    := not { "and" not }
  *   not     := "not" not | compare
@@ -11,11 +11,11 @@
  *   primary := NUMBER | NAME | "(" expr ")" | "ceil" "(" expr "," expr ")" | "max" "(" ... ")" |
  *              "min" "(" ... ")" | "has" "(" NAME "," expr ")"
  *
- * ceil(a, b) is a / b rounded up; max and min take two; has(key, x) is 1 if the config's array
- * contains x, and 0 without such a key. A name is a variable of a group, a `let`, or a key of the
- * config. "and" and "or" do not evaluate their right side if the left one decides. Overflow,
- * division by zero and division with a rest are errors: a fractional head size is a wrong
- * config. */
+ * ceil(a, b) is a / b rounded up; max and min take two arguments. has(key, x) is 1 if the config's
+ * array contains x, and 0 otherwise or without such a key. A name is a variable of a group, a
+ * `let`, or a key of the config. "and" and "or" do not evaluate their right side if the left side
+ * decides. Overflow, division by zero and division with a remainder are errors: a fractional head
+ * size is a wrong config. */
 #ifndef WS_NAMES_EXPR_H
 #define WS_NAMES_EXPR_H
 
@@ -28,7 +28,7 @@
 
 struct ws_expr; /* opaque; immutable */
 
-/* text needs no NUL. At most 1000 characters, and brackets nested at most 32 deep. */
+/* text needs no NUL. It has at most 1000 characters, and brackets nested at most 32 deep. */
 int ws_expr_parse(const char *text, size_t n, struct ws_expr **out, struct ws_err *err);
 void ws_expr_free(struct ws_expr *e); /* NULL is fine */
 
@@ -37,7 +37,7 @@ struct ws_scope {
 	const struct ws_config *config; /* may be NULL in inner scopes */
 	const char *name;              /* one variable; NULL: none */
 	int64_t value;
-	const struct ws_let *lets;     /* evaluated when used; later ones first */
+	const struct ws_let *lets;     /* evaluated when used; a later let hides earlier ones */
 	size_t n_lets;
 };
 
@@ -62,7 +62,7 @@ enum ws_op { OP_NUMBER, OP_NAME, OP_ELSE, OP_OR, OP_AND, OP_NOT, OP_LESS, OP_AT_
 
 struct ws_node {
 	enum ws_op op;
-	int a, b;      /* nodes; HAS: b alone */
+	int a, b;      /* nodes; HAS uses only b */
 	int64_t value; /* NUMBER; NAME, HAS: offset in names */
 };
 

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Limits the depth of operator chains (a text has at most 500) and lets. Limits the steps too,
- * because lets that use lets twice each grow exponentially. */
+/* MAX_DEPTH limits operator chains (a text has at most 500) and nested lets. MAX_STEPS is needed
+ * too, because lets that use lets twice each grow exponentially. */
 enum { MAX_DEPTH = 1500, MAX_STEPS = 100000 };
 
 enum { KNOWN = 0, UNKNOWN = 1, FAILED = -1 };
@@ -18,7 +18,7 @@ struct active { const struct ws_let *let; const struct active *outer; };
 struct run {
 	const struct ws_scope *scope;
 	const struct active *active;  /* lets being evaluated */
-	const char *missing, *file;   /* the last unknown name */
+	const char *missing, *file;   /* the last unknown name, and the file that lacks it */
 	const struct ws_expr *needed_by;
 	int depth, steps;
 	struct ws_err *err;

@@ -172,7 +172,7 @@ static int parse_primary(struct parser *p)
 	return inner < 0 || expect(p, ")", "')'") ? -1 : inner;
 }
 
-/* left { operator right }, for the operators of one level. */
+/* Parses left { operator right }, for the operators of one level. */
 static int parse_chain(struct parser *p, const struct operator *list, int (*next)(struct parser *))
 {
 	int left = next(p);
@@ -243,7 +243,7 @@ int ws_expr_parse(const char *text, size_t n, struct ws_expr **out, struct ws_er
 		                  MAX_TEXT);
 	if (memchr(text, 0, n))
 		return ws_err_set(err, WS_EINPUT, "expression with a NUL character");
-	/* One block: each node takes at least one character, each name one byte more than its
+	/* One allocation: each node takes at least one character, each name one byte more than its
 	 * length. */
 	struct ws_expr *e =
 		calloc(1, sizeof *e + (n + 1) * sizeof *e->nodes + (n + 1) + (2 * n + 1));

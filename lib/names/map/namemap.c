@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* namemap.c - the set of families: reads, sorts and searches it.
  *
- * Built-in text goes through the same reader as a file, each time: that takes less than a
- * millisecond, and errors in rules have one source. */
+ * The same reader reads built-in text and files, each time: this takes less than a millisecond, and
+ * all errors in rules come from one place. */
 #include "namemap_read.h"
 
 #include "file.h"
@@ -30,7 +30,7 @@ static int read_builtin(struct ws_namemap *m, struct ws_err *err)
 	return 0;
 }
 
-/* Moves the families from `first` on to the front; they replace those of the same names. */
+/* Moves the families from `first` on to the front; they replace families of the same names. */
 static int put_in_front(struct ws_namemap *m, size_t first, struct ws_err *err)
 {
 	struct ws_list ordered = { 0 };

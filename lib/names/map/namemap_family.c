@@ -62,7 +62,7 @@ static int close_family(struct ws_map_reader *rd)
 static const struct ws_family *find_family(const struct ws_map_reader *rd, const char *name,
                                            size_t from)
 {
-	/* Latest first: a file's family hides a built-in one of the same name. */
+	/* Latest first: a file's family hides a built-in family of the same name. */
 	for (size_t i = rd->line.map->families.n; i-- > from;)
 		if (strcmp(family_at(rd->line.map, i)->name, name) == 0)
 			return family_at(rd->line.map, i);
@@ -132,7 +132,7 @@ static int read_like(struct ws_map_reader *rd)
 	                  ws_map_nearest(name, known).text);
 }
 
-/* The family of this text that already claims the architecture or model_type. */
+/* Returns the family of this text that already claims the architecture or model_type. */
 static const char *claimed(const struct ws_map_reader *rd, const char *name, bool arch)
 {
 	for (size_t i = rd->first; i < rd->line.map->families.n; i++) {
@@ -279,7 +279,7 @@ static int read_words(struct ws_map_reader *rd, const char *word)
 	       ws_map_bad(l, "'%s' cannot stand in a group: 'end' is missing above it", word);
 }
 
-/* Length without the comment: '#' outside of quotes begins one. */
+/* Returns the length without the comment, which begins at a '#' outside of quotes. */
 static size_t uncommented(const char *s, size_t n)
 {
 	bool quoted = false;

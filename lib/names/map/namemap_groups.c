@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namemap_groups.c - groups, the rules in them, and the "+" lines behind a rule. */
+/* namemap_groups.c - groups, the rules in them, and the "+" lines after a rule. */
 #include "family_builder.h"
 
 #include "name_index.h"
@@ -34,7 +34,7 @@ int ws_builder_group(struct ws_map_reader *rd)
 	struct ws_rule group = { .kind = WS_RULE_GROUP, .text = l->text, .line = l->number };
 	if (d->n_groups == WS_MAP_MAX_GROUPS)
 		return ws_map_bad(l, "groups nest deeper than %d", WS_MAP_MAX_GROUPS);
-	/* The prefix stands before the words that declare its variable. */
+	/* The prefix comes before the words that declare its variable, so it is read after them. */
 	struct ws_map_line prefix = *l;
 	const char *skipped;
 	if (ws_map_word(l, &skipped))

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namemap_like.c - copies into a family what it inherits by `like`, and from the generic family.
+/* namemap_like.c - copies the lines that a family inherits by `like` and from the generic family.
  *
- * Strings and expressions are shared: they live as long as the set. Rules are equal if their
- * names are equal, group prefixes included, whatever the variables are called and wherever
- * their loops end. */
+ * Strings and expressions are shared: they live as long as the set. Two rules are equal if their
+ * full names are equal, with group prefixes. The names of variables and the ranges of loops are not
+ * compared. */
 #include "namemap_read.h"
 
 #include <stdio.h>
@@ -19,7 +19,6 @@ static bool same_text(const void *a, const void *b)
 	return strcmp(*(const char *const *)a, *(const char *const *)b) == 0;
 }
 
-/* Both structs begin with their name. */
 static bool same_rename(const void *a, const void *b)
 {
 	return strcmp(((const struct ws_rename *)a)->from, ((const struct ws_rename *)b)->from) ==
@@ -39,7 +38,7 @@ static bool among(const void *item, const void *list, size_t n, size_t size, sam
 	return false;
 }
 
-/* Concatenates first and the members of second that first does not have. */
+/* Concatenates first and the members of second that are not in first. */
 static int concat(struct ws_map_line *l, const void *first, size_t n_first, const void *second,
                   size_t n_second, size_t size, same_fn *same, void *out, size_t *n)
 {
@@ -63,7 +62,7 @@ static int concat(struct ws_map_line *l, const void *first, size_t n_first, cons
 
 static int inherit_lists(struct ws_map_line *l, struct ws_family *f, const struct ws_family *base)
 {
-	/* The family's own renames come first: they lead to names that the inherited ones know. */
+	/* The family's own renames come first: they make names that the inherited renames match. */
 	return concat(l, f->strips, f->n_strips, base->strips, base->n_strips, sizeof *f->strips,
 	              same_text, &f->strips, &f->n_strips) ||
 	                       concat(l, f->renames, f->n_renames, base->renames, base->n_renames,
@@ -77,7 +76,7 @@ static int inherit_lists(struct ws_map_line *l, struct ws_family *f, const struc
 
 /* ---- rules ---- */
 
-/* Long enough for the names of all nested groups. */
+/* long enough for the names of all nested groups */
 struct full_name {
 	char text[(WS_MAP_MAX_GROUPS + 2) * (WS_MAP_MAX_NAME + 1)];
 	size_t n;
@@ -213,7 +212,7 @@ static int add_own(struct ws_map_line *l, const struct ws_rule *rules, size_t n,
 static int own_names(struct ws_map_line *l, const struct ws_family *f, struct full_name *full,
                      struct ws_list *own)
 {
-	full->n = 1; /* the kind stands in front */
+	full->n = 1; /* text[0] is the class of the rule */
 	if (collect(l, f->rules, f->n_rules, full, own))
 		return -1;
 	if (own->n)
@@ -227,7 +226,7 @@ int ws_map_inherit(struct ws_map_line *l, struct ws_family *f, const struct ws_f
 	struct ws_list own = { 0 }, rules = { 0 };
 	if (inherit_lists(l, f, base))
 		return -1;
-	/* Later lets win. */
+	/* The family's own lets come last: a later let hides earlier ones. */
 	if (concat(l, base->lets, base->n_lets, f->lets, f->n_lets, sizeof *f->lets, NULL, &f->lets,
 	           &f->n_lets))
 		return -1;

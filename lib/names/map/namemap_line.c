@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namemap_line.c - parses the words of one line and checks each as far as possible alone.
+/* namemap_line.c - parses the words of one line and checks each word by itself, as far as possible.
  *
- * Text from the file is untrusted: quotes of it are cleaned and cut. */
+ * Text from the file is untrusted: messages quote it cleaned and cut. */
 #include "namemap_read.h"
 
 #include "name_index.h"
@@ -110,7 +110,7 @@ static size_t identifier(const char *s)
 	return n;
 }
 
-/* Ends at a sign or word of rules outside of brackets. */
+/* Returns the length of an expression: it ends at a sign or word of rules outside of brackets. */
 static size_t expression_at(const char *s)
 {
 	size_t i = 0;
@@ -127,7 +127,7 @@ static size_t expression_at(const char *s)
 	return i;
 }
 
-/* A mistyped keyword does not end an expression; the message is about that word. */
+/* A mistyped keyword does not end an expression, so the hint suggests the nearest keyword. */
 static int refuse_expression(const struct ws_map_line *l, const char *text, size_t n)
 {
 	ws_err_wrap(l->err, "%s:%u", l->file, l->number);
@@ -292,7 +292,7 @@ struct ws_map_near ws_map_nearest(const char *word, const char *const *list)
 {
 	struct ws_map_near near = { "" };
 	const size_t n = strlen(word);
-	unsigned best = n < 5 ? 2 : 3; /* one letter of a short word, two of a long one */
+	unsigned best = n < 5 ? 2 : 3; /* most wrong letters: 1 in a short word, else 2 */
 	for (; *list && n < 32; list++) {
 		const unsigned edits = ws_edit_distance(word, n, *list, strlen(*list));
 		if (strlen(*list) >= 32 || edits >= best)

@@ -49,7 +49,7 @@ int ws_builder_join(struct ws_map_reader *rd)
 	if (!ws_map_take(l, "<-"))
 		return ws_map_bad(l, "'<-' is missing: join NAME <- PART PART...");
 	for (l->at += strspn(l->at, " \t"); *l->at; l->at += strspn(l->at, " \t")) {
-		/* A part must have every capture of the name: partners are found by them. */
+		/* A part must have every capture of the name: captures identify the partners. */
 		struct ws_map_vars mine = { .room = WS_MAP_MAX_CAPTURES };
 		const char *part, **slot;
 		if (ws_map_name(l, "a part", true, &mine, &part))

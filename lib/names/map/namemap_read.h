@@ -6,15 +6,15 @@
 #include "arena.h"
 #include "rules.h"
 
-/* Limits. Rules: of all families of a set, with those copied by `like`. Lists: words, parts,
- * lets, renames or joins of one family as written; merged lists may have four times as many. */
+/* Limits. RULES: all families of a set, with rules copied by `like`. LIST: words, parts, lets,
+ * renames or joins of one family as written; merged lists may have four times as many. */
 enum { WS_MAP_MAX_BYTES = 1 << 20, WS_MAP_MAX_RULES = 10000, WS_MAP_MAX_FAMILIES = 256,
        WS_MAP_MAX_LIST = 250, WS_MAP_MAX_GROUPS = 8, WS_MAP_MAX_NAME = 400, WS_MAP_MAX_CAPTURES = 8,
        WS_MAP_MAX_VARIABLE = sizeof((struct ws_capture *)0)->var - 1 };
 
 struct ws_namemap {
 	struct ws_arena arena;
-	struct ws_list families; /* struct ws_family *: of the file, then built-in ones */
+	struct ws_list families; /* struct ws_family *: the file's, then built-in ones */
 	struct ws_list exprs;    /* struct ws_expr * */
 	size_t n_rules;
 };
@@ -30,7 +30,7 @@ struct ws_map_line {
 	struct ws_err *err;
 };
 
-/* WS_EINPUT "FILE:LINE: ..."; returns -1. */
+/* Sets WS_EINPUT "FILE:LINE: ..."; returns -1. */
 int ws_map_bad(const struct ws_map_line *l, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
@@ -46,7 +46,7 @@ int ws_map_expr(struct ws_map_line *l, const char *after, const struct ws_expr *
 int ws_map_dims(struct ws_map_line *l, const struct ws_expr **dims, unsigned *n);
 /* True for words that end an expression and cannot be part of one. */
 bool ws_map_reserved(const char *word, size_t n);
-/* " (did you mean 'x'?)" for the nearest word of a NULL-terminated list, else "". */
+/* ": did you mean 'x'?" for the nearest word of a NULL-terminated list, else "". */
 struct ws_map_near { char text[96]; };
 struct ws_map_near ws_map_nearest(const char *word, const char *const *list);
 
@@ -57,7 +57,7 @@ struct ws_map_near ws_map_nearest(const char *word, const char *const *list);
 struct ws_map_vars {
 	const char *names[WS_MAP_MAX_CAPTURES + WS_MAP_MAX_GROUPS];
 	unsigned n, room;
-	unsigned stars;          /* counted */
+	unsigned stars;          /* number of "**" so far */
 };
 int ws_map_name(struct ws_map_line *l, const char *what, bool stars, struct ws_map_vars *vars,
                 const char **out);
@@ -70,13 +70,13 @@ int ws_map_variable(struct ws_map_line *l, const char *what, size_t longest, con
 
 bool ws_map_is_rule(const char *word);
 const char *const *ws_map_rule_words(void); /* NULL-terminated */
-/* Reads the rest of a line behind this word. vars: those of the open groups. */
+/* Reads the rest of a line after this word. vars: the variables of the open groups. */
 int ws_map_rule(struct ws_map_line *l, const char *word, const struct ws_map_vars *vars,
                 bool nested, struct ws_rule *out);
-/* A "+" line behind a rule. */
+/* Reads a "+" line after a rule. */
 int ws_map_part(struct ws_map_line *l, struct ws_rule_part *out);
 
-/* Counts one more rule of the set. */
+/* Counts one more rule of the set; -1: too many. */
 int ws_map_count_rule(const struct ws_map_line *l);
 
 /* ---- families (namemap_family.c, namemap_like.c) ---- */
@@ -86,9 +86,9 @@ int ws_map_count_rule(const struct ws_map_line *l);
 int ws_map_read(struct ws_namemap *map, const char *file, const char *text, size_t n,
                 size_t first, struct ws_err *err);
 
-/* Adds to f what `base` has and f lacks. */
+/* Adds to f the lines of `base` that f does not have. */
 int ws_map_inherit(struct ws_map_line *l, struct ws_family *f, const struct ws_family *base);
-/* Likewise, the strips, renames, joins and skips of the generic family. */
+/* The same for the strips, renames, joins and skips of the generic family. */
 int ws_map_inherit_generic(struct ws_map_line *l, struct ws_family *f,
                            const struct ws_family *generic);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* namemap_rules.c - parses one rule line into a struct ws_rule.
  *
- * A table lists the words that may follow a rule's name: any order, each once, some required. */
+ * A table lists the words that may follow a rule's name: in any order, each once, some required. */
 #include "namemap_read.h"
 
 #include "name_index.h"
@@ -120,7 +120,7 @@ const char *const *ws_map_rule_words(void)
 	return list;
 }
 
-/* ---- what stands before the words ---- */
+/* ---- before the words ---- */
 
 static int read_dtype(struct ws_map_line *l, bool needed, bool *has, enum ws_dtype *out)
 {

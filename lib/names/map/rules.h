@@ -1,62 +1,59 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rules.h - a family's rules as parsed, between namemap.c which reads them and layout.c which
- * expands them.
+/* rules.h - the rules of a family as parsed. namemap.c reads them, layout.c expands them.
  *
- * The text form (wsync-map(5)); one rule a line, '#' begins a comment, words are separated
- * by spaces, expressions (expr.h) end where the next keyword of the rule, a comma or a
- * bracket begins. Keywords are therefore no names for expressions. What stands behind a
- * rule's name may come in any order.
+ * The text form (wsync-map(5)) has one rule a line. '#' begins a comment, spaces separate words. An
+ * expression (expr.h) ends where the next keyword of the rule, a comma or a bracket begins, so
+ * expressions cannot use keywords as names. The words after a rule's name may be in any order.
  *
  *   family NAME
- *   arch ARCHITECTURE...               config.json's architectures
- *   type MODEL_TYPE...                 and its model_type
- *   like FAMILY                        all rules of that family, which comes earlier, first; rules
- * of a name (prefixes included, whatever their variables are called and their loops run over) that
- * this family has too are left out; lets, strips, renames and joins likewise, not arch and type;
- *                                      groups in the same words are one
- *   let NAME = EXPR                    NAME within EXPR is what it was before ("let I = I / 2")
- *   tied EXPR                          lm_head is the embedding when it is not 0
- *   strip SEGMENT...                   taken out of names wherever it stands, but as the last
- *   rename FROM -> TO                  patterns: segments, {x} for any one, a leading or trailing
- * **; each is tried once, in their order: a family's own, then those of the family it is like, then
- * the generic family's join NAME <- PART PART...          patterns: a checkpoint tensor that
- * trainers keep in parts, which follow each other along the first axis (strip, rename, join and
- * skip before the first family add to the generic one) skip PATTERN "why" [when EXPR]     names
- * that servers leave aside group PREFIX [for VAR < EXPR | for VAR in EXPR .. EXPR] [when EXPR] end
- * names between are relative to PREFIX, which may use {VAR}; groups nest; only the rules from here
- * on and skip stand in them
+ *   arch ARCHITECTURE...      matches config.json's architectures
+ *   type MODEL_TYPE...        matches config.json's model_type
+ *   like FAMILY               inherits the rules of an earlier family, except those whose names
+ *       this family has too. Names are compared with group prefixes, without the names of variables
+ *       and the ranges of loops. Lets, strips, renames and joins are inherited likewise; arch and
+ *       type are not. Groups in the same words are merged
+ *   let NAME = EXPR           NAME within EXPR is the previous value ("let I = I / 2")
+ *   tied EXPR                 not 0: lm_head is the embedding
+ *   strip SEGMENT...          removes these segments from names, except in the last place
+ *   rename FROM -> TO         patterns: {x} is any segment, a leading or trailing ** any number of
+ *                             segments. Each rename is tried once, in order: the family's own,
+ *                             those of the family that it is like, the generic family's
+ *   join NAME <- PART PART... patterns: a checkpoint tensor that trainers keep in parts, which
+ *                             follow each other along the first axis
+ *   skip PATTERN "why" [when EXPR]               names that servers ignore
+ *   group PREFIX [for VAR < EXPR | for VAR in EXPR .. EXPR] [when EXPR]
+ *   end                       names between are relative to PREFIX, which may use {VAR}. A group
+ *                             may contain groups, skip, and the following rules
  *
- *   vocab NAME rows EXPR cols EXPR             NAME.weight, rows padded to 64 and divided
+ *   vocab NAME rows EXPR cols EXPR               NAME.weight, rows padded to 64 and divided
  *   column NAME in EXPR [out EXPR [heads EXPR]]  a linear layer whose outputs are divided
- *   row NAME in EXPR out EXPR [heads EXPR]       ... whose inputs are; its bias is whole
- *   replicated NAME in EXPR [out EXPR]           ... which every rank has whole
- *   + PART out EXPR [heads EXPR]       after column or replicated, instead of their out: the
- *                                      checkpoint's tensors that are stacked into it, in order
- * (PART replaces NAME's last segment) whole NAME [EXPR, ...] [DTYPE]     a tensor that is no linear
- * layer's: NAME is complete split NAME [EXPR, ...] [DTYPE] heads EXPR  ... divided along its first
- * axis stack NAME [EXPR, ...] DTYPE <- PART [EXPR, ...] DTYPE [axis N [step EXPR]] [transposed]
- * [ep]
- *                                      ... stored under another name and shape of as many elements,
- * and divided along that axis of PART: evenly, or in steps of EXPR of which every rank has
- * ceil(steps / tp), the last with zeros behind. transposed: the last two axes of PART are swapped
- * in NAME (whose shape is the swapped one). ep: PART holds experts, its first axis is divided by ep
- * and axis N by tp / ep experts NAME count EXPR in EXPR mid EXPR [nongated] NAME.{e}.gate_proj,
- * up_proj, down_proj into NAME.w13_weight and NAME.w2_weight shared NAME count EXPR in EXPR mid
- * EXPR into EXPERTS shared experts: gate_up_proj and down_proj of their own, or, where the server
- * fuses them, further experts of EXPERTS alias NAME of PARAM [order N...] [groups EXPR] a trainer's
- * name of a fused parameter (its tp 1 form), with the axis order of the trainer's tensor; a name
- * may have several, and one of a PARAM that is not there is left out
+ *   row NAME in EXPR out EXPR [heads EXPR]       ... whose inputs are divided; its bias is whole
+ *   replicated NAME in EXPR [out EXPR]           ... that every rank has whole
+ *   + PART out EXPR [heads EXPR]                 after column or replicated, instead of their out:
+ *       checkpoint tensors that are stacked into it, in order. PART replaces NAME's last segment
+ *   whole NAME [EXPR, ...] [DTYPE]               a tensor outside linear layers; NAME is complete
+ *   split NAME [EXPR, ...] [DTYPE] heads EXPR    ... that is divided along its first axis
+ *   stack NAME [EXPR, ...] DTYPE <- PART [EXPR, ...] DTYPE [axis N [step EXPR]] [transposed] [ep]
+ *       ... that the checkpoint has as PART, in a shape with as many elements. It is divided along
+ *       axis N of PART: evenly, or in steps of EXPR, of which every rank has ceil(steps / tp), the
+ *       last with zeros at the end. transposed: NAME has the last two axes of PART swapped. ep:
+ *       PART contains experts; its first axis is divided by ep, and axis N by tp / ep
+ *   experts NAME count EXPR in EXPR mid EXPR [nongated]
+ *       NAME.{e}.gate_proj, up_proj and down_proj become NAME.w13_weight and NAME.w2_weight
+ *   shared NAME count EXPR in EXPR mid EXPR into EXPERTS
+ *       shared experts: their own gate_up_proj and down_proj, or, if the server fuses them, further
+ *       experts of EXPERTS
+ *   alias NAME of PARAM [order N...] [groups EXPR]
+ *       a trainer's name of a fused parameter (at tp 1), with the axis order of the trainer's
+ *       tensor. A name may have several aliases; an alias whose PARAM does not exist is ignored
  *
- * and after any param: bias EXPR (linear layers: there is NAME.bias when it is not 0), optional,
- * unquantized, attention (divided by the attention's tp); when EXPR after params, aliases and
- * skips. A linear layer has a ".weight", and where the config says block FP8 and does not leave
- * it out, a ".weight_scale_inv".
+ * After linear layers: bias EXPR (not 0: NAME.bias exists). After params: optional, unquantized,
+ * attention (divided by the attention's tp), when EXPR; when also after aliases and skips. A linear
+ * layer has ".weight", and in FP8 a scale (layout_linear.c) unless the config excludes the layer.
  *
- * Besides the config's keys expressions know nextn (ws_layout_opts), fp8 (block FP8) and mxfp4 (the
- * config's quantization, as far as the layout heeds it), each 0 or 1. DTYPE is torch's name.
- *
- * What the family "generic" strips, renames, joins and skips holds for all
- * families, behind their own. */
+ * Expressions also know nextn (ws_layout_opts), fp8 and mxfp4 (the config's quantization, as far as
+ * the layout uses it), each 0 or 1. DTYPE is torch's name. The strips, renames, joins and skips of
+ * "generic" apply to all families, after their own; so do such lines before the first family. */
 #ifndef WS_NAMES_RULES_H
 #define WS_NAMES_RULES_H
 
@@ -100,9 +97,9 @@ struct ws_rule {
 	const struct ws_expr *from, *to; /* from NULL: 0; to exclusive */
 	const struct ws_rule *inner;
 	size_t n_inner;
-	/* of params; 0 or NULL if the kind does not use it */
+	/* params; 0 or NULL if the kind does not use it */
 	const struct ws_expr *in, *out, *heads, *count, *mid, *bias, *groups;
-	const struct ws_expr *step;  /* STACK; NULL: evenly */
+	const struct ws_expr *step;  /* STACK; NULL: divided evenly */
 	const struct ws_expr *dims[WS_MAX_DIMS]; /* WHOLE, SPLIT, STACK; VOCAB: rows, cols */
 	unsigned n_dims;
 	const struct ws_rule_part *parts;
@@ -117,7 +114,7 @@ struct ws_rule {
 	enum ws_dtype of_dtype;
 	int axis;                    /* STACK; -1: whole */
 	int order[WS_MAX_DIMS];      /* ALIAS */
-	unsigned n_order;            /* 0: as it is */
+	unsigned n_order;            /* 0: the param's order */
 	bool optional, unquantized, attention, nongated;
 	bool transposed, ep;         /* STACK */
 };
@@ -152,10 +149,10 @@ struct ws_family {
 	size_t n_rules;
 };
 
-/* True if the pattern matches the name. Whole segments only: {x} is any one segment, and equal
- * names stand for equal segments; a leading or trailing "**" is any number of segments, also
- * none. If caps is not NULL, captures go there, and unused ones are empty (WS_MAX_CAPTURES is
- * always enough). */
+/* True if the pattern matches the name. Matches whole segments only: {x} is any segment, and equal
+ * variables stand for equal segments. A leading or trailing "**" is any number of segments, also
+ * none. If caps is not NULL, it receives the captures; unused elements are empty. WS_MAX_CAPTURES
+ * elements are always enough. */
 enum { WS_MAX_CAPTURES = 16 };
 struct ws_capture {
 	char var[16];
@@ -164,10 +161,10 @@ struct ws_capture {
 };
 bool ws_pattern_match(const char *pattern, const char *name, struct ws_capture *caps,
                       size_t n_caps);
-/* A bit for each literal segment. A name that lacks a bit of the pattern cannot match it, which
- * spares most matches. A name's own bits are those of a pattern equal to it. */
+/* A bit for each literal segment. A name without one of the pattern's bits cannot match, which
+ * avoids most matches. A name's own bits are those of a pattern equal to it. */
 uint64_t ws_pattern_bits(const char *pattern);
-/* Replaces {x} and ** by their captures. NULL: too long for n bytes, or not captured. */
+/* Replaces {x} and ** by their captures. NULL: longer than n bytes, or a capture is missing. */
 const char *ws_pattern_fill(const char *pattern, const struct ws_capture *caps, size_t n_caps,
                             char *dst, size_t n);
 
