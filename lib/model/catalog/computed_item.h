@@ -26,8 +26,7 @@ struct ws_computed_item_ops {
 	            struct ws_err *err);
 	/* Appends everything that the bytes depend on, for the digest of a plan. */
 	void (*describe)(const struct ws_computed_item *m, struct ws_buf *out);
-	/* Returns the recipe to compute the bytes elsewhere. *out NULL: only `read` can. One
-	 * thread. */
+	/* How to compute the bytes of an item elsewhere; *out NULL: only `read` can. One thread. */
 	int (*recipe)(const struct ws_computed_item *m, const struct ws_recipe_output **out,
 	              struct ws_err *err);
 
