@@ -82,7 +82,7 @@ static int read_skip(struct ws_config *c, const struct ws_json *list, const char
 		const char *name = ws_json_string(j);
 		if (!name)
 			return ws_err_set(err, WS_EINPUT,
-			                  "%s: \"%s\" holds something that is no name", c->path,
+			                  "%s: \"%s\" has an element that is not a name", c->path,
 			                  key);
 		c->skip[c->quant.n_skip++] = name;
 	}

@@ -163,7 +163,7 @@ asked() { curl -s "$url/wsync/journal" | grep -q "$1"; }
 		# shellcheck disable=SC2086 # words
 		try wsync-${words%% *} ${words#* } shards --sharded tp=2
 		expect_status 3
-		err_has "tensor '$norm': rank 1 has other bytes than rank 0"
+		err_has "tensor '$norm': rank 1 and rank 0 have different bytes"
 		err_has "(shards/tp_rank_1/model.safetensors, shards/tp_rank_0/model.safetensors)"
 		if asked pause_generation ||
 			asked update_weights_from; then explain "it was begun"; fi

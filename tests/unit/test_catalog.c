@@ -285,8 +285,8 @@ IN_FAMILY(shapes_that_fit_nothing_stay_as_they_are)
 	for (size_t i = 0; i < trainer.n; i++)
 		assert_item(o.catalog, &trainer.v[i]);
 	assert_string_equal(ws_catalog_item(o.catalog, 0)->derivation,
-	                    "left as it is: its shape is none that "
-	                    "model.layers.0.self_attn.qkv_proj.weight is known by");
+	                    "left as it is: its shape is not a known shape of "
+	                    "model.layers.0.self_attn.qkv_proj.weight");
 	assert_null(ws_catalog_item(o.catalog, 1)->derivation);
 	close_catalog(&o);
 	tensors_free(&trainer);

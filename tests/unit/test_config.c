@@ -49,7 +49,7 @@ TEST(what_is_no_config_is_refused)
 	refuses("{\"quantization_config\":{\"ignored_layers\":\"lm_head\"}}",
 	        "config.json: \"ignored_layers\" must be an array of names");
 	refuses("{\"quantization_config\":{\"modules_to_not_convert\":[\"lm_head\",null]}}",
-	        "config.json: \"modules_to_not_convert\" holds something that is no name");
+	        "config.json: \"modules_to_not_convert\" has an element that is not a name");
 }
 
 static char *repeated(const char *before, const char *item, size_t n, const char *after)

@@ -185,7 +185,7 @@ TEST(what_does_not_divide_is_trouble_with_its_numbers)
 	            "\"num_hidden_layers\":1,\"num_attention_heads\":12,\"num_key_value_heads\":4,"
 	            "\"vocab_size\":192}", (struct ws_layout_opts){ .tp = 6 });
 	expect_trouble(LAYER0 "self_attn.qkv_proj.weight",
-	               "k_proj: neither do 4 heads divide by tp 6, nor does that divide by them");
+	               "k_proj: 4 heads and tp 6: neither number divides the other");
 	make_layout(QWEN3_30B, (struct ws_layout_opts){ .tp = 6, .ep = 6 });
 	expect_trouble(LAYER0 "mlp.experts.w2_weight", "128 experts do not divide by ep 6");
 	make_layout(QWEN3_30B, (struct ws_layout_opts){ .tp = 20, .ep = 2 });
@@ -502,7 +502,7 @@ WITH_OWN_MAP(kinds_of_rules_that_no_family_combines)
 	make_layout("{\"model_type\":\"own\"}", (struct ws_layout_opts){ .tp = 3 });
 	expect_trouble("layers.0.packed", "4 along axis 0 do not divide by tp 3");
 	expect_trouble("layers.0.k_norm.weight",
-	               "neither do 2 heads divide by tp 3, nor does that divide by them");
+	               "2 heads and tp 3: neither number divides the other");
 	expect_trouble("layers.0.s.down_proj.weight", "down_proj: 8 columns do not divide by tp 3");
 }
 
@@ -511,7 +511,7 @@ WITH_OWN_MAP(two_rules_for_one_name_are_an_error)
 	open_own_map("family own\ntype own\nwhole norm.weight [8]\ngroup norm\n  whole weight "
 	             "[8]\nend\n");
 	expect_failure("{\"model_type\":\"own\"}", (struct ws_layout_opts){ 0 }, WS_EINPUT,
-	               "\"norm.weight\" by two rules");
+	               "\"norm.weight\" has two rules");
 }
 
 WITH_OWN_MAP(shared_experts_without_routed_ones_are_a_layer)

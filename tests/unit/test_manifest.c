@@ -90,7 +90,7 @@ TEST(what_is_wrong_is_refused_by_its_name)
 {
 	static const struct { const char *from, *to, *says; } cases[] = {
 		{ "\"version\": 1", "\"version\": 2, \"news\": 1",
-		  "is of version 2, and known is version 1" },
+		  "has version 2, but only version 1 is supported" },
 		{ "\"version\": 1,", "", "does not begin with its version" },
 		{ "{\"version\": 1", "[{\"version\": 1", "a manifest at byte 0 is no object" },
 		{ "\"pid\": 77", "\"pid\": 0", "pid at byte " },
@@ -114,14 +114,14 @@ TEST(what_is_wrong_is_refused_by_its_name)
 		{ "\"bytes\": 4096", "\"bytes\": -1", "is no non-negative integer" },
 		{ "\"bytes\": 4096", "\"bytes\": 1e9", "is no non-negative integer" },
 		{ "{\"device\": 0", "{\"device\": 1",
-		  "allocation 0 is on device 1, and there are 1" },
+		  "allocation 0 is on device 1 of 1 (from 0)" },
 		{ "\"allocation\": 1,", "\"allocation\": 2,",
-		  "tensor 'two': lies in allocation 2, and there are 2" },
+		  "tensor 'two': is in allocation 2 of 2 (from 0)" },
 		{ "\"offset\": 0}", "\"offset\": 1}",
 		  "tensor 'two': has 100 bytes at 1 of allocation 1, which has 100" },
 		{ "\"offset\": 0}", "\"offset\": 9223372036854775807}",
 		  "tensor 'two': has 100 bytes at 9223372036854775807" },
-		{ ", \"offset\": 0}", "}", "tensor 'two': where it is is not said" },
+		{ ", \"offset\": 0}", "}", "tensor 'two': its allocation or offset is missing" },
 		{ "\"dtype\": \"float32\", ", "", "tensor 'two': field 'dtype' is missing" },
 		{ "float32", "F32", "tensor 'two': unknown dtype 'F32'" },
 		{ "[5, 5]", "[5, -5]", "tensor 'two': shape at byte " },
@@ -270,7 +270,7 @@ LENT(a_source_that_nobody_lends_is_refused)
 	struct ws_source *s = NULL;
 	struct ws_err err = WS_ERR_INIT;
 	assert_fails(ws_source_open(paths, 1, &s, &err), &err, WS_EUSAGE,
-	             "memory of another process is no source here");
+	             "memory of another process is not supported here");
 	assert_fails_with(ws_source_open_with(&with_memory, (const char *const[]){ "cuda-ipc:" }, 1,
 	                                      &s, &err), &err, WS_EUSAGE,
 	                  "cuda-ipc: names no manifest");

@@ -149,7 +149,7 @@ SCRATCH_TEST(patterns_choose_and_empty_tensors_stay)
 	                  "no tensor is left to send: all 4 are excluded or empty");
 	opts = (struct ws_plan_opts){ 0 };
 	assert_fails_with(ws_plan_make(s.catalog, &opts, &p, &err), &err, WS_EINPUT,
-	                  "tensor 'odd': no server can receive F4, which torch has no type for");
+	                  "tensor 'odd': no server can receive F4: torch has no such type");
 	assert_string_equal(err.hint, "leave it out with an exclude pattern");
 	close_file(&s);
 }

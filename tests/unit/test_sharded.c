@@ -213,8 +213,8 @@ WITH_SHARDS(both_files_of_a_replica_are_named)
 	save_rank(&how, 1, i, true);
 	assert_fails_with(check_replicas(&how, &(struct ws_replica_opts){ 0 }, &err), &err,
 	                  WS_EINPUT,
-	                  "tensor 'model.norm.weight': rank 1 has other bytes than rank 0, though "
-	                  "they hold the same part of it (rank1.safetensors, rank0.safetensors)");
+	                  "tensor 'model.norm.weight': rank 1 and rank 0 have different bytes of "
+	                  "the same part (rank1.safetensors, rank0.safetensors)");
 	assert_int_equal(
 		check_replicas(&how, &(struct ws_replica_opts){ .include = norms, .n_include = 1 },
 	                       &err),
@@ -337,8 +337,8 @@ WITH_SHARDS(missing_shards_are_named)
 	spoil(&how, 2, "model.layers.0.self_attn.q_proj.weight", "what.is.this");
 	assert_refused(
 		&how,
-		"rank 2: tensor 'what.is.this' is none that the qwen3_moe rules know, so nobody "
-		"can say how it is divided");
+		"rank 2: tensor 'what.is.this' is not in the qwen3_moe rules, so its division "
+		"among the ranks is unknown");
 	/* One of two that have the same head may lack it. */
 	spoil(&how, 2, "model.layers.0.self_attn.k_proj.weight", NULL);
 	assert_joined(&how);
@@ -358,8 +358,8 @@ WITH_SHARDS(missing_shards_are_named)
 	      "model.layers.0.mlp.gate_up_proj.bias");
 	assert_refused(
 		&how,
-		"rank 3: tensor 'model.layers.0.mlp.gate_up_proj.bias' is none that the qwen3_moe "
-		"rules know, so nobody can say how it is divided");
+		"rank 3: tensor 'model.layers.0.mlp.gate_up_proj.bias' is not in the qwen3_moe "
+		"rules, so its division among the ranks is unknown");
 	spoil(&how, 3, "model.layers.0.mlp.down_proj.weight",
 	      "model.layers.0.mlp.gate_proj.weight");
 	assert_refused(&how,
@@ -386,7 +386,7 @@ WITH_SHARDS(another_ep_is_noticed)
 	assert_refused(
 		&how,
 		"rank 1: tensor 'model.layers.1.mlp.experts.0.gate_proj.weight' [12, 32] is of an "
-		"expert that at tp 4, ep 4 another rank has");
+		"expert of another rank at tp 4, ep 4");
 }
 
 /* ---- which files are whose ---- */
@@ -437,7 +437,7 @@ WITH_SHARDS(numbers_in_names_are_ranks)
 	write_one("a/step_100/model.safetensors", "other");
 	assert_ranks("a", 2, "zero one");
 	assert_unclear("a", 3,
-	               "a: there are not all of the 3 ranks among rank_00, rank_01, step_100");
+	               "a: cannot find all of the 3 ranks among rank_00, rank_01, step_100");
 	write_one("b/mp_rank_00_000/x.safetensors", "a");
 	write_one("b/mp_rank_00_001/x.safetensors", "b");
 	write_one("b/mp_rank_01_000/x.safetensors", "c");
@@ -466,11 +466,11 @@ WITH_SHARDS(names_that_say_two_things_are_refused)
 {
 	write_one("a/model-00001-of-00002.safetensors", "a");
 	write_one("a/model-00002-of-00002.safetensors", "b");
-	assert_unclear("a", 2, "a: cannot tell the 2 ranks among model-00001-of-00002.safetensors, "
+	assert_unclear("a", 2, "a: cannot find the 2 ranks among model-00001-of-00002.safetensors, "
 	               "model-00002-of-00002.safetensors");
 	write_one("b/0-1.safetensors", "a");
 	write_one("b/1-0.safetensors", "b");
-	assert_unclear("b", 2, "b: cannot tell the 2 ranks among 0-1.safetensors, 1-0.safetensors");
+	assert_unclear("b", 2, "b: cannot find the 2 ranks among 0-1.safetensors, 1-0.safetensors");
 	mkdir("c", 0700);
 	assert_unclear("c", 2, "c: no name there has the number of one of 2 ranks");
 	write_one("d/rank0.safetensors", "a");
@@ -480,7 +480,7 @@ WITH_SHARDS(names_that_say_two_things_are_refused)
 	               "rank1");
 	write_one("e/rank0.safetensors", "a");
 	write_one("e/1.safetensors", "b");
-	assert_unclear("e", 2, "e: cannot tell the 2 ranks among 1.safetensors, rank0.safetensors");
+	assert_unclear("e", 2, "e: cannot find the 2 ranks among 1.safetensors, rank0.safetensors");
 }
 
 static void assert_paths_refused(const char *const *paths, size_t n, const char *message)
@@ -530,7 +530,7 @@ WITH_SHARDS(manifests_say_it_all)
 	assert_string_equal(s.config_dir, "m");
 	ws_shards_close(&s);
 	ws_shards_close(NULL);
-	assert_unclear(path, 4, "m/shards.json: it was saved with tp 2, and 4 was asked for");
+	assert_unclear(path, 4, "m/shards.json: the checkpoint was saved with tp 2, not 4");
 	static const struct { const char *text, *message; } bad[] = {
 		{ "{\"tp\":2}", "m/shards.json: no list of \"shards\" in this manifest" },
 		{ "{\"tp\":0,\"shards\":[]}",

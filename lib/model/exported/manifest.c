@@ -34,7 +34,7 @@ static int check_allocations(struct ws_manifest_reader *r)
 		struct ws_manifest_allocation *a = &m->allocations[i];
 		if (a->device >= m->n_devices)
 			return ws_scan_refuse(&r->scan,
-			                      "allocation %zu is on device %llu, and there are %zu",
+			                      "allocation %zu is on device %llu of %zu (from 0)",
 			                      i, (ull)a->device, m->n_devices);
 		a->base = base;
 		base += a->bytes;
@@ -81,7 +81,7 @@ static int check_places(struct ws_manifest_reader *r)
 		}
 		if (r->of[i] >= m->n_allocations)
 			return ws_scan_refuse(&r->scan,
-			                      "lies in allocation %llu, and there are %zu",
+			                      "is in allocation %llu of %zu (from 0)",
 			                      (ull)r->of[i], m->n_allocations);
 		const struct ws_manifest_allocation *a = &m->allocations[r->of[i]];
 		if (t->bytes > a->bytes || t->offset > a->bytes - t->bytes)

@@ -77,7 +77,7 @@ static int read_pid(struct ws_scan *s, const char *name, void *into)
 	if (ws_scan_uint(s, name, &pid))
 		return -1;
 	if (pid == 0 || pid > INT32_MAX)
-		return ws_scan_refuse(s, "pid at byte %llu is none", at);
+		return ws_scan_refuse(s, "pid at byte %llu is not a process id", at);
 	p->pid = (int64_t)pid;
 	return 0;
 }
@@ -289,7 +289,7 @@ static int read_tensor(struct ws_manifest_reader *r, const char *name, ull at)
 		return ws_scan_refuse(&r->scan, "its shape is too large, or leaves part of a byte");
 	if (e.t.bytes && (seen & PLACE) != PLACE)
 		return ws_scan_refuse(&r->scan,
-		                      "where it is is not said: its allocation and its offset");
+		                      "its allocation or offset is missing");
 	r->scan.tensor = NULL;
 	return keep(r, &e);
 }
@@ -339,12 +339,12 @@ static int read_version(struct ws_scan *s)
 	if (more < 0 || (more > 0 && ws_scan_key(s, &key)))
 		return -1;
 	if (more == 0 || strcmp(key, "version") != 0)
-		return ws_scan_refuse(s,
-		                      "does not begin with its version: no manifest of GPU memory");
+		return ws_scan_refuse(s, "does not begin with its version: not a manifest of GPU "
+		                      "memory");
 	if (ws_scan_uint(s, key, &version))
 		return -1;
 	if (version != VERSION)
-		return ws_scan_refuse(s, "is of version %llu, and known is version %d",
+		return ws_scan_refuse(s, "has version %llu, but only version %d is supported",
 		                      (ull)version, VERSION);
 	return 0;
 }

@@ -47,8 +47,8 @@ int ws_exported_open(const char *name, const struct ws_memory_ops *ops,
 {
 	const char *path = ws_memory_path(name);
 	if (!ops)
-		return ws_err_set(err, WS_EUSAGE, "%s: memory of another process is no source here",
-		                  name);
+		return ws_err_set(err, WS_EUSAGE, "%s: memory of another process is not "
+		                  "supported here", name);
 	if (!*path)
 		return ws_err_set(err, WS_EUSAGE, "%s names no manifest", name);
 	struct ws_exported *x = calloc(1, sizeof *x);

@@ -85,8 +85,8 @@ static int choose(const struct ws_catalog *c, const struct ws_plan_opts *opts,
 		                                     opts->n_exclude, t->name))
 			continue;
 		if (!*ws_dtype_torch(t->dtype)) {
-			ws_err_set(err, WS_EINPUT, "tensor '%s': no server can receive %s, which "
-			           "torch has no type for", ws_quote(t->name).text,
+			ws_err_set(err, WS_EINPUT, "tensor '%s': no server can receive %s: torch "
+			           "has no such type", ws_quote(t->name).text,
 			           ws_dtype_safetensors(t->dtype));
 			return ws_err_hint(err, "leave it out with an exclude pattern");
 		}

@@ -74,11 +74,11 @@ static int not_its_own(const struct ws_shard_merge *j, const struct share *s,
                        const struct ws_part *p)
 {
 	ws_err_set(j->err, WS_EINPUT,
-	           "rank %zu: tensor '%s' %s is of an expert that at tp %u, ep %u another rank has",
+	           "rank %zu: tensor '%s' %s is of an expert of another rank at tp %u, ep %u",
 	           s->rank, p->name, ws_shape_text(s->tensor->n_dims, s->tensor->dims).text, j->tp,
 	           ws_layout_options(j->layout)->ep);
-	return ws_err_hint(j->err, "say how many ranks share the experts: {sharded_tp} tp=%u,ep=M",
-	                   j->tp);
+	return ws_err_hint(j->err, "give the number of ranks that share the experts: {sharded_tp} "
+	                   "tp=%u,ep=M", j->tp);
 }
 
 static const struct ws_tensor *tensor_of(const struct share *s)
@@ -134,7 +134,7 @@ static int add_share(struct ws_shard_merge *j, const struct ws_part *p, const st
 	if (rc > 0)
 		return ws_err_set(
 			j->err, WS_EINPUT,
-			"rank %zu: tensor '%s' of shape %s cannot be taken apart", s->rank,
+			"rank %zu: tensor '%s' of shape %s cannot be split", s->rank,
 			ws_quote(s->fused->tensor->name).text,
 			ws_shape_text(s->fused->tensor->n_dims, s->fused->tensor->dims).text);
 	return rc ? ws_oom(j->err) : 0;
@@ -303,7 +303,7 @@ static int merge_shares(struct ws_shard_merge *j, const struct ws_part *p, struc
 	if (axis < 0)
 		return ws_err_set(j->err, WS_EINPUT,
 		                  "tensor '%s' is divided along two axes at tp %u: such "
-		                  "shards are not joined",
+		                  "shards cannot be merged",
 		                  p->name, j->tp);
 	j->pieces.n = 0;
 	if (add_shares(j, p, s, n, axis, &used))

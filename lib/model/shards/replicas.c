@@ -72,15 +72,15 @@ static int differs(const struct comparison *x)
 {
 	const struct ws_replica *r = x->r;
 	ws_err_set(x->err, WS_EINPUT,
-	           "tensor '%s': rank %zu has other bytes than rank %zu, though they hold the "
-	           "same part of it (%.200s, %.200s)",
+	           "tensor '%s': rank %zu and rank %zu have different bytes of the same part "
+	           "(%.200s, %.200s)",
 	           ws_quote(x->item->name).text, r->rank, r->sent_rank,
 	           file_of(r->own.source, r->own.from),
 	           file_of(x->c->sources[r->sent_rank], r->sent));
 	return ws_err_hint(
 		x->err,
-		"the ranks' files are of different steps, or one was not written to its end: save "
-		"the checkpoint again; {trust_values} takes rank %zu's",
+		"the ranks' files are from different steps, or one is incomplete: save the "
+		"checkpoint again; {trust_values} sends the bytes of rank %zu",
 		x->r->sent_rank);
 }
 

@@ -28,7 +28,7 @@ static int read_size(const struct ws_json *root, const char *key, const char *pa
 		                  WS_SHARDS_MAX);
 	if (*size && *size != (uint64_t)value)
 		return ws_err_set(err, WS_EUSAGE,
-		                  "%s: it was saved with %s %lld, and %u was asked for", path, key,
+		                  "%s: the checkpoint was saved with %s %lld, not %u", path, key,
 		                  (long long)value, *size);
 	*size = (unsigned)value;
 	return 0;

@@ -48,8 +48,8 @@ static int place_fused(struct ws_shard_merge *j, size_t rank, const struct ws_te
 static int unknown(const struct ws_shard_merge *j, size_t rank, const struct ws_tensor *t)
 {
 	ws_err_set(j->err, WS_EINPUT,
-	           "rank %zu: tensor '%s' is none that the %s rules know, so nobody can "
-	           "say how it is divided",
+	           "rank %zu: tensor '%s' is not in the %s rules, so its division among the "
+	           "ranks is unknown",
 	           rank, ws_quote(t->name).text, ws_layout_family(j->layout));
 	return ws_err_hint(j->err, "give its rule in a file: {map} FILE (wsync-map(5))");
 }

@@ -143,7 +143,7 @@ static int unclear(const char *dir, const struct seen *s, unsigned tp, const cha
 {
 	struct ws_buf names;
 	static const char remedy[] =
-		"name what each rank saved, rank 0 first, or write a manifest: "
+		"give the paths of all ranks, rank 0 first, or write a manifest: "
 		"{\"tp\": %u, \"shards\": [[\"FILE\", ...], ...]}";
 	if (s->n == 0) {
 		ws_err_set(err, WS_EINPUT, "%s: no name there has the number of one of %u ranks",
@@ -259,14 +259,14 @@ static int assign(const char *dir, const struct seen *s, struct ws_shard_list *l
 	const enum clarity clarity = clearest(s);
 	const int place = clarity == PLACE ? find_place(s, list->tp) : 0;
 	if (place < 0)
-		return unclear(dir, s, list->tp, "cannot tell", err);
+		return unclear(dir, s, list->tp, "cannot find", err);
 	for (size_t i = 0; i < s->n; i++) {
 		const struct entry *e = &s->v[i];
 		const int k = clarity == PLACE ? place : find_number(e, clarity);
 		if (e->directory && clearest_of(e) < clarity && clearest_of(e) == PLACE)
 			continue; /* "step_100" beside "rank_0" */
 		if (k < 0)
-			return unclear(dir, s, list->tp, "cannot tell", err);
+			return unclear(dir, s, list->tp, "cannot find", err);
 		if (e->numbers[k].value >= list->tp)
 			return unclear(dir, s, list->tp, "there are more than", err);
 		if (ws_shard_add(list, e->numbers[k].value, dir, e->name, err))
@@ -274,7 +274,7 @@ static int assign(const char *dir, const struct seen *s, struct ws_shard_list *l
 	}
 	for (size_t r = 0; r < list->tp; r++)
 		if (list->ranks[r].n == 0)
-			return unclear(dir, s, list->tp, "there are not all of", err);
+			return unclear(dir, s, list->tp, "cannot find all of", err);
 	return 0;
 }
 

@@ -72,7 +72,7 @@ static int check_order(const char *const *paths, size_t n, struct ws_err *err)
 		           paths[i - 1], paths[i]);
 		return ws_err_hint(
 			err, "name rank 0 first (a shell sorts rank10 before rank2), or give a "
-			     "manifest where the numbers are others");
+			     "manifest if the numbers are not ranks");
 	}
 	return 0;
 }
@@ -84,7 +84,7 @@ static int list_paths(const char *const *paths, size_t n, struct ws_shard_list *
 	    !ws_ends_with(paths[0], ".safetensors.index.json") && !ws_memory_path(paths[0]))
 		return ws_shard_manifest(paths[0], list, err);
 	if (list->tp == 0)
-		return ws_err_set(err, WS_EUSAGE, "how many ranks saved it is not said");
+		return ws_err_set(err, WS_EUSAGE, "the number of ranks is not given");
 	if (n == 1 && list->tp > 1 && is_directory(paths[0]))
 		return ws_shard_names(paths[0], list, err);
 	if (n != list->tp) {
@@ -92,7 +92,7 @@ static int list_paths(const char *const *paths, size_t n, struct ws_shard_list *
 		           "a checkpoint sharded by tp %u is %u paths, or one directory or "
 		           "manifest, not %zu paths",
 		           list->tp, list->tp, n);
-		return ws_err_hint(err, "name what each rank saved, rank 0 first");
+		return ws_err_hint(err, "give the paths of all ranks, rank 0 first");
 	}
 	if (check_order(paths, n, err) || ws_shard_make_ranks(list, err))
 		return -1;

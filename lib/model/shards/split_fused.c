@@ -50,7 +50,7 @@ static int add_part(struct fused_split *u, const struct ws_layout_match *a,
 	const int rc = ws_match_pieces(a, part, &from, &to, &u->pieces);
 	if (rc > 0)
 		return ws_err_set(u->err, WS_EINPUT,
-		                  "tensor '%s' of shape %s cannot be taken apart: %s of "
+		                  "tensor '%s' of shape %s cannot be split: %s of "
 		                  "shape %s is no box of it",
 		                  ws_quote(a->tensor->name).text,
 		                  ws_shape_text(a->tensor->n_dims, a->tensor->dims).text,
@@ -95,7 +95,7 @@ static int split_by_name(struct fused_split *u, const struct ws_tensor *t, const
 	if (n == 1)
 		return split_tensor(u, &a[0]) ? -1 : 1;
 	if (known && !part) {
-		*why = ws_catalog_text(u->c, "left as it is: its shape is none that %s is known by",
+		*why = ws_catalog_text(u->c, "left as it is: its shape is not a known shape of %s",
 		                      name);
 		return *why ? 0 : ws_oom(u->err);
 	}

@@ -87,7 +87,7 @@ static int read_quantization(struct ws_build *b)
 		           "shapes that are not known here%s",
 		           ws_config_path(b->config), ws_quote(q->method).text,
 		           unpacks ? " ({unpack} sends them in 16 bits)" : "");
-		return ws_err_hint(b->err, "known are unquantized weights, fp8 and mxfp4");
+		return ws_err_hint(b->err, "supported: unquantized weights, fp8 and mxfp4");
 	}
 	b->quant = q;
 	return 0;
@@ -136,8 +136,8 @@ static int resolve_aliases(struct ws_build *b)
 		for (unsigned d = 0; d < q->n_dims && !a.n_dims; d++)
 			a.order[d] = (int)d;
 		if (!is_order(a.order, q->n_dims))
-			return ws_build_fail(b, "the order of %s is none of %u axes", a.name,
-			                     q->n_dims);
+			return ws_build_fail(b, "the order of %s must name each of %u axes once",
+			                     a.name, q->n_dims);
 		a.n_dims = q->n_dims;
 		a.param = (size_t)(q - l->params);
 		l->aliases[kept++] = a;
@@ -148,7 +148,7 @@ static int resolve_aliases(struct ws_build *b)
 
 static int refuse_twice(struct ws_build *b, const char *name, uint32_t first, uint32_t second)
 {
-	return ws_err_set(b->err, WS_EINPUT, "family %s: \"%s\" by two rules, \"%s\" and \"%s\"",
+	return ws_err_set(b->err, WS_EINPUT, "family %s: \"%s\" has two rules, \"%s\" and \"%s\"",
 	                  b->family->name, name, b->l->rules[first], b->l->rules[second]);
 }
 

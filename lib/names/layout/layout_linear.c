@@ -45,8 +45,8 @@ static const char *divide(struct ws_build *b, const char *module, const char *wh
 	if (!heads || heads % tp == 0 || (shareable && tp % heads == 0))
 		return NULL;
 	if (shareable && heads > 1)
-		return ws_build_keepf(b, "%s: neither do %" PRId64 " heads divide by %s %" PRId64
-		                      ", nor does that divide by them", name, heads, word, tp);
+		return ws_build_keepf(b, "%s: %" PRId64 " heads and %s %" PRId64
+		                      ": neither number divides the other", name, heads, word, tp);
 	return ws_build_keepf(b, "%s: %" PRId64 " heads do not divide by %s %" PRId64, name, heads,
 	                      word, tp);
 }

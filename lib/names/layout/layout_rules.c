@@ -84,8 +84,8 @@ static int build_split(struct ws_build *b)
 		                     r->name, p.dims[0], p.units);
 	const char *trouble = NULL, *word = ws_build_tp_word(b);
 	if (p.units % tp && tp % p.units)
-		trouble = ws_build_keepf(b, "neither do %" PRId64 " heads divide by %s %u, nor "
-		                         "does that divide by them", p.units, word, tp);
+		trouble = ws_build_keepf(b, "%" PRId64 " heads and %s %u: neither number "
+		                         "divides the other", p.units, word, tp);
 	return build_single(b, name, "", &d, trouble, p);
 }
 
@@ -205,7 +205,7 @@ static int loop_group(struct ws_build *b, const struct ws_rule *r, uint32_t id, 
 	for (int64_t i = from; i < to && rc == 0; i++) {
 		b->rule = r;
 		if (b->steps++ >= MOST_STEPS)
-			return ws_build_fail(b, "more than %d rounds of loops", MOST_STEPS);
+			return ws_build_fail(b, "more than %d iterations of loops", MOST_STEPS);
 		const struct ws_scope inner = { .outer = outer, .name = r->var, .value = i };
 		b->scope = &inner;
 		rc = enter_group(b, r, id, depth);
@@ -234,7 +234,7 @@ static int walk_rules(struct ws_build *b, const struct ws_rule *rules, size_t n,
 	for (size_t i = 0; i < n; i++) {
 		b->rule = &rules[i];
 		if (depth > MOST_DEPTH)
-			return ws_build_fail(b, "more than %d groups in each other", MOST_DEPTH);
+			return ws_build_fail(b, "groups nest deeper than %d", MOST_DEPTH);
 		if (visit(b, &rules[i], id, depth) < 0)
 			return -1;
 		id += 1 + count_rules(rules[i].inner, rules[i].n_inner);

@@ -84,7 +84,7 @@ static int read_stack(struct ws_build *b, struct ws_part *p, struct ws_param *sh
 		return ws_build_fail(b, "%s has another shape than %s", r->of, r->name);
 	d->axis = r->axis < 0 ? -1 : find_axis(&turned, shape->n_dims, shape->dims);
 	if (r->axis >= 0 && d->axis < 0)
-		return ws_build_fail(b, "%s: no axis is that of %s", r->name, r->of);
+		return ws_build_fail(b, "%s: no axis matches the axis of %s", r->name, r->of);
 	return 0;
 }
 

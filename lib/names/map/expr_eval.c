@@ -169,7 +169,7 @@ static int walk_node(struct run *r, const struct ws_expr *e, const struct ws_nod
 static int walk(struct run *r, const struct ws_expr *e, int i, int64_t *out)
 {
 	if (r->depth == MAX_DEPTH || r->steps == MAX_STEPS)
-		return wrong(r, e, "and what it is made of are too much to work out");
+		return wrong(r, e, "needs too many steps or levels");
 	r->steps++;
 	r->depth++;
 	const int rc = walk_node(r, e, &e->nodes[i], out);

@@ -118,7 +118,7 @@ static int read_like(struct ws_map_reader *rd)
 	if (ws_map_label(l, "family", &name) || ws_map_end(l))
 		return -1;
 	if (d->base)
-		return ws_map_bad(l, "a family is like one other, and this one is like '%s'",
+		return ws_map_bad(l, "a family has only one 'like': this family is like '%s'",
 		                  d->base->name);
 	d->base = find_family(rd, name, 0);
 	if (d->base)

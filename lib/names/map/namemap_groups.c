@@ -139,7 +139,7 @@ int ws_builder_close_rule(struct ws_map_reader *rd)
 		                  "'%s' has neither 'out' nor lines of '+ PART out EXPR' below it",
 		                  ws_quote(r->name).text);
 	if (r->out && b->parts.n)
-		return ws_map_bad(&at, "'%s' has 'out' and parts, which have theirs",
+		return ws_map_bad(&at, "'%s' has both 'out' and parts",
 		                  ws_quote(r->name).text);
 	r->parts = b->parts.items;
 	r->n_parts = b->parts.n;

@@ -43,7 +43,7 @@ static int concat(struct ws_map_line *l, const void *first, size_t n_first, cons
                   size_t n_second, size_t size, same_fn *same, void *out, size_t *n)
 {
 	if (n_first + n_second > 4 * WS_MAP_MAX_LIST)
-		return ws_map_bad(l, "family has too many lines from those it is like");
+		return ws_map_bad(l, "the family inherits too many lines");
 	char *items = ws_arena_alloc(&l->map->arena, (n_first + n_second) * size);
 	if (!items)
 		return ws_oom(l->err);

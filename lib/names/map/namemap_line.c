@@ -202,7 +202,7 @@ static int check_variable(struct ws_map_line *l, const char *at, size_t n, struc
 	if (in_vars(vars, at, n))
 		return 0;
 	if (!vars || !vars->room)
-		return ws_map_bad(l, "nothing here says what {%.*s} is", (int)n, at);
+		return ws_map_bad(l, "{%.*s} is not defined here", (int)n, at);
 	vars->room--;
 	vars->names[vars->n] = ws_arena_text(&l->map->arena, at, n);
 	return vars->names[vars->n++] ? 0 : ws_oom(l->err);
@@ -248,7 +248,7 @@ int ws_map_name(struct ws_map_line *l, const char *what, bool stars, struct ws_m
 		at += n + 1;
 	}
 	if (strcmp(name, "**.**") == 0 || strlen(name) > WS_MAP_MAX_NAME)
-		return ws_map_bad(l, "'%s' says nothing, or too much", ws_quote(name).text);
+		return ws_map_bad(l, "'%s' matches any name, or is too long", ws_quote(name).text);
 	*out = name;
 	return 0;
 }

@@ -22,7 +22,7 @@ int ws_builder_rename(struct ws_map_reader *rd)
 		return -1;
 	if (vars.stars != from_stars)
 		return ws_map_bad(l,
-		                  "both sides need as many **: what one stands for would be lost");
+		                  "both sides need the same number of **");
 	for (size_t i = 0; i < list->n; i++)
 		if (strcmp(((struct ws_rename *)list->items)[i].from, r.from) == 0)
 			return ws_map_bad(l, "'%s' is renamed in line %u already",

@@ -287,7 +287,7 @@ int ws_map_rule(struct ws_map_line *l, const char *word, const struct ws_map_var
 	if (r.kind == WS_RULE_VOCAB)
 		r.n_dims = 2;
 	if (r.kind == WS_RULE_SPLIT && r.n_dims == 0)
-		return ws_map_bad(l, "what is split has a first axis");
+		return ws_map_bad(l, "a split tensor needs at least one axis");
 	*out = r;
 	return 0;
 }
@@ -316,7 +316,7 @@ int ws_map_part(struct ws_map_line *l, struct ws_rule_part *out)
 int ws_map_count_rule(const struct ws_map_line *l)
 {
 	if (l->map->n_rules == WS_MAP_MAX_RULES)
-		return ws_map_bad(l, "more than %d rules, those of 'like' counted",
+		return ws_map_bad(l, "more than %d rules, inherited ones included",
 		                  WS_MAP_MAX_RULES);
 	l->map->n_rules++;
 	return 0;
