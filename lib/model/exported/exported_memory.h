@@ -17,7 +17,7 @@ struct ws_memory_ops {
 	 * Copies path, the manifest's file, for messages. */
 	int (*open)(const struct ws_manifest *m, const char *path, const struct ws_cancel *cancel,
 	            struct ws_ipc_source **out, struct ws_err *err);
-	/* Copies bytes [at, at+n) of an allocation to dst. The range must be inside it. */
+	/* Copies bytes [at, at+n) to dst. The range must be inside the allocation. */
 	int (*read)(struct ws_ipc_source *mem, size_t allocation, uint64_t at, void *dst, size_t n,
 	            struct ws_err *err);
 	/* Returns the GPU address of byte `at` of an allocation. */

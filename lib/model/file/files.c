@@ -126,7 +126,7 @@ static int no_checkpoint(const char *dir, struct ws_err *err)
 	                                           "safetensors") : -1;
 }
 
-/* N in "...-00001-of-0000N.safetensors"; 0: not such a name. */
+/* Returns N of "...-00001-of-0000N.safetensors"; 0: another kind of name. */
 static unsigned long shards_promised(const char *name)
 {
 	const char *of = strstr(name, "-of-");
@@ -175,7 +175,7 @@ static int add_all_of(struct ws_file_list *list, const char *dir, struct ws_err 
 	return rc;
 }
 
-/* An index wins over model.safetensors, which may be newer. */
+/* Warns that the index is used, not model.safetensors, which may be newer. */
 static int warn_of_single(struct ws_file_list *list, const char *dir, const char *single,
                           struct ws_err *err)
 {
@@ -191,7 +191,7 @@ static int warn_of_single(struct ws_file_list *list, const char *dir, const char
 	                   dir, index_name, single_name, single_name);
 }
 
-/* model.safetensors wins over shards without an index. */
+/* Warns that only model.safetensors is used, not the shards without an index. */
 static int warn_of_shards(struct ws_file_list *list, const char *dir, struct ws_err *err)
 {
 	struct dirent **entries;
@@ -244,7 +244,7 @@ static int note_config(struct ws_file_list *list, const char *dir, struct ws_err
 	return 0;
 }
 
-/* The path of a memory manifest is kept; the model's config may be beside it. */
+/* Adds a memory manifest by its path; the model's config may be beside the manifest. */
 static int add_memory(struct ws_file_list *list, const char *path, struct ws_err *err)
 {
 	char *dir = directory_of(ws_memory_path(path));

@@ -108,8 +108,8 @@ static bool is_same(const char *a, const char *b)
 	return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-/* Refuses a file given for two ranks: its shapes are right, too. Ranks with several files may share
- * some of them. */
+/* Refuses a file given for two neighboring ranks: its shapes are right, too. Ranks with several
+ * files may share some of them. */
 static int check_distinct(const struct ws_shard_list *list, struct ws_err *err)
 {
 	for (size_t r = 1; r < list->tp; r++) {

@@ -108,7 +108,7 @@ static struct waiting *find_waiting(struct fused_split *u, const char *name,
                                     const struct ws_join *join)
 {
 	struct waiting *w = u->waiting.items;
-	for (size_t i = u->waiting.n; i-- > 0;) /* a layer's parts are close together */
+	for (size_t i = u->waiting.n; i-- > 0;) /* parts of a layer are close together */
 		if (strcmp(w[i].name, name) == 0)
 			return &w[i];
 	w = ws_list_add(&u->c->arena, &u->waiting, sizeof *w);

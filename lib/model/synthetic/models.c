@@ -142,7 +142,7 @@ static void walk_gated_mlp(struct walk *w, const char *module, int intermediate)
 static void walk_experts(struct walk *w)
 {
 	const struct ws_model *m = w->m;
-	/* models with shared experts add a bias to their scores */
+	/* in models with shared experts the router adds a bias to its scores */
 	const bool shared = m->family != WS_FAMILY_QWEN3_MOE;
 	put_bf16(w, "mlp.gate.weight", m->experts, m->hidden);
 	if (shared)

@@ -187,7 +187,7 @@ int ws_build_part(struct ws_build *b, const char *module, const char *suffix, st
 	return 0;
 }
 
-/* Shape of one part's share, equal at every rank that has it. */
+/* Computes the shape of one part's share, which is equal at every rank that has the share. */
 static void measure_share(const struct ws_part *p, unsigned tp, int64_t dims[WS_MAX_DIMS])
 {
 	memcpy(dims, p->dims, sizeof p->dims);

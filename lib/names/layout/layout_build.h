@@ -77,7 +77,7 @@ struct ws_build {
 	size_t n_shared, cap_shared;
 	bool only_shared;              /* first walk: only collects `shared` */
 	const char *embedding;         /* first vocabulary tensor; NULL: not built yet */
-	struct ws_target *targets;     /* of the layout's aliases */
+	struct ws_target *targets;     /* one for each alias of the layout */
 	size_t cap_targets;
 };
 

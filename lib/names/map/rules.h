@@ -140,9 +140,9 @@ struct ws_family {
 	size_t n_lets;
 	const struct ws_expr *tied;  /* NULL: never */
 	const char *const *strips;
-	size_t n_strips;             /* with those of the generic family */
+	size_t n_strips;             /* includes those of the generic family */
 	const struct ws_rename *renames;
-	size_t n_renames;            /* likewise */
+	size_t n_renames;            /* includes those of the generic family */
 	const struct ws_join *joins;
 	size_t n_joins;
 	const struct ws_rule *rules;
