@@ -59,7 +59,7 @@ void ws_gpu_scratch_memory(uint64_t *gpu, uint64_t *pinned)
 	*pinned = RECORDS;
 }
 
-/* Jobs run one after the other on the stream. */
+/* The stream runs jobs one after the other: a job starts when the job before it ends. */
 static void trace_job(struct ws_gpu_scratch *d, const struct ws_kernel_job *m, int64_t begun)
 {
 	const struct ws_trace_what job = { .row = WS_TRACE_TRANSFORM,
@@ -86,7 +86,7 @@ static int queue_result(struct ws_gpu_scratch *d, const struct ws_kernel_job *m,
 	               0;
 }
 
-/* All steps of the band before are queued, and so are those of the last band in this half. */
+/* The steps of the previous band, and of the last band in this half, are queued already. */
 int ws_gpu_scratch_switch(struct ws_gpu_scratch *d, unsigned half, struct ws_stream *stream,
                           struct ws_stream *copies, struct ws_err *err)
 {
@@ -121,7 +121,7 @@ int ws_gpu_scratch_check_result(struct ws_gpu_scratch *d, const struct ws_stage_
                                 size_t i, bool *good, ws_deadline until,
                                 const struct ws_cancel *cancel, struct ws_err *err)
 {
-	/* as in lib/transform: the sum of two such numbers is finite */
+	/* as in lib/transform: the sum of two numbers below this is finite */
 	static const float large = 1e38f;
 	const struct ws_transform_recipe *f = steps->jobs[i].recipe;
 	const size_t at = i % WS_GPU_SCRATCH_RECORDS;

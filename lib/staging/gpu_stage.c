@@ -145,7 +145,7 @@ static void stop_reading(struct ws_staging_buffer *b)
 
 void ws_gpu_stage_release(struct ws_staging_buffer *b)
 {
-	/* if all is loaded, nothing is read for it, and the reads may be another thread's */
+	/* if all payloads are loaded, pending reads may belong to another thread */
 	if (b->loaded < b->n_payloads)
 		stop_reading(b);
 	ws_stage_steps_free(b->steps);
@@ -237,7 +237,7 @@ static int request_ahead(struct ws_gpu_stage *f, struct ws_staging_buffer *b, st
 	for (bool asked = true; asked && b->requested.step < b->steps->n;) {
 		const struct ws_stage_step *s = &b->steps->list[b->requested.step];
 		if (s->kind == WS_STAGE_RESIDENT)
-			break; /* its turn decides whether it is read at all */
+			break; /* copy_resident decides whether it must be read */
 		if (s->kind != WS_STAGE_READ) {
 			b->requested.step++;
 			continue;
@@ -261,7 +261,7 @@ static int copy_whole(struct ws_gpu_stage *f, const struct ws_stage_step *s, boo
 	return *here ? ws_gpu_copy(f->gpu, s->to, address.at + s->from, s->n, f->stream, err) : 0;
 }
 
-/* Where there are no kernels for this GPU, the CPU gathers. */
+/* Without kernels for this GPU, the CPU gathers. */
 static int gather(struct ws_gpu_stage *f, const struct ws_stage_step *s, bool *here,
                   struct ws_err *err)
 {
@@ -313,7 +313,7 @@ static int take_piece(struct ws_gpu_stage *f, struct ws_stage_position *done,
 	return 0;
 }
 
-/* Replaces the kernels' output by the fill's. */
+/* Replaces the output of the kernels with the output of the fill. */
 static int fill_anew(struct ws_gpu_stage *f, const struct ws_span *span, ws_devptr to,
                      ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
 {
@@ -387,7 +387,7 @@ static int end_payload(struct ws_gpu_stage *f, struct ws_staging_buffer *b, ws_d
 	return 0;
 }
 
-/* Does the next piece of a step, or all of it. */
+/* Runs the next piece of a step, or the whole step. */
 static int do_next(struct ws_gpu_stage *f, struct ws_staging_buffer *b, ws_deadline until,
                    const struct ws_cancel *cancel, struct ws_err *err)
 {

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpu_stage.h - brings payloads into GPU memory through a ring of pinned memory: one piece is read
- * or computed while earlier pieces are copied. Bytes that are already on this GPU are copied
- * there, or gathered if they are strided.
+/* gpu_stage.h - loads payloads into GPU memory through a ring of pinned memory: one piece is read
+ * or computed while earlier pieces are copied. Bytes that are already on this GPU are copied there,
+ * or gathered if they are strided.
  *
  * A bucket becomes a list of steps. Two positions advance along it. The first requests reads from
- * the ring, as far ahead as it has slots. Behind it the second queues work in two streams: one
+ * the ring, as far ahead as it has slots. The second follows and queues work in two streams: one
  * copies pieces from the ring, the other runs kernels. Each stream waits for the other only where
  * it must, so that one tensor is copied while another is computed.
  *
- * If kernels are in use, a span with a recipe is computed on the GPU. If the kernels meet numbers
- * that are not finite, the span's fill makes the bytes instead, or reports the error. So a
- * payload counts as loaded when the findings of its kernels have been checked.
+ * If kernels are in use, a span with a recipe is computed on the GPU. If the kernels find numbers
+ * that are not finite, the span's fill makes the bytes instead, or reports the error. So a payload
+ * counts as loaded only after the records of its kernels were checked.
  *
- * There are two staging buffers: one is filled while the other is sent. One thread at a time
- * calls these functions, with the GPU current. */
+ * There are two staging buffers: one is filled while the other is sent. One thread at a time calls
+ * these functions, with the GPU current. */
 #ifndef WS_STAGING_GPU_STAGE_H
 #define WS_STAGING_GPU_STAGE_H
 
@@ -67,12 +67,12 @@ struct ws_gpu_stage {
 	struct ws_compute *compute;        /* NULL: no kernel was needed yet */
 	bool no_compute;                   /* loading the kernels failed */
 	struct ws_gpu_scratch *scratch;    /* NULL: recipes are not computed here */
-	uint64_t least;                    /* least bytes of a buffer, for later buckets */
+	uint64_t least;                    /* smallest allocation, so that later buckets fit */
 	struct ws_staging_buffer *reading; /* the buffer that the ring reads for; NULL */
 	struct ws_staging_buffer buffers[WS_GPU_STAGE_BUFFERS];
 };
 
-/* After a failure it may be closed, too. */
+/* ws_gpu_stage_close may follow a failure, too. */
 int ws_gpu_stage_open(struct ws_gpu_stage *f, struct ws_gpu *gpu, struct ws_err *err);
 /* Computes recipes from now on, in this many bytes of scratch memory; 0: 192 MiB. */
 int ws_gpu_stage_use_kernels(struct ws_gpu_stage *f, uint64_t scratch, struct ws_err *err);
@@ -85,8 +85,8 @@ bool ws_gpu_stage_computes(const struct ws_gpu_stage *f, const struct ws_recipe_
 void ws_gpu_stage_drain(struct ws_gpu_stage *f);
 /* Drains first. A zeroed struct is fine. */
 void ws_gpu_stage_close(struct ws_gpu_stage *f);
-/* The most device and pinned memory for this many buckets of at most so many bytes and payloads;
- * and how much more with kernels. */
+/* The most device and pinned memory for this many buckets of at most so many bytes and payloads.
+ * The second function adds the memory that kernels need. */
 void ws_gpu_stage_memory(size_t buckets, uint64_t bytes, size_t payloads, uint64_t *gpu,
                          uint64_t *pinned);
 void ws_gpu_stage_kernel_memory(uint64_t *gpu, uint64_t *pinned);
@@ -100,15 +100,15 @@ void ws_gpu_stage_poll_trace(struct ws_gpu_stage *f);
 /* The buffer of these payloads, or a free one for them; NULL: both are in use. */
 struct ws_staging_buffer *ws_gpu_stage_buffer(struct ws_gpu_stage *f,
                                               const struct ws_payload *payloads, size_t n);
-/* Gives a free buffer memory of the caller's, large enough for its payloads. */
+/* Lends the buffer memory of the caller, large enough for its payloads, until release. */
 void ws_gpu_stage_set_memory(struct ws_staging_buffer *b, ws_devptr at, uint64_t capacity);
 /* Releases the payloads; the buffer keeps its own memory. If all of them are loaded, another
  * thread may fill the other buffer meanwhile. */
 void ws_gpu_stage_release(struct ws_staging_buffer *b);
 /* Is its memory too small for its payloads? Replacing it waits for all work of the GPU. */
 bool ws_gpu_stage_must_grow(const struct ws_staging_buffer *b);
-/* Loads payload number `loaded`, completely or not at all, and starts on those after it. A failure
- * stops all reads. */
+/* Loads payload number `loaded`, completely or not at all, and requests reads of later payloads. A
+ * failure stops all reads. */
 int ws_gpu_stage_load(struct ws_gpu_stage *f, struct ws_staging_buffer *b, ws_deadline until,
                       const struct ws_cancel *cancel, struct ws_err *err);
 /* Offset of the payload after p, which is at this offset. */

@@ -13,7 +13,7 @@
 
 enum { ALIGN = 256 };
 
-/* The parts of a half of the scratch, in this order. From RAW on their size is per row of a
+/* The parts of a half of the scratch, in this order. From RAW on, the sizes are per row of a
  * band. */
 enum part {
 	FACTORS_A,
@@ -36,7 +36,7 @@ struct layout {
 	struct ws_stage_steps *steps;
 	ws_devptr at[2][N_PARTS]; /* in each half */
 	int64_t band;             /* rows */
-	/* per half: first row whose LoRA A factors are loaded; whether scale tables are loaded */
+	/* per half: first row of the rows whose A factors are loaded; are the tables loaded? */
 	int64_t factors_of[2];
 	bool has_tables[2];
 };
@@ -82,7 +82,7 @@ static int64_t most_rank(const struct ws_transform_recipe *f)
 	return most;
 }
 
-/* The same terms reach all of the rows [*begin, *end) around this one. */
+/* Finds the rows [*begin, *end) around this row that the same terms reach. */
 static void find_alike(const struct ws_transform_recipe *f, int64_t row, int64_t *begin,
                        int64_t *end)
 {
@@ -369,7 +369,7 @@ static int add_factors(struct layout *g, int64_t begin, int64_t row, int64_t n,
 	return 0;
 }
 
-/* One launch sums all terms; with two_step there is one launch for each. */
+/* One launch sums all terms; with two_step each term has its own launch. */
 static int add_launches(const struct layout *g, const struct ws_merge_args *rows,
                         const struct ws_merge_term *terms, unsigned n, struct ws_err *err)
 {
@@ -436,7 +436,7 @@ static int add_fp8(const struct layout *g, int64_t row, int64_t n, struct ws_err
 
 /* ---- bands ----------------------------------------------------------------------------------- */
 
-/* In a stack, bands end at matrix edges, unless one band has all of it. */
+/* In a stack, bands end at matrix edges, unless one band contains the whole stack. */
 static int64_t end_of_band(const struct layout *g, int64_t row)
 {
 	const struct ws_transform_recipe *f = g->f;

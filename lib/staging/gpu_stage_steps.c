@@ -90,8 +90,8 @@ static bool is_planned(const struct ws_stage_steps *s, const struct ws_span *spa
 	return false;
 }
 
-/* The first of the two outputs adds the job for both. *read: kernels cannot do it; read the span
- * like others. */
+/* The first of the two outputs adds the job for both. *read: kernels cannot compute the output, so
+ * the span is read like others. */
 static int add_recipe(struct ws_stage_steps *s, const struct bucket *b, const struct ws_span *span,
                       bool *read, struct ws_err *err)
 {

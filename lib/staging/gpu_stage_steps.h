@@ -68,12 +68,12 @@ struct ws_stage_steps {
 	size_t n, cap;
 	struct ws_kernel_job *jobs;
 	size_t n_jobs, cap_jobs;
-	unsigned half; /* of the scratch, of the last band */
+	unsigned half; /* of the scratch that the last band uses */
 };
 
 struct ws_gpu_scratch;
 
-/* The steps of these payloads, the first of which goes to `at`. scratch NULL: recipes are not
+/* Makes the steps of these payloads; the first payload goes to `at`. scratch NULL: recipes are not
  * computed, and their spans are read like others. */
 int ws_stage_steps_make(const struct ws_payload *payloads, size_t n, ws_devptr at,
                         const struct ws_gpu_scratch *scratch, struct ws_stage_steps **out,
@@ -98,14 +98,14 @@ int ws_stage_recipe_add(struct ws_stage_steps *s, const struct ws_kernel_job *m,
 
 /* ---- strided spans ---- */
 
-/* Cuts a strided range: calls fn with the elements in bytes [from, from+n) of its span, as strided
- * ranges, until a call returns non-zero; returns that. The bytes begin and end at elements. */
+/* Cuts a strided copy: calls fn with the elements in bytes [from, from+n) of its span, as strided
+ * copies, until a call returns non-zero; returns that value. Both ends are at elements. */
 typedef int ws_strided_fn(void *ctx, const struct ws_strided *part, struct ws_err *err);
 int ws_strided_cut(const struct ws_strided *b, uint64_t from, uint64_t n, ws_strided_fn *fn,
                    void *ctx, struct ws_err *err);
 
-/* Queues copies of bytes [from, from+n) of a strided span to `to`. *here false: they are not on
- * this GPU, or not aligned for its kernels; then nothing was queued. */
+/* Queues copies of bytes [from, from+n) of a strided span to `to`. *here false: the source is not
+ * on this GPU, or not aligned for its kernels; then nothing was queued. */
 int ws_gpu_strided_read(struct ws_compute *c, const struct ws_cuda_device *gpu,
                     const struct ws_span *span, uint64_t from, uint64_t n, ws_devptr to,
                     struct ws_stream *s, bool *here, struct ws_err *err);

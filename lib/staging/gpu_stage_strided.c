@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpu_stage_strided.c - cuts strided ranges to a range of their span. The cut is like a range of
- * letters in a book: a part of a first line, whole lines, and a part of a last one. */
+/* gpu_stage_strided.c - cuts strided copies to a range of their span. On each axis the range has up
+ * to three parts: the end of one index, whole indices, and the beginning of one index. */
 #include "gpu_stage_steps.h"
 
 #include <string.h>
@@ -15,7 +15,7 @@ struct range {
 	void *ctx;
 };
 
-/* Bytes from the first to the last in the span, with one index of each axis before d. */
+/* Bytes of the span from the first element to the last, with one index on each axis before d. */
 static uint64_t reach(const struct ws_strided *b, unsigned d)
 {
 	uint64_t n = 1;
@@ -43,8 +43,8 @@ static int cut_slice(const struct ws_strided *b, unsigned d, int64_t i, const st
 	return cut(&s, d + 1, r, err);
 }
 
-/* Axes before d have one index. Indices of axis d from `first` on begin in the range; those before
- * `end` end in it. */
+/* Axes before d have one index. On axis d, indices from `first` on begin in the range, and indices
+ * before `end` end in it. */
 static int cut(const struct ws_strided *b, unsigned d, const struct range *r, struct ws_err *err)
 {
 	if (b->to >= r->end || b->to + reach(b, d) <= r->begin)

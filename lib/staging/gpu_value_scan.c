@@ -2,8 +2,9 @@
 /* gpu_value_scan.c - queues kernels over all numbers of a batch of scans, on the GPUs that hold
  * them, and waits once for all of them.
  *
- * Each scan has 32 bits on each GPU, which its kernels raise. The memory belongs to another process
- * and stays open as long as its source. No work is left on a GPU at the end, unless it is stuck. */
+ * Each scan has a 32-bit maximum on each GPU, which its kernels raise. The weights belong to
+ * another process and stay mapped while their source is open. At the end only a hung GPU has work
+ * left. */
 #include "gpu_value_scan.h"
 
 #include "compute.h"
@@ -73,7 +74,7 @@ static int find_ordinal(const struct scan *l, const uint8_t uuid[16], int *ordin
 		if (memcmp(d.uuid, uuid, sizeof d.uuid) == 0)
 			return 0;
 	}
-	return ws_err_set(err, WS_EDEVICE, "the GPU is not among those that are here");
+	return ws_err_set(err, WS_EDEVICE, "the GPU is not visible here");
 }
 
 /* Makes the device current. */
@@ -87,7 +88,7 @@ static int use_device(struct scan *l, const uint8_t uuid[16], struct device **ou
 			return ws_gpu_use((*out)->gpu, err);
 		}
 	if (l->n_devices == MOST_GPUS)
-		return ws_err_set(err, WS_EDEVICE, "it is on more than %d GPUs", MOST_GPUS);
+		return ws_err_set(err, WS_EDEVICE, "weights are on more than %d GPUs", MOST_GPUS);
 	struct device *d = &l->devices[l->n_devices];
 	if (find_ordinal(l, uuid, &ordinal, err) || ws_gpu_open(l->cuda, ordinal, &d->gpu, err))
 		return -1;
@@ -115,7 +116,7 @@ static int scan_strided(struct scan *l, const struct ws_strided *b, enum ws_dtyp
 	if (b->gpu_address(b->ctx, &address, err) || use_device(l, address.gpu, &d, err))
 		return -1;
 	if ((address.at + b->at) % b->size)
-		return ws_err_set(err, WS_EDEVICE, "no kernel takes numbers from an odd place");
+		return ws_err_set(err, WS_EDEVICE, "no kernel reads unaligned numbers");
 	job.src = address.at + b->at;
 	memcpy(job.dims, b->dims, sizeof job.dims);
 	memcpy(job.read, b->read, sizeof job.read);

@@ -25,7 +25,7 @@ struct ws_ipc_export {
 	struct ws_job job;
 	struct ws_cancel stop;
 	struct load now, next;
-	unsigned turn;       /* the part of now */
+	unsigned turn;       /* the part that `now` is loaded into */
 };
 
 /* ---- opening ---- */
@@ -79,8 +79,7 @@ int ws_ipc_export_check(const struct ws_transport_gpu *gpu, struct ws_err *err)
 	return rc;
 }
 
-/* A part that was never handed out can be reused at once; servers may still read the one after
- * it. */
+/* A part that was never handed out can be reused at once; servers may still read the next part. */
 static void unuse_part(struct ws_ipc_export *l)
 {
 	if (l->now.payloads)
@@ -163,8 +162,8 @@ int ws_ipc_export_reserve(struct ws_ipc_export *l, size_t buckets, uint64_t byte
 		return ws_err_set(err, WS_EINPUT, "a bucket is larger than any GPU");
 	if (ws_gpu_alloc(l->gpu, round_up(parts * part, WS_IPC_BLOCK), &l->memory, err)) {
 		ws_err_hint(err,
-		            "%u buckets lie on the GPU at once, beside what the servers have "
-		            "there: a smaller {bucket_size} needs less",
+		            "%u buckets lie on the GPU at once, beside the servers' own "
+		            "memory: a smaller {bucket_size} needs less",
 		            parts);
 		return -1;
 	}
@@ -239,7 +238,7 @@ void ws_ipc_export_next(struct ws_ipc_export *l, const struct ws_payload *payloa
 		stop(l);
 }
 
-/* The thread has no deadline of its own. */
+/* Waits for the load. The loading thread has no deadline, so this stops it if time runs out. */
 static int wait_loaded(struct ws_ipc_export *l, ws_deadline until, const struct ws_cancel *cancel,
                        struct ws_err *err)
 {

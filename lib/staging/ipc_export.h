@@ -3,11 +3,11 @@
  *
  * The memory is one allocation, so that readers open one handle. It has three parts, used in turn:
  * while servers read bucket b, bucket b+1 is loaded into the next part. That part had bucket b-2.
- * Servers that received b-1 and answered are done with b-2, even if they copy on their GPU a
- * little after their answer.
+ * Servers that received b-1 and answered are done with b-2, even if they copy on their GPU a little
+ * after their answer.
  *
- * This module does not know the readers: the caller makes sure that none reads when it reserves
- * anew or closes. One thread at a time calls these functions; another one loads. */
+ * This module does not know the readers. The caller makes sure that no server reads the memory at a
+ * new reserve or at close. One thread at a time calls these functions; another thread loads. */
 #ifndef WS_STAGING_IPC_EXPORT_H
 #define WS_STAGING_IPC_EXPORT_H
 
@@ -29,12 +29,12 @@ int ws_ipc_export_open(const struct ws_ipc_export_opts *opts, struct ws_ipc_expo
 void ws_ipc_export_close(struct ws_ipc_export *l); /* NULL is fine */
 /* Can the GPU be opened? */
 int ws_ipc_export_check(const struct ws_transport_gpu *gpu, struct ws_err *err);
-/* As transport.h's memory. */
+/* Like `memory` of a data plane (transport.h). */
 void ws_ipc_export_memory(size_t buckets, uint64_t bytes, size_t payloads, uint64_t *gpu,
                           uint64_t *pinned);
 
-/* Memory for this many buckets of at most so many bytes. Keeps the memory and its handle if they
- * suffice. */
+/* Reserves memory for this many buckets of at most so many bytes. Memory that is large enough is
+ * kept, with its handle. */
 int ws_ipc_export_reserve(struct ws_ipc_export *l, size_t buckets, uint64_t bytes,
                           struct ws_err *err);
 /* The handle of the reserved memory: 64 bytes. */
@@ -44,8 +44,8 @@ uint64_t ws_ipc_export_part_bytes(const struct ws_ipc_export *l);
 bool ws_ipc_export_computes(const struct ws_ipc_export *l, const struct ws_recipe_output *f);
 const struct ws_cuda_device *ws_ipc_export_device(const struct ws_ipc_export *l);
 
-/* Announces the payloads after those that are taken next; they are loaded meanwhile. They must
- * stay valid until they are taken, or until a call with NULL, which stops the load. */
+/* Announces the payloads to load after the next take. They must stay valid until they are taken, or
+ * until a call with NULL, which stops the load. */
 void ws_ipc_export_next(struct ws_ipc_export *l, const struct ws_payload *payloads, size_t n);
 /* Loads these payloads, or waits until they are loaded. *at: their offset in the memory. All
  * readers must have answered for the payloads that were taken before. */

@@ -19,7 +19,7 @@ struct piece {
 	size_t allocation;
 	uint64_t number; /* bytes from number * WS_IPC_IMPORT_PIECE */
 	enum state state;
-	unsigned readers;   /* the piece stays while there are any */
+	unsigned readers;   /* the piece is not reused while this is above 0 */
 	uint64_t used;      /* value of `uses` at the last use */
 };
 
@@ -34,7 +34,7 @@ struct ws_ipc_import {
 	ws_devptr *addresses;     /* of the allocations; 0: not opened */
 	struct piece pieces[WS_IPC_IMPORT_PIECES];
 	uint64_t uses;
-	size_t to_open; /* an allocation to open, and 1; 0: none */
+	size_t to_open; /* index of an allocation to open, plus 1; 0: none */
 	int64_t checked_ns;
 	/* guards all members, except those that the thread alone changes while it loads */
 	pthread_mutex_t lock;
@@ -66,7 +66,7 @@ static int check_valid(struct ws_ipc_import *w, struct ws_err *err)
 	return w->opts.still_valid(w->opts.ctx, err);
 }
 
-/* Opens a handle once. If it fails because its process has ended, says so. */
+/* Opens a handle once. If the exporting process has ended, a failure reports that. */
 static int open_allocation(struct ws_ipc_import *w, size_t i, ws_devptr *out, struct ws_err *err)
 {
 	const struct ws_manifest_allocation *a = &w->opts.manifest->allocations[i];
@@ -114,7 +114,7 @@ static struct piece *find_request(struct ws_ipc_import *w)
 	return found;
 }
 
-/* Called with the lock, which it releases meanwhile. */
+/* Called with the lock held; releases it during the request. */
 static void run_request(struct ws_ipc_import *w, struct piece *p)
 {
 	const size_t allocation = w->to_open ? w->to_open - 1 : p->allocation;
@@ -154,7 +154,7 @@ static void free_all(struct ws_ipc_import *w)
 	}
 	for (size_t i = 0; i < WS_IPC_IMPORT_PIECES; i++)
 		for (size_t k = 0; k < m->n_devices && w->pieces[i].memory; k++)
-			if (w->devices[k].gpu) { /* any of them can free it */
+			if (w->devices[k].gpu) { /* any GPU can free pinned memory */
 				ws_gpu_free_pinned(w->devices[k].gpu, w->pieces[i].memory);
 				w->pieces[i].memory = NULL;
 			}
@@ -189,7 +189,7 @@ static int start(struct ws_ipc_import *w, struct ws_err *err)
 	return w->running ? 0 : ws_err_wrap(err, "reading memory of a GPU");
 }
 
-/* Waits for the thread to do something. */
+/* Waits for a result of the thread, at most CANCEL_POLL_NS. Fails when until_ns has passed. */
 static int wait_a_while(struct ws_ipc_import *w, int64_t until_ns, struct ws_err *err)
 {
 	const ws_deadline next = ws_deadline_min(until_ns, ws_deadline_in(CANCEL_POLL_NS));
@@ -219,7 +219,7 @@ static struct piece *find(struct ws_ipc_import *w, size_t allocation, uint64_t n
 	return NULL;
 }
 
-/* Reuses the piece that was not used for the longest time; NULL: all are in use. */
+/* Reuses the least recently used piece; NULL: all pieces are in use. */
 static struct piece *request(struct ws_ipc_import *w, size_t allocation, uint64_t number)
 {
 	struct piece *oldest = NULL;
@@ -291,7 +291,7 @@ int ws_ipc_import_read(struct ws_ipc_import *w, size_t allocation, uint64_t at, 
 			memcpy(to, (const uint8_t *)p->memory + within, some);
 			pthread_mutex_lock(&w->lock);
 			if (--p->readers == 0)
-				pthread_cond_broadcast(&w->done); /* to readers without a piece */
+				pthread_cond_broadcast(&w->done); /* a waiting reader may take it */
 		}
 		to += some;
 		at += some;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ipc_import.h - reads GPU memory that another process exports, through a small cache of pieces.
  *
- * A thread opens the handles and copies into pinned memory, so that readers need no context and
- * keep their own. The last pieces are cached, and the next ones are fetched while one is read: a
- * small read costs one copy on the host. After the first failure of the GPU every call fails the
- * same way. If a GPU is stuck, the memory that it writes to is leaked at close. */
+ * A thread opens the handles and copies into pinned memory, so that readers need no CUDA context
+ * and keep their own. The last pieces are cached, and the next ones are fetched while one is read:
+ * a small read costs one copy on the host. After the first failure of the GPU every call fails with
+ * the same error. If a GPU hangs, the memory that it writes to is leaked at close. */
 #ifndef WS_STAGING_IPC_IMPORT_H
 #define WS_STAGING_IPC_IMPORT_H
 
@@ -16,7 +16,7 @@ enum { WS_IPC_IMPORT_PIECE = 4 << 20, WS_IPC_IMPORT_PIECES = 8 };
 struct ws_ipc_import_opts {
 	const struct ws_manifest *manifest; /* borrowed until close */
 	struct ws_cuda *cuda;               /* likewise */
-	const int *ordinals;                /* likewise: of each device of the manifest, here */
+	const int *ordinals;                /* likewise: local ordinals of the devices */
 	/* Is the exporting process still alive? The thread calls it now and then. */
 	int (*still_valid)(void *ctx, struct ws_err *err);
 	void *ctx;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ipc_source.c - sources in the GPU memory of another process: checks the process and its GPUs,
- * and reads through ipc_import.c.
+/* ipc_source.c - sources in the GPU memory of another process: checks the process and its GPUs, and
+ * reads through ipc_import.c.
  *
- * CUDA lets us read memory that its owner has freed, or whose owner has ended. So this checks,
- * before it opens anything and while it reads, that the process that wrote the manifest is alive.
- * It cannot detect changes of the weights meanwhile. */
+ * CUDA can read memory that its owner has freed, or whose owner has ended. So this file checks that
+ * the process that wrote the manifest is alive, before it opens anything and while it reads. It
+ * cannot detect changes of the weights meanwhile. */
 #include "wsync/tool/memory.h"
 
 #include "exported_memory.h"
@@ -42,7 +42,7 @@ static int check_process(struct ws_ipc_source *mem, struct ws_err *err)
 	           (long long)writer->pid);
 	return ws_err_hint(
 		err,
-		"a trainer has to live, and to keep what it exported, until the push has ended");
+		"keep the trainer running, and its exported memory, until the push has ended");
 }
 
 static int check_writer(void *ctx, struct ws_err *err)

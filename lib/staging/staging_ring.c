@@ -19,7 +19,7 @@ enum state { FREE, REQUESTED, READING, READ, FAILED };
 
 struct slot {
 	char *memory;
-	struct ws_gpu_event *copied; /* the owner's; complete if it was never recorded */
+	struct ws_gpu_event *copied; /* recorded by the owner; complete if never recorded */
 	enum state state;
 	struct ws_span span;
 	uint64_t at;
@@ -71,8 +71,8 @@ static int read_slot(struct ws_ring *r, struct slot *s)
 	return rc;
 }
 
-/* The oldest request that may be read now. Requests after a failed one are not started, those
- * before it are. */
+/* The oldest request that may be read now. Requests after a failed one are not started; earlier
+ * ones are. */
 static struct slot *find_work(struct ws_ring *r)
 {
 	bool filling = r->filling;
@@ -107,7 +107,7 @@ static void *reader_thread(void *arg)
 		s->state = rc ? FAILED : READ;
 		if (made) {
 			r->filling = false;
-			pthread_cond_signal(&r->work); /* the next one may begin */
+			pthread_cond_signal(&r->work); /* the next fill may begin */
 		}
 		pthread_cond_broadcast(&r->done);
 	}
@@ -115,7 +115,7 @@ static void *reader_thread(void *arg)
 	return NULL;
 }
 
-/* Starts one more reader if there are more requests than readers. Fails only if there is none. */
+/* Starts one more reader if there are more requests than readers. Fails only if no reader runs. */
 static int start_reader(struct ws_ring *r, struct ws_err *err)
 {
 	const long processors = sysconf(_SC_NPROCESSORS_ONLN);
@@ -278,7 +278,7 @@ void ws_ring_cancel(struct ws_ring *r)
 {
 	pthread_mutex_lock(&r->lock);
 	const unsigned n = r->n;
-	r->n = 0; /* readers start nothing more */
+	r->n = 0; /* readers start no more requests */
 	for (unsigned i = 0; i < n; i++) {
 		while (slot_of(r, i)->state == READING)
 			pthread_cond_wait(&r->done, &r->lock);
