@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { BLOCK = 256 }; /* of constant length, for the compiler to make vectors of */
+enum { BLOCK = 256 }; /* constant, so that the compiler can vectorize */
 
 bool ws_floats_known(enum ws_dtype dtype)
 {
@@ -20,7 +20,7 @@ static uint16_t to_f16(float x)
 		return (uint16_t)(sign | 0x7e00 | (a >> 13 & 0x3ff));
 	if (a >= 0x477ff000) /* from 65520 on */
 		return (uint16_t)(sign | 0x7c00);
-	/* subnormals are steps of 2^-24, half a unit of 0.5's last place twice */
+	/* subnormals are multiples of 2^-24, the last place of 0.5: adding 0.5 rounds to them */
 	if (a < 0x38800000)
 		return (uint16_t)(sign |
 		                  (ws_float_bits(ws_float_of(a) + 0.5f) - ws_float_bits(0.5f)));
@@ -50,9 +50,9 @@ void ws_floats_write(enum ws_dtype dtype, const float *src, size_t n, void *dst)
 			h[i] = to_f16(src[i]);
 }
 
-/* ---- what is not finite ---------------------------------------------------------------------- */
+/* ---- limits ---------------------------------------------------------------------------------- */
 
-/* Magnitudes sort like integers. limit: as the type has it, of F32 the upper half. */
+/* Magnitudes sort like integers. limit: bits of the type; for F32 only the upper half. */
 static inline bool are_below(enum ws_dtype dtype, const void *x, size_t n, uint16_t limit)
 {
 	const uint32_t *u = x, wide = (uint32_t)limit << 16;
@@ -68,7 +68,7 @@ static inline bool are_below(enum ws_dtype dtype, const void *x, size_t n, uint1
 	return !bad && !bad_half;
 }
 
-/* Where the first block begins that has an element at or above the limit; n: no block has one. */
+/* Start of the first block with an element at or above the limit; n: there is none. */
 static size_t block_beyond(enum ws_dtype dtype, const void *x, size_t n, uint16_t limit)
 {
 	const size_t size = ws_dtype_bits(dtype) / 8;
@@ -115,7 +115,7 @@ static void add_some(enum ws_dtype dtype, const float *w, const float *delta, si
                      bool two_step, void *out, uint32_t max[2])
 {
 	float d[BLOCK], sum[BLOCK];
-	uint32_t raw[BLOCK]; /* of any of the types */
+	uint32_t raw[BLOCK]; /* large enough for any type */
 	uint32_t max_delta = max[0], max_w = max[1];
 	memcpy(d, delta, n * sizeof *d);
 	if (two_step) {

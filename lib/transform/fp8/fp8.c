@@ -4,7 +4,7 @@
  *   code   s eeee mmm: (-1)^s * 2^(e-7) * 1.mmm; e 0: (-1)^s * 2^-6 * 0.mmm; s 1111 111: NaN
  *
  * Rounding works on the bits of a float: magnitudes sort like integers, and a carry out of the
- * mantissa is the next exponent, in subnormals too. */
+ * mantissa increments the exponent, in subnormals too. */
 #include "fp8.h"
 
 #include "float_bits.h"
@@ -39,7 +39,7 @@ uint8_t ws_fp8_from_float(float x)
 	                 shift_to_even((magnitude & 0x7fffff) | 0x800000, 141 - (magnitude >> 23)));
 }
 
-/* Eight codes for each exponent: subnormals, then significands 8 to 15. The last of all is NaN. */
+/* Eight codes for each exponent: subnormals, then significands 8 to 15. The last code is NaN. */
 #define SEVEN(sign, first, unit)                                                                   \
 	sign(first) * (unit), sign(first + 1) * (unit), sign(first + 2) * (unit),                  \
 		sign(first + 3) * (unit), sign(first + 4) * (unit), sign(first + 5) * (unit),      \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fp8.h - blocks of numbers to E4M3 with one scale each.
+/* fp8.h - quantizes blocks of numbers to E4M3, with one scale for each block.
  *
  * E4M3FN: 1 sign, 4 exponent (bias 7), 3 mantissa bits; largest 448; no infinity;
  * subnormals in steps of 2^-9. Rounding is to nearest, ties to even, after clamping to
@@ -22,14 +22,14 @@ struct ws_fp8_rule {
 	int64_t bn, bk; /* block rows and columns, > 0 */
 };
 
-/* Where an element that is no finite number was met. */
+/* An element that is not finite. */
 struct ws_fp8_bad {
 	int64_t row, col;
 	float value;
 };
 
-/* rows x cols of a tensor; row r begins r * stride elements after x. rows is at most bn, and the
- * band begins at a multiple of bn. Missing elements of ragged blocks count as 0. */
+/* rows x cols of a tensor, all in one row of blocks: rows is at most bn. Row r begins r * stride
+ * elements after x. Blocks are counted from the first column; the last one may be narrower. */
 struct ws_fp8_band {
 	const void *x;
 	bool is_f32; /* else BF16 */
@@ -37,17 +37,17 @@ struct ws_fp8_band {
 	int64_t rows, cols;
 };
 
-/* scales gets ceil(cols / bk) values. False: *bad says where; scales are then undefined. */
+/* scales gets ceil(cols / bk) values. False: *bad is the first element that is not finite; scales
+ * are then undefined. */
 bool ws_fp8_scales(const struct ws_fp8_rule *r, const struct ws_fp8_band *b, float *scales,
                    struct ws_fp8_bad *bad);
 /* The scale of a block with this largest magnitude. */
 float ws_fp8_scale(const struct ws_fp8_rule *r, float amax);
-/* With scales as just computed. codes: row r at codes + r * codes_stride. */
+/* Needs the result of ws_fp8_scales. codes: row r at codes + r * codes_stride. */
 void ws_fp8_codes(const struct ws_fp8_rule *r, const struct ws_fp8_band *b, const float *scales,
                   uint8_t *codes, size_t codes_stride);
 
-/* Codes back to numbers: out = code * scale of its block (fp32). cols codes of one row, the
- * first of them in column col. */
+/* Decodes cols codes of one row, from column col on: out = code * scale of its block (fp32). */
 void ws_fp8_decode_row(const uint8_t *codes, int64_t col, int64_t cols, int64_t bk,
                        const float *scales, float *out);
 

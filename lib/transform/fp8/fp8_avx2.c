@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fp8_avx2.c - rows of fp8.c, 32 elements at a time.
  *
- * Rounding is left to an addition: y + 2^(e+20), where 2^e is y's power of two and at
- * least E4M3's least normal one, has no mantissa bits below 2^(e-3), so the sum's low bits
- * are the code's mantissa (16 or 8 plus it, a carry included) and e its exponent. Rests of
- * a run are done by a step that ends with the run and does some elements twice; shorter
- * runs are done from a copy. */
+ * An addition does the rounding. 2^e is the power of two of y, at least 2^-6, the least normal one.
+ * The sum y + 2^(e+20) has no bits below 2^(e-3), so its low bits are y / 2^(e-3), rounded: 8 plus
+ * the mantissa of the code (16 after a carry), or a subnormal code. e gives the code's exponent.
+ * The rest of a run is done by a step that ends with the run and repeats some elements. Runs
+ * shorter than a step are done in a copy. */
 #include "fp8_rows.h"
 #include "fp8_table.h"
 
@@ -53,8 +53,8 @@ static uint32_t largest_f32(__m256i amax)
 	return largest_of_8(amax);
 }
 
-/* The upper word of a pair decides which is greater, so with the lower moved there both are
- * seen. */
+/* The upper words decide a 32-bit maximum. The shifted copy has the lower words there, so both are
+ * compared. */
 static uint32_t largest_bf16(__m256i amax)
 {
 	const __m256i upper = _mm256_max_epu32(amax, _mm256_slli_epi32(amax, 16));
@@ -82,7 +82,7 @@ static __m256 scale8(__m256 x, __m256 by, bool multiply)
 	return multiply ? _mm256_mul_ps(x, by) : _mm256_div_ps(x, by);
 }
 
-/* Packing works within halves of a register; this puts 32 bytes back in order. */
+/* Packing works within halves of a register; this restores the order of 32 bytes. */
 static void store_in_order(uint8_t *out, __m256i codes)
 {
 	const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
@@ -100,7 +100,7 @@ static inline __attribute__((always_inline)) void step_f32(const float *x, __m25
 		c[i] = round8(
 			scale8(_mm256_and_ps(_mm256_castsi256_ps(v[i]), magnitude), by, multiply));
 	}
-	/* Saturation leaves the sign of what is packed. */
+	/* Saturating packs keep the sign. */
 	const __m256i codes =
 		_mm256_packus_epi16(_mm256_packs_epi32(c[0], c[1]), _mm256_packs_epi32(c[2], c[3]));
 	const __m256i signs =
@@ -137,7 +137,7 @@ static __m256i both_halves(const uint8_t bytes[16])
 	return _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)bytes));
 }
 
-/* Words other than zero where one of two numbers is out of the table's range. */
+/* Returns non-zero words where one of two numbers is out of the range of the table. */
 static inline __m256i outside(const struct ws_fp8_table *t, __m256i a, __m256i b)
 {
 	const __m256i magnitude = _mm256_set1_epi16(0x7fff),
@@ -156,7 +156,7 @@ static inline __m256i look_up(const struct ws_fp8_table *t, __m256i a, __m256i b
 	const __m256i within = _mm256_and_si256(mantissa, _mm256_set1_epi8(7));
 	const __m256i above =
 		_mm256_cmpgt_epi8(within, _mm256_shuffle_epi8(both_halves(t->before), slot));
-	/* 8 times the exponent, as far as a byte goes. */
+	/* 8 times the exponent, modulo 256. */
 	const __m256i power = _mm256_packus_epi16(_mm256_and_si256(_mm256_srli_epi16(a, 4), upper),
 	                                          _mm256_and_si256(_mm256_srli_epi16(b, 4), upper));
 	const __m256i first = _mm256_shuffle_epi8(both_halves(t->code), slot);
@@ -213,7 +213,7 @@ static void codes_f32(const struct ws_fp8_block *b)
 		run_f32((const float *)(const void *)x, b->cols, b, out);
 }
 
-/* Again, and exactly, what was not in the table. */
+/* Recomputes, by rounding, the steps with numbers that are not in the table. */
 static __attribute__((noinline)) void mend(const struct ws_fp8_table *t, const uint16_t *x,
                                            size_t n, const struct ws_fp8_block *b, uint8_t *out)
 {

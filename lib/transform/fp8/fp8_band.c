@@ -47,7 +47,7 @@ float ws_fp8_scale(const struct ws_fp8_rule *r, float amax)
 	return power;
 }
 
-/* The first in rows, then columns. There is one. */
+/* Finds the first element that is not finite, in row order. There must be one. */
 static void find_bad(const struct ws_fp8_band *b, struct ws_fp8_bad *bad)
 {
 	const struct ws_fp8_rows *k = kernels_of(b);
@@ -61,7 +61,7 @@ static void find_bad(const struct ws_fp8_band *b, struct ws_fp8_bad *bad)
 	memcpy(&bad->value, &bits, sizeof bad->value);
 }
 
-/* Raises the magnitudes of the blocks; false where something is no finite number. */
+/* Raises the magnitudes of the blocks; false: an element is not finite. */
 static bool raise_blocks(const struct ws_fp8_band *b, int64_t bk, float *amax,
                          struct ws_fp8_bad *bad)
 {

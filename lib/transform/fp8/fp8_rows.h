@@ -16,13 +16,13 @@ struct ws_fp8_block {
 	size_t stride, out_stride; /* from row to row, in bytes */
 	size_t rows, cols;
 	float by;
-	bool multiply;             /* out = rne(clamp(x * by)), or of x / by */
+	bool multiply;             /* out = rne(clamp(x * by)); false: x / by */
 	uint8_t *out;
 };
 
 struct ws_fp8_rows {
-	/* The greatest |x| as the bits of a float; what is no finite number
-	 * makes it 0x7f800000 or more. */
+	/* The largest |x| as the bits of a float; an element that is not finite makes it 0x7f800000
+	 * or more. */
 	uint32_t (*amax)(const void *x, size_t n);
 	void (*codes)(const struct ws_fp8_block *b);
 };

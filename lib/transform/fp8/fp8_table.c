@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fp8_table.c - builds the tables of fp8_table.h from codes that are made one by one. */
+/* fp8_table.c - builds the tables of fp8_table.h from codes that are computed one by one. */
 #include "fp8_table.h"
 
 #include <string.h>
 
 enum { MANTISSAS = 128 };
 
-/* The exponent field of numbers that become 2^-1 to 2 when scaled; wraps where there is none. */
+/* The exponent field of numbers that scale to 2^-1 up to 2; wraps around if there is none. */
 static unsigned middle(const struct ws_fp8_block *b)
 {
 	uint32_t scale;
@@ -26,7 +26,7 @@ bool ws_fp8_make_table(const struct ws_fp8_block *b, void (*codes)(const struct 
                        struct ws_fp8_table *t)
 {
 	uint16_t x[MANTISSAS];
-	uint8_t sample[MANTISSAS]; /* 48 to 64 */
+	uint8_t sample[MANTISSAS]; /* codes 48 to 64 */
 	const unsigned exponent = middle(b);
 	if (b->rows * b->cols < WS_FP8_TABLE_WORTH || exponent < 8 || exponent > 240)
 		return false;
@@ -41,8 +41,8 @@ bool ws_fp8_make_table(const struct ws_fp8_block *b, void (*codes)(const struct 
 		t->code[i] = (uint8_t)(sample[8 * i] - 8 * exponent);
 		t->before[i] = (uint8_t)before;
 	}
-	/* From 2^-6, the least normal number, whatever the mantissa; to the last that rounds to
-	 * 448, whose exponent is 8 or 9 above the middle. */
+	/* From numbers that scale to 2^-6, the least normal number, for any mantissa; to the last
+	 * that rounds to 448. Its exponent is 8 or 9 above the middle. */
 	t->first = (uint16_t)((exponent - 5) * MANTISSAS);
 	t->span = (uint16_t)(13 * MANTISSAS + count(sample, 0x7e - 64) + count(sample, 0x7e - 72) -
 	                     1);
