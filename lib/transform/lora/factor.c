@@ -20,7 +20,7 @@ struct ws_factor ws_delta_b(const struct ws_delta *d)
 	return (struct ws_factor){ d->b, d->b_at, d->b_row, d->b_col };
 }
 
-/* n elements `step` apart in the file, put `to` apart. */
+/* n elements: `step` apart in the file, `to` apart in the output. */
 struct axis {
 	int64_t n, step, to;
 };
@@ -60,7 +60,7 @@ static const float *read_run(const struct grid *g, uint64_t from, size_t n, stru
 	return x;
 }
 
-/* Lines [i, i+n) of the outer axis, elements [j, j+m) of each, which are one run. */
+/* Reads lines [i, i+n) of the outer axis, elements [j, j+m) of each, in one run of the file. */
 static int pick(const struct grid *g, int64_t i, int64_t n, int64_t j, int64_t m,
                 struct ws_err *err)
 {

@@ -22,9 +22,8 @@ struct ws_rect {
 	int64_t row, n, col, m;
 };
 
-/* A rectangle to out[n][m], as lowrank.h wants it. Fails with
- * WS_EINPUT, tensor, position and file if an element is not finite. buf is the thread's and grows
- * to 128 KiB. */
+/* Reads a rectangle into out[n][m], the layout of lowrank.h. Fails with WS_EINPUT, tensor, position
+ * and file if an element is not finite. buf belongs to the thread and grows to 128 KiB. */
 int ws_factor_read(const struct ws_factor *f, const struct ws_rect *r, float *out,
                    struct ws_buf *buf, struct ws_err *err);
 

@@ -145,7 +145,7 @@ static int take_one(struct ws_adapter *a, const struct ws_item *item, struct ws_
 	return 0;
 }
 
-/* Each factor made a module of its own; those of one name and depth become one. */
+/* take_one adds a module for each factor. This joins modules of the same name and depth. */
 static int join_halves(struct ws_adapter *a, struct ws_err *err)
 {
 	size_t n = 0;

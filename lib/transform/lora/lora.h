@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lora.h - PEFT adapters: their files, and what they bind to.
+/* lora.h - PEFT adapters: their files, and the tensors that they bind to.
  *
  * delta = scaling * B @ A, A [r, in], B [out, r]; scaling = alpha / r, or alpha / sqrt(r) with
- * use_rslora; rank_pattern and alpha_pattern override r and alpha for modules whose name ends so.
- * fan_in_fan_out: the base is [in, out], the delta is transposed. Embeddings:
+ * use_rslora. rank_pattern and alpha_pattern override r and alpha for modules whose name ends like
+ * a pattern. fan_in_fan_out: the base is [in, out], the delta is transposed. Embeddings:
  * lora_embedding_A [r, rows], lora_embedding_B [cols, r], delta = (B @ A)^T. modules_to_save
- * replace tensors. MoE: one pair for each expert, one shared by all (A or B with one expert),
- * or 3-D stacks over experts. */
+ * replace tensors. MoE: one pair for each expert, one shared by all (A or B with one expert), or
+ * 3-D stacks over experts. */
 #ifndef WS_TRANSFORM_LORA_H
 #define WS_TRANSFORM_LORA_H
 
@@ -20,16 +20,16 @@ int ws_adapter_open(const char *dir, struct ws_adapter **out, struct ws_err *err
 void ws_adapter_close(struct ws_adapter *a); /* NULL is fine */
 const struct ws_source *ws_adapter_source(const struct ws_adapter *a);
 const char *ws_adapter_dir(const struct ws_adapter *a); /* as it was opened */
-/* Names of the adapter's modules are also tried as the family renames them.
- * Before binding; borrowed. */
+/* Also tries the names of modules as the family renames them. Call it before binding. The family is
+ * borrowed. */
 struct ws_family;
 void ws_adapter_rename(struct ws_adapter *a, const struct ws_family *family);
 
 /* One low-rank change of one tensor: rows x cols of it += scale * b @ a, where
  *   a[r][j] is element a_at + r * a_row + j * a_col of item a,
  *   b[i][r] is element b_at + i * b_row + r * b_col of item b.
- * It reaches rows [row, row + rows) of the target, all of its columns. A target of three axes is
- * taken as its first two in one: its rows are dims[0] * dims[1]. */
+ * It changes rows [row, row + rows) of the target, in all columns. A target of three axes counts as
+ * a matrix of dims[0] * dims[1] rows. */
 struct ws_delta {
 	const struct ws_item *a, *b;
 	uint64_t a_at, b_at;
@@ -54,17 +54,16 @@ struct ws_bindings {
 	void *priv;
 };
 
-/* Binds against names and shapes of a catalog (quantized bases: `shape` gives the numbers'
- * shape of an item, see unpack.h). Missing halves, ranks that disagree, shapes that do not
- * fit, an adapter of which nothing binds ("made for another model", with the nearest
- * names): WS_EINPUT. Fused bases (qkv_proj, gate_up_proj) take separate deltas at their
- * rows by the layout, or NULL. */
+/* Binds an adapter to tensors of the base, by names and shapes. shape gives the decoded shape of an
+ * item of a quantized base (unpack.h). layout, or NULL, gives the rows of fused tensors (qkv_proj,
+ * gate_up_proj) for separate deltas. WS_EINPUT: a half is missing, ranks disagree, shapes do not
+ * fit, or nothing binds ("made for another model", with the nearest names). */
 typedef void ws_shape_fn(void *ctx, const struct ws_item *item, int64_t *rows, int64_t *cols);
 int ws_adapter_bind(struct ws_adapter *a, const struct ws_catalog *base,
                     const struct ws_layout *layout, ws_shape_fn *shape, void *ctx,
                     struct ws_bindings *out, struct ws_err *err);
 void ws_bindings_free(struct ws_bindings *b);
-/* NULL */
+/* NULL: nothing binds to the target. */
 const struct ws_binding *ws_bindings_find(const struct ws_bindings *b, const char *target);
 
 #endif

@@ -26,7 +26,7 @@ static const char *plain_leaf(const char *leaf)
 	       strcmp(leaf, "w3") == 0 ? "up_proj" : NULL;
 }
 
-/* "a.experts.SOMETHING.leaf": where SOMETHING begins and how long it is. NULL: not such a name. */
+/* Finds N, a number or "shared", in "a.experts.N.leaf"; *n: its length. NULL: no such name. */
 static const char *expert_of(const char *name, size_t *n)
 {
 	static const char word[] = ".experts.";
@@ -78,7 +78,7 @@ static int wrong_rank(const struct ws_lora_module *m, int64_t of_a, int64_t of_b
 	                  ws_quote(m->name).text, (long long)of_a, (long long)rank);
 }
 
-/* Two factors of two or three axes, as they lie. */
+/* Makes a stack of two factors of two or three axes, as stored. */
 static int make_stack(const struct ws_binder *b, const struct ws_lora_module *m,
                       const struct ws_item *A, const struct ws_item *B, struct ws_stack *s,
                       struct ws_err *err)
@@ -107,7 +107,7 @@ static int make_stack(const struct ws_binder *b, const struct ws_lora_module *m,
 
 /* ---- experts ---- */
 
-/* head "a.experts.", behind it the expert and the leaf. */
+/* head: length of "a.experts." in the name of m; the expert and the leaf follow it. */
 static int place_experts(struct ws_binder *b, const struct ws_lora_module *m, int head,
                          const char *leaf, const struct ws_stack *s, struct ws_err *err)
 {
@@ -144,7 +144,7 @@ static int place_all_experts(struct ws_binder *b, const struct ws_lora_module *m
 	return place_experts(b, m, head, plain_leaf(leaf), s, err);
 }
 
-/* One matrix, also under the other name that an expert's may have. */
+/* Places one matrix; for w1, w2 and w3 also tries the plain name. */
 static int place_one(struct ws_binder *b, const struct ws_lora_module *m, const struct ws_stack *s,
                      struct ws_err *err)
 {
@@ -161,8 +161,8 @@ static int place_one(struct ws_binder *b, const struct ws_lora_module *m, const 
 
 /* ---- PEFT's target_parameters ---- */
 
-/* The i-th parameter that a module of that name may mean; false: no more. *name: "" where the
- * i-th of the config is another module's. */
+/* The i-th parameter that this module may mean; false: there is no i-th. *name "": the i-th
+ * parameter of the config belongs to another module. */
 static bool nth_param(const struct ws_lora_config *c, const char *module, size_t i,
                       char name[MAX_NAME])
 {
@@ -181,7 +181,7 @@ static bool nth_param(const struct ws_lora_config *c, const char *module, size_t
 	return true;
 }
 
-/* The stack that A and B are of a parameter of these dims. 1: they are; 0: of another one; -1. */
+/* Makes the stack of A and B for a parameter of these dims. 1: done; 0: they do not fit it; -1. */
 static int make_param(const struct ws_binder *b, const struct ws_lora_module *m, const char *name,
                        const int64_t dims[3], struct ws_stack *s, struct ws_err *err)
 {
@@ -258,7 +258,7 @@ static int missing_half(const struct ws_lora_module *m, struct ws_err *err)
 	                  m->a ? 'B' : 'A');
 }
 
-/* What all experts share, where this one lacks a half. */
+/* The module that all experts share, for an expert that lacks a half; NULL: none. */
 static struct ws_lora_module *shared_with(const struct ws_binder *b, const struct ws_lora_module *m)
 {
 	char name[MAX_NAME];
@@ -291,7 +291,7 @@ static int place(struct ws_binder *b, const struct ws_lora_module *m, const stru
 		return place_one(b, m, &s, err);
 	if (expert || !leaf)
 		return ws_err_set(err, WS_EINPUT,
-		                  "adapter module '%s' has factors of three axes and is none over "
+		                  "adapter module '%s' has factors of three axes, but is not over "
 		                  "experts",
 		                  ws_quote(m->name).text);
 	return place_all_experts(b, m, (int)(leaf + 1 - m->name), leaf + 1, &s, err);
@@ -308,7 +308,7 @@ static int bind_module(struct ws_binder *b, struct ws_lora_module *m, struct ws_
 	if (!A || !B)
 		return is_shared(m->name) ?
 		               0 :
-		               missing_half(m, err); /* those are looked at in the end */
+		               missing_half(m, err); /* bind_modules checks shared ones last */
 	if (check_factor(A, err) || check_factor(B, err))
 		return -1;
 	const int rc = place(b, m, A, B, err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lora_bind.h - the binding of an adapter: the targets in the base for a delta of a given name. */
+/* lora_bind.h - finds the targets in the base for a delta of a given name. */
 #ifndef WS_TRANSFORM_LORA_BIND_H
 #define WS_TRANSFORM_LORA_BIND_H
 
@@ -7,7 +7,7 @@
 
 struct ws_bound {
 	const struct ws_item *target;
-	const struct ws_item *replaced; /* or NULL: the delta */
+	const struct ws_item *replaced; /* NULL: the delta applies */
 	struct ws_delta delta;
 	size_t order;
 };
@@ -29,24 +29,24 @@ struct ws_lora_name {
 	bool headless;
 };
 
-/* The changes of one matrix, or of each expert's: rows are outputs, columns inputs. */
+/* The delta of one matrix, or of the matrix of each expert: rows are outputs, columns inputs. */
 struct ws_stack {
 	struct ws_delta first;
 	int64_t a_step, b_step; /* from one expert to the next, in elements; 0: shared */
-	int64_t n;              /* experts; 1: all of them have this one */
+	int64_t n;              /* experts; 1: one delta for all of them */
 	bool axes_in_order;     /* rows may be the inputs */
 	bool embedding;
 };
 
-/* 1: bound; 0: the base has no such name; -1. */
+/* 1: bound; 0: the base has no such name; -1: error. */
 int ws_lora_place_matrix(struct ws_binder *b, const struct ws_lora_name *module,
                          const struct ws_stack *s, struct ws_err *err);
 int ws_lora_place_stack(struct ws_binder *b, const struct ws_lora_name *tensor,
                         const struct ws_stack *s, struct ws_err *err);
 int ws_lora_place_tensor(struct ws_binder *b, const struct ws_lora_name *tensor,
                          const struct ws_item *item, struct ws_err *err);
-/* The shape of a stack by that name in the base or the layout: experts, outputs, inputs, or the
- * other way round. False: there is none. */
+/* The shape of a stack of this name in the base or the layout: experts, outputs, inputs, or
+ * experts, inputs, outputs. False: no such stack. */
 bool ws_lora_stack_dims(struct ws_binder *b, const struct ws_lora_name *tensor, int64_t dims[3]);
 
 #endif

@@ -34,10 +34,10 @@ static const struct variant {
 	{ "lora_bias", "it adds biases of its own, which servers' weights may have no place for" },
 	{ "layer_replication", "it makes layers that the base does not have" },
 	{ "trainable_token_indices",
-	  "single rows of the embedding were trained, which is not done here" },
+	  "single rows of the embedding were trained, which is not supported" },
 };
 
-/* PEFT changes the base when it loads adapters that began so. */
+/* PEFT changes the base when it loads adapters whose init_lora_weights begins like this. */
 static const char *const starts[] = { "pissa", "olora", "corda", "loftq", "lora_ga" };
 
 static bool is_set(const struct ws_json *v)
@@ -77,7 +77,7 @@ static int refuse_variants(const struct ws_json *root, const char *what, struct 
 		if (strncmp(start, starts[i], strlen(starts[i])) == 0) {
 			ws_err_set(err, WS_EINPUT,
 			           "%s: init_lora_weights is \"%s\": the base was changed before "
-			           "training, and this adapter is none of the base as it was",
+			           "training, so this adapter does not fit the original base",
 			           what, ws_quote(start).text);
 			return ws_err_hint(
 				err, "save it with path_initial_model_for_weight_conversion, which "
@@ -100,7 +100,7 @@ static int get_alpha(const struct ws_json *v, const char *what, const char *name
 {
 	if (ws_json_type(v) == WS_JSON_NULL)
 		return ws_err_set(err, WS_EINPUT,
-		                  "%s: %s is missing, and the scale cannot be told without it",
+		                  "%s: %s is missing, so the scale is unknown",
 		                  what, ws_quote(name).text);
 	if (!ws_json_double(v, out) || !isfinite(*out))
 		return ws_err_set(err, WS_EINPUT, "%s: %s is no number", what, ws_quote(name).text);

@@ -7,7 +7,7 @@
  *   [base_model.model.]MODULE.base_layer.bias                 with bias="all" or "lora_only"
  *   MODULE.base_layer.lora_A.weight                           a second parameter of one module
  *
- * MODULE has the base's name, or lacks its first "model." if it was trained without a head. */
+ * MODULE is a name of the base. It lacks the first "model." if it was trained without a head. */
 #include "lora_priv.h"
 
 #include "name_index.h"
@@ -60,7 +60,7 @@ static size_t find(const struct segments *s, const char *word)
 	return i;
 }
 
-/* Segments [first, last) but for one, which is left out. */
+/* Joins segments [first, last), except `without`. */
 static void join(const struct segments *s, size_t first, size_t last, size_t without, char *dst)
 {
 	char *p = dst;
@@ -88,7 +88,7 @@ static bool is_factor(const struct segment *s, struct ws_lora_key *out)
 	return true;
 }
 
-/* The factor's segment is among the last three: behind it an adapter's name and "weight". */
+/* The factor is one of the last three segments; an adapter's name and "weight" may follow. */
 static bool find_factor(const struct segments *s, struct ws_lora_key *out)
 {
 	for (size_t back = 1; back <= 3 && back < s->n; back++) {
@@ -112,7 +112,7 @@ static int refuse_relatives(const struct segments *s, const char *tensor, struct
 		{ "lora_magnitude_vector", "it is of DoRA, which is no low-rank change" },
 		{ "lora_diag", "it is of KaSA, which is no plain low-rank change" },
 		{ "trainable_tokens_delta",
-		  "single rows of the embedding were trained, which is not done here" },
+		  "single rows of the embedding were trained, which is not supported" },
 	};
 	for (size_t i = 0; i < sizeof words / sizeof *words; i++)
 		if (find(s, words[i][0]) < s->n) {
@@ -139,7 +139,7 @@ static void take_tensor(const struct segments *s, struct ws_lora_key *out)
 	join(s, 0, s->n, saved, out->name);
 	if (saved + 2 >= s->n)
 		return;
-	struct segments rest = *s; /* the adapter's name is between */
+	struct segments rest = *s; /* without the adapter's name */
 	drop(&rest, saved, 2);
 	join(&rest, 0, rest.n, rest.n, out->other);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lora_pattern.c - the keys of rank_pattern and alpha_pattern: Python's regular expressions.
  *
- * PEFT evaluates re.match("(.*\.)?(KEY)$", module). Only whether it matches counts, so the pattern
- * is run with the set of all positions in the name that it can have reached: no backtracking, and a
- * hostile pattern costs at most MAX_STEPS.
+ * PEFT evaluates re.match("(.*\.)?(KEY)$", module). The only result is yes or no. So the matcher
+ * keeps the set of all positions in the name that the pattern can have reached. There is no
+ * backtracking, and a hostile pattern costs at most MAX_STEPS.
  *
  *   supported: literals . [...] \d \w \s and their opposites, escapes such as \., (...) (?:...)
  *              | * + ? {n,m} and their lazy forms, ^ $
@@ -22,7 +22,7 @@ struct set {
 struct matcher {
 	const char *name;
 	size_t n;
-	const char *p, *end; /* what is left of the pattern */
+	const char *p, *end; /* rest of the pattern */
 	unsigned depth, steps;
 	const char *wrong;   /* why the pattern cannot be used; NULL: nothing so far */
 };
@@ -61,7 +61,7 @@ static struct set refuse(struct matcher *m, const char *why)
 
 /* ---- single characters ---- */
 
-/* 256 bits: which bytes an atom takes. */
+/* The bytes that an atom matches. */
 struct bytes {
 	bool has[256];
 };
@@ -71,7 +71,7 @@ static bool is_word(int c)
 	return isalnum(c) || c == '_';
 }
 
-/* d, w, s or the opposites of them. False: c is none of these. */
+/* Adds the bytes of \d, \w, \s, \D, \W or \S. False: kind is none of these. */
 static bool add_kind(struct bytes *b, char kind)
 {
 	if (!strchr("dwsDWS", kind) || !kind)
@@ -200,7 +200,7 @@ static unsigned read_count(struct matcher *m, unsigned otherwise)
 	return n;
 }
 
-/* False: nothing is repeated. A brace that holds no counts stands for itself, as in Python. */
+/* False: the atom is not repeated. A brace without counts stands for itself, as in Python. */
 static bool read_repeat(struct matcher *m, unsigned *least, unsigned *most)
 {
 	const char c = m->p < m->end ? *m->p : 0;
@@ -273,7 +273,7 @@ static struct set alternatives(struct matcher *m, const struct set *in)
 	return out;
 }
 
-/* Most patterns are names, and most names differ at their end. */
+/* Most patterns are plain names; ends_like compares them from the end, where most names differ. */
 static bool is_plain(const char *pattern)
 {
 	return !strpbrk(pattern, "^$*+?()[]{}|\\");
@@ -305,7 +305,7 @@ bool ws_lora_matches(const char *pattern, const char *name, const char **wrong)
 			put(&in, i + 1);
 	const struct set out = alternatives(&m, &in);
 	if (!m.wrong && m.p < m.end)
-		m.wrong = "it has a ) too many";
+		m.wrong = "it has an unmatched )";
 	*wrong = m.wrong;
 	return !m.wrong && n < MAX_NAME && holds(&out, m.n);
 }

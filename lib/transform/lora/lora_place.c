@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lora_place.c - finds the target of a delta in the base: the tensor of its name, rows of a fused
- * tensor that it is a part of, or, in slices, the parts of a fused tensor that it is named after.
+/* lora_place.c - finds the target of a delta in the base: the tensor of its name, or its rows in a
+ * fused tensor. A delta of a fused tensor is cut into slices for the parts that the base has.
  *
- * A delta is two factors with strides, so slicing and transposing change numbers and move no
- * elements. */
+ * A delta is two factors with strides, so slicing and transposing change offsets and strides, and
+ * move no elements. */
 #include "lora_bind.h"
 
 #include "name_index.h"
@@ -15,7 +15,7 @@ enum { MAX_NAME = WS_LORA_MAX_NAME + 64, CANDIDATES = 4, MOST_EXPERTS = 1 << 16 
 
 /* ---- names ---- */
 
-/* The k-th name that the base may have for it; NULL: it would be none. */
+/* The k-th name that the base may use for it; NULL: there is no such name. */
 static const char *candidate(const struct ws_binder *b, const struct ws_lora_name *name,
                              const char *suffix, int k, char buf[MAX_NAME])
 {
@@ -151,7 +151,7 @@ static int misfit(const struct ws_delta *d, const char *target, int64_t rows, in
 	                   "vocabulary");
 }
 
-/* As its shape says; a square one as `prefers` says. False: it fits in no way. */
+/* Turns the delta if its shape requires it, or a square one if prefers_turned. False: no fit. */
 static bool fit(struct ws_delta *d, int64_t rows, int64_t cols, bool prefers_turned)
 {
 	const bool straight = d->rows == rows && d->cols == cols;
@@ -174,7 +174,7 @@ static int add_whole(struct ws_binder *b, const struct ws_item *item, const stru
 	return add(b, item, &d, 0, NULL, err);
 }
 
-/* The base keeps it fused with others. */
+/* Adds a delta to the rows of a fused tensor of the base. */
 static int add_to_fused(struct ws_binder *b, const struct ws_part *part, const struct ws_delta *d,
                         struct ws_err *err)
 {
@@ -197,7 +197,7 @@ static int add_to_fused(struct ws_binder *b, const struct ws_part *part, const s
 	return add(b, item, d, row, NULL, err);
 }
 
-/* Rows [at, at + n) of a change of a fused tensor, to one part of it. */
+/* Adds rows [at, at + n) of the delta of a fused tensor to one part of that tensor. */
 static int add_slice(struct ws_binder *b, const struct ws_item *item, const struct ws_delta *d,
                      int64_t at, int64_t n, int64_t groups, struct ws_err *err)
 {
@@ -216,7 +216,7 @@ static int add_slice(struct ws_binder *b, const struct ws_item *item, const stru
 	return 1;
 }
 
-/* The base has the parts, the change is of all of them together. */
+/* The base has the parts of a fused tensor, and the delta is of the whole tensor. */
 static int add_to_parts(struct ws_binder *b, const struct fused *f, const struct ws_stack *s,
                         bool turn, struct ws_err *err)
 {
@@ -275,7 +275,7 @@ bool ws_lora_stack_dims(struct ws_binder *b, const struct ws_lora_name *tensor, 
 	return true;
 }
 
-/* Whether a square matrix of an expert has its inputs first, as far as it can be known. */
+/* Does a square matrix of an expert have its inputs first? Fails if that cannot be known. */
 static int prefer_turned(struct ws_binder *b, const struct ws_lora_name *tensor,
                          const struct ws_stack *s, bool *out, struct ws_err *err)
 {
@@ -290,8 +290,7 @@ static int prefer_turned(struct ws_binder *b, const struct ws_lora_name *tensor,
 		ws_quote(s->first.a->name).text, ws_quote(tensor->text).text);
 }
 
-/* Of each there will be a change of its own, so a file may not just say that there are any
- * number. */
+/* Every matrix gets a delta of its own, so the number that a file claims has a limit. */
 static int check_experts(const struct ws_stack *s, int64_t experts, const char *target,
                          struct ws_err *err)
 {
@@ -340,7 +339,7 @@ int ws_lora_place_stack(struct ws_binder *b, const struct ws_lora_name *tensor,
 	if (rows == cols && s->axes_in_order)
 		return ws_err_set(err, WS_EINPUT,
 		                  "adapter: '%s' changes square matrices, and PEFT before 0.19 "
-		                  "did not save which way round",
+		                  "did not save their orientation",
 		                  ws_quote(d.a->name).text);
 	if (!fit(&d, rows, cols, false))
 		return misfit(&d, f.param->name, rows, cols, err);
@@ -358,7 +357,7 @@ static bool same_shape(const struct ws_binder *b, const struct ws_item *target,
 		return true;
 	if (!b->shape || item->n_dims != 2)
 		return false;
-	shape_of(b, target, &rows, &cols); /* of a quantized base, as numbers */
+	shape_of(b, target, &rows, &cols); /* decoded shape of a quantized base */
 	return rows == item->dims[0] && cols == item->dims[1];
 }
 

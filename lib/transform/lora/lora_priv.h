@@ -30,15 +30,14 @@ struct ws_lora_config {
 	struct ws_arena arena;
 };
 
-/* what: the file's name. Everything in it that would make the merge something else than
- * B @ A * scale is refused. */
+/* what: the file's name. Refuses settings that would make the merge anything but B @ A * scale. */
 int ws_lora_config_parse(const char *text, size_t len, const char *what, struct ws_lora_config *out,
                          struct ws_err *err);
 void ws_lora_config_free(struct ws_lora_config *c);
 /* Rank and scale of a module, by the first pattern that it matches. */
 int ws_lora_config_find(const struct ws_lora_config *c, const char *module, int64_t *rank,
                         float *scale, struct ws_err *err);
-/* A pattern over the end of a name; *wrong: why it is none, or NULL. */
+/* Does the pattern match the end of a name? *wrong: why the pattern is invalid, or NULL. */
 bool ws_lora_matches(const char *pattern, const char *name, const char **wrong);
 
 /* ---- keys ---- */
@@ -47,20 +46,20 @@ enum ws_lora_kind {
 	WS_LORA_A,
 	WS_LORA_B,
 	WS_LORA_TENSOR, /* a tensor of the base, trained as a whole */
-	WS_LORA_IGNORED /* a copy of the base's own */
+	WS_LORA_IGNORED /* a copy of a tensor of the base */
 };
 
 struct ws_lora_key {
 	enum ws_lora_kind kind;
 	/* of the module, or of the tensor: without prefix and wrappers */
 	char name[WS_LORA_MAX_NAME];
-	char other[WS_LORA_MAX_NAME]; /* of a tensor: what it may also be; "" */
+	char other[WS_LORA_MAX_NAME]; /* of a tensor: its other possible name; "" */
 	bool headless;                /* "model." may be missing in front: trained without a head */
 	bool embedding;
-	unsigned depth;               /* wrappers around wrappers: each has factors of its own */
+	unsigned depth;               /* number of base_layer wrappers, each with its own factors */
 };
 
-/* Takes a tensor's name apart. What only DoRA and other relatives have is WS_EINPUT. */
+/* Parses the name of a tensor. WS_EINPUT: only DoRA or another variant has such a tensor. */
 int ws_lora_key_parse(const char *tensor, struct ws_lora_key *out, struct ws_err *err);
 
 /* ---- modules ---- */
@@ -92,10 +91,10 @@ struct ws_adapter {
 	struct ws_arena arena;
 };
 
-/* Sorts items into modules and tensors; they are borrowed. */
+/* Sorts items into modules and tensors. The items are borrowed. */
 int ws_adapter_take(struct ws_adapter *a, const struct ws_item *const *items, size_t n,
                     struct ws_err *err);
-/* NULL */
+/* NULL: there is no such module. */
 const struct ws_lora_module *ws_adapter_module(const struct ws_adapter *a, const char *name);
 
 #endif

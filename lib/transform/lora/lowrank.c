@@ -13,7 +13,7 @@
 
 enum { WIDTH = 16,     /* of the plain C */
        MAX_RANK = 128, /* ranks packed at a time: a strip has at most 16 KiB, half of an L1 cache */
-       PANEL = 64,     /* columns packed at a time: a few lines of each row of A, not one */
+       PANEL = 64,     /* columns packed at a time: several cache lines of each row of A */
        TAIL_ROWS = 32 };
 
 static void strip_scalar(const struct ws_strip *s)
@@ -60,7 +60,7 @@ const struct ws_lowrank_ops *ws_lowrank_ops(void)
 	return &ws_lowrank_scalar;
 }
 
-/* Columns [col, col + m) of ranks [first, first + n), strip behind strip. */
+/* Packs columns [col, col + m) of ranks [first, first + n), strip after strip. */
 static void pack(const struct ws_lowrank *l, int64_t first, int64_t n, int64_t col, int64_t m,
                  float *panel, int64_t width)
 {
@@ -83,7 +83,7 @@ static void copy_columns(const float *from, size_t from_stride, float *to, size_
 		       (size_t)m * sizeof *to);
 }
 
-/* The last columns of a tile, fewer than a strip: done beside it and copied in. */
+/* The last columns of a tile, fewer than a strip: computed in a buffer and copied. */
 static void run_tail(const struct ws_lowrank_ops *ops, const struct ws_strip *s, int64_t m)
 {
 	float tail[TAIL_ROWS * WS_MAX_WIDTH] = { 0 };

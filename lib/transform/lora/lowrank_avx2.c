@@ -81,7 +81,7 @@ static void strip(const struct ws_strip *s)
 		do_row(s, i);
 }
 
-/* To bf16, in the upper halves; what is below is zero. */
+/* Rounds to bf16, in the upper halves; the lower halves are zero. */
 static inline __m256i round_up(__m256 x)
 {
 	const __m256i bits = _mm256_castps_si256(x);

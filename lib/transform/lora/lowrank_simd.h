@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lowrank_simd.h - what each instruction set does for lowrank.c. */
+/* lowrank_simd.h - the functions of one instruction set for lowrank.c. */
 #ifndef WS_TRANSFORM_LOWRANK_SIMD_H
 #define WS_TRANSFORM_LOWRANK_SIMD_H
 
@@ -9,9 +9,9 @@
 
 enum { WS_MAX_WIDTH = 16 };
 
-/* n rows of one strip of `width` columns. a is [rank][width], packed, so that its rows do
- * not fall into the same few cache sets; sums go on from what is in out where `goes_on`,
- * and are scaled where `ends`. */
+/* n rows of one strip of `width` columns. a is [rank][width], packed, so that its rows do not fall
+ * into the same few cache sets. goes_on: the sums continue from the values in out. ends: the sums
+ * are scaled at the end. */
 struct ws_strip {
 	const float *a, *b;
 	size_t b_stride;
