@@ -70,13 +70,13 @@ static int make_piece(struct ws_fused_weight *p, const struct ws_rect *r, uint8_
 	return 0;
 }
 
-/* A rectangle in one band. */
+/* Makes the codes of a rectangle within one band. */
 static int make_band(struct ws_fused_weight *p, const struct ws_rect *band, uint8_t *codes,
                      size_t stride, struct ws_scratch *scratch, struct ws_err *err)
 {
 	struct ws_rect rest = *band;
 	const size_t used = scratch->used;
-	/* Its own scales, and those of a second look. */
+	/* Scales of a piece, and two lists for ws_fused_find_scales. */
 	const size_t extra =
 		(size_t)(2 * p->n_blocks + ws_least(band->m, p->n_blocks) + 64) * sizeof(float);
 	const int64_t most = ws_fused_numbers_at_once(p, scratch, extra);
@@ -165,7 +165,7 @@ static int make_scales(const struct ws_tiled *t, uint64_t at, void *dst, size_t 
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-/* Bytes of a tile: whole bands, or whole rows, or what fits. */
+/* Bytes of a tile: whole bands, or whole rows, or as many numbers as fit. */
 static uint64_t choose_tile(const struct ws_fused_weight *p, size_t size)
 {
 	const uint64_t most = ws_worker_pool_tile(p->weight.pool),

@@ -37,11 +37,11 @@ uint64_t ws_fused_scale_bytes(const struct ws_fused_weight *p);
 /* Users of kept scales enter before and leave after. read: the scales themselves were read. */
 void ws_fused_enter(struct ws_fused_weight *p);
 void ws_fused_leave(struct ws_fused_weight *p, bool read);
-/* False: some of them are not known. All threads compute the same value of a scale, so it does not
- * matter which one writes it. */
+/* False: at least one scale is not known. All threads compute the same value of a scale, so it does
+ * not matter which thread writes it. */
 bool ws_fused_recall(struct ws_fused_weight *p, int64_t b, int64_t j, int64_t k, float *out);
 void ws_fused_remember(struct ws_fused_weight *p, int64_t b, int64_t j, int64_t k, float *scales);
-/* Known, or computed from the numbers, in the scratch. */
+/* Recalls the scales, or computes them in the scratch. */
 int ws_fused_find_scales(struct ws_fused_weight *p, int64_t b, int64_t j, int64_t k, float *out,
                          struct ws_scratch *scratch, struct ws_err *err);
 

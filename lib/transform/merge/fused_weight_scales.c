@@ -16,7 +16,8 @@ uint64_t ws_fused_scale_bytes(const struct ws_fused_weight *p)
 	return (uint64_t)p->n_bands * (uint64_t)p->n_blocks * sizeof(float);
 }
 
-/* NULL: they cannot be kept. */
+/* The kept scales of all blocks, [n_bands][n_blocks]; the first call allocates them. NaN marks a
+ * scale that is not known yet; a computed scale is never NaN. NULL: no memory to keep them. */
 static float *kept_scales(struct ws_fused_weight *p)
 {
 	pthread_mutex_lock(&p->lock);
@@ -144,7 +145,7 @@ struct ws_rect ws_fused_first_piece(const struct ws_fused_weight *p, const struc
 
 /* ---- computing scales ------------------------------------------------------------------------ */
 
-/* A block may be a whole tensor: a cancelled push must not wait for that. */
+/* A block may be a whole tensor, and a cancelled push must not wait for that. */
 static int stop_unwanted(const struct ws_scratch *scratch, struct ws_err *err)
 {
 	return ws_scratch_cancelled(scratch) ?
@@ -153,7 +154,15 @@ static int stop_unwanted(const struct ws_scratch *scratch, struct ws_err *err)
 }
 
 /* The scale of a block is the largest scale of its parts, because every step from the largest
- * magnitude to the scale is monotonic. */
+ * magnitude to the scale is monotonic.
+ *
+ * The band is read in strips, and each strip in pieces (r), from left to right. The first piece of
+ * a strip sets its height. ws_fused_first_piece gives that piece one of these shapes:
+ *   [all rows left, all columns] or [all rows left, whole blocks]
+ *   [some rows, one block], or [some rows, all columns] of a packed weight
+ *   [1 row, part of a block]
+ * Every later piece must have height rows, too. If it has more, the last rows are cut off. If it
+ * has fewer, it becomes [height, most / height]. */
 static int compute_scales(struct ws_fused_weight *p, int64_t b, int64_t j, int64_t k, float *out,
                           struct ws_scratch *scratch, struct ws_err *err)
 {
@@ -175,8 +184,6 @@ static int compute_scales(struct ws_fused_weight *p, int64_t b, int64_t j, int64
 			r.n = col == j * bk ? r.n : ws_least(r.n, height);
 			height = col == j * bk ? r.n : height;
 			struct ws_fp8_band x;
-			/* A later column might allow fewer rows than the first:
-			 * then it takes fewer columns. */
 			if (r.n < height)
 				r = (struct ws_rect){ row, height, col, most / height };
 			rc = stop_unwanted(scratch, err) ||
@@ -270,7 +277,6 @@ static int check_band(struct ws_fused_weight *p, int64_t b, struct ws_scratch *s
 	return rc;
 }
 
-/* The unit is a band. */
 int ws_fused_check(const struct ws_tiled *t, uint64_t at, void *dst, size_t n,
                    struct ws_scratch *scratch, struct ws_err *err)
 {

@@ -32,7 +32,7 @@ static struct ws_span span_of_item(const struct ws_item *item)
 		                 .ctx = (void *)(uintptr_t)item };
 }
 
-/* 1: it lies in no file. */
+/* 1: the run is not in a file. */
 static int add_view_run(void *ctx, const struct ws_view_run *s)
 {
 	struct ws_span span;
@@ -44,7 +44,7 @@ static int add_view_run(void *ctx, const struct ws_view_run *s)
 	return ws_spans_add(ctx, &span, NULL);
 }
 
-/* 1: not all of it is on GPUs. */
+/* 1: not all of the item is on GPUs. */
 static int add_boxes(struct ws_spans *s, const struct ws_item *item, struct ws_err *err)
 {
 	struct ws_span span = span_of_item(item);

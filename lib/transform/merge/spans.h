@@ -14,7 +14,7 @@ struct ws_spans {
 };
 
 int ws_spans_add(struct ws_spans *s, const struct ws_span *span, struct ws_err *err);
-/* Adds all of an item that is not computed; s is empty. Borrows from the item and its sources. */
+/* Adds all of an item that is not computed; s must be empty. Borrows the item and its sources. */
 int ws_spans_add_item(struct ws_spans *s, const struct ws_item *item, struct ws_err *err);
 struct ws_payload ws_spans_payload(const struct ws_spans *s);
 void ws_spans_free(struct ws_spans *s); /* zeros are fine */

@@ -27,7 +27,7 @@ void ws_transform_drop_reader(struct ws_transform *t)
 	pthread_mutex_unlock(&t->last.lock);
 }
 
-/* Errors of memory and of reads name only bytes and files: adds the tensor. */
+/* Adds the tensor to errors of memory and of reads, which name only bytes and files. */
 static int name_tensor(const struct ws_fused_part *part, struct ws_err *err)
 {
 	return err && err->code == WS_ESYSTEM ?
@@ -45,7 +45,7 @@ static int read_on(struct ws_last_read *l, const struct ws_transform_item *m, ui
 			return -1;
 		l->of = m;
 	} else if (at == l->at && at) {
-		ws_pool_job_set_eager(l->job); /* it goes on: more will be wanted */
+		ws_pool_job_set_eager(l->job); /* reads are sequential: make tiles ahead */
 	}
 	if (ws_pool_job_read(l->job, 0, at, dst, n, err)) {
 		forget_last(l); /* so that a second try starts again */
@@ -111,7 +111,7 @@ static void describe_factor(struct ws_buf *out, const struct ws_item *item, uint
 	              (unsigned long long)at, (long long)row, (long long)col);
 }
 
-/* Everything that the bytes depend on, but for the bytes that they are made of. */
+/* Describes everything that the output depends on, except the bytes of the inputs. */
 static void describe(const struct ws_computed_item *item, struct ws_buf *out)
 {
 	const struct ws_fused_part *part = item_of(item)->part;

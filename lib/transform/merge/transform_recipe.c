@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* transform_recipe.c - the inputs of a weight as spans: ranges of files for bytes that are used as
- * they are, and functions for those that are widened or selected first (factors, scales of other
+ * they are, and functions for bytes that are widened or selected first (factors, scales of other
  * types). */
 #include "transform_recipe.h"
 
@@ -43,8 +43,8 @@ static int add_floats(struct ws_spans *s, const struct ws_item *item, struct ws_
 	return ws_spans_add(s, &span, err);
 }
 
-/* Elements [first, first+n) of a factor of so many columns, as they follow each other: the end
- * of a row, whole rows, the beginning of one. */
+/* Reads elements [first, first+n) of a factor of so many columns, in row order: the end of a row,
+ * whole rows, the beginning of a row. */
 static int read_factor(const struct ws_factor *f, int64_t cols, int64_t first, int64_t n,
                        float *out, struct ws_err *err)
 {
@@ -123,7 +123,7 @@ static int write_nf4(struct written *w, const struct ws_packed *p, struct ws_err
 	f->map = (struct ws_span){
 		.length = sizeof nf4->nested_map, .fd = -1, .fill = fill_map, .ctx = p->priv
 	};
-	/* It may be as large as a file says. */
+	/* A file may claim any size. */
 	f->nested_block =
 		nf4->nested_blocksize < nf4->n_blocks ? nf4->nested_blocksize : nf4->n_blocks;
 	f->nested_offset = nf4->nested_offset;
@@ -176,7 +176,7 @@ static int write_terms(struct written *w, const struct ws_weight_reader *weight,
 	return 0;
 }
 
-/* ---- what has none --------------------------------------------------------------------------- */
+/* ---- weights without a recipe ---------------------------------------------------------------- */
 
 static size_t terms_at(const struct ws_weight_reader *w, int64_t row)
 {
@@ -186,8 +186,8 @@ static size_t terms_at(const struct ws_weight_reader *w, int64_t row)
 	return n;
 }
 
-/* Does one launch take the terms of every row? Their number changes only where a term begins or
- * ends. Rows of a plain base need a term, or nothing would check their numbers. */
+/* Can one launch take the terms of every row? Their number changes only where a term begins or
+ * ends. Rows of a plain base need a term, or no kernel would check their numbers. */
 static bool terms_fit(const struct ws_fused_weight *p)
 {
 	const struct ws_weight_reader *w = &p->weight;
@@ -208,7 +208,7 @@ static bool packing_fits(const struct ws_packed *p)
 	case WS_PACK_NONE:
 	case WS_PACK_FP8:
 		return true;
-	case WS_PACK_NVFP4: /* of a stack with a scale for each matrix: made here */
+	case WS_PACK_NVFP4: /* a stack with a scale for each matrix: CPU */
 		return ws_unpack_count(p->parts[1]) == 1;
 	case WS_PACK_NF4:
 		return ((const struct ws_nf4 *)p->priv)->n_blocks <= INT32_MAX;

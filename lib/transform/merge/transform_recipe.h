@@ -2,13 +2,13 @@
 /* transform_recipe.h - describes how to compute a tensor, for code that does so elsewhere (a GPU).
  *
  * Rows of numbers are read, or unpacked from codes; low-rank terms are added; the result is
- * quantized to FP8 or not. A recipe says where the bytes are and what to do with them, and nothing
- * of catalogs. An implementation must give the bits of lib/transform, or leave the tensor to it.
- * Not every tensor has a recipe: F16 numbers, converted types, and cases without a kernel are
- * computed by lib/transform.
+ * quantized to FP8 or not. A recipe names the bytes and the operations on them, and knows no
+ * catalogs. An implementation must give the bits of lib/transform, or leave the tensor to
+ * lib/transform. Not every tensor has a recipe: F16 numbers, converted types, and cases without a
+ * kernel are computed by lib/transform.
  *
- * An implementation that meets a number that is not finite calls the span's fill instead, which
- * reports its position and cause, or makes the bytes after all. */
+ * If an implementation finds a number that is not finite, it calls the span's fill instead. The
+ * fill reports the position and the cause, or makes the bytes after all. */
 #ifndef WS_TRANSFORM_TRANSFORM_RECIPE_H
 #define WS_TRANSFORM_TRANSFORM_RECIPE_H
 
@@ -49,8 +49,8 @@ struct ws_transform_recipe {
 	struct ws_span map;       /* nf4, nested: 256 fp32 values */
 	float nested_offset;
 
-	/* In this order. The deltas of the terms that reach a row are summed, then added to it;
-	 * two_step: each is rounded and added by itself. */
+	/* Applied in this order. The deltas of the terms that reach a row are summed, then added to
+	 * it; two_step: each delta is rounded and added by itself. */
 	const struct ws_lora_term *terms;
 	size_t n_terms;
 	bool two_step;

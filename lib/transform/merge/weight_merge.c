@@ -15,7 +15,7 @@ enum { MOST_ROWS = 64 };
 /* A tile of at most MOST_ROWS rows that the same deltas reach, and what is needed to merge it. */
 struct merge {
 	struct ws_weight_reader *w;
-	const struct ws_delta **deltas; /* those of its rows */
+	const struct ws_delta **deltas; /* the deltas of its rows */
 	size_t n_deltas;
 	int64_t rank;        /* the sum of their ranks */
 	int64_t begin;       /* the first row with exactly these deltas */
@@ -24,11 +24,11 @@ struct merge {
 	/* B factors of these rows, one delta after the other */
 	const float *b;
 	float *sum, *more, *x;
-	int64_t step;        /* columns of these three */
+	int64_t step;        /* columns of sum, more and x */
 	float max_delta, max_w;
 };
 
-/* The A factors of those deltas, for a window of columns. */
+/* Reads the A factors of g->deltas for a window of columns, unless they are cached. */
 static int fill_factor_cache(const struct merge *g, struct ws_scratch *scratch, struct ws_err *err)
 {
 	const int64_t at[3] = { g->begin, g->col, g->m };

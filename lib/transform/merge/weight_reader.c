@@ -31,7 +31,7 @@ size_t ws_weight_room(const struct ws_weight_reader *w)
 }
 
 struct edge {
-	int64_t row, rank; /* from that row on there is so much more, or less */
+	int64_t row, rank; /* from this row on, the sum of ranks changes by rank */
 };
 
 static int by_row(const void *x, const void *y)
@@ -41,8 +41,7 @@ static int by_row(const void *x, const void *y)
 	return order ? order : (a->rank > b->rank) - (a->rank < b->rank);
 }
 
-/* A stack of matrices has one delta for each of them: only those that share rows are needed at
- * once. */
+/* Finds the largest sum of ranks at one row. In a stack, each delta reaches only its own matrix. */
 static int find_rank(struct ws_weight_reader *w, struct ws_err *err)
 {
 	struct edge *edges = calloc(2 * w->n_deltas + 1, sizeof *edges);
@@ -110,7 +109,7 @@ static int check_finite(const struct ws_weight_reader *w, const struct ws_rect *
 	                       err);
 }
 
-/* Elements [at, at+n) of a tensor as it lies there, converted where it is of another type. */
+/* Reads elements [at, at+n) of a plain tensor, converted if it has another type. */
 static int read_plain(struct ws_weight_reader *w, uint64_t at, size_t n, void *dst,
                       struct ws_scratch *scratch, struct ws_err *err)
 {
@@ -200,7 +199,7 @@ int ws_weight_read(struct ws_weight_reader *w, const struct ws_rect *r, bool pla
 	return plain || !w->n_deltas ? 0 : ws_weight_merge(w, r, dst, scratch, err);
 }
 
-/* ---- looking ahead --------------------------------------------------------------------------- */
+/* ---- checking ahead -------------------------------------------------------------------------- */
 
 static void raise_to_all(float *max, const float *x, int64_t n)
 {
@@ -243,7 +242,7 @@ int ws_weight_check_factors(struct ws_weight_reader *w, struct ws_scratch *scrat
 		                             err) ?
 		             -1 :
 		             0;
-		/* Before it is scaled, the sum must be within the range of fp32 too. */
+		/* The sum must be within the range of fp32 before it is scaled, too. */
 		bound += rc ? 0 :
 		              (double)d->rank * (double)max_a * (double)max_b *
 		                         (scale > 1 ? scale : 1);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weight_reader.h - reads one weight as numbers: unpacked, merged, and rounded to the type that
- * it would be sent in.
+/* weight_reader.h - reads one weight as numbers: unpacked, merged, and rounded to the type that it
+ * would be sent in.
  *
- * FP8 quantizes exactly the numbers that would be sent without quantization, so they are rounded
- * to that type first. A packed base is rounded to it before deltas are added, as trainers of
+ * FP8 quantizes exactly the numbers that would be sent without quantization, so they are rounded to
+ * that type first. A packed base is rounded to that type before deltas are added, as trainers of
  * adapters see it. Deltas are added in the given order: rounding "fold" sums them in fp32 and
- * rounds the sum with the base once; "two-step" rounds each one and adds it by itself. */
+ * rounds the sum with the base once; "two-step" rounds each delta and adds it by itself. */
 #ifndef WS_TRANSFORM_WEIGHT_READER_H
 #define WS_TRANSFORM_WEIGHT_READER_H
 
@@ -17,7 +17,7 @@
 
 struct ws_weight_reader {
 	struct ws_worker_pool *pool;
-	struct ws_packed packed; /* the base, or what replaces it */
+	struct ws_packed packed; /* the base, or the tensor that replaces it */
 	const char *name;        /* the name that is sent */
 	/* BF16, F16 or F32: type that would be sent */
 	enum ws_dtype dtype;
@@ -26,7 +26,7 @@ struct ws_weight_reader {
 	size_t n_deltas;
 	int64_t rank; /* the largest sum of ranks at one row */
 	bool two_step;
-	bool looked_at; /* FP8 finds numbers that are not finite anyhow */
+	bool looked_at; /* quantizing to FP8 checks the numbers anyway */
 
 	pthread_mutex_t lock;   /* of the members below */
 	float max_delta, max_w; /* of the rows merged so far */
@@ -40,7 +40,7 @@ int ws_weight_init(struct ws_weight_reader *w, struct ws_err *err);
 size_t ws_weight_room(const struct ws_weight_reader *w);
 /* Bytes of a number. */
 size_t ws_weight_size(const struct ws_weight_reader *w);
-/* Can it read some columns? Otherwise rows are read whole. */
+/* Can it read a part of the columns? Otherwise rows are read whole. */
 bool ws_weight_splits(const struct ws_weight_reader *w);
 /* Reads a rectangle, row by row, in the weight's dtype. plain: only the base, without deltas. Fails
  * with WS_EINPUT, name, position and file if a number of the base, of a factor or of their sum is
@@ -50,8 +50,8 @@ int ws_weight_read(struct ws_weight_reader *w, const struct ws_rect *r, bool pla
 /* Checks all factors. */
 int ws_weight_check_factors(struct ws_weight_reader *w, struct ws_scratch *scratch,
                             struct ws_err *err);
-/* After all of it was checked: could a sum exceed the range of its type? Only merging can tell if
- * one does. Weights from training never get near. */
+/* Could a sum exceed the range of its type? Call it after all inputs were checked. Only merging
+ * shows whether a sum does. Weights from training never get near. */
 bool ws_weight_is_steep(struct ws_weight_reader *w);
 /* Reports that the number at this position is not finite. */
 int ws_weight_blame(const struct ws_weight_reader *w, int64_t row, int64_t col, double value,
@@ -61,7 +61,7 @@ int ws_weight_blame(const struct ws_weight_reader *w, int64_t row, int64_t col, 
 
 enum { WS_WEIGHT_LEAST_COLS = 16 }; /* columns at once, whatever the rank */
 
-/* Bytes of the scratch, a quarter of it, that these two may use: first for bytes before their
+/* Bytes of the scratch, a quarter of it, that these two files may use: first for bytes before their
  * conversion, then one half for B factors and the other for sums of deltas. */
 size_t ws_weight_share(const struct ws_worker_pool *w);
 /* Adds the deltas to numbers that were read, in place. */
