@@ -63,7 +63,7 @@ static int read_slot(struct ws_ring *r, struct slot *s)
 {
 	const struct ws_trace_what read = { .row = WS_TRACE_READ,
 		                            .name = s->span.fd >= 0 ? "into pinned memory" :
-		                                                      "what is made" };
+		                                                      "computed bytes" };
 	const uint64_t span = ws_trace_begin(r->trace, &read);
 	const int rc = fill_slot(s);
 	ws_trace_end(r->trace, span,

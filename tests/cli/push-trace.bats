@@ -61,7 +61,7 @@ weights() { safetensors "$@" >/dev/null &&
 		for name in rows if name.startswith("transform"))' True
 	is 'sorted({e["args"]["tensor"] for e in of("transform")})' \
 		"['a.q_proj.weight', 'b.q_proj.weight']"
-	is '{e["name"] for e in of("transform")} == {"make", "look at values"}' True
+	is '{e["name"] for e in of("transform")} == {"make", "check values"}' True
 	is 'sorted({e["name"] for e in of("read")})' "['a.q_proj.weight', 'b.q_proj.weight']"
 	is 'total("read") >= 2 * 2 * 1024 * 1024 and of("read")[0]["args"]["file"].endswith("model.safetensors")' True
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool_memory.c - the order of memory: first tiles with a waiting reader, then those of the oldest
- * job, as far as tiles that are made ahead fit. */
+/* pool_memory.c - which tiles get memory: first tiles with a waiting reader, then tiles made ahead
+ * for the oldest job, while they fit. */
 #include "worker_pool_core.h"
 
 void *pool_find_memory(struct ws_worker_pool *w, uint32_t room)
@@ -63,7 +63,7 @@ bool pool_make_room(struct ws_worker_pool *w, struct ws_pool_job *r, size_t n)
 		}
 		w->starved = !t;
 		if (!t)
-			return false; /* all of it is being made or read, and is free soon */
+			return false; /* all tiles are being made or read; some are free soon */
 		pool_forget(from, t);
 	}
 	return true;

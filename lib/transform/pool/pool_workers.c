@@ -105,7 +105,7 @@ static int make_bytes(struct ws_worker_pool *w, struct ws_scratch *scratch,
 	const struct ws_trace_what tile = { .row = WS_TRACE_TRANSFORM,
 		                            .of = of,
 		                            .about = item->name,
-		                            .name = item->scan_only ? "look at values" : "make" };
+		                            .name = item->scan_only ? "check values" : "make" };
 	const uint64_t span = ws_trace_begin(w->trace, &tile);
 	const int rc = item->make(item, at, bytes, n, scratch, err);
 	ws_trace_end(w->trace, span,
@@ -151,7 +151,7 @@ static void make_tile(struct ws_worker_pool *w, struct ws_scratch *scratch, stru
 	if (item->scan_only)
 		r->n_scanned++;
 	else if (rc || r->ended || i < r->at) {
-		if (!bytes) { /* pool_forget counts what lies there */
+		if (!bytes) { /* pool_forget subtracts only existing memory */
 			r->held -= t->room;
 			w->held -= t->room;
 		}

@@ -22,7 +22,7 @@ static void *take(struct ws_tilemem *m, size_t i)
 
 void *ws_tilemem_find(struct ws_tilemem *m, uint32_t room)
 {
-	for (size_t i = m->n; i-- > 0;) /* the latest is the warmest */
+	for (size_t i = m->n; i-- > 0;) /* the latest is most likely cached */
 		if (m->spares[i].room == room)
 			return take(m, i);
 	return NULL;
@@ -35,7 +35,7 @@ void *ws_tilemem_new(uint32_t room)
 	void *bytes = aligned_alloc(WS_TILEMEM_HUGE, room);
 	if (bytes)
 		madvise(bytes, room,
-		        MADV_HUGEPAGE); /* refused where there are none, which does no harm */
+		        MADV_HUGEPAGE); /* may fail without harm: then there are no huge pages */
 	return bytes;
 }
 

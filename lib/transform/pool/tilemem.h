@@ -2,8 +2,8 @@
 /* tilemem.h - reuses the memory of tiles.
  *
  * The first touch of a page costs as much as filling it, and twice that on a virtual machine. So
- * a tile that was read leaves its memory to later ones, in sizes that fit each other. Large tiles
- * use huge pages if the system offers them (madvise).
+ * the memory of a tile that was read is kept for later tiles of the same size. Large tiles use huge
+ * pages if the system offers them (madvise).
  *
  * Not thread-safe: callers hold the owner's lock, unless a comment says otherwise. */
 #ifndef WS_TRANSFORM_TILEMEM_H
@@ -20,7 +20,7 @@ struct ws_tilemem {
 		uint32_t room;
 	} spares[WS_TILEMEM_SPARES];
 	size_t n;
-	uint64_t spared; /* bytes of them */
+	uint64_t spared; /* bytes of all spares */
 };
 
 /* Bytes of memory for a tile of n bytes: n, or whole huge pages if little of them is wasted. */
@@ -32,7 +32,7 @@ void *ws_tilemem_find(struct ws_tilemem *m, uint32_t room);
 /* Allocates memory, for free(3); NULL: out of memory. Needs no lock. */
 void *ws_tilemem_new(uint32_t room);
 
-/* Keeps it for another tile, or frees it if it is small or there are enough spares. */
+/* Keeps the memory for another tile, or frees it if it is small or there are enough spares. */
 void ws_tilemem_put(struct ws_tilemem *m, void *bytes, uint32_t room);
 
 /* Frees spares until at most this many bytes of them are left. */

@@ -10,7 +10,7 @@ enum { MOST_OF_A_TILE = 256 << 20 };
 static const uint64_t DEFAULT_SCRATCH = UINT64_C(128) << 20, LEAST_SCRATCH = UINT64_C(16) << 20;
 static const uint64_t LEAST_WORKER_BYTES = UINT64_C(3) << 20;
 
-/* Of a thread's memory a sixth is the factor cache, a third is for buf, half is the scratch. */
+/* A sixth of a thread's memory is the factor cache, a third is for buf, half is the scratch. */
 size_t pool_part_of_scratch(const struct ws_worker_pool *w, unsigned part)
 {
 	return (size_t)(w->worker_bytes / part) / POOL_ALIGN * POOL_ALIGN;

@@ -29,8 +29,8 @@ struct ws_scratch {
 	struct ws_buf buf;   /* grows up to ws_worker_pool_buf() */
 	float *factor_cache; /* kept from one tile to the next */
 	size_t cache_floats;
-	const void *cache_of; /* key of its contents; NULL: empty */
-	int64_t cache_at[3];  /* likewise */
+	const void *cache_of; /* key of the factor cache; NULL: empty */
+	int64_t cache_at[3];  /* part of the key */
 	const bool *unwanted; /* atomic; NULL: never */
 };
 
@@ -38,7 +38,7 @@ struct ws_scratch {
  * fit. */
 void *ws_scratch_take(struct ws_scratch *b, size_t n);
 size_t ws_scratch_left(const struct ws_scratch *b);
-/* The job of this tile has ended. Long computations stop then, with any error. */
+/* Has the job of this tile ended? Then long computations stop, with any error. */
 bool ws_scratch_cancelled(const struct ws_scratch *b);
 
 struct ws_tiled {
@@ -46,11 +46,11 @@ struct ws_tiled {
 	/* bytes of every tile but the last; > 0, at most ws_worker_pool_tile() unless scan_only */
 	uint64_t tile;
 	const char *name; /* for a trace; NULL */
-	bool scan_only;   /* nothing is kept of it: dst is NULL, and bytes are a mere count */
+	bool scan_only;   /* there is no output: dst is NULL, and bytes only counts units */
 	/* Any thread. */
 	int (*make)(const struct ws_tiled *t, uint64_t at, void *dst, size_t n,
 	            struct ws_scratch *scratch, struct ws_err *err);
-	/* A job will read it, or will not read it any more. May be NULL. */
+	/* hold: a job will read the item; drop: not any more. Both may be NULL. */
 	void (*hold)(const struct ws_tiled *t);
 	void (*drop)(const struct ws_tiled *t);
 };
@@ -69,14 +69,14 @@ size_t ws_worker_pool_buf(const struct ws_worker_pool *w);     /* most bytes of 
 /* Counts memory that is kept between tiles. False: there is not enough. */
 bool ws_worker_pool_reserve(struct ws_worker_pool *w, uint64_t bytes);
 void ws_worker_pool_unreserve(struct ws_worker_pool *w, uint64_t bytes);
-/* More than half of it is in use. */
+/* Is more than half of that memory reserved? */
 bool ws_worker_pool_reserve_is_scarce(struct ws_worker_pool *w);
 /* The most memory in use at any time, never more than the limit; and the number of tiles made. */
 uint64_t ws_worker_pool_peak(struct ws_worker_pool *w);
 uint64_t ws_worker_pool_tiles_made(struct ws_worker_pool *w);
 
 struct ws_pool_job;
-/* eager: tiles are made ahead. Otherwise one at a time, when it is read. */
+/* eager: tiles are made ahead. Otherwise each tile is made when it is read. */
 int ws_pool_job_begin(struct ws_worker_pool *w, const struct ws_tiled *const *items, size_t n,
                       bool eager, struct ws_pool_job **out, struct ws_err *err);
 void ws_pool_job_set_eager(struct ws_pool_job *r); /* from now on */

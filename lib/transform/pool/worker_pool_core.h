@@ -42,8 +42,8 @@ struct ws_pool_job {
 	size_t far;        /* no tile from here on was ever made */
 	size_t past;       /* items that were dropped */
 	size_t wanted;     /* tile that the reader waits for; SIZE_MAX */
-	size_t failed;     /* the first that could not be made; SIZE_MAX */
-	struct ws_err err; /* of that one */
+	size_t failed;     /* the first tile that could not be made; SIZE_MAX */
+	struct ws_err err; /* of that tile */
 	uint64_t held;
 	size_t n_making, n_scanned;
 	bool eager, ended;
@@ -62,7 +62,7 @@ struct ws_worker_pool {
 	uint64_t scratch, peak, made;
 	struct ws_tilemem spares; /* within the store too */
 	struct ws_trace *trace;   /* NULL: none */
-	bool starved;             /* a tile that is waited for found no room */
+	bool starved;             /* a tile with a waiting reader found no room */
 	bool stop;
 };
 
@@ -76,17 +76,18 @@ size_t pool_part_of_scratch(const struct ws_worker_pool *w, unsigned part);
 void pool_count_peak(struct ws_worker_pool *w);
 
 /* pool_memory.c */
-/* Memory that was used before, of tiles that are gone; NULL: there is none. */
+/* Takes memory of the right size from the spares; NULL: there is none. */
 void *pool_find_memory(struct ws_worker_pool *w, uint32_t room);
 void pool_forget(struct ws_pool_job *r, struct tile *t);
 size_t pool_next_to_make(struct ws_pool_job *r);
-/* For a tile that is waited for: drops others, its own job's last. */
+/* For a tile with a waiting reader: drops other tiles, those of its own job last. False: no
+ * room. */
 bool pool_make_room(struct ws_worker_pool *w, struct ws_pool_job *r, size_t n);
-/* For a tile without a waiting reader. */
+/* Is there room for a tile without a waiting reader? */
 bool pool_may_go_ahead(const struct ws_worker_pool *w, const struct ws_pool_job *r, size_t n);
 
 /* pool_workers.c */
-/* Fewer threads will do; none will not. */
+/* Fails only if no thread could be started. */
 int pool_start_threads(struct ws_worker_pool *w, struct ws_err *err);
 
 /* pool_jobs.c */
