@@ -108,7 +108,7 @@ void ws_scales_report_free(struct ws_scales_report *r)
 	*r = (struct ws_scales_report){ .findings = NULL };
 }
 
-/* ---- what workers need ---- */
+/* ---- used by workers ---- */
 
 static void tell_progress(struct ws_scales *s)
 {
@@ -193,7 +193,7 @@ static unsigned choose_threads(unsigned asked, size_t n_tasks)
 	return n_tasks < n ? (unsigned)n_tasks : n;
 }
 
-/* The others were stopped by the first that failed, so its reason is kept. */
+/* The first worker that fails stops the others, so its error is kept. */
 static int read_all(struct ws_scales *s, struct ws_err *err)
 {
 	struct worker workers[MAX_THREADS];
@@ -225,7 +225,7 @@ static bool is_chosen(const struct ws_scales_opts *o, const char *name)
 	return ws_glob_choose(o->include, o->n_include, o->exclude, o->n_exclude, name);
 }
 
-/* What will be read of it; false: nothing. */
+/* Finds the source of a tensor, and the bytes to read; false: nothing to read. */
 static bool wants_reading(struct ws_scales *s, struct ws_scales_task *t)
 {
 	const bool quantized = t->packed.packing != WS_PACK_NONE;
@@ -234,7 +234,7 @@ static bool wants_reading(struct ws_scales *s, struct ws_scales_task *t)
 		ws_scales_say(&s->notes, t->order, WS_SCALES_SOURCE, quantized ? WS_ERROR : WS_WARN,
 		              t->item->name, "the source has no such tensor: not compared");
 	if (!quantized && ws_dtype_bits(t->item->dtype) < 16 && t->item->dtype != WS_DTYPE_F8_E4M3)
-		t->source = NULL; /* these need not be numbers */
+		t->source = NULL; /* such bytes need not be numbers */
 	t->bytes = (quantized ? t->item->bytes : 0) + (t->source ? t->source->bytes : 0);
 	return quantized || t->source;
 }
@@ -289,19 +289,19 @@ static int list_compared(const struct ws_scales *s, struct ws_scales_report *r, 
 	return 0;
 }
 
-/* What config.json says of scales is either kept or not: that tells more than any majority. */
+/* config.json requires powers of two: warns about every tensor with other scales. */
 static void judge_wanted_powers(struct ws_scales *s)
 {
 	for (size_t i = 0; i < s->n_tasks; i++) {
 		const struct ws_scales_task *t = &s->tasks[i];
 		if (t->others)
 			ws_scales_say(&s->notes, t->order, WS_SCALES_UE8M0, WS_WARN, t->item->name,
-			              "config.json says \"scale_fmt\": \"ue8m0\", and not all its "
+			              "config.json says \"scale_fmt\": \"ue8m0\", but not all its "
 			              "scales are powers of two");
 	}
 }
 
-/* One scale is a power of two by chance, all of them are not. */
+/* A single scale may be a power of two by chance; all scales of a tensor are not. */
 static void judge_powers(struct ws_scales *s)
 {
 	size_t powers = 0, scaled = 0;
@@ -317,8 +317,8 @@ static void judge_powers(struct ws_scales *s)
 	if (powers && powers == scaled && s->n_scales > 1)
 		ws_scales_say(&s->notes, 0, WS_SCALES_UE8M0, WS_NOTE, "all tensors",
 		              "all scales are powers of two, as UE8M0 has them, and config.json "
-		              "has no \"scale_fmt\": right for a server that wants these, less "
-		              "exact than need be for any other");
+		              "has no \"scale_fmt\": right for a server that expects these, "
+		              "needlessly inexact for any other");
 	for (size_t i = 0; powers > 0 && powers < scaled && i < s->n_tasks; i++)
 		if (s->tasks[i].powers && ws_unpack_count(s->tasks[i].packed.parts[0]) > 1)
 			ws_scales_say(&s->notes, s->tasks[i].order, WS_SCALES_UE8M0, WS_WARN,

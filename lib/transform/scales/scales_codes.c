@@ -22,7 +22,7 @@ enum { LANES = sizeof(lanes), ROUNDS = 255 }; /* until a lane's count is full */
 
 struct counts {
 	uint64_t codes, zero, largest, nan;
-	uint64_t blocks, slack; /* with codes; of these: none above a quarter of the range */
+	uint64_t blocks, slack; /* not all zero; of these: all below a quarter of the range */
 };
 
 /* ---- counting ---- */
@@ -58,7 +58,7 @@ static void count_lanes(struct lane_counts *l, lanes v)
 	l->nan -= (lanes)(m == NAN_CODE);
 }
 
-/* The rest of a row: what is missing of a vector is told from codes by counting it out again. */
+/* The rest of a row, padded with zero codes, which are subtracted from the count of zeros. */
 static void count_rest(struct lane_counts *l, const uint8_t *codes, size_t n, struct counts *c)
 {
 	lanes v = { 0 };
@@ -67,7 +67,7 @@ static void count_rest(struct lane_counts *l, const uint8_t *codes, size_t n, st
 	c->zero -= LANES - n;
 }
 
-/* The magnitude of the largest code of a piece of a block. */
+/* Counts a piece of a block; returns the magnitude of its largest code. */
 static uint8_t count_piece(const uint8_t *codes, int64_t stride, int64_t rows, int64_t cols,
                            struct counts *c)
 {
@@ -126,7 +126,7 @@ static void end_band(struct walk *w, const float *scales)
 	memset(w->best, 0, (size_t)w->grid.across);
 }
 
-/* Rows [row, row + n) of one matrix, with the scales of the bands that they touch. */
+/* Counts rows [in, in + n) of one matrix. scales: those of the bands that the rows touch. */
 static void take_rows(struct walk *w, int64_t in, int64_t n, const uint8_t *codes,
                       const float *scales)
 {
@@ -167,14 +167,14 @@ static int walk_rows(struct ws_scales *s, struct walk *w, struct ws_scales_buffe
 	return 0;
 }
 
-/* ---- what they tell ---- */
+/* ---- findings ---- */
 
 static double percent(uint64_t n, uint64_t of)
 {
 	return of ? 100.0 * (double)n / (double)of : 0;
 }
 
-/* The largest of a block is at the end of the range, and a few more may be. */
+/* One code of each block is at the end of the range; a few more may be. Far more were clamped. */
 static bool is_clamped(const struct walk *w)
 {
 	const uint64_t usual = 4 * w->c.blocks + w->c.codes / 100;
@@ -211,8 +211,8 @@ static void judge_codes(const struct walk *w, const struct ws_scales_task *t,
 	if (!ws_scales_zero_codes(notes, t, c->zero, c->codes) && c->blocks > 1 &&
 	    c->slack > c->blocks / 2)
 		ws_scales_say(notes, order, WS_SCALES_CODES, WS_WARN, name,
-		              "%.0f %% of the blocks use less than a "
-		              "quarter of the range up to 448: the scales are larger than need be",
+		              "%.0f %% of the blocks use less than a quarter "
+		              "of the range up to 448: the scales are larger than necessary",
 		              percent(c->slack, c->blocks));
 	if (is_clamped(w))
 		ws_scales_say(notes, order, WS_SCALES_CODES, WS_WARN, name,

@@ -37,21 +37,21 @@ void ws_scales_say(struct ws_scales_notes *n, size_t order, enum ws_scales_verdi
 
 struct ws_scale_values {
 	uint64_t n, nan, infinite, zero, negative, subnormal, powers; /* of two */
-	float least, most;           /* of the positive finite ones; most 0: there are none */
+	float least, most;           /* of the positive finite scales; most 0: there are none */
 	uint64_t dead;               /* zero scales of blocks that have no code but zero */
-	/* Of blocks with codes and a positive finite scale: the largest magnitude of each */
+	/* Blocks with a non-zero code and a positive finite scale: count and largest magnitudes */
 	uint64_t blocks;
-	/* sums of ln(code * scale), and ln(code / scale): if it were inverted */
+	/* sums of ln(code * scale), and of ln(code / scale): as if the scale were inverted */
 	double log_times, log_over;
 	double largest;              /* code * scale */
 	double smallest;
 };
 
-/* One more scale, the product of two, of a block whose largest code has this magnitude; < 0: not
- * known. second is 1, or the tensor's scale, which may be the inverted one of the two. */
+/* Adds the scale of a block, scale * second. code: magnitude of the largest code; < 0: unknown.
+ * second: 1, or the scale of the tensor, which may then be the inverted one of the two. */
 void ws_scale_values_add(struct ws_scale_values *v, float scale, float second, float code);
 bool ws_scale_is_power(float scale); /* of two */
-/* Typical magnitudes of blocks; 0: not known. */
+/* Typical largest magnitude of a block, with these scales or with inverted ones; 0: unknown. */
 double ws_scale_values_times(const struct ws_scale_values *v);
 double ws_scale_values_over(const struct ws_scale_values *v);
 bool ws_scale_values_inverted(const struct ws_scale_values *v);
@@ -65,7 +65,7 @@ struct ws_scales_task {
 	struct ws_packed packed;
 	size_t order;
 	uint64_t bytes;                      /* to read, for progress */
-	/* its scales are all powers of two, or not; neither: all zero */
+	/* all scales are powers of two; not all are. Neither: all codes are zero, or NF4 */
 	bool powers, others;
 	bool compared;
 	struct ws_scales_error error;
@@ -76,26 +76,25 @@ struct ws_scales {
 	struct ws_scales_notes notes;
 	struct ws_scales_task *tasks;
 	size_t n_tasks;
-	/* the config's, with the block size that was asked for */
+	/* from the config, with the requested block size */
 	struct ws_quant quant;
 	size_t next;                         /* atomic: the task to take next */
 	uint64_t bytes, total;               /* atomic: read; to be read */
 	uint64_t n_scales;                   /* atomic */
-	struct ws_cancel stop;               /* the first that fails sets it */
+	struct ws_cancel stop;               /* the first worker that fails sets it */
 	int64_t since, reported;
 };
 
-/* One thread's. */
+/* The buffers of one thread. */
 struct ws_scales_buffers {
 	struct ws_buf codes, scales, best, ours, theirs, scratch[2];
 };
-/* What a worker calls now and then: counts bytes, tells of progress (the
- * first one), -1 when cancelled. */
+/* Workers call it now and then: counts bytes; the first worker reports progress. -1: cancelled. */
 int ws_scales_step(struct ws_scales *s, uint64_t bytes, bool first, struct ws_err *err);
-/* Findings by names and shapes; makes a task of what is to be read: 1, or 0. */
+/* Reports findings about names and shapes. 1: *out is a task to read; 0: nothing to read. */
 int ws_scales_pair(struct ws_scales *s, const struct ws_item *item, size_t order,
                    struct ws_scales_task *out, struct ws_err *err);
-/* What the whole checkpoint says about its config. */
+/* Compares the config with the whole checkpoint. */
 void ws_scales_config(struct ws_scales *s, size_t n_quantized);
 
 /* Reports that all or most codes are zero; false: they are not. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scales_error.c - the distance of decoded numbers from the source.
  *
- * With E4M3 blocks the root mean square error is about 2.6 % of that of bell-shaped weights, with 4
- * bits about 10 %. Other block sizes, rules for scales or a rounded source change that by tenths. A
- * wrong scale moves it beyond 100 %. */
+ * For bell-shaped weights, the root mean square error is about 2.6 % of the weights' with E4M3
+ * blocks, and about 10 % with 4 bits. Other block sizes, rules for scales or a rounded source
+ * change that by tenths. A wrong scale moves it beyond 100 %. */
 #include "scales_core.h"
 
 #include <math.h>
@@ -91,7 +91,7 @@ static void fill_error(struct ws_scales_task *t, const struct sums *s, double ma
 	};
 }
 
-/* Blocks have about the source's magnitudes with 1 / scale, and nothing like them with it. */
+/* Do blocks have about the magnitudes of the source with 1 / scale, and far others with scale? */
 static bool fits_inverted(const struct ws_scale_values *v, double largest)
 {
 	const double times = ws_scale_values_times(v), over = ws_scale_values_over(v);
@@ -105,7 +105,7 @@ static void judge_error(struct ws_scales *s, const struct ws_scales_task *t,
 	const struct ws_scales_error *e = &t->error;
 	const double largest = largest_of(sums->max_w, 0);
 	if (e->rms <= e->limit || ws_scale_values_inverted(v))
-		return; /* the latter is said already */
+		return; /* inverted scales are reported already */
 	if (fits_inverted(v, largest)) {
 		ws_scales_say(&s->notes, t->order, WS_SCALES_RECIPROCAL, WS_ERROR, e->name,
 		              "the largest weight of a block is about %.3g, with 1 / scale it "
@@ -127,7 +127,7 @@ static bool same_shape(const struct ws_packed *a, const struct ws_packed *b)
 	return a->n_dims == b->n_dims && memcmp(a->dims, b->dims, a->n_dims * sizeof *a->dims) == 0;
 }
 
-/* A file that cannot be read is not a finding, numbers that are none are. */
+/* A file that cannot be read is an error; numbers that are not finite are a finding. */
 static int say_unread(struct ws_scales *s, const struct ws_scales_task *t, const struct ws_err *why,
                       struct ws_err *err)
 {
@@ -140,7 +140,7 @@ static int say_unread(struct ws_scales *s, const struct ws_scales_task *t, const
 	return 0;
 }
 
-/* 1: all rows were read; 0: they hold something that is no number. */
+/* 1: all rows were read; 0: a number is not finite, which was reported. */
 static int add_rows(struct ws_scales *s, const struct ws_scales_task *t,
                     const struct ws_packed *source, struct ws_scales_buffers *b, bool first,
                     struct sums *sums, struct ws_err *err)

@@ -17,10 +17,10 @@ struct walk {
 	const struct ws_packed *p;
 	struct ws_scale_values *values;
 	float sizes[16];                /* magnitudes of the codes */
-	float largest[256];             /* of the two in a byte */
+	float largest[256];             /* the larger of the two in a byte */
 	uint8_t zeros[256];
 	float end;                      /* below this a block leaves much of its range unused */
-	bool high_first, twice;         /* absmax are codes, too */
+	bool high_first, twice;         /* absmax is quantized, too */
 	int64_t block, line, lines;     /* codes under one scale; in a line of blocks; lines */
 	uint64_t codes, zero;
 	/* with codes; of these: below the end; scales that are powers of two */
@@ -38,7 +38,7 @@ static void fill_tables(struct walk *w)
 	}
 }
 
-/* The largest magnitude of n codes. The nibble that may be left over is none of them. */
+/* Counts n codes; returns their largest magnitude. Skips a nibble left over in the last byte. */
 static float count_block(struct walk *w, const uint8_t *codes, int64_t n)
 {
 	float most = 0;
@@ -64,7 +64,7 @@ static void add_scale(struct walk *w, float scale, float second, float most)
 {
 	w->powers += ws_scale_is_power(scale);
 	if (w->twice && scale < 0 && scale > -0.1f)
-		w->values->n++; /* it was quantized, too */
+		w->values->n++; /* a quantized absmax: not an error */
 	else
 		ws_scale_values_add(w->values, scale, second, most);
 }
@@ -77,7 +77,7 @@ static int read_scales(const struct walk *w, int64_t first, size_t n, float *out
 	return ws_unpack_floats(w->p->parts[0], (uint64_t)first, n, out, err);
 }
 
-/* The matrix's of a stack; 1 where there is none. */
+/* The second scale: of the tensor, or of the matrix in a stack; 1 if there is none. */
 static int read_second(const struct walk *w, int64_t line, float *out, struct ws_err *err)
 {
 	const struct ws_item *second = w->p->packing == WS_PACK_NVFP4 ? w->p->parts[1] : NULL;
@@ -87,7 +87,7 @@ static int read_second(const struct walk *w, int64_t line, float *out, struct ws
 	                0;
 }
 
-/* Blocks [b, b + n) of one line. */
+/* Counts blocks [b, b + n) of one line. */
 static int walk_blocks(struct ws_scales *s, struct walk *w, struct ws_scales_buffers *bufs,
                        int64_t line, int64_t b, int64_t n, bool first, struct ws_err *err)
 {
@@ -131,7 +131,7 @@ static void judge_codes(const struct walk *w, const struct ws_scales_task *t,
 		ws_scales_say(notes, t->order, WS_SCALES_CODES, WS_WARN,
 		              t->item->name,
 		              "%.0f %% of the blocks leave the end "
-		              "of the range unused: the scales are larger than need be",
+		              "of the range unused: the scales are larger than necessary",
 		              100.0 * (double)w->slack / (double)w->blocks);
 }
 

@@ -19,7 +19,7 @@ static bool is_8_bits(enum ws_dtype dtype)
 	       dtype == WS_DTYPE_F8_E4M3FNUZ || dtype == WS_DTYPE_F8_E5M2FNUZ;
 }
 
-/* How many bytes X.weight_scale_inv has more than X.weight; 0: it is no scale by its name. */
+/* Length of the suffix in the name of a scale; 0: not the name of a scale. */
 static size_t scale_suffix(const char *name)
 {
 	static const char *const suffixes[] = { "_scale_inv", "_scale" };
@@ -62,7 +62,7 @@ static void judge_scale_type(struct ws_scales *s, const struct ws_packed *p, siz
 	if (scale->dtype == WS_DTYPE_F8_E8M0)
 		ws_scales_say(&s->notes, order, WS_SCALES_DTYPE, WS_NOTE, scale->name,
 		              "scales are exponents "
-		              "(float8_e8m0fnu); the server must keep them so");
+		              "(float8_e8m0fnu); the server must keep this type");
 	else
 		ws_scales_say(&s->notes, order, WS_SCALES_DTYPE, WS_WARN, scale->name,
 		              "scales are %s: servers keep float32, and codes that were made with "
@@ -103,8 +103,8 @@ static void judge_quantized(struct ws_scales *s, const struct ws_packed *p, size
 	judge_scale_name(s, p, order);
 }
 
-/* A weight as it is, where a server keeps 8 bits: it casts the weight, and keeps the scale it
- * has. */
+/* An unquantized weight where a server keeps 8 bits: the server casts it, and keeps its old
+ * scale. */
 static void judge_plain(struct ws_scales *s, const struct ws_item *item, size_t order)
 {
 	char module[4096];
@@ -115,8 +115,8 @@ static void judge_plain(struct ws_scales *s, const struct ws_item *item, size_t 
 	if (part && part->dtype == WS_DTYPE_F8_E4M3 && part->exact)
 		ws_scales_say(
 			&s->notes, order, WS_SCALES_CONFIG, WS_ERROR, item->name,
-			"it is %s, where a server "
-			"with this config keeps FP8: it would cast the weight without a scale",
+			"it is %s, but a server "
+			"with this config keeps FP8 and would cast the weight without a scale",
 			ws_dtype_torch(item->dtype));
 	else if (!part && ws_unpack_ends(item->name, "_proj.weight") &&
 	         !ws_quant_skips(&s->quant, module_of(item->name, module, sizeof module)))
@@ -130,8 +130,8 @@ void ws_scales_config(struct ws_scales *s, size_t n_quantized)
 	const struct ws_config *c = s->opts->config;
 	if (!c)
 		ws_scales_say(&s->notes, 0, WS_SCALES_UNSEEN, WS_NOTE, "config.json",
-		              "there is none: whether these "
-		              "are the modules that a server quantizes was not looked at");
+		              "there is none, so the choice "
+		              "of quantized modules was not checked");
 	else if (n_quantized && !s->quant.method[0])
 		ws_scales_say(
 			&s->notes, 0, WS_SCALES_CONFIG, WS_ERROR, ws_config_path(c),
@@ -141,18 +141,18 @@ void ws_scales_config(struct ws_scales *s, size_t n_quantized)
 	else if (!n_quantized && s->quant.method[0])
 		ws_scales_say(&s->notes, 0, WS_SCALES_CONFIG, WS_WARN, ws_config_path(c),
 		              "its quantization_config "
-		              "says %.40s, and no tensor is quantized in a way that is known here",
+		              "says %.40s, but no tensor has a known quantization",
 		              s->quant.method);
 }
 
 /* ---- pairs ---- */
 
-/* What belongs to codes of 4 bits. */
+/* Suffixes of the tensors that belong to 4-bit codes. */
 static const char *const parts_of_4_bits[] = { "_scale_2",       ".quant_state.bitsandbytes__nf4",
 	                                       ".absmax",        ".quant_map",
 	                                       ".nested_absmax", ".nested_quant_map" };
 
-/* How much longer the name of a part is than that of its codes; 0: it is no such part. */
+/* Length of such a suffix; 0: the name has none of them. */
 static size_t part_suffix(const char *name)
 {
 	for (size_t i = 0; i < sizeof parts_of_4_bits / sizeof *parts_of_4_bits; i++)
@@ -161,11 +161,11 @@ static size_t part_suffix(const char *name)
 	return 0;
 }
 
-/* Parts without codes are reported once: for the first of them that is there. */
+/* Parts without codes are reported once: for the first part in the list that exists. */
 static bool is_first_part(const struct ws_scales *s, const char *name, size_t cut)
 {
 	if (ws_unpack_beside(s->opts->items, name, cut, "_scale"))
-		return false; /* that one is looked at by itself */
+		return false; /* judge_lone_scale reports the scale */
 	for (size_t i = 0; i < sizeof parts_of_4_bits / sizeof *parts_of_4_bits; i++)
 		if (ws_unpack_beside(s->opts->items, name, cut, parts_of_4_bits[i]))
 			return ws_unpack_ends(name, parts_of_4_bits[i]);
@@ -177,8 +177,8 @@ static bool has(const struct ws_scales *s, const struct ws_item *item, const cha
 	return ws_unpack_part(s->opts->items, item->name, suffix) != NULL;
 }
 
-/* Codes of 4 bits that lack what belongs to them, or that it does not fit;
- * false: item is no such thing. */
+/* Reports 4-bit codes with missing or unfit parts, and parts without codes; false: item is
+ * neither. */
 static bool say_why_4_bits(struct ws_scales *s, const struct ws_item *item, size_t order,
                            const struct ws_err *why)
 {
@@ -186,7 +186,7 @@ static bool say_why_4_bits(struct ws_scales *s, const struct ws_item *item, size
 	const bool nf4 = has(s, item, ".quant_state.bitsandbytes__nf4"),
 		   absmax = has(s, item, ".absmax");
 	const bool one = has(s, item, "_scale"), two = has(s, item, "_scale_2");
-	if (cut) { /* of codes that are there, those say it */
+	if (cut) { /* if the codes exist, they are reported instead */
 		if (!ws_unpack_beside(s->opts->items, item->name, cut, "") &&
 		    is_first_part(s, item->name, cut))
 			ws_scales_say(&s->notes, order, WS_SCALES_PAIR, WS_ERROR, item->name, "%s",
@@ -204,7 +204,7 @@ static bool say_why_4_bits(struct ws_scales *s, const struct ws_item *item, size
 	return true;
 }
 
-/* Why a tensor's scales could not be understood, and how bad that is. */
+/* Reports why the scales of a tensor could not be understood, with a severity. */
 static int say_why(struct ws_scales *s, const struct ws_item *item, size_t order,
                    const struct ws_err *why, struct ws_err *err)
 {
@@ -224,7 +224,7 @@ static int say_why(struct ws_scales *s, const struct ws_item *item, size_t order
 	else if (!any || item->dtype != WS_DTYPE_F8_E4M3)
 		ws_scales_say(&s->notes, order, WS_SCALES_UNSEEN,
 		              is_8_bits(item->dtype) ? WS_WARN : WS_NOTE, item->name,
-		              "not looked at: %s", why->msg);
+		              "not checked: %s", why->msg);
 	else
 		ws_scales_say(&s->notes, order,
 		              inverse && scale ? WS_SCALES_PAIR :

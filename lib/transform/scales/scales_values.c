@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scales_values.c - plausible values of scales, whatever their origin.
  *
- * A scale alone tells nothing: 0.002 and 500 are both valid floats. But the scale times the largest
+ * A scale alone shows nothing: 0.002 and 500 are both valid floats. But the scale times the largest
  * code of its block is the largest weight of the block, and weights have a size: in a trained model
  * it is typically between 1e-4 and 10. A value of 1000 is implausible; if the inverse is plausible,
  * the file has the inverse scales. */
@@ -11,7 +11,7 @@
 #include <math.h>
 #include <stdio.h>
 
-static const double ABSURD = 1e3;      /* no block's largest weight is typically this */
+static const double ABSURD = 1e3;      /* the typical largest weight of a block is smaller */
 static const double PLAUSIBLE_LEAST = 1e-6, PLAUSIBLE_MOST = 100;
 static const double HUGE_BLOCK = 1e5, TINY_BLOCK = 1e-9;
 
@@ -21,7 +21,7 @@ bool ws_scale_is_power(float scale)
 	return scale > 0 && isfinite(scale) && frexpf(scale, &e) == 0.5f;
 }
 
-/* The largest number of a block; over: if the scale were inverted. */
+/* times: the largest number of a block; over: the same with the inverted scale. */
 static void add_block(struct ws_scale_values *v, double times, double over)
 {
 	if (!v->blocks || times > v->largest)
