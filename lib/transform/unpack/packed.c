@@ -54,7 +54,7 @@ void ws_unpack_shape(struct ws_packed *p, unsigned n_dims, const int64_t *dims)
 	p->cols = n_dims ? dims[n_dims - 1] : 1;
 }
 
-/* What an item is the codes of, by its type and its neighbours' names. */
+/* How an item is packed, by its type and by the names of the tensors beside it. */
 static enum ws_packing packing_of(const struct ws_catalog *c, const struct ws_item *item)
 {
 	if (ws_unpack_part(c, item->name, nf4_state))
@@ -68,12 +68,12 @@ static enum ws_packing packing_of(const struct ws_catalog *c, const struct ws_it
 	return WS_PACK_NONE;
 }
 
-/* ---- parts of others ---- */
+/* ---- parts of other tensors ---- */
 
 static const struct suffix {
 	const char *suffix, *codes; /* X + suffix goes with X + codes */
 	unsigned packings;          /* bits of enum ws_packing */
-	/* without them it makes no sense, and a name like this is no accident */
+	/* an error without its codes: such a name is no accident */
 	bool orphan;
 } suffixes[] = {
 	{ ".input_scale", ".weight", 1u << WS_PACK_FP8 | 1u << WS_PACK_NVFP4, false },
@@ -101,7 +101,7 @@ const struct ws_item *ws_unpack_codes(const struct ws_catalog *c, const struct w
 	return s ? ws_unpack_beside(c, item->name, strlen(s->suffix), s->codes) : NULL;
 }
 
-/* 1: a part of another's weight; 0: not. An orphan is an error. */
+/* 1: a part of the weight of another tensor; 0: not; -1: codes are missing or not unpacked. */
 static int is_part(const struct ws_catalog *c, const struct ws_item *item, struct ws_err *err)
 {
 	const struct suffix *s = suffix_of(item->name);

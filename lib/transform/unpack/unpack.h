@@ -31,8 +31,8 @@ const char *ws_packing_name(enum ws_packing p); /* "none", "fp8", ... */
 
 enum { WS_PACK_PARTS = 6 };
 
-/* One weight; constant once it was found, and so for any number of threads. NONE: any tensor as
- * it is, of which rows can be had when it is F32, BF16 or F16. */
+/* One weight. It does not change once found, so any number of threads may use it. NONE: a plain
+ * tensor; its rows can be read if it is F32, BF16 or F16. */
 struct ws_packed {
 	enum ws_packing packing;
 	const struct ws_item *weight; /* its codes, or the plain tensor */
@@ -40,28 +40,27 @@ struct ws_packed {
 	int64_t dims[WS_MAX_DIMS];
 	/* cols is the last of dims, rows all others; a vector is one row */
 	int64_t rows, cols;
-	enum ws_dtype dtype; /* what its numbers are rounded to where it is used: NONE: its own;
+	enum ws_dtype dtype; /* type that its numbers are rounded to in use: NONE: its own;
 	                      * nf4: the quant_state's; else BF16 */
 	int64_t bn, bk;      /* numbers under one scale: fp8: rows and columns of a block; nvfp4: 1,
 	                      * 16; nf4: 1, blocksize */
-	/* its other tensors, in the order above; NULL: missing */
+	/* the other tensors of the weight, in the order above; NULL: missing */
 	const struct ws_item *parts[WS_PACK_PARTS];
 	void *priv;
 };
 
-/* What item is the first of: *out, and in parts the items that go with it (the caller leaves
- * those out of what it sends). An item that belongs to another's weight gives *out with weight
- * NULL. Shapes and types that do not fit together, missing parts, or a packing that is known
- * and not unpacked (GPTQ, AWQ, int4, ...): WS_EINPUT naming them. MXFP4 as gpt-oss has it
- * (_blocks, _scales) is NONE. config: for block sizes; may be NULL. Of tensors only single
- * numbers and tables are read. */
+/* Describes the weight whose codes, or plain numbers, are this item. parts: the other tensors of
+ * the weight, which the caller leaves out if it unpacks the weight. weight NULL: item is such a
+ * part. WS_EINPUT, with names: shapes or types do not fit together, parts are missing, or the
+ * packing is known and not unpacked (GPTQ, AWQ, int4, ...). MXFP4 of gpt-oss (_blocks, _scales) is
+ * NONE. config: for block sizes; may be NULL. Of tensors, reads only single numbers and tables. */
 int ws_packed_find(const struct ws_catalog *c, const struct ws_item *item,
                    const struct ws_quant *config, struct ws_packed *out, struct ws_err *err);
 void ws_packed_free(struct ws_packed *p); /* zeros are fine */
 
-/* Rows [row, row+n) as fp32, cols each. scratch is one thread's and may serve many weights; it
- * grows to 2 MiB, or to two such rows where they are longer. A number that is not finite, in
- * codes or scales or as their product, is WS_EINPUT naming the tensor and place. */
+/* Reads rows [row, row+n) as fp32, cols each. scratch belongs to one thread and may serve many
+ * weights; it grows to 2 MiB, or to two rows if they are longer. WS_EINPUT, with tensor and
+ * position: a code, a scale or their product is not finite. */
 int ws_packed_rows(const struct ws_packed *p, int64_t row, int64_t n, float *out,
                    struct ws_buf *scratch, struct ws_err *err);
 

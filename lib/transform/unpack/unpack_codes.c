@@ -46,7 +46,7 @@ static void widen_bf16(const uint8_t *src, size_t n, float *out)
 	}
 }
 
-/* A subnormal is its mantissa in steps of 2^-24; NaNs stay NaNs, quiet ones. */
+/* A subnormal is its mantissa times 2^-24. A NaN becomes a quiet NaN. */
 static float from_half(uint16_t h)
 {
 	const uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = (h >> 10) & 31,

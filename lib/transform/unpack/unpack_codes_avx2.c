@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unpack_codes_avx2.c - the same with AVX2 and F16C: sixteen nibbles at a time. */
+/* unpack_codes_avx2.c - unpack_codes.c with AVX2 and F16C: sixteen nibbles at a time. */
 #include "unpack_core.h"
 
 #ifdef __AVX2__
 #include <immintrin.h>
 #include <string.h>
 
-/* Eight codes, one in each word, to levels: two tables of eight, and bit 3 says which. */
+/* The levels of eight codes, one in each word: two tables of eight; bit 3 selects the table. */
 static inline __m256 look_up(__m256i codes, __m256 low, __m256 high)
 {
 	const __m256 a = _mm256_permutevar8x32_ps(low, codes),
@@ -14,7 +14,7 @@ static inline __m256 look_up(__m256i codes, __m256 low, __m256 high)
 	return _mm256_blendv_ps(a, b, _mm256_castsi256_ps(_mm256_slli_epi32(codes, 28)));
 }
 
-/* n, a multiple of 16, from the byte `codes` on. */
+/* Decodes n codes, a multiple of 16. */
 static inline void decode_run(const uint8_t *codes, bool high_first, __m256 low, __m256 high,
                               float scale, int64_t n, float *out)
 {
@@ -57,8 +57,8 @@ static void decode_nibbles(const struct ws_nibbles *s, int64_t first, int64_t n,
 	ws_unpack_scalar.nibbles(s, first + whole, n - head - whole, out + head + whole);
 }
 
-/* An E4M3 magnitude, moved up by seven bits, is a half 2^8 times smaller, in subnormals too.
- * Only its NaN is none there. */
+/* An E4M3 magnitude, shifted left by seven bits, is a half that is 2^8 times smaller, in subnormals
+ * too. Only NaN must be set. */
 static inline __m256i to_halves(const uint8_t *codes)
 {
 	const __m256i magnitude = _mm256_set1_epi16(0x7f);
@@ -70,7 +70,7 @@ static inline __m256i to_halves(const uint8_t *codes)
 	                       _mm256_and_si256(nan, _mm256_set1_epi16(0x7f80)));
 }
 
-/* n, a multiple of 16, under one scale. */
+/* Decodes n codes, a multiple of 16, with one scale. */
 static inline void decode_e4m3_run(const uint8_t *codes, int64_t n, float scale, float *out)
 {
 	const __m256 up = _mm256_set1_ps(256), s = _mm256_set1_ps(scale);

@@ -7,22 +7,22 @@
 
 /* ---- parts ---- */
 
-/* The item of that name and suffix; NULL. */
+/* The item of that name and suffix; NULL: there is none. */
 const struct ws_item *ws_unpack_part(const struct ws_catalog *c, const char *name,
                                      const char *suffix);
 /* The same for the name with its last `cut` bytes left out. */
 const struct ws_item *ws_unpack_beside(const struct ws_catalog *c, const char *name, size_t cut,
                                        const char *suffix);
-/* The item whose codes this item goes with by its name, as scales do; NULL: none. */
+/* The codes that an item, such as scales, belongs to by its name; NULL: none. */
 const struct ws_item *ws_unpack_codes(const struct ws_catalog *c, const struct ws_item *item);
 bool ws_unpack_ends(const char *name, const char *suffix);
 /* "bfloat16 [6, 128]" */
 const char *ws_unpack_describe(const struct ws_item *item, char *dst, size_t n);
 uint64_t ws_unpack_count(const struct ws_item *item); /* elements */
-/* n_dims, rows and cols of p from dims. */
+/* Sets n_dims, dims, rows and cols of p. */
 void ws_unpack_shape(struct ws_packed *p, unsigned n_dims, const int64_t *dims);
 
-/* A packing that has a name and is not unpacked: WS_EINPUT. */
+/* WS_EINPUT: the packing is known and cannot be unpacked. */
 int ws_unpack_refuse(const struct ws_catalog *c, const struct ws_item *item, struct ws_err *err);
 
 /* p->weight is set. These fill the rest. */
@@ -42,17 +42,17 @@ struct ws_nf4 {
 	float nested_map[256];
 };
 
-/* What the JSON says: *nf4 but for its tables, p's dims and dtype. what names it in messages. */
+/* Parses the JSON: fills *nf4 but its tables, and dims and dtype of p. what: for messages. */
 int ws_nf4_parse(const char *json, size_t len, const char *what, struct ws_nf4 *nf4,
                  struct ws_packed *p, struct ws_err *err);
 
-/* absmax of blocks [first, first+n) as fp32, whatever they are. */
+/* absmax of blocks [first, first+n) as fp32. Does not check them. */
 int ws_nf4_scales(const struct ws_packed *p, int64_t first, size_t n, float *out,
                   struct ws_err *err);
 
 /* ---- fp8's scales ---- */
 
-/* Rows and columns of one matrix, in numbers and in blocks. */
+/* One matrix: rows of numbers; rows (down) and columns (across) of blocks. */
 struct ws_fp8_grid {
 	int64_t rows, down, across;
 	bool shared; /* one scale for all matrices */
@@ -74,14 +74,14 @@ int ws_unpack_rows_nf4(const struct ws_packed *p, int64_t row, int64_t n, float 
 /* bytes of codes that are read at once, unless a row has more */
 enum { WS_UNPACK_CHUNK = 256 << 10 };
 
-/* n bytes of scratch; NULL: out of memory. What was there may be gone. */
+/* n bytes of scratch; NULL: out of memory. The old contents may be lost. */
 void *ws_unpack_scratch(struct ws_buf *scratch, uint64_t n, struct ws_err *err);
-/* Elements [first, first+n) of an item of F32, BF16, F16, F8_E4M3 or F8_E8M0 as fp32, read
- * through the upper end of out itself. */
+/* Reads elements [first, first+n) of an item of F32, BF16, F16, F8_E4M3 or F8_E8M0 as fp32. The
+ * upper end of out is the read buffer. */
 int ws_unpack_floats(const struct ws_item *item, uint64_t first, size_t n, float *out,
                      struct ws_err *err);
 bool ws_unpack_is_float(enum ws_dtype dtype); /* one of those */
-/* The first of n numbers that is not finite, as place [i / cols, i % cols] counted from `row`. */
+/* WS_EINPUT if one of n numbers is not finite, with its position [row + i / cols, i % cols]. */
 int ws_unpack_check(const struct ws_item *item, const char *what, const float *x, size_t n,
                     int64_t row, int64_t cols, struct ws_err *err);
 
@@ -98,7 +98,7 @@ struct ws_nibbles {
 struct ws_unpack_kernels {
 	/* out[i] = levels[code] * scale of element first + i */
 	void (*nibbles)(const struct ws_nibbles *s, int64_t first, int64_t n, float *out);
-	/* The codes or src of the rest may be the upper end of what out has room for. */
+	/* For the next three, codes or src may be the upper end of the memory of out. */
 	/* E4M3: out[i] = codes[i] * scales[i / block] */
 	void (*e4m3)(const uint8_t *codes, int64_t n, int64_t block, const float *scales,
 	             float *out);

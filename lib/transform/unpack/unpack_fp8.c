@@ -24,8 +24,8 @@ struct ws_fp8_grid ws_fp8_grid_of(const struct ws_packed *p)
 
 /* ---- find ---- */
 
-/* The one size of a block that is a power of two, or all of it, and gives so many blocks; 0: none.
- * Where 128 does, as in almost all checkpoints, it is that. */
+/* Guesses the block size: 128 if it gives so many blocks, as in almost all checkpoints; else n for
+ * one block; else a power of two. 0: no size fits. */
 static int64_t guess(int64_t n, int64_t n_blocks)
 {
 	if (n_blocks <= 0 || n_blocks > n)
@@ -48,7 +48,7 @@ static int disagree(const struct ws_packed *p, struct ws_err *err)
 	                  p->weight->name, ws_unpack_describe(p->weight, w, sizeof w));
 }
 
-/* Block sizes from the shape of the scales, compared with what the config says. */
+/* Sets block sizes from the config, or else from the shape of the scales; checks their fit. */
 static int fit_blocks(struct ws_packed *p, const struct ws_quant *config, struct ws_err *err)
 {
 	const struct ws_item *w = p->weight, *s = p->parts[0];
@@ -66,11 +66,11 @@ static int fit_blocks(struct ws_packed *p, const struct ws_quant *config, struct
 		return ws_err_hint(err, "the config's weight_block_size is %" PRId64 " x %" PRId64,
 		                   p->bn, p->bk);
 	return ws_err_hint(err,
-	                   "a config.json with weight_block_size would say how large blocks are");
+	                   "a config.json with weight_block_size gives the block size");
 }
 
-/* One number, one for each row of a matrix, or blocks. weight_scale_inv is of blocks if it can
- * be, also where a small matrix has but one. */
+/* One scale, one for each row of a matrix, or one for each block. weight_scale_inv has blocks if
+ * its axes allow it, even if a small matrix has only one block. */
 static int fit_scale(struct ws_packed *p, const struct ws_quant *config, bool inverse,
                      struct ws_err *err)
 {
@@ -147,7 +147,7 @@ int ws_unpack_rows_fp8(const struct ws_packed *p, int64_t row, int64_t n, float 
                        struct ws_buf *scratch, struct ws_err *err)
 {
 	const struct ws_fp8_grid g = ws_fp8_grid_of(p);
-	/* Where blocks are tiny, there are more bytes of scales than of codes. */
+	/* With tiny blocks, scales have more bytes than codes. */
 	const int64_t row_bytes = p->cols + g.across * (int64_t)sizeof(float);
 	const int64_t most = row_bytes < WS_UNPACK_CHUNK ? WS_UNPACK_CHUNK / row_bytes : 1;
 	while (n > 0) {

@@ -57,7 +57,7 @@ static int read_state(struct ws_packed *p, struct ws_nf4 *nf4, struct ws_err *er
 	return rc;
 }
 
-/* The part has so many elements, of F32 or of `dtype`. */
+/* Checks that the part exists and has `count` elements of `dtype`. */
 static int expect(const struct ws_packed *p, enum part which, enum ws_dtype dtype, int64_t count,
                   struct ws_err *err)
 {
@@ -104,7 +104,7 @@ static int single_absmax(const struct ws_packed *p, const struct ws_nf4 *nf4, st
 {
 	if (p->parts[NESTED_ABSMAX] || p->parts[NESTED_QUANT_MAP])
 		return ws_err_set(
-			err, WS_EINPUT, "%s: there is %s, of which it says nothing",
+			err, WS_EINPUT, "%s: there is %s, which it does not mention",
 			p->parts[QUANT_STATE]->name,
 			p->parts[p->parts[NESTED_ABSMAX] ? NESTED_ABSMAX : NESTED_QUANT_MAP]->name);
 	return expect(p, ABSMAX, WS_DTYPE_F32, nf4->n_blocks, err);
@@ -147,12 +147,12 @@ int ws_unpack_find_nf4(const struct ws_catalog *c, struct ws_packed *p, struct w
 
 /* ---- rows ---- */
 
-/* absmax of blocks [first, first+n), which are codes themselves. Their scales are few
- * and read one run at a time. */
+/* Decodes absmax of blocks [first, first+n), stored as codes. Their scales are few and read one run
+ * at a time. */
 static int read_twice(const struct ws_packed *p, const struct ws_nf4 *nf4, int64_t first, size_t n,
                       bool judge, float *scales, struct ws_err *err)
 {
-	uint8_t *codes = (uint8_t *)scales + n * 3; /* overtaken only when it was read */
+	uint8_t *codes = (uint8_t *)scales + n * 3; /* overwritten only after use */
 	const int64_t size = nf4->nested_blocksize;
 	float nested = 0;
 	int64_t have = -1;
@@ -189,7 +189,7 @@ int ws_nf4_scales(const struct ws_packed *p, int64_t first, size_t n, float *out
 	return read_absmax(p, first, n, false, out, err);
 }
 
-/* Elements [at, at+n) of the long vector. */
+/* Decodes elements [at, at+n) of the long vector. */
 static int decode_run(const struct ws_packed *p, int64_t at, int64_t n, float *out,
                       struct ws_buf *scratch, struct ws_err *err)
 {

@@ -4,7 +4,7 @@
  *   {"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": [4096, 4096],
  *    "nested_blocksize": 256, "nested_dtype": "float32", "nested_offset": 0.0447}
  *
- * The last three only with double quantization. nested_offset is an fp32 printed as a double. */
+ * The last three are for double quantization. nested_offset is an fp32 printed as a double. */
 #include "unpack_core.h"
 
 #include "wsync/tool/str.h"
@@ -55,7 +55,7 @@ static int parse_shape(const struct ws_json *root, const char *what, struct ws_p
 	return 0;
 }
 
-/* bitsandbytes takes powers of two from 32 to 4096. */
+/* bitsandbytes accepts powers of two from 32 to 4096. */
 static int parse_blocksize(const struct ws_json *root, const char *what, struct ws_nf4 *nf4,
                            const struct ws_packed *p, struct ws_err *err)
 {

@@ -11,7 +11,7 @@ void *ws_unpack_scratch(struct ws_buf *scratch, uint64_t n, struct ws_err *err)
 {
 	ws_buf_reset(scratch);
 	if (n > SIZE_MAX / 2 || ws_buf_reserve(scratch, (size_t)n)) {
-		scratch->failed = 0; /* the next may ask for less */
+		scratch->failed = 0; /* the next request may be smaller */
 		ws_err_set(err, WS_ESYSTEM, "unpacking: no memory for %" PRIu64 " bytes", n);
 		return NULL;
 	}

@@ -65,7 +65,7 @@ int ws_unpack_find_nvfp4(const struct ws_catalog *c, struct ws_packed *p, struct
 
 /* ---- rows ---- */
 
-/* The scales of n rows of one matrix, both in one. */
+/* The scales of n rows of one matrix: block scale * tensor scale. */
 static int read_scales(const struct ws_packed *p, int64_t row, int64_t n, float *scales,
                        struct ws_err *err)
 {
