@@ -20,7 +20,7 @@ static inline float ws_float_of(uint32_t bits)
 	return x;
 }
 
-/* To the nearest, ties to even; NaN stays a quiet NaN. */
+/* Rounds to the nearest, ties to even; NaN stays a quiet NaN. */
 static inline uint16_t ws_to_bf16(float x)
 {
 	const uint32_t bits = ws_float_bits(x);

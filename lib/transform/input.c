@@ -168,8 +168,8 @@ static bool is_fp8(const struct ws_quant *q)
 	return q && strcmp(q->method, "fp8") == 0;
 }
 
-/* The quantization in the config.json of a server of the transformed weights: names are checked
- * against it. */
+/* Sets the quantization that a server of the transformed weights has in its config.json. Names are
+ * checked against it. */
 static int say_quant(struct ws_input *in, const struct ws_transform_opts *o, struct ws_err *err)
 {
 	struct ws_quant q = { .method = "", .scale_fmt = "", .activation = "" };
@@ -195,10 +195,10 @@ static int make_transform(struct ws_input *in, const struct ws_transform_opts *o
 {
 	struct ws_transform_opts o = *opts;
 	const struct ws_quant *said = in->config ? ws_config_quant(in->config) : NULL;
-	/* sizes of blocks and what to leave stand there */
+	/* the config has the block sizes and the modules to skip */
 	if (!in->config && in->why.code && !in->fallback) {
 		*err = in->why;
-		return ws_err_hint(err, "mend it, or name another: {config} DIR");
+		return ws_err_hint(err, "fix it, or name another: {config} DIR");
 	}
 	o.family = in->family;
 	o.layout = in->layout;
@@ -224,7 +224,7 @@ static int make_catalog(struct ws_input *in, const struct ws_input_opts *o, stru
 	               0;
 }
 
-/* ---- all of it ---- */
+/* ---- the whole input ---- */
 
 int ws_input_open(const struct ws_input_opts *opts, struct ws_input *out, struct ws_err *err)
 {

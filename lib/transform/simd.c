@@ -17,7 +17,7 @@ static bool machine_has_avx2(void)
 #endif
 }
 
-/* Several threads may choose at the same time: they choose the same. */
+/* Several threads may choose at the same time: all choose the same level. */
 bool ws_simd_avx2(void)
 {
 	int level = atomic_load_explicit(&chosen, memory_order_relaxed);

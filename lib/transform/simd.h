@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* simd.h - which code is in use: "scalar", plain C, which defines the bits, or "avx2", which gives
- * the same bits and is used where the machine has it. */
+/* simd.h - which code is in use: "scalar" is plain C and defines the bits; "avx2" gives the same
+ * bits and is used if the machine has AVX2. */
 #ifndef WS_TRANSFORM_SIMD_H
 #define WS_TRANSFORM_SIMD_H
 

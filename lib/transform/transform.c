@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transform.c - makes a catalog from a catalog: decides for each tensor, from headers alone.
+/* transform.c - builds the new catalog: decides for each tensor, from headers and small tables.
  *
  * An item stays as it is, is replaced by a tensor of an adapter, or is computed (fused_weight.h);
  * the scales of a quantized item follow it. The parts of a packed weight (scales, tables) are left
@@ -29,7 +29,7 @@ bool ws_transform_wanted(const struct ws_transform_opts *o)
 	return o->quantize != WS_QUANTIZE_NONE || o->n_adapters || o->correction || o->unpack;
 }
 
-/* ---- what is sent ---------------------------------------------------------------------------- */
+/* ---- tensors that are sent ------------------------------------------------------------------- */
 
 static bool is_chosen(const struct ws_transform *t, const char *name)
 {
@@ -57,7 +57,7 @@ static bool is_forgiven(const struct ws_transform *t, const struct ws_item *item
 	       (!is_chosen(t, item->name) || (codes && !is_chosen(t, codes->name)));
 }
 
-/* ---- what goes in ---------------------------------------------------------------------------- */
+/* ---- inputs ---------------------------------------------------------------------------------- */
 
 static size_t index_of(const struct ws_transform *t, const struct ws_item *item)
 {
@@ -130,12 +130,12 @@ static int open_adapters(struct ws_transform *t, struct ws_err *err)
 	return 0;
 }
 
-/* ---- what becomes of it ---------------------------------------------------------------------- */
+/* ---- decisions ------------------------------------------------------------------------------- */
 
 struct decision {
 	const struct ws_item *item;
 	const struct ws_packed *base;
-	const struct ws_item *replaced;      /* by an adapter's; NULL */
+	const struct ws_item *replaced;      /* by this tensor of an adapter; NULL */
 	const struct ws_correction *correction;
 	size_t n_deltas;
 	bool quantize; /* becomes FP8 */
@@ -172,7 +172,7 @@ static bool same_blocks(const struct ws_fp8_rule *r, const struct ws_packed *p)
 	       (r->bk == p->bk || (r->bk >= p->cols && p->bk >= p->cols));
 }
 
-/* Is the base already the FP8 that is wanted: blocks, name of the scales, and their type? */
+/* Does the base have the wanted FP8 already: blocks, name of the scales, and their type? */
 static bool is_already(const struct ws_transform *t, const struct decision *d)
 {
 	const struct ws_transform_opts *o = &t->opts;
@@ -366,7 +366,7 @@ static int add_fused(struct ws_transform *t, const struct decision *d, struct ws
 	               0;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- the whole transform --------------------------------------------------------------------- */
 
 /* Adds the item, computed or unchanged. */
 static int add(struct ws_transform *t, const struct decision *d, struct ws_err *err)

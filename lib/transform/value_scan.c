@@ -53,7 +53,7 @@ static unsigned list_items(const struct ws_weight_reader *w, const struct ws_ite
 	switch (p->packing) {
 	case WS_PACK_NONE:
 		items[0] = p->weight;
-		return p->weight->dtype == w->dtype; /* else it is also converted */
+		return p->weight->dtype == w->dtype; /* other types are converted, so read */
 	case WS_PACK_FP8:
 		items[0] = p->weight;
 		items[1] = p->parts[0];
@@ -77,7 +77,7 @@ static void drop(struct base *b)
 	b->n = 0;
 }
 
-/* b->n 0: it must be read. */
+/* Fills b. b->n 0: the weight must be read. */
 static int describe(struct base *b, struct ws_err *err)
 {
 	const struct ws_item *items[PARTS];
@@ -105,7 +105,7 @@ static int describe_all(struct all *a, struct ws_fused_weight *const *weights, s
 		const struct ws_item *items[PARTS];
 		struct base *b = &a->bases[a->n_bases];
 		b->fused = weights[i];
-		a->n_bases++; /* so that it is freed in any case */
+		a->n_bases++; /* so that drop() frees b in any case */
 		if (describe(b, err))
 			return -1;
 		list_items(&b->fused->weight, items);
@@ -128,7 +128,7 @@ static double float_of(uint32_t bits)
 	return isfinite(x) ? (double)x : INFINITY;
 }
 
-/* INFINITY if it is not finite or NaN. */
+/* INFINITY: the largest value is infinite or NaN. */
 static double magnitude(const struct ws_value_scan *l)
 {
 	switch (l->dtype) {
@@ -192,7 +192,7 @@ static bool is_fine(const struct base *b)
 	return bound < (w->dtype == WS_DTYPE_F16 ? 0x1p14 : 0x1p125);
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- all weights ----------------------------------------------------------------------------- */
 
 int ws_value_scan_weights(struct ws_fused_weight *const *weights, size_t n, ws_value_scan_fn *scan,
                           void *ctx, const struct ws_cancel *cancel, struct ws_err *err)

@@ -24,16 +24,16 @@ struct ws_value_scan {
 	uint32_t largest;
 };
 
-/* Sets seen and largest, for as many as it can. */
+/* Sets seen and largest of as many scans as it can. */
 typedef void ws_value_scan_fn(void *ctx, struct ws_value_scan *scans, size_t n,
                               const struct ws_cancel *cancel);
 
-/* ws_transform_check that calls scan first; NULL: none. */
+/* ws_transform_check, but calls scan first; scan NULL: no scan. */
 int ws_transform_check_with(const struct ws_transform *t, const struct ws_plan *plan,
                             ws_value_scan_fn *scan, void *ctx, const struct ws_cancel *cancel,
                             struct ws_err *err);
 
-/* Sets `fine` of these weights: the scan cleared the base, which need not be read. */
+/* Sets `fine` of these weights: the scan cleared the base, so it need not be read. */
 int ws_value_scan_weights(struct ws_fused_weight *const *products, size_t n, ws_value_scan_fn *scan,
                           void *ctx, const struct ws_cancel *cancel, struct ws_err *err);
 

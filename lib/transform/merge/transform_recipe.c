@@ -228,7 +228,7 @@ static bool has_one(const struct ws_fused_weight *p)
 	return w->rows > 0 && w->cols > 0 && packing_fits(packed) && (!w->n_deltas || terms_fit(p));
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- the whole recipe ------------------------------------------------------------------------ */
 
 static int write_all(struct written *w, struct ws_fused_weight *p, struct ws_err *err)
 {
