@@ -111,7 +111,7 @@ bool ws_gpu_stage_must_grow(const struct ws_staging_buffer *b);
  * failure stops all reads. */
 int ws_gpu_stage_load(struct ws_gpu_stage *f, struct ws_staging_buffer *b, ws_deadline until,
                       const struct ws_cancel *cancel, struct ws_err *err);
-/* Offset of the payload after p, which is at this offset. */
+/* Offset of the payload that follows p; p is at this offset. */
 uint64_t ws_gpu_stage_next_offset(uint64_t offset, const struct ws_payload *p);
 
 #endif

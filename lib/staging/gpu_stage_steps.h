@@ -23,7 +23,7 @@ enum {
 
 enum ws_stage_kind {
 	WS_STAGE_READ,     /* bytes of a span to the GPU */
-	WS_STAGE_RESIDENT, /* the same, if they are on the GPU already; else it becomes a READ */
+	WS_STAGE_RESIDENT, /* copies bytes on the GPU; becomes a READ if they are elsewhere */
 	WS_STAGE_END,      /* of a payload */
 	WS_STAGE_BEGIN,    /* of a kernel job: clears its record */
 	WS_STAGE_HALF,     /* switches to a half of the scratch, for the band that follows */

@@ -102,7 +102,7 @@ static bool is_known(const struct ws_strided *b)
 	return b->size == 1 || b->size == 2 || b->size == 4 || b->size == 8;
 }
 
-/* Can kernels copy all of it? edges: the range's bounds and destination, for the alignment. */
+/* Can kernels copy the whole span? edges: the range's bounds and destination, for the alignment. */
 static int lies_here(const struct ws_span *span, const struct ws_cuda_device *gpu, uint64_t edges,
                      bool *here, struct ws_err *err)
 {

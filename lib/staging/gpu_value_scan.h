@@ -14,7 +14,7 @@ struct ws_gpu_value_scan {
 
 /* ctx: a ws_gpu_value_scan. Failures are logged; the caller then reads the weights itself. */
 ws_value_scan_fn ws_gpu_value_scan_run;
-/* The most device and pinned memory that it takes, for each GPU that has weights. */
+/* The most device and pinned memory of a run, for each GPU that has weights. */
 void ws_gpu_value_scan_memory(uint64_t *gpu, uint64_t *pinned);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "wsync/dtype.h"
 
-bool ws_floats_known(enum ws_dtype dtype); /* one of the three */
+bool ws_floats_known(enum ws_dtype dtype); /* BF16, F16 or F32 */
 void ws_floats_read(enum ws_dtype dtype, const void *src, size_t n, float *dst);
 void ws_floats_write(enum ws_dtype dtype, const float *src, size_t n, void *dst);
 /* False: *at is the index of the first number that is not finite, *value its value. */

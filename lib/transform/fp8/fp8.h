@@ -29,7 +29,7 @@ struct ws_fp8_bad {
 };
 
 /* rows x cols of a tensor, all in one row of blocks: rows is at most bn. Row r begins r * stride
- * elements after x. Blocks are counted from the first column; the last one may be narrower. */
+ * elements after x. Blocks are counted from the first column; a ragged one is padded with 0. */
 struct ws_fp8_band {
 	const void *x;
 	bool is_f32; /* else BF16 */

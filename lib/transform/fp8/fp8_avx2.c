@@ -266,5 +266,5 @@ const struct ws_fp8_kernels ws_fp8_avx2 = {
 	{ amax_bf16, codes_bf16 },
 };
 #else
-typedef int nothing_here; /* C wants a declaration */
+typedef int nothing_here; /* C requires a declaration */
 #endif

@@ -21,9 +21,9 @@ static inline struct ws_fused_weight *ws_fused_of(const struct ws_tiled *t)
 /* How many numbers fit beside `extra` bytes. */
 int64_t ws_fused_numbers_at_once(const struct ws_fused_weight *p, const struct ws_scratch *scratch,
                                  size_t extra);
-/* The first piece of a rectangle within one band, of at most `most` numbers: whole rows if they
- * fit, else whole blocks, else a part of one block. The kernels count blocks from a piece's first
- * column, so a piece that begins within a block ends with it. */
+/* The first piece of a rectangle within one band, of at most `most` numbers; compute_scales lists
+ * its shapes. The kernels count blocks from a piece's first column, so a piece that begins within a
+ * block ends with it. */
 struct ws_rect ws_fused_first_piece(const struct ws_fused_weight *p, const struct ws_rect *r,
                                     int64_t most);
 int ws_fused_load(struct ws_fused_weight *p, const struct ws_rect *r, struct ws_scratch *scratch,

@@ -149,7 +149,7 @@ struct ws_rect ws_fused_first_piece(const struct ws_fused_weight *p, const struc
 static int stop_unwanted(const struct ws_scratch *scratch, struct ws_err *err)
 {
 	return ws_scratch_cancelled(scratch) ?
-	               ws_err_set(err, WS_ECANCELLED, "nobody waits for it any more") :
+	               ws_err_set(err, WS_ECANCELLED, "the computation was cancelled") :
 	               0;
 }
 

@@ -97,7 +97,7 @@ const struct ws_tiled *ws_pool_job_item(const struct ws_pool_job *r, size_t item
 	return r->items[item];
 }
 
-/* Drops items before this one, or holds them again if the reader went back. Without the lock. */
+/* Drops the items before this one, or holds them again. Called by the reader without the lock. */
 static void drop_items(struct ws_pool_job *r, size_t before)
 {
 	for (; r->past < before; r->past++)

@@ -6,7 +6,7 @@
  *   pool_workers.c  the threads
  *   pool_jobs.c     jobs and their readers
  *
- * One lock guards all of it: a tile is about a millisecond of work, so the lock is taken a few
+ * One lock guards the pool: a tile is about a millisecond of work, so the lock is taken a few
  * thousand times a second at most. Callers hold it, unless a comment says otherwise. If a job ends
  * while one of its tiles is being made, the thread that makes the tile frees the job. */
 #ifndef WS_TRANSFORM_WORKER_POOL_CORE_H
@@ -27,7 +27,7 @@ struct tile {
 	void *bytes;
 	uint32_t n, room; /* its bytes, and the bytes of its memory (tilemem.h) */
 	uint8_t state;
-	bool pinned; /* it is being read */
+	bool pinned; /* a reader copies from it */
 };
 
 struct ws_pool_job {

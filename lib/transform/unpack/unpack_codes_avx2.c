@@ -132,5 +132,5 @@ const struct ws_unpack_kernels ws_unpack_avx2 = {
 	decode_nibbles, decode_e4m3, widen_bf16, widen_f16, all_finite,
 };
 #else
-typedef int nothing_here; /* C wants a declaration */
+typedef int nothing_here; /* C requires a declaration */
 #endif

@@ -80,7 +80,7 @@ void *ws_unpack_scratch(struct ws_buf *scratch, uint64_t n, struct ws_err *err);
  * upper end of out is the read buffer. */
 int ws_unpack_floats(const struct ws_item *item, uint64_t first, size_t n, float *out,
                      struct ws_err *err);
-bool ws_unpack_is_float(enum ws_dtype dtype); /* one of those */
+bool ws_unpack_is_float(enum ws_dtype dtype); /* the types of ws_unpack_floats */
 /* WS_EINPUT if one of n numbers is not finite, with its position [row + i / cols, i % cols]. */
 int ws_unpack_check(const struct ws_item *item, const char *what, const float *x, size_t n,
                     int64_t row, int64_t cols, struct ws_err *err);
