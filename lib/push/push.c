@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push.c - the life of a push: phases in order, and what is owed to the endpoints when one fails.
- * Clean-up has deadlines of its own, because the run's may be what has passed. */
+/* push.c - the phases of a push in order, and the clean-up of the endpoints after a failure.
+ * Clean-up has deadlines of its own, because the deadline of the run may have passed. */
 #include "push_protocol.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@ static int take_step(struct ws_push *p, enum push_step step, struct ws_err *err)
 	return p->watch.step ? p->watch.step(p->watch.step_ctx, p, step, err) : 0;
 }
 
-/* Nobody but the other senders hears of the group yet. */
+/* Forms the group with the other senders. No endpoint knows of the group yet. */
 static int meet_senders(struct ws_push *p, struct ws_err *err)
 {
 	push_enter(p, WS_PHASE_INIT);
@@ -24,7 +24,7 @@ static int meet_senders(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-/* Finds out what servers the endpoints are. A dry run may do without any. */
+/* Detects the servers. A dry run needs no endpoint. */
 static int detect(struct ws_push *p, struct ws_err *err)
 {
 	if (!p->opts.n_endpoints)
@@ -35,7 +35,7 @@ static int detect(struct ws_push *p, struct ws_err *err)
 	                       push_others_connect(p, err) ? -1 : 0;
 }
 
-/* Reads and compares, and asks for nothing that a server would have to undo. */
+/* Reads, plans and compares. No request here changes a server. */
 static int get_ready(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
 	push_enter(p, WS_PHASE_CONNECT);
@@ -60,15 +60,15 @@ static int get_ready(struct ws_push *p, const struct ws_push_source *s, struct w
 	               0;
 }
 
-/* The group, until bytes may go. */
+/* Forms the group, and finishes the checks that need no paused endpoint. */
 static int form_group(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
 	push_enter(p, WS_PHASE_INIT);
 	if (push_check_ranks_files(p, err) || push_name_group(p, err) ||
 	    push_record_begin(p, s, err))
 		return -1;
-	/* What torch the servers run is known once they joined, and with it what they cannot
-	 * take. */
+	/* The servers' torch version is known once they have joined, so the plan is checked
+	 * again. */
 	if (push_init_group(p, err) || push_check_plan(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_VERIFY);
@@ -95,7 +95,7 @@ static void withdraw_commits(struct ws_push *p)
 		(void)push_complete(p, NULL);
 }
 
-/* From the first pause on; weights_dirty: what servers have is neither the old nor the new. */
+/* From the first pause on; weights_dirty: servers have neither all old nor all new weights. */
 static int change_weights(struct ws_push *p, struct ws_err *err)
 {
 	push_enter(p, WS_PHASE_PAUSE);
@@ -106,7 +106,7 @@ static int change_weights(struct ws_push *p, struct ws_err *err)
 	if (push_flush(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_TRANSFER);
-	/* Waiting for a server to pause may take a while; until here nothing was sent. */
+	/* Waiting for the pause may take long, so check the sources again. Nothing was sent yet. */
 	if (push_check_sources(p, err) || push_record(p, err) ||
 	    take_step(p, PUSH_STEP_CHANGE, err))
 		return -1;
@@ -189,8 +189,8 @@ void push_forget_run(struct ws_push *p)
 	p->from.server_config = NULL;
 }
 
-/* Some have the new weights and some do not: that is what a scheduler must see, whatever the
- * cause. */
+/* Reports WS_EPARTIAL if only some endpoints have the new weights: a scheduler must see that,
+ * whatever the cause. */
 static void note_partial(const struct ws_push *p, struct ws_err *err)
 {
 	size_t committed = 0;
@@ -225,7 +225,7 @@ const char *push_verify_name(const struct ws_push *p)
 	                                           "none";
 }
 
-/* All but how it ended, and how long that took. */
+/* Fills all members except `ok`, `err` and the times. */
 static void fill_result(struct ws_push *p, struct ws_ev_end *r)
 {
 	*r = (struct ws_ev_end){
@@ -243,7 +243,7 @@ static void fill_result(struct ws_push *p, struct ws_ev_end *r)
 		.names = *p->checks.names.family ? &p->checks.names : NULL,
 		.dry_run = p->opts.dry_run,
 	};
-	if (push_is_worker(p)) { /* it has more than its share */
+	if (push_is_worker(p)) { /* its plan is larger than its share */
 		r->bytes = p->run.posted;
 		r->tensors = p->turn.n_shared;
 		r->buckets = p->turn.n_batches;
@@ -254,7 +254,7 @@ static void fill_result(struct ws_push *p, struct ws_ev_end *r)
 	}
 }
 
-/* A run that failed: why, before what is left of it goes. */
+/* Records why the run failed, before its state is freed. */
 static void note_failure(struct ws_push *p, struct ws_err *err)
 {
 	ws_err_where(err, ws_phase_name(p->run.phase), NULL);
@@ -268,10 +268,10 @@ static void note_failure(struct ws_push *p, struct ws_err *err)
 	push_hint_asleep(p, err);
 }
 
-/* After a failure it is not known how far each rank has come, so the next run forms a new group,
- * and the record of this one can say that its group has ended. Call this before servers are
- * resumed then: a rank that still forwards bytes to a rank that refused them hears nothing else
- * until that one has left. */
+/* Ends the group after a failure, because it is not known how far each rank has come. The next run
+ * forms a new group, and the record of this run can state that its group ended. After a failure,
+ * call it before the resume. A rank that still forwards bytes to a rank that refused them answers
+ * nothing until that rank has left. */
 static void end_transfer(struct ws_push *p, bool ok)
 {
 	const bool ends =
@@ -293,8 +293,8 @@ static int note_resume_failure(struct ws_push *p, const struct ws_err *why, stru
 	return -1;
 }
 
-/* rc: how the run went so far. Returns how it goes from here: a push is no success while an
- * endpoint answers nobody, whatever weights it has. */
+/* rc: the result of the run so far. Returns the new result: a push fails if an endpoint stays
+ * paused, whatever weights it has. */
 static int resume_all(struct ws_push *p, int rc, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
@@ -311,7 +311,7 @@ static int resume_all(struct ws_push *p, int rc, struct ws_err *err)
 	return rc;
 }
 
-/* The other senders end as this push does, so they are told last. */
+/* The other senders report the result of this push, so they get it after the resume. */
 static int finish(struct ws_push *p, struct ws_err *err)
 {
 	const int rc = resume_all(p, 0, err);
@@ -329,7 +329,7 @@ static int give_up(struct ws_push *p, struct ws_err *err)
 	return resume_all(p, -1, err);
 }
 
-/* Nothing more becomes of the endpoints. */
+/* Completes the error and lists the endpoints. Their states are final now. */
 static void close_books(struct ws_push *p, bool ok, struct ws_err *err)
 {
 	if (!ok) {
@@ -363,7 +363,7 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 		note_failure(p, &local);
 	else
 		keep_version(p);
-	fill_result(p, &r); /* while the group knows what it sent */
+	fill_result(p, &r); /* before the group ends, which counts the bytes */
 	rc = rc ? give_up(p, &local) : finish(p, &local);
 	close_books(p, rc == 0, &local);
 	if (push_sender_leave(p, rc == 0, &local))

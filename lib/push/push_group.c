@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_group.c - the group of a push: its name, its forming, its end. */
+/* push_group.c - names, forms and ends the group of a push. */
 #include "push_protocol.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 static const int64_t DESTROY_NS = 10 * WS_NS_PER_S;
 
-/* The group is about to be freed, so the guard may no longer touch it. */
+/* Takes the group out of the push and the guard's copy, because it is about to be freed. */
 static struct ws_group *take_group(struct ws_push *p)
 {
 	struct ws_group *group = p->link.group;
@@ -24,7 +24,7 @@ void push_leave_dead_group(struct ws_push *p)
 	push_warn(p, NULL, "a peer left group %s since the last push: making a new one",
 	          ws_group_name(p->link.group));
 	ws_group_close(take_group(p), NULL, ws_deadline_in(DESTROY_NS));
-	p->run.sent_base = 0; /* the new one counts from there */
+	p->run.sent_base = 0; /* the new group counts from 0 */
 }
 
 int push_name_group(struct ws_push *p, struct ws_err *err)
@@ -42,7 +42,7 @@ int push_name_group(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-/* Those that had joined were asked to leave. */
+/* Warns about endpoints that did not answer. The endpoints that had joined were asked to leave. */
 static void note_late(struct ws_push *p)
 {
 	bool any = false;
@@ -60,12 +60,12 @@ static void note_late(struct ws_push *p)
 		p->link.place.port = 0;
 }
 
-/* A server that is still to connect when this process is killed tries for minutes: the record says
- * where, so that repair can let it go. */
+/* If this process is killed, a server that has not connected yet retries for minutes. The record
+ * has the address, so that repair can release the server. */
 static int record_place(void *push, struct ws_err *err)
 {
 	struct ws_push *p = push;
-	return push_is_leader(p) ? 0 : push_record(p, err); /* else it is recorded with the pause */
+	return push_is_leader(p) ? 0 : push_record(p, err); /* a leader records it with the pause */
 }
 
 int push_init_group(struct ws_push *p, struct ws_err *err)
@@ -99,7 +99,7 @@ int push_init_group(struct ws_push *p, struct ws_err *err)
 		return -1;
 	}
 	if (opts.own_requests)
-		return 0; /* nobody has joined it yet */
+		return 0; /* no endpoint has joined it yet */
 	p->link.place.port = 0;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		static const struct ws_err none = WS_ERR_INIT;
@@ -115,7 +115,7 @@ void push_drop_group(struct ws_push *p)
 	snprintf(name, sizeof name, "%s", ws_group_name(p->link.group));
 	for (size_t i = 0; lost && i < p->opts.n_endpoints; i++)
 		lost[i] = p->to.endpoints[i].disconnected;
-	/* To leave takes no longer than to join may. */
+	/* Leaving may take no longer than joining. */
 	ws_group_close(take_group(p), lost,
 	               push_cleanup_deadline(p, p->opts.init_ns < DESTROY_NS ? p->opts.init_ns :
 	                                                                       DESTROY_NS));

@@ -6,18 +6,18 @@
  * or in a worker that it joins. The endpoints would stay paused for as long. So a second thread,
  * the guard, watches the first one:
  *
- * - The thread of the push calls push_alive before and after every call that may block, and ten
- *   times a second while it waits for HTTP and the data plane. Each call copies what the guard must
- *   know: which endpoints are paused, partial or in the group.
+ * - The thread of the push calls push_alive before and after every call that may block. While it
+ *   waits for HTTP or the data plane, it calls push_alive ten times a second. Each call copies the
+ *   state that the guard needs: which endpoints are paused, partial or in the group.
  * - Once a deadline has passed or the push was cancelled, three seconds without such a call mean
- *   that it hangs. So does a thread that uses no processor at all for --bucket-timeout.
- * - The guard then takes the lock and never gives it back: a thread that wakes up later stops at
- *   its next push_alive and changes nothing. From there on the guard owns the endpoints: it shuts
- *   the connections of the data plane, destroys the group, resumes the endpoints that are whole,
- *   writes the record, and hands the result to the caller, who ends the process.
+ *   that the thread hangs. It also hangs if it uses no processor time for --bucket-timeout.
+ * - The guard then takes the lock and never releases it: a thread that wakes up later stops at its
+ *   next push_alive and changes nothing. From then on the guard owns the endpoints. It shuts the
+ *   connections of the data plane, destroys the group, resumes the endpoints that are whole, and
+ *   writes the record. The caller gets the result and ends the process.
  *
- * Silence is counted in turns of the guard and not in time: a process that was stopped is not
- * hung. */
+ * Silence is counted in turns of the guard and not in time, because a process that was stopped does
+ * not hang. */
 #include "push_protocol.h"
 
 #include "journal_core.h"
@@ -32,42 +32,42 @@
 
 static const int64_t TURN_NS = 100 * WS_NS_PER_MS;
 static const int64_t SILENCE_NS = 3 * WS_NS_PER_S;
-/* of silence, before the guard takes the process's signals */
+/* silence before the guard takes the process's signals */
 static const int64_t SIGNALS_NS = WS_NS_PER_S;
 static const int64_t STEP_NS = 3 * WS_NS_PER_S; /* for each step of the clean-up */
 enum { RESUME_TRIES = 3, RECORD_MS = 2000 };
 
 struct push_guard {
-	struct ws_push *push;      /* for what does not change during a run */
+	struct ws_push *push;      /* read only for members that do not change in a run */
 	pthread_t thread;
-	/* of everything below; the guard keeps it once it has taken over */
+	/* protects everything below; the guard never releases it after it has taken over */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	bool watching, stop;
-	sigset_t signals;          /* as the thread of the push has them */
-	clockid_t cpu;             /* of that thread */
-	uint64_t calls;            /* of push_alive */
+	sigset_t signals;          /* signal mask of the thread of the push */
+	clockid_t cpu;             /* CPU time of that thread */
+	uint64_t calls;            /* of push_alive, counted */
 	ws_deadline until;         /* of the run */
-	ws_deadline due;           /* of the step at hand */
+	ws_deadline due;           /* of the current step */
 
-	/* what push_alive copied last */
+	/* the last copy that push_alive made */
 	enum ws_phase phase;
 	struct ws_transport *transport; /* NULL: no data plane is open */
-	bool owns, recorded;       /* it has claimed the endpoints; it has recorded its plan */
-	char failure[512];         /* why the push has failed already; "": it has not */
-	bool unsure;               /* a silent thread may wait for something else than a file */
+	bool owns, recorded;       /* the run claimed the endpoints; it recorded its plan */
+	char failure[512];         /* the error of the push; "": it has not failed */
+	bool unsure;               /* a silent thread may wait for something other than a file */
 	struct ws_journal_endpoint *endpoints;
 	char group[128];
-	char *record;              /* path; NULL: none is written */
+	char *record;              /* its path; NULL: no record is written */
 	struct ws_ev_end end;
 
-	/* the guard's own */
+	/* used by the guard's thread only */
 	uint64_t seen_calls;
 	int64_t seen_cpu;
 	int64_t late_ns, still_ns, silent_ns;
 	struct ws_http *http;
 	struct ws_job job;
-	const char **urls;         /* scratch, as the next two */
+	const char **urls;         /* scratch, like the next two */
 	size_t *index;
 	struct ws_endpoint_answer *answers;
 	struct ws_ev_endpoint_result *results;
@@ -78,7 +78,7 @@ struct push_guard {
 static void copy_endpoint(const struct ws_push *p, size_t i, struct ws_journal_endpoint *out)
 {
 	const struct push_endpoint *e = &p->to.endpoints[i];
-	/* What has all bytes of a source that was not compared yet may be a mixture of two
+	/* The source was not checked for changes yet: the endpoint may have a mixture of two
 	 * sources. */
 	const bool unsure =
 		e->weights.state == WS_COMMITTED && (p->run.weights_dirty || p->run.commits_void);
@@ -88,7 +88,7 @@ static void copy_endpoint(const struct ws_push *p, size_t i, struct ws_journal_e
 	if (!e->weights.scope_open && !p->run.weights_dirty)
 		out->open_update = WS_UPDATE_NONE;
 	out->paused = out->paused && !push_others_stopped(e) &&
-	              !(e->found_paused && !e->paused); /* that is in the record of another push */
+	              !(e->found_paused && !e->paused); /* another push has recorded that pause */
 }
 
 static void copy_end(const struct ws_push *p, struct ws_ev_end *end)
@@ -124,7 +124,7 @@ static void copy(struct push_guard *g, const struct ws_push *p)
 	g->recorded = p->recovery.recorded;
 	snprintf(g->failure, sizeof g->failure, "%s", p->run.failed_why ? p->run.failed_why : "");
 	g->transport = p->link.group ? ws_group_transport(p->link.group) : NULL;
-	/* After a failure it joins workers, and GPU libraries may take long to abort. */
+	/* After a failure the push joins workers, and GPU libraries may take long to abort. */
 	g->unsure = p->run.failed_why || p->link.nccl_version[0] || p->protocol->exports;
 	snprintf(g->group, sizeof g->group, "%s", p->link.name);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
@@ -171,7 +171,7 @@ void push_guard_watch(struct ws_push *p, bool on)
 
 /* ---- the clean-up ---------------------------------------------------------------------------- */
 
-/* A server would die of the first prompt while some of its memory is released. */
+/* A server with released memory would crash at the first prompt, so it stays paused. */
 static bool is_to_resume(const struct push_guard *g, const struct ws_journal_endpoint *e)
 {
 	return g->owns && e->paused && !e->asleep &&
@@ -228,8 +228,8 @@ static int update_record(void *guard, struct ws_err *err)
 	return ws_journal_update(g->record, g->endpoints, g->push->opts.n_endpoints, err);
 }
 
-/* The file system that hangs may be that of the state directory. The record then claims too
- * much. */
+/* The state directory may be on the file system that hangs. The record then still
+ * lists endpoints that were cleaned up. */
 static void write_record(struct push_guard *g)
 {
 	/* Until the run has recorded its plan, the record is that of an earlier run. */
@@ -286,7 +286,7 @@ static void fill_result(struct push_guard *g, struct ws_err *why)
 	g->end.total_ns = ws_now_ns() - g->push->run.since;
 }
 
-/* The lock is held, and stays so. */
+/* Call it with the lock, which is never released. */
 static void take_over(struct push_guard *g)
 {
 	struct ws_err why = WS_ERR_INIT;
@@ -303,8 +303,8 @@ static void take_over(struct push_guard *g)
 
 /* ---- watching -------------------------------------------------------------------------------- */
 
-/* A thread that cannot be interrupted handles no signal either, and the kernel gives it those of
- * the process first. Whoever unblocks them gets what is still pending. */
+/* A thread in an uninterruptible call handles no signals, but the kernel gives it the signals of
+ * the process first. A thread that unblocks them gets the pending ones. */
 static void take_signals(const struct push_guard *g)
 {
 	sigset_t mine;
@@ -398,8 +398,8 @@ static struct push_guard *new_guard(size_t n)
 
 int push_guard_open(struct ws_push *p, struct ws_err *err)
 {
-	/* A dry run has nothing to clean up, and may wait for its reader: with the lock of
-	 * stdout, which the guard would need for the result. */
+	/* A dry run has nothing to clean up. It may also wait for its reader with stdout locked,
+	 * and the guard needs that lock for the result. */
 	if (!p->opts.hung || p->opts.dry_run)
 		return 0;
 	struct push_guard *g = new_guard(p->opts.n_endpoints);

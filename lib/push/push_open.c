@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* of --backend tensor, at most: a request holds it once per rank */
+/* largest bucket of --backend tensor: a request holds it once per rank */
 enum { TENSOR_BUCKET = 16 << 20 };
 
-/* Sets the transport, and what follows from it for the protocol and the bucket size. */
+/* Sets the transport, the protocol and the bucket size. */
 static void choose_backend(struct ws_push *p)
 {
 	struct ws_push_opts *o = &p->opts;
@@ -36,14 +36,14 @@ static void choose_backend(struct ws_push *p)
 		p->link.transport = &push_disk_transport;
 		p->protocol = &push_disk;
 		if (!o->disk_dir)
-			o->bucket_size = UINT64_MAX; /* servers read it by themselves, in one go */
+			o->bucket_size = UINT64_MAX; /* servers read the whole source themselves */
 		break;
 	default:
 		break;
 	}
 }
 
-/* --include '*' leaves nothing out, and is no filter. */
+/* --include '*' matches every tensor, so it is no filter. */
 static bool includes_all(const struct ws_push_opts *o)
 {
 	for (size_t i = 0; i < o->n_include; i++)
@@ -77,11 +77,11 @@ static int take_opts(struct ws_push *p, const struct ws_push_opts *opts, struct 
 	for (size_t i = 0; i < opts->n_endpoints; i++)
 		p->to.endpoints[i].url = opts->endpoints[i];
 	if (push_is_worker(p))
-		p->opts.n_endpoints = 0; /* the first speaks with them */
+		p->opts.n_endpoints = 0; /* only sender 1 sends requests to them */
 	return 0;
 }
 
-/* Of one group, which sender 1 opens. */
+/* Checks the options of several senders in one group, which sender 1 opens. */
 static int check_together(const struct ws_push_opts *o, struct ws_err *err)
 {
 	if (o->backend != WS_BACKEND_AUTO && o->backend != WS_BACKEND_GLOO)
@@ -204,7 +204,7 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 	return 0;
 }
 
-/* Notes the version of NCCL here, to compare it with those of the endpoints. */
+/* Records the version of the local NCCL, to compare it with those of the endpoints. */
 static int note_nccl(struct ws_push *p, struct ws_err *err)
 {
 	const struct ws_nccl_opts opts = { .library = p->link.gpu.nccl };
@@ -235,7 +235,7 @@ static int choose_maker(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-/* Checks what this machine needs, before the first request. */
+/* Checks GPU, libraries and hosts, before the first request. */
 static int check_transport(struct ws_push *p, struct ws_err *err)
 {
 	static const int64_t ASKING_NS = 30 * WS_NS_PER_S;

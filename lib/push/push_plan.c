@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_plan.c - what a push will send, and telling it. */
+/* push_plan.c - makes the plan of a push, and reports it. */
 #include "push_protocol.h"
 
 #include "gpu_stage.h"
@@ -17,8 +17,8 @@ void push_name_source(struct ws_push *p, const struct ws_push_source *s)
 	}
 }
 
-/* Plans the buckets. Mixed dtypes show only in a plan, and some servers take flattened buckets of
- * one dtype only: these get a second plan. */
+/* Plans the buckets. Some servers take flattened buckets of one dtype only, and mixed dtypes are
+ * known only after planning. Then the buckets are planned again. */
 static int plan_buckets(struct ws_push *p, struct ws_err *err)
 {
 	struct ws_plan_opts opts = {
@@ -40,7 +40,7 @@ static int plan_buckets(struct ws_push *p, struct ws_err *err)
 	return ws_plan_make(p->from.input.catalog, &opts, &p->from.plan, err);
 }
 
-/* Where the model that a server runs can be read here, for a source without a config; NULL. */
+/* A server's model directory, if it can be read here, for a source without a config; NULL. */
 static const char *find_model_dir(const struct ws_push *p)
 {
 	const char *dir = NULL;
@@ -80,7 +80,7 @@ int push_make_plan(struct ws_push *p, const struct ws_push_source *s, struct ws_
 		ws_source_trace(p->from.input.sources[i], p->opts.trace);
 	if (plan_buckets(p, err))
 		return -1;
-	/* What an adapter changes may be in the part of another sender. */
+	/* The tensors that an adapter changes may be in the part of another sender. */
 	return p->from.input.transform && p->opts.senders < 2 ?
 	               ws_transform_sends(p->from.input.transform, err) :
 	               0;
@@ -130,7 +130,7 @@ static void warn_of_sources(struct ws_push *p)
 			push_warn(p, NULL, "%s", warning);
 }
 
-/* A pattern that excludes nothing of this sender's part may exclude something of another's. */
+/* A pattern without a match in this sender's part may match tensors of another sender. */
 static void warn_unused(struct ws_push *p)
 {
 	size_t next = 0;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_report.c - what a push says, and how long its phases take: every nanosecond of a run belongs
- * to exactly one phase, so the phases add up to the total. */
+/* push_report.c - the events of a push, and the times of its phases. Every nanosecond of a run
+ * belongs to exactly one phase, so the phases add up to the total. */
 #include "push_state.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 
-/* When the step at hand should be over. Before the first pause only the run's deadline counts. */
+/* The deadline of the current step. Before the first pause only the run's deadline counts. */
 static ws_deadline step_limit(const struct ws_push *p)
 {
 	bool begun = p->run.phase == WS_PHASE_PAUSE || p->run.weights_dirty;

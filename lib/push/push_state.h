@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_state.h - the state of a push, and what the files of this folder share: push.c has the
- * phases of a run, push_open.c opens and closes, push_plan.c plans what is sent, push_group.c forms
- * the group, push_transfer.c sends the buckets, push_target.c decides what weights an endpoint has,
- * push_report.c and push_trace.c report, push_watchdog.c and push_guard.c notice that nothing
- * moves.
+/* push_state.h - the state of a push, and the declarations that the files of this folder share.
+ * push.c has the phases of a run; push_open.c opens and closes; push_plan.c makes the plan;
+ * push_group.c forms the group. push_transfer.c sends the buckets; push_target.c decides the state
+ * of an endpoint's weights. push_report.c and push_trace.c report events. push_watchdog.c finds the
+ * causes of waits that fail, and push_guard.c ends a push that hangs.
  *
  * The folders have headers of their own: push_servers.h, push_checks.h, push_recovery.h,
  * push_senders.h, push_protocol.h, scatter.h, disk.h. */
@@ -19,25 +19,25 @@
 
 struct push_guard;
 
-/* A run calls back here, for a caller that adds steps of its own (verify_reset.c). -1 ends
- * the run as any failure does. */
+/* A run calls push_watch.step at these points, for a caller with steps of its own (verify_reset.c).
+ * If the step returns -1, the run fails. */
 enum push_step {
-	PUSH_STEP_PREPARE, /* the push may be made, and no endpoint is paused yet */
+	PUSH_STEP_PREPARE, /* the checks have passed, and no endpoint is paused yet */
 	/* the endpoints are paused and recorded as partial, and nothing was sent yet */
 	PUSH_STEP_CHANGE,
 	PUSH_STEP_JUDGE    /* everything was sent, and the endpoints are still paused */
 };
 
-/* What is sent (push_plan.c). */
+/* The source and the plan (push_plan.c). */
 struct push_material {
 	struct ws_input input;
 	struct ws_plan *plan;
-	enum ws_load_format format; /* of the plan, and of the last one once that is freed */
+	enum ws_load_format format; /* of the plan; kept after the plan is freed */
 	const struct ws_push_source *source; /* the caller's */
 	char name[1024];                   /* of the source */
 	const char *weight_version;
-	bool all_names;                    /* nothing was included or excluded */
-	/* of an endpoint that keeps FP8, by which tensors are chosen */
+	bool all_names;                    /* no include and no exclude: all tensors are sent */
+	/* config of an endpoint that keeps FP8, to choose the tensors to quantize; NULL */
 	struct ws_config *server_config;
 	struct ws_transform_report report;
 };
@@ -46,42 +46,42 @@ struct push_material {
 struct push_link {
 	const struct ws_transport_ops *transport;
 	struct ws_transport_gpu gpu;
-	char *nccl_path;                   /* of the Python that was asked; NULL: none was */
-	char nccl_version[32];             /* of the library here; "": NCCL is not used */
-	struct ws_group *group;            /* NULL: not initialised, or given up after a failure */
+	char *nccl_path;                   /* library that nccl_from's Python loads; NULL */
+	char nccl_version[32];             /* of the local library; "": NCCL is not used */
+	struct ws_group *group;            /* NULL: not formed yet, or dropped after a failure */
 	char name[128];                    /* of the group, or of the last one */
-	struct ws_group_place place; /* of the last one; port 0: all endpoints have answered */
+	struct ws_group_place place; /* of the last group; port 0: all endpoints have answered */
 };
 
 /* How far a run has come. */
 struct push_run {
 	ws_deadline until;
-	enum ws_phase phase;               /* entered by push_enter, as everything about time */
+	enum ws_phase phase;               /* set by push_enter, like phase_since and ns */
 	int64_t since, phase_since;
 	int64_t ns[WS_PHASE_COUNT];
 	uint64_t span, phase_span;         /* of the trace */
-	const char *phase_why;             /* the phase at hand has failed; NULL */
-	const char *failed_why;            /* the run has; NULL */
+	const char *phase_why;             /* the error of this phase, for the trace; NULL */
+	const char *failed_why;            /* the error of this run; NULL */
 	int64_t transfer_since;
-	uint64_t progress_base;            /* of the transport when the transfer began */
-	uint64_t sent_base;                /* likewise, when the run began */
-	uint64_t posted;                   /* payload bytes that went by requests instead */
-	size_t n_made[2]; /* tensors that the CPU makes, and those that the GPU does */
+	uint64_t progress_base;            /* progress of the transport when the transfer began */
+	uint64_t sent_base;                /* bytes that the group had sent when the run began */
+	uint64_t posted;                   /* payload bytes in requests, on disk, or of a worker */
+	size_t n_made[2]; /* tensors computed by the CPU [0] and by the GPU [1] */
 	size_t bucket;
 	bool weights_dirty; /* a transfer was begun and not finished */
 	/* a source changed in use, or a sender failed: commits are withdrawn */
 	bool commits_void;
-	bool incomplete;                   /* nothing but push_complete has failed */
-	bool label_told;                   /* which weight versions stay */
-	struct ws_err failure;             /* what *result->err points to */
+	bool incomplete;                   /* only push_complete has failed */
+	bool label_told;                   /* warned about weight versions that stay */
+	struct ws_err failure;             /* *result->err points here */
 };
 
-/* Who follows the push. */
+/* The observers of the push. */
 struct push_watch {
-	struct ws_watchdog *watchdog;      /* observes the waits, and finds why one fails */
-	struct push_guard *guard;          /* watches the thread of the push; NULL: nothing does */
+	struct ws_watchdog *watchdog;      /* observes the waits, and finds why a wait fails */
+	struct push_guard *guard;          /* watches the thread of the push; NULL: no guard */
 	int (*step)(void *ctx, struct ws_push *p, enum push_step step,
-	            struct ws_err *err); /* NULL: none */
+	            struct ws_err *err); /* called at each push_step; NULL */
 	void *step_ctx;
 };
 
@@ -89,7 +89,7 @@ struct ws_push {
 	struct ws_push_opts opts;
 	struct ws_http *http;
 	const struct push_protocol *protocol;
-	void *own;                         /* of the protocol (push_own); NULL */
+	void *own;                         /* state of the protocol (push_own); NULL */
 	struct push_targets to;
 	struct push_material from;
 	struct push_link link;
@@ -110,9 +110,9 @@ const char *push_verify_name(const struct ws_push *p);
 /* ---- push_plan.c ---- */
 
 void push_name_source(struct ws_push *p, const struct ws_push_source *s);
-/* Opens the source and plans its buckets, once the servers are known. A source without a config is
- * of the model that the servers run, if their config can be read here; --quantize makes FP8 of
- * what they keep in FP8; buckets are flattened if all servers take that. */
+/* Opens the source and plans its buckets, once the servers are detected. A source without a config
+ * uses the config of a server, if it can be read here. --quantize converts the tensors that servers
+ * keep in FP8. Buckets are flattened if all servers support that. */
 int push_make_plan(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err);
 void push_emit_plan(struct ws_push *p);
 /* The GPU memory of the plan's largest bucket. */
@@ -126,29 +126,29 @@ void push_leave_dead_group(struct ws_push *p);
 /* Chooses the group's name, for the record. No endpoint knows it yet. */
 int push_name_group(struct ws_push *p, struct ws_err *err);
 int push_init_group(struct ws_push *p, struct ws_err *err);
-/* Ends the group here and at the endpoints. There is one. */
+/* Ends the group here and at the endpoints. Call it only while p->link.group is set. */
 void push_drop_group(struct ws_push *p);
 /* Payload bytes of the group since it formed. */
 uint64_t push_sent(const struct ws_push *p);
-/* When the first byte left, from the start of the run; 0: none has. */
+/* Time from the start of the run to the first byte sent; 0: no byte was sent yet. */
 int64_t push_first_byte(const struct ws_push *p);
 
 /* ---- push_transfer.c ---- */
 
 int push_transfer(struct ws_push *p, struct ws_err *err);
-/* -1: a source has changed since it was opened, and `commits_void` is set. Once --disk-dir has its
- * copy, which was checked before it was published, the source no longer matters: 0. */
+/* Returns -1 and sets `commits_void` if a source has changed since it was opened. Returns 0 once
+ * --disk-dir has a checked copy: the source no longer matters then. */
 int push_check_sources(struct ws_push *p, struct ws_err *err);
 
 /* ---- push_report.c ---- */
 
-enum { PUSH_CLEAN_UP_S = 10 }; /* after a failure, for each phase */
-/* Ends the phase at hand and enters this one. */
+enum { PUSH_CLEAN_UP_S = 10 }; /* for each phase of the clean-up */
+/* Ends the current phase and begins this one. */
 void push_enter(struct ws_push *p, enum ws_phase phase);
-/* Counts ns of the phase `transfer` as `apply`: servers loaded what they had received. */
+/* Moves ns from phase `transfer` to phase `apply`: the servers loaded weights in that time. */
 void push_applied(struct ws_push *p, int64_t ns);
 void push_emit(struct ws_push *p, const struct ws_event *ev);
-/* e->code WS_OK: the endpoint agreed, and message has its words. */
+/* e->code WS_OK: the endpoint agreed, and message is its answer. */
 void push_emit_endpoint(struct ws_push *p, size_t i, enum ws_phase phase, const struct ws_err *e,
                         const char *message, int64_t ns);
 /* url: NULL if no endpoint is concerned. */
@@ -166,8 +166,8 @@ void push_trace_left(struct ws_push *p);                            /* and has e
 uint64_t push_trace_bucket(struct ws_push *p, size_t b, size_t n);
 void push_trace_bucket_end(struct ws_push *p, uint64_t span, uint64_t bytes, int rc,
                            const struct ws_err *err);
-/* Spans from `since` to now: servers loaded what they received; bytes left by requests and not by
- * a data plane. */
+/* Spans from `since` to now: servers loaded a bucket (apply); bytes were sent in requests or
+ * written to disk, without a data plane (posted). */
 void push_trace_apply(struct ws_push *p, size_t b, int64_t since);
 void push_trace_posted(struct ws_push *p, const char *of, size_t b, int64_t since, uint64_t bytes);
 
@@ -175,19 +175,19 @@ void push_trace_posted(struct ws_push *p, const char *of, size_t b, int64_t sinc
 
 int push_guard_open(struct ws_push *p, struct ws_err *err);
 void push_guard_close(struct ws_push *p);
-/* The guard watches the calling thread from now on, or no longer. */
+/* Starts or stops watching the calling thread. */
 void push_guard_watch(struct ws_push *p, bool on);
-/* Tells the guard that the thread is not hung; the guard copies the state of the push. Call it
- * before a request or a byte leaves and before anything that may block, once the state says what
- * that may change. Does not return once the guard has taken over. */
+/* Reports that the thread is not hung, and copies the state of the push for the guard. Call it
+ * before a request or a byte is sent, and before any call that may block. Update the states of the
+ * endpoints first. Does not return once the guard has taken over. */
 void push_alive(struct ws_push *p);
-/* Likewise; due: the deadline of what begins now, until the next such call. */
+/* Also sets the deadline of the step that begins now, until the next such call. */
 void push_alive_until(struct ws_push *p, ws_deadline due);
 
 /* ---- push_watchdog.c ---- */
 
 int push_watchdog_open(struct ws_push *p, struct ws_err *err);
-/* A phase has just begun. */
+/* Sets the limits of the phase that has just begun. */
 void push_watchdog_phase(struct ws_push *p);
 
 #endif

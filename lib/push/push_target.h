@@ -17,8 +17,8 @@
 struct push_weights {
 	enum ws_endpoint_state state;
 	enum ws_endpoint_state before; /* when the run began: untouched or partial */
-	bool gap; /* partial, although it has everything of this run: an earlier push left it so,
-	           * and this run does not complete that */
+	bool gap; /* partial although it has all weights of this run: an earlier push left it
+	           * partial, and this run does not complete that push */
 	bool scope_open;               /* it waits for the request that ends an update */
 	/* it confirmed everything; while scope_open it still has to confirm the end */
 	bool fully_sent;
@@ -30,22 +30,22 @@ struct push_weights {
 };
 
 enum push_event {
-	PUSH_RUN_BEGINS,       /* nothing is known of earlier runs: their records say it */
+	PUSH_RUN_BEGINS,       /* resets the state; records of earlier runs are read later */
 	PUSH_FOUND_PARTIAL,    /* it was partial before this run */
-	/* what it had is gone: its memory was woken, or its packed weights were unpacked */
+	/* its old values are lost: its memory was woken, or its packed weights were unpacked */
 	PUSH_VALUES_LOST,
-	PUSH_SCOPE_OPENED,     /* it confirmed the begin of an update, or may have obeyed it */
+	PUSH_SCOPE_OPENED,     /* it confirmed the begin of an update, or may have begun one */
 	PUSH_SCOPE_CLOSED,     /* it confirmed the end */
-	PUSH_SCOPE_DROPPED,    /* it is not in the update any more, without that */
+	PUSH_SCOPE_DROPPED,    /* it is in no update now, although it did not confirm the end */
 	PUSH_BYTES_LEFT,       /* bytes, or a request that changes weights, may have left */
-	PUSH_REFUSED_UNSENT,   /* it is known that nothing changed after all */
+	PUSH_REFUSED_UNSENT,   /* nothing was sent, so its weights are unchanged */
 	PUSH_ACKED_LAST,       /* it confirmed everything that this run sends */
-	/* that does not hold: a mismatch, another server, a source that changed */
+	/* its confirmation is void: a mismatch, another server, a changed source */
 	PUSH_WITHDRAWN,
-	/* everything was sent, and an earlier push is not completed by that */
+	/* everything was sent, but an earlier partial push is still not complete */
 	PUSH_OTHERS_MISSING,
 	PUSH_RESET_ASKED,      /* a request to make the weights random is about to leave */
-	PUSH_RESET_REFUSED,    /* it changed nothing */
+	PUSH_RESET_REFUSED,    /* the server refused it and changed nothing */
 	PUSH_RESET_UNDONE,     /* all weights are known to be back */
 	PUSH_EVENTS
 };
@@ -54,11 +54,11 @@ enum push_event {
  * commit, such as bytes after the last confirmation, makes it partial. */
 struct push_weights push_weights_after(struct push_weights w, enum push_event event);
 
-/* Applies it to the weights of an endpoint. They are const so that no other function writes them;
- * this one casts it away. */
+/* Applies the event to the weights of an endpoint. `w` is const so that no other function writes
+ * it; this function casts const away. */
 void push_target_event(const struct push_weights *w, enum push_event event);
 
-/* Does it have everything that this run sends? Then it is committed, or partial with a gap. */
+/* True if the endpoint has everything that this run sends: it is committed, or has a gap. */
 bool push_weights_arrived(const struct push_weights *w);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_transfer.c - sends one bucket after the other, by any protocol. While one moves, the
+/* push_transfer.c - sends one bucket after the other, by any protocol. While a bucket moves, the
  * transport prepares the next. */
 #include "push_protocol.h"
 
-/* A push from a GPU computes there what it can, unless the caller wants the CPU (transform_on). */
+/* True if the GPU computes this output. transform_on can forbid it (link.gpu.compute). */
 static bool makes_here(void *ctx, const struct ws_recipe_output *f)
 {
 	struct ws_push *p = ctx;

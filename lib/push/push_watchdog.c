@@ -31,7 +31,7 @@ void push_watchdog_phase(struct ws_push *p)
 	if (p->run.phase == WS_PHASE_CONNECT)
 		limits[0] = connect;
 	if (p->run.phase == WS_PHASE_RESUME || p->run.phase == WS_PHASE_DESTROY)
-		n = 0; /* these have limits of their own, which nobody can set */
+		n = 0; /* their limits are fixed, no option sets them */
 	if (n && p->run.until != WS_FOREVER)
 		limits[n++] = (struct ws_watchdog_limit){ "timeout_ns", p->opts.timeout_ns,
 			                                  p->run.until };

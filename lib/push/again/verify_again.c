@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* verify_again.c - verification by pushing again: the push, its checksums, and --twice.
  *
- * Checksums are taken, the source is pushed, and checksums are taken again. What changes when
- * the same weights come once more was wrong before or is wrong now: a layout applied a second
- * time, a parameter that is not written but added to. It does not say which of the two. Every
- * rank must report both times. */
+ * Reads checksums, pushes the source, and reads checksums again. A parameter that changes when the
+ * same weights come again was wrong before or is wrong now: for example, a layout is applied twice,
+ * or values are added and not written. This check cannot tell which of the two is wrong. Every rank
+ * must report both times. */
 #include "verify_again.h"
 
 #include <inttypes.h>
@@ -159,7 +159,7 @@ static int connect_to(struct again *a, struct ws_err *err)
 	return rc;
 }
 
-/* The push gets what is left of the run's time. */
+/* Pushes with the time that is left for the run. */
 static int push_again(const struct again *a, const struct ws_push_source *source,
                       struct ws_err *err)
 {
@@ -178,7 +178,7 @@ static int push_again(const struct again *a, const struct ws_push_source *source
 	return rc;
 }
 
-/* The first ones are refused before the push where a rank is missing. */
+/* Before the push, a missing rank is already an error. */
 static int take_checksums(struct again *a, struct ws_checksums *sums, struct ws_err *err)
 {
 	int rc = again_ask(a, sums, err);

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verify_reset.c - does a push write every parameter? The servers overwrite all of them
- * with random numbers and receive the source: a parameter that is not what it was
- * before has not been written.
+/* verify_reset.c - does a push write every parameter? The servers overwrite all parameters with
+ * random numbers, then receive the source. A parameter with a changed value was not written.
  *
  *   with checksums      checksum, pause, reset_tensors, checksum, transfer, checksum, resume: all
  *                       ranks
  *   without             snapshot, pause, reset_tensors, compare, transfer, compare, resume: SGLang
- *                       reports the first rank alone then
+ *                       then reports the first rank only
  *
  * The second answer must differ from the first on every rank, or nothing was reset.
  *
  * This is one run of a push, with three steps of its own (enum push_step). The push locks,
- * records, pauses and resumes the endpoints. From the reset on an endpoint is partial until its
- * answer is that it has all parameters back. */
+ * records, pauses and resumes the endpoints. From the reset on, an endpoint is partial until it
+ * confirms that all parameters are back. */
 #include "endpoint_weights.h"
 #include "push_state.h"
 #include "verify_again.h"
@@ -23,8 +22,8 @@
 struct reset {
 	struct again a;
 	struct ws_push *push;
-	bool *summed; /* of each endpoint: it reports checksums of all ranks */
-	bool judged;  /* each endpoint has its answer */
+	bool *summed; /* for each endpoint: it reports checksums of all ranks */
+	bool judged;  /* each endpoint has its result */
 };
 
 /* ---- requests ---- */
@@ -63,7 +62,7 @@ static int send_action(struct reset *s, enum ws_weights_action action, struct ws
 	return rc;
 }
 
-/* Asks all endpoints for checksums; a->errs says which of them failed. */
+/* Requests the checksums of all endpoints. a->errs has the errors. */
 static void ask_checksums(struct reset *s, struct ws_checksums *sums)
 {
 	again_ask(&s->a, sums, NULL);
@@ -96,7 +95,7 @@ static int reset_all(struct reset *s, struct ws_err *err)
 
 /* ---- before the reset ---- */
 
-/* What such an endpoint holds now is not what it should hold afterwards. */
+/* Refuses partial endpoints: their weights before the push are not the expected ones. */
 static int refuse_partial(const struct ws_push *p, struct ws_err *err)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
@@ -113,7 +112,7 @@ static int refuse_partial(const struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-/* SGLang 0.5.12 reports the first rank alone: it must compare by itself, like a server without
+/* SGLang 0.5.12 reports the first rank alone. It must compare by itself, like a server without
  * checksums. A reply that contradicts itself is an error. */
 static int choose_means(struct reset *s, struct ws_err *err)
 {
@@ -169,8 +168,8 @@ static int refuse_reset(struct again *a, size_t i, const char *of, struct ws_err
 	return -1;
 }
 
-/* Compares before with after, sorted by rank and name. A parameter that is not random
- * now proves nothing later. */
+/* Compares before with after, both sorted by rank and name. A parameter that the reset did not
+ * change proves nothing later. */
 static int check_endpoint(struct reset *s, size_t i, struct ws_err *err)
 {
 	struct again *a = &s->a;
@@ -221,7 +220,7 @@ static int check_checksums(struct reset *s, struct ws_err *err)
 	return rc;
 }
 
-/* A comparison of random weights with the snapshot has to fail. */
+/* Random weights must differ from the snapshot, so the comparison must fail. */
 static int check_comparisons(struct reset *s, struct ws_err *err)
 {
 	struct ws_push *p = s->push;
@@ -248,14 +247,14 @@ static int check_reset(struct reset *s, struct ws_err *err)
 	return sums || own ? -1 : 0;
 }
 
-/* A request that the server itself did not answer may still be obeyed later. */
+/* If the server itself did not answer, it may still execute the request later. */
 static bool is_answered(const struct ws_err *said)
 {
 	return said->code == WS_OK || ws_endpoint_said_no(said) ||
 	       (said->code == WS_EREFUSED && said->native >= 200 && said->native <= 299);
 }
 
-/* A server that refused may have done a part of it. Where all checksums are as before, it has
+/* A server that refused may have reset some parameters. If all checksums are as before, it has
  * not. */
 static void find_intact(struct reset *s)
 {
@@ -309,7 +308,7 @@ static void judge_checksums(struct reset *s)
 	}
 }
 
-/* A comparison that cannot be made is refused otherwise than by HTTP 400. */
+/* HTTP 400 means a difference. If the comparison itself fails, the status is another one. */
 static void judge_comparisons(struct reset *s)
 {
 	struct ws_push *p = s->push;
@@ -405,8 +404,8 @@ int ws_verify_reset(const struct ws_push_opts *push, const struct ws_push_source
 	struct ws_err why = WS_ERR_INIT;
 	opts.label_stays = true; /* the weights are the same */
 	const int rc = run_reset(&s, &opts, source, &why);
-	/* Where the push fails after every endpoint said yes, a yes is worth nothing:
-	 * somebody else may be at work. */
+	/* If the push fails although every endpoint passed, the passes are void: another push may
+	 * be working there. */
 	if (rc && (!s.judged || verify_sum_up(results, push->n_endpoints, &why) == 0))
 		verify_give_up(results, push->n_endpoints, &why);
 	ws_push_close(s.push);

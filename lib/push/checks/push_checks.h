@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_checks.h - what a push compares: names, FP8 and values before anything changes, checksums
+/* push_checks.h - the checks of a push: names, FP8 and values before anything changes, checksums
  * afterwards. */
 #ifndef WS_PUSH_CHECKS_H
 #define WS_PUSH_CHECKS_H
@@ -23,7 +23,7 @@ struct push_checks {
 
 /* Compares names, shapes and dtypes with every endpoint, unless --verify none. */
 int push_names(struct ws_push *p, struct ws_err *err);
-/* Fills p->to.listed: asks each endpoint once what it lists. */
+/* Requests the list of each endpoint once, into p->to.listed. */
 int push_find_targets(struct ws_push *p, struct ws_err *err);
 /* Forgets p->to.listed: the endpoints may be other servers now. */
 void push_names_forget(struct ws_push *p);
@@ -32,13 +32,13 @@ void push_names_forget(struct ws_push *p);
 
 /* Sets p->from.server_config for a push that quantizes. */
 void push_find_server_config(struct ws_push *p);
-/* Can every endpoint take what is sent, FP8 or 16 bits? */
+/* Checks that every endpoint can load the plan's weights, FP8 or 16 bits. */
 int push_check_fp8(struct ws_push *p, struct ws_err *err);
 
 /* ---- push_probe_scales.c ---- */
 
 enum push_probed { PROBED_NOTHING, PROBED_SCALES, PROBED_NO_SCALES };
-/* Asks the endpoint for the scale of one weight of the plan. -1: cancelled, or a system error. */
+/* Requests the scale of one weight of the plan. -1: cancelled, or a system error. */
 int push_probe_scales(struct ws_push *p, const struct ws_endpoint_info *info, enum push_probed *out,
                       struct ws_err *err);
 

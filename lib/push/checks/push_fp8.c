@@ -1,32 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_fp8.c - codes of 8 bits go to servers that keep them, and weights of 16 bits to the
- * others; of 4 bits to nobody, unless somebody knows better.
+/* push_fp8.c - refuses weights that a server would load wrongly: FP8 codes go to servers that keep
+ * FP8, and 16-bit weights to the others. Weights of 4 bits are refused, see check_packed.
  *
- * No server says no by itself. One that keeps bf16 copies FP8 codes into its parameters as
- * numbers, drops the scales as names that it does not know, and says that all went well; one
- * that keeps FP8 in blocks casts weights of 16 bits to codes, multiplies them by the scales of
- * the old ones, and says so too. One that made FP8 of a 16-bit checkpoint by itself
- * (--quantization fp8), or that has one scale for each tensor, has laid its weights out anew
- * without their loaders: whatever comes is an exception in the midst of the transfer, unless its
- * shape happens to fit, and then it is garbage. So what each of them keeps is found out first,
- * from what it says of itself and from its config.json, where that can be read here; else from
- * what it shows (push_probe_scales.c). */
+ * Servers accept the wrong format, and report success. A server that keeps bf16 copies FP8 codes as
+ * numbers, and drops the scales as unknown names. A server that keeps FP8 in blocks casts 16-bit
+ * weights to codes, and multiplies them by the old scales. A server that made FP8 of a 16-bit
+ * checkpoint (--quantization fp8), or has one scale for each tensor, has rearranged its weights
+ * without their loaders. It raises in the middle of the transfer, or gets garbage if a shape fits.
+ *
+ * So the format of each server is detected first: from its own report, and from its config.json if
+ * that can be read here; else from the parameters that it shows (push_probe_scales.c). */
 #include "push_state.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum server_quant {
-	QUANT_UNKNOWN, /* nothing says */
-	QUANT_DENSE,   /* weights as they are */
+	QUANT_UNKNOWN, /* not known */
+	QUANT_DENSE,   /* weights that are not quantized */
 	QUANT_BLOCKS,  /* codes, and a scale for each block */
 	QUANT_TENSORS, /* codes, and a scale for each tensor */
-	QUANT_OWN,     /* codes that it made of a 16-bit checkpoint while it started */
-	/* codes that it makes of whatever 16-bit weights come (load format flash_rl) */
+	QUANT_OWN,     /* codes that it computed from a 16-bit checkpoint when it started */
+	/* codes that it makes of the 16-bit weights that it receives (load format flash_rl) */
 	QUANT_MAKING,
-	QUANT_SOME_FP8, /* codes, with scales nobody knows how */
-	QUANT_SHOWN,    /* like BLOCKS: it showed the scales of one */
-	QUANT_UNSHOWN,  /* like DENSE: it has none to show */
+	QUANT_SOME_FP8, /* codes, with scales of an unknown kind */
+	QUANT_SHOWN,    /* like BLOCKS: it showed the scales of a weight */
+	QUANT_UNSHOWN,  /* like DENSE: it showed no scales */
 	QUANT_OTHER     /* another quantization */
 };
 
@@ -35,7 +34,7 @@ static bool is_fp8_name(const char *quantization)
 	return strstr(quantization, "fp8") || strcmp(quantization, "compressed-tensors") == 0;
 }
 
-/* By its name alone, "" being none. */
+/* Decides by the name alone; returns `none` for "". */
 static enum server_quant quant_by_name(const char *quantization, enum server_quant none)
 {
 	return !*quantization ? none : is_fp8_name(quantization) ? QUANT_SOME_FP8 : QUANT_OTHER;
@@ -48,7 +47,7 @@ static enum server_quant find_quant(const struct ws_endpoint_info *info,
 	const bool fp8 = is_fp8_name(info->quantization);
 	if (fp8 && strcmp(info->load_format, "flash_rl") == 0)
 		return QUANT_MAKING;
-	if (!q || info->quant_override) /* servers leave unsaid what their checkpoint says */
+	if (!q || info->quant_override) /* "" means: as in the checkpoint */
 		return quant_by_name(info->quantization, QUANT_UNKNOWN);
 	if (strcmp(q->method, "fp8") == 0)
 		return q->block[0] ? QUANT_BLOCKS : QUANT_TENSORS;
@@ -57,8 +56,8 @@ static enum server_quant find_quant(const struct ws_endpoint_info *info,
 	return quant_by_name(*q->method ? q->method : info->quantization, QUANT_DENSE);
 }
 
-/* *out NULL: there is none that can be read here. Malformed, it is none: it is
- * not what the operator named. */
+/* *out NULL: no config can be read here. A malformed config counts as missing, not as an error: the
+ * operator did not name it. */
 static void open_config(const struct ws_endpoint_info *info, struct ws_config **out)
 {
 	const char *dir = ws_name_check_model_dir(info);
@@ -82,7 +81,7 @@ void push_find_server_config(struct ws_push *p)
 	}
 }
 
-/* ---- what is sent ---------------------------------------------------------------------------- */
+/* ---- the plan -------------------------------------------------------------------------------- */
 
 static bool ends_in(const char *text, size_t n, const char *end)
 {
@@ -90,8 +89,7 @@ static bool ends_in(const char *text, size_t n, const char *end)
 	return n >= k && memcmp(text + n - k, end, k) == 0;
 }
 
-/* A matrix that every server which keeps FP8 keeps in FP8, unless its config leaves the module
- * out. */
+/* A matrix that all FP8 servers keep in FP8, unless its config excludes the module. */
 static bool is_projection(const struct ws_plan_tensor *t, const struct ws_quant *q)
 {
 	static const char leaf[] = ".weight";
@@ -114,7 +112,7 @@ static const struct ws_plan_tensor *find_codes(const struct ws_plan *plan)
 	return NULL;
 }
 
-/* Weights of bitsandbytes in 4 bits, and those that ModelOpt packed. */
+/* Finds a weight packed in 4 bits, by bitsandbytes or by ModelOpt. */
 static const struct ws_plan_tensor *find_packed(const struct ws_plan *plan, bool *nvfp4)
 {
 	for (size_t i = 0; i < plan->n_tensors; i++) {
@@ -132,7 +130,7 @@ static bool is_dense(enum ws_dtype dtype)
 	       dtype == WS_DTYPE_F64;
 }
 
-/* Where codes are sent too, the check of names knows better which weights lack them. */
+/* For plans without codes. With codes, the check of names finds the weights that lack them. */
 static const struct ws_plan_tensor *find_dense(const struct ws_plan *plan,
                                                const struct ws_config *config)
 {
@@ -155,7 +153,7 @@ static bool sends_blocks(const struct ws_plan *plan)
 	return false;
 }
 
-/* ---- who is refused what --------------------------------------------------------------------- */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
 static int refuse_server(const struct ws_endpoint_info *info, const char *what, const char *hint,
                          struct ws_err *err)
@@ -175,7 +173,7 @@ static int refuse_codes(const struct ws_endpoint_info *info, const char *what, s
 	return ws_err_where(err, NULL, info->url);
 }
 
-/* Neither weights nor codes can be loaded there. */
+/* The server can load neither 16-bit weights nor codes. */
 static int refuse_anything(const struct ws_endpoint_info *info, enum server_quant quant,
                            struct ws_err *err)
 {
@@ -207,7 +205,7 @@ static int check_codes(const struct ws_push *p, const struct ws_endpoint_info *i
 		return refuse_codes(info, what, err);
 	case QUANT_OWN:
 		return refuse_anything(info, quant, err);
-	case QUANT_TENSORS: /* those who were patched for it take the scales of whole tensors */
+	case QUANT_TENSORS: /* servers patched for it take the scales of whole tensors */
 		return sends_blocks(p->from.plan) ? refuse_anything(info, quant, err) : 0;
 	case QUANT_MAKING:
 		return refuse_server(
@@ -226,7 +224,7 @@ static int check_dense(const struct ws_push *p, const struct ws_endpoint_info *i
 	char what[512], says[64];
 	if (quant == QUANT_OWN || quant == QUANT_TENSORS)
 		return refuse_anything(info, quant, err);
-	/* What only a name says, somebody may know better. */
+	/* A name alone is a guess, which {verify} none overrides. */
 	const bool guess = quant == QUANT_SOME_FP8 && strstr(info->quantization, "fp8");
 	if (quant != QUANT_BLOCKS && quant != QUANT_SHOWN &&
 	    !(guess && p->opts.verify != WS_VERIFY_NONE))
@@ -246,9 +244,9 @@ static int check_dense(const struct ws_push *p, const struct ws_endpoint_info *i
 	                     err);
 }
 
-/* Servers pack weights of 4 bits while they start, or have them from a checkpoint, and keep them
- * in an order of their own. Of nvfp4 those who keep nothing else may know better, of
- * bitsandbytes only the operator. */
+/* Servers pack weights of 4 bits at startup or load them packed, and keep them in an order of their
+ * own. A server of unknown or other quantization may get nvfp4; bitsandbytes only with {verify}
+ * none. */
 static int check_packed(const struct ws_push *p, const struct ws_endpoint_info *info,
                         enum server_quant quant, const char *name, bool nvfp4, struct ws_err *err)
 {
@@ -289,8 +287,8 @@ static void warn_of_scales(struct ws_push *p, const struct ws_endpoint_info *inf
 		          "are powers of two, which {ue8m0} makes");
 }
 
-/* A server logs a request for what it does not have as an error. So 16 bits are pushed without
- * asking, unless the model's name makes one wonder. */
+/* A server logs an error if a requested parameter is missing. So 16-bit weights are pushed without
+ * this request, unless the model's name contains fp8. */
 static bool is_worth_asking(const struct ws_push *p, const struct ws_endpoint_info *info)
 {
 	if (find_codes(p->from.plan))

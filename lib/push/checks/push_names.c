@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_names.c - before anything at the endpoints changes: will each of them find a place for every
- * tensor, and bytes for every parameter?
+/* push_names.c - checks, before anything changes, that each endpoint has a parameter for every
+ * tensor, and that every parameter gets a tensor.
  *
- * What an endpoint lists is asked for once and kept as long as it is known who the endpoint is. Its
- * checksums are not asked for: a server reads all of its weights to make them. */
+ * An endpoint's list is requested once, and kept until the endpoint may be another server. Its
+ * checksums are not requested: a server reads all of its weights to compute them. */
 #include "push_state.h"
 
 #include <stdlib.h>
@@ -21,7 +21,7 @@ int push_find_targets(struct ws_push *p, struct ws_err *err)
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.connect_ns));
 	if (p->to.n_listed)
 		return 0;
-	if (n == 0) /* a dry run: the config alone, at tp 1 */
+	if (n == 0) /* a dry run: only the config, at tp 1 */
 		p->to.listed[0] = (struct ws_name_check_target){ 0 };
 	else if (ws_name_check_ask(p->http, p->to.infos, n, false, until, p->opts.cancel,
 	                           p->to.listed, err))
@@ -30,7 +30,7 @@ int push_find_targets(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-/* A server whose weights have no memory dies when it is asked for them. */
+/* A server whose weights are released crashes if they are read. */
 static int measure(struct ws_push *p, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.connect_ns));

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_probe_scales.c - does a server keep FP8 in blocks, when it does not say and its files are
- * elsewhere?
+/* push_probe_scales.c - does a server keep FP8 in blocks? For servers that do not report it and
+ * whose files are elsewhere.
  *
  *   POST /get_weights_by_name {"name":"X.weight_scale_inv","truncate_size":1}
  *
- * Servers do not tell what their checkpoint is quantized in ("quantization" is what they
- * were told, mostly null), but many show a parameter, and the scales of a weight are few
- * numbers. It must be one that is not fused with others: of those servers cut out a part by
- * sizes that are not the scales'. Weights themselves are not asked for: a server makes
- * numbers of all of it to show one row. One that shows a norm and no scales has none; one
- * that shows neither does not answer such questions. With data-parallel ranks, no answer is
- * a null for each of them (ws_values_empty). */
+ * Servers do not report the quantization of their checkpoint ("quantization" is an option, mostly
+ * null). But many return a parameter, and the scales of a weight are few numbers. The weight must
+ * not be fused: servers cut a part out of fused ones by sizes that do not fit scales. Weights are
+ * not requested: a server converts a whole weight to numbers to return one row. A server that
+ * returns a norm and no scales has no scales. A server that returns neither does not support the
+ * request. With data-parallel ranks, an empty answer is a null for each (ws_values_empty). */
 #include "endpoint_weights.h"
 #include "push_state.h"
 #include "wsync/tool/str.h"
@@ -37,7 +36,7 @@ static int shows(struct ws_push *p, const struct ws_endpoint_info *info, const c
 	return -1;
 }
 
-/* Of no fused layer and of no expert, in every family. */
+/* A weight that is neither fused nor of an expert, in all families. */
 static const char *find_weight(const struct ws_plan *plan)
 {
 	for (size_t i = 0; i < plan->n_tensors; i++) {

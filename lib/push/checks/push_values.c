@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_values.c - reads the values that decide, before anything is paused: whether a tied head
- * differs from the embedding, whether ranks saved different replicas of a tensor, and whether
- * tensors that are changed on their way hold NaN or infinity.
+/* push_values.c - reads values of the source, before anything is paused. It checks that a tied
+ * head equals the embedding, that ranks saved equal replicas of a tensor, and that transformed
+ * tensors have no NaN or infinity.
  *
- * It happens in the background, while the group is made; what it learns of scales is used
- * afterwards. Values in the memory of a GPU are checked there. Values in files are not: their
- * bytes pass through the host anyway. */
+ * The scan runs in the background while the group forms, and the scales that it computes are used
+ * later. Values in GPU memory are checked on that GPU. Values in files are checked on the CPU,
+ * because their bytes pass through the host anyway. */
 #include "gpu_value_scan.h"
 #include "push_state.h"
 
@@ -16,7 +16,7 @@ static bool trusts(const struct ws_push *p)
 	return p->opts.transform && p->opts.transform->trust_values;
 }
 
-/* A dry run sends nothing, so that a NaN is found by the run that does. */
+/* A dry run sends nothing, so it skips the scan: the run that sends finds a NaN. */
 static bool looks(const struct ws_push *p)
 {
 	return p->from.input.transform && !trusts(p) && !p->opts.dry_run;

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_verify.c - are the bytes that the endpoints hold the bytes that we sent?
+/* push_verify.c - do the endpoints have the bytes that were sent?
  *
- * Our own hashes are computed while the buckets travel: of what lies in files in the background,
- * by a second reading, because those bytes never pass through our hands; of what is made as it
- * is handed out, so that it is made once (but where parameters are sent that no one hashes). The
- * endpoints are asked for theirs afterwards. That works with endpoints whose checksums are
- * XXH3-64 of the raw bytes and say so; SGLang's own checksum is another function over another
- * layout and is not compared. */
+ * Our hashes are computed during the transfer. Bytes of files are read again in the background,
+ * because the transfer does not pass them through this code. Computed tensors are hashed as they
+ * are sent, so they are computed once (twice with ep-scatter, which sends other pieces). The
+ * endpoints' checksums are requested afterwards. This works if they are XXH3-64 of the raw bytes
+ * and labeled so. SGLang's own checksum is another function over another layout: not compared. */
 #include "endpoint_weights.h"
 #include "push_protocol.h"
 
@@ -14,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a GPU makes does not pass through our hands either: it is made once more by the CPU, so
- * that an endpoint's hash proves the kernels too. */
+/* This code does not see the bytes that a GPU computes either. The CPU computes them again, so that
+ * an equal hash also proves the kernels. */
 static bool made_while_sent(const struct ws_push *p)
 {
 	return (!p->protocol->transfer || p->protocol->files) && !p->link.gpu.compute;
@@ -41,9 +40,9 @@ static bool sends_all(const struct ws_push *p)
 	return p->from.all_names && p->opts.senders < 2;
 }
 
-/* Counts the tensors that are not what was sent, each once, however many ranks report it, and
- * those that were not sent, at the rank that has most of them. wsync-endpoint without a model
- * keeps what earlier pushes brought, also of another model. */
+/* Counts the tensors that differ, each once, however many ranks report it. Also counts tensors that
+ * were not sent, at the rank with most of them. wsync-endpoint without a model keeps the tensors of
+ * earlier pushes, also of other models. */
 static int count_wrong(struct ws_push *p, size_t e, struct ws_checksums *c, size_t *wrong,
                        size_t *unsent, struct ws_err *err)
 {
@@ -97,8 +96,8 @@ static int refuse_kind(const char *url, const struct ws_checksums *c, const char
 }
 
 /* SGLang's own checksums cannot be compared, which is reported before anything is sent. A
- * wsync-endpoint, by its version, need not be asked. A server whose weights are released must
- * not be asked: it would read them and die. */
+ * wsync-endpoint is known by its version, so it is not asked. A server whose weights are released
+ * is not asked either: it would read them and crash. */
 int push_verify_can(struct ws_push *p, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
@@ -173,7 +172,7 @@ int push_verify(struct ws_push *p, struct ws_err *err)
 	return rc;
 }
 
-/* Without a version from us the servers keep theirs, and go on reporting it for other weights.
+/* If the push sets no version, servers keep the old one, and report it for the new weights.
  * "default" is what SGLang reports for weights that were never named. */
 static void warn_of_labels(struct ws_push *p)
 {
@@ -205,12 +204,12 @@ int push_set_version(struct ws_push *p, struct ws_err *err)
 		push_note_failure(p, i, &p->to.call.answers[i].err);
 		push_note_gone(p, i, &p->to.call.answers[i].err);
 	}
-	/* The weights are everywhere, so it is the first failure and not "some and some not". */
+	/* All endpoints have the weights: report the first failure, not a partial update. */
 	for (size_t i = 0; err && i < n; i++) {
 		if (p->to.call.answers[i].err.code == WS_OK)
 			continue;
 		*err = p->to.call.answers[i].err;
-		err->phase[0] = 0; /* part of ours */
+		err->phase[0] = 0; /* the push sets its own phase */
 		break;
 	}
 	return -1;

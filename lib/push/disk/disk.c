@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* disk.c - a checkpoint on its way into a directory, and what becomes of it when its writer
- * dies. */
+/* disk.c - writes a checkpoint under a hidden name, publishes it, and removes the checkpoints of
+ * dead writers. */
 #include "disk.h"
 
 #include "disk_files.h"
@@ -45,7 +45,7 @@ int ws_disk_room(const char *dir, uint64_t bytes, struct ws_err *err)
 	                   "another {disk_dir}");
 }
 
-/* ---- what the dead have left ---- */
+/* ---- remains of dead writers ---- */
 
 /* ".wsync-HEX.lock" */
 static bool is_lock(const char *name)
@@ -55,7 +55,7 @@ static bool is_lock(const char *name)
 	       strspn(name + n, "0123456789abcdef") == HEX && strcmp(name + n + HEX, lock_end) == 0;
 }
 
-/* Whoever holds the lock lives; who cannot lock here at all is left alone, too. */
+/* Removes an unfinished checkpoint if its lock is free. Without file locks it stays. */
 static void bury(const char *dir, const char *name)
 {
 	char *lock = NULL, *tmp = NULL;
@@ -104,15 +104,15 @@ static int draw_name(struct ws_disk *d, const char *dir, struct ws_err *err)
 	return 0;
 }
 
-/* Between the file's making and its locking others may take it for one of a dead writer. */
+/* Another process may remove the file as a dead writer's, before this process has locked it. */
 static bool still_there(int fd)
 {
 	struct stat st;
 	return fstat(fd, &st) == 0 && st.st_nlink > 0;
 }
 
-/* A name that is ours. On a file system without locks it is ours, too, but
- * nobody cleans up after us. */
+/* Takes a hidden name. Without locks on the file system the name is ours too, but no process
+ * removes it if this one dies. */
 static int take_name(struct ws_disk *d, const char *dir, struct ws_err *err)
 {
 	for (int try = 0; try < 100; try++) {
@@ -130,8 +130,8 @@ static int take_name(struct ws_disk *d, const char *dir, struct ws_err *err)
 	return ws_err_set(err, WS_ESYSTEM, "%s: others take every name", dir);
 }
 
-/* What could not be removed (NFS keeps files that somebody has open) is left to the next who
- * begins here: the lock stays beside it, for one of the dead. */
+/* Files may stay (NFS keeps files that a process has open). Then the lock file stays too, so that
+ * the next writer in this directory removes both. */
 static void release_name(struct ws_disk *d)
 {
 	struct stat st;
@@ -192,7 +192,7 @@ char *ws_disk_name(const struct ws_disk_note *note, char *dst, size_t n)
 	return dst;
 }
 
-/* A directory takes no name that anything but an empty directory has. 1: it is taken. */
+/* Returns 1 if the name is taken. rename replaces an empty directory only. */
 static int try_name(struct ws_disk *d, const char *name, struct ws_err *err)
 {
 	char *path = NULL;
@@ -245,7 +245,7 @@ int ws_disk_remove(const char *dir, const char *name, struct ws_err *err)
 	}
 	if (ws_disk_files_are_ours(path, err) || take_name(&d, dir, err))
 		goto out;
-	/* Nobody ever sees half of it under the name that it had. */
+	/* Rename first, so that the published name never has half a checkpoint. */
 	rc = rename(path, d.tmp) ? ws_err_errno(err, "remove %s", path) :
 	                           ws_disk_files_remove(d.tmp, err);
 out:

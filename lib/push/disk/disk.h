@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* disk.h - a directory of checkpoints that we write for servers to load.
  *
- *   DIR/wsync-LABEL/       a whole one; its wsync.json says what we wrote, and for whom:
+ *   DIR/wsync-LABEL/       a complete checkpoint; its wsync.json lists our files and the endpoints:
  *                        {"schema":1,"digest","source","weight_version",
  *                         "endpoints":[URL],"files":[NAME]}
  *   DIR/.wsync-HEX/        being written, or being removed,
- *   DIR/.wsync-HEX.lock    by whoever holds this lock; where nobody does, he has died
+ *   DIR/.wsync-HEX.lock    by the process that holds this lock; if it is free, the writer has died
  *
- * What stands under its name is whole and on the disk. A directory with anything in it that
- * its wsync.json does not list was not written by us alone, and is left as it is.
- * Directories and files have the modes that the user's umask leaves, so that servers of
- * other users can read them. */
+ * A published checkpoint is complete and on the disk. A directory with a file that its wsync.json
+ * does not list has files of others, and is left as it is. Directories and files have the modes of
+ * the user's umask, so that servers of other users can read them. */
 #ifndef WS_PUSH_DISK_H
 #define WS_PUSH_DISK_H
 
@@ -22,19 +21,19 @@
 
 struct ws_disk {
 	char *dir;  /* owned, like the following */
-	char *tmp;  /* being written; NULL: nothing is */
-	char *lock; /* of it */
+	char *tmp;  /* being written; NULL: no checkpoint is */
+	char *lock; /* the lock file of tmp */
 	int lock_fd;
 };
 
 #define WS_DISK_INIT { 0, 0, 0, -1 }
 
-/* What dir would have to hold: WS_ESYSTEM where there is no room for so many bytes. A directory
- * that does not exist yet has room. */
+/* WS_ESYSTEM: the file system of dir has less than `bytes` free. If the directory does not exist
+ * yet, this is not checked. */
 int ws_disk_room(const char *dir, uint64_t bytes, struct ws_err *err);
 
-/* Makes dir (not what it lies in) where it is missing, removes what the dead have left there,
- * and makes d->tmp, into which the caller writes files. */
+/* Creates dir (but not its parents) if it is missing, removes unfinished checkpoints of dead
+ * writers, and creates d->tmp. The caller writes files into d->tmp. */
 int ws_disk_begin(struct ws_disk *d, const char *dir, struct ws_err *err);
 
 struct ws_disk_note {
@@ -43,19 +42,19 @@ struct ws_disk_note {
 	const char *const *urls;
 	size_t n_urls;
 };
-/* The name that it gets, if it is free: "wsync-120". Returns dst. */
+/* The name of the checkpoint, if that is free: "wsync-120". Returns dst. */
 char *ws_disk_name(const struct ws_disk_note *note, char *dst, size_t n);
-/* Gives it that name, or with a number behind it. *name is in dir; free it. */
+/* Publishes it under that name, or with a number appended. *name is in dir; the caller frees it. */
 int ws_disk_publish(struct ws_disk *d, const struct ws_disk_note *note, char **name,
                     struct ws_err *err);
-void ws_disk_end(struct ws_disk *d); /* what was not published is removed */
+void ws_disk_end(struct ws_disk *d); /* removes an unpublished checkpoint */
 
-/* Of those that were written for these endpoints, and for no others, all are removed but the
- * newest `keep`. The newest is that of name `last`, whatever time its file has; NULL: the times
- * say it. told, which may be NULL, hears of each that cannot be removed. */
+/* Removes the checkpoints that were written for these endpoints and no others, except the newest
+ * `keep`. The checkpoint `last` counts as the newest, at any time stamp (NULL: time stamps decide).
+ * told, which may be NULL, is called for each checkpoint that cannot be removed. */
 void ws_disk_prune(const char *dir, const char *last, size_t keep, const char *const *urls,
                    size_t n_urls, void (*told)(void *ctx, const struct ws_err *why), void *ctx);
-/* Removes this one. */
+/* Removes this checkpoint. */
 int ws_disk_remove(const char *dir, const char *name, struct ws_err *err);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* disk_files.c - wsync.json, and what it does not list.
+/* disk_files.c - wsync.json, and the files that it does not list.
  *
- * The directory may be anybody's, so nothing in it is believed further than needed: links are not
- * followed, names from wsync.json are only compared with those of files. */
+ * Others may write into the directory, so its contents are not trusted: links are not followed,
+ * and names from wsync.json are only compared with those of files. */
 #include "disk_files.h"
 
 #include "file.h"
@@ -35,7 +35,7 @@ static DIR *open_directory(const char *path, struct ws_err *err)
 	return d;
 }
 
-/* The next entry, but itself and its parent. */
+/* The next entry, without the directory itself and its parent. */
 static const struct dirent *next_entry(DIR *d)
 {
 	const struct dirent *e;
@@ -124,7 +124,7 @@ static bool is_listed(const struct ws_json *list, const char *name)
 	return false;
 }
 
-/* We make no directories there, so one is never ours, whatever is listed. */
+/* We make no directories there, so a directory is never ours, even if it is listed. */
 static bool is_file(DIR *d, const char *name)
 {
 	struct stat st;

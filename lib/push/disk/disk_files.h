@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* disk_files.h - what lies in one directory of disk.h. */
+/* disk_files.h - the files of one checkpoint directory (disk.h). */
 #ifndef WS_PUSH_DISK_FILES_H
 #define WS_PUSH_DISK_FILES_H
 
@@ -7,14 +7,14 @@
 
 #include <time.h>
 
-/* Writes wsync.json, which lists what else lies there. */
+/* Writes wsync.json, which lists the other files there. */
 int ws_disk_files_note(const char *path, const struct ws_disk_note *note, struct ws_err *err);
-/* 0: all that lies there is what our wsync.json lists. */
+/* 0: the directory has only files that our wsync.json lists. */
 int ws_disk_files_are_ours(const char *path, struct ws_err *err);
-/* Is there a wsync.json that names endpoints, and these only? When was it written? */
+/* True if its wsync.json names endpoints, and only these. *when: when it was written. */
 bool ws_disk_files_are_for(const char *path, const char *const *urls, size_t n_urls,
                            struct timespec *when);
-/* Removes the files in it and the directory itself. One that is not there is removed. */
+/* Removes the files and the directory. A missing directory is no error. */
 int ws_disk_files_remove(const char *path, struct ws_err *err);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* disk_prune.c - which checkpoints in a directory nobody needs any more.
+/* disk_prune.c - removes checkpoints that no endpoint needs any more.
  *
- * A server calls what it loaded its model, and whoever repairs or restarts it may go by that. So
- * one is old only when all the endpoints that it was written for have been given a newer one;
- * what others write into the same directory is theirs. */
+ * A server reports the path that it loaded as its model, and a repair or restart may load it again.
+ * So a checkpoint is old only when all endpoints that it was written for have loaded a newer one.
+ * Checkpoints of other pushes in the same directory stay. */
 #include "disk.h"
 
 #include "disk_files.h"
@@ -15,7 +15,7 @@
 
 struct found {
 	char *name;
-	bool last; /* written by us just now: clocks go back, and a file server has its own */
+	bool last; /* written by this push; clocks go back, and a file server has its own */
 	struct timespec when;
 };
 

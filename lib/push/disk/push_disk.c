@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_disk.c - /update_weights_from_disk: the servers load a checkpoint that they can read.
  *
- *   {"model_path","load_format","flush_cache","abort_all_requests"}, to which
- *   "recapture_cuda_graph":true where a server is quantized: its parameters may move then
+ *   {"model_path","load_format","flush_cache","abort_all_requests"}, and with it
+ *   "recapture_cuda_graph":true if a server is quantized: its parameters may move then
  *   answered by {"success","message","num_paused_requests"}
  *
- * Without --disk-dir that is the source, where servers find in it exactly what would be sent.
- * With it a checkpoint is written there while the servers still work (push_disk_write.c). What a
- * server loaded is its model from then on, so it stays on the disk until the same endpoints have
- * been given a newer one; one that nobody was told of goes at once.
+ * Without --disk-dir this is the source, if servers load from it exactly what would be sent. With
+ * --disk-dir a checkpoint is written there while the servers still work (push_disk_write.c). Once
+ * loaded, it is the server's model. So it stays on the disk until the same endpoints have loaded a
+ * newer one. A checkpoint that no endpoint was asked to load is removed at once.
  *
- * Of a server's ranks only the first answers. A load cannot be stopped: who is not waited for
- * any more may still be at it. */
+ * Only the first rank of a server answers. A load cannot be stopped: after a timeout the server may
+ * still be loading. */
 #include "push_disk.h"
 
 #include "name_index.h"
@@ -34,13 +34,13 @@ char *push_disk_join(const char *dir, const char *name)
 	                                                                                     path;
 }
 
-/* That servers are told to load it by. */
+/* The load format in the request. */
 static const char *load_format(const struct ws_push *p)
 {
 	return p->opts.format == WS_PUSH_FORMAT_SAFETENSORS ? "safetensors" : "auto";
 }
 
-/* What was written and not published is removed. */
+/* Also removes a checkpoint that was written and not published. */
 static void forget(struct ws_push *p, bool ended)
 {
 	struct push_disk *d = push_disk_of(p);
@@ -58,7 +58,7 @@ static void forget(struct ws_push *p, bool ended)
 
 /* ---- what is loaded ---- */
 
-/* Of a tensor that servers would not find in the source as it is sent. */
+/* Returns a tensor that the source does not have as it would be sent; NULL: there is none. */
 static const char *find_changed(const struct ws_push *p)
 {
 	for (size_t i = 0; i < p->from.plan->n_tensors; i++) {
@@ -90,9 +90,9 @@ static bool is_pushed(const struct ws_source *s, const char *name)
 	return false;
 }
 
-/* With model.safetensors.index.json SGLang skips the files that the index does not name.
- * The exception is mtp.safetensors: models of the Glm4Moe architectures load it without
- * being named (SGLang of 2026). */
+/* With model.safetensors.index.json SGLang skips files that the index does not name. The exception
+ * is mtp.safetensors: models of the Glm4Moe architectures load it without an entry in the index
+ * (SGLang of 2026). */
 static bool is_skipped(const struct ws_push *p, const char *name)
 {
 	const char *arch =
@@ -100,7 +100,7 @@ static bool is_skipped(const struct ws_push *p, const char *name)
 	return strcmp(name, "mtp.safetensors") != 0 || strncmp(arch, "Glm", 3) != 0;
 }
 
-/* Do servers load the files of the source, and no others? NULL: yes; else why not, perhaps in
+/* Returns NULL if servers load the files of the source and no others; else why not, perhaps in
  * dst. */
 static const char *compare_files(const struct ws_push *p, char *dst, size_t n)
 {
@@ -134,7 +134,7 @@ static const char *compare_files(const struct ws_push *p, char *dst, size_t n)
 	return why;
 }
 
-/* What keeps servers from loading the source itself; NULL: nothing. */
+/* Why servers cannot load the source itself; NULL: they can. */
 static const char *why_not(const struct ws_push *p, char *dst, size_t n)
 {
 	const char *changed = find_changed(p);
@@ -170,7 +170,7 @@ static int plan_source(struct ws_push *p, struct push_disk *d, struct ws_err *er
 			err,
 			"{disk_dir} DIR writes a checkpoint there first, which servers can read");
 	}
-	/* Without links: what is checked is what is loaded, also where a link is turned
+	/* Resolve links: the checked directory is then the loaded one, even if a link changes
 	 * meanwhile. */
 	d->path = realpath(p->from.source->paths[0], NULL);
 	if (!d->path)
@@ -179,7 +179,7 @@ static int plan_source(struct ws_push *p, struct push_disk *d, struct ws_err *er
 	return d->model_path ? 0 : ws_oom(err);
 }
 
-/* Where the directory is not there yet, what it is to lie in is. Slashes at its end say nothing. */
+/* The absolute path; of a missing directory, by its parent. Slashes at the end are ignored. */
 static char *find_absolute(const char *path, struct ws_err *err)
 {
 	char *found = realpath(path, NULL), *plain = NULL, *where = NULL;
@@ -251,7 +251,7 @@ static int prepare(struct ws_push *p, struct ws_err *err)
 	return d->path && d->model_path ? 0 : ws_oom(err);
 }
 
-/* Their loaders lay such weights out anew and do not know them again. */
+/* The servers' loaders rearrange such weights, and cannot load into them again. */
 static int legal(struct ws_push *p, struct ws_err *err)
 {
 	(void)err;
@@ -282,29 +282,29 @@ static bool any_quantized(const struct ws_push *p)
 static void write_body(const struct ws_push *p, struct ws_jw *w)
 {
 	ws_jw_str(w, "model_path", push_disk_of(p)->model_path);
-	ws_jw_str(w, "load_format", load_format(p)); /* a server's own default may read nothing */
+	ws_jw_str(w, "load_format", load_format(p)); /* a server's default may load no file */
 	ws_jw_bool(w, "flush_cache", push_flush_when(p) != WS_FLUSH_NEVER);
 	ws_jw_bool(w, "abort_all_requests", false);
 	if (any_quantized(p))
 		ws_jw_bool(w, "recapture_cuda_graph", true);
 }
 
-/* ---- what came of it ---- */
+/* ---- answers ---- */
 
 static bool begins(const char *text, const char *with)
 {
 	return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* Of several data-parallel schedulers one message has the words of all. */
+/* With several data-parallel schedulers, one message joins the messages of all. */
 static bool found_nothing(const char *said)
 {
 	return begins(said, "Failed to get weights iterator") && !strstr(said, "Succeeded") &&
 	       !strstr(said, "Failed to update");
 }
 
-/* It said no before it had changed anything. After "Rolling back to original weights" nobody
- * knows: the servers read the originals from the path that they had just been given. */
+/* True if the server refused before it changed anything. After "Rolling back to original weights"
+ * the weights are unknown: servers read the originals from the new path. */
 static bool is_unchanged(const struct ws_err *e, const struct ws_json *answer, const char *said)
 {
 	if (e->code != WS_EREFUSED)
@@ -347,7 +347,7 @@ static void report_answer(struct ws_push *p, struct push_request *r, size_t i)
 	struct push_endpoint *e = &p->to.endpoints[i];
 	struct ws_err *said = &p->to.errs[i];
 	const struct ws_json *answer = r->calls[i].root;
-	/* not cut short */
+	/* not truncated */
 	const char *words = ws_json_get_string(answer, "message", r->messages[i]);
 	if (said->code == WS_OK) {
 		push_target_event(&e->weights, PUSH_ACKED_LAST);
@@ -361,7 +361,7 @@ static void report_answer(struct ws_push *p, struct push_request *r, size_t i)
 	explain(p, said, words);
 }
 
-/* The first that did not agree, unless something else ended it for all. */
+/* Sets *err to the error of the first endpoint that failed, unless the push was cancelled. */
 static void choose_cause(const struct ws_push *p, struct ws_err *err)
 {
 	for (size_t i = 0; err && err->code != WS_ECANCELLED && i < p->opts.n_endpoints; i++)
@@ -375,7 +375,7 @@ static void tell_loaded(struct ws_push *p, int64_t ns)
 {
 	const struct push_bucket k = { .flush = push_flush_when(p) != WS_FLUSH_NEVER };
 	const struct push_moved m = { .over = true, .ns = ns };
-	if (!push_disk_of(p)->dir) /* else each was told of when it was written */
+	if (!push_disk_of(p)->dir) /* else each bucket was reported when it was written */
 		push_moved_emit(p, &k, &m);
 }
 

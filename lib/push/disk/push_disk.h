@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_disk.h - between push_disk.c, which has the servers load files, and push_disk_write.c, which
- * writes them. */
+/* push_disk.h - shared by push_disk.c, which sends the load request, and push_disk_write.c, which
+ * writes the files. */
 #ifndef WS_PUSH_PUSH_DISK_H
 #define WS_PUSH_PUSH_DISK_H
 
@@ -8,14 +8,14 @@
 #include "push_protocol.h"
 
 struct push_disk {
-	char *dir;        /* that we write into; NULL: the source itself is loaded */
-	char *path;       /* of what is loaded, here, */
-	char *model_path; /* and as the servers call it */
-	uint64_t bytes;   /* that are written, about */
+	char *dir;        /* our --disk-dir; NULL: the source itself is loaded */
+	char *path;       /* of the loaded checkpoint, on this machine */
+	char *model_path; /* and on the servers */
+	uint64_t bytes;   /* to be written, estimated */
 	struct ws_disk store;
-	char *name;       /* of what was written, in dir; NULL: nothing yet */
-	bool asked;       /* the servers were told to load it */
-	int64_t told_ns;  /* when the writing was last told of */
+	char *name;       /* of the published checkpoint, in dir; NULL: none yet */
+	bool asked;       /* the servers were asked to load it */
+	int64_t told_ns;  /* time of the last progress event */
 };
 
 static inline struct push_disk *push_disk_of(const struct ws_push *p)

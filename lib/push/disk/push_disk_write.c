@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_disk_write.c - the plan written down as a checkpoint that servers load, and start from.
+/* push_disk_write.c - writes the plan as a checkpoint that servers load, and can start from.
  *
  *   model-0000i-of-0000n.safetensors   the buckets
- *   model.safetensors.index.json       where there are several
- *   config.json                        the source's, with the quantization that is there now
- *   tokenizer.json, ...                the small files beside the source's config.json, but
- * weights */
+ *   model.safetensors.index.json       if there are several
+ *   config.json                        the source's, with the quantization of the written weights
+ *   tokenizer.json, ...                the small files beside the source's config.json, without
+ *                                      weights */
 #include "push_disk.h"
 
 #include "checkpoint.h"
@@ -94,7 +94,7 @@ static bool is_codes(enum ws_dtype dtype)
 	return dtype == WS_DTYPE_F8_E4M3 || dtype == WS_DTYPE_F8_E5M2;
 }
 
-/* The module of a matrix that is not FP8; false: it is none. */
+/* Sets *module to the length of the module's name; false: it is not a matrix, or FP8. */
 static bool is_dense(const struct ws_plan_tensor *t, size_t *module)
 {
 	static const char end[] = ".weight";
@@ -105,7 +105,7 @@ static bool is_dense(const struct ws_plan_tensor *t, size_t *module)
 	return true;
 }
 
-/* The caller frees what is in the list, and the list, also where this fails. */
+/* The caller frees the list and its items, also after an error. */
 static int list_dense(const struct ws_plan *plan, char ***out, size_t *n, struct ws_err *err)
 {
 	char **list = calloc(plan->n_tensors + 1, sizeof *list);
@@ -116,14 +116,14 @@ static int list_dense(const struct ws_plan *plan, char ***out, size_t *n, struct
 		if (!is_dense(&plan->tensors[i], &len))
 			continue;
 		list[*n] = strndup(plan->tensors[i].name, len);
-		if (!list[*n]) /* one that is missing would be taken for FP8 */
+		if (!list[*n]) /* a missing module would count as FP8 */
 			return ws_oom(err);
 		++*n;
 	}
 	return list ? 0 : ws_oom(err);
 }
 
-/* What the weights are now; which of them stayed as they were is said one by one. */
+/* Writes the text of config.json with the new quantization. It lists each module not in FP8. */
 static int describe_quant(const struct ws_push *p, const char *text, size_t n, const char *what,
                           struct ws_buf *out, struct ws_err *err)
 {
@@ -150,7 +150,7 @@ static bool is_requantized(const struct ws_push *p)
 	return p->opts.transform->quantize != WS_QUANTIZE_NONE || did.unpacked;
 }
 
-/* As the source has it. path: that of the file; the name of a synthetic model has none. */
+/* Reads the source's config.json. A synthetic model has a name and no file. */
 static int read_config(const struct ws_push *p, struct ws_buf *text, struct ws_err *err)
 {
 	static const char scheme[] = "synthetic:";
@@ -213,8 +213,8 @@ static bool is_small(const char *name)
 	return true;
 }
 
-/* With the mode of the source's file, where the file system has modes: what others could
- * not read, they still cannot. */
+/* Keeps the mode of the source's file, if the file system has modes: users that could not read it
+ * still cannot. */
 static int make_like(const struct stat *like, const char *to, const struct ws_buf *bytes,
                      struct ws_err *err)
 {
@@ -233,7 +233,7 @@ static int copy_file(const char *from, const char *to, struct ws_err *err)
 {
 	struct stat st;
 	struct ws_buf bytes;
-	/* Caches of the Hub hold links to the files. */
+	/* Caches of the Hub have links to the files. */
 	if (stat(from, &st) || !S_ISREG(st.st_mode) || st.st_size > SMALL_FILE)
 		return 0;
 	ws_buf_init(&bytes, SMALL_FILE);
@@ -264,7 +264,7 @@ static int copy_small(const struct ws_push *p, const char *dir, struct ws_err *e
 	return rc;
 }
 
-/* Those beside the config.json that this one follows. */
+/* Copies the small files beside the source's config.json. */
 static int copy_others(const struct ws_push *p, struct ws_err *err)
 {
 	const char *path =
@@ -300,8 +300,7 @@ int push_disk_write(struct ws_push *p, struct ws_err *err)
 			return -1;
 	if (p->checks.hashes.begun &&
 	    ws_hashes_wait(&p->checks.hashes, p->http, p->run.until, p->opts.cancel, NULL, err))
-		return -1; /* the hashes are of the source, which is checked for the last time here
-		            */
+		return -1; /* hashes read the source, whose last check follows */
 	return push_check_sources(p, err) || ws_plan_index_write(p->from.plan, d->store.tmp, err) ||
 	                       write_config(p, err) || copy_others(p, err) ||
 	                       ws_disk_publish(&d->store, &note, &d->name, err) ?

@@ -4,7 +4,7 @@
  *   {"serialized_named_tensors":[the same base64 of a pickle for each rank],
  *    "load_format":"flattened_bucket","flush_cache","abort_all_requests"}
  *
- * All ranks of a server meet when each has loaded the bucket, and one of them answers. */
+ * The ranks of a server meet when each has loaded the bucket, and one of them answers. */
 #include "push_from_tensor.h"
 
 #include "base64.h"
@@ -78,7 +78,7 @@ static int begin_bucket(struct ws_push *p, struct push_request *r, const struct 
 	       write_body(p, &r->w, pickle, flush, err) ? -1 : 0;
 }
 
-/* The bytes were at hand: whoever refused them may have loaded some of them. */
+/* The request had the bytes, so a server that refused it may have loaded some of them. */
 static void report_answers(struct ws_push *p, const struct push_bucket *k)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
@@ -90,7 +90,7 @@ static void report_answers(struct ws_push *p, const struct push_bucket *k)
 int push_from_tensor(struct ws_push *p, const struct push_bucket *k, const struct ws_buf *pickle,
                      int64_t since, struct ws_err *err)
 {
-	const int64_t left = p->opts.bucket_ns - (ws_now_ns() - since); /* reading took its share */
+	const int64_t left = p->opts.bucket_ns - (ws_now_ns() - since); /* minus the reading time */
 	const ws_deadline until =
 		ws_deadline_min(p->run.until, ws_deadline_in(left > 0 ? left : 0));
 	struct push_request r;
@@ -126,7 +126,7 @@ int push_from_tensor_empty(struct ws_push *p, ws_deadline until, struct ws_err *
 	return rc;
 }
 
-/* Older servers know buckets of one type only, whose places count elements. */
+/* Older servers support only buckets of one dtype, whose offsets count elements. */
 bool push_from_tensor_takes(const struct ws_capabilities *can)
 {
 	return can->from_tensor && can->load_format && can->mixed_bucket;

@@ -3,12 +3,12 @@
  * sent; a request names the place of a bucket, the same for all ranks (push_from_tensor.c,
  * pickle.h).
  *
- * No request tells when a rank has read a bucket. A server answers when one of its ranks has loaded
- * the bucket and all have met afterwards; torch waits for a rank's copies only when the rank drops
- * the tensor. So the memory of a bucket is reused only after the server answered the request of the
- * next bucket (ipc_export.h). After the last bucket an empty one is posted: a server that loads it
- * has dropped the one before. After a failure all servers get the empty bucket too, and have a
- * bounded time for it; only then the memory is freed. */
+ * No answer reports that all ranks have read a bucket. A server answers when one of its ranks has
+ * loaded the bucket and all ranks have met afterwards. torch waits for a rank's copies only when
+ * the rank drops the tensor. So a bucket's memory is reused only after the server has answered the
+ * request of the next bucket (ipc_export.h). After the last bucket an empty bucket is posted: a
+ * server that loads it has dropped the last bucket. After a failure all servers get the empty
+ * bucket too, and have a bounded time for it. Only then the memory is freed. */
 #include "push_from_tensor.h"
 
 #include "ipc_export.h"
@@ -19,7 +19,7 @@
 #include <time.h>
 
 static const int64_t SETTLE_NS = 10 * WS_NS_PER_S;
-/* For a server that refused the empty bucket and still runs. */
+/* Wait for a server that refused the empty bucket: it still runs, and may still read. */
 static const int64_t GRACE_NS = 500 * WS_NS_PER_MS;
 
 /* The memory is kept from one run to the next. */
@@ -62,7 +62,7 @@ static int legal(struct ws_push *p, struct ws_err *err)
 	return push_from_tensor_check_ranks(p, err);
 }
 
-/* No endpoint is paused yet, so a GPU without room does no harm. */
+/* Allocates the memory. No endpoint is paused yet, so a lack of GPU memory does no harm. */
 static int prepare(struct ws_push *p, struct ws_err *err)
 {
 	uint64_t most = 0;
@@ -111,7 +111,7 @@ static int write_pickle(const struct ws_push *p, const struct push_bucket *k, ui
 	return ws_buf_check(out, "bucket", err);
 }
 
-/* The first bucket: a server that refuses it may be unable to open the memory. */
+/* A server that refuses the first bucket may be unable to open the memory. */
 static void hint_at_opening(const struct push_bucket *k, struct ws_err *err)
 {
 	if (err && k->b == 0 && !err->hint[0] &&
@@ -137,7 +137,7 @@ static int post_bucket(struct ws_push *p, const struct push_bucket *k, struct ws
 		const int64_t asked = ws_now_ns();
 		((struct ipc *)p->own)->lent = true;
 		rc = push_from_tensor(p, k, &pickle, since, err);
-		/* While they are asked they load what has been there before. */
+		/* The bytes were ready before the request: in this time servers only load them. */
 		push_applied(p, ws_now_ns() - asked);
 		if (rc)
 			hint_at_opening(k, err);
@@ -173,7 +173,7 @@ static void settle_loans(struct ws_push *p, ws_deadline until)
 		ws_sleep(GRACE_NS);
 }
 
-/* Before the end of a session, after which the empty bucket would be refused as any other. */
+/* The empty bucket comes before the end of the session: afterwards servers refuse every bucket. */
 static int end_export(struct ws_push *p, struct ws_err *err)
 {
 	const int64_t since = ws_now_ns();

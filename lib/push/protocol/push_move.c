@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_move.c - one bucket through the data plane, whatever request is in flight meanwhile. */
+/* push_move.c - broadcasts one bucket, while a request may be in flight. */
 #include "push_protocol.h"
 
 #include <stdio.h>
@@ -53,10 +53,10 @@ int push_move(struct ws_push *p, struct push_request *r, const struct push_bucke
 	const int rc = ws_group_together(&w, err);
 	*m = (struct push_moved){ .over = true, .wire = w.wire, .ns = ws_now_ns() - start,
 		                  .wire_ns = w.wire_ns };
-	/* From the last byte taken to the last answer the servers load what they got. */
+	/* Between the last byte taken and the last answer the servers load the bucket. */
 	push_trace_apply(p, k->b, start + m->wire_ns);
 	push_applied(p, m->ns - m->wire_ns);
-	if (rc) /* a deadline's sentence has it already */
+	if (rc) /* a timeout's message names the bucket already */
 		return err && err->code == WS_ETIMEOUT ? -1 : ws_err_wrap(err, "%s", what);
 	return 0;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_receive.c - /receive_weights: one request announces every tensor, is answered when all
- * have come and are loaded, and stays in flight while bucket after bucket is broadcast.
+/* push_receive.c - /receive_weights: one request announces every tensor, and stays in flight while
+ * bucket after bucket is broadcast. The server answers when all have come and are loaded.
  *
  *   {"num_buckets","buckets":[{"names","dtypes","shapes"},..],"group_name","flush_cache",
  *    "free_kv_cache_before_recv","recapture_cuda_graph"}
  *
- * A server has room for all of it beside its weights, and changes all of them or none. */
+ * A server needs memory for all tensors beside its weights, and changes all of them or none. */
 #include "push_protocol.h"
 
 #include <stdlib.h>
@@ -40,7 +40,7 @@ static void write_body(const struct ws_push *p, struct ws_jw *w)
 	ws_jw_bool(w, "recapture_cuda_graph", true);
 }
 
-/* As long as all the buckets together may take. */
+/* The deadline of all buckets together. */
 static ws_deadline until_all(const struct ws_push *p)
 {
 	const int64_t n = (int64_t)p->from.plan->n_buckets;
@@ -66,8 +66,8 @@ static void finish(struct ws_push *p)
 	p->own = NULL;
 }
 
-/* Until the last byte is there nothing has changed; from then on, what was
- * not agreed to is unknown. */
+/* Before the last byte no weight has changed. Afterwards the weights of an endpoint that did not
+ * agree are unknown. */
 static void report_answers(struct ws_push *p, bool last, const struct push_moved *m)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {

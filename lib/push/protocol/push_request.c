@@ -128,7 +128,7 @@ int push_request_ask(struct ws_push *p, struct push_request *r,
 			rc = ws_endpoint_prepare(&r->calls[i], p->to.endpoints[i].url, "POST",
 			                         r->path, &r->body, until, &cut);
 	}
-	if (rc == 0) /* else what kept it from being sent to one is what they all answer */
+	if (rc == 0) /* else no request is sent, and each fails with the error in `cut` */
 		rc = ws_endpoint_run(p->http, r->calls, p->opts.n_endpoints, cancel, &cut);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		if (!p->to.endpoints[i].asked)

@@ -5,7 +5,7 @@
  *   POST /end_weight_update {}     from disk. The first makes packed weights loadable again, the
  *                                  second packs them.
  *   POST /post_process_weights {"restore_weights_before_load","post_process_quantization"}
- *                                  The same of slime's servers, with compressed-tensors only.
+ *                                  The same for slime's servers, with compressed-tensors only.
  *
  * A scope that was begun is always ended: a server that never gets the end refuses every later
  * update, and cannot compute with its weights. */
@@ -61,7 +61,7 @@ static void take_answer(struct ws_push *p, size_t i, enum push_side side)
 	const enum ws_code code = p->to.errs[i].code;
 	if (side == BEGIN || code == WS_ETIMEOUT)
 		push_note_failure(p, i, &p->to.errs[i]);
-	if (side == BEGIN) { /* a request without an answer may have been obeyed */
+	if (side == BEGIN) { /* without an answer, the server may still have begun */
 		const bool open =
 			code == WS_OK || (e->sent && !ws_endpoint_said_no(&p->to.errs[i]));
 		push_target_event(&e->weights, open ? PUSH_SCOPE_OPENED : PUSH_SCOPE_DROPPED);
@@ -100,8 +100,8 @@ static int send_scope(struct ws_push *p, size_t kind, enum push_side side, ws_de
 enum push_scope push_scope_of(const struct ws_push *p, size_t i)
 {
 	const struct ws_capabilities *can = push_can(p, i);
-	/* A load from disk makes packed weights loadable and packs them by itself: the end of a
-	 * session would pack what is packed (sglang 0.5.21 to 0.5.23, which ask for none there). */
+	/* A load from disk makes packed weights loadable and packs them. The end of a session would
+	 * pack them again (sglang 0.5.21 to 0.5.23, which need none there). */
 	if (can->session)
 		return p->protocol->files ? PUSH_SCOPE_NONE : PUSH_SCOPE_SESSION;
 	return can->post_process && strcmp(p->to.infos[i].quantization, "compressed-tensors") == 0 ?
@@ -149,8 +149,8 @@ void push_scope_undo(struct ws_push *p)
 	for (size_t kind = 0; kind < N_SCOPES; kind++) {
 		bool (*wanted)(const struct push_endpoint *) = scopes[kind].wanted[END];
 		send_scope(p, kind, END, until, NULL, NULL);
-		/* Before the next kind is asked, which replaces all answers. One that refuses has
-		 * ended it already, or never began; one that was silent may still begin. */
+		/* Read the answers before the next kind replaces them. A server that refuses has
+		 * ended the update, or never began. A silent server may still begin. */
 		for (size_t i = 0; i < p->opts.n_endpoints; i++)
 			if (wanted(&p->to.endpoints[i]))
 				note_not_ended(p, i);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_tensor.c - weights that stand in the requests themselves: there is no group.
+/* push_tensor.c - sends the weights inside the requests, without a group.
  *
- * A byte is sent once for each rank of a server, as four thirds of a byte, and lies in memory as
- * often on both sides: this is for tests and small models, and refuses what is large. */
+ * Each byte is sent once per rank of a server, in base64 (four thirds of the size). Both sides
+ * keep all copies in memory. So this is for tests and small models, and large ones are refused. */
 #include "push_from_tensor.h"
 
 #include "file.h"
@@ -12,7 +12,7 @@
 
 enum {
 	PLAN_MOST = 1 << 30,      /* bytes of all tensors together */
-	/* bytes of the elements of one request; servers and ours have limits */
+	/* bytes of the elements of one request; servers and wsync limit its size */
 	ELEMENTS_MOST = 200 << 20
 };
 

@@ -13,7 +13,7 @@
  *
  * With all buckets in one update a server changes all its weights or none, and needs memory for
  * both. Each prepare needs its complete, also after a failure, or the server refuses the next
- * prepare. Its thread ends with an error once the group is gone, and then undo completes it. */
+ * prepare. Its thread ends with an error once the group is gone; then undo sends the complete. */
 #include "push_protocol.h"
 
 #include <string.h>
@@ -90,7 +90,7 @@ static void write_complete(const struct ws_push *p, struct ws_jw *w, bool flush)
 	write_rest(p, w);
 }
 
-/* ours: the broadcast had the bytes of the source; last: with it the endpoint has everything. */
+/* ours: the broadcast had the bytes of the source; last: no other bucket follows. */
 static void report_completes(struct ws_push *p, bool ours, bool last)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
@@ -169,15 +169,15 @@ static int move_bucket(struct ws_push *p, const struct push_bucket *k, struct ws
 	return 0;
 }
 
-/* It did not agree to complete what was prepared: mostly its thread ended with an error, and the
- * weights are as they were. */
+/* The endpoint did not complete the prepared update. Usually its thread ended with an error, and
+ * the weights are unchanged. */
 static void give_up(struct ws_push *p, size_t i, bool moving)
 {
 	struct push_endpoint *e = &p->to.endpoints[i];
 	if (!ws_endpoint_said_no(&p->to.errs[i]) && moving)
 		push_target_event(&e->weights, PUSH_BYTES_LEFT);
 	if (p->to.errs[i].code == WS_EREACH)
-		return; /* it has gone, and the update with it */
+		return; /* the server is gone, and the update with it */
 	if (push_can(p, i)->stuck_prepare)
 		push_warn(p, e->url,
 		          "a prepared update could not be completed: if it refuses the next one as "
@@ -187,8 +187,8 @@ static void give_up(struct ws_push *p, size_t i, bool moving)
 		          p->to.errs[i].msg);
 }
 
-/* An endpoint that had received everything has the new weights when this is over, and the others
- * of that update what they had. */
+/* Afterwards an endpoint that had received everything has the new weights. The other endpoints of
+ * that update have their old ones. */
 static void undo(struct ws_push *p)
 {
 	const struct two_phase none = { 0 }, *t = p->own ? p->own : &none;
@@ -202,7 +202,7 @@ static void undo(struct ws_push *p)
 		report_completes(p, t->ours, t->completes);
 	}
 	push_request_close(p, &r);
-	/* A silent endpoint may still begin it: the record keeps that. */
+	/* A silent endpoint may still begin to complete: the record keeps the update. */
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->to.endpoints[i];
 		if (!e->timed_out || p->to.errs[i].code == WS_EREACH)

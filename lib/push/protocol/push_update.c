@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_update.c - /update_weights_from_distributed: a request for each bucket, which the
- * server answers when it has received and loaded it; inside of an update scope where a server
- * wants them (push_scope.c).
+/* push_update.c - /update_weights_from_distributed: a request for each bucket, which the server
+ * answers when it has received and loaded it. Some servers expect a scope around it (push_scope.c).
  *
  *   {"names":[..],"dtypes":[..],"shapes":[[..],..],"group_name","flush_cache","abort_all_requests",
  *    "load_format":"flattened_bucket" (or absent)}
  *
- * flush_cache is written into every request, because servers flush when it is absent. The
- * weight version is not: servers would take it with the last bucket, whose bytes may
- * still turn out to be wrong. */
+ * flush_cache is written into every request, because servers flush when it is absent. The weight
+ * version is not: servers would set it with the last bucket, whose bytes may still be wrong. */
 #include "push_protocol.h"
 
 static void write_body(const struct ws_push *p, struct ws_jw *w, const struct push_bucket *k)
@@ -68,6 +66,8 @@ static bool takes_update(const struct ws_capabilities *can)
 	return can->update && !can->session;
 }
 
+/* Not can->session: endpoints with and without sessions may share a push. Each has its own scope
+ * (push_scope_of), and legal_session requires one endpoint with sessions. */
 static bool takes_session(const struct ws_capabilities *can)
 {
 	return can->update;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_complete.c - does this push complete what earlier pushes left at its endpoints?
+/* push_complete.c - does this push complete the failed pushes of earlier runs?
  *
- * A push that failed leaves an endpoint with some old and some new weights. A push of a part, or
- * of a smaller source, replaces some of them: all that it sent arrives, and the rest stays
- * mixed. Such an endpoint stays partial. Its record of the failed push stays as well, so that
- * pushes of other parts can still complete theirs. */
+ * A failed push leaves an endpoint with some old and some new weights. A push of a part, or of a
+ * smaller source, replaces only some of them, and the rest stays mixed. Such an endpoint stays
+ * partial. Its record of the failed push stays as well, so that pushes of other parts can still
+ * complete it. */
 #include "push_state.h"
 
 #include "journal_core.h"
@@ -15,7 +15,7 @@
 void push_describe_sent(const struct ws_push *p, struct ws_journal_sent *out)
 {
 	const struct ws_senders *have;
-	const struct ws_plan *all = push_leader_plan(p, &have); /* of the other senders too */
+	const struct ws_plan *all = push_leader_plan(p, &have); /* with other senders */
 	const bool alone = p->opts.senders < 2;
 	*out = (struct ws_journal_sent){
 		.digest = p->from.plan->digest,
@@ -95,7 +95,7 @@ static int judge_list(struct ws_push *p, const struct ws_journal_list *list,
 		const bool ours = e->path && own && strcmp(e->path, own) == 0;
 		struct ws_journal_record r = e->record;
 		if (!e->path)
-			r.directory = NULL; /* wsync-ctl repair --again does not find it */
+			r.directory = NULL; /* wsync-ctl repair --again cannot find it */
 		if (!e->err.code && !ours && judge_record(p, &r, sent, err))
 			rc = -1;
 	}

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_journal.c - locks the endpoints, records what this push may change, and adopts what earlier
- * pushes left.
+/* push_journal.c - locks the endpoints, records the changes that this push may make, and adopts the
+ * state that earlier pushes left.
  *
- * A state directory that cannot be written is a warning, because servers would otherwise keep old
- * weights. If the caller named the directory, it is an error, and nothing is begun. */
+ * If the state directory cannot be written, the push warns and continues, because servers would
+ * otherwise keep old weights. If the caller named the directory, the push fails instead. */
 #include "push_protocol.h"
 
 #include "journal_core.h"
@@ -18,14 +18,14 @@
 #include <time.h>
 #include <unistd.h>
 
-/* For a server to leave the group of a dead push; one that does not may
- * still take part in a new one. */
+/* Time for a server to leave the group of a dead push. A server that does not leave may still join
+ * the new group. */
 static const int64_t STALE_NS = 5 * WS_NS_PER_S;
 
 static const char NOBODY_KNOWS[] = "if this process is killed, nobody will know what it left";
 
-/* A run that may change endpoints keeps a record. Without a state directory, or where that
- * cannot be written, it is in memory, and the later runs of this process go by it. */
+/* A run that may change endpoints keeps a record. If it cannot be written to a state directory, it
+ * stays in memory, for later runs of this process. */
 static bool keeps_record(const struct ws_push *p)
 {
 	return p->opts.n_endpoints && !p->opts.dry_run;
@@ -36,7 +36,7 @@ static bool on_disk(const struct ws_push *p)
 	return p->opts.state_dir && !p->recovery.unrecorded;
 }
 
-/* Warns that there is no record; -1: the push must not begin without one. */
+/* Warns that there is no record. -1: the push must not begin without a record. */
 static int go_without(struct ws_push *p, const char *what, const struct ws_err *why,
                       struct ws_err *err)
 {
@@ -54,8 +54,8 @@ static int go_without(struct ws_push *p, const char *what, const struct ws_err *
 
 /* ---- earlier pushes -------------------------------------------------------------------------- */
 
-/* The endpoint of this push that a record calls url: its exact URL, else another
- * URL of the same endpoint. */
+/* Finds the endpoint of this push for the URL in a record: the exact URL, else another URL of the
+ * same endpoint. */
 static size_t find_endpoint(const struct ws_push *p, const char *url)
 {
 	const size_t n = p->opts.n_endpoints;
@@ -69,7 +69,7 @@ static size_t find_endpoint(const struct ws_push *p, const char *url)
 	return i;
 }
 
-/* Of the time that is left. */
+/* A quarter of the time that is left. */
 static ws_deadline a_quarter(ws_deadline until)
 {
 	return until == WS_FOREVER ? until : ws_deadline_in(ws_deadline_left(until) / 4);
@@ -85,7 +85,7 @@ static void clean_up(struct ws_push *p, struct ws_journal_entry *entry)
 		if ((r->endpoints[k].grouped || r->endpoints[k].open_update) &&
 		    find_endpoint(p, r->endpoints[k].url) < p->opts.n_endpoints)
 			now[n++] = r->endpoints[k];
-	/* Where our own group has that name, it has left that of the record. */
+	/* If our own group has that name, it replaced the group of the record. */
 	for (size_t i = 0; p->link.group && strcmp(r->group, p->link.name) == 0 && i < n; i++)
 		now[i].grouped = false;
 	if (n) {
@@ -99,22 +99,22 @@ static void clean_up(struct ws_push *p, struct ws_journal_entry *entry)
 	free(now);
 }
 
-/* The record that this run writes, or would write. */
+/* True for the record that this run writes. */
 static bool own_entry(const struct ws_push *p, const struct ws_journal_entry *entry)
 {
 	const char *path = p->recovery.journal ? ws_journal_path(p->recovery.journal) : NULL;
 	return entry->path && path && strcmp(entry->path, path) == 0;
 }
 
-/* The record of a process that keeps its group between two sources still claims
- * the pause of the last one. */
+/* A process that keeps its group between two sources keeps the pause of the last source in its
+ * record, although it has resumed. */
 static bool left_paused(const struct ws_journal_entry *entry, const struct ws_journal_endpoint *was)
 {
 	return was->paused &&
 	       (entry->fate != WS_PROCESS_ALIVE || was->state == WS_PARTIAL || was->asleep);
 }
 
-/* By an earlier run of this process. */
+/* Written by an earlier run of this process. */
 static bool is_ours(const struct ws_journal_record *r)
 {
 	return r->process.pid == getpid() && ws_process_fate(&r->process) == WS_PROCESS_ALIVE;
@@ -133,8 +133,8 @@ static void warn_partial(struct ws_push *p, const char *url, const struct ws_jou
 }
 
 /* A partially updated endpoint stays partial until a push succeeds. An endpoint that an earlier
- * push paused and left whole is resumed with ours. We hold the locks, so no other push is at
- * work at these endpoints, dead or alive. */
+ * push paused and left whole is resumed at the end of this push. We hold the locks, so no other
+ * push, dead or alive, is working at these endpoints. */
 static void inherit(struct ws_push *p, struct ws_journal_entry *entry)
 {
 	const struct ws_journal_record *r = &entry->record;
@@ -151,13 +151,13 @@ static void inherit(struct ws_push *p, struct ws_journal_entry *entry)
 			p->recovery.contradicts = true;
 		p->recovery.stale_began =
 			r->began > p->recovery.stale_began ? r->began : p->recovery.stale_began;
-		/* our last run resumed it */
+		/* in our own record, our last run has resumed it */
 		e->found_paused = e->found_paused || (!own && left_paused(entry, was));
 		if (was->slept) {
 			e->slept = true;
 			e->asleep = was->asleep;
 		}
-		/* Our own: the file could not be updated when all had been sent. */
+		/* Our own record: the file could not be updated after everything had been sent. */
 		if (was->state != WS_PARTIAL || e->weights.state == WS_PARTIAL || own)
 			continue;
 		push_target_event(&e->weights, PUSH_FOUND_PARTIAL);
@@ -167,8 +167,8 @@ static void inherit(struct ws_push *p, struct ws_journal_entry *entry)
 		clean_up(p, entry);
 }
 
-/* Weights that wsync-ctl wake has woken since our last run have no values. Its record says so, and
- * stays until a run has sent them: this run gets another record. The group goes on. */
+/* Weights that wsync-ctl wake has woken since our last run have no values. The record says so, and
+ * stays until a run has sent them. So this run gets another record. Its group stays. */
 static void leave_woken(struct ws_push *p)
 {
 	struct ws_journal_record *r =
@@ -286,8 +286,8 @@ static enum ws_open_update kind_of_update(const struct ws_push *p, size_t i)
 	                                               WS_UPDATE_TWO_PHASE;
 }
 
-/* A transfer may leave it in the middle of its protocol; afterwards one that is still there did not
- * answer. */
+/* A transfer may leave the endpoint inside an update. After the transfer, an endpoint that is still
+ * inside one did not answer. */
 static enum ws_open_update open_update_of(const struct ws_push *p, size_t i)
 {
 	const bool may_be =
@@ -300,7 +300,7 @@ void push_describe(const struct ws_push *p, size_t i, struct ws_journal_endpoint
 	const struct push_endpoint *e = &p->to.endpoints[i];
 	const bool pausing = p->run.phase == WS_PHASE_PAUSE && p->opts.pause != WS_PAUSE_NONE;
 	if (p->run.phase > WS_PHASE_CONNECT && p->run.phase < WS_PHASE_RESUME)
-		out->phase = p->run.phase; /* where it stopped is more than that it cleans up */
+		out->phase = p->run.phase; /* the phase that failed, and not its clean-up */
 	out->state = p->run.phase == WS_PHASE_TRANSFER && e->weights.state == WS_UNTOUCHED ?
 	                     WS_PARTIAL :
 	                     e->weights.state;
@@ -331,8 +331,8 @@ static int save(struct ws_push *p, struct ws_err *err)
 	return ws_journal_save(p->recovery.journal, err);
 }
 
-/* Once a run is recorded, its file is the only one that knows what it may have left. If that cannot
- * be updated, it stays, and the step that it does not know of is not made. */
+/* Once a run is recorded, only its file lists what the run may leave. If the file cannot be
+ * updated, it stays as it is, and the next step is not taken. */
 static int record(struct ws_push *p, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
@@ -359,8 +359,8 @@ int push_record(struct ws_push *p, struct ws_err *err)
 	return rc;
 }
 
-/* Repair goes by this order, in which a push comes behind those that died before it,
- * although clocks are put back. */
+/* Repair uses the order of these times: a push comes after the dead pushes before it, even if the
+ * clock was set back. */
 static int64_t begins_now(const struct ws_push *p)
 {
 	const int64_t now = time(NULL);
@@ -414,19 +414,19 @@ int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct 
 		if (rc == 0)
 			rc = note_source(p, s, err);
 	}
-	/* The request to join a group is recorded when its place is known (push_group.c); with a
-	 * group of an earlier run the next request is the pause. */
+	/* The join request is recorded once the group's address is known (push_group.c). With the
+	 * group of an earlier run, the next request is the pause. */
 	return rc == 0 && p->protocol->groupless ? push_record(p, err) : rc;
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
 /* An endpoint that completed this run's update is no longer inside an earlier push's. Ending that
- * one again would make the server pack packed weights, so the old record forgets it. */
+ * one again would make the server pack packed weights, so the old record drops it. */
 static void forget_updates(const struct ws_push *p, struct ws_journal_entry *entry)
 {
 	struct ws_journal_record *r = &entry->record;
-	for (size_t k = r->n_endpoints; k-- > 0;) { /* one that owes nothing then goes */
+	for (size_t k = r->n_endpoints; k-- > 0;) { /* ws_journal_change may remove it */
 		struct ws_journal_endpoint now = r->endpoints[k];
 		const size_t i = find_endpoint(p, now.url);
 		if (entry->err.code || !now.open_update || i == p->opts.n_endpoints ||
@@ -438,8 +438,8 @@ static void forget_updates(const struct ws_push *p, struct ws_journal_entry *ent
 	}
 }
 
-/* Our record has all that the earlier ones said of endpoints that this plan completes. After a
- * failure it must also be as hard to complete: a smaller plan is completed by less. */
+/* Our record has all facts of the earlier records about endpoints that this plan completes. After a
+ * failure it must also be as hard to complete: a smaller plan is completed by a smaller push. */
 static void settle_earlier(struct ws_push *p, bool ok)
 {
 	struct ws_journal_sent sent;
@@ -462,9 +462,9 @@ static void settle_earlier(struct ws_push *p, bool ok)
 
 void push_unlock_endpoints(struct ws_push *p, bool ok)
 {
-	/* After a success the record claims that endpoints may be paused, which is not worth
-	 * a write: to continue does no harm. Until this run has recorded its plan, the record
-	 * is that of an earlier run, whose group this one would have used. */
+	/* After a success the record still lists endpoints as paused. That is not worth a write: to
+	 * resume them again does no harm. Until this run has recorded its plan, the record is that
+	 * of an earlier run, whose group this run would have used. */
 	if (p->recovery.journal && p->recovery.recorded) {
 		describe_all(p);
 		if (p->recovery.adopts_stale)
@@ -491,7 +491,7 @@ void push_record_end(struct ws_push *p)
 		p->recovery.journal ? ws_journal_record(p->recovery.journal) : NULL;
 	for (size_t i = 0; r && i < p->opts.n_endpoints; i++) {
 		r->endpoints[i].grouped = p->to.endpoints[i].grouped;
-		/* A run that could not be recorded was described, and has not paused it. */
+		/* A run that could not be recorded has filled its record in, and paused nothing. */
 		r->endpoints[i].paused = r->endpoints[i].paused && p->to.endpoints[i].paused;
 	}
 	if (p->recovery.journal)

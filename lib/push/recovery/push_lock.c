@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_lock.c - waits for an endpoint or a turn that another process has. Events name that process
- * after 10 s, then at twice the interval each time, up to once a minute (as watchdog.c). */
+ * after 10 s. The interval then doubles each time, up to 60 s (as in watchdog.c). */
 #include "push_state.h"
 
 #include "wsync/tool/str.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_scatter.c - /receive_weights_ep_scatter: every rank is sent its own parameters, cut and
- * fused as it keeps them, straight into their memory; no loader looks at them.
+/* push_scatter.c - /receive_weights_ep_scatter: sends every rank its own parameters, cut and fused
+ * as the rank keeps them, straight into their memory. No loader processes them.
  *
  *   {"weight_names","expert_transfer_plan","non_expert_transfer_plan","non_expert_batch_size",
  *    "training_world_size","num_experts_per_rank","total_num_experts","inference_tp_size",
@@ -8,9 +8,9 @@
  *    "master_address","master_port","rank_offset","total_inference_world_size","flush_cache",
  *    "skip_flush_cache","free_kv_cache_before_recv","recapture_cuda_graph"}
  *
- * The request makes the group, receives all of it and is answered then. A server skips a name
- * that it does not know and waits for bytes that never come, so nothing is sent that it does
- * not list. What a loader would compute (DeepSeek's w_kc, scales that were packed again) stays
+ * The request forms the group and receives all parameters, then it is answered. A server skips a
+ * name that it does not know and waits for bytes that never come, so only listed names are sent.
+ * Values that a loader would compute (DeepSeek's w_kc, scales that were packed again) would stay
  * old: such models are refused. */
 #include "push_protocol.h"
 #include "scatter.h"
@@ -23,7 +23,7 @@
 
 enum { REQUEST_MAX = 256 << 20 };
 
-/* Of one endpoint. */
+/* State for one endpoint. */
 struct target {
 	struct ws_layout *layout;
 	struct ws_scatter *scatter;
@@ -80,7 +80,7 @@ static int refuse_scatter(const struct ws_push *p, size_t i, struct ws_err *err,
 	return ws_err_where(err, NULL, p->to.endpoints[i].url);
 }
 
-/* What its weights are kept in; WS_DTYPE_COUNT: it does not say. */
+/* The dtype of the server's weights; WS_DTYPE_COUNT: unknown. */
 static enum ws_dtype server_dtype(const struct ws_push *p, size_t i)
 {
 	const struct ws_config *config =
@@ -125,8 +125,8 @@ static int make_layout(struct ws_push *p, size_t i, struct ws_err *err)
 		.listing = &p->to.listed[i].listing,
 		.dtype = server_dtype(p, i),
 		.senders = push_sending_ranks(p),
-		/* What the first does not include may come from others; what it
-		 * excludes is meant to stay. */
+		/* Tensors that the first sender does not include may come from others. Tensors that
+		 * it excludes are to stay as they are. */
 		.complete = p->turn.lead && !p->opts.n_exclude && p->opts.verify != WS_VERIFY_NONE,
 	};
 	opts.plan = push_leader_plan(p, &opts.have);
@@ -139,7 +139,7 @@ static int make_layout(struct ws_push *p, size_t i, struct ws_err *err)
 	return 0;
 }
 
-/* Names of ours are compared with the endpoints elsewhere. */
+/* For tensors that only other senders have. Our own names are compared in another check. */
 static void warn_of_strangers(struct ws_push *p)
 {
 	const struct ws_senders *have;
@@ -189,7 +189,7 @@ static int legal(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-/* ---- what the other senders send ------------------------------------------------------------- */
+/* ---- shares of the other senders ------------------------------------------------------------- */
 
 static int share_batch(const struct ws_push *p, size_t k, const struct ws_sender_list *whose,
                        struct ws_buf *out, struct ws_err *err)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scatter.c - which parameters go, in which order, and how that is said.
- * The bytes: scatter_bytes.c. */
+/* scatter.c - chooses and orders the parameters to send, and describes them in the request. Their
+ * bytes: scatter_bytes.c. */
 #include "scatter_state.h"
 
 #include <inttypes.h>
@@ -10,7 +10,7 @@
 
 /* ---- order ----------------------------------------------------------------------------------- */
 
-/* The number behind ".layers.", as servers find it; -1. */
+/* The number after ".layers.", as servers find it; -1: none. */
 static int64_t layer_of(const char *name)
 {
 	static const char mark[] = ".layers.";
@@ -32,7 +32,7 @@ static int64_t expert_layer(const struct ws_param *p)
 	return expert ? layer_of(p->name) : -1;
 }
 
-/* Experts by layer, then the rest; those alike as they lie in the layout. */
+/* Experts by layer, then the rest; otherwise in the order of the layout. */
 static int by_batch(const void *a, const void *b)
 {
 	const struct ws_scatter_entry *x = a, *y = b;
@@ -70,7 +70,7 @@ static void make_batches(struct ws_scatter *s)
 	}
 }
 
-/* ---- what is there --------------------------------------------------------------------------- */
+/* ---- tensors and parameters ------------------------------------------------------------------ */
 
 static int by_name(const void *a, const void *b)
 {
@@ -139,7 +139,7 @@ static int check_listed(const struct ws_scatter *s, const struct ws_param *p, st
 	return 0;
 }
 
-/* 1: it goes; 0: nothing of it is in the plan. */
+/* 1: the parameter is sent; 0: it is tied, or no tensor of it is in the plan. */
 static int want(const struct ws_scatter *s, const struct ws_param *p, struct ws_err *err)
 {
 	const struct ws_part *missing = NULL;
@@ -223,7 +223,7 @@ void ws_scatter_free(struct ws_scatter *s)
 	free(s);
 }
 
-/* ---- how it is said -------------------------------------------------------------------------- */
+/* ---- the request ----------------------------------------------------------------------------- */
 
 static void write_shape(struct ws_jw *w, const struct ws_param *p, int64_t first)
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scatter_bytes.c - the bytes of one rank's parameter, out of the checkpoint tensors it is made of.
+/* scatter_bytes.c - the bytes of one rank's parameter, from the checkpoint's tensors.
  *
- * A part lies in its parameter as one row of bytes (gate rows behind up rows, an expert behind
- * the other); in the checkpoint it is a box (scatter_stripe.h). What no part covers is padding,
- * behind all of them: zeros. */
+ * A part is one row of bytes in its parameter (gate rows behind up rows, an expert behind the
+ * other). In the checkpoint it is a box (scatter_stripe.h). Bytes behind all parts are padding,
+ * which is sent as zeros. */
 #include "scatter_state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct store {                  /* what the payloads of a batch point to */
+struct store {                  /* memory that the payloads of a batch use */
 	struct ws_span *spans;
 	struct ws_stripe *stripes;
 	size_t n_stripes, cap;
@@ -24,7 +24,7 @@ static int by_place(const void *a, const void *b)
 	return x->to < y->to ? -1 : x->to > y->to;
 }
 
-/* 1: it is in *out; 0: nothing of it is at that rank. */
+/* 1: *out is the stripe; 0: this rank has nothing of the part. */
 static int cut(const struct ws_scatter *s, const struct ws_param *p, const struct ws_part *part,
                unsigned rank, struct ws_stripe *out, struct ws_err *err)
 {
@@ -62,7 +62,7 @@ static int add_stripe(struct store *st, const struct ws_stripe *s, struct ws_err
 	return 0;
 }
 
-/* Stripes of bytes [lo, hi) of a rank's parameter. They must fill it without a gap. */
+/* Adds the stripes of bytes [lo, hi) of a rank's parameter. They must fill it without a gap. */
 static int add_range(const struct ws_scatter *s, const struct ws_param *p, unsigned rank,
                      uint64_t lo, uint64_t hi, struct store *st, struct ws_err *err)
 {
@@ -150,7 +150,7 @@ static int open_sends(size_t n, struct ws_scatter_sends *out, struct ws_err *err
 	return st && st->first && st->count && out->items ? 0 : ws_oom(err);
 }
 
-/* The stripes have come to rest. */
+/* Spans point to the stripes, so all stripes must have been added. */
 static int make_spans(struct ws_scatter_sends *out, struct ws_err *err)
 {
 	struct store *st = out->priv;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scatter_share.c - who of several senders sends what: only one that has all of it, and of those
- * each about as many bytes.
+/* scatter_share.c - assigns the parameters to several senders: each to a sender that has all of it,
+ * and about as many bytes to each sender.
  *
- * Experts are divided in order, the first to the first sender, where that one has them: then an
- * expert's weights are read by one sender alone. A server is told the same ranges for all of its
- * ranks, so a row of experts is its sender's at every rank. */
+ * Experts are divided in order, the first ones to the first sender, if it has them. So one sender
+ * alone reads the weights of an expert. A server gets the same ranges for all of its ranks, so one
+ * sender sends a row of experts to every rank. */
 #include "scatter_state.h"
 
 #include <inttypes.h>
@@ -14,8 +14,8 @@
 struct shares {
 	struct ws_scatter *s;
 	uint64_t load[WS_SENDERS_MAX];
-	struct ws_senders *rows; /* of a parameter: who has all of each */
-	bool *glued;             /* and which cannot be parted from the one before */
+	struct ws_senders *rows; /* for each row of a parameter: senders that have all of it */
+	bool *glued;             /* the row cannot be split from the row before */
 	size_t cap;              /* of ranges */
 };
 
@@ -41,7 +41,7 @@ static const struct ws_senders *owners_of(const struct ws_scatter *s, const stru
 	return t && s->opts.have ? &s->opts.have[t - s->opts.plan->tensors] : NULL;
 }
 
-/* The one that comes first of those with the least to send; -1: nobody. */
+/* Returns `rather` if it is in the set, else the first sender with the least load; -1: none. */
 static int choose(const struct shares *x, const struct ws_senders *among, unsigned rather)
 {
 	int best = -1;

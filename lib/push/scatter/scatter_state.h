@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scatter_state.h - what scatter.c, scatter_share.c and scatter_bytes.c share. */
+/* scatter_state.h - shared by scatter.c, scatter_share.c and scatter_bytes.c. */
 #ifndef WS_PUSH_SCATTER_STATE_H
 #define WS_PUSH_SCATTER_STATE_H
 
@@ -9,9 +9,9 @@
 const struct ws_plan_tensor *ws_scatter_tensor(const struct ws_scatter *s,
                                                const struct ws_part *part);
 
-/* Of all its ranks together. */
+/* The bytes of an entry for all ranks together. */
 uint64_t ws_scatter_entry_bytes(const struct ws_scatter *s, const struct ws_scatter_entry *e);
-/* Who sends which: fills in the ranges of all entries. */
+/* Assigns senders: fills in the ranges of all entries. */
 int ws_scatter_share(struct ws_scatter *s, struct ws_err *err);
 
 #endif

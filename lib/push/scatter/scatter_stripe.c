@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scatter_stripe.c - reading a box of a tensor run by run. Where it is one run of a
- * file, it is sent from there. */
+/* scatter_stripe.c - reads a box of a tensor run by run. A box that is one run of a file is sent
+ * from that file. */
 #include "scatter_stripe.h"
 
 #include "checkpoint.h"

@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* SERVERS: each is compared with all before it. */
+/* SERVERS is small, because each server is compared with all before it. */
 enum { NAME = 4096, URL = 4096, HEX = 16, SERVERS = 4096, EXPANDED_MAX = 256 << 20 };
 
-/* ---- what there is --------------------------------------------------------------------------- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
-/* Room for one more: the size doubles at powers of two. */
+/* Makes room for one more item: the size doubles at powers of two. */
 static void *grow(void *items, size_t n, size_t size)
 {
 	return n & (n - 1) ? items : reallocarray(items, n ? 2 * n : 1, size);
@@ -31,7 +31,7 @@ int ws_parts_add(struct ws_parts *p, const char *name, bool sent, struct ws_err 
 	return 0;
 }
 
-/* By name; of one name those that were sent first. */
+/* Orders by name; tensors of one name: the sent one first. */
 static int by_name(const void *a, const void *b)
 {
 	const struct ws_part_tensor *x = a, *y = b;
@@ -118,7 +118,7 @@ void ws_parts_write(const struct ws_parts *p, struct ws_buf *out)
 		size_t k = 0;
 		while (name[k] && name[k] == before[k])
 			k++;
-		while (k && (name[k] & 0xc0) == 0x80) /* a line is UTF-8 by itself */
+		while (k && (name[k] & 0xc0) == 0x80) /* cut only between UTF-8 characters */
 			k--;
 		ws_buf_printf(out, "%c%zu ", p->tensors[i].sent ? '+' : '-', k);
 		ws_buf_puts(out, name + k);
@@ -151,7 +151,7 @@ static int read_server(const char *line, size_t n, struct ws_parts *p, struct ws
 	return find_server(p, url) ? -1 : ws_parts_set_server(p, url, instance, err);
 }
 
-/* name: of the line before, and then of this one. */
+/* name: the name in the line before; becomes the name in this line. */
 static int read_tensor(const char *line, size_t n, struct ws_parts *p, char name[NAME + 1],
                        struct ws_err *err)
 {

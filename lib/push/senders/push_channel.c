@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_channel.c - a sender's conversation with the first one, as keys and values of its store. */
+/* push_channel.c - messages to and from the first sender, as keys and values of its store. */
 #include "push_channel.h"
 
 #include <poll.h>
@@ -30,7 +30,7 @@ static int connect_store(struct push_channel *t, ws_deadline until, struct ws_er
 {
 	const struct ws_store_client_opts opts = push_channel_place(t->p);
 	struct ws_err why = WS_ERR_INIT;
-	/* One that goes away while we shake hands is that of an earlier push. */
+	/* A store that closes during the handshake is that of an earlier push. */
 	while (ws_store_connect(&opts, until, t->p->opts.cancel, &t->store, &why)) {
 		if (push_channel_lost(&why) && !ws_deadline_passed(until)) {
 			poll(NULL, 0, AGAIN_MS);
@@ -69,7 +69,7 @@ static int tell_list(struct push_channel *t, const struct ws_sender_list *list, 
 	return rc;
 }
 
-/* The end stands there already: it is the store of the push before, and there is another soon. */
+/* The end is already there, so this is the store of the last push. Another one follows soon. */
 static bool is_over(const struct push_channel *t)
 {
 	const char *const key = WS_SENDERS_END;

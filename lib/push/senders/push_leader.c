@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_leader.c - the first of several senders of one group: it hosts their store, collects there
- * what each has, assigns what each sends, and reports how the push ended. It alone sends requests
- * to the endpoints.
+/* push_leader.c - the first of several senders of one group. It hosts their store, collects their
+ * lists, assigns the shares, and reports how the push ended. It alone calls the endpoints.
  *
- * A sender counts as lost when its connection to the store ends, so each keeps it until it has
- * read the end. */
+ * A sender is lost when its connection to the store closes. So each sender keeps its connection
+ * until it has read the end. */
 #include "push_protocol.h"
 
 #include "senders.h"
@@ -63,7 +62,7 @@ void push_leader_free(struct ws_push *p)
 	p->turn.lead = NULL;
 }
 
-/* ---- who has failed -------------------------------------------------------------------------- */
+/* ---- failures of other senders --------------------------------------------------------------- */
 
 static bool there(const struct push_leader *x, const char *key, struct ws_buf *value)
 {
@@ -95,7 +94,7 @@ int push_leader_watch(void *ctx, struct ws_err *err)
 	return p->turn.lead ? ws_store_lost_sender(ws_group_store(p->link.group), err) : 0;
 }
 
-/* ---- who has what ---------------------------------------------------------------------------- */
+/* ---- lists of tensors ------------------------------------------------------------------------ */
 
 static int name_missing(struct ws_push *p, int64_t waited_ns, struct ws_err *err)
 {
@@ -121,8 +120,8 @@ static int name_missing(struct ws_push *p, int64_t waited_ns, struct ws_err *err
 		host, port);
 }
 
-/* Senders of two steps must not meet in one push. Each is compared with the
- * first that names its step. */
+/* Senders of two steps must not meet in one push. Compares a sender with the first sender whose
+ * list names its round. */
 static int check_round(const struct ws_push *p, unsigned i, struct ws_err *err)
 {
 	const struct ws_sender_list *lists = p->turn.lead->lists, *mine = &lists[i - 1];
@@ -194,7 +193,7 @@ static int wait_for_value(struct ws_push *p, unsigned i, const char *what, ws_de
 	                   i);
 }
 
-/* The others come in any order: those who are here are known before anybody is missed. */
+/* Senders connect in any order. Marks those that are present, before the missing ones are named. */
 static void take_present(struct ws_push *p, struct ws_buf *text)
 {
 	char key[WS_SENDERS_KEY];
@@ -255,7 +254,7 @@ int push_leader_gather(struct ws_push *p, struct ws_err *err)
 	               0;
 }
 
-/* ---- what each sends, and the end ------------------------------------------------------------ */
+/* ---- shares, and the end --------------------------------------------------------------------- */
 
 int push_leader_share(struct ws_push *p, struct ws_err *err)
 {
@@ -287,7 +286,7 @@ int push_leader_sent(struct ws_push *p, struct ws_err *err)
 	return rc;
 }
 
-/* Sender i has read the end, or is gone. */
+/* True if sender i has read the end, or has disconnected. */
 static bool has_left(const struct ws_push *p, unsigned i, const struct ws_store_report *r,
                      struct ws_buf *text)
 {
@@ -328,7 +327,7 @@ void push_leader_end(struct ws_push *p, const struct ws_err *why)
 	ws_buf_init(&nothing, 0);
 	ws_senders_write_end(&text, why);
 	ws_senders_put(&p->turn.lead->kv, WS_SENDERS_END, &text, WS_FOREVER, NULL);
-	/* Who still waits for one of these goes on to read it. */
+	/* Senders that wait for their share get an empty one, then read the end. */
 	for (unsigned i = 2; why->code && i <= p->opts.senders; i++) {
 		char key[WS_SENDERS_KEY];
 		ws_senders_share_key(key, i);

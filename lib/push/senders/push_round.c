@@ -2,10 +2,9 @@
 /* push_round.c - the round of several senders, kept in FILE.round beside the lock file. It is
  * read and written only while the lock is held.
  *
- * FILE.round may be removed. Therefore a half round is also noted in the state directory,
- * for the senders of this machine, and without a state directory in the process. A note
- * may be older than the round, so a round is lost only if a sender had a turn by the note
- * and has none by the round. */
+ * FILE.round may be removed. So a half round is also noted: in the state directory, for the senders
+ * of this machine, or without a state directory in the process. A note may be older than the round.
+ * So a round is lost only if the note has a turn that the round does not have. */
 #include "push_state.h"
 
 #include "file.h"
@@ -34,7 +33,7 @@ static int read_round(struct ws_push *p, struct ws_err *err)
 	if (!path)
 		return ws_oom(err);
 	ws_buf_init(&text, WS_ROUND_TEXT);
-	/* No file: the first round of all. */
+	/* Without a file this is the first round. */
 	if (ws_file_read(path, &text, &why) == 0)
 		ws_round_read(ws_buf_str(&text), text.len, p->turn.round, &p->turn.parts);
 	ws_buf_free(&text);
@@ -67,8 +66,8 @@ static int write_round(const struct ws_push *p, struct ws_err *err)
 
 /* ---- the note -------------------------------------------------------------------------------- */
 
-/* STATE/rounds/HASH of the lock's absolute path on this machine: another machine may have
- * another file there. NULL: no note is kept. */
+/* Returns STATE/rounds/HASH. HASH is of the host name and the lock's absolute path, because another
+ * machine may have another file there. NULL: no note is kept. */
 static char *note_path(const struct ws_push *p, bool make)
 {
 	char host[65] = "", *dir = NULL, *path = NULL, *key = NULL;
@@ -90,7 +89,7 @@ static void read_note(struct ws_push *p)
 	struct ws_buf text;
 	char *path = note_path(p, false);
 	if (!path)
-		return; /* what this process knows by itself stays */
+		return; /* keep the round that this process knows */
 	*p->turn.known_round = (struct ws_round){ 0 };
 	ws_buf_init(&text, NOTE_MAX);
 	if (ws_file_read(path, &text, NULL) == 0)
@@ -122,7 +121,7 @@ static void write_note(struct ws_push *p)
 static bool is_lost(const struct ws_push *p)
 {
 	const struct ws_round *k = p->turn.known_round, *r = p->turn.round;
-	/* Another round came since, or this one was begun anew. */
+	/* Another round has begun since, or this one has begun again. */
 	if (!ws_round_is_half(k) ||
 	    (r->senders && (!ws_round_is(r, k->id, k->senders) || !ws_round_count(r))))
 		return false;
@@ -148,14 +147,14 @@ static int say_lost(const struct ws_push *p, struct ws_err *err)
 void push_round_anew(struct ws_push *p, const char *id)
 {
 	char copy[WS_ROUND_ID];
-	snprintf(copy, sizeof copy, "%s", id); /* it may be that of p->turn.round */
+	snprintf(copy, sizeof copy, "%s", id); /* it may point into p->turn.round */
 	ws_round_begin(p->turn.round, copy, p->opts.senders);
 	ws_parts_free(&p->turn.parts);
 }
 
-/* The round that stands at the lock may lack turns that are known to have been. If ours is of
- * that round, or was the one before in this process, nobody will ever end it; it begins anew.
- * Else it is a round that was abandoned. */
+/* The round in the file may lack turns that the note has. If this sender's turn belongs to the
+ * noted round, or follows a turn in it, no sender will end that round: it begins again. Otherwise
+ * the noted round was abandoned. */
 static int find_lost(struct ws_push *p, const char *id, struct ws_err *err)
 {
 	read_note(p);

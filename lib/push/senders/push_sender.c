@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_sender.c - one of several processes that push a part of the weights each:
- * pipeline stages, ranks of experts. They take turns by a lock file. The sender that
- * finds that all the others have had a turn in its round ends the round: it alone
- * flushes and sets the weight version.
+/* push_sender.c - one of several processes that push a part of the weights each, for example
+ * pipeline stages or ranks of experts. They take turns by a lock file. The sender that finds that
+ * all others have had a turn in its round ends the round. Only this sender flushes and sets the
+ * weight version.
  *
- * The round (round.h, kept by push_round.c) has an ID, --round or the weight version, so that a
- * half round of an earlier step, or of a job that died, is never completed by another step. A
- * round that has ended stays there: a sender that comes again in it flushes its part by itself,
- * because no other sender follows.
+ * The round (round.h, kept by push_round.c) has an ID, --round or the weight version. So a half
+ * round of an earlier step, or of a job that died, is never completed by another step. An ended
+ * round stays in its file: a sender that comes again in it flushes its part itself.
  *
- * The round also has what its turns have sent (parts.h). The sender that ends it thus knows of
- * tensors that no --include has chosen, and every sender of a server that was restarted since
- * and lost the parts before. */
+ * The round also lists the tensors that its turns have sent (parts.h). So the sender that ends it
+ * detects tensors that no --include has chosen. Every sender detects a server that was restarted
+ * since, and has lost the earlier parts. */
 #include "push_state.h"
 
 #include "wsync/tool/str.h"
@@ -43,8 +42,8 @@ static void warn_abandoned(struct ws_push *p, const char *id)
 	push_warn(p, NULL, "round %.200s begins, and %s is abandoned: %s", id, round, senders);
 }
 
-/* Enters the round `id`. Parts of an abandoned round were not flushed: this part's flush does
- * it. A round whose parts cannot be read cannot be completed. */
+/* Enters the round `id`. Parts of an abandoned round were not flushed, so this turn flushes too.
+ * A round whose parts cannot be read cannot be completed. */
 static void join_round(struct ws_push *p, const char *id)
 {
 	struct ws_round *r = p->turn.round;
@@ -64,7 +63,7 @@ static void join_round(struct ws_push *p, const char *id)
 	p->turn.not_last = ws_round_count(r) < r->senders;
 }
 
-/* The lock is ours, but we had our turn, and another sender has not. */
+/* We have the lock and have had our turn, but another sender has not. */
 static int say_missing(const struct ws_push *p, struct ws_err *err)
 {
 	unsigned i = 1;
@@ -73,8 +72,8 @@ static int say_missing(const struct ws_push *p, struct ws_err *err)
 	return ws_err_set(err, WS_ETIMEOUT, "%s: sender %u has not had its own", p->turn.text, i);
 }
 
-/* A process with several sources (--stdin) has one turn in a round: the others have theirs
- * first. */
+/* A process with several sources (--stdin) has one turn in a round. It waits until the others have
+ * had theirs. */
 static bool must_wait(const struct ws_push *p)
 {
 	return p->turn.in_round && p->turn.round->senders == p->opts.senders &&
@@ -186,10 +185,10 @@ int push_sender_enter(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-/* ---- what is sent ---------------------------------------------------------------------------- */
+/* ---- the parts ------------------------------------------------------------------------------- */
 
-/* What this sender has and its --include leaves out is another sender's to send. What its
- * --exclude names is left out deliberately, where no other sender leaves it to others. */
+/* Adds this sender's tensors. Tensors that its --include omits are left for another sender. Tensors
+ * in its --exclude are not listed: no sender has to send them, unless another one lists them. */
 static int add_part(struct ws_push *p, struct ws_err *err)
 {
 	const struct ws_push_opts *o = &p->opts;
@@ -210,8 +209,8 @@ static int add_part(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-/* What others have sent is not at this server: it was restarted since, or got none of
- * it. "": nothing is missing. */
+/* Why the server lacks the parts of other senders: it was restarted since, or got none of them; "":
+ * it has all parts. */
 static const char *lacks_parts(const struct ws_push *p, size_t i)
 {
 	const struct ws_part_server *was = ws_parts_server(&p->turn.parts, p->to.endpoints[i].url);
@@ -244,8 +243,8 @@ static int check_servers(struct ws_push *p, struct ws_err *err)
 	return ws_err_where(err, NULL, p->to.endpoints[i].url);
 }
 
-/* This turn would end a round in which some tensors were sent by no sender. It is refused before
- * an endpoint is paused, so the round goes on: a sender with a wider --include may come again. */
+/* This turn would end a round in which some tensors were sent by no sender. It is refused before an
+ * endpoint is paused, so the round goes on: a sender with a wider --include may come again. */
 static int check_left(struct ws_push *p, struct ws_err *err)
 {
 	const char *first;
@@ -269,14 +268,14 @@ int push_sender_part(struct ws_push *p, struct ws_err *err)
 	struct ws_buf text;
 	if (!p->turn.has_turn)
 		return 0;
-	/* What this sender sent before and does not send again may have been overwritten since. */
+	/* If only this sender had turns, its earlier part may be overwritten: forget it. */
 	if (!ws_round_has_others(p->turn.round, p->opts.sender))
 		ws_parts_free(&p->turn.parts);
 	else if (check_servers(p, err))
 		return -1;
 	if (add_part(p, err) || check_left(p, err))
 		return -1;
-	/* What does not fit would be noticed too late. */
+	/* Check the size now: after the transfer it would be too late. */
 	ws_buf_init(&text, WS_PARTS_TEXT);
 	ws_parts_write(&p->turn.parts, &text);
 	const int rc =
@@ -288,8 +287,8 @@ int push_sender_part(struct ws_push *p, struct ws_err *err)
 int push_sender_leave(struct ws_push *p, bool ok, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
-	/* A sender that failed had no turn, and may come again. But all of its part was sent
-	 * where only an earlier push has left the endpoint incomplete. */
+	/* A failed sender had no turn, and may come again. But its turn counts if only an earlier
+	 * push has left the endpoint incomplete: all of its part was sent. */
 	const bool counts = ok || (p->run.incomplete && p->turn.not_last);
 	if (!p->turn.has_turn)
 		return 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_worker.c - a sender that is not the first: it lists its tensors to the first, sends its
- * share, and learns from the first how the push ended. It reaches endpoints through the group only.
+/* push_worker.c - a sender that is not the first. It lists its tensors to the first sender, sends
+ * its share, and reads how the push ended. It reaches endpoints through the group only.
  *
- * A thread of its own sends; this one waits for the end meanwhile, and so learns early that another
+ * Another thread sends. Meanwhile this thread waits for the end, so it detects early that another
  * sender has failed. */
 #include "push_channel.h"
 
@@ -19,22 +19,22 @@ struct follow {
 	struct push_channel talk;
 	struct ws_sender_list list;
 	struct ws_share share;
-	struct ws_span *spans;              /* of each stripe */
-	struct ws_gloo_transfer *transfers; /* of each send */
+	struct ws_span *spans;              /* one for each stripe */
+	struct ws_gloo_transfer *transfers; /* one for each send */
 	struct ws_job job;
 	struct ws_cancel stop;
-	struct ws_gloo *mesh; /* the job's */
-	atomic_size_t done;   /* batches */
-	int64_t *took_ns;     /* each of them */
-	size_t told;          /* batches, by events */
+	struct ws_gloo *mesh; /* used by the job only */
+	atomic_size_t done;   /* batches sent */
+	int64_t *took_ns;     /* time of each batch */
+	size_t told;          /* batches reported as events */
 };
 
 static const int64_t SLICE_NS = 200 * WS_NS_PER_MS;
 static const int64_t ASK_NS = 10 * WS_NS_PER_S; /* the store answers at once */
-/* for the first to say why a peer of ours went away */
+/* for the first sender to report why a peer of ours disconnected */
 static const int64_t EXPLAIN_NS = 5 * WS_NS_PER_S;
 
-/* ---- what is to be sent ---------------------------------------------------------------------- */
+/* ---- the share ------------------------------------------------------------------------------- */
 
 static int make_transfers(struct follow *f, struct ws_err *err)
 {
@@ -86,7 +86,7 @@ static int learn_share(struct follow *f, struct ws_err *err)
 	struct ws_buf text;
 	ws_buf_init(&text, 0);
 	int rc = push_channel_share(&f->talk, &f->list, until, &text, err);
-	if (rc == 0 && !text.len) /* it gave up instead, or says nothing of why */
+	if (rc == 0 && !text.len) /* the first sender gave up, or wrote an empty share */
 		rc = push_channel_end(&f->talk, ws_deadline_in(ASK_NS), err) ?
 		             -1 :
 		             ws_err_set(err, WS_EDATA,
@@ -105,7 +105,7 @@ static int learn_share(struct follow *f, struct ws_err *err)
 static int meet(struct follow *f, struct ws_err *err)
 {
 	const struct ws_push *p = f->p;
-	/* The first pauses the endpoints before it asks them to join. */
+	/* The first sender pauses the endpoints before it sends the join requests. */
 	const ws_deadline until =
 		ws_deadline_min(p->run.until, ws_deadline_in(p->opts.init_ns + p->opts.bucket_ns));
 	struct ws_store_client_opts opts = push_channel_place(p);
@@ -119,7 +119,7 @@ static int meet(struct follow *f, struct ws_err *err)
 		rc = ws_store_client_get(own, WS_TRANSPORT_MEETING, until, &f->stop, &where, err);
 	if (rc == 0 && where.len < 2)
 		rc = ws_err_set(err, WS_EDATA, "sender 1 does not say where to meet");
-	/* Spoken as the endpoints speak it: the first tells the layout of their gloo by that. */
+	/* Connect as the endpoints do: the first sender derives their gloo's layout from that. */
 	ws_store_disconnect(own);
 	own = NULL;
 	opts.epoch = rc == 0 ? where.data[0] : 'C';
@@ -166,7 +166,7 @@ static int send_all(void *ctx, struct ws_err *err)
 	}
 	if (rc == 0)
 		rc = ws_catalog_check(p->from.input.catalog, err);
-	/* Who waits for more of us must learn it. */
+	/* Close the connections, so that a peer that waits for our bytes fails at once. */
 	if (rc && f->mesh)
 		ws_gloo_abort(f->mesh);
 	return rc;
@@ -193,7 +193,7 @@ static void tell_batches(struct follow *f)
 	}
 }
 
-/* What we saw, unless the first knows better within a moment: it speaks with the endpoints. */
+/* Prefers the first sender's error to ours, if it comes in time: that sender calls endpoints. */
 static int explain(struct follow *f, const struct ws_err *why, struct ws_err *err)
 {
 	struct ws_err said = WS_ERR_INIT;
@@ -203,7 +203,7 @@ static int explain(struct follow *f, const struct ws_err *why, struct ws_err *er
 	return -1;
 }
 
-/* After the last byte the endpoints still take them in, are verified and told their version. */
+/* After the last byte, the endpoints still load it, are verified, and get their version. */
 static ws_deadline last_words(const struct ws_push *p)
 {
 	return ws_deadline_min(p->run.until, ws_deadline_in(3 * p->opts.bucket_ns));

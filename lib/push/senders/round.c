@@ -32,7 +32,7 @@ static void read_json(const struct ws_json *node, struct ws_round *out, struct w
 	     k = ws_json_next(k))
 		if (ws_json_int(k, &i) && i >= 1 && i <= senders)
 			out->had[i] = true;
-	if (strlen(id) < sizeof out->id) /* a longer one is not ours */
+	if (strlen(id) < sizeof out->id) /* a longer ID is not ours */
 		ws_printable(out->id, sizeof out->id, id, strlen(id));
 	ws_printable(out->host, sizeof out->host, host, strlen(host));
 	out->begun = ws_json_get_int(node, "begun", 0);
@@ -79,7 +79,7 @@ void ws_round_write(struct ws_jw *w, const struct ws_round *r, const struct ws_p
 	ws_jw_end_object(w);
 }
 
-/* ---- whose turn ------------------------------------------------------------------------------ */
+/* ---- turns ----------------------------------------------------------------------------------- */
 
 unsigned ws_round_count(const struct ws_round *r)
 {
@@ -158,7 +158,7 @@ void ws_round_describe(const struct ws_round *r, char *dst, size_t n)
 	add(&t, ")");
 }
 
-/* "senders 1, 3, 4" of those who had a turn, or had none. */
+/* Adds "senders 1, 3, 4": those that had a turn, or had none. */
 static void add_senders(struct text *t, const struct ws_round *r, bool had)
 {
 	const unsigned n = had ? ws_round_count(r) : r->senders - ws_round_count(r);

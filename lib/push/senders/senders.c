@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* senders.c - values of any length in a store, and what they are made of.
+/* senders.c - values of any length in a store, and their encoding.
  *
  *   KEY        the length in bytes, in decimal; set last
  *   KEY/0 ...  the bytes, in pieces
  *
- * A word is eight bytes, little endian; a text is a word with its length, then its bytes. */
+ * A word is eight bytes, little endian. A text is a word with its length, then its bytes. */
 #include "senders.h"
 
 #include "senders_wire.h"
@@ -138,7 +138,7 @@ int ws_senders_read_end(const void *bytes, size_t n, struct ws_err *err)
 		                  "store: what another sender says of the end is not understood");
 	if (said.code == WS_OK)
 		return 0;
-	if (said.code == WS_ECANCELLED) /* that one was; nobody has interrupted us */
+	if (said.code == WS_ECANCELLED) /* that sender was cancelled, this process was not */
 		said.code = WS_EDATA;
 	if (err)
 		*err = said;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* senders_list.c - which tensors each sender has, and all of them together.
+/* senders_list.c - the tensors of each sender, and of all senders together.
  *
  *   word   version, 2
- *   word   sender, word of how many, word 1 for a dry run
+ *   word   sender, word for the number of senders, word 1 for a dry run
  *   text   ID of its round
  *   word   number of tensors, then by name for each
  *     text   name
@@ -54,7 +54,7 @@ void ws_senders_write_list(const struct ws_sender_list *l, struct ws_buf *out)
 	}
 }
 
-/* The name goes to *at, which moves on. */
+/* Writes the name to *at, and moves *at behind it. */
 static void read_tensor(struct ws_senders_cursor *c, struct ws_plan_tensor *t, char **at)
 {
 	char dtype[DTYPE];
@@ -84,7 +84,7 @@ int ws_senders_read_list(const void *bytes, size_t n, struct ws_sender_list *out
 	const size_t count = (size_t)ws_senders_word(&c, TENSORS_MAX);
 	if (c.bad || count > c.left / LEAST_BYTES)
 		return ws_err_set(err, WS_EDATA, "a sender's list of tensors is cut off");
-	/* Each name has less room there than it takes in the list. */
+	/* A name takes more bytes in the text than here. */
 	out->tensors = calloc(count + 1, sizeof *out->tensors);
 	out->names = malloc(c.left + NAME);
 	if (!out->tensors || !out->names) {
@@ -128,7 +128,7 @@ static bool is_alike(const struct ws_plan_tensor *x, const struct ws_plan_tensor
 	       memcmp(x->dims, y->dims, x->n_dims * sizeof *x->dims) == 0;
 }
 
-/* The first name that is not taken yet; NULL: all are. */
+/* The first name that was not taken yet; NULL: all names were taken. */
 static const char *first_name(const struct ws_sender_list *lists, unsigned n, const size_t *next)
 {
 	const char *name = NULL;

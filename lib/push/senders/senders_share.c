@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* senders_share.c - what one sender is to send, in order.
+/* senders_share.c - the share of one sender: its sends, in order.
  *
  *   word   version, 1
  *   word   world size, word 1 for a dry run, text group
  *   word   number of batches, then for each
  *     word   number of sends, then for each
- *       word   rank, word of how many stripes, then for each
- *         word   number of a tensor in the sender's own list; all ones: zeros, and a word of their
- *                bytes
- *         word   for each dimension where its box begins, then for each how long it is */
+ *       word   rank, word for the number of stripes, then for each
+ *         word   index of a tensor in the sender's own list; all ones: zeros, and a word for their
+ *                number of bytes
+ *         word   for each dimension where its box begins, then for each dimension its length */
 #include "senders.h"
 
 #include "senders_wire.h"
@@ -87,10 +87,10 @@ static void read_stripe(struct ws_senders_cursor *c, const struct ws_sender_list
 	for (unsigned d = 0; d < s->tensor->n_dims; d++)
 		s->size[d] = (int64_t)ws_senders_word(c, (uint64_t)(s->tensor->dims[d] - s->at[d]));
 	ws_stripe_measure(s);
-	c->bad = c->bad || !s->length; /* a span has bytes */
+	c->bad = c->bad || !s->length; /* a span is never empty */
 }
 
-/* Room for one more; its size is taken as bytes arrive and not as they are announced. */
+/* Makes room for one more item. Grows as items arrive, not as their number is announced. */
 static void *grow(struct ws_senders_cursor *c, void *items, size_t n, size_t size)
 {
 	void *more = n & (n - 1) ? items : reallocarray(items, n ? 2 * n : 1, size);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* senders_wire.h - words of eight bytes, little endian, and texts behind their length: what
- * senders.c, senders_list.c and senders_share.c read and write. */
+/* senders_wire.h - words of eight bytes, little endian, and texts that follow their length.
+ * senders.c, senders_list.c and senders_share.c read and write them. */
 #ifndef WS_PUSH_SENDERS_WIRE_H
 #define WS_PUSH_SENDERS_WIRE_H
 
@@ -16,7 +16,7 @@ void ws_senders_put_text(struct ws_buf *out, const char *text);
 struct ws_senders_cursor {
 	const uint8_t *at;
 	size_t left;
-	/* it ended early, or held what it may not; words are 0 from then on */
+	/* the text ended early or has an invalid value; all later words are 0 */
 	bool bad;
 };
 

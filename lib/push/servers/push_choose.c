@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_choose.c - which protocol suits all the endpoints, and what of load formats they
- * understand. */
+/* push_choose.c - chooses a protocol that all endpoints support, and the load format. */
 #include "push_protocol.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* In the order in which auto tries them: what every server has first. */
+/* The order in which auto tries them: the most widely supported protocol first. */
 static const struct {
 	enum ws_protocol asked;
 	const struct push_protocol *how;
@@ -32,7 +31,7 @@ const struct ws_capabilities *push_can(const struct ws_push *p, size_t i)
 	return &p->to.infos[i].can;
 }
 
-/* "update, two-phase": what this endpoint takes. */
+/* The protocols that this endpoint supports: "update, two-phase". */
 static void list_taken(const struct ws_push *p, size_t i, char *dst, size_t n)
 {
 	size_t used = 0;
@@ -46,7 +45,7 @@ static void list_taken(const struct ws_push *p, size_t i, char *dst, size_t n)
 		snprintf(dst, n, "none that this program speaks");
 }
 
-/* The first endpoint that does not take it; n_endpoints: all do. */
+/* The first endpoint that does not support `how`; n_endpoints: all do. */
 static size_t find_odd(const struct ws_push *p, const struct push_protocol *how)
 {
 	size_t i = 0;
@@ -120,8 +119,8 @@ static bool is_mixed(const struct ws_plan *plan)
 	return false;
 }
 
-/* The first endpoint that does not understand flattened buckets, or not these; n_endpoints: all
- * do. A server without the field ignores it and waits for one broadcast per tensor. */
+/* The first endpoint that does not support flattened buckets like the plan's; n_endpoints: all do.
+ * A server without the field ignores it and waits for one broadcast per tensor. */
 static size_t find_plain(const struct ws_push *p)
 {
 	const bool mixed = p->from.plan && is_mixed(p->from.plan);
@@ -132,8 +131,8 @@ static size_t find_plain(const struct ws_push *p)
 	return i;
 }
 
-/* torch's gloo takes few dtypes by themselves and every server that knows flattened buckets
- * takes them as uint8; it is also one broadcast instead of hundreds. */
+/* torch's gloo supports few dtypes of single tensors. Every server that supports flattened buckets
+ * receives them as uint8. This is also one broadcast instead of hundreds. */
 enum ws_load_format push_choose_format(const struct ws_push *p)
 {
 	/* The first sender decides for the others. */
@@ -180,7 +179,7 @@ static int check_version(const struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-/* Better said now than when the weights are there and nobody can say whether they are right. */
+/* Refuse now: after the transfer nothing could show whether the weights are right. */
 static int check_verify(const struct ws_push *p, struct ws_err *err)
 {
 	for (size_t i = 0; p->opts.verify == WS_VERIFY_HASH && i < p->opts.n_endpoints; i++) {

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_connect.c - detects the servers, and checks that they and the plan can work.
- *
- * What cannot work is refused here, before anything at the servers has changed. */
+/* push_connect.c - detects the servers, and refuses what cannot work before anything at the servers
+ * has changed. */
 #include "push_protocol.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Ranks of an endpoint are rank_offset + tp_rank and nothing else enters: pipeline stages would
+/* The rank of a server process in the group is rank_offset + tp_rank. So pipeline stages would
  * collide, and data-parallel replicas that are not attention groups refuse the request. */
 int push_check_ranks(const struct ws_endpoint_info *info, struct ws_err *err)
 {
@@ -33,8 +32,8 @@ int push_check_ranks(const struct ws_endpoint_info *info, struct ws_err *err)
 	return 0;
 }
 
-/* From 2.23 on NCCL refuses ranks of different versions when they join; before that
- * they hang or get garbage. */
+/* NCCL from 2.23 on refuses ranks of different versions when they join. Before that, they hang or
+ * get garbage. */
 static int check_nccl(const struct ws_push *p, const struct ws_endpoint_info *info,
                       struct ws_err *err)
 {
@@ -57,8 +56,8 @@ int push_connect(struct ws_push *p, struct ws_err *err)
 	push_names_forget(p);
 	push_select(p, NULL);
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.connect_ns));
-	/* An endpoint that was restarted may have another address. One that is paused must be
-	 * reached although its name cannot be looked up any more. */
+	/* A restarted endpoint may have another address. A paused endpoint must stay reachable even
+	 * if its name cannot be looked up any more. */
 	ws_http_keep_names(p->http, false);
 	const struct ws_call to = { p->http, p->to.call.urls, n, until, p->opts.cancel };
 	const int rc = ws_endpoint_probe_all(&to, p->to.infos, p->to.errs, err);
@@ -73,7 +72,7 @@ int push_connect(struct ws_push *p, struct ws_err *err)
 		offset += tp;
 		push_emit_endpoint(p, i, WS_PHASE_CONNECT, &p->to.errs[i], "", p->to.infos[i].ns);
 	}
-	/* With several endpoints "some answered" is still not reached:
+	/* If only some endpoints answered, the error is still that of an unreachable endpoint:
 	 * nothing was changed anywhere. */
 	for (size_t i = 0; rc && i < n; i++) {
 		if (p->to.errs[i].code == WS_OK)
@@ -95,7 +94,7 @@ int push_connect(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-/* To send what does not go tensor by tensor. */
+/* How to send tensors of a dtype that cannot be broadcast by themselves. */
 static const char *how_else(const struct ws_push *p)
 {
 	if (p->protocol->tensors_only)

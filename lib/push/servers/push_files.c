@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_files.c - may this process open as many descriptors as the push will need?
+/* push_files.c - checks that this process may open as many descriptors as the push needs.
  *
- * Without them nothing says so: a connection that cannot be opened looks like a server
- * that is not there, and one that cannot be accepted keeps a group waiting until its
- * deadline, with servers inside. */
+ * Without this check the errors would mislead: a connection that cannot be opened looks like a
+ * server that is down. A connection that cannot be accepted keeps a group and its servers waiting
+ * until the deadline. */
 #include "push_protocol.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* A lock, and a connection for each of the questions that are asked first; one to the store and
- * one for bytes of each rank. Some for a log, an epoll, a directory that is synced. */
+/* Per endpoint: a lock, and a connection for each of the first requests. Per rank: a connection to
+ * the store and one for bytes. Spare: a log, an epoll, a directory that is synced. */
 enum { PER_ENDPOINT = 4, PER_RANK = 2, SPARE = 24 };
 
-/* The lowest that is free: descriptors are given out from below. */
+/* The lowest free descriptor: the kernel always returns the lowest one. */
 static rlim_t in_use(rlim_t limit)
 {
 	const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -50,7 +50,7 @@ static bool joins(const struct ws_push *p)
 int push_check_files(const struct ws_push *p, struct ws_err *err)
 {
 	const rlim_t each = joins(p) ? PER_ENDPOINT + PER_RANK : PER_ENDPOINT;
-	return p->to.known /* and connected */ ? 0 :
+	return p->to.known /* and the endpoints are connected */ ? 0 :
 	                                         check_limit(p, p->opts.n_endpoints * each, err);
 }
 

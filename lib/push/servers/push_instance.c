@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_instance.c - are the endpoints still the servers that were asked at first?
+/* push_instance.c - are the endpoints still the servers that were detected at first?
  *
- * A server that was restarted in the middle of a push, or is one of several behind a load
- * balancer, answers every request with success and does not hold what was sent before. In
- * a process group its connections break. Without one only what it tells about itself
- * shows that: GET /server_info is asked before the last bucket, and once more when the
- * server answers requests again. */
+ * A server that restarts during a push does not have the earlier buckets, but answers every request
+ * with success. So does one of several servers behind a load balancer. In a process group their
+ * connections break. Without a group only the server's own report shows it: GET /server_info is
+ * sent before the last bucket, and again when the server answers requests again. */
 #include "instance.h"
 #include "push_protocol.h"
 
@@ -13,10 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const int64_t LATE_NS = WS_NS_PER_S;           /* beyond the deadline of the push */
-enum { TIMES = 2 }; /* a balancer that takes turns shows two servers at once */
+static const int64_t LATE_NS = WS_NS_PER_S;           /* after the deadline of the push */
+enum { TIMES = 2 }; /* a load balancer that takes turns shows two servers */
 
-/* Success is withdrawn: the server that answers now does not have all that was sent. */
+/* Withdraws the success: the server that answers now does not have all that was sent. */
 static void take_back(struct ws_push *p, size_t i, const struct ws_err *why)
 {
 	struct push_endpoint *e = &p->to.endpoints[i];
@@ -51,7 +50,7 @@ static int read_instance(struct ws_push *p, size_t i, struct ws_endpoint_call *c
 	return -1;
 }
 
-/* It said at first which instance it is, and has not shown another one since. */
+/* The server reported its instance at first, and no other instance has answered since. */
 static bool is_known(const struct ws_push *p, size_t i)
 {
 	return p->to.infos[i].instance && !p->to.endpoints[i].replaced;
@@ -75,7 +74,7 @@ static int ask_all_once(struct ws_push *p, struct ws_endpoint_call *calls, ws_de
 		if (!is_known(p, i) || read_instance(p, i, &calls[i], &why) == 0)
 			continue;
 		p->to.endpoints[i].replaced = true;
-		if (rc == 0 || first.code == WS_ETIMEOUT) /* another says more */
+		if (rc == 0 || first.code == WS_ETIMEOUT) /* prefer other errors */
 			first = why;
 		rc = -1;
 	}
@@ -105,7 +104,7 @@ int push_check_instances(struct ws_push *p, struct ws_err *err)
 	return ask_all(p, until, err);
 }
 
-/* Which of them left the group may not be known. */
+/* Finds the endpoint that left the group, if it can be found. */
 static int find_leaver(struct ws_push *p, ws_deadline until, struct ws_err *err)
 {
 	struct ws_err which = WS_ERR_INIT;
@@ -121,8 +120,7 @@ static int find_leaver(struct ws_push *p, ws_deadline until, struct ws_err *err)
 	return -1;
 }
 
-/* All weights were confirmed: a server that does not answer in time now, or that nobody
- * waits for, keeps its yes. */
+/* All weights were confirmed. So a timeout or a cancel here does not withdraw that. */
 int push_check_end(struct ws_push *p, struct ws_err *err)
 {
 	const ws_deadline last = p->run.until == WS_FOREVER ? WS_FOREVER : p->run.until + LATE_NS;

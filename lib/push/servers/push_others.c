@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_others.c - does another push change our endpoints at the same time?
  *
- * Locks separate pushes that share a state directory. Other pushes, and operators, show only in
+ * Locks separate pushes that share a state directory. Other pushes, and operators, are detected by
  * requests that change nothing:
  *
  *   GET /model_info   the weight version. Until we set ours it must stay the version that it was
  *                     after our pause; afterwards it must be ours.
  *   GET /ready        200, or 503 while the server is paused (sglang since 0.5.20; sent to servers
  *                     with sessions, which came with the next release). Paused before our pause:
- *                     another push may be at work. Not paused after it: another one resumed it.
+ *                     another push may be working. Not paused after it: another push resumed it.
  *
  * Both are sent after our pause, before the request that sets our version, and after it. An
  * endpoint that changed in between may have weights of both pushes: it is partial, whatever it
@@ -24,7 +24,7 @@
 enum { VERSION, READY, QUESTIONS };
 enum ready { NOT_TOLD, PAUSED, RUNS };
 
-/* What an endpoint tells. */
+/* The answers of an endpoint. */
 struct seen {
 	char version[sizeof ((struct ws_endpoint_info *)0)->weight_version]; /* "": unknown */
 	enum ready ready;
@@ -100,8 +100,8 @@ static int read_all(struct ws_push *p, struct ws_endpoint_call *calls, struct se
 	return rc;
 }
 
-/* Asks all endpoints at once; version false: only whether they run. *out has one for each and is
- * the caller's to free, also after an error. */
+/* Asks all endpoints at once; version false: only GET /ready. *out has one item for each endpoint.
+ * The caller frees it, also after an error. */
 static int observe(struct ws_push *p, bool version, struct seen **out, struct ws_err *err)
 {
 	const size_t n = p->opts.n_endpoints;
@@ -214,7 +214,7 @@ int push_others_begin(struct ws_push *p, struct ws_err *err)
 		p->to.endpoints[i].confirmed_pause = seen[i].ready == PAUSED;
 		if (!told_version(p, i, &seen[i]))
 			continue;
-		/* An info of an earlier run is older than what others did between. */
+		/* A version from an earlier run may be older than changes by other pushes. */
 		if (p->to.probed && strcmp(info->weight_version, seen[i].version) != 0) {
 			snprintf(what, sizeof what,
 			         "its weight version changed from '%s' to '%s' before this push "
@@ -228,8 +228,8 @@ int push_others_begin(struct ws_push *p, struct ws_err *err)
 	return rc;
 }
 
-/* Writes to `what` what another did to endpoint i since our pause; "": nothing that can be seen.
- * Returns false, with a warning, if the endpoint still tells its old version instead of ours. */
+/* Writes to `what` how another push changed endpoint i since our pause; "": no change was seen.
+ * Returns false, with a warning, if the endpoint still reports its old version instead of ours. */
 static bool compare(struct ws_push *p, size_t i, const struct seen *s, bool ours, char *what,
                     size_t n)
 {

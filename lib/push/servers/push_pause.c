@@ -4,13 +4,13 @@
 
 #include <stdio.h>
 
-/* Requests in flight have this long to end after an abort pause. */
+/* After an abort pause, requests in flight must end within this time. */
 static const int64_t IDLE_NS = 60 * WS_NS_PER_S;
 static const int64_t PAUSE_AGAIN_NS = 2 * WS_NS_PER_S;
-/* The first request to resume may take this long, the second twice as long, and so on. */
+/* Timeout of the first resume request; the second gets twice as long, and so on. */
 static const int64_t RESUME_NS = 2 * WS_NS_PER_S;
 static const int64_t RESUME_AGAIN_NS = 300 * WS_NS_PER_MS;
-/* All requests to resume an endpoint that did not answer before. */
+/* For all resume requests to an endpoint that did not answer before. */
 static const int64_t RESUME_SILENT_NS = 12 * WS_NS_PER_S;
 enum { RESUME_TRIES = 3 };
 
@@ -27,9 +27,9 @@ int push_pause(struct ws_push *p, struct ws_err *err)
 		struct push_endpoint *e = &p->to.endpoints[i];
 		const struct ws_endpoint_answer *a = &p->to.call.answers[i];
 		push_note_failure(p, i, &a->err);
-		/* A request that left and was not answered may have been obeyed. */
+		/* A server may have executed a request that it did not answer. */
 		e->paused_now = a->sent && !ws_endpoint_said_no(&a->err);
-		e->paused |= e->paused_now; /* a run before may have left it paused */
+		e->paused |= e->paused_now; /* an earlier run may have left it paused */
 		if (a->err.code != WS_OK)
 			snprintf(e->message, sizeof e->message, "%.255s", a->err.msg);
 		if (a->err.code != WS_OK && !first)
@@ -41,9 +41,9 @@ int push_pause(struct ws_push *p, struct ws_err *err)
 	return rc;
 }
 
-/* A flush that finds requests fails after the weights have changed, or kills the server. So the
- * first flush is asked for by itself, while nothing is at stake: a server that grants it is
- * idle, and being paused it stays idle until the last bucket. */
+/* A flush that finds requests fails after the weights have changed, or crashes the server. So the
+ * first flush is a request of its own, before anything changes. A server that confirms it is idle.
+ * It is paused, so it stays idle until the last bucket. */
 int push_flush(struct ws_push *p, struct ws_err *err)
 {
 	if (!push_flushes(p))
@@ -68,7 +68,7 @@ int push_flush(struct ws_push *p, struct ws_err *err)
 		}
 	}
 	if (err)
-		*err = (struct ws_err)WS_ERR_INIT; /* the busy ones see to it by themselves */
+		*err = (struct ws_err)WS_ERR_INIT; /* the busy servers flush by themselves */
 	return 0;
 }
 
@@ -77,15 +77,15 @@ static bool holds_mixture(const struct push_endpoint *e)
 	return e->paused && e->weights.state == WS_PARTIAL;
 }
 
-/* A server that has released memory stays paused: it would die of the first prompt. */
+/* A server that has released memory stays paused: the first prompt would crash it. */
 static bool stays_paused(const struct ws_push *p, const struct push_endpoint *e)
 {
 	return e->paused &&
 	       (e->asleep || (holds_mixture(e) && p->opts.on_partial == WS_PARTIAL_PAUSE));
 }
 
-/* Starts a call to the endpoints to resume: silent ones, which did not answer the last
- * request, or the others. Returns how many. */
+/* Starts a call to the paused endpoints that are to be resumed. silent: those that did not answer
+ * the last request; else the others. Returns how many. */
 static size_t select_paused(struct ws_push *p, bool silent)
 {
 	push_call_new(p);
@@ -116,7 +116,7 @@ static void resume_once(struct ws_push *p, size_t n, int try, ws_deadline patien
 	for (size_t k = 0; k < n; k++) {
 		const size_t i = p->to.call.index[k];
 		const struct ws_endpoint_answer *a = &p->to.call.answers[k];
-		/* Where nobody listened for a moment, something else does now. */
+		/* A server that refused connections may be replaced by another one. */
 		const bool gone = a->err.code == WS_EREACH && (last || !a->sent);
 		if (gone)
 			push_note_gone(p, i, &a->err);
@@ -154,9 +154,9 @@ static void resume_those(struct ws_push *p, bool silent, struct ws_err *err)
 	}
 }
 
-/* Another push, or a restart in the middle of this run, may have resumed endpoints that this run
- * must leave paused, and few servers report that. An endpoint that this run has not paused is
- * left alone: it may have been restarted since the record was written, and serve again. */
+/* Another push, or a restart during this run, may have resumed endpoints that this run must leave
+ * paused. Few servers report that. An endpoint that this run did not pause is left alone: it may
+ * have restarted since its record was written, and may serve again. */
 static void pause_again(struct ws_push *p)
 {
 	struct push_call *call = push_call_new(p);

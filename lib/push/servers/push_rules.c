@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_rules.c - which pauses and flushes go together at which servers.
+/* push_rules.c - which pauses and flushes can be combined at which servers.
  *
- * A flush needs a scheduler that runs nothing and has nothing waiting. Paused in mode retract or
- * in_place a server still holds its requests; what then becomes of a flush that comes with the
- * weights depends on the lineage, and none of it is good: the weights have changed by then. */
+ * A flush needs a scheduler without running and waiting requests. Paused in mode retract or
+ * in_place, a server still has its requests. A flush that comes with the weights then fails or
+ * crashes the server, depending on the lineage, and the weights have already changed. */
 #include "push_protocol.h"
 
 static const char *set_remedy(const char **remedy, const char *hint, const char *why)
@@ -13,7 +13,7 @@ static const char *set_remedy(const char **remedy, const char *hint, const char 
 	return why;
 }
 
-/* Why this pause is impossible, whatever the flush; NULL: it is possible. */
+/* Why this pause is impossible with any flush; NULL: it is possible. */
 static const char *refuse_pause(const struct ws_capabilities *can, enum ws_pause_mode pause,
                                 const char **remedy)
 {
@@ -65,8 +65,8 @@ const char *ws_push_refuses(const struct ws_capabilities *can, enum ws_pause_mod
 	const bool wanted = flush != WS_FLUSH_NEVER && !no_cache;
 	if (wanted && !can->flush)
 		return set_remedy(remedy, "use {flush} never", "it has no /flush_cache");
-	/* Without a pause an update itself keeps requests away until it has flushed; that is not
-	 * relied upon where there is something better. */
+	/* Without a pause, an update itself holds back requests until it has flushed. Do not rely
+	 * on that if the server can pause. */
 	if (idle || (pause == WS_PAUSE_NONE && !can->pause))
 		return NULL;
 	if (wanted)
@@ -80,7 +80,7 @@ const char *ws_push_refuses(const struct ws_capabilities *can, enum ws_pause_mod
 
 /* ---- at these endpoints ---- */
 
-/* A cache whose memory is released is empty. */
+/* A cache is empty while its memory is released. */
 static bool caches_are_released(const struct ws_push *p)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
@@ -94,7 +94,7 @@ enum ws_push_flush push_flush_when(const struct ws_push *p)
 	if (caches_are_released(p))
 		return WS_FLUSH_NEVER;
 	if (p->turn.not_last && !p->turn.flush_too && p->opts.flush == WS_FLUSH_LAST)
-		return WS_FLUSH_NEVER; /* the last of several senders does it */
+		return WS_FLUSH_NEVER; /* the last of several senders flushes */
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		if (!p->to.known || !p->to.infos[i].disable_radix_cache)
 			return p->opts.flush;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_servers.h - the servers of a push: detecting them, what they can take, pausing them, and
- * resuming them on every way out, unless they have some old and some new weights. */
+/* push_servers.h - detects, checks, pauses and resumes the servers of a push. Servers are resumed
+ * after every failure, unless they have some old and some new weights. */
 #ifndef WS_PUSH_SERVERS_H
 #define WS_PUSH_SERVERS_H
 
@@ -20,20 +20,20 @@ struct push_endpoint {
 	const char *url;                   /* borrowed from the options */
 	const struct push_weights weights; /* changed by push_target_event only */
 	bool paused;                       /* by this push, and not resumed yet */
-	bool paused_now;                   /* this run sent the pause, and it was not refused */
-	bool found_paused;                 /* perhaps, by a push that died */
-	bool found_stopped;                /* paused before this run, nobody knows by whom */
-	bool left_paused;                  /* and paused at the end, for somebody else's push */
+	bool paused_now;                   /* this run sent a pause that was not refused */
+	bool found_paused;                 /* perhaps paused, by a push that died */
+	bool found_stopped;                /* paused before this run, unknown by whom */
+	bool left_paused;                  /* found_stopped, and paused at the end */
 	bool confirmed_pause;              /* it confirmed our pause */
-	bool grouped;                      /* it was asked to join, and has not left since */
+	bool grouped;                      /* a join request was sent, and it has not left since */
 	bool disconnected;                 /* its connection broke */
 	bool timed_out;                    /* no answer before a deadline or a cancel */
-	bool asked, sent;                  /* by the last push_request_ask; the request left */
+	bool asked, sent;                  /* by the last push_request_ask */
 	bool replaced;                     /* another server answers at its URL now */
 	enum push_scope scope;
-	bool slept;        /* a run found memory released, and it is not whole yet */
+	bool slept;        /* a run found memory released, and not all is back yet */
 	unsigned asleep;   /* enum ws_memory: still released */
-	char message[256]; /* its last words that are worth reporting */
+	char message[256]; /* its last message for the report */
 };
 
 /* One request to some of the endpoints. The arrays have room for all of them. */
@@ -45,19 +45,19 @@ struct push_call {
 };
 
 /* All endpoints: each array has opts.n_endpoints items, in the order of the options. They are
- * arrays, and not members of push_endpoint, where functions of lower layers fill all at once. */
+ * separate arrays where a function of a lower layer fills one array at once. */
 struct push_targets {
 	struct push_endpoint *endpoints;
 	struct ws_endpoint_info *infos;
-	struct ws_member *members;             /* ranks, and how joining went */
-	struct ws_err *errs;                   /* of the last request to all */
-	struct ws_ev_endpoint_result *results; /* how the last run ended */
-	struct ws_name_check_target *listed;   /* what each endpoint lists */
-	size_t n_listed;                       /* 0: not asked yet */
+	struct ws_member *members;             /* their ranks, and the results of joining */
+	struct ws_err *errs;                   /* of the last request to all endpoints */
+	struct ws_ev_endpoint_result *results; /* the results of the last run */
+	struct ws_name_check_target *listed;   /* the tensors of each endpoint */
+	size_t n_listed;                       /* 0: not requested yet */
 	struct push_call call;                 /* the last one */
 	bool known;                            /* infos are filled */
-	bool probed;                           /* and were in this run */
-	const char *twin;                      /* may be the same server as another one; NULL */
+	bool probed;                           /* infos were filled in this run */
+	const char *twin;                      /* may be the same server as another URL; NULL */
 };
 
 /* ---- push_targets.c ---- */
@@ -65,19 +65,19 @@ struct push_targets {
 /* Allocates the arrays for p->opts.n_endpoints. */
 int push_targets_open(struct ws_push *p, struct ws_err *err);
 void push_targets_close(struct ws_push *p);
-/* Starts a call to nobody, and adds endpoint i to it. */
+/* Starts a call without endpoints; push_call_add adds endpoint i. */
 struct push_call *push_call_new(struct ws_push *p);
 void push_call_add(struct ws_push *p, size_t i);
-/* Starts a call to the endpoints for which wanted returns true (NULL: all); returns how many. */
+/* Starts a call to the endpoints for which wanted returns true (NULL: all). Returns how many. */
 size_t push_select(struct ws_push *p, bool (*wanted)(const struct push_endpoint *));
-/* Notes whether the connection broke, or a deadline passed without an answer. */
+/* Records whether the connection broke, or a deadline passed without an answer. */
 void push_note_failure(struct ws_push *p, size_t i, const struct ws_err *said);
 /* The deadline of a clean-up step that may take `most`: short if an endpoint is silent. */
 ws_deadline push_cleanup_deadline(const struct ws_push *p, int64_t most);
 
 /* ---- push_connect.c ---- */
 
-/* Detects the servers, unless an earlier run did and its group is still there. */
+/* Detects the servers, unless an earlier run did and its group still exists. */
 int push_connect(struct ws_push *p, struct ws_err *err);
 /* -1: the ranks of this endpoint cannot be in a group. */
 int push_check_ranks(const struct ws_endpoint_info *info, struct ws_err *err);
@@ -87,66 +87,66 @@ int push_check_plan(struct ws_push *p, struct ws_err *err);
 /* ---- push_choose.c: the protocol ---- */
 
 const struct ws_capabilities *push_can(const struct ws_push *p, size_t i);
-/* Sets p->protocol: the one asked for, or the first that all endpoints take. */
+/* Sets p->protocol: the one from the options, or the first that all endpoints support. */
 int push_choose(struct ws_push *p, struct ws_err *err);
 const struct push_protocol *push_protocol_asked(enum ws_protocol asked);
-/* Before there is a plan: as if no bucket mixed dtypes. */
+/* Before the plan exists, it assumes buckets without mixed dtypes. */
 enum ws_load_format push_choose_format(const struct ws_push *p);
 /* Checks protocol, load format, version and --verify of this plan at these endpoints. */
 int push_legal(struct ws_push *p, struct ws_err *err);
 
 /* ---- push_rules.c: pause and flush ---- */
 
-/* As the options say, or never if no endpoint has anything to flush. */
+/* Returns the option's value, or never if no endpoint has a cache to flush. */
 enum ws_push_flush push_flush_when(const struct ws_push *p);
-/* Does any of the endpoints flush, asked to or not? */
+/* Will any endpoint flush, with or without a request to? */
 bool push_flushes(const struct ws_push *p);
-/* -1: this pause and this flush do not go together at this endpoint. */
+/* -1: this endpoint does not support this pause, or not together with this flush. */
 int push_refuse_pause(const struct ws_push *p, size_t i, bool idle, struct ws_err *err);
 
 /* ---- push_pause.c ---- */
 
 int push_pause(struct ws_push *p, struct ws_err *err);
 int push_flush(struct ws_push *p, struct ws_err *err);
-/* Resumes every endpoint that is paused and not left so on purpose. Has deadlines of its own and
- * cannot be cancelled. -1: one of them did not agree; it was warned about. */
+/* Resumes every paused endpoint that is not left paused on purpose. Has deadlines of its own and
+ * cannot be cancelled. -1: an endpoint was not resumed; there was a warning about it. */
 int push_resume(struct ws_push *p, struct ws_err *err);
-/* After an error on the way to an endpoint that has everything: if the server is gone, so are its
- * weights, and what comes back in its place has others. */
+/* Call it after an error at an endpoint that has all weights. If the server is gone, its weights
+ * are lost, and a server that replaces it has others. */
 void push_note_gone(struct ws_push *p, size_t i, const struct ws_err *why);
 
 /* ---- push_twins.c: do two URLs lead to one server? ---- */
 
-/* -1: they do, or cancelled. */
+/* -1: they do, or the push was cancelled. */
 int push_twins(struct ws_push *p, struct ws_err *err);
-/* After a group did not form: warns about an endpoint that may be there twice. */
+/* After the group did not form: warns about an endpoint that may be listed twice. */
 void push_twins_suspect(struct ws_push *p);
 
-/* ---- push_others.c: is somebody else pushing to these endpoints? ----
+/* ---- push_others.c: does another push change these endpoints? ----
  * -1: yes, or an endpoint did not answer. */
 
-/* Warns. */
+/* Warns about endpoints that are paused, but not by a push that is recorded here. */
 int push_others_connect(struct ws_push *p, struct ws_err *err);
 /* Right before our pause: is an endpoint that was found paused still paused? */
 int push_others_recheck(struct ws_push *p, struct ws_err *err);
-/* After an endpoint refused to begin an update: adds to *err who is at work there. */
+/* After an endpoint refused to begin an update: adds a hint if another update is open there. */
 void push_others_refused(struct ws_push *p, struct ws_err *err);
-/* Somebody else paused it, and this push has changed nothing there. If this push resumed it, it
- * would answer in the middle of the other push. */
+/* Another push or operator has paused it, and this push has changed nothing there. If this push
+ * resumed it, it would serve in the middle of the other push. */
 bool push_others_stopped(const struct push_endpoint *e);
-/* After a failure: such endpoints stay paused. */
+/* After a failure: endpoints for which push_others_stopped is true stay paused. */
 void push_others_leave(struct ws_push *p);
-/* Once the endpoints are paused. */
+/* Checks once the endpoints are paused. */
 int push_others_begin(struct ws_push *p, struct ws_err *err);
 /* Sets the weight version, between two checks. An endpoint that another push or an operator changed
  * becomes partial. */
 int push_others_end(struct ws_push *p, struct ws_err *err);
 
 /* ---- push_instance.c: are the endpoints still the servers that were detected? ----
- * -1: *err says which is not; it becomes partial. */
+ * -1: *err names the endpoint that is not; it becomes partial. */
 
-int push_check_instances(struct ws_push *p, struct ws_err *err); /* in the middle */
-int push_check_end(struct ws_push *p, struct ws_err *err);       /* after resuming; the peers too */
+int push_check_instances(struct ws_push *p, struct ws_err *err); /* before the last bucket */
+int push_check_end(struct ws_push *p, struct ws_err *err);       /* after resuming; peers too */
 
 /* ---- push_files.c: may this process open enough descriptors? ---- */
 
@@ -155,13 +155,13 @@ int push_check_ranks_files(const struct ws_push *p, struct ws_err *err); /* for 
 
 /* ---- push_wake.c: memory that servers have released ---- */
 
-/* Some of its memory is released, or its weights are not back. */
+/* Memory of the endpoint is still released, or its weights are not back. */
 bool push_is_asleep(const struct push_endpoint *e);
-/* said: ws_push_source.asleep. -1: it contradicts what is known of an endpoint. */
+/* said: ws_push_source.asleep. -1: it contradicts the known state of an endpoint. */
 int push_note_asleep(struct ws_push *p, unsigned said, struct ws_err *err);
 int push_wake_weights(struct ws_push *p, struct ws_err *err);
-/* Wakes the rest at the endpoints that will be resumed. ok: the run has not failed, and *err says
- * why waking did. */
+/* Wakes the rest at the endpoints that will be resumed. ok: the run has not failed; then *err says
+ * why waking failed. */
 int push_wake_caches(struct ws_push *p, bool ok, struct ws_err *err);
 /* Adds a hint to a failure that looks like released memory. */
 void push_hint_asleep(struct ws_push *p, struct ws_err *err);

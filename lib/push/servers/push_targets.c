@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_targets.c - the endpoints of a push: which of them a call goes to, and how long one is
- * waited for that has been silent. */
+/* push_targets.c - the endpoints of a push: selects them for a call, and limits the wait for silent
+ * ones in the clean-up. */
 #include "push_state.h"
 
 #include <stdlib.h>
@@ -39,8 +39,8 @@ void push_targets_close(struct ws_push *p)
 	free(to->call.answers);
 }
 
-/* Each step of the clean-up (end the update, leave the group, pause again, resume) waits for a
- * silent endpoint a tenth of --bucket-timeout, and at least this long. So a push with a short
+/* The clean-up has four steps: end the update, leave the group, pause again, resume. Each waits for
+ * a silent endpoint for a tenth of --bucket-timeout, and at least SILENT_NS. So a push with a short
  * deadline ends within two seconds of it. If no endpoint is silent, the steps have longer
  * deadlines: pausing again has 2 s. */
 static const int64_t SILENT_NS = 400 * WS_NS_PER_MS;

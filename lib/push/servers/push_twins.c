@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_twins.c - do two of our URLs lead to one server? It would be asked to join the group
- * twice, and the group would never form.
+/* push_twins.c - do two of our URLs lead to one server? It would get two requests to join the
+ * group, and the group would never form.
  *
  * Addresses do not show it: a server may have several, and a proxy shows several servers at one.
- * Servers of different instances (instance.h) are two. Where the instance is the same, because the
+ * Different instances (instance.h) are different servers. If the instances are equal, because the
  * operator set the seed, all suspects open a session with one fresh ID, which changes nothing:
  *
  *   POST /open_session {"capacity_of_str_len", "session_id"}
  *       200 and the ID, or 400 "... a session with the same id is still open"
  *   POST /close_session {"session_id"}
  *
- * A server that has the ID open already was asked before, by its other URL. A session is the name
- * of a chat's cache; this one is closed at once, unused. */
+ * A server that has the ID open already got the request before, by its other URL. A session is the
+ * name of a chat's cache; this one is closed at once, unused. */
 #include "push_protocol.h"
 
 #include <stdio.h>
@@ -28,13 +28,13 @@ static bool are_alike(const struct ws_endpoint_info *a, const struct ws_endpoint
 	       strcmp(a->version, b->version) == 0 && strcmp(a->model_path, b->model_path) == 0;
 }
 
-/* With replicas each would answer for itself. */
+/* With replicas, each replica would answer for itself. */
 static bool can_ask(const struct ws_endpoint_info *info)
 {
 	return info->dp_size == 1;
 }
 
-/* Marks the endpoints that are like another one. false: there are none. */
+/* Marks the endpoints that look like another one. Returns false if there are none. */
 static bool find_suspects(const struct ws_push *p, bool *suspect)
 {
 	bool any = false;
@@ -48,7 +48,7 @@ static bool find_suspects(const struct ws_push *p, bool *suspect)
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
-/* A request to those that are wanted; answers of the push have one for each of these. */
+/* Sends a request to the `wanted` endpoints. Answer k of the push is that of the k-th of them. */
 static void post_session(struct ws_push *p, const char *path, const char *id, const bool *wanted)
 {
 	struct ws_buf body;
@@ -108,7 +108,7 @@ static int refuse_pair(const struct ws_push *p, size_t i, size_t k, struct ws_er
 	return ws_err_hint(err, "name it once");
 }
 
-/* The endpoint that is the same server as i, which had a session open; n_endpoints: unknown. */
+/* Finds the endpoint that is the same server as i, which had the ID open; n_endpoints: unknown. */
 static size_t find_other(struct ws_push *p, size_t i, enum answer *answers)
 {
 	bool *pair = calloc(p->opts.n_endpoints + 1, sizeof *pair);
@@ -126,8 +126,8 @@ static size_t find_other(struct ws_push *p, size_t i, enum answer *answers)
 	return pair ? k : p->opts.n_endpoints;
 }
 
-/* Asks the suspects that can be asked, and finds the pair: endpoints *i and *k; *k is n_endpoints
- * if there is none. Returns whether that is known for all of them. */
+/* Asks the suspects that can be asked, and finds the pair: endpoints *i and *k. Without a pair *k
+ * is n_endpoints. Returns whether the result is certain for all suspects. */
 static bool find_pair(struct ws_push *p, bool *suspect, enum answer *answers, size_t *i, size_t *k)
 {
 	const size_t n = p->opts.n_endpoints;

@@ -1,18 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_wake.c - endpoints that have released memory: their weights are woken after the pause,
- * before anything is sent, and the rest when the weights are whole again.
- *
- * No server reports its released memory, and SGLang's scheduler crashes when it is asked to wake
- * memory that is awake. So the caller lists the memory, and from then on this file and the journal
- * keep each endpoint's state. Woken weights are garbage until a push succeeds: the endpoint is
- * partial. An endpoint that still lacks memory stays paused: the first prompt would crash it. */
+/* push_wake.c - endpoints that have released memory. Their weights are woken after the pause,
+ * before anything is sent. The rest is woken when the weights are complete again. */
 #include "push_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* To wake caches after a failure. */
+/* For waking caches after a failure. */
 static const int64_t CACHES_NS = 10 * WS_NS_PER_S;
 
 bool push_is_asleep(const struct push_endpoint *e)
@@ -20,7 +15,7 @@ bool push_is_asleep(const struct push_endpoint *e)
 	return e->slept && (e->asleep || e->weights.state == WS_PARTIAL);
 }
 
-/* The same command again, or one that does not know of the earlier push. */
+/* The user repeated the command, or did not know of the earlier push. */
 static int contradict(const struct push_endpoint *e, unsigned said, struct ws_err *err)
 {
 	ws_err_set(err, WS_EUSAGE, "%s: an earlier push left %s released%s, and {asleep} %s%s",
@@ -34,9 +29,9 @@ static int contradict(const struct push_endpoint *e, unsigned said, struct ws_er
 	return ws_err_where(err, NULL, e->url);
 }
 
-/* Released weights have no values, also when they are woken. An endpoint would commit, resume,
- * and answer with garbage where nothing was sent. So one push must send all of them. Senders
- * that take turns send a part each, and the endpoint answers in between; those of one group
+/* Released weights have no values, even after they are woken. An endpoint that gets only a part
+ * would commit, resume, and answer with garbage. So one push must send all weights. Senders that
+ * take turns send a part each, and the endpoint answers in between. Senders of one group
  * (ep-scatter) are one push. */
 static int check_whole(const struct ws_push *p, const struct push_endpoint *e, struct ws_err *err)
 {
@@ -58,7 +53,7 @@ static int check_whole(const struct ws_push *p, const struct push_endpoint *e, s
 	return ws_err_where(err, NULL, e->url);
 }
 
-/* Adds to *e what the caller says is released. -1: that contradicts what is known of e, or
+/* Adds the released memory that the caller lists to *e. -1: that contradicts the known state, or
  * this push cannot wake it. */
 static int note(const struct ws_push *p, struct push_endpoint *e, unsigned said, struct ws_err *err)
 {
@@ -73,7 +68,7 @@ static int note(const struct ws_push *p, struct push_endpoint *e, unsigned said,
 	return check_whole(p, e, err);
 }
 
-/* All endpoints are checked before the first is changed: a run that is refused notes nothing. */
+/* Checks all endpoints before it changes the first: a refused run changes no state. */
 int push_note_asleep(struct ws_push *p, unsigned said, struct ws_err *err)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
@@ -97,7 +92,7 @@ enum ws_asleep ws_push_asleep(const struct ws_push *p)
 
 /* ---- waking ---------------------------------------------------------------------------------- */
 
-/* It counts as woken before the request leaves, in the record too. */
+/* Counts the memory as woken before the request is sent, in the record too. */
 static void expect(struct push_endpoint *e, unsigned memory)
 {
 	e->asleep &= ~memory;
@@ -163,7 +158,7 @@ int push_wake_weights(struct ws_push *p, struct ws_err *err)
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 	if (wake_those(p, NULL, WS_MEMORY_WEIGHTS, until, p->opts.cancel, err) == 0)
 		return 0;
-	err->hint[0] = 0; /* push_name_remedy */
+	err->hint[0] = 0; /* push_name_remedy writes the hint */
 	return -1;
 }
 
@@ -208,7 +203,7 @@ int push_wake_caches(struct ws_push *p, bool ok, struct ws_err *err)
 
 /* ---- hints ----------------------------------------------------------------------------------- */
 
-/* The errors of servers that write into memory that they have released. */
+/* Errors of servers that write into released memory. */
 static bool speaks_of_memory(const char *text)
 {
 	return strstr(text, "illegal memory access") || strstr(text, "released") ||
