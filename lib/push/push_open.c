@@ -89,8 +89,8 @@ static int check_together(const struct ws_push_opts *o, struct ws_err *err)
 		                  "several senders of one group need {backend} gloo");
 	if (o->sender == 1 && o->n_endpoints == 0)
 		return ws_err_set(err, WS_EUSAGE,
-		                  "sender 1 of %u needs the endpoints, also for {dry_run}: what "
-		                  "each sends follows from their sizes",
+		                  "sender 1 of %u needs the endpoints, also for {dry_run}: their "
+		                  "sizes determine the share of each sender",
 		                  o->senders);
 	if (o->master_port && (o->master_address || o->sender == 1))
 		return 0;
@@ -127,7 +127,7 @@ static int check_senders(const struct ws_push_opts *o, struct ws_err *err)
 		return check_together(o, err);
 	if (o->sender_lock || o->dry_run)
 		return 0;
-	ws_err_set(err, WS_EUSAGE, "several senders need a lock, by which they take turns");
+	ws_err_set(err, WS_EUSAGE, "several senders need a lock to take turns");
 	return ws_err_hint(err, "give all of them the same {sender_lock} FILE, or let them send at "
 	                        "once with {protocol} ep-scatter");
 }
@@ -155,10 +155,10 @@ static int check_disk(const struct ws_push_opts *o, struct ws_err *err)
 		return ws_err_set(err, WS_EUSAGE, "{disk_dir}: the name is empty");
 	if (!o->disk_path || o->disk_path[0] == '/')
 		return 0;
-	ws_err_set(err, WS_EUSAGE, "{disk_path} '%s' is no absolute path", o->disk_path);
+	ws_err_set(err, WS_EUSAGE, "{disk_path} '%s' is not an absolute path", o->disk_path);
 	return ws_err_hint(
-		err, "a server takes another one for a name on the Hugging Face Hub, or looks for "
-		     "it in its own directory");
+		err, "a server takes a relative path for a name on the Hugging Face Hub, or for a "
+		     "path in its own directory");
 }
 
 static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
@@ -178,7 +178,7 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 		                  o->backend == WS_BACKEND_IPC ? "ipc" : "tensor");
 	if (o->gpu && o->backend != WS_BACKEND_NCCL && o->backend != WS_BACKEND_IPC)
 		return ws_err_set(err, WS_EUSAGE,
-		                  "{gpu} is for {backend} nccl or ipc: no other sends from one");
+		                  "{gpu} is for {backend} nccl or ipc: no other uses a GPU");
 	if (o->ipc_by_ordinal && o->backend != WS_BACKEND_IPC)
 		return ws_err_set(err, WS_EUSAGE, "{ipc_by_ordinal} is for {backend} ipc");
 	if (check_disk(o, err))

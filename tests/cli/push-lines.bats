@@ -177,7 +177,7 @@ asleep() { # MEMORY OPTION...
 	expect_status 5
 	sed -i 's/"schema":1/"schema":2/' state/wsync/pushes/*.json
 	try wsync-push two.safetensors -e "$url" --include b
-	err_has "what an earlier push left is not known: "
+	err_has "cannot read the record of an earlier push: "
 }
 
 @test "a process that is killed between two lines leaves its group to repair, and nothing else" {

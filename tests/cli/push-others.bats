@@ -342,7 +342,7 @@ front() {
 	front "$url" dp_size=2,enable_dp_attention=True
 	try wsync-push small.safetensors -e "$a" -e "$front" --init-timeout 2s
 	expect_status 10
-	err_has "$front: it may be one server with another of these endpoints"
+	err_has "$front: may be the same server as another endpoint: their answers are equal"
 }
 
 @test "a version that an endpoint does not take is a warning, and the result does not claim it" {

@@ -325,8 +325,8 @@ turn() {
 	turn 1
 	expect_status 9
 	err_has "and this push of 11 tensors is another part"
-	err_has "hint: this turn counts; if the last one does not complete the endpoint, \
-and every sender has sent its part since"
+	err_has "hint: this turn counts. If the last turn leaves the endpoint partial: \
+if every sender has sent its part since"
 	expect_round 2 2 1
 	turn 2
 	expect_status 0
@@ -695,7 +695,7 @@ two() {
 	expect_json '[l["load_format"] for l in lines if l["type"] == "plan"]' "['none']"
 	try wsync-push mixed.safetensors -e "$url" --load-format flattened_bucket
 	expect_status 5
-	err_has "knows no flattened buckets"
+	err_has "does not support flattened buckets"
 	try wsync-push codes.safetensors -e "$url"
 	expect_status 5
 	err_has "which an endpoint does not know"

@@ -161,7 +161,7 @@ static int refuse_reset(struct again *a, size_t i, const char *of, struct ws_err
 	ws_err_set(&why, WS_EREFUSED, "%s: reset_tensors changed nothing%s", a->results[i].url, of);
 	ws_err_hint(
 		&why,
-		"a push cannot show that it restores what was not reset; perhaps a proxy answered");
+		"without a reset this check proves nothing; perhaps a proxy answered");
 	again_fail(a, i, &why);
 	if (err && err->code == WS_OK)
 		*err = a->results[i].err;

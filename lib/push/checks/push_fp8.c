@@ -166,8 +166,8 @@ static int refuse_server(const struct ws_endpoint_info *info, const char *what, 
 static int refuse_codes(const struct ws_endpoint_info *info, const char *what, struct ws_err *err)
 {
 	ws_err_set(err, WS_EREFUSED,
-	           "%s does not keep its weights in FP8 (%s): it would take the codes for "
-	           "numbers and drop the scales, and say that all went well",
+	           "%s does not keep its weights in FP8 (%s): it would take the codes for numbers, "
+	           "drop the scales, and report success",
 	           info->url, what);
 	ws_err_hint(err, "start it from an FP8 checkpoint, or send what it keeps");
 	return ws_err_where(err, NULL, info->url);
@@ -235,8 +235,8 @@ static int check_dense(const struct ws_push *p, const struct ws_endpoint_info *i
 	                                "by its config.json",
 	         info->quantization);
 	snprintf(what, sizeof what,
-	         "keeps its weights in FP8 with scales (%s), and %.200s is sent in 16 bits: "
-	         "it would cast it and keep the scale of the old one, and say that all went well",
+	         "keeps its weights in FP8 with scales (%s), and %.200s is sent in 16 bits: it "
+	         "would cast it, keep the old scales, and report success",
 	         says, name);
 	return refuse_server(info, what,
 	                     guess ? "add {quantize} fp8; {verify} none sends it as it is" :

@@ -100,8 +100,8 @@ int push_values(struct ws_push *p, struct ws_err *err)
 			return -1;
 		if (ws_deadline_passed(p->run.until))
 			return ws_err_set(err, WS_ETIMEOUT,
-			                  "looking at the values of the source: the deadline "
-			                  "passed");
+			                  "the deadline passed while the values of the source were "
+			                  "checked");
 	}
 	return ws_job_wait(&p->checks.values, err);
 }

@@ -114,8 +114,8 @@ int push_verify_can(struct ws_push *p, struct ws_err *err)
 		rc = ws_endpoint_checksums(&to, &sums, &said, err);
 		if (rc == 0 && !ws_checksums_are_ours(&sums)) {
 			rc = refuse_kind(url, &sums, "is", err);
-			ws_err_hint(err, "leave {verify} hash out, and let wsync-verify weights "
-			                 "look at samples afterwards, or with --twice");
+			ws_err_hint(err, "leave {verify} hash out, and run wsync-verify weights "
+			                 "afterwards, which compares samples, or --twice");
 		}
 		ws_checksums_free(&sums);
 	}

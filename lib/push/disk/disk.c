@@ -127,7 +127,7 @@ static int take_name(struct ws_disk *d, const char *dir, struct ws_err *err)
 		close(d->lock_fd);
 		d->lock_fd = -1;
 	}
-	return ws_err_set(err, WS_ESYSTEM, "%s: others take every name", dir);
+	return ws_err_set(err, WS_ESYSTEM, "%s: other processes take every name", dir);
 }
 
 /* Files may stay (NFS keeps files that a process has open). Then the lock file stays too, so that
@@ -221,7 +221,7 @@ int ws_disk_publish(struct ws_disk *d, const struct ws_disk_note *note, char **n
 		rc = try_name(d, numbered, err);
 	}
 	if (rc == 1)
-		return ws_err_set(err, WS_ESYSTEM, "%s/%s: %d of this name are there", d->dir,
+		return ws_err_set(err, WS_ESYSTEM, "%s/%s: %d names like this exist", d->dir,
 		                  plain, NAMES_TRIED);
 	if (rc)
 		return -1;

@@ -105,7 +105,7 @@ static struct ws_json *read_note(const char *path, struct timespec *when, struct
 	if (ws_file_read(file, &text, err) == 0)
 		root = ws_json_parse(ws_buf_str(&text), text.len, file, err);
 	if (root && ws_json_get_int(root, "schema", 0) != 1) {
-		ws_err_set(err, WS_EINPUT, "%s: not of this program", file);
+		ws_err_set(err, WS_EINPUT, "%s: not written by wsync", file);
 		ws_json_free(root);
 		root = NULL;
 	}
@@ -144,7 +144,7 @@ int ws_disk_files_are_ours(const char *path, struct ws_err *err)
 			continue;
 		ws_printable(name, sizeof name, e->d_name, strlen(e->d_name));
 		rc = ws_err_set(err, WS_ESYSTEM,
-		                "%s holds '%s', which was not written with it: it is left as it is",
+		                "%s has '%s', which was not written with it: the directory stays",
 		                path, name);
 	}
 	if (d)

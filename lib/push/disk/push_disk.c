@@ -148,7 +148,7 @@ static const char *why_not(const struct ws_push *p, char *dst, size_t n)
 	if (p->from.source->n_paths != 1)
 		return "several sources are one checkpoint only here";
 	if (strncmp(p->from.source->paths[0], "synthetic:", 10) == 0)
-		return "it is made up";
+		return "it is synthetic";
 	if (ws_memory_path(p->from.source->paths[0]))
 		return "it is memory of a GPU";
 	if (stat(p->from.source->paths[0], &st) || !S_ISDIR(st.st_mode))
@@ -262,7 +262,7 @@ static int legal(struct ws_push *p, struct ws_err *err)
 		if (packed || powers)
 			push_warn(p, p->to.endpoints[i].url,
 			          "servers are known that load %s from disk wrongly once "
-			          "they run: look at its answers afterwards",
+			          "they run: check its answers afterwards",
 			          packed ? "compressed-tensors" :
 			                   "FP8 whose scales are powers of two");
 	}
@@ -437,7 +437,7 @@ static void disk_done(struct ws_push *p, bool ok)
 	else if (nobody_has_it(p) && ws_disk_remove(d->dir, d->name, &why))
 		warn_kept(p, &why);
 	else if (!nobody_has_it(p))
-		push_warn(p, NULL, "%s stays: endpoints may have loaded it in part, or be at it",
+		push_warn(p, NULL, "%s stays: endpoints may have loaded a part, or be loading it",
 		          d->path);
 }
 

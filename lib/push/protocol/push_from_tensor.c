@@ -22,7 +22,7 @@ int push_from_tensor_check_ranks(const struct ws_push *p, struct ws_err *err)
 		if (p->to.infos[i].tp_size == p->to.infos[0].tp_size)
 			continue;
 		ws_err_set(err, WS_EREFUSED,
-		           "%s has %u ranks and %s %u: one request holds an element for each",
+		           "%s has %u ranks and %s has %u: a request has an element for each rank",
 		           p->to.endpoints[0].url, p->to.infos[0].tp_size, p->to.endpoints[i].url,
 		           p->to.infos[i].tp_size);
 		return ws_err_hint(err, "push to servers of one size at a time");

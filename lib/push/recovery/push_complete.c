@@ -53,12 +53,12 @@ static int keep_partial(struct ws_push *p, size_t i, const struct ws_journal_rec
 	if (p->turn.has_turn)
 		return ws_err_hint(
 			err,
-			"%s every sender has sent its part since that push: wsync-ctl repair "
-		        "--forget --endpoint "
-			"%s, and %s part again; else push all parts again in another {round}",
-			p->turn.not_last ? "this turn counts; if the last one does not complete "
-		                           "the endpoint, and" :
-					   "if",
+			"%sif every sender has sent its part since that push: wsync-ctl repair "
+		        "--forget --endpoint %s, then push %s part again. If not: push all parts "
+		        "again with another {round}",
+			p->turn.not_last ? "this turn counts. If the last turn leaves the endpoint "
+		                           "partial: " :
+					   "",
 			e->url, p->turn.not_last ? "the last" : "this");
 	return ws_err_hint(err, "push everything again: %swsync-push SOURCE -e %s%s",
 	                   left->directory ? "wsync-ctl repair --again, or " : "", e->url,

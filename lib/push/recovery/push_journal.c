@@ -194,10 +194,10 @@ static void read_records(struct ws_push *p)
 	p->recovery.stale_began = 0;
 	leave_woken(p);
 	if (p->opts.state_dir && ws_journal_list(p->opts.state_dir, &list, &why))
-		push_warn(p, NULL, "what earlier pushes left is not known: %s", why.msg);
+		push_warn(p, NULL, "cannot read the records of earlier pushes: %s", why.msg);
 	for (size_t i = 0; i < list.n; i++)
 		if (list.items[i].err.code)
-			push_warn(p, NULL, "what an earlier push left is not known: %s",
+			push_warn(p, NULL, "cannot read the record of an earlier push: %s",
 			          list.items[i].err.msg);
 		else
 			inherit(p, &list.items[i]);

@@ -74,7 +74,7 @@ static void forget(struct ws_push *p, bool ended)
 
 static int refuse_scatter(const struct ws_push *p, size_t i, struct ws_err *err, const char *why)
 {
-	ws_err_set(err, WS_EREFUSED, "%s cannot be sent single parameters: %s",
+	ws_err_set(err, WS_EREFUSED, "cannot send single parameters to %s: %s",
 	           p->to.endpoints[i].url, why);
 	ws_err_hint(err, "use {protocol} update");
 	return ws_err_where(err, NULL, p->to.endpoints[i].url);
@@ -101,11 +101,11 @@ static int check_endpoint(const struct ws_push *p, size_t i, struct ws_err *err)
 	if (p->to.infos[i].quantization[0])
 		return refuse_scatter(
 			p, i, err,
-			"its weights are quantized, and what it made of them would stay old");
+			"its weights are quantized, and values computed from them would stay old");
 	if (!t->listing.n || t->listing.received)
 		return refuse_scatter(p, i, err, "it does not list its parameters");
 	if (server_dtype(p, i) == WS_DTYPE_COUNT)
-		return refuse_scatter(p, i, err, "it does not say the type of its weights");
+		return refuse_scatter(p, i, err, "it does not report the dtype of its weights");
 	return 0;
 }
 

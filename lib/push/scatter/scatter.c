@@ -103,8 +103,8 @@ static int check_tensor(const struct ws_scatter *s, const struct ws_part *part,
 	const enum ws_dtype dtype = part->exact ? part->dtype : s->opts.dtype;
 	if (t->dtype != dtype)
 		return ws_err_set(err, WS_EREFUSED,
-		                  "tensor %s is %s, the server keeps it as %s, and sent to "
-		                  "single ranks it must be that",
+		                  "tensor %s is %s, but the server keeps it as %s: single "
+		                  "parameters must have the server's dtype",
 		                  t->name, ws_dtype_torch(t->dtype), ws_dtype_torch(dtype));
 	if (t->n_dims != part->n_dims || memcmp(t->dims, part->dims, t->n_dims * sizeof *t->dims))
 		return ws_err_set(err, WS_EREFUSED,
@@ -128,8 +128,7 @@ static int check_listed(const struct ws_scatter *s, const struct ws_param *p, st
 	ws_layout_dims(s->opts.layout, p, 0, dims);
 	if (!w)
 		return ws_err_set(err, WS_EREFUSED,
-		                  "the server has no parameter %s, and would wait for it or not "
-		                  "as it likes",
+		                  "the server has no parameter %s, and might wait for it forever",
 		                  p->name);
 	if (w->n_dims != p->n_dims || memcmp(w->dims, dims, p->n_dims * sizeof *dims))
 		return ws_err_set(err, WS_EREFUSED,
@@ -182,7 +181,7 @@ static int add_entries(struct ws_scatter *s, struct ws_err *err)
 	}
 	if (!s->n_entries)
 		return ws_err_set(err, WS_EREFUSED,
-		                  "nothing of what is sent is a parameter of the server");
+		                  "no tensor that is sent is a parameter of the server");
 	qsort(s->entries, s->n_entries, sizeof *s->entries, by_batch);
 	return 0;
 }

@@ -86,8 +86,7 @@ static int add_range(const struct ws_scatter *s, const struct ws_param *p, unsig
 	}
 	if (at > hi)
 		return ws_err_set(err, WS_EREFUSED,
-		                  "parameter %s: a part of it goes over the border of what one "
-		                  "sender sends",
+		                  "parameter %s: a part of it is in the shares of two senders",
 		                  p->name);
 	const struct ws_stripe zeros = { .to = at, .length = hi - at };
 	return at < hi ? add_stripe(st, &zeros, err) : 0;

@@ -192,5 +192,5 @@ int ws_parts_read(const char *text, size_t n, struct ws_parts *out, struct ws_er
 	if (rc == 0)
 		return 0;
 	ws_parts_free(out);
-	return ws_err_set(err, WS_EINPUT, "what the turns of a round have sent is not understood");
+	return ws_err_set(err, WS_EINPUT, "cannot read the list of tensors that a round has sent");
 }

@@ -88,7 +88,7 @@ int push_channel_share(struct push_channel *t, const struct ws_sender_list *list
 		if (connect_store(t, until, err))
 			return -1;
 		if (is_over(t))
-			ws_err_set(&why, WS_EREACH, "the one that was found ends an earlier push");
+			ws_err_set(&why, WS_EREACH, "sender 1 is still ending an earlier push");
 		else if (tell_list(t, list, &why) == 0 &&
 		         ws_senders_get(&t->kv, key, until, t->p->opts.cancel, text, &why) == 0)
 			return 0;
@@ -96,7 +96,7 @@ int push_channel_share(struct push_channel *t, const struct ws_sender_list *list
 			if (err)
 				*err = why;
 			return why.code == WS_ETIMEOUT ?
-			               ws_err_wrap(err, "sender 1 does not say what to send") :
+			               ws_err_wrap(err, "sender 1 assigned no share") :
 			               -1;
 		}
 		push_channel_disconnect(t);

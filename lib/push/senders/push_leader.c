@@ -210,8 +210,7 @@ static int check_hash(const struct ws_push *p, struct ws_err *err)
 	    p->turn.lead->lists[0].n == p->turn.lead->all.plan.n_tensors)
 		return 0;
 	ws_err_set(err, WS_EUSAGE,
-	           "{verify} hash: sender 1 has %zu of the %zu tensors, and can answer for those "
-	           "alone",
+	           "{verify} hash: sender 1 has %zu of the %zu tensors, and can check only those",
 	           p->turn.lead->lists[0].n, p->turn.lead->all.plan.n_tensors);
 	return ws_err_hint(err,
 	                   "push without it, then compare all: wsync-verify weights SOURCE...");

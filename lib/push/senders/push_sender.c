@@ -69,7 +69,7 @@ static int say_missing(const struct ws_push *p, struct ws_err *err)
 	unsigned i = 1;
 	while (i < p->opts.senders && p->turn.round->had[i])
 		i++;
-	return ws_err_set(err, WS_ETIMEOUT, "%s: sender %u has not had its own", p->turn.text, i);
+	return ws_err_set(err, WS_ETIMEOUT, "%s: sender %u has not had its turn", p->turn.text, i);
 }
 
 /* A process with several sources (--stdin) has one turn in a round. It waits until the others have
@@ -279,7 +279,7 @@ int push_sender_part(struct ws_push *p, struct ws_err *err)
 	ws_buf_init(&text, WS_PARTS_TEXT);
 	ws_parts_write(&p->turn.parts, &text);
 	const int rc =
-		ws_buf_check(&text, "the list of what the senders of a round have sent", err);
+		ws_buf_check(&text, "the list of tensors that a round has sent", err);
 	ws_buf_free(&text);
 	return rc;
 }

@@ -50,7 +50,7 @@ static int make_transfers(struct follow *f, struct ws_err *err)
 		const struct ws_share_send *send = &s->sends[i];
 		if (send->rank < f->p->opts.senders)
 			return ws_err_set(err, WS_EDATA,
-			                  "sender 1 wants rank %u, a sender, to be sent weights",
+			                  "sender 1 assigned a send to rank %u, which is a sender",
 			                  send->rank);
 		f->transfers[i] = (struct ws_gloo_transfer){
 			.peer = send->rank,
@@ -90,7 +90,7 @@ static int learn_share(struct follow *f, struct ws_err *err)
 		rc = push_channel_end(&f->talk, ws_deadline_in(ASK_NS), err) ?
 		             -1 :
 		             ws_err_set(err, WS_EDATA,
-		                        "sender 1 wants nothing to be sent, not even nothing");
+		                        "sender 1 assigned an empty share");
 	if (rc == 0)
 		rc = ws_share_read(text.data, text.len, &f->list, &f->share, err);
 	if (rc == 0 && f->share.world_size <= p->opts.senders)
@@ -118,7 +118,7 @@ static int meet(struct follow *f, struct ws_err *err)
 	if (rc == 0)
 		rc = ws_store_client_get(own, WS_TRANSPORT_MEETING, until, &f->stop, &where, err);
 	if (rc == 0 && where.len < 2)
-		rc = ws_err_set(err, WS_EDATA, "sender 1 does not say where to meet");
+		rc = ws_err_set(err, WS_EDATA, "sender 1 wrote no address of the group");
 	/* Connect as the endpoints do: the first sender derives their gloo's layout from that. */
 	ws_store_disconnect(own);
 	own = NULL;
@@ -236,7 +236,7 @@ static int wait_for_end(struct follow *f, struct ws_err *err)
 		if (ended || (!running && ws_deadline_passed(until))) {
 			if (rc < 0 && why.code == WS_ETIMEOUT)
 				ws_err_set(&why, WS_ETIMEOUT,
-				           "sender 1 does not say how the push ended");
+				           "sender 1 did not report how the push ended");
 			else if (rc < 0 && push_channel_lost(&why))
 				ws_err_wrap(&why, "sender 1 is gone");
 			if (why.code != WS_OK)

@@ -54,7 +54,7 @@ int ws_senders_get(const struct ws_gloo_kv *kv, const char *key, ws_deadline unt
 	if (kv->get(kv->ctx, key, until, cancel, value, err))
 		return -1;
 	if (ws_parse_uint(ws_buf_str(value), 0, VALUE_MAX, "length", &length, NULL))
-		return ws_err_set(err, WS_EDATA, "store: %s is no length that we know", key);
+		return ws_err_set(err, WS_EDATA, "store: %s has an invalid length", key);
 	ws_buf_reset(value);
 	for (size_t k = 0; value->len < length; k++) {
 		const size_t before = value->len;
@@ -63,7 +63,7 @@ int ws_senders_get(const struct ws_gloo_kv *kv, const char *key, ws_deadline unt
 			return -1;
 		if (value->len == before || value->len > length)
 			return ws_err_set(err, WS_EDATA,
-			                  "store: %s has another length than it says", key);
+			                  "store: %s has another length than announced", key);
 	}
 	return 0;
 }
@@ -135,7 +135,7 @@ int ws_senders_read_end(const void *bytes, size_t n, struct ws_err *err)
 	ws_senders_text(&c, said.hint, sizeof said.hint);
 	if (c.bad || c.left)
 		return ws_err_set(err, WS_EDATA,
-		                  "store: what another sender says of the end is not understood");
+		                  "store: cannot read how the push ended at another sender");
 	if (said.code == WS_OK)
 		return 0;
 	if (said.code == WS_ECANCELLED) /* that sender was cancelled, this process was not */

@@ -151,7 +151,7 @@ int ws_share_read(const void *bytes, size_t n, const struct ws_sender_list *mine
 	if (!c.bad && !c.left)
 		return 0;
 	ws_share_free(out);
-	return ws_err_set(err, WS_EDATA, "what sender 1 wants to be sent is not understood");
+	return ws_err_set(err, WS_EDATA, "cannot read the share that sender 1 assigned");
 }
 
 void ws_share_free(struct ws_share *s)

@@ -159,8 +159,8 @@ static int check_format(const struct ws_push *p, struct ws_err *err)
 		ws_err_set(err, WS_EREFUSED, "%s takes flattened buckets of one dtype only", url);
 	else
 		ws_err_set(err, WS_EREFUSED,
-		           "%s knows no flattened buckets: it would wait for other "
-		           "broadcasts than are sent",
+		           "%s does not support flattened buckets: it would wait for broadcasts "
+		           "that never come",
 		           url);
 	ws_err_hint(err, "use {format} none");
 	return ws_err_where(err, NULL, url);
@@ -187,8 +187,8 @@ static int check_verify(const struct ws_push *p, struct ws_err *err)
 			continue;
 		ws_err_set(err, WS_EREFUSED, "%s reports no checksums", p->to.endpoints[i].url);
 		ws_err_hint(err,
-		            "leave {verify} hash out, and let wsync-verify weights look at samples "
-		            "afterwards");
+		            "leave {verify} hash out, and run wsync-verify weights afterwards, "
+		            "which compares samples");
 		return ws_err_where(err, NULL, p->to.endpoints[i].url);
 	}
 	return 0;

@@ -101,8 +101,8 @@ static const char *how_else(const struct ws_push *p)
 		return "use {protocol} update, with flattened buckets it sends bytes";
 	if (p->opts.format == WS_PUSH_FORMAT_NONE)
 		return "use {format} flattened_bucket, which sends bytes";
-	return "it goes as bytes in flattened buckets, which an endpoint does not know: a later "
-	       "release of its server does";
+	return "flattened buckets send it as bytes, but an endpoint does not support them: use a "
+	       "later release of its server";
 }
 
 int push_check_plan(struct ws_push *p, struct ws_err *err)

@@ -38,7 +38,7 @@ static int read_instance(struct ws_push *p, size_t i, struct ws_endpoint_call *c
 			           url);
 		else
 			ws_err_set(err, WS_EREFUSED,
-			           "%s: GET %s: the reply does not tell which server this is", url,
+			           "%s: GET %s: the reply does not identify the server", url,
 			           p->to.infos[i].info_path);
 		ws_err_hint(err, "it was restarted, or several servers share this address: give "
 		                 "each server its own URL, and push again");
@@ -131,7 +131,7 @@ int push_check_end(struct ws_push *p, struct ws_err *err)
 	const int rc = p->link.group ? find_leaver(p, until, &why) : ask_all(p, until, &why);
 	if (rc && why.code == WS_ETIMEOUT)
 		push_warn(p, why.endpoint,
-		          "it did not say whether it is still the server that was pushed to: %s",
+		          "cannot check that it is still the same server: %s",
 		          why.msg);
 	if (!rc || why.code == WS_ETIMEOUT || why.code == WS_ECANCELLED)
 		return 0;

@@ -203,7 +203,7 @@ int push_resume(struct ws_push *p, struct ws_err *err)
 	ws_err_wrap(&why, stays ? "an endpoint stays paused" :
 	                          "an endpoint went away before it was resumed");
 	if (stays)
-		ws_err_hint(&why, "tell it to continue: wsync-ctl resume");
+		ws_err_hint(&why, "to resume it: wsync-ctl resume");
 	if (err)
 		*err = why;
 	return -1;

@@ -117,8 +117,8 @@ int push_refuse_pause(const struct ws_push *p, size_t i, bool idle, struct ws_er
 	const char *why = ws_push_refuses(push_can(p, i), p->opts.pause, push_flush_when(p), idle,
 	                                  false, &remedy);
 	if (!why && p->opts.pause == WS_PAUSE_NONE && p->protocol->needs_pause) {
-		why = "while it receives by this protocol it must not run requests, and does not "
-		      "see to that by itself";
+		why = "this protocol needs a paused server: the server does not stop its requests "
+		      "itself";
 		remedy = "use {pause} abort, or {protocol} update";
 	}
 	if (!why)

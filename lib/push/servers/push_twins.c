@@ -170,6 +170,5 @@ void push_twins_suspect(struct ws_push *p)
 {
 	if (p->to.twin)
 		push_warn(p, p->to.twin,
-		          "it may be one server with another of these endpoints, whose answers are "
-		          "the same");
+		          "may be the same server as another endpoint: their answers are equal");
 }
