@@ -126,6 +126,16 @@ static int connect_result(int fd)
 	return error ? error : connected_to_itself(fd) ? ECONNREFUSED : 0;
 }
 
+void ws_sock_keep_alive(int fd)
+{
+	enum { IDLE_S = 30, INTERVAL_S = 10, PROBES = 3 };
+	const int on = 1, idle = IDLE_S, interval = INTERVAL_S, probes = PROBES;
+	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
 int ws_sock_connect_addr(const struct sockaddr *sa, socklen_t len, ws_deadline until,
                          const struct ws_cancel *cancel, struct ws_err *err)
 {

@@ -27,6 +27,10 @@ int ws_sock_connect(const char *host, uint16_t port, ws_deadline until,
 int ws_sock_connect_addr(const struct sockaddr *sa, socklen_t len, ws_deadline until,
                          const struct ws_cancel *cancel, struct ws_err *err);
 
+/* Finds out within a minute that the peer's machine or the network is gone: neither sends
+ * anything when it loses power. Waits then end with WS_EDATA or WS_ESYSTEM. */
+void ws_sock_keep_alive(int fd);
+
 /* Waits until fd is ready for `events` (POLLIN/POLLOUT). 0: ready; -1: WS_ETIMEOUT,
  * WS_ECANCELLED or WS_ESYSTEM; `what` is the subject of the message. */
 int ws_sock_wait(int fd, short events, ws_deadline until, const struct ws_cancel *cancel,

@@ -275,16 +275,21 @@ TEST(a_wait_and_its_cancelling_may_cross)
 	ws_store_close(s);
 }
 
+/* The key comes right after the cancelled wait: were the WAIT not cancelled at the store, its reply
+ * would be taken for that of the next request. */
 TEST(a_cancelled_wait_leaves_the_client_usable_but_in_epoch_a)
 {
 	struct ws_store *s = store_for(0);
 	struct ws_cancel cancel = WS_CANCEL_INIT;
-	const char *const keys[] = { "/never" };
 	ws_cancel_set(&cancel);
 	for (const char *e = epochs; *e; e++) {
 		struct ws_store_client *c = client_of(s, *e);
+		const char late[] = { '/', *e, 0 };
+		const char *const keys[] = { late };
 		assert_fails(ws_store_client_wait(c, keys, 1, WS_FOREVER, &cancel, &err), &err,
-		             WS_ECANCELLED, "/never: cancelled");
+		             WS_ECANCELLED, ": cancelled");
+		assert_non_null(strstr(err.msg, late));
+		ok(ws_store_set(s, late, "v", 1, false, &err));
 		if (*e == 'A')
 			assert_fails(ws_store_client_set(c, "/k", "v", 1, soon(), &err), &err,
 			             WS_EDATA, "left without its reply");
@@ -293,6 +298,62 @@ TEST(a_cancelled_wait_leaves_the_client_usable_but_in_epoch_a)
 		ws_store_disconnect(c);
 	}
 	ws_store_close(s);
+}
+
+/* A store that answers nothing after the handshake, or the WAIT alone. */
+struct mute {
+	int listener;
+	bool wakes;
+	struct ws_cancel *cancel; /* set once the client waits for what never comes */
+};
+
+static void *be_mute(void *arg)
+{
+	struct mute *m = arg;
+	unsigned char got[256];
+	poll(&(struct pollfd){ .fd = m->listener, .events = POLLIN }, 1, -1);
+	const int fd = accept(m->listener, NULL, NULL);
+	/* VALIDATE and its number, PING and its nonce, which goes back */
+	assert_int_equal(recv(fd, got, 10, MSG_WAITALL), 10);
+	assert_int_equal(send(fd, got + 6, 4, 0), 4);
+	assert_true(recv(fd, got, sizeof got, 0) > 0); /* WAIT */
+	const unsigned char woken = WS_STORE_WOKEN;
+	if (m->wakes) {
+		assert_int_equal(send(fd, &woken, 1, 0), 1);
+		assert_true(recv(fd, got, sizeof got, 0) > 0); /* GET */
+	}
+	ws_cancel_set(m->cancel);
+	while (recv(fd, got, sizeof got, 0) > 0)
+		continue;
+	close(fd);
+	return NULL;
+}
+
+/* Deadlines are far away: only the cancel can end these calls. */
+TEST(a_store_that_answers_no_more_does_not_hide_the_cancel)
+{
+	for (int wakes = 0; wakes < 2; wakes++) {
+		struct ws_cancel cancel;
+		struct mute m = { .listener = -1, .wakes = wakes, .cancel = &cancel };
+		struct ws_store_client *c = NULL;
+		struct ws_buf value;
+		pthread_t t;
+		uint16_t port;
+		ok(ws_cancel_init(&cancel, &err));
+		m.listener = ws_sock_listen("127.0.0.1", 0, &port, &err);
+		assert_true(m.listener >= 0);
+		pthread_create(&t, NULL, be_mute, &m);
+		const struct ws_store_client_opts opts = { .host = "127.0.0.1", .port = port,
+		                                           .no_join = true };
+		ok(ws_store_connect(&opts, WS_FOREVER, NULL, &c, &err));
+		ws_buf_init(&value, 100);
+		assert_fails(ws_store_client_get(c, "/k", WS_FOREVER, &cancel, &value, &err), &err,
+		             WS_ECANCELLED, "cancelled");
+		ws_store_disconnect(c);
+		pthread_join(t, NULL);
+		close(m.listener);
+		ws_cancel_fini(&cancel);
+	}
 }
 
 static void *stop_soon(void *arg)

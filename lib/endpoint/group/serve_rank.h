@@ -14,7 +14,7 @@ struct ws_serve_rank {
 	struct ws_serve_group *group;
 	unsigned tp_rank;
 	struct ws_store_client *client; /* the group's cancel flag ends its calls */
-	struct ws_gloo *gloo;           /* likewise */
+	struct ws_gloo *gloo;           /* set under the endpoint's lock; others abort it */
 	struct ws_serve_nccl *nccl;     /* instead of gloo */
 	char prefix[512];
 

@@ -25,7 +25,6 @@ enum {
 	EVENTS = 64,
 	PIECE = 64 << 10,    /* bytes read from one connection before the next has its turn */
 	TICK_MS = 100,
-	KEEPALIVE_IDLE_S = 30, KEEPALIVE_INTERVAL_S = 10, KEEPALIVE_PROBES = 3,
 };
 
 /* A waiter in our own process. */
@@ -81,17 +80,12 @@ static void drop(struct ws_store_conn *c)
 	close(fd);
 }
 
-/* A machine that loses power sends nothing; without keep-alive its peers would count as present
- * forever. */
+/* A lost peer must not count as present forever. */
 static void tune(int fd)
 {
-	const int one = 1, idle = KEEPALIVE_IDLE_S, interval = KEEPALIVE_INTERVAL_S,
-	          probes = KEEPALIVE_PROBES;
+	const int one = 1;
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
-	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
-	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
-	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+	ws_sock_keep_alive(fd);
 }
 
 static bool out_of_descriptors(int error)

@@ -131,13 +131,14 @@ void ws_store_disconnect(struct ws_store_client *c); /* NULL is fine */
 
 int ws_store_client_set(struct ws_store_client *c, const char *key, const void *value, size_t n,
                         ws_deadline until, struct ws_err *err);
-/* WAIT then GET, as torch does. */
+/* WAIT then GET, as torch does. cancel takes the place of `stop` for this call; NULL: `stop`. */
 int ws_store_client_get(struct ws_store_client *c, const char *key, ws_deadline until,
                         const struct ws_cancel *cancel, struct ws_buf *value, struct ws_err *err);
 int ws_store_client_add(struct ws_store_client *c, const char *key, int64_t delta,
                         ws_deadline until, int64_t *value, struct ws_err *err);
 /* WAIT; at the deadline or on a cancel CANCEL_WAIT (epochs B and C), then WS_ETIMEOUT or
- * WS_ECANCELLED; the client stays usable. cancel NULL: the client's `stop` ends the wait. */
+ * WS_ECANCELLED; the client stays usable if the store answers that. cancel takes the place of
+ * `stop` for this call; NULL: `stop`. */
 int ws_store_client_wait(struct ws_store_client *c, const char *const *keys, size_t n,
                          ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err);
 int ws_store_client_check(struct ws_store_client *c, const char *const *keys, size_t n,

@@ -18,7 +18,8 @@
 #include <unistd.h>
 
 /* Immediate replies may come a little after the deadline, so that the connection stays in step:
- * the reply to CANCEL_WAIT, and the value after a late WAIT. */
+ * the reply to CANCEL_WAIT, and the value after a late WAIT. After a cancel only the shorter time
+ * is left, because the user waits. */
 static const int64_t grace_ns = 5 * WS_NS_PER_S, cancelled_grace_ns = WS_NS_PER_S;
 static const int64_t first_pause_ns = 20 * WS_NS_PER_MS, longest_pause_ns = WS_NS_PER_S;
 enum { REPLY_PIECE = 64 << 10 };
@@ -27,7 +28,8 @@ struct ws_store_client {
 	int fd, twin; /* twin: the silent second connection of epoch A */
 	enum ws_store_epoch epoch;
 	bool broken;
-	const struct ws_cancel *stop; /* ends every call; while connecting: ws_store_connect's */
+	/* ends every call; meanwhile: the flag of ws_store_connect or of one call */
+	const struct ws_cancel *stop;
 	struct ws_buf out; /* request under construction */
 	char name[WS_HOST_MAX + 32]; /* "store at host:port" */
 };
@@ -215,7 +217,10 @@ int ws_store_connect(const struct ws_store_client_opts *opts, ws_deadline until,
 	c->stop = cancel;
 	snprintf(c->name, sizeof c->name, "store at %s:%u", opts->host, opts->port);
 	c->fd = connect_patiently(opts, until, cancel, c->name, err);
-	if (c->fd < 0 || shake_hands(c, until, err))
+	if (c->fd < 0)
+		goto fail;
+	ws_sock_keep_alive(c->fd);
+	if (shake_hands(c, until, err))
 		goto fail;
 	if (!opts->no_join && ws_store_client_add(c, "init/", 1, until, &joined, err))
 		goto fail;
@@ -280,30 +285,44 @@ static int unexpected(struct ws_store_client *c, unsigned char got, struct ws_er
 	return ws_err_set(err, WS_EDATA, "%s: a wait was answered with %u", c->name, got);
 }
 
-/* The WAIT's reply may have crossed CANCEL_WAIT: then it comes first, and the keys exist. After a
- * cancel the grace is short, because the store may not answer. */
-static int give_up_waiting(struct ws_store_client *c, struct ws_err *err)
+/* The reply to WAIT may have crossed CANCEL_WAIT: then it comes first, the keys exist, and this
+ * returns 0. */
+static int cancel_wait(struct ws_store_client *c, ws_deadline grace, const struct ws_err *reason,
+                       struct ws_err *err)
+{
+	unsigned char reply;
+	if (begin(c, WS_OP_CANCEL_WAIT, err) || send_request(c, grace, err) ||
+	    receive(c, &reply, 1, grace, err))
+		return -1;
+	const bool woken = reply == WS_STORE_WOKEN;
+	if (woken && receive(c, &reply, 1, grace, err))
+		return -1;
+	if (reply != WS_STORE_WAIT_CANCELLED)
+		return unexpected(c, reply, err);
+	if (!woken)
+		*err = *reason;
+	return woken ? 0 : -1;
+}
+
+/* After a cancel the grace is short, and the error stays: the store may not answer. */
+static int give_up_waiting(struct ws_store_client *c, const struct ws_cancel *cancel,
+                           struct ws_err *err)
 {
 	const struct ws_err reason = *err;
-	const ws_deadline grace =
-		ws_deadline_in(reason.code == WS_ECANCELLED ? cancelled_grace_ns : grace_ns);
-	unsigned char reply;
+	const bool cancelled = reason.code == WS_ECANCELLED;
+	const struct ws_cancel *const stop = c->stop;
 	if (c->epoch == WS_EPOCH_A) {
 		c->broken = true;
 		return -1;
 	}
-	if (begin(c, WS_OP_CANCEL_WAIT, err) || send_request(c, grace, err) ||
-	    receive(c, &reply, 1, grace, err))
-		return -1;
-	if (reply == WS_STORE_WOKEN) {
-		if (receive(c, &reply, 1, grace, err))
-			return -1;
-		return reply == WS_STORE_WAIT_CANCELLED ? 0 : unexpected(c, reply, err);
-	}
-	if (reply != WS_STORE_WAIT_CANCELLED)
-		return unexpected(c, reply, err);
-	*err = reason;
-	return -1;
+	if (!cancelled)
+		c->stop = cancel;
+	const int rc = cancel_wait(c, ws_deadline_in(cancelled ? cancelled_grace_ns : grace_ns),
+	                           &reason, err);
+	c->stop = stop;
+	if (rc && cancelled)
+		*err = reason;
+	return rc;
 }
 
 int ws_store_client_wait(struct ws_store_client *c, const char *const *keys, size_t n,
@@ -314,13 +333,14 @@ int ws_store_client_wait(struct ws_store_client *c, const char *const *keys, siz
 	unsigned char reply;
 	if (!err)
 		err = &local;
+	cancel = cancel ? cancel : c->stop;
 	if (send_keys(c, WS_OP_WAIT, keys, n, until, err))
 		return -1;
 	snprintf(what, sizeof what, "%s: wait for the key %.120s%s", c->name, n ? keys[0] : "",
 	         n > 1 ? " and others" : "");
-	if (ws_sock_wait(c->fd, POLLIN, until, cancel ? cancel : c->stop, what, err)) {
+	if (ws_sock_wait(c->fd, POLLIN, until, cancel, what, err)) {
 		if (err->code == WS_ETIMEOUT || err->code == WS_ECANCELLED)
-			return give_up_waiting(c, err);
+			return give_up_waiting(c, cancel, err);
 		c->broken = true;
 		return -1;
 	}
@@ -332,12 +352,19 @@ int ws_store_client_wait(struct ws_store_client *c, const char *const *keys, siz
 int ws_store_client_get(struct ws_store_client *c, const char *key, ws_deadline until,
                         const struct ws_cancel *cancel, struct ws_buf *value, struct ws_err *err)
 {
-	if (ws_store_client_wait(c, &key, 1, until, cancel, err) || begin(c, WS_OP_GET, err))
+	const struct ws_cancel *const stop = c->stop;
+	if (ws_store_client_wait(c, &key, 1, until, cancel, err))
 		return -1;
-	put_text(c, key);
 	const ws_deadline end = until == WS_FOREVER || ws_deadline_left(until) > grace_ns ?
 	                        until : ws_deadline_in(grace_ns);
-	return send_request(c, end, err) ? -1 : receive_bytes(c, end, value, err);
+	c->stop = cancel ? cancel : stop;
+	int rc = begin(c, WS_OP_GET, err);
+	if (!rc) {
+		put_text(c, key);
+		rc = send_request(c, end, err) ? -1 : receive_bytes(c, end, value, err);
+	}
+	c->stop = stop;
+	return rc;
 }
 
 int ws_store_client_check(struct ws_store_client *c, const char *const *keys, size_t n,
