@@ -496,6 +496,7 @@ WITH_SHARDS(ranks_are_named_in_order_and_once)
 {
 	static const char *const sorted[] = { "o/rank1", "o/rank10", "o/rank2" };
 	static const char *const twice[] = { "o/rank1", "o/rank1" };
+	static const char *const apart[] = { "o/rank1", "o/rank2", "o/copy" };
 	static const char *const right[] = { "o/rank2", "o/rank010", "o/rank11" };
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_shards s;
@@ -507,6 +508,8 @@ WITH_SHARDS(ranks_are_named_in_order_and_once)
 		sorted, 3,
 		"shards are not in the order of their numbers: o/rank10 comes before o/rank2");
 	assert_paths_refused(twice, 2, "ranks 0 and 1 are the same: o/rank1");
+	assert_int_equal(symlink("rank1", "o/copy"), 0);
+	assert_paths_refused(apart, 3, "ranks 0 and 2 are the same: o/copy");
 	assert_ok(ws_shards_open(right, 3, 3, 0, &s, &err), &err);
 	ws_shards_close(&s);
 }

@@ -102,24 +102,49 @@ static int list_paths(const char *const *paths, size_t n, struct ws_shard_list *
 	return 0;
 }
 
-static bool is_same(const char *a, const char *b)
+struct rank_file {
+	dev_t dev;
+	ino_t ino;
+	size_t rank;
+};
+
+static const char *first_path(const struct ws_list *paths)
 {
-	struct stat x, y;
-	return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+	return *(const char *const *)paths->items;
 }
 
-/* Refuses a file given for two neighboring ranks: its shapes are right, too. Ranks with several
- * files may share some of them. */
+static int by_file(const void *a, const void *b)
+{
+	const struct rank_file *x = a, *y = b;
+	if (x->dev != y->dev)
+		return x->dev < y->dev ? -1 : 1;
+	if (x->ino != y->ino)
+		return x->ino < y->ino ? -1 : 1;
+	return x->rank < y->rank ? -1 : 1;
+}
+
+/* Refuses one file for two ranks: its shapes are right for both. Ranks with several files may share
+ * some of them. */
 static int check_distinct(const struct ws_shard_list *list, struct ws_err *err)
 {
-	for (size_t r = 1; r < list->tp; r++) {
-		const struct ws_list *a = &list->ranks[r - 1], *b = &list->ranks[r];
-		const char *const *x = a->items, *const *y = b->items;
-		if (a->n == 1 && b->n == 1 && is_same(x[0], y[0]))
-			return ws_err_set(err, WS_EUSAGE, "ranks %zu and %zu are the same: %s",
-			                  r - 1, r, y[0]);
+	struct rank_file *files = calloc(list->tp, sizeof *files);
+	size_t n = 0;
+	int rc = 0;
+	if (!files)
+		return ws_oom(err);
+	for (size_t r = 0; r < list->tp; r++) {
+		struct stat st;
+		if (list->ranks[r].n == 1 && stat(first_path(&list->ranks[r]), &st) == 0)
+			files[n++] = (struct rank_file){ st.st_dev, st.st_ino, r };
 	}
-	return 0;
+	qsort(files, n, sizeof *files, by_file);
+	for (size_t i = 1; i < n && !rc; i++)
+		if (files[i].dev == files[i - 1].dev && files[i].ino == files[i - 1].ino)
+			rc = ws_err_set(err, WS_EUSAGE, "ranks %zu and %zu are the same: %s",
+			                files[i - 1].rank, files[i].rank,
+			                first_path(&list->ranks[files[i].rank]));
+	free(files);
+	return rc;
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
