@@ -326,22 +326,22 @@ int ws_file_lock(const char *path, ws_deadline until, const struct ws_cancel *ca
 	while (flock(fd, LOCK_EX | LOCK_NB)) {
 		if (errno != EWOULDBLOCK && errno != EINTR) {
 			ws_err_errno(err, "lock %s", path);
-			break;
+			goto fail;
 		}
 		if (ws_cancelled(cancel)) {
 			ws_err_set(err, WS_ECANCELLED, "lock %s: cancelled", path);
-			break;
+			goto fail;
 		}
 		if (ws_deadline_passed(until)) {
 			ws_err_set(err, WS_ETIMEOUT, "lock %s: another process holds it", path);
-			break;
+			goto fail;
 		}
 		/* flock has no timeout; holders keep the lock for milliseconds. */
 		struct pollfd p = { .fd = ws_cancel_fd(cancel), .events = POLLIN };
 		poll(&p, 1, ws_deadline_poll_ms(until, 10));
 	}
-	if (flock(fd, LOCK_EX | LOCK_NB) == 0)
-		return fd;
+	return fd;
+fail:
 	close(fd);
 	return -1;
 }
