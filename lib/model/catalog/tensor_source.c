@@ -79,10 +79,12 @@ static bool is_hub_name(const char *name)
 	       name[0] != '~' && !strstr(name, ".safetensors");
 }
 
-/* True for "http://host" and for "host:30000". */
+/* True for "http://host" and for "host:30000", but not for a file's URL. */
 static bool is_address(const char *name)
 {
 	const char *colon = strrchr(name, ':');
+	if (strstr(name, ".safetensors") || (strstr(name, "://") && strncmp(name, "http", 4)))
+		return false;
 	return strstr(name, "://") || (colon && colon[1] && !colon[1 + strspn(colon + 1, "0123456789")]);
 }
 
