@@ -12,17 +12,16 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { PAUSE_MS = 20 }; /* after accept(2) failed for want of descriptors or memory */
+enum { PAUSE_MS = 20 }; /* pause after accept(2) failed without descriptors or memory */
 
 struct ws_serve_slot {
 	struct ws_serve_accept *accept;
 	int fd;            /* -1: free */
-	int64_t since_ns;  /* it waits for its client; meaningless while working */
-	ws_deadline until; /* its request must be complete; WS_FOREVER: it is */
-	/* ws_serve_slot_find has found it: the descriptor is certainly its own */
-	bool open;
+	int64_t since_ns;  /* start of the wait for the client; meaningless while working */
+	ws_deadline until; /* for a complete request; WS_FOREVER: it is complete */
+	bool open;         /* set by ws_serve_slot_find: fd belongs to this connection */
 	bool working;
-	bool ending;       /* was shut down; its thread has not noticed yet */
+	bool ending;       /* shut down, but its thread has not noticed yet */
 };
 
 struct ws_serve_accept {
@@ -36,19 +35,19 @@ struct ws_serve_accept {
 	struct ws_serve_slot slots[];
 };
 
-/* ---- which to close; with the lock ---- */
+/* ---- choosing connections to close; called with the lock held ---- */
 
-/* Not close(2): the descriptor belongs to the connection's thread, which wakes up. */
+/* Wakes the connection's thread. That thread owns the descriptor, so no close(2) here. */
 static void shut(struct ws_serve_slot *s)
 {
 	s->ending = true;
 	shutdown(s->fd, SHUT_RDWR);
 }
 
-/* Shuts those whose time is over. Returns when the next one's will be. */
+/* Shuts connections past their deadline. Returns the earliest deadline of the others. */
 static ws_deadline shut_overdue(struct ws_serve_accept *a)
 {
-	/* earlier than any that is set from now on */
+	/* a deadline that is set later is never earlier than this */
 	ws_deadline next = ws_deadline_in(a->opts.read_ns);
 	for (size_t i = 0; i < a->opts.most; i++) {
 		struct ws_serve_slot *s = &a->slots[i];
@@ -62,7 +61,7 @@ static ws_deadline shut_overdue(struct ws_serve_accept *a)
 	return next;
 }
 
-/* Shuts the one that waits longest, unless one is ending already. */
+/* Shuts the connection that has waited longest, unless a waiting one is ending already. */
 static void shut_longest(struct ws_serve_accept *a)
 {
 	struct ws_serve_slot *longest = NULL;
@@ -81,7 +80,7 @@ static void shut_longest(struct ws_serve_accept *a)
 
 /* ---- the thread that accepts ---- */
 
-/* False: it is to stop. */
+/* Waits for a free slot. Returns false when the thread must stop. */
 static bool make_room(struct ws_serve_accept *a)
 {
 	pthread_mutex_lock(&a->lock);
@@ -109,8 +108,8 @@ static bool await_client(struct ws_serve_accept *a)
 	return false;
 }
 
-/* A slot that has this descriptor belonged to a connection that failed unnoticed, else a free
- * one. */
+/* A slot that still has this descriptor belonged to a connection that failed unnoticed: it is
+ * reused. Otherwise takes a free slot. */
 static struct ws_serve_slot *take_slot(struct ws_serve_accept *a, int fd)
 {
 	struct ws_serve_slot *s = NULL;
@@ -220,7 +219,7 @@ void ws_serve_slot_free(struct ws_serve_slot *s)
 	pthread_mutex_unlock(&s->accept->lock);
 }
 
-/* ---- all of it ---- */
+/* ---- open and close ---- */
 
 int ws_serve_accept_open(const struct ws_serve_accept_opts *opts, int listen_fd,
                          struct ws_serve_accept **out, struct ws_err *err)
@@ -236,7 +235,7 @@ int ws_serve_accept_open(const struct ws_serve_accept_opts *opts, int listen_fd,
 		a->slots[i].fd = -1;
 	pthread_mutex_init(&a->lock, NULL);
 	pthread_cond_init(&a->changed, NULL);
-	*out = a; /* before the first connection asks for its slot */
+	*out = a; /* must be set before the first connection looks up its slot */
 	if (ws_cancel_init(&a->stop, err) == 0 && ws_thread_start(&a->thread, run, a, err) == 0)
 		return 0;
 	*out = NULL;

@@ -38,7 +38,7 @@ int ws_serve_field_int(const struct ws_json *body, const char *key, int64_t *out
 	const struct ws_json *node = ws_json_get(body, key);
 	if (!node)
 		return ws_serve_field_missing(err, key);
-	/* Numbers as strings are taken too, like the servers' lax validation does. */
+	/* Accepts numbers as strings too, like the servers' lax validation. */
 	const char *text = ws_json_string(node);
 	char *end = NULL;
 	const long long value = text && strlen(text) <= 18 ? strtoll(text, &end, 10) : 0;

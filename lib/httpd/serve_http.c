@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_http.c - libmicrohttpd: the only file that knows it.
+/* serve_http.c - the HTTP server. No other file uses libmicrohttpd.
  *
- * One thread per connection, because a request may wait for as long as a group takes to form; the
- * others stay responsive meanwhile. Bodies are bounded, and read to their end before a refusal so
- * that the client sees the answer and not a reset. Idle connections end after some seconds, as with
- * uvicorn. libmicrohttpd refuses new connections at its limit, so serve_accept.c accepts
- * instead. */
+ * Each connection has a thread, because a request may wait until a group has formed, and other
+ * requests must be answered meanwhile. Bodies are limited, and are read to their end before a
+ * refusal, so that the client sees the answer and not a reset. Idle connections are closed after
+ * IDLE_SECONDS, as uvicorn does. libmicrohttpd refuses new connections at its limit, so
+ * serve_accept.c accepts connections instead. */
 #include "serve_http.h"
 
 #include "serve_accept.h"
@@ -27,13 +27,13 @@ struct ws_serve_http {
 	struct ws_serve_handler handler;
 };
 
-/* What belongs to one request, from its headers to its answer. */
+/* The state of one request, from its headers to its answer. */
 struct exchange {
 	struct ws_buf body;
 	struct ws_serve_reply reply;
 	uint64_t discarded;
-	bool refused;   /* reply is the answer, the body does not matter */
-	bool last;      /* the connection ends with it */
+	bool refused;   /* reply is the complete answer; the body is discarded */
+	bool last;      /* close the connection after this answer */
 };
 
 static const char *header(struct MHD_Connection *c, const char *name)
@@ -43,7 +43,7 @@ static const char *header(struct MHD_Connection *c, const char *name)
 
 static const char *query(const void *ctx, const char *key)
 {
-	/* libmicrohttpd wants its connection writable even to look something up. */
+	/* libmicrohttpd needs a non-const connection even for a lookup. */
 	struct MHD_Connection *c = *(struct MHD_Connection *const *)ctx;
 	return MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, key);
 }
@@ -69,8 +69,8 @@ static enum MHD_Result count_lengths(void *cls, enum MHD_ValueKind kind, const c
 	return MHD_YES;
 }
 
-/* With two lengths, a proxy may see the end of the request elsewhere than we:
- * what follows is not trusted. */
+/* With two lengths, a proxy and this server may disagree about the end of the request. So the
+ * bytes after it are not trusted, and the connection is closed. */
 static void refuse_two_lengths(struct MHD_Connection *c, struct exchange *x)
 {
 	unsigned n = 0;
@@ -108,7 +108,7 @@ static enum MHD_Result upload(struct exchange *x, const char *data, size_t *n)
 	return x->discarded <= MAX_BODY ? MHD_YES : MHD_NO;
 }
 
-/* The body's end, and then that it ends too early. */
+/* Sends the whole body, then fails, because the announced length is larger. */
 static ssize_t read_cut(void *cls, uint64_t at, char *dst, size_t most)
 {
 	const struct ws_buf *body = cls;
@@ -123,7 +123,7 @@ static ssize_t read_cut(void *cls, uint64_t at, char *dst, size_t most)
 static struct MHD_Response *make_response(struct ws_serve_reply *rp)
 {
 	enum { MISSING = 100, BLOCK = 4096 };
-	if (rp->cut) /* the exchange lives as long as its answer */
+	if (rp->cut) /* no copy: finish() frees the body after the answer is sent */
 		return MHD_create_response_from_callback(rp->body.len + MISSING, BLOCK, read_cut,
 		                                         &rp->body, NULL);
 	return MHD_create_response_from_buffer(rp->body.len, rp->body.len ? rp->body.data : NULL,
@@ -149,7 +149,7 @@ static enum MHD_Result queue_reply(struct MHD_Connection *c, struct exchange *x)
 	return rc;
 }
 
-/* NULL only where memory was short; the functions of slots take that. */
+/* Returns NULL only if memory was short; the ws_serve_slot_ functions accept NULL. */
 static struct ws_serve_slot *slot_of(struct MHD_Connection *c)
 {
 	const union MHD_ConnectionInfo *info =
@@ -178,7 +178,7 @@ static enum MHD_Result answer(void *cls, struct MHD_Connection *c, const char *u
 	if (!x->refused) {
 		rq.body = ws_buf_str(&x->body);
 		rq.body_len = x->body.len;
-		/* The clock of idle connections stands still while we work. */
+		/* No idle timeout while the request is handled. */
 		MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
 		ws_buf_free(&x->reply.body);
 		ws_serve_slot_working(slot);
@@ -223,8 +223,8 @@ static bool add_connection(void *ctx, int fd, const struct sockaddr *address, so
 	return MHD_add_connection(h->daemon, fd, address, len) == MHD_YES;
 }
 
-/* Its own limit is never reached: a slot is free before libmicrohttpd has
- * finished with its connection. */
+/* A slot becomes free before libmicrohttpd has finished with its connection. So libmicrohttpd's
+ * own limit is twice the number of slots, and is never reached. */
 static struct MHD_Daemon *start_daemon(struct ws_serve_http *h)
 {
 	return MHD_start_daemon(

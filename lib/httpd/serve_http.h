@@ -2,9 +2,9 @@
 /* serve_http.h - an HTTP/1.1 server for programs that answer JSON: the
  * embedded endpoint, the gateway.
  *
- * Each connection has a thread of its own, so that a request may take as long as it takes.
- * Clients that send nothing, or half a request, lose their connection after some time, or
- * to others (serve_accept.h). */
+ * Each connection has its own thread, so a request may take any time. The server closes the
+ * connections of clients that send nothing, or half a request: after a timeout, or when another
+ * client needs the slot (serve_accept.h). */
 #ifndef WS_HTTPD_SERVE_HTTP_H
 #define WS_HTTPD_SERVE_HTTP_H
 
@@ -22,7 +22,7 @@ struct ws_serve_request {
 	size_t body_len;
 	const char *authorization; /* header values; NULL: absent */
 	const char *x_api_key;
-	/* A query parameter, NULL: absent. May be NULL itself. */
+	/* Returns a query parameter, or NULL if it is absent. The function may be NULL. */
 	const char *(*query)(const void *ctx, const char *key);
 	const void *query_ctx;
 };
@@ -32,47 +32,47 @@ struct ws_serve_reply {
 	const char *type;    /* content type; "" for an empty body */
 	const char *allow;   /* with 405: the methods; else NULL */
 	struct ws_buf body;  /* the caller frees */
-	bool drop;           /* close the connection, say nothing */
-	bool cut;            /* announce more than there is, and close */
+	bool drop;           /* close the connection without an answer */
+	bool cut;            /* announce a longer body than there is, then close */
 };
 
-/* HOST:PORT, an IPv6 address in brackets. */
+/* Parses HOST:PORT. An IPv6 address needs brackets. */
 enum { WS_SERVE_HOST = 256, WS_SERVE_URL = 320 };
 int ws_serve_parse_listen(const char *text, char host[WS_SERVE_HOST], uint16_t *port,
                           struct ws_err *err);
-/* Listens there; port 0 becomes the one that was free. A socket, or -1. */
+/* Listens on host and *port; port 0 is replaced by a free port. Returns the socket, or -1. */
 int ws_serve_listen(const char *host, uint16_t *port, char url[WS_SERVE_URL], struct ws_err *err);
-/* Does the request say "Authorization: Bearer KEY", or x-api-key where that counts too? */
+/* Does the request have "Authorization: Bearer KEY", or (with x_api_key) KEY as x-api-key? */
 bool ws_serve_has_key(const struct ws_serve_request *rq, const char *key, bool x_api_key);
 
 struct ws_serve_handler {
 	void *ctx;
-	/* Before the body is read, on the headers alone. False: *rp is a complete answer. */
+	/* Called before the body is read, with headers only. False: *rp is a complete answer. */
 	bool (*admit)(void *ctx, const struct ws_serve_request *rq, struct ws_serve_reply *rp);
 	/* Runs the request to its end. Called by several threads at once. */
 	void (*handle)(void *ctx, const struct ws_serve_request *rq, struct ws_serve_reply *rp);
-	int64_t read_ns; /* for a request to arrive, as of ws_serve_accept_opts; 0: 30 s */
+	int64_t read_ns; /* as in ws_serve_accept_opts; 0: 30 s */
 };
 
 struct ws_serve_http; /* opaque */
 
-/* Takes listen_fd, a listening socket; the handler is copied. */
+/* Takes ownership of listen_fd, a listening socket. Copies the handler. */
 int ws_serve_http_open(const struct ws_serve_handler *handler, int listen_fd,
                        struct ws_serve_http **out, struct ws_err *err);
 void ws_serve_http_close(struct ws_serve_http *h); /* NULL is fine; joins every thread */
 
 /* ---- members of a JSON body, serve_fields.c ---- */
 
-/* As the servers' web framework takes them: WS_EUSAGE with "body.KEY: reason" in its words when one
- * is missing or of another type. */
-enum { WS_SERVE_MAX_TEXT = 4096 }; /* of any string, in bytes */
+/* These functions accept the same values as the servers' web framework. A missing member, or a
+ * wrong type, is WS_EUSAGE with "body.KEY: reason", in the framework's words. */
+enum { WS_SERVE_MAX_TEXT = 4096 }; /* limit of each string, in bytes */
 
 int ws_serve_field_str(const struct ws_json *body, const char *key, bool required, const char **out,
                        struct ws_err *err); /* *out holds the default */
 int ws_serve_field_int(const struct ws_json *body, const char *key, int64_t *out,
                        struct ws_err *err); /* required */
 int ws_serve_field_bool(const struct ws_json *body, const char *key, bool *out, struct ws_err *err);
-/* For readers of other kinds of members. */
+/* For functions that decode members of other types. */
 int ws_serve_field_invalid(struct ws_err *err, const char *key, const char *reason);
 int ws_serve_field_missing(struct ws_err *err, const char *key);
 
