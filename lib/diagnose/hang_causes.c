@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hang_causes.c - from the facts of a hang to its likely cause: the first row that matches.
+/* hang_causes.c - finds the likely cause of a hang: the first row that matches its facts.
  *
  * Rows are ordered by certainty: observations (a process ended, a key of another group) precede
  * conclusions (no rank connected, so the address may be wrong). */
@@ -24,7 +24,7 @@ static unsigned count_ranks(const struct ws_hang *h, size_t endpoint, enum ws_ha
 	return n;
 }
 
-/* Ranks of an endpoint that are at the store. */
+/* Counts the ranks of endpoint i that are at the store. */
 static unsigned present(const struct ws_hang *h, size_t i)
 {
 	return h->endpoints[i].unnamed + count_ranks(h, i, WS_HANG_JOINED) +
@@ -40,7 +40,7 @@ OF_ENDPOINT(is_sending, e->request == WS_HANG_SENDING)
 OF_ENDPOINT(has_accepted, e->n_ranks && e->request == WS_HANG_ANSWERED && e->status == 200)
 OF_ENDPOINT(is_all_absent, e->n_ranks && !present(h, i) && !h->loose)
 OF_ENDPOINT(is_partly_there, present(h, i) && present(h, i) < e->n_ranks)
-/* It has not answered, and no rank of it is known to wait for anything else than the others. */
+/* Awaited; all its ranks may be at the store, and none is known to have only joined. */
 OF_ENDPOINT(is_joining, hang_is_awaited(h, i) && e->n_ranks &&
             !count_ranks(h, i, WS_HANG_JOINED) && present(h, i) + h->loose >= e->n_ranks)
 
@@ -59,7 +59,7 @@ static bool is_fed_by_others(const struct ws_hang *h, size_t i)
 OF_RANK(has_joined, r->store == WS_HANG_JOINED)
 OF_RANK(has_asked, r->store == WS_HANG_ASKED)
 OF_RANK(has_left, r->store == WS_HANG_LEFT)
-/* If some ranks joined without a name, the missing ones cannot be named. */
+/* If some peers joined without a rank number, the absent ranks cannot be named. */
 OF_RANK(is_absent, r->store == WS_HANG_ABSENT && is_partly_there(h, r->endpoint) &&
         !h->endpoints[r->endpoint].unnamed)
 OF_RANK(is_absent_sender, r->endpoint == h->n_endpoints && r->store == WS_HANG_ABSENT)
@@ -72,21 +72,21 @@ OF_PEER(is_foreign, p->foreign)
 OF_PEER(peer_asked, p->asked && p->connected && !p->foreign)
 OF_PEER(peer_only_joined, p->joined && p->connected && !p->asked)
 
-/* ---- the whole ---- */
+/* ---- the whole hang ---- */
 
 OF_HANG(has_foreigner, hang_count(h, h->n_peers, is_foreign))
 OF_HANG(somebody_came, h->joined > 0)
 OF_HANG(nobody_came, h->joined == 0 && h->n_peers == 0)
 OF_HANG(nobody_by_loopback, h->loopback && nobody_came(h, 0))
 OF_HANG(some_are_missing, h->joined + 1 < h->world_size)
-/* All are there, and one has joined and gone no further. */
+/* All ranks are at the store, but at least one has only joined. */
 OF_HANG(one_stays_behind, !some_are_missing(h, 0) &&
         (hang_count(h, h->n_ranks, has_joined) || hang_count(h, h->n_peers, peer_only_joined)))
 OF_HANG(is_unpublished, !hang_is_nccl(h) && one_stays_behind(h, 0))
 OF_HANG(id_is_unasked, hang_is_nccl(h) && one_stays_behind(h, 0))
 OF_HANG(nccl_not_linked, hang_is_nccl(h) && h->n_ranks && h->ranks[0].link != WS_HANG_LINKED)
-/* Without a communicator, an endpoint that has agreed creates it with the first broadcast, and one
- * that asks for the id creates it now: there are both. */
+/* No communicator yet. Endpoints that answered create it with the first broadcast (lazy); endpoints
+ * whose ranks asked for the id create it now (eager). Both kinds are present. */
 OF_HANG(is_mixed, hang_count(h, h->n_endpoints, has_accepted) && nccl_not_linked(h, 0) &&
         (hang_count(h, h->n_ranks, has_asked) || hang_count(h, h->n_peers, peer_asked)))
 OF_HANG(is_starved, h->starved_ns > 0 && h->starved_ns * 2 > h->waited_ns)
@@ -102,9 +102,9 @@ enum {
 	OURSELVES = 1 << WS_HANG_OURSELVES, HTTP = ANSWER | FORMING | MOVING
 };
 
-/* A row matches when each of its tests passes: that of the whole; that of endpoints for one of
- * them; that of ranks for one of them, where no test of endpoints is given. {who} is the ranks
- * that pass, else the endpoints. hang_fill (hang_text.c) knows the other {facts}. */
+/* A row matches if `whole` passes, and `endpoint` passes for any endpoint. A row without `endpoint`
+ * needs a rank that passes `rank`. A test that is NULL passes. {who} is the ranks that pass, else
+ * the endpoints. hang_fill (hang_text.c) replaces {who} and the other {facts}. */
 static const struct row {
 	const char *cause;
 	unsigned waits;
@@ -273,7 +273,7 @@ void ws_hang_find_cause(struct ws_hang *h)
 {
 	const struct row *r = rows;
 	while (!matches(r, h))
-		r++; /* own-work and unknown match whatever was waited for */
+		r++; /* ends: own-work and unknown together match every kind of wait */
 	h->cause = r->cause;
 	hang_fill(h->likely, sizeof h->likely, h, r->endpoint, r->rank, r->likely);
 	hang_fill(h->remedy, sizeof h->remedy, h, r->endpoint, r->rank, r->remedy);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hang_core.h - what the causes and the text of a hang (wsync/tool/hang.h) share. */
+/* hang_core.h - shared by the causes and the text of a hang (wsync/tool/hang.h). */
 #ifndef WS_DIAGNOSE_HANG_CORE_H
 #define WS_DIAGNOSE_HANG_CORE_H
 
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* Of endpoint, rank or peer number i, or of the whole hang, where i is unused. */
+/* A test of endpoint, rank or peer number i, or of the whole hang, which ignores i. */
 typedef bool (*hang_test)(const struct ws_hang *h, size_t i);
 
 #define HANG_TEST_OF(list, item, name, ...) \
@@ -25,7 +25,7 @@ static inline bool hang_is_nccl(const struct ws_hang *h)
 	return strcmp(h->backend, "nccl") == 0;
 }
 
-/* It was asked and has not answered: the answer is still to come, or was broken off. */
+/* A request to the endpoint has no answer: it is pending, or its connection broke. */
 static inline bool hang_is_awaited(const struct ws_hang *h, size_t endpoint)
 {
 	const enum ws_hang_request r = h->endpoints[endpoint].request;
@@ -40,7 +40,7 @@ static inline size_t hang_count(const struct ws_hang *h, size_t n, hang_test tes
 	return count;
 }
 
-/* The text with its {facts} in place. {who} is the ranks that pass, else the endpoints. */
+/* Writes text to dst (n bytes) and replaces {facts}. {who}: ranks that pass, else endpoints. */
 void hang_fill(char *dst, size_t n, const struct ws_hang *h, hang_test endpoint, hang_test rank,
                const char *text);
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hang_text.c - the facts of a hang in sentences, and in one line while it lasts; and
- * their words for programs. */
+/* hang_text.c - writes the facts of a hang: as sentences, as one line during the wait, as names. */
 #include "hang_core.h"
 
 #include "wsync/clock.h"
@@ -19,7 +18,7 @@ const char *const ws_hang_link_names[] = { NULL, "apart", "linked", "lost" };
 
 /* ---- lists ---- */
 
-/* The last of the ranks of one endpoint that pass and follow rank i; i - 1 where i does not. */
+/* Returns the last of the consecutive passing ranks from rank i on; i - 1 if rank i fails. */
 static size_t end_of_run(const struct ws_hang *h, hang_test test, size_t endpoint, size_t i)
 {
 	while (i < h->n_ranks && h->ranks[i].endpoint == endpoint && test(h, i))
@@ -27,7 +26,7 @@ static size_t end_of_run(const struct ws_hang *h, hang_test test, size_t endpoin
 	return i - 1;
 }
 
-/* "ranks 3 to 5, 8 of http://a". False: none passes. */
+/* Writes the ranks that pass, as "ranks 3 to 5, 8 of http://a". False: no rank passes. */
 static bool put_ranks_of(const struct ws_hang *h, hang_test test, size_t endpoint,
                          const char *between, struct ws_buf *out)
 {
@@ -51,13 +50,13 @@ static bool put_ranks_of(const struct ws_hang *h, hang_test test, size_t endpoin
 	return n;
 }
 
-/* "ranks 3 to 5 of http://a; rank 9 of http://b" of those that pass. False: none does. */
+/* Likewise for all endpoints: "ranks 3 to 5 of http://a; rank 9 of http://b". */
 static bool put_ranks(const struct ws_hang *h, hang_test test, struct ws_buf *out)
 {
 	struct ws_buf rest;
 	size_t named = 0;
 	ws_buf_init(&rest, TEXT);
-	/* the last one stands for the other senders */
+	/* index n_endpoints stands for the other senders */
 	for (size_t e = 0; e <= h->n_endpoints && h->n_ranks; e++)
 		named += put_ranks_of(h, test, e, named ? "; " : "",
 		                      named < ENDPOINTS ? out : &rest);
@@ -140,21 +139,22 @@ void hang_fill(char *dst, size_t n, const struct ws_hang *h, hang_test endpoint,
 
 /* ---- forming ---- */
 
-OF_RANK(is_absent, r->store == WS_HANG_ABSENT && !h->endpoints[r->endpoint].unnamed && !h->loose)
+/* Absent, and no peer without a rank number can be this rank. */
+OF_RANK(is_unseen, r->store == WS_HANG_ABSENT && !h->endpoints[r->endpoint].unnamed && !h->loose)
 OF_RANK(is_joined, r->store == WS_HANG_JOINED)
 OF_RANK(has_left, r->store == WS_HANG_LEFT)
-OF_RANK(is_apart, r->store == WS_HANG_ASKED && r->link != WS_HANG_LINKED)
+OF_RANK(has_asked_unlinked, r->store == WS_HANG_ASKED && r->link != WS_HANG_LINKED)
 OF_RANK(is_linked, r->link == WS_HANG_LINKED)
 
 static const struct {
 	hang_test test;
 	const char *gloo, *nccl;
 } standings[] = {
-	{ is_absent, "not at the store", "not at the store" },
+	{ is_unseen, "not at the store", "not at the store" },
 	{ is_joined, "at the store, without an address of their own",
 	  "at the store, not asking for the id" },
 	{ has_left, "left the store again", "left the store again" },
-	{ is_apart, "published an address, not connected yet",
+	{ has_asked_unlinked, "published an address, not connected yet",
 	  "asked for the NCCL id, not connected" },
 	{ is_linked, "connected", "connected" },
 };
@@ -186,7 +186,7 @@ static void put_peers(const struct ws_hang *h, struct ws_buf *out)
 	size_t n = 0;
 	for (size_t i = 0; i < h->n_peers; i++) {
 		const struct ws_hang_peer *p = &h->peers[i];
-		/* A member that is merely on its way is counted above. */
+		/* put_group has counted the members that joined. */
 		if (p->joined && !p->foreign && !h->loose)
 			continue;
 		if (n++ >= PEERS)
@@ -234,7 +234,7 @@ static void put_movement(const struct ws_hang *h, struct ws_buf *out)
 		lag += h->ranks[i].taken < h->ranks[i].due;
 	}
 	ws_buf_printf(out, " Of %s, %s", h->what, ws_format_size(size, NUM, h->bytes));
-	/* Who took all is of no interest beside who did not. */
+	/* If a rank lags, the ranks that took everything are only counted, below. */
 	for (size_t i = 0; i < h->n_ranks && fed < FED; i++) {
 		if (!h->ranks[i].due || (lag && h->ranks[i].taken >= h->ranks[i].due))
 			continue;
@@ -262,7 +262,7 @@ static void put_request(const struct ws_hang_endpoint *e, bool timed, struct ws_
 		                              "" };
 	char time[NUM];
 	if (e->request == WS_HANG_NO_REQUEST)
-		ws_buf_puts(out, "nothing was asked");
+		ws_buf_puts(out, "no request sent");
 	else if (e->request == WS_HANG_ANSWERED)
 		ws_buf_printf(out, "%s answered (HTTP %ld)", e->route, e->status);
 	else if (e->request == WS_HANG_BROKEN)
@@ -381,7 +381,7 @@ void ws_hang_tell_briefly(const struct ws_hang *h, struct ws_buf *out)
 {
 	char time[NUM];
 	const int64_t s = (h->waited_ns + WS_NS_PER_S / 2) / WS_NS_PER_S;
-	/* more digits would say nothing, and the first word may come some ms before its time */
+	/* Whole seconds are enough from 10 s on. The first event may come some ms early. */
 	if (s >= 10)
 		ws_buf_printf(out, "waiting %lld s for ", (long long)s);
 	else

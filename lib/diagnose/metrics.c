@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* metrics.c - events in, gauges out. */
+/* metrics.c - turns the events of pushes into Prometheus metrics. */
 #include "wsync/tool/metrics.h"
 
 #include "exposition.h"
@@ -22,25 +22,25 @@ struct endpoint {
 	bool ok, paused;
 };
 
-/* What is told of a push before its end. */
+/* Facts of a push from the events before its end. */
 struct told {
 	char backend[16], protocol[32], load_format[32], verify[16];
 	uint64_t warnings, mismatches;
 	bool dry_run;
-	bool names_checked;          /* with something of the servers */
+	bool names_checked;          /* against the server's, or the caller's, model */
 };
 
 struct ws_metrics {
-	struct told now, last;       /* of the push at hand, and of the one that has ended */
-	bool known;                  /* one has: */
+	struct told now, last;       /* of the current push; of the last push that ended */
+	bool known;                  /* a push has ended; the following describe the last one */
 	bool ok;
 	enum ws_code code;
-	struct ws_ev_end end;        /* its numbers; its pointers are NULL */
+	struct ws_ev_end end;        /* numbers only: all pointers are NULL */
 	struct endpoint *endpoints;
 	size_t n_endpoints;
-	uint64_t pushed, failed;     /* so many, one after the other */
-	int64_t at;                  /* ns since 1970 */
-	int64_t success;             /* likewise, of the last that was one; 0: not known */
+	uint64_t pushed, failed;     /* pushes that succeeded, that failed */
+	int64_t at;                  /* end of the last push, ns since 1970 */
+	int64_t success;             /* end of the last successful push; 0: not known */
 };
 
 int ws_metrics_open(struct ws_metrics **out, struct ws_err *err)
@@ -57,12 +57,12 @@ void ws_metrics_close(struct ws_metrics *m)
 	free(m);
 }
 
-/* ---- before ---- */
+/* ---- metrics of an earlier process ---- */
 
-/* "1700000000.123456789" to ns; 0: it is no such number. */
+/* Converts "1700000000.123456789" to ns. Returns 0 for any other form. */
 static int64_t parse_seconds(const char *text, size_t n)
 {
-	uint64_t ns = 0; /* of 19 digits at most */
+	uint64_t ns = 0; /* at most 19 digits */
 	size_t i = 0, digits = 0;
 	for (; i < n && text[i] >= '0' && text[i] <= '9' && i < 10; i++)
 		ns = ns * 10 + (uint64_t)(text[i] - '0');
@@ -150,7 +150,7 @@ void ws_metrics_hear(struct ws_metrics *m, const struct ws_event *ev)
 	case WS_EV_MISMATCH: m->now.mismatches++; break;
 	case WS_EV_RESULT:   hear_end(m, &ev->end); break;
 	case WS_EV_END:
-		if (!ev->end.n_results && ev->end.total_ns) /* else of lines, or of none */
+		if (!ev->end.n_results && ev->end.total_ns) /* the end of a single push */
 			hear_end(m, &ev->end);
 		break;
 	default: break;
@@ -183,10 +183,10 @@ static void write_infos(const struct ws_metrics *m, struct ws_exposition *x)
 		                          *last->load_format ? last->load_format : NULL },
 		                        { "verify", *last->verify ? last->verify : NULL },
 		                        { 0 } };
-	ws_exposition_head(x, "wsync_build_info", "gauge", "What wrote this.");
+	ws_exposition_head(x, "wsync_build_info", "gauge", "Version of the program.");
 	ws_exposition_uint(x, build, 1);
 	ws_exposition_head(x, "wsync_push_info", "gauge",
-	                   "How the last push was made, as far as it came.");
+	                   "Settings of the last push, as far as they were chosen.");
 	if (m->known)
 		ws_exposition_uint(x, how, 1);
 }
@@ -196,10 +196,10 @@ static void write_outcome(const struct ws_metrics *m, struct ws_exposition *x)
 	ws_exposition_one(x, "wsync_push_success",
 	                  "Every endpoint has the weights of the last push.", m->ok);
 	ws_exposition_one(x, "wsync_push_exit_code",
-	                  "Its exit status: 0 done, 9 some endpoints have them.", m->code);
-	ws_exposition_one_seconds(x, "wsync_push_timestamp_seconds", "When it ended.", m->at);
+	                  "Exit status of the last push: 0 done, 9 only some endpoints.", m->code);
+	ws_exposition_one_seconds(x, "wsync_push_timestamp_seconds", "End of last push.", m->at);
 	if (m->success)
-		ws_exposition_one_seconds(x, success_at, "When one succeeded last.", m->success);
+		ws_exposition_one_seconds(x, success_at, "End of last success.", m->success);
 	ws_exposition_one(x, "wsync_push_warnings", "Warnings of the last push.", m->last.warnings);
 	ws_exposition_head(x, "wsync_push_runs_total", "counter", "Pushes of this process.");
 	ws_exposition_uint(x, (const struct ws_label[]){ { "outcome", "success" }, { 0 } },
@@ -211,7 +211,7 @@ static void write_outcome(const struct ws_metrics *m, struct ws_exposition *x)
 static void write_sizes(const struct ws_metrics *m, struct ws_exposition *x)
 {
 	ws_exposition_one(x, "wsync_push_bytes", "Weights, counted once.", m->end.bytes);
-	ws_exposition_one(x, "wsync_push_wire_bytes", "Weights, as often as they left.",
+	ws_exposition_one(x, "wsync_push_wire_bytes", "Weights, counted once per copy sent.",
 	                  m->end.wire_bytes);
 	ws_exposition_one(x, "wsync_push_tensors", "Tensors.", m->end.tensors);
 	ws_exposition_one(x, "wsync_push_buckets", "Buckets.", m->end.buckets);
@@ -220,12 +220,12 @@ static void write_sizes(const struct ws_metrics *m, struct ws_exposition *x)
 static void write_times(const struct ws_metrics *m, struct ws_exposition *x)
 {
 	ws_exposition_one_seconds(x, "wsync_push_duration_seconds",
-	                          "From the beginning to the end.", m->end.total_ns);
+	                          "Duration of the last push.", m->end.total_ns);
 	if (m->end.first_byte_ns)
 		ws_exposition_one_seconds(x, "wsync_push_first_byte_seconds",
-		                          "From the beginning to the first byte of weights.",
+		                          "Time from the start to the first byte of weights.",
 		                          m->end.first_byte_ns);
-	ws_exposition_head(x, "wsync_push_phase_seconds", "gauge", "How long each phase lasted.");
+	ws_exposition_head(x, "wsync_push_phase_seconds", "gauge", "Duration of each phase.");
 	for (int i = 0; i < WS_PHASE_COUNT; i++)
 		ws_exposition_seconds(x,
 		                      (const struct ws_label[]){
@@ -233,7 +233,7 @@ static void write_times(const struct ws_metrics *m, struct ws_exposition *x)
 		                      m->end.ns[i]);
 }
 
-/* What the check that was asked for came to. */
+/* The outcome of the requested check. */
 static const char *verify_outcome(const struct ws_metrics *m)
 {
 	if (strcmp(m->last.verify, "none") == 0)
@@ -248,13 +248,13 @@ static void write_verify(const struct ws_metrics *m, struct ws_exposition *x)
 {
 	static const char *const outcomes[] = { "passed", "failed", "unknown", "none" };
 	ws_exposition_head(x, "wsync_push_verify", "gauge",
-	                   "What the check by names or hash came to; none: it was not asked for.");
+	                   "Outcome of the check by names or hash; none: not requested.");
 	for (size_t i = 0; i < sizeof outcomes / sizeof *outcomes; i++)
 		ws_exposition_uint(x,
 		                   (const struct ws_label[]){ { "outcome", outcomes[i] }, { 0 } },
 		                   strcmp(outcomes[i], verify_outcome(m)) == 0);
 	ws_exposition_one(x, "wsync_push_mismatches",
-	                  "Tensors that were found to differ, of each rank.", m->last.mismatches);
+	                  "Tensors that differ, counted for each rank.", m->last.mismatches);
 }
 
 static void write_endpoints(const struct ws_metrics *m, struct ws_exposition *x)
@@ -264,21 +264,21 @@ static void write_endpoints(const struct ws_metrics *m, struct ws_exposition *x)
 	if (!m->n_endpoints)
 		return;
 	ws_exposition_head(x, "wsync_push_endpoint_success", "gauge",
-	                   "It has the weights of the last push.");
+	                   "Whether the endpoint has the weights of the last push.");
 	for (size_t i = 0; i < m->n_endpoints; i++)
 		ws_exposition_uint(x,
 		                   (const struct ws_label[]){ { "endpoint", m->endpoints[i].url },
 		                                              { 0 } },
 		                   m->endpoints[i].ok);
 	ws_exposition_head(x, "wsync_push_endpoint_state", "gauge",
-	                   "Its weights: untouched, partial (a mixture), or committed.");
+	                   "Weights: untouched, partial (some old, some new), or committed.");
 	for (size_t i = 0; i < m->n_endpoints; i++)
 		for (size_t s = 0; s < sizeof states / sizeof *states; s++)
 			ws_exposition_uint(x, (const struct ws_label[]){
 				{ "endpoint", m->endpoints[i].url },
 				{ "state", ws_endpoint_state_name(states[s]) }, { 0 } },
 				m->endpoints[i].state == states[s]);
-	ws_exposition_head(x, "wsync_push_endpoint_paused", "gauge", "It was left paused.");
+	ws_exposition_head(x, "wsync_push_endpoint_paused", "gauge", "Endpoint left paused.");
 	for (size_t i = 0; i < m->n_endpoints; i++)
 		ws_exposition_uint(x,
 		                   (const struct ws_label[]){ { "endpoint", m->endpoints[i].url },

@@ -12,7 +12,7 @@ static const int64_t SLOWEST_PACE_NS = 60 * WS_NS_PER_S;
 /* A shorter wait that the user interrupts is not reported. */
 static const int64_t WORTH_TELLING_NS = 2 * WS_NS_PER_S;
 
-/* ---- requests that go by --------------------------------------------------------------------- */
+/* ---- observed requests ----------------------------------------------------------------------- */
 
 static struct watchdog_seen *seen_of(struct ws_watchdog *x, const struct ws_http_call *call,
                                      size_t *n_url)
@@ -54,7 +54,7 @@ static void see(void *ctx, const struct ws_http_call *call)
 		memcpy(s->address, call->address, sizeof s->address);
 }
 
-/* ---- silence --------------------------------------------------------------------------------- */
+/* ---- events during a wait -------------------------------------------------------------------- */
 
 static int64_t report_interval(const struct ws_watchdog *x)
 {
@@ -223,7 +223,7 @@ void ws_watchdog_snapshot(struct ws_watchdog *x, enum ws_hang_end end)
 	if (watchdog_collect(x, end, &x->hang))
 		return;
 	x->has_snapshot = true;
-	/* One that has not answered the first of all requests would not answer these. */
+	/* An endpoint that has not answered its first request would not answer probes. */
 	if (end == WS_HANG_DEADLINE && x->phase != WS_PHASE_CONNECT)
 		watchdog_probe_begin(x, &x->hang);
 }
@@ -240,7 +240,7 @@ void ws_watchdog_failed(struct ws_watchdog *x, const struct ws_err *err)
 		forget(x);
 }
 
-/* A lock, or a file, that was waited for has an error of its own, which says all. */
+/* A wait for a lock or a file is not reported: its own error explains it. */
 static bool is_worth_it(const struct ws_hang *h)
 {
 	if (h->wait == WS_HANG_OURSELVES && h->phase != WS_PHASE_VERIFY)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* watchdog.h - observes the waits of an operation: an event after a long silence, and a report of
+/* watchdog.h - observes the waits of an operation. Sends an event after a long silence, and reports
  * the cause when a deadline passes (wsync/tool/hang.h).
  *
- * An operation opens one, calls it when a phase begins, and gives it to its group. It observes
- * requests by itself, through the HTTP client. It belongs to one thread. NULL is fine
- * everywhere. */
+ * An operation opens a watchdog, calls it at the start of each phase, and passes it to its group.
+ * The watchdog observes requests by itself, through the HTTP client. Only one thread may use it.
+ * All functions accept a NULL watchdog. */
 #ifndef WS_DIAGNOSE_WATCHDOG_H
 #define WS_DIAGNOSE_WATCHDOG_H
 
@@ -15,7 +15,7 @@
 struct ws_watchdog; /* opaque */
 
 struct ws_watchdog_opts {
-	struct ws_http *http;    /* borrowed; nobody else may watch it */
+	struct ws_http *http;    /* borrowed; must have no other ws_http_watch */
 	const char *const *urls; /* borrowed */
 	size_t n;
 	struct ws_sink sink;
@@ -30,33 +30,33 @@ int ws_watchdog_open(const struct ws_watchdog_opts *opts, struct ws_watchdog **o
                      struct ws_err *err);
 void ws_watchdog_close(struct ws_watchdog *x);
 
-/* What bounds a wait: a limit, and the field of the options that sets it. */
+/* A time limit of waits, and the option field that sets it. */
 struct ws_watchdog_limit {
 	const char *field; /* static */
 	int64_t ns;
-	ws_deadline until;  /* of all waits together; 0: of each by itself */
+	ws_deadline until;  /* one deadline for all waits; 0: ns limits each wait */
 };
-/* A phase begins, with the limits that may end a wait in it, the likeliest first. */
+/* Starts a phase. limits: the limits that may end its waits, the likeliest first. */
 void ws_watchdog_phase(struct ws_watchdog *x, enum ws_phase phase,
                        const struct ws_watchdog_limit *limits, size_t n);
-/* The bucket that is sent from now on, and that all of it has arrived. */
+/* Reports that bucket b of n is sent from now on; that all endpoints have answered for it. */
 void ws_watchdog_bucket(struct ws_watchdog *x, size_t b, size_t n, uint64_t bytes, bool flush);
 void ws_watchdog_arrived(struct ws_watchdog *x);
-/* An event was sent, or bytes moved: the silence ends. */
+/* Call it when an event was sent or bytes moved: postpones the next event. */
 void ws_watchdog_touch(struct ws_watchdog *x);
 
 /* Follows the waits of a group. ctx: a struct ws_watchdog, or NULL. */
 extern const struct ws_group_watch ws_watchdog_group;
-void ws_watchdog_alive(struct ws_watchdog *x, ws_deadline due); /* calls that function */
+void ws_watchdog_alive(struct ws_watchdog *x, ws_deadline due); /* calls opts.alive */
 
-/* A wait failed: keeps a snapshot of this moment (of the first call since ws_watchdog_finish), and
- * begins to probe the endpoints that are waited for. */
+/* Call it when a wait fails. Takes a snapshot of the facts, and after a deadline starts to probe
+ * the awaited endpoints. Further calls before ws_watchdog_finish do nothing. */
 void ws_watchdog_snapshot(struct ws_watchdog *x, enum ws_hang_end end);
-/* Likewise if the error is a timeout or a cancellation. After another error the snapshot is not of
- * its cause, and is dropped. */
+/* Takes a snapshot likewise if err is a timeout or a cancellation. Any other error has another
+ * cause, so it drops the snapshot. */
 void ws_watchdog_failed(struct ws_watchdog *x, const struct ws_err *err);
-/* Finds the cause in the snapshot and reports it to the sink; the remedy becomes the hint of an
- * error without one. Takes at most a second after the snapshot; without one it does nothing. */
+/* Finds the cause in the snapshot and reports it to the sink. After a deadline, the remedy becomes
+ * err's hint if err has no hint. Ends within a second of the snapshot. No snapshot: no effect. */
 void ws_watchdog_finish(struct ws_watchdog *x, struct ws_err *err);
 
 #endif

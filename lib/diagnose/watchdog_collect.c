@@ -32,7 +32,7 @@ static int add_endpoints(const struct ws_watchdog *x, struct ws_hang *h)
 	return 0;
 }
 
-/* How long the answers have been waited for that are still to come. -1: none is. */
+/* Returns the age of the oldest pending request; -1 if no request is pending. */
 static int64_t longest_request(const struct ws_hang *h)
 {
 	int64_t longest = -1;
@@ -79,7 +79,7 @@ static void look_at_transport(const struct ws_group *g, struct ws_hang *h)
 
 /* ---- the store ------------------------------------------------------------------------------- */
 
-/* "10.0.0.2:41234" or "[::1]:41234" against "10.0.0.2" or "::1". */
+/* Whether peer, "10.0.0.2:41234" or "[::1]:41234", has the address "10.0.0.2" or "::1". */
 static bool is_from(const char *peer, const char *address)
 {
 	const size_t n = strlen(address);
@@ -88,7 +88,7 @@ static bool is_from(const char *peer, const char *address)
 	       peer[bracket + n] == (bracket ? ']' : ':');
 }
 
-/* Of the only endpoint with its address. */
+/* Counts a peer for the endpoint with its address, if only one endpoint has that address. */
 static void attribute(const struct ws_watchdog *x, const struct ws_store_peer *p, struct ws_hang *h)
 {
 	size_t found = 0, whose = 0;
@@ -106,7 +106,7 @@ static void attribute(const struct ws_watchdog *x, const struct ws_store_peer *p
 static void note_rank(const struct ws_store_peer *p, struct ws_hang_rank *r)
 {
 	if (!p->connected && r->store != WS_HANG_ABSENT)
-		return; /* another connection of it stands */
+		return; /* the rank's state comes from another connection */
 	r->store = !p->connected ? WS_HANG_LEFT : p->asked ? WS_HANG_ASKED : WS_HANG_JOINED;
 	memcpy(r->address, p->address, sizeof r->address);
 	memcpy(r->waits_for, p->waits_for, sizeof r->waits_for);
@@ -115,7 +115,7 @@ static void note_rank(const struct ws_store_peer *p, struct ws_hang_rank *r)
 static void note_peer(const struct ws_watchdog *x, const struct ws_store_peer *p, struct ws_hang *h)
 {
 	if (!p->joined && p->epoch == '?')
-		return; /* the second connection of an old torch, or it has not said anything */
+		return; /* the second connection of an old torch, or nothing was received yet */
 	if (p->joined && p->connected && !p->foreign)
 		attribute(x, p, h);
 	if (h->n_peers == PEERS)
@@ -129,7 +129,7 @@ static void note_peer(const struct ws_watchdog *x, const struct ws_store_peer *p
 	memcpy(to->waits_for, p->waits_for, sizeof to->waits_for);
 }
 
-/* As many that have not said which they are as there are missing: then it is they. */
+/* If an endpoint has as many unnamed peers as absent ranks, those peers are those ranks. */
 static void name_the_rest(const struct ws_watchdog *x, size_t i, struct ws_hang *h)
 {
 	struct ws_hang_endpoint *e = &h->endpoints[i];
@@ -175,8 +175,8 @@ static int look_at_group(const struct ws_watchdog *x, struct ws_hang *h)
 	if (add_ranks(g, h) || look_at_store(x, g, h))
 		return -1;
 	look_at_transport(g, h);
-	/* A lazy server joins with the first bucket: until then it is ranks that
-	 * are missing, and no bytes. */
+	/* A lazy server joins with the first bucket. Until then the wait is for
+	 * ranks, not for bytes. */
 	const bool stands = h->n_ranks && h->ranks[0].link == WS_HANG_LINKED;
 	h->wait = w->joining || (!stands && strcmp(g->opts.ops->name, "nccl") == 0) ?
 	                  WS_HANG_FORMING :
@@ -199,7 +199,7 @@ static int look_at_group(const struct ws_watchdog *x, struct ws_hang *h)
 	return 0;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- limits, and all facts ------------------------------------------------------------------- */
 
 static bool has_just_passed(const struct ws_watchdog_limit *l, int64_t waited_ns)
 {
@@ -207,7 +207,7 @@ static bool has_just_passed(const struct ws_watchdog_limit *l, int64_t waited_ns
 	return l->until ? ws_deadline_passed(l->until) : off < l->ns / 20 + WS_NS_PER_S / 4;
 }
 
-/* Which of the limits it was: one whose time has just passed, else the likeliest. */
+/* Names the limit that ended the wait: the first one that has just passed, else the likeliest. */
 static void name_limit(const struct ws_watchdog *x, struct ws_hang *h)
 {
 	const struct ws_watchdog_limit *best = x->n_limits ? &x->limits[0] : NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* watchdog_probe.c - is it alive? Two requests that change nothing to each endpoint that is
- * waited for, while the caller cleans up: one that the HTTP side answers by itself, and the
- * health, for which some servers ask their scheduler. */
+/* watchdog_probe.c - checks whether awaited endpoints are alive, while the caller cleans up. Each
+ * gets two requests that change nothing: /model_info, which the HTTP side answers by itself, and
+ * /health, for which some servers ask their scheduler. */
 #include "watchdog_state.h"
 
 #include "hang_core.h"
@@ -35,7 +35,7 @@ void watchdog_probe_begin(struct ws_watchdog *x, const struct ws_hang *h)
 {
 	struct watchdog_probes *p = calloc(1, sizeof *p);
 	if (!p)
-		return; /* then the others of the facts must do */
+		return; /* out of memory: the report has no probe results */
 	p->until = ws_deadline_in(PROBE_NS);
 	for (size_t i = 0; i < h->n_endpoints && p->n < PROBED_AT_MOST; i++)
 		if (hang_is_awaited(h, i))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* watchdog_state.h - what watchdog.c, watchdog_collect.c and watchdog_probe.c share. */
+/* watchdog_state.h - shared by watchdog.c, watchdog_collect.c and watchdog_probe.c. */
 #ifndef WS_DIAGNOSE_WATCHDOG_STATE_H
 #define WS_DIAGNOSE_WATCHDOG_STATE_H
 
@@ -27,21 +27,20 @@ struct ws_watchdog {
 	size_t bucket, buckets, n_arrived;
 	uint64_t bytes;
 	bool flush;
-	const struct ws_together *wait;  /* NULL: none of a group's */
+	const struct ws_together *wait;  /* the current wait of the group, or NULL */
 	int64_t wait_since, moved_at;
-	/* when the next event is due, and the time from it to the one after */
+	/* time of the next event, and the pause after it */
 	int64_t tell_at, pace_ns;
 	bool has_snapshot;
 	struct ws_hang hang;             /* the snapshot */
-	struct watchdog_probes *probes;  /* NULL: none are under way */
+	struct watchdog_probes *probes;  /* NULL: no probes in flight */
 };
 
-/* watchdog_collect.c: the facts of this moment. The caller frees them. -1: out of memory. */
+/* watchdog_collect.c: collects the current facts; ws_hang_fini frees them. -1: out of memory. */
 int watchdog_collect(struct ws_watchdog *x, enum ws_hang_end end, struct ws_hang *h);
 
-/* watchdog_probe.c: asks the endpoints that are waited for whether they live. The user of these
- * requests is x. */
+/* watchdog_probe.c: sends probes to the awaited endpoints. `user` of these requests is x. */
 void watchdog_probe_begin(struct ws_watchdog *x, const struct ws_hang *h);
-void watchdog_probe_end(struct ws_watchdog *x, struct ws_hang *h); /* the results, into h */
+void watchdog_probe_end(struct ws_watchdog *x, struct ws_hang *h); /* results into h, or NULL */
 
 #endif
