@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_comms.c - NCCL communicators of a measured GPU, and a bare loop of ncclBroadcast, for
- * sender and receivers. */
+/* bench_comms.c - NCCL communicators on the measured GPU, and a bare loop of ncclBroadcast. The
+ * sender and the receivers use both. */
 #include "bench_transport.h"
 
 #include <string.h>
@@ -52,6 +52,6 @@ int bench_comms_broadcast(struct bench_comms *c, struct ws_comm *comm, uint64_t 
 		             -1 :
 		             0;
 	if (rc)
-		ws_comm_abort(comm); /* or the stream would wait for ever */
+		ws_comm_abort(comm); /* otherwise the stream would wait forever */
 	return rc;
 }

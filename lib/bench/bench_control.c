@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_control.c - round trips of requests that change nothing. */
+/* bench_control.c - times round trips of requests that change nothing. */
 #include "endpoint_call.h"
 #include "bench_samples.h"
 
@@ -8,9 +8,9 @@
 
 struct control {
 	const struct ws_bench_control *what;
-	size_t n; /* the first so many endpoints */
+	size_t n; /* calls the first n endpoints */
 	const struct ws_client_opts *client;
-	struct ws_http *http; /* kept; NULL: a new one for each sample */
+	struct ws_http *http; /* a kept client; NULL: each sample opens a new one */
 	struct ws_endpoint_call *calls;
 	const struct ws_cancel *cancel;
 };
@@ -23,7 +23,7 @@ static int call_all(struct control *c, struct ws_http *http, struct ws_err *err)
 			return -1;
 	if (ws_endpoint_run(http, c->calls, c->n, c->cancel, err))
 		return -1;
-	/* Any answer is a round trip: older servers call this route otherwise, and send 404. */
+	/* Any answer is a round trip: older servers name this route otherwise, and send 404. */
 	for (size_t i = 0; i < c->n; i++) {
 		if (c->calls[i].http.err.code == WS_OK)
 			continue;

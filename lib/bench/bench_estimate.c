@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_estimate.c - how long a push would take: bytes over rates, and the longest stage.
+/* bench_estimate.c - estimates the duration of a push: bytes over rates, and the longest stage.
  *
- * Senders share the tensors and each is rank 0 of a group of its own, so every sender sends its
- * share to all receivers and every receiver takes all of it. Senders that take turns are as fast as
- * one. Or all is scattered: each rank is sent its own part by itself, so that endpoints with the
- * same weights are sent the same bytes one by one. (The little that all ranks of an endpoint have,
- * norms and routers, is counted once.) */
+ * Senders share the tensors, and each is rank 0 of its own group. So every sender sends its share
+ * to all receivers, and every receiver takes all shares. Senders that take turns are as fast as one
+ * sender. With scatter, each rank gets only its own part, so endpoints with the same weights get
+ * the same bytes one after another. (The few tensors that all ranks of an endpoint have, norms and
+ * routers, count once.) */
 #include "wsync/tool/bench.h"
 
 #include <math.h>
@@ -20,8 +20,8 @@ static uint64_t at_least_one(uint64_t n)
 	return n ? n : 1;
 }
 
-/* Copies that leave a root: one along a ring, one for each child of a binomial tree, one for each
- * endpoint if scattered. */
+/* Returns the number of copies that a sender sends: one along a ring, one for each child of a
+ * binomial tree, or with scatter one for each endpoint. */
 static unsigned copies_of(const struct ws_bench_topology *t)
 {
 	unsigned children = 0;
@@ -33,10 +33,10 @@ static unsigned copies_of(const struct ws_bench_topology *t)
 	return t->tree ? children : 1;
 }
 
-/* The first bucket passes one stage after the other; then all stages run at once. */
+/* The first bucket passes the stages one after another; then all stages run at once. */
 static void add_up(const struct ws_bench_topology *t, uint64_t at_once, struct ws_bench_estimate *e)
 {
-	/* Both links carry the same bytes at the same time: the slower one counts. */
+	/* Both links carry the same bytes at the same time: only the slower link counts. */
 	const bool sends = e->send_ns >= e->receive_ns;
 	const struct { const char *name; int64_t ns; } stages[] = {
 		{ "source", e->read_ns },
@@ -45,7 +45,7 @@ static void add_up(const struct ws_bench_topology *t, uint64_t at_once, struct w
 		  sends ? e->send_ns : e->receive_ns },
 		{ "loading", e->apply_ns },
 	};
-	const int64_t each = (int64_t)((e->buckets + at_once - 1) / at_once); /* buckets */
+	const int64_t each = (int64_t)((e->buckets + at_once - 1) / at_once); /* of each sender */
 	int64_t longest = 0, sum = 0;
 	e->bound = stages[0].name;
 	for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
@@ -69,8 +69,8 @@ void ws_bench_estimate(const struct ws_bench_topology *t, uint64_t in, uint64_t 
 	const uint64_t at_once = turns ? 1 : senders;
 	const double links = t->link * (double)at_least_one(t->nics);
 	const double share = (double)out / (double)at_once, read = (double)in / (double)at_once;
-	/* Along a tree, an endpoint's links also carry what its ranks pass on: at most, every rank
-	 * takes a copy from elsewhere. A ring enters an endpoint once. */
+	/* In a tree, each rank of an endpoint takes at most one copy from another machine. A ring
+	 * enters an endpoint once. */
 	const double received = (double)out * (double)(t->tree && !t->scatter ? ranks : 1);
 	*e = (struct ws_bench_estimate){ .read_bytes = in, .wire_bytes = out, .buckets = buckets,
 		                         .copies = copies_of(t), .turns = turns };

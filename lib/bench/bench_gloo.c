@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_gloo.c - broadcasts over gloo, compared with one TCP connection on the loopback interface
- * into a thread that discards: a broadcast to one receiver cannot be faster.
+/* bench_gloo.c - times broadcasts over gloo. Reference: one TCP connection on the loopback
+ * interface to a thread that discards the bytes. A broadcast to one receiver cannot be faster.
  *
- * A round of that connection is its length (8 bytes), its bytes by sendfile, and one byte back when
- * all have come. */
+ * A round on that connection is its length (8 bytes), its bytes by sendfile, and one byte back when
+ * all bytes have arrived. */
 #include "bench_transport.h"
 
 #include "sock.h"
@@ -40,7 +40,7 @@ static bool wire_take(struct wire *w)
 		return false;
 	while (left) {
 		const size_t most = left < CHUNK ? (size_t)left : CHUNK;
-		/* The kernel does not even copy: no reader is faster. */
+		/* With MSG_TRUNC the kernel discards the bytes: no reader is faster. */
 		const ssize_t n = recv(w->to, buffer, most, MSG_TRUNC);
 		if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
 			return false;
@@ -75,7 +75,7 @@ static int wire_open(struct wire *w, ws_deadline until, struct ws_err *err)
 	return w->running ? 0 : -1;
 }
 
-/* The pattern again and again. */
+/* Sends r->size bytes: the pattern, repeated. */
 static int wire_pattern(struct wire *w, const struct bench_root *r, ws_deadline until,
                         struct ws_err *err)
 {
@@ -113,7 +113,7 @@ static int wire_send(struct wire *w, const struct bench_root *r, ws_deadline unt
 static void wire_close(struct wire *w)
 {
 	if (w->from >= 0)
-		close(w->from); /* and the reader ends */
+		close(w->from); /* ends the reader */
 	if (w->running)
 		pthread_join(w->thread, NULL);
 	if (w->to >= 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_gpu.c - opens the GPU that is measured, times work on it, and names it and NCCL. */
+/* bench_gpu.c - opens the measured GPU, times work on it, and describes the GPU and NCCL. */
 #include "bench_gpu.h"
 
 #include "nccl_library.h"
@@ -56,7 +56,7 @@ int bench_gpu_time(struct bench_gpu *g, const struct bench_gpu_work *work, int64
 	return 0;
 }
 
-/* ---- what they are called ---- */
+/* ---- names and versions ---- */
 
 static int describe_nccl(const struct ws_bench_gpu *which, struct ws_bench_machine *out,
                          struct ws_err *err)

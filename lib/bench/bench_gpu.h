@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_gpu.h - a GPU that is measured, timed by its own clock. */
+/* bench_gpu.h - the measured GPU. Its own clock gives the times. */
 #ifndef WS_BENCH_GPU_H
 #define WS_BENCH_GPU_H
 
@@ -14,14 +14,14 @@ struct bench_gpu {
 	const struct ws_cancel *cancel;
 };
 
-/* To be closed in any case. */
+/* The caller calls bench_gpu_close even after a failure. */
 int bench_gpu_open(struct bench_gpu *g, const struct ws_bench_gpu *which,
                    const struct ws_cancel *cancel, struct ws_err *err);
 void bench_gpu_close(struct bench_gpu *g);
-/* Until the GPU has done all that was asked of its stream. */
+/* Waits until the GPU has finished all work in g->stream. */
 int bench_gpu_wait(struct bench_gpu *g, struct ws_err *err);
 
-/* What start asks of the stream, so many times in a row; *ns is one of them, by the GPU's clock. */
+/* Calls start `times` times in a row, which adds work to g->stream. *ns is the mean time of one. */
 struct bench_gpu_work {
 	int (*start)(void *ctx, struct ws_err *err);
 	void *ctx;

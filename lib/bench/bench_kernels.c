@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_kernels.c - times what a push does to numbers on the CPU, against memcpy. Bytes are
- * those that must move: each that is read or written, once; so a copy moves twice its size.
+/* bench_kernels.c - times the CPU kernels of a push. Reference: memcpy. A row counts every
+ * byte read and every byte written, each once; so a copy counts twice its size.
  *
- * Input, output and the copy are touched before the first sample, so that no sample faults in a
- * page. */
+ * Input, output and the copy are written before the first sample, so that no sample takes page
+ * faults. */
 #include "floats.h"
 #include "fp8.h"
 #include "hash.h"
@@ -22,11 +22,11 @@ static const uint64_t MOST = UINT64_C(1) << 40;
 struct kernels {
 	uint16_t *x;       /* the weights: BENCH_COLS columns of bf16 */
 	int64_t rows;
-	size_t count;      /* numbers */
+	size_t count;      /* weights in x */
 	char *copy;
-	uint8_t *out;      /* at most 4 bytes for each number */
-	uint8_t *expected; /* check: the same by plain C */
-	float *scales, *a, *b, *w, *delta; /* w, delta: of a band of rows */
+	uint8_t *out;      /* at most 4 bytes for each weight */
+	uint8_t *expected; /* for the check: the output without SIMD */
+	float *scales, *a, *b, *w, *delta; /* w and delta hold one band of rows */
 	const struct kernel *at;
 	uint64_t hash;
 };
@@ -50,8 +50,8 @@ void bench_fill_floats(float *x, size_t n)
 		x[i] = (float)(draw_uniform(&state) * 0.01);
 }
 
-/* Numbers from a table that is nearly normal, with a standard deviation of 0.02 as weights have:
- * rounding and clamping take their usual paths. */
+/* Draws from a nearly normal table with a standard deviation of 0.02, as weights have. So rounding
+ * and clamping take their usual paths. */
 uint16_t *bench_weights(uint64_t size, int64_t *rows, struct ws_err *err)
 {
 	uint16_t normal[TABLE];
@@ -123,8 +123,8 @@ static int open_kernels(struct kernels *k, uint64_t size, struct ws_err *err)
 struct kernel {
 	const char *name;
 	int (*run)(struct kernels *k, struct ws_err *err);
-	bool simd; /* there are versions for instruction sets */
-	/* bytes for each number: read, in halves; and made, 0: no bytes that could be checked */
+	bool simd; /* has SIMD versions */
+	/* for each weight: half bytes read; bytes written, 0: there is no output to check */
 	unsigned reads, makes;
 	struct ws_fp8_rule rule;
 	bool two_step;
@@ -137,7 +137,7 @@ static int run_hash(struct kernels *k, struct ws_err *err)
 	return 0;
 }
 
-/* A band of rows at a time, as in a push. */
+/* Quantizes one band of rows at a time, as a push does. */
 static int run_fp8(struct kernels *k, struct ws_err *err)
 {
 	const struct ws_fp8_rule *rule = &k->at->rule;
@@ -176,7 +176,7 @@ static int run_merge(struct kernels *k, struct ws_err *err)
 	return 0;
 }
 
-/* Codes of 4 bits to fp32, one scale for 64 of them. */
+/* Unpacks 4-bit codes to fp32, with one scale for 64 codes. */
 static int run_unpack(struct kernels *k, struct ws_err *err)
 {
 	(void)err;
@@ -203,7 +203,7 @@ static const struct kernel table[] = {
 
 /* ---- time and check -------------------------------------------------------------------------- */
 
-/* Nothing reads the result, and the compiler must not know. */
+/* Keeps the compiler from removing work whose result is not read. */
 static void keep(const void *p)
 {
 	__asm__ volatile("" : : "r"(p) : "memory");
@@ -228,7 +228,7 @@ static int time_kernel(void *ctx, int64_t *ns, struct ws_err *err)
 	return rc;
 }
 
-/* Runs it once more without SIMD, and counts the bytes that differ. */
+/* Runs the kernel once more without SIMD, and counts the bytes that differ. */
 static int check_kernel(void *ctx, int64_t *errors, struct ws_err *err)
 {
 	struct kernels *k = ctx, plain = *k;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_kernels_gpu.c - times what a push does to numbers on a GPU, against that GPU's own copy of
- * as many bytes. make check-gpu compares the results with the CPU's.
+/* bench_kernels_gpu.c - times the GPU kernels of a push. Reference: a copy within the GPU's memory.
+ * make check-gpu compares the results with the CPU's.
  *
- * Everything is in the GPU's memory before the first sample, and a sample waits for nothing: it is
- * several launches in a row, timed by events in their stream. Bytes are those that must move, as in
+ * All data is in GPU memory before the first sample. A sample waits for no other work: it is
+ * several launches in a row, timed by events in their stream. Bytes are counted as in
  * bench_kernels.c. */
 #include "compute.h"
 #include "bench_gpu.h"
@@ -17,18 +17,18 @@ static const int64_t WAKE_NS = WS_NS_PER_S / 4;
 struct gpu_kernels {
 	struct bench_gpu g;
 	struct ws_compute *compute;
-	const struct gpu_kernel *at; /* the one that is timed */
+	const struct gpu_kernel *at; /* the kernel that is timed */
 	int64_t rows;
-	uint64_t count; /* numbers */
-	/* a: A and B of adapters; codes: one byte for each number, E4M3 or two of 4 bits; small:
-	 * one E4M3 scale for NVFP4 numbers; made: scales that a kernel finds */
+	uint64_t count; /* weights in x */
+	/* a: A and B of adapters; codes: an E4M3 code or two 4-bit codes in each byte; small: one
+	 * E4M3 scale for every NVFP4 (16) weights; made: scales that a kernel computes */
 	ws_devptr x, codes, a, scales, small, out, made, record;
 };
 
 struct gpu_kernel {
 	const char *name;
 	int (*start)(struct gpu_kernels *k, struct ws_err *err);
-	double moves; /* bytes for each number */
+	double moves; /* bytes read and written for each weight */
 	enum ws_scale_rule rule;
 	bool ue8m0, two_step;
 	int64_t rank;
@@ -140,8 +140,8 @@ static int time_copy(void *ctx, int64_t *ns, struct ws_err *err)
 	return rc;
 }
 
-/* An idle GPU takes its time to raise its clocks, and slow clocks delay computation more than
- * copies. Without warm-ups it stays as it is. */
+/* Keeps the GPU busy for WAKE_NS: an idle GPU raises its clocks slowly, and low clocks slow down
+ * computation more than copies. Without warm-ups it does nothing. */
 static int wake(const struct ws_bench_opts *opts, struct gpu_kernels *k, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_in(opts->warmups ? WAKE_NS : 0);
@@ -152,7 +152,7 @@ static int wake(const struct ws_bench_opts *opts, struct gpu_kernels *k, struct 
 	return 0;
 }
 
-/* ---- their input ----------------------------------------------------------------------------- */
+/* ---- input of the kernels -------------------------------------------------------------------- */
 
 static int put(struct gpu_kernels *k, ws_devptr *to, const void *from, uint64_t bytes,
                struct ws_err *err)
@@ -179,7 +179,7 @@ static int put_all(struct gpu_kernels *k, uint16_t *x, struct ws_err *err)
 	if (put(k, &k->x, x, 2 * n, err) || bench_gpu_wait(&k->g, err))
 		return -1;
 	for (uint64_t i = 0; i < n; i++)
-		codes[i] ^= (codes[i] & 0x7f) == 0x7f; /* NaN of E4M3 */
+		codes[i] ^= (codes[i] & 0x7f) == 0x7f; /* replaces E4M3's NaN */
 	return put(k, &k->codes, codes, n, err) || put(k, &k->small, codes, n / NVFP4, err) ||
 	       put_floats(k, &k->a, (uint64_t)RANK * (BENCH_COLS + (uint64_t)k->rows), err) ||
 	       put_floats(k, &k->scales, n / BENCH_NIBBLES, err) ||

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_load.c - a source into a buffer, bucket by bucket and in one thread, as a data plane reads
- * it; compared with read(2) of the same files from beginning to end into the same buffer. */
+/* bench_load.c - times reading a source into a buffer, bucket by bucket in one thread, as a data
+ * plane does. Reference: read(2) of the same files in sequence into the same buffer. */
 #include "bench_load.h"
 
 #include "file.h"
@@ -24,7 +24,7 @@ void bench_load_close(struct bench_load *l)
 	memset(l, 0, sizeof *l);
 }
 
-/* Descriptors of all files of all sources. */
+/* Opens all files of all sources. */
 static int open_files(struct bench_load *l, struct ws_err *err)
 {
 	size_t n = 0;
@@ -43,7 +43,7 @@ static int open_files(struct bench_load *l, struct ws_err *err)
 			struct ws_file_id id;
 			const int fd = ws_file_open(ws_source_file_name(source, i), &id, &why);
 			if (fd < 0)
-				continue; /* a synthetic one has a name and no file */
+				continue; /* a synthetic source has a name but no file */
 			l->sizes[l->n_files] = id.size;
 			l->files[l->n_files++] = fd;
 		}
@@ -65,9 +65,9 @@ int bench_load_open(struct bench_load *l, const struct ws_bench_load *what,
 		                           .format = WS_FORMAT_FLATTENED };
 	memset(l, 0, sizeof *l);
 	l->cancel = cancel;
-	/* Of a page's beginning: a copy to 16 bytes behind that, where malloc would
-	 * put it, runs at a third of the speed, because its stores look to the
-	 * processor like what it loads next. */
+	/* Aligned to a page. malloc would return 16 bytes after the start of a page. A
+	 * copy to there runs at a third of the speed: to the processor, its stores
+	 * seem to overlap the next loads. */
 	l->buffer = aligned_alloc(PAGE, PIECE);
 	if (!l->buffer)
 		return ws_oom(err);
@@ -100,7 +100,7 @@ const char *bench_load_cache(const struct bench_load *l)
 	return l->cold ? "page cache empty" : "page cache warm";
 }
 
-/* ---- what is timed --------------------------------------------------------------------------- */
+/* ---- timed work ------------------------------------------------------------------------------ */
 
 static int take_span(struct bench_load *l, const struct ws_span *s, struct ws_err *err)
 {
@@ -135,8 +135,8 @@ static int take_bucket(void *load, const struct bench_bucket *k, struct ws_err *
 	return rc;
 }
 
-/* While one bucket is taken the next one is begun, as by a push: what makes
- * tensors goes on meanwhile. */
+/* Opens the next bucket before it takes the current one, as a push does, so that the transform
+ * threads compute tensors meanwhile. */
 int bench_load_each(struct bench_load *l, bench_load_take *take, struct ws_err *err)
 {
 	struct bench_bucket now, next;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench_load_gpu.c - loads a source into GPU memory through the staging buffers of pushes
- * (gpu_stage.h). Reference: a plain copy of as many bytes from pinned memory, the limit. */
+ * (gpu_stage.h). Reference, and upper limit: a copy of as many bytes from pinned memory. */
 #include "gpu_stage.h"
 #include "bench_gpu.h"
 #include "bench_load.h"
@@ -65,7 +65,7 @@ void bench_stage_close(struct bench_load *l)
 	l->elsewhere = NULL;
 }
 
-/* Nobody waits for one piece before the next is asked for. */
+/* Starts all copies without waiting for each, then waits for all of them. */
 static int copy_pinned(void *ctx, int64_t *ns, struct ws_err *err)
 {
 	const struct bench_load *l = ctx;
@@ -91,7 +91,7 @@ static int stage_bucket(void *load, const struct bench_bucket *k, struct ws_err 
 	int rc = 0;
 	while (!rc && buffer->loaded < k->n)
 		rc = ws_gpu_stage_load(&x->stage, buffer, WS_FOREVER, l->cancel, err);
-	ws_gpu_stage_release(buffer); /* later users of its memory are in the same stream */
+	ws_gpu_stage_release(buffer); /* safe: later uses of its memory are in the same stream */
 	return rc;
 }
 
@@ -101,7 +101,7 @@ int bench_stage_run(void *ctx, int64_t *ns, struct ws_err *err)
 	struct load_gpu *x = l->gpu;
 	if (l->cold)
 		bench_load_drop_caches(l);
-	/* A push may have been at work here since. */
+	/* A push on this thread may have made another context current. */
 	if (ws_gpu_use(x->g.gpu, err))
 		return -1;
 	const int64_t since = ws_now_ns();

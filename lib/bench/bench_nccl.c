@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_nccl.c - broadcasts by the transport of pushes over NCCL: from the page cache through
- * pinned memory onto the GPU, and from there to the receivers. Compared with a bare loop of
- * ncclBroadcast from GPU memory to the same receivers, in a communicator of its own. */
+/* bench_nccl.c - times broadcasts by the NCCL transport of pushes: from the page cache through
+ * pinned memory to the GPU, and from there to the receivers. Reference: a bare loop of
+ * ncclBroadcast from GPU memory to the same receivers, in a separate communicator. */
 #include "bench_transport.h"
 
 #include "transport.h"
@@ -15,10 +15,10 @@ static const int64_t LEAVE_NS = 2 * WS_NS_PER_S;
 struct nccl_root {
 	struct ws_transport *t;
 	struct bench_comms c;
-	struct ws_payload payloads[2]; /* in turns, as the buckets of a push are */
+	struct ws_payload payloads[2]; /* used in turns, like the buckets of a push */
 };
 
-/* Whatever it does is over, or one of our receivers is, and then it is made to be. */
+/* Waits for the transport. Aborts it when a receiver has failed, or the user cancels. */
 static int await(struct bench_root *r, struct ws_transport *t, struct ws_err *err)
 {
 	struct pollfd p = { .fd = t->ops->fd(t), .events = POLLIN };
@@ -94,7 +94,7 @@ static int send_nccl(struct bench_root *r, const struct ws_payload *p, unsigned 
 	}
 	if (rc)
 		t->ops->stage(t, NULL,
-		              0); /* the payload's spans are the caller's, who lets them go */
+		              0); /* unstages the payload: the caller frees its spans */
 	return rc;
 }
 
@@ -102,7 +102,7 @@ static int send_bare(struct bench_root *r, unsigned count, int64_t *ns, ws_deadl
                      struct ws_err *err)
 {
 	struct nccl_root *n = r->of_plane;
-	(void)ns; /* all of the round is */
+	(void)ns; /* time_plain times the whole round */
 	return bench_comms_broadcast(&n->c, n->c.bare, r->size, count, until, err);
 }
 

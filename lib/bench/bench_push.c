@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_push.c - whole pushes: phase by phase, with the source measured alone in turns with
- * them, and several ways of one push beside each other. */
+/* bench_push.c - times whole pushes, phase by phase and in turns with the source alone, and
+ * compares several ways to push. */
 #include "bench_load.h"
 
 #include <stdlib.h>
 
-/* What is timed: phases by their number, then these. */
+/* Indices of the measured times: the phases first, then these. */
 enum { TOTAL = WS_PHASE_COUNT, SUPPLY, TOGETHER, TIMES };
 
 struct whole {
@@ -48,8 +48,8 @@ static int take_push(struct whole *w, struct ws_err *err)
 	for (int i = 0; i < WS_PHASE_COUNT; i++)
 		w->ns[i][w->n] = end.ns[i];
 	w->ns[TOTAL][w->n] = end.total_ns;
-	/* While servers load a bucket, the next one is made. A push that is one request for each
-	 * bucket (ipc) counts most of it as apply. */
+	/* The next bucket is computed while servers load the current one. A push that sends one
+	 * request for each bucket (ipc) counts most of that time as apply. */
 	w->ns[TOGETHER][w->n] = end.ns[WS_PHASE_TRANSFER] + end.ns[WS_PHASE_APPLY];
 	return 0;
 }
@@ -62,7 +62,7 @@ static int take_supply(struct whole *w, struct ws_err *err)
 	                                                        err);
 }
 
-/* Sample w->n, which counts once the caller raises it. */
+/* Takes sample w->n, which counts after the caller has increased w->n. */
 static int take_sample(struct whole *w, unsigned turn, struct ws_err *err)
 {
 	if (ws_cancelled(w->opts->cancel))
@@ -72,7 +72,7 @@ static int take_sample(struct whole *w, unsigned turn, struct ws_err *err)
 	return take_push(w, err) || take_supply(w, err) ? -1 : 0;
 }
 
-/* One sample of each of n pushes per turn; each turn starts with another one. */
+/* In each turn, takes one sample of each of the n pushes. Each turn starts with another push. */
 static int take_turns(const char *name, struct whole *all, size_t n, struct ws_err *err)
 {
 	struct bench_turns turns = { .opts = all->opts, .name = name };
@@ -87,7 +87,7 @@ static int take_turns(const char *name, struct whole *all, size_t n, struct ws_e
 	return 0;
 }
 
-/* To be closed in any case. */
+/* The caller calls close_whole even after a failure. */
 static int open_whole(struct whole *w, const struct ws_bench_opts *opts,
                       const struct ws_bench_push *b, struct ws_err *err)
 {
@@ -192,7 +192,7 @@ int ws_bench_push(const struct ws_bench_opts *opts, const struct ws_bench_push *
 
 /* ---- sweep ----------------------------------------------------------------------------------- */
 
-/* In at least one of four turns it was no slower. */
+/* Whether w was no slower than best in at least a quarter of the turns. */
 static bool is_alike(const struct whole *w, const struct whole *best)
 {
 	const size_t n = w->n < best->n ? w->n : best->n;
@@ -202,7 +202,7 @@ static bool is_alike(const struct whole *w, const struct whole *best)
 	return w->n && 4 * faster >= n;
 }
 
-/* The fastest, or NULL where nothing was measured. */
+/* Fills in ways. Returns the fastest, or NULL if no way was measured. */
 static const struct whole *compare_ways(const struct whole *all, size_t n,
                                         struct ws_bench_way *ways)
 {
@@ -223,12 +223,12 @@ static const struct whole *compare_ways(const struct whole *all, size_t n,
 static void report_way(const struct ws_bench_way *way, const struct whole *w,
                        const struct whole *best)
 {
-	if (!w->n) /* perhaps not even opened */
+	if (!w->n) /* not measured, or not opened */
 		return;
 	struct ws_bench_row row = { .stage = "sweep", .name = way->name, .detail = way->detail,
 		                    .bytes = w->end.bytes, .ns = w->ns[TOTAL], .n = w->n,
 		                    .errors = -1 };
-	if (!w->what->keep && w != best) { /* times: some ways make fewer bytes of the source */
+	if (!w->what->keep && w != best) { /* compares times: some ways send fewer bytes */
 		row.against = "the fastest";
 		row.against_ns = best->ns[TOTAL];
 	}
@@ -243,7 +243,7 @@ static int measure_ways(const struct ws_bench_opts *opts, const struct ws_bench_
 		push[k] = (struct ws_bench_push){ .push = s->ways[k].push, .paths = s->paths,
 			                          .n_paths = s->n_paths, .keep = s->keep };
 		rc = open_whole(&all[k], opts, &push[k], err);
-		/* Servers that keep a group refuse the next one, so one way follows the other. */
+		/* A server that keeps a group refuses another, so measure one way after another. */
 		if (!rc && s->keep)
 			rc = take_turns(s->ways[k].name, &all[k], 1, err);
 		if (s->keep) {

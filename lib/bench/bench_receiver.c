@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_receiver.c - the receiving side of a measured broadcast: joins, takes every round, and
- * reports each. */
+/* bench_receiver.c - the receiving side of a measured broadcast: joins, receives every round, and
+ * reports the end of each. */
 #include "bench_transport.h"
 
 #include "hash.h"
@@ -16,8 +16,8 @@ static const int64_t LEAVE_NS = 2 * WS_NS_PER_S;
 struct config {
 	bool nccl;
 	unsigned world, rounds; /* of each size */
-	unsigned count;         /* broadcasts of a round, */
-	uint64_t total;         /* or 0: bytes of one */
+	unsigned count;         /* broadcasts in a round, if total is 0 */
+	uint64_t total;         /* bytes in a round, or 0 */
 	bool check;
 	uint64_t sizes[64];
 	size_t n_sizes;
@@ -34,7 +34,7 @@ struct joined {
 	uint64_t round;
 };
 
-/* The store may be anybody's, and hold anything under this name. */
+/* The text is untrusted: any program may run the store. */
 static int parse_config(const char *text, struct config *c, struct ws_err *err)
 {
 	enum { WORLD, ROUNDS, COUNT, TOTAL, CHECK, SIZES };
@@ -83,7 +83,7 @@ static int join_gloo(struct joined *j, ws_deadline until, struct ws_err *err)
 	return ws_gloo_open(&gloo, until, j->what->cancel, &j->gloo, err);
 }
 
-/* The communicator whose id is there. */
+/* Joins the communicator whose id is at this key of the store. */
 static int join_comm(struct joined *j, const char *key, struct ws_comm **out, ws_deadline until,
                      struct ws_err *err)
 {
@@ -91,7 +91,7 @@ static int join_comm(struct joined *j, const char *key, struct ws_comm **out, ws
 	ws_buf_init(&id, CONFIG_MAX);
 	int rc = ws_store_client_get(j->client, key, until, j->what->cancel, &id, err);
 	if (!rc && id.len != sizeof(struct ws_nccl_id))
-		rc = ws_err_set(err, WS_EDATA, "an id of NCCL has %zu bytes, this one %zu",
+		rc = ws_err_set(err, WS_EDATA, "an NCCL id has %zu bytes, but this id has %zu",
 		                sizeof(struct ws_nccl_id), id.len);
 	if (!rc)
 		rc = bench_comms_join(&j->comms, out, id.data, until, err);
@@ -152,8 +152,8 @@ static int say_done(struct joined *j, bool hashed, ws_deadline until, struct ws_
 		return -1;
 	if (j->round == 0)
 		return 0;
-	/* Rank 0 has begun this round, so it has read what was said of the one before. When this
-	 * was the last, it may have gone already. */
+	/* Rank 0 began this round, so it has read the report of the round before. After the last
+	 * round rank 0 may have ended, so errors are ignored. */
 	bool gone;
 	snprintf(key, sizeof key, BENCH_DONE, (unsigned long long)(j->round - 1), j->rank);
 	(void)ws_store_client_delete(j->client, key, until, &gone, NULL);
@@ -184,7 +184,7 @@ static int take_gloo(struct joined *j, uint64_t size, enum round what,
 	return rc;
 }
 
-/* What lies on the GPU, by way of a buffer. */
+/* Hashes the received bytes in GPU memory, through a buffer. */
 static int hash_memory(struct joined *j, uint64_t size, struct ws_err *err)
 {
 	enum { PIECE = 1 << 20 };
@@ -228,7 +228,7 @@ static int take_round(struct joined *j, uint64_t size, enum round what, struct w
 	return 0;
 }
 
-/* One sample, with its reference where that is of broadcasts too. */
+/* Receives one sample, and over NCCL also its reference round. */
 static int take_sample(struct joined *j, uint64_t size, unsigned i, struct ws_err *err)
 {
 	const bool turned = bench_is_turned(i);

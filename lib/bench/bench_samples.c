@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_samples.c - takes samples in turns, and makes figures of them. */
+/* bench_samples.c - takes samples in turns, and computes statistics of them. */
 #include "bench_samples.h"
 
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Nearest rank: the smallest sample that at least p of 100 do not exceed. */
+/* Nearest rank: the smallest sample such that at least p percent of samples do not exceed it. */
 static int64_t percentile(const int64_t *sorted, size_t n, unsigned p)
 {
 	return sorted[(n * p + 99) / 100 - 1];
@@ -42,7 +42,7 @@ void ws_bench_sum(const int64_t *ns, size_t n, struct ws_bench_sum *out)
 	free(sorted);
 }
 
-/* Of one pair: rates where both have bytes, else times. */
+/* The ratio of pair i: of the rates if both have bytes, else of the times. */
 static double pair_ratio(const struct ws_bench_row *row, size_t i)
 {
 	const double time = (double)row->against_ns[i] / (double)(row->ns[i] > 0 ? row->ns[i] : 1);
@@ -69,11 +69,11 @@ bool ws_bench_ratio(const struct ws_bench_row *row, struct ws_bench_ratio *out)
 	return true;
 }
 
-/* ---- taking them ----------------------------------------------------------------------------- */
+/* ---- taking samples -------------------------------------------------------------------------- */
 
 static int take_sample(const struct bench_timed *t, int64_t *ns, struct ws_err *err)
 {
-	int64_t own = -1; /* where it knows better than we what belongs to the time */
+	int64_t own = -1; /* run may set its own time */
 	const int64_t since = ws_now_ns();
 	if (t->run(t->ctx, &own, err))
 		return -1;
@@ -81,7 +81,7 @@ static int take_sample(const struct bench_timed *t, int64_t *ns, struct ws_err *
 	return 0;
 }
 
-/* What the first leaves in a cache helps the other every second time only. */
+/* Alternates the order, so that data left in a cache helps each side equally often. */
 bool bench_is_turned(unsigned i)
 {
 	return i % 2;

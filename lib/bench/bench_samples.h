@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_samples.h - one measurement, taken beside its reference and delivered as a row. */
+/* bench_samples.h - takes samples of work and of its reference, and delivers them as a row. */
 #ifndef WS_BENCH_SAMPLES_H
 #define WS_BENCH_SAMPLES_H
 
 #include "wsync/tool/bench.h"
 
 struct bench_timed {
-	/* One sample. *ns is -1: its time is that of the call; or it is set to the part that
-	 * counts. */
+	/* Takes one sample. *ns is -1 before the call: if run does not set it, the duration of the
+	 * call counts. */
 	int (*run)(void *ctx, int64_t *ns, struct ws_err *err);
-	/* After the last: how many bytes of its result are wrong. May be NULL: that cannot be
-	 * told. */
+	/* Called after the last sample: counts the wrong bytes of the result. NULL: the result
+	 * cannot be checked. */
 	int (*check)(void *ctx, int64_t *errors, struct ws_err *err);
 	void *ctx;
 };
 
-/* Warm-ups, then pairs; against may be NULL. row says what is measured; its samples and errors
- * are filled in, and it is delivered, of as many samples as there are when this ends. */
+/* Takes warm-ups, then pairs of samples; against may be NULL. Fills in row's samples and errors.
+ * Delivers row, even after a failure if there is a sample. The caller sets its other members. */
 int bench_measure(const struct ws_bench_opts *opts, struct ws_bench_row *row,
                   const struct bench_timed *t, const struct bench_timed *against,
                   struct ws_err *err);
 
-/* Which turn is next: warm-ups, then samples, as many as opts allow.
+/* Counts turns: warm-ups, then as many samples as opts allow.
  *   struct bench_turns t = { .opts = opts, .name = "total" };
  *   while (bench_turns_more(&t)) { ...: turn t.i, whose sample is t.n ... bench_turns_over(&t);
  * } */
@@ -29,22 +29,22 @@ struct bench_turns {
 	const struct ws_bench_opts *opts;
 	const char *name;
 	int64_t since;
-	unsigned i; /* turns that are over */
-	unsigned n; /* of which so many are samples */
+	unsigned i; /* completed turns, with warm-ups */
+	unsigned n; /* completed samples */
 };
 bool bench_turns_more(struct bench_turns *t);
 void bench_turns_over(struct bench_turns *t);
-/* Of turn i, from 0 and with the warm-ups: is the reference taken first? */
+/* Whether turn i (from 0, with the warm-ups) takes the reference first. */
 bool bench_is_turned(unsigned i);
 
 void bench_begin(const struct ws_bench_opts *opts);
 void bench_tell(const struct ws_bench_opts *opts, const struct ws_bench_row *row);
 
-/* ---- bench_kernels.c: what kernels are measured with ---- */
+/* ---- bench_kernels.c: input of the kernels ---- */
 
 enum { BENCH_COLS = 4096, BENCH_BLOCK = 128, BENCH_NIBBLES = 64 };
-/* bf16 weights of BENCH_COLS columns, `size` bytes or a few rows; the caller frees them. */
+/* Returns bf16 weights of BENCH_COLS columns, `size` bytes or a few rows; the caller frees them. */
 uint16_t *bench_weights(uint64_t size, int64_t *rows, struct ws_err *err);
-void bench_fill_floats(float *x, size_t n); /* small ones, about zero */
+void bench_fill_floats(float *x, size_t n); /* small numbers around zero */
 
 #endif

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_transport.c - rank 0 of a broadcast that carries nothing: hosts the store, numbers the
- * receivers, and takes the time until the last of them has reported all bytes.
+/* bench_transport.c - rank 0 of a measured broadcast of test data: hosts the store, numbers the
+ * receivers, and measures the time until the last receiver has reported all bytes.
  *
  *   wsync-bench/config    by rank 0: "3 PLANE WORLD ROUNDS COUNT TOTAL CHECK SIZE SIZE ...", in
  *                         decimal; PLANE is gloo or nccl; ROUNDS are of each size
  *   wsync-bench/rank      ADD 1 by each receiver: its rank
- *   wsync-bench/done/K/R  by rank R after round K: its hash of a round that is checked, or nothing
- *   wsync-bench/gloo/...  the mesh's own
- *   wsync-bench/bare      nccl: id of the communicator of the reference; the id of the other one is
- *                         where torch looks for that of the group wsync-bench
+ *   wsync-bench/done/K/R  by rank R after round K: its hash if the round is checked, else empty
+ *   wsync-bench/gloo/...  keys of the gloo mesh
+ *   wsync-bench/bare      nccl: id of the reference's communicator; the id of the measured one is
+ *                         under the key that torch uses for a group named wsync-bench
  *
- * A round is COUNT broadcasts of one size, or as many as make TOTAL bytes if that is not 0. Over
- * nccl the reference's rounds are rounds too, in the order of bench_is_turned. A round that is
+ * A round is COUNT broadcasts of one size, or, if TOTAL is not 0, enough for TOTAL bytes. Over nccl
+ * the rounds of the reference count as rounds too, in the order of bench_is_turned. A round that is
  * checked is one broadcast.
  *
- * The bytes come from a file in memory, as those of checkpoints come from the page cache: the data
- * plane is measured, and not the making of numbers. */
+ * The bytes come from a file in memory, as those of checkpoints come from the page cache. So this
+ * measures the data plane, and not the generation of data. */
 #include "bench_transport.h"
 
 #include "hash.h"
@@ -49,7 +49,7 @@ static int make_pattern(struct bench_root *r, struct ws_err *err)
 	return 0;
 }
 
-/* The pattern again and again. The caller frees the spans. */
+/* Returns spans that repeat the pattern up to r->size bytes. The caller frees them. */
 static struct ws_span *cut_spans(const struct bench_root *r, size_t *n, struct ws_err *err)
 {
 	*n = (size_t)((r->size + r->pattern - 1) / r->pattern);
@@ -79,7 +79,7 @@ static int hash_pattern(const struct bench_root *r, char *text, size_t size, str
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
 
-/* Its own error explains more than the loss of its connection. */
+/* A receiver's own error explains more than the loss of its connection. */
 int bench_root_ask(struct bench_root *r, struct ws_err *err)
 {
 	return r->what->failed ? r->what->failed(r->what->ctx, err) : 0;
@@ -97,7 +97,7 @@ static int send_round(struct bench_root *r, unsigned count, ws_deadline until, s
 	return rc;
 }
 
-/* What rank k said of the round; the answer is in r->answer. */
+/* Waits until rank k has reported the round, and stores its report in r->answer. */
 static int wait_for(struct bench_root *r, unsigned k, ws_deadline until, struct ws_err *err)
 {
 	char key[96];
@@ -151,7 +151,7 @@ static int time_plain(void *ctx, int64_t *ns, struct ws_err *err)
 	return 0;
 }
 
-/* One more round, in which everybody hashes. */
+/* Sends one more round, whose bytes each receiver hashes. */
 static int check_hashes(void *ctx, int64_t *errors, struct ws_err *err)
 {
 	struct bench_root *r = ctx;

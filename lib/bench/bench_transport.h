@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_transport.h - what the ends of a measured broadcast share: the keys (listed in
+/* bench_transport.h - shared by both ends of a measured broadcast: the keys (described in
  * bench_transport.c) and the data planes. */
 #ifndef WS_BENCH_TRANSPORT_H
 #define WS_BENCH_TRANSPORT_H
@@ -15,13 +15,13 @@
 #define BENCH_DONE "wsync-bench/done/%llu/%u"
 #define BENCH_GLOO "wsync-bench/gloo/"
 #define BENCH_BARE "wsync-bench/bare"
-/* Of the transport that pushes use: its id is where torch looks for it. */
+/* The group of the measured transport, and the key that torch uses for its NCCL id. */
 #define BENCH_GROUP "wsync-bench"
 #define BENCH_GROUP_ID "/wsync-bench/wsync-bench//cuda//0"
 #define BENCH_SIZE_MAX (UINT64_C(1) << 40)
 enum { BENCH_COUNT_MAX = 4096, BENCH_WORLD_MAX = 4097 };
 
-/* Broadcasts in a row of that size; both ends know by this rule. */
+/* Returns the number of broadcasts in a round. Both ends compute it in this way. */
 static inline uint64_t bench_count_of(uint64_t size, unsigned count, uint64_t total)
 {
 	return total ? total / size + (total % size != 0) : count;
@@ -33,29 +33,29 @@ struct bench_root {
 	const struct ws_bench_opts *opts;
 	const struct ws_bench_transport *what;
 	const struct bench_plane *plane;
-	void *of_plane;       /* the plane's own; NULL: not opened */
+	void *of_plane;       /* state of the plane; NULL: not opened */
 	unsigned world;
-	int file;             /* a pattern that is sent again and again, */
-	uint64_t pattern;     /* of so many bytes, */
-	uint64_t *bytes;      /* which are these */
+	int file;             /* holds a pattern that is sent repeatedly */
+	uint64_t pattern;     /* bytes of the pattern */
+	uint64_t *bytes;      /* the pattern, mapped */
 	struct ws_store *store;
 	struct ws_buf answer;
-	uint64_t size;        /* of the round at hand */
-	unsigned count;       /* broadcasts of it in a row */
-	uint64_t round;       /* from 0, over all sizes */
+	uint64_t size;        /* bytes of a broadcast in the current round */
+	unsigned count;       /* broadcasts in the current round */
+	uint64_t round;       /* number of the round, from 0 over all sizes */
 };
 
-/* One way for bytes to all receivers. */
+/* A data plane that broadcasts bytes to all receivers. */
 struct bench_plane {
 	const char *name;
 	const char *against;
-	/* All receivers are on their way. Close follows, whatever becomes of it. */
+	/* Called after the receivers are started. close follows even if open fails. */
 	int (*open)(struct bench_root *r, ws_deadline until, struct ws_err *err);
-	/* The payload, so many times in a row, to all. */
+	/* Broadcasts the payload `count` times in a row. */
 	int (*send)(struct bench_root *r, const struct ws_payload *p, unsigned count,
 	            ws_deadline until, struct ws_err *err);
-	/* The reference: r->size bytes, so many times in a row. rounds: the receivers take part,
-	 * also those of other machines. */
+	/* plain is the reference: sends r->size bytes `count` times in a row. rounds: all receivers
+	 * take part in it, also those on other machines. */
 	bool rounds;
 	int (*plain)(struct bench_root *r, unsigned count, int64_t *ns, ws_deadline until,
 	             struct ws_err *err);
@@ -63,10 +63,10 @@ struct bench_plane {
 };
 extern const struct bench_plane bench_plane_gloo, bench_plane_nccl;
 
-/* -1 and why, if one of our receivers has failed. */
+/* Returns -1 with the error of a local receiver that has failed, else 0. */
 int bench_root_ask(struct bench_root *r, struct ws_err *err);
 
-/* ---- bench_comms.c: communicators on a GPU that is measured ---- */
+/* ---- bench_comms.c: communicators on the measured GPU ---- */
 
 struct bench_comms {
 	struct bench_gpu g;
@@ -74,16 +74,16 @@ struct bench_comms {
 	struct ws_gpu_event *done;
 	unsigned rank, world;    /* set before a join */
 	ws_devptr at;            /* the buffer of every round */
-	struct ws_comm *pushed;  /* receivers: of the transport that is measured */
-	struct ws_comm *bare;
+	struct ws_comm *pushed;  /* of the measured transport; receivers only */
+	struct ws_comm *bare;    /* of the reference */
 };
-/* To be closed in any case; bytes: of the largest round. */
+/* bytes: the largest size. The caller calls bench_comms_close even after a failure. */
 int bench_comms_open(struct bench_comms *c, const struct ws_bench_gpu *which, uint64_t bytes,
                      const struct ws_cancel *cancel, struct ws_err *err);
 /* Joins the communicator of this id as c->rank of c->world. */
 int bench_comms_join(struct bench_comms *c, struct ws_comm **out, const void *id,
                      ws_deadline until, struct ws_err *err);
-/* So many broadcasts of so many bytes, until the last is over. */
+/* Broadcasts `bytes` bytes `count` times, and waits for the last. Aborts comm on failure. */
 int bench_comms_broadcast(struct bench_comms *c, struct ws_comm *comm, uint64_t bytes,
                           unsigned count, ws_deadline until, struct ws_err *err);
 void bench_comms_close(struct bench_comms *c, ws_deadline until);
