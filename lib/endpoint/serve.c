@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve.c - the life of the endpoint. */
+/* serve.c - opens, starts, stops and frees the endpoint. */
 #include "serve_gpu.h"
 #include "serve_group.h"
 #include "serve_lineage.h"
@@ -60,7 +60,7 @@ static int copy_texts(struct ws_serve *s, const struct ws_serve_opts *o, struct 
 	    copy_text(&s->quantization, o->quantization, quantization_of(s), err) ||
 	    copy_text(&s->weight_version, NULL, "default", err))
 		return -1;
-	/* Only these copies are used from here on. */
+	/* Only the copies are used from here on: the caller may free its strings. */
 	s->opts.listen = s->opts.model = s->opts.model_path = s->opts.served_model_name = NULL;
 	s->opts.dtype = s->opts.quantization = s->opts.api_key_file = NULL;
 	s->opts.faults = NULL;
@@ -158,8 +158,8 @@ static void warn_when_open(const struct ws_serve *s, const struct ws_serve_opts 
 	const bool known = !ws_host_is_wildcard(s->host) &&
 	                   ws_host_is_loopback(s->host, &loopback, NULL) == 0;
 	if (!s->api_key && !(known && loopback))
-		warn(o, "whoever reaches this address can make the endpoint connect anywhere: "
-		        "give it a key with {api_key_file}");
+		warn(o, "any client of this address can make the endpoint connect anywhere: "
+		        "set a key with {api_key_file}");
 }
 
 static bool admit(void *ctx, const struct ws_serve_request *rq, struct ws_serve_reply *rp)
@@ -192,8 +192,8 @@ fail:
 	return -1;
 }
 
-/* One rank's memory can be hashed when somebody asks, and so can the shares that ranks have of a
- * model; several whose bytes are kept once must be compared as they receive. */
+/* Weights in memory are hashed on request. But without a model, several ranks keep one copy: then
+ * their bytes must be hashed and compared while they receive. */
 bool ws_serve_hashes(const struct ws_serve *s)
 {
 	return s->opts.keep == WS_KEEP_HASH ||

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_call.h - one request in work, and the routes that work on it. */
+/* serve_call.h - the state of one request, and the routes that handle it. */
 #ifndef WS_ENDPOINT_SERVE_CALL_H
 #define WS_ENDPOINT_SERVE_CALL_H
 
@@ -8,85 +8,85 @@
 #include "serve_http.h"
 
 enum { WS_SERVE_TAGS = 3 };
-extern const char *const ws_serve_tags[WS_SERVE_TAGS]; /* of memory, serve_memory.c */
+extern const char *const ws_serve_tags[WS_SERVE_TAGS]; /* memory tags, serve_memory.c */
 
 struct ws_serve_call {
 	struct ws_serve *serve;
 	const struct ws_serve_request *rq;
 	struct ws_serve_reply *rp;
 	const struct ws_json *body;
-	enum ws_serve_fault_kind fault; /* those left to the route: drop, die */
-	const struct ws_serve_fault *corrupt; /* NULL: none is due */
-	/* set by the route: why the body or the query is refused, in the shape of the servers'
-	 * validation handler */
+	enum ws_serve_fault_kind fault; /* a kind that the route handles: drop, die */
+	const struct ws_serve_fault *corrupt; /* NULL: no such fault is due */
+	/* set by the route when it refuses the body or the query; answered in the form of the
+	 * servers' validation handler */
 	struct ws_err invalid;
 	bool writer;                    /* holds the model-update lock */
-	bool counts_paused;             /* the answer says how many requests were paused: none */
+	bool counts_paused;             /* the answer has num_paused_requests, always 0 */
 	bool tells_status;              /* the answer begins with "ready" or "error" */
 	struct ws_serve_note note;
-	struct ws_json *own_body;   /* the same, to be freed; NULL: the route has taken it */
+	struct ws_json *own_body;   /* body, if the request owns it; NULL: the route took it */
 };
 
-/* What borrowed from the body outlives the request: the caller frees it. */
+/* Takes the body, for data that points into it and outlives the request. The caller frees it. */
 struct ws_json *ws_serve_take_body(struct ws_serve_call *c);
 
-/* {"success","message"} with 200 or 400. */
+/* Answers {"success","message"} with 200 or 400. */
 void ws_serve_answer(struct ws_serve_call *c, bool success, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* {"error": {"message"}}. */
+/* Answers {"error": {"message"}}. */
 void ws_serve_answer_error(struct ws_serve_call *c, unsigned status, const char *message);
 
-/* An exception that a real server's scheduler does not catch: this endpoint ends. */
+/* Emulates an exception that a real server's scheduler does not catch: the endpoint ends. */
 void ws_serve_crash(struct ws_serve_call *c, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* The scheduler, until ws_serve_release. False, and answered: the endpoint stops. */
+/* Occupies the scheduler until ws_serve_release. False, and answered: the endpoint stops. */
 bool ws_serve_enter(struct ws_serve_call *c, bool receiving);
-/* The model-update lock and the scheduler. False, and answered: likewise. */
+/* Takes the model-update lock and the scheduler. False, and answered: the endpoint stops. */
 bool ws_serve_begin_update(struct ws_serve_call *c, bool abort_all);
 void ws_serve_end_update(struct ws_serve_call *c);
 
 /* In the scheduler. NULL, and answered: there is no group of that name. */
 struct ws_serve_group *ws_serve_named_group(struct ws_serve_call *c, const char *name);
-/* In the scheduler. False, and answered: it is to be freed, and requests use it. */
+/* In the scheduler. False, and answered: the KV cache is to be freed, but requests use it. */
 bool ws_serve_may_free_kv(struct ws_serve_call *c, bool free_kv_cache);
-/* In the scheduler, after the tensors: flush and version as asked, and the answer. */
+/* In the scheduler, after the load: flushes and sets the version if requested, and answers. */
 void ws_serve_finish_update(struct ws_serve_call *c, const struct ws_serve_update *u,
                             const char *success);
-/* False, and answered: the server wants a session around this. */
+/* False, and answered: this server accepts updates only in a session. */
 bool ws_serve_may_update(struct ws_serve_call *c);
-/* In the scheduler. False, and answered: they were released. */
+/* In the scheduler. False, and answered: the weights were released. */
 bool ws_serve_has_weights(struct ws_serve_call *c);
-/* In the scheduler, where anything is kept. */
+/* In the scheduler. Needs weights or hashes that are kept. */
 void ws_serve_answer_checksums(struct ws_serve_call *c);
-/* The place of a word among n; n: it is none of them. */
+/* Returns the index of word in words, or n if it is not there. */
 size_t ws_serve_find_word(const char *const *words, size_t n, const char *word);
 /* A parameter of the query, or NULL. */
 const char *ws_serve_query(const struct ws_serve_call *c, const char *key);
 
 /* ---- the table of routes, serve_routes.c ---- */
 
-/* False, with a complete 401, when the request lacks the key. Needs no body. */
+/* Returns false, with a complete 401, if the request lacks the key. Reads only headers. */
 bool ws_serve_admit(struct ws_serve *s, const struct ws_serve_request *rq,
                     struct ws_serve_reply *rp);
-/* Runs the request to its end, which may take as long as a group takes to form. */
+/* Runs the request to its end. It may wait until a group has formed. */
 void ws_serve_handle(struct ws_serve *s, const struct ws_serve_request *rq,
                      struct ws_serve_reply *rp);
 
 enum { WS_SERVE_GET = 1, WS_SERVE_POST = 2 }; /* methods */
-/* A name may be there twice, for different lineages. The last one has no name. */
+/* A name may appear twice, for different lineages. The last entry has no name. */
 extern const struct ws_serve_route {
 	const char *name;  /* the path without its first slash */
 	unsigned methods;
 	unsigned body;     /* required, optional, or 0: not read */
 	void (*run)(struct ws_serve_call *c);
-	unsigned lineages; /* that have it */
+	unsigned lineages; /* set of the lineages that have the route */
 } ws_serve_routes[];
-/* The route's canonical name (no slash), or NULL where that lineage has no such route. */
+/* Returns the route's canonical name (no slash), or NULL if the lineage has no such route. */
 const char *ws_serve_route_name(const char *name, enum ws_serve_lineage lineage);
 
-/* The routes. The reply is an empty 200 of JSON when they begin. */
+/* The routes. Before a route runs, the reply is set to 200, JSON, empty. */
 void ws_serve_route_health(struct ws_serve_call *c);
 void ws_serve_route_health_generate(struct ws_serve_call *c);
 void ws_serve_route_ready(struct ws_serve_call *c);

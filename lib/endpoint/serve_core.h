@@ -3,8 +3,8 @@
  *
  *   serve.c                start and stop
  *   routes/                the requests (serve_call.h)
- *     serve_routes.c         the table of routes, and what is common to all requests
- *     serve_state.c          the state machine: which request runs while what is paused
+ *     serve_routes.c         the table of routes, and the steps common to all requests
+ *     serve_state.c          the state machine: which request may run in which state
  *     serve_lineage.c        differences of server families, and how they die (serve_lineage.h)
  *     serve_control.c        routes that report or switch
  *     serve_openapi.c        the list of routes and fields
@@ -22,7 +22,7 @@
  *     serve_ranks.c          tensor-parallel ranks: store client, gloo mesh, receiving
  *     serve_gpu.c, serve_nccl.c  ranks of an NCCL group and their GPUs (serve_gpu.h)
  *     serve_ipc.c            tensors in another process's GPU memory
- *     serve_fetch.c         from the tensors of a request to memory (serve_fetch.h)
+ *     serve_fetch.c          from the tensors of a request to memory (serve_fetch.h)
  *     serve_buckets.c        several buckets, received before any is loaded
  *     serve_wire.c           faults on the wire
  *   weights/               memory
@@ -68,13 +68,13 @@ enum { WS_SERVE_MAX_CHATS = 64, WS_SERVE_MAX_PROMPTS = 64 };
 
 /* A prompt and its answer in the cache (serve_generate_cache.c). */
 struct ws_serve_prompt {
-	int32_t *ids;     /* owned, as the following */
-	uint64_t *states; /* after each token */
+	int32_t *ids;     /* owned */
+	uint64_t *states; /* the state after each token; owned */
 	size_t n;
 };
 
 struct ws_serve {
-	/* strings replaced by copies below; those of the caller are gone */
+	/* its strings are NULL, replaced by the copies below */
 	struct ws_serve_opts opts;
 	char *tokenizer_path, *dtype, *quantization, *api_key;
 	char url[320];
@@ -86,17 +86,17 @@ struct ws_serve {
 	int64_t started_ns;
 	int64_t created;           /* seconds since 1970, for /v1/models */
 	uint32_t seed;             /* drawn at the start, for /server_info */
-	struct ws_serve_http *http; /* NULL: driven through ws_serve_handle */
-	struct ws_serve_gpus *gpus; /* NULL: none are wanted */
+	struct ws_serve_http *http; /* NULL: tests call ws_serve_handle */
+	struct ws_serve_gpus *gpus; /* NULL: the endpoint uses no GPU */
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed;    /* any of the following */
 	bool stopping;
-	bool dead;                 /* the emulated scheduler is; every connection drops */
+	bool dead;                 /* the emulated scheduler is dead; every connection drops */
 	bool occupied;             /* the scheduler runs an init, a receive, a flush, a checksum */
-	bool receiving;            /* ... of the first two kinds */
-	bool session;              /* is open */
-	char *chats[WS_SERVE_MAX_CHATS]; /* IDs of the open ones; NULL: free */
+	bool receiving;            /* the scheduler runs an init or a receive */
+	bool session;              /* a session is open */
+	char *chats[WS_SERVE_MAX_CHATS]; /* IDs of open chats; NULL: free */
 	unsigned released;         /* tags of serve_memory.c */
 	bool paused;
 	enum ws_pause_mode mode;
@@ -104,56 +104,56 @@ struct ws_serve {
 	unsigned under_pause;      /* updates that run because generation is paused */
 	unsigned running, waiting; /* emulated requests */
 	char *weight_version;
-	char *model_path, *served_model_name; /* of the last checkpoint loaded from disk */
+	char *model_path, *served_model_name; /* replaced by a load from disk */
 	bool dirty;                /* the weights may have changed since weights_hash */
 	struct ws_serve_group *groups;
-	struct ws_serve_prepared *prepared;  /* serve_two_phase.c; NULL: none is */
-	struct ws_serve_prepared *abandoned; /* they received too long */
-	/* counts pauses and groups: a tensor that comes twice in one is a duplicate */
+	struct ws_serve_prepared *prepared;  /* serve_two_phase.c; NULL: no update is prepared */
+	struct ws_serve_prepared *abandoned; /* prepared updates that took too long to receive */
+	/* counts pauses and groups; a tensor that comes twice within one count is a duplicate */
 	uint64_t sync;
 	struct ws_serve_journal journal;
 
-	struct ws_serve_weights weights; /* used in the scheduler only, as the following */
+	struct ws_serve_weights weights; /* this and all below: used in the scheduler only */
 	struct ws_serve_model *model;    /* NULL: tensors keep the names they were sent with */
-	struct ws_serve_snapshot *snapshot; /* serve_checker.c; NULL: none was made */
-	uint64_t weights_hash;           /* before the last ws_serve_mark_dirty */
+	struct ws_serve_snapshot *snapshot; /* serve_checker.c; NULL: no snapshot */
+	uint64_t weights_hash;           /* valid unless dirty */
 	struct ws_serve_prompt prompts[WS_SERVE_MAX_PROMPTS]; /* a ring */
 	size_t next_prompt;
 };
 
-/* Everything but the listener. */
+/* Creates the endpoint without the HTTP server. */
 int ws_serve_new(const struct ws_serve_opts *opts, struct ws_serve **out, struct ws_err *err);
 
 extern const char ws_serve_stops[]; /* "the endpoint stops" */
-/* The scheduler runs one thing at a time. False: the endpoint stops. */
+/* Waits for the scheduler, which runs one request at a time. False: the endpoint stops. */
 bool ws_serve_acquire(struct ws_serve *s, bool receiving);
 void ws_serve_release(struct ws_serve *s);
-/* The model-update lock, or none while paused. Waits for running requests, as long as it takes. */
+/* Unless paused: waits until no request runs, takes the model-update lock and sets *writer. */
 bool ws_serve_enter_update(struct ws_serve *s, bool abort_all, bool *writer);
 void ws_serve_leave_update(struct ws_serve *s, bool writer);
 void ws_serve_abort_requests(struct ws_serve *s);
 bool ws_serve_pause(struct ws_serve *s, enum ws_pause_mode mode);
-extern const char *const ws_serve_pause_names[3]; /* of the modes that servers have */
+extern const char *const ws_serve_pause_names[3]; /* names of the pause modes of servers */
 bool ws_serve_continue(struct ws_serve *s);
-/* In the scheduler: the weights may have changed, so their hash is computed again. */
+/* In the scheduler: notes that the weights may have changed, so their hash is computed again. */
 void ws_serve_mark_dirty(struct ws_serve *s);
-/* In the scheduler: of the names and bytes of all weights, over however many ranks. -1: out of
- * memory. */
+/* In the scheduler: hashes the names and bytes of all weights. The result does not depend on the
+ * number of ranks. -1: out of memory. */
 int ws_serve_hash_weights(const struct ws_serve *s, uint64_t *out);
 void ws_serve_prompts_forget(struct ws_serve *s); /* empties the cache of prompts */
-/* Waits up to wait_ns for idleness. False: requests were running or waiting. */
+/* Waits up to wait_ns until the endpoint is idle. False: requests were running or waiting. */
 bool ws_serve_flush(struct ws_serve *s, int64_t wait_ns);
 bool ws_serve_is_idle(struct ws_serve *s);
-/* Replaces a text of the endpoint, which the lock guards. */
+/* Replaces a string of the endpoint, under the lock. */
 int ws_serve_set_text(struct ws_serve *s, char **at, const char *text, struct ws_err *err);
-void ws_serve_die(struct ws_serve *s); /* the fault */
-/* From here on nothing waits any more: every request in work comes to an end. Returns whether the
- * emulated scheduler was dead before. */
+void ws_serve_die(struct ws_serve *s); /* the fault "die" */
+/* Ends every wait, now and later, so that all current requests end. Returns whether the emulated
+ * scheduler was dead before. */
 bool ws_serve_halt(struct ws_serve *s, bool dies, const char *why);
 void ws_serve_wait_stop(struct ws_serve *s);
-/* With the lock held: until something changes, or that. */
+/* With the lock held: waits until something changes, or the deadline passes. */
 void ws_serve_wait_changed(struct ws_serve *s, ws_deadline until);
-/* Hash the endpoint's ranks while receiving? */
+/* Whether the ranks hash the bytes that they receive. */
 bool ws_serve_hashes(const struct ws_serve *s);
 /* Ends the threads that receive beside the scheduler. */
 void ws_serve_two_phase_fini(struct ws_serve *s);

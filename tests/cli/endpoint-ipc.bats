@@ -125,7 +125,7 @@ left() {
 changed [(120, 1, 0)]
 changed []" ] || explain "$(grep ^changed <<<"$out")"
 	left 0
-	grep -q "counter 10000 of '/torch_.*' is not counted down: a file has not as many" one.err
+	grep -q "counter 10000 of '/torch_.*' is not counted down: no such counter" one.err
 	grep -q "counter 0 of '?\[31m' is not counted down" one.err
 }
 
@@ -134,7 +134,7 @@ changed []" ] || explain "$(grep ^changed <<<"$out")"
 	sender all
 	expect_status 0
 	said elsewhere 400 'Invalid device_uuid=00000000-0000-0000-0000-000000000000'
-	said other-gpu 400 "GPU 200 is no rank's here"
+	said other-gpu 400 "no rank of this endpoint uses GPU 200"
 	said control 400 'Invalid device_uuid=GPU-?[31m'
 	said negative 400 'neither a number nor a UUID'
 	said future 400 'received sharable handle from a future version of torch'
@@ -143,20 +143,20 @@ changed []" ] || explain "$(grep ^changed <<<"$out")"
 	said short 400 'illegal type or length'
 	said nothing 400 'too short'
 	said wrong 400 "opening another process's memory"
-	said none-handle 400 'nothing that says where'
+	said none-handle 400 'flattened_tensor has bytes but no handle'
 	said none-counter 400 'invalid combination of arguments - expected bytes _ref_counter'
 	said none-event 400 'expected bytes event_handle'
 	said none-waits 400 'expected bool event_sync_required'
 	said none-device 400 'neither a number nor a UUID'
 	said beyond 400 'beyond the allocation'
-	said huge 400 'nothing has'
+	said huge 400 'flattened_tensor has an impossible size or offset'
 	said bigger 400 'int storage_offset_bytes'
-	said below 400 'nothing has'
-	said shorter 400 'goes on behind its storage'
-	said longer 400 'goes on behind its storage'
+	said below 400 'flattened_tensor has an impossible size or offset'
+	said shorter 400 'flattened_tensor ends behind its storage'
+	said longer 400 'flattened_tensor ends behind its storage'
 	said below-none 400 'not one dimension'
 	said other-event 400 "opening another process's event"
-	said short-event 400 'has not 64 bytes'
+	said short-event 400 'the event handle does not have 64 bytes'
 	said stride 400 'not one dimension'
 	said dtype 400 'not of torch.uint8'
 	said function 400 'Blocked unsafe class loading (torch.multiprocessing.reductions.rebuild_storage_cuda)'

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_corrupt.c - fault "corrupt": weights that arrive whole and are wrong in memory afterwards,
- * whatever way they came. So all of it happens after the load and before the answer.
+/* serve_corrupt.c - fault "corrupt": weights arrive correctly, by any route, and are changed in
+ * memory after the load, before the answer.
  *
- * A tensor is read as it lies in memory, put together from its ranks. With rank=N only the share of
- * that rank is read, changed and written. */
+ * A tensor is assembled from the memory of all ranks, changed, and written back. With rank=N only
+ * the share of that rank is read, changed and written. */
 #include "serve_model.h"
 
 #include "wsync/tool/str.h"
@@ -82,7 +82,7 @@ int ws_serve_corrupt_check(const struct ws_serve *s, const struct ws_serve_fault
 struct candidate {
 	const char *name;           /* borrowed */
 	const struct ws_part *part; /* NULL: the endpoint has no model */
-	uint8_t *old;               /* before the load; NULL: not needed */
+	uint8_t *old;               /* bytes before the load; NULL: not needed */
 	uint64_t n_old;
 };
 
@@ -157,8 +157,8 @@ static int add(struct ws_serve_corrupted *v, const struct ws_serve *s, const cha
 	return new->old ? 0 : -1;
 }
 
-/* The parts of a model that have this name, or are in the server's parameter of this name. The
- * loader ignores other names. */
+/* Adds the part of the model with this name, or all parts of the server's parameter with this name.
+ * Ignores other names, as the loader does. */
 static int add_parts(struct ws_serve_corrupted *v, const struct ws_serve *s, const char *name)
 {
 	const struct ws_layout *l = s->model->layout;
@@ -195,17 +195,17 @@ int ws_serve_corrupt_begin(struct ws_serve *s, const struct ws_serve_fault *faul
 	return 0;
 }
 
-/* ---- after it ---- */
+/* ---- after the load ---- */
 
-/* One tensor in work: the whole of it, or the share of one rank, whose bytes are at `boxes`. */
+/* The tensor that is being changed: the whole, or the share of one rank, which `boxes` locates. */
 struct run {
 	const struct candidate *v;
 	enum ws_dtype dtype;
 	unsigned n_dims;
 	const int64_t *dims;
-	uint8_t *came, *now;
-	uint64_t n;     /* of the whole tensor */
-	uint64_t share; /* of these, how many can be changed */
+	uint8_t *came, *now; /* as received; as changed */
+	uint64_t n;     /* bytes of the whole tensor */
+	uint64_t share; /* bytes that can be changed */
 	struct ws_serve_boxes boxes;
 };
 
@@ -244,7 +244,7 @@ static bool write_back(struct ws_serve *s, const struct run *r, int rank)
 	return true;
 }
 
-/* The first other tensor of the request of this type and shape that has other bytes. */
+/* Swaps r's tensor with the first tensor of the request of equal type and shape but other bytes. */
 static void swap(struct ws_serve *s, const struct ws_serve_corrupted *all, struct run *r, int rank)
 {
 	bool found = false;
@@ -265,7 +265,7 @@ static void swap(struct ws_serve *s, const struct ws_serve_corrupted *all, struc
 	}
 }
 
-/* Of the whole tensor, byte k of what can be changed. */
+/* Returns the offset in the whole tensor of byte k of the changeable share. */
 static uint64_t place(const struct run *r, uint64_t k)
 {
 	return r->share == r->n ? k : ws_serve_boxes_whole(&r->boxes, k);
@@ -288,7 +288,7 @@ static void change(struct ws_serve *s, const struct ws_serve_corrupted *all, str
 	}
 }
 
-/* The last tensor that matches and can be changed. */
+/* Corrupts the last tensor that matches and can be changed. */
 void ws_serve_corrupt_end(struct ws_serve *s, struct ws_serve_corrupted *v,
                           struct ws_serve_note *note)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_fault.c - faults on request: KIND:ROUTE:K, corrupt:ROUTE:K:HOW, and flip:ROUTE:K[:TENSOR],
- * short for corrupt:ROUTE:K:flip,tensor=TENSOR. */
+/* serve_fault.c - parses and triggers configured faults: KIND:ROUTE:K, corrupt:ROUTE:K:HOW, and
+ * flip:ROUTE:K[:TENSOR], short for corrupt:ROUTE:K:flip,tensor=TENSOR. */
 #include "serve_core.h"
 #include "serve_call.h"
 
@@ -35,7 +35,7 @@ static const char *find_step(const char *name)
 	return i < WS_WIRE_STEPS ? steps[i] : NULL;
 }
 
-/* Where tensors are loaded. */
+/* Whether the route loads tensors. */
 static bool can_corrupt(const char *route)
 {
 	static const char *const all[] = {
@@ -75,7 +75,7 @@ int ws_serve_fault_set_tensor(struct ws_serve_fault *f, const char *glob, struct
 {
 	const size_t n = strlen(glob);
 	if (n == 0 || n >= sizeof f->tensor)
-		return ws_err_set(err, WS_EUSAGE, "no such tensor");
+		return ws_err_set(err, WS_EUSAGE, "the tensor name is empty or too long");
 	memcpy(f->tensor, glob, n + 1);
 	return 0;
 }
@@ -93,14 +93,14 @@ static int parse_call(const char *at, bool flips, struct ws_serve_fault *f, stru
 	if (ws_parse_uint(number, 1, UINT32_MAX, "K", &f->call, err))
 		return -1;
 	if (f->kind != WS_FAULT_CORRUPT)
-		return what ? ws_err_set(err, WS_EUSAGE, "only flip is of a tensor") : 0;
+		return what ? ws_err_set(err, WS_EUSAGE, "only flip accepts a tensor") : 0;
 	if (flips)
 		return what ? ws_serve_fault_set_tensor(f, what, err) : 0;
 	return what ? ws_serve_corrupt_parse(what, f, err) :
 	              ws_err_set(err, WS_EUSAGE, "not of the form corrupt:ROUTE:K:HOW");
 }
 
-/* Kinds that only some routes have. */
+/* Refuses kinds that the route does not support. */
 static int check_route(enum ws_serve_fault_kind kind, const char *route, struct ws_err *err)
 {
 	if (kind == WS_FAULT_BATCH_VARIANT && strcmp(route, "generate") != 0)
@@ -111,7 +111,7 @@ static int check_route(enum ws_serve_fault_kind kind, const char *route, struct 
 		return ws_err_set(err, WS_EUSAGE,
 		                  "flip and corrupt are for routes that load tensors");
 	if (kind == WS_FAULT_REFUSE && route == steps[WS_WIRE_PAYLOAD])
-		return ws_err_set(err, WS_EUSAGE, "bytes cannot be refused");
+		return ws_err_set(err, WS_EUSAGE, "wire/payload has no fault refuse");
 	return 0;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_chat.c - /open_session and /close_session: a name under which a server keeps the
- * cache of a chat. Here only the name is kept; one that is open already is refused, in
- * the words of the servers. */
+/* serve_chat.c - /open_session and /close_session: an ID under which a server keeps the
+ * cache of a chat. This endpoint keeps only the ID. It refuses an ID that is already open, with
+ * the servers' message. */
 #include "serve_call.h"
 #include "serve_http.h"
 
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The place of this name, or a free one for NULL; NULL: there is none. With the lock held. */
+/* With the lock held: returns the place of id, or a free place if id is NULL; NULL if not found. */
 static char **find(struct ws_serve *s, const char *id)
 {
 	for (size_t i = 0; i < WS_SERVE_MAX_CHATS; i++)

@@ -2,7 +2,7 @@
 /* serve_generate.c - POST /generate: the route, and the tokens.
  *
  * Prompts wait while generation is paused or an update holds the model; then they occupy the
- * scheduler. Each is computed for itself, so a batch answers what its prompts answer alone. */
+ * scheduler. Each prompt is computed separately, so its answer does not depend on the batch. */
 #include "serve_generate.h"
 
 #include "hash.h"
@@ -27,7 +27,7 @@ static size_t count_classes(const struct ws_generate *g)
 	return g->vocab < CLASSES ? g->vocab : CLASSES;
 }
 
-/* 1 to 2^32, of the next token. */
+/* The weight, 1 to 2^32, of a class for the next token. */
 static uint64_t weight(uint64_t state, size_t class)
 {
 	return 1 + (mix(state, class) >> 32);
@@ -72,7 +72,7 @@ static int hash_weights(struct ws_serve *s)
 	return -1;
 }
 
-/* The last token is always computed, and so are tokens with logprobs in the answer. */
+/* The last token, and tokens whose logprobs are in the answer, are always computed. */
 static size_t most_cached(const struct ws_generate_one *one)
 {
 	const size_t most = one->n_prompt - 1;
@@ -124,7 +124,7 @@ static bool enter(struct ws_serve *s)
 	return ok;
 }
 
-/* One for the whole answer: update_weight_version does not wait for the scheduler. */
+/* The answer uses one copy, because update_weight_version does not wait for the scheduler. */
 static char *copy_version(struct ws_serve *s)
 {
 	pthread_mutex_lock(&s->lock);

@@ -8,8 +8,8 @@
  *
  * Each token gets a state: a hash of the state before it, of the token, and of all weights. The
  * state decides the probabilities of the next token and the experts. So the same weights and the
- * same prompt give the same answer, any other bit gives another one, and a cache that keeps states
- * keeps what old weights computed, as a server's does. */
+ * same prompt give the same answer, and any other bit gives another answer. A cache of states
+ * keeps results of old weights, like a server's cache. */
 #ifndef WS_ENDPOINT_SERVE_GENERATE_H
 #define WS_ENDPOINT_SERVE_GENERATE_H
 
@@ -20,7 +20,7 @@
 enum {
 	WS_GENERATE_CONTEXT = 32768,      /* tokens of a prompt and its answer */
 	WS_GENERATE_MAX_BATCH = 512,
-	WS_GENERATE_MAX_TOKENS = 65536,   /* of a batch */
+	WS_GENERATE_MAX_TOKENS = 65536,   /* tokens of a batch */
 	WS_GENERATE_MAX_ROUTED = 1 << 22, /* experts in one answer */
 	WS_GENERATE_RID = 160
 };
@@ -29,7 +29,7 @@ enum {
 struct ws_generate_one {
 	char rid[WS_GENERATE_RID];
 	int32_t *ids;      /* owned: the prompt, then the generated tokens */
-	uint64_t *states;  /* owned: after each of them */
+	uint64_t *states;  /* owned: the state after each token */
 	size_t n_prompt, n_new, cached;
 	bool logprobs;
 	size_t from;       /* first token of the prompt in input_token_logprobs */
@@ -46,18 +46,18 @@ struct ws_generate {
 	int64_t began_ns;
 };
 
-/* WS_EUSAGE: a body of the wrong form. WS_EREFUSED: one that servers refuse. */
+/* WS_EUSAGE: the body has the wrong form. WS_EREFUSED: servers refuse such a request. */
 int ws_generate_read(const struct ws_serve *s, const struct ws_json *body, struct ws_generate *out,
                      struct ws_err *err);
 void ws_generate_free(struct ws_generate *g);
-/* As a float, which servers compute with. state: of the token before. */
+/* Rounded to float, like servers' logprobs. state: the state of the previous token. */
 double ws_generate_logprob(const struct ws_generate *g, uint64_t state, int32_t token);
-/* The first of routing.k consecutive experts of that layer. */
+/* Returns the first of routing.k consecutive experts of that layer. */
 size_t ws_generate_expert(const struct ws_generate *g, uint64_t state, size_t layer);
 void ws_generate_write(struct ws_serve_call *c, const struct ws_generate *g, const char *version);
 
-/* The cache, in the scheduler. Copies the states of the longest prefix that is in the cache, of at
- * most n tokens, and returns its length. */
+/* The cache; call in the scheduler. Finds the longest cached prefix of ids (at most n tokens),
+ * copies its states, and returns its length. */
 size_t ws_serve_prompts_find(const struct ws_serve *s, const int32_t *ids, size_t n,
                              uint64_t *states);
 void ws_serve_prompts_add(struct ws_serve *s, const int32_t *ids, size_t n, const uint64_t *states);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_generate_cache.c - the cache of prompts: the state after each token, in place of keys and
- * values. An update does not touch it, a flush empties it. */
+/* serve_generate_cache.c - the cache of prompts: the state after each token, instead of keys and
+ * values. An update does not change the cache; a flush empties it. */
 #include "serve_generate.h"
 
 #include <stdlib.h>
@@ -41,13 +41,13 @@ static void drop(struct ws_serve_prompt *p)
 	*p = (struct ws_serve_prompt){ 0 };
 }
 
-/* The states of a prefix that is in the cache stay, as in a radix tree. */
+/* The states of a prefix that is already cached are kept, as in a radix tree. */
 void ws_serve_prompts_add(struct ws_serve *s, const int32_t *ids, size_t n, const uint64_t *states)
 {
 	struct ws_serve_prompt fresh = { malloc(n * sizeof *ids), malloc(n * sizeof *states), n };
 	size_t common;
 	const struct ws_serve_prompt *p = find_longest(s, ids, n, &common);
-	if (common == n || !fresh.ids || !fresh.states) { /* without memory less is cached */
+	if (common == n || !fresh.ids || !fresh.states) { /* out of memory: not cached */
 		drop(&fresh);
 		return;
 	}

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_generate_read.c - the body of /generate: fields, defaults and refusals as the servers have
- * them.
+/* serve_generate_read.c - decodes the body of /generate, with the servers' fields, defaults and
+ * refusals.
  *
- *   text | input_ids     one or a list; a byte of a text is a token
+ *   text | input_ids     one prompt or a list; each byte of a text is a token
  *   sampling_params      an object, or one for each prompt
  *   return_logprob, logprob_start_len, return_routed_experts, rid   for all prompts
  *
- * Of sampling_params max_new_tokens and n count: the best token is always taken. Fields that this
- * endpoint cannot serve are refused; fields that no server knows are ignored, as servers do. */
+ * Only max_new_tokens and n of sampling_params are used: the best token is always chosen. Fields
+ * that this endpoint cannot support are refused. Unknown fields are ignored, as in servers. */
 #include "serve_generate.h"
 #include "serve_lineage.h"
 #include "serve_model.h"
@@ -209,8 +209,8 @@ static int refuse_without_weights(const struct ws_serve *s, const char *field, s
 	                  field);
 }
 
-/* -1: the logprobs begin with the generated tokens; servers before 2026 begin with the last token
- * of the prompt then, which has none. */
+/* With -1, logprobs begin with the generated tokens. On servers before 2026 they then begin with
+ * the last token of the prompt, which has no logprob. */
 static int read_logprobs(const struct ws_serve *s, struct ws_generate *g,
                          const struct ws_json *body, struct ws_err *err)
 {
@@ -258,7 +258,7 @@ static int read_routed(const struct ws_serve *s, struct ws_generate *g, const st
 	return 0;
 }
 
-/* One ID for several prompts gets a number for each. */
+/* Adds a number to the ID for each of several prompts. */
 static int read_rid(struct ws_generate *g, const struct ws_json *body, struct ws_err *err)
 {
 	const char *text = NULL;

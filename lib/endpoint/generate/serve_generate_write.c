@@ -5,8 +5,8 @@
  *    "completion_tokens", "cached_tokens", "e2e_latency", ...}}
  *
  * With return_logprob: "input_token_logprobs", "output_token_logprobs": [[logprob, id, null], ...].
- * With return_routed_experts: "routed_experts", int32 in base64. A list of that for a list of
- * prompts. */
+ * With return_routed_experts: "routed_experts", int32 in base64. For a list of prompts, the answer
+ * is a list of such objects. */
 #include "serve_generate.h"
 #include "serve_lineage.h"
 
@@ -16,7 +16,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Printable characters stand for themselves, other tokens are numbers. */
+/* Writes printable characters as they are, and other tokens as numbers. */
 static void write_text(struct ws_jw *w, const struct ws_generate_one *one)
 {
 	const int32_t *new = one->ids + one->n_prompt;
@@ -37,8 +37,8 @@ static void write_text(struct ws_jw *w, const struct ws_generate_one *one)
 	ws_jw_end_array(w);
 }
 
-/* Of tokens [from, to). The first token of a prompt has no logprob, nor does the one that they
- * begin with. */
+/* Writes the logprobs of tokens [from, to). The first reported token of the prompt (one->from) has
+ * none. */
 static void write_logprobs(struct ws_jw *w, const char *key, const struct ws_generate *g,
                            const struct ws_generate_one *one, size_t from, size_t to)
 {
@@ -64,7 +64,7 @@ static void add_expert(struct ws_buf *bytes, size_t expert)
 	ws_buf_add(bytes, le, sizeof le);
 }
 
-/* Zeros where a layer has no experts. */
+/* Writes zeros for layers without experts. */
 static void write_experts(struct ws_jw *w, const struct ws_generate *g,
                           const struct ws_generate_one *one)
 {

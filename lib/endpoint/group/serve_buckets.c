@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_buckets.c - requests that announce several buckets at once: their tensors are received
- * whole before any of them is loaded. */
+/* serve_buckets.c - requests that announce several buckets at once. All buckets are received before
+ * any tensor is loaded. */
 #include "serve_core.h"
 #include "serve_decode.h"
 
@@ -76,7 +76,7 @@ int ws_serve_decode_buckets(const struct ws_json *body, struct ws_serve_buckets 
 	return 0;
 }
 
-/* The array of slots lies still from here on. */
+/* Gives each bucket its part of the slots, whose array is never moved after this. */
 static void cut(struct ws_serve_buckets *b)
 {
 	struct ws_serve_slot *slots = b->all.slots;
@@ -93,7 +93,7 @@ static void cut(struct ws_serve_buckets *b)
 	}
 }
 
-/* All of it at once, where a server takes memory bucket by bucket and keeps it. */
+/* Allocates the memory of all buckets at once. A server allocates and keeps it bucket by bucket. */
 int ws_serve_stage_buckets(const struct ws_serve *s, struct ws_serve_buckets *b, struct ws_err *err)
 {
 	struct ws_serve_update *all = &b->all;

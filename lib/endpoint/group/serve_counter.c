@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_counter.c - memory that was read is given back to who showed it, as torch's readers do:
- * a sender keeps what it has freed until nobody reads it any longer.
+/* serve_counter.c - decrements torch's counter of readers after shared memory was read. A torch
+ * sender keeps freed memory until its counter shows no reader.
  *
- *   /dev/shm/torch_PID_...     of 80064 bytes, the sender's
- *     0   int32                processes that have it mapped; the last one unlinks it
- *     64  int64[10000]         readers of each piece of memory: 1 when it is shown
+ *   /dev/shm/torch_PID_...     80064 bytes, created by the sender
+ *     0   int32                processes that map the file; the last one unlinks it
+ *     64  int64[10000]         readers of each piece of memory: 1 when the sender shares it
  *
- * As of torch/csrc/StorageSharing.cpp and aten/src/ATen/MapAllocator.cpp. The processes are left
- * alone: a file that its sender unlinks meanwhile is gone when it is unmapped here. Who names a
- * file names any: so only what is called and measures so is touched, and no counter goes below
- * 0. Files that are cut short while they are mapped end us by SIGBUS, as they do torch's
- * readers; their owners are senders that may read and write our GPU. */
+ * The format is that of torch/csrc/StorageSharing.cpp and aten/src/ATen/MapAllocator.cpp. The count
+ * of processes is not changed: if the sender unlinks the file, it vanishes when it is unmapped
+ * here. A request could name any file, so only files of this name and size are changed, and no
+ * counter goes below 0. If a mapped file is truncated, SIGBUS ends this process, like torch's
+ * readers. That is accepted: such senders may read and write this endpoint's GPU anyway. */
 #include "serve_gpu.h"
 
 #include "wsync/tool/str.h"
@@ -29,7 +29,7 @@ enum { HEAD = 64, COUNTERS = 10000, NAME = 200 };
 
 static const size_t file_bytes = HEAD + COUNTERS * sizeof(int64_t);
 
-/* Its path, where that is the name of such a file: no other may be meant. */
+/* Writes the path of the file. False: its name is not that of a counter file. */
 static bool find_path(const struct ws_pickle_memory *m, char *path, size_t size)
 {
 	static const char prefix[] = "/torch_";
@@ -46,7 +46,7 @@ static bool find_path(const struct ws_pickle_memory *m, char *path, size_t size)
 	return true;
 }
 
-/* Others count in it too. */
+/* Decrements atomically, because other processes use the counter too. False: it is 0. */
 static bool count_down(_Atomic int64_t *counter)
 {
 	int64_t now = atomic_load(counter);
@@ -55,7 +55,7 @@ static bool count_down(_Atomic int64_t *counter)
 	return now > 0;
 }
 
-/* NULL, or why not. */
+/* Returns NULL, or the reason for a failure. */
 static const char *give_back(const char *path, int64_t at)
 {
 	struct stat st;
@@ -73,7 +73,7 @@ static const char *give_back(const char *path, int64_t at)
 	if (why)
 		return why;
 	if (!count_down((_Atomic int64_t *)(void *)(file + HEAD) + at))
-		why = "nobody reads that any longer";
+		why = "the counter is already 0";
 	munmap(file, file_bytes);
 	return why;
 }
@@ -81,11 +81,11 @@ static const char *give_back(const char *path, int64_t at)
 void ws_serve_give_back(const struct ws_pickle_memory *m, const struct ws_log *log)
 {
 	char path[NAME + 16], name[64];
-	const char *why = "not the name of one";
+	const char *why = "not the name of a counter file";
 	if (!m->counter || !m->counter_len)
 		return;
 	if (m->counter_at < 0 || m->counter_at >= COUNTERS)
-		why = "a file has not as many";
+		why = "no such counter";
 	else if (find_path(m, path, sizeof path))
 		why = give_back(path, m->counter_at);
 	if (why)

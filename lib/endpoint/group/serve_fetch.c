@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_fetch.c - what becomes of the tensors of a request, however their bytes arrive.
+/* serve_fetch.c - stores or loads the tensors of a request, by any route.
  *
- * As in the servers, a tensor whose shape does not fit is refused only after its bytes were
- * received, and weights are live before the flush that may fail. */
+ * As in the servers, a tensor of the wrong shape is refused only after its bytes are received, and
+ * weights are live before the flush, which may fail. */
 #include "serve_fetch.h"
 #include "hash.h"
 #include "serve_call.h"
@@ -75,7 +75,7 @@ static int keep(struct ws_serve *s, const struct ws_serve_fetch *in, struct ws_s
 	                               &note->duplicates, err);
 }
 
-/* Hashes are kept only of tensors that a loader would have taken. */
+/* Keeps hashes only of tensors that a loader would load. */
 static int commit_hashes(struct ws_serve *s, const struct ws_serve_update *u,
                          const struct ws_serve_load *load, struct ws_err *err)
 {
@@ -131,7 +131,7 @@ int ws_serve_fetch_all(struct ws_serve_call *c, const struct ws_serve_fetch *in,
 	struct ws_serve_corrupted *corrupted = NULL;
 	int rc = 0;
 	if (ws_serve_check_load(s, u, &refusal)) {
-		/* The loader would find this when the bytes have come. */
+		/* The loader would detect this after the bytes have arrived, so receive them. */
 		rc = in->fetch(s, in->ctx, u, false, err);
 		if (rc == 0)
 			*err = refusal;

@@ -9,8 +9,8 @@
 
 struct ws_serve_call; /* serve_call.h */
 
-/* Fetches their bytes into u->load, or else into slots[i].data where that is not NULL. keep false:
- * the bytes are not kept. */
+/* fetch receives the bytes of u's tensors into u->load, else into slots[i].data if that is not
+ * NULL. keep false: it discards them. */
 struct ws_serve_fetch {
 	int (*fetch)(struct ws_serve *s, void *ctx, struct ws_serve_update *u, bool keep,
 	             struct ws_err *err);
@@ -21,14 +21,14 @@ struct ws_serve_fetch {
 void ws_serve_put(struct ws_serve *s, struct ws_serve_update *u, size_t i, uint64_t at,
                   const uint8_t *bytes, size_t n);
 /* A fetch function: bytes has all tensors, one after the other. NULL: only their hashes are
- * known. */
+ * kept. */
 int ws_serve_fetch_bytes(struct ws_serve *s, void *bytes, struct ws_serve_update *u, bool keep,
                          struct ws_err *err);
-/* In the scheduler: fetches them and keeps them, or loads them into the model. */
+/* In the scheduler: fetches u's tensors and keeps them, or loads them into the model. */
 int ws_serve_fetch_all(struct ws_serve_call *c, const struct ws_serve_fetch *in,
                        struct ws_serve_update *u, struct ws_err *err);
-/* Likewise, into parameters of exactly these names, from the slots' data. Needs a model's
- * memory. */
+/* In the scheduler: copies the slots' data into parameters of exactly these names. Needs a model
+ * in memory. */
 int ws_serve_copy_direct(struct ws_serve *s, const struct ws_serve_update *u,
                          struct ws_serve_note *note, struct ws_err *err);
 void ws_serve_count_update(struct ws_serve *s, const struct ws_serve_update *u,

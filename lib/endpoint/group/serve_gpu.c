@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_gpu.c - the endpoint's GPUs are found when it starts, and what is on them is brought
- * out. */
+/* serve_gpu.c - opens the endpoint's GPUs when it starts, and copies received tensors to host
+ * memory. */
 #include "serve_gpu.h"
 
 #include "serve_lineage.h"
@@ -11,7 +11,7 @@
 enum { PIECE = 4 << 20, SLOTS = 2 };
 static const int64_t ASKING_NS = 20 * WS_NS_PER_S;
 
-/* ---- finding ---- */
+/* ---- opening ---- */
 
 static int open_gpus(struct ws_serve_gpus *g, unsigned first, unsigned n, struct ws_err *err)
 {
@@ -35,7 +35,7 @@ static int open_nccl(struct ws_serve_gpus *g, const struct ws_serve_opts *o, str
 	char path[WS_NCCL_PATH_MAX];
 	if (o->nccl_library && o->nccl_from)
 		return ws_err_set(err, WS_EUSAGE,
-		                  "{nccl_library} and {nccl_from} name a library each: give one");
+		                  "{nccl_library} and {nccl_from} exclude each other");
 	if (o->nccl_from && ws_nccl_find(o->nccl_from, ws_deadline_in(ASKING_NS), NULL, path, err))
 		return -1;
 	const struct ws_nccl_opts opts = { .library = o->nccl_from ? path : o->nccl_library };
@@ -79,7 +79,7 @@ void ws_serve_gpus_close(struct ws_serve *s)
 	if (!s->gpus)
 		return;
 	ws_serve_ipc_close(s);
-	for (unsigned r = s->opts.tp; r-- > 0; ) /* each restores the context before it */
+	for (unsigned r = s->opts.tp; r-- > 0; ) /* each close restores the previous context */
 		ws_gpu_close(s->gpus->of_rank[r]);
 	ws_nccl_close(s->gpus->nccl);
 	ws_cuda_close(s->gpus->cuda);
@@ -87,12 +87,12 @@ void ws_serve_gpus_close(struct ws_serve *s)
 	s->gpus = NULL;
 }
 
-/* ---- bringing out ---- */
+/* ---- copying out ---- */
 
 struct ws_serve_outlet {
 	struct ws_gpu *gpu;
 	struct ws_stream *stream;
-	bool stuck; /* a copy into the slots was not over in time */
+	bool stuck; /* a copy into the slots did not end in time */
 	struct {
 		void *memory;
 		struct ws_gpu_event *copied;
@@ -156,7 +156,7 @@ static int deliver(const struct ws_gloo_sink *to, uint64_t at, const void *bytes
 	return to->take ? to->take(to->ctx, bytes, n, err) : 0;
 }
 
-/* One piece is copied while the other is looked at. */
+/* Copies one piece while the caller's sink reads the other. */
 int ws_serve_outlet_run(struct ws_serve_outlet *o, ws_devptr from, const struct ws_gloo_sink *to,
                         ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
 {
@@ -164,7 +164,7 @@ int ws_serve_outlet_run(struct ws_serve_outlet *o, ws_devptr from, const struct 
 		return 0;
 	if (o->stuck && !ws_stream_settle(o->gpu, o->stream))
 		return ws_err_set(err, WS_EDEVICE,
-		                  "GPU %s is still busy with a copy that was given up",
+		                  "GPU %s is still busy with an abandoned copy",
 		                  ws_gpu_device(o->gpu)->name);
 	o->stuck = false;
 	int rc = ask(o, 0, from, 0, to->length, err);
@@ -179,7 +179,7 @@ int ws_serve_outlet_run(struct ws_serve_outlet *o, ws_devptr from, const struct 
 			rc = deliver(to, at, o->slots[i % SLOTS].memory, n, err);
 		at += n;
 	}
-	/* Copies that were started write into the slots until they are done. */
+	/* Copies that were started may still write into the slots. */
 	if (rc)
 		o->stuck = !ws_stream_settle(o->gpu, o->stream);
 	return rc;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_group.c - the life of a group and of its ranks, and how all of them work at once.
+/* serve_group.c - creates and frees groups, and runs operations on all ranks of a group at once.
  *
- * An operation runs one thread per rank and ends when all have ended. The first rank that fails
- * aborts the others, which would otherwise wait for bytes that nobody forwards; a group in which
- * something failed stays useless until it is destroyed, as torch's groups do. */
+ * An operation runs one thread per rank and ends when all threads have ended. The first rank that
+ * fails aborts the others, which would otherwise wait for bytes that never come. After a failure
+ * the group is unusable until it is destroyed, like torch's groups. */
 #include "serve_gpu.h"
 
 #include "job.h"
@@ -25,7 +25,7 @@ void ws_serve_group_abort(struct ws_serve_group *g, const char *why)
 			ws_gloo_abort(g->ranks[i].gloo);
 }
 
-/* Only the first failure says why; the others were aborted. */
+/* Only the first failure is the reason; later failures are aborts. */
 static void fail_group(struct ws_serve_rank *r)
 {
 	struct ws_serve *s = r->group->serve;
@@ -64,7 +64,7 @@ int ws_serve_run_ranks(struct ws_serve_group *g,
 		r->work = work;
 		r->until = until;
 		r->failed = false;
-		/* Rank 0 runs here, last: the others must be under way. */
+		/* Rank 0 runs in this thread, after the other threads are started. */
 		r->threaded = i > 0 && ws_thread_start(&r->thread, run_rank, r, NULL) == 0;
 		if (i > 0 && !r->threaded) {
 			ws_err_set(&r->err, WS_ESYSTEM, "can't start new thread");
@@ -82,7 +82,7 @@ int ws_serve_run_ranks(struct ws_serve_group *g,
 	return say_trouble(g, "", err);
 }
 
-/* ---- turns ---- */
+/* ---- one operation at a time ---- */
 
 int ws_serve_group_begin(struct ws_serve_group *g, struct ws_err *err)
 {
@@ -118,7 +118,7 @@ int ws_serve_group_work(struct ws_serve_group *g,
 	return rc;
 }
 
-/* ---- life ---- */
+/* ---- creating and freeing ---- */
 
 struct ws_serve_group *ws_serve_group_new(struct ws_serve *s, const struct ws_serve_init *in,
                                           struct ws_err *err)
@@ -174,7 +174,7 @@ void ws_serve_group_free(struct ws_serve_group *g)
 	if (g->nccl)
 		ws_serve_nccl_leave(g);
 	for (unsigned i = 0; i < g->tp; i++) {
-		ws_gloo_close(g->ranks[i].gloo); /* before the client, which it may still use */
+		ws_gloo_close(g->ranks[i].gloo); /* may still use the client */
 		ws_store_disconnect(g->ranks[i].client);
 		ws_hash_free(g->ranks[i].hash);
 	}

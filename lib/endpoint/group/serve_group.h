@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_group.h - groups of this endpoint's ranks with a trainer, and all of their ranks at
- * once. */
+/* serve_group.h - groups of this endpoint's ranks with a trainer, and operations on all ranks of a
+ * group at once. */
 #ifndef WS_ENDPOINT_SERVE_GROUP_H
 #define WS_ENDPOINT_SERVE_GROUP_H
 
@@ -18,29 +18,29 @@ struct ws_serve_group {
 	uint16_t port;
 	unsigned rank_offset, world_size, tp;
 	bool nccl;                /* else gloo */
-	struct ws_cancel cancel;  /* set: the group is of no more use */
-	unsigned holders;         /* like busy under the lock */
-	bool busy;
-	char trouble[512];        /* why; under the lock */
+	struct ws_cancel cancel;  /* set: the group is unusable */
+	unsigned holders;         /* requests that use the group; under the lock */
+	bool busy;                /* an operation runs; under the lock */
+	char trouble[512];        /* why it is unusable; under the lock */
 	struct ws_serve_rank *ranks;
-	void *job;                /* of the work in work, serve_rank.h */
+	void *job;                /* argument of the current operation, serve_rank.h */
 };
 
 struct ws_serve_group *ws_serve_group_new(struct ws_serve *s, const struct ws_serve_init *in,
                                           struct ws_err *err);
 void ws_serve_group_free(struct ws_serve_group *g); /* NULL is fine; must not be listed any more */
-/* All ranks join: returns when every rank of the world has published its address. */
+/* All ranks join. Returns when every rank of the world has published its address. */
 int ws_serve_group_join(struct ws_serve_group *g, ws_deadline until, struct ws_err *err);
-/* All ranks receive. keep false: the bytes are received and forgotten. */
+/* All ranks receive. keep false: the bytes are discarded. */
 int ws_serve_group_receive(struct ws_serve_group *g, struct ws_serve_update *u, bool keep,
                            ws_deadline until, struct ws_err *err);
-/* Any thread: running and later operations fail, sockets close. The caller holds the lock. */
+/* From any thread, with the lock held: makes current and later operations fail, closes sockets. */
 void ws_serve_group_abort(struct ws_serve_group *g, const char *why);
 
-/* One request at a time uses a group, which is not freed until it ends; the others wait. */
+/* A held group is not freed until it is released. */
 void ws_serve_group_hold(struct ws_serve_group *g);
 void ws_serve_group_release(struct ws_serve_group *g);
-/* In the scheduler. NULL: there is none of that name. */
+/* In the scheduler. ws_serve_find_group returns NULL if no group has that name. */
 int ws_serve_form_group(struct ws_serve *s, const struct ws_serve_init *in, struct ws_err *err);
 struct ws_serve_group *ws_serve_find_group(struct ws_serve *s, const char *name);
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_ipc.c - tensors that another process of this machine has on a GPU: its memory is opened,
- * and what is there is copied out before the request is answered.
+/* serve_ipc.c - reads tensors in GPU memory that another process of this machine shares. Opens the
+ * memory, and copies the tensors out before the request is answered.
  *
- * CUDA wants memory closed by its readers before its owner frees it, so nothing is kept open for
- * long. Memory with a counter of readers is closed when it was copied, and counted down when the
- * request is over: torch's readers do both when a tensor is dropped, and its senders free by it.
- * Without one the owner goes by answers: such memory stays open while the next bucket of the
- * update may be in it, which is when the request at hand or the one before it used it. So a
- * sender that takes two buffers in turn is opened twice in all. With the last bucket, which is
- * the one with flush_cache, and when a request fails, everything is closed. */
+ * CUDA requires that readers close memory before its owner frees it, so it is not kept open for
+ * long. Memory with a counter of readers is closed after the copy, and its counter decremented when
+ * the request ends. (torch's readers do both when a tensor is dropped, and its senders free by the
+ * counter.) The owner of memory without a counter waits for the answer. Such memory stays open if
+ * this request or the previous one used it, because the next bucket may be in it. So a sender that
+ * alternates two buffers is opened only twice. Everything is closed with the last bucket (the one
+ * with flush_cache), and when a request fails. */
 #include "serve_gpu.h"
 
 #include "name_index.h"
@@ -17,20 +17,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_OPEN = 3 * WS_SERVE_MAX_TP }; /* of three requests, each of one for a rank */
+enum { MOST_OPEN = 3 * WS_SERVE_MAX_TP }; /* three requests, one handle for each rank */
 
 struct opened {
 	unsigned char handle[WS_IPC_HANDLE_BYTES];
-	unsigned rank;       /* whose GPU */
+	unsigned rank;       /* the memory is on the GPU of this rank */
 	ws_devptr at;
 	uint64_t bytes;
-	uint64_t used;       /* the request */
+	uint64_t used;       /* number of the last request that used it */
 };
 
 struct ws_serve_ipc {
 	struct opened open[MOST_OPEN];
 	size_t n;
-	uint64_t request;    /* the one at hand */
+	uint64_t request;    /* number of the current request */
 	struct ws_serve_outlet *outlets[WS_SERVE_MAX_TP];
 };
 
@@ -50,7 +50,7 @@ static int find_rank(const struct ws_serve *s, const struct ws_pickle_memory *m,
 	}
 	if (m->uuid[0])
 		return ws_err_set(err, WS_EINPUT, "Invalid device_uuid=%s", ws_quote(m->uuid).text);
-	return ws_err_set(err, WS_EINPUT, "GPU %" PRId64 " is no rank's here", m->ordinal);
+	return ws_err_set(err, WS_EINPUT, "no rank of this endpoint uses GPU %" PRId64, m->ordinal);
 }
 
 /* ---- handles ---- */
@@ -71,7 +71,7 @@ static int open_new(struct ws_serve *s, struct ws_serve_ipc *ipc, unsigned rank,
 	memcpy(o.handle, handle, sizeof o.handle);
 	if (ipc->n == MOST_OPEN)
 		return ws_err_set(err, WS_EINPUT,
-		                  "more memory of other processes than is opened at once");
+		                  "too many handles of other processes' memory are open");
 	if (ws_gpu_use(g, err) || ws_gpu_ipc_open(g, handle, &o.at, err))
 		return -1;
 	if (ws_gpu_size(g, o.at, &o.bytes, err)) {
@@ -85,7 +85,7 @@ static int open_new(struct ws_serve *s, struct ws_serve_ipc *ipc, unsigned rank,
 	return 0;
 }
 
-/* -1: it cannot be. */
+/* Returns the index in ipc->open, or -1 if the handle cannot be opened. */
 static int open_handle(struct ws_serve *s, struct ws_serve_ipc *ipc, unsigned rank,
                        const unsigned char *handle, struct ws_err *err)
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_nccl.c - a rank of a NCCL group, as torch's process group of a server is one.
+/* serve_nccl.c - a rank of an NCCL group, like the torch process group of a server.
  *
- * The id of the communicator is under a key of the store, where rank 0 has put it. Eager servers
- * fetch it and join while their group is made; lazy ones with the first broadcast, so that their
- * group is made at once and whoever sends must not wait for them before it has announced a
- * bucket. Each tensor, or each flattened bucket, is one broadcast into memory that was taken
- * before; all are asked for and then awaited, and only what has all come is brought out and
- * loaded: as SGLang does, so a sender is held up here when servers would hold it up. Loading
- * while the rest still comes would be faster and another server's behaviour; who measures a
- * sender alone has wsync-bench transport. What is NCCL's is aborted as soon as anything fails,
- * because peers learn of it by nothing else. */
+ * Rank 0 stores the id of the communicator under a key of the store. Eager servers fetch the id and
+ * join while they create their group. Lazy servers join with the first broadcast: their group is
+ * created at once, and a sender must announce a bucket before it waits for them.
+ *
+ * Each tensor, or each flattened bucket, is one broadcast into memory allocated before. All
+ * broadcasts are started, then awaited; only then are the tensors copied out and loaded. SGLang
+ * does the same, so a sender waits here whenever it would wait for servers. (To measure a sender
+ * alone, use wsync-bench transport.) The communicator is aborted as soon as anything fails, because
+ * peers do not notice the failure otherwise. */
 #include "serve_gpu.h"
 
 #include "serve_lineage.h"
@@ -27,7 +27,7 @@ struct ws_serve_nccl {
 	struct ws_stream *stream;
 	struct ws_gpu_event *done;
 	struct ws_serve_outlet *outlet;
-	ws_devptr at;                 /* grows, and is kept */
+	ws_devptr at;                 /* grows; kept between requests */
 	uint64_t capacity;
 };
 
@@ -66,7 +66,7 @@ static int begin_joining(struct ws_serve_rank *r, struct ws_err *err)
 	return fetch_id(r, &opts.id, err) || ws_comm_open(&opts, &r->nccl->comm, err) ? -1 : 0;
 }
 
-/* Waits for a key that is never set: ends when the store goes. */
+/* Waits for a key that is never set: ends when the store closes, or at the deadline. */
 static void wait_for_store(struct ws_serve_rank *r)
 {
 	struct ws_buf value;
@@ -75,7 +75,7 @@ static void wait_for_store(struct ws_serve_rank *r)
 	ws_buf_free(&value);
 }
 
-/* It does not come, comes late, or comes and is gone. */
+/* Fault on joining: the rank does not join, joins late, or joins and ends. */
 static int spoil(struct ws_serve_rank *r, enum ws_serve_fault_kind kind, struct ws_err *err)
 {
 	if (kind == WS_FAULT_HANG) {
@@ -158,7 +158,7 @@ static int make_room(struct ws_serve_nccl *n, const struct ws_gloo_sink *sinks, 
 	return 0;
 }
 
-/* All that was asked for. */
+/* Waits for all broadcasts that were started. */
 static int await(struct ws_serve_rank *r, struct ws_err *err)
 {
 	struct ws_serve_nccl *n = r->nccl;
@@ -176,7 +176,7 @@ static int receive(struct ws_serve_rank *r, const struct ws_gloo_sink *sinks, si
 	struct ws_serve_nccl *c = r->nccl;
 	const struct ws_cancel *cancel = &r->group->cancel;
 	uint64_t place = 0;
-	/* Memory first, as torch allocates it: a rank without memory does not join. */
+	/* Allocate first, as torch does: a rank without memory does not join. */
 	if (ws_gpu_use(c->gpu, err) || make_room(c, sinks, n, err) || (!c->comm && join(r, err)))
 		return -1;
 	for (size_t i = 0; i < n; place = after(place, &sinks[i]), i++) {
@@ -223,10 +223,10 @@ static int leave(struct ws_serve_rank *r, struct ws_err *err)
 	return 0;
 }
 
-/* At once, because leaving may be something that ranks wait for each other with. */
+/* All ranks leave at once, because ranks may wait for each other when they leave. */
 void ws_serve_nccl_leave(struct ws_serve_group *g)
 {
 	ws_serve_run_ranks(g, leave, WS_FOREVER, NULL);
 	for (unsigned i = 0; i < g->tp; i++)
-		leave(&g->ranks[i], NULL); /* one that had no thread */
+		leave(&g->ranks[i], NULL); /* for ranks whose thread did not start */
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_ranks.c - what the tensor-parallel ranks of a group do: each a real rank of the gloo
- * mesh or of the NCCL communicator, with a store connection of its own, as the scheduler
- * processes of a server have.
+/* serve_ranks.c - joining and receiving by the tensor-parallel ranks of a group. Each is a real
+ * rank of the gloo mesh or of the NCCL communicator, with its own store connection, like the
+ * scheduler processes of a server.
  *
- * Bytes go where they belong in one pass: rank 0 receives into the tensors' memory, or, with a
- * model, every rank into its share of the parameters; every rank that hashes does so piece by
- * piece as the pieces come. */
+ * Bytes are stored in one pass. Rank 0 receives into the tensors' memory; with a model, every rank
+ * receives into its share of the parameters. Ranks that hash do so piece by piece as the bytes
+ * arrive. */
 #include "serve_gpu.h"
 
 #include "sock.h"
@@ -74,7 +74,7 @@ static int join(struct ws_serve_rank *r, struct ws_err *err)
 		return -1;
 	if (open_mesh(r, err))
 		return -1;
-	/* The mesh stands, and falls at once. */
+	/* The fault drops the mesh after it is complete. */
 	if (fault == WS_FAULT_DROP)
 		return ws_err_set(err, WS_EDATA, "fault drop");
 	return 0;
@@ -87,7 +87,7 @@ int ws_serve_group_join(struct ws_serve_group *g, ws_deadline until, struct ws_e
 
 /* ---- receiving ---- */
 
-/* NCCL's bytes are not ours to spoil: there these two are as a drop. */
+/* Over NCCL the bytes cannot be spoiled: there these faults act like a drop. */
 static bool spoils_bytes(enum ws_serve_fault_kind kind)
 {
 	return kind == WS_FAULT_GARBAGE || kind == WS_FAULT_WRONG_LENGTH;
@@ -112,7 +112,7 @@ static int strike(struct ws_serve_rank *r, struct ws_err *err)
 	return ws_serve_strike(r, r->update->fault, err);
 }
 
-/* Closes the slots that are complete, empty ones included. */
+/* Finishes all complete slots, with empty ones. */
 static void finish_slots(struct ws_serve_rank *r)
 {
 	const struct ws_serve_update *u = r->update;
@@ -152,7 +152,7 @@ static int take(void *ctx, const void *bytes, size_t n, struct ws_err *err)
 	return fault_due(r) ? strike(r, err) : 0;
 }
 
-/* The tensors of the request lie in memory as they lie in a bucket. */
+/* Whether the tensors are adjacent in memory, as in a bucket. */
 static bool in_one_piece(const struct ws_serve_update *u)
 {
 	for (size_t i = 1; i < u->n; i++)
@@ -179,7 +179,7 @@ static size_t fill_sinks(struct ws_serve_rank *r, struct ws_gloo_sink *sinks)
 	return n;
 }
 
-/* A broadcast is all or nothing: it strikes before the one that brings the byte in the middle. */
+/* A broadcast cannot be cut, so the fault strikes before the one that has the middle byte. */
 static size_t find_strike(struct ws_serve_rank *r, const struct ws_gloo_sink *sinks, size_t n)
 {
 	uint64_t before = 0;
@@ -200,8 +200,8 @@ static int receive_over_gloo(struct ws_serve_rank *r, struct ws_gloo_sink *sinks
 	const struct ws_serve_update *u = r->update;
 	const struct ws_serve_group *g = r->group;
 	if (u->fault == WS_FAULT_WRONG_LENGTH && n && r->tp_rank == 0)
-		sinks[n - 1].length++; /* a sender that does not mind is found out before it is
-		                          stored */
+		sinks[n - 1].length++; /* detects a sender that ignores the length before its bytes
+		                          are stored */
 	if (u->fault == WS_FAULT_GARBAGE && r->tp_rank == 0)
 		ws_gloo_spoil(r->gloo, ws_gloo_parent(g->world_size, 0, g->rank_offset));
 	return ws_gloo_recv(r->gloo, 0, sinks, n, r->until, &g->cancel, err);
@@ -224,7 +224,7 @@ static int receive(struct ws_serve_rank *r, struct ws_err *err)
 	                 ws_serve_nccl_receive(r, sinks, n, find_strike(r, sinks, n), err) :
 	                 receive_over_gloo(r, sinks, n, err);
 	if (rc == 0 && fault_due(r))
-		rc = strike(r, err); /* an update without bytes shows take nothing */
+		rc = strike(r, err); /* for an update without bytes take() is not called */
 	free(sinks);
 	return rc;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_wire.c - misbehaviour on the wire: at the store, on joining the mesh, among the bytes.
+/* serve_wire.c - faults on the wire: at the store, on joining the mesh, while receiving.
  *
- * One rank, the first, does what a broken server's would; the group fails by that, here and for its
- * peers. Where it keeps its peers waiting, the wait ends when the store goes, as torch's does. */
+ * The first rank acts like a rank of a broken server. So the group fails, here and for its peers.
+ * If the fault makes peers wait, the wait ends when the store closes, as with torch. */
 #include "serve_rank.h"
 
 #include "gloo_wire.h"
@@ -30,7 +30,7 @@ static void make_garbage(uint8_t *dst, size_t n)
 
 /* ---- the store ---- */
 
-/* Opens as torch does, and announces a key that never comes. */
+/* Begins like torch, and announces a key that is never sent. */
 static size_t make_endless_key(uint8_t *dst)
 {
 	static const uint8_t frame[] = { 0,    0xce, 0xf7, 0x85, 0x3c, /* VALIDATE */
@@ -80,7 +80,7 @@ static int publish(struct ws_serve_rank *r, const struct ws_buf *value, struct w
 	return ws_store_client_set(r->client, key, value->data, value->len, r->until, err);
 }
 
-/* A valid address without a listener. */
+/* Writes a card with a valid address that has no listener. */
 static int make_card(struct ws_serve_rank *r, struct ws_buf *out, struct ws_err *err)
 {
 	struct ws_gloo_address address;
@@ -126,9 +126,9 @@ int ws_serve_spoil_joining(struct ws_serve_rank *r, enum ws_serve_fault_kind kin
 	return rc ? rc : failed(kind, err);
 }
 
-/* ---- among the bytes ---- */
+/* ---- while receiving ---- */
 
-/* Waits for as long as the group is of use. */
+/* Waits until the group is unusable, the endpoint stops, or the deadline passes. */
 static void keep_waiting(struct ws_serve_rank *r)
 {
 	struct ws_serve *s = r->group->serve;
@@ -138,7 +138,7 @@ static void keep_waiting(struct ws_serve_rank *r)
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* Half of the bytes are here: the moment at which an endpoint dies with the most harm. */
+/* Called when half of the bytes are received: a fault then does the most harm. */
 int ws_serve_strike(struct ws_serve_rank *r, enum ws_serve_fault_kind kind, struct ws_err *err)
 {
 	struct ws_serve *s = r->group->serve;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pickle_machine.c - opcodes of protocols 2 to 5, those that Python writes for plain data,
- * classes by name, and torch's persistent ids. */
+/* pickle_machine.c - the opcodes of protocols 2 to 5 that Python writes for plain data, for
+ * classes by name, and for torch's persistent ids. */
 #include "pickle_stack.h"
 
 #include "wsync/tool/str.h"
 
 #include <string.h>
 
-/* Enough for a bucket of tensors and for what torch.save says of one; dtypes
- * and storages are torch's. */
+/* Enough for a bucket of tensors, and for torch.save of a tensor. Dtypes and storages are
+ * in torch. */
 static const struct {
 	const char *module, *name; /* NULL: any */
 } allowed[] = {
@@ -163,7 +163,7 @@ static int stack_global(struct pickle *p, struct ws_err *err)
 	return push_global(p, module.text, module.len, name.text, name.len, err);
 }
 
-/* The function must be a name. Only an empty ordered dictionary is made. */
+/* The function must be a global. NEWOBJ may have no arguments. */
 static int call(struct pickle *p, enum pickle_kind kind, struct ws_err *err)
 {
 	const uint32_t *two = pickle_top(p, 2, err);
@@ -171,11 +171,11 @@ static int call(struct pickle *p, enum pickle_kind kind, struct ws_err *err)
 		return -1;
 	if (pickle_at(p, two[0])->kind != PICKLE_GLOBAL ||
 	    pickle_at(p, two[1])->kind != PICKLE_TUPLE)
-		return pickle_fail(p, "calls what is no function", err);
+		return pickle_fail(p, "call of a value that is not a function", err);
 	if (kind == PICKLE_CALL)
 		return pickle_wrap(p, PICKLE_CALL, 2, err);
 	if (pickle_at(p, two[1])->n)
-		return pickle_fail(p, "makes an object of arguments", err);
+		return pickle_fail(p, "new object with arguments", err);
 	p->stack.n--;
 	return pickle_wrap(p, PICKLE_OBJECT, 1, err);
 }
@@ -186,7 +186,7 @@ static int build(struct pickle *p, struct ws_err *err)
 	if (!two)
 		return -1;
 	if (pickle_at(p, two[0])->kind != PICKLE_OBJECT || pickle_at(p, two[0])->n != 1)
-		return pickle_fail(p, "fills in what is no new object", err);
+		return pickle_fail(p, "state for a value that is not a new object", err);
 	return pickle_put_in(p, PICKLE_OBJECT, 1, err);
 }
 
@@ -245,7 +245,7 @@ static int step(struct pickle *p, uint8_t op, struct ws_err *err)
 	case 0x81: return call(p, PICKLE_OBJECT, err); /* NEWOBJ */
 	case 'b': return build(p, err);
 	case 'Q': return pickle_wrap(p, PICKLE_PERSISTENT, 1, err);
-	default: return pickle_fail(p, "an opcode that is not known here", err);
+	default: return pickle_fail(p, "unknown opcode", err);
 	}
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pickle_machine.h - the stack machine that a pickle is a program for, without anything to run.
+/* pickle_machine.h - the stack machine that runs a pickle, without calling any function.
  *
- * What comes of it is a tree of values that say what Python would have made: calls are kept as the
- * function and its arguments, and only of names on a list. Numbers of values are bounded. */
+ * The result is a tree of values that describe Python's objects. A call is kept as its function,
+ * whose name must be allowed, and its arguments. The number of values is limited. */
 #ifndef WS_ENDPOINT_PICKLE_MACHINE_H
 #define WS_ENDPOINT_PICKLE_MACHINE_H
 
@@ -24,7 +24,7 @@ enum { PICKLE_NOTHING = UINT32_MAX };
 
 struct pickle_value {
 	enum pickle_kind kind;
-	uint32_t first, last;  /* cells of what holds others; PICKLE_NOTHING */
+	uint32_t first, last;  /* cells of a container, or PICKLE_NOTHING */
 	uint32_t n;
 	int64_t integer;       /* of an INT or BOOL */
 	const char *text;      /* into the pickle; of a GLOBAL: the module */
@@ -49,21 +49,21 @@ struct pickle {
 	uint32_t result;
 };
 
-/* Runs from data to the first STOP; p->at is the byte after it. Close in any case. */
+/* Runs to the first STOP; p->at is the byte after it. Call pickle_close even after a failure. */
 int pickle_run(struct pickle *p, const void *data, size_t len, struct ws_err *err);
 void pickle_close(struct pickle *p);
 
 const struct pickle_value *pickle_at(const struct pickle *p, uint32_t value);
-/* Child i, NULL: there are not so many. */
+/* Returns child i, or NULL. */
 const struct pickle_value *pickle_child(const struct pickle *p, const struct pickle_value *v,
                                         uint32_t i);
-/* The value of a key of a DICT; NULL: it has none. */
+/* Returns the value of a key of a DICT, or NULL. */
 const struct pickle_value *pickle_get(const struct pickle *p, const struct pickle_value *v,
                                       const char *key);
 bool pickle_same(const char *text, size_t len, const char *word);
 bool pickle_is_str(const struct pickle_value *v, const char *text);
 bool pickle_is_global(const struct pickle_value *v, const char *module, const char *name);
-/* The arguments, where v is a call of that; else NULL. */
+/* Returns the arguments if v is a call of this function, else NULL. */
 const struct pickle_value *pickle_call_of(const struct pickle *p, const struct pickle_value *v,
                                           const char *module, const char *name);
 
@@ -71,11 +71,11 @@ const struct pickle_value *pickle_call_of(const struct pickle *p, const struct p
 
 struct ws_pickle_bucket; /* pickle_bucket.h */
 int pickle_bad(const char *why, struct ws_err *err);
-/* One dimension of bytes next to each other, and how many. */
+/* Whether the tensor has one dimension and is contiguous. *n: its length in bytes. */
 bool pickle_is_flat(const struct pickle *p, const struct pickle_value *size,
                     const struct pickle_value *stride, uint64_t *n);
 
-/* The arguments, where v rebuilds a tensor in a GPU's memory; else NULL. */
+/* Returns the arguments if v is a call that rebuilds a tensor in GPU memory, else NULL. */
 const struct pickle_value *pickle_cuda_args(const struct pickle *p, const struct pickle_value *v);
 int pickle_read_cuda(const struct pickle *p, const struct pickle_value *args,
                      struct ws_pickle_bucket *out, struct ws_err *err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pickle_read.c - from the tree of a pickle to the bucket it holds; pickle.h tells the form.
+/* pickle_read.c - reads the bucket from the tree of a pickle; pickle.h describes the form.
  *
  * In the byte layout start_idx, end_idx and numel count bytes; tensors must follow one another
  * without gaps and fill the bytes. */
@@ -21,7 +21,7 @@ static bool is_int(const struct pickle_value *v, int64_t wanted)
 
 /* ---- torch.save of a storage ---- */
 
-/* One of the pickles in front of the bytes; *at moves behind it. */
+/* Reads one of the pickles before the bytes, and moves *at behind it. */
 static int read_part(struct pickle *p, const uint8_t *data, size_t len, size_t *at,
                      struct ws_err *err)
 {
@@ -74,16 +74,16 @@ static int read_storage(const struct pickle_value *saved, struct ws_pickle_bucke
 		if (rc)
 			return -1;
 		if (!good)
-			return pickle_bad("what torch.save made is no storage of bytes on the CPU",
+			return pickle_bad("the torch.save data is not a CPU storage of bytes",
 			                  err);
 	}
 	uint64_t length = 0;
 	if (saved->len - at < 8)
-		return pickle_bad("what torch.save made is cut short", err);
+		return pickle_bad("the torch.save data is cut short", err);
 	for (unsigned i = 0; i < 8; i++)
 		length |= (uint64_t)data[at + i] << 8 * i;
 	if (length != saved->len - at - 8 || announced < 0 || length != (uint64_t)announced)
-		return pickle_bad("what torch.save made has another length than it says", err);
+		return pickle_bad("the torch.save data has a wrong length", err);
 	out->bytes = data + at + 8;
 	out->length = length;
 	return 0;
@@ -120,7 +120,7 @@ static int read_flat(const struct pickle *p, const struct pickle_value *v,
 	const struct pickle_value *saved = pickle_child(p, load, 0);
 	if (!saved || saved->kind != PICKLE_BYTES)
 		return pickle_bad(
-			"flattened_tensor is no tensor in host memory, nor one shared from a GPU",
+			"flattened_tensor is neither in host memory nor shared from a GPU",
 			err);
 	if (read_storage(saved, out, err))
 		return -1;
@@ -147,7 +147,7 @@ static int read_shape(const struct pickle *p, const struct pickle_value *shape,
 	for (uint32_t d = 0; d < shape->n; d++) {
 		const struct pickle_value *dim = pickle_child(p, shape, d);
 		if (dim->kind != PICKLE_INT || dim->integer < 0)
-			return pickle_bad("metadata has a shape of other things than lengths", err);
+			return pickle_bad("metadata has a shape with invalid lengths", err);
 		t->dims[d] = dim->integer;
 	}
 	return 0;
@@ -158,11 +158,11 @@ static int read_dtype(const struct pickle_value *v, struct ws_pickle_tensor *t, 
 	char name[32];
 	if (!v || v->kind != PICKLE_GLOBAL || v->len != 5 || memcmp(v->text, "torch", 5) != 0 ||
 	    v->name_len >= sizeof name)
-		return pickle_bad("metadata has no dtype of torch", err);
+		return pickle_bad("metadata has no torch dtype", err);
 	memcpy(name, v->name, v->name_len);
 	name[v->name_len] = 0;
 	if (strlen(name) != v->name_len || !ws_dtype_from_torch(name, &t->dtype))
-		return pickle_bad("metadata has a dtype that is not known", err);
+		return pickle_bad("metadata has an unknown dtype", err);
 	return 0;
 }
 
@@ -182,12 +182,12 @@ static int read_metadata(const struct pickle *p, const struct pickle_value *v, u
 	if (!ws_dtype_bytes(t->dtype, t->n_dims, t->dims, &t->bytes) || t->bytes > INT64_MAX - at ||
 	    !is_int(pickle_get(p, state, "start_idx"), (int64_t)at) ||
 	    !is_int(pickle_get(p, state, "end_idx"), (int64_t)(at + t->bytes)))
-		return pickle_bad("metadata places a tensor elsewhere than behind the one before",
+		return pickle_bad("metadata has a tensor that does not follow the previous one",
 		                  err);
 	return 0;
 }
 
-/* Bytes for all names and their ends. A name that is recalled many times is counted as often. */
+/* Counts the bytes of all names with their NULs. A repeated name counts each time. */
 static int count_names(const struct pickle *p, const struct pickle_value *list, size_t *out,
                        struct ws_err *err)
 {
@@ -201,7 +201,7 @@ static int count_names(const struct pickle *p, const struct pickle_value *list, 
 		if (name && name->kind == PICKLE_STR)
 			*out += name->len + 1;
 		if (*out > (size_t)1 << 28)
-			return pickle_bad("metadata has more names than are taken", err);
+			return pickle_bad("metadata has too many names", err);
 	}
 	return 0;
 }
@@ -231,7 +231,7 @@ static int read_list(const struct pickle *p, const struct pickle_value *list,
 	}
 	return at == out->length ?
 	               0 :
-	               pickle_bad("metadata tells of more or fewer bytes than there are", err);
+	               pickle_bad("metadata and bytes differ in size", err);
 }
 
 int ws_pickle_read(const void *data, size_t n, struct ws_pickle_bucket *out, struct ws_err *err)

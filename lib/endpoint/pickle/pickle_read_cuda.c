@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pickle_read_cuda.c - where in whose memory a bucket's tensor is, by the fifteen arguments of
- * torch's rebuild function (pickle.h). What torch refuses is refused here, in its words; whether
- * such memory exists is seen when somebody opens it. */
+/* pickle_read_cuda.c - reads the place of a bucket's tensor in GPU memory from the fifteen
+ * arguments of torch's rebuild function (pickle.h). Refuses the same values as torch, with torch's
+ * messages. Whether the memory exists is checked only when it is opened. */
 #include "pickle_bucket.h"
 #include "pickle_machine.h"
 
@@ -25,8 +25,8 @@ enum {
 	WAITS,
 	ARGUMENTS
 };
-/* torch 2.6 writes version 1, 2.11 writes 2 and 2.13 writes 3: they differ in
- * expandable segments only. */
+/* torch 2.6 writes version 1, 2.11 writes 2 and 2.13 writes 3. They differ only in
+ * expandable segments. */
 enum { HANDLE_BYTES = 64, VERSION = 3 };
 
 const struct pickle_value *pickle_cuda_args(const struct pickle *p, const struct pickle_value *v)
@@ -38,7 +38,7 @@ const struct pickle_value *pickle_cuda_args(const struct pickle *p, const struct
 	                             "_rebuild_cuda_tensor_modified");
 }
 
-/* Each of these is an integer, bytes or a truth value; None is none of them. */
+/* Checks that these arguments are integers, bytes or booleans, and not None. */
 static int check_kinds(const struct pickle *p, const struct pickle_value *args, struct ws_err *err)
 {
 	static const struct {
@@ -69,7 +69,7 @@ static int read_handle(const struct pickle_value *v, struct ws_pickle_memory *m,
 {
 	const unsigned char *bytes = (const unsigned char *)v->text;
 	if (v->len == HANDLE_BYTES) {
-		m->handle = bytes; /* of before there were versions */
+		m->handle = bytes; /* the old form without a version */
 		return 0;
 	}
 	if (v->len < 2)
@@ -79,7 +79,7 @@ static int read_handle(const struct pickle_value *v, struct ws_pickle_memory *m,
 		                  "this version does not know how to handle",
 		                  err);
 	if (bytes[1] == 'e')
-		return pickle_bad("the tensor is in an expandable segment, which is not taken here",
+		return pickle_bad("the tensor is in an expandable segment, which is not supported",
 		                  err);
 	if (bytes[1] != 'c' || v->len != 2 + HANDLE_BYTES)
 		return pickle_bad("unexpected or illegal type or length of a shareable handle",
@@ -102,7 +102,7 @@ static int read_device(const struct pickle_value *v, struct ws_pickle_memory *m,
 	return 0;
 }
 
-/* Senders share while they still write: torch's readers wait for this before they read. */
+/* A sender may still be writing when it shares memory: torch's readers wait for this event. */
 static int read_event(const struct pickle *p, const struct pickle_value *args,
                       struct ws_pickle_memory *m, struct ws_err *err)
 {
@@ -110,7 +110,7 @@ static int read_event(const struct pickle *p, const struct pickle_value *args,
 	if (!pickle_child(p, args, WAITS)->integer)
 		return 0;
 	if (event->len != HANDLE_BYTES)
-		return pickle_bad("the handle of an event to wait for has not 64 bytes", err);
+		return pickle_bad("the event handle does not have 64 bytes", err);
 	m->event = (const unsigned char *)event->text;
 	return 0;
 }
@@ -125,7 +125,7 @@ static void read_counter(const struct pickle *p, const struct pickle_value *args
 	m->counter_at = pickle_child(p, args, COUNTER_AT)->integer;
 }
 
-/* Of n bytes, and they lie in their storage: all of it, or the part that a sender has filled. */
+/* Reads offset and length. The tensor must be inside its storage: all of it, or the filled part. */
 static int read_place(const struct pickle *p, const struct pickle_value *args,
                       struct ws_pickle_bucket *out, struct ws_err *err)
 {
@@ -133,17 +133,17 @@ static int read_place(const struct pickle *p, const struct pickle_value *args,
 		      at = pickle_child(p, args, AT)->integer;
 	const int64_t first = pickle_child(p, args, ELEMENTS)->integer; /* elements are bytes */
 	if (storage < 0 || at < 0 || first < 0 || first > storage || at > INT64_MAX - storage)
-		return pickle_bad("flattened_tensor has a size or an offset that nothing has", err);
+		return pickle_bad("flattened_tensor has an impossible size or offset", err);
 	if (!pickle_is_flat(p, pickle_child(p, args, SIZE), pickle_child(p, args, STRIDE),
 	                    &out->length))
-		return pickle_bad("flattened_tensor has not one dimension of bytes", err);
+		return pickle_bad("flattened_tensor is not one dimension of bytes", err);
 	if (out->length > (uint64_t)(storage - first))
-		return pickle_bad("flattened_tensor goes on behind its storage", err);
+		return pickle_bad("flattened_tensor ends behind its storage", err);
 	out->memory.at = (uint64_t)(at + first);
 	return 0;
 }
 
-/* torch does not look at the handle of an empty storage. */
+/* Reads an empty storage. torch ignores its handle. */
 static int read_nothing(const struct pickle *p, const struct pickle_value *args,
                         struct ws_pickle_bucket *out, struct ws_err *err)
 {
@@ -152,7 +152,7 @@ static int read_nothing(const struct pickle *p, const struct pickle_value *args,
 	if (bytes->kind != PICKLE_INT || bytes->integer != 0 ||
 	    !pickle_is_flat(p, pickle_child(p, args, SIZE), pickle_child(p, args, STRIDE), &n) ||
 	    n != 0)
-		return pickle_bad("flattened_tensor has bytes, and nothing that says where", err);
+		return pickle_bad("flattened_tensor has bytes but no handle", err);
 	out->bytes = p->data;
 	return 0;
 }
@@ -168,10 +168,10 @@ int pickle_read_cuda(const struct pickle *p, const struct pickle_value *args,
 				  *storage = pickle_child(p, args, STORAGE);
 	if (!pickle_is_global(cls, "torch", "Tensor") &&
 	    !pickle_is_global(cls, "torch.nn.parameter", "Parameter"))
-		return pickle_bad("flattened_tensor is of a class that is no tensor's", err);
+		return pickle_bad("flattened_tensor has a class that is not a tensor's", err);
 	if (!pickle_is_global(storage, "torch.storage", "TypedStorage") &&
 	    !pickle_is_global(storage, "torch.storage", "UntypedStorage"))
-		return pickle_bad("flattened_tensor has a storage of no known class", err);
+		return pickle_bad("flattened_tensor has an unknown storage class", err);
 	if (!pickle_is_global(pickle_child(p, args, DTYPE), "torch", "uint8"))
 		return pickle_bad("flattened_tensor is not of torch.uint8", err);
 	if (pickle_child(p, args, HANDLE)->kind == PICKLE_NONE)

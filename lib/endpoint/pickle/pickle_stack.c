@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pickle_stack.c - what a running pickle has: values, and a stack, marks and a memo that name
- * them by their numbers, because values move when there are more of them. */
+/* pickle_stack.c - the data of a running pickle: values, and a stack, marks and a memo. These refer
+ * to values by index, because values move in memory when their array grows. */
 #include "pickle_stack.h"
 
 #include <stdlib.h>
 
-enum { MOST = 1 << 21 }; /* of anything */
+enum { MOST = 1 << 21 }; /* limit of each array */
 
 int pickle_fail(const struct pickle *p, const char *why, struct ws_err *err)
 {
@@ -20,7 +20,7 @@ static void *push(struct pickle *p, struct pickle_vector *v, size_t size, struct
 		const size_t cap = v->cap ? v->cap * 2 : 64;
 		void *more = v->n < MOST ? realloc(v->items, cap * size) : NULL;
 		if (!more) {
-			pickle_fail(p, "more values than are taken", err);
+			pickle_fail(p, "too many values", err);
 			return NULL;
 		}
 		v->items = more;
@@ -90,7 +90,7 @@ int pickle_mark(struct pickle *p, struct ws_err *err)
 	return push_index(p, &p->marks, (uint32_t)p->stack.n, err);
 }
 
-/* Ends the latest mark; how many values lie above it. */
+/* Removes the latest mark. *n: the number of values above it. */
 static int unmark(struct pickle *p, size_t *n, struct ws_err *err)
 {
 	if (!p->marks.n)
@@ -123,7 +123,7 @@ int pickle_put_in(struct pickle *p, enum pickle_kind kind, size_t n, struct ws_e
 		return -1;
 	const uint32_t parent = from[0];
 	if (value_at(p, parent)->kind != kind || (kind == PICKLE_DICT && n % 2))
-		return pickle_fail(p, "adds to what cannot hold it", err);
+		return pickle_fail(p, "adds to a value of the wrong type", err);
 	for (size_t i = 1; i <= n; i++)
 		if (add_child(p, parent, ((uint32_t *)p->stack.items)[p->stack.n - n + i - 1], err))
 			return -1;
@@ -158,9 +158,9 @@ int pickle_remember(struct pickle *p, uint64_t place, struct ws_err *err)
 	const uint32_t *v = pickle_top(p, 1, err);
 	if (!v)
 		return -1;
-	/* Python numbers them from 0 on; only few gaps are allowed. */
+	/* Python numbers memo entries from 0 on. Only small gaps are allowed. */
 	if (place > p->memo.n + 1000)
-		return pickle_fail(p, "a memo of odd numbers", err);
+		return pickle_fail(p, "a memo number is too large", err);
 	while (p->memo.n <= place)
 		if (push_index(p, &p->memo, PICKLE_NOTHING, err))
 			return -1;
@@ -171,7 +171,7 @@ int pickle_remember(struct pickle *p, uint64_t place, struct ws_err *err)
 int pickle_recall(struct pickle *p, uint64_t place, struct ws_err *err)
 {
 	if (place >= p->memo.n || ((uint32_t *)p->memo.items)[place] == PICKLE_NOTHING)
-		return pickle_fail(p, "recalls what was never remembered", err);
+		return pickle_fail(p, "reads an unset memo entry", err);
 	return push_index(p, &p->stack, ((uint32_t *)p->memo.items)[place], err);
 }
 

@@ -27,7 +27,7 @@ const struct pickle_value *pickle_child(const struct pickle *p, const struct pic
 const struct pickle_value *pickle_get(const struct pickle *p, const struct pickle_value *v,
                                       const char *key)
 {
-	enum { FEW = 64 }; /* cells of a dictionary that is asked often */
+	enum { FEW = 64 }; /* cell limit: bounds the time of repeated lookups */
 	if (!v || v->kind != PICKLE_DICT || v->n > FEW)
 		return NULL;
 	const struct pickle_cell *cells = p->cells.items;

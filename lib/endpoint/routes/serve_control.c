@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_control.c - routes that report or switch: information, health, pause, continue, flush,
- * version.
+/* serve_control.c - routes that report or change the state: information, health, pause, continue,
+ * flush, version.
  *
- * Pause and continue answer with a "status" and no "success", flush with plain text: so do the
- * servers. */
+ * As in the servers, pause and continue answer with "status" instead of "success", and flush
+ * answers with plain text. */
 #include "serve_call.h"
 #include "serve_generate.h"
 #include "serve_gpu.h"
@@ -24,7 +24,7 @@ static void set_text(struct ws_serve_call *c, unsigned status, const char *text)
 
 /* ---- information ---- */
 
-/* A token would have to be generated, which a scheduler that receives weights cannot. */
+/* A server generates a token for this, which its scheduler cannot do while it receives weights. */
 void ws_serve_route_health_generate(struct ws_serve_call *c)
 {
 	const bool bypass = c->serve->opts.lineage == WS_SERVE_XORL_LEGACY;
@@ -41,7 +41,7 @@ void ws_serve_route_health(struct ws_serve_call *c)
 	c->rp->type = "";
 }
 
-/* As sglang since 0.5.20: 503 while it is paused. */
+/* Like sglang since 0.5.20: 503 while paused. */
 void ws_serve_route_ready(struct ws_serve_call *c)
 {
 	pthread_mutex_lock(&c->serve->lock);
@@ -57,7 +57,7 @@ static void write_version(struct ws_jw *jw, struct ws_serve *s)
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* An update from disk changes it. */
+/* Locks, because an update from disk changes model_path. */
 static void write_path(struct ws_jw *jw, struct ws_serve *s)
 {
 	pthread_mutex_lock(&s->lock);
@@ -141,9 +141,9 @@ void ws_serve_route_server_info(struct ws_serve_call *c)
 	ws_jw_str(&jw, "dtype", s->dtype);
 	ws_jw_str(&jw, "quantization", s->quantization);
 	if (!s->model)
-		ws_jw_bool(&jw, "keeps_anything", true); /* ours: it has no types of its own */
+		ws_jw_bool(&jw, "keeps_anything", true); /* not in servers: accepts any tensor */
 	if (s->gpus && s->gpus->nccl)
-		ws_jw_str(&jw, "nccl_version", ws_nccl_version_text(s->gpus->nccl)); /* ours too */
+		ws_jw_str(&jw, "nccl_version", ws_nccl_version_text(s->gpus->nccl)); /* likewise */
 	ws_jw_str(&jw, "kv_cache_dtype", "auto");
 	ws_jw_str(&jw, "attention_backend", "torch_native");
 	ws_jw_str(&jw, "sampling_backend", "pytorch");
@@ -196,7 +196,7 @@ void ws_serve_route_journal(struct ws_serve_call *c)
 	ws_serve_journal_write(c->serve, &c->rp->body);
 }
 
-/* ---- switches ---- */
+/* ---- changes of the state ---- */
 
 static void answer_status(struct ws_serve_call *c, const char *message)
 {
@@ -259,7 +259,7 @@ void ws_serve_route_version(struct ws_serve_call *c)
 	ws_buf_free(&message);
 }
 
-/* The query parameter timeout, in seconds; false: no number. */
+/* Reads the query parameter timeout, in seconds. False: it is not a number. */
 static bool read_timeout(const struct ws_serve_call *c, int64_t *ns)
 {
 	const char *text = ws_serve_query(c, "timeout");

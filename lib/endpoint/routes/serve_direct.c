@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_direct.c - load_format "direct": tensors are copied into the parameters of
- * exactly these names, without the model's loader. The shape is that of the rank's own
- * share, and all ranks get the same. */
+/* serve_direct.c - load_format "direct": copies tensors into the parameters of exactly these
+ * names, without the model's loader. A tensor must have the shape of a rank's share, and all
+ * ranks get the same bytes. */
 #include "serve_fetch.h"
 #include "serve_model.h"
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_journal.c - what was asked of the endpoint, in the order it was
- * asked, for GET /wsync/journal.
+/* serve_journal.c - records the requests to the endpoint, in their order, for GET /wsync/journal.
  *
- * A request stands in the journal from the moment it begins, with status 0 until it is answered, so
- * that a test can see the one that hangs. Beyond the limit requests are only counted. */
+ * A request is in the journal from its start, with status 0 until it is answered. So a test can see
+ * a request that hangs. Requests beyond the limit are only counted. */
 #include "serve_journal.h"
 #include "serve_call.h"
 #include "serve_group.h"

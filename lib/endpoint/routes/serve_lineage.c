@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_lineage.c - the names of lineages, and how an emulated server dies.
  *
- * An uncaught exception in a server's scheduler takes the whole server down: the
- * scheduler signals its parent, which kills every process. Clients see connections that close
- * without an answer, all of them at once, and its port is closed. */
+ * An uncaught exception in a server's scheduler ends the whole server: the scheduler signals its
+ * parent, which kills every process. Then all connections close at once without an answer, and
+ * the port is closed. */
 #include "serve_lineage.h"
 
 #include "serve_call.h"
@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The local part of the version names this program. */
+/* the local part of the version identifies wsync-endpoint */
 #define OURS "+wsync." WSYNC_VERSION
 
 const struct ws_serve_lineage_names ws_serve_lineages[WS_SERVE_N_LINEAGES] = {
@@ -31,7 +31,7 @@ const struct ws_serve_lineage_names ws_serve_lineages[WS_SERVE_N_LINEAGES] = {
 
 /* ---- death ---- */
 
-/* One dies once. */
+/* Reports the crash only once. */
 static void die_of(struct ws_serve *s, const char *why)
 {
 	if (!ws_serve_halt(s, true, why) && s->opts.crash)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_lineage.h - differences of servers: the fields they know, their answers, their crashes.
+/* serve_lineage.h - differences between servers: their fields, their answers, their crashes.
  *
- * Which routes they have stands in the table of serve_routes.c, as sets of lineages. This is the
- * endpoint's own reading of the servers; the client (lineage.c) has another, so that one can be
- * tested against the other. */
+ * The table of serve_routes.c lists their routes, with sets of lineages. Both were written from the
+ * servers' sources, independently of the client (lineage.c), so that one can be tested against
+ * the other. */
 #ifndef WS_ENDPOINT_SERVE_LINEAGE_H
 #define WS_ENDPOINT_SERVE_LINEAGE_H
 
@@ -28,21 +28,21 @@ enum {
 	WS_IN_FROM_0_5 = WS_IN_FROM_2026 | WS_IN_0_5,
 	WS_IN_ALL = WS_IN_FROM_0_5 | WS_IN_0_4,
 
-	/* Fields that the others do not know and ignore. */
+	/* Fields; lineages outside the set ignore them. */
 	/* weight_version and abort_all_requests of an update */
 	WS_HAS_UPDATE_VERSION = WS_IN_FROM_0_5,
-	WS_HAS_LOAD_FORMAT = WS_IN_FROM_2026,   /* of an update, and flattened_bucket */
+	WS_HAS_LOAD_FORMAT = WS_IN_FROM_2026,   /* of an update, with flattened_bucket */
 	WS_HAS_FREE_KV_CACHE = WS_IN_XORL_LEGACY, /* free_kv_cache_before_recv */
 	WS_HAS_FLUSH_TIMEOUT = WS_IN_0_5_15,    /* the query parameter */
-	/* of weights_checker; for others action is required, and is not "checksum" */
+	/* weights_checker has action "checksum", by default; elsewhere action is required */
 	WS_HAS_CHECKSUMS = WS_IN_0_5_15,
 	WS_HAS_X_API_KEY = WS_IN_FROM_2026,     /* beside Authorization: Bearer */
 	WS_HAS_EXTENDED_INFO = WS_IN_FROM_2026, /* /model_info reports the architecture */
-	/* by default logprobs of a prompt begin with its last token */
+	/* by default, logprobs of a prompt begin with its last token */
 	WS_HAS_LAST_TOKEN = WS_IN_0_4 | WS_IN_0_5 | WS_IN_XORL_LEGACY,
 
-	/* Behaviour. */
-	/* a missing group and a failed flush are answered, not died of */
+	/* Behavior. */
+	/* answers a missing group and a failed flush, instead of crashing */
 	WS_SURVIVES = WS_IN_LENIENT | WS_IN_XORL_LEGACY,
 	WS_HEALTH_GENERATES = WS_IN_0_4 | WS_IN_0_5 /* /health is /health_generate */
 };

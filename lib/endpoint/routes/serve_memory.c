@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_memory.c - memory that is given away and taken back, by tag: weights, kv_cache, cuda_graph.
+/* serve_memory.c - releases and resumes memory by tag: weights, kv_cache, cuda_graph.
  *
- * Without a memory saver nothing moves, and the server only remembers what was released. With one,
- * released weights are gone: they come back as zeros, unless there is a backup. Whoever
- * releases while requests run, or resumes what was not released, kills the scheduler; so does
- * an update into weights that are not there. /sleep and /wake_up, which are another server's,
- * are the same for all tags. */
+ * Without a memory saver no memory is freed, and the server only records the released tags. With a
+ * memory saver, released weights are lost: they come back as zeros, unless there is a backup.
+ * Three mistakes kill the scheduler: a release while requests run, a resume of a tag that is not
+ * released, and an update of released weights. /sleep and /wake_up, of another server, do the same;
+ * /sleep always for all tags. */
 #include "serve_call.h"
 #include "serve_model.h"
 
@@ -16,9 +16,9 @@
 const char *const ws_serve_tags[WS_SERVE_TAGS] = { "weights", "kv_cache", "cuda_graph" };
 enum { ALL_TAGS = (1u << WS_SERVE_TAGS) - 1 };
 
-/* ---- weights that go ---- */
+/* ---- dropping weights ---- */
 
-/* Gives the pages away, of private memory: they read as zeros then. */
+/* Frees the pages of private memory, which then reads as zeros. */
 static void drop(uint8_t *data, uint64_t n)
 {
 	const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -40,7 +40,7 @@ static void drop_weights(struct ws_serve *s)
 	for (size_t i = 0; i < s->weights.n; i++) {
 		struct ws_serve_weight *w = &s->weights.items[i];
 		drop(w->data, w->bytes);
-		w->hash = ~w->hash; /* of bytes that are not kept: no longer those */
+		w->hash = ~w->hash; /* if only hashes are kept: the weights have changed */
 	}
 	for (unsigned r = 0; m && r < m->tp; r++)
 		drop(m->memory[r], m->memory[r] ? m->rank_bytes[r] : 0);
@@ -48,7 +48,7 @@ static void drop_weights(struct ws_serve *s)
 
 /* ---- the routes ---- */
 
-/* A death, or where everything is survived, a refusal. */
+/* Crashes the scheduler; the lenient lineage refuses instead. */
 static void fail(struct ws_serve_call *c, const char *why)
 {
 	if (c->serve->opts.lineage == WS_SERVE_LENIENT)
@@ -69,7 +69,7 @@ bool ws_serve_has_weights(struct ws_serve_call *c)
 	return !gone;
 }
 
-/* Servers accept unknown tags and do nothing with them. */
+/* Servers accept unknown tags and ignore them. */
 static unsigned tag_of(const char *name)
 {
 	return 1u << ws_serve_find_word(ws_serve_tags, WS_SERVE_TAGS, name) & ALL_TAGS;
@@ -93,7 +93,7 @@ static int decode_tags(const struct ws_json *body, unsigned *out, struct ws_err 
 	return 0;
 }
 
-/* In the scheduler. False: it failed, and that was answered. */
+/* In the scheduler. False: it failed and has answered, or the endpoint has crashed. */
 static bool release(struct ws_serve_call *c, unsigned which)
 {
 	struct ws_serve *s = c->serve;
@@ -162,7 +162,7 @@ void ws_serve_route_sleep(struct ws_serve_call *c)
 	run(c, ALL_TAGS, release);
 }
 
-/* Of what sleeps: waking twice is no error here. */
+/* Resumes only released tags: to wake twice is not an error here. */
 void ws_serve_route_wake(struct ws_serve_call *c)
 {
 	const char *text = ws_serve_query(c, "tags");

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_openapi.c - GET /openapi.json: routes, and the fields of their
- * bodies, as FastAPI tells them.
+ * bodies, in FastAPI's format.
  *
- * A client that wants to know what a server can reads this first. Servers whose bodies are
- * decoded by another library than FastAPI's own (xorl's) show routes without fields. */
+ * Clients read this first to detect a server's capabilities. Servers that do not decode bodies with
+ * FastAPI's own library (xorl's) list routes without fields. */
 #include "serve_call.h"
 #include "serve_lineage.h"
 
@@ -68,17 +68,17 @@ static const struct fields {
 	{ "get_weights_by_name", "name truncate_size", WS_IN_ALL, false },
 };
 
-/* Endpoints with --checksums have the field that came with them. */
+/* With --checksums, an endpoint also has the field that servers added together with checksums. */
 static bool has_fields(const struct ws_serve *s, const struct fields *f)
 {
 	return ws_serve_in(s->opts.lineage, f->lineages) ||
 	       (s->opts.checksums && strcmp(f->names, "allow_quant_error") == 0);
 }
 
-/* A walk over the fields of one route; zeroed: at the first. */
+/* An iterator over the fields of one route; zeroed: before the first. */
 struct field {
 	size_t row;
-	const char *next; /* into its names; NULL: at the first */
+	const char *next; /* into the row's names; NULL: at the first name */
 	char name[48];
 };
 
@@ -114,7 +114,7 @@ static void write_parameters(struct ws_jw *jw, const char *route, const struct w
 	ws_jw_end_array(jw);
 }
 
-/* The name of a body's schema is that of its route. */
+/* The schema of a body has the name of its route. */
 static void write_body(struct ws_jw *jw, const char *route, const struct ws_serve *s)
 {
 	char ref[96];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_receive.c - receive_weights of xorl-legacy: everything in one request.
  *
- * Tensors come by broadcasts that block, one at a time in the order of the list; when all are there
- * they are loaded in one call. Types are few, and the cache is not flushed unless asked. */
+ * Tensors are received by blocking broadcasts, one at a time in the order of the list, then loaded
+ * in one call. Only a few types are supported. The cache is flushed only on request. */
 #include "serve_call.h"
 #include "serve_group.h"
 #include "serve_fetch.h"

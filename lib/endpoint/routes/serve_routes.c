@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_routes.c - the table of routes, and what happens to every request.
+/* serve_routes.c - the table of routes, and the steps common to all requests.
  *
- * Answers are shaped like the servers': FastAPI's {"detail"} for unknown paths and methods, the
+ * Answers have the servers' forms: FastAPI's {"detail"} for unknown paths and methods, the
  * validation handler's {"object":"error"}, {"success","message"} from the scheduler. */
 #include "serve_call.h"
 #include "serve_lineage.h"
@@ -108,7 +108,7 @@ void ws_serve_answer(struct ws_serve_call *c, bool success, const char *fmt, ...
 	ws_printable(c->note.message, sizeof c->note.message, text, strlen(text));
 }
 
-/* 400 in the shape of the servers' validation handler. */
+/* Answers 400 in the form of the servers' validation handler. */
 static void answer_invalid(struct ws_serve_call *c, const char *message)
 {
 	char text[1024];
@@ -200,7 +200,7 @@ bool ws_serve_admit(struct ws_serve *s, const struct ws_serve_request *rq,
 
 /* ---- one request ---- */
 
-/* NULL: none is. */
+/* Counts the call. Returns the fault that is due, or NULL. */
 static const struct ws_serve_fault *due_fault(struct ws_serve *s, const struct ws_serve_route *r)
 {
 	const uint64_t call = ++s->journal.calls[r - ws_serve_routes];
@@ -212,7 +212,7 @@ static const struct ws_serve_fault *due_fault(struct ws_serve *s, const struct w
 	return NULL;
 }
 
-/* True: the fault was the answer. Those that strike in the middle of an update are left to it. */
+/* Returns true if the fault replaces the answer. Faults midway in an update are left to routes. */
 static bool misbehave(struct ws_serve_call *c, const struct ws_serve_route *r)
 {
 	struct ws_serve *s = c->serve;
@@ -240,7 +240,7 @@ static bool misbehave(struct ws_serve_call *c, const struct ws_serve_route *r)
 	}
 }
 
-/* The request has been done; the answer is made unreadable. */
+/* Applies faults that make the answer unreadable, after the request is done. */
 static void spoil_answer(struct ws_serve_call *c)
 {
 	static const char garbage[] = "\x16\x03\x01\xff{\"success\":tru\x80\xfe]]";
@@ -306,7 +306,7 @@ static void end_note(struct ws_serve_call *c, size_t place)
 {
 	struct ws_serve *s = c->serve;
 	pthread_mutex_lock(&s->lock);
-	/* Whatever killed the scheduler takes the answers of all others with it. */
+	/* After the scheduler has died, no request is answered. */
 	c->rp->drop |= s->dead;
 	c->note.ns = ws_now_ns() - s->started_ns - c->note.at_ns;
 	c->note.status = c->rp->drop ? 0 : c->rp->status;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_scatter.c - receive_weights_ep_scatter of xorl-legacy: trainers send each rank its own
- * share, point to point, straight into the parameters.
+ * share, point to point, directly into the parameters.
  *
- * The training ranks come first in the group, which the request itself creates. Every rank receives
- * the same list of pieces, each a range of a parameter's rows from one training rank. Names are the
- * server's own. One that is not known is skipped, which its sender does not
- * learn; nothing is computed anew from what came. */
+ * The request itself creates the group, in which the training ranks come first. Every rank receives
+ * the same list of pieces. A piece is a range of a parameter's rows from one training rank. Names
+ * are the server's own. An unknown name is skipped, and the sender is not informed. Received
+ * bytes are not processed further. */
 #include "serve_scatter.h"
 #include "serve_call.h"
 #include "serve_fetch.h"
@@ -19,7 +19,7 @@
 
 /* ---- receiving ---- */
 
-/* As Python slices, which end at the end. */
+/* Computes the place of a piece, like a Python slice, which is cut at the end of the rows. */
 static void place(const struct ws_serve_scatter *x, unsigned rank, const struct ws_serve_piece *p,
                   struct ws_gloo_transfer *t)
 {
@@ -75,7 +75,7 @@ static struct ws_serve_group *join(struct ws_serve *s, const struct ws_serve_sha
 	return NULL;
 }
 
-/* How many parameters, and their bytes at all ranks. */
+/* Marks the parameters as loaded. Returns their number, and their bytes at all ranks. */
 static size_t mark_params(struct ws_serve *s, const struct ws_serve_scatter *x, uint64_t *bytes)
 {
 	struct ws_serve_model *m = s->model;
@@ -117,7 +117,7 @@ static void finish(struct ws_serve_call *c, const struct ws_serve_share_rq *rq,
 	ws_serve_finish_update(c, &u, text);
 }
 
-/* Each parameter once, however many pieces it comes in. */
+/* Lists each parameter once, even if it has several pieces. */
 static int find_corrupted(struct ws_serve *s, const struct ws_serve_scatter *x,
                           const struct ws_serve_fault *due, struct ws_serve_corrupted **out,
                           struct ws_err *err)

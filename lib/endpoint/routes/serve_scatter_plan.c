@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_scatter_plan.c - the request for shares: its fields, and the pieces
- * and batches they come to.
+/* serve_scatter_plan.c - decodes a scatter request, and plans its pieces and batches.
  *
- *   phase 1  experts, one batch per layer, layers in rising order; within one as the plan lists
- * them phase 2  everything else, whole, in the plan's order, so many to a batch Without plans every
- * expert is cut by num_experts_per_rank, all in one batch, and the rest comes from rank 0 in
- * another. */
+ *   phase 1  experts: one batch per layer, in ascending order of layers, then in the plan's order
+ *   phase 2  all other parameters, whole, in the plan's order, non_expert_batch_size in a batch
+ *
+ * Without plans, every expert parameter is cut by num_experts_per_rank, all in one batch. The other
+ * parameters come from rank 0 in another batch. */
 #include "serve_scatter.h"
 
 #include <stdlib.h>
@@ -39,14 +39,14 @@ static bool find_param(const struct ws_serve_scatter *x, const char *name, size_
 	const struct ws_layout *l = x->model->layout;
 	const struct ws_param *p = name ? ws_layout_find_param(l, name) : NULL;
 	if (!p)
-		ws_log(log, 1, "ep_scatter: parameter %.200s is not there and skipped",
+		ws_log(log, 1, "ep_scatter: unknown parameter %.200s is skipped",
 		       name ? name : "?");
 	else
 		*out = (size_t)(p - ws_layout_param(l, 0));
 	return p != NULL;
 }
 
-/* The number in ".layers.<i>.", or -1. */
+/* Returns the number in ".layers.<i>.", or -1. */
 static int64_t layer_of(const char *name)
 {
 	static const char key[] = ".layers.";
@@ -225,7 +225,7 @@ int ws_serve_scatter_decode(const struct ws_serve *s, const struct ws_json *body
                             struct ws_serve_share_rq *rq, struct ws_err *err)
 {
 	bool recapture = false;
-	int64_t unused; /* other numbers that are checked */
+	int64_t unused; /* for fields that are only checked */
 	*rq = (struct ws_serve_share_rq){ .init = { .group = "ep_scatter_group" },
 		                          .world = 8,
 		                          .per_rank = 16,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_session.c - what stands around updates on some servers: sessions,
- * and slime's post-processing.
+/* serve_session.c - routes around updates on some servers: sessions, and slime's post-processing.
  *
- * Both exist for weights that are packed after loading: the first call makes them loadable
- * again, the last one packs them anew. Nothing is packed here, but order and refusals are as
- * there: texts of sessions are sglang 0.5.23's, whose updates from disk want none. */
+ * Both exist for weights that are packed after loading: the first call makes them loadable again,
+ * and the last call packs them again. This endpoint packs nothing, but requires the same order and
+ * refuses the same calls. The texts of sessions are from sglang 0.5.23, whose updates from disk
+ * need no session. */
 #include "serve_call.h"
 
 static bool set_session(struct ws_serve *s, bool open)

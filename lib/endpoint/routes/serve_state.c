@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_state.c - which request runs while what is paused.
+/* serve_state.c - the state machine: which request may run in which state.
  *
- * Two things keep requests apart, as in the servers. The scheduler loop runs one of them at a time:
- * an init that waits for its group blocks a flush that comes later, and a destroy waits for the
- * update before it. The model-update lock is taken by an update outside of a pause, which then
- * waits until no request runs; while paused, updates go ahead and a continue waits for them. */
+ * As in the servers, two mechanisms exclude requests. The scheduler runs one request at a time: an
+ * init that waits for its group blocks a later flush, and a destroy waits for the update before
+ * it. Outside a pause, an update takes the model-update lock and waits until no generation runs.
+ * During a pause, updates run at once, and a continue waits for them. */
 #include "serve_core.h"
 
 #include <stdlib.h>
@@ -91,7 +91,7 @@ bool ws_serve_pause(struct ws_serve *s, enum ws_pause_mode mode)
 		s->waiting += s->running;
 		s->running = 0;
 	}
-	/* abort alone waits for the model-update lock; the other modes answer at once. */
+	/* Only abort waits for the model-update lock; the other modes answer at once. */
 	while (mode == WS_PAUSE_ABORT && s->writer && !s->stopping)
 		pthread_cond_wait(&s->changed, &s->lock);
 	if (mode == WS_PAUSE_ABORT)
@@ -101,7 +101,7 @@ bool ws_serve_pause(struct ws_serve *s, enum ws_pause_mode mode)
 	return ok;
 }
 
-/* The emulated load comes back: retracted requests run again, and clients send new ones. */
+/* Restores the emulated load: retracted requests run again, and clients send new requests. */
 bool ws_serve_continue(struct ws_serve *s)
 {
 	pthread_mutex_lock(&s->lock);

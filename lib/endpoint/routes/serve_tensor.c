@@ -2,12 +2,12 @@
 /* serve_tensor.c - update_weights_from_tensor: the weights are in the request.
  *
  *   {"serialized_named_tensors":["<base64 of a pickle>", one per tensor-parallel rank],
- *    "load_format":"flattened_bucket","flush_cache" (default
- * true),"abort_all_requests","weight_version"}
+ *    "load_format":"flattened_bucket", "flush_cache" (default true), "abort_all_requests",
+ *    "weight_version"}
  *
- * Taken is one form of the many that servers take: flattened buckets (pickle.h), of bytes in the
- * request or, where the endpoint has GPUs, in another process's memory of one. Each rank reads
- * its own element, and all of them must hold the same tensors. */
+ * Servers accept many forms; this endpoint accepts only flattened buckets (pickle.h). Their bytes
+ * are in the request, or, if the endpoint has GPUs, in another process's GPU memory. Each rank
+ * reads its own element, and all elements must have the same tensors. */
 #include "base64.h"
 #include "pickle_bucket.h"
 #include "serve_gpu.h"
@@ -22,11 +22,11 @@
 struct parcel {
 	struct ws_buf pickle;
 	struct ws_pickle_bucket bucket;
-	uint8_t *fetched; /* its bytes, which were on a GPU; NULL: they are in the pickle */
+	uint8_t *fetched; /* bytes copied from a GPU; NULL: they are in the pickle */
 };
 
 struct parcels {
-	struct ws_serve_update update; /* its slots' strings belong to the first parcel */
+	struct ws_serve_update update; /* the first parcel owns the slots' strings */
 	struct parcel *items;
 	size_t n;
 };
@@ -64,7 +64,7 @@ static bool same_tensors(const struct ws_pickle_bucket *a, const struct ws_pickl
 	return true;
 }
 
-/* What the ranks are sent is compared when it is here. */
+/* Fetches the bytes of all ranks, and checks that they are equal. */
 static int fetch(struct ws_serve *s, struct parcels *all, struct ws_err *err)
 {
 	const struct ws_pickle_bucket *first = &all->items[0].bucket;
@@ -143,14 +143,14 @@ static void update(struct ws_serve_call *c, struct parcels *all)
 		ws_serve_finish_update(c, u, "Success");
 }
 
-/* Also of refused requests, which are not read again. */
+/* Also called for refused requests, because this endpoint does not read them again. */
 static void give_back(const struct ws_serve *s, const struct parcels *all)
 {
 	for (size_t i = 0; s->gpus && i < all->n; i++)
 		ws_serve_give_back(&all->items[i].bucket.memory, s->opts.log);
 }
 
-/* WS_EUSAGE: the web framework's refusal. */
+/* WS_EUSAGE: a refusal by the web framework. */
 static int decode(const struct ws_json *body, enum ws_serve_lineage lineage,
                   struct ws_serve_update *u, const struct ws_json **list, struct ws_err *err)
 {

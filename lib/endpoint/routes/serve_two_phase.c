@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_two_phase.c - prepare_weights_update and complete_weights_update of the xorl servers.
  *
- * prepare starts one thread that receives all buckets, and answers when it is about to receive the
- * first; complete waits for the thread and loads everything at once. Between the
- * two the scheduler is free. Nothing here takes the model-update lock: to pause
- * is the caller's business.
+ * prepare starts a thread that receives all buckets, and answers just before the thread receives
+ * the first bucket. complete waits for the thread and loads everything at once. Between the two
+ * the scheduler is free. No function here takes the model-update lock: the caller must pause.
  *
- * The thread owns its memory and the request's body; the endpoint's weights are touched by complete
- * alone. A receive that takes too long is forgotten by xorl-legacy, its thread left to itself, and
- * stays prepared for ever with xorl. */
+ * The thread owns its memory and the request's body. Only complete writes the endpoint's weights.
+ * If a receive takes too long, xorl-legacy abandons it and its thread runs on; with xorl the update
+ * stays prepared forever. */
 #include "serve_call.h"
 #include "serve_group.h"
 #include "serve_fetch.h"
@@ -20,17 +19,17 @@
 #include <string.h>
 
 struct ws_serve_prepared {
-	struct ws_serve_prepared *next; /* among the abandoned */
+	struct ws_serve_prepared *next; /* in the list of abandoned updates */
 	struct ws_serve *serve;
-	struct ws_serve_group *group;   /* held by the thread; gone when that is done */
-	struct ws_json *body;           /* the memory of names, that of the group too */
+	struct ws_serve_group *group;   /* held until the thread is done; then it may be freed */
+	struct ws_json *body;           /* owns the names of tensors and of the group */
 	struct ws_serve_buckets buckets;
 	pthread_t thread;
-	bool ready, done;               /* under the lock, like err when done */
-	struct ws_err err;              /* code 0: none */
+	bool ready, done;               /* under the lock */
+	struct ws_err err;              /* valid when done; code 0: no error */
 };
 
-/* Else xorl-legacy. */
+/* False: xorl-legacy. */
 static bool is_xorl(const struct ws_serve *s)
 {
 	return s->opts.lineage == WS_SERVE_XORL;
@@ -41,7 +40,7 @@ static bool is_xorl(const struct ws_serve *s)
 static void announce(struct ws_serve_prepared *p, bool done)
 {
 	pthread_mutex_lock(&p->serve->lock);
-	p->ready = true; /* also when it failed before */
+	p->ready = true; /* also if the thread failed before it was ready */
 	p->done = done;
 	pthread_cond_broadcast(&p->serve->changed);
 	pthread_mutex_unlock(&p->serve->lock);
@@ -95,7 +94,7 @@ void ws_serve_two_phase_fini(struct ws_serve *s)
 	}
 }
 
-/* False: the time was up, or the endpoint stops. */
+/* Waits for *flag. False: ns have passed, or the endpoint stops. */
 static bool await(struct ws_serve *s, const bool *flag, int64_t ns)
 {
 	const ws_deadline until = ws_deadline_in(ns);
@@ -107,7 +106,7 @@ static bool await(struct ws_serve *s, const bool *flag, int64_t ns)
 	return in_time;
 }
 
-/* Forgotten, but its thread lives on. */
+/* Drops the prepared update, while its thread runs on. */
 static void abandon(struct ws_serve *s, struct ws_serve_prepared *p)
 {
 	pthread_mutex_lock(&s->lock);
@@ -144,7 +143,7 @@ static struct ws_serve_prepared *start(struct ws_serve *s, struct ws_serve_group
 
 /* ---- prepare ---- */
 
-/* Refusals before a thread is started. False: refused and answered. */
+/* Checks the request before a thread is started. False: refused and answered. */
 static bool may_prepare(struct ws_serve_call *c, const struct ws_serve_buckets *b,
                         const char *transport)
 {
@@ -228,7 +227,7 @@ void ws_serve_route_prepare(struct ws_serve_call *c)
 
 /* ---- complete ---- */
 
-/* In the scheduler, the thread being done: loads, and answers. */
+/* In the scheduler, after the thread is done: loads the tensors and answers. */
 static void apply(struct ws_serve_call *c, struct ws_serve_prepared *p, struct ws_serve_update *u)
 {
 	struct ws_serve *s = c->serve;

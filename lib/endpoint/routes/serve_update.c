@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_update.c - the routes that form groups, and the one that receives weights in one call.
+/* serve_update.c - the routes that form groups, and the route that receives weights in one call.
  *
- * What surprises, as in the servers: flush_cache is on when absent; and an init answers when its
- * whole group is there, the scheduler waiting meanwhile. */
+ * As in the servers, flush_cache is on by default. An init answers after all ranks of the group
+ * have joined, and the scheduler waits until then. */
 #include "serve_call.h"
 #include "serve_group.h"
 #include "serve_fetch.h"
@@ -60,7 +60,7 @@ int ws_serve_form_group(struct ws_serve *s, const struct ws_serve_init *in, stru
 	struct ws_serve_group *g = ws_serve_group_new(s, in, err);
 	if (!g)
 		return -1;
-	/* Listed before it is complete, so that a stop reaches its ranks. */
+	/* List the group before it is complete, so that a stop aborts its ranks too. */
 	list_group(s, g);
 	if (ws_serve_group_join(g, ws_deadline_in(s->opts.init_ns), err) == 0)
 		return 0;
@@ -114,7 +114,7 @@ void ws_serve_route_destroy(struct ws_serve_call *c)
 
 /* ---- updates ---- */
 
-/* Without it an assertion fails: some servers catch it, most do not. */
+/* A missing group is a failed assertion: some servers catch it, most crash. */
 struct ws_serve_group *ws_serve_named_group(struct ws_serve_call *c, const char *name)
 {
 	static const char remedy[] = "Please call `init_weights_update_group` first.";

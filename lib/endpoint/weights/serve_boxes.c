@@ -32,7 +32,7 @@ static void swap(uint64_t *axes, unsigned n)
 
 static void transpose(struct ws_serve_side *s)
 {
-	const unsigned n = s->n_dims - 1; /* without that of the bytes */
+	const unsigned n = s->n_dims - 1; /* without the axis of bytes */
 	swap(s->at, n);
 	swap(s->size, n);
 	swap(s->stride, n);
@@ -54,7 +54,7 @@ static uint64_t volume(const struct ws_serve_side *s)
 	return bytes;
 }
 
-/* Where byte k of the box lies in the array. */
+/* Returns the offset in the array of byte k of the box. */
 static uint64_t offset_of(const struct ws_serve_side *s, uint64_t k)
 {
 	uint64_t offset = 0;
@@ -65,7 +65,7 @@ static uint64_t offset_of(const struct ws_serve_side *s, uint64_t k)
 	return offset;
 }
 
-/* How many bytes of the box lie before byte `at` of the array, which is not transposed. */
+/* Counts the bytes of the box before byte `at` of the array, which is not transposed. */
 static uint64_t count_before(const struct ws_serve_side *s, uint64_t at)
 {
 	uint64_t inner = volume(s), k = 0;
@@ -82,7 +82,7 @@ static uint64_t count_before(const struct ws_serve_side *s, uint64_t at)
 	return k;
 }
 
-/* ---- both ---- */
+/* ---- both sides ---- */
 
 void ws_serve_boxes_make(struct ws_serve_boxes *b, unsigned n_whole, const int64_t *whole,
                          const struct ws_box *from, unsigned n_local, const int64_t *local,
@@ -103,7 +103,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* The next piece of the box within bytes [at, end) that is without a gap on both sides. */
+/* Returns how many bytes from byte k on are contiguous on both sides, and before `end`; 0: none. */
 static uint64_t next_piece(const struct ws_serve_boxes *b, uint64_t k, uint64_t end,
                            uint64_t *whole, uint64_t *local)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_checker.c - POST /weights_checker: checksums, and the proof that an update writes every
- * parameter: keep a copy, spoil everything, update, compare with the copy. */
+/* serve_checker.c - POST /weights_checker: checksums, and a check that an update writes every
+ * parameter: snapshot, overwrite all with random numbers, update, compare with the snapshot. */
 #include "serve_call.h"
 #include "serve_lineage.h"
 #include "serve_model.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* ---- the proof ---- */
+/* ---- snapshot, reset, compare ---- */
 
 /* One tensor in memory: a parameter of one rank, or a received tensor. */
 struct cell {
@@ -26,7 +26,7 @@ struct cell {
 struct ws_serve_snapshot {
 	size_t n;
 	uint64_t bytes;
-	uint8_t *copy; /* of all cells, one after the other */
+	uint8_t *copy; /* bytes of all cells, one after the other */
 };
 
 static size_t count_cells(const struct ws_serve *s)
@@ -92,7 +92,7 @@ static void answer_snapshot(struct ws_serve_call *c)
 	ws_serve_answer(c, true, "Success.");
 }
 
-/* xorshift64*: other bytes at each time, and never all the same. */
+/* xorshift64*: random bytes, different at every call. */
 static uint64_t draw(uint64_t *state)
 {
 	*state ^= *state >> 12;
@@ -101,7 +101,7 @@ static uint64_t draw(uint64_t *state)
 	return *state * UINT64_C(0x2545f4914f6cdd1d);
 }
 
-/* Random numbers below 2 in magnitude where they are floats: none is NaN or infinite. */
+/* Writes random numbers. Floats are below 2 in magnitude, so none is NaN or infinite. */
 static void spoil(const struct cell *cell, uint64_t *state)
 {
 	const uint64_t size = ws_dtype_bits(cell->dtype) / 8;
@@ -124,7 +124,7 @@ static void answer_reset(struct ws_serve_call *c)
 	ws_serve_answer(c, true, "Success.");
 }
 
-/* The first element that differs, and both numbers. */
+/* Reports the first element that differs, with both values. */
 static void describe(struct ws_buf *out, const struct cell *cell, const uint8_t *expected)
 {
 	const uint64_t size = ws_dtype_bits(cell->dtype) / 8;
@@ -147,7 +147,7 @@ static void answer_compare(struct ws_serve_call *c)
 	const struct ws_serve_snapshot *shot = s->snapshot;
 	if (!shot || shot->n != count_cells(s) || shot->bytes != count_bytes(s)) {
 		ws_serve_answer(c, false,
-		                shot ? "tensors have come since the snapshot, or other types" :
+		                shot ? "tensors or types have changed since the snapshot" :
 		                       "no snapshot was made");
 		return;
 	}
@@ -175,7 +175,7 @@ static void answer_compare(struct ws_serve_call *c)
 
 static const struct action {
 	const char *name;
-	bool bytes; /* needs them, not only their hashes */
+	bool bytes; /* needs the weights' bytes, not only their hashes */
 	void (*run)(struct ws_serve_call *c);
 } actions[] = {
 	{ "checksum", false, ws_serve_answer_checksums },
@@ -215,7 +215,7 @@ void ws_serve_route_checker(struct ws_serve_call *c)
 		check(c, name);
 }
 
-/* Ours: so that every lineage can be looked into. */
+/* Only wsync-endpoint has this route: it gives checksums for every lineage. */
 void ws_serve_route_checksums(struct ws_serve_call *c)
 {
 	check(c, "checksum");

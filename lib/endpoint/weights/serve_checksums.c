@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_checksums.c - a checksum of every tensor, as it is now.
+/* serve_checksums.c - computes a checksum of the current bytes of every tensor.
  *
- * Checksums are XXH3-64 where upstream has a hash of its own and SHA-256; "algorithm" says
- * so. They go by the names of the checkpoint, of full tensors: a model's are put together
- * again from the shares of all ranks, in the type in which they were sent, so that they can
- * be compared with what was sent. What nothing was ever loaded into is left out. "tensors"
- * tells the type and the shape that the bytes were taken for: bfloat16 that was read as
- * float16 has the same bytes. */
+ * Checksums are XXH3-64, which "algorithm" reports; upstream uses its own hash and SHA-256. They
+ * are of full tensors, under the checkpoint's names. With a model, tensors are assembled from the
+ * shares of all ranks, in the type in which they were sent, so that they can be compared with the
+ * sent tensors. Parameters that were never loaded are left out. "tensors" reports the type and
+ * shape of each tensor, because the same bytes may be read as another type: bfloat16 that was read
+ * as float16 has the same bytes. */
 #include "hash.h"
 #include "serve_call.h"
 #include "serve_model.h"
@@ -21,7 +21,7 @@ struct sum {
 	enum ws_dtype dtype;
 	unsigned n_dims;
 	const int64_t *dims;
-	const uint64_t *hashes; /* of each rank */
+	const uint64_t *hashes; /* one for each rank */
 };
 
 struct sums {
@@ -35,7 +35,7 @@ static int compare_sums(const void *a, const void *b)
 	return strcmp(((const struct sum *)a)->name, ((const struct sum *)b)->name);
 }
 
-/* Returns the place for its hashes. */
+/* Returns the array for the hashes of sum. */
 static uint64_t *add_sum(struct sums *sums, struct sum sum, unsigned tp)
 {
 	uint64_t *hashes = sums->hashes + sums->n * tp;
@@ -44,7 +44,7 @@ static uint64_t *add_sum(struct sums *sums, struct sum sum, unsigned tp)
 	return hashes;
 }
 
-/* Rank 0's copy is read again, because a fault may have changed it. */
+/* Hashes rank 0's copy again, because a fault may have changed it. */
 static void sum_weights(const struct ws_serve *s, struct sums *sums)
 {
 	for (size_t i = 0; i < s->weights.n; i++) {
@@ -58,7 +58,7 @@ static void sum_weights(const struct ws_serve *s, struct sums *sums)
 	}
 }
 
-/* The part whose bytes a tied one has: that of the other parameter. */
+/* Returns the part whose memory part i uses: for a tied parameter, the part of the other one. */
 static size_t source_of(const struct ws_serve_model *m, size_t i)
 {
 	const struct ws_part *part = ws_layout_part(m->layout, i);
@@ -67,7 +67,7 @@ static size_t source_of(const struct ws_serve_model *m, size_t i)
 	return other ? other->first : i;
 }
 
-/* as_sent: in the type in which they were sent, not in that of the parameter. */
+/* as_sent: hashes tensors in the type in which they were sent, not in the parameter's type. */
 static int sum_model(const struct ws_serve_model *m, bool as_sent, struct sums *sums)
 {
 	struct ws_serve_gather g;
@@ -101,7 +101,7 @@ static int make_sums(const struct ws_serve *s, bool as_sent, struct sums *sums)
 	return 0;
 }
 
-/* The digest of one rank: over the names in order, each followed by its checksum. */
+/* Returns the digest of one rank: over the names in order, each followed by its checksum. */
 static uint64_t write_rank(struct ws_jw *jw, unsigned tp_rank, const struct sums *sums,
                            struct ws_hash *digest)
 {
@@ -187,7 +187,7 @@ void ws_serve_answer_checksums(struct ws_serve_call *c)
 	free(sums.hashes);
 }
 
-/* Copies that ranks hold differently count too. */
+/* If ranks hold different copies of a tensor, each different copy counts too. */
 int ws_serve_hash_weights(const struct ws_serve *s, uint64_t *out)
 {
 	struct sums sums = { 0 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_convert.c - see the header. The general way goes through double, which holds every value of
- * every type here exactly; only float32 to bfloat16 and back are common enough for a way of their
- * own. */
+/* serve_convert.c - converts elements (serve_boxes.h), in general through double, which represents
+ * every value of these types exactly. The common conversions between float32 and bfloat16 have
+ * their own functions. */
 #include "serve_boxes.h"
 
 #include "number.h"
@@ -57,7 +57,7 @@ static unsigned encode(const struct format *f, double x)
 	int e = 0;
 	frexp(x, &e); /* |x| in [2^(e-1), 2^e) */
 	e = e - 1 < 1 - bias ? 1 - bias : e - 1;
-	/* In units of the last place; a carry into the next exponent is right as it is. */
+	/* In units of the last place. A carry into the next exponent gives the correct code. */
 	const double units = nearbyint(ldexp(fabs(x), f->mantissa - e));
 	const double code = units + ldexp(e + bias - 1, f->mantissa);
 	if (code > most)

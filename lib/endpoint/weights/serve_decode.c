@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_decode.c - JSON bodies to requests, with the field sets, defaults
+/* serve_decode.c - decodes JSON bodies to requests, with the field sets, defaults
  * and messages of the servers.
  *
- * Two kinds of refusal, as there: a field that is missing or of the wrong type is a validation
- * error (WS_EUSAGE, answered by the web framework); a value that torch or the loader cannot use
- * is an exception in the scheduler (any other code, answered as success=false). Unknown fields
- * are ignored. Everything here works on memory alone. */
+ * There are two kinds of refusal, as in the servers. A field that is missing or of the wrong type
+ * is a validation error (WS_EUSAGE, answered by the web framework). A value that torch or the
+ * loader cannot use is an exception in the scheduler (any other code, answered as success=false).
+ * Unknown fields are ignored. */
 #include "serve_decode.h"
 #include "dims.h"
 #include "serve_core.h"
@@ -141,7 +141,7 @@ int ws_serve_decode_lists(const struct ws_json *body, struct ws_serve_update *u,
 	    ws_serve_field_list(body, "shapes", true, &shapes, err))
 		return -1;
 	const size_t n = ws_json_count(names);
-	/* Servers zip the lists and drop the tail silently, which no sender wants. */
+	/* Servers zip the lists and silently drop the rest. This endpoint reports the mistake. */
 	if (ws_json_count(dtypes) != n || ws_json_count(shapes) != n)
 		return ws_err_set(err, WS_EUSAGE,
 		                  "body: names, dtypes and shapes differ in length: "
@@ -168,8 +168,8 @@ int ws_serve_decode_options(const struct ws_json *body, enum ws_serve_lineage li
 	return 0;
 }
 
-/* Any load format but "flattened_bucket" is received tensor by tensor, without a complaint: so do
- * the servers. */
+/* Any load format but "flattened_bucket" is received tensor by tensor, without an error, as in the
+ * servers. */
 int ws_serve_decode_update(const struct ws_json *body, enum ws_serve_lineage lineage,
                            struct ws_serve_update *out, struct ws_err *err)
 {
@@ -192,7 +192,7 @@ void ws_serve_update_fini(struct ws_serve_update *u)
 	u->n = 0;
 }
 
-/* ---- what torch refuses ---- */
+/* ---- refusals by torch ---- */
 
 static bool torch_has(enum ws_serve_torch torch, enum ws_dtype dtype)
 {
@@ -210,7 +210,7 @@ static bool torch_has(enum ws_serve_torch torch, enum ws_dtype dtype)
 	}
 }
 
-/* gloo moves bytes, but torch dispatches on the element type first and knows only these. */
+/* gloo sends bytes, but torch dispatches on the element type first, and supports only these. */
 static bool gloo_has(enum ws_serve_torch torch, enum ws_dtype dtype)
 {
 	switch (dtype) {
@@ -224,7 +224,7 @@ static bool gloo_has(enum ws_serve_torch torch, enum ws_dtype dtype)
 	}
 }
 
-/* torch has no type of NCCL for the others. FP8 goes as bytes. */
+/* torch has no NCCL type for the other types. It sends FP8 as bytes. */
 static bool nccl_has(enum ws_dtype dtype)
 {
 	return dtype != WS_DTYPE_I16 && dtype != WS_DTYPE_U16 && dtype != WS_DTYPE_U32 &&
@@ -299,7 +299,7 @@ int ws_serve_check_update(const struct ws_serve *s, struct ws_serve_update *u, s
 	return check_distinct(u, err);
 }
 
-/* ---- what the loader refuses ---- */
+/* ---- refusals by the loader ---- */
 
 int ws_serve_check_views(const struct ws_serve_update *u, struct ws_err *err)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_decode.h - requests for groups and for weights, decoded and checked: with the servers'
- * defaults, and what they refuse in their words. */
+/* serve_decode.h - decodes and checks requests for groups and for weights, with the servers'
+ * defaults and error messages. */
 #ifndef WS_ENDPOINT_SERVE_DECODE_H
 #define WS_ENDPOINT_SERVE_DECODE_H
 
@@ -21,24 +21,24 @@ struct ws_serve_init {
 };
 
 struct ws_serve_update {
-	const char *group, *version, *load_format; /* the latter two may be NULL */
+	const char *group, *version, *load_format; /* version and load_format may be NULL */
 	bool flush, abort_all, flattened, free_kv_cache;
-	bool nccl;                  /* other types than over gloo */
-	bool from_files;            /* no broadcast limits the types, and each lies by itself */
-	bool staged;                /* every rank's bytes are compared, whatever is kept of them */
+	bool nccl;                  /* the group is NCCL, which supports other types than gloo */
+	bool from_files;            /* from a checkpoint: no broadcast limits the types */
+	bool staged;                /* the ranks' bytes are compared, even if they are not kept */
 	struct ws_serve_slot *slots;
 	size_t n;
 	uint64_t bytes;
 	enum ws_serve_fault_kind fault;
-	struct ws_serve_load *load; /* where the bytes go instead of the slots' data; NULL: there */
+	struct ws_serve_load *load; /* receives the bytes; NULL: the slots' data do */
 };
 
 /* WS_EUSAGE: a validation error, answered in FastAPI's shape. */
 int ws_serve_decode_init(const struct ws_json *body, struct ws_serve_init *out, struct ws_err *err);
 int ws_serve_decode_update(const struct ws_json *body, enum ws_serve_lineage lineage,
                            struct ws_serve_update *out, struct ws_err *err);
-/* The fields of all updates: flush_cache, load_format in this set of lineages, and those of
- * WS_HAS_UPDATE_VERSION. */
+/* Decodes the fields common to updates: flush_cache; load_format, in this set of lineages; and the
+ * fields of WS_HAS_UPDATE_VERSION. */
 int ws_serve_decode_options(const struct ws_json *body, enum ws_serve_lineage lineage,
                             unsigned load_format, struct ws_serve_update *u, struct ws_err *err);
 void ws_serve_update_fini(struct ws_serve_update *u);
@@ -46,30 +46,30 @@ void ws_serve_update_fini(struct ws_serve_update *u);
 /* Several buckets, received one after the other and loaded together. */
 struct ws_serve_buckets {
 	struct ws_serve_update all;      /* owns the slots */
-	struct ws_serve_update *buckets; /* pieces of them */
+	struct ws_serve_update *buckets; /* each refers to a part of the slots */
 	size_t n;
-	uint8_t *block;                  /* of all tensors; NULL: only hashes are kept */
+	uint8_t *block;                  /* memory of all tensors; NULL: only hashes are kept */
 	int64_t announced;               /* num_buckets */
 };
-/* "buckets" and "num_buckets", or names, dtypes and shapes for exactly one. None is no error. */
+/* Decodes "buckets" and "num_buckets", or one bucket: names, dtypes, shapes. None is no error. */
 int ws_serve_decode_buckets(const struct ws_json *body, struct ws_serve_buckets *out,
                             struct ws_err *err);
-/* Checks them, and takes memory for all. */
+/* Checks the buckets, and allocates memory for all. */
 int ws_serve_stage_buckets(const struct ws_serve *s, struct ws_serve_buckets *b,
                            struct ws_err *err);
 void ws_serve_buckets_fini(struct ws_serve_buckets *b);
 
-/* *out NULL: it is not required, and absent or null. */
+/* *out is NULL if the list is not required, and absent or null. */
 int ws_serve_field_list(const struct ws_json *body, const char *key, bool required,
                         const struct ws_json **out, struct ws_err *err);
 int ws_serve_decode_lists(const struct ws_json *body, struct ws_serve_update *u,
                           struct ws_err *err);
-/* Refusals by torch and the loader that need the request alone, before a byte is received. */
+/* Checks by torch and the loader that need only the request, before any byte is received. */
 int ws_serve_check_init(const struct ws_serve *s, const struct ws_serve_init *in,
                         struct ws_err *err);
 int ws_serve_check_update(const struct ws_serve *s, struct ws_serve_update *u, struct ws_err *err);
-/* Checks after the bytes have come: views that cannot be made, shapes that changed. */
-/* of those flattened */
+/* Checks after the bytes have arrived. check_views is for flattened updates: can torch create a
+ * view of each tensor? check_load: also, has no shape changed? */
 int ws_serve_check_views(const struct ws_serve_update *u, struct ws_err *err);
 int ws_serve_check_load(const struct ws_serve *s, const struct ws_serve_update *u,
                         struct ws_err *err);

@@ -5,9 +5,9 @@
  *   {"model_path","load_format","flush_cache" (default true),"abort_all_requests","weight_version"}
  *   answered by {"success","message","num_paused_requests"}
  *
- * The whole checkpoint is loaded under the names it has; what cannot be opened changes
- * nothing. What was loaded is from then on the model that the endpoint says it runs,
- * by its path and its name. */
+ * The whole checkpoint is loaded, under its own names. If it cannot be opened, nothing
+ * changes. After a load, the endpoint reports the checkpoint's path as its model path and
+ * served name. */
 #include "hash.h"
 #include "serve_call.h"
 #include "serve_fetch.h"
@@ -21,7 +21,7 @@
 
 enum { PIECE = 1 << 20 };
 
-/* One tensor, piece by piece. */
+/* Loads one tensor, piece by piece. */
 static int fetch_tensor(struct ws_serve *s, const struct ws_source *source,
                         struct ws_serve_update *u, size_t i, uint8_t *piece, struct ws_hash *hash,
                         struct ws_err *err)
@@ -39,7 +39,7 @@ static int fetch_tensor(struct ws_serve *s, const struct ws_source *source,
 	return 0;
 }
 
-/* When half of it is loaded. */
+/* Applies a fault when half of the tensors are loaded. */
 static int strike(struct ws_serve *s, const struct ws_serve_update *u, struct ws_err *err)
 {
 	if (u->fault == WS_FAULT_DIE)
@@ -48,7 +48,7 @@ static int strike(struct ws_serve *s, const struct ws_serve_update *u, struct ws
 	       ws_err_set(err, WS_EDATA, "struck by a fault") : 0;
 }
 
-/* A struct ws_serve_fetch's. */
+/* The `fetch` of a struct ws_serve_fetch. */
 static int fetch_checkpoint(struct ws_serve *s, void *ctx, struct ws_serve_update *u, bool keep,
                             struct ws_err *err)
 {
@@ -86,7 +86,7 @@ static int fill_slots(const struct ws_source *source, struct ws_serve_update *u,
 	return 0;
 }
 
-/* Servers have one loader for this; the others make numbers up, or read elsewhere. */
+/* These formats load a checkpoint. Servers' other loaders invent weights, or read elsewhere. */
 static bool has_loader(const char *format)
 {
 	return !format || strcmp(format, "auto") == 0 || strcmp(format, "safetensors") == 0;

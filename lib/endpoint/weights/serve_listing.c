@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_listing.c - the route that tells names and shapes: with a model those of its runtime
- * parameters as one rank has them, without one what was received. */
+/* serve_listing.c - the route that lists names and shapes: with a model, its runtime parameters at
+ * one rank; without a model, the received tensors. */
 #include "serve_call.h"
 #include "serve_model.h"
 
@@ -27,7 +27,7 @@ static size_t count_rows(const struct ws_serve *s)
 	return s->model ? ws_layout_param_count(s->model->layout) : s->weights.n;
 }
 
-/* False: not to be shown. Of tied parameters torch lists the first. */
+/* False: the row is not listed. torch lists only the first of tied parameters. */
 static bool row_at(const struct ws_serve *s, size_t i, unsigned rank, const char *prefix,
                    struct row *out)
 {
@@ -50,7 +50,7 @@ static bool row_at(const struct ws_serve *s, size_t i, unsigned rank, const char
 	return starts_with(w->name, prefix);
 }
 
-/* The scales of row i, where it is read_only. */
+/* Fills in the scales of parameter i. False: it is not read-only, or the name is not listed. */
 static bool scale_at(const struct ws_serve *s, size_t i, unsigned rank, const char *prefix,
                      char *name, size_t n, struct row *out)
 {
@@ -70,7 +70,7 @@ static void write_row(struct ws_jw *jw, const struct row *row)
 	for (unsigned d = 0; d < row->n_dims; d++)
 		ws_jw_int(jw, NULL, row->dims[d]);
 	ws_jw_end_array(jw);
-	ws_jw_str(jw, "dtype", ws_dtype_torch(row->dtype)); /* ours; servers do not tell */
+	ws_jw_str(jw, "dtype", ws_dtype_torch(row->dtype)); /* servers do not report it */
 	ws_jw_uint(jw, "data_ptr", (uint64_t)(uintptr_t)row->data);
 	ws_jw_end_object(jw);
 }
@@ -100,11 +100,11 @@ static void write_rows(struct ws_serve_call *c, const char *prefix, unsigned ran
 	}
 	ws_jw_end_array(&jw);
 	if (!s->model)
-		ws_jw_bool(&jw, "received", true); /* ours: under the names of the sender */
+		ws_jw_bool(&jw, "received", true); /* not in servers: the sender's names */
 	ws_jw_end_object(&jw);
 }
 
-/* A rank that does not exist reads as rank 0, as where servers take the first answer that came. */
+/* An unknown rank means rank 0; servers use the first answer of any rank then. */
 static bool read_rank(const struct ws_serve_call *c, unsigned *rank)
 {
 	const char *text = ws_serve_query(c, "rank");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_model.c - the parameters: a list, their place at each rank, reading them back.
+/* serve_model.c - lists the parameters, places them in each rank's memory, and reads them back.
  *
  * The memory of a rank is one anonymous mapping, so pages that were never written cost nothing and
- * read as zeros: also the padding of vocabularies, which no tensor covers. */
+ * read as zeros. This includes the padding of vocabularies, which no tensor covers. */
 #include "serve_model.h"
 #include "hash.h"
 
@@ -16,13 +16,13 @@ enum { ALIGN = 64, CHUNK = 256 * 1024 };
 
 /* ---- the list ---- */
 
-/* What the layout takes for granted, too. */
+/* Returns the model's dtype, with the same default as the layout. */
 static enum ws_dtype config_dtype(const struct ws_config *c)
 {
 	const char *text = ws_config_string(c, "torch_dtype");
 	enum ws_dtype dtype = WS_DTYPE_BF16;
 	if (!text)
-		text = ws_config_string(c, "dtype"); /* what transformers 5 calls it */
+		text = ws_config_string(c, "dtype"); /* the name in transformers 5 */
 	return text && ws_dtype_from_torch(text, &dtype) ? dtype : WS_DTYPE_BF16;
 }
 
@@ -30,11 +30,11 @@ static int choose_dtype(struct ws_serve_model *m, const char *name, struct ws_er
 {
 	m->dtype = config_dtype(m->config);
 	if (name && !ws_dtype_from_torch(name, &m->dtype))
-		return ws_err_set(err, WS_EUSAGE, "dtype '%.40s': torch has none of that name",
+		return ws_err_set(err, WS_EUSAGE, "dtype '%.40s': not a dtype of torch",
 		                  name);
 	if (ws_dtype_bits(m->dtype) < 16 || !ws_serve_converts(m->dtype, WS_DTYPE_I8))
 		return ws_err_set(err, name ? WS_EUSAGE : WS_EINPUT,
-		                  "dtype %s: parameters are of a floating type of 16 bits or more",
+		                  "dtype %s: parameters need a floating type of 16 bits or more",
 		                  ws_dtype_torch(m->dtype));
 	return 0;
 }
@@ -60,7 +60,7 @@ static int make_layout(struct ws_serve_model *m, const char *quantization, struc
 	return 0;
 }
 
-/* A param is of the type of its parts; that of the model may have been chosen anew. */
+/* A param has its parts' dtype if that is exact, or not the config's dtype; else m->dtype. */
 static int type_params(struct ws_serve_model *m, struct ws_err *err)
 {
 	const size_t n = ws_layout_param_count(m->layout);
@@ -81,7 +81,7 @@ static int type_params(struct ws_serve_model *m, struct ws_err *err)
 	return 0;
 }
 
-/* ---- where they are ---- */
+/* ---- places in memory ---- */
 
 static int place_param(struct ws_serve_model *m, size_t i, unsigned rank, struct ws_err *err)
 {
@@ -99,7 +99,7 @@ static int place_param(struct ws_serve_model *m, size_t i, unsigned rank, struct
 	return 0;
 }
 
-/* A tied parameter is where the other one is. */
+/* Gives a tied parameter the offsets of the parameter that it is tied to. */
 static void share_memory(struct ws_serve_model *m, size_t i)
 {
 	const struct ws_param *p = ws_layout_param(m->layout, i);
@@ -138,7 +138,7 @@ static int map_memory(struct ws_serve_model *m, struct ws_err *err)
 			             ws_format_size(size, sizeof size, n), r);
 			return ws_err_hint(
 				err,
-				"{keep} hash knows their names and shapes without keeping them");
+				"{keep} hash keeps only hashes, not the parameters");
 		}
 		m->memory[r] = at;
 	}
@@ -208,7 +208,7 @@ uint64_t ws_serve_model_bytes(const struct ws_serve_model *m, size_t param, unsi
 	int64_t dims[WS_MAX_DIMS];
 	uint64_t bytes = 0;
 	ws_layout_dims(m->layout, p, rank, dims);
-	ws_dtype_bytes(m->dtypes[param], p->n_dims, dims, &bytes); /* did not overflow before */
+	ws_dtype_bytes(m->dtypes[param], p->n_dims, dims, &bytes); /* place_param checked it */
 	return bytes;
 }
 
@@ -249,7 +249,7 @@ void ws_serve_gather_begin(struct ws_serve_gather *g, const struct ws_serve_mode
 	g->bytes = bytes / (ws_dtype_bits(m->dtypes[p->param]) / 8) * (ws_dtype_bits(dtype) / 8);
 }
 
-/* In the param's own type. */
+/* Reads bytes in the param's own type. */
 static void read_raw(const struct ws_serve_gather *g, unsigned rank, uint64_t at, uint8_t *dst,
                      size_t n)
 {
@@ -295,7 +295,7 @@ static void hash_rank(const struct ws_serve_gather *g, unsigned rank, struct ws_
 	}
 }
 
-/* Zeros behind a vocabulary belong to no tensor: they count where they are none. */
+/* The padding behind a vocabulary belongs to no tensor. It counts only if it is not zero. */
 static void add_padding(const struct ws_serve_gather *g, struct ws_hash *h)
 {
 	const struct ws_serve_model *m = g->model;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_model_fp8.c - parameters in FP8 that a server cannot update.
  *
- * Block FP8 is for the layout: its codes and scales have loaders, and updates work. A server
- * that makes FP8 of a 16-bit checkpoint while it starts (--quantization fp8), or whose
- * checkpoint has one scale for each tensor, does not: when the weights are loaded it puts new
- * parameters in the place of those of each linear layer, the codes transposed [in, out] with
- * scales [1, out] ([out, 1] of such a checkpoint), and of experts (not transposed, a scale for
- * each). The new ones are plain: they have no weight_loader. So in a later update
- *   - what is one of several parts, q_proj or an expert's, asks for the loader: an AttributeError;
- *   - what is alone, o_proj, goes to the default one, which compares shapes: an AssertionError,
- * unless both sides are equal. Then a matrix is copied that is not transposed, without a scale;
- *   - embeddings, norms and the head are as they were, and load.
- * The exceptions end in a 400, in the middle of a bucket; what came before them is loaded.
+ * Updates of block FP8 work, because its codes and scales have loaders; the layout handles it. They
+ * fail if a server quantizes a 16-bit checkpoint when it starts (--quantization fp8), or if the
+ * checkpoint has one scale for each tensor. After the load such a server replaces the parameters
+ * of each linear layer: codes transposed to [in, out] with scales [1, out] ([out, 1] if the
+ * checkpoint is FP8), and those of experts (not transposed, one scale for each). The new parameters
+ * are plain: they have no weight_loader. So in a later update
+ *   - one of several parts (q_proj, an expert) needs the loader: an AttributeError;
+ *   - a single part (o_proj) goes to the default loader, which compares shapes: an AssertionError,
+ *     unless they are equal (square). Then the matrix is copied untransposed, without a scale;
+ *   - embeddings, norms and the head are unchanged, and load.
+ * The exceptions end in a 400 in the middle of a bucket; the tensors before it are loaded.
  * Sources: python/sglang/srt/layers/quantization/fp8.py, process_weights_after_loading;
  * model_loader/weight_utils.py, default_weight_loader. */
 #include "serve_model.h"
@@ -51,7 +51,7 @@ bool ws_serve_model_is_read_only(const struct ws_config *c, const char *quantiza
 	return !*q->method && said(quantization) && strcmp(quantization, "fp8") == 0;
 }
 
-/* A layout with FP8 in blocks of one element, which always divide: it says what is FP8. */
+/* Creates a layout with FP8 in blocks of one element, which always fit: it shows the FP8 params. */
 static int make_probe(const struct ws_serve_model *m, struct ws_config **config,
                       struct ws_layout **out, struct ws_err *err)
 {
@@ -98,7 +98,7 @@ unsigned ws_serve_read_only_dims(const struct ws_serve_model *m, size_t param, b
 	if (p->n_dims != 2) /* experts */
 		return scale ? 1 : p->n_dims;
 	const int64_t out = dims[0];
-	/* spread over the rows, else a row of them */
+	/* scales are a column, else a row */
 	const bool stored = *ws_config_quant(m->config)->method;
 	dims[0] = !scale ? dims[1] : stored ? out : 1;
 	dims[1] = scale && stored ? 1 : out;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_model_load.c - an update: from the bytes of a request to the memory of every rank.
  *
- * What becomes of each tensor is decided before the bytes come, and then each rank takes its
- * share out of the stream that it receives: nothing is kept twice. Servers receive a request's
- * tensors whole and load them afterwards, in their order; the first that the loader refuses ends
- * the request there, and those before it are loaded. That is so here, too. */
+ * Before the bytes arrive, each tensor is accepted, ignored or refused. Then each rank copies its
+ * share out of the stream that it receives, so nothing is stored twice. Servers receive all tensors
+ * of a request and load them afterwards in order. The first tensor that the loader refuses ends
+ * the request, and the tensors before it are loaded. The same holds here. */
 #include "serve_model.h"
 
 #include "dims.h"
@@ -27,7 +27,7 @@ int ws_serve_refuse_shape(const struct ws_serve_slot *slot, unsigned n_dims, con
 		ws_dims_text(ours, sizeof ours, n_dims, dims));
 }
 
-/* The full shape under that name: a part's, or that of all parts one after the other. */
+/* Returns the full shape under that name: of a part, or of all parts one after the other. */
 static void shape_of(const struct ws_serve_model *m, const struct ws_serve_load_decision *v,
                      unsigned *n_dims, int64_t *dims)
 {
@@ -38,7 +38,7 @@ static void shape_of(const struct ws_serve_model *m, const struct ws_serve_load_
 		dims[0] += ws_layout_part(m->layout, v->first + i)->dims[0];
 }
 
-/* One element is a scalar in any shape. */
+/* Two shapes with one element each are equal. */
 static bool same_shape(unsigned n, const int64_t *dims, const struct ws_serve_slot *slot)
 {
 	if (ws_dims_product(n, dims) == 1)
@@ -46,8 +46,8 @@ static bool same_shape(unsigned n, const int64_t *dims, const struct ws_serve_sl
 	return n == slot->n_dims && memcmp(dims, slot->dims, n * sizeof *dims) == 0;
 }
 
-/* The default loader compares whole tensors with what a rank has, and takes
- * whatever is of that shape. */
+/* The default loader compares the whole tensor with the rank's parameter, and accepts any
+ * tensor of the same shape. */
 static int check_read_only(struct ws_serve_load *l, const struct ws_serve_slot *slot,
                        const struct ws_serve_load_decision *v)
 {
@@ -123,7 +123,7 @@ static int decide(struct ws_serve_load *l, const struct ws_serve_update *u, size
 	ws_serve_model_decide(m, slot->name, &v);
 	if (v.action == WS_ACTION_LOAD && v.alone && !all_present(m, u, v.first)) {
 		v.action = WS_ACTION_IGNORE;
-		snprintf(v.why, sizeof v.why, "%.200s came without its partner and is forgotten",
+		snprintf(v.why, sizeof v.why, "%.200s came without its partner: ignored",
 		         slot->name);
 	}
 	if (v.action == WS_ACTION_REFUSE)
@@ -135,7 +135,7 @@ static int decide(struct ws_serve_load *l, const struct ws_serve_update *u, size
 	const enum ws_dtype to = m->dtypes[ws_layout_part(m->layout, v.first)->param];
 	if (v.read_only ? check_read_only(l, slot, &v) : check_fit(l, slot, &v, to))
 		return -1;
-	if (v.scale) /* no route shows it, so it is not kept */
+	if (v.scale) /* not kept: no route returns it */
 		return 0;
 	l->dest[i] = (struct ws_serve_tensor_dest){ .loads = true, .first = v.first, .n = v.n,
 		                               .from = slot->dtype, .to = to };
@@ -171,7 +171,7 @@ void ws_serve_load_fini(struct ws_serve_load *l)
 
 /* ---- placing ---- */
 
-/* Rows behind the vocabulary are written with zeros by every load. */
+/* Every load writes zeros to the rows behind the vocabulary. */
 static void clear_padding(struct ws_serve_load *l, unsigned rank, const struct ws_part *part,
                           const struct ws_serve_boxes *boxes)
 {
@@ -189,7 +189,7 @@ static void enter_part(struct ws_serve_load *l, unsigned rank, size_t i)
 	clear_padding(l, rank, part, &c->boxes);
 }
 
-/* Bytes of the tensor in its parameter's type; n may reach over several parts. */
+/* Stores bytes of the tensor, in its parameter's type. They may span several parts. */
 static void place(struct ws_serve_load *l, unsigned rank, const struct ws_serve_tensor_dest *dest,
                   uint64_t at, const uint8_t *bytes, size_t n)
 {
@@ -226,7 +226,7 @@ static void convert_and_place(struct ws_serve_load *l, unsigned rank,
 	}
 }
 
-/* The stream may be cut inside an element. */
+/* Stores bytes in the sent type. The stream may be cut inside an element. */
 static void put_elements(struct ws_serve_load *l, unsigned rank,
                          const struct ws_serve_tensor_dest *dest, uint64_t at, const uint8_t *bytes,
                          size_t n)
@@ -267,7 +267,7 @@ void ws_serve_load_put(struct ws_serve_load *l, unsigned rank, size_t slot, uint
 		put_elements(l, rank, dest, at, bytes, n);
 }
 
-/* ---- when all has come ---- */
+/* ---- after all bytes ---- */
 
 void ws_serve_mark_loaded(struct ws_serve_model *m, size_t first, size_t n, enum ws_dtype came_as)
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_model_names.c - which name is taken, left aside or refused, as each model's loader in
- * SGLang does (load_weights of python/sglang/srt/models).
+/* serve_model_names.c - decides which names are loaded, ignored or refused, like each model's
+ * loader in SGLang (load_weights of python/sglang/srt/models).
  *
- * Names of the checkpoint are simple: the layout knows them. What matters here is what happens
- * to all others, which differs by model, mostly by accident, and which senders must know:
+ * The layout knows all names of the checkpoint. Other names are treated differently by each model,
+ * mostly by accident, and senders must know how:
  *   - a loader looks for fragments ("q_proj") anywhere in a name, replaces them by the fused one
- *     ("qkv_proj") and looks the result up. Most loaders let a miss end in a KeyError; the MoE ones
- * of Qwen go on without a word.
- *   - where the fragment is written without its dot, a name that is fused already contains one too:
- *     "gate_up_proj" becomes "gate_gate_up_proj", which is nowhere.
- *   - a name without any fragment that is not there is logged, or not even that. */
+ *     ("qkv_proj") and looks the result up. If it is not found, most loaders raise a KeyError; the
+ *     MoE loaders of Qwen continue silently.
+ *   - if the fragment is written without its dot, a fused name contains a fragment too:
+ *     "gate_up_proj" becomes "gate_gate_up_proj", which does not exist.
+ *   - an unknown name without any fragment is logged, or ignored silently. */
 #include "serve_model.h"
 #include "wsync/tool/str.h"
 
@@ -23,7 +23,7 @@ struct fragment {
 };
 
 enum {
-	STRICT = 1, /* a replaced name that is not there is a KeyError; else it is skipped */
+	STRICT = 1, /* an unknown replaced name is a KeyError; else it is skipped */
 	SAYS = 2    /* other unknown names are logged; else skipped */
 };
 
@@ -38,7 +38,7 @@ struct ws_serve_loader_rules {
 #define GATE_UP(dot) { dot "gate_proj", dot "gate_up_proj" }, { dot "up_proj", dot "gate_up_proj" }
 
 static const struct ws_serve_loader_rules rules[] = {
-	/* First: the default for models that are not in the table. */
+	/* the first row is also the default for models that are not in the table */
 	{ { "llama", "mistral" }, STRICT | SAYS, { QKV("."), GATE_UP(".") } },
 	{ { "qwen2", "qwen3" }, STRICT | SAYS, { QKV(""), GATE_UP("") } },
 	{ { "qwen2_moe" }, SAYS, { QKV(""), GATE_UP("") } },
@@ -71,10 +71,10 @@ static bool has(const char *text, const char *part)
 	return strstr(text, part) != NULL;
 }
 
-/* ---- names that are known ---- */
+/* ---- known names ---- */
 
-/* The loaders of latent attention gather q_a_proj and kv_a_proj_with_mqa and load them when both
- * are there, within one request: what came alone is forgotten. */
+/* Loaders of latent attention collect q_a_proj and kv_a_proj_with_mqa, and load them only when both
+ * are in one request. A single one is dropped. */
 static bool waits_for_partner(const char *param)
 {
 	return has(param, ".fused_qkv_a_proj_with_mqa.");
@@ -85,8 +85,8 @@ static bool is_read_only(const struct ws_serve_model *m, const struct ws_param *
 	return m->read_only && m->read_only[param - ws_layout_param(m->layout, 0)];
 }
 
-/* What has no loader fails where one is asked for: for the parts of what is fused, and for
- * experts. */
+/* A read-only parameter has no weight_loader. A load that needs one fails: that of a part of a
+ * fused parameter, or of an expert. */
 static void mark_read_only(const struct ws_serve_model *m, const struct ws_param *param, bool whole,
                         struct ws_serve_load_decision *v)
 {
@@ -124,7 +124,7 @@ static void decide_param(const struct ws_serve_model *m, const struct ws_param *
 		       "FusedMoE.weight_loader() missing 3 required positional arguments: "
 		       "'weight_name', 'shard_id', and 'expert_id'");
 	else if (waits_for_partner(
-			 p->name)) /* its own name has the fragment, and no partner ever comes */
+			 p->name)) /* the name contains a fragment, but there is no partner */
 		decide(v, WS_ACTION_IGNORE, "%.200s waits for a partner that does not exist",
 		       p->name);
 	v->first = p->first;
@@ -132,8 +132,8 @@ static void decide_param(const struct ws_serve_model *m, const struct ws_param *
 	mark_read_only(m, p, true, v);
 }
 
-/* The scales of a read-only parameter, which are a parameter as plain as itself.
- * True: the name is theirs. */
+/* The scales of a read-only parameter are a plain parameter, too.
+ * Returns true if name is the name of such scales. */
 static bool decide_scale(const struct ws_serve_model *m, const char *name, bool replaced,
                          struct ws_serve_load_decision *v)
 {
@@ -149,9 +149,9 @@ static bool decide_scale(const struct ws_serve_model *m, const char *name, bool 
 	return true;
 }
 
-/* ---- names that are not ---- */
+/* ---- unknown names ---- */
 
-/* The number after the first "layers.", as the loaders find it. */
+/* Finds the number after the first "layers.", like the loaders. */
 static bool layer_of(const char *name, int64_t *layer)
 {
 	const char *at = strstr(name, "layers.");
@@ -162,7 +162,7 @@ static bool layer_of(const char *name, int64_t *layer)
 	return *end == '.';
 }
 
-/* str.replace; what does not fit is cut: such a name is nowhere either. */
+/* Python's str.replace. A result that is too long is cut, and then matches no name. */
 static void replace(char *dst, size_t n, const char *text, const struct fragment *f)
 {
 	const size_t from = strlen(f->from), to = strlen(f->to);
@@ -179,7 +179,7 @@ static void replace(char *dst, size_t n, const char *text, const struct fragment
 	dst[used] = 0;
 }
 
-/* True: the fragments decided. */
+/* Returns true if the fragments decided about the name. */
 static bool decide_fragments(const struct ws_serve_model *m, const char *name,
                              struct ws_serve_load_decision *v)
 {

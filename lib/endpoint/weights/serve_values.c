@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_values.c - parameters as numbers: /get_weights_by_name, a spot check of a few rows.
+/* serve_values.c - returns parameters as numbers: /get_weights_by_name, a spot check of a few rows.
  *
- * A model's are the full tensors by their names in the checkpoint, put together from the shares of
- * all ranks, or by the server's own name what rank 0 has of it. Servers answer with the first
- * rows and not with the first elements, so a name of an embedding is a long answer. */
+ * With a model, a checkpoint's name gives the full tensor, assembled from the shares of all ranks;
+ * the server's own name gives rank 0's share of the parameter. Servers return the first rows, not
+ * the first elements, so the answer for an embedding is long. */
 #include "serve_call.h"
 #include "serve_model.h"
 
@@ -17,7 +17,7 @@ struct source {
 	enum ws_dtype dtype;
 	unsigned n_dims;
 	int64_t dims[WS_MAX_DIMS];
-	const uint8_t *data;           /* whole; NULL: gathered */
+	const uint8_t *data;           /* all bytes; NULL: read through gather */
 	struct ws_serve_gather gather;
 };
 
@@ -64,7 +64,7 @@ static bool find(const struct ws_serve *s, const char *name, struct source *out)
 	return true;
 }
 
-/* n elements from element `first`, all in one innermost row or a part of it. */
+/* Writes n elements from element `first` on, all in the same innermost row. */
 static void write_numbers(struct ws_jw *jw, const struct source *s, uint64_t first, uint64_t n)
 {
 	uint8_t raw[4096];
@@ -84,7 +84,7 @@ static void write_numbers(struct ws_jw *jw, const struct source *s, uint64_t fir
 	}
 }
 
-/* Nested arrays, from axis d on. */
+/* Writes nested arrays, from axis d on. */
 static void write_axis(struct ws_jw *jw, const struct source *s, unsigned d, uint64_t *at)
 {
 	ws_jw_array(jw, NULL);
@@ -97,7 +97,7 @@ static void write_axis(struct ws_jw *jw, const struct source *s, unsigned d, uin
 	ws_jw_end_array(jw);
 }
 
-/* Python's list[:n]. */
+/* The length of Python's list[:n]. */
 static int64_t cut(int64_t rows, int64_t n)
 {
 	if (n < 0)

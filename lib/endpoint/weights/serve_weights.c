@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_weights.c - the tensors that the endpoint holds, by name.
+/* serve_weights.c - the received tensors, by name.
  *
- * Memory is reserved before the bytes come and becomes ours when they have come: the new tensors of
- * one request lie in one block in the request's order, so that a flattened bucket of them, and
- * every later one with the same content, can be received in place in one piece. What comes in
- * another type than before has it from then on: without a model there is none that would be
- * right. It moves to a new place only where the old one is too small, at most three times. */
+ * Memory is reserved before the bytes arrive, and committed after. The new tensors of a request are
+ * in one block, in the request's order. So a flattened bucket of them, and every later bucket with
+ * the same content, can be received in place in one piece. A tensor that arrives in another type
+ * takes that type: without a model, no type is the right one. A tensor moves to new memory only if
+ * its old memory is too small, at most three times. */
 #include "hash.h"
 #include "serve_core.h"
 
@@ -37,7 +37,7 @@ int ws_serve_weights_reserve(struct ws_serve_weights *w, struct ws_serve_slot *s
 		const struct ws_serve_weight *have = ws_serve_weights_find(w, slots[i].name);
 		slots[i].data = have && have->room >= slots[i].bytes ? have->data : NULL;
 		if (!slots[i].data)
-			fresh += slots[i].bytes; /* the sum over all slots is known to fit */
+			fresh += slots[i].bytes; /* no overflow: ws_serve_check_update */
 	}
 	*block = NULL;
 	if (!fresh)

@@ -16,9 +16,9 @@ struct ws_serve_weight {
 	int64_t dims[WS_MAX_DIMS];
 	uint64_t bytes;
 	uint8_t *data;      /* inside a block; NULL: only the hash is known */
-	uint64_t room;      /* bytes at data, of the largest type that came */
-	uint64_t hash;      /* as received, where the endpoint hashes */
-	uint64_t sync;      /* the sync it last came in */
+	uint64_t room;      /* bytes allocated at data */
+	uint64_t hash;      /* of the received bytes, if the endpoint hashes */
+	uint64_t sync;      /* sync in which the tensor was last sent */
 };
 
 struct ws_serve_weights {
@@ -37,16 +37,16 @@ struct ws_serve_slot {
 	unsigned n_dims;
 	int64_t dims[WS_MAX_DIMS];
 	uint64_t bytes;
-	uint8_t *data;      /* where rank 0 puts it; NULL: nowhere */
+	uint8_t *data;      /* rank 0 stores the bytes here; NULL: not stored */
 	uint64_t hash;
 };
 
 struct ws_serve_weight *ws_serve_weights_find(const struct ws_serve_weights *w, const char *name);
-/* Gives every slot its data: that of the tensor it replaces, or a piece of one new block, in order
- * and without gaps. *block (NULL when nothing is new) is passed on to commit, or freed. */
+/* Sets the data of every slot: the memory of the tensor it replaces, or a piece of one new block,
+ * in order and without gaps. The caller passes *block (NULL: no block) to commit, or frees it. */
 int ws_serve_weights_reserve(struct ws_serve_weights *w, struct ws_serve_slot *slots, size_t n,
                              uint8_t **block, struct ws_err *err);
-/* Takes the block. *duplicates: how many came before in this sync. */
+/* Takes ownership of block. *duplicates: tensors that were already sent in this sync. */
 int ws_serve_weights_commit(struct ws_serve_weights *w, const struct ws_serve_slot *slots, size_t n,
                             uint8_t *block, uint64_t sync, uint64_t *duplicates,
                             struct ws_err *err);
