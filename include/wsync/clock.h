@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* clock.h - deadlines: a point on CLOCK_MONOTONIC, computed once and passed down.
  *
- * Every wait in the library takes one. Relative times appear only where a deadline is made. */
+ * Every wait in the library takes a deadline. Relative times appear only where one is computed. */
 #ifndef WSYNC_CLOCK_H
 #define WSYNC_CLOCK_H
 

@@ -5,9 +5,9 @@
  * that knows why something failed writes the sentence; callers add context only where it adds a
  * fact. A NULL ws_err is allowed everywhere and loses the text. Nothing here allocates.
  *
- * Sentences of the library name what a caller sets by the field of the options struct, in braces:
- * "use {pause} abort, or {flush} never" is about pause and flush of struct ws_push_opts. The values
- * beside it are those of the programs. This holds for errors, hints, warnings and findings. The
+ * Sentences of the library name an option by its field in the options struct, in braces: "use
+ * {pause} abort, or {flush} never" means pause and flush of struct ws_push_opts. The values beside
+ * the fields are those of the programs. This holds for errors, hints, warnings and findings. The
  * programs print their own options instead of fields. Other text in braces is user data. Text after
  * the name of a program is a command that can be typed: "wsync-ctl repair --again". */
 #ifndef WSYNC_ERR_H
@@ -21,29 +21,29 @@ extern "C" {
 enum ws_code {
 	WS_OK        = 0,
 	WS_EMISMATCH = 1,  /* the answer is no: a verification found a difference */
-	WS_EUSAGE    = 2,  /* the caller asked for something that cannot be asked */
+	WS_EUSAGE    = 2,  /* invalid options or arguments */
 	WS_EINPUT    = 3,  /* checkpoint, registry or adapter malformed */
 	WS_EREACH    = 4,  /* name, connect, TLS, no answer */
 	WS_EREFUSED  = 5,  /* the endpoint answered with an error or success=false */
 	WS_EDATA     = 6,  /* data plane: rendezvous, gloo, NCCL */
-	WS_EDEVICE   = 7,  /* no GPU, CUDA error, built without */
+	WS_EDEVICE   = 7,  /* no GPU, CUDA error, built without CUDA */
 	WS_ESYSTEM   = 8,  /* memory, disk, permission, stdout */
 	WS_EPARTIAL  = 9,  /* some endpoints have the new weights, some do not */
 	WS_ETIMEOUT  = 10, /* a deadline passed */
 	WS_ECANCELLED = 11, /* a signal asked us to stop; programs re-raise it and never exit 11 */
-	/* wsync-endpoint: died of a request, as the server that it plays would have */
+	/* wsync-endpoint: a request crashed it, as it crashes the emulated server */
 	WS_ECRASHED  = 12
 };
 
 struct ws_err {
 	enum ws_code code;
 	int native;         /* the foreign number: errno, HTTP status, CURLcode; 0: none */
-	/* one sentence: lower case, no full stop, what we tried: why it failed */
+	/* one sentence, lower case, no full stop: the attempted operation, ": ", the reason */
 	char msg[768];
 	char hint[1024];    /* a remedy, where one is known; else "" */
 	char endpoint[128]; /* URL of the endpoint concerned; else "" */
 	char phase[16];     /* plan, connect, init, pause, ...; else "" */
-	/* rank of the process group concerned, from 1; 0, the sender's own, if none is known */
+	/* rank in the process group, from 1; 0 (the sender's own rank): unknown */
 	unsigned rank;
 };
 

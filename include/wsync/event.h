@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* event.h - what a running operation tells: few types, rendered by cmd/ as text or as JSON lines.
+/* event.h - events of a running operation, which cmd/ prints as text or as JSON lines.
  *
  * wsync-json(5) documents the lines. Events are delivered one at a time, from the
  * thread that called the operation; everything they point to is valid during the call
@@ -55,28 +55,28 @@ struct ws_ev_plan {
 	size_t tensors, skipped, buckets;
 	uint64_t bytes;             /* payload of one copy */
 	uint64_t bucket_size;
-	const char *load_format;    /* "none", "flattened_bucket"; of disk "auto", "safetensors" */
+	const char *load_format;    /* "none", "flattened_bucket"; disk: "auto", "safetensors" */
 	const char *backend;        /* "gloo", "nccl", "tensor", "ipc", "disk" */
-	/* of disk: the directory that is loaded, as it is called here; else NULL */
+	/* disk: this machine's path of the directory that servers load; else NULL */
 	const char *disk_path;
-	/* that are written into it, about; 0: it is the source itself */
+	/* about how many are written into disk_path; 0: servers load the source itself */
 	uint64_t disk_bytes;
-	uint64_t gpu_bytes, pinned_bytes; /* at most, that the backend takes here; 0: none */
+	uint64_t gpu_bytes, pinned_bytes; /* most that the backend allocates here; 0: none */
 	const char *protocol;       /* "update" */
 	unsigned world_size;        /* 0: not known yet (a dry run without endpoints) */
-	/* one of so many processes that send a part each; 0: the only one */
+	/* number of this sender, and of all senders, which send a part each; 0: the only one */
 	unsigned sender, senders;
 	bool dry_run;
 };
 
 struct ws_ev_endpoint {
 	const char *url;
-	enum ws_phase phase;        /* what has just been done with it */
+	enum ws_phase phase;        /* that has just ended at this endpoint */
 	bool ok;
 	unsigned rank_offset, ranks;
 	const char *version;        /* the server's, "" unknown */
 	const char *weight_version; /* "" unknown */
-	const char *message;        /* the server's own words, "" */
+	const char *message;        /* the server's message; "": none */
 	int64_t ns;                 /* duration of this phase at this endpoint */
 };
 
@@ -102,7 +102,7 @@ struct ws_ev_tensor {           /* dry run and -v */
 
 struct ws_name_check_run; /* name_check_run.h */
 
-/* the names were compared with one endpoint, or what stands for it */
+/* the names were compared with one endpoint, or with the description of a server */
 struct ws_ev_names {
 	const char *url;            /* "" none */
 	size_t alike;               /* how many further endpoints have the same answer */
@@ -129,13 +129,13 @@ struct ws_ev_progress {         /* human progress line only, at most some per se
 	int64_t ns;                 /* since the transfer began */
 };
 
-struct ws_ev_waiting {          /* nothing has happened for a while; said again now and then */
+struct ws_ev_waiting {          /* no progress for a while; repeated now and then */
 	enum ws_phase phase;
-	int64_t ns;                 /* how long the wait at hand has lasted */
+	int64_t ns;                 /* how long the current wait has lasted */
 	const char *message;        /* one sentence */
 };
 
-struct ws_hang;                 /* hang.h; WS_EV_HANG: before the end that says so */
+struct ws_hang;                 /* hang.h; WS_EV_HANG precedes the event that ends the run */
 
 struct ws_ev_endpoint_result {
 	const char *url;
@@ -145,15 +145,15 @@ struct ws_ev_endpoint_result {
 	const char *message;
 };
 
-/* The turn of one of several senders. It counts when the run has succeeded. */
+/* The turn of one of several senders. It counts only if the run succeeded. */
 struct ws_ev_round {
 	const char *id;
-	unsigned senders, had;      /* so many of them have had a turn, this one included */
-	bool ended;                 /* by this turn, which flushed and set the weight version */
-	/* seconds since 1970, and the process that began it; 0 not known */
+	unsigned senders, had;      /* had: senders that have had a turn, this one included */
+	bool ended;                 /* this turn ended the round: flush and weight version */
+	/* start of the round in seconds since 1970, and its first process; 0: unknown */
 	int64_t begun, pid;
-	const char *host;           /* of that; "" not known */
-	const char *text;           /* all of that in words */
+	const char *host;           /* of that process; "": unknown */
+	const char *text;           /* the round in words */
 };
 
 /* WS_EV_RESULT: one line of --stdin; WS_EV_END: the last of a run. */
@@ -173,7 +173,7 @@ struct ws_ev_end {
 	const char *weight_version; /* NULL: none, or an endpoint did not take it */
 	const struct ws_ev_round *round; /* NULL: no senders take turns */
 	const char *verify;         /* "names", "hash", "none" */
-	/* the sum over all endpoints; NULL: names were not looked at */
+	/* the sum over all endpoints; NULL: names were not checked */
 	const struct ws_name_check_run *names;
 	const struct ws_transform_report *transform; /* NULL: tensors were sent as they are */
 	bool dry_run;

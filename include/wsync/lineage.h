@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lineage.h - which family of servers an endpoint belongs to, and what it can and cannot survive.
+/* lineage.h - the lineage of a server, its capabilities, and the requests that kill it.
  *
- * Servers of one name differ by year and by fork in routes, in the fields of one route, and in what
- * kills them. A lineage is a starting point: what such servers were seen to have. What an
- * endpoint's own list of routes shows (GET /openapi.json, else OPTIONS, which every server
- * answers without doing anything) is put over it and decides, so a server that nobody has
- * heard of gets what it shows.
+ * Servers of one name differ by year and by fork: in routes, in the fields of a route, and in the
+ * requests that kill them. A lineage is a starting point: the capabilities observed at such
+ * servers. An endpoint's own list of routes (GET /openapi.json, else OPTIONS, which every server
+ * answers without side effects) overrides it. So an unknown server gets the capabilities that its
+ * routes show.
  *
- * Whoever wants to know whether something can be asked of an endpoint looks at a field of struct
- * ws_capabilities. Only lib/client looks at the lineage, and nothing at a version. */
+ * To find out whether an endpoint supports a request, check a field of struct ws_capabilities.
+ * Only lib/client checks the lineage, and no code checks a version. */
 #ifndef WSYNC_LINEAGE_H
 #define WSYNC_LINEAGE_H
 
@@ -37,11 +37,11 @@ const char *ws_lineage_name(enum ws_lineage lineage);
 /* -1: no such name. *out is written on success only. */
 int ws_lineage_parse(const char *name, enum ws_lineage *out);
 
-/* One bool per thing. In brackets where the knowledge comes from: (route) the list of routes or a
- * harmless request, (field) the schema of a request's body in /openapi.json, (lineage) the table
- * only, because no question that does no harm would tell. */
+/* One bool per capability. In parentheses its origin: (route) the list of routes or a harmless
+ * request, (field) the schema of a request's body in /openapi.json, (lineage) only the table,
+ * because no harmless request reveals it. */
 struct ws_capabilities {
-	/* -- ways to bring weights -- */
+	/* -- ways to update weights -- */
 	/* /init_weights_update_group, /update_weights_from_distributed (route) */
 	bool update;
 	bool destroy;         /* /destroy_weights_update_group; without it a group stays (route) */
@@ -49,8 +49,8 @@ struct ws_capabilities {
 	bool two_phase_whole; /* prepare's "buckets": all buckets between one pair (field) */
 	bool receive;         /* /receive_weights (route) */
 	bool ep_scatter;      /* /receive_weights_ep_scatter (route) */
-	bool session;         /* every update but from disk stands between /begin_weight_update
-	                       * and /end_weight_update, and is refused elsewhere (route) */
+	bool session;         /* every update but from disk must lie between /begin_weight_update
+	                       * and /end_weight_update, else it is refused (route) */
 	bool post_process;    /* /post_process_weights around an update (route) */
 	bool from_disk;       /* /update_weights_from_disk (route) */
 	bool from_tensor;     /* /update_weights_from_tensor (route) */
@@ -59,8 +59,8 @@ struct ws_capabilities {
 
 	/* -- fields of /update_weights_from_distributed (field); unknown ones
 	 * are ignored in silence -- */
-	bool load_format;     /* "flattened_bucket" is understood; elsewhere it is a hang */
-	bool mixed_bucket;    /* and its tensors may differ in dtype (lineage) */
+	bool load_format;     /* supports "flattened_bucket"; servers without it hang */
+	bool mixed_bucket;    /* tensors of one such bucket may differ in dtype (lineage) */
 	bool weight_version;  /* else the version is set by /update_weight_version, or not at all */
 	bool abort_requests;  /* "abort_all_requests" */
 	bool free_kv;         /* "free_kv_cache_before_recv"; the scheduler must be idle */
@@ -69,15 +69,15 @@ struct ws_capabilities {
 
 	/* -- life of a server -- */
 	bool pause;           /* /pause_generation, /continue_generation (route) */
-	bool pause_modes;     /* and pause has a body with "mode"; else it aborts, always (field) */
+	bool pause_modes;     /* the body of pause has "mode"; else pause always aborts (field) */
 	bool flush;           /* /flush_cache (route) */
-	bool flush_waits; /* its query parameter "timeout": the server waits to be idle (field) */
+	bool flush_waits; /* flush's query parameter "timeout": waits until idle (field) */
 	bool set_version;     /* /update_weight_version (route) */
 	bool memory;          /* /release_memory_occupation, /resume_memory_occupation (route) */
 	bool sleep;           /* /sleep, /wake_up (route) */
-	bool health_open;     /* /health says yes also while weights arrive (lineage) */
+	bool health_open;     /* /health succeeds also while weights arrive (lineage) */
 
-	/* -- what can be asked -- */
+	/* -- queries -- */
 	bool list_weights;    /* GET /list_weights (route) */
 	bool checker;         /* /weights_checker: snapshot, reset_tensors, compare (route) */
 	bool checksums;       /* its action "checksum" reports digests (lineage) */
@@ -86,16 +86,16 @@ struct ws_capabilities {
 	bool generate;        /* /generate (route) */
 	bool routed_experts;  /* its "return_routed_experts" (field) */
 
-	/* -- what happens underneath, and ways to die; all (lineage) -- */
-	/* NCCL's communicator is made within init, else by the first broadcast */
+	/* -- hidden behavior and ways to die; all (lineage) -- */
+	/* init creates NCCL's communicator; else the first broadcast does */
 	bool eager_comm;
-	bool late_refusal;    /* a flush that finds requests is refused when the weights are live */
-	bool dies_of_flush;   /* such a flush ends the server instead */
-	bool dies_of_group;   /* an update that names no known group ends the server */
-	bool dies_of_format;  /* so does a load format it does not know */
-	bool dies_of_release; /* so does a release of memory while requests run */
-	bool forces_flush;    /* every update flushes, whatever it says (/server_info) */
-	/* a completion that times out leaves prepare refused until a restart */
+	bool late_refusal;    /* a flush that finds requests is refused after the weights changed */
+	bool dies_of_flush;   /* a flush that finds requests ends the server */
+	bool dies_of_group;   /* an update of an unknown group ends the server */
+	bool dies_of_format;  /* an unknown load format ends the server */
+	bool dies_of_release; /* a release of memory while requests run ends the server */
+	bool forces_flush;    /* every update flushes, whatever the request says (/server_info) */
+	/* after a completion times out, prepare is refused until a restart */
 	bool stuck_prepare;
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* log.h - what a library call may say on the way, for -v (1) and -vv (2: wire level).
+/* log.h - log lines of library calls: level 1 for -v, level 2 (wire level) for -vv.
  *
- * The library never prints: it calls the function it was given, from any of its threads. */
+ * The library never prints: it calls the caller's function, from any of its threads. */
 #ifndef WSYNC_LOG_H
 #define WSYNC_LOG_H
 

@@ -28,12 +28,11 @@
 extern "C" {
 #endif
 
-/* AUTO is gloo. NCCL needs a GPU on our side and a build that has CUDA: WS_EDEVICE where it has
- * not. TENSOR is none: the weights go in HTTP requests, at most 1 GiB of them, in buckets of at
- * most 16 MiB, and protocol is AUTO. IPC neither: the servers are on this machine and read the
- * weights from the memory of a GPU here, which is WS_EDEVICE without one. DISK is none either:
- * the servers load a checkpoint that they can read, the source itself, or with disk_dir one
- * that is written there first. */
+/* AUTO is gloo. NCCL needs a GPU here and a build with CUDA, else WS_EDEVICE. The others form no
+ * process group. TENSOR sends the weights in HTTP requests, at most 1 GiB in buckets of at most
+ * 16 MiB; protocol must be AUTO. IPC: servers on this machine read the weights from the memory of
+ * a GPU here; WS_EDEVICE without a GPU. DISK: the servers load a checkpoint that they can read:
+ * the source itself, or with disk_dir a checkpoint that is first written there. */
 enum ws_backend {
 	WS_BACKEND_AUTO,
 	WS_BACKEND_GLOO,
@@ -43,59 +42,59 @@ enum ws_backend {
 	WS_BACKEND_IPC
 };
 enum ws_protocol {
-	WS_PROTOCOL_AUTO,      /* the first of the following that all endpoints take */
+	WS_PROTOCOL_AUTO,      /* the first of the following that all endpoints support */
 	WS_PROTOCOL_UPDATE,    /* a request for each bucket: /update_weights_from_distributed */
 	WS_PROTOCOL_SESSION,   /* the same between /begin_weight_update and /end_weight_update */
 	WS_PROTOCOL_TWO_PHASE, /* /prepare_weights_update, broadcasts, /complete_weights_update */
 	WS_PROTOCOL_RECEIVE,   /* /receive_weights: one request for everything */
-	/* /receive_weights_ep_scatter: each rank is sent its own parameters */
+	/* /receive_weights_ep_scatter: sends each rank its own parameters */
 	WS_PROTOCOL_EP_SCATTER
 };
 enum ws_two_phase {
-	WS_TWO_PHASE_BUCKET, /* each bucket is prepared and completed by itself */
-	/* all of them at once: all weights change or none, and all are in memory */
+	WS_TWO_PHASE_BUCKET, /* prepares and completes each bucket separately */
+	/* all buckets at once, and all in memory: either all weights change or none */
 	WS_TWO_PHASE_WHOLE
 };
 enum ws_push_format {
 	WS_PUSH_FORMAT_AUTO, WS_PUSH_FORMAT_NONE, WS_PUSH_FORMAT_FLATTENED,
-	WS_PUSH_FORMAT_SAFETENSORS /* of DISK only, which takes it and AUTO */
+	WS_PUSH_FORMAT_SAFETENSORS /* only for DISK, which accepts only this and AUTO */
 };
 enum ws_push_flush { WS_FLUSH_LAST, WS_FLUSH_NEVER, WS_FLUSH_EVERY };
 enum ws_push_verify {
-	/* before the first byte: has each tensor a place, and each parameter a tensor? */
+	/* before the first byte: every tensor has a parameter, every parameter its tensors */
 	WS_VERIFY_NAMES,
-	WS_VERIFY_HASH,  /* and afterwards: are the bytes there those that were sent? */
+	WS_VERIFY_HASH,  /* also afterwards: the servers have the bytes that were sent */
 	WS_VERIFY_NONE
 };
 enum ws_push_transform_on {
-	WS_TRANSFORM_ON_AUTO, /* the GPU, where it is sent from one */
+	WS_TRANSFORM_ON_AUTO, /* the GPU that sends, else the CPU */
 	WS_TRANSFORM_ON_CPU,
-	WS_TRANSFORM_ON_GPU   /* or not at all; what no kernel does is made on the CPU there too */
+	WS_TRANSFORM_ON_GPU   /* fails if no GPU sends; the CPU does work that has no kernel */
 };
 /* A server that a failed push leaves with some old and some new weights: */
 enum ws_push_partial {
-	WS_PARTIAL_PAUSE, /* stays paused, and answers nobody until a push succeeds */
+	WS_PARTIAL_PAUSE, /* stays paused, and answers no request, until a push succeeds */
 	WS_PARTIAL_RESUME
 };
 
-/* Why a push that pauses and flushes like this must not be made at a server that can that; NULL: it
- * may. can NULL: nothing is known of the server yet. idle: it is known to run no request and to
- * have none waiting. no_cache: it keeps no computed prefixes, so nothing is flushed. *remedy
- * (remedy may be NULL) is what to do instead. */
+/* The reason to refuse a push with this pause and flush to a server with these capabilities; NULL:
+ * none. can NULL: the server is not known yet. idle: the server is known to have no request,
+ * running or waiting. no_cache: the server keeps no prefix cache, so nothing is flushed. *remedy
+ * (remedy may be NULL) is the alternative. */
 const char *ws_push_refuses(const struct ws_capabilities *can, enum ws_pause_mode pause,
                             enum ws_push_flush flush, bool idle, bool no_cache,
                             const char **remedy);
 
-/* Set by ws_push_opts_init, and what 0 stands for. */
+/* Defaults: ws_push_opts_init sets them, and 0 means the same. */
 #define WS_PUSH_BUCKET_SIZE (UINT64_C(512) << 20)
 #define WS_PUSH_CONNECT_NS (10 * WS_NS_PER_S)
 #define WS_PUSH_INIT_NS (600 * WS_NS_PER_S)
 #define WS_PUSH_BUCKET_NS (600 * WS_NS_PER_S)
-/* Set by ws_push_opts_init; 0 keeps none. */
+/* Set by ws_push_opts_init; 0 keeps no checkpoint. */
 #define WS_PUSH_DISK_KEEP 1
 
-/* ws_push_opts_init sets all of it; callers then change what they want otherwise. Until 1.0 a
- * release may add fields and move them: compile again with the headers of the library. */
+/* ws_push_opts_init sets all fields; callers then change some. Until 1.0 a release may add and
+ * move fields: compile again with the headers of the library. */
 struct ws_push_opts {
 	/* URLs as ws_endpoint_normalize leaves them; none: dry run only */
 	const char *const *endpoints;
@@ -107,59 +106,59 @@ struct ws_push_opts {
 	enum ws_push_flush flush;
 	enum ws_pause_mode pause;
 	enum ws_push_verify verify;
-	enum ws_lineage lineage;    /* of the endpoints; unknown: they are asked */
+	enum ws_lineage lineage;    /* of the endpoints; unknown: detect it */
 	enum ws_push_partial on_partial; /* stay paused, or resume */
 	/* libnccl.so.2: a path, or a name for the loader; NULL: where it usually is */
 	const char *nccl_library;
-	/* or that of this Python, a program or a virtual environment; NULL: none */
+	/* or the NCCL of this Python, a program or a virtual environment; NULL: none */
 	const char *nccl_from;
-	unsigned gpu;               /* whose memory NCCL sends from, and IPC exports */
-	/* of IPC: tell the servers the GPU's number, as they count, not its UUID, */
+	unsigned gpu;               /* NCCL sends from its memory; IPC exports it */
+	/* IPC: name the GPU to the servers by ipc_ordinal, not by its UUID */
 	bool ipc_by_ordinal;
-	unsigned ipc_ordinal;       /* which is this */
+	unsigned ipc_ordinal;       /* the GPU's number on the servers */
 	const char *master_address; /* NULL: the address this machine uses toward the endpoints */
 	uint16_t master_port;       /* 0: any */
 	const char *group_name;     /* NULL: wsync-<8 hex>, fresh for each group */
 	uint64_t bucket_size;       /* bytes; 0: the default */
 	const char *const *include, *const *exclude; /* globs over tensor names */
 	size_t n_include, n_exclude;
-	/* of DISK: where a checkpoint is written; NULL: the source is loaded */
+	/* DISK: directory to write a checkpoint to; NULL: servers load the source */
 	const char *disk_dir;
-	/* what the servers call that directory, or the source; NULL: as we do */
+	/* path of that directory, or of the source, on the servers; NULL: the same */
 	const char *disk_path;
 	/* checkpoints in disk_dir that stay after a success; see push_disk.c */
 	unsigned disk_keep;
 	/* rules in front of the built-in ones (namemap.h); NULL: none */
 	const char *map;
 	const char *config;         /* config.json or its directory; NULL: the source's own */
-	unsigned sharded_tp, sharded_ep; /* the source was saved by so many ranks; 0: it is whole */
-	const struct ws_transform_opts *transform; /* what is done to the tensors; NULL: nothing */
-	enum ws_push_transform_on transform_on;    /* and where; the same bits */
-	const char *weight_version; /* NULL: not touched */
-	/* no warning where endpoints have a weight version and get no other */
+	unsigned sharded_tp, sharded_ep; /* sizes of the ranks that saved the source; 0: whole */
+	const struct ws_transform_opts *transform; /* of the tensors; NULL: none */
+	enum ws_push_transform_on transform_on;    /* the result is the same everywhere */
+	const char *weight_version; /* NULL: unchanged */
+	/* do not warn that endpoints keep their old weight version */
 	bool label_stays;
-	bool dry_run;               /* plan, ask the endpoints who they are, stop */
+	bool dry_run;               /* make the plan, detect the endpoints, stop */
 	bool list_tensors;          /* emit WS_EV_TENSOR for each planned tensor */
 	const char *api_key;        /* NULL: none */
 	const char *ca_file;        /* as ws_client_opts */
-	/* Where locks of endpoints and records of pushes are kept (journal.h); NULL: neither.
-	 * Required: what cannot be recorded is not begun; else it is warned about. */
+	/* Directory of endpoint locks and push records (journal.h); NULL: neither is kept. If the
+	 * push cannot be recorded, it fails with state_required, else it warns. */
 	const char *state_dir;
 	bool state_required;
-	/* One of several processes that push a part each; 0 and 1: the only one. They take turns
-	 * by the lock, and the last of a round alone says flush (WS_FLUSH_LAST) and weight
-	 * version. Without a lock and by WS_PROTOCOL_EP_SCATTER they send at once, as ranks of
-	 * the group that the first makes. */
+	/* Number of this sender and of all senders, which push a part each; 0 and 1: the only one.
+	 * With a lock they take turns; only the last of a round flushes (WS_FLUSH_LAST) and sets
+	 * the weight version. Without a lock, with WS_PROTOCOL_EP_SCATTER, they send at once, as
+	 * ranks of the group that the first sender forms. */
 	unsigned sender, senders;
 	const char *sender_lock;    /* path of the lock file; NULL: none */
-	/* Which round a sender belongs to, the same for all senders of one step; NULL: the
-	 * weight version. Senders of one group that name different rounds are WS_EUSAGE,
-	 * before an endpoint is paused. */
+	/* Name of the round, the same for all senders of one step; NULL: the weight version. If
+	 * senders of one group name different rounds, that is WS_EUSAGE, before an endpoint is
+	 * paused. */
 	const char *round;
-	/* for another push at the same endpoints to end; 0: WS_EREFUSED at once */
+	/* how long to wait for another push to the same endpoints; 0: WS_EREFUSED at once */
 	int64_t lock_wait_ns;
-	/* How this push is repeated, for the record: wsync-push in that directory with these
-	 * options, which begin with "--" and leave out endpoints and sources. NULL: not at all. */
+	/* For the record: to repeat this push, run wsync-push in that directory with these options,
+	 * which begin with "--", without endpoints and sources. NULL: it cannot be repeated. */
 	const char *again_directory;
 	const char *const *again_args;
 	size_t n_again_args;
@@ -167,13 +166,13 @@ struct ws_push_opts {
 	int64_t timeout_ns;         /* of one run; 0: none */
 	struct ws_sink sink;
 	const struct ws_log *log;
-	struct ws_trace *trace;     /* what ran when is recorded there; NULL: nowhere */
+	struct ws_trace *trace;     /* records spans of the push; NULL: none */
 	const struct ws_cancel *cancel;
-	/* Called by a thread of the push when the one that runs it hangs in a file system, three
-	 * seconds after a deadline has passed or the push was cancelled. By then the group is
-	 * destroyed and the endpoints that are whole are resumed. *end is the result of the run
-	 * and *err its error. The function must end the process, because the thread of the push
-	 * comes back late or never. NULL: such a push waits. */
+	/* Called by a helper thread when the thread that runs the push hangs in a file system,
+	 * three seconds after a deadline has passed or the push was cancelled. By then the group is
+	 * destroyed, and endpoints without partial updates are resumed. *end is the result of the
+	 * run and *err its error. The function must end the process, because the thread of the push
+	 * returns late or never. NULL: the push waits. */
 	void (*hung)(void *ctx, const struct ws_ev_end *end, const struct ws_err *err);
 	void *hung_ctx;
 };
@@ -182,28 +181,28 @@ void ws_push_opts_init(struct ws_push_opts *opts);
 
 struct ws_push; /* opaque; one thread */
 
-/* What opts points to must outlive the push. No endpoint is spoken to yet. */
+/* Everything that opts points to must outlive the push. Sends no request yet. */
 int ws_push_open(const struct ws_push_opts *opts, struct ws_push **out, struct ws_err *err);
 
 struct ws_push_source {
 	const char *const *paths;   /* several paths are one checkpoint (ws_source_open) */
 	size_t n_paths;
-	const char *weight_version; /* NULL: the one of the options */
-	/* enum ws_memory: what the endpoints have released. Their weights are woken after the
-	 * pause, the rest when all weights are there. WS_MEMORY_RECORDED: at each endpoint what
-	 * earlier runs, or the records of earlier pushes, have left released. Anything else must
-	 * agree with these, else nothing is done. */
+	const char *weight_version; /* NULL: that of the options */
+	/* enum ws_memory: memory that the endpoints have released. Weights are woken after the
+	 * pause, the rest after all weights have arrived. WS_MEMORY_RECORDED: at each endpoint the
+	 * memory that earlier runs, or the records of earlier pushes, left released. Any other
+	 * value must agree with these records, else the push does nothing. */
 	unsigned asleep;
 };
 
 /* Emits WS_EV_PLAN, _ENDPOINT, _BUCKET ...; the outcome is in *result, whose strings and
- * arrays live until the next run or close. -1 when any endpoint was not brought to the
- * new weights; *err then says the first cause, and its code is the exit code: WS_EPARTIAL
- * when some endpoints were. */
+ * arrays live until the next run or close. -1 if an endpoint did not get the new weights:
+ * *err is the first cause, and its code is the exit code: WS_EPARTIAL if other endpoints
+ * got them. */
 int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct ws_ev_end *result,
                 struct ws_err *err);
 
-/* What the last run made of source->asleep. The next source then says:
+/* How the last run handled source->asleep, and the value for the next source:
  *   WS_ASLEEP_RECORDED  WS_MEMORY_RECORDED
  *   WS_ASLEEP_REFUSED   what is released; this needs another push
  *   WS_ASLEEP_PENDING   the same: the run failed before it was recorded
@@ -212,10 +211,9 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 enum ws_asleep { WS_ASLEEP_PENDING, WS_ASLEEP_REFUSED, WS_ASLEEP_RECORDED, WS_ASLEEP_CONTRADICTED };
 enum ws_asleep ws_push_asleep(const struct ws_push *p);
 
-/* Destroys the group at the endpoints and here; what that took is added to result->ns and
- * total_ns. */
+/* Destroys the group at the endpoints and here; adds the time to result->ns and total_ns. */
 void ws_push_finish(struct ws_push *p, struct ws_ev_end *result);
-void ws_push_close(struct ws_push *p); /* NULL is fine; finishes first where that was not done */
+void ws_push_close(struct ws_push *p); /* NULL is fine; calls ws_push_finish if necessary */
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* registry.h - the file that remembers endpoints: one per (host, port), with what was read off it
- * when it was added.
+/* registry.h - the registry file: one entry per endpoint (host, port), with the properties that
+ * were detected when it was added.
  *
  *   {"version": 1,
  *    "endpoints": [{"url": "http://gpu7:30000", "host": "gpu7", "port": 30000, "pool": "default",
@@ -39,7 +39,7 @@ struct ws_registry_entry {
 	char dtype[32], quantization[32], served_model[256], version[64];
 	char lineage[24];        /* as ws_lineage_name; "" not asked yet */
 	char added_at[32];       /* RFC 3339, UTC; "" unknown */
-	const void *more;        /* the registry's: keys that it does not know */
+	const void *more;        /* private: unknown keys of the file */
 };
 
 struct ws_registry {
@@ -48,8 +48,8 @@ struct ws_registry {
 	void *priv;
 };
 
-/* No file, no endpoints: that is an empty registry. Malformed, of a newer version, with an endpoint
- * twice: WS_EINPUT naming the file and the entry. */
+/* A missing file is an empty registry. WS_EINPUT, naming the file and the entry: the file is
+ * malformed, of a newer version, or has an endpoint twice. */
 int ws_registry_load(const char *path, struct ws_registry *out, struct ws_err *err);
 void ws_registry_free(struct ws_registry *r); /* NULL is fine */
 const struct ws_registry_entry *ws_registry_find(const struct ws_registry *r, const char *host,
@@ -61,12 +61,12 @@ int ws_registry_check_pool(const char *pool, struct ws_err *err);
 /* Copies tp_size, lineage, dtype, quantization, model and version of a probe into the entry. */
 void ws_registry_describe(struct ws_registry_entry *e, const struct ws_endpoint_info *info);
 
-/* Adds an entry or replaces that of its (host, port), whose added_at stays; *updated says which.
- * url, pool, sizes and texts of it are used and the rest is filled in; pool "" is the one that it
- * has, or WS_POOL_DEFAULT. Creates the file, mode 0600, and missing directories, 0700. */
+/* Adds an entry, or replaces the entry of its (host, port) and keeps added_at; *updated: replaced.
+ * Uses url, pool, sizes and texts of *entry and fills in the rest. pool "": the present pool, else
+ * WS_POOL_DEFAULT. Creates the file (mode 0600) and missing directories (0700). */
 int ws_registry_add(const char *path, struct ws_registry_entry *entry, ws_deadline until,
                     const struct ws_cancel *cancel, bool *updated, struct ws_err *err);
-/* By (host, port) of url; not there is WS_EINPUT. */
+/* Removes the entry with the (host, port) of url. WS_EINPUT: there is none. */
 int ws_registry_remove(const char *path, const char *url, ws_deadline until,
                        const struct ws_cancel *cancel, struct ws_err *err);
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transform.h - weights changed on their way out: adapters merged, quantized
- * bases unpacked, FP8 made.
+/* transform.h - changes weights before they are sent: merges adapters, unpacks quantized
+ * bases, quantizes to FP8.
  *
- * A transform takes a catalog and gives another one, whose items are made when they are read:
- * tile by tile, through a bounded scratch, on a few threads, ahead of whoever sends them.
- * Everything that works on a catalog (plan, name check, hash, push, verify) works on what it
- * gives. Source files are never written.
+ * A transform turns a catalog into another catalog, whose items are computed when they are read:
+ * tile by tile, in bounded scratch memory, by a few threads that run ahead of the sender. All
+ * users of catalogs (plan, name check, hash, push, verify) work with the result. Source files are
+ * never written.
  *
- * What is computed is defined to the bit (wsync-transforms(7)): fp32 arithmetic, the order of every
- * sum, one rounding where one is said. SIMD and CUDA give the same bits as the plain C. */
+ * Results are defined to the bit (wsync-transforms(7)): fp32 arithmetic, the order of every sum,
+ * every rounding. SIMD and CUDA give the same bits as the plain C. */
 #ifndef WSYNC_TRANSFORM_H
 #define WSYNC_TRANSFORM_H
 
@@ -43,54 +43,54 @@ struct ws_transform_opts {
 	int64_t block[2];                 /* rows, columns; 0, 0: 128 x 128 */
 	enum ws_scale_rule rule;
 	bool ue8m0;                       /* scales are rounded up to powers of two */
-	/* bases of nf4, nvfp4 and FP8, also where nothing is merged */
+	/* unpack bases of nf4, nvfp4 and FP8, also without an adapter */
 	bool unpack;
-	/* modules left as they are in any case: globs over their names */
+	/* globs over the names of modules that are never quantized */
 	const char *const *skip;
 	size_t n_skip;
-	/* quant, base, family and layout: a push fills them in itself, leave them NULL.
-	 * What the server was started with; NULL: not known. Where it lists
-	 * modules_to_not_convert, every other matrix named X.weight is made FP8;
-	 * without a list, those that are known to be: *_proj, *_proj_with_mqa, and the
-	 * in_proj_* of linear attention. */
+	/* A push fills in quant, base, family and layout itself: leave them NULL.
+	 * quant: the server's quantization; NULL: unknown. If it lists
+	 * modules_to_not_convert, every other matrix named X.weight becomes FP8;
+	 * without a list only those known to be FP8: *_proj, *_proj_with_mqa, and
+	 * the in_proj_* of linear attention. */
 	const struct ws_quant *quant;
-	const struct ws_quant *base;      /* what the checkpoint says of itself; NULL */
+	const struct ws_quant *base;      /* the checkpoint's quantization; NULL: unknown */
 	const char *const *adapters;      /* PEFT directories, merged in this order */
 	size_t n_adapters;
 	bool adapter_partial;             /* factors that bind to nothing are a warning */
 	enum ws_lora_rounding rounding;
 	const char *correction; /* safetensors with X.correction_U [R, k] and X.correction_V [k, C]
 	                         * or _B: one more low-rank pair, scale 1; NULL: none */
-	/* globs of ws_plan_opts: a tensor that is not sent is no error, and is */
+	/* globs of ws_plan_opts: tensors that are not sent are no errors and not */
 	const char *const *include;
-	/* not counted; n_include 0 and n_exclude 0: all are sent */
+	/* counted; n_include 0 and n_exclude 0: all are sent */
 	size_t n_include;
 	const char *const *exclude;
 	size_t n_exclude;
-	const struct ws_family *family;   /* by which an adapter's names are also tried; NULL */
+	const struct ws_family *family;   /* its renames also match adapters' names; NULL: none */
 	const struct ws_layout *layout;   /* to follow adapters into fused bases; NULL */
 	unsigned threads;                 /* 0: one for each processor, at most 8 */
-	/* bytes; 0: 128 MiB, at least 16 MiB; never more is held */
+	/* most bytes of scratch memory, at least 16 MiB; 0: 128 MiB */
 	uint64_t scratch;
-	struct ws_trace *trace;           /* of tiles and what is read for them; NULL: none */
-	/* a push does not check for NaN, nor replicas, before it pauses */
+	struct ws_trace *trace;           /* of tiles and their reads; NULL: none */
+	/* skip a push's checks of NaN and of replicas before the pause */
 	bool trust_values;
 };
 
-/* Is there anything to do at all? */
+/* Do the options request any transform? */
 bool ws_transform_wanted(const struct ws_transform_opts *opts);
 
 /* Counts tensors that are sent. */
 struct ws_transform_report {
-	size_t quantized, already;        /* tensors made FP8; FP8 of the same blocks before */
+	size_t quantized, already;        /* tensors made FP8; already FP8 with the same blocks */
 	size_t unpacked;                  /* tensors of nf4, nvfp4 or FP8 bases made dense */
 	size_t bound, replaced;           /* modules with deltas; tensors of modules_to_save */
 	size_t left_over;                 /* adapter tensors that bound to nothing */
 	char left_over_first[256];
-	/* max |delta| / max |W| over modules that have been made so far */
+	/* max |delta| / max |W| over modules computed so far */
 	double largest_change;
 	char largest_name[256];
-	uint64_t peak;                    /* bytes: the most scratch that was held */
+	uint64_t peak;                    /* most bytes of scratch memory in use */
 };
 
 #ifdef __cplusplus

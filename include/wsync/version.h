@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* version.h - what this library is and what it was built with, for --version.
+/* version.h - versions of the library and of its build, for --version.
  *
  * Until 1.0 there is no promise of a stable ABI: compile programs again with the headers of the
  * library that they link. */
 #ifndef WSYNC_VERSION_H
 #define WSYNC_VERSION_H
 
-/* Of these headers. The Makefile reads it here, too. */
+/* The version of these headers; the Makefile reads it too. */
 #define WSYNC_VERSION "0.1.0"
 #define WSYNC_VERSION_MAJOR 0
 #define WSYNC_VERSION_MINOR 1

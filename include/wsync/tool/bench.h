@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench.h - how fast each stage of a push is, and the whole of one.
+/* bench.h - measures each stage of a push, and whole pushes.
  *
  * A measurement is a row: the time of every sample in order, and that of a reference, which runs
  * in turns with it, so that a machine that becomes slower is slower for both. ws_bench_sum and
@@ -47,7 +47,7 @@ struct ws_bench_sum {
 };
 /* n > 0 */
 void ws_bench_sum(const int64_t *ns, size_t n, struct ws_bench_sum *out);
-/* With a greater spread the median is a matter of luck. */
+/* With a greater spread the median is not reliable. */
 #define WS_BENCH_NOISY 0.25
 
 struct ws_bench_ratio { double median, min, max; };
@@ -81,7 +81,7 @@ enum { WS_BENCH_SAMPLES_MAX = 100000 };
 
 /* ---- GPUs ---- */
 
-/* Zeros: the first one, and libraries where the loader finds them. */
+/* Zeroed: the first GPU, and the libraries that the loader finds. */
 struct ws_bench_gpu {
 	unsigned device;
 	const char *driver; /* libcuda */
@@ -93,7 +93,7 @@ struct ws_bench_machine {
 	int major, minor;          /* compute capability */
 	int multiprocessors;
 	uint64_t memory;           /* bytes */
-	int cuda;                  /* that the driver has: 13000 is 13.0 */
+	int cuda;                  /* CUDA version of the driver: 13000 is 13.0 */
 	char nccl[32], nccl_path[4096]; /* "2.28.9", and its file */
 };
 /* WS_EDEVICE without a GPU. nccl: load NCCL too. */
@@ -104,14 +104,14 @@ enum { WS_BENCH_NCCL_PATH = 4096 };
 int ws_bench_find_nccl(const char *python, int64_t timeout_ns, const struct ws_cancel *cancel,
                        char path[WS_BENCH_NCCL_PATH], struct ws_err *err);
 
-/* ---- kernels: what a push does to numbers, in memory, on one thread ---- */
+/* ---- kernels: checksums and transforms, in memory, on one thread ---- */
 
-/* size: bytes of a kernel's input. Every kernel is compared with memcpy of as many. Bytes are those
- * that must move: each that is read or written, once; of memcpy twice its size. check compares SIMD
- * with plain C. */
+/* size: bytes of a kernel's input. Every kernel is compared with a memcpy of as many. The bytes of
+ * a row are the minimum traffic: each byte read or written counts once; memcpy counts twice its
+ * size. check compares SIMD with plain C. */
 int ws_bench_kernels(const struct ws_bench_opts *opts, uint64_t size, struct ws_err *err);
-/* The same of a GPU, in its own memory and by its own clock, compared with its own copy of as
- * many bytes. check is not supported. */
+/* The same on a GPU, in its memory and by its clock, compared with a device copy of as many bytes.
+ * check is not supported. */
 int ws_bench_kernels_gpu(const struct ws_bench_opts *opts, const struct ws_bench_gpu *on,
                          uint64_t size, struct ws_err *err);
 
@@ -123,15 +123,15 @@ struct ws_bench_load {
 	const struct ws_transform_opts *transform; /* NULL: tensors as they are */
 	uint64_t bucket_size;     /* 0: 64 MiB */
 	bool cold;                /* the files are dropped from the page cache before each sample */
-	/* on into the memory of a GPU; NULL: into that of this process */
+	/* read on into this GPU's memory; NULL: into host memory */
 	const struct ws_bench_gpu *to;
-	enum ws_push_transform_on transform_on; /* tensors that go there are made there, or here */
-	uint64_t most;            /* at most so many bytes, from the first tensor on; 0: all */
+	enum ws_push_transform_on transform_on; /* with `to`: on that GPU, or on the CPU */
+	uint64_t most;            /* read at most this many bytes, from the first tensor; 0: all */
 };
-/* Every tensor read once, in the order of a push, through a buffer; compared with read(2)
- * of the same files, where there are files. To a GPU: as many bytes of pinned memory
- * copied there; and every tensor into its memory, as a push that sends from there brings
- * it, compared with that copy. */
+/* Reads every tensor once, in the order of a push, through a buffer; compared with read(2)
+ * of the same files, if there are files. With a GPU also: copies as many bytes of pinned
+ * memory to it; and loads every tensor into its memory, as a push that sends from it does,
+ * compared with that copy. */
 int ws_bench_load(const struct ws_bench_opts *opts, const struct ws_bench_load *load,
                   struct ws_err *err);
 
@@ -153,8 +153,8 @@ int ws_bench_control(const struct ws_bench_opts *opts, const struct ws_bench_con
 struct ws_bench_transport {
 	enum ws_backend backend;   /* AUTO: GLOO; or NCCL, which broadcasts from and to GPUs */
 	struct ws_bench_gpu gpu;   /* of NCCL: ours */
-	unsigned receivers;        /* that start starts, */
-	unsigned remote;           /* and that join from other machines by ws_bench_receive */
+	unsigned receivers;        /* local ones, which `start` starts */
+	unsigned remote;           /* receivers on other machines that call ws_bench_receive */
 	/* starts `receivers` processes that call ws_bench_receive with this address */
 	int (*start)(void *ctx, const char *host, uint16_t port, struct ws_err *err);
 	/* -1 if one of them has failed; may be NULL */
@@ -164,16 +164,16 @@ struct ws_bench_transport {
 	uint16_t port;             /* of the store; 0: any */
 	const uint64_t *sizes;     /* bytes of a bucket, each a row of its own */
 	size_t n_sizes;
-	/* broadcasts in a row, of whose time a sample is one's share; 0: 1 */
+	/* broadcasts in a row; a sample is their mean time; 0: 1 */
 	unsigned count;
-	/* as many in a row as make so many bytes, whatever count says; 0: count */
+	/* broadcast this many bytes in a row, instead of count; 0: count */
 	uint64_t total;
 	int64_t timeout_ns;        /* for each row of broadcasts, and to form the group */
 };
-/* From the first byte until every receiver has told that it holds the last one. check:
- * their hashes. Gloo is compared with one plain TCP connection on the loopback interface,
- * where all receivers are ours; NCCL against a bare loop of ncclBroadcast from memory of
- * the GPU, to the same receivers. */
+/* Measures from the first byte until every receiver has reported the last byte. check:
+ * compares their hashes. Gloo is compared with one plain TCP connection on the loopback
+ * interface, if all receivers are local; NCCL with a bare loop of ncclBroadcast from GPU
+ * memory to the same receivers. */
 int ws_bench_transport(const struct ws_bench_opts *opts, const struct ws_bench_transport *t,
                        struct ws_err *err);
 struct ws_bench_receive {
@@ -186,7 +186,7 @@ struct ws_bench_receive {
 	const struct ws_log *log;
 	const struct ws_cancel *cancel;
 };
-/* A receiver for somebody else's ws_bench_transport, until that is over. */
+/* Runs a receiver of another process's ws_bench_transport, until that ends. */
 int ws_bench_receive(const struct ws_bench_receive *what, struct ws_err *err);
 
 /* ---- push: the whole job ---- */
@@ -228,14 +228,14 @@ struct ws_bench_sweep {
 	size_t n_ways;
 	const char *const *paths;
 	size_t n_paths;
-	/* A group stays for all pushes of a way: one way after the other, and no ratios. */
+	/* All pushes of a way share a group: one way after the other, without ratios. */
 	bool keep;
 };
-/* A row for each way, once all are measured: in turns, each compared with the fastest. */
+/* Runs the ways in turns; then delivers a row for each way, compared with the fastest. */
 int ws_bench_sweep(const struct ws_bench_opts *opts, const struct ws_bench_sweep *s,
                    struct ws_err *err);
 
-/* ---- plan: on paper ---- */
+/* ---- plan: estimates without a push ---- */
 
 /* Rates in bytes per second; 0: no limit. Counts of 0 are 1. */
 struct ws_bench_topology {
@@ -244,12 +244,12 @@ struct ws_bench_topology {
 	uint64_t endpoints; /* servers, */
 	uint64_t ranks;     /* ranks of each, */
 	uint64_t nics;      /* and links of each, which share what it receives */
-	double link;        /* one way, of each sender and each of those */
-	double source;      /* what one sender reads */
-	double make;        /* and transforms, counted in bytes read */
-	double apply;       /* what a rank loads, counted in bytes received */
-	int64_t bucket_ns;  /* of each bucket besides its bytes */
-	int64_t fixed_ns;   /* of the whole, or of each turn: connect, pause, flush, resume */
+	double link;        /* one-way rate of each link of a sender or endpoint */
+	double source;      /* read rate of one sender */
+	double make;        /* transform rate of one sender, in bytes read */
+	double apply;       /* load rate of a rank, in bytes received */
+	int64_t bucket_ns;  /* fixed time of each bucket */
+	int64_t fixed_ns;   /* fixed time of the push or each turn: connect, pause, flush, resume */
 	bool tree;          /* rank 0 sends once to each child (gloo), not once (NCCL's ring) */
 	bool scatter;       /* each rank is sent only its own part */
 	bool serial;        /* stages follow each other */
@@ -266,7 +266,7 @@ struct ws_bench_estimate {
 	const char *bound;   /* "source", "making tensors", "the senders' links", "the receivers'
 	                      * links", "loading" or "requests" */
 };
-/* Of a plan's bytes: in is what is read, out what is sent. */
+/* Estimates a push that reads `in` bytes and sends `out` bytes. */
 void ws_bench_estimate(const struct ws_bench_topology *t, uint64_t in, uint64_t out, size_t buckets,
                        struct ws_bench_estimate *e);
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* buf.h - a growing byte buffer that was told how large it may become.
+/* buf.h - a growing byte buffer with a size limit.
  *
- * What grows from foreign bytes (replies, requests, frames) must have a limit; passing it is an
- * error, not an allocation. The bytes are kept NUL-terminated so that text can be used as a
- * string. */
+ * A buffer of foreign bytes (replies, requests, frames) must have a limit; exceeding the limit is
+ * an error, not an allocation. A NUL follows the bytes, so that text can be used as a string. */
 #ifndef WSYNC_BUF_H
 #define WSYNC_BUF_H
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* capabilities.h - the fields of struct ws_capabilities by name, for those who print or merge
- * them. */
+/* capabilities.h - the fields of struct ws_capabilities by name, to print or merge them. */
 #ifndef WSYNC_CAPABILITIES_H
 #define WSYNC_CAPABILITIES_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* catalog.h - what a source comes to when its tensors are named and shaped as servers want them.
+/* catalog.h - the tensors of a source, named and shaped as servers expect them.
  *
  * Most items are a tensor of the source as it is. Where a trainer wrapped names, kept fused or
  * transposed tensors, or saved one file per rank, an item is a view: a concatenation, along
@@ -49,8 +49,8 @@ struct ws_item {
 	/* computes its bytes; NULL: they are those of `from` or the view */
 	const struct ws_computed_item *computed;
 	/* "rows 0..2047 of model.layers.0.self_attn.qkv_proj.weight", "renamed from
-	 * _orig_mod.model.x"; or why a tensor that could have been taken apart was not: "left as
-	 * it is: ..."; NULL: nothing was done */
+	 * _orig_mod.model.x"; or why a fused tensor was not split: "left as it is: ...";
+	 * NULL: nothing was done */
 	const char *derivation;
 };
 
@@ -58,17 +58,17 @@ struct ws_catalog;
 
 struct ws_catalog_opts {
 	const struct ws_family *family;  /* NULL: names are taken as they are */
-	/* at tp 1, ep 1; to unfuse with; NULL: nothing is unfused */
+	/* at tp 1, ep 1; to split fused tensors; NULL: none is split */
 	const struct ws_layout *layout;
 	/* One source for each tensor-parallel rank, in their order, joined by this layout, which
 	 * was made with their tp and ep; NULL: n_sources is 1. */
 	const struct ws_layout *sharded;
 };
 
-/* Sources and layouts are borrowed and must outlive the catalog. Two tensors that become the
- * same name, a shard that is missing or of the wrong shape, an arrangement that the shape does
- * not decide: WS_EINPUT. A tensor of an unknown name is an item as it is; of a sharded source it
- * is an error, and what servers leave aside is left out there. */
+/* Sources and layouts are borrowed and must outlive the catalog. WS_EINPUT: two tensors get the
+ * same name, a shard is missing or has the wrong shape, or the shape does not determine the
+ * arrangement. A tensor with an unknown name becomes an item unchanged. In a sharded source it is
+ * an error, and tensors that servers ignore are left out. */
 int ws_catalog_make(const struct ws_source *const *sources, size_t n_sources,
                     const struct ws_catalog_opts *opts, struct ws_catalog **out,
                     struct ws_err *err);
@@ -77,33 +77,33 @@ void ws_catalog_free(struct ws_catalog *c); /* NULL is fine */
 size_t ws_catalog_count(const struct ws_catalog *c);
 const struct ws_item *ws_catalog_item(const struct ws_catalog *c, size_t i);
 const struct ws_item *ws_catalog_find(const struct ws_catalog *c, const char *name); /* NULL */
-/* The number of a source among those that the catalog was made of: the rank, of a sharded one. */
+/* The index of a source among the catalog's sources; with a sharded source, the rank. */
 size_t ws_catalog_source(const struct ws_catalog *c, const struct ws_source *source);
-/* Source i of everything that items are made of: sources, adapters and
- * corrections; NULL past the end. */
+/* Source i of all that the items use: sources, adapters and corrections; NULL
+ * past the end. */
 const struct ws_source *ws_catalog_source_at(const struct ws_catalog *c, size_t i);
-/* ws_source_check of everything that items are made of: sources, and a transform's
- * adapters and corrections. */
+/* Runs ws_source_check on all that the items use: sources, and a transform's adapters
+ * and corrections. */
 int ws_catalog_check(const struct ws_catalog *c, struct ws_err *err);
 
-/* Copies bytes [at, at+n) of the item; rising calls are fast, from one thread faster than from
- * several. XXH3-64 of all of them. */
+/* Copies bytes [at, at+n) of the item. Rising offsets are fast, and one thread is faster than
+ * several. ws_item_hash: XXH3-64 of all bytes. */
 int ws_item_read(const struct ws_item *item, uint64_t at, void *dst, size_t n, struct ws_err *err);
 int ws_item_hash(const struct ws_item *item, uint64_t *hash, struct ws_err *err);
 
 struct ws_replica_opts {
-	/* all bytes; else of shares beyond 1 MiB the first and last 64 KiB */
+	/* compare all bytes; else only the first and last 64 KiB of shares beyond 1 MiB */
 	bool all;
 	/* globs of ws_plan_opts: items that are compared */
 	const char *const *include, *const *exclude;
 	size_t n_include, n_exclude;
 	const struct ws_cancel *cancel; /* NULL */
 };
-/* Compares what several ranks of a sharded source have of the same item. Ranks that differ saved
- * at different times, or did not save all: WS_EINPUT names the tensor and both files. */
+/* Compares the copies of an item in several ranks of a sharded source. If they differ, the ranks
+ * saved at different times or incompletely: WS_EINPUT names the tensor and both files. */
 int ws_catalog_check_replicas(const struct ws_catalog *c, const struct ws_replica_opts *opts,
                               struct ws_err *err);
-size_t ws_catalog_replicas(const struct ws_catalog *c); /* how many there are */
+size_t ws_catalog_replicas(const struct ws_catalog *c); /* the number of replicas */
 
 #ifdef __cplusplus
 }

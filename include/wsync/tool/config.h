@@ -21,8 +21,7 @@ extern "C" {
 
 struct ws_config; /* opaque, read-only after opening */
 
-/* path: a config.json, or a directory that holds one. Not JSON, no object, over 16 MiB:
- * WS_EINPUT. */
+/* path: a config.json, or its directory. WS_EINPUT: not a JSON object, or over 16 MiB. */
 int ws_config_open(const char *path, struct ws_config **out, struct ws_err *err);
 int ws_config_parse(const char *text, size_t n, const char *what, struct ws_config **out,
                     struct ws_err *err);
@@ -42,7 +41,7 @@ bool ws_config_int(const struct ws_config *c, const char *key, int64_t *out);
 const char *ws_config_string(const struct ws_config *c, const char *key); /* NULL */
 /* Is value among the integers of that array? (mlp_only_layers) */
 bool ws_config_has(const struct ws_config *c, const char *key, int64_t value);
-/* The two levels say different things about this key (tie_word_embeddings is the classic one). */
+/* Do both levels have this key, with different values? (Often tie_word_embeddings.) */
 bool ws_config_disagrees(const struct ws_config *c, const char *key);
 
 /* quantization_config. */
@@ -52,21 +51,21 @@ struct ws_quant {
 	/* modules_to_not_convert / ignored_layers, owned by the config */
 	const char *const *skip;
 	size_t n_skip;
-	const char *scale_fmt;        /* "ue8m0": scales are powers of two; "" not said */
-	const char *activation;       /* activation_scheme: "dynamic", "static"; "" not said */
+	const char *scale_fmt;        /* "ue8m0": scales are powers of two; "": absent */
+	const char *activation;       /* activation_scheme: "dynamic", "static"; "": absent */
 };
 const struct ws_quant *ws_config_quant(const struct ws_config *c); /* never NULL */
-/* From now on it says this, of weights that were changed on their way. The strings are
- * borrowed, their list is not. */
+/* Replaces the quantization_config, after a transform. Borrows the strings and copies their
+ * list. */
 int ws_config_set_quant(struct ws_config *c, const struct ws_quant *q, struct ws_err *err);
 /* Is this module ("model.layers.0.mlp.gate") left unquantized? An entry matches the module itself,
- * what is below it, its last segments ("gate", "mlp.gate"), and "*" as a glob; a ".weight"
- * behind it is left out; "re:" patterns match nothing. */
+ * modules below it, its last segments ("gate", "mlp.gate"), and "*" as a glob. A trailing
+ * ".weight" is ignored; "re:" patterns match nothing. */
 bool ws_quant_skips(const struct ws_quant *q, const char *module);
 
 /* Writing the config.json of transformed weights. */
 /* Appends this config.json with another quantization_config; all other members stay as written,
- * to the digit. q->method "": none. `what` names the text in messages. WS_EINPUT: not a JSON
+ * to the digit. q->method "": without one. `what` names the text in messages. WS_EINPUT: not a JSON
  * object. */
 int ws_config_requantize(const char *text, size_t n, const char *what, const struct ws_quant *q,
                          struct ws_buf *out, struct ws_err *err);

@@ -45,7 +45,7 @@ struct ws_group_test {
 /* Detects the endpoints, and lets all of them join at once. */
 int ws_group_test_run(struct ws_http *http, const struct ws_group_test_opts *opts,
                       ws_deadline until, struct ws_group_test **out, struct ws_err *err);
-/* A peer has left. */
+/* Has a peer left? */
 bool ws_group_test_broken(const struct ws_group_test *f);
 /* Leaves. destroy: asks the endpoints to leave first, until the deadline. NULL is fine. */
 void ws_group_test_leave(struct ws_group_test *f, bool destroy, ws_deadline until);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* input.h - a checkpoint as a user names it, opened: sources, config, rules, and their catalog.
+/* input.h - opens a checkpoint that a user names: sources, config, rules, and their catalog.
  *
- * One way for all programs, so that a check looks at the very items that a push sends. */
+ * All programs use this, so that a check sees the same items that a push sends. */
 #ifndef WSYNC_INPUT_H
 #define WSYNC_INPUT_H
 
@@ -20,13 +20,13 @@ struct ws_input_opts {
 	const char *map;          /* rules in front of the built-in ones; NULL: none */
 	const char *config; /* config.json or its directory; NULL: the one beside the checkpoint, or
 	                     * that of the synthetic model */
-	/* likewise, where there is none of these: the server's; NULL: none */
+	/* the server's config, if none of these exists; NULL: none */
 	const char *fallback;
-	unsigned sharded_tp, sharded_ep; /* saved by so many ranks; 0: it is whole */
-	const struct ws_memory_ops *memory; /* as of ws_source_opts, like */
+	unsigned sharded_tp, sharded_ep; /* sizes of the ranks that saved it; 0: whole */
+	const struct ws_memory_ops *memory; /* as in ws_source_opts, also cancel */
 	const struct ws_cancel *cancel;
-	/* What is done to it; NULL: nothing. Its base, family and layout are filled in here, and
-	 * where they are not said quant and blocks, from a config that is for FP8. */
+	/* Transforms; NULL: none. ws_input_open fills in base, family and layout. If quant and
+	 * block are unset, it takes them from a config that is for FP8. */
 	const struct ws_transform_opts *transform;
 };
 
@@ -37,30 +37,30 @@ struct ws_input {
 	struct ws_namemap *map;
 	/* NULL: none was found. quantization_config is that of what is sent */
 	struct ws_config *config;
-	bool named;                     /* it is that of the options' config: the caller's word */
-	bool fallback;                  /* it is that of the options' fallback */
-	/* the generic one where the config is of none, or there is none */
+	bool named;                     /* the config is the one named in the options */
+	bool fallback;                  /* the config is the options' fallback */
+	/* the generic family if the config's is unknown, or there is no config */
 	const struct ws_family *family;
-	struct ws_layout *layout;       /* at tp 1, to unfuse with; NULL: see `why` */
+	struct ws_layout *layout;       /* at tp 1, to split fused tensors; NULL: see `why` */
 	struct ws_layout *sharded;      /* of the ranks that saved it; NULL: it is whole */
-	struct ws_catalog *stored;      /* as the source has it */
+	struct ws_catalog *stored;      /* the tensors as the source has them */
 	struct ws_transform *transform; /* NULL: there is nothing to do */
-	const struct ws_catalog *catalog; /* as it is sent: of the transform, or what is stored */
-	struct ws_err why; /* what kept the layout from being made; code WS_OK: nothing did,
-	                    * there is no config or no family of ours */
+	const struct ws_catalog *catalog; /* the tensors as sent: the transform's, else `stored` */
+	struct ws_err why; /* the error that prevented the layout; code WS_OK: no error, but there
+	                    * is no config or its family is unknown */
 };
 
-/* No path at all: config and rules alone, and no catalog. A config or map that was asked for and
- * cannot be used is an error; one that merely lies beside a checkpoint or at a server and does
- * not suit is not: names are then taken as they are. */
+/* Without paths: config and rules only, no catalog. A config or map that the options name and that
+ * cannot be used is an error. An unsuitable config beside a checkpoint or at a server is no error:
+ * names then stay unchanged. */
 int ws_input_open(const struct ws_input_opts *opts, struct ws_input *out, struct ws_err *err);
 void ws_input_close(struct ws_input *in); /* NULL and all zero are fine */
-/* It is of a family of ours, which says what parameters servers have. */
+/* Is the model's family known, with the parameters that servers have? */
 bool ws_input_known(const struct ws_input *in);
 
-/* Of the transform of an input: what it has done so far, */
+/* Reports the work of an input's transform so far. */
 void ws_transform_report(const struct ws_transform *t, struct ws_transform_report *out);
-/* and whether every adapter changes a tensor that is sent: else WS_EINPUT names the adapter. */
+/* Checks that every adapter changes a tensor that is sent; else WS_EINPUT names the adapter. */
 int ws_transform_sends(const struct ws_transform *t, struct ws_err *err);
 
 /* The config beside a source, or that of a synthetic model; *out NULL: it has none. */

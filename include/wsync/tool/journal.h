@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* journal.h - what pushes have begun and not yet ended, and how what the dead left is put in order.
+/* journal.h - records of unfinished pushes, and the repair of endpoints that dead pushes left.
  *
  * A push keeps a file in the directory `pushes` of its state directory. It is written before
- * anything is asked of an endpoint and again before each step, so that it says what may have
+ * the first request to an endpoint and again before each step, so that it says what may have
  * happened: "paused" is written before the request to pause leaves, "partial" before the first
- * byte of a weight does. It goes when nothing is left to repair. A push that was killed leaves
- * it behind, and so does one that leaves an endpoint with half an update.
+ * byte of a weight does. It is removed when nothing is left to repair. A killed push leaves it
+ * behind, and so does a push that leaves an endpoint with half an update.
  *
- * The files of others are not believed: a record is read only from a plain file that belongs to
- * this user and that nobody else can write. */
+ * Records of other users are rejected: a record must be a plain file that belongs to this user and
+ * that nobody else can write. */
 #ifndef WSYNC_JOURNAL_H
 #define WSYNC_JOURNAL_H
 
@@ -26,7 +26,7 @@
 extern "C" {
 #endif
 
-/* The update that a push may have left open. The server refuses every other until it ends. */
+/* The update that a push may have left open. Until it ends, the server refuses other updates. */
 enum ws_open_update {
 	WS_UPDATE_NONE, WS_UPDATE_SESSION, WS_UPDATE_PROCESSING, WS_UPDATE_TWO_PHASE,
 	WS_UPDATE_TWO_PHASE_FLAT, WS_N_OPEN_UPDATES
@@ -40,15 +40,15 @@ struct ws_journal_endpoint {
 	bool grouped;             /* perhaps it is in the group */
 	enum ws_open_update open_update;
 	const char *version;      /* weight version before, "" unknown */
-	bool slept;               /* it had released memory, and the push has to put that right */
+	bool slept;               /* it had released memory, which the push must wake */
 	unsigned asleep; /* enum ws_memory: what is still released. A server may die of being woken
 	                  * twice, so it is cleared before the request that wakes leaves */
-	/* partial, but it has all of this push: an earlier one is not completed */
+	/* it has all of this push, but is partial: an earlier push is incomplete */
 	bool inherited;
 };
 
 struct ws_journal_file {
-	const char *path;         /* as it was opened, perhaps from `directory` on */
+	const char *path;         /* as it was opened, perhaps relative to `directory` */
 	bool in_memory;           /* it names memory of a process, and has no id */
 	uint64_t id;              /* ws_source_file_id */
 };
@@ -58,8 +58,8 @@ struct ws_journal_record {
 	bool ended;               /* the push itself is over, whatever its process does now */
 	int64_t began, updated;   /* seconds since 1970 */
 	const char *group;        /* "" none */
-	/* Where its ranks were told to come, while not all endpoints have answered. "" and 0:
-	 * all have. */
+	/* The rendezvous address, until all endpoints have answered the request to join; then
+	 * "" and 0. */
 	const char *master_host;
 	uint16_t master_port;
 	uint64_t digest;          /* of the plan */
@@ -67,7 +67,7 @@ struct ws_journal_record {
 	const char *weight_version; /* that the push would set; "" none */
 	const char *const *sources;
 	size_t n_sources;
-	/* that were read: of sources, adapters and corrections */
+	/* files that the push read: of sources, adapters and corrections */
 	const struct ws_journal_file *files;
 	size_t n_files;
 	/* To push again: the working directory and the options that are not about endpoints.
@@ -81,7 +81,7 @@ struct ws_journal_record {
 
 struct ws_journal_entry {
 	char *path;
-	struct ws_err err;        /* WS_OK, or why the file is not believed */
+	struct ws_err err;        /* WS_OK, or why the file was rejected */
 	/* of the process; WS_PROCESS_DEAD also where the push has ended */
 	enum ws_process_fate fate;
 	struct ws_journal_record record;
@@ -89,12 +89,12 @@ struct ws_journal_entry {
 };
 
 struct ws_journal_list {
-	struct ws_journal_entry *items; /* the oldest first, those that are not believed last */
+	struct ws_journal_entry *items; /* the oldest first, rejected files last */
 	size_t n;
 };
 
-/* The files under this state directory; none where it does not exist. Others can write there, or it
- * belongs to somebody else: WS_EINPUT. */
+/* Reads the records under this state directory; a missing directory has none. WS_EINPUT: other
+ * users can write to it, or own it. */
 int ws_journal_list(const char *state_dir, struct ws_journal_list *out, struct ws_err *err);
 void ws_journal_list_free(struct ws_journal_list *list); /* NULL is fine */
 
@@ -104,7 +104,7 @@ struct ws_repair_opts {
 	struct ws_http *http;
 	const char *state_dir;
 	bool dry_run;             /* ask, and change nothing */
-	bool resume_partial;      /* also those that hold a mixture */
+	bool resume_partial;      /* also resume endpoints with some old and some new weights */
 	int64_t timeout_ns;       /* of each request; 0: 10 s */
 	ws_deadline until;        /* of all of them; 0: none */
 	const struct ws_cancel *cancel;
@@ -113,14 +113,14 @@ struct ws_repair_opts {
 struct ws_repair_answer {
 	struct ws_err err;        /* not reached, refused to continue, or in use; else WS_OK */
 	enum ws_endpoint_state state; /* as far as can be known */
-	char weight_version[128]; /* as it says itself, "" unknown */
-	bool busy;                /* another push is at work on it: it was left alone */
+	char weight_version[128]; /* as it reports; "": unknown */
+	bool busy;                /* another push uses it: it was skipped */
 	bool resumed;
-	bool paused;              /* it stays so, as far as can be known */
+	bool paused;              /* it stays paused, as far as can be known */
 	unsigned asleep;          /* enum ws_memory: still released, so it stays paused */
 	bool left_group;          /* it is no longer in the group */
-	bool may_join;            /* it may still take up the request to join, and stays recorded */
-	bool in_update;           /* of a protocol, and did not answer the request to end it */
+	bool may_join;            /* it may still process the request to join; it stays recorded */
+	bool in_update;           /* it did not answer the request to end its open update */
 	bool settled;             /* nothing is left to repair: the record forgets it */
 };
 
@@ -133,8 +133,8 @@ struct ws_repair_answer {
 int ws_journal_repair(struct ws_journal_entry *entry, const struct ws_repair_opts *opts,
                       struct ws_repair_answer *answers, struct ws_err *err);
 
-/* Forgets these endpoints (none: all of them) without asking them anything. WS_EREFUSED: the
- * process of the record is at work at one of them. */
+/* Removes these endpoints (n 0: all) from the record, without requests. WS_EREFUSED: the process
+ * of the record is still pushing to one of them. */
 int ws_journal_forget(struct ws_journal_entry *entry, const char *const *urls, size_t n,
                       struct ws_err *err);
 
@@ -145,8 +145,8 @@ int ws_journal_check_source(const struct ws_journal_record *r, struct ws_err *er
 /* Is there anything to repair at this endpoint? */
 bool ws_journal_owes(const struct ws_journal_endpoint *e);
 
-/* This endpoint has released memory or taken it back by a request outside of pushes: corrects
- * the records that are affected, unless a push is at work there. */
+/* To be called when this endpoint has released memory or taken it back outside of a push. Corrects
+ * the affected records, unless a push is using the endpoint. */
 void ws_journal_note_memory(const char *state_dir, const char *url, unsigned memory, bool released);
 
 #ifdef __cplusplus

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* json_read.h - reading JSON, with the guards that cJSON leaves to its caller.
  *
- * The only file that knows cJSON is json.c. What it adds: the whole text must be one value; NUL,
- * raw or as \u0000, is refused (cJSON would cut the string there); look-ups are case-sensitive;
+ * Only json.c uses cJSON. It adds checks: the whole text must be one value; NUL, raw or as
+ * \u0000, is refused (cJSON would cut the string there); look-ups are case-sensitive;
  * integers are exact or refused (cJSON keeps doubles: beyond 2^53 they are not what was
  * written); duplicate keys can be found. Depth is limited to 1000 by cJSON itself.
  *

@@ -65,12 +65,12 @@ struct ws_param {
 	int64_t dims[WS_MAX_DIMS]; /* local, of `rank` of the options */
 	size_t first, n_parts;    /* parts[first .. first+n_parts), in the order they lie in it */
 	const char *tied_to;      /* another param whose memory it is (lm_head); NULL */
-	const char *trouble;      /* why it cannot be divided so ("32 heads do not divide by tp 6");
-	                           * NULL.      dims are those at tp 1 then */
+	const char *trouble;      /* why it cannot be divided ("32 heads do not divide by tp 6");
+	                           * dims are then those at tp 1. NULL: it can */
 	uint32_t rule;
 };
 
-/* What a trainer may call a fused parameter, other than the server's own name. */
+/* Another name that trainers use for a fused parameter. */
 struct ws_alias {
 	const char *name;         /* "model.layers.0.mlp.experts.gate_up_proj" */
 	size_t param;
@@ -90,16 +90,16 @@ struct ws_layout_opts {
 	                           * SGLang fuses them for DeepSeek */
 	/* ignore quantization_config: the checkpoint and server in bf16 */
 	bool unquantized;
-	/* the next-token layers too: a draft model's; else they are skipped */
+	/* include the next-token layers (of a draft model); else they are skipped */
 	bool nextn;
 };
 
 struct ws_layout;
 
-/* A config that lacks what the rules need is WS_EINPUT and names the key; so is one whose
- * weights are quantized in a way that shapes are not known of. Sizes that no server can
- * have are WS_EUSAGE. What does not divide is no error but the trouble of its params. Takes
- * some 40 ms for 90,000 parts. */
+/* WS_EINPUT: the config lacks a key that the rules need (the message names it), or the
+ * shapes of its quantization are unknown. WS_EUSAGE: sizes that no server can have. A
+ * param that does not divide is no error: its `trouble` says why. Takes about 40 ms for
+ * 90,000 parts. */
 int ws_layout_make(const struct ws_family *f, const struct ws_config *c,
                    const struct ws_layout_opts *opts, struct ws_layout **out, struct ws_err *err);
 void ws_layout_free(struct ws_layout *l); /* NULL is fine */
@@ -117,9 +117,9 @@ const struct ws_part *ws_layout_find_part(const struct ws_layout *l, const char 
 /* The i-th meaning of that trainer's name, NULL past the last: a name may stand for several
  * arrangements, which only the shape tells apart. */
 const struct ws_alias *ws_layout_find_alias(const struct ws_layout *l, const char *name, size_t i);
-/* A rule as the operator may read it: "column self_attn.qkv_proj <- q_proj k_proj v_proj". */
+/* The text of a rule, for messages: "column self_attn.qkv_proj <- q_proj k_proj v_proj". */
 const char *ws_layout_rule(const struct ws_layout *l, uint32_t rule);
-/* Names that servers leave aside, and why ("the server computes it"); NULL: not such a name. */
+/* Why servers ignore this name ("the server computes it"); NULL: they do not. */
 const char *ws_layout_skips(const struct ws_layout *l, const char *name);
 
 struct ws_box {
@@ -138,9 +138,9 @@ void ws_layout_place(const struct ws_layout *l, const struct ws_part *p, unsigne
 void ws_layout_dims(const struct ws_layout *l, const struct ws_param *p, unsigned rank,
                     int64_t dims[WS_MAX_DIMS]);
 
-/* What a checkpoint name becomes: first segments that wrappers put in are taken out
- * ("_orig_mod."), then the family's renames apply. Writes to dst (n bytes); returns dst, or NULL
- * when it does not fit. Works without a config. */
+/* Renames a tensor of a checkpoint: removes segments that wrappers inserted ("_orig_mod."), then
+ * applies the family's renames. Writes to dst (n bytes); returns dst, or NULL when it does not
+ * fit. Works without a config. */
 const char *ws_family_rename(const struct ws_family *f, const char *name, char *dst, size_t n);
 
 #ifdef __cplusplus

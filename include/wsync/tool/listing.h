@@ -29,10 +29,10 @@ struct ws_weight {
 struct ws_weight_list {
 	struct ws_weight *items;
 	size_t n;
-	bool received; /* what arrived under the names it arrived by, not a model's parameters:
+	bool received; /* tensors as they were received, not a model's parameters: from
 	                * wsync-endpoint without --model */
 	void *priv;
-	/* the library's: of how many lists these are the items; NULL: of this one */
+	/* private: the number of lists that share the items; NULL: only this one */
 	unsigned *users;
 };
 
@@ -43,7 +43,7 @@ int ws_weight_list_read(const char *path, struct ws_weight_list *out, struct ws_
 void ws_weight_list_free(struct ws_weight_list *list); /* NULL is fine */
 
 /* The runtime parameters of one rank: fused names and local shapes. prefix NULL: all. outs[i] is
- * filled where errs[i].code is WS_OK; free every one of them. */
+ * filled if errs[i].code is WS_OK; free all of outs. */
 int ws_endpoint_list_all(const struct ws_call *to, const char *prefix, unsigned rank,
                          struct ws_weight_list *outs, struct ws_err *errs, struct ws_err *err);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* logprobs.h - how far apart two answers are in what they say of the same tokens.
+/* logprobs.h - compares the log probabilities of the same tokens in two answers.
  *
- * The tokens of the prompt (prefill) and those that were drawn (decode) are computed by different
- * kernels, and are told apart. Drawn tokens are compared up to the first one that differs: what
- * comes after has another past. */
+ * Different kernels compute the tokens of the prompt (prefill) and the drawn tokens (decode), so
+ * both parts are compared separately. Drawn tokens are compared up to the first one that differs:
+ * later tokens have another context. */
 #ifndef WSYNC_LOGPROBS_H
 #define WSYNC_LOGPROBS_H
 
@@ -24,15 +24,15 @@ const char *ws_logprob_part_name(enum ws_logprob_part part); /* "prefill", "deco
 struct ws_logprobs {
 	struct {
 		int64_t *ids;   /* owned */
-		double *values; /* owned; NaN where the answer has null, as of the first token */
+		double *values; /* owned; NaN for null, which the first token has */
 		size_t n;
 	} part[WS_LOGPROB_PARTS];
-	int64_t cached_tokens;    /* of the prompt, computed by an earlier pass; -1: not told */
-	char weight_version[128]; /* "" not told */
+	int64_t cached_tokens;    /* of the prompt, computed by an earlier pass; -1: not reported */
+	char weight_version[128]; /* "": not reported */
 };
 
-/* A saved answer of /generate to "return_logprob": true, of one prompt: WS_EINPUT where it is
- * none. */
+/* Parses a saved answer of /generate to "return_logprob": true, of one prompt. WS_EINPUT: the text
+ * is no such answer. */
 int ws_logprobs_parse(const char *text, size_t n, const char *what, struct ws_logprobs *out,
                       struct ws_err *err);
 void ws_logprobs_free(struct ws_logprobs *l);
@@ -41,7 +41,7 @@ struct ws_logprobs_list { /* zeroed: none */
 	struct ws_logprobs *items;
 	size_t n;
 };
-/* Of any number of prompts: an array of such answers, or a single one. */
+/* The same for any number of prompts: an array of such answers, or a single one. */
 int ws_logprobs_read_all(const char *path, struct ws_logprobs_list *out, struct ws_err *err);
 int ws_logprobs_parse_all(const char *text, size_t n, const char *what,
                           struct ws_logprobs_list *out, struct ws_err *err);
@@ -50,17 +50,17 @@ void ws_logprobs_list_free(struct ws_logprobs_list *list);
 struct ws_logprobs_diff {
 	size_t tokens;   /* compared: both have a number */
 	double max, mean; /* of the absolute differences */
-	double k3; /* mean of r - 1 - log r, r being the second's probability by the first's: what
-	            * trainers watch of the divergence between both */
+	double k3; /* mean of r - 1 - log r, r being the second's probability divided by the
+	            * first's: the estimate of the divergence that trainers monitor */
 	size_t worst;    /* the token of max */
 	int64_t worst_id;
-	double first, second; /* what both say of it */
+	double first, second; /* both values of that token */
 	size_t missing;  /* only one side has a number */
-	size_t same;     /* so many tokens are the same, from the first on */
-	bool diverges;   /* and then come others, or one side ends */
-	double apart;    /* of the two drawn tokens with which they go apart, the difference: at
-	                  * temperature 0    not above the largest difference of any token of the
-	                  * vocabulary; else 0 */
+	size_t same;     /* number of equal tokens, from the first on */
+	bool diverges;   /* after them the tokens differ, or one side ends */
+	double apart;    /* if it diverges, the difference of the two drawn tokens: at temperature
+	                  * 0 not above the largest difference of any token of the vocabulary;
+	                  * else 0 */
 };
 void ws_logprobs_compare(const struct ws_logprobs *a, const struct ws_logprobs *b,
                          struct ws_logprobs_diff out[WS_LOGPROB_PARTS]);
@@ -68,13 +68,13 @@ void ws_logprobs_compare(const struct ws_logprobs *a, const struct ws_logprobs *
  * nothing and diverges is true where any did. */
 void ws_logprobs_sum(struct ws_logprobs_diff *sum, const struct ws_logprobs_diff *d);
 
-/* The most that is allowed. NaN: whatever it is; where all are, nothing may differ. */
+/* The allowed maxima. NaN: no limit; if all three are NaN, nothing may differ. */
 struct ws_logprobs_limits {
 	double max, mean, k3;
 };
 #define WS_LOGPROBS_NO_LIMITS { NAN, NAN, NAN }
-/* Is it within the limits? Else why not, as half a sentence. The tokens of a prompt have to be
- * the same; drawn ones may go apart where differences are allowed. */
+/* Is the difference within the limits? If not, writes the reason as half a sentence. Prompt tokens
+ * must be the same; drawn tokens may diverge if differences are allowed. */
 bool ws_logprobs_within(const struct ws_logprobs_diff *d, enum ws_logprob_part part,
                         const struct ws_logprobs_limits *limits, char *why, size_t n);
 

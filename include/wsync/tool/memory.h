@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.h - sources that lie in the memory of another process's GPUs: cuda-ipc:MANIFEST.json.
+/* memory.h - sources in the GPU memory of another process: cuda-ipc:MANIFEST.json.
  *
- * Whoever opens a source says whether such a path is good there, by naming in its options
- * what opens the memory. Where nothing is named it is refused, so that a path out of an
- * HTTP request opens nothing. */
+ * A caller that opens a source allows such paths by passing functions that open the memory,
+ * in its options. Without these functions the path is refused, so that a path from an HTTP
+ * request opens nothing. */
 #ifndef WSYNC_MEMORY_H
 #define WSYNC_MEMORY_H
 
@@ -16,8 +16,8 @@ const char *ws_memory_path(const char *path);
 
 struct ws_memory_ops; /* opaque: lib/model/exported/exported_memory.h */
 
-/* Memory of GPUs of this machine, through CUDA IPC. The driver is loaded with the source, a GPU
- * is opened with the first byte that is read. */
+/* Memory of GPUs of this machine, through CUDA IPC. The driver is loaded when the source is
+ * opened, a GPU is opened when its first byte is read. */
 extern const struct ws_memory_ops ws_memory_cuda;
 
 #ifdef __cplusplus

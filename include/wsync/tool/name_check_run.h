@@ -72,13 +72,13 @@ struct ws_name_check_run_opts {
 };
 
 struct ws_name_check_run {
-	/* with something of the server's, or with what the caller named */
+	/* the names were compared with the server's data, or with files that the caller named */
 	bool checked;
-	/* it was not, but with the config.json of the source itself */
+	/* not checked, but compared with the source's own config.json */
 	bool own_config;
-	char why[640];      /* it was not checked: "no config.json, and ..." */
+	char why[640];      /* why not checked: "no config.json, and ..." */
 	char against[1536]; /* "qwen3 at tp 2 by ckpt/config.json" */
-	char family[64];    /* "generic" where none is known */
+	char family[64];    /* "generic": unknown */
 	struct ws_findings found;
 	struct ws_layout *layout; /* the server's; NULL: not known */
 };

@@ -101,7 +101,7 @@ struct ws_namecheck_opts {
 	const struct ws_catalog *items;
 	const struct ws_layout *layout;       /* of the server; NULL: its config is not known */
 	const struct ws_weight_list *listing; /* NULL: it shows none */
-	/* the layout's; without one: whose skip rules hold; NULL */
+	/* the layout's; without a layout, the family whose skip rules apply; NULL */
 	const struct ws_family *family;
 	const struct ws_config
 		*config; /* the layout's; for contradictions, and with the family to make

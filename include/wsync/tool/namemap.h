@@ -27,17 +27,17 @@ struct ws_family;  /* one of them, owned by the set */
 int ws_namemap_open(const char *file, struct ws_namemap **out, struct ws_err *err);
 void ws_namemap_close(struct ws_namemap *m); /* NULL is fine */
 
-/* By architecture (of text_config, then of the top), then by model_type. NULL: none of ours; the
+/* Finds by architecture (of text_config, then of the top), then by model_type. NULL: unknown; the
  * generic rules then apply (ws_namemap_generic). */
 const struct ws_family *ws_namemap_find(const struct ws_namemap *m, const struct ws_config *c);
-/* The same for a server that tells only these two of its config.json; each may be "". */
+/* The same for a server that reports only these two values of its config.json; each may be "". */
 const struct ws_family *ws_namemap_claimed(const struct ws_namemap *m, const char *architecture,
                                            const char *model_type);
 const struct ws_family *ws_namemap_named(const struct ws_namemap *m, const char *family);
 const struct ws_family *ws_namemap_generic(const struct ws_namemap *m);
 const struct ws_family *ws_namemap_at(const struct ws_namemap *m, size_t i); /* NULL past the end */
 const char *ws_family_name(const struct ws_family *f);
-/* Does it say what parameters a server has? Of some only the trainers' names are known. */
+/* Does the family define the servers' parameters? Some define only the trainers' names. */
 bool ws_family_has_params(const struct ws_family *f);
 
 #ifdef __cplusplus

@@ -13,19 +13,18 @@
 extern "C" {
 #endif
 
-/* What such a file holds: who names another by mistake must not lose that. */
+/* Identifies such files, so that another file that is named by mistake is not overwritten. */
 struct ws_output_kind {
 	const char *name;   /* "a trace" */
-	const char *begins; /* as all of them do */
+	const char *begins; /* the beginning of all files of this kind */
 };
 
-/* Can it be written? Tries it, and leaves what is there. "", "-" and a file with anything else
- * in it are WS_EUSAGE; what is there and no regular file, a directory that is missing or may not
- * be written to: WS_ESYSTEM. */
+/* Checks that the file can be written, without changing it. WS_EUSAGE: "", "-", or a file with
+ * other content. WS_ESYSTEM: not a regular file, or its directory is missing or not writable. */
 int ws_output_check(const char *path, const struct ws_output_kind *kind, struct ws_err *err);
-/* With the modes that the user's umask leaves. A link is followed. */
+/* Writes the file with the modes that the user's umask leaves. Follows a link. */
 int ws_output_write(const char *path, const struct ws_buf *bytes, struct ws_err *err);
-/* What is there, at most out->max bytes of it; -1: nothing that could be read. */
+/* Reads the file, at most out->max bytes; -1: it cannot be read. */
 int ws_output_read(const char *path, struct ws_buf *out);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan.h - which tensors travel, made how, in which buckets and in which order.
+/* plan.h - the tensors to send, how they are made, and their buckets and order.
  *
  * A plan is made from headers alone. --dry-run prints it and the real run executes the same object,
  * whose digest covers names, dtypes, shapes, recipes, order and bucket borders (not the bytes). */
@@ -19,7 +19,7 @@ enum ws_load_format {
 	WS_FORMAT_FLATTENED /* "flattened_bucket": one uint8 broadcast per bucket, no padding */
 };
 
-/* How an output tensor is had from the source. */
+/* How an output tensor is made from the source. */
 enum ws_transform_op {
 	WS_OP_COPY, /* a tensor of the source, whole and as it is */
 	WS_OP_VIEW, /* pieces of source tensors (catalog.h) */
@@ -68,8 +68,8 @@ struct ws_plan_opts {
  * DeepSeek's q_a_proj with kv_a_proj_with_mqa of one layer (their loaders pair them within one
  * request). The catalog's order is kept, but in a flattened bucket where a view that the
  * server makes would then not begin at a multiple of its element size: the tensors of that
- * bucket go by falling element size. (Order matters to who makes tensors: scales that
- * follow their codes cost no second look at the weights.) No tensor left is WS_EUSAGE. The
+ * bucket go by falling element size. (Order matters to transforms: scales that follow their
+ * codes need no second read of the weights.) WS_EUSAGE: no tensor is left. The
  * catalog must outlive the plan. */
 int ws_plan_make(const struct ws_catalog *c, const struct ws_plan_opts *opts, struct ws_plan **out,
                  struct ws_err *err);
@@ -77,8 +77,8 @@ void ws_plan_free(struct ws_plan *p); /* NULL is fine */
 /* ws_source_check_file for each file whose tensors are in bucket b. */
 int ws_plan_check_bucket(const struct ws_plan *p, size_t b, struct ws_err *err);
 
-/* The first of patterns[*next..n) that matches no tensor, which is probably misspelt; NULL:
- * none. *next is 0 at first, and then behind the pattern. */
+/* The first of patterns[*next..n) that matches no tensor, and is probably misspelled; NULL:
+ * none. *next must start at 0; the call sets it behind the pattern. */
 const char *ws_plan_unused(const struct ws_catalog *c, const char *const *patterns, size_t n,
                            size_t *next);
 

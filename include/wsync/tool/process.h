@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* process.h - which process wrote something down. */
+/* process.h - identifies the process that wrote a record. */
 #ifndef WSYNC_PROCESS_H
 #define WSYNC_PROCESS_H
 
 #include <stdint.h>
 
-/* A number alone is given to another process sooner or later; with the rest of this it is
- * one process of all machines. */
+/* A process number alone is reused sooner or later; all fields together identify one
+ * process among all machines. */
 struct ws_process {
 	int64_t pid;
 	uint64_t start_ticks;     /* since boot; 0: not known */
@@ -18,7 +18,7 @@ struct ws_process {
 enum ws_process_fate {
 	WS_PROCESS_DEAD,
 	WS_PROCESS_ALIVE,
-	/* on another machine or in another container: not to be seen from here */
+	/* on another machine or in another container: not visible from here */
 	WS_PROCESS_ELSEWHERE
 };
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* routing.h - which experts a server chose for each token, as its answers tell.
+/* routing.h - the experts that a server chose for each token, read from its answers.
  *
- * A server started with --enable-return-routed-experts tells on request the K experts of each of L
- * layers for T tokens, all but the last one drawn: int32, without a word on the shape.
- * Layers without experts are there and zero. The shape comes from the model's
- * config.json and the token counts. */
+ * A server started with --enable-return-routed-experts returns on request the K experts of each of
+ * L layers for T tokens (all but the last one drawn) as int32, without a shape. Layers without
+ * experts are present and zero. The shape comes from the model's config.json and the
+ * token counts. */
 #ifndef WSYNC_ROUTING_H
 #define WSYNC_ROUTING_H
 
@@ -34,13 +34,13 @@ int ws_routing_shape_of(const struct ws_config *config, struct ws_routing_shape 
 struct ws_routing {
 	int32_t *ids;                /* owned; [tokens, layers, k] */
 	size_t tokens, layers, k;
-	int64_t prompt_tokens, completion_tokens; /* -1: not told */
-	int64_t cached_tokens;       /* of the prompt, computed by an earlier pass; -1: not told */
+	int64_t prompt_tokens, completion_tokens; /* -1: not reported */
+	int64_t cached_tokens;       /* of the prompt, from an earlier pass; -1: not reported */
 };
 
-/* A saved answer of /generate or of the OpenAI routes, of one prompt. ids are base64 of int32,
- * {"data", "shape", "rows"} around that, or nested lists. No such answer: WS_EINPUT; numbers
- * that do not fit the shape: WS_EMISMATCH. */
+/* Parses a saved answer of /generate or of the OpenAI routes, of one prompt. ids are base64 of
+ * int32, {"data", "shape", "rows"} around that, or nested lists. WS_EINPUT: not such an answer;
+ * WS_EMISMATCH: numbers that do not fit the shape. */
 int ws_routing_parse(const char *text, size_t n, const char *what,
                      const struct ws_routing_shape *shape, struct ws_routing *out,
                      struct ws_err *err);
@@ -50,27 +50,27 @@ struct ws_routing_list {             /* zeroed: none */
 	struct ws_routing *items;
 	size_t n;
 };
-/* Of any number of prompts: an array of such answers, or a single one. */
+/* The same for any number of prompts: an array of such answers, or a single one. */
 int ws_routing_read_all(const char *path, const struct ws_routing_shape *shape,
                         struct ws_routing_list *out, struct ws_err *err);
 void ws_routing_list_free(struct ws_routing_list *list);
 
-/* Rows that cannot be: an expert that does not exist, one expert twice, anything in a layer without
- * experts. */
+/* Impossible rows: an expert that does not exist, one expert twice, or a nonzero value in a layer
+ * without experts. */
 struct ws_routing_check {
 	size_t outside, repeated, dense;
 	size_t token, layer;         /* of the first such row */
-	char reason[160];            /* "" where there is none */
+	char reason[160];            /* "": no such row */
 };
 void ws_routing_check(const struct ws_routing *r, const struct ws_routing_shape *shape,
                       struct ws_routing_check *out);
 
-/* Over the tokens that both have; layers without experts do not count. */
+/* Compares the tokens that both have; layers without experts do not count. */
 struct ws_routing_diff {
 	size_t rows, equal;          /* equal: the same experts in the same order */
 	size_t reordered;            /* the same experts in another order; not among the equal */
 	size_t token, layer;         /* of the first row that is not equal */
-	bool differs;                /* token and layer tell something */
+	bool differs;                /* token and layer are set */
 	size_t *by_layer;            /* owned: rows that are not equal, of each layer */
 };
 int ws_routing_compare(const struct ws_routing *a, const struct ws_routing *b,
@@ -82,7 +82,7 @@ int ws_routing_sum(struct ws_routing_diff *sum, const struct ws_routing_diff *d,
                    const struct ws_routing_shape *shape, struct ws_err *err);
 void ws_routing_diff_free(struct ws_routing_diff *d);
 
-/* As numpy.load reads it: '<i4', [tokens, layers, k]. Replaces the file. */
+/* Writes a file for numpy.load: '<i4', [tokens, layers, k]. Replaces the file. */
 int ws_routing_write_npy(const struct ws_routing *r, const char *path, struct ws_err *err);
 
 #ifdef __cplusplus

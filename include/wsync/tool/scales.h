@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scales.h - is a quantized checkpoint what its scales say it is?
+/* scales.h - checks the scales of quantized checkpoints and servers.
  *
- * Codes without their scales, scales that were inverted once too often, a block size that is
- * another one: servers load all of them with "success" and answer nonsense. What can be told
- * from the tensors, from the config and from the weights before they were quantized is told as
- * findings, each about one name. Tensors are read once, in pieces, by a few threads. */
+ * Servers load codes without scales, inverted scales, or scales of another block size with
+ * "success", and then generate nonsense. The check uses the tensors, the config and the weights
+ * before quantization. It reports findings, each about one name. Tensors are read once, in
+ * pieces, by a few threads. */
 #ifndef WSYNC_SCALES_H
 #define WSYNC_SCALES_H
 
@@ -22,17 +22,17 @@ enum ws_scales_verdict {
 	WS_SCALES_PAIR,       /* codes without a scale, a scale without codes, or with two */
 	WS_SCALES_SHAPE,      /* not one scale for each block */
 	WS_SCALES_DTYPE,      /* scales of a type that servers do not take, or that loses bits */
-	WS_SCALES_NAME,       /* named as a server with this config does not look for it */
-	WS_SCALES_CONFIG,     /* quantized and not to be, or the reverse */
+	WS_SCALES_NAME,       /* a name that a server with this config does not load */
+	WS_SCALES_CONFIG,     /* quantized although the config excludes it, or the reverse */
 	/* scales that are zero, negative, no number, or out of all proportion */
 	WS_SCALES_VALUES,
 	WS_SCALES_CODES,      /* NaN; clamped, vanished, or far from using their range */
 	WS_SCALES_RECIPROCAL, /* they make sense only as 1 / scale */
 	WS_SCALES_UE8M0,      /* all are powers of two */
-	/* not to be compared with the source: absent there, or of another shape */
+	/* cannot be compared with the source: absent there, or of another shape */
 	WS_SCALES_SOURCE,
 	WS_SCALES_ERROR,      /* too far from the source */
-	WS_SCALES_UNSEEN,     /* what was not looked at */
+	WS_SCALES_UNSEEN,     /* tensors that were not checked */
 	WS_SCALES_VERDICTS
 };
 const char *ws_scales_verdict_name(enum ws_scales_verdict v); /* "pair", "shape", ... */
@@ -45,8 +45,8 @@ struct ws_scales_finding {
 	size_t order;
 };
 
-/* A tensor compared with the same one of the source, as numbers: w those of the source, d
- * what the codes stand for. */
+/* A tensor compared with the same tensor of the source, as numbers: w are those of the source,
+ * d the dequantized codes. */
 struct ws_scales_error {
 	const char *name;
 	const char *packing;       /* "fp8", "nvfp4", "nf4"; "none": as it is on both sides */
@@ -62,7 +62,7 @@ struct ws_scales_report {
 	size_t n_findings;
 	struct ws_scales_error *compared;   /* the worst first */
 	size_t n_compared;
-	size_t tensors;                /* looked at by name and shape */
+	size_t tensors;                /* checked by name and shape */
 	size_t quantized;              /* whose codes and scales were read */
 	uint64_t scales, bytes;        /* numbers of scales; bytes read */
 	size_t errors, warnings, notes;
@@ -86,8 +86,8 @@ struct ws_scales_opts {
 	const struct ws_cancel *cancel;
 };
 
-/* What is not quantized is compared too, where there is a source: it may differ by a rounding to 16
- * bits. 0: it was done, whatever was found. -1: memory, cancelled, a file that cannot be read. */
+/* With a source, unquantized tensors are compared too: they may differ by a rounding to 16 bits.
+ * 0: the check ran, whatever it found. -1: memory, cancelled, a file that cannot be read. */
 int ws_scales_check(const struct ws_scales_opts *opts, struct ws_scales_report *out,
                     struct ws_err *err);
 void ws_scales_report_free(struct ws_scales_report *r); /* NULL and all zero are fine */
@@ -104,9 +104,9 @@ struct ws_scales_ask_opts {
 	const struct ws_cancel *cancel;
 };
 
-/* Names and shapes of what it lists for rank 0, and numbers of some scales where it
- * shows them. Codes cannot be read this way: what was not looked at is a finding of its
- * own. -1: it did not answer. */
+/* Checks the names and shapes that the server lists for rank 0, and numbers of some
+ * scales if it returns them. Codes cannot be read this way: unchecked tensors are a
+ * finding of their own. -1: the server did not answer. */
 int ws_scales_ask(struct ws_http *http, const struct ws_scales_ask_opts *opts,
                   struct ws_scales_report *out, struct ws_err *err);
 

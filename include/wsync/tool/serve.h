@@ -32,9 +32,9 @@ enum ws_serve_torch {
 	WS_TORCH_1_13 /* store epoch A, gloo layout G1, fewer dtypes */
 };
 
-/* Whose routes, fields, answers and deaths. */
+/* The servers to emulate, with their routes, fields, answers and crashes. */
 enum ws_serve_lineage {
-	/* upstream of 2026 that survives everything, and can be looked into */
+	/* upstream of 2026 that survives every request, with /list_weights */
 	WS_SERVE_LENIENT,
 	WS_SERVE_SGLANG_0_4,
 	WS_SERVE_SGLANG_0_5,   /* about 0.5.4 */
@@ -48,8 +48,8 @@ enum ws_serve_lineage {
 
 enum ws_serve_backend {
 	WS_SERVE_GLOO,
-	WS_SERVE_NCCL, /* that too, into its GPUs, and from there to host memory; and as the next */
-	/* tensors that other processes show on its GPUs (/update_weights_from_tensor) */
+	WS_SERVE_NCCL, /* gloo, and NCCL into its GPUs and from there to host memory; also IPC */
+	/* maps tensors that processes export on its GPUs (/update_weights_from_tensor) */
 	WS_SERVE_IPC
 };
 
@@ -80,7 +80,7 @@ struct ws_serve_opts {
 	bool checksums;           /* /weights_checker reports them, whatever the lineage */
 	bool memory_saver;        /* released weights are gone; else they only count as released */
 	bool cpu_backup;          /* ... and come back with what they were */
-	bool routed_experts;      /* /generate tells the experts of each token on request */
+	bool routed_experts;      /* /generate reports the experts of each token on request */
 	unsigned busy;            /* emulated running requests */
 	const char *api_key_file; /* NULL: open to everybody */
 	const char *model_path;   /* NULL: model, else "wsync-endpoint" */
@@ -98,7 +98,7 @@ struct ws_serve_opts {
 	void (*warn)(void *ctx, const char *text); /* during ws_serve_start only; may be NULL */
 	void (*die)(void *ctx); /* what fault "die" does, from any thread; it does not return. NULL:
 	                         * as crash; without that, the fault drops the connection */
-	void (*crash)(void *ctx, const char *why); /* told, from any thread, when a request killed
+	void (*crash)(void *ctx, const char *why); /* called, from any thread, when a request killed
 	                                            * the emulated scheduler: all connections drop
 	                                            * from then on. May be NULL */
 	void *ctx;
@@ -115,10 +115,10 @@ struct ws_serve_opts {
  *   wrong-length  done, and answered with less than was announced
  *   batch-variant from then on, batches are answered a little differently from their prompts;
  *                 generate only
- *   stale         said to be flushed, and not; flush_cache only
+ *   stale         answered with success, without a flush; flush_cache only
  *   corrupt       loaded weights change as the fourth part says, see wsync-endpoint(1); only routes
  *                 that load
- *   flip          one bit of them, of the tensor that the fourth part, a glob, chooses
+ *   flip          one bit of loaded weights changes, in a tensor that matches the fourth part
  * Where tensors are received in the request, drop and die strike when half the bytes have come: the
  * group's sockets close with the connection. Three steps of the wire have faults as if they were
  * routes, all kinds but flip and corrupt: wire/store, wire/connect, and wire/payload, which cannot
@@ -129,12 +129,12 @@ void ws_serve_stop(struct ws_serve *s);
 
 const char *ws_serve_url(const struct ws_serve *s); /* "http://127.0.0.1:30000" */
 
-/* What a model comes to. */
+/* The size of the emulated model. */
 struct ws_serve_size {
 	const char *family;       /* whose rules apply; NULL: there is no model */
 	size_t params;
 	uint64_t bytes;           /* of all ranks together */
-	bool kept;                /* so much memory is set aside, and taken as it is written */
+	bool kept;                /* this much memory is reserved, and allocated when written */
 };
 void ws_serve_measure(const struct ws_serve *s, struct ws_serve_size *out);
 

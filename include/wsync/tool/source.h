@@ -2,8 +2,8 @@
 /* source.h - where tensors come from: safetensors files, checkpoints,
  * synthetic models, memory of GPUs.
  *
- * Opening reads headers only; tensor bytes are touched when somebody asks for them. A source is
- * read-only after it was opened and may be used from several threads. */
+ * Opening reads only headers; tensor bytes are read on request. A source is read-only after it
+ * was opened and may be used from several threads. */
 #ifndef WSYNC_SOURCE_H
 #define WSYNC_SOURCE_H
 
@@ -43,16 +43,16 @@ int ws_source_open(const char *const *paths, size_t n_paths, struct ws_source **
                    struct ws_err *err);
 
 struct ws_source_opts {
-	/* What opens cuda-ipc:MANIFEST.json (memory.h), which may be a path among
-	 * others then; NULL: nothing. */
+	/* Opens paths like cuda-ipc:MANIFEST.json (memory.h); NULL: such a path is
+	 * refused. */
 	const struct ws_memory_ops *memory;
-	/* Ends every wait for it with WS_ECANCELLED; borrowed until close; NULL: nothing does. */
+	/* Ends every wait for the source with WS_ECANCELLED; borrowed until close; NULL: none. */
 	const struct ws_cancel *cancel;
 };
 int ws_source_open_with(const struct ws_source_opts *opts, const char *const *paths, size_t n_paths,
                         struct ws_source **out, struct ws_err *err);
 void ws_source_close(struct ws_source *s); /* NULL is fine */
-/* Reads of 64 KiB and more are spans of it from now on, as long as the source is open. */
+/* From now on, records reads of 64 KiB and more as spans, until the source is closed. */
 void ws_source_trace(struct ws_source *s, struct ws_trace *trace);
 
 /* Tensors in the order of their bytes: file by file, by offset inside a file. */
@@ -87,7 +87,7 @@ int ws_source_check_file(const struct ws_source *s, size_t file, struct ws_err *
 int ws_source_hash(const struct ws_source *s, const struct ws_tensor *t, uint64_t *hash,
                    struct ws_err *err);
 
-/* Pinned memory that reading it takes: nothing but where a GPU has it. */
+/* Bytes of pinned memory that reading needs; 0 unless the source is in GPU memory. */
 uint64_t ws_source_pinned(const struct ws_source *s);
 
 /* Names of the synthetic models, NULL past the end. */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verify.h - do endpoints hold the bytes of this checkpoint, and does a push write all of them?
+/* verify.h - checks that endpoints have the bytes of a checkpoint, and that a push writes all.
  *
- * Servers differ in what they tell of their weights. Where an endpoint's checksums are
- * XXH3-64 of the raw bytes under the names of the checkpoint, every tensor is compared.
- * Elsewhere the first rows of some parameters are compared as numbers (/get_weights_by_name).
- * Where neither can be had, the answer is "not known", never yes; ws_verify_twice and
- * ws_verify_reset need less and tell less. */
+ * Servers report different things about their weights. If an endpoint's checksums are XXH3-64
+ * of the raw bytes under the names of the checkpoint, every tensor is compared. Otherwise the
+ * first rows of some parameters are compared as numbers (/get_weights_by_name). Without both,
+ * the answer is "not known", never yes. ws_verify_twice and ws_verify_reset require less and
+ * prove less. */
 #ifndef WSYNC_VERIFY_H
 #define WSYNC_VERIFY_H
 
@@ -36,17 +36,17 @@ struct ws_verify_result {
 	/* code WS_OK: yes; WS_EMISMATCH: no; another: not known, and why */
 	struct ws_err err;
 	enum ws_verify_means means;
-	char algorithm[32];       /* of its checksums; "" not told */
-	unsigned ranks;           /* that told something; 0: it is not known how many */
-	/* of which the answer says nothing, because the server does not tell of them */
+	char algorithm[32];       /* of its checksums; "": not reported */
+	unsigned ranks;           /* ranks that reported; 0: their number is unknown */
+	/* ranks that the answer does not cover, because the server does not report them */
 	unsigned unknown_ranks;
 	size_t equal, different;
-	size_t missing;           /* ours, not there */
-	size_t unexpected;        /* there, not ours */
-	/* there, of a draft model that is not in the source: not compared */
+	size_t missing;           /* in the source, not on the server */
+	size_t unexpected;        /* on the server, not in the source */
+	/* on the server, of a draft model that is not in the source: not compared */
 	size_t drafts;
-	size_t unanswered;        /* samples that it did not show */
-	size_t incomparable;      /* samples that it keeps in a type of its own */
+	size_t unanswered;        /* samples that the server did not return */
+	size_t incomparable;      /* samples that the server keeps in another type */
 };
 
 struct ws_verify_opts {
@@ -56,9 +56,9 @@ struct ws_verify_opts {
 	/* globs, as ws_plan_opts; then nothing is unexpected */
 	const char *const *include, *const *exclude;
 	size_t n_include, n_exclude;
-	size_t samples;           /* parameters to look at, at most; 0: none */
-	uint64_t seed;            /* chooses them */
-	unsigned threads;         /* that hash; 0: one for each processor, at most 8 */
+	size_t samples;           /* most parameters to sample; 0: none */
+	uint64_t seed;            /* of the choice of samples */
+	unsigned threads;         /* threads that hash; 0: one for each processor, at most 8 */
 	const char *api_key;      /* NULL: none */
 	const char *ca_file;      /* as ws_client_opts */
 	int64_t connect_ns;       /* 0: 10 s */
@@ -74,17 +74,17 @@ int ws_verify_weights(const struct ws_verify_opts *opts, struct ws_verify_result
                       struct ws_err *err);
 
 /* Takes the checksums of endpoints that hold the source, pushes it once more and takes them again:
- * nothing may change. Two answers of the same server are compared, so any algorithm will do. The
- * push does what `push` says, its events go to push->sink. */
+ * nothing may change. Two answers of the same server are compared, so any algorithm works. The
+ * push uses the options `push` and sends its events to push->sink. */
 int ws_verify_twice(const struct ws_push_opts *push, const struct ws_push_source *source,
                     struct ws_verify_result *results, struct ws_err *err);
 
-/* Has the servers overwrite all weights with random numbers and receive the source: every
- * parameter must be what it was before. Checksums decide that for all ranks; a server that
- * does not report them compares by itself, and tells of its first rank alone
- * (unknown_ranks). While it runs the endpoints are paused and hold random weights. They are
- * locked and recorded as in any push; one whose answer is not yes is partial, and
- * push->on_partial says whether it stays paused. */
+/* Makes the servers overwrite all weights with random numbers, and pushes the source: every
+ * parameter must then be as before. Checksums prove this for all ranks. A server that does not
+ * report checksums compares itself, and reports only its first rank (unknown_ranks).
+ * Meanwhile the endpoints are paused and have random weights. They are locked and recorded as
+ * in any push. An endpoint whose answer is not yes is partial, and push->on_partial decides
+ * whether it stays paused. */
 int ws_verify_reset(const struct ws_push_opts *push, const struct ws_push_source *source,
                     struct ws_verify_result *results, struct ws_err *err);
 
