@@ -53,10 +53,10 @@ struct report {
 	size_t n;
 	const char *definitions; /* NULL: none, or printed */
 	double load;             /* of the machine, before the first sample */
-	bool has_gpu;            /* and a GPU of it: */
+	bool has_gpu;            /* `machine` is set */
 	struct ws_bench_machine machine;
 	bool headed, failed;     /* the table has its head; out of memory */
-	int64_t errors;          /* of all rows that were looked at */
+	int64_t errors;          /* of all checked rows */
 };
 
 /* definitions: lines that say what is measured; they must outlive the report. Prints nothing yet,
@@ -112,10 +112,10 @@ struct bench_job {
 	struct report report;
 	struct targets targets;
 	struct local local;
-	const char *const *urls; /* of either */
+	const char *const *urls; /* of targets or local */
 	size_t n_urls;
 	struct ws_bench_gpu gpu;
-	unsigned n_receivers;    /* of a broadcast: processes of our own */
+	unsigned n_receivers;    /* local receivers of a broadcast */
 	char nccl_path[WS_BENCH_NCCL_PATH]; /* of --nccl-from */
 };
 
@@ -125,7 +125,7 @@ int bench_find_gpu(struct bench_job *job, bool nccl, struct ws_err *err);
 int bench_find_nccl(struct bench_job *job, const char **out, struct ws_err *err);
 
 struct ws_bench_opts bench_opts(struct bench_job *job);
-/* The endpoints given, else --local ones of our own. */
+/* Finds the given endpoints, else starts --local ones. */
 int bench_find_endpoints(struct bench_job *job, struct ws_err *err);
 /* SOURCE... or --model; the caller frees paths. */
 struct bench_source {

@@ -25,7 +25,7 @@ int whole_open(struct whole *w, struct bench_job *job, const struct opt_args *ar
 	w->job = job;
 	const bool nccl = cfg->pushing.backend == WS_BACKEND_NCCL,
 		   ipc = cfg->pushing.backend == WS_BACKEND_IPC;
-	/* The GPU first: without one, endpoints of our own could not tell why they do not start. */
+	/* Find the GPU first: without it, local endpoints cannot report why they do not start. */
 	if (bench_source(job, args, &w->source, err) ||
 	    ((nccl || ipc) && bench_find_gpu(job, nccl, err)) || bench_find_endpoints(job, err))
 		return -1;
@@ -36,9 +36,9 @@ int whole_open(struct whole *w, struct bench_job *job, const struct opt_args *ar
 	w->push.n_endpoints = job->n_urls;
 	if (nccl) {
 		w->push.nccl_library = job->gpu.nccl;
-		w->push.nccl_from = NULL; /* has been asked */
+		w->push.nccl_from = NULL; /* bench_find_gpu has found its NCCL */
 	}
-	/* Endpoints of our own need no record of what became of them. */
+	/* Local endpoints need no push records. */
 	return job->local.n ? 0 :
 	                      pushing_find_state(&cfg->pushing, w->state, &w->push, job->ui, err);
 }
@@ -109,7 +109,7 @@ int bench_push(void *ctx, const struct opt_args *args, struct ws_err *err)
 		report_begin(&job->report, push_definitions);
 		rc = run_whole(&w, &bound, err);
 	}
-	if (bound.bound) /* of the jobs there were, where it was interrupted */
+	if (bound.bound) /* after an interruption, of the pushes so far */
 		say_bound(job, &bound);
 	free(w.source.paths);
 	return rc;

@@ -12,7 +12,7 @@ static const char *const usual_buckets[] = { "64MiB", "256MiB", "512MiB", "1GiB"
 static const char *const usual_formats[] = { "flattened_bucket" };
 static const char *const usual_quantize[] = { "none" };
 
-enum { ENOUGH = 4 }; /* samples, of which one in four can be faster */
+enum { ENOUGH = 4 }; /* fewest samples of which one in four can be faster */
 
 /* One setting, and the push with it. */
 struct choice {
@@ -30,7 +30,7 @@ struct sweep {
 	size_t n;
 };
 
-/* Of an option that may be repeated, or what is usual. */
+/* The values of a repeatable option, or the usual ones. */
 struct axis {
 	const char *const *items;
 	size_t n;
@@ -49,7 +49,7 @@ static int find_word(const char *const *names, const char *word, const char *opt
 			*out = i;
 			return 0;
 		}
-	return ws_err_set(err, WS_EUSAGE, "--%s: '%s' is none of its values", option, word);
+	return ws_err_set(err, WS_EUSAGE, "--%s: invalid value '%s'", option, word);
 }
 
 static int add_choice(struct sweep *s, const char *bucket, const char *format, const char *quantize,
@@ -100,7 +100,7 @@ static int add_all(struct sweep *s, struct ws_err *err)
 	return 0;
 }
 
-/* ---- what to take ---------------------------------------------------------------------------- */
+/* ---- the recommendation ---------------------------------------------------------------------- */
 
 static void put_choice(struct ws_jw *w, const struct choice *c)
 {
@@ -142,7 +142,7 @@ static void say_recommendation(const struct sweep *s, size_t best)
 			       s->choices[i].detail);
 	ui_say(ui, n ? ". Smaller buckets take less memory of the servers.\n" : "");
 	if (s->job->report.n && s->job->report.rows[0].sum.n < ENOUGH)
-		ui_say(ui, "of fewer than %d samples, that is chance as much as speed\n", ENOUGH);
+		ui_say(ui, "with fewer than %d samples, this choice may be chance\n", ENOUGH);
 }
 
 static void recommend(const struct sweep *s)

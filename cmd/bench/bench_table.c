@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_table.c - rows for people: what each figure is, then each row as it is measured. */
+/* bench_table.c - rows for people: definitions of the figures, then each measured row. */
 #include "bench_cmd.h"
 
 #include "wsync/tool/str.h"
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ENOUGH = 100 }; /* samples, for p99 to be another one than the greatest */
+enum { ENOUGH = 100 }; /* fewest samples for which p99 may differ from the greatest */
 
 bool report_noisy(const struct report_row *k)
 {
@@ -24,7 +24,7 @@ static void define_samples(struct report *r)
 	char most[32], within[64] = "";
 	const unsigned long long samples = r->cfg->samples, warmups = r->cfg->warmups;
 	if (r->cfg->most_ns != WS_FOREVER)
-		snprintf(within, sizeof within, ", none begun after %s",
+		snprintf(within, sizeof within, ", no sample begins after %s",
 		         ws_format_duration(most, sizeof most, r->cfg->most_ns));
 	ui_say(r->ui, "%llu sample%s after %llu to warm up%s: the least, the median and %s of n.\n",
 	       samples, samples == 1 ? "" : "s", warmups, within,

@@ -26,8 +26,8 @@ static _Noreturn void become(char *const *argv, const char *host_id, int out, pi
 {
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	if (getppid() != parent)
-		_exit(1); /* it died before it could take us with it */
-	signal(SIGINT, SIG_IGN); /* a terminal's Ctrl-C and Ctrl-\ are for the one that measures */
+		_exit(1); /* the parent died before prctl took effect */
+	signal(SIGINT, SIG_IGN); /* only the measuring process handles Ctrl-C and Ctrl-\ */
 	signal(SIGQUIT, SIG_IGN);
 	if (host_id)
 		setenv("NCCL_HOSTID", host_id, 1);
@@ -108,7 +108,7 @@ static int start_one(struct local *l, const char *program, const struct bench_co
 	snprintf(gpu, sizeof gpu, "%llu", (unsigned long long)cfg->pushing.gpu);
 	const char *argv[] = { program, "--listen", "127.0.0.1:0", "--json", "--tp", tp, "--keep",
 		               local_keeps[cfg->keep], NULL, "ipc", "--gpu", gpu, NULL };
-	if (cfg->pushing.backend == WS_BACKEND_IPC) /* they read the GPU that exports */
+	if (cfg->pushing.backend == WS_BACKEND_IPC) /* endpoints read the exporting GPU */
 		argv[8] = "--backend";
 	if (pipe2(ends, O_CLOEXEC))
 		return ws_err_errno(err, "pipe");
@@ -140,7 +140,7 @@ int local_failed(struct local *l, struct ws_err *err)
 	for (size_t i = 0; i < l->n; i++) {
 		if (l->of[i].pid == 0 || waitpid(l->of[i].pid, &status, WNOHANG) <= 0)
 			continue;
-		l->of[i].pid = 0; /* it is gone */
+		l->of[i].pid = 0; /* the process has ended */
 		if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
 			continue;
 		const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;

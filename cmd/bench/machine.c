@@ -75,7 +75,7 @@ static void find_driver(char *text, size_t n)
 		}
 }
 
-/* The least time that the clock can tell from none. */
+/* The smallest step of the clock. */
 static int64_t clock_step(void)
 {
 	int64_t least = WS_NS_PER_S;

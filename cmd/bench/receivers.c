@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* receivers.c - the receivers of a broadcast: one process of this program for each, with --join.
  *
- * NCCL takes one rank of a GPU and tells GPUs apart by machine and bus. Each receiver is on the
- * next GPU. Where there are fewer GPUs than ranks, every receiver has an NCCL_HOSTID of its own, so
- * that NCCL takes it for another machine: then ranks may share a GPU, and use sockets. */
+ * NCCL accepts one rank per GPU and identifies GPUs by machine and bus. Each receiver is on the
+ * next GPU. With fewer GPUs than ranks, every receiver gets an NCCL_HOSTID of its own, so that NCCL
+ * treats it as another machine: then ranks may share a GPU, and use sockets. */
 #include "bench_cmd.h"
 
 #include "nccl.h"
@@ -33,7 +33,7 @@ static int start_receiver(struct bench_job *job, const char *address, const char
 		argv[11] = "--nccl-lib";
 		argv[12] = job->gpu.nccl;
 	}
-	/* Over gloo its only error is that we ended. */
+	/* Over gloo a receiver's only error is that this process ended. */
 	const int quiet = nccl ? -1 : open("/dev/null", O_WRONLY | O_CLOEXEC);
 	const int rc = local_spawn(&job->local, (char *const *)argv,
 	                           nccl && job->n_receivers >= gpus ? id : NULL, quiet, err);
@@ -60,7 +60,7 @@ int receivers_failed(void *ctx, struct ws_err *err)
 	return local_failed(&job->local, err);
 }
 
-/* ---- the GPU and the NCCL that the options name: they exist, or it is exit status 7 ---- */
+/* ---- the GPU and the NCCL that the options name; exit status 7 if they do not exist ---- */
 
 int bench_find_nccl(struct bench_job *job, const char **out, struct ws_err *err)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* report.c - rows as they come: to the table (bench_table.c), as JSON lines with every sample, or
- * as comma-separated values; and the summary of all rows. */
+/* report.c - prints each row when it is measured: in the table (bench_table.c), as a JSON line with
+ * every sample, or as comma-separated values; then the summary of all rows. */
 #include "bench_cmd.h"
 
 #include "wsync/tool/str.h"
@@ -152,7 +152,7 @@ static const struct report_row *find_best(const struct report *r)
 	return best;
 }
 
-/* How near to what is possible here the nearest of them comes. */
+/* Reports the row that comes nearest to the speed of its reference. */
 static void say_roofline(struct report *r)
 {
 	const struct report_row *best = find_best(r);
@@ -172,7 +172,7 @@ static void say_roofline(struct report *r)
 		       ws_format_size(size, sizeof size, best->bytes), best->ratio.median);
 }
 
-/* Which medians are not to be trusted, and whether that may be the machine's other work. */
+/* Reports the number of noisy rows, and the machine's load, which may be the cause. */
 static void say_noise(struct report *r)
 {
 	const struct report_row *worst = NULL;
@@ -198,7 +198,7 @@ static void say_noise(struct report *r)
 	       n, r->n, label, *size ? ", " : "", size, 100 * worst->sum.spread, r->load, load);
 }
 
-/* That nothing was found is worth a line where it was looked for. */
+/* Reports that the checked rows have no errors. */
 static void say_checked(struct report *r)
 {
 	size_t n = 0;

@@ -111,7 +111,7 @@ int bench_load(void *ctx, const struct opt_args *args, struct ws_err *err)
 		                              ws_transform_wanted(&transform) ? &transform : NULL,
 		                      .to = job->cfg->to ? &job->gpu : NULL,
 		                      .transform_on = job->cfg->pushing.transform_on };
-	/* Few borders between buckets, as a push has them. */
+	/* Large buckets, because a push has few borders between buckets. */
 	load.bucket_size = load.to && !load.most ? UINT64_C(256) << 20 : 0;
 	int rc = bench_source(job, args, &source, err);
 	load.paths = source.paths;
@@ -165,7 +165,7 @@ static int split_address(const char *text, char *host, size_t n, uint16_t *port,
 	return 0;
 }
 
-enum { NCCL_COUNT = 8 }; /* the first bucket of a row is not read ahead */
+enum { NCCL_COUNT = 8 }; /* several, because the first bucket in a row is not read ahead */
 
 static int take_part(struct bench_job *job, struct ws_err *err)
 {
@@ -263,8 +263,8 @@ int bench_transport(void *ctx, const struct opt_args *args, struct ws_err *err)
 	}
 	if (t.remote && !cfg->listen)
 		return ws_err_set(err, WS_EUSAGE,
-		                  "--remote: where the others find us is to be said by --listen "
-		                  "ADDRESS:PORT");
+		                  "--remote: needs --listen ADDRESS:PORT, where the receivers "
+		                  "join");
 	if (!t.n_sizes)
 		return refuse_sizes(cfg, err);
 	if (nccl && bench_find_gpu(job, true, err))

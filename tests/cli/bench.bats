@@ -291,7 +291,7 @@ for i, whole in enumerate(total["ns"]):
 	expect_json '0 < len([l for l in lines if l["type"] == "measure"][0]["ns"]) < 100000' True
 	try wsync-bench sweep m --samples 3 --time 1ms --buckets 64KiB --buckets 1MiB
 	expect_status 0
-	out_has "of fewer than 4 samples"
+	out_has "with fewer than 4 samples"
 	try wsync-bench transport --time 1s
 	expect_status 2
 	for what in "control --local 2" "push m" "sweep m --buckets 64KiB --buckets 1MiB" \
