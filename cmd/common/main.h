@@ -3,8 +3,8 @@
  *
  *   int main(int argc, char **argv)
  *   {
- *           return main_run(&(struct main_program){ &program, &cfg.common, check, run }, argc,
- * argv);
+ *           return main_run(&(struct main_program){ &program, &cfg.common, check, run },
+ *                           argc, argv);
  *   } */
 #ifndef WSYNC_CMD_MAIN_H
 #define WSYNC_CMD_MAIN_H
@@ -15,8 +15,8 @@
 struct main_program {
 	const struct opt_program *program;
 	const struct opt_common *common;
-	/* Checks usage that the option table cannot express. Returns OPT_GO, or what
-	 * opt_usage returned. NULL: there is nothing more to check. */
+	/* Checks usage that the option table cannot express. Returns OPT_GO, or the
+	 * value of opt_usage. NULL: there is nothing more to check. */
 	int (*check)(const struct opt_args *args);
 	/* Does the work, fills err, passes &run_cancel to every wait. */
 	void (*run)(const struct opt_args *args, struct ui *ui, struct ws_err *err);

@@ -29,7 +29,7 @@ int naming_sharded(void *ctx, const char *value, struct ws_err *err)
 {
 	struct naming *n = ctx;
 	const size_t first = strcspn(value, ",");
-	unsigned tp, ep = 0; /* a manifest may say it */
+	unsigned tp, ep = 0; /* 0: a manifest may have it */
 	if (size_of(value, first, "tp=", &tp) ||
 	    (value[first] && size_of(value + first + 1, strlen(value + first + 1), "ep=", &ep)))
 		return ws_err_set(err, WS_EUSAGE,

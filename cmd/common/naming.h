@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* naming.h - the options that say how a source's tensors are named: its
- * config, its rules, its shards. */
+/* naming.h - the options that determine the names of a source's tensors: config,
+ * rules, shards. */
 #ifndef WSYNC_CMD_NAMING_H
 #define WSYNC_CMD_NAMING_H
 
@@ -11,7 +11,7 @@
 
 struct naming {
 	const char *config, *map;      /* NULL: not given */
-	unsigned sharded_tp, sharded_ep; /* 0: not sharded; not said */
+	unsigned sharded_tp, sharded_ep; /* 0: not sharded; not given */
 };
 
 #define OPT_NAMING(n) OPT_NAMING_CONFIG(n), OPT_NAMING_SOURCE(n)

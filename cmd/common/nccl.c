@@ -27,7 +27,7 @@
 static int words = -1; /* the pipe's end that is read; -1: there is none */
 static atomic_bool writing;
 
-/* ---- what it says ---- */
+/* ---- output ---- */
 
 static void *pass_on(void *to)
 {
@@ -59,8 +59,8 @@ static bool start_passing(void)
 	return started;
 }
 
-/* Our end for writing stays open, so that there always is one, and is inherited: NCCL in a
- * process that we start finds it by the same name. */
+/* The write end stays open, so that the pipe always has a writer. Child processes inherit it, and
+ * NCCL there finds it by the same name. */
 static void send_to_stderr(void)
 {
 	char name[32];
@@ -93,15 +93,15 @@ static void tame_debug(void)
 	const char *level = getenv("NCCL_DEBUG");
 	if (!level || !*level)
 		return;
-	/* Its line goes to stdout whatever file is named; the next level has
-	 * it too, and minds the file. */
+	/* NCCL prints the line of VERSION to stdout, whatever file is named. WARN
+	 * prints the line too, to the file. */
 	if (strcasecmp(level, "VERSION") == 0)
 		setenv("NCCL_DEBUG", "WARN", 1);
 	if (!getenv("NCCL_DEBUG_FILE"))
 		send_to_stderr();
 }
 
-/* ---- what it is told ---- */
+/* ---- environment ---- */
 
 const char *nccl_prepare(const char *file, const char *python)
 {
@@ -109,8 +109,8 @@ const char *nccl_prepare(const char *file, const char *python)
 	/* All ranks of a communicator should agree about these. */
 	setenv("NCCL_CUMEM_ENABLE", "0", 0);
 	setenv("NCCL_NVLS_ENABLE", "0", 0);
-	/* It would overrule how our communicators are made, and no deadline
-	 * holds in one that blocks. */
+	/* The user's value would override the mode of our communicators, and a
+	 * blocking one ignores deadlines. */
 	setenv("NCCL_COMM_BLOCKING", "0", 1);
 	tame_debug();
 	return file || python || !usual || !usual[0] ? file : usual;

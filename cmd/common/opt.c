@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* opt.c - from the table to getopt_long and back.
+/* opt.c - parses the command line with getopt_long, from the program's table.
  *
- * getopt_long permutes and abbreviates; every message is ours, because its own name neither the
- * kind of value nor what would have been right. */
+ * getopt_long permutes and abbreviates. All messages are ours, because getopt's messages name
+ * neither the kind of value nor the valid values. */
 #include "opt.h"
 
 #include "wsync/tool/str.h"
@@ -47,7 +47,7 @@ int opt_usage(const struct opt_program *p, const char *fmt, ...)
 	return complain(p, ws_printable(shown, sizeof shown, text, strlen(text)));
 }
 
-/* ---- the nearest name, for what was mistyped ---- */
+/* ---- the name nearest to a mistyped one ---- */
 
 static const char *nearest_option(const struct opt_program *p, const char *typed, size_t len)
 {
@@ -90,7 +90,7 @@ static void build_tables(const struct opt_program *p, struct tables *t)
 {
 	size_t n_letters = 0, n_longs = 0;
 	memset(t, 0, sizeof *t);
-	t->letters[n_letters++] = ':'; /* a missing value is told from an unknown option */
+	t->letters[n_letters++] = ':'; /* getopt then returns ':' if a value is missing */
 	for (int i = 0; p->opts[i].kind != OPT_KIND_END; i++) {
 		const struct opt *o = &p->opts[i];
 		assert(i < MAX_ROWS);
@@ -124,8 +124,8 @@ static int row_of(const struct opt_program *p, int found)
 	return -1;
 }
 
-/* What getopt did not like: optopt is a letter, a value of ours, or 0 for a long name it does not
- * know or that abbreviates several. */
+/* Reports getopt's error: optopt is a letter, a value of `longs`, or 0 for a long name that is
+ * unknown or ambiguous. */
 static int refuse(const struct opt_program *p, const struct tables *t, bool missing,
                   const char *word)
 {
@@ -160,8 +160,8 @@ static int refuse(const struct opt_program *p, const struct tables *t, bool miss
 	return opt_usage(p, "unknown option '--%.*s'", (int)len, name);
 }
 
-/* What to print help on: "all" or a command, in --help=TOPIC or as the word after --help; otherwise
- * the command on the line, if there is one. Other words after --help are arguments. */
+/* Prints help on "all" or a command, from --help=TOPIC or the word after --help; otherwise on the
+ * command on the line, if there is one. Other words after --help are arguments. */
 static int give_help(const struct opt_program *p, int argc, char **argv, const struct tables *t)
 {
 	const char *near, *topic = optarg ? optarg : optind < argc ? argv[optind] : "";
@@ -203,7 +203,7 @@ static int parse_options(const struct opt_program *p, int argc, char **argv, str
 	return OPT_GO;
 }
 
-/* ---- what is no option ---- */
+/* ---- arguments ---- */
 
 static bool has_word(const char *words, const char *word)
 {
@@ -329,7 +329,7 @@ int opt_repeat(const struct opt_program *p, int argc, char **argv, const char *c
 	struct tables t;
 	int found;
 	build_tables(p, &t);
-	/* No option gives more than one word, and each takes a byte of the line at least. */
+	/* Each option becomes one word, and is at least one byte of the command line. */
 	size_t most = 1;
 	for (int i = 1; i < argc; i++)
 		most += strlen(argv[i]);

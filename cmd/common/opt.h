@@ -2,7 +2,7 @@
 /* opt.h - one table per program: parser, --help, usage errors and the dump for completions.
  *
  * The table is the only place where an option is written down. Rows are made with the OPT_ macros,
- * which check the type of what the option fills; the value it holds before parsing is the default.
+ * which check the type of the option's variable; its value before parsing is the default.
  * Options may stand before, between and after the other arguments, and -- ends them.
  *
  * --help prints the commands and the options marked .basic, on one screen. COMMAND --help prints
@@ -29,7 +29,7 @@ enum opt_kind {
 	OPT_KIND_CHOICE, OPT_KIND_CALL, OPT_KIND_HELP, OPT_KIND_VERSION
 };
 
-/* What --list a --list b collects. The strings are argv's; opt_free frees the array. */
+/* The values of --list a --list b. The strings are argv's; opt_free frees the array. */
 struct opt_list {
 	const char **items;
 	size_t n;
@@ -101,7 +101,7 @@ struct opt {
 	{ OPT_ROW(OPT_KIND_CALL, l, n, a, __VA_ARGS__), .ctx = (c), .out.call = (fn) }
 #define OPT_END { .kind = OPT_KIND_END }
 
-/* The options that are the same in every program. Colour and progress index their choices. */
+/* The options that are the same in every program. Color and progress index their choices. */
 enum opt_color { OPT_COLOR_AUTO, OPT_COLOR_ALWAYS, OPT_COLOR_NEVER };
 enum opt_progress { OPT_PROGRESS_AUTO, OPT_PROGRESS_NONE };
 extern const char *const opt_color_names[];
@@ -116,8 +116,8 @@ struct opt_common {
 	const char *registry;     /* --registry; NULL: run_registry_path finds it */
 	const char *api_key_file; /* --api-key-file; NULL: none */
 	const char *ca_file;      /* --ca-file; NULL: none */
-	struct opt_list endpoints; /* --endpoint; none: those of the registry, */
-	const char *pool;          /* --pool: of this pool; NULL: of all */
+	struct opt_list endpoints; /* --endpoint; empty: the registered ones */
+	const char *pool;          /* --pool: only registered ones of this pool; NULL: all */
 	int64_t connect_ns;        /* --connect-timeout */
 };
 
@@ -157,11 +157,11 @@ enum { OPT_MANY = 1 << 30 };
 
 struct opt_args {
 	const struct opt_command *command; /* NULL in a program without commands */
-	const char *const *v;              /* what is no option, nor the command */
+	const char *const *v;              /* without options and command */
 	size_t n;
 };
 
-/* A subcommand. run is for the program, which calls it with whatever it keeps in ctx. */
+/* A subcommand. The program calls run, with a ctx of its own. */
 struct opt_command {
 	const char *name; /* NULL ends the table */
 	const char *args; /* "URL...", "" */
@@ -182,14 +182,14 @@ struct opt_program {
 	const struct opt_gone *gone; /* NULL: none */
 };
 
-/* OPT_GO: run. Otherwise the exit status: 0 when help, version or the dump were printed, 2 when a
- * usage error was said on stderr; pass it to run_exit. May be called again. */
+/* OPT_GO: run. Otherwise the exit status: 0 when help, version or the dump were printed, 2 after a
+ * usage error was printed on stderr; pass it to run_exit. May be called again. */
 enum { OPT_GO = -1 };
 int opt_parse(const struct opt_program *p, int argc, char **argv, struct opt_args *args);
 void opt_free(const struct opt_program *p); /* the lists */
 /* The options on a command line that opt_parse has accepted, each as one word "--name",
- * "--no-name" or "--name=value", in their order, but for those named in `but` (NULL-terminated):
- * for running the program again. The caller frees the strings and the array. */
+ * "--no-name" or "--name=value", in their order, except those named in `but` (NULL-terminated).
+ * Used to run the program again. The caller frees the strings and the array. */
 int opt_repeat(const struct opt_program *p, int argc, char **argv, const char *const *but,
                struct opt_list *words, struct ws_err *err);
 
@@ -201,9 +201,9 @@ int opt_usage(const struct opt_program *p, const char *fmt, ...)
 
 /* Whether the options of a group of these commands (NULL: all) are options of c. c NULL: true. */
 bool opt_group_has(const char *commands, const struct opt_command *c);
-/* value is NULL for options without one; on is false for the --no- form. */
+/* value is NULL for options without a value; on is false for the --no- form. */
 int opt_store(const struct opt *o, const char *value, bool on, struct ws_err *err);
-/* Takes name as *best when it is few *edits away from what was typed, fewer than before. */
+/* Sets *best to name if it is few edits away from `typed`, and fewer than *edits. */
 void opt_nearer(const char *typed, const char *name, const char **best, size_t *edits);
 /* c NULL: PROGRAM --help, or with `all` every option. Otherwise PROGRAM c --help. */
 void opt_print_help(const struct opt_program *p, const struct opt_command *c, bool all);

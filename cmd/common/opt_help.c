@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* opt_help.c - what the table looks like to people (--help) and to completions (--dump-options). */
+/* opt_help.c - prints the table for people (--help) and for completions (--dump-options). */
 #include "opt.h"
 #include "ui.h"
 
@@ -33,8 +33,8 @@ static void wrap(const char *text, size_t at, size_t left, size_t width)
 	putchar('\n');
 }
 
-/* Many choices go on in the next line, behind a "|" and under the first of
- * them. Returns the column. */
+/* Prints the left column. Many choices continue on the next line, after a "|",
+ * below the first choice. Returns the column. */
 static size_t print_left(const char *left, size_t width)
 {
 	const size_t under =
@@ -117,7 +117,7 @@ static void print_options(const struct opt_program *p, const struct opt_command 
 	}
 }
 
-/* Those of command c, if it is not NULL. */
+/* Prints the examples; if c is not NULL, only those of command c. */
 static void print_examples(const struct opt_program *p, const struct opt_command *c)
 {
 	char start[80];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* opt_value.c - a value into the variable of its row, and the name nearest to what was typed. */
+/* opt_value.c - stores an option's value, and finds the name nearest to a mistyped one. */
 #include "opt.h"
 
 #include "wsync/tool/str.h"
@@ -48,7 +48,7 @@ static int number(const struct opt *o, const char *value, struct ws_err *err)
 	                  (unsigned long long)o->lo, (unsigned long long)o->hi);
 }
 
-/* A script that computes the time that is left may come to 0, and does not mean no limit by it. */
+/* Refuses 0: a script that computes the remaining time may get 0, and does not mean "no limit". */
 static int duration(const struct opt *o, const char *value, struct ws_err *err)
 {
 	int64_t ns;

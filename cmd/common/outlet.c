@@ -24,18 +24,18 @@
 #include <unistd.h>
 
 enum {
-	/* bytes that are queued for a reader that has stopped, or is waited for */
+	/* most bytes queued for a reader that has stopped, or before printing waits */
 	ENOUGH = 128 << 10,
-	MOST = 32 << 20,    /* for one that is slower than the program */
-	/* of one write(2): a longer one to a slow reader would look as if nothing moved */
+	MOST = 32 << 20,    /* for a reader that is slower than the program */
+	/* of one write(2): with a longer write, a slow reader would look stopped */
 	PIECE = 4096,
 	TERMINAL_PIECE = 256,
 	STATUS_MAX = 1024,
 	N_STREAMS = 3,
 };
-/* a reader that takes nothing for so long has stopped */
+/* a reader that takes nothing for this long counts as stopped */
 static const int64_t PATIENCE_NS = WS_NS_PER_S;
-static const int64_t SIGNALLED_NS = WS_NS_PER_S / 10; /* the same where a signal ends a wait */
+static const int64_t SIGNALLED_NS = WS_NS_PER_S / 10; /* the same after a signal */
 
 struct bytes {
 	char *data;
@@ -45,28 +45,28 @@ struct bytes {
 struct outlet {
 	int fd;
 	bool started;
-	unsigned long count_request;  /* ioctl: bytes that it holds for its reader; 0: none */
+	unsigned long count_request;  /* ioctl that counts unread bytes; 0: none */
 	size_t piece;
 	pthread_t thread;
-	sem_t wake;                   /* the thread */
-	atomic_uint asked, done;      /* what the thread was asked for, and has done */
+	sem_t wake;                   /* wakes the thread */
+	atomic_uint asked, done;      /* wake-ups of the thread: requested, and handled */
 	atomic_size_t queued;         /* bytes that are not written */
 	atomic_ullong lines, written; /* lines that are not written; bytes that are */
 	atomic_int error;             /* of the first write that failed */
 
-	pthread_mutex_t lock;         /* of all below; never held over a write */
+	pthread_mutex_t lock;         /* guards all below; never held during a write */
 	struct bytes waiting;
 	unsigned long long dropped;   /* lines; not reported yet */
 	char status[STATUS_MAX];      /* the progress line */
 	bool status_changed;
 	unsigned long long seen_written;
 	int seen_unread;
-	int64_t moved_ns;             /* when one of these two last was found changed */
+	int64_t moved_ns;             /* when one of these two counts was last found changed */
 	int64_t still_ns;             /* how long outlet_finish has seen no change */
 
-	/* the thread's own */
+	/* used only by the thread */
 	struct bytes taken;
-	char shown[STATUS_MAX];       /* what is on the terminal, or is to be drawn there again */
+	char shown[STATUS_MAX];       /* progress line on the terminal, or to be drawn again */
 	bool drawn;
 };
 
@@ -77,14 +77,14 @@ struct stream {
 };
 
 static struct outlet outlets[2] = { { .fd = STDOUT_FILENO }, { .fd = STDERR_FILENO } };
-static struct outlet *errors = &outlets[1]; /* the first where both are the same file */
+static struct outlet *errors = &outlets[1]; /* outlets[0] if both are the same file */
 static struct stream streams[N_STREAMS];
 static size_t n_streams;
 static const char *program = "wsync";
 static atomic_bool json, never_wait, interrupted;
-static atomic_bool notice_due; /* the handler asks for a line that it must not print itself */
+static atomic_bool notice_due; /* the signal handler requests a line; it must not print */
 
-/* Each is longer than the last one. Returns how long it was. */
+/* Sleeps, longer with each call. Returns the time slept. */
 static int64_t nap(int64_t *ns)
 {
 	const struct timespec t = { .tv_nsec = *ns };
@@ -137,7 +137,7 @@ static int count_unread(const struct outlet *o)
 	return !o->count_request || ioctl(o->fd, o->count_request, &n) ? 0 : n;
 }
 
-/* Has the reader taken anything since it was looked at last? */
+/* Has the reader taken anything since the last call? */
 static bool has_moved(struct outlet *o)
 {
 	const unsigned long long written = atomic_load(&o->written);
@@ -163,7 +163,7 @@ static void append(struct outlet *o, const char *data, size_t n)
 	const unsigned long long lines = count_lines(data, n);
 	if (!atomic_load(&o->queued)) {
 		(void)has_moved(o);
-		o->moved_ns = ws_now_ns(); /* it had nothing to read until now */
+		o->moved_ns = ws_now_ns(); /* the reader had nothing to read until now */
 	}
 	if (add(&o->waiting, data, n)) {
 		o->dropped += lines;
@@ -187,7 +187,7 @@ static void report_dropped(struct outlet *o)
 	append(o, line, (size_t)n);
 }
 
-/* ---- what the program calls ------------------------------------------------------------------ */
+/* ---- interface ------------------------------------------------------------------------------- */
 
 static bool may_wait(void)
 {
@@ -211,8 +211,8 @@ static void put(struct outlet *o, const char *data, size_t n)
 	wake(o);
 }
 
-/* Its caller holds the stream's lock. All is taken: why it could not be written
- * is asked once, at the end. */
+/* The caller holds the stream's lock. Accepts all bytes: write errors are
+ * checked once, at the end. */
 static ssize_t take(void *cookie, const char *data, size_t n)
 {
 	struct stream *s = cookie;
@@ -289,7 +289,7 @@ static int write_some(const struct outlet *o, const char *data, size_t n, size_t
 	struct pollfd p = { .fd = o->fd, .events = POLLOUT };
 	*written = 0;
 	if (why == EAGAIN)
-		poll(&p, 1, -1); /* O_NONBLOCK, set by another process that has it open */
+		poll(&p, 1, -1); /* O_NONBLOCK, set by another process that has the file open */
 	errno = why;
 	return why == EAGAIN || why == EINTR ? 0 : -1;
 }
@@ -316,7 +316,7 @@ static void erase(struct outlet *o)
 	o->drawn = false;
 }
 
-/* Over the old one, then the rest of that is erased: nothing flickers. */
+/* Overwrites the old line, then erases its rest, to avoid flicker. */
 static void draw(struct outlet *o)
 {
 	char line[STATUS_MAX + 16];
@@ -325,7 +325,7 @@ static void draw(struct outlet *o)
 	o->drawn = true;
 }
 
-/* Ends with a line where that is possible: other processes may write to the same pipe. */
+/* Ends at the end of a line if possible: other processes may write to the same pipe. */
 static size_t next_piece(const struct outlet *o, const char *data, size_t n)
 {
 	if (n <= o->piece)
@@ -339,7 +339,7 @@ static void write_taken(struct outlet *o)
 	const char *at = o->taken.data;
 	if (o->taken.len)
 		erase(o);
-	/* In parts, so that the count of what is left is right when a reader stops. */
+	/* Writes in parts, so that the counts are right when a reader stops. */
 	for (size_t left = o->taken.len; left;) {
 		const size_t n = next_piece(o, at, left);
 		write_all(o, at, n);
@@ -349,7 +349,7 @@ static void write_taken(struct outlet *o)
 		left -= n;
 	}
 	o->taken.len = 0;
-	if (o->taken.cap > ENOUGH) { /* of a reader that was slow */
+	if (o->taken.cap > ENOUGH) { /* grown for a slow reader */
 		free(o->taken.data);
 		o->taken = (struct bytes){ 0 };
 	}
@@ -404,13 +404,12 @@ static void *run(void *outlet)
 		pthread_mutex_unlock(&o->lock);
 		atomic_store(&o->done, asked);
 	}
-	return NULL; /* it ends with the process, perhaps in a write */
+	return NULL; /* the thread ends with the process, perhaps in a write */
 }
 
 /* ---- beginning and end ----------------------------------------------------------------------- */
 
-/* Of 2>&1, and of a terminal. Two threads would tear each other's lines, and put them out of
- * order. */
+/* True with 2>&1, and on a terminal. Two threads would mix the lines and change their order. */
 static bool is_one_file(void)
 {
 	struct stat a, b;
@@ -456,8 +455,8 @@ void outlet_settle(int ms)
 			(void)nap(&ns);
 }
 
-/* ns: how long we have waited since the last look. A clock would also count the
- * time while we were stopped. */
+/* ns: the time waited since the last call. A clock would also count the time
+ * while this process was stopped. */
 static bool is_over(struct outlet *o, int64_t ns)
 {
 	if (!o->started || is_idle(o))
@@ -502,7 +501,7 @@ static void flush_streams(void)
 	}
 }
 
-/* A reader that went away asked for no more and hears nothing. */
+/* Prints no message if the reader closed its pipe (EPIPE). */
 static int check_stdout(int native)
 {
 	const unsigned long long lost = count_lost(&outlets[0]);
@@ -522,7 +521,7 @@ int outlet_finish(void)
 	if (finished)
 		return 0;
 	finished = true;
-	/* Where there is no thread the stream itself has failed. */
+	/* Without a thread, the stream itself has the error. */
 	const int native = fflush(stdout) ? errno : ferror(stdout) ? EIO : 0;
 	flush_streams();
 	await_readers();

@@ -21,17 +21,17 @@ void outlet_start(const char *program);
 /* stdout carries JSON lines: a warning about dropped lines is one of them. */
 void outlet_json(void);
 
-/* A full queue waits for its reader, as cat(1) does, until a signal comes: this is how programs
- * begin. From this call on nothing waits for a reader. Lines are dropped that a reader has not
- * made room for, and a warning in their place says how many, once it reads on. For programs that
- * pause servers or have deadlines. */
+/* At first, printing to a full queue waits for the reader, as cat(1) does, until a signal comes.
+ * After this call printing never waits: lines that do not fit are dropped, and a warning in their
+ * place gives their number once the reader continues. For programs that pause servers or have
+ * deadlines. */
 void outlet_never_wait(void);
 
 /* The progress line, below all other lines; "" removes it. It is not queued: a new
  * one replaces the old one. */
 void outlet_progress(const char *text);
-/* One more stream to stderr, for a thread whose lines may arrive in parts.
- * NULL: there is none to be had. */
+/* Opens one more stream to stderr, for a thread whose lines may arrive in
+ * parts. NULL: failure. */
 FILE *outlet_stderr(void);
 
 /* Prints on stderr that a signal came, and ends all waits for readers. Async-signal-safe. */
@@ -39,10 +39,10 @@ void outlet_interrupt(void);
 /* Waits at most ms until everything printed so far is written. Async-signal-safe. */
 void outlet_settle(int ms);
 
-/* Writes what is left. A reader that takes nothing for a second is given up; while
- * programs may wait for readers, only after a signal. Returns -1 after saying on stderr
- * what was lost, where output was dropped here or writing to stdout failed. A reader that
- * closed its pipe is not mentioned. */
+/* Writes the rest. Gives up on a reader that takes nothing for a second; before
+ * outlet_never_wait only after a signal. Returns -1 if output was dropped here or writing
+ * to stdout failed, after a message on stderr. If a reader closed its pipe, there is no
+ * message. */
 int outlet_finish(void);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pushing.h - the options of how a push is made, for every command that makes one. */
+/* pushing.h - options for every command that pushes. */
 #ifndef WSYNC_CMD_PUSHING_H
 #define WSYNC_CMD_PUSHING_H
 
@@ -92,14 +92,14 @@ extern const char *const pushing_verifies[];
 		"wait for another push to the same server (0: refuse at once)")
 
 int pushing_ipc_device(void *pushing, const char *value, struct ws_err *err); /* an opt_call */
-/* The library's options of a push to these endpoints. The caller sets the sink, the timeout and
- * what else is its own; all that the arguments point to must outlive the push. */
+/* The library's options of a push to these endpoints. The caller sets the sink, the timeout and its
+ * own fields; everything that the arguments point to must outlive the push. */
 struct ws_push_opts pushing_opts(const struct pushing *p, const struct opt_common *common,
                                  const struct naming *naming,
                                  const struct ws_transform_opts *transform,
                                  const struct targets *to, const struct ui *ui);
-/* The state directory: path, of PUSHING_PATH bytes, outlives the push. Without a place for one
- * there is none, and a warning. */
+/* Finds the state directory. path, of PUSHING_PATH bytes, must outlive the push. If there is no
+ * place for the directory, warns, and the push uses none. */
 enum { PUSHING_PATH = 4096 };
 int pushing_find_state(const struct pushing *p, char *path, struct ws_push_opts *opts,
                        struct ui *ui, struct ws_err *err);

@@ -21,9 +21,9 @@ struct ws_cancel run_cancel = WS_CANCEL_INIT;
 static const char *program = "wsync";
 static volatile sig_atomic_t received;
 
-/* timeout(1) tells its child and then its whole group, so the child hears one wish twice;
- * so do programs under a terminal that goes away (SIGHUP and SIGTERM). Only a signal that
- * comes later is a second wish. */
+/* timeout(1) signals its child and then its whole group, so the child gets one request
+ * twice. So do programs whose terminal closes (SIGHUP and SIGTERM). Only a later signal
+ * is a second request. */
 enum { SAME_WISH_MS = 300 };
 
 static long long now_ms(void)
@@ -34,13 +34,13 @@ static long long now_ms(void)
 }
 
 /* Timers and limits of CPU time repeat their signals by themselves: a second
- * one is not somebody's wish. */
+ * one is not a user's request. */
 static bool repeats_itself(int sig)
 {
 	return sig == SIGALRM || sig == SIGVTALRM || sig == SIGPROF || sig == SIGXCPU;
 }
 
-/* All signals that come here are blocked while it runs. */
+/* All signals that it handles are blocked while it runs. */
 static void on_signal(int sig)
 {
 	static long long first_ms;
@@ -57,7 +57,7 @@ static void on_signal(int sig)
 	errno = saved;
 }
 
-/* assert(3) has printed why: to our stderr, which is a queue. */
+/* assert(3) has printed its message to our stderr, which is a queue: write that first. */
 static void on_abort(int sig)
 {
 	outlet_settle(200);
@@ -65,8 +65,8 @@ static void on_abort(int sig)
 	raise(sig);
 }
 
-/* Opened the wrong way round on purpose: a program started with >&- must find out that its output
- * went nowhere, and must not write its results into the first socket it opens. */
+/* Opens them in the wrong direction on purpose: a program started with >&- must detect that its
+ * output is lost, and must not write its results into the first socket it opens. */
 static void open_missing_descriptors(void)
 {
 	for (int fd = 0; fd <= 2; fd++) {
@@ -77,7 +77,7 @@ static void open_missing_descriptors(void)
 	}
 }
 
-/* Not where it is ignored (nohup) or has a handler (a profiler, a sanitizer). */
+/* False if the signal is ignored (nohup) or has a handler (a profiler, a sanitizer). */
 static bool has_default(int sig)
 {
 	struct sigaction now;
@@ -85,8 +85,8 @@ static bool has_default(int sig)
 	       now.sa_handler == SIG_DFL;
 }
 
-/* Whatever ends a process by default, also the real-time signals, by which some supervisors stop
- * their services. Not the faults of a program, after which nothing can be cleaned up. */
+/* True for signals that end a process by default, also real-time signals, with which some
+ * supervisors stop services. False for program faults, after which no cleanup is possible. */
 static bool ends_us(int sig)
 {
 	static const int others[] = {
@@ -109,7 +109,7 @@ static void install_handlers(void)
 	for (int sig = 1; sig <= SIGRTMAX; sig++)
 		if (sigismember(&sa.sa_mask, sig) == 1)
 			sigaction(sig, &sa, NULL);
-	/* Then write(2) fails with EPIPE or EFBIG, which is said; the signals
+	/* write(2) then fails with EPIPE or EFBIG, which is reported; the signals
 	 * would leave servers paused. */
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN);
@@ -117,8 +117,8 @@ static void install_handlers(void)
 		signal(SIGABRT, on_abort);
 }
 
-/* The usual soft limit is for programs that use select(2). Connections to a few hundred
- * endpoints are more than that, and the hard limit is what the administrator meant. */
+/* The usual soft limit is for programs that use select(2), and too low for connections to a
+ * few hundred endpoints. The hard limit is the administrator's choice. */
 static void raise_file_limit(void)
 {
 	enum { PLENTY = 65536 };
@@ -152,7 +152,7 @@ int run_exit(int status)
 	return status;
 }
 
-/* Of the error to come. */
+/* For the next error. */
 static char *explanation, *explained_hint;
 
 void run_explain_error(const char *paragraph, const char *hint)
@@ -197,7 +197,7 @@ void run_quit(const struct ws_err *err)
 {
 	sigset_t none;
 	sigemptyset(&none);
-	/* where a signal was received, this thread dies by it */
+	/* so that this thread can die by a received signal */
 	pthread_sigmask(SIG_SETMASK, &none, NULL);
 	_exit(run_finish(err));
 }
@@ -214,8 +214,8 @@ int run_beside(const char *name, char *path, size_t n)
 	return snprintf(path + at, n - at, "%s", name) < (int)(n - at) ? 0 : -1;
 }
 
-/* wsync's directory under $XDG_STATE_HOME or ~/.local/state; nothing where
- * there is no place for it. */
+/* Writes wsync's directory under $XDG_STATE_HOME or ~/.local/state; nothing if
+ * neither variable is usable. */
 static void put_state_dir(struct ws_buf *path)
 {
 	const char *state = getenv("XDG_STATE_HOME");

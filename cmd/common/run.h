@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run.h - what a program owes its shell: descriptors, signals, its words on stderr, its exit
- * status. main.h calls these in their order. */
+/* run.h - start and end of a program: descriptors, signals, errors on stderr, exit status. main.c
+ * calls these in their order. */
 #ifndef WSYNC_CMD_RUN_H
 #define WSYNC_CMD_RUN_H
 
@@ -17,11 +17,11 @@ extern struct ws_cancel run_cancel;
  * the handlers. name is kept. */
 void run_start(const char *name);
 
-/* Ends the output and returns the exit status: the given one, or 8 where that was 0 and output
- * was lost. Does not return after a signal: it dies by it. */
+/* Ends the output and returns the exit status: the given one, or 8 if that was 0 and output was
+ * lost. Does not return after a signal: the process dies by that signal. */
 int run_exit(int status);
 
-/* Says the error and its hint on stderr, then run_exit with its code. NULL or WS_OK: success. */
+/* Prints the error and its hint on stderr, then run_exit with its code. NULL or WS_OK: success. */
 int run_finish(const struct ws_err *err);
 
 /* The same from another thread, while the first one hangs: ends the process at once. */
@@ -29,7 +29,7 @@ void run_quit(const struct ws_err *err) __attribute__((noreturn));
 
 /* "wsync-push: <message>" and "hint: ..." on stderr, as run_finish does. */
 void run_print_error(const struct ws_err *err);
-/* Lines that stand below the next error's; they hold `hint`, which is then not said again.
+/* Lines to print below the next error. They contain `hint`, which is then not printed again.
  * Copied. */
 void run_explain_error(const char *paragraph, const char *hint);
 

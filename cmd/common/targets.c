@@ -14,8 +14,8 @@ const char *const targets_lineages[] = {
 	"xorl", "session",    "slime",      NULL,
 };
 
-/* An endpoint must not be asked twice at a time. Locks and records take localhost, 127.0.0.1 and
- * ::1 for one host, so two servers there need two ports. */
+/* An endpoint must not get two requests at a time. Locks and records treat localhost, 127.0.0.1 and
+ * ::1 as one host, so two servers there need two ports. */
 static int check_new(const struct targets *t, const char *url, struct ws_err *err)
 {
 	char host[256], other[256];
@@ -98,7 +98,7 @@ static int ask_registry(struct targets *t, const struct opt_common *common, bool
 	if (!rc)
 		rc = add_registered(t, path.data, common->pool, optional, err);
 	else if (optional && !common->pool)
-		rc = 0; /* no place for a registry: then there is none */
+		rc = 0; /* without a place for a registry, none is registered */
 	ws_buf_free(&path);
 	return rc;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* targets.h - which endpoints a command speaks to, and with which key. */
+/* targets.h - the endpoints of a command, and the API key. */
 #ifndef WSYNC_CMD_TARGETS_H
 #define WSYNC_CMD_TARGETS_H
 
@@ -29,18 +29,18 @@ struct targets {
  * is WS_EUSAGE unless optional. Warns about a key file that others can read. */
 int targets_find(struct targets *t, const struct opt_common *common, bool optional, struct ui *ui,
                  struct ws_err *err);
-/* The key and whom to trust alone, for a command that finds its endpoints elsewhere;
- * *t is zeroed by the caller. */
+/* Finds only the key and the certificates, for a command that finds its endpoints
+ * elsewhere. The caller zeroes *t. */
 int targets_read_key(struct targets *t, const struct opt_common *common, struct ui *ui,
                      struct ws_err *err);
-/* The key in a file, which the caller frees. Warns if others can read the file. */
+/* Reads a key from a file. The caller frees the key. Warns if others can read the file. */
 int targets_read_file(const char *path, char **key, struct ui *ui, struct ws_err *err);
 int targets_connect(struct targets *t, const struct opt_common *common, const struct ui *ui,
                     struct ws_err *err);
-/* Requests to all of them, which end after ns or when the program is cancelled. */
+/* Requests to all endpoints, which end after ns or when the program is cancelled. */
 struct ws_call targets_call(const struct targets *t, int64_t ns);
-/* Detects all of them, once; fails if one does not answer. Then infos and errs are set too, unless
- * memory ran out. */
+/* Detects all endpoints, once; fails if an endpoint does not answer. Then infos and errs are set
+ * too, unless memory ran out. */
 int targets_probe(struct targets *t, ws_deadline until, struct ws_err *err);
 /* Closes the connections, too. */
 void targets_free(struct targets *t);

@@ -9,7 +9,7 @@
 
 const char *const tensors_format_names[] = { "table", "names", "tsv", NULL };
 
-/* A name longer than this sticks out instead of pushing every other row's columns away. */
+/* A name longer than this does not widen the column of all rows. */
 enum { WIDEST_COLUMN = 100, SHAPE_TEXT = 256 };
 
 int tensors_start(struct tensors *t, size_t most, struct ws_err *err)

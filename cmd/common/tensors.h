@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tensors.h - lists of tensors as a table, as names, tab-separated, or as JSON lines.
  *
- * The tab-separated format is an interface: name, dtype, shape (151936,1024), bytes and, where
- * asked for, hash; "-" stands for what is not known and for the shape of a scalar. */
+ * The tab-separated format is an interface: name, dtype, shape (151936,1024), bytes and, if
+ * requested, hash; "-" stands for an unknown value and for the shape of a scalar. */
 #ifndef WSYNC_CMD_TENSORS_H
 #define WSYNC_CMD_TENSORS_H
 
@@ -11,14 +11,14 @@
 enum tensors_format { TENSORS_TABLE, TENSORS_NAMES, TENSORS_TSV };
 extern const char *const tensors_format_names[];
 
-/* What a row points to must last until it is printed. */
+/* The pointers of a row must stay valid until it is printed. */
 struct tensors_row {
 	const char *name, *dtype; /* dtype "": unknown */
 	unsigned n_dims;
 	const int64_t *dims;
 	bool sized;
 	uint64_t bytes;
-	const char *made;         /* how it is made of the source; NULL: it is as it is there */
+	const char *made;         /* how it is made from the source; NULL: unchanged */
 	const void *origin;       /* the caller's */
 };
 
@@ -26,7 +26,7 @@ struct tensors {
 	struct ui *ui;
 	unsigned format;              /* enum tensors_format */
 	const char *from_key, *from;  /* one more member of JSON lines; from_key NULL: none */
-	bool made;                    /* JSON lines and the table say how each is made */
+	bool made;                    /* JSON lines and the table show how each row is made */
 	struct tensors_row *rows;     /* owned */
 	size_t n;
 	uint64_t bytes;

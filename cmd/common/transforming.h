@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transforming.h - the options of what is done to tensors on their way, for every command that
- * sends them, or looks at what would be sent. */
+/* transforming.h - options of transforms, for every command that sends tensors or examines the
+ * tensors that would be sent. */
 #ifndef WSYNC_CMD_TRANSFORMING_H
 #define WSYNC_CMD_TRANSFORMING_H
 
@@ -56,10 +56,10 @@ extern const struct opt_gone transforming_quantize_gone[];
 int transforming_block(void *transforming, const char *value, struct ws_err *err);
 int transforming_scratch(void *transforming, const char *value, struct ws_err *err);
 struct ws_transform_opts transforming_opts(const struct transforming *t);
-/* "--lora" when one of these options was given that says what to do; NULL: none was. */
+/* The name of a given option that requests a transform, like "lora"; NULL: none was given. */
 const char *transforming_given(const struct transforming *t);
-/* The usage error of an option that needs another one; NULL: none. The gateway's are defaults for
- * requests, which may quantize. */
+/* The usage error of an option that needs another one; NULL: none. Not for the gateway, whose
+ * options are defaults for requests that may quantize. */
 const char *transforming_lacks(const struct transforming *t);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ui.c - what both sinks share: colour, width, the progress line, warnings and log lines. */
+/* ui.c - parts of both sinks: color, width, the progress line, warnings and log lines. */
 #include "ui.h"
 
 #include "outlet.h"
@@ -85,7 +85,7 @@ const char *ui_text(const char *foreign)
 	return ws_printable(ui_buffer(), UI_TEXT_MAX + 1, foreign, strlen(foreign));
 }
 
-/* ---- colour ---- */
+/* ---- color ---- */
 
 static const char *sequence(enum ui_color color)
 {

@@ -2,7 +2,7 @@
 /* ui.h - the sinks: events as text for people, as JSON lines for programs, or not at all.
  *
  * Results go to stdout; warnings, log lines and the progress line to stderr. Text of foreign origin
- * (tensor names, servers' words) passes ws_printable before it reaches a terminal. run_exit
+ * (tensor names, servers' messages) passes ws_printable before it reaches a terminal. run_exit
  * checks once, at the end, whether stdout could be written. */
 #ifndef WSYNC_CMD_UI_H
 #define WSYNC_CMD_UI_H
@@ -30,9 +30,9 @@ struct ui {
 	struct ws_buf line;
 	struct ws_jw jw;
 	bool begun, ended;     /* the JSON stream */
-	bool muted;            /* the line that is written is not for stdout */
-	size_t limit;          /* of findings about names, how many of a group are shown; 0: all */
-	bool notes;            /* and whether that all is well is worth saying */
+	bool muted;            /* the current line is not printed */
+	size_t limit;          /* findings about names to show of a group; 0: all */
+	bool notes;            /* show notes about names, and the result if there are no errors */
 	bool dry_run;
 	int64_t drawn_ns;      /* when the progress line was drawn last */
 };
@@ -42,7 +42,7 @@ void ui_fini(struct ui *ui); /* erases the progress line */
 
 /* ---- for everybody ---- */
 enum ui_color { UI_PLAIN, UI_GOOD, UI_BAD, UI_WARN, UI_DIM, UI_BOLD };
-/* Escape sequences for stdout, or "" where colour is off: ui_on(ui, UI_BAD), ..., ui_off(ui). */
+/* Escape sequences for stdout, or "" without color: ui_on(ui, UI_BAD), ..., ui_off(ui). */
 const char *ui_on(const struct ui *ui, enum ui_color color);
 const char *ui_off(const struct ui *ui);
 enum ui_color ui_severity(enum ws_severity severity);
@@ -57,15 +57,15 @@ enum { UI_TEXT_MAX = 4096, UI_BUFFER_SIZE = 2 * UI_TEXT_MAX, UI_BUFFERS = 12 };
 /* A buffer for one line, valid until the thread's next UI_BUFFERS - 1 calls of this function, which
  * ui_text and ui_words also use. */
 char *ui_buffer(void);
-/* Foreign text fit for a terminal, cut at UI_TEXT_MAX bytes. The result lasts for seven more
+/* Makes foreign text printable and cuts it at UI_TEXT_MAX bytes. The result lasts for seven more
  * calls. */
 const char *ui_text(const char *foreign);
 /* A sentence of the library with the options of the programs in place of the fields that it names:
  * "use --pause abort" for "use {pause} abort" (err.h). The result lasts for three more calls, the
  * text itself where it names none. */
 const char *ui_words(const char *sentence);
-/* The arguments of the program, and a line or request that it reads: a field in braces that one of
- * them has is the user's text and stays as it is. Kept. */
+/* The arguments of the program, and a line or request that it reads. If one of them contains a
+ * field in braces, that is the user's text and stays unchanged. The pointers are kept. */
 void ui_words_typed(const char *const *words);
 void ui_words_read(const char *line, size_t n);
 /* "bucket-timeout" for the field "bucket_ns", of which n bytes count; NULL: not an option. */
@@ -73,12 +73,12 @@ const char *ui_option(const char *field, size_t n);
 /* Columns of the terminal: $COLUMNS, what the terminal says, or 80; at least 40. */
 int ui_width(int fd);
 
-/* The progress line, on stderr, and only where that is a terminal; it stays below what
- * is printed. NULL: erase it. */
+/* Draws the progress line, only if stderr is a terminal; it stays below all printed
+ * lines. NULL: erases it. */
 void ui_progress(struct ui *ui, const char *text);
 
 /* ---- JSON lines, for programs without events ----
- * All are silent without --json, so callers need not ask:
+ * All print nothing without --json, so callers need not check:
  *   ui_begin(ui);                                     {"schema":1,"type":"start", ...}
  *   struct ws_jw *w = ui_line(ui, "endpoint");
  *   ws_jw_str(w, "url", url);
@@ -95,7 +95,7 @@ void ui_end(struct ui *ui, const struct ws_err *err);
 void ui_json_name_check(struct ws_jw *w, const struct ws_name_check_run *a);
 /* A text, or null where it is "" or NULL. */
 void ui_json_text(struct ws_jw *w, const char *key, const char *text);
-/* The same of ui_words. */
+/* The same, after ui_words. */
 void ui_json_words(struct ws_jw *w, const char *key, const char *sentence);
 /* Dimensions as a JSON array, and as "[151936, 1024]" into dst. */
 void ui_json_shape(struct ws_jw *w, const char *key, unsigned n_dims, const int64_t *dims);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ui_hang.c - what is waited for, while it lasts; and why it did not come. The paragraph stands
- * below the error that it belongs to, which comes later, so it is handed to who prints that. */
+/* ui_hang.c - explains a wait that did not end. The paragraph belongs below its error, which is
+ * printed later, so the paragraph is passed to run_explain_error. */
 #include "ui.h"
 
 #include "run.h"
@@ -15,7 +15,7 @@ enum { TEXT_MAX = 32 * 1024, INDENT = 2 };
 
 /* ---- for people ---- */
 
-/* Words up to the width, every line indented. A word longer than a line gets one of its own. */
+/* Wraps words at the width, every line indented. A word longer than a line gets its own line. */
 static void put_wrapped(struct ws_buf *out, const char *label, const char *text, int width)
 {
 	const size_t room = (size_t)width - INDENT - 1;

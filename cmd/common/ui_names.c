@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ui_names.c - what a check of names found: groups for people, one JSON line for each finding. */
+/* ui_names.c - findings of a check of names: groups for people, a JSON line for each finding. */
 #include "ui.h"
 
 #include <stdio.h>
@@ -26,7 +26,7 @@ static void print_finding(const struct ws_finding *it, bool reason)
 		printf("%*s  %s\n", INDENT, "", ui_text(ui_words(it->reason)));
 }
 
-/* Whether each has something of its own to say. */
+/* Do the findings have different reasons, apart from the nearest name? */
 static bool reasons_differ(const struct ws_finding *items, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -91,7 +91,7 @@ void ui_text_names(struct ui *ui, const struct ws_ev_names *n)
 {
 	const struct ws_name_check_run *a = n->run;
 	const struct ws_findings *f = &a->found;
-	/* servers say success to names they do not know: nobody did look */
+	/* nothing was checked: servers answer "success" to unknown names */
 	if (!a->checked && !a->own_config) {
 		if (ui->notes && !ui->verbose)
 			return; /* the error that follows says it */
@@ -100,7 +100,7 @@ void ui_text_names(struct ui *ui, const struct ws_ev_names *n)
 		       ui_text(ui_words(a->why)));
 		return;
 	}
-	/* Notes explain what looks odd and is right: for those who ask. */
+	/* Notes explain names that look odd and are right: only on request. */
 	for (size_t i = 0; i < f->n_groups; i++)
 		if (f->groups[i].severity != WS_NOTE || ui->notes || ui->verbose)
 			print_group(ui, f, &f->groups[i]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ui_text.c - events for people: short aligned lines, the summary last, where eyes rest. */
+/* ui_text.c - events for people: short aligned lines, the summary last. */
 #include "ui.h"
 
 #include "wsync/tool/str.h"
@@ -69,11 +69,11 @@ static void text_plan(struct ui *ui, const struct ws_ev_plan *p)
 static void text_endpoint(struct ui *ui, const struct ws_ev_endpoint *e)
 {
 	char time[NUM];
-	/* All phases with -v; otherwise who is there, and what went wrong. */
+	/* All phases with -v; otherwise only connections and failures. */
 	if (e->ok && !ui->verbose && e->phase != WS_PHASE_CONNECT)
 		return;
 	ui_head(ui, e->ok ? UI_PLAIN : UI_BAD, ws_phase_name(e->phase));
-	/* A failure mostly names its endpoint itself. */
+	/* Most failure messages name their endpoint. */
 	const bool named = !e->ok && strstr(e->message, e->url);
 	if (!named)
 		printf("%s", ui_text(e->url));
@@ -136,7 +136,7 @@ static const char *format_left(char *dst, size_t n, const struct ws_ev_progress 
 {
 	const double share = (double)p->done / (double)p->total;
 	dst[0] = 0;
-	/* An estimate from the first percent would jump about. */
+	/* An estimate from the first percent is unstable. */
 	if (share <= 0.01 || share >= 1)
 		return dst;
 	const double left = ceil((double)p->ns * (1 - share) / share / 1e9);
@@ -284,7 +284,7 @@ void ui_text_event(struct ui *ui, const struct ws_event *ev)
 	case WS_EV_WARNING:
 	case WS_EV_WAITING:
 	case WS_EV_HANG:
-		break; /* said on stderr already, or with the error */
+		break; /* already printed on stderr, or printed with the error */
 	case WS_EV_PROGRESS:
 		text_progress(ui, &ev->progress);
 		break;

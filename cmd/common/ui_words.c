@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ui_words.c - the library names fields of its options, "{bucket_ns}" (err.h); people and scripts
- * know them as options of the programs, "--bucket-timeout". */
+/* ui_words.c - replaces the fields that the library's sentences name, "{bucket_ns}" (err.h), by the
+ * options of the programs, "--bucket-timeout". */
 #include "ui.h"
 
 #include <stdio.h>
@@ -72,7 +72,7 @@ static bool is_typed(const char *at, size_t n)
 	return (w && *w) || memmem(user_line, user_line_len, at, n);
 }
 
-/* A path that was meant to be a template stays as it is: "/ckpt/{model}", "{model}/ckpt". */
+/* A path that looks like a template stays unchanged: "/ckpt/{model}", "{model}/ckpt". */
 static bool is_word(const char *text, const char *at, size_t n)
 {
 	return (at == text || at[-1] == ' ' || at[-1] == '(') && at[n] && at[n + 1] != '/' &&
