@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* again.c - a push is many options, which only its own program understands; so that program is
- * run, with the words that it has written down itself. No shell sees them. */
+/* again.c - repeats a recorded push: runs wsync-push with the options that it recorded itself,
+ * because only wsync-push can parse them. No shell is involved. */
 #include "ctl.h"
 
 #include "outlet.h"
@@ -21,7 +21,7 @@
 extern char **environ;
 
 enum { FIXED_WORDS = 16 };
-static const int64_t GRACE_NS = 10 * WS_NS_PER_S; /* to end when its deadline has passed */
+static const int64_t GRACE_NS = 10 * WS_NS_PER_S; /* for the push to end after its deadline */
 
 struct line {
 	char program[4096];
@@ -39,7 +39,7 @@ static void add(struct line *l, const char *option, const char *value)
 		l->words[l->n++] = word;
 }
 
-/* The last of an option's values counts: behind those that were recorded. */
+/* Comes after the recorded options, because the last value of an option counts. */
 static void add_timeout(struct line *l, ws_deadline until)
 {
 	char ms[32];
@@ -49,7 +49,7 @@ static void add_timeout(struct line *l, ws_deadline until)
 	add(l, "--timeout=", ms);
 }
 
-/* The push works in another directory. A file that does not exist is left out. */
+/* Makes the path absolute: the push runs in another directory. Omits a file that does not exist. */
 static void add_path(struct line *l, const char *option, const char *path)
 {
 	char *real = path ? realpath(path, NULL) : NULL;
@@ -73,7 +73,7 @@ static int make_line(struct line *l, const struct ctl_job *job, const struct ws_
 		add(l, rec->args[i], "");
 	for (size_t i = 0; i < n; i++)
 		add(l, "--endpoint=", urls[i]);
-	add(l, "--asleep=", "recorded"); /* endpoint by endpoint, as it is by now */
+	add(l, "--asleep=", "recorded"); /* as the records now say for each endpoint */
 	if (*rec->weight_version)
 		add(l, "--weight-version=", rec->weight_version);
 	add_path(l, "--state-dir=", cfg->state_dir);
@@ -109,8 +109,8 @@ static int spawn(const struct line *l, const char *directory, bool mute, pid_t *
 	return errno ? ws_err_errno(err, "run %s in %s", l->program, directory) : 0;
 }
 
-/* Our own signal is passed on once; the push then ends within seconds, and so do we. At its
- * deadline it ends by itself. */
+/* Forwards a signal once; the push then ends within seconds, and so does this program. At its
+ * deadline the push ends by itself; GRACE_NS later it is killed. */
 static int wait_for(pid_t pid, ws_deadline until, int *status)
 {
 	struct pollfd p = { .fd = ws_cancel_fd(&run_cancel), .events = POLLIN };
@@ -139,7 +139,7 @@ int again_run(const struct ctl_job *job, const struct ws_journal_record *rec,
 		                  (long long)rec->process.pid);
 	if (ws_journal_check_source(rec, err))
 		return -1;
-	outlet_settle(1000); /* it prints to the same terminal */
+	outlet_settle(1000); /* the push prints to the same terminal */
 	int rc = make_line(&l, job, rec, urls, n, err);
 	if (!rc)
 		rc = spawn(&l, rec->directory, job->ui->json, &pid, err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctl.h - what the commands of wsync-ctl share. */
+/* ctl.h - shared by the commands of wsync-ctl. */
 #ifndef WSYNC_CMD_CTL_H
 #define WSYNC_CMD_CTL_H
 
@@ -11,7 +11,7 @@
 #include "wsync/endpoint.h"
 #include "wsync/tool/journal.h"
 
-enum { CTL_NO_TIMEOUT = -1 }; /* none was given */
+enum { CTL_NO_TIMEOUT = -1 }; /* --timeout was not given */
 
 struct ctl_config {
 	struct opt_common common;
@@ -29,9 +29,9 @@ struct ctl_config {
 struct ctl_job {
 	const struct ctl_config *cfg;
 	struct ui *ui;
-	struct targets to; /* of a repair: none where all are meant */
+	struct targets to; /* repair: empty means all recorded endpoints */
 	ws_deadline until; /* of --timeout; without it WS_FOREVER */
-	/* shown with the answers, where who paused an endpoint matters; or NULL */
+	/* to show which push paused an endpoint; or NULL */
 	const struct ws_journal_list *records;
 };
 
@@ -50,30 +50,30 @@ int ctl_version(void *ctx, const struct opt_args *args, struct ws_err *err);
 
 /* targets_probe, with --lineage. */
 int ctl_ask(struct ctl_job *job, struct ws_err *err);
-/* The label of the weights, told to all. */
+/* Sets the weight version of all endpoints. */
 int ctl_set_version(struct ctl_job *job, const char *version, struct ws_err *err);
-/* What failed, as members of an endpoint's line. */
+/* Writes the failure as members of an endpoint's line. */
 void ctl_put_failure(struct ws_jw *w, const struct ws_err *err);
-/* The failure of a single endpoint is the error of the run, which says it. */
+/* Prints the table, unless a single endpoint failed: the run's error reports that. */
 void ctl_print_unless_said(struct ctl_job *job, const struct table *t, enum ws_code first);
 
-/* ---- record.c: what pushes have written down, in words ---- */
+/* ---- record.c: reads and prints the records of pushes ---- */
 
 /* "dead", "alive", "elsewhere", "ended" or "unreadable". */
 const char *record_fate(const struct ws_journal_entry *e);
 /* "42 s", "7 min", "3 h" */
 char *record_age(char *dst, size_t n, int64_t since);
 
-/* The records of this user's pushes; none where there is no state directory. What cannot be read
- * is warned about. Freed by the caller. */
+/* Reads the records of this user's pushes; without a state directory there are none. Warns about
+ * unreadable records. The caller frees the list. */
 void record_read(const struct ctl_job *job, struct ws_journal_list *list);
-/* The last push that may have left this endpoint paused, or NULL. No server says whether it is. */
+/* The last push that may have left this endpoint paused, or NULL. No server reports a pause. */
 const struct ws_journal_entry *record_of_pause(const struct ws_journal_list *list, const char *url);
 /* Writes that push as member "paused_by" of the open object; null: no push paused it. */
 void record_put_pause(struct ws_jw *w, const struct ws_journal_entry *e);
-/* And as a line: who paused url, when, and what helps. */
+/* Prints that push as a line: the process that paused url, when, and the remedy. */
 void record_say_pause(struct ui *ui, const char *url, const struct ws_journal_entry *e);
-/* One for each endpoint of the job that a push has left paused. */
+/* Prints such a line for each endpoint of the job that a push has left paused. */
 void record_say_pauses(struct ctl_job *job, const struct ws_journal_list *list);
 
 /* ---- again.c: a recorded push, run once more ---- */
@@ -81,7 +81,7 @@ void record_say_pauses(struct ctl_job *job, const struct ws_journal_list *list);
 /* Runs the wsync-push that lies beside this program, in the directory of the record, to these
  * endpoints, and waits for it. *status is its exit status. With --json it prints nothing: stdout
  * is ours. -1: it could not be run, or was killed, or the record cannot be repeated (WS_EINPUT).
- * The job's deadline is the push's --timeout; one that goes on in spite of it is killed. */
+ * The job's deadline is the push's --timeout; a push that exceeds it is killed. */
 int again_run(const struct ctl_job *job, const struct ws_journal_record *rec,
               const char *const *urls, size_t n, int *status, struct ws_err *err);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* info.c - what the endpoints are, of which lineage, what can be asked of them,
- * and which weights they have. */
+/* info.c - shows the endpoints' versions, lineages, capabilities and weight
+ * versions. */
 #include "ctl.h"
 #include "run.h"
 
@@ -64,7 +64,7 @@ static void format_ranks(char *dst, size_t n, const struct ws_endpoint_info *inf
 			                         more[i].size);
 }
 
-/* One line of what there is of one kind: "beware: dies_of_flush dies_of_release". */
+/* Prints the capabilities of one kind in a line: "beware: dies_of_flush dies_of_release". */
 static void say_kind(struct ui *ui, const struct ws_capabilities *can, const char *kind)
 {
 	bool any = false;
@@ -85,7 +85,7 @@ static bool same(const struct ws_endpoint_info *a, const struct ws_endpoint_info
 	return a->lineage == b->lineage && !memcmp(&a->can, &b->can, sizeof a->can);
 }
 
-/* Each kind of server once, however many there are. */
+/* Shows equal capabilities of several servers only once. */
 static void show_capabilities(struct ctl_job *job)
 {
 	const struct targets *to = &job->to;
@@ -143,7 +143,7 @@ static void show_infos(struct ctl_job *job)
 	ws_journal_list_free(&records);
 }
 
-/* The label alone: for scripts, one bare line where there is one endpoint. */
+/* Shows only the weight versions; with a single endpoint a bare line, for scripts. */
 static void show_versions(struct ctl_job *job)
 {
 	struct table t = { .n_columns = 2 };
@@ -160,7 +160,7 @@ static void show_versions(struct ctl_job *job)
 	table_free(&t);
 }
 
-/* Some answered and some did not. */
+/* If some endpoints answered and some failed, the error becomes WS_EPARTIAL. */
 static int count_failures(const struct ctl_job *job, struct ws_err *err)
 {
 	const struct ws_err first = *err;

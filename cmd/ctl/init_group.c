@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* init_group.c - whether a group forms. */
+/* init_group.c - tests whether a group forms. */
 #include "ctl.h"
 #include "run.h"
 
@@ -46,7 +46,7 @@ static void show(struct ctl_job *job, const struct ws_group_test *f)
 	table_free(&t);
 }
 
-/* Until a signal comes, or a server goes. */
+/* Waits until a signal comes, or a server leaves. */
 static int keep(const struct ws_group_test *f, struct ws_err *err)
 {
 	struct pollfd stop = { .fd = ws_cancel_fd(&run_cancel), .events = POLLIN };

@@ -32,7 +32,7 @@ void record_read(const struct ctl_job *job, struct ws_journal_list *list)
 	struct ws_buf dir;
 	*list = (struct ws_journal_list){ 0 };
 	ws_buf_init(&dir, 4095);
-	/* No place for a state directory: then there is none. */
+	/* Without a state directory there are no records. */
 	if (run_state_dir(job->cfg->state_dir, &dir, &err) == 0 &&
 	    ws_journal_list(ws_buf_str(&dir), list, &err))
 		ui_warn(job->ui, NULL, "%s", err.msg);
@@ -75,9 +75,9 @@ void record_say_pause(struct ui *ui, const char *url, const struct ws_journal_en
 {
 	char ago[32];
 	const char *what = e->record.ended || e->fate == WS_PROCESS_DEAD
-	                           ? ", which is over: see wsync-ctl repair"
-	                   : e->fate == WS_PROCESS_ELSEWHERE ? ", which cannot be seen from here"
-	                                                     : ", which is at work";
+	                           ? ", which has ended: run wsync-ctl repair"
+	                   : e->fate == WS_PROCESS_ELSEWHERE ? ", which is not visible from here"
+	                                                     : ", which is still running";
 	ui_say(ui, "%s: paused by a push %s ago (process %lld on %s)%s\n", url,
 	       record_age(ago, sizeof ago, e->record.updated), (long long)e->record.process.pid,
 	       ui_text(e->record.process.host), what);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* repair.c - what pushes that died have left: shown, put in order, pushed again.
+/* repair.c - shows and repairs endpoints that dead pushes left, and repeats these pushes.
  *
- * The endpoints are those of the records. The failure that a scheduler must see most is a
- * mixture of old and new weights, so that is the exit status wherever there is one. */
+ * The endpoints are those of the records. If an endpoint has some old and some new weights, that
+ * is the exit status, because it is the most important failure for a scheduler. */
 #include "ctl.h"
 #include "run.h"
 
@@ -14,7 +14,7 @@ struct repairs {
 	struct ctl_job *job;
 	const char *state_dir;
 	struct ws_journal_list list;
-	struct ws_repair_answer **answers; /* of each entry; NULL: it was left alone */
+	struct ws_repair_answer **answers; /* of each entry; NULL: it was skipped */
 	struct ws_err worst;
 };
 
@@ -31,7 +31,7 @@ static const char *source_of(const struct ws_journal_record *rec)
 	return rec->n_sources ? rec->sources[0] : "";
 }
 
-/* The step that the farthest of its endpoints had begun. */
+/* The last phase that an endpoint of the record had begun. */
 static const char *phase_of(const struct ws_journal_record *rec)
 {
 	enum ws_phase last = WS_PHASE_PLAN;
@@ -162,7 +162,7 @@ static bool is_over(const struct repairs *r, const struct ws_journal_entry *e)
 	return e->fate == WS_PROCESS_DEAD ||
 	       (e->fate == WS_PROCESS_ELSEWHERE && r->job->cfg->assume_dead) ||
 	       (e->fate == WS_PROCESS_ALIVE &&
-	        r->job->cfg->forget); /* it checks that the process is not at work */
+	        r->job->cfg->forget); /* ws_journal_forget refuses running pushes */
 }
 
 static int repair_one(struct repairs *r, struct ws_journal_entry *e,
@@ -181,8 +181,8 @@ static int repair_one(struct repairs *r, struct ws_journal_entry *e,
 	return rc;
 }
 
-/* Whether its process lives cannot be seen, so nothing is done about what it may have left. That
- * is a failure, unless a later push has seen to the endpoint and only the group is left. */
+/* Skips a record whose process may be alive, but is not visible from here. That is a failure,
+ * unless a later push has handled the endpoint and only the group is left. */
 static void leave_alone(struct repairs *r, const struct ws_journal_record *rec)
 {
 	static const char remedy[] =
@@ -219,7 +219,7 @@ static int take_one(struct repairs *r, size_t i)
 	put_transaction(r->job->ui, e);
 	if (e->err.code) {
 		ws_err_hint(&e->err,
-		            "look at the file; when nothing is left to be done, remove it");
+		            "check the file; remove it when nothing is left to repair");
 		ui_warn(r->job->ui, NULL, "%s", e->err.msg);
 		note_failure(r, &e->err);
 		return 0;
@@ -233,7 +233,7 @@ static int take_one(struct repairs *r, size_t i)
 	if (cfg->forget) {
 		if (!cfg->dry_run)
 			rc = ws_journal_forget(e, r->job->to.urls, r->job->to.n, &err);
-		/* Of all records those of pushes at work stay, as without --forget. */
+		/* If all records are meant, those of running pushes stay, as without --forget. */
 		if (rc && err.code == WS_EREFUSED && !r->job->to.n)
 			rc = 0;
 	} else {
@@ -256,9 +256,9 @@ static void put_again(struct ui *ui, const struct ws_journal_entry *e, int statu
 	ui_line_end(ui);
 }
 
-/* Does endpoint k still need what this record pushed? Not where a later push has brought other
- * weights, and only the group is left. A label that is missing where the bytes have arrived
- * means that they were not verified. */
+/* Does endpoint k still need the weights of this record? No, if a later push has sent other
+ * weights and only the group is left. If the bytes have arrived but the label is missing, they
+ * were not verified. */
 static bool lacks(const struct ws_journal_record *rec, size_t k, const struct ws_repair_answer *a)
 {
 	if (rec->endpoints[k].phase == WS_PHASE_DESTROY)
@@ -267,7 +267,7 @@ static bool lacks(const struct ws_journal_record *rec, size_t k, const struct ws
 	                                    strcmp(a->weight_version, rec->weight_version) != 0);
 }
 
-/* Who was not pushed to, because it could not be asked before. */
+/* Fails if an endpoint was skipped because its repair had failed. */
 static int check_missed(const struct ws_journal_record *rec, const struct ws_repair_answer *answers,
                         struct ws_err *err)
 {
@@ -288,8 +288,8 @@ static int check_missed(const struct ws_journal_record *rec, const struct ws_rep
 	return 0;
 }
 
-/* A later push of a record below sends this endpoint all that this one would, in the same
- * buckets, and is made again itself: the older weights would only be overwritten. */
+/* Does a later record, which is repeated too, send this endpoint the same tensors in the same
+ * buckets? Then these older weights would only be overwritten. */
 static bool overtaken(const struct repairs *r, size_t i, const char *url)
 {
 	for (size_t j = i + 1; j < r->list.n; j++) {
@@ -307,14 +307,14 @@ static bool overtaken(const struct repairs *r, size_t i, const char *url)
 	return false;
 }
 
-/* An inherited endpoint has all of this push, on top of an incomplete one. Before that is
- * repeated it stays partial. */
+/* An inherited endpoint has all of this push, on top of an incomplete push. Until the incomplete
+ * push is repeated, the endpoint stays partial. */
 static bool is_in_vain(const struct repairs *r, const struct ws_journal_endpoint *e)
 {
 	return e->inherited && r->worst.code;
 }
 
-/* To those that do not have the new weights and could be reached. */
+/* Repeats the push to the endpoints that answered and do not have the new weights. */
 static int push_again(struct repairs *r, size_t i, struct ws_err *err)
 {
 	const struct ws_journal_entry *e = &r->list.items[i];
@@ -350,7 +350,7 @@ static int push_again(struct repairs *r, size_t i, struct ws_err *err)
 
 static void push_all_again(struct repairs *r)
 {
-	/* What was wrong before has its chance now; what could not be asked has not. */
+	/* Repeating the pushes may complete partial endpoints; other failures stay. */
 	if (r->worst.code == WS_EPARTIAL)
 		r->worst = (struct ws_err)WS_ERR_INIT;
 	for (size_t i = 0; i < r->list.n && !ws_cancelled(&run_cancel); i++) {

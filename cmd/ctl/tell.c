@@ -55,7 +55,7 @@ static void show_answers(struct ctl_job *job, const char *done,
 		record_say_pauses(job, job->records);
 }
 
-/* What all endpoints are asked for. */
+/* A request to all endpoints. */
 struct request {
 	enum { HEALTH, PAUSE, RESUME, FLUSH, SET_VERSION, LEAVE, SLEEP, WAKE } what;
 	const char *done; /* the word for an endpoint that did it */
@@ -92,7 +92,7 @@ static int call(struct ctl_job *job, const struct request *r, struct ws_endpoint
 	return 0;
 }
 
-/* Records of pushes that have left something at these endpoints must not be outdated by it. */
+/* Updates the push records that list released memory of these endpoints. */
 static void note_memory(const struct ctl_job *job, const struct request *r,
                         const struct ws_endpoint_answer *answers)
 {
@@ -121,8 +121,8 @@ static int tell(struct ctl_job *job, const struct request *r, struct ws_err *err
 	return rc;
 }
 
-/* Healthy servers that answer nobody: no server says that it is paused, but what a push has written
- * down may. */
+/* Also shows push records: a healthy server may be paused, and answer no prompts. No server reports
+ * a pause, but a record may. */
 int ctl_health(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	struct ctl_job *job = ctx;
@@ -136,7 +136,7 @@ int ctl_health(void *ctx, const struct opt_args *args, struct ws_err *err)
 	return rc;
 }
 
-/* A server that knows no modes ignores the word and aborts, which is no way to find that out. */
+/* Checks the capabilities first: a server without pause modes would ignore the mode and abort. */
 static int check_mode(struct ctl_job *job, struct ws_err *err)
 {
 	const enum ws_pause_mode mode = (enum ws_pause_mode)job->cfg->mode;
@@ -187,7 +187,7 @@ int ctl_destroy_group(void *ctx, const struct opt_args *args, struct ws_err *err
 	return tell(ctx, &r, err);
 }
 
-/* The request depends on the family of the server, which is detected first. */
+/* The request depends on the server's lineage, which is detected first. */
 static int change_memory(struct ctl_job *job, struct request *r, struct ws_err *err)
 {
 	r->memory = WS_MEMORY_ALL;

@@ -92,7 +92,7 @@ joins() { shown | grep -q '"groups":\["'; }
 	try wsync-ctl info -e "$url"
 	expect_status 0
 	[[ $out =~ "$url: paused by a push "[0-9]+" s ago (process "[0-9]+" on "[^\ ]*"), \
-which is over: see wsync-ctl repair" ]] ||
+which has ended: run wsync-ctl repair" ]] ||
 		explain "nobody has paused it"
 	try wsync-ctl info -e "$url" --json
 	expect_json '[(l["paused_by"]["process"], l["paused_by"]["file"][-5:]) for l in lines
@@ -114,7 +114,7 @@ which is over: see wsync-ctl repair" ]] ||
 	leave one
 	try wsync-ctl health -e "$url"
 	expect_status 0
-	[[ $out == *"healthy"*"$url: paused by a push "*", which is over: see wsync-ctl repair" \
+	[[ $out == *"healthy"*"$url: paused by a push "*", which has ended: run wsync-ctl repair" \
 		]] || explain "healthy, no more"
 	try wsync-ctl health -e "$url" --json
 	expect_json '[(l["ok"], l["paused_by"]["process"]) for l in lines
