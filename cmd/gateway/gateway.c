@@ -15,8 +15,8 @@
 		"flush_cache", "quantization", "skip_modules", "master_address", "master_port",    \
 		"group_name", "buffer_size_mb", "model_id"
 
-/* What xorl's clients send is known, too. Of its keys receiver_kv_cache_dtype alone is not
- * used: the endpoint tells it. */
+/* All keys that xorl's clients send are known. Only receiver_kv_cache_dtype is not used: the
+ * endpoint reports it. */
 static const char *const add_keys[] = { "host",         "port",    "worker_port",
 	                                "world_size",   "pool",    "receiver_kv_cache_dtype",
 	                                "sync_weights", SYNC_KEYS, NULL };
@@ -28,7 +28,7 @@ static const struct route {
 	const char *name; /* the path without its first slash and without api/v1/ */
 	const char *method;
 	void (*run)(struct gateway_call *c);
-	const char *const *keys; /* of the body; NULL: it is not read */
+	const char *const *keys; /* of the body; NULL: the body is not read */
 } routes[] = {
 	{ "add_inference_endpoint", "POST", gateway_add, add_keys },
 	{ "list_inference_endpoints", "GET", gateway_list, NULL },
@@ -269,16 +269,16 @@ static void warn_when_open(const struct ws_gateway *g)
 	if (!g->opts.api_key && !is_loopback(g->host))
 		g->opts.warn(
 			g->opts.ctx,
-			"whoever reaches this address can have any checkpoint pushed anywhere: "
-			"ask for a key with --require-key-file");
+			"anyone who reaches this address can push any checkpoint to any host: "
+			"require a key with --require-key-file");
 }
 
-/* What no push could be made with is said now, and not to each request. */
+/* Reports options that would make every push fail at the start, not at each request. */
 static int try_push(const struct ws_push_opts *opts, struct ws_err *err)
 {
 	struct ws_push_opts dry = *opts;
 	struct ws_push *p = NULL;
-	dry.dry_run = true; /* whom to push to is not known yet */
+	dry.dry_run = true; /* the endpoints are not known yet */
 	const int rc = ws_push_open(&dry, &p, err);
 	ws_push_close(p);
 	return rc;

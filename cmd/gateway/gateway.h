@@ -25,14 +25,14 @@ struct ws_gateway_opts {
 	const char *listen;        /* HOST:PORT; port 0: any */
 	const char *registry;      /* path */
 	const char *api_key;       /* that requests must have; NULL: none */
-	const char *const *sources; /* for a sync that names none; n_sources 0: it must name one */
+	const char *const *sources; /* of a sync without a source; n_sources 0: it must have one */
 	size_t n_sources;
 	/* Directories that the sources of requests must be in, links resolved; none: anywhere. */
 	const char *const *roots;
 	size_t n_roots;
 	const char *const *hosts;  /* globs of hosts that may be registered; none: any */
 	size_t n_hosts;
-	/* Defaults for what a request leaves out; endpoints are ignored. The sink receives the
+	/* Defaults for keys that a request omits; endpoints are ignored. The sink receives the
 	 * events of each push, one push at a time, from threads of the gateway; the last is
 	 * WS_EV_RESULT. */
 	struct ws_push_opts push;
@@ -46,7 +46,7 @@ struct ws_gateway_opts {
 
 struct ws_gateway; /* opaque */
 
-/* Starts to answer, in threads of its own. What opts points to must outlive the gateway. */
+/* Starts to answer, in threads of its own. The pointers of opts must outlive the gateway. */
 int ws_gateway_start(const struct ws_gateway_opts *opts, struct ws_gateway **out,
                      struct ws_err *err);
 const char *ws_gateway_url(const struct ws_gateway *g);

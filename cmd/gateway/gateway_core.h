@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gateway_core.h - what the files of the gateway share.
+/* gateway_core.h - shared by the files of the gateway.
  *
  *   gateway.c            start and stop, routes, replies
  *   gateway_endpoints.c  adds, lists and removes endpoints
@@ -19,9 +19,9 @@
 
 enum { GATEWAY_SKIPS = 256, GATEWAY_PATHS = 64 };
 
-/* What becomes of weights on their way. Strings are owned. */
+/* The quantization of sent weights. Strings are owned. */
 struct gateway_quant {
-	bool known;           /* something was said; else the endpoints decide */
+	bool known;           /* a request gave it; else the endpoints decide */
 	bool fp8;
 	int64_t block[2];
 	char *skip[GATEWAY_SKIPS];
@@ -34,11 +34,11 @@ struct ws_gateway {
 	uint16_t port;
 	struct ws_serve_http *http;
 	struct ws_cancel stop;
-	pthread_mutex_t lock;         /* of what follows */
+	pthread_mutex_t lock;         /* guards all below */
 	pthread_cond_t turn;          /* a push has ended */
-	/* pushes; one runs at a time, in the order in which they were asked for */
+	/* pushes requested and ended; one runs at a time, in the order of the requests */
 	uint64_t n_asked, n_ended;
-	struct gateway_quant quant;   /* of syncs that say nothing */
+	struct gateway_quant quant;   /* for syncs without quantization */
 	struct ws_metrics *metrics;
 };
 
@@ -54,8 +54,8 @@ struct ws_jw gateway_begin(struct ws_serve_reply *rp, unsigned status);
 /* FastAPI's {"detail": text}. */
 void gateway_refuse(struct gateway_call *c, unsigned status, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-/* By the code: 422 for fields (WS_EUSAGE of serve_http.h), 504 for deadlines, 400 for what the
- * caller can mend, 500 for the rest. */
+/* Answers an error by its code: 422 for fields (WS_EUSAGE of serve_http.h), 504 for deadlines, 400
+ * for errors that the caller can correct, 500 for the rest. */
 void gateway_fail(struct gateway_call *c, const struct ws_err *err);
 unsigned gateway_status(const struct ws_err *err);
 static inline ws_deadline gateway_until(void)
@@ -67,7 +67,7 @@ static inline ws_deadline gateway_until(void)
 int gateway_int(const struct ws_json *body, const char *key, int64_t least, int64_t most,
                 int64_t *out, struct ws_err *err);
 int gateway_text(const struct ws_json *body, const char *key, const char **out, struct ws_err *err);
-/* One string or a list of them; *n stays 0 where there is none. */
+/* Reads a string or a list of strings; *n is 0 if the key is absent. */
 int gateway_texts(const struct ws_json *body, const char *key, const char **out, size_t most,
                   size_t *n, struct ws_err *err);
 
@@ -83,8 +83,8 @@ void gateway_set_quantization(struct gateway_call *c);
 void gateway_metrics(struct gateway_call *c);
 void gateway_hear(struct ws_gateway *g, const struct ws_event *ev); /* for the metrics */
 
-/* *rp is complete, whatever came of it. only: the URL of the one endpoint to
- * push to; NULL: the pools'. */
+/* Runs a push and completes *rp, also after a failure. only: the URL of the
+ * only endpoint to push to; NULL: those of the pools. */
 bool gateway_push(struct gateway_call *c, const char *only, struct ws_buf *message);
 
 /* node: the dict, a string, or NULL. *out is filled and owned on success. */

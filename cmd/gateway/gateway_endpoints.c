@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gateway_endpoints.c - adds, lists and removes endpoints.
  *
- * Differences to xorl's server, which keeps its endpoints in memory: they are in the registry,
- * which wsync-register shares. An endpoint that does not answer is listed as not healthy; xorl
+ * Differences from xorl's server, which keeps its endpoints in memory: here they are in the
+ * registry, as for wsync-register. An endpoint that does not answer is listed as not healthy; xorl
  * forgets it, and it serves old weights from then on. Endpoints may have different tp sizes. */
 #include "gateway_core.h"
 
@@ -144,7 +144,7 @@ static int ask(struct gateway_call *c, struct adding *a, struct ws_err *err)
 	return 0;
 }
 
-/* One push serves them all, so what it sends must suit them all. NULL: it does. */
+/* An endpoint of the same pool with another quantization, which one push cannot serve; or NULL. */
 static const struct ws_registry_entry *differs(const struct ws_registry *r, const struct adding *a)
 {
 	for (size_t i = 0; i < r->n; i++) {
@@ -156,7 +156,7 @@ static const struct ws_registry_entry *differs(const struct ws_registry *r, cons
 	return NULL;
 }
 
-/* 1: the answer is given; 0: go on. */
+/* 1: the request is answered; 0: go on; -1: error. */
 static int check_others(struct gateway_call *c, const struct adding *a, struct ws_err *err)
 {
 	struct ws_registry r;
@@ -209,11 +209,11 @@ void gateway_add(struct gateway_call *c)
 		return;
 	}
 	if (!is_permitted(c->gateway, a.entry.host)) {
-		gateway_refuse(c, 400, "host '%s' is not one that may be registered here",
+		gateway_refuse(c, 400, "host '%s' may not be registered here (--allow-host)",
 		               a.entry.host);
 		return;
 	}
-	const int given = check_others(c, &a, &err); /* a duplicate needs no asking */
+	const int given = check_others(c, &a, &err); /* a duplicate is not probed */
 	if (given > 0)
 		return;
 	if (given < 0) {

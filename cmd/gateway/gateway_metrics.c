@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gateway_metrics.c - GET /metrics: how the last push went, and how many there were. */
+/* gateway_metrics.c - GET /metrics: metrics of the last push, and counts of all pushes. */
 #include "gateway_core.h"
 
 void gateway_hear(struct ws_gateway *g, const struct ws_event *ev)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gateway_quant.c - what a caller says of quantization: Hugging Face's quantization_config, as
- * far as xorl's training server takes it, and the short form that its documentation prints:
+/* gateway_quant.c - reads the quantization of a request: Hugging Face's quantization_config, as
+ * far as xorl's training server accepts it, and the short form in xorl's documentation:
  *
  *   {"quantization": {"quant_method": "fp8", "weight_block_size": [128, 128],
  *                     "modules_to_not_convert": ["lm_head"]}}
@@ -95,7 +95,7 @@ static int take_block(const struct ws_json *node, struct gateway_quant *q, struc
 	return 0;
 }
 
-/* These may be said, but only so. */
+/* The key must be absent, or have the value `only`. */
 static int check_only(const struct ws_json *config, const char *key, const char *only,
                       struct ws_err *err)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gateway_sync.c - runs the push that a request describes.
  *
- * Difference to xorl's server: it pauses with "retract" by default and flushes the cache ("auto",
- * also the default) while requests wait. Servers refuse that flush after the weights have
- * changed, or crash. Here a request that asks for a flush implies "abort", and the reply's
+ * Difference from xorl's server: xorl pauses with "retract" by default and flushes the cache
+ * ("auto", also the default) while requests wait. Servers refuse that flush after the weights have
+ * changed, or crash. Here a request with a flush implies "abort", and the reply's
  * "pause_mode" says so. With "cache_invalidation_mode": "none" and no "flush_cache" nothing is
  * flushed, and "pause_mode" is used as requested ("retract" if it is not given). A request with
  * none of these keys uses the gateway's options. */
@@ -24,9 +24,9 @@ struct sync {
 	/* the URL of the one endpoint to push to; NULL: those of the pools */
 	const char *only;
 	const char *mode;          /* of cache invalidation */
-	bool flush;                /* as asked for */
+	bool flush;                /* as requested */
 	struct gateway_quant quant;
-	const char **urls;         /* normalized; of registry's entries, or the only one */
+	const char **urls;         /* normalized; those of `registry`, or the only one */
 	size_t n_urls;
 	struct ws_registry registry;
 	struct ws_transform_opts transform;
@@ -50,7 +50,7 @@ static int take_pause(struct sync *s, const char *name, struct ws_err *err)
 	              0;
 }
 
-/* Where nothing is said of the cache and of pausing, it is as the gateway was told. */
+/* If the request sets neither the cache nor the pause, the gateway's options apply. */
 static int take_cache(struct sync *s, bool said, struct ws_err *err)
 {
 	const bool never = strcmp(s->mode, "none") == 0;
@@ -87,7 +87,7 @@ static int take_rendezvous(struct sync *s, const struct ws_json *body, struct ws
 	return 0;
 }
 
-/* Nobody means an empty list, and it would count as a key that is not there. */
+/* Refuses an empty list: it is a mistake, and would count as a missing key. */
 static int take_list(struct sync *s, const char *key, const char **out, size_t *n,
                      const char *instead, struct ws_err *err)
 {
@@ -134,7 +134,7 @@ static bool lies_in(const char *path, const char *root)
 	       (path[n] == 0 || path[n] == '/' || (n && root[n - 1] == '/'));
 }
 
-/* Of memory of a GPU, its manifest. */
+/* The source must be below an allowed directory; for GPU memory its manifest. */
 static int check_root(const struct ws_gateway *g, const char *path, struct ws_err *err)
 {
 	const char *manifest = ws_memory_path(path);
@@ -146,7 +146,7 @@ static int check_root(const struct ws_gateway *g, const char *path, struct ws_er
 		free(root);
 	}
 	free(real);
-	/* Whether it exists elsewhere is nobody's business. */
+	/* The message does not reveal whether the path exists elsewhere. */
 	return good ? 0 :
 	              ws_err_set(err, WS_EINPUT,
 	                         "source '%.300s': not below a directory that sources may "
@@ -231,7 +231,7 @@ static int find_endpoints(struct sync *s, struct ws_err *err)
 
 /* ---- transforms ---- */
 
-/* What the request says, what was set before, what the endpoints keep. */
+/* Uses the quantization of the request, else the one set before, else the endpoints'. */
 static int find_quant(struct sync *s, struct ws_err *err)
 {
 	struct ws_gateway *g = s->call->gateway;
@@ -407,8 +407,8 @@ static void end_turn(struct ws_gateway *g)
 	pthread_mutex_unlock(&g->lock);
 }
 
-/* The endpoints are those that are registered when the turn comes. Before, they are only looked
- * for, so that a request that is wrong does not wait to hear it. */
+/* Pushes to the endpoints that are registered when the turn comes. The search before the turn only
+ * rejects a wrong request early. */
 static int run_in_turn(struct sync *s, struct ws_err *err)
 {
 	if (take_request(s, err) || find_sources(s, err) || find_endpoints(s, err))
@@ -437,7 +437,7 @@ bool gateway_push(struct gateway_call *c, const char *only, struct ws_buf *messa
 	s->push = g->opts.push;
 	ws_buf_init(&s->warnings, 1 << 20);
 	const int rc = run_in_turn(s, &err);
-	if (rc && c->rp->body.len == 0) /* it did not begin */
+	if (rc && c->rp->body.len == 0) /* the push did not begin */
 		gateway_fail(c, &err);
 	if (message)
 		ws_buf_puts(message, rc ? err.msg : "weights are synchronized");
