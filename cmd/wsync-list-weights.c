@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wsync-list-weights - names, dtypes, shapes and bytes: of a checkpoint, of what would be sent
- * of it, of what an endpoint shows or should show. cmd/list-weights/ has a file for each kind. */
+/* wsync-list-weights - lists names, dtypes, shapes and bytes: of a checkpoint, of the tensors sent
+ * from it, of an endpoint's parameters, real or expected. cmd/list-weights/ has a file for each. */
 #include "list-weights/list.h"
 
 #include "main.h"

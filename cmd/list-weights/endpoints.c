@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* endpoints.c - the runtime parameters that endpoints show: fused names and local shapes, mostly
- * without dtypes, and then there are no sizes either. */
+/* endpoints.c - lists the runtime parameters that endpoints report: fused names and local shapes.
+ * Most servers report no dtypes; then the sizes are unknown too. */
 #include "list.h"
 
 #include "run.h"
@@ -36,7 +36,7 @@ static int list_endpoint(struct list_job *job, const struct targets *to, size_t 
 	return rc;
 }
 
-/* Every endpoint is asked; the first failure is the run's, the others are said on the way. */
+/* Asks every endpoint. The first failure is the run's error, the others are warnings. */
 static int ask_endpoints(struct list_job *job, const struct targets *to, struct ws_err *err)
 {
 	int rc = 0;

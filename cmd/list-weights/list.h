@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* list.h - what the files of wsync-list-weights share. */
+/* list.h - shared by the files of wsync-list-weights. */
 #ifndef WSYNC_CMD_LIST_H
 #define WSYNC_CMD_LIST_H
 
@@ -26,18 +26,18 @@ struct list_job {
 	uint64_t bytes;
 };
 
-/* Adds it unless --include or --exclude leave it out. */
+/* Adds a row, unless --include or --exclude omits it. */
 void list_add(struct list_job *job, const struct tensors_row *row);
-/* The same for a parameter, whose dtype, as torch names it, may be unknown. */
+/* The same for a parameter. dtype is torch's name, and may be unknown. */
 void list_add_param(struct list_job *job, const char *name, const char *dtype, unsigned n_dims,
                     const int64_t *dims);
-/* Below the rows: the sum, which counts for the whole run too. */
+/* Prints the sum below the rows, and adds it to that of the run. */
 void list_finish(struct list_job *job);
 
 int list_source(struct list_job *job, const struct opt_args *args, struct ws_err *err);
-/* As they would be sent: wrappers' segments gone, fused tensors split, shards joined. */
+/* Lists the tensors as sent: without wrappers' segments, fused tensors split, shards joined. */
 int list_as_sent(struct list_job *job, const struct opt_args *args, struct ws_err *err);
-/* What a server started on that config would show. */
+/* Lists the parameters of a server that is started with the config. */
 int list_runtime(struct list_job *job, const struct opt_args *args, struct ws_err *err);
 int list_endpoints(struct list_job *job, struct ws_err *err);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* runtime.c - the parameters that a server would show at these sizes: names and one
- * rank's shapes, and types where the config decides them. What shares another parameter's
- * memory is listed by no server. */
+/* runtime.c - lists the parameters of a server at these sizes: names and one rank's
+ * shapes, and dtypes if the config determines them. Omits parameters that share another
+ * parameter's memory, as all servers do. */
 #include "list.h"
 
 #include "wsync/tool/name_check_run.h"

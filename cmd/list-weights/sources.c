@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sources.c - the tensors of a checkpoint: as its files have them, or as they would be sent.
- * Headers alone are read; --hash reads the tensors. */
+/* sources.c - lists the tensors of a checkpoint, as its files have them or as they would be sent.
+ * Reads only headers; --hash reads the tensors. */
 #include "list.h"
 
 #include "run.h"
 
-/* Row i is a tensor of s, or without s an item of a catalog. */
+/* Prints row i: a tensor of s, or without s an item of a catalog. */
 static int print_row(struct list_job *job, const struct ws_source *s, size_t i, struct ws_err *err)
 {
 	struct tensors *list = &job->list;
