@@ -139,7 +139,7 @@ static int check_usage(const struct opt_args *args)
 {
 	(void)args;
 	if (cfg.common.endpoints.n && (cfg.list || cfg.tp || cfg.ep || cfg.attention_tp))
-		return opt_usage(&program, "--%s: --endpoint tells that itself",
+		return opt_usage(&program, "--%s: not with --endpoint, which reports it",
 		                 cfg.list ? "list" :
 		                 cfg.tp   ? "tp" :
 		                 cfg.ep   ? "ep" :

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* asking.c - prompts and endpoints, for the commands that compare what servers answer. */
+/* asking.c - prompts and endpoints, for the commands that compare servers' answers. */
 #include "verify_cmd.h"
 
 #include "run.h"
@@ -67,7 +67,7 @@ int verify_asking_open(const struct verify_job *job, const struct opt_args *args
 	const bool asks = args->n < 2 && (args->n < enough || named);
 	const char *useless = asks ? NULL : option_for_asking(cfg);
 	if (useless)
-		return ws_err_set(err, WS_EUSAGE, "--%s: nobody is asked with %s", useless,
+		return ws_err_set(err, WS_EUSAGE, "--%s: no endpoint is asked with %s", useless,
 		                  args->n > 1 ? "two files of answers" :
 		                                "a file of answers and no --endpoint");
 	if (asks &&

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* flags.c - do endpoints compute as the trainer does, or one endpoint as another?
+/* flags.c - compares settings of endpoints with the trainer's, or with another endpoint's.
  *
- * With settings, each endpoint is compared with them; without any, every
- * endpoint against the first. */
+ * If settings are given, each endpoint is compared with them; otherwise every
+ * endpoint with the first. */
 #include "verify_cmd.h"
 
 #include "run.h"
@@ -17,11 +17,11 @@ struct sides {
 	struct ws_settings want;   /* empty: the first endpoint's */
 	struct ws_settings *have;  /* one for each endpoint */
 	struct ws_err *errs;
-	bool asked;                /* have and errs tell something */
+	bool asked;                /* have and errs are filled in */
 	struct ws_flags_report sum; /* without items */
 };
 
-/* ---- what was found ---- */
+/* ---- results ---- */
 
 static void put_flag(struct ui *ui, const char *url, const struct ws_flag *f)
 {
@@ -66,7 +66,7 @@ static const struct ws_flag *first_error(const struct ws_flags_report *r)
 	return NULL;
 }
 
-/* Tells it and adds it up; the first no is the answer, whatever else there was. */
+/* Prints the report and adds it to the sum. The first difference is the run's error. */
 static int conclude(struct ui *ui, const char *url, const struct ws_flags_report *r,
                     struct ws_flags_report *sum, struct ws_err *err)
 {
@@ -132,7 +132,7 @@ static int ask(const struct verify_job *job, struct sides *s, struct ws_err *err
 	return rc;
 }
 
-/* Those that answered are compared, also when others did not. */
+/* Compares the endpoints that answered, even if others did not. */
 static int compare(const struct verify_job *job, struct sides *s, struct ws_err *err)
 {
 	const bool between = !s->want.n;
@@ -151,7 +151,7 @@ static int compare(const struct verify_job *job, struct sides *s, struct ws_err 
 	return rc;
 }
 
-/* Names that no server knows are mostly misspelled: then nothing was compared. */
+/* Fails if nothing was compared: names that no server knows are mostly misspelled. */
 static int check_compared(const struct sides *s, const struct opt_args *args, struct ws_err *err)
 {
 	if (s->sum.compared)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* logprobs.c - do two sides give the same tokens the same probabilities?
+/* logprobs.c - compares the probabilities that two sides give the same tokens.
  *
- * A table has all prompts where they are few, else those that are not good; below it stands the
- * sum. */
+ * The table has all prompts if they are few, else only those that are not good. The sum is below
+ * the table. */
 #include "verify_cmd.h"
 
 #include "run.h"
@@ -34,7 +34,7 @@ int verify_limit(void *limit, const char *value, struct ws_err *err)
 	    (!part[WS_PREFILL] && !part[WS_DECODE]))
 		return ws_err_set(
 			err, WS_EUSAGE,
-			"'%.40s' is no difference of logarithms, like 0.01 or decode=0.01", value);
+			"invalid limit '%.40s', must be like 0.01 or decode=0.01", value);
 	for (unsigned p = 0; p < WS_LOGPROB_PARTS; p++)
 		if (part[p])
 			*(double *)((char *)limit + p * sizeof(struct ws_logprobs_limits)) = x;
@@ -87,7 +87,7 @@ static void put_row(struct ui *ui, const struct ws_compared *row)
 /* ---- as text ---- */
 
 struct shown {
-	struct verify_job job; /* first: it is what asking.c takes ctx for */
+	struct verify_job job; /* first, because asking.c casts ctx to it */
 	struct table rows;
 	size_t bad;            /* rows that are not good, of this pair */
 };
@@ -105,7 +105,7 @@ static const char *word_for(const struct ws_compared *row)
 	return row->diff->diverges ? "apart" : row->diff->max > 0 ? "near" : "yes";
 }
 
-/* Where to look. */
+/* Describes the largest difference, missing numbers, and the divergence. */
 static void spell_why(char *dst, size_t n, const struct ws_logprobs_diff *d)
 {
 	size_t len = 0;
@@ -207,7 +207,7 @@ static int choose(const struct verify_config *cfg, struct ws_verify_logprobs_opt
 {
 	const int kinds = cfg->teacher_forced + cfg->batched + cfg->cached;
 	if (kinds > 1)
-		return ws_err_set(err, WS_EUSAGE, "--%s: is another question than --%s",
+		return ws_err_set(err, WS_EUSAGE, "--%s: cannot be combined with --%s",
 		                  cfg->cached ? "cached" : "batched",
 		                  cfg->teacher_forced ? "teacher-forced" : "batched");
 	if (!kinds && !cfg->save && opts->ask.n_files + opts->ask.n_endpoints < 2)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* names.c - will every parameter of that server get exactly the right bytes from this source?
+/* names.c - checks that every parameter of a server gets exactly the right bytes from a source.
  *
- * A server that is named is asked what it is and what it lists; otherwise a config.json and
- * sizes, or a saved listing, stand for it. */
+ * A named server is detected and lists its parameters. Without one, a config.json and sizes, or a
+ * saved listing, describe the server. */
 #include "verify_cmd.h"
 
 #include "outlet.h"
@@ -12,7 +12,7 @@
 
 #include <stdlib.h>
 
-/* What stands for the servers. */
+/* The servers, or the description of one. */
 struct against {
 	struct targets to;
 	struct ws_name_check_target *targets;
@@ -55,7 +55,7 @@ static int describe(struct verify_job *job, struct against *a, struct ws_err *er
 	return cfg->list ? ws_name_check_read(cfg->list, &a->targets[0], err) : 0;
 }
 
-/* Whoever describes a server does not mean the registered ones. */
+/* A description replaces the registered servers. */
 static bool is_described(const struct verify_config *cfg)
 {
 	return cfg->list || cfg->naming.config || cfg->tp || cfg->ep || cfg->attention_tp;
@@ -74,7 +74,7 @@ static int find_against(struct verify_job *job, struct against *a, struct ws_err
 	return a->to.n ? ask(job, a, err) : describe(job, a, err);
 }
 
-/* In which buckets partners travel: as wsync-push would send them by default. */
+/* Makes the plan that wsync-push would use by default, to find the buckets of partners. */
 static int make_plan(const struct verify_config *cfg, const struct ws_input *in,
                      struct ws_plan **plan, struct ws_err *err)
 {

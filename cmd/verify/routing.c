@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* routing.c - which experts were chosen: can it be, and do two sides choose the same? */
+/* routing.c - checks the chosen experts, and compares the choices of two sides. */
 #include "verify_cmd.h"
 
 #include "run.h"
@@ -22,18 +22,18 @@ int verify_min_equal(void *share, const char *value, struct ws_err *err)
 	const bool digit = *value >= '0' && *value <= '9';
 	const double of = end && !strcmp(end, "%") ? 100 : 1;
 	if (!digit || (*end && of == 1) || !(x <= of))
-		return ws_err_set(err, WS_EUSAGE, "'%.40s' is no share of rows, like 0.99 or 99%%",
+		return ws_err_set(err, WS_EUSAGE, "'%.40s' must be a share like 0.99 or 99%%",
 		                  value);
 	*(double *)share = x / of;
 	return 0;
 }
 
 struct shown {
-	struct verify_job job; /* first: it is what asking.c takes ctx for */
-	size_t bad, other;     /* answers that cannot be, pairs that differ: so many were told */
+	struct verify_job job; /* first, because asking.c casts ctx to it */
+	size_t bad, other;     /* counts of impossible answers, and of pairs that differ */
 };
 
-/* Of many prompts those are told that have something to tell, up to --limit of each kind. */
+/* Of many prompts, only those with a finding are shown, up to --limit of each kind. */
 static bool is_shown(const struct shown *s, size_t prompts, bool dull, size_t told)
 {
 	const size_t limit = (size_t)s->job.cfg->limit;
@@ -84,7 +84,7 @@ static void print_answer(struct ui *ui, const struct ws_routing_told *t, size_t 
 	if (r->cached_tokens > 0)
 		printf(", %" PRId64 " tokens as an earlier pass chose", r->cached_tokens);
 	if (bad)
-		printf(", %zu rows that cannot be", bad);
+		printf(", %zu impossible rows", bad);
 	putchar('\n');
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scales.c - do the scales of a quantized checkpoint, or of a server, make sense?
+/* scales.c - checks the scales of a quantized checkpoint, or of a server.
  *
- * Of findings of one kind the first few are shown to people, and of the comparison with the
- * source the worst ten tensors; programs get all of them. */
+ * People see the first few findings of each kind, and the ten worst tensors of the comparison
+ * with the source; programs get all of them. */
 #include "verify_cmd.h"
 
 #include "run.h"
@@ -27,7 +27,7 @@ int verify_max_error(void *share, const char *value, struct ws_err *err)
 	const bool digit = *value >= '0' && *value <= '9';
 	const double of = end && !strcmp(end, "%") ? 100 : 1;
 	if (!digit || (*end && of == 1) || !(x > 0) || x > 1000)
-		return ws_err_set(err, WS_EUSAGE, "'%.40s' is no share above 0, like 0.05 or 5%%",
+		return ws_err_set(err, WS_EUSAGE, "'%.40s' must be a share above 0, like 0.05 or 5%%",
 		                  value);
 	*(double *)share = x / of;
 	return 0;
@@ -178,7 +178,7 @@ static void add_to(struct ws_scales_report *sum, const struct ws_scales_report *
 		sum->count[v] += r->count[v];
 }
 
-/* Without scales and without a source to compare with, nothing was checked. */
+/* Fails if nothing was checked: no scales, and no source to compare with. */
 static int check_compared(const char *url, const struct ws_scales_report *r, struct ws_err *err)
 {
 	if (r->quantized || r->scales || r->n_compared)
@@ -195,7 +195,7 @@ static int check_compared(const char *url, const struct ws_scales_report *r, str
 	return ws_err_hint(err, "--against SOURCE compares weights that are not quantized, too");
 }
 
-/* Reports it and adds it up; the first error found is the answer. */
+/* Prints the report and adds it to the sum. The first error found is the run's error. */
 static int conclude(const struct verify_job *job, const char *url, const struct ws_scales_report *r,
                     int64_t since, struct ws_scales_report *sum, struct ws_err *err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verify_cmd.h - what the commands of wsync-verify share. */
+/* verify_cmd.h - shared by the commands of wsync-verify. */
 #ifndef WSYNC_CMD_VERIFY_CMD_H
 #define WSYNC_CMD_VERIFY_CMD_H
 
@@ -53,25 +53,25 @@ int verify_open_source(const struct verify_job *job, const struct opt_args *args
                        const char *fallback, struct ws_input *in, struct ws_err *err);
 /* --timeout, or 60 s. */
 int64_t verify_timeout(const struct verify_config *cfg);
-/* Compares what several ranks saved of the same tensor; all of it with --scan. */
+/* Compares the copies of a tensor that several ranks saved; with --scan all bytes. */
 int verify_replicas(const struct verify_job *job, const struct ws_input *in, struct ws_err *err);
 /* Values of options: "128x128" to int64_t[2], "0.05" or "5%" to double. */
 int verify_max_error(void *share, const char *value, struct ws_err *err);
 int verify_min_equal(void *share, const char *value, struct ws_err *err);
-/* "0.01" for both parts, "decode=0.01" for one, to a double of the first part's limits and the same
- * one of the next part's. */
+/* "0.01" for both parts, "decode=0.01" for one. limit points to a double in the first part's
+ * limits; sets it, the same member of the next part, or both. */
 int verify_limit(void *limit, const char *value, struct ws_err *err);
 
-/* Endpoints that are asked prompts: what the options say of both. Zeroed by the caller, freed by it
- * whatever happened. */
+/* The endpoints and prompts of the options. The caller zeroes it, and closes it also after an
+ * error. */
 struct verify_asking {
 	struct targets to;
 	struct ws_prompts prompts;
 	int64_t since;
 	size_t n_files, n_endpoints;
 };
-/* The arguments are files of saved answers. With two of them nobody is asked, with `enough` of
- * them only endpoints that are named. */
+/* The arguments are files of saved answers. With two files no endpoint is asked; with `enough`
+ * files only named endpoints are asked. */
 int verify_asking_open(const struct verify_job *job, const struct opt_args *args, size_t enough,
                        struct verify_asking *a, struct ws_ask_opts *out, struct ws_err *err);
 /* Ends the stream of JSON lines, too. */

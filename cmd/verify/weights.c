@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weights.c - do the endpoints hold the bytes of this source?
+/* weights.c - compares the weights of endpoints with a source.
  *
- * Of many differences of one kind the first few are shown to people; programs get all of them. */
+ * People see the first few differences of each kind; programs get all of them. */
 #include "verify_cmd.h"
 
 #include "run.h"
@@ -34,7 +34,7 @@ static size_t *count_of(struct shown *s, const struct ws_ev_mismatch *m)
 	return NULL;
 }
 
-/* What a push tells of its phases and buckets is of interest to those only who ask for it. */
+/* Events of a push about its phases and buckets are shown only with -v. */
 static bool is_wanted(struct shown *s, const struct ws_event *ev)
 {
 	const struct ui *ui = s->job->ui;
@@ -244,7 +244,7 @@ static int check_choice(const struct verify_config *cfg, struct ws_err *err)
 	           "--reset overwrites all weights of the endpoints with random numbers "
 	           "before it pushes the source");
 	return ws_err_hint(
-		err, "say --yes as well where they may be without weights for the time of a push");
+		err, "add --yes if the endpoints may be without their weights during a push");
 }
 
 static int ask(struct shown *s, const struct opt_args *args, struct ws_err *err)
@@ -259,7 +259,7 @@ static int ask(struct shown *s, const struct opt_args *args, struct ws_err *err)
 		                                look(s, args, results, err);
 	for (size_t i = 0; results && s->counts && i < s->to->n; i++) {
 		if (!results[i].url)
-			continue; /* it did not come to that */
+			continue; /* this endpoint was not checked */
 		say_what_was_left_out(s, i);
 		print_result(s, &results[i]);
 		put_result(s->job->ui, &results[i]);
