@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wsync-bench - how fast each stage of a push is here, and the whole of one. One file for each
- * kind of command, in cmd/bench/; what is measured is the library's (bench.h). */
+/* wsync-bench - measures each stage of a push here, and whole pushes. One file for each kind of
+ * command, in cmd/bench/; the library measures (bench.h). */
 #include "bench/bench_cmd.h"
 
 #include "main.h"
@@ -179,9 +179,9 @@ static int check_usage(const struct opt_args *args)
 		return opt_usage(&program, "either --csv or --json, not both");
 	if (cfg.join && (cfg.listen || cfg.remote || cfg.receivers))
 		return opt_usage(&program,
-		                 "--join: the other side says how much there is to receive");
+		                 "--join: --listen, --remote, --receivers are for the other side");
 	if (cfg.join && cfg.pushing.backend)
-		return opt_usage(&program, "--join: the other side says what is measured");
+		return opt_usage(&program, "--join: --backend is for the other side");
 	if (cfg.receivers && cfg.plan.endpoints)
 		return opt_usage(&program, "either --receivers or --endpoints, not both");
 	if (cfg.count && cfg.total)
@@ -196,7 +196,7 @@ static int check_usage(const struct opt_args *args)
 static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 {
 	struct bench_job job = { .cfg = &cfg, .ui = ui, .report = { .ui = ui, .cfg = &cfg } };
-	outlet_never_wait(); /* its endpoints end with it */
+	outlet_never_wait(); /* local endpoints end with this program */
 	report_end(&job.report, args->command->run(&job, args, err) == 0 ? err : NULL);
 	struct ws_jw *w = ui_end_open(ui, err);
 	ws_jw_uint(w, "measures", job.report.n);

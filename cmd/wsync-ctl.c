@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wsync-ctl - one lifecycle call at a time, to every endpoint at once. It remembers nothing: what
- * it pauses stays paused until somebody resumes it. */
+/* wsync-ctl - sends one lifecycle call to every endpoint at once. It keeps no state: an endpoint
+ * that it pauses stays paused until it is resumed. */
 #include "ctl/ctl.h"
 #include "main.h"
 #include "outlet.h"

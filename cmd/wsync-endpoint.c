@@ -140,7 +140,7 @@ static const struct opt_program program = {
 	.opts = opts,
 };
 
-/* One life of the endpoint, which may end by what somebody asked. */
+/* One life of the endpoint, which a request may end. */
 struct life {
 	struct ui *ui;
 	struct ws_cancel died;
@@ -153,7 +153,7 @@ static void say_warning(void *ctx, const char *text)
 	ui_warn(life->ui, NULL, "%s", text);
 }
 
-/* As if killed: no clean-up, sockets closed by the kernel. Only its log is complete. */
+/* Exits as if killed: no clean-up, sockets closed by the kernel. Only the log is complete. */
 static void die(void *ctx)
 {
 	(void)ctx;
@@ -194,7 +194,7 @@ static void say_ready(struct ui *ui, const struct ws_serve *s)
 	ui_say(ui, "ready at %s\n", ws_serve_url(s));
 }
 
-/* True: it died. False: a signal ended it. */
+/* True: a request killed the endpoint. False: a signal ended it. */
 static bool wait_for_end(const struct life *life)
 {
 	struct pollfd p[] = { { .fd = ws_cancel_fd(&run_cancel), .events = POLLIN },
@@ -204,7 +204,7 @@ static bool wait_for_end(const struct life *life)
 	return !ws_cancelled(&run_cancel);
 }
 
-/* WS_ECRASHED: it died of a request. */
+/* WS_ECRASHED: a request killed the endpoint. */
 static int live(struct ws_serve_opts *o, struct ui *ui, char *url, size_t n, struct ws_err *err)
 {
 	struct life life = { .ui = ui };
@@ -227,7 +227,7 @@ static int live(struct ws_serve_opts *o, struct ui *ui, char *url, size_t n, str
 	return rc;
 }
 
-/* Nobody listens meanwhile. */
+/* Nothing listens meanwhile. */
 static void wait_a_moment(void)
 {
 	struct pollfd p = { .fd = ws_cancel_fd(&run_cancel), .events = POLLIN };
@@ -235,8 +235,8 @@ static void wait_a_moment(void)
 	poll(&p, 1, ms);
 }
 
-/* NCCL takes two ranks of what it believes to be two machines, and speaks
- * through sockets between them. */
+/* NCCL accepts two ranks on one GPU if they seem to be on two machines, and
+ * connects them through sockets. */
 static void be_another_machine(void)
 {
 	char name[64];
@@ -313,9 +313,9 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 		wait_a_moment();
 		if (ws_cancelled(&run_cancel))
 			return;
-		/* where it was, also when any port was asked for */
+		/* the same address, also when any port was requested */
 		o.listen = url + strlen("http://");
-		o.n_faults = 0;                     /* appointments were with the one that died */
+		o.n_faults = 0;                     /* the faults were for the first life */
 	}
 }
 

@@ -76,8 +76,8 @@ static const struct opt_program program = {
 	.opts = opts,
 };
 
-/* Syncs wait for each other, so one that hangs holds up all that follow: a
- * supervisor starts the gateway anew. */
+/* Syncs run one at a time, so one that hangs blocks all later ones: exits, and
+ * a supervisor restarts the gateway. */
 static void quit_hung(void *ctx, const struct ws_ev_end *end, const struct ws_err *err)
 {
 	struct ui *ui = ctx;

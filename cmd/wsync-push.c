@@ -151,7 +151,7 @@ static void emit_start(struct ui *ui, size_t n_endpoints)
 	ui->sink.event(ui->sink.ctx, &ev);
 }
 
-/* Of all lines of --stdin. */
+/* The sum of all lines of --stdin. */
 static struct ws_ev_end sum = { .ok = true };
 static bool has_ended; /* the end was emitted */
 
@@ -184,7 +184,7 @@ static void add_result(const struct ws_ev_end *end)
 	sum.wire_bytes += end->wire_bytes;
 	sum.tensors += end->tensors;
 	sum.buckets += end->buckets;
-	sum.total_ns += end->total_ns; /* not the waiting for the next line */
+	sum.total_ns += end->total_ns; /* without the waits for lines */
 	for (int i = 0; i < WS_PHASE_COUNT; i++)
 		sum.ns[i] += end->ns[i];
 }
@@ -283,11 +283,11 @@ static bool split_line(char **path, char **version, char **asleep)
 	return line[0] != 0;
 }
 
-/* Pushes the source of one line. An empty line has no source, and no result. A line that cannot
- * be read fills *refused instead of *end. *asleep is what a line without a third field says is
- * released: --asleep at first, and what the records say once a line has recorded it. What no
- * line has recorded yet is added to what later lines list; once a record has contradicted it,
- * the word recorded drops it. */
+/* Pushes the source of one line. An empty line has no source and no result. A line that cannot be
+ * read fills *refused instead of *end. *asleep is the released memory of lines without a third
+ * field: --asleep at first; after a line has recorded it, WS_MEMORY_RECORDED. Memory that no line
+ * has recorded yet is added to the lists of later lines. If a record has contradicted it, a line
+ * with "recorded" drops it. */
 static int push_line(struct ws_push *p, unsigned *asleep, struct ws_ev_end *end,
                      struct ws_ev_end *refused, struct ws_err *err)
 {
@@ -360,7 +360,7 @@ static int push_lines(struct ws_push *p, struct ui *ui, struct ws_err *err)
 	const bool cancelled = ws_cancelled(&run_cancel);
 	if (failed && (!err->code || cancelled))
 		ws_err_set(err, code, "%zu of %zu sources were not pushed", failed, sum.n_results);
-	else if (cancelled) /* sources that might have come were not waited for */
+	else if (cancelled) /* further lines might have come */
 		ws_err_set(err, WS_ECANCELLED, "cancelled after %zu sources", sum.n_results);
 	sum.ok = err->code == WS_OK;
 	sum.err = sum.ok ? NULL : err;
@@ -369,7 +369,7 @@ static int push_lines(struct ws_push *p, struct ui *ui, struct ws_err *err)
 	return sum.ok ? 0 : -1;
 }
 
-/* What `wsync-ctl repair --again` runs, but for sources, endpoints and what is of one run only. */
+/* The options for `wsync-ctl repair --again`: without sources, endpoints and those of one run. */
 struct again {
 	char directory[PUSHING_PATH];
 	struct opt_list words;
@@ -377,8 +377,8 @@ struct again {
 
 static int find_again(struct again *a, struct ws_push_opts *o, struct ws_err *err)
 {
-	/* The record has the weight version, but not of a turn that does not set it;
-	 * there it names the round. */
+	/* The record has the weight version, except for a turn that does not set it;
+	 * in such a turn the option names the round. */
 	const char *const but[] = { "endpoint",  "pool",    "registry",
 		                    "stdin",     "dry-run", "group-name",
 		                    "state-dir", "asleep",  "json",
@@ -388,7 +388,7 @@ static int find_again(struct again *a, struct ws_push_opts *o, struct ws_err *er
 	if (opt_repeat(&program, command_line.argc, command_line.argv, but, &a->words, err))
 		return -1;
 	if (!getcwd(a->directory, sizeof a->directory))
-		return 0; /* it was removed: then nothing can be repeated from there */
+		return 0; /* the directory was removed: the push cannot be repeated */
 	o->again_directory = a->directory;
 	o->again_args = a->words.items;
 	o->n_again_args = a->words.n;
@@ -445,9 +445,9 @@ static int check_usage(const struct opt_args *args)
 		return opt_usage(&program, "--stdin takes no SOURCE");
 	if (cfg.from_stdin && cfg.pushing.disk_path && !cfg.pushing.disk_dir)
 		return opt_usage(&program,
-		                 "--disk-path is of one SOURCE: with --stdin it takes --disk-dir");
+		                 "--disk-path names one SOURCE: with --stdin it needs --disk-dir");
 	if (cfg.from_stdin && (cfg.round || (cfg.lock && cfg.weight_version)))
-		return opt_usage(&program, "--round, and with --lock --weight-version, are of one "
+		return opt_usage(&program, "--round, or --weight-version with --lock, names one "
 		                           "round: with --stdin each "
 		                           "line has its version, after a tab");
 	if (!cfg.from_stdin && !args->n)
@@ -462,9 +462,9 @@ static int check_usage(const struct opt_args *args)
 
 static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 {
-	/* A dry run needs no endpoint; the registry is asked only where it is meant. */
+	/* A dry run needs no endpoint, unless --pool or --registry is given. */
 	const bool optional = cfg.dry_run && !cfg.common.pool && !cfg.common.registry;
-	/* Of several senders of one group only the first speaks with endpoints. */
+	/* Of the senders of one group, only the first sends requests to endpoints. */
 	const bool follows =
 		cfg.sender > 1 && !cfg.lock && cfg.pushing.protocol == WS_PROTOCOL_EP_SCATTER;
 	struct targets targets = { 0 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wsync-register - keeps the registry: which endpoints there are, and what they said they are. */
+/* wsync-register - keeps the registry: the endpoints, with their detected properties. */
 #include "main.h"
 #include "run.h"
 #include "table.h"
@@ -25,7 +25,7 @@ struct job {
 	struct ws_buf path; /* of the registry */
 };
 
-/* Changing the registry takes milliseconds; who waits longer waits for a process that hangs. */
+/* Changing the registry takes milliseconds; a longer wait is for a process that hangs. */
 static ws_deadline lock_deadline(void)
 {
 	return ws_deadline_in(10 * WS_NS_PER_S);
@@ -33,7 +33,7 @@ static ws_deadline lock_deadline(void)
 
 /* ---- asking endpoints ---- */
 
-/* The URLs as they were typed; those of the registry when there are none. */
+/* Finds the typed URLs, or without any the registered endpoints. */
 static int find_targets(struct job *job, const struct opt_args *args, struct targets *to,
                         struct ws_err *err)
 {
@@ -50,7 +50,7 @@ static int find_targets(struct job *job, const struct opt_args *args, struct tar
 	return rc;
 }
 
-/* 0 even when endpoints failed: look at errs. */
+/* Returns 0 also if endpoints failed: see errs. */
 static int ask(struct job *job, struct targets *to, struct ws_err *err)
 {
 	const struct config *cfg = job->cfg;
@@ -111,7 +111,7 @@ static int add_all(struct job *job, const struct targets *to, struct ws_err *err
 {
 	struct ws_registry_entry e;
 	bool updated;
-	/* All or none: every endpoint is judged before the file is touched. */
+	/* All or none: checks every endpoint before it changes the file. */
 	for (size_t i = 0; i < to->n; i++)
 		if (fill_entry(job, to, i, &e, err))
 			return -1;
@@ -214,7 +214,7 @@ static void note(char *dst, size_t n, const char *what, const char *was, const c
 		         what, is, was);
 }
 
-/* What is different now; "" nothing. An entry that was never checked has nothing to compare. */
+/* Writes the differences; "": none. Of an entry that was never detected, compares only the size. */
 static void compare(const struct ws_registry_entry *was, const struct ws_endpoint_info *info,
                     char *dst, size_t n)
 {
@@ -234,7 +234,7 @@ static void compare(const struct ws_registry_entry *was, const struct ws_endpoin
 	note(dst, n, "quantization", was->quantization, is.quantization);
 	note(dst, n, "model", was->served_model, is.served_model);
 	note(dst, n, "version", was->version, is.version);
-	if (*was->lineage) /* older registries do not say */
+	if (*was->lineage) /* absent in older registries */
 		note(dst, n, "lineage", was->lineage, is.lineage);
 }
 
@@ -269,7 +269,7 @@ static int check_all(struct job *job, const struct ws_registry *r, const struct 
 		if (ws_endpoint_host_port(to->urls[i], host, &port, err))
 			continue;
 		const struct ws_registry_entry *e = ws_registry_find(r, host, port);
-		/* Somebody may have removed it since. */
+		/* Another process may have removed the entry since. */
 		bad += e && !check_one(job, &t, e, &to->infos[i], &to->errs[i]);
 	}
 	table_print(&t, job->ui);

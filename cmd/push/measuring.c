@@ -15,7 +15,7 @@ static void write_file(struct measuring *m)
 	ws_buf_free(&text);
 }
 
-/* The file is there, or there was a warning, when the line that ends a push is. */
+/* Writes the file, or warns, before the line that ends a push is printed. */
 static void hear(void *ctx, const struct ws_event *ev)
 {
 	struct measuring *m = ctx;

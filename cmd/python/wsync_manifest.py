@@ -5,9 +5,9 @@
     keep = export(model.state_dict(), "weights.json", config="/models/qwen3-8b")
     subprocess.run(["wsync-push", "cuda-ipc:weights.json", "--weight-version", "7"], check=True)
 
-As long as wsync reads, the trainer holds on to what export returned and changes no weight. Weights
-that are trained in place need one export for all pushes, but those that are not contiguous: of
-these a copy is shared.
+While wsync reads, the trainer must keep the result of export and must not change weights. Weights
+that are trained in place need only one export for all pushes. Weights that are not contiguous are
+copied: they need an export for each push.
 """
 import contextlib
 import ctypes
@@ -81,12 +81,12 @@ def _replace(path, out):
 
 
 def export(state_dict, path, config=None, metadata=None):
-    """Writes the manifest of these tensors to path; returns what must be kept while it is used."""
+    """Writes the manifest of these tensors to path; returns the tensors to keep while in use."""
     import torch
     call, keep, devices, allocations, tensors = _driver(), {}, {}, {}, {}
     for name, t in state_dict.items():
         if not getattr(t, "is_cuda", False) or hasattr(t, "full_tensor"):
-            raise ValueError(f"{name}: not a plain tensor on a GPU; gather what is sharded, leave "
+            raise ValueError(f"{name}: not a plain tensor on a GPU; gather sharded tensors, leave "
                              f"out the rest")
         keep[name] = t.detach().contiguous()
     for device in {t.device for t in keep.values()}:
