@@ -22,7 +22,7 @@ int verify_min_equal(void *share, const char *value, struct ws_err *err)
 	const bool digit = *value >= '0' && *value <= '9';
 	const double of = end && !strcmp(end, "%") ? 100 : 1;
 	if (!digit || (*end && of == 1) || !(x <= of))
-		return ws_err_set(err, WS_EUSAGE, "'%.40s' must be a share like 0.99 or 99%%",
+		return ws_err_set(err, WS_EUSAGE, "'%.40s' is not a share like 0.99 or 99%%",
 		                  value);
 	*(double *)share = x / of;
 	return 0;

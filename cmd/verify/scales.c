@@ -27,7 +27,7 @@ int verify_max_error(void *share, const char *value, struct ws_err *err)
 	const bool digit = *value >= '0' && *value <= '9';
 	const double of = end && !strcmp(end, "%") ? 100 : 1;
 	if (!digit || (*end && of == 1) || !(x > 0) || x > 1000)
-		return ws_err_set(err, WS_EUSAGE, "'%.40s' must be a share above 0, like 0.05 or 5%%",
+		return ws_err_set(err, WS_EUSAGE, "'%.40s' is not a share above 0, like 5%%",
 		                  value);
 	*(double *)share = x / of;
 	return 0;
