@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nf4_levels.h - the sixteen numbers of NF4, as bitsandbytes has them. */
+/* nf4_levels.h - the sixteen numbers of NF4, from bitsandbytes. */
 #ifndef TESTS_NF4_LEVELS_H
 #define TESTS_NF4_LEVELS_H
 

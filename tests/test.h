@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test.h - cmocka, and the list of a program's tests, which TEST() makes. */
+/* test.h - cmocka, and TEST(), which adds a test to the program's list. */
 #ifndef TESTS_TEST_H
 #define TESTS_TEST_H
 
@@ -42,7 +42,7 @@ static inline int run_listed(CMFixtureFunction set_up, CMFixtureFunction tear_do
 	static void name(__attribute__((unused)) void **state)
 #define TEST(name) TEST_BETWEEN(name, NULL, NULL)
 
-/* CPU time of this process: what others on this machine do does not count. */
+/* CPU time of this process: other processes do not influence it. */
 static inline int64_t cpu_ns(void)
 {
 	struct timespec t;
@@ -50,7 +50,7 @@ static inline int64_t cpu_ns(void)
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* The main of a program that does nothing else; both may be NULL. */
+/* Defines main, which runs the tests; set_up and tear_down may be NULL. */
 #define RUN_TESTS(set_up, tear_down) \
 	int main(void) \
 	{ \

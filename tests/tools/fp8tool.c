@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fp8tool.c - tensors to FP8 on the command line, for tests that compare with torch.
+/* fp8tool.c - converts tensors to FP8 on the command line, for tests that compare with torch.
  *
- * Reads requests from stdin to its end, each a line and then the numbers,
+ * Reads requests until stdin ends: each is a line, then the numbers,
  * little-endian, row by row:
  *   TYPE RULE LEVEL ROWS COLS BN BK      f32|bf16 xorl|slime[+ue8m0] scalar|avx2|-
  * and answers "ok\n", the codes, the scales [ceil(ROWS/BN), ceil(COLS/BK)] as fp32; or
- * "bad ROW COL\n"; or "no\n" where the machine lacks the level. */
+ * "bad ROW COL\n"; or "no\n" if the machine lacks the level. */
 #include "fp8.h"
 #include "simd.h"
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hang_io.c - for LD_PRELOAD: a file system that stops answering, or answers slowly.
  *
- *   HANG="CALL PART AT"   CALL hangs for a file whose path contains PART, once it goes beyond byte
- * AT; fsync hangs after AT calls HANG_FIFO=PATH        until the FIFO PATH is opened for writing;
- * PATH.reached is made before SLOW="CALL PART MS"   each call takes that long
+ *   HANG="CALL PART AT"  CALL beyond byte AT hangs, if PART is in the path; fsync after AT calls
+ *   HANG_FIFO=PATH       first creates PATH.reached; hangs until FIFO PATH is opened for writing
+ *   SLOW="CALL PART MS"  each CALL on such a file takes MS milliseconds longer
  *
- * CALL: pread, sendfile, fadvise, fsync or any. A thread that hangs uses no processor and takes
- * no signal, as one that waits for a disk. */
+ * CALL: pread, sendfile, fadvise, fsync or any. A thread that hangs uses no CPU time and receives
+ * no signal, like a thread that waits for a disk. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

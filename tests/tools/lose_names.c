@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lose_names.c - for LD_PRELOAD: a DNS that fails after a while.
+/* lose_names.c - for LD_PRELOAD: DNS fails from some time on.
  *
- * The host server.test is 127.0.0.1, until the file LOST_NAMES exists: then no name is found,
- * and it is an hour later, so that addresses in a cache are old. */
+ * The host server.test is 127.0.0.1 until the file $LOST_NAMES exists. Then the name is not
+ * found, and time(2) returns an hour more, so that cached addresses are too old. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <netdb.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mkcheckpoint SOURCE DIR [SHARD_SIZE]
  *
- * Writes a source, most usefully synthetic:MODEL[:SEED], as a Hugging Face checkpoint; a synthetic
- * model gets the config.json that belongs to it. */
+ * Writes a source, usually synthetic:MODEL[:SEED], as a Hugging Face checkpoint. A synthetic model
+ * also gets its config.json. */
 #include "checkpoint.h"
 #include "file.h"
 #include "payloads.h"
@@ -43,11 +43,11 @@ static int write_files(const struct ws_plan *p, const char *dir, struct ws_err *
 	char name[WS_PLAN_FILE_NAME], path[4096];
 	int rc = ws_file_mkdirs(dir, err);
 	snprintf(path, sizeof path, "%s/model.safetensors.index.json", dir);
-	unlink(path); /* of an earlier checkpoint: one file has no index */
+	unlink(path); /* left by an earlier checkpoint; a single file has no index */
 	for (size_t b = 0; rc == 0 && b < p->n_buckets; b++) {
 		struct ws_payload *payloads;
 		size_t n;
-		/* An interrupted run may have left it. */
+		/* An interrupted run may have left the file. */
 		snprintf(path, sizeof path, "%s/%s", dir, ws_plan_file_name(p, b, name));
 		unlink(path);
 		if (ws_plan_payloads(p, b, &payloads, &n, err))

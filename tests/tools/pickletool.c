@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pickletool.c - buckets of tensors to and from pickles, for a test that has torch.
+/* pickletool.c - converts buckets of tensors to and from pickles, for tests with torch.
  *
  *   pickletool write < LINES > PICKLE   lines "NAME DTYPE DIM,DIM..." ("-": none); byte i of all
  *                                       tensors is (i * 131 + i / 251) modulo 256
- *   pickletool cuda DEVICE AT < LINES > PICKLE   the same whose bytes are on a GPU: a UUID, or a
- * number; byte i of the handle is i pickletool read < PICKLE            the same lines, each with
- * the XXH3 of its bytes (0: on a GPU) */
+ *   pickletool cuda DEVICE AT < LINES > PICKLE   the same with bytes on a GPU (DEVICE: its UUID or
+ *                                       number); byte i of the handle is i
+ *   pickletool read < PICKLE            the lines, each with the XXH3 of its bytes (0: on a GPU) */
 #include "hash.h"
 #include "pickle_bucket.h"
 

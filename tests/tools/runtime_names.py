@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The parameters that SGLang has for a model, worked out without any of wsync's rules.
+"""Lists the parameters that SGLang has for a model, without using wsync's rules.
 
     runtime_names.py CONFIG.json [--tp N] [--ep N] [--attention-tp N] [--fuse-shared]
     runtime_names.py CONFIG.json --golden > NAME.runtime
 
-prints one parameter a line, "NAME SHAPE", with the local shape of rank 0; runs of layers that look
-alike are one line (model.layers.{0..47}.input_layernorm.weight 2048). It follows SGLang's modules
-(linear.py, vocab_parallel_embedding.py, fused_moe_triton, and the files in models/) and not the
-text of the maps: tests hold the two against each other. Shapes are those at loading, before kernels
-rearrange anything. --golden prints what tests read: the model with six layers, at every division
-among 1, 2, 4 and 8 ranks, and a line "impossible" for those that SGLang refuses.
+prints one parameter per line, "NAME SHAPE", with the local shape of rank 0. Consecutive equal
+layers are one line (model.layers.{0..47}.input_layernorm.weight 2048). It follows SGLang's modules
+(linear.py, vocab_parallel_embedding.py, fused_moe_triton, and the files in models/), not the maps:
+tests compare the two. Shapes are those at loading, before kernels rearrange anything. --golden
+prints the tests' input: the model with six layers, at every division among 1, 2, 4 and 8 ranks,
+and a line "impossible" for divisions that SGLang refuses.
 """
 import argparse
 import json
@@ -56,7 +56,7 @@ class Model:
         rows = ceil(self.c["vocab_size"], unit) * unit
         self.put(name + ".weight", rows // tp, self.c["hidden_size"])
 
-    # linear.py. outs are the local outputs of what is merged; split is "out", "in" or None.
+    # linear.py. outs: local outputs of the merged layers; split: "out", "in" or None.
     def linear(self, name, outs, n_in, split, bias=False, tp=1):
         out = sum(outs)
         if self.block and tp > 1 and (split == "in" and n_in % self.block[1] or
@@ -233,7 +233,7 @@ def brace(first, last):
 
 
 def compact(items):
-    """Joins (name, rest) whose names differ in numbers that run, innermost number first."""
+    """Joins (name, rest) whose names differ in consecutive numbers, innermost number first."""
     lines = [(name.split("."), rest) for name, rest in items]
     depth = max(sum(s.isdigit() for s in name) for name, _ in lines)
     for level in reversed(range(depth)):

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* storetool.c - a store on the command line, for tests with real torch processes.
  *
- *   storetool serve WORLD_SIZE GROUP      hosts one on 127.0.0.1 and prints its port
- *   storetool client PORT EPOCH           talks to one
+ *   storetool serve WORLD_SIZE GROUP      hosts a store on 127.0.0.1 and prints its port
+ *   storetool client PORT EPOCH           sends requests to a store
  *
  * Both then take one command per line on stdin and answer each with one line of JSON: "text", or
  * "error" with its "code" and "hint". Values are text. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unpack SOURCE DIR [LEVEL] - writes every weight's numbers as DIR/N.f32, and rounded to its type
- * as DIR/N.rounded; one line of JSON for each. */
+/* unpack SOURCE DIR [LEVEL] - writes the numbers of every weight to DIR/N.f32, and rounded to the
+ * weight's type to DIR/N.rounded; prints a line of JSON for each. */
 #include "floats.h"
 #include "simd.h"
 #include "unpack.h"
@@ -87,7 +87,7 @@ static int describe(const struct ws_packed *p, struct ws_err *err)
 	return rc;
 }
 
-/* In uneven steps, so that runs begin anywhere. */
+/* Reads rows in uneven steps, so that reads begin at different rows. */
 static int dump(struct job *j, size_t i, const char *dir, struct ws_err *err)
 {
 	const struct ws_packed *p = &j->weights[i];
