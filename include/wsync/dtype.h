@@ -44,7 +44,7 @@ enum ws_dtype {
 const char *ws_dtype_torch(enum ws_dtype dtype);       /* "bfloat16"; "" where torch has none */
 const char *ws_dtype_safetensors(enum ws_dtype dtype); /* "BF16"; "" where the format has none */
 unsigned ws_dtype_bits(enum ws_dtype dtype);           /* bits of one element: 8, 16, ... */
-/* Accept what their reader accepts; false: unknown. Torch aliases (half, float, long) included. */
+/* Accept the same names as torch (also half, float, long) and safetensors; false: unknown. */
 bool ws_dtype_from_torch(const char *name, enum ws_dtype *out);
 bool ws_dtype_from_safetensors(const char *name, enum ws_dtype *out);
 

@@ -58,7 +58,7 @@ void ws_client_close(struct ws_http *http); /* NULL is fine */
  * the file. Empty, longer than 4096 bytes or with control characters: WS_EINPUT. */
 int ws_client_read_key(const char *path, char **key, bool *loose, struct ws_err *err);
 
-/* ---- what an endpoint is ---- */
+/* ---- detection ---- */
 
 /* Read from /server_info and /model_info (or their older names) and from the routes (lineage.h),
  * within 5 s: values that have not arrived by then count as not reported. A size that the server

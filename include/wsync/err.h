@@ -50,7 +50,7 @@ struct ws_err {
 #define WS_ERR_INIT { WS_OK, 0, "", "", "", "", 0 }
 
 /* Setters. All return -1, so that a failure is one line: return ws_err_set(err, WS_EINPUT, ...).
- * ws_err_set starts the error afresh; the others change what is there. */
+ * ws_err_set replaces the error; the others change the present one. */
 int ws_err_set(struct ws_err *err, enum ws_code code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 /* WS_ESYSTEM, "out of memory". */

@@ -161,7 +161,7 @@ struct ws_ev_end {
 	const char *source;         /* RESULT: the line; END: NULL */
 	bool ok;
 	const struct ws_err *err;   /* NULL when ok */
-	uint64_t bytes, wire_bytes; /* payload of one copy; what left this process */
+	uint64_t bytes, wire_bytes; /* payload of one copy; payload sent by this process */
 	size_t tensors, buckets;
 	uint64_t digest;
 	size_t n_endpoints;
@@ -198,7 +198,7 @@ struct ws_event {
 };
 
 struct ws_sink {
-	void (*event)(void *ctx, const struct ws_event *ev); /* NULL: nobody listens */
+	void (*event)(void *ctx, const struct ws_event *ev); /* may be NULL */
 	void *ctx;
 };
 

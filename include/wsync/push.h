@@ -4,7 +4,7 @@
  * A ws_push keeps the endpoints, their process group and the HTTP connections; ws_push_run
  * sends one source and may be called again (the group is kept). The phases of a run: connect,
  * plan, the check of names, init (first run only), verify (the values of the source), pause,
- * flush, transfer, verify (what the servers have), resume; ws_push_close destroys the group. A
+ * flush, transfer, verify (the servers' weights), resume; ws_push_close destroys the group. A
  * value that is not finite ends the run before an endpoint is paused. Whatever fails, every
  * endpoint that the push paused is resumed within seconds, unless it has some old and some new
  * weights (ws_push_opts.on_partial). */
@@ -204,9 +204,9 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 
 /* How the last run handled source->asleep, and the value for the next source:
  *   WS_ASLEEP_RECORDED  WS_MEMORY_RECORDED
- *   WS_ASLEEP_REFUSED   what is released; this needs another push
+ *   WS_ASLEEP_REFUSED   the released memory; this needs another push
  *   WS_ASLEEP_PENDING   the same: the run failed before it was recorded
- *   WS_ASLEEP_CONTRADICTED  what is released, or WS_MEMORY_RECORDED if the record is right
+ *   WS_ASLEEP_CONTRADICTED  the released memory, or WS_MEMORY_RECORDED if the record is right
  *                           that contradicts it */
 enum ws_asleep { WS_ASLEEP_PENDING, WS_ASLEEP_REFUSED, WS_ASLEEP_RECORDED, WS_ASLEEP_CONTRADICTED };
 enum ws_asleep ws_push_asleep(const struct ws_push *p);

@@ -36,7 +36,7 @@ enum ws_trace_row {
 	WS_TRACE_STARVED,   /* receivers were ready and no bytes were there */
 	WS_TRACE_APPLY,     /* all bytes have been taken, and the servers load them */
 	WS_TRACE_HTTP,      /* requests, one row for each server */
-	WS_TRACE_VERIFY,    /* hashes of what is sent */
+	WS_TRACE_VERIFY,    /* hashes of the sent tensors */
 	WS_TRACE_ROWS
 };
 

@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-/* How the scale of an FP8 block follows from its largest magnitude. Sources: xorl's generic
+/* The scale of an FP8 block, computed from its largest magnitude. Sources: xorl's generic
  * quantizer and slime's block kernel; servers take both. */
 enum ws_scale_rule {
 	WS_SCALE_XORL, /* s = max(amax, 1e-12) / 448, q = rne(clamp(x / s)) */
@@ -61,9 +61,9 @@ struct ws_transform_opts {
 	enum ws_lora_rounding rounding;
 	const char *correction; /* safetensors with X.correction_U [R, k] and X.correction_V [k, C]
 	                         * or _B: one more low-rank pair, scale 1; NULL: none */
-	/* globs of ws_plan_opts: tensors that are not sent are no errors and not */
+	/* globs of ws_plan_opts: tensors that are not sent cause no error and are not counted */
 	const char *const *include;
-	/* counted; n_include 0 and n_exclude 0: all are sent */
+	/* n_include 0 and n_exclude 0: all are sent */
 	size_t n_include;
 	const char *const *exclude;
 	size_t n_exclude;

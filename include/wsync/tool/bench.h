@@ -243,7 +243,7 @@ struct ws_bench_topology {
 	bool at_once;       /* all at once, and not in turns (wsync-push --lock) */
 	uint64_t endpoints; /* servers, */
 	uint64_t ranks;     /* ranks of each, */
-	uint64_t nics;      /* and links of each, which share what it receives */
+	uint64_t nics;      /* and links of each, which share its received bytes */
 	double link;        /* one-way rate of each link of a sender or endpoint */
 	double source;      /* read rate of one sender */
 	double make;        /* transform rate of one sender, in bytes read */

@@ -42,7 +42,7 @@ enum ws_hang_request {
 /* The result of a check, after the deadline, whether an endpoint is alive. */
 enum ws_hang_probe {
 	WS_HANG_NOT_PROBED,
-	WS_HANG_REFUSED,    /* the connection was refused */
+	WS_HANG_REFUSED,    /* it accepts no connections */
 	WS_HANG_UNREACHED,  /* no connection within the time of a probe */
 	WS_HANG_SILENT,     /* a connection, and no answer */
 	WS_HANG_ANSWERS

@@ -35,7 +35,7 @@ struct ws_input {
 	size_t n_sources;
 	unsigned sharded_tp, sharded_ep; /* of the ranks that saved it; 0: it is whole */
 	struct ws_namemap *map;
-	/* NULL: none was found. quantization_config is that of what is sent */
+	/* NULL: none was found. quantization_config is that of the sent tensors */
 	struct ws_config *config;
 	bool named;                     /* the config is the one named in the options */
 	bool fallback;                  /* the config is the options' fallback */

@@ -2,7 +2,7 @@
 /* journal.h - records of unfinished pushes, and the repair of endpoints that dead pushes left.
  *
  * A push keeps a file in the directory `pushes` of its state directory. It is written before
- * the first request to an endpoint and again before each step, so that it says what may have
+ * the first request to an endpoint and again before each step, so that it lists what may have
  * happened: "paused" is written before the request to pause leaves, "partial" before the first
  * byte of a weight does. It is removed when nothing is left to repair. A killed push leaves it
  * behind, and so does a push that leaves an endpoint with half an update.
@@ -41,7 +41,7 @@ struct ws_journal_endpoint {
 	enum ws_open_update open_update;
 	const char *version;      /* weight version before, "" unknown */
 	bool slept;               /* it had released memory, which the push must wake */
-	unsigned asleep; /* enum ws_memory: what is still released. A server may die of being woken
+	unsigned asleep; /* enum ws_memory: still released memory. A server may die of being woken
 	                  * twice, so it is cleared before the request that wakes leaves */
 	/* it has all of this push, but is partial: an earlier push is incomplete */
 	bool inherited;

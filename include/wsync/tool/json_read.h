@@ -3,8 +3,8 @@
  *
  * Only json.c uses cJSON. It adds checks: the whole text must be one value; NUL, raw or as
  * \u0000, is refused (cJSON would cut the string there); look-ups are case-sensitive;
- * integers are exact or refused (cJSON keeps doubles: beyond 2^53 they are not what was
- * written); duplicate keys can be found. Depth is limited to 1000 by cJSON itself.
+ * integers are exact or refused (cJSON keeps doubles: beyond 2^53 they differ from the
+ * text); duplicate keys can be found. cJSON itself limits the depth to 1000.
  *
  * Look-up walks the members: for large objects iterate once and build an index. */
 #ifndef WSYNC_TOOL_JSON_READ_H
@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct ws_json; /* a node; the root is owned by whoever called ws_json_parse */
+struct ws_json; /* a node; the caller of ws_json_parse owns the root */
 
 enum ws_json_type { WS_JSON_NULL, WS_JSON_BOOL, WS_JSON_NUMBER, WS_JSON_STRING, WS_JSON_ARRAY,
 	            WS_JSON_OBJECT };

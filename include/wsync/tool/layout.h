@@ -41,7 +41,7 @@ enum ws_split {
 
 struct ws_part {
 	const char *name;         /* in the checkpoint; owned by the layout */
-	enum ws_dtype dtype;      /* what servers expect, where `exact`; else any floating type */
+	enum ws_dtype dtype;      /* with `exact` the servers' dtype; else any floating type */
 	bool exact;
 	bool optional;            /* servers do without it (a bias some checkpoints lack) */
 	unsigned n_dims;

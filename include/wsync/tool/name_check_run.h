@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* name_check_run.h - the check of names from end to end: finds what an input can be compared with
+/* name_check_run.h - the whole check of names: finds references to compare an input with
  * (the layout from a config and the server's sizes, the server's listing, or a saved one), and
  * runs the comparison (namecheck.h).
  *
@@ -40,7 +40,7 @@ struct ws_name_check_target {
  * else NULL. */
 const char *ws_name_check_model_dir(const struct ws_endpoint_info *info);
 
-/* Queries n endpoints at once: what they are, and their listings. thorough: an endpoint without a
+/* Queries the properties and listings of n endpoints at once. thorough: an endpoint without a
  * listing is asked for the names of its checksums, for which it reads all of its weights. -1:
  * cancelled, or a system error. */
 int ws_name_check_ask(struct ws_http *http, const struct ws_endpoint_info *infos, size_t n,
@@ -83,8 +83,8 @@ struct ws_name_check_run {
 	struct ws_layout *layout; /* the server's; NULL: not known */
 };
 
-/* 0: done, whatever it found, or nothing to compare with. -1: the config lacks what its family
- * needs, out of memory, or cancelled while scanning. */
+/* 0: done, whatever it found, or nothing to compare with. -1: the config lacks a key that its
+ * family needs, out of memory, or cancelled while scanning. */
 int ws_name_check_run(const struct ws_name_check_run_opts *opts,
                       const struct ws_name_check_target *target, struct ws_name_check_run *out,
                       struct ws_err *err);

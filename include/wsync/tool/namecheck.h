@@ -2,7 +2,7 @@
 /* namecheck.h - checks that every parameter of a server gets exactly the right bytes.
  *
  * Servers answer "success" to names that they do not know. So the tensors to send (a catalog)
- * are compared with what the server has: the layout derived from its config, the listing of its
+ * are compared with the server's: the layout derived from its config, the listing of its
  * weights, or both. A finding is a fact about one name; findings with the same cause form a
  * group, so that 40,000 wrong prefixes are one line. */
 #ifndef WSYNC_NAMECHECK_H
@@ -72,7 +72,7 @@ struct ws_findings;
 struct ws_namecheck_opts;
 /* Lists the tied heads of a model of which only the config.json is known. */
 void ws_tied_find(const struct ws_namecheck_opts *opts, struct ws_findings *out);
-/* Compares every element. WS_EMISMATCH: they differ; the message says what would be lost. */
+/* Compares every element. WS_EMISMATCH: they differ; the message names the loss. */
 int ws_tied_check(const struct ws_tied *t, const struct ws_cancel *cancel, struct ws_err *err);
 
 struct ws_findings {
@@ -82,7 +82,7 @@ struct ws_findings {
 	size_t n_groups;
 	size_t count[WS_NAME_VERDICTS];  /* findings of each kind, with notes */
 	size_t errors, warnings, notes;
-	/* what was compared: items, runtime params, checkpoint names */
+	/* compared numbers of items, runtime params, checkpoint names */
 	size_t sent, params, parts;
 	struct ws_tied tied[WS_TIED_MAX]; /* with tied_later: not compared yet */
 	size_t n_tied;
@@ -109,9 +109,9 @@ struct ws_namecheck_opts {
 	const struct ws_server_fact *facts;   /* each becomes a finding */
 	size_t n_facts;
 	const struct ws_plan *plan;           /* for partners and buckets; NULL */
-	/* globs as in ws_plan_opts; items that they leave out */
+	/* globs as in ws_plan_opts; items that they leave out are not sent and not reported */
 	const char *const *include;
-	size_t n_include;                     /* are not sent and not reported */
+	size_t n_include;
 	const char *const *exclude;
 	size_t n_exclude;
 	/* the server reported tp itself: shapes that fit another tp only are those of another

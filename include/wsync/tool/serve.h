@@ -79,7 +79,7 @@ struct ws_serve_opts {
 	size_t n_faults;
 	bool checksums;           /* /weights_checker reports them, whatever the lineage */
 	bool memory_saver;        /* released weights are gone; else they only count as released */
-	bool cpu_backup;          /* ... and come back with what they were */
+	bool cpu_backup;          /* ... and are restored when they are resumed */
 	bool routed_experts;      /* /generate reports the experts of each token on request */
 	unsigned busy;            /* emulated running requests */
 	const char *api_key_file; /* NULL: open to everybody */
@@ -91,12 +91,12 @@ struct ws_serve_opts {
 	const char *quantization;
 	int64_t init_ns;          /* for all ranks to join a group; 0: 600 s */
 	int64_t receive_ns;       /* for one update; 0: 30 min, torch's own limit */
-	int64_t slow_ns;          /* what fault "slow" takes; 0: 2 s */
+	int64_t slow_ns;          /* delay of fault "slow"; 0: 2 s */
 	int64_t ready_ns;         /* for a two-phase receive to begin; 0: 60 s */
 	int64_t complete_ns;      /* and, from the request to complete on, to end; 0: 300 s */
 	const struct ws_log *log; /* borrowed until ws_serve_stop */
 	void (*warn)(void *ctx, const char *text); /* during ws_serve_start only; may be NULL */
-	void (*die)(void *ctx); /* what fault "die" does, from any thread; it does not return. NULL:
+	void (*die)(void *ctx); /* action of fault "die", from any thread; does not return. NULL:
 	                         * as crash; without that, the fault drops the connection */
 	void (*crash)(void *ctx, const char *why); /* called, from any thread, when a request killed
 	                                            * the emulated scheduler: all connections drop
@@ -119,12 +119,12 @@ struct ws_serve_opts {
  *   corrupt       loaded weights change as the fourth part says, see wsync-endpoint(1); only routes
  *                 that load
  *   flip          one bit of loaded weights changes, in a tensor that matches the fourth part
- * Where tensors are received in the request, drop and die strike when half the bytes have come: the
+ * If the request receives tensors, drop and die strike when half the bytes have arrived: the
  * group's sockets close with the connection. Three steps of the wire have faults as if they were
  * routes, all kinds but flip and corrupt: wire/store, wire/connect, and wire/payload, which cannot
  * refuse. */
 int ws_serve_start(const struct ws_serve_opts *opts, struct ws_serve **out, struct ws_err *err);
-/* Aborts what is running, closes every connection, joins the threads. NULL is fine. */
+/* Aborts running requests, closes every connection, joins the threads. NULL is fine. */
 void ws_serve_stop(struct ws_serve *s);
 
 const char *ws_serve_url(const struct ws_serve *s); /* "http://127.0.0.1:30000" */
