@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_cmd.h - what the commands of wsync-bench share: options, rows, local endpoints and
+/* bench_cmd.h - shared by the commands of wsync-bench: options, rows, local endpoints and
  * receivers. */
 #ifndef WSYNC_CMD_BENCH_H
 #define WSYNC_CMD_BENCH_H
@@ -59,8 +59,8 @@ struct report {
 	int64_t errors;          /* of all checked rows */
 };
 
-/* definitions: lines that say what is measured; they must outlive the report. Prints nothing yet,
- * because what the command needs may be missing. */
+/* definitions: lines that define the figures; they must outlive the report. Prints nothing yet,
+ * because the command may still fail. */
 void report_begin(struct report *r, const char *definitions);
 void report_open(void *report); /* of a ws_bench_sink: prints definitions and machine, once */
 void report_row(void *report, const struct ws_bench_row *row); /* of a ws_bench_sink */

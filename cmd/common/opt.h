@@ -199,7 +199,7 @@ int opt_usage(const struct opt_program *p, const char *fmt, ...)
 
 /* ---- private to opt*.c ---- */
 
-/* Whether the options of a group of these commands (NULL: all) are options of c. c NULL: true. */
+/* Are the options of a group for these commands (NULL: all) options of c? c NULL: true. */
 bool opt_group_has(const char *commands, const struct opt_command *c);
 /* value is NULL for options without a value; on is false for the --no- form. */
 int opt_store(const struct opt *o, const char *value, bool on, struct ws_err *err);

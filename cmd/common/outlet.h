@@ -7,7 +7,7 @@
  * blocks nothing else.
  *
  * stdout and stderr are replaced by streams of the C library (fopencookie) that feed the queues.
- * Descriptors 1 and 2 stay what they were: a sanitizer's report or a message of malloc, which go
+ * Descriptors 1 and 2 stay unchanged: a sanitizer's report or a message of malloc, which go
  * there, are not lost in a queue, and child processes inherit the terminal. Libraries that print
  * (NCCL, libmicrohttpd) use these streams, too. */
 #ifndef WSYNC_CMD_OUTLET_H

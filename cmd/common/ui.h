@@ -70,7 +70,7 @@ void ui_words_typed(const char *const *words);
 void ui_words_read(const char *line, size_t n);
 /* "bucket-timeout" for the field "bucket_ns", of which n bytes count; NULL: not an option. */
 const char *ui_option(const char *field, size_t n);
-/* Columns of the terminal: $COLUMNS, what the terminal says, or 80; at least 40. */
+/* Columns of the terminal: $COLUMNS, else as the terminal reports, else 80; at least 40. */
 int ui_width(int fd);
 
 /* Draws the progress line, only if stderr is a terminal; it stays below all printed

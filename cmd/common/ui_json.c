@@ -215,7 +215,7 @@ static void put_round(struct ws_jw *w, const struct ws_ev_round *r)
 	ws_jw_end_object(w);
 }
 
-/* What result and end have in common, after ok, exit and error. */
+/* Writes the common keys of result and end, after ok, exit and error. */
 static void put_totals(struct ws_jw *w, const struct ws_ev_end *e)
 {
 	ws_jw_uint(w, "bytes", e->bytes);

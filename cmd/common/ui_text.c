@@ -147,7 +147,7 @@ static const char *format_left(char *dst, size_t n, const struct ws_ev_progress 
 	return dst;
 }
 
-/* What matters comes first, because a narrow terminal cuts the line; numbers keep their places. */
+/* Important values come first: a narrow terminal cuts the line. Numbers keep their columns. */
 static void text_progress(struct ui *ui, const struct ws_ev_progress *p)
 {
 	char line[256], done[NUM], total[NUM], rate[NUM], left[NUM];

@@ -34,7 +34,7 @@ struct sync {
 	struct ws_buf warnings;    /* a line each */
 };
 
-/* ---- what the request says ---- */
+/* ---- members of the request ---- */
 
 static int take_pause(struct sync *s, const char *name, struct ws_err *err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* source.c - opens the source of a command that compares what a push would send. */
+/* source.c - opens the source of a command that compares the tensors of a push. */
 #include "verify_cmd.h"
 
 #include "run.h"
