@@ -72,8 +72,8 @@ static void say_transaction(struct repairs *r, const struct ws_journal_entry *e)
 	const struct ws_journal_record *rec = &e->record;
 	char ago[32];
 	const char *how = e->record.ended ? "left something" :
-	                  e->fate == WS_PROCESS_ALIVE ? "is at work" :
-	                  e->fate == WS_PROCESS_ELSEWHERE ? "cannot be seen from here" : "died";
+	                  e->fate == WS_PROCESS_ALIVE ? "is still running" :
+	                  e->fate == WS_PROCESS_ELSEWHERE ? "is not visible from here" : "died";
 	ui_say(r->job->ui, "process %lld on %s %s, in its %s, %s ago: %s%s\n",
 	       (long long)rec->process.pid, ui_text(rec->process.host), how, phase_of(rec),
 	       record_age(ago, sizeof ago, rec->updated), ui_text(source_of(rec)),

@@ -255,10 +255,10 @@ int ws_bench_receive(const struct ws_bench_receive *what, struct ws_err *err)
 	char own[WS_HOST_MAX];
 	struct ws_bench_receive r = *what;
 	struct joined j = { .what = &r, .hash = ws_hash_new() };
-	if (!r.host && ws_host_local_toward(r.master, own, sizeof own, err))
-		return -1;
-	r.host = r.host ? r.host : own;
 	int rc = j.hash ? 0 : ws_oom(err);
+	if (!rc && !r.host)
+		rc = ws_host_local_toward(r.master, own, sizeof own, err);
+	r.host = r.host ? r.host : own;
 	if (!rc)
 		rc = join_group(&j, err) || take_all(&j, err) ? -1 : 0;
 	ws_gloo_close(j.gloo);

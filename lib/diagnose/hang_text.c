@@ -62,7 +62,8 @@ static bool put_ranks(const struct ws_hang *h, hang_test test, struct ws_buf *ou
 		                      named < ENDPOINTS ? out : &rest);
 	ws_buf_free(&rest);
 	if (named > ENDPOINTS)
-		ws_buf_printf(out, "; and of %zu more endpoints", named - ENDPOINTS);
+		ws_buf_printf(out, "; and of %zu more endpoint%s", named - ENDPOINTS,
+		              named - ENDPOINTS == 1 ? "" : "s");
 	return named;
 }
 
@@ -308,7 +309,8 @@ static void put_endpoints(const struct ws_hang *h, struct ws_buf *out)
 		put_endpoint(h, i, out);
 	}
 	if (awaited > n)
-		ws_buf_printf(out, " %zu more endpoints have not answered.", awaited - n);
+		ws_buf_printf(out, " %zu more endpoint%s not answered.", awaited - n,
+		              awaited - n == 1 ? " has" : "s have");
 	if (awaited && awaited < h->n_endpoints)
 		ws_buf_printf(out, " %zu other endpoint%s not waited for.",
 		              h->n_endpoints - awaited,

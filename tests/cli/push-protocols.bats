@@ -698,7 +698,7 @@ two() {
 	err_has "does not support flattened buckets"
 	try wsync-push codes.safetensors -e "$url"
 	expect_status 5
-	err_has "which an endpoint does not know"
+	err_has "an endpoint does not support them"
 	endpoint b --lineage sglang-0.4
 	try wsync-push mixed.safetensors -e "$url" --pause none --flush never
 	expect_status 0
