@@ -240,7 +240,7 @@ def gone_at_the_end(fix):
     for sig in (signal.SIGKILL, signal.SIGSTOP):
         peers = fix.receivers([1, 2])
         session = lib.Session(peers.endpoints, *OVER, *LIMITS)
-        result = session.push(make("small", SMALL), 180)
+        result = session.push(make("small", SMALL))
         assert result and result["ok"], result
         os.kill(peers.endpoints[1].ranks[0], sig)
         since = time.monotonic()
