@@ -26,7 +26,7 @@ state() {
 	/usr/bin/python3 -c 'import json, sys, urllib.request
 def ask(path, body=None):
     r = urllib.request.Request(sys.argv[1] + path, body, {"Content-Type": "application/json"})
-    return json.load(urllib.request.urlopen(r, timeout=10))
+    return json.load(urllib.request.urlopen(r, timeout=180))
 j = ask("/wsync/journal")
 sums = [r["checksums"] for r in ask("/weights_checker", b"{\"action\": \"checksum\"}")["ranks"]]
 told = ("/pause_generation", "/flush_cache", "/update_weights_from_distributed",
@@ -330,15 +330,16 @@ changed() {
 }
 
 @test "a look at the values of a huge tensor ends when the push is told to" {
+	# one block of 2 TiB, which takes longer to read than eventually waits
 	/usr/bin/python3 -c 'import json, struct
-n = 4000000 * 8192 * 2
-h = json.dumps({"a_proj.weight": {"dtype": "BF16", "shape": [4000000, 8192],
+n = 1048576 * 1048576 * 2
+h = json.dumps({"a_proj.weight": {"dtype": "BF16", "shape": [1048576, 1048576],
                                   "data_offsets": [0, n]}}).encode()
 f = open("huge.safetensors", "wb")
 f.write(struct.pack("<Q", len(h)) + h)
 f.truncate(8 + len(h) + n)'
-	start push wsync-push -e "$url" huge.safetensors --quantize fp8 --block-size 1048576x8192 \
-		--verify none --json
+	start push wsync-push -e "$url" huge.safetensors --quantize fp8 \
+		--block-size 1048576x1048576 --verify none --json
 	eventually grep -q '"phase":"init"' push.out
 	sleep 0.3
 	kill -TERM "$pid"
