@@ -120,15 +120,19 @@ prepare_two() {
 	logprobs -e "$a" --save before.json
 	try wsync-ctl pause -e "$a"
 	expect_status 0
+	SECONDS=0
 	logprobs -e "$a" before.json --timeout 500ms
 	expect_status 10
+	[ "$SECONDS" -lt 30 ] || explain "took $SECONDS s" # not the default of 60 s
 	err_has "a server that is paused or asleep keeps prompts waiting"
 	try wsync-ctl resume -e "$a"
 	logprobs -e "$a" before.json
 	expect_status 0
 	endpoint d --model one --fault hang:generate:2
-	logprobs -e "$url" --save x --timeout 500ms
+	SECONDS=0
+	logprobs -e "$url" --save x --timeout 2s # the first prompt is answered in time
 	expect_status 10
+	[ "$SECONDS" -lt 30 ] || explain "took $SECONDS s"
 	err_has "prompt 2: POST"
 	for fault in garbage wrong-length refuse drop; do
 		endpoint "$fault" --model one --fault "$fault:generate:1"

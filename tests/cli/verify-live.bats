@@ -236,8 +236,10 @@ where 0.4 is allowed"
 		esac
 	done
 	talker hang reply=hang
+	SECONDS=0
 	logprobs -e "$url" --save a.json --timeout 500ms
 	expect_status 10
+	[ "$SECONDS" -lt 30 ] || explain "took $SECONDS s" # not the default of 60 s
 	err_has "no complete answer after"
 	err_has "wsync-ctl resume"
 	[ ! -e a.json ]
