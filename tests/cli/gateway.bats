@@ -31,6 +31,7 @@ port_of() { echo "${1##*:}"; }
 register() { call /add_inference_endpoint "{\"host\":\"127.0.0.1\",\"port\":$(port_of "$1")}"; }
 version_of() { curl -sS "$1/model_info" | grep -o '"weight_version":"[^"]*"'; }
 paused_by() { curl -sS "$1/wsync/journal" | grep -c pause_generation; }
+is_paused() { [ "$(paused_by "$1")" != 0 ]; }
 
 @test "add, list, sync, remove, at both spellings" {
 	for prefix in "" /api/v1; do
@@ -394,15 +395,9 @@ print(" ".join(l["weight_version"] for l in lines if l["type"] == "result"))'; }
 	curl -sS -m 30 -d "{\"source\":\"$scratch/ckpt\"}" "$gateway/sync_inference_weights" \
 		>/dev/null 2>&1 3>&- &
 	background+=($!)
-	for _ in $(seq 100); do
-		[ "$(paused_by "$slow")" != 0 ] && break
-		sleep 0.05
-	done
+	eventually is_paused "$slow"
 	kill "${background[2]}" # not SIGINT, which a background job of a script ignores
-	for _ in $(seq 200); do
-		kill -0 "${background[2]}" 2>/dev/null || break
-		sleep 0.05
-	done
+	eventually eval '! kill -0 "${background[2]}" 2>/dev/null'
 	curl -sS "$slow/wsync/journal" >journal
 	grep -q continue_generation journal || explain "$(<journal)"
 }
@@ -415,8 +410,7 @@ print(" ".join(l["weight_version"] for l in lines if l["type"] == "result"))'; }
 		"$gateway/sync_inference_weights" \
 		>left.out 2>&1 3>&- &
 	local client=$!
-	is_paused() { [ "$(paused_by "$slow")" != 0 ]; }
-	eventually is_paused
+	eventually is_paused "$slow"
 	kill "$client"
 	wait "$client" || true
 	was_left() { version_of "$slow" | grep -q '"left"'; }

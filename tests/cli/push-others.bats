@@ -5,7 +5,7 @@ load helpers
 
 prepare() { safetensors small.safetensors {a,b,c,d,e,f}.weight:F32:64,16 >/dev/null; }
 
-buckets=(--bucket-size 4KiB --bucket-timeout 30s)
+buckets=(--bucket-size 4KiB --bucket-timeout 300s)
 
 # held STEP N OPTION...: a push that stands still while it waits for the answer to the N-th request
 # to STEP, which the endpoint gives late. $pid; its output: held.out and held.err.
@@ -54,8 +54,9 @@ truncate -s 0 small.safetensors"
 	expect_state partial True default
 }
 
-# until_there FILE: a shell command for `meddle` that waits for FILE.
-until_there() { printf 'for _ in $(seq 600); do [ ! -e %s ] || break; sleep 0.05; done' "$1"; }
+# until_there FILE: a shell command for `meddle` that waits for FILE. After three minutes it fails,
+# and the proxy closes the connection without an answer.
+until_there() { printf 'timeout 180 sh -c "until [ -e %s ]; do sleep 0.05; done"' "$1"; }
 
 @test "a push that ends within another is seen by the other one" {
 	endpoint e
