@@ -382,8 +382,7 @@ a_is_partial() {
 	mkfifo fifo
 	HANG="pread small 1048576" HANG_FIFO=fifo LD_PRELOAD=$tools/hang_io.so \
 		ASAN_OPTIONS=verify_asan_link_order=0 \
-		start push timeout 600 wsync-push small.safetensors -e "$url" --include a \
-		--verify hash
+		start push wsync-push small.safetensors -e "$url" --include a --verify hash
 	eventually grep -qr '"inherited":true' state/wsync/pushes # the transfer is over
 	touch small.safetensors
 	timeout 600 sh -c ': >fifo'
