@@ -112,7 +112,7 @@ start() {
 	background+=("$pid")
 }
 
-# eventually COMMAND...: until it succeeds, for three minutes as in `try`. A pause is a read from a
+# eventually COMMAND...: until it succeeds, for three minutes at most. A pause is a read from a
 # FIFO that nobody writes to: no process is started for it, as for sleep(1).
 eventually() {
 	local end=$((SECONDS + 180)) nothing
