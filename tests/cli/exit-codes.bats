@@ -105,11 +105,12 @@ expect() {
 		                     stdout=open("out", "w"), stderr=open("err", "w"),
 		                     preexec_fn=lambda: signal.signal(signal.SIGINT,
 		                                                      signal.default_int_handler))
-		until = time.monotonic() + 20
-		while "pause" not in open("out").read() and time.monotonic() < until:
+		until = time.monotonic() + 180
+		while "pause" not in open("out").read():
+		    assert time.monotonic() < until
 		    time.sleep(0.05)
 		p.send_signal(signal.SIGINT)
-		print(p.wait(20))
+		print(p.wait(180))
 	END
 	out=$(<out) err=$(<err) last=wsync-push status=$(<outcome)
 	expect_status -2

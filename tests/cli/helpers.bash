@@ -214,7 +214,7 @@ endpoint() {
 # journal URL EXPRESSION: over the endpoint's journal j, its state s, the paths of its requests, and
 # its updates over a group.
 journal() {
-	curl -sS --max-time 10 "$1/wsync/journal" | /usr/bin/python3 -S -c 'import json, sys
+	curl -sS --max-time 180 "$1/wsync/journal" | /usr/bin/python3 -S -c 'import json, sys
 j = json.load(sys.stdin)
 s, paths = j["state"], [r["path"] for r in j["requests"]]
 updates = [r for r in j["requests"] if r["path"] == "/update_weights_from_distributed"]

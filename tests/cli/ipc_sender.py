@@ -150,7 +150,7 @@ def post(case, *pickles, flush=False):
     request = urllib.request.Request(URL + "/update_weights_from_tensor", json.dumps(body).encode(),
                                      {"Content-Type": "application/json"})
     try:
-        with urllib.request.urlopen(request, timeout=20) as reply:
+        with urllib.request.urlopen(request, timeout=180) as reply:
             status, text = reply.status, reply.read()
     except urllib.error.HTTPError as e:
         status, text = e.code, e.read()

@@ -106,6 +106,6 @@ if path == "/pause_generation":
 	expect_status 5
 	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' \
 		"[('untouched', False)]"
-	curl -sS --max-time 10 "$direct/wsync/journal" | grep -q '"paused":false' ||
+	curl -sS --max-time 180 "$direct/wsync/journal" | grep -q '"paused":false' ||
 		explain "left paused"
 }

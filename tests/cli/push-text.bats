@@ -86,10 +86,11 @@ hung() {
 		                     stdout=subprocess.DEVNULL,
 		                     stderr=subprocess.PIPE, text=True)
 		def asked(path):
-		    with urllib.request.urlopen(url + "/wsync/journal", timeout=10) as reply:
+		    with urllib.request.urlopen(url + "/wsync/journal", timeout=180) as reply:
 		        return path in [r["path"] for r in json.load(reply)["requests"]]
-		end = time.time() + 10
-		while not asked("/continue_generation") and time.time() < end:
+		end = time.time() + 180
+		while not asked("/continue_generation"):
+		    assert time.time() < end
 		    time.sleep(0.05)
 		p.terminate()
 		time.sleep(0.05)
@@ -100,7 +101,7 @@ hung() {
 		except subprocess.TimeoutExpired:
 		    began = time.time()
 		    p.terminate()
-		    p.wait(10)
+		    p.wait(180)
 		    print(p.returncode == -signal.SIGTERM, time.time() - began < 1)
 		print(p.stderr.read().count("interrupted, cleaning up (again to quit at once)\n"))
 	PY
@@ -113,6 +114,6 @@ hung() {
 	try timeout --preserve-status 1 wsync-push small.safetensors -e "$url" --on-partial resume
 	expect_status 143
 	err_has "interrupted, cleaning up"
-	curl -sS --max-time 10 "$url/wsync/journal" | grep -q continue_generation ||
+	curl -sS --max-time 180 "$url/wsync/journal" | grep -q continue_generation ||
 		explain "the endpoint is still paused"
 }

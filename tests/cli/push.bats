@@ -374,13 +374,14 @@ is it a router or a proxy? use the address of the server itself"
 			                     stdout=subprocess.PIPE, text=True)
 			def asked():
 			    j = json.load(urllib.request.urlopen(url + "/wsync/journal",
-			                                         timeout=10))
+			                                         timeout=180))
 			    return any(r["path"] == "/" + route for r in j["requests"])
-			end = time.time() + 10
-			while not asked() and time.time() < end:
+			end = time.time() + 180
+			while not asked():
+			    assert time.time() < end
 			    time.sleep(0.05)
 			p.send_signal(signal.SIGTERM)
-			lines = [json.loads(l) for l in p.communicate(timeout=20)[0].splitlines()]
+			lines = [json.loads(l) for l in p.communicate(timeout=180)[0].splitlines()]
 			said = [l["ok"] for l in lines if l["type"] == "endpoint"
 			        and l["phase"] == phase]
 			print(lines[-1]["error"]["code"], lines[-1]["error"]["phase"], True in said)
@@ -499,7 +500,7 @@ is it a router or a proxy? use the address of the server itself"
 		last = size()
 		time.sleep(1)
 		p.send_signal(signal.SIGTERM)
-		end = json.loads(p.communicate(timeout=20)[0].splitlines()[-1])
+		end = json.loads(p.communicate(timeout=180)[0].splitlines()[-1])
 		ns = end["ns"]
 		whole = sum(v for k, v in ns.items() if k != "total") >= 0.99 * ns["total"]
 		print(good, last[0] <= first[0], last[1] < first[1] + 32768, whole, end["ok"],
@@ -520,7 +521,7 @@ is it a router or a proxy? use the address of the server itself"
 		while json.loads(p.stdout.readline())["type"] != "result":
 		    pass
 		p.send_signal(signal.SIGTERM)
-		end = json.loads(p.communicate(timeout=20)[0].splitlines()[-1])
+		end = json.loads(p.communicate(timeout=180)[0].splitlines()[-1])
 		print(end["ok"], end["error"]["code"], end["results"], p.returncode)
 	PY
 	[ "${lines[-1]}" = "False cancelled 1 -15" ] || { echo "$output" >&2; false; }
@@ -555,7 +556,7 @@ is it a router or a proxy? use the address of the server itself"
 		        break
 		said.append(push())
 		p.stdin.close()
-		p.wait(timeout=20)
+		p.wait(timeout=180)
 		e.terminate()
 		print(said)
 	PY
@@ -613,7 +614,7 @@ is it a router or a proxy? use the address of the server itself"
 		time.sleep(0.3)
 		os.truncate("big.safetensors", 1000)
 		os.kill(pid, signal.SIGCONT)
-		end = json.loads(p.communicate(timeout=20)[0].splitlines()[-1])
+		end = json.loads(p.communicate(timeout=180)[0].splitlines()[-1])
 		print(p.returncode, [e["state"] for e in end["endpoints"]],
 		      end["ns"]["total"] < 5e9)
 	PY

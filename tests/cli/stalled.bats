@@ -82,11 +82,11 @@ each() {
 		p = subprocess.Popen(argv, stdout=subprocess.PIPE)
 		first = os.read(p.stdout.fileno(), 100)
 		time.sleep(1.5)  # longer than a push would wait
-		print(p.poll(), first + p.stdout.read() == open("whole", "rb").read(), p.wait(10))
+		print(p.poll(), first + p.stdout.read() == open("whole", "rb").read(), p.wait(180))
 		p = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 		os.read(p.stdout.fileno(), 100)
 		p.terminate()
-		print(p.wait(5))
+		print(p.wait(180))
 	PY
 	[ "$output" = $'None True 0\n-15' ] || { echo "$output" >&2; false; }
 }
@@ -127,7 +127,7 @@ each() {
 		    text += chunk
 		    time.sleep(0.12 if p.poll() is None else 0)
 		lines = text.decode().splitlines()
-		print(p.wait(10), any(l.startswith("pushed ") for l in lines),
+		print(p.wait(180), any(l.startswith("pushed ") for l in lines),
 		      "dropped here" in text.decode(), len(text) > 6000)
 	PY
 	[ "$output" = "0 True False True" ] || { echo "$output" >&2; false; }
@@ -139,18 +139,18 @@ each() {
 		import json, signal, subprocess, sys, time, urllib.request
 		url = sys.argv[1]
 		def journal():
-		    return json.load(urllib.request.urlopen(url + "/wsync/journal", timeout=10))
+		    return json.load(urllib.request.urlopen(url + "/wsync/journal", timeout=180))
 		p = subprocess.Popen(["wsync-push", "small.safetensors", "-e", url, "--json"],
 		                     stdout=subprocess.PIPE,
 		                     stderr=subprocess.DEVNULL)
-		end = time.monotonic() + 20
+		end = time.monotonic() + 180
 		while not any(r["path"] == "/continue_generation" for r in journal()["requests"]):
 		    assert time.monotonic() < end
 		    time.sleep(0.02)
 		for _ in range(4):
 		    p.send_signal(signal.SIGXCPU)
 		    time.sleep(0.2)
-		p.communicate(timeout=20)
+		p.communicate(timeout=180)
 		print(p.returncode == -signal.SIGXCPU, journal()["state"]["paused"])
 	PY
 	[ "$output" = "True False" ] || { echo "$output" >&2; false; }
@@ -164,7 +164,7 @@ limited() { try prlimit --fsize="$1" "${@:2}"; }
 	limited 600 wsync-push small.safetensors -e "$url" --bucket-size 1KiB --json
 	expect_status 8
 	err_has "wsync-push: writing standard output: File too large"
-	last_state() { curl -sS --max-time 10 "$url/wsync/journal" |
+	last_state() { curl -sS --max-time 180 "$url/wsync/journal" |
 		/usr/bin/python3 -c 'import json, sys
 s = json.load(sys.stdin)["state"]; print(s["paused"], s["groups"], s["weight_version"])'; }
 	[ "$(last_state)" = "False [] default" ] || explain "$(last_state)"

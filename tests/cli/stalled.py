@@ -42,12 +42,12 @@ def stopped_terminal():
 
 
 def journal(url):
-    with urllib.request.urlopen(url + "/wsync/journal", timeout=10) as reply:
+    with urllib.request.urlopen(url + "/wsync/journal", timeout=180) as reply:
         return json.load(reply)
 
 
 def await_step(url, step, process):
-    end = time.monotonic() + 30
+    end = time.monotonic() + 180
     while step not in [r["path"].lstrip("/") for r in journal(url)["requests"]]:
         assert time.monotonic() < end and process.poll() is None, "it never came to " + step
         time.sleep(0.02)
