@@ -775,13 +775,19 @@ def add_options(point, chance):
     return point
 
 
+RUNNING = []  # names of the points that run now
+
+
 def attempt(point):
     """What is wrong with it, and whether that may be the machine's; how long it took."""
     began, why, slow = time.monotonic(), None, False
+    RUNNING.append(point.name)
     try:
         run(point)
     except Exception as e:
         why, slow = "%s: %s" % (type(e).__name__, e), getattr(e, "slow", False)
+    finally:
+        RUNNING.remove(point.name)
     return why, slow, time.monotonic() - began
 
 

@@ -32,7 +32,8 @@ TORCH_NAME = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "F8_E4M3": "float8_e4
               "I32": "int32", "F32": "float32", "I64": "int64", "F64": "float64"}
 
 # Seconds, of every wait: far more than a step takes on the slowest machine. Only a hang uses it up.
-PATIENCE = 1200
+# Less than Suite.SECONDS, so that the case that hangs is reported as the failure.
+PATIENCE = 600
 
 
 class Skip(Exception):
@@ -368,7 +369,7 @@ class Suite:
     SECONDS = 1800  # ends a suite that hangs; a slow machine needs less
 
     def __init__(self, program="bin/wsync-push"):
-        self.cases, self.program = [], program
+        self.cases, self.program, self.running = [], program, ""
 
     def case(self, title):
         return lambda function: self.cases.append((title, function)) or function
@@ -376,7 +377,8 @@ class Suite:
     def main(self, set_up):
         """set_up() makes what each case gets as its argument, or raises Skip."""
         def too_long(*_):
-            print("# stopped: the suite took longer than %d s" % self.SECONDS, flush=True)
+            print("# stopped: the suite took longer than %d s, in the case: %s" % (
+                self.SECONDS, self.running), flush=True)
             sys.exit(1)
         try:
             if not os.path.exists(os.path.join(BUILD, self.program)):
@@ -392,9 +394,8 @@ class Suite:
                   if not self.run(i, title, function, fixture)]
         return 1 if failed else 0
 
-    @staticmethod
-    def run(i, title, function, fixture):
-        began = time.monotonic()
+    def run(self, i, title, function, fixture):
+        began, self.running = time.monotonic(), title
         try:
             function(fixture)
             print("ok %d - %s # %.1f s" % (i, title, time.monotonic() - began), flush=True)

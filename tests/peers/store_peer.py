@@ -36,7 +36,7 @@ PLAIN = {"use_libuv": False} if VERSION >= (2, 4) else {}
 
 
 # Nothing waits that long but a hang, as in lib.py.
-PATIENCE = datetime.timedelta(seconds=1200)
+PATIENCE = datetime.timedelta(seconds=600)
 
 
 def client(port):

@@ -48,7 +48,8 @@ def draw(points, chance):
 
 
 def too_long(*_):
-    print("Bail out! it took longer than %d s" % SECONDS, flush=True)
+    print("Bail out! it took longer than %d s, at %s" % (
+        SECONDS, ", ".join(fault_lib.RUNNING) or "the preparation"), flush=True)
     sys.exit(1)
 
 
