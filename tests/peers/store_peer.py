@@ -54,7 +54,8 @@ def raises(function):
 def wait_in_vain(store, port):
     before = time.monotonic()
     why = raises(lambda: store.wait(["never"], datetime.timedelta(milliseconds=200)))
-    assert why and time.monotonic() - before > 0.1, why
+    waited = time.monotonic() - before
+    assert why and 0.1 < waited < 300, (waited, why)
     if VERSION < (2, 1):
         store = client(port)  # it does not survive a time-out
     store.set("after", "timeout")
