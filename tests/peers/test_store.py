@@ -131,7 +131,7 @@ def cases_for(suite, version, epoch):
         with serve(3, "grp") as store, forks(
                 torch, *(("gloo", store.port, rank, 3, "grp") for rank in (1, 2))):
             prefix = "/grp/grp/0/" if version == "1.13" else "/grp/grp//cpu//0/"
-            assert store.text("gloo", lib.PATIENCE) == "%s %s" % (prefix, epoch)
+            assert store.text("gloo", lib.PATIENCE // 2) == "%s %s" % (prefix, epoch)
             assert " %s+:rank=1" % epoch in store.text("report"), store.text("report")
             assert store.text("trouble") == "", store.ask("trouble")
 
