@@ -156,7 +156,8 @@ static int check_usage(const struct verify_config *cfg, const struct opt_args *a
 {
 	if (!cfg->naming.config && !n_endpoints)
 		return ws_err_set(err, WS_EUSAGE,
-		                  "routing: --config is needed: answers do not contain their shape");
+		                  "routing: --config is needed: answers do not contain "
+		                  "their shape");
 	if (cfg->npy && args->n + n_endpoints > 1)
 		return ws_err_set(err, WS_EUSAGE, "--npy: is for one answer");
 	return 0;

@@ -93,7 +93,6 @@ hung() {
 		    assert time.time() < end
 		    time.sleep(0.05)
 		p.terminate()
-		time.sleep(0.05)
 		p.terminate()  # the same wish: timeout(1) tells its child, then its whole group
 		try:
 		    p.wait(0.5)
@@ -102,7 +101,7 @@ hung() {
 		    began = time.time()
 		    p.terminate()
 		    p.wait(180)
-		    print(p.returncode == -signal.SIGTERM, time.time() - began < 1)
+		    print(p.returncode == -signal.SIGTERM, time.time() - began < 8)
 		print(p.stderr.read().count("interrupted, cleaning up (again to quit at once)\n"))
 	PY
 	[ "$output" = $'True True\n1' ] || { echo "$output" >&2; false; }

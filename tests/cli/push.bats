@@ -543,7 +543,7 @@ is it a router or a proxy? use the address of the server itself"
 		    while (line := json.loads(p.stdout.readline()))["type"] != "result":
 		        pass
 		    return line["error"]["code"] if not line["ok"] else line["wire_bytes"] // line[
-		        "bytes"], time.time() - start < 3
+		        "bytes"], time.time() - start < 8 # --connect-timeout is 10 s
 		said = [push()]
 		os.kill(pid, signal.SIGKILL)
 		said.append(push())
@@ -616,7 +616,7 @@ is it a router or a proxy? use the address of the server itself"
 		os.kill(pid, signal.SIGCONT)
 		end = json.loads(p.communicate(timeout=180)[0].splitlines()[-1])
 		print(p.returncode, [e["state"] for e in end["endpoints"]],
-		      end["ns"]["total"] < 5e9)
+		      end["ns"]["total"] < 60e9)
 	PY
 	[ "${lines[-1]}" = "3 ['partial', 'partial'] True" ] || { echo "$output" >&2; false; }
 	expect_journal "$good" 'j["state"]["paused"], j["state"]["groups"]' '(False, [])'

@@ -82,10 +82,11 @@ static bool is_hub_name(const char *name)
 /* True for "http://host" and for "host:30000", but not for a file's URL. */
 static bool is_address(const char *name)
 {
-	const char *colon = strrchr(name, ':');
-	if (strstr(name, ".safetensors") || (strstr(name, "://") && strncmp(name, "http", 4)))
+	const char *port = strrchr(name, ':');
+	const bool url = strstr(name, "://") != NULL;
+	if (strstr(name, ".safetensors") || (url && strncmp(name, "http", 4)))
 		return false;
-	return strstr(name, "://") || (colon && colon[1] && !colon[1 + strspn(colon + 1, "0123456789")]);
+	return url || (port && port[1] && !port[1 + strspn(port + 1, "0123456789")]);
 }
 
 static int explain_open(const char *name, struct ws_err *err)
