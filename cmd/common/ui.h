@@ -54,15 +54,13 @@ void ui_warn(struct ui *ui, const char *url, const char *fmt, ...)
 void ui_say(struct ui *ui, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* UI_TEXT_MAX: the longest name that a tensor may have. */
 enum { UI_TEXT_MAX = 4096, UI_BUFFER_SIZE = 2 * UI_TEXT_MAX, UI_BUFFERS = 12 };
-/* A buffer for one line, valid until the thread's next UI_BUFFERS - 1 calls of this function, which
- * ui_text and ui_words also use. */
+/* A buffer for one line. The results of this function, ui_text and ui_words last for the thread's
+ * next UI_BUFFERS - 1 calls of these three. */
 char *ui_buffer(void);
-/* Makes foreign text printable and cuts it at UI_TEXT_MAX bytes. The result lasts for seven more
- * calls. */
+/* Makes foreign text printable and cuts it at UI_TEXT_MAX bytes. */
 const char *ui_text(const char *foreign);
 /* A sentence of the library with the options of the programs in place of the fields that it names:
- * "use --pause abort" for "use {pause} abort" (err.h). The result lasts for three more calls, the
- * text itself where it names none. */
+ * "use --pause abort" for "use {pause} abort" (err.h). A sentence that names none is returned. */
 const char *ui_words(const char *sentence);
 /* The arguments of the program, and a line or request that it reads. If one of them contains a
  * field in braces, that is the user's text and stays unchanged. The pointers are kept. */

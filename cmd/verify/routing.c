@@ -84,7 +84,7 @@ static void print_answer(struct ui *ui, const struct ws_routing_told *t, size_t 
 	if (r->cached_tokens > 0)
 		printf(", %" PRId64 " tokens as an earlier pass chose", r->cached_tokens);
 	if (bad)
-		printf(", %zu impossible rows", bad);
+		printf(", %zu impossible row%s", bad, bad == 1 ? "" : "s");
 	putchar('\n');
 }
 

@@ -27,8 +27,8 @@ int ws_sock_connect(const char *host, uint16_t port, ws_deadline until,
 int ws_sock_connect_addr(const struct sockaddr *sa, socklen_t len, ws_deadline until,
                          const struct ws_cancel *cancel, struct ws_err *err);
 
-/* Finds out within a minute that the peer's machine or the network is gone: neither sends
- * anything when it loses power. Waits then end with WS_EDATA or WS_ESYSTEM. */
+/* Finds out within a minute of silence that the peer's machine or the network is gone: neither
+ * sends anything when it loses power. Reads then fail with WS_EDATA. */
 void ws_sock_keep_alive(int fd);
 
 /* Waits until fd is ready for `events` (POLLIN/POLLOUT). 0: ready; -1: WS_ETIMEOUT,

@@ -178,7 +178,7 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 		                  o->backend == WS_BACKEND_IPC ? "ipc" : "tensor");
 	if (o->gpu && o->backend != WS_BACKEND_NCCL && o->backend != WS_BACKEND_IPC)
 		return ws_err_set(err, WS_EUSAGE,
-		                  "{gpu} is for {backend} nccl or ipc: no other uses a GPU");
+		                  "{gpu} is for {backend} nccl or ipc: no other sends from a GPU");
 	if (o->ipc_by_ordinal && o->backend != WS_BACKEND_IPC)
 		return ws_err_set(err, WS_EUSAGE, "{ipc_by_ordinal} is for {backend} ipc");
 	if (check_disk(o, err))

@@ -17,7 +17,7 @@ enum { WS_RING_SLOTS = 16, WS_RING_SLOT = 4 << 20, WS_RING_READERS = 8 };
 struct ws_ring; /* opaque */
 
 int ws_ring_open(struct ws_gpu *gpu, struct ws_ring **out, struct ws_err *err);
-/* Call it when the copies out of the ring are done. NULL is fine. */
+/* Call it when the copies out of the ring are done, or were awaited long enough. NULL is fine. */
 void ws_ring_close(struct ws_ring *r);
 
 /* Requests a read of bytes [at, at+n) of a span, n at most a slot. *asked false: no slot is

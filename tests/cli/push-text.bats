@@ -76,9 +76,8 @@ hung() {
 }
 
 # A resume that hangs keeps the clean-up waiting; the second signal is for that.
-@test "a signal ends the transfer, a second one ends the clean-up" {
-	endpoint one --fault hang:continue_generation:1
-	run /usr/bin/python3 - "$url" <<-'PY'
+signal_thrice() { # URL
+	run /usr/bin/python3 - "$1" <<-'PY'
 		import json, os, signal, subprocess, sys, time, urllib.request
 		url = sys.argv[1]
 		p = subprocess.Popen(["wsync-push", "small.safetensors", "-e", url],
@@ -93,6 +92,7 @@ hung() {
 		    assert time.time() < end
 		    time.sleep(0.05)
 		p.terminate()
+		time.sleep(0.05)
 		p.terminate()  # the same wish: timeout(1) tells its child, then its whole group
 		try:
 		    p.wait(0.5)
@@ -104,7 +104,18 @@ hung() {
 		    print(p.returncode == -signal.SIGTERM, time.time() - began < 8)
 		print(p.stderr.read().count("interrupted, cleaning up (again to quit at once)\n"))
 	PY
-	[ "$output" = $'True True\n1' ] || { echo "$output" >&2; false; }
+}
+
+# Two signals within 0.3 s count as one. On a busy machine the second one may come later, so there
+# are three tries.
+@test "a signal ends the transfer, a second one ends the clean-up" {
+	for try in 1 2 3; do
+		endpoint "e$try" --fault hang:continue_generation:1
+		signal_thrice "$url"
+		[ "$output" != $'True True\n1' ] || return 0
+	done
+	echo "$output" >&2
+	false
 }
 
 # timeout(1) sends its signal twice, and no shell script should have to know.

@@ -7,8 +7,9 @@
  *
  * Each tensor, or each flattened bucket, is one broadcast into memory allocated before. All
  * broadcasts are started, then awaited; only then are the tensors copied out and loaded. SGLang
- * does the same, so a sender waits here whenever it would wait for servers. (To measure a sender
- * alone, use wsync-bench transport.) The communicator is aborted as soon as anything fails, because
+ * does the same, so a sender waits here whenever it would wait for servers. Loading during the
+ * broadcasts would be faster, and not what servers do. (To measure a sender alone, use wsync-bench
+ * transport.) The communicator is aborted as soon as anything fails, because
  * peers do not notice the failure otherwise. */
 #include "serve_gpu.h"
 

@@ -100,11 +100,13 @@ static CURL *take_handle(struct ws_http *h)
 	return h->n_idle ? h->idle[--h->n_idle] : curl_easy_init();
 }
 
-/* reusable: the transfer succeeded. libcurl does not document what an ended or failed transfer
- * leaves in its handle. */
+/* reusable: the transfer succeeded. libcurl does not document what others leave in their handle.
+ * Before 8.8 it keeps an errno, as of a name whose first address was refused. */
 static void give_handle_back(struct ws_http *h, CURL *easy, bool reusable)
 {
-	if (!reusable || h->n_idle == WS_HTTP_IDLE_HANDLES) {
+	long number = 0;
+	curl_easy_getinfo(easy, CURLINFO_OS_ERRNO, &number);
+	if (!reusable || number || h->n_idle == WS_HTTP_IDLE_HANDLES) {
 		curl_easy_cleanup(easy);
 		return;
 	}

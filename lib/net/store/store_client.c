@@ -291,8 +291,11 @@ static int cancel_wait(struct ws_store_client *c, ws_deadline grace, const struc
                        struct ws_err *err)
 {
 	unsigned char reply;
-	if (begin(c, WS_OP_CANCEL_WAIT, err) || send_request(c, grace, err) ||
-	    receive(c, &reply, 1, grace, err))
+	if (begin(c, WS_OP_CANCEL_WAIT, err)) {
+		c->broken = true; /* its WAIT goes on */
+		return -1;
+	}
+	if (send_request(c, grace, err) || receive(c, &reply, 1, grace, err))
 		return -1;
 	const bool woken = reply == WS_STORE_WOKEN;
 	if (woken && receive(c, &reply, 1, grace, err))

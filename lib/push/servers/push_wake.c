@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_wake.c - endpoints that have released memory. Their weights are woken after the pause,
- * before anything is sent. The rest is woken when the weights are complete again. */
+ * before anything is sent. The rest is woken when the weights are complete again.
+ *
+ * No server reports its released memory, and SGLang's scheduler crashes when it is asked to wake
+ * memory that is awake. So the caller lists the memory, and from then on this file and the journal
+ * keep each endpoint's state. Woken weights are garbage until a push succeeds: the endpoint is
+ * partial. An endpoint that still lacks memory stays paused: the first prompt would crash it. */
 #include "push_state.h"
 
 #include <stdio.h>
