@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hang.h - describes a wait that did not end: facts, probable cause, remedy.
  *
- * The facts are collected when a deadline passes, when the user interrupts, and for the event of a
- * long wait. The cause and the text are pure functions of the facts. Strings of foreign origin in here are
- * already printable. */
+ * The facts are collected when a deadline passes, when the user interrupts, and for the event of
+ * a long wait. The cause and the text are pure functions of the facts. Strings of foreign origin in
+ * here are already printable. */
 #ifndef WSYNC_HANG_H
 #define WSYNC_HANG_H
 

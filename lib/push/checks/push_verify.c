@@ -115,7 +115,8 @@ int push_verify_can(struct ws_push *p, struct ws_err *err)
 		if (rc == 0 && !ws_checksums_are_ours(&sums)) {
 			rc = refuse_kind(url, &sums, "is", err);
 			ws_err_hint(err, "leave {verify} hash out, and run wsync-verify weights "
-			                 "afterwards: it compares samples, or with --twice checksums");
+			                 "afterwards: it compares samples, or checksums "
+			                 "with --twice");
 		}
 		ws_checksums_free(&sums);
 	}
