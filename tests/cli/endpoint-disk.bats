@@ -3,7 +3,7 @@
 # wsync-endpoint's /update_weights_from_disk.
 load helpers
 
-ask() { try curl -sS -m 20 -X "$1" --data-binary "$3" "$url$2"; }
+ask() { try curl -sS -m 180 -X "$1" --data-binary "$3" "$url$2"; }
 
 model() { /usr/bin/python3 "$repo/tests/cli/small_model.py" "$1" m; }
 

@@ -5,7 +5,7 @@
 load helpers
 
 post() { # URL BODY: the answer in $out, its status in $code
-	out=$(curl -s -m 30 -w '\n%{http_code}' -H 'Content-Type: application/json' \
+	out=$(curl -s -m 180 -w '\n%{http_code}' -H 'Content-Type: application/json' \
 		-d "$2" "$1/generate") || true
 	code=${out##*$'\n'}
 	out=${out%$'\n'*}
@@ -166,7 +166,7 @@ push() { try wsync-push "$@" --verify none; expect_status 0; }
 	endpoint e
 	try wsync-ctl pause -e "$url"
 	expect_status 0
-	start waiting curl -s -m 30 -d '{"text": "hi"}' "$url/generate"
+	start waiting curl -s -m 180 -d '{"text": "hi"}' "$url/generate"
 	sleep 0.5
 	[ ! -s waiting.out ] || explain "answered"
 	try wsync-ctl resume -e "$url"

@@ -8,7 +8,7 @@ small() { /usr/bin/python3 "$repo/tests/cli/small_model.py" "$@"; }
 
 # asked PATH [BODY]: $out is the endpoint's answer.
 asked() {
-	try curl -sS -m 20 ${2+--data-binary "$2"} "$url$1"
+	try curl -sS -m 180 ${2+--data-binary "$2"} "$url$1"
 	expect_status 0
 }
 

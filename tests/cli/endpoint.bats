@@ -12,7 +12,7 @@ ready() {
 
 # ask METHOD PATH [BODY [HEADER]]: $status is curl's, $out the body and a line with the HTTP status.
 ask() {
-	try curl -sS -m 10 -w '\n%{http_code}' -X "$1" ${3+--data-binary "$3"} ${4+-H "$4"} "$url$2"
+	try curl -sS -m 180 -w '\n%{http_code}' -X "$1" ${3+--data-binary "$3"} ${4+-H "$4"} "$url$2"
 }
 
 expect_http() { [ "${out##*$'\n'}" = "$1" ] || explain "expected HTTP status $1"; }
@@ -144,9 +144,9 @@ nowhere='{"names": ["a"], "dtypes": ["int8"], "shapes": [[1]], "group_name": "no
 	endpoint e --fault slow:health:1 --fault garbage:model_info:1 \
 		--fault wrong-length:v1/models:1 \
 		--fault-delay 300ms
-	try curl -sS -m 10 -o /dev/null -w '%{http_code} %{time_total}' "$url/health"
+	try curl -sS -m 180 -o /dev/null -w '%{http_code} %{time_total}' "$url/health"
 	[[ $out == "200 0."[3-9]* || $out == "200 "[1-9]* ]] || explain "expected a slow answer"
-	try curl -sS -m 10 -o body "$url/model_info"
+	try curl -sS -m 180 -o body "$url/model_info"
 	expect_status 0
 	[ "$(head -c 1 body | xxd -p)" = 16 ]
 	ask GET /v1/models

@@ -22,7 +22,7 @@ prepare() {
 
 # call PATH [BODY [HEADER]]: $code is the HTTP status, $out the body.
 call() {
-	try curl -sS -m 30 -w '\n%{http_code}' ${2+-d "$2"} ${3+-H "$3"} "$gateway$1"
+	try curl -sS -m 180 -w '\n%{http_code}' ${2+-d "$2"} ${3+-H "$3"} "$gateway$1"
 	code=${out##*$'\n'}
 	out=${out%$'\n'*}
 }
@@ -392,7 +392,7 @@ print(" ".join(l["weight_version"] for l in lines if l["type"] == "result"))'; }
 	start_up slow wsync-endpoint --listen 127.0.0.1:0 \
 		--fault hang:update_weights_from_distributed:1
 	register "$slow"
-	curl -sS -m 30 -d "{\"source\":\"$scratch/ckpt\"}" "$gateway/sync_inference_weights" \
+	curl -sS -m 180 -d "{\"source\":\"$scratch/ckpt\"}" "$gateway/sync_inference_weights" \
 		>/dev/null 2>&1 3>&- &
 	background+=($!)
 	eventually is_paused "$slow"

@@ -105,7 +105,7 @@ with open("m/model.safetensors.index.json", "w") as f:
 	try wsync-push m -e "$url" --backend disk --weight-version 8 --verify hash
 	expect_status 1
 	out_has "1 tensor differs from what was sent"
-	try curl -sS -m 10 "$url/model_info"
+	try curl -sS -m 180 "$url/model_info"
 	out_has '"weight_version":"default"'
 }
 
@@ -219,7 +219,7 @@ print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"],
 	endpoint a --model m
 	try wsync-push m -e "$url" --backend disk --disk-path "$PWD/mount/model"
 	expect_status 0
-	try curl -sS -m 10 "$url/model_info"
+	try curl -sS -m 180 "$url/model_info"
 	out_has "mount/model"
 	try wsync-push m -e "$url" --backend disk --disk-path /nowhere/at/all
 	expect_status 5
@@ -234,7 +234,7 @@ print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"],
 	try wsync-push m -e "$url" --backend disk --disk-dir out --disk-path "$PWD/mount/out" \
 		--weight-version 9
 	expect_status 0
-	try curl -sS -m 10 "$url/model_info"
+	try curl -sS -m 180 "$url/model_info"
 	out_has "mount/out/wsync-9"
 	printf 'm\n' >lines
 	try bash -c 'wsync-push --stdin -e "$1" --backend disk --disk-path /x <lines' - "$url"
@@ -311,7 +311,7 @@ print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"],
 	[ "$(ls out)" = wsync-3 ]
 	try bash -c 'printf "m\nn\n" | wsync-push --stdin -e "$1" --backend disk' - "$url"
 	expect_status 0
-	try curl -sS -m 10 "$url/model_info"
+	try curl -sS -m 180 "$url/model_info"
 	out_has "\"$PWD/n\""
 }
 

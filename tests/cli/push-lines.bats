@@ -124,7 +124,7 @@ asleep() { # MEMORY OPTION...
 	asleep ''
 	lines_to --state-dir own "> >(cat) 2> >(cat >&2)" # the limit is for files, not for pipes
 	line 1 one.safetensors
-	curl -sS -m 20 -d '{"tags":["weights"]}' "$url/release_memory_occupation"
+	curl -sS -m 180 -d '{"tags":["weights"]}' "$url/release_memory_occupation"
 	prlimit --pid "$push" --fsize=0:
 	line 2 'two.safetensors\t8\tweights'
 	prlimit --pid "$push" --fsize=unlimited:
@@ -162,7 +162,7 @@ asleep() { # MEMORY OPTION...
 		--fault refuse:update_weights_from_distributed:2
 	try wsync-push one.safetensors -e "$url"
 	try wsync-ctl sleep --tags weights -e "$url"
-	curl -sS -m 20 -d '{}' "$url/pause_generation" >/dev/null
+	curl -sS -m 180 -d '{}' "$url/pause_generation" >/dev/null
 	try wsync-push two.safetensors -e "$url" --asleep weights
 	expect_status 5
 	err_lacks "stays paused, as it was found"
@@ -225,7 +225,7 @@ asleep() { # MEMORY OPTION...
 	unset HOME XDG_STATE_HOME
 	lines_to
 	line 1 'missing.safetensors\t8\tweights'
-	try curl -sS -m 20 -d '{"tags":["kv_cache"]}' "$url/release_memory_occupation"
+	try curl -sS -m 180 -d '{"tags":["kv_cache"]}' "$url/release_memory_occupation"
 	line 2 'two.safetensors\t8\tkv_cache'
 	no_more 3 no yes
 	has_released '[]' False

@@ -24,7 +24,7 @@ goes_on() {
 }
 
 # tell PATH BODY: what somebody else does.
-tell() { curl -sS -m 20 -d "$2" "$url/$1" >/dev/null; }
+tell() { curl -sS -m 180 -d "$2" "$url/$1" >/dev/null; }
 relabel() { tell update_weight_version "{\"new_version\":\"$1\",\"abort_all_requests\":false}"; }
 
 # expect_state STATE PAUSED LABEL: as the push says of the endpoint, and as it is.
