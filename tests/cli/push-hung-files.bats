@@ -94,7 +94,7 @@ nothing_to_repair() {
 
 @test "the thread that reads for --backend tensor hangs" {
 	endpoint one
-	hung "pread source 5000000" --bucket-timeout 5 --backend tensor
+	hung "pread source 5000000" --bucket-timeout 15 --backend tensor
 	expect_status 10
 	ends partial True
 }

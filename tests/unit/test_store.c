@@ -175,6 +175,7 @@ struct waiter {
 static void *wait_for_keys(void *arg)
 {
 	struct waiter *w = arg;
+	err = (struct ws_err)WS_ERR_INIT;
 	w->rc = ws_store_client_wait(w->c, w->keys, 2, w->until, NULL, &err);
 	w->code = err.code;
 	return NULL;
@@ -266,8 +267,7 @@ TEST(a_wait_and_its_cancelling_may_cross)
 		ok(ws_store_set(s, key, "v", 1, false, &err));
 		pthread_join(t, NULL);
 		woken += w.rc == 0;
-		if (w.rc)
-			assert_int_equal(w.code, WS_ETIMEOUT);
+		assert_int_equal(w.code, w.rc ? WS_ETIMEOUT : WS_OK);
 		value_is(c, key, "v");
 	}
 	print_message("# %d of 200 were woken in time\n", woken);
@@ -300,10 +300,10 @@ TEST(a_cancelled_wait_leaves_the_client_usable_but_in_epoch_a)
 	ws_store_close(s);
 }
 
-/* A store that answers nothing after the handshake, or the WAIT alone. */
+/* A store that answers nothing after the handshake, or the WAIT alone, early or late. */
 struct mute {
 	int listener;
-	bool wakes;
+	bool wakes, crosses;
 	struct ws_cancel *cancel; /* set once the client waits for what never comes */
 };
 
@@ -316,11 +316,15 @@ static void *be_mute(void *arg)
 	/* VALIDATE and its number, PING and its nonce, which goes back */
 	assert_int_equal(recv(fd, got, 10, MSG_WAITALL), 10);
 	assert_int_equal(send(fd, got + 6, 4, 0), 4);
-	assert_true(recv(fd, got, sizeof got, 0) > 0); /* WAIT */
-	const unsigned char woken = WS_STORE_WOKEN;
+	/* WAIT with one key of two bytes; a CANCEL_WAIT may follow at once */
+	assert_int_equal(recv(fd, got, 19, MSG_WAITALL), 19);
+	const unsigned char replies[] = { WS_STORE_WOKEN, WS_STORE_WAIT_CANCELLED };
 	if (m->wakes) {
-		assert_int_equal(send(fd, &woken, 1, 0), 1);
+		assert_int_equal(send(fd, replies, 1, 0), 1);
 		assert_true(recv(fd, got, sizeof got, 0) > 0); /* GET */
+	} else if (m->crosses) {
+		assert_int_equal(recv(fd, got, 1, MSG_WAITALL), 1);
+		assert_int_equal(send(fd, replies, 2, 0), 2);
 	}
 	ws_cancel_set(m->cancel);
 	while (recv(fd, got, sizeof got, 0) > 0)
@@ -329,30 +333,53 @@ static void *be_mute(void *arg)
 	return NULL;
 }
 
+static struct ws_store_client *client_of_mute(struct mute *m, pthread_t *t)
+{
+	struct ws_store_client *c = NULL;
+	uint16_t port;
+	ok(ws_cancel_init(m->cancel, &err));
+	m->listener = ws_sock_listen("127.0.0.1", 0, &port, &err);
+	assert_true(m->listener >= 0);
+	pthread_create(t, NULL, be_mute, m);
+	const struct ws_store_client_opts opts = { .host = "127.0.0.1", .port = port,
+	                                           .no_join = true };
+	ok(ws_store_connect(&opts, WS_FOREVER, NULL, &c, &err));
+	return c;
+}
+
+static void end_mute(struct mute *m, struct ws_store_client *c, pthread_t t)
+{
+	ws_store_disconnect(c);
+	pthread_join(t, NULL);
+	close(m->listener);
+	ws_cancel_fini(m->cancel);
+}
+
+TEST(a_wait_that_is_answered_after_its_deadline_succeeds_without_an_error)
+{
+	struct ws_cancel cancel;
+	struct mute m = { .crosses = true, .cancel = &cancel };
+	const char *const keys[] = { "/k" };
+	pthread_t t;
+	struct ws_store_client *c = client_of_mute(&m, &t);
+	assert_int_equal(ws_store_client_wait(c, keys, 1, ws_deadline_in(1), NULL, &err), 0);
+	assert_int_equal(err.code, WS_OK);
+	end_mute(&m, c, t);
+}
+
 /* Deadlines are far away: only the cancel can end these calls. */
 TEST(a_store_that_answers_no_more_does_not_hide_the_cancel)
 {
 	for (int wakes = 0; wakes < 2; wakes++) {
 		struct ws_cancel cancel;
-		struct mute m = { .listener = -1, .wakes = wakes, .cancel = &cancel };
-		struct ws_store_client *c = NULL;
+		struct mute m = { .wakes = wakes, .cancel = &cancel };
 		struct ws_buf value;
 		pthread_t t;
-		uint16_t port;
-		ok(ws_cancel_init(&cancel, &err));
-		m.listener = ws_sock_listen("127.0.0.1", 0, &port, &err);
-		assert_true(m.listener >= 0);
-		pthread_create(&t, NULL, be_mute, &m);
-		const struct ws_store_client_opts opts = { .host = "127.0.0.1", .port = port,
-		                                           .no_join = true };
-		ok(ws_store_connect(&opts, WS_FOREVER, NULL, &c, &err));
+		struct ws_store_client *c = client_of_mute(&m, &t);
 		ws_buf_init(&value, 100);
 		assert_fails(ws_store_client_get(c, "/k", WS_FOREVER, &cancel, &value, &err), &err,
 		             WS_ECANCELLED, "cancelled");
-		ws_store_disconnect(c);
-		pthread_join(t, NULL);
-		close(m.listener);
-		ws_cancel_fini(&cancel);
+		end_mute(&m, c, t);
 	}
 }
 

@@ -302,8 +302,7 @@ static int cancel_wait(struct ws_store_client *c, ws_deadline grace, const struc
 		return -1;
 	if (reply != WS_STORE_WAIT_CANCELLED)
 		return unexpected(c, reply, err);
-	if (!woken)
-		*err = *reason;
+	*err = woken ? (struct ws_err)WS_ERR_INIT : *reason;
 	return woken ? 0 : -1;
 }
 
