@@ -9,7 +9,7 @@
 #ifndef WS_PUSH_SCATTER_H
 #define WS_PUSH_SCATTER_H
 
-#include "scatter_stripe.h"
+#include "stripe.h"
 #include "wsync/tool/json.h"
 #include "wsync/tool/layout.h"
 #include "wsync/tool/listing.h"

@@ -2,7 +2,7 @@
 /* scatter_bytes.c - the bytes of one rank's parameter, from the checkpoint's tensors.
  *
  * A part is one row of bytes in its parameter (gate rows behind up rows, an expert behind the
- * other). In the checkpoint it is a box (scatter_stripe.h). Bytes behind all parts are padding,
+ * other). In the checkpoint it is a box (stripe.h). Bytes behind all parts are padding,
  * which is sent as zeros. */
 #include "scatter_state.h"
 
@@ -11,85 +11,13 @@
 
 struct store {                  /* memory that the payloads of a batch use */
 	struct ws_span *spans;
-	struct ws_stripe *stripes;
-	size_t n_stripes, cap;
+	struct ws_stripes stripes;
 	size_t *first, *count;      /* of each send */
 };
 
-/* ---- one parameter --------------------------------------------------------------------------- */
-
-static int by_place(const void *a, const void *b)
+static const struct ws_plan_tensor *find(const void *scatter, const struct ws_part *part)
 {
-	const struct ws_stripe *x = a, *y = b;
-	return x->to < y->to ? -1 : x->to > y->to;
-}
-
-/* 1: *out is the stripe; 0: this rank has nothing of the part. */
-static int cut(const struct ws_scatter *s, const struct ws_param *p, const struct ws_part *part,
-               unsigned rank, struct ws_stripe *out, struct ws_err *err)
-{
-	const struct ws_plan_tensor *t = ws_scatter_tensor(s, part);
-	struct ws_box from, to;
-	int64_t dims[WS_MAX_DIMS];
-	ws_layout_place(s->opts.layout, part, rank, &from, &to);
-	ws_layout_dims(s->opts.layout, p, rank, dims);
-	const uint64_t count = ws_stripe_elements(to.n_dims, to.size);
-	if (!count)
-		return 0;
-	if (part->transposed || ws_stripe_run(to.n_dims, to.size, dims) != count)
-		return ws_err_set(err, WS_EREFUSED,
-		                  "parameter %s: %s does not lie in it as one row of bytes",
-		                  p->name, part->name);
-	*out = (struct ws_stripe){ .tensor = t };
-	memcpy(out->at, from.at, sizeof out->at);
-	memcpy(out->size, from.size, sizeof out->size);
-	ws_stripe_measure(out);
-	out->to = ws_stripe_offset(to.n_dims, to.at, dims) * (ws_dtype_bits(t->dtype) / 8);
-	return 1;
-}
-
-static int add_stripe(struct store *st, const struct ws_stripe *s, struct ws_err *err)
-{
-	if (st->n_stripes == st->cap) {
-		const size_t cap = st->cap ? st->cap * 2 : 256;
-		struct ws_stripe *more = reallocarray(st->stripes, cap, sizeof *more);
-		if (!more)
-			return ws_oom(err);
-		st->stripes = more;
-		st->cap = cap;
-	}
-	st->stripes[st->n_stripes++] = *s;
-	return 0;
-}
-
-/* Adds the stripes of bytes [lo, hi) of a rank's parameter. They must fill it without a gap. */
-static int add_range(const struct ws_scatter *s, const struct ws_param *p, unsigned rank,
-                     uint64_t lo, uint64_t hi, struct store *st, struct ws_err *err)
-{
-	const size_t first = st->n_stripes;
-	uint64_t at = lo;
-	for (size_t i = 0; i < p->n_parts; i++) {
-		struct ws_stripe x = { 0 };
-		const int there =
-			cut(s, p, ws_layout_part(s->opts.layout, p->first + i), rank, &x, err);
-		if (there < 0)
-			return -1;
-		if (there && x.to >= lo && x.to < hi && add_stripe(st, &x, err))
-			return -1;
-	}
-	qsort(st->stripes + first, st->n_stripes - first, sizeof *st->stripes, by_place);
-	for (size_t i = first; i < st->n_stripes; i++) {
-		if (st->stripes[i].to != at)
-			return ws_err_set(err, WS_EREFUSED, "parameter %s: its parts leave a gap",
-			                  p->name);
-		at += st->stripes[i].length;
-	}
-	if (at > hi)
-		return ws_err_set(err, WS_EREFUSED,
-		                  "parameter %s: a part of it is in the shares of two senders",
-		                  p->name);
-	const struct ws_stripe zeros = { .to = at, .length = hi - at };
-	return at < hi ? add_stripe(st, &zeros, err) : 0;
+	return ws_scatter_tensor(scatter, part);
 }
 
 /* ---- one batch ------------------------------------------------------------------------------- */
@@ -109,10 +37,10 @@ static int add_piece(const struct ws_scatter *s, const struct ws_scatter_entry *
 		lo = (uint64_t)range->from * row;
 		hi = (uint64_t)range->to * row;
 	}
-	st->first[out->n] = st->n_stripes;
-	if (add_range(s, e->param, rank, lo, hi, st, err))
+	st->first[out->n] = st->stripes.n;
+	if (ws_stripes_add(&st->stripes, s->opts.layout, e->param, rank, lo, hi, find, s, err))
 		return -1;
-	st->count[out->n] = st->n_stripes - st->first[out->n];
+	st->count[out->n] = st->stripes.n - st->first[out->n];
 	out->items[out->n++] =
 		(struct ws_scatter_send){ .rank = rank, .payload = { .length = hi - lo } };
 	return 0;
@@ -153,11 +81,11 @@ static int open_sends(size_t n, struct ws_scatter_sends *out, struct ws_err *err
 static int make_spans(struct ws_scatter_sends *out, struct ws_err *err)
 {
 	struct store *st = out->priv;
-	st->spans = calloc(st->n_stripes + 1, sizeof *st->spans);
+	st->spans = calloc(st->stripes.n + 1, sizeof *st->spans);
 	if (!st->spans)
 		return ws_oom(err);
-	for (size_t i = 0; i < st->n_stripes; i++)
-		ws_stripe_span(&st->stripes[i], &st->spans[i]);
+	for (size_t i = 0; i < st->stripes.n; i++)
+		ws_stripe_span(&st->stripes.items[i], &st->spans[i]);
 	for (size_t i = 0; i < out->n; i++) {
 		out->items[i].payload.spans = st->spans + st->first[i];
 		out->items[i].payload.n_spans = st->count[i];
@@ -184,7 +112,7 @@ const struct ws_stripe *ws_scatter_stripes(const struct ws_scatter_sends *sends,
 {
 	const struct store *st = sends->priv;
 	*n = st->count[i];
-	return st->stripes + st->first[i];
+	return st->stripes.items + st->first[i];
 }
 
 void ws_scatter_sends_free(struct ws_scatter_sends *sends)
@@ -194,7 +122,7 @@ void ws_scatter_sends_free(struct ws_scatter_sends *sends)
 	struct store *st = sends->priv;
 	if (st) {
 		free(st->spans);
-		free(st->stripes);
+		free(st->stripes.items);
 		free(st->first);
 		free(st->count);
 	}
