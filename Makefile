@@ -34,7 +34,7 @@ program = $(shell command -v $(firstword $(1)) 2>/dev/null)
 package = $(shell $(PKG_CONFIG) --exists $(1) 2>/dev/null && echo y)
 MISSING := $(foreach p,$(firstword $(CC)) $(firstword $(PKG_CONFIG)), \
 	$(if $(call program,$(p)),,$(p)))
-MISSING += $(foreach p,libcurl libcjson libxxhash,$(if $(call package,$(p)),,$(p)))
+MISSING += $(foreach p,libcurl libcjson libxxhash libcrypto,$(if $(call package,$(p)),,$(p)))
 MISSING := $(strip $(MISSING))
 HAVE_MHD := $(call package,libmicrohttpd)
 HAVE_SCDOC := $(call program,scdoc)
@@ -71,19 +71,19 @@ ifneq ($(SANITIZE),)
 BASEFLAGS += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=undefined
 LDFLAGS += -fsanitize=$(SANITIZE)
 endif
-DEP_CFLAGS := $(shell $(PKG_CONFIG) --cflags libcurl libcjson libxxhash 2>/dev/null)
+DEP_CFLAGS := $(shell $(PKG_CONFIG) --cflags libcurl libcjson libxxhash libcrypto 2>/dev/null)
 # xxHash is inlined into hash.c and not linked.
-LIBS       := $(shell $(PKG_CONFIG) --libs libcurl libcjson 2>/dev/null) -lm -ldl -pthread
+LIBS       := $(shell $(PKG_CONFIG) --libs libcurl libcjson libcrypto 2>/dev/null) -lm -ldl -pthread
 MHD_LIBS   := $(shell $(PKG_CONFIG) --libs libmicrohttpd 2>/dev/null)
 
 # The dependency rule of the house, enforced by what each layer can find:
 # cmd -> include/wsync; cmd/gateway also httpd. In lib each folder sees those above it in this
 # list, as far as its line says:
 #   base; names, model, check and transform (not each other); net, gpu (nothing of models)
-# client, staging; group; state, diagnose (not each other); verify (neither group nor push); push;
-# bench. endpoint is the other end: it sees none from client on, because each end reads the servers'
-# protocol for itself. httpd, the HTTP server of endpoint and cmd/gateway, sees base and the sockets
-# of net. A folder with folders inside is one layer.
+# proof (names, model and transform); client, staging; group; state, diagnose (not each other);
+# verify (neither group nor push); push; bench. endpoint is the other end: it sees none from client
+# on, because each end reads the servers' protocol for itself. httpd, the HTTP server of endpoint
+# and cmd/gateway, sees base and the sockets of net. A folder with folders inside is one layer.
 dirs = $(foreach d,$(1),$(addprefix -I,$(patsubst %/,%,$(wildcard lib/$(d)/ lib/$(d)/*/))))
 INC_base  = -Ilib/base
 INC_names = $(call dirs,base names)
@@ -97,8 +97,9 @@ INC_staging = $(INC_transform) -Ilib/gpu -Ilib/staging
 INC_group = $(INC_client) $(call dirs,transform gpu staging group)
 INC_state = $(INC_group) -Ilib/state
 INC_diagnose = $(INC_group) -Ilib/diagnose
-INC_verify = $(INC_client) $(call dirs,transform verify)
-INC_push  = $(INC_group) $(call dirs,state diagnose verify push)
+INC_proof = $(INC_model) $(call dirs,transform) -Ilib/proof
+INC_verify = $(INC_client) $(call dirs,transform verify) -Ilib/proof
+INC_push  = $(INC_group) $(call dirs,state diagnose proof verify push)
 INC_httpd = -Ilib/base -Ilib/net -Ilib/httpd
 INC_endpoint = $(INC_check) $(call dirs,transform net gpu endpoint) -Ilib/httpd
 INC_bench = $(INC_push) -Ilib/bench
@@ -198,6 +199,7 @@ $(BUILD)/obj/lib/staging/%.o: LAYER = $(INC_staging)
 $(BUILD)/obj/lib/group/%.o: LAYER = $(INC_group)
 $(BUILD)/obj/lib/state/%.o: LAYER = $(INC_state)
 $(BUILD)/obj/lib/diagnose/%.o: LAYER = $(INC_diagnose)
+$(BUILD)/obj/lib/proof/%.o: LAYER = $(INC_proof)
 $(BUILD)/obj/lib/verify/%.o: LAYER = $(INC_verify)
 $(BUILD)/obj/lib/push/%.o: LAYER = $(INC_push)
 $(BUILD)/obj/lib/httpd/%.o: LAYER = $(INC_httpd)
@@ -485,7 +487,7 @@ install: all $(BUILD)/install/libwsync.a ## install under PREFIX (/usr/local), i
 		$(call quote,libdir=$(call under_prefix,$(libdir))) \
 		$(call quote,includedir=$(call under_prefix,$(includedir))) '' 'Name: wsync' \
 		'Description: push model weights into running inference servers' \
-		'Version: $(VERSION)' 'Requires: libcurl libcjson' \
+		'Version: $(VERSION)' 'Requires: libcurl libcjson libcrypto' \
 		'Libs: -L"$${libdir}" -lwsync -lm -ldl -pthread' 'Cflags: -I"$${includedir}"' \
 		> $(to_lib)/pkgconfig/wsync.pc
 	set -e; for m in $(if $(HAVE_SCDOC),$(notdir $(MANS))); do s=$${m##*.}; \

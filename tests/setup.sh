@@ -8,7 +8,7 @@ set -euo pipefail
 show=
 if [ "${1-}" = -n ]; then show=1; shift; fi
 what=${1:-check}
-build=(gcc libc6-dev make pkg-config libcurl4-openssl-dev libcjson-dev libxxhash-dev \
+build=(gcc libc6-dev make pkg-config libcurl4-openssl-dev libcjson-dev libxxhash-dev libssl-dev \
     libmicrohttpd-dev)
 check=(g++ clang libcmocka-dev bats perl scdoc man-db python3 python3-torch python3-numpy curl
        mmdebstrap uidmap procps iproute2 openssl mandoc bash-completion zsh fish shellcheck

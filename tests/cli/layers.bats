@@ -12,8 +12,8 @@ load helpers
 		$(if $(filter lib/%,$d),$(word 2,$(subst /, ,$d)),$d)))")' show) \
 		>&2 <<-END
 base: base
-bench: base bench check client diagnose gpu group model names net push staging state transform \
-verify
+bench: base bench check client diagnose gpu group model names net proof push staging state \
+transform verify
 check: base check model names
 client: base check client model names net
 cmd: cmd/common
@@ -26,11 +26,12 @@ httpd: base httpd net
 model: base model names
 names: base names
 net: base net
-push: base check client diagnose gpu group model names net push staging state transform verify
+proof: base model names proof transform
+push: base check client diagnose gpu group model names net proof push staging state transform verify
 staging: base gpu model names staging transform
 state: base check client gpu group model names net staging state transform
 transform: base model names transform
-verify: base check client model names net transform verify
+verify: base check client model names net proof transform verify
 	END
 	# and each is compiled with its own list
 	for d in "$repo"/lib/*/; do
