@@ -17,9 +17,10 @@ void list_add(struct list_job *job, const struct tensors_row *row)
 }
 
 void list_add_param(struct list_job *job, const char *name, const char *dtype, unsigned n_dims,
-                    const int64_t *dims)
+                    const int64_t *dims, const void *origin)
 {
-	struct tensors_row row = { .name = name, .dtype = dtype, .n_dims = n_dims, .dims = dims };
+	struct tensors_row row = { .name = name, .dtype = dtype, .n_dims = n_dims, .dims = dims,
+	                           .origin = origin };
 	enum ws_dtype known;
 	row.sized = ws_dtype_from_torch(dtype, &known) &&
 	            ws_dtype_bytes(known, n_dims, dims, &row.bytes);
@@ -32,6 +33,10 @@ void list_finish(struct list_job *job)
 	job->tensors += job->list.n;
 	job->bytes += job->list.bytes;
 }
+
+const char *const list_checksum_names[] = {
+	"none", "sglang-cpu", "sglang-cuda", "sha256", "reported", NULL,
+};
 
 static struct list_config cfg = {
 	.common.connect_ns = 10 * WS_NS_PER_S, .timeout_ns = 60 * WS_NS_PER_S,
@@ -51,8 +56,11 @@ static const struct opt opts[] = {
 	         .basic = true),
 	OPT_FLAG(0, "runtime", &cfg.runtime,
 	         "list the parameters that a server of this config should have", .basic = true),
+	OPT_CHOICE(0, "checksum", list_checksum_names, &cfg.checksum,
+	           "with --runtime SOURCE: add the checksum that a server computes of each "
+	           "parameter; of endpoints: the one that they report (none)", .basic = true),
 	OPT_NAMING(&cfg.naming),
-	OPT_GROUP("Transforms (--as-sent)"),
+	OPT_GROUP("Transforms (--as-sent, --checksum)"),
 	OPT_TRANSFORMING(&cfg.transforming),
 	OPT_GROUP("Server (--runtime)"),
 	OPT_UINT(0, "tp", "N", 1, 1024, &cfg.tp, "with --runtime: tensor-parallel size (1)",
@@ -83,16 +91,27 @@ static const struct opt_program program = {
 	.summary = "List tensor names, dtypes and shapes. SOURCE is a .safetensors file, a "
 	           "checkpoint directory, cuda-ipc:MANIFEST (GPU memory of a trainer) or "
 	           "synthetic:MODEL[:SEED]; without it, the running endpoints are listed. "
-	           "Transforms need --as-sent; --config needs --as-sent or --runtime.",
+	           "Transforms need --as-sent or --checksum; --config needs --as-sent or "
+	           "--runtime.",
 	.examples = { "wsync-list-weights ckpt/ --include '*.layers.0.*' --hash",
 	              "wsync-list-weights --endpoint gpu7:30000 --format names",
-	              "wsync-list-weights --runtime --config ckpt/ --tp 8 --rank 3" },
+	              "wsync-list-weights ckpt/ --runtime --tp 8 --rank 3 --checksum sglang-cuda" },
 	.max_args = OPT_MANY,
 	.opts = opts,
 };
 
+static int check_checksum(const struct opt_args *args)
+{
+	const bool reported = cfg.checksum == LIST_CHECKSUM_REPORTED;
+	if (!cfg.checksum || (reported ? !args->n && !cfg.runtime : args->n && cfg.runtime))
+		return OPT_GO;
+	return opt_usage(&program, "--checksum %s: %s", list_checksum_names[cfg.checksum],
+	                 reported ? "of endpoints only" : "with --runtime and a SOURCE only");
+}
+
 static int check_usage(const struct opt_args *args)
 {
+	const bool predicts = cfg.runtime && cfg.checksum;
 	const struct naming *n = &cfg.naming;
 	const bool asks = cfg.common.endpoints.n || cfg.common.pool;
 	if (asks && (args->n || cfg.runtime))
@@ -115,12 +134,12 @@ static int check_usage(const struct opt_args *args)
 	if (!cfg.runtime && !cfg.as_sent && (n->config || n->map || n->sharded_tp))
 		return opt_usage(&program, "--%s: with --runtime or --as-sent only",
 		                 n->config ? "config" : n->map ? "map" : "sharded");
-	if (!cfg.as_sent && transforming_given(&cfg.transforming))
-		return opt_usage(&program, "--%s: with --as-sent only",
+	if (!cfg.as_sent && !predicts && transforming_given(&cfg.transforming))
+		return opt_usage(&program, "--%s: with --as-sent or --checksum only",
 		                 transforming_given(&cfg.transforming));
 	if (transforming_lacks(&cfg.transforming))
 		return opt_usage(&program, "%s", transforming_lacks(&cfg.transforming));
-	return OPT_GO;
+	return check_checksum(args);
 }
 
 static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)

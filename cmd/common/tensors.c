@@ -29,6 +29,11 @@ static void widen(int *width, const char *text)
 		*width = (int)n;
 }
 
+static const char *shape_text(char dst[SHAPE_TEXT], const struct tensors_row *r)
+{
+	return r->shapeless ? "-" : ui_shape(dst, SHAPE_TEXT, r->n_dims, r->dims);
+}
+
 void tensors_add(struct tensors *t, const struct tensors_row *row)
 {
 	char shape[SHAPE_TEXT];
@@ -36,29 +41,32 @@ void tensors_add(struct tensors *t, const struct tensors_row *row)
 	t->bytes += row->bytes;
 	widen(&t->name_width, row->name);
 	widen(&t->dtype_width, row->dtype);
-	widen(&t->shape_width, ui_shape(shape, sizeof shape, row->n_dims, row->dims));
+	widen(&t->shape_width, shape_text(shape, row));
 }
 
-static void print_json(const struct tensors *t, const struct tensors_row *r, const uint64_t *hash)
+static void print_json(const struct tensors *t, const struct tensors_row *r, const char *sum)
 {
 	struct ws_jw *w = ui_line(t->ui, "tensor");
 	ws_jw_str(w, "name", r->name);
 	ws_jw_str(w, "dtype", *r->dtype ? r->dtype : NULL);
-	ui_json_shape(w, "shape", r->n_dims, r->dims);
+	if (r->shapeless)
+		ws_jw_null(w, "shape");
+	else
+		ui_json_shape(w, "shape", r->n_dims, r->dims);
 	if (r->sized)
 		ws_jw_uint(w, "bytes", r->bytes);
 	else
 		ws_jw_null(w, "bytes");
-	if (hash)
-		ws_jw_hex64(w, "hash", *hash);
+	if (sum)
+		ws_jw_str(w, t->sum_key ? t->sum_key : "hash", *sum ? sum : NULL);
 	if (t->from_key)
 		ws_jw_str(w, t->from_key, t->from);
-	if (t->made)
-		ws_jw_str(w, "made", r->made);
+	if (t->note_key)
+		ws_jw_str(w, t->note_key, r->note);
 	ui_line_end(t->ui);
 }
 
-static void print_tsv(const struct tensors_row *r, const uint64_t *hash)
+static void print_tsv(const struct tensors_row *r, const char *sum)
 {
 	printf("%s\t%s\t%s", ui_text(r->name), *r->dtype ? ui_text(r->dtype) : "-",
 	       r->n_dims ? "" : "-");
@@ -68,39 +76,38 @@ static void print_tsv(const struct tensors_row *r, const uint64_t *hash)
 		printf("\t%llu", (unsigned long long)r->bytes);
 	else
 		printf("\t-");
-	if (hash)
-		printf("\t%016llx", (unsigned long long)*hash);
+	if (sum)
+		printf("\t%s", *sum ? sum : "-");
 	putchar('\n');
 }
 
-static void print_aligned(const struct tensors *t, const struct tensors_row *r,
-                          const uint64_t *hash)
+static void print_aligned(const struct tensors *t, const struct tensors_row *r, const char *sum)
 {
 	char shape[SHAPE_TEXT], size[32] = "-";
 	if (r->sized)
 		ws_format_size(size, sizeof size, r->bytes);
 	printf("%-*s  %-*s  %-*s  %10s", t->name_width, ui_text(r->name), t->dtype_width,
 	       *r->dtype ? ui_text(r->dtype) : "-", t->shape_width,
-	       ui_shape(shape, sizeof shape, r->n_dims, r->dims), size);
-	if (hash)
-		printf("  %016llx", (unsigned long long)*hash);
-	if (r->made)
-		printf("  %s", ui_text(r->made));
+	       shape_text(shape, r), size);
+	if (sum)
+		printf("  %16s", *sum ? sum : "-");
+	if (r->note)
+		printf("  %s", ui_text(r->note));
 	putchar('\n');
 }
 
-void tensors_print(const struct tensors *t, const struct tensors_row *row, const uint64_t *hash)
+void tensors_print(const struct tensors *t, const struct tensors_row *row, const char *sum)
 {
 	if (t->ui->json)
-		print_json(t, row, hash);
+		print_json(t, row, sum);
 	else if (t->ui->quiet)
 		return;
 	else if (t->format == TENSORS_NAMES)
 		puts(ui_text(row->name));
 	else if (t->format == TENSORS_TSV)
-		print_tsv(row, hash);
+		print_tsv(row, sum);
 	else
-		print_aligned(t, row, hash);
+		print_aligned(t, row, sum);
 }
 
 void tensors_total(const struct tensors *t)

@@ -7,11 +7,18 @@
 #include "tensors.h"
 #include "transforming.h"
 
+#include "wsync/tool/layout.h"
+
+/* --checksum: of a SOURCE's parameters one that servers compute (enum ws_checksum_fn and 1), of
+ * endpoints those that they report. */
+enum { LIST_CHECKSUM_NONE, LIST_CHECKSUM_REPORTED = 4 };
+extern const char *const list_checksum_names[];
+
 struct list_config {
 	struct opt_common common;
 	struct naming naming;
 	struct transforming transforming;
-	unsigned format;
+	unsigned format, checksum;
 	bool hash, as_sent, runtime;
 	const char *prefix;
 	uint64_t rank, tp, ep, attention_tp; /* 0: not given, for tp, ep and attention_tp */
@@ -22,15 +29,16 @@ struct list_job {
 	const struct list_config *cfg;
 	struct ui *ui;
 	struct tensors list;
+	const struct ws_layout *layout; /* with --runtime */
 	size_t tensors; /* of every listing so far */
 	uint64_t bytes;
 };
 
 /* Adds a row, unless --include or --exclude omits it. */
 void list_add(struct list_job *job, const struct tensors_row *row);
-/* The same for a parameter. dtype is torch's name, and may be unknown. */
+/* The same for a parameter. dtype is torch's name, and may be unknown. origin: the caller's. */
 void list_add_param(struct list_job *job, const char *name, const char *dtype, unsigned n_dims,
-                    const int64_t *dims);
+                    const int64_t *dims, const void *origin);
 /* Prints the sum below the rows, and adds it to that of the run. */
 void list_finish(struct list_job *job);
 

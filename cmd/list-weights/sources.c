@@ -5,6 +5,9 @@
 
 #include "run.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 /* Prints row i: a tensor of s, or without s an item of a catalog. */
 static int print_row(struct list_job *job, const struct ws_source *s, size_t i, struct ws_err *err)
 {
@@ -18,8 +21,10 @@ static int print_row(struct list_job *job, const struct ws_source *s, size_t i, 
 	if (job->cfg->hash &&
 	    (s ? ws_source_hash(s, t, &hash, err) : ws_item_hash(item, &hash, err)))
 		return -1;
+	char text[17];
+	snprintf(text, sizeof text, "%016" PRIx64, hash);
 	list->from = ws_source_file_name(s ? s : item->source, t->file);
-	tensors_print(list, &list->rows[i], job->cfg->hash ? &hash : NULL);
+	tensors_print(list, &list->rows[i], job->cfg->hash ? text : NULL);
 	return 0;
 }
 
@@ -63,13 +68,13 @@ static int list_catalog(struct list_job *job, const struct ws_catalog *c, struct
 	if (tensors_start(&job->list, ws_catalog_count(c), err))
 		return -1;
 	job->list.from_key = "file";
-	job->list.made = true;
+	job->list.note_key = "made";
 	for (size_t i = 0; i < ws_catalog_count(c); i++) {
 		const struct ws_item *item = ws_catalog_item(c, i);
 		list_add(job, &(struct tensors_row){
 			.name = item->name, .dtype = ws_dtype_torch(item->dtype),
 			.n_dims = item->n_dims, .dims = item->dims, .sized = true,
-			.bytes = item->bytes, .made = item->derivation, .origin = item,
+			.bytes = item->bytes, .note = item->derivation, .origin = item,
 		});
 	}
 	return print_rows(job, NULL, err);

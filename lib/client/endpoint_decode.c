@@ -144,8 +144,9 @@ static int decode_sums(const struct ws_json *node, size_t i, struct ws_checksum_
 	for (const struct ws_json *s = ws_json_first(sums); s; s = ws_json_next(s)) {
 		struct ws_checksum *item = &rank->items[rank->n++];
 		item->name = ws_json_key(s);
+		item->text = ws_json_string(s);
 		if (!ws_weight_name_ok(item->name) ||
-		    !parse_digest(ws_json_string(s), &item->value, longer))
+		    !parse_digest(item->text, &item->value, longer))
 			return ws_err_set(err, WS_EREFUSED, "/weights_checker: ranks[%zu] has an "
 			                  "entry that is no checksum", i);
 	}

@@ -9,7 +9,7 @@ import json
 import struct
 import sys
 
-SIZE = {"F32": 4, "F16": 2, "BF16": 2}
+SIZE = {"F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1}
 
 
 def put(path, name, row, column, value):

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """small_model.py - a checkpoint of a few kilobytes with the names of a real family.
 
-small_model.py FAMILY DIR [--prefix P] [--fp8] [--dtype F32] [--only GLOB]: writes DIR/config.json
-and DIR/model.safetensors. --prefix goes before every name, as a trainer's wrapper puts it."""
+small_model.py FAMILY DIR [--prefix P] [--fp8] [--dtype F32] [--only GLOB] [--moe N] [--dense N]:
+writes DIR/config.json and DIR/model.safetensors. --prefix goes before every name, as a trainer's
+wrapper puts it. --moe: inner size of an expert; --dense: layers without experts (1)."""
 import argparse
 import fnmatch
 import json
@@ -14,7 +15,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../peers"))
 import mkst  # noqa: E402
 
 H, I, LAYERS, HEADS, KV, HEAD, VOCAB = 128, 256, 2, 8, 2, 16, 200
-EXPERTS, MOE, Q_RANK, KV_RANK, NOPE, ROPE, V = 8, 32, 48, 32, 8, 8, 16
+EXPERTS, MOE, DENSE, Q_RANK, KV_RANK, NOPE, ROPE, V = 8, 32, 1, 48, 32, 8, 8, 16
 BLOCK = 16
 ARCH = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM",
         "qwen3_moe": "Qwen3MoeForCausalLM", "deepseek_v3": "DeepseekV3ForCausalLM"}
@@ -27,13 +28,13 @@ def config(family, fp8):
          "vocab_size": VOCAB, "tie_word_embeddings": family == "qwen3"}
     if family == "qwen3_moe":
         c.update(num_experts=EXPERTS, num_experts_per_tok=2, moe_intermediate_size=MOE,
-                 decoder_sparse_step=1, mlp_only_layers=[0])
+                 decoder_sparse_step=1, mlp_only_layers=list(range(DENSE)))
     if family == "deepseek_v3":
         c.update(num_key_value_heads=HEADS, q_lora_rank=Q_RANK, kv_lora_rank=KV_RANK,
                  qk_nope_head_dim=NOPE, qk_rope_head_dim=ROPE, v_head_dim=V,
                  n_routed_experts=EXPERTS,
                  n_shared_experts=1, num_experts_per_tok=2, n_group=2, topk_group=1,
-                 moe_intermediate_size=MOE, first_k_dense_replace=1, moe_layer_freq=1,
+                 moe_intermediate_size=MOE, first_k_dense_replace=DENSE, moe_layer_freq=1,
                  topk_method="noaux_tc", num_nextn_predict_layers=0)
     if fp8:
         c["quantization_config"] = {"quant_method": "fp8", "weight_block_size": [BLOCK, BLOCK],
@@ -64,7 +65,7 @@ def layer(family, i):
                   (at + "self_attn.o_proj", H, HEADS * HEAD)]
     if family.startswith("qwen3"):
         norms += [(at + "self_attn.q_norm", HEAD), (at + "self_attn.k_norm", HEAD)]
-    if i > 0 and family in ("qwen3_moe", "deepseek_v3"):
+    if i >= DENSE and family in ("qwen3_moe", "deepseek_v3"):
         for e in range(EXPERTS):
             linear += mlp(f"{at}mlp.experts.{e}.", MOE)
         if family == "deepseek_v3":
@@ -87,14 +88,15 @@ def tensors(family, fp8, dtype):
             if fp8:
                 out.append((name + ".weight_scale_inv", "F32",
                             [-(-rows // BLOCK), -(-cols // BLOCK)]))
-        if i > 0 and family in ("qwen3_moe", "deepseek_v3"):
+        if i >= DENSE and family in ("qwen3_moe", "deepseek_v3"):
             out.append((f"model.layers.{i}.mlp.gate.weight", dtype, [EXPERTS, H]))
-        if i > 0 and family == "deepseek_v3":
+        if i >= DENSE and family == "deepseek_v3":
             out.append((f"model.layers.{i}.mlp.gate.e_score_correction_bias", "F32", [EXPERTS]))
     return out
 
 
 def main():
+    global MOE, DENSE
     p = argparse.ArgumentParser()
     p.add_argument("family", choices=ARCH)
     p.add_argument("dir")
@@ -102,7 +104,10 @@ def main():
     p.add_argument("--fp8", action="store_true")
     p.add_argument("--dtype", default="BF16")
     p.add_argument("--only", default="*")
+    p.add_argument("--moe", type=int, default=MOE)
+    p.add_argument("--dense", type=int, default=DENSE)
     a = p.parse_args()
+    MOE, DENSE = a.moe, a.dense
     os.makedirs(a.dir, exist_ok=True)
     with open(os.path.join(a.dir, "config.json"), "w") as f:
         json.dump(config(a.family, a.fp8), f, indent=1)

@@ -101,22 +101,26 @@ def prepare(version):
 
 
 class Server:
-    def __init__(self, version):
+    def __init__(self, version, model=None, tp=1):
         torch, directory = prepare(version)
         self.version, self.new = version, version.startswith("0.5.")
         self.url = "http://127.0.0.1:%d" % lib.free_port()
         self.log = open(lib.scratch("sglang-%s.err" % version), "w+")
         env = {"PYTHONPATH": os.path.join(lib.HERE, "sglang") + ":" + directory,
                "WSYNC_SHOW": os.path.dirname(directory), "WSYNC_SHIM": "" if self.new else "vllm",
-               "SGLANG_USE_CPU_ENGINE": "1", "TORCHDYNAMO_DISABLE": "1", "HF_HUB_OFFLINE": "1"}
+               "SGLANG_USE_CPU_ENGINE": "1", "TORCHDYNAMO_DISABLE": "1", "HF_HUB_OFFLINE": "1",
+               "SGLANG_CPU_OMP_THREADS_BIND": "|".join(str(i) for i in range(tp))}
         argv = [os.path.join(lib.HERE, "python.sh"), torch, "-m", "sglang.launch_server",
-                "--model-path", make(0), "--device", "cpu", "--host", "127.0.0.1",
+                "--model-path", model or make(0), "--tp-size", str(tp),
+                "--device", "cpu", "--host", "127.0.0.1",
                 "--port", self.url.rsplit(":", 1)[1], "--attention-backend", "torch_native",
                 "--sampling-backend", "pytorch", "--disable-cuda-graph",
                 "--disable-overlap-schedule",
                 "--skip-tokenizer-init", "--max-total-tokens", "4096", "--max-running-requests",
                 "8",
                 "--mem-fraction-static", "0.05"]
+        if model:  # what it would generate at first may be NaN
+            argv.append("--skip-server-warmup")
         # A group of its own: what it starts ends with it.
         self.child = lib.start(argv, env, stdout=self.log, stderr=self.log, start_new_session=True)
 

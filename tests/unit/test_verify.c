@@ -368,7 +368,8 @@ TEST(a_tied_head_is_the_embedding)
 	uint64_t value = 7;
 	size_t first = 0;
 	const struct ws_hashes h = { .plan = &plan, .values = &value, .sorted = &first };
-	struct ws_checksum sums[] = { { "model.embed_tokens.weight", 7 }, { "lm_head.weight", 7 } };
+	struct ws_checksum sums[] = { { .name = "model.embed_tokens.weight", .value = 7 },
+		                      { .name = "lm_head.weight", .value = 7 } };
 	struct ws_checksum_rank rank = { .items = sums, .n = 2 };
 	struct ws_checksums all = { .ranks = &rank, .n_ranks = 1 };
 	const struct ws_sink nobody = { .event = NULL };
@@ -390,7 +391,7 @@ TEST(equal_bytes_of_another_type_or_shape_are_different)
 	uint64_t value = 7;
 	size_t first = 0;
 	const struct ws_hashes h = { .plan = &plan, .values = &value, .sorted = &first };
-	struct ws_checksum sum = { "a", 7 };
+	struct ws_checksum sum = { .name = "a", .value = 7 };
 	struct ws_checksum_rank rank = { .items = &sum, .n = 1 };
 	struct ws_checksum_kind kind = {
 		.name = "a", .dtype = "bfloat16", .n_dims = 2, .dims = { 4, 6 }
