@@ -12,39 +12,21 @@ enum { PIECE = 1 << 20 };
 
 /* ---- tensors by name ------------------------------------------------------------------------- */
 
-static int by_name(const void *a, const void *b)
-{
-	const struct ws_plan_tensor *const *x = a, *const *y = b;
-	return strcmp((*x)->name, (*y)->name);
-}
-
-static int match_name(const void *name, const void *b)
-{
-	const struct ws_plan_tensor *const *y = b;
-	return strcmp(name, (*y)->name);
-}
-
 static const struct ws_plan_tensor *find(const void *ctx, const struct ws_part *part)
 {
 	const struct ws_predict *p = ctx;
-	const struct ws_plan_tensor **t = bsearch(part->name, p->sorted, p->opts.plan->n_tensors,
-	                                          sizeof *p->sorted, match_name);
-	return t ? *t : NULL;
+	return ws_plan_find(p->opts.plan, p->sorted, part->name);
 }
 
 int ws_predict_open(const struct ws_predict_opts *opts, struct ws_predict **out,
                     struct ws_err *err)
 {
-	const size_t n = opts->plan->n_tensors;
 	struct ws_predict *p = calloc(1, sizeof *p);
-	if (!p || !(p->sorted = calloc(n + 1, sizeof *p->sorted))) {
+	if (!p || !(p->sorted = ws_plan_index(opts->plan))) {
 		free(p);
 		return ws_oom(err);
 	}
 	p->opts = *opts;
-	for (size_t i = 0; i < n; i++)
-		p->sorted[i] = &opts->plan->tensors[i];
-	qsort(p->sorted, n, sizeof *p->sorted, by_name);
 	*out = p;
 	return 0;
 }

@@ -74,6 +74,10 @@ struct ws_plan_opts {
 int ws_plan_make(const struct ws_catalog *c, const struct ws_plan_opts *opts, struct ws_plan **out,
                  struct ws_err *err);
 void ws_plan_free(struct ws_plan *p); /* NULL is fine */
+/* The plan's tensors by name, for ws_plan_find; the caller frees the array. NULL: out of memory. */
+const struct ws_plan_tensor **ws_plan_index(const struct ws_plan *p);
+const struct ws_plan_tensor *ws_plan_find(const struct ws_plan *p,
+                                          const struct ws_plan_tensor **index, const char *name);
 /* ws_source_check_file for each file whose tensors are in bucket b. */
 int ws_plan_check_bucket(const struct ws_plan *p, size_t b, struct ws_err *err);
 

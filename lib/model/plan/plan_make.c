@@ -352,3 +352,35 @@ void ws_plan_free(struct ws_plan *p)
 	free(p->buckets);
 	free(p);
 }
+
+/* ---- tensors by name ------------------------------------------------------------------------- */
+
+static int by_tensor_name(const void *a, const void *b)
+{
+	const struct ws_plan_tensor *const *x = a, *const *y = b;
+	return strcmp((*x)->name, (*y)->name);
+}
+
+static int match_name(const void *name, const void *b)
+{
+	const struct ws_plan_tensor *const *y = b;
+	return strcmp(name, (*y)->name);
+}
+
+const struct ws_plan_tensor **ws_plan_index(const struct ws_plan *p)
+{
+	const struct ws_plan_tensor **index = calloc(p->n_tensors + 1, sizeof *index);
+	for (size_t i = 0; index && i < p->n_tensors; i++)
+		index[i] = &p->tensors[i];
+	if (index)
+		qsort(index, p->n_tensors, sizeof *index, by_tensor_name);
+	return index;
+}
+
+const struct ws_plan_tensor *ws_plan_find(const struct ws_plan *p,
+                                          const struct ws_plan_tensor **index, const char *name)
+{
+	const struct ws_plan_tensor **t =
+		bsearch(name, index, p->n_tensors, sizeof *index, match_name);
+	return t ? *t : NULL;
+}

@@ -72,29 +72,10 @@ static void make_batches(struct ws_scatter *s)
 
 /* ---- tensors and parameters ------------------------------------------------------------------ */
 
-static int by_name(const void *a, const void *b)
-{
-	const struct ws_plan_tensor *const *x = a, *const *y = b;
-	return strcmp((*x)->name, (*y)->name);
-}
-
-static int match_name(const void *name, const void *b)
-{
-	const struct ws_plan_tensor *const *y = b;
-	return strcmp(name, (*y)->name);
-}
-
-static const struct ws_plan_tensor *find_tensor(const struct ws_scatter *s, const char *name)
-{
-	const struct ws_plan_tensor **t = bsearch(name, s->sorted, s->opts.plan->n_tensors,
-	                                          sizeof *s->sorted, match_name);
-	return t ? *t : NULL;
-}
-
 const struct ws_plan_tensor *ws_scatter_tensor(const struct ws_scatter *s,
                                                const struct ws_part *part)
 {
-	return find_tensor(s, part->name);
+	return ws_plan_find(s->opts.plan, s->sorted, part->name);
 }
 
 static int check_tensor(const struct ws_scatter *s, const struct ws_part *part,
@@ -145,7 +126,7 @@ static int want(const struct ws_scatter *s, const struct ws_param *p, struct ws_
 	size_t found = 0;
 	for (size_t i = 0; i < p->n_parts; i++) {
 		const struct ws_part *part = ws_layout_part(s->opts.layout, p->first + i);
-		const struct ws_plan_tensor *t = find_tensor(s, part->name);
+		const struct ws_plan_tensor *t = ws_scatter_tensor(s, part);
 		if (t && check_tensor(s, part, t, err))
 			return -1;
 		found += t != NULL;
@@ -188,20 +169,17 @@ static int add_entries(struct ws_scatter *s, struct ws_err *err)
 
 int ws_scatter_make(const struct ws_scatter_opts *opts, struct ws_scatter **out, struct ws_err *err)
 {
-	const size_t n_params = ws_layout_param_count(opts->layout), n = opts->plan->n_tensors;
+	const size_t n_params = ws_layout_param_count(opts->layout);
 	struct ws_scatter *s = calloc(1, sizeof *s);
 	if (!s || !(s->entries = calloc(n_params + 1, sizeof *s->entries)) ||
 	    !(s->batches = calloc(n_params + 1, sizeof *s->batches)) ||
-	    !(s->sorted = calloc(n + 1, sizeof *s->sorted))) {
+	    !(s->sorted = ws_plan_index(opts->plan))) {
 		ws_scatter_free(s);
 		return ws_oom(err);
 	}
 	s->opts = *opts;
 	s->tp = ws_layout_options(opts->layout)->tp;
 	s->tp = s->tp ? s->tp : 1;
-	for (size_t i = 0; i < n; i++)
-		s->sorted[i] = &opts->plan->tensors[i];
-	qsort(s->sorted, n, sizeof *s->sorted, by_name);
 	if (add_entries(s, err) || ws_scatter_share(s, err)) {
 		ws_scatter_free(s);
 		return -1;
