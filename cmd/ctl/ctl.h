@@ -64,7 +64,7 @@ const char *record_fate(const struct ws_journal_entry *e);
 /* "42 s", "7 min", "3 h" */
 char *record_age(char *dst, size_t n, int64_t since);
 
-/* Reads the records of this user's pushes; without a state directory there are none. Warns about
+/* Reads the records of this user's pushes. Without a state directory the list is empty. Warns about
  * unreadable records. The caller frees the list. */
 void record_read(const struct ctl_job *job, struct ws_journal_list *list);
 /* The last push that may have left this endpoint paused, or NULL. No server reports a pause. */

@@ -66,7 +66,7 @@ void ws_registry_describe(struct ws_registry_entry *e, const struct ws_endpoint_
  * WS_POOL_DEFAULT. Creates the file (mode 0600) and missing directories (0700). */
 int ws_registry_add(const char *path, struct ws_registry_entry *entry, ws_deadline until,
                     const struct ws_cancel *cancel, bool *updated, struct ws_err *err);
-/* Removes the entry with the (host, port) of url. WS_EINPUT: there is none. */
+/* Removes the entry with the (host, port) of url. WS_EINPUT: no entry has it. */
 int ws_registry_remove(const char *path, const char *url, ws_deadline until,
                        const struct ws_cancel *cancel, struct ws_err *err);
 

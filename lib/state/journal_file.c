@@ -205,7 +205,7 @@ static uint64_t digest_of(struct reader *r, const char *key)
 	return 0;
 }
 
-/* Index of the matching name. If there is none: 0, and the key is bad. */
+/* Returns the index of the matching name. If no name matches: marks the key as bad, returns 0. */
 static int choice_of(struct reader *r, const char *key, int n, const char *(*name)(int))
 {
 	const char *text = text_of(r, key, false);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* journal_list.c - reads the records that pushes have left. Records decide which servers are
- * resumed and which commands run again, so only files that nobody else can write are trusted. */
+ * resumed and which commands run again, so files that other users can write are rejected. */
 #include "journal_core.h"
 
 #include "file.h"

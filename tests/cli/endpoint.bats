@@ -12,7 +12,8 @@ ready() {
 
 # ask METHOD PATH [BODY [HEADER]]: $status is curl's, $out the body and a line with the HTTP status.
 ask() {
-	try curl -sS -m 180 -w '\n%{http_code}' -X "$1" ${3+--data-binary "$3"} ${4+-H "$4"} "$url$2"
+	try curl -sS -m 180 -w '\n%{http_code}' -X "$1" \
+		${3+--data-binary "$3"} ${4+-H "$4"} "$url$2"
 }
 
 expect_http() { [ "${out##*$'\n'}" = "$1" ] || explain "expected HTTP status $1"; }

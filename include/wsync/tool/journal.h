@@ -8,7 +8,7 @@
  * behind, and so does a push that leaves an endpoint with half an update.
  *
  * Records of other users are rejected: a record must be a plain file that belongs to this user and
- * that nobody else can write. */
+ * that only this user can write. */
 #ifndef WSYNC_JOURNAL_H
 #define WSYNC_JOURNAL_H
 

@@ -139,7 +139,7 @@ struct grid {
 	int64_t sizes[WS_MAX_DIMS], strides[WS_MAX_DIMS];
 };
 
-/* Finds strides for other dims over the same elements in the same order. False: there are none.
+/* Finds strides for other dims over the same elements in the same order. False: no strides fit.
  * Matches groups of axes by element count; the axes of a group must be dense. */
 static bool reshape(const struct grid *g, unsigned n, const int64_t *dims, int64_t *strides)
 {

@@ -58,7 +58,8 @@ static void forget(struct ws_push *p, bool ended)
 
 /* ---- what is loaded ---- */
 
-/* Returns a tensor that the source does not have as it would be sent; NULL: there is none. */
+/* Returns the name of a tensor that is sent in another form than the source has. NULL: every tensor
+ * is sent as it is. */
 static const char *find_changed(const struct ws_push *p)
 {
 	for (size_t i = 0; i < p->from.plan->n_tensors; i++) {

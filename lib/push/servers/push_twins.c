@@ -34,7 +34,7 @@ static bool can_ask(const struct ws_endpoint_info *info)
 	return info->dp_size == 1;
 }
 
-/* Marks the endpoints that look like another one. Returns false if there are none. */
+/* Marks the endpoints that look like another endpoint. Returns false if no endpoint does. */
 static bool find_suspects(const struct ws_push *p, bool *suspect)
 {
 	bool any = false;
