@@ -137,12 +137,20 @@ static int count_unread(const struct outlet *o)
 	return !o->count_request || ioctl(o->fd, o->count_request, &n) ? 0 : n;
 }
 
-/* Has the reader taken anything since the last call? */
+/* A write would not wait for the reader. So if nothing moves, it is not the reader that is late:
+ * the thread gets no processor, or the disk of a file is busy. */
+static bool has_room(const struct outlet *o)
+{
+	struct pollfd p = { .fd = o->fd, .events = POLLOUT };
+	return poll(&p, 1, 0) == 1 && p.revents & POLLOUT;
+}
+
+/* Has the reader taken anything since the last call, or could it? */
 static bool has_moved(struct outlet *o)
 {
 	const unsigned long long written = atomic_load(&o->written);
 	const int unread = count_unread(o);
-	const bool moved = written != o->seen_written || unread != o->seen_unread;
+	const bool moved = written != o->seen_written || unread != o->seen_unread || has_room(o);
 	o->seen_written = written;
 	o->seen_unread = unread;
 	if (moved)

@@ -37,6 +37,13 @@ each() {
 		--bucket-timeout 1s --on-partial resume -e URL -vv
 }
 
+@test "output to a file is never given up, however late its disk is" {
+	try env SLOW="write .err 2500" LD_PRELOAD="$tools/hang_io.so" \
+		ASAN_OPTIONS=verify_asan_link_order=0 wsync-push small.safetensors -e 127.0.0.1:1
+	expect_status 4
+	err_has "cannot connect"
+}
+
 @test "a push with a progress line on a stopped terminal ends at its deadline and resumes" {
 	endpoint one --fault hang:update_weights_from_distributed:2
 	stalled --tty --endpoint "$url" wsync-push small.safetensors --bucket-size 4KiB -t 1s \

@@ -5,7 +5,7 @@
  *   HANG_FIFO=PATH       first creates PATH.reached; hangs until FIFO PATH is opened for writing
  *   SLOW="CALL PART MS"  each CALL on such a file takes MS milliseconds longer
  *
- * CALL: pread, sendfile, fadvise, fsync or any. A thread that hangs uses no CPU time and receives
+ * CALL: write, pread, sendfile, fadvise, fsync or any. A thread that hangs uses no CPU time and receives
  * no signal, like a thread that waits for a disk. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -67,6 +67,13 @@ static void hinder(const char *call, int fd, long long end)
 	static __typeof__(&name) real; \
 	if (!real) \
 		real = (__typeof__(&name))dlsym(RTLD_NEXT, #name)
+
+ssize_t write(int fd, const void *bytes, size_t n)
+{
+	REAL(write);
+	hinder("write", fd, (long long)n);
+	return real(fd, bytes, n);
+}
 
 ssize_t pread64(int fd, void *dst, size_t n, off64_t at)
 {
