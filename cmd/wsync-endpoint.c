@@ -39,6 +39,7 @@ struct config {
 	int64_t init_ns, receive_ns, ready_ns, complete_ns, slow_ns;
 	struct opt_list faults;
 	bool checksums;
+	unsigned device;
 };
 
 static struct config cfg = {
@@ -47,6 +48,9 @@ static struct config cfg = {
 	.ready_ns = 60 * WS_NS_PER_S, .complete_ns = 300 * WS_NS_PER_S,
 	.slow_ns = 2 * WS_NS_PER_S,
 };
+
+/* "none": wsync's own checksums, of the tensors. */
+static const char *const device_names[] = { "none", "cpu", "cuda", NULL };
 
 static const struct opt opts[] = {
 	OPT_GROUP("Address and key"),
@@ -85,6 +89,8 @@ static const struct opt opts[] = {
 	OPT_CHOICE(0, "torch", torch_names, &cfg.torch, "torch release to emulate (2.6)"),
 	OPT_FLAG(0, "checksums", &cfg.checksums,
 	         "report checksums even if this server family does not", .basic = true),
+	OPT_CHOICE(0, "device", device_names, &cfg.device,
+	           "play a stock server on this device: its checksums are of its parameters"),
 	OPT_STRING(0, "model-path", "NAME", &cfg.model_path,
 	           "model path to report (default: from --model)"),
 	OPT_STRING(0, "served-model-name", "NAME", &cfg.served_model_name,
@@ -286,6 +292,7 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 		.faults = cfg.faults.items,
 		.n_faults = cfg.faults.n,
 		.checksums = cfg.checksums,
+		.device = cfg.device ? device_names[cfg.device] : NULL,
 		.busy = (unsigned)cfg.busy,
 		.api_key_file = run_api_key_file(cfg.common.api_key_file),
 		.model_path = cfg.model_path,

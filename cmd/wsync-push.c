@@ -107,6 +107,7 @@ static const struct opt opts[] = {
 	OPT_STRING(0, "round", "ID", &cfg.round,
 	           "name of the senders' common step (default: the weight version)"),
 	OPT_PUSHING_VERIFY(&cfg.pushing),
+	OPT_PUSHING_COVERAGE(&cfg.pushing),
 	OPT_GROUP("Timeouts"),
 	OPT_CONNECT_TIMEOUT(&cfg.common),
 	OPT_PUSHING_TIMES(&cfg.pushing),

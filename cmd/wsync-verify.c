@@ -73,6 +73,7 @@ static const struct opt opts[] = {
 	OPT_UINT(0, "threads", "N", 1, 16, &cfg.threads,
 	         "threads that read SOURCE (one per processor, at most 8)"),
 	OPT_GROUP_FOR("Weights", "weights"),
+	OPT_PUSHING_COVERAGE(&cfg.pushing),
 	OPT_UINT(0, "seed", "N", 0, UINT64_MAX, &cfg.seed,
 	         "random seed of the choice of samples (0)"),
 	OPT_FLAG(0, "twice", &cfg.twice, "push SOURCE again: no checksum may change"),

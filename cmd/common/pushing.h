@@ -14,6 +14,7 @@ struct pushing {
 	const char *master_address, *group_name, *state_dir, *nccl_lib, *nccl_from;
 	const char *disk_dir, *disk_path;
 	uint64_t master_port, bucket_size, gpu, disk_keep;
+	uint64_t min_coverage;           /* 0: not given */
 	/* the library's enums */
 	unsigned backend, transform_on, protocol, two_phase, format, flush, pause, partial, lineage;
 	unsigned verify;
@@ -84,6 +85,9 @@ extern const char *const pushing_verifies[];
 #define OPT_PUSHING_VERIFY(p)                                                                      \
 	OPT_CHOICE(0, "verify", pushing_verifies, &(p)->verify,                                    \
 	           "check names first; hash: also compare checksums after (names)", .basic = true)
+#define OPT_PUSHING_COVERAGE(p)                                                                    \
+	OPT_UINT(0, "min-coverage", "PERCENT", 1, 100, &(p)->min_coverage,                         \
+	         "bytes that the server's own checksums must prove (100)")
 #define OPT_PUSHING_TIMES(p) \
 	OPT_LIMIT(0, "init-timeout", &(p)->init_ns, "time limit to form the process group (10m)"), \
 	OPT_LIMIT(0, "bucket-timeout", &(p)->bucket_ns, \

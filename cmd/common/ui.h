@@ -95,6 +95,10 @@ void ui_json_name_check(struct ws_jw *w, const struct ws_name_check_run *a);
 void ui_json_text(struct ws_jw *w, const char *key, const char *text);
 /* The same, after ui_words. */
 void ui_json_words(struct ws_jw *w, const char *key, const char *sentence);
+/* What a server's own checksums prove: keys of a JSON object, and "proven 399 of 399 parameters on
+ * 2 ranks, 100 % of the bytes", written to dst, which is returned. */
+void ui_json_proof(struct ws_jw *w, const struct ws_ev_proof *p);
+char *ui_proof(char *dst, size_t n, const struct ws_ev_proof *p);
 /* Dimensions as a JSON array, and as "[151936, 1024]" into dst. */
 void ui_json_shape(struct ws_jw *w, const char *key, unsigned n_dims, const int64_t *dims);
 char *ui_shape(char *dst, size_t n, unsigned n_dims, const int64_t *dims);

@@ -174,6 +174,27 @@ static void put_mismatch(struct ws_jw *w, const struct ws_ev_mismatch *m)
 	ws_jw_str(w, "kind", m->kind);
 	ws_jw_str(w, "expected", m->expected);
 	ws_jw_str(w, "found", m->found);
+	ws_jw_str(w, "cause", m->cause);
+}
+
+void ui_json_proof(struct ws_jw *w, const struct ws_ev_proof *p)
+{
+	ws_jw_uint(w, "parameters", p->parameters);
+	ws_jw_uint(w, "proven", p->proven);
+	ws_jw_uint(w, "opaque", p->opaque);
+	ws_jw_uint(w, "unknown", p->unknown);
+	ws_jw_uint(w, "bytes", p->bytes);
+	ws_jw_uint(w, "proven_bytes", p->proven_bytes);
+	ws_jw_double(w, "coverage", p->percent);
+}
+
+static void put_proof(struct ws_jw *w, const struct ws_ev_proof *p)
+{
+	ui_json_text(w, "url", p->url);
+	ws_jw_uint(w, "ranks", p->ranks);
+	ui_json_proof(w, p);
+	ws_jw_uint(w, "different", p->different);
+	ws_jw_uint(w, "drafts", p->drafts);
 }
 
 static void put_endpoint_result(struct ws_jw *w, const struct ws_ev_endpoint_result *e)
@@ -296,6 +317,9 @@ void ui_json_event(struct ui *ui, const struct ws_event *ev)
 		return;
 	case WS_EV_MISMATCH:
 		put_mismatch(ui_line(ui, "mismatch"), &ev->mismatch);
+		break;
+	case WS_EV_PROOF:
+		put_proof(ui_line(ui, "proof"), &ev->proof);
 		break;
 	case WS_EV_WARNING: {
 		struct ws_jw *w = ui_line(ui, "warning");

@@ -128,7 +128,30 @@ static void text_mismatch(struct ui *ui, const struct ws_ev_mismatch *m)
 		printf(", expected %s", ui_text(m->expected));
 	if (m->found && *m->found)
 		printf(", found %s", ui_text(m->found));
+	if (m->cause)
+		printf("; %s", ui_text(m->cause));
 	putchar('\n');
+}
+
+char *ui_proof(char *dst, size_t n, const struct ws_ev_proof *p)
+{
+	int used = snprintf(dst, n, "proven %zu of %zu parameters on %u rank%s, %.4g %% of "
+	                          "the bytes", p->proven, p->parameters, p->ranks,
+	                          p->ranks == 1 ? "" : "s", p->percent);
+	if (p->unknown && used > 0 && (size_t)used < n)
+		used += snprintf(dst + used, n - (size_t)used, "; it has %zu more, of which "
+		                 "nothing was sent", p->unknown);
+	if (p->drafts && used > 0 && (size_t)used < n)
+		snprintf(dst + used, n - (size_t)used, "; %zu checksums of a draft model were not "
+		         "compared", p->drafts);
+	return dst;
+}
+
+static void text_proof(struct ui *ui, const struct ws_ev_proof *p)
+{
+	char text[256];
+	ui_head(ui, p->proven == p->parameters ? UI_GOOD : UI_WARN, "proof");
+	printf("%s: %s\n", ui_text(p->url), ui_proof(text, sizeof text, p));
 }
 
 /* In whole seconds: more digits would only flicker. */
@@ -280,6 +303,9 @@ void ui_text_event(struct ui *ui, const struct ws_event *ev)
 		break;
 	case WS_EV_MISMATCH:
 		text_mismatch(ui, &ev->mismatch);
+		break;
+	case WS_EV_PROOF:
+		text_proof(ui, &ev->proof);
 		break;
 	case WS_EV_WARNING:
 	case WS_EV_WAITING:

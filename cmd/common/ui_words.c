@@ -21,12 +21,12 @@ static const struct {
 };
 /* Fields of the same names, but for "_". */
 static const char *const alike[] = {
-	"api-key-file", "asleep", "backend", "bucket-size", "ca-file", "config", "disk-dir",
-	"disk-path", "dry-run", "ep", "exclude", "flush", "flush-first", "gpu", "group-name",
-	"include", "keep", "map", "master-address", "master-port", "model", "nccl-from", "pause",
-	"pool", "prompts", "protocol", "quantize", "registry", "reset", "round", "scratch",
-	"sender", "shared-gpu", "state-dir", "tp", "transform-on", "trust-values", "twice",
-	"two-phase", "ue8m0", "unpack", "verify", "weight-version",
+	"api-key-file", "asleep", "backend", "bucket-size", "ca-file", "config", "device",
+	"disk-dir", "disk-path", "dry-run", "ep", "exclude", "flush", "flush-first", "gpu",
+	"group-name", "include", "keep", "map", "master-address", "master-port", "min-coverage",
+	"model", "nccl-from", "pause", "pool", "prompts", "protocol", "quantize", "registry",
+	"reset", "round", "scratch", "sender", "shared-gpu", "state-dir", "tp", "transform-on",
+	"trust-values", "twice", "two-phase", "ue8m0", "unpack", "verify", "weight-version",
 };
 
 static bool is_alike(const char *option, const char *field, size_t n)

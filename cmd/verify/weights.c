@@ -46,6 +46,8 @@ static bool is_wanted(struct shown *s, const struct ws_event *ev)
 	case WS_EV_WARNING:
 	case WS_EV_PROGRESS:
 		return true;
+	case WS_EV_PROOF: /* the answer has it */
+		return false;
 	default:
 		return ui->verbose && !ui->json;
 	}
@@ -85,6 +87,9 @@ static const char *describe(const struct ws_verify_result *r, char *dst, size_t 
 	case WS_MEANS_CHECKSUMS:
 		snprintf(dst, n, "%zu checksums%s are those of the source", r->equal, ranks);
 		break;
+	case WS_MEANS_PROOF:
+		ui_proof(dst, n, &r->proof);
+		break;
 	case WS_MEANS_SAMPLES:
 		snprintf(dst, n,
 		         "%zu sampled parameters are those of the source, %zu not shown, %zu "
@@ -116,7 +121,7 @@ static void print_result(const struct shown *s, const struct ws_verify_result *r
 	const bool yes = r->err.code == WS_OK, no = r->err.code == WS_EMISMATCH;
 	if (ui->json || ui->quiet)
 		return;
-	if (r->drafts) {
+	if (r->drafts && r->means != WS_MEANS_PROOF) {
 		ui_head(ui, UI_WARN, "note");
 		printf("%s: %zu checksums of a draft model were not compared: it is not in the "
 		       "source\n",
@@ -151,6 +156,8 @@ static void put_result(struct ui *ui, const struct ws_verify_result *r)
 	ws_jw_uint(w, "ranks", r->ranks);
 	ws_jw_uint(w, "unknown_ranks", r->unknown_ranks);
 	put_counts(w, r);
+	if (r->means == WS_MEANS_PROOF)
+		ui_json_proof(w, &r->proof);
 	ui_json_words(w, "message", r->err.code == WS_OK ? NULL : r->err.msg);
 	ui_line_end(ui);
 }
@@ -182,13 +189,18 @@ static int look(struct shown *s, const struct opt_args *args, struct ws_verify_r
 {
 	const struct verify_config *cfg = s->job->cfg;
 	struct ws_input in;
+	struct ws_buf state;
 	if (verify_open_source(s->job, args, NULL, &in, err))
 		return -1;
+	ws_buf_init(&state, PUSHING_PATH);
+	const bool found = run_state_dir(cfg->pushing.state_dir, &state, NULL) == 0;
 	const struct ws_verify_opts opts = {
 		.endpoints = s->to->urls,
 		.n_endpoints = s->to->n,
-		.items = in.catalog,
+		.input = &in,
 		TRANSFORMING_CHOICE(&cfg->transforming),
+		.min_coverage = (unsigned)cfg->pushing.min_coverage,
+		.state_dir = found ? ws_buf_str(&state) : NULL,
 		.samples = (size_t)cfg->samples,
 		.seed = cfg->seed,
 		.threads = (unsigned)cfg->threads,
@@ -203,6 +215,7 @@ static int look(struct shown *s, const struct opt_args *args, struct ws_verify_r
 	const int rc =
 		verify_replicas(s->job, &in, err) ? -1 : ws_verify_weights(&opts, results, err);
 	ws_input_close(&in);
+	ws_buf_free(&state);
 	return rc;
 }
 

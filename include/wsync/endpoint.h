@@ -77,6 +77,7 @@ struct ws_endpoint_info {
 	bool on_policy;           /* started with --rl-on-policy-target */
 	char version[64];         /* of the server */
 	char dtype[32];           /* as configured: "auto", "bfloat16" */
+	char device[16];          /* "cuda" (also with ROCm), "cpu", ... */
 	char quantization[32];    /* "": none, or the checkpoint's */
 	char load_format[32];     /* "auto"; "flash_rl": the server makes received weights FP8 */
 	bool keeps_anything;      /* wsync-endpoint without a model: it accepts every dtype */

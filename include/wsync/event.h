@@ -36,6 +36,7 @@ enum ws_event_type {
 	WS_EV_TENSOR,
 	WS_EV_NAMES,
 	WS_EV_MISMATCH,
+	WS_EV_PROOF,
 	WS_EV_WARNING,
 	WS_EV_PROGRESS,
 	WS_EV_WAITING,
@@ -115,6 +116,20 @@ struct ws_ev_mismatch {
 	const char *name;           /* tensor */
 	const char *kind;           /* "missing", "unexpected", "hash", "dtype", "shape" */
 	const char *expected, *found;
+	const char *cause;          /* what `found` is, if that is known; NULL */
+};
+
+/* What a server's own checksums prove. Counts are of parameters, of all ranks together; bytes are
+ * of all ranks. */
+struct ws_ev_proof {
+	const char *url;
+	unsigned ranks;
+	size_t parameters, proven, different;
+	size_t opaque;              /* neither proven nor different */
+	size_t unknown;             /* the server has more, of which nothing was sent */
+	size_t drafts;              /* of a draft model: not compared, not counted */
+	uint64_t bytes, proven_bytes;
+	double percent;             /* of the bytes; rounded down to one decimal place */
 };
 
 struct ws_ev_warning {
@@ -189,6 +204,7 @@ struct ws_event {
 		struct ws_ev_tensor tensor;
 		struct ws_ev_names names;
 		struct ws_ev_mismatch mismatch;
+		struct ws_ev_proof proof;
 		struct ws_ev_warning warning;
 		struct ws_ev_progress progress;
 		struct ws_ev_waiting waiting;

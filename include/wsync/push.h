@@ -106,6 +106,8 @@ struct ws_push_opts {
 	enum ws_push_flush flush;
 	enum ws_pause_mode pause;
 	enum ws_push_verify verify;
+	/* WS_VERIFY_HASH: percent of the bytes that a server's own checksums must prove; 0: 100 */
+	unsigned min_coverage;
 	enum ws_lineage lineage;    /* of the endpoints; unknown: detect it */
 	enum ws_push_partial on_partial; /* stay paused, or resume */
 	/* libnccl.so.2: a path, or a name for the loader; NULL: where it usually is */

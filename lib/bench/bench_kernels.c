@@ -4,6 +4,7 @@
  *
  * Input, output and the copy are written before the first sample, so that no sample takes page
  * faults. */
+#include "digest.h"
 #include "floats.h"
 #include "fp8.h"
 #include "hash.h"
@@ -128,12 +129,28 @@ struct kernel {
 	unsigned reads, makes;
 	struct ws_fp8_rule rule;
 	bool two_step;
+	enum ws_checksum_fn fn;
 };
 
 static int run_hash(struct kernels *k, struct ws_err *err)
 {
 	(void)err;
 	k->hash = ws_hash64(k->x, 2 * k->count);
+	return 0;
+}
+
+/* The checksums that SGLang reports of a parameter. */
+static int run_checksum(struct kernels *k, struct ws_err *err)
+{
+	struct ws_digest d;
+	char hex[WS_CHECKSUM_TEXT];
+	if (ws_digest_open(&d, k->at->fn, err))
+		return -1;
+	ws_digest_begin(&d, 2 * k->count);
+	ws_digest_add(&d, k->x, 2 * k->count);
+	ws_digest_end(&d, hex);
+	ws_digest_close(&d);
+	k->hash = (uint64_t)hex[0];
 	return 0;
 }
 
@@ -193,6 +210,8 @@ static int run_unpack(struct kernels *k, struct ws_err *err)
 #define FP8(scale, exponents) run_fp8, true, 4, 1, .rule = { scale, exponents, B, B }
 static const struct kernel table[] = {
 	{ "hash xxh3-64", run_hash, false, 4, 0, .two_step = false },
+	{ "checksum sglang-cuda", run_checksum, true, 4, 0, .fn = WS_CHECKSUM_SGLANG_CUDA },
+	{ "checksum sglang-cpu", run_checksum, false, 4, 0, .fn = WS_CHECKSUM_SGLANG_CPU },
 	{ "fp8 128x128 xorl", FP8(WS_SCALE_XORL, false) },
 	{ "fp8 128x128 slime", FP8(WS_SCALE_SLIME, false) },
 	{ "fp8 128x128 ue8m0", FP8(WS_SCALE_XORL, true) },

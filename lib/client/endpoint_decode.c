@@ -61,12 +61,14 @@ void ws_endpoint_decode_server_info(const struct ws_json *root, struct ws_endpoi
 	info->on_policy = ws_json_get_string(root, "rl_on_policy_target", NULL) != NULL;
 	take_text(root, "version", info->version, sizeof info->version);
 	take_dtype(root, "dtype", info->dtype, sizeof info->dtype);
+	take_text(root, "device", info->device, sizeof info->device);
 	take_text(root, "quantization", info->quantization, sizeof info->quantization);
 	take_text(root, "load_format", info->load_format, sizeof info->load_format);
 	info->keeps_anything = ws_json_get_bool(root, "keeps_anything", false); /* ours */
 	take_text(root, "nccl_version", info->nccl_version, sizeof info->nccl_version); /* ours */
 	const char *override = ws_json_get_string(root, "json_model_override_args", "");
-	info->quant_override = strstr(override, "\"quantization_config\"") != NULL;
+	info->quant_override = strstr(override, "\"quantization_config\"") ||
+	                       ws_json_get_string(root, "torchao_config", "")[0];
 	take_dtype(root, "kv_cache_dtype", info->kv_cache_dtype, sizeof info->kv_cache_dtype);
 	take_text(root, "weight_version", info->weight_version, sizeof info->weight_version);
 	take_text(root, "model_path", info->model_path, sizeof info->model_path);

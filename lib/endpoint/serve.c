@@ -33,6 +33,11 @@ static int open_model(struct ws_serve *s, const struct ws_serve_opts *o, struct 
 	if (o->routed_experts && !ws_serve_in(o->lineage, WS_IN_FROM_2026))
 		return ws_err_set(err, WS_EUSAGE, "%s has no answers with routed experts",
 		                  ws_serve_lineages[o->lineage].name);
+	s->opts.device = !o->device ? NULL : strcmp(o->device, "cuda") ? "cpu" : "cuda";
+	if (o->device && (!o->model || o->keep != WS_KEEP_MEMORY))
+		return ws_err_set(err, WS_EUSAGE,
+		                  "{device}: the checksums of parameters need {model} and {keep} "
+		                  "memory");
 	if (!o->model)
 		return 0;
 	return ws_serve_model_open(o->model, s->opts.tp, s->opts.ep, o->dtype, o->quantization,

@@ -60,6 +60,9 @@ bool ws_serve_may_update(struct ws_serve_call *c);
 bool ws_serve_has_weights(struct ws_serve_call *c);
 /* In the scheduler. Needs weights or hashes that are kept. */
 void ws_serve_answer_checksums(struct ws_serve_call *c);
+void ws_serve_write_parallelism(struct ws_jw *jw, const struct ws_serve *s, unsigned tp_rank);
+/* serve_runtime_sums.c; the model must have memory */
+void ws_serve_answer_runtime_sums(struct ws_serve_call *c);
 /* Returns the index of word in words, or n if it is not there. */
 size_t ws_serve_find_word(const char *const *words, size_t n, const char *word);
 /* A parameter of the query, or NULL. */

@@ -14,18 +14,21 @@ struct ws_predict {
 /* A parameter at a rank, as bytes. */
 struct predict_param {
 	const struct ws_param *param;
-	enum ws_dtype dtype;
+	enum ws_dtype dtype, stored; /* of the parameter, and of its tensors */
 	int64_t dims[WS_MAX_DIMS];
-	uint64_t bytes;
-	struct ws_stripes stripes;
+	uint64_t bytes, stored_bytes;
+	struct ws_stripes stripes; /* of stored bytes */
 	size_t at;                /* the stripe that was read last */
+	/* of the bytes that were read: are any, the first one, and are they not all equal? */
+	bool read, varies;
+	uint8_t first_byte;
 };
 
 /* WS_EREFUSED: this parameter cannot be predicted. Close it in any case. */
 int predict_param_open(const struct ws_predict *p, const struct ws_param *param, unsigned rank,
                        struct predict_param *out, struct ws_err *err);
 void predict_param_close(struct predict_param *x);
-/* Copies bytes [at, at + n) to dst. Rising offsets are fast. */
+/* Copies stored bytes [at, at + n) to dst. Rising offsets are fast. */
 int predict_param_read(struct predict_param *x, uint64_t at, void *dst, size_t n,
                        struct ws_err *err);
 

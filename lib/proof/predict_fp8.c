@@ -43,7 +43,7 @@ static int measure(const struct predict_param *codes, const struct predict_param
 	const unsigned n = codes->param->n_dims;
 	*g = (struct grid){ .matrices = 1 };
 	if (n < 2 || scales->param->n_dims != n || codes->dtype != WS_DTYPE_F8_E4M3 ||
-	    scales->dtype != WS_DTYPE_F32)
+	    scales->dtype != WS_DTYPE_F32 || scales->stored != WS_DTYPE_F32)
 		return ws_err_set(err, WS_EREFUSED, "its scales are not fp32 of blocks of E4M3");
 	for (unsigned d = 0; d + 2 < n; d++) {
 		if (codes->dims[d] != scales->dims[d])
@@ -61,15 +61,18 @@ static int measure(const struct predict_param *codes, const struct predict_param
 	return 0;
 }
 
-struct strip { /* memory of one row */
+enum { ROWS = 128 }; /* to read at once */
+
+struct strip { /* memory of so many rows of codes, and of one row */
 	uint8_t *codes;
 	float *scales, *numbers;
 	uint16_t *rounded;
 };
 
-static int add_row(const struct grid *g, struct strip *s, struct ws_digest *d, struct ws_err *err)
+static int add_row(const struct grid *g, const uint8_t *codes, struct strip *s, struct ws_digest *d,
+                   struct ws_err *err)
 {
-	ws_unpack_kernels()->e4m3(s->codes, g->cols, g->block, s->scales, s->numbers);
+	ws_unpack_kernels()->e4m3(codes, g->cols, g->block, s->scales, s->numbers);
 	for (int64_t i = 0; i < g->cols; i++)
 		if (isnan(s->numbers[i]))
 			return ws_err_set(err, WS_EREFUSED, "it has a NaN");
@@ -78,23 +81,36 @@ static int add_row(const struct grid *g, struct strip *s, struct ws_digest *d, s
 	return 0;
 }
 
-static int add_rows(const struct ws_predict *p, struct predict_param *codes,
-                    struct predict_param *scales, const struct grid *g, struct strip *s,
-                    struct ws_digest *d, struct ws_err *err)
+/* Band b of matrix m. */
+static int add_band(struct predict_param *codes, struct predict_param *scales, const struct grid *g,
+                    int64_t m, int64_t b, struct strip *s, struct ws_digest *d, struct ws_err *err)
 {
-	const size_t row_bytes = (size_t)g->cols;
+	const int64_t first = b * g->block;
+	const int64_t rows = g->rows - first < g->block ? g->rows - first : g->block;
 	const size_t scale_bytes = (size_t)g->scale_cols * sizeof(float);
+	if (predict_param_read(scales, (uint64_t)(m * g->scale_rows + b) * scale_bytes, s->scales,
+	                       scale_bytes, err))
+		return -1;
+	for (int64_t r = 0; r < rows; r++) {
+		const int64_t left = rows - r < ROWS ? rows - r : ROWS;
+		const uint64_t at = (uint64_t)((m * g->rows + first + r) * g->cols);
+		if ((r % ROWS == 0 &&
+		     predict_param_read(codes, at, s->codes, (size_t)(left * g->cols), err)) ||
+		    add_row(g, s->codes + r % ROWS * g->cols, s, d, err))
+			return -1;
+	}
+	return 0;
+}
+
+static int add_bands(const struct ws_predict *p, struct predict_param *codes,
+                     struct predict_param *scales, const struct grid *g, struct strip *s,
+                     struct ws_digest *d, struct ws_err *err)
+{
 	for (int64_t m = 0; m < g->matrices; m++) {
-		for (int64_t r = 0; r < g->rows; r++) {
-			const uint64_t row = (uint64_t)(m * g->rows + r);
-			const uint64_t band = (uint64_t)(m * g->scale_rows + r / g->block);
+		for (int64_t b = 0; b < g->scale_rows; b++) {
 			if (ws_cancelled(p->opts.cancel))
 				return ws_err_set(err, WS_ECANCELLED, "cancelled");
-			if (r % g->block == 0 && predict_param_read(scales, band * scale_bytes,
-			                                            s->scales, scale_bytes, err))
-				return -1;
-			if (predict_param_read(codes, row * row_bytes, s->codes, row_bytes, err) ||
-			    add_row(g, s, d, err))
+			if (add_band(codes, scales, g, m, b, s, d, err))
 				return -1;
 		}
 	}
@@ -108,7 +124,7 @@ int predict_dequantized(const struct ws_predict *p, struct predict_param *codes,
 	if (measure(codes, scales, &g, err))
 		return -1;
 	struct strip s = {
-		.codes = malloc((size_t)g.cols),
+		.codes = malloc((size_t)(ROWS * g.cols)),
 		.scales = malloc((size_t)g.scale_cols * sizeof *s.scales),
 		.numbers = malloc((size_t)g.cols * sizeof *s.numbers),
 		.rounded = malloc((size_t)g.cols * sizeof *s.rounded),
@@ -116,7 +132,7 @@ int predict_dequantized(const struct ws_predict *p, struct predict_param *codes,
 	int rc = s.codes && s.scales && s.numbers && s.rounded ? 0 : ws_oom(err);
 	ws_digest_begin(d, 2 * codes->bytes);
 	if (rc == 0)
-		rc = add_rows(p, codes, scales, &g, &s, d, err);
+		rc = add_bands(p, codes, scales, &g, &s, d, err);
 	free(s.codes);
 	free(s.scales);
 	free(s.numbers);

@@ -38,7 +38,7 @@ static int open_bucket(struct ws_push *p, size_t b, struct push_bucket *k, struc
 	k->flush = when == WS_FLUSH_EVERY || (when == WS_FLUSH_LAST && k->last);
 	if (open_payloads(p, b, k, err))
 		return -1;
-	return p->checks.hashes.begun && p->checks.hashes.but_made ?
+	return p->checks.hashes.work.begun && p->checks.hashes.but_made ?
 	               ws_plan_payloads_watch(k->payloads, p->checks.hashes.values, err) :
 	               0;
 }

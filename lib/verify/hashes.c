@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hashes.c - hashes tensors in several threads, which share a counter: a large tensor delays only
- * one thread. The first thread is the job that the caller waits for. It starts and joins the
- * others. */
+/* hashes.c - see hashes.h. */
 #include "hashes.h"
 
 #include "dims.h"
@@ -12,110 +10,41 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static const int64_t PROGRESS_NS = 100 * WS_NS_PER_MS;
 
 /* ---- hashing ---- */
 
-static int hash_one(struct ws_hashes *h, size_t i, struct ws_err *err)
+static int hash_one(void *ctx, size_t i, struct ws_err *err)
 {
+	struct ws_hashes *h = ctx;
 	const struct ws_plan_tensor *t = &h->plan->tensors[i];
 	const struct ws_trace_what hash = { .row = WS_TRACE_VERIFY,
 		                            .name = "hash",
 		                            .about = t->name };
+	if (h->but_made && t->op == WS_OP_MAKE)
+		return 0;
 	const uint64_t span = ws_trace_begin(h->trace, &hash);
 	const int rc = ws_plan_hash(h->plan, i, &h->values[i], err);
 	ws_trace_end(h->trace, span,
 	             &(struct ws_trace_end){ .bytes = t->bytes, .unfinished = rc != 0 });
+	__atomic_fetch_add(&h->bytes, t->bytes, __ATOMIC_RELAXED);
 	return rc;
-}
-
-static int hash_some(void *arg, struct ws_err *err)
-{
-	struct ws_hashes *h = arg;
-	for (;;) {
-		const size_t i = __atomic_fetch_add(&h->next, 1, __ATOMIC_RELAXED);
-		if (i >= h->plan->n_tensors)
-			return 0;
-		if (ws_cancelled(&h->stop))
-			return ws_err_set(err, WS_ECANCELLED, "hashing was cancelled");
-		if (h->but_made && h->plan->tensors[i].op == WS_OP_MAKE)
-			continue;
-		if (hash_one(h, i, err)) {
-			ws_cancel_set(&h->stop);
-			return -1;
-		}
-		__atomic_fetch_add(&h->bytes, h->plan->tensors[i].bytes, __ATOMIC_RELAXED);
-	}
-}
-
-/* The first failure cancels the other threads, so its reason replaces theirs. */
-static void keep_reason(struct ws_err *err, const struct ws_err *why)
-{
-	if (err->code == WS_OK || err->code == WS_ECANCELLED)
-		*err = *why;
-}
-
-static int hash_all(void *arg, struct ws_err *err)
-{
-	struct ws_hashes *h = arg;
-	struct ws_job helpers[WS_HASHES_MAX_THREADS];
-	struct ws_err why = WS_ERR_INIT;
-	unsigned n = 0;
-	int rc = 0;
-	for (; n + 1 < h->threads; n++) {
-		if (ws_job_init(&helpers[n], NULL))
-			break;
-		if (ws_job_start(&helpers[n], hash_some, h, NULL)) {
-			ws_job_fini(&helpers[n]);
-			break; /* fewer threads will do */
-		}
-	}
-	if (hash_some(h, &why)) {
-		keep_reason(err, &why);
-		rc = -1;
-	}
-	for (unsigned i = 0; i < n; i++) {
-		if (ws_job_wait(&helpers[i], &why)) {
-			keep_reason(err, &why);
-			rc = -1;
-		}
-		ws_job_fini(&helpers[i]);
-	}
-	return rc;
-}
-
-static unsigned choose_threads(unsigned asked, size_t n_tensors)
-{
-	const long processors = sysconf(_SC_NPROCESSORS_ONLN);
-	unsigned n = asked ? asked : processors > 8 ? 8 : processors > 0 ? (unsigned)processors : 1;
-	if (n > WS_HASHES_MAX_THREADS)
-		n = WS_HASHES_MAX_THREADS;
-	return n_tensors < n ? (unsigned)n_tensors : n;
 }
 
 int ws_hashes_begin(struct ws_hashes *h, const struct ws_plan *plan, unsigned threads,
                     bool but_made, struct ws_trace *trace, struct ws_err *err)
 {
-	*h = (struct ws_hashes){ .plan = plan, .begun = true, .but_made = but_made, .trace = trace,
-		                 .threads = choose_threads(threads, plan->n_tensors),
-		                 .stop = WS_CANCEL_INIT, .job = { .fd = -1 } };
-	h->values = calloc(plan->n_tensors, sizeof *h->values);
+	*h = (struct ws_hashes){ .plan = plan, .but_made = but_made, .trace = trace };
+	h->values = calloc(plan->n_tensors + 1, sizeof *h->values);
 	if (!h->values)
 		return ws_oom(err);
-	return ws_cancel_init(&h->stop, err) || ws_job_init(&h->job, err) ||
-	       ws_job_start(&h->job, hash_all, h, err) ? -1 : 0;
+	return ws_parallel_begin(&h->work, plan->n_tensors, threads, hash_one, h, err);
 }
 
 void ws_hashes_end(struct ws_hashes *h)
 {
-	if (!h->begun)
-		return;
-	if (h->job.running)
-		ws_cancel_set(&h->stop);
-	ws_job_fini(&h->job);
-	ws_cancel_fini(&h->stop);
+	ws_parallel_end(&h->work);
 	free(h->values);
 	free(h->sorted);
 	*h = (struct ws_hashes){ 0 };
@@ -123,17 +52,31 @@ void ws_hashes_end(struct ws_hashes *h)
 
 /* ---- waiting ---- */
 
-static void show_progress(struct ws_hashes *h, const struct ws_sink *sink, int64_t since)
+static void show_progress(const struct ws_sink *sink, uint64_t done, uint64_t total, int64_t ns)
 {
-	if (!sink || !sink->event)
-		return;
 	const struct ws_event ev = {
 		.type = WS_EV_PROGRESS,
-		.progress = { .phase = WS_PHASE_VERIFY, .total = h->plan->bytes,
-		              .done = __atomic_load_n(&h->bytes, __ATOMIC_RELAXED),
-		              .ns = ws_now_ns() - since },
+		.progress = { .phase = WS_PHASE_VERIFY, .done = done, .total = total, .ns = ns },
 	};
-	sink->event(sink->ctx, &ev);
+	if (sink && sink->event)
+		sink->event(sink->ctx, &ev);
+}
+
+/* Reading a source a second time may take long if it does not fit into the page cache. */
+int ws_hashing_wait(struct ws_parallel *work, const struct ws_hashing_wait *w, struct ws_err *err)
+{
+	const int64_t since = ws_now_ns();
+	while (!ws_job_over(&work->job)) {
+		const ws_deadline next = ws_deadline_min(w->until, ws_deadline_in(PROGRESS_NS));
+		if (ws_http_wait(w->http, next, w->cancel, work->job.fd, err) < 0)
+			return -1;
+		if (ws_deadline_passed(w->until))
+			return ws_err_set(err, WS_ETIMEOUT,
+			                  "hashing the source: the deadline passed");
+		show_progress(w->progress, __atomic_load_n(w->bytes, __ATOMIC_RELAXED), w->total,
+		              ws_now_ns() - since);
+	}
+	return ws_job_wait(&work->job, err) ? ws_err_wrap(err, "hashing the source") : 0;
 }
 
 static int by_tensor_name(const void *a, const void *b, void *plan)
@@ -154,23 +97,14 @@ static int sort_names(struct ws_hashes *h, struct ws_err *err)
 	return 0;
 }
 
-/* Reading a source a second time may take long if it does not fit into the page cache. */
 int ws_hashes_wait(struct ws_hashes *h, struct ws_http *http, ws_deadline until,
                    const struct ws_cancel *cancel, const struct ws_sink *progress,
                    struct ws_err *err)
 {
-	const int64_t since = ws_now_ns();
-	while (!ws_job_over(&h->job)) {
-		const ws_deadline next = ws_deadline_min(until, ws_deadline_in(PROGRESS_NS));
-		if (ws_http_wait(http, next, cancel, h->job.fd, err) < 0)
-			return -1;
-		if (ws_deadline_passed(until))
-			return ws_err_set(err, WS_ETIMEOUT,
-			                  "hashing the source: the deadline passed");
-		show_progress(h, progress, since);
-	}
-	if (ws_job_wait(&h->job, err))
-		return ws_err_wrap(err, "hashing the source");
+	const struct ws_hashing_wait w = { http, until, cancel, progress, &h->bytes,
+		                           h->plan->bytes };
+	if (ws_hashing_wait(&h->work, &w, err))
+		return -1;
 	return h->sorted ? 0 : sort_names(h, err);
 }
 

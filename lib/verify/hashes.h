@@ -12,30 +12,35 @@
 #include "wsync/tool/plan.h"
 #include "wsync/trace.h"
 
-enum { WS_HASHES_MAX_THREADS = 16 };
-
 /* All zero: not begun. */
 struct ws_hashes {
 	const struct ws_plan *plan;
 	uint64_t *values;     /* one for each tensor of the plan; valid after ws_hashes_wait */
 	size_t *sorted;       /* the plan's tensors by name */
-	unsigned threads;
 	bool but_made;
-	size_t next;          /* atomic: the tensor to take next */
 	uint64_t bytes;       /* atomic: hashed so far */
 	struct ws_trace *trace;
-	struct ws_cancel stop;
-	struct ws_job job;
-	bool begun;
+	struct ws_parallel work;
 };
 
-/* The plan is borrowed until the end. threads 0: one for each processor, at most 8. but_made: skips
+/* What to do while work that hashes is waited for: http is served, and progress (or the function in
+ * it; may be NULL) is told how many of the total bytes are done. */
+struct ws_hashing_wait {
+	struct ws_http *http;
+	ws_deadline until;
+	const struct ws_cancel *cancel;
+	const struct ws_sink *progress;
+	const uint64_t *bytes; /* atomic */
+	uint64_t total;
+};
+int ws_hashing_wait(struct ws_parallel *work, const struct ws_hashing_wait *w, struct ws_err *err);
+
+/* The plan is borrowed until the end. threads as of ws_parallel_begin. but_made: skips
  * computed tensors, whose hashes the sender of the plan writes into values
  * (ws_plan_payloads_watch). trace (NULL: none) gets a span for each tensor. */
 int ws_hashes_begin(struct ws_hashes *h, const struct ws_plan *plan, unsigned threads,
                     bool but_made, struct ws_trace *trace, struct ws_err *err);
-/* Serves http while it waits. A second call returns at once. progress (or the function in it) may
- * be NULL. */
+/* Waits as ws_hashing_wait. A second call returns at once. */
 int ws_hashes_wait(struct ws_hashes *h, struct ws_http *http, ws_deadline until,
                    const struct ws_cancel *cancel, const struct ws_sink *progress,
                    struct ws_err *err);

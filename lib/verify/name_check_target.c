@@ -135,3 +135,22 @@ bool ws_name_check_same(const struct ws_name_check_target *a, const struct ws_na
 	       !strcmp(a->model_type, b->model_type) && !strcmp(a->architecture, b->architecture) &&
 	       !strcmp(a->differs, b->differs) && ws_weight_list_same(&a->listing, &b->listing);
 }
+
+/* SGLang's "auto" is the config's, but a config of float32 makes it float16, or bfloat16 for Gemma
+ * (_get_and_verify_dtype in its model_config.py, 0.4 to 0.5.23). */
+enum ws_dtype ws_name_check_dtype(const struct ws_endpoint_info *info,
+                                  const struct ws_config *config)
+{
+	enum ws_dtype dtype;
+	if (ws_dtype_from_torch(info->dtype, &dtype))
+		return dtype;
+	const char *name = config ? ws_config_string(config, "torch_dtype") : NULL;
+	if (config && !name)
+		name = ws_config_string(config, "dtype");
+	if (!name || !ws_dtype_from_torch(name, &dtype))
+		return WS_DTYPE_COUNT;
+	const char *type = ws_config_string(config, "model_type");
+	if (dtype != WS_DTYPE_F32)
+		return dtype;
+	return type && strncmp(type, "gemma", 5) == 0 ? WS_DTYPE_BF16 : WS_DTYPE_F16;
+}

@@ -5,13 +5,16 @@
  * checksums: hashing a terabyte takes minutes. */
 #include "verify_state.h"
 
+#include "wsync/tool/input.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 const char *ws_verify_means_name(enum ws_verify_means means)
 {
-	static const char *const names[] = { "none", "checksums", "samples", "twice", "reset" };
+	static const char *const names[] = { "none",    "checksums", "proof",
+		                             "samples", "twice",     "reset" };
 	return names[means];
 }
 
@@ -98,8 +101,9 @@ static int ask_checksums(struct verify *v, struct ws_err *err)
 		r->ranks = (unsigned)sums[k].n_ranks;
 		if (v->errs[k].code == WS_OK && ws_checksums_are_ours(&sums[k]))
 			r->means = WS_MEANS_CHECKSUMS;
-		else if (v->errs[k].code == WS_OK ||
-		         (v->errs[k].code == WS_EREFUSED && !sums[k].contradicts))
+		else if (v->errs[k].code == WS_OK)
+			r->means = WS_MEANS_PROOF;
+		else if (v->errs[k].code == WS_EREFUSED && !sums[k].contradicts)
 			r->means = WS_MEANS_SAMPLES;
 		else
 			fail_endpoint(v, i, &v->errs[k]);
@@ -164,7 +168,7 @@ static int make_plan(struct verify *v, struct ws_err *err)
 		.include = v->opts->include, .n_include = v->opts->n_include,
 		.exclude = v->opts->exclude, .n_exclude = v->opts->n_exclude,
 	};
-	return ws_plan_make(v->opts->items, &opts, &v->plan, err);
+	return ws_plan_make(v->opts->input->catalog, &opts, &v->plan, err);
 }
 
 static int open_verify(struct verify *v, struct ws_err *err)
@@ -181,9 +185,10 @@ static int open_verify(struct verify *v, struct ws_err *err)
 	v->infos = calloc(n, sizeof *v->infos);
 	v->errs = calloc(n, sizeof *v->errs);
 	v->sums = calloc(n, sizeof *v->sums);
+	v->unproven = calloc(n, sizeof *v->unproven);
 	v->urls = calloc(n, sizeof *v->urls);
 	v->index = calloc(n, sizeof *v->index);
-	if (!v->infos || !v->errs || !v->sums || !v->urls || !v->index)
+	if (!v->infos || !v->errs || !v->sums || !v->unproven || !v->urls || !v->index)
 		return ws_oom(err);
 	return make_plan(v, err) || ws_client_open(&client, &v->http, err) ? -1 : 0;
 }
@@ -197,6 +202,7 @@ static void close_verify(struct verify *v)
 	free(v->infos);
 	free(v->errs);
 	free(v->sums);
+	free(v->unproven);
 	free(v->urls);
 	free(v->index);
 }
@@ -210,7 +216,8 @@ int ws_verify_weights(const struct ws_verify_opts *opts, struct ws_verify_result
 	int rc = open_verify(&v, &why);
 	if (!rc)
 		rc = probe(&v, &why) || ask_checksums(&v, &why) || compare_checksums(&v, &why) ||
-		     verify_samples(&v, &why) || ws_catalog_check(opts->items, &why) ? -1 : 0;
+		     verify_proof(&v, &why) || verify_samples(&v, &why) ||
+		     ws_catalog_check(opts->input->catalog, &why) ? -1 : 0;
 	if (rc)
 		verify_give_up(results, opts->n_endpoints, &why);
 	/* After a timeout, the result of the endpoint that spent the time names it. */

@@ -2,12 +2,14 @@
 /* verify_choose.c - chooses the parameters to sample.
  *
  * Takes one of each kind, then one more of each, and so on. Those of one kind lie far apart. */
+#include "verify_kind.h"
 #include "verify_state.h"
 
 #include "hash.h"
 #include "number.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { MOST_OF_A_ROW = 1 << 18 }; /* the smallest request is one row */
 
@@ -33,17 +35,24 @@ static bool can_be_shown(const struct ws_plan_tensor *t)
 	       verify_row(t) <= MOST_OF_A_ROW;
 }
 
-/* Hashes the name with every number replaced by 0: all layers and all experts are one kind. */
+const char *verify_kind(const char *name, char kind[WS_KIND_MAX])
+{
+	size_t n = 0;
+	for (const char *p = name; *p && n + 1 < WS_KIND_MAX; p++) {
+		const size_t digits = p == name || p[-1] == '.' ? strspn(p, "0123456789") : 0;
+		const bool number = digits && (!p[digits] || p[digits] == '.');
+		kind[n++] = number ? '*' : *p;
+		p += number ? digits - 1 : 0;
+	}
+	kind[n] = '\0';
+	return kind;
+}
+
 static uint64_t kind_of(const char *name)
 {
-	char kind[1024];
-	size_t n = 0;
-	for (const char *p = name; *p && n < sizeof kind; p++) {
-		const bool digit = *p >= '0' && *p <= '9';
-		if (!digit || !n || kind[n - 1] != '0')
-			kind[n++] = digit ? '0' : *p;
-	}
-	return ws_hash64(kind, n);
+	char kind[WS_KIND_MAX];
+	verify_kind(name, kind);
+	return ws_hash64(kind, strlen(kind));
 }
 
 struct candidate {

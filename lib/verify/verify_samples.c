@@ -266,13 +266,16 @@ static int ask_sample(struct verify *v, const struct sample *s, struct ws_values
 	return verify_stopped(v, err);
 }
 
-static int say_nothing_to_compare(struct ws_verify_result *r, const struct ws_err *first)
+/* unproven: why its checksums prove nothing; it begins with the URL. */
+static int say_nothing_to_compare(struct ws_verify_result *r, const struct ws_err *unproven,
+                                  const struct ws_err *first)
 {
-	char sums[96] = "it reports no checksums", samples[512] = "no parameter was sampled";
+	char sums[512] = "it reports no checksums", samples[512] = "no parameter was sampled";
+	const size_t url = strlen(r->url) + 2;
 	const size_t asked = r->incomparable + r->unanswered;
-	if (r->ranks)
-		snprintf(sums, sizeof sums, "its checksums are %s",
-		         r->algorithm[0] ? r->algorithm : "of an unknown kind");
+	if (unproven->code)
+		snprintf(sums, sizeof sums, "%.511s",
+		         strlen(unproven->msg) > url ? unproven->msg + url : unproven->msg);
 	if (asked)
 		snprintf(samples, sizeof samples,
 		         "of %zu sampled parameters it showed %zu, quantized%s%.300s", asked,
@@ -289,7 +292,8 @@ static int say_nothing_to_compare(struct ws_verify_result *r, const struct ws_er
 	                   "server's own checksums are enough for that");
 }
 
-static void judge_samples(struct ws_verify_result *r, const struct ws_err *first)
+static void judge_samples(struct ws_verify_result *r, const struct ws_err *unproven,
+                          const struct ws_err *first)
 {
 	const size_t asked = r->equal + r->different + r->incomparable + r->unanswered;
 	if (r->err.code != WS_OK)
@@ -300,7 +304,7 @@ static void judge_samples(struct ws_verify_result *r, const struct ws_err *first
 		           "parameters differ",
 		           r->url, r->different, asked);
 	else if (!r->equal)
-		say_nothing_to_compare(r, first);
+		say_nothing_to_compare(r, unproven, first);
 	ws_err_where(&r->err, NULL, r->url);
 }
 
@@ -325,7 +329,7 @@ int verify_samples(struct verify *v, struct ws_err *err)
 	}
 	for (size_t i = 0; !rc && i < n_endpoints; i++)
 		if (v->results[i].means == WS_MEANS_SAMPLES)
-			judge_samples(&v->results[i], &first[i]);
+			judge_samples(&v->results[i], &v->unproven[i], &first[i]);
 	free(chosen);
 	free(answers);
 	free(first);

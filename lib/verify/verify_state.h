@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verify_state.h - shared by the files of the verification: verify.c (means, checksums),
- * verify_samples.c and verify_choose.c (numbers), verify_again.c (with a push). */
+/* verify_state.h - shared by the files of the verification: verify.c (means, wsync's checksums),
+ * verify_proof.c (the server's own checksums), verify_samples.c and verify_choose.c (numbers),
+ * verify_again.c (with a push). */
 #ifndef WS_VERIFY_STATE_H
 #define WS_VERIFY_STATE_H
 
@@ -16,6 +17,7 @@ struct verify {
 	struct ws_endpoint_info *infos; /* opts->n_endpoints items, like all arrays below */
 	struct ws_err *errs;
 	struct ws_checksums *sums;
+	struct ws_err *unproven;        /* why its checksums prove nothing; WS_OK: they may */
 	struct ws_verify_result *results;
 	const char **urls;              /* scratch: the endpoints a call goes to */
 	size_t *index;                  /* scratch: urls[k] is endpoint index[k] */
@@ -28,6 +30,10 @@ size_t verify_select(struct verify *v, enum ws_verify_means means);
 
 /* -1 with WS_ECANCELLED after a cancel, else 0. */
 int verify_stopped(const struct verify *v, struct ws_err *err);
+
+/* Compares checksums at the endpoints with WS_MEANS_PROOF. Those at which nothing can be proven get
+ * WS_MEANS_SAMPLES. -1 as of verify_samples. */
+int verify_proof(struct verify *v, struct ws_err *err);
 
 /* Compares samples at the endpoints with WS_MEANS_SAMPLES. -1: cancelled, or the source cannot be
  * read. */

@@ -18,7 +18,7 @@ check: base check model names
 client: base check client model names net
 cmd: cmd/common
 diagnose: base check client diagnose gpu group model names net staging transform
-endpoint: base check endpoint gpu httpd model names net transform
+endpoint: base check endpoint gpu httpd model names net proof transform
 gateway: httpd
 gpu: base gpu
 group: base check client gpu group model names net staging transform
@@ -31,7 +31,7 @@ push: base check client diagnose gpu group model names net proof push staging st
 staging: base gpu model names staging transform
 state: base check client gpu group model names net staging state transform
 transform: base model names transform
-verify: base check client model names net proof transform verify
+verify: base check client model names net proof state transform verify
 	END
 	# and each is compiled with its own list
 	for d in "$repo"/lib/*/; do

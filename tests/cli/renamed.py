@@ -1,31 +1,50 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""renamed.py - an endpoint of ours that says it is somebody else's: renamed.py HOST:PORT
+"""renamed.py - an endpoint of ours that says it is somebody else's, or answers nonsense.
 
-Everything passes; a version in an answer loses the mark of who made it. Prints its port."""
-import socket
+  renamed.py HOST:PORT            a version in an answer loses the mark of who made it
+  renamed.py HOST:PORT N PYTHON   also: the N-th answer of /weights_checker and all later ones are
+                                  what the expression makes of theirs: `a`, parsed, or a string
+
+Everything else passes. A recording double, for answers that no server should give. Prints its
+port."""
+import http.client
+import http.server
+import json
 import sys
-import threading
+
+NTH = int(sys.argv[2]) if len(sys.argv) > 2 else sys.maxsize
+asked = 0
 
 
-def carry(source, sink):
-    try:
-        while data := source.recv(65536):
-            sink.sendall(data.replace(b"+wsync.", b"+other."))
-    except OSError:
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def carry(self):
+        global asked
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        far = http.client.HTTPConnection(sys.argv[1])
+        far.request(self.command, self.path, body, dict(self.headers))
+        answer = far.getresponse()
+        data = answer.read().replace(b"+wsync.", b"+other.")
+        if self.path == "/weights_checker":
+            asked += 1
+            if asked >= NTH:
+                changed = eval(sys.argv[3], {"a": json.loads(data)})
+                data = (changed if isinstance(changed, str) else json.dumps(changed)).encode()
+        self.send_response(answer.status)
+        self.send_header("Content-Type", answer.getheader("Content-Type", "application/json"))
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+        far.close()
+
+    do_GET = do_POST = do_OPTIONS = do_PUT = do_DELETE = do_HEAD = carry
+
+    def log_message(self, *_):
         pass
-    for s in (source, sink):
-        try:
-            s.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
 
 
-host, port = sys.argv[1].split(":")
-listener = socket.create_server(("127.0.0.1", 0))
-print(listener.getsockname()[1], flush=True)
-while True:
-    near = listener.accept()[0]
-    far = socket.create_connection((host, int(port)))
-    for pair in ((near, far), (far, near)):
-        threading.Thread(target=carry, daemon=True, args=pair).start()
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+print(server.server_address[1], flush=True)
+server.serve_forever()

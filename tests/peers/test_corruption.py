@@ -6,7 +6,9 @@ Rigs of one to three endpoints of every protocol are pushed to again and again, 
 with one corruption on request (wsync-endpoint --fault corrupt), of each kind in turn, drawn from a
 seed that is printed, at all ranks or at one. Every corruption must end the push with the status of
 a mismatch, the tensor and its rank named, the version where it was; wsync-verify must say the same;
-and no honest push may be accused. WSYNC_SEED and WSYNC_INJECTIONS (per rig) choose other runs."""
+and no honest push may be accused. Every second rig with a model plays stock servers, on a CPU or a
+GPU (--device): their checksums are of their parameters, and every honest push must be proven to the
+last byte. WSYNC_SEED and WSYNC_INJECTIONS (per rig) choose other runs."""
 import concurrent.futures
 import os
 import random
@@ -79,12 +81,15 @@ class Rig:
         # partial.
         states = lib.scratch("states")
         os.makedirs(states, exist_ok=True)
-        self.options = self.options + ["--state-dir", tempfile.mkdtemp(dir=states), "--verify",
-                                       "hash"]
+        self.states = ["--state-dir", tempfile.mkdtemp(dir=states)]
+        self.options = self.options + self.states + ["--verify", "hash"]
         self.paths = [tiny_models.make(kind, seed) for seed in (1, 2)]
         self.held = tiny_models.expected(self.paths[1])
         self.bucket = rng.choice(["64KiB", "150KiB", "1GiB"]) if bucketed else "150KiB"
         self.options += ["--bucket-size", self.bucket]
+        self.device = None
+        if not kind.startswith("loose"):
+            self.device = [None, "cpu", None, "cuda"][(number + list(WAYS).index(way)) % 4]
         self.sizes = [int(t.split(".")[0]) for t in tps]
         self.endpoints = []
         self.plan(rng, number, bucketed)
@@ -92,6 +97,7 @@ class Rig:
             size, _, ep = tp.partition(".")
             argv = ["--lineage", self.lineage, "--tp", size, "--checksums"]
             argv += ["--ep", ep] if ep else []
+            argv += ["--device", self.device] if self.device else []
             argv += [] if kind.startswith("loose") else ["--model", self.paths[0]]
             for at, call, what, _ in self.bad:
                 argv += ["--fault",
@@ -116,8 +122,13 @@ class Rig:
             bucket = where[name] if bucketed else 0
             self.bad.append((at, (2 * i + 1) * buckets + bucket + 1, what, name))
 
+    def name(self, tensor):
+        """How a mismatch calls it."""
+        return tiny_models.parameter(tensor) if self.device else tensor
+
     def __str__(self):
-        return "%s, %s, tp %s" % (self.way, self.kind, "+".join(map(str, self.sizes)))
+        return "%s, %s, tp %s, %s" % (self.way, self.kind, "+".join(map(str, self.sizes)),
+                                      self.device or "tensors")
 
 
 def spoilt(endpoint, route, call):
@@ -140,6 +151,8 @@ def check_state(rig, version, partial=None):
 def honest(rig, i):
     done = lib.push(rig.endpoints, [rig.paths[0]], *rig.options, "--weight-version", "good%d" % i)
     assert done.rc == 0 and not done.of("mismatch"), "false alarm: %s" % done
+    proofs = [(p["coverage"], p["opaque"], p["unknown"]) for p in done.of("proof")]
+    assert proofs == [(100, 0, 0)] * (len(rig.endpoints) if rig.device else 0), done
     check_state(rig, "good%d" % i)
 
 
@@ -150,6 +163,7 @@ def judge(rig, i, done):
     if name is None:
         assert done.rc == 0, "nothing was corrupted by %s: %s" % (what, done)
         return False
+    name = rig.name(name)
     wrong = [(m["url"], m["rank"], m["name"]) for m in done.of("mismatch")]
     url = rig.endpoints[at].url
     assert done.rc == (1 if len(rig.endpoints) == 1 else 9), (what, name, str(done))
@@ -161,7 +175,7 @@ def judge(rig, i, done):
     assert states == ["partial" if k == at else "committed" for k in range(len(states))], (what,
         states)
     check_state(rig, "good%d" % i, partial=at)
-    again = lib.run_program("wsync-verify", ["weights", rig.paths[1], "--json"],
+    again = lib.run_program("wsync-verify", ["weights", rig.paths[1], "--json", *rig.states],
                             [rig.endpoints[at]])
     assert again.rc == 1 and name in {m["name"] for m in again.of("mismatch")}, (what, str(again))
     return True
@@ -184,7 +198,7 @@ def run_rig(way, kind, tps, number):
     finally:
         for e in rig.endpoints:
             lib.stop(e.child)
-    return kinds, PER_RIG
+    return kinds, PER_RIG, len(kinds) if rig.device else 0
 
 
 suite = lib.Suite()
@@ -198,9 +212,10 @@ def case(way):
         with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
             results = [job.result() for job in [pool.submit(run_rig, *j) for j in jobs]]
         kinds, runs = sum((r[0] for r in results), []), sum(r[1] for r in results)
-        print("# seed %d: %d corruptions found: %s; %d honest pushes, no false alarm" % (
-            SEED, len(kinds), " ".join("%s %d" % (k, kinds.count(k)) for k in KINDS), runs),
-            flush=True)
+        print("# seed %d: %d corruptions found, %d by checksums of parameters: %s; %d honest "
+              "pushes, no false alarm" % (
+            SEED, len(kinds), sum(r[2] for r in results),
+            " ".join("%s %d" % (k, kinds.count(k)) for k in KINDS), runs), flush=True)
         assert set(kinds) == set(KINDS) and len(kinds) >= 0.7 * runs, "many change nothing"
 
 

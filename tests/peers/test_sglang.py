@@ -105,7 +105,8 @@ class Server:
         torch, directory = prepare(version)
         self.version, self.new = version, version.startswith("0.5.")
         self.url = "http://127.0.0.1:%d" % lib.free_port()
-        self.log = open(lib.scratch("sglang-%s.err" % version), "w+")
+        self.log = open(lib.scratch("sglang-%s-%s.err" % (version, self.url.rsplit(":", 1)[1])),
+                        "w+")
         env = {"PYTHONPATH": os.path.join(lib.HERE, "sglang") + ":" + directory,
                "WSYNC_SHOW": os.path.dirname(directory), "WSYNC_SHIM": "" if self.new else "vllm",
                "SGLANG_USE_CPU_ENGINE": "1", "TORCHDYNAMO_DISABLE": "1", "HF_HUB_OFFLINE": "1",

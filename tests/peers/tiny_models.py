@@ -105,3 +105,20 @@ def expected(path):
         out[name] = ("%016x" % XXH.XXH3_64bits(cut, len(cut)), lib.TORCH_NAME[t["dtype"]],
                      t["shape"])
     return out
+
+
+STACKED = {"q_proj": "qkv_proj", "k_proj": "qkv_proj", "v_proj": "qkv_proj",
+           "gate_proj": "gate_up_proj", "up_proj": "gate_up_proj",
+           "q_a_proj": "fused_qkv_a_proj_with_mqa",
+           "kv_a_proj_with_mqa": "fused_qkv_a_proj_with_mqa"}
+
+
+def parameter(name):
+    """The name under which SGLang reports the checksum of what a tensor goes to."""
+    if name.endswith("_scale_inv"):  # hashed with its weight
+        name = name[:-len("_scale_inv")]
+    module, _, expert = name.partition(".mlp.experts.")
+    if expert:
+        return module + ".mlp.experts." + ("w2" if "down_proj" in expert else "w13") + "_weight"
+    parts = name.split(".")
+    return ".".join(STACKED.get(part, part) for part in parts)

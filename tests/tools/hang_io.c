@@ -5,8 +5,8 @@
  *   HANG_FIFO=PATH       first creates PATH.reached; hangs until FIFO PATH is opened for writing
  *   SLOW="CALL PART MS"  each CALL on such a file takes MS milliseconds longer
  *
- * CALL: write, pread, sendfile, fadvise, fsync or any. A thread that hangs uses no CPU time and receives
- * no signal, like a thread that waits for a disk. */
+ * CALL: write, pread, sendfile, fadvise, fsync or any. A thread that hangs uses no CPU time and
+ * receives no signal, like a thread that waits for a disk. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

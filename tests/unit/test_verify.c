@@ -69,6 +69,7 @@ struct server {
 static struct server servers[2];
 static struct ws_source *source;
 static struct ws_catalog *items;
+static struct ws_input input; /* has the catalog alone */
 static struct ws_verify_result results[2];
 static struct { char kind[16], name[64], expected[64], found[64]; int rank; } seen[64];
 static size_t n_seen;
@@ -182,6 +183,7 @@ static int set_up(void **state)
 	if (ws_source_open(&path, 1, &source, &err) ||
 	    ws_catalog_make((const struct ws_source *const *)&source, 1, &as_it_is, &items, &err))
 		return -1;
+	input = (struct ws_input){ .catalog = items };
 	for (int i = 0; i < 2; i++) {
 		struct server *s = &servers[i];
 		tiny_start(&s->tiny);
@@ -226,7 +228,7 @@ static int verify_n(size_t n, int64_t timeout_ns, struct ws_err *err)
 {
 	const char *urls[2] = { servers[0].url, servers[1].url };
 	const struct ws_verify_opts opts = {
-		.endpoints = urls, .n_endpoints = n, .items = items, .samples = 32, .seed = 1,
+		.endpoints = urls, .n_endpoints = n, .input = &input, .samples = 32, .seed = 1,
 		.timeout_ns = timeout_ns, .sink = { .event = take_event }, .cancel = &cancel,
 	};
 	n_seen = 0;
@@ -423,7 +425,7 @@ CALL(hashing_uses_as_many_threads_as_asked)
 	for (unsigned threads = 0; threads < 20; threads += 3) {
 		struct ws_err err = WS_ERR_INIT;
 		const struct ws_verify_opts opts = {
-			.endpoints = &url, .n_endpoints = 1, .items = items, .threads = threads
+			.endpoints = &url, .n_endpoints = 1, .input = &input, .threads = threads
 		};
 		assert_int_equal(ws_verify_weights(&opts, results, &err), 0);
 	}

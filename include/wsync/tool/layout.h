@@ -106,6 +106,8 @@ void ws_layout_free(struct ws_layout *l); /* NULL is fine */
 
 const struct ws_layout_opts *ws_layout_options(const struct ws_layout *l);
 const char *ws_layout_family(const struct ws_layout *l);
+/* The config's dtype, which parts have that no rule gives another. */
+enum ws_dtype ws_layout_dtype(const struct ws_layout *l);
 bool ws_layout_tied(const struct ws_layout *l); /* lm_head is the embedding */
 
 size_t ws_layout_param_count(const struct ws_layout *l);

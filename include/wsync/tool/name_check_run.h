@@ -103,6 +103,11 @@ int ws_name_check_run_all(const struct ws_name_check_run_opts *opts,
 int ws_name_check_layout(const struct ws_input *input, const struct ws_name_check_target *t,
                          struct ws_layout **out, char *why, size_t n, struct ws_err *err);
 
+/* The dtype of a server's weights, as far as no rule fixes another, from its settings and the
+ * config (NULL: none); WS_DTYPE_COUNT: unknown. */
+enum ws_dtype ws_name_check_dtype(const struct ws_endpoint_info *info,
+                                  const struct ws_config *config);
+
 /* "there is no config.json", "no family is known for architecture 'X' of DIR/config.json". */
 void ws_name_check_unknown(const struct ws_config *config, char *why, size_t n);
 

@@ -34,14 +34,16 @@ struct ws_predict_opts {
 enum ws_predict_state {
 	WS_PREDICT_KNOWN,
 	WS_PREDICT_OPAQUE,  /* no rule, or a tensor is missing: `why` */
-	WS_PREDICT_UNLISTED /* the server reports none: a scale, or memory of another parameter */
+	WS_PREDICT_UNLISTED /* the server reports none: a scale */
 };
 
 struct ws_prediction {
 	enum ws_predict_state state;
 	char checksum[WS_CHECKSUM_TEXT];
 	char why[256];
-	uint64_t bytes;         /* of the parameter at this rank */
+	uint64_t bytes;         /* of the parameter at this rank; 0: unknown */
+	/* all its bytes are equal, so they are the same in any arrangement */
+	bool constant;
 };
 
 struct ws_predict; /* opaque */
@@ -50,10 +52,21 @@ struct ws_predict; /* opaque */
 int ws_predict_open(const struct ws_predict_opts *opts, struct ws_predict **out,
                     struct ws_err *err);
 void ws_predict_close(struct ws_predict *p); /* NULL is fine */
-/* Predicts parameter `param` of the layout at that rank. Several threads may call it at once. Fails
- * only if the source cannot be read, or on a cancel. */
+/* Predicts parameter `param` of the layout at that rank; a tied one as if it had its own memory.
+ * Several threads may call it at once. Fails only if the source cannot be read, or on a cancel. */
 int ws_predict(const struct ws_predict *p, size_t param, unsigned rank, struct ws_prediction *out,
                struct ws_err *err);
+
+/* The same of wrong weights, to recognize them: the two halves of a fused parameter are swapped (up
+ * before gate). *known false: the parameter does not have two halves. */
+int ws_predict_swapped(const struct ws_predict *p, size_t param, unsigned rank, bool *known,
+                       char checksum[WS_CHECKSUM_TEXT], struct ws_err *err);
+/* Number of the plan's tensors that go to that parameter. */
+size_t ws_predict_tensors(const struct ws_predict *p, size_t param);
+/* Can that parameter be predicted? Reads no tensor. False: *why (256 bytes) says what prevents it;
+ * *bytes are those at that rank, 0 if unknown. */
+bool ws_predict_can(const struct ws_predict *p, size_t param, unsigned rank, char *why,
+                    uint64_t *bytes);
 
 #ifdef __cplusplus
 }

@@ -78,6 +78,9 @@ struct ws_serve_opts {
 	const char *const *faults; /* "KIND:ROUTE:K[:WHAT]", see ws_serve_start */
 	size_t n_faults;
 	bool checksums;           /* /weights_checker reports them, whatever the lineage */
+	/* "cpu" or "cuda": plays a stock server on that device, whose checksums are of its
+	 * parameters. Needs a model and WS_KEEP_MEMORY. NULL: checksums of the tensors */
+	const char *device;
 	bool memory_saver;        /* released weights are gone; else they only count as released */
 	bool cpu_backup;          /* ... and are restored when they are resumed */
 	bool routed_experts;      /* /generate reports the experts of each token on request */

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* verify.h - checks that endpoints have the bytes of a checkpoint, and that a push writes all.
  *
- * Servers report different things about their weights. If an endpoint's checksums are XXH3-64
- * of the raw bytes under the names of the checkpoint, every tensor is compared. Otherwise the
- * first rows of some parameters are compared as numbers (/get_weights_by_name). Without both,
- * the answer is "not known", never yes. ws_verify_twice and ws_verify_reset require less and
- * prove less. */
+ * Servers report different things about their weights. wsync-endpoint's checksums are XXH3-64 of
+ * the raw bytes under the names of the checkpoint: every tensor is compared. SGLang's checksums are
+ * of its runtime parameters: they are predicted (predict.h) and compared, as far as the layout is
+ * known. Otherwise the first rows of some parameters are compared as numbers
+ * (/get_weights_by_name). Without all of these, the answer is "not known", never yes.
+ * ws_verify_twice and ws_verify_reset require less and prove less. */
 #ifndef WSYNC_VERIFY_H
 #define WSYNC_VERIFY_H
 
@@ -18,11 +19,12 @@
 extern "C" {
 #endif
 
-struct ws_catalog; /* opaque */
+struct ws_input;
 
 enum ws_verify_means {
 	WS_MEANS_NONE,      /* the endpoint offers nothing to compare with, or was not reached */
 	WS_MEANS_CHECKSUMS, /* of everything */
+	WS_MEANS_PROOF,     /* the server's own checksums of its parameters */
 	WS_MEANS_SAMPLES,   /* some numbers of some parameters */
 	WS_MEANS_TWICE,     /* checksums before and after a push, with each other */
 	/* checksums, or the server's own comparison, around a push onto random weights */
@@ -47,15 +49,20 @@ struct ws_verify_result {
 	size_t drafts;
 	size_t unanswered;        /* samples that the server did not return */
 	size_t incomparable;      /* samples that the server keeps in another type */
+	struct ws_ev_proof proof; /* with WS_MEANS_PROOF */
 };
 
 struct ws_verify_opts {
 	const char *const *endpoints; /* URLs as ws_endpoint_normalize leaves them */
 	size_t n_endpoints;
-	const struct ws_catalog *items;
+	const struct ws_input *input;
 	/* globs, as ws_plan_opts; then nothing is unexpected */
 	const char *const *include, *const *exclude;
 	size_t n_include, n_exclude;
+	/* with WS_MEANS_PROOF: percent of the bytes that must be proven; 0: 100 */
+	unsigned min_coverage;
+	/* remembers how a server arranges its parameters; NULL: nothing is remembered */
+	const char *state_dir;
 	size_t samples;           /* most parameters to sample; 0: none */
 	uint64_t seed;            /* of the choice of samples */
 	unsigned threads;         /* threads that hash; 0: one for each processor, at most 8 */
@@ -63,7 +70,7 @@ struct ws_verify_opts {
 	const char *ca_file;      /* as ws_client_opts */
 	int64_t connect_ns;       /* 0: 10 s */
 	int64_t timeout_ns;       /* 0: none */
-	struct ws_sink sink;      /* gets WS_EV_MISMATCH and WS_EV_PROGRESS */
+	struct ws_sink sink;      /* gets WS_EV_MISMATCH, WS_EV_PROOF and WS_EV_PROGRESS */
 	const struct ws_log *log;
 	const struct ws_cancel *cancel;
 };

@@ -120,6 +120,16 @@ void ws_serve_route_weight_version(struct ws_serve_call *c)
 	ws_jw_end_object(&jw);
 }
 
+/* A stock server has no local part. */
+static void write_version_of_server(struct ws_jw *jw, const struct ws_serve *s)
+{
+	const char *all = ws_serve_lineages[s->opts.lineage].version;
+	char text[64];
+	const size_t n = s->opts.device ? strcspn(all, "+") : strlen(all);
+	snprintf(text, sizeof text, "%.*s", (int)n, all);
+	ws_jw_str(jw, "version", text);
+}
+
 void ws_serve_route_server_info(struct ws_serve_call *c)
 {
 	struct ws_serve *s = c->serve;
@@ -133,7 +143,7 @@ void ws_serve_route_server_info(struct ws_serve_call *c)
 	ws_jw_str(&jw, "host", s->host);
 	ws_jw_uint(&jw, "port", s->port);
 	ws_jw_uint(&jw, "random_seed", s->seed);
-	ws_jw_str(&jw, "device", "cpu");
+	ws_jw_str(&jw, "device", s->opts.device ? s->opts.device : "cpu");
 	ws_jw_uint(&jw, "tp_size", s->opts.tp);
 	ws_jw_uint(&jw, "dp_size", 1);
 	ws_jw_uint(&jw, "pp_size", 1);
@@ -164,7 +174,7 @@ void ws_serve_route_server_info(struct ws_serve_call *c)
 		write_version(&jw, s);
 	ws_jw_end_object(&jw);
 	ws_jw_end_array(&jw);
-	ws_jw_str(&jw, "version", ws_serve_lineages[s->opts.lineage].version);
+	write_version_of_server(&jw, s);
 	ws_jw_end_object(&jw);
 }
 

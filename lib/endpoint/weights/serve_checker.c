@@ -197,7 +197,10 @@ static void check(struct ws_serve_call *c, const char *name)
 		ws_serve_answer(c, false, "this endpoint keeps %s of its weights",
 		                keep == WS_KEEP_HASH ? "only hashes" : "nothing");
 	} else if (ws_serve_enter(c, false)) {
-		action->run(c);
+		if (action == actions && c->serve->opts.device)
+			ws_serve_answer_runtime_sums(c);
+		else
+			action->run(c);
 		ws_serve_release(c->serve);
 	}
 }
@@ -205,7 +208,7 @@ static void check(struct ws_serve_call *c, const char *name)
 void ws_serve_route_checker(struct ws_serve_call *c)
 {
 	const bool checksums = ws_serve_in(c->serve->opts.lineage, WS_HAS_CHECKSUMS) ||
-	                       c->serve->opts.checksums;
+	                       c->serve->opts.checksums || c->serve->opts.device;
 	const char *name = checksums ? "checksum" : NULL;
 	if (ws_serve_field_str(c->body, "action", !checksums, &name, &c->invalid))
 		return;

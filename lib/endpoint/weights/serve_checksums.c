@@ -135,9 +135,14 @@ static void write_tensors(struct ws_jw *jw, const struct sums *sums)
 	ws_jw_end_object(jw);
 }
 
-static void write_parallelism(struct ws_jw *jw, const struct ws_serve *s, unsigned tp_rank)
+void ws_serve_write_parallelism(struct ws_jw *jw, const struct ws_serve *s, unsigned tp_rank)
 {
-	ws_jw_object(jw, "parallelism_info");
+	const bool roles = s->opts.lineage == WS_SERVE_SESSION; /* 0.5.21 and later */
+	if (roles)
+		ws_jw_array(jw, "parallelism_info");
+	ws_jw_object(jw, roles ? NULL : "parallelism_info");
+	if (roles)
+		ws_jw_str(jw, "role", "target");
 	ws_jw_uint(jw, "tp_rank", tp_rank);
 	ws_jw_uint(jw, "tp_size", s->opts.tp);
 	ws_jw_uint(jw, "dp_rank", 0);
@@ -147,6 +152,8 @@ static void write_parallelism(struct ws_jw *jw, const struct ws_serve *s, unsign
 	ws_jw_uint(jw, "rank", tp_rank);
 	ws_jw_uint(jw, "size", s->opts.tp);
 	ws_jw_end_object(jw);
+	if (roles)
+		ws_jw_end_array(jw);
 }
 
 static void write_checksums(struct ws_serve_call *c, const struct sums *sums,
@@ -166,7 +173,7 @@ static void write_checksums(struct ws_serve_call *c, const struct sums *sums,
 		ws_jw_object(&jw, NULL);
 		ranks[i] = write_rank(&jw, i, sums, digest);
 		ws_jw_hex64(&jw, "per_gpu_checksum", ranks[i]);
-		write_parallelism(&jw, s, i);
+		ws_serve_write_parallelism(&jw, s, i);
 		ws_jw_end_object(&jw);
 	}
 	ws_jw_end_array(&jw);

@@ -100,6 +100,7 @@ static void read_dtype(struct ws_build *b)
 		name = ws_config_string(b->config, "dtype");
 	if (!name || !ws_dtype_from_torch(name, &b->dtype))
 		b->dtype = WS_DTYPE_BF16;
+	b->l->dtype = b->dtype;
 }
 
 static int read_tied(struct ws_build *b)
@@ -247,6 +248,11 @@ const struct ws_layout_opts *ws_layout_options(const struct ws_layout *l)
 const char *ws_layout_family(const struct ws_layout *l)
 {
 	return l->family;
+}
+
+enum ws_dtype ws_layout_dtype(const struct ws_layout *l)
+{
+	return l->dtype;
 }
 
 bool ws_layout_tied(const struct ws_layout *l)

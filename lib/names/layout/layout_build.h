@@ -45,6 +45,7 @@ struct ws_layout {
 	struct ws_layout_opts opts;
 	const char *family;
 	bool tied;
+	enum ws_dtype dtype;
 	struct ws_part *parts;
 	size_t n_parts, cap_parts;
 	struct ws_param *params;

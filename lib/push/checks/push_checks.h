@@ -6,6 +6,7 @@
 
 #include "hashes.h"
 #include "job.h"
+#include "prover.h"
 #include "wsync/push.h"
 #include "wsync/tool/name_check_run.h"
 
@@ -13,7 +14,8 @@ struct ws_push;
 
 struct push_checks {
 	struct ws_name_check_run names; /* of all endpoints together (push_names.c) */
-	struct ws_hashes hashes; /* push_verify.c */
+	struct ws_hashes hashes; /* push_verify.c: of what wsync-endpoint has */
+	struct ws_prover *prover; /* push_verify.c: of what other servers have; NULL: none */
 	struct ws_job values;    /* scans for NaN and Inf in the background (push_values.c) */
 	struct ws_cancel stop_values;
 	bool on_values;
@@ -53,6 +55,7 @@ void push_values_end(struct ws_push *p);                      /* cancels the res
 /* ---- push_verify.c: --verify hash, and the weight version ---- */
 
 int push_hash_begin(struct ws_push *p, struct ws_err *err); /* in the background */
+int push_hash_wait(struct ws_push *p, ws_deadline until, struct ws_err *err);
 void push_hash_end(struct ws_push *p);                      /* cancels the rest */
 int push_verify_can(struct ws_push *p, struct ws_err *err);
 int push_verify(struct ws_push *p, struct ws_err *err);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_verify.c - do the endpoints have the bytes that were sent?
  *
- * Our hashes are computed during the transfer. Bytes of files are read again in the background,
- * because the transfer does not pass them through this code. Computed tensors are hashed as they
- * are sent, so they are computed once (twice with ep-scatter, which sends other pieces). The
- * endpoints' checksums are requested afterwards. This works if they are XXH3-64 of the raw bytes
- * and labeled so. SGLang's own checksum is another function over another layout: not compared. */
+ * Hashes are computed during the transfer. Bytes of files are read again in the background, because
+ * the transfer does not pass them through this code. The endpoints' checksums are requested
+ * afterwards. Those of wsync-endpoint are XXH3-64 of each tensor, and labeled so: computed tensors
+ * are hashed as they are sent, so they are computed once (twice with ep-scatter, which sends other
+ * pieces). Those of other servers are of their own parameters, and are predicted (prover.h). */
 #include "endpoint_weights.h"
 #include "push_protocol.h"
 
@@ -20,10 +20,23 @@ static bool made_while_sent(const struct ws_push *p)
 	return (!p->protocol->transfer || p->protocol->files) && !p->link.gpu.compute;
 }
 
+/* Such a server was not asked for its checksums, so their kind is not known. */
+static bool was_asleep(const struct ws_push *p, size_t i)
+{
+	return p->to.endpoints[i].asleep & WS_MEMORY_WEIGHTS;
+}
+
+/* One thread each: the transfer needs the others. */
 int push_hash_begin(struct ws_push *p, struct ws_err *err)
 {
-	/* One thread: the transfer needs the others. */
-	return p->opts.verify == WS_VERIFY_HASH && !p->checks.hashes.begun ?
+	bool raw = false;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		raw |= !ws_prover_has(p->checks.prover, i) || was_asleep(p, i);
+	if (p->opts.verify != WS_VERIFY_HASH)
+		return 0;
+	if (p->checks.prover && ws_prover_begin(p->checks.prover, err))
+		return -1;
+	return raw && !p->checks.hashes.work.begun ?
 	               ws_hashes_begin(&p->checks.hashes, p->from.plan, 1, made_while_sent(p),
 	                               p->opts.trace, err) :
 	               0;
@@ -32,6 +45,8 @@ int push_hash_begin(struct ws_push *p, struct ws_err *err)
 void push_hash_end(struct ws_push *p)
 {
 	ws_hashes_end(&p->checks.hashes);
+	ws_prover_close(p->checks.prover);
+	p->checks.prover = NULL;
 }
 
 /* Does this push send everything that a server has? */
@@ -85,54 +100,83 @@ static void describe_wrong(char *dst, size_t n, size_t wrong, size_t unsent)
 		         used ? ", and " : "", unsent, unsent == 1 ? "" : "s");
 }
 
-static int refuse_kind(const char *url, const struct ws_checksums *c, const char *sent,
-                       struct ws_err *err)
+/* ---- can they be compared? ---- */
+
+static int open_prover(struct ws_push *p, struct ws_err *err)
 {
-	ws_err_set(err, WS_EREFUSED,
-	           "%s: its checksums are %s, which cannot be compared with XXH3-64 of what "
-	           "%s sent",
-	           url, c->algorithm[0] ? c->algorithm : "of an unnamed kind", sent);
-	return ws_err_where(err, NULL, url);
+	const struct ws_prover_opts opts = {
+		.input = &p->from.input, .plan = p->from.plan, .whole = sends_all(p), .threads = 1,
+		.min_coverage = p->opts.min_coverage, .state_dir = p->opts.state_dir,
+		.cancel = p->opts.cancel, .trace = p->opts.trace, .sink = p->opts.sink,
+	};
+	return p->checks.prover ? 0 :
+	       ws_prover_open(&opts, p->opts.n_endpoints, &p->checks.prover, err);
 }
 
-/* SGLang's own checksums cannot be compared, which is reported before anything is sent. A
- * wsync-endpoint is known by its version, so it is not asked. A server whose weights are released
- * is not asked either: it would read them and crash. */
-int push_verify_can(struct ws_push *p, struct ws_err *err)
+static int add_server(struct ws_push *p, size_t i, struct ws_err *err)
+{
+	return open_prover(p, err) || push_find_targets(p, err) ||
+	                       ws_prover_add(p->checks.prover, i, &p->to.infos[i], &p->to.listed[i],
+	                                     err) ||
+	                       ws_prover_check(p->checks.prover, i, err) ?
+	               -1 :
+	               0;
+}
+
+static int check_endpoint(struct ws_push *p, size_t i, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
-	const bool ask = p->opts.verify == WS_VERIFY_HASH;
-	int rc = 0;
-	for (size_t i = 0; ask && i < p->opts.n_endpoints && rc == 0; i++) {
-		const char *url = p->to.endpoints[i].url;
-		struct ws_checksums sums = { 0 };
-		struct ws_err said = WS_ERR_INIT;
-		if (strstr(p->to.infos[i].version, "+wsync.") ||
-		    p->to.endpoints[i].asleep & WS_MEMORY_WEIGHTS)
-			continue;
-		const struct ws_call to = { p->http, &url, 1, until, p->opts.cancel };
-		rc = ws_endpoint_checksums(&to, &sums, &said, err);
-		if (rc == 0 && !ws_checksums_are_ours(&sums)) {
-			rc = refuse_kind(url, &sums, "is", err);
-			ws_err_hint(err, "leave {verify} hash out, and run wsync-verify weights "
-			                 "afterwards: it compares samples, or checksums "
-			                 "with --twice");
-		}
-		ws_checksums_free(&sums);
+	const char *url = p->to.endpoints[i].url;
+	const struct ws_call to = { p->http, &url, 1, until, p->opts.cancel };
+	struct ws_checksums sums = { 0 };
+	struct ws_err said = WS_ERR_INIT;
+	int rc;
+	if (was_asleep(p, i)) {
+		rc = add_server(p, i, &said);
+		if (rc && said.code != WS_EREFUSED)
+			*err = said;
+		return rc && said.code != WS_EREFUSED ? -1 : 0;
 	}
+	rc = ws_endpoint_checksums(&to, &sums, &said, err);
+	if (rc == 0 && !ws_checksums_are_ours(&sums)) {
+		rc = add_server(p, i, err);
+		if (rc == 0)
+			ws_prover_before(p->checks.prover, i, &sums);
+	}
+	ws_checksums_free(&sums);
 	return rc;
 }
+
+/* Refuses before anything is sent if the checksums of a server could not prove enough. A
+ * wsync-endpoint is known by its version, so it is not asked. Nor is a server whose weights are
+ * released: it would read them and crash. */
+int push_verify_can(struct ws_push *p, struct ws_err *err)
+{
+	for (size_t i = 0; p->opts.verify == WS_VERIFY_HASH && i < p->opts.n_endpoints; i++)
+		if (!strstr(p->to.infos[i].version, "+wsync.") && check_endpoint(p, i, err))
+			return -1;
+	return 0;
+}
+
+/* ---- afterwards ---- */
 
 static int compare_endpoint(struct ws_push *p, size_t i, struct ws_checksums *c, struct ws_err *err)
 {
 	struct push_endpoint *e = &p->to.endpoints[i];
-	if (!ws_checksums_are_ours(c)) {
-		refuse_kind(e->url, c, "was", err);
-		return ws_err_hint(err,
-		                   "the weights were sent; {verify} hash needs an endpoint whose "
-		                   "/weights_checker says \"algorithm\": \"xxh3-64\"");
-	}
+	struct ws_ev_proof proof;
 	size_t bad, unsent;
+	if (!ws_checksums_are_ours(c) && ws_prover_has(p->checks.prover, i)) {
+		if (ws_prover_compare(p->checks.prover, i, c, &proof, err) == 0)
+			return 0;
+		snprintf(e->message, sizeof e->message, "%.255s", err->msg);
+		return -1;
+	}
+	if (!ws_checksums_are_ours(c) || !p->checks.hashes.work.begun) {
+		ws_err_set(err, WS_EREFUSED,
+		           "%s: its checksums are %s, with which what was sent cannot be compared",
+		           e->url, c->algorithm[0] ? c->algorithm : "of an unnamed kind");
+		return ws_err_where(err, NULL, e->url);
+	}
 	if (count_wrong(p, i, c, &bad, &unsent, err))
 		return -1;
 	if (!bad && !unsent)
@@ -141,13 +185,21 @@ static int compare_endpoint(struct ws_push *p, size_t i, struct ws_checksums *c,
 	return ws_err_set(err, WS_EMISMATCH, "%s: %s", e->url, e->message);
 }
 
+int push_hash_wait(struct ws_push *p, ws_deadline until, struct ws_err *err)
+{
+	if (p->checks.prover && ws_prover_wait(p->checks.prover, p->http, until, NULL, err))
+		return -1;
+	return p->checks.hashes.work.begun ? ws_hashes_wait(&p->checks.hashes, p->http, until,
+	                                                    p->opts.cancel, NULL, err) :
+	                                     0;
+}
+
 int push_verify(struct ws_push *p, struct ws_err *err)
 {
 	if (p->opts.verify != WS_VERIFY_HASH)
 		return 0;
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
-	if (ws_hashes_wait(&p->checks.hashes, p->http, until, p->opts.cancel, NULL, err) ||
-	    push_check_sources(p, err))
+	if (push_hash_wait(p, until, err) || push_check_sources(p, err))
 		return -1;
 	const size_t n = push_select(p, NULL);
 	struct ws_checksums *sums = calloc(n, sizeof *sums);

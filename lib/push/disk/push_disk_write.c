@@ -63,7 +63,7 @@ static int write_bucket(struct ws_push *p, size_t b, struct ws_err *err)
 	p->run.bucket = b;
 	if (ws_plan_payloads(p->from.plan, b, &k.payloads, &k.n_payloads, err))
 		return -1;
-	int rc = p->checks.hashes.begun ?
+	int rc = p->checks.hashes.work.begun ?
 	                 ws_plan_payloads_watch(k.payloads, p->checks.hashes.values, err) :
 	                 0;
 	if (rc == 0)
@@ -298,8 +298,7 @@ int push_disk_write(struct ws_push *p, struct ws_err *err)
 	for (size_t b = 0; b < p->from.plan->n_buckets; b++)
 		if (trace_bucket(p, b, err))
 			return -1;
-	if (p->checks.hashes.begun &&
-	    ws_hashes_wait(&p->checks.hashes, p->http, p->run.until, p->opts.cancel, NULL, err))
+	if (push_hash_wait(p, p->run.until, err))
 		return -1; /* hashes read the source, whose last check follows */
 	return push_check_sources(p, err) || ws_plan_index_write(p->from.plan, d->store.tmp, err) ||
 	                       write_config(p, err) || copy_others(p, err) ||

@@ -80,19 +80,10 @@ static int refuse_scatter(const struct ws_push *p, size_t i, struct ws_err *err,
 	return ws_err_where(err, NULL, p->to.endpoints[i].url);
 }
 
-/* The dtype of the server's weights; WS_DTYPE_COUNT: unknown. */
 static enum ws_dtype server_dtype(const struct ws_push *p, size_t i)
 {
-	const struct ws_config *config =
-		p->to.listed[i].config ? p->to.listed[i].config : p->from.input.config;
-	const char *name = p->to.infos[i].dtype;
-	enum ws_dtype dtype;
-	if (ws_dtype_from_torch(name, &dtype))
-		return dtype;
-	name = config ? ws_config_string(config, "torch_dtype") : NULL;
-	if (config && !name)
-		name = ws_config_string(config, "dtype");
-	return name && ws_dtype_from_torch(name, &dtype) ? dtype : WS_DTYPE_COUNT;
+	const struct ws_config *its = p->to.listed[i].config;
+	return ws_name_check_dtype(&p->to.infos[i], its ? its : p->from.input.config);
 }
 
 static int check_endpoint(const struct ws_push *p, size_t i, struct ws_err *err)

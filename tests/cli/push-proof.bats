@@ -1,0 +1,116 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# What is proven by the checksums that a server reports of its own parameters, and what is said when
+# little is. wsync-endpoint --device plays the server; tests/peers/test_sglang_proof.py has real
+# ones, tests/peers/test_corruption.py what must be found.
+load helpers
+
+setup_file() {
+	/usr/bin/python3 -S "$repo/tests/cli/small_model.py" qwen3_moe "$BATS_FILE_TMPDIR/ck"
+}
+
+prepare() { ck=$BATS_FILE_TMPDIR/ck; }
+
+# answers NAME N PYTHON OPTION...: an endpoint whose N-th checksums and all later ones are what the
+# expression makes of them; it is at $server.
+answers() {
+	endpoint "$1" --model "$ck" --tp 2 --device cpu "${@:4}"
+	start "$1-as" /usr/bin/python3 "$repo/tests/cli/renamed.py" "${url#http://}" "$2" "$3"
+	eventually test -s "$1-as.out"
+	server=127.0.0.1:$(head -n 1 "$1-as.out")
+}
+
+@test "a push is proven, also into a server that says nothing of its model" {
+	for device in cpu cuda; do
+		endpoint "$device" --model "$ck" --tp 2 --ep 2 --device "$device" --model-path else
+		try wsync-push "$ck" -e "$url" --verify hash
+		expect_status 0
+		out_has "proof     $url: proven 20 of 20 parameters on 2 ranks, 100 % of the bytes"
+		try wsync-verify weights "$ck" -e "$url" --json
+		expect_status 0
+		expect_json '[(l["means"], l["proven"], l["coverage"]) for l in lines
+			if l["type"] == "weights"]' "[('proof', 20, 100)]"
+	done
+}
+
+@test "what a source does not send is not asked for, and a part of a parameter proves nothing" {
+	endpoint one --model "$ck" --device cpu
+	try wsync-push "$ck" -e "$url"
+	expect_status 0
+	try wsync-push "$ck" -e "$url" --include '*norm*' --verify hash
+	expect_status 0
+	out_has "proven 9 of 9 parameters on 1 rank"
+	try wsync-push "$ck" -e "$url" --include '*norm*' --include '*.0.*q_proj*' --verify hash
+	expect_status 5
+	err_has "its checksums can prove at most"
+	err_has "the source has no model.layers.0.self_attn.k_proj.weight"
+	err_has "--min-coverage sets how much must be proven"
+	expect_journal "$url" 'paths.count("/pause_generation")' 2
+	try wsync-push "$ck" -e "$url" --include '*norm*' --include '*.0.*q_proj*' --verify hash \
+		--min-coverage 1
+	expect_status 0
+	out_has "proven 9 of 10 parameters on 1 rank"
+}
+
+@test "a head that is tied must be the embedding" {
+	/usr/bin/python3 -S "$repo/tests/cli/small_model.py" qwen3 tied
+	safetensors head.safetensors --seed 5 lm_head.weight:BF16:200,128 >/dev/null
+	endpoint one --model tied --tp 2 --device cpu
+	try wsync-push tied -e "$url" --verify hash
+	expect_status 0
+	try wsync-verify weights tied/model.safetensors head.safetensors --config tied -e "$url"
+	expect_status 1
+	out_has "lm_head.weight: hash"
+	err_has "1 of 19 parameters differ"
+}
+
+@test "a kind that was never equal is not accused, until it was" {
+	local swap='{**a, "ranks": [{**r, "checksums": {k: v[::-1] if "w13" in k else v
+		for k, v in r["checksums"].items()}} for r in a["ranks"]]}'
+	answers one 1 "$swap" --model-path else
+	try wsync-verify weights "$ck" -e "$url"
+	expect_status 1
+	try wsync-push "$ck" -e "$server" --verify hash
+	expect_status 5
+	err_has "mlp.experts.w13_weight at rank 0: it is not as expected, which means nothing"
+	try wsync-push "$ck" -e "$server" --verify hash --min-coverage 50
+	expect_status 0
+	# The server itself is known to have them as expected.
+	answers two 3 "$swap" --model-path else
+	for status in 0 1; do
+		try wsync-push "$ck" -e "$server" --verify hash --on-partial resume
+		expect_status "$status"
+	done
+	err_has "1 of 20 parameters differ"
+}
+
+@test "answers that no server should give are refused in a sentence, before anything is sent" {
+	while IFS='|' read -r name words python; do
+		answers "$name" 1 "$python"
+		try wsync-push "$ck" -e "$server" --verify hash
+		expect_status 5
+		err_has "$words"
+		expect_journal "$url" '"/pause_generation" in paths' False
+	done <<-'END'
+	cut|/weights_checker|'{"success": true, "ranks": [{"checks'
+	empty|no checksums|{"success": True, "ranks": []}
+	rank|out of range|{**a, "ranks": [{**r, "parallelism_info": {"rank": 1 << 40}} for r in a["ranks"]]}
+	names|no checksum|{**a, "ranks": [{**r, "checksums": {"\n" + k: v for k, v in r["checksums"].items()}} for r in a["ranks"]]}
+	nan|does not say that it was done|{**a, "ranks": [{**r, "checksums": {k: float("nan") for k in r["checksums"]}} for r in a["ranks"]]}
+	END
+}
+
+@test "an answer of another model, or of a million names, proves nothing" {
+	while IFS='|' read -r name words python; do
+		answers "$name" 2 "$python"
+		try wsync-push "$ck" -e "$server" --verify hash --on-partial resume
+		expect_status 5
+		err_has "$words"
+		expect_journal "$url" 'paths[-1], "/pause_generation" in paths' \
+			"('/continue_generation', True)"
+	done <<-'END'
+	other|the server does not list it|{**a, "ranks": [{**r, "checksums": {"x" + k: v for k, v in r["checksums"].items()}} for r in a["ranks"]]}
+	million|the server does not list it|{**a, "ranks": [{**r, "checksums": {"layers.%d.weight" % i: "0" * 16 for i in range(10 ** 6)}} for r in a["ranks"][:1]] + a["ranks"][1:]}
+	lost|reports 1 of its 2 ranks|{**a, "ranks": a["ranks"][:1]}
+	END
+}
