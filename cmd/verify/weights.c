@@ -101,12 +101,6 @@ static const char *describe(const struct ws_verify_result *r, char *dst, size_t 
 		break;
 	case WS_MEANS_RESET:
 		snprintf(dst, n, "a push onto random weights restored every parameter%s", ranks);
-		if (r->unknown_ranks)
-			snprintf(dst, n,
-			         "a push onto random weights restored every parameter of the first "
-			         "rank; the other "
-			         "%u are not known: it does not report checksums of them",
-			         r->unknown_ranks);
 		break;
 	default:
 		dst[0] = '\0';
@@ -154,7 +148,6 @@ static void put_result(struct ui *ui, const struct ws_verify_result *r)
 	ws_jw_str(w, "means", ws_verify_means_name(r->means));
 	ws_jw_str(w, "algorithm", r->algorithm[0] ? r->algorithm : NULL);
 	ws_jw_uint(w, "ranks", r->ranks);
-	ws_jw_uint(w, "unknown_ranks", r->unknown_ranks);
 	put_counts(w, r);
 	if (r->means == WS_MEANS_PROOF)
 		ui_json_proof(w, &r->proof);

@@ -59,7 +59,8 @@ struct ws_lifecycle {
 	const char *method;
 	const char *path;          /* for all endpoints, */
 	const char *const *paths;  /* or one per endpoint; NULL: use path */
-	const struct ws_buf *body; /* NULL: none */
+	const struct ws_buf *body; /* for all endpoints, NULL: none, */
+	const struct ws_buf *bodies; /* or one per endpoint; NULL: use body */
 };
 /* Sends the request to all endpoints and fills one answer each, as endpoint.h describes. */
 int ws_endpoint_tell(const struct ws_call *to, const struct ws_lifecycle *what,

@@ -41,7 +41,8 @@ static int send_requests(const struct ws_call *to, const struct ws_lifecycle *wh
 {
 	for (size_t i = 0; i < to->n; i++)
 		if (ws_endpoint_prepare(&calls[i], to->urls[i], what->method,
-		                        what->paths ? what->paths[i] : what->path, what->body,
+		                        what->paths ? what->paths[i] : what->path,
+		                        what->bodies ? &what->bodies[i] : what->body,
 		                        to->until, err))
 			return -1;
 	return ws_endpoint_run(to->http, calls, to->n, to->cancel, err);
@@ -192,17 +193,12 @@ int ws_endpoint_destroy_group(const struct ws_call *to, const char *group_name,
 	return sum_up("destroy", to->n, answers, err);
 }
 
-const char *ws_weights_action_name(enum ws_weights_action action)
+int ws_endpoint_reset_weights(const struct ws_call *to, const struct ws_buf *bodies,
+                              struct ws_endpoint_answer *answers, struct ws_err *err)
 {
-	static const char *const names[] = { "snapshot", "reset_tensors", "compare" };
-	return names[action];
-}
-
-int ws_endpoint_weights_action(const struct ws_call *to, enum ws_weights_action action,
-                               struct ws_endpoint_answer *answers, struct ws_err *err)
-{
-	const char *name = ws_weights_action_name(action);
-	return post_each(to, name, "/weights_checker", "action", name, answers, err);
+	const struct ws_lifecycle what = { .name = "reset_tensors", .method = "POST",
+		                           .path = "/weights_checker", .bodies = bodies };
+	return ws_endpoint_tell(to, &what, answers, err);
 }
 
 /* ---- flush: refused while requests are running ---- */

@@ -6,6 +6,7 @@
 #define WS_CLIENT_ENDPOINT_WEIGHTS_H
 
 #include "wsync/endpoint.h"
+#include "wsync/tool/buf.h"
 #include "wsync/tool/checksums.h"
 #include "wsync/tool/listing.h"
 
@@ -39,13 +40,9 @@ int ws_endpoint_get_weights(const struct ws_call *to, const char *name, uint64_t
 bool ws_values_empty(const struct ws_values *v, unsigned dp_size);
 void ws_values_free(struct ws_values *v); /* NULL is fine */
 
-/* Actions of /weights_checker, to find out whether an update writes every weight. Reset overwrites
- * every parameter with random numbers. */
-enum ws_weights_action { WS_WEIGHTS_SNAPSHOT, WS_WEIGHTS_RESET, WS_WEIGHTS_COMPARE };
-/* "snapshot", "reset_tensors", "compare" */
-const char *ws_weights_action_name(enum ws_weights_action action);
-/* A compare that finds differences is WS_EREFUSED with the server's message. */
-int ws_endpoint_weights_action(const struct ws_call *to, enum ws_weights_action action,
-                               struct ws_endpoint_answer *answers, struct ws_err *err);
+/* POST /weights_checker, which overwrites parameters with random numbers: bodies[i] is the request
+ * to to->urls[i], {"action": "reset_tensors", "skip_tensor_list"}. */
+int ws_endpoint_reset_weights(const struct ws_call *to, const struct ws_buf *bodies,
+                              struct ws_endpoint_answer *answers, struct ws_err *err);
 
 #endif

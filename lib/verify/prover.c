@@ -201,7 +201,8 @@ static struct prover_table *find_table(struct ws_prover *p, const struct ws_endp
 		return NULL;
 	for (size_t i = 0; i < p->n_tables; i++) {
 		struct prover_table *t = &p->tables[i];
-		if (ws_name_check_same(t->target, target) && t->fn == fn && t->tp == info->tp_size &&
+		if (ws_name_check_same(t->target, target) && t->fn == fn &&
+		    t->tp == info->tp_size &&
 		    t->dtype == ws_name_check_dtype(info, config_of(p, target)) &&
 		    t->own_config == (target->config || p->opts.input->named))
 			return t;

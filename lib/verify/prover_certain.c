@@ -202,8 +202,8 @@ static const struct ws_checksum *find_before(const struct prover_server *s, unsi
 }
 
 /* Was, or is, the parameter what these files must give? */
-static bool equals_start(const struct ws_prover *p, const struct prover_server *s, size_t param, unsigned rank,
-                         const struct ws_checksum *found)
+static bool equals_start(const struct ws_prover *p, const struct prover_server *s, size_t param,
+                         unsigned rank, const struct ws_checksum *found)
 {
 	const char *dir = ws_name_check_model_dir(s->info);
 	const struct ws_checksum *before =
@@ -215,8 +215,8 @@ static bool equals_start(const struct ws_prover *p, const struct prover_server *
 	        (before && strcasecmp(is.checksum, before->text) == 0));
 }
 
-bool prover_accuses(const struct ws_prover *p, const struct prover_server *s, size_t param, unsigned rank,
-                    const struct ws_checksum *found, bool *seen, bool *tried)
+bool prover_accuses(const struct ws_prover *p, const struct prover_server *s, size_t param,
+                    unsigned rank, const struct ws_checksum *found, bool *seen, bool *tried)
 {
 	const struct ws_layout *l = s->table->layout;
 	const struct ws_param *of = ws_layout_param(l, param);

@@ -62,14 +62,14 @@ bool prover_suffices(const struct ws_prover *p, uint64_t proven, uint64_t all);
 
 /* ---- prover_certain.c ---- */
 
-/* Sets seen[kind] for the kinds that are certain at this server: a parameter of it is equal in *sums,
- * or was equal in an earlier run. */
+/* Sets seen[kind] for the kinds that are certain at this server: a parameter of it is equal in
+ * *sums, or was equal in an earlier run. */
 void prover_certain(const struct ws_prover *p, const struct prover_server *s,
                     const struct ws_checksums *sums, bool *seen);
 /* Is an unequal checksum of this parameter a difference? May read it from the files that the server
  * started from, once for each kind: tried[kind]. */
-bool prover_accuses(const struct ws_prover *p, const struct prover_server *s, size_t param, unsigned rank,
-                    const struct ws_checksum *found, bool *seen, bool *tried);
+bool prover_accuses(const struct ws_prover *p, const struct prover_server *s, size_t param,
+                    unsigned rank, const struct ws_checksum *found, bool *seen, bool *tried);
 void prover_remember(const struct ws_prover *p, const struct prover_server *s, const bool *seen);
 /* What the server may have instead: "it is the slice of rank 1"; "" unknown. May read the
  * parameter once more. */

@@ -52,6 +52,26 @@ answers() {
 	out_has "proven 9 of 10 parameters on 1 rank"
 }
 
+@test "a reset is undone by a push, and spares what is in no checkpoint" {
+	endpoint one --model "$ck" --tp 2 --device cpu
+	try wsync-push "$ck" -e "$url"
+	expect_status 0
+	try wsync-verify weights "$ck" -e "$url" --reset --yes
+	expect_status 0
+	out_has "restored every parameter of 2 ranks"
+	local add='sums(lambda c: {"model.scale": "0" * 16, **c})'
+	answers two 1 "$add"
+	try wsync-verify weights "$ck" -e "$server" --reset --yes
+	expect_status 5
+	err_has "it cannot leave out of a reset what is in no checkpoint (1 of its names)"
+	expect_journal "$url" '"/pause_generation" in paths' False
+	answers three 1 "$add" --lineage session
+	try wsync-push "$ck" -e "$server"
+	try wsync-verify weights "$ck" -e "$server" --reset --yes
+	expect_status 0
+	err_has "left 2 of 42 parameters as they were"
+}
+
 @test "a head that is tied must be the embedding" {
 	/usr/bin/python3 -S "$repo/tests/cli/small_model.py" qwen3 tied
 	safetensors head.safetensors --seed 5 lm_head.weight:BF16:200,128 >/dev/null
@@ -65,8 +85,7 @@ answers() {
 }
 
 @test "a kind that was never equal is not accused, until it was" {
-	local swap='{**a, "ranks": [{**r, "checksums": {k: v[::-1] if "w13" in k else v
-		for k, v in r["checksums"].items()}} for r in a["ranks"]]}'
+	local swap='sums(lambda c: {k: v[::-1] if "w13" in k else v for k, v in c.items()})'
 	answers one 1 "$swap" --model-path else
 	try wsync-verify weights "$ck" -e "$url"
 	expect_status 1
@@ -94,9 +113,9 @@ answers() {
 	done <<-'END'
 	cut|/weights_checker|'{"success": true, "ranks": [{"checks'
 	empty|no checksums|{"success": True, "ranks": []}
-	rank|out of range|{**a, "ranks": [{**r, "parallelism_info": {"rank": 1 << 40}} for r in a["ranks"]]}
-	names|no checksum|{**a, "ranks": [{**r, "checksums": {"\n" + k: v for k, v in r["checksums"].items()}} for r in a["ranks"]]}
-	nan|does not say that it was done|{**a, "ranks": [{**r, "checksums": {k: float("nan") for k in r["checksums"]}} for r in a["ranks"]]}
+	rank|out of range|each(lambda r: {**r, "parallelism_info": {"rank": 1 << 40}})
+	names|no checksum|sums(lambda c: {"\n" + k: v for k, v in c.items()})
+	nan|does not say that it was done|sums(lambda c: {k: float("nan") for k in c})
 	END
 }
 
@@ -109,8 +128,8 @@ answers() {
 		expect_journal "$url" 'paths[-1], "/pause_generation" in paths' \
 			"('/continue_generation', True)"
 	done <<-'END'
-	other|the server does not list it|{**a, "ranks": [{**r, "checksums": {"x" + k: v for k, v in r["checksums"].items()}} for r in a["ranks"]]}
-	million|the server does not list it|{**a, "ranks": [{**r, "checksums": {"layers.%d.weight" % i: "0" * 16 for i in range(10 ** 6)}} for r in a["ranks"][:1]] + a["ranks"][1:]}
+	other|does not list it|sums(lambda c: {"x" + k: v for k, v in c.items()})
+	million|does not list it|sums(lambda c: {"%d" % i: "0" * 16 for i in range(10 ** 6)})
 	lost|reports 1 of its 2 ranks|{**a, "ranks": a["ranks"][:1]}
 	END
 }

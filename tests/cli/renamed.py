@@ -4,7 +4,9 @@
 
   renamed.py HOST:PORT            a version in an answer loses the mark of who made it
   renamed.py HOST:PORT N PYTHON   also: the N-th answer of /weights_checker and all later ones are
-                                  what the expression makes of theirs: `a`, parsed, or a string
+                                  what the expression makes of theirs: `a`, parsed, or a string;
+                                  each(f): with f(r) for each rank r; sums(f): with f(c) for the
+                                  checksums of each
 
 Everything else passes. A recording double, for answers that no server should give. Prints its
 port."""
@@ -15,6 +17,15 @@ import sys
 
 NTH = int(sys.argv[2]) if len(sys.argv) > 2 else sys.maxsize
 asked = 0
+
+
+def change(a):
+    def each(f):
+        return {**a, "ranks": [f(r) for r in a["ranks"]]}
+
+    def sums(f):
+        return each(lambda r: {**r, "checksums": f(r["checksums"])} if "checksums" in r else r)
+    return eval(sys.argv[3], {"a": a, "each": each, "sums": sums}) if "ranks" in a else a
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -30,7 +41,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path == "/weights_checker":
             asked += 1
             if asked >= NTH:
-                changed = eval(sys.argv[3], {"a": json.loads(data)})
+                changed = change(json.loads(data))
                 data = (changed if isinstance(changed, str) else json.dumps(changed)).encode()
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.getheader("Content-Type", "application/json"))

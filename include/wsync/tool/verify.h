@@ -27,8 +27,7 @@ enum ws_verify_means {
 	WS_MEANS_PROOF,     /* the server's own checksums of its parameters */
 	WS_MEANS_SAMPLES,   /* some numbers of some parameters */
 	WS_MEANS_TWICE,     /* checksums before and after a push, with each other */
-	/* checksums, or the server's own comparison, around a push onto random weights */
-	WS_MEANS_RESET
+	WS_MEANS_RESET      /* checksums before and after a push onto random weights */
 };
 const char *ws_verify_means_name(enum ws_verify_means means); /* "none", "checksums", ... */
 
@@ -40,8 +39,6 @@ struct ws_verify_result {
 	enum ws_verify_means means;
 	char algorithm[32];       /* of its checksums; "": not reported */
 	unsigned ranks;           /* ranks that reported; 0: their number is unknown */
-	/* ranks that the answer does not cover, because the server does not report them */
-	unsigned unknown_ranks;
 	size_t equal, different;
 	size_t missing;           /* in the source, not on the server */
 	size_t unexpected;        /* on the server, not in the source */
@@ -86,9 +83,9 @@ int ws_verify_weights(const struct ws_verify_opts *opts, struct ws_verify_result
 int ws_verify_twice(const struct ws_push_opts *push, const struct ws_push_source *source,
                     struct ws_verify_result *results, struct ws_err *err);
 
-/* Makes the servers overwrite all weights with random numbers, and pushes the source: every
- * parameter must then be as before. Checksums prove this for all ranks. A server that does not
- * report checksums compares itself, and reports only its first rank (unknown_ranks).
+/* Makes the servers overwrite all weights with random numbers, and pushes the source: the checksums
+ * of all ranks must then be as before. A server must report them; buffers that are in no checkpoint
+ * are left out of the reset.
  * Meanwhile the endpoints are paused and have random weights. They are locked and recorded as
  * in any push. An endpoint whose answer is not yes is partial, and push->on_partial decides
  * whether it stays paused. */

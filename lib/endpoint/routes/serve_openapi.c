@@ -64,15 +64,14 @@ static const struct fields {
 	{ "continue_generation", "torch_empty_cache", WS_IN_0_5_15, false },
 	{ "weights_checker", "action", WS_IN_ALL, false },
 	{ "weights_checker", "allow_quant_error", WS_IN_0_5_15, false },
+	{ "weights_checker", "skip_tensor_list", WS_IN_SESSION, false },
 	{ "list_weights", "prefix rank", WS_IN_ALL, true },
 	{ "get_weights_by_name", "name truncate_size", WS_IN_ALL, false },
 };
 
-/* With --checksums, an endpoint also has the field that servers added together with checksums. */
 static bool has_fields(const struct ws_serve *s, const struct fields *f)
 {
-	return ws_serve_in(s->opts.lineage, f->lineages) ||
-	       (s->opts.checksums && strcmp(f->names, "allow_quant_error") == 0);
+	return ws_serve_in(s->opts.lineage, f->lineages);
 }
 
 /* An iterator over the fields of one route; zeroed: before the first. */

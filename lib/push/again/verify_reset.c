@@ -1,66 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* verify_reset.c - does a push write every parameter? The servers overwrite all parameters with
- * random numbers, then receive the source. A parameter with a changed value was not written.
+ * random numbers, then receive the source. A parameter with a changed checksum was not written.
  *
- *   with checksums      checksum, pause, reset_tensors, checksum, transfer, checksum, resume: all
- *                       ranks
- *   without             snapshot, pause, reset_tensors, compare, transfer, compare, resume: SGLang
- *                       then reports the first rank only
+ *   checksum, pause, reset_tensors, checksum, transfer, checksum, resume: all ranks
  *
- * The second answer must differ from the first on every rank, or nothing was reset.
+ * The second answer must differ from the first on every rank, or nothing was reset. Parameters that
+ * are in no checkpoint (buffers that the server computes when it starts) would stay random: they
+ * are left out of the reset. The servers' own comparison (snapshot, compare) is not used: it tells
+ * of the first rank only, and fails on CPUs.
  *
  * This is one run of a push, with three steps of its own (enum push_step). The push locks,
  * records, pauses and resumes the endpoints. From the reset on, an endpoint is partial until it
  * confirms that all parameters are back. */
 #include "endpoint_weights.h"
+#include "hashes.h"
 #include "push_state.h"
 #include "verify_again.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct reset {
 	struct again a;
 	struct ws_push *push;
-	bool *summed; /* for each endpoint: it reports checksums of all ranks */
-	bool judged;  /* each endpoint has its result */
+	struct ws_buf *bodies; /* of the request to reset, for each endpoint */
+	bool judged;           /* each endpoint has its result */
 };
 
 /* ---- requests ---- */
-
-/* Starts a call of the push to the endpoints without checksums. Returns how many. */
-static size_t select_unsummed(struct reset *s)
-{
-	struct ws_push *p = s->push;
-	push_call_new(p);
-	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		if (!s->summed[i])
-			push_call_add(p, i);
-	return p->to.call.n;
-}
-
-static bool any_summed(const struct reset *s)
-{
-	bool any = false;
-	for (size_t i = 0; i < s->push->opts.n_endpoints; i++)
-		any = any || s->summed[i];
-	return any;
-}
-
-/* Sends one action to the endpoints without checksums. answers[k] is that of endpoint index[k]. */
-static int send_action(struct reset *s, enum ws_weights_action action, struct ws_err *err)
-{
-	struct ws_push *p = s->push;
-	const size_t n = select_unsummed(s);
-	if (n == 0)
-		return 0;
-	const struct ws_call to = { p->http, p->to.call.urls, n, again_step(&s->a),
-		                    p->opts.cancel };
-	const int rc = ws_endpoint_weights_action(&to, action, p->to.call.answers, err);
-	for (size_t k = 0; k < n; k++)
-		push_note_failure(p, p->to.call.index[k], &p->to.call.answers[k].err);
-	return rc;
-}
 
 /* Requests the checksums of all endpoints. a->errs has the errors. */
 static void ask_checksums(struct reset *s, struct ws_checksums *sums)
@@ -75,8 +43,7 @@ static int hint_at_need(struct ws_err *err)
 	return !ws_endpoint_said_no(err) ?
 	               -1 :
 	               ws_err_hint(err, "{reset} needs a server whose /weights_checker can "
-	                                "reset_tensors, and either checksum, "
-	                                "or snapshot and compare");
+	                                "checksum and reset_tensors");
 }
 
 static int reset_all(struct reset *s, struct ws_err *err)
@@ -85,7 +52,7 @@ static int reset_all(struct reset *s, struct ws_err *err)
 	const size_t n = push_select(p, NULL);
 	const struct ws_call to = { p->http, p->to.call.urls, n, again_step(&s->a),
 		                    p->opts.cancel };
-	const int rc = ws_endpoint_weights_action(&to, WS_WEIGHTS_RESET, p->to.call.answers, err);
+	const int rc = ws_endpoint_reset_weights(&to, s->bodies, p->to.call.answers, err);
 	for (size_t i = 0; i < n; i++)
 		push_note_failure(p, i, &p->to.call.answers[i].err);
 	for (size_t i = 0; rc && i < n; i++)
@@ -112,36 +79,92 @@ static int refuse_partial(const struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-/* SGLang 0.5.12 reports the first rank alone. It must compare by itself, like a server without
- * checksums. A reply that contradicts itself is an error. */
-static int choose_means(struct reset *s, struct ws_err *err)
+/* SGLang 0.5.12 reports the first rank alone. */
+static int check_reports(struct reset *s, struct ws_err *err)
 {
 	struct again *a = &s->a;
 	ask_checksums(s, a->before);
 	for (size_t i = 0; i < a->opts->n_endpoints; i++) {
 		struct ws_err *e = &a->errs[i];
-		if (ws_endpoint_check_tp(&a->infos[i], err))
-			return -1;
-		s->summed[i] = e->code == WS_OK &&
-		               ws_checksums_whole(&a->before[i], &a->infos[i], NULL) == 0;
-		if (e->code == WS_OK || (e->code == WS_EREFUSED && !a->before[i].contradicts))
+		if (e->code == WS_OK && !ws_checksums_whole(&a->before[i], &a->infos[i], e))
 			continue;
 		again_fail(a, i, e);
 		*err = a->results[i].err;
-		return -1;
+		return hint_at_need(err);
 	}
 	return 0;
 }
 
-static int remember(struct reset *s, struct ws_err *err)
+/* Is it in no checkpoint? wsync-endpoint's names are those of tensors. */
+static bool is_buffer(const struct ws_layout *l, const struct ws_checksum *item)
 {
-	if (!send_action(s, WS_WEIGHTS_SNAPSHOT, err))
-		return 0;
-	for (size_t k = 0; k < select_unsummed(s); k++)
-		if (s->push->to.call.answers[k].err.code != WS_OK)
-			again_fail(&s->a, s->push->to.call.index[k],
-			           &s->push->to.call.answers[k].err);
-	return hint_at_need(err);
+	return !ws_checksum_is_draft(item) && !ws_layout_find_param(l, item->name) &&
+	       !ws_layout_find_part(l, item->name);
+}
+
+/* Writes the names of all buffers. Ranks of one stage have the same, in one order. */
+static size_t write_skips(const struct ws_layout *l, const struct ws_checksums *sums,
+                          struct ws_jw *w)
+{
+	size_t n = 0;
+	for (size_t r = 0; l && r < sums->n_ranks; r++) {
+		const struct ws_checksum_rank *rank = &sums->ranks[r];
+		const bool again = r && rank->n && rank->n == rank[-1].n &&
+		                   !strcmp(rank->items[0].name, rank[-1].items[0].name);
+		for (size_t k = 0; !again && k < rank->n; k++) {
+			if (!is_buffer(l, &rank->items[k]))
+				continue;
+			ws_jw_str(w, NULL, rank->items[k].name);
+			n++;
+		}
+	}
+	return n;
+}
+
+static int write_body(struct reset *s, size_t i, const struct ws_layout *l, struct ws_err *err)
+{
+	const struct ws_endpoint_info *info = &s->a.infos[i];
+	struct ws_jw w;
+	ws_buf_init(&s->bodies[i], 0);
+	ws_jw_init(&w, &s->bodies[i]);
+	ws_jw_object(&w, NULL);
+	ws_jw_str(&w, "action", "reset_tensors");
+	ws_jw_array(&w, "skip_tensor_list");
+	const size_t n = write_skips(l, &s->a.before[i], &w);
+	ws_jw_end_array(&w);
+	ws_jw_end_object(&w);
+	if (n > 0 && !info->can.skip_tensors) {
+		ws_err_set(err, WS_EREFUSED,
+		           "%s: it cannot leave out of a reset what is in no checkpoint (%zu of "
+		           "its names)",
+		           info->url, n);
+		return ws_err_where(err, NULL, info->url);
+	}
+	if (!info->can.skip_tensors) {
+		ws_buf_reset(&s->bodies[i]);
+		ws_buf_puts(&s->bodies[i], "{\"action\":\"reset_tensors\"}");
+	}
+	return ws_buf_check(&s->bodies[i], "reset_tensors", err);
+}
+
+static int write_bodies(struct reset *s, struct ws_push *p, struct ws_err *err)
+{
+	if (push_find_targets(p, err))
+		return -1;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		struct ws_layout *l = NULL;
+		char why[512];
+		int rc = ws_name_check_layout(&p->from.input, &p->to.listed[i], &l, why,
+		                              sizeof why, err);
+		if (rc == 0)
+			rc = write_body(s, i, l, err);
+		ws_layout_free(l);
+		if (rc) {
+			again_fail(&s->a, i, err);
+			return -1;
+		}
+	}
+	return 0;
 }
 
 /* ---- was it reset? ---- */
@@ -197,54 +220,23 @@ static int check_endpoint(struct reset *s, size_t i, struct ws_err *err)
 	return 0;
 }
 
-static int check_checksums(struct reset *s, struct ws_err *err)
+static int check_reset(struct reset *s, struct ws_err *err)
 {
 	struct again *a = &s->a;
 	int rc = 0;
-	if (!any_summed(s))
-		return 0;
 	ask_checksums(s, a->after);
 	for (size_t i = 0; i < a->opts->n_endpoints; i++) {
 		struct ws_err why = a->errs[i];
-		if (!s->summed[i])
+		if (why.code == WS_OK && !ws_checksums_whole(&a->after[i], &a->infos[i], &why)) {
+			rc = check_endpoint(s, i, err) ? -1 : rc;
 			continue;
-		if (why.code != WS_OK || ws_checksums_whole(&a->after[i], &a->infos[i], &why)) {
-			again_fail(a, i, &why);
-			if (err && err->code == WS_OK)
-				*err = a->results[i].err;
-			rc = -1;
-		} else if (check_endpoint(s, i, err)) {
-			rc = -1;
 		}
+		again_fail(a, i, &why);
+		if (err && err->code == WS_OK)
+			*err = a->results[i].err;
+		rc = -1;
 	}
 	return rc;
-}
-
-/* Random weights must differ from the snapshot, so the comparison must fail. */
-static int check_comparisons(struct reset *s, struct ws_err *err)
-{
-	struct ws_push *p = s->push;
-	int rc = 0;
-	send_action(s, WS_WEIGHTS_COMPARE, NULL);
-	for (size_t k = 0; k < select_unsummed(s); k++) {
-		const struct ws_err *said = &p->to.call.answers[k].err;
-		if (said->code == WS_OK) {
-			rc = refuse_reset(&s->a, p->to.call.index[k], ", by its own comparison",
-			                  err);
-		} else if (said->code != WS_EREFUSED || said->native != 400) {
-			again_fail(&s->a, p->to.call.index[k], said);
-			if (err && err->code == WS_OK)
-				*err = s->a.results[p->to.call.index[k]].err;
-			rc = -1;
-		}
-	}
-	return rc;
-}
-
-static int check_reset(struct reset *s, struct ws_err *err)
-{
-	const int sums = check_checksums(s, err), own = check_comparisons(s, err);
-	return sums || own ? -1 : 0;
 }
 
 /* If the server itself did not answer, it may still execute the request later. */
@@ -260,7 +252,7 @@ static void find_intact(struct reset *s)
 {
 	struct ws_push *p = s->push;
 	struct again *a = &s->a;
-	bool all = any_summed(s);
+	bool all = true;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		all = all && is_answered(&p->to.call.answers[i].err);
 	if (!all)
@@ -268,7 +260,8 @@ static void find_intact(struct reset *s)
 	ask_checksums(s, a->after);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		const struct ws_checksums *before = &a->before[i], *after = &a->after[i];
-		bool same = s->summed[i] && ws_checksums_whole(after, &a->infos[i], NULL) == 0;
+		bool same = a->errs[i].code == WS_OK &&
+		            ws_checksums_whole(after, &a->infos[i], NULL) == 0;
 		for (size_t k = 0; same && k < before->n_ranks; k++)
 			same = count_changed(&before->ranks[k], &after->ranks[k]) == 0;
 		if (same)
@@ -290,13 +283,9 @@ static void say_no(struct again *a, size_t i, const char *words)
 static void judge_checksums(struct reset *s)
 {
 	struct again *a = &s->a;
-	if (!any_summed(s))
-		return;
 	ask_checksums(s, a->after);
 	for (size_t i = 0; i < a->opts->n_endpoints; i++) {
 		struct ws_verify_result *r = &a->results[i];
-		if (!s->summed[i])
-			continue;
 		again_fail(a, i, &a->errs[i]);
 		if (r->err.code != WS_OK || again_compare(a, i))
 			continue;
@@ -305,25 +294,6 @@ static void judge_checksums(struct reset *s)
 		snprintf(words, sizeof words, "%zu of %zu checksums differ", bad, bad + r->equal);
 		if (bad)
 			say_no(a, i, words);
-	}
-}
-
-/* HTTP 400 means a difference. If the comparison itself fails, the status is another one. */
-static void judge_comparisons(struct reset *s)
-{
-	struct ws_push *p = s->push;
-	struct again *a = &s->a;
-	send_action(s, WS_WEIGHTS_COMPARE, NULL);
-	for (size_t k = 0; k < select_unsummed(s); k++) {
-		const size_t i = p->to.call.index[k];
-		const struct ws_endpoint_answer *answer = &p->to.call.answers[k];
-		const struct ws_endpoint_info *info = &a->infos[i];
-		a->results[i].ranks = 1;
-		a->results[i].unknown_ranks = info->tp_size * info->pp_size - 1;
-		if (answer->err.code == WS_EREFUSED && answer->err.native == 400)
-			say_no(a, i, answer->message[0] ? answer->message : "it does not say more");
-		else
-			again_fail(a, i, &answer->err);
 	}
 }
 
@@ -336,7 +306,7 @@ static int prepare(struct reset *s, struct ws_push *p, struct ws_err *err)
 	s->a.infos = p->to.infos;
 	s->a.errs = p->to.errs;
 	s->a.until = p->run.until;
-	return refuse_partial(p, err) || choose_means(s, err) || remember(s, err) ? -1 : 0;
+	return refuse_partial(p, err) || check_reports(s, err) || write_bodies(s, p, err) ? -1 : 0;
 }
 
 static int change(struct reset *s, struct ws_push *p, struct ws_err *err)
@@ -356,7 +326,6 @@ static int compare_after(struct reset *s, struct ws_push *p, struct ws_err *err)
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		s->a.results[i].means = WS_MEANS_RESET;
 	judge_checksums(s);
-	judge_comparisons(s);
 	s->judged = true;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		if (s->a.results[i].err.code != WS_OK)
@@ -386,8 +355,8 @@ static int run_reset(struct reset *s, const struct ws_push_opts *opts,
 {
 	if (again_open(&s->a, err))
 		return -1;
-	s->summed = calloc(opts->n_endpoints, sizeof *s->summed);
-	if (!s->summed)
+	s->bodies = calloc(opts->n_endpoints, sizeof *s->bodies);
+	if (!s->bodies)
 		return ws_oom(err);
 	if (ws_push_open(opts, &s->push, err))
 		return -1;
@@ -411,7 +380,9 @@ int ws_verify_reset(const struct ws_push_opts *push, const struct ws_push_source
 	ws_push_close(s.push);
 	s.a.opts = push;
 	again_close(&s.a);
-	free(s.summed);
+	for (size_t i = 0; s.bodies && i < push->n_endpoints; i++)
+		ws_buf_free(&s.bodies[i]);
+	free(s.bodies);
 	if (rc && err)
 		*err = why;
 	return rc;
