@@ -2,7 +2,8 @@
 /* lineage_probe.c - for servers that publish no list of routes: sends one request per route.
  *
  * The first request is for a route that no server has. Some proxies accept every OPTIONS request
- * for the sake of browsers. A server that accepts the first request is not queried further. */
+ * for the sake of browsers. A server that accepts the first request is not queried further. The
+ * other requests go out at once, but for a fleet, which would need too many connections. */
 #include "lineage_probe.h"
 
 #include "endpoint_call.h"
@@ -11,20 +12,26 @@
 
 static const char nowhere[] = "/wsync_asks_for_what_is_not_there";
 
+enum { AT_ONCE = 512 }; /* requests to all endpoints together */
+
 struct asking {
 	const struct ws_call *to;
-	struct ws_endpoint_call *calls;
+	struct ws_endpoint_call *calls;  /* to->n for each route that is asked for at once */
+	size_t at_once;                  /* routes */
 	bool *on;                        /* the endpoint is still queried */
 	enum ws_presence *found;         /* to->n rows of WS_LINEAGE_PATHS_MAX */
 };
 
-static int ask_all(struct asking *a, const char *path, struct ws_err *err)
+/* Asks all endpoints for n routes. */
+static int ask_all(struct asking *a, const char *const *paths, size_t n, struct ws_err *err)
 {
-	for (size_t i = 0; i < a->to->n; i++)
-		if (a->on[i] && ws_endpoint_prepare(&a->calls[i], a->to->urls[i], "OPTIONS", path,
-		                                    NULL, a->to->until, err))
-			return -1;
-	return ws_endpoint_run(a->to->http, a->calls, a->to->n, a->to->cancel, err);
+	for (size_t r = 0; r < n; r++)
+		for (size_t i = 0; i < a->to->n; i++)
+			if (a->on[i] && ws_endpoint_prepare(&a->calls[r * a->to->n + i],
+			                                    a->to->urls[i], "OPTIONS", paths[r],
+			                                    NULL, a->to->until, err))
+				return -1;
+	return ws_endpoint_run(a->to->http, a->calls, n * a->to->n, a->to->cancel, err);
 }
 
 static enum ws_presence read_status(long status)
@@ -34,22 +41,34 @@ static enum ws_presence read_status(long status)
 	return status == 405 || (status >= 200 && status < 300) ? WS_PRESENT : WS_NOT_ASKED;
 }
 
+static void take_found(struct asking *a, size_t first, size_t n)
+{
+	for (size_t i = 0; i < a->to->n; i++) {
+		bool answers = a->on[i];
+		for (size_t r = 0; a->on[i] && r < n; r++) {
+			const struct ws_http_call *call = &a->calls[r * a->to->n + i].http;
+			a->found[i * WS_LINEAGE_PATHS_MAX + first + r] = read_status(call->status);
+			answers = answers && !call->err.code;
+		}
+		a->on[i] = answers;
+	}
+}
+
 static int ask_everything(struct asking *a, struct ws_err *err)
 {
-	if (ask_all(a, nowhere, err))
+	const char *paths[WS_LINEAGE_PATHS_MAX] = { nowhere };
+	const size_t all = ws_lineage_path_count();
+	if (ask_all(a, paths, 1, err))
 		return -1;
 	for (size_t i = 0; i < a->to->n; i++)
 		a->on[i] = a->on[i] && a->calls[i].http.status == 404;
-	for (size_t r = 0; r < ws_lineage_path_count(); r++) {
-		if (ask_all(a, ws_lineage_path(r), err))
+	for (size_t r = 0; r < all; r += a->at_once) {
+		const size_t n = all - r < a->at_once ? all - r : a->at_once;
+		for (size_t k = 0; k < n; k++)
+			paths[k] = ws_lineage_path(r + k);
+		if (ask_all(a, paths, n, err))
 			return -1;
-		for (size_t i = 0; i < a->to->n; i++) {
-			if (!a->on[i])
-				continue;
-			a->found[i * WS_LINEAGE_PATHS_MAX + r] =
-				read_status(a->calls[i].http.status);
-			a->on[i] = !a->calls[i].http.err.code;
-		}
+		take_found(a, r, n);
 	}
 	return 0;
 }
@@ -59,7 +78,10 @@ int ws_lineage_ask(const struct ws_call *to, const bool *wanted, struct ws_linea
 {
 	struct asking a = { .to = to };
 	const size_t n = to->n, most = n ? n : 1;
-	a.calls = calloc(most, sizeof *a.calls);
+	a.at_once = AT_ONCE / most < 1 ? 1 : AT_ONCE / most;
+	if (a.at_once > ws_lineage_path_count())
+		a.at_once = ws_lineage_path_count();
+	a.calls = calloc(most, a.at_once * sizeof *a.calls);
 	a.on = calloc(most, sizeof *a.on);
 	a.found = calloc(most, WS_LINEAGE_PATHS_MAX * sizeof *a.found);
 	int rc = a.calls && a.on && a.found ? 0 : ws_oom(err);
@@ -70,7 +92,7 @@ int ws_lineage_ask(const struct ws_call *to, const bool *wanted, struct ws_linea
 		rc = ask_everything(&a, err);
 	for (size_t i = 0; !rc && i < n; i++)
 		ws_lineage_sum_up(a.found + i * WS_LINEAGE_PATHS_MAX, &signs[i]);
-	for (size_t i = 0; a.calls && i < n; i++)
+	for (size_t i = 0; a.calls && i < n * a.at_once; i++)
 		ws_endpoint_call_free(&a.calls[i]);
 	free(a.calls);
 	free(a.on);

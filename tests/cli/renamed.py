@@ -8,8 +8,8 @@
                                   each(f): with f(r) for each rank r; sums(f): with f(c) for the
                                   checksums of each
 
-Everything else passes. A recording double, for answers that no server should give. Prints its
-port."""
+Everything else passes. A recording double, for answers that no server should give. Prints its port,
+and each request with a small body."""
 import http.client
 import http.server
 import json
@@ -34,6 +34,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def carry(self):
         global asked
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if 0 < len(body) < 4096:
+            print(self.path, body.decode(errors="replace"), flush=True)
         far = http.client.HTTPConnection(sys.argv[1])
         far.request(self.command, self.path, body, dict(self.headers))
         answer = far.getresponse()

@@ -64,7 +64,7 @@ static const struct { enum ws_lineage lineage; const char *route, *can; } lineag
 	  "update destroy session from_disk from_tensor from_ipc load_format mixed_bucket "
 	  "weight_version abort_requests empty_cache selector pause pause_modes flush flush_waits "
 	  "set_version memory checker checksums skip_tensors get_weights generate routed_experts "
-	  "dies_of_flush dies_of_group dies_of_format dies_of_release" },
+	  "dies_of_flush dies_of_format dies_of_release" },
 	{ WS_LINEAGE_SLIME, "/server_info", "update destroy post_process from_disk from_tensor "
 	  "from_ipc load_format mixed_bucket weight_version abort_requests empty_cache pause "
 	  "pause_modes flush flush_waits set_version memory checker checksums get_weights generate "
@@ -93,7 +93,7 @@ TEST(lists_of_routes_tell_lineages_apart)
 /* A version may be wrong: of a build from source, of a fork that counts by itself. */
 TEST(a_lying_version_changes_nothing)
 {
-	static const char *const lies[] = { "", "0.4.1", "0.5.15", "0.5.23", "0.0.0.dev1+g1234567",
+	static const char *const lies[] = { "", "0.4.1", "0.5.15", "0.5.21", "0.0.0.dev1+g1234567",
 		                            "9" };
 	for (size_t i = 0; i < N_LINEAGES; i++)
 		for (size_t k = 0; k < sizeof lies / sizeof *lies; k++) {
@@ -106,6 +106,31 @@ TEST(a_lying_version_changes_nothing)
 			assert_string_equal(spell(&can), lineages[i].can);
 			ws_json_free(routes);
 		}
+}
+
+/* What no route shows. */
+TEST(releases_differ_in_what_they_do)
+{
+	static const struct { const char *lineage, *version, *with, *without; } rows[] = {
+		{ "sglang-2026", "0.5.9", "dies_of_group", "flush_waits empty_cache checksums" },
+		{ "sglang-2026", "0.5.11", "flush_waits empty_cache", "checksums" },
+		{ "sglang-2026", "0.5.12", "checksums", "late_refusal" },
+		{ "session", "0.5.21", "dies_of_flush", "dies_of_group late_refusal" },
+		{ "session", "0.5.22", "late_refusal", "dies_of_group dies_of_flush" },
+	};
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct ws_lineage_signs signs = { .version = rows[i].version };
+		struct ws_capabilities can;
+		char word[32];
+		assert_string_equal(ws_lineage_name(ws_lineage_detect(&signs, &can)),
+		                    rows[i].lineage);
+		for (const char *at = rows[i].with; sscanf(at, "%31s", word) == 1;
+		     at += strlen(word) + (at[strlen(word)] == ' '))
+			assert_non_null(strstr(spell(&can), word));
+		for (const char *at = rows[i].without; sscanf(at, "%31s", word) == 1;
+		     at += strlen(word) + (at[strlen(word)] == ' '))
+			assert_null(strstr(spell(&can), word));
+	}
 }
 
 static int read_text(const char *text, struct ws_lineage_signs *signs)

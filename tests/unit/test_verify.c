@@ -6,6 +6,7 @@
 #include "tensor_file.h"
 #include "test.h"
 #include "tiny_http.h"
+#include "wsync/tool/input.h"
 #include "verify_state.h"
 
 #include <math.h>

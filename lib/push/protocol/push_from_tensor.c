@@ -67,6 +67,7 @@ static int write_body(const struct ws_push *p, struct ws_jw *w, const struct ws_
 	ws_jw_str(w, "load_format", "flattened_bucket");
 	ws_jw_bool(w, "flush_cache", flush);
 	ws_jw_bool(w, "abort_all_requests", false);
+	push_write_selector(p, w);
 	ws_buf_free(&text);
 	return rc;
 }

@@ -78,6 +78,8 @@ void push_forget_own(struct ws_push *p, bool ended);
 
 /* The requests that endpoint i expects around an update. */
 enum push_scope push_scope_of(const struct ws_push *p, size_t i);
+/* Writes which models an update is for, to servers that can choose. */
+void push_write_selector(const struct ws_push *p, struct ws_jw *w);
 int push_scope_begin(struct ws_push *p, struct ws_err *err);
 int push_scope_end(struct ws_push *p, struct ws_err *err);
 void push_scope_undo(struct ws_push *p);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_scope.c - requests that some servers expect before and after an update.
  *
- *   POST /begin_weight_update {}   Servers with sessions refuse an update outside of one, except
- *   POST /end_weight_update {}     from disk. The first makes packed weights loadable again, the
- *                                  second packs them.
+ *   POST /begin_weight_update {"selector"}   Servers with sessions refuse an update outside of one,
+ *   POST /end_weight_update {}     except from disk. The first makes packed weights loadable again,
+ *                                  the second packs them: of the target model alone, unless draft
+ *                                  tensors are sent. A draft model of which nothing was sent would
+ *                                  be packed a second time, and guess worse (SGLang 0.5.21 on).
  *   POST /post_process_weights {"restore_weights_before_load","post_process_quantization"}
  *                                  The same for slime's servers, with compressed-tensors only.
  *
@@ -11,6 +13,7 @@
  * update, and cannot compute with its weights. */
 #include "push_protocol.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const int64_t UNDO_NS = 3 * WS_NS_PER_S;
@@ -74,6 +77,38 @@ static void take_answer(struct ws_push *p, size_t i, enum push_side side)
 	}
 }
 
+/* A layer behind the last one, or a module for the tokens after the next. */
+static bool is_draft(const char *name, int64_t layers)
+{
+	static const char prefix[] = "model.layers.";
+	if (strncmp(name, "mtp.", 4) == 0 || strncmp(name, "model.mtp.", 10) == 0)
+		return true;
+	return layers > 0 && strncmp(name, prefix, sizeof prefix - 1) == 0 &&
+	       strtoll(name + sizeof prefix - 1, NULL, 10) >= layers;
+}
+
+static bool find_draft(const struct ws_push *p)
+{
+	const struct ws_config *config = p->from.input.config;
+	int64_t layers = 0;
+	if (config && !ws_config_int(config, "num_hidden_layers", &layers))
+		layers = 0;
+	for (size_t i = 0; i < p->from.plan->n_tensors; i++)
+		if (is_draft(p->from.plan->tensors[i].name, layers))
+			return true;
+	return false;
+}
+
+/* Older servers do not know the field. */
+void push_write_selector(const struct ws_push *p, struct ws_jw *w)
+{
+	bool all = p->opts.n_endpoints > 0;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		all = all && push_can(p, i)->selector;
+	if (all && !p->from.has_draft)
+		ws_jw_str(w, "selector", "target");
+}
+
 /* Sends the request of one kind of scope to all endpoints that expect it. */
 static int send_scope(struct ws_push *p, size_t kind, enum push_side side, ws_deadline until,
                       const struct ws_cancel *cancel, struct ws_err *err)
@@ -84,6 +119,8 @@ static int send_scope(struct ws_push *p, size_t kind, enum push_side side, ws_de
 		return 0;
 	int rc = push_request_open(p, &r, scopes[kind].path[side], err);
 	if (rc == 0) {
+		if (side == BEGIN && wanted == wants_session && !p->from.has_draft)
+			ws_jw_str(&r.w, "selector", "target");
 		if (scopes[kind].path[BEGIN] == scopes[kind].path[END]) {
 			ws_jw_bool(&r.w, "restore_weights_before_load", side == BEGIN);
 			ws_jw_bool(&r.w, "post_process_quantization", side == END);
@@ -112,6 +149,7 @@ enum push_scope push_scope_of(const struct ws_push *p, size_t i)
 int push_scope_begin(struct ws_push *p, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
+	p->from.has_draft = find_draft(p);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		p->to.endpoints[i].scope = push_scope_of(p, i);
 	for (size_t kind = 0; kind < N_SCOPES; kind++)

@@ -3,7 +3,7 @@
  * answers when it has received and loaded it. Some servers expect a scope around it (push_scope.c).
  *
  *   {"names":[..],"dtypes":[..],"shapes":[[..],..],"group_name","flush_cache","abort_all_requests",
- *    "load_format":"flattened_bucket" (or absent)}
+ *    "load_format":"flattened_bucket" (or absent), "selector":"target" (push_scope.c)}
  *
  * flush_cache is written into every request, because servers flush when it is absent. The weight
  * version is not: servers would set it with the last bucket, whose bytes may still be wrong. */
@@ -17,6 +17,7 @@ static void write_body(const struct ws_push *p, struct ws_jw *w, const struct pu
 	ws_jw_bool(w, "abort_all_requests", false);
 	if (p->from.plan->format == WS_FORMAT_FLATTENED)
 		ws_jw_str(w, "load_format", "flattened_bucket");
+	push_write_selector(p, w);
 }
 
 /* After the last bucket an endpoint that agreed has everything. Before, an endpoint that was
