@@ -88,6 +88,15 @@ static int refuse(const struct ws_endpoint_info *info, const char *why, struct w
 	return ws_err_where(err, NULL, info->url);
 }
 
+int ws_prover_refuses(const struct ws_checksums *sums, const char *url, struct ws_err *err)
+{
+	if (!sums->algorithm[0])
+		return 0;
+	ws_err_set(err, WS_EREFUSED, "%s: its checksums are %s, which cannot be compared", url,
+	           sums->algorithm);
+	return ws_err_where(err, NULL, url);
+}
+
 /* SGLang hashes on the device that has the tensor: by a kernel with CUDA and ROCm, else by SHA-256
  * (managers/mm_utils.py). */
 static int choose_fn(const struct ws_endpoint_info *info, enum ws_checksum_fn *fn,

@@ -38,6 +38,9 @@ int ws_prover_open(const struct ws_prover_opts *opts, size_t n, struct ws_prover
                    struct ws_err *err);
 void ws_prover_close(struct ws_prover *p); /* cancels unfinished work; NULL is fine */
 
+/* Are these checksums of a named function, which servers' own are not? Then nothing can be
+ * predicted: -1, WS_EREFUSED. */
+int ws_prover_refuses(const struct ws_checksums *sums, const char *url, struct ws_err *err);
 /* Adds server i of n, at most once each. WS_EREFUSED: nothing about it can be proven. Reads no
  * tensor. */
 int ws_prover_add(struct ws_prover *p, size_t i, const struct ws_endpoint_info *info,

@@ -3,6 +3,7 @@
  *
  * The source is hashed after the endpoints have answered, and only if one of them has comparable
  * checksums: hashing a terabyte takes minutes. */
+#include "prover.h"
 #include "verify_state.h"
 
 #include "wsync/tool/input.h"
@@ -101,8 +102,11 @@ static int ask_checksums(struct verify *v, struct ws_err *err)
 		r->ranks = (unsigned)sums[k].n_ranks;
 		if (v->errs[k].code == WS_OK && ws_checksums_are_ours(&sums[k]))
 			r->means = WS_MEANS_CHECKSUMS;
-		else if (v->errs[k].code == WS_OK)
+		else if (v->errs[k].code == WS_OK && !ws_prover_refuses(&sums[k], r->url,
+		                                                        &v->unproven[i]))
 			r->means = WS_MEANS_PROOF;
+		else if (v->errs[k].code == WS_OK)
+			r->means = WS_MEANS_SAMPLES;
 		else if (v->errs[k].code == WS_EREFUSED && !sums[k].contradicts)
 			r->means = WS_MEANS_SAMPLES;
 		else

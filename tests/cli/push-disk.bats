@@ -17,6 +17,16 @@ asked() {
 		if r["method"] == "POST")'
 }
 
+@test "a server that is known by a name of its own loses it, and that is said" {
+	model qwen3
+	endpoint one --model m --served-model-name policy
+	try wsync-push m -e "$url" --backend disk
+	expect_status 0
+	err_has "it serves this model as 'policy' until now, and as the path"
+	try wsync-push m -e "$url" --backend disk
+	err_lacks "as the path"
+}
+
 # Names in a directory, hidden ones too.
 names() { (cd "$1" && find . -mindepth 1 -printf '%P\n' | LC_ALL=C sort | tr '\n' ' '); }
 

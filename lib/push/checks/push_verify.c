@@ -139,7 +139,7 @@ static int check_endpoint(struct ws_push *p, size_t i, struct ws_err *err)
 	}
 	rc = ws_endpoint_checksums(&to, &sums, &said, err);
 	if (rc == 0 && !ws_checksums_are_ours(&sums)) {
-		rc = add_server(p, i, err);
+		rc = ws_prover_refuses(&sums, url, err) || add_server(p, i, err) ? -1 : 0;
 		if (rc == 0)
 			ws_prover_before(p->checks.prover, i, &sums);
 	}

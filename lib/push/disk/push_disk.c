@@ -253,6 +253,17 @@ static int prepare(struct ws_push *p, struct ws_err *err)
 }
 
 /* The servers' loaders rearrange such weights, and cannot load into them again. */
+/* SGLang then serves the model under its path (tokenizer_manager.py, 0.4.10 to 0.5.23). */
+static void warn_of_name(struct ws_push *p, size_t i)
+{
+	const struct ws_endpoint_info *info = &p->to.infos[i];
+	if (info->served_model[0] && strcmp(info->served_model, info->model_path) != 0)
+		push_warn(p, p->to.endpoints[i].url,
+		          "it serves this model as '%s' until now, and as the path of the "
+		          "checkpoint afterwards: clients that send the name may be refused",
+		          info->served_model);
+}
+
 static int legal(struct ws_push *p, struct ws_err *err)
 {
 	(void)err;
@@ -266,6 +277,7 @@ static int legal(struct ws_push *p, struct ws_err *err)
 			          "they run: check its answers afterwards",
 			          packed ? "compressed-tensors" :
 			                   "FP8 whose scales are powers of two");
+		warn_of_name(p, i);
 	}
 	return 0;
 }
