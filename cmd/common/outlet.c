@@ -36,6 +36,8 @@ enum {
 /* a reader that takes nothing for this long counts as stopped */
 static const int64_t PATIENCE_NS = WS_NS_PER_S;
 static const int64_t SIGNALLED_NS = WS_NS_PER_S / 10; /* the same after a signal */
+/* limit if it is not the reader that is late: the thread gets no processor, or a disk is busy */
+static const int64_t LATE_NS = 30 * WS_NS_PER_S;
 
 struct bytes {
 	char *data;
@@ -62,7 +64,8 @@ struct outlet {
 	unsigned long long seen_written;
 	int seen_unread;
 	int64_t moved_ns;             /* when one of these two counts was last found changed */
-	int64_t still_ns;             /* how long outlet_finish has seen no change */
+	/* how long outlet_finish has seen no change: without room for a write, and with */
+	int64_t still_ns, late_ns;
 
 	/* used only by the thread */
 	struct bytes taken;
@@ -137,20 +140,19 @@ static int count_unread(const struct outlet *o)
 	return !o->count_request || ioctl(o->fd, o->count_request, &n) ? 0 : n;
 }
 
-/* A write would not wait for the reader. So if nothing moves, it is not the reader that is late:
- * the thread gets no processor, or the disk of a file is busy. */
+/* Would a write not wait for the reader? */
 static bool has_room(const struct outlet *o)
 {
 	struct pollfd p = { .fd = o->fd, .events = POLLOUT };
 	return poll(&p, 1, 0) == 1 && p.revents & POLLOUT;
 }
 
-/* Has the reader taken anything since the last call, or could it? */
+/* Has the reader taken anything since the last call? */
 static bool has_moved(struct outlet *o)
 {
 	const unsigned long long written = atomic_load(&o->written);
 	const int unread = count_unread(o);
-	const bool moved = written != o->seen_written || unread != o->seen_unread || has_room(o);
+	const bool moved = written != o->seen_written || unread != o->seen_unread;
 	o->seen_written = written;
 	o->seen_unread = unread;
 	if (moved)
@@ -163,7 +165,8 @@ static bool is_full(struct outlet *o)
 	const size_t queued = atomic_load(&o->queued);
 	if (queued <= ENOUGH)
 		return false;
-	return queued > MOST || (!has_moved(o) && ws_now_ns() - o->moved_ns >= PATIENCE_NS);
+	return queued > MOST || (!has_moved(o) && ws_now_ns() - o->moved_ns >=
+	                                                  (has_room(o) ? LATE_NS : PATIENCE_NS));
 }
 
 static void append(struct outlet *o, const char *data, size_t n)
@@ -470,9 +473,15 @@ static bool is_over(struct outlet *o, int64_t ns)
 	if (!o->started || is_idle(o))
 		return true;
 	pthread_mutex_lock(&o->lock);
-	o->still_ns = has_moved(o) || may_wait() ? 0 : o->still_ns + ns;
+	if (has_moved(o) || may_wait())
+		o->still_ns = o->late_ns = 0;
+	else if (has_room(o))
+		o->late_ns += ns;
+	else
+		o->still_ns += ns;
 	pthread_mutex_unlock(&o->lock);
-	return o->still_ns >= (atomic_load(&never_wait) ? PATIENCE_NS : SIGNALLED_NS);
+	return o->late_ns >= LATE_NS ||
+	       o->still_ns >= (atomic_load(&never_wait) ? PATIENCE_NS : SIGNALLED_NS);
 }
 
 static void await_readers(void)

@@ -39,10 +39,10 @@ void outlet_interrupt(void);
 /* Waits at most ms until everything printed so far is written. Async-signal-safe. */
 void outlet_settle(int ms);
 
-/* Writes the rest. Gives up on a reader that takes nothing for a second; before
- * outlet_never_wait only after a signal. Returns -1 if output was dropped here or writing
- * to stdout failed, after a message on stderr. If a reader closed its pipe, there is no
- * message. */
+/* Writes the rest. Gives up on a reader that takes nothing for a second, or if nothing is written
+ * for half a minute although there is room; before outlet_never_wait only after a signal. Returns
+ * -1 if output was dropped here or writing to stdout failed, after a message on stderr. If a reader
+ * closed its pipe, there is no message. */
 int outlet_finish(void);
 
 #endif

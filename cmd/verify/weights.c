@@ -101,6 +101,10 @@ static const char *describe(const struct ws_verify_result *r, char *dst, size_t 
 		break;
 	case WS_MEANS_RESET:
 		snprintf(dst, n, "a push onto random weights restored every parameter%s", ranks);
+		if (r->incomparable)
+			snprintf(dst, n, "a push onto random weights restored every parameter%s "
+			         "but %zu that are in no checkpoint and were left out", ranks,
+			         r->incomparable);
 		break;
 	default:
 		dst[0] = '\0';

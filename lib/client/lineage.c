@@ -43,7 +43,8 @@ int ws_lineage_parse(const char *name, enum ws_lineage *out)
 		      .mixed_bucket = true, .weight_version = true, .abort_requests = true,        \
 		      .empty_cache = true, .pause = true, .pause_modes = true,                     \
 		      .flush_waits = true, .set_version = true, .checker = true,                   \
-		      .checksums = true, .routed_experts = true, .dies_of_flush = true
+		      .checksums = true, .routed_experts = true, .dies_of_flush = true,            \
+		      .dies_of_group = true
 
 static const struct ws_capabilities table[WS_N_LINEAGES] = {
 	[WS_LINEAGE_UNKNOWN] = {
@@ -58,7 +59,7 @@ static const struct ws_capabilities table[WS_N_LINEAGES] = {
 		.abort_requests = true, .pause = true, .set_version = true, .dies_of_flush = true,
 		.dies_of_group = true,
 	},
-	[WS_LINEAGE_SGLANG_2026] = { YEAR_2026, .dies_of_group = true },
+	[WS_LINEAGE_SGLANG_2026] = { YEAR_2026 },
 	[WS_LINEAGE_XORL_LEGACY] = {
 		SGLANG_COMMON, .destroy = true, .two_phase = true, .two_phase_whole = true,
 		.receive = true, .ep_scatter = true, .load_format = true, .mixed_bucket = true,
@@ -67,12 +68,12 @@ static const struct ws_capabilities table[WS_N_LINEAGES] = {
 		.checker = true, .routed_experts = true, .eager_comm = true, .late_refusal = true,
 	},
 	[WS_LINEAGE_XORL] = {
-		YEAR_2026, .dies_of_group = true, .two_phase = true, .two_phase_whole = true,
-		.eager_comm = true, .stuck_prepare = true,
+		YEAR_2026, .two_phase = true, .two_phase_whole = true, .eager_comm = true,
+		.stuck_prepare = true,
 	},
 	[WS_LINEAGE_SESSION] = { YEAR_2026, .session = true, .selector = true,
 	                         .skip_tensors = true },
-	[WS_LINEAGE_SLIME] = { YEAR_2026, .dies_of_group = true, .post_process = true },
+	[WS_LINEAGE_SLIME] = { YEAR_2026, .post_process = true },
 };
 
 void ws_lineage_capabilities(enum ws_lineage lineage, struct ws_capabilities *out)
@@ -175,10 +176,11 @@ static int minor_of_05(const char *version)
 /* What upstream's releases changed and no route shows. */
 static void correct(int minor, const struct ws_lineage_signs *signs, struct ws_capabilities *can)
 {
-	can->flush_waits &= minor >= 10;
-	if (!signs->asked.empty_cache)
-		can->empty_cache &= minor >= 11;
-	can->checksums &= minor >= 12;
+	const struct ws_capabilities *asked = &signs->asked;
+	can->flush_waits &= asked->flush_waits || minor >= 10;
+	can->empty_cache &= asked->empty_cache || minor >= 11;
+	can->checksums &= asked->checksums || minor >= 12;
+	can->dies_of_group &= minor < 21;
 	/* Since 0.5.22 a flush that is refused after an update no longer ends the server. */
 	can->dies_of_flush &= minor < 22;
 	can->late_refusal |= minor >= 22;

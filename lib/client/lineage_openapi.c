@@ -176,8 +176,8 @@ static void find_flush_timeout(const struct openapi *o, struct ws_lineage_signs 
 		signs->asked.flush_waits = signs->seen.flush_waits = true;
 }
 
-/* The action "checksum" came with this field. If the field is missing, the lineage's table decides:
- * the server may be older than both, or may publish no fields. */
+/* The field came with 0.5.15, the action "checksum" with 0.5.12. If the field is missing, version
+ * and table decide: the server may be older, or may publish no fields. */
 static void find_checksums(const struct openapi *o, struct ws_lineage_signs *signs)
 {
 	if (find_field(o, "/weights_checker", "allow_quant_error") == WS_PRESENT)

@@ -3,7 +3,7 @@
  *
  * The first request is for a route that no server has. Some proxies accept every OPTIONS request
  * for the sake of browsers. A server that accepts the first request is not queried further. The
- * other requests go out at once, but for a fleet, which would need too many connections. */
+ * other requests go out at once: at most 512, or one to each endpoint. */
 #include "lineage_probe.h"
 
 #include "endpoint_call.h"

@@ -143,9 +143,12 @@ int predict_param_read(struct predict_param *x, uint64_t at, void *dst, size_t n
 		at += some;
 		n -= some;
 	}
-	if (!x->varies && count) {
-		x->first_byte = x->read ? x->first_byte : whole[0];
-		x->varies = whole[0] != x->first_byte || memcmp(whole, whole + 1, count - 1);
+	const size_t item = ws_dtype_bits(x->stored) / 8;
+	if (!x->varies && count >= item && item <= sizeof x->first) {
+		if (!x->read)
+			memcpy(x->first, whole, item);
+		x->varies = memcmp(whole, x->first, item) ||
+		            memcmp(whole, whole + item, count - item);
 		x->read = true;
 	}
 	return 0;

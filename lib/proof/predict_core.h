@@ -19,9 +19,9 @@ struct predict_param {
 	uint64_t bytes, stored_bytes;
 	struct ws_stripes stripes; /* of stored bytes */
 	size_t at;                /* the stripe that was read last */
-	/* of the bytes that were read: are any, the first one, and are they not all equal? */
+	/* of the numbers that were read: are any, the first one, and are they not all equal? */
 	bool read, varies;
-	uint8_t first_byte;
+	uint8_t first[8];
 };
 
 /* WS_EREFUSED: this parameter cannot be predicted. Close it in any case. */

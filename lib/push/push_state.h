@@ -37,7 +37,7 @@ struct push_material {
 	char name[1024];                   /* of the source */
 	const char *weight_version;
 	bool all_names;                    /* no include and no exclude: all tensors are sent */
-	bool has_draft;                    /* tensors of a draft model are sent */
+	bool target_only;                  /* updates name the target model (push_scope.c) */
 	/* config of an endpoint that keeps FP8, to choose the tensors to quantize; NULL */
 	struct ws_config *server_config;
 	struct ws_transform_report report;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* equal_kinds.h - remembers, for a server, for which kinds of its parameters a checksum was
  * predicted right. Files STATE_DIR/equal/HASH, one for each server and model; the first line says
- * which, each other line is a kind: "model.layers.*.mlp.experts.w13_weight".
+ * which, each other line is a kind: "model.layers.*.mlp.experts.w13_weight bfloat16".
  *
  * Who may write these files can make wsync call a parameter different that it would call not
  * proven. They never make anything proven. So errors are not reported: what cannot be read or

@@ -149,14 +149,24 @@ static int by_kind(const void *a, const void *b)
 	return strcmp(((const struct named_kind *)a)->kind, ((const struct named_kind *)b)->kind);
 }
 
+const char *prover_kind(const struct prover_table *t, size_t param, char kind[PROVER_KIND_MAX])
+{
+	const struct ws_param *of = ws_layout_param(t->layout, param);
+	const struct ws_part *part = of->n_parts ? ws_layout_part(t->layout, of->first) : NULL;
+	char name[WS_KIND_MAX];
+	snprintf(kind, PROVER_KIND_MAX, "%s %s", verify_kind(of->name, name),
+	         part ? ws_dtype_torch(part->dtype) : "");
+	return kind;
+}
+
 static int find_kinds(struct prover_table *t, struct ws_err *err)
 {
-	char kind[WS_KIND_MAX];
+	char kind[PROVER_KIND_MAX];
 	struct named_kind *all = calloc(t->n_params + 1, sizeof *all);
 	int rc = all ? 0 : ws_oom(err);
 	for (size_t i = 0; rc == 0 && i < t->n_params; i++) {
 		all[i].param = i;
-		all[i].kind = strdup(verify_kind(ws_layout_param(t->layout, i)->name, kind));
+		all[i].kind = strdup(prover_kind(t, i, kind));
 		rc = all[i].kind ? 0 : ws_oom(err);
 	}
 	if (rc == 0)

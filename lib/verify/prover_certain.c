@@ -110,14 +110,14 @@ static void take_equal(const struct prover_table *t, const struct ws_checksum_ra
 	}
 }
 
-static const char *name_kind(const struct prover_table *t, size_t kind, char text[WS_KIND_MAX])
+static const char *name_kind(const struct prover_table *t, size_t k, char text[PROVER_KIND_MAX])
 {
-	return verify_kind(ws_layout_param(t->layout, t->of_kind[kind])->name, text);
+	return prover_kind(t, t->of_kind[k], text);
 }
 
 static void recall(const struct ws_prover *p, const struct prover_server *s, bool *seen)
 {
-	char server[2048], kind[WS_KIND_MAX];
+	char server[2048], kind[PROVER_KIND_MAX];
 	struct ws_buf text;
 	if (!p->opts.state_dir || !name_server(s, server, sizeof server))
 		return;
@@ -146,7 +146,7 @@ static bool is_block_fp8(const struct prover_table *t, size_t kind)
 
 void prover_remember(const struct ws_prover *p, const struct prover_server *s, const bool *seen)
 {
-	char server[2048], kind[WS_KIND_MAX];
+	char server[2048], kind[PROVER_KIND_MAX];
 	struct ws_buf text;
 	if (!p->opts.state_dir || !name_server(s, server, sizeof server))
 		return;

@@ -6,6 +6,7 @@
 
 #include "job.h"
 #include "prover.h"
+#include "verify_kind.h"
 #include "wsync/tool/predict.h"
 
 /* One parameter at one rank. */
@@ -14,7 +15,7 @@ struct prover_cell {
 	char checksum[WS_CHECKSUM_TEXT];
 	char *why;                /* if opaque */
 	uint64_t bytes;
-	bool constant;            /* all bytes are equal */
+	bool constant;            /* all numbers are equal */
 };
 
 /* Predictions for servers of one kind. */
@@ -56,6 +57,10 @@ struct ws_prover {
 bool prover_is_replicated(const struct ws_layout *l, const struct ws_param *param);
 const struct prover_cell *prover_cell(const struct prover_table *t, size_t param, unsigned rank);
 
+/* "model.layers.*.mlp.experts.w13_weight bfloat16": the kind of a param, with the dtype that the
+ * config gives it. Returns kind. */
+enum { PROVER_KIND_MAX = WS_KIND_MAX + 32 };
+const char *prover_kind(const struct prover_table *t, size_t param, char kind[PROVER_KIND_MAX]);
 double prover_percent(uint64_t proven, uint64_t all); /* rounded down to one decimal place */
 /* Is that enough for min_coverage? */
 bool prover_suffices(const struct ws_prover *p, uint64_t proven, uint64_t all);

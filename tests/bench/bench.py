@@ -55,7 +55,7 @@ What is measured
 The page cache is warm for both sides: every file is read once before its first pair."""
 
 
-SECTIONS = ("torch", "loopback", "kernels", "overlap", "memory", "plan", "scale")
+SECTIONS = ("torch", "proof", "loopback", "kernels", "overlap", "memory", "plan", "scale")
 
 
 class Table:
@@ -193,6 +193,32 @@ def against_torch(table, count, version):
                 ">= 3")
     table.one(to + "first byte", seconds(median(e["first_byte_ns"] / 1e9 for e in ends)),
               "<= 300 ms")
+
+
+def verified(table, count, version):
+    """A push that is proven against one that is not. The receiver is told what to report: what a
+    server needs for its checksums is not ours."""
+    path, files = checkpoint()
+    listing = Run([built("bin/wsync-list-weights"), path, "--runtime", "--checksum",
+                   "sglang-cuda", "--json"]).text
+    sums = {r["name"]: r["checksum"] for r in map(json.loads, listing.splitlines())
+            if r["type"] == "tensor"}
+    info = {"device": "cuda", "version": "0.5.15", "dtype": "bfloat16"}
+    try:
+        peers = lib.Receivers(version, [1], options=[
+            "--keep", "none", "--checksums", json.dumps(sums), "--server-info", json.dumps(info)])
+    except lib.Skip as why:
+        table.one("proof, torch %s: skipped" % version, str(why))
+        return
+    url = peers.endpoints[0].url
+    warm(files)
+    proven, plain = in_pairs(count, lambda: push(url, [path], "--verify", "hash"),
+                             lambda: push(url, [path], "--verify", "names"))
+    peers.stop()
+    for what, of in (("time of the job", lambda r: r.end()["ns"]["total"] / 1e9),
+                     ("CPU", lambda r: r.cpu)):
+        table.pairs("to torch %s, proven: %s" % (version, what), [of(r) for r in proven],
+                    [of(r) for r in plain], seconds, ">= 0.91" if "time" in what else "")
 
 
 class OwnEndpoint:
@@ -427,6 +453,8 @@ def main():
     table = Table()
     if "torch" in only:
         against_torch(table, args.pairs, args.torch)
+    if "proof" in only:
+        verified(table, args.pairs, args.torch)
     if "loopback" in only:
         against_loopback(table, args.pairs)
     if "kernels" in only:

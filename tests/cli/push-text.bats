@@ -130,6 +130,7 @@ signal_thrice() { # URL
 		curl -sS --max-time 180 "$url/wsync/journal" >journal
 		! grep -q update_weights_from_distributed journal || break
 	done
+	grep -q update_weights_from_distributed journal || explain "the push never came so far"
 	curl -sS --max-time 180 "$url/wsync/journal" | grep -q continue_generation ||
 		explain "the endpoint is still paused"
 }

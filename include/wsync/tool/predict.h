@@ -42,7 +42,7 @@ struct ws_prediction {
 	char checksum[WS_CHECKSUM_TEXT];
 	char why[256];
 	uint64_t bytes;         /* of the parameter at this rank; 0: unknown */
-	/* all its bytes are equal, so they are the same in any arrangement */
+	/* all its numbers are equal, so they are the same in any arrangement */
 	bool constant;
 };
 

@@ -45,7 +45,8 @@ struct ws_verify_result {
 	/* on the server, of a draft model that is not in the source: not compared */
 	size_t drafts;
 	size_t unanswered;        /* samples that the server did not return */
-	size_t incomparable;      /* samples that the server keeps in another type */
+	/* samples that the server keeps in another type; parameters that a reset left out */
+	size_t incomparable;
 	struct ws_ev_proof proof; /* with WS_MEANS_PROOF */
 };
 
@@ -84,8 +85,8 @@ int ws_verify_twice(const struct ws_push_opts *push, const struct ws_push_source
                     struct ws_verify_result *results, struct ws_err *err);
 
 /* Makes the servers overwrite all weights with random numbers, and pushes the source: the checksums
- * of all ranks must then be as before. A server must report them; buffers that are in no checkpoint
- * are left out of the reset.
+ * of all ranks must then be as before. A server must report them, and its layout must be known:
+ * buffers that are in no checkpoint, and a draft model, are left out of the reset.
  * Meanwhile the endpoints are paused and have random weights. They are locked and recorded as
  * in any push. An endpoint whose answer is not yes is partial, and push->on_partial decides
  * whether it stays paused. */

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* verify_reset.c - does a push write every parameter? The servers overwrite all parameters with
- * random numbers, then receive the source. A parameter with a changed checksum was not written.
+ * random numbers, then receive the source. A parameter whose checksum then differs from the first
+ * was not written.
  *
  *   checksum, pause, reset_tensors, checksum, transfer, checksum, resume: all ranks
  *
  * The second answer must differ from the first on every rank, or nothing was reset. Parameters that
- * are in no checkpoint (buffers that the server computes when it starts) would stay random: they
- * are left out of the reset. The servers' own comparison (snapshot, compare) is not used: it tells
- * of the first rank only, and fails on CPUs.
+ * are in no checkpoint (buffers that the server computes when it starts) would stay random, and so
+ * would a draft model: they are left out of the reset. The servers' own comparison (snapshot,
+ * compare) is not used: it tells of the first rank only, and fails on CPUs.
  *
  * This is one run of a push, with three steps of its own (enum push_step). The push locks,
  * records, pauses and resumes the endpoints. From the reset on, an endpoint is partial until it
@@ -21,10 +22,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MAX_SPARED = 256 };
+
+/* Names of `before` that a reset leaves out, with all names that contain one of them. */
+struct spared {
+	const char **names;
+	size_t n;
+	bool drafts;
+	size_t kept; /* parameters that were to be reset, and were not */
+};
+
 struct reset {
 	struct again a;
 	struct ws_push *push;
 	struct ws_buf *bodies; /* of the request to reset, for each endpoint */
+	struct spared *spared; /* what it leaves out, for each endpoint */
 	bool judged;           /* each endpoint has its result */
 };
 
@@ -102,48 +114,93 @@ static bool is_buffer(const struct ws_layout *l, const struct ws_checksum *item)
 	       !ws_layout_find_part(l, item->name);
 }
 
-/* Writes the names of all buffers. Ranks of one stage have the same, in one order. */
-static size_t write_skips(const struct ws_layout *l, const struct ws_checksums *sums,
-                          struct ws_jw *w)
+static bool is_spared(const struct spared *x, const struct ws_checksum *item)
 {
-	size_t n = 0;
-	for (size_t r = 0; l && r < sums->n_ranks; r++) {
-		const struct ws_checksum_rank *rank = &sums->ranks[r];
-		const bool again = r && rank->n && rank->n == rank[-1].n &&
-		                   !strcmp(rank->items[0].name, rank[-1].items[0].name);
-		for (size_t k = 0; !again && k < rank->n; k++) {
-			if (!is_buffer(l, &rank->items[k]))
-				continue;
-			ws_jw_str(w, NULL, rank->items[k].name);
-			n++;
-		}
-	}
-	return n;
+	if (ws_checksum_is_draft(item))
+		return x->drafts;
+	for (size_t i = 0; i < x->n; i++)
+		if (strstr(item->name, x->names[i]))
+			return true;
+	return false;
 }
 
-static int write_body(struct reset *s, size_t i, const struct ws_layout *l, struct ws_err *err)
+static int refuse(const struct ws_endpoint_info *info, const char *why, struct ws_err *err)
+{
+	ws_err_set(err, WS_EREFUSED, "%s: a reset would lose what no push restores: %s", info->url,
+	           why);
+	return ws_err_where(err, NULL, info->url);
+}
+
+/* Finds the buffers in the checksums of all ranks, each once. */
+static int find_spared(struct reset *s, size_t i, const struct ws_layout *l, struct ws_err *err)
+{
+	const struct ws_checksums *sums = &s->a.before[i];
+	const struct ws_endpoint_info *info = &s->a.infos[i];
+	struct spared *x = &s->spared[i];
+	size_t all = 0;
+	x->names = calloc(MAX_SPARED, sizeof *x->names);
+	if (!x->names)
+		return ws_oom(err);
+	for (size_t r = 0; r < sums->n_ranks; r++) {
+		for (size_t k = 0; k < sums->ranks[r].n; k++) {
+			const struct ws_checksum *item = &sums->ranks[r].items[k];
+			x->drafts = x->drafts || ws_checksum_is_draft(item);
+			all += r == 0;
+			if (!l || !is_buffer(l, item) || is_spared(x, item))
+				continue;
+			if (x->n == MAX_SPARED)
+				return refuse(info, "many of its parameters are in no checkpoint "
+				              "that is known", err);
+			x->names[x->n++] = item->name;
+		}
+	}
+	return 4 * x->n <= all ? 0 : refuse(info, "many of its parameters are in no checkpoint "
+	                                    "that is known", err);
+}
+
+/* The server leaves out all names that contain a text. */
+static bool spares_params(const struct spared *x, const struct ws_layout *l)
+{
+	for (size_t p = 0; l && p < ws_layout_param_count(l); p++)
+		for (size_t i = 0; i < x->n; i++)
+			if (strstr(ws_layout_param(l, p)->name, x->names[i]))
+				return true;
+	return false;
+}
+
+static int check_spared(const struct reset *s, size_t i, const struct ws_layout *l, const char *why,
+                        struct ws_err *err)
 {
 	const struct ws_endpoint_info *info = &s->a.infos[i];
+	const struct spared *x = &s->spared[i];
+	char text[512];
+	if (!l && !ws_checksums_are_ours(&s->a.before[i]))
+		return refuse(info, why, err);
+	snprintf(text, sizeof text,
+	         "%.300s is in no checkpoint, and the server cannot leave it out",
+	         x->n ? x->names[0] : "a draft model");
+	if ((x->n && !info->can.skip_tensors) || (x->drafts && !info->can.selector) ||
+	    spares_params(x, l))
+		return refuse(info, text, err);
+	return 0;
+}
+
+static int write_body(struct reset *s, size_t i, struct ws_err *err)
+{
+	const struct spared *x = &s->spared[i];
 	struct ws_jw w;
-	ws_buf_init(&s->bodies[i], 0);
 	ws_jw_init(&w, &s->bodies[i]);
 	ws_jw_object(&w, NULL);
 	ws_jw_str(&w, "action", "reset_tensors");
-	ws_jw_array(&w, "skip_tensor_list");
-	const size_t n = write_skips(l, &s->a.before[i], &w);
-	ws_jw_end_array(&w);
+	if (x->drafts)
+		ws_jw_str(&w, "selector", "target");
+	if (x->n)
+		ws_jw_array(&w, "skip_tensor_list");
+	for (size_t k = 0; k < x->n; k++)
+		ws_jw_str(&w, NULL, x->names[k]);
+	if (x->n)
+		ws_jw_end_array(&w);
 	ws_jw_end_object(&w);
-	if (n > 0 && !info->can.skip_tensors) {
-		ws_err_set(err, WS_EREFUSED,
-		           "%s: it cannot leave out of a reset what is in no checkpoint (%zu of "
-		           "its names)",
-		           info->url, n);
-		return ws_err_where(err, NULL, info->url);
-	}
-	if (!info->can.skip_tensors) {
-		ws_buf_reset(&s->bodies[i]);
-		ws_buf_puts(&s->bodies[i], "{\"action\":\"reset_tensors\"}");
-	}
 	return ws_buf_check(&s->bodies[i], "reset_tensors", err);
 }
 
@@ -153,11 +210,13 @@ static int write_bodies(struct reset *s, struct ws_push *p, struct ws_err *err)
 		return -1;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct ws_layout *l = NULL;
-		char why[512];
+		char why[512] = "its model is not known";
+		ws_buf_init(&s->bodies[i], 0);
 		int rc = ws_name_check_layout(&p->from.input, &p->to.listed[i], &l, why,
 		                              sizeof why, err);
 		if (rc == 0)
-			rc = write_body(s, i, l, err);
+			rc = find_spared(s, i, l, err) || check_spared(s, i, l, why, err) ||
+			                     write_body(s, i, err) ? -1 : 0;
 		ws_layout_free(l);
 		if (rc) {
 			again_fail(&s->a, i, err);
@@ -191,33 +250,42 @@ static int refuse_reset(struct again *a, size_t i, const char *of, struct ws_err
 	return -1;
 }
 
+/* Parameters that were to be reset: how many, and how many are as before. */
+static void count_kept(const struct spared *x, const struct ws_checksum_rank *before,
+                       const struct ws_checksum_rank *after, size_t *all, size_t *kept)
+{
+	*all = *kept = 0;
+	for (size_t i = 0; i < before->n && i < after->n; i++) {
+		if (is_spared(x, &before->items[i]))
+			continue;
+		*all += 1;
+		*kept += before->items[i].value == after->items[i].value;
+	}
+}
+
 /* Compares before with after, both sorted by rank and name. A parameter that the reset did not
  * change proves nothing later. */
 static int check_endpoint(struct reset *s, size_t i, struct ws_err *err)
 {
 	struct again *a = &s->a;
 	const struct ws_checksums *before = &a->before[i], *after = &a->after[i];
-	size_t changed = 0, all = 0;
+	struct spared *x = &s->spared[i];
+	size_t changed = 0;
 	int still = -1;
+	x->kept = 0;
 	for (size_t k = 0; k < before->n_ranks && k < after->n_ranks; k++) {
-		const size_t n = count_changed(&before->ranks[k], &after->ranks[k]);
-		all += before->ranks[k].n;
-		changed += n;
-		still = n == 0 && still < 0 ? before->ranks[k].rank : still;
+		size_t all, kept;
+		count_kept(x, &before->ranks[k], &after->ranks[k], &all, &kept);
+		changed += all - kept;
+		x->kept += kept;
+		still = all == kept && still < 0 ? before->ranks[k].rank : still;
 	}
 	char of[48] = "";
 	if (changed == 0 && after->n_ranks == before->n_ranks)
 		push_target_event(&s->push->to.endpoints[i].weights, PUSH_RESET_REFUSED);
 	else
 		snprintf(of, sizeof of, " on rank %d", still);
-	if (still >= 0)
-		return refuse_reset(a, i, of, err);
-	if (changed < all)
-		push_warn(s->push, a->opts->endpoints[i],
-		          "reset_tensors left %zu of %zu parameters as they were: whether a "
-		          "push writes them is not known",
-		          all - changed, all);
-	return 0;
+	return still >= 0 ? refuse_reset(a, i, of, err) : 0;
 }
 
 static int check_reset(struct reset *s, struct ws_err *err)
@@ -328,9 +396,16 @@ static int compare_after(struct reset *s, struct ws_push *p, struct ws_err *err)
 	judge_checksums(s);
 	s->judged = true;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		if (s->a.results[i].err.code != WS_OK)
+		struct ws_verify_result *r = &s->a.results[i];
+		const struct spared *x = &s->spared[i];
+		if (r->err.code != WS_OK)
 			continue;
 		push_target_event(&p->to.endpoints[i].weights, PUSH_RESET_UNDONE);
+		r->incomparable = x->n;
+		if (x->kept)
+			ws_err_set(&r->err, WS_EREFUSED, "%s: reset_tensors left %zu parameters as "
+			           "they were, so it is not known whether a push writes them",
+			           r->url, x->kept);
 	}
 	return verify_sum_up(s->a.results, p->opts.n_endpoints, err);
 }
@@ -356,7 +431,8 @@ static int run_reset(struct reset *s, const struct ws_push_opts *opts,
 	if (again_open(&s->a, err))
 		return -1;
 	s->bodies = calloc(opts->n_endpoints, sizeof *s->bodies);
-	if (!s->bodies)
+	s->spared = calloc(opts->n_endpoints, sizeof *s->spared);
+	if (!s->bodies || !s->spared)
 		return ws_oom(err);
 	if (ws_push_open(opts, &s->push, err))
 		return -1;
@@ -382,7 +458,10 @@ int ws_verify_reset(const struct ws_push_opts *push, const struct ws_push_source
 	again_close(&s.a);
 	for (size_t i = 0; s.bodies && i < push->n_endpoints; i++)
 		ws_buf_free(&s.bodies[i]);
+	for (size_t i = 0; s.spared && i < push->n_endpoints; i++)
+		free(s.spared[i].names);
 	free(s.bodies);
+	free(s.spared);
 	if (rc && err)
 		*err = why;
 	return rc;

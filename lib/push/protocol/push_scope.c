@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_scope.c - requests that some servers expect before and after an update.
  *
- *   POST /begin_weight_update {"selector"}   Servers with sessions refuse an update outside of one,
- *   POST /end_weight_update {}     except from disk. The first makes packed weights loadable again,
- *                                  the second packs them: of the target model alone, unless draft
- *                                  tensors are sent. A draft model of which nothing was sent would
- *                                  be packed a second time, and guess worse (SGLang 0.5.21 on).
+ *   POST /begin_weight_update {"selector"}
+ *   POST /end_weight_update {}     Servers with sessions refuse an update outside of one, except
+ *                                  from disk and by ZeroMQ. The first makes packed weights loadable
+ *                                  again, the second packs them. The selector is "target" unless
+ *                                  draft tensors are sent: a draft model of which nothing was sent
+ *                                  would be packed twice, and its tokens accepted less often.
  *   POST /post_process_weights {"restore_weights_before_load","post_process_quantization"}
  *                                  The same for slime's servers, with compressed-tensors only.
  *
@@ -80,32 +81,39 @@ static void take_answer(struct ws_push *p, size_t i, enum push_side side)
 /* A layer behind the last one, or a module for the tokens after the next. */
 static bool is_draft(const char *name, int64_t layers)
 {
-	static const char prefix[] = "model.layers.";
-	if (strncmp(name, "mtp.", 4) == 0 || strncmp(name, "model.mtp.", 10) == 0)
-		return true;
-	return layers > 0 && strncmp(name, prefix, sizeof prefix - 1) == 0 &&
-	       strtoll(name + sizeof prefix - 1, NULL, 10) >= layers;
+	const char *layer = strstr(name, "layers.");
+	return strstr(name, "mtp") || strstr(name, "nextn") || strstr(name, "draft") ||
+	       strstr(name, "eagle") ||
+	       (layer && strtoll(layer + strlen("layers."), NULL, 10) >= layers);
 }
 
-static bool find_draft(const struct ws_push *p)
+/* False also if it is not known. */
+static bool has_no_draft(const struct ws_push *p)
 {
 	const struct ws_config *config = p->from.input.config;
-	int64_t layers = 0;
-	if (config && !ws_config_int(config, "num_hidden_layers", &layers))
-		layers = 0;
+	const char *arch = config ? ws_config_architecture(config) : "";
+	int64_t layers;
+	if (!config || !ws_config_int(config, "num_hidden_layers", &layers) ||
+	    strcasestr(arch, "eagle") || strcasestr(arch, "nextn") || strcasestr(arch, "mtp"))
+		return false;
 	for (size_t i = 0; i < p->from.plan->n_tensors; i++)
 		if (is_draft(p->from.plan->tensors[i].name, layers))
-			return true;
-	return false;
+			return false;
+	return true;
 }
 
-/* Older servers do not know the field. */
+/* Begin and update must agree, so all endpoints must know the selector. */
+static bool is_for_target(const struct ws_push *p)
+{
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (!push_can(p, i)->selector)
+			return false;
+	return has_no_draft(p);
+}
+
 void push_write_selector(const struct ws_push *p, struct ws_jw *w)
 {
-	bool all = p->opts.n_endpoints > 0;
-	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		all = all && push_can(p, i)->selector;
-	if (all && !p->from.has_draft)
+	if (p->from.target_only)
 		ws_jw_str(w, "selector", "target");
 }
 
@@ -119,8 +127,8 @@ static int send_scope(struct ws_push *p, size_t kind, enum push_side side, ws_de
 		return 0;
 	int rc = push_request_open(p, &r, scopes[kind].path[side], err);
 	if (rc == 0) {
-		if (side == BEGIN && wanted == wants_session && !p->from.has_draft)
-			ws_jw_str(&r.w, "selector", "target");
+		if (side == BEGIN && wanted == wants_session)
+			push_write_selector(p, &r.w);
 		if (scopes[kind].path[BEGIN] == scopes[kind].path[END]) {
 			ws_jw_bool(&r.w, "restore_weights_before_load", side == BEGIN);
 			ws_jw_bool(&r.w, "post_process_quantization", side == END);
@@ -149,7 +157,7 @@ enum push_scope push_scope_of(const struct ws_push *p, size_t i)
 int push_scope_begin(struct ws_push *p, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
-	p->from.has_draft = find_draft(p);
+	p->from.target_only = is_for_target(p);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		p->to.endpoints[i].scope = push_scope_of(p, i);
 	for (size_t kind = 0; kind < N_SCOPES; kind++)
