@@ -81,9 +81,10 @@ MHD_LIBS   := $(shell $(PKG_CONFIG) --libs libmicrohttpd 2>/dev/null)
 # list, as far as its line says:
 #   base; names, model, check and transform (not each other); net, gpu (nothing of models)
 # proof (names, model and transform); client, staging; group; state, diagnose (not each other);
-# verify (neither group nor push); push; bench. endpoint is the other end: it sees none from client
-# on, because each end reads the servers' protocol for itself. httpd, the HTTP server of endpoint
-# and cmd/gateway, sees base and the sockets of net. A folder with folders inside is one layer.
+# verify (state, but not what state sees; neither group nor push); push; bench. endpoint is the
+# other end: it sees none from client on, but proof for the functions of checksums, because each
+# end reads the servers' protocol for itself. httpd, the HTTP server of endpoint and
+# cmd/gateway, sees base and the sockets of net. A folder with folders inside is one layer.
 dirs = $(foreach d,$(1),$(addprefix -I,$(patsubst %/,%,$(wildcard lib/$(d)/ lib/$(d)/*/))))
 INC_base  = -Ilib/base
 INC_names = $(call dirs,base names)
