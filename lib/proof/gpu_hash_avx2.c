@@ -8,6 +8,8 @@
 
 #include <immintrin.h>
 
+enum { AHEAD = 32 }; /* vectors to prefetch: a KiB */
+
 static inline __m256i fmix(__m256i x)
 {
 	x = _mm256_xor_si256(x, _mm256_srli_epi32(x, 16));
@@ -50,6 +52,8 @@ void ws_gpu_hash_words_avx2(const void *words, size_t n, uint32_t i, uint32_t *h
 	__m256i p2 = times(index, 0x165667b1, 0x02c74ee7), r2 = rotated(index, 13);
 	__m256i s1 = _mm256_setzero_si256(), s2 = s1;
 	for (; at < end; at++) {
+		/* Prefetching beyond the end is harmless. */
+		_mm_prefetch((const char *)(at + AHEAD), _MM_HINT_T0);
 		const __m256i w = _mm256_loadu_si256(at);
 		s1 = _mm256_add_epi32(s1, fmix(_mm256_xor_si256(w, _mm256_xor_si256(p1, r1))));
 		s2 = _mm256_add_epi32(s2, fmix(_mm256_xor_si256(w, _mm256_xor_si256(p2, r2))));

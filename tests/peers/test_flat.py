@@ -24,6 +24,8 @@ MISSING = "nowhere.safetensors"
 # any bucket here. What is smaller than that is for the leak check of a sanitized build.
 JOURNAL_BYTES, SLACK_BYTES = 640, 1 << 20
 os.environ["MALLOC_ARENA_MAX"] = "1"
+# Buffers of a megabyte are given back. Without this some stay in the heap, when two meet there.
+os.environ["MALLOC_MMAP_THRESHOLD_"] = str(1 << 17)
 # Freed memory is kept back by the sanitizer, by its leave a quarter of a gigabyte.
 SANITIZED = is_sanitized()
 
@@ -145,9 +147,6 @@ def put_down(endpoints):
     for e in endpoints:
         stop(e.child)
 
-
-# How many arenas malloc makes depends on which threads meet, not on what is kept.
-os.environ["MALLOC_ARENA_MAX"] = "1"
 
 suite = Suite()
 
