@@ -130,12 +130,13 @@ nothing_to_repair() {
 	nothing_to_repair
 }
 
-# joins FAULT OPTION...: $pid is a push that fails in its second bucket by this fault and joins the
-# threads of its checksums, which hang in the source.
+# joins OPTION...: $pid is a push whose second bucket is never answered by the endpoint $server, and
+# whose thread of checksums hangs in the source.
 joins() {
-	endpoint one --fault "$1:update_weights_from_distributed:2"
+	endpoint one --fault hang:update_weights_from_distributed:2
+	server=$pid
 	HANG="pread source 3000000" hangs start push wsync-push source.safetensors -e "$url" \
-		--bucket-size 2MiB --verify hash --json "${@:2}"
+		--bucket-size 2MiB --verify hash --json "$@"
 	eventually test -e fifo.reached
 	eventually requested /update_weights_from_distributed 2
 }
@@ -150,7 +151,7 @@ is_still() {
 }
 
 @test "a failed push has time to join its threads" {
-	joins hang --bucket-timeout 10s
+	joins --bucket-timeout 10s
 	eventually is_still
 	# longer than the 3 s of silence after a deadline, and far from the 13 s of the clean-up
 	sleep 4
@@ -161,7 +162,8 @@ is_still() {
 }
 
 @test "a failed push whose threads do not end says that it does not respond" {
-	joins refuse --bucket-timeout 5s
+	joins
+	kill -KILL "$server" # only now, or the push fails before its thread hangs
 	finished push 10
 	err_has "the deadline passed while this process does not respond"
 }
