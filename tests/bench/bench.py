@@ -32,6 +32,8 @@ What is measured
   torch        the same job by tests/bench/torch_sender.py; starting Python and importing torch are
                left out of its time and of its CPU time (they take seconds)
   CPU          user + system time of the sending process (wsync: the whole process)
+  proof        the job with --verify hash against the job with --verify names, into a receiver that
+               reports the checksums it was told: what a server needs for its own is not ours
   loopback     the same file by sendfile through one TCP connection on the loopback interface into
                a process that discards it, under the system's congestion control and under reno: the
                faster of the two
