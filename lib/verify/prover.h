@@ -5,7 +5,7 @@
  * A rule of a layout may be wrong for a server: a backend may have rearranged the parameter. So an
  * unequal checksum means "different" only where the rule is certain: it is documented for that
  * device, or a parameter of the same kind was equal at that server. Otherwise the parameter is
- * opaque: not proven, and nobody is accused. */
+ * opaque: it is not proven, and it is not a mismatch. */
 #ifndef WS_VERIFY_PROVER_H
 #define WS_VERIFY_PROVER_H
 

@@ -41,7 +41,8 @@ endpoints_of() { pgrep -P "$1" -x wsync-endpoint || true; }
 'checksum sglang-cpu', 'fp8 128x128 xorl', 'fp8 128x128 slime', \
 'fp8 128x128 ue8m0', 'lora rank 16 fold', 'lora rank 16 two-step', 'unpack 4 bits']" ] ||
 explain "the kernels"
-	[ "$(rows 'l.get("errors", "-")')" = "['-', '-', '-', 0, 0, 0, 0, 0, 0]" ] || explain "errors"
+	[ "$(rows 'l.get("errors", "-")')" = "['-', '-', '-', 0, 0, 0, 0, 0, 0]" ] ||
+		explain "errors"
 	[ "$(rows 'len(l["ns"])')" = "[2, 2, 2, 2, 2, 2, 2, 2, 2]" ]
 	expect_json '[l["against"] for l in lines if l["type"] == "roofline"]' "['memcpy']"
 	try wsync-bench kernels --size 2TiB

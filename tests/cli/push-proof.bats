@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# What is proven by the checksums that a server reports of its own parameters, and what is said when
-# little is. wsync-endpoint --device plays the server; tests/peers/test_sglang_proof.py has real
-# ones, tests/peers/test_corruption.py what must be found.
+# Servers report checksums of their own parameters. These tests check what wsync concludes from
+# them, and its errors where they prove little. wsync-endpoint --device plays the server.
+# tests/peers/test_sglang_proof.py uses real servers, tests/peers/test_corruption.py spoils weights.
 load helpers
 
 setup_file() {

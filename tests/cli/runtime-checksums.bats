@@ -67,7 +67,8 @@ same_as_the_rules() { # DIR TP RANK FUNCTION
 
 @test "the bits of a NaN in block FP8 depend on the server, so such a weight is not predicted" {
 	/usr/bin/python3 "$repo/tests/cli/small_model.py" llama raw --fp8 # random codes
-	try wsync-list-weights raw --runtime --checksum sglang-cpu --json --include '*.0.mlp.gate_up*'
+	try wsync-list-weights raw --runtime --checksum sglang-cpu --json \
+		--include '*.0.mlp.gate_up*'
 	expect_status 0
 	expect_json '[(r["checksum"], r["why"]) for r in lines if r["type"] == "tensor"]' \
 		"[(None, 'it has a NaN')]"
