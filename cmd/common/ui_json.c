@@ -204,6 +204,7 @@ static void put_endpoint_result(struct ws_jw *w, const struct ws_ev_endpoint_res
 	ws_jw_bool(w, "ok", e->ok);
 	ws_jw_str(w, "state", ws_endpoint_state_name(e->state));
 	ws_jw_bool(w, "paused", e->paused);
+	ws_jw_bool(w, "unflushed", e->unflushed);
 	ui_json_words(w, "message", e->message);
 	ws_jw_end_object(w);
 }

@@ -193,7 +193,8 @@ static void text_endpoint_result(struct ui *ui, const struct ws_ev_endpoint_resu
 {
 	ui_head(ui, e->ok ? UI_GOOD : e->state == WS_PARTIAL ? UI_BAD : UI_WARN,
 	     ws_endpoint_state_name(e->state));
-	printf("%s%s", ui_text(e->url), e->paused ? ", left paused" : "");
+	printf("%s%s%s", ui_text(e->url), e->paused ? ", left paused" : "",
+	       e->unflushed ? ", with the cache of the old weights" : "");
 	if (e->message && *e->message)
 		printf(": %s", ui_text(ui_words(e->message)));
 	putchar('\n');

@@ -311,6 +311,7 @@ static void put_endpoints(struct ws_jw *w, const struct ws_ev_end *end)
 		ws_jw_str(w, "message", e->message);
 		ws_jw_str(w, "state", ws_endpoint_state_name(e->state));
 		ws_jw_bool(w, "paused", e->paused);
+		ws_jw_bool(w, "unflushed", e->unflushed);
 		ws_jw_end_object(w);
 	}
 	ws_jw_end_array(w);

@@ -75,6 +75,7 @@ struct ws_endpoint_info {
 	/* several processes answer HTTP: not all of them know the live weight version */
 	bool many_tokenizers;
 	bool on_policy;           /* started with --rl-on-policy-target */
+	bool has_draft;           /* a draft model writes ahead (speculative decoding) */
 	char version[64];         /* of the server */
 	char dtype[32];           /* as configured: "auto", "bfloat16" */
 	char device[16];          /* "cuda" (also with ROCm), "cpu", ... */

@@ -157,6 +157,7 @@ struct ws_ev_endpoint_result {
 	bool ok;
 	enum ws_endpoint_state state;
 	bool paused;                /* left paused */
+	bool unflushed;             /* it still has the cache of the old weights */
 	const char *message;
 };
 

@@ -22,6 +22,7 @@ struct ws_endpoint_call {
 	size_t base_len;        /* length of the endpoint's part of url */
 	char path[WS_PATH_MAX]; /* without its query, for messages */
 	struct ws_json *root;   /* the parsed reply, owned; NULL: not read yet or not JSON */
+	bool unflushed;         /* by ws_endpoint_reply: weights updated, cache not flushed */
 };
 
 /* method "GET", "POST" or "OPTIONS"; path begins with "/" and may carry a query, which messages
@@ -38,7 +39,8 @@ int ws_endpoint_start(struct ws_http *http, struct ws_endpoint_call *call, const
 int ws_endpoint_run(struct ws_http *http, struct ws_endpoint_call *calls, size_t n,
                     const struct ws_cancel *cancel, struct ws_err *err);
 
-/* Reads the answer of a finished call. 0: the server confirmed the request. -1: the transport's
+/* Reads the answer of a finished call. 0: the server confirmed the request, but for the flush if
+ * call->unflushed is set. -1: the transport's
  * error, or WS_EREFUSED `POST /path: refused (HTTP 400): "server's message"` with the URL in
  * err->endpoint and the HTTP status in err->native. message (or NULL) gets the server's message in
  * both cases, or "". *root (root may be NULL) is the reply as JSON, NULL if it is not JSON. *root

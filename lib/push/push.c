@@ -147,7 +147,7 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 		struct push_endpoint *e = &p->to.endpoints[i];
 		push_target_event(&e->weights, PUSH_RUN_BEGINS);
 		e->paused = e->paused_now = e->found_paused = e->found_stopped = e->left_paused =
-			e->confirmed_pause = false;
+			e->confirmed_pause = e->unflushed = false;
 		e->disconnected = e->timed_out = e->slept = false;
 		e->asleep = 0;
 		e->message[0] = 0;
@@ -213,6 +213,7 @@ static void list_endpoints(struct ws_push *p)
 			.ok = e->weights.state == WS_COMMITTED,
 			.state = e->weights.state,
 			.paused = e->paused || e->found_paused || e->left_paused,
+			.unflushed = e->unflushed,
 			.message = e->message,
 		};
 	}

@@ -283,6 +283,15 @@ print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"],
 	try wsync-push m -e "$url" --lineage sglang-2026 --verify none --backend disk
 	expect_status 5
 	out_has "partial"
+	canned c '/server_info=200:{"tp_size":1,"version":"0.5.23","speculative_algorithm":"EAGLE"}' \
+		'/model_info=200:{"model_path":"x"}' \
+		'/pause_generation=200:{"status":"ok"}' '/flush_cache=200:Cache flushed.' \
+		'/continue_generation=200:{"status":"ok"}' \
+		'/update_weights_from_disk=400:{"success":false,"message":"Weights were updated, but the cache was not flushed because requests are still running or queued.","num_paused_requests":0}'
+	try wsync-push m -e "$url" --lineage session --verify none --backend disk
+	expect_status 5
+	out_has "partial"
+	err_has "it does not say whether its draft model was loaded"
 }
 
 @test "one that has it and one that has not is partial, and a later push makes it good" {

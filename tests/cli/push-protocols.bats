@@ -16,6 +16,32 @@ expect_steps() {
 	[ "$got" = "$want" ] || explain "expected the requests '$want', got '$got'"
 }
 
+# A request comes between the first flush and the update.
+@test "a server that has updated but not flushed is flushed again, or said to keep its old cache" {
+	safetensors small.safetensors a:BF16:8,8
+	endpoint real --lineage session --busy 2
+	local post="curl -sS -d" real=$url
+	local hold="$post {} $real/continue_generation; $post '{\"mode\":\"retract\"}' $real/pause_generation"
+	local free="$post '{\"mode\":\"abort\"}' $real/pause_generation"
+	local meddle="if path == '/update_weights_from_distributed': run(args[0])
+if path == '/flush_cache' and nth == int(args[2]): run(args[1])"
+	proxy "$real" "$meddle" pass "$hold" "$free" 3
+	try wsync-push small.safetensors -e "$url" --weight-version 7 --verify hash --json
+	expect_status 0
+	expect_json '[(e["state"], e["unflushed"], e["paused"]) for e in lines[-1]["endpoints"]]' \
+		"[('committed', False, False)]"
+	expect_journal "$real" 'paths.count("/flush_cache"), j["totals"]["flushes"],
+		s["weight_version"]' "(3, 2, '7')"
+	kill "$pid"
+	proxy "$real" "$meddle" pass "$hold" "$free" 99
+	try wsync-push small.safetensors -e "$url" --weight-version 8 --bucket-timeout 2s
+	expect_status 5
+	err_has "$url has the new weights, but still the cache of the old ones"
+	err_has "hint: new answers may continue from that cache"
+	out_has "committed $url, with the cache of the old weights"
+	expect_journal "$real" 's["paused"], s["weight_version"]' "(False, '7')"
+}
+
 @test "auto chooses what a server takes" {
 	likely_model qwen3
 	for pair in sglang-0.5:update sglang-2026:update xorl-legacy:update xorl:update \

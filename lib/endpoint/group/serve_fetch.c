@@ -176,7 +176,10 @@ void ws_serve_finish_update(struct ws_serve_call *c, const struct ws_serve_updat
 	struct ws_serve *s = c->serve;
 	struct ws_err err = WS_ERR_INIT;
 	if (u->flush && !ws_serve_flush(s, 0)) {
-		if (ws_serve_in(s->opts.lineage, WS_SURVIVES))
+		if (s->opts.lineage == WS_SERVE_SESSION) /* 0.5.22 and later */
+			ws_serve_answer(c, false, "Weights were updated, but the cache was not "
+			                "flushed because requests are still running or queued.");
+		else if (ws_serve_in(s->opts.lineage, WS_SURVIVES))
 			ws_serve_answer(c, false, "Cache flush failed after updating weights");
 		else
 			ws_serve_crash(c,

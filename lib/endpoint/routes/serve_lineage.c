@@ -25,7 +25,7 @@ const struct ws_serve_lineage_names ws_serve_lineages[WS_SERVE_N_LINEAGES] = {
 	[WS_SERVE_SGLANG_2026] = { "sglang-2026", "0.5.15" OURS },
 	[WS_SERVE_XORL_LEGACY] = { "xorl-legacy", "0.5.6" OURS },
 	[WS_SERVE_XORL] = { "xorl", "0.5.15" OURS },
-	[WS_SERVE_SESSION] = { "session", "0.5.15" OURS },
+	[WS_SERVE_SESSION] = { "session", "0.5.23" OURS },
 	[WS_SERVE_SLIME] = { "slime", "0.5.15" OURS },
 };
 

@@ -43,7 +43,7 @@ enum {
 
 	/* Behavior. */
 	/* answers a missing group and a failed flush, instead of crashing */
-	WS_SURVIVES = WS_IN_LENIENT | WS_IN_XORL_LEGACY,
+	WS_SURVIVES = WS_IN_LENIENT | WS_IN_XORL_LEGACY | WS_IN_SESSION,
 	WS_HEALTH_GENERATES = WS_IN_0_4 | WS_IN_0_5 /* /health is /health_generate */
 };
 

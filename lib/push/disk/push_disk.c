@@ -362,6 +362,11 @@ static void report_answer(struct ws_push *p, struct push_request *r, size_t i)
 	const struct ws_json *answer = r->calls[i].root;
 	/* not truncated */
 	const char *words = ws_json_get_string(answer, "message", r->messages[i]);
+	/* SGLang 0.5.22 and 0.5.23 replace the failure of a draft model by that of the flush. */
+	if (r->calls[i].unflushed && p->to.infos[i].has_draft)
+		ws_err_set(said, WS_EREFUSED,
+		           "it does not say whether its draft model was loaded: \"%s\"",
+		           words);
 	if (said->code == WS_OK) {
 		push_target_event(&e->weights, PUSH_ACKED_LAST);
 		note_paused(r, i);
@@ -403,8 +408,11 @@ static int load(struct ws_push *p, struct ws_err *err)
 		r.changes = true;
 		push_disk_of(p)->asked = true;
 		rc = push_request_ask(p, &r, NULL, until, p->opts.cancel, err);
-		for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 			report_answer(p, &r, i);
+			if (p->to.errs[i].code != WS_OK)
+				rc = -1;
+		}
 		push_request_note(p, &r);
 		if (rc)
 			choose_cause(p, err);

@@ -149,6 +149,7 @@ void push_request_note(struct ws_push *p, const struct push_request *r)
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		const struct ws_err *said = &p->to.errs[i];
 		struct push_endpoint *e = &p->to.endpoints[i];
+		e->unflushed |= r->calls[i].unflushed;
 		push_note_failure(p, i, said);
 		snprintf(e->message, sizeof e->message, "%.255s",
 		         said->code == WS_OK ? r->messages[i] : said->msg);

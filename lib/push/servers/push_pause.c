@@ -72,6 +72,40 @@ int push_flush(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
+static bool is_unflushed(const struct push_endpoint *e)
+{
+	return e->unflushed;
+}
+
+int push_flush_again(struct ws_push *p, struct ws_err *err)
+{
+	const size_t n = push_select(p, is_unflushed);
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
+	const struct ws_call to = { p->http, p->to.call.urls, n, until, p->opts.cancel };
+	const struct ws_err *first = NULL;
+	if (n == 0)
+		return 0;
+	ws_endpoint_flush(&to, ws_deadline_min(ws_deadline_in(IDLE_NS), until), p->to.call.answers,
+	                  NULL);
+	for (size_t k = 0; k < n; k++) {
+		struct push_endpoint *e = &p->to.endpoints[p->to.call.index[k]];
+		const struct ws_err *said = &p->to.call.answers[k].err;
+		e->unflushed = said->code != WS_OK;
+		push_note_failure(p, p->to.call.index[k], said);
+		push_note_gone(p, p->to.call.index[k], said);
+		if (e->unflushed && !first)
+			first = said;
+	}
+	if (!first)
+		return 0;
+	if (err)
+		*err = *first;
+	ws_err_wrap(err, "%s has the new weights, but still the cache of the old ones",
+	            first->endpoint);
+	return ws_err_hint(err, "new answers may continue from that cache: wsync-ctl flush empties "
+	                        "it when the server runs no requests");
+}
+
 static bool holds_mixture(const struct push_endpoint *e)
 {
 	return e->paused && e->weights.state == WS_PARTIAL;

@@ -30,6 +30,7 @@ struct push_endpoint {
 	bool timed_out;                    /* no answer before a deadline or a cancel */
 	bool asked, sent;                  /* by the last push_request_ask */
 	bool replaced;                     /* another server answers at its URL now */
+	bool unflushed;                    /* has new weights, and the cache of the old ones */
 	enum push_scope scope;
 	bool slept;        /* a run found memory released, and not all is back yet */
 	unsigned asleep;   /* enum ws_memory: still released */
@@ -108,6 +109,9 @@ int push_refuse_pause(const struct ws_push *p, size_t i, bool idle, struct ws_er
 
 int push_pause(struct ws_push *p, struct ws_err *err);
 int push_flush(struct ws_push *p, struct ws_err *err);
+/* Flushes servers that loaded the new weights but found requests when they were to flush. -1: at
+ * least one still could not; its weights are committed all the same. */
+int push_flush_again(struct ws_push *p, struct ws_err *err);
 /* Resumes every paused endpoint that is not left paused on purpose. Has deadlines of its own and
  * cannot be cancelled. -1: an endpoint was not resumed; there was a warning about it. */
 int push_resume(struct ws_push *p, struct ws_err *err);
