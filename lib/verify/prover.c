@@ -82,7 +82,7 @@ static const struct ws_config *config_of(const struct ws_prover *p,
 	return t->config ? t->config : p->opts.input->config;
 }
 
-static int refuse(const struct ws_endpoint_info *info, const char *why, struct ws_err *err)
+int prover_refuse(const struct ws_endpoint_info *info, const char *why, struct ws_err *err)
 {
 	ws_err_set(err, WS_EREFUSED, "%s: nothing can be proven: %s", info->url, why);
 	return ws_err_where(err, NULL, info->url);
@@ -110,7 +110,7 @@ static int choose_fn(const struct ws_endpoint_info *info, enum ws_checksum_fn *f
 	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
 		if (strcmp(info->device, others[i]) == 0)
 			return 0;
-	return refuse(info, info->device[0] ? "the checksums of its device are not known" :
+	return prover_refuse(info, info->device[0] ? "the checksums of its device are not known" :
 	                                      "it does not report its device, so the function of "
 	                                      "its checksums is unknown", err);
 }
@@ -193,7 +193,7 @@ static int fill_table(const struct ws_prover *p, const struct ws_endpoint_info *
 	    ws_name_check_layout(p->opts.input, t->target, &t->layout, why, sizeof why, err))
 		return -1;
 	if (!t->layout)
-		return refuse(info, why, err);
+		return prover_refuse(info, why, err);
 	t->n_params = ws_layout_param_count(t->layout);
 	t->cells = calloc(t->n_params * t->tp + 1, sizeof *t->cells);
 	t->scope = calloc(t->n_params + 1, sizeof *t->scope);
@@ -229,77 +229,18 @@ static struct prover_table *find_table(struct ws_prover *p, const struct ws_endp
 	return NULL;
 }
 
-bool prover_suffices(const struct ws_prover *p, uint64_t proven, uint64_t all)
-{
-	const unsigned must = p->opts.min_coverage ? p->opts.min_coverage : 100;
-	return (unsigned __int128)proven * 100 >= (unsigned __int128)all * must;
-}
-
-/* 99.97 is not 100. */
-double prover_percent(uint64_t proven, uint64_t all)
-{
-	return all ? (double)(uint64_t)((unsigned __int128)proven * 1000 / all) / 10 : 0;
-}
-
-/* What the checksums can prove at most, by the names and shapes of the tensors. */
-struct possible {
-	uint64_t all, can;
-	char first[1024]; /* the first that they cannot, and why; "": none */
-};
-
-static void find_possible(const struct prover_table *t, struct possible *x)
-{
-	uint64_t bytes;
-	char why[256];
-	*x = (struct possible){ .all = t->strange };
-	for (size_t i = 0; i < t->n_params; i++) {
-		const struct ws_param *param = ws_layout_param(t->layout, i);
-		if (!t->scope[i])
-			continue;
-		const bool known = ws_predict_can(t->predict, i, 0, why, &bytes);
-		x->all += bytes ? bytes : 1;
-		x->can += known ? bytes : 0;
-		if (!known && !x->first[0])
-			snprintf(x->first, sizeof x->first, ", the first %.400s: %.250s",
-			         param->name, why);
-	}
-}
-
-int ws_prover_check(const struct ws_prover *p, size_t i, struct ws_err *err)
-{
-	const struct prover_server *s = &p->servers[i];
-	struct possible x;
-	find_possible(s->table, &x);
-	if (prover_suffices(p, x.can, x.all))
-		return 0;
-	ws_err_set(err, WS_EREFUSED,
-	           "%s: its checksums can prove at most %.1f %% of the bytes of these tensors%s",
-	           s->info->url, prover_percent(x.can, x.all), x.first);
-	ws_err_hint(err, "{min_coverage} sets how much must be proven (100)");
-	return ws_err_where(err, NULL, s->info->url);
-}
-
-static int check_any(const struct ws_endpoint_info *info, const struct prover_table *t,
-                     struct ws_err *err)
-{
-	struct possible x;
-	find_possible(t, &x);
-	return x.can ? 0 : refuse(info, x.first[0] ? x.first + strlen(", the first ") :
-	                                             "no tensor goes to a known parameter", err);
-}
-
 int ws_prover_add(struct ws_prover *p, size_t i, const struct ws_endpoint_info *info,
                   const struct ws_name_check_target *target, struct ws_err *err)
 {
 	if (ws_endpoint_check_tp(info, err))
 		return -1;
 	if (info->tp_size > MAX_RANKS || info->dp_size > MAX_RANKS)
-		return refuse(info, "it reports more than 1024 ranks or replicas", err);
+		return prover_refuse(info, "it reports more than 1024 ranks or replicas", err);
 	struct prover_table *t = find_table(p, info, target);
 	if (!t) {
 		t = &p->tables[p->n_tables];
 		t->target = target;
-		if (fill_table(p, info, t, err) || check_any(info, t, err)) {
+		if (fill_table(p, info, t, err) || prover_check_any(t, info, err)) {
 			free_table(t);
 			return -1;
 		}

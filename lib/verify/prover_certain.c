@@ -115,14 +115,24 @@ static const char *name_kind(const struct prover_table *t, size_t k, char text[P
 	return prover_kind(t, t->of_kind[k], text);
 }
 
+/* Reads what is remembered of this server, whose line goes to server[]. False: nothing can be. */
+enum { SERVER_MAX = 2048 };
+static bool open_memory(const struct ws_prover *p, const struct prover_server *s,
+                        char server[SERVER_MAX], struct ws_buf *text)
+{
+	ws_buf_init(text, WS_EQUAL_KINDS_MAX);
+	if (!p->opts.state_dir || !name_server(s, server, SERVER_MAX))
+		return false;
+	ws_equal_kinds_read(p->opts.state_dir, server, text);
+	return true;
+}
+
 static void recall(const struct ws_prover *p, const struct prover_server *s, bool *seen)
 {
-	char server[2048], kind[PROVER_KIND_MAX];
+	char server[SERVER_MAX], kind[PROVER_KIND_MAX];
 	struct ws_buf text;
-	if (!p->opts.state_dir || !name_server(s, server, sizeof server))
+	if (!open_memory(p, s, server, &text))
 		return;
-	ws_buf_init(&text, WS_EQUAL_KINDS_MAX);
-	ws_equal_kinds_read(p->opts.state_dir, server, &text);
 	for (size_t k = 0; k < s->table->n_kinds; k++)
 		seen[k] |= ws_equal_kinds_has(ws_buf_str(&text), name_kind(s->table, k, kind));
 	ws_buf_free(&text);
@@ -146,12 +156,10 @@ static bool is_block_fp8(const struct prover_table *t, size_t kind)
 
 void prover_remember(const struct ws_prover *p, const struct prover_server *s, const bool *seen)
 {
-	char server[2048], kind[PROVER_KIND_MAX];
+	char server[SERVER_MAX], kind[PROVER_KIND_MAX];
 	struct ws_buf text;
-	if (!p->opts.state_dir || !name_server(s, server, sizeof server))
+	if (!open_memory(p, s, server, &text))
 		return;
-	ws_buf_init(&text, WS_EQUAL_KINDS_MAX);
-	ws_equal_kinds_read(p->opts.state_dir, server, &text);
 	const size_t had = text.len;
 	for (size_t k = 0; k < s->table->n_kinds; k++)
 		if (seen[k] && !is_block_fp8(s->table, k) && !ws_equal_kinds_has(ws_buf_str(&text),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prover_core.h - shared by prover.c (predictions), prover_compare.c (verdicts) and
- * prover_certain.c (which kinds are certain, and what a wrong checksum may be). */
+/* prover_core.h - shared by prover.c (predictions), prover_possible.c (what they can
+ * prove), prover_compare.c (verdicts) and prover_certain.c (which kinds are certain, and what a
+ * wrong checksum may be). */
 #ifndef WS_VERIFY_PROVER_CORE_H
 #define WS_VERIFY_PROVER_CORE_H
 
@@ -64,6 +65,12 @@ const char *prover_kind(const struct prover_table *t, size_t param, char kind[PR
 double prover_percent(uint64_t proven, uint64_t all); /* rounded down to one decimal place */
 /* Is that enough for min_coverage? */
 bool prover_suffices(const struct ws_prover *p, uint64_t proven, uint64_t all);
+
+/* WS_EREFUSED: nothing can be proven there, and why. */
+int prover_refuse(const struct ws_endpoint_info *info, const char *why, struct ws_err *err);
+/* prover_possible.c. -1: the checksums can prove nothing of these tensors. */
+int prover_check_any(const struct prover_table *t, const struct ws_endpoint_info *info,
+                     struct ws_err *err);
 
 /* ---- prover_certain.c ---- */
 

@@ -41,15 +41,19 @@ static int ask_targets(struct proving *x, struct ws_err *err)
 
 static int add_servers(struct proving *x, struct ws_err *err)
 {
-	struct ws_err why = WS_ERR_INIT;
 	for (size_t k = 0; k < x->n; k++) {
+		struct ws_err why = WS_ERR_INIT;
+		const size_t i = x->v->index[k];
 		if (ws_prover_add(x->prover, k, &x->infos[k], &x->targets[k], &why) == 0)
 			continue;
 		if (why.code == WS_ESYSTEM || why.code == WS_ECANCELLED) {
 			*err = why;
 			return -1;
 		}
-		take_samples(x->v, x->v->index[k], &why);
+		if (why.code == WS_EREFUSED)
+			take_samples(x->v, i, &why);
+		else /* another model */
+			x->v->results[i].err = why;
 	}
 	return 0;
 }

@@ -126,13 +126,36 @@ answers() {
 	err_has "mlp.experts.w13_weight at rank 0: it is not as expected, which means nothing"
 	try wsync-push "$ck" -e "$server" --verify hash --min-coverage 50
 	expect_status 0
-	# The server itself is known to have them as expected.
+	# The server itself is known to have them as expected, until it is started again.
 	answers two 3 "$swap" --model-path else
+	proxy "http://$server" 'if path == "/again": kept["seed"] = 1' \
+		'if path == "/server_info": reply["random_seed"] = kept.get("seed", 0)'
 	for status in 0 1; do
-		try wsync-push "$ck" -e "$server" --verify hash --on-partial resume
+		try wsync-push "$ck" -e "$url" --verify hash --on-partial resume
 		expect_status "$status"
 	done
 	err_has "1 of 20 parameters differ"
+	curl -sS "$url/again"
+	try wsync-push "$ck" -e "$url" --verify hash --on-partial resume
+	expect_status 5
+	err_has "which means nothing"
+}
+
+@test "a replica that differs is found, and a device that is not known proves nothing" {
+	answers one 1 '{**a, "ranks": [{**r, "parallelism_info": {"rank": r["parallelism_info"]["rank"],
+		"dp_rank": dp}, "checksums": {k: v[::-1] if dp and k == "model.norm.weight" else v
+		for k, v in r["checksums"].items()}} for r in a["ranks"] for dp in (0, 1)]}'
+	try wsync-push "$ck" -e "$server"
+	expect_status 0
+	proxy "http://$server" pass 'if path == "/server_info": reply["dp_size"] = 2'
+	try wsync-verify weights "$ck" -e "$url"
+	expect_status 1
+	err_has "1 of 20 parameters differ, the first model.norm.weight at rank 0"
+	proxy "http://$server" pass 'if path == "/server_info": reply["device"] = "tpu"'
+	try wsync-push "$ck" -e "$url" --verify hash
+	expect_status 5
+	err_has "the checksums of its device are not known"
+	expect_journal "$url" 'paths.count("/pause_generation")' 1
 }
 
 @test "answers that no server should give are refused in a sentence, before anything is sent" {
