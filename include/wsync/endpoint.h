@@ -76,6 +76,7 @@ struct ws_endpoint_info {
 	bool many_tokenizers;
 	bool on_policy;           /* started with --rl-on-policy-target */
 	bool has_draft;           /* a draft model writes ahead (speculative decoding) */
+	bool shares_weights;      /* its weights are another process's too (--weight-cache-mode) */
 	char version[64];         /* of the server */
 	char dtype[32];           /* as configured: "auto", "bfloat16" */
 	char device[16];          /* "cuda" (also with ROCm), "cpu", ... */

@@ -291,29 +291,37 @@ static int refuse_words(const struct ws_endpoint_call *call, const char *words, 
 	return -1;
 }
 
-/* SGLang since 0.5.22: an update with flush_cache that found requests after it had loaded. If the
- * ranks say different things, they are joined with " | ": then one of them may have failed. */
-static bool is_unflushed(const struct ws_endpoint_call *call, const char *words)
+/* Is this the refusal of an update? If ranks say different things, they are joined with " | ": then
+ * one of them may have failed otherwise. */
+static bool refuses_update(const struct ws_endpoint_call *call, const char *words,
+                           const char *with)
 {
-	static const char updated[] = "Weights were updated, but the cache was not flushed";
 	return strncmp(call->path, "/update_weights_from_", strlen("/update_weights_from_")) == 0 &&
 	       call->http.status == 400 && call->http.sent && !strstr(words, " | ") &&
-	       strncmp(words, updated, strlen(updated)) == 0;
+	       strncmp(words, with, strlen(with)) == 0;
+}
+
+/* SGLang since 0.5.22 loads, then finds requests when it is to flush. Since 0.5.23 it refuses all
+ * updates if it has copies of weights that an update would not change. */
+static void read_refusal(struct ws_endpoint_call *call, const char *words)
+{
+	call->unflushed = refuses_update(call, words,
+	                                 "Weights were updated, but the cache was not flushed");
+	call->unloaded = refuses_update(call, words,
+	                                "Online weight updates are not supported while");
 }
 
 static int read_status(struct ws_endpoint_call *call, const char *words, struct ws_err *err)
 {
 	const long status = call->http.status;
-	call->unflushed = false;
+	read_refusal(call, words);
 	if (call->http.err.code) {
 		if (err)
 			*err = call->http.err;
 		return -1;
 	}
-	if (is_unflushed(call, words)) {
-		call->unflushed = true;
+	if (call->unflushed)
 		return 0;
-	}
 	if (status < 200 || status > 299 || says_no(call->root))
 		return refuse_words(call, words, err);
 	if (call->http.body_len && !call->http.sent)

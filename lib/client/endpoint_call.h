@@ -22,7 +22,9 @@ struct ws_endpoint_call {
 	size_t base_len;        /* length of the endpoint's part of url */
 	char path[WS_PATH_MAX]; /* without its query, for messages */
 	struct ws_json *root;   /* the parsed reply, owned; NULL: not read yet or not JSON */
-	bool unflushed;         /* by ws_endpoint_reply: weights updated, cache not flushed */
+	/* By ws_endpoint_reply, of an update: the weights were updated, but the cache was not
+	 * flushed; the server refused before it loaded anything of this request. */
+	bool unflushed, unloaded;
 };
 
 /* method "GET", "POST" or "OPTIONS"; path begins with "/" and may carry a query, which messages

@@ -59,6 +59,8 @@ void ws_endpoint_decode_server_info(const struct ws_json *root, struct ws_endpoi
 		ws_json_get_bool(root, "disable_radix_cache", info->disable_radix_cache);
 	info->many_tokenizers = ws_json_get_int(root, "tokenizer_worker_num", 1) > 1;
 	info->on_policy = ws_json_get_string(root, "rl_on_policy_target", NULL) != NULL;
+	info->shares_weights =
+		strcmp(ws_json_get_string(root, "weight_cache_mode", "off"), "off") != 0;
 	info->has_draft = ws_json_get_string(root, "speculative_algorithm", NULL) != NULL;
 	take_text(root, "version", info->version, sizeof info->version);
 	take_dtype(root, "dtype", info->dtype, sizeof info->dtype);

@@ -3,6 +3,20 @@
 # wsync-push --backend tensor: weights in the requests, and no group.
 load helpers
 
+@test "a server that loads no updates at all stays untouched, and is resumed" {
+	safetensors one.safetensors a:BF16:8,8
+	local done='200:{"success":true,"message":"Success"}'
+	canned a '/server_info=200:{"tp_size":1,"version":"0.5.23"}' \
+		'/model_info=200:{"model_path":"x"}' "/begin_weight_update=$done" \
+		"/end_weight_update=$done" '/pause_generation=200:{"status":"ok"}' \
+		'/flush_cache=200:Cache flushed.' '/continue_generation=200:{"status":"ok"}' \
+		'/update_weights_from_tensor=400:{"success":false,"message":"Online weight updates are not supported while compensated mHC weight splits are active."}'
+	try wsync-push one.safetensors -e "$url" --lineage session --verify none --backend tensor
+	expect_status 5
+	out_has "untouched $url: POST /update_weights_from_tensor: refused (HTTP 400)"
+	grep -q /continue_generation a.out
+}
+
 @test "weights arrive in requests, at several endpoints of several ranks" {
 	likely_model qwen3
 	endpoint a --model m --tp 2

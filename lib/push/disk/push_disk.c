@@ -370,7 +370,7 @@ static void report_answer(struct ws_push *p, struct push_request *r, size_t i)
 	if (said->code == WS_OK) {
 		push_target_event(&e->weights, PUSH_ACKED_LAST);
 		note_paused(r, i);
-	} else if (is_unchanged(said, answer, words)) {
+	} else if (r->calls[i].unloaded || is_unchanged(said, answer, words)) {
 		push_target_event(&e->weights, PUSH_REFUSED_UNSENT);
 	} else if (e->weights.state == WS_PARTIAL && said->code == WS_ECANCELLED) {
 		push_warn(p, e->url, "it may still be loading %s: that cannot be stopped",

@@ -79,12 +79,17 @@ static int begin_bucket(struct ws_push *p, struct push_request *r, const struct 
 	       write_body(p, &r->w, pickle, flush, err) ? -1 : 0;
 }
 
-/* The request had the bytes, so a server that refused it may have loaded some of them. */
-static void report_answers(struct ws_push *p, const struct push_bucket *k)
+/* The request had the bytes, so a server that refused it may have loaded some of them, unless it
+ * says that it loads none. */
+static void report_answers(struct ws_push *p, const struct push_bucket *k,
+                           const struct push_request *r)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		const struct push_weights *w = &p->to.endpoints[i].weights;
 		if (p->to.errs[i].code == WS_OK && k->last)
-			push_target_event(&p->to.endpoints[i].weights, PUSH_ACKED_LAST);
+			push_target_event(w, PUSH_ACKED_LAST);
+		else if (k->b == 0 && r->calls[i].unloaded)
+			push_target_event(w, PUSH_REFUSED_UNSENT);
 	}
 }
 
@@ -99,7 +104,7 @@ int push_from_tensor(struct ws_push *p, const struct push_bucket *k, const struc
 	if (rc == 0) {
 		r.changes = true;
 		rc = push_request_ask(p, &r, NULL, until, p->opts.cancel, err);
-		report_answers(p, k);
+		report_answers(p, k, &r);
 		push_request_note(p, &r);
 	}
 	if (rc == 0) {

@@ -21,10 +21,10 @@ static void write_body(const struct ws_push *p, struct ws_jw *w, const struct pu
 }
 
 /* After the last bucket an endpoint that agreed has everything. Before, an endpoint that was
- * sent a request may have some of it, unless the first bucket ended before a byte had left and
- * the endpoint did not confirm it. */
+ * sent a request may have some of it, unless it loaded nothing of the first bucket: the bucket
+ * ended before a byte had left and the endpoint did not confirm it, or says so. */
 static void report_answers(struct ws_push *p, const struct push_bucket *k,
-                           const struct push_moved *m)
+                           const struct push_request *r, const struct push_moved *m)
 {
 	const struct ws_transport *t = ws_group_transport(p->link.group);
 	const bool unsent = k->b == 0 && p->from.plan->buckets[0].bytes &&
@@ -32,7 +32,7 @@ static void report_answers(struct ws_push *p, const struct push_bucket *k,
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->to.endpoints[i];
 		const enum ws_code code = p->to.errs[i].code;
-		if (unsent && code != WS_OK)
+		if (code != WS_OK && (unsent || (k->b == 0 && r->calls[i].unloaded)))
 			push_target_event(&e->weights, PUSH_REFUSED_UNSENT);
 		if (code == WS_OK && k->last && push_moved_source(m))
 			push_target_event(&e->weights, PUSH_ACKED_LAST);
@@ -53,7 +53,7 @@ static int move_bucket(struct ws_push *p, const struct push_bucket *k, struct ws
 		             0;
 	}
 	if (m.over) {
-		report_answers(p, k, &m);
+		report_answers(p, k, &r, &m);
 		push_request_note(p, &r);
 	}
 	if (rc == 0)

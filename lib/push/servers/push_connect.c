@@ -46,6 +46,16 @@ static int check_nccl(const struct ws_push *p, const struct ws_endpoint_info *in
 	                        "{nccl_library} or {nccl_from}");
 }
 
+/* An update of such a server ends its scheduler (SGLang since 0.5.17). */
+static int check_sharing(const struct ws_endpoint_info *info, struct ws_err *err)
+{
+	if (!info->shares_weights)
+		return 0;
+	ws_err_set(err, WS_EREFUSED, "%s shares its weights with other engines, and dies of an "
+	           "update", info->url);
+	return ws_err_hint(err, "start the server with weight_cache_mode off");
+}
+
 int push_connect(struct ws_push *p, struct ws_err *err)
 {
 	const size_t n = p->opts.n_endpoints;
@@ -87,7 +97,7 @@ int push_connect(struct ws_push *p, struct ws_err *err)
 	for (size_t i = 0; i < n; i++) {
 		ws_endpoint_assume(&p->to.infos[i], p->opts.lineage);
 		if ((!p->protocol->any_ranks && push_check_ranks(&p->to.infos[i], err)) ||
-		    check_nccl(p, &p->to.infos[i], err))
+		    check_nccl(p, &p->to.infos[i], err) || check_sharing(&p->to.infos[i], err))
 			return ws_err_where(err, NULL, p->to.endpoints[i].url);
 	}
 	p->to.known = true;
