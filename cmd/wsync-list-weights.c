@@ -35,7 +35,7 @@ void list_finish(struct list_job *job)
 }
 
 const char *const list_checksum_names[] = {
-	"none", "sglang-cpu", "sglang-cuda", "sha256", "reported", NULL,
+	"none", "sglang-cpu", "sglang-cuda", "sglang-cuda-ue8m0", "sha256", "reported", NULL,
 };
 
 static struct list_config cfg = {

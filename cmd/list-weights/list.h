@@ -8,10 +8,11 @@
 #include "transforming.h"
 
 #include "wsync/tool/layout.h"
+#include "wsync/tool/predict.h"
 
 /* --checksum: of a SOURCE's parameters one that servers compute (enum ws_checksum_fn and 1), of
  * endpoints those that they report. */
-enum { LIST_CHECKSUM_NONE, LIST_CHECKSUM_REPORTED = 4 };
+enum { LIST_CHECKSUM_NONE, LIST_CHECKSUM_REPORTED = WS_CHECKSUM_SHA256 + 2 };
 extern const char *const list_checksum_names[];
 
 struct list_config {

@@ -6,13 +6,19 @@
 
 const char *const ws_checksum_fn_names[] = {
 	[WS_CHECKSUM_SGLANG_CPU] = "sglang-cpu", [WS_CHECKSUM_SGLANG_CUDA] = "sglang-cuda",
+	[WS_CHECKSUM_SGLANG_CUDA_UE8M0] = "sglang-cuda-ue8m0",
 	[WS_CHECKSUM_SHA256] = "sha256", NULL,
 };
+
+bool ws_digest_is_gpu(enum ws_checksum_fn fn)
+{
+	return fn == WS_CHECKSUM_SGLANG_CUDA || fn == WS_CHECKSUM_SGLANG_CUDA_UE8M0;
+}
 
 int ws_digest_open(struct ws_digest *d, enum ws_checksum_fn fn, struct ws_err *err)
 {
 	*d = (struct ws_digest){ .fn = fn };
-	return fn == WS_CHECKSUM_SGLANG_CUDA ? 0 : ws_sha256_new(&d->sha, err);
+	return ws_digest_is_gpu(fn) ? 0 : ws_sha256_new(&d->sha, err);
 }
 
 void ws_digest_close(struct ws_digest *d)

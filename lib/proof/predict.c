@@ -204,16 +204,39 @@ static int add_bytes(const struct ws_predict *p, struct predict_param *x, struct
 
 /* ---- its checksum ---------------------------------------------------------------------------- */
 
-static int hash_param(const struct ws_predict *p, struct predict_param *x,
-                      const struct ws_param *scales, unsigned rank, struct ws_digest *d,
-                      struct ws_err *err)
+static int hash_fp8(const struct ws_predict *p, struct predict_param *x,
+                    const struct ws_param *scales, unsigned rank, struct ws_prediction *out,
+                    struct ws_err *err)
 {
 	struct predict_param s = { 0 };
-	if (!scales)
-		return add_bytes(p, x, d, err);
+	struct ws_digest d = { 0 }, rewritten = { 0 };
+	bool rewrites = false;
 	const int rc = predict_param_open(p, scales, rank, &s, err) ||
-	               predict_dequantized(p, x, &s, d, err) ? -1 : 0;
+	               ws_digest_open(&d, p->opts.fn, err) ||
+	               ws_digest_open(&rewritten, p->opts.fn, err) ||
+	               predict_dequantized(p, x, &s, &d, &rewritten, &rewrites, err) ? -1 : 0;
+	if (rc == 0)
+		ws_digest_end(&d, out->checksum);
+	if (rc == 0 && rewrites)
+		ws_digest_end(&rewritten, out->rewritten);
+	if (rc == 0 && rewrites && p->opts.fn == WS_CHECKSUM_SGLANG_CUDA_UE8M0)
+		memcpy(out->checksum, out->rewritten, sizeof out->checksum);
+	if (strcmp(out->rewritten, out->checksum) == 0)
+		out->rewritten[0] = '\0';
+	ws_digest_close(&d);
+	ws_digest_close(&rewritten);
 	predict_param_close(&s);
+	return rc;
+}
+
+static int hash_bytes(const struct ws_predict *p, struct predict_param *x,
+                      struct ws_prediction *out, struct ws_err *err)
+{
+	struct ws_digest d = { 0 };
+	const int rc = ws_digest_open(&d, p->opts.fn, err) || add_bytes(p, x, &d, err) ? -1 : 0;
+	if (rc == 0)
+		ws_digest_end(&d, out->checksum);
+	ws_digest_close(&d);
 	return rc;
 }
 
@@ -224,20 +247,14 @@ static int predict_one(const struct ws_predict *p, const struct ws_param *param,
 	const bool sglang = p->opts.fn != WS_CHECKSUM_SHA256;
 	const struct ws_param *scales = sglang ? predict_scales_of(p, param) : NULL;
 	struct predict_param x;
-	struct ws_digest d = { 0 };
 	int rc = predict_param_open(p, param, rank, &x, err);
 	out->bytes = x.bytes;
 	const uint64_t hashed = scales ? 2 * x.bytes : x.bytes;
-	if (rc == 0 && p->opts.fn == WS_CHECKSUM_SGLANG_CUDA && hashed >= WS_GPU_HASH_MAX_BYTES)
+	if (rc == 0 && ws_digest_is_gpu(p->opts.fn) && hashed >= WS_GPU_HASH_MAX_BYTES)
 		rc = ws_err_set(err, WS_EREFUSED, "it has 8 GiB or more");
 	if (rc == 0)
-		rc = ws_digest_open(&d, p->opts.fn, err);
-	if (rc == 0)
-		rc = hash_param(p, &x, scales, rank, &d, err);
-	if (rc == 0)
-		ws_digest_end(&d, out->checksum);
+		rc = scales ? hash_fp8(p, &x, scales, rank, out, err) : hash_bytes(p, &x, out, err);
 	out->constant = !x.varies;
-	ws_digest_close(&d);
 	predict_param_close(&x);
 	return rc;
 }

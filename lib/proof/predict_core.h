@@ -36,9 +36,11 @@ int predict_param_read(struct predict_param *x, uint64_t at, void *dst, size_t n
 const struct ws_param *predict_scales_of(const struct ws_predict *p, const struct ws_param *param);
 /* True for such a param. */
 bool predict_is_scales(const struct ws_predict *p, const struct ws_param *param);
-/* Adds the dequantization of a weight to d: bf16 of code * scale, each to nearest. WS_EREFUSED: it
- * has a NaN, of which the bits depend on the server's device. */
+/* Adds the dequantization of a weight to d: bf16 of code * scale, each to nearest. *rewrites: a
+ * server may rewrite such a weight when it loads; *rewritten then has that. WS_EREFUSED: it has a
+ * NaN, of which the bits depend on the server's device. */
 int predict_dequantized(const struct ws_predict *p, struct predict_param *codes,
-                        struct predict_param *scales, struct ws_digest *d, struct ws_err *err);
+                        struct predict_param *scales, struct ws_digest *d,
+                        struct ws_digest *rewritten, bool *rewrites, struct ws_err *err);
 
 #endif

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* predict_fp8.c - block FP8, which SGLang's WeightChecker hashes after dequantization: bf16 of
  * fp32(code) * fp32(scale), in blocks of K / (columns of scales) in both directions. The last two
- * axes are rows and columns; any axis before them counts experts. */
+ * axes are rows and columns; any axis before them counts experts.
+ *
+ * For DeepGEMM on Blackwell, SGLang quantizes that bf16 matrix again when it loads, with scales
+ * that are powers of two: requant_weight_ue8m0 in sglang/srt/layers/quantization/fp8_utils.py
+ * (0.5.23). The hash is then of the second dequantization. */
 #include "predict_core.h"
 
 #include "floats.h"
+#include "fp8.h"
 #include "unpack_core.h"
 
 #include <math.h>
@@ -63,27 +68,85 @@ static int measure(const struct predict_param *codes, const struct predict_param
 
 enum { ROWS = 128 }; /* to read at once */
 
-struct strip { /* memory of so many rows of codes, and of one row */
+struct strip { /* memory of so many rows of codes and of rounded numbers, and of one row */
 	uint8_t *codes;
 	float *scales, *numbers;
 	uint16_t *rounded;
+	struct ws_digest *plain, *rewritten; /* rewritten NULL: no server rewrites this shape */
 };
 
-static int add_row(const struct grid *g, const uint8_t *codes, struct strip *s, struct ws_digest *d,
-                   struct ws_err *err)
+static int add_row(const struct grid *g, int64_t row, struct strip *s, struct ws_err *err)
 {
-	ws_unpack_kernels()->e4m3(codes, g->cols, g->block, s->scales, s->numbers);
+	uint16_t *rounded = s->rounded + row * g->cols;
+	ws_unpack_kernels()->e4m3(s->codes + row * g->cols, g->cols, g->block, s->scales,
+	                          s->numbers);
 	for (int64_t i = 0; i < g->cols; i++)
 		if (isnan(s->numbers[i]))
 			return ws_err_set(err, WS_EREFUSED, "it has a NaN");
-	ws_floats_write(WS_DTYPE_BF16, s->numbers, (size_t)g->cols, s->rounded);
-	ws_digest_add(d, s->rounded, (size_t)g->cols * sizeof *s->rounded);
+	ws_floats_write(WS_DTYPE_BF16, s->numbers, (size_t)g->cols, rounded);
+	ws_digest_add(s->plain, rounded, (size_t)g->cols * sizeof *rounded);
 	return 0;
 }
 
+/* ---- written again with scales that are powers of two ---- */
+
+enum { BLOCK = 128 }; /* the only size that is rewritten, in both directions */
+/* Of a block whose numbers are at most 1e-4, the least that the server counts: 1e-4 / 448 rounded
+ * up to a power of two. */
+static const float LEAST_SCALE = 0x1p-22f;
+
+static bool can_be_rewritten(const struct ws_predict *p, const struct grid *g)
+{
+	return ws_digest_is_gpu(p->opts.fn) && g->block == BLOCK && g->rows % 64 == 0 &&
+	       g->cols % BLOCK == 0;
+}
+
+/* With such scales, the second quantization loses nothing. */
+static bool are_powers(const float *scales, int64_t n)
+{
+	int exponent;
+	for (int64_t i = 0; i < n; i++)
+		if (!(scales[i] >= LEAST_SCALE) || isinf(scales[i]) ||
+		    frexpf(scales[i], &exponent) != 0.5f)
+			return false;
+	return true;
+}
+
+/* Overwrites s->scales, codes and rounded. */
+static int rewrite_band(const struct grid *g, int64_t rows, struct strip *s, struct ws_err *err)
+{
+	static const struct ws_fp8_rule rule = { WS_SCALE_SLIME, true, BLOCK, BLOCK };
+	const struct ws_fp8_band band = { .x = s->rounded, .stride = (size_t)g->cols,
+		                          .rows = rows, .cols = g->cols };
+	struct ws_fp8_bad bad;
+	if (!ws_fp8_scales(&rule, &band, s->scales, &bad))
+		return ws_err_set(err, WS_EREFUSED, "it has an infinite number");
+	for (int64_t i = 0; i < g->scale_cols; i++)
+		if (s->scales[i] < LEAST_SCALE)
+			s->scales[i] = LEAST_SCALE;
+	ws_fp8_codes(&rule, &band, s->scales, s->codes, (size_t)g->cols);
+	for (int64_t r = 0; r < rows; r++) {
+		uint16_t *rounded = s->rounded + r * g->cols;
+		ws_unpack_kernels()->e4m3(s->codes + r * g->cols, g->cols, g->block, s->scales,
+		                          s->numbers);
+		ws_floats_write(WS_DTYPE_BF16, s->numbers, (size_t)g->cols, rounded);
+	}
+	return 0;
+}
+
+static int add_rewritten(const struct grid *g, int64_t rows, struct strip *s, struct ws_err *err)
+{
+	if (!are_powers(s->scales, g->scale_cols) && rewrite_band(g, rows, s, err))
+		return -1;
+	ws_digest_add(s->rewritten, s->rounded, (size_t)(rows * g->cols) * sizeof *s->rounded);
+	return 0;
+}
+
+/* ---- all rows ---- */
+
 /* Band b of matrix m. */
 static int add_band(struct predict_param *codes, struct predict_param *scales, const struct grid *g,
-                    int64_t m, int64_t b, struct strip *s, struct ws_digest *d, struct ws_err *err)
+                    int64_t m, int64_t b, struct strip *s, struct ws_err *err)
 {
 	const int64_t first = b * g->block;
 	const int64_t rows = g->rows - first < g->block ? g->rows - first : g->block;
@@ -96,21 +159,21 @@ static int add_band(struct predict_param *codes, struct predict_param *scales, c
 		const uint64_t at = (uint64_t)((m * g->rows + first + r) * g->cols);
 		if ((r % ROWS == 0 &&
 		     predict_param_read(codes, at, s->codes, (size_t)(left * g->cols), err)) ||
-		    add_row(g, s->codes + r % ROWS * g->cols, s, d, err))
+		    add_row(g, r % ROWS, s, err))
 			return -1;
 	}
-	return 0;
+	return s->rewritten ? add_rewritten(g, rows, s, err) : 0;
 }
 
 static int add_bands(const struct ws_predict *p, struct predict_param *codes,
                      struct predict_param *scales, const struct grid *g, struct strip *s,
-                     struct ws_digest *d, struct ws_err *err)
+                     struct ws_err *err)
 {
 	for (int64_t m = 0; m < g->matrices; m++) {
 		for (int64_t b = 0; b < g->scale_rows; b++) {
 			if (ws_cancelled(p->opts.cancel))
 				return ws_err_set(err, WS_ECANCELLED, "cancelled");
-			if (add_band(codes, scales, g, m, b, s, d, err))
+			if (add_band(codes, scales, g, m, b, s, err))
 				return -1;
 		}
 	}
@@ -118,21 +181,26 @@ static int add_bands(const struct ws_predict *p, struct predict_param *codes,
 }
 
 int predict_dequantized(const struct ws_predict *p, struct predict_param *codes,
-                        struct predict_param *scales, struct ws_digest *d, struct ws_err *err)
+                        struct predict_param *scales, struct ws_digest *d,
+                        struct ws_digest *rewritten, bool *rewrites, struct ws_err *err)
 {
 	struct grid g;
 	if (measure(codes, scales, &g, err))
 		return -1;
+	*rewrites = can_be_rewritten(p, &g);
 	struct strip s = {
 		.codes = malloc((size_t)(ROWS * g.cols)),
 		.scales = malloc((size_t)g.scale_cols * sizeof *s.scales),
 		.numbers = malloc((size_t)g.cols * sizeof *s.numbers),
-		.rounded = malloc((size_t)g.cols * sizeof *s.rounded),
+		.rounded = malloc((size_t)(ROWS * g.cols) * sizeof *s.rounded),
+		.plain = d,
+		.rewritten = *rewrites ? rewritten : NULL,
 	};
 	int rc = s.codes && s.scales && s.numbers && s.rounded ? 0 : ws_oom(err);
 	ws_digest_begin(d, 2 * codes->bytes);
+	ws_digest_begin(rewritten, 2 * codes->bytes);
 	if (rc == 0)
-		rc = add_bands(p, codes, scales, &g, &s, d, err);
+		rc = add_bands(p, codes, scales, &g, &s, err);
 	free(s.codes);
 	free(s.scales);
 	free(s.numbers);

@@ -274,6 +274,7 @@ static int keep(struct prover_cell *cell, const struct ws_prediction *is, struct
 	cell->bytes = is->bytes;
 	cell->constant = is->constant;
 	memcpy(cell->checksum, is->checksum, sizeof cell->checksum);
+	memcpy(cell->rewritten, is->rewritten, sizeof cell->rewritten);
 	if (is->state != WS_PREDICT_OPAQUE)
 		return 0;
 	cell->why = strdup(is->why);

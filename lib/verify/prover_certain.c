@@ -209,6 +209,12 @@ static const struct ws_checksum *find_before(const struct prover_server *s, unsi
 	return NULL;
 }
 
+static bool gives(const struct ws_prediction *is, const struct ws_checksum *found)
+{
+	return found && (strcasecmp(is->checksum, found->text) == 0 ||
+	                 (is->rewritten[0] && strcasecmp(is->rewritten, found->text) == 0));
+}
+
 /* Was, or is, the parameter what these files must give? */
 static bool equals_start(const struct ws_prover *p, const struct prover_server *s, size_t param,
                          unsigned rank, const struct ws_checksum *found)
@@ -219,8 +225,7 @@ static bool equals_start(const struct ws_prover *p, const struct prover_server *
 	struct ws_prediction is;
 	return dir && predict_start(p, s, dir, param, rank, &is) == 0 &&
 	       is.state == WS_PREDICT_KNOWN && !is.constant &&
-	       (strcasecmp(is.checksum, found->text) == 0 ||
-	        (before && strcasecmp(is.checksum, before->text) == 0));
+	       (gives(&is, found) || gives(&is, before));
 }
 
 bool prover_accuses(const struct ws_prover *p, const struct prover_server *s, size_t param,

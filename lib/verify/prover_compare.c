@@ -33,7 +33,9 @@ struct comparing {
 
 bool prover_same(const struct prover_cell *cell, const struct ws_checksum *found)
 {
-	return cell->state == WS_PREDICT_KNOWN && strcasecmp(cell->checksum, found->text) == 0;
+	return cell->state == WS_PREDICT_KNOWN &&
+	       (strcasecmp(cell->checksum, found->text) == 0 ||
+	        (cell->rewritten[0] && strcasecmp(cell->rewritten, found->text) == 0));
 }
 
 /* With pipeline stages, ranks of one stage follow each other. */

@@ -13,7 +13,7 @@
 /* One parameter at one rank. */
 struct prover_cell {
 	enum ws_predict_state state;
-	char checksum[WS_CHECKSUM_TEXT];
+	char checksum[WS_CHECKSUM_TEXT], rewritten[WS_CHECKSUM_TEXT]; /* as in predict.h */
 	char *why;                /* if opaque */
 	uint64_t bytes;
 	bool constant;            /* all numbers are equal */

@@ -116,6 +116,29 @@ answers() {
 	err_has "1 of 19 parameters differ"
 }
 
+@test "block FP8 is proven as sent, and as a Blackwell server rewrites it" {
+	ck=$PWD/fp8
+	/usr/bin/python3 -S "$repo/tests/cli/small_model.py" llama "$ck" --fp8 --block 128 --head 128
+	/usr/bin/python3 -S "$repo/tests/cli/numbers.py" tame "$ck/model.safetensors"
+	for rank in 0 1; do
+		wsync-list-weights "$ck" --runtime --tp 2 --rank "$rank" --json \
+			--checksum sglang-cuda-ue8m0 | sed -n '/"type":"tensor"/p' >"rank$rank"
+	done
+	local load='lambda r: {x["name"]: x["checksum"] for x in map(__import__("json").loads,
+		open("%s/rank%d" % ("'$PWD'", r["parallelism_info"]["rank"])))}'
+	for change in "f(r)" "{k: v[::-1] if 'down' in k else v for k, v in f(r).items()}"; do
+		answers a 2 "(lambda f: each(lambda r: {**r, 'checksums': $change}))($load)" \
+			--device cuda
+		try wsync-push "$ck" -e "$url" --verify hash
+		expect_status 0
+		try wsync-push "$ck" -e "$server" --verify hash --on-partial resume
+		case $change in
+		"f(r)") expect_status 0; out_has "proven 15 of 15 parameters on 2 ranks, 100 %" ;;
+		*) expect_status 1; err_has "2 of 15 parameters differ" ;;
+		esac
+	done
+}
+
 @test "a kind that was never equal is not accused, until it was" {
 	local swap='sums(lambda c: {k: v[::-1] if "w13" in k else v for k, v in c.items()})'
 	answers one 1 "$swap" --model-path else

@@ -65,6 +65,26 @@ same_as_the_rules() { # DIR TP RANK FUNCTION
 	done
 }
 
+@test "block FP8 is hashed as a Blackwell server rewrites it, whatever its scales" {
+	for family in llama qwen3_moe; do
+		small_model "$family" --fp8 --block 128 --head 128 --moe 128
+		same_as_the_rules "$family" 1 0 sglang-cuda-ue8m0
+		mv ours before
+		same_as_the_rules "$family" 1 0 sglang-cuda
+		[ "$(diff before ours | grep -c '^>')" = "$(grep -c 'proj\|experts' before)" ]
+	done
+	# Scales that are powers of two stay.
+	small_model qwen3 --head 128
+	for function in sglang-cuda sglang-cuda-ue8m0; do
+		try wsync-list-weights qwen3 --runtime --quantize fp8 --block-size 128x128 --ue8m0 \
+			--checksum "$function" --format tsv
+		expect_status 0
+		cut -f 1,5 <<<"$out" >"$function"
+	done
+	out_has float8_e4m3fn
+	diff sglang-cuda sglang-cuda-ue8m0
+}
+
 @test "the bits of a NaN in block FP8 depend on the server, so such a weight is not predicted" {
 	/usr/bin/python3 "$repo/tests/cli/small_model.py" llama raw --fp8 # random codes
 	try wsync-list-weights raw --runtime --checksum sglang-cpu --json \

@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """small_model.py - a checkpoint of a few kilobytes with the names of a real family.
 
-small_model.py FAMILY DIR [--prefix P] [--fp8] [--dtype F32] [--only GLOB] [--moe N] [--dense N]:
+small_model.py FAMILY DIR [--prefix P] [--fp8] [--dtype F32] [--only GLOB] [--moe N] [--dense N]
+[--block N] [--head N]:
 writes DIR/config.json and DIR/model.safetensors. --prefix goes before every name, as a trainer's
-wrapper puts it. --moe: inner size of an expert; --dense: layers without experts (1)."""
+wrapper puts it. --moe: inner size of an expert; --dense: layers without experts (1); --block: rows
+and columns of an FP8 block; --head: size of an attention head."""
 import argparse
 import fnmatch
 import json
@@ -96,7 +98,7 @@ def tensors(family, fp8, dtype):
 
 
 def main():
-    global MOE, DENSE
+    global MOE, DENSE, BLOCK, HEAD
     p = argparse.ArgumentParser()
     p.add_argument("family", choices=ARCH)
     p.add_argument("dir")
@@ -106,8 +108,10 @@ def main():
     p.add_argument("--only", default="*")
     p.add_argument("--moe", type=int, default=MOE)
     p.add_argument("--dense", type=int, default=DENSE)
+    p.add_argument("--block", type=int, default=BLOCK)
+    p.add_argument("--head", type=int, default=HEAD)
     a = p.parse_args()
-    MOE, DENSE = a.moe, a.dense
+    MOE, DENSE, BLOCK, HEAD = a.moe, a.dense, a.block, a.head
     os.makedirs(a.dir, exist_ok=True)
     with open(os.path.join(a.dir, "config.json"), "w") as f:
         json.dump(config(a.family, a.fp8), f, indent=1)

@@ -4,8 +4,8 @@
 
 runtime_sums.py DIR TP RANK FUNCTION: for a checkpoint of small_model.py (llama, qwen3, qwen3_moe,
 also in FP8) prints NAME TAB CHECKSUM of each parameter that a server lists, in order of names.
-FUNCTION: sglang-cpu, sglang-cuda, sha256. Written from the servers' sources with numpy, and shares
-no code with the programs.
+FUNCTION: sglang-cpu, sglang-cuda, sglang-cuda-ue8m0, sha256. Written from the servers' sources
+with numpy, and shares no code with the programs.
 """
 import hashlib
 import json
@@ -67,7 +67,8 @@ def sha(raw):
     return hashlib.sha256(raw).hexdigest()
 
 
-FUNCTIONS = {"sglang-cpu": lambda raw: sha(raw)[:16], "sglang-cuda": gpu, "sha256": sha}
+FUNCTIONS = {"sglang-cpu": lambda raw: sha(raw)[:16], "sglang-cuda": gpu, "sglang-cuda-ue8m0": gpu,
+             "sha256": sha}
 
 
 # ---- FP8: what SGLang hashes is bf16 of code * scale
@@ -87,6 +88,36 @@ def dequantized(weight, scale):
     wide = scale.repeat(block, -2).repeat(block, -1)[..., :weight.shape[-2], :]
     bits = (codes()[weight] * wide).astype(np.float32).view(np.uint32).astype(np.uint64)
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def nearest_codes(numbers):
+    """E4M3 of numbers up to 448: of the two nearest the one with an even mantissa."""
+    table = codes()[:127].astype(np.float64)  # rising, code by code
+    size = np.abs(numbers).astype(np.float64)
+    above = np.minimum(np.searchsorted(table, size), 126)
+    below = np.maximum(above - 1, 0)
+    lower, upper = size - table[below], table[above] - size
+    code = np.where((lower < upper) | (lower == upper) & (below % 2 == 0), below, above)
+    return (code | np.where(np.signbit(numbers), 128, 0)).astype(np.uint8)
+
+
+def rewritten(weight, scale):
+    """As SGLang loads it for DeepGEMM on Blackwell: quantized again, in blocks of 128."""
+    block, rows, columns = weight.shape[-1] // scale.shape[-1], *weight.shape[-2:]
+    if block != 128 or rows % 64 or columns % 128:
+        return dequantized(weight, scale)
+    wide = dequantized(weight, scale).astype(np.uint32) << 16
+    numbers = wide.view(np.float32).reshape(-1, rows, columns)
+    new = np.zeros((len(numbers), -(-rows // 128), columns // 128), np.float32)
+    quantized = np.zeros(numbers.shape, np.uint8)
+    for m, i, j in np.ndindex(*new.shape):
+        part = (m, slice(128 * i, 128 * i + 128), slice(128 * j, 128 * j + 128))
+        most = max(np.abs(numbers[part]).max(), np.float32(1e-4)) / np.float32(448)
+        fraction, exponent = np.frexp(most)
+        new[m, i, j] = 2.0**(exponent - (fraction == 0.5))
+        quantized[part] = nearest_codes(numbers[part] / new[m, i, j])
+    return dequantized(quantized.reshape(weight.shape),
+                       new.reshape(scale.shape))
 
 
 # ---- the parameters of one rank
@@ -176,7 +207,8 @@ def main(folder, tp, rank, function):
         scale = params.get(name + "_scale_inv")
         if sglang and name.endswith("_scale_inv"):
             continue
-        value = params[name] if scale is None or not sglang else dequantized(params[name], scale)
+        number = rewritten if function == "sglang-cuda-ue8m0" else dequantized
+        value = params[name] if scale is None or not sglang else number(params[name], scale)
         print("%s\t%s" % (name, FUNCTIONS[function](np.ascontiguousarray(value).tobytes())))
 
 

@@ -17,7 +17,13 @@
 extern "C" {
 #endif
 
-enum ws_checksum_fn { WS_CHECKSUM_SGLANG_CPU, WS_CHECKSUM_SGLANG_CUDA, WS_CHECKSUM_SHA256 };
+enum ws_checksum_fn {
+	WS_CHECKSUM_SGLANG_CPU,
+	WS_CHECKSUM_SGLANG_CUDA,
+	/* the same of a server that makes block scales powers of two when it loads: `rewritten` */
+	WS_CHECKSUM_SGLANG_CUDA_UE8M0,
+	WS_CHECKSUM_SHA256
+};
 extern const char *const ws_checksum_fn_names[]; /* "sglang-cpu", ...; ends with NULL */
 
 enum { WS_CHECKSUM_TEXT = 65 }; /* hex digits of the longest checksum, and NUL */
@@ -40,6 +46,9 @@ enum ws_predict_state {
 struct ws_prediction {
 	enum ws_predict_state state;
 	char checksum[WS_CHECKSUM_TEXT];
+	/* of block FP8 on CUDA, if the server makes the scales powers of two when it loads
+	 * (DeepGEMM on Blackwell); "": it does not, or nothing changes thereby */
+	char rewritten[WS_CHECKSUM_TEXT];
 	char why[256];
 	uint64_t bytes;         /* of the parameter at this rank; 0: unknown */
 	/* all its numbers are equal, so they are the same in any arrangement */
