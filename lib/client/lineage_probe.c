@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lineage_probe.c - for servers that publish no list of routes: sends one request per route.
  *
- * The first request is for a route that no server has. Some proxies accept every OPTIONS request
- * for the sake of browsers. A server that accepts the first request is not queried further. The
- * other requests go out at once: at most 512, or one to each endpoint. */
+ * One request is for a route that no server has: some proxies accept every OPTIONS request for the
+ * sake of browsers, and then nothing is known of the others. The requests go out at once: at most
+ * 512, or one to each endpoint. */
 #include "lineage_probe.h"
 
 #include "endpoint_call.h"
@@ -41,14 +41,24 @@ static enum ws_presence read_status(long status)
 	return status == 405 || (status >= 200 && status < 300) ? WS_PRESENT : WS_NOT_ASKED;
 }
 
+static const char *path_of(size_t k)
+{
+	return k ? ws_lineage_path(k - 1) : nowhere;
+}
+
+/* Takes the answers for n paths. An endpoint that does not answer is not queried further. */
 static void take_found(struct asking *a, size_t first, size_t n)
 {
 	for (size_t i = 0; i < a->to->n; i++) {
 		bool answers = a->on[i];
 		for (size_t r = 0; a->on[i] && r < n; r++) {
 			const struct ws_http_call *call = &a->calls[r * a->to->n + i].http;
-			a->found[i * WS_LINEAGE_PATHS_MAX + first + r] = read_status(call->status);
 			answers = answers && !call->err.code;
+			if (first + r == 0)
+				a->on[i] = answers = call->status == 404;
+			else
+				a->found[i * WS_LINEAGE_PATHS_MAX + first + r - 1] =
+					read_status(call->status);
 		}
 		a->on[i] = answers;
 	}
@@ -56,19 +66,15 @@ static void take_found(struct asking *a, size_t first, size_t n)
 
 static int ask_everything(struct asking *a, struct ws_err *err)
 {
-	const char *paths[WS_LINEAGE_PATHS_MAX] = { nowhere };
-	const size_t all = ws_lineage_path_count();
-	if (ask_all(a, paths, 1, err))
-		return -1;
-	for (size_t i = 0; i < a->to->n; i++)
-		a->on[i] = a->on[i] && a->calls[i].http.status == 404;
-	for (size_t r = 0; r < all; r += a->at_once) {
-		const size_t n = all - r < a->at_once ? all - r : a->at_once;
-		for (size_t k = 0; k < n; k++)
-			paths[k] = ws_lineage_path(r + k);
+	const char *paths[WS_LINEAGE_PATHS_MAX + 1];
+	const size_t all = ws_lineage_path_count() + 1;
+	for (size_t k = 0; k < all; k += a->at_once) {
+		const size_t n = all - k < a->at_once ? all - k : a->at_once;
+		for (size_t r = 0; r < n; r++)
+			paths[r] = path_of(k + r);
 		if (ask_all(a, paths, n, err))
 			return -1;
-		take_found(a, r, n);
+		take_found(a, k, n);
 	}
 	return 0;
 }
@@ -79,8 +85,8 @@ int ws_lineage_ask(const struct ws_call *to, const bool *wanted, struct ws_linea
 	struct asking a = { .to = to };
 	const size_t n = to->n, most = n ? n : 1;
 	a.at_once = AT_ONCE / most < 1 ? 1 : AT_ONCE / most;
-	if (a.at_once > ws_lineage_path_count())
-		a.at_once = ws_lineage_path_count();
+	if (a.at_once > ws_lineage_path_count() + 1)
+		a.at_once = ws_lineage_path_count() + 1;
 	a.calls = calloc(most, a.at_once * sizeof *a.calls);
 	a.on = calloc(most, sizeof *a.on);
 	a.found = calloc(most, WS_LINEAGE_PATHS_MAX * sizeof *a.found);
