@@ -35,6 +35,7 @@ static void free_table(struct prover_table *t)
 	for (size_t i = 0; t->cells && i < t->n_params * t->tp; i++)
 		free(t->cells[i].why);
 	free(t->cells);
+	free(t->unproven);
 	free(t->scope);
 	free(t->tied);
 	free(t->kinds);

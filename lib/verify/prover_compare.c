@@ -29,6 +29,9 @@ struct comparing {
 	char first[1024];         /* the first that is opaque, and why; "": none */
 	char worst[1024];         /* the first that differs */
 	unsigned n_causes;        /* looked for */
+	/* checksums that are not those of another server, the first name, and the server */
+	size_t n_unlike;
+	const char *unlike, *unlike_at;
 };
 
 bool prover_same(const struct prover_cell *cell, const struct ws_checksum *found)
@@ -91,11 +94,50 @@ static bool replicas_differ(const struct comparing *c, const struct ws_checksum 
 	return its && strcasecmp(its->text, found->text) != 0;
 }
 
+/* Servers of one build are likely to arrange a parameter in one way. */
+static bool are_alike(const struct ws_endpoint_info *a, const struct ws_endpoint_info *b)
+{
+	return a != b && strcmp(a->version, b->version) == 0 &&
+	       strcmp(a->quantization, b->quantization) == 0;
+}
+
+/* Compares what cannot be proven with another server. A difference is only a warning: the two may
+ * have different GPUs, and so other kernels. Without memory, nothing is compared. */
+static void compare_servers(struct comparing *c, size_t param, unsigned rank,
+                            const struct ws_checksum *found)
+{
+	struct prover_table *t = c->s->table;
+	if (!t->unproven)
+		t->unproven = calloc(t->n_params * t->tp, sizeof *t->unproven);
+	struct prover_unproven *u = t->unproven ? &t->unproven[param * t->tp + rank] : NULL;
+	if (u && !u->at) {
+		*u = (struct prover_unproven){ found->value, c->s->info };
+	} else if (u && are_alike(u->at, c->s->info) && u->value != found->value) {
+		c->unlike = c->n_unlike++ ? c->unlike : found->name;
+		c->unlike_at = u->at->url;
+	}
+}
+
+static void warn_of_unlike(const struct comparing *c)
+{
+	char text[1024];
+	if (!c->n_unlike || !c->p->opts.sink.event)
+		return;
+	snprintf(text, sizeof text,
+	         "%zu checksums that prove nothing by themselves are not those of %s, the first "
+	         "%.500s: one of the two may have other weights", c->n_unlike, c->unlike_at,
+	         c->unlike);
+	const struct ws_event ev = { .type = WS_EV_WARNING,
+		                     .warning = { .url = c->s->info->url, .message = text } };
+	c->p->opts.sink.event(c->p->opts.sink.ctx, &ev);
+}
+
 static void judge_opaque(struct comparing *c, size_t param, const struct ws_checksum_rank *at,
                          const struct ws_checksum *found, const char *why)
 {
 	const char *name = ws_layout_param(c->s->table->layout, param)->name;
 	if (!replicas_differ(c, found)) {
+		compare_servers(c, param, prover_tp_rank(c->s->table, at), found);
 		take_opaque(c, param, at->rank, why);
 		return;
 	}
@@ -327,6 +369,7 @@ int ws_prover_compare(struct ws_prover *p, size_t i, const struct ws_checksums *
 	if (rc == 0) {
 		count(&c);
 		prover_remember(p, s, c.seen);
+		warn_of_unlike(&c);
 		const struct ws_event ev = { .type = WS_EV_PROOF, .proof = *out };
 		if (p->opts.sink.event)
 			p->opts.sink.event(p->opts.sink.ctx, &ev);

@@ -19,6 +19,12 @@ struct prover_cell {
 	bool constant;            /* all numbers are equal */
 };
 
+/* The checksum of a parameter that could not be proven, at the first server that reported one. */
+struct prover_unproven {
+	uint64_t value;           /* as in struct ws_checksum */
+	const struct ws_endpoint_info *at; /* NULL: none yet */
+};
+
 /* Predictions for servers of one kind. */
 struct prover_table {
 	const struct ws_name_check_target *target; /* of the first of these servers */
@@ -32,6 +38,7 @@ struct prover_table {
 	uint32_t *kinds;          /* of each param: its number among the kinds */
 	uint32_t *of_kind;        /* of each kind: a param */
 	struct prover_cell *cells; /* param * tp + rank */
+	struct prover_unproven *unproven; /* likewise; NULL: none yet */
 	bool *scope;              /* of each param: it is compared */
 	size_t *tied;             /* params in scope that use the memory of another one */
 	size_t n_tied;

@@ -164,6 +164,26 @@ answers() {
 	err_has "which means nothing"
 }
 
+@test "what cannot be proven is compared between servers, and a difference warned of" {
+	local turn='sums(lambda c: {k: v[%s:] + v[:%s] if "w13" in k else v for k, v in c.items()})'
+	for n in 1 2; do
+		answers "a$n" 1 "${turn//%s/1}" --model-path else
+		local "s$n=$server"
+		try wsync-push "$ck" -e "$server"
+		expect_status 0
+	done
+	try wsync-verify weights "$ck" -e "$s1" -e "$s2" --min-coverage 50
+	expect_status 0
+	err_lacks "prove nothing by themselves"
+	answers b 1 "${turn//%s/2}" --model-path else
+	try wsync-push "$ck" -e "$server"
+	expect_status 0
+	try wsync-verify weights "$ck" -e "$s1" -e "$s2" -e "$server" --min-coverage 50
+	expect_status 0
+	err_has "warning: http://$server: 2 checksums that prove nothing by themselves are not"
+	err_has "those of http://$s1, the first model.layers.1.mlp.experts.w13_weight"
+}
+
 @test "a replica that differs is found, and a device that is not known proves nothing" {
 	answers one 1 '{**a, "ranks": [{**r, "parallelism_info": {"rank": r["parallelism_info"]["rank"],
 		"dp_rank": dp}, "checksums": {k: v[::-1] if dp and k == "model.norm.weight" else v
