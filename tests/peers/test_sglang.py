@@ -100,18 +100,25 @@ def prepare(version):
     return made.stdout.strip().split(" ", 1)
 
 
+def python_of(version):
+    """The command that runs Python with this SGLang, and its environment."""
+    torch, directory = prepare(version)
+    return [os.path.join(lib.HERE, "python.sh"), torch], {
+        "PYTHONPATH": os.path.join(lib.HERE, "sglang") + ":" + directory,
+        "WSYNC_SHOW": os.path.dirname(directory),
+        "WSYNC_SHIM": "vllm" if version < "0.5" else "cuda" if version < "0.5.23" else "",
+        "SGLANG_USE_CPU_ENGINE": "1", "TORCHDYNAMO_DISABLE": "1", "HF_HUB_OFFLINE": "1"}
+
+
 class Server:
     def __init__(self, version, model=None, tp=1):
-        torch, directory = prepare(version)
+        python, env = python_of(version)
         self.version, self.new = version, version.startswith("0.5.")
         self.url = "http://127.0.0.1:%d" % lib.free_port()
         self.log = open(lib.scratch("sglang-%s-%s.err" % (version, self.url.rsplit(":", 1)[1])),
                         "w+")
-        env = {"PYTHONPATH": os.path.join(lib.HERE, "sglang") + ":" + directory,
-               "WSYNC_SHOW": os.path.dirname(directory), "WSYNC_SHIM": "" if self.new else "vllm",
-               "SGLANG_USE_CPU_ENGINE": "1", "TORCHDYNAMO_DISABLE": "1", "HF_HUB_OFFLINE": "1",
-               "SGLANG_CPU_OMP_THREADS_BIND": "|".join(str(i) for i in range(tp))}
-        argv = [os.path.join(lib.HERE, "python.sh"), torch, "-m", "sglang.launch_server",
+        env["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(str(i) for i in range(tp))
+        argv = [*python, "-m", "sglang.launch_server",
                 "--model-path", model or make(0), "--tp-size", str(tp),
                 "--device", "cpu", "--host", "127.0.0.1",
                 "--port", self.url.rsplit(":", 1)[1], "--attention-backend", "torch_native",

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The checksums that wsync predicts, against those of real SGLang servers on this machine's CPU.
 
-Only when asked for, as test_sglang.py. Each server loads a checkpoint of small_model.py by itself;
+Only when asked for, as test_sglang.py: WSYNC_TEST_SGLANG="0.5.12 0.5.16 0.5.20 0.5.23" names others
+than 0.5.23. Each server loads a checkpoint of small_model.py by itself;
 what it then reports for each parameter of each rank must be what wsync-list-weights computes from
 the files: fused, cut, padded, stacked, replicated and tied. Then other weights are pushed and
 proven, and sources that differ from what the server has must be told from it.
@@ -18,7 +19,9 @@ import lib
 import test_sglang
 import tiny_models
 
-VERSION = "0.5.23"
+WANTED = os.environ.get("WSYNC_TEST_SGLANG", "")
+# Those that report checksums of their parameters.
+VERSIONS = [v for v in (WANTED.split() if "." in WANTED else ["0.5.23"]) if v > "0.5"]
 SERVERS = [("llama", 1), ("llama", 2), ("qwen3", 1), ("qwen3", 2), ("qwen3_moe", 1),
            ("qwen3_moe", 2)]
 # SGLang's Qwen3-MoE has experts in all layers, whatever mlp_only_layers says, and on a CPU it pads
@@ -194,10 +197,11 @@ def other_rank(family, tp, server):
         "it is the slice of rank 0", "it is the slice of rank 1"}, result
 
 
-def case(family, tp):
-    @suite.case("%s, tp %d: proven to the last byte, and every difference found" % (family, tp))
+def case(version, family, tp):
+    @suite.case("%s, %s, tp %d: proven to the last byte, and every difference found" % (
+        version, family, tp))
     def check(_):
-        server = test_sglang.Server(VERSION, model(family), tp)
+        server = test_sglang.Server(version, model(family), tp)
         server.model = model(family)
         try:
             server.await_ready()
@@ -207,13 +211,35 @@ def case(family, tp):
             server.stop()
 
 
+@suite.case("block FP8: SGLang's own checker, kernels and requantization compute the predictions")
+def fp8(_):
+    python, env = test_sglang.python_of("0.5.23")
+    for family in ("llama", "qwen3_moe"):
+        path = lib.scratch("fp8." + family)
+        for script, *args in (
+                ("small_model.py", family, path, "--fp8", "--block", "128", "--head", "128",
+                 "--moe", "128"),
+                ("numbers.py", "tame", path + "/model.safetensors")):
+            subprocess.run(["/usr/bin/python3", os.path.join(lib.TREE, "tests/cli", script),
+                            *args], check=True, timeout=lib.PATIENCE)
+        told = subprocess.run([*python, os.path.join(lib.HERE, "sglang_sums.py"), path, "1", "0"],
+                              env=dict(os.environ, **env), stdout=subprocess.PIPE, text=True,
+                              timeout=1800, check=True)  # an interpreter of kernels is slow
+        table = [line.split("\t") for line in told.stdout.splitlines()]
+        for column, function in enumerate(("sglang-cpu", "sglang-cuda", "sglang-cuda-ue8m0"), 1):
+            assert {row[0]: row[column] for row in table} == rows(
+                path, "--runtime", "--checksum", function), (family, function)
+
+
 # One server at a time: its schedulers keep a processor busy each.
-for each in SERVERS:
-    case(*each)
+for each in VERSIONS:
+    for of, size in SERVERS:
+        if each != "0.5.12" or size == 1:  # 0.5.12 tells of rank 0 only
+            case(each, of, size)
 
 
 def set_up():
-    if os.environ.get("WSYNC_TEST_SGLANG", "") in ("", "0"):
+    if WANTED in ("", "0"):
         raise lib.Skip("WSYNC_TEST_SGLANG is not set; it fetches up to 2 GB from PyPI")
 
 

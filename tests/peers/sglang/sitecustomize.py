@@ -6,7 +6,9 @@ SGLang imports names of it at the top of modules, and on a CPU without AMX calls
 it has torch's own operations instead. So every name is there, those with a capital as an empty
 class, and who calls one is told that it is a shim. SGLang 0.4 wants some modules of vllm too
 ($WSYNC_SHIM=vllm): kernels that it does not call either, and two classes instead of its own of the
-same name; it gets its own. Nothing of SGLang itself is replaced."""
+same name; it gets its own. Until 0.5.22 its checksums begin with torch.cuda.synchronize, which a
+torch without CUDA refuses: with $WSYNC_SHIM=cuda it does nothing. Nothing of SGLang itself is
+replaced."""
 import importlib.abc
 import importlib.machinery
 import os
@@ -59,3 +61,8 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 sys.meta_path.append(Finder())  # the last: a real one comes first
+
+if os.environ.get("WSYNC_SHIM") == "cuda":
+    import torch.cuda
+
+    torch.cuda.synchronize = lambda *_: None
