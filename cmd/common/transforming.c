@@ -56,15 +56,19 @@ const char *transforming_given(const struct transforming *t)
 
 const char *transforming_lacks(const struct transforming *t)
 {
-	return t->ue8m0 && t->quantize == WS_QUANTIZE_NONE ? "--ue8m0: with --quantize fp8 only" :
-	                                                     NULL;
+	if (t->quantize != WS_QUANTIZE_NONE)
+		return NULL;
+	return t->ue8m0         ? "--ue8m0: with --quantize fp8 only" :
+	       t->packed_scales ? "--packed-scales: with --quantize fp8 only" :
+	                          NULL;
 }
 
 struct ws_transform_opts transforming_opts(const struct transforming *t)
 {
 	return (struct ws_transform_opts){
 		.quantize = t->quantize, .block = { t->block[0], t->block[1] }, .rule = t->rule,
-		.ue8m0 = t->ue8m0, .unpack = t->unpack, .skip = t->skip.items, .n_skip = t->skip.n,
+		.ue8m0 = t->ue8m0, .packed_scales = t->packed_scales, .unpack = t->unpack,
+		.skip = t->skip.items, .n_skip = t->skip.n,
 		.adapters = t->adapters.items, .n_adapters = t->adapters.n,
 		.adapter_partial = t->partial, .rounding = t->rounding, .correction = t->correction,
 		.trust_values = t->trust, .scratch = t->scratch, TRANSFORMING_CHOICE(t),

@@ -11,7 +11,7 @@
 struct transforming {
 	unsigned quantize, rule, rounding; /* the library's enums */
 	int64_t block[2];
-	bool ue8m0, unpack, partial, trust;
+	bool ue8m0, packed_scales, unpack, partial, trust;
 	struct opt_list include, exclude; /* tensors; not options of every command */
 	struct opt_list skip, adapters;
 	const char *correction;
@@ -34,6 +34,8 @@ extern const struct opt_gone transforming_quantize_gone[];
 	                   "arithmetic of block scales (xorl)"),                                   \
 		OPT_FLAG(0, "ue8m0", &(t)->ue8m0,                                                  \
 	                 "round scales up to powers of two, for servers with ue8m0"),              \
+		OPT_FLAG(0, "packed-scales", &(t)->packed_scales,                                  \
+	                 "ue8m0 scales, 4 in an int32, for SGLang with DeepGEMM on Blackwell"),    \
 		OPT_FLAG(0, "unpack", &(t)->unpack, "send nf4, nvfp4 and FP8 weights in 16 bits"), \
 		OPT_LIST(0, "lora", "DIR", &(t)->adapters, "merge this LoRA adapter; repeatable",  \
 	                 .basic = true),                                                           \

@@ -24,9 +24,10 @@ static const char *const alike[] = {
 	"api-key-file", "asleep", "backend", "bucket-size", "ca-file", "config", "device",
 	"disk-dir", "disk-path", "dry-run", "ep", "exclude", "flush", "flush-first", "gpu",
 	"group-name", "include", "keep", "map", "master-address", "master-port", "min-coverage",
-	"model", "nccl-from", "pause", "pool", "prompts", "protocol", "quantize", "registry",
-	"reset", "round", "scratch", "sender", "shared-gpu", "state-dir", "tp", "transform-on",
-	"trust-values", "twice", "two-phase", "ue8m0", "unpack", "verify", "weight-version",
+	"model", "nccl-from", "packed-scales", "pause", "pool", "prompts", "protocol",
+	"quantize", "registry", "reset", "round", "scratch", "sender", "shared-gpu",
+	"state-dir", "tp", "transform-on", "trust-values", "twice", "two-phase", "ue8m0",
+	"unpack", "verify", "weight-version",
 };
 
 static bool is_alike(const char *option, const char *field, size_t n)

@@ -94,6 +94,7 @@ static int make_layout(const struct list_job *job, const struct ws_input *in,
 	const struct ws_layout_opts opts = {
 		.tp = cfg->tp ? (unsigned)cfg->tp : 1, .ep = cfg->ep ? (unsigned)cfg->ep : 1,
 		.attention_tp = (unsigned)cfg->attention_tp, .rank = (unsigned)cfg->rank,
+		.packed_scales = in->packed_scales,
 	};
 	if (opts.rank >= opts.tp)
 		return ws_err_set(err, WS_EUSAGE, "--rank %u: there are ranks 0 to %u", opts.rank,

@@ -43,6 +43,11 @@ struct ws_transform_opts {
 	int64_t block[2];                 /* rows, columns; 0, 0: 128 x 128 */
 	enum ws_scale_rule rule;
 	bool ue8m0;                       /* scales are rounded up to powers of two */
+	/* with quantize and blocks of 128 x 128: ue8m0, and X.weight_scale_inv is as SGLang's
+	 * DeepGEMM keeps it on Blackwell, int32 [R, ceil(ceil(C/128)/4)]. Row r has the scales of
+	 * block row r/128, each as its exponent byte, the first in the lowest byte; missing ones
+	 * are 0 (sglang/srt/layers/quantization/fp8_utils.py, inverse_transform_scale_ue8m0) */
+	bool packed_scales;
 	/* unpack bases of nf4, nvfp4 and FP8, also without an adapter */
 	bool unpack;
 	/* globs over the names of modules that are never quantized */

@@ -38,17 +38,21 @@ bool predict_is_scales(const struct ws_predict *p, const struct ws_param *param)
 	return ws_layout_find_param(p->opts.layout, name) != NULL;
 }
 
+enum { BLOCK = 128 }; /* the only size that is packed or rewritten, in both directions */
+
 struct grid {
 	int64_t matrices, rows, cols, block, scale_rows, scale_cols;
+	int64_t packed; /* bytes of a row of packed scales; 0: scales are fp32 */
 };
 
 static int measure(const struct predict_param *codes, const struct predict_param *scales,
                    struct grid *g, struct ws_err *err)
 {
 	const unsigned n = codes->param->n_dims;
+	const bool packed = scales->dtype == WS_DTYPE_I32;
 	*g = (struct grid){ .matrices = 1 };
 	if (n < 2 || scales->param->n_dims != n || codes->dtype != WS_DTYPE_F8_E4M3 ||
-	    scales->dtype != WS_DTYPE_F32 || scales->stored != WS_DTYPE_F32)
+	    (!packed && scales->dtype != WS_DTYPE_F32) || scales->stored != scales->dtype)
 		return ws_err_set(err, WS_EREFUSED, "its scales are not fp32 of blocks of E4M3");
 	for (unsigned d = 0; d + 2 < n; d++) {
 		if (codes->dims[d] != scales->dims[d])
@@ -59,6 +63,11 @@ static int measure(const struct predict_param *codes, const struct predict_param
 	g->cols = codes->dims[n - 1];
 	g->scale_rows = scales->dims[n - 2];
 	g->scale_cols = scales->dims[n - 1];
+	if (packed && g->scale_rows == g->rows && (g->cols + 511) / 512 == g->scale_cols) {
+		g->packed = 4 * g->scale_cols;
+		g->scale_rows = (g->rows + BLOCK - 1) / BLOCK;
+		g->scale_cols = (g->cols + BLOCK - 1) / BLOCK;
+	}
 	g->block = g->scale_cols > 0 ? g->cols / g->scale_cols : 0;
 	if (g->block < 1 || g->cols % g->scale_cols ||
 	    (g->rows + g->block - 1) / g->block != g->scale_rows)
@@ -69,7 +78,7 @@ static int measure(const struct predict_param *codes, const struct predict_param
 enum { ROWS = 128 }; /* to read at once */
 
 struct strip { /* memory of so many rows of codes and of rounded numbers, and of one row */
-	uint8_t *codes;
+	uint8_t *codes, *exponents;
 	float *scales, *numbers;
 	uint16_t *rounded;
 	struct ws_digest *plain, *rewritten; /* rewritten NULL: no server rewrites this shape */
@@ -90,7 +99,6 @@ static int add_row(const struct grid *g, int64_t row, struct strip *s, struct ws
 
 /* ---- written again with scales that are powers of two ---- */
 
-enum { BLOCK = 128 }; /* the only size that is rewritten, in both directions */
 /* Of a block whose numbers are at most 1e-4, the least that the server counts: 1e-4 / 448 rounded
  * up to a power of two. */
 static const float LEAST_SCALE = 0x1p-22f;
@@ -144,15 +152,31 @@ static int add_rewritten(const struct grid *g, int64_t rows, struct strip *s, st
 
 /* ---- all rows ---- */
 
+/* Packed scales have a row for each row of codes: the band's first one is read. */
+static int read_scales(struct predict_param *scales, const struct grid *g, int64_t m, int64_t b,
+                       struct strip *s, struct ws_err *err)
+{
+	const size_t bytes = (size_t)g->scale_cols * sizeof(float);
+	if (!g->packed)
+		return predict_param_read(scales, (uint64_t)(m * g->scale_rows + b) * bytes,
+		                          s->scales, bytes, err);
+	if (predict_param_read(scales, (uint64_t)((m * g->rows + b * BLOCK) * g->packed),
+	                       s->exponents, (size_t)g->packed, err))
+		return -1;
+	for (int64_t i = 0; i < g->scale_cols; i++) {
+		const uint32_t bits = (uint32_t)s->exponents[i] << 23;
+		memcpy(&s->scales[i], &bits, sizeof bits);
+	}
+	return 0;
+}
+
 /* Band b of matrix m. */
 static int add_band(struct predict_param *codes, struct predict_param *scales, const struct grid *g,
                     int64_t m, int64_t b, struct strip *s, struct ws_err *err)
 {
 	const int64_t first = b * g->block;
 	const int64_t rows = g->rows - first < g->block ? g->rows - first : g->block;
-	const size_t scale_bytes = (size_t)g->scale_cols * sizeof(float);
-	if (predict_param_read(scales, (uint64_t)(m * g->scale_rows + b) * scale_bytes, s->scales,
-	                       scale_bytes, err))
+	if (read_scales(scales, g, m, b, s, err))
 		return -1;
 	for (int64_t r = 0; r < rows; r++) {
 		const int64_t left = rows - r < ROWS ? rows - r : ROWS;
@@ -190,18 +214,20 @@ int predict_dequantized(const struct ws_predict *p, struct predict_param *codes,
 	*rewrites = can_be_rewritten(p, &g);
 	struct strip s = {
 		.codes = malloc((size_t)(ROWS * g.cols)),
+		.exponents = malloc((size_t)g.packed + 1),
 		.scales = malloc((size_t)g.scale_cols * sizeof *s.scales),
 		.numbers = malloc((size_t)g.cols * sizeof *s.numbers),
 		.rounded = malloc((size_t)(ROWS * g.cols) * sizeof *s.rounded),
 		.plain = d,
 		.rewritten = *rewrites ? rewritten : NULL,
 	};
-	int rc = s.codes && s.scales && s.numbers && s.rounded ? 0 : ws_oom(err);
+	int rc = s.codes && s.exponents && s.scales && s.numbers && s.rounded ? 0 : ws_oom(err);
 	ws_digest_begin(d, 2 * codes->bytes);
 	ws_digest_begin(rewritten, 2 * codes->bytes);
 	if (rc == 0)
 		rc = add_bands(p, codes, scales, &g, &s, err);
 	free(s.codes);
+	free(s.exponents);
 	free(s.scales);
 	free(s.numbers);
 	free(s.rounded);

@@ -181,7 +181,7 @@ static int say_quant(struct ws_input *in, const struct ws_transform_opts *o, str
 	if (o->quantize != WS_QUANTIZE_NONE) {
 		const bool listed = o->quant && o->quant->n_skip;
 		q.method = "fp8";
-		q.scale_fmt = o->ue8m0 ? "ue8m0" : "";
+		q.scale_fmt = o->ue8m0 || o->packed_scales ? "ue8m0" : "";
 		q.skip = listed ? o->quant->skip : o->skip;
 		q.n_skip = listed ? o->quant->n_skip : o->n_skip;
 		for (int i = 0; i < 2; i++)
@@ -210,6 +210,7 @@ static int make_transform(struct ws_input *in, const struct ws_transform_opts *o
 	if (ws_transform_make(in->stored, &o, &in->transform, err) || say_quant(in, &o, err))
 		return -1;
 	in->catalog = ws_transform_catalog(in->transform);
+	in->packed_scales = o.packed_scales;
 	return 0;
 }
 

@@ -160,7 +160,7 @@ static void decide(struct ws_transform *t, size_t i, const struct ws_correction 
 static struct ws_fp8_rule rule_of(const struct ws_transform_opts *o)
 {
 	return (struct ws_fp8_rule){
-		.rule = o->rule, .ue8m0 = o->ue8m0,
+		.rule = o->rule, .ue8m0 = o->ue8m0 || o->packed_scales,
 		.bn = o->block[0] ? o->block[0] : 128,
 		.bk = o->block[1] ? o->block[1] : 128,
 	};
@@ -182,7 +182,7 @@ static bool is_already(const struct ws_transform *t, const struct decision *d)
 	const bool powers = scales->dtype == WS_DTYPE_F8_E8M0 ||
 	                    (o->base && strcmp(o->base->scale_fmt, "ue8m0") == 0);
 	return same_blocks(&rule, d->base) && strcmp(suffix, scales_suffix) == 0 &&
-	       (powers || !o->ue8m0);
+	       (powers || !o->ue8m0) && !o->packed_scales;
 }
 
 static bool is_changed(const struct ws_transform *t, const struct decision *d)
@@ -315,10 +315,10 @@ static int add_scales(struct ws_transform *t, const struct decision *d, struct w
 		return ws_oom(err);
 	ws_transform_item_init(&c->scales, t, &p->scales, name);
 	struct ws_item item = item_of(d, &c->scales, made);
-	item.dtype = WS_DTYPE_F32;
 	item.n_dims = 2;
-	item.dims[0] = p->n_bands;
-	item.dims[1] = p->n_blocks;
+	item.dtype = p->packed_scales ? WS_DTYPE_I32 : WS_DTYPE_F32;
+	item.dims[0] = p->packed_scales ? p->weight.rows : p->n_bands;
+	item.dims[1] = p->packed_scales ? (p->n_blocks + 3) / 4 : p->n_blocks;
 	return ws_catalog_add_item(t->catalog, &item, err);
 }
 
@@ -345,6 +345,7 @@ static int add_fused(struct ws_transform *t, const struct decision *d, struct ws
 	if (fill_weight(t, d, &p->weight, err))
 		return -1;
 	p->quantized = d->quantize;
+	p->packed_scales = d->quantize && t->opts.packed_scales;
 	if (d->quantize)
 		p->rule = rule_of(&t->opts);
 	if (ws_fused_init(p, err))
@@ -414,6 +415,9 @@ static int make_items(struct ws_transform *t, struct ws_err *err)
 
 static int check_opts(const struct ws_transform_opts *o, struct ws_err *err)
 {
+	const struct ws_fp8_rule rule = rule_of(o);
+	if (o->packed_scales && (rule.bn != 128 || rule.bk != 128))
+		return ws_err_set(err, WS_EUSAGE, "{packed_scales}: of blocks of 128x128 only");
 	if (o->quantize == WS_QUANTIZE_FP8 && (o->block[0] || o->block[1]) &&
 	    (o->block[0] < 1 || o->block[1] < 1))
 		return ws_err_set(err, WS_EUSAGE,

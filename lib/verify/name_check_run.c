@@ -92,6 +92,7 @@ int ws_name_check_layout(const struct ws_input *input, const struct ws_name_chec
 		.ep = t->ep ? t->ep : 1,
 		.attention_tp = t->attention_tp,
 		.fuse_shared = fuses_shared(t),
+		.packed_scales = input->packed_scales,
 	};
 	*out = NULL;
 	if (input->why.code && config == input->config) {

@@ -83,6 +83,43 @@ same_as_the_rules() { # DIR TP RANK FUNCTION
 	done
 	out_has float8_e4m3fn
 	diff sglang-cuda sglang-cuda-ue8m0
+	# Packed scales stand for the same numbers, also in the slices of a rank.
+	try wsync-list-weights qwen3 --runtime --quantize fp8 --packed-scales \
+		--checksum sglang-cuda --format tsv
+	expect_status 0
+	cut -f 1,5 <<<"$out" | diff sglang-cuda -
+	for scales in ue8m0 packed-scales; do
+		wsync-list-weights qwen3 --runtime --quantize fp8 "--$scales" --tp 2 --rank 1 \
+			--checksum sglang-cpu --format tsv | cut -f 1,5 >"$scales"
+	done
+	# The 2 scales of down_proj are in one number, which 2 ranks cannot share.
+	diff <(sed '/down_proj/s/\t.*/\t-/' ue8m0) packed-scales
+}
+
+@test "packed scales are the exponents of the others, 4 in a number, in a row for each row" {
+	small_model qwen3 --fp8 --block 128 --head 128 # of random scales
+	cp -r qwen3 wants
+	sed -i 's/"quant_method"/"scale_fmt": "ue8m0", &/' wants/config.json
+	endpoint one --model-path "$PWD/wants"
+	try wsync-push qwen3 --quantize fp8 --ue8m0 --backend disk --disk-dir made -e "$url"
+	expect_status 0
+	wsync-list-weights qwen3 --as-sent --quantize fp8 --packed-scales --hash --format tsv |
+		sed -n '/_scale_inv/p' | cut -f 1,2,3,5 | LC_ALL=C sort >ours
+	/usr/bin/python3 - "$repo/tests/peers" made/*/model*.safetensors <<-'PY' | LC_ALL=C sort >theirs
+		import sys
+		sys.path.insert(0, sys.argv[1])
+		import runtime_sums
+		import xxh3
+		for path in sys.argv[2:]:
+		    tensors = runtime_sums.read(path)
+		    for name, scale in tensors.items():
+		        if name.endswith("_scale_inv"):
+		            made = runtime_sums.packed(scale, tensors[name[:-10]].shape[0])
+		            print(name, "int32", "%d,%d" % made.shape, xxh3.xxh3_64(made.tobytes()),
+		                  sep="\t")
+	PY
+	[ -s ours ]
+	diff theirs ours
 }
 
 @test "the bits of a NaN in block FP8 depend on the server, so such a weight is not predicted" {

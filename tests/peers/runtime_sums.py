@@ -120,6 +120,15 @@ def rewritten(weight, scale):
                        new.reshape(scale.shape))
 
 
+def packed(scale, rows):
+    """Scales that are powers of two, as SGLang's DeepGEMM keeps them for a weight of so many rows:
+    their exponents, 4 in an int32, the first in the lowest byte; a row for each row of codes."""
+    exponents = (scale.view(np.uint32) >> 23).astype(np.uint8)
+    wide = np.zeros((*scale.shape[:-1], -(-scale.shape[-1] // 4) * 4), np.uint8)
+    wide[..., :scale.shape[-1]] = exponents
+    return wide.view("<i4").repeat(128, -2)[..., :rows, :]
+
+
 # ---- the parameters of one rank
 
 class Rank:

@@ -44,6 +44,7 @@ struct ws_input {
 	struct ws_layout *layout;       /* at tp 1, to split fused tensors; NULL: see `why` */
 	struct ws_layout *sharded;      /* of the ranks that saved it; NULL: it is whole */
 	struct ws_catalog *stored;      /* the tensors as the source has them */
+	bool packed_scales;             /* the transform packs the scales of FP8 */
 	struct ws_transform *transform; /* NULL: there is nothing to do */
 	const struct ws_catalog *catalog; /* the tensors as sent: the transform's, else `stored` */
 	struct ws_err why; /* the error that prevented the layout; code WS_OK: no error, but there

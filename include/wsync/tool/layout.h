@@ -90,6 +90,7 @@ struct ws_layout_opts {
 	                           * SGLang fuses them for DeepSeek */
 	/* ignore quantization_config: the checkpoint and server in bf16 */
 	bool unquantized;
+	bool packed_scales;       /* of FP8: as in transform.h */
 	/* include the next-token layers (of a draft model); else they are skipped */
 	bool nextn;
 };

@@ -105,14 +105,14 @@ static int build_tensor(struct ws_build *b, const struct experts *x, const char 
 }
 
 /* Describes the scales: one for each block of the weight, or one for the whole tensor. */
-static void describe_scale(const int64_t *block, struct expert_tensor *t)
+static void describe_scale(const struct ws_build *b, struct expert_tensor *t)
 {
+	const int64_t *block = b->quant->block;
 	t->suffix = block[0] ? ".weight_scale_inv" : ".weight_scale";
 	t->part.dtype = WS_DTYPE_F32;
 	t->part.exact = false;
 	if (block[0]) {
-		t->part.dims[0] = ws_div_up(t->part.dims[0], block[0]);
-		t->part.dims[1] = ws_div_up(t->part.dims[1], block[1]);
+		ws_build_blocks(b, &t->part);
 		return;
 	}
 	t->part.n_dims = 1;
@@ -130,7 +130,7 @@ static struct expert_tensor describe(const struct ws_build *b, const struct expe
 		.split = WS_SPLIT_EXPERT, .axis = down ? 1 : 0,
 		.dims = { down ? x->in : x->mid, down ? x->mid : x->in } } };
 	if (scale)
-		describe_scale(b->quant->block, &t);
+		describe_scale(b, &t);
 	return t;
 }
 

@@ -181,6 +181,15 @@ static int build_tensor_scales(struct ws_build *b, const struct ws_linear *l,
 	return ws_build_end(b);
 }
 
+/* The servers' dtype is fp32; Qwen's releases have bfloat16. */
+void ws_build_blocks(const struct ws_build *b, struct ws_part *s)
+{
+	const bool packed = b->l->opts.packed_scales;
+	s->dtype = packed ? WS_DTYPE_I32 : WS_DTYPE_F32;
+	s->dims[0] = packed ? s->dims[0] : ws_div_up(s->dims[0], b->quant->block[0]);
+	s->dims[1] = ws_div_up(s->dims[1], b->quant->block[1] * (packed ? 4 : 1));
+}
+
 static int build_scales(struct ws_build *b, const struct ws_linear *l, const struct ws_division *d,
                         const char *trouble)
 {
@@ -191,11 +200,9 @@ static int build_scales(struct ws_build *b, const struct ws_linear *l, const str
 		return -1;
 	for (size_t i = 0; i < l->n_parts; i++) {
 		struct ws_part s = describe(l, &l->parts[i]);
-		s.dtype = WS_DTYPE_F32; /* the servers' dtype; Qwen's releases have bfloat16 */
-		s.dims[0] = ws_div_up(s.dims[0], b->quant->block[0]);
-		s.dims[1] = ws_div_up(s.dims[1], b->quant->block[1]);
+		ws_build_blocks(b, &s);
 		/* A block may contain several heads; a rank's share is whole blocks. */
-		if (s.split == WS_SPLIT_HEADS && s.units % tp == 0)
+		if (s.split == WS_SPLIT_HEADS && s.units % tp == 0 && !b->l->opts.packed_scales)
 			s.units = tp;
 		if (ws_build_part(b, l->parts[i].module, ".weight_scale_inv", s) < 0)
 			return -1;

@@ -280,8 +280,8 @@ static void warn_of_scales(struct ws_push *p, const struct ws_endpoint_info *inf
                            const struct ws_config *config)
 {
 	const struct ws_transform_opts *o = p->opts.transform;
-	if (o && o->quantize == WS_QUANTIZE_FP8 && !o->ue8m0 && config &&
-	    strcmp(ws_config_quant(config)->scale_fmt, "ue8m0") == 0)
+	if (o && o->quantize == WS_QUANTIZE_FP8 && !o->ue8m0 && !o->packed_scales &&
+	    config && strcmp(ws_config_quant(config)->scale_fmt, "ue8m0") == 0)
 		push_warn(p, info->url,
 		          "its config.json says \"scale_fmt\": \"ue8m0\": it expects scales that "
 		          "are powers of two, which {ue8m0} makes");

@@ -266,7 +266,11 @@ static void warn_of_name(struct ws_push *p, size_t i)
 
 static int legal(struct ws_push *p, struct ws_err *err)
 {
-	(void)err;
+	if (p->from.input.packed_scales) {
+		ws_err_set(err, WS_EUSAGE, "{packed_scales}: a server packs scales itself when it "
+		           "loads from disk, and cannot load packed ones");
+		return ws_err_hint(err, "use {ue8m0}");
+	}
 	const struct ws_config *config = p->from.server_config;
 	const bool powers = config && strcmp(ws_config_quant(config)->scale_fmt, "ue8m0") == 0;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {

@@ -3,6 +3,7 @@
 #include "fused_weight_core.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { GOOD_TILE = 1 << 20 }; /* bytes of a tile, if rows and blocks allow */
 
@@ -163,6 +164,55 @@ static int make_scales(const struct ws_tiled *t, uint64_t at, void *dst, size_t 
 	return rc;
 }
 
+/* The little-endian numbers of a row are its exponent bytes, one after the other. */
+static uint64_t packed_row(const struct ws_fused_weight *p)
+{
+	return (uint64_t)(p->n_blocks + 3) / 4 * 4;
+}
+
+static int find_exponents(struct ws_fused_weight *p, int64_t b, uint8_t *out,
+                          struct ws_scratch *scratch, struct ws_err *err)
+{
+	const size_t used = scratch->used;
+	float *scales = ws_scratch_take(scratch, (size_t)p->n_blocks * sizeof *scales);
+	const int rc = ws_fused_find_scales(p, b, 0, p->n_blocks, scales, scratch, err);
+	for (int64_t j = 0; rc == 0 && j < p->n_blocks; j++) {
+		uint32_t bits;
+		memcpy(&bits, &scales[j], sizeof bits);
+		out[j] = (uint8_t)(bits >> 23);
+	}
+	scratch->used = used;
+	return rc;
+}
+
+static int make_packed_scales(const struct ws_tiled *t, uint64_t at, void *dst, size_t n,
+                              struct ws_scratch *scratch, struct ws_err *err)
+{
+	struct ws_fused_weight *p = ws_fused_of(t);
+	const uint64_t row_bytes = packed_row(p);
+	const size_t used = scratch->used;
+	uint8_t *row = ws_scratch_take(scratch, row_bytes), *to = dst;
+	int64_t known = -1; /* the band whose exponents are in `row` */
+	int rc = 0;
+	memset(row, 0, row_bytes);
+	ws_fused_enter(p);
+	while (n && rc == 0) {
+		const int64_t b = (int64_t)(at / row_bytes) / p->rule.bn;
+		const uint64_t from = at % row_bytes, rest = row_bytes - from;
+		const size_t some = n < rest ? n : (size_t)rest;
+		if (b != known)
+			rc = find_exponents(p, b, row, scratch, err);
+		known = b;
+		memcpy(to, row + from, some);
+		to += some;
+		at += some;
+		n -= some;
+	}
+	ws_fused_leave(p, false);
+	scratch->used = used;
+	return rc;
+}
+
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
 /* Bytes of a tile: whole bands, or whole rows, or as many numbers as fit. */
@@ -218,11 +268,14 @@ int ws_fused_init(struct ws_fused_weight *p, struct ws_err *err)
 		                           .make = p->quantized ? make_codes : make_dense },
 		                         p };
 	const uint64_t scales = ws_worker_pool_tile(w->pool) / 16 * 16;
-	p->scales = (struct ws_fused_part){ { .bytes = ws_fused_scale_bytes(p),
+	p->scales = (struct ws_fused_part){ { .bytes = p->packed_scales ?
+		                                       (uint64_t)w->rows * packed_row(p) :
+		                                       ws_fused_scale_bytes(p),
 		                              .tile = scales < GOOD_TILE ? scales : GOOD_TILE,
 		                              .hold = hold,
 		                              .drop = drop,
-		                              .make = make_scales },
+		                              .make = p->packed_scales ? make_packed_scales :
+		                                                         make_scales },
 		                            p };
 	p->check = (struct ws_fused_part){ { .bytes = (uint64_t)p->n_bands,
 		                             .tile = units_of_check(p),

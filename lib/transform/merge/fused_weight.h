@@ -22,6 +22,7 @@ struct ws_fused_part {
 struct ws_fused_weight {
 	struct ws_weight_reader weight;
 	bool quantized;
+	bool packed_scales;          /* as in transform.h */
 	struct ws_fp8_rule rule;     /* blocks are no larger than the weight */
 	int64_t n_bands, n_blocks;   /* rows and columns of blocks */
 	struct ws_fused_part out;    /* the codes, or the dense numbers */
@@ -38,7 +39,7 @@ struct ws_fused_weight {
 	unsigned holders;
 };
 
-/* The caller has set weight, quantized and rule. */
+/* The caller has set weight, quantized, packed_scales and rule. */
 int ws_fused_init(struct ws_fused_weight *p, struct ws_err *err);
 /* Call it after the pool is freed: it frees kept scales that the pool still counts. */
 void ws_fused_fini(struct ws_fused_weight *p);

@@ -118,7 +118,10 @@ static void describe(const struct ws_computed_item *item, struct ws_buf *out)
 	const struct ws_fused_weight *p = part->fused;
 	const struct ws_weight_reader *w = &p->weight;
 	const struct ws_item *base = w->packed.weight;
-	ws_buf_printf(out, "%s %s %s of %zu %s %s", part == &p->scales ? "scales" : "numbers",
+	const char *what = part != &p->scales ? "numbers" :
+	                   p->packed_scales   ? "packed scales" :
+	                                        "scales";
+	ws_buf_printf(out, "%s %s %s of %zu %s %s", what,
 	              ws_packing_name(w->packed.packing), ws_dtype_torch(w->dtype),
 	              strlen(base->name), base->name, base->derivation ? base->derivation : "");
 	if (p->quantized)
@@ -139,6 +142,9 @@ static int recipe(const struct ws_computed_item *item, const struct ws_recipe_ou
 {
 	const struct ws_fused_part *part = item_of(item)->part;
 	struct ws_transformed *c = (struct ws_transformed *)part->fused;
+	*out = NULL;
+	if (part == &c->fused.scales && c->fused.packed_scales)
+		return 0;
 	if (!c->has_recipe && ws_recipe_make(&c->fused, &c->recipe, err))
 		return -1;
 	c->has_recipe = true;
