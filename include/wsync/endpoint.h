@@ -75,8 +75,8 @@ struct ws_endpoint_info {
 	/* several processes answer HTTP: not all of them know the live weight version */
 	bool many_tokenizers;
 	bool on_policy;           /* started with --rl-on-policy-target */
-	bool has_draft;           /* a draft model writes ahead (speculative decoding) */
-	bool shares_weights;      /* its weights are another process's too (--weight-cache-mode) */
+	bool has_draft;           /* it has a draft model, for speculative decoding */
+	bool shares_weights;      /* with other processes (--weight-cache-mode) */
 	char version[64];         /* of the server */
 	char dtype[32];           /* as configured: "auto", "bfloat16" */
 	char device[16];          /* "cuda" (also with ROCm), "cpu", ... */

@@ -291,30 +291,31 @@ static int refuse_words(const struct ws_endpoint_call *call, const char *words, 
 	return -1;
 }
 
-/* Is this the refusal of an update? If ranks say different things, they are joined with " | ": then
- * one of them may have failed otherwise. */
-static bool refuses_update(const struct ws_endpoint_call *call, const char *words,
-                           const char *with)
+/* Does the refusal of an update begin so? If ranks say different things, they are joined with
+ * " | ": then one of them may have failed otherwise. */
+static bool refuses_update(const struct ws_endpoint_call *call, const char *with)
 {
+	const char *said = ws_json_get_string(call->root, "message", "");
 	return strncmp(call->path, "/update_weights_from_", strlen("/update_weights_from_")) == 0 &&
-	       call->http.status == 400 && call->http.sent && !strstr(words, " | ") &&
-	       strncmp(words, with, strlen(with)) == 0;
+	       call->http.status == 400 && call->http.sent &&
+	       ws_json_type(call->root) == WS_JSON_OBJECT && !ws_json_duplicate(call->root) &&
+	       !ws_json_get_bool(call->root, "success", true) &&
+	       strncmp(said, with, strlen(with)) == 0 && !strstr(said, " | ");
 }
 
 /* SGLang since 0.5.22 loads, then finds requests when it is to flush. Since 0.5.23 it refuses all
  * updates if it has copies of weights that an update would not change. */
-static void read_refusal(struct ws_endpoint_call *call, const char *words)
+static void read_refusal(struct ws_endpoint_call *call)
 {
-	call->unflushed = refuses_update(call, words,
+	call->unflushed = refuses_update(call,
 	                                 "Weights were updated, but the cache was not flushed");
-	call->unloaded = refuses_update(call, words,
-	                                "Online weight updates are not supported while");
+	call->unloaded = refuses_update(call, "Online weight updates ");
 }
 
 static int read_status(struct ws_endpoint_call *call, const char *words, struct ws_err *err)
 {
 	const long status = call->http.status;
-	read_refusal(call, words);
+	read_refusal(call);
 	if (call->http.err.code) {
 		if (err)
 			*err = call->http.err;

@@ -61,7 +61,8 @@ void ws_endpoint_decode_server_info(const struct ws_json *root, struct ws_endpoi
 	info->on_policy = ws_json_get_string(root, "rl_on_policy_target", NULL) != NULL;
 	info->shares_weights =
 		strcmp(ws_json_get_string(root, "weight_cache_mode", "off"), "off") != 0;
-	info->has_draft = ws_json_get_string(root, "speculative_algorithm", NULL) != NULL;
+	const char *drafts = ws_json_get_string(root, "speculative_algorithm", "NGRAM");
+	info->has_draft = strcasecmp(drafts, "NGRAM") != 0; /* which needs no model */
 	take_text(root, "version", info->version, sizeof info->version);
 	take_dtype(root, "dtype", info->dtype, sizeof info->dtype);
 	take_text(root, "device", info->device, sizeof info->device);

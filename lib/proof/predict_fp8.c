@@ -63,7 +63,9 @@ static int measure(const struct predict_param *codes, const struct predict_param
 	g->cols = codes->dims[n - 1];
 	g->scale_rows = scales->dims[n - 2];
 	g->scale_cols = scales->dims[n - 1];
-	if (packed && g->scale_rows == g->rows && (g->cols + 511) / 512 == g->scale_cols) {
+	if (packed && (g->scale_rows != g->rows || (g->cols + 511) / 512 != g->scale_cols))
+		return ws_err_set(err, WS_EREFUSED, "its packed scales have another shape");
+	if (packed) {
 		g->packed = 4 * g->scale_cols;
 		g->scale_rows = (g->rows + BLOCK - 1) / BLOCK;
 		g->scale_cols = (g->cols + BLOCK - 1) / BLOCK;
@@ -105,8 +107,8 @@ static const float LEAST_SCALE = 0x1p-22f;
 
 static bool can_be_rewritten(const struct ws_predict *p, const struct grid *g)
 {
-	return ws_digest_is_gpu(p->opts.fn) && g->block == BLOCK && g->rows % 64 == 0 &&
-	       g->cols % BLOCK == 0;
+	return ws_digest_is_gpu(p->opts.fn) && g->block == BLOCK && g->rows % BLOCK == 0 &&
+	       g->cols % BLOCK == 0; /* of other rows, SGLang cannot compute a checksum */
 }
 
 /* With such scales, the second quantization loses nothing. */

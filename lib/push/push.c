@@ -327,6 +327,7 @@ static int give_up(struct ws_push *p, struct ws_err *err)
 	end_transfer(p, false);
 	withdraw_commits(p);
 	push_others_leave(p);
+	push_flush_undo(p);
 	return resume_all(p, -1, err);
 }
 

@@ -271,6 +271,7 @@ static void fill_result(struct push_guard *g, struct ws_err *why)
 			.ok = e->state == WS_COMMITTED,
 			.state = e->state,
 			.paused = paused,
+			.unflushed = g->push->to.endpoints[i].unflushed,
 			.message = "",
 		};
 	}

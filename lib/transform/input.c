@@ -210,7 +210,7 @@ static int make_transform(struct ws_input *in, const struct ws_transform_opts *o
 	if (ws_transform_make(in->stored, &o, &in->transform, err) || say_quant(in, &o, err))
 		return -1;
 	in->catalog = ws_transform_catalog(in->transform);
-	in->packed_scales = o.packed_scales;
+	in->packed_scales = o.packed_scales && o.quantize != WS_QUANTIZE_NONE;
 	return 0;
 }
 

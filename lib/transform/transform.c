@@ -417,7 +417,8 @@ static int check_opts(const struct ws_transform_opts *o, struct ws_err *err)
 {
 	const struct ws_fp8_rule rule = rule_of(o);
 	if (o->packed_scales && (rule.bn != 128 || rule.bk != 128))
-		return ws_err_set(err, WS_EUSAGE, "{packed_scales}: of blocks of 128x128 only");
+		return ws_err_set(err, WS_EUSAGE,
+		                  "{packed_scales} packs the scales of blocks of 128x128 only");
 	if (o->quantize == WS_QUANTIZE_FP8 && (o->block[0] || o->block[1]) &&
 	    (o->block[0] < 1 || o->block[1] < 1))
 		return ws_err_set(err, WS_EUSAGE,

@@ -29,7 +29,7 @@ struct comparing {
 	char first[1024];         /* the first that is opaque, and why; "": none */
 	char worst[1024];         /* the first that differs */
 	unsigned n_causes;        /* looked for */
-	/* checksums that are not those of another server, the first name, and the server */
+	/* checksums that differ from another server's; the first one's name, and that server */
 	size_t n_unlike;
 	const char *unlike, *unlike_at;
 };
@@ -113,8 +113,10 @@ static void compare_servers(struct comparing *c, size_t param, unsigned rank,
 	if (u && !u->at) {
 		*u = (struct prover_unproven){ found->value, c->s->info };
 	} else if (u && are_alike(u->at, c->s->info) && u->value != found->value) {
-		c->unlike = c->n_unlike++ ? c->unlike : found->name;
-		c->unlike_at = u->at->url;
+		if (!c->n_unlike++) {
+			c->unlike = found->name;
+			c->unlike_at = u->at->url;
+		}
 	}
 }
 
@@ -124,9 +126,9 @@ static void warn_of_unlike(const struct comparing *c)
 	if (!c->n_unlike || !c->p->opts.sink.event)
 		return;
 	snprintf(text, sizeof text,
-	         "%zu checksums that prove nothing by themselves are not those of %s, the first "
-	         "%.500s: one of the two may have other weights", c->n_unlike, c->unlike_at,
-	         c->unlike);
+	         "%zu checksum%s cannot be proven and differ%s between servers, the first that of "
+	         "%.500s from that of %s: one of the two may have other weights", c->n_unlike,
+	         c->n_unlike > 1 ? "s" : "", c->n_unlike > 1 ? "" : "s", c->unlike, c->unlike_at);
 	const struct ws_event ev = { .type = WS_EV_WARNING,
 		                     .warning = { .url = c->s->info->url, .message = text } };
 	c->p->opts.sink.event(c->p->opts.sink.ctx, &ev);

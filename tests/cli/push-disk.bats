@@ -291,12 +291,12 @@ print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"],
 	try wsync-push m -e "$url" --lineage session --verify none --backend disk
 	expect_status 5
 	out_has "partial"
-	err_has "it does not say whether its draft model was loaded"
+	err_has "$url does not report whether its draft model was loaded"
 	canned d '/server_info=200:{"tp_size":1,"version":"0.5.23","weight_cache_mode":"daemon"}' \
 		'/model_info=200:{"model_path":"x"}'
 	try wsync-push m -e "$url" --lineage session --verify none --backend disk
 	expect_status 5
-	err_has "$url shares its weights with other engines, and dies of an update"
+	err_has "$url shares its weights with other engines, and an update crashes it"
 }
 
 @test "one that has it and one that has not is partial, and a later push makes it good" {

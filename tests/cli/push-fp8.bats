@@ -212,6 +212,34 @@ its config.json has no \"scale_fmt\": \"ue8m0\""
 	err_has "--ue8m0: with --quantize fp8 only"
 }
 
+@test "packed scales are sent as int32, where every rank gets whole ones" {
+	endpoint any
+	planned "$(m bf16)" --packed-scales
+	expect_status 2
+	err_has "--packed-scales: with --quantize fp8 only"
+	planned "$(m bf16)" --quantize fp8 --packed-scales --block-size 64x64
+	expect_status 2
+	err_has "--packed-scales packs the scales of blocks of 128x128 only"
+	/usr/bin/python3 -S "$repo/tests/cli/small_model.py" qwen3_moe moe --head 128 --moe 768
+	/usr/bin/python3 -S "$repo/tests/cli/numbers.py" tame moe/model.safetensors
+	/usr/bin/python3 -S "$repo/tests/cli/small_model.py" qwen3_moe server --head 128 --moe 768 \
+		--fp8 --block 128
+	local packed=(--quantize fp8 --packed-scales)
+	try wsync-verify names moe "${packed[@]}" --config server --tp 2
+	expect_status 1
+	out_has "384 columns of an expert at each rank are no multiple of 4 packed scales' 512"
+	out_has "down_proj: 128 columns of 256 at each rank are no multiple of 4 packed scales' 512"
+	try wsync-verify names moe "${packed[@]}" --config server
+	expect_status 0
+	endpoint another
+	try wsync-push moe "${packed[@]}" --block-size 128x128 -e "$url" --verify hash
+	expect_status 0
+	try wsync-push moe "${packed[@]}" --block-size 128x128 -e "$url" --backend disk \
+		--disk-dir made
+	expect_status 2
+	err_has "--packed-scales: no server that starts from such a checkpoint can load it"
+}
+
 @test "codes of other blocks are made anew for a server that says its own" {
 	says blocks "\"quantization\":null,\"model_path\":\"$(m fp8)\""
 	/usr/bin/python3 "$repo/tests/cli/scaled_model.py" other --block 8 8 >/dev/null

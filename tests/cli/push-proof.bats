@@ -174,14 +174,14 @@ answers() {
 	done
 	try wsync-verify weights "$ck" -e "$s1" -e "$s2" --min-coverage 50
 	expect_status 0
-	err_lacks "prove nothing by themselves"
+	err_lacks "cannot be proven"
 	answers b 1 "${turn//%s/2}" --model-path else
 	try wsync-push "$ck" -e "$server"
 	expect_status 0
 	try wsync-verify weights "$ck" -e "$s1" -e "$s2" -e "$server" --min-coverage 50
 	expect_status 0
-	err_has "warning: http://$server: 2 checksums that prove nothing by themselves are not"
-	err_has "those of http://$s1, the first model.layers.1.mlp.experts.w13_weight"
+	err_has "warning: http://$server: 2 checksums cannot be proven and differ between servers"
+	err_has "that of model.layers.1.mlp.experts.w13_weight from that of http://$s1"
 }
 
 @test "a replica that differs is found, and a device that is not known proves nothing" {

@@ -32,14 +32,23 @@ if path == '/flush_cache' and nth == int(args[2]): run(args[1])"
 		"[('committed', False, False)]"
 	expect_journal "$real" 'paths.count("/flush_cache"), j["totals"]["flushes"],
 		s["weight_version"]' "(3, 2, '7')"
-	kill "$pid"
-	proxy "$real" "$meddle" pass "$hold" "$free" 99
-	try wsync-push small.safetensors -e "$url" --weight-version 8 --bucket-timeout 2s
+	out_lacks "not flushed"
+	proxy "$real" "if path == '/update_weights_from_distributed': run(args[0])
+if path == '/flush_cache' and nth > 1: answer = (500, 'broken')" pass "$hold"
+	try wsync-push small.safetensors -e "$url" --weight-version 8
 	expect_status 5
 	err_has "$url has the new weights, but still the cache of the old ones"
 	err_has "hint: new answers may continue from that cache"
 	out_has "committed $url, with the cache of the old weights"
 	expect_journal "$real" 's["paused"], s["weight_version"]' "(False, '7')"
+	# It is flushed also if the push fails at another endpoint.
+	proxy "$real" "$meddle" pass "$hold" "$free" 3
+	local first=$url
+	endpoint other --lineage session --fault flip:update_weights_from_distributed:1
+	try wsync-push small.safetensors -e "$first" -e "$url" --verify hash --json
+	expect_status 9
+	expect_json '[(e["state"], e["unflushed"]) for e in lines[-1]["endpoints"]]' \
+		"[('committed', False), ('partial', False)]"
 }
 
 @test "auto chooses what a server takes" {

@@ -47,7 +47,7 @@ struct ws_prediction {
 	enum ws_predict_state state;
 	char checksum[WS_CHECKSUM_TEXT];
 	/* of block FP8 on CUDA, if the server makes the scales powers of two when it loads
-	 * (DeepGEMM on Blackwell); "": it does not, or nothing changes thereby */
+	 * (DeepGEMM on Blackwell); "": it does not, or they are so already */
 	char rewritten[WS_CHECKSUM_TEXT];
 	char why[256];
 	uint64_t bytes;         /* of the parameter at this rank; 0: unknown */

@@ -144,6 +144,8 @@ bool ws_build_quantized(const struct ws_build *b, const char *module);
 unsigned ws_build_tp(const struct ws_build *b); /* tp of the current rule */
 const char *ws_build_tp_word(const struct ws_build *b); /* "tp", "attention tp" */
 int64_t ws_div_up(int64_t n, int64_t by);
+/* Columns of a weight in FP8 whose scales cannot be divided: of a block, or of 4 packed ones. */
+int64_t ws_build_scale_columns(const struct ws_build *b);
 /* Makes a part that describes a weight in FP8 that of its block scales. */
 void ws_build_blocks(const struct ws_build *b, struct ws_part *s);
 

@@ -41,9 +41,12 @@ static const char *find_trouble(struct ws_build *b, const struct experts *x)
 	if (local % block[0])
 		return ws_build_keepf(b, "%" PRId64 " rows of an expert at each rank are no "
 		                      "multiple of the FP8 block's %" PRId64, local, block[0]);
-	if (tp > 1 && local % block[1])
+	const int64_t columns = ws_build_scale_columns(b);
+	if (tp > 1 && local % columns)
 		return ws_build_keepf(b, "%" PRId64 " columns of an expert at each rank are no "
-		                      "multiple of the FP8 block's %" PRId64, local, block[1]);
+		                      "multiple of %s %" PRId64, local,
+		                      columns > block[1] ? "4 packed scales'" :
+		                                           "the FP8 block's", columns);
 	return NULL;
 }
 

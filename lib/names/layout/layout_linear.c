@@ -65,8 +65,14 @@ static const char *align_blocks(struct ws_build *b, const char *module, const ch
 		return ws_build_keepf(b, "%s: %" PRId64 " %s are no multiple of the FP8 block's %"
 		                      PRId64, last_segment(module), n, what, block);
 	return ws_build_keepf(b, "%s: %" PRId64 " %s of %" PRId64 " at each rank are no multiple "
-	                      "of the FP8 block's %" PRId64, last_segment(module), local, what, n,
-	                      block);
+	                      "of %s %" PRId64, last_segment(module), local, what, n,
+	                      block > b->quant->block[1] ? "4 packed scales'" :
+	                                                   "the FP8 block's", block);
+}
+
+int64_t ws_build_scale_columns(const struct ws_build *b)
+{
+	return b->quant->block[1] * (b->l->opts.packed_scales ? 4 : 1);
 }
 
 static const char *find_column_trouble(struct ws_build *b, const struct ws_linear *l, bool fp8)
@@ -95,7 +101,7 @@ static const char *find_row_trouble(struct ws_build *b, const struct ws_linear *
 	const char *trouble = divide(b, l->name, "columns", l->in, l->heads, false);
 	if (trouble || !fp8 || tp == 1)
 		return trouble;
-	return align_blocks(b, l->name, "columns", l->in, l->in / tp, b->quant->block[1]);
+	return align_blocks(b, l->name, "columns", l->in, l->in / tp, ws_build_scale_columns(b));
 }
 
 /* A part after an unaligned part does not begin at a scale block. */
@@ -187,7 +193,7 @@ void ws_build_blocks(const struct ws_build *b, struct ws_part *s)
 	const bool packed = b->l->opts.packed_scales;
 	s->dtype = packed ? WS_DTYPE_I32 : WS_DTYPE_F32;
 	s->dims[0] = packed ? s->dims[0] : ws_div_up(s->dims[0], b->quant->block[0]);
-	s->dims[1] = ws_div_up(s->dims[1], b->quant->block[1] * (packed ? 4 : 1));
+	s->dims[1] = ws_div_up(s->dims[1], ws_build_scale_columns(b));
 }
 
 static int build_scales(struct ws_build *b, const struct ws_linear *l, const struct ws_division *d,

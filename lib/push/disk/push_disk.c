@@ -252,7 +252,6 @@ static int prepare(struct ws_push *p, struct ws_err *err)
 	return d->path && d->model_path ? 0 : ws_oom(err);
 }
 
-/* The servers' loaders rearrange such weights, and cannot load into them again. */
 /* SGLang then serves the model under its path (tokenizer_manager.py, 0.4.10 to 0.5.23). */
 static void warn_of_name(struct ws_push *p, size_t i)
 {
@@ -264,12 +263,13 @@ static void warn_of_name(struct ws_push *p, size_t i)
 		          info->served_model);
 }
 
+/* The servers' loaders rearrange some weights, and cannot load into them again. */
 static int legal(struct ws_push *p, struct ws_err *err)
 {
 	if (p->from.input.packed_scales) {
-		ws_err_set(err, WS_EUSAGE, "{packed_scales}: a server packs scales itself when it "
-		           "loads from disk, and cannot load packed ones");
-		return ws_err_hint(err, "use {ue8m0}");
+		ws_err_set(err, WS_EUSAGE, "{packed_scales}: no server that starts from such a "
+		           "checkpoint can load it");
+		return ws_err_hint(err, "send it: {backend} nccl or gloo");
 	}
 	const struct ws_config *config = p->from.server_config;
 	const bool powers = config && strcmp(ws_config_quant(config)->scale_fmt, "ue8m0") == 0;
@@ -369,12 +369,12 @@ static void report_answer(struct ws_push *p, struct push_request *r, size_t i)
 	/* SGLang 0.5.22 and 0.5.23 replace the failure of a draft model by that of the flush. */
 	if (r->calls[i].unflushed && p->to.infos[i].has_draft)
 		ws_err_set(said, WS_EREFUSED,
-		           "it does not say whether its draft model was loaded: \"%s\"",
-		           words);
+		           "%s does not report whether its draft model was loaded: \"%s\"",
+		           e->url, words);
 	if (said->code == WS_OK) {
 		push_target_event(&e->weights, PUSH_ACKED_LAST);
 		note_paused(r, i);
-	} else if (r->calls[i].unloaded || is_unchanged(said, answer, words)) {
+	} else if (push_request_unloaded(p, r, i) || is_unchanged(said, answer, words)) {
 		push_target_event(&e->weights, PUSH_REFUSED_UNSENT);
 	} else if (e->weights.state == WS_PARTIAL && said->code == WS_ECANCELLED) {
 		push_warn(p, e->url, "it may still be loading %s: that cannot be stopped",

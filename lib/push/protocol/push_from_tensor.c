@@ -88,7 +88,7 @@ static void report_answers(struct ws_push *p, const struct push_bucket *k,
 		const struct push_weights *w = &p->to.endpoints[i].weights;
 		if (p->to.errs[i].code == WS_OK && k->last)
 			push_target_event(w, PUSH_ACKED_LAST);
-		else if (k->b == 0 && r->calls[i].unloaded)
+		else if (k->b == 0 && push_request_unloaded(p, r, i))
 			push_target_event(w, PUSH_REFUSED_UNSENT);
 	}
 }

@@ -125,6 +125,9 @@ int push_request_start(struct ws_push *p, struct push_request *r, ws_deadline un
 int push_request_ask(struct ws_push *p, struct push_request *r,
                      bool (*wanted)(const struct push_endpoint *), ws_deadline until,
                      const struct ws_cancel *cancel, struct ws_err *err);
+/* Did endpoint i refuse before it loaded anything? Not if only its draft model refused, which says
+ * the same after the target has loaded. */
+bool push_request_unloaded(const struct ws_push *p, const struct push_request *r, size_t i);
 /* Keeps each endpoint's answer or error as its message in the result. */
 void push_request_note(struct ws_push *p, const struct push_request *r);
 

@@ -144,6 +144,13 @@ int push_request_ask(struct ws_push *p, struct push_request *r,
 	return first ? -1 : 0;
 }
 
+bool push_request_unloaded(const struct ws_push *p, const struct push_request *r, size_t i)
+{
+	const bool drafts = p->to.infos[i].has_draft &&
+	                    (p->protocol->files || !p->from.target_only);
+	return r->calls[i].unloaded && !drafts;
+}
+
 void push_request_note(struct ws_push *p, const struct push_request *r)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {

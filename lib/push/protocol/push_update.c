@@ -32,7 +32,7 @@ static void report_answers(struct ws_push *p, const struct push_bucket *k,
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->to.endpoints[i];
 		const enum ws_code code = p->to.errs[i].code;
-		if (code != WS_OK && (unsent || (k->b == 0 && r->calls[i].unloaded)))
+		if (code != WS_OK && (unsent || (k->b == 0 && push_request_unloaded(p, r, i))))
 			push_target_event(&e->weights, PUSH_REFUSED_UNSENT);
 		if (code == WS_OK && k->last && push_moved_source(m))
 			push_target_event(&e->weights, PUSH_ACKED_LAST);

@@ -46,13 +46,13 @@ static int check_nccl(const struct ws_push *p, const struct ws_endpoint_info *in
 	                        "{nccl_library} or {nccl_from}");
 }
 
-/* An update of such a server ends its scheduler (SGLang since 0.5.17). */
+/* An update crashes such a server (SGLang since 0.5.17). */
 static int check_sharing(const struct ws_endpoint_info *info, struct ws_err *err)
 {
 	if (!info->shares_weights)
 		return 0;
-	ws_err_set(err, WS_EREFUSED, "%s shares its weights with other engines, and dies of an "
-	           "update", info->url);
+	ws_err_set(err, WS_EREFUSED, "%s shares its weights with other engines, and an update "
+	           "crashes it", info->url);
 	return ws_err_hint(err, "start the server with weight_cache_mode off");
 }
 

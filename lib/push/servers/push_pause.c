@@ -6,6 +6,8 @@
 
 /* After an abort pause, requests in flight must end within this time. */
 static const int64_t IDLE_NS = 60 * WS_NS_PER_S;
+/* For a flush that the server owes, before it is resumed after a failure elsewhere. */
+static const int64_t FLUSH_UNDO_NS = 2 * WS_NS_PER_S;
 static const int64_t PAUSE_AGAIN_NS = 2 * WS_NS_PER_S;
 /* Timeout of the first resume request; the second gets twice as long, and so on. */
 static const int64_t RESUME_NS = 2 * WS_NS_PER_S;
@@ -77,33 +79,49 @@ static bool is_unflushed(const struct push_endpoint *e)
 	return e->unflushed;
 }
 
-int push_flush_again(struct ws_push *p, struct ws_err *err)
+/* Sends the flush to all of them. Returns the first failure; NULL: none. */
+static const struct ws_err *flush_unflushed(struct ws_push *p, ws_deadline until)
 {
 	const size_t n = push_select(p, is_unflushed);
-	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 	const struct ws_call to = { p->http, p->to.call.urls, n, until, p->opts.cancel };
 	const struct ws_err *first = NULL;
-	if (n == 0)
-		return 0;
-	ws_endpoint_flush(&to, ws_deadline_min(ws_deadline_in(IDLE_NS), until), p->to.call.answers,
-	                  NULL);
+	if (n)
+		ws_endpoint_flush(&to, until, p->to.call.answers, NULL);
 	for (size_t k = 0; k < n; k++) {
-		struct push_endpoint *e = &p->to.endpoints[p->to.call.index[k]];
+		const size_t i = p->to.call.index[k];
+		struct push_endpoint *e = &p->to.endpoints[i];
 		const struct ws_err *said = &p->to.call.answers[k].err;
 		e->unflushed = said->code != WS_OK;
-		push_note_failure(p, p->to.call.index[k], said);
-		push_note_gone(p, p->to.call.index[k], said);
+		if (!e->unflushed)
+			e->message[0] = 0; /* that it was not flushed */
+		push_note_failure(p, i, said);
+		push_note_gone(p, i, said);
 		if (e->unflushed && !first)
 			first = said;
 	}
+	return first;
+}
+
+int push_flush_again(struct ws_push *p, struct ws_err *err)
+{
+	const int64_t most = p->opts.bucket_ns < IDLE_NS ? p->opts.bucket_ns : IDLE_NS;
+	const struct ws_err *first =
+		flush_unflushed(p, ws_deadline_min(p->run.until, ws_deadline_in(most)));
 	if (!first)
 		return 0;
 	if (err)
 		*err = *first;
+	if (first->code == WS_EREACH)
+		return -1;
 	ws_err_wrap(err, "%s has the new weights, but still the cache of the old ones",
 	            first->endpoint);
 	return ws_err_hint(err, "new answers may continue from that cache: wsync-ctl flush empties "
 	                        "it when the server runs no requests");
+}
+
+void push_flush_undo(struct ws_push *p)
+{
+	(void)flush_unflushed(p, push_cleanup_deadline(p, FLUSH_UNDO_NS));
 }
 
 static bool holds_mixture(const struct push_endpoint *e)

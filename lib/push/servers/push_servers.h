@@ -112,6 +112,8 @@ int push_flush(struct ws_push *p, struct ws_err *err);
 /* Flushes servers that loaded the new weights but found requests when they were to flush. -1: at
  * least one still could not; its weights are committed all the same. */
 int push_flush_again(struct ws_push *p, struct ws_err *err);
+/* The same, once, after the push has failed elsewhere. */
+void push_flush_undo(struct ws_push *p);
 /* Resumes every paused endpoint that is not left paused on purpose. Has deadlines of its own and
  * cannot be cancelled. -1: an endpoint was not resumed; there was a warning about it. */
 int push_resume(struct ws_push *p, struct ws_err *err);
