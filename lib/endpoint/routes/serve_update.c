@@ -128,8 +128,10 @@ struct ws_serve_group *ws_serve_named_group(struct ws_serve_call *c, const char 
 		ws_buf_printf(&known, known.len ? ", '%s'" : "'%s'", g->name);
 	pthread_mutex_unlock(&c->serve->lock);
 	if (ws_serve_in(c->serve->opts.lineage, WS_SURVIVES))
-		ws_serve_answer(c, false, "Group %s not in [%s]. %s", name, ws_buf_str(&known),
-		                remedy);
+		ws_serve_answer(c, false, "%sGroup %s not in [%s]. %s",
+		                c->serve->opts.lineage == WS_SERVE_SESSION ?
+		                        "Failed to receive weights: " : "", name,
+		                ws_buf_str(&known), remedy);
 	else
 		ws_serve_crash(c, "AssertionError: Group %.100s not in [%.200s]. %s", name,
 		               ws_buf_str(&known), remedy);
