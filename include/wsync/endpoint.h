@@ -75,6 +75,9 @@ struct ws_endpoint_info {
 	/* several processes answer HTTP: not all of them know the live weight version */
 	bool many_tokenizers;
 	bool on_policy;           /* started with --rl-on-policy-target */
+	unsigned attention_cp;    /* ranks that share the context of attention; 0: not reported */
+	bool offloads;            /* keeps some weights in CPU memory */
+	bool moves_experts;       /* the place of an expert may change (EPLB) */
 	bool has_draft;           /* it has a draft model, for speculative decoding */
 	bool shares_weights;      /* with other processes (--weight-cache-mode) */
 	char version[64];         /* of the server */

@@ -291,25 +291,43 @@ static int refuse_words(const struct ws_endpoint_call *call, const char *words, 
 	return -1;
 }
 
-/* Does the refusal of an update begin so? If ranks say different things, they are joined with
- * " | ": then one of them may have failed otherwise. */
-static bool refuses_update(const struct ws_endpoint_call *call, const char *with)
+static bool begins(const char *text, const char *with)
 {
-	const char *said = ws_json_get_string(call->root, "message", "");
-	return strncmp(call->path, "/update_weights_from_", strlen("/update_weights_from_")) == 0 &&
-	       call->http.status == 400 && call->http.sent &&
-	       ws_json_type(call->root) == WS_JSON_OBJECT && !ws_json_duplicate(call->root) &&
-	       !ws_json_get_bool(call->root, "success", true) &&
-	       strncmp(said, with, strlen(with)) == 0 && !strstr(said, " | ");
+	return with && strncmp(text, with, strlen(with)) == 0;
+}
+
+/* Do all parts of the text begin with one of the two, and at least one of them with `with`? With
+ * several schedulers, SGLang joins their messages with " | ". */
+static bool all_begin(const char *text, const char *with, const char *also)
+{
+	static const char joint[] = " | ";
+	bool found = false;
+	for (;;) {
+		if (!begins(text, with) && !begins(text, also))
+			return false;
+		found = found || begins(text, with);
+		const char *next = strstr(text, joint);
+		if (!next)
+			return found;
+		text = next + strlen(joint);
+	}
+}
+
+static bool refuses_update(const struct ws_endpoint_call *call, const char *with, const char *also)
+{
+	return begins(call->path, "/update_weights_from_") && call->http.status == 400 &&
+	       call->http.sent && ws_json_type(call->root) == WS_JSON_OBJECT &&
+	       !ws_json_duplicate(call->root) && !ws_json_get_bool(call->root, "success", true) &&
+	       all_begin(ws_json_get_string(call->root, "message", ""), with, also);
 }
 
 /* SGLang since 0.5.22 loads, then finds requests when it is to flush. Since 0.5.23 it refuses all
  * updates if it has copies of weights that an update would not change. */
 static void read_refusal(struct ws_endpoint_call *call)
 {
-	call->unflushed = refuses_update(call,
-	                                 "Weights were updated, but the cache was not flushed");
-	call->unloaded = refuses_update(call, "Online weight updates ");
+	call->unflushed = refuses_update(
+		call, "Weights were updated, but the cache was not flushed", "Succe");
+	call->unloaded = refuses_update(call, "Online weight updates ", NULL);
 }
 
 static int read_status(struct ws_endpoint_call *call, const char *words, struct ws_err *err)

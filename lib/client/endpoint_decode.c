@@ -48,6 +48,12 @@ static void take_dtype(const struct ws_json *root, const char *key, char *dst, s
 		memmove(dst, dst + 6, strlen(dst + 6) + 1);
 }
 
+static bool is_positive(const struct ws_json *root, const char *key)
+{
+	double number;
+	return ws_json_double(ws_json_get(root, key), &number) && number > 0;
+}
+
 void ws_endpoint_decode_server_info(const struct ws_json *root, struct ws_endpoint_info *info)
 {
 	take_size(root, "tp_size", &info->tp_size);
@@ -62,7 +68,15 @@ void ws_endpoint_decode_server_info(const struct ws_json *root, struct ws_endpoi
 	info->shares_weights =
 		strcmp(ws_json_get_string(root, "weight_cache_mode", "off"), "off") != 0;
 	const char *drafts = ws_json_get_string(root, "speculative_algorithm", "NGRAM");
-	info->has_draft = strcasecmp(drafts, "NGRAM") != 0; /* which needs no model */
+	/* these two need no model */
+	info->has_draft = strcasecmp(drafts, "NGRAM") != 0 && strcasecmp(drafts, "UNO") != 0;
+	info->offloads = is_positive(root, "cpu_offload_gb") ||
+	                 is_positive(root, "offload_group_size");
+	info->moves_experts = ws_json_get_bool(root, "enable_eplb", false) ||
+	                      is_positive(root, "ep_num_redundant_experts") ||
+	                      strcmp(ws_json_get_string(root, "init_expert_location", "trivial"),
+	                             "trivial") != 0;
+	take_size(root, "attn_cp_size", &info->attention_cp);
 	take_text(root, "version", info->version, sizeof info->version);
 	take_dtype(root, "dtype", info->dtype, sizeof info->dtype);
 	take_text(root, "device", info->device, sizeof info->device);

@@ -67,6 +67,8 @@ static int check_tensor(const struct ws_predict *p, const struct ws_part *part,
 {
 	const enum ws_dtype dtype = dtype_of(p, part, t);
 	const bool casts = ws_floats_known(t->dtype) && ws_floats_known(dtype);
+	if (ws_dtype_bits(dtype) % 8)
+		return ws_err_set(err, WS_EREFUSED, "%s has numbers of less than a byte", t->name);
 	if (t->dtype != dtype && !casts)
 		return ws_err_set(err, WS_EREFUSED, "%s is %s, the parameter is %s", t->name,
 		                  ws_dtype_torch(t->dtype), ws_dtype_torch(dtype));
@@ -240,18 +242,30 @@ static int hash_bytes(const struct ws_predict *p, struct predict_param *x,
 	return rc;
 }
 
+static const struct ws_param *hashed_with(const struct ws_predict *p, const struct ws_param *param)
+{
+	return p->opts.fn != WS_CHECKSUM_SHA256 ? predict_scales_of(p, param) : NULL;
+}
+
+/* The kernel's index has 32 bits. */
+static int check_size(const struct ws_predict *p, const struct predict_param *x, bool dequantized,
+                      struct ws_err *err)
+{
+	const uint64_t hashed = dequantized ? 2 * x->bytes : x->bytes;
+	return ws_digest_is_gpu(p->opts.fn) && hashed >= WS_GPU_HASH_MAX_BYTES ?
+	               ws_err_set(err, WS_EREFUSED, "it has 8 GiB or more") : 0;
+}
+
 /* What the server hashes: the bytes, or the dequantization of block FP8. */
 static int predict_one(const struct ws_predict *p, const struct ws_param *param, unsigned rank,
                        struct ws_prediction *out, struct ws_err *err)
 {
-	const bool sglang = p->opts.fn != WS_CHECKSUM_SHA256;
-	const struct ws_param *scales = sglang ? predict_scales_of(p, param) : NULL;
+	const struct ws_param *scales = hashed_with(p, param);
 	struct predict_param x;
 	int rc = predict_param_open(p, param, rank, &x, err);
 	out->bytes = x.bytes;
-	const uint64_t hashed = scales ? 2 * x.bytes : x.bytes;
-	if (rc == 0 && ws_digest_is_gpu(p->opts.fn) && hashed >= WS_GPU_HASH_MAX_BYTES)
-		rc = ws_err_set(err, WS_EREFUSED, "it has 8 GiB or more");
+	if (rc == 0)
+		rc = check_size(p, &x, scales != NULL, err);
 	if (rc == 0)
 		rc = scales ? hash_fp8(p, &x, scales, rank, out, err) : hash_bytes(p, &x, out, err);
 	out->constant = !x.varies;
@@ -330,13 +344,30 @@ size_t ws_predict_tensors(const struct ws_predict *p, size_t param)
 	return n;
 }
 
+static int check_scales(const struct ws_predict *p, const struct predict_param *codes,
+                        const struct ws_param *scales, unsigned rank, struct ws_err *err)
+{
+	struct predict_param s = { 0 };
+	const int rc = predict_param_open(p, scales, rank, &s, err) ||
+	               predict_check_blocks(codes, &s, err) ? -1 : 0;
+	predict_param_close(&s);
+	return rc;
+}
+
 bool ws_predict_can(const struct ws_predict *p, size_t param, unsigned rank, char *why,
                     uint64_t *bytes)
 {
+	const struct ws_param *of = ws_layout_param(p->opts.layout, param);
+	const struct ws_param *scales = hashed_with(p, of);
 	struct ws_err no = WS_ERR_INIT;
 	struct predict_param x;
-	const bool can = !predict_param_open(p, ws_layout_param(p->opts.layout, param), rank, &x,
-	                                     &no);
+	*bytes = 0;
+	*why = '\0';
+	if (p->opts.fn != WS_CHECKSUM_SHA256 && predict_is_scales(p, of))
+		return true;
+	const bool can = predict_param_open(p, of, rank, &x, &no) == 0 &&
+	                 check_size(p, &x, scales != NULL, &no) == 0 &&
+	                 (!scales || check_scales(p, &x, scales, rank, &no) == 0);
 	*bytes = x.bytes;
 	predict_param_close(&x);
 	snprintf(why, 256, "%.255s", no.msg);

@@ -34,6 +34,9 @@ int predict_param_read(struct predict_param *x, uint64_t at, void *dst, size_t n
 
 /* The param of a weight's block scales; NULL: it has none. */
 const struct ws_param *predict_scales_of(const struct ws_predict *p, const struct ws_param *param);
+/* WS_EREFUSED: codes and scales of these shapes and types cannot be dequantized. */
+int predict_check_blocks(const struct predict_param *codes, const struct predict_param *scales,
+                         struct ws_err *err);
 /* True for such a param. */
 bool predict_is_scales(const struct ws_predict *p, const struct ws_param *param);
 /* Adds the dequantization of a weight to d: bf16 of code * scale, each to nearest. *rewrites: a

@@ -77,6 +77,13 @@ static int measure(const struct predict_param *codes, const struct predict_param
 	return 0;
 }
 
+int predict_check_blocks(const struct predict_param *codes, const struct predict_param *scales,
+                         struct ws_err *err)
+{
+	struct grid g;
+	return measure(codes, scales, &g, err);
+}
+
 enum { ROWS = 128 }; /* to read at once */
 
 struct strip { /* memory of so many rows of codes and of rounded numbers, and of one row */

@@ -137,8 +137,8 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 	memset(p->run.ns, 0, sizeof p->run.ns);
 	p->run.sent_base = p->link.group ? push_sent(p) : 0;
 	p->run.posted = 0;
-	p->run.weights_dirty = p->run.commits_void = p->run.incomplete = p->recovery.recorded =
-		p->recovery.contradicts = false;
+	p->run.weights_dirty = p->run.commits_void = p->run.incomplete = p->run.flush_failed =
+		p->recovery.recorded = p->recovery.contradicts = false;
 	p->recovery.asleep_as = WS_ASLEEP_PENDING;
 	p->checks.names = (struct ws_name_check_run){ 0 };
 	p->run.until = p->opts.timeout_ns > 0 ? ws_deadline_in(p->opts.timeout_ns) : WS_FOREVER;

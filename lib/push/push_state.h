@@ -73,6 +73,7 @@ struct push_run {
 	/* a source changed in use, or a sender failed: commits are withdrawn */
 	bool commits_void;
 	bool incomplete;                   /* only push_complete has failed */
+	bool flush_failed;                 /* push_flush_again has */
 	bool label_told;                   /* warned about weight versions that stay */
 	struct ws_err failure;             /* *result->err points here */
 };

@@ -27,8 +27,10 @@ static void describe(struct ws_name_check_target *t, const struct ws_endpoint_in
 	memcpy(t->url, info->url, sizeof t->url);
 	memcpy(t->model_type, info->model_type, sizeof t->model_type);
 	memcpy(t->architecture, info->architecture, sizeof t->architecture);
-	if (info->dp_attention && info->dp_size > 1 && info->tp_size % info->dp_size == 0)
-		t->attention_tp = info->tp_size / info->dp_size;
+	const uint64_t shares = (info->dp_attention && info->dp_size ? info->dp_size : 1) *
+	                        (uint64_t)(info->attention_cp ? info->attention_cp : 1);
+	if (shares > 1 && info->tp_size % shares == 0)
+		t->attention_tp = (unsigned)(info->tp_size / shares);
 	/* The user did not name this config, so a malformed one is ignored. */
 	const char *dir = ws_name_check_model_dir(info);
 	if (dir && ws_config_open(dir, &t->config, NULL))
@@ -70,12 +72,13 @@ static int ask_lists(struct ws_http *http, size_t n, bool thorough, ws_deadline 
 	for (size_t i = 0; i < n; i++)
 		urls[i] = out[i].url;
 	const struct ws_call to = { http, urls, n, until, cancel };
-	if (ws_endpoint_list_all(&to, NULL, 0, lists, errs, err) &&
-	    (err->code == WS_ECANCELLED || err->code == WS_ESYSTEM))
+	const int rc = ws_endpoint_list_all(&to, NULL, 0, lists, errs, err);
+	for (size_t i = 0; i < n; i++) /* the caller frees all, also after a failure */
+		out[i].listing = lists[i];
+	if (rc && (err->code == WS_ECANCELLED || err->code == WS_ESYSTEM))
 		return -1;
 	*err = (struct ws_err)WS_ERR_INIT;
 	for (size_t i = 0; i < n; i++) {
-		out[i].listing = lists[i];
 		take_listing(&out[i], "/list_weights", &errs[i]);
 		if (thorough && !*out[i].listed && ask_checker(http, &out[i], until, cancel, err))
 			return -1;

@@ -105,6 +105,9 @@ static int choose_fn(const struct ws_endpoint_info *info, enum ws_checksum_fn *f
 {
 	static const char *const others[] = { "cpu", "xpu", "npu" };
 	*fn = WS_CHECKSUM_SGLANG_CUDA;
+	if (strcmp(info->device, "cuda") == 0 && info->offloads)
+		return prover_refuse(info, "it keeps some weights in CPU memory, whose checksums "
+		                     "are others", err);
 	if (strcmp(info->device, "cuda") == 0)
 		return 0;
 	*fn = WS_CHECKSUM_SGLANG_CPU;

@@ -73,7 +73,8 @@ static bool is_documented(const struct prover_server *s, const struct ws_param *
 	if (param->n_dims == 1 && param->n_parts == 1)
 		return prover_is_replicated(l, param);
 	return strcmp(s->info->device, "cuda") == 0 && t->own_config && s->info->pp_size <= 1 &&
-	       !s->info->dp_attention && ws_layout_options(l)->ep <= 1 &&
+	       !s->info->dp_attention && s->info->attention_cp <= 1 &&
+	       ws_layout_options(l)->ep <= 1 &&
 	       strncmp(ws_layout_family(l), "deepseek", 8) != 0 && !has_experts(l, param);
 }
 
@@ -236,6 +237,8 @@ bool prover_accuses(const struct ws_prover *p, const struct prover_server *s, si
 	of = of->tied_to ? ws_layout_find_param(l, of->tied_to) : of;
 	param = (size_t)(of - ws_layout_param(l, 0));
 	const uint32_t kind = s->table->kinds[param];
+	if (s->info->moves_experts && has_experts(l, of))
+		return false;
 	if (seen[kind] || is_documented(s, of))
 		return true;
 	if (!tried[kind])

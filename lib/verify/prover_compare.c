@@ -289,15 +289,18 @@ static int compare_all(struct comparing *c, struct ws_err *err)
 	return 0;
 }
 
-/* Before anything is compared: more ranks than the server has, or ranks of several replicas that
- * cannot be told apart. */
+/* Before anything is compared: more ranks than the server has, other ranks, or ranks of several
+ * replicas that cannot be told apart. */
 static int check_ranks(const struct prover_server *s, const struct ws_checksums *sums,
                        struct ws_err *err)
 {
 	const struct ws_endpoint_info *info = s->info;
 	const uint64_t world = (uint64_t)info->tp_size * (info->pp_size ? info->pp_size : 1);
 	const uint64_t replicas = info->dp_attention || !info->dp_size ? 1 : info->dp_size;
-	if (sums->n_ranks > world * replicas)
+	bool strange = sums->n_ranks > world * replicas;
+	for (size_t r = 0; r < sums->n_ranks; r++)
+		strange |= (uint64_t)sums->ranks[r].rank >= world;
+	if (strange)
 		return ws_checksums_whole(sums, info, err);
 	if (sums->numbered || replicas == 1)
 		return 0;

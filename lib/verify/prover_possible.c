@@ -34,7 +34,7 @@ static void find_possible(const struct prover_table *t, struct possible *x)
 		if (!t->scope[i])
 			continue;
 		const bool known = ws_predict_can(t->predict, i, 0, why, &bytes);
-		x->all += bytes ? bytes : 1;
+		x->all += bytes || known ? bytes : 1;
 		x->can += known ? bytes : 0;
 		if (!known && !x->first[0])
 			snprintf(x->first, sizeof x->first, ", the first %.400s: %.250s",

@@ -74,7 +74,9 @@ static void compare(struct proving *x, size_t k)
 	r->different = r->proof.different;
 	r->drafts = chooses(v->opts) ? 0 : r->proof.drafts; /* like all that was not chosen */
 	r->proof.url = r->url;
-	if (rc && why.code == WS_EREFUSED && !r->proof.proven)
+	/* Ranks that cannot be, or are missing, are no reason to look at numbers instead. */
+	if (rc && why.code == WS_EREFUSED && !r->proof.proven &&
+	    ws_checksums_whole(&v->sums[i], &x->infos[k], NULL) == 0)
 		take_samples(v, i, &why);
 	else if (rc)
 		r->err = why;

@@ -237,7 +237,7 @@ its config.json has no \"scale_fmt\": \"ue8m0\""
 	try wsync-push moe "${packed[@]}" --block-size 128x128 -e "$url" --backend disk \
 		--disk-dir made
 	expect_status 2
-	err_has "--packed-scales: no server that starts from such a checkpoint can load it"
+	err_has "--packed-scales: no server loads packed scales from a checkpoint"
 }
 
 @test "codes of other blocks are made anew for a server that says its own" {

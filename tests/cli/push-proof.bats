@@ -199,6 +199,14 @@ answers() {
 	expect_status 5
 	err_has "the checksums of its device are not known"
 	expect_journal "$url" 'paths.count("/pause_generation")' 1
+	proxy "http://$server" pass \
+		'if path == "/server_info": reply.update(device="cuda", cpu_offload_gb=4)'
+	try wsync-push "$ck" -e "$url" --verify hash
+	expect_status 5
+	err_has "it keeps some weights in CPU memory, whose checksums are others"
+	proxy "http://$server" pass 'if path == "/server_info": reply["attn_cp_size"] = 2'
+	try wsync-push "$ck" -e "$url" --dry-run
+	out_has "checked against qwen3_moe at tp 2, attention tp 1"
 }
 
 @test "answers that no server should give are refused in a sentence, before anything is sent" {
@@ -228,6 +236,7 @@ answers() {
 	done <<-'END'
 	other|does not list it|sums(lambda c: {"x" + k: v for k, v in c.items()})
 	million|does not list it|sums(lambda c: {"%d" % i: "0" * 16 for i in range(10 ** 6)})
+	strange|too many: rank 7|{**a, "ranks": [{**r, "parallelism_info": {"rank": 7 * i}} for i, r in enumerate(a["ranks"])]}
 	lost|reports 1 of its 2 ranks|{**a, "ranks": a["ranks"][:1]}
 	END
 }

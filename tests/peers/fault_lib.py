@@ -597,6 +597,10 @@ def settle(point, world, began):
     if "restart" in point.options:
         lib.await_true(lambda: answers(world.endpoints[point.victim]),
                        "the endpoint to come back")
+    if point.kind == "freeze":  # it goes on with what it was asked before
+        victim = world.endpoints[point.victim]
+        lib.await_true(lambda: all(r["status"] for r in asked(victim, "/" + point.step)),
+                       "the endpoint to have done what it was asked")
     if point.kind == "late":
         time.sleep(max(0, began + DEADLINE + LATE_SECONDS + 1 - time.monotonic()))
 

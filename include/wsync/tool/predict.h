@@ -73,7 +73,7 @@ int ws_predict_swapped(const struct ws_predict *p, size_t param, unsigned rank, 
 /* Number of the plan's tensors that go to that parameter. */
 size_t ws_predict_tensors(const struct ws_predict *p, size_t param);
 /* Can that parameter be predicted? Reads no tensor. False: *why (256 bytes) says what prevents it;
- * *bytes are those at that rank, 0 if unknown. */
+ * *bytes are those at that rank, 0 if unknown, or if servers report none of it (scales). */
 bool ws_predict_can(const struct ws_predict *p, size_t param, unsigned rank, char *why,
                     uint64_t *bytes);
 

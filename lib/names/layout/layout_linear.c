@@ -66,8 +66,8 @@ static const char *align_blocks(struct ws_build *b, const char *module, const ch
 		                      PRId64, last_segment(module), n, what, block);
 	return ws_build_keepf(b, "%s: %" PRId64 " %s of %" PRId64 " at each rank are no multiple "
 	                      "of %s %" PRId64, last_segment(module), local, what, n,
-	                      block > b->quant->block[1] ? "4 packed scales'" :
-	                                                   "the FP8 block's", block);
+	                      b->l->opts.packed_scales && block == ws_build_scale_columns(b) ?
+	                              "4 packed scales'" : "the FP8 block's", block);
 }
 
 int64_t ws_build_scale_columns(const struct ws_build *b)

@@ -267,8 +267,8 @@ static void warn_of_name(struct ws_push *p, size_t i)
 static int legal(struct ws_push *p, struct ws_err *err)
 {
 	if (p->from.input.packed_scales) {
-		ws_err_set(err, WS_EUSAGE, "{packed_scales}: no server that starts from such a "
-		           "checkpoint can load it");
+		ws_err_set(err, WS_EUSAGE, "{packed_scales}: no server loads packed scales from a "
+		           "checkpoint");
 		return ws_err_hint(err, "send it: {backend} nccl or gloo");
 	}
 	const struct ws_config *config = p->from.server_config;

@@ -79,39 +79,42 @@ static bool is_unflushed(const struct push_endpoint *e)
 	return e->unflushed;
 }
 
-/* Sends the flush to all of them. Returns the first failure; NULL: none. */
-static const struct ws_err *flush_unflushed(struct ws_push *p, ws_deadline until)
+/* Returns the number of those that were asked. A server that is gone has no cache. */
+static size_t flush_unflushed(struct ws_push *p, ws_deadline until, const struct ws_cancel *cancel)
 {
 	const size_t n = push_select(p, is_unflushed);
-	const struct ws_call to = { p->http, p->to.call.urls, n, until, p->opts.cancel };
-	const struct ws_err *first = NULL;
+	const struct ws_call to = { p->http, p->to.call.urls, n, until, cancel };
 	if (n)
 		ws_endpoint_flush(&to, until, p->to.call.answers, NULL);
 	for (size_t k = 0; k < n; k++) {
-		const size_t i = p->to.call.index[k];
-		struct push_endpoint *e = &p->to.endpoints[i];
-		const struct ws_err *said = &p->to.call.answers[k].err;
-		e->unflushed = said->code != WS_OK;
-		if (!e->unflushed)
-			e->message[0] = 0; /* that it was not flushed */
-		push_note_failure(p, i, said);
-		push_note_gone(p, i, said);
-		if (e->unflushed && !first)
-			first = said;
+		const enum ws_code code = p->to.call.answers[k].err.code;
+		p->to.endpoints[p->to.call.index[k]].unflushed = code != WS_OK && code != WS_EREACH;
 	}
-	return first;
+	return n;
 }
 
 int push_flush_again(struct ws_push *p, struct ws_err *err)
 {
 	const int64_t most = p->opts.bucket_ns < IDLE_NS ? p->opts.bucket_ns : IDLE_NS;
-	const struct ws_err *first =
-		flush_unflushed(p, ws_deadline_min(p->run.until, ws_deadline_in(most)));
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(most));
+	const size_t n = flush_unflushed(p, until, p->opts.cancel);
+	const struct ws_err *first = NULL;
+	for (size_t k = 0; k < n; k++) {
+		const size_t i = p->to.call.index[k];
+		const struct ws_err *said = &p->to.call.answers[k].err;
+		push_note_failure(p, i, said);
+		push_note_gone(p, i, said);
+		if (said->code == WS_OK)
+			p->to.endpoints[i].message[0] = 0; /* that it was not flushed */
+		else if (!first)
+			first = said;
+	}
 	if (!first)
 		return 0;
+	p->run.flush_failed = true;
 	if (err)
 		*err = *first;
-	if (first->code == WS_EREACH)
+	if (first->code != WS_EREFUSED && first->code != WS_ETIMEOUT)
 		return -1;
 	ws_err_wrap(err, "%s has the new weights, but still the cache of the old ones",
 	            first->endpoint);
@@ -121,7 +124,8 @@ int push_flush_again(struct ws_push *p, struct ws_err *err)
 
 void push_flush_undo(struct ws_push *p)
 {
-	(void)flush_unflushed(p, push_cleanup_deadline(p, FLUSH_UNDO_NS));
+	if (!p->run.flush_failed)
+		flush_unflushed(p, push_cleanup_deadline(p, FLUSH_UNDO_NS), NULL);
 }
 
 static bool holds_mixture(const struct push_endpoint *e)

@@ -39,10 +39,10 @@ void push_targets_close(struct ws_push *p)
 	free(to->call.answers);
 }
 
-/* The clean-up has four steps: end the update, leave the group, pause again, resume. Each waits for
- * a silent endpoint for a tenth of --bucket-timeout, and at least SILENT_NS. So a push with a short
- * deadline ends within two seconds of it. If no endpoint is silent, the steps have longer
- * deadlines: pausing again has 2 s. */
+/* The clean-up has four steps: end the update, leave the group, pause again, resume; and flush
+ * again where a server could not. Each waits for a silent endpoint for a tenth of --bucket-timeout,
+ * and at least SILENT_NS. So a push with a short deadline ends within about two seconds of it. If
+ * no endpoint is silent, the steps have longer deadlines: pausing and flushing again have 2 s. */
 static const int64_t SILENT_NS = 400 * WS_NS_PER_MS;
 
 void push_note_failure(struct ws_push *p, size_t i, const struct ws_err *said)
