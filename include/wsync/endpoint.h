@@ -70,7 +70,7 @@ struct ws_endpoint_info {
 	bool tls;
 	unsigned tp_size;         /* 0: not reported */
 	unsigned dp_size, pp_size, ep_size;
-	bool dp_attention;
+	bool dp_attention;        /* dp_size counts attention groups of one world, not replicas */
 	bool disable_radix_cache;
 	/* several processes answer HTTP: not all of them know the live weight version */
 	bool many_tokenizers;

@@ -61,6 +61,13 @@ void ws_endpoint_decode_server_info(const struct ws_json *root, struct ws_endpoi
 	take_size(root, "pp_size", &info->pp_size);
 	take_size(root, "ep_size", &info->ep_size);
 	info->dp_attention = ws_json_get_bool(root, "enable_dp_attention", info->dp_attention);
+	/* SGLang 0.5.23 counts attention groups apart; it has them or replicas, never both. */
+	unsigned groups = 0;
+	take_size(root, "attn_dp_size", &groups);
+	if (groups > 1) {
+		info->dp_size = groups;
+		info->dp_attention = true;
+	}
 	info->disable_radix_cache =
 		ws_json_get_bool(root, "disable_radix_cache", info->disable_radix_cache);
 	info->many_tokenizers = ws_json_get_int(root, "tokenizer_worker_num", 1) > 1;

@@ -30,7 +30,7 @@ static bool has_usual_dtype(const struct ws_layout *l, const struct ws_param *pa
 	return true;
 }
 
-static bool has_experts(const struct ws_layout *l, const struct ws_param *param)
+bool prover_has_experts(const struct ws_layout *l, const struct ws_param *param)
 {
 	for (size_t i = 0; i < param->n_parts; i++) {
 		const struct ws_part *part = ws_layout_part(l, param->first + i);
@@ -75,7 +75,7 @@ static bool is_documented(const struct prover_server *s, const struct ws_param *
 	return strcmp(s->info->device, "cuda") == 0 && t->own_config && s->info->pp_size <= 1 &&
 	       !s->info->dp_attention && s->info->attention_cp <= 1 &&
 	       ws_layout_options(l)->ep <= 1 &&
-	       strncmp(ws_layout_family(l), "deepseek", 8) != 0 && !has_experts(l, param);
+	       strncmp(ws_layout_family(l), "deepseek", 8) != 0 && !prover_has_experts(l, param);
 }
 
 /* ---- certain by experience ---- */
@@ -237,8 +237,6 @@ bool prover_accuses(const struct ws_prover *p, const struct prover_server *s, si
 	of = of->tied_to ? ws_layout_find_param(l, of->tied_to) : of;
 	param = (size_t)(of - ws_layout_param(l, 0));
 	const uint32_t kind = s->table->kinds[param];
-	if (s->info->moves_experts && has_experts(l, of))
-		return false;
 	if (seen[kind] || is_documented(s, of))
 		return true;
 	if (!tried[kind])

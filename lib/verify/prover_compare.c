@@ -157,6 +157,9 @@ static void judge(struct comparing *c, size_t param, const struct ws_checksum_ra
 	if (prover_same(cell, found)) {
 		take(c, param, PROVEN);
 		c->out->proven_bytes += cell->bytes;
+	} else if (c->s->info->moves_experts &&
+	           prover_has_experts(t->layout, ws_layout_param(t->layout, param))) {
+		take_opaque(c, param, at->rank, "this server moves experts (EPLB)");
 	} else if (cell->state != WS_PREDICT_KNOWN) {
 		judge_opaque(c, param, at, found, cell->why ? cell->why : "it has no checksum");
 	} else if (!prover_accuses(c->p, c->s, param, rank, found, c->seen, c->tried)) {
@@ -299,7 +302,7 @@ static int check_ranks(const struct prover_server *s, const struct ws_checksums 
 	const uint64_t replicas = info->dp_attention || !info->dp_size ? 1 : info->dp_size;
 	bool strange = sums->n_ranks > world * replicas;
 	for (size_t r = 0; r < sums->n_ranks; r++)
-		strange |= (uint64_t)sums->ranks[r].rank >= world;
+		strange |= sums->numbered && (uint64_t)sums->ranks[r].rank >= world;
 	if (strange)
 		return ws_checksums_whole(sums, info, err);
 	if (sums->numbered || replicas == 1)

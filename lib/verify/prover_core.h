@@ -63,6 +63,7 @@ struct ws_prover {
 
 /* Every rank has all of it: rank 0's prediction is that of all. */
 bool prover_is_replicated(const struct ws_layout *l, const struct ws_param *param);
+bool prover_has_experts(const struct ws_layout *l, const struct ws_param *param);
 const struct prover_cell *prover_cell(const struct prover_table *t, size_t param, unsigned rank);
 
 /* "model.layers.*.mlp.experts.w13_weight bfloat16": the kind of a param, with the dtype that the

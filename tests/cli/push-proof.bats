@@ -162,6 +162,14 @@ answers() {
 	try wsync-push "$ck" -e "$url" --verify hash --on-partial resume
 	expect_status 5
 	err_has "which means nothing"
+	# What EPLB may have moved is not accused, whatever was equal.
+	answers three 3 "$swap" --model-path else
+	proxy "http://$server" pass 'if path == "/server_info": reply["enable_eplb"] = True'
+	for status in 0 5; do
+		try wsync-push "$ck" -e "$url" --verify hash --on-partial resume
+		expect_status "$status"
+	done
+	err_has "w13_weight at rank 0: this server moves experts (EPLB)"
 }
 
 @test "what cannot be proven is compared between servers, and a difference warned of" {
@@ -204,8 +212,14 @@ answers() {
 	try wsync-push "$ck" -e "$url" --verify hash
 	expect_status 5
 	err_has "it keeps some weights in CPU memory, whose checksums are others"
-	proxy "http://$server" pass 'if path == "/server_info": reply["attn_cp_size"] = 2'
+	proxy "http://$server" pass 'if path == "/server_info": reply[args[0]] = 2' \
+		attn_cp_size
 	try wsync-push "$ck" -e "$url" --dry-run
+	expect_status 0
+	out_has "checked against qwen3_moe at tp 2, attention tp 1"
+	proxy "http://$server" pass 'if path == "/server_info": reply[args[0]] = 2' attn_dp_size
+	try wsync-push "$ck" -e "$url" --dry-run
+	expect_status 0
 	out_has "checked against qwen3_moe at tp 2, attention tp 1"
 }
 
@@ -236,7 +250,7 @@ answers() {
 	done <<-'END'
 	other|does not list it|sums(lambda c: {"x" + k: v for k, v in c.items()})
 	million|does not list it|sums(lambda c: {"%d" % i: "0" * 16 for i in range(10 ** 6)})
-	strange|too many: rank 7|{**a, "ranks": [{**r, "parallelism_info": {"rank": 7 * i}} for i, r in enumerate(a["ranks"])]}
+	strange|too many: rank 6|{**a, "ranks": [{**r, "parallelism_info": {"rank": 6 * i}} for i, r in enumerate(a["ranks"])]}
 	lost|reports 1 of its 2 ranks|{**a, "ranks": a["ranks"][:1]}
 	END
 }

@@ -3,6 +3,7 @@
 #include "push_state.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* After an abort pause, requests in flight must end within this time. */
 static const int64_t IDLE_NS = 60 * WS_NS_PER_S;
@@ -79,7 +80,9 @@ static bool is_unflushed(const struct push_endpoint *e)
 	return e->unflushed;
 }
 
-/* Returns the number of those that were asked. A server that is gone has no cache. */
+static const char not_flushed[] = "Weights were updated, but the cache was not flushed";
+
+/* Returns the number of those that were asked. */
 static size_t flush_unflushed(struct ws_push *p, ws_deadline until, const struct ws_cancel *cancel)
 {
 	const size_t n = push_select(p, is_unflushed);
@@ -87,8 +90,12 @@ static size_t flush_unflushed(struct ws_push *p, ws_deadline until, const struct
 	if (n)
 		ws_endpoint_flush(&to, until, p->to.call.answers, NULL);
 	for (size_t k = 0; k < n; k++) {
+		struct push_endpoint *e = &p->to.endpoints[p->to.call.index[k]];
 		const enum ws_code code = p->to.call.answers[k].err.code;
-		p->to.endpoints[p->to.call.index[k]].unflushed = code != WS_OK && code != WS_EREACH;
+		e->unflushed = code != WS_OK;
+		e->timed_out = e->timed_out || code == WS_ETIMEOUT;
+		if (!e->unflushed && strncmp(e->message, not_flushed, strlen(not_flushed)) == 0)
+			e->message[0] = 0;
 	}
 	return n;
 }
@@ -104,18 +111,16 @@ int push_flush_again(struct ws_push *p, struct ws_err *err)
 		const struct ws_err *said = &p->to.call.answers[k].err;
 		push_note_failure(p, i, said);
 		push_note_gone(p, i, said);
-		if (said->code == WS_OK)
-			p->to.endpoints[i].message[0] = 0; /* that it was not flushed */
-		else if (!first)
+		if (said->code != WS_OK && !first)
 			first = said;
 	}
 	if (!first)
 		return 0;
-	p->run.flush_failed = true;
 	if (err)
 		*err = *first;
 	if (first->code != WS_EREFUSED && first->code != WS_ETIMEOUT)
 		return -1;
+	p->run.flush_failed = true;
 	ws_err_wrap(err, "%s has the new weights, but still the cache of the old ones",
 	            first->endpoint);
 	return ws_err_hint(err, "new answers may continue from that cache: wsync-ctl flush empties "
