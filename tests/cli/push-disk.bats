@@ -300,6 +300,7 @@ print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"],
 	try wsync-push m -e "$url" --lineage session --verify none --backend disk
 	expect_status 0
 	out_has "committed $url"
+	out_lacks "not flushed"
 	canned d '/server_info=200:{"tp_size":1,"version":"0.5.23","weight_cache_mode":"daemon"}' \
 		'/model_info=200:{"model_path":"x"}'
 	try wsync-push m -e "$url" --lineage session --verify none --backend disk

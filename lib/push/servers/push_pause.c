@@ -3,7 +3,6 @@
 #include "push_state.h"
 
 #include <stdio.h>
-#include <string.h>
 
 /* After an abort pause, requests in flight must end within this time. */
 static const int64_t IDLE_NS = 60 * WS_NS_PER_S;
@@ -80,32 +79,39 @@ static bool is_unflushed(const struct push_endpoint *e)
 	return e->unflushed;
 }
 
-static const char not_flushed[] = "Weights were updated, but the cache was not flushed";
-
-/* Returns the number of those that were asked. */
-static size_t flush_unflushed(struct ws_push *p, ws_deadline until, const struct ws_cancel *cancel)
+/* *n: the number of those that were asked. -1: cancelled, or a system error; they may be flushed
+ * all the same. */
+static int flush_unflushed(struct ws_push *p, ws_deadline until, const struct ws_cancel *cancel,
+                           size_t *n, struct ws_err *err)
 {
-	const size_t n = push_select(p, is_unflushed);
-	const struct ws_call to = { p->http, p->to.call.urls, n, until, cancel };
-	if (n)
-		ws_endpoint_flush(&to, until, p->to.call.answers, NULL);
-	for (size_t k = 0; k < n; k++) {
+	*n = push_select(p, is_unflushed);
+	const struct ws_call to = { p->http, p->to.call.urls, *n, until, cancel };
+	struct ws_err why = WS_ERR_INIT;
+	if (*n)
+		ws_endpoint_flush(&to, until, p->to.call.answers, &why);
+	for (size_t k = 0; k < *n; k++) {
 		struct push_endpoint *e = &p->to.endpoints[p->to.call.index[k]];
 		const enum ws_code code = p->to.call.answers[k].err.code;
 		e->unflushed = code != WS_OK;
 		e->timed_out = e->timed_out || code == WS_ETIMEOUT;
-		if (!e->unflushed && strncmp(e->message, not_flushed, strlen(not_flushed)) == 0)
-			e->message[0] = 0;
+		if (!e->unflushed && e->weights.state == WS_COMMITTED)
+			e->message[0] = 0; /* that it was not flushed */
 	}
-	return n;
+	if (why.code != WS_ECANCELLED && why.code != WS_ESYSTEM)
+		return 0;
+	if (err)
+		*err = why;
+	return -1;
 }
 
 int push_flush_again(struct ws_push *p, struct ws_err *err)
 {
 	const int64_t most = p->opts.bucket_ns < IDLE_NS ? p->opts.bucket_ns : IDLE_NS;
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(most));
-	const size_t n = flush_unflushed(p, until, p->opts.cancel);
 	const struct ws_err *first = NULL;
+	size_t n;
+	if (flush_unflushed(p, until, p->opts.cancel, &n, err))
+		return -1;
 	for (size_t k = 0; k < n; k++) {
 		const size_t i = p->to.call.index[k];
 		const struct ws_err *said = &p->to.call.answers[k].err;
@@ -129,8 +135,9 @@ int push_flush_again(struct ws_push *p, struct ws_err *err)
 
 void push_flush_undo(struct ws_push *p)
 {
+	size_t n;
 	if (!p->run.flush_failed)
-		flush_unflushed(p, push_cleanup_deadline(p, FLUSH_UNDO_NS), NULL);
+		(void)flush_unflushed(p, push_cleanup_deadline(p, FLUSH_UNDO_NS), NULL, &n, NULL);
 }
 
 static bool holds_mixture(const struct push_endpoint *e)
