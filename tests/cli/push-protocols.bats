@@ -41,6 +41,18 @@ if path == '/flush_cache' and nth > 1: answer = (500, 'broken')" pass "$hold"
 	err_has "hint: new answers may continue from that cache"
 	out_has "committed $url, with the cache of the old weights"
 	expect_journal "$real" 's["paused"], s["weight_version"]' "(False, '7')"
+	# A signal while it is waited for
+	local here=$PWD
+	proxy "$real" "${meddle/int(args\[2\])/3}" pass "$hold" \
+		"until [ -s $here/pushed ]; do sleep 0.1; done; kill -TERM \$(cat $here/pushed)"
+	start push wsync-push small.safetensors -e "$url" --json
+	echo "$pid" >pushed
+	local code=0
+	wait "$pid" || code=$?
+	[ "$code" = 143 ] || explain "exit $code"
+	out=$(<push.out)
+	expect_json '[(lines[-1]["error"]["code"], e["state"], e["paused"])
+		for e in lines[-1]["endpoints"]]' "[('cancelled', 'committed', False)]"
 	# It is flushed also if the push fails at another endpoint.
 	proxy "$real" "$meddle" pass "$hold" "$free" 3
 	local first=$url
