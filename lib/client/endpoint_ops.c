@@ -254,10 +254,10 @@ int ws_endpoint_flush(const struct ws_call *to, ws_deadline patience,
 			*err = why;
 	} else {
 		rc = sum_up("flush", to->n, answers, err);
+		if (rc && any_busy(answers, to->n))
+			ws_err_hint(err, "a server flushes only when nothing runs or waits: pause "
+			                 "it in mode abort first, or wait longer");
 	}
-	if (rc && any_busy(answers, to->n))
-		ws_err_hint(err, "a server flushes only when nothing runs or waits: pause it in "
-		                 "mode abort first, or wait longer");
 	free_calls(calls, to->n);
 	return rc;
 }

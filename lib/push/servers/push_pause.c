@@ -110,8 +110,7 @@ int push_flush_again(struct ws_push *p, struct ws_err *err)
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(most));
 	const struct ws_err *first = NULL;
 	size_t n;
-	if (flush_unflushed(p, until, p->opts.cancel, &n, err))
-		return -1;
+	const int rc = flush_unflushed(p, until, p->opts.cancel, &n, err);
 	for (size_t k = 0; k < n; k++) {
 		const size_t i = p->to.call.index[k];
 		const struct ws_err *said = &p->to.call.answers[k].err;
@@ -120,8 +119,8 @@ int push_flush_again(struct ws_push *p, struct ws_err *err)
 		if (said->code != WS_OK && !first)
 			first = said;
 	}
-	if (!first)
-		return 0;
+	if (rc || !first)
+		return rc;
 	if (err)
 		*err = *first;
 	if (first->code != WS_EREFUSED && first->code != WS_ETIMEOUT)
